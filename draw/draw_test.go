@@ -1,0 +1,50 @@
+package draw_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/trivium-ml/trivium/draw"
+)
+
+// The values that the evaluation fixes (paper's logistic set: case 2).
+func TestPublishedValues(t *testing.T) {
+	for i, want := range []int32{4_052_786, -5_705_757, -3_714_457} {
+		if got := draw.Int24(42, 0, uint64(i)); got != want {
+			t.Errorf("q(42, 0, %d) = %d, want %d", i, got, want)
+		}
+	}
+	if got := draw.Int24(42, 0, 99_999_999); got != 924_491 {
+		t.Errorf("q(42, 0, 99999999) = %d, want 924491", got)
+	}
+	if got := draw.Unit(42, 0, 0); got != 0.48312974 {
+		t.Errorf("u(42, 0, 0) = %v, want 0.48312974", got)
+	}
+}
+
+func TestBelowIsUniform(t *testing.T) {
+	const n, draws = 7, 70_000
+	var seen [n]int
+	for i := range uint64(draws) {
+		seen[draw.Below(1, draw.Stream("test"), i, n)]++
+	}
+	for v, k := range seen {
+		if k < draws/n*95/100 || k > draws/n*105/100 { // 5 % is five standard deviations
+			t.Errorf("%d was drawn %d times of %d, want about %d", v, k, draws, draws/n)
+		}
+	}
+}
+
+func TestStreamsStayClearOfThePapers(t *testing.T) {
+	for _, name := range []string{"", "shuffle", "dropout", "x"} {
+		if s := draw.Stream(name); s < 64 || s >= 1<<24 {
+			t.Errorf("stream %q is %d, want 64 to 2²⁴", name, s)
+		}
+	}
+}
+
+func Example() {
+	// The 1,000th draw needs none of those before it.
+	fmt.Println(draw.Unit(42, draw.Stream("example"), 1000) == draw.Unit(42, draw.Stream("example"), 1000))
+	// Output: true
+}
