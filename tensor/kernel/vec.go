@@ -1,0 +1,241 @@
+package kernel
+
+// The element-wise kernels. dst may be an operand itself, but must not overlap one otherwise; all slices have dst's length or more.
+// Every product is rounded before it is added to something, so that each element has the same bits on every ISA, Go included.
+
+// Add is dst[i] = a[i] + b[i].
+func Add[T Float](isa ISA, dst, a, b []T) {
+	n := len(dst)
+	a, b = a[:n], b[:n]
+	for i := range dst {
+		dst[i] = a[i] + b[i]
+	}
+}
+
+// Sub is dst[i] = a[i] - b[i].
+func Sub[T Float](isa ISA, dst, a, b []T) {
+	n := len(dst)
+	a, b = a[:n], b[:n]
+	for i := range dst {
+		dst[i] = a[i] - b[i]
+	}
+}
+
+// Mul is dst[i] = a[i] * b[i].
+func Mul[T Float](isa ISA, dst, a, b []T) {
+	n := len(dst)
+	a, b = a[:n], b[:n]
+	for i := range dst {
+		dst[i] = a[i] * b[i]
+	}
+}
+
+// Div is dst[i] = a[i] / b[i].
+func Div[T Float](isa ISA, dst, a, b []T) {
+	n := len(dst)
+	a, b = a[:n], b[:n]
+	for i := range dst {
+		dst[i] = a[i] / b[i]
+	}
+}
+
+// Max is the larger of a[i] and b[i]: b[i] unless a[i] is greater, so a NaN in b passes and one in a does not.
+func Max[T Float](isa ISA, dst, a, b []T) {
+	n := len(dst)
+	a, b = a[:n], b[:n]
+	for i := range dst {
+		dst[i] = larger(a[i], b[i])
+	}
+}
+
+// Min is the smaller of a[i] and b[i]: b[i] unless a[i] is less.
+func Min[T Float](isa ISA, dst, a, b []T) {
+	n := len(dst)
+	a, b = a[:n], b[:n]
+	for i := range dst {
+		dst[i] = smaller(a[i], b[i])
+	}
+}
+
+// larger and smaller are what the instructions VMAXPS and VMINPS compute.
+func larger[T Float](a, b T) T {
+	if a > b {
+		return a
+	}
+	return b
+}
+
+func smaller[T Float](a, b T) T {
+	if a < b {
+		return a
+	}
+	return b
+}
+
+// Neg is dst[i] = -x[i].
+func Neg[T Float](isa ISA, dst, x []T) {
+	x = x[:len(dst)]
+	for i := range dst {
+		dst[i] = -x[i]
+	}
+}
+
+// Abs is dst[i] = |x[i]|.
+func Abs[T Float](isa ISA, dst, x []T) {
+	x = x[:len(dst)]
+	for i := range dst {
+		dst[i] = abs(x[i])
+	}
+}
+
+// Square is dst[i] = x[i] * x[i].
+func Square[T Float](isa ISA, dst, x []T) {
+	x = x[:len(dst)]
+	for i := range dst {
+		dst[i] = x[i] * x[i]
+	}
+}
+
+// Sqrt is the correctly rounded square root.
+func Sqrt[T Float](isa ISA, dst, x []T) {
+	x = x[:len(dst)]
+	for i := range dst {
+		dst[i] = sqrt(x[i])
+	}
+}
+
+// ReLU is 0 if 0 > x[i], else x[i]: a NaN passes, so that a diverging run is seen.
+func ReLU[T Float](isa ISA, dst, x []T) {
+	x = x[:len(dst)]
+	for i := range dst {
+		dst[i] = larger(0, x[i])
+	}
+}
+
+// ReLUGrad is dy[i] if y[i] > 0, else +0; y is the input or the output of ReLU. The gradient at 0 is 0.
+func ReLUGrad[T Float](isa ISA, dst, dy, y []T) {
+	dy, y = dy[:len(dst)], y[:len(dst)]
+	for i := range dst {
+		if y[i] > 0 {
+			dst[i] = dy[i]
+		} else {
+			dst[i] = 0
+		}
+	}
+}
+
+// Less is dst[i] = a[i] < b[i].
+func Less[T Float](isa ISA, dst []bool, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = a[i] < b[i]
+	}
+}
+
+// Equal is dst[i] = a[i] == b[i]. A NaN equals nothing.
+func Equal[T Float](isa ISA, dst []bool, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = a[i] == b[i]
+	}
+}
+
+// Where is a[i] where cond[i], else b[i].
+func Where[T Float](isa ISA, dst []T, cond []bool, a, b []T) {
+	cond, a, b = cond[:len(dst)], a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		if cond[i] {
+			dst[i] = a[i]
+		} else {
+			dst[i] = b[i]
+		}
+	}
+}
+
+// AddScalar is dst[i] = x[i] + s.
+func AddScalar[T Float](isa ISA, dst, x []T, s T) {
+	x = x[:len(dst)]
+	for i := range dst {
+		dst[i] = x[i] + s
+	}
+}
+
+// ScalarSub is dst[i] = s - x[i]. (For x[i] - s add -s: it has the same bits.)
+func ScalarSub[T Float](isa ISA, dst, x []T, s T) {
+	x = x[:len(dst)]
+	for i := range dst {
+		dst[i] = s - x[i]
+	}
+}
+
+// Scale is dst[i] = x[i] * s.
+func Scale[T Float](isa ISA, dst, x []T, s T) {
+	x = x[:len(dst)]
+	for i := range dst {
+		dst[i] = x[i] * s
+	}
+}
+
+// DivScalar is dst[i] = x[i] / s, a true division.
+func DivScalar[T Float](isa ISA, dst, x []T, s T) {
+	x = x[:len(dst)]
+	for i := range dst {
+		dst[i] = x[i] / s
+	}
+}
+
+// ScalarDiv is dst[i] = s / x[i].
+func ScalarDiv[T Float](isa ISA, dst, x []T, s T) {
+	x = x[:len(dst)]
+	for i := range dst {
+		dst[i] = s / x[i]
+	}
+}
+
+// MaxScalar is the larger of s and x[i]: s if s > x[i], else x[i].
+func MaxScalar[T Float](isa ISA, dst, x []T, s T) {
+	x = x[:len(dst)]
+	for i := range dst {
+		dst[i] = larger(s, x[i])
+	}
+}
+
+// MinScalar is the smaller of s and x[i]: s if s < x[i], else x[i].
+func MinScalar[T Float](isa ISA, dst, x []T, s T) {
+	x = x[:len(dst)]
+	for i := range dst {
+		dst[i] = smaller(s, x[i])
+	}
+}
+
+// Axpy is y[i] += alpha * x[i].
+func Axpy[T Float](isa ISA, y []T, alpha T, x []T) {
+	Triad(isa, y, y, alpha, x)
+}
+
+// Triad is dst[i] = a[i] + s * b[i], McCalpin's measure of memory bandwidth.
+func Triad[T Float](isa ISA, dst, a []T, s T, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = a[i] + T(s*b[i])
+	}
+}
+
+// AddInto is p[i] += u[i]: how every strategy applies an update.
+func AddInto[T Float](isa ISA, p, u []T) { Add(isa, p, p, u) }
+
+// ScaleInto is g[i] = sum[i] / weight, a true division: the one place where a sum over rows becomes a mean.
+func ScaleInto[T Float](isa ISA, g, sum []T, weight T) { DivScalar(isa, g, sum, weight) }
+
+// Fill is dst[i] = s.
+func Fill[T Float](isa ISA, dst []T, s T) {
+	for i := range dst {
+		dst[i] = s
+	}
+}
+
+// Copy copies src to dst, which has src's length or more.
+func Copy[T Float](isa ISA, dst, src []T) { copy(dst[:len(src)], src) }
+
+// Zero is dst[i] = 0.
+func Zero[T Float](isa ISA, dst []T) { clear(dst) }

@@ -1,0 +1,62 @@
+package kernel
+
+// AddRow is dst[r,c] = x[r,c] + row[c] for a contiguous matrix of len(row) columns: the bias of a layer. dst may be x.
+func AddRow[T Float](isa ISA, dst, x, row []T) {
+	for n := len(row); len(dst) > 0; dst, x = dst[n:], x[n:] {
+		Add(isa, dst[:n], x[:n], row)
+	}
+}
+
+// MulRow is dst[r,c] = x[r,c] * row[c].
+func MulRow[T Float](isa ISA, dst, x, row []T) {
+	for n := len(row); len(dst) > 0; dst, x = dst[n:], x[n:] {
+		Mul(isa, dst[:n], x[:n], row)
+	}
+}
+
+// LeafRows is the number of rows that ColSums adds one after the other, from zero. Leaves are added pairwise, along the tree of
+// FoldSums.
+const LeafRows = 16
+
+// ColSums is dst[c] = the sum over rows of x[r*ld+c], for c < len(dst): the gradient of a bias. Any cut by columns gives the same
+// bits, and so does a cut into parts of LeafRows·2^k rows whose sums are added along the tree of FoldSums.
+func ColSums[T Float](isa ISA, dst, x []T, rows, ld int) {
+	if rows <= LeafRows {
+		colSumLeaf(isa, dst, x, rows, ld)
+		return
+	}
+	for c := 0; c < len(dst); c += strip {
+		colSumStrip(isa, dst[c:min(c+strip, len(dst))], x[c:], rows, ld)
+	}
+}
+
+const strip = 64 // columns whose stack of partial sums fits in first-level cache
+
+func colSumStrip[T Float](isa ISA, dst, x []T, rows, ld int) {
+	var partials [28][strip]T // 2^28 leaves
+	w, depth := len(dst), 0
+	for leaf := 0; leaf*LeafRows < rows; leaf++ {
+		r := leaf * LeafRows
+		colSumLeaf(isa, partials[depth][:w], x[r*ld:], min(LeafRows, rows-r), ld)
+		depth++
+		for m := leaf; m&1 == 1; m >>= 1 {
+			depth--
+			AddInto(isa, partials[depth-1][:w], partials[depth][:w])
+		}
+	}
+	for ; depth > 1; depth-- {
+		AddInto(isa, partials[depth-2][:w], partials[depth-1][:w])
+	}
+	copy(dst, partials[0][:w])
+}
+
+// colSumLeaf adds up to LeafRows rows in ascending order, from zero.
+func colSumLeaf[T Float](isa ISA, dst, x []T, rows, ld int) {
+	clear(dst)
+	for r := range rows {
+		row := x[r*ld:][:len(dst)]
+		for c, v := range row {
+			dst[c] += v
+		}
+	}
+}
