@@ -14,12 +14,8 @@ func MulRow[T Float](isa ISA, dst, x, row []T) {
 	}
 }
 
-// LeafRows is the number of rows that ColSums adds one after the other, from zero. Leaves are added pairwise, along the tree of
-// FoldSums.
-const LeafRows = 16
-
-// ColSums is dst[c] = the sum over rows of x[r*ld+c], for c < len(dst): the gradient of a bias. Any cut by columns gives the same
-// bits, and so does a cut into parts of LeafRows·2^k rows whose sums are added along the tree of FoldSums.
+// ColSums is dst[c] = the sum over rows of x[r*ld+c], for c < len(dst): the gradient of a bias. Leaves of LeafRows rows are added one
+// row after the other, from zero, and leaves pairwise. Any cut by columns gives the same bits, and so does a cut into parts of LeafRows·2^k rows whose sums are added along the tree of FoldSums.
 func ColSums[T Float](isa ISA, dst, x []T, rows, ld int) {
 	if rows <= LeafRows {
 		colSumLeaf(isa, dst, x, rows, ld)
