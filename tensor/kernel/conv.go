@@ -1,0 +1,124 @@
+package kernel
+
+// A Conv is the shape of a two-dimensional convolution: images N×H×W×C, filters KH×KW×C×F, results N×OH×OW×F, all row-major.
+//
+//	y[n,i,j,f] = sum over kh, kw, c of x[n, i*StrideH+kh-PadTop, j*StrideW+kw-PadLeft, c] * filter[kh,kw,c,f]
+//
+// where what lies outside the image is zero.
+type Conv struct {
+	N, H, W, C       int
+	KH, KW, F        int
+	StrideH, StrideW int
+	PadTop, PadLeft  int
+	OH, OW           int
+}
+
+// ValidConv returns the shape of a convolution without padding.
+func ValidConv(n, h, w, c, kh, kw, f, strideH, strideW int) Conv {
+	s := Conv{N: n, H: h, W: w, C: c, KH: kh, KW: kw, F: f, StrideH: strideH, StrideW: strideW}
+	if h >= kh && w >= kw {
+		s.OH, s.OW = (h-kh)/strideH+1, (w-kw)/strideW+1
+	}
+	return s
+}
+
+// SameConv returns the shape of a convolution whose result has the image's size divided by the stride, rounded up. Of an odd padding,
+// the smaller half is above and on the left.
+func SameConv(n, h, w, c, kh, kw, f, strideH, strideW int) Conv {
+	oh, ow := (h+strideH-1)/strideH, (w+strideW-1)/strideW
+	return Conv{
+		N: n, H: h, W: w, C: c, KH: kh, KW: kw, F: f, StrideH: strideH, StrideW: strideW, OH: oh, OW: ow,
+		PadTop:  max(0, (oh-1)*strideH+kh-h) / 2,
+		PadLeft: max(0, (ow-1)*strideW+kw-w) / 2,
+	}
+}
+
+// Conv2D is y = epilogue(convolution of x with filter), for rows from to to of the N·OH rows that y has. It has the bits of the
+// product of the patches of x (N·OH·OW × KH·KW·C) and filter (KH·KW·C × F) by Gemm; the patches are not stored.
+func Conv2D[T Float](isa ISA, s *Conv, x, filter, y []T, from, to int, ep Epilogue[T], w *Workspace[T]) {
+	k := s.KH * s.KW * s.C
+	for r := from; r < to; r++ {
+		p := room(&w.image, s.OW*k)
+		for j := range s.OW {
+			patch(s, p[j*k:][:k], x, r/s.OH, r%s.OH, j)
+		}
+		Gemm(isa, false, false, s.OW, s.F, k, p, k, filter, s.F, y[r*s.OW*s.F:], s.F, ep, w)
+	}
+}
+
+// Conv2DInput is dx = the gradient of the image, for rows from to to of the N·H rows that dx has: each is written by one call, so
+// there is nothing to add up. It has the bits of the product of the patches of dy that each pixel took part in (N·H·W × KH·KW·F, in
+// the order of the filter, zero where there is none) and the filter (KH·KW·F × C).
+func Conv2DInput[T Float](isa ISA, s *Conv, dy, filter, dx []T, from, to int, w *Workspace[T]) {
+	k := s.KH * s.KW * s.F
+	for r := from; r < to; r++ {
+		buf := room(&w.image, (s.W+s.C)*k)
+		p, turned := buf[:s.W*k], buf[s.W*k:]
+		turn(s, turned, filter)
+		for j := range s.W {
+			reach(s, p[j*k:][:k], dy, r/s.H, r%s.H, j)
+		}
+		Gemm(isa, false, false, s.W, s.C, k, p, k, turned, s.C, dx[r*s.W*s.C:], s.C, Epilogue[T]{}, w)
+	}
+}
+
+// Conv2DFilter is dfilter = the gradient of the filter, for rows from to to of the KH·KW·C rows of F that it has. It has the bits of
+// the product of the patches transposed (KH·KW·C × N·OH·OW) and dy (N·OH·OW × F).
+func Conv2DFilter[T Float](isa ISA, s *Conv, x, dy, dfilter []T, from, to int, w *Workspace[T]) {
+	m, pixels, kc := s.KH*s.KW*s.C, s.N*s.OH*s.OW, depth[T]()
+	if pixels == 0 {
+		clear(dfilter[from*s.F : to*s.F])
+	}
+	for p0 := 0; p0 < pixels; p0 += kc {
+		pc := min(kc, pixels-p0)
+		patches := room(&w.image, pc*m)
+		for p := range pc {
+			at := p0 + p
+			patch(s, patches[p*m:][:m], x, at/(s.OH*s.OW), at/s.OW%s.OH, at%s.OW)
+		}
+		Gemm(isa, true, false, to-from, s.F, pc, patches[from:], m, dy[p0*s.F:], s.F, dfilter[from*s.F:], s.F, Epilogue[T]{Accumulate: p0 > 0}, w)
+	}
+}
+
+// patch copies what the filter sees at result (i, j) of image n: KH·KW·C values of x.
+func patch[T Float](s *Conv, dst, x []T, n, i, j int) {
+	for kh := range s.KH {
+		h := i*s.StrideH + kh - s.PadTop
+		for kw := range s.KW {
+			c := dst[(kh*s.KW+kw)*s.C:][:s.C]
+			w := j*s.StrideW + kw - s.PadLeft
+			if h < 0 || h >= s.H || w < 0 || w >= s.W {
+				clear(c)
+				continue
+			}
+			copy(c, x[((n*s.H+h)*s.W+w)*s.C:])
+		}
+	}
+}
+
+// reach copies the results that pixel (h, w) of image n took part in: KH·KW·F values of dy.
+func reach[T Float](s *Conv, dst, dy []T, n, h, w int) {
+	for kh := range s.KH {
+		i := h + s.PadTop - kh
+		for kw := range s.KW {
+			f := dst[(kh*s.KW+kw)*s.F:][:s.F]
+			j := w + s.PadLeft - kw
+			if i < 0 || j < 0 || i%s.StrideH != 0 || j%s.StrideW != 0 || i/s.StrideH >= s.OH || j/s.StrideW >= s.OW {
+				clear(f)
+				continue
+			}
+			copy(f, dy[((n*s.OH+i/s.StrideH)*s.OW+j/s.StrideW)*s.F:])
+		}
+	}
+}
+
+// turn writes the filter as KH×KW×F×C.
+func turn[T Float](s *Conv, dst, filter []T) {
+	for p := range s.KH * s.KW {
+		for c := range s.C {
+			for f := range s.F {
+				dst[(p*s.F+f)*s.C+c] = filter[(p*s.C+c)*s.F+f]
+			}
+		}
+	}
+}

@@ -1,0 +1,36 @@
+package kernel
+
+import "math"
+
+// fma32 is a*b + c rounded once, for every float32, which is what the assembly's fused multiply-add computes.
+//
+// The product of two float32 is exact in float64, but its sum with c is not: rounding that sum to float64 and the result to float32
+// rounds twice, and is wrong where the first rounding lands on a tie of the second. Rounding the first to odd (an inexact sum takes
+// the neighbour whose last bit is 1) cannot land on a tie, and 53 bits are enough for it to be right (Boldo and Melquiond 2008).
+func fma32(a, b, c float32) float32 {
+	p, z := float64(a)*float64(b), float64(c)
+	s := p + z
+	// The exact error of the addition (Knuth's two-sum).
+	v := s - p
+	e := (p - (s - v)) + (z - v)
+	if e != 0 && !math.IsNaN(e) { // e is NaN where s is infinite or NaN, and then needs no correction
+		bits := math.Float64bits(s)
+		if bits&1 == 0 {
+			if (e > 0) == (s > 0) {
+				bits++
+			} else {
+				bits--
+			}
+			s = math.Float64frombits(bits)
+		}
+	}
+	return float32(s)
+}
+
+// fma is a*b + c rounded once.
+func fma[T Float](a, b, c T) T {
+	if single[T]() {
+		return T(fma32(float32(a), float32(b), float32(c)))
+	}
+	return T(math.FMA(float64(a), float64(b), float64(c)))
+}

@@ -1,0 +1,77 @@
+package kernel
+
+import "unsafe"
+
+// gemmGo is the portable twin of Gemm: rows of C are sums of rows of op(B), so that each element's chain ascends in k.
+func gemmGo[T Float](isa ISA, ta, tb bool, m, n, k int, a []T, lda int, b []T, ldb int, c []T, ldc int, ep Epilogue[T], w *Workspace[T]) {
+	kc := depth[T]()
+	// A block of op(B) and two rows of sums fit the caches: 384 × 256 × 4 bytes.
+	const cols = 256
+	packed := room(&w.b, min(kc, max(k, 1))*min(n, cols))
+	sums := room(&w.c, (m+1)*min(n, cols))
+	for j0 := 0; j0 < n; j0 += cols {
+		nc := min(cols, n-j0)
+		total, block := sums[:m*nc], sums[m*nc:][:nc]
+		clear(total)
+		for p0 := 0; p0 < k; p0 += kc {
+			pc := min(kc, k-p0)
+			bb, ldbb := packed, nc
+			if tb {
+				for p := range pc {
+					for j := range nc {
+						packed[p*nc+j] = b[(j0+j)*ldb+p0+p]
+					}
+				}
+			} else {
+				bb, ldbb = b[p0*ldb+j0:], ldb
+			}
+			for i := range m {
+				first, step := i*lda+p0, 1
+				if ta {
+					first, step = p0*lda+i, lda
+				}
+				clear(block)
+				for p := range pc {
+					accumulate(isa, block, a[first+p*step], bb[p*ldbb:][:nc])
+				}
+				t := total[i*nc:][:nc]
+				if p0 == 0 {
+					copy(t, block)
+					continue
+				}
+				for j, s := range block {
+					t[j] += s
+				}
+			}
+		}
+		e := ep
+		if e.Bias != nil {
+			e.Bias = e.Bias[j0:]
+		}
+		finish(isa, m, nc, total, nc, c[j0:], ldc, e)
+	}
+}
+
+// accumulate is s[j] += x * b[j], fused unless isa is Go.
+func accumulate[T Float](isa ISA, s []T, x T, b []T) {
+	b = b[:len(s)]
+	if isa == Go {
+		for j := range s {
+			s[j] += T(x * b[j])
+		}
+		return
+	}
+	for j := range s {
+		s[j] = fma(x, b[j], s[j])
+	}
+}
+
+// aligned returns n zeros that start on a cache line.
+func aligned[T Float](n int) []T {
+	const line = 64
+	var x T
+	size := int(unsafe.Sizeof(x))
+	s := make([]T, n+line/size)
+	off := int(-uintptr(unsafe.Pointer(unsafe.SliceData(s)))%line) / size
+	return s[off:][:n:n]
+}
