@@ -15,7 +15,8 @@ func MulRow[T Float](isa ISA, dst, x, row []T) {
 }
 
 // ColSums is dst[c] = the sum over rows of x[r*ld+c], for c < len(dst): the gradient of a bias. Leaves of LeafRows rows are added one
-// row after the other, from zero, and leaves pairwise. Any cut by columns gives the same bits, and so does a cut into parts of LeafRows·2^k rows whose sums are added along the tree of FoldSums.
+// row after the other, from zero, and leaves pairwise. Any cut by columns gives the same bits, and so does a cut into parts of
+// LeafRows·2^k rows whose sums are added along the tree of FoldSums.
 func ColSums[T Float](isa ISA, dst, x []T, rows, ld int) {
 	if rows <= LeafRows {
 		colSumLeaf(isa, dst, x, rows, ld)
