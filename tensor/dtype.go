@@ -1,0 +1,105 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+)
+
+// A DType is the type of a tensor's elements. The zero DType is none of them.
+type DType uint8
+
+// BF16 and F16 are storage: they are converted to F32 to be computed with.
+const (
+	F32 DType = iota + 1
+	F64
+	I32
+	I64
+	U8
+	Bool
+	BF16
+	F16
+)
+
+var dtypes = [...]struct {
+	name string
+	size int // bytes per element
+}{F32: {"f32", 4}, F64: {"f64", 8}, I32: {"i32", 4}, I64: {"i64", 8}, U8: {"u8", 1}, Bool: {"bool", 1}, BF16: {"bf16", 2}, F16: {"f16", 2}}
+
+// Valid says whether dt is one of the types above.
+func (dt DType) Valid() bool { return 0 < dt && int(dt) < len(dtypes) }
+
+// Size is the number of bytes of an element, 0 for an invalid type.
+func (dt DType) Size() int {
+	if !dt.Valid() {
+		return 0
+	}
+	return dtypes[dt].size
+}
+
+// Float says whether kernels compute with dt: F32 and F64.
+func (dt DType) Float() bool { return dt == F32 || dt == F64 }
+
+func (dt DType) String() string {
+	if !dt.Valid() {
+		return fmt.Sprintf("dtype(%d)", uint8(dt))
+	}
+	return dtypes[dt].name
+}
+
+// ParseDType is the inverse of String.
+func ParseDType(s string) (DType, error) {
+	for dt := F32; dt.Valid(); dt++ {
+		if dtypes[dt].name == s {
+			return dt, nil
+		}
+	}
+	return 0, fmt.Errorf("tensor: want a dtype f32, f64, i32, i64, u8, bool, bf16 or f16, found %q", s)
+}
+
+// BFloat16 is the upper half of a float32: 8 bits of exponent, 7 of fraction.
+type BFloat16 uint16
+
+// ToBFloat16 rounds to nearest, ties to even. A NaN stays one.
+func ToBFloat16(x float32) BFloat16 {
+	b := math.Float32bits(x)
+	if x != x {
+		return BFloat16(b>>16 | 0x40) // quiet, and not an infinity when the low bits are cut
+	}
+	return BFloat16((b + 0x7fff + b>>16&1) >> 16)
+}
+
+// Float32 is exact.
+func (h BFloat16) Float32() float32 { return math.Float32frombits(uint32(h) << 16) }
+
+// Float16 is IEEE 754 binary16: 5 bits of exponent, 10 of fraction.
+type Float16 uint16
+
+// ToFloat16 rounds to nearest, ties to even; beyond 65504 and its rounding that is infinity. A NaN stays one.
+func ToFloat16(x float32) Float16 {
+	b := math.Float32bits(x)
+	sign := Float16(b >> 16 & 0x8000)
+	switch mag := b &^ (1 << 31); {
+	case x != x:
+		return sign | 0x7e00
+	case mag >= 0x477ff000: // 65520: half way from the largest number to 2^16
+		return sign | 0x7c00
+	case mag < 0x38800000: // below 2^-14 results are multiples of 2^-24, which adding 1/2 rounds to
+		return sign | Float16(math.Float32bits(math.Float32frombits(mag)+0.5)-math.Float32bits(0.5))
+	default:
+		mag += 0xfff + mag>>13&1
+		return sign | Float16(mag>>13-(127-15)<<10)
+	}
+}
+
+// Float32 is exact.
+func (h Float16) Float32() float32 {
+	sign, exp, frac := uint32(h&0x8000)<<16, uint32(h>>10&0x1f), uint32(h&0x3ff)
+	switch exp {
+	case 0: // zero or a multiple of 2^-24
+		x := float32(frac) / (1 << 24)
+		return math.Float32frombits(math.Float32bits(x) | sign)
+	case 0x1f:
+		return math.Float32frombits(sign | 0x7f800000 | frac<<13)
+	}
+	return math.Float32frombits(sign | (exp+127-15)<<23 | frac<<13)
+}
