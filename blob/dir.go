@@ -1,0 +1,217 @@
+package blob
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Directory is a Store of the files below a directory. A write goes to a hidden file beside the key, is synced to the disk and then
+// renamed (or linked, if it must not replace), so that a crash leaves the old object or the new one, and at most a hidden file that
+// nobody reads.
+type Directory struct{ path string }
+
+// Dir returns the Store in the directory at path, which is made by the first write.
+func Dir(path string) *Directory { return &Directory{path} }
+
+// Path returns the directory.
+func (d *Directory) Path() string { return d.path }
+
+// Put writes the object at key.
+func (d *Directory) Put(ctx context.Context, key string, r io.Reader) error {
+	return d.write(ctx, key, r, func(root *os.Root, from, to string) error { return root.Rename(from, to) })
+}
+
+// PutIfAbsent writes the object at key, unless there is one.
+func (d *Directory) PutIfAbsent(ctx context.Context, key string, r io.Reader) error {
+	return d.write(ctx, key, r, func(root *os.Root, from, to string) error {
+		err := root.Link(from, to)
+		if err == nil || errors.Is(err, fs.ErrExist) {
+			return errors.Join(err, root.Remove(from))
+		}
+		// A file system without hard links: the name is claimed by an empty file, which the rename replaces. A crash in between leaves
+		// the empty one.
+		f, err := root.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+		if err != nil {
+			return err
+		}
+		return errors.Join(f.Close(), root.Rename(from, to))
+	})
+}
+
+func (d *Directory) write(ctx context.Context, key string, r io.Reader, commit func(root *os.Root, from, to string) error) (err error) {
+	if err := CheckKey(key); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("blob: write %s: %w", filepath.Join(d.path, filepath.FromSlash(key)), err)
+		}
+	}()
+	if err := os.MkdirAll(d.path, 0o755); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(d.path) // a link that leads out of the directory is refused
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	folder := path.Dir(key)
+	if err := root.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	temp := path.Join(folder, ".tmp-"+rand.Text())
+	f, err := root.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, reader{ctx, r})
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = commit(root, temp, key)
+	}
+	if err != nil {
+		if e := root.Remove(temp); e != nil && !errors.Is(e, fs.ErrNotExist) {
+			err = errors.Join(err, e)
+		}
+		return err
+	}
+	syncFolder(root, folder)
+	return nil
+}
+
+// reader stops a copy when its context ends.
+type reader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (r reader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.r.Read(p)
+}
+
+// syncFolder makes a rename last. Not every system can sync a directory, and the data itself is already safe: no error is one here.
+func syncFolder(root *os.Root, folder string) {
+	if f, err := root.Open(folder); err == nil {
+		_ = f.Sync()
+		_ = f.Close()
+	}
+}
+
+// Get reads a range of the object at key.
+func (d *Directory) Get(ctx context.Context, key string, from, length int64) (io.ReadCloser, error) {
+	if err := errors.Join(CheckKey(key), ctx.Err()); err != nil {
+		return nil, err
+	}
+	if from < 0 {
+		return nil, fmt.Errorf("blob: read %s from %d: want an offset of 0 or more", key, from)
+	}
+	root, err := os.OpenRoot(d.path)
+	if err != nil {
+		return nil, fmt.Errorf("blob: read %s: %w", key, err)
+	}
+	defer root.Close()
+	f, err := root.Open(key)
+	if err != nil {
+		return nil, fmt.Errorf("blob: read %s: %w", filepath.Join(d.path, filepath.FromSlash(key)), err)
+	}
+	if _, err := f.Seek(from, io.SeekStart); err != nil {
+		return nil, errors.Join(fmt.Errorf("blob: read %s: %w", f.Name(), err), f.Close())
+	}
+	if length < 0 {
+		return f, nil
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.LimitReader(f, length), f}, nil
+}
+
+// List returns the objects below prefix.
+func (d *Directory) List(ctx context.Context, prefix string) ([]Object, error) {
+	var objects []Object
+	start := d.path
+	if folder := path.Dir(prefix + "x"); folder != "." { // a prefix need not end at a name
+		if err := CheckKey(folder); err != nil {
+			return nil, err
+		}
+		start = filepath.Join(d.path, filepath.FromSlash(folder))
+	}
+	err := filepath.WalkDir(start, func(p string, e fs.DirEntry, err error) error {
+		if err != nil {
+			if errors.Is(err, fs.ErrNotExist) { // not made yet, or removed as we look
+				return nil
+			}
+			return err
+		}
+		if strings.HasPrefix(e.Name(), ".") && p != start {
+			if e.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if err := ctx.Err(); err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		rel, err := filepath.Rel(d.path, p)
+		if err != nil {
+			return err
+		}
+		key := filepath.ToSlash(rel)
+		if !strings.HasPrefix(key, prefix) || CheckKey(key) != nil {
+			return nil
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		objects = append(objects, Object{key, info.Size()})
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("blob: list %s: %w", d.path, err)
+	}
+	slices.SortFunc(objects, func(a, b Object) int { return cmp.Compare(a.Key, b.Key) })
+	return objects, nil
+}
+
+// Delete removes the object at key, and the folders that this leaves empty.
+func (d *Directory) Delete(ctx context.Context, key string) error {
+	if err := errors.Join(CheckKey(key), ctx.Err()); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(d.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("blob: delete %s: %w", key, err)
+	}
+	defer root.Close()
+	if err := root.Remove(key); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("blob: delete %s: %w", filepath.Join(d.path, filepath.FromSlash(key)), err)
+	}
+	for folder := path.Dir(key); folder != "."; folder = path.Dir(folder) {
+		if root.Remove(folder) != nil {
+			break // others are in it
+		}
+	}
+	return nil
+}

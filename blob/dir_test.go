@@ -1,0 +1,57 @@
+package blob_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/blob/blobtest"
+)
+
+func TestDir(t *testing.T) {
+	blobtest.Run(t, func(t *testing.T) blob.Store { return blob.Dir(filepath.Join(t.TempDir(), "not", "made", "yet")) })
+}
+
+func TestDirLeavesNothingBehind(t *testing.T) {
+	ctx, path := context.Background(), t.TempDir()
+	s := blob.Dir(path)
+	for _, key := range []string{"a/b/c", "d"} {
+		if err := s.Put(ctx, key, strings.NewReader("1")); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Delete(ctx, key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, err := os.ReadDir(path); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+func TestDirRefusesLinksOut(t *testing.T) {
+	outside, path := t.TempDir(), t.TempDir()
+	if err := os.Symlink(outside, filepath.Join(path, "out")); err != nil {
+		t.Logf("this system makes no symbolic links (%v): nothing to refuse", err)
+		return
+	}
+	if err := blob.Dir(path).Put(context.Background(), "out/x", strings.NewReader("1")); err == nil {
+		t.Error("wrote through a link that leads out of the directory")
+	}
+	if left, err := os.ReadDir(outside); err != nil || len(left) > 0 {
+		t.Errorf("outside: %v, %v", left, err)
+	}
+}
+
+func TestDirThatCannotBeMade(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := blob.Dir(filepath.Join(file, "below")).Put(context.Background(), "a", strings.NewReader("1"))
+	if err == nil || !strings.Contains(err.Error(), filepath.Join(file, "below", "a")) {
+		t.Errorf("error %v does not name the file", err)
+	}
+}
