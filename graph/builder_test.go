@@ -1,0 +1,56 @@
+package graph_test
+
+import (
+	"strings"
+	"testing"
+
+	. "github.com/trivium-ml/trivium/graph"
+)
+
+func TestErrorsNameLineAndShapes(t *testing.T) {
+	b := NewBuilder()
+	x := b.Input("x", F32, Axis("batch"), N(3))
+	w := b.Variable("w", F32, []int{4, 2}, Zeros())
+	y := MatMul(x, w.Read())
+	ReLU(y)
+	_, err := b.Build()
+	want := "graph: MatMul(x f32[batch,3], Read f32[4,2]): inner axes differ: 3 and 4 at builder_test.go:14"
+	if err == nil || err.Error() != want {
+		t.Fatalf("Build: %v\nwant %s", err, want)
+	}
+}
+
+func TestScanCapturesAndSaves(t *testing.T) {
+	b := NewBuilder()
+	x := b.Input("x", F32, Axis("time"), N(2))
+	w := b.Variable("w", F32, []int{2}, Zeros())
+	last, ys := Scan([]Value{b.Const(Fill(F32, 0, 2))}, []Value{x}, func(c, x []Value) (next, y []Value) {
+		s := Add(c[0], Mul(x[0], w.Read()))
+		return []Value{s}, []Value{s}
+	})
+	g, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := last[0].Type().String() + ys[0].Type().String(); got != "f32[2]f32[time,2]" {
+		t.Errorf("types %s", got)
+	}
+	n := g.Node(last[0].Node())
+	if len(n.Inputs) != 3 || len(n.Types) != 2+n.Body.Len() {
+		t.Errorf("%d inputs, %d outputs for a body of %d", len(n.Inputs), len(n.Types), n.Body.Len())
+	}
+}
+
+func TestBodyValuesStayInside(t *testing.T) {
+	b := NewBuilder()
+	x := b.Input("x", F32, N(3))
+	var leak Value
+	Scan(nil, []Value{x}, func(_, x []Value) (next, y []Value) {
+		leak = Neg(x[0])
+		return nil, []Value{leak}
+	})
+	Neg(leak)
+	if _, err := b.Build(); err == nil || !strings.Contains(err.Error(), "belongs to the body of Scan") {
+		t.Fatalf("Build: %v", err)
+	}
+}

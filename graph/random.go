@@ -1,0 +1,35 @@
+package graph
+
+// Key is the root of a random node's numbers in one step: they depend on the job's seed, the step, the shard of the batch and the node's
+// id, never on time or attempt, so that computing again gives the same. Inside a Scan path holds the index of each enclosing Scan,
+// outermost first.
+func Key(seed uint64, step int64, shard, node int, path ...int) uint64 {
+	k := mix(seed)
+	k = mix(k ^ uint64(step))
+	k = mix(k ^ uint64(shard))
+	k = mix(k ^ uint64(node))
+	for _, i := range path {
+		k = mix(k ^ uint64(i))
+	}
+	return k
+}
+
+// Draw is random number i under a key: SplitMix64 (Steele, Lea and Flood 2014) with the key as its start, so that any element can be
+// drawn alone.
+func Draw(key uint64, i int) uint64 { return finish(key + uint64(i+1)*golden) }
+
+// Keep says whether Dropout with the given rate keeps element i, in row-major order.
+func Keep(key uint64, i int, rate float64) bool {
+	return float64(Draw(key, i)>>11)*0x1p-53 >= rate
+}
+
+// golden is 2⁶⁴ divided by the golden ratio, made odd.
+const golden = 0x9e3779b97f4a7c15
+
+func mix(x uint64) uint64 { return finish(x + golden) }
+
+func finish(z uint64) uint64 {
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
