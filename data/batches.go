@@ -1,0 +1,244 @@
+package data
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"github.com/trivium-ml/trivium"
+)
+
+// BatchOptions says how Batches walks a data set. The zero value walks it once in index order, all rows in one batch.
+type BatchOptions struct {
+	Batch   int                // rows of an update; 0 and trivium.FullBatch: all rows
+	Last    trivium.LastPolicy // what becomes of a short last update; empty: it is kept
+	Shuffle bool               // else index order. An update of all rows is never shuffled: its sums do not depend on the order
+	Seed    uint64             // of the shuffle
+	Epoch   int                // of the shuffle
+	From    int64              // rows of this epoch's order to pass over: where to resume
+
+	// This reader is number Part of Parts (0 means 1). Of an update of B rows it gets the rows [⌊Part·B/Parts⌋, ⌊(Part+1)·B/Parts⌋),
+	// which may be none: every part sees the same number of updates.
+	Part, Parts int
+
+	// Prefetch is the number of batches that a goroutine prepares ahead. 0 chooses: none for rows in memory, where copying a batch
+	// into reused memory is cheaper than handing it over on busy cores; the next window of blocks for a file that is being streamed.
+	Prefetch int
+
+	IDs bool // fill Batch.IDs: the row's place in the file or generator that it came from
+}
+
+func (o *BatchOptions) validate(rows int64) error {
+	switch {
+	case o.Batch < trivium.FullBatch:
+		return setting("batch", "want at least 1 row, or full; found %d", o.Batch)
+	case o.Last != "" && o.Last != trivium.LastKeep && o.Last != trivium.LastDrop:
+		return setting("last", "want keep or drop, found %q", o.Last)
+	case o.Epoch < 0:
+		return setting("epoch", "want 0 or more, found %d", o.Epoch)
+	case o.From < 0 || o.From > rows:
+		return setting("from", "want 0 to the %d rows there are, found %d", rows, o.From)
+	case o.Parts < 0 || o.Part < 0 || o.Part >= max(1, o.Parts):
+		return setting("part", "want a part of %d, found %d", max(1, o.Parts), o.Part)
+	case o.Prefetch < 0:
+		return setting("prefetch", "want 0 or more batches, found %d", o.Prefetch)
+	}
+	return nil
+}
+
+// Batches walks one epoch of ds. The batch is the iterator's own, or a view of the data set: it is valid until the next one is asked
+// for. An error is the last thing yielded. The order is a pure function of (seed, epoch, rows), whatever the memory holds; the rows of
+// all parts together are those of one part. In steady state a batch allocates nothing.
+func Batches(ctx context.Context, ds Dataset, o BatchOptions) iter.Seq2[*trivium.Batch, error] {
+	return func(yield func(*trivium.Batch, error) bool) {
+		c, err := newCursor(ctx, ds, o)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer c.close()
+		if o.Prefetch > 0 && !c.views {
+			prefetch(ctx, c, o.Prefetch, yield)
+			return
+		}
+		var b trivium.Batch
+		for {
+			ok, err := c.next(ctx, &b)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if !ok || !yield(&b, nil) {
+				return
+			}
+		}
+	}
+}
+
+// prefetch runs c in a goroutine that stays up to n batches ahead, and waits for it before it returns.
+func prefetch(ctx context.Context, c *cursor, n int, yield func(*trivium.Batch, error) bool) {
+	type item struct {
+		b   *trivium.Batch
+		err error
+	}
+	free := make(chan *trivium.Batch, n+1)
+	ready := make(chan item, n+1) // never blocks its sender: there are n+1 batches
+	for range n + 1 {
+		free <- new(trivium.Batch)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer close(ready)
+		for b := range free {
+			ok, err := c.next(ctx, b)
+			if err != nil {
+				ready <- item{nil, err}
+				return
+			}
+			if !ok {
+				return
+			}
+			ready <- item{b, nil}
+		}
+	}()
+	defer func() {
+		close(free)
+		<-done
+	}()
+	for it := range ready {
+		if !yield(it.b, it.err) || it.err != nil {
+			return
+		}
+		free <- it.b
+	}
+}
+
+// A cursor walks the updates of one epoch. next writes one part of one update.
+type cursor struct {
+	o       BatchOptions
+	ds      Dataset
+	rows    int64
+	batch   int64
+	pos     int64 // of the epoch's order: where the next update starts
+	views   bool  // every batch is a view of memory: index order over resident rows
+	all     *trivium.Batch
+	firstID int64
+	order   *epochOrder
+	windows windowReader
+	win     *window // the current one; nil before the first
+	winPos  int64   // position of the order that win.shuffle hands out next
+}
+
+func newCursor(ctx context.Context, ds Dataset, o BatchOptions) (*cursor, error) {
+	rows := ds.Rows()
+	if err := o.validate(rows); err != nil {
+		return nil, err
+	}
+	c := &cursor{o: o, ds: ds, rows: rows, batch: int64(o.Batch), pos: o.From, firstID: firstID(ds)}
+	if c.batch <= 0 {
+		c.batch, c.o.Last = max(rows, 1), trivium.LastKeep
+	}
+	if c.batch >= rows {
+		c.o.Shuffle = false
+	}
+	m, resident := ds.(*memory)
+	if resident {
+		c.all = &m.all
+	}
+	if resident && !c.o.Shuffle {
+		c.views = true
+		return c, nil
+	}
+	if s, ok := ds.(interface{ checkBatch(rows int64) error }); ok {
+		if err := s.checkBatch(min(c.batch, rows) / int64(max(1, o.Parts))); err != nil {
+			return nil, err
+		}
+	}
+	c.order = newEpochOrder(rows, c.o.Shuffle, o.Seed, o.Epoch)
+	window, within := c.order.locate(c.pos)
+	c.winPos = c.pos - within
+	if resident {
+		c.windows = &memoryWindows{all: c.all, order: c.order, next: window}
+	} else {
+		c.windows = startWindows(ctx, ds, c.order, window)
+	}
+	return c, nil
+}
+
+func (c *cursor) close() {
+	if c.windows != nil {
+		c.windows.close()
+	}
+}
+
+// next writes this part's rows of the next update to dst; false: the epoch is over.
+func (c *cursor) next(ctx context.Context, dst *trivium.Batch) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, fmt.Errorf("data: reading stopped at row %d of the epoch: %w", c.pos, err)
+	}
+	n := min(c.batch, c.rows-c.pos)
+	if n <= 0 || n < c.batch && c.o.Last == trivium.LastDrop {
+		return false, nil
+	}
+	from, to := int64(0), n
+	if parts := int64(c.o.Parts); parts > 1 {
+		from, to = int64(c.o.Part)*n/parts, (int64(c.o.Part)+1)*n/parts
+	}
+	from, to = c.pos+from, c.pos+to
+	c.pos += n
+	if c.views {
+		ids := dst.IDs
+		c.all.SliceInto(dst, int(from), int(to))
+		if c.o.IDs && c.all.IDs == nil {
+			dst.IDs = appendRange(ids[:0], c.firstID+from, int(to-from))
+		} else if !c.o.IDs {
+			dst.IDs = nil
+		}
+		return true, nil
+	}
+	return true, c.gather(ctx, dst, from, to)
+}
+
+// gather copies the rows at the positions [from, to) of the order to dst.
+func (c *cursor) gather(ctx context.Context, dst *trivium.Batch, from, to int64) error {
+	emptyBatch(dst)
+	for from < to || c.win == nil {
+		if c.win == nil || c.win.shuffle.left() == 0 {
+			w, err := c.windows.read(ctx)
+			if err != nil {
+				return err
+			}
+			c.win = w
+			continue
+		}
+		if dst.Inputs == nil {
+			shapeBatch(dst, c.win.slots[0].batch)
+		}
+		if skip := from - c.winPos; skip > 0 {
+			n := min(int(skip), c.win.shuffle.left())
+			c.win.shuffle.take(n)
+			c.winPos += int64(n)
+			continue
+		}
+		n := min(int(to-from), c.win.shuffle.left())
+		local := c.win.shuffle.take(n)
+		c.win.appendRows(dst, local)
+		if c.o.IDs {
+			c.win.appendIDs(dst, local, c.firstID)
+		}
+		c.winPos += int64(n)
+		from += int64(n)
+	}
+	if dst.Inputs == nil {
+		shapeBatch(dst, c.win.slots[0].batch)
+	}
+	return nil
+}
+
+func appendRange(dst []int64, from int64, n int) []int64 {
+	for i := range n {
+		dst = append(dst, from+int64(i))
+	}
+	return dst
+}

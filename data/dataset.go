@@ -1,0 +1,110 @@
+package data
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/trivium-ml/trivium"
+)
+
+// A Dataset is a finite sequence of rows that can be read in any order. It is safe for concurrent use.
+type Dataset interface {
+	Schema() trivium.Schema
+	Rows() int64
+	// Read makes dst the rows [from, to) in index order. dst is a zero Batch or one that an earlier Read of this data set filled: its
+	// memory may be reused, or dst may become a read-only view of the data set's own. The caller keeps the range within [0, Rows).
+	Read(ctx context.Context, dst *trivium.Batch, from, to int64) error
+}
+
+// memory is a data set that is one resident batch. Reading it makes views.
+type memory struct {
+	schema  trivium.Schema
+	all     trivium.Batch
+	firstID int64
+}
+
+func newMemory(schema trivium.Schema, b trivium.Batch) *memory {
+	return &memory{schema: schema, all: b}
+}
+
+// Memory returns the rows of b as a data set. It keeps b, which nobody may change from then on. Where b has no IDs, a row's id is its
+// index.
+func Memory(schema trivium.Schema, b trivium.Batch) Dataset { return newMemory(schema, b) }
+
+func (m *memory) Schema() trivium.Schema { return m.schema }
+func (m *memory) Rows() int64            { return int64(m.all.Rows) }
+
+func (m *memory) Read(_ context.Context, dst *trivium.Batch, from, to int64) error {
+	m.all.SliceInto(dst, int(from), int(to))
+	return nil
+}
+
+func (m *memory) first() int64 { return m.firstID }
+
+// A numbered data set says what id its row 0 has in the file or generator that it comes from.
+type numbered interface{ first() int64 }
+
+// Slice returns the rows [from, to) of ds as a data set that shares its memory. Rows keep their ids.
+func Slice(ds Dataset, from, to int64) (Dataset, error) {
+	if from < 0 || to < from || to > ds.Rows() {
+		return nil, fault("", "rows %d:%d are not within the %d rows there are", from, to, ds.Rows())
+	}
+	switch d := ds.(type) {
+	case *memory:
+		m := newMemory(d.schema, d.all.Slice(int(from), int(to)))
+		m.firstID = d.firstID + from
+		return m, nil
+	case *slice:
+		return &slice{d.whole, d.from + from, d.from + to}, nil
+	}
+	return &slice{ds, from, to}, nil
+}
+
+// A slice is a range of rows of a data set that is not in memory.
+type slice struct {
+	whole    Dataset
+	from, to int64
+}
+
+func (s *slice) Schema() trivium.Schema { return s.whole.Schema() }
+func (s *slice) Rows() int64            { return s.to - s.from }
+
+func (s *slice) Read(ctx context.Context, dst *trivium.Batch, from, to int64) error {
+	return s.whole.Read(ctx, dst, s.from+from, s.from+to)
+}
+
+func (s *slice) first() int64 { return s.from + firstID(s.whole) }
+
+func firstID(ds Dataset) int64 {
+	if n, ok := ds.(numbered); ok {
+		return n.first()
+	}
+	return 0
+}
+
+// batchBytes returns the memory that b's rows take.
+func batchBytes(b *trivium.Batch) int64 {
+	var n int64
+	for i := range b.Inputs {
+		in := &b.Inputs[i]
+		values, index := len(in.Values), len(in.Index)
+		if in.Ptr != nil {
+			entries := int(in.Ptr[b.Rows] - in.Ptr[0])
+			values, index = min(values, entries*max(1, in.RowLen())), min(index, entries)
+			if in.Form == trivium.CSR {
+				values = min(len(in.Values), entries)
+			}
+		}
+		n += 4*int64(values) + 4*int64(index) + 8*int64(len(in.Ptr))
+	}
+	l := &b.Labels
+	return n + 4*int64(len(l.Class)+len(l.Real)) + 4*int64(len(b.Weights)) + 8*int64(len(b.IDs)+len(l.Ptr))
+}
+
+// checkRange is what a Read's bounds must hold.
+func checkRange(from, to, rows int64) error {
+	if from < 0 || to < from || to > rows {
+		return fmt.Errorf("data: rows %d:%d were asked of %d", from, to, rows)
+	}
+	return nil
+}
