@@ -1,0 +1,159 @@
+// Package app is the command line as a package: every verb of trivium, for a program with models and data sources of its own.
+//
+//	func main() {
+//		models := nn.Standard()
+//		models["mine"] = mine
+//		app.Main(app.Options{Models: models, Sources: data.Sources{"readings": readings}})
+//	}
+//
+// There is one file per verb. [Run] is a whole invocation as a function, for tests and for programs that embed it; [Main] is Run on
+// the process's own arguments, streams and signals.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/nn"
+)
+
+// Options say what the program knows beside the verbs.
+type Options struct {
+	Models  nn.Models    // by name; nil: those of nn.Standard
+	Sources data.Sources // by name, beside the generators and the files that data reads by itself
+	Name    string       // of the program, as a user types it; empty: trivium, and for Main the name it was started by
+}
+
+// Exit codes. 3 and 5 belong to clusters and budgets, which this version does not have.
+const (
+	Done        = 0
+	Failed      = 1 // internal, or the disk's
+	Misused     = 2 // usage, configuration or input
+	Diverged    = 4 // the loss is not finite any more
+	Interrupted = 6 // by a signal; it can be resumed
+)
+
+// Main runs the command line of this process and exits with its code. SIGINT or SIGTERM ends a training after the step at hand, with
+// a checkpoint; a second one ends the process at once.
+func Main(o Options) {
+	if o.Name == "" {
+		o.Name = os.Args[0]
+		if strings.Contains(o.Name, "go-build") { // go run: a path that is gone afterwards
+			o.Name = filepath.Base(o.Name)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		cancel()
+		<-signals
+		os.Exit(Interrupted)
+	}()
+	os.Exit(Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, o))
+}
+
+// Run is one invocation: args without the program's name. It returns the exit code.
+func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, o Options) int {
+	s := newSession(stdin, stdout, stderr, o)
+	err := s.run(ctx, args)
+	if err == nil {
+		return Done
+	}
+	code := Failed
+	var coded *codedError
+	if errors.As(err, &coded) {
+		code = coded.code
+	}
+	if text := err.Error(); text != "" {
+		for line := range strings.Lines(text) {
+			fmt.Fprintf(stderr, "%s: %s\n", s.name, strings.TrimRight(line, "\n"))
+		}
+	}
+	return code
+}
+
+// A session is one invocation's surroundings, handed to the verbs.
+type session struct {
+	in       io.Reader
+	out, err io.Writer
+	models   nn.Models
+	sources  data.Sources
+	name     string // of the program in messages
+	command  string // of the program in commands to type
+}
+
+func newSession(in io.Reader, out, err io.Writer, o Options) *session {
+	if o.Models == nil {
+		o.Models = nn.Standard()
+	}
+	if o.Name == "" {
+		o.Name = "trivium"
+	}
+	name := strings.TrimSuffix(filepath.Base(o.Name), ".exe")
+	return &session{in: in, out: out, err: err, models: o.Models, sources: o.Sources, name: name, command: o.Name}
+}
+
+func (s *session) run(ctx context.Context, args []string) error {
+	parser, err := s.parser(new(grammar))
+	if err != nil {
+		return err
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	parsed, err := parser.Parse(args)
+	if errors.Is(err, errHelped) {
+		return nil
+	}
+	if err != nil {
+		return misused(fmt.Errorf("%w (%s)", err, s.hint(err)))
+	}
+	parsed.BindTo(ctx, (*context.Context)(nil))
+	return parsed.Run(s)
+}
+
+// hint says which help fits a mistake on the command line.
+func (s *session) hint(err error) string {
+	verb := ""
+	var parse *kong.ParseError
+	if errors.As(err, &parse) {
+		for _, p := range parse.Context.Path {
+			if p.Command != nil {
+				verb += " " + p.Command.Name
+			}
+		}
+	}
+	return fmt.Sprintf("%s%s --help has the flags", s.name, verb)
+}
+
+// A codedError is an error with the exit code that it means.
+type codedError struct {
+	code int
+	err  error
+}
+
+func (e *codedError) Error() string { return e.err.Error() }
+func (e *codedError) Unwrap() error { return e.err }
+
+// misused marks an error as the user's to mend: usage, configuration or input.
+func misused(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &codedError{Misused, err}
+}
+
+// misusedf is misused for a sentence of its own.
+func misusedf(format string, args ...any) error { return misused(fmt.Errorf(format, args...)) }

@@ -1,0 +1,138 @@
+package app
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+type completionVerb struct {
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
+}
+
+func (completionVerb) Help() string {
+	return `Try it in the shell at hand:
+
+  bash:  source <(trivium completion bash)
+  zsh:   source <(trivium completion zsh)
+  fish:  trivium completion fish | source`
+}
+
+func (v *completionVerb) Run(s *session) error {
+	words, err := s.completions()
+	if err != nil {
+		return err
+	}
+	switch v.Shell {
+	case "bash":
+		s.completeBash(words)
+	case "zsh":
+		fmt.Fprintf(s.out, "#compdef %s\nautoload -U +X bashcompinit && bashcompinit\n", s.name)
+		s.completeBash(words)
+	case "fish":
+		s.completeFish(words)
+	}
+	return nil
+}
+
+// A completion is what may follow some words.
+type completion struct {
+	path        string // verbs so far, with spaces; empty: none
+	subs, flags []string
+	values      []string // of the first argument
+	help        map[string]string
+}
+
+// completions walks the grammar.
+func (s *session) completions() ([]completion, error) {
+	parser, err := s.parser(new(grammar))
+	if err != nil {
+		return nil, err
+	}
+	var all []completion
+	var walk func(n *kong.Node, path string)
+	walk = func(n *kong.Node, path string) {
+		c := completion{path: path, help: map[string]string{}}
+		for _, group := range n.AllFlags(true) {
+			for _, f := range group {
+				flag := "--" + f.Name
+				c.flags = append(c.flags, flag)
+				c.help[flag] = f.Help
+			}
+		}
+		for _, child := range n.Children {
+			if child.Type == kong.CommandNode && !child.Hidden {
+				c.subs = append(c.subs, child.Name)
+				c.help[child.Name] = child.Help
+			}
+		}
+		switch path {
+		case "train", "init":
+			c.values = s.models.Names()
+		case "help":
+			c.values = topicNames()
+		case "completion":
+			c.values = []string{"bash", "zsh", "fish"}
+		}
+		slices.Sort(c.flags)
+		all = append(all, c)
+		for _, child := range n.Children {
+			if child.Type == kong.CommandNode {
+				walk(child, strings.TrimSpace(path+" "+child.Name))
+			}
+		}
+	}
+	walk(parser.Model.Node, "")
+	return all, nil
+}
+
+// identifier makes name a shell function's name.
+func identifier(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '_'
+	}, name)
+}
+
+func (s *session) completeBash(words []completion) {
+	function := "_" + identifier(s.name)
+	fmt.Fprintf(s.out, "%s() {\n\tlocal current=${COMP_WORDS[COMP_CWORD]} path= word\n\tCOMPREPLY=()\n", function)
+	fmt.Fprintf(s.out, "\tfor word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n\t\tcase \"$path $word\" in\n")
+	for _, c := range words[1:] {
+		parent, last := "", c.path
+		if i := strings.LastIndexByte(c.path, ' '); i >= 0 {
+			parent, last = c.path[:i], c.path[i+1:]
+		}
+		fmt.Fprintf(s.out, "\t\t\"%s %s\") path=%q ;;\n", parent, last, c.path)
+	}
+	fmt.Fprintf(s.out, "\t\tesac\n\tdone\n\tcase \"$path\" in\n")
+	for _, c := range words {
+		plain := strings.Join(slices.Concat(c.subs, c.values), " ")
+		fmt.Fprintf(s.out, "\t%q)\n\t\tif [[ $current == -* ]]; then COMPREPLY=($(compgen -W %q -- \"$current\"))\n", c.path, strings.Join(c.flags, " "))
+		fmt.Fprintf(s.out, "\t\telse COMPREPLY=($(compgen -W %q -- \"$current\")); fi ;;\n", plain)
+	}
+	fmt.Fprintf(s.out, "\tesac\n}\ncomplete -o default -F %s %s\n", function, s.name)
+}
+
+func (s *session) completeFish(words []completion) {
+	quote := func(text string) string {
+		return "'" + strings.ReplaceAll(strings.ReplaceAll(text, `\`, `\\`), "'", `\'`) + "'"
+	}
+	for _, c := range words {
+		condition := "__fish_use_subcommand"
+		if c.path != "" {
+			last := c.path[strings.LastIndexByte(c.path, ' ')+1:]
+			condition = "__fish_seen_subcommand_from " + last
+		}
+		for _, sub := range slices.Concat(c.subs, c.values) {
+			fmt.Fprintf(s.out, "complete -c %s -n %s -a %s -d %s\n", s.name, quote(condition), quote(sub), quote(c.help[sub]))
+		}
+		for _, flag := range c.flags {
+			fmt.Fprintf(s.out, "complete -c %s -n %s -l %s -d %s\n", s.name, quote(condition), strings.TrimPrefix(flag, "--"), quote(c.help[flag]))
+		}
+	}
+}

@@ -1,0 +1,95 @@
+package app
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/internal/nearest"
+)
+
+// A recipe is what a model trains with where the user says nothing: chosen by trial on mnist10k and a9a, to be good and quick there.
+type recipe struct {
+	optimizer     string
+	rate          float64
+	batch, epochs int
+}
+
+// recipes are by the model's name; a model of the user's own gets the last one.
+var recipes = map[string]recipe{
+	"logistic": {"adagrad", 0.1, 100, 10},
+	"softmax":  {"adam", 0.001, 100, 10},
+	"linear":   {"adam", 0.01, 100, 20},
+	"svm":      {"adagrad", 0.1, 100, 10},
+	"mlp":      {"adam", 0.001, 100, 10},
+	"cnn":      {"adam", 0.001, 50, 5},
+	"lstm":     {"adam", 0.002, 50, 5},
+	"fm":       {"adagrad", 0.1, 100, 10},
+	"":         {"adam", 0.001, 100, 10},
+}
+
+// rates are the learning rates of optimizers other than the recipe's own, where the user names only the optimizer.
+var rates = map[string]float64{
+	"sgd": 0.1, "momentum": 0.02, "nesterov": 0.02, "adagrad": 0.05, "rmsprop": 0.001, "adam": 0.001, "adamw": 0.001, "ftrl": 0.1, "lbfgs": 1,
+}
+
+// defaultSeed is the seed of the published evaluation, and ours wherever none is given.
+const defaultSeed = 42
+
+// fillDefaults completes the fields of job that nobody gave.
+func fillDefaults(job *trivium.Job, g given) {
+	name, _, _ := strings.Cut(job.Model, ":")
+	r, ok := recipes[name]
+	if !ok {
+		r = recipes[""]
+	}
+	if !g["version"] {
+		job.Version = trivium.JobVersion
+	}
+	if !g["seed"] {
+		job.Seed = defaultSeed
+	}
+	if !g["optimizer.name"] {
+		job.Optimizer.Name = r.optimizer
+	}
+	if !g["optimizer.rate"] {
+		job.Optimizer.Rate = r.rate
+		if job.Optimizer.Name != r.optimizer {
+			job.Optimizer.Rate = rates[job.Optimizer.Name]
+		}
+	}
+	if !g["batch"] {
+		job.Batch = r.batch
+		if job.Optimizer.Name == "lbfgs" { // it is defined on all rows
+			job.Batch = trivium.FullBatch
+		}
+	}
+	if !g["epochs"] {
+		job.Epochs = r.epochs
+		if job.Batch == trivium.FullBatch { // an epoch is one update
+			job.Epochs = max(r.epochs, 50)
+		}
+	}
+}
+
+// checkModel refuses a name that this program has no model for.
+func (s *session) checkModel(spec string) error {
+	name, _, _ := strings.Cut(spec, ":")
+	if _, ok := s.models[name]; !ok {
+		return fmt.Errorf("no model is called %q; %s", name, nearest.Sentence(name, slices.Sorted(maps.Keys(s.models))))
+	}
+	return nil
+}
+
+// topologies are the strategies that this version has.
+var topologies = []string{"local"}
+
+// checkTopology refuses a topology that this version does not have.
+func checkTopology(name string) error {
+	if !slices.Contains(topologies, name) {
+		return fmt.Errorf("no topology is called %q; this version trains under %s only", name, strings.Join(topologies, ", "))
+	}
+	return nil
+}

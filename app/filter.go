@@ -1,0 +1,200 @@
+package app
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/trivium-ml/trivium/internal/nearest"
+)
+
+// A filter is a condition on the fields of a run, such as
+//
+//	model=softmax and (test.accuracy > 0.9 or not status=finished)
+//
+// A comparison is FIELD OP VALUE with =, !=, <, <=, >, >= or ~ (contains). Numbers compare as numbers, all else as text. A run
+// without the field fails every comparison.
+type filter struct {
+	holds  func(fields map[string]string) bool
+	fields []string // that it names
+}
+
+// parseFilter reads text; an empty one holds always.
+func parseFilter(text string) (*filter, error) {
+	p := &filterParser{words: filterWords(text)}
+	if len(p.words) == 0 {
+		return &filter{holds: func(map[string]string) bool { return true }}, nil
+	}
+	holds, err := p.or()
+	if err == nil && p.at < len(p.words) {
+		err = fmt.Errorf("%q is left over", p.words[p.at])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("filter: %w; want conditions such as 'model=softmax and test.accuracy>0.9'", err)
+	}
+	return &filter{holds, p.fields}, nil
+}
+
+// unknown reports the fields that no run has.
+func (f *filter) unknown(runs []map[string]string) error {
+	all := map[string]string{}
+	for _, r := range runs {
+		maps.Copy(all, r)
+	}
+	names := slices.Sorted(maps.Keys(all))
+	for _, field := range f.fields {
+		if _, ok := all[field]; !ok && len(runs) > 0 {
+			return fmt.Errorf("filter: no run has the field %q; %s", field, nearest.Sentence(field, names))
+		}
+	}
+	return nil
+}
+
+type filterParser struct {
+	words  []string
+	at     int
+	fields []string
+}
+
+type condition = func(map[string]string) bool
+
+func (p *filterParser) next() string {
+	if p.at == len(p.words) {
+		return ""
+	}
+	p.at++
+	return p.words[p.at-1]
+}
+
+func (p *filterParser) accept(word string) bool {
+	if p.at < len(p.words) && p.words[p.at] == word {
+		p.at++
+		return true
+	}
+	return false
+}
+
+func (p *filterParser) or() (condition, error) {
+	left, err := p.and()
+	for err == nil && p.accept("or") {
+		var right condition
+		a := left
+		if right, err = p.and(); err == nil {
+			left = func(f map[string]string) bool { return a(f) || right(f) }
+		}
+	}
+	return left, err
+}
+
+func (p *filterParser) and() (condition, error) {
+	left, err := p.not()
+	for err == nil && p.accept("and") {
+		var right condition
+		a := left
+		if right, err = p.not(); err == nil {
+			left = func(f map[string]string) bool { return a(f) && right(f) }
+		}
+	}
+	return left, err
+}
+
+func (p *filterParser) not() (condition, error) {
+	if p.accept("not") {
+		inner, err := p.not()
+		return func(f map[string]string) bool { return !inner(f) }, err
+	}
+	if p.accept("(") {
+		inner, err := p.or()
+		if err == nil && !p.accept(")") {
+			err = fmt.Errorf("a bracket is not closed")
+		}
+		return inner, err
+	}
+	return p.comparison()
+}
+
+func (p *filterParser) comparison() (condition, error) {
+	field, op, value := p.next(), p.next(), p.next()
+	if field == "" {
+		return nil, fmt.Errorf("a condition is missing at the end")
+	}
+	holds, ok := comparisons[op]
+	if !ok {
+		return nil, fmt.Errorf("after %q want =, !=, <, <=, >, >= or ~; found %q", field, op)
+	}
+	if value == "" {
+		return nil, fmt.Errorf("after %q want a value", field+op)
+	}
+	value = strings.Trim(value, `"'`)
+	p.fields = append(p.fields, field)
+	return func(f map[string]string) bool {
+		have, ok := f[field]
+		return ok && holds(have, value)
+	}, nil
+}
+
+var comparisons = map[string]func(have, want string) bool{
+	"=":  func(a, b string) bool { return order(a, b) == 0 },
+	"!=": func(a, b string) bool { return order(a, b) != 0 },
+	"<":  func(a, b string) bool { return order(a, b) == -1 },
+	"<=": func(a, b string) bool { return order(a, b) <= 0 },
+	">":  func(a, b string) bool { return order(a, b) == 1 },
+	">=": func(a, b string) bool { o := order(a, b); return o == 0 || o == 1 },
+	"~":  strings.Contains,
+}
+
+// order compares as numbers where both are, else as texts: -1, 0 or 1; and 2 where one is not a number at all.
+func order(a, b string) int {
+	x, errA := strconv.ParseFloat(a, 64)
+	y, errB := strconv.ParseFloat(b, 64)
+	if errA != nil || errB != nil {
+		return strings.Compare(a, b)
+	}
+	switch {
+	case x < y:
+		return -1
+	case x == y:
+		return 0
+	case x > y:
+		return 1
+	}
+	return 2
+}
+
+// filterWords cuts text into names, values in quotes, operators and brackets.
+func filterWords(text string) (words []string) {
+	for i := 0; i < len(text); {
+		rest := text[i:]
+		n := 1
+		switch c := rest[0]; {
+		case c == ' ' || c == '\t' || c == '\n':
+			i++
+			continue
+		case strings.HasPrefix(rest, "!=") || strings.HasPrefix(rest, "<=") || strings.HasPrefix(rest, ">="):
+			n = 2
+		case strings.HasPrefix(rest, "=="): // as many languages write it
+			words = append(words, "=")
+			i += 2
+			continue
+		case strings.ContainsRune("()=<>~", rune(c)):
+		case c == '"' || c == '\'':
+			if end := strings.IndexByte(rest[1:], c); end >= 0 {
+				n = end + 2
+			} else {
+				n = len(rest)
+			}
+		default:
+			if n = strings.IndexAny(rest, " \t\n()=<>~!\"'"); n <= 0 {
+				n = len(rest)
+				if rest[0] == '!' {
+					n = 1
+				}
+			}
+		}
+		words = append(words, rest[:n])
+		i += n
+	}
+	return words
+}

@@ -1,0 +1,108 @@
+package app
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/trivium-ml/trivium"
+)
+
+// The grammar of the command line: a verb a field, each with its flags, in the file of its name.
+type grammar struct {
+	Help helpFlag `short:"h" help:"Say what there is, and stop."`
+
+	Train      trainVerb      `cmd:"" help:"Train a model and save it with all that was measured in a run directory."`
+	Eval       evalVerb       `cmd:"" help:"Measure a trained model on data."`
+	Apply      applyVerb      `cmd:"" help:"Write a trained model's predictions for data."`
+	Export     exportVerb     `cmd:"" help:"Write a trained model as ONNX or safetensors."`
+	Data       dataVerb       `cmd:"" help:"Describe a data source: rows, columns, labels, first problems."`
+	Runs       runsVerb       `cmd:"" help:"List, show, compare and delete runs."`
+	Rerun      rerunVerb      `cmd:"" help:"Repeat a run and check that it gives the same bits."`
+	Init       initVerb       `cmd:"" help:"Write a job file with every key explained."`
+	Version    versionVerb    `cmd:"" help:"Say what this program is built from."`
+	Completion completionVerb `cmd:"" help:"Write a completion script for a shell."`
+	Topic      helpVerb       `cmd:"" name:"help" help:"Explain a topic or a verb."`
+}
+
+func (s *session) parser(g *grammar) (*kong.Kong, error) {
+	return kong.New(g,
+		kong.Name(s.name),
+		kong.Description("Trivium trains machine-learning models. Start with: "+s.name+" train softmax"),
+		kong.NoDefaultHelp(),
+		kong.Writers(s.out, s.err),
+		kong.Exit(func(int) {}),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 120}),
+		kong.Vars{"models": strings.Join(s.models.Names(), ", ")},
+	)
+}
+
+// errHelped ends parsing once help is printed.
+var errHelped = errors.New("help was asked for")
+
+// helpFlag is kong's own, but ends in an error in place of the process.
+type helpFlag bool
+
+func (helpFlag) IgnoreDefault() {}
+
+func (helpFlag) BeforeReset(c *kong.Context) error {
+	if err := c.PrintUsage(false); err != nil {
+		return err
+	}
+	return errHelped
+}
+
+// rowCount is a flag in rows: a number, or full.
+type rowCount int
+
+var _ encoding.TextUnmarshaler = (*rowCount)(nil)
+
+func (r *rowCount) UnmarshalText(text []byte) error {
+	if string(text) == "full" {
+		*r = trivium.FullBatch
+		return nil
+	}
+	n, err := parseCount(string(text))
+	if err != nil || n < 1 {
+		return fmt.Errorf("want a number of rows of at least 1, or full; found %q", text)
+	}
+	*r = rowCount(n)
+	return nil
+}
+
+// count is a flag that also reads powers, such as 2^20.
+type count int
+
+func (c *count) UnmarshalText(text []byte) error {
+	n, err := parseCount(string(text))
+	*c = count(n)
+	return err
+}
+
+// parseCount reads 1000, 1_000, 1e6 or 2^20: a whole number from 0 to the largest int32.
+func parseCount(s string) (int, error) {
+	wrong := fmt.Errorf("want a whole number from 0 to %d, such as 1000, 1e6 or 2^20; found %q", math.MaxInt32, s)
+	var x float64
+	if base, exponent, ok := strings.Cut(s, "^"); ok {
+		b, errBase := strconv.Atoi(base)
+		e, errExponent := strconv.Atoi(exponent)
+		if errBase != nil || errExponent != nil {
+			return 0, wrong
+		}
+		x = math.Pow(float64(b), float64(e))
+	} else {
+		var err error
+		if x, err = strconv.ParseFloat(strings.ReplaceAll(s, "_", ""), 64); err != nil {
+			return 0, wrong
+		}
+	}
+	if x != math.Trunc(x) || x < 0 || x > math.MaxInt32 || math.IsNaN(x) {
+		return 0, wrong
+	}
+	return int(x), nil
+}

@@ -1,0 +1,175 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/internal/nearest"
+)
+
+// A jobFile is a job.yaml: the fields of a trivium.Job, all optional. It remembers on which line each stands.
+type jobFile struct {
+	name  string
+	lines map[string]int // by dotted field
+}
+
+// maxJobBytes bounds a job file: one with every key and its explanation is a hundredth of it.
+const maxJobBytes = 1 << 20
+
+// readJobFile reads the file into job, over what is there, and notes what it gives. It reports every mistake, each with its line.
+func readJobFile(name string, job *trivium.Job, g given) (*jobFile, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > maxJobBytes {
+		return nil, fmt.Errorf("%s: %d bytes; a job file has at most %d", name, info.Size(), maxJobBytes)
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	return decodeJob(name, text, job, g)
+}
+
+func decodeJob(name string, text []byte, job *trivium.Job, g given) (*jobFile, error) {
+	f := &jobFile{name, map[string]int{}}
+	var document yaml.Node
+	if err := yaml.Unmarshal(text, &document); err != nil {
+		return f, fmt.Errorf("%s: %s", name, strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	if len(document.Content) == 0 {
+		return f, fmt.Errorf("%s: is empty; %q writes one to start from", name, "trivium init")
+	}
+	root := document.Content[0]
+	if root.Kind != yaml.MappingNode {
+		return f, fmt.Errorf("%s: line %d: want keys and values, such as 'model: softmax'", name, root.Line)
+	}
+	var errs []error
+	f.walk(root, reflect.TypeFor[trivium.Job](), "", &errs)
+	if err := root.Decode(job); err != nil {
+		var wrong *yaml.TypeError
+		if !errors.As(err, &wrong) {
+			return f, fmt.Errorf("%s: %w", name, err)
+		}
+		for _, e := range wrong.Errors {
+			errs = append(errs, fmt.Errorf("%s: %s", name, plainType(e)))
+		}
+	}
+	for field := range f.lines {
+		g[field] = true
+	}
+	return f, joinByLine(errs)
+}
+
+// walk notes the line of each key below node, which should be those of t's fields, reports those that are not, and writes counts such
+// as full and 2^20 as the numbers that they stand for.
+func (f *jobFile) walk(node *yaml.Node, t reflect.Type, prefix string, errs *[]error) {
+	fields := map[string]reflect.Type{}
+	var names []string
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
+		fields[name] = t.Field(i).Type
+		names = append(names, name)
+	}
+	pairs := node.Content
+	node.Content = nil // again as we go, without repeated keys, at which the decoder would stop
+	for i := 0; i+1 < len(pairs); i += 2 {
+		key, value := pairs[i], pairs[i+1]
+		field := prefix + key.Value
+		kind, known := fields[key.Value]
+		if !known {
+			*errs = append(*errs, fmt.Errorf("%s: line %d: unknown key %q; %s", f.name, key.Line, field, nearest.Sentence(key.Value, names)))
+			continue
+		}
+		if first, twice := f.lines[field]; twice {
+			*errs = append(*errs, fmt.Errorf("%s: line %d: %q is there already, on line %d", f.name, key.Line, field, first))
+			continue
+		}
+		f.lines[field] = key.Line
+		node.Content = append(node.Content, key, value)
+		switch {
+		case kind.Kind() == reflect.Struct && value.Kind == yaml.MappingNode:
+			f.walk(value, kind, field+".", errs)
+		case isWhole(kind.Kind()) && value.Kind == yaml.ScalarNode:
+			if field == "batch" && value.Value == "full" {
+				value.Value, value.Tag = strconv.Itoa(trivium.FullBatch), "!!int"
+			} else if n, err := parseCount(value.Value); err == nil {
+				value.Value, value.Tag = strconv.Itoa(n), "!!int"
+			} else if value.ShortTag() == "!!float" { // which the decoder would cut to a whole number
+				*errs = append(*errs, fmt.Errorf("%s: line %d: %s: want a whole number, found %s", f.name, value.Line, field, value.Value))
+				node.Content = node.Content[:len(node.Content)-2]
+			}
+		}
+	}
+}
+
+func isWhole(k reflect.Kind) bool {
+	return k == reflect.Int || k == reflect.Int64 || k == reflect.Uint64
+}
+
+// at puts the file and line of the field that a mistake names in front of it: Job.Validate's begin with "job: FIELD: ".
+func (f *jobFile) at(mistake error) error {
+	if f == nil {
+		return mistake
+	}
+	text, ok := strings.CutPrefix(mistake.Error(), "job: ")
+	if !ok {
+		return mistake
+	}
+	field, _, _ := strings.Cut(text, ":")
+	for ; field != ""; field = field[:max(0, strings.LastIndexByte(field, '.'))] {
+		if line, ok := f.lines[field]; ok {
+			return fmt.Errorf("%s: line %d: %s", f.name, line, text)
+		}
+	}
+	return mistake
+}
+
+// each returns the errors that err joins, or err alone.
+func each(err error) []error {
+	if err == nil {
+		return nil
+	}
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		return joined.Unwrap()
+	}
+	return []error{err}
+}
+
+// joinByLine joins mistakes in the order of their lines, each sentence once.
+func joinByLine(errs []error) error {
+	line := func(e error) (n int) {
+		_, rest, _ := strings.Cut(e.Error(), ": line ")
+		_, _ = fmt.Sscan(strings.TrimSuffix(rest, ":"), &n) // no number: line 0
+		if before, _, ok := strings.Cut(rest, ":"); ok {
+			_, _ = fmt.Sscan(before, &n)
+		}
+		return n
+	}
+	slices.SortStableFunc(errs, func(a, b error) int { return line(a) - line(b) })
+	errs = slices.CompactFunc(errs, func(a, b error) bool { return a.Error() == b.Error() })
+	return errors.Join(errs...)
+}
+
+// plainType says in words what yaml says in Go's types.
+func plainType(e string) string {
+	return strings.NewReplacer(
+		"cannot unmarshal !!str", "found the text", "cannot unmarshal !!int", "found the number", "cannot unmarshal !!float", "found the number",
+		"cannot unmarshal !!bool", "found", "cannot unmarshal !!map", "found keys", "cannot unmarshal !!seq", "found a list",
+		" into int64", ", want a whole number", " into uint64", ", want a whole number of 0 or more", " into int", ", want a whole number",
+		" into float64", ", want a number", " into bool", ", want true or false", " into string", ", want a text",
+		" into []string", ", want a list such as [a, b]", " into map[string]float64", ", want names with numbers",
+		" into trivium.Data", ", want keys such as 'source: ...' below it", " into trivium.OptimizerSpec", ", want keys such as 'name: adam' below it",
+		" into trivium.EarlyStop", ", want keys such as 'metric: valid.auc' below it", " into trivium.LastPolicy", ", want keep or drop",
+	).Replace(e)
+}

@@ -1,0 +1,159 @@
+package app
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/trivium-ml/trivium"
+)
+
+func TestJobFile(t *testing.T) {
+	job := trivium.Job{Epochs: 7}
+	g := given{}
+	_, err := decodeJob("job.yaml", []byte(`
+model: mlp:100
+batch: full
+data: {source: a.csv, hash: 2^20, drop: [id]}
+optimizer:
+  name: sgd
+  params: {momentum: 0.9}
+`), &job, g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := trivium.Job{Model: "mlp:100", Batch: trivium.FullBatch, Epochs: 7}
+	want.Data = trivium.Data{Source: "a.csv", Hash: 1 << 20, Drop: []string{"id"}}
+	want.Optimizer = trivium.OptimizerSpec{Name: "sgd", Params: map[string]float64{"momentum": 0.9}}
+	if !reflect.DeepEqual(job, want) {
+		t.Errorf("got  %+v\nwant %+v", job, want)
+	}
+	if !g["data.hash"] || !g["optimizer.name"] || g["optimizer.rate"] || g["epochs"] {
+		t.Errorf("given: %v", g)
+	}
+}
+
+// TestJobFileMistakes: all of them at once, each with its line.
+func TestJobFileMistakes(t *testing.T) {
+	var job trivium.Job
+	f, err := decodeJob("job.yaml", []byte(`model: softmax
+epocs: 3
+batch: many
+data:
+  sourse: x
+  rows: 1.5
+seed: -1
+seed: 2
+stop: now
+data2: 1
+`), &job, given{})
+	if err == nil {
+		t.Fatal("want mistakes")
+	}
+	got := strings.Split(err.Error(), "\n")
+	want := []string{
+		`job.yaml: line 2: unknown key "epocs"; did you mean "epochs"?`,
+		`job.yaml: line 3: found the text`,
+		`job.yaml: line 5: unknown key "data.sourse"; did you mean "source"?`,
+		`job.yaml: line 6: data.rows: want a whole number, found 1.5`,
+		`job.yaml: line 7: found the number`,
+		`job.yaml: line 8: "seed" is there already, on line 7`,
+		`job.yaml: line 9: found the text`,
+		`job.yaml: line 10: unknown key "data2"; did you mean "data"?`,
+	}
+	if len(got) != len(want) {
+		t.Fatalf("got %d mistakes, want %d:\n%s", len(got), len(want), err)
+	}
+	for i := range want {
+		if !strings.HasPrefix(got[i], want[i]) {
+			t.Errorf("got  %s\nwant %s", got[i], want[i])
+		}
+	}
+	at := f.at(each((&trivium.Job{Version: 1, Model: "m", Batch: 1, Epochs: -1, Data: trivium.Data{Format: "x"}}).Validate())[0])
+	if !strings.HasPrefix(at.Error(), "job: epochs: ") { // the file has no such key: the mistake is not on one of its lines
+		t.Errorf("got %v", at)
+	}
+}
+
+// TestJobFileLines: what Job.Validate finds is said with the line too.
+func TestJobFileLines(t *testing.T) {
+	job := trivium.Job{Version: 1, Batch: 1}
+	f, err := decodeJob("job.yaml", []byte("model: softmax\ndata:\n  scale: big\nbatch: 0\n"), &job, given{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range each(job.Validate()) {
+		got = append(got, f.at(e).Error())
+	}
+	text := strings.Join(got, "\n")
+	for _, want := range []string{"job.yaml: line 3: data.scale: want one of", "job.yaml: line 4: batch: want at least 1"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("want %q in:\n%s", want, text)
+		}
+	}
+}
+
+// TestJobTemplate: the file that init writes holds every key of a job, and is valid as it is and with every key in use.
+func TestJobTemplate(t *testing.T) {
+	var keys func(prefix string, typ reflect.Type) []string
+	keys = func(prefix string, typ reflect.Type) (out []string) {
+		for i := range typ.NumField() {
+			name, _, _ := strings.Cut(typ.Field(i).Tag.Get("yaml"), ",")
+			out = append(out, prefix+name)
+			if typ.Field(i).Type.Kind() == reflect.Struct {
+				out = append(out, keys(prefix+name+".", typ.Field(i).Type)...)
+			}
+		}
+		return out
+	}
+	text := strings.NewReplacer("MODEL", "softmax", "SOURCE", `""`, "BATCH", "100", "EPOCHS", "3", "OPTIMIZER", "adam", "RATE", "0.1",
+		"SEED", "42").Replace(jobTemplate)
+	plain := given{}
+	var job trivium.Job
+	if _, err := decodeJob("job.yaml", []byte(text), &job, plain); err != nil {
+		t.Fatal(err)
+	}
+	var full strings.Builder
+	for line := range strings.Lines(text) {
+		trimmed := strings.TrimLeft(line, " ")
+		if strings.HasPrefix(trimmed, "#") && !strings.HasPrefix(trimmed, "# ") {
+			line = line[:len(line)-len(trimmed)] + trimmed[1:]
+		}
+		full.WriteString(line)
+	}
+	everything := given{}
+	if _, err := decodeJob("job.yaml", []byte(full.String()), &job, everything); err != nil {
+		t.Fatalf("%v in\n%s", err, &full)
+	}
+	for _, k := range keys("", reflect.TypeFor[trivium.Job]()) {
+		if !everything[k] {
+			t.Errorf("the template has no %s", k)
+		}
+	}
+	if err := job.Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+func FuzzJobFile(f *testing.F) {
+	f.Add([]byte("model: softmax\nbatch: full\ndata: {hash: 2^20}\n"))
+	f.Add([]byte("a: &a [*a]\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var job trivium.Job
+		_, _ = decodeJob("job.yaml", text, &job, given{}) // no panic is all
+	})
+}
+
+func TestCount(t *testing.T) {
+	for text, want := range map[string]int{"1000": 1000, "2^20": 1 << 20, "1e6": 1_000_000, "1_000": 1000, "0": 0} {
+		if got, err := parseCount(text); err != nil || got != want {
+			t.Errorf("%q: %d, %v; want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "-1", "1.5", "2^", "2^99", "NaN", "x", "1e300"} {
+		if got, err := parseCount(text); err == nil {
+			t.Errorf("%q: %d, want an error", text, got)
+		}
+	}
+}

@@ -1,0 +1,311 @@
+package app
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+)
+
+// A progress shows how far a training is: a bar that is redrawn on a terminal, a key=value line now and then in a pipe, or a JSON
+// object a line. One goroutine draws, on its own clock; training only leaves the newest figures.
+type progress struct {
+	out   io.Writer
+	style style
+	width int // of the terminal
+	color bool
+
+	mu      sync.Mutex
+	last    figures
+	drawn   bool // the bar is on the screen
+	stop    chan struct{}
+	stopped sync.WaitGroup
+}
+
+// A style is a way to show progress.
+type style uint8
+
+const (
+	quiet style = iota
+	bar
+	lines
+	objects
+)
+
+const (
+	redrawEvery = 100 * time.Millisecond // ten times a second: the eye sees no more
+	lineEvery   = 5 * time.Second
+)
+
+// figures are what there is to show at one moment.
+type figures struct {
+	Epoch   int           // the one at work, from 1
+	Epochs  int           // 0: as many as the steps need
+	Step    int64         // updates done
+	Steps   int64         // updates in all, 0 if unknown
+	Loss    float64       // of the last update, or smoothed over some
+	Samples int64         // rows done in this process
+	Elapsed time.Duration // of this process's training
+	Began   int64         // updates that were done when this process began
+	Metrics map[string]float64
+}
+
+func (f figures) rate() float64 {
+	if f.Elapsed <= 0 {
+		return 0
+	}
+	return float64(f.Samples) / f.Elapsed.Seconds()
+}
+
+// left is how long the remaining updates take at the rate so far; negative if unknown.
+func (f figures) left() time.Duration {
+	done := f.Step - f.Began
+	if f.Steps <= 0 || done <= 0 {
+		return -1
+	}
+	return time.Duration(float64(f.Elapsed) / float64(done) * float64(f.Steps-f.Step))
+}
+
+// newProgress chooses the style: JSON where asked for, a bar on a terminal, else lines.
+func newProgress(out io.Writer, asJSON, silent bool, getenv func(string) string) *progress {
+	p := &progress{out: out, style: lines, width: 80, stop: make(chan struct{})}
+	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) && getenv("TERM") != "dumb" {
+		p.style = bar
+		p.color = getenv("NO_COLOR") == ""
+		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
+			p.width = w
+		}
+	}
+	if silent {
+		p.style = quiet
+	}
+	if asJSON {
+		p.style = objects
+	}
+	return p
+}
+
+// start begins to draw. The caller calls finish.
+func (p *progress) start() {
+	every := lineEvery
+	switch p.style {
+	case quiet:
+		return
+	case bar:
+		every = redrawEvery
+	}
+	p.stopped.Go(func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-p.stop:
+				return
+			case <-tick.C:
+				p.mu.Lock()
+				if p.last.Step > 0 {
+					p.draw()
+				}
+				p.mu.Unlock()
+			}
+		}
+	})
+}
+
+// finish stops drawing and clears the bar.
+func (p *progress) finish() {
+	close(p.stop)
+	p.stopped.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear()
+}
+
+// update leaves the newest figures.
+func (p *progress) update(f figures) {
+	p.mu.Lock()
+	p.last = f
+	p.mu.Unlock()
+}
+
+// evaluated shows an evaluation, on a line that stays.
+func (p *progress) evaluated(f figures) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last = f
+	switch p.style {
+	case bar:
+		p.clear()
+		fmt.Fprintln(p.out, evaluationLine(f))
+	case lines:
+		fmt.Fprintln(p.out, "evaluated "+keyValues(f))
+	case objects:
+		p.object("evaluation", f)
+	}
+}
+
+// say shows a sentence, on a line that stays.
+func (p *progress) say(event, sentence string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch p.style {
+	case objects:
+		p.encode(map[string]any{"event": event, "message": sentence})
+	case bar, lines:
+		p.clear()
+		fmt.Fprintln(p.out, sentence)
+	}
+}
+
+func (p *progress) clear() {
+	if p.drawn {
+		fmt.Fprint(p.out, "\r\x1b[K")
+		p.drawn = false
+	}
+}
+
+// draw shows the newest figures; p.mu is held.
+func (p *progress) draw() {
+	switch p.style {
+	case bar:
+		fmt.Fprint(p.out, "\r"+barLine(p.last, p.width, p.color)+"\x1b[K")
+		p.drawn = true
+	case lines:
+		fmt.Fprintln(p.out, keyValues(p.last))
+	case objects:
+		p.object("progress", p.last)
+	}
+}
+
+func (p *progress) object(event string, f figures) {
+	o := map[string]any{
+		"event": event, "epoch": f.Epoch, "epochs": f.Epochs, "step": f.Step, "steps": f.Steps, "loss": number(f.Loss),
+		"samples": f.Samples, "samples_per_second": number(f.rate()), "seconds": f.Elapsed.Seconds(),
+	}
+	if left := f.left(); left >= 0 {
+		o["seconds_left"] = left.Seconds()
+	}
+	for name, v := range f.Metrics {
+		o[name] = number(v)
+	}
+	p.encode(o)
+}
+
+func (p *progress) encode(o any) {
+	line, err := json.Marshal(o)
+	if err != nil {
+		line = fmt.Appendf(nil, `{"event":"error","message":%q}`, err)
+	}
+	fmt.Fprintf(p.out, "%s\n", line)
+}
+
+// number is x, or null in JSON where x is not finite.
+func number(x float64) any {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return nil
+	}
+	return x
+}
+
+// barLine is the bar: epoch, share done, loss, rate and time left, in width columns.
+func barLine(f figures, width int, color bool) string {
+	share := 0.0
+	if f.Steps > 0 {
+		share = min(1, float64(f.Step)/float64(f.Steps))
+	}
+	head := "step " + thousands(f.Step)
+	if f.Epochs > 0 {
+		head = fmt.Sprintf("epoch %d/%d", f.Epoch, f.Epochs)
+	}
+	tail := fmt.Sprintf(" %3.0f %%  loss %s  %s samples/s", 100*share, figure(f.Loss), scaled(f.rate()))
+	if left := f.left(); left >= 0 {
+		tail += "  left " + clock(left)
+	}
+	cells := width - len(head) - len(tail) - 5
+	if cells < 5 { // too narrow for a bar
+		line := head + tail
+		return line[:min(len(line), max(0, width-1))]
+	}
+	cells = min(cells, 40)
+	done := int(share * float64(cells))
+	filled := strings.Repeat("=", done)
+	if done > 0 && done < cells {
+		filled = filled[1:] + ">"
+	}
+	empty := strings.Repeat(" ", cells-done)
+	if color {
+		return fmt.Sprintf("%s  [\x1b[32m%s\x1b[0m%s]%s", head, filled, empty, tail)
+	}
+	return fmt.Sprintf("%s  [%s%s]%s", head, filled, empty, tail)
+}
+
+// keyValues is the line for a pipe.
+func keyValues(f figures) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "epoch=%d step=%d", f.Epoch, f.Step)
+	if f.Steps > 0 {
+		fmt.Fprintf(&b, " steps=%d", f.Steps)
+	}
+	fmt.Fprintf(&b, " loss=%s samples_per_second=%.0f seconds=%.1f", figure(f.Loss), f.rate(), f.Elapsed.Seconds())
+	if left := f.left(); left >= 0 {
+		fmt.Fprintf(&b, " left=%.0f", left.Seconds())
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Metrics)) {
+		fmt.Fprintf(&b, " %s=%s", name, figure(f.Metrics[name]))
+	}
+	return b.String()
+}
+
+// evaluationLine is what stays on a terminal of an evaluation.
+func evaluationLine(f figures) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "epoch %-3d loss %-8s", f.Epoch, figure(f.Loss))
+	for _, name := range slices.Sorted(maps.Keys(f.Metrics)) {
+		fmt.Fprintf(&b, "  %s %s", name, figure(f.Metrics[name]))
+	}
+	fmt.Fprintf(&b, "  %s samples/s", scaled(f.rate()))
+	return b.String()
+}
+
+// figure is x with four digits that count.
+func figure(x float64) string { return strconv.FormatFloat(x, 'g', 4, 64) }
+
+// scaled is 20600 as 20.6k.
+func scaled(x float64) string {
+	switch {
+	case x >= 1e9:
+		return fmt.Sprintf("%.1fG", x/1e9)
+	case x >= 1e6:
+		return fmt.Sprintf("%.1fM", x/1e6)
+	case x >= 1e3:
+		return fmt.Sprintf("%.1fk", x/1e3)
+	}
+	return fmt.Sprintf("%.0f", x)
+}
+
+// thousands is 10980 as 10,980.
+func thousands(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// clock is 90 s as 01:30.
+func clock(d time.Duration) string {
+	s := int64(d.Round(time.Second).Seconds())
+	if s >= 3600 {
+		return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
+	}
+	return fmt.Sprintf("%02d:%02d", s/60, s%60)
+}

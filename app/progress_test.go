@@ -1,0 +1,93 @@
+package app
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var halfway = figures{
+	Epoch: 3, Epochs: 10, Step: 500, Steps: 1000, Loss: 0.08712, Samples: 50_000, Elapsed: 10 * time.Second,
+	Metrics: map[string]float64{"valid.accuracy": 0.961, "test.auc": math.NaN()},
+}
+
+func TestBarLine(t *testing.T) {
+	got := barLine(halfway, 80, false)
+	if want := "epoch 3/10  [================>                ]  50 %  loss 0.08712  5.0k samples/s  left 00:10"; len(got) > 80 || !strings.HasPrefix(got, "epoch 3/10  [==") ||
+		!strings.HasSuffix(got, want[strings.Index(want, "  50 %")+1:]) {
+		t.Errorf("got %q (%d columns)", got, len(got))
+	}
+	if narrow := barLine(halfway, 30, false); len(narrow) > 29 {
+		t.Errorf("%q has %d columns, want 29 at most", narrow, len(narrow))
+	}
+	if strings.Contains(got, "\x1b") || !strings.Contains(barLine(halfway, 80, true), "\x1b[32m") {
+		t.Error("want colour where it is asked for, and only there")
+	}
+}
+
+func TestKeyValues(t *testing.T) {
+	want := "epoch=3 step=500 steps=1000 loss=0.08712 samples_per_second=5000 seconds=10.0 left=10 test.auc=NaN valid.accuracy=0.961"
+	if got := keyValues(halfway); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestProgressOfAResumedRun(t *testing.T) {
+	f := halfway
+	f.Began = 400 // 100 updates in 10 s, 500 to go
+	if got := f.left(); got != 50*time.Second {
+		t.Errorf("%v left, want 50s", got)
+	}
+}
+
+// TestProgressLines: in a pipe a line every five seconds, on a terminal ten drawings a second, and as JSON an object a line.
+func TestProgressLines(t *testing.T) {
+	for _, c := range []struct {
+		style style
+		want  int
+	}{{quiet, 0}, {lines, 4}, {objects, 4}, {bar, 200}} {
+		synctest.Test(t, func(t *testing.T) {
+			var out bytes.Buffer
+			p := &progress{out: &out, style: c.style, width: 80, stop: make(chan struct{})}
+			p.start()
+			p.update(halfway)
+			time.Sleep(20*time.Second + time.Millisecond)
+			p.finish()
+			sep := "\n"
+			if c.style == bar {
+				sep = "\rep"
+			}
+			if got := strings.Count(out.String(), sep); got != c.want {
+				t.Errorf("style %d: %d drawings in 20 s, want %d", c.style, got, c.want)
+			}
+			if c.style != objects {
+				return
+			}
+			for line := range strings.Lines(out.String()) {
+				var o map[string]any
+				if err := json.Unmarshal([]byte(line), &o); err != nil {
+					t.Fatalf("%q: %v", line, err)
+				}
+				if o["event"] != "progress" || o["step"] != 500.0 || o["test.auc"] != nil || o["seconds_left"] != 10.0 {
+					t.Errorf("got %v", o)
+				}
+			}
+		})
+	}
+}
+
+func TestFigures(t *testing.T) {
+	for got, want := range map[string]string{
+		thousands(10980): "10,980", thousands(-1234567): "-1,234,567", thousands(12): "12",
+		clock(90 * time.Second): "01:30", clock(3725 * time.Second): "1:02:05",
+		scaled(20600): "20.6k", scaled(12): "12", scaled(3.2e6): "3.2M",
+	} {
+		if got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
