@@ -23,8 +23,7 @@ const (
 // A Workspace keeps the packing buffers of products from one call to the next. Its zero value is ready; it grows to what the largest
 // product needs, after which nothing is allocated. One goroutine may use it at a time.
 type Workspace[T Float] struct {
-	a, b, c []T // packed operands, and sums of products that are not in C
-	tile    tile
+	a, b, c []T   // packed operands, and sums of products that are not in C
 	deltas  []int // steps through an image, for convolutions
 	image   []T   // a padded image
 }
@@ -55,7 +54,29 @@ func Gemm[T Float](isa ISA, ta, tb bool, m, n, k int, a []T, lda int, b []T, ldb
 	if m <= 0 || n <= 0 {
 		return
 	}
+	if k <= 0 {
+		a, b = nil, nil
+	} else {
+		inside(a, ta, m, k, lda)
+		inside(b, tb, k, n, ldb)
+	}
+	inside(c, false, m, n, ldc)
+	if isa == AVX2 || isa == AVX512 {
+		gemmAsm(isa, ta, tb, m, n, k, a, lda, b, ldb, c, ldc, ep, w)
+		return
+	}
 	gemmGo(isa, ta, tb, m, n, k, a, lda, b, ldb, c, ldc, ep, w)
+}
+
+// inside panics, as an index out of range does, where a matrix does not fit its slice: assembly would read past its end.
+func inside[T Float](x []T, transposed bool, rows, cols, ld int) {
+	if transposed {
+		rows, cols = cols, rows
+	}
+	if ld < cols {
+		panic("kernel: the rows of a matrix overlap")
+	}
+	_ = x[(rows-1)*ld+cols-1]
 }
 
 // GemmTiles returns the size of the tiles that a product is best cut into for a number of workers: C is then cut into pieces of rows

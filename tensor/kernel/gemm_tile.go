@@ -20,12 +20,245 @@ type tile struct {
 	bias        unsafe.Pointer // 64
 	m, n, k     int            // 72, 80, 88
 	flags       int            // 96
-	deltas      unsafe.Pointer // 104: k steps through A, in place of aStep, for convolutions
+	deltas      unsafe.Pointer // 104: if not nil, k steps through A, in place of aStep
+
+	_ [4]uintptr // 112: where the kernel is in b, c, bias and n
 }
 
-// What a micro-kernel does with its sums before it stores them.
+// What a micro-kernel does with its sums before it stores them, in this order.
 const (
 	tileAdd  = 1 << iota // add them to C
 	tileBias             // add the bias
 	tileReLU
 )
+
+// A block is the argument of a transposing kernel. Strides are in bytes. All lanes of a vector of dst are written, zero beyond rows.
+//
+//	for p := range cols: for j := range rows: dst[p*dRow + j] = src[j*sRow + p]
+type block struct {
+	src  unsafe.Pointer // offset 0
+	sRow int            // 8
+	rows int            // 16: at most a vector
+	cols int            // 24
+	dst  unsafe.Pointer // 32
+	dRow int            // 40
+}
+
+// The shape of the tiles of an ISA.
+type tiling struct {
+	lanes          int // of a vector
+	wide, narrow   int // rows of a tile that is two vectors wide, and one
+	readsWholeRows bool
+}
+
+func tilingOf[T Float](isa ISA) tiling {
+	t := tiling{lanes: 16, wide: 14, narrow: 28}
+	if isa == AVX2 {
+		t = tiling{lanes: 8, wide: 6, narrow: 12, readsWholeRows: true}
+	}
+	if !single[T]() {
+		t.lanes /= 2
+	}
+	return t
+}
+
+// An operand is a matrix that tiles are read from.
+type operand[T Float] struct {
+	data        []T
+	row, column int // distance of its neighbours, in elements
+}
+
+func (o operand[T]) at(i, j int) unsafe.Pointer {
+	if len(o.data) == 0 {
+		return nil // the sum is empty
+	}
+	var x T
+	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(o.data)), (i*o.row+j*o.column)*int(unsafe.Sizeof(x)))
+}
+
+// gemmAsm is Gemm by micro-kernels.
+func gemmAsm[T Float](isa ISA, ta, tb bool, m, n, k int, a []T, lda int, b []T, ldb int, c []T, ldc int, ep Epilogue[T], w *Workspace[T]) {
+	kc := depth[T]()
+	if ep.Accumulate && k > kc {
+		// C is added to once, after all blocks: their sums need a place of their own.
+		sums := room(&w.c, m*n)
+		gemmAsm(isa, ta, tb, m, n, k, a, lda, b, ldb, sums, n, Epilogue[T]{}, w)
+		finish(isa, m, n, sums, n, c, ldc, ep)
+		return
+	}
+	p := product[T]{isa: isa, tiling: tilingOf[T](isa), tb: tb, m: m, n: n, c: c, ldc: ldc, ep: ep, w: w}
+	p.a = operand[T]{a, lda, 1}
+	if ta {
+		p.a = operand[T]{a, 1, lda}
+	}
+	p.b = operand[T]{b, ldb, 1}
+	for first := 0; first < max(k, 1); first += kc {
+		p.block(first, min(kc, k-first), first == 0, first+kc >= k)
+	}
+}
+
+// A product is a Gemm under way.
+type product[T Float] struct {
+	isa ISA
+	tiling
+	tb   bool
+	m, n int
+	a, b operand[T]
+	c    []T
+	ldc  int
+	ep   Epilogue[T]
+	w    *Workspace[T]
+}
+
+// columns is how many columns of B are worked on at a time: with 384 rows they are 768 KiB, within a second-level cache of 1 MiB.
+const columns = 512
+
+// block adds the terms first to first+k of the sums.
+func (p *product[T]) block(first, k int, opens, closes bool) {
+	var x T
+	size := int(unsafe.Sizeof(x))
+	flags := 0
+	if !opens || p.ep.Accumulate {
+		flags |= tileAdd
+	}
+	if closes && p.ep.Bias != nil {
+		flags |= tileBias
+	}
+	if closes && p.ep.Act == ActReLU {
+		flags |= tileReLU
+	}
+	panel := 2 * p.lanes
+	nc := columns * 4 / size
+	for j0 := 0; j0 < p.n; j0 += nc {
+		cols := min(nc, p.n-j0)
+		// The last columns are a narrow tile where they fit one.
+		rest := cols % panel
+		if rest > p.lanes {
+			rest = 0
+		}
+		wide := cols - rest
+		p.panels(first, k, j0, wide, true, flags)
+		p.panels(first, k, j0+wide, rest, false, flags)
+		if closes && p.ep.Act > ActReLU {
+			for i := range p.m {
+				row := p.c[i*p.ldc+j0:][:cols]
+				activate(p.isa, p.ep.Act, row, row)
+			}
+		}
+	}
+}
+
+// panels computes columns j0 to j0+cols of all rows, in tiles two vectors wide or one.
+func (p *product[T]) panels(first, k, j0, cols int, wide bool, flags int) {
+	if cols == 0 {
+		return
+	}
+	var x T
+	size := int(unsafe.Sizeof(x))
+	width, most := p.lanes, p.narrow
+	if wide {
+		width, most = 2*p.lanes, p.wide
+	}
+	groups := (p.m + most - 1) / most
+	b, bStep, bPanel := p.b.at(first, j0), p.b.row*size, width*size
+	if p.packsB(k, cols, width, groups) {
+		b, bStep, bPanel = p.packB(first, k, j0, cols, width), width*size, k*width*size
+	}
+	var t tile
+	for g := range groups {
+		i0, i1 := g*p.m/groups, (g+1)*p.m/groups
+		a, aRow, aStep := p.a.at(i0, first), p.a.row*size, p.a.column*size
+		if p.packsA(k, cols/width) {
+			a, aRow, aStep = p.packA(i0, i1-i0, first, k)
+		}
+		t = tile{
+			a: a, aRow: aRow, aStep: aStep, b: b, bStep: bStep, bPanel: bPanel,
+			c: unsafe.Pointer(&p.c[i0*p.ldc+j0]), cRow: p.ldc * size, m: i1 - i0, n: cols, k: k, flags: flags,
+		}
+		if flags&tileBias != 0 {
+			t.bias = unsafe.Pointer(&p.ep.Bias[j0])
+		}
+		multiply[T](p.isa, wide, &t)
+	}
+}
+
+// packsB says whether to copy the columns of B into panels.
+func (p *product[T]) packsB(k, cols, width, groups int) bool {
+	return p.tb || p.readsWholeRows && cols%width != 0 || groups >= packBFrom && p.b.row > width
+}
+
+var packBFrom = 6
+var packAFrom = 2
+
+// packsA says whether to copy rows of A.
+func (p *product[T]) packsA(k, panels int) bool {
+	if panels < packAFrom {
+		return false
+	}
+	var x T
+	size := int(unsafe.Sizeof(x))
+	if p.a.column != 1 {
+		return k >= 64
+	}
+	return p.a.row*size%4096 == 0
+}
+
+// packB copies columns j0 to j0+cols of k rows of op(B) into panels of width columns: panel, row, column. The last panel has its full
+// width, filled with zeros.
+func (p *product[T]) packB(first, k, j0, cols, width int) unsafe.Pointer {
+	var x T
+	size := int(unsafe.Sizeof(x))
+	buf := room(&p.w.b, (cols+width-1)/width*width*k)
+	if k == 0 {
+		return unsafe.Pointer(unsafe.SliceData(buf))
+	}
+	for j := 0; j < cols; j += width {
+		dst, n := buf[j*k:][:width*k], min(width, cols-j)
+		if !p.tb {
+			copyRows(dst, width, p.b.data[first*p.b.row+j0+j:], p.b.row, k, n)
+			continue
+		}
+		for v := 0; v < width; v += p.lanes {
+			rows := min(p.lanes, n-v)
+			if rows <= 0 {
+				for r := range k {
+					clear(dst[r*width+v:][:p.lanes])
+				}
+				continue
+			}
+			turnBlock[T](p.isa, &block{
+				src: unsafe.Pointer(&p.b.data[(j0+j+v)*p.b.row+first]), sRow: p.b.row * size, rows: rows, cols: k,
+				dst: unsafe.Pointer(&dst[v]), dRow: width * size,
+			})
+		}
+	}
+	return unsafe.Pointer(unsafe.SliceData(buf))
+}
+
+// copyRows copies k rows of n columns, with zeros up to width.
+func copyRows[T Float](dst []T, width int, src []T, row, k, n int) {
+	for r := range k {
+		d := dst[r*width:][:width]
+		copy(d[:n], src[r*row:][:n])
+		clear(d[n:])
+	}
+}
+
+// packA copies m rows of op(A), k long, so that they fall on different sets of the first-level cache.
+func (p *product[T]) packA(i0, m, first, k int) (a unsafe.Pointer, aRow, aStep int) {
+	var x T
+	size := int(unsafe.Sizeof(x))
+	if p.a.column == 1 {
+		row := k + 16
+		buf := room(&p.w.a, m*row)
+		for i := range m {
+			copy(buf[i*row:][:k], p.a.data[(i0+i)*p.a.row+first:])
+		}
+		return unsafe.Pointer(unsafe.SliceData(buf)), row * size, size
+	}
+	buf := room(&p.w.a, m*k)
+	for r := range k {
+		copy(buf[r*m:][:m], p.a.data[(first+r)*p.a.column+i0:])
+	}
+	return unsafe.Pointer(unsafe.SliceData(buf)), size, m * size
+}

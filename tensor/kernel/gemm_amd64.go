@@ -1,0 +1,78 @@
+package kernel
+
+//go:generate go run gemm_gen.go
+
+// The micro-kernels: see the type tile. At most 14 rows (28 in the narrow ones) with AVX-512, 6 (12) with AVX2; wide tiles are two
+// vectors wide, narrow ones one. With AVX2, whole vectors of B are read at the right edge.
+
+//go:noescape
+func gemmF32WideAVX512(t *tile)
+
+//go:noescape
+func gemmF32NarrowAVX512(t *tile)
+
+//go:noescape
+func gemmF64WideAVX512(t *tile)
+
+//go:noescape
+func gemmF64NarrowAVX512(t *tile)
+
+//go:noescape
+func gemmF32WideAVX2(t *tile)
+
+//go:noescape
+func gemmF32NarrowAVX2(t *tile)
+
+//go:noescape
+func gemmF64WideAVX2(t *tile)
+
+//go:noescape
+func gemmF64NarrowAVX2(t *tile)
+
+//go:noescape
+func transposeF32AVX512(b *block)
+
+//go:noescape
+func transposeF64AVX512(b *block)
+
+//go:noescape
+func transposeF32AVX2(b *block)
+
+//go:noescape
+func transposeF64AVX2(b *block)
+
+// multiply runs a micro-kernel.
+func multiply[T Float](isa ISA, wide bool, t *tile) {
+	switch {
+	case isa == AVX512 && single[T]() && wide:
+		gemmF32WideAVX512(t)
+	case isa == AVX512 && single[T]():
+		gemmF32NarrowAVX512(t)
+	case isa == AVX512 && wide:
+		gemmF64WideAVX512(t)
+	case isa == AVX512:
+		gemmF64NarrowAVX512(t)
+	case single[T]() && wide:
+		gemmF32WideAVX2(t)
+	case single[T]():
+		gemmF32NarrowAVX2(t)
+	case wide:
+		gemmF64WideAVX2(t)
+	default:
+		gemmF64NarrowAVX2(t)
+	}
+}
+
+// turnBlock runs a transposing kernel.
+func turnBlock[T Float](isa ISA, b *block) {
+	switch {
+	case isa == AVX512 && single[T]():
+		transposeF32AVX512(b)
+	case isa == AVX512:
+		transposeF64AVX512(b)
+	case single[T]():
+		transposeF32AVX2(b)
+	default:
+		transposeF64AVX2(b)
+	}
+}
