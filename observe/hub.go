@@ -1,0 +1,340 @@
+package observe
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+const (
+	drainEvery    = 100 * time.Millisecond // a queue holds a second of steps
+	keptEvents    = 1000
+	pendingEvents = 1000 // between two rounds of collection
+	maxSources    = 1024
+)
+
+// A Hub collects what the recorders of a process (and, by Accept, the frames of others) report. It keeps the latest frames, their
+// history in three resolutions and the last events, and feeds the sinks.
+//
+// Run is its loop, and the only place that sinks are called from: a sink that hangs or fails stops no step and no reader of the hub.
+type Hub struct {
+	options Options
+
+	mu      sync.Mutex
+	sources []*sourceState // in order of appearance
+	events  []Event        // the last keptEvents
+	pending []Event        // not yet given to the sinks
+	lost    uint64         // events there was no room for
+	sinks   []*sinkState
+	polls   []func(now time.Duration)
+}
+
+// Options of a Hub. The zero value works.
+type Options struct {
+	Start    time.Time     // when the run began; zero: now
+	Interval time.Duration // between frames; zero: 1 s
+	Log      *slog.Logger  // nil discards
+}
+
+type sourceState struct {
+	source   Source
+	recorder *Recorder // nil: frames come through Accept
+	frame    Frame
+	heard    time.Duration // when the last frame came
+	history  *history
+}
+
+type sinkState struct {
+	name   string
+	sink   Sink
+	failed error
+	since  time.Time
+}
+
+// NewHub returns a Hub without sources.
+func NewHub(o Options) *Hub {
+	if o.Start.IsZero() {
+		o.Start = time.Now()
+	}
+	if o.Interval <= 0 {
+		o.Interval = time.Second
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Hub{options: o}
+}
+
+// Start returns when the run began.
+func (h *Hub) Start() time.Time { return h.options.Start }
+
+// Now returns the time since the run began.
+func (h *Hub) Now() time.Duration { return time.Since(h.options.Start) }
+
+// Recorder returns a new Recorder whose steps and frames this hub collects. Of a nil hub it is nil, which is off. A source that has
+// a recorder already gets a new incarnation.
+func (h *Hub) Recorder(source Source) *Recorder {
+	if h == nil {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.sources {
+		if s.source.Same(source) && source.Incarnation <= s.source.Incarnation {
+			source.Incarnation = s.source.Incarnation + 1
+		}
+	}
+	r := NewRecorder(source, h.options.Start)
+	r.hub = h
+	if s := h.find(source); s != nil {
+		s.source, s.recorder = source, r
+	} else {
+		h.sources = append(h.sources, &sourceState{source: source, recorder: r, history: newHistory()})
+	}
+	return r
+}
+
+// Attach adds a sink. Its name is used in events.
+func (h *Hub) Attach(name string, s Sink) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sinks = append(h.sinks, &sinkState{name: name, sink: s})
+}
+
+// Poll adds a func that is called before each frame is taken: to read host figures into a Set.
+func (h *Hub) Poll(f func(now time.Duration)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.polls = append(h.polls, f)
+}
+
+func (h *Hub) find(source Source) *sourceState {
+	for _, s := range h.sources {
+		if s.source.Same(source) {
+			return s
+		}
+	}
+	return nil
+}
+
+// Event records what happened. It only queues: the sinks get it from Run.
+func (h *Hub) Event(e Event) {
+	if h == nil {
+		return
+	}
+	if e.Time.IsZero() {
+		e.Time = time.Now()
+	}
+	if e.Level == "" {
+		e.Level = Info
+	}
+	level := map[Level]slog.Level{Info: slog.LevelInfo, Warn: slog.LevelWarn, Error: slog.LevelError}[e.Level]
+	h.options.Log.Log(context.Background(), level, e.Text, "kind", e.Kind, "source", e.Source.String(), "step", e.Step)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.remember(e)
+	if len(h.pending) == pendingEvents {
+		h.lost++
+		return
+	}
+	h.pending = append(h.pending, e)
+}
+
+func (h *Hub) remember(e Event) {
+	if len(h.events) == keptEvents {
+		h.events = append(h.events[:0], h.events[keptEvents/10:]...)
+	}
+	h.events = append(h.events, e)
+}
+
+// Accept takes a frame that came from elsewhere, or from a recorder of this hub. It refuses another version, a sequence number that
+// was there already, and an incarnation that has ended.
+func (h *Hub) Accept(f Frame) error {
+	if f.Version != FrameVersion {
+		return fmt.Errorf("observe: frame %d of %s has version %d, this program reads version %d", f.Sequence, f.Source, f.Version, FrameVersion)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.find(f.Source)
+	if s == nil {
+		if len(h.sources) == maxSources {
+			return fmt.Errorf("observe: frame of %s refused: %d sources report already", f.Source, maxSources)
+		}
+		s = &sourceState{source: f.Source, history: newHistory()}
+		h.sources = append(h.sources, s)
+	}
+	if f.Source.Incarnation < s.source.Incarnation {
+		return fmt.Errorf("observe: frame %d of %s is of incarnation %d, which ended when %d began",
+			f.Sequence, f.Source, f.Source.Incarnation, s.source.Incarnation)
+	}
+	if f.Source.Incarnation == s.frame.Source.Incarnation && f.Sequence <= s.frame.Sequence {
+		return fmt.Errorf("observe: frame %d of %s came after frame %d: a sequence number is used once",
+			f.Sequence, f.Source, s.frame.Sequence)
+	}
+	s.history.add(&f)
+	s.source, s.frame, s.heard = f.Source, f, h.Now()
+	return nil
+}
+
+// Run collects until ctx ends, and then once more, so that nothing that was recorded before is lost to the sinks. The recorders may
+// outlive it.
+func (h *Hub) Run(ctx context.Context) error {
+	tick := time.NewTicker(min(drainEvery, h.options.Interval))
+	defer tick.Stop()
+	h.Collect(true)
+	frameAt := h.Now() + h.options.Interval
+	for {
+		select {
+		case <-ctx.Done():
+			h.Collect(true)
+			return nil
+		case <-tick.C:
+		}
+		now := h.Now()
+		due := now >= frameAt
+		if due {
+			frameAt = now - now%h.options.Interval + h.options.Interval
+		}
+		h.Collect(due)
+	}
+}
+
+// Collect is one round of Run: it drains the steps, takes frames if so asked, and feeds the sinks. It is for callers that have no Run,
+// and must not run beside it or itself.
+func (h *Hub) Collect(frames bool) {
+	h.mu.Lock()
+	sources := append([]*sourceState(nil), h.sources...)
+	sinks := append([]*sinkState(nil), h.sinks...)
+	polls := append(([]func(time.Duration))(nil), h.polls...)
+	h.mu.Unlock()
+
+	if frames {
+		now := h.Now()
+		for _, poll := range polls {
+			poll(now)
+		}
+	}
+	for _, s := range sources {
+		h.mu.Lock()
+		recorder := s.recorder
+		h.mu.Unlock()
+		if recorder != nil {
+			h.collectRecorder(recorder, sinks, frames)
+		}
+	}
+	h.feedEvents(sinks)
+	for _, s := range sinks {
+		if f, ok := s.sink.(Flusher); ok {
+			h.feed(s, f.Flush)
+		}
+	}
+	h.feedEvents(sinks) // what the failure of a sink had to say
+}
+
+func (h *Hub) collectRecorder(r *Recorder, sinks []*sinkState, frames bool) {
+	source := r.set.source
+	r.Drain(func(step Step) {
+		for _, s := range sinks {
+			h.feed(s, func() error { return s.sink.Step(source, step) })
+		}
+	})
+	if !frames {
+		return
+	}
+	f := r.set.Frame(h.Now())
+	if err := h.Accept(f); err != nil {
+		return // the recorder was replaced by a newer incarnation between two rounds
+	}
+	for _, s := range sinks {
+		h.feed(s, func() error { return s.sink.Frame(f) })
+	}
+}
+
+// feed calls a sink unless it has failed; its first error disables it, with an event.
+func (h *Hub) feed(s *sinkState, call func() error) {
+	if s.failed != nil {
+		return
+	}
+	err := call()
+	if err == nil {
+		return
+	}
+	h.mu.Lock()
+	s.failed, s.since = err, time.Now()
+	h.mu.Unlock()
+	h.Event(Event{Level: Warn, Kind: "metrics-incomplete", Step: -1,
+		Text: fmt.Sprintf("%s: metrics incomplete since %s: %v", s.name, s.since.Format(time.TimeOnly), err)})
+}
+
+// feedEvents gives the pending events to all sinks, also to those that take no more metrics: a line may still fit.
+func (h *Hub) feedEvents(sinks []*sinkState) {
+	h.mu.Lock()
+	pending := h.pending
+	h.pending = nil
+	if h.lost > 0 {
+		pending = append(pending, Event{Time: time.Now(), Level: Warn, Kind: "events-lost", Step: -1,
+			Text: fmt.Sprintf("%d events came faster than they could be written", h.lost)})
+		h.lost = 0
+	}
+	h.mu.Unlock()
+	for _, e := range pending {
+		for _, s := range sinks {
+			if err := s.sink.Event(e); err != nil {
+				h.feed(s, func() error { return err })
+			}
+		}
+	}
+}
+
+// Incomplete returns a sentence for each sink that has failed: what, since when, and why.
+func (h *Hub) Incomplete() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var out []string
+	for _, s := range h.sinks {
+		if s.failed != nil {
+			out = append(out, fmt.Sprintf("%s: metrics incomplete since %s: %v", s.name, s.since.Format(time.TimeOnly), s.failed))
+		}
+	}
+	return out
+}
+
+// A Report is the latest frame of a source and how long ago it came. Absence is shown: no frame in a while is an age, not a flat line.
+type Report struct {
+	Frame Frame
+	Age   time.Duration
+}
+
+// Latest returns the latest frame of each source that has one, in order of appearance.
+func (h *Hub) Latest() []Report {
+	now := h.Now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var out []Report
+	for _, s := range h.sources {
+		if s.frame.Version != 0 {
+			out = append(out, Report{s.frame, now - s.heard})
+		}
+	}
+	return out
+}
+
+// Events returns the last events, oldest first.
+func (h *Hub) Events() []Event {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]Event(nil), h.events...)
+}
+
+// Steps returns up to n of the newest kept steps of a source of this process, oldest first.
+func (h *Hub) Steps(source Source, n int) []Step {
+	h.mu.Lock()
+	var r *Recorder
+	if s := h.find(source); s != nil {
+		r = s.recorder
+	}
+	h.mu.Unlock()
+	return r.Last(n)
+}

@@ -1,0 +1,191 @@
+package observe
+
+import "fmt"
+
+// The catalogue of metrics. Readers know a metric by its name; the numbers travel only inside frames of one FrameVersion: a metric
+// added at the end keeps the version, any other change raises it.
+
+// A Counter is a cumulative count of a Set. Times are in nanoseconds.
+type Counter uint8
+
+const (
+	Steps Counter = iota
+	Samples
+	Updates
+	BytesOut
+	BytesIn
+	MessagesOut
+	MessagesIn
+	CPUUser   // nanoseconds
+	CPUSystem // nanoseconds
+	GCPauses  // nanoseconds
+	Throttled // nanoseconds that a CPU limit held the process back
+	DiskRead
+	DiskWritten
+	Dropped   // steps that the queue to the collector had no room for
+	Anomalies // waits reported longer than what they are part of
+	Checkpoints
+	Restarts
+	WallTime    // nanoseconds inside steps
+	firstPhase  // nine counters of nanoseconds, by phase
+	lastPhase   = firstPhase + NumPhases - 1
+	firstOver   = lastPhase + 1 // nine counters of overlapped nanoseconds
+	lastOver    = firstOver + NumPhases - 1
+	NumCounters = int(lastOver) + 1
+)
+
+// PhaseTime returns the counter of the nanoseconds spent in p.
+func PhaseTime(p Phase) Counter { return firstPhase + Counter(p) }
+
+// OverlapTime returns the counter of the nanoseconds of background work that overlapped as p.
+func OverlapTime(p Phase) Counter { return firstOver + Counter(p) }
+
+// A Gauge is a value of a Set that goes up and down.
+type Gauge uint8
+
+const (
+	CurrentStep Gauge = iota
+	CurrentEpoch
+	EpochProgress // 0 to 1
+	Loss          // of the last step, mean over its samples
+	LearningRate
+	GradientNorm
+	ResidentBytes
+	HeapBytes
+	CPUUse // busy cores
+	WorkerClock
+	WorkerLead
+	ParkedRequests
+	CheckpointBytes
+	CheckpointSeconds
+	KeptOneIn // of the steps, one in so many is kept one by one
+	NumGauges = int(KeptOneIn) + 1
+)
+
+// A Distribution is a histogram of a Set.
+type Distribution uint8
+
+const (
+	StepTime         Distribution = iota // nanoseconds
+	Staleness                            // clocks
+	ServerApply                          // nanoseconds
+	NumDistributions = int(ServerApply) + 1
+)
+
+// A Unit is what a metric is counted in.
+type Unit string
+
+const (
+	Ones        Unit = ""
+	Nanoseconds Unit = "ns"
+	Seconds     Unit = "s"
+	Bytes       Unit = "B"
+	Ratio       Unit = "ratio"
+)
+
+// A Metric describes a counter, a gauge or a distribution.
+type Metric struct {
+	Name string // words joined by _; a phase or a direction follows a point
+	Unit Unit
+	Help string
+}
+
+var counterInfo = [...]Metric{
+	Steps:       {"steps", Ones, "steps finished"},
+	Samples:     {"samples", Ones, "samples consumed"},
+	Updates:     {"updates", Ones, "updates applied to parameters"},
+	BytesOut:    {"wire_bytes.out", Bytes, "bytes sent"},
+	BytesIn:     {"wire_bytes.in", Bytes, "bytes received"},
+	MessagesOut: {"wire_messages.out", Ones, "messages sent"},
+	MessagesIn:  {"wire_messages.in", Ones, "messages received"},
+	CPUUser:     {"cpu_time.user", Nanoseconds, "processor time in user mode"},
+	CPUSystem:   {"cpu_time.system", Nanoseconds, "processor time in system mode"},
+	GCPauses:    {"gc_pause_time", Nanoseconds, "time the garbage collector stopped the process"},
+	Throttled:   {"throttled_time", Nanoseconds, "time a processor limit held the process back"},
+	DiskRead:    {"disk_bytes.in", Bytes, "bytes read from storage"},
+	DiskWritten: {"disk_bytes.out", Bytes, "bytes written to storage"},
+	Dropped:     {"steps_dropped", Ones, "steps not recorded one by one, since the collector was behind"},
+	Anomalies:   {"anomalies", Ones, "waits reported longer than what they are part of"},
+	Checkpoints: {"checkpoints", Ones, "checkpoints written"},
+	Restarts:    {"restarts", Ones, "restarts of the process"},
+	WallTime:    {"step_time", Nanoseconds, "wall time inside steps"},
+}
+
+var gaugeInfo = [NumGauges]Metric{
+	CurrentStep:       {"step", Ones, "the last finished step"},
+	CurrentEpoch:      {"epoch", Ones, "the epoch under way, from 0"},
+	EpochProgress:     {"epoch_progress", Ratio, "how much of the epoch is done"},
+	Loss:              {"loss", Ones, "mean loss of the last step"},
+	LearningRate:      {"learning_rate", Ones, "learning rate"},
+	GradientNorm:      {"gradient_norm", Ones, "Euclidean norm of the mean gradient"},
+	ResidentBytes:     {"resident_memory", Bytes, "resident memory"},
+	HeapBytes:         {"heap_memory", Bytes, "bytes in live and unswept heap objects"},
+	CPUUse:            {"cpu_use", Ones, "processor cores kept busy"},
+	WorkerClock:       {"worker_clock", Ones, "rounds the worker has finished"},
+	WorkerLead:        {"worker_lead", Ones, "rounds ahead of the slowest worker"},
+	ParkedRequests:    {"parked_requests", Ones, "reads that wait for the staleness bound"},
+	CheckpointBytes:   {"checkpoint_size", Bytes, "size of the last checkpoint"},
+	CheckpointSeconds: {"checkpoint_time", Seconds, "time the last checkpoint took"},
+	KeptOneIn:         {"steps_kept_one_in", Ones, "one in so many steps is recorded one by one"},
+}
+
+var distributionInfo = [NumDistributions]Metric{
+	StepTime:    {"step_duration", Nanoseconds, "wall time of a step"},
+	Staleness:   {"staleness", Ones, "clocks a read was behind"},
+	ServerApply: {"server_apply", Nanoseconds, "time a server took to apply an update"},
+}
+
+// Metric describes c.
+func (c Counter) Metric() Metric {
+	switch {
+	case c >= firstPhase && c <= lastPhase:
+		p := Phase(c - firstPhase)
+		return Metric{"phase_time." + p.String(), Nanoseconds, fmt.Sprintf("time in phase %v", p)}
+	case c >= firstOver && c <= lastOver:
+		p := Phase(c - firstOver)
+		return Metric{"overlapped_time." + p.String(), Nanoseconds, fmt.Sprintf("background work as %v beside the steps", p)}
+	case int(c) < len(counterInfo):
+		return counterInfo[c]
+	}
+	return Metric{Name: fmt.Sprintf("counter_%d", uint8(c)), Help: "unknown to this version"}
+}
+
+// Metric describes g.
+func (g Gauge) Metric() Metric {
+	if int(g) < NumGauges {
+		return gaugeInfo[g]
+	}
+	return Metric{Name: fmt.Sprintf("gauge_%d", uint8(g)), Help: "unknown to this version"}
+}
+
+// Metric describes d.
+func (d Distribution) Metric() Metric {
+	if int(d) < NumDistributions {
+		return distributionInfo[d]
+	}
+	return Metric{Name: fmt.Sprintf("distribution_%d", uint8(d)), Help: "unknown to this version"}
+}
+
+func (c Counter) String() string      { return c.Metric().Name }
+func (g Gauge) String() string        { return g.Metric().Name }
+func (d Distribution) String() string { return d.Metric().Name }
+
+// CounterNamed returns the counter of a name.
+func CounterNamed(name string) (Counter, bool) {
+	for c := range Counter(NumCounters) {
+		if c.Metric().Name == name {
+			return c, true
+		}
+	}
+	return 0, false
+}
+
+// GaugeNamed returns the gauge of a name.
+func GaugeNamed(name string) (Gauge, bool) {
+	for g := range Gauge(NumGauges) {
+		if g.Metric().Name == name {
+			return g, true
+		}
+	}
+	return 0, false
+}
