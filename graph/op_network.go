@@ -7,6 +7,7 @@ var convAttrs = []AttrSpec{{"strides", KindInts, "rows, columns"}, {"pads", Kind
 // networkOps are the layers of neural networks.
 var networkOps = []Op{
 	{Name: "Softmax", Min: 1, Max: 1, Doc: "e^a over its sum, along the last axis", infer: inferSoftmax},
+	{Name: "SoftmaxGrad", Min: 2, Max: 2, Doc: "y·(dy − Σ dy·y) along the last axis; operands dy, y", infer: inferSoftmaxGrad},
 	{Name: "SoftmaxCrossEntropy", Min: 2, Max: 2, Doc: "−log softmax(logits)[label], one value a row", infer: inferSCE},
 	{Name: "SoftmaxCrossEntropyGrad", Min: 3, Max: 3, Doc: "dy·(softmax(logits) − onehot(labels))", infer: inferSCEGrad},
 	{Name: "SigmoidCrossEntropy", Min: 2, Max: 2, Doc: "−t·log σ(x) − (1−t)·log(1−σ(x)), summed over all axes but the first", infer: inferSigCE},
@@ -17,10 +18,10 @@ var networkOps = []Op{
 		Attrs: append([]AttrSpec{shapeAttr}, convAttrs...), infer: inferConvGradInput},
 	{Name: "Conv2DGradFilter", Min: 2, Max: 2, Doc: "gradient of Conv2D's filters; operands images, dy",
 		Attrs: append([]AttrSpec{shapeAttr}, convAttrs...), infer: inferConvGradFilter},
-	{Name: "MaxPool", Min: 1, Max: 1, Doc: "maximum of each window of images NHWC; padding is never the maximum",
+	{Name: "MaxPool", Min: 1, Max: 1, Doc: "maximum of each window of images NHWC, and its i32 offset in its image; padding is never the maximum",
 		Attrs: append([]AttrSpec{{"window", KindInts, "rows, columns"}}, convAttrs...), infer: inferPool},
-	{Name: "MaxPoolGrad", Min: 2, Max: 2, Doc: "dy at the first maximum of each window; operands images, dy",
-		Attrs: append([]AttrSpec{{"window", KindInts, "rows, columns"}}, convAttrs...), infer: inferPoolGrad},
+	{Name: "MaxPoolGrad", Min: 2, Max: 2, Doc: "dy added where the maxima were; operands dy, MaxPool's offsets",
+		Attrs: append([]AttrSpec{shapeAttr, {"window", KindInts, "rows, columns"}}, convAttrs...), infer: inferPoolGrad},
 	{Name: "Dropout", Min: 1, Max: 1, Effect: Random, Doc: "a times a random mask of 0 and 1/(1−rate); outputs result, mask",
 		Attrs: []AttrSpec{{"rate", KindFloat, "probability of 0"}}, infer: inferDropout},
 	{Name: "LSTMCell", Min: 6, Max: 6, Doc: "one step of a long short-term memory; operands x, h, c, wx, wh, b; outputs h′, c′ and the gates i, f, g, o", infer: inferLSTM},
@@ -28,10 +29,18 @@ var networkOps = []Op{
 }
 
 func inferSoftmax(c *inference) ([]Type, error) {
-	if len(c.in[0].Shape) == 0 {
-		return nil, fmt.Errorf("softmax of a scalar")
+	return c.in[:1], firstError(wantAxes("operand", c.in[0]), computes(c.in...))
+}
+
+func inferSoftmaxGrad(c *inference) ([]Type, error) {
+	return c.in[:1], firstError(sameType("y", c.in[1], c.in[0]), wantAxes("dy", c.in[0]), computes(c.in...))
+}
+
+func wantAxes(what string, t Type) error {
+	if len(t.Shape) == 0 {
+		return fmt.Errorf("%s is a scalar, want axes", what)
 	}
-	return c.in[:1], computes(c.in...)
+	return nil
 }
 
 func inferSCE(c *inference) ([]Type, error) {
@@ -153,8 +162,8 @@ func inferConvGradFilter(c *inference) ([]Type, error) {
 	return []Type{{c.in[0].DType, f}}, computes(c.in...)
 }
 
-func pooled(c *inference) (Shape, error) {
-	x, k, pads := c.in[0].Shape, c.ints("window"), c.ints("pads")
+func pooled(c *inference, x Shape) (Shape, error) {
+	k, pads := c.ints("window"), c.ints("pads")
 	if len(x) != 4 || !x[3].Fixed() || len(k) != 2 {
 		return nil, fmt.Errorf("images are %v and the window %v, want [n,h,w,c] with fixed h, w, c and 2 numbers", x, k)
 	}
@@ -165,19 +174,17 @@ func pooled(c *inference) (Shape, error) {
 }
 
 func inferPool(c *inference) ([]Type, error) {
-	s, err := pooled(c)
-	if err != nil {
-		return nil, err
-	}
-	return []Type{{c.in[0].DType, s}}, computes(c.in...)
+	s, err := pooled(c, c.in[0].Shape)
+	return []Type{{c.in[0].DType, s}, {I32, s}}, firstError(err, computes(c.in...))
 }
 
 func inferPoolGrad(c *inference) ([]Type, error) {
-	s, err := pooled(c)
+	x := c.shape("shape")
+	s, err := pooled(c, x)
 	if err != nil {
 		return nil, err
 	}
-	return c.in[:1], firstError(wantShape("dy", c.in[1], s...), computes(c.in...))
+	return []Type{{c.in[0].DType, x}}, firstError(wantShape("dy", c.in[0], s...), sameType("offsets", c.in[1], Type{I32, s}), computes(c.in[0]))
 }
 
 func inferDropout(c *inference) ([]Type, error) {
@@ -225,6 +232,10 @@ func firstError(errs ...error) error {
 
 // Softmax is e^a over its sum along the last axis. Gradient: y·(dy − Σ dy·y).
 func Softmax(a Value) Value { return apply("Softmax", nil, a) }
+
+// SoftmaxGrad is y·(dy − Σ dy·y) along the last axis; y is Softmax's result. Gradient: of dy SoftmaxGrad(g, y), of y g·(dy − Σ dy·y) −
+// dy·Σ g·y.
+func SoftmaxGrad(dy, y Value) Value { return apply("SoftmaxGrad", nil, dy, y) }
 
 // SoftmaxCrossEntropy is −log softmax(logits)[label] for logits [rows,classes] and integer labels [rows]: one value a row. A label
 // outside [0, classes) is an error at Run. Gradient: SoftmaxCrossEntropyGrad.
@@ -299,15 +310,17 @@ func Conv2DGradFilter(x, dy Value, shape Shape, strides, pads []int) Value {
 	return apply("Conv2DGradFilter", []Attr{attrShape(shape), attrInts(strides), attrInts(pads)}, x, dy)
 }
 
-// MaxPool is the maximum of each kh×kw window of images [n,h,w,c]. Padding is never the maximum. Gradient: MaxPoolGrad.
+// MaxPool is the maximum of each kh×kw window of images [n,h,w,c]; its node's output 1 is the i32 offset, in its image, of the first
+// maximum in row-major order. Padding is never the maximum. Gradient: MaxPoolGrad.
 func MaxPool(x Value, kh, kw int, w Window) Value {
 	strides, pads := w.resolve(x.Shape(), kh, kw, [2]int{kh, kw})
 	return apply("MaxPool", []Attr{attrInts([]int{kh, kw}), attrInts(strides), attrInts(pads)}, x)
 }
 
-// MaxPoolGrad adds each element of dy at the first maximum, in row-major order, of its window of x. It has no gradient itself.
-func MaxPoolGrad(x, dy Value, window, strides, pads []int) Value {
-	return apply("MaxPoolGrad", []Attr{attrInts(window), attrInts(strides), attrInts(pads)}, x, dy)
+// MaxPoolGrad is zeros of MaxPool's image shape with each element of dy added at its offset, in ascending order of dy. It has no gradient
+// itself.
+func MaxPoolGrad(dy, offsets Value, shape Shape, window, strides, pads []int) Value {
+	return apply("MaxPoolGrad", []Attr{attrShape(shape), attrInts(window), attrInts(strides), attrInts(pads)}, dy, offsets)
 }
 
 // Dropout zeroes each element with probability rate and multiplies the others by 1/(1−rate); see Keep for the random numbers. Gradient:

@@ -16,11 +16,11 @@ func Key(seed uint64, step int64, shard, node int, path ...int) uint64 {
 
 // Draw is random number i under a key: SplitMix64 (Steele, Lea and Flood 2014) with the key as its start, so that any element can be
 // drawn alone.
-func Draw(key uint64, i int) uint64 { return finish(key + uint64(i+1)*golden) }
+func Draw(key uint64, i int) uint64 { return finish(key + uint64(i)*golden) }
 
 // Keep says whether Dropout with the given rate keeps element i, in row-major order.
 func Keep(key uint64, i int, rate float64) bool {
-	return float64(Draw(key, i)>>11)*0x1p-53 >= rate
+	return Draw(key, i)>>11 >= uint64(rate*(1<<53))
 }
 
 // golden is 2⁶⁴ divided by the golden ratio, made odd.
