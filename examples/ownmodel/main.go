@@ -1,0 +1,60 @@
+// Command ownmodel is trivium with a data source and two models of its own: a circle by hand, a net by the graph builder.
+package main
+
+import (
+	"context"
+	"math"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/app"
+	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/graph"
+	"github.com/trivium-ml/trivium/nn"
+	"github.com/trivium-ml/trivium/tensor"
+)
+
+func main() {
+	models := nn.Standard()
+	models["circle"] = func(string, trivium.Schema, *tensor.CPU) (trivium.Model, error) {
+		l, err := trivium.NewLayout(trivium.Spec{Name: "slope"}, trivium.Spec{Name: "bias"})
+		return circle{l}, err
+	}
+	models["net"] = func(_ string, _ trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+		b := graph.NewBuilder()
+		w1 := b.Variable("w1", graph.F32, []int{2, 16}, graph.GlorotUniform())
+		w2 := b.Variable("w2", graph.F32, []int{16, 2}, graph.GlorotUniform())
+		z := graph.MatMul(graph.Square(graph.MatMul(b.Input("x", graph.F32, graph.Axis("batch"), graph.N(2)), w1.Read())), w2.Read())
+		loss := graph.SoftmaxCrossEntropy(z, b.Input("label", graph.I32, graph.Axis("batch")))
+		return nn.FromGraph(cpu, nn.NetSpec{Loss: loss, Scores: z, Task: trivium.MultiClass})
+	}
+	app.Main(app.Options{Models: models, Sources: data.Sources{"rings": rings}})
+}
+
+type circle struct{ l *trivium.Layout } // score, the log-odds of class 1 = slope · |x|² + bias
+
+func (c circle) Layout() *trivium.Layout         { return c.l }
+func (c circle) Init(_ uint64, p trivium.Params) { clear(p.Flat) }
+func (c circle) Grad(_ context.Context, p trivium.Params, b trivium.Batch, g trivium.Gradient, ready func(int)) (loss, weight float64, err error) {
+	g.Zero()
+	for i := range b.Rows {
+		x, y, sign := b.Inputs[0].Values[2*i], b.Inputs[0].Values[2*i+1], float64(2*b.Labels.Class[i]-1)
+		z := float64(p.Flat[0]*(x*x+y*y) + p.Flat[1])
+		loss += math.Log1p(math.Exp(-sign * z))
+		d := float32(-sign / (1 + math.Exp(sign*z)))
+		g.Flat[0], g.Flat[1] = g.Flat[0]+d*(x*x+y*y), g.Flat[1]+d
+	}
+	for i := 0; ready != nil && i < 2; i++ {
+		ready(i)
+	}
+	return loss, float64(b.Rows), nil
+}
+
+func rings(context.Context, trivium.Data) (*data.Splits, error) {
+	b := trivium.Batch{Rows: 2000, Inputs: []trivium.Input{{Name: "x", Shape: []int{2}}}, Labels: trivium.Labels{Kind: trivium.Class, Width: 2}}
+	for i := range b.Rows { // one golden angle further each; class 1 lies outside
+		x := []float32{float32(math.Cos(float64(i)*2.39996)) * float32(1+i%2), float32(math.Sin(float64(i)*2.39996)) * float32(1+i%2)}
+		b.Inputs[0].Values, b.Labels.Class = append(b.Inputs[0].Values, x...), append(b.Labels.Class, int32(i%2))
+	}
+	s := trivium.Schema{Inputs: []trivium.InputSpec{{Name: "x", Shape: []int{2}}}, Labels: trivium.LabelSpec{Kind: trivium.Class, Width: 2}}
+	return &data.Splits{Train: data.Memory(s, b), Checksum: "rings-1"}, nil
+}
