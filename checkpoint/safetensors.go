@@ -1,0 +1,246 @@
+package checkpoint
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+)
+
+// A Tensor is one entry of a safetensors file: cells in row-major order, in Float32, Int64 or, for types that this program only
+// carries, Raw.
+type Tensor struct {
+	Name    string
+	DType   string // F32, I64 or another name of the format, such as BF16
+	Shape   []int
+	Float32 []float32 // DType F32
+	Int64   []int64   // DType I64
+	Raw     []byte    // any other, little-endian
+}
+
+// sizes of the format's types, in bytes.
+var dtypeSize = map[string]int{
+	"BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2,
+	"I32": 4, "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8,
+}
+
+// maxHeader bounds the header of a file that is read: about 100,000 tensors.
+const maxHeader = 16 << 20
+
+// entry is what the header says of a tensor.
+type entry struct {
+	DType   string   `json:"dtype"`
+	Shape   []int    `json:"shape"`
+	Offsets [2]int64 `json:"data_offsets"`
+}
+
+// WriteSafetensors writes tensors and metadata in the safetensors format: the length of the header (8 bytes, little-endian), the
+// header (JSON, padded with spaces to a multiple of 8), the cells of all tensors in the order given.
+func WriteSafetensors(w io.Writer, tensors []Tensor, metadata map[string]string) error {
+	header, err := safetensorsHeader(tensors, metadata)
+	if err != nil {
+		return err
+	}
+	if _, err := w.Write(header); err != nil {
+		return err
+	}
+	buf := make([]byte, 0, 64<<10)
+	for _, t := range tensors {
+		if buf, err = writeCells(w, buf, t); err != nil {
+			return err
+		}
+	}
+	_, err = w.Write(buf)
+	return err
+}
+
+func safetensorsHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) {
+	entries := make(map[string]any, len(tensors)+1)
+	if len(metadata) > 0 {
+		entries["__metadata__"] = metadata
+	}
+	var at int64
+	for _, t := range tensors {
+		n, err := t.cells()
+		if err != nil {
+			return nil, err
+		}
+		if _, taken := entries[t.Name]; taken || t.Name == "__metadata__" {
+			return nil, fmt.Errorf("checkpoint: tensor %q: the name is taken", t.Name)
+		}
+		size := int64(n) * int64(dtypeSize[t.DType])
+		shape := t.Shape
+		if shape == nil {
+			shape = []int{} // a scalar
+		}
+		entries[t.Name] = entry{t.DType, shape, [2]int64{at, at + size}}
+		at += size
+	}
+	p, err := json.Marshal(entries) // keys sorted: equal tensors make equal bytes
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	for len(p)%8 != 0 {
+		p = append(p, ' ')
+	}
+	if len(p) > maxHeader {
+		return nil, fmt.Errorf("checkpoint: %d tensors need a header of %d bytes, the format's readers take %d", len(tensors), len(p), maxHeader)
+	}
+	return append(binary.LittleEndian.AppendUint64(nil, uint64(len(p))), p...), nil
+}
+
+// cells returns the number of cells, after checking that there are as many as the shape says.
+func (t *Tensor) cells() (int, error) {
+	n, err := shapeCells(t.Shape)
+	if err != nil {
+		return 0, fmt.Errorf("checkpoint: tensor %q: %w", t.Name, err)
+	}
+	size, known := dtypeSize[t.DType]
+	have := -1
+	switch {
+	case t.DType == "F32":
+		have = len(t.Float32)
+	case t.DType == "I64":
+		have = len(t.Int64)
+	case known && len(t.Raw)%size == 0:
+		have = len(t.Raw) / size
+	}
+	if have != n {
+		return 0, fmt.Errorf("checkpoint: tensor %q: %s of shape %v wants %d cells, found %d", t.Name, t.DType, t.Shape, n, have)
+	}
+	return n, nil
+}
+
+func shapeCells(shape []int) (int, error) {
+	n := 1
+	for _, d := range shape {
+		if d < 0 || d > 0 && n > math.MaxInt/16/d {
+			return 0, fmt.Errorf("shape %v: too large, or negative", shape)
+		}
+		n *= d
+	}
+	return n, nil
+}
+
+func writeCells(w io.Writer, buf []byte, t Tensor) ([]byte, error) {
+	flush := func() error {
+		_, err := w.Write(buf)
+		buf = buf[:0]
+		return err
+	}
+	for _, x := range t.Float32 {
+		if buf = binary.LittleEndian.AppendUint32(buf, math.Float32bits(x)); len(buf) >= 64<<10-8 {
+			if err := flush(); err != nil {
+				return buf, err
+			}
+		}
+	}
+	for _, x := range t.Int64 {
+		if buf = binary.LittleEndian.AppendUint64(buf, uint64(x)); len(buf) >= 64<<10-8 {
+			if err := flush(); err != nil {
+				return buf, err
+			}
+		}
+	}
+	if len(t.Raw) > 0 {
+		if err := flush(); err != nil {
+			return buf, err
+		}
+		_, err := w.Write(t.Raw)
+		return buf, err
+	}
+	return buf, nil
+}
+
+// ReadSafetensors reads a file in the safetensors format that is wholly in memory. It checks all that the format demands: tensors lie
+// one after the other, without gaps, and fill the file. Tensors come in the order of their cells.
+func ReadSafetensors(p []byte) (tensors []Tensor, metadata map[string]string, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("checkpoint: safetensors: %w", err)
+		}
+	}()
+	if len(p) < 8 {
+		return nil, nil, fmt.Errorf("want the length of the header in 8 bytes, found %d", len(p))
+	}
+	n := binary.LittleEndian.Uint64(p)
+	if n > maxHeader || n > uint64(len(p)-8) {
+		return nil, nil, fmt.Errorf("a header of %d bytes is announced: %d bytes follow, at most %d are read", n, len(p)-8, maxHeader)
+	}
+	header, cells := p[8:8+n], p[8+n:]
+	var raw map[string]json.RawMessage
+	if err := json.Unmarshal(header, &raw); err != nil {
+		return nil, nil, fmt.Errorf("header: %w", err)
+	}
+	offsets := map[string][2]int64{}
+	for name, value := range raw {
+		if name == "__metadata__" {
+			if err := json.Unmarshal(value, &metadata); err != nil {
+				return nil, nil, fmt.Errorf("header: __metadata__: %w", err)
+			}
+			continue
+		}
+		d := json.NewDecoder(bytes.NewReader(value))
+		d.DisallowUnknownFields()
+		var e entry
+		if err := d.Decode(&e); err != nil {
+			return nil, nil, fmt.Errorf("header: tensor %q: %w", name, err)
+		}
+		count, err := shapeCells(e.Shape)
+		size, known := dtypeSize[e.DType]
+		switch {
+		case err != nil:
+			return nil, nil, fmt.Errorf("tensor %q: %w", name, err)
+		case !known:
+			return nil, nil, fmt.Errorf("tensor %q: unknown type %q", name, e.DType)
+		case e.Offsets[0] < 0 || e.Offsets[1] > int64(len(cells)) || e.Offsets[0] > e.Offsets[1]:
+			return nil, nil, fmt.Errorf("tensor %q: bytes %d to %d are outside the %d of the file", name, e.Offsets[0], e.Offsets[1], len(cells))
+		case e.Offsets[1]-e.Offsets[0] != int64(count)*int64(size):
+			return nil, nil, fmt.Errorf("tensor %q: %s of shape %v wants %d bytes, found %d", name, e.DType, e.Shape, count*size, e.Offsets[1]-e.Offsets[0])
+		}
+		tensors = append(tensors, Tensor{Name: name, DType: e.DType, Shape: e.Shape})
+		offsets[name] = e.Offsets
+	}
+	slices.SortFunc(tensors, func(a, b Tensor) int {
+		x, y := offsets[a.Name], offsets[b.Name]
+		if c := slices.Compare(x[:], y[:]); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Name, b.Name) // empty tensors
+	})
+	var at int64
+	for i := range tensors {
+		o := offsets[tensors[i].Name]
+		if o[0] != at {
+			return nil, nil, fmt.Errorf("tensor %q begins at byte %d, the one before it ends at %d", tensors[i].Name, o[0], at)
+		}
+		at = o[1]
+		tensors[i].decode(cells[o[0]:o[1]])
+	}
+	if at != int64(len(cells)) {
+		return nil, nil, errors.New("bytes follow the last tensor")
+	}
+	return tensors, metadata, nil
+}
+
+func (t *Tensor) decode(p []byte) {
+	switch t.DType {
+	case "F32":
+		t.Float32 = make([]float32, len(p)/4)
+		for i := range t.Float32 {
+			t.Float32[i] = math.Float32frombits(binary.LittleEndian.Uint32(p[4*i:]))
+		}
+	case "I64":
+		t.Int64 = make([]int64, len(p)/8)
+		for i := range t.Int64 {
+			t.Int64[i] = int64(binary.LittleEndian.Uint64(p[8*i:]))
+		}
+	default:
+		t.Raw = bytes.Clone(p)
+	}
+}
