@@ -6,36 +6,73 @@ func sqrt[T Float](x T) T { return T(math.Sqrt(float64(x))) } // for float32 too
 
 func abs[T Float](x T) T { return T(math.Abs(float64(x))) }
 
-// Exp is e to the power x[i].
-func Exp[T Float](isa ISA, dst, x []T) { each(dst, x, math.Exp) }
-
-// Log is the natural logarithm.
-func Log[T Float](isa ISA, dst, x []T) { each(dst, x, math.Log) }
-
-// Tanh is the hyperbolic tangent.
-func Tanh[T Float](isa ISA, dst, x []T) { each(dst, x, math.Tanh) }
-
-// Sigmoid is 1 / (1 + e^-x).
-func Sigmoid[T Float](isa ISA, dst, x []T) {
-	each(dst, x, func(x float64) float64 { return 1 / (1 + math.Exp(-x)) })
-}
-
-// Erf is the error function.
-func Erf[T Float](isa ISA, dst, x []T) { each(dst, x, math.Erf) }
-
-// GELU is x·Φ(x), with the exact Φ.
-func GELU[T Float](isa ISA, dst, x []T) {
-	each(dst, x, func(x float64) float64 { return x * 0.5 * math.Erfc(-x/math.Sqrt2) })
-}
-
-func each[T Float](dst, x []T, f func(float64) float64) {
-	for i := range dst {
-		dst[i] = T(f(float64(x[i])))
+// each applies the function of T's size.
+func each[T Float](dst, x []T, f32 func(float32) float32, f64 func(float64) float64) {
+	x = x[:len(dst)]
+	if single[T]() {
+		for i, v := range as32(x) {
+			as32(dst)[i] = f32(v)
+		}
+		return
+	}
+	for i, v := range as64(x) {
+		as64(dst)[i] = f64(v)
 	}
 }
 
+// Exp is e to the power x[i].
+func Exp[T Float](isa ISA, dst, x []T) {
+	if isa >= AVX2 && single[T]() {
+		expF32(isa, as32(dst), as32(x[:len(dst)]))
+		return
+	}
+	each(dst, x, exp32, exp64)
+}
+
+// Log is the natural logarithm: -Inf of 0, NaN of what is negative.
+func Log[T Float](isa ISA, dst, x []T) {
+	if isa >= AVX2 && single[T]() {
+		logF32(isa, as32(dst), as32(x[:len(dst)]))
+		return
+	}
+	each(dst, x, log32, log64)
+}
+
+// Tanh is the hyperbolic tangent.
+func Tanh[T Float](isa ISA, dst, x []T) {
+	if isa >= AVX2 && single[T]() {
+		tanhF32(isa, as32(dst), as32(x[:len(dst)]))
+		return
+	}
+	each(dst, x, tanh32, tanh64)
+}
+
+// Sigmoid is 1 / (1 + e^-x), accurate where it is almost 0 too.
+func Sigmoid[T Float](isa ISA, dst, x []T) {
+	if isa >= AVX2 && single[T]() {
+		sigmoidF32(isa, as32(dst), as32(x[:len(dst)]))
+		return
+	}
+	each(dst, x, func(x float32) float32 { s, _ := sigmoid32(x); return s }, func(x float64) float64 { s, _ := sigmoid64(x); return s })
+}
+
+// Erf is the error function.
+func Erf[T Float](isa ISA, dst, x []T) { each(dst, x, erf32, erf64) }
+
+// GELU is x·Φ(x), Φ being the distribution function of the standard normal distribution, not an approximation of it.
+func GELU[T Float](isa ISA, dst, x []T) { each(dst, x, gelu32, gelu64) }
+
 // TanhGrad is dy · (1 - y²) of the output y.
 func TanhGrad[T Float](isa ISA, dst, dy, y []T) {
+	dy, y = dy[:len(dst)], y[:len(dst)]
+	if isa >= AVX2 {
+		if single[T]() {
+			tanhGradF32(isa, as32(dst), as32(dy), as32(y))
+		} else {
+			tanhGradF64(isa, as64(dst), as64(dy), as64(y))
+		}
+		return
+	}
 	for i := range dst {
 		dst[i] = dy[i] * (1 - T(y[i]*y[i]))
 	}
@@ -43,6 +80,15 @@ func TanhGrad[T Float](isa ISA, dst, dy, y []T) {
 
 // SigmoidGrad is dy · y · (1 - y) of the output y.
 func SigmoidGrad[T Float](isa ISA, dst, dy, y []T) {
+	dy, y = dy[:len(dst)], y[:len(dst)]
+	if isa >= AVX2 {
+		if single[T]() {
+			sigmoidGradF32(isa, as32(dst), as32(dy), as32(y))
+		} else {
+			sigmoidGradF64(isa, as64(dst), as64(dy), as64(y))
+		}
+		return
+	}
 	for i := range dst {
 		dst[i] = dy[i] * T(y[i]*(1-y[i]))
 	}
@@ -50,9 +96,8 @@ func SigmoidGrad[T Float](isa ISA, dst, dy, y []T) {
 
 // GELUGrad is dy · (Φ(x) + x·φ(x)) of the input x.
 func GELUGrad[T Float](isa ISA, dst, dy, x []T) {
+	dy, x = dy[:len(dst)], x[:len(dst)]
 	for i := range dst {
-		v := float64(x[i])
-		g := 0.5*math.Erfc(-v/math.Sqrt2) + v*math.Exp(-v*v/2)/math.Sqrt(2*math.Pi)
-		dst[i] = dy[i] * T(g)
+		dst[i] = dy[i] * T(geluSlope64(float64(x[i])))
 	}
 }

@@ -90,6 +90,12 @@ func (t *tree[T]) sum() T {
 
 // blockSum adds at most BlockLen elements.
 func blockSum[T Float](isa ISA, x []T) T {
+	if isa >= AVX2 && len(x) > 0 {
+		if single[T]() {
+			return T(blockSumF32(isa, &as32(x)[0], len(x)))
+		}
+		return T(blockSumF64(isa, &as64(x)[0], len(x)))
+	}
 	var lane [lanes]T
 	for i, v := range x {
 		lane[i%lanes] += v
@@ -98,6 +104,12 @@ func blockSum[T Float](isa ISA, x []T) T {
 }
 
 func blockDot[T Float](isa ISA, a, b []T) T {
+	if isa >= AVX2 && len(a) > 0 {
+		if single[T]() {
+			return T(blockDotF32(isa, &as32(a)[0], &as32(b)[0], len(a)))
+		}
+		return T(blockDotF64(isa, &as64(a)[0], &as64(b)[0], len(a)))
+	}
 	var lane [lanes]T
 	for i, v := range a {
 		lane[i%lanes] += T(v * b[i])
@@ -114,29 +126,67 @@ func foldLanes[T Float](lane *[lanes]T) T {
 	return lane[0]
 }
 
-// MaxOf is the largest element of x, NaN if there is one, -Inf if x is empty.
+// MaxOf is the largest element of x, NaN if there is one, -Inf if x is empty. The largest of zeros is +0.
 func MaxOf[T Float](isa ISA, x []T) T {
-	m := T(math.Inf(-1))
-	for _, v := range x {
-		if v > m || v != v {
-			m = v
+	m, nan := T(math.Inf(-1)), false
+	if isa < AVX2 {
+		m, nan = blockMax(x)
+	} else {
+		for ; len(x) > 0 && !nan; x = x[min(piece, len(x)):] {
+			n, part := min(piece, len(x)), T(0)
+			if single[T]() {
+				p, q := blockMaxF32(isa, &as32(x)[0], n)
+				part, nan = T(p), q
+			} else {
+				p, q := blockMaxF64(isa, &as64(x)[0], n)
+				part, nan = T(p), q
+			}
+			m = max(m, part)
 		}
-		if m != m {
-			return m
-		}
+	}
+	switch {
+	case nan:
+		return T(math.NaN())
+	case m == 0:
+		return 0
 	}
 	return m
 }
 
+func blockMax[T Float](x []T) (m T, nan bool) {
+	m = T(math.Inf(-1))
+	for _, v := range x {
+		if v > m {
+			m = v
+		}
+		nan = nan || v != v
+	}
+	return m, nan
+}
+
 // ArgMax is the index of the first largest element of x, of the first NaN if there is one, -1 if x is empty.
 func ArgMax[T Float](isa ISA, x []T) int {
-	m := MaxOf(isa, x)
+	if len(x) == 0 {
+		return -1
+	}
+	if isa >= AVX2 && len(x) > 64 {
+		m := MaxOf(isa, x)
+		for i, v := range x {
+			if v == m || v != v {
+				return i
+			}
+		}
+	}
+	m, at := x[0], 0
 	for i, v := range x {
-		if v == m || v != v {
+		if v > m {
+			m, at = v, i
+		}
+		if v != v {
 			return i
 		}
 	}
-	return -1
+	return at
 }
 
 // RowSums is dst[r] = the sum of row r of x, a contiguous matrix of cols columns.

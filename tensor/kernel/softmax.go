@@ -1,27 +1,30 @@
 package kernel
 
-import "math"
-
-// Softmax writes e^x / Σ e^x of each row of cols columns. dst may be x.
+// Softmax writes e^x / Σ e^x of each row of cols columns. The largest x of a row is subtracted first, so nothing overflows. dst may
+// be x.
 func Softmax[T Float](isa ISA, dst, x []T, cols int) {
-	for ; len(dst) > 0; dst, x = dst[cols:], x[cols:] {
-		_, sum := softmaxRow(isa, dst[:cols], x[:cols])
-		DivScalar(isa, dst[:cols], dst[:cols], sum)
+	var largest, sum [rowGroup]T
+	for len(dst) > 0 {
+		n := min(groupRows(cols), len(dst)/cols)
+		expRows(isa, dst[:n*cols], x, largest[:n], sum[:n], cols)
+		ScalarDiv(isa, sum[:n], sum[:n], 1)
+		scaleRows(isa, dst[:n*cols], dst, sum[:n], cols)
+		dst, x = dst[n*cols:], x[n*cols:]
 	}
-}
-
-// softmaxRow writes e^(x-max) and returns max and the sum.
-func softmaxRow[T Float](isa ISA, e, x []T) (largest, sum T) {
-	largest = MaxOf(isa, x)
-	AddScalar(isa, e, x, -largest)
-	Exp(isa, e, e)
-	return largest, Sum(isa, e)
 }
 
 // SoftmaxGrad is y · (dy - Σ dy·y) of each row; y is Softmax's output.
 func SoftmaxGrad[T Float](isa ISA, dst, dy, y []T, cols int) {
 	for ; len(dst) > 0; dst, dy, y = dst[cols:], dy[cols:], y[cols:] {
 		s := Dot(isa, dy[:cols], y[:cols])
+		if isa >= AVX2 {
+			if single[T]() {
+				softmaxGradF32(isa, as32(dst[:cols]), as32(dy), as32(y), float32(s))
+			} else {
+				softmaxGradF64(isa, as64(dst[:cols]), as64(dy), as64(y), float64(s))
+			}
+			continue
+		}
 		for i := range cols {
 			dst[i] = y[i] * (dy[i] - s)
 		}
@@ -36,21 +39,126 @@ func SoftmaxGrad[T Float](isa ISA, dst, dy, y []T, cols int) {
 // There are len(labels) rows of cols columns. A nil w is all ones; dx may be nil, and may be x. A label outside [0, cols) is a
 // mistake of the program, and panics: readers of data check labels.
 func SoftmaxCrossEntropy[T Float](isa ISA, loss, dx, x []T, labels []int32, w []T, cols int) {
-	for r, label := range labels {
-		row, e := x[r*cols:(r+1)*cols], dx[r*cols:(r+1)*cols]
-		at := row[label]
-		largest, sum := softmaxRow(isa, e, row)
-		wr := T(1)
+	var largest, sum, logs, at [rowGroup]T
+	whole := len(labels) * cols
+	if dx != nil {
+		dx = dx[:whole]
+	}
+	stream := dx != nil && single[T]() && isa >= AVX2 && cols >= 256 && cols <= BlockLen && streams(2*whole, 4)
+	for len(labels) > 0 {
+		n := min(groupRows(cols), len(labels))
+		for r, label := range labels[:n] {
+			at[r] = x[r*cols : (r+1)*cols][label]
+		}
+		switch {
+		case dx == nil:
+			sumExpRows(isa, x, largest[:n], sum[:n], cols)
+		case stream:
+			lossStream(isa, dx[:n*cols], x, largest[:n], sum[:n], w, cols)
+		default:
+			expRows(isa, dx[:n*cols], x, largest[:n], sum[:n], cols)
+		}
+		Log(isa, logs[:n], sum[:n])
+		for r := range n {
+			loss[r] = logs[r] - (at[r] - largest[r])
+		}
 		if w != nil {
-			wr = w[r]
+			Mul(isa, loss[:n], loss[:n], w)
 		}
-		loss[r] = wr * (T(math.Log(float64(sum))) - (at - largest))
-		_ = wr
-		for i := range e {
-			e[i] = e[i] / sum
+		if dx != nil {
+			if !stream {
+				scales(isa, sum[:n], w)
+				scaleRows(isa, dx[:n*cols], dx, sum[:n], cols)
+			}
+			for r, label := range labels[:n] {
+				if w == nil {
+					dx[r*cols+int(label)]--
+				} else {
+					dx[r*cols+int(label)] -= w[r]
+				}
+			}
+			dx = dx[n*cols:]
 		}
-		e[label]--
-		Scale(isa, e, e, wr)
+		if w != nil {
+			w = w[n:]
+		}
+		loss, x, labels = loss[n:], x[n*cols:], labels[n:]
+	}
+}
+
+// Rows are taken in groups that stay in first-level cache between the passes over them.
+const rowGroup = 64
+
+func groupRows(cols int) int { return max(1, min(rowGroup, BlockLen/cols)) }
+
+// scales turns the sums of rows into what their exponentials are multiplied by: w / sum.
+func scales[T Float](isa ISA, sum, w []T) {
+	if w == nil {
+		ScalarDiv(isa, sum, sum, 1)
+	} else {
+		Div(isa, sum, w, sum)
+	}
+}
+
+// expRows writes e^(x-max) of each row, the largest x and Sum of what it wrote. If there is a NaN, the sum is NaN.
+func expRows[T Float](isa ISA, e, x, largest, sum []T, cols int) {
+	x = x[:len(e)]
+	if isa >= AVX2 && single[T]() && cols <= BlockLen {
+		expRowsF32(isa, &as32(e)[0], &as32(x)[0], &as32(largest)[0], &as32(sum)[0], len(sum), cols)
+		return
+	}
+	for r := range sum {
+		row, out := x[r*cols:(r+1)*cols], e[r*cols:(r+1)*cols]
+		largest[r] = MaxOf(isa, row)
+		AddScalar(isa, out, row, -largest[r])
+		Exp(isa, out, out)
+		sum[r] = Sum(isa, out)
+	}
+}
+
+// sumExpRows is expRows that does not keep what it sums.
+func sumExpRows[T Float](isa ISA, x, largest, sum []T, cols int) {
+	var e [BlockLen]T
+	if n := len(sum) * cols; n <= len(e) {
+		expRows(isa, e[:n], x, largest, sum, cols)
+		return
+	}
+	for r := range sum {
+		row := x[r*cols : (r+1)*cols]
+		largest[r] = MaxOf(isa, row)
+		var t tree[T]
+		for ; len(row) > 0; row = row[min(BlockLen, len(row)):] {
+			n := min(BlockLen, len(row))
+			AddScalar(isa, e[:n], row[:n], -largest[r])
+			Exp(isa, e[:n], e[:n])
+			t.add(blockSum(isa, e[:n]))
+		}
+		sum[r] = t.sum()
+	}
+}
+
+// scaleRows multiplies each row by its k.
+func scaleRows[T Float](isa ISA, dst, e, k []T, cols int) {
+	e = e[:len(dst)]
+	if isa >= AVX2 && single[T]() && cols <= BlockLen {
+		scaleRowsF32(isa, &as32(dst)[0], &as32(e)[0], &as32(k)[0], len(k), cols)
+		return
+	}
+	for r, s := range k {
+		Scale(isa, dst[r*cols:(r+1)*cols], e[r*cols:(r+1)*cols], s)
+	}
+}
+
+// lossStream writes the exponentials of a group, times w / sum, past the cache. They wait in first-level cache for their sum.
+func lossStream[T Float](isa ISA, dx, x, largest, sum, w []T, cols int) {
+	var e [BlockLen]float32
+	n := len(sum)
+	expRows(isa, e[:n*cols], as32(x), as32(largest), as32(sum), cols)
+	var k [rowGroup]T
+	copy(k[:], sum)
+	scales(isa, k[:n], w)
+	for r := range n {
+		scaleF32Stream(isa, as32(dx[r*cols:(r+1)*cols]), e[r*cols:(r+1)*cols], float32(k[r]))
 	}
 }
 
@@ -61,14 +169,42 @@ func SoftmaxCrossEntropy[T Float](isa ISA, loss, dx, x []T, labels []int32, w []
 //
 // A nil w is all ones; dx may be nil, and may be x.
 func SigmoidCrossEntropy[T Float](isa ISA, loss, dx, x, y, w []T) {
-	for i := range loss {
-		v, wi := float64(x[i]), T(1)
-		if w != nil {
-			wi = w[i]
-		}
-		loss[i] = wi * T(math.Max(v, 0)-v*float64(y[i])+math.Log1p(math.Exp(-math.Abs(v))))
+	const group = 256
+	var scratch [group]T
+	for len(loss) > 0 {
+		n := min(group, len(loss))
+		d := scratch[:n]
 		if dx != nil {
-			dx[i] = wi * (T(1/(1+math.Exp(-v))) - y[i])
+			d, dx = dx[:n], dx[n:]
 		}
+		sigmoidLoss(isa, loss[:n], d, x[:n], y[:n])
+		if w != nil {
+			Mul(isa, loss[:n], loss[:n], w)
+			Mul(isa, d, d, w)
+			w = w[n:]
+		}
+		loss, x, y = loss[n:], x[n:], y[n:]
+	}
+}
+
+func sigmoidLoss[T Float](isa ISA, loss, dx, x, y []T) {
+	if single[T]() {
+		loss, dx, x, y := as32(loss), as32(dx), as32(x), as32(y)
+		if isa >= AVX2 {
+			sigmoidLossF32(isa, loss, dx, x, y)
+			return
+		}
+		for i, v := range x {
+			s, e := sigmoid32(v)
+			loss[i] = larger(0, v) - float32(v*y[i]) + log1p32(e)
+			dx[i] = s - y[i]
+		}
+		return
+	}
+	l, d, t := as64(loss), as64(dx), as64(y)
+	for i, v := range as64(x) {
+		s, e := sigmoid64(v)
+		l[i] = larger(0, v) - float64(v*t[i]) + log1p64(e)
+		d[i] = s - t[i]
 	}
 }

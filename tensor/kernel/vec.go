@@ -5,8 +5,15 @@ package kernel
 
 // Add is dst[i] = a[i] + b[i].
 func Add[T Float](isa ISA, dst, a, b []T) {
-	n := len(dst)
-	a, b = a[:n], b[:n]
+	a, b = a[:len(dst)], b[:len(dst)]
+	if isa >= AVX2 {
+		if single[T]() {
+			addF32(isa, as32(dst), as32(a), as32(b))
+		} else {
+			addF64(isa, as64(dst), as64(a), as64(b))
+		}
+		return
+	}
 	for i := range dst {
 		dst[i] = a[i] + b[i]
 	}
@@ -14,8 +21,15 @@ func Add[T Float](isa ISA, dst, a, b []T) {
 
 // Sub is dst[i] = a[i] - b[i].
 func Sub[T Float](isa ISA, dst, a, b []T) {
-	n := len(dst)
-	a, b = a[:n], b[:n]
+	a, b = a[:len(dst)], b[:len(dst)]
+	if isa >= AVX2 {
+		if single[T]() {
+			subF32(isa, as32(dst), as32(a), as32(b))
+		} else {
+			subF64(isa, as64(dst), as64(a), as64(b))
+		}
+		return
+	}
 	for i := range dst {
 		dst[i] = a[i] - b[i]
 	}
@@ -23,8 +37,15 @@ func Sub[T Float](isa ISA, dst, a, b []T) {
 
 // Mul is dst[i] = a[i] * b[i].
 func Mul[T Float](isa ISA, dst, a, b []T) {
-	n := len(dst)
-	a, b = a[:n], b[:n]
+	a, b = a[:len(dst)], b[:len(dst)]
+	if isa >= AVX2 {
+		if single[T]() {
+			mulF32(isa, as32(dst), as32(a), as32(b))
+		} else {
+			mulF64(isa, as64(dst), as64(a), as64(b))
+		}
+		return
+	}
 	for i := range dst {
 		dst[i] = a[i] * b[i]
 	}
@@ -32,8 +53,15 @@ func Mul[T Float](isa ISA, dst, a, b []T) {
 
 // Div is dst[i] = a[i] / b[i].
 func Div[T Float](isa ISA, dst, a, b []T) {
-	n := len(dst)
-	a, b = a[:n], b[:n]
+	a, b = a[:len(dst)], b[:len(dst)]
+	if isa >= AVX2 {
+		if single[T]() {
+			divF32(isa, as32(dst), as32(a), as32(b))
+		} else {
+			divF64(isa, as64(dst), as64(a), as64(b))
+		}
+		return
+	}
 	for i := range dst {
 		dst[i] = a[i] / b[i]
 	}
@@ -41,8 +69,15 @@ func Div[T Float](isa ISA, dst, a, b []T) {
 
 // Max is the larger of a[i] and b[i]: b[i] unless a[i] is greater, so a NaN in b passes and one in a does not.
 func Max[T Float](isa ISA, dst, a, b []T) {
-	n := len(dst)
-	a, b = a[:n], b[:n]
+	a, b = a[:len(dst)], b[:len(dst)]
+	if isa >= AVX2 {
+		if single[T]() {
+			maxF32(isa, as32(dst), as32(a), as32(b))
+		} else {
+			maxF64(isa, as64(dst), as64(a), as64(b))
+		}
+		return
+	}
 	for i := range dst {
 		dst[i] = larger(a[i], b[i])
 	}
@@ -50,8 +85,15 @@ func Max[T Float](isa ISA, dst, a, b []T) {
 
 // Min is the smaller of a[i] and b[i]: b[i] unless a[i] is less.
 func Min[T Float](isa ISA, dst, a, b []T) {
-	n := len(dst)
-	a, b = a[:n], b[:n]
+	a, b = a[:len(dst)], b[:len(dst)]
+	if isa >= AVX2 {
+		if single[T]() {
+			minF32(isa, as32(dst), as32(a), as32(b))
+		} else {
+			minF64(isa, as64(dst), as64(a), as64(b))
+		}
+		return
+	}
 	for i := range dst {
 		dst[i] = smaller(a[i], b[i])
 	}
@@ -75,6 +117,14 @@ func smaller[T Float](a, b T) T {
 // Neg is dst[i] = -x[i].
 func Neg[T Float](isa ISA, dst, x []T) {
 	x = x[:len(dst)]
+	if isa >= AVX2 {
+		if single[T]() {
+			negF32(isa, as32(dst), as32(x))
+		} else {
+			negF64(isa, as64(dst), as64(x))
+		}
+		return
+	}
 	for i := range dst {
 		dst[i] = -x[i]
 	}
@@ -83,6 +133,14 @@ func Neg[T Float](isa ISA, dst, x []T) {
 // Abs is dst[i] = |x[i]|.
 func Abs[T Float](isa ISA, dst, x []T) {
 	x = x[:len(dst)]
+	if isa >= AVX2 {
+		if single[T]() {
+			absF32(isa, as32(dst), as32(x))
+		} else {
+			absF64(isa, as64(dst), as64(x))
+		}
+		return
+	}
 	for i := range dst {
 		dst[i] = abs(x[i])
 	}
@@ -91,6 +149,14 @@ func Abs[T Float](isa ISA, dst, x []T) {
 // Square is dst[i] = x[i] * x[i].
 func Square[T Float](isa ISA, dst, x []T) {
 	x = x[:len(dst)]
+	if isa >= AVX2 {
+		if single[T]() {
+			squareF32(isa, as32(dst), as32(x))
+		} else {
+			squareF64(isa, as64(dst), as64(x))
+		}
+		return
+	}
 	for i := range dst {
 		dst[i] = x[i] * x[i]
 	}
@@ -99,22 +165,33 @@ func Square[T Float](isa ISA, dst, x []T) {
 // Sqrt is the correctly rounded square root.
 func Sqrt[T Float](isa ISA, dst, x []T) {
 	x = x[:len(dst)]
+	if isa >= AVX2 {
+		if single[T]() {
+			sqrtF32(isa, as32(dst), as32(x))
+		} else {
+			sqrtF64(isa, as64(dst), as64(x))
+		}
+		return
+	}
 	for i := range dst {
 		dst[i] = sqrt(x[i])
 	}
 }
 
 // ReLU is 0 if 0 > x[i], else x[i]: a NaN passes, so that a diverging run is seen.
-func ReLU[T Float](isa ISA, dst, x []T) {
-	x = x[:len(dst)]
-	for i := range dst {
-		dst[i] = larger(0, x[i])
-	}
-}
+func ReLU[T Float](isa ISA, dst, x []T) { MaxScalar(isa, dst, x, 0) }
 
 // ReLUGrad is dy[i] if y[i] > 0, else +0; y is the input or the output of ReLU. The gradient at 0 is 0.
 func ReLUGrad[T Float](isa ISA, dst, dy, y []T) {
 	dy, y = dy[:len(dst)], y[:len(dst)]
+	if isa >= AVX2 {
+		if single[T]() {
+			reluGradF32(isa, as32(dst), as32(dy), as32(y))
+		} else {
+			reluGradF64(isa, as64(dst), as64(dy), as64(y))
+		}
+		return
+	}
 	for i := range dst {
 		if y[i] > 0 {
 			dst[i] = dy[i]
@@ -155,6 +232,14 @@ func Where[T Float](isa ISA, dst []T, cond []bool, a, b []T) {
 // AddScalar is dst[i] = x[i] + s.
 func AddScalar[T Float](isa ISA, dst, x []T, s T) {
 	x = x[:len(dst)]
+	if isa >= AVX2 {
+		if single[T]() {
+			addScalarF32(isa, as32(dst), as32(x), float32(s))
+		} else {
+			addScalarF64(isa, as64(dst), as64(x), float64(s))
+		}
+		return
+	}
 	for i := range dst {
 		dst[i] = x[i] + s
 	}
@@ -163,6 +248,14 @@ func AddScalar[T Float](isa ISA, dst, x []T, s T) {
 // ScalarSub is dst[i] = s - x[i]. (For x[i] - s add -s: it has the same bits.)
 func ScalarSub[T Float](isa ISA, dst, x []T, s T) {
 	x = x[:len(dst)]
+	if isa >= AVX2 {
+		if single[T]() {
+			scalarSubF32(isa, as32(dst), as32(x), float32(s))
+		} else {
+			scalarSubF64(isa, as64(dst), as64(x), float64(s))
+		}
+		return
+	}
 	for i := range dst {
 		dst[i] = s - x[i]
 	}
@@ -171,6 +264,14 @@ func ScalarSub[T Float](isa ISA, dst, x []T, s T) {
 // Scale is dst[i] = x[i] * s.
 func Scale[T Float](isa ISA, dst, x []T, s T) {
 	x = x[:len(dst)]
+	if isa >= AVX2 {
+		if single[T]() {
+			scaleF32(isa, as32(dst), as32(x), float32(s))
+		} else {
+			scaleF64(isa, as64(dst), as64(x), float64(s))
+		}
+		return
+	}
 	for i := range dst {
 		dst[i] = x[i] * s
 	}
@@ -179,6 +280,14 @@ func Scale[T Float](isa ISA, dst, x []T, s T) {
 // DivScalar is dst[i] = x[i] / s, a true division.
 func DivScalar[T Float](isa ISA, dst, x []T, s T) {
 	x = x[:len(dst)]
+	if isa >= AVX2 {
+		if single[T]() {
+			divScalarF32(isa, as32(dst), as32(x), float32(s))
+		} else {
+			divScalarF64(isa, as64(dst), as64(x), float64(s))
+		}
+		return
+	}
 	for i := range dst {
 		dst[i] = x[i] / s
 	}
@@ -187,6 +296,14 @@ func DivScalar[T Float](isa ISA, dst, x []T, s T) {
 // ScalarDiv is dst[i] = s / x[i].
 func ScalarDiv[T Float](isa ISA, dst, x []T, s T) {
 	x = x[:len(dst)]
+	if isa >= AVX2 {
+		if single[T]() {
+			scalarDivF32(isa, as32(dst), as32(x), float32(s))
+		} else {
+			scalarDivF64(isa, as64(dst), as64(x), float64(s))
+		}
+		return
+	}
 	for i := range dst {
 		dst[i] = s / x[i]
 	}
@@ -195,6 +312,14 @@ func ScalarDiv[T Float](isa ISA, dst, x []T, s T) {
 // MaxScalar is the larger of s and x[i]: s if s > x[i], else x[i].
 func MaxScalar[T Float](isa ISA, dst, x []T, s T) {
 	x = x[:len(dst)]
+	if isa >= AVX2 {
+		if single[T]() {
+			maxScalarF32(isa, as32(dst), as32(x), float32(s))
+		} else {
+			maxScalarF64(isa, as64(dst), as64(x), float64(s))
+		}
+		return
+	}
 	for i := range dst {
 		dst[i] = larger(s, x[i])
 	}
@@ -203,6 +328,14 @@ func MaxScalar[T Float](isa ISA, dst, x []T, s T) {
 // MinScalar is the smaller of s and x[i]: s if s < x[i], else x[i].
 func MinScalar[T Float](isa ISA, dst, x []T, s T) {
 	x = x[:len(dst)]
+	if isa >= AVX2 {
+		if single[T]() {
+			minScalarF32(isa, as32(dst), as32(x), float32(s))
+		} else {
+			minScalarF64(isa, as64(dst), as64(x), float64(s))
+		}
+		return
+	}
 	for i := range dst {
 		dst[i] = smaller(s, x[i])
 	}
@@ -216,6 +349,14 @@ func Axpy[T Float](isa ISA, y []T, alpha T, x []T) {
 // Triad is dst[i] = a[i] + s * b[i], McCalpin's measure of memory bandwidth.
 func Triad[T Float](isa ISA, dst, a []T, s T, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
+	if isa >= AVX2 {
+		if single[T]() {
+			triadF32(isa, as32(dst), as32(a), as32(b), float32(s))
+		} else {
+			triadF64(isa, as64(dst), as64(a), as64(b), float64(s))
+		}
+		return
+	}
 	for i := range dst {
 		dst[i] = a[i] + T(s*b[i])
 	}
@@ -229,8 +370,11 @@ func ScaleInto[T Float](isa ISA, g, sum []T, weight T) { DivScalar(isa, g, sum, 
 
 // Fill is dst[i] = s.
 func Fill[T Float](isa ISA, dst []T, s T) {
-	for i := range dst {
+	for i := range min(64, len(dst)) {
 		dst[i] = s
+	}
+	for n := 64; n < len(dst); {
+		n += copy(dst[n:min(len(dst), n+piece)], dst[:n])
 	}
 }
 

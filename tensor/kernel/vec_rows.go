@@ -49,6 +49,15 @@ func colSumStrip[T Float](isa ISA, dst, x []T, rows, ld int) {
 
 // colSumLeaf adds up to LeafRows rows in ascending order, from zero.
 func colSumLeaf[T Float](isa ISA, dst, x []T, rows, ld int) {
+	if isa >= AVX2 && rows > 0 && len(dst) > 0 {
+		_ = x[(rows-1)*ld+len(dst)-1]
+		if single[T]() {
+			colSumLeafF32(isa, &as32(dst)[0], &as32(x)[0], rows, len(dst), ld)
+		} else {
+			colSumLeafF64(isa, &as64(dst)[0], &as64(x)[0], rows, len(dst), ld)
+		}
+		return
+	}
 	clear(dst)
 	for r := range rows {
 		row := x[r*ld:][:len(dst)]

@@ -1,0 +1,311 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// A target is an instruction set and an element type.
+type target struct {
+	isa  string // AVX512, AVX2: the suffix of the functions
+	elem int    // bytes
+}
+
+func (t target) avx512() bool { return t.isa == "AVX512" }
+
+// width is the bytes of a vector, lanes its elements.
+func (t target) width() int {
+	if t.avx512() {
+		return 64
+	}
+	return 32
+}
+func (t target) lanes() int { return t.width() / t.elem }
+
+// typ is the suffix of Go names, f the suffix of instructions on packed numbers.
+func (t target) typ() string { return fmt.Sprintf("F%d", 8*t.elem) }
+func (t target) f() string {
+	if t.elem == 4 {
+		return "PS"
+	}
+	return "PD"
+}
+
+// goType is the Go type of an element.
+func (t target) goType() string { return fmt.Sprintf("float%d", 8*t.elem) }
+
+// A val is a virtual register, or the text of a memory operand that every instruction can read: a constant or a parameter.
+type val struct {
+	id  int // > 0: virtual register
+	mem string
+}
+
+// An inst is one instruction: mnemonic, operands in the order of Go's assembler, and the register that it writes, if any.
+type inst struct {
+	op  string
+	src []any // val or string
+	dst int
+}
+
+// A body records straight-line code on virtual registers; print gives them real ones.
+type body struct {
+	target
+	consts map[uint64]bool // constants used, by bits
+	insts  []inst
+	kinds  []byte         // of each virtual register: v vector, k mask; kinds[0] unused
+	fixed  map[int]string // virtual registers that have a name already
+	offset string         // byte offset added to the loop's index
+	masked bool           // only the lanes of the tail mask are loaded and stored
+	stream bool           // stores bypass the cache
+}
+
+func newBody(t target, consts map[uint64]bool) *body {
+	return &body{target: t, consts: consts, kinds: []byte{0}, fixed: map[int]string{}}
+}
+
+func (b *body) reg(kind byte) int {
+	b.kinds = append(b.kinds, kind)
+	return len(b.kinds) - 1
+}
+
+// named is a virtual register bound to a real one for good.
+func (b *body) named(name string) val {
+	id := b.reg('v')
+	b.fixed[id] = name
+	return val{id: id}
+}
+
+func (b *body) emit(kind byte, op string, src ...any) val {
+	v := val{id: b.reg(kind)}
+	b.insts = append(b.insts, inst{op, src, v.id})
+	return v
+}
+
+// into writes to a given register.
+func (b *body) into(dst val, op string, src ...any) {
+	b.insts = append(b.insts, inst{op, src, dst.id})
+}
+
+// do is an instruction that writes no vector register.
+func (b *body) do(op string, src ...any) { b.insts = append(b.insts, inst{op, src, 0}) }
+
+// Constants and operands.
+
+func (b *body) bits(bits uint64) val {
+	if b.elem == 4 {
+		bits |= bits << 32
+	}
+	b.consts[bits] = true
+	return val{mem: constName(bits) + "(SB)"}
+}
+
+func constName(bits uint64) string { return fmt.Sprintf("c%016x<>", bits) }
+
+func (b *body) num(x float64) val {
+	if b.elem == 4 {
+		return b.bits(uint64(math.Float32bits(float32(x))))
+	}
+	return b.bits(math.Float64bits(x))
+}
+
+// param is the i-th broadcast parameter: 32 bytes at BX.
+func (b *body) param(i int) val { return val{mem: fmt.Sprintf("%d(BX)", 32*i)} }
+
+// inReg returns v in a register.
+func (b *body) inReg(v val) val {
+	if v.id != 0 {
+		return v
+	}
+	if b.avx512() {
+		return b.emit('v', map[int]string{4: "VBROADCASTSS", 8: "VBROADCASTSD"}[b.elem], v.mem)
+	}
+	return b.emit('v', "VMOVU"+b.f(), v.mem)
+}
+
+// bin is x op y, an instruction on vectors; y may be in memory.
+func (b *body) bin(op string, x, y val) val {
+	x = b.inReg(x)
+	if y.id == 0 && b.avx512() {
+		return b.emit('v', op+".BCST", y.mem, x)
+	}
+	return b.emit('v', op, operand(y), x)
+}
+
+func operand(v val) any {
+	if v.id == 0 {
+		return v.mem
+	}
+	return v
+}
+
+func (b *body) add(x, y val) val { return b.bin("VADD"+b.f(), x, y) }
+func (b *body) sub(x, y val) val { return b.bin("VSUB"+b.f(), x, y) }
+func (b *body) mul(x, y val) val { return b.bin("VMUL"+b.f(), x, y) }
+func (b *body) div(x, y val) val { return b.bin("VDIV"+b.f(), x, y) }
+func (b *body) max(x, y val) val { return b.bin("VMAX"+b.f(), x, y) } // x > y ? x : y
+func (b *body) min(x, y val) val { return b.bin("VMIN"+b.f(), x, y) } // x < y ? x : y
+func (b *body) and(x, y val) val { return b.bin("VAND"+b.f(), x, y) }
+func (b *body) or(x, y val) val  { return b.bin("VOR"+b.f(), x, y) }
+func (b *body) xor(x, y val) val { return b.bin("VXOR"+b.f(), x, y) }
+func (b *body) sqrt(x val) val   { return b.emit('v', "VSQRT"+b.f(), b.inReg(x)) }
+
+// Operations on the bits of float32s.
+func (b *body) addInt(x, y val) val   { return b.bin("VPADDD", x, y) }
+func (b *body) subInt(x, y val) val   { return b.bin("VPSUBD", x, y) }
+func (b *body) shl(x val, by int) val { return b.emit('v', "VPSLLD", fmt.Sprintf("$%d", by), x) }
+func (b *body) sar(x val, by int) val { return b.emit('v', "VPSRAD", fmt.Sprintf("$%d", by), x) }
+func (b *body) intToFloat(x val) val  { return b.emit('v', "VCVTDQ2PS", x) }
+func (b *body) signBit() val          { return b.bits(1 << (8*b.elem - 1)) }
+func (b *body) magnitude(x val) val   { return b.and(x, b.bits(1<<(8*b.elem-1)-1)) }
+func (b *body) poly(x val, c ...float64) val { // Horner, highest coefficient first
+	y := b.num(c[0])
+	for _, k := range c[1:] {
+		y = b.add(b.mul(x, y), b.num(k))
+	}
+	return y
+}
+
+// Comparisons give masks: x less, less or equal, not equal (or unordered), unordered.
+const (
+	less    = "$1"
+	atMost  = "$2"
+	differs = "$4"
+	isNaN   = "$3"
+	above   = "$14"
+)
+
+func (b *body) cmp(pred string, x, y val) val {
+	x = b.inReg(x)
+	if b.avx512() {
+		if y.id == 0 {
+			return b.emit('k', "VCMP"+b.f()+".BCST", pred, y.mem, x)
+		}
+		return b.emit('k', "VCMP"+b.f(), pred, y, x)
+	}
+	return b.emit('v', "VCMP"+b.f(), pred, operand(y), x)
+}
+
+// choose is x where m, else y.
+func (b *body) choose(m, x, y val) val {
+	y = b.inReg(y)
+	if b.avx512() {
+		if x.id == 0 {
+			return b.emit('v', "VBLENDM"+b.f()+".BCST", x.mem, y, m)
+		}
+		return b.emit('v', "VBLENDM"+b.f(), x, y, m)
+	}
+	return b.emit('v', "VBLENDV"+b.f(), m, operand(x), y)
+}
+
+// only is x where m, else 0.
+func (b *body) only(m, x val) val {
+	if b.avx512() {
+		return b.emit('v', "VMOVA"+b.f()+".Z", b.inReg(x), m)
+	}
+	return b.and(m, x)
+}
+
+// Memory. at is the address of the vector that the loop is at, from a pointer.
+func (b *body) at(ptr string) string { return b.offset + "(" + ptr + ")(AX*1)" }
+
+func (b *body) load(ptr string) val {
+	switch {
+	case !b.masked:
+		return b.emit('v', "VMOVU"+b.f(), b.at(ptr))
+	case b.avx512():
+		return b.emit('v', "VMOVU"+b.f()+".Z", b.at(ptr), "K1")
+	default:
+		return b.emit('v', "VMASKMOV"+b.f(), b.at(ptr), "Y15")
+	}
+}
+
+func (b *body) store(x val, ptr string) {
+	x = b.inReg(x)
+	switch {
+	case b.stream:
+		b.do("VMOVNT"+b.f(), x, b.at(ptr))
+	case !b.masked:
+		b.do("VMOVU"+b.f(), x, b.at(ptr))
+	case b.avx512():
+		b.do("VMOVU"+b.f(), x, "K1", b.at(ptr))
+	default:
+		b.do("VMASKMOV"+b.f(), x, "Y15", b.at(ptr))
+	}
+}
+
+// live is x in the lanes of the tail mask, else 0; x itself if there is none.
+func (b *body) live(x val) val {
+	switch {
+	case !b.masked:
+		return x
+	case b.avx512():
+		return b.emit('v', "VMOVA"+b.f()+".Z", x, "K1")
+	default:
+		return b.emit('v', "VAND"+b.f(), "Y15", x)
+	}
+}
+
+// print writes the recorded code with real registers and forgets it. vectors are the free ones.
+func (b *body) print(w *strings.Builder, vectors int) {
+	last := make([]int, len(b.kinds))
+	for i, in := range b.insts {
+		for _, s := range in.src {
+			if v, ok := s.(val); ok {
+				last[v.id] = i
+			}
+		}
+		if in.dst > 0 {
+			last[in.dst] = max(last[in.dst], i)
+		}
+	}
+	free := map[byte][]int{}
+	for i := range vectors {
+		free['v'] = append(free['v'], i)
+	}
+	free['k'] = []int{2, 3, 4, 5, 6, 7}
+	names, numbers := map[int]string{}, map[int]int{}
+	for id, n := range b.fixed {
+		names[id] = n
+	}
+	for i, in := range b.insts {
+		var args []string
+		for _, s := range in.src {
+			if v, ok := s.(val); ok {
+				if names[v.id] == "" {
+					panic(fmt.Sprintf("%s reads register %d before it is written", in.op, v.id))
+				}
+				args = append(args, names[v.id])
+			} else {
+				args = append(args, s.(string))
+			}
+		}
+		for id, n := range numbers {
+			if last[id] == i && id != in.dst {
+				free[b.kinds[id]] = append(free[b.kinds[id]], n)
+				delete(numbers, id)
+			}
+		}
+		if in.dst > 0 {
+			if _, ok := names[in.dst]; !ok {
+				k := b.kinds[in.dst]
+				if len(free[k]) == 0 {
+					panic("out of registers " + string(k))
+				}
+				slices.Sort(free[k])
+				n := free[k][0]
+				free[k] = free[k][1:]
+				numbers[in.dst] = n
+				names[in.dst] = map[byte]string{'k': "K", 'v': map[bool]string{true: "Z", false: "Y"}[b.avx512()]}[k] + fmt.Sprint(n)
+			}
+			args = append(args, names[in.dst])
+			if n, ok := numbers[in.dst]; ok && last[in.dst] == i { // never read
+				free[b.kinds[in.dst]] = append(free[b.kinds[in.dst]], n)
+				delete(numbers, in.dst)
+			}
+		}
+		fmt.Fprintf(w, "\t%s %s\n", in.op, strings.Join(args, ", "))
+	}
+	b.insts = nil
+}

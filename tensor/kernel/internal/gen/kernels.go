@@ -1,0 +1,136 @@
+package main
+
+// The element-wise kernels. Each f equals the Go loop of the function of that name in package kernel.
+
+func binary(name string, op func(b *body, x, y val) val) loop {
+	return loop{name: name, ins: []string{"a", "b"}, outs: []string{"dst"}, f64: true, unroll: 4, stream: true,
+		f: func(b *body, in []val, _ val) []val { return []val{op(b, in[0], in[1])} }}
+}
+
+func unary(name string, op func(b *body, x val) val) loop {
+	return loop{name: name, ins: []string{"x"}, outs: []string{"dst"}, f64: true, unroll: 4, stream: true,
+		f: func(b *body, in []val, _ val) []val { return []val{op(b, in[0])} }}
+}
+
+func scalar(name string, op func(b *body, x, s val) val) loop {
+	return loop{name: name, ins: []string{"x"}, outs: []string{"dst"}, f64: true, unroll: 4, stream: true, scalar: true,
+		f: func(b *body, in []val, s val) []val { return []val{op(b, in[0], s)} }}
+}
+
+// function is an element-wise function of float32 alone: the float64 twin is in Go.
+func function(name string, op func(b *body, x val) val) loop {
+	l := unary(name, op)
+	l.f64, l.unroll, l.stream = false, 1, false
+	return l
+}
+
+// output is a gradient that takes the output y, or the input, of its function.
+func output(name string, op func(b *body, dy, y val) val) loop {
+	l := binary(name, op)
+	l.ins, l.unroll = []string{"dy", "y"}, 2
+	return l
+}
+
+var loops = []loop{
+	binary("add", (*body).add),
+	binary("sub", (*body).sub),
+	binary("mul", (*body).mul),
+	binary("div", (*body).div),
+	binary("max", (*body).max),
+	binary("min", (*body).min),
+
+	unary("neg", func(b *body, x val) val { return b.xor(x, b.signBit()) }),
+	unary("abs", (*body).magnitude),
+	unary("square", func(b *body, x val) val { return b.mul(x, x) }),
+	unary("sqrt", (*body).sqrt),
+
+	scalar("addScalar", (*body).add),
+	scalar("scalarSub", func(b *body, x, s val) val { return b.sub(s, x) }),
+	scalar("scale", (*body).mul),
+	scalar("divScalar", (*body).div),
+	scalar("scalarDiv", func(b *body, x, s val) val { return b.div(s, x) }),
+	scalar("maxScalar", func(b *body, x, s val) val { return b.max(s, x) }),
+	scalar("minScalar", func(b *body, x, s val) val { return b.min(s, x) }),
+	{name: "triad", ins: []string{"a", "b"}, outs: []string{"dst"}, f64: true, unroll: 4, stream: true, scalar: true,
+		f: func(b *body, in []val, s val) []val { return []val{b.add(in[0], b.mul(s, in[1]))} }},
+
+	function("exp", (*body).exp),
+	function("log", (*body).log),
+	function("tanh", (*body).tanh),
+	function("sigmoid", func(b *body, x val) val { s, _ := b.sigmoid(x); return s }),
+
+	output("reluGrad", func(b *body, dy, y val) val { return b.only(b.cmp(above, y, b.num(0)), dy) }),
+	output("tanhGrad", func(b *body, dy, y val) val { return b.mul(dy, b.sub(b.num(1), b.mul(y, y))) }),
+	output("sigmoidGrad", func(b *body, dy, y val) val { return b.mul(dy, b.mul(y, b.sub(b.num(1), y))) }),
+	{name: "softmaxGrad", ins: []string{"dy", "y"}, outs: []string{"dst"}, f64: true, unroll: 2, scalar: true,
+		f: func(b *body, in []val, s val) []val { return []val{b.mul(in[1], b.sub(in[0], s))} }},
+
+	{name: "sigmoidLoss", ins: []string{"x", "y"}, outs: []string{"loss", "dx"}, unroll: 1,
+		f: func(b *body, in []val, _ val) []val { l, d := b.sigmoidLoss(in[0], in[1]); return []val{l, d} }},
+
+	step("sgd", nil, 1, func(b *body, r val, _ []val) []val { return []val{b.mul(b.param(4), r)} }),
+	step("momentum", []string{"v"}, 1, func(b *body, r val, s []val) []val {
+		v := b.add(b.mul(s[0], b.param(5)), r)
+		return []val{b.mul(v, b.param(4)), v}
+	}),
+	step("nesterov", []string{"v"}, 1, func(b *body, r val, s []val) []val {
+		v := b.add(b.mul(s[0], b.param(5)), r)
+		return []val{b.mul(b.add(r, b.mul(v, b.param(5))), b.param(4)), v}
+	}),
+	step("adaGrad", []string{"s"}, 1, func(b *body, r val, s []val) []val {
+		v := b.add(s[0], b.mul(r, r))
+		return []val{b.div(b.mul(r, b.param(4)), b.add(b.sqrt(v), b.param(5))), v}
+	}),
+	step("rmsProp", []string{"s"}, 1, func(b *body, r val, s []val) []val {
+		v := b.add(b.mul(s[0], b.param(6)), b.mul(b.mul(r, r), b.param(7)))
+		return []val{b.div(b.mul(r, b.param(4)), b.add(b.sqrt(v), b.param(5))), v}
+	}),
+	step("adam", []string{"m", "v"}, 1, func(b *body, r val, s []val) []val {
+		m := b.add(b.mul(s[0], b.param(6)), b.mul(r, b.param(7)))
+		v := b.add(b.mul(s[1], b.param(8)), b.mul(b.mul(r, r), b.param(9)))
+		d := b.add(b.mul(b.sqrt(v), b.param(10)), b.param(5))
+		return []val{b.div(b.mul(m, b.param(4)), d), m, v}
+	}),
+	{name: "ftrl", ins: []string{"p", "grad", "z", "sq"}, outs: []string{"u", "z", "sq"}, params: true, unroll: 1,
+		f: func(b *body, in []val, _ val) []val {
+			p, g, z, n := in[0], in[1], in[2], in[3]
+			n2 := b.add(n, b.mul(g, g))
+			root := b.sqrt(n2)
+			sigma := b.div(b.sub(root, b.sqrt(n)), b.param(0))
+			z = b.add(z, b.sub(g, b.mul(sigma, p)))
+			shrunk := b.sub(b.or(b.and(z, b.signBit()), b.param(2)), z) // sign(z)·L1 - z
+			w := b.div(shrunk, b.add(b.div(b.add(root, b.param(1)), b.param(0)), b.param(3)))
+			w = b.only(b.cmp("$6", b.magnitude(z), b.param(2)), w) // not |z| <= L1
+			return []val{b.sub(w, p), z, n2}
+		}},
+}
+
+func (b *body) sigmoidLoss(x, y val) (loss, dx val) {
+	s, e := b.sigmoid(x)
+	loss = b.add(b.sub(b.max(b.num(0), x), b.mul(x, y)), b.log1p(e))
+	return loss, b.sub(s, y)
+}
+
+// step is an optimizer's rule, after the gradient was regularised; it has a plain form for no regularisation, which reads no p.
+// Parameters: 0 L2, 1 L1, 2 LR·Decay, 4 -LR, from 5 on the rule's own.
+func step(name string, slots []string, unroll int, rule func(b *body, r val, slots []val) []val) loop {
+	return loop{name: name, ins: append([]string{"grad"}, slots...), outs: append([]string{"u"}, slots...), params: true,
+		unroll: unroll, stream: true,
+		f: func(b *body, in []val, _ val) []val { return rule(b, in[0], in[1:]) }}
+}
+
+// regularised is the form of a step that reads p: r = (g + L2·p) + L1·sign(p), and u -= LR·Decay·p at the end.
+func (l loop) regularised() loop {
+	rule := l.f
+	l.name += "Reg"
+	l.ins = append([]string{"p"}, l.ins...)
+	l.f = func(b *body, in []val, s val) []val {
+		p, g := in[0], in[1]
+		sign := b.only(b.cmp(differs, p, b.num(0)), b.or(b.and(p, b.signBit()), b.param(1)))
+		r := b.add(b.add(g, b.mul(p, b.param(0))), sign)
+		out := rule(b, append([]val{r}, in[2:]...), s)
+		out[0] = b.sub(out[0], b.mul(p, b.param(2)))
+		return out
+	}
+	return l
+}

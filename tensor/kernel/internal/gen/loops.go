@@ -1,0 +1,181 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A loop is an element-wise kernel: one vector of each input gives one of each output.
+type loop struct {
+	name   string
+	ins    []string // slices read
+	outs   []string // slices written; one that is also in ins is updated in place
+	scalar bool     // a last argument s
+	params bool     // a last argument h: 32 bytes for each broadcast parameter
+	f64    bool     // for float64 too
+	unroll int      // vectors a turn
+	stream bool     // has a form that bypasses the cache when it writes
+	f      func(b *body, in []val, s val) []val
+}
+
+var pointers = []string{"DI", "SI", "DX", "R8", "R9", "R10", "R11"}
+
+func (l loop) slices() []string {
+	all := slices.Clone(l.outs)
+	for _, in := range l.ins {
+		if !slices.Contains(all, in) {
+			all = append(all, in)
+		}
+	}
+	return all
+}
+
+// asm writes the function for one target. The streaming form takes whole vectors and an aligned output only.
+func (l loop) asm(w *strings.Builder, t target, consts map[uint64]bool, stream bool) {
+	names := l.slices()
+	args := 8*len(names) + 8
+	if l.scalar {
+		args += t.elem
+	} else if l.params {
+		args += 8
+	}
+	name := l.name + t.typ() + t.isa
+	if stream {
+		name += "Stream"
+	}
+	fmt.Fprintf(w, "\n// func %s%s\nTEXT ·%s(SB), NOSPLIT, $0-%d\n", name, l.signature(t), name, args)
+	for i, n := range names {
+		fmt.Fprintf(w, "\tMOVQ %s+%d(FP), %s\n", n, 8*i, pointers[i])
+	}
+	fmt.Fprintf(w, "\tMOVQ n+%d(FP), CX\n", 8*len(names))
+	vectors, sReg := 31, "Z31"
+	if !t.avx512() {
+		vectors, sReg = 14, "Y14"
+	}
+	if l.scalar {
+		suffix := map[int]string{4: "SS", 8: "SD"}[t.elem]
+		fmt.Fprintf(w, "\tVBROADCAST%s s+%d(FP), %s\n", suffix, 8*len(names)+8, sReg)
+	}
+	if l.params {
+		fmt.Fprintf(w, "\tMOVQ h+%d(FP), BX\n", 8*len(names)+8)
+	}
+	fmt.Fprintf(w, "\tXORQ AX, AX\n\tSUBQ $%d, CX\n\tJLT rest\n\nturn:\n", l.unroll*t.lanes())
+	one := func(masked bool, at int) {
+		b := newBody(t, consts)
+		b.masked = masked
+		if at > 0 {
+			b.offset = fmt.Sprint(at)
+		}
+		var s val
+		if l.scalar {
+			s = b.named(sReg)
+		}
+		var in []val
+		for _, n := range l.ins {
+			in = append(in, b.load(pointers[slices.Index(names, n)]))
+		}
+		for i, v := range l.f(b, in, s) {
+			b.stream = stream && i == 0 // what is updated in place is in cache already
+			b.store(v, pointers[i])
+		}
+		b.print(w, vectors)
+	}
+	for u := range l.unroll {
+		one(false, u*t.width())
+	}
+	fmt.Fprintf(w, "\tADDQ $%d, AX\n\tSUBQ $%d, CX\n\tJGE turn\n\nrest:\n", l.unroll*t.width(), l.unroll*t.lanes())
+	if stream {
+		fmt.Fprint(w, "\tSFENCE\n\tVZEROUPPER\n\tRET\n")
+		return
+	}
+	fmt.Fprintf(w, "\tADDQ $%d, CX\n\tJLE done\n\nfew:\n", l.unroll*t.lanes())
+	tailMask(w, t, "CX")
+	one(true, 0)
+	fmt.Fprintf(w, "\tADDQ $%d, AX\n\tSUBQ $%d, CX\n\tJGT few\n\ndone:\n\tVZEROUPPER\n\tRET\n", t.width(), t.lanes())
+}
+
+// tailMask sets K1, or Y15, for the first min(n, lanes) lanes; n > 0 is a register. It uses R12 and R13.
+func tailMask(w *strings.Builder, t target, n string) {
+	fmt.Fprintf(w, "\tMOVQ $%d, R12\n\tCMPQ %s, R12\n\tCMOVQLT %s, R12\n", t.lanes(), n, n)
+	if t.avx512() {
+		fmt.Fprint(w, "\tMOVL $-1, R13\n\tBZHIL R12, R13, R13\n\tKMOVW R13, K1\n")
+		return
+	}
+	fmt.Fprintf(w, "\tNEGQ R12\n\tLEAQ tail<>(SB), R13\n\tVMOVU%s 32(R13)(R12*%d), Y15\n", t.f(), t.elem)
+}
+
+func (l loop) signature(t target) string {
+	s := "(" + strings.Join(l.slices(), ", ") + " *" + t.goType() + ", n int"
+	switch {
+	case l.scalar:
+		s += ", s " + t.goType()
+	case l.params:
+		s += ", h *[8]float32"
+	}
+	return s + ")"
+}
+
+// dispatch writes the Go function that picks the target and hands it the data by pieces.
+func (l loop) dispatch(w *strings.Builder, typ target, asm bool) {
+	names := l.slices()
+	arg, pass := "", ""
+	switch {
+	case l.scalar:
+		arg, pass = ", s "+typ.goType(), ", s"
+	case l.params:
+		arg, pass = ", h *[8]float32", ", h"
+	}
+	fmt.Fprintf(w, "\nfunc %s%s(isa ISA, %s []%s%s) {", l.name, typ.typ(), strings.Join(names, ", "), typ.goType(), arg)
+	if !asm {
+		fmt.Fprint(w, " panic(noAssembly) }\n")
+		if l.stream {
+			fmt.Fprintf(w, "\nfunc %s%sStream(isa ISA, %s []%s%s) { panic(noAssembly) }\n", l.name, typ.typ(), strings.Join(names, ", "), typ.goType(), arg)
+		}
+		return
+	}
+	ptrs := func(at string) string {
+		var s []string
+		for _, n := range names {
+			s = append(s, fmt.Sprintf("&%s[%s]", n, at))
+		}
+		return strings.Join(s, ", ")
+	}
+	fmt.Fprint(w, "\n")
+	if l.stream {
+		fmt.Fprintf(w, "\tif streams(len(%s), %d) {\n\t\t%s%sStream(isa, %s%s)\n\t\treturn\n\t}\n", names[0],
+			typ.elem*(len(l.ins)+len(l.outs)), l.name, typ.typ(), strings.Join(names, ", "), pass)
+	}
+	pieces := func(suffix string) {
+		fn := l.name + typ.typ()
+		fmt.Fprintf(w, "\tfor i := 0; i < len(%s); i += piece {\n\t\tn := min(piece, len(%s)-i)\n", names[0], names[0])
+		fmt.Fprintf(w, "\t\tif isa == AVX512 {\n\t\t\t%sAVX512%s(%s, n%s)\n\t\t} else {\n\t\t\t%sAVX2%s(%s, n%s)\n\t\t}\n\t}\n",
+			fn, suffix, ptrs("i"), pass, fn, suffix, ptrs("i"), pass)
+	}
+	pieces("")
+	fmt.Fprint(w, "}\n")
+	if !l.stream {
+		return
+	}
+	// The streaming form: whole cache lines of the output past the cache, what is left before and after them the usual way.
+	fn, all := l.name+typ.typ(), strings.Join(names, ", ")
+	fmt.Fprintf(w, "\nfunc %sStream(isa ISA, %s []%s%s) {\n", fn, all, typ.goType(), arg)
+	fmt.Fprintf(w, "\thead := min(misaligned(%s), len(%s))\n\tend := head + (len(%s)-head)&^%d\n", names[0], names[0], names[0], streamUnit-1)
+	for _, part := range []string{":head", "end:"} {
+		fmt.Fprintf(w, "\t%s(isa, %s%s)\n", fn, sliced(names, part), pass)
+	}
+	fmt.Fprintf(w, "\t%s = %s\n", all, sliced(names, "head:end"))
+	pieces("Stream")
+	fmt.Fprint(w, "}\n")
+}
+
+// streamUnit is a multiple of the elements that any streaming loop takes in a turn.
+const streamUnit = 64
+
+func sliced(names []string, by string) string {
+	var s []string
+	for _, n := range names {
+		s = append(s, n+"["+by+"]")
+	}
+	return strings.Join(s, ", ")
+}

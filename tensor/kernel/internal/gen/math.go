@@ -1,0 +1,60 @@
+package main
+
+import "math"
+
+// The functions of kernel/math_f32.go, step by step: change both or neither.
+
+func (b *body) exp(x val) val {
+	x = b.max(b.num(-104), b.min(b.num(89), x))
+	z := b.add(b.mul(x, b.num(math.Log2E)), b.num(12582912))
+	n := b.sub(z, b.num(12582912))
+	r := b.sub(b.sub(x, b.mul(n, b.num(0.693359375))), b.mul(n, b.num(-2.12194440e-4)))
+	p := b.poly(r, 1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+	y := b.add(b.add(b.mul(b.mul(r, r), p), r), b.num(1))
+	if b.avx512() {
+		return b.bin("VSCALEFPS", y, n) // rounds once, as the two products below do
+	}
+	i := b.subInt(z, b.bits(0x4b400000))
+	half := b.sar(i, 1)
+	y = b.mul(y, b.shl(b.addInt(half, b.bits(127)), 23))
+	return b.mul(y, b.shl(b.addInt(b.subInt(i, half), b.bits(127)), 23))
+}
+
+func (b *body) log(x val) val {
+	tiny := b.cmp(less, x, b.num(0x1p-126))
+	s := b.choose(tiny, b.mul(x, b.num(0x1p23)), x)
+	bias := b.only(tiny, b.num(23))
+	e := b.sar(b.subInt(s, b.bits(0x3f3504f3)), 23)
+	f := b.sub(b.subInt(s, b.shl(e, 23)), b.num(1))
+	k := b.sub(b.intToFloat(e), bias)
+	z := b.mul(f, f)
+	p := b.poly(f, 7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,
+		2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)
+	y := b.mul(b.mul(f, z), p)
+	y = b.add(y, b.mul(k, b.num(-2.12194440e-4)))
+	y = b.sub(y, b.mul(z, b.num(0.5)))
+	y = b.add(b.add(f, y), b.mul(k, b.num(0.693359375)))
+	y = b.choose(b.cmp(less, x, b.bits(0x7f800000)), y, x) // +Inf and NaN are their own logarithms
+	y = b.choose(b.cmp(less, x, b.num(0)), b.bits(0x7fc00000), y)
+	return b.choose(b.cmp("$0", x, b.num(0)), b.bits(0xff800000), y)
+}
+
+func (b *body) tanh(x val) val {
+	a := b.magnitude(x)
+	z := b.mul(x, x)
+	p := b.poly(z, -5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
+	near := b.add(x, b.mul(b.mul(x, z), p))
+	far := b.sub(b.num(1), b.div(b.num(2), b.add(b.exp(b.add(a, a)), b.num(1))))
+	return b.or(b.choose(b.cmp(less, a, b.num(0.625)), near, far), b.and(x, b.signBit()))
+}
+
+// sigmoid also returns e^-|x|.
+func (b *body) sigmoid(x val) (s, e val) {
+	e = b.exp(b.or(x, b.signBit()))
+	return b.div(b.choose(b.cmp(less, x, b.num(0)), e, b.num(1)), b.add(e, b.num(1))), e
+}
+
+func (b *body) log1p(e val) val { // 0 <= e <= 1
+	u := b.add(e, b.num(1))
+	return b.add(b.log(u), b.div(b.sub(e, b.sub(u, b.num(1))), u))
+}

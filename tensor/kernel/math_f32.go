@@ -1,0 +1,94 @@
+package kernel
+
+import "math"
+
+// The float32 functions, after the Cephes library (Moshier 1984–1992): at most 2 units in the last place over all arguments. Each is
+// one sequence of float32 operations without branches that matter and without fused multiply-adds (the conversions forbid those), so
+// the assembly that internal/gen writes from the same sequence has the same bits.
+
+func exp32(x float32) float32 {
+	x = larger(-104, smaller(89, x)) // beyond, the result is 0 or +Inf all the same
+	// x = n·ln 2 + r with an integer n: adding 1.5·2^23 rounds to one, and leaves it in the low bits of z. ln 2 is in two parts, the
+	// first of 9 bits, so that its product with n is exact.
+	z := float32(x*math.Log2E) + 12582912
+	n := z - 12582912
+	r := x - float32(n*0.693359375) - float32(n*-2.12194440e-4)
+	p := float32(r*1.9875691500e-4) + 1.3981999507e-3
+	p = float32(r*p) + 8.3334519073e-3
+	p = float32(r*p) + 4.1665795894e-2
+	p = float32(r*p) + 1.6666665459e-1
+	p = float32(r*p) + 5.0000001201e-1
+	y := float32(float32(r*r)*p) + r + 1
+	// times 2^n in two steps, of which the first is exact, for denormal results
+	i := int32(math.Float32bits(z) - 0x4b400000)
+	half := i >> 1
+	y *= math.Float32frombits(uint32(half+127) << 23)
+	return y * math.Float32frombits(uint32(i-half+127)<<23)
+}
+
+func log32(x float32) float32 {
+	switch {
+	case x == 0:
+		return float32(math.Inf(-1))
+	case x < 0:
+		return float32(math.NaN())
+	case !(x < float32(math.Inf(1))):
+		return x
+	}
+	s, bias := x, float32(0)
+	if x < 0x1p-126 { // denormal
+		s, bias = x*0x1p23, 23
+	}
+	// s = 2^e · (1+f) with √½ <= 1+f < √2
+	e := int32(math.Float32bits(s)-0x3f3504f3) >> 23
+	f := math.Float32frombits(math.Float32bits(s)-uint32(e)<<23) - 1
+	k := float32(e) - bias
+	z := f * f
+	p := float32(f*7.0376836292e-2) + -1.1514610310e-1
+	p = float32(f*p) + 1.1676998740e-1
+	p = float32(f*p) + -1.2420140846e-1
+	p = float32(f*p) + 1.4249322787e-1
+	p = float32(f*p) + -1.6668057665e-1
+	p = float32(f*p) + 2.0000714765e-1
+	p = float32(f*p) + -2.4999993993e-1
+	p = float32(f*p) + 3.3333331174e-1
+	y := float32(f*z) * p
+	y = float32(y) + float32(k*-2.12194440e-4)
+	y = y - float32(z*0.5)
+	return (f + y) + float32(k*0.693359375)
+}
+
+func tanh32(x float32) float32 {
+	a := abs(x)
+	var y float32
+	if a < 0.625 {
+		z := x * x
+		p := float32(z*-5.70498872745e-3) + 2.06390887954e-2
+		p = float32(z*p) + -5.37397155531e-2
+		p = float32(z*p) + 1.33314422036e-1
+		p = float32(z*p) + -3.33332819422e-1
+		y = x + float32(float32(x*z)*p)
+	} else {
+		y = 1 - 2/(exp32(a+a)+1)
+	}
+	return float32(math.Copysign(float64(y), float64(x)))
+}
+
+// sigmoid32 also returns e^-|x|, which does not overflow.
+func sigmoid32(x float32) (s, e float32) {
+	e = exp32(-abs(x))
+	if x < 0 {
+		return e / (e + 1), e
+	}
+	return 1 / (e + 1), e
+}
+
+// log1p32 is log(1+e) for 0 <= e <= 1. The second term is what rounding 1+e lost.
+func log1p32(e float32) float32 {
+	u := e + 1
+	return log32(u) + (e-(u-1))/u
+}
+
+// erf32 and the others in float64, which leaves an error of a half.
+func erf32(x float32) float32  { return float32(erf64(float64(x))) }
+func gelu32(x float32) float32 { return float32(gelu64(float64(x))) }

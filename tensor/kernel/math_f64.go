@@ -1,0 +1,190 @@
+package kernel
+
+import "math"
+
+// The float64 functions, after FreeBSD's msun (copyright 1993 Sun Microsystems, Inc.: permission to use, copy, modify, and distribute
+// is freely granted, provided that this notice is preserved), under one unit in the last place, tanh and what follows under 2. Package math has assembly for some of them on some
+// processors, and compilers may fuse its additions on others; these have the same bits everywhere.
+
+// horner evaluates a polynomial, highest coefficient first, without fusing.
+func horner(x float64, c ...float64) float64 {
+	y := c[0]
+	for _, k := range c[1:] {
+		y = float64(x*y) + k
+	}
+	return y
+}
+
+const (
+	ln2Hi = 6.93147180369123816490e-01 // 32 bits, so that its product with an exponent is exact
+	ln2Lo = 1.90821492927058770002e-10
+)
+
+func exp64(x float64) float64 {
+	switch {
+	case x != x:
+		return x
+	case x > 7.09782712893383973096e+02:
+		return math.Inf(1)
+	case x < -7.45133219101941108420e+02:
+		return 0
+	}
+	k := math.RoundToEven(x * math.Log2E)
+	hi := x - float64(k*ln2Hi)
+	lo := k * ln2Lo
+	r := hi - lo
+	t := r * r
+	c := r - float64(t*horner(t, 4.13813679705723846039e-08, -1.65339022054652515390e-06, 6.61375632143793436117e-05,
+		-2.77777777770155933842e-03, 1.66666666666666019037e-01))
+	y := 1 - ((lo - float64(r*c)/(2-c)) - hi)
+	return math.Ldexp(y, int(k))
+}
+
+func log64(x float64) float64 {
+	switch {
+	case x != x || x > math.MaxFloat64:
+		return x
+	case x < 0:
+		return math.NaN()
+	case x == 0:
+		return math.Inf(-1)
+	}
+	m, e := math.Frexp(x)
+	if m < math.Sqrt2/2 {
+		m *= 2
+		e--
+	}
+	f, k := m-1, float64(e)
+	s := f / (2 + f)
+	s2 := s * s
+	s4 := s2 * s2
+	t1 := s2 * horner(s4, 1.479819860511658591e-01, 1.818357216161805012e-01, 2.857142874366239149e-01, 6.666666666666735130e-01)
+	t2 := s4 * horner(s4, 1.531383769920937332e-01, 2.222219843214978396e-01, 3.999999999940941908e-01)
+	r := t1 + t2
+	half := 0.5 * f * f
+	return float64(k*ln2Hi) - ((half - (float64(s*(half+r)) + float64(k*ln2Lo))) - f)
+}
+
+func tanh64(x float64) float64 {
+	a := math.Abs(x)
+	var y float64
+	switch {
+	case a < 0.625:
+		z := x * x
+		p := horner(z, -9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441708447952e3)
+		q := horner(z, 1, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3)
+		y = x + float64(x*z)*p/q
+	case a <= math.MaxFloat64:
+		y = 1 - 2/(exp64(2*a)+1)
+	case x == x:
+		y = 1
+	default:
+		return x
+	}
+	return math.Copysign(y, x)
+}
+
+// sigmoid64 also returns e^-|x|.
+func sigmoid64(x float64) (s, e float64) {
+	e = exp64(-math.Abs(x))
+	if x < 0 {
+		return e / (e + 1), e
+	}
+	return 1 / (e + 1), e
+}
+
+func log1p64(e float64) float64 {
+	u := e + 1
+	return log64(u) + (e-(u-1))/u
+}
+
+func erf64(x float64) float64 {
+	a := math.Abs(x)
+	switch {
+	case x != x:
+		return x
+	case a < 0.84375:
+		return x + float64(x*erfNear(x*x))
+	case a < 6:
+		return math.Copysign(1-erfcFar(a), x)
+	}
+	return math.Copysign(1, x)
+}
+
+func erfc64(x float64) float64 {
+	a := math.Abs(x)
+	switch {
+	case x != x:
+		return x
+	case a < 0.84375:
+		if x < 0.25 {
+			return 1 - (x + float64(x*erfNear(x*x)))
+		}
+		return 0.5 - (x - 0.5 + float64(x*erfNear(x*x)))
+	case a < 28:
+		if y := erfcFar(a); x > 0 {
+			return y
+		} else {
+			return 2 - y
+		}
+	case x > 0:
+		return 0
+	}
+	return 2
+}
+
+// erfNear is erf(x)/x - 1 of z = x², for |x| < 0.84375.
+func erfNear(z float64) float64 {
+	p := horner(z, -2.37630166566501626084e-05, -5.77027029648944159157e-03, -2.84817495755985104766e-02, -3.25042107247001499370e-01,
+		1.28379167095512558561e-01)
+	q := horner(z, -3.96022827877536812320e-06, 1.32494738004321644526e-04, 5.08130628187576562776e-03, 6.50222499887672944485e-02,
+		3.97917223959155352819e-01, 1)
+	return p / q
+}
+
+// erfcFar is erfc(a) for a from 0.84375 on.
+func erfcFar(a float64) float64 {
+	if a < 1.25 {
+		s := a - 1
+		p := horner(s, -2.16637559486879084300e-03, 3.54783043256182359371e-02, -1.10894694282396677476e-01, 3.18346619901161753674e-01,
+			-3.72207876035701323847e-01, 4.14856118683748331666e-01, -2.36211856075265944077e-03)
+		q := horner(s, 1.19844998467991074170e-02, 1.36370839120290507362e-02, 1.26171219808761642112e-01, 7.18286544141962662868e-02,
+			5.40397917702171048937e-01, 1.06420880400844228286e-01, 1)
+		return 1 - 8.45062911510467529297e-01 - p/q
+	}
+	s := 1 / (a * a)
+	var p, q float64
+	if a < 1/0.35 {
+		p = horner(s, -9.81432934416914548592e+00, -8.12874355063065934246e+01, -1.84605092906711035994e+02, -1.62396669462573470355e+02,
+			-6.23753324503260060396e+01, -1.05586262253232909814e+01, -6.93858572707181764372e-01, -9.86494403484714822705e-03)
+		q = horner(s, -6.04244152148580987438e-02, 6.57024977031928170135e+00, 1.08635005541779435134e+02, 4.29008140027567833386e+02,
+			6.45387271733267880336e+02, 4.34565877475229228821e+02, 1.37657754143519042600e+02, 1.96512716674392571292e+01, 1)
+	} else {
+		p = horner(s, -4.83519191608651397019e+02, -1.02509513161107724954e+03, -6.37566443368389627722e+02, -1.60636384855821916062e+02,
+			-1.77579549177547519889e+01, -7.99283237680523006574e-01, -9.86494292470009928597e-03)
+		q = horner(s, -2.24409524465858183362e+01, 4.74528541206955367215e+02, 2.55305040643316442583e+03, 3.19985821950859553908e+03,
+			1.53672958608443695994e+03, 3.25792512996573918826e+02, 3.03380607434824582924e+01, 1)
+	}
+	z := math.Float64frombits(math.Float64bits(a) &^ 0xffffffff) // the square of 21 bits is exact
+	return exp64(float64(-z*z)-0.5625) * exp64(float64((z-a)*(z+a))+p/q) / a
+}
+
+// gelu64 is x·Φ(x).
+func gelu64(x float64) float64 {
+	if x < -40 {
+		return math.Copysign(0, -1) // not -Inf · 0
+	}
+	return x * (0.5 * erfc64(-x*(math.Sqrt2/2)))
+}
+
+// geluSlope64 is Φ(x) + x·φ(x).
+func geluSlope64(x float64) float64 {
+	if x > 40 { // not Inf · 0
+		return 1
+	}
+	if x < -40 {
+		return 0
+	}
+	const density = 0.398942280401432677939946059934 // 1/√2π
+	return 0.5*erfc64(-x*(math.Sqrt2/2)) + float64(float64(x*density)*exp64(-0.5*x*x))
+}
