@@ -1,0 +1,90 @@
+package kernel
+
+import "unsafe"
+
+//go:generate go run gemv_gen.go
+
+//go:noescape
+func dotsF32AVX512(t *stripe)
+
+//go:noescape
+func dotsF64AVX512(t *stripe)
+
+//go:noescape
+func leaf4F32AVX512(t *stripe)
+
+//go:noescape
+func leaf1F32AVX512(t *stripe)
+
+//go:noescape
+func leaf4F64AVX512(t *stripe)
+
+//go:noescape
+func leaf1F64AVX512(t *stripe)
+
+//go:noescape
+func leaf4F32AVX2(t *stripe)
+
+//go:noescape
+func leaf1F32AVX2(t *stripe)
+
+//go:noescape
+func leaf4F64AVX2(t *stripe)
+
+//go:noescape
+func leaf1F64AVX2(t *stripe)
+
+//go:noescape
+func readAVX512(x unsafe.Pointer, n int) float32
+
+//go:noescape
+func readAVX2(x unsafe.Pointer, n int) float32
+
+// dotRows returns how many rows dots takes, 0 if there is no such kernel.
+func dotRows[T Float](isa ISA) int {
+	switch {
+	case isa == AVX512 && single[T]():
+		return 4
+	case isa == AVX512:
+		return 2
+	}
+	return 0
+}
+
+// dots runs the kernel for dotRows rows.
+func dots[T Float](t *stripe) {
+	if single[T]() {
+		dotsF32AVX512(t)
+	} else {
+		dotsF64AVX512(t)
+	}
+}
+
+// addRows adds rows (4 or 1) with factors to a vector.
+func addRows[T Float](isa ISA, rows int, t *stripe) {
+	switch {
+	case isa == AVX512 && single[T]() && rows == 4:
+		leaf4F32AVX512(t)
+	case isa == AVX512 && single[T]():
+		leaf1F32AVX512(t)
+	case isa == AVX512 && rows == 4:
+		leaf4F64AVX512(t)
+	case isa == AVX512:
+		leaf1F64AVX512(t)
+	case single[T]() && rows == 4:
+		leaf4F32AVX2(t)
+	case single[T]():
+		leaf1F32AVX2(t)
+	case rows == 4:
+		leaf4F64AVX2(t)
+	default:
+		leaf1F64AVX2(t)
+	}
+}
+
+func readSum(isa ISA, x unsafe.Pointer, n int) float32 {
+	if isa == AVX512 {
+		return readAVX512(x, n)
+	}
+	return readAVX2(x, n)
+}

@@ -1,0 +1,214 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestGemvIsDotOfRows(t *testing.T) {
+	gemvIsDot[float32](t)
+	gemvIsDot[float64](t)
+}
+
+func gemvIsDot[T Float](t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 1))
+	for _, m := range []int{0, 1, 2, 3, 4, 5, 7, 16} {
+		for _, n := range []int{0, 1, 15, 63, 64, 65, 100, 127, 784, 4096, 4097, 10000} {
+			ld := n + m%3
+			a, x := randoms[T](r, m*ld), randoms[T](r, n)
+			want := make([]T, m)
+			for i := range want {
+				want[i] = Dot(GoExact, a[i*ld:][:n], x)
+			}
+			for _, isa := range exactISAs() {
+				got := make([]T, m)
+				Gemv(isa, m, n, a, ld, x, got)
+				sameBits(t, fmt.Sprintf("%v %T %d×%d", isa, want, m, n), got, want)
+			}
+		}
+	}
+}
+
+// linearCase runs LinearLeaves of a logistic regression on rows from to to, in a tree of its own.
+func linearCase[T Float](isa ISA, from, to, n, ld int, x, w, y []T, t *LeafTree[T]) {
+	t.Reset(n, from/LeafRows)
+	LinearLeaves(isa, to-from, n, x[min(from*ld, len(x)):], ld, w, 0.5, func(first int, z []T) {
+		for i := range z {
+			z[i] -= y[from+first+i]
+		}
+	}, t)
+}
+
+// The fused step has the bits of Gemv, then GemvT, wherever it is cut, and on every ISA.
+func TestLinearLeaves(t *testing.T) {
+	linearLeaves[float32](t, 1e-5)
+	linearLeaves[float64](t, 1e-13)
+}
+
+func linearLeaves[T Float](t *testing.T, epsilon float64) {
+	r := rand.New(rand.NewPCG(4, 1))
+	for _, m := range []int{0, 1, 3, 15, 16, 17, 40, 64, 101} {
+		for _, n := range []int{1, 5, 64, 130, 300} {
+			ld := n + m%2
+			x, w, y := randoms[T](r, m*ld), randoms[T](r, n), randoms[T](r, m)
+			z, want := make([]T, m), make([]T, n)
+			var tree LeafTree[T]
+			Gemv(GoExact, m, n, x, ld, w, z)
+			for i := range z {
+				z[i] = z[i] + 0.5 - y[i]
+			}
+			GemvT(GoExact, m, n, x, ld, z, want, &tree)
+			for j := range n {
+				sum, scale := 0.0, 1.0
+				for i := range m {
+					sum += float64(z[i]) * float64(x[i*ld+j])
+					scale += math.Abs(float64(z[i]) * float64(x[i*ld+j]))
+				}
+				if math.Abs(sum-float64(want[j])) > epsilon*scale {
+					t.Fatalf("%T %d×%d: column %d is %v, want %v", want, m, n, j, want[j], sum)
+				}
+			}
+			for _, isa := range exactISAs() {
+				for cut := 0; cut <= m; cut += LeafRows {
+					var a, b LeafTree[T]
+					linearCase(isa, 0, cut, n, ld, x, w, y, &a)
+					linearCase(isa, cut, m, n, ld, x, w, y, &b)
+					a.Join(isa, &b)
+					got := make([]T, n)
+					a.Sum(isa, got)
+					sameBits(t, fmt.Sprintf("%v %T %d×%d cut at row %d", isa, want, m, n, cut), got, want)
+				}
+			}
+		}
+	}
+}
+
+// A LeafTree's sum does not depend on how its leaves are cut into runs.
+func TestLeafTreeCutsKeepBits(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		leaves := rapid.SliceOfN(rapid.Float32Range(-1e3, 1e3), 0, 70).Draw(rt, "leaves")
+		push := func(tr *LeafTree[float32], from, to int) {
+			tr.Reset(1, from)
+			for _, x := range leaves[from:to] {
+				tr.Leaf()[0] = x
+				tr.Push(Go)
+			}
+		}
+		var whole LeafTree[float32]
+		push(&whole, 0, len(leaves))
+		var want, got [1]float32
+		whole.Sum(Go, want[:])
+		if want[0] != FoldSums(leaves) {
+			rt.Fatalf("a tree of vectors gives %v, FoldSums %v", want, FoldSums(leaves))
+		}
+		var parts [3]LeafTree[float32]
+		a := rapid.IntRange(0, len(leaves)).Draw(rt, "first cut")
+		b := rapid.IntRange(a, len(leaves)).Draw(rt, "second cut")
+		push(&parts[0], 0, a)
+		push(&parts[1], a, b)
+		push(&parts[2], b, len(leaves))
+		parts[1].Join(Go, &parts[2])
+		parts[0].Join(Go, &parts[1])
+		parts[0].Sum(Go, got[:])
+		if got != want {
+			rt.Fatalf("cut at %d and %d: %v, whole %v", a, b, got, want)
+		}
+	})
+}
+
+func TestReadSum(t *testing.T) {
+	x := make([]float32, 300*256)
+	for i := range x {
+		x[i] = float32(i % 7)
+	}
+	want := Sum(Go, x)
+	for _, isa := range Available() {
+		if got := ReadSum(isa, x); math.Abs(float64(got-want)) > 1 {
+			t.Errorf("%v: read a sum of %v, want %v", isa, got, want)
+		}
+	}
+}
+
+func TestLinearLeavesAllocateNothing(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 1))
+	const m, n = 100, 200
+	x, w, g := randoms[float32](r, m*n), randoms[float32](r, n), make([]float32, n)
+	var tree LeafTree[float32]
+	derive := func(first int, z []float32) {}
+	for _, isa := range Available() {
+		step := func() {
+			tree.Reset(n, 0)
+			LinearLeaves(isa, m, n, x, n, w, 0, derive, &tree)
+			tree.Sum(isa, g)
+		}
+		step()
+		if a := testing.AllocsPerRun(3, step); a != 0 {
+			t.Errorf("%v: %v allocations a step", isa, a)
+		}
+	}
+}
+
+func ExampleLeafTree() {
+	var first, second LeafTree[float32]
+	first.Reset(2, 0)
+	for _, leaf := range [][]float32{{1, 10}, {2, 20}, {3, 30}} {
+		copy(first.Leaf(), leaf)
+		first.Push(Best())
+	}
+	second.Reset(2, 3) // another core sums the leaves from 3 on
+	copy(second.Leaf(), []float32{4, 40})
+	second.Push(Best())
+	first.Join(Best(), &second)
+	sum := make([]float32, 2)
+	first.Sum(Best(), sum)
+	fmt.Println(sum)
+	// Output: [10 100]
+}
+
+func BenchmarkGemv(b *testing.B) {
+	const m, n = 32, 10000
+	r := rand.New(rand.NewPCG(4, 1))
+	a, x, y := randoms[float32](r, m*n), randoms[float32](r, n), make([]float32, m)
+	for _, isa := range Available()[1:] {
+		b.Run(fmt.Sprintf("%dx%d/%v", m, n, isa), func(b *testing.B) {
+			b.SetBytes(4 * m * n)
+			for b.Loop() {
+				Gemv(isa, m, n, a, n, x, y)
+			}
+		})
+	}
+}
+
+// The fused step against the fastest loop that reads the same 400 MB, alternating, on one core.
+func BenchmarkLinearLeaves(b *testing.B) {
+	const m, n = 10000, 10000
+	x, w, g := make([]float32, m*n), make([]float32, n), make([]float32, n)
+	for i := range x {
+		x[i] = float32(i%97) - 48
+	}
+	for _, isa := range Available()[1:] {
+		b.Run(isa.String(), func(b *testing.B) {
+			var tree LeafTree[float32]
+			best := [2]int64{1 << 62, 1 << 62}
+			for b.Loop() {
+				for i, f := range []func(){
+					func() { ReadSum(isa, x) },
+					func() {
+						tree.Reset(n, 0)
+						LinearLeaves(isa, m, n, x, n, w, 0, func(first int, z []float32) {}, &tree)
+						tree.Sum(isa, g)
+					},
+				} {
+					best[i] = min(best[i], nanos(f))
+				}
+			}
+			b.ReportMetric(4*m*n/float64(best[0]), "read-GB/s")
+			b.ReportMetric(4*m*n/float64(best[1]), "step-GB/s")
+			b.ReportMetric(float64(best[0])/float64(best[1]), "of-read")
+		})
+	}
+}
