@@ -1,0 +1,184 @@
+package rundir
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// headVersion is the version of the folder's layout.
+const headVersion = 1
+
+// A Head is what a run was asked to do, and where: run.json.
+type Head struct {
+	Version int       `json:"version"` // set by Create
+	Name    string    `json:"name"`    // the run's, as its folder
+	Start   time.Time `json:"start"`
+	Command []string  `json:"command,omitempty"`
+
+	Strategy     string `json:"strategy"`
+	Model        string `json:"model"`
+	DataSource   string `json:"data,omitempty"`
+	DataChecksum string `json:"data_checksum,omitempty"`
+
+	Configuration     json.RawMessage `json:"configuration,omitempty"` // the job, canonical
+	ConfigurationHash string          `json:"configuration_hash,omitempty"`
+
+	Seeds    map[string]uint64 `json:"seeds,omitempty"`
+	Versions map[string]string `json:"versions,omitempty"` // trivium, go, revision
+	Kernels  string            `json:"kernels,omitempty"`  // avx512, avx2, go
+	Threads  int               `json:"threads,omitempty"`
+	Host     json.RawMessage   `json:"host,omitempty"` // facts of the machine
+	Notes    []string          `json:"notes,omitempty"`
+}
+
+// A Result is what came of a run: result.json.
+type Result struct {
+	End      time.Time
+	Reason   string // finished, stopped, target met, interrupted, diverged, failed
+	ExitCode int
+	Error    string // the sentence, if it failed
+
+	Metrics map[string]float64 // the last evaluation, by split.metric; may be non-finite
+	Steps   int64
+	Epochs  int64
+	Samples int64
+	Seconds float64 // inside steps
+
+	SamplesPerSec float64
+	Phases        map[string]time.Duration // totals by phase, in nanoseconds
+	Checkpoint    string                   // where the last one is, if any
+}
+
+type resultJSON struct {
+	End           time.Time                `json:"end"`
+	Reason        string                   `json:"reason"`
+	ExitCode      int                      `json:"exit_code"`
+	Error         string                   `json:"error,omitempty"`
+	Metrics       map[string]number        `json:"metrics"`
+	Steps         int64                    `json:"steps"`
+	Epochs        int64                    `json:"epochs"`
+	Samples       int64                    `json:"samples"`
+	Seconds       number                   `json:"seconds"`
+	SamplesPerSec number                   `json:"samples_per_sec"`
+	Phases        map[string]time.Duration `json:"phase_nanoseconds,omitempty"`
+	Checkpoint    string                   `json:"checkpoint,omitempty"`
+}
+
+// MarshalJSON writes numbers that are not finite as strings.
+func (r Result) MarshalJSON() ([]byte, error) {
+	m := make(map[string]number, len(r.Metrics))
+	for k, v := range r.Metrics {
+		m[k] = number(v)
+	}
+	return json.Marshal(resultJSON{r.End, r.Reason, r.ExitCode, r.Error, m, r.Steps, r.Epochs, r.Samples, number(r.Seconds),
+		number(r.SamplesPerSec), r.Phases, r.Checkpoint})
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (r *Result) UnmarshalJSON(p []byte) error {
+	var j resultJSON
+	if err := json.Unmarshal(p, &j); err != nil {
+		return err
+	}
+	*r = Result{j.End, j.Reason, j.ExitCode, j.Error, nil, j.Steps, j.Epochs, j.Samples, float64(j.Seconds), float64(j.SamplesPerSec),
+		j.Phases, j.Checkpoint}
+	if j.Metrics != nil {
+		r.Metrics = make(map[string]float64, len(j.Metrics))
+		for k, v := range j.Metrics {
+			r.Metrics[k] = float64(v)
+		}
+	}
+	return nil
+}
+
+// A number is a float64 that survives JSON.
+type number float64
+
+func (n number) MarshalJSON() ([]byte, error) {
+	switch x := float64(n); {
+	case math.IsNaN(x):
+		return []byte(`"NaN"`), nil
+	case math.IsInf(x, 1):
+		return []byte(`"+Inf"`), nil
+	case math.IsInf(x, -1):
+		return []byte(`"-Inf"`), nil
+	default:
+		return json.Marshal(x)
+	}
+}
+
+func (n *number) UnmarshalJSON(p []byte) error {
+	s := string(p)
+	if len(s) > 1 && s[0] == '"' {
+		s = s[1 : len(s)-1]
+	}
+	x, err := strconv.ParseFloat(s, 64)
+	*n = number(x)
+	return err
+}
+
+// A Difference is a key whose value is not the same in two runs. An absent value is empty.
+type Difference struct{ Key, A, B string }
+
+// Diff returns what differs between two runs' heads, by key: configuration.optimizer.rate, versions.go, host.cpu. Names, begin and
+// command lines always differ and are left out.
+func Diff(a, b Head) ([]Difference, error) {
+	x, err := flatten(a)
+	if err != nil {
+		return nil, err
+	}
+	y, err := flatten(b)
+	if err != nil {
+		return nil, err
+	}
+	keys := maps.Clone(x)
+	maps.Copy(keys, y)
+	var out []Difference
+	for _, k := range slices.Sorted(maps.Keys(keys)) {
+		if x[k] != y[k] {
+			out = append(out, Difference{k, x[k], y[k]})
+		}
+	}
+	return out, nil
+}
+
+// flatten returns the leaves of a head by their dotted path.
+func flatten(h Head) (map[string]string, error) {
+	h.Name, h.Start, h.Command = "", time.Time{}, nil
+	p, err := json.Marshal(h)
+	if err != nil {
+		return nil, fmt.Errorf("rundir: %w", err)
+	}
+	out := map[string]string{}
+	var tree map[string]json.RawMessage
+	if err := json.Unmarshal(p, &tree); err != nil {
+		return nil, fmt.Errorf("rundir: %w", err)
+	}
+	delete(tree, "name")
+	delete(tree, "start")
+	for k, v := range tree {
+		flattenInto(out, k, v)
+	}
+	return out, nil
+}
+
+func flattenInto(out map[string]string, path string, p json.RawMessage) {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(p, &object) == nil && object != nil {
+		for k, v := range object {
+			flattenInto(out, path+"."+k, v)
+		}
+		return
+	}
+	var text string
+	if json.Unmarshal(p, &text) == nil && string(p) != "null" {
+		out[path] = text
+		return
+	}
+	out[path] = string(p)
+}

@@ -1,0 +1,101 @@
+package rundir
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// An Entry is a run in a folder of runs: its head and its result, without the measurements.
+type Entry struct {
+	Dir    string
+	Head   Head
+	Result *Result // nil: not finished
+	Err    error   // the run cannot be read; then Head and Result are empty
+
+	damage *Damage // a result that cannot be read
+}
+
+// State returns the reason that the run ended for, or "unfinished".
+func (e Entry) State() string {
+	switch {
+	case e.Err != nil:
+		return "unreadable"
+	case e.Result == nil:
+		return "unfinished"
+	}
+	return e.Result.Reason
+}
+
+// List returns the runs in the folder root, by their begin. A folder without run.json is no run. A root that does not exist has none.
+func List(root string) ([]Entry, error) {
+	folders, err := os.ReadDir(root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("rundir: %w", err)
+	}
+	var out []Entry
+	for _, f := range folders {
+		dir := filepath.Join(root, f.Name())
+		if _, err := os.Stat(filepath.Join(dir, headFile)); err != nil {
+			continue
+		}
+		out = append(out, read(dir))
+	}
+	slices.SortStableFunc(out, func(a, b Entry) int {
+		if c := a.Head.Start.Compare(b.Head.Start); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Dir, b.Dir)
+	})
+	return out, nil
+}
+
+// read reads the head and the result of a run.
+func read(dir string) Entry {
+	e := Entry{Dir: dir}
+	name := filepath.Join(dir, headFile)
+	p, err := os.ReadFile(name)
+	if err != nil {
+		e.Err = fmt.Errorf("rundir: %w", err)
+		return e
+	}
+	if err := json.Unmarshal(p, &e.Head); err != nil {
+		return Entry{Dir: dir, Err: fmt.Errorf("rundir: %s: %w", name, err)}
+	}
+	if e.Head.Version != headVersion {
+		return Entry{Dir: dir, Err: fmt.Errorf("rundir: %s has version %d, this program reads version %d", name, e.Head.Version, headVersion)}
+	}
+	p, err = os.ReadFile(filepath.Join(dir, resultFile))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return e
+	case err != nil:
+		return Entry{Dir: dir, Err: fmt.Errorf("rundir: %w", err)}
+	}
+	var r Result
+	if err := json.Unmarshal(p, &r); err != nil {
+		e.damage = &Damage{resultFile, 0, int64(len(p)), err.Error()} // as unfinished as one without
+		return e
+	}
+	e.Result = &r
+	return e
+}
+
+// Delete removes a run with all that is in its folder, checkpoints too. A folder that holds no run is refused.
+func Delete(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, headFile)); err != nil {
+		return fmt.Errorf("rundir: %s is no run directory: %w", dir, err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("rundir: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,246 @@
+package rundir
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/trivium-ml/trivium/observe"
+)
+
+const (
+	headFile   = "run.json"
+	resultFile = "result.json"
+	eventsFile = "events.jsonl"
+	seriesDir  = "series"
+	stepsDir   = "steps"
+
+	stepsFileBytes = 256 << 20 // of one source: then every second step goes
+	blockSteps     = 256       // steps in a block: some 10 KB
+)
+
+// A Writer writes a run directory. It is an observe.Sink and an observe.Flusher, and safe for concurrent use. A record reaches the
+// operating system in one write call, so that a crash of the program tears at most the last one.
+type Writer struct {
+	dir  string
+	head Head
+
+	mu     sync.Mutex
+	events *os.File
+	series map[string]*seriesFile
+	steps  map[string]*stepsFile
+	buffer []byte
+	limit  int64 // of a steps file
+	closed bool
+}
+
+type seriesFile struct {
+	file  *os.File
+	coder frameCoder
+}
+
+// Create makes dir a new run directory. A folder that holds a run already is refused.
+func Create(dir string, head Head) (*Writer, error) {
+	if _, err := os.Stat(filepath.Join(dir, headFile)); err == nil {
+		return nil, fmt.Errorf("rundir: %s holds a run already", dir)
+	}
+	head.Version = headVersion
+	if head.Start.IsZero() {
+		head.Start = time.Now()
+	}
+	if head.Name == "" {
+		head.Name = filepath.Base(dir)
+	}
+	for _, d := range []string{dir, filepath.Join(dir, seriesDir), filepath.Join(dir, stepsDir)} {
+		if err := os.MkdirAll(d, 0o777); err != nil {
+			return nil, fmt.Errorf("rundir: %w", err)
+		}
+	}
+	if err := writeJSON(filepath.Join(dir, headFile), head); err != nil {
+		return nil, err
+	}
+	events, err := openAppend(filepath.Join(dir, eventsFile))
+	if err != nil {
+		return nil, fmt.Errorf("rundir: %w", err)
+	}
+	return &Writer{dir: dir, head: head, events: events, series: map[string]*seriesFile{}, steps: map[string]*stepsFile{},
+		limit: stepsFileBytes}, nil
+}
+
+func openAppend(name string) (*os.File, error) {
+	return os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o666)
+}
+
+// writeJSON writes a file as a whole or not at all.
+func writeJSON(name string, v any) error {
+	p, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("rundir: %s: %w", name, err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
+	if err != nil {
+		return fmt.Errorf("rundir: %w", err)
+	}
+	_, err = f.Write(append(p, '\n'))
+	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+		return fmt.Errorf("rundir: %w", err)
+	}
+	return nil
+}
+
+// Dir returns the folder.
+func (w *Writer) Dir() string { return w.dir }
+
+// Head returns what Create wrote.
+func (w *Writer) Head() Head { return w.head }
+
+var errClosed = fmt.Errorf("rundir: %w", fs.ErrClosed)
+
+// checkSource refuses a role that could not be part of a file's name: frames may come from other machines.
+func checkSource(s observe.Source) error {
+	letters := func(r rune) bool { return r >= 'a' && r <= 'z' }
+	if s.Role == "" || strings.TrimFunc(string(s.Role), letters) != "" || s.Rank < 0 {
+		return fmt.Errorf("rundir: source %q rank %d: want a role in small letters and a rank from 0", s.Role, s.Rank)
+	}
+	return nil
+}
+
+// Frame appends a frame to the series of its source.
+func (w *Writer) Frame(f observe.Frame) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return errClosed
+	}
+	name := f.Source.String()
+	s := w.series[name]
+	if s == nil {
+		if err := checkSource(f.Source); err != nil {
+			return err
+		}
+		file, err := openAppend(filepath.Join(w.dir, seriesDir, name+".bin"))
+		if err != nil {
+			return fmt.Errorf("rundir: %w", err)
+		}
+		s = &seriesFile{file: file}
+		w.series[name] = s
+	}
+	payload := s.coder.append(nil, &f)
+	if len(payload) > maxPayload {
+		return fmt.Errorf("rundir: frame %d of %s takes %d bytes, more than %d", f.Sequence, f.Source, len(payload), maxPayload)
+	}
+	w.buffer = appendBlock(w.buffer[:0], payload)
+	if _, err := s.file.Write(w.buffer); err != nil {
+		return fmt.Errorf("rundir: %w", err)
+	}
+	return nil
+}
+
+// Step appends a step. It reaches the file with the next Flush, or with the block that it fills.
+func (w *Writer) Step(source observe.Source, step observe.Step) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return errClosed
+	}
+	name := source.String()
+	s := w.steps[name]
+	if s == nil {
+		if err := checkSource(source); err != nil {
+			return err
+		}
+		s = &stepsFile{name: filepath.Join(w.dir, stepsDir, name+".bin"), limit: w.limit, every: 1}
+		if err := s.open(); err != nil {
+			return err
+		}
+		w.steps[name] = s
+	}
+	return s.add(source.Incarnation, step)
+}
+
+// Flush writes the steps that wait.
+func (w *Writer) Flush() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.flush()
+}
+
+func (w *Writer) flush() error {
+	var errs []error
+	for _, s := range w.steps {
+		errs = append(errs, s.flush())
+	}
+	return errors.Join(errs...)
+}
+
+// eventLine is a line of events.jsonl.
+type eventLine struct {
+	Time        time.Time     `json:"time"`
+	Level       observe.Level `json:"level"`
+	Kind        string        `json:"kind"`
+	Role        observe.Role  `json:"role,omitempty"`
+	Rank        int           `json:"rank"`
+	Incarnation uint64        `json:"incarnation,omitempty"`
+	Step        *int64        `json:"step,omitempty"`
+	Text        string        `json:"text"`
+}
+
+// Event appends an event.
+func (w *Writer) Event(e observe.Event) error {
+	line := eventLine{e.Time, e.Level, e.Kind, e.Source.Role, e.Source.Rank, e.Source.Incarnation, nil, e.Text}
+	if e.Step >= 0 {
+		line.Step = &e.Step
+	}
+	p, err := json.Marshal(line)
+	if err != nil {
+		return fmt.Errorf("rundir: event: %w", err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return errClosed
+	}
+	if _, err := w.events.Write(append(p, '\n')); err != nil {
+		return fmt.Errorf("rundir: %w", err)
+	}
+	return nil
+}
+
+// Finish writes what waits and closes all files; then it writes the result, also if something before did not work: a reader must
+// learn how the run ended.
+func (w *Writer) Finish(r Result) error {
+	if r.End.IsZero() {
+		r.End = time.Now()
+	}
+	err := w.Close()
+	return errors.Join(err, writeJSON(filepath.Join(w.dir, resultFile), r))
+}
+
+// Close writes what waits and closes all files without a result: the run counts as unfinished. A second Close does nothing.
+func (w *Writer) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return nil
+	}
+	w.closed = true
+	errs := []error{w.flush(), w.events.Close()}
+	for _, s := range w.series {
+		errs = append(errs, s.file.Close())
+	}
+	for _, s := range w.steps {
+		errs = append(errs, s.file.Close())
+	}
+	return errors.Join(errs...)
+}
