@@ -1,0 +1,252 @@
+package optim_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/optim"
+	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/tensor/kernel"
+)
+
+func ExampleLBFGS() {
+	l, err := trivium.NewLayout(trivium.Spec{Name: "w", Shape: []int{2}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	o, err := optim.NewLBFGS(trivium.OptimizerSpec{Name: "lbfgs"}, l, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	p := trivium.NewParams(l)
+	for {
+		_, _, err = o.Step(p, func(p trivium.Params, g trivium.Gradient) (lossSum, weightSum float64, err error) {
+			x, y := p.Flat[0]-3, p.Flat[1]+1
+			g.Flat[0], g.Flat[1] = 2*x, 20*y
+			return float64(x*x) + 10*float64(y*y), 1, nil
+		})
+		if err != nil {
+			break
+		}
+	}
+	fmt.Printf("%.3f %v\n", p.Flat, err)
+	// Output: [3.000 -1.000] optim: lbfgs: converged
+}
+
+// rosenbrock is the sum over pairs of 100·(y-x²)² + (1-x)², whose minimum is 0 at all ones, behind a bent valley.
+func rosenbrock(p trivium.Params, g trivium.Gradient) (float64, float64, error) {
+	var loss float64
+	for i := 0; i < len(p.Flat); i += 2 {
+		x, y := float64(p.Flat[i]), float64(p.Flat[i+1])
+		a, b := y-x*x, 1-x
+		loss += 100*a*a + b*b
+		g.Flat[i], g.Flat[i+1] = float32(-400*a*x-2*b), float32(200*a)
+	}
+	return loss, 1, nil
+}
+
+func TestLBFGSRosenbrock(t *testing.T) {
+	for _, n := range []int{2, 10, 20000} {
+		pool := tensor.NewPool(2)
+		l := layout(t, trivium.Spec{Name: "w", Shape: []int{n}})
+		o, err := optim.NewLBFGS(trivium.OptimizerSpec{Name: "lbfgs"}, l, &tensor.CPU{ISA: kernel.Best(), Pool: pool})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := trivium.NewParams(l)
+		for i := range p.Flat {
+			p.Flat[i] = []float32{-1.2, 1}[i%2]
+		}
+		last, evaluations, steps := math.Inf(1), 0, 0
+		for ; steps < 200; steps++ {
+			loss, k, err := o.Step(p, rosenbrock)
+			evaluations += k
+			if loss > last {
+				t.Errorf("%d cells: update %d: the loss rose from %v to %v", n, steps, last, loss)
+			}
+			last = loss
+			if errors.Is(err, optim.ErrConverged) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, x := range p.Flat {
+			if math.Abs(float64(x)-1) > 2e-3 {
+				t.Fatalf("%d cells: after %d updates cell %d is %v, want 1", n, steps, i, x)
+			}
+		}
+		if steps > 100 || evaluations > 250 {
+			t.Errorf("%d cells: %d updates and %d evaluations", n, steps, evaluations)
+		}
+		pool.Close()
+	}
+}
+
+// leastSquares is a random problem with a known answer: the mean over rows of (x·w - y)²/2, with an L2 term of half that.
+type leastSquares struct {
+	rows, cols int
+	x, y       []float64
+}
+
+func newLeastSquares(r *rand.Rand, rows, cols int) *leastSquares {
+	q := &leastSquares{rows: rows, cols: cols}
+	for range rows * cols {
+		q.x = append(q.x, r.NormFloat64()*float64(1+len(q.x)%cols)) // badly scaled columns
+	}
+	for range rows {
+		q.y = append(q.y, r.NormFloat64())
+	}
+	return q
+}
+
+func (q *leastSquares) objective(p trivium.Params, g trivium.Gradient) (lossSum, weightSum float64, err error) {
+	grad := make([]float64, q.cols)
+	for i := range q.rows {
+		x := q.x[i*q.cols : (i+1)*q.cols]
+		d := -q.y[i]
+		for j := range x {
+			d += x[j] * float64(p.Flat[j])
+		}
+		lossSum += d * d / 2
+		for j := range x {
+			grad[j] += d * x[j]
+		}
+	}
+	for j := range grad {
+		g.Flat[j] = float32(grad[j])
+	}
+	return lossSum, float64(q.rows), nil
+}
+
+// TestLBFGSL2 wants the gradient of loss plus penalty to vanish where it ends.
+func TestLBFGSL2(t *testing.T) {
+	seed := rand.Uint64()
+	q := newLeastSquares(rand.New(rand.NewPCG(seed, 1)), 200, 30)
+	l := layout(t, trivium.Spec{Name: "w", Shape: []int{30}, Decay: 1})
+	o, err := optim.NewLBFGS(trivium.OptimizerSpec{Name: "lbfgs", L2: 0.5, Params: map[string]float64{"history": 5}}, l, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, g := trivium.NewParams(l), trivium.NewGradient(l)
+	for range 300 {
+		if _, _, err = o.Step(p, q.objective); err != nil {
+			break
+		}
+	}
+	if _, _, err := q.objective(p, g); err != nil {
+		t.Fatal(err)
+	}
+	for i := range g.Flat {
+		if full := float64(g.Flat[i])/200 + 0.5*float64(p.Flat[i]); math.Abs(full) > 1e-3 {
+			t.Errorf("seed %d: %v: the gradient of cell %d is %v", seed, err, i, full)
+		}
+	}
+	if s, _ := o.Pairs(); len(s) > 5 {
+		t.Errorf("%d pairs in a history of 5", len(s))
+	}
+}
+
+// TestLBFGSRestore continues from saved pairs, with the bits of the run that was never interrupted.
+func TestLBFGSRestore(t *testing.T) {
+	seed := rand.Uint64()
+	q := newLeastSquares(rand.New(rand.NewPCG(seed, 2)), 50, 12)
+	l := layout(t, trivium.Spec{Name: "w", Shape: []int{12}, Decay: 1})
+	spec := trivium.OptimizerSpec{Name: "lbfgs", L2: 0.01, Params: map[string]float64{"history": 3}}
+	make := func() *optim.LBFGS {
+		o, err := optim.NewLBFGS(spec, l, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	a, p := make(), trivium.NewParams(l)
+	for range 5 {
+		if _, _, err := a.Step(p, q.objective); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, r := make(), trivium.Params{Layout: l, Flat: slices.Clone(p.Flat)}
+	if err := b.Restore(a.Pairs()); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		_, _, errA := a.Step(p, q.objective)
+		_, _, errB := b.Step(r, q.objective)
+		if !slices.Equal(p.Flat, r.Flat) || !errors.Is(errA, errB) {
+			t.Fatalf("seed %d: restored: %v, %v; want %v, %v", seed, r.Flat, errB, p.Flat, errA)
+		}
+	}
+	if err := b.Restore(make().Pairs()); err != nil {
+		t.Error(err)
+	}
+	long := [][]float32{nil, nil, nil, nil}
+	if err := b.Restore(long, long); err == nil {
+		t.Error("four pairs fit a history of three")
+	}
+}
+
+func TestLBFGSRowSparse(t *testing.T) {
+	l := layout(t, trivium.Spec{Name: "e", Shape: []int{4, 1}, RowSparse: true}, trivium.Spec{Name: "m", Shape: []int{1}, Buffer: true})
+	o, err := optim.NewLBFGS(trivium.OptimizerSpec{Name: "lbfgs"}, l, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := trivium.NewParams(l)
+	for range 10 {
+		_, _, err = o.Step(p, func(p trivium.Params, g trivium.Gradient) (float64, float64, error) {
+			for i := range g.Flat {
+				g.Flat[i] = float32(math.NaN()) // nobody looks at rows 0 and 3, nor at the buffer
+			}
+			g.Touch(0, []int32{1, 2})
+			a, b := p.Flat[1]-1, p.Flat[2]-2
+			g.Flat[1], g.Flat[2] = 2*a, 2*b
+			return float64(a*a + b*b), 1, nil
+		})
+		if err != nil {
+			break
+		}
+	}
+	if want := []float32{0, 1, 2, 0, 0}; !near(p.Flat, want, 1e-5) {
+		t.Errorf("%v, want %v; %v", p.Flat, want, err)
+	}
+}
+
+func TestLBFGSErrors(t *testing.T) {
+	l := layout(t, trivium.Spec{Name: "w", Shape: []int{1}})
+	_, err := optim.NewLBFGS(trivium.OptimizerSpec{Name: "lbfgs", Rate: 1, L1: 1, ClipNorm: 1, Params: map[string]float64{"histroy": 5}}, l, nil)
+	for _, want := range []string{"takes no rate", "takes no l1", "takes no clip_norm", `did you mean "history"?`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+	o, err := optim.NewLBFGS(trivium.OptimizerSpec{Name: "lbfgs"}, l, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := trivium.NewParams(l)
+	p.Flat[0] = 5
+	n, broken := 0, errors.New("pulled")
+	_, _, err = o.Step(p, func(p trivium.Params, g trivium.Gradient) (float64, float64, error) {
+		if n++; n == 3 {
+			return 0, 0, broken
+		}
+		g.Flat[0] = p.Flat[0] * 1000
+		return float64(p.Flat[0]) * float64(p.Flat[0]) * 500, 1, nil
+	})
+	if errors.Is(err, broken) && p.Flat[0] != 5 {
+		t.Errorf("after %v the cell is %v", err, p.Flat[0])
+	}
+	if !errors.Is(err, broken) && err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,601 @@
+package optim_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/optim"
+	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/tensor/kernel"
+)
+
+func Example() {
+	l, err := trivium.NewLayout(trivium.Spec{Name: "weight", Shape: []int{2}, Decay: 1})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	rule, err := optim.New(trivium.OptimizerSpec{Name: "momentum", Rate: 0.5, Schedule: "step:1,0.5"}, kernel.Best())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	state, err := optim.NewState(l, rule, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	p, g := trivium.NewParams(l), trivium.NewGradient(l)
+	copy(g.Flat, []float32{4, -8})
+	for step := int64(1); step <= 2; step++ {
+		state.Step(step, p, g, 4) // the sum over rows of weight 4: the mean gradient is 1, -2
+		fmt.Println(p.Flat)
+	}
+	_, err = optim.New(trivium.OptimizerSpec{Name: "adma"}, kernel.Best())
+	fmt.Println(err)
+	// Output:
+	// [-0.5 1]
+	// [-0.975 1.95]
+	// optim: no optimizer is called "adma"; did you mean "adam"?
+}
+
+// rules are all the optimizers, with all that may be asked of each.
+func rules() map[string]trivium.OptimizerSpec {
+	return map[string]trivium.OptimizerSpec{
+		"sgd":               {Name: "sgd", Rate: 0.3},
+		"sgd regularised":   {Name: "sgd", Rate: 0.3, L1: 0.01, L2: 0.1, Decay: 0.05, Schedule: "inverse:0.1"},
+		"momentum":          {Name: "momentum", Rate: 0.1, L2: 0.1},
+		"nesterov":          {Name: "nesterov", Rate: 0.1, L2: 0.1, Params: map[string]float64{"momentum": 0.8}},
+		"adagrad":           {Name: "adagrad", Rate: 0.1, L1: 0.01},
+		"rmsprop":           {Name: "rmsprop", Rate: 0.01, Decay: 0.1},
+		"adam":              {Name: "adam", Rate: 0.01, L2: 0.1},
+		"adam scheduled":    {Name: "adam", Rate: 0.01, Schedule: "warmup:3+cosine:10"},
+		"adamw":             {Name: "adamw", Rate: 0.01, Decay: 0.1},
+		"ftrl":              {Name: "ftrl", Rate: 0.1, L1: 0.1, L2: 0.2},
+		"sgd clipped":       {Name: "sgd", Rate: 0.3, ClipValue: 0.2},
+		"adam norm-clipped": {Name: "adam", Rate: 0.3, ClipNorm: 0.5},
+	}
+}
+
+func rule(t testing.TB, spec trivium.OptimizerSpec, isa kernel.ISA) trivium.Optimizer {
+	t.Helper()
+	o, err := optim.New(spec, isa)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func layout(t testing.TB, specs ...trivium.Spec) *trivium.Layout {
+	t.Helper()
+	l, err := trivium.NewLayout(specs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func mixed(t testing.TB) *trivium.Layout {
+	return layout(t,
+		trivium.Spec{Name: "w", Shape: []int{13, 401}, Decay: 1},
+		trivium.Spec{Name: "b", Shape: []int{7}, Rate: 2},
+		trivium.Spec{Name: "mean", Shape: []int{5}, Buffer: true},
+		trivium.Spec{Name: "scalar", Decay: 0.5},
+		trivium.Spec{Name: "tied", Shape: []int{7}, Tie: "b"})
+}
+
+func fill(r *rand.Rand, v []float32) []float32 {
+	for i := range v {
+		v[i] = float32(r.NormFloat64())
+	}
+	return v
+}
+
+// TestAgainstFormulas steps one cell in float64, by the formula as papers have it, and wants float32's version of that.
+func TestAgainstFormulas(t *testing.T) {
+	const steps = 12
+	l := layout(t, trivium.Spec{Name: "w", Shape: []int{1}, Decay: 1})
+	for name, spec := range rules() {
+		for _, isa := range kernel.Available() {
+			state, err := optim.NewState(l, rule(t, spec, isa), &tensor.CPU{ISA: isa})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, g := trivium.NewParams(l), trivium.NewGradient(l)
+			p.Flat[0] = 0.8
+			x := naive{spec: spec, p: 0.8}
+			for step := 1; step <= steps; step++ {
+				mean := math.Sin(float64(step)) // of either sign
+				g.Flat[0] = float32(mean * 4)
+				state.Step(int64(step), p, g, 4)
+				x.step(step, mean)
+				if got := float64(p.Flat[0]); math.Abs(got-x.p) > 3e-6 {
+					t.Fatalf("%s on %v: after update %d the cell is %v, by the formula %v", name, isa, step, got, x.p)
+				}
+			}
+			if math.Abs(float64(p.Flat[0])-0.8) < 1e-3 {
+				t.Errorf("%s: the cell hardly moved: %v", name, p.Flat[0])
+			}
+		}
+	}
+}
+
+// naive is one cell under any of the rules, in float64.
+type naive struct {
+	spec    trivium.OptimizerSpec
+	p, a, b float64
+}
+
+func (x *naive) step(t int, g float64) {
+	s := x.spec
+	rate := s.Rate
+	switch s.Schedule {
+	case "inverse:0.1":
+		rate /= 1 + 0.1*float64(t-1)
+	case "warmup:3+cosine:10":
+		if t < 3 {
+			rate *= float64(t) / 3
+		} else {
+			rate *= (1 + math.Cos(math.Pi*min(float64(max(t-3, 1)-1)/10, 1))) / 2
+		}
+	}
+	if s.ClipNorm > 0 && math.Abs(g) > s.ClipNorm {
+		g = math.Copysign(s.ClipNorm, g)
+	}
+	if s.ClipValue > 0 {
+		g = max(-s.ClipValue, min(g, s.ClipValue))
+	}
+	sign := 0.0
+	if x.p != 0 {
+		sign = math.Copysign(1, x.p)
+	}
+	r := g + s.L2*x.p + s.L1*sign
+	decay := rate * s.Decay * x.p
+	switch s.Name {
+	case "sgd":
+		x.p -= rate*r + decay
+	case "momentum":
+		x.a = 0.9*x.a + r
+		x.p -= rate*x.a + decay
+	case "nesterov":
+		x.a = 0.8*x.a + r
+		x.p -= rate*(r+0.8*x.a) + decay
+	case "adagrad":
+		x.a += r * r
+		x.p -= rate*r/(math.Sqrt(x.a)+1e-10) + decay
+	case "rmsprop":
+		x.a = 0.99*x.a + 0.01*r*r
+		x.p -= rate*r/(math.Sqrt(x.a)+1e-8) + decay
+	case "adam", "adamw":
+		x.a = 0.9*x.a + 0.1*r
+		x.b = 0.999*x.b + 0.001*r*r
+		m, v := x.a/(1-math.Pow(0.9, float64(t))), x.b/(1-math.Pow(0.999, float64(t)))
+		x.p -= rate*m/(math.Sqrt(v)+1e-8) + decay
+	case "ftrl":
+		sigma := (math.Sqrt(x.b+g*g) - math.Sqrt(x.b)) / rate
+		x.a += g - sigma*x.p
+		x.b += g * g
+		x.p = 0
+		if math.Abs(x.a) > s.L1 {
+			x.p = -(x.a - math.Copysign(s.L1, x.a)) / ((1+math.Sqrt(x.b))/rate + s.L2)
+		}
+	default:
+		panic(s.Name)
+	}
+}
+
+// TestByHand has figures worked by hand: three updates of a cell that starts at 1, with gradients 1, 0.5 and -1. They are PyTorch's
+// too, where it has the rule.
+func TestByHand(t *testing.T) {
+	l := layout(t, trivium.Spec{Name: "w", Shape: []int{1}, Decay: 1})
+	for _, c := range []struct {
+		spec trivium.OptimizerSpec
+		want [3]float64
+	}{
+		{trivium.OptimizerSpec{Name: "sgd", Rate: 0.1}, [3]float64{0.9, 0.85, 0.95}},
+		// v = 1, 1.4, 0.26
+		{trivium.OptimizerSpec{Name: "momentum", Rate: 0.1}, [3]float64{0.9, 0.76, 0.734}},
+		// r + 0.9v = 1.9, 1.76, -0.766
+		{trivium.OptimizerSpec{Name: "nesterov", Rate: 0.1}, [3]float64{0.81, 0.634, 0.7106}},
+		// s = 1, 1.25, 2.25
+		{trivium.OptimizerSpec{Name: "adagrad", Rate: 0.1}, [3]float64{0.9, 0.9 - 0.05/math.Sqrt(1.25), 0.9 - 0.05/math.Sqrt(1.25) + 0.1/1.5}},
+		// s = 0.01, 0.0124, 0.022276
+		{trivium.OptimizerSpec{Name: "rmsprop", Rate: 0.01}, [3]float64{0.9, 0.9 - 0.005/math.Sqrt(0.0124), 0.9 - 0.005/math.Sqrt(0.0124) + 0.01/math.Sqrt(0.022276)}},
+		// m = 0.1, 0.14, 0.026; v = 0.001, 0.001249, 0.002247751
+		{trivium.OptimizerSpec{Name: "adam", Rate: 0.1}, [3]float64{0.9,
+			0.9 - 0.1*(0.14/0.19)/math.Sqrt(0.001249/0.001999),
+			0.9 - 0.1*(0.14/0.19)/math.Sqrt(0.001249/0.001999) - 0.1*(0.026/0.271)/math.Sqrt(0.002247751/0.002997001)}},
+		{trivium.OptimizerSpec{Name: "adamw", Rate: 0.1, Decay: 0.5}, [3]float64{0.85, 0.85 - 0.1*(0.14/0.19)/math.Sqrt(0.001249/0.001999) - 0.0425, math.NaN()}},
+		// n = 1, z = 1 - 10·1 = -9: (9 - 1)/(20 + 1); McMahan's w does not depend on where p started but for z.
+		{trivium.OptimizerSpec{Name: "ftrl", Rate: 0.1, L1: 1, L2: 1}, [3]float64{8. / 21, math.NaN(), math.NaN()}},
+		{trivium.OptimizerSpec{Name: "ftrl", Rate: 0.1, L1: 9.5}, [3]float64{0, math.NaN(), math.NaN()}},
+	} {
+		state, err := optim.NewState(l, rule(t, c.spec, kernel.Best()), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, g := trivium.NewParams(l), trivium.NewGradient(l)
+		p.Flat[0] = 1
+		for i, grad := range []float32{1, 0.5, -1} {
+			g.Flat[0] = grad
+			state.Step(int64(i+1), p, g, 1)
+			if got := float64(p.Flat[0]); math.Abs(got-c.want[i]) > 5e-7 {
+				t.Errorf("%s: after update %d: %v, want %v", c.spec.Name, i+1, got, c.want[i])
+			}
+		}
+	}
+}
+
+// TestAnyCutGivesTheSameBits applies each rule to a whole model at once, in random cuts, and through a State on two threads.
+func TestAnyCutGivesTheSameBits(t *testing.T) {
+	seed := rand.Uint64()
+	l := mixed(t)
+	pool := tensor.NewPool(2)
+	defer pool.Close()
+	for name, spec := range rules() {
+		r := rand.New(rand.NewPCG(seed, 1))
+		opt := rule(t, spec, kernel.Best())
+		state, err := optim.NewState(l, opt, &tensor.CPU{ISA: kernel.Best(), Pool: pool})
+		if err != nil {
+			t.Fatal(err)
+		}
+		optim.ForkFrom(state, 0)
+		start := fill(r, make([]float32, l.Len()))
+		whole, cut, stepped := slices.Clone(start), slices.Clone(start), trivium.Params{Layout: l, Flat: slices.Clone(start)}
+		wholeSlots, cutSlots := slots(opt, l), slots(opt, l)
+		g := trivium.NewGradient(l)
+		mean, u := make([]float32, l.Len()), make([]float32, l.Len())
+		for step := int64(1); step <= 4; step++ {
+			fill(r, g.Flat)
+			for i := range mean {
+				mean[i] = g.Flat[i] / 7
+			}
+			opt.Apply(step, l, 0, whole, mean, u, wholeSlots)
+			for i := range u {
+				whole[i] += u[i]
+			}
+			state.Step(step, stepped, g, 7)
+			if !opt.Elementwise() {
+				continue
+			}
+			for from := 0; from < l.Len(); {
+				to := min(from+1+r.IntN(700), l.Len())
+				sub := make([][]float32, len(cutSlots))
+				for k, s := range cutSlots {
+					sub[k] = s[from:to]
+				}
+				u := slices.Clone(mean[from:to]) // u may be g
+				opt.Apply(step, l, from, cut[from:to], u, u, sub)
+				for i := range u {
+					cut[from+i] += u[i]
+				}
+				from = to
+			}
+		}
+		for i := range whole {
+			if opt.Elementwise() && math.Float32bits(whole[i]) != math.Float32bits(cut[i]) {
+				t.Fatalf("seed %d: %s: cell %d is %v at once, %v in cuts", seed, name, i, whole[i], cut[i])
+			}
+			if math.Float32bits(whole[i]) != math.Float32bits(stepped.Flat[i]) {
+				t.Fatalf("seed %d: %s: cell %d is %v at once, %v through a State", seed, name, i, whole[i], stepped.Flat[i])
+			}
+		}
+		from, to := l.Range(l.Index("mean"))
+		if !slices.Equal(whole[from:to], start[from:to]) {
+			t.Errorf("%s: a buffer was updated", name)
+		}
+		for k, s := range state.Slots() {
+			for i := range s {
+				if math.Float32bits(s[i]) != math.Float32bits(wholeSlots[k][i]) {
+					t.Fatalf("seed %d: %s: slot %d, cell %d: %v, want %v", seed, name, k, i, s[i], wholeSlots[k][i])
+				}
+			}
+		}
+	}
+}
+
+func slots(o trivium.Optimizer, l *trivium.Layout) [][]float32 {
+	s := make([][]float32, o.Slots())
+	for k := range s {
+		s[k] = make([]float32, l.Len())
+	}
+	return s
+}
+
+func TestMultipliers(t *testing.T) {
+	l := layout(t, trivium.Spec{Name: "w", Shape: []int{1}, Decay: 1}, trivium.Spec{Name: "b", Shape: []int{1}, Rate: 3})
+	state, err := optim.NewState(l, rule(t, trivium.OptimizerSpec{Name: "sgd", Rate: 0.5, L2: 0.25}, kernel.Best()), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, g := trivium.NewParams(l), trivium.NewGradient(l)
+	p.Flat[0], p.Flat[1], g.Flat[0], g.Flat[1] = 1, 1, 1, 1
+	state.Step(1, p, g, 1)
+	// The weight: 1 - 0.5·(1 + 0.25·1). The bias: no decay, three times the rate: 1 - 1.5·1.
+	if want := []float32{0.375, -0.5}; !slices.Equal(p.Flat, want) {
+		t.Errorf("%v, want %v", p.Flat, want)
+	}
+	state.Step(2, p, g, 0)
+	if want := []float32{0.375, -0.5}; !slices.Equal(p.Flat, want) {
+		t.Errorf("an update from rows of no weight made it %v", p.Flat)
+	}
+}
+
+// TestClipByGlobalNorm has gradient (3, 4) of norm 5, clipped to 1.
+func TestClipByGlobalNorm(t *testing.T) {
+	l := layout(t, trivium.Spec{Name: "w", Shape: []int{1}}, trivium.Spec{Name: "m", Shape: []int{1}, Buffer: true}, trivium.Spec{Name: "b", Shape: []int{1}})
+	o := rule(t, trivium.OptimizerSpec{Name: "sgd", Rate: 1, ClipNorm: 1}, kernel.Best())
+	if o.Elementwise() {
+		t.Error("clipping by global norm is not elementwise")
+	}
+	state, err := optim.NewState(l, o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, g := trivium.NewParams(l), trivium.NewGradient(l)
+	copy(g.Flat, []float32{6, 1000, 8})
+	state.Step(1, p, g, 2)
+	if want := []float32{-0.6, 0, -0.8}; !near(p.Flat, want, 1e-7) {
+		t.Errorf("%v, want %v", p.Flat, want)
+	}
+	copy(g.Flat, []float32{0.6, 0, 0.8})
+	state.Step(2, p, g, 2) // of norm 0.5: not clipped
+	if want := []float32{-0.9, 0, -1.2}; !near(p.Flat, want, 1e-6) {
+		t.Errorf("%v, want %v", p.Flat, want)
+	}
+}
+
+func near(a, b []float32, within float64) bool {
+	for i := range a {
+		if !(math.Abs(float64(a[i])-float64(b[i])) <= within) {
+			return false
+		}
+	}
+	return true
+}
+
+// TestRowSparse steps random rows of a row-sparse tensor, and wants the bits of a dense model per row that is stepped as often.
+func TestRowSparse(t *testing.T) {
+	seed := rand.Uint64()
+	pool := tensor.NewPool(2)
+	defer pool.Close()
+	const rows, cols = 2000, 3
+	sparse := layout(t, trivium.Spec{Name: "b", Shape: []int{4}}, trivium.Spec{Name: "w", Shape: []int{rows, cols}, Decay: 1, RowSparse: true})
+	oneRow := layout(t, trivium.Spec{Name: "w", Shape: []int{1, cols}, Decay: 1})
+	for name, spec := range rules() {
+		if spec.ClipNorm > 0 {
+			continue // has one norm for all rows: below
+		}
+		r := rand.New(rand.NewPCG(seed, 2))
+		opt := rule(t, spec, kernel.Best())
+		state, err := optim.NewState(sparse, opt, &tensor.CPU{ISA: kernel.Best(), Pool: pool})
+		if err != nil {
+			t.Fatal(err)
+		}
+		optim.ForkFrom(state, 0)
+		p, g := trivium.NewParams(sparse), trivium.NewGradient(sparse)
+		fill(r, p.Flat)
+		want := slices.Clone(p.Flat)
+		states, times := make([]*optim.State, rows), make([]int64, rows)
+		for step := int64(1); step <= 3; step++ {
+			var touched []int32
+			for i := range rows {
+				if r.IntN(3) == 0 || i > 300 && i < 900 {
+					touched = append(touched, int32(i))
+				}
+			}
+			fill(r, g.Flat) // rows that are not touched hold anything
+			g.Rows[1] = touched
+			state.Step(step, p, g, 3)
+			for _, i := range touched {
+				if states[i] == nil {
+					if states[i], err = optim.NewState(oneRow, opt, nil); err != nil {
+						t.Fatal(err)
+					}
+				}
+				from := 4 + int(i)*cols
+				times[i]++
+				states[i].Step(times[i], trivium.Params{Layout: oneRow, Flat: want[from : from+cols]}, trivium.Gradient{Layout: oneRow, Flat: g.Flat[from : from+cols], Rows: make([][]int32, 1)}, 3)
+			}
+		}
+		for i := 4; i < len(want); i++ {
+			if math.Float32bits(want[i]) != math.Float32bits(p.Flat[i]) {
+				t.Fatalf("seed %d: %s: row %d: %v, want %v", seed, name, (i-4)/cols, p.Flat[i], want[i])
+			}
+		}
+		if counted := state.RowSteps()[1] != nil; counted != (spec.Name == "adam" || spec.Name == "adamw" || spec.Schedule != "") {
+			t.Errorf("%s: rows are counted: %v", name, counted)
+		}
+	}
+}
+
+func TestRowSparseNorm(t *testing.T) {
+	l := layout(t, trivium.Spec{Name: "w", Shape: []int{3, 1}, RowSparse: true}, trivium.Spec{Name: "b", Shape: []int{1}})
+	state, err := optim.NewState(l, rule(t, trivium.OptimizerSpec{Name: "sgd", Rate: 1, ClipNorm: 1}, kernel.Best()), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, g := trivium.NewParams(l), trivium.NewGradient(l)
+	g.Rows[0] = []int32{1}
+	copy(g.Flat, []float32{float32(math.NaN()), 3, 77, 4}) // rows 0 and 2 are not there
+	state.Step(1, p, g, 1)
+	if want := []float32{0, -0.6, 0, -0.8}; !near(p.Flat, want, 1e-7) {
+		t.Errorf("%v, want %v", p.Flat, want)
+	}
+}
+
+func TestRestore(t *testing.T) {
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 3))
+	l := layout(t, trivium.Spec{Name: "e", Shape: []int{4, 2}, RowSparse: true}, trivium.Spec{Name: "w", Shape: []int{3}})
+	opt := rule(t, rules()["adam"], kernel.Best())
+	a, err := optim.NewState(l, opt, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, g := trivium.NewParams(l), trivium.NewGradient(l)
+	step := func(s *optim.State, n int64, p trivium.Params) {
+		g.Rows[0] = []int32{int32(n) % 4}
+		s.Step(n, p, g, 2)
+	}
+	fill(r, g.Flat)
+	step(a, 1, p)
+	step(a, 2, p)
+	b, err := optim.NewState(l, opt, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Restore(a.Slots(), a.RowSteps()); err != nil {
+		t.Fatal(err)
+	}
+	q := trivium.Params{Layout: l, Flat: slices.Clone(p.Flat)}
+	step(a, 5, p)
+	step(b, 5, q)
+	if !slices.Equal(p.Flat, q.Flat) {
+		t.Errorf("seed %d: restored: %v, want %v", seed, q.Flat, p.Flat)
+	}
+	for want, err := range map[string]error{
+		"has 2 state vectors, found 1":          b.Restore(a.Slots()[:1], a.RowSteps()),
+		"want 11 cells, found 3":                b.Restore([][]float32{make([]float32, 3), make([]float32, 11)}, nil),
+		`"e": want the number of updates of ea`: b.Restore(a.Slots(), nil),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
+
+// A sum is a foreign optimizer that needs all cells: its update is minus the mean of all.
+type sum struct{}
+
+func (sum) Slots() int        { return 0 }
+func (sum) Elementwise() bool { return false }
+func (sum) Apply(_ int64, _ *trivium.Layout, _ int, _, g, u []float32, _ [][]float32) {
+	var s float32
+	for _, x := range g {
+		s += x
+	}
+	for i := range u {
+		u[i] = -s
+	}
+}
+
+func TestForeignOptimizer(t *testing.T) {
+	l := layout(t, trivium.Spec{Name: "w", Shape: []int{9000}})
+	state, err := optim.NewState(l, sum{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, g := trivium.NewParams(l), trivium.NewGradient(l)
+	g.Flat[0], g.Flat[8999] = 2, 4
+	state.Step(1, p, g, 2)
+	if p.Flat[0] != -3 || p.Flat[4500] != -3 {
+		t.Errorf("%v and %v, want -3", p.Flat[0], p.Flat[4500])
+	}
+	if _, err := optim.NewState(layout(t, trivium.Spec{Name: "e", Shape: []int{2}, RowSparse: true}), sum{}, nil); err == nil {
+		t.Error("a row-sparse tensor was accepted")
+	}
+}
+
+func TestNewReportsEveryMistake(t *testing.T) {
+	_, err := optim.New(trivium.OptimizerSpec{Name: "adam", Rate: -1, L1: math.NaN(), Schedule: "cosin:10",
+		Params: map[string]float64{"beta3": 1, "beta1": 1.5, "epsilon": 0}}, kernel.Best())
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, want := range []string{"rate: want a number of 0 or more, found -1", "l1:", `did you mean "cosine"?`, `no parameter "beta3"; did you mean "beta1"?`,
+		"beta1: want a number from 0 to below 1, found 1.5", "epsilon: want"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v\nlacks %s", err, want)
+		}
+	}
+	for _, c := range []struct {
+		spec trivium.OptimizerSpec
+		want string
+	}{
+		{trivium.OptimizerSpec{Name: "lbfgs"}, "strategies that drive it"},
+		{trivium.OptimizerSpec{Name: "ftrl", Schedule: "cosine:5"}, "takes no schedule"},
+		{trivium.OptimizerSpec{Name: "ftrl", Decay: 1}, "takes l2, not decay"},
+		{trivium.OptimizerSpec{Name: "sgd", Params: map[string]float64{"momentum": 0.9}}, "sgd has no parameter"},
+	} {
+		if _, err := optim.New(c.spec, kernel.Best()); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: error %v, want %q", c.spec, err, c.want)
+		}
+	}
+}
+
+func TestSchedules(t *testing.T) {
+	for _, c := range []struct {
+		schedule string
+		step     int64
+		want     float64
+	}{
+		{"", 100, 1}, {"constant", 100, 1},
+		{"step:10,0.5", 10, 1}, {"step:10,0.5", 11, 0.5}, {"step:10,0.5", 21, 0.25},
+		{"exponential:0.9", 1, 1}, {"exponential:0.9", 3, 0.81}, {"exponential:4,0.25", 3, 0.5},
+		{"cosine:10", 1, 1}, {"cosine:10", 6, 0.5}, {"cosine:10", 11, 0}, {"cosine:10", 1000, 0}, {"cosine:10,0.2", 6, 0.6}, {"cosine:10,0.2", 50, 0.2},
+		{"linear:10", 1, 1}, {"linear:10", 6, 0.5}, {"linear:10,0.1", 12, 0.1},
+		{"inverse:0.5", 1, 1}, {"inverse:0.5", 3, 0.5},
+		{"warmup:4", 1, 0.25}, {"warmup:4", 4, 1}, {"warmup:4", 9, 1},
+		{"warmup:4+step:2,0.5", 2, 0.5}, {"warmup:4+step:2,0.5", 4, 1}, {"warmup:4+step:2,0.5", 6, 1}, {"warmup:4+step:2,0.5", 7, 0.5},
+	} {
+		o := rule(t, trivium.OptimizerSpec{Name: "sgd", Rate: 2, Schedule: c.schedule}, kernel.Best())
+		if got := o.(*optim.Rule).Rate(c.step); math.Abs(got-2*c.want) > 1e-15 {
+			t.Errorf("%q: the rate of update %d is %v, want %v", c.schedule, c.step, got, 2*c.want)
+		}
+	}
+	for _, s := range []string{"cosine", "cosine:", "cosine:0", "cosine:1.5", "cosine:10,2", "step:10", "step:x,0.1", "warmup", "warmup:0", "warmup:5+", "warmup:5+nix:1", "cosine:5+step:1,1", "inverse:-1", "exponential", "constant:1", "linear:NaN", "nix"} {
+		if _, err := optim.New(trivium.OptimizerSpec{Name: "sgd", Schedule: s}, kernel.Best()); err == nil || !strings.Contains(err.Error(), "schedule") {
+			t.Errorf("schedule %q: error %v", s, err)
+		}
+	}
+}
+
+func TestStepAllocatesNothing(t *testing.T) {
+	pool := tensor.NewPool(2)
+	defer pool.Close()
+	l := layout(t, trivium.Spec{Name: "e", Shape: []int{5000, 2}, RowSparse: true}, trivium.Spec{Name: "w", Shape: []int{70000}, Decay: 1})
+	for name, spec := range rules() {
+		state, err := optim.NewState(l, rule(t, spec, kernel.Best()), &tensor.CPU{ISA: kernel.Best(), Pool: pool})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, g := trivium.NewParams(l), trivium.NewGradient(l)
+		for i := range 1000 {
+			g.Rows[0] = append(g.Rows[0], int32(i*4))
+		}
+		step := int64(0)
+		if n := testing.AllocsPerRun(20, func() { step++; state.Step(step, p, g, 10) }); n != 0 {
+			t.Errorf("%s: %v allocations a step", name, n)
+		}
+	}
+}
+
+func BenchmarkStep(b *testing.B) {
+	for _, size := range []int{7850, 1 << 22} {
+		l := layout(b, trivium.Spec{Name: "w", Shape: []int{size}, Decay: 1})
+		for _, name := range []string{"sgd", "momentum", "adam"} {
+			b.Run(fmt.Sprintf("%s/%d", name, size), func(b *testing.B) {
+				cpu := tensor.NewCPU(0, false)
+				defer cpu.Close()
+				state, err := optim.NewState(l, rule(b, trivium.OptimizerSpec{Name: name, Rate: 1e-6}, cpu.ISA), cpu)
+				if err != nil {
+					b.Fatal(err)
+				}
+				p, g := trivium.NewParams(l), trivium.NewGradient(l)
+				fill(rand.New(rand.NewPCG(1, 1)), g.Flat)
+				b.SetBytes(int64(4 * size * (3 + 2*state.NumSlots())))
+				var step int64
+				for b.Loop() {
+					step++
+					state.Step(step, p, g, 100)
+				}
+			})
+		}
+	}
+}
