@@ -1,0 +1,461 @@
+package exec
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/trivium-ml/trivium/graph"
+	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/tensor/kernel"
+)
+
+// A Program is a compiled graph: what to compute for these fetches and targets, given these feeds. It is immutable, and may be run by
+// many goroutines at once, each run with memory of its own.
+type Program struct {
+	g        *graph.Graph
+	o        Options
+	isa      kernel.ISA
+	pool     *tensor.Pool
+	feeds    []graph.Value
+	fetches  []graph.Value
+	nodes    []*node // in creation order
+	segments []*segment
+	blocking []*node
+	out      []ref // the fetched values
+	axes     []string
+	feedDims [][]dim
+	plans    plans
+}
+
+// Options of Compile. The zero value works.
+type Options struct {
+	CPU          *tensor.CPU     // threads and kernels; nil: the caller alone, with the best kernels
+	Device       string          // what errors and traces call this machine; default "/cpu:0"
+	Serial       bool            // run nodes one by one in creation order on the caller: the oracle
+	Plain        bool            // no pass but pruning: the graph as it was written
+	Grain        int             // scalar operations or bytes that are worth a tile of their own; default 64 Ki, about the cost of waking a thread
+	Bindings     int             // memory plans kept, each for one size of the named axes; default 8
+	StepDeadline time.Duration   // how long a step may wait in all; default 60 s
+	CheckFinite  bool            // fail at the first node whose result has a NaN or an infinity
+	Trace        func(Event)     // called after every node and transfer, by many threads at once; nil: nothing
+	Rules        map[string]Rule // what Apply nodes name
+	Rendezvous   Rendezvous      // where Send and Recv meet; needed by graphs that have them
+}
+
+func (o Options) withDefaults() Options {
+	if o.Device == "" {
+		o.Device = "/cpu:0"
+	}
+	if o.Grain == 0 {
+		o.Grain = 64 << 10
+	}
+	if o.Bindings == 0 {
+		o.Bindings = 8
+	}
+	if o.StepDeadline == 0 {
+		o.StepDeadline = 60 * time.Second
+	}
+	return o
+}
+
+func (o Options) validate() error {
+	var errs []error
+	if o.Grain < 0 {
+		errs = append(errs, fmt.Errorf("Grain %d is negative", o.Grain))
+	}
+	if o.Bindings < 0 {
+		errs = append(errs, fmt.Errorf("Bindings %d is negative", o.Bindings))
+	}
+	if o.StepDeadline < 0 {
+		errs = append(errs, fmt.Errorf("StepDeadline %v is negative", o.StepDeadline))
+	}
+	return errors.Join(errs...)
+}
+
+// foldLimit is the largest result of constant folding, in bytes: more would make a program larger than its graph.
+const foldLimit = 1 << 20
+
+// Compile prepares the computation of fetches, and of targets for their effects, stopping at feeds. Any value may be fed. The error
+// names every value that is not of g, every operation without a kernel, and every feed that is missing.
+func Compile(g *graph.Graph, feeds, fetches, targets []graph.Value, o Options) (*Program, error) {
+	if err := o.validate(); err != nil {
+		return nil, fmt.Errorf("exec: options: %w", err)
+	}
+	p := &Program{g: g, o: o.withDefaults(), feeds: feeds, fetches: fetches, isa: kernel.Best()}
+	if o.CPU != nil {
+		p.isa, p.pool = o.CPU.ISA, o.CPU.Pool
+	}
+	c := &compiler{Program: p, byID: make([]*node, g.Len()), fed: make(map[graph.Value]*node, len(feeds))}
+	if err := c.prune(targets); err != nil {
+		return nil, fmt.Errorf("exec: compile: %w", err)
+	}
+	c.orderEffects()
+	if !p.o.Plain {
+		if err := c.fold(); err != nil {
+			return nil, err
+		}
+		c.merge()
+		c.clean()
+		c.merge() // what became equal by cleaning
+		c.fuse()
+	}
+	c.land()
+	c.sweep()
+	c.protectReads()
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("exec: compile: %w", err)
+	}
+	c.cut()
+	c.internAxes()
+	p.plans.limit = p.o.Bindings
+	return p, nil
+}
+
+// A compiler is a Program in the making.
+type compiler struct {
+	*Program
+	byID []*node // of the graph's nodes
+	fed  map[graph.Value]*node
+}
+
+// prune makes nodes of what the fetches and targets need.
+func (c *compiler) prune(targets []graph.Value) error {
+	var errs []error
+	for i, v := range c.feeds {
+		if !c.g.Contains(v) {
+			errs = append(errs, fmt.Errorf("feed %d (%v) is not a value of the graph", i, v))
+			continue
+		}
+		if c.fed[v] != nil {
+			errs = append(errs, fmt.Errorf("feed %d (%v) is given twice", i, v))
+			continue
+		}
+		n := &node{op: opFeed, feed: i, types: []graph.Type{c.g.TypeOf(v)}, src: c.g.Node(v.Node())}
+		c.fed[v] = n
+		c.nodes = append(c.nodes, n)
+	}
+	for i, v := range c.fetches {
+		if !c.g.Contains(v) || v.Out() >= len(c.g.Node(v.Node()).Types) {
+			errs = append(errs, fmt.Errorf("fetch %d (%v) is not a value of the graph", i, v))
+		}
+	}
+	for i, v := range targets {
+		if !c.g.Contains(v) {
+			errs = append(errs, fmt.Errorf("target %d (%v) is not a node of the graph", i, v))
+		}
+	}
+	if errs != nil {
+		return errors.Join(errs...)
+	}
+	need := c.reach(targets)
+	for id, wanted := range need {
+		if !wanted {
+			continue
+		}
+		src := c.g.Node(id)
+		if src.Op.Name == "Input" {
+			errs = append(errs, fmt.Errorf("input %q is needed but not fed", src.Name))
+			continue
+		}
+		c.byID[id] = c.make(src)
+	}
+	if errs != nil {
+		return errors.Join(errs...)
+	}
+	for _, v := range c.fetches {
+		c.out = append(c.out, c.ref(v))
+	}
+	for _, v := range targets {
+		if n := c.byID[v.Node()]; n != nil { // nil: the target is fed
+			n.keep = true
+		}
+	}
+	return nil
+}
+
+// reach marks the nodes that fetches and targets depend on, not looking behind feeds.
+func (c *compiler) reach(targets []graph.Value) []bool {
+	need := make([]bool, c.g.Len())
+	var stack []int
+	want := func(v graph.Value) {
+		if id := v.Node(); c.fed[v] == nil && !need[id] {
+			need[id] = true
+			stack = append(stack, id)
+		}
+	}
+	for _, v := range c.fetches {
+		want(v)
+	}
+	for _, v := range targets {
+		want(v)
+	}
+	for len(stack) > 0 {
+		n := c.g.Node(stack[len(stack)-1])
+		stack = stack[:len(stack)-1]
+		for _, v := range n.Inputs {
+			want(v)
+		}
+		for _, id := range n.Control {
+			if src := c.g.Node(id); src.Op.Name != "Input" {
+				want(c.g.Value(id, 0))
+			}
+		}
+	}
+	return need
+}
+
+func (c *compiler) ref(v graph.Value) ref {
+	if n := c.fed[v]; n != nil {
+		return ref{n, 0}
+	}
+	return ref{c.byID[v.Node()], v.Out()}
+}
+
+// make turns a node of the graph into one of the program; its operands are there already.
+func (c *compiler) make(src *graph.Node) *node {
+	n := &node{seq: len(c.nodes), op: src.Op.Name, src: src, types: src.Types}
+	n.in = make([]ref, len(src.Inputs))
+	for i, v := range src.Inputs {
+		n.in[i] = c.ref(v)
+	}
+	for _, id := range src.Control {
+		if m := c.byID[id]; m != nil {
+			n.after = append(n.after, m)
+		}
+	}
+	switch n.op {
+	case "Const":
+		n.value = fromLiteral(src.Literal("value"))
+	case "MatMul":
+		n.ta, n.tb = src.Bool("ta"), src.Bool("tb")
+	case "Dense", "Conv2D":
+		n.act = src.Str("act")
+	}
+	c.nodes = append(c.nodes, n)
+	return n
+}
+
+// orderEffects makes the nodes on one resource run in creation order, reads between two writes together.
+func (c *compiler) orderEffects() {
+	type line struct {
+		write *node
+		reads []*node
+	}
+	lines := make([]line, len(c.g.Resources()))
+	for _, n := range c.nodes {
+		if n.src == nil || n.op == opFeed {
+			continue
+		}
+		for _, id := range n.src.Resources {
+			l := &lines[id]
+			if n.effect() == graph.Read {
+				if l.write != nil {
+					n.after = append(n.after, l.write)
+				}
+				l.reads = append(l.reads, n)
+				continue
+			}
+			if l.write != nil {
+				n.after = append(n.after, l.write)
+			}
+			n.after = append(n.after, l.reads...)
+			l.write, l.reads = n, nil
+		}
+	}
+}
+
+// land gives each fetch a value of its own, which may be written where the caller wants it: the node's own result if nothing else
+// needs that to be elsewhere, else a copy.
+func (c *compiler) land() {
+	owner := make(map[ref]bool, len(c.out))
+	for i, r := range c.out {
+		r = r.end()
+		root := viewed(r)
+		if computes(root) && !owner[root] && (root == r || sameElements(root, r)) {
+			owner[root] = true
+			root.n.fetches = append(root.n.fetches, landing{i, root.out})
+			c.out[i] = r
+			continue
+		}
+		n := &node{op: opCopy, src: r.n.src, in: []ref{r}, types: []graph.Type{r.typ()}, fetches: []landing{{i, 0}}, seq: r.n.seq}
+		c.nodes = append(c.nodes, n)
+		c.out[i] = ref{n, 0}
+	}
+}
+
+// viewed follows views to the value whose memory they share.
+func viewed(r ref) ref {
+	for r.n.op == "Reshape" || r.n.op == "StopGradient" {
+		r = r.n.in[0].end()
+	}
+	return r
+}
+
+func sameElements(a, b ref) bool { return a.typ().DType == b.typ().DType }
+
+// computes says whether the value is one that a kernel writes where it is told to.
+func computes(r ref) bool {
+	switch r.n.op {
+	case opFeed, "Const", "Read":
+		return false
+	}
+	return kernels[r.n.op].bind != nil && len(r.n.types) > r.out
+}
+
+// sweep drops nodes that nobody needs, resolves replacements, and numbers what is left in creation order.
+func (c *compiler) sweep() {
+	var stack []*node
+	want := func(n *node) {
+		if !n.mark {
+			n.mark = true
+			stack = append(stack, n)
+		}
+	}
+	for _, n := range c.nodes {
+		n.mark = false
+	}
+	for _, n := range c.nodes {
+		if n.keep || n.op == opFeed {
+			m := n
+			if n.fwd != nil {
+				m = n.fwd[0].end().n
+				m.keep = true
+			}
+			want(m)
+		}
+	}
+	for _, r := range c.out {
+		want(r.end().n)
+	}
+	for len(stack) > 0 {
+		n := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		for i, r := range n.in {
+			n.in[i] = r.end()
+			want(n.in[i].n)
+		}
+		for i, m := range n.after {
+			if m.fwd != nil {
+				n.after[i] = m.fwd[0].end().n
+			}
+			want(n.after[i])
+		}
+	}
+	live := c.nodes[:0]
+	for _, n := range c.nodes {
+		if n.mark {
+			live = append(live, n)
+		}
+	}
+	clear(c.nodes[len(live):])
+	c.nodes = live
+	c.sort()
+	for i, r := range c.out {
+		c.out[i] = r.end()
+	}
+}
+
+// sort restores an order in which operands come before their readers, close to that of creation: passes append nodes at the end.
+func (c *compiler) sort() {
+	for _, n := range c.nodes {
+		n.mark = false
+	}
+	order := make([]*node, 0, len(c.nodes))
+	type frame struct {
+		n    *node
+		next int
+	}
+	var stack []frame
+	for _, root := range c.nodes {
+		if root.mark {
+			continue
+		}
+		root.mark = true
+		stack = append(stack[:0], frame{root, 0})
+		for len(stack) > 0 {
+			f := &stack[len(stack)-1]
+			var m *node
+			switch {
+			case f.next < len(f.n.in):
+				m = f.n.in[f.next].n
+			case f.next < len(f.n.in)+len(f.n.after):
+				m = f.n.after[f.next-len(f.n.in)]
+			default:
+				order = append(order, f.n)
+				stack = stack[:len(stack)-1]
+				continue
+			}
+			f.next++
+			if !m.mark {
+				m.mark = true
+				stack = append(stack, frame{m, 0})
+			}
+		}
+	}
+	c.nodes = order
+	for i, n := range c.nodes {
+		n.seq = i
+	}
+}
+
+// protectReads makes a write wait for those that still read the old version, where creation order allows; where it does not (a
+// value read before the write is used after it), the write finds the version in use and leaves its memory alone.
+func (c *compiler) protectReads() {
+	users := make(map[*node][]*node) // of Reads and views on them
+	for _, n := range c.nodes {
+		for _, r := range n.in {
+			if root := viewed(r); root.n.op == "Read" {
+				users[root.n] = append(users[root.n], n)
+			}
+		}
+	}
+	reads := make(map[int][]*node) // since the last write of each resource
+	for _, n := range c.nodes {
+		if n.src == nil || n.op == opFeed || n.op == opCopy {
+			continue
+		}
+		for _, id := range n.src.Resources {
+			if n.op == "Read" {
+				reads[id] = append(reads[id], n)
+				continue
+			}
+			for _, r := range reads[id] {
+				later := false
+				for _, u := range users[r] {
+					if u.seq < n.seq {
+						n.after = append(n.after, u)
+					} else if u != n {
+						later = true
+					}
+				}
+				if !later {
+					n.own = append(n.own, r)
+				}
+			}
+			reads[id] = nil
+		}
+	}
+}
+
+// check reports every operation that has no kernel for its element type.
+func (c *compiler) check() error {
+	var errs []error
+	for _, n := range c.nodes {
+		k, ok := kernels[n.op]
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s: operation %s has no kernel", n.name(), n.op))
+		} else if k.accepts != nil {
+			if err := k.accepts(n); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %s: %w", n.name(), n.op, err))
+			}
+		}
+		if n.op == "Apply" && c.o.Rules[n.attr("rule").S] == nil {
+			errs = append(errs, fmt.Errorf("%s: no rule %q in Options.Rules", n.name(), n.attr("rule").S))
+		}
+		if (n.op == "Send" || n.op == "Recv") && c.o.Rendezvous == nil {
+			errs = append(errs, fmt.Errorf("%s: %s without Options.Rendezvous", n.name(), n.op))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,114 @@
+package exec
+
+import (
+	"sync"
+)
+
+// history remembers which writes of which steps were finished, so that a step repeated by its requester writes each once. It keeps the
+// last historyLength steps.
+type history struct {
+	mu    sync.Mutex
+	steps map[stepKey]*outcome
+	order []stepKey
+}
+
+// historyLength is how many steps a State remembers: a requester repeats a step while it waits for its answer, and has few under way.
+const historyLength = 256
+
+type stepKey struct {
+	requester uint64
+	id        int64
+}
+
+// An outcome is what a step has written so far: of each node, the version or verdict that the node gave.
+type outcome struct {
+	mu    sync.Mutex
+	nodes map[int]doneWrite
+}
+
+type doneWrite struct {
+	resource string
+	result   int64
+}
+
+func (h *history) of(k stepKey) *outcome {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if o := h.steps[k]; o != nil {
+		return o
+	}
+	if h.steps == nil {
+		h.steps = map[stepKey]*outcome{}
+	}
+	if len(h.order) == historyLength {
+		delete(h.steps, h.order[0])
+		h.order = append(h.order[:0], h.order[1:]...)
+	}
+	o := &outcome{nodes: map[int]doneWrite{}}
+	h.steps[k] = o
+	h.order = append(h.order, k)
+	return o
+}
+
+// outcome is the memory of this step; nil when nobody would repeat it.
+func (r *run) outcome() *outcome {
+	if r.step.Requester == 0 || r.state == nil {
+		return nil
+	}
+	return r.state.steps.of(stepKey{r.step.Requester, r.step.ID})
+}
+
+// once applies a write, unless an earlier attempt at this step did. write sets the node's result, a version or a verdict.
+func (b *bound) once(write func() error) {
+	o := b.x.run.outcome()
+	if o == nil {
+		if err := write(); err != nil {
+			b.err = err
+			return
+		}
+		b.wrote = true
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if w, ok := o.nodes[b.n.src.ID]; ok {
+		b.result(w.result)
+		return
+	}
+	if err := write(); err != nil {
+		b.err = err
+		return
+	}
+	b.wrote = true
+	o.nodes[b.n.src.ID] = doneWrite{b.resource(), b.last}
+}
+
+// result stores what a write gives, where that is wanted.
+func (b *bound) result(v int64) {
+	b.last = v
+	switch {
+	case len(b.out) == 0 || b.out[0].p == nil:
+	case b.out[0].dt.Size() == 1:
+		flat[bool](b.out[0])[0] = v != 0
+	default:
+		flat[int64](b.out[0])[0] = v
+	}
+}
+
+func (b *bound) resource() string {
+	if len(b.n.src.Resources) == 0 {
+		return b.n.attr("key").S
+	}
+	return b.x.p.g.Resources()[b.n.src.Resources[0]].Name
+}
+
+// written lists the resources that this step has written.
+func (x *instance) written() []string {
+	var names []string
+	for _, b := range x.bound {
+		if b != nil && b.wrote {
+			names = append(names, b.resource())
+		}
+	}
+	return names
+}

@@ -1,0 +1,91 @@
+package exec
+
+import (
+	"fmt"
+
+	"github.com/trivium-ml/trivium/graph"
+	"github.com/trivium-ml/trivium/tensor"
+)
+
+// A node is one operation of a Program: a node of the graph, or one that a pass made of several. Passes change nodes; after Compile
+// nobody writes to them.
+type node struct {
+	seq     int         // position in creation order, which stays topological through every pass
+	op      string      // name in the operation table, or one of the internal operations below
+	src     *graph.Node // the graph's node: of a fused one, the last; nil for a feed
+	in      []ref
+	after   []*node // nodes that run before this one for their effects' sake
+	types   []graph.Type
+	fwd     []ref // where this node's outputs went when a pass replaced it
+	users   int   // readers of any output, counted anew by each pass that needs it
+	mark    bool
+	segment int       // -1: no work
+	dims    [][]dim   // of each output
+	scan    *scanCode // of a Scan
+	own     []*node   // of a write: Reads whose readers have all run by then
+
+	feed    int            // of a Feed: which
+	value   *tensor.Tensor // of a Const
+	ta, tb  bool           // of a MatMul or Dense
+	act     string         // of a Dense or Conv2D
+	code    []instr        // of a Fused
+	fetches []landing      // outputs that are written where the caller wants a fetch
+	keep    bool           // is wanted for its effect
+}
+
+// The internal operations.
+const (
+	opFeed  = "Feed"  // a fed value
+	opCopy  = "Copy"  // a value that must not share memory with its operand: a fetch
+	opFused = "Fused" // a chain of element-wise operations, block by block
+	opXent  = "SoftmaxCrossEntropyBoth"
+)
+
+// A landing says that an output of a node is a fetch.
+type landing struct{ fetch, out int }
+
+// A ref is one output of a node.
+type ref struct {
+	n   *node
+	out int
+}
+
+func (r ref) typ() graph.Type { return r.n.types[r.out] }
+
+// end follows replacements.
+func (r ref) end() ref {
+	for r.n.fwd != nil {
+		r = r.n.fwd[r.out]
+	}
+	return r
+}
+
+// name is how errors and traces call the node.
+func (n *node) name() string {
+	if n.src != nil {
+		return n.src.Name
+	}
+	return fmt.Sprintf("%s %d", n.op, n.feed)
+}
+
+// effect is what the node does besides computing.
+func (n *node) effect() graph.Effect {
+	if n.src == nil || n.op == opFeed || n.op == "Const" || n.op == opCopy {
+		return graph.Pure
+	}
+	return n.src.Op.Effect
+}
+
+func (n *node) attr(name string) graph.Attr {
+	if n.src == nil {
+		return graph.Attr{}
+	}
+	a, _ := n.src.Attr(name)
+	return a
+}
+
+// replace makes everyone who reads n read to instead.
+func (n *node) replace(to ...ref) { n.fwd = to }
+
+// wanted says whether an output of a Scan is computed: which are is decided when the body is compiled.
+func (n *node) wanted(out int) bool { return n.scan == nil || n.scan.wanted[out] }

@@ -1,0 +1,79 @@
+package exec
+
+import (
+	"fmt"
+
+	"github.com/trivium-ml/trivium/graph"
+	"github.com/trivium-ml/trivium/tensor"
+)
+
+// fold computes now what depends on constants alone, where the result is at most foldLimit bytes.
+func (c *compiler) fold() error {
+	for _, n := range c.nodes {
+		if n.fwd != nil || n.op == "Const" || n.op == opFeed || n.effect() != graph.Pure || len(n.types) != 1 || len(n.after) > 0 {
+			continue
+		}
+		if !constant(n) {
+			continue
+		}
+		if err := c.foldNode(n); err != nil {
+			return fmt.Errorf("exec: compile: %s (%s): %w", n.name(), n.op, err)
+		}
+	}
+	return nil
+}
+
+// constant says whether all operands are constants and the result has a known, moderate size.
+func constant(n *node) bool {
+	if kernels[n.op].bind == nil {
+		return false
+	}
+	for i, r := range n.in {
+		n.in[i] = r.end()
+		if n.in[i].n.op != "Const" {
+			return false
+		}
+	}
+	if s, ok := n.attr("of").Shape.Fixed(); n.op == "Size" && (!ok || s == nil && len(n.attr("of").Shape) > 0) {
+		return false
+	}
+	size, ok := n.types[0].Shape.Elements()
+	return ok && size*n.types[0].DType.Size() <= foldLimit
+}
+
+// foldNode makes n a Const. A kernel that panics (an index out of range) makes that an error of Compile.
+func (c *compiler) foldNode(n *node) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("constant folding: %v", r)
+		}
+	}()
+	if err := kernels[n.op].check(n); err != nil {
+		return err
+	}
+	sizes, _ := n.types[0].Shape.Fixed()
+	out := tensor.New(n.types[0].DType, sizes...)
+	x := &instance{p: c.Program, workers: []*worker{{}}}
+	b := &bound{n: n, x: x, isa: c.isa}
+	for _, r := range n.in {
+		b.in = append(b.in, slotOf(r.n.value))
+	}
+	b.out = []*slot{slotOf(out)}
+	kernels[n.op].bind(b)
+	b.resize(1)
+	for t := range b.tiles {
+		b.run(t, x.workers[0])
+	}
+	if b.finish != nil {
+		b.finish()
+	}
+	if b.err != nil {
+		return b.err
+	}
+	n.op, n.value, n.in = "Const", out, nil
+	return nil
+}
+
+func slotOf(t *tensor.Tensor) *slot {
+	return &slot{p: pointer(t), n: t.Len(), dims: append([]int(nil), t.Shape()...), dt: t.DType()}
+}

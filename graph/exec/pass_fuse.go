@@ -1,0 +1,180 @@
+package exec
+
+import "slices"
+
+// fuse makes one node of several where the bits stay the same and a pass over memory is saved.
+func (c *compiler) fuse() {
+	c.sweepRefs()
+	c.countUsers()
+	c.fuseDense()
+	c.sweepRefs()
+	c.countUsers()
+	c.fuseCrossEntropy()
+	c.sweepRefs()
+	c.countUsers()
+	c.fuseChains()
+}
+
+func (c *compiler) sweepRefs() {
+	for _, n := range c.nodes {
+		if n.fwd != nil {
+			continue
+		}
+		for i, r := range n.in {
+			n.in[i] = r.end()
+		}
+	}
+}
+
+// countUsers counts the readers of each node that somebody needs, fetches included.
+func (c *compiler) countUsers() {
+	var stack []*node
+	for _, n := range c.nodes {
+		n.users, n.mark = 0, false
+	}
+	use := func(n *node) {
+		n.users++
+		if !n.mark {
+			n.mark = true
+			stack = append(stack, n)
+		}
+	}
+	for _, r := range c.out {
+		use(r.end().n)
+	}
+	for _, n := range c.nodes {
+		if n.keep && n.fwd == nil {
+			use(n)
+		} else if n.keep {
+			use(n.fwd[0].end().n)
+		}
+	}
+	for len(stack) > 0 {
+		n := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		for _, r := range n.in {
+			use(r.n)
+		}
+		for _, m := range n.after {
+			if m.fwd != nil {
+				m = m.fwd[0].end().n
+			}
+			use(m)
+		}
+	}
+}
+
+// live says whether a node is still part of the program.
+func (n *node) live() bool { return n.fwd == nil && n.users > 0 }
+
+var activations = map[string]string{"ReLU": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid"}
+
+// fuseDense makes a product with bias and activation one node, whose epilogue works on a tile while that is in registers. Between them
+// nobody else may read what is no longer stored.
+func (c *compiler) fuseDense() {
+	for _, n := range c.nodes {
+		if !n.live() || len(n.after) > 0 {
+			continue
+		}
+		switch {
+		case n.op == "Add":
+			for i := range 2 {
+				m, bias := n.in[i], n.in[1-i]
+				if fusible(m.n, n) && m.n.op == "MatMul" && isRow(bias, n) {
+					n.op, n.ta, n.tb, n.act = "Dense", m.n.ta, m.n.tb, ""
+					n.in = []ref{m.n.in[0], m.n.in[1], bias}
+					m.n.users = 0
+					break
+				}
+				if fusible(m.n, n) && m.n.op == "Conv2D" && len(m.n.in) == 2 && m.n.act == "" && isRow(bias, n) {
+					n.op, n.src, n.act = "Conv2D", m.n.src, ""
+					n.in = []ref{m.n.in[0], m.n.in[1], bias}
+					m.n.users = 0
+					break
+				}
+			}
+		case activations[n.op] != "":
+			m := n.in[0].n
+			if fusible(m, n) && (m.op == "Dense" || m.op == "MatMul" || m.op == "Conv2D") && m.act == "" {
+				act := activations[n.op]
+				n.op, n.ta, n.tb, n.act, n.in = m.op, m.ta, m.tb, act, m.in
+				if n.op == "MatMul" {
+					n.op = "Dense"
+				}
+				if n.op == "Conv2D" {
+					n.src = m.src
+				}
+				m.users = 0
+			}
+		}
+	}
+}
+
+// fusible says whether m may be computed inside its only reader n.
+func fusible(m, n *node) bool {
+	return m.live() && m.users == 1 && len(m.after) == 0 && len(m.types) == 1 && !m.keep && m.types[0].Equal(n.types[0])
+}
+
+// isRow says whether a value is one number a column of n's result.
+func isRow(r ref, n *node) bool {
+	s, t := r.typ().Shape, n.types[0].Shape
+	return len(s) == 1 && s[0] == t[len(t)-1] && r.typ().DType == n.types[0].DType
+}
+
+// fuseCrossEntropy makes a softmax-cross-entropy and its gradient one node when both are needed: the gradient has all that the loss
+// needs.
+func (c *compiler) fuseCrossEntropy() {
+	type key struct{ logits, labels ref }
+	losses := map[key]*node{}
+	for _, n := range c.nodes {
+		if n.live() && n.op == "SoftmaxCrossEntropy" && len(n.after) == 0 {
+			losses[key{n.in[0], n.in[1]}] = n
+		}
+	}
+	for _, n := range c.nodes {
+		if !n.live() || n.op != "SoftmaxCrossEntropyGrad" || len(n.after) > 0 {
+			continue
+		}
+		loss := losses[key{n.in[0], n.in[1]}]
+		if loss == nil || c.dependsOn(n.in[2].n, loss) {
+			continue
+		}
+		both := &node{op: opXent, src: n.src, seq: n.seq, in: n.in, types: slices.Concat(loss.types, n.types)}
+		c.nodes = append(c.nodes, both)
+		loss.fwd = []ref{{both, 0}}
+		n.fwd = []ref{{both, 1}}
+		delete(losses, key{n.in[0], n.in[1]})
+	}
+}
+
+// dependsOn says whether n needs target; dy rarely does, so the search is short: it ends at a constant or a feed.
+func (c *compiler) dependsOn(n, target *node) bool {
+	for _, m := range c.nodes {
+		m.mark = false
+	}
+	stack := []*node{n}
+	n.mark = true
+	for len(stack) > 0 {
+		m := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		if m == target {
+			return true
+		}
+		for _, r := range m.in {
+			if e := r.end().n; !e.mark {
+				e.mark = true
+				stack = append(stack, e)
+			}
+		}
+		for _, a := range m.after {
+			if a.fwd != nil {
+				a = a.fwd[0].end().n
+			}
+			if !a.mark {
+				a.mark = true
+				stack = append(stack, a)
+			}
+		}
+	}
+	return false
+}

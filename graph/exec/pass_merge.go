@@ -1,0 +1,96 @@
+package exec
+
+import (
+	"encoding/binary"
+	"math"
+	"unsafe"
+
+	"github.com/trivium-ml/trivium/graph"
+)
+
+// merge makes one node of equal ones: the same operation, attributes, operands and types, and no effect. What was fetched twice stays
+// two results (see land).
+func (c *compiler) merge() {
+	seen := make(map[string]*node, len(c.nodes))
+	var key []byte
+	for _, n := range c.nodes {
+		if n.fwd != nil {
+			continue
+		}
+		for i, r := range n.in {
+			n.in[i] = r.end()
+		}
+		if n.op == opFeed || n.effect() != graph.Pure || len(n.after) > 0 || n.op == "Scan" {
+			continue
+		}
+		key = n.appendKey(key[:0])
+		first, ok := seen[string(key)]
+		if !ok {
+			seen[string(key)] = n
+			continue
+		}
+		first.keep = first.keep || n.keep
+		n.forward(first)
+	}
+}
+
+// forward sends every reader of n to the same output of to.
+func (n *node) forward(to *node) {
+	n.fwd = make([]ref, len(n.types))
+	for i := range n.fwd {
+		n.fwd[i] = ref{to, i}
+	}
+}
+
+// appendKey appends what makes two nodes equal.
+func (n *node) appendKey(p []byte) []byte {
+	p = append(p, n.op...)
+	p = append(p, 0, byte(len(n.in)), bit(n.ta)|bit(n.tb)<<1)
+	for _, r := range n.in {
+		p = binary.LittleEndian.AppendUint64(p, uint64(uintptr(unsafe.Pointer(r.n)))) // only compared in this Compile, which keeps the nodes alive
+		p = append(p, byte(r.out))
+	}
+	p = append(p, n.act...)
+	for _, t := range n.types {
+		p = append(p, byte(t.DType))
+		p = appendShape(p, t.Shape)
+	}
+	if n.op == "Const" {
+		if b := n.value.Bytes(); len(b) <= foldLimit {
+			return append(p, b...)
+		}
+		return binary.LittleEndian.AppendUint64(p, uint64(uintptr(unsafe.Pointer(n.value))))
+	}
+	if n.src == nil {
+		return p
+	}
+	for _, a := range n.src.Attrs() {
+		p = append(p, byte(a.Kind))
+		p = binary.LittleEndian.AppendUint64(p, uint64(a.I))
+		p = binary.LittleEndian.AppendUint64(p, math.Float64bits(a.F))
+		p = append(p, a.S...)
+		p = append(p, 0)
+		for _, i := range a.Ints {
+			p = binary.LittleEndian.AppendUint64(p, uint64(i))
+		}
+		p = appendShape(p, a.Shape)
+	}
+	return p
+}
+
+func appendShape(p []byte, s graph.Shape) []byte {
+	p = append(p, byte(len(s)))
+	for _, d := range s {
+		p = binary.LittleEndian.AppendUint64(p, uint64(d.N))
+		p = append(p, d.Name...)
+		p = append(p, 0)
+	}
+	return p
+}
+
+func bit(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,343 @@
+package exec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/trivium-ml/trivium/graph"
+	"github.com/trivium-ml/trivium/tensor"
+)
+
+// A Step names a run. Random numbers are drawn from its ID and Shard, and the State's seed. With a Requester, a write is applied once for
+// each (Requester, ID, node), however often the step is repeated.
+type Step struct {
+	ID        int64
+	Shard     int
+	Requester uint64 // incarnation of whoever asks; 0: nobody repeats steps
+}
+
+// A run is a step under way: what all of its nodes share.
+type run struct {
+	state *State
+	step  Step
+	waits []wait // of the program's continuations
+	done  chan int
+}
+
+// Run computes the fetches with new memory for each.
+func (p *Program) Run(ctx context.Context, s *State, feeds ...*tensor.Tensor) ([]*tensor.Tensor, error) {
+	dst := make([]*tensor.Tensor, len(p.fetches))
+	if err := p.RunInto(ctx, s, feeds, dst, nil); err != nil {
+		return nil, err
+	}
+	return dst, nil
+}
+
+// RunInto computes the fetches into dst, which has a tensor of the right type and sizes for each, or nil where one is to be made. It
+// calls ready(i), if that is not nil, as soon as fetch i is complete, on the thread that completed it: ready must not wait, and may read
+// dst[i] but not write to it before RunInto returns. In steady state nothing is allocated. s may be nil for a program without resources.
+func (p *Program) RunInto(ctx context.Context, s *State, feeds, dst []*tensor.Tensor, ready func(i int)) error {
+	return p.RunStep(ctx, s, Step{}, feeds, dst, ready)
+}
+
+// RunStep is RunInto of a named step.
+func (p *Program) RunStep(ctx context.Context, s *State, step Step, feeds, dst []*tensor.Tensor, ready func(i int)) error {
+	if len(dst) != len(p.fetches) {
+		return fmt.Errorf("exec: run: %d results, want %d", len(dst), len(p.fetches))
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("exec: step %d: %w", step.ID, err)
+	}
+	var buf [16]int
+	axes := buf[:0]
+	if len(p.axes) > len(buf) {
+		axes = make([]int, 0, len(p.axes))
+	}
+	axes = axes[:len(p.axes)]
+	if err := p.bindAxes(axes, feeds); err != nil {
+		return err
+	}
+	x, err := p.acquire(axes)
+	if err != nil {
+		return err
+	}
+	defer p.release(x)
+	if err := x.enter(s, step, feeds, dst, ready); err != nil {
+		return err
+	}
+	defer x.leave()
+	return x.exec(ctx)
+}
+
+// enter points the instance at feeds, results and the State.
+func (x *instance) enter(s *State, step Step, feeds, dst []*tensor.Tensor, ready func(i int)) error {
+	for i, t := range feeds {
+		x.feeds[i].p = pointer(t)
+	}
+	for i := range dst {
+		l := &x.lands[i]
+		if dst[i] == nil {
+			dst[i] = tensor.New(l.dims.dt, l.dims.dims...)
+		} else if dst[i].DType() != l.dims.dt || !sameSizes(dst[i].Shape(), l.dims.dims) {
+			return fmt.Errorf("exec: run: result %d (%v) is %v%v, want %v%v", i, x.p.fetches[i], dst[i].DType(), dst[i].Shape(), l.dims.dt, tensor.Shape(l.dims.dims))
+		}
+		l.out.p = pointer(dst[i])
+	}
+	x.follow(x.views)
+	if x.steps.waits == nil && len(x.p.blocking) > 0 {
+		x.steps.waits = make([]wait, len(x.p.blocking))
+		x.steps.done = make(chan int, len(x.p.blocking))
+	}
+	x.steps.state, x.steps.step = s, step
+	x.run, x.ready = &x.steps, ready
+	x.failed.Store(false)
+	x.err = nil
+	return x.attach(s)
+}
+
+// leave lets go of what the step held.
+func (x *instance) leave() {
+	x.detach()
+	x.ready = nil
+	for _, f := range x.feeds {
+		f.p = nil
+	}
+}
+
+func (x *instance) follow(vs []view) {
+	for _, v := range vs {
+		v.at.p = v.of.p
+	}
+}
+
+// exec runs the segments, each as soon as what it waits for is there.
+func (x *instance) exec(ctx context.Context) error {
+	for i := range x.parts {
+		x.parts[i].reset()
+	}
+	if len(x.p.blocking) > 0 {
+		x.execSegments(ctx)
+	} else {
+		for i := range x.parts { // in creation order: segments without continuations depend on earlier ones alone; there is one
+			x.execPart(ctx, &x.parts[i])
+		}
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.err
+}
+
+func (pt *part) reset() {
+	for _, t := range pt.tasks {
+		t.left.Store(t.tiles)
+		t.done.Store(false)
+	}
+}
+
+// execPart runs one segment, on the pool when that is worth it.
+func (x *instance) execPart(ctx context.Context, pt *part) {
+	if x.failed.Load() {
+		return
+	}
+	if err := ctx.Err(); err != nil {
+		x.fail(fmt.Errorf("exec: step %d: %w", x.run.step.ID, err))
+		return
+	}
+	if pt.pool {
+		x.part = pt
+		x.cursor.Store(0)
+		x.p.pool.Run(x.threads, x.work)
+		return
+	}
+	x.serial(pt)
+}
+
+// serial runs a segment on the caller.
+func (x *instance) serial(pt *part) {
+	w := x.workers[0]
+	defer x.rescue(w)
+	for _, b := range pt.order {
+		if x.failed.Load() {
+			return
+		}
+		for tile := range b.tiles {
+			x.tile(b, tile, 0, w)
+		}
+		x.finish(b)
+	}
+}
+
+// loop is one thread's share of a segment: it takes tiles in order until there are none.
+func (x *instance) loop(_, worker int) {
+	w := x.workers[worker]
+	defer x.rescue(w)
+	pt := x.part
+	ends := pt.ends
+	for at := 0; ; {
+		i := x.cursor.Add(1) - 1
+		for at < len(ends) && i >= ends[at] {
+			at++
+		}
+		if at == len(ends) {
+			return
+		}
+		t := pt.tasks[at]
+		for _, d := range t.deps {
+			if !d.done.Load() && !x.await(&d.done) {
+				return
+			}
+		}
+		if t.tiles == 1 {
+			for _, b := range t.nodes {
+				if x.failed.Load() {
+					return
+				}
+				for tile := range b.tiles { // a small node may have tiles after its sizes grew
+					x.tile(b, tile, worker, w)
+				}
+				x.finish(b)
+			}
+			t.done.Store(true)
+			continue
+		}
+		b := t.nodes[0]
+		x.tile(b, int(i-ends[at])+int(t.tiles), worker, w)
+		if t.left.Add(-1) == 0 {
+			x.finish(b)
+			t.done.Store(true)
+		}
+	}
+}
+
+// await spins until another thread has finished a task; false if the step has failed. It never waits for anything but computation.
+func (x *instance) await(done *atomic.Bool) bool {
+	for spins := 0; !done.Load(); spins++ {
+		if x.failed.Load() {
+			return false
+		}
+		if spins > 4000 { // some microseconds: the thread may have lost its processor
+			runtime.Gosched()
+		}
+	}
+	return true
+}
+
+// tile runs one tile of a node.
+func (x *instance) tile(b *bound, tile, worker int, w *worker) {
+	w.node = b
+	if x.p.o.Trace == nil {
+		b.run(tile, w)
+		return
+	}
+	start := time.Now()
+	b.run(tile, w)
+	x.p.o.Trace(Event{Node: b.n.name(), Op: b.n.op, Device: x.p.o.Device, Step: x.run.step.ID, Tile: tile, Tiles: b.tiles, Worker: worker,
+		Start: start, Took: time.Since(start)})
+}
+
+// finish runs once after a node's last tile.
+func (x *instance) finish(b *bound) {
+	if b.finish != nil {
+		b.finish()
+	}
+	if b.err != nil {
+		x.failNode(b, b.err)
+		b.err = nil
+		return
+	}
+	if x.p.o.CheckFinite {
+		if err := finite(b); err != nil {
+			x.failNode(b, err)
+			return
+		}
+	}
+	if x.ready != nil {
+		for _, l := range b.n.fetches {
+			x.ready(l.fetch)
+		}
+	}
+}
+
+// fail records the first failure of the step, and lets threads stop.
+func (x *instance) fail(err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.err == nil {
+		x.err = err
+	}
+	x.failed.Store(true)
+}
+
+func (x *instance) failNode(b *bound, err error) {
+	var e *NodeError
+	if errors.As(err, &e) { // of a Scan's body: it has its own node
+		x.fail(err)
+		return
+	}
+	x.fail(&NodeError{Node: b.n.name(), Op: b.n.op, Device: x.p.o.Device, Step: x.run.step.ID, Written: x.written(), Err: err})
+}
+
+// rescue turns a panic of a kernel into the failure of the step.
+func (x *instance) rescue(w *worker) {
+	r := recover()
+	if r == nil {
+		return
+	}
+	err, ok := r.(userError)
+	if ok {
+		x.failNode(w.node, err)
+		return
+	}
+	x.failNode(w.node, &PanicError{Value: r, Stack: debug.Stack()})
+}
+
+// A NodeError is the failure of a step: what depends on the node was not computed; what had been written before stays.
+type NodeError struct {
+	Node, Op, Device string
+	Step             int64
+	Written          []string // resources whose writes were finished; a retry of the step by the same requester skips them
+	Err              error
+}
+
+func (e *NodeError) Error() string {
+	msg := fmt.Sprintf("exec: step %d: %s (%s) on %s: %v", e.Step, e.Node, e.Op, e.Device, e.Err)
+	if len(e.Written) > 0 {
+		msg += fmt.Sprintf("; already written: %v", e.Written)
+	}
+	return msg
+}
+
+func (e *NodeError) Unwrap() error { return e.Err }
+
+// A PanicError is a kernel's panic.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// An Event is one tile of a node, or one transfer.
+type Event struct {
+	Node, Op, Device string
+	Step             int64
+	Tile, Tiles      int
+	Worker           int
+	Start            time.Time
+	Took             time.Duration
+	Bytes            int64 // of a transfer
+}
+
+// dropoutKey is the root of a random node's numbers.
+func (x *instance) dropoutKey(node int) uint64 {
+	seed := uint64(0)
+	if x.run.state != nil {
+		seed = x.run.state.seed
+	}
+	return graph.Key(seed, x.run.step.ID, x.run.step.Shard, node, x.path...)
+}
