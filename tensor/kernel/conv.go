@@ -37,6 +37,10 @@ func SameConv(n, h, w, c, kh, kw, f, strideH, strideW int) Conv {
 // product of the patches of x (N·OH·OW × KH·KW·C) and filter (KH·KW·C × F) by Gemm; the patches are not stored.
 func Conv2D[T Float](isa ISA, s *Conv, x, filter, y []T, from, to int, ep Epilogue[T], w *Workspace[T]) {
 	k := s.KH * s.KW * s.C
+	if isa >= AVX2 && k > 0 {
+		convAsm(isa, s, x, filter, y, from, to, ep, w)
+		return
+	}
 	for r := from; r < to; r++ {
 		p := room(&w.image, s.OW*k)
 		for j := range s.OW {
@@ -51,6 +55,10 @@ func Conv2D[T Float](isa ISA, s *Conv, x, filter, y []T, from, to int, ep Epilog
 // the order of the filter, zero where there is none) and the filter (KH·KW·F × C).
 func Conv2DInput[T Float](isa ISA, s *Conv, dy, filter, dx []T, from, to int, w *Workspace[T]) {
 	k := s.KH * s.KW * s.F
+	if isa >= AVX2 && k > 0 {
+		convInputAsm(isa, s, dy, filter, dx, from, to, w)
+		return
+	}
 	for r := from; r < to; r++ {
 		buf := room(&w.image, (s.W+s.C)*k)
 		p, turned := buf[:s.W*k], buf[s.W*k:]
@@ -68,6 +76,10 @@ func Conv2DFilter[T Float](isa ISA, s *Conv, x, dy, dfilter []T, from, to int, w
 	m, pixels, kc := s.KH*s.KW*s.C, s.N*s.OH*s.OW, depth[T]()
 	if pixels == 0 {
 		clear(dfilter[from*s.F : to*s.F])
+	}
+	if isa >= AVX2 {
+		convFilterAsm(isa, s, x, dy, dfilter, from, to, w)
+		return
 	}
 	for p0 := 0; p0 < pixels; p0 += kc {
 		pc := min(kc, pixels-p0)

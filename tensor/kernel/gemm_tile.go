@@ -72,8 +72,12 @@ func (o operand[T]) at(i, j int) unsafe.Pointer {
 	if len(o.data) == 0 {
 		return nil // the sum is empty
 	}
+	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(o.data)), (i*o.row+j*o.column)*sizeOf[T]())
+}
+
+func sizeOf[T Float]() int {
 	var x T
-	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(o.data)), (i*o.row+j*o.column)*int(unsafe.Sizeof(x)))
+	return int(unsafe.Sizeof(x))
 }
 
 // gemmAsm is Gemm by micro-kernels.
@@ -113,10 +117,8 @@ type product[T Float] struct {
 // columns is how many columns of B are worked on at a time: with 384 rows they are 768 KiB, within a second-level cache of 1 MiB.
 const columns = 512
 
-// block adds the terms first to first+k of the sums.
-func (p *product[T]) block(first, k int, opens, closes bool) {
-	var x T
-	size := int(unsafe.Sizeof(x))
+// flags says what the micro-kernel does with the sums of one block of k.
+func (p *product[T]) flags(opens, closes bool) int {
 	flags := 0
 	if !opens || p.ep.Accumulate {
 		flags |= tileAdd
@@ -127,18 +129,55 @@ func (p *product[T]) block(first, k int, opens, closes bool) {
 	if closes && p.ep.Act == ActReLU {
 		flags |= tileReLU
 	}
-	panel := 2 * p.lanes
-	nc := columns * 4 / size
+	return flags
+}
+
+// A part is a range of columns of C that is computed in tiles of one width, and where op(B) is read from meanwhile.
+type part struct {
+	j0, cols     int
+	wide         bool
+	rows         int // of a tile, at most
+	b            unsafe.Pointer
+	bStep, panel int // bytes
+}
+
+// parts cuts columns j0 to j0+cols into tiles two vectors wide and, where the last ones fit it, one vector wide. Parts may be empty.
+func (p *product[T]) parts(j0, cols int) [2]part {
+	width := 2 * p.lanes
+	rest := cols % width
+	if rest > p.lanes {
+		rest = 0
+	}
+	return [2]part{
+		{j0: j0, cols: cols - rest, wide: true, rows: p.wide},
+		{j0: j0 + cols - rest, cols: rest, rows: p.narrow},
+	}
+}
+
+// tileOf returns the arguments of the micro-kernel for rows of C from i0 to i1 and the columns of a part, but for A.
+func (p *product[T]) tileOf(q *part, c []T, i0, i1, k, flags int) tile {
+	size := sizeOf[T]()
+	t := tile{
+		b: q.b, bStep: q.bStep, bPanel: q.panel, c: unsafe.Pointer(&c[i0*p.ldc+q.j0]), cRow: p.ldc * size,
+		m: i1 - i0, n: q.cols, k: k, flags: flags,
+	}
+	if flags&tileBias != 0 {
+		t.bias = unsafe.Pointer(&p.ep.Bias[q.j0])
+	}
+	return t
+}
+
+// block adds the terms first to first+k of the sums.
+func (p *product[T]) block(first, k int, opens, closes bool) {
+	flags := p.flags(opens, closes)
+	nc := columns * 4 / sizeOf[T]()
 	for j0 := 0; j0 < p.n; j0 += nc {
 		cols := min(nc, p.n-j0)
-		// The last columns are a narrow tile where they fit one.
-		rest := cols % panel
-		if rest > p.lanes {
-			rest = 0
+		for _, q := range p.parts(j0, cols) {
+			if q.cols > 0 {
+				p.rows(&q, first, k, flags)
+			}
 		}
-		wide := cols - rest
-		p.panels(first, k, j0, wide, true, flags)
-		p.panels(first, k, j0+wide, rest, false, flags)
 		if closes && p.ep.Act > ActReLU {
 			for i := range p.m {
 				row := p.c[i*p.ldc+j0:][:cols]
@@ -148,38 +187,35 @@ func (p *product[T]) block(first, k int, opens, closes bool) {
 	}
 }
 
-// panels computes columns j0 to j0+cols of all rows, in tiles two vectors wide or one.
-func (p *product[T]) panels(first, k, j0, cols int, wide bool, flags int) {
-	if cols == 0 {
-		return
-	}
-	var x T
-	size := int(unsafe.Sizeof(x))
-	width, most := p.lanes, p.narrow
-	if wide {
-		width, most = 2*p.lanes, p.wide
-	}
-	groups := (p.m + most - 1) / most
-	b, bStep, bPanel := p.b.at(first, j0), p.b.row*size, width*size
-	if p.packsB(k, cols, width, groups) {
-		b, bStep, bPanel = p.packB(first, k, j0, cols, width), width*size, k*width*size
-	}
-	var t tile
+// rows computes the columns of a part for all rows.
+func (p *product[T]) rows(q *part, first, k, flags int) {
+	size := sizeOf[T]()
+	groups := (p.m + q.rows - 1) / q.rows
+	p.readB(q, first, k, groups)
+	packs := p.packsA(k, q)
 	for g := range groups {
 		i0, i1 := g*p.m/groups, (g+1)*p.m/groups
-		a, aRow, aStep := p.a.at(i0, first), p.a.row*size, p.a.column*size
-		if p.packsA(k, cols/width) {
-			a, aRow, aStep = p.packA(i0, i1-i0, first, k)
+		t := p.tileOf(q, p.c, i0, i1, k, flags)
+		t.a, t.aRow, t.aStep = p.a.at(i0, first), p.a.row*size, p.a.column*size
+		if packs {
+			t.a, t.aRow, t.aStep = p.packA(i0, i1-i0, first, k)
 		}
-		t = tile{
-			a: a, aRow: aRow, aStep: aStep, b: b, bStep: bStep, bPanel: bPanel,
-			c: unsafe.Pointer(&p.c[i0*p.ldc+j0]), cRow: p.ldc * size, m: i1 - i0, n: cols, k: k, flags: flags,
-		}
-		if flags&tileBias != 0 {
-			t.bias = unsafe.Pointer(&p.ep.Bias[j0])
-		}
-		multiply[T](p.isa, wide, &t)
+		multiply[T](p.isa, q.wide, &t)
 	}
+}
+
+// readB decides where a part reads k rows of op(B) from, for a number of groups of rows of C.
+func (p *product[T]) readB(q *part, first, k, groups int) {
+	size := sizeOf[T]()
+	width := p.lanes
+	if q.wide {
+		width *= 2
+	}
+	if p.packsB(k, q.cols, width, groups) {
+		q.b, q.bStep, q.panel = p.packB(first, k, q.j0, q.cols, width), width*size, k*width*size
+		return
+	}
+	q.b, q.bStep, q.panel = p.b.at(first, q.j0), p.b.row*size, width*size
 }
 
 // packsB says whether to copy the columns of B into panels.
@@ -191,23 +227,20 @@ var packBFrom = 6
 var packAFrom = 2
 
 // packsA says whether to copy rows of A.
-func (p *product[T]) packsA(k, panels int) bool {
-	if panels < packAFrom {
+func (p *product[T]) packsA(k int, q *part) bool {
+	if q.cols < packAFrom*2*p.lanes {
 		return false
 	}
-	var x T
-	size := int(unsafe.Sizeof(x))
 	if p.a.column != 1 {
 		return k >= 64
 	}
-	return p.a.row*size%4096 == 0
+	return p.a.row*sizeOf[T]()%4096 == 0
 }
 
 // packB copies columns j0 to j0+cols of k rows of op(B) into panels of width columns: panel, row, column. The last panel has its full
 // width, filled with zeros.
 func (p *product[T]) packB(first, k, j0, cols, width int) unsafe.Pointer {
-	var x T
-	size := int(unsafe.Sizeof(x))
+	size := sizeOf[T]()
 	buf := room(&p.w.b, (cols+width-1)/width*width*k)
 	if k == 0 {
 		return unsafe.Pointer(unsafe.SliceData(buf))
@@ -246,8 +279,7 @@ func copyRows[T Float](dst []T, width int, src []T, row, k, n int) {
 
 // packA copies m rows of op(A), k long, so that they fall on different sets of the first-level cache.
 func (p *product[T]) packA(i0, m, first, k int) (a unsafe.Pointer, aRow, aStep int) {
-	var x T
-	size := int(unsafe.Sizeof(x))
+	size := sizeOf[T]()
 	if p.a.column == 1 {
 		row := k + 16
 		buf := room(&p.w.a, m*row)
