@@ -26,6 +26,8 @@ func exp32(x float32) float32 {
 	return y * math.Float32frombits(uint32(i-half+127)<<23)
 }
 
+func abs32(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ (1 << 31)) }
+
 func log32(x float32) float32 {
 	switch {
 	case x == 0:
@@ -59,7 +61,7 @@ func log32(x float32) float32 {
 }
 
 func tanh32(x float32) float32 {
-	a := abs(x)
+	a := abs32(x)
 	var y float32
 	if a < 0.625 {
 		z := x * x
@@ -71,16 +73,20 @@ func tanh32(x float32) float32 {
 	} else {
 		y = 1 - 2/(exp32(a+a)+1)
 	}
-	return float32(math.Copysign(float64(y), float64(x)))
+	return math.Float32frombits(math.Float32bits(y) | math.Float32bits(x)&(1<<31))
 }
 
 // sigmoid32 also returns e^-|x|, which does not overflow.
 func sigmoid32(x float32) (s, e float32) {
-	e = exp32(-abs(x))
-	if x < 0 {
-		return e / (e + 1), e
+	e = exp32(-abs32(x))
+	switch d := e + 1; {
+	case x < -1.375:
+		return e - float32(e*(e/d)), e // the sum's rounding weighs little
+	case x < 0:
+		return e / d, e
+	default:
+		return 1 / d, e
 	}
-	return 1 / (e + 1), e
 }
 
 // log1p32 is log(1+e) for 0 <= e <= 1. The second term is what rounding 1+e lost.

@@ -3,8 +3,9 @@ package kernel
 import "math"
 
 // The float64 functions, after FreeBSD's msun (copyright 1993 Sun Microsystems, Inc.: permission to use, copy, modify, and distribute
-// is freely granted, provided that this notice is preserved), under one unit in the last place, tanh and what follows under 2. Package math has assembly for some of them on some
-// processors, and compilers may fuse its additions on others; these have the same bits everywhere.
+// is freely granted, provided that this notice is preserved) and, for tanh, Cephes. Package math has assembly for some of them on
+// some processors (its logarithm is wrong for denormals on amd64), and compilers may fuse additions of the others; these have the
+// same bits everywhere.
 
 // horner evaluates a polynomial, highest coefficient first, without fusing.
 func horner(x float64, c ...float64) float64 {

@@ -1,5 +1,12 @@
 package kernel
 
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"unsafe"
+)
+
 // A CSR is a sparse matrix by rows: row r holds Values[k] at column Indices[k], for k in [Indptr[r], Indptr[r+1]). Indptr may start
 // above 0, so that a run of rows is the same matrix with a shorter Indptr. Columns need not ascend, and may repeat: they add up.
 type CSR[T Float] struct {
@@ -11,14 +18,42 @@ type CSR[T Float] struct {
 // Rows is the number of rows.
 func (a CSR[T]) Rows() int { return len(a.Indptr) - 1 }
 
+// Row is the columns and values of row r.
+func (a CSR[T]) Row(r int) ([]int32, []T) {
+	from, to := a.Indptr[r], a.Indptr[r+1]
+	return a.Indices[from:to], a.Values[from:to]
+}
+
 // SparseMatMul is dst[r,:] = Σ Values[k] · b[Indices[k],:], in ascending k from zero. dst has n columns and row stride ldd, b row
 // stride ldb; any cut by rows or columns gives the same bits.
 func SparseMatMul[T Float](isa ISA, dst []T, ldd int, a CSR[T], b []T, ldb, n int) {
 	for r := range a.Rows() {
+		idx, val := a.Row(r)
 		row := dst[r*ldd:][:n]
-		clear(row)
-		for k := a.Indptr[r]; k < a.Indptr[r+1]; k++ {
-			Axpy(isa, row, a.Values[k], b[int(a.Indices[k])*ldb:][:n])
+		switch {
+		case n == 1 && ldb == 1:
+			row[0] = SparseDot(idx, val, b)
+		case isa >= AVX2 && n > 0:
+			checkColumns(idx, (len(b)-n)/ldb)
+			if single[T]() {
+				csrRowF32(isa, &as32(row)[0], &as32(b)[0], unsafe.SliceData(as32(val)), unsafe.SliceData(idx), len(idx), n, ldb)
+			} else {
+				csrRowF64(isa, &as64(row)[0], &as64(b)[0], unsafe.SliceData(as64(val)), unsafe.SliceData(idx), len(idx), n, ldb)
+			}
+		default:
+			clear(row)
+			for k, c := range idx {
+				Axpy(isa, row, val[k], b[int(c)*ldb:][:n])
+			}
+		}
+	}
+}
+
+// checkColumns panics unless all indices are in [0, last]: assembly does not check.
+func checkColumns(idx []int32, last int) {
+	for _, c := range idx {
+		if c < 0 || int(c) > last {
+			panic(fmt.Sprintf("kernel: column %d of the sparse matrix is beyond the dense one's row %d", c, last))
 		}
 	}
 }
@@ -27,10 +62,19 @@ func SparseMatMul[T Float](isa ISA, dst []T, ldd int, a CSR[T], b []T, ldb, n in
 // rows of dw that a does not name untouched. Only columns in [from, to) are served, so that threads can share the rows of dw.
 func SparseMatMulT[T Float](isa ISA, dw []T, ldw int, a CSR[T], dy []T, ldy, n, from, to int) {
 	for r := range a.Rows() {
+		idx, val := a.Row(r)
 		row := dy[r*ldy:][:n]
-		for k := a.Indptr[r]; k < a.Indptr[r+1]; k++ {
-			if c := int(a.Indices[k]); from <= c && c < to {
-				Axpy(isa, dw[c*ldw:][:n], a.Values[k], row)
+		if n == 1 && ldw == 1 {
+			for k, c := range idx {
+				if from <= int(c) && int(c) < to {
+					dw[c] += T(val[k] * row[0])
+				}
+			}
+			continue
+		}
+		for k, c := range idx {
+			if from <= int(c) && int(c) < to {
+				Axpy(isa, dw[int(c)*ldw:][:n], val[k], row)
 			}
 		}
 	}
@@ -45,9 +89,35 @@ func SparseDot[T Float](indices []int32, values, x []T) T {
 	return s
 }
 
-// Touched appends to dst the columns that a names, ascending and once each. seen has one bit a column, rounded up to words, all
+// Touched appends to dst the columns that a names, ascending and once each. seen is scratch of at least a bit for each column, all
 // zero before and after.
-func Touched[T Float](dst []int32, a CSR[T], seen []uint64) []int32 { return dst }
+func Touched[T Float](dst []int32, a CSR[T], seen []uint64) []int32 {
+	idx := a.Indices[a.Indptr[0]:a.Indptr[a.Rows()]]
+	low, high := len(seen), -1
+	for _, c := range idx {
+		w := int(c) / 64
+		seen[w] |= 1 << (c % 64)
+		low, high = min(low, w), max(high, w)
+	}
+	if 16*len(idx) < high-low { // few columns in a wide matrix: visit only theirs
+		start := len(dst)
+		for _, c := range idx {
+			if bit := uint64(1) << (c % 64); seen[c/64]&bit != 0 {
+				seen[c/64] &^= bit
+				dst = append(dst, c)
+			}
+		}
+		slices.Sort(dst[start:])
+		return dst
+	}
+	for w := low; w <= high; w++ {
+		for word := seen[w]; word != 0; word &= word - 1 {
+			dst = append(dst, int32(64*w+bits.TrailingZeros64(word)))
+		}
+		seen[w] = 0
+	}
+	return dst
+}
 
 // GatherRows is dst[i,:] = x[rows[i],:], of cols columns.
 func GatherRows[T Float](isa ISA, dst, x []T, rows []int32, cols int) {

@@ -51,7 +51,8 @@ func (b *body) tanh(x val) val {
 // sigmoid also returns e^-|x|.
 func (b *body) sigmoid(x val) (s, e val) {
 	e = b.exp(b.or(x, b.signBit()))
-	return b.div(b.choose(b.cmp(less, x, b.num(0)), e, b.num(1)), b.add(e, b.num(1))), e
+	q := b.div(b.choose(b.cmp(less, x, b.num(0)), e, b.num(1)), b.add(e, b.num(1)))
+	return b.choose(b.cmp(less, x, b.num(-1.375)), b.sub(e, b.mul(e, q)), q), e
 }
 
 func (b *body) log1p(e val) val { // 0 <= e <= 1

@@ -1,0 +1,122 @@
+package kernel
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// sparse is a random matrix, some of whose rows are empty and some of whose columns repeat, and the same matrix dense.
+func sparse[T Float](r *rand.Rand, rows, cols int) (CSR[T], []T) {
+	a, dense := CSR[T]{Indptr: []int64{0}}, make([]T, rows*cols)
+	for i := range rows {
+		for range r.IntN(2 * cols) {
+			c, v := r.IntN(cols), T(r.NormFloat64())
+			a.Indices, a.Values = append(a.Indices, int32(c)), append(a.Values, v)
+			dense[i*cols+c] += v
+		}
+		a.Indptr = append(a.Indptr, int64(len(a.Indices)))
+	}
+	return a, dense
+}
+
+func testSparse[T Float](t *testing.T) {
+	r := rand.New(rand.NewPCG(12, 12))
+	for _, n := range []int{1, 2, 5, 16, 63, 64, 65, 100, 200} {
+		const rows, cols = 9, 7
+		a, _ := sparse[T](r, rows, cols)
+		ldb, ldd := n+r.IntN(3), n+r.IntN(3)
+		b, dy := plain[T](r, cols*ldb), plain[T](r, rows*ldd)
+		product, grad := make([]T, rows*ldd), plain[T](r, cols*ldb)
+		start := slices.Clone(grad)
+		for i := range rows { // the contract, spelt out
+			for j := range n {
+				var s T
+				for k := a.Indptr[i]; k < a.Indptr[i+1]; k++ {
+					s += T(a.Values[k] * b[int(a.Indices[k])*ldb+j])
+					grad[int(a.Indices[k])*ldb+j] += T(a.Values[k] * dy[i*ldd+j])
+				}
+				product[i*ldd+j] = s
+			}
+		}
+		for _, isa := range Available() {
+			name := fmt.Sprintf("%d columns of %T on %v", n, T(0), isa)
+			got := make([]T, rows*ldd)
+			SparseMatMul(isa, got, ldd, a, b, ldb, n)
+			wantSame(t, "product, "+name, got, product)
+			clear(got) // in four parts: rows 0-3 and 4-8, each in two by columns
+			half := n / 2
+			for _, part := range []CSR[T]{{a.Indptr[:5], a.Indices, a.Values}, {a.Indptr[4:], a.Indices, a.Values}} {
+				dst := got
+				if part.Rows() == 5 {
+					dst = got[4*ldd:]
+				}
+				SparseMatMul(isa, dst, ldd, part, b, ldb, half)
+				SparseMatMul(isa, dst[half:], ldd, part, b[half:], ldb, n-half)
+			}
+			wantSame(t, "product in parts, "+name, got, product)
+			dw := slices.Clone(start)
+			SparseMatMulT(isa, dw, ldb, a, dy, ldd, n, 0, 3)
+			SparseMatMulT(isa, dw, ldb, a, dy, ldd, n, 3, cols)
+			wantSame(t, "gradient, "+name, dw, grad)
+		}
+	}
+}
+
+func TestSparseF32(t *testing.T) { testSparse[float32](t) }
+func TestSparseF64(t *testing.T) { testSparse[float64](t) }
+
+func TestSparseColumnOutside(t *testing.T) {
+	for _, isa := range Available() {
+		for _, c := range []int32{3, -1} {
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Errorf("column %d of 3 on %v: no panic", c, isa)
+					}
+				}()
+				SparseMatMul(isa, make([]float32, 4), 4, CSR[float32]{[]int64{0, 1}, []int32{c}, []float32{1}}, make([]float32, 12), 4, 4)
+			}()
+		}
+	}
+}
+
+func TestTouched(t *testing.T) {
+	for _, c := range []struct {
+		columns int
+		idx     []int32
+		want    []int32
+	}{
+		{200, []int32{190, 3, 64, 3, 63, 190}, []int32{3, 63, 64, 190}},
+		{1 << 20, []int32{1 << 19, 7, 1<<20 - 1, 7}, []int32{7, 1 << 19, 1<<20 - 1}}, // few columns far apart
+		{10, nil, nil},
+	} {
+		seen := make([]uint64, (c.columns+63)/64)
+		a := CSR[float32]{[]int64{0, 1, int64(len(c.idx))}, c.idx, make([]float32, len(c.idx))}
+		if len(c.idx) == 0 {
+			a.Indptr = []int64{0, 0}
+		}
+		if got := Touched([]int32{-5}, a, seen); got[0] != -5 || !slices.Equal(got[1:], c.want) {
+			t.Errorf("Touched of %v is %v, want %v after -5", c.idx, got, c.want)
+		}
+		if i := slices.IndexFunc(seen, func(w uint64) bool { return w != 0 }); i >= 0 {
+			t.Errorf("Touched of %v left bits in word %d", c.idx, i)
+		}
+	}
+}
+
+func TestGatherScatter(t *testing.T) { // case 15: Gather of rows 0,0,1,1,2 has gradient 2, 2, 1
+	for _, isa := range Available() {
+		x, rows := []float32{1, 2, 3, 4, 5, 6}, []int32{0, 0, 1, 1, 2}
+		y := make([]float32, 10)
+		GatherRows(isa, y, x, rows, 2)
+		wantSame(t, "GatherRows", y, []float32{1, 2, 1, 2, 3, 4, 3, 4, 5, 6})
+		Fill(isa, y, 1)
+		dx := make([]float32, 6)
+		ScatterAddRows(isa, dx, rows, y, 2)
+		wantSame(t, "ScatterAddRows", dx, []float32{2, 2, 2, 2, 1, 1})
+		ZeroRows(dx, []int32{1}, 2)
+		wantSame(t, "ZeroRows", dx, []float32{2, 2, 0, 0, 1, 1})
+	}
+}
