@@ -79,6 +79,39 @@ func (b *Builder) snapshot() *Graph {
 	return g
 }
 
+// Extend starts a builder that already holds g's nodes under their ids; g stays as it is. Values of the new graph are made by its own
+// Value method or by builder operations, not taken from g.
+func (g *Graph) Extend() *Builder {
+	b := NewBuilder()
+	b.nodes = make([]*Node, len(g.nodes))
+	for i, n := range g.nodes {
+		c := *n
+		c.Inputs = make([]Value, len(n.Inputs))
+		for k, v := range n.Inputs {
+			c.Inputs[k] = Value{b, v.node, v.out}
+		}
+		b.nodes[i] = &c
+		b.names[c.Name] = max(b.names[c.Name], 1)
+	}
+	for _, r := range g.resources {
+		c := *r
+		b.resources = append(b.resources, &c)
+		b.resNames[r.Name] = true
+	}
+	for _, v := range g.inputs {
+		b.inputs = append(b.inputs, Value{b, v.node, v.out})
+	}
+	return b
+}
+
+// Value is output out of node id of the nodes made so far; the zero Value when there is none.
+func (b *Builder) Value(id, out int) Value {
+	if id < 0 || id >= len(b.nodes) || out < 0 || out > 0 && out >= len(b.nodes[id].Types) {
+		return Value{}
+	}
+	return Value{b, int32(id), int32(out)}
+}
+
 // Err is the first mistake so far.
 func (b *Builder) Err() error { return b.root.err }
 

@@ -143,6 +143,15 @@ func (s *ScanBody) AddX(v Value) Value {
 	return in
 }
 
+// Outside calls f while operations belong to the graph around the body.
+func (s *ScanBody) Outside(f func()) {
+	root := s.outer.root
+	old := root.cur
+	root.cur = s.outer
+	defer func() { root.cur = old }()
+	f()
+}
+
 func (s *ScanBody) operand(kind string, i int, v Value, t Type) Value {
 	old := s.inner.scope.name
 	s.inner.scope.name = ""

@@ -123,6 +123,9 @@ func (v Value) Shape() Shape { return v.Type().Shape }
 // DType is the inferred element type.
 func (v Value) DType() DType { return v.Type().DType }
 
+// Def is the node that computes v; nil for a Value that came from a mistake.
+func (v Value) Def() *Node { return v.def() }
+
 func (v Value) def() *Node {
 	if v.b == nil || v.node < 0 || int(v.node) >= len(v.b.nodes) {
 		return nil

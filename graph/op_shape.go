@@ -169,6 +169,11 @@ func Slice(a Value, ranges ...Range) Value {
 			}
 		}
 	}
+	return SliceAt(a, start, stop, step)
+}
+
+// SliceAt is Slice with the attributes of its node: for each axis a first index, an index behind the last (or End) and a step.
+func SliceAt(a Value, start, stop, step []int) Value {
 	return apply("Slice", []Attr{attrInts(start), attrInts(stop), attrInts(step)}, a)
 }
 

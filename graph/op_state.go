@@ -56,7 +56,7 @@ func inferAssign(c *inference, v Type) ([]Type, error) {
 	return version, sameType("the new value", c.in[0], v)
 }
 
-// rowsOf checks a gradient that may be row-sparse: row numbers [n] and rows [n,...].
+// rowsOf checks a gradient that may be row-sparse: row numbers of any shape, and rows, shaped like Gather's result.
 func rowsOf(in []Type, sparse bool, v Type) (used int, err error) {
 	if !sparse {
 		return 1, sameType("the gradient", in[0], v)
@@ -64,7 +64,7 @@ func rowsOf(in []Type, sparse bool, v Type) (used int, err error) {
 	if len(in) < 2 || len(v.Shape) == 0 {
 		return 0, fmt.Errorf("a row-sparse gradient of %v needs row numbers and rows", v)
 	}
-	err = firstError(wantInteger("row numbers", in[0]), wantRank("row numbers", in[0], 1))
+	err = wantInteger("row numbers", in[0])
 	if err == nil {
 		err = sameType("rows", in[1], Type{v.DType, append(slices.Clip(in[0].Shape), v.Shape[1:]...)})
 	}
@@ -211,7 +211,7 @@ func (v *Variable) Apply(rule string, g Value, slots []*Variable, params ...Valu
 	return v.apply(rule, false, slots, append([]Value{g}, params...))
 }
 
-// ApplyRows is Apply of a row-sparse gradient: values[i] belongs to row rows[i]; rows may repeat.
+// ApplyRows is Apply of a row-sparse gradient: values, shaped like Gather's result, belong to the rows of those numbers; they may repeat.
 func (v *Variable) ApplyRows(rule string, rows, values Value, slots []*Variable, params ...Value) Value {
 	return v.apply(rule, true, slots, append([]Value{rows, values}, params...))
 }
