@@ -150,10 +150,8 @@ func newCursor(ctx context.Context, ds Dataset, o BatchOptions) (*cursor, error)
 		c.views = true
 		return c, nil
 	}
-	if s, ok := ds.(interface{ checkBatch(rows int64) error }); ok {
-		if err := s.checkBatch(min(c.batch, rows) / int64(max(1, o.Parts))); err != nil {
-			return nil, err
-		}
+	if err := checkBatch(ds, min(c.batch, rows)/int64(max(1, o.Parts))); err != nil {
+		return nil, err
 	}
 	c.order = newEpochOrder(rows, c.o.Shuffle, o.Seed, o.Epoch)
 	window, within := c.order.locate(c.pos)

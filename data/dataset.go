@@ -75,6 +75,16 @@ func (s *slice) Read(ctx context.Context, dst *trivium.Batch, from, to int64) er
 
 func (s *slice) first() int64 { return s.from + firstID(s.whole) }
 
+func (s *slice) checkBatch(rows int64) error { return checkBatch(s.whole, rows) }
+
+// checkBatch asks a data set that is not in memory whether a batch of that many rows is too large to make.
+func checkBatch(ds Dataset, rows int64) error {
+	if b, ok := ds.(interface{ checkBatch(rows int64) error }); ok {
+		return b.checkBatch(rows)
+	}
+	return nil
+}
+
 func firstID(ds Dataset) int64 {
 	if n, ok := ds.(numbered); ok {
 		return n.first()

@@ -1,7 +1,12 @@
 package data
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/trivium-ml/trivium"
 )
@@ -13,13 +18,328 @@ type Splits struct {
 	Checksum           string   // of the contents, however they are compressed
 	Notes              []string // what a reader of the run should know, such as that the data is generated
 
-	closers []func() error
+	files []rowFile
 }
 
-// A Source makes the data sets of a job: a generator, or a program's own reader.
+// Close lets go of the files that data sets are streamed from. Data sets in memory stay usable.
+func (s *Splits) Close() error {
+	var errs []error
+	for _, f := range s.files {
+		errs = append(errs, f.close())
+	}
+	s.files = nil
+	return errors.Join(errs...)
+}
+
+// Schema returns what all splits' batches hold.
+func (s *Splits) Schema() trivium.Schema {
+	for _, ds := range []Dataset{s.Train, s.Test, s.Valid} {
+		if ds != nil {
+			return ds.Schema()
+		}
+	}
+	return trivium.Schema{}
+}
+
+// A Source makes the data sets of a job: a generator, or a program's own reader. Rows that it returns as Train are cut further if the
+// job asks for that; Valid and Test where it returns them.
 type Source func(ctx context.Context, d trivium.Data) (*Splits, error)
 
 // Sources are the sources that a job may name.
 type Sources map[string]Source
 
-type Transform struct{}
+// Generators returns the sources that need no file: digits, logistic and adult.
+func Generators() Sources { return Sources{"digits": Digits, "logistic": Logistic, "adult": Adult} }
+
+// Options says how Open reads.
+type Options struct {
+	Sources   Sources    // beside Generators; a name here goes before one there, and before a file's
+	Transform *Transform // given: applied, where otherwise one is fitted to the training rows
+	Labels    LabelMode  // what the model takes labels for
+	Budget    int64      // bytes of memory for the rows of one file; beyond it they are streamed. 0: 4 GiB
+
+	// Unlabelled says that rows may have no labels, as when a model is only to be applied.
+	Unlabelled bool
+}
+
+const defaultBudget = 4 << 30
+
+// Open makes the data sets that d describes. A file's rows are resident if they fit into the budget; else each read decodes them from
+// the file, of which an index of every 512th row's place is kept (a gzip file is decompressed into a temporary file for that).
+//
+// Train, Valid and Test of d are files, ranges of rows ("0:8000", "8000:"), or fractions ("0.8") that are taken in that order from the
+// start. What is not said follows the source: a folder with train and test files has both; of a single file, the first 0.8 of the rows
+// are for training and the rest for testing. Rows are not shuffled before they are cut. If only some are given, training has the rows
+// that the others leave.
+//
+// A mistake in the data or in d is an *Error. Close the splits when the data is no longer read.
+func Open(ctx context.Context, d trivium.Data, o Options) (*Splits, error) {
+	if o.Budget == 0 {
+		o.Budget = defaultBudget
+	}
+	name := d.Source
+	if name == "" && !namesFile(d.Train) {
+		name = "digits"
+	}
+	var s *Splits
+	var err error
+	if own, ok := o.Sources[name]; ok {
+		s, err = openSource(ctx, own, d, o)
+	} else if generate, ok := Generators()[name]; ok {
+		if err := refuseTableSettings(name, &d); err != nil {
+			return nil, err
+		}
+		s, err = openSource(ctx, generate, d, o)
+	} else {
+		s, err = openFiles(ctx, d, o)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := finish(ctx, s, d, o); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// refuseTableSettings reports settings that generated data has no use for, rather than pass over them.
+func refuseTableSettings(name string, d *trivium.Data) error {
+	var errs []error
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"format", d.Format != ""}, {"label", d.Label != ""}, {"drop", len(d.Drop) > 0}, {"categorical", len(d.Categorical) > 0},
+		{"hash", d.Hash != 0}, {"missing", d.Missing != ""}, {"scale", d.Scale != "" && d.Scale != "none"}, {"weight", d.Weight != ""},
+	} {
+		if f.set {
+			errs = append(errs, setting(f.name, "it says how a file is read, and the source %q is generated", name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func openSource(ctx context.Context, source Source, d trivium.Data, o Options) (*Splits, error) {
+	s, err := source(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	if s == nil || s.Train == nil && s.Valid == nil && s.Test == nil {
+		return nil, fault("", "the source %q returned no data", d.Source)
+	}
+	if s.Train != nil {
+		cuts, err := cut(&d, s.Train.Rows(), s.Test != nil || s.Valid != nil)
+		if err != nil {
+			return nil, err
+		}
+		if cuts.files() != "" {
+			return nil, setting("split", "%q: a source that is no file is cut by row ranges or fractions", cuts.files())
+		}
+		if err := s.cutMain(s.Train, cuts, nil); err != nil {
+			return nil, err
+		}
+	}
+	if s.Transform == nil {
+		s.Transform = o.Transform
+	}
+	return s, nil
+}
+
+// cutMain makes the splits that are ranges of the main data set.
+func (s *Splits) cutMain(main Dataset, c cuts, place func(int64) int64) error {
+	for _, x := range []struct {
+		piece cutPiece
+		dst   *Dataset
+	}{{c.train, &s.Train}, {c.valid, &s.Valid}, {c.test, &s.Test}} {
+		switch {
+		case x.piece.rows == nil && x.dst == &s.Train:
+			s.Train = nil
+		case x.piece.rows != nil:
+			from, to := x.piece.rows.from, x.piece.rows.to
+			if place != nil {
+				from, to = place(from), place(to)
+			}
+			ds, err := Slice(main, from, to)
+			if err != nil {
+				return err
+			}
+			*x.dst = ds
+		}
+	}
+	return nil
+}
+
+// openFiles opens the main file and those of other splits, fits or takes the transform, and makes the data sets.
+func openFiles(ctx context.Context, d trivium.Data, o Options) (*Splits, error) {
+	where := new(location)
+	var err error
+	if d.Source != "" {
+		if where, err = locate(d.Source, d.Format); err != nil {
+			return nil, err
+		}
+	}
+	if namesFile(d.Train) {
+		where.train, d.Train = where.relative(d.Train), "0:"
+	}
+	if where.train == "" {
+		return nil, setting("source", "no data is named: give a file, a folder or one of %s", strings.Join(generatorNames(), ", "))
+	}
+	s := &Splits{Notes: where.notes}
+	if err := s.openSplits(ctx, where, d, o); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Splits) openSplits(ctx context.Context, where *location, d trivium.Data, o Options) error {
+	open := func(path string) (rowFile, error) {
+		f, err := openRowFile(path, &d)
+		if err == nil {
+			s.files = append(s.files, f)
+		}
+		return f, err
+	}
+	main, err := open(where.train)
+	if err != nil {
+		return err
+	}
+	c, err := cut(&d, main.numRows(), where.valid != "" || where.test != "")
+	if err != nil {
+		return err
+	}
+	others := map[string]rowFile{}
+	for _, x := range []struct {
+		piece      *cutPiece
+		convention string
+	}{{&c.valid, where.valid}, {&c.test, where.test}} {
+		if x.piece.rows != nil {
+			continue
+		}
+		x.piece.file = where.relative(cmp.Or(x.piece.file, x.convention))
+		if path := x.piece.file; path != "" && others[path] == nil {
+			if others[path], err = open(path); err != nil {
+				return err
+			}
+		}
+	}
+	return s.assemble(ctx, main, c, others, d, o)
+}
+
+// namesFile reports whether a split's text is a file, not a range or a fraction.
+func namesFile(text string) bool {
+	_, err := strconv.ParseFloat(text, 64)
+	return text != "" && err != nil && !rangeSyntax.MatchString(text)
+}
+
+// assemble fits the transform, unless one is given, and makes the data sets.
+func (s *Splits) assemble(ctx context.Context, main rowFile, c cuts, others map[string]rowFile, d trivium.Data, o Options) error {
+	train := rowRange{}
+	if c.train.rows != nil {
+		train = *c.train.rows
+	}
+	t := o.Transform
+	if t == nil {
+		if train.from == train.to {
+			return setting("train", "no rows are left to train on")
+		}
+		var err error
+		t, err = main.fit(ctx, fitting{desc: d, labels: o.Labels, budget: o.Budget, from: train.from, to: train.to, others: s.files[1:], unlabelled: o.Unlabelled})
+		if err != nil {
+			return err
+		}
+	}
+	s.Transform = t
+	ds, place, err := main.dataset(ctx, t, o.Budget)
+	if err != nil {
+		return err
+	}
+	s.noteStream(main, ds)
+	if err := s.cutMain(ds, c, place); err != nil {
+		return err
+	}
+	opened := map[string]Dataset{}
+	for _, x := range []struct {
+		file string
+		dst  *Dataset
+	}{{c.valid.file, &s.Valid}, {c.test.file, &s.Test}} {
+		if x.file == "" {
+			continue
+		}
+		if opened[x.file] == nil {
+			if opened[x.file], _, err = others[x.file].dataset(ctx, t, o.Budget); err != nil {
+				return err
+			}
+			s.noteStream(others[x.file], opened[x.file])
+		}
+		*x.dst = opened[x.file]
+	}
+	var sums []string
+	for _, f := range s.files {
+		sums = append(sums, fmt.Sprintf("%08x", f.sum()))
+	}
+	s.Checksum = "crc32c:" + strings.Join(sums, "+")
+	return nil
+}
+
+func (s *Splits) noteStream(f rowFile, ds Dataset) {
+	if st, ok := ds.(*stream); ok {
+		s.Notes = append(s.Notes, fmt.Sprintf("%s is streamed: its rows would take %s, the memory for data is %s", f.fileName(),
+			size(st.rows*st.rowBytes), size(st.budget)))
+	}
+}
+
+// finish checks the splits and applies class weights.
+func finish(ctx context.Context, s *Splits, d trivium.Data, o Options) error {
+	if s.Train != nil && s.Train.Rows() == 0 {
+		return setting("train", "no rows are left to train on")
+	}
+	if s.Checksum == "" {
+		var err error
+		if s.Checksum, err = checksum(ctx, s.Train, s.Valid, s.Test); err != nil {
+			return err
+		}
+	}
+	schema := s.Schema()
+	if s.Transform == nil { // generated rows, and those of a program's own source, are already numbers
+		t := &Transform{Version: TransformVersion, Kind: KindArray, Schema: schema, Divisor: 1}
+		if len(schema.Inputs) == 1 && schema.Inputs[0].Form == trivium.CSR {
+			t.Kind, t.Divisor = KindSparse, 0
+		}
+		if d.Source == "" || d.Source == "digits" {
+			t.Divisor = 255
+		}
+		s.Transform = t
+	}
+	if o.Transform != nil && len(o.Transform.Schema.Inputs) == 1 && len(schema.Inputs) == 1 {
+		if got, want := schema.Inputs[0], o.Transform.Schema.Inputs[0]; fmt.Sprint(got) != fmt.Sprint(want) {
+			return fault(d.Source, "its rows are %v of shape %v; the model was made for %v of shape %v", got.Form, got.Shape, want.Form, want.Shape)
+		}
+	}
+	if s.Train == nil || d.ClassWeight == "" && len(s.Transform.Label.Weights) == 0 {
+		return nil
+	}
+	return s.weighClasses(ctx, d.ClassWeight, schema.Labels)
+}
+
+// weighClasses multiplies the weights of training rows by their classes'.
+func (s *Splits) weighClasses(ctx context.Context, text string, l trivium.LabelSpec) error {
+	if l.Kind != trivium.Class {
+		return setting("class_weight", "the labels are %v, not classes", l.Kind)
+	}
+	w := s.Transform.Label.Weights
+	if text != "" && len(w) == 0 {
+		var counts []int64
+		var err error
+		if text == "balanced" {
+			if counts, err = countClasses(ctx, s.Train, l.Width); err != nil {
+				return err
+			}
+		}
+		if w, err = classWeights(text, l.Names, counts); err != nil {
+			return err
+		}
+		s.Transform.Label.Weights = w
+	}
+	s.Train = weigh(s.Train, w)
+	return nil
+}

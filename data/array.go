@@ -1,0 +1,265 @@
+package data
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/trivium-ml/trivium"
+)
+
+// An element is the type of the numbers in an array file.
+type element struct {
+	name string
+	size int
+	get  func(p []byte) float64 // reads one; p has at least size bytes
+}
+
+// elements makes the table of types for a byte order.
+func elements(order binary.ByteOrder) map[string]element {
+	return map[string]element{
+		"u1": {"u1", 1, func(p []byte) float64 { return float64(p[0]) }},
+		"i1": {"i1", 1, func(p []byte) float64 { return float64(int8(p[0])) }},
+		"b1": {"b1", 1, func(p []byte) float64 { return float64(p[0]) }},
+		"u2": {"u2", 2, func(p []byte) float64 { return float64(order.Uint16(p)) }},
+		"i2": {"i2", 2, func(p []byte) float64 { return float64(int16(order.Uint16(p))) }},
+		"u4": {"u4", 4, func(p []byte) float64 { return float64(order.Uint32(p)) }},
+		"i4": {"i4", 4, func(p []byte) float64 { return float64(int32(order.Uint32(p))) }},
+		"u8": {"u8", 8, func(p []byte) float64 { return float64(order.Uint64(p)) }},
+		"i8": {"i8", 8, func(p []byte) float64 { return float64(int64(order.Uint64(p))) }},
+		"f4": {"f4", 4, func(p []byte) float64 { return float64(math.Float32frombits(order.Uint32(p))) }},
+		"f8": {"f8", 8, func(p []byte) float64 { return math.Float64frombits(order.Uint64(p)) }},
+	}
+}
+
+// An array is a file that holds one array of numbers, row after row.
+type array struct {
+	f      *file
+	offset int64 // of the first number
+	rows   int64
+	shape  []int // of one row; empty: a number
+	elem   element
+}
+
+func (a *array) rowLen() int {
+	n := 1
+	for _, d := range a.shape {
+		n *= d
+	}
+	return n
+}
+
+// maxRow bounds the numbers of a row.
+const maxRow = 1 << 28
+
+// check compares the size that the header promises with the file's. what names the rows, as in "images of 28 × 28".
+func (a *array) check(what string) error {
+	n := 1
+	for _, d := range a.shape {
+		if d <= 0 || n > maxRow/d {
+			return faultAt(a.f.name, 0, "rows of shape %v are empty or larger than %d numbers", a.shape, maxRow)
+		}
+		n *= d
+	}
+	if a.rows <= 0 {
+		return fault(a.f.name, "there are no rows in it")
+	}
+	row := int64(n) * int64(a.elem.size)
+	if a.rows > (math.MaxInt64-a.offset)/row {
+		return faultAt(a.f.name, 0, "%d rows of %d bytes are more than a file can hold", a.rows, row)
+	}
+	switch want := a.offset + a.rows*row; {
+	case a.f.size < want:
+		return faultAt(a.f.name, a.f.size, "the file ends here; %d %s take %d bytes", a.rows, what, want)
+	case a.f.size > want:
+		return faultAt(a.f.name, want, "%d bytes follow the last of %d %s", a.f.size-want, a.rows, what)
+	}
+	return nil
+}
+
+// bytesAreImages reports whether the numbers are pixels from 0 to 255.
+func (a *array) bytesAreImages() bool { return a.elem.name == "u1" && len(a.shape) >= 2 }
+
+// readInto writes the rows [from, to), each number divided by divisor, to dst.
+func (a *array) readInto(dst []float32, buf []byte, from, to int64, divisor float32, bad func(*Error) error) ([]byte, error) {
+	n := a.rowLen()
+	row := int64(n) * int64(a.elem.size)
+	buf, err := a.f.read(buf, a.offset+from*row, a.offset+to*row)
+	if err != nil {
+		return buf, err
+	}
+	dst = dst[:(to-from)*int64(n)]
+	if a.elem.name == "u1" && divisor == 255 {
+		for i, v := range buf {
+			dst[i] = byteUnit[v]
+		}
+		return buf, nil
+	}
+	for i := range dst {
+		v := a.elem.get(buf[i*a.elem.size:])
+		if !finite32(v) {
+			r := from + int64(i/n)
+			e := faultAt(a.f.name, a.offset+r*row+int64(i%n*a.elem.size), "%v is not a finite number of 32 bits", v)
+			e.Row, e.Field = r, fmt.Sprintf("element %d", i%n)
+			if err := bad(e); err != nil {
+				return buf, err
+			}
+		}
+		dst[i] = float32(v) / divisor
+	}
+	return buf, nil
+}
+
+// An arrayFile is a pair of files: rows of a fixed shape, and their labels.
+type arrayFile struct {
+	x      *array
+	y      *array    // nil: unlabelled
+	labels []float32 // of all rows
+	crc    uint32
+}
+
+// chunkRows is how many rows are converted at a time: about 1 MB of images.
+const chunkRows = 256
+
+func newArrayFile(x, y *array) (*arrayFile, error) {
+	a := &arrayFile{x: x, y: y}
+	var err error
+	if a.crc, err = x.f.checksum(); err != nil {
+		return nil, err
+	}
+	if y == nil {
+		return a, nil
+	}
+	if y.rows != x.rows {
+		return nil, fault(y.f.name, "there are %d labels, and %d rows in %s", y.rows, x.rows, x.f.name)
+	}
+	more, err := y.f.checksum()
+	if err != nil {
+		return nil, err
+	}
+	a.crc ^= more*2 + 1
+	a.labels = make([]float32, y.rows)
+	_, err = y.readInto(a.labels, nil, 0, y.rows, 1, stop)
+	return a, err
+}
+
+func (a *arrayFile) fileName() string { return a.x.f.name }
+func (a *arrayFile) numRows() int64   { return a.x.rows }
+func (a *arrayFile) sum() uint32      { return a.crc }
+
+func (a *arrayFile) close() error {
+	err := a.x.f.close()
+	if a.y != nil {
+		if err2 := a.y.f.close(); err == nil {
+			err = err2
+		}
+	}
+	return err
+}
+
+func (a *arrayFile) fit(_ context.Context, f fitting) (*Transform, error) {
+	if f.desc.Scale != "" && f.desc.Scale != "none" {
+		return nil, setting("scale", "%s holds arrays; scaling is for tables", a.x.f.name)
+	}
+	t := &Transform{Version: TransformVersion, Kind: KindArray, Divisor: 1}
+	if a.x.bytesAreImages() {
+		t.Divisor = 255
+	}
+	t.Schema.Inputs = []trivium.InputSpec{{Name: "x", Form: trivium.Dense, Shape: inputShape(a.x.shape)}}
+	if a.y == nil {
+		return t, nil
+	}
+	var set labelSet
+	for i, v := range a.labels {
+		set.add(v, int64(i))
+	}
+	spec, bad, err := set.spec(f.labels, f.desc.Classes)
+	if err != nil {
+		return nil, a.labelError(err, bad)
+	}
+	t.Schema.Labels = spec
+	return t, nil
+}
+
+// inputShape gives images without channels a channel: models of images want height, width, channels.
+func inputShape(shape []int) []int {
+	switch len(shape) {
+	case 0:
+		return []int{1}
+	case 2:
+		return []int{shape[0], shape[1], 1}
+	}
+	return shape
+}
+
+func (a *arrayFile) labelError(err error, row int64) error {
+	if e, ok := err.(*Error); ok && row >= 0 {
+		e.File, e.Row, e.Offset = a.y.f.name, row, a.y.offset+row*int64(a.y.elem.size)
+	}
+	return err
+}
+
+func (a *arrayFile) dataset(ctx context.Context, t *Transform, budget int64) (Dataset, func(int64) int64, error) {
+	if t.Kind != KindArray {
+		return nil, nil, fault(a.x.f.name, "it holds arrays, and the transform is for %s rows", t.Kind)
+	}
+	schema := t.Schema
+	n := a.x.rowLen()
+	if got, want := inputShape(a.x.shape), schema.Inputs[0].Shape; fmt.Sprint(got) != fmt.Sprint(want) {
+		return nil, nil, fault(a.x.f.name, "its rows have the shape %v; the model was made for %v", got, want)
+	}
+	if a.y == nil {
+		schema.Labels = trivium.LabelSpec{}
+	}
+	labels := newLabelWriter(&schema.Labels)
+	if need := a.x.rows * int64(n) * 4; need > budget {
+		// Labels are checked now, so that no mistake waits until training reaches it.
+		var all trivium.Labels
+		if bad := labels.append(&all, a.labels); bad >= 0 {
+			return nil, nil, a.labelError(labels.refuse("", a.labels[bad]), int64(bad))
+		}
+		if err := a.verify(ctx); err != nil {
+			return nil, nil, err
+		}
+		return &stream{schema: schema, rows: a.x.rows, rowBytes: int64(n) * 4, budget: budget,
+			read: func(_ context.Context, dst *trivium.Batch, from, to int64) error {
+				in := &dst.Inputs[0]
+				in.Values = extend(in.Values[:0], int(to-from)*n)
+				if _, err := a.x.readInto(in.Values, nil, from, to, t.Divisor, stop); err != nil {
+					return err
+				}
+				dst.Rows = int(to - from)
+				if a.y != nil {
+					labels.append(&dst.Labels, a.labels[from:to])
+				}
+				return nil
+			}}, nil, nil
+	}
+	x := make([]float32, a.x.rows*int64(n))
+	err := parallel(ctx, a.x.rows, chunkRows, func(from, to int64) error {
+		_, err := a.x.readInto(x[from*int64(n):to*int64(n)], nil, from, to, t.Divisor, stop)
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	b := trivium.Batch{Rows: int(a.x.rows), Inputs: []trivium.Input{{Name: "x", Form: trivium.Dense, Shape: schema.Inputs[0].Shape, Values: x}}}
+	if a.y != nil {
+		if bad := labels.append(&b.Labels, a.labels); bad >= 0 {
+			return nil, nil, a.labelError(labels.refuse("", a.labels[bad]), int64(bad))
+		}
+	}
+	return newMemory(schema, b), nil, nil
+}
+
+// verify reads all rows once, where some may not be finite.
+func (a *arrayFile) verify(ctx context.Context) error {
+	if a.x.elem.name[0] != 'f' {
+		return nil
+	}
+	return parallel(ctx, a.x.rows, chunkRows, func(from, to int64) error {
+		_, err := a.x.readInto(make([]float32, (to-from)*int64(a.x.rowLen())), nil, from, to, 1, stop)
+		return err
+	})
+}

@@ -1,0 +1,95 @@
+package data
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"math"
+
+	"github.com/trivium-ml/trivium"
+)
+
+// checksum is the CRC-32C of the rows of data sets that have no file: shapes, numbers, labels and weights, little-endian.
+func checksum(ctx context.Context, sets ...Dataset) (string, error) {
+	s := summer{h: crc32.New(crcTable)}
+	for _, ds := range sets {
+		if ds == nil {
+			continue
+		}
+		s.int64s(ds.Rows())
+		var b trivium.Batch
+		for from := int64(0); from < ds.Rows(); from += blockRows {
+			if err := ctx.Err(); err != nil {
+				return "", err
+			}
+			if err := ds.Read(ctx, &b, from, min(from+blockRows, ds.Rows())); err != nil {
+				return "", err
+			}
+			s.batch(&b)
+		}
+	}
+	return fmt.Sprintf("crc32c:%08x", s.h.Sum32()), nil
+}
+
+type summer struct {
+	h   hash.Hash32
+	buf []byte
+}
+
+func (s *summer) batch(b *trivium.Batch) {
+	for i := range b.Inputs {
+		in := &b.Inputs[i]
+		values, index, n := in.Values, in.Index, 1
+		if in.Form == trivium.Ragged {
+			n = in.RowLen()
+		}
+		if in.Ptr != nil {
+			from, to := in.Ptr[0], in.Ptr[b.Rows]
+			for _, p := range in.Ptr {
+				s.int64s(p - from)
+			}
+			if index != nil {
+				index = index[from:to]
+			}
+			if values != nil {
+				values = values[from*int64(n) : to*int64(n)]
+			}
+		}
+		s.float32s(values)
+		s.int32s(index)
+	}
+	s.int32s(b.Labels.Class)
+	s.float32s(b.Labels.Real)
+	for _, p := range b.Labels.Ptr {
+		s.int64s(p - b.Labels.Ptr[0])
+	}
+	s.float32s(b.Weights)
+}
+
+func (s *summer) int64s(v ...int64) {
+	for _, x := range v {
+		s.buf = binary.LittleEndian.AppendUint64(s.buf[:0], uint64(x))
+		s.h.Write(s.buf)
+	}
+}
+
+// pieces hashes n numbers of 4 bytes, some thousand at a time.
+func (s *summer) pieces(n int, bits func(i int) uint32) {
+	const most = 4096
+	s.buf = extend(s.buf[:0], 4*most)
+	for from := 0; from < n; from += most {
+		to := min(from+most, n)
+		for i := from; i < to; i++ {
+			binary.LittleEndian.PutUint32(s.buf[4*(i-from):], bits(i))
+		}
+		s.h.Write(s.buf[:4*(to-from)])
+	}
+}
+
+func (s *summer) float32s(v []float32) {
+	s.pieces(len(v), func(i int) uint32 { return math.Float32bits(v[i]) })
+}
+
+func (s *summer) int32s(v []int32) { s.pieces(len(v), func(i int) uint32 { return uint32(v[i]) }) }

@@ -1,0 +1,236 @@
+package data
+
+import (
+	"bytes"
+	"sync"
+)
+
+// A csvFile reads delimited text: comma, semicolon or tab, with the quoting of RFC 4180. The first line names the columns unless one of
+// its fields is a number; then columns are called 0, 1, ….
+type csvFile struct {
+	x         *lineIndex
+	delimiter byte
+	names     []string
+	buffers   sync.Pool // of *csvBuffer
+}
+
+type csvBuffer struct {
+	bytes []byte
+	field []byte // a quoted field without its quotes
+}
+
+func openCSV(f *file) (*csvFile, error) {
+	first, err := f.read(nil, 0, min(f.size, maxLine))
+	if err != nil {
+		return nil, err
+	}
+	skip := int64(0)
+	if bytes.HasPrefix(first, []byte("\xef\xbb\xbf")) { // a byte order mark
+		skip, first = 3, first[3:]
+	}
+	line := int64(1)
+	for { // blank lines
+		end := bytes.IndexByte(first, '\n')
+		if end < 0 || len(trim(first[:end])) > 0 {
+			break
+		}
+		skip, line, first = skip+int64(end)+1, line+1, first[end+1:]
+	}
+	r := lineReader{x: &lineIndex{syntax: lineSyntax{quotes: true}}, rest: first}
+	head, ok := r.row()
+	if !ok {
+		return nil, fault(f.name, "there are no rows in it")
+	}
+	c := &csvFile{delimiter: delimiterOf(head)}
+	fields, bad := c.split(head)
+	if bad != nil {
+		bad.File, bad.Line = f.name, line
+		return nil, bad
+	}
+	header := true
+	for _, field := range fields {
+		_, number := parseNumber(trim([]byte(field)))
+		header = header && !number
+	}
+	start, startLine := skip, line
+	if header {
+		c.names = fields
+		start, startLine = skip+int64(len(first)-len(r.rest)), line+r.next+1
+		if r.rest == nil {
+			return nil, fault(f.name, "there are no rows after the header")
+		}
+		startLine = line + int64(bytes.Count(first[:len(first)-len(r.rest)], []byte{'\n'}))
+	} else {
+		c.names = classNumbers(len(fields))
+	}
+	if c.x, err = indexLines(f, lineSyntax{quotes: true}, start, startLine); err != nil {
+		return nil, err
+	}
+	if c.x.rows == 0 {
+		return nil, fault(f.name, "there are no rows after the header")
+	}
+	return c, nil
+}
+
+func delimiterOf(line []byte) byte {
+	best, most := byte(','), bytes.Count(line, []byte{','})
+	for _, d := range []byte{'\t', ';'} {
+		if n := bytes.Count(line, []byte{d}); n > most {
+			best, most = d, n
+		}
+	}
+	return best
+}
+
+// split returns the fields of a line as text.
+func (c *csvFile) split(line []byte) (fields []string, bad *Error) {
+	var buf csvBuffer
+	for done := false; !done; {
+		var field []byte
+		field, line, done, bad = c.next(&buf, line)
+		if bad != nil {
+			return nil, bad
+		}
+		fields = append(fields, string(field))
+	}
+	return fields, nil
+}
+
+// next cuts the first field off a line. done: it was the last.
+func (c *csvFile) next(buf *csvBuffer, line []byte) (field, rest []byte, done bool, bad *Error) {
+	p := line
+	for len(p) > 0 && p[0] == ' ' {
+		p = p[1:]
+	}
+	if len(p) > 0 && p[0] == '"' {
+		return c.nextQuoted(buf, p[1:])
+	}
+	for i, b := range p {
+		if b == c.delimiter {
+			return trimRight(p[:i]), p[i+1:], false, nil
+		}
+	}
+	return trimRight(p), nil, true, nil
+}
+
+func trimRight(p []byte) []byte {
+	for len(p) > 0 && blank(p[len(p)-1]) {
+		p = p[:len(p)-1]
+	}
+	return p
+}
+
+func (c *csvFile) nextQuoted(buf *csvBuffer, p []byte) (field, rest []byte, done bool, bad *Error) {
+	buf.field = buf.field[:0]
+	for {
+		end := bytes.IndexByte(p, '"')
+		if end < 0 {
+			return nil, nil, true, fault("", "a double quote is opened and never closed")
+		}
+		buf.field = append(buf.field, p[:end]...)
+		p = p[end+1:]
+		if len(p) == 0 || p[0] != '"' {
+			break
+		}
+		buf.field = append(buf.field, '"')
+		p = p[1:]
+	}
+	for len(p) > 0 && p[0] != c.delimiter {
+		if !blank(p[0]) {
+			return nil, nil, true, fault("", "%q follows a closing quote; want the delimiter %q", p[:1], c.delimiter)
+		}
+		p = p[1:]
+	}
+	if len(p) == 0 {
+		return buf.field, nil, true, nil
+	}
+	return buf.field, p[1:], false, nil
+}
+
+func (c *csvFile) fileName() string  { return c.x.f.name }
+func (c *csvFile) numRows() int64    { return c.x.rows }
+func (c *csvFile) sum() uint32       { return c.x.crc }
+func (c *csvFile) columns() []string { return c.names }
+func (c *csvFile) close() error      { return c.x.f.close() }
+
+func (c *csvFile) locate(e *Error, row int64) { e.Line = c.x.lineOf(row) }
+
+// sampleRows is how many rows are looked at to see whether a column holds text.
+const sampleRows = 100
+
+func (c *csvFile) textColumns() ([]bool, error) {
+	text := make([]bool, len(c.names))
+	r, _, err := c.x.read(nil, 0, min(c.x.rows, sampleRows))
+	if err != nil {
+		return nil, err
+	}
+	for range min(c.x.rows, sampleRows) {
+		line, ok := r.row()
+		if !ok {
+			break
+		}
+		fields, bad := c.split(line)
+		if bad != nil {
+			bad.File, bad.Line = c.x.f.name, r.line
+			return nil, bad
+		}
+		for i, f := range fields[:min(len(fields), len(text))] {
+			if _, ok := parseNumber([]byte(f)); !ok && !isMissing([]byte(f)) {
+				text[i] = true
+			}
+		}
+	}
+	return text, nil
+}
+
+func (c *csvFile) decode(p *plan, dst *rawRows, from, to int64, bad func(*Error) error) error {
+	buf, ok := c.buffers.Get().(*csvBuffer)
+	if !ok {
+		buf = new(csvBuffer)
+	}
+	defer c.buffers.Put(buf)
+	r, bytes, err := c.x.read(buf.bytes, from, to)
+	buf.bytes = bytes
+	if err != nil {
+		return err
+	}
+	for row := range int(to - from) {
+		line, ok := r.row()
+		if !ok {
+			return fault(c.x.f.name, "the file changed while it was read")
+		}
+		if err := c.decodeRow(buf, p, dst, row, line, func(e *Error) error {
+			e.File, e.Line = c.x.f.name, r.line
+			return bad(e)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *csvFile) decodeRow(buf *csvBuffer, p *plan, dst *rawRows, row int, line []byte, bad func(*Error) error) error {
+	column := 0
+	for done := false; !done; column++ {
+		var field []byte
+		var e *Error
+		field, line, done, e = c.next(buf, line)
+		if e == nil && column < len(c.names) {
+			e = p.putText(dst, row, column, field)
+		}
+		if e != nil {
+			if err := bad(e); err != nil {
+				return err
+			}
+		}
+	}
+	if column != len(c.names) {
+		if err := bad(fault("", "want %d fields, as in the first line, found %d", len(c.names), column)); err != nil {
+			return err
+		}
+		for ; column < len(c.names); column++ {
+			p.store(dst, row, p.roles[column], nan)
+		}
+	}
+	return nil
+}

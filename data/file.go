@@ -1,0 +1,161 @@
+package data
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+)
+
+// spoolBytes is how much of a decompressed gzip file is held in memory before it goes to a temporary file: such files cannot be
+// entered in the middle, and shuffling needs that.
+const spoolBytes = 64 << 20
+
+// A file is the decompressed contents of a file, to be read anywhere.
+type file struct {
+	io.ReaderAt
+	name    string // as the user wrote it
+	size    int64
+	spooled bool // the contents lie in a temporary file
+	close   func() error
+}
+
+// openFile opens a plain or gzip file; gzip is known by its first bytes. The contents of a gzip file lie in memory up to 64 MiB, then in
+// a temporary file that goes away when the file is closed.
+func openFile(name string) (*file, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fault(name, "%s", reason(err))
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("not a regular file")
+	}
+	if err != nil {
+		return nil, errors.Join(fault(name, "%s", reason(err)), f.Close())
+	}
+	out, err := newFile(name, f, info.Size(), f.Close)
+	if err != nil {
+		return nil, err
+	}
+	if out.size == 0 {
+		return nil, errors.Join(fault(name, "the file is empty"), out.close())
+	}
+	return out, nil
+}
+
+// reason is an operating system's error without the path, which our message already has.
+func reason(err error) string {
+	var p *os.PathError
+	if errors.As(err, &p) {
+		return p.Err.Error()
+	}
+	return err.Error()
+}
+
+// newFile wraps size bytes of r, decompressing them if they are gzip. It takes over closing.
+func newFile(name string, r io.ReaderAt, size int64, close func() error) (*file, error) {
+	var magic [2]byte
+	if n, err := r.ReadAt(magic[:], 0); n < 2 && err != nil && err != io.EOF {
+		return nil, errors.Join(fault(name, "%s", reason(err)), close())
+	}
+	if magic != [2]byte{0x1f, 0x8b} {
+		if strings.HasSuffix(name, ".gz") && size > 0 {
+			return nil, errors.Join(faultAt(name, 0, "not gzip data, as the name promises: want bytes 1f 8b, found %x", magic), close())
+		}
+		return &file{ReaderAt: r, name: name, size: size, close: close}, nil
+	}
+	f, err := gunzip(name, io.NewSectionReader(r, 0, size))
+	return f, errors.Join(err, close())
+}
+
+func gunzip(name string, r io.Reader) (*file, error) {
+	corrupt := func(at int64, err error) *Error {
+		return faultAt(name, at, "the gzip data is corrupt or cut off after this many decompressed bytes: %v", err)
+	}
+	z, err := gzip.NewReader(bufio.NewReaderSize(r, 1<<20))
+	if err != nil {
+		return nil, corrupt(0, err)
+	}
+	var head bytes.Buffer
+	n, err := io.CopyN(&head, z, spoolBytes)
+	if err != nil && err != io.EOF {
+		return nil, corrupt(n, err)
+	}
+	if err == io.EOF {
+		return &file{ReaderAt: bytes.NewReader(head.Bytes()), name: name, size: n, close: func() error { return nil }}, nil
+	}
+	tmp, err := os.CreateTemp("", "trivium-gunzip-*")
+	if err != nil {
+		return nil, fmt.Errorf("data: %s: no temporary file to decompress into: %w", name, err)
+	}
+	discard := func() error { return errors.Join(tmp.Close(), removeIfThere(tmp.Name())) }
+	_ = os.Remove(tmp.Name()) // where the system allows it, the name goes now and the bytes with the last close
+	if _, err := tmp.Write(head.Bytes()); err != nil {
+		return nil, errors.Join(fmt.Errorf("data: %s: decompressing into a temporary file: %w", name, err), discard())
+	}
+	more, err := io.Copy(tmp, &gzipReader{z: z})
+	var bad gzipError
+	if errors.As(err, &bad) {
+		return nil, errors.Join(corrupt(n+more, bad.error), discard())
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("data: %s: decompressing into a temporary file: %w", name, err), discard())
+	}
+	return &file{ReaderAt: tmp, name: name, size: n + more, spooled: true, close: discard}, nil
+}
+
+// gzipReader marks the errors of reading, to tell them from those of writing.
+type gzipReader struct{ z io.Reader }
+
+type gzipError struct{ error }
+
+func (g *gzipReader) Read(p []byte) (int, error) {
+	n, err := g.z.Read(p)
+	if err != nil && err != io.EOF {
+		err = gzipError{err}
+	}
+	return n, err
+}
+
+func removeIfThere(name string) error {
+	if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// read returns the bytes [from, to) in buf's memory if that suffices.
+func (f *file) read(buf []byte, from, to int64) ([]byte, error) {
+	n := int(to - from)
+	if cap(buf) < n {
+		buf = make([]byte, n)
+	}
+	buf = buf[:n]
+	got, err := f.ReadAt(buf, from)
+	if got < n {
+		if err == nil || err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, faultAt(f.name, from+int64(got), "%s", reason(err))
+	}
+	return buf, nil
+}
+
+// crcTable is CRC-32C's polynomial, which processors have an instruction for.
+var crcTable = crc32.MakeTable(crc32.Castagnoli)
+
+// checksum reads the whole file.
+func (f *file) checksum() (uint32, error) {
+	h := crc32.New(crcTable)
+	if _, err := io.CopyBuffer(h, io.NewSectionReader(f, 0, f.size), make([]byte, 1<<20)); err != nil {
+		return 0, fault(f.name, "%s", reason(err))
+	}
+	return h.Sum32(), nil
+}

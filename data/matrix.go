@@ -1,0 +1,39 @@
+package data
+
+// A matrixFile is a matrix without a file of labels, as a table whose columns are called 0, 1, ….
+type matrixFile struct {
+	*array
+	crc uint32
+}
+
+func (m *matrixFile) fileName() string  { return m.f.name }
+func (m *matrixFile) numRows() int64    { return m.rows }
+func (m *matrixFile) sum() uint32       { return m.crc }
+func (m *matrixFile) columns() []string { return classNumbers(m.rowLen()) }
+func (m *matrixFile) close() error      { return m.f.close() }
+
+func (m *matrixFile) textColumns() ([]bool, error) { return make([]bool, m.rowLen()), nil }
+
+func (m *matrixFile) locate(e *Error, row int64) {
+	e.Row, e.Offset = row, m.offset+row*int64(m.rowLen()*m.elem.size)
+}
+
+func (m *matrixFile) decode(p *plan, dst *rawRows, from, to int64, bad func(*Error) error) error {
+	n := m.rowLen()
+	width := int64(n * m.elem.size)
+	buf, err := m.f.read(nil, m.offset+from*width, m.offset+to*width)
+	if err != nil {
+		return err
+	}
+	for i := range int(to-from) * n {
+		if e := p.putNumber(dst, i/n, i%n, m.elem.get(buf[i*m.elem.size:])); e != nil {
+			e.File = m.f.name
+			m.locate(e, from+int64(i/n))
+			e.Offset += int64(i % n * m.elem.size)
+			if err := bad(e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package data
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/trivium-ml/trivium"
+)
+
+// A rowFile is one file of rows, or a pair of files with inputs and labels, before and after a transform is fitted.
+type rowFile interface {
+	fileName() string
+	numRows() int64
+	sum() uint32 // CRC-32C of the contents
+	// fit makes the transform that the training rows call for.
+	fit(ctx context.Context, f fitting) (*Transform, error)
+	// dataset returns the rows under t. place maps a row of the file to a row of the data set, where some are dropped; nil: the same.
+	dataset(ctx context.Context, t *Transform, budget int64) (ds Dataset, place func(row int64) int64, err error)
+	// describe adds what is known of the rows, and the problems found.
+	describe(ctx context.Context, d *Description, desc trivium.Data) error
+	close() error
+}
+
+// fitting is what a transform is fitted to.
+type fitting struct {
+	desc       trivium.Data
+	labels     LabelMode
+	budget     int64
+	from, to   int64     // the training rows
+	others     []rowFile // the files of the other splits
+	unlabelled bool
+}
+
+// A stream is a data set that is decoded from its file whenever rows are read.
+type stream struct {
+	schema   trivium.Schema
+	rows     int64
+	rowBytes int64 // of one row, decoded, on average
+	budget   int64
+	read     func(ctx context.Context, dst *trivium.Batch, from, to int64) error
+}
+
+func (s *stream) Schema() trivium.Schema { return s.schema }
+func (s *stream) Rows() int64            { return s.rows }
+
+func (s *stream) Read(ctx context.Context, dst *trivium.Batch, from, to int64) error {
+	if err := checkRange(from, to, s.rows); err != nil {
+		return err
+	}
+	if dst.Inputs == nil {
+		shapeOf(dst, &s.schema)
+	}
+	emptyBatch(dst)
+	if from == to {
+		return nil
+	}
+	return s.read(ctx, dst, from, to)
+}
+
+func (s *stream) checkBatch(rows int64) error {
+	if need := rows * s.rowBytes; need > s.budget {
+		return setting("batch", "a batch of %d rows takes %s, and the memory for data is %s; take a smaller batch or allow more memory",
+			rows, size(need), size(s.budget))
+	}
+	return nil
+}
+
+// shapeOf makes dst an empty batch as the schema describes it.
+func shapeOf(dst *trivium.Batch, s *trivium.Schema) {
+	*dst = trivium.Batch{Labels: trivium.Labels{Kind: s.Labels.Kind, Width: s.Labels.Width}}
+	for i := range s.Inputs {
+		in := &s.Inputs[i]
+		dst.Inputs = append(dst.Inputs, trivium.Input{Name: in.Name, Form: in.Form, Shape: in.Shape})
+	}
+}
+
+// size writes a number of bytes for people.
+func size(n int64) string {
+	switch {
+	case n >= 10<<30:
+		return fmt.Sprintf("%d GiB", n>>30)
+	case n >= 10<<20:
+		return fmt.Sprintf("%d MiB", n>>20)
+	case n >= 10<<10:
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return fmt.Sprintf("%d bytes", n)
+}
+
+// labelWriter turns a file's numeric labels into a batch's.
+type labelWriter struct {
+	spec    *trivium.LabelSpec
+	classes *classIndex
+}
+
+func newLabelWriter(spec *trivium.LabelSpec) labelWriter {
+	w := labelWriter{spec: spec}
+	if spec.Kind == trivium.Class {
+		w.classes = newClassIndex(spec.Names)
+	}
+	return w
+}
+
+// append adds the labels to dst, or returns the index of the first that is no class.
+func (w labelWriter) append(dst *trivium.Labels, labels []float32) int {
+	dst.Kind, dst.Width = w.spec.Kind, w.spec.Width
+	switch w.spec.Kind {
+	case trivium.Real:
+		dst.Real = append(dst.Real, labels...)
+	case trivium.Class:
+		for i, v := range labels {
+			c, ok := w.classes.of(v)
+			if !ok {
+				return i
+			}
+			dst.Class = append(dst.Class, c)
+		}
+	}
+	return -1
+}
+
+// refuse says that a label is no class.
+func (w labelWriter) refuse(file string, v float32) *Error {
+	return fault(file, "label %s is outside the %d classes: %s", labelName(v), w.spec.Width, listNames(w.spec.Names))
+}

@@ -1,0 +1,712 @@
+package data
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/trivium-ml/trivium"
+)
+
+// A tableReader decodes the rows of one file of named columns.
+type tableReader interface {
+	fileName() string
+	numRows() int64
+	sum() uint32
+	columns() []string
+	textColumns() ([]bool, error) // which columns the first rows show to hold text
+	// decode writes the rows [from, to) to dst, which has room for them. Mistakes go to bad, which says whether to go on. It is safe
+	// for concurrent use.
+	decode(p *plan, dst *rawRows, from, to int64, bad func(*Error) error) error
+	locate(e *Error, row int64) // adds the place of a row to an error
+	close() error
+}
+
+// A tableFile is a file of named columns: CSV, JSON lines, Parquet, or a matrix in NPY.
+type tableFile struct {
+	tableReader
+	p     *plan
+	raw   *rawRows      // all rows, if they are in memory
+	stats []columnStats // of the training rows
+	set   labelSet
+	used  [][]bool       // by category column and code: a training row has it
+	watch func(*rawRows) // sees every block of a scan in turn; nil: nobody
+}
+
+// maxDense is the width up to which one-hot columns make dense rows; wider ones are sparse.
+const maxDense = 4096
+
+// layOut decides what each column of the file is to the model, as the job says.
+func (t *tableFile) layOut(desc *trivium.Data, labelOptional bool) error {
+	names := t.columns()
+	seen := map[string]bool{}
+	for _, n := range names {
+		if seen[n] {
+			return fault(t.fileName(), "two columns are called %q", n)
+		}
+		seen[n] = true
+	}
+	p := &plan{names: names, roles: make([]role, len(names)), missing: desc.Missing != "" && desc.Missing != "error",
+		drop: desc.Missing == "drop", buckets: desc.Hash}
+	var errs []error
+	find := func(field, name string) int {
+		if i := slices.Index(names, name); i >= 0 {
+			return i
+		}
+		if i, err := strconv.Atoi(name); err == nil && i >= -len(names) && i < len(names) {
+			return (i + len(names)) % len(names)
+		}
+		errs = append(errs, t.noColumn(field, name))
+		return -1
+	}
+	label := slices.Index(names, "label")
+	if desc.Label != "" {
+		label = find("label", desc.Label)
+	} else if label < 0 {
+		label = 0
+	}
+	text, err := t.textColumns()
+	if err != nil {
+		return err
+	}
+	categorical := make([]bool, len(names))
+	for _, name := range desc.Categorical {
+		if i := find("categorical", name); i >= 0 {
+			categorical[i] = true
+		}
+	}
+	for i := range p.roles {
+		p.roles[i].kind = roleNumber
+		if categorical[i] {
+			p.roles[i].kind = roleCategory
+		}
+	}
+	for _, name := range desc.Drop {
+		if i := find("drop", name); i >= 0 {
+			p.roles[i].kind = roleSkip
+		}
+	}
+	if desc.Weight != "" {
+		if i := find("weight", desc.Weight); i >= 0 {
+			p.roles[i].kind = roleWeight
+			p.hasWeight = true
+			if i == label {
+				errs = append(errs, setting("weight", "column %q cannot be both label and weight", names[i]))
+			}
+		}
+	}
+	if label >= 0 && p.roles[label].kind == roleSkip && !labelOptional {
+		errs = append(errs, setting("drop", "column %q is the label; name another with --label", names[label]))
+	}
+	if label >= 0 && p.roles[label].kind != roleSkip {
+		p.roles[label].kind, p.hasLabel = roleLabel, true
+		if text[label] || categorical[label] {
+			p.labels = newDictionary(nil)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	t.p = p
+	t.number()
+	return nil
+}
+
+func (t *tableFile) noColumn(field, name string) *Error {
+	e := fault(t.fileName(), "there is no column %q; the columns are %s", name, listNames(t.columns()))
+	e.Field = field
+	return e
+}
+
+// number gives the columns their places in rawRows, in the order of the file.
+func (t *tableFile) number() {
+	p := t.p
+	p.numbers, p.categories, p.dicts = 0, 0, nil
+	for i := range p.roles {
+		switch p.roles[i].kind {
+		case roleNumber:
+			p.roles[i].at = p.numbers
+			p.numbers++
+		case roleCategory:
+			p.roles[i].at = p.categories
+			p.categories++
+			p.dicts = append(p.dicts, newDictionary(nil))
+		}
+	}
+}
+
+// follow lays the columns out as a fitted transform says.
+func (t *tableFile) follow(tr *Transform) error {
+	names := t.columns()
+	p := &plan{names: names, roles: make([]role, len(names)), missing: tr.Missing != "error", drop: tr.Missing == "drop"}
+	var errs []error
+	for i := range tr.Columns {
+		c := &tr.Columns[i]
+		at := slices.Index(names, c.Name)
+		if at < 0 {
+			errs = append(errs, fault(t.fileName(), "column %q is missing, which the model needs; the columns are %s", c.Name, listNames(names)))
+			continue
+		}
+		switch c.Kind {
+		case Number:
+			p.roles[at] = role{roleNumber, p.numbers}
+			p.numbers++
+		case OneHot:
+			p.roles[at] = role{roleCategory, p.categories}
+			p.categories++
+			p.dicts = append(p.dicts, newDictionary(append([]string{}, c.Categories...)))
+		case Hashed:
+			p.roles[at] = role{roleCategory, p.categories}
+			p.categories++
+			p.dicts = append(p.dicts, nil)
+			p.buckets = c.Buckets
+		}
+	}
+	if at := slices.Index(names, tr.Label.Column); at >= 0 && tr.Schema.Labels.Kind != trivium.NoLabel && p.roles[at].kind == roleSkip {
+		p.roles[at].kind, p.hasLabel = roleLabel, true
+		if tr.Label.Text {
+			p.labels = newDictionary(append([]string{}, tr.Schema.Labels.Names...))
+		}
+	}
+	if at := slices.Index(names, tr.Weight); tr.Weight != "" && at >= 0 && p.roles[at].kind == roleSkip {
+		p.roles[at].kind, p.hasWeight = roleWeight, true
+	}
+	t.p = p
+	return errors.Join(errs...)
+}
+
+// bytes returns the memory that all rows take, decoded.
+func (t *tableFile) bytes() int64 { return t.numRows() * t.rowBytes() }
+
+func (t *tableFile) rowBytes() int64 { return 4 * int64(t.p.numbers+t.p.categories+2) }
+
+// scan decodes every row once: into memory, if that is within the budget. It collects what a transform is fitted to from the rows
+// [from, to).
+func (t *tableFile) scan(ctx context.Context, from, to int64, wantStats, drop bool, budget int64, bad func(*Error) error) error {
+	p, rows := t.p, t.numRows()
+	resident := t.bytes() <= budget
+	if resident {
+		t.raw = newRawRows(p, int(rows))
+	}
+	t.used = make([][]bool, p.categories)
+	group := 4 * runtime.GOMAXPROCS(0)
+	type found struct {
+		raw   rawRows
+		stats []columnStats
+		set   labelSet
+		count int
+	}
+	blocks := make([]found, group)
+	var mu sync.Mutex
+	report := func(e *Error) error {
+		mu.Lock()
+		defer mu.Unlock()
+		return bad(e)
+	}
+	for start := int64(0); start < rows; start += int64(group) * blockRows {
+		n := min(int64(group), (rows-start+blockRows-1)/blockRows)
+		err := parallel(ctx, n, 1, func(i, _ int64) error {
+			b := &blocks[i]
+			lo := start + i*blockRows
+			hi := min(lo+blockRows, rows)
+			if resident {
+				b.raw = t.raw.slice(p, int(lo), int(hi))
+			} else {
+				b.raw.resize(p, int(hi-lo))
+			}
+			if err := t.decode(p, &b.raw, lo, hi, report); err != nil {
+				return err
+			}
+			b.set = labelSet{}
+			if p.hasLabel && p.labels == nil {
+				for r, v := range b.raw.label {
+					if v == v {
+						b.set.add(v, lo+int64(r))
+					}
+				}
+			}
+			b.stats = b.stats[:0]
+			if f, l := max(lo, from), min(hi, to); wantStats && f < l {
+				train := b.raw.slice(p, int(f-lo), int(l-lo))
+				b.stats = blockStats(b.stats, &train, p, drop)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		for i := range n {
+			b := &blocks[i]
+			lo := start + i*blockRows
+			t.set.merge(&b.set)
+			if t.watch != nil {
+				t.watch(&b.raw)
+			}
+			if len(b.stats) > 0 {
+				t.mergeStats(b.stats)
+			}
+			if p.categories > 0 && p.buckets == 0 {
+				t.markUsed(&b.raw, int(max(0, from-lo)), int(min(int64(b.raw.n), to-lo)))
+			}
+		}
+	}
+	return nil
+}
+
+func (t *tableFile) mergeStats(more []columnStats) {
+	if t.stats == nil {
+		t.stats = slices.Clone(more)
+		return
+	}
+	for c := range more {
+		t.stats[c].merge(&more[c])
+	}
+}
+
+// markUsed notes the categories of the rows [from, to).
+func (t *tableFile) markUsed(r *rawRows, from, to int) {
+	k := t.p.categories
+	for row := from; row < to; row++ {
+		for c, code := range r.codes[row*k : (row+1)*k] {
+			if code < 0 {
+				continue
+			}
+			for int(code) >= len(t.used[c]) {
+				t.used[c] = append(t.used[c], make([]bool, len(t.used[c])+64)...)
+			}
+			t.used[c][code] = true
+		}
+	}
+}
+
+func (t *tableFile) fit(ctx context.Context, f fitting) (*Transform, error) {
+	d := &f.desc
+	if err := t.layOut(d, f.unlabelled); err != nil {
+		return nil, err
+	}
+	drop := d.Missing == "drop"
+	if drop && t.bytes() > f.budget {
+		return nil, setting("missing", "dropping rows needs the table in memory, which takes %s of the %s allowed; use mean or zero, or allow more",
+			size(t.bytes()), size(f.budget))
+	}
+	scaled := d.Scale != "" && d.Scale != "none"
+	if err := t.scan(ctx, f.from, f.to, scaled || d.Missing == "mean", drop, f.budget, stop); err != nil {
+		return nil, err
+	}
+	tr := &Transform{Version: TransformVersion, Kind: KindTable, Missing: cmpOr(d.Missing, "error"), Scale: d.Scale, Weight: d.Weight}
+	t.freeze()
+	if err := t.fitColumns(tr, d); err != nil {
+		return nil, err
+	}
+	return tr, t.fitLabels(tr, f)
+}
+
+func cmpOr(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+// freeze gives categories and text labels their final codes.
+func (t *tableFile) freeze() {
+	p := t.p
+	if p.buckets == 0 && p.categories > 0 {
+		final := make([][]int32, p.categories)
+		for c, d := range p.dicts {
+			final[c] = d.freeze(append(t.used[c], false)) // never nil, which would keep all
+		}
+		if t.raw != nil {
+			for i, code := range t.raw.codes {
+				if code >= 0 {
+					t.raw.codes[i] = final[i%p.categories][code]
+				}
+			}
+		}
+	}
+	if p.labels != nil {
+		final := p.labels.freeze(nil)
+		if t.raw != nil {
+			for i, v := range t.raw.label {
+				if v == v {
+					t.raw.label[i] = float32(final[int32(v)])
+				}
+			}
+		}
+	}
+}
+
+// fitColumns lists the columns: numbers and one-hot columns in the order of the file, then hashed ones.
+func (t *tableFile) fitColumns(tr *Transform, d *trivium.Data) error {
+	p, next := t.p, 0
+	hashed := 0
+	for i, r := range p.roles {
+		c := Column{Name: p.names[i], From: next}
+		switch r.kind {
+		case roleNumber:
+			c.Kind, c.Scale = Number, 1
+			t.fitNumber(&c, r.at, d)
+			next++
+		case roleCategory:
+			if p.buckets > 0 {
+				hashed++
+				continue
+			}
+			c.Kind, c.Categories = OneHot, p.dicts[r.at].names
+			next += len(c.Categories)
+		default:
+			continue
+		}
+		tr.Columns = append(tr.Columns, c)
+	}
+	for i, r := range p.roles {
+		if r.kind == roleCategory && p.buckets > 0 {
+			tr.Columns = append(tr.Columns, Column{Name: p.names[i], From: next, Kind: Hashed, Buckets: p.buckets})
+		}
+	}
+	width := int64(next)
+	form := trivium.Dense
+	if hashed > 0 {
+		width += int64(p.buckets)
+		form = trivium.CSR
+	} else if p.categories > 0 && next > maxDense {
+		form = trivium.CSR
+	}
+	if width > maxWidth {
+		return setting("hash", "%d outputs are more than %d", width, maxWidth)
+	}
+	if width == 0 {
+		return fault(t.fileName(), "no column is left to learn from")
+	}
+	tr.Schema.Inputs = []trivium.InputSpec{{Name: "x", Form: form, Shape: []int{int(width)}}}
+	return nil
+}
+
+func (t *tableFile) fitNumber(c *Column, at int, d *trivium.Data) {
+	if t.stats == nil {
+		return
+	}
+	s := &t.stats[at]
+	if d.Missing == "mean" && s.n > 0 {
+		c.Fill = float32(s.mean)
+	}
+	var spread float64
+	switch d.Scale {
+	case "standard":
+		c.Mean, spread = float32(s.mean), s.deviation()
+	case "minmax":
+		if s.n > 0 {
+			c.Mean, spread = float32(s.min), s.max-s.min
+		}
+	default:
+		return
+	}
+	c.Scale = 0
+	if inv := 1 / spread; spread > 0 && finite32(inv) {
+		c.Scale = float32(inv)
+	}
+}
+
+func (t *tableFile) fitLabels(tr *Transform, f fitting) error {
+	p := t.p
+	if !p.hasLabel {
+		return nil
+	}
+	for i, r := range p.roles {
+		if r.kind == roleLabel {
+			tr.Label.Column = p.names[i]
+		}
+	}
+	if p.labels == nil {
+		spec, bad, err := t.set.spec(f.labels, f.desc.Classes)
+		if err != nil {
+			return t.at(err, bad)
+		}
+		tr.Schema.Labels = spec
+		return nil
+	}
+	names := p.labels.names
+	if n := f.desc.Classes; n > 0 && len(names) > n {
+		return fault(t.fileName(), "%d classes are declared, and the labels have %d values: %s", n, len(names), listNames(names))
+	}
+	if f.labels == LabelsReal {
+		return fault(t.fileName(), "column %q holds names, and the model wants numbers as labels", tr.Label.Column)
+	}
+	tr.Label.Text = true
+	tr.Schema.Labels = trivium.LabelSpec{Kind: trivium.Class, Width: len(names), Names: names}
+	return nil
+}
+
+// at adds the place of a row to an error about it.
+func (t *tableFile) at(err error, row int64) error {
+	var e *Error
+	if errors.As(err, &e) && e.File == "" {
+		e.File = t.fileName()
+		if row >= 0 {
+			t.locate(e, row)
+			for i, r := range t.p.roles {
+				if r.kind == roleLabel && e.Field == "" {
+					e.Field = columnField(t.p.names[i])
+				}
+			}
+		}
+	}
+	return err
+}
+
+func (t *tableFile) dataset(ctx context.Context, tr *Transform, budget int64) (Dataset, func(int64) int64, error) {
+	if tr.Kind != KindTable {
+		return nil, nil, fault(t.fileName(), "it is a table, and the transform is for %s rows", tr.Kind)
+	}
+	fitted := t.p != nil
+	if !fitted {
+		if err := t.follow(tr); err != nil {
+			return nil, nil, err
+		}
+		if err := t.scan(ctx, 0, 0, false, false, budget, stop); err != nil {
+			return nil, nil, err
+		}
+	}
+	w := newTableWriter(tr, t.p)
+	if t.raw == nil {
+		if tr.Missing == "drop" {
+			return nil, nil, setting("missing", "dropping rows needs the table in memory, which takes %s of the %s allowed", size(t.bytes()), size(budget))
+		}
+		return &stream{schema: w.schema, rows: t.numRows(), rowBytes: w.rowBytes(), budget: budget, read: t.reader(w)}, nil, nil
+	}
+	raw := t.raw
+	t.raw = nil // the data set's from here on
+	place, ids := t.dropRows(tr, raw)
+	b := trivium.Batch{IDs: ids}
+	shapeOf(&b, &w.schema)
+	b.IDs = ids
+	if bad := w.all(&b, raw); bad >= 0 {
+		row := int64(bad)
+		if ids != nil {
+			row = ids[bad]
+		}
+		return nil, nil, t.at(w.labels.refuse("", raw.label[bad]), row)
+	}
+	return newMemory(w.schema, b), place, nil
+}
+
+// dropRows removes incomplete rows, if the transform says so. It returns where a row of the file went, and where each row came from.
+func (t *tableFile) dropRows(tr *Transform, raw *rawRows) (place func(int64) int64, ids []int64) {
+	if tr.Missing != "drop" {
+		return nil, nil
+	}
+	for row := range raw.n {
+		if raw.incomplete(t.p, row) {
+			continue
+		}
+		raw.move(t.p, len(ids), row)
+		ids = append(ids, int64(row))
+	}
+	if len(ids) == raw.n {
+		return nil, nil
+	}
+	*raw = raw.slice(t.p, 0, len(ids))
+	return func(row int64) int64 {
+		at, _ := slices.BinarySearch(ids, row)
+		return int64(at)
+	}, ids
+}
+
+// reader returns the Read of the file's stream.
+func (t *tableFile) reader(w *tableWriter) func(context.Context, *trivium.Batch, int64, int64) error {
+	var pool sync.Pool // of *rawRows
+	return func(_ context.Context, dst *trivium.Batch, from, to int64) error {
+		raw, ok := pool.Get().(*rawRows)
+		if !ok {
+			raw = new(rawRows)
+		}
+		defer pool.Put(raw)
+		raw.resize(t.p, int(to-from))
+		if err := t.decode(t.p, raw, from, to, stop); err != nil {
+			return err
+		}
+		if bad := w.append(dst, raw); bad >= 0 {
+			return t.at(w.labels.refuse("", raw.label[bad]), from+int64(bad))
+		}
+		return nil
+	}
+}
+
+// A tableWriter turns raw rows into a batch's, as a transform says.
+type tableWriter struct {
+	tr      *Transform
+	p       *plan
+	schema  trivium.Schema // without labels, where the file has none
+	labels  labelWriter
+	numbers []*Column // by place among the numbers
+	hots    []*Column // by place among the categories
+	plain   bool      // numbers need nothing but a copy
+}
+
+func newTableWriter(tr *Transform, p *plan) *tableWriter {
+	w := &tableWriter{tr: tr, p: p, schema: tr.Schema, numbers: make([]*Column, p.numbers), hots: make([]*Column, p.categories), plain: true}
+	for i := range tr.Columns {
+		c := &tr.Columns[i]
+		r := p.roles[slices.Index(p.names, c.Name)]
+		if c.Kind == Number {
+			w.numbers[r.at] = c
+			w.plain = w.plain && c.Mean == 0 && c.Scale == 1
+		} else {
+			w.hots[r.at] = c
+		}
+	}
+	w.plain = w.plain && !p.missing
+	if !p.hasLabel {
+		w.schema.Labels = trivium.LabelSpec{}
+	}
+	w.labels = newLabelWriter(&w.schema.Labels)
+	if p.labels != nil {
+		w.labels.classes = &classIndex{dense: true, classes: len(p.labels.names)}
+	}
+	return w
+}
+
+func (w *tableWriter) rowBytes() int64 {
+	if in := &w.schema.Inputs[0]; in.Form == trivium.Dense {
+		return 4 * int64(in.Columns())
+	}
+	return 8 * int64(w.p.numbers+w.p.categories+2)
+}
+
+// all makes b the rows of raw, whose memory it takes over where it can. It returns the index of a label that is no class, or −1.
+func (w *tableWriter) all(b *trivium.Batch, raw *rawRows) int {
+	if w.p.categories > 0 || !w.inPlace() {
+		return w.append(b, raw)
+	}
+	w.scale(raw.numbers, raw)
+	b.Rows = raw.n
+	b.Inputs[0].Values = raw.numbers
+	return w.appendRest(b, raw)
+}
+
+// inPlace reports whether the numbers stand in the file's order already.
+func (w *tableWriter) inPlace() bool {
+	for i, c := range w.numbers {
+		if c.From != i {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *tableWriter) appendRest(b *trivium.Batch, raw *rawRows) int {
+	if w.p.hasWeight {
+		b.Weights = append(b.Weights, raw.weight...)
+	}
+	if !w.p.hasLabel {
+		return -1
+	}
+	return w.labels.append(&b.Labels, raw.label)
+}
+
+// scale writes the scaled numbers of raw to dst, which may be the same memory.
+func (w *tableWriter) scale(dst []float32, raw *rawRows) {
+	n := w.p.numbers
+	if w.plain {
+		if n > 0 && len(raw.numbers) > 0 && &dst[0] != &raw.numbers[0] {
+			copy(dst, raw.numbers)
+		}
+		return
+	}
+	for row := range raw.n {
+		out := dst[row*n : (row+1)*n]
+		for i, v := range raw.numbers[row*n : (row+1)*n] {
+			out[i] = w.numbers[i].apply(v)
+		}
+	}
+}
+
+// apply is what a number becomes; NaN stands for a missing one.
+func (c *Column) apply(v float32) float32 {
+	if v != v {
+		v = c.Fill
+	}
+	return float32(v-c.Mean) * c.Scale
+}
+
+// append adds the rows of raw to b. It returns the index of a label that is no class, or −1.
+func (w *tableWriter) append(b *trivium.Batch, raw *rawRows) int {
+	b.Rows += raw.n
+	in := &b.Inputs[0]
+	switch {
+	case in.Form == trivium.CSR:
+		w.appendSparse(in, raw)
+	case w.p.categories == 0 && w.inPlace():
+		at := len(in.Values)
+		in.Values = extend(in.Values, len(raw.numbers))
+		w.scale(in.Values[at:], raw)
+	default:
+		w.appendDense(in, raw)
+	}
+	return w.appendRest(b, raw)
+}
+
+func (w *tableWriter) appendDense(in *trivium.Input, raw *rawRows) {
+	width, at := in.RowLen(), len(in.Values)
+	in.Values = extend(in.Values, raw.n*width)
+	clear(in.Values[at:])
+	n, k := w.p.numbers, w.p.categories
+	for row := range raw.n {
+		out := in.Values[at+row*width:][:width]
+		for i, v := range raw.numbers[row*n : (row+1)*n] {
+			out[w.numbers[i].From] = w.numbers[i].apply(v)
+		}
+		for i, code := range raw.codes[row*k : (row+1)*k] {
+			if code >= 0 {
+				out[w.hots[i].From+int(code)] = 1
+			}
+		}
+	}
+}
+
+// appendSparse leaves out zeros. Hashed columns that share a bucket add up.
+func (w *tableWriter) appendSparse(in *trivium.Input, raw *rawRows) {
+	n, k := w.p.numbers, w.p.categories
+	if len(in.Ptr) == 0 {
+		in.Ptr = append(in.Ptr, 0)
+	}
+	for row := range raw.n {
+		start := len(in.Index)
+		for i, v := range raw.numbers[row*n : (row+1)*n] {
+			if x := w.numbers[i].apply(v); x != 0 {
+				in.Index, in.Values = append(in.Index, int32(w.numbers[i].From)), append(in.Values, x)
+			}
+		}
+		for i, code := range raw.codes[row*k : (row+1)*k] {
+			if code >= 0 {
+				in.Index, in.Values = append(in.Index, int32(w.hots[i].From)+code), append(in.Values, 1)
+			}
+		}
+		end := start + sortEntries(in.Index[start:], in.Values[start:])
+		in.Index, in.Values = in.Index[:end], in.Values[:end]
+		in.Ptr = append(in.Ptr, int64(end))
+	}
+}
+
+// sortEntries sorts a row's few entries by index, adding up those that share one, and returns how many are left.
+func sortEntries(index []int32, values []float32) int {
+	for i := 1; i < len(index); i++ {
+		for j := i; j > 0 && index[j] < index[j-1]; j-- {
+			index[j], index[j-1] = index[j-1], index[j]
+			values[j], values[j-1] = values[j-1], values[j]
+		}
+	}
+	n := 0
+	for i := range index {
+		if n > 0 && index[n-1] == index[i] {
+			values[n-1] += values[i]
+			continue
+		}
+		index[n], values[n] = index[i], values[i]
+		n++
+	}
+	return n
+}
