@@ -4,6 +4,7 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/trivium-ml/trivium/internal/nearest"
@@ -51,7 +52,7 @@ func (v *helpVerb) Run(s *session) error {
 			return nil // printed: parsing ended in errHelped
 		}
 	}
-	return misusedf("help: no topic or verb %q; %s", name, nearest.Sentence(name, append(topicNames(), verbs...)))
+	return misusedf("help: no topic or verb %q; %s", name, nearest.Sentence(name, slices.Compact(slices.Sorted(slices.Values(append(topicNames(), verbs...))))))
 }
 
 // topicNames lists the topics, sorted.

@@ -51,8 +51,8 @@ type jobFlags struct {
 	Rate      *float64            `short:"r" group:"Optimizer" placeholder:"X" help:"Learning rate."`
 	Schedule  *string             `group:"Optimizer" placeholder:"RULE" help:"How the rate changes, such as cosine:1000 or step:100,0.1 (help optimizers)."`
 	Set       *map[string]float64 `group:"Optimizer" placeholder:"KEY=X;..." help:"Other parameters of the optimizer, such as beta1=0.9."`
-	L1        *float64            `group:"Optimizer" placeholder:"X" help:"L1 regularisation."`
-	L2        *float64            `group:"Optimizer" placeholder:"X" help:"L2 regularisation."`
+	L1        *float64            `name:"l1" group:"Optimizer" placeholder:"X" help:"L1 regularisation."`
+	L2        *float64            `name:"l2" group:"Optimizer" placeholder:"X" help:"L2 regularisation."`
 	Decay     *float64            `group:"Optimizer" placeholder:"X" help:"Decoupled weight decay."`
 	ClipValue *float64            `group:"Optimizer" placeholder:"X" help:"Clip each cell of the gradient to -X..X."`
 	ClipNorm  *float64            `group:"Optimizer" placeholder:"X" help:"Scale the gradient down to this norm."`

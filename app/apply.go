@@ -1,0 +1,241 @@
+package app
+
+import (
+	"bufio"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/trivium-ml/trivium"
+)
+
+// applyVerb writes predictions.
+type applyVerb struct {
+	trainedFlags
+	dataFlags
+	splitFlags
+	To  string `short:"t" default:"-" placeholder:"FILE" help:"Where to write; - is standard output (default)."`
+	As  string `placeholder:"csv|jsonl" help:"csv or jsonl; else by the file's name, csv on standard output."`
+	Raw bool   `help:"Write the scores as they are, in place of probabilities."`
+}
+
+func (applyVerb) Help() string {
+	return "Each row's prediction: the class and the probability of each, or the number. Without --data, for the test rows of the run's own data. Rows are numbered as in the source, from 0."
+}
+
+func (v *applyVerb) Run(ctx context.Context, s *session) error {
+	format := v.As
+	switch {
+	case format == "" && strings.HasSuffix(v.To, ".jsonl"):
+		format = "jsonl"
+	case format == "":
+		format = "csv"
+	case format != "csv" && format != "jsonl":
+		return misusedf("apply: --as: want csv or jsonl, found %q", format)
+	}
+	t, err := v.load(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	sets, err := t.sets(ctx, s, &v.dataFlags, &v.splitFlags)
+	if err != nil {
+		return err
+	}
+	return writeTo(s.out, v.To, func(w io.Writer) error {
+		p := &predictionWriter{w: w, csv: format == "csv", raw: v.Raw, outputs: t.predictor.Outputs(), labels: t.saved.Schema.Labels}
+		p.margin = strings.HasPrefix(t.saved.Job.Model, "svm")
+		for _, set := range sets[len(sets)-1:] { // the test rows, or all of the source's
+			if err := t.score(ctx, set.rows, true, p.write); err != nil {
+				return err
+			}
+		}
+		return p.flush()
+	})
+}
+
+// writeTo calls f with standard output, or with a file that gets its name only once f has succeeded.
+func writeTo(stdout io.Writer, name string, f func(io.Writer) error) (err error) {
+	if name == "-" || name == "" {
+		w := bufio.NewWriter(stdout)
+		return errors.Join(f(w), w.Flush())
+	}
+	file, err := os.Create(name + ".partial")
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriterSize(file, 1<<16)
+	err = f(w)
+	if err == nil {
+		err = w.Flush()
+	}
+	if e := file.Close(); err == nil {
+		err = e
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
+	}
+	return os.Rename(file.Name(), name)
+}
+
+// A predictionWriter writes a line for each row.
+type predictionWriter struct {
+	w       io.Writer
+	csv     bool
+	raw     bool
+	margin  bool // a binary score is no log-odds
+	outputs trivium.Outputs
+	labels  trivium.LabelSpec
+
+	table *csv.Writer
+	line  []string
+	next  int64
+}
+
+// header names the columns.
+func (p *predictionWriter) header() []string {
+	switch {
+	case p.outputs.Task == trivium.Regression && p.outputs.Width == 1:
+		return []string{"row", "prediction"}
+	case p.outputs.Task == trivium.Regression:
+		names := []string{"row"}
+		for i := range p.outputs.Width {
+			names = append(names, fmt.Sprintf("prediction.%d", i))
+		}
+		return names
+	case p.outputs.Task == trivium.Binary && (p.raw || p.margin):
+		return []string{"row", "class", "score"}
+	}
+	names, prefix := []string{"row", "class"}, "p."
+	if p.raw {
+		prefix = "score."
+	}
+	for c := range p.classes() {
+		names = append(names, prefix+className(p.labels, c))
+	}
+	return names
+}
+
+func (p *predictionWriter) classes() int {
+	if p.outputs.Task == trivium.Binary {
+		return 2
+	}
+	return p.outputs.Width
+}
+
+func (p *predictionWriter) write(b *trivium.Batch, scores []float32) error {
+	if p.csv && p.table == nil {
+		p.table = csv.NewWriter(p.w)
+		if err := p.table.Write(p.header()); err != nil {
+			return err
+		}
+	}
+	probabilities := make([]float64, p.classes())
+	for i := range b.Rows {
+		row := p.next
+		if b.IDs != nil {
+			row = b.IDs[i]
+		}
+		p.next++
+		if err := p.row(row, scores[i*p.outputs.Width:(i+1)*p.outputs.Width], probabilities); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *predictionWriter) row(row int64, scores []float32, probabilities []float64) error {
+	class := ""
+	values := make([]float64, 0, len(probabilities))
+	switch p.outputs.Task {
+	case trivium.Regression:
+		for _, x := range scores {
+			values = append(values, float64(x))
+		}
+	case trivium.Binary:
+		c := 0
+		if scores[0] > 0 {
+			c = 1
+		}
+		class = className(p.labels, c)
+		if p.raw || p.margin {
+			values = append(values, float64(scores[0]))
+		} else {
+			one := 1 / (1 + math.Exp(-float64(scores[0])))
+			values = append(values, 1-one, one)
+		}
+	case trivium.MultiClass:
+		class = className(p.labels, softmax(probabilities, scores))
+		values = append(values, probabilities...)
+		if p.raw {
+			for c, x := range scores {
+				values[c] = float64(x)
+			}
+		}
+	}
+	if p.csv {
+		return p.csvRow(row, class, values)
+	}
+	return p.jsonRow(row, class, values)
+}
+
+func (p *predictionWriter) csvRow(row int64, class string, values []float64) error {
+	p.line = append(p.line[:0], strconv.FormatInt(row, 10))
+	if p.outputs.Task != trivium.Regression {
+		p.line = append(p.line, class)
+	}
+	for _, x := range values {
+		p.line = append(p.line, strconv.FormatFloat(x, 'g', 7, 64)) // what a float32 holds
+	}
+	return p.table.Write(p.line)
+}
+
+func (p *predictionWriter) jsonRow(row int64, class string, values []float64) error {
+	names := p.header()
+	o := map[string]any{"row": row}
+	if p.outputs.Task != trivium.Regression {
+		o["class"] = class
+	}
+	for i, x := range values {
+		o[names[len(names)-len(values)+i]] = number(float64(float32(x)))
+	}
+	line, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	_, err = p.w.Write(append(line, '\n'))
+	return err
+}
+
+func (p *predictionWriter) flush() error {
+	if p.table == nil {
+		return nil
+	}
+	p.table.Flush()
+	return p.table.Error()
+}
+
+// softmax writes the probabilities of the scores to dst and returns the class of the highest, the first of equals.
+func softmax(dst []float64, scores []float32) (best int) {
+	for c, x := range scores {
+		if x > scores[best] {
+			best = c
+		}
+	}
+	var sum float64
+	for c, x := range scores {
+		dst[c] = math.Exp(float64(x) - float64(scores[best]))
+		sum += dst[c]
+	}
+	for c := range dst {
+		dst[c] /= sum
+	}
+	return best
+}

@@ -1,0 +1,3 @@
+package app
+
+type exportVerb struct{}

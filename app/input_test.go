@@ -1,0 +1,159 @@
+package app
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A command's outcome.
+type outcome struct {
+	code     int
+	out, err string
+}
+
+// runIn runs a command of the standard program as if in folder dir.
+func runIn(t *testing.T, dir string, args ...string) outcome {
+	t.Helper()
+	return runWith(t.Context(), t, dir, Options{}, args...)
+}
+
+func runWith(ctx context.Context, t *testing.T, dir string, o Options, args ...string) outcome {
+	t.Helper()
+	t.Chdir(dir)
+	var out, problems bytes.Buffer
+	code := Run(ctx, args, strings.NewReader(""), &out, &problems, o)
+	return outcome{code, out.String(), problems.String()}
+}
+
+func write(t *testing.T, dir, name, content string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// idxImages is an IDX file of n images of 2 × 2 pixels, idxLabels one of their labels.
+func idxImages(n int) string {
+	head := binary.BigEndian.AppendUint32(nil, 2051)
+	for _, d := range []int{n, 2, 2} {
+		head = binary.BigEndian.AppendUint32(head, uint32(d))
+	}
+	return string(head) + strings.Repeat("\x00\x40\x80\xff", n)
+}
+
+func idxLabels(n int, label func(i int) byte) string {
+	head := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, 2049), uint32(n))
+	for i := range n {
+		head = append(head, label(i))
+	}
+	return string(head)
+}
+
+func gzipped(text string) string {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	w.Write([]byte(text))
+	w.Close()
+	return b.String()
+}
+
+// TestBadInput: each mistake in data, job or command is a sentence that names file, line or field, the exit code is 2, and nothing is
+// left behind.
+func TestBadInput(t *testing.T) {
+	parity := func(i int) byte { return byte(i % 2) }
+	mnist := func(images, labels string) map[string]string {
+		return map[string]string{"train-images-idx3-ubyte": images, "train-labels-idx1-ubyte": labels}
+	}
+	good := idxImages(20)
+	csv := "age,city,label\n30,Oslo,0\n40,Rome,1\n"
+	for _, c := range []struct {
+		name  string
+		files map[string]string
+		args  string
+		want  []string // each in the error
+	}{
+		{"truncated IDX", mnist(good[:50], idxLabels(20, parity)), "train softmax --data .", []string{"train-images-idx3-ubyte", "offset"}},
+		{"truncated gzip", map[string]string{"train-images-idx3-ubyte.gz": gzipped(good)[:30], "train-labels-idx1-ubyte.gz": gzipped(idxLabels(20, parity))},
+			"train softmax --data .", []string{"train-images-idx3-ubyte.gz"}},
+		{"mislabelled IDX", mnist(idxLabels(20, parity), good), "train softmax --data .", []string{"train-", "2051", "2049"}},
+		{"IDX with too few labels", mnist(good, idxLabels(19, parity)), "train softmax --data .", []string{"20", "19"}},
+		{"ragged CSV", map[string]string{"a.csv": csv + "50,Bonn\n"}, "train logistic --data a.csv --categorical city", []string{"a.csv", "line 4"}},
+		{"text in a number column", map[string]string{"a.csv": csv}, "train logistic --data a.csv", []string{"a.csv", "line 2", "city", "Oslo", "categorical"}},
+		{"libsvm index 0", map[string]string{"a.libsvm": "1 1:1\n0 0:1\n"}, "train logistic --data a.libsvm", []string{"a.libsvm", "line 2", "0"}},
+		{"libsvm out of order", map[string]string{"a.libsvm": "1 1:1\n0 1:1\n1 3:1 2:1\n"}, "train logistic --data a.libsvm", []string{"a.libsvm", "line 3", "2"}},
+		{"libsvm beyond the width", map[string]string{"a.libsvm": "1 1:1\n0 7:1\n"}, "train logistic --data a.libsvm --columns 5", []string{"a.libsvm", "line 2", "7", "5"}},
+		{"NaN", map[string]string{"a.csv": "x,label\n1,0\nNaN,1\n"}, "train logistic --data a.csv", []string{"a.csv", "line 3"}},
+		{"infinity", map[string]string{"a.libsvm": "1 1:1\n0 2:inf\n"}, "train logistic --data a.libsvm", []string{"a.libsvm", "line 2"}},
+		{"label outside the classes", map[string]string{"a.libsvm": "0 1:1\n1 2:1\n5 2:1\n"}, "train softmax --data a.libsvm --classes 3", []string{"a.libsvm", "line 3", "5"}},
+		{"empty file", map[string]string{"a.csv": ""}, "train logistic --data a.csv", []string{"a.csv", "empty"}},
+		{"no such file", nil, "train logistic --data nowhere.csv", []string{"nowhere.csv"}},
+		{"no such column", map[string]string{"a.csv": csv}, "train logistic --data a.csv --label labl --categorical city", []string{"labl", "label"}},
+		{"unknown model", nil, "train sofmax", []string{`"sofmax"`, `did you mean "softmax"?`}},
+		{"model with bad arguments", nil, "train mlp:x", []string{"mlp", "x"}},
+		{"unknown flag", nil, "train softmax --epoch 3", []string{"--epoch", "--epochs"}},
+		{"unknown verb", nil, "trian softmax", []string{"trian", "train"}},
+		{"unknown optimizer", nil, "train softmax --optimizer adan", []string{"adan", "adam"}},
+		{"unknown schedule", nil, "train softmax --schedule cosin:10", []string{"cosin"}},
+		{"unknown metric", nil, "train softmax --metrics acuracy", []string{"acuracy", "accuracy"}},
+		{"unknown topology", nil, "train softmax --topology ring", []string{"ring", "local"}},
+		{"batch 0", nil, "train softmax --batch 0", []string{"--batch", "0"}},
+		{"two mistakes", nil, "train softmax --epochs=-1 --scale big", []string{"epochs", "scale"}},
+		{"unknown key", map[string]string{"job.yaml": "model: softmax\nepocs: 3\nbatch: 0\n"}, "train -f job.yaml",
+			[]string{"job.yaml: line 2", `did you mean "epochs"?`, "job.yaml: line 3: batch"}},
+		{"broken YAML", map[string]string{"job.yaml": "model: [softmax\n"}, "train -f job.yaml", []string{"job.yaml", "line"}},
+		{"no job file", nil, "train -f nowhere.yaml", []string{"nowhere.yaml"}},
+		{"no model", nil, "train", []string{"no model"}},
+		{"no run", nil, "eval last", []string{"no run"}},
+		{"no run to resume", nil, "train --resume last", []string{"no run"}},
+		{"unknown topic", nil, "help modls", []string{"models"}},
+		{"broken filter", nil, "runs model=", []string{"filter"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			for name, content := range c.files {
+				write(t, dir, name, content)
+			}
+			got := runIn(t, dir, strings.Fields(c.args)...)
+			if got.code != Misused {
+				t.Errorf("exits with %d, want %d", got.code, Misused)
+			}
+			for _, w := range c.want {
+				if !strings.Contains(got.err, w) {
+					t.Errorf("the error has no %q:\n%s", w, got.err)
+				}
+			}
+			entries, err := os.ReadDir(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range entries {
+				if _, ours := c.files[e.Name()]; !ours {
+					t.Errorf("left behind: %s", e.Name())
+				}
+			}
+		})
+	}
+}
+
+// people is a small table with a number, a category and a label that follows from them.
+func people(rows int) string {
+	var b strings.Builder
+	b.WriteString("age,city,id,label\n")
+	cities := []string{"Oslo", "Rome", "Lima"}
+	for i := range rows {
+		age, city := 20+i*7%50, cities[i*5%3]
+		label := "no"
+		if age > 45 != (city == "Rome") {
+			label = "yes"
+		}
+		fmt.Fprintf(&b, "%d,%s,%d,%s\n", age, city, i, label)
+	}
+	return b.String()
+}

@@ -1,0 +1,3 @@
+package app
+
+type rerunVerb struct{}

@@ -1,0 +1,365 @@
+package app
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/trivium-ml/trivium/internal/nearest"
+	"github.com/trivium-ml/trivium/observe/rundir"
+)
+
+type runsVerb struct {
+	List   runsList   `cmd:"" default:"withargs" help:"List runs, oldest first."`
+	Show   runsShow   `cmd:"" help:"Print all that is known of a run."`
+	Diff   runsDiff   `cmd:"" help:"Print what differs between two runs."`
+	Delete runsDelete `cmd:"" help:"Delete runs with their checkpoints."`
+}
+
+// runsFlags say where runs are.
+type runsFlags struct {
+	Out string `default:"runs" placeholder:"DIR" help:"Where the runs are (default runs)."`
+}
+
+type runsList struct {
+	Filter []string `arg:"" optional:"" help:"A condition, such as 'model=softmax and test.accuracy>0.9' (help runs)."`
+	runsFlags
+	JSON bool `name:"json" help:"Print a JSON object a line."`
+}
+
+func (v *runsList) Run(s *session) error {
+	f, err := parseFilter(strings.Join(v.Filter, " "))
+	if err != nil {
+		return misused(err)
+	}
+	runs, broken, err := readRuns(v.Out)
+	if err != nil {
+		return err
+	}
+	for _, b := range broken {
+		fmt.Fprintf(s.err, "%s: %v\n", s.name, b)
+	}
+	var fields []map[string]string
+	for _, r := range runs {
+		fields = append(fields, r.fields())
+	}
+	if err := f.unknown(fields); err != nil {
+		return misused(err)
+	}
+	var rows []*run
+	for i, r := range runs {
+		if f.holds(fields[i]) {
+			rows = append(rows, r)
+		}
+	}
+	if v.JSON {
+		e := json.NewEncoder(s.out)
+		for _, r := range rows {
+			if err := e.Encode(r.fields()); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(rows) == 0 {
+		what := "no runs"
+		if len(runs) > 0 {
+			what = fmt.Sprintf("none of %d runs is so", len(runs))
+		}
+		_, err := fmt.Fprintf(s.out, "%s in %s\n", what, v.Out)
+		return err
+	}
+	return printRuns(s, rows)
+}
+
+func printRuns(s *session, rows []*run) error {
+	w := tabwriter.NewWriter(s.out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "RUN\tMODEL\tDATA\tSTATUS\tEPOCHS\tSAMPLES/S\tMETRICS")
+	for _, r := range rows {
+		epochs, speed := "", ""
+		if r.Result != nil {
+			epochs, speed = strconv.FormatInt(r.Result.Epochs, 10), scaled(r.Result.SamplesPerSec)
+		}
+		var metrics []string
+		for _, m := range slices.Sorted(maps.Keys(r.metrics())) {
+			metrics = append(metrics, m+" "+figure(r.metrics()[m]))
+		}
+		source := r.Head.DataSource
+		if source == "" {
+			source = "(generated digits)"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.name(), r.Head.Model, source, r.State(), epochs, speed, strings.Join(metrics, "  "))
+	}
+	return w.Flush()
+}
+
+type runsShow struct {
+	Name string `arg:"" name:"run" help:"A run: its folder, its name, the beginning of its name, or last."`
+	runsFlags
+	JSON bool `name:"json" help:"Print one JSON object."`
+}
+
+func (v *runsShow) Run(s *session) error {
+	r, err := findRun(v.Out, v.Name)
+	if err != nil {
+		return err
+	}
+	fields := r.fields()
+	if v.JSON {
+		return json.NewEncoder(s.out).Encode(fields)
+	}
+	w := tabwriter.NewWriter(s.out, 0, 8, 2, ' ', 0)
+	for _, k := range slices.Sorted(maps.Keys(fields)) {
+		fmt.Fprintf(w, "%s\t%s\n", k, fields[k])
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return s.showPhases(r)
+}
+
+// showPhases draws where the time of the steps went.
+func (s *session) showPhases(r *run) error {
+	if r.Result == nil {
+		return nil
+	}
+	var total time.Duration
+	for _, d := range r.Result.Phases {
+		total += d
+	}
+	if total == 0 {
+		return nil
+	}
+	fmt.Fprintf(s.out, "\nwhere the time of %s updates went, %.3f s in all\n", thousands(r.Result.Steps), total.Seconds())
+	phases := slices.SortedFunc(maps.Keys(r.Result.Phases), func(a, b string) int {
+		return int(r.Result.Phases[b]/time.Microsecond) - int(r.Result.Phases[a]/time.Microsecond)
+	})
+	for _, p := range phases {
+		share := float64(r.Result.Phases[p]) / float64(total)
+		if r.Result.Phases[p] > 0 {
+			fmt.Fprintf(s.out, "  %-14s %5.1f %%  %s\n", p, 100*share, strings.Repeat("#", int(math.Round(40*share))))
+		}
+	}
+	return nil
+}
+
+type runsDiff struct {
+	A string `arg:"" help:"A run."`
+	B string `arg:"" help:"Another."`
+	runsFlags
+	JSON bool `name:"json" help:"Print a JSON object a line."`
+}
+
+func (v *runsDiff) Run(s *session) error {
+	a, err := findRun(v.Out, v.A)
+	if err != nil {
+		return err
+	}
+	b, err := findRun(v.Out, v.B)
+	if err != nil {
+		return err
+	}
+	differences, err := rundir.Diff(a.Head, b.Head)
+	if err != nil {
+		return err
+	}
+	for _, k := range slices.Sorted(maps.Keys(union(a.outcome(), b.outcome()))) {
+		if x, y := a.outcome()[k], b.outcome()[k]; x != y {
+			differences = append(differences, rundir.Difference{Key: k, A: x, B: y})
+		}
+	}
+	if v.JSON {
+		e := json.NewEncoder(s.out)
+		for _, d := range differences {
+			if err := e.Encode(map[string]string{"field": d.Key, "a": d.A, "b": d.B}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(differences) == 0 {
+		_, err := fmt.Fprintln(s.out, "the runs are equal in job, data, build and result")
+		return err
+	}
+	w := tabwriter.NewWriter(s.out, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(w, "FIELD\t%s\t%s\n", a.name(), b.name())
+	for _, d := range differences {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", d.Key, orDash(d.A), orDash(d.B))
+	}
+	return w.Flush()
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func union(a, b map[string]string) map[string]string {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	return all
+}
+
+type runsDelete struct {
+	Names []string `arg:"" name:"run" help:"Runs to delete."`
+	runsFlags
+}
+
+func (v *runsDelete) Run(s *session) error {
+	var runs []*run
+	for _, name := range v.Names { // all are found before one is deleted
+		r, err := findRun(v.Out, name)
+		if err != nil {
+			return err
+		}
+		runs = append(runs, r)
+	}
+	for _, r := range runs {
+		if err := rundir.Delete(r.Dir); err != nil {
+			return err
+		}
+		fmt.Fprintf(s.out, "deleted %s\n", r.Dir)
+	}
+	return nil
+}
+
+// A run is what a run directory says of itself, without its measurements.
+type run struct{ rundir.Entry }
+
+// readRuns reads every run directory in root, oldest first. Those that cannot be read are reported beside.
+func readRuns(root string) (runs []*run, broken []error, err error) {
+	entries, err := rundir.List(root)
+	for _, e := range entries {
+		if e.Err != nil {
+			broken = append(broken, e.Err)
+			continue
+		}
+		runs = append(runs, &run{e})
+	}
+	return runs, broken, err
+}
+
+// findRun finds the run that name means: a directory, a name in root, the beginning of one, or last.
+func findRun(root, name string) (*run, error) {
+	for _, dir := range []string{name, filepath.Join(root, name)} {
+		if _, err := os.Stat(filepath.Join(dir, "run.json")); err == nil {
+			r, err := rundir.Open(dir)
+			if err != nil {
+				return nil, misused(err)
+			}
+			return &run{rundir.Entry{Dir: dir, Head: r.Head, Result: r.Result}}, nil
+		}
+	}
+	runs, _, err := readRuns(root)
+	if err != nil {
+		return nil, err
+	}
+	if len(runs) == 0 {
+		return nil, misusedf("runs: there is no run in %s; --out says where they are", root)
+	}
+	if name == "last" {
+		return runs[len(runs)-1], nil
+	}
+	var names []string
+	var found []*run
+	for _, r := range runs {
+		names = append(names, r.name())
+		if strings.HasPrefix(r.name(), name) {
+			found = append(found, r)
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return nil, misusedf("runs: no run in %s is called %q; %s", root, name, nearest.Sentence(name, names))
+	}
+	return nil, misusedf("runs: %d runs in %s begin with %q; give more of the name", len(found), root, name)
+}
+
+func (r *run) name() string { return filepath.Base(r.Dir) }
+
+func (r *run) metrics() map[string]float64 {
+	if r.Result == nil {
+		return nil
+	}
+	return r.Result.Metrics
+}
+
+// fields are what filters and show know of a run: the job's keys by their dotted names, facts of the head, and the outcome.
+func (r *run) fields() map[string]string {
+	out := r.outcome()
+	out["run"] = r.name()
+	out["started"] = r.Head.Start.UTC().Format(time.RFC3339)
+	out["strategy"] = r.Head.Strategy
+	out["data.checksum"] = r.Head.DataChecksum
+	out["kernels"] = r.Head.Kernels
+	out["threads"] = strconv.Itoa(r.Head.Threads)
+	out["job"] = r.Head.ConfigurationHash
+	if len(r.Head.Command) > 0 {
+		out["command"] = strings.Join(r.Head.Command, " ")
+	}
+	for k, v := range r.Head.Versions {
+		out["build."+k] = v
+	}
+	for i, n := range r.Head.Notes {
+		out[fmt.Sprintf("note.%d", i+1)] = n
+	}
+	var job map[string]any
+	if json.Unmarshal(r.Head.Configuration, &job) == nil {
+		flattenJSON(out, "", job)
+	}
+	for k, v := range out {
+		if v == "" {
+			delete(out, k)
+		}
+	}
+	return out
+}
+
+// outcome is what came of the run.
+func (r *run) outcome() map[string]string {
+	out := map[string]string{"status": r.State()}
+	if res := r.Result; res != nil {
+		out["updates"] = strconv.FormatInt(res.Steps, 10)
+		out["epochs.done"] = strconv.FormatInt(res.Epochs, 10)
+		out["samples"] = strconv.FormatInt(res.Samples, 10)
+		out["seconds"] = strconv.FormatFloat(res.Seconds, 'f', 3, 64)
+		out["samples_per_second"] = strconv.FormatFloat(res.SamplesPerSec, 'f', 0, 64)
+		out["error"] = res.Error
+		out["checkpoint"] = res.Checkpoint
+		for m, v := range res.Metrics {
+			out[m] = strconv.FormatFloat(v, 'g', 6, 64)
+		}
+	}
+	return out
+}
+
+func flattenJSON(out map[string]string, prefix string, tree map[string]any) {
+	for k, v := range tree {
+		switch v := v.(type) {
+		case map[string]any:
+			flattenJSON(out, prefix+k+".", v)
+		case []any:
+			var words []string
+			for _, w := range v {
+				words = append(words, fmt.Sprint(w))
+			}
+			out[prefix+k] = strings.Join(words, ",")
+		case float64:
+			out[prefix+k] = strconv.FormatFloat(v, 'g', -1, 64)
+		default:
+			out[prefix+k] = fmt.Sprint(v)
+		}
+	}
+}

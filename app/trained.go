@@ -1,0 +1,142 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/tensor"
+)
+
+// checkpointsDir is the folder of a run directory that holds the checkpoints.
+const checkpointsDir = "checkpoints"
+
+// trainedFlags name a trained model.
+type trainedFlags struct {
+	Name       string `arg:"" name:"run" help:"A run: its folder, its name, the beginning of its name, or last."`
+	Out        string `default:"runs" placeholder:"DIR" help:"Where the runs are (default runs)."`
+	Checkpoint string `placeholder:"NAME" help:"A checkpoint of the run; else the newest."`
+	Threads    int    `placeholder:"N" help:"Threads (default: one a core)."`
+}
+
+// A trained is a model with the parameters and the transform of a checkpoint.
+type trained struct {
+	saved     *checkpoint.Checkpoint
+	name      string // of the checkpoint, with its folder
+	model     trivium.Model
+	predictor trivium.Predictor
+	transform *data.Transform // nil: the source made numbers itself
+	cpu       *tensor.CPU
+}
+
+// load opens the model that f names. The caller closes it.
+func (f *trainedFlags) load(ctx context.Context, s *session) (*trained, error) {
+	r, err := findRun(f.Out, f.Name)
+	if err != nil {
+		return nil, err
+	}
+	saved, name, err := loadCheckpoint(ctx, filepath.Join(r.Dir, checkpointsDir), f.Checkpoint)
+	if err != nil {
+		return nil, err
+	}
+	t := &trained{saved: saved, name: name}
+	if len(saved.Transform) > 0 {
+		if t.transform, err = data.DecodeTransform(saved.Transform); err != nil {
+			return nil, misused(fmt.Errorf("%s: %w", name, err))
+		}
+	}
+	if err := s.checkModel(saved.Job.Model); err != nil {
+		return nil, misused(fmt.Errorf("%s: %w; the program that trained it had it", name, err))
+	}
+	t.cpu = tensor.NewCPU(f.Threads, saved.Job.Exact)
+	if err := t.build(s); err != nil {
+		t.cpu.Close()
+		return nil, misused(fmt.Errorf("%s: %w", name, err))
+	}
+	return t, nil
+}
+
+func (t *trained) build(s *session) (err error) {
+	if t.model, err = s.models.Build(t.saved.Job.Model, t.saved.Schema, t.cpu); err != nil {
+		return err
+	}
+	if err := t.saved.Fits(t.model.Layout()); err != nil {
+		return err
+	}
+	t.saved.Params.Layout = t.model.Layout()
+	var ok bool
+	if t.predictor, ok = t.model.(trivium.Predictor); !ok {
+		return fmt.Errorf("model %q makes no predictions: it is no trivium.Predictor", t.saved.Job.Model)
+	}
+	return nil
+}
+
+func (t *trained) close() { t.cpu.Close() }
+
+// loadCheckpoint loads the named checkpoint of a folder, or the newest. The name that it returns has the folder.
+func loadCheckpoint(ctx context.Context, dir, name string) (*checkpoint.Checkpoint, string, error) {
+	if _, err := os.Stat(dir); err != nil {
+		return nil, "", misusedf("checkpoint: %s holds none: the run was deleted, or ended before its first", dir)
+	}
+	store := blob.Dir(dir)
+	var c *checkpoint.Checkpoint
+	var err error
+	if name == "" {
+		c, name, err = checkpoint.Latest(ctx, store)
+	} else {
+		c, err = checkpoint.Load(ctx, store, name)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, "", misusedf("checkpoint: %s: %w", dir, err)
+	}
+	if err != nil {
+		return nil, "", misused(fmt.Errorf("%s: %w", dir, err))
+	}
+	return c, filepath.Join(dir, name), nil
+}
+
+// open opens the data that d describes, with the transform t if it is not nil.
+func (s *session) open(ctx context.Context, d trivium.Data, t *data.Transform) (*data.Splits, error) {
+	splits, err := data.Open(ctx, d, data.Options{Sources: s.sources, Transform: t})
+	if err != nil && ctx.Err() == nil {
+		return nil, misused(err)
+	}
+	return splits, err
+}
+
+// predictRows are scored at a time: enough to fill the kernels, few enough to stay in the cache.
+const predictRows = 256
+
+// score walks ds in index order and calls f with each batch and its scores, which are valid during the call.
+func (t *trained) score(ctx context.Context, ds data.Dataset, ids bool, f func(b *trivium.Batch, scores []float32) error) error {
+	width := t.predictor.Outputs().Width
+	scores := make([]float32, predictRows*width)
+	for b, err := range data.Batches(ctx, ds, data.BatchOptions{Batch: predictRows, IDs: ids}) {
+		if err != nil {
+			return asInput(err)
+		}
+		if err := t.predictor.Predict(ctx, t.saved.Params, *b, scores[:b.Rows*width]); err != nil {
+			return misused(err)
+		}
+		if err := f(b, scores[:b.Rows*width]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// asInput marks mistakes in the data as the user's to mend.
+func asInput(err error) error {
+	var mistake *data.Error
+	if errors.As(err, &mistake) {
+		return misused(err)
+	}
+	return err
+}
