@@ -41,6 +41,18 @@ func transposeF32AVX2(b *block)
 //go:noescape
 func transposeF64AVX2(b *block)
 
+//go:noescape
+func copyF32AVX512(b *block)
+
+//go:noescape
+func copyF32AVX2(b *block)
+
+//go:noescape
+func copyF64AVX512(b *block)
+
+//go:noescape
+func copyF64AVX2(b *block)
+
 // multiply runs a micro-kernel.
 func multiply[T Float](isa ISA, wide bool, t *tile) {
 	switch {
@@ -74,5 +86,19 @@ func turnBlock[T Float](isa ISA, b *block) {
 		transposeF32AVX2(b)
 	default:
 		transposeF64AVX2(b)
+	}
+}
+
+// copyBlock runs a copying kernel.
+func copyBlock[T Float](isa ISA, b *block) {
+	switch {
+	case isa == AVX512 && single[T]():
+		copyF32AVX512(b)
+	case isa == AVX512:
+		copyF64AVX512(b)
+	case single[T]():
+		copyF32AVX2(b)
+	default:
+		copyF64AVX2(b)
 	}
 }

@@ -49,6 +49,7 @@ func main() {
 			a.kernel("Wide", 2)
 			a.kernel("Narrow", 1)
 			a.transpose()
+			a.copy()
 		}
 		if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
 			log.Fatal(err)
@@ -309,7 +310,7 @@ func (a arch) maskTable() {
 }
 
 // transpose writes func transpose…(b *block): dst[p*dRow + j] = src[j*sRow + p] for j < rows ≤ lanes, p < cols, in blocks of lanes ×
-// lanes. All lanes of a row of dst are written, zero where j ≥ rows.
+// lanes. With AVX2 all lanes of a row of dst are written, zero where j ≥ rows; with AVX-512 only those of the rows.
 //
 //	DI t, SI src, R8 sRow, R9 rows, R10 cols left, R11 dst, R12 dRow
 func (a arch) transpose() {
@@ -320,7 +321,7 @@ func (a arch) transpose() {
 	p("TEXT ·%s(SB), NOSPLIT, $0-8", name)
 	p("\tMOVQ b+0(FP), DI\n\tMOVQ 0(DI), SI\n\tMOVQ 8(DI), R8\n\tMOVQ 16(DI), R9\n\tMOVQ 24(DI), R10\n\tMOVQ 32(DI), R11\n\tMOVQ 40(DI), R12")
 	if a.wide() {
-		p("\tMOVQ $-1, AX\n\tKMOVW AX, K1")
+		p("\tMOVQ $-1, AX\n\tKMOVW AX, K1\n\tBZHIQ R9, AX, AX\n\tKMOVW AX, K2")
 	} else {
 		p("\tLEAQ mask%s<>(SB), R13", a.elem)
 	}
@@ -365,7 +366,11 @@ func (a arch) transpose() {
 	// stores, as many as there are columns
 	p("\tMOVQ R11, BX")
 	for i := range l {
-		p("\tVMOVU%s %s, (BX)", a.suffix, outs[i])
+		if a.wide() {
+			p("\tVMOVU%s %s, K2, (BX)", a.suffix, outs[i])
+		} else {
+			p("\tVMOVU%s %s, (BX)", a.suffix, outs[i])
+		}
 		if i < l-1 {
 			p("\tADDQ R12, BX")
 			p("\tCMPQ R10, $%d\n\tJLE done", i+1)
@@ -375,6 +380,53 @@ func (a arch) transpose() {
 	p("\tMOVQ R12, AX\n\tSHLQ $%d, AX\n\tADDQ AX, R11", map[int]int{4: 2, 8: 3, 16: 4}[l])
 	p("\tSUBQ $%d, R10\n\tJG next", l)
 	p("done:\n\tVZEROUPPER\n\tRET\n")
+}
+
+// copy writes func copy…(b *block): dst[p*dRow + j] = src[p*sRow + j] for j < rows ≤ two vectors, p < cols. Whole vectors of dst are
+// written, one where rows fit it, zero where j ≥ rows.
+//
+//	SI src, R8 sRow, R9 rows, CX cols left, R11 dst, R12 dRow
+func (a arch) copy() {
+	name := "copy" + a.elem + a.isa
+	l, bytes := a.lanes, a.size*a.lanes
+	p("// func %s(b *block)", name)
+	p("TEXT ·%s(SB), NOSPLIT, $0-8", name)
+	p("\tMOVQ b+0(FP), DI\n\tMOVQ 0(DI), SI\n\tMOVQ 8(DI), R8\n\tMOVQ 16(DI), R9\n\tMOVQ 24(DI), CX\n\tMOVQ 32(DI), R11\n\tMOVQ 40(DI), R12")
+	p("\tCMPQ R9, $%d\n\tJE two", 2*l)
+	load := func(v int) {
+		if a.wide() {
+			p("\tVMOVU%s.Z %d(SI), K%d, Z%d", a.suffix, v*bytes, v+1, v)
+		} else {
+			p("\tVMASKMOV%s %d(SI), Y%d, Y%d", a.suffix, v*bytes, v+14, v)
+		}
+	}
+	if a.wide() {
+		p("\tMOVQ $-1, AX\n\tBZHIQ R9, AX, AX\n\tKMOVW AX, K1\n\tSHRQ $%d, AX\n\tKMOVW AX, K2", l)
+	} else {
+		p("\tLEAQ mask%s<>(SB), R13\n\tMOVQ $%d, BX\n\tMOVQ R9, DX\n\tCMPQ DX, BX\n\tCMOVQGT BX, DX\n\tNEGQ DX", a.elem, l)
+		p("\tVMOVU%s %d(R13)(DX*%d), Y14", a.suffix, bytes, a.size)
+		p("\tMOVQ R9, AX\n\tSUBQ BX, AX\n\tMOVQ $0, BX\n\tCMPQ AX, BX\n\tCMOVQLT BX, AX\n\tNEGQ AX")
+		p("\tVMOVU%s %d(R13)(AX*%d), Y15", a.suffix, bytes, a.size)
+	}
+	p("\tCMPQ R9, $%d\n\tJG edge", l)
+	loop := func(label string, vecs int, whole bool) {
+		p("%s:", label)
+		for v := range vecs {
+			if whole {
+				p("\tVMOVU%s %d(SI), %s%d", a.suffix, v*bytes, a.reg, v)
+			} else {
+				load(v)
+			}
+		}
+		for v := range vecs {
+			p("\tVMOVU%s %s%d, %d(R11)", a.suffix, a.reg, v, v*bytes)
+		}
+		p("\tADDQ R8, SI\n\tADDQ R12, R11\n\tDECQ CX\n\tJG %s\n\tVZEROUPPER\n\tRET", label)
+	}
+	loop("one", 1, false)
+	loop("edge", 2, false)
+	loop("two", 2, true)
+	p("")
 }
 
 // turn transposes lanes registers and returns the names of those that hold the rows of the result, in order.

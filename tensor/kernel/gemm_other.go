@@ -9,3 +9,5 @@ func multiply[T Float](isa ISA, wide bool, t *tile) {
 }
 
 func turnBlock[T Float](isa ISA, b *block) { panic("kernel: no " + isa.String() + " on this machine") }
+
+func copyBlock[T Float](isa ISA, b *block) { panic("kernel: no " + isa.String() + " on this machine") }

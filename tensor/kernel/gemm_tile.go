@@ -32,13 +32,16 @@ const (
 	tileReLU
 )
 
-// A block is the argument of a transposing kernel. Strides are in bytes. All lanes of a vector of dst are written, zero beyond rows.
+// A block is the argument of a kernel that transposes or copies, p < cols. Strides are in bytes. Transposing takes a vector of rows at
+// most: with AVX-512 it writes just those, with AVX2 a whole vector, zero beyond them. Copying takes two vectors of rows at most, and
+// writes one or two whole vectors.
 //
-//	for p := range cols: for j := range rows: dst[p*dRow + j] = src[j*sRow + p]
+//	transposed: dst[p*dRow + j] = src[j*sRow + p]
+//	copied:     dst[p*dRow + j] = src[p*sRow + j]
 type block struct {
 	src  unsafe.Pointer // offset 0
 	sRow int            // 8
-	rows int            // 16: at most a vector
+	rows int            // 16
 	cols int            // 24
 	dst  unsafe.Pointer // 32
 	dRow int            // 40
@@ -238,7 +241,7 @@ func (p *product[T]) packsA(k int, q *part) bool {
 }
 
 // packB copies columns j0 to j0+cols of k rows of op(B) into panels of width columns: panel, row, column. The last panel has its full
-// width, filled with zeros.
+// width, with AVX2 filled with zeros.
 func (p *product[T]) packB(first, k, j0, cols, width int) unsafe.Pointer {
 	size := sizeOf[T]()
 	buf := room(&p.w.b, (cols+width-1)/width*width*k)
@@ -248,7 +251,10 @@ func (p *product[T]) packB(first, k, j0, cols, width int) unsafe.Pointer {
 	for j := 0; j < cols; j += width {
 		dst, n := buf[j*k:][:width*k], min(width, cols-j)
 		if !p.tb {
-			copyRows(dst, width, p.b.data[first*p.b.row+j0+j:], p.b.row, k, n)
+			copyBlock[T](p.isa, &block{
+				src: unsafe.Pointer(&p.b.data[first*p.b.row+j0+j]), sRow: p.b.row * size, rows: n, cols: k,
+				dst: unsafe.Pointer(&dst[0]), dRow: width * size,
+			})
 			continue
 		}
 		for v := 0; v < width; v += p.lanes {
@@ -268,15 +274,6 @@ func (p *product[T]) packB(first, k, j0, cols, width int) unsafe.Pointer {
 	return unsafe.Pointer(unsafe.SliceData(buf))
 }
 
-// copyRows copies k rows of n columns, with zeros up to width.
-func copyRows[T Float](dst []T, width int, src []T, row, k, n int) {
-	for r := range k {
-		d := dst[r*width:][:width]
-		copy(d[:n], src[r*row:][:n])
-		clear(d[n:])
-	}
-}
-
 // packA copies m rows of op(A), k long, so that they fall on different sets of the first-level cache.
 func (p *product[T]) packA(i0, m, first, k int) (a unsafe.Pointer, aRow, aStep int) {
 	size := sizeOf[T]()
@@ -288,9 +285,10 @@ func (p *product[T]) packA(i0, m, first, k int) (a unsafe.Pointer, aRow, aStep i
 		}
 		return unsafe.Pointer(unsafe.SliceData(buf)), row * size, size
 	}
-	buf := room(&p.w.a, m*k)
-	for r := range k {
-		copy(buf[r*m:][:m], p.a.data[(first+r)*p.a.column+i0:])
-	}
+	buf := room(&p.w.a, m*k+2*p.lanes) // whole vectors are written
+	copyBlock[T](p.isa, &block{
+		src: unsafe.Pointer(&p.a.data[first*p.a.column+i0]), sRow: p.a.column * size, rows: m, cols: k,
+		dst: unsafe.Pointer(&buf[0]), dRow: m * size,
+	})
 	return unsafe.Pointer(unsafe.SliceData(buf)), size, m * size
 }
