@@ -104,6 +104,16 @@ func (g *Graph) Extend() *Builder {
 	return b
 }
 
+// Repeat makes a node like n, of this or another graph, on other operands; it works for operations without resources.
+func (b *Builder) Repeat(n *Node, in ...Value) Value {
+	c := b.root.cur
+	if len(n.Resources) > 0 {
+		c.fail(n.Op.Name, "cannot be repeated: it works on a resource of its graph")
+		return Value{b: c, node: -1}
+	}
+	return c.add(spec{op: n.Op.Name, attrs: n.attrs, in: in, body: n.Body})
+}
+
 // Value is output out of node id of the nodes made so far; the zero Value when there is none.
 func (b *Builder) Value(id, out int) Value {
 	if id < 0 || id >= len(b.nodes) || out < 0 || out > 0 && out >= len(b.nodes[id].Types) {
@@ -223,7 +233,7 @@ func (b *Builder) add(s spec) Value {
 		b.fail(s.op, "no such operation")
 		return bad
 	}
-	n := &Node{ID: len(b.nodes), Op: op, Device: b.scope.device, Colocate: b.scope.colocate, Control: b.scope.control,
+	n := &Node{Op: op, Device: b.scope.device, Colocate: b.scope.colocate, Control: b.scope.control,
 		Resources: s.resources, Body: s.body, attrs: s.attrs}
 	if b.scope.pcs != nil {
 		n.pcs = *b.scope.pcs
@@ -233,6 +243,7 @@ func (b *Builder) add(s spec) Value {
 	if n.Inputs = b.operands(op, s.in); n.Inputs == nil && len(s.in) > 0 {
 		return bad
 	}
+	n.ID = len(b.nodes) // now: operands that a body captures became nodes of their own
 	types, err := b.infer(n)
 	if err != nil {
 		b.failAt(n, err)
