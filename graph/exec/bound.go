@@ -2,6 +2,7 @@ package exec
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/trivium-ml/trivium/graph"
 	"github.com/trivium-ml/trivium/tensor/kernel"
@@ -24,12 +25,11 @@ type bound struct {
 	total, per, tiles int     // units of work, units a tile, tiles
 	cost              float64 // of the whole node, in scalar operations or bytes, as Options.Grain
 	task              *task
-	scan              *scan
 	attach            func(s *State) error // looks its resource up when the instance meets another State
 	variable          *variable
-	last              int64   // what a write gave
-	wrote             bool    // in this step
-	held              *buffer // of a Read, while the step needs it
+	last              int64       // what a write gave
+	wrote             atomic.Bool // in this step
+	held              *buffer     // of a Read, while the step needs it
 }
 
 // A worker is the scratch memory of one thread in one instance.

@@ -103,6 +103,9 @@ func Compile(g *graph.Graph, feeds, fetches, targets []graph.Value, o Options) (
 	c.land()
 	c.sweep()
 	c.protectReads()
+	if err := c.compileScans(); err != nil {
+		return nil, err
+	}
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("exec: compile: %w", err)
 	}

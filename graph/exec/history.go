@@ -2,6 +2,8 @@ package exec
 
 import (
 	"sync"
+
+	"github.com/trivium-ml/trivium/tensor"
 )
 
 // history remembers which writes of which steps were finished, so that a step repeated by its requester writes each once. It keeps the
@@ -29,6 +31,7 @@ type outcome struct {
 type doneWrite struct {
 	resource string
 	result   int64
+	values   []*tensor.Tensor // of a continuation
 }
 
 func (h *history) of(k stepKey) *outcome {
@@ -66,7 +69,7 @@ func (b *bound) once(write func() error) {
 			b.err = err
 			return
 		}
-		b.wrote = true
+		b.wrote.Store(true)
 		return
 	}
 	o.mu.Lock()
@@ -79,8 +82,8 @@ func (b *bound) once(write func() error) {
 		b.err = err
 		return
 	}
-	b.wrote = true
-	o.nodes[b.n.src.ID] = doneWrite{b.resource(), b.last}
+	b.wrote.Store(true)
+	o.nodes[b.n.src.ID] = doneWrite{resource: b.x.resource(b.n), result: b.last}
 }
 
 // result stores what a write gives, where that is wanted.
@@ -95,19 +98,12 @@ func (b *bound) result(v int64) {
 	}
 }
 
-func (b *bound) resource() string {
-	if len(b.n.src.Resources) == 0 {
-		return b.n.attr("key").S
-	}
-	return b.x.p.g.Resources()[b.n.src.Resources[0]].Name
-}
-
 // written lists the resources that this step has written.
 func (x *instance) written() []string {
 	var names []string
 	for _, b := range x.bound {
-		if b != nil && b.wrote {
-			names = append(names, b.resource())
+		if b != nil && b.wrote.Load() {
+			names = append(names, b.x.resource(b.n))
 		}
 	}
 	return names

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"github.com/trivium-ml/trivium/graph"
 )
 
 // An instance is a program bound to sizes of its axes, with memory of its own: what one run at a time uses. After it was made, a run
@@ -25,17 +27,18 @@ type instance struct {
 	sum      int      // bytes of all values that the arena holds, were they side by side
 	path     []int    // indices of the enclosing Scans
 	reads    []*bound // nodes that need their Variable to have a value
+	writes   []*bound // nodes that write a resource
 	attached *State   // whose resources the nodes point to
 
-	steps  run
-	run    *run // of the step under way: &steps, or of a Scan that of the instance around it
-	ready  func(i int)
-	part   *part // being run by the pool
-	work   func(i, worker int)
-	cursor atomic.Int64
-	failed atomic.Bool
-	mu     sync.Mutex
-	err    error // the first failure of the step
+	steps   run
+	run     *run // of the step under way: &steps, or of a Scan that of the instance around it
+	ready   func(i int)
+	current *stage // being run by the pool
+	work    func(i, worker int)
+	cursor  atomic.Int64
+	failed  atomic.Bool
+	mu      sync.Mutex
+	err     error // the first failure of the step
 }
 
 // A landingSlot is where a fetch is written.
@@ -94,6 +97,9 @@ func newInstance(p *Program, caps, axes []int) (*instance, error) {
 		}
 		b.out = x.values[i]
 		x.bound[i] = b
+		if n.effect() == graph.Write {
+			x.writes = append(x.writes, b)
+		}
 		if n.op == "Scan" {
 			bindScan(b)
 		} else {
@@ -162,7 +168,9 @@ func (x *instance) resize(axes []int) error {
 		}
 	}
 	for i := range x.parts {
-		x.parts[i].count()
+		for _, st := range x.parts[i].stages {
+			st.count()
+		}
 	}
 	return nil
 }

@@ -128,6 +128,7 @@ func bindApply(b *bound) {
 	sparse := b.n.attr("sparse").I != 0
 	all := b.x.p.g.Resources()
 	vars := make([]*variable, len(b.n.src.Resources))
+	var locks []*variable
 	to := make([]*buffer, len(vars))
 	b.attach = func(s *State) error {
 		for i, id := range b.n.src.Resources {
@@ -140,6 +141,9 @@ func bindApply(b *bound) {
 			}
 		}
 		b.variable = vars[0]
+		locks = append(locks[:0], vars...)
+		sortVariables(locks)
+		locks = slices.Compact(locks)
 		return nil
 	}
 	u := &Update{Name: all[b.n.src.Resources[0]].Name}
@@ -147,11 +151,9 @@ func bindApply(b *bound) {
 	b.size = func() { b.whole(float64(b.in[len(b.in)-1].n) * 40) }
 	b.run = func(_ int, w *worker) {
 		b.once(func() error {
-			// Locks are taken in the order of resources in the graph, so that two rules with slots in common cannot deadlock.
-			order := lockOrder(b.n.src.Resources)
-			for _, i := range order {
-				vars[i].mu.Lock()
-				defer vars[i].mu.Unlock()
+			for _, v := range locks { // in one order everywhere, so that rules with slots in common cannot deadlock
+				v.mu.Lock()
+				defer v.mu.Unlock()
 			}
 			for i, v := range vars {
 				b.letGo(v)
@@ -201,16 +203,6 @@ func fill[T float](c *Cells[T], to []*buffer, g *slot) {
 	for i, s := range to[1:] {
 		c.Slots[i] = tensor.Flat[T](s.t)
 	}
-}
-
-// lockOrder sorts positions by resource.
-func lockOrder(ids []int) []int {
-	order := make([]int, len(ids))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(i, j int) int { return ids[i] - ids[j] })
-	return order
 }
 
 // scalarOf is a scalar as a float64.

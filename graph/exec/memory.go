@@ -63,8 +63,10 @@ func (x *instance) plan() {
 		}
 	}
 	for i := range x.parts {
-		for _, t := range x.parts[i].tasks {
-			t.tidy()
+		for _, st := range x.parts[i].stages {
+			for _, t := range st.tasks {
+				t.tidy()
+			}
 		}
 	}
 	x.arena = alignedBytes(a.top)

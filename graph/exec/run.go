@@ -25,8 +25,7 @@ type Step struct {
 type run struct {
 	state *State
 	step  Step
-	waits []wait // of the program's continuations
-	done  chan int
+	ended <-chan struct{} // closed when the caller gives up; nil: never
 }
 
 // Run computes the fetches with new memory for each.
@@ -67,15 +66,21 @@ func (p *Program) RunStep(ctx context.Context, s *State, step Step, feeds, dst [
 		return err
 	}
 	defer p.release(x)
-	if err := x.enter(s, step, feeds, dst, ready); err != nil {
+	if err := x.enter(ctx, s, step, feeds, dst, ready); err != nil {
 		return err
 	}
 	defer x.leave()
-	return x.exec(ctx)
+	if err = x.exec(ctx); err == errEnded {
+		err = fmt.Errorf("exec: step %d on %s: %w", step.ID, p.o.Device, context.Cause(ctx))
+	}
+	return err
 }
 
+// errEnded stands for the cause that the caller's context has.
+var errEnded = errors.New("the caller gave up")
+
 // enter points the instance at feeds, results and the State.
-func (x *instance) enter(s *State, step Step, feeds, dst []*tensor.Tensor, ready func(i int)) error {
+func (x *instance) enter(ctx context.Context, s *State, step Step, feeds, dst []*tensor.Tensor, ready func(i int)) error {
 	for i, t := range feeds {
 		x.feeds[i].p = pointer(t)
 	}
@@ -89,14 +94,14 @@ func (x *instance) enter(s *State, step Step, feeds, dst []*tensor.Tensor, ready
 		l.out.p = pointer(dst[i])
 	}
 	x.follow(x.views)
-	if x.steps.waits == nil && len(x.p.blocking) > 0 {
-		x.steps.waits = make([]wait, len(x.p.blocking))
-		x.steps.done = make(chan int, len(x.p.blocking))
-	}
 	x.steps.state, x.steps.step = s, step
+	x.steps.ended = ctx.Done()
 	x.run, x.ready = &x.steps, ready
 	x.failed.Store(false)
 	x.err = nil
+	for _, b := range x.writes {
+		b.wrote.Store(false)
+	}
 	return x.attach(s)
 }
 
@@ -117,14 +122,11 @@ func (x *instance) follow(vs []view) {
 
 // exec runs the segments, each as soon as what it waits for is there.
 func (x *instance) exec(ctx context.Context) error {
-	for i := range x.parts {
-		x.parts[i].reset()
-	}
 	if len(x.p.blocking) > 0 {
 		x.execSegments(ctx)
 	} else {
-		for i := range x.parts { // in creation order: segments without continuations depend on earlier ones alone; there is one
-			x.execPart(ctx, &x.parts[i])
+		for i := range x.parts { // one: without continuations all nodes wait for the same nothing
+			x.execPart(&x.parts[i])
 		}
 	}
 	x.mu.Lock()
@@ -132,36 +134,42 @@ func (x *instance) exec(ctx context.Context) error {
 	return x.err
 }
 
-func (pt *part) reset() {
-	for _, t := range pt.tasks {
-		t.left.Store(t.tiles)
-		t.done.Store(false)
-	}
-}
-
 // execPart runs one segment, on the pool when that is worth it.
-func (x *instance) execPart(ctx context.Context, pt *part) {
-	if x.failed.Load() {
-		return
-	}
-	if err := ctx.Err(); err != nil {
-		x.fail(fmt.Errorf("exec: step %d: %w", x.run.step.ID, err))
-		return
-	}
-	if pt.pool {
-		x.part = pt
+func (x *instance) execPart(pt *part) {
+	for _, st := range pt.stages {
+		if x.failed.Load() || x.cancelled() {
+			return
+		}
+		if !st.pool {
+			x.serial(st)
+			continue
+		}
+		for _, t := range st.tasks {
+			t.left.Store(t.tiles)
+			t.done.Store(false)
+		}
+		x.current = st
 		x.cursor.Store(0)
 		x.p.pool.Run(x.threads, x.work)
-		return
 	}
-	x.serial(pt)
 }
 
-// serial runs a segment on the caller.
-func (x *instance) serial(pt *part) {
+// cancelled fails the step if its context has ended.
+func (x *instance) cancelled() bool {
+	select {
+	case <-x.run.ended:
+		x.fail(errEnded)
+		return true
+	default:
+		return false
+	}
+}
+
+// serial runs a stage on the caller.
+func (x *instance) serial(st *stage) {
 	w := x.workers[0]
 	defer x.rescue(w)
-	for _, b := range pt.order {
+	for _, b := range st.order {
 		if x.failed.Load() {
 			return
 		}
@@ -176,8 +184,8 @@ func (x *instance) serial(pt *part) {
 func (x *instance) loop(_, worker int) {
 	w := x.workers[worker]
 	defer x.rescue(w)
-	pt := x.part
-	ends := pt.ends
+	st := x.current
+	ends := st.ends
 	for at := 0; ; {
 		i := x.cursor.Add(1) - 1
 		for at < len(ends) && i >= ends[at] {
@@ -186,7 +194,7 @@ func (x *instance) loop(_, worker int) {
 		if at == len(ends) {
 			return
 		}
-		t := pt.tasks[at]
+		t := st.tasks[at]
 		for _, d := range t.deps {
 			if !d.done.Load() && !x.await(&d.done) {
 				return

@@ -2,18 +2,25 @@ package exec
 
 import (
 	"container/heap"
+	"math"
 	"slices"
 	"sync/atomic"
 )
 
-// A part is a segment in an instance: tasks in the order in which threads take their tiles.
+// A part is a segment in an instance.
 type part struct {
-	seg   *segment
+	seg    *segment
+	order  []*bound
+	stages []*stage
+}
+
+// A stage is a run of a segment's nodes between two Scans, or one Scan: a Scan's body uses the pool itself, so that nothing else runs
+// beside it. Its tasks are in the order in which threads take their tiles.
+type stage struct {
 	order []*bound
 	tasks []*task
 	ends  []int64 // of each task: tiles of it and those before it
 	pool  bool    // worth sharing among threads
-	scans bool    // has a Scan, which itself uses the pool: tasks run one after another on the caller
 }
 
 // A task is one node cut into tiles, or a run of small nodes that one thread computes in order. A thread takes the next tile in the
@@ -26,6 +33,7 @@ type task struct {
 	done  atomic.Bool
 	tiles int32
 	index int
+	stage *stage
 	_     [64]byte
 }
 
@@ -38,26 +46,42 @@ func (x *instance) schedule() {
 	for i, s := range x.p.segments {
 		pt := &x.parts[i]
 		pt.seg = s
-		nodes := make([]*bound, len(s.nodes))
+		pt.order = make([]*bound, len(s.nodes))
 		for k, n := range s.nodes {
-			nodes[k] = x.bound[n.seq]
-			pt.scans = pt.scans || n.op == "Scan"
+			pt.order[k] = x.bound[n.seq]
 		}
-		pt.order = nodes
-		critical := x.prioritise(pt, i)
-		x.bundle(pt)
-		total := 0.0
-		for _, b := range nodes {
-			total += b.cost + nodeCost
+		rank := x.prioritise(pt)
+		for from := 0; from < len(pt.order); {
+			to := from + 1
+			if pt.order[from].n.op != "Scan" {
+				for to < len(pt.order) && pt.order[to].n.op != "Scan" {
+					to++
+				}
+			}
+			pt.stages = append(pt.stages, x.stage(pt.order[from:to], rank))
+			from = to
 		}
-		pt.pool = x.threads > 1 && len(pt.tasks) > 0 && total >= 2*float64(x.p.o.Grain) && total >= 1.2*critical && !pt.scans
-		pt.count()
 	}
 }
 
+func (x *instance) stage(order []*bound, rank map[*bound]float64) *stage {
+	st := &stage{order: order}
+	x.bundle(st)
+	total, critical, least := 0.0, 0.0, math.Inf(1)
+	for _, b := range order {
+		total += b.cost + nodeCost
+		critical = max(critical, rank[b])
+		least = min(least, rank[b]-b.cost/float64(min(b.tiles, x.threads))-nodeCost)
+	}
+	critical -= least // the path within the stage, at least
+	st.pool = x.threads > 1 && total >= 2*float64(x.p.o.Grain) && total >= 1.2*critical && order[0].n.op != "Scan"
+	st.count()
+	return st
+}
+
 // prioritise orders nodes by what they delay: first those that a Send waits for, then by the longest path behind them. In serial
-// mode the order stays that of creation. It returns the length of the longest path, tiles shared among threads.
-func (x *instance) prioritise(pt *part, seg int) (critical float64) {
+// mode the order stays that of creation. It returns each node's longest path to the end, tiles shared among threads.
+func (x *instance) prioritise(pt *part) map[*bound]float64 {
 	n := len(pt.order)
 	pos := make(map[*node]int, n)
 	for i, b := range pt.order {
@@ -75,6 +99,7 @@ func (x *instance) prioritise(pt *part, seg int) (critical float64) {
 	}
 	rank := make([]float64, n)
 	sends := make([]bool, n)
+	ranks := make(map[*bound]float64, n)
 	for i := n - 1; i >= 0; i-- { // creation order is topological
 		b := pt.order[i]
 		behind := 0.0
@@ -84,10 +109,10 @@ func (x *instance) prioritise(pt *part, seg int) (critical float64) {
 			sends[i] = sends[i] || sends[k]
 		}
 		rank[i] = behind + nodeCost + b.cost/float64(min(b.tiles, x.threads))
-		critical = max(critical, rank[i])
+		ranks[b] = rank[i]
 	}
 	if x.p.o.Serial {
-		return critical
+		return ranks
 	}
 	h := &ready{rank: rank, sends: sends}
 	for i, w := range waits {
@@ -107,7 +132,7 @@ func (x *instance) prioritise(pt *part, seg int) (critical float64) {
 		}
 	}
 	pt.order = order
-	return critical
+	return ranks
 }
 
 // ready is a heap of nodes whose operands are there.
@@ -137,14 +162,14 @@ func (h *ready) Pop() any {
 }
 
 // bundle makes tasks: a large node is one of its own, small ones are collected until they are worth a thread's while.
-func (x *instance) bundle(pt *part) {
+func (x *instance) bundle(pt *stage) {
 	grain := float64(x.p.o.Grain)
 	var open *task
 	sum := 0.0
 	for _, b := range pt.order {
 		small := b.tiles == 1 && b.cost+nodeCost < grain
 		if open == nil || !small || sum >= grain {
-			open = &task{index: len(pt.tasks)}
+			open = &task{index: len(pt.tasks), stage: pt}
 			pt.tasks = append(pt.tasks, open)
 			sum = 0
 		}
@@ -157,7 +182,7 @@ func (x *instance) bundle(pt *part) {
 	}
 	for _, b := range pt.order {
 		b.n.sources(func(m *node) {
-			if s := x.bound[m.seq]; s != nil && m.segment == b.n.segment {
+			if s := x.bound[m.seq]; s != nil && s.task != nil {
 				b.task.depend(s.task)
 			}
 		})
@@ -167,9 +192,9 @@ func (x *instance) bundle(pt *part) {
 	}
 }
 
-// depend makes t wait for s, a task of the same segment.
+// depend makes t wait for s. Tasks of another stage are done before this one begins.
 func (t *task) depend(s *task) {
-	if s != nil && s != t && (len(t.deps) == 0 || t.deps[len(t.deps)-1] != s) {
+	if s != t && s.stage == t.stage && (len(t.deps) == 0 || t.deps[len(t.deps)-1] != s) {
 		t.deps = append(t.deps, s)
 	}
 }
@@ -181,7 +206,7 @@ func (t *task) tidy() {
 }
 
 // count numbers the tiles.
-func (pt *part) count() {
+func (pt *stage) count() {
 	pt.ends = pt.ends[:0]
 	end := int64(0)
 	for _, t := range pt.tasks {

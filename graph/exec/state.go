@@ -20,6 +20,7 @@ type State struct {
 	qs    map[string]*queue
 	accs  map[string]*accumulator
 	steps history
+	slots chan struct{} // one for each snapshot held
 }
 
 // StateOptions of NewState. The zero value works.
@@ -34,13 +35,14 @@ func NewState(o StateOptions) *State {
 	if o.ConcurrentSteps <= 0 {
 		o.ConcurrentSteps = 16
 	}
-	return &State{seed: o.Seed, o: o, vars: map[string]*variable{}, qs: map[string]*queue{}, accs: map[string]*accumulator{}}
+	return &State{seed: o.Seed, o: o, slots: make(chan struct{}, o.ConcurrentSteps), vars: map[string]*variable{}, qs: map[string]*queue{}, accs: map[string]*accumulator{}}
 }
 
 // A variable is a tensor and its version. Its buffer may be read by steps and snapshots while they hold it; a write is in place if
 // nobody does, else it goes to another buffer.
 type variable struct {
 	name    string
+	id      int // order of locks
 	mu      sync.Mutex
 	version int64
 	cur     *buffer // nil: not initialised
@@ -62,7 +64,7 @@ func (s *State) variable(r *graph.Resource) *variable {
 	defer s.mu.Unlock()
 	v := s.vars[r.Name]
 	if v == nil {
-		v = &variable{name: r.Name}
+		v = &variable{name: r.Name, id: len(s.vars)}
 		s.vars[r.Name] = v
 	}
 	return v
