@@ -100,12 +100,13 @@ func (p *product[T]) windows(image []T, v windows, steps []int, rows, cols int, 
 		closes := first+k == len(steps)
 		flags := p.flags(first == 0, closes)
 		for j0 := 0; j0 < p.n; j0 += columns {
-			for _, q := range p.parts(j0, min(columns, p.n-j0)) {
+			parts := p.parts(j0, min(columns, p.n-j0))
+			p.readB(&parts, first, k, 1)
+			for _, q := range parts {
 				if q.cols == 0 {
 					continue
 				}
 				groups := (cols + q.rows - 1) / q.rows
-				p.readB(&q, first, k, 1)
 				for i := range rows {
 					for g := range groups {
 						from, to := g*cols/groups, (g+1)*cols/groups
@@ -216,11 +217,12 @@ func convFilterAsm[T Float](isa ISA, s *Conv, x, dy, dfilter []T, from, to int, 
 		steps[k-1] = 0 // the next window may be on an image that is not here
 		flags := p.flags(first == 0, true)
 		for j0 := 0; j0 < p.n; j0 += columns {
-			for _, q := range p.parts(j0, min(columns, p.n-j0)) {
+			parts := p.parts(j0, min(columns, p.n-j0))
+			p.readB(&parts, first, k, 1)
+			for _, q := range parts {
 				if q.cols == 0 {
 					continue
 				}
-				p.readB(&q, first, k, 1)
 				for e := from; e < to; {
 					// Elements of a window are neighbours as long as they are on one row of the image.
 					left := min(to-e, segment-e%segment)

@@ -89,10 +89,51 @@ func gemmAsm[T Float](isa ISA, ta, tb bool, m, n, k int, a []T, lda int, b []T, 
 	if ep.Accumulate && k > kc {
 		// C is added to once, after all blocks: their sums need a place of their own.
 		sums := room(&w.c, m*n)
-		gemmAsm(isa, ta, tb, m, n, k, a, lda, b, ldb, sums, n, Epilogue[T]{}, w)
+		gemmBlocks(isa, ta, tb, m, n, k, a, lda, b, ldb, sums, n, Epilogue[T]{}, w)
 		finish(isa, m, n, sums, n, c, ldc, ep)
 		return
 	}
+	if swaps[T](isa, ta, tb, m, n, k) && !ep.Accumulate {
+		sums := room(&w.c, m*n)
+		gemmBlocks(isa, !tb, !ta, n, m, k, b, ldb, a, lda, sums, m, Epilogue[T]{}, w)
+		transpose(isa, n, m, sums, m, c, ldc)
+		if ep.Bias != nil || ep.Act != ActNone {
+			finish(isa, m, n, c, ldc, c, ldc, ep)
+		}
+		return
+	}
+	gemmBlocks(isa, ta, tb, m, n, k, a, lda, b, ldb, c, ldc, ep, w)
+}
+
+// swaps says whether Cᵀ = op(B)ᵀ·op(A)ᵀ is the faster product, in spite of transposing C.
+func swaps[T Float](isa ISA, ta, tb bool, m, n, k int) bool {
+	if isa != AVX512 { // its transposing kernel writes just what it should
+		return false
+	}
+	l := tilingOf[T](isa).lanes
+	switch {
+	case ta && !tb: // B is narrow: most of a vector would be idle
+		return n < 3*l && (n+l-1)/l*l*7 > n*8 && m >= 4*l
+	case tb && !ta: // A is the smaller one to transpose
+		return 2*m*(k+n) < k*n
+	}
+	return false
+}
+
+// transpose copies a matrix of rows × cols to dst, which is cols × rows.
+func transpose[T Float](isa ISA, rows, cols int, src []T, lds int, dst []T, ldd int) {
+	size, l := sizeOf[T](), tilingOf[T](isa).lanes
+	for i := 0; i < rows; i += l {
+		turnBlock[T](isa, &block{
+			src: unsafe.Pointer(&src[i*lds]), sRow: lds * size, rows: min(l, rows-i), cols: cols,
+			dst: unsafe.Pointer(&dst[i]), dRow: ldd * size,
+		})
+	}
+}
+
+// gemmBlocks is Gemm by blocks of k.
+func gemmBlocks[T Float](isa ISA, ta, tb bool, m, n, k int, a []T, lda int, b []T, ldb int, c []T, ldc int, ep Epilogue[T], w *Workspace[T]) {
+	kc := depth[T]()
 	p := product[T]{isa: isa, tiling: tilingOf[T](isa), tb: tb, m: m, n: n, c: c, ldc: ldc, ep: ep, w: w}
 	p.a = operand[T]{a, lda, 1}
 	if ta {
@@ -172,13 +213,30 @@ func (p *product[T]) tileOf(q *part, c []T, i0, i1, k, flags int) tile {
 
 // block adds the terms first to first+k of the sums.
 func (p *product[T]) block(first, k int, opens, closes bool) {
-	flags := p.flags(opens, closes)
-	nc := columns * 4 / sizeOf[T]()
+	flags, size := p.flags(opens, closes), sizeOf[T]()
+	nc := columns * 4 / size
 	for j0 := 0; j0 < p.n; j0 += nc {
 		cols := min(nc, p.n-j0)
-		for _, q := range p.parts(j0, cols) {
-			if q.cols > 0 {
-				p.rows(&q, first, k, flags)
+		parts := p.parts(j0, cols)
+		most := parts[0].rows
+		if parts[0].cols == 0 {
+			most = parts[1].rows
+		}
+		groups := (p.m + most - 1) / most
+		p.readB(&parts, first, k, groups)
+		packs := p.packsA(k, cols)
+		for g := range groups {
+			i0, i1 := g*p.m/groups, (g+1)*p.m/groups
+			a, aRow, aStep := p.a.at(i0, first), p.a.row*size, p.a.column*size
+			if packs {
+				a, aRow, aStep = p.packA(i0, i1-i0, first, k)
+			}
+			for q := range parts {
+				if parts[q].cols > 0 {
+					t := p.tileOf(&parts[q], p.c, i0, i1, k, flags)
+					t.a, t.aRow, t.aStep = a, aRow, aStep
+					multiply[T](p.isa, parts[q].wide, &t)
+				}
 			}
 		}
 		if closes && p.ep.Act > ActReLU {
@@ -190,39 +248,41 @@ func (p *product[T]) block(first, k int, opens, closes bool) {
 	}
 }
 
-// rows computes the columns of a part for all rows.
-func (p *product[T]) rows(q *part, first, k, flags int) {
+// readB decides where the parts read k rows of op(B) from, for a number of groups of rows of C.
+func (p *product[T]) readB(parts *[2]part, first, k, groups int) {
 	size := sizeOf[T]()
-	groups := (p.m + q.rows - 1) / q.rows
-	p.readB(q, first, k, groups)
-	packs := p.packsA(k, q)
-	for g := range groups {
-		i0, i1 := g*p.m/groups, (g+1)*p.m/groups
-		t := p.tileOf(q, p.c, i0, i1, k, flags)
-		t.a, t.aRow, t.aStep = p.a.at(i0, first), p.a.row*size, p.a.column*size
-		if packs {
-			t.a, t.aRow, t.aStep = p.packA(i0, i1-i0, first, k)
+	buf := p.w.b
+	if n := (parts[0].cols + parts[1].cols + 3*p.lanes) * k; p.packsAnyB(parts, groups) && k > 0 {
+		buf = room(&p.w.b, n)
+	}
+	for i := range parts {
+		q := &parts[i]
+		if q.cols == 0 {
+			continue
 		}
-		multiply[T](p.isa, q.wide, &t)
+		width := p.lanes
+		if q.wide {
+			width *= 2
+		}
+		if k == 0 {
+			continue
+		}
+		if p.packsB(q.cols, width, groups) {
+			p.packB(buf, first, k, q.j0, q.cols, width)
+			q.b, q.bStep, q.panel = unsafe.Pointer(unsafe.SliceData(buf)), width*size, k*width*size
+			buf = buf[(q.cols+width-1)/width*width*k:]
+			continue
+		}
+		q.b, q.bStep, q.panel = p.b.at(first, q.j0), p.b.row*size, width*size
 	}
 }
 
-// readB decides where a part reads k rows of op(B) from, for a number of groups of rows of C.
-func (p *product[T]) readB(q *part, first, k, groups int) {
-	size := sizeOf[T]()
-	width := p.lanes
-	if q.wide {
-		width *= 2
-	}
-	if p.packsB(k, q.cols, width, groups) {
-		q.b, q.bStep, q.panel = p.packB(first, k, q.j0, q.cols, width), width*size, k*width*size
-		return
-	}
-	q.b, q.bStep, q.panel = p.b.at(first, q.j0), p.b.row*size, width*size
+func (p *product[T]) packsAnyB(parts *[2]part, groups int) bool {
+	return p.packsB(parts[0].cols, 2*p.lanes, groups) || p.packsB(parts[1].cols, p.lanes, groups)
 }
 
 // packsB says whether to copy the columns of B into panels.
-func (p *product[T]) packsB(k, cols, width, groups int) bool {
+func (p *product[T]) packsB(cols, width, groups int) bool {
 	return p.tb || p.readsWholeRows && cols%width != 0 || groups >= packBFrom && p.b.row > width
 }
 
@@ -230,8 +290,8 @@ var packBFrom = 6
 var packAFrom = 2
 
 // packsA says whether to copy rows of A.
-func (p *product[T]) packsA(k int, q *part) bool {
-	if q.cols < packAFrom*2*p.lanes {
+func (p *product[T]) packsA(k, cols int) bool {
+	if cols < packAFrom*2*p.lanes {
 		return false
 	}
 	if p.a.column != 1 {
@@ -242,12 +302,8 @@ func (p *product[T]) packsA(k int, q *part) bool {
 
 // packB copies columns j0 to j0+cols of k rows of op(B) into panels of width columns: panel, row, column. The last panel has its full
 // width, with AVX2 filled with zeros.
-func (p *product[T]) packB(first, k, j0, cols, width int) unsafe.Pointer {
+func (p *product[T]) packB(buf []T, first, k, j0, cols, width int) {
 	size := sizeOf[T]()
-	buf := room(&p.w.b, (cols+width-1)/width*width*k)
-	if k == 0 {
-		return unsafe.Pointer(unsafe.SliceData(buf))
-	}
 	for j := 0; j < cols; j += width {
 		dst, n := buf[j*k:][:width*k], min(width, cols-j)
 		if !p.tb {
@@ -271,7 +327,6 @@ func (p *product[T]) packB(first, k, j0, cols, width int) unsafe.Pointer {
 			})
 		}
 	}
-	return unsafe.Pointer(unsafe.SliceData(buf))
 }
 
 // packA copies m rows of op(A), k long, so that they fall on different sets of the first-level cache.
