@@ -5,7 +5,10 @@
 // paper's data sets and initial weights are 0 to 63; whoever draws for something else takes a number from Stream.
 package draw
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+)
 
 // Bits returns 64 bits: the finaliser of seed + 0x9e3779b97f4a7c15·(2⁴⁰·stream + index + 1).
 func Bits(seed, stream, index uint64) uint64 {
@@ -30,6 +33,25 @@ func Below(seed, stream, index, n uint64) uint64 {
 	hi, _ := bits.Mul64(Bits(seed, stream, index), n)
 	return hi
 }
+
+// Normal returns a number from the normal distribution of mean 0 and deviation 1 (Box and Muller 1958): the draws 2·index and
+// 2·index+1 of the stream.
+func Normal(seed, stream, index uint64) float64 {
+	radius := math.Sqrt(-2 * math.Log(open(Bits(seed, stream, 2*index))))
+	return radius * math.Cos(2*math.Pi*open(Bits(seed, stream, 2*index+1)))
+}
+
+// Truncated returns a normal number within two deviations of 0: it is drawn again until it is.
+func Truncated(seed, stream, index uint64) float64 {
+	for try := uint64(0); ; try++ {
+		if x := Normal(seed, stream, index+try<<36); math.Abs(x) <= 2 {
+			return x
+		}
+	}
+}
+
+// open maps bits to (0, 1).
+func open(b uint64) float64 { return (float64(b>>11) + 0.5) / (1 << 53) }
 
 // Stream names a purpose that is not one of the paper's: a hash of its name, clear of the streams below 64.
 func Stream(name string) uint64 {

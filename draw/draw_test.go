@@ -48,3 +48,18 @@ func Example() {
 	fmt.Println(draw.Unit(42, draw.Stream("example"), 1000) == draw.Unit(42, draw.Stream("example"), 1000))
 	// Output: true
 }
+
+func TestNormalHasItsMoments(t *testing.T) {
+	const draws = 100_000
+	var sum, squares float64
+	for i := range uint64(draws) {
+		x := draw.Normal(3, draw.Stream("test"), i)
+		sum, squares = sum+x, squares+x*x
+		if y := draw.Truncated(3, draw.Stream("test"), i); y < -2 || y > 2 {
+			t.Fatalf("truncated draw %d is %v", i, y)
+		}
+	}
+	if mean, variance := sum/draws, squares/draws; mean < -0.02 || mean > 0.02 || variance < 0.97 || variance > 1.03 {
+		t.Errorf("mean %v and variance %v, want 0 and 1", mean, variance)
+	}
+}

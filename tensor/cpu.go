@@ -43,3 +43,9 @@ func (c *CPU) parts() (kernel.ISA, *Pool) {
 	}
 	return c.ISA, c.Pool
 }
+
+// Threads is the number of threads: 1 for a nil CPU.
+func (c *CPU) Threads() int {
+	_, pool := c.parts()
+	return pool.Threads()
+}

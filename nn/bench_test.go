@@ -1,0 +1,111 @@
+package nn_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/draw"
+	"github.com/trivium-ml/trivium/nn"
+	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/tensor/kernel"
+)
+
+func benchBatch(rows, cols, classes int) (trivium.Schema, trivium.Batch) {
+	s := trivium.Schema{
+		Inputs: []trivium.InputSpec{{Name: "x", Shape: []int{cols}}},
+		Labels: trivium.LabelSpec{Kind: trivium.Class, Width: classes},
+	}
+	x := tensor.Aligned[float32](rows * cols)
+	for i := range x {
+		x[i] = draw.Unit(42, 0, uint64(i))
+	}
+	class := make([]int32, rows)
+	for i := range class {
+		class[i] = int32(draw.Below(42, 1, uint64(i), uint64(classes)))
+	}
+	return s, trivium.Batch{Rows: rows, Inputs: []trivium.Input{{Name: "x", Shape: []int{cols}, Values: x}},
+		Labels: trivium.Labels{Kind: trivium.Class, Width: classes, Class: class}}
+}
+
+// BenchmarkGrad is one gradient of the evaluation's digit tasks, on all cores, over batches that follow one another in memory.
+func BenchmarkGrad(b *testing.B) {
+	cpu := tensor.NewCPU(0, false)
+	defer cpu.Close()
+	schema, all := benchBatch(10_000, 784, 10)
+	for _, model := range []string{"softmax", "mlp:100", "mlp:128,32"} {
+		for _, rows := range []int{100, 500} {
+			b.Run(fmt.Sprintf("%s/%d", model, rows), func(b *testing.B) {
+				m, err := nn.Standard().Build(model, schema, cpu)
+				if err != nil {
+					b.Fatal(err)
+				}
+				p, g := trivium.NewParams(m.Layout()), trivium.NewGradient(m.Layout())
+				m.Init(42, p)
+				var batch trivium.Batch
+				b.ReportAllocs()
+				at := 0
+				for b.Loop() {
+					all.SliceInto(&batch, at, at+rows)
+					if at += rows; at+rows > all.Rows {
+						at = 0
+					}
+					if _, _, err := m.Grad(context.Background(), p, batch, g, nil); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(rows)*float64(b.N)/b.Elapsed().Seconds(), "samples/s")
+			})
+		}
+	}
+}
+
+// BenchmarkLogisticReadBound is logistic regression on 10,000 × 10,000 against the fastest loop that only reads the same array with
+// the same threads, in turn in one run: the ratio is the share of the time-to-read bound that a step reaches, medians over passes.
+func BenchmarkLogisticReadBound(b *testing.B) {
+	const rows, cols = 10_000, 10_000
+	cpu := tensor.NewCPU(0, false)
+	defer cpu.Close()
+	schema, all := benchBatch(rows, cols, 2)
+	x := all.Inputs[0].Values
+	read := func() time.Duration {
+		start := time.Now()
+		const tiles = 200
+		cpu.Pool.Run(tiles, func(i, _ int) {
+			kernel.ReadSum(cpu.ISA, x[i*len(x)/tiles:(i+1)*len(x)/tiles])
+		})
+		return time.Since(start)
+	}
+	for _, size := range []int{100, 500, rows} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			m, err := nn.Standard().Build("logistic", schema, cpu)
+			if err != nil {
+				b.Fatal(err)
+			}
+			p, g := trivium.NewParams(m.Layout()), trivium.NewGradient(m.Layout())
+			var batch trivium.Batch
+			var reads, steps []float64
+			for b.Loop() {
+				reads = append(reads, read().Seconds())
+				start := time.Now()
+				for at := 0; at < rows; at += size {
+					all.SliceInto(&batch, at, at+size)
+					if _, _, err := m.Grad(context.Background(), p, batch, g, nil); err != nil {
+						b.Fatal(err)
+					}
+				}
+				steps = append(steps, time.Since(start).Seconds())
+			}
+			slices.Sort(reads)
+			slices.Sort(steps)
+			r, s := reads[len(reads)/2], steps[len(steps)/2]
+			b.ReportMetric(r/s, "of-read-bound")
+			b.ReportMetric(4*rows*cols/r/math.Pow(2, 30), "read-GiB/s")
+			b.ReportMetric(rows/s, "samples/s")
+		})
+	}
+}

@@ -1,0 +1,118 @@
+package nn
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/graph"
+	"github.com/trivium-ml/trivium/tensor"
+)
+
+// A feed is an input of the graph and what of a batch goes there.
+type feed struct {
+	kind feedKind
+	name string // of the batch's input
+	axis graph.Dim
+	t    *tensor.Tensor
+}
+
+type feedKind uint8
+
+const (
+	feedDense feedKind = iota
+	feedIndptr
+	feedIndices
+	feedValues
+	feedClass
+	feedReal
+	feedWeight
+	feedScores
+)
+
+func newFeed(g *graph.Graph, v, scores graph.Value) (feed, error) {
+	typ := v.Type()
+	f := feed{name: g.Node(v.Node()).Name}
+	dims := make([]int, len(typ.Shape))
+	for i, d := range typ.Shape {
+		if i > 0 && !d.Fixed() {
+			return f, fmt.Errorf("nn: input %q is %v; only its first axis may be dynamic", f.name, typ)
+		}
+		dims[i] = d.N
+	}
+	if len(dims) == 0 {
+		return f, fmt.Errorf("nn: input %q is a scalar; a batch has rows", f.name)
+	}
+	dims[0], f.axis = 0, typ.Shape[0]
+	base, part, _ := strings.Cut(f.name, ".")
+	want := graph.F32
+	switch {
+	case v == scores:
+		f.kind = feedScores
+	case f.name == "weight":
+		f.kind = feedWeight
+	case f.name == "label" && typ.DType == graph.I32:
+		f.kind, want = feedClass, graph.I32
+	case f.name == "label":
+		f.kind = feedReal
+	case part == "indptr":
+		f.kind, f.name, want = feedIndptr, base, graph.I64
+	case part == "indices":
+		f.kind, f.name, want = feedIndices, base, graph.I32
+	case part == "values":
+		f.kind, f.name = feedValues, base
+	}
+	if typ.DType != want {
+		return f, fmt.Errorf("nn: input %q is %v, want %v", f.name, typ, want)
+	}
+	f.t = tensor.New(tensor.DType(want), dims...)
+	return f, nil
+}
+
+// fill makes f lie in b, or in scores.
+func (n *Net) fill(f *feed, b *trivium.Batch, scores []float32) error {
+	switch f.kind {
+	case feedScores:
+		return tensor.Attach(f.t, scores, b.Rows)
+	case feedWeight:
+		if b.Weights != nil {
+			return tensor.Attach(f.t, b.Weights, b.Rows)
+		}
+		for len(n.ones) < b.Rows {
+			n.ones = append(n.ones, 1)
+		}
+		return tensor.Attach(f.t, n.ones[:b.Rows], b.Rows)
+	case feedClass:
+		if b.Labels.Kind != trivium.Class {
+			return fmt.Errorf("nn: want class labels, the batch has %v labels", b.Labels.Kind)
+		}
+		return tensor.Attach(f.t, b.Labels.Class, b.Rows)
+	case feedReal:
+		if b.Labels.Kind != trivium.Real {
+			return fmt.Errorf("nn: want real labels, the batch has %v labels", b.Labels.Kind)
+		}
+		return tensor.Attach(f.t, b.Labels.Real, b.Rows)
+	}
+	x := b.Input(f.name)
+	if x == nil {
+		return fmt.Errorf("nn: the batch has no input %q", f.name)
+	}
+	if dense := f.kind == feedDense; dense != (x.Form == trivium.Dense) || x.Form == trivium.Ragged {
+		return fmt.Errorf("nn: input %q: the batch has %v rows, which the net does not take there", f.name, x.Form)
+	}
+	var err error
+	switch f.kind {
+	case feedDense:
+		err = tensor.Attach(f.t, x.Values, b.Rows)
+	case feedIndptr:
+		err = tensor.Attach(f.t, x.Ptr, b.Rows+1)
+	case feedIndices:
+		err = tensor.Attach(f.t, x.Index, len(x.Index))
+	case feedValues:
+		err = tensor.Attach(f.t, x.Values, len(x.Values))
+	}
+	if err != nil {
+		return fmt.Errorf("nn: input %q: %w", f.name, err)
+	}
+	return nil
+}

@@ -1,0 +1,279 @@
+package nn
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/graph"
+	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/tensor/kernel"
+)
+
+// linear is a model with one weight a column and a bias: score = x·w + b. What it learns depends on its loss.
+//
+// Of dense rows the batch is read from memory once: in leaves of 16 rows, margins, derivatives and the leaf's gradient are computed
+// while the rows are in cache, and leaves are added in a fixed tree, so that the bits do not depend on the number of threads.
+type linear struct {
+	loss   pointLoss
+	in     trivium.InputSpec
+	labels trivium.LabelSpec
+	layout *trivium.Layout
+	cpu    *tensor.CPU
+
+	rows    rowScratch
+	workers []leafWorker
+	leaves  func(i, worker int) // m.runLeaves, bound once
+	scores  func(i, worker int) // m.runScores, bound once
+	call    linearCall
+	touched []int32
+	seen    []uint64
+}
+
+// rowScratch holds one value a row.
+type rowScratch struct{ loss, deriv, target []float32 }
+
+func (s *rowScratch) grow(rows int) {
+	if cap(s.loss) < rows {
+		s.loss, s.deriv, s.target = make([]float32, rows), make([]float32, rows), make([]float32, rows)
+	}
+	s.loss, s.deriv, s.target = s.loss[:rows], s.deriv[:rows], s.target[:rows]
+}
+
+// A linearCall is what the tiles of one call of Grad or Predict work on.
+type linearCall struct {
+	x       *trivium.Input
+	w       []float32
+	bias    float32
+	rows    int
+	parts   int
+	weights []float32
+	out     []float32
+}
+
+// A leafWorker sums a run of leaves.
+type leafWorker struct {
+	tree   kernel.LeafTree[float32]
+	first  int // row of its first leaf
+	derive func(first int, z []float32)
+}
+
+// Logistic is binary logistic regression: log-loss on labels of 2 classes.
+func Logistic(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+	if err := twoClasses(s.Labels); err != nil {
+		return nil, err
+	}
+	return newLinear(logLoss{cpu.ISA}, args, s, cpu)
+}
+
+// SVM is a linear support vector machine: hinge loss on labels of 2 classes; L2 comes from the optimizer.
+func SVM(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+	if err := twoClasses(s.Labels); err != nil {
+		return nil, err
+	}
+	return newLinear(hingeLoss{}, args, s, cpu)
+}
+
+// Linear is linear regression: squared error, (score − label)², on one real label.
+func Linear(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+	if s.Labels.Kind != trivium.Real || s.Labels.Width != 1 {
+		return nil, fmt.Errorf("takes one real label a row, the data has %v labels of width %d", s.Labels.Kind, s.Labels.Width)
+	}
+	return newLinear(squaredLoss{}, args, s, cpu)
+}
+
+// sparseRows is the width from which the gradient of a sparse input names the rows that it touches: below it, a pass over all
+// columns costs less than keeping the list.
+const sparseRows = 1 << 14
+
+func newLinear(loss pointLoss, args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+	if args != "" {
+		return nil, fmt.Errorf("takes no arguments, found %q", args)
+	}
+	in, err := oneInput(s)
+	if err != nil {
+		return nil, err
+	}
+	if in.Form == trivium.Ragged {
+		return nil, fmt.Errorf("takes dense or sparse rows, input %q is ragged", in.Name)
+	}
+	m := &linear{loss: loss, in: in, labels: s.Labels, cpu: cpu}
+	m.layout, err = trivium.NewLayout(
+		trivium.Spec{Name: "w", Shape: []int{in.Columns(), 1}, Decay: 1, RowSparse: in.Form == trivium.CSR && in.Columns() >= sparseRows},
+		trivium.Spec{Name: "b", Shape: []int{1}},
+	)
+	if err != nil {
+		return nil, err
+	}
+	m.workers = make([]leafWorker, cpu.Threads())
+	for i := range m.workers {
+		w := &m.workers[i]
+		w.derive = func(first int, z []float32) { m.derive(w.first+first, z) }
+	}
+	m.leaves, m.scores = m.runLeaves, m.runScores
+	if m.layout.Spec(0).RowSparse {
+		m.seen = make([]uint64, (in.Columns()+63)/64)
+	}
+	return m, nil
+}
+
+func (m *linear) Layout() *trivium.Layout { return m.layout }
+
+// Init sets all parameters to zero, as the evaluation has it for regressions.
+func (m *linear) Init(_ uint64, p trivium.Params) { clear(p.Flat) }
+
+func (m *linear) Outputs() trivium.Outputs { return trivium.Outputs{Task: m.loss.task(), Width: 1} }
+
+func (m *linear) Grad(_ context.Context, p trivium.Params, b trivium.Batch, g trivium.Gradient, ready func(int)) (lossSum, weightSum float64, err error) {
+	if err := m.begin(p, b); err != nil {
+		return 0, 0, err
+	}
+	m.rows.grow(b.Rows)
+	if err := m.loss.targets(m.rows.target, &b.Labels); err != nil {
+		return 0, 0, err
+	}
+	m.call.weights = b.Weights
+	if m.in.Form == trivium.CSR {
+		m.sparseGrad(g)
+	} else {
+		m.denseGrad(g.Tensor(0))
+	}
+	g.Tensor(1)[0] = kernel.Sum(m.cpu.ISA, m.rows.deriv)
+	if ready != nil {
+		ready(0)
+		ready(1)
+	}
+	return sum64(m.rows.loss), b.WeightSum(), nil
+}
+
+// begin checks b and remembers what the tiles need.
+func (m *linear) begin(p trivium.Params, b trivium.Batch) error {
+	x, err := input(&b, m.in)
+	if err != nil {
+		return err
+	}
+	m.call = linearCall{x: x, w: p.Tensor(0), bias: p.Tensor(1)[0], rows: b.Rows}
+	return nil
+}
+
+// denseGrad gives each thread a run of leaves, in order, and joins their trees.
+func (m *linear) denseGrad(g []float32) {
+	c := &m.call
+	leaves := (c.rows + kernel.LeafRows - 1) / kernel.LeafRows
+	c.parts = max(1, min(len(m.workers), leaves))
+	m.cpu.Pool.Run(c.parts, m.leaves)
+	tree := &m.workers[0].tree
+	for i := 1; i < c.parts; i++ {
+		tree.Join(m.cpu.ISA, &m.workers[i].tree)
+	}
+	tree.Sum(m.cpu.ISA, g)
+}
+
+func (m *linear) runLeaves(i, _ int) {
+	c, w := &m.call, &m.workers[i]
+	leaves := (c.rows + kernel.LeafRows - 1) / kernel.LeafRows
+	from, to := i*leaves/c.parts, (i+1)*leaves/c.parts
+	n := len(c.w)
+	w.tree.Reset(n, from)
+	w.first = from * kernel.LeafRows
+	rows := min(to*kernel.LeafRows, c.rows) - w.first
+	kernel.LinearLeaves(m.cpu.ISA, rows, n, c.x.Values[w.first*n:], n, c.w, c.bias, w.derive, &w.tree)
+}
+
+// derive turns the margins z of the rows from first on into derivatives, in place, and keeps losses and derivatives.
+func (m *linear) derive(first int, z []float32) {
+	to := first + len(z)
+	var weights []float32
+	if m.call.weights != nil {
+		weights = m.call.weights[first:to]
+	}
+	d := m.rows.deriv[first:to]
+	m.loss.point(m.rows.loss[first:to], d, z, m.rows.target[first:to], weights)
+	copy(z, d)
+}
+
+// sparseGrad adds row by row: entries are few, and a scatter has no second owner.
+func (m *linear) sparseGrad(g trivium.Gradient) {
+	c := &m.call
+	z := m.rows.deriv
+	c.out = z
+	m.runSparse(0, c.rows)
+	m.loss.point(m.rows.loss, m.rows.deriv, z, m.rows.target, c.weights)
+	if m.layout.Spec(0).RowSparse {
+		m.touched = kernel.Touched(m.touched[:0], csr(c.x), m.seen)
+		g.Touch(0, m.touched)
+	} else {
+		clear(g.Tensor(0))
+	}
+	gw := g.Tensor(0)
+	for r, d := range m.rows.deriv {
+		for k := c.x.Ptr[r]; k < c.x.Ptr[r+1]; k++ {
+			gw[c.x.Index[k]] += float32(d * c.x.Values[k]) // rounded before it is added, everywhere
+		}
+	}
+}
+
+func (m *linear) runSparse(from, to int) {
+	c := &m.call
+	for r := from; r < to; r++ {
+		lo, hi := c.x.Ptr[r], c.x.Ptr[r+1]
+		c.out[r] = kernel.SparseDot(c.x.Index[lo:hi], c.x.Values[lo:hi], c.w) + c.bias
+	}
+}
+
+func csr(x *trivium.Input) kernel.CSR[float32] {
+	return kernel.CSR[float32]{Indptr: x.Ptr, Indices: x.Index, Values: x.Values}
+}
+
+func (m *linear) Predict(_ context.Context, p trivium.Params, b trivium.Batch, scores []float32) error {
+	if err := m.begin(p, b); err != nil {
+		return err
+	}
+	m.call.out = scores[:b.Rows]
+	m.call.parts = max(1, min(len(m.workers), b.Rows/kernel.LeafRows))
+	m.cpu.Pool.Run(m.call.parts, m.scores)
+	return nil
+}
+
+func (m *linear) runScores(i, _ int) {
+	c := &m.call
+	from, to := i*c.rows/c.parts, (i+1)*c.rows/c.parts
+	if m.in.Form == trivium.CSR {
+		m.runSparse(from, to)
+		return
+	}
+	n := len(c.w)
+	out := c.out[from:to]
+	kernel.Gemv(m.cpu.ISA, len(out), n, c.x.Values[from*n:], n, c.w, out)
+	for r := range out {
+		out[r] += c.bias
+	}
+}
+
+func (m *linear) Loss(b trivium.Batch, scores []float32) (lossSum, weightSum float64, err error) {
+	m.rows.grow(b.Rows)
+	if err := m.loss.targets(m.rows.target, &b.Labels); err != nil {
+		return 0, 0, err
+	}
+	m.loss.point(m.rows.loss, m.rows.deriv, scores[:b.Rows], m.rows.target, b.Weights)
+	return sum64(m.rows.loss), b.WeightSum(), nil
+}
+
+func (m *linear) Scores(b *graph.Builder, inputs map[string]graph.Value) (graph.Value, error) {
+	x, err := flatInput(inputs, m.in)
+	if err != nil {
+		return graph.Value{}, err
+	}
+	w := b.Variable("w", graph.F32, []int{m.in.Columns(), 1}, graph.Zeros())
+	bias := b.Variable("b", graph.F32, []int{1}, graph.Zeros())
+	return graph.Add(graph.MatMul(x, w.Read()), bias.Read()), b.Err()
+}
+
+// sum64 adds in row order: the losses of a batch are few, and their sum is what a user compares.
+func sum64(x []float32) float64 {
+	var s float64
+	for _, v := range x {
+		s += float64(v)
+	}
+	return s
+}

@@ -1,0 +1,110 @@
+// Package nn holds models: a batch becomes a loss and its gradient.
+//
+// A [Builder] makes a trivium.Model for the data at hand, and [Standard] lists those that ship: logistic, linear and svm (one weight a
+// column, written by hand as one pass over the rows), fm (a factorisation machine on sparse rows, by hand), and softmax, mlp, cnn and
+// lstm, which are graphs. [FromGraph] makes a model of any graph with a loss per row. All of them answer predictions too, and draw
+// themselves as an inference graph for export ([Graphed]).
+//
+//	model, err := nn.Standard().Build("mlp:128,32", schema, cpu)
+//	model.Init(seed, params)
+//	lossSum, weightSum, err := model.Grad(ctx, params, batch, gradient, nil)
+//
+// Next in the life of a gradient: package optim.
+package nn
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/graph"
+	"github.com/trivium-ml/trivium/internal/nearest"
+	"github.com/trivium-ml/trivium/tensor"
+)
+
+// A Builder makes a model for data of schema s, to run on cpu. args is what follows the colon in the model's name, such as "128,32" of
+// "mlp:128,32". The error says what the model wants and what it found.
+type Builder func(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error)
+
+// Models are builders by name.
+type Models map[string]Builder
+
+// Standard returns the models that ship with Trivium. The map is the caller's own: add to it, or take away.
+func Standard() Models {
+	return Models{
+		"logistic": Logistic,
+		"linear":   Linear,
+		"svm":      SVM,
+		"softmax":  Softmax,
+		"mlp":      MLP,
+		"cnn":      CNN,
+		"lstm":     LSTM,
+		"fm":       FM,
+	}
+}
+
+// Names returns the models' names, sorted.
+func (m Models) Names() []string { return slices.Sorted(maps.Keys(m)) }
+
+// ErrUnknown is wrapped by Build where no model has the name.
+var ErrUnknown = errors.New("no such model")
+
+// Build makes the model that spec names: a name, or a name, a colon and arguments.
+func (m Models) Build(spec string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+	name, args, _ := strings.Cut(spec, ":")
+	build, ok := m[name]
+	if !ok {
+		return nil, fmt.Errorf("nn: %w: %q; %s", ErrUnknown, name, nearest.Sentence(name, m.Names()))
+	}
+	model, err := build(args, s, cpu)
+	if err != nil {
+		return nil, fmt.Errorf("nn: model %q: %w", spec, err)
+	}
+	return model, nil
+}
+
+// A Graphed model can draw its inference as a graph.
+type Graphed interface {
+	// Scores adds to b the nodes that compute Outputs().Width scores a row from inputs, by name, each with the axis "batch" first; a
+	// sparse input arrives dense. The Variables that it makes have the names and shapes of the Layout's tensors.
+	Scores(b *graph.Builder, inputs map[string]graph.Value) (graph.Value, error)
+}
+
+// sizes reads arguments such as "128,32": positive integers.
+func sizes(args, meaning string) ([]int, error) {
+	if args == "" {
+		return nil, nil
+	}
+	var out []int
+	for a := range strings.SplitSeq(args, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(a))
+		if err != nil || n < 1 || n > 1<<24 {
+			return nil, fmt.Errorf("%q is not %s: want a whole number from 1 to %d", a, meaning, 1<<24)
+		}
+		out = append(out, n)
+	}
+	return out, nil
+}
+
+// oneInput returns the only input of s.
+func oneInput(s trivium.Schema) (trivium.InputSpec, error) {
+	if len(s.Inputs) != 1 {
+		return trivium.InputSpec{}, fmt.Errorf("takes one input, the data has %d", len(s.Inputs))
+	}
+	return s.Inputs[0], nil
+}
+
+// twoClasses refuses labels that a binary model cannot learn.
+func twoClasses(l trivium.LabelSpec) error {
+	if l.Kind == trivium.Class && l.Width == 2 {
+		return nil
+	}
+	if l.Kind == trivium.Class {
+		return fmt.Errorf("takes labels of 2 classes, the data has %d; softmax takes any number", l.Width)
+	}
+	return fmt.Errorf("takes labels of 2 classes, the data has %v labels; linear learns real numbers", l.Kind)
+}

@@ -1,0 +1,77 @@
+package nn
+
+import (
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/graph"
+	"github.com/trivium-ml/trivium/graph/autodiff"
+	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/tensor/kernel"
+)
+
+// sparseOnly lists the Variables, by position, that are read once and only by an operation whose gradient names rows.
+func sparseOnly(g *graph.Graph) []int {
+	readers := map[graph.Value][]*graph.Node{}
+	for node := range g.Nodes() {
+		for i, v := range node.Inputs {
+			if node.Op.Name == "SparseMatMul" && i == 3 || node.Op.Name == "Gather" && i == 0 {
+				readers[v] = append(readers[v], node)
+			} else {
+				readers[v] = append(readers[v], nil)
+			}
+		}
+	}
+	var ids []int
+	for i, reads := range readsOf(g) {
+		if len(reads) == 1 && len(readers[reads[0]]) == 1 && readers[reads[0]][0] != nil {
+			ids = append(ids, i)
+		}
+	}
+	return ids
+}
+
+// A sparseGrad is a gradient that a step fetches as rows, which may repeat, and their values. It is added up in the touched rows of
+// the caller's gradient.
+type sparseGrad struct {
+	tensor       int
+	cols         int
+	axis         graph.Dim // of the entries
+	rows, values *tensor.Tensor
+	flat         []float32
+	ids          []int32
+	touched      []int32
+	seen         []uint64
+}
+
+// open prepares for what grad fetches.
+func (s *sparseGrad) open(l *trivium.Layout, grad autodiff.Grad) {
+	s.cols, s.axis = l.Cols(s.tensor), grad.Rows.Shape()[0]
+	s.rows, s.values = tensor.New(tensor.I32, 0), tensor.New(tensor.F32, 0, s.cols)
+	s.seen = make([]uint64, (l.Rows(s.tensor)+63)/64)
+}
+
+// attach makes room for as many rows as the feed with the same axis has entries.
+func (s *sparseGrad) attach(feeds []feed) error {
+	n := 0
+	for i := range feeds {
+		if feeds[i].axis == s.axis {
+			n = feeds[i].t.Dim(0)
+		}
+	}
+	s.flat = grown(s.flat, n*s.cols)
+	if cap(s.ids) < n {
+		s.ids = make([]int32, n)
+	}
+	s.ids = s.ids[:n]
+	if err := tensor.Attach(s.rows, s.ids, n); err != nil {
+		return err
+	}
+	return tensor.Attach(s.values, s.flat, n)
+}
+
+// scatter adds the fetched values into g, in the order of the entries.
+func (s *sparseGrad) scatter(isa kernel.ISA, g trivium.Gradient) {
+	entries := kernel.CSR[float32]{Indptr: []int64{0, int64(len(s.ids))}, Indices: s.ids}
+	s.touched = kernel.Touched(s.touched[:0], entries, s.seen)
+	g.Touch(s.tensor, s.touched)
+	kernel.ScatterAddRows(isa, g.Tensor(s.tensor), s.ids, s.flat, s.cols)
+}
