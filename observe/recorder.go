@@ -23,7 +23,8 @@ type Recorder struct {
 	anomalies  uint64 // published so far
 }
 
-// Facts are what a thread knows about a step at its end.
+// Facts are what a thread knows about a step at its end. Samples are added to the counter of that name; bytes are not: the carrier that
+// moves them counts them.
 type Facts struct {
 	Clock        int64
 	Samples      int64

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -139,6 +140,18 @@ func TestSplitRefusesImbalance(t *testing.T) {
 			c.do(&Split{})
 		})
 	}
+}
+
+func ExampleSplit() {
+	var s Split
+	s.Begin(0, 0)
+	s.Enter(Push, 10*ms)
+	s.Enter(Serialise, 12*ms) // suspends push
+	s.Leave(15 * ms)
+	s.Leave(20 * ms)
+	step := s.End(21 * ms)
+	fmt.Println("push", step.Phases[Push], "serialise", step.Phases[Serialise], "other", step.Phases[Other], "wall", step.Wall())
+	// Output: push 7ms serialise 3ms other 11ms wall 21ms
 }
 
 func BenchmarkSplit(b *testing.B) {

@@ -3,6 +3,7 @@ package prom
 import (
 	"io"
 	"math"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -47,7 +48,7 @@ func someHub(t testing.TB) *observe.Hub {
 func scrape(t testing.TB, hub *observe.Hub) string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	Handler(hub).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	Handler(hub).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	body, err := io.ReadAll(w.Result().Body)
 	if err != nil || w.Code != 200 {
 		t.Fatalf("status %d, %v: %s", w.Code, err, body)

@@ -45,8 +45,10 @@ func (d Damage) String() string {
 
 // scan calls f with each block of r, in order, until f returns false. What is no block, or of which f says that it cannot be decoded,
 // is returned as damage; blocks and damage together are all of r.
-func scan(name string, r io.Reader, f func(payload []byte) (more bool, err error)) ([]Damage, error) {
-	in := bufio.NewReaderSize(r, 2*maxPayload)
+//
+// size is how long r is; what is written to it meanwhile is not waited for.
+func scan(name string, r io.Reader, size int64, f func(payload []byte) (more bool, err error)) ([]Damage, error) {
+	in := bufio.NewReaderSize(r, int(min(max(size+blockHead, 4096), 2*maxPayload)))
 	var damage []Damage
 	var offset int64
 	drop := func(n int, why string) {
@@ -56,14 +58,14 @@ func scan(name string, r io.Reader, f func(payload []byte) (more bool, err error
 			damage = append(damage, Damage{name, offset, int64(n), why})
 		}
 		offset += int64(n)
-		in.Discard(n) // n bytes are buffered: it cannot fail
+		_, _ = in.Discard(n) // n bytes are buffered: it cannot fail
 	}
 	for {
-		payload, size, why, err := peekBlock(in)
+		payload, block, why, err := peekBlock(in)
 		switch {
 		case err != nil:
 			return damage, err
-		case size == 0 && why == "":
+		case block == 0 && why == "":
 			return damage, nil
 		case why != "":
 			drop(toMarker(in), why)
@@ -71,14 +73,14 @@ func scan(name string, r io.Reader, f func(payload []byte) (more bool, err error
 		}
 		more, err := f(payload)
 		if err != nil {
-			drop(size, err.Error())
+			drop(block, err.Error())
 			continue
 		}
 		if !more {
 			return damage, nil
 		}
-		offset += int64(size)
-		in.Discard(size)
+		offset += int64(block)
+		_, _ = in.Discard(block) // likewise
 	}
 }
 
@@ -101,7 +103,7 @@ func peekBlock(r *bufio.Reader) (payload []byte, size int, why string, err error
 	}
 	size = blockHead + int(length)
 	block, err := r.Peek(size)
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, bufio.ErrBufferFull) {
 		return nil, 0, "", err
 	}
 	if len(block) < size {

@@ -175,9 +175,9 @@ func varint(r *wire.Reader, field string) int64 {
 	return int64(u>>1) ^ -int64(u&1)
 }
 
-// appendSteps appends a payload of steps, each as its difference from the one before.
-func appendSteps(p []byte, incarnation uint64, steps []observe.Step) []byte {
-	p = append(p, kindSteps)
+// encodeSteps returns a payload of steps, each as its difference from the one before.
+func encodeSteps(incarnation uint64, steps []observe.Step) []byte {
+	p := []byte{kindSteps}
 	p = wire.AppendUvarint(p, observe.FrameVersion)
 	p = wire.AppendUvarint(p, incarnation)
 	p = wire.AppendUvarint(p, uint64(len(steps)))
@@ -217,7 +217,7 @@ func appendPhases(p []byte, now, last *[observe.NumPhases]time.Duration) []byte 
 	return p
 }
 
-// decodeSteps appends to steps what appendSteps wrote.
+// decodeSteps appends to steps what encodeSteps wrote.
 func decodeSteps(steps []observe.Step, payload []byte) (_ []observe.Step, incarnation uint64, err error) {
 	r := wire.NewReader("steps", payload)
 	if err := blockVersion(r, kindSteps); err != nil {

@@ -14,14 +14,14 @@ func stepsBytes(n int) ([]byte, []observe.Step) {
 	_, steps, _ := record(rand.New(rand.NewPCG(5, 6)), n)
 	var p []byte
 	for i := range steps {
-		p = appendBlock(p, appendSteps(nil, 0, steps[i:i+1]))
+		p = appendBlock(p, encodeSteps(0, steps[i:i+1]))
 	}
 	return p, steps
 }
 
 func scanSteps(t *testing.T, p []byte) (steps []observe.Step, damage []Damage) {
 	var good int64
-	damage, err := scan("steps", bytes.NewReader(p), func(payload []byte) (bool, error) {
+	damage, err := scan("steps", bytes.NewReader(p), int64(len(p)), func(payload []byte) (bool, error) {
 		var err error
 		var one []observe.Step
 		if one, _, err = decodeSteps(nil, payload); err != nil {
@@ -72,7 +72,7 @@ func FuzzDamage(f *testing.F) {
 		var outside []observe.Step
 		offset := 0
 		for i := range want {
-			next := offset + len(appendBlock(nil, appendSteps(nil, 0, want[i:i+1])))
+			next := offset + len(appendBlock(nil, encodeSteps(0, want[i:i+1])))
 			if next <= begin || offset >= end {
 				outside = append(outside, want[i])
 			}
@@ -102,7 +102,7 @@ func FuzzScan(f *testing.F) {
 		scanSteps(t, p)
 		steps, incarnation, err := decodeSteps(nil, p)
 		if err == nil {
-			again, i, err := decodeSteps(nil, appendSteps(nil, incarnation, steps))
+			again, i, err := decodeSteps(nil, encodeSteps(incarnation, steps))
 			if err != nil || i != incarnation || len(again) != len(steps) {
 				t.Fatalf("%d steps do not survive a second coding: %v", len(steps), err)
 			}

@@ -131,7 +131,11 @@ func (r *Run) scanFile(name string, f func(payload []byte) (bool, error)) ([]Dam
 		return nil, fmt.Errorf("rundir: %w", err)
 	}
 	defer file.Close()
-	damage, err := scan(filepath.ToSlash(name), file, f)
+	info, err := file.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("rundir: %w", err)
+	}
+	damage, err := scan(filepath.ToSlash(name), file, info.Size(), f)
 	if err != nil {
 		return damage, fmt.Errorf("rundir: %w", err)
 	}

@@ -57,7 +57,7 @@ func (s *stepsFile) flush() error {
 	if len(s.waiting) == 0 {
 		return nil
 	}
-	s.buffer = appendBlock(s.buffer[:0], appendSteps(nil, s.incarnation, s.waiting))
+	s.buffer = appendBlock(s.buffer[:0], encodeSteps(s.incarnation, s.waiting))
 	if s.size+int64(len(s.buffer)) > s.limit && s.size > 0 {
 		return s.halve()
 	}
@@ -112,7 +112,7 @@ func (s *stepsFile) eachStep(f func(incarnation uint64, step observe.Step) error
 	defer in.Close()
 	var steps []observe.Step
 	var failed error
-	_, err = scan(s.name, in, func(payload []byte) (bool, error) {
+	_, err = scan(s.name, in, s.size, func(payload []byte) (bool, error) {
 		var incarnation uint64
 		var err error
 		if steps, incarnation, err = decodeSteps(steps[:0], payload); err != nil {
