@@ -20,12 +20,12 @@ type csvBuffer struct {
 }
 
 func openCSV(f *file) (*csvFile, error) {
-	first, err := f.read(nil, 0, min(f.size, maxLine))
+	first, err := firstLines(f)
 	if err != nil {
 		return nil, err
 	}
 	skip := int64(0)
-	if bytes.HasPrefix(first, []byte("\xef\xbb\xbf")) { // a byte order mark
+	if bytes.HasPrefix(first, utf8Mark) {
 		skip, first = 3, first[3:]
 	}
 	line := int64(1)
@@ -55,10 +55,10 @@ func openCSV(f *file) (*csvFile, error) {
 	start, startLine := skip, line
 	if header {
 		c.names = fields
-		start, startLine = skip+int64(len(first)-len(r.rest)), line+r.next+1
 		if r.rest == nil {
 			return nil, fault(f.name, "there are no rows after the header")
 		}
+		start = skip + int64(len(first)-len(r.rest))
 		startLine = line + int64(bytes.Count(first[:len(first)-len(r.rest)], []byte{'\n'}))
 	} else {
 		c.names = classNumbers(len(fields))
@@ -71,6 +71,27 @@ func openCSV(f *file) (*csvFile, error) {
 	}
 	return c, nil
 }
+
+// firstLines returns the start of the file with at least its first line that is not blank, if it has one.
+func firstLines(f *file) ([]byte, error) {
+	for n := int64(64 << 10); ; n *= 4 {
+		p, err := f.read(nil, 0, min(n, f.size))
+		if err != nil {
+			return nil, err
+		}
+		text := bytes.TrimLeft(bytes.TrimPrefix(p, utf8Mark), " \t\r\n")
+		if end := bytes.LastIndexByte(text, '\n'); int64(len(p)) == f.size || end >= 0 && bytes.Count(text[:end], quote)%2 == 0 {
+			return p, nil
+		}
+		if n >= maxLine {
+			e := fault(f.name, "a line of more than %d MiB: is this a text file?", maxLine>>20)
+			e.Line = 1
+			return nil, e
+		}
+	}
+}
+
+var utf8Mark = []byte("\xef\xbb\xbf") // a byte order mark, which some programs put before text
 
 func delimiterOf(line []byte) byte {
 	best, most := byte(','), bytes.Count(line, []byte{','})
@@ -160,6 +181,7 @@ const sampleRows = 100
 
 func (c *csvFile) textColumns() ([]bool, error) {
 	text := make([]bool, len(c.names))
+	var buf csvBuffer
 	r, _, err := c.x.read(nil, 0, min(c.x.rows, sampleRows))
 	if err != nil {
 		return nil, err
@@ -169,14 +191,16 @@ func (c *csvFile) textColumns() ([]bool, error) {
 		if !ok {
 			break
 		}
-		fields, bad := c.split(line)
-		if bad != nil {
-			bad.File, bad.Line = c.x.f.name, r.line
-			return nil, bad
-		}
-		for i, f := range fields[:min(len(fields), len(text))] {
-			if _, ok := parseNumber([]byte(f)); !ok && !isMissing([]byte(f)) {
-				text[i] = true
+		for i, done := 0, false; !done; i++ {
+			var field []byte
+			var bad *Error
+			if field, line, done, bad = c.next(&buf, line); bad != nil {
+				bad.File, bad.Line = c.x.f.name, r.line
+				return nil, bad
+			}
+			if i < len(text) && !text[i] && !isMissing(field) {
+				_, ok := parseNumber(field)
+				text[i] = !ok
 			}
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
-	"fmt"
+
 	"hash/crc32"
 	"io"
 	"os"
@@ -12,10 +12,6 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 )
-
-// spoolBytes is how much of a decompressed gzip file is held in memory before it goes to a temporary file: such files cannot be
-// entered in the middle, and shuffling needs that.
-const spoolBytes = 64 << 20
 
 // A file is the decompressed contents of a file, to be read anywhere.
 type file struct {
@@ -83,32 +79,16 @@ func gunzip(name string, r io.Reader) (*file, error) {
 	if err != nil {
 		return nil, corrupt(0, err)
 	}
-	var head bytes.Buffer
-	n, err := io.CopyN(&head, z, spoolBytes)
-	if err != nil && err != io.EOF {
-		return nil, corrupt(n, err)
-	}
-	if err == io.EOF {
-		return &file{ReaderAt: bytes.NewReader(head.Bytes()), name: name, size: n, close: func() error { return nil }}, nil
-	}
-	tmp, err := os.CreateTemp("", "trivium-gunzip-*")
-	if err != nil {
-		return nil, fmt.Errorf("data: %s: no temporary file to decompress into: %w", name, err)
-	}
-	discard := func() error { return errors.Join(tmp.Close(), removeIfThere(tmp.Name())) }
-	_ = os.Remove(tmp.Name()) // where the system allows it, the name goes now and the bytes with the last close
-	if _, err := tmp.Write(head.Bytes()); err != nil {
-		return nil, errors.Join(fmt.Errorf("data: %s: decompressing into a temporary file: %w", name, err), discard())
-	}
-	more, err := io.Copy(tmp, &gzipReader{z: z})
+	out := newSpool(name)
+	n, err := io.Copy(out, gzipReader{z})
 	var bad gzipError
 	if errors.As(err, &bad) {
-		return nil, errors.Join(corrupt(n+more, bad.error), discard())
+		err = corrupt(n, bad.error)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("data: %s: decompressing into a temporary file: %w", name, err), discard())
+		return nil, errors.Join(err, out.discard())
 	}
-	return &file{ReaderAt: tmp, name: name, size: n + more, spooled: true, close: discard}, nil
+	return out.file(), nil
 }
 
 // gzipReader marks the errors of reading, to tell them from those of writing.
@@ -116,7 +96,7 @@ type gzipReader struct{ z io.Reader }
 
 type gzipError struct{ error }
 
-func (g *gzipReader) Read(p []byte) (int, error) {
+func (g gzipReader) Read(p []byte) (int, error) {
 	n, err := g.z.Read(p)
 	if err != nil && err != io.EOF {
 		err = gzipError{err}
@@ -124,11 +104,9 @@ func (g *gzipReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func removeIfThere(name string) error {
-	if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return nil
+// bytesFile is a file that lies in memory.
+func bytesFile(name string, p []byte) *file {
+	return &file{ReaderAt: bytes.NewReader(p), name: name, size: int64(len(p)), close: func() error { return nil }}
 }
 
 // read returns the bytes [from, to) in buf's memory if that suffices.

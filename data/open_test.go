@@ -149,19 +149,15 @@ func TestCase8IDX(t *testing.T) {
 		if len(p) != c.want {
 			t.Fatalf("%d rows take %d bytes, want %d", c.rows, len(p), c.want)
 		}
-		if _, err := openIDX(memoryFile("f", p), !c.images); err != nil {
+		if _, err := openIDX(bytesFile("f", p), !c.images); err != nil {
 			t.Error(err)
 		}
-		_, err := openIDX(memoryFile("cut", p[:len(p)-1]), !c.images)
+		_, err := openIDX(bytesFile("cut", p[:len(p)-1]), !c.images)
 		var e *Error
 		if !errors.As(err, &e) || e.Offset != int64(len(p)-1) || e.File != "cut" {
 			t.Errorf("cut by one byte: %v, want offset %d", err, len(p)-1)
 		}
 	}
-}
-
-func memoryFile(name string, p []byte) *file {
-	return &file{ReaderAt: bytes.NewReader(p), name: name, size: int64(len(p)), close: func() error { return nil }}
 }
 
 func TestMNISTFolders(t *testing.T) {

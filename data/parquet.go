@@ -1,0 +1,241 @@
+package data
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"math"
+
+	"github.com/parquet-go/parquet-go"
+)
+
+// A parquetFile is a Parquet file of flat columns. Its pages cannot be entered in the middle, and shuffling needs that; so the file is
+// unpacked when it is opened, to 8 bytes a cell: in memory up to 64 MiB, then in a temporary file.
+type parquetFile struct {
+	f     *file
+	cells *file // rows of one float64 a column, little-endian: a number, or the number of a text
+	rows  int64
+	names []string
+	texts [][]string // by column: its distinct texts; nil: numbers
+	crc   uint32
+}
+
+// Cells that are not numbers. NaN has room for them.
+var (
+	cellNull    = math.Float64frombits(0x7ff8_0000_0000_0a11)
+	cellTooMany = math.Float64frombits(0x7ff8_0000_0000_0a12)
+)
+
+const (
+	parquetRows    = 1024    // unpacked at a time
+	maxParquetCols = 1 << 16 // a reader with a page is held for each
+)
+
+func openParquet(f *file) (p *parquetFile, err error) {
+	// The library checks what it reads, but not all of it: what it makes of a damaged file may be a panic.
+	defer func() {
+		if r := recover(); r != nil {
+			p, err = nil, fault(f.name, "the Parquet file is damaged: %v", r)
+		}
+	}()
+	pf, err := parquet.OpenFile(f, f.size, parquet.SkipBloomFilters(true))
+	if err != nil {
+		return nil, fault(f.name, "not a readable Parquet file: %v", err)
+	}
+	p = &parquetFile{f: f, rows: pf.NumRows()}
+	columns := pf.Root().Columns()
+	if p.rows <= 0 || len(columns) == 0 {
+		return nil, fault(f.name, "there are no rows in it")
+	}
+	if len(columns) > maxParquetCols {
+		return nil, fault(f.name, "%d columns are more than %d", len(columns), maxParquetCols)
+	}
+	for _, c := range columns {
+		if !c.Leaf() || c.Repeated() {
+			e := fault(f.name, "it holds lists or groups; want numbers, text or true and false")
+			e.Field = columnField(c.Name())
+			return nil, e
+		}
+		if k := c.Type().Kind(); k == parquet.Int96 {
+			e := fault(f.name, "values of type %v are not read", c.Type())
+			e.Field = columnField(c.Name())
+			return nil, e
+		}
+		p.names = append(p.names, c.Name())
+	}
+	p.texts = make([][]string, len(columns))
+	if p.crc, err = f.checksum(); err != nil {
+		return nil, err
+	}
+	w := newSpool(f.name)
+	if err := p.unpack(pf, columns, w); err != nil {
+		return nil, errors.Join(err, w.discard())
+	}
+	p.cells = w.file()
+	if want := p.rows * int64(len(columns)) * 8; p.cells.size != want {
+		return nil, errors.Join(fault(f.name, "it promises %d rows and has %d", p.rows, p.cells.size/int64(len(columns)*8)), p.cells.close())
+	}
+	return p, nil
+}
+
+// unpack writes all rows to w.
+func (p *parquetFile) unpack(pf *parquet.File, columns []*parquet.Column, w *spool) error {
+	dicts := make([]*dictionary, len(columns))
+	for i, c := range columns {
+		if k := c.Type().Kind(); k == parquet.ByteArray || k == parquet.FixedLenByteArray {
+			dicts[i] = newDictionary(nil)
+		}
+	}
+	values := make([]parquet.Value, parquetRows)
+	chunk := make([]byte, parquetRows*len(columns)*8)
+	for _, g := range pf.RowGroups() {
+		readers := make([]*columnReader, len(columns))
+		for i, c := range g.ColumnChunks() {
+			readers[i] = &columnReader{pages: c.Pages()}
+		}
+		err := func() error {
+			for left := g.NumRows(); left > 0; {
+				n := int(min(left, parquetRows))
+				for i, r := range readers {
+					if err := r.read(values[:n]); err != nil {
+						e := fault(p.f.name, "the pages are damaged: %v", err)
+						e.Field = columnField(p.names[i])
+						return e
+					}
+					for row, v := range values[:n] {
+						at := (row*len(columns) + i) * 8
+						binary.LittleEndian.PutUint64(chunk[at:], math.Float64bits(cell(v, dicts[i])))
+					}
+				}
+				if _, err := w.Write(chunk[:n*len(columns)*8]); err != nil {
+					return err
+				}
+				left -= int64(n)
+			}
+			return nil
+		}()
+		for _, r := range readers {
+			err = errors.Join(err, r.pages.Close())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for i, d := range dicts {
+		if d != nil {
+			p.texts[i] = d.names
+			if d.names == nil {
+				p.texts[i] = []string{}
+			}
+		}
+	}
+	return nil
+}
+
+// cell is a value as a float64.
+func cell(v parquet.Value, d *dictionary) float64 {
+	switch {
+	case v.IsNull():
+		return cellNull
+	case d != nil:
+		if c := d.of(v.ByteArray()); c >= 0 {
+			return float64(c)
+		}
+		return cellTooMany
+	}
+	switch v.Kind() {
+	case parquet.Boolean:
+		if v.Boolean() {
+			return 1
+		}
+		return 0
+	case parquet.Int32:
+		return float64(v.Int32())
+	case parquet.Int64:
+		return float64(v.Int64())
+	case parquet.Float:
+		return float64(v.Float())
+	}
+	return v.Double()
+}
+
+// A columnReader reads the values of one column of a row group in turn.
+type columnReader struct {
+	pages  parquet.Pages
+	values parquet.ValueReader // of the current page
+}
+
+func (r *columnReader) read(dst []parquet.Value) error {
+	for len(dst) > 0 {
+		if r.values == nil {
+			page, err := r.pages.ReadPage()
+			if err != nil {
+				if err == io.EOF {
+					err = io.ErrUnexpectedEOF
+				}
+				return err
+			}
+			r.values = page.Values()
+		}
+		n, err := r.values.ReadValues(dst)
+		dst = dst[n:]
+		if err == io.EOF || n == 0 && err == nil {
+			r.values = nil
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *parquetFile) fileName() string  { return p.f.name }
+func (p *parquetFile) numRows() int64    { return p.rows }
+func (p *parquetFile) sum() uint32       { return p.crc }
+func (p *parquetFile) columns() []string { return p.names }
+func (p *parquetFile) close() error      { return errors.Join(p.cells.close(), p.f.close()) }
+
+func (p *parquetFile) locate(e *Error, row int64) { e.Row = row }
+
+func (p *parquetFile) textColumns() ([]bool, error) {
+	text := make([]bool, len(p.names))
+	for i := range text {
+		text[i] = p.texts[i] != nil
+	}
+	return text, nil
+}
+
+func (p *parquetFile) decode(pl *plan, dst *rawRows, from, to int64, bad func(*Error) error) error {
+	n := int64(len(p.names)) * 8
+	buf, err := p.cells.read(nil, from*n, to*n)
+	if err != nil {
+		return err
+	}
+	for row := range int(to - from) {
+		for column := range p.names {
+			v := math.Float64frombits(binary.LittleEndian.Uint64(buf))
+			buf = buf[8:]
+			if e := p.put(pl, dst, row, column, v); e != nil {
+				e.File, e.Row = p.f.name, from+int64(row)
+				if err := bad(e); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (p *parquetFile) put(pl *plan, dst *rawRows, row, column int, v float64) *Error {
+	switch {
+	case math.Float64bits(v) == math.Float64bits(cellNull):
+		return pl.putMissing(dst, row, column)
+	case p.texts[column] == nil:
+		return pl.putNumber(dst, row, column, v)
+	case v != v:
+		if pl.roles[column].kind == roleSkip {
+			return nil
+		}
+		return pl.fail(column, "it has more than %d distinct texts", maxClasses)
+	}
+	return pl.putText(dst, row, column, []byte(p.texts[column][int(v)]))
+}
