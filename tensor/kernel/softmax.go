@@ -39,12 +39,18 @@ func SoftmaxGrad[T Float](isa ISA, dst, dy, y []T, cols int) {
 // There are len(labels) rows of cols columns. A nil w is all ones; dx may be nil, and may be x. A label outside [0, cols) is a
 // mistake of the program, and panics: readers of data check labels.
 func SoftmaxCrossEntropy[T Float](isa ISA, loss, dx, x []T, labels []int32, w []T, cols int) {
-	var largest, sum, logs, at [rowGroup]T
 	whole := len(labels) * cols
-	if dx != nil {
-		dx = dx[:whole]
+	if stream := single[T]() && isa >= AVX2 && cols >= 256 && cols <= BlockLen && streams(2*whole, 4); dx == nil || stream {
+		var scratch [BlockLen]T
+		softmaxLoss(isa, loss, dx, x, labels, w, cols, scratch[:])
+		return
 	}
-	stream := dx != nil && single[T]() && isa >= AVX2 && cols >= 256 && cols <= BlockLen && streams(2*whole, 4)
+	softmaxLoss(isa, loss, dx[:whole], x, labels, w, cols, nil)
+}
+
+// softmaxLoss keeps the exponentials in dx until they are scaled, or in scratch: if there is no dx, or it is written past the cache.
+func softmaxLoss[T Float](isa ISA, loss, dx, x []T, labels []int32, w []T, cols int, scratch []T) {
+	var largest, sum, logs, at [rowGroup]T
 	for len(labels) > 0 {
 		n := min(groupRows(cols), len(labels))
 		for r, label := range labels[:n] {
@@ -52,9 +58,9 @@ func SoftmaxCrossEntropy[T Float](isa ISA, loss, dx, x []T, labels []int32, w []
 		}
 		switch {
 		case dx == nil:
-			sumExpRows(isa, x, largest[:n], sum[:n], cols)
-		case stream:
-			lossStream(isa, dx[:n*cols], x, largest[:n], sum[:n], w, cols)
+			sumExpRows(isa, scratch, x, largest[:n], sum[:n], cols)
+		case scratch != nil:
+			expRows(isa, scratch[:n*cols], x, largest[:n], sum[:n], cols)
 		default:
 			expRows(isa, dx[:n*cols], x, largest[:n], sum[:n], cols)
 		}
@@ -66,9 +72,13 @@ func SoftmaxCrossEntropy[T Float](isa ISA, loss, dx, x []T, labels []int32, w []
 			Mul(isa, loss[:n], loss[:n], w)
 		}
 		if dx != nil {
-			if !stream {
-				scales(isa, sum[:n], w)
+			scales(isa, sum[:n], w)
+			if scratch == nil {
 				scaleRows(isa, dx[:n*cols], dx, sum[:n], cols)
+			} else {
+				for r, k := range sum[:n] {
+					scaleF32Stream(isa, as32(dx[r*cols:(r+1)*cols]), as32(scratch)[r*cols:], float32(k))
+				}
 			}
 			for r, label := range labels[:n] {
 				if w == nil {
@@ -116,11 +126,10 @@ func expRows[T Float](isa ISA, e, x, largest, sum []T, cols int) {
 	}
 }
 
-// sumExpRows is expRows that does not keep what it sums.
-func sumExpRows[T Float](isa ISA, x, largest, sum []T, cols int) {
-	var e [BlockLen]T
-	if n := len(sum) * cols; n <= len(e) {
-		expRows(isa, e[:n], x, largest, sum, cols)
+// sumExpRows is expRows that does not keep what it sums. scratch has BlockLen elements.
+func sumExpRows[T Float](isa ISA, scratch, x, largest, sum []T, cols int) {
+	if n := len(sum) * cols; n <= len(scratch) {
+		expRows(isa, scratch[:n], x, largest, sum, cols)
 		return
 	}
 	for r := range sum {
@@ -128,10 +137,10 @@ func sumExpRows[T Float](isa ISA, x, largest, sum []T, cols int) {
 		largest[r] = MaxOf(isa, row)
 		var t tree[T]
 		for ; len(row) > 0; row = row[min(BlockLen, len(row)):] {
-			n := min(BlockLen, len(row))
-			AddScalar(isa, e[:n], row[:n], -largest[r])
-			Exp(isa, e[:n], e[:n])
-			t.add(blockSum(isa, e[:n]))
+			e := scratch[:min(BlockLen, len(row))]
+			AddScalar(isa, e, row[:len(e)], -largest[r])
+			Exp(isa, e, e)
+			t.add(blockSum(isa, e))
 		}
 		sum[r] = t.sum()
 	}
@@ -146,19 +155,6 @@ func scaleRows[T Float](isa ISA, dst, e, k []T, cols int) {
 	}
 	for r, s := range k {
 		Scale(isa, dst[r*cols:(r+1)*cols], e[r*cols:(r+1)*cols], s)
-	}
-}
-
-// lossStream writes the exponentials of a group, times w / sum, past the cache. They wait in first-level cache for their sum.
-func lossStream[T Float](isa ISA, dx, x, largest, sum, w []T, cols int) {
-	var e [BlockLen]float32
-	n := len(sum)
-	expRows(isa, e[:n*cols], as32(x), as32(largest), as32(sum), cols)
-	var k [rowGroup]T
-	copy(k[:], sum)
-	scales(isa, k[:n], w)
-	for r := range n {
-		scaleF32Stream(isa, as32(dx[r*cols:(r+1)*cols]), e[r*cols:(r+1)*cols], float32(k[r]))
 	}
 }
 

@@ -33,12 +33,16 @@ var steps = []rule{
 			s += r * r
 			return -float64(h.LR) * r / (math.Sqrt(s) + 1e-6), s, 0
 		}},
-	{"RMSProp", func(isa ISA, u, p, g, s, _ []float32, h Regular) { RMSProp(isa, u, p, g, s, RMSPropParams{h, 0.9, 1e-6}) },
+	{"RMSProp", func(isa ISA, u, p, g, s, _ []float32, h Regular) {
+		RMSProp(isa, u, p, g, s, RMSPropParams{h, 0.9, 1e-6})
+	},
 		func(_, r, s, _ float64, h Regular) (float64, float64, float64) {
 			s = 0.9*s + 0.1*r*r
 			return -float64(h.LR) * r / (math.Sqrt(s) + 1e-6), s, 0
 		}},
-	{"Adam", func(isa ISA, u, p, g, m, v []float32, h Regular) { Adam(isa, u, p, g, m, v, AdamParams{h, 0.9, 0.99, 1e-6, 3}) },
+	{"Adam", func(isa ISA, u, p, g, m, v []float32, h Regular) {
+		Adam(isa, u, p, g, m, v, AdamParams{h, 0.9, 0.99, 1e-6, 3})
+	},
 		func(_, r, m, v float64, h Regular) (float64, float64, float64) {
 			m, v = 0.9*m+0.1*r, 0.99*v+0.01*r*r
 			return -float64(h.LR) * m / (1 - 0.9*0.9*0.9) / (math.Sqrt(v/(1-0.99*0.99*0.99)) + 1e-6), m, v

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -59,6 +60,39 @@ type body struct {
 	offset string         // byte offset added to the loop's index
 	masked bool           // only the lanes of the tail mask are loaded and stored
 	stream bool           // stores bypass the cache
+	kept   *keeper        // registers for what would be read from memory in every turn
+}
+
+// A keeper hands out the registers that a loop keeps constants and parameters in, while there are any; AVX2 has none to spare.
+type keeper struct {
+	free []string
+	in   map[string]string // register by memory operand
+	load []string          // the instructions that fill them, before the loop
+}
+
+func (b *body) keep(from, to int) {
+	if b.kept == nil {
+		b.kept = &keeper{in: map[string]string{}}
+	}
+	for i := from; i < to && b.avx512(); i++ {
+		b.kept.free = append(b.kept.free, fmt.Sprintf("Z%d", i))
+	}
+}
+
+// hoist is v, in the register where it is kept if it is one of those.
+func (b *body) hoist(v val) val {
+	if v.id != 0 || b.kept == nil {
+		return v
+	}
+	k := b.kept
+	if k.in[v.mem] == "" {
+		if len(k.free) == 0 {
+			return v
+		}
+		k.in[v.mem], k.free = k.free[0], k.free[1:]
+		k.load = append(k.load, fmt.Sprintf("\tVBROADCAST%s %s, %s\n", map[int]string{4: "SS", 8: "SD"}[b.elem], v.mem, k.in[v.mem]))
+	}
+	return b.named(k.in[v.mem])
 }
 
 func newBody(t target, consts map[uint64]bool) *body {
@@ -115,6 +149,7 @@ func (b *body) param(i int) val { return val{mem: fmt.Sprintf("%d(BX)", 32*i)} }
 
 // inReg returns v in a register.
 func (b *body) inReg(v val) val {
+	v = b.hoist(v)
 	if v.id != 0 {
 		return v
 	}
@@ -126,7 +161,7 @@ func (b *body) inReg(v val) val {
 
 // bin is x op y, an instruction on vectors; y may be in memory.
 func (b *body) bin(op string, x, y val) val {
-	x = b.inReg(x)
+	x, y = b.inReg(x), b.hoist(y)
 	if y.id == 0 && b.avx512() {
 		return b.emit('v', op+".BCST", y.mem, x)
 	}
@@ -177,7 +212,7 @@ const (
 )
 
 func (b *body) cmp(pred string, x, y val) val {
-	x = b.inReg(x)
+	x, y = b.inReg(x), b.hoist(y)
 	if b.avx512() {
 		if y.id == 0 {
 			return b.emit('k', "VCMP"+b.f()+".BCST", pred, y.mem, x)
@@ -189,7 +224,7 @@ func (b *body) cmp(pred string, x, y val) val {
 
 // choose is x where m, else y.
 func (b *body) choose(m, x, y val) val {
-	y = b.inReg(y)
+	x, y = b.hoist(x), b.inReg(y)
 	if b.avx512() {
 		if x.id == 0 {
 			return b.emit('v', "VBLENDM"+b.f()+".BCST", x.mem, y, m)
@@ -247,8 +282,34 @@ func (b *body) live(x val) val {
 	}
 }
 
-// print writes the recorded code with real registers and forgets it. vectors are the free ones.
+// interleave deals the recorded code, n equal parts one after the other, out in turns: the parts are independent, and a processor
+// sees no further ahead than a few dozen waiting instructions.
+func (b *body) interleave(n int) {
+	part := len(b.insts) / n
+	dealt := make([]inst, 0, len(b.insts))
+	for i := range part {
+		for k := range n {
+			dealt = append(dealt, b.insts[k*part+i])
+		}
+	}
+	if len(dealt) != len(b.insts) {
+		panic("the parts are not equal")
+	}
+	b.insts = dealt
+}
+
+// print writes the recorded code with real registers and forgets it. vectors are the free ones, from 0.
 func (b *body) print(w *strings.Builder, vectors int) {
+	text, ok := b.allocate(vectors)
+	if !ok {
+		panic("out of registers")
+	}
+	w.WriteString(text)
+	b.insts = nil
+}
+
+// allocate gives virtual registers real ones, each until it is last read, and says whether there were enough.
+func (b *body) allocate(vectors int) (text string, ok bool) {
 	last := make([]int, len(b.kinds))
 	for i, in := range b.insts {
 		for _, s := range in.src {
@@ -256,56 +317,52 @@ func (b *body) print(w *strings.Builder, vectors int) {
 				last[v.id] = i
 			}
 		}
-		if in.dst > 0 {
-			last[in.dst] = max(last[in.dst], i)
-		}
+		last[in.dst] = i
 	}
-	free := map[byte][]int{}
+	free := map[byte][]int{'k': {2, 3, 4, 5, 6, 7}}
 	for i := range vectors {
 		free['v'] = append(free['v'], i)
 	}
-	free['k'] = []int{2, 3, 4, 5, 6, 7}
-	names, numbers := map[int]string{}, map[int]int{}
-	for id, n := range b.fixed {
-		names[id] = n
+	prefix := map[byte]string{'k': "K", 'v': "Y"}
+	if b.avx512() {
+		prefix['v'] = "Z"
 	}
+	names, numbers := maps.Clone(b.fixed), map[int]int{}
+	release := func(id int) {
+		kind := b.kinds[id]
+		free[kind] = append(free[kind], numbers[id])
+		slices.Sort(free[kind])
+		delete(numbers, id)
+	}
+	var w strings.Builder
 	for i, in := range b.insts {
 		var args []string
 		for _, s := range in.src {
-			if v, ok := s.(val); ok {
-				if names[v.id] == "" {
-					panic(fmt.Sprintf("%s reads register %d before it is written", in.op, v.id))
-				}
-				args = append(args, names[v.id])
-			} else {
+			v, ok := s.(val)
+			if !ok {
 				args = append(args, s.(string))
+				continue
 			}
-		}
-		for id, n := range numbers {
-			if last[id] == i && id != in.dst {
-				free[b.kinds[id]] = append(free[b.kinds[id]], n)
-				delete(numbers, id)
+			args = append(args, names[v.id])
+			if _, held := numbers[v.id]; held && last[v.id] == i {
+				release(v.id)
 			}
 		}
 		if in.dst > 0 {
-			if _, ok := names[in.dst]; !ok {
-				k := b.kinds[in.dst]
-				if len(free[k]) == 0 {
-					panic("out of registers " + string(k))
+			if names[in.dst] == "" {
+				kind := b.kinds[in.dst]
+				if len(free[kind]) == 0 {
+					return "", false
 				}
-				slices.Sort(free[k])
-				n := free[k][0]
-				free[k] = free[k][1:]
-				numbers[in.dst] = n
-				names[in.dst] = map[byte]string{'k': "K", 'v': map[bool]string{true: "Z", false: "Y"}[b.avx512()]}[k] + fmt.Sprint(n)
+				numbers[in.dst], free[kind] = free[kind][0], free[kind][1:]
+				names[in.dst] = prefix[kind] + fmt.Sprint(numbers[in.dst])
 			}
 			args = append(args, names[in.dst])
-			if n, ok := numbers[in.dst]; ok && last[in.dst] == i { // never read
-				free[b.kinds[in.dst]] = append(free[b.kinds[in.dst]], n)
-				delete(numbers, in.dst)
+			if _, held := numbers[in.dst]; held && last[in.dst] == i { // never read
+				release(in.dst)
 			}
 		}
-		fmt.Fprintf(w, "\t%s %s\n", in.op, strings.Join(args, ", "))
+		fmt.Fprintf(&w, "\t%s %s\n", in.op, strings.Join(args, ", "))
 	}
-	b.insts = nil
+	return w.String(), true
 }

@@ -3,31 +3,31 @@ package main
 // The element-wise kernels. Each f equals the Go loop of the function of that name in package kernel.
 
 func binary(name string, op func(b *body, x, y val) val) loop {
-	return loop{name: name, ins: []string{"a", "b"}, outs: []string{"dst"}, f64: true, unroll: 4, stream: true,
+	return loop{name: name, ins: []string{"a", "b"}, outs: []string{"dst"}, f64: true, stream: true,
 		f: func(b *body, in []val, _ val) []val { return []val{op(b, in[0], in[1])} }}
 }
 
 func unary(name string, op func(b *body, x val) val) loop {
-	return loop{name: name, ins: []string{"x"}, outs: []string{"dst"}, f64: true, unroll: 4, stream: true,
+	return loop{name: name, ins: []string{"x"}, outs: []string{"dst"}, f64: true, stream: true,
 		f: func(b *body, in []val, _ val) []val { return []val{op(b, in[0])} }}
 }
 
 func scalar(name string, op func(b *body, x, s val) val) loop {
-	return loop{name: name, ins: []string{"x"}, outs: []string{"dst"}, f64: true, unroll: 4, stream: true, scalar: true,
+	return loop{name: name, ins: []string{"x"}, outs: []string{"dst"}, f64: true, stream: true, scalar: true,
 		f: func(b *body, in []val, s val) []val { return []val{op(b, in[0], s)} }}
 }
 
 // function is an element-wise function of float32 alone: the float64 twin is in Go.
 func function(name string, op func(b *body, x val) val) loop {
 	l := unary(name, op)
-	l.f64, l.unroll, l.stream = false, 1, false
+	l.f64, l.stream = false, false
 	return l
 }
 
 // output is a gradient that takes the output y, or the input, of its function.
 func output(name string, op func(b *body, dy, y val) val) loop {
 	l := binary(name, op)
-	l.ins, l.unroll = []string{"dy", "y"}, 2
+	l.ins = []string{"dy", "y"}
 	return l
 }
 
@@ -51,7 +51,7 @@ var loops = []loop{
 	scalar("scalarDiv", func(b *body, x, s val) val { return b.div(s, x) }),
 	scalar("maxScalar", func(b *body, x, s val) val { return b.max(s, x) }),
 	scalar("minScalar", func(b *body, x, s val) val { return b.min(s, x) }),
-	{name: "triad", ins: []string{"a", "b"}, outs: []string{"dst"}, f64: true, unroll: 4, stream: true, scalar: true,
+	{name: "triad", ins: []string{"a", "b"}, outs: []string{"dst"}, f64: true, stream: true, scalar: true,
 		f: func(b *body, in []val, s val) []val { return []val{b.add(in[0], b.mul(s, in[1]))} }},
 
 	function("exp", (*body).exp),
@@ -62,36 +62,36 @@ var loops = []loop{
 	output("reluGrad", func(b *body, dy, y val) val { return b.only(b.cmp(above, y, b.num(0)), dy) }),
 	output("tanhGrad", func(b *body, dy, y val) val { return b.mul(dy, b.sub(b.num(1), b.mul(y, y))) }),
 	output("sigmoidGrad", func(b *body, dy, y val) val { return b.mul(dy, b.mul(y, b.sub(b.num(1), y))) }),
-	{name: "softmaxGrad", ins: []string{"dy", "y"}, outs: []string{"dst"}, f64: true, unroll: 2, scalar: true,
+	{name: "softmaxGrad", ins: []string{"dy", "y"}, outs: []string{"dst"}, f64: true, scalar: true,
 		f: func(b *body, in []val, s val) []val { return []val{b.mul(in[1], b.sub(in[0], s))} }},
 
-	{name: "sigmoidLoss", ins: []string{"x", "y"}, outs: []string{"loss", "dx"}, unroll: 1,
+	{name: "sigmoidLoss", ins: []string{"x", "y"}, outs: []string{"loss", "dx"},
 		f: func(b *body, in []val, _ val) []val { l, d := b.sigmoidLoss(in[0], in[1]); return []val{l, d} }},
 
-	step("sgd", nil, 1, func(b *body, r val, _ []val) []val { return []val{b.mul(b.param(4), r)} }),
-	step("momentum", []string{"v"}, 1, func(b *body, r val, s []val) []val {
+	step("sgd", nil, func(b *body, r val, _ []val) []val { return []val{b.mul(b.param(4), r)} }),
+	step("momentum", []string{"v"}, func(b *body, r val, s []val) []val {
 		v := b.add(b.mul(s[0], b.param(5)), r)
 		return []val{b.mul(v, b.param(4)), v}
 	}),
-	step("nesterov", []string{"v"}, 1, func(b *body, r val, s []val) []val {
+	step("nesterov", []string{"v"}, func(b *body, r val, s []val) []val {
 		v := b.add(b.mul(s[0], b.param(5)), r)
 		return []val{b.mul(b.add(r, b.mul(v, b.param(5))), b.param(4)), v}
 	}),
-	step("adaGrad", []string{"s"}, 1, func(b *body, r val, s []val) []val {
+	step("adaGrad", []string{"s"}, func(b *body, r val, s []val) []val {
 		v := b.add(s[0], b.mul(r, r))
 		return []val{b.div(b.mul(r, b.param(4)), b.add(b.sqrt(v), b.param(5))), v}
 	}),
-	step("rmsProp", []string{"s"}, 1, func(b *body, r val, s []val) []val {
+	step("rmsProp", []string{"s"}, func(b *body, r val, s []val) []val {
 		v := b.add(b.mul(s[0], b.param(6)), b.mul(b.mul(r, r), b.param(7)))
 		return []val{b.div(b.mul(r, b.param(4)), b.add(b.sqrt(v), b.param(5))), v}
 	}),
-	step("adam", []string{"m", "v"}, 1, func(b *body, r val, s []val) []val {
+	step("adam", []string{"m", "v"}, func(b *body, r val, s []val) []val {
 		m := b.add(b.mul(s[0], b.param(6)), b.mul(r, b.param(7)))
 		v := b.add(b.mul(s[1], b.param(8)), b.mul(b.mul(r, r), b.param(9)))
 		d := b.add(b.mul(b.sqrt(v), b.param(10)), b.param(5))
 		return []val{b.div(b.mul(m, b.param(4)), d), m, v}
 	}),
-	{name: "ftrl", ins: []string{"p", "grad", "z", "sq"}, outs: []string{"u", "z", "sq"}, params: true, unroll: 1,
+	{name: "ftrl", ins: []string{"p", "grad", "z", "sq"}, outs: []string{"u", "z", "sq"}, params: true,
 		f: func(b *body, in []val, _ val) []val {
 			p, g, z, n := in[0], in[1], in[2], in[3]
 			n2 := b.add(n, b.mul(g, g))
@@ -113,10 +113,10 @@ func (b *body) sigmoidLoss(x, y val) (loss, dx val) {
 
 // step is an optimizer's rule, after the gradient was regularised; it has a plain form for no regularisation, which reads no p.
 // Parameters: 0 L2, 1 L1, 2 LR·Decay, 4 -LR, from 5 on the rule's own.
-func step(name string, slots []string, unroll int, rule func(b *body, r val, slots []val) []val) loop {
+func step(name string, slots []string, rule func(b *body, r val, slots []val) []val) loop {
 	return loop{name: name, ins: append([]string{"grad"}, slots...), outs: append([]string{"u"}, slots...), params: true,
-		unroll: unroll, stream: true,
-		f: func(b *body, in []val, _ val) []val { return rule(b, in[0], in[1:]) }}
+		stream: true,
+		f:      func(b *body, in []val, _ val) []val { return rule(b, in[0], in[1:]) }}
 }
 
 // regularised is the form of a step that reads p: r = (g + L2·p) + L1·sign(p), and u -= LR·Decay·p at the end.

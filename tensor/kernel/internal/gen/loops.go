@@ -14,7 +14,6 @@ type loop struct {
 	scalar bool     // a last argument s
 	params bool     // a last argument h: 32 bytes for each broadcast parameter
 	f64    bool     // for float64 too
-	unroll int      // vectors a turn
 	stream bool     // has a form that bypasses the cache when it writes
 	f      func(b *body, in []val, s val) []val
 }
@@ -33,6 +32,9 @@ func (l loop) slices() []string {
 
 // asm writes the function for one target. The streaming form takes whole vectors and an aligned output only.
 func (l loop) asm(w *strings.Builder, t target, consts map[uint64]bool, stream bool) {
+	const kept = 16 // the first register for constants
+	shared := newBody(t, consts)
+	shared.keep(kept, 31)
 	names := l.slices()
 	args := 8*len(names) + 8
 	if l.scalar {
@@ -49,7 +51,7 @@ func (l loop) asm(w *strings.Builder, t target, consts map[uint64]bool, stream b
 		fmt.Fprintf(w, "\tMOVQ %s+%d(FP), %s\n", n, 8*i, pointers[i])
 	}
 	fmt.Fprintf(w, "\tMOVQ n+%d(FP), CX\n", 8*len(names))
-	vectors, sReg := 31, "Z31"
+	vectors, sReg := kept, "Z31"
 	if !t.avx512() {
 		vectors, sReg = 14, "Y14"
 	}
@@ -60,13 +62,7 @@ func (l loop) asm(w *strings.Builder, t target, consts map[uint64]bool, stream b
 	if l.params {
 		fmt.Fprintf(w, "\tMOVQ h+%d(FP), BX\n", 8*len(names)+8)
 	}
-	fmt.Fprintf(w, "\tXORQ AX, AX\n\tSUBQ $%d, CX\n\tJLT rest\n\nturn:\n", l.unroll*t.lanes())
-	one := func(masked bool, at int) {
-		b := newBody(t, consts)
-		b.masked = masked
-		if at > 0 {
-			b.offset = fmt.Sprint(at)
-		}
+	record := func(b *body) {
 		var s val
 		if l.scalar {
 			s = b.named(sReg)
@@ -79,19 +75,36 @@ func (l loop) asm(w *strings.Builder, t target, consts map[uint64]bool, stream b
 			b.stream = stream && i == 0 // what is updated in place is in cache already
 			b.store(v, pointers[i])
 		}
-		b.print(w, vectors)
 	}
-	for u := range l.unroll {
-		one(false, u*t.width())
+	// As many vectors a turn as there are registers for, four at most: they are independent, and so hide each other's latency.
+	unroll, text := 8, ""
+	for ok := false; !ok; {
+		unroll /= 2
+		b := newBody(t, consts)
+		b.kept = shared.kept
+		for u := range unroll {
+			b.offset = ""
+			if u > 0 {
+				b.offset = fmt.Sprint(u * t.width())
+			}
+			record(b)
+		}
+		b.interleave(unroll)
+		text, ok = b.allocate(vectors)
 	}
-	fmt.Fprintf(w, "\tADDQ $%d, AX\n\tSUBQ $%d, CX\n\tJGE turn\n\nrest:\n", l.unroll*t.width(), l.unroll*t.lanes())
+	fmt.Fprint(w, strings.Join(shared.kept.load, ""))
+	fmt.Fprintf(w, "\tXORQ AX, AX\n\tSUBQ $%d, CX\n\tJLT rest\n\nturn:\n%s", unroll*t.lanes(), text)
+	fmt.Fprintf(w, "\tADDQ $%d, AX\n\tSUBQ $%d, CX\n\tJGE turn\n\nrest:\n", unroll*t.width(), unroll*t.lanes())
 	if stream {
 		fmt.Fprint(w, "\tSFENCE\n\tVZEROUPPER\n\tRET\n")
 		return
 	}
-	fmt.Fprintf(w, "\tADDQ $%d, CX\n\tJLE done\n\nfew:\n", l.unroll*t.lanes())
+	fmt.Fprintf(w, "\tADDQ $%d, CX\n\tJLE done\n\nfew:\n", unroll*t.lanes())
 	tailMask(w, t, "CX")
-	one(true, 0)
+	b := newBody(t, consts)
+	b.masked, b.kept = true, shared.kept
+	record(b)
+	b.print(w, vectors)
 	fmt.Fprintf(w, "\tADDQ $%d, AX\n\tSUBQ $%d, CX\n\tJGT few\n\ndone:\n\tVZEROUPPER\n\tRET\n", t.width(), t.lanes())
 }
 

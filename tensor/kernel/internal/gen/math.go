@@ -4,8 +4,13 @@ import "math"
 
 // The functions of kernel/math_f32.go, step by step: change both or neither.
 
-func (b *body) exp(x val) val {
-	x = b.max(b.num(-104), b.min(b.num(89), x))
+func (b *body) exp(x val) val { return b.expClamped(b.max(b.num(-104), b.min(b.num(89), x))) }
+
+// expNegative is exp of x <= 0, expPositive of x >= 0: one comparison less.
+func (b *body) expNegative(x val) val { return b.expClamped(b.max(b.num(-104), x)) }
+func (b *body) expPositive(x val) val { return b.expClamped(b.min(b.num(89), x)) }
+
+func (b *body) expClamped(x val) val {
 	z := b.add(b.mul(x, b.num(math.Log2E)), b.num(12582912))
 	n := b.sub(z, b.num(12582912))
 	r := b.sub(b.sub(x, b.mul(n, b.num(0.693359375))), b.mul(n, b.num(-2.12194440e-4)))
@@ -44,13 +49,13 @@ func (b *body) tanh(x val) val {
 	z := b.mul(x, x)
 	p := b.poly(z, -5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
 	near := b.add(x, b.mul(b.mul(x, z), p))
-	far := b.sub(b.num(1), b.div(b.num(2), b.add(b.exp(b.add(a, a)), b.num(1))))
+	far := b.sub(b.num(1), b.div(b.num(2), b.add(b.expPositive(b.add(a, a)), b.num(1))))
 	return b.or(b.choose(b.cmp(less, a, b.num(0.625)), near, far), b.and(x, b.signBit()))
 }
 
 // sigmoid also returns e^-|x|.
 func (b *body) sigmoid(x val) (s, e val) {
-	e = b.exp(b.or(x, b.signBit()))
+	e = b.expNegative(b.or(x, b.signBit()))
 	q := b.div(b.choose(b.cmp(less, x, b.num(0)), e, b.num(1)), b.add(e, b.num(1)))
 	return b.choose(b.cmp(less, x, b.num(-1.375)), b.sub(e, b.mul(e, q)), q), e
 }

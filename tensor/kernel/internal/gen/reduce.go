@@ -49,17 +49,21 @@ func (r routine) asm(w *strings.Builder, t target, consts map[uint64]bool) {
 		size += t.elem + 1
 	}
 	name := r.name + t.typ() + t.isa
-	c := &code{w: w, body: newBody(t, consts)}
-	c.body.print(w, 0)
+	var text strings.Builder
+	c := &code{w: &text, body: newBody(t, consts)}
 	frame := 0
 	if c.spilled() > 0 {
 		frame = c.spilled() * t.width()
 	}
 	fmt.Fprintf(w, "\n// func %s%s\nTEXT ·%s(SB), NOSPLIT, $%d-%d\n", name, r.signature(t), name, frame, size)
 	for i, a := range r.args {
-		c.line("MOVQ %s+%d(FP), %s", a.name, 8*i, pointers[i])
+		fmt.Fprintf(w, "\tMOVQ %s+%d(FP), %s\n", a.name, 8*i, pointers[i])
 	}
 	r.f(c)
+	if c.kept != nil {
+		fmt.Fprint(w, strings.Join(c.kept.load, ""))
+	}
+	fmt.Fprint(w, text.String())
 }
 
 func (r routine) dispatch(w *strings.Builder, t target, asm bool) {
@@ -181,7 +185,7 @@ func (c *code) lane0() string { return "X" + c.acc(0)[1:] }
 // over64 runs f on each vector of n (a register) elements, with the accumulator that the vector belongs to: turns of 64 elements,
 // then masked vectors. AX is the byte index, CX counts. Labels get the suffix.
 func (c *code) over64(n, suffix string, f func(j int)) {
-	vectors := c.firstAcc()
+	vectors := min(c.firstAcc(), 16)
 	c.line("XORQ AX, AX")
 	c.line("MOVQ %s, CX", n)
 	c.line("SUBQ $64, CX")
@@ -287,6 +291,15 @@ func (c *code) minusInf() val {
 	return c.bits(0xfff0000000000000)
 }
 
+// fill sets every lane of a register to a constant.
+func (c *code) fill(reg string, v val) {
+	if c.avx512() {
+		c.line("VBROADCAST%s %s, %s", c.ss(), v.mem, reg)
+	} else {
+		c.line("VMOVU%s %s, %s", c.f(), v.mem, reg)
+	}
+}
+
 // larger raises the running maxima in register m to x, a vector that was loaded at the loop's index. A NaN does not count.
 func (c *code) larger(m val, x val) {
 	if c.masked {
@@ -307,15 +320,8 @@ func (c *code) restrict(x *val) {
 func blockMax(c *code) { // running maxima in accumulators 0 to 3, unordered lanes in 4
 	m, nan := c.firstAcc(), c.firstAcc()+4
 	for j := range 4 {
-		into := c.named(c.v(m + j))
-		v := c.minusInf()
-		if c.avx512() {
-			c.into(into, "VBROADCAST"+c.ss(), v.mem)
-		} else {
-			c.into(into, "VMOVU"+c.f(), v.mem)
-		}
+		c.fill(c.v(m+j), c.minusInf())
 	}
-	c.print(c.w, 0)
 	c.line("VXOR%s %s, %s, %s", c.f(), c.v(nan), c.v(nan), c.v(nan))
 	c.line("KXORW K0, K0, K0")
 	one := func(j int) {
@@ -422,25 +428,34 @@ func csrRow(c *code) { // DI dst, SI b, DX values, R8 indices, R9 nnz, R10 n, R1
 func expRows(c *code) { // DI e, SI x, DX largest, R8 sum, R9 rows, R10 cols
 	top := 14 // the row's largest logit, in every lane
 	if c.avx512() {
-		top = 28
+		top = 31
 	}
+	c.keep(16, 20)
+	c.keep(24, 31)
 	c.label("row")
-	v := c.minusInf()
-	if c.avx512() {
-		c.into(c.named(c.v(top)), "VBROADCASTSS", v.mem)
-	} else {
-		c.into(c.named(c.v(top)), "VMOVUPS", v.mem)
+	for j := range 4 {
+		c.fill(c.acc(j), c.minusInf())
 	}
-	c.print(c.w, 0)
-	c.columns("R10", 1, func(int, string) {
-		c.larger(c.named(c.v(top)), c.load("SI"))
+	c.columns("R10", 4, func(vectors int, _ string) {
+		for j := range vectors {
+			c.offset = c.past(j)
+			c.larger(c.named(c.acc(j)), c.load("SI"))
+		}
 		c.print(c.w, 4)
+		c.offset = ""
 	})
+	c.line("VMAXPS %s, %s, %s", c.acc(1), c.acc(0), c.v(top))
+	c.line("VMAXPS %s, %s, %s", c.acc(2), c.v(top), c.v(top))
+	c.line("VMAXPS %s, %s, %s", c.acc(3), c.v(top), c.v(top))
 	c.spread("VMAXPS", c.v(top), c.v(0))
 	c.line("VMOVSS X%d, (DX)", top)
+	c.line("LEAQ (SI)(R10*4), R11")
 	c.zero()
 	c.over64("R10", "Exp", func(j int) {
-		e := c.live(c.exp(c.sub(c.load("SI"), c.named(c.v(top)))))
+		if !c.masked && (c.avx512() || j%2 == 0) { // the next row comes while this one is computed
+			c.do("PREFETCHT0", c.at("R11"))
+		}
+		e := c.live(c.expNegative(c.sub(c.load("SI"), c.named(c.v(top)))))
 		c.store(e, "DI")
 		c.accumulate(j, e)
 	})
