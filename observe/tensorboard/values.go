@@ -85,7 +85,7 @@ func hparamsValue(tag string, field int, message []byte) []byte {
 	return appendMessage(p, valueMetadata, metadata("hparams", content, dataClassTensor))
 }
 
-func sessionStart(start time.Time, name string, values map[string]any) ([]byte, error) {
+func sessionStart(start time.Time, group string, values map[string]any) ([]byte, error) {
 	// SessionStartInfo: hparams 1 (map of string to google.protobuf.Value), model_uri 2, monitor_url 3, group_name 4, start_time_secs 5.
 	var p []byte
 	for _, k := range slices.Sorted(maps.Keys(values)) {
@@ -95,7 +95,7 @@ func sessionStart(start time.Time, name string, values map[string]any) ([]byte, 
 		}
 		p = appendMessage(p, 1, appendMessage(appendString(nil, 1, k), 2, v))
 	}
-	p = appendString(p, 4, name)
+	p = appendString(p, 4, group)
 	p = appendDouble(p, 5, float64(start.UnixNano())/1e9)
 	return hparamsValue("_hparams_/session_start_info", 3, p), nil
 }

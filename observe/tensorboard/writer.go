@@ -182,9 +182,10 @@ func (w *Writer) Graph(at time.Time, nodes []Node) error {
 	return w.write(p)
 }
 
-// HParams writes the hyper-parameters of this run: strings, numbers and truth values. EndHParams says how it ended.
-func (w *Writer) HParams(start time.Time, name string, values map[string]any) error {
-	value, err := sessionStart(start, name, values)
+// HParams writes the hyper-parameters of this run: strings, numbers and truth values. EndHParams says how it ended. TensorBoard shows
+// runs of one group as repetitions of one another, so the group is usually the run's own name.
+func (w *Writer) HParams(start time.Time, group string, values map[string]any) error {
+	value, err := sessionStart(start, group, values)
 	if err != nil {
 		return err
 	}
