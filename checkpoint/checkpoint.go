@@ -65,7 +65,8 @@ type Progress struct {
 	BestStep int64    `json:"best_step,omitempty"`
 	Bad      int      `json:"bad,omitempty"`
 
-	Metrics map[string]float64 `json:"metrics,omitempty"` // the last evaluation, by split.metric; those that are finite
+	Evaluated int64              `json:"evaluated"`         // the update after which there was an evaluation, so that none is made twice or left out
+	Metrics   map[string]float64 `json:"metrics,omitempty"` // the last evaluation, by split.metric; those that are finite
 }
 
 // A Manifest is what lies in manifest.json.

@@ -21,7 +21,8 @@ type LBFGS struct {
 	pool    *tensor.Pool
 	l2      float64
 	history int
-	tries   int // evaluations in one line search
+	tries   int     // evaluations in one line search
+	first   float64 // the length that a search tries first, of the quasi-Newton step
 	c1, c2  float64
 
 	grad  trivium.Gradient
@@ -49,8 +50,9 @@ func lbfgsDefaults() map[string]float64 {
 	return map[string]float64{"history": 10, "evaluations": 25, "c1": 1e-4, "c2": 0.9}
 }
 
-// NewLBFGS returns the optimizer that spec, of name lbfgs, describes, or every mistake in it. It takes l2, and params history (10),
-// evaluations (25, of one line search), c1 (1e-4) and c2 (0.9, of the Wolfe conditions).
+// NewLBFGS returns the optimizer that spec, of name lbfgs, describes, or every mistake in it. It takes l2, rate (1: the
+// length that a search tries first), and params history (10), evaluations (25, of one search), c1 (1e-4) and c2 (0.9, of the Wolfe
+// conditions).
 func NewLBFGS(spec trivium.OptimizerSpec, l *trivium.Layout, cpu *tensor.CPU) (*LBFGS, error) {
 	if err := CheckLBFGS(spec); err != nil {
 		return nil, err
@@ -61,9 +63,12 @@ func NewLBFGS(spec trivium.OptimizerSpec, l *trivium.Layout, cpu *tensor.CPU) (*
 	}
 	o := &LBFGS{
 		layout: l, isa: kernel.Best(), l2: spec.L2,
-		history: int(params["history"]), tries: int(params["evaluations"]), c1: params["c1"], c2: params["c2"],
+		history: int(params["history"]), first: spec.Rate, tries: int(params["evaluations"]), c1: params["c1"], c2: params["c2"],
 		grad: trivium.NewGradient(l), dir: tensor.Aligned[float32](l.Len()),
 		parts: make([]float64, (l.Len()+blockCells-1)/blockCells),
+	}
+	if o.first == 0 {
+		o.first = 1
 	}
 	if cpu != nil {
 		o.isa, o.pool = cpu.ISA, cpu.Pool
@@ -84,6 +89,9 @@ func CheckLBFGS(spec trivium.OptimizerSpec) error {
 	}
 	params, err := merge("lbfgs", lbfgsDefaults(), spec.Params)
 	errs = append(errs, err)
+	if !(spec.Rate >= 0 && spec.Rate <= 1e6) {
+		errs = append(errs, fmt.Errorf("optim: lbfgs: rate: want a number of 0 or more, found %v", spec.Rate))
+	}
 	if err == nil && params["c1"] >= params["c2"] {
 		errs = append(errs, fmt.Errorf("optim: lbfgs: c1 %g must be below c2 %g", params["c1"], params["c2"]))
 	}
@@ -91,7 +99,6 @@ func CheckLBFGS(spec trivium.OptimizerSpec) error {
 		name, why string
 		set       bool
 	}{
-		{"rate", "its line search finds the length of each step", spec.Rate != 0},
 		{"schedule", "its line search finds the length of each step", spec.Schedule != ""},
 		{"l1", "it wants a loss with a gradient everywhere; ftrl takes l1", spec.L1 != 0},
 		{"decay", "it takes l2, which is part of the loss", spec.Decay != 0},
@@ -182,9 +189,9 @@ func (o *LBFGS) descend(p trivium.Params, f Objective) (evaluations int, err err
 	if !(slope < 0) || math.IsInf(slope, 0) {
 		return 0, ErrConverged
 	}
-	t := 1.0
+	t := o.first
 	if len(o.s) == 0 { // no idea of the scale yet: a step of length 1 at most
-		t = min(1, 1/math.Sqrt(-slope))
+		t = min(t, t/math.Sqrt(-slope))
 	}
 	start, startGrad := o.slot()
 	copy(start, p.Flat)

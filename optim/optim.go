@@ -44,7 +44,7 @@ type Rule struct {
 	clipValue, clipNorm float32
 	a, b, epsilon       float32 // what momentum, rho, beta1 and beta2 are to the kernel
 
-	slots int
+	slots []string // their names
 	apply func(r *Rule, at at, p, g, u []float32, slots [][]float32)
 	steps bool // does the update depend on the number of the step?
 }
@@ -59,8 +59,7 @@ type at struct {
 type family struct {
 	rate     float64            // default
 	params   map[string]float64 // defaults
-	slots    int
-	names    []string // of the slots
+	slots    []string           // their names
 	steps    bool
 	adaptive bool // sets its own rates: takes neither schedule, clipping of the update, nor decoupled decay
 	apply    func(r *Rule, at at, p, g, u []float32, slots [][]float32)
@@ -72,25 +71,25 @@ func families() map[string]family {
 		"sgd": {rate: 0.1, apply: func(r *Rule, at at, p, g, u []float32, _ [][]float32) {
 			kernel.SGD(r.isa, u, p, g, kernel.SGDParams{Regular: r.regular(at)})
 		}},
-		"momentum": {rate: 0.01, params: map[string]float64{"momentum": 0.9}, slots: 1, names: []string{"velocity"},
+		"momentum": {rate: 0.01, params: map[string]float64{"momentum": 0.9}, slots: []string{"velocity"},
 			apply: func(r *Rule, at at, p, g, u []float32, s [][]float32) {
 				kernel.Momentum(r.isa, u, p, g, s[0], kernel.MomentumParams{Regular: r.regular(at), Momentum: r.a})
 			}},
-		"nesterov": {rate: 0.01, params: map[string]float64{"momentum": 0.9}, slots: 1, names: []string{"velocity"},
+		"nesterov": {rate: 0.01, params: map[string]float64{"momentum": 0.9}, slots: []string{"velocity"},
 			apply: func(r *Rule, at at, p, g, u []float32, s [][]float32) {
 				kernel.Nesterov(r.isa, u, p, g, s[0], kernel.MomentumParams{Regular: r.regular(at), Momentum: r.a})
 			}},
-		"adagrad": {rate: 0.01, params: map[string]float64{"epsilon": 1e-10}, slots: 1, names: []string{"squares"},
+		"adagrad": {rate: 0.01, params: map[string]float64{"epsilon": 1e-10}, slots: []string{"squares"},
 			apply: func(r *Rule, at at, p, g, u []float32, s [][]float32) {
 				kernel.AdaGrad(r.isa, u, p, g, s[0], kernel.AdaGradParams{Regular: r.regular(at), Epsilon: r.epsilon})
 			}},
-		"rmsprop": {rate: 0.01, params: map[string]float64{"rho": 0.99, "epsilon": 1e-8}, slots: 1, names: []string{"squares"},
+		"rmsprop": {rate: 0.01, params: map[string]float64{"rho": 0.99, "epsilon": 1e-8}, slots: []string{"squares"},
 			apply: func(r *Rule, at at, p, g, u []float32, s [][]float32) {
 				kernel.RMSProp(r.isa, u, p, g, s[0], kernel.RMSPropParams{Regular: r.regular(at), Rho: r.a, Epsilon: r.epsilon})
 			}},
 		"adam":  adam(),
 		"adamw": adam(),
-		"ftrl": {rate: 0.1, params: map[string]float64{"beta": 1}, slots: 2, names: []string{"z", "n"}, adaptive: true,
+		"ftrl": {rate: 0.1, params: map[string]float64{"beta": 1}, slots: []string{"z", "n"}, adaptive: true,
 			apply: func(r *Rule, at at, p, g, u []float32, s [][]float32) {
 				kernel.FTRL(r.isa, u, p, g, s[0], s[1], kernel.FTRLParams{Alpha: at.rate, Beta: r.a, L1: r.l1 * at.decay, L2: r.l2 * at.decay})
 			}},
@@ -98,8 +97,8 @@ func families() map[string]family {
 }
 
 func adam() family {
-	return family{rate: 0.001, params: map[string]float64{"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}, slots: 2,
-		names: []string{"mean", "squares"}, steps: true,
+	return family{rate: 0.001, params: map[string]float64{"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}, slots: []string{"mean", "squares"},
+		steps: true,
 		apply: func(r *Rule, at at, p, g, u []float32, s [][]float32) {
 			kernel.Adam(r.isa, u, p, g, s[0], s[1], kernel.AdamParams{Regular: r.regular(at), Beta1: r.a, Beta2: r.b, Epsilon: r.epsilon, Step: at.step})
 		}}
@@ -223,7 +222,10 @@ var ranges = map[string]struct {
 }
 
 // Slots returns the number of state vectors per parameter.
-func (r *Rule) Slots() int { return r.slots }
+func (r *Rule) Slots() int { return len(r.slots) }
+
+// SlotNames returns what a checkpoint calls them, such as "velocity".
+func (r *Rule) SlotNames() []string { return slices.Clone(r.slots) }
 
 // Elementwise is false under clipping by global norm.
 func (r *Rule) Elementwise() bool { return r.clipNorm == 0 }

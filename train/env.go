@@ -1,0 +1,115 @@
+// Package train runs a Job with a Strategy: what all topologies share lives here, once.
+//
+// An [Env] is what a process brings: threads, models, sources, a place for checkpoints. [Open] makes a [Run] of it and a job, or says
+// everything that is wrong with the job. The Run hands out the updates' batches in the order that seed and epoch give, resumes where a
+// checkpoint ends, sums the gradient (over virtual shards along a fixed tree in exact mode), evaluates, stops early, checkpoints, and
+// keeps time. A strategy is what is left:
+//
+//	run, err := train.Open(ctx, env, job, "local")
+//	...
+//	defer run.Close()
+//	for step, batch := range run.Updates(ctx) {
+//		lossSum, weightSum, err := run.Grad(batch, gradient)
+//		...
+//		state.Step(step, run.Params, gradient, weightSum)
+//		run.Finish(batch.Rows, lossSum, weightSum)
+//	}
+//	return run.Result(ctx)
+//
+// Next in the life of a gradient: package nn.
+package train
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/nn"
+	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/tensor"
+)
+
+// An Env is what a process brings to a job: all that is not in the job, and changes no result. The zero value trains on all cores,
+// knows the models of nn and the sources of data, and leaves nothing behind.
+type Env struct {
+	Run  string       // names the run in what is observed
+	Role observe.Role // empty: observe.Worker
+	Rank int
+
+	CPU     *tensor.CPU // nil: the Run makes one with a thread a core, and closes it
+	Models  nn.Models   // nil: nn.Standard
+	Sources data.Sources
+	Splits  *data.Splits // the job's data, if it is open already: then the caller closes it
+
+	Blob        blob.Store // where checkpoints go; nil: there are none
+	Checkpoints Checkpoints
+	Resume      *checkpoint.Checkpoint // where to go on; nil: from the start
+	Notes       map[string]string      // go into checkpoints as they are
+
+	Observe *observe.Hub // nil: nothing is observed
+	Log     *slog.Logger // nil discards
+	Watch   Watch
+}
+
+// Checkpoints say when there is one, beside the one at the end and the one at an interrupt, and which are kept.
+type Checkpoints struct {
+	// Every is the number of updates from one to the next. 0: at the end of an epoch, where the last one is Pause or more ago.
+	Every int64
+
+	// Keep is how many of the newest are kept, beside the best by Job.Stop's metric; 0: 2, so that a damaged one has a predecessor.
+	Keep int
+}
+
+// Pause is the least time between two checkpoints where no number of updates is given: to lose so much work is cheap, and short
+// epochs do not wait for the disk.
+const Pause = 5 * time.Second
+
+// Watch is told how training goes, on the training thread: it should be quick. Nil funcs are off.
+type Watch struct {
+	Begin        func(Progress)                         // the data is read, the model built
+	Progress     func(Progress)                         // about ten times a second, and at the end
+	Evaluated    func(p Progress, m map[string]float64) // by split.metric
+	Checkpointed func(p Progress, name string)          // it is safe
+	Note         func(text string)                      // a sentence that a user should read, such as that the data is generated
+	Notice       func(level observe.Level, text string) // what became of training: an early stop, a checkpoint that could not be pruned
+	Scores       func(split string, s *Evaluation)      // the metrics themselves, such as a confusion matrix
+}
+
+// Progress says how far training is.
+type Progress struct {
+	Step, Steps   int64 // updates done, and in all (0: unknown)
+	Epoch, Epochs int   // at work, from 1, and in all (0: as many as Steps need)
+	Row, Rows     int64 // of this epoch
+	Samples       int64 // rows consumed, since the start of the job
+	Loss          float64
+	EpochLoss     float64 // the mean over this epoch so far
+	Elapsed       time.Duration
+	Began         int64 // updates that were done when this process began
+	BeganSamples  int64
+}
+
+// SamplesPerSec returns the rate of this process so far.
+func (p Progress) SamplesPerSec() float64 {
+	if p.Elapsed <= 0 {
+		return 0
+	}
+	return float64(p.Samples-p.BeganSamples) / p.Elapsed.Seconds()
+}
+
+// Left returns how long the rest will take at the rate so far; negative: unknown.
+func (p Progress) Left() time.Duration {
+	done := p.Step - p.Began
+	if p.Steps <= 0 || done <= 0 {
+		return -1
+	}
+	return time.Duration(float64(p.Elapsed) / float64(done) * float64(p.Steps-p.Step))
+}
+
+// A JobError is a mistake in the job, its data, or the checkpoint to resume from: the user's to mend.
+type JobError struct{ Err error }
+
+func (e *JobError) Error() string { return e.Err.Error() }
+
+func (e *JobError) Unwrap() error { return e.Err }

@@ -1,0 +1,192 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/metric"
+)
+
+// An Evaluator measures a model on data sets: the mean loss, and metrics by name.
+type Evaluator struct {
+	predictor trivium.Predictor
+	outputs   trivium.Outputs
+	names     []string
+	batch     int
+	shards    int
+	scores    []float32
+}
+
+// An Evaluation is what an Evaluator found.
+type Evaluation struct {
+	Loss    float64 // mean over the rows
+	Weight  float64 // of the rows
+	Rows    int64
+	Metrics []trivium.Metric
+	lossSum float64
+}
+
+// NewEvaluator returns an Evaluator of these metrics (none: those that suit the model's task), or every mistake in their names.
+// In exact mode, shards is the number of virtual shards, and the result does not depend on who scores which; else it is 0.
+func NewEvaluator(m trivium.Model, metrics []string, shards int) (*Evaluator, error) {
+	p, ok := m.(trivium.Predictor)
+	if !ok {
+		return nil, errors.New("train: the model makes no predictions (it is no trivium.Predictor), so it cannot be evaluated")
+	}
+	e := &Evaluator{predictor: p, outputs: p.Outputs(), names: metrics, batch: 256, shards: max(shards, 1)}
+	if len(metrics) == 0 {
+		e.names = metric.Default(e.outputs)
+	}
+	_, err := e.empty()
+	return e, err
+}
+
+// Names returns the metrics' names.
+func (e *Evaluator) Names() []string { return e.names }
+
+func (e *Evaluator) empty() (*Evaluation, error) {
+	s := new(Evaluation)
+	var errs []error
+	for _, name := range e.names {
+		m, err := metric.New(name, e.outputs)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		s.Metrics = append(s.Metrics, m)
+	}
+	return s, errors.Join(errs...)
+}
+
+// Evaluate measures p on ds.
+func (e *Evaluator) Evaluate(ctx context.Context, p trivium.Params, ds data.Dataset) (*Evaluation, error) {
+	rows := ds.Rows()
+	var pending []*Evaluation // the tree of exact mode: see Tree
+	for v := range e.shards {
+		from, to := int64(v)*rows/int64(e.shards), int64(v+1)*rows/int64(e.shards)
+		now, err := e.shard(ctx, p, ds, from, to)
+		if err != nil {
+			return nil, err
+		}
+		for size := v + 1; len(pending) > 0 && (size%2 == 0 || v == e.shards-1); size /= 2 {
+			last := pending[len(pending)-1]
+			pending = pending[:len(pending)-1]
+			if err := last.merge(now); err != nil {
+				return nil, err
+			}
+			now = last
+		}
+		pending = append(pending, now)
+	}
+	s := pending[0]
+	s.Loss = s.lossSum / s.Weight
+	return s, nil
+}
+
+// shard scores the rows [from, to), a batch at a time.
+func (e *Evaluator) shard(ctx context.Context, p trivium.Params, ds data.Dataset, from, to int64) (*Evaluation, error) {
+	s, err := e.empty()
+	if err != nil || from == to {
+		return s, err
+	}
+	part, err := data.Slice(ds, from, to)
+	if err != nil {
+		return nil, err
+	}
+	for b, err := range data.Batches(ctx, part, data.BatchOptions{Batch: e.batch}) {
+		if err != nil {
+			return nil, err
+		}
+		n := b.Rows * e.outputs.Width
+		if len(e.scores) < n {
+			e.scores = make([]float32, n)
+		}
+		scores := e.scores[:n]
+		if err := e.predictor.Predict(ctx, p, *b, scores); err != nil {
+			return nil, err
+		}
+		lossSum, weightSum, err := e.predictor.Loss(*b, scores)
+		if err != nil {
+			return nil, err
+		}
+		s.lossSum += lossSum
+		s.Weight += weightSum
+		s.Rows += int64(b.Rows)
+		for _, m := range s.Metrics {
+			if err := m.Add(e.outputs, *b, scores); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return s, nil
+}
+
+func (s *Evaluation) merge(o *Evaluation) error {
+	s.lossSum += o.lossSum
+	s.Weight += o.Weight
+	s.Rows += o.Rows
+	for i, m := range s.Metrics {
+		if err := m.Merge(o.Metrics[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Values writes the loss and the metrics to m, as "split.loss" and so on.
+func (s *Evaluation) Values(split string, m map[string]float64) {
+	m[split+".loss"] = s.Loss
+	for _, x := range s.Metrics {
+		m[split+"."+x.Name()] = x.Value()
+	}
+}
+
+// finite reports whether x is a number.
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+
+// notFinite returns the first tensor of p with a cell that is not finite, or -1.
+func notFinite(l *trivium.Layout, flat []float32, rows [][]int32) (tensor int) {
+	bad := func(v []float32) bool {
+		for _, x := range v {
+			if x-x != 0 { // NaN and the infinities
+				return true
+			}
+		}
+		return false
+	}
+	for i := range l.Tensors() {
+		from, to := l.Range(i)
+		if rows == nil || rows[i] == nil {
+			if bad(flat[from:to]) {
+				return i
+			}
+			continue
+		}
+		cols := l.Cols(i)
+		for _, r := range rows[i] {
+			if bad(flat[from+int(r)*cols : from+(int(r)+1)*cols]) {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// tensorName names a tensor for an error.
+func tensorName(l *trivium.Layout, i int) string {
+	if i < 0 {
+		return ""
+	}
+	return l.Spec(i).Name
+}
+
+// lossName is the metric that every evaluation has.
+const lossName = "loss"
+
+func unknownSplit(s string) error {
+	return fmt.Errorf("train: stop.metric: want split.metric, such as valid.loss or test.accuracy; found %q", s)
+}

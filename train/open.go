@@ -1,0 +1,264 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/nn"
+	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/optim"
+	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/tensor/kernel"
+)
+
+// Open makes a Run of job under the strategy of that name: the data is read, the model built, its parameters made or taken from the
+// checkpoint. Mistakes in the job are a JobError that has as many of them as can be seen at once.
+func Open(ctx context.Context, env Env, job *trivium.Job, strategy string) (r *Run, err error) {
+	r = &Run{Job: job, env: env, log: env.Log, metrics: map[string]float64{}, evaluated: -1}
+	if r.log == nil {
+		r.log = slog.New(slog.DiscardHandler)
+	}
+	defer func() {
+		if err != nil {
+			r.Close()
+			r = nil
+			if ctx.Err() == nil {
+				err = &JobError{err}
+			}
+		}
+	}()
+	if err := r.check(); err != nil {
+		return r, err
+	}
+	if r.CPU == nil {
+		r.CPU = tensor.NewCPU(0, job.Exact)
+		r.owned = append(r.owned, r.CPU.Close)
+	}
+	if err := r.openData(ctx); err != nil {
+		return r, err
+	}
+	if err := r.build(ctx); err != nil {
+		return r, err
+	}
+	role := env.Role
+	if role == "" {
+		role = observe.Worker
+	}
+	r.Recorder = env.Observe.Recorder(observe.Source{Run: env.Run, Strategy: strategy, Role: role, Rank: env.Rank})
+	r.say(r.splits.Notes)
+	return r, nil
+}
+
+// check finds the mistakes that show without data and model.
+func (r *Run) check() error {
+	errs := []error{r.Job.Validate()}
+	var err error
+	r.stopper, err = NewStopper(r.Job.Stop)
+	errs = append(errs, err)
+	if r.Job.Optimizer.Name == "lbfgs" {
+		errs = append(errs, optim.CheckLBFGS(r.Job.Optimizer))
+		if r.Job.Batch != trivium.FullBatch {
+			errs = append(errs, fmt.Errorf("train: lbfgs works on all rows at once: want batch full, found %d", r.Job.Batch))
+		}
+	} else if _, err := optim.New(r.Job.Optimizer, kernel.Go); err != nil {
+		errs = append(errs, err)
+	}
+	if r.CPU = r.env.CPU; r.CPU != nil && r.Job.Exact && r.CPU.ISA == kernel.Go {
+		errs = append(errs, errors.New("train: exact mode wants kernels whose bits are those of every machine: tensor.NewCPU(threads, true)"))
+	}
+	if n := r.env.Checkpoints.Every; n < 0 {
+		errs = append(errs, fmt.Errorf("train: a checkpoint every %d updates: want 1 or more, or 0 for once an epoch", n))
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Run) openData(ctx context.Context) error {
+	r.splits = r.env.Splits
+	if r.splits == nil {
+		o := data.Options{Sources: r.env.Sources, Labels: Labels(r.Job.Model)}
+		if c := r.env.Resume; c != nil && len(c.Transform) > 0 {
+			t, err := data.DecodeTransform(c.Transform)
+			if err != nil {
+				return err
+			}
+			o.Transform = t
+		}
+		s, err := data.Open(ctx, r.Job.Data, o)
+		if err != nil {
+			return err
+		}
+		r.splits = s
+		r.owned = append(r.owned, func() {
+			if err := s.Close(); err != nil {
+				r.log.Warn("close the data", "error", err)
+			}
+		})
+	}
+	if r.splits.Train == nil || r.splits.Train.Rows() == 0 {
+		return errors.New("train: there are no rows to train on")
+	}
+	rows := r.splits.Train.Rows()
+	batch := int64(r.Job.Batch)
+	if batch < 0 {
+		batch = rows
+	}
+	perEpoch := (rows + batch - 1) / batch
+	r.epochRows = rows
+	if r.Job.Last == trivium.LastDrop && r.Job.Batch > 0 {
+		perEpoch = rows / batch
+		r.epochRows = perEpoch * batch
+	}
+	if perEpoch == 0 {
+		return fmt.Errorf("train: an update takes %d rows, there are %d, and the short last one is dropped: there is nothing to train", batch, rows)
+	}
+	r.steps = perEpoch * int64(r.Job.Epochs)
+	if s := r.Job.Steps; s > 0 && (r.steps == 0 || s < r.steps) {
+		r.steps = s
+	}
+	return nil
+}
+
+// Labels returns what a model of that name takes labels for. Most take what the data has.
+func Labels(model string) data.LabelMode {
+	if name, _, _ := strings.Cut(model, ":"); name == "linear" {
+		return data.LabelsReal
+	}
+	return data.LabelsAuto
+}
+
+func (r *Run) build(ctx context.Context) error {
+	models := r.env.Models
+	if models == nil {
+		models = nn.Standard()
+	}
+	var err error
+	if r.Model, err = models.Build(r.Job.Model, r.splits.Train.Schema(), r.CPU); err != nil {
+		return err
+	}
+	l := r.Model.Layout()
+	r.Params = trivium.Params{Layout: l, Flat: tensor.Aligned[float32](l.Len())}
+	if r.Job.Exact {
+		r.tree = NewTree(l, r.CPU)
+		r.shard.f = r.shardSum
+	}
+	errs := []error{r.buildEvaluator()}
+	if r.env.Resume != nil {
+		errs = append(errs, r.resume(ctx))
+	} else {
+		r.Model.Init(r.Job.Seed, r.Params)
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Run) buildEvaluator() error {
+	shards := 0
+	if r.Job.Exact {
+		shards = r.Job.VirtualShards()
+	}
+	names := r.Job.Metrics
+	stop := r.stopper.metric
+	e, err := NewEvaluator(r.Model, names, shards)
+	if e == nil {
+		if len(names) == 0 && (stop == "" || r.Job.Stop.Metric == "train."+lossName) {
+			r.say([]string{err.Error()})
+			return nil
+		}
+		return err
+	}
+	if err == nil && stop != "" && stop != lossName && !slices.Contains(e.names, stop) {
+		e, err = NewEvaluator(r.Model, append(slices.Clone(e.names), stop), shards)
+	}
+	if err != nil {
+		return err
+	}
+	if b := r.Job.Batch; b >= 64 && b <= 1024 {
+		e.batch = b // the model has made room for so many
+	}
+	r.evaluator = e
+	if stop == "" {
+		return nil
+	}
+	if r.split(r.stopper.split) == nil {
+		return fmt.Errorf("train: stop.metric is %s, but the data has no %s split", r.Job.Stop.Metric, r.stopper.split)
+	}
+	s, err := e.empty()
+	if err != nil {
+		return err
+	}
+	for _, m := range s.Metrics {
+		if m.Name() == stop {
+			r.stopper.higher = m.HigherIsBetter()
+		}
+	}
+	return nil
+}
+
+func (r *Run) split(name string) data.Dataset {
+	switch name {
+	case "train":
+		return r.splits.Train
+	case "valid":
+		return r.splits.Valid
+	case "test":
+		return r.splits.Test
+	}
+	return nil
+}
+
+// resume takes parameters and progress from the checkpoint.
+func (r *Run) resume(ctx context.Context) error {
+	c := r.env.Resume
+	if err := c.Fits(r.Layout()); err != nil {
+		return err
+	}
+	if c.Data != "" && r.splits.Checksum != "" && c.Data != r.splits.Checksum {
+		return fmt.Errorf("train: the checkpoint was trained on data with checksum %s, this has %s: it cannot go on in the middle", c.Data, r.splits.Checksum)
+	}
+	if c.Progress.Row < 0 || c.Progress.Row > r.splits.Train.Rows() || c.Progress.Step < 0 || c.Progress.Epoch < 0 {
+		return fmt.Errorf("train: the checkpoint is at update %d, epoch %d, row %d of %d", c.Progress.Step, c.Progress.Epoch, c.Progress.Row, r.splits.Train.Rows())
+	}
+	copy(r.Params.Flat, c.Params.Flat)
+	r.at = c.Progress
+	if r.at.Row >= r.epochRows {
+		r.at.Epoch, r.at.Row = r.at.Epoch+1, 0
+	}
+	r.evaluated = c.Progress.Evaluated
+	for k, v := range c.Progress.Metrics {
+		r.metrics[k] = v
+	}
+	if r.at.WeightSum > 0 {
+		r.watched.loss = r.at.LossSum / r.at.WeightSum
+	}
+	if r.env.Blob == nil {
+		return nil
+	}
+	names, err := checkpoint.List(ctx, r.env.Blob)
+	if err != nil {
+		return err
+	}
+	if k := &r.keeper; len(names) > 0 { // it goes on where its checkpoints are
+		k.mine, k.last, k.step = names, names[len(names)-1], r.at.Step
+		for _, n := range names {
+			if r.at.Best != nil && strings.HasPrefix(n, fmt.Sprintf("step-%012d", r.at.BestStep)) {
+				k.best = n
+			}
+		}
+	}
+	return nil
+}
+
+func (r *Run) say(notes []string) {
+	for _, n := range notes {
+		r.log.Info(n)
+		if f := r.env.Watch.Note; f != nil {
+			f(n)
+		}
+	}
+}

@@ -1,0 +1,359 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"time"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/tensor"
+)
+
+// A Run is a job under way in this process. It belongs to one goroutine.
+type Run struct {
+	Job    *trivium.Job
+	Model  trivium.Model
+	CPU    *tensor.CPU
+	Params trivium.Params
+	*observe.Recorder
+
+	env       Env
+	log       *slog.Logger
+	splits    *data.Splits
+	evaluator *Evaluator // nil: the model makes no predictions
+	stopper   *Stopper
+	tree      *Tree // nil: not in exact mode
+	keeper    keeper
+	keep      func(c *checkpoint.Checkpoint) error // adds the optimizer's state to a checkpoint
+
+	at        checkpoint.Progress
+	epochRows int64 // that an epoch consumes: less than there are where the last update is dropped
+	steps     int64 // in all; 0: as many as there are
+	watched   watched
+	shard     shardGrad
+	metrics   map[string]float64
+	evaluated int64 // the update after which at was evaluated; -1: never
+
+	reason trivium.Reason // why it ended; empty: it goes on
+	err    error
+	owned  []func()
+}
+
+// watched is what Progress is made of.
+type watched struct {
+	start        time.Time
+	began        int64
+	beganSamples int64
+	next         time.Time
+	loss         float64
+}
+
+// watchEvery is the time between two calls of Watch.Progress.
+const watchEvery = 100 * time.Millisecond
+
+// shardGrad is what a call of Grad leaves for the tree's leaves: kept here, so that a step allocates nothing.
+type shardGrad struct {
+	p     trivium.Params
+	batch *trivium.Batch
+	view  trivium.Batch
+	f     func(v int, g trivium.Gradient) (float64, float64, error)
+}
+
+// Layout returns the layout of the model's parameters.
+func (r *Run) Layout() *trivium.Layout { return r.Params.Layout }
+
+// Splits returns the job's data.
+func (r *Run) Splits() *data.Splits { return r.splits }
+
+// At returns how far training is.
+func (r *Run) At() checkpoint.Progress { return r.at }
+
+// Keep tells r how to add the optimizer's state to a checkpoint.
+func (r *Run) Keep(f func(c *checkpoint.Checkpoint) error) { r.keep = f }
+
+// Updates walks the batches of all updates from where the run is, numbered from 1: epochs in their order, until the job or its early
+// stop or ctx ends it. The time between two of them is phase load. A batch is valid until the next; each is to be ended by Finish, or
+// by leaving the loop after Fail.
+func (r *Run) Updates(ctx context.Context) iter.Seq2[int64, *trivium.Batch] {
+	return func(yield func(int64, *trivium.Batch) bool) {
+		defer r.Abandon()
+		r.begin(ctx)
+		for r.more(ctx) {
+			r.load()
+			for b, err := range data.Batches(ctx, r.splits.Train, r.batches()) {
+				if err != nil {
+					if ctx.Err() == nil {
+						r.Fail(fmt.Errorf("train: update %d: %w", r.at.Step+1, err))
+					}
+					break
+				}
+				r.Leave()
+				if !yield(r.at.Step+1, b) {
+					r.over(trivium.Failed, errors.New("train: the strategy left its loop without saying why"))
+					return
+				}
+				r.boundary(ctx)
+				if r.at.Row == 0 || !r.more(ctx) {
+					break
+				}
+				r.load()
+			}
+			r.Abandon()
+		}
+	}
+}
+
+// load begins the next update with its phase load.
+func (r *Run) load() {
+	r.Begin(r.at.Step + 1)
+	r.Enter(observe.Load)
+}
+
+// batches describes the rest of this epoch.
+func (r *Run) batches() data.BatchOptions {
+	return data.BatchOptions{
+		Batch: r.Job.Batch, Last: r.Job.Last, Shuffle: r.Job.Data.Order != "index", Seed: r.Job.Seed, Epoch: r.at.Epoch, From: r.at.Row,
+	}
+}
+
+// more decides between two updates whether there is another.
+func (r *Run) more(ctx context.Context) bool {
+	switch {
+	case r.reason != "":
+	case r.steps > 0 && r.at.Step >= r.steps, r.steps == 0 && r.Job.Steps == 0:
+		r.over(trivium.Finished, nil)
+	case ctx.Err() != nil:
+		r.over(trivium.Interrupted, nil)
+	}
+	return r.reason == ""
+}
+
+// over ends the run, unless it has ended.
+func (r *Run) over(reason trivium.Reason, err error) {
+	if r.reason == "" {
+		r.reason, r.err = reason, err
+	}
+}
+
+// Stop ends the run for that reason, because of what text says: a strategy calls it and leaves its loop.
+func (r *Run) Stop(reason trivium.Reason, text string) {
+	r.over(reason, nil)
+	r.notice(observe.Info, "stop", text)
+}
+
+// Fail ends the run with err: a strategy calls it and leaves its loop.
+func (r *Run) Fail(err error) {
+	if _, ok := errors.AsType[*trivium.DivergedError](err); ok {
+		if r.keeper.last != "" {
+			err = fmt.Errorf("%w; the last good checkpoint is %s", err, r.keeper.last)
+		}
+		r.over(trivium.Diverged, err)
+		return
+	}
+	r.over(trivium.Failed, err)
+}
+
+// Grad writes to g the gradient sum over b, in phase compute, and returns the sums of loss and weight. In exact mode there is one
+// call of the model for each virtual shard, and the sums are added along a fixed tree. A loss that is not finite is a DivergedError.
+// It is not interrupted: a step that was begun is finished.
+func (r *Run) Grad(b *trivium.Batch, g trivium.Gradient) (lossSum, weightSum float64, err error) {
+	r.Enter(observe.Compute)
+	lossSum, weightSum, err = r.Sum(r.Params, b, g)
+	r.Leave()
+	if err != nil {
+		return 0, 0, fmt.Errorf("train: update %d: %w", r.at.Step+1, err)
+	}
+	return lossSum, weightSum, r.CheckLoss(lossSum, weightSum, g)
+}
+
+// Sum is Grad at parameters of the caller's choice, without a phase and without a look at the loss.
+func (r *Run) Sum(p trivium.Params, b *trivium.Batch, g trivium.Gradient) (lossSum, weightSum float64, err error) {
+	if r.tree == nil {
+		return r.Model.Grad(context.Background(), p, *b, g, nil)
+	}
+	r.shard.p, r.shard.batch = p, b
+	return r.tree.Sum(r.Job.VirtualShards(), g, r.shard.f)
+}
+
+// shardSum is the gradient of virtual shard v of the batch at hand; of an empty one, +0.
+func (r *Run) shardSum(v int, g trivium.Gradient) (lossSum, weightSum float64, err error) {
+	s := &r.shard
+	from, to := r.Job.Shard(v, s.batch.Rows)
+	if from == to {
+		g.Zero()
+		return 0, 0, nil
+	}
+	s.batch.SliceInto(&s.view, from, to)
+	return r.Model.Grad(context.Background(), s.p, s.view, g, nil)
+}
+
+// CheckLoss returns a DivergedError if the loss is not finite. It names the first tensor that is not: of the parameters, else of the
+// gradient.
+func (r *Run) CheckLoss(lossSum, weightSum float64, g trivium.Gradient) error {
+	if finite(lossSum) && finite(weightSum) {
+		return nil
+	}
+	l := r.Layout()
+	i := notFinite(l, r.Params.Flat, nil)
+	if i < 0 {
+		i = notFinite(l, g.Flat, g.Rows)
+	}
+	return &trivium.DivergedError{Step: r.at.Step + 1, Loss: lossSum / weightSum, Tensor: tensorName(l, i)}
+}
+
+// Finish ends an update of so many rows: the step's time is booked and the run moves on.
+func (r *Run) Finish(rows int, lossSum, weightSum float64) {
+	a := &r.at
+	if a.Row == 0 {
+		a.LossSum, a.WeightSum = 0, 0
+	}
+	a.Step++
+	a.Samples += int64(rows)
+	a.Row += int64(rows)
+	a.LossSum += lossSum
+	a.WeightSum += weightSum
+	if weightSum != 0 {
+		r.watched.loss = lossSum / weightSum
+	}
+	if a.Row >= r.epochRows {
+		a.Epoch++
+		a.Row = 0
+	}
+	r.End(observe.Facts{Samples: int64(rows), Loss: r.watched.loss})
+	if now := time.Now(); now.After(r.watched.next) {
+		r.watched.next = now.Add(watchEvery)
+		r.progress(now)
+	}
+}
+
+// progress tells observers and watchers how far training is.
+func (r *Run) progress(now time.Time) {
+	p := r.Progress(now)
+	r.Put(observe.CurrentEpoch, float64(p.Epoch))
+	if p.Rows > 0 {
+		r.Put(observe.EpochProgress, float64(p.Row)/float64(p.Rows))
+	}
+	if f := r.env.Watch.Progress; f != nil {
+		f(p)
+	}
+}
+
+// Progress returns how far training is.
+func (r *Run) Progress(now time.Time) Progress {
+	a := &r.at
+	p := Progress{
+		Step: a.Step, Steps: r.steps, Epoch: a.Epoch + 1, Epochs: r.Job.Epochs, Row: a.Row, Rows: r.epochRows, Samples: a.Samples,
+		Loss: r.watched.loss, EpochLoss: a.LossSum / a.WeightSum,
+		Elapsed: now.Sub(r.watched.start), Began: r.watched.began, BeganSamples: r.watched.beganSamples,
+	}
+	if a.Row == 0 && a.Step > 0 { // an epoch just ended
+		p.Epoch, p.Row = a.Epoch, p.Rows
+	}
+	return p
+}
+
+// begin starts the clock. Where an interrupt came between an update and its evaluation, that is made up for first.
+func (r *Run) begin(ctx context.Context) {
+	now := time.Now()
+	r.watched = watched{start: now, began: r.at.Step, beganSamples: r.at.Samples, next: now.Add(watchEvery)}
+	r.keeper.when = now
+	if f := r.env.Watch.Begin; f != nil {
+		f(r.Progress(now))
+	}
+	if r.at.Step > 0 {
+		r.boundary(ctx)
+	}
+}
+
+// boundary does what is due between two updates: evaluation, early stop, checkpoint.
+func (r *Run) boundary(ctx context.Context) {
+	improved := false
+	if r.evaluationDue() && r.reason == "" {
+		if ctx.Err() != nil {
+			return // the checkpoint at the end tells the next process to do it
+		}
+		var reason trivium.Reason
+		var err error
+		if reason, improved, err = r.evaluate(ctx, false); err != nil {
+			if ctx.Err() == nil {
+				r.Fail(err)
+			}
+			return
+		}
+		if reason != "" {
+			r.over(reason, nil)
+		}
+	}
+	last := r.steps > 0 && r.at.Step >= r.steps // Result saves that one, when all is evaluated
+	if r.reason == "" && !last && r.at.Step > r.keeper.step && (improved || r.checkpointDue()) {
+		if err := r.save(ctx); err != nil {
+			r.Fail(err)
+		}
+	}
+}
+
+func (r *Run) evaluationDue() bool {
+	if r.at.Step == r.evaluated || r.at.Step == 0 {
+		return false
+	}
+	if n := r.Job.EvalEvery; n > 0 {
+		return r.at.Step%n == 0
+	}
+	return r.at.Row == 0
+}
+
+// Result ends the run: what was not yet evaluated is, the last checkpoint is written, and the strategy returns what this does.
+func (r *Run) Result(ctx context.Context) (trivium.Result, error) {
+	if r.reason == "" {
+		r.over(trivium.Failed, errors.New("train: the strategy left its loop before the job was done"))
+	}
+	if r.reason != trivium.Failed && r.reason != trivium.Diverged {
+		if err := r.finish(ctx); err != nil {
+			r.reason = ""
+			r.Fail(err)
+		}
+	}
+	r.progress(time.Now())
+	switch {
+	case r.err != nil:
+		r.Event(observe.Error, string(r.reason), r.at.Step, r.err.Error())
+	default:
+		r.Event(observe.Info, "end", r.at.Step, string(r.reason))
+	}
+	return trivium.Result{
+		Params: r.Params, Reason: r.reason, Steps: r.at.Step, Epochs: r.at.Epoch, Samples: r.at.Samples, Metrics: r.metrics,
+	}, r.err
+}
+
+// finish evaluates what is left to, and saves.
+func (r *Run) finish(ctx context.Context) error {
+	if i := notFinite(r.Layout(), r.Params.Flat, nil); i >= 0 { // the last update broke it, and no loss said so
+		return &trivium.DivergedError{Step: r.at.Step, Loss: r.watched.loss, Tensor: tensorName(r.Layout(), i)}
+	}
+	if r.reason != trivium.Interrupted {
+		if _, _, err := r.evaluate(ctx, true); err != nil {
+			if ctx.Err() == nil {
+				return err
+			}
+			r.reason = trivium.Interrupted
+		}
+	}
+	if r.at.Step == 0 || r.at.Step == r.keeper.step {
+		return nil
+	}
+	return r.save(context.WithoutCancel(ctx))
+}
+
+// Close lets go of what Open opened.
+func (r *Run) Close() {
+	for i := len(r.owned) - 1; i >= 0; i-- {
+		r.owned[i]()
+	}
+	r.owned = nil
+}

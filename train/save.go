@@ -1,0 +1,197 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/observe"
+)
+
+// A keeper knows which checkpoints there are.
+type keeper struct {
+	step int64 // of the last one
+	when time.Time
+	last string // its name; empty: none yet
+	best string
+	mine []string // this run's, oldest first
+}
+
+func (r *Run) checkpointDue() bool {
+	if r.env.Blob == nil {
+		return false
+	}
+	if n := r.env.Checkpoints.Every; n > 0 {
+		return r.at.Step%n == 0
+	}
+	return r.at.Row == 0 && time.Since(r.keeper.when) >= Pause
+}
+
+// save writes a checkpoint and deletes those that are too many. A failure to write leaves the last one in its place and is an error.
+func (r *Run) save(ctx context.Context) error {
+	if r.env.Blob == nil {
+		return nil
+	}
+	if i := notFinite(r.Layout(), r.Params.Flat, nil); i >= 0 {
+		return &trivium.DivergedError{Step: r.at.Step, Loss: r.watched.loss, Tensor: tensorName(r.Layout(), i)}
+	}
+	start := time.Now()
+	c := &checkpoint.Checkpoint{
+		Job: r.Job, Schema: r.splits.Train.Schema(), Data: r.splits.Checksum, Params: r.Params, Progress: r.at, Notes: r.env.Notes,
+	}
+	c.Progress.Evaluated = r.evaluated
+	c.Progress.Metrics = map[string]float64{}
+	for k, v := range r.metrics {
+		if finite(v) { // JSON has no others
+			c.Progress.Metrics[k] = v
+		}
+	}
+	if t := r.splits.Transform; t != nil {
+		p, err := t.Encode()
+		if err != nil {
+			return fmt.Errorf("train: the transform of the data: %w", err)
+		}
+		c.Transform = p
+	}
+	if r.keep != nil {
+		if err := r.keep(c); err != nil {
+			return err
+		}
+	}
+	name, err := checkpoint.Save(context.WithoutCancel(ctx), r.env.Blob, c)
+	if err != nil {
+		if r.keeper.last != "" {
+			err = fmt.Errorf("%w; the last one, %s, stays", err, r.keeper.last)
+		}
+		return err
+	}
+	k := &r.keeper
+	if r.at.Best != nil && r.at.BestStep == r.at.Step {
+		k.best = name
+	}
+	k.step, k.when, k.last, k.mine = r.at.Step, time.Now(), name, append(k.mine, name)
+	r.Add(observe.Checkpoints, 1)
+	r.Put(observe.CheckpointSeconds, k.when.Sub(start).Seconds())
+	r.Event(observe.Info, "checkpoint", r.at.Step, name)
+	r.log.Info("checkpoint", "name", name, "step", r.at.Step)
+	if f := r.env.Watch.Checkpointed; f != nil {
+		f(r.Progress(k.when), name)
+	}
+	r.prune(ctx)
+	return nil
+}
+
+// prune deletes this run's oldest checkpoints, down to those it is to keep. It never touches those of a run that was here before.
+func (r *Run) prune(ctx context.Context) {
+	k := &r.keeper
+	keep := r.env.Checkpoints.Keep
+	if keep <= 0 {
+		keep = 2
+	}
+	var left []string
+	var errs []error
+	for i, name := range k.mine {
+		if i >= len(k.mine)-keep || name == k.best {
+			left = append(left, name)
+			continue
+		}
+		errs = append(errs, checkpoint.Delete(context.WithoutCancel(ctx), r.env.Blob, name))
+	}
+	k.mine = left
+	if err := errors.Join(errs...); err != nil {
+		r.notice(observe.Warn, "prune", fmt.Sprintf("old checkpoints stay: %v", err))
+	}
+}
+
+func (r *Run) notice(level observe.Level, kind, text string) {
+	r.Event(level, kind, r.at.Step, text)
+	r.log.Info(text, "kind", kind, "step", r.at.Step)
+	if f := r.env.Watch.Notice; f != nil {
+		f(level, text)
+	}
+}
+
+// evaluate measures the splits that are due: while training goes on, the validation rows (the test rows where there are none) and
+// what early stopping looks at; at its end, all but the training rows. It returns early stopping's verdict.
+func (r *Run) evaluate(ctx context.Context, last bool) (reason trivium.Reason, improved bool, err error) {
+	stop := r.stopper
+	fresh := r.at.Step != r.evaluated // there was no evaluation after this update
+	scored := false
+	values := map[string]float64{}
+	if r.at.WeightSum > 0 {
+		values["train."+lossName] = r.at.LossSum / r.at.WeightSum
+	}
+	if r.evaluator != nil {
+		for _, split := range []string{"train", "valid", "test"} {
+			ds := r.split(split)
+			if ds == nil || ds.Rows() == 0 || !r.wanted(split, last, fresh) {
+				continue
+			}
+			s, err := r.evaluator.Evaluate(ctx, r.Params, ds)
+			if err != nil {
+				return "", false, fmt.Errorf("train: evaluation on the %s rows after update %d: %w", split, r.at.Step, err)
+			}
+			scored = true
+			running, hasRunning := values["train."+lossName]
+			s.Values(split, values)
+			if split == "train" && hasRunning && stop.metric != lossName {
+				values["train."+lossName] = running // the loss of the epoch, as always
+			}
+			if f := r.env.Watch.Scores; f != nil {
+				f(split, s)
+			}
+		}
+	}
+	if len(values) == 0 {
+		return "", false, nil
+	}
+	if fresh || scored {
+		r.record(values)
+	}
+	if fresh && stop.metric != "" {
+		if value, ok := values[r.Job.Stop.Metric]; ok {
+			state := StopState{r.at.Best, r.at.BestStep, r.at.Bad}
+			reason, improved = stop.Next(value, r.at.Step, &state)
+			r.at.Best, r.at.BestStep, r.at.Bad = state.Best, state.BestStep, state.Bad
+		}
+		switch reason {
+		case trivium.TargetMet:
+			r.notice(observe.Info, "stop", fmt.Sprintf("%s is %.6g: the target %s is met", r.Job.Stop.Metric, values[r.Job.Stop.Metric], r.Job.Stop.Target))
+		case trivium.Stopped:
+			r.notice(observe.Info, "stop", fmt.Sprintf("%s made no progress in %d evaluations; the best was after update %d", r.Job.Stop.Metric, r.at.Bad, r.at.BestStep))
+		}
+	}
+	r.evaluated = r.at.Step
+	return reason, improved, nil
+}
+
+// wanted tells whether a split is due.
+func (r *Run) wanted(split string, last, fresh bool) bool {
+	_, known := r.metrics[split+"."+lossName]
+	switch {
+	case split == r.stopper.split && r.Job.Stop.Metric != "train."+lossName:
+		return fresh || !known
+	case split == "train":
+		return false
+	case split == "valid", r.splits.Valid == nil:
+		return fresh || !known
+	}
+	return last
+}
+
+// record tells observers and watchers of an evaluation.
+func (r *Run) record(values map[string]float64) {
+	maps.Copy(r.metrics, values)
+	for name, v := range values {
+		if err := r.Evaluate(name, v, r.at.Step); err != nil {
+			r.log.Warn("evaluation not recorded", "metric", name, "error", err)
+		}
+	}
+	if f := r.env.Watch.Evaluated; f != nil {
+		f(r.Progress(time.Now()), maps.Clone(r.metrics))
+	}
+}
