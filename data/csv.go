@@ -179,8 +179,31 @@ func (c *csvFile) locate(e *Error, row int64) { e.Line = c.x.lineOf(row) }
 // sampleRows is how many rows are looked at to see whether a column holds text.
 const sampleRows = 100
 
+// textVotes counts the values of each column that are text, less those that are numbers.
+type textVotes []int
+
+func (v textVotes) add(column int, field []byte) {
+	if isMissing(field) {
+		return
+	}
+	if _, number := parseNumber(field); number {
+		v[column]--
+	} else {
+		v[column]++
+	}
+}
+
+// text reports which columns hold more text than numbers: a few words among numbers are mistakes.
+func (v textVotes) text() []bool {
+	out := make([]bool, len(v))
+	for i, n := range v {
+		out[i] = n > 0
+	}
+	return out
+}
+
 func (c *csvFile) textColumns() ([]bool, error) {
-	text := make([]bool, len(c.names))
+	votes := make(textVotes, len(c.names))
 	var buf csvBuffer
 	r, _, err := c.x.read(nil, 0, min(c.x.rows, sampleRows))
 	if err != nil {
@@ -198,13 +221,12 @@ func (c *csvFile) textColumns() ([]bool, error) {
 				bad.File, bad.Line = c.x.f.name, r.line
 				return nil, bad
 			}
-			if i < len(text) && !text[i] && !isMissing(field) {
-				_, ok := parseNumber(field)
-				text[i] = !ok
+			if i < len(votes) {
+				votes.add(i, field)
 			}
 		}
 	}
-	return text, nil
+	return votes.text(), nil
 }
 
 func (c *csvFile) decode(p *plan, dst *rawRows, from, to int64, bad func(*Error) error) error {

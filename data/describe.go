@@ -1,18 +1,418 @@
 package data
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
 
 	"github.com/trivium-ml/trivium"
 )
 
 // A Description is what a look at all rows of a source finds.
 type Description struct {
-	Source string `json:"source"`
-	Format string `json:"format"`
-	Rows   int64  `json:"rows"`
+	Source   string              `json:"source"`
+	Kind     string              `json:"kind"` // table, sparse, array
+	Rows     int64               `json:"rows"`
+	Shape    []int               `json:"shape"`             // of a row: columns, or an array's extents
+	Cells    int64               `json:"cells"`             // rows × columns
+	Nonzero  int64               `json:"nonzero"`           // cells that are neither zero nor missing; text counts
+	Columns  []ColumnDescription `json:"columns,omitempty"` // of a table all, of sparse rows those that occur, of arrays one for all numbers
+	Label    string              `json:"label,omitempty"`   // the column
+	Labels   trivium.LabelSpec   `json:"labels"`            // what they are taken for
+	Balance  []ClassCount        `json:"balance,omitempty"` // rows of each class
+	Checksum string              `json:"checksum"`
+	Notes    []string            `json:"notes,omitempty"`
+
+	// The first mistakes found, at most MaxProblems, and how many there are in all.
+	Problems     []*Error `json:"-"`
+	ProblemCount int64    `json:"problems"`
 }
 
-func (s *sparseFile) describe(context.Context, *Description, trivium.Data) error { return nil }
-func (a *arrayFile) describe(context.Context, *Description, trivium.Data) error  { return nil }
-func (t *tableFile) describe(context.Context, *Description, trivium.Data) error  { return nil }
+// MaxProblems bounds the mistakes that a Description lists.
+const MaxProblems = 20
+
+// maxSparseColumns bounds the columns of sparse rows that a Description describes one by one.
+const maxSparseColumns = 1 << 20
+
+// A ColumnDescription has the figures of one column. Missing values are in none but Missing.
+type ColumnDescription struct {
+	Name     string  `json:"name"`
+	Kind     string  `json:"kind"` // number, text, label, weight, dropped
+	Count    int64   `json:"count"`
+	Missing  int64   `json:"missing"`
+	Min      float64 `json:"min"`
+	Max      float64 `json:"max"`
+	Mean     float64 `json:"mean"`
+	Distinct int     `json:"distinct,omitempty"` // of text
+}
+
+// A ClassCount is how many rows have a label.
+type ClassCount struct {
+	Name string `json:"name"`
+	Rows int64  `json:"rows"`
+}
+
+// Sparsity is the share of cells that are zero or missing.
+func (d *Description) Sparsity() float64 {
+	if d.Cells == 0 {
+		return 0
+	}
+	return 1 - float64(d.Nonzero)/float64(d.Cells)
+}
+
+// Describe reads all rows of the source of d and says what is there. Mistakes in rows are collected, with their places, so that a file
+// can be mended in one go; an error means that the source cannot be read as a whole. Splits other than the source itself are not looked
+// at.
+func Describe(ctx context.Context, d trivium.Data, o Options) (*Description, error) {
+	if o.Budget == 0 {
+		o.Budget = defaultBudget
+	}
+	if _, own := o.Sources[d.Source]; own || d.Source == "" || Generators()[d.Source] != nil {
+		d.Train, d.Valid, d.Test = "", "", ""
+		s, err := Open(ctx, d, o)
+		if err != nil {
+			return nil, err
+		}
+		out, err := describeSplits(ctx, s)
+		out.Source = d.Source
+		return out, errors.Join(err, s.Close())
+	}
+	where, err := locate(d.Source, d.Format)
+	if err != nil {
+		return nil, err
+	}
+	f, err := openRowFile(where.train, &d)
+	if err != nil {
+		return nil, err
+	}
+	out := &Description{Source: f.fileName(), Rows: f.numRows(), Checksum: fmt.Sprintf("crc32c:%08x", f.sum()), Notes: where.notes}
+	err = f.describe(ctx, out, fitting{desc: d, labels: o.Labels})
+	slices.SortStableFunc(out.Problems, func(a, b *Error) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Row, b.Row)) })
+	out.Problems = out.Problems[:min(len(out.Problems), MaxProblems)]
+	return out, errors.Join(err, f.close())
+}
+
+// problem notes a mistake and goes on.
+func (d *Description) problem(e *Error) error {
+	d.ProblemCount++
+	if len(d.Problems) < 100*MaxProblems { // more than are kept, since several goroutines find them in no order
+		d.Problems = append(d.Problems, e)
+	}
+	return nil
+}
+
+// balance fills in what the labels are, and how many rows each class has.
+func (d *Description) balance(set *labelSet, f fitting, at func(error, int64) error) {
+	spec, bad, err := set.spec(f.labels, f.desc.Classes)
+	d.Labels = spec
+	var e *Error
+	if errors.As(at(err, bad), &e) {
+		d.problem(e)
+	}
+	if spec.Kind != trivium.Class {
+		return
+	}
+	for i, name := range spec.Names {
+		d.Balance = append(d.Balance, ClassCount{Name: name})
+		for v, c := range set.seen {
+			if labelName(v) == name {
+				d.Balance[i].Rows = c.rows
+			}
+		}
+	}
+}
+
+func (s *sparseFile) describe(ctx context.Context, d *Description, f fitting) error {
+	d.Kind = KindSparse
+	var mu sync.Mutex
+	report := func(e *Error) error {
+		mu.Lock()
+		defer mu.Unlock()
+		return d.problem(e)
+	}
+	var columns []columnStats
+	err := parallel(ctx, int64(len(s.x.starts)), 16, func(lo, hi int64) error {
+		var rows sparseRows
+		if _, err := s.decode(nil, &rows, lo*blockRows, min(hi*blockRows, s.x.rows), f.desc.Columns, report); err != nil {
+			return err
+		}
+		var set labelSet
+		for i, v := range rows.label {
+			if v == v {
+				set.add(v, lo*blockRows+int64(i))
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		s.labels.merge(&set)
+		s.max = max(s.max, rows.max)
+		for i, c := range rows.index {
+			v := float64(rows.values[i])
+			if v != 0 {
+				d.Nonzero++
+			}
+			if c >= maxSparseColumns {
+				continue
+			}
+			for int(c) >= len(columns) {
+				columns = append(columns, columnStats{min: math.Inf(1), max: math.Inf(-1)})
+			}
+			columns[c].one(v)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	width := max(f.desc.Columns, int(s.max))
+	d.Shape, d.Cells = []int{width}, int64(width)*s.x.rows
+	for c := range columns {
+		if columns[c].n > 0 {
+			d.Columns = append(d.Columns, columns[c].describe(fmt.Sprint(c+1), string(Number)))
+		}
+	}
+	if int(s.max) > maxSparseColumns {
+		d.Notes = append(d.Notes, fmt.Sprintf("columns beyond %d are counted and not listed", maxSparseColumns))
+	}
+	if !s.unlabelled {
+		d.balance(&s.labels, f, s.at)
+	}
+	return nil
+}
+
+// one adds a single value.
+func (s *columnStats) one(v float64) {
+	s.n++
+	s.mean += (v - s.mean) / float64(s.n)
+	s.min, s.max = min(s.min, v), max(s.max, v)
+}
+
+func (s *columnStats) describe(name, kind string) ColumnDescription {
+	c := ColumnDescription{Name: name, Kind: kind, Count: s.n, Missing: s.missing}
+	if s.n > 0 {
+		c.Min, c.Max, c.Mean = s.min, s.max, s.mean
+	}
+	return c
+}
+
+func (a *arrayFile) describe(ctx context.Context, d *Description, f fitting) error {
+	d.Kind, d.Shape, d.Cells = KindArray, a.x.shape, a.x.rows*int64(a.x.rowLen())
+	all := columnStats{min: math.Inf(1), max: math.Inf(-1)}
+	var mu sync.Mutex
+	report := func(e *Error) error {
+		mu.Lock()
+		defer mu.Unlock()
+		return d.problem(e)
+	}
+	err := parallel(ctx, a.x.rows, chunkRows, func(from, to int64) error {
+		x := make([]float32, (to-from)*int64(a.x.rowLen()))
+		if _, err := a.x.readInto(x, nil, from, to, 1, report); err != nil {
+			return err
+		}
+		part := columnStats{min: math.Inf(1), max: math.Inf(-1)}
+		var nonzero int64
+		for _, v := range x {
+			if finite32(float64(v)) {
+				part.n++
+				part.mean += float64(v) // a sum for now
+				part.min, part.max = min(part.min, float64(v)), max(part.max, float64(v))
+			}
+			if v != 0 {
+				nonzero++
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		d.Nonzero += nonzero
+		all.n += part.n
+		all.mean += part.mean
+		all.min, all.max = min(all.min, part.min), max(all.max, part.max)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if all.n > 0 {
+		all.mean /= float64(all.n)
+	}
+	d.Columns = []ColumnDescription{all.describe("x", string(Number))}
+	if a.y == nil {
+		return nil
+	}
+	d.Label = a.y.f.name
+	var set labelSet
+	for i, v := range a.labels {
+		set.add(v, int64(i))
+	}
+	d.balance(&set, f, a.labelError)
+	return nil
+}
+
+func (t *tableFile) describe(ctx context.Context, d *Description, f fitting) error {
+	d.Kind = KindTable
+	text, err := t.textColumns()
+	if err != nil {
+		return err
+	}
+	f.desc.Hash = 0
+	for i, name := range t.columns() { // a look at the data does not ask for flags first
+		if text[i] && !slices.Contains(f.desc.Categorical, name) {
+			f.desc.Categorical = append(slices.Clone(f.desc.Categorical), name)
+		}
+	}
+	if err := t.layOut(&f.desc, true); err != nil {
+		return err
+	}
+	p := t.p
+	p.missing, p.strict, p.drop = true, true, true
+	counts := make([]columnStats, len(p.roles)) // of all but number columns
+	for i := range counts {
+		counts[i] = columnStats{min: math.Inf(1), max: math.Inf(-1)}
+	}
+	texts := map[int32]int64{} // rows by text label
+	t.watch = func(r *rawRows) {
+		for _, v := range r.numbers {
+			if v == v && v != 0 {
+				d.Nonzero++
+			}
+		}
+		for i, role := range p.roles {
+			if role.kind == roleSkip || role.kind == roleNumber {
+				continue
+			}
+			for row := range r.n {
+				counts[i].raw(r.value(p, role, row))
+				if role.kind == roleCategory && r.codes[row*p.categories+role.at] >= 0 {
+					d.Nonzero++
+				}
+			}
+		}
+		if p.labels != nil {
+			for _, v := range r.label {
+				if v == v {
+					texts[int32(v)]++
+				}
+			}
+		}
+	}
+	if err := t.scan(ctx, 0, t.numRows(), true, false, -1, d.problem); err != nil {
+		return err
+	}
+	d.Shape, d.Cells = []int{p.numbers + p.categories}, t.numRows()*int64(p.numbers+p.categories)
+	for i, role := range p.roles {
+		name := p.names[i]
+		var c ColumnDescription
+		switch role.kind {
+		case roleNumber:
+			c = t.stats[role.at].describe(name, "number")
+		case roleCategory:
+			c = ColumnDescription{Name: name, Kind: "text", Count: counts[i].n, Missing: counts[i].missing, Distinct: len(p.dicts[role.at].names)}
+		case roleLabel:
+			c = counts[i].describe(name, "label")
+			d.Label = name
+			if p.labels != nil {
+				c.Min, c.Max, c.Mean, c.Distinct = 0, 0, 0, len(p.labels.names)
+			}
+		case roleWeight:
+			c = counts[i].describe(name, "weight")
+		case roleSkip:
+			c = ColumnDescription{Name: name, Kind: "dropped"}
+		}
+		d.Columns = append(d.Columns, c)
+	}
+	if p.hasLabel && p.labels == nil {
+		d.balance(&t.set, f, t.at)
+	}
+	if p.labels != nil {
+		d.Labels.Kind = trivium.Class
+		for code, name := range p.labels.names {
+			d.Balance = append(d.Balance, ClassCount{name, texts[int32(code)]})
+		}
+		slices.SortFunc(d.Balance, func(a, b ClassCount) int { return cmp.Compare(a.Name, b.Name) })
+		for _, b := range d.Balance {
+			d.Labels.Names = append(d.Labels.Names, b.Name)
+		}
+		d.Labels.Width = len(d.Balance)
+	}
+	return nil
+}
+
+// value is what a column other than a number holds in a row; NaN: nothing.
+func (r *rawRows) value(p *plan, role role, row int) float32 {
+	switch role.kind {
+	case roleCategory:
+		if c := r.codes[row*p.categories+role.at]; c >= 0 {
+			return float32(c)
+		}
+	case roleLabel:
+		return r.label[row]
+	case roleWeight:
+		return r.weight[row]
+	}
+	return nan
+}
+
+// raw adds a value that may be missing.
+func (s *columnStats) raw(v float32) {
+	if v != v {
+		s.missing++
+		return
+	}
+	s.one(float64(v))
+}
+
+// describeSplits describes data that has no file by its rows.
+func describeSplits(ctx context.Context, s *Splits) (*Description, error) {
+	schema := s.Schema()
+	d := &Description{Kind: s.Transform.Kind, Labels: schema.Labels, Checksum: s.Checksum, Notes: s.Notes}
+	all := columnStats{min: math.Inf(1), max: math.Inf(-1)}
+	classes := make([]int64, schema.Labels.Width)
+	for _, ds := range []Dataset{s.Train, s.Valid, s.Test} {
+		if ds == nil {
+			continue
+		}
+		d.Rows += ds.Rows()
+		for b, err := range Batches(ctx, ds, BatchOptions{Batch: blockRows}) {
+			if err != nil {
+				return d, err
+			}
+			for i := range b.Inputs {
+				in := &b.Inputs[i]
+				values := in.Values
+				if in.Form == trivium.CSR {
+					values = values[in.Ptr[0]:in.Ptr[b.Rows]]
+				}
+				for _, v := range values {
+					all.one(float64(v))
+					if v != 0 {
+						d.Nonzero++
+					}
+				}
+				d.Cells += int64(b.Rows) * int64(in.RowLen())
+			}
+			for _, c := range b.Labels.Class {
+				classes[c]++
+			}
+		}
+	}
+	for i := range schema.Inputs {
+		if in := &schema.Inputs[i]; len(schema.Inputs) == 1 {
+			d.Shape = in.Shape
+			d.Columns = append(d.Columns, all.describe(in.Name, string(Number)))
+		}
+	}
+	if schema.Labels.Kind == trivium.Class {
+		for i, n := range classes {
+			name := fmt.Sprint(i)
+			if i < len(schema.Labels.Names) {
+				name = schema.Labels.Names[i]
+			}
+			d.Balance = append(d.Balance, ClassCount{name, n})
+		}
+	}
+	return d, nil
+}

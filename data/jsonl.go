@@ -88,7 +88,7 @@ func (j *jsonFile) close() error      { return j.x.f.close() }
 func (j *jsonFile) locate(e *Error, row int64) { e.Line = j.x.lineOf(row) }
 
 func (j *jsonFile) textColumns() ([]bool, error) {
-	text := make([]bool, len(j.names))
+	votes := make(textVotes, len(j.names))
 	r, _, err := j.x.read(nil, 0, min(j.x.rows, sampleRows))
 	if err != nil {
 		return nil, err
@@ -100,8 +100,9 @@ func (j *jsonFile) textColumns() ([]bool, error) {
 			break
 		}
 		bad := j.row(&buf, line, func(column int, v jsonValue) *Error {
-			_, number := parseNumber(v.text)
-			text[column] = text[column] || v.kind == jsonText && !number && !isMissing(v.text)
+			if v.kind != jsonBool {
+				votes.add(column, v.text)
+			}
 			return nil
 		})
 		if bad != nil {
@@ -109,7 +110,7 @@ func (j *jsonFile) textColumns() ([]bool, error) {
 			return nil, bad
 		}
 	}
-	return text, nil
+	return votes.text(), nil
 }
 
 func (j *jsonFile) decode(p *plan, dst *rawRows, from, to int64, bad func(*Error) error) error {

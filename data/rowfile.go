@@ -17,7 +17,7 @@ type rowFile interface {
 	// dataset returns the rows under t. place maps a row of the file to a row of the data set, where some are dropped; nil: the same.
 	dataset(ctx context.Context, t *Transform, budget int64) (ds Dataset, place func(row int64) int64, err error)
 	// describe adds what is known of the rows, and the problems found.
-	describe(ctx context.Context, d *Description, desc trivium.Data) error
+	describe(ctx context.Context, d *Description, f fitting) error
 	close() error
 }
 

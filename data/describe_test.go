@@ -1,0 +1,76 @@
+package data
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/trivium-ml/trivium"
+)
+
+func describe(t *testing.T, d trivium.Data) *Description {
+	t.Helper()
+	out, err := Describe(context.Background(), d, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestDescribeTable(t *testing.T) {
+	path := write(t, t.TempDir(), "people.csv", []byte(strings.Join([]string{
+		"age,job,label", "30,smith,0", "40,baker,1", ",smith,1", "x,smith,1", "50,,0", "60,smith", "70,baker,0", "NaN,baker,0",
+	}, "\n")))
+	d := describe(t, trivium.Data{Source: path})
+	if d.Rows != 8 || fmt.Sprint(d.Shape) != "[2]" || d.Label != "label" {
+		t.Errorf("%d rows of %v, label %q", d.Rows, d.Shape, d.Label)
+	}
+	age, job := d.Columns[0], d.Columns[1]
+	if age.Kind != "number" || age.Count != 5 || age.Min != 30 || age.Max != 70 || age.Mean != 50 || age.Missing != 3 {
+		t.Errorf("age: %+v", age)
+	}
+	if job.Kind != "text" || job.Distinct != 2 || job.Missing != 1 {
+		t.Errorf("job: %+v", job)
+	}
+	if got := fmt.Sprint(d.Balance); got != "[{0 4} {1 3}]" {
+		t.Errorf("balance %s", got)
+	}
+	var lines []string
+	for _, p := range d.Problems {
+		lines = append(lines, fmt.Sprint(p.Line))
+	}
+	if got := strings.Join(lines, " "); got != "5 7 9" || d.ProblemCount != 3 {
+		t.Errorf("problems in lines %s (%d): %v", got, d.ProblemCount, d.Problems)
+	}
+}
+
+func TestDescribeSparse(t *testing.T) {
+	path := write(t, t.TempDir(), "s.libsvm.gz", []byte("+1 1:2 3:4\n-1 3:1 2:9\n-1 0:1\n+1 5:6 # good\n"))
+	d := describe(t, trivium.Data{Source: path})
+	if d.Rows != 4 || fmt.Sprint(d.Shape) != "[5]" || len(d.Problems) != 2 || d.Problems[0].Line != 2 || d.Problems[1].Line != 3 {
+		t.Errorf("%+v", d)
+	}
+	if got := fmt.Sprint(d.Balance); got != "[{-1 2} {1 2}]" {
+		t.Errorf("balance %s", got)
+	}
+	if got := d.Columns[0]; got.Name != "1" || got.Count != 1 || got.Mean != 2 {
+		t.Errorf("column 1: %+v", got)
+	}
+}
+
+func TestDescribeArraysAndGenerated(t *testing.T) {
+	dir := t.TempDir()
+	mnistFolder(t, dir, "t10k", "", 100)
+	d := describe(t, trivium.Data{Source: dir})
+	if d.Rows != 100 || fmt.Sprint(d.Shape) != "[2 3]" || d.Balance[3].Rows != 10 || d.Columns[0].Max != 104 {
+		t.Errorf("%+v", d)
+	}
+	d = describe(t, trivium.Data{Source: "adult", Rows: 1000})
+	if d.Rows != 1250 || d.Nonzero != 1250*14 || len(d.Balance) != 2 || !strings.Contains(d.Notes[0], "generated") {
+		t.Errorf("%+v", d)
+	}
+	if got, want := d.Sparsity(), 1-14.0/123; got != want {
+		t.Errorf("sparsity %v, want %v", got, want)
+	}
+}
