@@ -7,9 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/trivium-ml/trivium"
-	"github.com/trivium-ml/trivium/data"
-	"github.com/trivium-ml/trivium/metric"
+	"github.com/trivium-ml/trivium/train"
 )
 
 type evalVerb struct {
@@ -38,15 +36,21 @@ func (v *evalVerb) Run(ctx context.Context, s *session) error {
 	if len(names) == 0 {
 		names = t.saved.Job.Metrics
 	}
+	shards := 0
+	if t.saved.Job.Exact {
+		shards = t.saved.Job.VirtualShards()
+	}
+	evaluator, err := train.NewEvaluator(t.model, names, shards)
+	if err != nil {
+		return misused(err)
+	}
 	all := map[string]float64{}
 	for _, set := range sets {
-		values, err := t.measure(ctx, set.rows, names)
+		evaluation, err := evaluator.Evaluate(ctx, t.saved.Params, set.rows)
 		if err != nil {
-			return err
+			return asInput(err)
 		}
-		for name, x := range values {
-			all[set.name+"."+name] = x
-		}
+		evaluation.Values(set.name, all)
 	}
 	if v.JSON {
 		out := map[string]any{"event": "evaluation", "checkpoint": t.name}
@@ -85,42 +89,4 @@ func (t *trained) sets(ctx context.Context, s *session, df *dataFlags, sf *split
 		sets[0].name = "data"
 	}
 	return sets, nil
-}
-
-// measure returns the loss and the named metrics over ds.
-func (t *trained) measure(ctx context.Context, ds data.Dataset, names []string) (map[string]float64, error) {
-	outputs := t.predictor.Outputs()
-	if len(names) == 0 {
-		names = metric.Default(outputs)
-	}
-	var metrics []trivium.Metric
-	for _, name := range names {
-		m, err := metric.New(name, outputs)
-		if err != nil {
-			return nil, misused(err)
-		}
-		metrics = append(metrics, m)
-	}
-	var lossSum, weightSum float64
-	err := t.score(ctx, ds, false, func(b *trivium.Batch, scores []float32) error {
-		loss, weight, err := t.predictor.Loss(*b, scores)
-		if err != nil {
-			return misused(err)
-		}
-		lossSum, weightSum = lossSum+loss, weightSum+weight
-		for _, m := range metrics {
-			if err := m.Add(outputs, *b, scores); err != nil {
-				return misused(err)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	values := map[string]float64{"loss": lossSum / weightSum}
-	for _, m := range metrics {
-		values[m.Name()] = m.Value()
-	}
-	return values, nil
 }

@@ -80,8 +80,12 @@ func TestBadInput(t *testing.T) {
 		want  []string // each in the error
 	}{
 		{"truncated IDX", mnist(good[:50], idxLabels(20, parity)), "train softmax --data .", []string{"train-images-idx3-ubyte", "offset"}},
-		{"truncated gzip", map[string]string{"train-images-idx3-ubyte.gz": gzipped(good)[:30], "train-labels-idx1-ubyte.gz": gzipped(idxLabels(20, parity))},
-			"train softmax --data .", []string{"train-images-idx3-ubyte.gz"}},
+		{
+			"truncated gzip",
+			map[string]string{"train-images-idx3-ubyte.gz": gzipped(good)[:30], "train-labels-idx1-ubyte.gz": gzipped(idxLabels(20, parity))},
+			"train softmax --data .",
+			[]string{"train-images-idx3-ubyte.gz"},
+		},
 		{"mislabelled IDX", mnist(idxLabels(20, parity), good), "train softmax --data .", []string{"train-", "2051", "2049"}},
 		{"IDX with too few labels", mnist(good, idxLabels(19, parity)), "train softmax --data .", []string{"20", "19"}},
 		{"ragged CSV", map[string]string{"a.csv": csv + "50,Bonn\n"}, "train logistic --data a.csv --categorical city", []string{"a.csv", "line 4"}},
@@ -105,8 +109,12 @@ func TestBadInput(t *testing.T) {
 		{"unknown topology", nil, "train softmax --topology ring", []string{"ring", "local"}},
 		{"batch 0", nil, "train softmax --batch 0", []string{"--batch", "0"}},
 		{"two mistakes", nil, "train softmax --epochs=-1 --scale big", []string{"epochs", "scale"}},
-		{"unknown key", map[string]string{"job.yaml": "model: softmax\nepocs: 3\nbatch: 0\n"}, "train -f job.yaml",
-			[]string{"job.yaml: line 2", `did you mean "epochs"?`, "job.yaml: line 3: batch"}},
+		{
+			"unknown key",
+			map[string]string{"job.yaml": "model: softmax\nepocs: 3\nbatch: 0\n"},
+			"train -f job.yaml",
+			[]string{"job.yaml: line 2", `did you mean "epochs"?`, "job.yaml: line 3: batch"},
+		},
 		{"broken YAML", map[string]string{"job.yaml": "model: [softmax\n"}, "train -f job.yaml", []string{"job.yaml", "line"}},
 		{"no job file", nil, "train -f nowhere.yaml", []string{"nowhere.yaml"}},
 		{"no model", nil, "train", []string{"no model"}},

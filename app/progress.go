@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"github.com/trivium-ml/trivium/train"
 )
 
 // A progress shows how far a training is: a bar that is redrawn on a terminal, a key=value line now and then in a pipe, or a JSON
@@ -27,6 +29,7 @@ type progress struct {
 	mu      sync.Mutex
 	last    figures
 	drawn   bool // the bar is on the screen
+	said    map[string]bool
 	stop    chan struct{}
 	stopped sync.WaitGroup
 }
@@ -48,31 +51,8 @@ const (
 
 // figures are what there is to show at one moment.
 type figures struct {
-	Epoch   int           // the one at work, from 1
-	Epochs  int           // 0: as many as the steps need
-	Step    int64         // updates done
-	Steps   int64         // updates in all, 0 if unknown
-	Loss    float64       // of the last update, or smoothed over some
-	Samples int64         // rows done in this process
-	Elapsed time.Duration // of this process's training
-	Began   int64         // updates that were done when this process began
-	Metrics map[string]float64
-}
-
-func (f figures) rate() float64 {
-	if f.Elapsed <= 0 {
-		return 0
-	}
-	return float64(f.Samples) / f.Elapsed.Seconds()
-}
-
-// left is how long the remaining updates take at the rate so far; negative if unknown.
-func (f figures) left() time.Duration {
-	done := f.Step - f.Began
-	if f.Steps <= 0 || done <= 0 {
-		return -1
-	}
-	return time.Duration(float64(f.Elapsed) / float64(done) * float64(f.Steps-f.Step))
+	train.Progress
+	Metrics map[string]float64 // of the last evaluation
 }
 
 // newProgress chooses the style: JSON where asked for, a bar on a terminal, else lines.
@@ -131,16 +111,17 @@ func (p *progress) finish() {
 }
 
 // update leaves the newest figures.
-func (p *progress) update(f figures) {
+func (p *progress) update(f train.Progress) {
 	p.mu.Lock()
-	p.last = f
+	p.last.Progress = f
 	p.mu.Unlock()
 }
 
 // evaluated shows an evaluation, on a line that stays.
-func (p *progress) evaluated(f figures) {
+func (p *progress) evaluated(at train.Progress, metrics map[string]float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	f := figures{at, metrics}
 	p.last = f
 	switch p.style {
 	case bar:
@@ -153,10 +134,17 @@ func (p *progress) evaluated(f figures) {
 	}
 }
 
-// say shows a sentence, on a line that stays.
+// say shows a sentence once, on a line that stays.
 func (p *progress) say(event, sentence string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.said[sentence] {
+		return
+	}
+	if p.said == nil {
+		p.said = map[string]bool{}
+	}
+	p.said[sentence] = true
 	switch p.style {
 	case objects:
 		p.encode(map[string]any{"event": event, "message": sentence})
@@ -189,9 +177,9 @@ func (p *progress) draw() {
 func (p *progress) object(event string, f figures) {
 	o := map[string]any{
 		"event": event, "epoch": f.Epoch, "epochs": f.Epochs, "step": f.Step, "steps": f.Steps, "loss": number(f.Loss),
-		"samples": f.Samples, "samples_per_second": number(f.rate()), "seconds": f.Elapsed.Seconds(),
+		"samples": f.Samples, "samples_per_second": number(f.SamplesPerSec()), "seconds": f.Elapsed.Seconds(),
 	}
-	if left := f.left(); left >= 0 {
+	if left := f.Left(); left >= 0 {
 		o["seconds_left"] = left.Seconds()
 	}
 	for name, v := range f.Metrics {
@@ -226,8 +214,8 @@ func barLine(f figures, width int, color bool) string {
 	if f.Epochs > 0 {
 		head = fmt.Sprintf("epoch %d/%d", f.Epoch, f.Epochs)
 	}
-	tail := fmt.Sprintf(" %3.0f %%  loss %s  %s samples/s", 100*share, figure(f.Loss), scaled(f.rate()))
-	if left := f.left(); left >= 0 {
+	tail := fmt.Sprintf(" %3.0f %%  loss %s  %s samples/s", 100*share, figure(f.Loss), scaled(f.SamplesPerSec()))
+	if left := f.Left(); left >= 0 {
 		tail += "  left " + clock(left)
 	}
 	cells := width - len(head) - len(tail) - 5
@@ -255,8 +243,8 @@ func keyValues(f figures) string {
 	if f.Steps > 0 {
 		fmt.Fprintf(&b, " steps=%d", f.Steps)
 	}
-	fmt.Fprintf(&b, " loss=%s samples_per_second=%.0f seconds=%.1f", figure(f.Loss), f.rate(), f.Elapsed.Seconds())
-	if left := f.left(); left >= 0 {
+	fmt.Fprintf(&b, " loss=%s samples_per_second=%.0f seconds=%.1f", figure(f.Loss), f.SamplesPerSec(), f.Elapsed.Seconds())
+	if left := f.Left(); left >= 0 {
 		fmt.Fprintf(&b, " left=%.0f", left.Seconds())
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Metrics)) {
@@ -272,7 +260,7 @@ func evaluationLine(f figures) string {
 	for _, name := range slices.Sorted(maps.Keys(f.Metrics)) {
 		fmt.Fprintf(&b, "  %s %s", name, figure(f.Metrics[name]))
 	}
-	fmt.Fprintf(&b, "  %s samples/s", scaled(f.rate()))
+	fmt.Fprintf(&b, "  %s samples/s", scaled(f.SamplesPerSec()))
 	return b.String()
 }
 

@@ -8,11 +8,13 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/trivium-ml/trivium/train"
 )
 
 var halfway = figures{
-	Epoch: 3, Epochs: 10, Step: 500, Steps: 1000, Loss: 0.08712, Samples: 50_000, Elapsed: 10 * time.Second,
-	Metrics: map[string]float64{"valid.accuracy": 0.961, "test.auc": math.NaN()},
+	Progress: train.Progress{Epoch: 3, Epochs: 10, Step: 500, Steps: 1000, Loss: 0.08712, Samples: 50_000, Elapsed: 10 * time.Second},
+	Metrics:  map[string]float64{"valid.accuracy": 0.961, "test.auc": math.NaN()},
 }
 
 func TestBarLine(t *testing.T) {
@@ -39,7 +41,7 @@ func TestKeyValues(t *testing.T) {
 func TestProgressOfAResumedRun(t *testing.T) {
 	f := halfway
 	f.Began = 400 // 100 updates in 10 s, 500 to go
-	if got := f.left(); got != 50*time.Second {
+	if got := f.Left(); got != 50*time.Second {
 		t.Errorf("%v left, want 50s", got)
 	}
 }
@@ -53,8 +55,8 @@ func TestProgressLines(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var out bytes.Buffer
 			p := &progress{out: &out, style: c.style, width: 80, stop: make(chan struct{})}
+			p.last = halfway
 			p.start()
-			p.update(halfway)
 			time.Sleep(20*time.Second + time.Millisecond)
 			p.finish()
 			sep := "\n"

@@ -1,3 +1,125 @@
 package app
 
-type rerunVerb struct{}
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/trivium-ml/trivium"
+)
+
+// rerunVerb repeats a run.
+type rerunVerb struct {
+	Name    string `arg:"" name:"run" help:"A run: its folder, its name, the beginning of its name, or last."`
+	Out     string `default:"runs" placeholder:"DIR" help:"Where the runs are, and where the new one goes (default runs)."`
+	Threads int    `placeholder:"N" help:"Threads (default: one a core). They change no bit."`
+	JSON    bool   `name:"json" help:"Print a JSON object a line."`
+	Quiet   bool   `short:"q" help:"Print only what differs."`
+}
+
+func (rerunVerb) Help() string {
+	return "Trains the same job on the same data and compares the parameters bit for bit. Exits with 0 if they are the same, else with 1, naming what differs between the runs: the code, the data's checksum, the kernels."
+}
+
+func (v *rerunVerb) Run(ctx context.Context, s *session) error {
+	old, err := findRun(v.Out, v.Name)
+	if err != nil {
+		return err
+	}
+	if old.Result == nil {
+		return misusedf("rerun: %s has not finished: there is nothing to compare with", old.Dir)
+	}
+	job, err := trivium.DecodeJob(old.Head.Configuration)
+	if err != nil {
+		return misused(fmt.Errorf("rerun: %s: %w", old.Dir, err))
+	}
+	want, _, err := loadCheckpoint(ctx, filepath.Join(old.Dir, checkpointsDir), "")
+	if err != nil {
+		return err
+	}
+	if old.Result.Reason == string(trivium.Interrupted) || old.Result.ExitCode != Done {
+		job.Steps = want.Progress.Step // it came so far
+	}
+	t := &training{job: job, out: v.Out, threads: v.Threads, show: newProgress(s.out, v.JSON, v.Quiet, os.Getenv)}
+	if err := t.open(ctx, s); err != nil {
+		return err
+	}
+	if t.splits.Checksum != old.Head.DataChecksum {
+		return fmt.Errorf("rerun: the data has changed: its checksum is %s, the run had %s", t.splits.Checksum, old.Head.DataChecksum)
+	}
+	if _, err := s.train(ctx, t); err != nil {
+		return err
+	}
+	if t.dir == "" {
+		return fmt.Errorf("rerun: the new run left nothing to compare")
+	}
+	got, _, err := loadCheckpoint(ctx, filepath.Join(t.dir, checkpointsDir), "")
+	if err != nil {
+		return err
+	}
+	fresh, err := findRun(v.Out, t.dir)
+	if err != nil {
+		return err
+	}
+	differences := old.conditions(fresh)
+	wrong, first := unequal(want.Params, got.Params)
+	if got.Progress.Step != want.Progress.Step {
+		wrong, first = max(wrong, 1), fmt.Sprintf("the number of updates, %d in place of %d", got.Progress.Step, want.Progress.Step)
+	}
+	if v.JSON {
+		if err := json.NewEncoder(s.out).Encode(map[string]any{
+			"event": "rerun", "same": wrong == 0, "parameters": len(want.Params.Flat), "different": wrong, "first": first,
+			"conditions": differences, "run": t.dir,
+		}); err != nil {
+			return err
+		}
+	} else if wrong == 0 && !v.Quiet {
+		fmt.Fprintf(s.out, "the same bits: %s parameters after %s updates\n", thousands(int64(len(want.Params.Flat))), thousands(want.Progress.Step))
+		for _, d := range differences {
+			fmt.Fprintf(s.out, "although %s\n", d)
+		}
+	}
+	if wrong == 0 {
+		return nil
+	}
+	why := "job, data, code and kernels are the same: this is a fault of " + s.name
+	if len(differences) > 0 {
+		why = "what differs: " + strings.Join(differences, "; ")
+	}
+	return fmt.Errorf("rerun: %s of %s parameters differ, first in %s; %s", thousands(int64(wrong)), thousands(int64(len(want.Params.Flat))), first, why)
+}
+
+// conditions lists what differs between two runs of one job and can change its bits.
+func (r *run) conditions(o *run) (out []string) {
+	compare := func(what, was, is string) {
+		if was != is {
+			out = append(out, fmt.Sprintf("%s was %s, is %s", what, orDash(was), orDash(is)))
+		}
+	}
+	compare("the kernels", r.Head.Kernels, o.Head.Kernels)
+	compare("the data's checksum", r.Head.DataChecksum, o.Head.DataChecksum)
+	for _, k := range []string{"trivium", "revision", "go", "platform", "binary"} {
+		compare("the code's "+k, r.Head.Versions[k], o.Head.Versions[k])
+	}
+	return out
+}
+
+// unequal counts the parameters whose bits differ, and names the tensor of the first.
+func unequal(a, b trivium.Params) (n int, first string) {
+	if a.Layout.Hash() != b.Layout.Hash() {
+		return max(len(a.Flat), len(b.Flat)), "the layout"
+	}
+	for i := range a.Flat {
+		if math.Float32bits(a.Flat[i]) != math.Float32bits(b.Flat[i]) {
+			if n == 0 {
+				first = fmt.Sprintf("tensor %q", a.Layout.Spec(a.Layout.At(i)).Name)
+			}
+			n++
+		}
+	}
+	return n, first
+}

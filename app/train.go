@@ -1,8 +1,13 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/trivium-ml/trivium"
 )
@@ -22,6 +27,82 @@ type trainVerb struct {
 	Listen          string `group:"Run" placeholder:"ADDR" help:"Serve /metrics for Prometheus there, such as 127.0.0.1:7077."`
 	JSON            bool   `name:"json" group:"Output" help:"Print a JSON object a line."`
 	Quiet           bool   `short:"q" group:"Output" help:"Print only what went wrong."`
+}
+
+func (v *trainVerb) Run(ctx context.Context, s *session) error {
+	t := &training{out: v.Out, name: v.Name, threads: v.Threads, every: v.CheckpointEvery, listen: v.Listen}
+	t.show = newProgress(s.out, v.JSON, v.Quiet, os.Getenv)
+	var err error
+	if v.Resume == "" {
+		t.job, err = v.job(s)
+	} else {
+		err = v.goOn(ctx, s, t)
+	}
+	if err != nil {
+		return err
+	}
+	if instead := standIn(&t.job.Data); instead != "" {
+		t.show.say("note", instead)
+	}
+	_, err = s.train(ctx, t)
+	return err
+}
+
+// goOn makes t the rest of an earlier run. Only how long it trains can be changed.
+func (v *trainVerb) goOn(ctx context.Context, s *session, t *training) error {
+	r, err := findRun(v.Out, v.Resume)
+	if err != nil {
+		return err
+	}
+	saved, name, err := loadCheckpoint(ctx, filepath.Join(r.Dir, checkpointsDir), "")
+	if err != nil {
+		return err
+	}
+	job := *saved.Job
+	g := given{}
+	v.apply(&job, g)
+	var errs []error
+	for _, field := range []string{"epochs", "steps", "stop.metric", "stop.patience", "stop.min_delta", "stop.target"} {
+		delete(g, field)
+	}
+	if v.Model != "" && v.Model != job.Model {
+		errs = append(errs, fmt.Errorf("--resume: %s is a checkpoint of %s, not of %s", name, job.Model, v.Model))
+	}
+	if v.File != "" {
+		errs = append(errs, fmt.Errorf("--resume: the job comes from %s; --file cannot be given as well", name))
+	}
+	for field := range g {
+		errs = append(errs, fmt.Errorf("--resume: %s stays as it was; only epochs, steps and the early stop can be changed", field))
+	}
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	errs = append(errs, each(job.Validate())...)
+	if err := errors.Join(errs...); err != nil {
+		return misused(err)
+	}
+	t.job, t.resume, t.from = &job, saved, name
+	return nil
+}
+
+// standIns are generators of the shape of well-known data, which the manual's commands name.
+var standIns = map[string]trivium.Data{
+	"mnist":    {Source: "digits"},
+	"mnist10k": {Source: "digits", Rows: 10_000},
+	"a9a":      {Source: "adult"},
+}
+
+// standIn makes d generated data if it names one of the sets that the manual uses and that is not on this machine, and says so. Any
+// other source that is not there is an error, when it is opened.
+func standIn(d *trivium.Data) string {
+	generated, ok := standIns[filepath.Base(d.Source)]
+	if !ok {
+		return ""
+	}
+	if _, err := os.Stat(d.Source); !errors.Is(err, os.ErrNotExist) {
+		return ""
+	}
+	missing := d.Source
+	d.Source, d.Rows = generated.Source, generated.Rows
+	return fmt.Sprintf("%s is not on this machine: generated data of its shape is used instead (--data %s)", missing, d.Source)
 }
 
 // job puts the job together: the model's defaults, under the file, under the flags. It reports every mistake at once.
@@ -69,5 +150,3 @@ func notEmpty(s string) *string {
 	}
 	return &s
 }
-
-var errNotYet = errors.New("not built")

@@ -1,0 +1,200 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/observe/host"
+	"github.com/trivium-ml/trivium/observe/prom"
+	"github.com/trivium-ml/trivium/observe/rundir"
+	"github.com/trivium-ml/trivium/observe/tensorboard"
+)
+
+// An observation is what watches a run from outside the training thread: the hub and its sinks.
+type observation struct {
+	hub    *observe.Hub
+	head   rundir.Head
+	writer *rundir.Writer      // nil: the run directory cannot be written
+	board  *tensorboard.Writer // nil, likewise
+	server *http.Server
+	made   []string // folders that were not there before, outermost first
+	wait   sync.WaitGroup
+}
+
+func newObservation(h rundir.Head) *observation {
+	return &observation{hub: observe.NewHub(observe.Options{Start: h.Start}), head: h}
+}
+
+// open makes the run directory and returns the place for checkpoints. Where it cannot be made, that is said, and training goes on.
+func (o *observation) open(t *training) blob.Store {
+	facts, err := host.Describe(host.Options{})
+	if err == nil {
+		o.head.Host, err = json.Marshal(facts)
+	}
+	if err != nil {
+		o.hub.Event(observe.Event{Level: observe.Warn, Kind: "host", Step: -1, Text: err.Error()})
+	}
+	err = o.create(t)
+	if err != nil {
+		t.show.say("notice", fmt.Sprintf("the run directory cannot be written: %v; training goes on without it", err))
+	}
+	store, err := t.store()
+	if err != nil {
+		t.show.say("notice", fmt.Sprintf("checkpoints cannot be written either: %v", err))
+		return nil
+	}
+	return store
+}
+
+func (o *observation) create(t *training) (err error) {
+	dir := filepath.Join(t.out, o.head.Name)
+	for n := 2; t.name == ""; n++ { // two runs may begin in one second
+		if _, err := os.Stat(dir); err != nil {
+			break
+		}
+		dir = filepath.Join(t.out, fmt.Sprintf("%s-%d", o.head.Name, n))
+	}
+	o.head.Name = filepath.Base(dir)
+	if _, err := os.Stat(t.out); errors.Is(err, os.ErrNotExist) {
+		o.made = append(o.made, t.out)
+	}
+	if o.writer, err = rundir.Create(dir, o.head); err != nil {
+		return err
+	}
+	o.made = append(o.made, dir)
+	t.dir = dir
+	o.hub.Attach("run directory", o.writer)
+	name, err := os.Hostname()
+	if err != nil {
+		name = "localhost"
+	}
+	o.board, err = tensorboard.NewWriter(filepath.Join(dir, "tb"), name, o.head.Start)
+	if err != nil {
+		return err
+	}
+	o.hub.Attach("tensorboard", o.board)
+	return o.describe(t)
+}
+
+// describe puts the job's settings into the TensorBoard files.
+func (o *observation) describe(t *training) error {
+	fields := map[string]string{}
+	var job map[string]any
+	if err := json.Unmarshal(o.head.Configuration, &job); err != nil {
+		return err
+	}
+	flattenJSON(fields, "", job)
+	values := map[string]any{}
+	for k, v := range fields {
+		values[k] = v
+	}
+	if err := o.board.Layout(o.head.Start, tensorboard.StandardLayout()); err != nil {
+		return err
+	}
+	return o.board.HParams(o.head.Start, o.head.Name, values)
+}
+
+// serve answers /metrics at addr, if it is not empty.
+func (o *observation) serve(addr string, show *progress) error {
+	if addr == "" {
+		return nil
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", prom.Handler(o.hub))
+	o.server = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	o.wait.Go(func() {
+		if err := o.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			show.say("notice", fmt.Sprintf("/metrics is served no more: %v", err))
+		}
+	})
+	show.say("listen", fmt.Sprintf("metrics at http://%s/metrics", l.Addr()))
+	return nil
+}
+
+// run starts collecting; the caller ends it with the func that it returns.
+func (o *observation) run() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	o.wait.Go(func() { _ = o.hub.Run(ctx) }) // ends with its context, and has no other error
+	return func() {
+		if o.server != nil {
+			_ = o.server.Close() // its clients are told by the closed connection
+		}
+		cancel()
+		o.wait.Wait()
+	}
+}
+
+// figures puts what the process takes of its machine beside the worker's figures: called once the worker has its place in the hub.
+func (o *observation) figures() {
+	r := o.hub.Recorder(observe.Source{Run: o.head.Name, Strategy: o.head.Strategy, Role: observe.Coordinator})
+	o.hub.Poll(host.NewReader(host.Options{}).Into(r.Set()))
+}
+
+// finish completes result by what was counted, writes it, and returns a sentence for each thing that is missing from the files.
+func (o *observation) finish(result *rundir.Result) []string {
+	o.count(result)
+	problems := o.hub.Incomplete()
+	if o.board != nil {
+		err := errors.Join(o.board.EndHParams(result.End, result.ExitCode == Done), o.board.Close())
+		if err != nil {
+			problems = append(problems, err.Error())
+		}
+	}
+	if o.writer != nil {
+		if err := errors.Join(o.writer.Finish(*result), o.writer.Close()); err != nil {
+			problems = append(problems, err.Error())
+		}
+	}
+	return problems
+}
+
+// count sums the frames of the workers.
+func (o *observation) count(result *rundir.Result) {
+	result.Phases = map[string]time.Duration{}
+	var wall time.Duration
+	var samples uint64
+	for _, r := range o.hub.Latest() {
+		for p := range observe.Phase(observe.NumPhases) {
+			result.Phases[p.String()] += time.Duration(r.Frame.Counter(observe.PhaseTime(p)))
+		}
+		wall += time.Duration(r.Frame.Counter(observe.WallTime))
+		samples += r.Frame.Counter(observe.Samples)
+	}
+	result.Seconds = wall.Seconds()
+	if wall > 0 {
+		result.SamplesPerSec = float64(samples) / wall.Seconds()
+	}
+}
+
+// abandon removes what was made for a run that never began.
+func (o *observation) abandon() error {
+	var errs []error
+	if o.server != nil {
+		errs = append(errs, o.server.Close())
+		o.wait.Wait()
+	}
+	if o.board != nil {
+		errs = append(errs, o.board.Close())
+	}
+	if o.writer != nil {
+		errs = append(errs, o.writer.Close(), os.RemoveAll(o.writer.Dir()))
+		if len(o.made) > 1 {
+			errs = append(errs, os.Remove(o.made[0])) // only if it is empty, as it was made
+		}
+	}
+	return errors.Join(errs...)
+}

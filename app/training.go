@@ -1,0 +1,261 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/observe/rundir"
+	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/train/local"
+)
+
+// A training is one run of a job with all that is around it: data, threads, run directory, exporters, progress.
+type training struct {
+	job     *trivium.Job
+	resume  *checkpoint.Checkpoint // nil: from the start
+	from    string                 // the name of resume
+	out     string
+	name    string // of the run directory; empty: time and model
+	threads int
+	every   int64
+	listen  string
+	show    *progress
+
+	splits *data.Splits
+	dir    string // of the run, once it is there
+	saved  string // the newest checkpoint
+}
+
+// train runs t. What it returns as error has its exit code.
+func (s *session) train(ctx context.Context, t *training) (trivium.Result, error) {
+	if t.splits == nil {
+		if err := t.open(ctx, s); err != nil {
+			return trivium.Result{}, err
+		}
+	}
+	defer t.splits.Close()
+	cpu := tensor.NewCPU(t.threads, t.job.Exact)
+	defer cpu.Close()
+	if _, err := s.models.Build(t.job.Model, t.splits.Schema(), cpu); err != nil { // before anything is written
+		return trivium.Result{}, misused(err)
+	}
+	about, err := t.head(cpu)
+	if err != nil {
+		return trivium.Result{}, err
+	}
+	o := newObservation(about)
+	store := o.open(t)
+	if err := o.serve(t.listen, t.show); err != nil {
+		return trivium.Result{}, errors.Join(misused(err), o.abandon())
+	}
+	stop := o.run()
+	t.show.start()
+	began := false
+	strategy := local.New(train.Env{
+		Run: about.Name, CPU: cpu, Models: s.models, Sources: s.sources, Splits: t.splits,
+		Blob: store, Checkpoints: train.Checkpoints{Every: t.every}, Resume: t.resume, Notes: about.Versions,
+		Observe: o.hub, Watch: t.watch(func() {
+			began = true
+			o.figures()
+		}),
+	}, local.Options{})
+	result, err := strategy.Train(ctx, t.job)
+	t.show.finish()
+	stop()
+	if !began && err != nil { // the job was refused
+		return result, errors.Join(t.verdict(s, result, err), o.abandon())
+	}
+	err = t.verdict(s, result, err)
+	t.conclude(s, o, result, err)
+	return result, err
+}
+
+// open opens the data, with the transform of the checkpoint if there is one.
+func (t *training) open(ctx context.Context, s *session) (err error) {
+	options := data.Options{Sources: s.sources, Labels: train.Labels(t.job.Model)}
+	if t.resume != nil && len(t.resume.Transform) > 0 {
+		if options.Transform, err = data.DecodeTransform(t.resume.Transform); err != nil {
+			return misused(err)
+		}
+	}
+	t.splits, err = data.Open(ctx, t.job.Data, options)
+	if err != nil && ctx.Err() == nil {
+		return misused(err)
+	}
+	if err != nil {
+		return &codedError{Interrupted, errors.New("interrupted before training began")}
+	}
+	return nil
+}
+
+// head describes the run.
+func (t *training) head(cpu *tensor.CPU) (rundir.Head, error) {
+	configuration, err := t.job.Encode()
+	if err != nil {
+		return rundir.Head{}, err
+	}
+	hash, err := t.job.Hash()
+	if err != nil {
+		return rundir.Head{}, err
+	}
+	b, err := thisBuild()
+	if err != nil {
+		return rundir.Head{}, err
+	}
+	threads := t.threads
+	if threads == 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
+	h := rundir.Head{
+		Name: t.name, Start: time.Now(), Command: os.Args,
+		Strategy: "local", Model: t.job.Model, DataSource: t.job.Data.Source, DataChecksum: t.splits.Checksum,
+		Configuration: configuration, ConfigurationHash: hash,
+		Seeds:    map[string]uint64{"job": t.job.Seed},
+		Versions: map[string]string{"trivium": b.Version, "revision": b.Revision, "binary": b.Binary, "go": b.Go, "platform": b.Platform},
+		Kernels:  cpu.ISA.String(), Threads: threads, Notes: t.splits.Notes,
+	}
+	if h.Name == "" {
+		h.Name = h.Start.Format("20060102-150405-") + identifier(t.job.Model)
+	}
+	if t.from != "" {
+		h.Notes = append(slices.Clone(h.Notes), fmt.Sprintf("resumed from %s at update %d", t.from, t.resume.Progress.Step))
+	}
+	return h, nil
+}
+
+// watch shows what training says of itself.
+func (t *training) watch(begin func()) train.Watch {
+	return train.Watch{
+		Begin: func(p train.Progress) {
+			begin()
+			for _, n := range t.splits.Notes {
+				t.show.say("note", n)
+			}
+			words := fmt.Sprintf("%s on %s rows, batch %s, %s at rate %v", t.job.Model, thousands(t.splits.Train.Rows()), batchWord(t.job.Batch),
+				t.job.Optimizer.Name, t.job.Optimizer.Rate)
+			if p.Began > 0 {
+				words += fmt.Sprintf(", from update %s on", thousands(p.Began))
+			}
+			t.show.say("begin", words)
+		},
+		Progress:     t.show.update,
+		Evaluated:    t.show.evaluated,
+		Checkpointed: func(_ train.Progress, name string) { t.saved = name },
+		Note:         func(text string) { t.show.say("note", text) },
+		Notice:       func(_ observe.Level, text string) { t.show.say("notice", text) },
+	}
+}
+
+func batchWord(n int) string {
+	if n == trivium.FullBatch {
+		return "full"
+	}
+	return thousands(int64(n))
+}
+
+// verdict gives what training returned its exit code, and its words.
+func (t *training) verdict(s *session, r trivium.Result, err error) error {
+	var diverged *trivium.DivergedError
+	var refused *train.JobError
+	var mistake *data.Error
+	switch {
+	case r.Reason == trivium.Interrupted:
+		return &codedError{Interrupted, fmt.Errorf("interrupted after update %s; resume with: %s", thousands(r.Steps), t.resumeCommand(s))}
+	case err == nil:
+		return nil
+	case errors.As(err, &diverged):
+		if t.saved != "" {
+			err = fmt.Errorf("%w; the last good checkpoint is %s", err, filepath.Join(t.dir, checkpointsDir, t.saved))
+		}
+		return &codedError{Diverged, err}
+	case errors.As(err, &refused), errors.As(err, &mistake):
+		return misused(err)
+	}
+	return err
+}
+
+// resumeCommand is what a user types to go on.
+func (t *training) resumeCommand(s *session) string {
+	if t.dir == "" {
+		return "(there is no run directory)"
+	}
+	command := []string{s.command, "train", "--resume", t.dir}
+	if t.every > 0 {
+		command = append(command, "--checkpoint-every", fmt.Sprint(t.every))
+	}
+	if t.out != "runs" {
+		command = append(command, "--out", t.out)
+	}
+	return strings.Join(command, " ")
+}
+
+// conclude writes the result and says what came of it.
+func (t *training) conclude(s *session, o *observation, r trivium.Result, err error) {
+	result := rundir.Result{
+		End: time.Now(), Reason: string(r.Reason), Metrics: r.Metrics, Steps: r.Steps, Epochs: int64(r.Epochs), Samples: r.Samples,
+		Checkpoint: t.saved,
+	}
+	if err != nil {
+		result.Error = err.Error()
+		result.ExitCode = Failed
+		var coded *codedError
+		if errors.As(err, &coded) {
+			result.ExitCode = coded.code
+		}
+		if result.Reason == "" {
+			result.Reason = string(trivium.Failed)
+		}
+	}
+	for _, problem := range o.finish(&result) {
+		t.show.say("notice", problem)
+	}
+	words := result.Reason
+	for _, name := range slices.Sorted(maps.Keys(r.Metrics)) {
+		words += fmt.Sprintf("  %s %s", name, figure(r.Metrics[name]))
+	}
+	words += fmt.Sprintf("  %.1f s in updates, %s samples/s", result.Seconds, scaled(result.SamplesPerSec))
+	if t.show.style == objects {
+		t.show.mu.Lock()
+		out := map[string]any{
+			"event": "result", "reason": result.Reason, "run": t.dir, "updates": r.Steps, "samples": r.Samples,
+			"seconds": result.Seconds, "samples_per_second": number(result.SamplesPerSec), "exit_code": result.ExitCode,
+		}
+		for name, v := range r.Metrics {
+			out[name] = number(v)
+		}
+		t.show.encode(out)
+		t.show.mu.Unlock()
+		return
+	}
+	t.show.say("result", words)
+	if t.dir != "" {
+		t.show.say("run", fmt.Sprintf("run directory %s", t.dir))
+	}
+}
+
+// store is where checkpoints go: in the run directory, or, where there is none, in a temporary folder, so that the model is not lost.
+func (t *training) store() (blob.Store, error) {
+	if t.dir == "" {
+		dir, err := os.MkdirTemp("", "trivium-")
+		if err != nil {
+			return nil, err
+		}
+		t.show.say("notice", "the model goes to "+filepath.Join(dir, checkpointsDir)+" instead")
+		return blob.Dir(filepath.Join(dir, checkpointsDir)), nil
+	}
+	return blob.Dir(filepath.Join(t.dir, checkpointsDir)), nil
+}
