@@ -281,23 +281,28 @@ func (p *product[T]) packsAnyB(parts *[2]part, groups int) bool {
 	return p.packsB(parts[0].cols, 2*p.lanes, groups) || p.packsB(parts[1].cols, p.lanes, groups)
 }
 
-// packsB says whether to copy the columns of B into panels.
+// packsB says whether to copy columns of B into panels: where it must be transposed, or AVX2 would read beyond its right edge, or it is
+// read often enough. A stride of a large power of two, whose rows share a few sets of the cache, is worth a copy sooner (measured).
 func (p *product[T]) packsB(cols, width, groups int) bool {
-	return p.tb || p.readsWholeRows && cols%width != 0 || groups >= packBFrom && p.b.row > width
+	if p.tb || p.readsWholeRows && cols%width != 0 {
+		return true
+	}
+	stride, from := p.b.row*sizeOf[T](), 40
+	switch {
+	case p.b.row <= width:
+		return false
+	case stride%4096 == 0:
+		from = 6
+	case stride%2048 == 0:
+		from = 10
+	}
+	return groups >= from
 }
 
-var packBFrom = 6
-var packAFrom = 2
-
-// packsA says whether to copy rows of A.
+// packsA says whether to copy rows of A. They are read in place, unless they are columns in memory, a power of two apart, and needed
+// by the many narrow tiles of AVX2.
 func (p *product[T]) packsA(k, cols int) bool {
-	if cols < packAFrom*2*p.lanes {
-		return false
-	}
-	if p.a.column != 1 {
-		return k >= 64
-	}
-	return p.a.row*sizeOf[T]()%4096 == 0
+	return p.isa == AVX2 && p.a.column*sizeOf[T]()%2048 == 0 && k >= 64 && cols >= 4*p.lanes
 }
 
 // packB copies columns j0 to j0+cols of k rows of op(B) into panels of width columns: panel, row, column. The last panel has its full
@@ -329,17 +334,9 @@ func (p *product[T]) packB(buf []T, first, k, j0, cols, width int) {
 	}
 }
 
-// packA copies m rows of op(A), k long, so that they fall on different sets of the first-level cache.
+// packA copies m columns of A, which are rows of op(A), so that they do not share sets of the first-level cache.
 func (p *product[T]) packA(i0, m, first, k int) (a unsafe.Pointer, aRow, aStep int) {
 	size := sizeOf[T]()
-	if p.a.column == 1 {
-		row := k + 16
-		buf := room(&p.w.a, m*row)
-		for i := range m {
-			copy(buf[i*row:][:k], p.a.data[(i0+i)*p.a.row+first:])
-		}
-		return unsafe.Pointer(unsafe.SliceData(buf)), row * size, size
-	}
 	buf := room(&p.w.a, m*k+2*p.lanes) // whole vectors are written
 	copyBlock[T](p.isa, &block{
 		src: unsafe.Pointer(&p.a.data[first*p.a.column+i0]), sRow: p.a.column * size, rows: m, cols: k,
