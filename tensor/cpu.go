@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/trivium-ml/trivium/tensor/kernel"
 )
@@ -12,6 +13,8 @@ import (
 type CPU struct {
 	ISA  kernel.ISA
 	Pool *Pool
+
+	spaces [2]sync.Pool // *kernel.Workspace of float32 and of float64
 }
 
 // NewCPU returns a CPU of so many threads (0: GOMAXPROCS) with the fastest kernels of this machine or, if exact, the fastest whose
@@ -48,4 +51,26 @@ func (c *CPU) parts() (kernel.ISA, *Pool) {
 func (c *CPU) Threads() int {
 	_, pool := c.parts()
 	return pool.Threads()
+}
+
+// Split calls f on runs of [0, n) that together cover it, one for each thread. Each starts at a multiple of grain, the least worth a
+// thread; with a grain of kernel.BlockLen the sums of kernel.SumBlocks fold to the same bits.
+func (c *CPU) Split(n, grain int, f func(from, to, worker int)) {
+	_, pool := c.parts()
+	grains := (n + grain - 1) / grain
+	runs := min(grains, pool.Threads())
+	pool.Run(runs, func(i, worker int) {
+		f(i*grains/runs*grain, min(n, (i+1)*grains/runs*grain), worker)
+	})
+}
+
+// Convert writes the elements of src to dst, of another type and the same number of elements. Floats become integers by truncation,
+// BF16 and F16 by rounding to nearest, ties to even; Bool is what is not 0.
+func (c *CPU) Convert(dst, src *Tensor) error {
+	if dst.n != src.n {
+		return fmt.Errorf("tensor: convert %v%v to %v%v: want as many elements", src.dt, src.shape, dst.dt, dst.shape)
+	}
+	const grain = 1 << 14
+	c.Split(dst.n, grain, func(from, to, _ int) { convert(dst, src, from, to) })
+	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// A Tensor is a dense array of numbers, row-major: the last axis is contiguous. Its type and shape never change; its elements do.
+// A Tensor is a dense array of numbers, row-major: the last axis is contiguous. Its elements change; of the rest, Attach alone moves it.
 // It does no locking.
 type Tensor struct {
 	dt    DType
