@@ -57,19 +57,19 @@ func TestBodyValuesStayInside(t *testing.T) {
 
 // A body's operation whose operands are captured there for the first time comes after the captures, and is itself what is returned.
 func TestBodyCapturesBeforeItsOperation(t *testing.T) {
-	b := graph.NewBuilder()
-	xs := b.Input("xs", graph.F32, graph.N(5), graph.N(2), graph.N(3))
-	h := b.Input("h", graph.F32, graph.N(2), graph.N(4))
-	wx, wh, bias := b.Input("wx", graph.F32, graph.N(3), graph.N(16)), b.Input("wh", graph.F32, graph.N(4), graph.N(16)), b.Input("b", graph.F32, graph.N(16))
-	last, _ := graph.Scan([]graph.Value{h, h}, []graph.Value{xs}, func(carry, x []graph.Value) (next, y []graph.Value) {
-		nextH, nextC := graph.LSTMCell(x[0], carry[0], carry[1], wx, wh, bias)
-		return []graph.Value{nextH, nextC}, nil
+	b := NewBuilder()
+	xs := b.Input("xs", F32, N(5), N(2), N(3))
+	h := b.Input("h", F32, N(2), N(4))
+	wx, wh, bias := b.Input("wx", F32, N(3), N(16)), b.Input("wh", F32, N(4), N(16)), b.Input("b", F32, N(16))
+	last, _ := Scan([]Value{h, h}, []Value{xs}, func(carry, x []Value) (next, y []Value) {
+		nextH, nextC := LSTMCell(x[0], carry[0], carry[1], wx, wh, bias)
+		return []Value{nextH, nextC}, nil
 	})
 	if err := b.Err(); err != nil {
 		t.Fatal(err)
 	}
 	for i, v := range last {
-		if want := graph.Of(2, 4); !v.Shape().Equal(want) {
+		if want := Of(2, 4); !v.Shape().Equal(want) {
 			t.Errorf("last carry %d has shape %v, want %v", i, v.Shape(), want)
 		}
 	}

@@ -85,15 +85,21 @@ var shapeKernels = map[string]kernel{
 	},
 	"BroadcastTo": func(c *call) ([]Array, error) {
 		s, err := c.sizes("shape")
+		if err != nil {
+			return nil, err
+		}
 		y := Zeros(s...)
 		each(s, func(i int, at []int) { y.Data[i] = c.in[0].Data[offset(c.in[0].Shape, at)] })
-		return []Array{y}, err
+		return out(y)
 	},
 	"SumTo": func(c *call) ([]Array, error) {
 		s, err := c.sizes("shape")
+		if err != nil {
+			return nil, err
+		}
 		y := Zeros(s...)
 		each(c.in[0].Shape, func(i int, at []int) { y.Data[offset(s, at)] += c.in[0].Data[i] })
-		return []Array{y}, err
+		return out(y)
 	},
 	"Transpose": func(c *call) ([]Array, error) {
 		a, perm := c.in[0], c.n.Ints("perm")
