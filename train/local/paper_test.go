@@ -1,0 +1,172 @@
+package local_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/train/local"
+)
+
+// The evaluation's cases 3, 4 and 6: losses and accuracies that two implementations in other languages agreed on, with SGD at 0.1 on
+// rows in index order from the published initial weights. Accuracy is of the test set; loss is over the whole training set.
+
+// A curve is what one job should reach.
+type curve struct {
+	model  string
+	batch  int
+	rate   float64 // 0: 0.1
+	points []point
+}
+
+type point struct {
+	at             int // epochs, or updates of the full batch
+	loss, accuracy float64
+}
+
+func (c curve) String() string {
+	if c.batch == trivium.FullBatch {
+		return c.model + "/full"
+	}
+	return fmt.Sprintf("%s/%d", c.model, c.batch)
+}
+
+// follow trains c's job and compares its evaluations with c's points.
+func (c curve) follow(t *testing.T, d trivium.Data, splits *data.Splits) {
+	t.Helper()
+	job := &trivium.Job{
+		Version: trivium.JobVersion, Model: c.model, Data: d, Batch: c.batch, Seed: 42,
+		Optimizer: trivium.OptimizerSpec{Name: "sgd", Rate: 0.1}, Metrics: []string{"accuracy"},
+	}
+	if c.rate != 0 {
+		job.Optimizer.Rate = c.rate
+	}
+	last := c.points[len(c.points)-1].at
+	if c.batch == trivium.FullBatch {
+		job.Steps, job.EvalEvery = int64(last), 1
+		if last > 10 { // an evaluation costs as much as an update
+			job.EvalEvery = int64(c.points[0].at)
+			for _, p := range c.points {
+				if p.at%c.points[0].at != 0 {
+					t.Fatalf("%v: no evaluation at update %d", c, p.at)
+				}
+			}
+		}
+	} else {
+		job.Epochs = last
+	}
+	met := 0
+	env := train.Env{Splits: splits, Watch: train.Watch{Evaluated: func(p train.Progress, m map[string]float64) {
+		at := p.Epoch
+		if c.batch == trivium.FullBatch {
+			at = int(p.Step)
+		}
+		for _, want := range c.points {
+			if want.at != at {
+				continue
+			}
+			met++
+			loss, accuracy := 0.001, 0.003
+			if c.batch != trivium.FullBatch && at == 20 {
+				loss, accuracy = 0.003, 0.006
+			}
+			if got := m["valid.loss"]; math.Abs(got-want.loss) > loss {
+				t.Errorf("after %d: training loss %.5f, want %.5f ± %v", at, got, want.loss, loss)
+			}
+			if got := m["test.accuracy"]; want.accuracy > 0 && math.Abs(got-want.accuracy) > accuracy {
+				t.Errorf("after %d: test accuracy %.4f, want %.4f ± %v", at, got, want.accuracy, accuracy)
+			}
+		}
+	}}}
+	if _, err := local.New(env, local.Options{}).Train(context.Background(), job); err != nil {
+		t.Fatal(err)
+	}
+	if met != len(c.points) {
+		t.Errorf("%d of %d points were evaluated", met, len(c.points))
+	}
+}
+
+// openSplits reads d and makes the training set the validation set as well, so that valid.loss is the training loss.
+func openSplits(t *testing.T, d trivium.Data) *data.Splits {
+	t.Helper()
+	s, err := data.Open(context.Background(), d, data.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	s.Valid = s.Train
+	return s
+}
+
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("a long training case, left out by -short")
+	}
+}
+
+func TestCase3Logistic(t *testing.T) {
+	long(t)
+	d := trivium.Data{Source: "logistic", Order: "index"}
+	splits := openSplits(t, d)
+	splits.Test = nil // 2,000 rows of which nothing is asked
+	for _, c := range []curve{
+		{"logistic", 100, 0, []point{{at: 1, loss: 0.24540}, {at: 5, loss: 0.07587}}},
+		{"logistic", 300, 0, []point{{at: 1, loss: 0.41922}, {at: 5, loss: 0.19400}}},
+		{"logistic", 500, 0, []point{{at: 1, loss: 0.50009}, {at: 5, loss: 0.26689}}},
+		{"logistic", trivium.FullBatch, 0, []point{{at: 1, loss: 0.68046}}},
+		{"logistic", trivium.FullBatch, 0, []point{{at: 10, loss: 0.58578}, {at: 100, loss: 0.27626}}},
+		{"logistic", 1, 0.001, []point{{at: 1, loss: 0.24555}}},
+	} {
+		t.Run(c.String(), func(t *testing.T) { c.follow(t, d, splits) })
+	}
+}
+
+func TestCase4MNIST10k(t *testing.T) {
+	long(t)
+	dir := filepath.Join("..", "..", "..", "shared", "data", "mnist10k")
+	if _, err := os.Stat(dir); err != nil {
+		t.Log("the 10,000 images of MNIST are not beside the project; case 6, on generated digits, stands in")
+		return
+	}
+	d := trivium.Data{Source: dir, Order: "index"}
+	splits := openSplits(t, d)
+	for _, c := range []curve{
+		{"softmax", 100, 0, []point{{1, 0.6595, 0.8855}, {5, 0.3975, 0.9175}, {20, 0.2890, 0.9335}}},
+		{"softmax", 300, 0, []point{{5, 0.5392, 0.8990}}},
+		{"softmax", 500, 0, []point{{5, 0.6464, 0.8850}}},
+		{"softmax", trivium.FullBatch, 0, []point{{100, 0.5922, 0.8865}}},
+		{"mlp:100", 100, 0, []point{{1, 0.5425, 0.8950}, {5, 0.2901, 0.9280}, {20, 0.1156, 0.9520}}},
+		{"mlp:100", 300, 0, []point{{5, 0.4156, 0.9145}}},
+		{"mlp:100", 500, 0, []point{{5, 0.5004, 0.9005}}},
+		{"mlp:100", trivium.FullBatch, 0, []point{{100, 0.4435, 0.9025}}},
+		{"mlp:128,32", 100, 0, []point{{1, 0.5367, 0.8890}, {5, 0.2574, 0.9260}, {20, 0.0512, 0.9575}}},
+		{"mlp:128,32", 300, 0, []point{{5, 0.4246, 0.9010}}},
+		{"mlp:128,32", 500, 0, []point{{5, 0.4754, 0.9020}}},
+		{"mlp:128,32", trivium.FullBatch, 0, []point{{100, 0.3912, 0.9120}}},
+	} {
+		t.Run(c.String(), func(t *testing.T) { c.follow(t, d, splits) })
+	}
+}
+
+func TestCase6Digits(t *testing.T) {
+	long(t)
+	d := trivium.Data{Source: "digits", Order: "index"}
+	splits := openSplits(t, d)
+	for _, c := range []curve{
+		{"softmax", 100, 0, []point{{1, 0.4101, 0.8866}, {5, 0.2758, 0.9142}}},
+		{"mlp:100", 100, 0, []point{{1, 0.2317, 0.9289}, {5, 0.0755, 0.9725}}},
+		{"mlp:128,32", 100, 0, []point{{1, 0.1692, 0.9437}, {5, 0.0330, 0.9836}}},
+		{"softmax", trivium.FullBatch, 0, []point{{at: 100, loss: 0.7320}}},
+		{"mlp:100", trivium.FullBatch, 0, []point{{at: 100, loss: 0.5329}}},
+		{"mlp:128,32", trivium.FullBatch, 0, []point{{at: 100, loss: 0.4989}}},
+	} {
+		t.Run(c.String(), func(t *testing.T) { c.follow(t, d, splits) })
+	}
+}
