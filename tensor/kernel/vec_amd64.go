@@ -234,6 +234,9 @@ func csrRowF32AVX2(dst *float32, b *float32, values *float32, indices *int32, nn
 func expRowsF32AVX2(e *float32, x *float32, largest *float32, sum *float32, rows int, cols int)
 
 //go:noescape
+func poolRowF32AVX2(y *float32, arg *int32, x *float32, s *poolRow)
+
+//go:noescape
 func scaleRowsF32AVX2(dst *float32, e *float32, k *float32, rows int, cols int)
 
 //go:noescape
@@ -610,6 +613,9 @@ func csrRowF32AVX512(dst *float32, b *float32, values *float32, indices *int32, 
 
 //go:noescape
 func expRowsF32AVX512(e *float32, x *float32, largest *float32, sum *float32, rows int, cols int)
+
+//go:noescape
+func poolRowF32AVX512(y *float32, arg *int32, x *float32, s *poolRow)
 
 //go:noescape
 func scaleRowsF32AVX512(dst *float32, e *float32, k *float32, rows int, cols int)
@@ -1869,6 +1875,14 @@ func expRowsF32(isa ISA, e *float32, x *float32, largest *float32, sum *float32,
 		expRowsF32AVX512(e, x, largest, sum, rows, cols)
 	} else {
 		expRowsF32AVX2(e, x, largest, sum, rows, cols)
+	}
+}
+
+func poolRowF32(isa ISA, y *float32, arg *int32, x *float32, s *poolRow) {
+	if isa == AVX512 {
+		poolRowF32AVX512(y, arg, x, s)
+	} else {
+		poolRowF32AVX2(y, arg, x, s)
 	}
 }
 

@@ -97,7 +97,7 @@ func count(b bool) int {
 	return 0
 }
 
-// data is the constants, 32 bytes each, and the table that masks of short vectors are read from.
+// data is the constants, 32 bytes each, the numbers of the lanes, and the table that masks of short vectors are read from.
 func data(t target, consts map[uint64]bool) string {
 	var w strings.Builder
 	var all []uint64
@@ -110,6 +110,12 @@ func data(t target, consts map[uint64]bool) string {
 			fmt.Fprintf(&w, "DATA %s+%d(SB)/8, $0x%016x\n", constName(c), i, c)
 		}
 		fmt.Fprintf(&w, "GLOBL %s(SB), RODATA|NOPTR, $32\n", constName(c))
+	}
+	if t.elem == 4 {
+		for i := 0; i < t.lanes(); i += 2 {
+			fmt.Fprintf(&w, "DATA lanes<>+%d(SB)/8, $0x%x\n", 4*i, uint64(i+1)<<32|uint64(i))
+		}
+		fmt.Fprintf(&w, "GLOBL lanes<>(SB), RODATA|NOPTR, $%d\n", t.width())
 	}
 	if !t.avx512() {
 		for i := range 8 {

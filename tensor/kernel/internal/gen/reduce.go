@@ -264,6 +264,7 @@ var routines = []routine{
 	{name: "colSumLeaf", args: append(ptrs("dst", "x"), ints("rows", "cols", "ld")...), f64: true, f: colSumLeaf},
 	{name: "csrRow", args: []arg{{"dst", "T"}, {"b", "T"}, {"values", "T"}, {"indices", "*int32"}, {"nnz", "int"}, {"n", "int"}, {"ldb", "int"}}, f64: true, f: csrRow},
 	{name: "expRows", args: append(ptrs("e", "x", "largest", "sum"), ints("rows", "cols")...), f: expRows},
+	{name: "poolRow", args: []arg{{"y", "T"}, {"arg", "*int32"}, {"x", "T"}, {"s", "*poolRow"}}, f: poolRow},
 	{name: "scaleRows", args: append(ptrs("dst", "e", "k"), ints("rows", "cols")...), f: scaleRows},
 }
 
@@ -488,6 +489,77 @@ func scaleRows(c *code) { // DI dst, SI e, DX k, R8 rows, R9 cols
 	c.line("ADDQ $4, DX")
 	c.line("DECQ R8")
 	c.line("JNE row")
+	c.line("VZEROUPPER")
+	c.line("RET")
+}
+
+// poolRow is a row of windows, all of one size; the fields of s are at multiples of 8. A cell wins if it is not less or equal (so a
+// NaN does) unless the winner is a NaN.
+func poolRow(c *code) { // DI y, SI arg, DX x, R8 s
+	const windows, channels, height, width, row, step, first = "(R8)", "8(R8)", "16(R8)", "24(R8)", "32(R8)", "40(R8)", "48(R8)"
+	best, at, cell := c.named(c.v(8)), c.named(c.v(9)), c.named(c.v(10))
+	xs := map[bool]string{true: "Z", false: "Y"}[c.avx512()]
+	spreadIndex := func(reg int) { // BX + the numbers of the lanes
+		if c.avx512() {
+			c.line("VPBROADCASTD BX, Z%d", reg)
+		} else {
+			c.line("VMOVD BX, X%d", reg)
+			c.line("VPBROADCASTD X%d, Y%d", reg, reg)
+		}
+		c.line("VPADDD lanes<>(SB), %s%d, %s%d", xs, reg, xs, reg)
+	}
+	c.line("MOVQ %s, R9", windows)
+	c.label("window")
+	c.columns(channels, 1, func(_ int, suffix string) {
+		c.line("MOVQ DX, R10")
+		c.line("MOVQ %s, BX", first)
+		c.line("MOVQ AX, R11")
+		c.line("SHRQ $2, R11")
+		c.line("ADDQ R11, BX")
+		spreadIndex(9)
+		c.into(best, "VMOVAPS", c.load("DX"))
+		c.print(c.w, 6)
+		c.line("MOVQ %s, R12", height)
+		c.label("line" + suffix)
+		c.line("MOVQ R10, R11")
+		c.line("MOVQ %s, R13", width)
+		c.line("PUSHQ BX")
+		c.label("cell" + suffix)
+		spreadIndex(10)
+		v := c.load("R11")
+		wins, number := c.cmp("$6", v, best), c.cmp("$7", best, best)
+		if c.avx512() {
+			wins = c.emit('k', "KANDW", wins, number)
+		} else {
+			wins = c.and(wins, number)
+		}
+		v, i := c.choose(wins, v, best), c.choose(wins, cell, at)
+		c.into(best, "VMOVAPS", v)
+		c.into(at, "VMOVAPS", i)
+		c.print(c.w, 6)
+		c.line("MOVQ %s, R14", channels)
+		c.line("ADDQ R14, BX")
+		c.line("LEAQ (R11)(R14*4), R11")
+		c.line("DECQ R13")
+		c.line("JNE cell%s", suffix)
+		c.line("POPQ BX")
+		c.line("MOVQ %s, R14", row)
+		c.line("ADDQ R14, BX")
+		c.line("LEAQ (R10)(R14*4), R10")
+		c.line("DECQ R12")
+		c.line("JNE line%s", suffix)
+		c.store(best, "DI")
+		c.store(at, "SI")
+		c.print(c.w, 6)
+	})
+	c.line("MOVQ %s, R14", channels)
+	c.line("LEAQ (DI)(R14*4), DI")
+	c.line("LEAQ (SI)(R14*4), SI")
+	c.line("MOVQ %s, R14", step)
+	c.line("LEAQ (DX)(R14*4), DX")
+	c.line("ADDQ R14, %s", first)
+	c.line("DECQ R9")
+	c.line("JNE window")
 	c.line("VZEROUPPER")
 	c.line("RET")
 }
