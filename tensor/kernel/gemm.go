@@ -80,10 +80,28 @@ func inside[T Float](x []T, transposed bool, rows, cols, ld int) {
 }
 
 // GemmTiles returns the size of the tiles that a product is best cut into for a number of workers: C is then cut into pieces of rows
-// × cols, those at the edges smaller, of which each is a Gemm of its own.
+// × cols, those at the edges smaller, of which each is a Gemm of its own. There are at most as many as workers, and fewer where the
+// product is too small to be worth their meeting.
 func GemmTiles(m, n, k, workers int) (rows, cols int) {
-	return m, n
+	// A piece of 2^18 operations takes about a microsecond, as handing it over does.
+	flops := 2 * max(m, 0) * max(n, 0) * max(k, 1)
+	workers = max(1, min(workers, flops>>18))
+	rows, cols = m, n
+	least := 0
+	for down := 1; down <= workers; down++ {
+		r, c := ceil(m, down), roundUp(ceil(n, workers/down), 32)
+		// What one worker does: sums by whole vectors, and reading, perhaps packing, its operands once.
+		cost := (roundUp(r, 4)*roundUp(c, 16) + 32*(r+c)) * ceil(ceil(m, max(r, 1))*ceil(n, max(c, 1)), workers)
+		if least == 0 || cost <= least {
+			rows, cols, least = r, min(c, n), cost
+		}
+	}
+	return rows, cols
 }
+
+func ceil(a, b int) int { return (a + b - 1) / b }
+
+func roundUp(a, b int) int { return ceil(a, b) * b }
 
 // finish applies an epilogue to m rows of n sums that are in cache.
 func finish[T Float](isa ISA, m, n int, sum []T, lds int, c []T, ldc int, ep Epilogue[T]) {

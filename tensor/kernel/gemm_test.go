@@ -309,3 +309,26 @@ func ExampleGemm() {
 	fmt.Println(c)
 	// Output: [0 1 0 1]
 }
+
+func TestGemmTiles(t *testing.T) {
+	for _, c := range []struct{ m, n, k, workers, rows, cols int }{
+		{512, 512, 512, 2, 256, 512},
+		{32, 128, 784, 2, 32, 64},
+		{100, 10, 784, 2, 50, 10},
+		{784, 10, 100, 2, 392, 10},
+		{1024, 1024, 1024, 4, 512, 512},
+		{10, 10, 10, 8, 10, 10}, // too small to share
+		{0, 5, 5, 2, 0, 5},
+	} {
+		if rows, cols := GemmTiles(c.m, c.n, c.k, c.workers); rows != c.rows || cols != c.cols {
+			t.Errorf("%d×%d×%d for %d workers: tiles of %d×%d, want %d×%d", c.m, c.k, c.n, c.workers, rows, cols, c.rows, c.cols)
+		}
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		m, n, workers := rapid.IntRange(1, 3000).Draw(rt, "m"), rapid.IntRange(1, 3000).Draw(rt, "n"), rapid.IntRange(1, 32).Draw(rt, "workers")
+		rows, cols := GemmTiles(m, n, 500, workers)
+		if rows < 1 || cols < 1 || rows > m || cols > n || ceil(m, rows)*ceil(n, cols) > workers {
+			rt.Fatalf("tiles of %d×%d", rows, cols)
+		}
+	})
+}

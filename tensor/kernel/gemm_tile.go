@@ -123,11 +123,14 @@ func swaps[T Float](isa ISA, ta, tb bool, m, n, k int) bool {
 // transpose copies a matrix of rows × cols to dst, which is cols × rows.
 func transpose[T Float](isa ISA, rows, cols int, src []T, lds int, dst []T, ldd int) {
 	size, l := sizeOf[T](), tilingOf[T](isa).lanes
+	const most = 4096 // columns of a call: some microseconds
 	for i := 0; i < rows; i += l {
-		turnBlock[T](isa, &block{
-			src: unsafe.Pointer(&src[i*lds]), sRow: lds * size, rows: min(l, rows-i), cols: cols,
-			dst: unsafe.Pointer(&dst[i]), dRow: ldd * size,
-		})
+		for j := 0; j < cols; j += most {
+			turnBlock[T](isa, &block{
+				src: unsafe.Pointer(&src[i*lds+j]), sRow: lds * size, rows: min(l, rows-i), cols: min(most, cols-j),
+				dst: unsafe.Pointer(&dst[j*ldd+i]), dRow: ldd * size,
+			})
+		}
 	}
 }
 
