@@ -29,6 +29,15 @@ func bindSoftmax[T float](b *bound) {
 	}
 }
 
+func bindSoftmaxGrad[T float](b *bound) {
+	cols := 0
+	b.size = func() { cols = rowsOf(b, b.out[0], 12) }
+	b.run = func(tile int, _ *worker) {
+		from, to := b.span(tile)
+		kernel.SoftmaxGrad(b.isa, flat[T](b.out[0])[from*cols:to*cols], flat[T](b.in[0])[from*cols:to*cols], flat[T](b.in[1])[from*cols:to*cols], cols)
+	}
+}
+
 // labelsOf are the classes of rows from to to, checked.
 func labelsOf(s *slot, from, to, classes int, w *worker) []int32 {
 	part := *s
@@ -53,36 +62,35 @@ func bindXent[T float](b *bound) {
 	}
 }
 
-// bindXentGrad has the gradient as its only result; the loss goes to scratch. The gradient of weight w is w times that of weight 1, so
-// dy is the kernel's weight.
+// bindXentGrad has the gradient as its only result; the loss goes to scratch.
 func bindXentGrad[T float](b *bound) {
 	cols := 0
 	b.size = func() { cols = rowsOf(b, b.in[0], 30) }
 	b.run = func(tile int, w *worker) {
 		from, to := b.span(tile)
-		x, g := flat[T](b.in[0])[from*cols:to*cols], flat[T](b.out[0])[from*cols:to*cols]
-		labels := labelsOf(b.in[1], from, to, cols, w)
-		dy := flat[T](b.in[2])[from:to]
-		kernel.SoftmaxCrossEntropy(b.isa, registers[T](w, to-from)[:to-from], g, x, labels, dy, cols)
+		xentGrad(b, registers[T](w, to-from)[:to-from], flat[T](b.out[0]), from, to, cols, w)
 	}
 }
 
-// bindXentBoth computes loss and gradient in one pass. The loss is that of weight 1: its rows are computed before they are weighted.
+// xentGrad computes rows from to to of the losses and, times dy, of the gradients.
+func xentGrad[T float](b *bound, loss, dx []T, from, to, cols int, w *worker) {
+	x, g := flat[T](b.in[0])[from*cols:to*cols], dx[from*cols:to*cols]
+	kernel.SoftmaxCrossEntropy(b.isa, loss, g, x, labelsOf(b.in[1], from, to, cols, w), nil, cols)
+	for r, d := range flat[T](b.in[2])[from:to] {
+		if d != 1 { // most are: a loss that is a sum of rows
+			row := g[r*cols : (r+1)*cols]
+			kernel.Scale(b.isa, row, row, d)
+		}
+	}
+}
+
+// bindXentBoth computes loss and gradient in one pass.
 func bindXentBoth[T float](b *bound) {
 	cols := 0
 	b.size = func() { cols = rowsOf(b, b.in[0], 34) }
 	b.run = func(tile int, w *worker) {
 		from, to := b.span(tile)
-		x, g := flat[T](b.in[0])[from*cols:to*cols], flat[T](b.out[1])[from*cols:to*cols]
-		labels := labelsOf(b.in[1], from, to, cols, w)
-		dy := flat[T](b.in[2])[from:to]
-		kernel.SoftmaxCrossEntropy(b.isa, flat[T](b.out[0])[from:to], g, x, labels, nil, cols)
-		for r, d := range dy {
-			if d != 1 {
-				row := g[r*cols : (r+1)*cols]
-				kernel.Scale(b.isa, row, row, d)
-			}
-		}
+		xentGrad(b, flat[T](b.out[0])[from:to], flat[T](b.out[1]), from, to, cols, w)
 	}
 }
 
@@ -192,43 +200,29 @@ func poolShape(n *node, x, y []int) kernel.Pool2D {
 	return kernel.Pool2D{H: x[1], W: x[2], C: x[3], KH: k[0], KW: k[1], SH: s[0], SW: s[1], PadTop: p[0], PadLeft: p[2], OH: y[1], OW: y[2]}
 }
 
-// bindMaxPool keeps the winners in scratch; MaxPoolGrad finds them again, which costs less than storing them between the passes.
 func bindMaxPool[T float](b *bound) {
 	var s kernel.Pool2D
 	b.size = func() {
 		s = poolShape(b.n, b.in[0].dims, b.out[0].dims)
 		b.cut(b.in[0].dims[0], 1, float64(s.OH*s.OW*s.C*s.KH*s.KW)*2)
 	}
-	b.run = func(tile int, w *worker) {
+	b.run = func(tile int, _ *worker) {
 		from, to := b.span(tile)
 		in, out := s.H*s.W*s.C, s.OH*s.OW*s.C
-		for i := from; i < to; i++ {
-			kernel.MaxPool(b.isa, flat[T](b.out[0])[i*out:(i+1)*out], scratch32(&w.ints, out), flat[T](b.in[0])[i*in:(i+1)*in], 1, s)
-		}
+		kernel.MaxPool(b.isa, flat[T](b.out[0])[from*out:to*out], flat[int32](b.out[1])[from*out:to*out], flat[T](b.in[0])[from*in:to*in], to-from, s)
 	}
-}
-
-func scratch32(buf *[]int32, n int) []int32 {
-	if cap(*buf) < n {
-		*buf = make([]int32, n)
-	}
-	return (*buf)[:n]
 }
 
 func bindMaxPoolGrad[T float](b *bound) {
 	var s kernel.Pool2D
 	b.size = func() {
-		s = poolShape(b.n, b.in[0].dims, b.in[1].dims)
-		b.cut(b.in[0].dims[0], 1, float64(s.OH*s.OW*s.C*(s.KH*s.KW+2))*2)
+		s = poolShape(b.n, b.out[0].dims, b.in[0].dims)
+		b.cut(b.out[0].dims[0], 1, float64((s.OH*s.OW+s.H*s.W)*s.C)*4)
 	}
-	b.run = func(tile int, w *worker) {
+	b.run = func(tile int, _ *worker) {
 		from, to := b.span(tile)
 		in, out := s.H*s.W*s.C, s.OH*s.OW*s.C
-		arg, y := scratch32(&w.ints, out), registers[T](w, out)[:out]
-		for i := from; i < to; i++ {
-			kernel.MaxPool(b.isa, y, arg, flat[T](b.in[0])[i*in:(i+1)*in], 1, s)
-			kernel.MaxPoolGrad(b.isa, flat[T](b.out[0])[i*in:(i+1)*in], flat[T](b.in[1])[i*out:(i+1)*out], arg, 1, s)
-		}
+		kernel.MaxPoolGrad(b.isa, flat[T](b.out[0])[from*in:to*in], flat[T](b.in[0])[from*out:to*out], flat[int32](b.in[1])[from*out:to*out], to-from, s)
 	}
 }
 

@@ -38,6 +38,7 @@ var kernels = map[string]kernelRow{
 	"ScatterAdd":  {bind: byFloat(bindScatterAdd[float32], bindScatterAdd[float64]), accepts: floats, alias: true},
 
 	"Softmax":                 {bind: byFloat(bindSoftmax[float32], bindSoftmax[float64]), accepts: floats, alias: true},
+	"SoftmaxGrad":             {bind: byFloat(bindSoftmaxGrad[float32], bindSoftmaxGrad[float64]), accepts: floats},
 	"SoftmaxCrossEntropy":     {bind: byFloat(bindXent[float32], bindXent[float64]), accepts: floats},
 	"SoftmaxCrossEntropyGrad": {bind: byFloat(bindXentGrad[float32], bindXentGrad[float64]), accepts: floats},
 	opXent:                    {bind: byFloat(bindXentBoth[float32], bindXentBoth[float64]), accepts: floats},
