@@ -249,7 +249,7 @@ func (t *tableFile) scan(ctx context.Context, from, to int64, wantStats, drop bo
 				t.mergeStats(b.stats)
 			}
 			if p.categories > 0 && p.buckets == 0 {
-				t.markUsed(&b.raw, int(max(0, from-lo)), int(min(int64(b.raw.n), to-lo)))
+				t.markUsed(&b.raw, int(max(0, from-lo)), int(min(int64(b.raw.n), to-lo)), drop)
 			}
 		}
 	}
@@ -266,10 +266,13 @@ func (t *tableFile) mergeStats(more []columnStats) {
 	}
 }
 
-// markUsed notes the categories of the rows [from, to).
-func (t *tableFile) markUsed(r *rawRows, from, to int) {
+// markUsed notes the categories of the rows [from, to), passing over incomplete rows if those are dropped.
+func (t *tableFile) markUsed(r *rawRows, from, to int, drop bool) {
 	k := t.p.categories
 	for row := from; row < to; row++ {
+		if drop && r.incomplete(t.p, row) {
+			continue
+		}
 		for c, code := range r.codes[row*k : (row+1)*k] {
 			if code < 0 {
 				continue
