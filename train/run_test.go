@@ -1,0 +1,312 @@
+package train_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/train/local"
+	"github.com/trivium-ml/trivium/train/traintest"
+)
+
+func ExampleOpen() {
+	job := &trivium.Job{
+		Version: 1, Model: "toy", Data: trivium.Data{Source: "toy"}, Batch: 50, Epochs: 20, Seed: 1,
+		Optimizer: trivium.OptimizerSpec{Name: "adam", Rate: 0.1},
+		Stop:      trivium.EarlyStop{Metric: "valid.accuracy", Target: ">= 0.8"},
+	}
+	env := train.Env{Models: traintest.Models(), Sources: traintest.Sources()}
+	result, err := local.New(env, local.Options{}).Train(context.Background(), job)
+	fmt.Println(result.Reason, err)
+
+	job.Batch, job.Stop.Target = 0, "high"
+	_, err = train.Open(context.Background(), env, job, "local")
+	fmt.Println(err)
+	// Output:
+	// target met <nil>
+	// job: batch: want at least 1 row, or full; found 0
+	// train: stop.target: want a comparison such as ">= 0.9", found "high"
+}
+
+func run(t *testing.T, env train.Env, job *trivium.Job) trivium.Result {
+	t.Helper()
+	r, err := local.New(env, local.Options{}).Train(t.Context(), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestEvaluatorInExactMode cuts rows in shards: the metrics are those of all rows, and no shard count but 1 has to give their bits.
+func TestEvaluatorInExactMode(t *testing.T) {
+	splits, err := traintest.Sources()["toy"](t.Context(), trivium.Data{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := traintest.Env(t, 1, false)
+	m, err := env.Models.Build("toy", splits.Train.Schema(), env.CPU)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := trivium.NewParams(m.Layout())
+	m.Init(5, p)
+	names := []string{"accuracy", "logloss", "f1", "confusion", "top2"}
+	var whole map[string]float64
+	for _, shards := range []int{0, 1, 2, 7, 16, 300} {
+		e, err := train.NewEvaluator(m, names, shards)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := e.Evaluate(t.Context(), p, splits.Train)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values := map[string]float64{}
+		s.Values("train", values)
+		if s.Rows != splits.Train.Rows() || len(values) != len(names)+1 {
+			t.Errorf("%d rows, %v", s.Rows, values)
+		}
+		if whole == nil {
+			whole = values
+		}
+		for k, v := range values {
+			if math.Abs(v-whole[k]) > 1e-12 {
+				t.Errorf("%d shards: %s is %v, of all rows %v", shards, k, v, whole[k])
+			}
+		}
+		if math.Abs(values["train.loss"]-values["train.logloss"]) > 1e-6 {
+			t.Errorf("loss %v, log-loss %v", values["train.loss"], values["train.logloss"])
+		}
+	}
+}
+
+func TestEvaluationsAndWhatTheyMeasure(t *testing.T) {
+	job := traintest.Job()
+	job.Steps, job.EvalEvery = 20, 6
+	var steps []int64
+	var metrics []map[string]float64
+	env := traintest.Env(t, 1, false)
+	env.Watch.Evaluated = func(p train.Progress, m map[string]float64) {
+		steps, metrics = append(steps, p.Step), append(metrics, m)
+	}
+	r := run(t, env, job)
+	if want := []int64{6, 12, 18, 20}; !slices.Equal(steps, want) {
+		t.Fatalf("evaluated after updates %v, want %v", steps, want)
+	}
+	if got, want := slices.Sorted(maps.Keys(metrics[0])), []string{"train.loss", "valid.accuracy", "valid.loss"}; !slices.Equal(got, want) {
+		t.Errorf("while training: %v, want %v", got, want)
+	}
+	if got, want := slices.Sorted(maps.Keys(r.Metrics)), []string{"test.accuracy", "test.loss", "train.loss", "valid.accuracy", "valid.loss"}; !slices.Equal(got, want) {
+		t.Errorf("in the end: %v, want %v", got, want)
+	}
+}
+
+func TestStopOnTrainingRows(t *testing.T) {
+	job := traintest.Job()
+	job.Epochs = 500
+	job.Stop = trivium.EarlyStop{Metric: "train.f1", Target: ">= 0.8"}
+	if r := run(t, traintest.Env(t, 1, false), job); r.Reason != trivium.TargetMet || r.Metrics["train.f1"] < 0.8 {
+		t.Errorf("%s, %v", r.Reason, r.Metrics)
+	}
+	job.Stop = trivium.EarlyStop{Metric: "train.loss", Target: "< 0.7"}
+	if r := run(t, traintest.Env(t, 1, false), job); r.Reason != trivium.TargetMet || r.Metrics["train.loss"] >= 0.7 {
+		t.Errorf("%s, %v", r.Reason, r.Metrics)
+	}
+}
+
+// TestCheckpointsThatAreKept wants the newest two and the best one.
+func TestCheckpointsThatAreKept(t *testing.T) {
+	job := traintest.Job()
+	job.Epochs, job.EvalEvery = 3, 1
+	job.Optimizer = trivium.OptimizerSpec{Name: "sgd", Rate: 50} // jumps about
+	job.Stop = trivium.EarlyStop{Metric: "valid.loss", Patience: 1000}
+	env := traintest.Env(t, 1, false)
+	store := blob.Dir(t.TempDir())
+	env.Blob, env.Checkpoints.Every = store, 3
+	var said []string
+	env.Watch.Checkpointed = func(_ train.Progress, name string) { said = append(said, name) }
+	r := run(t, env, job)
+	names, err := checkpoint.List(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := checkpoint.Load(t.Context(), store, names[len(names)-1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	best := fmt.Sprintf("step-%012d", c.Progress.BestStep)
+	if c.Progress.Step != r.Steps || len(names) > 3 || len(names) < 2 || !slices.Contains(names, best) {
+		t.Errorf("left %v, the best is %s", names, best)
+	}
+	if !maps.Equal(c.Progress.Metrics, r.Metrics) || len(r.Metrics) != 5 {
+		t.Errorf("metrics %v, want %v", c.Progress.Metrics, r.Metrics)
+	}
+	if len(said) < 11 || !slices.IsSorted(said) {
+		t.Errorf("said %v", said)
+	}
+}
+
+func TestResumeRefuses(t *testing.T) {
+	store := blob.Dir(t.TempDir())
+	env := traintest.Env(t, 1, false)
+	env.Blob = store
+	run(t, env, traintest.Job())
+	saved, _, err := checkpoint.Latest(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, change := range map[string]func(c *checkpoint.Checkpoint, j *trivium.Job){
+		`state ["velocity"], optimizer "adam" keeps ["mean" "squares"]`: func(_ *checkpoint.Checkpoint, j *trivium.Job) { j.Optimizer = trivium.OptimizerSpec{Name: "adam"} },
+		"checksum other": func(c *checkpoint.Checkpoint, _ *trivium.Job) { c.Data = "other" },
+		`tensor "weight": the model has shape [3 5], the checkpoint [3 4]`: func(c *checkpoint.Checkpoint, _ *trivium.Job) {
+			c.Params = trivium.NewParams(layout(t, trivium.Spec{Name: "weight", Shape: []int{3, 4}, Decay: 1}, trivium.Spec{Name: "bias", Shape: []int{3}}))
+		},
+		"row 999 of 203": func(c *checkpoint.Checkpoint, _ *trivium.Job) { c.Progress.Row = 999 },
+	} {
+		c, job := *saved, traintest.Job()
+		change(&c, job)
+		env := traintest.Env(t, 1, false)
+		env.Resume = &c
+		_, err := local.New(env, local.Options{}).Train(t.Context(), job)
+		if _, ok := errors.AsType[*train.JobError](err); !ok || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
+
+// TestFinishedJobResumed trains no further, and more epochs give what they would have given at once.
+func TestFinishedJobResumed(t *testing.T) {
+	store := blob.Dir(t.TempDir())
+	env := traintest.Env(t, 1, false)
+	env.Blob = store
+	first := run(t, env, traintest.Job())
+	c, _, err := checkpoint.Latest(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env.Resume = c
+	again := run(t, env, traintest.Job())
+	traintest.Same(t, "resumed at its end", again, first)
+	if names, err := checkpoint.List(t.Context(), store); err != nil || len(names) != 1 {
+		t.Errorf("checkpoints %v, %v", names, err)
+	}
+	longer := traintest.Job()
+	longer.Epochs = 7
+	want := run(t, traintest.Env(t, 1, false), longer)
+	traintest.Same(t, "three epochs more", run(t, env, longer), want)
+}
+
+func TestInterruptedBeforeItBegins(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	env := traintest.Env(t, 1, false)
+	env.Blob = blob.Dir(t.TempDir())
+	r, err := local.New(env, local.Options{}).Train(ctx, traintest.Job())
+	if err != nil || r.Reason != trivium.Interrupted || r.Steps != 0 {
+		t.Errorf("%s after %d updates, %v", r.Reason, r.Steps, err)
+	}
+}
+
+// TestInterruptedInAnEvaluation resumes with the evaluation that was cut short: early stopping sees what it would have seen.
+func TestInterruptedInAnEvaluation(t *testing.T) {
+	job := traintest.Job()
+	job.Stop = trivium.EarlyStop{Metric: "valid.loss", Patience: 1000}
+	count := func(env *train.Env, n *int) {
+		env.Watch.Evaluated = func(train.Progress, map[string]float64) { *n++ }
+	}
+	var whole, cut int
+	env := traintest.Env(t, 1, false)
+	count(&env, &whole)
+	want := run(t, env, job)
+
+	env = traintest.Env(t, 1, false)
+	count(&env, &cut)
+	env.Blob = blob.Dir(t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	splits, err := data.Open(ctx, job.Data, data.Options{Sources: env.Sources})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reads := 0
+	splits.Valid = &tripwire{splits.Valid, func() {
+		if reads++; reads == 2 {
+			cancel()
+		}
+	}}
+	env.Splits = splits
+	r, err := local.New(env, local.Options{}).Train(ctx, job)
+	if err != nil || r.Reason != trivium.Interrupted || r.Epochs != 2 {
+		t.Fatalf("%s after epoch %d, %v", r.Reason, r.Epochs, err)
+	}
+	c, _, err := checkpoint.Latest(t.Context(), env.Blob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env.Resume = c
+	traintest.Same(t, "resumed", run(t, env, job), want)
+	if cut != whole {
+		t.Errorf("%d evaluations, want %d", cut, whole)
+	}
+}
+
+// A tripwire calls f when it is read.
+type tripwire struct {
+	data.Dataset
+	f func()
+}
+
+func (w *tripwire) Read(ctx context.Context, dst *trivium.Batch, from, to int64) error {
+	w.f()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return w.Dataset.Read(ctx, dst, from, to)
+}
+
+// TestRunDirectoryThatFails has a sink that fails at once: training goes on.
+func TestRunDirectoryThatFails(t *testing.T) {
+	hub := observe.NewHub(observe.Options{})
+	hub.Attach("broken", broken{})
+	env := traintest.Env(t, 1, false)
+	env.Observe = hub
+	env.Watch.Evaluated = func(train.Progress, map[string]float64) { hub.Collect(true) }
+	if r := run(t, env, traintest.Job()); r.Reason != trivium.Finished || r.Steps != 44 {
+		t.Errorf("%s after %d updates", r.Reason, r.Steps)
+	}
+	hub.Collect(true)
+	if len(hub.Incomplete()) == 0 {
+		t.Error("nobody was told that the metrics are incomplete")
+	}
+}
+
+type broken struct{}
+
+func (broken) Frame(observe.Frame) error               { return os.ErrPermission }
+func (broken) Step(observe.Source, observe.Step) error { return os.ErrPermission }
+func (broken) Event(observe.Event) error               { return os.ErrPermission }
+
+func TestCheckpointsGoToAFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := traintest.Env(t, 1, false)
+	env.Blob = blob.Dir(file)
+	r, err := local.New(env, local.Options{}).Train(t.Context(), traintest.Job())
+	if _, ok := errors.AsType[*train.JobError](err); err == nil || ok || r.Reason != trivium.Failed || r.Steps != 44 {
+		t.Errorf("%s after %d updates, %v", r.Reason, r.Steps, err)
+	}
+}
