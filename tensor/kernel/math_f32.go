@@ -3,8 +3,8 @@ package kernel
 import "math"
 
 // The float32 functions, after the Cephes library (Moshier 1984–1992): at most 2 units in the last place over all arguments. Each is
-// one sequence of float32 operations without branches that matter and without fused multiply-adds (the conversions forbid those), so
-// the assembly that internal/gen writes from the same sequence has the same bits.
+// one sequence of float32 operations without fused multiply-adds (the conversions of products forbid those), so that the assembly
+// that internal/gen writes from the same sequence has the same bits.
 
 func exp32(x float32) float32 {
 	x = larger(-104, smaller(89, x)) // beyond, the result is 0 or +Inf all the same
@@ -23,7 +23,7 @@ func exp32(x float32) float32 {
 	i := int32(math.Float32bits(z) - 0x4b400000)
 	half := i >> 1
 	y *= math.Float32frombits(uint32(half+127) << 23)
-	return y * math.Float32frombits(uint32(i-half+127)<<23)
+	return float32(y * math.Float32frombits(uint32(i-half+127)<<23))
 }
 
 func abs32(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ (1 << 31)) }

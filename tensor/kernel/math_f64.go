@@ -32,7 +32,7 @@ func exp64(x float64) float64 {
 	}
 	k := math.RoundToEven(x * math.Log2E)
 	hi := x - float64(k*ln2Hi)
-	lo := k * ln2Lo
+	lo := float64(k * ln2Lo)
 	r := hi - lo
 	t := r * r
 	c := r - float64(t*horner(t, 4.13813679705723846039e-08, -1.65339022054652515390e-06, 6.61375632143793436117e-05,
@@ -59,10 +59,10 @@ func log64(x float64) float64 {
 	s := f / (2 + f)
 	s2 := s * s
 	s4 := s2 * s2
-	t1 := s2 * horner(s4, 1.479819860511658591e-01, 1.818357216161805012e-01, 2.857142874366239149e-01, 6.666666666666735130e-01)
-	t2 := s4 * horner(s4, 1.531383769920937332e-01, 2.222219843214978396e-01, 3.999999999940941908e-01)
+	t1 := float64(s2 * horner(s4, 1.479819860511658591e-01, 1.818357216161805012e-01, 2.857142874366239149e-01, 6.666666666666735130e-01))
+	t2 := float64(s4 * horner(s4, 1.531383769920937332e-01, 2.222219843214978396e-01, 3.999999999940941908e-01))
 	r := t1 + t2
-	half := 0.5 * f * f
+	half := float64(0.5 * f * f)
 	return float64(k*ln2Hi) - ((half - (float64(s*(half+r)) + float64(k*ln2Lo))) - f)
 }
 
@@ -187,5 +187,5 @@ func geluSlope64(x float64) float64 {
 		return 0
 	}
 	const density = 0.398942280401432677939946059934 // 1/√2π
-	return 0.5*erfc64(-x*(math.Sqrt2/2)) + float64(float64(x*density)*exp64(-0.5*x*x))
+	return float64(0.5*erfc64(-x*(math.Sqrt2/2))) + float64(float64(x*density)*exp64(-0.5*x*x))
 }

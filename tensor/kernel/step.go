@@ -73,7 +73,7 @@ func SGD(isa ISA, u, p, g []float32, h SGDParams) {
 		s := h.params(-h.LR)
 		sgdRegF32(isa, u, p, g, &s[0])
 	default:
-		h.each(u, p, g, func(_ int, r float32) float32 { return r * -h.LR })
+		h.each(u, p, g, func(_ int, r float32) float32 { return float32(r * -h.LR) })
 	}
 }
 
@@ -97,7 +97,7 @@ func Momentum(isa ISA, u, p, g, v []float32, h MomentumParams) {
 	}
 	h.each(u, p, g, func(i int, r float32) float32 {
 		v[i] = float32(v[i]*h.Momentum) + r
-		return v[i] * -h.LR
+		return float32(v[i] * -h.LR)
 	})
 }
 
@@ -115,7 +115,7 @@ func Nesterov(isa ISA, u, p, g, v []float32, h MomentumParams) {
 	}
 	h.each(u, p, g, func(i int, r float32) float32 {
 		v[i] = float32(v[i]*h.Momentum) + r
-		return (r + float32(v[i]*h.Momentum)) * -h.LR
+		return float32((r + float32(v[i]*h.Momentum)) * -h.LR)
 	})
 }
 
