@@ -27,8 +27,9 @@ type Op struct {
 	Name   string
 	Effect Effect
 	Attrs  []AttrSpec
-	Min    int // operands
-	Max    int // operands; -1: any number
+	Min    int  // operands
+	Max    int  // operands; -1: any number
+	Body   bool // has a body
 	Doc    string
 	infer  func(c *inference) ([]Type, error)
 }

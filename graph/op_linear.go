@@ -1,9 +1,6 @@
 package graph
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // linearOps are products of matrices, dense and sparse.
 var linearOps = []Op{
@@ -76,13 +73,12 @@ func inferDense(c *inference) ([]Type, error) {
 
 func inferTranspose(c *inference) ([]Type, error) {
 	perm, s := c.ints("perm"), c.in[0].Shape
-	sorted := slices.Sorted(slices.Values(perm))
-	out := make(Shape, len(perm))
+	seen, out := make([]bool, len(s)), make(Shape, len(s))
 	for i, a := range perm {
-		if len(perm) != len(s) || sorted[i] != i {
+		if len(perm) != len(s) || a < 0 || a >= len(s) || seen[a] {
 			return nil, fmt.Errorf("%v is no permutation of the axes of %v", perm, s)
 		}
-		out[i] = s[a]
+		seen[a], out[i] = true, s[a]
 	}
 	if len(perm) != len(s) {
 		return nil, fmt.Errorf("%v is no permutation of the axes of %v", perm, s)

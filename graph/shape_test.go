@@ -1,0 +1,218 @@
+package graph_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	. "github.com/trivium-ml/trivium/graph"
+)
+
+func Example() {
+	b := NewBuilder()
+	x := b.Input("x", F32, Axis("batch"), N(784))
+	label := b.Input("label", I64, Axis("batch"))
+	var logits Value
+	b.With(Scope{Name: "layer"}, func() {
+		w := b.Variable("w", F32, []int{784, 10}, GlorotUniform())
+		bias := b.Variable("b", F32, []int{10}, Zeros())
+		logits = Dense(x, w.Read(), bias.Read(), Linear)
+	})
+	SoftmaxCrossEntropy(logits, label)
+	g, err := b.Build()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	g.Format(os.Stdout)
+	// Output:
+	// graph of 6 nodes
+	//   Variable layer/w f32[784,10] uniform [-1.732,1.732) / √(mean fan) trainable
+	//   Variable layer/b f32[10] zeros trainable
+	//   0 x = Input() f32[batch,784]
+	//   1 label = Input() i64[batch]
+	//   2 layer/Read = Read() f32[784,10] of layer/w
+	//   3 layer/Read_1 = Read() f32[10] of layer/b
+	//   4 layer/Dense = Dense(x, layer/Read, layer/Read_1) {act=""} f32[batch,10]
+	//   5 SoftmaxCrossEntropy = SoftmaxCrossEntropy(layer/Dense, label) f32[batch]
+}
+
+func ExampleScan() {
+	b := NewBuilder()
+	x := b.Input("x", F32, Axis("time"), Axis("batch"), N(8))
+	zero := BroadcastTo(b.Scalar(F32, 0), Axis("batch"), N(8))
+	last, sums := Scan([]Value{zero}, []Value{x}, func(carry, x []Value) (next, y []Value) {
+		s := Add(carry[0], x[0])
+		return []Value{s}, []Value{s}
+	})
+	fmt.Println(last[0].Type(), sums[0].Type())
+	// Output: f32[batch,8] f32[time,batch,8]
+}
+
+func TestBroadcast(t *testing.T) {
+	n := Axis("n")
+	for _, c := range []struct{ a, b, want Shape }{
+		{Of(2, 3), Of(3), Of(2, 3)},
+		{Of(2, 1), Of(1, 3), Of(2, 3)},
+		{Shape{n, N(3)}, Of(3), Shape{n, N(3)}},
+		{Shape{n, N(1)}, Of(1, 3), Shape{n, N(3)}},
+		{nil, Shape{n}, Shape{n}},
+		{Shape{n}, Of(1), Shape{n}},
+		{Shape{n}, Of(3), nil}, // 3 could be bound, and then 4
+		{Shape{n}, Shape{Axis("m")}, nil},
+		{Shape{n}, Shape{n.Plus(1)}, nil},
+		{Of(2), Of(3), nil},
+	} {
+		for range 2 {
+			got, err := Broadcast(c.a, c.b)
+			if (err != nil) != (c.want == nil) || err == nil && !got.Equal(c.want) {
+				t.Errorf("%v with %v: %v, %v; want %v", c.a, c.b, got, err, c.want)
+			}
+			c.a, c.b = c.b, c.a
+		}
+	}
+}
+
+func TestBindAndSizes(t *testing.T) {
+	s := Shape{Axis("batch").Plus(1), N(3)}
+	ax := Axes{}
+	if err := s.Bind(ax, []int{5, 3}); err != nil || ax["batch"] != 4 {
+		t.Fatalf("bound %v, %v", ax, err)
+	}
+	if sizes, err := (Shape{Axis("batch").Plus(-1)}).Sizes(ax); err != nil || sizes[0] != 3 {
+		t.Errorf("sizes %v, %v", sizes, err)
+	}
+	for _, c := range []struct {
+		sizes []int
+		want  string
+	}{
+		{[]int{5}, "want 2 axes"},
+		{[]int{5, 2}, "axis 1: want 3, given 2"},
+		{[]int{6, 3}, "axis 0 (batch+1): want 5, given 6"},
+	} {
+		if err := s.Bind(ax, c.sizes); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("Bind(%v): %v, want %q", c.sizes, err, c.want)
+		}
+	}
+	if _, err := (Shape{Axis("time")}).Sizes(ax); err == nil || !strings.Contains(err.Error(), `no feed gives the size of "time"`) {
+		t.Errorf("unbound axis: %v", err)
+	}
+	if err := (Shape{Axis("n").Plus(1)}).Bind(Axes{}, []int{0}); err == nil {
+		t.Error("an axis shorter than nothing was bound")
+	}
+}
+
+// What a slice of a dynamic axis is inferred to be holds for every size that it can be taken of.
+func TestSliceLengths(t *testing.T) {
+	for start := -4; start <= 4; start++ {
+		for _, stop := range []int{-4, -3, -2, -1, 0, 1, 2, 3, 4, End} {
+			for step := 1; step <= 2; step++ {
+				b := NewBuilder()
+				v := SliceAt(b.Input("x", F32, Axis("n")), []int{start}, []int{stop}, []int{step})
+				if b.Err() != nil {
+					continue
+				}
+				for n := range 9 {
+					_, want, err := ResolveSlice(start, stop, step, n)
+					sizes, bad := v.Shape().Sizes(Axes{"n": n})
+					if err == nil && (bad != nil || sizes[0] != want) {
+						t.Fatalf("%d:%d:%d of %d: inferred %v %v, is %d", start, stop, step, n, v.Shape(), bad, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestMistakesAreNamed(t *testing.T) {
+	n := Axis("batch")
+	for name, c := range map[string]struct {
+		f    func(b *Builder) Value
+		want string
+	}{
+		"dtypes":   {func(b *Builder) Value { return Add(b.Scalar(F32, 1), b.Scalar(F64, 1)) }, "element types differ: f32 and operand 1 f64"},
+		"integers": {func(b *Builder) Value { return Exp(b.Scalar(I64, 1)) }, "operand 0 is i64, want f32 or f64; Cast it"},
+		"stretch":  {func(b *Builder) Value { return Add(b.Input("x", F32, n), b.Const(Fill(F32, 0, 3))) }, "do not broadcast: axis 0 is batch against 3"},
+		"reshape":  {func(b *Builder) Value { return Reshape(b.Input("x", F32, n, N(6)), n, N(2), N(2)) }, "[batch,2,2] does not hold as many elements as [batch,6]"},
+		"axes":     {func(b *Builder) Value { return Sum(b.Input("x", F32, n), []int{1}, false) }, "axes [1] of [batch]: out of range"},
+		"perm":     {func(b *Builder) Value { return Transpose(b.Input("x", F32, n, N(2)), 1, 1) }, "[1 1] is no permutation"},
+		"slice":    {func(b *Builder) Value { return Slice(b.Const(Fill(F32, 0, 3)), Range{Start: 1, Stop: 5}) }, "slice 1:5 of an axis of 3"},
+		"concat":   {func(b *Builder) Value { x := b.Input("x", F32, n); return Concat(0, x, x) }, "only one operand may be dynamic"},
+		"labels":   {func(b *Builder) Value { return SoftmaxCrossEntropy(b.Input("x", F32, n, N(2)), b.Scalar(F32, 0)) }, "labels are f32"},
+		"channels": {func(b *Builder) Value {
+			return Conv2D(b.Input("x", F32, n, N(8), N(8), N(3)), b.Const(Fill(F32, 0, 3, 3, 1, 4)), Value{}, Linear, Window{})
+		}, "differ in channels"},
+		"window":  {func(b *Builder) Value { return MaxPool(b.Input("x", F32, n, N(2), N(2), N(1)), 3, 3, Window{}) }, "window 3×3"},
+		"rate":    {func(b *Builder) Value { return Dropout(b.Input("x", F32, n), 1) }, "rate 1, want"},
+		"literal": {func(b *Builder) Value { return ConstOf(b, []float32{1, 2}, 3) }, "want 3 elements, given 2"},
+		"name":    {func(b *Builder) Value { b.Input("x", F32); return b.Input("x", F32) }, `name "x" is empty or taken`},
+		"zero":    {func(b *Builder) Value { return Add(b.Scalar(F32, 1), Value{}) }, "input 1: the zero Value"},
+		"foreign": {func(b *Builder) Value { return Add(b.Scalar(F32, 1), NewBuilder().Input("other", F32)) }, "input 1: other belongs to another graph"},
+		"carry": {func(b *Builder) Value {
+			last, _ := Scan([]Value{b.Scalar(F32, 0)}, []Value{b.Input("x", F32, n)}, func(c, x []Value) (next, y []Value) {
+				return []Value{Cast(c[0], F64)}, nil
+			})
+			return last[0]
+		}, "carry 0 is f32[] and its successor f64[]"},
+		"effect": {func(b *Builder) Value {
+			v := b.Variable("v", F32, nil, Zeros())
+			_, ys := Scan(nil, []Value{b.Input("x", F32, n)}, func(c, x []Value) (next, y []Value) { return nil, []Value{v.Assign(x[0])} })
+			return ys[0]
+		}, "Assign: inside the body of Scan"},
+	} {
+		b := NewBuilder()
+		v := c.f(b)
+		Add(Neg(v), Square(v)) // later mistakes do not hide the first
+		_, err := b.Build()
+		if err == nil || !strings.HasPrefix(err.Error(), "graph: ") || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), " at shape_test.go:") {
+			t.Errorf("%s: error %v\nwant %q and a line of this file", name, err, c.want)
+		}
+	}
+}
+
+func TestBuilderGoesOnAfterBuild(t *testing.T) {
+	b := NewBuilder()
+	x := b.Input("x", F32)
+	first, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := string(first.Encode())
+	y := Neg(x)
+	second, err := b.Build()
+	if err != nil || string(first.Encode()) != before || first.Contains(y) || !second.Contains(y) || !second.Contains(x) {
+		t.Fatalf("a graph changed after Build, or does not have its values: %v", err)
+	}
+	e := second.Extend()
+	Neg(e.Value(y.Node(), 0))
+	third, err := e.Build()
+	if err != nil || third.Len() != 3 || second.Len() != 2 || third.Contains(y) {
+		t.Fatalf("Extend: %v", err)
+	}
+}
+
+func TestDot(t *testing.T) {
+	var w strings.Builder
+	if err := everything(t).Dot(&w); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`n0 [label="x\nf32[batch,3]"]`, `r0 [shape=ellipse label="layer/w\nf32[3,2]"]`, "r0 -> n1", "[style=dashed]"} {
+		if !strings.Contains(w.String(), want) {
+			t.Errorf("no %q in\n%s", want, w.String())
+		}
+	}
+}
+
+func TestEveryOperationIsDescribed(t *testing.T) {
+	for op := range Ops() {
+		if op.Doc == "" || op.Max >= 0 && op.Max < op.Min {
+			t.Errorf("%s: doc %q, operands %d to %d", op.Name, op.Doc, op.Min, op.Max)
+		}
+		for _, a := range op.Attrs {
+			if a.Doc == "" || a.Name == "" {
+				t.Errorf("%s: attribute %q has no description", op.Name, a.Name)
+			}
+		}
+	}
+}
