@@ -43,6 +43,9 @@ func SoftmaxCrossEntropy[T Float](isa ISA, loss, dx, x []T, labels []int32, w []
 	if stream := single[T]() && isa >= AVX2 && cols >= 256 && cols <= BlockLen && streams(2*whole, 4); dx == nil || stream {
 		var scratch [BlockLen]T
 		softmaxLoss(isa, loss, dx, x, labels, w, cols, scratch[:])
+		if stream {
+			fence()
+		}
 		return
 	}
 	softmaxLoss(isa, loss, dx[:whole], x, labels, w, cols, nil)
@@ -53,8 +56,8 @@ func softmaxLoss[T Float](isa ISA, loss, dx, x []T, labels []int32, w []T, cols 
 	var largest, sum, logs, at [rowGroup]T
 	for len(labels) > 0 {
 		n := min(groupRows(cols), len(labels))
-		for r, label := range labels[:n] {
-			at[r] = x[r*cols : (r+1)*cols][label]
+		if dx != nil && scratch == nil {
+			pick(at[:n], x, labels, cols) // dx may be x
 		}
 		switch {
 		case dx == nil:
@@ -63,6 +66,9 @@ func softmaxLoss[T Float](isa ISA, loss, dx, x []T, labels []int32, w []T, cols 
 			expRows(isa, scratch[:n*cols], x, largest[:n], sum[:n], cols)
 		default:
 			expRows(isa, dx[:n*cols], x, largest[:n], sum[:n], cols)
+		}
+		if scratch != nil {
+			pick(at[:n], x, labels, cols)
 		}
 		Log(isa, logs[:n], sum[:n])
 		for r := range n {
@@ -73,7 +79,9 @@ func softmaxLoss[T Float](isa ISA, loss, dx, x []T, labels []int32, w []T, cols 
 		}
 		if dx != nil {
 			scales(isa, sum[:n], w)
+			e := scratch
 			if scratch == nil {
+				e = dx
 				scaleRows(isa, dx[:n*cols], dx, sum[:n], cols)
 			} else {
 				for r, k := range sum[:n] {
@@ -81,11 +89,15 @@ func softmaxLoss[T Float](isa ISA, loss, dx, x []T, labels []int32, w []T, cols 
 				}
 			}
 			for r, label := range labels[:n] {
-				if w == nil {
-					dx[r*cols+int(label)]--
-				} else {
-					dx[r*cols+int(label)] -= w[r]
+				i, hit := r*cols+int(label), T(1)
+				if w != nil {
+					hit = w[r]
 				}
+				p := e[i]
+				if scratch != nil { // dx[i] has left the cache, and takes long to read back
+					p = T(p * sum[r])
+				}
+				dx[i] = p - hit
 			}
 			dx = dx[n*cols:]
 		}
@@ -93,6 +105,13 @@ func softmaxLoss[T Float](isa ISA, loss, dx, x []T, labels []int32, w []T, cols 
 			w = w[n:]
 		}
 		loss, x, labels = loss[n:], x[n*cols:], labels[n:]
+	}
+}
+
+// pick is at[r] = x[r, labels[r]].
+func pick[T Float](at, x []T, labels []int32, cols int) {
+	for r := range at {
+		at[r] = x[r*cols : (r+1)*cols][labels[r]]
 	}
 }
 

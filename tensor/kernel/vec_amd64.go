@@ -2,6 +2,8 @@
 
 package kernel
 
+func fence()
+
 //go:noescape
 func addF32AVX2(dst, a, b *float32, n int)
 
@@ -767,6 +769,7 @@ func csrRowF64AVX512(dst *float64, b *float64, values *float64, indices *int32, 
 func addF32(isa ISA, dst, a, b []float32) {
 	if streams(len(dst), 12) {
 		addF32Stream(isa, dst, a, b)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -798,6 +801,7 @@ func addF32Stream(isa ISA, dst, a, b []float32) {
 func subF32(isa ISA, dst, a, b []float32) {
 	if streams(len(dst), 12) {
 		subF32Stream(isa, dst, a, b)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -829,6 +833,7 @@ func subF32Stream(isa ISA, dst, a, b []float32) {
 func mulF32(isa ISA, dst, a, b []float32) {
 	if streams(len(dst), 12) {
 		mulF32Stream(isa, dst, a, b)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -860,6 +865,7 @@ func mulF32Stream(isa ISA, dst, a, b []float32) {
 func divF32(isa ISA, dst, a, b []float32) {
 	if streams(len(dst), 12) {
 		divF32Stream(isa, dst, a, b)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -891,6 +897,7 @@ func divF32Stream(isa ISA, dst, a, b []float32) {
 func maxF32(isa ISA, dst, a, b []float32) {
 	if streams(len(dst), 12) {
 		maxF32Stream(isa, dst, a, b)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -922,6 +929,7 @@ func maxF32Stream(isa ISA, dst, a, b []float32) {
 func minF32(isa ISA, dst, a, b []float32) {
 	if streams(len(dst), 12) {
 		minF32Stream(isa, dst, a, b)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -953,6 +961,7 @@ func minF32Stream(isa ISA, dst, a, b []float32) {
 func negF32(isa ISA, dst, x []float32) {
 	if streams(len(dst), 8) {
 		negF32Stream(isa, dst, x)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -984,6 +993,7 @@ func negF32Stream(isa ISA, dst, x []float32) {
 func absF32(isa ISA, dst, x []float32) {
 	if streams(len(dst), 8) {
 		absF32Stream(isa, dst, x)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -1015,6 +1025,7 @@ func absF32Stream(isa ISA, dst, x []float32) {
 func squareF32(isa ISA, dst, x []float32) {
 	if streams(len(dst), 8) {
 		squareF32Stream(isa, dst, x)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -1046,6 +1057,7 @@ func squareF32Stream(isa ISA, dst, x []float32) {
 func sqrtF32(isa ISA, dst, x []float32) {
 	if streams(len(dst), 8) {
 		sqrtF32Stream(isa, dst, x)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -1077,6 +1089,7 @@ func sqrtF32Stream(isa ISA, dst, x []float32) {
 func addScalarF32(isa ISA, dst, x []float32, s float32) {
 	if streams(len(dst), 8) {
 		addScalarF32Stream(isa, dst, x, s)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -1108,6 +1121,7 @@ func addScalarF32Stream(isa ISA, dst, x []float32, s float32) {
 func scalarSubF32(isa ISA, dst, x []float32, s float32) {
 	if streams(len(dst), 8) {
 		scalarSubF32Stream(isa, dst, x, s)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -1139,6 +1153,7 @@ func scalarSubF32Stream(isa ISA, dst, x []float32, s float32) {
 func scaleF32(isa ISA, dst, x []float32, s float32) {
 	if streams(len(dst), 8) {
 		scaleF32Stream(isa, dst, x, s)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -1170,6 +1185,7 @@ func scaleF32Stream(isa ISA, dst, x []float32, s float32) {
 func divScalarF32(isa ISA, dst, x []float32, s float32) {
 	if streams(len(dst), 8) {
 		divScalarF32Stream(isa, dst, x, s)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -1201,6 +1217,7 @@ func divScalarF32Stream(isa ISA, dst, x []float32, s float32) {
 func scalarDivF32(isa ISA, dst, x []float32, s float32) {
 	if streams(len(dst), 8) {
 		scalarDivF32Stream(isa, dst, x, s)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -1232,6 +1249,7 @@ func scalarDivF32Stream(isa ISA, dst, x []float32, s float32) {
 func maxScalarF32(isa ISA, dst, x []float32, s float32) {
 	if streams(len(dst), 8) {
 		maxScalarF32Stream(isa, dst, x, s)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -1263,6 +1281,7 @@ func maxScalarF32Stream(isa ISA, dst, x []float32, s float32) {
 func minScalarF32(isa ISA, dst, x []float32, s float32) {
 	if streams(len(dst), 8) {
 		minScalarF32Stream(isa, dst, x, s)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -1294,6 +1313,7 @@ func minScalarF32Stream(isa ISA, dst, x []float32, s float32) {
 func triadF32(isa ISA, dst, a, b []float32, s float32) {
 	if streams(len(dst), 12) {
 		triadF32Stream(isa, dst, a, b, s)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -1369,6 +1389,7 @@ func sigmoidF32(isa ISA, dst, x []float32) {
 func reluGradF32(isa ISA, dst, dy, y []float32) {
 	if streams(len(dst), 12) {
 		reluGradF32Stream(isa, dst, dy, y)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -1400,6 +1421,7 @@ func reluGradF32Stream(isa ISA, dst, dy, y []float32) {
 func tanhGradF32(isa ISA, dst, dy, y []float32) {
 	if streams(len(dst), 12) {
 		tanhGradF32Stream(isa, dst, dy, y)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -1431,6 +1453,7 @@ func tanhGradF32Stream(isa ISA, dst, dy, y []float32) {
 func sigmoidGradF32(isa ISA, dst, dy, y []float32) {
 	if streams(len(dst), 12) {
 		sigmoidGradF32Stream(isa, dst, dy, y)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -1484,6 +1507,7 @@ func sigmoidLossF32(isa ISA, loss, dx, x, y []float32) {
 func sgdRegF32(isa ISA, u, p, grad []float32, h *[8]float32) {
 	if streams(len(u), 12) {
 		sgdRegF32Stream(isa, u, p, grad, h)
+		fence()
 		return
 	}
 	for i := 0; i < len(u); i += piece {
@@ -1515,6 +1539,7 @@ func sgdRegF32Stream(isa ISA, u, p, grad []float32, h *[8]float32) {
 func momentumF32(isa ISA, u, v, grad []float32, h *[8]float32) {
 	if streams(len(u), 16) {
 		momentumF32Stream(isa, u, v, grad, h)
+		fence()
 		return
 	}
 	for i := 0; i < len(u); i += piece {
@@ -1546,6 +1571,7 @@ func momentumF32Stream(isa ISA, u, v, grad []float32, h *[8]float32) {
 func momentumRegF32(isa ISA, u, v, p, grad []float32, h *[8]float32) {
 	if streams(len(u), 20) {
 		momentumRegF32Stream(isa, u, v, p, grad, h)
+		fence()
 		return
 	}
 	for i := 0; i < len(u); i += piece {
@@ -1577,6 +1603,7 @@ func momentumRegF32Stream(isa ISA, u, v, p, grad []float32, h *[8]float32) {
 func nesterovF32(isa ISA, u, v, grad []float32, h *[8]float32) {
 	if streams(len(u), 16) {
 		nesterovF32Stream(isa, u, v, grad, h)
+		fence()
 		return
 	}
 	for i := 0; i < len(u); i += piece {
@@ -1608,6 +1635,7 @@ func nesterovF32Stream(isa ISA, u, v, grad []float32, h *[8]float32) {
 func nesterovRegF32(isa ISA, u, v, p, grad []float32, h *[8]float32) {
 	if streams(len(u), 20) {
 		nesterovRegF32Stream(isa, u, v, p, grad, h)
+		fence()
 		return
 	}
 	for i := 0; i < len(u); i += piece {
@@ -1639,6 +1667,7 @@ func nesterovRegF32Stream(isa ISA, u, v, p, grad []float32, h *[8]float32) {
 func adaGradF32(isa ISA, u, s, grad []float32, h *[8]float32) {
 	if streams(len(u), 16) {
 		adaGradF32Stream(isa, u, s, grad, h)
+		fence()
 		return
 	}
 	for i := 0; i < len(u); i += piece {
@@ -1670,6 +1699,7 @@ func adaGradF32Stream(isa ISA, u, s, grad []float32, h *[8]float32) {
 func adaGradRegF32(isa ISA, u, s, p, grad []float32, h *[8]float32) {
 	if streams(len(u), 20) {
 		adaGradRegF32Stream(isa, u, s, p, grad, h)
+		fence()
 		return
 	}
 	for i := 0; i < len(u); i += piece {
@@ -1701,6 +1731,7 @@ func adaGradRegF32Stream(isa ISA, u, s, p, grad []float32, h *[8]float32) {
 func rmsPropF32(isa ISA, u, s, grad []float32, h *[8]float32) {
 	if streams(len(u), 16) {
 		rmsPropF32Stream(isa, u, s, grad, h)
+		fence()
 		return
 	}
 	for i := 0; i < len(u); i += piece {
@@ -1732,6 +1763,7 @@ func rmsPropF32Stream(isa ISA, u, s, grad []float32, h *[8]float32) {
 func rmsPropRegF32(isa ISA, u, s, p, grad []float32, h *[8]float32) {
 	if streams(len(u), 20) {
 		rmsPropRegF32Stream(isa, u, s, p, grad, h)
+		fence()
 		return
 	}
 	for i := 0; i < len(u); i += piece {
@@ -1763,6 +1795,7 @@ func rmsPropRegF32Stream(isa ISA, u, s, p, grad []float32, h *[8]float32) {
 func adamF32(isa ISA, u, m, v, grad []float32, h *[8]float32) {
 	if streams(len(u), 24) {
 		adamF32Stream(isa, u, m, v, grad, h)
+		fence()
 		return
 	}
 	for i := 0; i < len(u); i += piece {
@@ -1794,6 +1827,7 @@ func adamF32Stream(isa ISA, u, m, v, grad []float32, h *[8]float32) {
 func adamRegF32(isa ISA, u, m, v, p, grad []float32, h *[8]float32) {
 	if streams(len(u), 28) {
 		adamRegF32Stream(isa, u, m, v, p, grad, h)
+		fence()
 		return
 	}
 	for i := 0; i < len(u); i += piece {
@@ -1897,6 +1931,7 @@ func scaleRowsF32(isa ISA, dst *float32, e *float32, k *float32, rows int, cols 
 func addF64(isa ISA, dst, a, b []float64) {
 	if streams(len(dst), 24) {
 		addF64Stream(isa, dst, a, b)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -1928,6 +1963,7 @@ func addF64Stream(isa ISA, dst, a, b []float64) {
 func subF64(isa ISA, dst, a, b []float64) {
 	if streams(len(dst), 24) {
 		subF64Stream(isa, dst, a, b)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -1959,6 +1995,7 @@ func subF64Stream(isa ISA, dst, a, b []float64) {
 func mulF64(isa ISA, dst, a, b []float64) {
 	if streams(len(dst), 24) {
 		mulF64Stream(isa, dst, a, b)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -1990,6 +2027,7 @@ func mulF64Stream(isa ISA, dst, a, b []float64) {
 func divF64(isa ISA, dst, a, b []float64) {
 	if streams(len(dst), 24) {
 		divF64Stream(isa, dst, a, b)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -2021,6 +2059,7 @@ func divF64Stream(isa ISA, dst, a, b []float64) {
 func maxF64(isa ISA, dst, a, b []float64) {
 	if streams(len(dst), 24) {
 		maxF64Stream(isa, dst, a, b)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -2052,6 +2091,7 @@ func maxF64Stream(isa ISA, dst, a, b []float64) {
 func minF64(isa ISA, dst, a, b []float64) {
 	if streams(len(dst), 24) {
 		minF64Stream(isa, dst, a, b)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -2083,6 +2123,7 @@ func minF64Stream(isa ISA, dst, a, b []float64) {
 func negF64(isa ISA, dst, x []float64) {
 	if streams(len(dst), 16) {
 		negF64Stream(isa, dst, x)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -2114,6 +2155,7 @@ func negF64Stream(isa ISA, dst, x []float64) {
 func absF64(isa ISA, dst, x []float64) {
 	if streams(len(dst), 16) {
 		absF64Stream(isa, dst, x)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -2145,6 +2187,7 @@ func absF64Stream(isa ISA, dst, x []float64) {
 func squareF64(isa ISA, dst, x []float64) {
 	if streams(len(dst), 16) {
 		squareF64Stream(isa, dst, x)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -2176,6 +2219,7 @@ func squareF64Stream(isa ISA, dst, x []float64) {
 func sqrtF64(isa ISA, dst, x []float64) {
 	if streams(len(dst), 16) {
 		sqrtF64Stream(isa, dst, x)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -2207,6 +2251,7 @@ func sqrtF64Stream(isa ISA, dst, x []float64) {
 func addScalarF64(isa ISA, dst, x []float64, s float64) {
 	if streams(len(dst), 16) {
 		addScalarF64Stream(isa, dst, x, s)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -2238,6 +2283,7 @@ func addScalarF64Stream(isa ISA, dst, x []float64, s float64) {
 func scalarSubF64(isa ISA, dst, x []float64, s float64) {
 	if streams(len(dst), 16) {
 		scalarSubF64Stream(isa, dst, x, s)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -2269,6 +2315,7 @@ func scalarSubF64Stream(isa ISA, dst, x []float64, s float64) {
 func scaleF64(isa ISA, dst, x []float64, s float64) {
 	if streams(len(dst), 16) {
 		scaleF64Stream(isa, dst, x, s)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -2300,6 +2347,7 @@ func scaleF64Stream(isa ISA, dst, x []float64, s float64) {
 func divScalarF64(isa ISA, dst, x []float64, s float64) {
 	if streams(len(dst), 16) {
 		divScalarF64Stream(isa, dst, x, s)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -2331,6 +2379,7 @@ func divScalarF64Stream(isa ISA, dst, x []float64, s float64) {
 func scalarDivF64(isa ISA, dst, x []float64, s float64) {
 	if streams(len(dst), 16) {
 		scalarDivF64Stream(isa, dst, x, s)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -2362,6 +2411,7 @@ func scalarDivF64Stream(isa ISA, dst, x []float64, s float64) {
 func maxScalarF64(isa ISA, dst, x []float64, s float64) {
 	if streams(len(dst), 16) {
 		maxScalarF64Stream(isa, dst, x, s)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -2393,6 +2443,7 @@ func maxScalarF64Stream(isa ISA, dst, x []float64, s float64) {
 func minScalarF64(isa ISA, dst, x []float64, s float64) {
 	if streams(len(dst), 16) {
 		minScalarF64Stream(isa, dst, x, s)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -2424,6 +2475,7 @@ func minScalarF64Stream(isa ISA, dst, x []float64, s float64) {
 func triadF64(isa ISA, dst, a, b []float64, s float64) {
 	if streams(len(dst), 24) {
 		triadF64Stream(isa, dst, a, b, s)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -2455,6 +2507,7 @@ func triadF64Stream(isa ISA, dst, a, b []float64, s float64) {
 func reluGradF64(isa ISA, dst, dy, y []float64) {
 	if streams(len(dst), 24) {
 		reluGradF64Stream(isa, dst, dy, y)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -2486,6 +2539,7 @@ func reluGradF64Stream(isa ISA, dst, dy, y []float64) {
 func tanhGradF64(isa ISA, dst, dy, y []float64) {
 	if streams(len(dst), 24) {
 		tanhGradF64Stream(isa, dst, dy, y)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {
@@ -2517,6 +2571,7 @@ func tanhGradF64Stream(isa ISA, dst, dy, y []float64) {
 func sigmoidGradF64(isa ISA, dst, dy, y []float64) {
 	if streams(len(dst), 24) {
 		sigmoidGradF64Stream(isa, dst, dy, y)
+		fence()
 		return
 	}
 	for i := 0; i < len(dst); i += piece {

@@ -4,65 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"time"
 )
-
-// BenchmarkBandwidth compares kernels with Triad, beyond all caches: bytes read and written per second, each the best of several
-// rounds that take turns. The metric is the ratio; the target is 0.85.
-func BenchmarkBandwidth(b *testing.B) {
-	const n = 16 << 20 // 64 MiB each
-	r := rand.New(rand.NewPCG(14, 14))
-	slice := func() []float32 {
-		x := make([]float32, n+16)
-		x = x[misaligned(x):][:n]
-		for i := range x {
-			x[i] = float32(r.Uint32()>>8)/(1<<24) - 0.5
-		}
-		return x
-	}
-	u, p, g, s1, s2 := slice(), slice(), slice(), slice(), slice()
-	Abs(Best(), s2, s2)
-	labels, loss := make([]int32, n/10), make([]float32, n/10)
-	h := Regular{LR: 1e-3}
-	reg := Regular{LR: 1e-3, L2: 1e-4}
-	var sink float32
-	type one struct {
-		name  string
-		bytes int // per element
-		f     func(isa ISA)
-	}
-	kernels := []one{
-		{"Triad", 12, func(isa ISA) { Triad(isa, u, p, 0.5, g) }},
-		{"Add", 12, func(isa ISA) { Add(isa, u, p, g) }},
-		{"AddInto", 12, func(isa ISA) { AddInto(isa, p, g) }},
-		{"ReLU", 8, func(isa ISA) { ReLU(isa, u, p) }},
-		{"Sum", 4, func(isa ISA) { sink += Sum(isa, p) }},
-		{"SoftmaxCrossEntropy1000", 8, func(isa ISA) { SoftmaxCrossEntropy(isa, loss, u, p, labels[:n/1000], nil, 1000) }},
-		{"SoftmaxCrossEntropy10", 8, func(isa ISA) { SoftmaxCrossEntropy(isa, loss, u, p, labels, nil, 10) }},
-		{"SGD", 8, func(isa ISA) { SGD(isa, u, p, g, SGDParams{h}) }},
-		{"SGD+L2", 12, func(isa ISA) { SGD(isa, u, p, g, SGDParams{reg}) }},
-		{"Momentum", 16, func(isa ISA) { Momentum(isa, u, p, g, s1, MomentumParams{h, 0.9}) }},
-		{"Adam", 24, func(isa ISA) { Adam(isa, u, p, g, s1, s2, AdamParams{h, 0.9, 0.999, 1e-8, 10}) }},
-		{"AdamW", 28, func(isa ISA) { Adam(isa, u, p, g, s1, s2, AdamParams{reg, 0.9, 0.999, 1e-8, 10}) }},
-	}
-	for _, isa := range Available()[1:] {
-		best := make([]float64, len(kernels))
-		b.Run(isa.String(), func(b *testing.B) {
-			for b.Loop() {
-				for i, k := range kernels {
-					start := time.Now()
-					k.f(isa)
-					best[i] = max(best[i], float64(n*k.bytes)/time.Since(start).Seconds())
-				}
-			}
-			for i, k := range kernels {
-				b.ReportMetric(best[i]/best[0], k.name)
-			}
-			b.ReportMetric(best[0]/1e9, "Triad-GB/s")
-		})
-	}
-	_ = sink
-}
 
 // BenchmarkSmall is what one call costs in first-level cache.
 func BenchmarkSmall(b *testing.B) {

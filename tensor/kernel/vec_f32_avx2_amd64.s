@@ -308,7 +308,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -398,7 +397,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -488,7 +486,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -578,7 +575,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -668,7 +664,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -758,7 +753,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -837,7 +831,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -916,7 +909,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -995,7 +987,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1074,7 +1065,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1155,7 +1145,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1236,7 +1225,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1317,7 +1305,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1398,7 +1385,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1479,7 +1465,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1560,7 +1545,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1641,7 +1625,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1742,7 +1725,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -2519,7 +2501,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -2636,7 +2617,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -2753,7 +2733,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -3174,7 +3153,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -3293,7 +3271,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -3436,7 +3413,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -3573,7 +3549,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -3726,7 +3701,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -3872,7 +3846,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -4030,7 +4003,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -4194,7 +4166,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -4362,7 +4333,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -4510,7 +4480,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -4710,7 +4679,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 

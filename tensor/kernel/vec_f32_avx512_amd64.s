@@ -298,7 +298,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -388,7 +387,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -478,7 +476,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -568,7 +565,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -658,7 +654,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -748,7 +743,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -829,7 +823,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -910,7 +903,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -989,7 +981,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1068,7 +1059,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1149,7 +1139,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1230,7 +1219,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1311,7 +1299,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1392,7 +1379,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1473,7 +1459,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1554,7 +1539,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1635,7 +1619,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1736,7 +1719,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -2538,7 +2520,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -2648,7 +2629,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -2758,7 +2738,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -3233,7 +3212,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -3356,7 +3334,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -3513,7 +3490,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -3654,7 +3630,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -3821,7 +3796,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -3971,7 +3945,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -4143,7 +4116,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -4315,7 +4287,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -4501,7 +4472,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -4735,7 +4705,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -4959,7 +4928,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 

@@ -123,7 +123,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -213,7 +212,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -303,7 +301,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -393,7 +390,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -483,7 +479,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -573,7 +568,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -652,7 +646,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -731,7 +724,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -810,7 +802,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -889,7 +880,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -970,7 +960,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1051,7 +1040,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1132,7 +1120,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1213,7 +1200,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1294,7 +1280,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1375,7 +1360,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1456,7 +1440,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1557,7 +1540,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1656,7 +1638,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1773,7 +1754,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1890,7 +1870,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 

@@ -114,7 +114,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -204,7 +203,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -294,7 +292,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -384,7 +381,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -474,7 +470,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -564,7 +559,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -645,7 +639,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -726,7 +719,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -805,7 +797,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -884,7 +875,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -965,7 +955,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1046,7 +1035,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1127,7 +1115,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1208,7 +1195,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1289,7 +1275,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1370,7 +1355,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1451,7 +1435,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1552,7 +1535,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1653,7 +1635,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1763,7 +1744,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -1873,7 +1853,6 @@ turn:
 	JGE turn
 
 rest:
-	SFENCE
 	VZEROUPPER
 	RET
 

@@ -96,7 +96,7 @@ func (l loop) asm(w *strings.Builder, t target, consts map[uint64]bool, stream b
 	fmt.Fprintf(w, "\tXORQ AX, AX\n\tSUBQ $%d, CX\n\tJLT rest\n\nturn:\n%s", unroll*t.lanes(), text)
 	fmt.Fprintf(w, "\tADDQ $%d, AX\n\tSUBQ $%d, CX\n\tJGE turn\n\nrest:\n", unroll*t.width(), unroll*t.lanes())
 	if stream {
-		fmt.Fprint(w, "\tSFENCE\n\tVZEROUPPER\n\tRET\n")
+		fmt.Fprint(w, "\tVZEROUPPER\n\tRET\n") // fence comes when the last piece is done
 		return
 	}
 	fmt.Fprintf(w, "\tADDQ $%d, CX\n\tJLE done\n\nfew:\n", unroll*t.lanes())
@@ -156,7 +156,7 @@ func (l loop) dispatch(w *strings.Builder, typ target, asm bool) {
 	}
 	fmt.Fprint(w, "\n")
 	if l.stream {
-		fmt.Fprintf(w, "\tif streams(len(%s), %d) {\n\t\t%s%sStream(isa, %s%s)\n\t\treturn\n\t}\n", names[0],
+		fmt.Fprintf(w, "\tif streams(len(%s), %d) {\n\t\t%s%sStream(isa, %s%s)\n\t\tfence()\n\t\treturn\n\t}\n", names[0],
 			typ.elem*(len(l.ins)+len(l.outs)), l.name, typ.typ(), strings.Join(names, ", "), pass)
 	}
 	pieces := func(suffix string) {

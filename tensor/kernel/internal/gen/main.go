@@ -40,9 +40,9 @@ func generate() map[string][]byte {
 		}
 	}
 	var declared, stubs strings.Builder
-	declared.WriteString(header + "package kernel\n")
-	stubs.WriteString(header + "//go:build !amd64\n\npackage kernel\n")
-	files := map[string][]byte{}
+	declared.WriteString(header + "package kernel\n\nfunc fence()\n")
+	stubs.WriteString(header + "//go:build !amd64\n\npackage kernel\n\nfunc fence() {}\n")
+	files := map[string][]byte{"vec_fence_amd64.s": []byte(header + fence)}
 	for _, t := range targets {
 		consts := map[uint64]bool{}
 		var text strings.Builder
@@ -89,6 +89,15 @@ func generate() map[string][]byte {
 	}
 	return files
 }
+
+// fence makes streaming stores visible to other processors, before whatever the program stores next.
+const fence = `#include "textflag.h"
+
+// func fence()
+TEXT ·fence(SB), NOSPLIT, $0-0
+	SFENCE
+	RET
+`
 
 func count(b bool) int {
 	if b {
