@@ -44,16 +44,6 @@ func at(base string, i int) string {
 	return "(" + base + ")" + []string{"", "(R8*1)", "(R8*2)", "(R9*1)"}[i]
 }
 
-// prefetch fetches half of what a step of bytes per row reads, for the same number of rows from R13 on, towards the second-level cache.
-func prefetch(rows, bytes int) {
-	for i := range rows {
-		for off := 0; off < bytes/2; off += 64 {
-			p("\tPREFETCHT1 %d%s", off, at("R13", i))
-		}
-	}
-	p("\tADDQ $%d, R13", bytes/2)
-}
-
 // dots writes func dots…(t *stripe): out[i] = a[i]·x with 64 lanes, for a block of at most BlockLen columns.
 func (a arch) dots(rows int) {
 	vecs := 64 / a.lanes
@@ -65,7 +55,7 @@ func (a arch) dots(rows int) {
 	name := "dots" + a.elem + a.isa
 	p("// func %s(t *stripe)", name)
 	p("TEXT ·%s(SB), NOSPLIT, $0-8", name)
-	p("\tMOVQ t+0(FP), DI\n\tMOVQ 0(DI), SI\n\tMOVQ 8(DI), R8\n\tMOVQ 16(DI), R10\n\tMOVQ 24(DI), CX\n\tMOVQ 32(DI), R11\n\tMOVQ 40(DI), R13\n\tLEAQ (R8)(R8*2), R9")
+	p("\tMOVQ t+0(FP), DI\n\tMOVQ 0(DI), SI\n\tMOVQ 8(DI), R8\n\tMOVQ 16(DI), R10\n\tMOVQ 24(DI), CX\n\tLEAQ (R8)(R8*2), R9")
 	for i := range rows {
 		for v := range vecs {
 			p("\tVXORPS %s, %s, %s", acc(i, v), acc(i, v), acc(i, v))
@@ -83,7 +73,6 @@ func (a arch) dots(rows int) {
 			n++
 		}
 	}
-	prefetch(rows, vecs*bytes)
 	p("\tADDQ $%d, SI\n\tADDQ $%d, R10\n\tSUBQ $64, CX\n\tJGE loop", vecs*bytes, vecs*bytes)
 	p("tail:\n\tADDQ $64, CX\n\tJZ fold\n\tMOVQ $-1, AX\n\tBZHIQ CX, AX, AX")
 	for v := range vecs {
@@ -95,7 +84,7 @@ func (a arch) dots(rows int) {
 			p("\tVADD%s %s, %s, %s", a.suffix, temp(i), acc(i, v), acc(i, v))
 		}
 	}
-	p("fold:")
+	p("fold:\n\tMOVQ 32(DI), R11")
 	for i := range rows {
 		for half := vecs / 2; half > 0; half /= 2 {
 			for v := range half {
@@ -127,7 +116,7 @@ func (a arch) leaf(rows int) {
 	name := fmt.Sprintf("leaf%d%s%s", rows, a.elem, a.isa)
 	p("// func %s(t *stripe)", name)
 	p("TEXT ·%s(SB), NOSPLIT, $0-8", name)
-	p("\tMOVQ t+0(FP), DI\n\tMOVQ 0(DI), SI\n\tMOVQ 8(DI), R8\n\tMOVQ 16(DI), R10\n\tMOVQ 24(DI), CX\n\tMOVQ 32(DI), R11\n\tMOVQ 40(DI), R13\n\tLEAQ (R8)(R8*2), R9\n\tMOVQ 48(DI), DX")
+	p("\tMOVQ t+0(FP), DI\n\tMOVQ 0(DI), SI\n\tMOVQ 8(DI), R8\n\tMOVQ 16(DI), R10\n\tMOVQ 24(DI), CX\n\tMOVQ 32(DI), R11\n\tLEAQ (R8)(R8*2), R9\n\tMOVQ 40(DI), DX")
 	for i := range rows {
 		p("\t%s %d(R10), %s", a.bcast, i*a.size, r(unroll+i))
 	}
@@ -151,7 +140,6 @@ func (a arch) leaf(rows int) {
 			p("\tVMOVU%s %s, %d(R11)", a.suffix, r(v), v*bytes)
 		}
 		if vecs == unroll {
-			prefetch(rows, vecs*bytes)
 		}
 		p("\tADDQ $%d, SI\n\tADDQ $%d, R11\n\tJMP %s", vecs*bytes, vecs*bytes, label)
 		p("%s:\n\tADDQ $%d, CX", tail, step)

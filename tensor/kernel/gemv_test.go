@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -183,32 +184,59 @@ func BenchmarkGemv(b *testing.B) {
 	}
 }
 
-// The fused step against the fastest loop that reads the same 400 MB, alternating, on one core.
+// The fused step against the fastest loop that reads the same 400 MB, alternating, each on one core and on two.
 func BenchmarkLinearLeaves(b *testing.B) {
-	const m, n = 10000, 10000
-	x, w, g := make([]float32, m*n), make([]float32, n), make([]float32, n)
+	const n = 10000
+	x, w, g := make([]float32, n*n), make([]float32, n), make([]float32, n)
 	for i := range x {
 		x[i] = float32(i%97) - 48
 	}
-	for _, isa := range Available()[1:] {
-		b.Run(isa.String(), func(b *testing.B) {
-			var tree LeafTree[float32]
-			best := [2]int64{1 << 62, 1 << 62}
-			for b.Loop() {
-				for i, f := range []func(){
-					func() { ReadSum(isa, x) },
-					func() {
-						tree.Reset(n, 0)
-						LinearLeaves(isa, m, n, x, n, w, 0, func(first int, z []float32) {}, &tree)
-						tree.Sum(isa, g)
-					},
-				} {
-					best[i] = min(best[i], nanos(f))
-				}
+	for _, isa := range exactISAs()[1:] {
+		for _, rows := range []int{10000, 500, 100} {
+			for _, cores := range []int{1, 2} {
+				b.Run(fmt.Sprintf("%v/%d/%d-cores", isa, rows, cores), func(b *testing.B) {
+					trees := make([]LeafTree[float32], cores)
+					both := func(f func(core int)) {
+						var wg sync.WaitGroup
+						for c := 1; c < cores; c++ {
+							wg.Go(func() { f(c) })
+						}
+						f(0)
+						wg.Wait()
+					}
+					// Each core takes a run of leaves of each batch.
+					leaves := ceil(rows, LeafRows)
+					from := func(core int) int { return min(rows, leaves*core/cores*LeafRows) }
+					read := func(core int) {
+						for batch := 0; batch < n; batch += rows {
+							ReadSum(isa, x[(batch+from(core))*n:(batch+from(core+1))*n])
+						}
+					}
+					step := func(batch int) {
+						both(func(core int) {
+							t := &trees[core]
+							t.Reset(n, from(core)/LeafRows)
+							LinearLeaves(isa, from(core+1)-from(core), n, x[(batch+from(core))*n:], n, w, 0, func(first int, z []float32) {}, t)
+						})
+						for c := 1; c < cores; c++ {
+							trees[0].Join(isa, &trees[c])
+						}
+						trees[0].Sum(isa, g)
+					}
+					best := [2]int64{1 << 62, 1 << 62}
+					for b.Loop() {
+						best[0] = min(best[0], nanos(func() { both(read) }))
+						best[1] = min(best[1], nanos(func() {
+							for batch := 0; batch < n; batch += rows {
+								step(batch)
+							}
+						}))
+					}
+					b.ReportMetric(4*n*n/float64(best[0]), "read-GB/s")
+					b.ReportMetric(4*n*n/float64(best[1]), "step-GB/s")
+					b.ReportMetric(float64(best[0])/float64(best[1]), "of-read")
+				})
 			}
-			b.ReportMetric(4*m*n/float64(best[0]), "read-GB/s")
-			b.ReportMetric(4*m*n/float64(best[1]), "step-GB/s")
-			b.ReportMetric(float64(best[0])/float64(best[1]), "of-read")
-		})
+		}
 	}
 }

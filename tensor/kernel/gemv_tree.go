@@ -13,8 +13,8 @@ type LeafTree[T Float] struct {
 	n     int
 	next  int // index of the next leaf
 	nodes []leafNode[T]
-	depth int // of nodes, how many are in use
-	z     [LeafRows]T
+	depth int  // of nodes, how many are in use
+	z     [4]T // margins of LinearLeaves
 }
 
 // A leafNode is the sum of the leaves from index << level to (index+1) << level.
