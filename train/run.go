@@ -280,7 +280,7 @@ func (r *Run) boundary(ctx context.Context) {
 		}
 		var reason trivium.Reason
 		var err error
-		if reason, improved, err = r.evaluate(ctx, false); err != nil {
+		if reason, improved, err = r.evaluate(ctx); err != nil {
 			if ctx.Err() == nil {
 				r.Fail(err)
 			}
@@ -337,7 +337,7 @@ func (r *Run) finish(ctx context.Context) error {
 		return &trivium.DivergedError{Step: r.at.Step, Loss: r.watched.loss, Tensor: tensorName(r.Layout(), i)}
 	}
 	if r.reason != trivium.Interrupted {
-		if _, _, err := r.evaluate(ctx, true); err != nil {
+		if _, _, err := r.evaluate(ctx); err != nil {
 			if ctx.Err() == nil {
 				return err
 			}

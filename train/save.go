@@ -115,9 +115,9 @@ func (r *Run) notice(level observe.Level, kind, text string) {
 	}
 }
 
-// evaluate measures the splits that are due: while training goes on, the validation rows (the test rows where there are none) and
-// what early stopping looks at; at its end, all but the training rows. It returns early stopping's verdict.
-func (r *Run) evaluate(ctx context.Context, last bool) (reason trivium.Reason, improved bool, err error) {
+// evaluate measures the validation and the test rows, and the training rows where early stopping looks at them. After an update that
+// was evaluated already, only what is not known yet. It returns early stopping's verdict.
+func (r *Run) evaluate(ctx context.Context) (reason trivium.Reason, improved bool, err error) {
 	stop := r.stopper
 	fresh := r.at.Step != r.evaluated // there was no evaluation after this update
 	scored := false
@@ -128,7 +128,7 @@ func (r *Run) evaluate(ctx context.Context, last bool) (reason trivium.Reason, i
 	if r.evaluator != nil {
 		for _, split := range []string{"train", "valid", "test"} {
 			ds := r.split(split)
-			if ds == nil || ds.Rows() == 0 || !r.wanted(split, last, fresh) {
+			if ds == nil || ds.Rows() == 0 || !r.wanted(split, fresh) {
 				continue
 			}
 			s, err := r.evaluator.Evaluate(ctx, r.Params, ds)
@@ -170,17 +170,12 @@ func (r *Run) evaluate(ctx context.Context, last bool) (reason trivium.Reason, i
 }
 
 // wanted tells whether a split is due.
-func (r *Run) wanted(split string, last, fresh bool) bool {
-	_, known := r.metrics[split+"."+lossName]
-	switch {
-	case split == r.stopper.split && r.Job.Stop.Metric != "train."+lossName:
-		return fresh || !known
-	case split == "train":
+func (r *Run) wanted(split string, fresh bool) bool {
+	if split == "train" && (r.stopper.split != "train" || r.stopper.metric == lossName) {
 		return false
-	case split == "valid", r.splits.Valid == nil:
-		return fresh || !known
 	}
-	return last
+	_, known := r.metrics[split+"."+lossName]
+	return fresh || !known
 }
 
 // record tells observers and watchers of an evaluation.
