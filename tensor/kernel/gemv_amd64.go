@@ -11,6 +11,12 @@ func dotsF32AVX512(t *stripe)
 func dotsF64AVX512(t *stripe)
 
 //go:noescape
+func leaf8F32AVX512(t *stripe)
+
+//go:noescape
+func leaf8F64AVX512(t *stripe)
+
+//go:noescape
 func leaf4F32AVX512(t *stripe)
 
 //go:noescape
@@ -60,9 +66,13 @@ func dots[T Float](t *stripe) {
 	}
 }
 
-// addRows adds rows (4 or 1) with factors to a vector.
+// addRows adds rows (4 or 1, or 8 with AVX-512) with factors to a vector.
 func addRows[T Float](isa ISA, rows int, t *stripe) {
 	switch {
+	case isa == AVX512 && single[T]() && rows == 8:
+		leaf8F32AVX512(t)
+	case isa == AVX512 && rows == 8:
+		leaf8F64AVX512(t)
 	case isa == AVX512 && single[T]() && rows == 4:
 		leaf4F32AVX512(t)
 	case isa == AVX512 && single[T]():

@@ -29,6 +29,9 @@ func main() {
 	z32.dots(4)
 	z64.dots(2)
 	for _, a := range []arch{z32, z64, {"AVX2", "F32", "Y", 4, 8, "PS", "VBROADCASTSS"}, {"AVX2", "F64", "Y", 8, 4, "PD", "VBROADCASTSD"}} {
+		if a.reg == "Z" {
+			a.leaf(8) // registers for as many factors
+		}
 		a.leaf(4)
 		a.leaf(1)
 	}
@@ -39,9 +42,9 @@ func main() {
 	}
 }
 
-// at is the address of row i: SI first row, R8 row stride, R9 three of them.
+// at is the address of row i: base the first row, R8, R9, BX, AX one, three, five, seven row strides.
 func at(base string, i int) string {
-	return "(" + base + ")" + []string{"", "(R8*1)", "(R8*2)", "(R9*1)"}[i]
+	return "(" + base + ")" + []string{"", "(R8*1)", "(R8*2)", "(R9*1)", "(R8*4)", "(BX*1)", "(R9*2)", "(AX*1)"}[i]
 }
 
 // dots writes func dots…(t *stripe): out[i] = a[i]·x with 64 lanes, for a block of at most BlockLen columns.
@@ -117,6 +120,7 @@ func (a arch) leaf(rows int) {
 	p("// func %s(t *stripe)", name)
 	p("TEXT ·%s(SB), NOSPLIT, $0-8", name)
 	p("\tMOVQ t+0(FP), DI\n\tMOVQ 0(DI), SI\n\tMOVQ 8(DI), R8\n\tMOVQ 16(DI), R10\n\tMOVQ 24(DI), CX\n\tMOVQ 32(DI), R11\n\tLEAQ (R8)(R8*2), R9\n\tMOVQ 40(DI), DX")
+	p("\tLEAQ (R8)(R8*4), BX\n\tLEAQ (R9)(R8*4), AX")
 	for i := range rows {
 		p("\t%s %d(R10), %s", a.bcast, i*a.size, r(unroll+i))
 	}
@@ -167,9 +171,6 @@ func read(isa, reg string, bytes int) {
 	for off := 0; off < 1024; off += bytes {
 		i := off / bytes % sums
 		p("\tVADDPS %d(SI), %s%d, %s%d", off, reg, i, reg, i)
-	}
-	for off := 0; off < 1024; off += 64 {
-		p("\tPREFETCHT0 %d(SI)", 4096+off)
 	}
 	p("\tADDQ $1024, SI\n\tSUBQ $1024, CX\n\tJG loop\nend:")
 	for half := sums / 2; half > 0; half /= 2 {

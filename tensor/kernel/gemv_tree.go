@@ -14,7 +14,7 @@ type LeafTree[T Float] struct {
 	next  int // index of the next leaf
 	nodes []leafNode[T]
 	depth int  // of nodes, how many are in use
-	z     [4]T // margins of LinearLeaves
+	z     [8]T // margins of LinearLeaves
 }
 
 // A leafNode is the sum of the leaves from index << level to (index+1) << level.
