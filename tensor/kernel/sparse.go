@@ -33,7 +33,7 @@ func SparseMatMul[T Float](isa ISA, dst []T, ldd int, a CSR[T], b []T, ldb, n in
 		switch {
 		case n == 1 && ldb == 1:
 			row[0] = SparseDot(idx, val, b)
-		case isa >= AVX2 && n > 0:
+		case isa >= AVX2 && n > 0 && len(idx)*n <= shortCall:
 			checkColumns(idx, (len(b)-n)/ldb)
 			if single[T]() {
 				csrRowF32(isa, &as32(row)[0], &as32(b)[0], unsafe.SliceData(as32(val)), unsafe.SliceData(idx), len(idx), n, ldb)
@@ -61,24 +61,42 @@ func checkColumns(idx []int32, last int) {
 // SparseMatMulT adds the gradient of b, aᵀ·dy: dw[c,:] += Values[k] · dy[r,:] for each k with column c, in ascending k, leaving the
 // rows of dw that a does not name untouched. Only columns in [from, to) are served, so that threads can share the rows of dw.
 func SparseMatMulT[T Float](isa ISA, dw []T, ldw int, a CSR[T], dy []T, ldy, n, from, to int) {
+	if n == 0 || from >= to {
+		return
+	}
+	_ = dw[from*ldw : (to-1)*ldw+n]
 	for r := range a.Rows() {
 		idx, val := a.Row(r)
 		row := dy[r*ldy:][:n]
-		if n == 1 && ldw == 1 {
+		switch {
+		case len(idx) == 0:
+		case isa >= AVX2 && n > 1 && len(idx)*n <= shortCall:
+			s := scatter{len(idx), n, ldw, from, to - from}
+			if single[T]() {
+				csrScatterF32(isa, &as32(dw)[0], &as32(row)[0], &as32(val)[0], &idx[0], &s)
+			} else {
+				csrScatterF64(isa, &as64(dw)[0], &as64(row)[0], &as64(val)[0], &idx[0], &s)
+			}
+		default:
 			for k, c := range idx {
 				if from <= int(c) && int(c) < to {
-					dw[c] += T(val[k] * row[0])
+					out := dw[int(c)*ldw:][:n]
+					for j, d := range row {
+						out[j] += T(val[k] * d)
+					}
 				}
-			}
-			continue
-		}
-		for k, c := range idx {
-			if from <= int(c) && int(c) < to {
-				Axpy(isa, dw[int(c)*ldw:][:n], val[k], row)
 			}
 		}
 	}
 }
+
+// shortCall is how many products one call of assembly may take, so that it does not delay the collector; rows beyond are added term
+// by term.
+const shortCall = 1 << 17
+
+// A scatter is one row's terms: how many, their columns in dw, the distance of its rows, and which are served. The assembly knows its
+// layout.
+type scatter struct{ terms, n, ld, from, count int }
 
 // SparseDot is Σ values[k] · x[indices[k]], in ascending k from zero.
 func SparseDot[T Float](indices []int32, values, x []T) T {

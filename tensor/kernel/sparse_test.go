@@ -67,6 +67,26 @@ func testSparse[T Float](t *testing.T) {
 func TestSparseF32(t *testing.T) { testSparse[float32](t) }
 func TestSparseF64(t *testing.T) { testSparse[float64](t) }
 
+func TestSparseLongRow(t *testing.T) { // longer than one call of assembly takes
+	const terms, n, cols = 3000, 50, 4
+	r := rand.New(rand.NewPCG(17, 17))
+	a := CSR[float32]{[]int64{0, terms}, make([]int32, terms), plain[float32](r, terms)}
+	for i := range a.Indices {
+		a.Indices[i] = int32(r.IntN(cols))
+	}
+	b, dy := plain[float32](r, cols*n), plain[float32](r, n)
+	want, wantDw := make([]float32, n), make([]float32, cols*n)
+	SparseMatMul(GoExact, want, n, a, b, n, n)
+	SparseMatMulT(GoExact, wantDw, n, a, dy, n, n, 0, cols)
+	for _, isa := range Available() {
+		got, dw := make([]float32, n), make([]float32, cols*n)
+		SparseMatMul(isa, got, n, a, b, n, n)
+		SparseMatMulT(isa, dw, n, a, dy, n, n, 0, cols)
+		wantSame(t, "a long row on "+isa.String(), got, want)
+		wantSame(t, "the gradient of a long row on "+isa.String(), dw, wantDw)
+	}
+}
+
 func TestSparseColumnOutside(t *testing.T) {
 	for _, isa := range Available() {
 		for _, c := range []int32{3, -1} {

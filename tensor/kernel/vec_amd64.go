@@ -233,6 +233,9 @@ func colSumLeafF32AVX2(dst *float32, x *float32, rows int, cols int, ld int)
 func csrRowF32AVX2(dst *float32, b *float32, values *float32, indices *int32, nnz int, n int, ldb int)
 
 //go:noescape
+func csrScatterF32AVX2(dw *float32, dy *float32, values *float32, indices *int32, s *scatter)
+
+//go:noescape
 func expRowsF32AVX2(e *float32, x *float32, largest *float32, sum *float32, rows int, cols int)
 
 //go:noescape
@@ -384,6 +387,9 @@ func colSumLeafF64AVX2(dst *float64, x *float64, rows int, cols int, ld int)
 
 //go:noescape
 func csrRowF64AVX2(dst *float64, b *float64, values *float64, indices *int32, nnz int, n int, ldb int)
+
+//go:noescape
+func csrScatterF64AVX2(dw *float64, dy *float64, values *float64, indices *int32, s *scatter)
 
 //go:noescape
 func addF32AVX512(dst, a, b *float32, n int)
@@ -614,6 +620,9 @@ func colSumLeafF32AVX512(dst *float32, x *float32, rows int, cols int, ld int)
 func csrRowF32AVX512(dst *float32, b *float32, values *float32, indices *int32, nnz int, n int, ldb int)
 
 //go:noescape
+func csrScatterF32AVX512(dw *float32, dy *float32, values *float32, indices *int32, s *scatter)
+
+//go:noescape
 func expRowsF32AVX512(e *float32, x *float32, largest *float32, sum *float32, rows int, cols int)
 
 //go:noescape
@@ -765,6 +774,9 @@ func colSumLeafF64AVX512(dst *float64, x *float64, rows int, cols int, ld int)
 
 //go:noescape
 func csrRowF64AVX512(dst *float64, b *float64, values *float64, indices *int32, nnz int, n int, ldb int)
+
+//go:noescape
+func csrScatterF64AVX512(dw *float64, dy *float64, values *float64, indices *int32, s *scatter)
 
 func addF32(isa ISA, dst, a, b []float32) {
 	if streams(len(dst), 12) {
@@ -1904,6 +1916,14 @@ func csrRowF32(isa ISA, dst *float32, b *float32, values *float32, indices *int3
 	}
 }
 
+func csrScatterF32(isa ISA, dw *float32, dy *float32, values *float32, indices *int32, s *scatter) {
+	if isa == AVX512 {
+		csrScatterF32AVX512(dw, dy, values, indices, s)
+	} else {
+		csrScatterF32AVX2(dw, dy, values, indices, s)
+	}
+}
+
 func expRowsF32(isa ISA, e *float32, x *float32, largest *float32, sum *float32, rows int, cols int) {
 	if isa == AVX512 {
 		expRowsF32AVX512(e, x, largest, sum, rows, cols)
@@ -2645,5 +2665,13 @@ func csrRowF64(isa ISA, dst *float64, b *float64, values *float64, indices *int3
 		csrRowF64AVX512(dst, b, values, indices, nnz, n, ldb)
 	} else {
 		csrRowF64AVX2(dst, b, values, indices, nnz, n, ldb)
+	}
+}
+
+func csrScatterF64(isa ISA, dw *float64, dy *float64, values *float64, indices *int32, s *scatter) {
+	if isa == AVX512 {
+		csrScatterF64AVX512(dw, dy, values, indices, s)
+	} else {
+		csrScatterF64AVX2(dw, dy, values, indices, s)
 	}
 }

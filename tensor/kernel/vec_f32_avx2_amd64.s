@@ -5360,6 +5360,106 @@ done:
 	VZEROUPPER
 	RET
 
+// func csrScatterF32AVX2(dw *float32, dy *float32, values *float32, indices *int32, s *scatter) 
+TEXT ·csrScatterF32AVX2(SB), NOSPLIT, $0-40
+	MOVQ dw+0(FP), DI
+	MOVQ dy+8(FP), SI
+	MOVQ values+16(FP), DX
+	MOVQ indices+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ 16(R9), R10
+	SHLQ $2, R10
+	XORQ AX, AX
+	MOVQ 8(R9), CX
+	SUBQ $32, CX
+	JLT rest
+
+group:
+	VMOVUPS (SI)(AX*1), Y0
+	VMOVUPS Y0, Y6
+	VMOVUPS 32(SI)(AX*1), Y0
+	VMOVUPS Y0, Y7
+	VMOVUPS 64(SI)(AX*1), Y0
+	VMOVUPS Y0, Y8
+	VMOVUPS 96(SI)(AX*1), Y0
+	VMOVUPS Y0, Y9
+	XORQ BX, BX
+
+term:
+	MOVLQSX (R8)(BX*4), R12
+	MOVQ R12, R13
+	SUBQ 24(R9), R13
+	CMPQ R13, 32(R9)
+	JCC next
+	IMULQ R10, R12
+	ADDQ DI, R12
+	VBROADCASTSS (DX)(BX*4), Y0
+	VMOVUPS (R12)(AX*1), Y1
+	VMULPS Y6, Y0, Y2
+	VADDPS Y2, Y1, Y1
+	VMOVUPS Y1, (R12)(AX*1)
+	VMOVUPS 32(R12)(AX*1), Y1
+	VMULPS Y7, Y0, Y2
+	VADDPS Y2, Y1, Y1
+	VMOVUPS Y1, 32(R12)(AX*1)
+	VMOVUPS 64(R12)(AX*1), Y1
+	VMULPS Y8, Y0, Y2
+	VADDPS Y2, Y1, Y1
+	VMOVUPS Y1, 64(R12)(AX*1)
+	VMOVUPS 96(R12)(AX*1), Y1
+	VMULPS Y9, Y0, Y0
+	VADDPS Y0, Y1, Y0
+	VMOVUPS Y0, 96(R12)(AX*1)
+
+next:
+	INCQ BX
+	CMPQ BX, (R9)
+	JLT term
+	ADDQ $128, AX
+	SUBQ $32, CX
+	JGE group
+
+rest:
+	ADDQ $32, CX
+	JLE done
+
+few:
+	MOVQ $8, R12
+	CMPQ CX, R12
+	CMOVQLT CX, R12
+	NEGQ R12
+	LEAQ tail<>(SB), R13
+	VMOVUPS 32(R13)(R12*4), Y15
+	VMASKMOVPS (SI)(AX*1), Y15, Y0
+	VMOVUPS Y0, Y6
+	XORQ BX, BX
+
+termFew:
+	MOVLQSX (R8)(BX*4), R12
+	MOVQ R12, R13
+	SUBQ 24(R9), R13
+	CMPQ R13, 32(R9)
+	JCC nextFew
+	IMULQ R10, R12
+	ADDQ DI, R12
+	VBROADCASTSS (DX)(BX*4), Y0
+	VMASKMOVPS (R12)(AX*1), Y15, Y1
+	VMULPS Y6, Y0, Y0
+	VADDPS Y0, Y1, Y0
+	VMASKMOVPS Y0, Y15, (R12)(AX*1)
+
+nextFew:
+	INCQ BX
+	CMPQ BX, (R9)
+	JLT termFew
+	ADDQ $32, AX
+	SUBQ $8, CX
+	JGT few
+
+done:
+	VZEROUPPER
+	RET
+
 // func expRowsF32AVX2(e *float32, x *float32, largest *float32, sum *float32, rows int, cols int) 
 TEXT ·expRowsF32AVX2(SB), NOSPLIT, $0-48
 	MOVQ e+0(FP), DI

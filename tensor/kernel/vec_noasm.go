@@ -160,6 +160,10 @@ func csrRowF32(isa ISA, dst *float32, b *float32, values *float32, indices *int3
 	panic(noAssembly)
 }
 
+func csrScatterF32(isa ISA, dw *float32, dy *float32, values *float32, indices *int32, s *scatter) {
+	panic(noAssembly)
+}
+
 func expRowsF32(isa ISA, e *float32, x *float32, largest *float32, sum *float32, rows int, cols int) {
 	panic(noAssembly)
 }
@@ -265,5 +269,9 @@ func blockMaxF64(isa ISA, x *float64, n int) (float64, bool) { panic(noAssembly)
 func colSumLeafF64(isa ISA, dst *float64, x *float64, rows int, cols int, ld int) { panic(noAssembly) }
 
 func csrRowF64(isa ISA, dst *float64, b *float64, values *float64, indices *int32, nnz int, n int, ldb int) {
+	panic(noAssembly)
+}
+
+func csrScatterF64(isa ISA, dw *float64, dy *float64, values *float64, indices *int32, s *scatter) {
 	panic(noAssembly)
 }

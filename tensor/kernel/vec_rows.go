@@ -51,10 +51,13 @@ func colSumStrip[T Float](isa ISA, dst, x []T, rows, ld int) {
 func colSumLeaf[T Float](isa ISA, dst, x []T, rows, ld int) {
 	if isa >= AVX2 && rows > 0 && len(dst) > 0 {
 		_ = x[(rows-1)*ld+len(dst)-1]
-		if single[T]() {
-			colSumLeafF32(isa, &as32(dst)[0], &as32(x)[0], rows, len(dst), ld)
-		} else {
-			colSumLeafF64(isa, &as64(dst)[0], &as64(x)[0], rows, len(dst), ld)
+		for c := 0; c < len(dst); c += piece {
+			n := min(piece, len(dst)-c)
+			if single[T]() {
+				colSumLeafF32(isa, &as32(dst)[c], &as32(x)[c], rows, n, ld)
+			} else {
+				colSumLeafF64(isa, &as64(dst)[c], &as64(x)[c], rows, n, ld)
+			}
 		}
 		return
 	}

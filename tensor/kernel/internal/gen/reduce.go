@@ -263,6 +263,7 @@ var routines = []routine{
 	{name: "blockMax", args: append(ptrs("x"), ints("n")...), ret: "(T, bool)", f64: true, f: blockMax},
 	{name: "colSumLeaf", args: append(ptrs("dst", "x"), ints("rows", "cols", "ld")...), f64: true, f: colSumLeaf},
 	{name: "csrRow", args: []arg{{"dst", "T"}, {"b", "T"}, {"values", "T"}, {"indices", "*int32"}, {"nnz", "int"}, {"n", "int"}, {"ldb", "int"}}, f64: true, f: csrRow},
+	{name: "csrScatter", args: []arg{{"dw", "T"}, {"dy", "T"}, {"values", "T"}, {"indices", "*int32"}, {"s", "*scatter"}}, f64: true, f: csrScatter},
 	{name: "expRows", args: append(ptrs("e", "x", "largest", "sum"), ints("rows", "cols")...), f: expRows},
 	{name: "poolRow", args: []arg{{"y", "T"}, {"arg", "*int32"}, {"x", "T"}, {"s", "*poolRow"}}, f: poolRow},
 	{name: "scaleRows", args: append(ptrs("dst", "e", "k"), ints("rows", "cols")...), f: scaleRows},
@@ -421,6 +422,43 @@ func csrRow(c *code) { // DI dst, SI b, DX values, R8 indices, R9 nnz, R10 n, R1
 		}
 		c.print(c.w, a)
 		c.offset = ""
+	})
+	c.line("VZEROUPPER")
+	c.line("RET")
+}
+
+// csrScatter leaves out columns outside [from, from+count), by one unsigned comparison; the fields of s are at multiples of 8.
+func csrScatter(c *code) { // DI dw, SI dy, DX values, R8 indices, R9 s
+	const nnz, n, ld, from, count = "(R9)", "8(R9)", "16(R9)", "24(R9)", "32(R9)"
+	c.line("MOVQ %s, R10", ld)
+	c.line("SHLQ $%d, R10", map[int]int{4: 2, 8: 3}[c.elem])
+	c.columns(n, 4, func(vectors int, suffix string) {
+		a := c.firstAcc()
+		for j := range vectors {
+			c.offset = c.past(j)
+			c.into(c.named(c.v(a+j)), "VMOVU"+c.f(), c.load("SI"))
+		}
+		c.print(c.w, 6)
+		c.line("XORQ BX, BX")
+		c.label("term" + suffix)
+		c.line("MOVLQSX (R8)(BX*4), R12")
+		c.line("MOVQ R12, R13")
+		c.line("SUBQ %s, R13", from)
+		c.line("CMPQ R13, %s", count)
+		c.line("JCC next%s", suffix)
+		c.line("IMULQ R10, R12")
+		c.line("ADDQ DI, R12")
+		v := c.emit('v', "VBROADCAST"+c.ss(), fmt.Sprintf("(DX)(BX*%d)", c.elem))
+		for j := range vectors {
+			c.offset = c.past(j)
+			c.store(c.add(c.load("R12"), c.mul(v, c.named(c.v(a+j)))), "R12")
+		}
+		c.print(c.w, 6)
+		c.offset = ""
+		c.label("next" + suffix)
+		c.line("INCQ BX")
+		c.line("CMPQ BX, %s", nnz)
+		c.line("JLT term%s", suffix)
 	})
 	c.line("VZEROUPPER")
 	c.line("RET")
