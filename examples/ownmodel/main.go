@@ -21,9 +21,9 @@ func main() {
 	}
 	models["net"] = func(_ string, _ trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
 		b := graph.NewBuilder()
-		w1 := b.Variable("w1", graph.F32, []int{2, 16}, graph.GlorotUniform())
+		w1, b1 := b.Variable("w1", graph.F32, []int{2, 16}, graph.GlorotUniform()), b.Variable("b1", graph.F32, []int{16}, graph.Zeros())
 		w2 := b.Variable("w2", graph.F32, []int{16, 2}, graph.GlorotUniform())
-		z := graph.MatMul(graph.Square(graph.MatMul(b.Input("x", graph.F32, graph.Axis("batch"), graph.N(2)), w1.Read())), w2.Read())
+		z := graph.MatMul(graph.Dense(b.Input("x", graph.F32, graph.Axis("batch"), graph.N(2)), w1.Read(), b1.Read(), graph.WithReLU), w2.Read())
 		loss := graph.SoftmaxCrossEntropy(z, b.Input("label", graph.I32, graph.Axis("batch")))
 		return nn.FromGraph(cpu, nn.NetSpec{Loss: loss, Scores: z, Task: trivium.MultiClass})
 	}
@@ -38,9 +38,9 @@ func (c circle) Grad(_ context.Context, p trivium.Params, b trivium.Batch, g tri
 	g.Zero()
 	for i := range b.Rows {
 		x, y, sign := b.Inputs[0].Values[2*i], b.Inputs[0].Values[2*i+1], float64(2*b.Labels.Class[i]-1)
-		z := float64(p.Flat[0]*(x*x+y*y) + p.Flat[1])
-		loss += math.Log1p(math.Exp(-sign * z))
-		d := float32(-sign / (1 + math.Exp(sign*z)))
+		z := sign * float64(p.Flat[0]*(x*x+y*y)+p.Flat[1])
+		loss += math.Log1p(math.Exp(-z))
+		d := float32(-sign / (1 + math.Exp(z)))
 		g.Flat[0], g.Flat[1] = g.Flat[0]+d*(x*x+y*y), g.Flat[1]+d
 	}
 	for i := 0; ready != nil && i < 2; i++ {
@@ -55,6 +55,6 @@ func rings(context.Context, trivium.Data) (*data.Splits, error) {
 		x := []float32{float32(math.Cos(float64(i)*2.39996)) * float32(1+i%2), float32(math.Sin(float64(i)*2.39996)) * float32(1+i%2)}
 		b.Inputs[0].Values, b.Labels.Class = append(b.Inputs[0].Values, x...), append(b.Labels.Class, int32(i%2))
 	}
-	s := trivium.Schema{Inputs: []trivium.InputSpec{{Name: "x", Shape: []int{2}}}, Labels: trivium.LabelSpec{Kind: trivium.Class, Width: 2}}
-	return &data.Splits{Train: data.Memory(s, b), Checksum: "rings-1"}, nil
+	labels := trivium.LabelSpec{Kind: trivium.Class, Width: 2, Names: []string{"inner", "outer"}}
+	return &data.Splits{Train: data.Memory(trivium.Schema{Inputs: []trivium.InputSpec{{Name: "x", Shape: []int{2}}}, Labels: labels}, b)}, nil
 }
