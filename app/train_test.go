@@ -1,0 +1,361 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/data"
+)
+
+// A trap is a source of two classes whose data set calls spring before read number after.
+type trap struct {
+	data.Dataset
+	reads  *atomic.Int64
+	after  int64
+	spring func()
+}
+
+func (t trap) Read(ctx context.Context, dst *trivium.Batch, from, to int64) error {
+	if t.reads.Add(1) == t.after {
+		t.spring()
+	}
+	return t.Dataset.Read(ctx, dst, from, to)
+}
+
+// points is a source of 1,000 points in 3 dimensions, in two classes.
+func points(after int64, spring func()) data.Source {
+	return func(context.Context, trivium.Data) (*data.Splits, error) {
+		b := trivium.Batch{Rows: 1000, Inputs: []trivium.Input{{Name: "x", Shape: []int{3}}}, Labels: trivium.Labels{Kind: trivium.Class, Width: 2}}
+		for i := range b.Rows {
+			x := []float32{float32(i%7) - 3, float32(i%11) - 5, float32(i%13) - 6}
+			class := int32(0)
+			if x[0]+x[1]-x[2] > 0 {
+				class = 1
+			}
+			b.Inputs[0].Values, b.Labels.Class = append(b.Inputs[0].Values, x...), append(b.Labels.Class, class)
+		}
+		s := trivium.Schema{
+			Inputs: []trivium.InputSpec{{Name: "x", Shape: []int{3}}},
+			Labels: trivium.LabelSpec{Kind: trivium.Class, Width: 2, Names: []string{"no", "yes"}},
+		}
+		return &data.Splits{Train: trap{data.Memory(s, b), new(atomic.Int64), after, spring}, Checksum: "points"}, nil
+	}
+}
+
+func params(t *testing.T, runDir string) *checkpoint.Checkpoint {
+	t.Helper()
+	c, _, err := loadCheckpoint(t.Context(), filepath.Join(runDir, checkpointsDir), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestInterruptAndResume: a run that is interrupted in the middle of an epoch and goes on by the command that it prints ends in the
+// bits of one that was left alone.
+func TestInterruptAndResume(t *testing.T) {
+	for _, extra := range [][]string{nil, {"--exact"}, {"--optimizer", "adam", "--checkpoint-every", "7"}} {
+		t.Run(strings.Join(extra, " "), func(t *testing.T) {
+			dir := t.TempDir()
+			command := append([]string{"train", "mlp:8", "--data", "points", "--batch", "30", "--epochs", "12", "--name"}, "whole")
+			options := Options{Sources: data.Sources{"points": points(-1, nil)}}
+			if got := runWith(t.Context(), t, dir, options, append(command, extra...)...); got.code != Done {
+				t.Fatalf("exits with %d: %s", got.code, got.err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			broken := Options{Sources: data.Sources{"points": points(10, cancel)}}
+			command[len(command)-1] = "broken"
+			got := runWith(ctx, t, dir, broken, append(command, extra...)...)
+			if got.code != Interrupted {
+				t.Fatalf("exits with %d, want %d: %s%s", got.code, Interrupted, got.out, got.err)
+			}
+			resume := regexp.MustCompile(`resume with: trivium (.*)`).FindStringSubmatch(got.err)
+			if resume == nil {
+				t.Fatalf("does not say how to resume: %s", got.err)
+			}
+			halfway := params(t, filepath.Join(dir, "runs", "broken")).Progress
+			if halfway.Step == 0 || halfway.Step >= 288 {
+				t.Errorf("interrupted at update %d of 288: the test wants the middle", halfway.Step)
+			}
+			got = runWith(t.Context(), t, dir, options, append(strings.Fields(resume[1]), "--name", "resumed")...)
+			if got.code != Done {
+				t.Fatalf("%s: exits with %d: %s", resume[1], got.code, got.err)
+			}
+			want, have := params(t, filepath.Join(dir, "runs", "whole")), params(t, filepath.Join(dir, "runs", "resumed"))
+			if want.Progress.Step != have.Progress.Step || !slices.Equal(want.Params.Flat, have.Params.Flat) {
+				t.Errorf("update %d against %d, and the parameters differ", have.Progress.Step, want.Progress.Step)
+			}
+		})
+	}
+}
+
+func TestRerun(t *testing.T) {
+	dir := t.TempDir()
+	options := Options{Sources: data.Sources{"points": points(-1, nil)}}
+	if got := runWith(t.Context(), t, dir, options, strings.Fields("train mlp:8 --data points --epochs 3 --name first")...); got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	got := runWith(t.Context(), t, dir, options, "rerun", "first", "--threads", "1")
+	if got.code != Done || !strings.Contains(got.out, "the same bits: 50 parameters after") {
+		t.Errorf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+
+	// Other kernels are named, and other bits are found.
+	first := filepath.Join(dir, "runs", "first")
+	head, err := os.ReadFile(filepath.Join(first, "run.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, first, "run.json", regexp.MustCompile(`"kernels": ?"[^"]*"`).ReplaceAllString(string(head), `"kernels": "abacus"`))
+	got = runWith(t.Context(), t, dir, options, "rerun", "first")
+	if got.code != Done || !strings.Contains(got.out, "although the kernels was abacus, is ") {
+		t.Errorf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	write(t, first, "run.json", regexp.MustCompile(`"seed": ?42`).ReplaceAllString(string(head), `"seed": 43`))
+	got = runWith(t.Context(), t, dir, options, "rerun", "first")
+	if got.code != Failed || !strings.Contains(got.err, "of 50 parameters differ, first in tensor") {
+		t.Errorf("another seed: exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	write(t, first, "run.json", strings.Replace(string(head), `"data_checksum": "points"`, `"data_checksum": "lines"`, 1))
+	got = runWith(t.Context(), t, dir, options, "rerun", "first")
+	if got.code != Failed || !strings.Contains(got.err, "its checksum is points, the run had lines") {
+		t.Errorf("other data: exits with %d: %s%s", got.code, got.out, got.err)
+	}
+}
+
+func TestDivergence(t *testing.T) {
+	dir := t.TempDir()
+	options := Options{Sources: data.Sources{"points": points(-1, nil)}}
+	got := runWith(t.Context(), t, dir, options,
+		strings.Fields("train mlp:8 --data points --optimizer sgd --rate 1e18 --schedule warmup:1000 --name x --checkpoint-every 1 --batch 10")...)
+	if got.code != Diverged {
+		t.Fatalf("exits with %d, want %d: %s%s", got.code, Diverged, got.out, got.err)
+	}
+	m := regexp.MustCompile(`diverged at update (\d+).*tensor "(\w+)".*the last good checkpoint is (\S+)`).FindStringSubmatch(got.err)
+	if m == nil {
+		t.Fatalf("names no update, tensor and checkpoint: %s", got.err)
+	}
+	c, _, err := loadCheckpoint(t.Context(), filepath.Join(dir, filepath.Dir(m[3])), filepath.Base(m[3]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, x := range c.Params.Flat {
+		if x-x != 0 {
+			t.Fatalf("parameter %d of the last good checkpoint is %v", i, x)
+		}
+	}
+	if r := runIn(t, dir, "runs", "show", "x"); !strings.Contains(r.out, "diverged") {
+		t.Errorf("the run does not say that it diverged:\n%s", r.out)
+	}
+}
+
+// TestRunDirectoryThatCannotBeWritten: training goes on and says so.
+func TestRunDirectoryThatCannotBeWritten(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "file", "")
+	t.Setenv("TMPDIR", dir)
+	options := Options{Sources: data.Sources{"points": points(-1, nil)}}
+	got := runWith(t.Context(), t, dir, options, strings.Fields("train logistic --data points --epochs 2 --out file/runs")...)
+	if got.code != Done {
+		t.Errorf("exits with %d: %s", got.code, got.err)
+	}
+	for _, want := range []string{"the run directory cannot be written: ", "training goes on", "the model goes to " + dir, "finished  "} {
+		if !strings.Contains(got.out, want) {
+			t.Errorf("no %q in:\n%s", want, got.out)
+		}
+	}
+}
+
+// TestCheckpointThatCannotBeWritten: exit code 1, and the one before stays.
+func TestCheckpointThatCannotBeWritten(t *testing.T) {
+	dir := t.TempDir()
+	blocked := filepath.Join("runs", "x", checkpointsDir)
+	if err := os.MkdirAll(filepath.Join(dir, blocked), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, blocked), "step-000000000020", "in the way")
+	options := Options{Sources: data.Sources{"points": points(-1, nil)}}
+	got := runWith(t.Context(), t, dir, options, strings.Fields("train mlp:8 --data points --epochs 3 --name x --checkpoint-every 10")...)
+	if got.code != Failed || !strings.Contains(got.err, "step-000000000020") {
+		t.Errorf("exits with %d, want %d: %s", got.code, Failed, got.err)
+	}
+	if got := runWith(t.Context(), t, dir, options, "eval", "x", "--checkpoint", "step-000000000010"); got.code != Done {
+		t.Errorf("the checkpoint before it: exits with %d: %s", got.code, got.err)
+	}
+}
+
+// TestDamagedCheckpoints: half-written, bit-flipped, or of another model, a checkpoint is refused by name, with exit code 2.
+func TestDamagedCheckpoints(t *testing.T) {
+	dir := t.TempDir()
+	options := Options{Sources: data.Sources{"points": points(-1, nil)}}
+	if got := runWith(t.Context(), t, dir, options, strings.Fields("train mlp:8 --data points --epochs 1 --name x")...); got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	folders, err := filepath.Glob(filepath.Join(dir, "runs", "x", checkpointsDir, "*"))
+	if err != nil || len(folders) != 1 {
+		t.Fatalf("%v, %v", folders, err)
+	}
+	file := filepath.Join(folders[0], "params.safetensors")
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := os.ReadFile(filepath.Join(folders[0], "manifest.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	flipped := slices.Clone(whole)
+	flipped[len(flipped)-5] ^= 4
+	for _, c := range []struct {
+		name             string
+		params, manifest []byte
+		want             string
+	}{
+		{"cut short", whole[:len(whole)-8], manifest, "params.safetensors"},
+		{"a bit flipped", flipped, manifest, "params.safetensors"},
+		{"manifest cut short", whole, manifest[:len(manifest)/2], "manifest.json"},
+		{"manifest changed", whole, []byte(strings.Replace(string(manifest), "mlp:8", "mlp:9", 1)), "manifest.json"},
+		{"no manifest", whole, nil, "none is there"},
+	} {
+		write(t, folders[0], "params.safetensors", string(c.params))
+		write(t, folders[0], "manifest.json", string(c.manifest))
+		if c.manifest == nil {
+			os.Remove(filepath.Join(folders[0], "manifest.json"))
+		}
+		for _, command := range []string{"eval x", "apply x --to out.csv", "export x --to out.safetensors", "train --resume x --epochs 3"} {
+			got := runWith(t.Context(), t, dir, options, strings.Fields(command)...)
+			if got.code != Misused || !strings.Contains(got.err, c.want) {
+				t.Errorf("%s: %s: exits with %d: %s", c.name, command, got.code, got.err)
+			}
+		}
+	}
+	write(t, folders[0], "params.safetensors", string(whole))
+	write(t, folders[0], "manifest.json", string(manifest))
+	if got := runWith(t.Context(), t, dir, options, "train", "mlp:9", "--resume", "x"); got.code != Misused || !strings.Contains(got.err, "mlp:9") {
+		t.Errorf("another model: exits with %d: %s", got.code, got.err)
+	}
+	if got := runWith(t.Context(), t, dir, options, "train", "--resume", "x", "--rate", "3"); got.code != Misused || !strings.Contains(got.err, "optimizer.rate") {
+		t.Errorf("another rate: exits with %d: %s", got.code, got.err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs, err := os.ReadDir(filepath.Join(dir, "runs"))
+	if err != nil || len(entries) != 1 || len(runs) != 1 {
+		t.Errorf("left behind: %v, %v", entries, runs)
+	}
+}
+
+// TestTable: the transform that was fitted in training is part of the model.
+func TestTable(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "people.csv", people(400))
+	write(t, dir, "new.csv", "nick,label,id,city,age\nx,yes,7,Oslo,60\ny,no,8,Rome,60\nz,no,9,Cork,20\n") // other order, a column more, a city more
+	got := runIn(t, dir, strings.Fields("train mlp:16 --data people.csv --categorical city --drop id --scale standard --rate 0.02 --epochs 30 --seed 3")...)
+	if got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	got = runIn(t, dir, "eval", "last", "--data", "new.csv", "--test", "0:", "--json")
+	var o map[string]any
+	if err := json.Unmarshal([]byte(got.out), &o); err != nil || got.code != Done || o["data.accuracy"] != 1.0 {
+		t.Errorf("exits with %d: %s%s (%v)", got.code, got.out, got.err, err)
+	}
+	got = runIn(t, dir, "apply", "last", "--data", "new.csv", "--test", "0:", "--to", "out.jsonl")
+	if got.code != Done {
+		t.Errorf("exits with %d: %s", got.code, got.err)
+	}
+	lines, err := os.ReadFile(filepath.Join(dir, "out.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"yes", "no", "no"} {
+		var p struct {
+			Row   int
+			Class string
+			No    float64 `json:"p.no"`
+			Yes   float64 `json:"p.yes"`
+		}
+		line := strings.Split(string(lines), "\n")[i]
+		if err := json.Unmarshal([]byte(line), &p); err != nil || p.Row != i || p.Class != want || p.No+p.Yes < 0.9999 || p.No+p.Yes > 1.0001 {
+			t.Errorf("row %d: %s (%v), want %s", i, line, err, want)
+		}
+	}
+	got = runIn(t, dir, "apply", "last", "--data", "new.csv", "--test", "0:")
+	if rows := strings.Split(strings.TrimSpace(got.out), "\n"); len(rows) != 4 || rows[0] != "row,class,p.no,p.yes" {
+		t.Errorf("as CSV:\n%s%s", got.out, got.err)
+	}
+}
+
+// TestJSON: with --json every line of output is an object, the last one the result.
+func TestJSON(t *testing.T) {
+	dir := t.TempDir()
+	got := runIn(t, dir, strings.Fields("train softmax --rows 300 --epochs 2 --json --data digits")...)
+	if got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	var last map[string]any
+	for line := range strings.Lines(got.out) {
+		last = nil
+		if err := json.Unmarshal([]byte(line), &last); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+	}
+	if last["event"] != "result" || last["reason"] != "finished" || last["updates"] != 6.0 {
+		t.Errorf("the last line is %v", last)
+	}
+	if got := runIn(t, dir, "train", "softmax", "--rows", "300", "--epochs", "1", "--quiet", "--data", "digits"); got.out != "" || got.err != "" {
+		t.Errorf("--quiet says %q %q", got.out, got.err)
+	}
+}
+
+func TestRunsVerbs(t *testing.T) {
+	dir := t.TempDir()
+	for i, model := range []string{"softmax", "mlp:8"} {
+		if got := runIn(t, dir, "train", model, "--rows", "300", "--data", "digits", "--epochs", "1", "--name", fmt.Sprintf("run%d", i)); got.code != Done {
+			t.Fatalf("exits with %d: %s", got.code, got.err)
+		}
+	}
+	for _, c := range []struct {
+		command string
+		code    int
+		want    []string
+		not     string
+	}{
+		{"runs", Done, []string{"run0", "run1", "softmax", "mlp:8", "finished"}, ""},
+		{"runs list model=softmax and test.accuracy>0", Done, []string{"run0"}, "run1"},
+		{"runs model~mlp", Done, []string{"run1"}, "run0"},
+		{"runs test.accuracy>1", Done, []string{"none of 2 runs"}, "run1"},
+		{"runs modle=softmax", Misused, []string{`did you mean "model"?`}, ""},
+		{"runs show run0", Done, []string{"optimizer.name", "adam", "compute"}, ""},
+		{"runs diff run0 run1", Done, []string{"configuration.model", "softmax", "mlp:8"}, "optimizer.name"},
+		{"runs show run", Misused, []string{"2 runs", "run"}, ""},
+		{"runs show rum0", Misused, []string{`did you mean "run0"?`}, ""},
+		{"runs delete run0 run7", Misused, []string{"run7"}, ""},
+		{"runs delete run0", Done, []string{"deleted"}, ""},
+		{"runs", Done, []string{"run1"}, "run0"},
+	} {
+		got := runIn(t, dir, strings.Fields(c.command)...)
+		if got.code != c.code {
+			t.Errorf("%s: exits with %d: %s", c.command, got.code, got.err)
+		}
+		for _, w := range c.want {
+			if !strings.Contains(got.out+got.err, w) {
+				t.Errorf("%s: no %q in:\n%s%s", c.command, w, got.out, got.err)
+			}
+		}
+		if c.not != "" && strings.Contains(got.out, c.not) {
+			t.Errorf("%s: %q in:\n%s", c.command, c.not, got.out)
+		}
+	}
+}
