@@ -21,9 +21,14 @@ type BatchOptions struct {
 	// which may be none: every part sees the same number of updates.
 	Part, Parts int
 
-	// Prefetch is the number of batches that a goroutine prepares ahead. 0 chooses: none for rows in memory, where copying a batch
-	// into reused memory is cheaper than handing it over on busy cores; the next window of blocks for a file that is being streamed.
+	// Prefetch is the number of batches that a goroutine prepares ahead, for loops that leave a core idle. By default none: where a
+	// training step keeps all cores busy, such a goroutine takes the time from them, and waits for its turn (BenchmarkBatches has the
+	// figures; Run is the better way). A file that is being streamed is read ahead by a window in any case.
 	Prefetch int
+
+	// Run shares the copying of large batches out to threads: it calls f for each i of [0, n), returns when all are done, and is called by
+	// the goroutine that walks the batches; a tensor.Pool's Run. nil: that goroutine copies by itself. With Prefetch it is not used.
+	Run func(n int, f func(i, worker int))
 
 	IDs bool // fill Batch.IDs: the row's place in the file or generator that it came from
 }
@@ -127,7 +132,8 @@ type cursor struct {
 	order   *epochOrder
 	windows windowReader
 	win     *window // the current one; nil before the first
-	winPos  int64   // position of the order that win.shuffle hands out next
+	team    *copyTeam
+	winPos  int64 // position of the order that win.shuffle hands out next
 }
 
 func newCursor(ctx context.Context, ds Dataset, o BatchOptions) (*cursor, error) {
@@ -154,6 +160,9 @@ func newCursor(ctx context.Context, ds Dataset, o BatchOptions) (*cursor, error)
 		return nil, err
 	}
 	c.order = newEpochOrder(rows, c.o.Shuffle, o.Seed, o.Epoch)
+	if o.Prefetch == 0 {
+		c.team = newCopyTeam(o.Run)
+	}
 	window, within := c.order.locate(c.pos)
 	c.winPos = c.pos - within
 	if resident {
@@ -221,7 +230,7 @@ func (c *cursor) gather(ctx context.Context, dst *trivium.Batch, from, to int64)
 		}
 		n := min(int(to-from), c.win.shuffle.left())
 		local := c.win.shuffle.take(n)
-		c.win.appendRows(dst, local)
+		c.win.appendRows(dst, local, c.team)
 		if c.o.IDs {
 			c.win.appendIDs(dst, local, c.firstID)
 		}

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/tensor"
 )
 
 // numberedRows is a data set whose dense row i is (i, −i) and whose sparse row i has i%4 entries, with class i%3 and weight i+1.
@@ -226,7 +228,7 @@ func TestViewsCopyNothing(t *testing.T) {
 
 func TestBatchesDoNotAllocate(t *testing.T) {
 	ds := numberedRows(windowRows * 2)
-	for _, o := range []BatchOptions{{Batch: 64}, {Batch: 64, Shuffle: true, IDs: true}} {
+	for _, o := range []BatchOptions{{Batch: 64}, {Batch: 64, Shuffle: true, IDs: true}, {Batch: 64, Shuffle: true, Run: runSerially}} {
 		c, err := newCursor(context.Background(), ds, o)
 		if err != nil {
 			t.Fatal(err)
@@ -247,25 +249,92 @@ func TestBatchesDoNotAllocate(t *testing.T) {
 	}
 }
 
+func runSerially(n int, f func(i, worker int)) {
+	for i := range n {
+		f(i, 0)
+	}
+}
+
+// TestSharedCopy: batches that threads copy together are those that one copies.
+func TestSharedCopy(t *testing.T) {
+	x := make([]float32, 3000*100)
+	for i := range x {
+		x[i] = float32(i)
+	}
+	ds := newMemory(trivium.Schema{}, trivium.Batch{Rows: 3000, Inputs: []trivium.Input{{Name: "x", Shape: []int{100}, Values: x}}})
+	o := BatchOptions{Batch: 203, Shuffle: true, Seed: 5}
+	shared, calls := o, 0
+	shared.Run = func(n int, f func(i, worker int)) {
+		calls++
+		var wg sync.WaitGroup
+		for i := range n {
+			wg.Go(func() { f(i, i) })
+		}
+		wg.Wait()
+	}
+	sameBatches(t, "shared copies", ds, ds, shared)
+	var a, b []float32
+	for x := range Batches(context.Background(), ds, o) {
+		a = append(a, x.Inputs[0].Values...)
+	}
+	for x := range Batches(context.Background(), ds, shared) {
+		b = append(b, x.Inputs[0].Values...)
+	}
+	if !slices.Equal(a, b) || calls == 0 {
+		t.Errorf("shared copies differ, or none was shared (%d)", calls)
+	}
+}
+
+// BenchmarkBatches walks MNIST's training set as a loop of training steps does: each batch is followed by about 30 µs of work on all
+// threads of a pool. "us/batch" is the time of Batches alone, "us/step" of both.
+//
+// On two busy virtual cores of an EPYC: index order 0.02 µs a batch; shuffled by the walking goroutine 31 µs (313 KB from main memory)
+// of 61 a step; shared with the pool by Run 17 of 46; by a prefetching goroutine 0.2 at best and 27 on average, of 78: it takes the
+// core that the pool wants. Hence Prefetch is not the default.
 func BenchmarkBatches(b *testing.B) {
 	const rows = 60_000
 	x := make([]float32, rows*784)
+	for i := range x {
+		x[i] = float32(i) // else all pages are the one zero page, which is in the cache
+	}
 	ds := newMemory(trivium.Schema{}, trivium.Batch{Rows: rows,
 		Inputs: []trivium.Input{{Name: "x", Shape: []int{784}, Values: x}},
 		Labels: trivium.Labels{Kind: trivium.Class, Width: 10, Class: make([]int32, rows)}})
-	for _, o := range []BatchOptions{{Batch: 100}, {Batch: 100, Shuffle: true}, {Batch: 100, Shuffle: true, Prefetch: 2}, {Batch: 500, Shuffle: true}} {
-		b.Run(fmt.Sprintf("batch=%d,shuffle=%v,prefetch=%d", o.Batch, o.Shuffle, o.Prefetch), func(b *testing.B) {
+	pool := tensor.NewPool(2)
+	defer pool.Close()
+	sums := make([]float64, 16*pool.Threads())
+	work := func(_, worker int) {
+		s := 0.0
+		for k := range 40_000 {
+			s += float64(k)
+		}
+		sums[16*worker] = s
+	}
+	for _, c := range []struct {
+		name string
+		o    BatchOptions
+	}{
+		{"index", BatchOptions{Batch: 100}},
+		{"shuffle", BatchOptions{Batch: 100, Shuffle: true}},
+		{"shuffle,run", BatchOptions{Batch: 100, Shuffle: true, Run: pool.Run}},
+		{"shuffle,prefetch", BatchOptions{Batch: 100, Shuffle: true, Prefetch: 2}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			var inside time.Duration
 			for b.Loop() {
-				n := 0
-				for _, err := range Batches(context.Background(), ds, o) {
+				last := time.Now()
+				for _, err := range Batches(context.Background(), ds, c.o) {
 					if err != nil {
 						b.Fatal(err)
 					}
-					n++
+					inside += time.Since(last)
+					pool.Run(pool.Threads(), work)
+					last = time.Now()
 				}
-				_ = n
 			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(rows/o.Batch), "ns/batch")
+			batches := float64(b.N) * float64(rows) / float64(c.o.Batch)
+			b.ReportMetric(float64(inside.Nanoseconds())/1e3/batches, "us/batch")
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/1e3/batches, "us/step")
 		})
 	}
 }

@@ -16,14 +16,14 @@ type window struct {
 	shuffle shuffler
 }
 
-// appendRows appends the rows that local names to dst.
-func (w *window) appendRows(dst *trivium.Batch, local []uint32) {
+// appendRows appends the rows that local names to dst. Large copies are shared out by team, if it is not nil.
+func (w *window) appendRows(dst *trivium.Batch, local []uint32, team *copyTeam) {
 	dst.Rows += len(local)
 	for k := range dst.Inputs {
 		in := &dst.Inputs[k]
 		switch in.Form {
 		case trivium.Dense:
-			w.appendDense(in, k, local)
+			w.appendDense(in, k, local, team)
 		default:
 			w.appendSparse(in, k, local)
 		}
@@ -37,16 +37,55 @@ func (w *window) appendRows(dst *trivium.Batch, local []uint32) {
 	}
 }
 
-func (w *window) appendDense(in *trivium.Input, k int, local []uint32) {
+func (w *window) appendDense(in *trivium.Input, k int, local []uint32, team *copyTeam) {
 	n := in.RowLen()
 	at := len(in.Values)
 	in.Values = extend(in.Values, len(local)*n)
+	if team == nil || 4*len(local)*n < minTeamBytes {
+		w.copyDense(in.Values[at:], k, n, local)
+		return
+	}
+	team.w, team.dst, team.k, team.n, team.local = w, in.Values[at:], k, n, local
+	team.run(teamPieces, team.piece)
+}
+
+// copyDense copies input k of the rows, of n values each, to dst.
+func (w *window) copyDense(dst []float32, k, n int, local []uint32) {
+	at := 0
 	for _, l := range local {
 		s := &w.slots[l>>blockShift]
 		r := (s.start + int(l&blockMask)) * n
-		copy(in.Values[at:at+n], s.batch.Inputs[k].Values[r:r+n])
+		copy(dst[at:at+n], s.batch.Inputs[k].Values[r:r+n])
 		at += n
 	}
+}
+
+const (
+	minTeamBytes = 64 << 10 // below it a copy takes less than sharing it out
+	teamPieces   = 8        // a copy is cut into, for teams of any size
+)
+
+// A copyTeam shares a copy out to the threads of run. Rows that were not used for a while come from main memory, whose bandwidth one core
+// does not exhaust.
+type copyTeam struct {
+	run   func(n int, f func(i, worker int))
+	piece func(i, worker int) // one function for all copies: making one allocates
+	w     *window
+	dst   []float32
+	k, n  int
+	local []uint32
+}
+
+func newCopyTeam(run func(n int, f func(i, worker int))) *copyTeam {
+	if run == nil {
+		return nil
+	}
+	t := &copyTeam{run: run}
+	t.piece = func(i, _ int) {
+		from, to := i*len(t.local)/teamPieces, (i+1)*len(t.local)/teamPieces
+		t.w.copyDense(t.dst[from*t.n:to*t.n], t.k, t.n, t.local[from:to])
+	}
+	return t
 }
 
 func (w *window) appendSparse(in *trivium.Input, k int, local []uint32) {

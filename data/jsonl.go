@@ -43,7 +43,11 @@ func openJSONL(f *file) (*jsonFile, error) {
 		return nil, err
 	}
 	line, _ := r.row()
-	if bad := j.learn(line); bad != nil {
+	bad := j.learn(line)
+	if bad == nil && len(j.names) == 0 {
+		bad = fault("", "the first line has no fields")
+	}
+	if bad != nil {
 		bad.File, bad.Line = f.name, r.line
 		return nil, bad
 	}
