@@ -599,3 +599,19 @@ func BenchmarkStep(b *testing.B) {
 		}
 	}
 }
+
+// FuzzSchedule parses any text: an error, or rates that are numbers of 0 or more and never above the first or the warmed-up one.
+func FuzzSchedule(f *testing.F) {
+	for _, s := range []string{"", "step:100,0.1", "exponential:0.9", "cosine:10,0.2", "linear:5", "inverse:1e300", "warmup:5+warmup:3+step:1,0"} {
+		f.Add(s, int64(7))
+	}
+	f.Fuzz(func(t *testing.T, s string, step int64) {
+		o, err := optim.New(trivium.OptimizerSpec{Name: "sgd", Rate: 2, Schedule: s}, kernel.Go)
+		if err != nil || step < 1 {
+			return
+		}
+		if rate := o.(*optim.Rule).Rate(step); !(rate >= 0 && rate <= 2.0000001) {
+			t.Fatalf("%q: the rate of update %d is %v", s, step, rate)
+		}
+	})
+}
