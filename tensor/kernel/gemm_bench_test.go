@@ -53,3 +53,31 @@ func nanos(f func()) int64 {
 	f()
 	return time.Since(start).Nanoseconds()
 }
+
+func BenchmarkConv2D(b *testing.B) {
+	for _, isa := range Available() {
+		if isa == GoExact {
+			continue
+		}
+		for _, s := range []Conv{SameConv(32, 28, 28, 1, 5, 5, 32, 1, 1), SameConv(32, 14, 14, 32, 5, 5, 64, 1, 1)} {
+			r := rand.New(rand.NewPCG(1, 1))
+			k := s.KH * s.KW * s.C
+			x, filter, y := randoms[float32](r, s.N*s.H*s.W*s.C), randoms[float32](r, k*s.F), randoms[float32](r, s.N*s.OH*s.OW*s.F)
+			dx, df := make([]float32, len(x)), make([]float32, len(filter))
+			var w Workspace[float32]
+			z := make([]float32, len(y))
+			for name, f := range map[string]func(){
+				"result": func() { Conv2D(isa, &s, x, filter, z, 0, s.N*s.OH, Epilogue[float32]{}, &w) },
+				"input":  func() { Conv2DInput(isa, &s, y, filter, dx, 0, s.N*s.H, &w) },
+				"filter": func() { Conv2DFilter(isa, &s, x, y, df, 0, k, &w) },
+			} {
+				b.Run(fmt.Sprintf("%s/%dx%dx%dx%d-%d/%v", name, s.N, s.H, s.W, s.C, s.F, isa), func(b *testing.B) {
+					for b.Loop() {
+						f()
+					}
+					b.ReportMetric(2*float64(s.N*s.OH*s.OW)*float64(k)*float64(s.F)/float64(b.Elapsed().Nanoseconds())*float64(b.N), "GFLOP/s")
+				})
+			}
+		}
+	}
+}
