@@ -53,13 +53,23 @@ func SoftmaxCrossEntropy[T Float](isa ISA, loss, dx, x []T, labels []int32, w []
 
 // softmaxLoss keeps the exponentials in dx until they are scaled, or in scratch: if there is no dx, or it is written past the cache.
 func softmaxLoss[T Float](isa ISA, loss, dx, x []T, labels []int32, w []T, cols int, scratch []T) {
-	var largest, sum, logs, at [rowGroup]T
+	var largest, sum, logs, at, ones [rowGroup]T
+	short := dx != nil && scratch == nil && single[T]() && isShort(isa, cols)
+	if short && w == nil {
+		Fill(isa, ones[:], 1)
+	}
 	for len(labels) > 0 {
 		n := min(groupRows(cols), len(labels))
 		if dx != nil && scratch == nil {
 			pick(at[:n], x, labels, cols) // dx may be x
 		}
 		switch {
+		case short:
+			k := w
+			if w == nil {
+				k = ones[:n]
+			}
+			softmaxShortF32(isa, &as32(dx)[0], &as32(x[:n*cols])[0], &as32(largest[:])[0], &as32(sum[:])[0], &as32(k[:n])[0], n, cols)
 		case dx == nil:
 			sumExpRows(isa, scratch, x, largest[:n], sum[:n], cols)
 		case scratch != nil:
@@ -78,12 +88,13 @@ func softmaxLoss[T Float](isa ISA, loss, dx, x []T, labels []int32, w []T, cols 
 			Mul(isa, loss[:n], loss[:n], w)
 		}
 		if dx != nil {
-			scales(isa, sum[:n], w)
-			e := scratch
-			if scratch == nil {
-				e = dx
+			e := dx
+			if scratch == nil && !short {
+				scales(isa, sum[:n], w)
 				scaleRows(isa, dx[:n*cols], dx, sum[:n], cols)
-			} else {
+			} else if scratch != nil {
+				e = scratch
+				scales(isa, sum[:n], w)
 				for r, k := range sum[:n] {
 					scaleF32Stream(isa, as32(dx[r*cols:(r+1)*cols]), as32(scratch)[r*cols:], float32(k))
 				}
@@ -119,6 +130,9 @@ func pick[T Float](at, x []T, labels []int32, cols int) {
 const rowGroup = 64
 
 func groupRows(cols int) int { return max(1, min(rowGroup, BlockLen/cols)) }
+
+// isShort says whether a row fits a vector.
+func isShort(isa ISA, cols int) bool { return isa == AVX512 && cols <= 16 || isa == AVX2 && cols <= 8 }
 
 // scales turns the sums of rows into what their exponentials are multiplied by: w / sum.
 func scales[T Float](isa ISA, sum, w []T) {

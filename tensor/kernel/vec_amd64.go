@@ -239,6 +239,9 @@ func csrScatterF32AVX2(dw *float32, dy *float32, values *float32, indices *int32
 func expRowsF32AVX2(e *float32, x *float32, largest *float32, sum *float32, rows int, cols int)
 
 //go:noescape
+func softmaxShortF32AVX2(p *float32, x *float32, largest *float32, sum *float32, w *float32, rows int, cols int)
+
+//go:noescape
 func poolRowF32AVX2(y *float32, arg *int32, x *float32, s *poolRow)
 
 //go:noescape
@@ -624,6 +627,9 @@ func csrScatterF32AVX512(dw *float32, dy *float32, values *float32, indices *int
 
 //go:noescape
 func expRowsF32AVX512(e *float32, x *float32, largest *float32, sum *float32, rows int, cols int)
+
+//go:noescape
+func softmaxShortF32AVX512(p *float32, x *float32, largest *float32, sum *float32, w *float32, rows int, cols int)
 
 //go:noescape
 func poolRowF32AVX512(y *float32, arg *int32, x *float32, s *poolRow)
@@ -1929,6 +1935,14 @@ func expRowsF32(isa ISA, e *float32, x *float32, largest *float32, sum *float32,
 		expRowsF32AVX512(e, x, largest, sum, rows, cols)
 	} else {
 		expRowsF32AVX2(e, x, largest, sum, rows, cols)
+	}
+}
+
+func softmaxShortF32(isa ISA, p *float32, x *float32, largest *float32, sum *float32, w *float32, rows int, cols int) {
+	if isa == AVX512 {
+		softmaxShortF32AVX512(p, x, largest, sum, w, rows, cols)
+	} else {
+		softmaxShortF32AVX2(p, x, largest, sum, w, rows, cols)
 	}
 }
 

@@ -168,6 +168,10 @@ func expRowsF32(isa ISA, e *float32, x *float32, largest *float32, sum *float32,
 	panic(noAssembly)
 }
 
+func softmaxShortF32(isa ISA, p *float32, x *float32, largest *float32, sum *float32, w *float32, rows int, cols int) {
+	panic(noAssembly)
+}
+
 func poolRowF32(isa ISA, y *float32, arg *int32, x *float32, s *poolRow) { panic(noAssembly) }
 
 func scaleRowsF32(isa ISA, dst *float32, e *float32, k *float32, rows int, cols int) {

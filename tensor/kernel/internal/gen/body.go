@@ -43,24 +43,28 @@ type val struct {
 	mem string
 }
 
+// low is the lowest 128 bits of a register.
+type low struct{ val }
+
 // An inst is one instruction: mnemonic, operands in the order of Go's assembler, and the register that it writes, if any.
 type inst struct {
 	op  string
-	src []any // val or string
+	src []any // val, low or string
 	dst int
 }
 
 // A body records straight-line code on virtual registers; print gives them real ones.
 type body struct {
 	target
-	consts map[uint64]bool // constants used, by bits
-	insts  []inst
-	kinds  []byte         // of each virtual register: v vector, k mask; kinds[0] unused
-	fixed  map[int]string // virtual registers that have a name already
-	offset string         // byte offset added to the loop's index
-	masked bool           // only the lanes of the tail mask are loaded and stored
-	stream bool           // stores bypass the cache
-	kept   *keeper        // registers for what would be read from memory in every turn
+	consts  map[uint64]bool // constants used, by bits
+	insts   []inst
+	kinds   []byte                  // of each virtual register: v vector, k mask; kinds[0] unused
+	fixed   map[int]string          // virtual registers that have a name already
+	offset  string                  // byte offset added to the loop's index
+	address func(ptr string) string // overrides pointer, index and offset
+	masked  bool                    // only the lanes of the tail mask are loaded and stored
+	stream  bool                    // stores bypass the cache
+	kept    *keeper                 // registers for what would be read from memory in every turn
 }
 
 // A keeper hands out the registers that a loop keeps constants and parameters in, while there are any; AVX2 has none to spare.
@@ -243,7 +247,12 @@ func (b *body) only(m, x val) val {
 }
 
 // Memory. at is the address of the vector that the loop is at, from a pointer.
-func (b *body) at(ptr string) string { return b.offset + "(" + ptr + ")(AX*1)" }
+func (b *body) at(ptr string) string {
+	if b.address != nil {
+		return b.address(ptr)
+	}
+	return b.offset + "(" + ptr + ")(AX*1)"
+}
 
 func (b *body) load(ptr string) val {
 	switch {
@@ -313,7 +322,7 @@ func (b *body) allocate(vectors int) (text string, ok bool) {
 	last := make([]int, len(b.kinds))
 	for i, in := range b.insts {
 		for _, s := range in.src {
-			if v, ok := s.(val); ok {
+			if v, _, ok := register(s); ok {
 				last[v.id] = i
 			}
 		}
@@ -338,12 +347,16 @@ func (b *body) allocate(vectors int) (text string, ok bool) {
 	for i, in := range b.insts {
 		var args []string
 		for _, s := range in.src {
-			v, ok := s.(val)
+			v, isLow, ok := register(s)
 			if !ok {
 				args = append(args, s.(string))
 				continue
 			}
-			args = append(args, names[v.id])
+			name := names[v.id]
+			if isLow {
+				name = "X" + name[1:]
+			}
+			args = append(args, name)
 			if _, held := numbers[v.id]; held && last[v.id] == i {
 				release(v.id)
 			}
@@ -365,4 +378,15 @@ func (b *body) allocate(vectors int) (text string, ok bool) {
 		fmt.Fprintf(&w, "\t%s %s\n", in.op, strings.Join(args, ", "))
 	}
 	return w.String(), true
+}
+
+// register is the virtual register of an operand, if it is one.
+func register(operand any) (v val, isLow, ok bool) {
+	switch o := operand.(type) {
+	case val:
+		return o, false, true
+	case low:
+		return o.val, true, true
+	}
+	return val{}, false, false
 }

@@ -265,23 +265,31 @@ var routines = []routine{
 	{name: "csrRow", args: []arg{{"dst", "T"}, {"b", "T"}, {"values", "T"}, {"indices", "*int32"}, {"nnz", "int"}, {"n", "int"}, {"ldb", "int"}}, f64: true, f: csrRow},
 	{name: "csrScatter", args: []arg{{"dw", "T"}, {"dy", "T"}, {"values", "T"}, {"indices", "*int32"}, {"s", "*scatter"}}, f64: true, f: csrScatter},
 	{name: "expRows", args: append(ptrs("e", "x", "largest", "sum"), ints("rows", "cols")...), f: expRows},
+	{name: "softmaxShort", args: append(ptrs("p", "x", "largest", "sum", "w"), ints("rows", "cols")...), f: softmaxShort},
 	{name: "poolRow", args: []arg{{"y", "T"}, {"arg", "*int32"}, {"x", "T"}, {"s", "*poolRow"}}, f: poolRow},
 	{name: "scaleRows", args: append(ptrs("dst", "e", "k"), ints("rows", "cols")...), f: scaleRows},
 }
 
-// spread is an instruction pair for each step that leaves op over all lanes of register v in every lane; tmp is free.
-func (c *code) spread(op, v, tmp string) {
-	swaps := []string{"VPERM2F128 $1, " + v}
+// swaps are the permutations that bring each lane what is 8, 4, 2 and 1 lanes away.
+func (c *code) swaps() [][2]string {
+	swaps := [][2]string{{"VPERM2F128", "$1"}}
 	if c.avx512() {
-		swaps = []string{"VSHUFF64X2 $0x4e, " + v, "VSHUFF64X2 $0xb1, " + v}
+		swaps = [][2]string{{"VSHUFF64X2", "$0x4e"}, {"VSHUFF64X2", "$0xb1"}}
 	}
 	if c.elem == 4 {
-		swaps = append(swaps, "VPERMILPS $0x4e", "VPERMILPS $0xb1")
-	} else {
-		swaps = append(swaps, "VPERMILPD $0x55")
+		return append(swaps, [2]string{"VPERMILPS", "$0x4e"}, [2]string{"VPERMILPS", "$0xb1"})
 	}
-	for _, swap := range swaps {
-		c.line("%s, %s, %s", swap, v, tmp)
+	return append(swaps, [2]string{"VPERMILPD", "$0x55"})
+}
+
+// spread is an instruction pair for each step that leaves op over all lanes of register v in every lane; tmp is free.
+func (c *code) spread(op, v, tmp string) {
+	for _, swap := range c.swaps() {
+		if strings.HasPrefix(swap[0], "VPERMIL") {
+			c.line("%s %s, %s, %s", swap[0], swap[1], v, tmp)
+		} else {
+			c.line("%s %s, %s, %s, %s", swap[0], swap[1], v, v, tmp)
+		}
 		c.line("%s %s, %s, %s", op, tmp, v, v)
 	}
 }
@@ -387,217 +395,6 @@ func colSumLeaf(c *code) { // DI dst, SI x, DX rows, R8 cols, R9 ld
 		c.print(c.w, a)
 		c.offset = ""
 	})
-	c.line("VZEROUPPER")
-	c.line("RET")
-}
-
-func csrRow(c *code) { // DI dst, SI b, DX values, R8 indices, R9 nnz, R10 n, R11 ldb
-	c.line("SHLQ $%d, R11", map[int]int{4: 2, 8: 3}[c.elem])
-	c.columns("R10", 4, func(vectors int, suffix string) {
-		a := c.firstAcc()
-		for j := range vectors {
-			c.line("VXOR%s %s, %s, %s", c.f(), c.v(a+j), c.v(a+j), c.v(a+j))
-		}
-		c.line("XORQ BX, BX")
-		c.line("TESTQ R9, R9")
-		c.line("JEQ store%s", suffix)
-		c.label("term" + suffix)
-		c.line("MOVLQSX (R8)(BX*4), R12")
-		c.line("IMULQ R11, R12")
-		c.line("ADDQ SI, R12")
-		v := c.emit('v', "VBROADCAST"+c.ss(), fmt.Sprintf("(DX)(BX*%d)", c.elem))
-		for j := range vectors {
-			c.offset = c.past(j)
-			s := c.named(c.v(a + j))
-			c.into(s, "VADD"+c.f(), c.mul(v, c.load("R12")), s)
-		}
-		c.print(c.w, a)
-		c.line("INCQ BX")
-		c.line("CMPQ BX, R9")
-		c.line("JLT term%s", suffix)
-		c.label("store" + suffix)
-		for j := range vectors {
-			c.offset = c.past(j)
-			c.store(c.named(c.v(a+j)), "DI")
-		}
-		c.print(c.w, a)
-		c.offset = ""
-	})
-	c.line("VZEROUPPER")
-	c.line("RET")
-}
-
-// csrScatter leaves out columns outside [from, from+count), by one unsigned comparison; the fields of s are at multiples of 8.
-func csrScatter(c *code) { // DI dw, SI dy, DX values, R8 indices, R9 s
-	const nnz, n, ld, from, count = "(R9)", "8(R9)", "16(R9)", "24(R9)", "32(R9)"
-	c.line("MOVQ %s, R10", ld)
-	c.line("SHLQ $%d, R10", map[int]int{4: 2, 8: 3}[c.elem])
-	c.columns(n, 4, func(vectors int, suffix string) {
-		a := c.firstAcc()
-		for j := range vectors {
-			c.offset = c.past(j)
-			c.into(c.named(c.v(a+j)), "VMOVU"+c.f(), c.load("SI"))
-		}
-		c.print(c.w, 6)
-		c.line("XORQ BX, BX")
-		c.label("term" + suffix)
-		c.line("MOVLQSX (R8)(BX*4), R12")
-		c.line("MOVQ R12, R13")
-		c.line("SUBQ %s, R13", from)
-		c.line("CMPQ R13, %s", count)
-		c.line("JCC next%s", suffix)
-		c.line("IMULQ R10, R12")
-		c.line("ADDQ DI, R12")
-		v := c.emit('v', "VBROADCAST"+c.ss(), fmt.Sprintf("(DX)(BX*%d)", c.elem))
-		for j := range vectors {
-			c.offset = c.past(j)
-			c.store(c.add(c.load("R12"), c.mul(v, c.named(c.v(a+j)))), "R12")
-		}
-		c.print(c.w, 6)
-		c.offset = ""
-		c.label("next" + suffix)
-		c.line("INCQ BX")
-		c.line("CMPQ BX, %s", nnz)
-		c.line("JLT term%s", suffix)
-	})
-	c.line("VZEROUPPER")
-	c.line("RET")
-}
-
-func expRows(c *code) { // DI e, SI x, DX largest, R8 sum, R9 rows, R10 cols
-	top := 14 // the row's largest logit, in every lane
-	if c.avx512() {
-		top = 31
-	}
-	c.keep(16, 20)
-	c.keep(24, 31)
-	c.label("row")
-	for j := range 4 {
-		c.fill(c.acc(j), c.minusInf())
-	}
-	c.columns("R10", 4, func(vectors int, _ string) {
-		for j := range vectors {
-			c.offset = c.past(j)
-			c.larger(c.named(c.acc(j)), c.load("SI"))
-		}
-		c.print(c.w, 4)
-		c.offset = ""
-	})
-	c.line("VMAXPS %s, %s, %s", c.acc(1), c.acc(0), c.v(top))
-	c.line("VMAXPS %s, %s, %s", c.acc(2), c.v(top), c.v(top))
-	c.line("VMAXPS %s, %s, %s", c.acc(3), c.v(top), c.v(top))
-	c.spread("VMAXPS", c.v(top), c.v(0))
-	c.line("VMOVSS X%d, (DX)", top)
-	c.line("LEAQ (SI)(R10*4), R11")
-	c.zero()
-	c.over64("R10", "Exp", func(j int) {
-		if !c.masked && (c.avx512() || j%2 == 0) { // the next row comes while this one is computed
-			c.do("PREFETCHT0", c.at("R11"))
-		}
-		e := c.live(c.expNegative(c.sub(c.load("SI"), c.named(c.v(top)))))
-		c.store(e, "DI")
-		c.accumulate(j, e)
-	})
-	c.fold()
-	c.line("VMOVSS %s, (R8)", c.lane0())
-	c.line("LEAQ (DI)(R10*4), DI")
-	c.line("LEAQ (SI)(R10*4), SI")
-	c.line("ADDQ $4, DX")
-	c.line("ADDQ $4, R8")
-	c.line("DECQ R9")
-	c.line("JNE row")
-	c.line("VZEROUPPER")
-	c.line("RET")
-}
-
-func scaleRows(c *code) { // DI dst, SI e, DX k, R8 rows, R9 cols
-	k := c.v(c.firstAcc())
-	c.label("row")
-	c.line("VBROADCASTSS (DX), %s", k)
-	c.columns("R9", 4, func(vectors int, _ string) {
-		for j := range vectors {
-			c.offset = c.past(j)
-			c.store(c.mul(c.load("SI"), c.named(k)), "DI")
-		}
-		c.print(c.w, 6)
-		c.offset = ""
-	})
-	c.line("LEAQ (DI)(R9*4), DI")
-	c.line("LEAQ (SI)(R9*4), SI")
-	c.line("ADDQ $4, DX")
-	c.line("DECQ R8")
-	c.line("JNE row")
-	c.line("VZEROUPPER")
-	c.line("RET")
-}
-
-// poolRow is a row of windows, all of one size; the fields of s are at multiples of 8. A cell wins if it is not less or equal (so a
-// NaN does) unless the winner is a NaN.
-func poolRow(c *code) { // DI y, SI arg, DX x, R8 s
-	const windows, channels, height, width, row, step, first = "(R8)", "8(R8)", "16(R8)", "24(R8)", "32(R8)", "40(R8)", "48(R8)"
-	best, at, cell := c.named(c.v(8)), c.named(c.v(9)), c.named(c.v(10))
-	xs := map[bool]string{true: "Z", false: "Y"}[c.avx512()]
-	spreadIndex := func(reg int) { // BX + the numbers of the lanes
-		if c.avx512() {
-			c.line("VPBROADCASTD BX, Z%d", reg)
-		} else {
-			c.line("VMOVD BX, X%d", reg)
-			c.line("VPBROADCASTD X%d, Y%d", reg, reg)
-		}
-		c.line("VPADDD lanes<>(SB), %s%d, %s%d", xs, reg, xs, reg)
-	}
-	c.line("MOVQ %s, R9", windows)
-	c.label("window")
-	c.columns(channels, 1, func(_ int, suffix string) {
-		c.line("MOVQ DX, R10")
-		c.line("MOVQ %s, BX", first)
-		c.line("MOVQ AX, R11")
-		c.line("SHRQ $2, R11")
-		c.line("ADDQ R11, BX")
-		spreadIndex(9)
-		c.into(best, "VMOVAPS", c.load("DX"))
-		c.print(c.w, 6)
-		c.line("MOVQ %s, R12", height)
-		c.label("line" + suffix)
-		c.line("MOVQ R10, R11")
-		c.line("MOVQ %s, R13", width)
-		c.line("PUSHQ BX")
-		c.label("cell" + suffix)
-		spreadIndex(10)
-		v := c.load("R11")
-		wins, number := c.cmp("$6", v, best), c.cmp("$7", best, best)
-		if c.avx512() {
-			wins = c.emit('k', "KANDW", wins, number)
-		} else {
-			wins = c.and(wins, number)
-		}
-		v, i := c.choose(wins, v, best), c.choose(wins, cell, at)
-		c.into(best, "VMOVAPS", v)
-		c.into(at, "VMOVAPS", i)
-		c.print(c.w, 6)
-		c.line("MOVQ %s, R14", channels)
-		c.line("ADDQ R14, BX")
-		c.line("LEAQ (R11)(R14*4), R11")
-		c.line("DECQ R13")
-		c.line("JNE cell%s", suffix)
-		c.line("POPQ BX")
-		c.line("MOVQ %s, R14", row)
-		c.line("ADDQ R14, BX")
-		c.line("LEAQ (R10)(R14*4), R10")
-		c.line("DECQ R12")
-		c.line("JNE line%s", suffix)
-		c.store(best, "DI")
-		c.store(at, "SI")
-		c.print(c.w, 6)
-	})
-	c.line("MOVQ %s, R14", channels)
-	c.line("LEAQ (DI)(R14*4), DI")
-	c.line("LEAQ (SI)(R14*4), SI")
-	c.line("MOVQ %s, R14", step)
-	c.line("LEAQ (DX)(R14*4), DX")
-	c.line("ADDQ R14, %s", first)
-	c.line("DECQ R9")
-	c.line("JNE window")
 	c.line("VZEROUPPER")
 	c.line("RET")
 }

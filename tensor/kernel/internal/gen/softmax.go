@@ -1,0 +1,149 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// The routines of softmax and its losses, on rows.
+
+func expRows(c *code) { // DI e, SI x, DX largest, R8 sum, R9 rows, R10 cols
+	top := 14 // the row's largest logit, in every lane
+	if c.avx512() {
+		top = 31
+	}
+	c.keep(16, 20)
+	c.keep(24, 31)
+	c.label("row")
+	for j := range 4 {
+		c.fill(c.acc(j), c.minusInf())
+	}
+	c.columns("R10", 4, func(vectors int, _ string) {
+		for j := range vectors {
+			c.offset = c.past(j)
+			c.larger(c.named(c.acc(j)), c.load("SI"))
+		}
+		c.print(c.w, 4)
+		c.offset = ""
+	})
+	c.line("VMAXPS %s, %s, %s", c.acc(1), c.acc(0), c.v(top))
+	c.line("VMAXPS %s, %s, %s", c.acc(2), c.v(top), c.v(top))
+	c.line("VMAXPS %s, %s, %s", c.acc(3), c.v(top), c.v(top))
+	c.spread("VMAXPS", c.v(top), c.v(0))
+	c.line("VMOVSS X%d, (DX)", top)
+	c.line("LEAQ (SI)(R10*4), R11")
+	c.zero()
+	c.over64("R10", "Exp", func(j int) {
+		if !c.masked && (c.avx512() || j%2 == 0) { // the next row comes while this one is computed
+			c.do("PREFETCHT0", c.at("R11"))
+		}
+		e := c.live(c.expNegative(c.sub(c.load("SI"), c.named(c.v(top)))))
+		c.store(e, "DI")
+		c.accumulate(j, e)
+	})
+	c.fold()
+	c.line("VMOVSS %s, (R8)", c.lane0())
+	c.line("LEAQ (DI)(R10*4), DI")
+	c.line("LEAQ (SI)(R10*4), SI")
+	c.line("ADDQ $4, DX")
+	c.line("ADDQ $4, R8")
+	c.line("DECQ R9")
+	c.line("JNE row")
+	c.line("VZEROUPPER")
+	c.line("RET")
+}
+
+func scaleRows(c *code) { // DI dst, SI e, DX k, R8 rows, R9 cols
+	k := c.v(c.firstAcc())
+	c.label("row")
+	c.line("VBROADCASTSS (DX), %s", k)
+	c.columns("R9", 4, func(vectors int, _ string) {
+		for j := range vectors {
+			c.offset = c.past(j)
+			c.store(c.mul(c.load("SI"), c.named(k)), "DI")
+		}
+		c.print(c.w, 6)
+		c.offset = ""
+	})
+	c.line("LEAQ (DI)(R9*4), DI")
+	c.line("LEAQ (SI)(R9*4), SI")
+	c.line("ADDQ $4, DX")
+	c.line("DECQ R8")
+	c.line("JNE row")
+	c.line("VZEROUPPER")
+	c.line("RET")
+}
+
+// softmaxShort is expRows for rows of one vector at most, times w / sum. Four rows are taken in turns: each is one long chain.
+func softmaxShort(c *code) { // DI p, SI x, DX largest, R8 sum, R9 w, R10 rows, R11 cols
+	c.keep(16, 31)
+	c.line("MOVQ R11, CX")
+	tailMask(c.w, c.target, "CX")
+	c.line("SHLQ $2, R11")
+	c.line("LEAQ (R11)(R11*2), R12")
+	c.masked = true
+	row := func(i int) {
+		at := []string{"(%s)", "(%s)(R11*1)", "(%s)(R11*2)", "(%s)(R12*1)"}[i]
+		c.address = func(ptr string) string { return fmt.Sprintf(at, ptr) }
+		x := c.load("SI")
+		top := x
+		c.restrict(&top)
+		top = c.spreads("VMAXPS", top)
+		c.do("VMOVSS", low{top}, fmt.Sprintf("%d(DX)", 4*i))
+		e := c.live(c.expNegative(c.sub(x, top)))
+		sum := c.spreads("VADDPS", e)
+		c.do("VMOVSS", low{sum}, fmt.Sprintf("%d(R8)", 4*i))
+		k := c.div(c.emit('v', "VBROADCASTSS", fmt.Sprintf("%d(R9)", 4*i)), sum)
+		c.store(c.mul(e, k), "DI")
+	}
+	vectors := 15 // without the mask
+	if c.avx512() {
+		vectors = 16
+	}
+	c.line("SUBQ $4, R10")
+	c.line("JLT rest")
+	c.label("four")
+	for i := range 4 {
+		if row(i); !c.avx512() {
+			c.print(c.w, vectors)
+		}
+	}
+	if c.avx512() {
+		c.interleave(4)
+		c.print(c.w, vectors)
+	}
+	advance := func(rows int) {
+		c.line("LEAQ (DI)(R11*%d), DI", rows)
+		c.line("LEAQ (SI)(R11*%d), SI", rows)
+		for _, ptr := range []string{"DX", "R8", "R9"} {
+			c.line("ADDQ $%d, %s", 4*rows, ptr)
+		}
+	}
+	advance(4)
+	c.line("SUBQ $4, R10")
+	c.line("JGE four")
+	c.label("rest")
+	c.line("ADDQ $4, R10")
+	c.line("JEQ done")
+	c.label("one")
+	row(0)
+	c.print(c.w, vectors)
+	advance(1)
+	c.line("DECQ R10")
+	c.line("JNE one")
+	c.label("done")
+	c.line("VZEROUPPER")
+	c.line("RET")
+}
+
+// spreads is spread on virtual registers.
+func (c *code) spreads(op string, v val) val {
+	for _, swap := range c.swaps() {
+		args := []any{swap[1], v}
+		if strings.HasPrefix(swap[0], "VSHUF") || strings.HasPrefix(swap[0], "VPERM2") {
+			args = append(args, v)
+		}
+		v = c.emit('v', op, c.emit('v', swap[0], args...), v)
+	}
+	return v
+}
