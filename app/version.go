@@ -46,13 +46,20 @@ type build struct {
 	available []string
 }
 
+// thisVersion is the version of the module that holds main.
+func thisVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return "(unknown)"
+}
+
 func thisBuild() (build, error) {
-	b := build{Version: "(unknown)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Kernels: kernel.Best().String()}
+	b := build{Version: thisVersion(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Kernels: kernel.Best().String()}
 	for _, isa := range kernel.Available() {
 		b.available = append(b.available, isa.String())
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
-		b.Version = info.Main.Version
 		modified := ""
 		for _, s := range info.Settings {
 			switch s.Key {
