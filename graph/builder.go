@@ -22,6 +22,7 @@ type Builder struct {
 	parent    *Builder        // of a body
 	body      string          // name of the body, for errors
 	root      *rootState
+	scratch   inference // of the node being made
 }
 
 // rootState is shared by a builder and the bodies under it.

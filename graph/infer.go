@@ -11,12 +11,15 @@ func Broadcast(a, b Shape) (Shape, error) {
 	if len(a) < len(b) {
 		a, b = b, a
 	}
-	out := slices.Clone(a)
+	out, shared := a, true // shapes are never written once they are seen, so one that fits may be shared
 	off := len(a) - len(b)
 	for i, d := range b {
 		switch e := a[off+i]; {
 		case d == e || d == N(1):
 		case e == N(1):
+			if shared {
+				out, shared = slices.Clone(a), false
+			}
 			out[off+i] = d
 		default:
 			return nil, fmt.Errorf("%v and %v do not broadcast: axis %d is %v against %v", a, b, off+i, e, d)

@@ -98,14 +98,15 @@ func (b *Builder) infer(n *Node) ([]Type, error) {
 			return nil, fmt.Errorf("attribute %s: %v, want %v", op.Attrs[i].Name, a.Kind, op.Attrs[i].Kind)
 		}
 	}
-	c := inference{op: op, attrs: n.attrs, body: n.Body, in: make([]Type, len(n.Inputs))}
+	c := &b.scratch
+	*c = inference{op: op, attrs: n.attrs, body: n.Body, in: make([]Type, len(n.Inputs))}
 	for i, v := range n.Inputs {
 		c.in[i] = v.Type()
 	}
 	for _, id := range n.Resources {
 		c.resources = append(c.resources, b.resources[id])
 	}
-	types, err := op.infer(&c)
+	types, err := op.infer(c)
 	if err != nil {
 		return nil, err
 	}
