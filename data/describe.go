@@ -28,7 +28,7 @@ type Description struct {
 	Notes    []string            `json:"notes,omitempty"`
 
 	// The first mistakes found, at most MaxProblems, and how many there are in all.
-	Problems     []*Error `json:"-"`
+	Problems     []*Error `json:"first_problems,omitempty"`
 	ProblemCount int64    `json:"problems"`
 }
 

@@ -8,12 +8,12 @@ import (
 // An Error is a mistake in the data or in its description: something its owner must mend, as opposed to a machine that failed. It says
 // what is wrong and where. Programs that tell usage errors from others look for it with errors.As.
 type Error struct {
-	File   string // as the user named it; empty where no file is at fault
-	Line   int64  // of a text file, from 1; 0: none
-	Row    int64  // of a file without lines, from 0; −1: none
-	Offset int64  // bytes from the start of the (decompressed) file; −1: none
-	Field  string // column, key or setting; empty: none
-	Msg    string // what is wrong, what was wanted, what to do
+	File   string `json:"file,omitempty"`  // as the user named it; empty where no file is at fault
+	Line   int64  `json:"line,omitempty"`  // of a text file, from 1; 0: none
+	Row    int64  `json:"row"`             // of a file without lines, from 0; −1: none
+	Offset int64  `json:"offset"`          // bytes from the start of the (decompressed) file; −1: none
+	Field  string `json:"field,omitempty"` // column, key or setting; empty: none
+	Msg    string `json:"message"`         // what is wrong, what was wanted, what to do
 }
 
 func (e *Error) Error() string {

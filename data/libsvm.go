@@ -251,10 +251,7 @@ func (s *sparseFile) fit(ctx context.Context, f fitting) (*Transform, error) {
 		return nil, setting("scale", "the rows of a libsvm file are sparse, and scaling by %s would fill every cell; scale them beforehand",
 			f.desc.Scale)
 	}
-	for _, c := range []struct {
-		name string
-		set  bool
-	}{{"label", f.desc.Label != ""}, {"drop", len(f.desc.Drop) > 0}, {"categorical", len(f.desc.Categorical) > 0}, {"weight", f.desc.Weight != ""}} {
+	for _, c := range tableSettings(&f.desc) {
 		if c.set {
 			return nil, setting(c.name, "%s is a libsvm file, whose columns have no names", s.x.f.name)
 		}

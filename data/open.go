@@ -102,23 +102,6 @@ func Open(ctx context.Context, d trivium.Data, o Options) (*Splits, error) {
 	return s, nil
 }
 
-// refuseTableSettings reports settings that generated data has no use for, rather than pass over them.
-func refuseTableSettings(name string, d *trivium.Data) error {
-	var errs []error
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{
-		{"format", d.Format != ""}, {"label", d.Label != ""}, {"drop", len(d.Drop) > 0}, {"categorical", len(d.Categorical) > 0},
-		{"hash", d.Hash != 0}, {"missing", d.Missing != ""}, {"scale", d.Scale != "" && d.Scale != "none"}, {"weight", d.Weight != ""},
-	} {
-		if f.set {
-			errs = append(errs, setting(f.name, "it says how a file is read, and the source %q is generated", name))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 func openSource(ctx context.Context, source Source, d trivium.Data, o Options) (*Splits, error) {
 	s, err := source(ctx, d)
 	if err != nil {
@@ -202,6 +185,11 @@ func (s *Splits) openSplits(ctx context.Context, where *location, d trivium.Data
 	main, err := open(where.train)
 	if err != nil {
 		return err
+	}
+	if o.Transform == nil {
+		if err := refuseFileSettings(main, &d); err != nil {
+			return err
+		}
 	}
 	c, err := cut(&d, main.numRows(), where.valid != "" || where.test != "")
 	if err != nil {
@@ -300,25 +288,53 @@ func finish(ctx context.Context, s *Splits, d trivium.Data, o Options) error {
 		}
 	}
 	schema := s.Schema()
-	if s.Transform == nil { // generated rows, and those of a program's own source, are already numbers
-		t := &Transform{Version: TransformVersion, Kind: KindArray, Schema: schema, Divisor: 1}
-		if len(schema.Inputs) == 1 && schema.Inputs[0].Form == trivium.CSR {
-			t.Kind, t.Divisor = KindSparse, 0
-		}
-		if d.Source == "" || d.Source == "digits" {
-			t.Divisor = 255
-		}
-		s.Transform = t
+	if s.Transform == nil {
+		s.Transform = readyTransform(d.Source, schema)
 	}
 	if o.Transform != nil && len(o.Transform.Schema.Inputs) == 1 && len(schema.Inputs) == 1 {
 		if got, want := schema.Inputs[0], o.Transform.Schema.Inputs[0]; fmt.Sprint(got) != fmt.Sprint(want) {
 			return fault(d.Source, "its rows are %v of shape %v; the model was made for %v of shape %v", got.Form, got.Shape, want.Form, want.Shape)
 		}
 	}
+	s.noteAbsentClasses(schema.Labels)
 	if s.Train == nil || d.ClassWeight == "" && len(s.Transform.Label.Weights) == 0 {
 		return nil
 	}
 	return s.weighClasses(ctx, d.ClassWeight, schema.Labels)
+}
+
+// readyTransform is that of rows that are numbers already. Those of the generators can be had from files too.
+func readyTransform(source string, schema trivium.Schema) *Transform {
+	t := &Transform{Version: TransformVersion, Kind: KindReady, Schema: schema}
+	switch source {
+	case "", "digits":
+		t.Kind, t.Divisor = KindArray, 255
+	case "adult":
+		t.Kind = KindSparse
+	}
+	return t
+}
+
+// noteAbsentClasses says so if training rows lack a class that others have, as when a file is sorted by label.
+func (s *Splits) noteAbsentClasses(l trivium.LabelSpec) {
+	train, ok := s.Train.(*memory)
+	if !ok || l.Kind != trivium.Class || s.Valid == nil && s.Test == nil {
+		return
+	}
+	seen := make([]bool, l.Width)
+	for _, c := range train.all.Labels.Class {
+		seen[c] = true
+	}
+	var absent []string
+	for c, ok := range seen {
+		if !ok && c < len(l.Names) {
+			absent = append(absent, l.Names[c])
+		}
+	}
+	if len(absent) > 0 {
+		s.Notes = append(s.Notes, fmt.Sprintf("no training row has the class %s; rows are cut as they stand, so shuffle a file that is sorted by label",
+			listNames(absent)))
+	}
 }
 
 // weighClasses multiplies the weights of training rows by their classes'.

@@ -24,10 +24,11 @@ const TransformVersion = 1
 // matched by name: those that are not listed are passed over, a listed one that is absent is an error.
 //
 // Rows of Kind "sparse" are the columns 1 to the width of a libsvm file, as 0 to the width − 1. Rows of Kind "array" are arrays of a
-// fixed shape, each number divided by Divisor: 255 for images of bytes.
+// fixed shape, each number divided by Divisor: 255 for images of bytes. Rows of Kind "ready" came from a program's own Source and are
+// used as they are.
 type Transform struct {
 	Version int            `json:"version"`
-	Kind    string         `json:"kind"` // table, sparse, array
+	Kind    string         `json:"kind"` // table, sparse, array, ready
 	Schema  trivium.Schema `json:"schema"`
 	Missing string         `json:"missing,omitempty"` // of a table: error, mean, zero, drop
 	Scale   string         `json:"scale,omitempty"`   // as the job said: none, standard, minmax. Column.Scale has the numbers
@@ -42,6 +43,7 @@ const (
 	KindTable  = "table"
 	KindSparse = "sparse"
 	KindArray  = "array"
+	KindReady  = "ready"
 )
 
 // A Column is one column of a table that a model uses.
@@ -125,6 +127,9 @@ func (t *Transform) Validate() error {
 		return ok
 	}
 	check(t.Version == TransformVersion, "this program reads version %d, found %d", TransformVersion, t.Version)
+	if t.Kind == KindReady {
+		return errors.Join(errs...)
+	}
 	if !check(len(t.Schema.Inputs) == 1, "want one input, found %d", len(t.Schema.Inputs)) {
 		return errors.Join(errs...)
 	}

@@ -473,3 +473,68 @@ func TestParseNumber(t *testing.T) {
 		}
 	}
 }
+
+func TestSettingsOfOtherKinds(t *testing.T) {
+	dir := t.TempDir()
+	mnistFolder(t, dir, "t10k", "", 20)
+	csv := write(t, t.TempDir(), "a.csv", []byte("label,a\n0,1\n1,2\n"))
+	for _, c := range []struct {
+		d    trivium.Data
+		want string
+	}{
+		{trivium.Data{Source: csv, Rows: 5}, "it is for generated data"},
+		{trivium.Data{Source: csv, Columns: 5}, "width of libsvm rows"},
+		{trivium.Data{Source: csv, Hash: 8}, "no column is named categorical"},
+		{trivium.Data{Source: csv, Format: "arff"}, "no format"},
+		{trivium.Data{Source: dir, Label: "y"}, "holds arrays"},
+		{trivium.Data{Source: "adult", Columns: 5}, "is generated"},
+		{trivium.Data{Source: dir, ClassWeight: "balance"}, "want balanced or name=weight"},
+	} {
+		_, err := Open(context.Background(), c.d, Options{})
+		var e *Error
+		if !errors.As(err, &e) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", c.d, err, c.want)
+		}
+	}
+}
+
+func TestSortedByLabelIsNoted(t *testing.T) {
+	s := table(t, trivium.Data{}, Options{}, "label,x", "0,1", "0,1", "0,1", "0,1", "1,1")
+	if len(s.Notes) != 1 || !strings.Contains(s.Notes[0], "no training row has the class 1") {
+		t.Errorf("notes %q", s.Notes)
+	}
+}
+
+func TestReadyTransform(t *testing.T) {
+	schema := trivium.Schema{Inputs: []trivium.InputSpec{{Name: "d", Shape: []int{2}}, {Name: "s", Form: trivium.CSR, Shape: []int{8}}}}
+	own := Sources{"mine": func(context.Context, trivium.Data) (*Splits, error) {
+		return &Splits{Train: Memory(schema, numberedRows(100).all)}, nil
+	}}
+	s, err := Open(context.Background(), trivium.Data{Source: "mine"}, Options{Sources: own})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.Transform.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, err := DecodeTransform(p)
+	if err != nil || tr.Kind != KindReady {
+		t.Fatalf("%+v, %v", tr, err)
+	}
+	if _, err := Open(context.Background(), trivium.Data{Source: "mine"}, Options{Sources: own, Transform: tr}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDigitsModelReadsMNIST: a model trained on generated digits can be evaluated on files of the same shape.
+func TestDigitsModelReadsMNIST(t *testing.T) {
+	s := open(t, trivium.Data{Rows: 20}, Options{})
+	dir := t.TempDir()
+	write(t, dir, "a-images-idx3-ubyte", idxFile(2051, []uint32{2, 28, 28}, make([]byte, 2*784)))
+	write(t, dir, "a-labels-idx1-ubyte", idxFile(2049, []uint32{2}, []byte{3, 1}))
+	files := open(t, trivium.Data{Source: dir, Test: ":"}, Options{Transform: s.Transform})
+	if files.Train != nil || files.Test.Rows() != 2 || files.Schema().Labels.Width != 10 {
+		t.Errorf("%+v", files.Schema())
+	}
+}

@@ -39,13 +39,12 @@ func (w *weighted) Read(ctx context.Context, dst *trivium.Batch, from, to int64)
 	if err := w.Dataset.Read(ctx, dst, from, to); err != nil {
 		return err
 	}
-	if len(dst.Weights) == dst.Rows { // the rows have weights of their own
-		for i, c := range dst.Labels.Class {
-			dst.Weights[i] *= w.weights[c]
-		}
+	if len(dst.Weights) == 0 {
+		dst.Weights = weighRows(dst.Weights, &trivium.Batch{Labels: dst.Labels}, w.weights)
 		return nil
 	}
-	dst.Weights = weighRows(dst.Weights[:0], &trivium.Batch{Labels: dst.Labels}, w.weights)
+	// The rows have weights of their own, which may be a view of the data set's.
+	dst.Weights = weighRows(make([]float32, 0, dst.Rows), dst, w.weights)
 	return nil
 }
 

@@ -1,0 +1,52 @@
+package data
+
+import (
+	"errors"
+
+	"github.com/trivium-ml/trivium"
+)
+
+// refuseFileSettings reports settings that the files have no use for, rather than pass over them.
+func refuseFileSettings(main rowFile, d *trivium.Data) error {
+	var errs []error
+	if d.Rows != 0 {
+		errs = append(errs, setting("rows", "it is for generated data; of a file take a range, such as --train 0:%d", d.Rows))
+	}
+	if _, sparse := main.(*sparseFile); d.Columns != 0 && !sparse {
+		errs = append(errs, setting("columns", "it declares the width of libsvm rows, and %s has its own", main.fileName()))
+	}
+	if d.Hash != 0 && len(d.Categorical) == 0 {
+		errs = append(errs, setting("hash", "no column is named categorical, and only those are hashed"))
+	}
+	if _, array := main.(*arrayFile); array {
+		for _, f := range tableSettings(d) {
+			if f.set {
+				errs = append(errs, setting(f.name, "%s holds arrays, whose numbers have no names", main.fileName()))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+type namedSetting struct {
+	name string
+	set  bool
+}
+
+// tableSettings are those that speak of columns by name.
+func tableSettings(d *trivium.Data) []namedSetting {
+	return []namedSetting{{"label", d.Label != ""}, {"drop", len(d.Drop) > 0}, {"categorical", len(d.Categorical) > 0},
+		{"missing", d.Missing != "" && d.Missing != "error"}, {"weight", d.Weight != ""}}
+}
+
+// refuseTableSettings reports settings that generated data has no use for, rather than pass over them.
+func refuseTableSettings(name string, d *trivium.Data) error {
+	var errs []error
+	for _, f := range append(tableSettings(d), namedSetting{"format", d.Format != ""}, namedSetting{"hash", d.Hash != 0},
+		namedSetting{"scale", d.Scale != "" && d.Scale != "none"}, namedSetting{"columns", d.Columns != 0 && name != "logistic"}) {
+		if f.set {
+			errs = append(errs, setting(f.name, "it says how a file is read, and the source %q is generated", name))
+		}
+	}
+	return errors.Join(errs...)
+}

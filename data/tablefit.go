@@ -1,0 +1,159 @@
+package data
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/trivium-ml/trivium"
+)
+
+func (t *tableFile) fit(ctx context.Context, f fitting) (*Transform, error) {
+	d := &f.desc
+	if err := t.layOut(d, f.unlabelled); err != nil {
+		return nil, err
+	}
+	drop := d.Missing == "drop"
+	if drop && t.bytes() > f.budget {
+		return nil, setting("missing", "dropping rows needs the table in memory, which takes %s of the %s allowed; use mean or zero, or allow more",
+			size(t.bytes()), size(f.budget))
+	}
+	scaled := d.Scale != "" && d.Scale != "none"
+	if err := t.scan(ctx, f.from, f.to, scaled || d.Missing == "mean", drop, f.budget, stop); err != nil {
+		return nil, err
+	}
+	tr := &Transform{Version: TransformVersion, Kind: KindTable, Missing: cmp.Or(d.Missing, "error"), Scale: d.Scale, Weight: d.Weight}
+	t.freeze()
+	if err := t.fitColumns(tr, d); err != nil {
+		return nil, err
+	}
+	return tr, t.fitLabels(tr, f)
+}
+
+// freeze gives categories and text labels their final codes.
+func (t *tableFile) freeze() {
+	p := t.p
+	if p.buckets == 0 && p.categories > 0 {
+		final := make([][]int32, p.categories)
+		for c, d := range p.dicts {
+			final[c] = d.freeze(append(t.used[c], false)) // never nil, which would keep all
+		}
+		if t.raw != nil {
+			for i, code := range t.raw.codes {
+				if code >= 0 {
+					t.raw.codes[i] = final[i%p.categories][code]
+				}
+			}
+		}
+	}
+	if p.labels != nil {
+		final := p.labels.freeze(nil)
+		if t.raw != nil {
+			for i, v := range t.raw.label {
+				if v == v {
+					t.raw.label[i] = float32(final[int32(v)])
+				}
+			}
+		}
+	}
+}
+
+// fitColumns lists the columns: numbers and one-hot columns in the order of the file, then hashed ones.
+func (t *tableFile) fitColumns(tr *Transform, d *trivium.Data) error {
+	p, next := t.p, 0
+	hashed := 0
+	for i, r := range p.roles {
+		c := Column{Name: p.names[i], From: next}
+		switch r.kind {
+		case roleNumber:
+			c.Kind, c.Scale = Number, 1
+			t.fitNumber(&c, r.at, d)
+			next++
+		case roleCategory:
+			if p.buckets > 0 {
+				hashed++
+				continue
+			}
+			c.Kind, c.Categories = OneHot, p.dicts[r.at].names
+			next += len(c.Categories)
+		default:
+			continue
+		}
+		tr.Columns = append(tr.Columns, c)
+	}
+	for i, r := range p.roles {
+		if r.kind == roleCategory && p.buckets > 0 {
+			tr.Columns = append(tr.Columns, Column{Name: p.names[i], From: next, Kind: Hashed, Buckets: p.buckets})
+		}
+	}
+	width := int64(next)
+	form := trivium.Dense
+	if hashed > 0 {
+		width += int64(p.buckets)
+		form = trivium.CSR
+	} else if p.categories > 0 && next > maxDense {
+		form = trivium.CSR
+	}
+	if width > maxWidth {
+		return setting("hash", "%d outputs are more than %d", width, maxWidth)
+	}
+	if width == 0 {
+		return fault(t.fileName(), "no column is left to learn from")
+	}
+	tr.Schema.Inputs = []trivium.InputSpec{{Name: "x", Form: form, Shape: []int{int(width)}}}
+	return nil
+}
+
+func (t *tableFile) fitNumber(c *Column, at int, d *trivium.Data) {
+	if t.stats == nil {
+		return
+	}
+	s := &t.stats[at]
+	if d.Missing == "mean" && s.n > 0 {
+		c.Fill = float32(s.mean)
+	}
+	var spread float64
+	switch d.Scale {
+	case "standard":
+		c.Mean, spread = float32(s.mean), s.deviation()
+	case "minmax":
+		if s.n > 0 {
+			c.Mean, spread = float32(s.min), s.max-s.min
+		}
+	default:
+		return
+	}
+	c.Scale = 0
+	if inv := 1 / spread; spread > 0 && finite32(inv) {
+		c.Scale = float32(inv)
+	}
+}
+
+func (t *tableFile) fitLabels(tr *Transform, f fitting) error {
+	p := t.p
+	if !p.hasLabel {
+		return nil
+	}
+	for i, r := range p.roles {
+		if r.kind == roleLabel {
+			tr.Label.Column = p.names[i]
+		}
+	}
+	if p.labels == nil {
+		spec, bad, err := t.set.spec(f.labels, f.desc.Classes)
+		if err != nil {
+			return t.at(err, bad)
+		}
+		tr.Schema.Labels = spec
+		return nil
+	}
+	names := p.labels.names
+	if n := f.desc.Classes; n > 0 && len(names) > n {
+		return fault(t.fileName(), "%d classes are declared, and the labels have %d values: %s", n, len(names), listNames(names))
+	}
+	if f.labels == LabelsReal {
+		return fault(t.fileName(), "column %q holds names, and the model wants numbers as labels", tr.Label.Column)
+	}
+	tr.Label.Text = true
+	tr.Schema.Labels = trivium.LabelSpec{Kind: trivium.Class, Width: len(names), Names: names}
+	return nil
+}
