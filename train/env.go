@@ -55,7 +55,8 @@ type Env struct {
 
 // Checkpoints say when there is one, beside the one at the end and the one at an interrupt, and which are kept.
 type Checkpoints struct {
-	// Every is the number of updates from one to the next. 0: at the end of an epoch, where the last one is Pause or more ago.
+	// Every is the number of updates from one to the next. 0: at the end of the first epoch, and of each that is Pause or more after
+	// the last one.
 	Every int64
 
 	// Keep is how many of the newest are kept, beside the best by Job.Stop's metric; 0: 2, so that a damaged one has a predecessor.

@@ -30,6 +30,7 @@ type Run struct {
 	stopper   *Stopper
 	tree      *Tree // nil: not in exact mode
 	keeper    keeper
+	rate      func(step int64) float64             // the learning rate, where the optimizer has one
 	keep      func(c *checkpoint.Checkpoint) error // adds the optimizer's state to a checkpoint
 
 	at        checkpoint.Progress
@@ -150,8 +151,11 @@ func (r *Run) Stop(reason trivium.Reason, text string) {
 // Fail ends the run with err: a strategy calls it and leaves its loop.
 func (r *Run) Fail(err error) {
 	if _, ok := errors.AsType[*trivium.DivergedError](err); ok {
-		if r.keeper.last != "" {
+		switch {
+		case r.keeper.last != "":
 			err = fmt.Errorf("%w; the last good checkpoint is %s", err, r.keeper.last)
+		case r.env.Blob != nil:
+			err = fmt.Errorf("%w; there was no checkpoint yet", err)
 		}
 		r.over(trivium.Diverged, err)
 		return
@@ -236,6 +240,9 @@ func (r *Run) Finish(rows int, lossSum, weightSum float64) {
 func (r *Run) progress(now time.Time) {
 	p := r.Progress(now)
 	r.Put(observe.CurrentEpoch, float64(p.Epoch))
+	if r.rate != nil {
+		r.Put(observe.LearningRate, r.rate(max(p.Step, 1)))
+	}
 	if p.Rows > 0 {
 		r.Put(observe.EpochProgress, float64(p.Row)/float64(p.Rows))
 	}
@@ -262,7 +269,9 @@ func (r *Run) Progress(now time.Time) Progress {
 func (r *Run) begin(ctx context.Context) {
 	now := time.Now()
 	r.watched = watched{start: now, began: r.at.Step, beganSamples: r.at.Samples, next: now.Add(watchEvery)}
-	r.keeper.when = now
+	if r.at.Step > 0 {
+		r.keeper.when = now // else the first epoch's end is time for one
+	}
 	if f := r.env.Watch.Begin; f != nil {
 		f(r.Progress(now))
 	}

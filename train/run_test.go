@@ -200,7 +200,7 @@ func TestFinishedJobResumed(t *testing.T) {
 	env.Resume = c
 	again := run(t, env, traintest.Job())
 	traintest.Same(t, "resumed at its end", again, first)
-	if names, err := checkpoint.List(t.Context(), store); err != nil || len(names) != 1 {
+	if names, err := checkpoint.List(t.Context(), store); err != nil || len(names) != 2 {
 		t.Errorf("checkpoints %v, %v", names, err)
 	}
 	longer := traintest.Job()
@@ -306,7 +306,7 @@ func TestCheckpointsGoToAFile(t *testing.T) {
 	env := traintest.Env(t, 1, false)
 	env.Blob = blob.Dir(file)
 	r, err := local.New(env, local.Options{}).Train(t.Context(), traintest.Job())
-	if _, ok := errors.AsType[*train.JobError](err); err == nil || ok || r.Reason != trivium.Failed || r.Steps != 44 {
+	if _, ok := errors.AsType[*train.JobError](err); err == nil || ok || r.Reason != trivium.Failed || r.Steps != 11 {
 		t.Errorf("%s after %d updates, %v", r.Reason, r.Steps, err)
 	}
 }

@@ -76,6 +76,13 @@ func (r *Run) save(ctx context.Context) error {
 	k.step, k.when, k.last, k.mine = r.at.Step, time.Now(), name, append(k.mine, name)
 	r.Add(observe.Checkpoints, 1)
 	r.Put(observe.CheckpointSeconds, k.when.Sub(start).Seconds())
+	if objects, err := r.env.Blob.List(ctx, name+"/"); err == nil {
+		var size int64
+		for _, o := range objects {
+			size += o.Size
+		}
+		r.Put(observe.CheckpointBytes, float64(size))
+	}
 	r.Event(observe.Info, "checkpoint", r.at.Step, name)
 	r.log.Info("checkpoint", "name", name, "step", r.at.Step)
 	if f := r.env.Watch.Checkpointed; f != nil {

@@ -22,7 +22,7 @@ func (r *Run) OptimizerState() (*optim.State, error) {
 	}
 	var names []string
 	if rule, ok := o.(*optim.Rule); ok {
-		names = rule.SlotNames()
+		names, r.rate = rule.SlotNames(), rule.Rate
 	}
 	if c := r.env.Resume; c != nil {
 		saved := c.Optimizer
