@@ -24,6 +24,8 @@ type bound struct {
 
 	total, per, tiles int     // units of work, units a tile, tiles
 	cost              float64 // of the whole node, in scalar operations or bytes, as Options.Grain
+	at                int32   // in its segment
+	rank              float64 // see prioritise
 	task              *task
 	attach            func(s *State) error // looks its resource up when the instance meets another State
 	variable          *variable

@@ -30,17 +30,17 @@ type Program struct {
 
 // Options of Compile. The zero value works.
 type Options struct {
-	CPU          *tensor.CPU     // threads and kernels; nil: the caller alone, with the best kernels
-	Device       string          // what errors and traces call this machine; default "/cpu:0"
-	Serial       bool            // run nodes one by one in creation order on the caller: the oracle
-	Plain        bool            // no pass but pruning: the graph as it was written
-	Grain        int             // scalar operations or bytes that are worth a tile of their own; default 64 Ki, about the cost of waking a thread
-	Bindings     int             // memory plans kept, each for one size of the named axes; default 8
-	StepDeadline time.Duration   // how long a step may wait in all; default 60 s
-	CheckFinite  bool            // fail at the first node whose result has a NaN or an infinity
-	Trace        func(Event)     // called after every node and transfer, by many threads at once; nil: nothing
-	Rules        map[string]Rule // what Apply nodes name
-	Rendezvous   Rendezvous      // where Send and Recv meet; needed by graphs that have them
+	CPU          *tensor.CPU      // threads and kernels; nil: the caller alone, with the best kernels
+	Device       string           // what errors and traces call this machine; default "/cpu:0"
+	Serial       bool             // run nodes one by one in creation order on the caller: the oracle
+	Plain        bool             // no pass but pruning: the graph as it was written
+	Grain        int              // scalar operations or bytes that are worth a tile of their own; default 64 Ki, about the cost of waking a thread
+	Bindings     int              // memory plans kept, each for one size of the named axes; default 8
+	StepDeadline time.Duration    // how long a step may wait in all; default 60 s
+	CheckFinite  bool             // fail at the first node whose result has a NaN or an infinity
+	Trace        func(TraceEvent) // called after every node and transfer, by many threads at once; nil: nothing
+	Rules        map[string]Rule  // what Apply nodes name
+	Rendezvous   Rendezvous       // where Send and Recv meet; needed by graphs that have them
 }
 
 func (o Options) withDefaults() Options {
@@ -120,6 +120,8 @@ type compiler struct {
 	*Program
 	byID []*node // of the graph's nodes
 	fed  map[graph.Value]*node
+	slab []node // nodes and operands are allocated many at a time, so that neighbours are neighbours in memory
+	refs []ref
 }
 
 // prune makes nodes of what the fetches and targets need.
@@ -177,14 +179,15 @@ func (c *compiler) prune(targets []graph.Value) error {
 	return nil
 }
 
-// reach marks the nodes that fetches and targets depend on, not looking behind feeds.
+// reach marks the nodes that fetches and targets depend on, not looking behind feeds. Operands have lower numbers than their readers, so
+// one walk backwards finds them all.
 func (c *compiler) reach(targets []graph.Value) []bool {
 	need := make([]bool, c.g.Len())
-	var stack []int
+	top := -1
 	want := func(v graph.Value) {
-		if id := v.Node(); c.fed[v] == nil && !need[id] {
-			need[id] = true
-			stack = append(stack, id)
+		if len(c.fed) == 0 || c.fed[v] == nil {
+			need[v.Node()] = true
+			top = max(top, v.Node())
 		}
 	}
 	for _, v := range c.fetches {
@@ -193,15 +196,23 @@ func (c *compiler) reach(targets []graph.Value) []bool {
 	for _, v := range targets {
 		want(v)
 	}
-	for len(stack) > 0 {
-		n := c.g.Node(stack[len(stack)-1])
-		stack = stack[:len(stack)-1]
-		for _, v := range n.Inputs {
-			want(v)
+	fedNode := make([]bool, c.g.Len()) // has a fed output
+	for _, v := range c.feeds {
+		fedNode[v.Node()] = true
+	}
+	for id := top; id >= 0; id-- {
+		if !need[id] {
+			continue
 		}
-		for _, id := range n.Control {
-			if src := c.g.Node(id); src.Op.Name != "Input" {
-				want(c.g.Value(id, 0))
+		n := c.g.Node(id)
+		for _, v := range n.Inputs {
+			if k := v.Node(); !fedNode[k] || c.fed[v] == nil {
+				need[k] = true
+			}
+		}
+		for _, k := range n.Control {
+			if !fedNode[k] && c.g.Node(k).Op.Name != "Input" {
+				need[k] = true
 			}
 		}
 	}
@@ -217,8 +228,17 @@ func (c *compiler) ref(v graph.Value) ref {
 
 // make turns a node of the graph into one of the program; its operands are there already.
 func (c *compiler) make(src *graph.Node) *node {
-	n := &node{seq: len(c.nodes), op: src.Op.Name, src: src, types: src.Types}
-	n.in = make([]ref, len(src.Inputs))
+	if len(c.slab) == 0 {
+		c.slab = make([]node, 512)
+	}
+	n := &c.slab[0]
+	c.slab = c.slab[1:]
+	*n = node{seq: len(c.nodes), op: src.Op.Name, src: src, types: src.Types, eff: src.Op.Effect}
+	n.ewise = elementwise[n.op].arity > 0
+	if len(c.refs) < len(src.Inputs) {
+		c.refs = make([]ref, 1024+len(src.Inputs))
+	}
+	n.in, c.refs = c.refs[:len(src.Inputs):len(src.Inputs)], c.refs[len(src.Inputs):]
 	for i, v := range src.Inputs {
 		n.in[i] = c.ref(v)
 	}
@@ -308,41 +328,35 @@ func computes(r ref) bool {
 
 // sweep drops nodes that nobody needs, resolves replacements, and numbers what is left in creation order.
 func (c *compiler) sweep() {
-	var stack []*node
-	want := func(n *node) {
-		if !n.mark {
-			n.mark = true
-			stack = append(stack, n)
-		}
+	for _, n := range c.nodes {
+		n.mark = n.op == opFeed
 	}
 	for _, n := range c.nodes {
-		n.mark = false
-	}
-	for _, n := range c.nodes {
-		if n.keep || n.op == opFeed {
-			m := n
+		if n.keep {
 			if n.fwd != nil {
-				m = n.fwd[0].end().n
-				m.keep = true
+				n = n.fwd[0].end().n
+				n.keep = true
 			}
-			want(m)
+			n.mark = true
 		}
 	}
 	for _, r := range c.out {
-		want(r.end().n)
+		r.end().n.mark = true
 	}
-	for len(stack) > 0 {
-		n := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
+	for i := len(c.nodes) - 1; i >= 0; i-- {
+		n := c.nodes[i]
+		if !n.mark {
+			continue
+		}
 		for i, r := range n.in {
 			n.in[i] = r.end()
-			want(n.in[i].n)
+			n.in[i].n.mark = true
 		}
 		for i, m := range n.after {
 			if m.fwd != nil {
 				n.after[i] = m.fwd[0].end().n
 			}
-			want(n.after[i])
+			n.after[i].mark = true
 		}
 	}
 	live := c.nodes[:0]
@@ -353,13 +367,15 @@ func (c *compiler) sweep() {
 	}
 	clear(c.nodes[len(live):])
 	c.nodes = live
-	c.sort()
+	for i, n := range c.nodes {
+		n.seq = i
+	}
 	for i, r := range c.out {
 		c.out[i] = r.end()
 	}
 }
 
-// sort restores an order in which operands come before their readers, close to that of creation: passes append nodes at the end.
+// sort restores an order in which operands come before their readers, close to that of creation, after a pass appended nodes.
 func (c *compiler) sort() {
 	for _, n := range c.nodes {
 		n.mark = false
@@ -379,11 +395,18 @@ func (c *compiler) sort() {
 		for len(stack) > 0 {
 			f := &stack[len(stack)-1]
 			var m *node
+			if f.n.fwd != nil { // replaced: nobody reads it
+				order = append(order, f.n)
+				stack = stack[:len(stack)-1]
+				continue
+			}
 			switch {
 			case f.next < len(f.n.in):
-				m = f.n.in[f.next].n
+				m = f.n.in[f.next].end().n
 			case f.next < len(f.n.in)+len(f.n.after):
-				m = f.n.after[f.next-len(f.n.in)]
+				if m = f.n.after[f.next-len(f.n.in)]; m.fwd != nil {
+					m = m.fwd[0].end().n
+				}
 			default:
 				order = append(order, f.n)
 				stack = stack[:len(stack)-1]
@@ -397,9 +420,6 @@ func (c *compiler) sort() {
 		}
 	}
 	c.nodes = order
-	for i, n := range c.nodes {
-		n.seq = i
-	}
 }
 
 // protectReads makes a write wait for those that still read the old version, where creation order allows; where it does not (a

@@ -78,6 +78,18 @@ func newInstance(p *Program, caps, axes []int) (*instance, error) {
 	}
 	x.work = x.loop
 	x.slotsOf()
+	for _, n := range p.nodes {
+		if n.op == "Reshape" || n.op == "StopGradient" {
+			if r := viewed(ref{n, 0}); r.n.op != "Const" {
+				v := view{x.values[n.seq][0], x.slot(r)}
+				if r.n.op == opFeed || len(r.n.fetches) > 0 {
+					x.views = append(x.views, v)
+				} else {
+					x.later[r.n] = append(x.later[r.n], v)
+				}
+			}
+		}
+	}
 	x.feeds = make([]*slot, len(p.feeds))
 	x.lands = make([]landingSlot, len(p.fetches))
 	x.bound = make([]*bound, len(p.nodes))
@@ -110,18 +122,6 @@ func newInstance(p *Program, caps, axes []int) (*instance, error) {
 		x.lands[i].dims = x.slot(v)
 		if x.lands[i].out == nil {
 			return nil, fmt.Errorf("exec: fetch %d lands nowhere", i)
-		}
-	}
-	for _, n := range p.nodes {
-		if n.op == "Reshape" || n.op == "StopGradient" {
-			if r := viewed(ref{n, 0}); r.n.op != "Const" {
-				v := view{x.values[n.seq][0], x.slot(r)}
-				if r.n.op == opFeed || len(r.n.fetches) > 0 {
-					x.views = append(x.views, v)
-				} else {
-					x.later[r.n] = append(x.later[r.n], v)
-				}
-			}
 		}
 	}
 	if err := x.resize(caps); err != nil {

@@ -22,6 +22,24 @@ type lifetime struct {
 	left  int // readers that have not been passed yet
 	users []*task
 	keep  bool // read in another segment: its memory is not used again
+	away  bool // lies elsewhere, or nowhere
+}
+
+// lifetimes are those of all values of nodes with work, by node and output.
+type lifetimes struct {
+	first []int32 // of each node: 1 more than the position of its first output in all; 0: none
+	all   []lifetime
+}
+
+func (ls lifetimes) of(r ref) *lifetime {
+	k := ls.first[r.n.seq]
+	if k == 0 || r.out >= len(r.n.types) {
+		return nil
+	}
+	if l := &ls.all[int(k)-1+r.out]; !l.away {
+		return l
+	}
+	return nil
 }
 
 // plan places values in one arena, walking each segment in the order in which its tiles are taken: a value's memory is free for others
@@ -31,23 +49,22 @@ type lifetime struct {
 // Fed and fetched values, Variables and constants lie elsewhere and are never in the plan. Values that cross segments keep their
 // place, since segments run in any order.
 func (x *instance) plan() {
-	lives := make(map[ref]*lifetime)
+	lives := lifetimes{make([]int32, len(x.p.nodes)), nil}
 	for _, n := range x.p.nodes {
 		if b := x.bound[n.seq]; b == nil || n.op == "Read" {
 			continue
 		}
+		lives.first[n.seq] = int32(len(lives.all)) + 1
 		for k := range n.types {
-			if landed(n, k) || n.op == "Scan" && !n.wanted(k) {
-				continue
-			}
 			s := x.values[n.seq][k]
-			lives[ref{n, k}] = &lifetime{slot: s, bytes: alignUp(s.n*s.dt.Size(), align)}
+			lives.all = append(lives.all, lifetime{slot: s, bytes: alignUp(s.n*s.dt.Size(), align),
+				away: landed(n, k) || n.op == "Scan" && !n.wanted(k)})
 		}
 	}
 	for _, n := range x.p.nodes {
 		for i, r := range n.in {
 			root := viewed(r)
-			l := lives[root]
+			l := lives.of(root)
 			if l == nil || n.op == "Reshape" || n.op == "StopGradient" || repeated(n.in[:i], root) {
 				continue
 			}
@@ -70,7 +87,11 @@ func (x *instance) plan() {
 		}
 	}
 	x.arena = alignedBytes(a.top)
-	for _, l := range lives {
+	for i := range lives.all {
+		l := &lives.all[i]
+		if l.away {
+			continue
+		}
 		if l.bytes > 0 {
 			l.slot.p = unsafe.Pointer(&x.arena[l.from])
 		}
@@ -94,11 +115,11 @@ type arena struct {
 }
 
 // place gives a node's results memory, and takes back that of operands which it is the last to read.
-func (a *arena) place(b *bound, lives map[ref]*lifetime) {
+func (a *arena) place(b *bound, lives lifetimes) {
 	n := b.n
 	taken := a.inPlace(b, lives)
 	for k := range n.types {
-		l := lives[ref{n, k}]
+		l := lives.of(ref{n, k})
 		if l == nil || k == 0 && taken != nil {
 			continue
 		}
@@ -107,7 +128,7 @@ func (a *arena) place(b *bound, lives map[ref]*lifetime) {
 	}
 	for i, r := range n.in {
 		root := viewed(r)
-		l := lives[root]
+		l := lives.of(root)
 		if l == nil || repeated(n.in[:i], root) {
 			continue
 		}
@@ -118,21 +139,21 @@ func (a *arena) place(b *bound, lives map[ref]*lifetime) {
 		}
 	}
 	for k := range n.types {
-		if l := lives[ref{n, k}]; l != nil && l.left == 0 && !l.keep { // nobody reads it
+		if l := lives.of(ref{n, k}); l != nil && l.left == 0 && !l.keep { // nobody reads it
 			a.release(l)
 		}
 	}
 }
 
 // inPlace lets result 0 take the memory of an operand of its type that the node is the last to read.
-func (a *arena) inPlace(b *bound, lives map[ref]*lifetime) *lifetime {
+func (a *arena) inPlace(b *bound, lives lifetimes) *lifetime {
 	n := b.n
-	out := lives[ref{n, 0}]
+	out := lives.of(ref{n, 0})
 	if out == nil || !kernels[n.op].alias || out.bytes == 0 {
 		return nil
 	}
 	for i, r := range n.in {
-		l := lives[viewed(r)]
+		l := lives.of(viewed(r))
 		if l == nil || l.left != 1 || l.keep || l.bytes != out.bytes || r.typ().DType != n.types[0].DType || !r.typ().Shape.Equal(n.types[0].Shape) {
 			continue
 		}

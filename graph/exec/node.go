@@ -19,6 +19,8 @@ type node struct {
 	fwd     []ref // where this node's outputs went when a pass replaced it
 	users   int   // readers of any output, counted anew by each pass that needs it
 	mark    bool
+	eff     graph.Effect
+	ewise   bool      // an operation that chains are made of
 	segment int       // -1: no work
 	dims    [][]dim   // of each output
 	scan    *scanCode // of a Scan
@@ -69,12 +71,7 @@ func (n *node) name() string {
 }
 
 // effect is what the node does besides computing.
-func (n *node) effect() graph.Effect {
-	if n.src == nil || n.op == opFeed || n.op == "Const" || n.op == opCopy {
-		return graph.Pure
-	}
-	return n.src.Op.Effect
-}
+func (n *node) effect() graph.Effect { return n.eff }
 
 func (n *node) attr(name string) graph.Attr {
 	if n.src == nil {

@@ -40,14 +40,14 @@ func (c *compiler) fuseChains() {
 			for _, m := range inside[1:] {
 				m.users = 0
 			}
-			n.op, n.code, n.in = opFused, code, in
+			n.op, n.code, n.in, n.ewise = opFused, code, in, false
 		}
 	}
 }
 
 // chains says whether a node can be an instruction: every operand has the result's shape or is a scalar.
 func chains(n *node) bool {
-	if elementwise[n.op].arity == 0 || len(n.after) > 0 {
+	if !n.ewise || len(n.after) > 0 {
 		return false
 	}
 	t := n.types[0]

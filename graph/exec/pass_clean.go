@@ -29,7 +29,7 @@ func (c *compiler) clean() {
 			n.ta = absorbTranspose(n, 0, n.ta)
 			n.tb = absorbTranspose(n, 1, n.tb)
 		}
-		if elementwise[n.op].arity > 1 || n.op == "Where" || n.op == "Less" || n.op == "Equal" {
+		if n.ewise && len(n.in) > 1 || n.op == "Where" || n.op == "Less" || n.op == "Equal" {
 			absorbBroadcasts(n)
 		}
 	}

@@ -70,7 +70,7 @@ func (c *compiler) foldNode(n *node) (err error) {
 	if b.err != nil {
 		return b.err
 	}
-	n.op, n.value, n.in = "Const", out, nil
+	n.op, n.value, n.in, n.ewise = "Const", out, nil, false
 	return nil
 }
 

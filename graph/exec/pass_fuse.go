@@ -4,40 +4,22 @@ import "slices"
 
 // fuse makes one node of several where the bits stay the same and a pass over memory is saved.
 func (c *compiler) fuse() {
-	c.sweepRefs()
 	c.countUsers()
 	c.fuseDense()
-	c.sweepRefs()
 	c.countUsers()
 	c.fuseCrossEntropy()
-	c.sweepRefs()
 	c.countUsers()
 	c.fuseChains()
 }
 
-func (c *compiler) sweepRefs() {
-	for _, n := range c.nodes {
-		if n.fwd != nil {
-			continue
-		}
-		for i, r := range n.in {
-			n.in[i] = r.end()
-		}
-	}
-}
-
 // countUsers counts the readers of each node that somebody needs, fetches included.
 func (c *compiler) countUsers() {
-	var stack []*node
 	for _, n := range c.nodes {
-		n.users, n.mark = 0, false
+		n.users, n.mark = 0, n.op == opFeed
 	}
 	use := func(n *node) {
 		n.users++
-		if !n.mark {
-			n.mark = true
-			stack = append(stack, n)
-		}
+		n.mark = true
 	}
 	for _, r := range c.out {
 		use(r.end().n)
@@ -49,11 +31,14 @@ func (c *compiler) countUsers() {
 			use(n.fwd[0].end().n)
 		}
 	}
-	for len(stack) > 0 {
-		n := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
-		for _, r := range n.in {
-			use(r.n)
+	for i := len(c.nodes) - 1; i >= 0; i-- { // readers come after what they read
+		n := c.nodes[i]
+		if !n.mark {
+			continue
+		}
+		for i, r := range n.in {
+			n.in[i] = r.end()
+			use(n.in[i].n)
 		}
 		for _, m := range n.after {
 			if m.fwd != nil {
@@ -81,13 +66,13 @@ func (c *compiler) fuseDense() {
 			for i := range 2 {
 				m, bias := n.in[i], n.in[1-i]
 				if fusible(m.n, n) && m.n.op == "MatMul" && isRow(bias, n) {
-					n.op, n.ta, n.tb, n.act = "Dense", m.n.ta, m.n.tb, ""
+					n.op, n.ta, n.tb, n.act, n.ewise = "Dense", m.n.ta, m.n.tb, "", false
 					n.in = []ref{m.n.in[0], m.n.in[1], bias}
 					m.n.users = 0
 					break
 				}
 				if fusible(m.n, n) && m.n.op == "Conv2D" && len(m.n.in) == 2 && m.n.act == "" && isRow(bias, n) {
-					n.op, n.src, n.act = "Conv2D", m.n.src, ""
+					n.op, n.src, n.act, n.ewise = "Conv2D", m.n.src, "", false
 					n.in = []ref{m.n.in[0], m.n.in[1], bias}
 					m.n.users = 0
 					break
@@ -97,7 +82,7 @@ func (c *compiler) fuseDense() {
 			m := n.in[0].n
 			if fusible(m, n) && (m.op == "Dense" || m.op == "MatMul" || m.op == "Conv2D") && m.act == "" {
 				act := activations[n.op]
-				n.op, n.ta, n.tb, n.act, n.in = m.op, m.ta, m.tb, act, m.in
+				n.op, n.ta, n.tb, n.act, n.in, n.ewise = m.op, m.ta, m.tb, act, m.in, false
 				if n.op == "MatMul" {
 					n.op = "Dense"
 				}
@@ -125,7 +110,7 @@ func isRow(r ref, n *node) bool {
 // needs.
 func (c *compiler) fuseCrossEntropy() {
 	type key struct{ logits, labels ref }
-	losses := map[key]*node{}
+	losses, fused := map[key]*node{}, false
 	for _, n := range c.nodes {
 		if n.live() && n.op == "SoftmaxCrossEntropy" && len(n.after) == 0 {
 			losses[key{n.in[0], n.in[1]}] = n
@@ -144,6 +129,10 @@ func (c *compiler) fuseCrossEntropy() {
 		loss.fwd = []ref{{both, 0}}
 		n.fwd = []ref{{both, 1}}
 		delete(losses, key{n.in[0], n.in[1]})
+		fused = true
+	}
+	if fused {
+		c.sort()
 	}
 }
 

@@ -1,7 +1,9 @@
 package exec
 
 import (
+	"bytes"
 	"encoding/binary"
+	"hash/maphash"
 	"math"
 	"unsafe"
 
@@ -11,8 +13,9 @@ import (
 // merge makes one node of equal ones: the same operation, attributes, operands and types, and no effect. What was fetched twice stays
 // two results (see land).
 func (c *compiler) merge() {
-	seen := make(map[string]*node, len(c.nodes))
-	var key []byte
+	seed := maphash.MakeSeed()
+	seen := make(map[uint64]*node, len(c.nodes)) // the first node of each hash
+	var key, other []byte
 	for _, n := range c.nodes {
 		if n.fwd != nil {
 			continue
@@ -24,10 +27,14 @@ func (c *compiler) merge() {
 			continue
 		}
 		key = n.appendKey(key[:0])
-		first, ok := seen[string(key)]
-		if !ok {
-			seen[string(key)] = n
+		h := maphash.Bytes(seed, key)
+		first := seen[h]
+		if first == nil {
+			seen[h] = n
 			continue
+		}
+		if other = first.appendKey(other[:0]); !bytes.Equal(key, other) {
+			continue // two hashes met: a chance missed
 		}
 		first.keep = first.keep || n.keep
 		n.forward(first)

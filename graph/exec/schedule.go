@@ -50,7 +50,7 @@ func (x *instance) schedule() {
 		for k, n := range s.nodes {
 			pt.order[k] = x.bound[n.seq]
 		}
-		rank := x.prioritise(pt)
+		x.prioritise(pt)
 		for from := 0; from < len(pt.order); {
 			to := from + 1
 			if pt.order[from].n.op != "Scan" {
@@ -58,20 +58,20 @@ func (x *instance) schedule() {
 					to++
 				}
 			}
-			pt.stages = append(pt.stages, x.stage(pt.order[from:to], rank))
+			pt.stages = append(pt.stages, x.stage(pt.order[from:to]))
 			from = to
 		}
 	}
 }
 
-func (x *instance) stage(order []*bound, rank map[*bound]float64) *stage {
+func (x *instance) stage(order []*bound) *stage {
 	st := &stage{order: order}
 	x.bundle(st)
 	total, critical, least := 0.0, 0.0, math.Inf(1)
 	for _, b := range order {
 		total += b.cost + nodeCost
-		critical = max(critical, rank[b])
-		least = min(least, rank[b]-b.cost/float64(min(b.tiles, x.threads))-nodeCost)
+		critical = max(critical, b.rank)
+		least = min(least, b.rank-b.cost/float64(min(b.tiles, x.threads))-nodeCost)
 	}
 	critical -= least // the path within the stage, at least
 	st.pool = x.threads > 1 && total >= 2*float64(x.p.o.Grain) && total >= 1.2*critical && order[0].n.op != "Scan"
@@ -80,26 +80,24 @@ func (x *instance) stage(order []*bound, rank map[*bound]float64) *stage {
 }
 
 // prioritise orders nodes by what they delay: first those that a Send waits for, then by the longest path behind them. In serial
-// mode the order stays that of creation. It returns each node's longest path to the end, tiles shared among threads.
-func (x *instance) prioritise(pt *part) map[*bound]float64 {
+// mode the order stays that of creation. A node's rank is its longest path to the end, tiles shared among threads.
+func (x *instance) prioritise(pt *part) {
 	n := len(pt.order)
-	pos := make(map[*node]int, n)
 	for i, b := range pt.order {
-		pos[b.n] = i
+		b.at = int32(i)
 	}
 	next := make([][]int32, n)
 	waits := make([]int, n)
 	for i, b := range pt.order {
 		b.n.sources(func(m *node) {
-			if k, ok := pos[m]; ok {
-				next[k] = append(next[k], int32(i))
+			if s := x.bound[m.seq]; s != nil && m.segment == b.n.segment {
+				next[s.at] = append(next[s.at], int32(i))
 				waits[i]++
 			}
 		})
 	}
 	rank := make([]float64, n)
 	sends := make([]bool, n)
-	ranks := make(map[*bound]float64, n)
 	for i := n - 1; i >= 0; i-- { // creation order is topological
 		b := pt.order[i]
 		behind := 0.0
@@ -109,10 +107,10 @@ func (x *instance) prioritise(pt *part) map[*bound]float64 {
 			sends[i] = sends[i] || sends[k]
 		}
 		rank[i] = behind + nodeCost + b.cost/float64(min(b.tiles, x.threads))
-		ranks[b] = rank[i]
+		b.rank = rank[i]
 	}
 	if x.p.o.Serial {
-		return ranks
+		return
 	}
 	h := &ready{rank: rank, sends: sends}
 	for i, w := range waits {
@@ -132,7 +130,6 @@ func (x *instance) prioritise(pt *part) map[*bound]float64 {
 		}
 	}
 	pt.order = order
-	return ranks
 }
 
 // ready is a heap of nodes whose operands are there.

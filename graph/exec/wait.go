@@ -162,7 +162,7 @@ func (s *stepper) start(i int, n *node) {
 			o.mu.Unlock()
 		}
 		if err == nil && x.p.o.Trace != nil {
-			x.p.o.Trace(Event{Node: n.name(), Op: n.op, Device: x.p.o.Device, Step: x.run.step.ID, Tiles: 1, Start: begun, Took: time.Since(begun), Bytes: bytesOf(out)})
+			x.p.o.Trace(TraceEvent{Node: n.name(), Op: n.op, Device: x.p.o.Device, Step: x.run.step.ID, Tiles: 1, Start: begun, Took: time.Since(begun), Bytes: bytesOf(out)})
 		}
 		s.reports <- report{i, out, err}
 	}
@@ -236,7 +236,7 @@ func bindSend(b *bound) {
 			begun := time.Now()
 			err := b.x.p.o.Rendezvous.Send(b.x.key(b.n), b.in[0].tensor().Clone())
 			if err == nil && b.x.p.o.Trace != nil {
-				b.x.p.o.Trace(Event{Node: b.n.name(), Op: "Send", Device: b.x.p.o.Device, Step: b.x.run.step.ID, Tiles: 1, Start: begun,
+				b.x.p.o.Trace(TraceEvent{Node: b.n.name(), Op: "Send", Device: b.x.p.o.Device, Step: b.x.run.step.ID, Tiles: 1, Start: begun,
 					Took: time.Since(begun), Bytes: int64(len(b.in[0].bytes()))})
 			}
 			return err

@@ -1,0 +1,257 @@
+package exec
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/trivium-ml/trivium/graph"
+	"github.com/trivium-ml/trivium/tensor"
+)
+
+// A Lazy runs a graph while it is being built: define-by-run. Functions of package graph append to its builder; Eval computes what is asked
+// for and not known yet. Reset begins a new trace, whose graph may differ; traces of equal structure are compiled once. It is for
+// one goroutine.
+//
+//	z := exec.NewLazy(state, exec.Options{CPU: cpu})
+//	for ... {
+//		z.Reset()
+//		x := z.Input(batch)
+//		loss := model(z.Builder(), x)     // any Go control flow
+//		out, err := z.Eval(ctx, loss)
+//	}
+type Lazy struct {
+	o      Options
+	state  *State
+	b      *graph.Builder
+	inputs map[graph.Value]*tensor.Tensor // and all that is known
+	trace  int64
+	cache  map[string]*Program
+	recent []string // keys of cache, the oldest first
+	stats  LazyStats
+}
+
+// LazyStats counts Evals, and how many of them had to compile.
+type LazyStats struct{ Evals, Compiled int }
+
+// stepCache is how many programs a Lazy keeps.
+const stepCache = 64
+
+// NewLazy returns a Lazy over a State, in which Variables live from one trace to the next by their names.
+func NewLazy(s *State, o Options) *Lazy {
+	z := &Lazy{o: o, state: s, cache: map[string]*Program{}}
+	z.Reset()
+	return z
+}
+
+// Builder is what the trace's operations are appended to.
+func (z *Lazy) Builder() *graph.Builder { return z.b }
+
+// Reset forgets the trace and its values, and begins a new one.
+func (z *Lazy) Reset() {
+	z.b = graph.NewBuilder()
+	z.inputs = map[graph.Value]*tensor.Tensor{}
+	z.trace++
+}
+
+// Stats counts what happened so far.
+func (z *Lazy) Stats() LazyStats { return z.stats }
+
+// Input is t as a value of the trace. t is read when something that depends on it is evaluated.
+func (z *Lazy) Input(t *tensor.Tensor) graph.Value {
+	v := z.b.Input(fmt.Sprintf("lazy_%d", len(z.inputs)), t.DType(), graph.Of(t.Shape()...)...)
+	z.inputs[v] = t
+	return v
+}
+
+// Eval returns the tensors of values of this trace, only to be read, computing those that are not known yet. Reads and writes of a Variable
+// happen in the order in which they were made, however Evals ask for them. A Variable without a value gets its initial one.
+func (z *Lazy) Eval(ctx context.Context, vs ...graph.Value) ([]*tensor.Tensor, error) {
+	z.stats.Evals++
+	g, err := z.b.Build()
+	if err != nil {
+		return nil, err
+	}
+	if err := z.compute(ctx, g, vs); err != nil {
+		return nil, err
+	}
+	out := make([]*tensor.Tensor, len(vs))
+	for i, v := range vs {
+		out[i] = z.inputs[v]
+	}
+	return out, nil
+}
+
+func (z *Lazy) compute(ctx context.Context, g *graph.Graph, vs []graph.Value) error {
+	t := z.pending(g, vs)
+	if len(t.fetches) == 0 {
+		return nil
+	}
+	key := t.key(g)
+	p := z.cache[key]
+	if p == nil {
+		z.stats.Compiled++
+		if err := z.state.Init(g); err != nil {
+			return err
+		}
+		var err error
+		if p, err = Compile(g, t.feeds, t.fetches, nil, z.o); err != nil {
+			return err
+		}
+		if len(z.recent) == stepCache {
+			delete(z.cache, z.recent[0])
+			z.recent = z.recent[1:]
+		}
+		z.cache[key] = p
+		z.recent = append(z.recent, key)
+	}
+	feeds := make([]*tensor.Tensor, len(t.feeds))
+	for i, v := range t.feeds {
+		feeds[i] = z.inputs[v]
+	}
+	dst := make([]*tensor.Tensor, len(t.fetches))
+	if err := p.RunStep(ctx, z.state, Step{ID: z.trace}, feeds, dst, nil); err != nil {
+		return err
+	}
+	for i, v := range t.fetches {
+		z.inputs[v] = dst[i]
+	}
+	return nil
+}
+
+// A trace is the part of a graph that an Eval runs.
+type trace struct {
+	nodes          []int // in creation order
+	feeds, fetches []graph.Value
+}
+
+// pending finds what the values depend on and nobody has computed, and with it the earlier effects on the same resources.
+func (z *Lazy) pending(g *graph.Graph, vs []graph.Value) *trace {
+	t := &trace{}
+	need := make([]bool, g.Len())
+	isFeed := map[graph.Value]bool{}
+	var stack []int
+	visit := func(v graph.Value) {
+		if z.inputs[v] != nil {
+			if !isFeed[v] {
+				isFeed[v] = true
+				t.feeds = append(t.feeds, v)
+			}
+		} else if g.Contains(v) && !need[v.Node()] {
+			need[v.Node()] = true
+			stack = append(stack, v.Node())
+		}
+	}
+	asked := map[graph.Value]bool{}
+	effects := map[int][]int{} // nodes on each resource
+	for n := range g.Nodes() {
+		for _, r := range n.Resources {
+			effects[r] = append(effects[r], n.ID)
+		}
+	}
+	for _, v := range vs {
+		if z.inputs[v] == nil && !asked[v] {
+			asked[v] = true
+			t.fetches = append(t.fetches, v)
+			visit(v)
+		}
+	}
+	for len(stack) > 0 {
+		n := g.Node(stack[len(stack)-1])
+		stack = stack[:len(stack)-1]
+		for _, v := range n.Inputs {
+			visit(v)
+		}
+		for _, id := range n.Control {
+			visit(g.Value(id, 0))
+		}
+		for _, r := range n.Resources {
+			for _, id := range effects[r] {
+				m := g.Node(id)
+				if v := g.Value(id, 0); id < n.ID && z.inputs[v] == nil && len(m.Types) > 0 && !asked[v] {
+					asked[v] = true
+					t.fetches = append(t.fetches, v)
+					visit(v)
+				}
+			}
+		}
+	}
+	for id, wanted := range need {
+		if wanted {
+			t.nodes = append(t.nodes, id)
+		}
+	}
+	order := func(a, b graph.Value) int {
+		if a.Node() != b.Node() {
+			return a.Node() - b.Node()
+		}
+		return a.Out() - b.Out()
+	}
+	slices.SortFunc(t.feeds, order)
+	slices.SortFunc(t.fetches, order)
+	return t
+}
+
+// key is the structure of a trace: equal keys, and only these, are the same program.
+func (t *trace) key(g *graph.Graph) string {
+	var p []byte
+	number := map[int]int{} // of nodes, as the trace counts them
+	put := func(i int) { p = binary.AppendVarint(p, int64(i)) }
+	for _, v := range t.feeds {
+		p = append(p, 'f', byte(v.DType()))
+		p = appendShape(p, v.Shape())
+	}
+	ref := func(v graph.Value) {
+		if i, ok := slices.BinarySearchFunc(t.feeds, v, func(a, b graph.Value) int {
+			if a.Node() != b.Node() {
+				return a.Node() - b.Node()
+			}
+			return a.Out() - b.Out()
+		}); ok {
+			put(-1 - i)
+			return
+		}
+		put(number[v.Node()])
+		put(v.Out())
+	}
+	for i, id := range t.nodes {
+		number[id] = i
+		n := g.Node(id)
+		p = append(p, n.Op.Name...)
+		put(len(n.Inputs))
+		for _, v := range n.Inputs {
+			ref(v)
+		}
+		for _, c := range n.Control {
+			put(number[c])
+		}
+		for _, r := range n.Resources {
+			p = append(p, g.Resources()[r].Name...)
+			p = append(p, 0)
+		}
+		if n.Op.Effect == graph.Random {
+			put(id) // what the numbers are drawn from
+		}
+		p = appendAttrs(p, n)
+		if n.Body != nil {
+			h := n.Body.Hash()
+			p = append(p, h[:]...)
+		}
+	}
+	for _, v := range t.fetches {
+		ref(v)
+	}
+	return string(p)
+}
+
+func appendAttrs(p []byte, n *graph.Node) []byte {
+	for _, a := range n.Attrs() {
+		p = append(p, a.String()...)
+		p = append(p, 0)
+		if a.Lit != nil {
+			p = append(p, a.Lit.Data...)
+		}
+	}
+	return p
+}
