@@ -241,13 +241,22 @@ func (p *product[T]) block(first, k int, opens, closes bool) {
 					multiply[T](p.isa, parts[q].wide, &t)
 				}
 			}
-		}
-		if closes && p.ep.Act > ActReLU {
-			for i := range p.m {
-				row := p.c[i*p.ldc+j0:][:cols]
-				activate(p.isa, p.ep.Act, row, row)
+			if closes && p.ep.Act > ActReLU {
+				activateRows(p.isa, p.ep.Act, i1-i0, cols, p.c[i0*p.ldc+j0:], p.ldc)
 			}
 		}
+	}
+}
+
+// activateRows applies a function to rows that are in first-level cache, in as few calls as their layout allows.
+func activateRows[T Float](isa ISA, act Activation, m, n int, c []T, ldc int) {
+	if ldc == n {
+		activate(isa, act, c[:m*n], c[:m*n])
+		return
+	}
+	for i := range m {
+		row := c[i*ldc:][:n]
+		activate(isa, act, row, row)
 	}
 }
 
