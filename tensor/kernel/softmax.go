@@ -3,9 +3,18 @@ package kernel
 // Softmax writes e^x / Σ e^x of each row of cols columns. The largest x of a row is subtracted first, so nothing overflows. dst may
 // be x.
 func Softmax[T Float](isa ISA, dst, x []T, cols int) {
-	var largest, sum [rowGroup]T
+	var largest, sum, ones [rowGroup]T
+	short := single[T]() && isShort(isa, cols)
+	if short {
+		Fill(isa, ones[:], 1)
+	}
 	for len(dst) > 0 {
 		n := min(groupRows(cols), len(dst)/cols)
+		if short {
+			softmaxShort(isa, dst, x, largest[:n], sum[:n], ones[:n], cols)
+			dst, x = dst[n*cols:], x[n*cols:]
+			continue
+		}
 		expRows(isa, dst[:n*cols], x, largest[:n], sum[:n], cols)
 		ScalarDiv(isa, sum[:n], sum[:n], 1)
 		scaleRows(isa, dst[:n*cols], dst, sum[:n], cols)
@@ -65,11 +74,11 @@ func softmaxLoss[T Float](isa ISA, loss, dx, x []T, labels []int32, w []T, cols 
 		}
 		switch {
 		case short:
-			k := w
-			if w == nil {
-				k = ones[:n]
+			k := ones[:n]
+			if w != nil {
+				k = w[:n]
 			}
-			softmaxShortF32(isa, &as32(dx)[0], &as32(x[:n*cols])[0], &as32(largest[:])[0], &as32(sum[:])[0], &as32(k[:n])[0], n, cols)
+			softmaxShort(isa, dx, x, largest[:n], sum[:n], k, cols)
 		case dx == nil:
 			sumExpRows(isa, scratch, x, largest[:n], sum[:n], cols)
 		case scratch != nil:
@@ -133,6 +142,13 @@ func groupRows(cols int) int { return max(1, min(rowGroup, BlockLen/cols)) }
 
 // isShort says whether a row fits a vector.
 func isShort(isa ISA, cols int) bool { return isa == AVX512 && cols <= 16 || isa == AVX2 && cols <= 8 }
+
+// softmaxShort writes w · e^(x-max) / sum of each row, for rows that are short, and what expRows does of max and sum.
+func softmaxShort[T Float](isa ISA, p, x, largest, sum, w []T, cols int) {
+	n := len(sum)
+	p, x = p[:n*cols], x[:n*cols]
+	softmaxShortF32(isa, &as32(p)[0], &as32(x)[0], &as32(largest)[0], &as32(sum)[0], &as32(w)[0], n, cols)
+}
 
 // scales turns the sums of rows into what their exponentials are multiplied by: w / sum.
 func scales[T Float](isa ISA, sum, w []T) {
