@@ -21,8 +21,7 @@ func convAsm[T Float](isa ISA, s *Conv, x, filter, y []T, from, to int, ep Epilo
 	if ep.Accumulate && k > depth[T]() {
 		m := (to - from) * s.OW
 		sums := room(&w.c, m*s.F)
-		part := *s
-		convRowsInto(isa, &part, x, filter, sums, from, to, Epilogue[T]{}, w)
+		convRowsInto(isa, s, x, filter, sums, from, to, Epilogue[T]{}, w)
 		finish(isa, m, s.F, sums, s.F, y[from*s.OW*s.F:], s.F, ep)
 		return
 	}

@@ -31,7 +31,12 @@ func gemmGo[T Float](isa ISA, ta, tb bool, m, n, k int, a []T, lda int, b []T, l
 					first, step = p0*lda+i, lda
 				}
 				clear(block)
-				for p := range pc {
+				p := 0
+				for ; isa == Go && p+4 <= pc; p += 4 {
+					x := [4]T{a[first+p*step], a[first+(p+1)*step], a[first+(p+2)*step], a[first+(p+3)*step]}
+					accumulate4(block, x, bb[p*ldbb:], bb[(p+1)*ldbb:], bb[(p+2)*ldbb:], bb[(p+3)*ldbb:])
+				}
+				for ; p < pc; p++ {
 					accumulate(isa, block, a[first+p*step], bb[p*ldbb:][:nc])
 				}
 				t := total[i*nc:][:nc]
@@ -63,6 +68,19 @@ func accumulate[T Float](isa ISA, s []T, x T, b []T) {
 	}
 	for j := range s {
 		s[j] = fma(x, b[j], s[j])
+	}
+}
+
+// accumulate4 is accumulate of four terms in order, without fusing: s is read and written once for the four.
+func accumulate4[T Float](s []T, x [4]T, b0, b1, b2, b3 []T) {
+	n := len(s)
+	b0, b1, b2, b3 = b0[:n], b1[:n], b2[:n], b3[:n]
+	for j, t := range s {
+		t += T(x[0] * b0[j])
+		t += T(x[1] * b1[j])
+		t += T(x[2] * b2[j])
+		t += T(x[3] * b3[j])
+		s[j] = t
 	}
 }
 

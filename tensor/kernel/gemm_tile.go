@@ -47,11 +47,11 @@ type block struct {
 	dRow int            // 40
 }
 
-// The shape of the tiles of an ISA.
+// A tiling is the shape of the tiles of an ISA.
 type tiling struct {
-	lanes          int // of a vector
-	wide, narrow   int // rows of a tile that is two vectors wide, and one
-	readsWholeRows bool
+	lanes          int  // of a vector
+	wide, narrow   int  // most rows of a tile that is two vectors wide, and of one that is one wide
+	readsWholeRows bool // micro-kernels read whole vectors of B at its right edge
 }
 
 func tilingOf[T Float](isa ISA) tiling {
