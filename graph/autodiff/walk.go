@@ -22,6 +22,8 @@ type Options struct {
 // Gradients adds nodes that compute the gradient of y with respect to each of xs, and returns their values. Values that y does not depend
 // on have a gradient of zeros. A mistake is recorded in y's builder, as those of operations are; the result is then of no use.
 //
+// A Variable's gradient is that of the value of its Read: read a Variable once, and use that value everywhere.
+//
 // Gradient nodes stand beside their forward node: they have its scope (with "gradient" behind it) and device, and are colocated with it.
 // Values of types that are for storage (BF16, F16) have gradients in F32.
 func Gradients(y graph.Value, xs []graph.Value, o Options) []Grad {

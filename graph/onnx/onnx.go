@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/trivium-ml/trivium/graph"
@@ -48,8 +49,11 @@ func Write(w io.Writer, g *graph.Graph, o Options) error {
 	if err := e.model(); err != nil {
 		return err
 	}
-	_, err := w.Write(e.file())
-	if err != nil {
+	file := e.file()
+	if len(file) > math.MaxInt32 {
+		return fmt.Errorf("onnx: the model takes %d bytes; a protocol buffer holds at most %d", len(file), math.MaxInt32)
+	}
+	if _, err := w.Write(file); err != nil {
 		return fmt.Errorf("onnx: %w", err)
 	}
 	return nil
