@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 )
@@ -60,7 +61,7 @@ func (g Gradient) Touch(i int, rows []int32) {
 
 // Zero makes g the empty sum.
 func (g Gradient) Zero() {
-	for i := range g.Layout.Tensors() {
+	for i := range g.Layout.owners() {
 		if g.Layout.Spec(i).RowSparse {
 			g.Rows[i] = g.Rows[i][:0]
 		} else {
@@ -71,7 +72,7 @@ func (g Gradient) Zero() {
 
 // Add adds h to g, cell by cell: one float32 addition each, the step of every reduction tree.
 func (g Gradient) Add(h Gradient) {
-	for i := range g.Layout.Tensors() {
+	for i := range g.Layout.owners() {
 		a, b := g.Tensor(i), h.Tensor(i)
 		if !g.Layout.Spec(i).RowSparse {
 			for k, x := range b {
@@ -104,7 +105,7 @@ func addRows(gs, hs []int32, a, b []float32, cols int) []int32 {
 
 // CopyFrom makes g equal to h.
 func (g Gradient) CopyFrom(h Gradient) {
-	for i := range g.Layout.Tensors() {
+	for i := range g.Layout.owners() {
 		a, b := g.Tensor(i), h.Tensor(i)
 		if !g.Layout.Spec(i).RowSparse {
 			copy(a, b)
@@ -221,6 +222,17 @@ func (l *Layout) Cols(i int) int {
 		return 1
 	}
 	return product(l.specs[i].Shape[1:])
+}
+
+// owners walks the tensors that have cells of their own: a tied one shares its owner's, which must not be added twice.
+func (l *Layout) owners() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i := range l.specs {
+			if l.specs[i].Tie == "" && !yield(i) {
+				return
+			}
+		}
+	}
 }
 
 // Index returns the tensor of that name, or -1.

@@ -148,6 +148,17 @@ func TestAddSparseRows(t *testing.T) {
 	})
 }
 
+// A tied tensor's cells are its owner's: they are added, and copied, once.
+func TestAddCountsTiedTensorsOnce(t *testing.T) {
+	l := layout(t, trivium.Spec{Name: "w", Shape: []int{2}}, trivium.Spec{Name: "again", Shape: []int{2}, Tie: "w"})
+	g, h := trivium.NewGradient(l), trivium.NewGradient(l)
+	copy(g.Flat, []float32{1, 2})
+	copy(h.Flat, []float32{10, 20})
+	if g.Add(h); !slices.Equal(g.Flat, []float32{11, 22}) {
+		t.Errorf("the sum is %v, want 11 22", g.Flat)
+	}
+}
+
 func ExampleNewLayout() {
 	l, err := trivium.NewLayout(
 		trivium.Spec{Name: "w", Shape: []int{784, 10}, Decay: 1},
