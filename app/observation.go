@@ -83,11 +83,11 @@ func (o *observation) create(t *training) (err error) {
 		return err
 	}
 	o.hub.Attach("tensorboard", o.board)
-	return o.describe(t)
+	return o.describe()
 }
 
 // describe puts the job's settings into the TensorBoard files.
-func (o *observation) describe(t *training) error {
+func (o *observation) describe() error {
 	fields := map[string]string{}
 	var job map[string]any
 	if err := json.Unmarshal(o.head.Configuration, &job); err != nil {

@@ -51,7 +51,7 @@ func (v *rerunVerb) Run(ctx context.Context, s *session) error {
 	if t.splits.Checksum != old.Head.DataChecksum {
 		return fmt.Errorf("rerun: the data has changed: its checksum is %s, the run had %s", t.splits.Checksum, old.Head.DataChecksum)
 	}
-	if _, err := s.train(ctx, t); err != nil {
+	if err := s.train(ctx, t); err != nil {
 		return err
 	}
 	if t.dir == "" {

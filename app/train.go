@@ -36,7 +36,7 @@ func (v *trainVerb) Run(ctx context.Context, s *session) error {
 	if v.Resume == "" {
 		t.job, err = v.job(s)
 	} else {
-		err = v.goOn(ctx, s, t)
+		err = v.goOn(ctx, t)
 	}
 	if err != nil {
 		return err
@@ -44,12 +44,11 @@ func (v *trainVerb) Run(ctx context.Context, s *session) error {
 	if instead := standIn(&t.job.Data); instead != "" {
 		t.show.say("note", instead)
 	}
-	_, err = s.train(ctx, t)
-	return err
+	return s.train(ctx, t)
 }
 
 // goOn makes t the rest of an earlier run. Only how long it trains can be changed.
-func (v *trainVerb) goOn(ctx context.Context, s *session, t *training) error {
+func (v *trainVerb) goOn(ctx context.Context, t *training) error {
 	r, err := findRun(v.Out, v.Resume)
 	if err != nil {
 		return err

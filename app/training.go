@@ -41,26 +41,26 @@ type training struct {
 }
 
 // train runs t. What it returns as error has its exit code.
-func (s *session) train(ctx context.Context, t *training) (trivium.Result, error) {
+func (s *session) train(ctx context.Context, t *training) error {
 	if t.splits == nil {
 		if err := t.open(ctx, s); err != nil {
-			return trivium.Result{}, err
+			return err
 		}
 	}
 	defer t.splits.Close()
 	cpu := tensor.NewCPU(t.threads, t.job.Exact)
 	defer cpu.Close()
 	if _, err := s.models.Build(t.job.Model, t.splits.Schema(), cpu); err != nil { // before anything is written
-		return trivium.Result{}, misused(err)
+		return misused(err)
 	}
 	about, err := t.head(cpu)
 	if err != nil {
-		return trivium.Result{}, err
+		return err
 	}
 	o := newObservation(about)
 	store := o.open(t)
 	if err := o.serve(t.listen, t.show); err != nil {
-		return trivium.Result{}, errors.Join(misused(err), o.abandon())
+		return errors.Join(misused(err), o.abandon())
 	}
 	stop := o.run()
 	t.show.start()
@@ -77,11 +77,11 @@ func (s *session) train(ctx context.Context, t *training) (trivium.Result, error
 	t.show.finish()
 	stop()
 	if !began && err != nil { // the job was refused
-		return result, errors.Join(t.verdict(s, result, err), o.abandon())
+		return errors.Join(t.verdict(s, result, err), o.abandon())
 	}
 	err = t.verdict(s, result, err)
-	t.conclude(s, o, result, err)
-	return result, err
+	t.conclude(o, result, err)
+	return err
 }
 
 // open opens the data, with the transform of the checkpoint if there is one.
@@ -204,7 +204,7 @@ func (t *training) resumeCommand(s *session) string {
 }
 
 // conclude writes the result and says what came of it.
-func (t *training) conclude(s *session, o *observation, r trivium.Result, err error) {
+func (t *training) conclude(o *observation, r trivium.Result, err error) {
 	result := rundir.Result{
 		End: time.Now(), Reason: string(r.Reason), Metrics: r.Metrics, Steps: r.Steps, Epochs: int64(r.Epochs), Samples: r.Samples,
 		Checkpoint: t.saved,
