@@ -30,8 +30,8 @@ func ruleOf(op string) (rule, bool) {
 
 var rules = map[string]rule{
 	// Element-wise.
-	"Add":          {vjp: func(c *context) { c.both(c.dy(0), c.dy(0)) }},
-	"Sub":          {vjp: func(c *context) { c.add2(0, c.dy, nil); c.add2(1, c.dy, graph.Neg) }},
+	"Add":          {vjp: add},
+	"Sub":          {vjp: sub},
 	"Mul":          {vjp: func(c *context) { c.times(0, 1); c.times(1, 0) }},
 	"Div":          {vjp: div},
 	"Neg":          {vjp: func(c *context) { c.add(0, graph.Neg(c.dy(0))) }},
@@ -129,26 +129,21 @@ var rules = map[string]rule{
 	"Recv":       {none: source},
 }
 
-// both contributes to two operands, as far as they matter.
-func (c *context) both(a, b graph.Value) {
-	if c.need(0) {
-		c.add(0, a)
-	}
-	if c.need(1) {
-		c.add(1, b)
+func add(c *context) {
+	for i := range 2 {
+		if c.need(i) {
+			c.add(i, c.dy(0))
+		}
 	}
 }
 
-// add2 contributes f of dy to operand i if it matters.
-func (c *context) add2(i int, dy func(int) graph.Value, f func(graph.Value) graph.Value) {
-	if !c.need(i) {
-		return
+func sub(c *context) {
+	if c.need(0) {
+		c.add(0, c.dy(0))
 	}
-	v := dy(0)
-	if f != nil {
-		v = f(v)
+	if c.need(1) {
+		c.add(1, graph.Neg(c.dy(0)))
 	}
-	c.add(i, v)
 }
 
 // times contributes dy times the other operand.
