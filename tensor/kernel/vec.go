@@ -1,5 +1,7 @@
 package kernel
 
+import "math"
+
 // The element-wise kernels. dst may be an operand itself, but must not overlap one otherwise; all slices have dst's length or more.
 // Every product is rounded before it is added to something, so that each element has the same bits on every ISA, Go included.
 
@@ -179,7 +181,33 @@ func Sqrt[T Float](isa ISA, dst, x []T) {
 }
 
 // ReLU is 0 if 0 > x[i], else x[i]: a NaN passes, so that a diverging run is seen.
-func ReLU[T Float](isa ISA, dst, x []T) { MaxScalar(isa, dst, x, 0) }
+func ReLU[T Float](isa ISA, dst, x []T) {
+	if isa >= AVX2 {
+		MaxScalar(isa, dst, x, 0)
+		return
+	}
+	// A branch on the sign of a number is often mispredicted; on the bits, the compiler does without one.
+	x = x[:len(dst)]
+	if single[T]() {
+		out := as32(dst)
+		for i, v := range as32(x) {
+			b := math.Float32bits(v)
+			if b-0x80000001 < 0x7f800000 { // from the smallest number below 0 to -Inf
+				b = 0
+			}
+			out[i] = math.Float32frombits(b)
+		}
+		return
+	}
+	out := as64(dst)
+	for i, v := range as64(x) {
+		b := math.Float64bits(v)
+		if b-0x8000000000000001 < 0x7ff0000000000000 {
+			b = 0
+		}
+		out[i] = math.Float64frombits(b)
+	}
+}
 
 // ReLUGrad is dy[i] if y[i] > 0, else +0; y is the input or the output of ReLU. The gradient at 0 is 0.
 func ReLUGrad[T Float](isa ISA, dst, dy, y []T) {
@@ -192,12 +220,24 @@ func ReLUGrad[T Float](isa ISA, dst, dy, y []T) {
 		}
 		return
 	}
-	for i := range dst {
-		if y[i] > 0 {
-			dst[i] = dy[i]
-		} else {
-			dst[i] = 0
+	if single[T]() {
+		out, dy := as32(dst), as32(dy)
+		for i, v := range as32(y) {
+			b := math.Float32bits(dy[i])
+			if math.Float32bits(v)-1 >= 0x7f800000 { // neither a number above 0 nor Inf
+				b = 0
+			}
+			out[i] = math.Float32frombits(b)
 		}
+		return
+	}
+	out, d := as64(dst), as64(dy)
+	for i, v := range as64(y) {
+		b := math.Float64bits(d[i])
+		if math.Float64bits(v)-1 >= 0x7ff0000000000000 {
+			b = 0
+		}
+		out[i] = math.Float64frombits(b)
 	}
 }
 
@@ -226,118 +266,6 @@ func Where[T Float](isa ISA, dst []T, cond []bool, a, b []T) {
 		} else {
 			dst[i] = b[i]
 		}
-	}
-}
-
-// AddScalar is dst[i] = x[i] + s.
-func AddScalar[T Float](isa ISA, dst, x []T, s T) {
-	x = x[:len(dst)]
-	if isa >= AVX2 {
-		if single[T]() {
-			addScalarF32(isa, as32(dst), as32(x), float32(s))
-		} else {
-			addScalarF64(isa, as64(dst), as64(x), float64(s))
-		}
-		return
-	}
-	for i := range dst {
-		dst[i] = x[i] + s
-	}
-}
-
-// ScalarSub is dst[i] = s - x[i]. (For x[i] - s add -s: it has the same bits.)
-func ScalarSub[T Float](isa ISA, dst, x []T, s T) {
-	x = x[:len(dst)]
-	if isa >= AVX2 {
-		if single[T]() {
-			scalarSubF32(isa, as32(dst), as32(x), float32(s))
-		} else {
-			scalarSubF64(isa, as64(dst), as64(x), float64(s))
-		}
-		return
-	}
-	for i := range dst {
-		dst[i] = s - x[i]
-	}
-}
-
-// Scale is dst[i] = x[i] * s.
-func Scale[T Float](isa ISA, dst, x []T, s T) {
-	x = x[:len(dst)]
-	if isa >= AVX2 {
-		if single[T]() {
-			scaleF32(isa, as32(dst), as32(x), float32(s))
-		} else {
-			scaleF64(isa, as64(dst), as64(x), float64(s))
-		}
-		return
-	}
-	for i := range dst {
-		dst[i] = x[i] * s
-	}
-}
-
-// DivScalar is dst[i] = x[i] / s, a true division.
-func DivScalar[T Float](isa ISA, dst, x []T, s T) {
-	x = x[:len(dst)]
-	if isa >= AVX2 {
-		if single[T]() {
-			divScalarF32(isa, as32(dst), as32(x), float32(s))
-		} else {
-			divScalarF64(isa, as64(dst), as64(x), float64(s))
-		}
-		return
-	}
-	for i := range dst {
-		dst[i] = x[i] / s
-	}
-}
-
-// ScalarDiv is dst[i] = s / x[i].
-func ScalarDiv[T Float](isa ISA, dst, x []T, s T) {
-	x = x[:len(dst)]
-	if isa >= AVX2 {
-		if single[T]() {
-			scalarDivF32(isa, as32(dst), as32(x), float32(s))
-		} else {
-			scalarDivF64(isa, as64(dst), as64(x), float64(s))
-		}
-		return
-	}
-	for i := range dst {
-		dst[i] = s / x[i]
-	}
-}
-
-// MaxScalar is the larger of s and x[i]: s if s > x[i], else x[i].
-func MaxScalar[T Float](isa ISA, dst, x []T, s T) {
-	x = x[:len(dst)]
-	if isa >= AVX2 {
-		if single[T]() {
-			maxScalarF32(isa, as32(dst), as32(x), float32(s))
-		} else {
-			maxScalarF64(isa, as64(dst), as64(x), float64(s))
-		}
-		return
-	}
-	for i := range dst {
-		dst[i] = larger(s, x[i])
-	}
-}
-
-// MinScalar is the smaller of s and x[i]: s if s < x[i], else x[i].
-func MinScalar[T Float](isa ISA, dst, x []T, s T) {
-	x = x[:len(dst)]
-	if isa >= AVX2 {
-		if single[T]() {
-			minScalarF32(isa, as32(dst), as32(x), float32(s))
-		} else {
-			minScalarF64(isa, as64(dst), as64(x), float64(s))
-		}
-		return
-	}
-	for i := range dst {
-		dst[i] = smaller(s, x[i])
 	}
 }
 
