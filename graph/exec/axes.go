@@ -31,18 +31,22 @@ func (p *Program) internAxes() {
 		}
 		return dims
 	}
-	for _, n := range p.nodes {
-		n.dims = make([][]dim, len(n.types))
-		for i, t := range n.types {
-			n.dims[i] = intern(t.Shape)
+	for _, l := range p.lists {
+		l.dims = make([][]dim, len(l.types))
+		for i, t := range l.types {
+			l.dims[i] = intern(t.Shape)
 		}
+	}
+	for _, n := range p.nodes {
 		if n.op == opFeed {
 			for len(p.feedDims) <= n.feed {
 				p.feedDims = append(p.feedDims, nil)
 			}
-			p.feedDims[n.feed] = n.dims[0]
+			p.feedDims[n.feed] = n.list.dims[0]
 		}
-		intern(n.attr("of").Shape)
+		if n.op == "Size" {
+			intern(n.attr("of").Shape)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package exec
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"time"
 
 	"github.com/trivium-ml/trivium/graph"
@@ -23,6 +24,7 @@ type Program struct {
 	segments []*segment
 	blocking []*node
 	out      []ref // the fetched values
+	lists    []*typeList
 	axes     []string
 	feedDims [][]dim
 	plans    plans
@@ -86,7 +88,7 @@ func Compile(g *graph.Graph, feeds, fetches, targets []graph.Value, o Options) (
 	if o.CPU != nil {
 		p.isa, p.pool = o.CPU.ISA, o.CPU.Pool
 	}
-	c := &compiler{Program: p, byID: make([]*node, g.Len()), fed: make(map[graph.Value]*node, len(feeds))}
+	c := &compiler{Program: p, byID: make([]*node, g.Len()), fed: make(map[graph.Value]*node, len(feeds)), byType: map[string]*typeList{}, seed: maphash.MakeSeed()}
 	if err := c.prune(targets); err != nil {
 		return nil, fmt.Errorf("exec: compile: %w", err)
 	}
@@ -122,6 +124,10 @@ type compiler struct {
 	fed  map[graph.Value]*node
 	slab []node // nodes and operands are allocated many at a time, so that neighbours are neighbours in memory
 	refs []ref
+	// What setTypes has met.
+	byType map[string]*typeList
+	key    []byte
+	seed   maphash.Seed
 }
 
 // prune makes nodes of what the fetches and targets need.
@@ -136,7 +142,8 @@ func (c *compiler) prune(targets []graph.Value) error {
 			errs = append(errs, fmt.Errorf("feed %d (%v) is given twice", i, v))
 			continue
 		}
-		n := &node{op: opFeed, feed: i, types: []graph.Type{c.g.TypeOf(v)}, src: c.g.Node(v.Node())}
+		n := &node{op: opFeed, feed: i, src: c.g.Node(v.Node())}
+		c.setTypes(n, []graph.Type{c.g.TypeOf(v)})
 		c.fed[v] = n
 		c.nodes = append(c.nodes, n)
 	}
@@ -177,6 +184,21 @@ func (c *compiler) prune(targets []graph.Value) error {
 		}
 	}
 	return nil
+}
+
+// setTypes gives n the types of its outputs.
+func (c *compiler) setTypes(n *node, types []graph.Type) {
+	c.key = c.key[:0]
+	for _, t := range types {
+		c.key = appendShape(append(c.key, byte(t.DType)), t.Shape)
+	}
+	l := c.byType[string(c.key)]
+	if l == nil {
+		l = &typeList{id: len(c.lists), types: types}
+		c.lists = append(c.lists, l)
+		c.byType[string(c.key)] = l
+	}
+	n.list, n.types = l, l.types
 }
 
 // reach marks the nodes that fetches and targets depend on, not looking behind feeds. Operands have lower numbers than their readers, so
@@ -233,7 +255,8 @@ func (c *compiler) make(src *graph.Node) *node {
 	}
 	n := &c.slab[0]
 	c.slab = c.slab[1:]
-	*n = node{seq: len(c.nodes), op: src.Op.Name, src: src, types: src.Types, eff: src.Op.Effect}
+	*n = node{seq: len(c.nodes), op: src.Op.Name, src: src, eff: src.Op.Effect}
+	c.setTypes(n, src.Types)
 	n.ewise = elementwise[n.op].arity > 0
 	if len(c.refs) < len(src.Inputs) {
 		c.refs = make([]ref, 1024+len(src.Inputs))
@@ -267,7 +290,7 @@ func (c *compiler) orderEffects() {
 	}
 	lines := make([]line, len(c.g.Resources()))
 	for _, n := range c.nodes {
-		if n.src == nil || n.op == opFeed {
+		if n.eff == graph.Pure {
 			continue
 		}
 		for _, id := range n.src.Resources {
@@ -301,7 +324,8 @@ func (c *compiler) land() {
 			c.out[i] = r
 			continue
 		}
-		n := &node{op: opCopy, src: r.n.src, in: []ref{r}, types: []graph.Type{r.typ()}, fetches: []landing{{i, 0}}, seq: r.n.seq}
+		n := &node{op: opCopy, src: r.n.src, in: []ref{r}, fetches: []landing{{i, 0}}, seq: r.n.seq}
+		c.setTypes(n, []graph.Type{r.typ()})
 		c.nodes = append(c.nodes, n)
 		c.out[i] = ref{n, 0}
 	}
@@ -435,7 +459,7 @@ func (c *compiler) protectReads() {
 	}
 	reads := make(map[int][]*node) // since the last write of each resource
 	for _, n := range c.nodes {
-		if n.src == nil || n.op == opFeed || n.op == opCopy {
+		if n.eff == graph.Pure {
 			continue
 		}
 		for _, id := range n.src.Resources {

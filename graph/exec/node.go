@@ -16,13 +16,14 @@ type node struct {
 	in      []ref
 	after   []*node // nodes that run before this one for their effects' sake
 	types   []graph.Type
-	fwd     []ref // where this node's outputs went when a pass replaced it
-	users   int   // readers of any output, counted anew by each pass that needs it
+	list    *typeList // which owns types
+	sig     uint64    // hash of what the node is but for its operands; 0: not computed
+	fwd     []ref     // where this node's outputs went when a pass replaced it
+	users   int       // readers of any output, counted anew by each pass that needs it
 	mark    bool
 	eff     graph.Effect
 	ewise   bool      // an operation that chains are made of
 	segment int       // -1: no work
-	dims    [][]dim   // of each output
 	scan    *scanCode // of a Scan
 	own     []*node   // of a write: Reads whose readers have all run by then
 
@@ -60,6 +61,22 @@ func (r ref) end() ref {
 		r = r.n.fwd[r.out]
 	}
 	return r
+}
+
+// A typeList is the types of a node's outputs, one for all nodes that have the same: comparing them is comparing pointers, and passes
+// over a large graph touch little memory.
+type typeList struct {
+	id    int
+	types []graph.Type
+	dims  [][]dim // with axes as numbers
+}
+
+// sameType says whether a value has the type of n's first result.
+func (r ref) sameType(n *node) bool {
+	if r.n.list == n.list {
+		return r.out == 0 || r.typ().Equal(n.types[0])
+	}
+	return len(r.n.types) > 1 && r.typ().Equal(n.types[0]) || len(n.types) > 1 && r.typ().Equal(n.types[0])
 }
 
 // name is how errors and traces call the node.

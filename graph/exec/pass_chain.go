@@ -4,7 +4,6 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/trivium-ml/trivium/graph"
 	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
@@ -50,13 +49,15 @@ func chains(n *node) bool {
 	if !n.ewise || len(n.after) > 0 {
 		return false
 	}
-	t := n.types[0]
 	for _, r := range n.in {
-		if s := r.typ(); s.DType != t.DType || len(s.Shape) > 0 && !s.Shape.Equal(t.Shape) {
+		if r.n.list == n.list && r.out == 0 {
+			continue
+		}
+		if s := r.typ(); s.DType != n.types[0].DType || len(s.Shape) > 0 && !s.Shape.Equal(n.types[0].Shape) {
 			return false
 		}
 	}
-	return len(t.Shape) > 0
+	return len(n.types[0].Shape) > 0
 }
 
 // growChain collects the nodes of a chain from its last one, n, in descending order.
@@ -79,7 +80,7 @@ func growChain(n *node, chain []*node) []*node {
 
 // fusible2 says whether m may be an instruction of the chain that ends with n.
 func fusible2(m, n *node) bool {
-	return m.live() && chains(m) && !m.keep && m.types[0].Equal(n.types[0])
+	return m.live() && m.list == n.list && !m.keep && chains(m)
 }
 
 // readers counts the operands of a chain that are m's result.
@@ -203,6 +204,3 @@ func bindFused[T float](b *bound) {
 		}
 	}
 }
-
-// scalarResult says whether a type has no axes.
-func scalarResult(t graph.Type) bool { return len(t.Shape) == 0 }

@@ -26,6 +26,7 @@ func (c *compiler) clean() {
 				n.in[0] = n.in[0].n.in[0].end()
 			}
 		case "MatMul":
+			n.sig = 0
 			n.ta = absorbTranspose(n, 0, n.ta)
 			n.tb = absorbTranspose(n, 1, n.tb)
 		}
@@ -40,7 +41,7 @@ func identity(n *node) (ref, bool) {
 	if len(n.in) == 0 {
 		return ref{}, false
 	}
-	same := len(n.types) == 1 && n.in[0].typ().Equal(n.types[0])
+	same := len(n.types) == 1 && n.in[0].sameType(n)
 	switch n.op {
 	case "StopGradient":
 		return n.in[0], true
@@ -64,7 +65,7 @@ func identity(n *node) (ref, bool) {
 		if same && isOne(n.in[1]) {
 			return n.in[0], true
 		}
-		return n.in[1], n.in[1].typ().Equal(n.types[0]) && isOne(n.in[0])
+		return n.in[1], n.in[1].sameType(n) && isOne(n.in[0])
 	case "Div":
 		return n.in[0], same && isOne(n.in[1])
 	}

@@ -34,8 +34,10 @@ func constant(n *node) bool {
 			return false
 		}
 	}
-	if s, ok := n.attr("of").Shape.Fixed(); n.op == "Size" && (!ok || s == nil && len(n.attr("of").Shape) > 0) {
-		return false
+	if n.op == "Size" {
+		if _, fixed := n.attr("of").Shape.Fixed(); !fixed {
+			return false
+		}
 	}
 	size, ok := n.types[0].Shape.Elements()
 	return ok && size*n.types[0].DType.Size() <= foldLimit

@@ -97,7 +97,7 @@ func (c *compiler) fuseDense() {
 
 // fusible says whether m may be computed inside its only reader n.
 func fusible(m, n *node) bool {
-	return m.live() && m.users == 1 && len(m.after) == 0 && len(m.types) == 1 && !m.keep && m.types[0].Equal(n.types[0])
+	return m.live() && m.users == 1 && len(m.after) == 0 && len(m.types) == 1 && !m.keep && m.list == n.list
 }
 
 // isRow says whether a value is one number a column of n's result.
@@ -124,7 +124,8 @@ func (c *compiler) fuseCrossEntropy() {
 		if loss == nil || c.dependsOn(n.in[2].n, loss) {
 			continue
 		}
-		both := &node{op: opXent, src: n.src, seq: n.seq, in: n.in, types: slices.Concat(loss.types, n.types)}
+		both := &node{op: opXent, src: n.src, seq: n.seq, in: n.in}
+		c.setTypes(both, slices.Concat(loss.types, n.types))
 		c.nodes = append(c.nodes, both)
 		loss.fwd = []ref{{both, 0}}
 		n.fwd = []ref{{both, 1}}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"hash/maphash"
 	"math"
+	"slices"
 	"unsafe"
 
 	"github.com/trivium-ml/trivium/graph"
@@ -13,7 +14,7 @@ import (
 // merge makes one node of equal ones: the same operation, attributes, operands and types, and no effect. What was fetched twice stays
 // two results (see land).
 func (c *compiler) merge() {
-	seed := maphash.MakeSeed()
+	seed := c.seed
 	seen := make(map[uint64]*node, len(c.nodes)) // the first node of each hash
 	var key, other []byte
 	for _, n := range c.nodes {
@@ -23,17 +24,25 @@ func (c *compiler) merge() {
 		for i, r := range n.in {
 			n.in[i] = r.end()
 		}
-		if n.op == opFeed || n.effect() != graph.Pure || len(n.after) > 0 || n.op == "Scan" {
+		if n.op == opFeed || n.eff != graph.Pure || len(n.after) > 0 || n.op == "Scan" {
 			continue
 		}
-		key = n.appendKey(key[:0])
+		if n.sig == 0 {
+			key = n.appendKey(key[:0])
+			n.sig = maphash.Bytes(seed, key) | 1
+		}
+		key = binary.LittleEndian.AppendUint64(key[:0], n.sig)
+		for _, r := range n.in {
+			key = binary.LittleEndian.AppendUint32(key, uint32(r.n.seq)<<4|uint32(r.out))
+		}
 		h := maphash.Bytes(seed, key)
 		first := seen[h]
 		if first == nil {
 			seen[h] = n
 			continue
 		}
-		if other = first.appendKey(other[:0]); !bytes.Equal(key, other) {
+		key, other = n.appendKey(key[:0]), first.appendKey(other[:0])
+		if !slices.Equal(n.in, first.in) || !bytes.Equal(key, other) {
 			continue // two hashes met: a chance missed
 		}
 		first.keep = first.keep || n.keep
@@ -49,24 +58,17 @@ func (n *node) forward(to *node) {
 	}
 }
 
-// appendKey appends what makes two nodes equal.
+// appendKey appends what makes two nodes with the same operands equal.
 func (n *node) appendKey(p []byte) []byte {
 	p = append(p, n.op...)
 	p = append(p, 0, byte(len(n.in)), bit(n.ta)|bit(n.tb)<<1)
-	for _, r := range n.in {
-		p = binary.LittleEndian.AppendUint64(p, uint64(uintptr(unsafe.Pointer(r.n)))) // only compared in this Compile, which keeps the nodes alive
-		p = append(p, byte(r.out))
-	}
 	p = append(p, n.act...)
-	for _, t := range n.types {
-		p = append(p, byte(t.DType))
-		p = appendShape(p, t.Shape)
-	}
+	p = binary.LittleEndian.AppendUint32(p, uint32(n.list.id))
 	if n.op == "Const" {
 		if b := n.value.Bytes(); len(b) <= foldLimit {
 			return append(p, b...)
 		}
-		return binary.LittleEndian.AppendUint64(p, uint64(uintptr(unsafe.Pointer(n.value))))
+		return binary.LittleEndian.AppendUint64(p, uint64(uintptr(unsafe.Pointer(n.value)))) // compared while c keeps it alive
 	}
 	if n.src == nil {
 		return p
