@@ -75,21 +75,29 @@ func (s *summer) int64s(v ...int64) {
 	}
 }
 
-// pieces hashes n numbers of 4 bytes, some thousand at a time.
-func (s *summer) pieces(n int, bits func(i int) uint32) {
-	const most = 4096
-	s.buf = extend(s.buf[:0], 4*most)
-	for from := 0; from < n; from += most {
-		to := min(from+most, n)
-		for i := from; i < to; i++ {
-			binary.LittleEndian.PutUint32(s.buf[4*(i-from):], bits(i))
+// piece is how many numbers are put into bytes at a time.
+const piece = 4096
+
+func (s *summer) float32s(v []float32) {
+	s.buf = extend(s.buf[:0], 4*piece)
+	for len(v) > 0 {
+		n := min(piece, len(v))
+		for i, x := range v[:n] {
+			binary.LittleEndian.PutUint32(s.buf[4*i:], math.Float32bits(x))
 		}
-		s.h.Write(s.buf[:4*(to-from)])
+		s.h.Write(s.buf[:4*n])
+		v = v[n:]
 	}
 }
 
-func (s *summer) float32s(v []float32) {
-	s.pieces(len(v), func(i int) uint32 { return math.Float32bits(v[i]) })
+func (s *summer) int32s(v []int32) {
+	s.buf = extend(s.buf[:0], 4*piece)
+	for len(v) > 0 {
+		n := min(piece, len(v))
+		for i, x := range v[:n] {
+			binary.LittleEndian.PutUint32(s.buf[4*i:], uint32(x))
+		}
+		s.h.Write(s.buf[:4*n])
+		v = v[n:]
+	}
 }
-
-func (s *summer) int32s(v []int32) { s.pieces(len(v), func(i int) uint32 { return uint32(v[i]) }) }

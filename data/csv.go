@@ -205,7 +205,7 @@ func (v textVotes) text() []bool {
 func (c *csvFile) textColumns() ([]bool, error) {
 	votes := make(textVotes, len(c.names))
 	var buf csvBuffer
-	r, _, err := c.x.read(nil, 0, min(c.x.rows, sampleRows))
+	r, err := c.x.read(nil, 0, min(c.x.rows, sampleRows))
 	if err != nil {
 		return nil, err
 	}
@@ -235,15 +235,15 @@ func (c *csvFile) decode(p *plan, dst *rawRows, from, to int64, bad func(*Error)
 		buf = new(csvBuffer)
 	}
 	defer c.buffers.Put(buf)
-	r, bytes, err := c.x.read(buf.bytes, from, to)
-	buf.bytes = bytes
+	r, err := c.x.read(buf.bytes, from, to)
 	if err != nil {
 		return err
 	}
+	defer func() { buf.bytes = r.buf }()
 	for row := range int(to - from) {
 		line, ok := r.row()
 		if !ok {
-			return fault(c.x.f.name, "the file changed while it was read")
+			return r.failure()
 		}
 		if err := c.decodeRow(buf, p, dst, row, line, func(e *Error) error {
 			e.File, e.Line = c.x.f.name, r.line

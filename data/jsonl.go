@@ -38,7 +38,7 @@ func openJSONL(f *file) (*jsonFile, error) {
 		return nil, fault(f.name, "there are no rows in it")
 	}
 	j := &jsonFile{x: x, index: map[string]int{}}
-	r, _, err := x.read(nil, 0, 1)
+	r, err := x.read(nil, 0, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (j *jsonFile) locate(e *Error, row int64) { e.Line = j.x.lineOf(row) }
 
 func (j *jsonFile) textColumns() ([]bool, error) {
 	votes := make(textVotes, len(j.names))
-	r, _, err := j.x.read(nil, 0, min(j.x.rows, sampleRows))
+	r, err := j.x.read(nil, 0, min(j.x.rows, sampleRows))
 	if err != nil {
 		return nil, err
 	}
@@ -123,11 +123,11 @@ func (j *jsonFile) decode(p *plan, dst *rawRows, from, to int64, bad func(*Error
 		buf = new(jsonBuffer)
 	}
 	defer j.buffers.Put(buf)
-	r, b, err := j.x.read(buf.bytes, from, to)
-	buf.bytes = b
+	r, err := j.x.read(buf.bytes, from, to)
 	if err != nil {
 		return err
 	}
+	defer func() { buf.bytes = r.buf }()
 	report := func(e *Error) error {
 		e.File, e.Line = j.x.f.name, r.line
 		return bad(e)
@@ -135,7 +135,7 @@ func (j *jsonFile) decode(p *plan, dst *rawRows, from, to int64, bad func(*Error
 	for row := range int(to - from) {
 		line, ok := r.row()
 		if !ok {
-			return fault(j.x.f.name, "the file changed while it was read")
+			return r.failure()
 		}
 		for column := range p.roles { // a field that is absent is missing
 			p.store(dst, row, p.roles[column], nan)

@@ -40,7 +40,7 @@ func openLibsvm(f *file, declared int) (*sparseFile, error) {
 		return nil, fault(f.name, "there are no rows in it")
 	}
 	s := &sparseFile{x: x, declared: declared}
-	r, _, err := x.read(nil, 0, 1)
+	r, err := x.read(nil, 0, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (s *sparseFile) bytes() int64 { return 8*s.x.end.marks + 16*s.x.rows }
 
 // decode appends the rows [from, to) to dst. Mistakes go to bad, which says whether to go on with the next row.
 func (s *sparseFile) decode(buf []byte, dst *sparseRows, from, to int64, width int, bad func(*Error) error) ([]byte, error) {
-	r, buf, err := s.x.read(buf, from, to)
+	r, err := s.x.read(buf, from, to)
 	if err != nil {
 		return buf, err
 	}
@@ -70,17 +70,17 @@ func (s *sparseFile) decode(buf []byte, dst *sparseRows, from, to int64, width i
 	for range to - from {
 		line, ok := r.row()
 		if !ok {
-			return buf, fault(s.x.f.name, "the file changed while it was read")
+			return r.buf, r.failure()
 		}
 		if e := s.decodeRow(dst, line, width); e != nil {
 			e.File, e.Line = s.x.f.name, r.line
 			if err := bad(e); err != nil {
-				return buf, err
+				return r.buf, err
 			}
 		}
 		dst.ptr = append(dst.ptr, int64(len(dst.index)))
 	}
-	return buf, nil
+	return r.buf, nil
 }
 
 func (s *sparseFile) decodeRow(dst *sparseRows, p []byte, width int) *Error {

@@ -122,46 +122,85 @@ func tooLong(f *file, at lineMark) error {
 	return e
 }
 
-// lineReader gives the rows of a range in turn.
+// lineReader gives the rows of a range in turn, reading a piece of the file at a time: a block of wide rows may be large.
 type lineReader struct {
-	x    *lineIndex
-	rest []byte
-	line int64 // of the row that next returned
-	next int64 // line number of rest
+	x        *lineIndex
+	buf      []byte // whose memory rest lies in
+	rest     []byte // what was read and not yet returned
+	pos, end int64  // what is still to be read of the file
+	line     int64  // of the row that row returned
+	next     int64  // line number of rest
+	err      error  // of reading
 }
 
-// read returns a reader of the rows [from, to), which loads whole blocks into buf's memory.
-func (x *lineIndex) read(buf []byte, from, to int64) (*lineReader, []byte, error) {
+// linePiece is how much of a file is read at a time.
+const linePiece = 1 << 20
+
+// read returns a reader of the rows [from, to), which works in buf's memory. Its buf field is the memory to hand in next time.
+func (x *lineIndex) read(buf []byte, from, to int64) (*lineReader, error) {
 	first, last := from/blockRows, (to+blockRows-1)/blockRows
 	start, end := x.starts[first], x.end
 	if last < int64(len(x.starts)) {
 		end = x.starts[last]
 	}
-	buf, err := x.f.read(buf, start.offset, end.offset)
-	if err != nil {
-		return nil, buf, err
-	}
-	r := &lineReader{x: x, rest: buf, next: start.line}
+	r := &lineReader{x: x, buf: buf, pos: start.offset, end: end.offset, next: start.line}
 	for range from - first*blockRows {
 		if _, ok := r.row(); !ok {
-			return nil, buf, fault(x.f.name, "the file changed while it was read")
+			return nil, r.failure()
 		}
 	}
-	return r, buf, nil
+	return r, nil
 }
 
-// row returns the next row without its line end.
+// failure is why row returned false before the range ended.
+func (r *lineReader) failure() error {
+	if r.err != nil {
+		return r.err
+	}
+	return fault(r.x.f.name, "the file changed while it was read")
+}
+
+// fill reads another piece behind rest; false: there is none.
+func (r *lineReader) fill() bool {
+	n := min(int64(linePiece), r.end-r.pos)
+	if n <= 0 || r.err != nil {
+		return false
+	}
+	if have := len(r.rest); have+int(n) <= cap(r.buf) {
+		r.buf = r.buf[:cap(r.buf)]
+		copy(r.buf, r.rest)
+	} else {
+		grown := make([]byte, 2*have+int(n))
+		copy(grown, r.rest)
+		r.buf = grown
+	}
+	have := len(r.rest)
+	var err error
+	if _, err = r.x.f.read(r.buf[have:have:have+int(n)], r.pos, r.pos+n); err != nil {
+		r.err = err
+		return false
+	}
+	r.rest = r.buf[:have+int(n)]
+	r.pos += n
+	return true
+}
+
+// row returns the next row without its line end. It is valid until the next call.
 func (r *lineReader) row() ([]byte, bool) {
-	for len(r.rest) > 0 {
+	for len(r.rest) > 0 || r.fill() {
+		end, newlines := r.lineEnd()
+		if r.err != nil {
+			return nil, false
+		}
 		r.line = r.next
-		end := r.lineEnd()
 		p := r.rest[:end]
 		if end < len(r.rest) {
 			r.rest = r.rest[end+1:]
-			r.next++
+			newlines++
 		} else {
 			r.rest = nil
 		}
+		r.next += newlines
 		if t := trim(p); len(t) == 0 || r.x.syntax.comment != 0 && t[0] == r.x.syntax.comment {
 			continue
 		}
@@ -173,35 +212,33 @@ func (r *lineReader) row() ([]byte, bool) {
 	return nil, false
 }
 
-// lineEnd returns the length of the first line of rest, which may hold quoted newlines.
-func (r *lineReader) lineEnd() int {
-	end := bytes.IndexByte(r.rest, '\n')
-	if end < 0 {
-		return len(r.rest)
-	}
-	if !r.x.syntax.quotes || bytes.Count(r.rest[:end], quote)%2 == 0 {
-		return end
-	}
-	for quoted := true; ; {
-		more := bytes.IndexByte(r.rest[end+1:], '\n')
-		if more < 0 {
-			return len(r.rest)
+// lineEnd returns the length of the first line of rest, and how many newlines between quotes it holds.
+func (r *lineReader) lineEnd() (end int, newlines int64) {
+	quoted := false
+	for {
+		n := bytes.IndexByte(r.rest[end:], '\n')
+		if n < 0 {
+			if r.fill() {
+				end, newlines, quoted = 0, 0, false // from the start: lines are short beside a piece
+				continue
+			}
+			return len(r.rest), newlines
 		}
-		piece := r.rest[end+1 : end+1+more]
-		r.next++
-		end += 1 + more
-		if bytes.Count(piece, quote)%2 == 1 {
+		if r.x.syntax.quotes && bytes.Count(r.rest[end:end+n], quote)%2 == 1 {
 			quoted = !quoted
 		}
+		end += n
 		if !quoted {
-			return end
+			return end, newlines
 		}
+		newlines++
+		end++
 	}
 }
 
 // lineOf returns the line of a row, for messages; 0 if it cannot be found any more.
 func (x *lineIndex) lineOf(row int64) int64 {
-	r, _, err := x.read(nil, row, row+1)
+	r, err := x.read(nil, row, row+1)
 	if err != nil {
 		return 0
 	}

@@ -64,6 +64,24 @@ type Options struct {
 
 const defaultBudget = 4 << 30
 
+// validate fills in defaults.
+func (o *Options) validate() error {
+	if o.Budget == 0 {
+		o.Budget = defaultBudget
+	}
+	var errs []error
+	if o.Budget < 0 {
+		errs = append(errs, setting("budget", "want 0 or more bytes, found %d", o.Budget))
+	}
+	if o.Labels > LabelsReal {
+		errs = append(errs, setting("labels", "unknown label mode %d", o.Labels))
+	}
+	if o.Transform != nil {
+		errs = append(errs, o.Transform.Validate())
+	}
+	return errors.Join(errs...)
+}
+
 // Open makes the data sets that d describes. A file's rows are resident if they fit into the budget; else each read decodes them from
 // the file, of which an index of every 512th row's place is kept (a gzip file is decompressed into a temporary file for that).
 //
@@ -74,8 +92,8 @@ const defaultBudget = 4 << 30
 //
 // A mistake in the data or in d is an *Error. Close the splits when the data is no longer read.
 func Open(ctx context.Context, d trivium.Data, o Options) (*Splits, error) {
-	if o.Budget == 0 {
-		o.Budget = defaultBudget
+	if err := o.validate(); err != nil {
+		return nil, err
 	}
 	name := d.Source
 	if name == "" && !namesFile(d.Train) {

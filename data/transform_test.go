@@ -538,3 +538,34 @@ func TestDigitsModelReadsMNIST(t *testing.T) {
 		t.Errorf("%+v", files.Schema())
 	}
 }
+
+// TestLongLines: lines and quoted fields that are longer than a piece of the file, resident and streamed.
+func TestLongLines(t *testing.T) {
+	var b bytes.Buffer
+	b.WriteString("label,a,text\n")
+	for i := range 9 {
+		fmt.Fprintf(&b, "%d,%d,\"%s\"\n\n", i%2, i, strings.Repeat(fmt.Sprintf("line %d \"\"of\"\" many\n", i), 1+linePiece/(16*(1+i%3))))
+	}
+	path := write(t, t.TempDir(), "long.csv", b.Bytes())
+	for _, budget := range []int64{0, 64} {
+		s := open(t, trivium.Data{Source: path, Categorical: []string{"text"}, Train: ":"}, Options{Budget: budget})
+		var got []float32
+		for b, err := range Batches(context.Background(), s.Train, BatchOptions{Batch: 1}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, b.Inputs[0].Values[0])
+		}
+		if fmt.Sprint(got) != "[0 1 2 3 4 5 6 7 8]" || len(s.Transform.Columns[1].Categories) != 9 {
+			t.Errorf("budget %d: %v, %d texts", budget, got, len(s.Transform.Columns[1].Categories))
+		}
+	}
+	x, err := indexLines(bytesFile("f", b.Bytes()), lineSyntax{quotes: true}, 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := bytes.Index(b.Bytes(), []byte("\n1,1,"))
+	if got, want := x.lineOf(2), int64(bytes.Count(b.Bytes()[:first+1], []byte{'\n'})+1); got != want {
+		t.Errorf("row 2 is on line %d, want %d", got, want)
+	}
+}
