@@ -251,10 +251,7 @@ func scan(c *call) ([]Array, error) {
 	carry := slices.Clone(c.in[:carries])
 	length := c.in[carries].Shape[0]
 	out := make([]Array, len(c.n.Types))
-	var stacked []graph.Value
-	for _, v := range body.Outputs()[carries:] {
-		stacked = append(stacked, v)
-	}
+	stacked := slices.Clone(body.Outputs()[carries:])
 	for n := range body.Nodes() {
 		for i := range n.Types {
 			stacked = append(stacked, body.Value(n.ID, i))
