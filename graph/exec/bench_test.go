@@ -3,8 +3,10 @@ package exec
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/trivium-ml/trivium/graph"
 	"github.com/trivium-ml/trivium/tensor"
@@ -86,24 +88,95 @@ func scalarChain(t testing.TB, n int, o Options) (*Program, []*tensor.Tensor) {
 	return p, []*tensor.Tensor{tensor.Scalar[float32](1)}
 }
 
-// BenchmarkKernels is the kernels of a perceptron's step, called one after the other: what a step is compared with.
-func BenchmarkKernels(b *testing.B) {
-	const in, hid, out, rows = 784, 128, 10, 32
-	var w kernel.Workspace[float32]
-	isa := kernel.Best()
-	mk := func(n int) []float32 { return tensor.Aligned[float32](n) }
-	x, w0, b0, h, w1, b1, z, loss, dz := mk(rows*in), mk(in*hid), mk(hid), mk(rows*hid), mk(hid*out), mk(out), mk(rows*out), mk(rows), mk(rows*out)
-	dw1, db1, dh, dw0, db0 := mk(hid*out), mk(out), mk(rows*hid), mk(in*hid), mk(hid)
-	labels := make([]int32, rows)
+// BenchmarkStepOverKernels reports a step's time over the sum of its kernels' on one thread: the least of many rounds, taken in turn.
+func BenchmarkStepOverKernels(b *testing.B) {
+	for _, batch := range []int{32, 100, 500} {
+		for _, widths := range [][]int{{784, 10}, {784, 100, 10}, {784, 128, 10}, {784, 128, 32, 10}} {
+			b.Run(fmt.Sprintf("%v/%d", widths[1:], batch), func(b *testing.B) { stepOverKernels(b, widths, batch) })
+		}
+	}
+}
+
+func stepOverKernels(b *testing.B, widths []int, batch int) {
+	m := newMLP(b, graph.F32, widths...)
+	s := NewState(StateOptions{})
+	if err := s.Init(m.g); err != nil {
+		b.Fatal(err)
+	}
+	feeds := m.data(batch, graph.F32)
+	run := []func(){kernelsOf(widths, batch)}
+	for threads := 1; threads <= runtime.GOMAXPROCS(0); threads++ {
+		p := m.compile(b, Options{CPU: cpu(b, threads)})
+		dst, err := p.Run(context.Background(), s, feeds...)
+		if err != nil {
+			b.Fatal(err)
+		}
+		run = append(run, func() {
+			if err := p.RunInto(context.Background(), s, feeds, dst, nil); err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+	least := make([]time.Duration, len(run))
 	for b.Loop() {
-		kernel.Gemm(isa, false, false, rows, hid, in, x, in, w0, hid, h, hid, kernel.Epilogue[float32]{Bias: b0, Act: kernel.ActReLU}, &w)
-		kernel.Gemm(isa, false, false, rows, out, hid, h, hid, w1, out, z, out, kernel.Epilogue[float32]{Bias: b1}, &w)
-		kernel.SoftmaxCrossEntropy(isa, loss, dz, z, labels, nil, out)
-		kernel.Gemm(isa, true, false, hid, out, rows, h, hid, dz, out, dw1, out, kernel.Epilogue[float32]{}, &w)
-		kernel.ColSums(isa, db1, dz, rows, out)
-		kernel.Gemm(isa, false, true, rows, hid, out, dz, out, w1, out, dh, hid, kernel.Epilogue[float32]{}, &w)
-		kernel.ReLUGrad(isa, dh, dh, h)
-		kernel.Gemm(isa, true, false, in, hid, rows, x, in, dh, hid, dw0, hid, kernel.Epilogue[float32]{}, &w)
-		kernel.ColSums(isa, db0, dh, rows, hid)
+		for i, f := range run {
+			for range 5 {
+				begun := time.Now()
+				f()
+				if took := time.Since(begun); least[i] == 0 || took < least[i] {
+					least[i] = took
+				}
+			}
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(least[0].Nanoseconds())/1000, "µs-kernels")
+	for i, t := range least[1:] {
+		b.ReportMetric(float64(t.Nanoseconds())/1000, fmt.Sprintf("µs-%dthreads", i+1))
+	}
+	b.ReportMetric(float64(least[1])/float64(least[0]), "ratio")
+	b.ReportMetric(float64(batch)/least[len(least)-1].Seconds(), "samples/s")
+}
+
+// kernelsOf is the kernels of a perceptron's step, called one after the other.
+func kernelsOf(widths []int, rows int) func() {
+	w := &kernel.Workspace[float32]{}
+	isa := kernel.Best()
+	r := rand.New(rand.NewPCG(1, 2))
+	mk := func(n int) []float32 {
+		x := tensor.Aligned[float32](n)
+		for i := range x {
+			x[i] = r.Float32() - .5
+		}
+		return x
+	}
+	layers := len(widths) - 1
+	hs, ws, bs, dws, dbs, dhs := [][]float32{mk(rows * widths[0])}, [][]float32{}, [][]float32{}, [][]float32{}, [][]float32{}, [][]float32{nil}
+	for i := range layers {
+		in, out := widths[i], widths[i+1]
+		hs, dhs = append(hs, mk(rows*out)), append(dhs, mk(rows*out))
+		ws, bs, dws, dbs = append(ws, mk(in*out)), append(bs, mk(out)), append(dws, mk(in*out)), append(dbs, mk(out))
+	}
+	labels, loss := make([]int32, rows), mk(rows)
+	return func() {
+		for i := range layers {
+			in, out := widths[i], widths[i+1]
+			ep := kernel.Epilogue[float32]{Bias: bs[i], Act: kernel.ActReLU}
+			if i == layers-1 {
+				ep.Act = kernel.ActNone
+			}
+			kernel.Gemm(isa, false, false, rows, out, in, hs[i], in, ws[i], out, hs[i+1], out, ep, w)
+		}
+		kernel.SoftmaxCrossEntropy(isa, loss, dhs[layers], hs[layers], labels, nil, widths[layers])
+		kernel.Sum(isa, loss)
+		for i := layers - 1; i >= 0; i-- {
+			in, out := widths[i], widths[i+1]
+			kernel.Gemm(isa, true, false, in, out, rows, hs[i], in, dhs[i+1], out, dws[i], out, kernel.Epilogue[float32]{}, w)
+			kernel.ColSums(isa, dbs[i], dhs[i+1], rows, out)
+			if i > 0 {
+				kernel.Gemm(isa, false, true, rows, in, out, dhs[i+1], out, ws[i], out, dhs[i], in, kernel.Epilogue[float32]{}, w)
+				kernel.ReLUGrad(isa, dhs[i], dhs[i], hs[i])
+			}
+		}
 	}
 }

@@ -255,7 +255,7 @@ func (c *compiler) make(src *graph.Node) *node {
 	}
 	n := &c.slab[0]
 	c.slab = c.slab[1:]
-	*n = node{seq: len(c.nodes), op: src.Op.Name, src: src, eff: src.Op.Effect}
+	*n = node{seq: len(c.nodes), op: src.Op.Name, src: src, eff: src.Op.Effect, attrs: src.Attrs()}
 	c.setTypes(n, src.Types)
 	n.ewise = elementwise[n.op].arity > 0
 	if len(c.refs) < len(src.Inputs) {

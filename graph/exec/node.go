@@ -22,6 +22,7 @@ type node struct {
 	users   int       // readers of any output, counted anew by each pass that needs it
 	mark    bool
 	eff     graph.Effect
+	attrs   []graph.Attr
 	ewise   bool      // an operation that chains are made of
 	segment int       // -1: no work
 	scan    *scanCode // of a Scan

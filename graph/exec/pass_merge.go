@@ -70,10 +70,7 @@ func (n *node) appendKey(p []byte) []byte {
 		}
 		return binary.LittleEndian.AppendUint64(p, uint64(uintptr(unsafe.Pointer(n.value)))) // compared while c keeps it alive
 	}
-	if n.src == nil {
-		return p
-	}
-	for _, a := range n.src.Attrs() {
+	for _, a := range n.attrs {
 		p = append(p, byte(a.Kind))
 		p = binary.LittleEndian.AppendUint64(p, uint64(a.I))
 		p = binary.LittleEndian.AppendUint64(p, math.Float64bits(a.F))
