@@ -45,7 +45,7 @@ func (v *applyVerb) Run(ctx context.Context, s *session) error {
 		return err
 	}
 	defer t.close()
-	sets, err := t.sets(ctx, s, &v.dataFlags, &v.splitFlags)
+	sets, err := t.sets(ctx, s, &v.dataFlags, &v.splitFlags, true)
 	if err != nil {
 		return err
 	}

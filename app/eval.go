@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/data"
 	"github.com/trivium-ml/trivium/train"
 )
 
@@ -28,7 +31,7 @@ func (v *evalVerb) Run(ctx context.Context, s *session) error {
 		return err
 	}
 	defer t.close()
-	sets, err := t.sets(ctx, s, &v.dataFlags, &v.splitFlags)
+	sets, err := t.sets(ctx, s, &v.dataFlags, &v.splitFlags, false)
 	if err != nil {
 		return err
 	}
@@ -46,6 +49,9 @@ func (v *evalVerb) Run(ctx context.Context, s *session) error {
 	}
 	all := map[string]float64{}
 	for _, set := range sets {
+		if set.rows.Schema().Labels.Kind == trivium.NoLabel {
+			return misusedf("eval: %s has no labels to measure against; apply writes predictions without", v.source())
+		}
 		evaluation, err := evaluator.Evaluate(ctx, t.saved.Params, set.rows)
 		if err != nil {
 			return asInput(err)
@@ -69,7 +75,7 @@ func (v *evalVerb) Run(ctx context.Context, s *session) error {
 }
 
 // sets returns the data that the flags name: without --data the validation and test rows of the run, else all rows of the source.
-func (t *trained) sets(ctx context.Context, s *session, df *dataFlags, sf *splitFlags) ([]namedSet, error) {
+func (t *trained) sets(ctx context.Context, s *session, df *dataFlags, sf *splitFlags, unlabelled bool) ([]namedSet, error) {
 	d := t.saved.Job.Data
 	g := given{}
 	if df.Data != nil { // another source: what the job says of splits was about its own
@@ -77,10 +83,16 @@ func (t *trained) sets(ctx context.Context, s *session, df *dataFlags, sf *split
 	}
 	df.apply(&d, g)
 	sf.apply(&d, g)
-	splits, err := s.open(ctx, d, t.transform)
+	if df.Data != nil && d.Train == "" && d.Valid == "" && d.Test == "" {
+		if info, err := os.Stat(d.Source); err == nil && info.Mode().IsRegular() {
+			d.Test = "0:" // all of it: nothing is for training
+		}
+	}
+	splits, err := s.open(ctx, d, data.Options{Transform: t.transform, Unlabelled: unlabelled})
 	if err != nil {
 		return nil, err
 	}
+	t.splits = splits
 	sets := parts(splits)
 	if df.Data == nil && len(sets) > 1 {
 		sets = sets[1:] // not what it was trained on
@@ -89,4 +101,12 @@ func (t *trained) sets(ctx context.Context, s *session, df *dataFlags, sf *split
 		sets[0].name = "data"
 	}
 	return sets, nil
+}
+
+// source names the data in a message.
+func (f *dataFlags) source() string {
+	if f.Data == nil {
+		return "the data"
+	}
+	return *f.Data
 }

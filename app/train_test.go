@@ -266,12 +266,12 @@ func TestTable(t *testing.T) {
 	if got.code != Done {
 		t.Fatalf("exits with %d: %s", got.code, got.err)
 	}
-	got = runIn(t, dir, "eval", "last", "--data", "new.csv", "--test", "0:", "--json")
+	got = runIn(t, dir, "eval", "last", "--data", "new.csv", "--json")
 	var o map[string]any
 	if err := json.Unmarshal([]byte(got.out), &o); err != nil || got.code != Done || o["data.accuracy"] != 1.0 {
 		t.Errorf("exits with %d: %s%s (%v)", got.code, got.out, got.err, err)
 	}
-	got = runIn(t, dir, "apply", "last", "--data", "new.csv", "--test", "0:", "--to", "out.jsonl")
+	got = runIn(t, dir, "apply", "last", "--data", "new.csv", "--to", "out.jsonl")
 	if got.code != Done {
 		t.Errorf("exits with %d: %s", got.code, got.err)
 	}
@@ -291,7 +291,15 @@ func TestTable(t *testing.T) {
 			t.Errorf("row %d: %s (%v), want %s", i, line, err, want)
 		}
 	}
-	got = runIn(t, dir, "apply", "last", "--data", "new.csv", "--test", "0:")
+	write(t, dir, "new.csv", "city,age\nOslo,60\n") // no label
+	if got := runIn(t, dir, "apply", "last", "--data", "new.csv"); got.code != Done || !strings.Contains(got.out, "\n0,yes,") {
+		t.Errorf("without labels: exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	if got := runIn(t, dir, "eval", "last", "--data", "new.csv"); got.code != Misused || !strings.Contains(got.err, "label") {
+		t.Errorf("without labels there is nothing to measure: exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	write(t, dir, "new.csv", "age,city\n33,Rome\n44,Oslo\n55,Lima\n")
+	got = runIn(t, dir, "apply", "last", "--data", "new.csv")
 	if rows := strings.Split(strings.TrimSpace(got.out), "\n"); len(rows) != 4 || rows[0] != "row,class,p.no,p.yes" {
 		t.Errorf("as CSV:\n%s%s", got.out, got.err)
 	}

@@ -34,6 +34,7 @@ type trained struct {
 	predictor trivium.Predictor
 	transform *data.Transform // nil: the source made numbers itself
 	cpu       *tensor.CPU
+	splits    *data.Splits // that sets opened
 }
 
 // load opens the model that f names. The caller closes it.
@@ -78,7 +79,12 @@ func (t *trained) build(s *session) (err error) {
 	return nil
 }
 
-func (t *trained) close() { t.cpu.Close() }
+func (t *trained) close() {
+	t.cpu.Close()
+	if t.splits != nil {
+		_ = t.splits.Close() // they were only read
+	}
+}
 
 // loadCheckpoint loads the named checkpoint of a folder, or the newest. The name that it returns has the folder.
 func loadCheckpoint(ctx context.Context, dir, name string) (*checkpoint.Checkpoint, string, error) {
@@ -102,13 +108,14 @@ func loadCheckpoint(ctx context.Context, dir, name string) (*checkpoint.Checkpoi
 	return c, filepath.Join(dir, name), nil
 }
 
-// open opens the data that d describes, with the transform t if it is not nil.
-func (s *session) open(ctx context.Context, d trivium.Data, t *data.Transform) (*data.Splits, error) {
-	splits, err := data.Open(ctx, d, data.Options{Sources: s.sources, Transform: t})
-	if err != nil && ctx.Err() == nil {
-		return nil, misused(err)
+// open opens the data that d describes.
+func (s *session) open(ctx context.Context, d trivium.Data, o data.Options) (*data.Splits, error) {
+	o.Sources = s.sources
+	splits, err := data.Open(ctx, d, o)
+	if err != nil && ctx.Err() != nil {
+		return nil, &codedError{Interrupted, errors.New("interrupted while the data was read")}
 	}
-	return splits, err
+	return splits, misused(err)
 }
 
 // predictRows are scored at a time: enough to fill the kernels, few enough to stay in the cache.

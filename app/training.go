@@ -86,20 +86,14 @@ func (s *session) train(ctx context.Context, t *training) error {
 
 // open opens the data, with the transform of the checkpoint if there is one.
 func (t *training) open(ctx context.Context, s *session) (err error) {
-	options := data.Options{Sources: s.sources, Labels: train.Labels(t.job.Model)}
+	options := data.Options{Labels: train.Labels(t.job.Model)}
 	if t.resume != nil && len(t.resume.Transform) > 0 {
 		if options.Transform, err = data.DecodeTransform(t.resume.Transform); err != nil {
 			return misused(err)
 		}
 	}
-	t.splits, err = data.Open(ctx, t.job.Data, options)
-	if err != nil && ctx.Err() == nil {
-		return misused(err)
-	}
-	if err != nil {
-		return &codedError{Interrupted, errors.New("interrupted before training began")}
-	}
-	return nil
+	t.splits, err = s.open(ctx, t.job.Data, options)
+	return err
 }
 
 // head describes the run.

@@ -137,11 +137,11 @@ fit = ["--data", old, "--categorical", "city", "--missing", "mean", "--scale", "
 new_rows = table(new)
 for model in ("logistic", "mlp:16", "svm"):
     name = "table-" + model.split(":")[0]
-    compare(name, model, fit, ["--data", new, "--test", "0:"], lambda _: columns(new_rows, cities))
-compare("table-hashed", "logistic", fit + ["--hash", "64"], ["--data", new, "--test", "0:"],
+    compare(name, model, fit, ["--data", new], lambda _: columns(new_rows, cities))
+compare("table-hashed", "logistic", fit + ["--hash", "64"], ["--data", new],
         lambda _: columns(new_rows, cities, lambda v: fnv("city", v, 64)))
 compare("table-linear", "linear", ["--data", old, "--label", "age", "--categorical", "city,label", "--missing", "mean", "--epochs", "5"],
-        ["--data", new, "--test", "0:"],
+        ["--data", new],
         lambda _: {**{k: v for k, v in columns(new_rows, cities).items() if k != "age"}, "label": [["no", "yes"].index(r["label"]) for r in new_rows]})
 if samples:
     mnist = ["--data", os.path.join(samples, "mnist10k"), "--epochs", "1"]
