@@ -92,25 +92,6 @@ func firstID(ds Dataset) int64 {
 	return 0
 }
 
-// batchBytes returns the memory that b's rows take.
-func batchBytes(b *trivium.Batch) int64 {
-	var n int64
-	for i := range b.Inputs {
-		in := &b.Inputs[i]
-		values, index := len(in.Values), len(in.Index)
-		if in.Ptr != nil {
-			entries := int(in.Ptr[b.Rows] - in.Ptr[0])
-			values, index = min(values, entries*max(1, in.RowLen())), min(index, entries)
-			if in.Form == trivium.CSR {
-				values = min(len(in.Values), entries)
-			}
-		}
-		n += 4*int64(values) + 4*int64(index) + 8*int64(len(in.Ptr))
-	}
-	l := &b.Labels
-	return n + 4*int64(len(l.Class)+len(l.Real)) + 4*int64(len(b.Weights)) + 8*int64(len(b.IDs)+len(l.Ptr))
-}
-
 // checkRange is what a Read's bounds must hold.
 func checkRange(from, to, rows int64) error {
 	if from < 0 || to < from || to > rows {

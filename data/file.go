@@ -16,10 +16,9 @@ import (
 // A file is the decompressed contents of a file, to be read anywhere.
 type file struct {
 	io.ReaderAt
-	name    string // as the user wrote it
-	size    int64
-	spooled bool // the contents lie in a temporary file
-	close   func() error
+	name  string // as the user wrote it
+	size  int64
+	close func() error
 }
 
 // openFile opens a plain or gzip file; gzip is known by its first bytes. The contents of a gzip file lie in memory up to 64 MiB, then in

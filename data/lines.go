@@ -13,13 +13,12 @@ const maxLine = 64 << 20
 // A lineIndex knows where every block of blockRows rows of a text file starts, so that any range of rows can be read. A row is a line
 // that is neither blank nor a comment.
 type lineIndex struct {
-	f       *file
-	syntax  lineSyntax
-	rows    int64
-	starts  []lineMark // of each block
-	end     lineMark
-	crc     uint32
-	longest int64 // bytes of the longest line
+	f      *file
+	syntax lineSyntax
+	rows   int64
+	starts []lineMark // of each block
+	end    lineMark
+	crc    uint32
 }
 
 // A lineMark is the start of a row.
@@ -55,7 +54,6 @@ func indexLines(f *file, syntax lineSyntax, offset, line int64) (*lineIndex, err
 			}
 			x.rows++
 			at.marks += marks
-			x.longest = max(x.longest, end-at.offset)
 		}
 		at.offset, at.line = end, at.line+lines
 		started, isRow, lines, marks = false, false, 0, 0

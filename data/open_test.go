@@ -253,3 +253,38 @@ func TestSplitsOfFiles(t *testing.T) {
 		s.Close()
 	}
 }
+
+// TestFormatByContents: files whose names say nothing.
+func TestFormatByContents(t *testing.T) {
+	dir := t.TempDir()
+	for name, contents := range map[string][]byte{
+		"libsvm":  []byte("1 1:2 3:4\n0 2:1\n"),
+		"csv":     []byte("label,a\n1,2\n0,3\n"),
+		"tabs":    []byte("label\ta\n1\t2\n0\t3\n"),
+		"jsonl":   []byte("{\"label\":1,\"a\":2}\n{\"label\":0,\"a\":1}\n"),
+		"npy":     npyFile("<f4", "2, 2", float32s(0, 1, 1, 2)),
+		"parquet": parquetBytes(t, []struct{ Label, A int32 }{{1, 2}, {0, 1}}),
+		"idx":     idxFile(2051, []uint32{2, 2, 2}, make([]byte, 8)),
+	} {
+		s := open(t, trivium.Data{Source: write(t, dir, name+".data", contents), Train: ":"}, Options{Unlabelled: true})
+		if s.Train.Rows() != 2 {
+			t.Errorf("%s: %d rows", name, s.Train.Rows())
+		}
+	}
+	if _, err := Open(context.Background(), trivium.Data{Source: write(t, dir, "words.data", []byte("hello world\n"))}, Options{}); err == nil ||
+		!strings.Contains(err.Error(), "say so with --format") {
+		t.Errorf("words: %v", err)
+	}
+}
+
+func TestRealSamples(t *testing.T) {
+	dir := realData(t, "mllib")
+	s := open(t, trivium.Data{Source: filepath.Join(dir, "iris_libsvm.txt"), Train: ":"}, Options{})
+	if s.Train.Rows() != 150 || s.Schema().Labels.Width != 3 {
+		t.Errorf("iris: %d rows, %d classes", s.Train.Rows(), s.Schema().Labels.Width)
+	}
+	s = open(t, trivium.Data{Source: filepath.Join(dir, "sample_libsvm_data.txt")}, Options{})
+	if s.Train.Rows() != 80 || s.Test.Rows() != 20 {
+		t.Errorf("sample: %d + %d rows", s.Train.Rows(), s.Test.Rows())
+	}
+}

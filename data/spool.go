@@ -50,7 +50,7 @@ func (s *spool) file() *file {
 	if s.tmp == nil {
 		return bytesFile(s.name, s.head)
 	}
-	return &file{ReaderAt: s.tmp, name: s.name, size: s.n, spooled: true, close: s.discard}
+	return &file{ReaderAt: s.tmp, name: s.name, size: s.n, close: s.discard}
 }
 
 func (s *spool) discard() error {

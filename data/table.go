@@ -197,7 +197,6 @@ func (t *tableFile) scan(ctx context.Context, from, to int64, wantStats, drop bo
 		raw   rawRows
 		stats []columnStats
 		set   labelSet
-		count int
 	}
 	blocks := make([]found, group)
 	var mu sync.Mutex
