@@ -20,12 +20,12 @@ type recipe struct {
 // recipes are by the model's name; a model of the user's own gets the last one.
 var recipes = map[string]recipe{
 	"logistic": {"adagrad", 0.1, 100, 10},
-	"softmax":  {"adam", 0.001, 100, 10},
+	"softmax":  {"adam", 0.001, 100, 20},
 	"linear":   {"adam", 0.01, 100, 20},
 	"svm":      {"adagrad", 0.1, 100, 10},
 	"mlp":      {"adam", 0.001, 100, 10},
 	"cnn":      {"adam", 0.001, 50, 5},
-	"lstm":     {"adam", 0.002, 50, 5},
+	"lstm":     {"adam", 0.002, 50, 10},
 	"fm":       {"adagrad", 0.1, 100, 10},
 	"":         {"adam", 0.001, 100, 10},
 }

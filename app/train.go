@@ -82,11 +82,11 @@ func (v *trainVerb) goOn(ctx context.Context, t *training) error {
 	return nil
 }
 
-// standIns are generators of the shape of well-known data, which the manual's commands name.
+// standIns are generated data of the shape of well-known sets, which the manual's commands name.
 var standIns = map[string]trivium.Data{
 	"mnist":    {Source: "digits"},
-	"mnist10k": {Source: "digits", Rows: 10_000},
-	"a9a":      {Source: "adult"},
+	"mnist10k": {Source: "digits", Rows: 10_000, Train: "0:8000", Test: "8000:"},
+	"a9a":      {Source: "adult", Rows: 32_561, Train: "0:26000", Test: "26000:"},
 }
 
 // standIn makes d generated data if it names one of the sets that the manual uses and that is not on this machine, and says so. Any
@@ -100,7 +100,10 @@ func standIn(d *trivium.Data) string {
 		return ""
 	}
 	missing := d.Source
-	d.Source, d.Rows = generated.Source, generated.Rows
+	d.Source, d.Format, d.Rows = generated.Source, "", generated.Rows
+	if d.Train == "" && d.Valid == "" && d.Test == "" {
+		d.Train, d.Test = generated.Train, generated.Test
+	}
 	return fmt.Sprintf("%s is not on this machine: generated data of its shape is used instead (--data %s)", missing, d.Source)
 }
 
