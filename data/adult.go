@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/draw"
 )
 
 // adultGroups are the sizes of the 14 one-hot groups of the a9a set (Adult income, binarised by Platt): 123 columns.
@@ -73,7 +74,7 @@ func adultRange(ctx context.Context, rows int64) (Dataset, error) {
 
 func adultWeights() (w [adultColumns]int64) {
 	for j := range w {
-		w[j] = HashInt(Seed, 6, uint64(j))
+		w[j] = draw.Int24(Seed, 6, uint64(j))
 	}
 	return w
 }
@@ -85,7 +86,7 @@ func adultRow(index []int32, weights [adultColumns]int64, i uint64) int32 {
 	first := 0
 	for g, n := range adultGroups {
 		// The product of two uniform numbers favours a group's first columns, as some occupations are more common than others.
-		h := Hash(Seed, adultStream, i*16+uint64(g))
+		h := draw.Bits(Seed, adultStream, i*16+uint64(g))
 		a, b := h>>40, h>>16&(1<<24-1)
 		c := first + int(a*b>>24*uint64(n)>>24)
 		index[g] = int32(c)
@@ -94,7 +95,7 @@ func adultRow(index []int32, weights [adultColumns]int64, i uint64) int32 {
 	}
 	var noise int64 // nearly normal: the sum of 4 uniform numbers, standard deviation 2/√3 · 2²³
 	for k := range uint64(4) {
-		noise += HashInt(Seed, 7, i*4+k)
+		noise += draw.Int24(Seed, 7, i*4+k)
 	}
 	if sum+noise*adultNoise/16 > adultBound {
 		return 1

@@ -31,3 +31,6 @@
 //
 // To read on: hash.go and the generators, batches.go and order.go (how an epoch is walked), open.go, then table.go and transform.go.
 package data
+
+// Seed is the seed of every generated data set, so that all systems and machines see the same one.
+const Seed = 42

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/draw"
 )
 
 // Shape of the logistic set of the paper (Zhang, Alqahtani, Demirbas 2017): 10,000 × 10,000, synthetic.
@@ -45,7 +46,7 @@ func Logistic(ctx context.Context, d trivium.Data) (*Splits, error) {
 func logisticRange(ctx context.Context, from, rows int64, columns int) (Dataset, error) {
 	w := make([]int64, columns)
 	for j := range w {
-		w[j] = HashInt(Seed, 1, uint64(j))
+		w[j] = draw.Int24(Seed, 1, uint64(j))
 	}
 	x := make([]float32, rows*int64(columns))
 	y := make([]int32, rows)
@@ -74,7 +75,7 @@ func logisticRow(x []float32, w []int64, i uint64) int32 {
 	k := i * uint64(len(x))
 	w = w[:len(x)]
 	for j := range x {
-		q := HashInt(Seed, 0, k+uint64(j))
+		q := draw.Int24(Seed, 0, k+uint64(j))
 		x[j] = float32(q) * (1.0 / (1 << 23)) // both factors and the product are exact
 		margin += q * w[j]
 	}
@@ -82,7 +83,7 @@ func logisticRow(x []float32, w []int64, i uint64) int32 {
 	if margin > 0 {
 		label = 1
 	}
-	if Hash(Seed, 2, i)%20 == 0 {
+	if draw.Bits(Seed, 2, i)%20 == 0 {
 		label = 1 - label
 	}
 	return label

@@ -1,5 +1,7 @@
 package data
 
+import "github.com/trivium-ml/trivium/draw"
+
 import "math/bits"
 
 // The order of an epoch. Rows are cut into blocks; the blocks are permuted; a window of that many blocks, in their new order, is then
@@ -32,7 +34,7 @@ func newEpochOrder(rows int64, shuffle bool, seed uint64, epoch int) *epochOrder
 	for i := range o.blocks {
 		o.blocks[i] = int32(i)
 	}
-	r := randomOf(Hash(seed, orderStream, o.epoch<<24))
+	r := randomOf(draw.Bits(seed, orderStream, o.epoch<<24))
 	for i := len(o.blocks) - 1; i > 0; i-- {
 		j := r.below(uint64(i + 1))
 		o.blocks[i], o.blocks[j] = o.blocks[j], o.blocks[i]
@@ -105,7 +107,7 @@ func (s *shuffler) reset(o *epochOrder, window int64, slotRows []int) {
 			s.local = append(s.local, uint32(slot<<blockShift|r))
 		}
 	}
-	s.rand = randomOf(Hash(o.seed, orderStream, o.epoch<<24+uint64(window)+1))
+	s.rand = randomOf(draw.Bits(o.seed, orderStream, o.epoch<<24+uint64(window)+1))
 }
 
 // random is the SplitMix64 generator: a sequence that its first state determines.
@@ -114,8 +116,8 @@ type random struct{ state uint64 }
 func randomOf(state uint64) random { return random{state} }
 
 func (r *random) next() uint64 {
-	r.state += golden
-	return mix(r.state)
+	r.state += draw.Weyl
+	return draw.Mix(r.state)
 }
 
 // below returns a number of [0, n). Its bias is under n/2⁶⁴ (Lemire 2019 without the rejection step).

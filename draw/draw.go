@@ -11,17 +11,20 @@ import (
 )
 
 // Bits returns 64 bits: the finaliser of seed + 0x9e3779b97f4a7c15·(2⁴⁰·stream + index + 1).
-func Bits(seed, stream, index uint64) uint64 {
-	z := seed + 0x9e3779b97f4a7c15*(stream<<40+index+1)
+func Bits(seed, stream, index uint64) uint64 { return Mix(seed + Weyl*(stream<<40+index+1)) }
+
+// Weyl is the step of SplitMix64's sequence: 2⁶⁴ divided by the golden ratio, made odd.
+const Weyl = 0x9e3779b97f4a7c15
+
+// Mix is SplitMix64's finaliser: every bit of z changes every bit of the result with probability near one half.
+func Mix(z uint64) uint64 {
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb
 	return z ^ z>>31
 }
 
 // Int24 returns an integer in [−2²³, 2²³).
-func Int24(seed, stream, index uint64) int32 {
-	return int32(Bits(seed, stream, index)>>40) - 1<<23
-}
+func Int24(seed, stream, index uint64) int64 { return int64(Bits(seed, stream, index)>>40) - 1<<23 }
 
 // Unit returns a number in [−1, 1), a multiple of 2⁻²³, so exact in float32.
 func Unit(seed, stream, index uint64) float32 {

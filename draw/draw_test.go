@@ -9,7 +9,7 @@ import (
 
 // The values that the evaluation fixes (paper's logistic set: case 2).
 func TestPublishedValues(t *testing.T) {
-	for i, want := range []int32{4_052_786, -5_705_757, -3_714_457} {
+	for i, want := range []int64{4_052_786, -5_705_757, -3_714_457} {
 		if got := draw.Int24(42, 0, uint64(i)); got != want {
 			t.Errorf("q(42, 0, %d) = %d, want %d", i, got, want)
 		}

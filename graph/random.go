@@ -1,5 +1,7 @@
 package graph
 
+import "github.com/trivium-ml/trivium/draw"
+
 // Key is the root of a random node's numbers in one step: they depend on the job's seed, the step, the shard of the batch and the node's
 // id, never on time or attempt, so that computing again gives the same. Inside a Scan path holds the index of each enclosing Scan,
 // outermost first.
@@ -16,20 +18,11 @@ func Key(seed uint64, step int64, shard, node int, path ...int) uint64 {
 
 // Draw is random number i under a key: SplitMix64 (Steele, Lea and Flood 2014) with the key as its start, so that any element can be
 // drawn alone.
-func Draw(key uint64, i int) uint64 { return finish(key + uint64(i)*golden) }
+func Draw(key uint64, i int) uint64 { return draw.Mix(key + uint64(i)*draw.Weyl) }
 
 // Keep says whether Dropout with the given rate keeps element i, in row-major order.
 func Keep(key uint64, i int, rate float64) bool {
 	return Draw(key, i)>>11 >= uint64(rate*(1<<53))
 }
 
-// golden is 2⁶⁴ divided by the golden ratio, made odd.
-const golden = 0x9e3779b97f4a7c15
-
-func mix(x uint64) uint64 { return finish(x + golden) }
-
-func finish(z uint64) uint64 {
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
-}
+func mix(x uint64) uint64 { return draw.Mix(x + draw.Weyl) }

@@ -65,7 +65,7 @@ func newFeed(g *graph.Graph, v, scores graph.Value) (feed, error) {
 	if typ.DType != want {
 		return f, fmt.Errorf("nn: input %q is %v, want %v", f.name, typ, want)
 	}
-	f.t = tensor.New(tensor.DType(want), dims...)
+	f.t = tensor.New(want, dims...)
 	return f, nil
 }
 

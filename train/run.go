@@ -120,6 +120,7 @@ func (r *Run) load() {
 func (r *Run) batches() data.BatchOptions {
 	return data.BatchOptions{
 		Batch: r.Job.Batch, Last: r.Job.Last, Shuffle: r.Job.Data.Order != "index", Seed: r.Job.Seed, Epoch: r.at.Epoch, From: r.at.Row,
+		Run: r.CPU.Pool.Run, // shuffled rows are gathered by all threads
 	}
 }
 
