@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/draw"
 )
 
 // TransformVersion is the version of Transform that this package writes and reads.
@@ -88,7 +89,7 @@ func Bucket[S string | []byte](column string, value S, buckets int) int {
 	for i := range len(value) {
 		h = (h ^ uint64(value[i])) * prime
 	}
-	return int(mix(h) % uint64(buckets))
+	return int(draw.Mix(h) % uint64(buckets))
 }
 
 // Input returns the one input that rows become.
