@@ -172,7 +172,7 @@ func (d *Directory) List(ctx context.Context, prefix string) ([]Object, error) {
 			return err
 		}
 		key := filepath.ToSlash(rel)
-		if !strings.HasPrefix(key, prefix) || CheckKey(key) != nil {
+		if named := CheckKey(key) == nil; !named || !strings.HasPrefix(key, prefix) {
 			return nil
 		}
 		info, err := e.Info()

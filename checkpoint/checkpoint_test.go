@@ -52,8 +52,10 @@ func example(t testing.TB) *checkpoint.Checkpoint {
 		Data:      "d41d8cd98f00b204",
 		Params:    p,
 		Optimizer: &checkpoint.OptimizerState{Names: []string{"velocity"}, Slots: [][]float32{slot}, RowSteps: [][]uint32{{1, 0, math.MaxUint32}, nil, nil, nil, nil}},
-		Progress: checkpoint.Progress{Step: 120, Samples: 12000, Epoch: 1, Row: 4000, LossSum: math.Pi, WeightSum: 100, Best: &best, BestStep: 100, Bad: 2,
-			Metrics: map[string]float64{"valid.auc": best}},
+		Progress: checkpoint.Progress{
+			Step: 120, Samples: 12000, Epoch: 1, Row: 4000, LossSum: math.Pi, WeightSum: 100, Best: &best, BestStep: 100, Bad: 2,
+			Metrics: map[string]float64{"valid.auc": best},
+		},
 		Notes: map[string]string{"kernels": "avx512"},
 	}
 }

@@ -66,8 +66,10 @@ func adultRange(ctx context.Context, rows int64) (Dataset, error) {
 	schema.Inputs[0].Form = trivium.CSR
 	return newMemory(schema, trivium.Batch{
 		Rows: int(rows),
-		Inputs: []trivium.Input{{Name: "x", Form: trivium.CSR, Shape: []int{adultColumns},
-			Ptr: ptr, Index: index, Values: values}},
+		Inputs: []trivium.Input{{
+			Name: "x", Form: trivium.CSR, Shape: []int{adultColumns},
+			Ptr: ptr, Index: index, Values: values,
+		}},
 		Labels: trivium.Labels{Kind: trivium.Class, Width: 2, Class: class},
 	}), nil
 }

@@ -3,6 +3,7 @@ package data
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 
@@ -194,7 +195,7 @@ func inputShape(shape []int) []int {
 }
 
 func (a *arrayFile) labelError(err error, row int64) error {
-	if e, ok := err.(*Error); ok && row >= 0 {
+	if e, ok := errors.AsType[*Error](err); ok && row >= 0 {
 		e.File, e.Row, e.Offset = a.y.f.name, row, a.y.offset+row*int64(a.y.elem.size)
 	}
 	return err
@@ -222,7 +223,8 @@ func (a *arrayFile) dataset(ctx context.Context, t *Transform, budget int64) (Da
 		if err := a.verify(ctx); err != nil {
 			return nil, nil, err
 		}
-		return &stream{schema: schema, rows: a.x.rows, rowBytes: int64(n) * 4, budget: budget,
+		return &stream{
+			schema: schema, rows: a.x.rows, rowBytes: int64(n) * 4, budget: budget,
 			read: func(_ context.Context, dst *trivium.Batch, from, to int64) error {
 				in := &dst.Inputs[0]
 				in.Values = extend(in.Values[:0], int(to-from)*n)
@@ -234,7 +236,8 @@ func (a *arrayFile) dataset(ctx context.Context, t *Transform, budget int64) (Da
 					labels.append(&dst.Labels, a.labels[from:to])
 				}
 				return nil
-			}}, nil, nil
+			},
+		}, nil, nil
 	}
 	x := make([]float32, a.x.rows*int64(n))
 	err := parallel(ctx, a.x.rows, chunkRows, func(from, to int64) error {

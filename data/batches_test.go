@@ -170,8 +170,14 @@ func TestLastPolicy(t *testing.T) {
 		batch int
 		want  string
 	}{
-		{"", 4, "[4 4 2]"}, {trivium.LastKeep, 4, "[4 4 2]"}, {trivium.LastDrop, 4, "[4 4]"}, {trivium.LastDrop, 5, "[5 5]"},
-		{"", 20, "[10]"}, {trivium.LastDrop, 20, "[]"}, {"", trivium.FullBatch, "[10]"}, {trivium.LastDrop, 0, "[10]"},
+		{"", 4, "[4 4 2]"},
+		{trivium.LastKeep, 4, "[4 4 2]"},
+		{trivium.LastDrop, 4, "[4 4]"},
+		{trivium.LastDrop, 5, "[5 5]"},
+		{"", 20, "[10]"},
+		{trivium.LastDrop, 20, "[]"},
+		{"", trivium.FullBatch, "[10]"},
+		{trivium.LastDrop, 0, "[10]"},
 	} {
 		for _, ds := range []Dataset{numberedRows(10), streamed{numberedRows(10)}} {
 			if _, sizes := walk(t, ds, BatchOptions{Batch: c.batch, Last: c.last}); fmt.Sprint(sizes) != c.want {
@@ -297,9 +303,11 @@ func BenchmarkBatches(b *testing.B) {
 	for i := range x {
 		x[i] = float32(i) // else all pages are the one zero page, which is in the cache
 	}
-	ds := newMemory(trivium.Schema{}, trivium.Batch{Rows: rows,
+	ds := newMemory(trivium.Schema{}, trivium.Batch{
+		Rows:   rows,
 		Inputs: []trivium.Input{{Name: "x", Shape: []int{784}, Values: x}},
-		Labels: trivium.Labels{Kind: trivium.Class, Width: 10, Class: make([]int32, rows)}})
+		Labels: trivium.Labels{Kind: trivium.Class, Width: 10, Class: make([]int32, rows)},
+	})
 	pool := tensor.NewPool(2)
 	defer pool.Close()
 	sums := make([]float64, 16*pool.Threads())

@@ -111,7 +111,7 @@ func (d *Description) balance(set *labelSet, f fitting, at func(error, int64) er
 	d.Labels = spec
 	var e *Error
 	if errors.As(at(err, bad), &e) {
-		d.problem(e)
+		_ = d.problem(e) // describing goes on
 	}
 	if spec.Kind != trivium.Class {
 		return

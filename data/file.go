@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
-
 	"hash/crc32"
 	"io"
 	"os"

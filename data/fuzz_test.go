@@ -130,8 +130,11 @@ func FuzzTransform(f *testing.F) {
 	tr := Transform{Version: 1, Kind: KindTable, Missing: "mean", Schema: trivium.Schema{
 		Inputs: []trivium.InputSpec{{Name: "x", Form: trivium.CSR, Shape: []int{11}}},
 		Labels: trivium.LabelSpec{Kind: trivium.Class, Width: 2, Names: []string{"a", "b"}},
-	}, Columns: []Column{{Name: "n", Kind: Number, Mean: 1, Scale: 2}, {Name: "c", Kind: OneHot, From: 1, Categories: []string{"x", "y"}},
-		{Name: "h", Kind: Hashed, From: 3, Buckets: 8}}, Label: LabelTransform{Column: "y", Text: true}}
+	}, Columns: []Column{
+		{Name: "n", Kind: Number, Mean: 1, Scale: 2},
+		{Name: "c", Kind: OneHot, From: 1, Categories: []string{"x", "y"}},
+		{Name: "h", Kind: Hashed, From: 3, Buckets: 8},
+	}, Label: LabelTransform{Column: "y", Text: true}}
 	if err := tr.Validate(); err != nil {
 		f.Fatal(err)
 	}

@@ -338,11 +338,11 @@ func (s *jsonScanner) array(buf *jsonBuffer, element func(i int, v jsonValue) *E
 
 // value reads a scalar. Its text is valid until the next one.
 func (s *jsonScanner) value(buf *jsonBuffer) (jsonValue, *Error) {
-	switch c := s.peek(); {
-	case c == '"':
+	switch s.peek() {
+	case '"':
 		text, bad := s.text(buf)
 		return jsonValue{jsonText, text}, bad
-	case c == '[' || c == '{':
+	case '[', '{':
 		return jsonValue{}, s.found("a number, a text, true, false or null")
 	}
 	n := 0

@@ -305,8 +305,10 @@ func (s *sparseFile) dataset(ctx context.Context, t *Transform, budget int64) (D
 	width := schema.Inputs[0].Columns()
 	labels := newLabelWriter(&schema.Labels)
 	if s.bytes() > budget {
-		return &stream{schema: schema, rows: s.x.rows, rowBytes: max(1, s.bytes()/s.x.rows), budget: budget,
-			read: s.reader(width, labels)}, nil, nil
+		return &stream{
+			schema: schema, rows: s.x.rows, rowBytes: max(1, s.bytes()/s.x.rows), budget: budget,
+			read: s.reader(width, labels),
+		}, nil, nil
 	}
 	if err := s.scan(ctx, width, budget); err != nil {
 		return nil, nil, err
@@ -316,8 +318,10 @@ func (s *sparseFile) dataset(ctx context.Context, t *Transform, budget int64) (D
 	}
 	all := s.rows
 	s.rows = nil // the data set's from here on
-	b := trivium.Batch{Rows: int(s.x.rows), Inputs: []trivium.Input{{Name: schema.Inputs[0].Name, Form: trivium.CSR,
-		Shape: schema.Inputs[0].Shape, Values: all.values, Index: all.index, Ptr: all.ptr}}}
+	b := trivium.Batch{Rows: int(s.x.rows), Inputs: []trivium.Input{{
+		Name: schema.Inputs[0].Name, Form: trivium.CSR,
+		Shape: schema.Inputs[0].Shape, Values: all.values, Index: all.index, Ptr: all.ptr,
+	}}}
 	if bad := labels.append(&b.Labels, all.label); bad >= 0 {
 		return nil, nil, s.at(labels.refuse("", all.label[bad]), int64(bad))
 	}

@@ -2,6 +2,7 @@ package data
 
 import (
 	"bytes"
+	"errors"
 	"math"
 	"strconv"
 )
@@ -18,12 +19,11 @@ func parseNumber(p []byte) (v float64, ok bool) {
 		i++
 	}
 	var mant uint64
-	digits, exp := 0, 0
-	start := i
+	exp, start := 0, i
 	for ; i < n && p[i]-'0' <= 9; i++ {
 		mant = mant*10 + uint64(p[i]-'0')
 	}
-	digits = i - start
+	digits := i - start
 	if i < n && p[i] == '.' {
 		i++
 		point := i
@@ -76,15 +76,17 @@ func parseNumber(p []byte) (v float64, ok bool) {
 	return v, true
 }
 
-var pow10 = [23]float64{1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19,
-	1e20, 1e21, 1e22}
+var pow10 = [23]float64{
+	1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19,
+	1e20, 1e21, 1e22,
+}
 
 func parseSlow(p []byte) (float64, bool) {
 	if bytes.ContainsAny(p, "xX_pP") { // Go's syntax for literals, which no data file means
 		return 0, false
 	}
 	v, err := strconv.ParseFloat(string(p), 64)
-	if err != nil && !(math.IsInf(v, 0) && err.(*strconv.NumError).Err == strconv.ErrRange) {
+	if err != nil && !(math.IsInf(v, 0) && errors.Is(err, strconv.ErrRange)) {
 		return 0, false
 	}
 	return v, true

@@ -35,8 +35,13 @@ type namedSetting struct {
 
 // tableSettings are those that speak of columns by name.
 func tableSettings(d *trivium.Data) []namedSetting {
-	return []namedSetting{{"label", d.Label != ""}, {"drop", len(d.Drop) > 0}, {"categorical", len(d.Categorical) > 0},
-		{"missing", d.Missing != "" && d.Missing != "error"}, {"weight", d.Weight != ""}}
+	return []namedSetting{
+		{"label", d.Label != ""},
+		{"drop", len(d.Drop) > 0},
+		{"categorical", len(d.Categorical) > 0},
+		{"missing", d.Missing != "" && d.Missing != "error"},
+		{"weight", d.Weight != ""},
+	}
 }
 
 // refuseTableSettings reports settings that generated data has no use for, rather than pass over them.

@@ -49,8 +49,10 @@ func (t *tableFile) layOut(desc *trivium.Data, labelOptional bool) error {
 		}
 		seen[n] = true
 	}
-	p := &plan{names: names, roles: make([]role, len(names)), missing: desc.Missing != "" && desc.Missing != "error",
-		drop: desc.Missing == "drop", buckets: desc.Hash}
+	p := &plan{
+		names: names, roles: make([]role, len(names)), missing: desc.Missing != "" && desc.Missing != "error",
+		drop: desc.Missing == "drop", buckets: desc.Hash,
+	}
 	var errs []error
 	find := func(field, name string) int {
 		if i := slices.Index(names, name); i >= 0 {

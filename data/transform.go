@@ -195,7 +195,7 @@ func (t *Transform) validateColumns(width int) (errs []error) {
 			if c.Buckets < 1 || buckets != 0 && c.Buckets != buckets {
 				fail("%d buckets, others have %d", c.Buckets, buckets)
 			}
-			n, buckets = 0, c.Buckets
+			buckets = c.Buckets
 			if c.From != t.hashedFrom() {
 				fail("its buckets start at %d, want %d", c.From, t.hashedFrom())
 			}

@@ -234,8 +234,10 @@ func (b *Builder) add(s spec) Value {
 		b.fail(s.op, "no such operation")
 		return bad
 	}
-	n := &Node{Op: op, Device: b.scope.device, Colocate: b.scope.colocate, Control: b.scope.control,
-		Resources: s.resources, Body: s.body, attrs: s.attrs}
+	n := &Node{
+		Op: op, Device: b.scope.device, Colocate: b.scope.colocate, Control: b.scope.control,
+		Resources: s.resources, Body: s.body, attrs: s.attrs,
+	}
 	if b.scope.pcs != nil {
 		n.pcs = *b.scope.pcs
 	} else {

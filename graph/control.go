@@ -7,9 +7,14 @@ import (
 
 // controlOps run bodies.
 var controlOps = []Op{
-	{Name: "Scan", Min: 1, Max: -1, Body: true, Doc: "runs its body for each index of axis 0 of xs, with values carried from one to the next; operands carries, xs, captures",
-		Attrs: []AttrSpec{{"carries", KindInt, "number of carried values"}, {"xs", KindInt, "number of values that are sliced"},
-			{"reverse", KindBool, "from the last index to the first"}}, infer: inferScan},
+	{
+		Name: "Scan", Min: 1, Max: -1, Body: true, Doc: "runs its body for each index of axis 0 of xs, with values carried from one to the next; operands carries, xs, captures",
+		Attrs: []AttrSpec{
+			{"carries", KindInt, "number of carried values"},
+			{"xs", KindInt, "number of values that are sliced"},
+			{"reverse", KindBool, "from the last index to the first"},
+		}, infer: inferScan,
+	},
 }
 
 // The outputs of a Scan are the last carries; the ys, stacked along a new axis 0; and then, stacked alike, every output of every node of

@@ -167,8 +167,10 @@ func (d *decoder) resource() Resource {
 	for range d.count("resource types", 1<<10) {
 		r.Types = append(r.Types, Type{d.dtype("resource type"), d.shape("resource shape")})
 	}
-	r.Init = Init{Kind: InitKind(d.uint("initial value", int(InitTruncated))), A: d.r.Float64("initial value"), B: d.r.Float64("initial value"),
-		Scale: Scale(d.uint("initial scale", int(ScaleFanAvg)))}
+	r.Init = Init{
+		Kind: InitKind(d.uint("initial value", int(InitTruncated))), A: d.r.Float64("initial value"), B: d.r.Float64("initial value"),
+		Scale: Scale(d.uint("initial scale", int(ScaleFanAvg))),
+	}
 	r.Trainable = d.flag("trainable")
 	r.Capacity = d.uint("capacity", math.MaxInt32)
 	r.MeanPerRow = d.flag("mean per row")

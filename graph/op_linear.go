@@ -4,17 +4,27 @@ import "fmt"
 
 // linearOps are products of matrices, dense and sparse.
 var linearOps = []Op{
-	{Name: "MatMul", Min: 2, Max: 2, Doc: "op(a)·op(b); op transposes when asked",
-		Attrs: []AttrSpec{{"ta", KindBool, "transpose a"}, {"tb", KindBool, "transpose b"}}, infer: inferMatMul},
-	{Name: "Dense", Min: 2, Max: 3, Doc: "act(x·w + bias)",
-		Attrs: []AttrSpec{{"act", KindString, `"", "relu", "tanh" or "sigmoid"`}}, infer: inferDense},
-	{Name: "Transpose", Min: 1, Max: 1, Doc: "axes in another order: axis i of the result is axis perm[i]",
-		Attrs: []AttrSpec{{"perm", KindInts, "a permutation of the axes"}}, infer: inferTranspose},
+	{
+		Name: "MatMul", Min: 2, Max: 2, Doc: "op(a)·op(b); op transposes when asked",
+		Attrs: []AttrSpec{{"ta", KindBool, "transpose a"}, {"tb", KindBool, "transpose b"}}, infer: inferMatMul,
+	},
+	{
+		Name: "Dense", Min: 2, Max: 3, Doc: "act(x·w + bias)",
+		Attrs: []AttrSpec{{"act", KindString, `"", "relu", "tanh" or "sigmoid"`}}, infer: inferDense,
+	},
+	{
+		Name: "Transpose", Min: 1, Max: 1, Doc: "axes in another order: axis i of the result is axis perm[i]",
+		Attrs: []AttrSpec{{"perm", KindInts, "a permutation of the axes"}}, infer: inferTranspose,
+	},
 	{Name: "SparseMatMul", Min: 4, Max: 4, Doc: "a CSR matrix (indptr, indices, values) times a dense matrix", infer: inferSparse},
-	{Name: "SparseMatMulGradRows", Min: 3, Max: 3, Doc: "row-sparse gradient of SparseMatMul's weights: row j is values[j]·dy[row of j]; operands indptr, values, dy",
-		infer: inferSparseGradRows},
-	{Name: "SparseMatMulGradWeights", Min: 4, Max: 4, Doc: "dense gradient of SparseMatMul's weights; operands indptr, indices, values, dy",
-		Attrs: []AttrSpec{{"rows", KindInt, "rows of the weights"}}, infer: inferSparseGradWeights},
+	{
+		Name: "SparseMatMulGradRows", Min: 3, Max: 3, Doc: "row-sparse gradient of SparseMatMul's weights: row j is values[j]·dy[row of j]; operands indptr, values, dy",
+		infer: inferSparseGradRows,
+	},
+	{
+		Name: "SparseMatMulGradWeights", Min: 4, Max: 4, Doc: "dense gradient of SparseMatMul's weights; operands indptr, indices, values, dy",
+		Attrs: []AttrSpec{{"rows", KindInt, "rows of the weights"}}, infer: inferSparseGradWeights,
+	},
 	{Name: "SparseMatMulGradValues", Min: 4, Max: 4, Doc: "gradient of SparseMatMul's values; operands indptr, indices, w, dy", infer: inferSparseGradValues},
 }
 

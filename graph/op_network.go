@@ -12,18 +12,30 @@ var networkOps = []Op{
 	{Name: "SoftmaxCrossEntropyGrad", Min: 3, Max: 3, Doc: "dy·(softmax(logits) − onehot(labels))", infer: inferSCEGrad},
 	{Name: "SigmoidCrossEntropy", Min: 2, Max: 2, Doc: "−t·log σ(x) − (1−t)·log(1−σ(x)), summed over all axes but the first", infer: inferSigCE},
 	{Name: "SigmoidCrossEntropyGrad", Min: 3, Max: 3, Doc: "dy·(σ(logits) − targets)", infer: inferSigCEGrad},
-	{Name: "Conv2D", Min: 2, Max: 3, Doc: "act(correlation of images NHWC with filters [kh,kw,in,out] + bias)",
-		Attrs: append([]AttrSpec{{"act", KindString, `"", "relu", "tanh" or "sigmoid"`}}, convAttrs...), infer: inferConv},
-	{Name: "Conv2DGradInput", Min: 2, Max: 2, Doc: "gradient of Conv2D's images; operands dy, filter",
-		Attrs: append([]AttrSpec{shapeAttr}, convAttrs...), infer: inferConvGradInput},
-	{Name: "Conv2DGradFilter", Min: 2, Max: 2, Doc: "gradient of Conv2D's filters; operands images, dy",
-		Attrs: append([]AttrSpec{shapeAttr}, convAttrs...), infer: inferConvGradFilter},
-	{Name: "MaxPool", Min: 1, Max: 1, Doc: "maximum of each window of images NHWC, and its i32 offset in its image; padding is never the maximum",
-		Attrs: append([]AttrSpec{{"window", KindInts, "rows, columns"}}, convAttrs...), infer: inferPool},
-	{Name: "MaxPoolGrad", Min: 2, Max: 2, Doc: "dy added where the maxima were; operands dy, MaxPool's offsets",
-		Attrs: append([]AttrSpec{shapeAttr, {"window", KindInts, "rows, columns"}}, convAttrs...), infer: inferPoolGrad},
-	{Name: "Dropout", Min: 1, Max: 1, Effect: Random, Doc: "a times a random mask of 0 and 1/(1−rate); outputs result, mask",
-		Attrs: []AttrSpec{{"rate", KindFloat, "probability of 0"}}, infer: inferDropout},
+	{
+		Name: "Conv2D", Min: 2, Max: 3, Doc: "act(correlation of images NHWC with filters [kh,kw,in,out] + bias)",
+		Attrs: append([]AttrSpec{{"act", KindString, `"", "relu", "tanh" or "sigmoid"`}}, convAttrs...), infer: inferConv,
+	},
+	{
+		Name: "Conv2DGradInput", Min: 2, Max: 2, Doc: "gradient of Conv2D's images; operands dy, filter",
+		Attrs: append([]AttrSpec{shapeAttr}, convAttrs...), infer: inferConvGradInput,
+	},
+	{
+		Name: "Conv2DGradFilter", Min: 2, Max: 2, Doc: "gradient of Conv2D's filters; operands images, dy",
+		Attrs: append([]AttrSpec{shapeAttr}, convAttrs...), infer: inferConvGradFilter,
+	},
+	{
+		Name: "MaxPool", Min: 1, Max: 1, Doc: "maximum of each window of images NHWC, and its i32 offset in its image; padding is never the maximum",
+		Attrs: append([]AttrSpec{{"window", KindInts, "rows, columns"}}, convAttrs...), infer: inferPool,
+	},
+	{
+		Name: "MaxPoolGrad", Min: 2, Max: 2, Doc: "dy added where the maxima were; operands dy, MaxPool's offsets",
+		Attrs: append([]AttrSpec{shapeAttr, {"window", KindInts, "rows, columns"}}, convAttrs...), infer: inferPoolGrad,
+	},
+	{
+		Name: "Dropout", Min: 1, Max: 1, Effect: Random, Doc: "a times a random mask of 0 and 1/(1−rate); outputs result, mask",
+		Attrs: []AttrSpec{{"rate", KindFloat, "probability of 0"}}, infer: inferDropout,
+	},
 	{Name: "LSTMCell", Min: 6, Max: 6, Doc: "one step of a long short-term memory; operands x, h, c, wx, wh, b; outputs h′, c′ and the gates i, f, g, o", infer: inferLSTM},
 	{Name: "LSTMCellGrad", Min: 5, Max: 5, Doc: "gradient of LSTMCell before its products; operands gates, c, c′, dh′, dc′; outputs dz, dc", infer: inferLSTMGrad},
 }

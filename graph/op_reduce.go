@@ -9,10 +9,14 @@ var reduceOps = []Op{
 	{Name: "Sum", Min: 1, Max: 1, Attrs: reduceAttrs, Doc: "sum over axes", infer: reduce},
 	{Name: "Mean", Min: 1, Max: 1, Attrs: reduceAttrs, Doc: "mean over axes", infer: reduce},
 	{Name: "ReduceMax", Min: 1, Max: 1, Attrs: reduceAttrs, Doc: "maximum over axes; ties share the gradient evenly", infer: reduce},
-	{Name: "ArgMax", Min: 1, Max: 1, Doc: "index of the first maximum along an axis, i64",
-		Attrs: []AttrSpec{{"axis", KindInt, "axis to search"}, {"keep", KindBool, "keep it with size 1"}}, infer: inferArgMax},
-	{Name: "SumTo", Min: 1, Max: 1, Doc: "undoes BroadcastTo: sums over the axes that broadcasting to a's shape would repeat",
-		Attrs: []AttrSpec{{"shape", KindShape, "shape of the result"}}, infer: inferSumTo},
+	{
+		Name: "ArgMax", Min: 1, Max: 1, Doc: "index of the first maximum along an axis, i64",
+		Attrs: []AttrSpec{{"axis", KindInt, "axis to search"}, {"keep", KindBool, "keep it with size 1"}}, infer: inferArgMax,
+	},
+	{
+		Name: "SumTo", Min: 1, Max: 1, Doc: "undoes BroadcastTo: sums over the axes that broadcasting to a's shape would repeat",
+		Attrs: []AttrSpec{{"shape", KindShape, "shape of the result"}}, infer: inferSumTo,
+	},
 }
 
 func reduce(c *inference) ([]Type, error) {

@@ -11,23 +11,31 @@ var sliceAttrs = []AttrSpec{{"start", KindInts, "first index of each axis"}, {"s
 
 // shapeOps make and rearrange values.
 var shapeOps = []Op{
-	{Name: "Input", Doc: "a value that is fed; in a body, one that the control operation gives",
+	{
+		Name: "Input", Doc: "a value that is fed; in a body, one that the control operation gives",
 		Attrs: []AttrSpec{{"dtype", KindDType, "element type"}, shapeAttr},
-		infer: func(c *inference) ([]Type, error) { return one(c.dtype("dtype"), c.shape("shape")) }},
+		infer: func(c *inference) ([]Type, error) { return one(c.dtype("dtype"), c.shape("shape")) },
+	},
 	{Name: "Const", Doc: "a literal", Attrs: []AttrSpec{{"value", KindLiteral, "its elements"}}, infer: inferConst},
-	{Name: "Size", Doc: "the product of a shape's axes as a scalar: what a dynamic mean divides by",
-		Attrs: []AttrSpec{{"dtype", KindDType, "element type"}, {"of", KindShape, "the shape"}}, infer: inferSize},
-	{Name: "Reshape", Min: 1, Max: 1, Doc: "the same elements in another shape", Attrs: []AttrSpec{shapeAttr},
+	{
+		Name: "Size", Doc: "the product of a shape's axes as a scalar: what a dynamic mean divides by",
+		Attrs: []AttrSpec{{"dtype", KindDType, "element type"}, {"of", KindShape, "the shape"}}, infer: inferSize,
+	},
+	{
+		Name: "Reshape", Min: 1, Max: 1, Doc: "the same elements in another shape", Attrs: []AttrSpec{shapeAttr},
 		infer: func(c *inference) ([]Type, error) {
 			s, err := reshaped(c.in[0].Shape, c.shape("shape"))
 			return []Type{{c.in[0].DType, s}}, err
-		}},
+		},
+	},
 	{Name: "BroadcastTo", Min: 1, Max: 1, Doc: "repeats axes of size 1 and adds axes in front", Attrs: []AttrSpec{shapeAttr}, infer: inferBroadcastTo},
 	{Name: "Concat", Min: 1, Max: -1, Doc: "operands side by side along an axis", Attrs: []AttrSpec{{"axis", KindInt, "axis to join"}}, infer: inferConcat},
 	{Name: "Slice", Min: 1, Max: 1, Doc: "every step-th index from start to stop of each axis", Attrs: sliceAttrs, infer: inferSlice},
 	{Name: "SliceGrad", Min: 1, Max: 1, Doc: "zeros of a shape with dy in the place that Slice took", Attrs: append([]AttrSpec{shapeAttr}, sliceAttrs...), infer: inferSliceGrad},
-	{Name: "OneHot", Min: 1, Max: 1, Doc: "1 at the index, 0 elsewhere, along a new last axis",
-		Attrs: []AttrSpec{{"depth", KindInt, "size of the new axis"}, {"dtype", KindDType, "element type"}}, infer: inferOneHot},
+	{
+		Name: "OneHot", Min: 1, Max: 1, Doc: "1 at the index, 0 elsewhere, along a new last axis",
+		Attrs: []AttrSpec{{"depth", KindInt, "size of the new axis"}, {"dtype", KindDType, "element type"}}, infer: inferOneHot,
+	},
 }
 
 func inferConst(c *inference) ([]Type, error) {

@@ -11,19 +11,27 @@ var stateOps = []Op{
 	{Name: "Read", Effect: Read, Doc: "a snapshot of a Variable", infer: onVariable(func(c *inference, v Type) ([]Type, error) { return []Type{v}, nil })},
 	{Name: "Assign", Effect: Write, Min: 1, Max: 1, Doc: "replaces a Variable", infer: onVariable(inferAssign)},
 	{Name: "AssignAdd", Effect: Write, Min: 1, Max: 1, Doc: "adds to a Variable", infer: onVariable(inferAssign)},
-	{Name: "Apply", Effect: Write, Min: 1, Max: -1, Doc: "lets a rule of optim update a Variable and its slots from a gradient",
-		Attrs: []AttrSpec{{"rule", KindString, "name that the executor knows"}, {"sparse", KindBool, "operands 0 and 1 are row numbers and rows"}}, infer: onVariable(inferApply)},
+	{
+		Name: "Apply", Effect: Write, Min: 1, Max: -1, Doc: "lets a rule of optim update a Variable and its slots from a gradient",
+		Attrs: []AttrSpec{{"rule", KindString, "name that the executor knows"}, {"sparse", KindBool, "operands 0 and 1 are row numbers and rows"}}, infer: onVariable(inferApply),
+	},
 	{Name: "Enqueue", Effect: Blocking, Min: 1, Max: -1, Doc: "appends an entry to a queue; waits while it is full", infer: inferEnqueue},
 	{Name: "Dequeue", Effect: Blocking, Doc: "takes the first entry of a queue; waits for one", infer: inferDequeue},
-	{Name: "AccumApply", Effect: Write, Min: 2, Max: 3, Doc: "adds a gradient computed at a local step, or drops it as stale; tells which",
-		Attrs: []AttrSpec{{"sparse", KindBool, "operands 1 and 2 are row numbers and rows"}}, infer: inferAccumApply},
+	{
+		Name: "AccumApply", Effect: Write, Min: 2, Max: 3, Doc: "adds a gradient computed at a local step, or drops it as stale; tells which",
+		Attrs: []AttrSpec{{"sparse", KindBool, "operands 1 and 2 are row numbers and rows"}}, infer: inferAccumApply,
+	},
 	{Name: "AccumTake", Effect: Blocking, Min: 1, Max: 1, Doc: "waits for that many gradients, gives the mean of all present and empties the accumulator", infer: inferAccumTake},
-	{Name: "Send", Effect: Write, Min: 1, Max: 1, Doc: "hands a tensor to whoever receives the key; never waits",
+	{
+		Name: "Send", Effect: Write, Min: 1, Max: 1, Doc: "hands a tensor to whoever receives the key; never waits",
 		Attrs: []AttrSpec{{"key", KindString, "name of the edge"}, {"peer", KindString, "device of the receiver"}},
-		infer: func(c *inference) ([]Type, error) { return nil, nil }},
-	{Name: "Recv", Effect: Blocking, Doc: "waits for the tensor sent under the key",
+		infer: func(c *inference) ([]Type, error) { return nil, nil },
+	},
+	{
+		Name: "Recv", Effect: Blocking, Doc: "waits for the tensor sent under the key",
 		Attrs: []AttrSpec{{"key", KindString, "name of the edge"}, {"peer", KindString, "device of the sender"}, {"dtype", KindDType, "element type"}, shapeAttr},
-		infer: func(c *inference) ([]Type, error) { return one(c.dtype("dtype"), c.shape("shape")) }},
+		infer: func(c *inference) ([]Type, error) { return one(c.dtype("dtype"), c.shape("shape")) },
+	},
 }
 
 // version is the type of a Variable's version.

@@ -63,8 +63,11 @@ func TestValues(t *testing.T) {
 		{"logloss", binary, classesOf(2, nil, 1), []float32{-1000}, 1000, 0},
 		{"logloss", binary, classesOf(2, nil, 0, 1), []float32{2, 2}, (math.Log1p(math.Exp(2)) + math.Log1p(math.Exp(-2))) / 2, 1e-15},
 		{"logloss", three, classesOf(3, nil, 1), []float32{1000, 1000, 1000}, math.Log(3), 1e-12},
-		{"logloss", three, classesOf(3, []float32{3, 1}, 0, 2), []float32{1, 0, 0, 1, 0, 0},
-			(3*(math.Log(math.E+2)-1) + math.Log(math.E+2)) / 4, 1e-15},
+		{
+			"logloss", three, classesOf(3, []float32{3, 1}, 0, 2),
+			[]float32{1, 0, 0, 1, 0, 0},
+			(3*(math.Log(math.E+2)-1) + math.Log(math.E+2)) / 4, 1e-15,
+		},
 		{"auc", binary, classesOf(2, nil, 0, 1), []float32{5, 5}, 0.5, 0},
 		{"auc", binary, classesOf(2, nil, 0, 1), []float32{0, float32(math.Copysign(0, -1))}, 0.5, 0},
 		{"auc", binary, classesOf(2, nil, 0, 1), []float32{-3, -2}, 1, 0},
@@ -78,10 +81,18 @@ func TestValues(t *testing.T) {
 		{"precision", three, classesOf(3, nil, labels3...), scores3, 2. / 3, 1e-15},
 		{"recall", three, classesOf(3, nil, labels3...), scores3, 1. / 3, 1e-15},
 		{"f1", three, classesOf(3, nil, labels3...), scores3, (2./3 + 2./3) / 3, 1e-15},
-		{"rmse", real2, trivium.Batch{Rows: 2, Labels: trivium.Labels{Kind: trivium.Real, Width: 2, Real: []float32{1, 2, 3, 4}}},
-			[]float32{1, 4, 3, 4}, 1, 0},
-		{"mae", real2, trivium.Batch{Rows: 2, Weights: []float32{3, 1}, Labels: trivium.Labels{Kind: trivium.Real, Width: 2, Real: []float32{1, 2, 3, 4}}},
-			[]float32{1, 4, 3, 4}, 0.75, 0},
+		{
+			"rmse", real2,
+			trivium.Batch{Rows: 2, Labels: trivium.Labels{Kind: trivium.Real, Width: 2, Real: []float32{1, 2, 3, 4}}},
+			[]float32{1, 4, 3, 4},
+			1, 0,
+		},
+		{
+			"mae", real2,
+			trivium.Batch{Rows: 2, Weights: []float32{3, 1}, Labels: trivium.Labels{Kind: trivium.Real, Width: 2, Real: []float32{1, 2, 3, 4}}},
+			[]float32{1, 4, 3, 4},
+			0.75, 0,
+		},
 	} {
 		m, err := metric.New(c.name, c.o)
 		if err != nil {

@@ -28,8 +28,10 @@ func benchBatch(rows, cols, classes int) (trivium.Schema, trivium.Batch) {
 	for i := range class {
 		class[i] = int32(draw.Below(42, 1, uint64(i), uint64(classes)))
 	}
-	return s, trivium.Batch{Rows: rows, Inputs: []trivium.Input{{Name: "x", Shape: []int{cols}, Values: x}},
-		Labels: trivium.Labels{Kind: trivium.Class, Width: classes, Class: class}}
+	return s, trivium.Batch{
+		Rows: rows, Inputs: []trivium.Input{{Name: "x", Shape: []int{cols}, Values: x}},
+		Labels: trivium.Labels{Kind: trivium.Class, Width: classes, Class: class},
+	}
 }
 
 // BenchmarkGrad is one gradient of the evaluation's digit tasks, on all cores, over batches that follow one another in memory.

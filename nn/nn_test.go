@@ -242,7 +242,7 @@ func TestThreadsChangeNoBit(t *testing.T) {
 				m, p := build(t, s, threads)
 				g := trivium.NewGradient(m.Layout())
 				seen := make([]int, m.Layout().Tensors())
-				var lock = make(chan struct{}, 1)
+				lock := make(chan struct{}, 1)
 				if _, _, err := m.Grad(context.Background(), p, s.batch, g, func(i int) { lock <- struct{}{}; seen[i]++; <-lock }); err != nil {
 					t.Fatal(err)
 				}

@@ -8,8 +8,10 @@ import (
 )
 
 func TestCase5Buckets(t *testing.T) {
-	for v, want := range map[uint64]int{0: 0, 15: 15, 16: 16, 17: 16, 18: 17, 31: 23, 32: 24, 1000: 63, 1024: 64, 1_000_000: 143,
-		1 << 63: 488, math.MaxUint64: 495} {
+	for v, want := range map[uint64]int{
+		0: 0, 15: 15, 16: 16, 17: 16, 18: 17, 31: 23, 32: 24, 1000: 63, 1024: 64, 1_000_000: 143,
+		1 << 63: 488, math.MaxUint64: 495,
+	} {
 		if got := Bucket(v); got != want {
 			t.Errorf("Bucket(%d) = %d, want %d", v, got, want)
 		}

@@ -264,8 +264,10 @@ func (h *Hub) feed(s *sinkState, call func() error) {
 	h.mu.Lock()
 	s.failed, s.since = err, time.Now()
 	h.mu.Unlock()
-	h.Event(Event{Level: Warn, Kind: "metrics-incomplete", Step: -1,
-		Text: fmt.Sprintf("%s: metrics incomplete since %s: %v", s.name, s.since.Format(time.TimeOnly), err)})
+	h.Event(Event{
+		Level: Warn, Kind: "metrics-incomplete", Step: -1,
+		Text: fmt.Sprintf("%s: metrics incomplete since %s: %v", s.name, s.since.Format(time.TimeOnly), err),
+	})
 }
 
 // feedEvents gives the pending events to all sinks, also to those that take no more metrics: a line may still fit.
@@ -274,8 +276,10 @@ func (h *Hub) feedEvents(sinks []*sinkState) {
 	pending := h.pending
 	h.pending = nil
 	if h.lost > 0 {
-		pending = append(pending, Event{Time: time.Now(), Level: Warn, Kind: "events-lost", Step: -1,
-			Text: fmt.Sprintf("%d events came faster than they could be written", h.lost)})
+		pending = append(pending, Event{
+			Time: time.Now(), Level: Warn, Kind: "events-lost", Step: -1,
+			Text: fmt.Sprintf("%d events came faster than they could be written", h.lost),
+		})
 		h.lost = 0
 	}
 	h.mu.Unlock()

@@ -28,8 +28,10 @@ func TestCase1Split(t *testing.T) {
 	s.Enter(Apply, 100*ms)
 	s.Leave(104 * ms)
 	got := s.End(110 * ms)
-	want := [NumPhases]time.Duration{Load: 10 * ms, Compute: 50 * ms, Serialise: 3 * ms, Push: 7 * ms, Pull: 5 * ms,
-		WaitBarrier: 25 * ms, Apply: 4 * ms, Other: 6 * ms}
+	want := [NumPhases]time.Duration{
+		Load: 10 * ms, Compute: 50 * ms, Serialise: 3 * ms, Push: 7 * ms, Pull: 5 * ms,
+		WaitBarrier: 25 * ms, Apply: 4 * ms, Other: 6 * ms,
+	}
 	if got.Phases != want || got.Wall() != 110*ms || got.Step != 7 {
 		t.Errorf("step %d: phases %v, sum %v, want %v, 110ms", got.Step, got.Phases, got.Wall(), want)
 	}

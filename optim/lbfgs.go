@@ -198,7 +198,7 @@ func (o *LBFGS) descend(p trivium.Params, f Objective) (evaluations int, err err
 	copy(startGrad, g)
 	at := o.loss
 
-	t, evaluations, err = o.search(p, start, t, slope, f)
+	evaluations, err = o.search(p, start, t, slope, f)
 	if err != nil {
 		copy(p.Flat, start)
 		copy(g, startGrad)
@@ -263,7 +263,7 @@ func (o *LBFGS) drop() {
 
 // search finds a step t along dir from start that satisfies the strong Wolfe conditions, or the best decrease among its tries, and
 // leaves p, loss and gradient there. slope is that of the loss at 0.
-func (o *LBFGS) search(p trivium.Params, start []float32, t, slope float64, f Objective) (float64, int, error) {
+func (o *LBFGS) search(p trivium.Params, start []float32, t, slope float64, f Objective) (evaluations int, err error) {
 	type point struct{ t, loss, slope float64 }
 	zero := point{0, o.loss, slope}
 	n := 0
@@ -286,7 +286,7 @@ func (o *LBFGS) search(p trivium.Params, start []float32, t, slope float64, f Ob
 	for n < o.tries {
 		x, err := try(t)
 		if err != nil {
-			return 0, n, err
+			return n, err
 		}
 		switch {
 		case math.IsNaN(x.loss) || math.IsInf(x.loss, 0) || math.IsNaN(x.slope): // too far
@@ -294,7 +294,7 @@ func (o *LBFGS) search(p trivium.Params, start []float32, t, slope float64, f Ob
 		case !enough(x) || x.loss >= lo.loss && lo.t > 0:
 			hi, bracket = x, true
 		case flat(x):
-			return x.t, n, nil
+			return n, nil
 		case bracket && x.slope*(hi.t-lo.t) >= 0 || !bracket && x.slope >= 0:
 			lo, hi, bracket = x, lo, true
 		default:
@@ -314,12 +314,12 @@ func (o *LBFGS) search(p trivium.Params, start []float32, t, slope float64, f Ob
 		}
 	}
 	if lo.t == 0 || lo.loss >= zero.loss {
-		return 0, n, ErrConverged
+		return n, ErrConverged
 	}
 	if _, err := try(lo.t); err != nil { // not flat enough, but lower
-		return 0, n, err
+		return n, err
 	}
-	return lo.t, n, nil
+	return n, nil
 }
 
 // cubic returns the minimum of the cubic through two points with their slopes (Nocedal and Wright, 3.59); NaN if it has none.

@@ -71,37 +71,49 @@ func families() map[string]family {
 		"sgd": {rate: 0.1, apply: func(r *Rule, at at, p, g, u []float32, _ [][]float32) {
 			kernel.SGD(r.isa, u, p, g, kernel.SGDParams{Regular: r.regular(at)})
 		}},
-		"momentum": {rate: 0.01, params: map[string]float64{"momentum": 0.9}, slots: []string{"velocity"},
+		"momentum": {
+			rate: 0.01, params: map[string]float64{"momentum": 0.9}, slots: []string{"velocity"},
 			apply: func(r *Rule, at at, p, g, u []float32, s [][]float32) {
 				kernel.Momentum(r.isa, u, p, g, s[0], kernel.MomentumParams{Regular: r.regular(at), Momentum: r.a})
-			}},
-		"nesterov": {rate: 0.01, params: map[string]float64{"momentum": 0.9}, slots: []string{"velocity"},
+			},
+		},
+		"nesterov": {
+			rate: 0.01, params: map[string]float64{"momentum": 0.9}, slots: []string{"velocity"},
 			apply: func(r *Rule, at at, p, g, u []float32, s [][]float32) {
 				kernel.Nesterov(r.isa, u, p, g, s[0], kernel.MomentumParams{Regular: r.regular(at), Momentum: r.a})
-			}},
-		"adagrad": {rate: 0.01, params: map[string]float64{"epsilon": 1e-10}, slots: []string{"squares"},
+			},
+		},
+		"adagrad": {
+			rate: 0.01, params: map[string]float64{"epsilon": 1e-10}, slots: []string{"squares"},
 			apply: func(r *Rule, at at, p, g, u []float32, s [][]float32) {
 				kernel.AdaGrad(r.isa, u, p, g, s[0], kernel.AdaGradParams{Regular: r.regular(at), Epsilon: r.epsilon})
-			}},
-		"rmsprop": {rate: 0.01, params: map[string]float64{"rho": 0.99, "epsilon": 1e-8}, slots: []string{"squares"},
+			},
+		},
+		"rmsprop": {
+			rate: 0.01, params: map[string]float64{"rho": 0.99, "epsilon": 1e-8}, slots: []string{"squares"},
 			apply: func(r *Rule, at at, p, g, u []float32, s [][]float32) {
 				kernel.RMSProp(r.isa, u, p, g, s[0], kernel.RMSPropParams{Regular: r.regular(at), Rho: r.a, Epsilon: r.epsilon})
-			}},
+			},
+		},
 		"adam":  adam(),
 		"adamw": adam(),
-		"ftrl": {rate: 0.1, params: map[string]float64{"beta": 1}, slots: []string{"z", "n"}, adaptive: true,
+		"ftrl": {
+			rate: 0.1, params: map[string]float64{"beta": 1}, slots: []string{"z", "n"}, adaptive: true,
 			apply: func(r *Rule, at at, p, g, u []float32, s [][]float32) {
 				kernel.FTRL(r.isa, u, p, g, s[0], s[1], kernel.FTRLParams{Alpha: at.rate, Beta: r.a, L1: r.l1 * at.decay, L2: r.l2 * at.decay})
-			}},
+			},
+		},
 	}
 }
 
 func adam() family {
-	return family{rate: 0.001, params: map[string]float64{"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}, slots: []string{"mean", "squares"},
+	return family{
+		rate: 0.001, params: map[string]float64{"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}, slots: []string{"mean", "squares"},
 		steps: true,
 		apply: func(r *Rule, at at, p, g, u []float32, s [][]float32) {
 			kernel.Adam(r.isa, u, p, g, s[0], s[1], kernel.AdamParams{Regular: r.regular(at), Beta1: r.a, Beta2: r.b, Epsilon: r.epsilon, Step: at.step})
-		}}
+		},
+	}
 }
 
 // DefaultDecay is the decoupled decay of AdamW where the job names none.

@@ -207,9 +207,11 @@ func TestByHand(t *testing.T) {
 		// s = 0.01, 0.0124, 0.022276
 		{trivium.OptimizerSpec{Name: "rmsprop", Rate: 0.01}, [3]float64{0.9, 0.9 - 0.005/math.Sqrt(0.0124), 0.9 - 0.005/math.Sqrt(0.0124) + 0.01/math.Sqrt(0.022276)}},
 		// m = 0.1, 0.14, 0.026; v = 0.001, 0.001249, 0.002247751
-		{trivium.OptimizerSpec{Name: "adam", Rate: 0.1}, [3]float64{0.9,
+		{trivium.OptimizerSpec{Name: "adam", Rate: 0.1}, [3]float64{
+			0.9,
 			0.9 - 0.1*(0.14/0.19)/math.Sqrt(0.001249/0.001999),
-			0.9 - 0.1*(0.14/0.19)/math.Sqrt(0.001249/0.001999) - 0.1*(0.026/0.271)/math.Sqrt(0.002247751/0.002997001)}},
+			0.9 - 0.1*(0.14/0.19)/math.Sqrt(0.001249/0.001999) - 0.1*(0.026/0.271)/math.Sqrt(0.002247751/0.002997001),
+		}},
 		{trivium.OptimizerSpec{Name: "adamw", Rate: 0.1, Decay: 0.5}, [3]float64{0.85, 0.85 - 0.1*(0.14/0.19)/math.Sqrt(0.001249/0.001999) - 0.0425, math.NaN()}},
 		// n = 1, z = 1 - 10·1 = -9: (9 - 1)/(20 + 1); McMahan's w does not depend on where p started but for z.
 		{trivium.OptimizerSpec{Name: "ftrl", Rate: 0.1, L1: 1, L2: 1}, [3]float64{8. / 21, math.NaN(), math.NaN()}},
@@ -503,13 +505,17 @@ func TestForeignOptimizer(t *testing.T) {
 }
 
 func TestNewReportsEveryMistake(t *testing.T) {
-	_, err := optim.New(trivium.OptimizerSpec{Name: "adam", Rate: -1, L1: math.NaN(), Schedule: "cosin:10",
-		Params: map[string]float64{"beta3": 1, "beta1": 1.5, "epsilon": 0}}, kernel.Best())
+	_, err := optim.New(trivium.OptimizerSpec{
+		Name: "adam", Rate: -1, L1: math.NaN(), Schedule: "cosin:10",
+		Params: map[string]float64{"beta3": 1, "beta1": 1.5, "epsilon": 0},
+	}, kernel.Best())
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, want := range []string{"rate: want a number of 0 or more, found -1", "l1:", `did you mean "cosine"?`, `no parameter "beta3"; did you mean "beta1"?`,
-		"beta1: want a number from 0 to below 1, found 1.5", "epsilon: want"} {
+	for _, want := range []string{
+		"rate: want a number of 0 or more, found -1", "l1:", `did you mean "cosine"?`, `no parameter "beta3"; did you mean "beta1"?`,
+		"beta1: want a number from 0 to below 1, found 1.5", "epsilon: want",
+	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v\nlacks %s", err, want)
 		}
@@ -535,14 +541,32 @@ func TestSchedules(t *testing.T) {
 		step     int64
 		want     float64
 	}{
-		{"", 100, 1}, {"constant", 100, 1},
-		{"step:10,0.5", 10, 1}, {"step:10,0.5", 11, 0.5}, {"step:10,0.5", 21, 0.25},
-		{"exponential:0.9", 1, 1}, {"exponential:0.9", 3, 0.81}, {"exponential:4,0.25", 3, 0.5},
-		{"cosine:10", 1, 1}, {"cosine:10", 6, 0.5}, {"cosine:10", 11, 0}, {"cosine:10", 1000, 0}, {"cosine:10,0.2", 6, 0.6}, {"cosine:10,0.2", 50, 0.2},
-		{"linear:10", 1, 1}, {"linear:10", 6, 0.5}, {"linear:10,0.1", 12, 0.1},
-		{"inverse:0.5", 1, 1}, {"inverse:0.5", 3, 0.5},
-		{"warmup:4", 1, 0.25}, {"warmup:4", 4, 1}, {"warmup:4", 9, 1},
-		{"warmup:4+step:2,0.5", 2, 0.5}, {"warmup:4+step:2,0.5", 4, 1}, {"warmup:4+step:2,0.5", 6, 1}, {"warmup:4+step:2,0.5", 7, 0.5},
+		{"", 100, 1},
+		{"constant", 100, 1},
+		{"step:10,0.5", 10, 1},
+		{"step:10,0.5", 11, 0.5},
+		{"step:10,0.5", 21, 0.25},
+		{"exponential:0.9", 1, 1},
+		{"exponential:0.9", 3, 0.81},
+		{"exponential:4,0.25", 3, 0.5},
+		{"cosine:10", 1, 1},
+		{"cosine:10", 6, 0.5},
+		{"cosine:10", 11, 0},
+		{"cosine:10", 1000, 0},
+		{"cosine:10,0.2", 6, 0.6},
+		{"cosine:10,0.2", 50, 0.2},
+		{"linear:10", 1, 1},
+		{"linear:10", 6, 0.5},
+		{"linear:10,0.1", 12, 0.1},
+		{"inverse:0.5", 1, 1},
+		{"inverse:0.5", 3, 0.5},
+		{"warmup:4", 1, 0.25},
+		{"warmup:4", 4, 1},
+		{"warmup:4", 9, 1},
+		{"warmup:4+step:2,0.5", 2, 0.5},
+		{"warmup:4+step:2,0.5", 4, 1},
+		{"warmup:4+step:2,0.5", 6, 1},
+		{"warmup:4+step:2,0.5", 7, 0.5},
 	} {
 		o := rule(t, trivium.OptimizerSpec{Name: "sgd", Rate: 2, Schedule: c.schedule}, kernel.Best())
 		if got := o.(*optim.Rule).Rate(c.step); math.Abs(got-2*c.want) > 1e-15 {

@@ -193,8 +193,10 @@ func TestHalfPrecision(t *testing.T) {
 			low, high := float64(x), float64(h.from(b+1))
 			middle := (low + high) / 2
 			even := b + b&1
-			for y, want := range map[float32]uint16{float32(middle): even,
-				math.Nextafter32(float32(middle), float32(low)): b, math.Nextafter32(float32(middle), float32(high)): b + 1} {
+			for y, want := range map[float32]uint16{
+				float32(middle): even,
+				math.Nextafter32(float32(middle), float32(low)): b, math.Nextafter32(float32(middle), float32(high)): b + 1,
+			} {
 				if float64(float32(middle)) != middle {
 					break // below the smallest float32
 				}

@@ -83,7 +83,7 @@ func (r *Run) stateMismatch(saved, want []string) error {
 // NotBegun is what a strategy returns where Open, or what it does before its loop, failed: an interrupt is no failure.
 func NotBegun(ctx context.Context, err error) (trivium.Result, error) {
 	if ctx.Err() != nil {
-		return trivium.Result{Reason: trivium.Interrupted}, nil
+		return trivium.Result{Reason: trivium.Interrupted}, nil //nolint:nilerr // as the comment says
 	}
 	return trivium.Result{Reason: trivium.Failed}, err
 }

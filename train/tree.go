@@ -18,7 +18,6 @@ type Tree struct {
 	sparse   bool
 	pending  []partial // by level, the sum of 2^level shards
 	free     []trivium.Gradient
-	count    int
 	a, b     []float32 // of the addition under way
 	onBlock  func(i, worker int)
 	merged   []int32

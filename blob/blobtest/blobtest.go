@@ -48,8 +48,13 @@ func Run(t *testing.T, open func(t *testing.T) blob.Store) {
 			from, length int64
 			want         string
 		}{
-			{"a/b", 0, -1, "0123456789"}, {"a/b", 3, 4, "3456"}, {"a/b", 8, 10, "89"}, {"a/b", 10, -1, ""}, {"a/b", 20, 5, ""},
-			{"a/b", 2, 0, ""}, {"empty", 0, -1, ""},
+			{"a/b", 0, -1, "0123456789"},
+			{"a/b", 3, 4, "3456"},
+			{"a/b", 8, 10, "89"},
+			{"a/b", 10, -1, ""},
+			{"a/b", 20, 5, ""},
+			{"a/b", 2, 0, ""},
+			{"empty", 0, -1, ""},
 		} {
 			if got := get(t, s, c.key, c.from, c.length); got != c.want {
 				t.Errorf("%d bytes of %s from %d are %q, want %q", c.length, c.key, c.from, got, c.want)

@@ -75,14 +75,28 @@ type shape struct {
 
 // The shapes of the targets, and then those of small models.
 var shapes = []shape{
-	{m: 32, k: 784, n: 128}, {m: 128, k: 784, n: 300}, {m: 32, k: 256, n: 512}, {m: 512, k: 512, n: 512}, {m: 1024, k: 1024, n: 1024},
-	{tb: true, m: 32, k: 128, n: 784}, {ta: true, m: 784, k: 32, n: 128}, {ta: true, tb: true, m: 512, k: 512, n: 512},
+	{m: 32, k: 784, n: 128},
+	{m: 128, k: 784, n: 300},
+	{m: 32, k: 256, n: 512},
+	{m: 512, k: 512, n: 512},
+	{m: 1024, k: 1024, n: 1024},
+	{tb: true, m: 32, k: 128, n: 784},
+	{ta: true, m: 784, k: 32, n: 128},
+	{ta: true, tb: true, m: 512, k: 512, n: 512},
 }
 
 var more = []shape{
-	{m: 100, k: 784, n: 10}, {ta: true, m: 784, k: 100, n: 10}, {m: 100, k: 784, n: 100}, {ta: true, m: 784, k: 100, n: 100},
-	{m: 500, k: 784, n: 100}, {ta: true, m: 784, k: 500, n: 100}, {m: 100, k: 128, n: 32}, {tb: true, m: 100, k: 32, n: 128},
-	{ta: true, m: 128, k: 100, n: 32}, {tb: true, m: 512, k: 512, n: 512}, {ta: true, m: 512, k: 512, n: 512},
+	{m: 100, k: 784, n: 10},
+	{ta: true, m: 784, k: 100, n: 10},
+	{m: 100, k: 784, n: 100},
+	{ta: true, m: 784, k: 100, n: 100},
+	{m: 500, k: 784, n: 100},
+	{ta: true, m: 784, k: 500, n: 100},
+	{m: 100, k: 128, n: 32},
+	{tb: true, m: 100, k: 32, n: 128},
+	{ta: true, m: 128, k: 100, n: 32},
+	{tb: true, m: 512, k: 512, n: 512},
+	{ta: true, m: 512, k: 512, n: 512},
 }
 
 func (s shape) String() string {
@@ -111,8 +125,10 @@ func products[T float32 | float64](t *table, dtype string, blas uintptr) {
 		ours := func() {
 			kernel.Gemm(t.isa, s.ta, s.tb, s.m, s.n, s.k, a, lda, b, ldb, c, s.n, kernel.Epilogue[T]{}, &w)
 		}
-		f := product[T]{opA: op(s.ta), opB: op(s.tb), m: int32(s.m), n: int32(s.n), k: int32(s.k), lda: int32(lda), ldb: int32(ldb), ldc: int32(s.n),
-			alpha: 1, a: a, b: b, c: want, function: blas}
+		f := product[T]{
+			opA: op(s.ta), opB: op(s.tb), m: int32(s.m), n: int32(s.n), k: int32(s.k), lda: int32(lda), ldb: int32(ldb), ldc: int32(s.n),
+			alpha: 1, a: a, b: b, c: want, function: blas,
+		}
 		empty := f
 		empty.m = 0
 		contenders := []contender{{"OpenBLAS", f.call, empty.call}}

@@ -80,8 +80,10 @@ type Rule func(p, g Array, slots []Array, params []float64)
 
 // NewMachine is a Machine without any state.
 func NewMachine() *Machine {
-	return &Machine{Vars: map[string]Array{}, Versions: map[string]int{}, Queues: map[string][][]Array{}, Sent: map[string]Array{},
-		Accums: map[string]*Accum{}, Rules: map[string]Rule{}}
+	return &Machine{
+		Vars: map[string]Array{}, Versions: map[string]int{}, Queues: map[string][][]Array{}, Sent: map[string]Array{},
+		Accums: map[string]*Accum{}, Rules: map[string]Rule{},
+	}
 }
 
 // Eval runs one step of a graph without state.

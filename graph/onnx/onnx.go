@@ -43,8 +43,10 @@ func Write(w io.Writer, g *graph.Graph, o Options) error {
 	if err := o.validate(g); err != nil {
 		return err
 	}
-	e := &exporter{g: g, o: o, names: map[graph.Value]string{}, taken: map[string]bool{}, axes: map[string]axis{}, variables: map[int]string{},
-		entries: map[graph.Value]bool{}}
+	e := &exporter{
+		g: g, o: o, names: map[graph.Value]string{}, taken: map[string]bool{}, axes: map[string]axis{}, variables: map[int]string{},
+		entries: map[graph.Value]bool{},
+	}
 	e.root = e
 	if err := e.model(); err != nil {
 		return err

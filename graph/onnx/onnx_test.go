@@ -117,8 +117,10 @@ var models = map[string]func(m *model) []graph.Value{
 		values := m.b.Input("x.values", graph.F32, graph.Axis("entries"))
 		m.feeds[indptr], m.feeds[indices] = graphtest.Of([]float64{0, 2, 2, 5}, 4), graphtest.Of([]float64{0, 3, 1, 2, 4}, 5)
 		m.feeds[values] = graphtest.Of([]float64{1, -2, 3, 0.5, 4}, 5)
-		m.replaced = map[string]graphtest.Array{"x.indptr": {}, "x.indices": {}, "x.values": {},
-			"x": graphtest.Of([]float64{1, 0, 0, -2, 0, 0, 0, 0, 0, 0, 0, 3, 0.5, 0, 4}, 3, 5)}
+		m.replaced = map[string]graphtest.Array{
+			"x.indptr": {}, "x.indices": {}, "x.values": {},
+			"x": graphtest.Of([]float64{1, 0, 0, -2, 0, 0, 0, 0, 0, 0, 0, 3, 0.5, 0, 4}, 3, 5),
+		}
 		v := m.weight("v", 5, 3)
 		first := graph.SparseMatMul(indptr, indices, values, v)
 		second := graph.SparseMatMul(indptr, indices, graph.Square(values), graph.Square(v))

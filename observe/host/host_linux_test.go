@@ -108,8 +108,10 @@ func TestMachines(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := Facts{Name: f.Name, OS: "Debian GNU/Linux 12 (bookworm)", Kernel: "6.1.0-28-amd64", Arch: runtime.GOARCH, CPU: f.CPU,
-				Cores: runtime.NumCPU(), MemoryBytes: 8000000 * 1024, Cgroup: c.version, CPULimit: c.cores, MemoryLimit: c.memory}
+			want := Facts{
+				Name: f.Name, OS: "Debian GNU/Linux 12 (bookworm)", Kernel: "6.1.0-28-amd64", Arch: runtime.GOARCH, CPU: f.CPU,
+				Cores: runtime.NumCPU(), MemoryBytes: 8000000 * 1024, Cgroup: c.version, CPULimit: c.cores, MemoryLimit: c.memory,
+			}
 			if d := cmp.Diff(want, f); d != "" {
 				t.Error(d)
 			}

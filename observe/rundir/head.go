@@ -75,8 +75,10 @@ func (r Result) MarshalJSON() ([]byte, error) {
 	for k, v := range r.Metrics {
 		m[k] = number(v)
 	}
-	return json.Marshal(resultJSON{r.End, r.Reason, r.ExitCode, r.Error, m, r.Steps, r.Epochs, r.Samples, number(r.Seconds),
-		number(r.SamplesPerSec), r.Phases, r.Checkpoint})
+	return json.Marshal(resultJSON{
+		r.End, r.Reason, r.ExitCode, r.Error, m, r.Steps, r.Epochs, r.Samples, number(r.Seconds),
+		number(r.SamplesPerSec), r.Phases, r.Checkpoint,
+	})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote.
@@ -85,8 +87,10 @@ func (r *Result) UnmarshalJSON(p []byte) error {
 	if err := json.Unmarshal(p, &j); err != nil {
 		return err
 	}
-	*r = Result{j.End, j.Reason, j.ExitCode, j.Error, nil, j.Steps, j.Epochs, j.Samples, float64(j.Seconds), float64(j.SamplesPerSec),
-		j.Phases, j.Checkpoint}
+	*r = Result{
+		j.End, j.Reason, j.ExitCode, j.Error, nil, j.Steps, j.Epochs, j.Samples, float64(j.Seconds), float64(j.SamplesPerSec),
+		j.Phases, j.Checkpoint,
+	}
 	if j.Metrics != nil {
 		r.Metrics = make(map[string]float64, len(j.Metrics))
 		for k, v := range j.Metrics {

@@ -175,8 +175,10 @@ func (r *Run) readEvents() error {
 }
 
 func (e eventLine) event(h Head) observe.Event {
-	out := observe.Event{Time: e.Time, Level: e.Level, Kind: e.Kind, Step: -1, Text: e.Text,
-		Source: observe.Source{Role: e.Role, Rank: e.Rank, Incarnation: e.Incarnation}}
+	out := observe.Event{
+		Time: e.Time, Level: e.Level, Kind: e.Kind, Step: -1, Text: e.Text,
+		Source: observe.Source{Role: e.Role, Rank: e.Rank, Incarnation: e.Incarnation},
+	}
 	if e.Role != "" {
 		out.Source.Run, out.Source.Strategy = h.Name, h.Strategy
 	}

@@ -23,10 +23,12 @@ import (
 var begin = time.Date(2026, 11, 21, 12, 4, 31, 0, time.UTC)
 
 func someHead() Head {
-	return Head{Name: "r1", Start: begin, Strategy: "local", Model: "mlp:100", Command: []string{"trivium", "train", "mlp:100"},
+	return Head{
+		Name: "r1", Start: begin, Strategy: "local", Model: "mlp:100", Command: []string{"trivium", "train", "mlp:100"},
 		Configuration: json.RawMessage(`{"batch": 100, "optimizer": {"rate": 0.1}}`), ConfigurationHash: "ab12",
 		Seeds: map[string]uint64{"job": math.MaxUint64}, Versions: map[string]string{"go": "1.26"}, Kernels: "avx512",
-		Host: json.RawMessage(`{"cores": 2}`), DataChecksum: "crc32c:01234567"}
+		Host: json.RawMessage(`{"cores": 2}`), DataChecksum: "crc32c:01234567",
+	}
 }
 
 var source = observe.Source{Run: "r1", Strategy: "local", Role: observe.Worker, Incarnation: 0}
@@ -55,8 +57,10 @@ func record(rng *rand.Rand, n int) (frames []observe.Frame, steps []observe.Step
 			}
 		}
 		steps = append(steps, s)
-		events = append(events, observe.Event{Time: begin.Add(now), Source: source, Level: observe.Info, Kind: "checkpoint", Step: int64(i) - 1,
-			Text: fmt.Sprintf("number %d \"written\"\n", i)})
+		events = append(events, observe.Event{
+			Time: begin.Add(now), Source: source, Level: observe.Info, Kind: "checkpoint", Step: int64(i) - 1,
+			Text: fmt.Sprintf("number %d \"written\"\n", i),
+		})
 	}
 	return frames, steps, events
 }
@@ -103,9 +107,11 @@ func TestRoundTrip(t *testing.T) {
 	if err != nil || unfinished.Result != nil {
 		t.Fatalf("a run under way: result %v, %v", unfinished.Result, err)
 	}
-	result := Result{End: begin.Add(time.Hour), Reason: "diverged", ExitCode: 4, Steps: 10, Samples: 1000, Seconds: 3.5, SamplesPerSec: 285,
+	result := Result{
+		End: begin.Add(time.Hour), Reason: "diverged", ExitCode: 4, Steps: 10, Samples: 1000, Seconds: 3.5, SamplesPerSec: 285,
 		Metrics: map[string]float64{"valid.auc": 0.5, "valid.loss": math.NaN(), "train.loss": math.Inf(1), "x": math.Inf(-1)},
-		Phases:  map[string]time.Duration{"compute": 3 * time.Second}}
+		Phases:  map[string]time.Duration{"compute": 3 * time.Second},
+	}
 	if err := w.Finish(result); err != nil {
 		t.Fatal(err)
 	}

@@ -69,8 +69,10 @@ func Create(dir string, head Head) (*Writer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rundir: %w", err)
 	}
-	return &Writer{dir: dir, head: head, events: events, series: map[string]*seriesFile{}, steps: map[string]*stepsFile{},
-		limit: stepsFileBytes}, nil
+	return &Writer{
+		dir: dir, head: head, events: events, series: map[string]*seriesFile{}, steps: map[string]*stepsFile{},
+		limit: stepsFileBytes,
+	}, nil
 }
 
 func openAppend(name string) (*os.File, error) {

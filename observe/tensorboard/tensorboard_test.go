@@ -41,10 +41,14 @@ func TestCase10EventBytes(t *testing.T) {
 		event []byte
 		want  string
 	}{
-		{"file version", appendString(stamp(at, 0), eventFileVersion, "brain.Event:2"),
-			"1800000000000000a37f4b2209000000000000f03f1a0d627261696e2e4576656e743a3286bf577a"},
-		{"scalar", summary(at, 1, scalarValue("loss", 0.5)),
-			"1a00000000000000129bd82d09000000000000f03f10012a0d0a0b0a046c6f7373150000003f27f95db1"},
+		{
+			"file version", appendString(stamp(at, 0), eventFileVersion, "brain.Event:2"),
+			"1800000000000000a37f4b2209000000000000f03f1a0d627261696e2e4576656e743a3286bf577a",
+		},
+		{
+			"scalar", summary(at, 1, scalarValue("loss", 0.5)),
+			"1a00000000000000129bd82d09000000000000f03f10012a0d0a0b0a046c6f7373150000003f27f95db1",
+		},
 	} {
 		if got := hex.EncodeToString(appendRecord(nil, c.event)); got != c.want {
 			t.Errorf("%s:\n%s, want\n%s", c.name, got, c.want)
@@ -98,8 +102,10 @@ func writeAll(t *testing.T, dir string) {
 		errs = append(errs,
 			w.Scalar(at, "train/loss", int64(i), 1/float64(i+1)),
 			w.Scalar(at, "valid/accuracy", int64(i), 0),
-			w.Histogram(at, "speed/step_seconds", int64(i), Histogram{Min: 1, Max: 3.5, Sum: 7.5, SumSquares: 20,
-				Limits: []float64{1, 2, 4}, Counts: []float64{0, 1, 2}}))
+			w.Histogram(at, "speed/step_seconds", int64(i), Histogram{
+				Min: 1, Max: 3.5, Sum: 7.5, SumSquares: 20,
+				Limits: []float64{1, 2, 4}, Counts: []float64{0, 1, 2},
+			}))
 	}
 	errs = append(errs, w.EndHParams(start.Add(5*time.Second), true), w.Close())
 	if err := errors.Join(errs...); err != nil {
@@ -123,9 +129,11 @@ func TestEveryKindOfRecord(t *testing.T) {
 			got = append(got, fmt.Sprint(e.Graph))
 		}
 	}
-	want := []string{"0 _hparams_/session_start_info hparams false 0", "0 custom_scalars__config__ custom_scalars false 0",
+	want := []string{
+		"0 _hparams_/session_start_info hparams false 0", "0 custom_scalars__config__ custom_scalars false 0",
 		"0 configuration text false 0",
-		"[{x Placeholder [] /cpu:0} {dense/weights Variable [] } {dense/matmul MatMul [x dense/weights] } {train/step NoOp [^dense/matmul] }]"}
+		"[{x Placeholder [] /cpu:0} {dense/weights Variable [] } {dense/matmul MatMul [x dense/weights] } {train/step NoOp [^dense/matmul] }]",
+	}
 	for i := range 5 {
 		want = append(want, fmt.Sprintf("%d train/loss  true %v", i, 1/float32(i+1)), fmt.Sprintf("%d valid/accuracy  true 0", i),
 			fmt.Sprintf("%d speed/step_seconds  false 0", i))

@@ -21,8 +21,10 @@ func noise(rows int) *data.Splits {
 		Inputs: []trivium.InputSpec{{Name: "x", Form: trivium.Dense, Shape: []int{28, 28, 1}}},
 		Labels: trivium.LabelSpec{Kind: trivium.Class, Width: 10},
 	}
-	b := trivium.Batch{Rows: rows, Inputs: []trivium.Input{{Name: "x", Form: trivium.Dense, Shape: []int{28, 28, 1}}},
-		Labels: trivium.Labels{Kind: trivium.Class, Width: 10}}
+	b := trivium.Batch{
+		Rows: rows, Inputs: []trivium.Input{{Name: "x", Form: trivium.Dense, Shape: []int{28, 28, 1}}},
+		Labels: trivium.Labels{Kind: trivium.Class, Width: 10},
+	}
 	for range rows {
 		for range 784 {
 			b.Inputs[0].Values = append(b.Inputs[0].Values, max(0, r.Float32()-0.8))

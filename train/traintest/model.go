@@ -157,8 +157,10 @@ func Sources() data.Sources {
 			Labels: trivium.LabelSpec{Kind: trivium.Class, Width: toyClasses, Names: []string{"0", "1", "2"}},
 		}
 		part := func(rows int) data.Dataset {
-			b := trivium.Batch{Rows: rows, Inputs: []trivium.Input{{Name: "x", Form: trivium.Dense, Shape: []int{toyCols}}},
-				Labels: trivium.Labels{Kind: trivium.Class, Width: toyClasses}}
+			b := trivium.Batch{
+				Rows: rows, Inputs: []trivium.Input{{Name: "x", Form: trivium.Dense, Shape: []int{toyCols}}},
+				Labels: trivium.Labels{Kind: trivium.Class, Width: toyClasses},
+			}
 			for i := range rows {
 				k := i % toyClasses
 				for j := range toyCols {
