@@ -47,9 +47,17 @@ func TestFMA32SpecialCases(t *testing.T) {
 		{1 + 1.0/(1<<12), 1 + 1.0/(1<<12), math.Float32frombits(0x1f800000), math.Float32frombits(0x3f801001)}, // a tie but for c
 		{1 + 1.0/(1<<12), 1 + 1.0/(1<<12), -math.Float32frombits(0x1f800000), math.Float32frombits(0x3f801000)},
 		{1 + 1.0/(1<<12), 1 + 1.0/(1<<12), 0, math.Float32frombits(0x3f801000)}, // a tie: to even
-		{inf, 1, 1, inf}, {inf, 0, 1, nan}, {inf, 1, -inf, nan}, {nan, 1, 1, nan}, {1, 1, -1, 0},
-		{math.MaxFloat32, 2, -math.MaxFloat32, math.MaxFloat32}, {math.MaxFloat32, 2, 0, inf}, {tiny, 0.5, 0, 0}, {tiny, 0.5, tiny, 2 * tiny},
-		{tiny, 0.75, 0, tiny}, {1, tiny, -tiny, 0},
+		{inf, 1, 1, inf},
+		{inf, 0, 1, nan},
+		{inf, 1, -inf, nan},
+		{nan, 1, 1, nan},
+		{1, 1, -1, 0},
+		{math.MaxFloat32, 2, -math.MaxFloat32, math.MaxFloat32},
+		{math.MaxFloat32, 2, 0, inf},
+		{tiny, 0.5, 0, 0},
+		{tiny, 0.5, tiny, 2 * tiny},
+		{tiny, 0.75, 0, tiny},
+		{1, tiny, -tiny, 0},
 	} {
 		got := fma32(c.a, c.b, c.c)
 		if math.Float32bits(got) != math.Float32bits(c.want) && (got == got || c.want == c.want) {

@@ -179,8 +179,13 @@ func TestGemmTransposes(t *testing.T) {
 	w32, w64 := map[ISA]*Workspace[float32]{}, map[ISA]*Workspace[float64]{}
 	for i := range 4 {
 		for _, s := range []shape{
-			{m: 32, n: 70, k: 400}, {m: 100, n: 10, k: 100}, {m: 90, n: 100, k: 70}, {m: 1, n: 600, k: 20}, {m: 200, n: 1, k: 20},
-			{m: 40, n: 24, k: 1024, bias: true, act: ActReLU}, {m: 40, n: 24, k: 1024, accumulate: true, bias: true, act: ActTanh},
+			{m: 32, n: 70, k: 400},
+			{m: 100, n: 10, k: 100},
+			{m: 90, n: 100, k: 70},
+			{m: 1, n: 600, k: 20},
+			{m: 200, n: 1, k: 20},
+			{m: 40, n: 24, k: 1024, bias: true, act: ActReLU},
+			{m: 40, n: 24, k: 1024, accumulate: true, bias: true, act: ActTanh},
 		} {
 			s.ta, s.tb = i&1 != 0, i&2 != 0
 			o, d := s.operands(7)
