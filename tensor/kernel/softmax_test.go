@@ -176,3 +176,41 @@ func TestSigmoidCrossEntropyTail(t *testing.T) { // the loss of a sure and right
 		}
 	}
 }
+
+// TestEntropyStream compares the form for gradients beyond cache with the other, at all alignments.
+func TestEntropyStream(t *testing.T) {
+	r := rand.New(rand.NewPCG(10, 10))
+	for _, isa := range Available() {
+		if isa < AVX2 {
+			continue
+		}
+		for _, cols := range []int{17, 64, 100, 250, 255, 256, 257, 300, 1000, BlockLen} {
+			for _, rows := range []int{1, 2, 3, 65, 70} {
+				for _, off := range []int{0, 1, 8, 15} {
+					if rows*cols > 70_000 && off != 1 {
+						continue
+					}
+					x, w := plain[float32](r, rows*cols), plain[float32](r, rows)
+					labels := make([]int32, rows)
+					for i := range labels {
+						labels[i] = int32(r.IntN(cols))
+					}
+					for _, w := range [][]float32{nil, w} {
+						loss, want := make([]float32, rows), make([]float32, rows)
+						dx, wantDx := make([]float32, rows*cols+off), make([]float32, rows*cols)
+						entropyStream(isa, loss, dx[off:], x, labels, w, cols)
+						softmaxLoss(isa, want, wantDx, x, labels, w, cols, nil)
+						name := fmt.Sprintf("%d×%d from %d on %v", rows, cols, off, isa)
+						wantSame(t, "loss, "+name, loss, want)
+						wantSame(t, "gradient, "+name, dx[off:], wantDx)
+					}
+					inPlace, loss := append([]float32(nil), x...), make([]float32, rows)
+					wantDx := make([]float32, rows*cols)
+					softmaxLoss(isa, loss, wantDx, x, labels, nil, cols, nil)
+					entropyStream(isa, loss, inPlace, inPlace, labels, nil, cols)
+					wantSame(t, "gradient in place", inPlace, wantDx)
+				}
+			}
+		}
+	}
+}

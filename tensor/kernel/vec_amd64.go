@@ -239,6 +239,9 @@ func csrScatterF32AVX2(dw *float32, dy *float32, values *float32, indices *int32
 func expRowsF32AVX2(e *float32, x *float32, largest *float32, sum *float32, rows int, cols int)
 
 //go:noescape
+func expScaleF32AVX2(e *float32, x *float32, out *float32, prev *float32, s *expScale)
+
+//go:noescape
 func softmaxShortF32AVX2(p *float32, x *float32, largest *float32, sum *float32, w *float32, rows int, cols int)
 
 //go:noescape
@@ -627,6 +630,9 @@ func csrScatterF32AVX512(dw *float32, dy *float32, values *float32, indices *int
 
 //go:noescape
 func expRowsF32AVX512(e *float32, x *float32, largest *float32, sum *float32, rows int, cols int)
+
+//go:noescape
+func expScaleF32AVX512(e *float32, x *float32, out *float32, prev *float32, s *expScale)
 
 //go:noescape
 func softmaxShortF32AVX512(p *float32, x *float32, largest *float32, sum *float32, w *float32, rows int, cols int)
@@ -1935,6 +1941,14 @@ func expRowsF32(isa ISA, e *float32, x *float32, largest *float32, sum *float32,
 		expRowsF32AVX512(e, x, largest, sum, rows, cols)
 	} else {
 		expRowsF32AVX2(e, x, largest, sum, rows, cols)
+	}
+}
+
+func expScaleF32(isa ISA, e *float32, x *float32, out *float32, prev *float32, s *expScale) {
+	if isa == AVX512 {
+		expScaleF32AVX512(e, x, out, prev, s)
+	} else {
+		expScaleF32AVX2(e, x, out, prev, s)
 	}
 }
 

@@ -1956,6 +1956,7 @@ TEXT ·blockSumF64AVX2(SB), NOSPLIT, $256-24
 	XORQ AX, AX
 	MOVQ SI, CX
 	SUBQ $64, CX
+	TESTQ CX, CX
 	JLT rest
 
 turn:
@@ -2236,6 +2237,7 @@ TEXT ·blockDotF64AVX2(SB), NOSPLIT, $256-32
 	XORQ AX, AX
 	MOVQ DX, CX
 	SUBQ $64, CX
+	TESTQ CX, CX
 	JLT rest
 
 turn:

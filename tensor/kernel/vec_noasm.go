@@ -168,6 +168,10 @@ func expRowsF32(isa ISA, e *float32, x *float32, largest *float32, sum *float32,
 	panic(noAssembly)
 }
 
+func expScaleF32(isa ISA, e *float32, x *float32, out *float32, prev *float32, s *expScale) {
+	panic(noAssembly)
+}
+
 func softmaxShortF32(isa ISA, p *float32, x *float32, largest *float32, sum *float32, w *float32, rows int, cols int) {
 	panic(noAssembly)
 }

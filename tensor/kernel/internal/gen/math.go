@@ -11,10 +11,16 @@ func (b *body) expNegative(x val) val { return b.expClamped(b.max(b.num(-104), x
 func (b *body) expPositive(x val) val { return b.expClamped(b.min(b.num(89), x)) }
 
 func (b *body) expClamped(x val) val {
-	z := b.add(b.mul(x, b.num(math.Log2E)), b.num(12582912))
-	n := b.sub(z, b.num(12582912))
+	z := b.mul(x, b.num(math.Log2E))
+	var n val
+	if b.avx512() {
+		n = b.emit('v', "VRNDSCALEPS", "$8", z) // to the nearest even, as adding and subtracting does
+	} else {
+		z = b.add(z, b.num(12582912))
+		n = b.sub(z, b.num(12582912))
+	}
 	r := b.sub(b.sub(x, b.mul(n, b.num(0.693359375))), b.mul(n, b.num(-2.12194440e-4)))
-	p := b.poly(r, 1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+	p := b.poly(r, 1.3814539416e-3, 8.3687454462e-3, 4.1668388993e-2, 1.6666521132e-1, 4.9999994040e-1)
 	y := b.add(b.add(b.mul(b.mul(r, r), p), r), b.num(1))
 	if b.avx512() {
 		return b.bin("VSCALEFPS", y, n) // rounds once, as the two products below do

@@ -185,19 +185,36 @@ func (c *code) lane0() string { return "X" + c.acc(0)[1:] }
 // over64 runs f on each vector of n (a register) elements, with the accumulator that the vector belongs to: turns of 64 elements,
 // then masked vectors. AX is the byte index, CX counts. Labels get the suffix.
 func (c *code) over64(n, suffix string, f func(j int)) {
-	vectors := min(c.firstAcc(), 16)
 	c.line("XORQ AX, AX")
 	c.line("MOVQ %s, CX", n)
 	c.line("SUBQ $64, CX")
-	c.line("JLT rest%s", suffix)
-	c.label("turn" + suffix)
+	c.from64(suffix, f)
+}
+
+// turn64 is a turn of over64. There are registers to take four vectors in turns in AVX-512.
+func (c *code) turn64(f func(j int)) {
+	vectors := min(c.firstAcc(), 16)
 	for j := range c.accumulators() {
 		c.offset, c.masked = c.past(j), false
-		f(j)
+		if f(j); !c.avx512() {
+			c.print(c.w, vectors)
+		}
+	}
+	if c.avx512() {
+		c.interleave(c.accumulators())
 		c.print(c.w, vectors)
 	}
 	c.line("ADDQ $%d, AX", 64*c.elem)
 	c.line("SUBQ $64, CX")
+}
+
+// from64 is over64 after some turns: CX is 64 less than what is left.
+func (c *code) from64(suffix string, f func(j int)) {
+	vectors := min(c.firstAcc(), 16)
+	c.line("TESTQ CX, CX")
+	c.line("JLT rest%s", suffix)
+	c.label("turn" + suffix)
+	c.turn64(f)
 	c.line("JGE turn%s", suffix)
 	c.label("rest" + suffix)
 	c.line("ADDQ $64, CX")
@@ -265,6 +282,7 @@ var routines = []routine{
 	{name: "csrRow", args: []arg{{"dst", "T"}, {"b", "T"}, {"values", "T"}, {"indices", "*int32"}, {"nnz", "int"}, {"n", "int"}, {"ldb", "int"}}, f64: true, f: csrRow},
 	{name: "csrScatter", args: []arg{{"dw", "T"}, {"dy", "T"}, {"values", "T"}, {"indices", "*int32"}, {"s", "*scatter"}}, f64: true, f: csrScatter},
 	{name: "expRows", args: append(ptrs("e", "x", "largest", "sum"), ints("rows", "cols")...), f: expRows},
+	{name: "expScale", args: []arg{{"e", "T"}, {"x", "T"}, {"out", "T"}, {"prev", "T"}, {"s", "*expScale"}}, f: expScale},
 	{name: "softmaxShort", args: append(ptrs("p", "x", "largest", "sum", "w"), ints("rows", "cols")...), f: softmaxShort},
 	{name: "poolRow", args: []arg{{"y", "T"}, {"arg", "*int32"}, {"x", "T"}, {"s", "*poolRow"}}, f: poolRow},
 	{name: "scaleRows", args: append(ptrs("dst", "e", "k"), ints("rows", "cols")...), f: scaleRows},

@@ -8,13 +8,36 @@ import (
 // The routines of softmax and its losses, on rows.
 
 func expRows(c *code) { // DI e, SI x, DX largest, R8 sum, R9 rows, R10 cols
-	top := 14 // the row's largest logit, in every lane
-	if c.avx512() {
-		top = 31
-	}
 	c.keep(16, 20)
 	c.keep(24, 31)
 	c.label("row")
+	top := c.rowMax()
+	c.line("VMOVSS X%d, (DX)", top)
+	c.line("LEAQ %d(SI)(R10*4), R11", ahead)
+	c.zero()
+	c.over64("R10", "Exp", c.expSum(top))
+	c.fold()
+	c.line("VMOVSS %s, (R8)", c.lane0())
+	c.line("LEAQ (DI)(R10*4), DI")
+	c.line("LEAQ (SI)(R10*4), SI")
+	c.line("ADDQ $4, DX")
+	c.line("ADDQ $4, R8")
+	c.line("DECQ R9")
+	c.line("JNE row")
+	c.line("VZEROUPPER")
+	c.line("RET")
+}
+
+// ahead is how many bytes past the next row memory is fetched: the pass for the maximum is over the row before its last lines would
+// have arrived.
+const ahead = 2048
+
+// rowMax finds the largest of R10 elements at SI, and returns the register that has it in every lane.
+func (c *code) rowMax() (top int) {
+	top = 14
+	if c.avx512() {
+		top = 31
+	}
 	for j := range 4 {
 		c.fill(c.acc(j), c.minusInf())
 	}
@@ -30,25 +53,91 @@ func expRows(c *code) { // DI e, SI x, DX largest, R8 sum, R9 rows, R10 cols
 	c.line("VMAXPS %s, %s, %s", c.acc(2), c.v(top), c.v(top))
 	c.line("VMAXPS %s, %s, %s", c.acc(3), c.v(top), c.v(top))
 	c.spread("VMAXPS", c.v(top), c.v(0))
-	c.line("VMOVSS X%d, (DX)", top)
-	c.line("LEAQ (SI)(R10*4), R11")
-	c.zero()
-	c.over64("R10", "Exp", func(j int) {
-		if !c.masked && (c.avx512() || j%2 == 0) { // the next row comes while this one is computed
+	return top
+}
+
+// expSum writes e^(x-top) of the row at SI to DI, and adds it up; what is at R11 comes into cache meanwhile.
+func (c *code) expSum(top int) func(j int) {
+	return func(j int) {
+		if !c.masked && (c.avx512() || j%2 == 0) {
 			c.do("PREFETCHT0", c.at("R11"))
 		}
 		e := c.live(c.expNegative(c.sub(c.load("SI"), c.named(c.v(top)))))
 		c.store(e, "DI")
 		c.accumulate(j, e)
+	}
+}
+
+// expScale is expRows of one row while the row before is scaled and written past the cache: so the processor computes, reads and
+// writes memory all the time. The fields of s are at multiples of 8, and the float32s after them.
+func expScale(c *code) { // DI e, SI x, DX out, R8 prev, R9 s
+	const cols, head, turns, rest, k, largest, sum = "(R9)", "8(R9)", "16(R9)", "24(R9)", "32(R9)", "36(R9)", "40(R9)"
+	c.keep(16, 20)
+	c.keep(24, 31)
+	scale := func() {
+		by := val{mem: k}
+		if !c.avx512() {
+			by = c.emit('v', "VBROADCASTSS", k)
+		}
+		c.store(c.mul(c.load("R8"), by), "DX")
+	}
+	c.line("MOVQ %s, R10", cols)
+	top := c.rowMax()
+	c.line("VMOVSS X%d, %s", top, largest)
+	c.line("LEAQ %d(SI)(R10*4), R11", ahead)
+	c.line("MOVQ %s, CX", head) // what precedes the first aligned vector of out
+	c.line("TESTQ CX, CX")
+	c.line("JEQ aligned")
+	c.line("XORQ AX, AX")
+	tailMask(c.w, c.target, "CX")
+	c.masked = true
+	scale()
+	c.print(c.w, 6)
+	c.masked = false
+	c.line("LEAQ (R8)(CX*4), R8")
+	c.line("LEAQ (DX)(CX*4), DX")
+	c.label("aligned")
+	c.zero()
+	c.line("XORQ AX, AX")
+	c.line("LEAQ -64(R10), CX")
+	c.line("MOVQ %s, BX", turns)
+	c.line("TESTQ BX, BX")
+	c.line("JEQ alone")
+	c.label("both")
+	c.turn64(func(j int) {
+		c.expSum(top)(j)
+		c.stream = true
+		scale()
+		c.stream = false
 	})
+	c.line("DECQ BX")
+	c.line("JNE both")
+	c.label("alone")
+	c.from64("Exp", c.expSum(top))
 	c.fold()
-	c.line("VMOVSS %s, (R8)", c.lane0())
-	c.line("LEAQ (DI)(R10*4), DI")
-	c.line("LEAQ (SI)(R10*4), SI")
-	c.line("ADDQ $4, DX")
-	c.line("ADDQ $4, R8")
-	c.line("DECQ R9")
-	c.line("JNE row")
+	c.line("VMOVSS %s, %s", c.lane0(), sum)
+	c.line("MOVQ %s, AX", turns)
+	c.line("SHLQ $8, AX")
+	c.line("MOVQ %s, CX", rest)
+	c.line("SUBQ $%d, CX", c.lanes())
+	c.line("JLT last")
+	c.label("whole")
+	c.stream = true
+	scale()
+	c.stream = false
+	c.print(c.w, 6)
+	c.line("ADDQ $%d, AX", c.width())
+	c.line("SUBQ $%d, CX", c.lanes())
+	c.line("JGE whole")
+	c.label("last")
+	c.line("ADDQ $%d, CX", c.lanes())
+	c.line("JEQ end")
+	tailMask(c.w, c.target, "CX")
+	c.masked = true
+	scale()
+	c.print(c.w, 6)
+	c.masked = false
+	c.label("end")
 	c.line("VZEROUPPER")
 	c.line("RET")
 }
