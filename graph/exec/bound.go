@@ -126,10 +126,10 @@ func floats(n *node) error {
 			return nil
 		}
 	}
-	for _, t := range n.types {
+	for _, t := range n.list.types {
 		if t.DType.Float() {
 			return nil
 		}
 	}
-	return fmt.Errorf("no kernel for %v", n.types)
+	return fmt.Errorf("no kernel for %v", n.list.types)
 }

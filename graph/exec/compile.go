@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"time"
 
 	"github.com/trivium-ml/trivium/graph"
@@ -88,7 +89,7 @@ func Compile(g *graph.Graph, feeds, fetches, targets []graph.Value, o Options) (
 	if o.CPU != nil {
 		p.isa, p.pool = o.CPU.ISA, o.CPU.Pool
 	}
-	c := &compiler{Program: p, byID: make([]*node, g.Len()), fed: make(map[graph.Value]*node, len(feeds)), byType: map[string]*typeList{}, seed: maphash.MakeSeed()}
+	c := &compiler{Program: p, byID: make([]*node, g.Len()), fed: make(map[graph.Value]*node, len(feeds)), byType: map[string]*typeList{}, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, none: &extra{shared: true}}
 	if err := c.prune(targets); err != nil {
 		return nil, fmt.Errorf("exec: compile: %w", err)
 	}
@@ -104,6 +105,11 @@ func Compile(g *graph.Graph, feeds, fetches, targets []graph.Value, o Options) (
 	}
 	c.land()
 	c.sweep()
+	for _, n := range c.nodes {
+		if n.op == "Const" {
+			n.constant()
+		}
+	}
 	c.protectReads()
 	if err := c.compileScans(); err != nil {
 		return nil, err
@@ -127,7 +133,8 @@ type compiler struct {
 	// What setTypes has met.
 	byType map[string]*typeList
 	key    []byte
-	seed   maphash.Seed
+	none   *extra // of nodes without any
+	seeds  [2]maphash.Seed
 }
 
 // prune makes nodes of what the fetches and targets need.
@@ -142,7 +149,7 @@ func (c *compiler) prune(targets []graph.Value) error {
 			errs = append(errs, fmt.Errorf("feed %d (%v) is given twice", i, v))
 			continue
 		}
-		n := &node{op: opFeed, feed: i, src: c.g.Node(v.Node())}
+		n := &node{op: opFeed, extra: &extra{feed: i}, src: c.g.Node(v.Node())}
 		c.setTypes(n, []graph.Type{c.g.TypeOf(v)})
 		c.fed[v] = n
 		c.nodes = append(c.nodes, n)
@@ -160,8 +167,7 @@ func (c *compiler) prune(targets []graph.Value) error {
 	if errs != nil {
 		return errors.Join(errs...)
 	}
-	need := c.reach(targets)
-	for id, wanted := range need {
+	for id, wanted := range c.reach(targets) {
 		if !wanted {
 			continue
 		}
@@ -186,6 +192,45 @@ func (c *compiler) prune(targets []graph.Value) error {
 	return nil
 }
 
+// reach marks the nodes that fetches and targets depend on, not looking behind feeds. Operands have lower numbers than their readers, so
+// one walk backwards finds them all; it walks over a short copy of the edges, since memory is read forwards faster.
+func (c *compiler) reach(targets []graph.Value) []bool {
+	n := c.g.Len()
+	fed := make([]bool, n) // has a fed output
+	for _, v := range c.feeds {
+		fed[v.Node()] = true
+	}
+	edges, ends := make([]int32, 0, 2*n), make([]int32, n+1)
+	for id := range n {
+		src := c.g.Node(id)
+		for _, v := range src.Inputs {
+			if k := v.Node(); !fed[k] || c.fed[v] == nil {
+				edges = append(edges, int32(k))
+			}
+		}
+		for _, k := range src.Control {
+			if !fed[k] && c.g.Node(k).Op.Name != "Input" {
+				edges = append(edges, int32(k))
+			}
+		}
+		ends[id+1] = int32(len(edges))
+	}
+	need := make([]bool, n)
+	for _, v := range slices.Concat(c.fetches, targets) {
+		if c.fed[v] == nil {
+			need[v.Node()] = true
+		}
+	}
+	for id := n - 1; id >= 0; id-- {
+		if need[id] {
+			for _, k := range edges[ends[id]:ends[id+1]] {
+				need[k] = true
+			}
+		}
+	}
+	return need
+}
+
 // setTypes gives n the types of its outputs.
 func (c *compiler) setTypes(n *node, types []graph.Type) {
 	c.key = c.key[:0]
@@ -198,47 +243,7 @@ func (c *compiler) setTypes(n *node, types []graph.Type) {
 		c.lists = append(c.lists, l)
 		c.byType[string(c.key)] = l
 	}
-	n.list, n.types = l, l.types
-}
-
-// reach marks the nodes that fetches and targets depend on, not looking behind feeds. Operands have lower numbers than their readers, so
-// one walk backwards finds them all.
-func (c *compiler) reach(targets []graph.Value) []bool {
-	need := make([]bool, c.g.Len())
-	top := -1
-	want := func(v graph.Value) {
-		if len(c.fed) == 0 || c.fed[v] == nil {
-			need[v.Node()] = true
-			top = max(top, v.Node())
-		}
-	}
-	for _, v := range c.fetches {
-		want(v)
-	}
-	for _, v := range targets {
-		want(v)
-	}
-	fedNode := make([]bool, c.g.Len()) // has a fed output
-	for _, v := range c.feeds {
-		fedNode[v.Node()] = true
-	}
-	for id := top; id >= 0; id-- {
-		if !need[id] {
-			continue
-		}
-		n := c.g.Node(id)
-		for _, v := range n.Inputs {
-			if k := v.Node(); !fedNode[k] || c.fed[v] == nil {
-				need[k] = true
-			}
-		}
-		for _, k := range n.Control {
-			if !fedNode[k] && c.g.Node(k).Op.Name != "Input" {
-				need[k] = true
-			}
-		}
-	}
-	return need
+	n.list = l
 }
 
 func (c *compiler) ref(v graph.Value) ref {
@@ -255,7 +260,7 @@ func (c *compiler) make(src *graph.Node) *node {
 	}
 	n := &c.slab[0]
 	c.slab = c.slab[1:]
-	*n = node{seq: len(c.nodes), op: src.Op.Name, src: src, eff: src.Op.Effect, attrs: src.Attrs()}
+	*n = node{seq: len(c.nodes), op: src.Op.Name, src: src, eff: src.Op.Effect, extra: c.none}
 	c.setTypes(n, src.Types)
 	n.ewise = elementwise[n.op].arity > 0
 	if len(c.refs) < len(src.Inputs) {
@@ -267,16 +272,18 @@ func (c *compiler) make(src *graph.Node) *node {
 	}
 	for _, id := range src.Control {
 		if m := c.byID[id]; m != nil {
-			n.after = append(n.after, m)
+			n.rare().after = append(n.after, m)
 		}
 	}
 	switch n.op {
-	case "Const":
-		n.value = fromLiteral(src.Literal("value"))
 	case "MatMul":
-		n.ta, n.tb = src.Bool("ta"), src.Bool("tb")
+		e := n.rare()
+		e.ta, e.tb = src.Bool("ta"), src.Bool("tb")
 	case "Dense", "Conv2D":
-		n.act = src.Str("act")
+		n.rare().act = src.Str("act")
+	}
+	if n.eff == graph.Pure { // now, while src is near
+		c.sign(n)
 	}
 	c.nodes = append(c.nodes, n)
 	return n
@@ -297,15 +304,15 @@ func (c *compiler) orderEffects() {
 			l := &lines[id]
 			if n.effect() == graph.Read {
 				if l.write != nil {
-					n.after = append(n.after, l.write)
+					n.rare().after = append(n.after, l.write)
 				}
 				l.reads = append(l.reads, n)
 				continue
 			}
 			if l.write != nil {
-				n.after = append(n.after, l.write)
+				n.rare().after = append(n.after, l.write)
 			}
-			n.after = append(n.after, l.reads...)
+			n.rare().after = append(n.after, l.reads...)
 			l.write, l.reads = n, nil
 		}
 	}
@@ -320,11 +327,11 @@ func (c *compiler) land() {
 		root := viewed(r)
 		if computes(root) && !owner[root] && (root == r || sameElements(root, r)) {
 			owner[root] = true
-			root.n.fetches = append(root.n.fetches, landing{i, root.out})
+			root.n.rare().fetches = append(root.n.fetches, landing{i, root.out})
 			c.out[i] = r
 			continue
 		}
-		n := &node{op: opCopy, src: r.n.src, in: []ref{r}, fetches: []landing{{i, 0}}, seq: r.n.seq}
+		n := &node{op: opCopy, src: r.n.src, in: []ref{r}, extra: &extra{fetches: []landing{{i, 0}}}, seq: r.n.seq}
 		c.setTypes(n, []graph.Type{r.typ()})
 		c.nodes = append(c.nodes, n)
 		c.out[i] = ref{n, 0}
@@ -347,7 +354,7 @@ func computes(r ref) bool {
 	case opFeed, "Const", "Read":
 		return false
 	}
-	return kernels[r.n.op].bind != nil && len(r.n.types) > r.out
+	return kernels[r.n.op].bind != nil && len(r.n.list.types) > r.out
 }
 
 // sweep drops nodes that nobody needs, resolves replacements, and numbers what is left in creation order.
@@ -471,13 +478,13 @@ func (c *compiler) protectReads() {
 				later := false
 				for _, u := range users[r] {
 					if u.seq < n.seq {
-						n.after = append(n.after, u)
+						n.rare().after = append(n.after, u)
 					} else if u != n {
 						later = true
 					}
 				}
 				if !later {
-					n.own = append(n.own, r)
+					n.rare().own = append(n.own, r)
 				}
 			}
 			reads[id] = nil

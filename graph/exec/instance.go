@@ -54,7 +54,7 @@ type view struct{ at, of *slot }
 func (x *instance) slotsOf() {
 	x.values = make([][]*slot, len(x.p.nodes))
 	for i, n := range x.p.nodes {
-		for k, t := range n.types {
+		for k, t := range n.list.types {
 			s := &slot{dt: t.DType, dims: make([]int, len(t.Shape))}
 			if n.op == "Const" {
 				s.p, s.n = pointer(n.value), n.value.Len()

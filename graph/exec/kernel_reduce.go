@@ -51,7 +51,7 @@ func sumAxes(b *bound) []int {
 		return b.n.attr("axes").Ints
 	}
 	var axes []int
-	in, out := b.n.in[0].typ().Shape, b.n.types[0].Shape
+	in, out := b.n.in[0].typ().Shape, b.n.list.types[0].Shape
 	for i, d := range in {
 		if k := i - len(in) + len(out); k < 0 || out[k] != d {
 			axes = append(axes, i)

@@ -33,7 +33,7 @@ type lifetimes struct {
 
 func (ls lifetimes) of(r ref) *lifetime {
 	k := ls.first[r.n.seq]
-	if k == 0 || r.out >= len(r.n.types) {
+	if k == 0 || r.out >= len(r.n.list.types) {
 		return nil
 	}
 	if l := &ls.all[int(k)-1+r.out]; !l.away {
@@ -55,7 +55,7 @@ func (x *instance) plan() {
 			continue
 		}
 		lives.first[n.seq] = int32(len(lives.all)) + 1
-		for k := range n.types {
+		for k := range n.list.types {
 			s := x.values[n.seq][k]
 			lives.all = append(lives.all, lifetime{slot: s, bytes: alignUp(s.n*s.dt.Size(), align),
 				away: landed(n, k) || n.op == "Scan" && !n.wanted(k)})
@@ -118,7 +118,7 @@ type arena struct {
 func (a *arena) place(b *bound, lives lifetimes) {
 	n := b.n
 	taken := a.inPlace(b, lives)
-	for k := range n.types {
+	for k := range n.list.types {
 		l := lives.of(ref{n, k})
 		if l == nil || k == 0 && taken != nil {
 			continue
@@ -138,7 +138,7 @@ func (a *arena) place(b *bound, lives lifetimes) {
 			a.release(l)
 		}
 	}
-	for k := range n.types {
+	for k := range n.list.types {
 		if l := lives.of(ref{n, k}); l != nil && l.left == 0 && !l.keep { // nobody reads it
 			a.release(l)
 		}
@@ -154,7 +154,7 @@ func (a *arena) inPlace(b *bound, lives lifetimes) *lifetime {
 	}
 	for i, r := range n.in {
 		l := lives.of(viewed(r))
-		if l == nil || l.left != 1 || l.keep || l.bytes != out.bytes || r.typ().DType != n.types[0].DType || !r.typ().Shape.Equal(n.types[0].Shape) {
+		if l == nil || l.left != 1 || l.keep || l.bytes != out.bytes || r.typ().DType != n.list.types[0].DType || !r.typ().Shape.Equal(n.list.types[0].Shape) {
 			continue
 		}
 		if n.op == "ScatterAdd" && i > 0 {

@@ -10,31 +10,43 @@ import (
 // A node is one operation of a Program: a node of the graph, or one that a pass made of several. Passes change nodes; after Compile
 // nobody writes to them.
 type node struct {
-	seq     int         // position in creation order, which stays topological through every pass
 	op      string      // name in the operation table, or one of the internal operations below
-	src     *graph.Node // the graph's node: of a fused one, the last; nil for a feed
+	src     *graph.Node // the graph's node: of a fused one, the last; of a feed, who would have computed it
 	in      []ref
-	after   []*node // nodes that run before this one for their effects' sake
-	types   []graph.Type
-	list    *typeList // which owns types
-	sig     uint64    // hash of what the node is but for its operands; 0: not computed
+	list    *typeList // types of the outputs
 	fwd     []ref     // where this node's outputs went when a pass replaced it
+	*extra            // what most nodes do not have
+	sig     [2]uint64 // hashes of what the node is but for its operands, by two seeds; zero: not computed
+	seq     int       // position in creation order, which stays topological through every pass
 	users   int       // readers of any output, counted anew by each pass that needs it
-	mark    bool
-	eff     graph.Effect
-	attrs   []graph.Attr
-	ewise   bool      // an operation that chains are made of
 	segment int       // -1: no work
-	scan    *scanCode // of a Scan
-	own     []*node   // of a write: Reads whose readers have all run by then
+	eff     graph.Effect
+	mark    bool
+	keep    bool // is wanted for its effect
+	ewise   bool // an operation that chains are made of
+}
 
+// An extra is what few nodes have; the others share an empty one. A graph of 100,000 nodes is walked by a dozen passes, which take as
+// long as it takes to read the nodes from memory.
+type extra struct {
+	shared  bool
+	after   []*node        // nodes that run before this one for their effects' sake
+	own     []*node        // of a write: Reads whose readers have all run by then
 	feed    int            // of a Feed: which
 	value   *tensor.Tensor // of a Const
 	ta, tb  bool           // of a MatMul or Dense
 	act     string         // of a Dense or Conv2D
 	code    []instr        // of a Fused
+	scan    *scanCode      // of a Scan
 	fetches []landing      // outputs that are written where the caller wants a fetch
-	keep    bool           // is wanted for its effect
+}
+
+// rare is the node's own extra, to be written to.
+func (n *node) rare() *extra {
+	if n.shared {
+		n.extra = &extra{}
+	}
+	return n.extra
 }
 
 // The internal operations.
@@ -54,7 +66,7 @@ type ref struct {
 	out int
 }
 
-func (r ref) typ() graph.Type { return r.n.types[r.out] }
+func (r ref) typ() graph.Type { return r.n.list.types[r.out] }
 
 // end follows replacements.
 func (r ref) end() ref {
@@ -75,9 +87,17 @@ type typeList struct {
 // sameType says whether a value has the type of n's first result.
 func (r ref) sameType(n *node) bool {
 	if r.n.list == n.list {
-		return r.out == 0 || r.typ().Equal(n.types[0])
+		return r.out == 0 || r.typ().Equal(n.list.types[0])
 	}
-	return len(r.n.types) > 1 && r.typ().Equal(n.types[0]) || len(n.types) > 1 && r.typ().Equal(n.types[0])
+	return len(r.n.list.types) > 1 && r.typ().Equal(n.list.types[0]) || len(n.list.types) > 1 && r.typ().Equal(n.list.types[0])
+}
+
+// constant is the value of a Const, copied from the graph when it is first asked for: many constants do not survive the passes.
+func (n *node) constant() *tensor.Tensor {
+	if n.value == nil {
+		n.rare().value = fromLiteral(n.src.Literal("value"))
+	}
+	return n.value
 }
 
 // name is how errors and traces call the node.

@@ -39,7 +39,7 @@ func (c *compiler) fuseChains() {
 			for _, m := range inside[1:] {
 				m.users = 0
 			}
-			n.op, n.code, n.in, n.ewise = opFused, code, in, false
+			n.op, n.rare().code, n.in, n.ewise = opFused, code, in, false
 		}
 	}
 }
@@ -53,11 +53,11 @@ func chains(n *node) bool {
 		if r.n.list == n.list && r.out == 0 {
 			continue
 		}
-		if s := r.typ(); s.DType != n.types[0].DType || len(s.Shape) > 0 && !s.Shape.Equal(n.types[0].Shape) {
+		if s := r.typ(); s.DType != n.list.types[0].DType || len(s.Shape) > 0 && !s.Shape.Equal(n.list.types[0].Shape) {
 			return false
 		}
 	}
-	return len(n.types[0].Shape) > 0
+	return len(n.list.types[0].Shape) > 0
 }
 
 // growChain collects the nodes of a chain from its last one, n, in descending order.

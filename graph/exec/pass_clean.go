@@ -26,8 +26,8 @@ func (c *compiler) clean() {
 				n.in[0] = n.in[0].n.in[0].end()
 			}
 		case "MatMul":
-			n.sig = 0
-			n.ta = absorbTranspose(n, 0, n.ta)
+			n.sig = [2]uint64{}
+			n.rare().ta = absorbTranspose(n, 0, n.ta)
 			n.tb = absorbTranspose(n, 1, n.tb)
 		}
 		if n.ewise && len(n.in) > 1 || n.op == "Where" || n.op == "Less" || n.op == "Equal" {
@@ -41,7 +41,7 @@ func identity(n *node) (ref, bool) {
 	if len(n.in) == 0 {
 		return ref{}, false
 	}
-	same := len(n.types) == 1 && n.in[0].sameType(n)
+	same := len(n.list.types) == 1 && n.in[0].sameType(n)
 	switch n.op {
 	case "StopGradient":
 		return n.in[0], true
@@ -87,10 +87,16 @@ func isOne(r ref) bool {
 	for r.n.op == "BroadcastTo" || r.n.op == "Reshape" {
 		r = r.n.in[0].end()
 	}
-	if r.n.op != "Const" || r.n.value.Len() == 0 || r.n.value.Len() > 4096 {
+	if r.n.op != "Const" {
 		return false
 	}
-	s := slotOf(r.n.value)
+	if n, ok := r.typ().Shape.Elements(); !ok || n == 0 || n > 4096 {
+		return false
+	}
+	if l := r.n.src.Literal("value"); r.n.value == nil && l != nil && l.At(0) != 1 {
+		return false
+	}
+	s := slotOf(r.n.constant())
 	switch s.dt {
 	case graph.F32:
 		return all(flat[float32](s), 1)
@@ -126,7 +132,7 @@ func absorbBroadcasts(n *node) {
 		}
 		old := n.in[i]
 		n.in[i] = r.n.in[0].end()
-		if s, err := broadcastAll(n.in); err != nil || !s.Equal(n.types[0].Shape) {
+		if s, err := broadcastAll(n.in); err != nil || !s.Equal(n.list.types[0].Shape) {
 			n.in[i] = old
 		}
 	}

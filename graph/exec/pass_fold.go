@@ -10,7 +10,7 @@ import (
 // fold computes now what depends on constants alone, where the result is at most foldLimit bytes.
 func (c *compiler) fold() error {
 	for _, n := range c.nodes {
-		if n.fwd != nil || n.op == "Const" || n.op == opFeed || n.effect() != graph.Pure || len(n.types) != 1 || len(n.after) > 0 {
+		if n.fwd != nil || n.op == "Const" || n.op == opFeed || n.effect() != graph.Pure || len(n.list.types) != 1 || len(n.after) > 0 {
 			continue
 		}
 		if !constant(n) {
@@ -39,8 +39,8 @@ func constant(n *node) bool {
 			return false
 		}
 	}
-	size, ok := n.types[0].Shape.Elements()
-	return ok && size*n.types[0].DType.Size() <= foldLimit
+	size, ok := n.list.types[0].Shape.Elements()
+	return ok && size*n.list.types[0].DType.Size() <= foldLimit
 }
 
 // foldNode makes n a Const. A kernel that panics (an index out of range) makes that an error of Compile.
@@ -53,12 +53,12 @@ func (c *compiler) foldNode(n *node) (err error) {
 	if err := kernels[n.op].check(n); err != nil {
 		return err
 	}
-	sizes, _ := n.types[0].Shape.Fixed()
-	out := tensor.New(n.types[0].DType, sizes...)
+	sizes, _ := n.list.types[0].Shape.Fixed()
+	out := tensor.New(n.list.types[0].DType, sizes...)
 	x := &instance{p: c.Program, workers: []*worker{{}}}
 	b := &bound{n: n, x: x, isa: c.isa}
 	for _, r := range n.in {
-		b.in = append(b.in, slotOf(r.n.value))
+		b.in = append(b.in, slotOf(r.n.constant()))
 	}
 	b.out = []*slot{slotOf(out)}
 	kernels[n.op].bind(b)
@@ -72,7 +72,7 @@ func (c *compiler) foldNode(n *node) (err error) {
 	if b.err != nil {
 		return b.err
 	}
-	n.op, n.value, n.in, n.ewise = "Const", out, nil, false
+	n.op, n.rare().value, n.in, n.ewise, n.sig = "Const", out, nil, false, [2]uint64{}
 	return nil
 }
 

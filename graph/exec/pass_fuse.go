@@ -66,13 +66,15 @@ func (c *compiler) fuseDense() {
 			for i := range 2 {
 				m, bias := n.in[i], n.in[1-i]
 				if fusible(m.n, n) && m.n.op == "MatMul" && isRow(bias, n) {
-					n.op, n.ta, n.tb, n.act, n.ewise = "Dense", m.n.ta, m.n.tb, "", false
+					n.op, n.ewise = "Dense", false
+					n.linear(m.n, "")
 					n.in = []ref{m.n.in[0], m.n.in[1], bias}
 					m.n.users = 0
 					break
 				}
 				if fusible(m.n, n) && m.n.op == "Conv2D" && len(m.n.in) == 2 && m.n.act == "" && isRow(bias, n) {
-					n.op, n.src, n.act, n.ewise = "Conv2D", m.n.src, "", false
+					n.op, n.src, n.ewise = "Conv2D", m.n.src, false
+					n.linear(m.n, "")
 					n.in = []ref{m.n.in[0], m.n.in[1], bias}
 					m.n.users = 0
 					break
@@ -82,7 +84,8 @@ func (c *compiler) fuseDense() {
 			m := n.in[0].n
 			if fusible(m, n) && (m.op == "Dense" || m.op == "MatMul" || m.op == "Conv2D") && m.act == "" {
 				act := activations[n.op]
-				n.op, n.ta, n.tb, n.act, n.in, n.ewise = m.op, m.ta, m.tb, act, m.in, false
+				n.op, n.in, n.ewise = m.op, m.in, false
+				n.linear(m, act)
 				if n.op == "MatMul" {
 					n.op = "Dense"
 				}
@@ -95,15 +98,21 @@ func (c *compiler) fuseDense() {
 	}
 }
 
+// linear gives n the flags of the product m, and an activation.
+func (n *node) linear(m *node, act string) {
+	e := n.rare()
+	e.ta, e.tb, e.act = m.ta, m.tb, act
+}
+
 // fusible says whether m may be computed inside its only reader n.
 func fusible(m, n *node) bool {
-	return m.live() && m.users == 1 && len(m.after) == 0 && len(m.types) == 1 && !m.keep && m.list == n.list
+	return m.live() && m.users == 1 && len(m.after) == 0 && len(m.list.types) == 1 && !m.keep && m.list == n.list
 }
 
 // isRow says whether a value is one number a column of n's result.
 func isRow(r ref, n *node) bool {
-	s, t := r.typ().Shape, n.types[0].Shape
-	return len(s) == 1 && s[0] == t[len(t)-1] && r.typ().DType == n.types[0].DType
+	s, t := r.typ().Shape, n.list.types[0].Shape
+	return len(s) == 1 && s[0] == t[len(t)-1] && r.typ().DType == n.list.types[0].DType
 }
 
 // fuseCrossEntropy makes a softmax-cross-entropy and its gradient one node when both are needed: the gradient has all that the loss
@@ -124,8 +133,8 @@ func (c *compiler) fuseCrossEntropy() {
 		if loss == nil || c.dependsOn(n.in[2].n, loss) {
 			continue
 		}
-		both := &node{op: opXent, src: n.src, seq: n.seq, in: n.in}
-		c.setTypes(both, slices.Concat(loss.types, n.types))
+		both := &node{op: opXent, extra: c.none, src: n.src, seq: n.seq, in: n.in}
+		c.setTypes(both, slices.Concat(loss.list.types, n.list.types))
 		c.nodes = append(c.nodes, both)
 		loss.fwd = []ref{{both, 0}}
 		n.fwd = []ref{{both, 1}}

@@ -1,7 +1,6 @@
 package exec
 
 import (
-	"bytes"
 	"encoding/binary"
 	"hash/maphash"
 	"math"
@@ -12,11 +11,11 @@ import (
 )
 
 // merge makes one node of equal ones: the same operation, attributes, operands and types, and no effect. What was fetched twice stays
-// two results (see land).
+// two results (see land). Attributes and constants are compared by 128 bits of randomly seeded hashes: that two different ones meet is
+// less likely than that the memory which holds them fails.
 func (c *compiler) merge() {
-	seed := c.seed
 	seen := make(map[uint64]*node, len(c.nodes)) // the first node of each hash
-	var key, other []byte
+	var key []byte
 	for _, n := range c.nodes {
 		if n.fwd != nil {
 			continue
@@ -27,32 +26,36 @@ func (c *compiler) merge() {
 		if n.op == opFeed || n.eff != graph.Pure || len(n.after) > 0 || n.op == "Scan" {
 			continue
 		}
-		if n.sig == 0 {
-			key = n.appendKey(key[:0])
-			n.sig = maphash.Bytes(seed, key) | 1
+		if n.sig == [2]uint64{} {
+			c.sign(n)
 		}
-		key = binary.LittleEndian.AppendUint64(key[:0], n.sig)
+		key = binary.LittleEndian.AppendUint64(key[:0], n.sig[0])
 		for _, r := range n.in {
 			key = binary.LittleEndian.AppendUint32(key, uint32(r.n.seq)<<4|uint32(r.out))
 		}
-		h := maphash.Bytes(seed, key)
+		h := maphash.Bytes(c.seeds[0], key)
 		first := seen[h]
-		if first == nil {
+		switch {
+		case first == nil:
 			seen[h] = n
-			continue
+		case n.sig == first.sig && slices.Equal(n.in, first.in):
+			first.keep = first.keep || n.keep
+			n.forward(first)
 		}
-		key, other = n.appendKey(key[:0]), first.appendKey(other[:0])
-		if !slices.Equal(n.in, first.in) || !bytes.Equal(key, other) {
-			continue // two hashes met: a chance missed
-		}
-		first.keep = first.keep || n.keep
-		n.forward(first)
+	}
+}
+
+// sign computes a node's hashes.
+func (c *compiler) sign(n *node) {
+	c.key = n.appendKey(c.key[:0])
+	for i, seed := range c.seeds {
+		n.sig[i] = maphash.Bytes(seed, c.key) | 1
 	}
 }
 
 // forward sends every reader of n to the same output of to.
 func (n *node) forward(to *node) {
-	n.fwd = make([]ref, len(n.types))
+	n.fwd = make([]ref, len(n.list.types))
 	for i := range n.fwd {
 		n.fwd[i] = ref{to, i}
 	}
@@ -65,12 +68,21 @@ func (n *node) appendKey(p []byte) []byte {
 	p = append(p, n.act...)
 	p = binary.LittleEndian.AppendUint32(p, uint32(n.list.id))
 	if n.op == "Const" {
-		if b := n.value.Bytes(); len(b) <= foldLimit {
-			return append(p, b...)
+		var data []byte
+		if n.value != nil {
+			data = n.value.Bytes()
+		} else {
+			data = n.src.Literal("value").Data
 		}
-		return binary.LittleEndian.AppendUint64(p, uint64(uintptr(unsafe.Pointer(n.value)))) // compared while c keeps it alive
+		if len(data) > foldLimit { // large ones are equal if they are the same memory, which c keeps alive
+			return binary.LittleEndian.AppendUint64(p, uint64(uintptr(unsafe.Pointer(unsafe.SliceData(data)))))
+		}
+		return append(p, data...)
 	}
-	for _, a := range n.attrs {
+	if n.op == opFeed {
+		return p
+	}
+	for _, a := range n.src.Attrs() {
 		p = append(p, byte(a.Kind))
 		p = binary.LittleEndian.AppendUint64(p, uint64(a.I))
 		p = binary.LittleEndian.AppendUint64(p, math.Float64bits(a.F))

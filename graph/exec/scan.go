@@ -27,7 +27,7 @@ func (c *compiler) compileScans() error {
 	}
 	for _, n := range c.nodes {
 		if n.op == "Scan" {
-			wanted[n] = make([]bool, len(n.types))
+			wanted[n] = make([]bool, len(n.list.types))
 		}
 	}
 	if len(wanted) == 0 {
@@ -58,7 +58,7 @@ func (c *compiler) compileScans() error {
 		if s.body, err = Compile(body, body.Inputs(), fetches, nil, c.o); err != nil {
 			return fmt.Errorf("exec: compile: body of %s: %w", n.name(), err)
 		}
-		n.scan = s
+		n.rare().scan = s
 	}
 	return nil
 }
