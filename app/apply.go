@@ -51,7 +51,8 @@ func (v *applyVerb) Run(ctx context.Context, s *session) error {
 	}
 	return writeTo(s.out, v.To, func(w io.Writer) error {
 		p := &predictionWriter{w: w, csv: format == "csv", raw: v.Raw, outputs: t.predictor.Outputs(), labels: t.saved.Schema.Labels}
-		p.margin = strings.HasPrefix(t.saved.Job.Model, "svm")
+		name, _, _ := strings.Cut(t.saved.Job.Model, ":")
+		p.margin = name == "svm"
 		for _, set := range sets[len(sets)-1:] { // the test rows, or all of the source's
 			if err := t.score(ctx, set.rows, true, p.write); err != nil {
 				return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/metric"
 	"github.com/trivium-ml/trivium/train"
 )
 
@@ -48,6 +49,7 @@ func (v *evalVerb) Run(ctx context.Context, s *session) error {
 		return misused(err)
 	}
 	all := map[string]float64{}
+	var tables []string
 	for _, set := range sets {
 		if set.rows.Schema().Labels.Kind == trivium.NoLabel {
 			return misusedf("eval: %s has no labels to measure against; apply writes predictions without", v.source())
@@ -57,6 +59,11 @@ func (v *evalVerb) Run(ctx context.Context, s *session) error {
 			return asInput(err)
 		}
 		evaluation.Values(set.name, all)
+		for _, m := range evaluation.Metrics {
+			if table, ok := m.(*metric.Confusion); ok && m.Name() == "confusion" {
+				tables = append(tables, fmt.Sprintf("%s confusion: a row a label, a column a prediction\n%v", set.name, table))
+			}
+		}
 	}
 	if v.JSON {
 		out := map[string]any{"event": "evaluation", "checkpoint": t.name}
@@ -70,6 +77,9 @@ func (v *evalVerb) Run(ctx context.Context, s *session) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		fmt.Fprintf(s.out, "%s %s\n", name, figure(all[name]))
+	}
+	for _, table := range tables {
+		fmt.Fprintln(s.out, table)
 	}
 	return nil
 }
