@@ -91,6 +91,15 @@ func (b *bound) cut(total, unit int, cost float64) {
 	b.tiles = max(1, (total+b.per-1)/b.per)
 }
 
+// cutForThreads is cut into at most one tile a thread: for nodes whose tiles repeat work.
+func (b *bound) cutForThreads(total, unit int, cost float64) {
+	b.cut(total, unit, cost)
+	if b.tiles > b.x.threads {
+		b.per = max(alignUp((total+b.x.threads-1)/b.x.threads, unit), unit)
+		b.tiles = max(1, (total+b.per-1)/b.per)
+	}
+}
+
 // span is the units of a tile.
 func (b *bound) span(tile int) (from, to int) {
 	return tile * b.per, min((tile+1)*b.per, b.total)

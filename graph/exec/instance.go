@@ -257,6 +257,13 @@ func (ps *plans) capacity(axes []int) []int {
 	return caps
 }
 
+// Bindings returns how many memory plans were made: those beyond one are sizes of axes that no plan at hand had room for.
+func (p *Program) Bindings() int {
+	p.plans.mu.Lock()
+	defer p.plans.mu.Unlock()
+	return p.plans.made
+}
+
 // release gives an instance back. It is dropped when its plan was, or after a failed resize.
 func (p *Program) release(x *instance) {
 	x.run, x.ready = nil, nil
@@ -271,7 +278,7 @@ func (p *Program) release(x *instance) {
 	}
 }
 
-// ArenaBytes is how much memory an instance for these sizes of the named axes keeps for values between nodes, and how much the values
+// arenaOf is how much memory an instance for these sizes of the named axes keeps for values between nodes, and how much the values
 // would need side by side.
 func (p *Program) arenaOf(axes []int) (arena, sum int, err error) {
 	x, err := p.acquire(axes)

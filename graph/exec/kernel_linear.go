@@ -195,9 +195,7 @@ func bindSparseGradRows[T float](b *bound) {
 func bindSparseGradWeights[T float](b *bound) {
 	b.size = func() {
 		rows, n := b.out[0].dims[0], b.out[0].dims[1]
-		b.cut(rows, 1, float64(4*n)+float64(b.in[2].n)*float64(4*n)/float64(max(rows, 1)))
-		b.tiles = min(b.tiles, b.x.threads) // each tile looks at every index
-		b.per = (b.total + b.tiles - 1) / max(b.tiles, 1)
+		b.cutForThreads(rows, 1, float64(4*n)+float64(b.in[2].n)*float64(4*n)/float64(max(rows, 1))) // each looks at every index
 	}
 	b.run = func(tile int, w *worker) {
 		from, to := b.span(tile)

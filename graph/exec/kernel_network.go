@@ -187,7 +187,7 @@ func bindConvFilter[T float](b *bound) {
 	var s kernel.Conv
 	b.size = func() {
 		s = convShape(b.n, b.in[0].dims, b.out[0].dims, b.in[1].dims)
-		b.cut(s.KH*s.KW*s.C, 1, 2*float64(s.N*s.OH*s.OW*s.F)/gemmRate)
+		b.cutForThreads(s.KH*s.KW*s.C, 1, 2*float64(s.N*s.OH*s.OW*s.F)/gemmRate) // each gathers patches
 	}
 	b.run = func(tile int, w *worker) {
 		from, to := b.span(tile)
@@ -244,11 +244,7 @@ func bindLSTM[T float](b *bound) {
 	var units, in int
 	b.size = func() {
 		units, in = b.out[0].dims[1], b.in[0].dims[1]
-		b.cut(b.out[0].dims[0], 1, float64(4*units)*(2*float64(in+units)/gemmRate+30))
-		if b.tiles > b.x.threads { // products of few rows are slow
-			b.tiles = b.x.threads
-			b.per = (b.total + b.tiles - 1) / b.tiles
-		}
+		b.cutForThreads(b.out[0].dims[0], 1, float64(4*units)*(2*float64(in+units)/gemmRate+30)) // each packs the weights
 	}
 	b.run = func(tile int, w *worker) {
 		from, to := b.span(tile)
