@@ -359,7 +359,11 @@ func TestQueueWaitEndsAtTheDeadline(t *testing.T) {
 // operations, ten times each.
 func TestCase10RandomOperations(t *testing.T) {
 	const variables, operations, runs = 100, 1000, 10
-	for seed := range uint64(5) {
+	seeds := uint64(5)
+	if raceEnabled {
+		seeds = 1 // the detector makes each some twenty times slower
+	}
+	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 10))
 		b := graph.NewBuilder()
 		var vs []*graph.Variable
@@ -390,6 +394,7 @@ func TestCase10RandomOperations(t *testing.T) {
 			if err := s.Init(g); err != nil {
 				t.Fatal(err)
 			}
+			begun := time.Now()
 			p := compile(t, g, nil, last, targets, o)
 			var got []*tensor.Tensor
 			for range runs {
@@ -398,6 +403,7 @@ func TestCase10RandomOperations(t *testing.T) {
 					t.Fatalf("seed %d: %v", seed, err)
 				}
 			}
+			t.Logf("seed %d, %v: %v", seed, o.CPU.Describe(), time.Since(begun))
 			if oracle == nil {
 				oracle = got
 			}
@@ -726,6 +732,9 @@ func TestCase25SameBits(t *testing.T) {
 
 // TestCase31CompileIsLinear compares the time to compile 10,000 and 100,000 nodes: ten times the nodes, at most 13 times the time.
 func TestCase31CompileIsLinear(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector's own memory makes large graphs slower")
+	}
 	graphs := map[int]func() time.Duration{}
 	evict := make([]byte, 64<<20)
 	for _, n := range []int{10000, 100000} {
