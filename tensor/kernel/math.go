@@ -57,10 +57,22 @@ func Sigmoid[T Float](isa ISA, dst, x []T) {
 }
 
 // Erf is the error function.
-func Erf[T Float](isa ISA, dst, x []T) { each(dst, x, erf32, erf64) }
+func Erf[T Float](isa ISA, dst, x []T) {
+	if isa >= AVX2 && single[T]() {
+		erfF32(isa, as32(dst), as32(x[:len(dst)]))
+		return
+	}
+	each(dst, x, erf32, erf64)
+}
 
 // GELU is x·Φ(x), Φ being the distribution function of the standard normal distribution, not an approximation of it.
-func GELU[T Float](isa ISA, dst, x []T) { each(dst, x, gelu32, gelu64) }
+func GELU[T Float](isa ISA, dst, x []T) {
+	if isa >= AVX2 && single[T]() {
+		geluF32(isa, as32(dst), as32(x[:len(dst)]))
+		return
+	}
+	each(dst, x, func(x float32) float32 { y, _ := gelu32(x); return y }, gelu64)
+}
 
 // TanhGrad is dy · (1 - y²) of the output y.
 func TanhGrad[T Float](isa ISA, dst, dy, y []T) {
@@ -97,6 +109,18 @@ func SigmoidGrad[T Float](isa ISA, dst, dy, y []T) {
 // GELUGrad is dy · (Φ(x) + x·φ(x)) of the input x.
 func GELUGrad[T Float](isa ISA, dst, dy, x []T) {
 	dy, x = dy[:len(dst)], x[:len(dst)]
+	if single[T]() {
+		dst, dy, x := as32(dst), as32(dy), as32(x)
+		if isa >= AVX2 {
+			geluGradF32(isa, dst, dy, x)
+			return
+		}
+		for i, v := range x {
+			_, slope := gelu32(v)
+			dst[i] = float32(float64(dy[i]) * slope)
+		}
+		return
+	}
 	for i := range dst {
 		dst[i] = dy[i] * T(geluSlope64(float64(x[i])))
 	}

@@ -125,6 +125,15 @@ func tanhF32AVX2(dst, x *float32, n int)
 func sigmoidF32AVX2(dst, x *float32, n int)
 
 //go:noescape
+func erfF32AVX2(dst, x *float32, n int)
+
+//go:noescape
+func geluF32AVX2(dst, x *float32, n int)
+
+//go:noescape
+func geluGradF32AVX2(dst, dy, x *float32, n int)
+
+//go:noescape
 func reluGradF32AVX2(dst, dy, y *float32, n int)
 
 //go:noescape
@@ -516,6 +525,15 @@ func tanhF32AVX512(dst, x *float32, n int)
 
 //go:noescape
 func sigmoidF32AVX512(dst, x *float32, n int)
+
+//go:noescape
+func erfF32AVX512(dst, x *float32, n int)
+
+//go:noescape
+func geluF32AVX512(dst, x *float32, n int)
+
+//go:noescape
+func geluGradF32AVX512(dst, dy, x *float32, n int)
 
 //go:noescape
 func reluGradF32AVX512(dst, dy, y *float32, n int)
@@ -1406,6 +1424,39 @@ func sigmoidF32(isa ISA, dst, x []float32) {
 			sigmoidF32AVX512(&dst[i], &x[i], n)
 		} else {
 			sigmoidF32AVX2(&dst[i], &x[i], n)
+		}
+	}
+}
+
+func erfF32(isa ISA, dst, x []float32) {
+	for i := 0; i < len(dst); i += piece {
+		n := min(piece, len(dst)-i)
+		if isa == AVX512 {
+			erfF32AVX512(&dst[i], &x[i], n)
+		} else {
+			erfF32AVX2(&dst[i], &x[i], n)
+		}
+	}
+}
+
+func geluF32(isa ISA, dst, x []float32) {
+	for i := 0; i < len(dst); i += piece {
+		n := min(piece, len(dst)-i)
+		if isa == AVX512 {
+			geluF32AVX512(&dst[i], &x[i], n)
+		} else {
+			geluF32AVX2(&dst[i], &x[i], n)
+		}
+	}
+}
+
+func geluGradF32(isa ISA, dst, dy, x []float32) {
+	for i := 0; i < len(dst); i += piece {
+		n := min(piece, len(dst)-i)
+		if isa == AVX512 {
+			geluGradF32AVX512(&dst[i], &dy[i], &x[i], n)
+		} else {
+			geluGradF32AVX2(&dst[i], &dy[i], &x[i], n)
 		}
 	}
 }

@@ -86,6 +86,12 @@ func tanhF32(isa ISA, dst, x []float32) { panic(noAssembly) }
 
 func sigmoidF32(isa ISA, dst, x []float32) { panic(noAssembly) }
 
+func erfF32(isa ISA, dst, x []float32) { panic(noAssembly) }
+
+func geluF32(isa ISA, dst, x []float32) { panic(noAssembly) }
+
+func geluGradF32(isa ISA, dst, dy, x []float32) { panic(noAssembly) }
+
 func reluGradF32(isa ISA, dst, dy, y []float32) { panic(noAssembly) }
 
 func reluGradF32Stream(isa ISA, dst, dy, y []float32) { panic(noAssembly) }

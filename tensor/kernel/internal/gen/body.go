@@ -43,8 +43,11 @@ type val struct {
 	mem string
 }
 
-// low is the lowest 128 bits of a register.
-type low struct{ val }
+// low is the lowest 128 bits of a register, half its lower half.
+type (
+	low  struct{ val }
+	half struct{ val }
+)
 
 // An inst is one instruction: mnemonic, operands in the order of Go's assembler, and the register that it writes, if any.
 type inst struct {
@@ -64,6 +67,7 @@ type body struct {
 	address func(ptr string) string // overrides pointer, index and offset
 	masked  bool                    // only the lanes of the tail mask are loaded and stored
 	stream  bool                    // stores bypass the cache
+	narrow  bool                    // elements are float64, in memory float32
 	kept    *keeper                 // registers for what would be read from memory in every turn
 }
 
@@ -206,6 +210,24 @@ func (b *body) poly(x val, c ...float64) val { // Horner, highest coefficient fi
 	return y
 }
 
+// polyFMA is poly with fused multiply-adds, the twin of math.FMA: for float64 alone.
+func (b *body) polyFMA(x val, c ...float64) val {
+	var y val
+	if k := b.hoist(b.num(c[0])); k.id != 0 {
+		y = b.emit('v', "VMOVAPD", k) // k itself stays
+	} else {
+		y = b.inReg(k)
+	}
+	for _, k := range c[1:] {
+		if k := b.hoist(b.num(k)); k.id == 0 && b.avx512() {
+			b.into(y, "VFMADD213PD.BCST", k.mem, x)
+		} else {
+			b.into(y, "VFMADD213PD", operand(k), x)
+		}
+	}
+	return y
+}
+
 // Comparisons give masks: x less, less or equal, not equal (or unordered), unordered.
 const (
 	less    = "$1"
@@ -256,6 +278,12 @@ func (b *body) at(ptr string) string {
 
 func (b *body) load(ptr string) val {
 	switch {
+	case b.narrow && !b.masked:
+		return b.emit('v', "VCVTPS2PD", b.at(ptr))
+	case b.narrow && b.avx512():
+		return b.emit('v', "VCVTPS2PD.Z", b.at(ptr), "K1")
+	case b.narrow:
+		return b.emit('v', "VCVTPS2PD", low{b.emit('v', "VMASKMOVPS", b.at(ptr), "Y15")})
 	case !b.masked:
 		return b.emit('v', "VMOVU"+b.f(), b.at(ptr))
 	case b.avx512():
@@ -267,6 +295,18 @@ func (b *body) load(ptr string) val {
 
 func (b *body) store(x val, ptr string) {
 	x = b.inReg(x)
+	if b.narrow {
+		op := map[bool]string{true: "VCVTPD2PS", false: "VCVTPD2PSY"}[b.avx512()]
+		switch y := (half{b.emit('v', op, x)}); {
+		case !b.masked:
+			b.do("VMOVUPS", y, b.at(ptr))
+		case b.avx512():
+			b.do("VMOVUPS", y, "K1", b.at(ptr))
+		default:
+			b.do("VMASKMOVPS", y, "X15", b.at(ptr))
+		}
+		return
+	}
 	switch {
 	case b.stream:
 		b.do("VMOVNT"+b.f(), x, b.at(ptr))
@@ -322,7 +362,7 @@ func (b *body) allocate(vectors int) (text string, ok bool) {
 	last := make([]int, len(b.kinds))
 	for i, in := range b.insts {
 		for _, s := range in.src {
-			if v, _, ok := register(s); ok {
+			if v, ok := register(s); ok {
 				last[v.id] = i
 			}
 		}
@@ -347,14 +387,17 @@ func (b *body) allocate(vectors int) (text string, ok bool) {
 	for i, in := range b.insts {
 		var args []string
 		for _, s := range in.src {
-			v, isLow, ok := register(s)
+			v, ok := register(s)
 			if !ok {
 				args = append(args, s.(string))
 				continue
 			}
 			name := names[v.id]
-			if isLow {
+			switch s.(type) {
+			case low:
 				name = "X" + name[1:]
+			case half:
+				name = halfName(name)
 			}
 			args = append(args, name)
 			if _, held := numbers[v.id]; held && last[v.id] == i {
@@ -370,7 +413,11 @@ func (b *body) allocate(vectors int) (text string, ok bool) {
 				numbers[in.dst], free[kind] = free[kind][0], free[kind][1:]
 				names[in.dst] = prefix[kind] + fmt.Sprint(numbers[in.dst])
 			}
-			args = append(args, names[in.dst])
+			if strings.HasPrefix(in.op, "VCVTPD2PS") {
+				args = append(args, halfName(names[in.dst]))
+			} else {
+				args = append(args, names[in.dst])
+			}
 			if _, held := numbers[in.dst]; held && last[in.dst] == i { // never read
 				release(in.dst)
 			}
@@ -380,13 +427,20 @@ func (b *body) allocate(vectors int) (text string, ok bool) {
 	return w.String(), true
 }
 
+// halfName is the lower half of a register.
+func halfName(name string) string {
+	return map[byte]string{'Z': "Y", 'Y': "X"}[name[0]] + name[1:]
+}
+
 // register is the virtual register of an operand, if it is one.
-func register(operand any) (v val, isLow, ok bool) {
+func register(operand any) (v val, ok bool) {
 	switch o := operand.(type) {
 	case val:
-		return o, false, true
+		return o, true
 	case low:
-		return o.val, true, true
+		return o.val, true
+	case half:
+		return o.val, true
 	}
-	return val{}, false, false
+	return val{}, false
 }

@@ -24,6 +24,13 @@ func function(name string, op func(b *body, x val) val) loop {
 	return l
 }
 
+// widened is a function that computes in float64.
+func widened(name string, op func(b *body, x val) val) loop {
+	l := function(name, op)
+	l.wide = true
+	return l
+}
+
 // output is a gradient that takes the output y, or the input, of its function.
 func output(name string, op func(b *body, dy, y val) val) loop {
 	l := binary(name, op)
@@ -59,6 +66,11 @@ var loops = []loop{
 	function("tanh", (*body).tanh),
 	function("sigmoid", func(b *body, x val) val { s, _ := b.sigmoid(x); return s }),
 
+	widened("erf", (*body).erf),
+	widened("gelu", func(b *body, x val) val { return b.gelu(x, false) }),
+
+	{name: "geluGrad", ins: []string{"dy", "x"}, outs: []string{"dst"}, wide: true,
+		f: func(b *body, in []val, _ val) []val { return []val{b.mul(in[0], b.gelu(in[1], true))} }},
 	output("reluGrad", func(b *body, dy, y val) val { return b.only(b.cmp(above, y, b.num(0)), dy) }),
 	output("tanhGrad", func(b *body, dy, y val) val { return b.mul(dy, b.sub(b.num(1), b.mul(y, y))) }),
 	output("sigmoidGrad", func(b *body, dy, y val) val { return b.mul(dy, b.mul(y, b.sub(b.num(1), y))) }),

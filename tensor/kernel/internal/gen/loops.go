@@ -15,6 +15,7 @@ type loop struct {
 	params bool     // a last argument h: 32 bytes for each broadcast parameter
 	f64    bool     // for float64 too
 	stream bool     // has a form that bypasses the cache when it writes
+	wide   bool     // computes in float64 what is float32 in memory
 	f      func(b *body, in []val, s val) []val
 }
 
@@ -32,8 +33,17 @@ func (l loop) slices() []string {
 
 // asm writes the function for one target. The streaming form takes whole vectors and an aligned output only.
 func (l loop) asm(w *strings.Builder, t target, consts map[uint64]bool, stream bool) {
-	const kept = 16 // the first register for constants
-	shared := newBody(t, consts)
+	kept := 16 // the first register for constants
+	if l.wide {
+		kept = 22 // long chains: many vectors in turns
+	}
+	in := t // what is computed in
+	if l.wide {
+		in.elem = 8
+	}
+	lanes := in.lanes()
+	step := lanes * t.elem // bytes of memory in a vector
+	shared := newBody(in, consts)
 	shared.keep(kept, 31)
 	names := l.slices()
 	args := 8*len(names) + 8
@@ -67,11 +77,11 @@ func (l loop) asm(w *strings.Builder, t target, consts map[uint64]bool, stream b
 		if l.scalar {
 			s = b.named(sReg)
 		}
-		var in []val
+		var ins []val
 		for _, n := range l.ins {
-			in = append(in, b.load(pointers[slices.Index(names, n)]))
+			ins = append(ins, b.load(pointers[slices.Index(names, n)]))
 		}
-		for i, v := range l.f(b, in, s) {
+		for i, v := range l.f(b, ins, s) {
 			b.stream = stream && i == 0 // what is updated in place is in cache already
 			b.store(v, pointers[i])
 		}
@@ -80,12 +90,12 @@ func (l loop) asm(w *strings.Builder, t target, consts map[uint64]bool, stream b
 	unroll, text := 8, ""
 	for ok := false; !ok; {
 		unroll /= 2
-		b := newBody(t, consts)
-		b.kept = shared.kept
+		b := newBody(in, consts)
+		b.kept, b.narrow = shared.kept, l.wide
 		for u := range unroll {
 			b.offset = ""
 			if u > 0 {
-				b.offset = fmt.Sprint(u * t.width())
+				b.offset = fmt.Sprint(u * step)
 			}
 			record(b)
 		}
@@ -93,24 +103,27 @@ func (l loop) asm(w *strings.Builder, t target, consts map[uint64]bool, stream b
 		text, ok = b.allocate(vectors)
 	}
 	fmt.Fprint(w, strings.Join(shared.kept.load, ""))
-	fmt.Fprintf(w, "\tXORQ AX, AX\n\tSUBQ $%d, CX\n\tJLT rest\n\nturn:\n%s", unroll*t.lanes(), text)
-	fmt.Fprintf(w, "\tADDQ $%d, AX\n\tSUBQ $%d, CX\n\tJGE turn\n\nrest:\n", unroll*t.width(), unroll*t.lanes())
+	fmt.Fprintf(w, "\tXORQ AX, AX\n\tSUBQ $%d, CX\n\tJLT rest\n\nturn:\n%s", unroll*lanes, text)
+	fmt.Fprintf(w, "\tADDQ $%d, AX\n\tSUBQ $%d, CX\n\tJGE turn\n\nrest:\n", unroll*step, unroll*lanes)
 	if stream {
 		fmt.Fprint(w, "\tVZEROUPPER\n\tRET\n") // fence comes when the last piece is done
 		return
 	}
-	fmt.Fprintf(w, "\tADDQ $%d, CX\n\tJLE done\n\nfew:\n", unroll*t.lanes())
-	tailMask(w, t, "CX")
-	b := newBody(t, consts)
-	b.masked, b.kept = true, shared.kept
+	fmt.Fprintf(w, "\tADDQ $%d, CX\n\tJLE done\n\nfew:\n", unroll*lanes)
+	tailMaskOf(w, t, lanes, "CX")
+	b := newBody(in, consts)
+	b.masked, b.kept, b.narrow = true, shared.kept, l.wide
 	record(b)
 	b.print(w, vectors)
-	fmt.Fprintf(w, "\tADDQ $%d, AX\n\tSUBQ $%d, CX\n\tJGT few\n\ndone:\n\tVZEROUPPER\n\tRET\n", t.width(), t.lanes())
+	fmt.Fprintf(w, "\tADDQ $%d, AX\n\tSUBQ $%d, CX\n\tJGT few\n\ndone:\n\tVZEROUPPER\n\tRET\n", step, lanes)
 }
 
 // tailMask sets K1, or Y15, for the first min(n, lanes) lanes; n > 0 is a register. It uses R12 and R13.
-func tailMask(w *strings.Builder, t target, n string) {
-	fmt.Fprintf(w, "\tMOVQ $%d, R12\n\tCMPQ %s, R12\n\tCMOVQLT %s, R12\n", t.lanes(), n, n)
+func tailMask(w *strings.Builder, t target, n string) { tailMaskOf(w, t, t.lanes(), n) }
+
+// tailMaskOf is tailMask of vectors with fewer elements.
+func tailMaskOf(w *strings.Builder, t target, lanes int, n string) {
+	fmt.Fprintf(w, "\tMOVQ $%d, R12\n\tCMPQ %s, R12\n\tCMOVQLT %s, R12\n", lanes, n, n)
 	if t.avx512() {
 		fmt.Fprint(w, "\tMOVL $-1, R13\n\tBZHIL R12, R13, R13\n\tKMOVW R13, K1\n")
 		return

@@ -70,3 +70,49 @@ func (b *body) log1p(e val) val { // 0 <= e <= 1
 	u := b.add(e, b.num(1))
 	return b.add(b.log(u), b.div(b.sub(e, b.sub(u, b.num(1))), u))
 }
+
+// Of the normal distribution, in float64.
+
+func (b *body) expMinus(s val) val {
+	const magic = 3 << 51
+	z := b.add(b.mul(s, b.num(-math.Log2E)), b.num(magic))
+	n := b.sub(z, b.num(magic))
+	r := b.sub(b.sub(b.mul(n, b.num(-6.93147180369123816490e-01)), s), b.mul(n, b.num(1.90821492927058770002e-10)))
+	p := b.polyFMA(r, 2.7493129037372664e-06, 2.4880877830268927e-05, 0.0001984153924440195, 0.0013888811010064571, 0.008333333094711827,
+		0.04166666696301397, 0.16666666667266872, 0.4999999999966316)
+	y := b.add(b.add(b.mul(b.mul(r, r), p), r), b.num(1))
+	return b.bin("VPADDQ", y, b.emit('v', "VPSLLQ", "$52", z))
+}
+
+func (b *body) millsTail(a val) val {
+	inv := b.div(b.num(1), b.add(a, b.num(4)))
+	u := b.sub(b.num(1), b.mul(inv, b.num(8)))
+	v := b.mul(u, u)
+	even := b.polyFMA(v, -1.1062754765589489e-06, 1.88161322967062e-06, -2.7627167611399273e-06, 0.0001336468378028144,
+		-0.0034797478683614713, 0.06039657983268065, 0.3871374005744148, 0.7552851304166855)
+	odd := b.polyFMA(v, -4.670729538247542e-06, 3.4548953081525724e-05, -0.00023098216382422265, 0.001630816879050201,
+		-0.007540190732786556, -0.18652185782061853, -0.6078966419736223)
+	return b.mul(inv, b.add(even, b.mul(u, odd)))
+}
+
+func (b *body) erf(x val) val {
+	a := b.min(b.num(6), b.magnitude(x))
+	z := b.mul(a, a)
+	far := b.sub(b.num(1), b.mul(b.num(2), b.mul(b.expMinus(z), b.millsTail(b.mul(a, b.num(math.Sqrt2))))))
+	near := b.mul(a, b.polyFMA(z, 0.11283791670955126, -0.37612638903183754, 1.1283791670955126))
+	return b.or(b.choose(b.cmp(less, a, b.num(1./64)), near, far), b.and(x, b.signBit()))
+}
+
+// gelu is GELU, or its slope.
+func (b *body) gelu(x val, slope bool) val {
+	a := b.min(b.num(20), b.magnitude(x))
+	e := b.expMinus(b.mul(b.mul(a, a), b.num(0.5)))
+	q := b.mul(e, b.millsTail(a))
+	phi := b.choose(b.cmp(less, x, b.num(0)), q, b.sub(b.num(1), q))
+	x = b.max(b.num(-20), x)
+	if !slope {
+		return b.mul(x, phi)
+	}
+	density := b.mul(e, b.num(0.398942280401432677939946059934))
+	return b.add(phi, b.mul(b.min(b.num(20), x), density))
+}
