@@ -1,0 +1,63 @@
+package exec
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"runtime/debug"
+	"testing"
+	"time"
+
+	"github.com/trivium-ml/trivium/graph"
+)
+
+// TestCase31CompileIsLinear compares the time to compile 10,000 and 100,000 nodes: ten times the nodes, at most 13 times the time.
+func TestCase31CompileIsLinear(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector's own memory makes large graphs slower")
+	}
+	graphs := map[int]func() time.Duration{}
+	evict := make([]byte, 64<<20)
+	for _, n := range []int{10000, 100000} {
+		b := graph.NewBuilder()
+		x := b.Input("x", graph.F32, graph.N(4))
+		vs := fetches{x}
+		r := rand.New(rand.NewPCG(1, uint64(n)))
+		for range n {
+			a, c := vs[max(0, len(vs)-1-r.IntN(30))], vs[max(0, len(vs)-1-r.IntN(30))]
+			switch r.IntN(4) {
+			case 0:
+				vs = append(vs, graph.Add(a, c))
+			case 1:
+				vs = append(vs, graph.Tanh(a))
+			case 2:
+				vs = append(vs, graph.Softmax(a))
+			default:
+				vs = append(vs, graph.Mul(a, b.Scalar(graph.F32, float64(r.IntN(5)))))
+			}
+		}
+		g := build(t, b)
+		last := fetches{sum(vs[len(vs)-1])}
+		last = vs[len(vs)-20:]
+		graphs[n] = func() time.Duration {
+			runtime.GC() // how often the collector runs, and over how much, depends on all that the test holds
+			defer debug.SetGCPercent(debug.SetGCPercent(-1))
+			for i := 0; i < len(evict); i += 64 { // the small graph would start in cache, which the large one does not fit
+				evict[i]++
+			}
+			begun := time.Now()
+			compile(t, g, fetches{x}, last, nil, Options{})
+			return time.Since(begun)
+		}
+	}
+	small, large, ratio := time.Hour, time.Hour, 0.0
+	for round := range 25 { // until noise has spared both once
+		small, large = min(small, graphs[10000]()), min(large, graphs[100000]())
+		if ratio = float64(large) / float64(small); round >= 6 && ratio <= 13 {
+			break
+		}
+	}
+	t.Logf("10,000 nodes in %v, 100,000 in %v: %.1f times", small, large, ratio)
+	if ratio > 13 {
+		t.Fatalf("ten times the nodes took %.1f times the time, want at most 13", ratio)
+	}
+}

@@ -1,0 +1,327 @@
+package exec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/trivium-ml/trivium/graph"
+	"github.com/trivium-ml/trivium/tensor"
+)
+
+func TestCase7Accumulator(t *testing.T) {
+	b := graph.NewBuilder()
+	a := b.Accumulator("acc", graph.F64)
+	local, g, n := b.Input("local", graph.I64), b.Input("g", graph.F64), b.Input("n", graph.I64)
+	counted, mean := a.Apply(local, g), a.Take(n)
+	gr := build(t, b)
+	s := NewState(StateOptions{})
+	apply := compile(t, gr, fetches{local, g}, fetches{counted}, nil, Options{})
+	take := compile(t, gr, fetches{n}, fetches{mean}, nil, Options{})
+	add := func(step int64, v float64) bool {
+		out, err := apply.Run(ctx, s, tensor.Scalar(step), tensor.Scalar(v))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tensor.Flat[bool](out[0])[0]
+	}
+	for _, v := range []float64{1, 2, 6} {
+		if !add(0, v) {
+			t.Fatal("a fresh gradient was dropped")
+		}
+	}
+	out, err := take.Run(ctx, s, tensor.Scalar[int64](2))
+	if err != nil || tensor.Flat[float64](out[0])[0] != 3 {
+		t.Fatal(out, err)
+	}
+	if step, held, _ := s.AccumulatorStep(a); step != 1 || held != 0 {
+		t.Fatalf("step %d, %d held, want 1 and 0", step, held)
+	}
+	if add(0, 1) || !add(1, 1) {
+		t.Fatal("local step 0 must be dropped, 1 counted")
+	}
+	if _, _, dropped := s.AccumulatorStep(a); dropped != 1 {
+		t.Fatal("one gradient was dropped, the count says", dropped)
+	}
+	if _, err := take.Run(ctx, s, tensor.Scalar[int64](0)); err == nil {
+		t.Fatal("take(0) succeeded")
+	}
+	if err := s.SetAccumulatorStep(a, 0); err == nil {
+		t.Fatal("the step went backwards")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := NewState(StateOptions{})
+		_, err := take.Run(ctx, s, tensor.Scalar[int64](4))
+		if err == nil || !strings.Contains(err.Error(), `"acc" at its step 0: 0 of 4 gradients`) || !errors.Is(err, context.DeadlineExceeded) && !strings.Contains(err.Error(), "1m0s") {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestCase8SparseAccumulator(t *testing.T) {
+	for _, perRow := range []bool{false, true} {
+		b := graph.NewBuilder()
+		a := b.Accumulator("acc", graph.F64, 2, 1)
+		a.MeanPerRow = perRow
+		rows, values := b.Input("rows", graph.I64, graph.Axis("n")), b.Input("values", graph.F64, graph.Axis("n"), graph.N(1))
+		counted := a.ApplyRows(graph.ConstOf(b, []int64{0}), rows, values)
+		mean := a.Take(graph.ConstOf(b, []int64{2}))
+		g := build(t, b)
+		s := NewState(StateOptions{})
+		p := compile(t, g, fetches{rows, values}, fetches{counted}, nil, Options{})
+		for _, in := range [][]*tensor.Tensor{{i64s(0), f64s(l{2}, 1, 1)}, {i64s(0, 1), f64s(l{4, 6}, 2, 1)}} {
+			if _, err := p.Run(ctx, s, in...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out, err := compile(t, g, nil, fetches{mean}, nil, Options{}).Run(ctx, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := l{3, 3}
+		if perRow {
+			want = l{3, 6}
+		}
+		if got := tensor.Flat[float64](out[0]); got[0] != want[0] || got[1] != want[1] {
+			t.Fatalf("per row %v: %v, want %v", perRow, got, want)
+		}
+	}
+}
+
+func TestCase9Queue(t *testing.T) {
+	for _, cancel := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			b := graph.NewBuilder()
+			q := b.Queue("q", 2, graph.Type{DType: graph.F64})
+			x := b.Input("x", graph.F64)
+			put, first := q.Enqueue(x), q.Dequeue()[0]
+			g := build(t, b)
+			s := NewState(StateOptions{})
+			enq := compile(t, g, fetches{x}, nil, fetches{put}, Options{})
+			deq := compile(t, g, nil, fetches{first}, nil, Options{})
+			third := make(chan error, 1)
+			for i := range 2 {
+				if _, err := enq.Run(ctx, s, tensor.Scalar(float64(i))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			go func() {
+				_, err := enq.Run(ctx, s, tensor.Scalar(2.0))
+				third <- err
+			}()
+			synctest.Wait()
+			if s.QueueLen(q) != 2 {
+				t.Fatal("the queue holds more than its capacity")
+			}
+			s.CloseQueue(q, cancel)
+			n := 3
+			if cancel {
+				n = 2
+			}
+			for i := range n {
+				out, err := deq.Run(ctx, s)
+				if err != nil || tensor.Flat[float64](out[0])[0] != float64(i) {
+					t.Fatal(i, out, err)
+				}
+			}
+			if _, err := deq.Run(ctx, s); !errors.Is(err, ErrEnd) {
+				t.Fatal(err)
+			}
+			if err := <-third; cancel && !errors.Is(err, ErrClosed) || !cancel && err != nil {
+				t.Fatal(err)
+			}
+			if _, err := enq.Run(ctx, s, tensor.Scalar(5.0)); !errors.Is(err, ErrClosed) {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func TestQueueWaitEndsAtTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := graph.NewBuilder()
+		v := b.Queue("q", 2, graph.Type{DType: graph.F64}).Dequeue()[0]
+		begun := time.Now()
+		_, err := compile(t, build(t, b), nil, fetches{v}, nil, Options{StepDeadline: 3 * time.Second}).Run(ctx, NewState(StateOptions{}))
+		if err == nil || !strings.Contains(err.Error(), `dequeue from "q"`) || !strings.Contains(err.Error(), "3s") || time.Since(begun) != 3*time.Second {
+			t.Fatal(err, time.Since(begun))
+		}
+	})
+}
+
+// TestCase10RandomOperations runs random programs on 100 Variables, in which the order of effects alone decides the result: 1,000
+// operations, ten times each.
+func TestCase10RandomOperations(t *testing.T) {
+	const variables, operations, runs = 100, 1000, 10
+	seeds := uint64(5)
+	if raceEnabled {
+		seeds = 1 // the detector makes each some twenty times slower
+	}
+	for seed := range seeds {
+		r := rand.New(rand.NewPCG(seed, 10))
+		b := graph.NewBuilder()
+		var vs []*graph.Variable
+		for i := range variables {
+			vs = append(vs, b.Variable(fmt.Sprint("v", i), graph.F64, []int{3}, graph.Constant(float64(i)/variables)))
+		}
+		var targets fetches
+		for range operations {
+			var reads fetches
+			for range 2 + r.IntN(19) {
+				reads = append(reads, graph.Reshape(vs[r.IntN(variables)].Read(), graph.N(1), graph.N(3)))
+			}
+			v := graph.Mul(graph.Sum(graph.Concat(0, reads...), []int{0}, false), b.Scalar(graph.F64, .05))
+			if to := vs[r.IntN(variables)]; r.IntN(2) == 0 {
+				targets = append(targets, to.Assign(v))
+			} else {
+				targets = append(targets, to.AssignAdd(graph.Tanh(v)))
+			}
+		}
+		var last fetches
+		for _, v := range vs {
+			last = append(last, v.Read())
+		}
+		g := build(t, b)
+		var oracle []*tensor.Tensor
+		for _, o := range []Options{{Serial: true, Plain: true}, {CPU: cpu(t, 1)}, {CPU: cpu(t, 2), Grain: 2000}, {CPU: cpu(t, 8), Grain: 1000}} {
+			s := NewState(StateOptions{})
+			if err := s.Init(g); err != nil {
+				t.Fatal(err)
+			}
+			begun := time.Now()
+			p := compile(t, g, nil, last, targets, o)
+			var got []*tensor.Tensor
+			for range runs {
+				var err error
+				if got, err = p.Run(ctx, s); err != nil {
+					t.Fatalf("seed %d: %v", seed, err)
+				}
+			}
+			t.Logf("seed %d, %v: %v", seed, o.CPU.Describe(), time.Since(begun))
+			if oracle == nil {
+				oracle = got
+			}
+			for i := range got {
+				if string(got[i].Bytes()) != string(oracle[i].Bytes()) {
+					t.Fatalf("seed %d, %v threads: Variable %d is %v, serial %v", seed, o.CPU.Describe(), i, got[i], oracle[i])
+				}
+			}
+		}
+	}
+}
+
+func TestCase11EffectsInCreationOrder(t *testing.T) {
+	for _, o := range variants(t) {
+		b := graph.NewBuilder()
+		A, B, C, D := b.Variable("A", graph.F64, nil, graph.Constant(1)), b.Variable("B", graph.F64, nil, graph.Zeros()), b.Variable("C", graph.F64, nil, graph.Zeros()), b.Variable("D", graph.F64, nil, graph.Zeros())
+		c := func(x float64) graph.Value { return b.Scalar(graph.F64, x) }
+		targets := fetches{B.Assign(graph.Add(A.Read(), c(1))), C.Assign(graph.Add(A.Read(), c(2))), A.Assign(graph.Mul(C.Read(), c(2))), D.Assign(graph.Add(A.Read(), c(3)))}
+		g := build(t, b)
+		s := NewState(StateOptions{})
+		if err := s.Init(g); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := compile(t, g, nil, nil, targets, o).Run(ctx, s); err != nil {
+			t.Fatal(err)
+		}
+		for v, want := range map[*graph.Variable]float64{A: 6, B: 2, C: 3, D: 9} {
+			if got, _, err := s.Get(v); err != nil || tensor.Flat[float64](got)[0] != want {
+				t.Fatalf("%s is %v, want %v (%v)", v.Name, got, want, err)
+			}
+		}
+		p := compile(t, g, nil, nil, targets[2:3], o)
+		for range 8 { // Init and the first step were writes 1 and 2
+			if _, err := p.Run(ctx, s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, version, _ := s.Get(A); version != 10 {
+			t.Fatalf("version %d after ten writes", version)
+		}
+	}
+}
+
+func TestCase12FailedNode(t *testing.T) {
+	b := graph.NewBuilder()
+	v := b.Variable("v", graph.F64, []int{2}, graph.Zeros())
+	table, i := b.Input("table", graph.F64, graph.N(3)), b.Input("i", graph.I64, graph.N(2))
+	var row, up graph.Value
+	up = v.AssignAdd(b.Const(graph.Fill(graph.F64, 1, 2)))
+	b.With(graph.Scope{Control: fetches{up}}, func() { row = graph.Gather(table, i) })
+	out := graph.Neg(row)
+	g := build(t, b)
+	for _, o := range variants(t) {
+		s := NewState(StateOptions{})
+		if err := s.Init(g); err != nil {
+			t.Fatal(err)
+		}
+		p := compile(t, g, fetches{table, i}, fetches{out}, nil, o)
+		tab := f64s(l{1, 2, 3}, 3)
+		step := Step{ID: 4, Requester: 9}
+		run := func(idx ...int64) error {
+			return p.RunStep(ctx, s, step, []*tensor.Tensor{tab, i64s(idx...)}, make([]*tensor.Tensor, 1), nil)
+		}
+		err := run(0, 3)
+		var e *NodeError
+		if !errors.As(err, &e) || e.Op != "Gather" || e.Step != 4 || !strings.Contains(err.Error(), "index 1 is 3, want 0 to 2") || !strings.Contains(err.Error(), "/cpu:0") {
+			t.Fatal(err)
+		}
+		if len(e.Written) != 1 || e.Written[0] != "v" {
+			t.Fatal("written:", e.Written)
+		}
+		if err := run(0, 2); err != nil {
+			t.Fatal(err)
+		}
+		if got, version, _ := s.Get(v); version != 2 || tensor.Flat[float64](got)[0] != 1 {
+			t.Fatal("the retry of a step wrote again:", got, version)
+		}
+		step.ID++
+		if err := run(0, 1); err != nil {
+			t.Fatal(err)
+		}
+		if _, version, _ := s.Get(v); version != 3 {
+			t.Fatal("the next step did not write")
+		}
+	}
+}
+
+func TestKernelPanicLeavesStateUsable(t *testing.T) {
+	b := graph.NewBuilder()
+	v := b.Variable("v", graph.F64, []int{2}, graph.Constant(3))
+	up := v.Apply("odd", v.Read(), nil)
+	g := build(t, b)
+	angry := true
+	rules := map[string]Rule{"odd": func(u *Update) error {
+		if angry {
+			panic("odd number")
+		}
+		u.F64.P[0] += 2
+		return nil
+	}}
+	for _, o := range variants(t) {
+		angry = true
+		o.Rules = rules
+		s := NewState(StateOptions{})
+		if err := s.Init(g); err != nil {
+			t.Fatal(err)
+		}
+		p := compile(t, g, nil, fetches{up}, nil, o)
+		_, err := p.Run(ctx, s)
+		var e *PanicError
+		if !errors.As(err, &e) || !strings.Contains(err.Error(), "odd number") || len(e.Stack) == 0 {
+			t.Fatal(err)
+		}
+		angry = false
+		if _, err := p.Run(ctx, s); err != nil {
+			t.Fatal(err)
+		}
+		if got, _, _ := s.Get(v); tensor.Flat[float64](got)[0] != 5 {
+			t.Fatal(got)
+		}
+	}
+}

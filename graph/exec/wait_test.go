@@ -1,0 +1,90 @@
+package exec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/trivium-ml/trivium/graph"
+	"github.com/trivium-ml/trivium/graph/graphtest"
+	"github.com/trivium-ml/trivium/tensor"
+)
+
+func TestCase22Segments(t *testing.T) {
+	b := graph.NewBuilder()
+	x := b.Input("x", graph.F32, graph.N(2), graph.N(2))
+	h := x
+	var ws fetches
+	for i := range 3 {
+		w := b.Recv(fmt.Sprint("w", i), "/job:ps", graph.Type{DType: graph.F32, Shape: graph.Of(2, 2)})
+		ws = append(ws, w)
+		h = graph.Tanh(graph.MatMul(h, w))
+	}
+	d := grads(sum(h), ws...)
+	g := build(t, b)
+	meet := NewLocal()
+	p := compile(t, g, fetches{x}, d, nil, Options{Rendezvous: meet, Device: "/job:worker/cpu:0"})
+	if segs := p.Segments(); len(segs) != 3 {
+		t.Fatalf("%d segments: %v", len(segs), segs)
+	}
+	id := f64s(l{1, 0, 0, 1}, 2, 2)
+	eye := graphtest.FromTensor(id).Tensor(graph.F32)
+	go func() { // any order, after or before the step begins
+		for _, i := range []int{2, 0, 1} {
+			if err := meet.Send(Key{Step: 7, Edge: fmt.Sprint("w", i)}, eye.Clone()); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	if err := p.RunStep(ctx, nil, Step{ID: 7}, []*tensor.Tensor{eye}, make([]*tensor.Tensor, 3), nil); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		err := p.RunStep(ctx, nil, Step{ID: 8}, []*tensor.Tensor{eye}, make([]*tensor.Tensor, 3), nil)
+		if err == nil || !strings.Contains(err.Error(), "/job:ps") || !strings.Contains(err.Error(), "step 8") {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestRendezvousCase6(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewLocal()
+		one := tensor.Scalar(1.0)
+		k := func(e string) Key { return Key{Step: 1, Edge: e} }
+		var got []string
+		recv := func(ctx context.Context, e string) {
+			m.Recv(ctx, k(e), func(x *tensor.Tensor, err error) { got = append(got, fmt.Sprint(e, x != nil)+fmt.Sprint(err)) })
+		}
+		if err := m.Send(k("a"), one); err != nil {
+			t.Fatal(err)
+		}
+		recv(ctx, "a")
+		recv(ctx, "b")
+		if err := m.Send(k("b"), one); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Send(k("b"), one); !errors.Is(err, ErrKeyUsed) {
+			t.Fatal(err)
+		}
+		recv(ctx, "b")
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		recv(short, "c")
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		recv(ctx, "d")
+		m.Abort(1, errors.New("ps/0 died"))
+		recv(ctx, "e")
+		m.End(1)
+		want := []string{"atrue<nil>", "btrue<nil>", `bfalseexec: receive "b" of step 1: the key was used before`,
+			`cfalseexec: receive "c" of step 1: nobody sent it: context deadline exceeded`, `dfalseexec: receive "d" of step 1: ps/0 died`, `efalseexec: receive "e" of step 1: ps/0 died`}
+		if strings.Join(got, "\n") != strings.Join(want, "\n") {
+			t.Fatalf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	})
+}
