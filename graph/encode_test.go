@@ -182,6 +182,8 @@ func chain(t testing.TB, n int) *Graph {
 	return g
 }
 
+// Ten times the nodes should take at most 13 times the time. The ratio is logged, and growthMax fails: other programs on the machine make
+// it larger, and what the case is there to find, work on all nodes for each, makes it 100.
 func TestCase31BuildIsLinear(t *testing.T) {
 	if testing.Short() {
 		t.Skip("times builds of 100,000 nodes")
@@ -201,8 +203,10 @@ func TestCase31BuildIsLinear(t *testing.T) {
 	for round := 0; round < 2 || round < 12 && large > 13*small; round++ {
 		small, large = min(small, cost(10_000, 10)), min(large, cost(100_000, 1))
 	}
-	t.Logf("build, encode and decode: 10,000 nodes %v, 100,000 nodes %v", small, large)
-	if large > 13*small {
-		t.Errorf("ten times the nodes take %.1f times the time, want at most 13", float64(large)/float64(small))
+	ratio := float64(large) / float64(small)
+	t.Logf("build, encode and decode: 10,000 nodes %v, 100,000 nodes %v: %.1f times, where at most 13 is wanted", small, large, ratio)
+	const growthMax = 30
+	if ratio > growthMax {
+		t.Errorf("ten times the nodes take %.1f times the time", ratio)
 	}
 }
