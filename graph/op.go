@@ -47,7 +47,7 @@ func (c *inference) int(name string) int       { a, _ := findAttr(c.op, c.attrs,
 func (c *inference) bool(name string) bool     { return c.int(name) != 0 }
 func (c *inference) float(name string) float64 { a, _ := findAttr(c.op, c.attrs, name); return a.F }
 func (c *inference) str(name string) string    { a, _ := findAttr(c.op, c.attrs, name); return a.S }
-func (c *inference) ints(name string) []int { a, _ := findAttr(c.op, c.attrs, name); return a.Ints }
+func (c *inference) ints(name string) []int    { a, _ := findAttr(c.op, c.attrs, name); return a.Ints }
 
 func (c *inference) shape(name string) Shape { a, _ := findAttr(c.op, c.attrs, name); return a.Shape }
 func (c *inference) dtype(name string) DType { return DType(c.int(name)) }

@@ -3,12 +3,12 @@ package exec
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"testing"
 
 	"github.com/trivium-ml/trivium/graph"
 	"github.com/trivium-ml/trivium/tensor"
-	"math/rand/v2"
 )
 
 // networks are graphs with a loss and its gradients: a convolutional net like LeNet and a recurrent one, on images of 28×28.

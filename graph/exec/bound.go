@@ -38,8 +38,6 @@ type bound struct {
 type worker struct {
 	w32    kernel.Workspace[float32]
 	w64    kernel.Workspace[float64]
-	t32    kernel.LeafTree[float32]
-	t64    kernel.LeafTree[float64]
 	regs   []byte // registers of Fused nodes
 	ints   []int32
 	sparse csr

@@ -50,23 +50,31 @@ var elementwise = map[string]ewiseRow{
 }
 
 func addOps[T float]() ewise[T] {
-	return ewise[T]{binary: kernel.Add[T], vs: kernel.AddScalar[T],
-		sv: func(isa kernel.ISA, dst []T, s T, b []T) { kernel.AddScalar(isa, dst, b, s) }}
+	return ewise[T]{
+		binary: kernel.Add[T], vs: kernel.AddScalar[T],
+		sv: func(isa kernel.ISA, dst []T, s T, b []T) { kernel.AddScalar(isa, dst, b, s) },
+	}
 }
 
 func subOps[T float]() ewise[T] {
-	return ewise[T]{binary: kernel.Sub[T], vs: func(isa kernel.ISA, dst, a []T, s T) { kernel.AddScalar(isa, dst, a, -s) },
-		sv: func(isa kernel.ISA, dst []T, s T, b []T) { kernel.ScalarSub(isa, dst, b, s) }}
+	return ewise[T]{
+		binary: kernel.Sub[T], vs: func(isa kernel.ISA, dst, a []T, s T) { kernel.AddScalar(isa, dst, a, -s) },
+		sv: func(isa kernel.ISA, dst []T, s T, b []T) { kernel.ScalarSub(isa, dst, b, s) },
+	}
 }
 
 func mulOps[T float]() ewise[T] {
-	return ewise[T]{binary: kernel.Mul[T], vs: kernel.Scale[T],
-		sv: func(isa kernel.ISA, dst []T, s T, b []T) { kernel.Scale(isa, dst, b, s) }}
+	return ewise[T]{
+		binary: kernel.Mul[T], vs: kernel.Scale[T],
+		sv: func(isa kernel.ISA, dst []T, s T, b []T) { kernel.Scale(isa, dst, b, s) },
+	}
 }
 
 func divOps[T float]() ewise[T] {
-	return ewise[T]{binary: kernel.Div[T], vs: kernel.DivScalar[T],
-		sv: func(isa kernel.ISA, dst []T, s T, b []T) { kernel.ScalarDiv(isa, dst, b, s) }}
+	return ewise[T]{
+		binary: kernel.Div[T], vs: kernel.DivScalar[T],
+		sv: func(isa kernel.ISA, dst []T, s T, b []T) { kernel.ScalarDiv(isa, dst, b, s) },
+	}
 }
 
 func scalarMax[T float](isa kernel.ISA, dst []T, s T, b []T) { kernel.MaxScalar(isa, dst, b, s) }

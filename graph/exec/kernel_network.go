@@ -150,8 +150,10 @@ func bindSigmoidXentGrad[T float](b *bound) {
 // convShape is the geometry of a convolution node: images, filters and results by their sizes.
 func convShape(n *node, x, f, y []int) kernel.Conv {
 	s, p := n.attr("strides").Ints, n.attr("pads").Ints
-	return kernel.Conv{N: x[0], H: x[1], W: x[2], C: x[3], KH: f[0], KW: f[1], F: f[3], StrideH: s[0], StrideW: s[1],
-		PadTop: p[0], PadLeft: p[2], OH: y[1], OW: y[2]}
+	return kernel.Conv{
+		N: x[0], H: x[1], W: x[2], C: x[3], KH: f[0], KW: f[1], F: f[3], StrideH: s[0], StrideW: s[1],
+		PadTop: p[0], PadLeft: p[2], OH: y[1], OW: y[2],
+	}
 }
 
 func bindConv[T float](b *bound) {

@@ -35,7 +35,6 @@ func bindSize(b *bound) {
 type gatherer struct {
 	strides []int
 	origin  int
-	counter []int
 }
 
 // bindStrided is Transpose, BroadcastTo and Slice: a result whose rows are copied from places that stride through the operand.

@@ -57,8 +57,10 @@ func (x *instance) plan() {
 		lives.first[n.seq] = int32(len(lives.all)) + 1
 		for k := range n.list.types {
 			s := x.values[n.seq][k]
-			lives.all = append(lives.all, lifetime{slot: s, bytes: alignUp(s.n*s.dt.Size(), align),
-				away: landed(n, k) || n.op == "Scan" && !n.wanted(k)})
+			lives.all = append(lives.all, lifetime{
+				slot: s, bytes: alignUp(s.n*s.dt.Size(), align),
+				away: landed(n, k) || n.op == "Scan" && !n.wanted(k),
+			})
 		}
 	}
 	for _, n := range x.p.nodes {

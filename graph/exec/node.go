@@ -119,8 +119,5 @@ func (n *node) attr(name string) graph.Attr {
 	return a
 }
 
-// replace makes everyone who reads n read to instead.
-func (n *node) replace(to ...ref) { n.fwd = to }
-
 // wanted says whether an output of a Scan is computed: which are is decided when the body is compiled.
 func (n *node) wanted(out int) bool { return n.scan == nil || n.scan.wanted[out] }

@@ -27,8 +27,10 @@ type lab struct {
 }
 
 func newLab(t testing.TB, dt graph.DType, seed uint64, scale int) *lab {
-	return &lab{t: t, b: graph.NewBuilder(), rng: rand.New(rand.NewPCG(seed, 7)), dt: dt, scale: scale,
-		state: NewState(StateOptions{Seed: seed}), m: graphtest.NewMachine()}
+	return &lab{
+		t: t, b: graph.NewBuilder(), rng: rand.New(rand.NewPCG(seed, 7)), dt: dt, scale: scale,
+		state: NewState(StateOptions{Seed: seed}), m: graphtest.NewMachine(),
+	}
 }
 
 func (l *lab) input(dt graph.DType, s graph.Shape, sizes []int, draw func(i int) float64) graph.Value {
@@ -97,9 +99,11 @@ var opCases = map[string]func(l *lab) fetches{
 	"Where": func(l *lab) fetches {
 		a, b, c := l.in(-1, 1, l.n(4), 5), l.in(-1, 1, 5), l.in(-1, 1, l.n(4), 1)
 		k := l.ints(graph.I64, 9, nil, l.n(4), 5)
-		return fetches{graph.Where(graph.Less(a, b), a, b), graph.Where(graph.Less(b, b), a, b), graph.Where(graph.Less(c, c), a, c),
+		return fetches{
+			graph.Where(graph.Less(a, b), a, b), graph.Where(graph.Less(b, b), a, b), graph.Where(graph.Less(c, c), a, c),
 			graph.Where(graph.Less(a, c), k, k), graph.Where(graph.Less(a, c), graph.Cast(k, graph.U8), graph.Cast(k, graph.U8)),
-			graph.Where(graph.Less(a, c), graph.Less(a, c), graph.Less(c, a))}
+			graph.Where(graph.Less(a, c), graph.Less(a, c), graph.Less(c, a)),
+		}
 	},
 	"Neg":     unaryCase(graph.Neg, -2, 2),
 	"Exp":     unaryCase(graph.Exp, -3, 3),
@@ -124,19 +128,25 @@ var opCases = map[string]func(l *lab) fetches{
 	"SigmoidGrad":  gradCase(graph.SigmoidGrad),
 	"MatMul": func(l *lab) fetches {
 		a, b, c, d := l.dyn("m", -1, 1, l.n(5), l.n(7)), l.in(-1, 1, l.n(7), 3), l.in(-1, 1, l.n(7), 4), l.in(-1, 1, 3, l.n(7))
-		return fetches{graph.MatMul(a, b), graph.MatMulT(a, d, false, true), graph.MatMulT(c, b, true, false), graph.MatMulT(c, d, true, true),
-			graph.MatMul(graph.Transpose(c, 1, 0), b), graph.MatMul(l.in(-1, 1, 2, 0), l.in(-1, 1, 0, 3))}
+		return fetches{
+			graph.MatMul(a, b), graph.MatMulT(a, d, false, true), graph.MatMulT(c, b, true, false), graph.MatMulT(c, d, true, true),
+			graph.MatMul(graph.Transpose(c, 1, 0), b), graph.MatMul(l.in(-1, 1, 2, 0), l.in(-1, 1, 0, 3)),
+		}
 	},
 	"Dense": func(l *lab) fetches {
 		x, w, c := l.dyn("m", -1, 1, l.n(5), 7), l.in(-1, 1, 7, l.n(3)), l.in(-1, 1, l.n(3))
 		z := graph.Add(c, graph.MatMul(x, w))
-		return fetches{graph.Dense(x, w, c, graph.WithReLU), graph.Dense(x, w, graph.Value{}, graph.WithTanh), graph.Dense(x, w, c, graph.WithSigma),
-			graph.Dense(x, w, c, graph.Linear), graph.ReLU(z), graph.Tanh(graph.Add(graph.MatMul(x, w), c))}
+		return fetches{
+			graph.Dense(x, w, c, graph.WithReLU), graph.Dense(x, w, graph.Value{}, graph.WithTanh), graph.Dense(x, w, c, graph.WithSigma),
+			graph.Dense(x, w, c, graph.Linear), graph.ReLU(z), graph.Tanh(graph.Add(graph.MatMul(x, w), c)),
+		}
 	},
 	"Transpose": func(l *lab) fetches {
 		x := l.in(-1, 1, 2, l.n(3), 4)
-		return fetches{graph.Transpose(x, 2, 0, 1), graph.Transpose(x, 1, 0, 2), graph.Transpose(x, 0, 2, 1), graph.Transpose(graph.Cast(x, graph.U8), 2, 1, 0),
-			graph.Neg(graph.Transpose(graph.Transpose(x, 2, 0, 1), 1, 2, 0))}
+		return fetches{
+			graph.Transpose(x, 2, 0, 1), graph.Transpose(x, 1, 0, 2), graph.Transpose(x, 0, 2, 1), graph.Transpose(graph.Cast(x, graph.U8), 2, 1, 0),
+			graph.Neg(graph.Transpose(graph.Transpose(x, 2, 0, 1), 1, 2, 0)),
+		}
 	},
 	"SparseMatMul": func(l *lab) fetches {
 		p, i, v := l.csr(l.n(6), 5, graph.I32)
@@ -163,8 +173,10 @@ var opCases = map[string]func(l *lab) fetches{
 	},
 	"SumTo": func(l *lab) fetches {
 		x := l.dyn("m", -1, 1, l.n(3), 4, 5)
-		return fetches{graph.SumTo(x, graph.N(4), graph.N(5)), graph.SumTo(x, graph.N(5)), graph.SumTo(x), graph.SumTo(x, graph.Axis("m"), graph.N(1), graph.N(5)),
-			graph.SumTo(x, graph.N(1), graph.N(4), graph.N(1))}
+		return fetches{
+			graph.SumTo(x, graph.N(4), graph.N(5)), graph.SumTo(x, graph.N(5)), graph.SumTo(x), graph.SumTo(x, graph.Axis("m"), graph.N(1), graph.N(5)),
+			graph.SumTo(x, graph.N(1), graph.N(4), graph.N(1)),
+		}
 	},
 	"Input": func(l *lab) fetches { x := l.in(0, 1, 3); return fetches{x, x} },
 	"Const": func(l *lab) fetches {
@@ -190,8 +202,10 @@ var opCases = map[string]func(l *lab) fetches{
 	},
 	"Slice": func(l *lab) fetches {
 		x := l.in(-1, 1, 2, 3, l.n(4))
-		return fetches{graph.Slice(x, graph.Range{Start: 1, Stop: 2}, graph.Range{Stop: 3, Step: 2}), graph.Slice(x, graph.Range{}, graph.Range{Start: -2}, graph.Range{Start: 1, Step: 2}),
-			graph.Slice(l.dyn("m", 0, 1, l.n(4), 2), graph.Range{Start: 1, Stop: -1})}
+		return fetches{
+			graph.Slice(x, graph.Range{Start: 1, Stop: 2}, graph.Range{Stop: 3, Step: 2}), graph.Slice(x, graph.Range{}, graph.Range{Start: -2}, graph.Range{Start: 1, Step: 2}),
+			graph.Slice(l.dyn("m", 0, 1, l.n(4), 2), graph.Range{Start: 1, Stop: -1}),
+		}
 	},
 	"SliceGrad": func(l *lab) fetches {
 		s := graph.Of(3, l.n(4))
@@ -232,9 +246,11 @@ var opCases = map[string]func(l *lab) fetches{
 	},
 	"Conv2D": func(l *lab) fetches {
 		x, f, c := l.dyn("m", -1, 1, l.n(2), 6, 7, 3), l.in(-1, 1, 3, 2, 3, 4), l.in(-1, 1, 4)
-		return fetches{graph.Conv2D(x, f, graph.Value{}, graph.Linear, graph.Window{}), graph.Conv2D(x, f, c, graph.WithReLU, graph.Window{Same: true}),
+		return fetches{
+			graph.Conv2D(x, f, graph.Value{}, graph.Linear, graph.Window{}), graph.Conv2D(x, f, c, graph.WithReLU, graph.Window{Same: true}),
 			graph.Conv2D(x, f, c, graph.WithTanh, graph.Window{Strides: [2]int{2, 1}, Pads: [4]int{1, 0, 0, 2}}),
-			graph.ReLU(graph.Add(graph.Conv2D(x, f, graph.Value{}, graph.Linear, graph.Window{Same: true}), c))}
+			graph.ReLU(graph.Add(graph.Conv2D(x, f, graph.Value{}, graph.Linear, graph.Window{Same: true}), c)),
+		}
 	},
 	"Conv2DGradInput": func(l *lab) fetches {
 		return fetches{graph.Conv2DGradInput(l.in(-1, 1, l.n(2), 3, 7, 4), l.in(-1, 1, 3, 2, 3, 4), graph.Of(l.n(2), 6, 6, 3), []int{2, 1}, []int{1, 1, 2, 0})}

@@ -249,8 +249,10 @@ func (x *instance) tile(b *bound, tile, worker int, w *worker) {
 	}
 	start := time.Now()
 	b.run(tile, w)
-	x.p.o.Trace(TraceEvent{Node: b.n.name(), Op: b.n.op, Device: x.p.o.Device, Step: x.run.step.ID, Tile: tile, Tiles: b.tiles, Worker: worker,
-		Start: start, Took: time.Since(start)})
+	x.p.o.Trace(TraceEvent{
+		Node: b.n.name(), Op: b.n.op, Device: x.p.o.Device, Step: x.run.step.ID, Tile: tile, Tiles: b.tiles, Worker: worker,
+		Start: start, Took: time.Since(start),
+	})
 }
 
 // finish runs once after a node's last tile.

@@ -1,6 +1,7 @@
 package exec
 
 import (
+	"context"
 	"fmt"
 	"unsafe"
 
@@ -157,7 +158,7 @@ func (s *scan) run(b *bound) error {
 		x.follow(x.views)
 		x.failed.Store(false)
 		x.err = nil
-		if err := x.exec(nil); err != nil {
+		if err := x.exec(context.Background()); err != nil {
 			return err
 		}
 	}

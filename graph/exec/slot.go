@@ -21,13 +21,6 @@ func flat[T any](s *slot) []T { return unsafe.Slice((*T)(s.p), s.n) }
 
 func (s *slot) bytes() []byte { return unsafe.Slice((*byte)(s.p), s.n*s.dt.Size()) }
 
-// point makes the slot lie in t, which has its type.
-func (s *slot) point(t *tensor.Tensor) {
-	s.p = pointer(t)
-	s.n = t.Len()
-	copy(s.dims, t.Shape())
-}
-
 // tensor wraps a slot's memory.
 func (s *slot) tensor() *tensor.Tensor { return wrap(s.dt, s.p, s.n, s.dims) }
 
@@ -95,9 +88,6 @@ type number interface {
 
 // float is an element type that kernels compute with.
 type float interface{ float32 | float64 }
-
-// index is an element type that may index.
-type index interface{ int32 | int64 | uint8 }
 
 // fromLiteral copies a literal into a tensor. Literals are little-endian, as every machine that this package is built for.
 func fromLiteral(l *graph.Literal) *tensor.Tensor {

@@ -170,7 +170,7 @@ func TestReadyComesOncePerFetchAndBindReachesTheCallersMemory(t *testing.T) {
 	for _, o := range variants(t) {
 		p := m.compile(t, o)
 		s := NewState(StateOptions{})
-		var params, grads []*tensor.Tensor
+		var grads []*tensor.Tensor
 		n := 0
 		for _, v := range m.vars {
 			n += elements(v.Shape())
@@ -185,7 +185,7 @@ func TestReadyComesOncePerFetchAndBindReachesTheCallersMemory(t *testing.T) {
 			k := elements(v.Shape())
 			pt, _ := tensor.Of(flatParams[at:at+k], v.Shape()...)
 			gt, _ := tensor.Of(flatGrads[at:at+k], v.Shape()...)
-			params, grads, at = append(params, pt), append(grads, gt), at+k
+			grads, at = append(grads, gt), at+k
 			if err := s.Bind(v, pt); err != nil {
 				t.Fatal(err)
 			}

@@ -29,8 +29,10 @@ type report struct {
 func (x *instance) execSegments(ctx context.Context) {
 	step, cancel := context.WithTimeoutCause(ctx, x.p.o.StepDeadline, fmt.Errorf("the step's deadline of %v is over", x.p.o.StepDeadline))
 	defer cancel()
-	s := &stepper{x: x, ctx: step, reports: make(chan report, len(x.p.blocking)),
-		waits: make([]wait, len(x.p.blocking)), done: make([]bool, len(x.parts))}
+	s := &stepper{
+		x: x, ctx: step, reports: make(chan report, len(x.p.blocking)),
+		waits: make([]wait, len(x.p.blocking)), done: make([]bool, len(x.parts)),
+	}
 	for s.advance() {
 		s.take(<-s.reports)
 	}
@@ -48,7 +50,6 @@ type stepper struct {
 	waits   []wait
 	done    []bool
 	pending int
-	reason  error
 }
 
 // advance does all that can be done now; false when the step is over.
@@ -236,8 +237,10 @@ func bindSend(b *bound) {
 			begun := time.Now()
 			err := b.x.p.o.Rendezvous.Send(b.x.key(b.n), b.in[0].tensor().Clone())
 			if err == nil && b.x.p.o.Trace != nil {
-				b.x.p.o.Trace(TraceEvent{Node: b.n.name(), Op: "Send", Device: b.x.p.o.Device, Step: b.x.run.step.ID, Tiles: 1, Start: begun,
-					Took: time.Since(begun), Bytes: int64(len(b.in[0].bytes()))})
+				b.x.p.o.Trace(TraceEvent{
+					Node: b.n.name(), Op: "Send", Device: b.x.p.o.Device, Step: b.x.run.step.ID, Tiles: 1, Start: begun,
+					Took: time.Since(begun), Bytes: int64(len(b.in[0].bytes())),
+				})
 			}
 			return err
 		})

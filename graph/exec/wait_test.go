@@ -81,8 +81,10 @@ func TestRendezvousCase6(t *testing.T) {
 		m.Abort(1, errors.New("ps/0 died"))
 		recv(ctx, "e")
 		m.End(1)
-		want := []string{"atrue<nil>", "btrue<nil>", `bfalseexec: receive "b" of step 1: the key was used before`,
-			`cfalseexec: receive "c" of step 1: nobody sent it: context deadline exceeded`, `dfalseexec: receive "d" of step 1: ps/0 died`, `efalseexec: receive "e" of step 1: ps/0 died`}
+		want := []string{
+			"atrue<nil>", "btrue<nil>", `bfalseexec: receive "b" of step 1: the key was used before`,
+			`cfalseexec: receive "c" of step 1: nobody sent it: context deadline exceeded`, `dfalseexec: receive "d" of step 1: ps/0 died`, `efalseexec: receive "e" of step 1: ps/0 died`,
+		}
 		if strings.Join(got, "\n") != strings.Join(want, "\n") {
 			t.Fatalf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
