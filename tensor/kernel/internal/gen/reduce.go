@@ -12,6 +12,8 @@ type routine struct {
 	ret  string // Go type of the result; "T" is the element, "" none
 	f64  bool
 	f    func(c *code)
+
+	frame int // bytes on the stack, with AVX-512
 }
 
 type arg struct{ name, typ string } // typ is T for a pointer to elements, or a Go type of 8 bytes
@@ -55,7 +57,11 @@ func (r routine) asm(w *strings.Builder, t target, consts map[uint64]bool) {
 	if c.spilled() > 0 {
 		frame = c.spilled() * t.width()
 	}
-	fmt.Fprintf(w, "\n// func %s%s\nTEXT ·%s(SB), NOSPLIT, $%d-%d\n", name, r.signature(t), name, frame, size)
+	flags := "NOSPLIT"
+	if r.frame > 0 && t.avx512() {
+		flags, frame = "0", r.frame
+	}
+	fmt.Fprintf(w, "\n// func %s%s\nTEXT ·%s(SB), %s, $%d-%d\n", name, r.signature(t), name, flags, frame, size)
 	for i, a := range r.args {
 		fmt.Fprintf(w, "\tMOVQ %s+%d(FP), %s\n", a.name, 8*i, pointers[i])
 	}
@@ -283,7 +289,7 @@ var routines = []routine{
 	{name: "csrScatter", args: []arg{{"dw", "T"}, {"dy", "T"}, {"values", "T"}, {"indices", "*int32"}, {"s", "*scatter"}}, f64: true, f: csrScatter},
 	{name: "expRows", args: append(ptrs("e", "x", "largest", "sum"), ints("rows", "cols")...), f: expRows},
 	{name: "expScale", args: []arg{{"e", "T"}, {"x", "T"}, {"out", "T"}, {"prev", "T"}, {"s", "*expScale"}}, f: expScale},
-	{name: "softmaxShort", args: append(ptrs("p", "x", "largest", "sum", "w"), ints("rows", "cols")...), f: softmaxShort},
+	{name: "softmaxShort", args: append(ptrs("p", "x", "largest", "sum", "w"), ints("rows", "cols")...), f: softmaxShort, frame: 17 * 64},
 	{name: "poolRow", args: []arg{{"y", "T"}, {"arg", "*int32"}, {"x", "T"}, {"s", "*poolRow"}}, f: poolRow},
 	{name: "scaleRows", args: append(ptrs("dst", "e", "k"), ints("rows", "cols")...), f: scaleRows},
 }

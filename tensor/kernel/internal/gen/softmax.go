@@ -163,9 +163,104 @@ func scaleRows(c *code) { // DI dst, SI e, DX k, R8 rows, R9 cols
 	c.line("RET")
 }
 
+// softmax16 is the part of softmaxShort that takes 16 rows at a time, so that their maxima and sums each come to lie in one vector.
+// R11 is the bytes of a row, R12 three times as many; the stack has the exponentials and what they are scaled by.
+func (c *code) softmax16() {
+	const scales = 16 * 64
+	// quads calls f with groups of four rows: 0, 4, 8 and 12, then 1, 5, 9, 13, and so on, which fold brings in order. BX is at the
+	// first of the group, relative to ptr; four times R11 is in R12, and twelve times in R13.
+	quads := func(ptr string, f func(q int, row func(i int) string)) {
+		c.line("MOVQ %s, BX", ptr)
+		for q := range 4 {
+			f(q, func(i int) string { return []string{"(BX)", "(BX)(R12*1)", "(BX)(R12*2)", "(BX)(R13*1)"}[i] })
+			if q < 3 {
+				c.line("ADDQ R11, BX")
+			}
+		}
+	}
+	acc := func(q int) val { return c.named(c.acc(q)) }
+	two := func(op, shuffle, lo, hi string, a, b val) val { // op over the halves of what a and b have of each row
+		args := func(imm string) []any {
+			if imm == "" {
+				return []any{b, a}
+			}
+			return []any{imm, b, a}
+		}
+		low, high := shuffle, shuffle
+		if lo == "" {
+			low, high = "VUNPCKLPD", "VUNPCKHPD"
+		}
+		return c.emit('v', op, c.emit('v', high, args(hi)...), c.emit('v', low, args(lo)...))
+	}
+	quad := func(op string, q int, r [4]val) { // lane j of a row takes lane j+8, then j+4
+		a, b := two(op, "VSHUFF64X2", "$0x44", "$0xee", r[0], r[1]), two(op, "VSHUFF64X2", "$0x44", "$0xee", r[2], r[3])
+		c.into(acc(q), "VMOVAPS", two(op, "VSHUFF64X2", "$0x88", "$0xdd", a, b))
+	}
+	fold := func(op string) val { // then j+2 and j+1
+		a, b := two(op, "", "", "", acc(0), acc(1)), two(op, "", "", "", acc(2), acc(3))
+		return two(op, "VSHUFPS", "$0x88", "$0xdd", a, b)
+	}
+	x := func(at string) val { // with -Inf in the lanes past the row
+		v := c.emit('v', "VMOVAPS", c.inReg(c.minusInf()))
+		c.into(v, "VMOVUPS", at, "K1")
+		return v
+	}
+	c.masked = false
+	c.line("SUBQ $16, R10")
+	c.line("JLT few")
+	c.line("LEAQ (R11)(R11*2), R13")
+	c.line("SHLQ $2, R13")
+	c.line("LEAQ (R11*4), R12")
+	c.label("sixteen")
+	quads("SI", func(q int, row func(int) string) {
+		var r [4]val
+		for i := range r {
+			r[i] = x(row(i))
+		}
+		quad("VMAXPS", q, r)
+		c.print(c.w, 16)
+	})
+	c.do("VMOVUPS", fold("VMAXPS"), "(DX)")
+	c.print(c.w, 16)
+	quads("SI", func(q int, row func(int) string) {
+		var r [4]val
+		for i := range r {
+			d := c.emit('v', "VSUBPS.BCST", fmt.Sprintf("%d(DX)", 4*(4*i+q)), c.emit('v', "VMOVUPS.Z", row(i), "K1"))
+			r[i] = c.emit('v', "VMOVAPS.Z", c.expNegative(d), "K1")
+			c.do("VMOVUPS", r[i], fmt.Sprintf("%d(SP)", 64*(4*i+q)))
+		}
+		c.interleave(4)
+		quad("VADDPS", q, r)
+		c.print(c.w, 16)
+	})
+	sum := fold("VADDPS")
+	c.do("VMOVUPS", sum, "(R8)")
+	c.do("VMOVUPS", c.div(c.emit('v', "VMOVUPS", "(R9)"), sum), fmt.Sprintf("%d(SP)", scales))
+	c.print(c.w, 16)
+	quads("DI", func(q int, row func(int) string) {
+		for i := range 4 {
+			e := c.emit('v', "VMOVUPS", fmt.Sprintf("%d(SP)", 64*(4*i+q)))
+			c.do("VMOVUPS", c.emit('v', "VMULPS.BCST", fmt.Sprintf("%d(SP)", scales+4*(4*i+q)), e), "K1", row(i))
+		}
+		c.print(c.w, 16)
+	})
+	c.line("LEAQ (SI)(R12*4), SI")
+	c.line("LEAQ (DI)(R12*4), DI")
+	for _, ptr := range []string{"DX", "R8", "R9"} {
+		c.line("ADDQ $64, %s", ptr)
+	}
+	c.line("SUBQ $16, R10")
+	c.line("JGE sixteen")
+	c.label("few")
+	c.line("ADDQ $16, R10")
+	c.line("LEAQ (R11)(R11*2), R12")
+	c.masked = true
+}
+
 // softmaxShort is expRows for rows of one vector at most, times w / sum. Four rows are taken in turns: each is one long chain.
 func softmaxShort(c *code) { // DI p, SI x, DX largest, R8 sum, R9 w, R10 rows, R11 cols
-	c.keep(16, 31)
+	c.keep(16, 20)
+	c.keep(24, 32)
 	c.line("MOVQ R11, CX")
 	tailMask(c.w, c.target, "CX")
 	c.line("SHLQ $2, R11")
@@ -188,6 +283,9 @@ func softmaxShort(c *code) { // DI p, SI x, DX largest, R8 sum, R9 w, R10 rows, 
 	vectors := 15 // without the mask
 	if c.avx512() {
 		vectors = 16
+	}
+	if c.avx512() {
+		c.softmax16()
 	}
 	c.line("SUBQ $4, R10")
 	c.line("JLT rest")
