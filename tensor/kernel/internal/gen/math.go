@@ -10,6 +10,7 @@ func (b *body) exp(x val) val { return b.expClamped(b.max(b.num(-104), b.min(b.n
 func (b *body) expNegative(x val) val { return b.expClamped(b.max(b.num(-104), x)) }
 func (b *body) expPositive(x val) val { return b.expClamped(b.min(b.num(89), x)) }
 
+// expClamped overwrites x.
 func (b *body) expClamped(x val) val {
 	z := b.mul(x, b.num(math.Log2E))
 	var n val
@@ -19,7 +20,8 @@ func (b *body) expClamped(x val) val {
 		z = b.add(z, b.num(12582912))
 		n = b.sub(z, b.num(12582912))
 	}
-	r := b.sub(b.sub(x, b.mul(n, b.num(0.693359375))), b.mul(n, b.num(-2.12194440e-4)))
+	b.into(x, "VFNMADD231PS", b.inReg(b.num(0.693359375)), n) // the product is exact, so fusing changes nothing
+	r := b.sub(x, b.mul(n, b.num(-2.12194440e-4)))
 	p := b.poly(r, 1.3814539416e-3, 8.3687454462e-3, 4.1668388993e-2, 1.6666521132e-1, 4.9999994040e-1)
 	y := b.add(b.add(b.mul(b.mul(r, r), p), r), b.num(1))
 	if b.avx512() {
