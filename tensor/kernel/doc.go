@@ -22,6 +22,7 @@
 //   - Sum, Dot and Gemv: 64 lanes, element i in lane i mod 64, folded in halves; blocks of 4,096 elements, added pairwise.
 //   - GemvT and LinearLeaves: leaves of 16 rows, each a chain of fused multiply-adds in ascending rows; leaves are added pairwise, along
 //     the tree of LeafTree, which is that of FoldSums.
+//   - Erf and GELU of float32 compute in float64 with math.FMA's fused multiply-adds, on every ISA.
 //   - Everything else rounds each product before it is added.
 //
 // The ISA Go multiplies and then adds where the others fuse, so its products differ in the last bits; GoExact emulates the fused

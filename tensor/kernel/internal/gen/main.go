@@ -3,8 +3,8 @@
 //	go run ./internal/gen
 //
 // in the folder of the package. A kernel is a few lines of arithmetic on vectors (kernels.go, math.go); body.go gives it registers,
-// and loops.go and reduce.go the loop around it. Products are never fused with additions, so that each element has the bits of the Go
-// loop that the kernel equals.
+// and loops.go and reduce.go the loop around it. Products are fused with additions only where they are exact, or where the Go loop
+// that the kernel equals calls math.FMA: each element has the bits of that loop.
 package main
 
 import (
