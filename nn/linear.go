@@ -12,7 +12,7 @@ import (
 
 // linear is a model with one weight a column and a bias: score = x·w + b. What it learns depends on its loss.
 //
-// Of dense rows the batch is read from memory once: in leaves of 16 rows, margins, derivatives and the leaf's gradient are computed
+// Of dense rows the batch is read from memory once: in leaves of a few rows, margins, derivatives and the leaf's gradient are computed
 // while the rows are in cache, and leaves are added in a fixed tree, so that the bits do not depend on the number of threads.
 type linear struct {
 	loss   pointLoss
@@ -23,7 +23,9 @@ type linear struct {
 
 	rows    rowScratch
 	workers []leafWorker
-	leaves  func(i, worker int) // m.runLeaves, bound once
+	trees   []*kernel.LeafTree[float32] // of workers
+	leaves  func(i, worker int)         // m.runLeaves, bound once
+	sums    func(i, worker int)         // m.runSums, bound once
 	scores  func(i, worker int) // m.runScores, bound once
 	call    linearCall
 	touched []int32
@@ -48,7 +50,7 @@ type linearCall struct {
 	rows    int
 	parts   int
 	weights []float32
-	out     []float32
+	out     []float32 // scores, or the gradient of w
 }
 
 // A leafWorker sums a run of leaves.
@@ -108,9 +110,10 @@ func newLinear(loss pointLoss, args string, s trivium.Schema, cpu *tensor.CPU) (
 	m.workers = make([]leafWorker, cpu.Threads())
 	for i := range m.workers {
 		w := &m.workers[i]
+		m.trees = append(m.trees, &w.tree)
 		w.derive = func(first int, z []float32) { m.derive(w.first+first, z) }
 	}
-	m.leaves, m.scores = m.runLeaves, m.runScores
+	m.leaves, m.sums, m.scores = m.runLeaves, m.runSums, m.runScores
 	if m.layout.Spec(0).RowSparse {
 		m.seen = make([]uint64, (in.Columns()+63)/64)
 	}
@@ -156,17 +159,22 @@ func (m *linear) begin(p trivium.Params, b trivium.Batch) error {
 	return nil
 }
 
-// denseGrad gives each thread a run of leaves, in order, and joins their trees.
+// denseGrad gives each thread a run of leaves, in order; then each adds the sums of all runs in some of the columns.
 func (m *linear) denseGrad(g []float32) {
 	c := &m.call
 	leaves := (c.rows + kernel.LeafRows - 1) / kernel.LeafRows
 	c.parts = max(1, min(len(m.workers), leaves))
+	c.out = g
 	m.cpu.Pool.Run(c.parts, m.leaves)
-	tree := &m.workers[0].tree
-	for i := 1; i < c.parts; i++ {
-		tree.Join(m.cpu.ISA, &m.workers[i].tree)
-	}
-	tree.Sum(m.cpu.ISA, g)
+	m.cpu.Pool.Run(c.parts, m.sums)
+}
+
+func (m *linear) runSums(i, _ int) {
+	c := &m.call
+	const line = 16 // no two threads write one cache line
+	lines := (len(c.out) + line - 1) / line
+	from, to := i*lines/c.parts*line, min((i+1)*lines/c.parts*line, len(c.out))
+	kernel.SumLeaves(m.cpu.ISA, m.trees[:c.parts], from, c.out[from:to])
 }
 
 func (m *linear) runLeaves(i, _ int) {

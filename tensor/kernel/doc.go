@@ -20,7 +20,7 @@
 //   - Products and convolutions: the sum over k is cut into blocks of 384 terms (float32) or 192 (float64); in a block each element is
 //     one chain of fused multiply-adds from zero, ascending in k; block sums are added in order.
 //   - Sum, Dot and Gemv: 64 lanes, element i in lane i mod 64, folded in halves; blocks of 4,096 elements, added pairwise.
-//   - GemvT and LinearLeaves: leaves of 16 rows, each a chain of fused multiply-adds in ascending rows; leaves are added pairwise, along
+//   - GemvT and LinearLeaves: leaves of 8 rows, each a chain of fused multiply-adds in ascending rows; leaves are added pairwise, along
 //     the tree of LeafTree, which is that of FoldSums.
 //   - Erf and GELU of float32 compute in float64 with math.FMA's fused multiply-adds, on every ISA.
 //   - Everything else rounds each product before it is added.

@@ -41,58 +41,58 @@ type stripe struct {
 	x     unsafe.Pointer // 16: the vector, or the rows' factors
 	n     int            // 24: columns
 	out   unsafe.Pointer // 32
-	first int            // 40: not 0: out is not read, but taken to be zeros
+	start start          // 40
 }
+
+// A start is what the sums of a leaf kernel begin with, and so what happens to out.
+type start int
+
+const (
+	chain   start = iota // from out: the rows go on where others ended
+	fresh                // from zero: out is overwritten
+	sibling              // from zero, and then added to out: a leaf and, in one pass, its pair
+)
 
 // LeafRows is the number of rows of a leaf, a sum over rows: each element is one chain in ascending rows, from zero (of fused
 // multiply-adds, where there is a factor). Leaves are added pairwise, as a LeafTree does.
-const LeafRows = 16
+const LeafRows = 8
 
 // Leaf is g[j] = the sum over i of d[i] * a[i*lda+j], for at most LeafRows rows.
 func Leaf[T Float](isa ISA, rows, n int, a []T, lda int, d, g []T) {
-	leaf(isa, rows, n, a, lda, d, g, true)
-}
-
-// leaf is Leaf; it adds to what g holds unless first is set.
-func leaf[T Float](isa ISA, rows, n int, a []T, lda int, d, g []T, first bool) {
 	g = g[:n]
-	if first && (rows == 0 || isa < AVX2) {
+	if rows == 0 || isa < AVX2 {
 		clear(g)
-	}
-	if rows == 0 || n == 0 {
-		return
-	}
-	if isa < AVX2 {
 		for i := range rows {
 			accumulate(isa, g, d[i], a[i*lda:][:n])
 		}
 		return
 	}
 	inside(a, false, rows, n, lda)
-	s := stripe{row: lda * sizeOf[T]()}
-	if first {
-		s.first = 1
-	}
-	const cols = 16384 // some microseconds
-	for i := 0; i < rows; {
+	s := stripe{row: lda * sizeOf[T](), start: fresh}
+	for i := 0; i < rows; s.start = chain {
 		r := 1
 		switch left := rows - i; {
-		case left >= 8 && isa == AVX512:
+		case left >= 8:
 			r = 8
 		case left >= 4:
 			r = 4
 		}
-		s.x = unsafe.Pointer(&d[i:][:r][0])
-		for j := 0; j < n; j += cols {
-			s.a, s.out, s.n = unsafe.Pointer(&a[i*lda+j]), unsafe.Pointer(&g[j]), min(cols, n-j)
-			addRows[T](isa, r, &s)
-		}
-		s.first = 0
+		stripes(isa, r, n, a[i*lda:], d[i:][:r], g, s)
 		i += r
 	}
 }
 
-// GemvT is y = Aᵀ·x, where A is m×n: the sum over rows i of x[i] times row i, as a LeafTree of leaves of 16 rows.
+// stripes runs a leaf kernel over n columns, some microseconds at a time.
+func stripes[T Float](isa ISA, rows, n int, a, d, g []T, s stripe) {
+	const cols = 16384
+	s.x = unsafe.Pointer(&d[0])
+	for j := 0; j < n; j += cols {
+		s.a, s.out, s.n = unsafe.Pointer(&a[j]), unsafe.Pointer(&g[j]), min(cols, n-j)
+		addRows[T](isa, rows, &s)
+	}
+}
+
+// GemvT is y = Aᵀ·x, where A is m×n: the sum over rows i of x[i] times row i, as a LeafTree of leaves of LeafRows rows.
 func GemvT[T Float](isa ISA, m, n int, a []T, lda int, x, y []T, t *LeafTree[T]) {
 	t.Reset(n, 0)
 	for i := 0; i < m; i += LeafRows {
@@ -103,26 +103,28 @@ func GemvT[T Float](isa ISA, m, n int, a []T, lda int, x, y []T, t *LeafTree[T])
 	t.Sum(isa, y)
 }
 
-// LinearLeaves is the fused step of a linear model over m dense rows, which reads them from memory once. A few rows at a time, it
+// LinearLeaves is the fused step of a linear model over m dense rows, which reads them from memory once. A leaf at a time, it
 // computes margins z[i] = x[i]·w + bias (with the bits of Dot, then one addition), lets derive turn them into derivatives in place,
-// and adds derivative times row to the gradient of the rows' leaf while the rows are still in cache. derive gets the index among the
-// m of the first row of z. The leaves are pushed onto t, which the caller has Reset to the index of its first leaf.
+// and adds derivative times row to the leaf while its rows are still in cache. derive gets the index among the m of the first row of
+// z. The leaves are pushed onto t, which the caller has Reset to the index of its first leaf.
 func LinearLeaves[T Float](isa ISA, m, n int, x []T, ld int, w []T, bias T, derive func(first int, z []T), t *LeafTree[T]) {
-	// The rows of a group, 320 KB at 10,000 columns of float32, are in the second-level cache when they are read again. Reading them
-	// while the next ones come from memory, or fetching those ahead, was measured to be slower.
-	const group = 8
+	// The rows of a leaf, 320 KB at 10,000 columns of float32, are in the second-level cache when they are read again. Reading them
+	// while the next ones come from memory, or fetching those ahead, was measured to be no faster.
 	for i := 0; i < m; i += LeafRows {
-		g := t.Leaf()
-		for r := i; r < min(i+LeafRows, m); r += group {
-			rows := min(group, m-r)
-			z := t.z[:rows]
-			Gemv(isa, rows, n, x[r*ld:], ld, w, z)
-			for j := range z {
-				z[j] += bias
-			}
-			derive(r, z)
-			leaf(isa, rows, n, x[r*ld:], ld, z, g, r == i)
+		rows := min(LeafRows, m-i)
+		z := t.z[:rows]
+		Gemv(isa, rows, n, x[i*ld:], ld, w, z)
+		for j := range z {
+			z[j] += bias
 		}
+		derive(i, z)
+		if pair := t.pair(); pair != nil && isa >= AVX2 && rows == 8 && n > 0 {
+			inside(x[i*ld:], false, rows, n, ld)
+			stripes(isa, rows, n, x[i*ld:], z, pair, stripe{row: ld * sizeOf[T](), start: sibling})
+			t.paired(isa)
+			continue
+		}
+		Leaf(isa, rows, n, x[i*ld:], ld, z, t.Leaf())
 		t.Push(isa)
 	}
 }

@@ -29,10 +29,16 @@ func leaf4F64AVX512(t *stripe)
 func leaf1F64AVX512(t *stripe)
 
 //go:noescape
+func leaf8F32AVX2(t *stripe)
+
+//go:noescape
 func leaf4F32AVX2(t *stripe)
 
 //go:noescape
 func leaf1F32AVX2(t *stripe)
+
+//go:noescape
+func leaf8F64AVX2(t *stripe)
 
 //go:noescape
 func leaf4F64AVX2(t *stripe)
@@ -66,7 +72,7 @@ func dots[T Float](t *stripe) {
 	}
 }
 
-// addRows adds rows (4 or 1, or 8 with AVX-512) with factors to a vector.
+// addRows adds rows (8, 4 or 1) with factors to a vector.
 func addRows[T Float](isa ISA, rows int, t *stripe) {
 	switch {
 	case isa == AVX512 && single[T]() && rows == 8:
@@ -81,6 +87,10 @@ func addRows[T Float](isa ISA, rows int, t *stripe) {
 		leaf4F64AVX512(t)
 	case isa == AVX512:
 		leaf1F64AVX512(t)
+	case single[T]() && rows == 8:
+		leaf8F32AVX2(t)
+	case rows == 8:
+		leaf8F64AVX2(t)
 	case single[T]() && rows == 4:
 		leaf4F32AVX2(t)
 	case single[T]():

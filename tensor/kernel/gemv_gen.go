@@ -29,9 +29,7 @@ func main() {
 	z32.dots(4)
 	z64.dots(2)
 	for _, a := range []arch{z32, z64, {"AVX2", "F32", "Y", 4, 8, "PS", "VBROADCASTSS"}, {"AVX2", "F64", "Y", 8, 4, "PD", "VBROADCASTSD"}} {
-		if a.reg == "Z" {
-			a.leaf(8) // registers for as many factors
-		}
+		a.leaf(8)
 		a.leaf(4)
 		a.leaf(1)
 	}
@@ -110,8 +108,8 @@ func (a arch) dots(rows int) {
 	p("\tVZEROUPPER\n\tRET\n")
 }
 
-// leaf writes func leaf…(t *stripe): out[j] = (out[j], or 0 where first is set) + d[0]*a[0][j] + d[1]*a[1][j] + …, one fused
-// multiply-add after the other. d is x.
+// leaf writes func leaf…(t *stripe): out[j] = (out[j], or 0 if start is not chain) + d[0]*a[0][j] + d[1]*a[1][j] + …, one fused
+// multiply-add after the other; if start is sibling, out[j] is added in the end. d is x.
 func (a arch) leaf(rows int) {
 	const unroll = 4
 	bytes := a.size * a.lanes
@@ -140,10 +138,13 @@ func (a arch) leaf(rows int) {
 				p("\tVFMADD231%s %d%s, %s, %s", a.suffix, v*bytes, at("SI", i), r(unroll+i), r(v))
 			}
 		}
+		p("\tCMPQ DX, $2\n\tJNE %sstore", label)
+		for v := range vecs {
+			p("\tVADD%s %d(R11), %s, %s", a.suffix, v*bytes, r(v), r(v))
+		}
+		p("%sstore:", label)
 		for v := range vecs {
 			p("\tVMOVU%s %s, %d(R11)", a.suffix, r(v), v*bytes)
-		}
-		if vecs == unroll {
 		}
 		p("\tADDQ $%d, SI\n\tADDQ $%d, R11\n\tJMP %s", vecs*bytes, vecs*bytes, label)
 		p("%s:\n\tADDQ $%d, CX", tail, step)
@@ -156,6 +157,7 @@ func (a arch) leaf(rows int) {
 	for i := range rows {
 		p("\tVFMADD231%s %s, X%d, X0", s, at("SI", i), unroll+i)
 	}
+	p("\tCMPQ DX, $2\n\tJNE singlestore\n\tVADD%s (R11), X0, X0\nsinglestore:", s)
 	p("\tVMOV%s X0, (R11)\n\tADDQ $%d, SI\n\tADDQ $%d, R11\n\tJMP single\ndone:\n\tVZEROUPPER\n\tRET\n", s, a.size, a.size)
 }
 

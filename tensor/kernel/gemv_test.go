@@ -78,9 +78,10 @@ func linearLeaves[T Float](t *testing.T, epsilon float64) {
 					var a, b LeafTree[T]
 					linearCase(isa, 0, cut, n, ld, x, w, y, &a)
 					linearCase(isa, cut, m, n, ld, x, w, y, &b)
-					a.Join(isa, &b)
 					got := make([]T, n)
-					a.Sum(isa, got)
+					for j := 0; j < n; j += 100 {
+						SumLeaves(isa, []*LeafTree[T]{&a, &b}, j, got[j:min(j+100, n)])
+					}
 					sameBits(t, fmt.Sprintf("%v %T %d×%d cut at row %d", isa, want, m, n, cut), got, want)
 				}
 			}
@@ -112,9 +113,7 @@ func TestLeafTreeCutsKeepBits(t *testing.T) {
 		push(&parts[0], 0, a)
 		push(&parts[1], a, b)
 		push(&parts[2], b, len(leaves))
-		parts[1].Join(Go, &parts[2])
-		parts[0].Join(Go, &parts[1])
-		parts[0].Sum(Go, got[:])
+		SumLeaves(Go, []*LeafTree[float32]{&parts[0], &parts[1], &parts[2]}, 0, got[:])
 		if got != want {
 			rt.Fatalf("cut at %d and %d: %v, whole %v", a, b, got, want)
 		}
@@ -163,9 +162,8 @@ func ExampleLeafTree() {
 	second.Reset(2, 3) // another core sums the leaves from 3 on
 	copy(second.Leaf(), []float32{4, 40})
 	second.Push(Best())
-	first.Join(Best(), &second)
 	sum := make([]float32, 2)
-	first.Sum(Best(), sum)
+	SumLeaves(Best(), []*LeafTree[float32]{&first, &second}, 0, sum)
 	fmt.Println(sum)
 	// Output: [10 100]
 }
@@ -196,6 +194,10 @@ func BenchmarkLinearLeaves(b *testing.B) {
 			for _, cores := range []int{1, 2} {
 				b.Run(fmt.Sprintf("%v/%d/%d-cores", isa, rows, cores), func(b *testing.B) {
 					trees := make([]LeafTree[float32], cores)
+					var runs []*LeafTree[float32]
+					for c := range trees {
+						runs = append(runs, &trees[c])
+					}
 					both := func(f func(core int)) {
 						var wg sync.WaitGroup
 						for c := 1; c < cores; c++ {
@@ -218,10 +220,7 @@ func BenchmarkLinearLeaves(b *testing.B) {
 							t.Reset(n, from(core)/LeafRows)
 							LinearLeaves(isa, from(core+1)-from(core), n, x[(batch+from(core))*n:], n, w, 0, func(first int, z []float32) {}, t)
 						})
-						for c := 1; c < cores; c++ {
-							trees[0].Join(isa, &trees[c])
-						}
-						trees[0].Sum(isa, g)
+						both(func(core int) { SumLeaves(isa, runs, n*core/cores, g[n*core/cores:n*(core+1)/cores]) })
 					}
 					best := [2]int64{1 << 62, 1 << 62}
 					for b.Loop() {

@@ -3,24 +3,28 @@ package kernel
 // A LeafTree adds vectors pairwise, as they come, keeping one partial sum a level: the vectors are the leaves of a binary tree in
 // which node i of a level is the sum of nodes 2i and 2i+1 below, and what is left in the end is added from the last to the first.
 // The result depends on the number of leaves only: a run of leaves may be summed elsewhere, by a tree Reset to the index of its first
-// leaf, and then Joined.
+// leaf.
 //
 //	t.Reset(n, first)
 //	for … { fill t.Leaf(); t.Push(isa) }
-//	t.Join(isa, next) // the tree of the leaves that follow
-//	t.Sum(isa, dst)
+//	t.Sum(isa, dst) // or SumLeaves of the trees of all runs
 type LeafTree[T Float] struct {
 	n     int
 	next  int // index of the next leaf
 	nodes []leafNode[T]
-	depth int  // of nodes, how many are in use
-	z     [8]T // margins of LinearLeaves
+	depth int         // of nodes, how many are in use
+	z     [LeafRows]T // margins of LinearLeaves
 }
 
 // A leafNode is the sum of the leaves from index << level to (index+1) << level.
 type leafNode[T Float] struct {
 	level, index int
 	sum          []T
+}
+
+// joins says whether r, which follows l, is its sibling.
+func (l *leafNode[T]) joins(r *leafNode[T]) bool {
+	return l.level == r.level && l.index&1 == 0 && l.index+1 == r.index
 }
 
 // Reset empties the tree, for vectors of length n, of which the first is leaf number first.
@@ -49,7 +53,7 @@ func (t *LeafTree[T]) Push(isa ISA) {
 func (t *LeafTree[T]) merge(isa ISA) {
 	for t.depth >= 2 {
 		l, r := &t.nodes[t.depth-2], &t.nodes[t.depth-1]
-		if l.level != r.level || l.index&1 != 0 || l.index+1 != r.index {
+		if !l.joins(r) {
 			return
 		}
 		Add(isa, l.sum[:t.n], l.sum[:t.n], r.sum[:t.n])
@@ -58,30 +62,59 @@ func (t *LeafTree[T]) merge(isa ISA) {
 	}
 }
 
-// Join adds the leaves of next, which follow those of t. It changes neither next nor its vectors.
-func (t *LeafTree[T]) Join(isa ISA, next *LeafTree[T]) {
-	for i := range next.nodes[:next.depth] {
-		s := &next.nodes[i]
-		copy(t.Leaf(), s.sum[:t.n])
-		d := &t.nodes[t.depth]
-		d.level, d.index = s.level, s.index
-		t.depth++
-		t.merge(isa)
+// pair returns the vector of the last leaf if the next one is to be added to it, nil if not.
+func (t *LeafTree[T]) pair() []T {
+	if t.depth == 0 {
+		return nil
 	}
-	t.next = next.next
+	l := &t.nodes[t.depth-1]
+	if l.level != 0 || l.index&1 != 0 || l.index+1 != t.next {
+		return nil
+	}
+	return l.sum[:t.n]
+}
+
+// paired says that the next leaf was added to what pair returned.
+func (t *LeafTree[T]) paired(isa ISA) {
+	l := &t.nodes[t.depth-1]
+	l.level, l.index = 1, l.index/2
+	t.next++
+	t.merge(isa)
 }
 
 // Sum writes the sum of all leaves, zeros if there are none. The tree must be Reset before it is used again.
 func (t *LeafTree[T]) Sum(isa ISA, dst []T) {
-	dst = dst[:t.n]
-	if t.depth == 0 {
-		clear(dst)
-		return
+	SumLeaves(isa, []*LeafTree[T]{t}, 0, dst[:t.n])
+}
+
+// SumLeaves writes columns from, from+1, … of the sum of the leaves of all trees to dst. Each tree holds a run of leaves that
+// follows the run before it, of vectors as long. The vectors of the trees are overwritten in these columns, so that threads may take
+// different columns at the same time; all trees must be Reset before they are used again.
+func SumLeaves[T Float](isa ISA, trees []*LeafTree[T], from int, dst []T) {
+	const cols = 2048 // a few vectors of them fit the first-level cache
+	var stack [64]leafNode[T]
+	for ; len(dst) > 0; from, dst = from+cols, dst[min(cols, len(dst)):] {
+		n, depth := min(cols, len(dst)), 0
+		for _, t := range trees {
+			for _, node := range t.nodes[:t.depth] {
+				node.sum = node.sum[from:][:n]
+				stack[depth] = node
+				depth++
+				for depth >= 2 && stack[depth-2].joins(&stack[depth-1]) {
+					l := &stack[depth-2]
+					Add(isa, l.sum, l.sum, stack[depth-1].sum)
+					l.level, l.index = l.level+1, l.index/2
+					depth--
+				}
+			}
+		}
+		if depth == 0 {
+			clear(dst[:n])
+			continue
+		}
+		for ; depth > 1; depth-- {
+			Add(isa, stack[depth-2].sum, stack[depth-2].sum, stack[depth-1].sum)
+		}
+		copy(dst, stack[0].sum)
 	}
-	for t.depth > 1 {
-		l, r := &t.nodes[t.depth-2], &t.nodes[t.depth-1]
-		Add(isa, l.sum[:t.n], l.sum[:t.n], r.sum[:t.n])
-		t.depth--
-	}
-	copy(dst, t.nodes[0].sum)
 }

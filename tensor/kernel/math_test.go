@@ -84,19 +84,31 @@ func TestMathSpecial(t *testing.T) {
 		f64  func(isa ISA, dst, x []float64)
 		x, y float64
 	}{
-		{"Exp", Exp[float32], Exp[float64], inf, inf}, {"Exp", Exp[float32], Exp[float64], -inf, 0},
-		{"Exp", Exp[float32], Exp[float64], 0, 1}, {"Exp", Exp[float32], Exp[float64], nan, nan},
-		{"Exp", Exp[float32], Exp[float64], 1000, inf}, {"Exp", Exp[float32], Exp[float64], -1000, 0},
-		{"Log", Log[float32], Log[float64], inf, inf}, {"Log", Log[float32], Log[float64], 0, -inf},
-		{"Log", Log[float32], Log[float64], -1, nan}, {"Log", Log[float32], Log[float64], 1, 0},
-		{"Log", Log[float32], Log[float64], nan, nan}, {"Log", Log[float32], Log[float64], -inf, nan},
+		{"Exp", Exp[float32], Exp[float64], inf, inf},
+		{"Exp", Exp[float32], Exp[float64], -inf, 0},
+		{"Exp", Exp[float32], Exp[float64], 0, 1},
+		{"Exp", Exp[float32], Exp[float64], nan, nan},
+		{"Exp", Exp[float32], Exp[float64], 1000, inf},
+		{"Exp", Exp[float32], Exp[float64], -1000, 0},
+		{"Log", Log[float32], Log[float64], inf, inf},
+		{"Log", Log[float32], Log[float64], 0, -inf},
+		{"Log", Log[float32], Log[float64], -1, nan},
+		{"Log", Log[float32], Log[float64], 1, 0},
+		{"Log", Log[float32], Log[float64], nan, nan},
+		{"Log", Log[float32], Log[float64], -inf, nan},
 		{"Log", Log[float32], Log[float64], math.Copysign(0, -1), -inf},
-		{"Tanh", Tanh[float32], Tanh[float64], inf, 1}, {"Tanh", Tanh[float32], Tanh[float64], -inf, -1},
-		{"Tanh", Tanh[float32], Tanh[float64], math.Copysign(0, -1), math.Copysign(0, -1)}, {"Tanh", Tanh[float32], Tanh[float64], nan, nan},
-		{"Sigmoid", Sigmoid[float32], Sigmoid[float64], inf, 1}, {"Sigmoid", Sigmoid[float32], Sigmoid[float64], -inf, 0},
-		{"Sigmoid", Sigmoid[float32], Sigmoid[float64], 0, 0.5}, {"Sigmoid", Sigmoid[float32], Sigmoid[float64], nan, nan},
-		{"Erf", Erf[float32], Erf[float64], inf, 1}, {"Erf", Erf[float32], Erf[float64], nan, nan},
-		{"GELU", GELU[float32], GELU[float64], inf, inf}, {"GELU", GELU[float32], GELU[float64], -inf, math.Copysign(0, -1)},
+		{"Tanh", Tanh[float32], Tanh[float64], inf, 1},
+		{"Tanh", Tanh[float32], Tanh[float64], -inf, -1},
+		{"Tanh", Tanh[float32], Tanh[float64], math.Copysign(0, -1), math.Copysign(0, -1)},
+		{"Tanh", Tanh[float32], Tanh[float64], nan, nan},
+		{"Sigmoid", Sigmoid[float32], Sigmoid[float64], inf, 1},
+		{"Sigmoid", Sigmoid[float32], Sigmoid[float64], -inf, 0},
+		{"Sigmoid", Sigmoid[float32], Sigmoid[float64], 0, 0.5},
+		{"Sigmoid", Sigmoid[float32], Sigmoid[float64], nan, nan},
+		{"Erf", Erf[float32], Erf[float64], inf, 1},
+		{"Erf", Erf[float32], Erf[float64], nan, nan},
+		{"GELU", GELU[float32], GELU[float64], inf, inf},
+		{"GELU", GELU[float32], GELU[float64], -inf, math.Copysign(0, -1)},
 		{"GELU", GELU[float32], GELU[float64], nan, nan},
 	} {
 		for _, isa := range Available() {
@@ -117,14 +129,18 @@ func TestMathF64(t *testing.T) {
 		f, oracle func(float64) float64
 		scale     float64
 	}{
-		{"exp", exp64, math.Exp, 300}, {"exp", exp64, math.Exp, 1},
+		{"exp", exp64, math.Exp, 300},
+		{"exp", exp64, math.Exp, 1},
 		{"log", func(x float64) float64 { return log64(math.Abs(x)) }, func(x float64) float64 { return math.Log(math.Abs(x)) }, 10},
 		{"log", func(x float64) float64 { return log64(exp64(x)) }, func(x float64) float64 { return math.Log(exp64(x)) }, 100}, // package math is wrong for denormals
 		{"tanh", tanh64, math.Tanh, 1},
-		{"erf", erf64, math.Erf, 2}, {"erfc", erfc64, math.Erfc, 8},
+		{"erf", erf64, math.Erf, 2},
+		{"erfc", erfc64, math.Erfc, 8},
 		{"sigmoid", func(x float64) float64 { s, _ := sigmoid64(x); return s }, func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }, 10},
-		{"log1p", func(x float64) float64 { return log1p64(math.Exp(-math.Abs(x))) },
-			func(x float64) float64 { return math.Log1p(math.Exp(-math.Abs(x))) }, 20},
+		{
+			"log1p", func(x float64) float64 { return log1p64(math.Exp(-math.Abs(x))) },
+			func(x float64) float64 { return math.Log1p(math.Exp(-math.Abs(x))) }, 20,
+		},
 	} {
 		worst, at := 0.0, 0.0
 		for range 100_000 {

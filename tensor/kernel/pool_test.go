@@ -27,8 +27,11 @@ func TestMaxPoolFirstOfEqualAndNaN(t *testing.T) {
 			y   float32
 			arg int32
 		}{
-			{[]float32{3, 3, 1, 3}, 3, 0}, {[]float32{1, 3, 3, 3}, 3, 1}, {[]float32{1, nan, 5, nan}, nan, 1},
-			{[]float32{float32(math.Inf(-1)), -1, -1, -2}, -1, 1}, {[]float32{0, float32(math.Copysign(0, -1)), 0, 0}, 0, 0},
+			{[]float32{3, 3, 1, 3}, 3, 0},
+			{[]float32{1, 3, 3, 3}, 3, 1},
+			{[]float32{1, nan, 5, nan}, nan, 1},
+			{[]float32{float32(math.Inf(-1)), -1, -1, -2}, -1, 1},
+			{[]float32{0, float32(math.Copysign(0, -1)), 0, 0}, 0, 0},
 		} {
 			y, arg := make([]float32, 1), make([]int32, 1)
 			if MaxPool(isa, y, arg, c.x, 1, s); !same(y[0], c.y) || arg[0] != c.arg {

@@ -16,37 +16,49 @@ type rule struct {
 
 // steps have β = 0.9 and 0.99, ε = 1e-6, and are at step 3.
 var steps = []rule{
-	{"SGD", func(isa ISA, u, p, g, _, _ []float32, h Regular) { SGD(isa, u, p, g, SGDParams{h}) },
-		func(_, r, _, _ float64, h Regular) (float64, float64, float64) { return -float64(h.LR) * r, 0, 0 }},
-	{"Momentum", func(isa ISA, u, p, g, v, _ []float32, h Regular) { Momentum(isa, u, p, g, v, MomentumParams{h, 0.9}) },
+	{
+		"SGD", func(isa ISA, u, p, g, _, _ []float32, h Regular) { SGD(isa, u, p, g, SGDParams{h}) },
+		func(_, r, _, _ float64, h Regular) (float64, float64, float64) { return -float64(h.LR) * r, 0, 0 },
+	},
+	{
+		"Momentum", func(isa ISA, u, p, g, v, _ []float32, h Regular) { Momentum(isa, u, p, g, v, MomentumParams{h, 0.9}) },
 		func(_, r, v, _ float64, h Regular) (float64, float64, float64) {
 			v = 0.9*v + r
 			return -float64(h.LR) * v, v, 0
-		}},
-	{"Nesterov", func(isa ISA, u, p, g, v, _ []float32, h Regular) { Nesterov(isa, u, p, g, v, MomentumParams{h, 0.9}) },
+		},
+	},
+	{
+		"Nesterov", func(isa ISA, u, p, g, v, _ []float32, h Regular) { Nesterov(isa, u, p, g, v, MomentumParams{h, 0.9}) },
 		func(_, r, v, _ float64, h Regular) (float64, float64, float64) {
 			v = 0.9*v + r
 			return -float64(h.LR) * (r + 0.9*v), v, 0
-		}},
-	{"AdaGrad", func(isa ISA, u, p, g, s, _ []float32, h Regular) { AdaGrad(isa, u, p, g, s, AdaGradParams{h, 1e-6}) },
+		},
+	},
+	{
+		"AdaGrad", func(isa ISA, u, p, g, s, _ []float32, h Regular) { AdaGrad(isa, u, p, g, s, AdaGradParams{h, 1e-6}) },
 		func(_, r, s, _ float64, h Regular) (float64, float64, float64) {
 			s += r * r
 			return -float64(h.LR) * r / (math.Sqrt(s) + 1e-6), s, 0
-		}},
-	{"RMSProp", func(isa ISA, u, p, g, s, _ []float32, h Regular) {
-		RMSProp(isa, u, p, g, s, RMSPropParams{h, 0.9, 1e-6})
+		},
 	},
+	{
+		"RMSProp", func(isa ISA, u, p, g, s, _ []float32, h Regular) {
+			RMSProp(isa, u, p, g, s, RMSPropParams{h, 0.9, 1e-6})
+		},
 		func(_, r, s, _ float64, h Regular) (float64, float64, float64) {
 			s = 0.9*s + 0.1*r*r
 			return -float64(h.LR) * r / (math.Sqrt(s) + 1e-6), s, 0
-		}},
-	{"Adam", func(isa ISA, u, p, g, m, v []float32, h Regular) {
-		Adam(isa, u, p, g, m, v, AdamParams{h, 0.9, 0.99, 1e-6, 3})
+		},
 	},
+	{
+		"Adam", func(isa ISA, u, p, g, m, v []float32, h Regular) {
+			Adam(isa, u, p, g, m, v, AdamParams{h, 0.9, 0.99, 1e-6, 3})
+		},
 		func(_, r, m, v float64, h Regular) (float64, float64, float64) {
 			m, v = 0.9*m+0.1*r, 0.99*v+0.01*r*r
 			return -float64(h.LR) * m / (1 - 0.9*0.9*0.9) / (math.Sqrt(v/(1-0.99*0.99*0.99)) + 1e-6), m, v
-		}},
+		},
+	},
 }
 
 func TestSteps(t *testing.T) {

@@ -8,8 +8,10 @@ import (
 )
 
 // special32 are the arguments where element-wise kernels go wrong.
-var special = []float64{0, math.Copysign(0, -1), 1, -1, math.Inf(1), math.Inf(-1), math.NaN(), math.MaxFloat32, -math.MaxFloat32,
-	math.SmallestNonzeroFloat32, -math.SmallestNonzeroFloat32, 0x1p-126, 88.7, -88.7, -103.9, 0.625, 1e-20, 3e5}
+var special = []float64{
+	0, math.Copysign(0, -1), 1, -1, math.Inf(1), math.Inf(-1), math.NaN(), math.MaxFloat32, -math.MaxFloat32,
+	math.SmallestNonzeroFloat32, -math.SmallestNonzeroFloat32, 0x1p-126, 88.7, -88.7, -103.9, 0.625, 1e-20, 3e5,
+}
 
 // numbers is n random numbers, about one in eight of them special.
 func numbers[T Float](r *rand.Rand, n int) []T {

@@ -27,6 +27,7 @@ func (t target) lanes() int { return t.width() / t.elem }
 
 // typ is the suffix of Go names, f the suffix of instructions on packed numbers.
 func (t target) typ() string { return fmt.Sprintf("F%d", 8*t.elem) }
+
 func (t target) f() string {
 	if t.elem == 4 {
 		return "PS"

@@ -3,18 +3,24 @@ package main
 // The element-wise kernels. Each f equals the Go loop of the function of that name in package kernel.
 
 func binary(name string, op func(b *body, x, y val) val) loop {
-	return loop{name: name, ins: []string{"a", "b"}, outs: []string{"dst"}, f64: true, stream: true,
-		f: func(b *body, in []val, _ val) []val { return []val{op(b, in[0], in[1])} }}
+	return loop{
+		name: name, ins: []string{"a", "b"}, outs: []string{"dst"}, f64: true, stream: true,
+		f: func(b *body, in []val, _ val) []val { return []val{op(b, in[0], in[1])} },
+	}
 }
 
 func unary(name string, op func(b *body, x val) val) loop {
-	return loop{name: name, ins: []string{"x"}, outs: []string{"dst"}, f64: true, stream: true,
-		f: func(b *body, in []val, _ val) []val { return []val{op(b, in[0])} }}
+	return loop{
+		name: name, ins: []string{"x"}, outs: []string{"dst"}, f64: true, stream: true,
+		f: func(b *body, in []val, _ val) []val { return []val{op(b, in[0])} },
+	}
 }
 
 func scalar(name string, op func(b *body, x, s val) val) loop {
-	return loop{name: name, ins: []string{"x"}, outs: []string{"dst"}, f64: true, stream: true, scalar: true,
-		f: func(b *body, in []val, s val) []val { return []val{op(b, in[0], s)} }}
+	return loop{
+		name: name, ins: []string{"x"}, outs: []string{"dst"}, f64: true, stream: true, scalar: true,
+		f: func(b *body, in []val, s val) []val { return []val{op(b, in[0], s)} },
+	}
 }
 
 // function is an element-wise function of float32 alone: the float64 twin is in Go.
@@ -58,8 +64,10 @@ var loops = []loop{
 	scalar("scalarDiv", func(b *body, x, s val) val { return b.div(s, x) }),
 	scalar("maxScalar", func(b *body, x, s val) val { return b.max(s, x) }),
 	scalar("minScalar", func(b *body, x, s val) val { return b.min(s, x) }),
-	{name: "triad", ins: []string{"a", "b"}, outs: []string{"dst"}, f64: true, stream: true, scalar: true,
-		f: func(b *body, in []val, s val) []val { return []val{b.add(in[0], b.mul(s, in[1]))} }},
+	{
+		name: "triad", ins: []string{"a", "b"}, outs: []string{"dst"}, f64: true, stream: true, scalar: true,
+		f: func(b *body, in []val, s val) []val { return []val{b.add(in[0], b.mul(s, in[1]))} },
+	},
 
 	function("exp", (*body).exp),
 	function("log", (*body).log),
@@ -69,16 +77,22 @@ var loops = []loop{
 	widened("erf", (*body).erf),
 	widened("gelu", func(b *body, x val) val { return b.gelu(x, false) }),
 
-	{name: "geluGrad", ins: []string{"dy", "x"}, outs: []string{"dst"}, wide: true,
-		f: func(b *body, in []val, _ val) []val { return []val{b.mul(in[0], b.gelu(in[1], true))} }},
+	{
+		name: "geluGrad", ins: []string{"dy", "x"}, outs: []string{"dst"}, wide: true,
+		f: func(b *body, in []val, _ val) []val { return []val{b.mul(in[0], b.gelu(in[1], true))} },
+	},
 	output("reluGrad", func(b *body, dy, y val) val { return b.only(b.cmp(above, y, b.num(0)), dy) }),
 	output("tanhGrad", func(b *body, dy, y val) val { return b.mul(dy, b.sub(b.num(1), b.mul(y, y))) }),
 	output("sigmoidGrad", func(b *body, dy, y val) val { return b.mul(dy, b.mul(y, b.sub(b.num(1), y))) }),
-	{name: "softmaxGrad", ins: []string{"dy", "y"}, outs: []string{"dst"}, f64: true, scalar: true,
-		f: func(b *body, in []val, s val) []val { return []val{b.mul(in[1], b.sub(in[0], s))} }},
+	{
+		name: "softmaxGrad", ins: []string{"dy", "y"}, outs: []string{"dst"}, f64: true, scalar: true,
+		f: func(b *body, in []val, s val) []val { return []val{b.mul(in[1], b.sub(in[0], s))} },
+	},
 
-	{name: "sigmoidLoss", ins: []string{"x", "y"}, outs: []string{"loss", "dx"},
-		f: func(b *body, in []val, _ val) []val { l, d := b.sigmoidLoss(in[0], in[1]); return []val{l, d} }},
+	{
+		name: "sigmoidLoss", ins: []string{"x", "y"}, outs: []string{"loss", "dx"},
+		f: func(b *body, in []val, _ val) []val { l, d := b.sigmoidLoss(in[0], in[1]); return []val{l, d} },
+	},
 
 	step("sgd", nil, func(b *body, r val, _ []val) []val { return []val{b.mul(b.param(4), r)} }),
 	step("momentum", []string{"v"}, func(b *body, r val, s []val) []val {
@@ -103,7 +117,8 @@ var loops = []loop{
 		d := b.add(b.mul(b.sqrt(v), b.param(10)), b.param(5))
 		return []val{b.div(b.mul(m, b.param(4)), d), m, v}
 	}),
-	{name: "ftrl", ins: []string{"p", "grad", "z", "sq"}, outs: []string{"u", "z", "sq"}, params: true,
+	{
+		name: "ftrl", ins: []string{"p", "grad", "z", "sq"}, outs: []string{"u", "z", "sq"}, params: true,
 		f: func(b *body, in []val, _ val) []val {
 			p, g, z, n := in[0], in[1], in[2], in[3]
 			n2 := b.add(n, b.mul(g, g))
@@ -114,7 +129,8 @@ var loops = []loop{
 			w := b.div(shrunk, b.add(b.div(b.add(root, b.param(1)), b.param(0)), b.param(3)))
 			w = b.only(b.cmp("$6", b.magnitude(z), b.param(2)), w) // not |z| <= L1
 			return []val{b.sub(w, p), z, n2}
-		}},
+		},
+	},
 }
 
 func (b *body) sigmoidLoss(x, y val) (loss, dx val) {
@@ -126,9 +142,11 @@ func (b *body) sigmoidLoss(x, y val) (loss, dx val) {
 // step is an optimizer's rule, after the gradient was regularised; it has a plain form for no regularisation, which reads no p.
 // Parameters: 0 L2, 1 L1, 2 LR·Decay, 4 -LR, from 5 on the rule's own.
 func step(name string, slots []string, rule func(b *body, r val, slots []val) []val) loop {
-	return loop{name: name, ins: append([]string{"grad"}, slots...), outs: append([]string{"u"}, slots...), params: true,
+	return loop{
+		name: name, ins: append([]string{"grad"}, slots...), outs: append([]string{"u"}, slots...), params: true,
 		stream: true,
-		f:      func(b *body, in []val, _ val) []val { return rule(b, in[0], in[1:]) }}
+		f:      func(b *body, in []val, _ val) []val { return rule(b, in[0], in[1:]) },
+	}
 }
 
 // regularised is the form of a step that reads p: r = (g + L2·p) + L1·sign(p), and u -= LR·Decay·p at the end.
