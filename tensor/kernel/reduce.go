@@ -133,7 +133,8 @@ func MaxOf[T Float](isa ISA, x []T) T {
 		m, nan = blockMax(x)
 	} else {
 		for ; len(x) > 0 && !nan; x = x[min(piece, len(x)):] {
-			n, part := min(piece, len(x)), T(0)
+			n := min(piece, len(x))
+			var part T
 			if single[T]() {
 				p, q := blockMaxF32(isa, &as32(x)[0], n)
 				part, nan = T(p), q

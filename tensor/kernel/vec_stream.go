@@ -2,8 +2,6 @@ package kernel
 
 import "unsafe"
 
-const noAssembly = "kernel: this ISA has no assembly in this program (see Available)"
-
 // piece is how many elements one call of assembly takes: at 3 GB/s, seven slices of them last 50 µs, and the collector waits for
 // assembly.
 const piece = 1 << 13
