@@ -5,14 +5,21 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/graph"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/observe/host"
 	"github.com/trivium-ml/trivium/observe/prom"
@@ -27,7 +34,8 @@ type observation struct {
 	writer *rundir.Writer      // nil: the run directory cannot be written
 	board  *tensorboard.Writer // nil, likewise
 	server *http.Server
-	made   []string // folders that were not there before, outermost first
+	step   atomic.Int64 // updates done
+	made   []string     // folders that were not there before, outermost first
 	wait   sync.WaitGroup
 }
 
@@ -83,11 +91,11 @@ func (o *observation) create(t *training) (err error) {
 		return err
 	}
 	o.hub.Attach("tensorboard", o.board)
-	return o.describe()
+	return o.describe(t.model)
 }
 
-// describe puts the job's settings into the TensorBoard files.
-func (o *observation) describe() error {
+// describe puts the job, as settings and as text, and the model's graph into the TensorBoard files.
+func (o *observation) describe(model trivium.Model) error {
 	fields := map[string]string{}
 	var job map[string]any
 	if err := json.Unmarshal(o.head.Configuration, &job); err != nil {
@@ -95,13 +103,40 @@ func (o *observation) describe() error {
 	}
 	flattenJSON(fields, "", job)
 	values := map[string]any{}
-	for k, v := range fields {
-		values[k] = v
+	text := "| key | value |\n|---|---|\n"
+	for _, k := range slices.Sorted(maps.Keys(fields)) {
+		values[k] = fields[k]
+		if x, err := strconv.ParseFloat(fields[k], 64); err == nil {
+			values[k] = x
+		}
+		text += fmt.Sprintf("| %s | %s |\n", k, strings.ReplaceAll(fields[k], "|", `\|`))
 	}
-	if err := o.board.Layout(o.head.Start, tensorboard.StandardLayout()); err != nil {
-		return err
+	at := o.head.Start
+	errs := []error{o.board.Layout(at, tensorboard.StandardLayout()), o.board.HParams(at, o.head.Name, values), o.board.Text(at, "job", 0, text)}
+	if m, ok := model.(interface{ Graph() *graph.Graph }); ok {
+		errs = append(errs, o.board.Graph(at, boardNodes(m.Graph())))
 	}
-	return o.board.HParams(o.head.Start, o.head.Name, values)
+	return errors.Join(errs...)
+}
+
+// boardNodes are g's nodes as TensorBoard draws them: an input names its node, and its number where that is not 0.
+func boardNodes(g *graph.Graph) []tensorboard.Node {
+	var nodes []tensorboard.Node
+	for n := range g.Nodes() {
+		node := tensorboard.Node{Name: n.Name, Op: n.Op.Name, Device: n.Device}
+		for _, in := range n.Inputs {
+			name := g.Node(in.Node()).Name
+			if out := in.Out(); out > 0 {
+				name = fmt.Sprintf("%s:%d", name, out)
+			}
+			node.Inputs = append(node.Inputs, name)
+		}
+		for _, c := range n.Control {
+			node.Inputs = append(node.Inputs, "^"+g.Node(c).Name)
+		}
+		nodes = append(nodes, node)
+	}
+	return nodes
 }
 
 // serve answers /metrics at addr, if it is not empty.
@@ -141,7 +176,11 @@ func (o *observation) run() (stop func()) {
 // figures puts what the process takes of its machine beside the worker's figures: called once the worker has its place in the hub.
 func (o *observation) figures() {
 	r := o.hub.Recorder(observe.Source{Run: o.head.Name, Strategy: o.head.Strategy, Role: observe.Coordinator})
-	o.hub.Poll(host.NewReader(host.Options{}).Into(r.Set()))
+	read := host.NewReader(host.Options{}).Into(r.Set())
+	o.hub.Poll(func(now time.Duration) {
+		r.Put(observe.CurrentStep, float64(o.step.Load())) // where in training this is
+		read(now)
+	})
 }
 
 // finish completes result by what was counted, writes it, and returns a sentence for each thing that is missing from the files.

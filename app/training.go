@@ -36,8 +36,9 @@ type training struct {
 	show    *progress
 
 	splits *data.Splits
-	dir    string // of the run, once it is there
-	saved  string // the newest checkpoint
+	model  trivium.Model // to be described; training builds its own
+	dir    string        // of the run, once it is there
+	saved  string        // the newest checkpoint
 }
 
 // train runs t. What it returns as error has its exit code.
@@ -50,7 +51,8 @@ func (s *session) train(ctx context.Context, t *training) error {
 	defer t.splits.Close()
 	cpu := tensor.NewCPU(t.threads, t.job.Exact)
 	defer cpu.Close()
-	if _, err := s.models.Build(t.job.Model, t.splits.Schema(), cpu); err != nil { // before anything is written
+	var err error
+	if t.model, err = s.models.Build(t.job.Model, t.splits.Schema(), cpu); err != nil { // before anything is written
 		return misused(err)
 	}
 	about, err := t.head(cpu)
@@ -59,6 +61,7 @@ func (s *session) train(ctx context.Context, t *training) error {
 	}
 	o := newObservation(about)
 	store := o.open(t)
+	t.model = nil // described: its memory is not for the run
 	if err := o.serve(t.listen, t.show); err != nil {
 		return errors.Join(misused(err), o.abandon())
 	}
@@ -68,7 +71,7 @@ func (s *session) train(ctx context.Context, t *training) error {
 	strategy := local.New(train.Env{
 		Run: about.Name, CPU: cpu, Models: s.models, Sources: s.sources, Splits: t.splits,
 		Blob: store, Checkpoints: train.Checkpoints{Every: t.every}, Resume: t.resume, Notes: about.Versions,
-		Observe: o.hub, Watch: t.watch(func() {
+		Observe: o.hub, Watch: t.watch(o, func() {
 			began = true
 			o.figures()
 		}),
@@ -132,7 +135,7 @@ func (t *training) head(cpu *tensor.CPU) (rundir.Head, error) {
 }
 
 // watch shows what training says of itself.
-func (t *training) watch(begin func()) train.Watch {
+func (t *training) watch(o *observation, begin func()) train.Watch {
 	return train.Watch{
 		Begin: func(p train.Progress) {
 			begin()
@@ -146,7 +149,10 @@ func (t *training) watch(begin func()) train.Watch {
 			}
 			t.show.say("begin", words)
 		},
-		Progress:     t.show.update,
+		Progress: func(p train.Progress) {
+			o.step.Store(p.Step)
+			t.show.update(p)
+		},
 		Evaluated:    t.show.evaluated,
 		Checkpointed: func(_ train.Progress, name string) { t.saved = name },
 		Note:         func(text string) { t.show.say("note", text) },
