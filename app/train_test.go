@@ -34,6 +34,10 @@ func (t trap) Read(ctx context.Context, dst *trivium.Batch, from, to int64) erro
 
 // points is a source of 1,000 points in 3 dimensions, in two classes.
 func points(after int64, spring func()) data.Source {
+	return namedPoints(after, spring, "no", "yes")
+}
+
+func namedPoints(after int64, spring func(), names ...string) data.Source {
 	return func(context.Context, trivium.Data) (*data.Splits, error) {
 		b := trivium.Batch{Rows: 1000, Inputs: []trivium.Input{{Name: "x", Shape: []int{3}}}, Labels: trivium.Labels{Kind: trivium.Class, Width: 2}}
 		for i := range b.Rows {
@@ -46,7 +50,7 @@ func points(after int64, spring func()) data.Source {
 		}
 		s := trivium.Schema{
 			Inputs: []trivium.InputSpec{{Name: "x", Shape: []int{3}}},
-			Labels: trivium.LabelSpec{Kind: trivium.Class, Width: 2, Names: []string{"no", "yes"}},
+			Labels: trivium.LabelSpec{Kind: trivium.Class, Width: 2, Names: names},
 		}
 		return &data.Splits{Train: trap{data.Memory(s, b), new(atomic.Int64), after, spring}, Checksum: "points"}, nil
 	}
@@ -302,6 +306,19 @@ func TestTable(t *testing.T) {
 	got = runIn(t, dir, "apply", "last", "--data", "new.csv")
 	if rows := strings.Split(strings.TrimSpace(got.out), "\n"); len(rows) != 4 || rows[0] != "row,class,p.no,p.yes" {
 		t.Errorf("as CSV:\n%s%s", got.out, got.err)
+	}
+}
+
+// TestOwnSourceWithoutNames: a source need not name its classes.
+func TestOwnSourceWithoutNames(t *testing.T) {
+	dir := t.TempDir()
+	options := Options{Sources: data.Sources{"points": namedPoints(-1, nil)}}
+	if got := runWith(t.Context(), t, dir, options, strings.Fields("train logistic --data points --epochs 2")...); got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	got := runWith(t.Context(), t, dir, options, "apply", "last")
+	if got.code != Done || !strings.HasPrefix(got.out, "row,class,p.0,p.1\n800,") {
+		t.Errorf("exits with %d: %.80s%s", got.code, got.out, got.err)
 	}
 }
 
