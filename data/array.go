@@ -8,6 +8,7 @@ import (
 	"math"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/tensor"
 )
 
 // An element is the type of the numbers in an array file.
@@ -239,7 +240,7 @@ func (a *arrayFile) dataset(ctx context.Context, t *Transform, budget int64) (Da
 			},
 		}, nil, nil
 	}
-	x := make([]float32, a.x.rows*int64(n))
+	x := tensor.Aligned[float32](int(a.x.rows) * n)
 	err := parallel(ctx, a.x.rows, chunkRows, func(from, to int64) error {
 		_, err := a.x.readInto(x[from*int64(n):to*int64(n)], nil, from, to, t.Divisor, stop)
 		return err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/draw"
+	"github.com/trivium-ml/trivium/tensor"
 )
 
 const (
@@ -56,7 +57,7 @@ func Digits(ctx context.Context, d trivium.Data) (*Splits, error) {
 }
 
 func digitsRange(ctx context.Context, from, rows int64) (Dataset, error) {
-	x := make([]float32, rows*digitPixels)
+	x := tensor.Aligned[float32](int(rows) * digitPixels)
 	y := make([]int32, rows)
 	err := parallel(ctx, rows, 256, func(lo, hi int64) error {
 		var pixels [digitPixels]byte

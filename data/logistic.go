@@ -6,6 +6,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/draw"
+	"github.com/trivium-ml/trivium/tensor"
 )
 
 // Shape of the logistic set of the paper (Zhang, Alqahtani, Demirbas 2017): 10,000 × 10,000, synthetic.
@@ -48,7 +49,7 @@ func logisticRange(ctx context.Context, from, rows int64, columns int) (Dataset,
 	for j := range w {
 		w[j] = draw.Int24(Seed, 1, uint64(j))
 	}
-	x := make([]float32, rows*int64(columns))
+	x := tensor.Aligned[float32](int(rows) * columns)
 	y := make([]int32, rows)
 	err := parallel(ctx, rows, 64, func(lo, hi int64) error {
 		for r := lo; r < hi; r++ {

@@ -31,9 +31,13 @@ func New(dt DType, shape ...int) *Tensor {
 	return t
 }
 
-// AlignedBytes returns n zeroed bytes that start at a multiple of Align.
+// AlignedBytes returns n zeroed bytes that start at a multiple of Align. Large ones are on huge pages where the system has them.
 func AlignedBytes(n int) []byte {
+	const large = 4 << 20 // holds a whole huge page wherever it starts
 	b := make([]byte, n+Align-1)
+	if n >= large {
+		adviseHuge(b)
+	}
 	skip := int(-uintptr(unsafe.Pointer(unsafe.SliceData(b))) % Align)
 	return b[skip : skip+n : skip+n]
 }
