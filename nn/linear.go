@@ -26,7 +26,8 @@ type linear struct {
 	trees   []*kernel.LeafTree[float32] // of workers
 	leaves  func(i, worker int)         // m.runLeaves, bound once
 	sums    func(i, worker int)         // m.runSums, bound once
-	scores  func(i, worker int) // m.runScores, bound once
+	scores  func(i, worker int)         // m.runScores, bound once
+	cuts    []int                       // the runs of leaves of a call
 	call    linearCall
 	touched []int32
 	seen    []uint64
@@ -53,10 +54,10 @@ type linearCall struct {
 	out     []float32 // scores, or the gradient of w
 }
 
-// A leafWorker sums a run of leaves.
+// A leafWorker sums runs of leaves.
 type leafWorker struct {
 	tree   kernel.LeafTree[float32]
-	first  int // row of its first leaf
+	first  int // row of the first leaf of the run
 	derive func(first int, z []float32)
 }
 
@@ -159,14 +160,37 @@ func (m *linear) begin(p trivium.Params, b trivium.Batch) error {
 	return nil
 }
 
-// denseGrad gives each thread a run of leaves, in order; then each adds the sums of all runs in some of the columns.
+// denseGrad lets the threads take runs of leaves, the longest first; then each adds what all have in some of the columns.
 func (m *linear) denseGrad(g []float32) {
 	c := &m.call
 	leaves := (c.rows + kernel.LeafRows - 1) / kernel.LeafRows
 	c.parts = max(1, min(len(m.workers), leaves))
 	c.out = g
-	m.cpu.Pool.Run(c.parts, m.leaves)
+	m.cuts = cutLeaves(m.cuts[:0], leaves, c.parts)
+	for _, t := range m.trees {
+		t.Reset(len(c.w))
+	}
+	m.cpu.Pool.Run(len(m.cuts)-1, m.leaves)
 	m.cpu.Pool.Run(c.parts, m.sums)
+}
+
+// cutLeaves appends where runs begin, and the end. Each run is 2^k leaves that start at a multiple of 2^k, one vector of a tree, and
+// two thirds of an even share of what is left: few vectors, and threads that end together though some are slower.
+func cutLeaves(cuts []int, leaves, threads int) []int {
+	at := 0
+	for at < leaves {
+		cuts = append(cuts, at)
+		share := (leaves - at) * 2 / (3 * threads)
+		if threads == 1 {
+			share = leaves
+		}
+		run := 1
+		for 2*run <= min(share, leaves-at) {
+			run *= 2
+		}
+		at += run
+	}
+	return append(cuts, leaves)
 }
 
 func (m *linear) runSums(i, _ int) {
@@ -174,15 +198,14 @@ func (m *linear) runSums(i, _ int) {
 	const line = 16 // no two threads write one cache line
 	lines := (len(c.out) + line - 1) / line
 	from, to := i*lines/c.parts*line, min((i+1)*lines/c.parts*line, len(c.out))
-	kernel.SumLeaves(m.cpu.ISA, m.trees[:c.parts], from, c.out[from:to])
+	kernel.SumLeaves(m.cpu.ISA, m.trees, from, c.out[from:to])
 }
 
-func (m *linear) runLeaves(i, _ int) {
-	c, w := &m.call, &m.workers[i]
-	leaves := (c.rows + kernel.LeafRows - 1) / kernel.LeafRows
-	from, to := i*leaves/c.parts, (i+1)*leaves/c.parts
+func (m *linear) runLeaves(i, worker int) {
+	c, w := &m.call, &m.workers[worker]
+	from, to := m.cuts[i], m.cuts[i+1]
 	n := len(c.w)
-	w.tree.Reset(n, from)
+	w.tree.Skip(from)
 	w.first = from * kernel.LeafRows
 	rows := min(to*kernel.LeafRows, c.rows) - w.first
 	kernel.LinearLeaves(m.cpu.ISA, rows, n, c.x.Values[w.first*n:], n, c.w, c.bias, w.derive, &w.tree)

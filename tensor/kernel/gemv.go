@@ -94,7 +94,7 @@ func stripes[T Float](isa ISA, rows, n int, a, d, g []T, s stripe) {
 
 // GemvT is y = Aᵀ·x, where A is m×n: the sum over rows i of x[i] times row i, as a LeafTree of leaves of LeafRows rows.
 func GemvT[T Float](isa ISA, m, n int, a []T, lda int, x, y []T, t *LeafTree[T]) {
-	t.Reset(n, 0)
+	t.Reset(n)
 	for i := 0; i < m; i += LeafRows {
 		rows := min(LeafRows, m-i)
 		Leaf(isa, rows, n, a[i*lda:], lda, x[i:], t.Leaf())
@@ -106,7 +106,7 @@ func GemvT[T Float](isa ISA, m, n int, a []T, lda int, x, y []T, t *LeafTree[T])
 // LinearLeaves is the fused step of a linear model over m dense rows, which reads them from memory once. A leaf at a time, it
 // computes margins z[i] = x[i]·w + bias (with the bits of Dot, then one addition), lets derive turn them into derivatives in place,
 // and adds derivative times row to the leaf while its rows are still in cache. derive gets the index among the m of the first row of
-// z. The leaves are pushed onto t, which the caller has Reset to the index of its first leaf.
+// z. The leaves are pushed onto t, which is at the index of the first of them.
 func LinearLeaves[T Float](isa ISA, m, n int, x []T, ld int, w []T, bias T, derive func(first int, z []T), t *LeafTree[T]) {
 	// The rows of a leaf, 320 KB at 10,000 columns of float32, are in the second-level cache when they are read again. Reading them
 	// while the next ones come from memory, or fetching those ahead, was measured to be no faster.

@@ -36,7 +36,7 @@ func gemvIsDot[T Float](t *testing.T) {
 
 // linearCase runs LinearLeaves of a logistic regression on rows from to to, in a tree of its own.
 func linearCase[T Float](isa ISA, from, to, n, ld int, x, w, y []T, t *LeafTree[T]) {
-	t.Reset(n, from/LeafRows)
+	t.Skip(from / LeafRows)
 	LinearLeaves(isa, to-from, n, x[min(from*ld, len(x)):], ld, w, 0.5, func(first int, z []T) {
 		for i := range z {
 			z[i] -= y[from+first+i]
@@ -76,6 +76,8 @@ func linearLeaves[T Float](t *testing.T, epsilon float64) {
 			for _, isa := range exactISAs() {
 				for cut := 0; cut <= m; cut += LeafRows {
 					var a, b LeafTree[T]
+					a.Reset(n)
+					b.Reset(n)
 					linearCase(isa, 0, cut, n, ld, x, w, y, &a)
 					linearCase(isa, cut, m, n, ld, x, w, y, &b)
 					got := make([]T, n)
@@ -94,28 +96,34 @@ func TestLeafTreeCutsKeepBits(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		leaves := rapid.SliceOfN(rapid.Float32Range(-1e3, 1e3), 0, 70).Draw(rt, "leaves")
 		push := func(tr *LeafTree[float32], from, to int) {
-			tr.Reset(1, from)
+			tr.Skip(from)
 			for _, x := range leaves[from:to] {
 				tr.Leaf()[0] = x
 				tr.Push(Go)
 			}
 		}
 		var whole LeafTree[float32]
+		whole.Reset(1)
 		push(&whole, 0, len(leaves))
 		var want, got [1]float32
 		whole.Sum(Go, want[:])
 		if want[0] != FoldSums(leaves) {
 			rt.Fatalf("a tree of vectors gives %v, FoldSums %v", want, FoldSums(leaves))
 		}
-		var parts [3]LeafTree[float32]
-		a := rapid.IntRange(0, len(leaves)).Draw(rt, "first cut")
-		b := rapid.IntRange(a, len(leaves)).Draw(rt, "second cut")
-		push(&parts[0], 0, a)
-		push(&parts[1], a, b)
-		push(&parts[2], b, len(leaves))
-		SumLeaves(Go, []*LeafTree[float32]{&parts[0], &parts[1], &parts[2]}, 0, got[:])
+		var trees []*LeafTree[float32]
+		for range 3 {
+			tr := new(LeafTree[float32])
+			tr.Reset(1)
+			trees = append(trees, tr)
+		}
+		for from := 0; from < len(leaves); {
+			to := rapid.IntRange(from+1, len(leaves)).Draw(rt, "to")
+			push(trees[rapid.IntRange(0, 2).Draw(rt, "tree")], from, to)
+			from = to
+		}
+		SumLeaves(Go, trees, 0, got[:])
 		if got != want {
-			rt.Fatalf("cut at %d and %d: %v, whole %v", a, b, got, want)
+			rt.Fatalf("in three trees %v, in one %v", got, want)
 		}
 	})
 }
@@ -141,7 +149,7 @@ func TestLinearLeavesAllocateNothing(t *testing.T) {
 	derive := func(first int, z []float32) {}
 	for _, isa := range Available() {
 		step := func() {
-			tree.Reset(n, 0)
+			tree.Reset(n)
 			LinearLeaves(isa, m, n, x, n, w, 0, derive, &tree)
 			tree.Sum(isa, g)
 		}
@@ -154,12 +162,13 @@ func TestLinearLeavesAllocateNothing(t *testing.T) {
 
 func ExampleLeafTree() {
 	var first, second LeafTree[float32]
-	first.Reset(2, 0)
+	first.Reset(2)
 	for _, leaf := range [][]float32{{1, 10}, {2, 20}, {3, 30}} {
 		copy(first.Leaf(), leaf)
 		first.Push(Best())
 	}
-	second.Reset(2, 3) // another core sums the leaves from 3 on
+	second.Reset(2)
+	second.Skip(3) // another core sums the leaves from 3 on
 	copy(second.Leaf(), []float32{4, 40})
 	second.Push(Best())
 	sum := make([]float32, 2)
@@ -217,7 +226,8 @@ func BenchmarkLinearLeaves(b *testing.B) {
 					step := func(batch int) {
 						both(func(core int) {
 							t := &trees[core]
-							t.Reset(n, from(core)/LeafRows)
+							t.Reset(n)
+							t.Skip(from(core) / LeafRows)
 							LinearLeaves(isa, from(core+1)-from(core), n, x[(batch+from(core))*n:], n, w, 0, func(first int, z []float32) {}, t)
 						})
 						both(func(core int) { SumLeaves(isa, runs, n*core/cores, g[n*core/cores:n*(core+1)/cores]) })

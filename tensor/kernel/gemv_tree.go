@@ -2,12 +2,11 @@ package kernel
 
 // A LeafTree adds vectors pairwise, as they come, keeping one partial sum a level: the vectors are the leaves of a binary tree in
 // which node i of a level is the sum of nodes 2i and 2i+1 below, and what is left in the end is added from the last to the first.
-// The result depends on the number of leaves only: a run of leaves may be summed elsewhere, by a tree Reset to the index of its first
-// leaf.
+// The result depends on the number of leaves only: threads may each sum some of them, in trees of their own, in ascending order.
 //
-//	t.Reset(n, first)
-//	for … { fill t.Leaf(); t.Push(isa) }
-//	t.Sum(isa, dst) // or SumLeaves of the trees of all runs
+//	t.Reset(n)
+//	for … { t.Skip(to the next leaf, if it does not follow); fill t.Leaf(); t.Push(isa) }
+//	t.Sum(isa, dst) // or SumLeaves of the trees of all threads
 type LeafTree[T Float] struct {
 	n     int
 	next  int // index of the next leaf
@@ -27,10 +26,14 @@ func (l *leafNode[T]) joins(r *leafNode[T]) bool {
 	return l.level == r.level && l.index&1 == 0 && l.index+1 == r.index
 }
 
-// Reset empties the tree, for vectors of length n, of which the first is leaf number first.
-func (t *LeafTree[T]) Reset(n, first int) {
-	t.n, t.next, t.depth = n, first, 0
+// Reset empties the tree, for vectors of length n.
+func (t *LeafTree[T]) Reset(n int) {
+	t.n, t.next, t.depth = n, 0, 0
 }
+
+// Skip says that the next leaf is number next, and that those between are in other trees. Trees stay small if each takes runs of 2^k
+// leaves that start at multiples of 2^k.
+func (t *LeafTree[T]) Skip(next int) { t.next = next }
 
 // Leaf returns where the next leaf is to be written. It holds what a former leaf left there.
 func (t *LeafTree[T]) Leaf() []T {
@@ -87,25 +90,27 @@ func (t *LeafTree[T]) Sum(isa ISA, dst []T) {
 	SumLeaves(isa, []*LeafTree[T]{t}, 0, dst[:t.n])
 }
 
-// SumLeaves writes columns from, from+1, … of the sum of the leaves of all trees to dst. Each tree holds a run of leaves that
-// follows the run before it, of vectors as long. The vectors of the trees are overwritten in these columns, so that threads may take
-// different columns at the same time; all trees must be Reset before they are used again.
+// SumLeaves writes columns from, from+1, … of the sum of the leaves of all trees to dst. Together the trees hold all leaves, of
+// vectors as long. The vectors of the trees are overwritten in these columns, so that threads may take different columns at the same
+// time; all trees must be Reset before they are used again.
 func SumLeaves[T Float](isa ISA, trees []*LeafTree[T], from int, dst []T) {
 	const cols = 2048 // a few vectors of them fit the first-level cache
 	var stack [64]leafNode[T]
 	for ; len(dst) > 0; from, dst = from+cols, dst[min(cols, len(dst)):] {
 		n, depth := min(cols, len(dst)), 0
-		for _, t := range trees {
-			for _, node := range t.nodes[:t.depth] {
-				node.sum = node.sum[from:][:n]
-				stack[depth] = node
-				depth++
-				for depth >= 2 && stack[depth-2].joins(&stack[depth-1]) {
-					l := &stack[depth-2]
-					Add(isa, l.sum, l.sum, stack[depth-1].sum)
-					l.level, l.index = l.level+1, l.index/2
-					depth--
-				}
+		for leaf := 0; ; {
+			node := nodeAt(trees, leaf)
+			if node == nil {
+				break
+			}
+			leaf += 1 << node.level
+			stack[depth] = leafNode[T]{node.level, node.index, node.sum[from:][:n]}
+			depth++
+			for depth >= 2 && stack[depth-2].joins(&stack[depth-1]) {
+				l := &stack[depth-2]
+				Add(isa, l.sum, l.sum, stack[depth-1].sum)
+				l.level, l.index = l.level+1, l.index/2
+				depth--
 			}
 		}
 		if depth == 0 {
@@ -117,4 +122,16 @@ func SumLeaves[T Float](isa ISA, trees []*LeafTree[T], from int, dst []T) {
 		}
 		copy(dst, stack[0].sum)
 	}
+}
+
+// nodeAt finds the node that begins with a leaf.
+func nodeAt[T Float](trees []*LeafTree[T], leaf int) *leafNode[T] {
+	for _, t := range trees {
+		for i := range t.nodes[:t.depth] {
+			if n := &t.nodes[i]; n.index<<n.level == leaf {
+				return n
+			}
+		}
+	}
+	return nil
 }
