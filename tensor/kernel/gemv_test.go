@@ -128,6 +128,37 @@ func TestLeafTreeCutsKeepBits(t *testing.T) {
 	})
 }
 
+// Columns do not know of one another, however many there are.
+func TestSumLeavesManyColumns(t *testing.T) {
+	const n, leaves = 5003, 11
+	r := rand.New(rand.NewPCG(4, 2))
+	x := randoms[float32](r, n*leaves)
+	for _, isa := range Available() {
+		trees := []*LeafTree[float32]{new(LeafTree[float32]), new(LeafTree[float32])}
+		for _, tree := range trees {
+			tree.Reset(n)
+		}
+		for i := range leaves {
+			tree := trees[i/2%2] // runs of two leaves, in turn
+			tree.Skip(i)
+			copy(tree.Leaf(), x[i*n:][:n])
+			tree.Push(isa)
+		}
+		got, want := make([]float32, n), make([]float32, n)
+		for from := 0; from < n; from += 3000 {
+			SumLeaves(isa, trees, from, got[from:min(from+3000, n)])
+		}
+		for j := range want {
+			var column [leaves]float32
+			for i := range column {
+				column[i] = x[i*n+j]
+			}
+			want[j] = FoldSums(column[:])
+		}
+		sameBits(t, isa.String(), got, want)
+	}
+}
+
 func TestReadSum(t *testing.T) {
 	x := make([]float32, 300*256)
 	for i := range x {
