@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob"
@@ -116,16 +115,7 @@ func (s *session) open(ctx context.Context, d trivium.Data, o data.Options) (*da
 	if err != nil && ctx.Err() != nil {
 		return nil, &codedError{Interrupted, errors.New("interrupted while the data was read")}
 	}
-	if err != nil {
-		return nil, misused(err)
-	}
-	// Classes that a program's own source does not name are named by their numbers: a saved transform names every class.
-	if l := &splits.Transform.Schema.Labels; l.Kind == trivium.Class && len(l.Names) == 0 {
-		for c := range l.Width {
-			l.Names = append(l.Names, strconv.Itoa(c))
-		}
-	}
-	return splits, nil
+	return splits, misused(err)
 }
 
 // predictRows are scored at a time: enough to fill the kernels, few enough to stay in the cache.

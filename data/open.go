@@ -321,8 +321,14 @@ func finish(ctx context.Context, s *Splits, d trivium.Data, o Options) error {
 	return s.weighClasses(ctx, d.ClassWeight, schema.Labels)
 }
 
-// readyTransform is that of rows that are numbers already. Those of the generators can be had from files too.
+// readyTransform is that of rows that are numbers already. Those of the generators can be had from files too. Classes that the source
+// does not name are named by their numbers.
 func readyTransform(source string, schema trivium.Schema) *Transform {
+	if l := &schema.Labels; l.Kind == trivium.Class && len(l.Names) == 0 {
+		for c := range l.Width {
+			l.Names = append(l.Names, strconv.Itoa(c))
+		}
+	}
 	t := &Transform{Version: TransformVersion, Kind: KindReady, Schema: schema}
 	switch source {
 	case "", "digits":
