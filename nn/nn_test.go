@@ -22,7 +22,7 @@ type sample struct {
 	batch  trivium.Batch
 }
 
-const testRows = 37 // two leaves of 16 rows and a short one
+const testRows = 37 // four leaves of 8 rows and a short one
 
 func samples() []sample {
 	dense := trivium.InputSpec{Name: "x", Shape: []int{9}}
