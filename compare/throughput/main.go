@@ -40,6 +40,7 @@ func main() {
 	tensorflow := flag.String("tensorflow", "", "Python with tensorflow")
 	mxnet := flag.String("mxnet", "", "Python with mxnet 1.9")
 	tasks := flag.String("tasks", "softmax;mlp:100;mlp:128,32;logistic", "tasks, by semicolon")
+	only := flag.String("batches", "", "batches, by comma; empty: 100 and 500, and full for logistic")
 	rounds := flag.Int("rounds", 5, "trials of each cell")
 	seconds := flag.Float64("seconds", 2, "measured time of a trial")
 	scripts := flag.String("scripts", "compare/throughput", "where the peers' programs are")
@@ -78,6 +79,9 @@ func main() {
 		batches := []string{"100", "500"}
 		if task == "logistic" {
 			batches = append(batches, "full")
+		}
+		if *only != "" {
+			batches = strings.Split(*only, ",")
 		}
 		for _, batch := range batches {
 			cell(variants, task, batch, *rounds, *seconds)
