@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"time"
 
@@ -18,7 +19,8 @@ type Meta interface {
 	// val deletes the key. With a lease the key goes when the lease ends. val has at most MaxValue bytes.
 	PutIf(ctx context.Context, key string, val []byte, rev int64, l Lease) (int64, error)
 	// Watch walks the changes of keys with that prefix after revision rev, in their order; rev 0 begins with the keys that are there. A
-	// key that is gone has Rev > 0 and a nil Value. The walk ends with ctx, or with an error: then watch again from the last Rev.
+	// key that is gone has Rev > 0 and a nil Value. The walk ends with ctx, or with an error: then watch again from the Rev that
+	// comes with it. That is the last Rev, or 0 with ErrCompacted.
 	Watch(ctx context.Context, prefix string, rev int64) iter.Seq2[KV, error]
 	// Grant makes a lease. It is to be kept alive by Keep before ttl is over, each time.
 	Grant(ctx context.Context, ttl time.Duration) (Lease, error)
@@ -45,3 +47,12 @@ type Term struct {
 	Lost   <-chan struct{} // closed when the term ends against the holder's will
 	Resign func(ctx context.Context) error
 }
+
+var (
+	// ErrLeaseLost: the lease has ended, or never was.
+	ErrLeaseLost = errors.New("the lease has ended")
+
+	// ErrCompacted: the store no longer knows what changed since the revision that a Watch asked for. Watch again from 0, and take what
+	// is not among the keys that come for gone.
+	ErrCompacted = errors.New("the changes since then are no longer kept")
+)
