@@ -1,0 +1,153 @@
+package data
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/trivium-ml/trivium"
+)
+
+// mixed returns n rows with a dense, a sparse and a ragged input, and multi-hot labels.
+func mixed(n int, seed uint64) (trivium.Schema, *trivium.Batch) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	b := &trivium.Batch{Rows: n, Inputs: []trivium.Input{
+		{Name: "x", Form: trivium.Dense, Shape: []int{2, 3}, Values: make([]float32, 6*n)},
+		{Name: "s", Form: trivium.CSR, Shape: []int{10}, Index: []int32{}, Values: []float32{}, Ptr: []int64{0}},
+		{Name: "t", Form: trivium.Ragged, Index: []int32{}, Ptr: []int64{0}},
+	}, Labels: trivium.Labels{Kind: trivium.MultiHot, Width: 4, Index: []int32{}, Ptr: []int64{0}}, Weights: make([]float32, n)}
+	for i := range b.Inputs[0].Values {
+		b.Inputs[0].Values[i] = r.Float32()
+	}
+	for i := range n {
+		b.Weights[i] = r.Float32()
+		s, t, y := &b.Inputs[1], &b.Inputs[2], &b.Labels
+		for c := range int32(10) {
+			if r.IntN(3) == 0 {
+				s.Index, s.Values = append(s.Index, c), append(s.Values, r.Float32())
+			}
+			if r.IntN(4) == 0 {
+				t.Index = append(t.Index, r.Int32N(100))
+			}
+			if c < 4 && r.IntN(2) == 0 {
+				y.Index = append(y.Index, c)
+			}
+		}
+		s.Ptr, t.Ptr, y.Ptr = append(s.Ptr, int64(len(s.Index))), append(t.Ptr, int64(len(t.Index))), append(y.Ptr, int64(len(y.Index)))
+	}
+	schema := trivium.Schema{Labels: trivium.LabelSpec{Kind: trivium.MultiHot, Width: 4}}
+	for _, in := range b.Inputs {
+		schema.Inputs = append(schema.Inputs, trivium.InputSpec{Name: in.Name, Form: in.Form, Shape: in.Shape})
+	}
+	return schema, b
+}
+
+func TestShardsTogetherAreTheDataSet(t *testing.T) {
+	schema, all := mixed(1003, 7)
+	ds := Memory(schema, *all)
+	for _, shuffle := range []bool{false, true} {
+		var ids []int64
+		for part := range 4 {
+			shard, err := Shard(t.Context(), ds, ShardOptions{Part: part, Parts: 4, Shuffle: shuffle, Seed: 5})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := int64((part+1)*1003/4 - part*1003/4); shard.Rows() != want {
+				t.Errorf("part %d has %d rows, want %d", part, shard.Rows(), want)
+			}
+			for b, err := range Batches(t.Context(), shard, BatchOptions{Batch: 100, IDs: true}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := b.Validate(); err != nil {
+					t.Fatal(err)
+				}
+				for i, id := range b.IDs {
+					one, want := b.Slice(i, i+1), all.Slice(int(id), int(id)+1)
+					if one.Inputs[0].Values[5] != want.Inputs[0].Values[5] || one.Weights[0] != want.Weights[0] {
+						t.Fatalf("part %d: row %d does not hold what its id says", part, id)
+					}
+				}
+				ids = append(ids, b.IDs...)
+			}
+		}
+		if shuffle == slices.IsSorted(ids) {
+			t.Errorf("shuffle %v: rows in order: %v", shuffle, slices.IsSorted(ids))
+		}
+		slices.Sort(ids)
+		for i, id := range ids {
+			if id != int64(i) {
+				t.Fatalf("shuffle %v: id %d in place of %d: a row is missing or there twice", shuffle, id, i)
+			}
+		}
+		if len(ids) != 1003 {
+			t.Errorf("%d rows in all", len(ids))
+		}
+	}
+	if _, err := Shard(t.Context(), ds, ShardOptions{Part: 4, Parts: 4}); err == nil {
+		t.Error("part 4 of 4 was accepted")
+	}
+}
+
+func TestShippedBatchesArriveAsTheyWere(t *testing.T) {
+	schema, all := mixed(57, 3)
+	var got Builder
+	for from := 0; from < 57; from += 10 {
+		part := all.Slice(from, min(57, from+10))
+		b, err := DecodeBatch(AppendBatch(nil, &part))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := got.Append(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var back trivium.Batch
+	if err := got.Dataset(schema).Read(t.Context(), &back, 0, 57); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(*all, back); d != "" {
+		t.Error(d)
+	}
+	var digits Builder
+	splits, err := Digits(t.Context(), trivium.Data{Rows: 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for b := range Batches(t.Context(), splits.Train, BatchOptions{Batch: 5}) {
+		c, err := DecodeBatch(AppendBatch(nil, b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(*b, *c); d != "" {
+			t.Fatal(d)
+		}
+		if err := digits.Append(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := digits.Append(all); err == nil {
+		t.Error("rows of another shape were appended")
+	}
+}
+
+func FuzzDecodeBatch(f *testing.F) {
+	_, b := mixed(5, 1)
+	f.Add(AppendBatch(nil, b))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, p []byte) {
+		b, err := DecodeBatch(p)
+		if err != nil {
+			return
+		}
+		again, err := DecodeBatch(AppendBatch(nil, b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again.Rows != b.Rows || len(again.Inputs) != len(b.Inputs) {
+			t.Fatalf("%d rows, %d inputs became %d, %d", b.Rows, len(b.Inputs), again.Rows, len(again.Inputs))
+		}
+	})
+}

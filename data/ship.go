@@ -1,0 +1,189 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/wire"
+)
+
+const (
+	shipInputs = 64      // that a shipped batch may have
+	shipDims   = 8       // of a shape
+	shipRows   = 1 << 24 // of one shipped batch
+	shipValues = 1 << 28 // of one array of it
+)
+
+// AppendBatch appends b as bytes: how a data set travels to a process that cannot open it.
+func AppendBatch(p []byte, b *trivium.Batch) []byte {
+	p = wire.AppendUvarint(p, uint64(b.Rows))
+	p = wire.AppendUvarint(p, uint64(len(b.Inputs)))
+	for i := range b.Inputs {
+		in := &b.Inputs[i]
+		p = wire.AppendString(p, in.Name)
+		p = append(p, byte(in.Form))
+		p = wire.AppendUvarint(p, uint64(len(in.Shape)))
+		for _, d := range in.Shape {
+			p = wire.AppendUvarint(p, uint64(d))
+		}
+		lo, hi, n := 0, b.Rows, in.RowLen()
+		if in.Form != trivium.Dense {
+			lo, hi = int(in.Ptr[0]), int(in.Ptr[b.Rows])
+			p = appendLengths(p, in.Ptr[:b.Rows+1])
+			if in.Form == trivium.CSR {
+				n = 1
+			}
+		}
+		p = append(p, flag(in.Index != nil)|flag(in.Values != nil)<<1)
+		if in.Index != nil {
+			p = appendInt32s(p, in.Index[lo:hi])
+		}
+		if in.Values != nil {
+			p = wire.AppendFloat32s(p, in.Values[lo*n:hi*n])
+		}
+	}
+	y := &b.Labels
+	p = append(p, byte(y.Kind))
+	p = wire.AppendUvarint(p, uint64(y.Width))
+	switch y.Kind {
+	case trivium.Class:
+		p = appendInt32s(p, y.Class)
+	case trivium.Real:
+		p = wire.AppendFloat32s(p, y.Real)
+	case trivium.MultiHot:
+		p = appendLengths(p, y.Ptr[:b.Rows+1])
+		p = appendInt32s(p, y.Index[y.Ptr[0]:y.Ptr[b.Rows]])
+	}
+	p = append(p, flag(b.Weights != nil)|flag(b.IDs != nil)<<1)
+	if b.Weights != nil {
+		p = wire.AppendFloat32s(p, b.Weights)
+	}
+	for _, id := range b.IDs {
+		p = wire.AppendUint64(p, uint64(id))
+	}
+	return p
+}
+
+func flag(set bool) byte {
+	if set {
+		return 1
+	}
+	return 0
+}
+
+func appendLengths(p []byte, ptr []int64) []byte {
+	for i := range len(ptr) - 1 {
+		p = wire.AppendUvarint(p, uint64(ptr[i+1]-ptr[i]))
+	}
+	return p
+}
+
+func appendInt32s(p []byte, v []int32) []byte {
+	p = wire.AppendUvarint(p, uint64(len(v)))
+	for _, x := range v {
+		p = wire.AppendUint32(p, uint32(x))
+	}
+	return p
+}
+
+// DecodeBatch reads what AppendBatch wrote. The batch is valid in itself, or there is an error.
+func DecodeBatch(p []byte) (*trivium.Batch, error) {
+	r := wire.NewReader("batch", p)
+	b := &trivium.Batch{Rows: int(r.Uvarint("rows", shipRows))}
+	for range r.Uvarint("inputs", shipInputs) {
+		b.Inputs = append(b.Inputs, readInput(r, b.Rows))
+		if r.Err() != nil {
+			break
+		}
+	}
+	y := &b.Labels
+	y.Kind = trivium.LabelKind(readByte(r, "label kind", byte(trivium.MultiHot)))
+	y.Width = int(r.Uvarint("label width", shipValues))
+	switch y.Kind {
+	case trivium.Class:
+		y.Class = readInt32s(r, "classes")
+	case trivium.Real:
+		y.Real = r.Float32s("real labels", shipValues)
+	case trivium.MultiHot:
+		y.Ptr = readLengths(r, b.Rows)
+		y.Index = readInt32s(r, "classes")
+	}
+	has := readByte(r, "weights and ids", 3)
+	if has&1 != 0 {
+		b.Weights = r.Float32s("weights", shipRows)
+	}
+	if has&2 != 0 && r.Err() == nil {
+		if len(r.Rest())/8 < b.Rows {
+			r.Fail("ids", fmt.Errorf("%d rows, %d bytes are left", b.Rows, len(r.Rest())))
+		} else {
+			b.IDs = make([]int64, b.Rows)
+			for i := range b.IDs {
+				b.IDs[i] = int64(r.Uint64("id"))
+			}
+		}
+	}
+	if err := r.Done(); err != nil {
+		return nil, err
+	}
+	return b, b.Validate()
+}
+
+func readInput(r *wire.Reader, rows int) (in trivium.Input) {
+	in.Name = r.String("input name", 1<<10)
+	in.Form = trivium.Form(readByte(r, "form", byte(trivium.Ragged)))
+	size := 1
+	for range r.Uvarint("dimensions", shipDims) {
+		d := int(r.Uvarint("shape", shipValues))
+		in.Shape = append(in.Shape, d)
+		if size *= d; size > shipValues {
+			r.Fail("shape", fmt.Errorf("%v has more than %d values", in.Shape, shipValues))
+			return in
+		}
+	}
+	if in.Form != trivium.Dense {
+		in.Ptr = readLengths(r, rows)
+	}
+	has := readByte(r, "arrays", 3)
+	if in.Form == trivium.Dense && has != 2 || in.Form == trivium.CSR && has != 3 {
+		r.Fail("arrays", errors.New("a dense input has values, a sparse one columns and values"))
+		return in
+	}
+	if has&1 != 0 {
+		in.Index = readInt32s(r, "columns")
+	}
+	if has&2 != 0 {
+		in.Values = r.Float32s("values", shipValues)
+	}
+	return in
+}
+
+func readByte(r *wire.Reader, field string, limit byte) byte {
+	return byte(r.Uvarint(field, uint64(limit)))
+}
+
+// readLengths reads one length a row and returns the offsets.
+func readLengths(r *wire.Reader, rows int) []int64 {
+	if len(r.Rest()) < rows { // a length takes a byte at least
+		r.Fail("lengths", fmt.Errorf("%d rows, %d bytes are left", rows, len(r.Rest())))
+		return nil
+	}
+	ptr := make([]int64, rows+1)
+	for i := range rows {
+		ptr[i+1] = ptr[i] + int64(r.Uvarint("length", shipValues))
+	}
+	return ptr
+}
+
+func readInt32s(r *wire.Reader, field string) []int32 {
+	n := int(r.Uvarint(field, shipValues))
+	if len(r.Rest())/4 < n {
+		r.Fail(field, fmt.Errorf("%d are announced, %d bytes are left", n, len(r.Rest())))
+		return nil
+	}
+	v := make([]int32, n)
+	for i := range v {
+		v[i] = int32(r.Uint32(field))
+	}
+	return v
+}
