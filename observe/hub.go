@@ -27,6 +27,7 @@ type Hub struct {
 	events  []Event        // the last keptEvents
 	pending []Event        // not yet given to the sinks
 	lost    uint64         // events there was no room for
+	relayed []relayed      // what other processes reported, not yet given to the sinks
 	sinks   []*sinkState
 	polls   []func(now time.Duration)
 }
@@ -178,6 +179,46 @@ func (h *Hub) Accept(f Frame) error {
 	return nil
 }
 
+// A relayed is a frame or a step of another process.
+type relayed struct {
+	frame  *Frame
+	source Source
+	step   Step
+}
+
+// pendingRelayed bounds what waits between two rounds of collection.
+const pendingRelayed = 1 << 16
+
+// Relay is Accept for a frame of another process, which the sinks get with the next round of Run.
+func (h *Hub) Relay(f Frame) error {
+	if err := h.Accept(f); err != nil {
+		return err
+	}
+	return h.relay(relayed{frame: &f})
+}
+
+// RelayStep gives a step of another process to the sinks, with the next round of Run.
+func (h *Hub) RelayStep(source Source, s Step) error {
+	return h.relay(relayed{source: source, step: s})
+}
+
+func (h *Hub) relay(r relayed) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.relayed) == pendingRelayed {
+		return fmt.Errorf("observe: what %s reports is dropped: %d frames and steps wait already", r.origin(), pendingRelayed)
+	}
+	h.relayed = append(h.relayed, r)
+	return nil
+}
+
+func (r *relayed) origin() Source {
+	if r.frame != nil {
+		return r.frame.Source
+	}
+	return r.source
+}
+
 // Run collects until ctx ends, and then once more, so that nothing that was recorded before is lost to the sinks. The recorders may
 // outlive it.
 func (h *Hub) Run(ctx context.Context) error {
@@ -208,6 +249,8 @@ func (h *Hub) Collect(frames bool) {
 	sources := append([]*sourceState(nil), h.sources...)
 	sinks := append([]*sinkState(nil), h.sinks...)
 	polls := append(([]func(time.Duration))(nil), h.polls...)
+	others := h.relayed
+	h.relayed = nil
 	h.mu.Unlock()
 
 	if frames {
@@ -222,6 +265,16 @@ func (h *Hub) Collect(frames bool) {
 		h.mu.Unlock()
 		if recorder != nil {
 			h.collectRecorder(recorder, sinks, frames)
+		}
+	}
+	for _, r := range others {
+		for _, s := range sinks {
+			h.feed(s, func() error {
+				if r.frame != nil {
+					return s.sink.Frame(*r.frame)
+				}
+				return s.sink.Step(r.source, r.step)
+			})
 		}
 	}
 	h.feedEvents(sinks)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/observe/coding"
 )
 
 // stepsBytes returns a steps file of n blocks and what is in it.
@@ -14,7 +15,7 @@ func stepsBytes(n int) ([]byte, []observe.Step) {
 	_, steps, _ := record(rand.New(rand.NewPCG(5, 6)), n)
 	var p []byte
 	for i := range steps {
-		p = appendBlock(p, encodeSteps(0, steps[i:i+1]))
+		p = appendBlock(p, coding.EncodeSteps(0, steps[i:i+1]))
 	}
 	return p, steps
 }
@@ -24,7 +25,7 @@ func scanSteps(t *testing.T, p []byte) (steps []observe.Step, damage []Damage) {
 	damage, err := scan("steps", bytes.NewReader(p), int64(len(p)), func(payload []byte) (bool, error) {
 		var err error
 		var one []observe.Step
-		if one, _, err = decodeSteps(nil, payload); err != nil {
+		if one, _, err = coding.DecodeSteps(nil, payload); err != nil {
 			return true, err
 		}
 		good += int64(len(payload)) + blockHead
@@ -72,7 +73,7 @@ func FuzzDamage(f *testing.F) {
 		var outside []observe.Step
 		offset := 0
 		for i := range want {
-			next := offset + len(appendBlock(nil, encodeSteps(0, want[i:i+1])))
+			next := offset + len(appendBlock(nil, coding.EncodeSteps(0, want[i:i+1])))
 			if next <= begin || offset >= end {
 				outside = append(outside, want[i])
 			}
@@ -96,21 +97,21 @@ func FuzzScan(f *testing.F) {
 	f.Add(whole)
 	f.Add(whole[blockHead:])
 	frames, _, _ := record(rand.New(rand.NewPCG(5, 6)), 1)
-	var coder frameCoder
-	f.Add(coder.append(nil, &frames[0]))
+	var coder coding.FrameCoder
+	f.Add(coder.Append(nil, &frames[0]))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		scanSteps(t, p)
-		steps, incarnation, err := decodeSteps(nil, p)
+		steps, incarnation, err := coding.DecodeSteps(nil, p)
 		if err == nil {
-			again, i, err := decodeSteps(nil, encodeSteps(incarnation, steps))
+			again, i, err := coding.DecodeSteps(nil, coding.EncodeSteps(incarnation, steps))
 			if err != nil || i != incarnation || len(again) != len(steps) {
 				t.Fatalf("%d steps do not survive a second coding: %v", len(steps), err)
 			}
 		}
-		var coder frameCoder
-		if frame, err := coder.decode(source, p); err == nil {
-			var a, b frameCoder
-			if _, err := b.decode(source, a.append(nil, &frame)); err != nil && frame.Sequence != 0 {
+		var coder coding.FrameCoder
+		if frame, err := coder.Decode(source, p); err == nil {
+			var a, b coding.FrameCoder
+			if _, err := b.Decode(source, a.Append(nil, &frame)); err != nil && frame.Sequence != 0 {
 				t.Fatalf("a frame does not survive a second coding: %v", err)
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/observe/coding"
 )
 
 // A Run is a run directory that was opened for reading.
@@ -95,9 +96,9 @@ func (r *Run) Steps(source observe.Source) iter.Seq2[observe.Step, error] {
 }
 
 func (r *Run) scanFrames(source observe.Source, yield func(observe.Frame) bool) ([]Damage, error) {
-	var coder frameCoder
+	var coder coding.FrameCoder
 	return r.scanFile(filepath.Join(seriesDir, source.String()+".bin"), func(payload []byte) (bool, error) {
-		f, err := coder.decode(source, payload)
+		f, err := coder.Decode(source, payload)
 		if err != nil {
 			return true, err
 		}
@@ -109,7 +110,7 @@ func (r *Run) scanSteps(source observe.Source, yield func(observe.Step) bool) ([
 	var steps []observe.Step
 	return r.scanFile(filepath.Join(stepsDir, source.String()+".bin"), func(payload []byte) (bool, error) {
 		var err error
-		if steps, _, err = decodeSteps(steps[:0], payload); err != nil {
+		if steps, _, err = coding.DecodeSteps(steps[:0], payload); err != nil {
 			return true, err
 		}
 		for _, s := range steps {

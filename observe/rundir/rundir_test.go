@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/observe/coding"
 )
 
 var begin = time.Date(2026, 11, 21, 12, 4, 31, 0, time.UTC)
@@ -96,7 +97,7 @@ func readBack(t testing.TB, r *Run) (frames []observe.Frame, steps []observe.Ste
 func TestRoundTrip(t *testing.T) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)
-	frames, steps, events := record(rand.New(rand.NewPCG(seed, 0)), 3*keyEvery+7)
+	frames, steps, events := record(rand.New(rand.NewPCG(seed, 0)), 3*coding.KeyEvery+7)
 	dir := filepath.Join(t.TempDir(), "runs", "r1")
 	w, err := Create(dir, someHead())
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/observe/coding"
 )
 
 // A stepsFile holds the steps of one source within a bound: where it would grow beyond, every second step is taken out and from then
@@ -57,7 +58,7 @@ func (s *stepsFile) flush() error {
 	if len(s.waiting) == 0 {
 		return nil
 	}
-	s.buffer = appendBlock(s.buffer[:0], encodeSteps(s.incarnation, s.waiting))
+	s.buffer = appendBlock(s.buffer[:0], coding.EncodeSteps(s.incarnation, s.waiting))
 	if s.size+int64(len(s.buffer)) > s.limit && s.size > 0 {
 		return s.halve()
 	}
@@ -115,7 +116,7 @@ func (s *stepsFile) eachStep(f func(incarnation uint64, step observe.Step) error
 	_, err = scan(s.name, in, s.size, func(payload []byte) (bool, error) {
 		var incarnation uint64
 		var err error
-		if steps, incarnation, err = decodeSteps(steps[:0], payload); err != nil {
+		if steps, incarnation, err = coding.DecodeSteps(steps[:0], payload); err != nil {
 			return true, err
 		}
 		for _, step := range steps {

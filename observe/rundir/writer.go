@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/observe/coding"
 )
 
 const (
@@ -42,7 +43,7 @@ type Writer struct {
 
 type seriesFile struct {
 	file  *os.File
-	coder frameCoder
+	coder coding.FrameCoder
 }
 
 // Create makes dir a new run directory. A folder that holds a run already is refused.
@@ -138,7 +139,7 @@ func (w *Writer) Frame(f observe.Frame) error {
 		s = &seriesFile{file: file}
 		w.series[name] = s
 	}
-	payload := s.coder.append(nil, &f)
+	payload := s.coder.Append(nil, &f)
 	if len(payload) > maxPayload {
 		return fmt.Errorf("rundir: frame %d of %s takes %d bytes, more than %d", f.Sequence, f.Source, len(payload), maxPayload)
 	}

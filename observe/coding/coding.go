@@ -1,4 +1,6 @@
-package rundir
+// Package coding turns frames and steps into bytes and back: the blocks of a run directory, and what a worker sends to the hub of
+// another process. Counters and histograms travel as differences, which are mostly small.
+package coding
 
 import (
 	"encoding/binary"
@@ -17,18 +19,21 @@ const (
 	kindSteps = 2
 )
 
-// frameCoder writes and reads the frames of one file. Counters and histograms are differences from the last key frame, which is
-// written every keyEvery frames and stands for itself, so that a lost block costs at most the frames up to the next key.
-type frameCoder struct {
+// A FrameCoder writes and reads the frames of one source in one sequence, such as a file. Counters and histograms are differences from
+// the last key frame, which is written every KeyEvery frames and stands for itself, so that a lost block costs at most the frames up
+// to the next key. The zero value is ready; one that appends is not to decode.
+type FrameCoder struct {
 	key   observe.Frame
 	keyed bool
 	since int // frames since the key
 }
 
-const keyEvery = 60
+// KeyEvery is the number of frames from one key frame to the next.
+const KeyEvery = 60
 
-func (c *frameCoder) append(p []byte, f *observe.Frame) []byte {
-	isKey := !c.keyed || c.since >= keyEvery || f.Source.Incarnation != c.key.Source.Incarnation
+// Append appends f as a payload.
+func (c *FrameCoder) Append(p []byte, f *observe.Frame) []byte {
+	isKey := !c.keyed || c.since >= KeyEvery || f.Source.Incarnation != c.key.Source.Incarnation
 	if isKey {
 		c.key, c.keyed, c.since = observe.Frame{Source: f.Source}, true, 0
 	}
@@ -86,9 +91,11 @@ func appendHistogram(p []byte, h, key *observe.Histogram) []byte {
 	return wire.AppendUvarint(p, h.Max)
 }
 
-var errNoKey = errors.New("a frame of differences whose key frame is missing")
+// ErrNoKey says that a frame cannot be read, and that the fault lies before it.
+var ErrNoKey = errors.New("a frame of differences whose key frame is missing")
 
-func (c *frameCoder) decode(source observe.Source, payload []byte) (observe.Frame, error) {
+// Decode reads a payload that Append wrote. Its source is that of the sequence; the incarnation comes with the payload.
+func (c *FrameCoder) Decode(source observe.Source, payload []byte) (observe.Frame, error) {
 	r := wire.NewReader("frame", payload)
 	var f observe.Frame
 	if err := blockVersion(r, kindFrame); err != nil {
@@ -103,7 +110,7 @@ func (c *frameCoder) decode(source observe.Source, payload []byte) (observe.Fram
 	key := &observe.Frame{}
 	if !isKey {
 		if !c.keyed || c.key.Sequence != keySequence || c.key.Source.Incarnation != f.Source.Incarnation {
-			return f, errNoKey
+			return f, ErrNoKey
 		}
 		key = &c.key
 	}
@@ -175,8 +182,8 @@ func varint(r *wire.Reader, field string) int64 {
 	return int64(u>>1) ^ -int64(u&1)
 }
 
-// encodeSteps returns a payload of steps, each as its difference from the one before.
-func encodeSteps(incarnation uint64, steps []observe.Step) []byte {
+// EncodeSteps returns a payload of steps, each as its difference from the one before.
+func EncodeSteps(incarnation uint64, steps []observe.Step) []byte {
 	p := []byte{kindSteps}
 	p = wire.AppendUvarint(p, observe.FrameVersion)
 	p = wire.AppendUvarint(p, incarnation)
@@ -217,8 +224,8 @@ func appendPhases(p []byte, now, last *[observe.NumPhases]time.Duration) []byte 
 	return p
 }
 
-// decodeSteps appends to steps what encodeSteps wrote.
-func decodeSteps(steps []observe.Step, payload []byte) (_ []observe.Step, incarnation uint64, err error) {
+// DecodeSteps appends to steps what EncodeSteps wrote.
+func DecodeSteps(steps []observe.Step, payload []byte) (_ []observe.Step, incarnation uint64, err error) {
 	r := wire.NewReader("steps", payload)
 	if err := blockVersion(r, kindSteps); err != nil {
 		return steps, 0, err

@@ -1,0 +1,215 @@
+package remote
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+
+	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// Options of a server. The zero value works.
+type Options struct {
+	Requests int          // served at once; more wait in the stream. 0: 64
+	Writes   int          // open at once, per peer; 0: 16
+	Log      *slog.Logger // refused requests; nil discards
+}
+
+// Serve gives store to the peers of s, which is its alone, until ctx ends or s is closed.
+func Serve(ctx context.Context, store blob.Store, s transport.Stream, o Options) error {
+	v := &server{
+		store: store, s: s, o: o, writes: map[writeID]*write{}, slots: make(chan struct{}, cmp.Or(o.Requests, 64)),
+	}
+	if v.o.Log == nil {
+		v.o.Log = slog.New(slog.DiscardHandler)
+	}
+	v.o.Writes = cmp.Or(o.Writes, 16)
+	defer v.end()
+	for {
+		ev, err := s.Recv(ctx)
+		if err != nil {
+			return err
+		}
+		switch ev.What {
+		case transport.LinkLost:
+			v.drop(ev.From)
+		case transport.Received:
+			select {
+			case v.slots <- struct{}{}:
+			case <-ctx.Done():
+				ev.Release()
+				return ctx.Err()
+			}
+			v.wait.Go(func() {
+				defer func() { <-v.slots }()
+				defer ev.Release()
+				v.answer(ctx, &ev)
+			})
+			continue
+		}
+		ev.Release()
+	}
+}
+
+type server struct {
+	store blob.Store
+	s     transport.Stream
+	o     Options
+	slots chan struct{}
+	wait  sync.WaitGroup
+
+	mu     sync.Mutex
+	writes map[writeID]*write
+}
+
+type writeID struct {
+	peer transport.Name
+	op   uint64
+}
+
+// A write is an object on its way into the store: what is written to the pipe, the store reads.
+type write struct {
+	pipe *io.PipeWriter
+	done chan error // the store's verdict
+}
+
+var errAborted = errors.New("the write was given up")
+
+func (v *server) answer(ctx context.Context, ev *transport.Event) {
+	q, err := decodeRequest(ev.Kind, ev.Head)
+	var payload []byte
+	if err == nil {
+		payload, err = v.do(ctx, ev, q)
+	}
+	if err != nil {
+		v.o.Log.Debug("blob request refused", "peer", ev.From.String(), "key", q.key, "error", err)
+	}
+	err = v.s.Send(ctx, ev.From, transport.Frame{Kind: ev.Kind | answer, Key: ev.Key, Head: appendError(nil, err), Payload: payload})
+	if err != nil && ctx.Err() == nil {
+		v.o.Log.Warn("blob answer not sent", "peer", ev.From.String(), "key", q.key, "error", err)
+	}
+}
+
+func (v *server) do(ctx context.Context, ev *transport.Event, q request) ([]byte, error) {
+	id := writeID{ev.From, q.write}
+	switch q.kind {
+	case get:
+		r, err := v.store.Get(ctx, q.key, q.from, q.length)
+		if err != nil {
+			return nil, err
+		}
+		p, err := io.ReadAll(io.LimitReader(r, q.length))
+		return p, errors.Join(err, r.Close())
+	case list:
+		objects, err := v.store.List(ctx, q.key)
+		if err != nil {
+			return nil, err
+		}
+		p := appendObjects(nil, objects)
+		if len(objects) > maxObjects || len(p) > Piece {
+			return nil, fmt.Errorf("blob: %d objects begin with %q: more than can be listed from afar", len(objects), q.key)
+		}
+		return p, nil
+	case remove:
+		return nil, v.store.Delete(ctx, q.key)
+	case begin:
+		return nil, v.begin(ctx, writeID{ev.From, uint64(ev.Op)}, q)
+	case piece:
+		w, err := v.find(id, false)
+		if err != nil {
+			return nil, err
+		}
+		_, err = w.pipe.Write(ev.Payload)
+		return nil, err
+	case commit:
+		w, err := v.find(id, true)
+		if err != nil {
+			return nil, err
+		}
+		_ = w.pipe.Close() // never fails
+		return nil, <-w.done
+	default: // abort
+		if w, err := v.find(id, true); err == nil {
+			w.abort()
+		}
+		return nil, nil
+	}
+}
+
+func (v *server) begin(ctx context.Context, id writeID, q request) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	open := 0
+	for other := range v.writes {
+		if other.peer == id.peer {
+			open++
+		}
+	}
+	if open >= v.o.Writes {
+		return fmt.Errorf("blob: %v writes %d objects already: at most %d at once", id.peer, open, v.o.Writes)
+	}
+	r, pipe := io.Pipe()
+	w := &write{pipe, make(chan error, 1)}
+	v.writes[id] = w
+	v.wait.Go(func() {
+		put := v.store.Put
+		if q.absent {
+			put = v.store.PutIfAbsent
+		}
+		err := put(ctx, q.key, r)
+		r.CloseWithError(cmp.Or(err, errAborted)) // pieces that still come are refused with the cause
+		w.done <- err
+	})
+	return nil
+}
+
+// find returns an open write; for its last request it takes it out.
+func (v *server) find(id writeID, last bool) (*write, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	w := v.writes[id]
+	if w == nil {
+		return nil, fmt.Errorf("blob: write %d of %v is not open: the link was lost in between, or it ended", id.op, id.peer)
+	}
+	if last {
+		delete(v.writes, id)
+	}
+	return w, nil
+}
+
+func (w *write) abort() {
+	w.pipe.CloseWithError(errAborted)
+	<-w.done
+}
+
+// drop forgets what a lost peer was writing.
+func (v *server) drop(peer transport.Name) {
+	v.mu.Lock()
+	var lost []*write
+	for id, w := range v.writes {
+		if id.peer == peer {
+			lost = append(lost, w)
+			delete(v.writes, id)
+		}
+	}
+	v.mu.Unlock()
+	for _, w := range lost {
+		w.abort()
+	}
+}
+
+// end gives up all writes and waits for what runs.
+func (v *server) end() {
+	v.mu.Lock()
+	for id, w := range v.writes {
+		w.pipe.CloseWithError(errAborted)
+		delete(v.writes, id)
+	}
+	v.mu.Unlock()
+	v.wait.Wait()
+}
