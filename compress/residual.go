@@ -1,0 +1,177 @@
+package compress
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/trivium-ml/trivium/wire"
+)
+
+// A Residual is what encoding dropped so far of one vector: e ← g + e − C(g + e) (Seide et al. 2014; Karimireddy et al. 2019). It is
+// training state: a run that resumes without it loses gradient. It belongs to one goroutine.
+//
+// Invariant: the sum of all gradients is the sum of all that was sent, plus the residual, up to rounding.
+type Residual struct {
+	cells []float32
+	rate  float64   // the learning rate that cells are measured in; 0: not told
+	calls uint64    // encodings so far: codecs that draw at random draw anew in each
+	warm  []float32 // PowerSGD's right factor of the last call
+	parts []part    // by from, then to
+}
+
+// A part is a range of a residual that is encoded on its own.
+type part struct {
+	from, to int
+	e        *Residual
+}
+
+// NewResidual returns the residual, zero, of a vector of n values.
+func NewResidual(n int) *Residual { return &Residual{cells: make([]float32, n)} }
+
+// Len is the length of the vector.
+func (e *Residual) Len() int { return len(e.cells) }
+
+// Cells are the values, a view: who moves training state reads and writes them, in any cut.
+func (e *Residual) Cells() []float32 { return e.cells }
+
+// Range returns the residual of cells [from, to), which shares them, for a vector that is encoded in pieces. The same range gives the
+// same Residual each time.
+func (e *Residual) Range(from, to int) *Residual {
+	if from == 0 && to == len(e.cells) {
+		return e
+	}
+	i, found := slices.BinarySearchFunc(e.parts, part{from: from, to: to}, func(a, b part) int {
+		if a.from != b.from {
+			return a.from - b.from
+		}
+		return a.to - b.to
+	})
+	if !found {
+		e.parts = slices.Insert(e.parts, i, part{from, to, &Residual{cells: e.cells[from:to:to]}})
+	}
+	return e.parts[i].e
+}
+
+// SetRate says that the values are gradients that will be multiplied by this learning rate. When it changes, the residual is
+// rescaled, so that what was dropped counts as much as when it was dropped (BytePS; Zheng et al. 2019). A rate of 0 changes nothing.
+func (e *Residual) SetRate(rate float64) {
+	if rate == 0 || math.IsNaN(rate) || math.IsInf(rate, 0) {
+		return
+	}
+	if e.rate != 0 && e.rate != rate {
+		f := float32(e.rate / rate)
+		for i, v := range e.cells {
+			e.cells[i] = dropped(v * f)
+		}
+	}
+	e.rate = rate
+}
+
+// Norm is the Euclidean norm: what would be lost with the residual.
+func (e *Residual) Norm() float64 {
+	var s float64
+	for _, v := range e.cells {
+		s += float64(v) * float64(v)
+	}
+	return math.Sqrt(s)
+}
+
+// Reset makes the residual as NewResidual returned it.
+func (e *Residual) Reset() {
+	clear(e.cells)
+	e.rate, e.calls, e.warm, e.parts = 0, 0, nil, nil
+}
+
+// add adds src to e and returns e's cells, to be encoded; without a residual it returns src.
+func (e *Residual) add(c Codec, src []float32) ([]float32, error) {
+	if e == nil {
+		return src, nil
+	}
+	if len(e.cells) != len(src) {
+		return nil, fmt.Errorf("compress: %s: %d values come with a residual of %d", c, len(src), len(e.cells))
+	}
+	for i, v := range src {
+		e.cells[i] += v
+	}
+	e.calls++
+	return e.cells, nil
+}
+
+// AppendState appends e as bytes.
+func (e *Residual) AppendState(p []byte) []byte {
+	p = wire.AppendUvarint(p, stateVersion)
+	p = wire.AppendFloat32s(p, e.cells)
+	p = e.appendOwn(p)
+	p = wire.AppendUvarint(p, uint64(len(e.parts)))
+	for _, q := range e.parts {
+		p = wire.AppendUvarint(p, uint64(q.from))
+		p = wire.AppendUvarint(p, uint64(q.to))
+		p = q.e.appendOwn(p)
+	}
+	return p
+}
+
+const stateVersion = 1
+
+func (e *Residual) appendOwn(p []byte) []byte {
+	p = wire.AppendFloat64(p, e.rate)
+	p = wire.AppendUvarint(p, e.calls)
+	return wire.AppendFloat32s(p, e.warm)
+}
+
+// SetState makes e what AppendState wrote. e keeps its length: state of another is refused, and an error leaves e as it was.
+func (e *Residual) SetState(p []byte) error {
+	n := len(e.cells)
+	r := wire.NewReader("residual", p)
+	if v := r.Uvarint("version", math.MaxUint64); r.Err() == nil && v != stateVersion {
+		r.Fail("version", fmt.Errorf("want %d, found %d", stateVersion, v))
+	}
+	cells := r.Float32s("cells", math.MaxInt32)
+	if r.Err() == nil && len(cells) != n {
+		r.Fail("cells", fmt.Errorf("want %d, found %d", n, len(cells)))
+	}
+	for _, v := range cells {
+		if v-v != 0 {
+			r.Fail("cells", fmt.Errorf("%v is not finite", v))
+			break
+		}
+	}
+	var now Residual
+	now.readOwn(r)
+	for range r.Uvarint("parts", uint64(len(p))) {
+		from, to := int(r.Uvarint("from", uint64(n))), int(r.Uvarint("to", uint64(n)))
+		if r.Err() != nil {
+			break
+		}
+		if from > to || len(now.parts) > 0 && !now.parts[len(now.parts)-1].before(from, to) {
+			r.Fail("parts", fmt.Errorf("[%d, %d) is no range, or out of order", from, to))
+			break
+		}
+		q := part{from, to, &Residual{}}
+		q.e.readOwn(r)
+		now.parts = append(now.parts, q)
+	}
+	if err := r.Done(); err != nil {
+		return fmt.Errorf("compress: %w", err)
+	}
+	copy(e.cells, cells)
+	e.rate, e.calls, e.warm, e.parts = now.rate, now.calls, now.warm, now.parts
+	for _, q := range e.parts {
+		q.e.cells = e.cells[q.from:q.to:q.to]
+	}
+	return nil
+}
+
+func (q part) before(from, to int) bool { return q.from < from || q.from == from && q.to < to }
+
+func (e *Residual) readOwn(r *wire.Reader) {
+	e.rate = r.Float64("rate")
+	if e.rate-e.rate != 0 {
+		r.Fail("rate", fmt.Errorf("%v is not finite", e.rate))
+	}
+	e.calls = r.Uvarint("calls", math.MaxUint64)
+	if w := r.Float32s("warm", math.MaxInt32); len(w) > 0 {
+		e.warm = w
+	}
+}
