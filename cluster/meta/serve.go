@@ -45,10 +45,13 @@ func Serve(ctx context.Context, m cluster.Meta, s transport.Stream) error {
 			}
 		case transport.LinkBack:
 			// What was on its way to the client is lost: it must not wait for it.
-			running.Go(func() { reply(serving, s, ev.From, answer{}, nil) })
+			running.Go(func() { _ = reply(serving, s, ev.From, answer{}, nil) })
 		case transport.Received:
 			if c == nil {
-				c = &served{ctx: serving, name: ev.From, store: m, stream: s, running: &running, under: map[uint64]*underWay{}}
+				c = &served{
+					ctx: serving, name: ev.From, store: m, stream: s, running: &running, under: map[uint64]*underWay{},
+					refusals: make(chan struct{}, maxUnderWay),
+				}
 				clients[ev.From] = c
 			}
 			var q request
@@ -61,7 +64,7 @@ func Serve(ctx context.Context, m cluster.Meta, s transport.Stream) error {
 				// No number to answer under. The client is of this build, or a stranger.
 				a := answer{}
 				a.fail(err)
-				running.Go(func() { reply(serving, s, ev.From, a, nil) })
+				c.refuse(a)
 			}
 		}
 		ev.Release()
@@ -75,6 +78,8 @@ type served struct {
 	store   cluster.Meta
 	stream  transport.Stream
 	running *sync.WaitGroup
+
+	refusals chan struct{} // one entry for each that is on its way
 
 	lock  sync.Mutex
 	under map[uint64]*underWay
@@ -125,7 +130,7 @@ func (c *served) take(q request, value []byte) {
 		a := answer{id: q.id}
 		a.fail(fmt.Errorf("meta: %d requests of %s are under way, and at most %d may be: %w", len(c.under), c.name, maxUnderWay,
 			protocol.ErrUnavailable))
-		c.running.Go(func() { reply(c.ctx, c.stream, c.name, a, nil) })
+		c.refuse(a)
 		return
 	}
 	if !q.hasValue {
@@ -158,8 +163,20 @@ func (c *served) take(q request, value []byte) {
 			a.fail(err)
 			kv.Value = nil
 		}
-		reply(c.ctx, c.stream, c.name, a, kv.Value)
+		_ = reply(c.ctx, c.stream, c.name, a, kv.Value)
 	})
+}
+
+// refuse answers what is not done. Who asks faster than it takes in what it is told is told no more: what waits here is bounded.
+func (c *served) refuse(a answer) {
+	select {
+	case c.refusals <- struct{}{}:
+		c.running.Go(func() {
+			_ = reply(c.ctx, c.stream, c.name, a, nil)
+			<-c.refusals
+		})
+	default:
+	}
 }
 
 func (c *served) finish(id uint64, u *underWay) {
@@ -196,7 +213,7 @@ func (c *served) watch(ctx context.Context, q request, ahead <-chan struct{}) {
 		a := answer{id: q.id, key: kv.Key, rev: kv.Rev, lease: kv.Lease, hasValue: kv.Value != nil}
 		if err != nil {
 			a.fail(err) // the last one: it needs no room
-			reply(c.ctx, c.stream, c.name, a, nil)
+			_ = reply(c.ctx, c.stream, c.name, a, nil)
 			return
 		}
 		select {
