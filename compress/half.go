@@ -24,16 +24,11 @@ func (c F16) Encode(dst []byte, src []float32, e *Residual) ([]byte, error) {
 		return dst, err
 	}
 	all, out := grow(dst, 2*len(x))
-	if e == nil {
+	toF16(out, x)
+	if e != nil {
 		for i, v := range x {
-			binary.LittleEndian.PutUint16(out[2*i:], toF16(v))
+			x[i] = dropped(v - fromF16(binary.LittleEndian.Uint16(out[2*i:])))
 		}
-		return all, nil
-	}
-	for i, v := range x {
-		h := toF16(v)
-		binary.LittleEndian.PutUint16(out[2*i:], h)
-		x[i] = dropped(v - fromF16(h))
 	}
 	return all, nil
 }
@@ -98,18 +93,20 @@ func (c BF16) Decode(dst []float32, src []byte) error {
 	return nil
 }
 
-// toF16 has no branch that depends on the size of x: gradients lie on both sides of the smallest normal number, 6e-5, at random. The
-// two products let the processor's own rounding cut the mantissa at the right place, also below that number (Dukhan, FP16).
-func toF16(x float32) uint16 {
-	w := math.Float32bits(x)
-	base := float32(math.Float32frombits(w&0x7fffffff)*0x1p112) * 0x1p-110
-	bias := max((w+w)&0xff000000, 0x71000000)
-	b := math.Float32bits(math.Float32frombits(bias>>1+0x07800000) + base)
-	h := b>>13&0x7c00 + b&0x0fff
-	if w+w > 0xff000000 {
-		h = 0x7e00
+// toF16 has no branch that depends on the size of a value: gradients lie on both sides of the smallest normal number, 6e-5, at random.
+// The two products let the processor's own rounding cut the mantissa at the right place, also below that number (Dukhan, FP16).
+func toF16(out []byte, x []float32) {
+	for i, v := range x {
+		w := math.Float32bits(v)
+		base := float32(math.Float32frombits(w&0x7fffffff)*0x1p112) * 0x1p-110
+		bias := max((w+w)&0xff000000, 0x71000000)
+		b := math.Float32bits(math.Float32frombits(bias>>1+0x07800000) + float32(base))
+		h := b>>13&0x7c00 + b&0x0fff
+		if w+w > 0xff000000 {
+			h = 0x7e00
+		}
+		binary.LittleEndian.PutUint16(out[2*i:], uint16(w>>16&0x8000|h))
 	}
-	return uint16(w>>16&0x8000 | h)
 }
 
 // fromF16 is exact.
