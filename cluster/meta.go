@@ -50,7 +50,7 @@ type Term struct {
 
 var (
 	// ErrLeaseLost: the lease has ended, or never was.
-	ErrLeaseLost = errors.New("the lease has ended")
+	ErrLeaseLost = protocol.ErrLeaseLost
 
 	// ErrCompacted: the store no longer knows what changed since the revision that a Watch asked for. Watch again from 0, and take what
 	// is not among the keys that come for gone.
