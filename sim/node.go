@@ -1,0 +1,560 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/bits"
+	"time"
+
+	"github.com/trivium-ml/trivium/draw"
+	"github.com/trivium-ml/trivium/protocol"
+)
+
+// A Host is the machine on which a node runs. The zero value is a plain one.
+type Host struct {
+	Speed     float64       // of Compute, against 1; 0: 1
+	Skew      float64       // by which its clock runs fast: 0.1 gains a tenth; above -1
+	DiskBytes int64         // that its disk holds; 0: unbounded
+	Step      time.Duration // that handling one event takes, at speed 1; 0: none
+}
+
+// ErrDown answers a Call to a node that is down or went down.
+var ErrDown = errors.New("sim: the node is down")
+
+// node is one machine's place in the World.
+type node struct {
+	index   int32
+	name    protocol.Name
+	host    Host
+	make    func(Disk) protocol.Machine
+	disk    disk
+	machine protocol.Machine
+	up      bool
+	exited  bool
+	exit    error
+	silent  bool   // went down without closing its links
+	gen     uint32 // rises when it goes down: events for an earlier one are void
+	boots   int
+
+	speed, rate  int64 // of computing and of the clock, in units of 2⁻²⁰
+	base, passed int64 // at World time base, the machine's clock showed passed
+	timers       map[protocol.TimerID]*timer
+	calls        []pending
+	lastCall     uint64
+	links        []*link // to the node of that index
+	held         []int32 // slots that wait because the node is paused or busy
+	waking       bool
+	busy         int64 // until when it handles an event
+	cpu          int64 // until when it computes
+	stores       uint64
+	asks         uint64
+
+	paused  bool
+	slow    int64 // factor, in units of 2⁻²⁰
+	metaCut bool
+}
+
+type timer struct {
+	at    int64 // when it runs out, in World time
+	seq   uint64
+	entry int64 // when its entry in the queue comes up; 0: none
+	on    bool
+	event protocol.Event
+}
+
+type call struct {
+	arg  any
+	done func(any, error)
+}
+
+type pending struct {
+	id   uint64
+	done func(any, error)
+}
+
+const one = 1 << 20 // 1 in units of 2⁻²⁰
+
+// scaled is d·num/den, rounded down, without overflow in between.
+func scaled(d, num, den int64) int64 {
+	if num == den || d <= 0 {
+		return max(d, 0)
+	}
+	hi, lo := bits.Mul64(uint64(d), uint64(num))
+	if hi >= uint64(den) {
+		return math.MaxInt64 / 4
+	}
+	q, _ := bits.Div64(hi, lo, uint64(den))
+	return int64(min(q, math.MaxInt64/4))
+}
+
+// fixed is f in units of 2⁻²⁰: to scale by a power of two is exact, so that every processor has the same.
+func fixed(f float64) int64 { return int64(math.Round(f * one)) }
+
+// Add adds a node that starts now. boot makes its machine; it runs again after each restart, with what the disk kept.
+func (w *World) Add(name protocol.Name, h Host, boot func(Disk) protocol.Machine) Node {
+	key := name
+	key.Incarnation = 0
+	if _, taken := w.byName[key]; taken {
+		panic(fmt.Sprintf("sim: a node named %v was added before", key))
+	}
+	or(&h.Speed, 1)
+	n := &node{index: int32(len(w.nodes)), name: name, host: h, make: boot, speed: fixed(h.Speed), slow: one}
+	if n.speed < 1 || h.Skew <= -1 {
+		panic(fmt.Sprintf("sim: node %v: speed %v and skew %v: want above 0 and above -1", name, h.Speed, h.Skew))
+	}
+	n.rate = fixed(1 + h.Skew)
+	n.disk.limit = h.DiskBytes
+	w.byName[key] = n.index
+	w.nodes = append(w.nodes, n)
+	w.push(w.now, slot{what: bootEvent, node: n.index})
+	return Node(n.index)
+}
+
+// clock is what n's machine reads now.
+func (n *node) clock(now int64) int64 { return n.passed + scaled(now-n.base, n.rate, one) }
+
+// boot starts n's machine.
+func (w *World) boot(n *node) {
+	if n.up || n.exited {
+		return
+	}
+	if n.boots > 0 && n.name.Incarnation != 0 {
+		n.name.Incarnation++
+	}
+	n.boots++
+	n.up = true
+	n.base, n.passed = w.now, 0
+	n.busy, n.cpu = 0, 0
+	n.timers = map[protocol.TimerID]*timer{}
+	w.reopen(n)
+	n.silent = false
+	n.machine = n.make(Disk{n})
+	w.push(w.now, slot{what: startEvent, node: n.index, gen: n.gen})
+}
+
+// crash takes n down at once.
+func (w *World) crash(n *node, silent bool) {
+	if !n.up {
+		return
+	}
+	n.up = false
+	n.silent = silent
+	n.gen++
+	n.machine = nil
+	for _, i := range n.held {
+		w.release(i)
+	}
+	n.held = n.held[:0]
+	n.disk.crash(w, n)
+	w.store.forget(n.index)
+	w.closeLinks(n)
+	calls := n.calls
+	n.calls = nil
+	for _, c := range calls {
+		c.done(nil, ErrDown)
+	}
+}
+
+// handle passes an event on to whom it concerns.
+func (w *World) handle(e entry) {
+	s := &w.slots[e.slot]
+	w.note(s, s.seq)
+	switch s.what {
+	case messageEvent:
+		if !w.arrives(s) {
+			w.release(e.slot)
+			return
+		}
+	case timerEvent:
+		if !w.rings(s, e) {
+			w.release(e.slot)
+			return
+		}
+	case callEvent:
+		if n := w.nodes[s.node]; !n.up {
+			c := s.arg.(*call)
+			w.release(e.slot)
+			if c.done != nil {
+				c.done(nil, ErrDown)
+			}
+			return
+		}
+	case stopEvent:
+	case metaAnswer:
+		if w.nodes[s.node].gen != s.gen || !w.store.answered(w, s) {
+			w.release(e.slot)
+			return
+		}
+	case computedEvent, lostEvent, backEvent, startEvent:
+		if w.nodes[s.node].gen != s.gen {
+			w.release(e.slot)
+			return
+		}
+	case storedEvent:
+		if n := w.nodes[s.node]; n.gen != s.gen || !n.disk.finish() {
+			w.release(e.slot)
+			return
+		}
+	default:
+		w.arrange(e.slot)
+		return
+	}
+	n := w.nodes[s.node]
+	if !n.up {
+		w.release(e.slot)
+		return
+	}
+	if n.paused || n.busy > w.now || len(n.held) > 0 {
+		n.held = append(n.held, e.slot)
+		w.wake(n)
+		return
+	}
+	w.deliver(n, e.slot)
+}
+
+// arrange handles what concerns the World rather than one machine.
+func (w *World) arrange(i int32) {
+	s := w.slots[i]
+	w.release(i)
+	switch s.what {
+	case faultBegin:
+		w.begin(s.arg.(*running))
+	case faultEnd:
+		w.end(s.arg.(*running))
+	case linkRetry:
+		w.retry(&s)
+	case bootEvent:
+		w.boot(w.nodes[s.node])
+	case wakeEvent:
+		w.woken(w.nodes[s.node])
+	case funcEvent:
+		s.arg.(func())()
+	case swizzleEvent:
+		w.refresh()
+	case metaAsk:
+		w.store.ask(w, &s)
+	case leaseEvent:
+		w.store.expire(w, &s)
+	}
+}
+
+// wake sees to it that what waits at n is handled when n can.
+func (w *World) wake(n *node) {
+	if n.waking || n.paused || len(n.held) == 0 {
+		return
+	}
+	n.waking = true
+	w.push(n.busy, slot{what: wakeEvent, node: n.index})
+}
+
+func (w *World) woken(n *node) {
+	n.waking = false
+	taken := 0
+	for taken < len(n.held) && n.up && !n.paused && n.busy <= w.now && w.bad == nil {
+		i := n.held[taken]
+		taken++
+		gen := n.gen
+		w.deliver(n, i)
+		if n.gen != gen {
+			return // it went down, and what it held with it
+		}
+	}
+	n.held = n.held[:copy(n.held, n.held[taken:])]
+	w.wake(n)
+}
+
+// deliver makes an event of a slot, gives it to n's machine, and does what the machine commands.
+func (w *World) deliver(n *node, i int32) {
+	s := &w.slots[i]
+	var ev protocol.Event
+	switch s.what {
+	case messageEvent:
+		from := w.nodes[s.peer].name
+		from.Incarnation = s.id
+		ev = protocol.Message{From: from, Body: s.body}
+	case timerEvent:
+		ev = s.arg.(protocol.Event)
+	case callEvent:
+		c := s.arg.(*call)
+		n.lastCall++
+		if c.done != nil {
+			n.calls = append(n.calls, pending{n.lastCall, c.done})
+		}
+		ev = protocol.Call{ID: n.lastCall, Arg: c.arg}
+	case computedEvent:
+		ev = protocol.Computed{ID: s.id}
+	case storedEvent:
+		ev = protocol.Stored{ID: s.id, Err: s.err}
+	case metaAnswer:
+		ev = protocol.MetaReply{ID: s.id, KV: s.arg.(*question).reply, Err: s.err}
+	case lostEvent:
+		ev = protocol.LinkLost{Peer: s.arg.(protocol.Name), Err: s.err}
+	case backEvent:
+		ev = protocol.LinkBack{Peer: s.arg.(protocol.Name)}
+	case startEvent:
+		ev = protocol.Start{}
+	case stopEvent:
+		ev = protocol.Stop{}
+	}
+	w.release(i)
+	if w.o.Trace {
+		w.trace(n, ev)
+	}
+	if cost := w.cost(n); cost > 0 {
+		n.busy = w.now + cost
+	}
+	for _, c := range n.machine.Step(time.Duration(n.clock(w.now)), ev) {
+		if w.command(n, c); !n.up {
+			return
+		}
+	}
+}
+
+// cost is how long n takes for an event. A slow node takes some time even where the Host counts none.
+func (w *World) cost(n *node) int64 {
+	d := int64(n.host.Step)
+	if n.slow != one && d == 0 {
+		d = int64(20 * time.Microsecond)
+	}
+	if d == 0 {
+		return 0
+	}
+	return scaled(scaled(d, one, n.speed), n.slow, one)
+}
+
+func (w *World) command(n *node, c protocol.Command) {
+	switch c := c.(type) {
+	case protocol.Send:
+		w.send(n, &c)
+	case protocol.SetTimer:
+		w.set(n, c)
+	case protocol.Answer:
+		for i, p := range n.calls {
+			if p.id == c.ID {
+				n.calls = append(n.calls[:i], n.calls[i+1:]...)
+				p.done(c.Result, c.Err)
+				break
+			}
+		}
+	case protocol.Compute:
+		n.cpu = max(n.cpu, w.now) + scaled(scaled(int64(c.For), one, n.speed), n.slow, one)
+		w.push(n.cpu, slot{what: computedEvent, node: n.index, gen: n.gen, id: c.ID})
+	case protocol.Store:
+		w.write(n, c)
+	case protocol.MetaCall:
+		w.store.call(w, n, c)
+	case protocol.Report:
+		w.fact(n, c.Fact)
+	case protocol.Exit:
+		if w.o.Trace {
+			w.line(n.index, fmt.Sprintf("exit %v", c.Err))
+		}
+		n.exited, n.exit = true, c.Err
+		w.crash(n, false)
+	default:
+		panic(fmt.Sprintf("sim: %v: unknown command %T", n.name, c))
+	}
+}
+
+// set sets or stops a timer. The queue has at most one live entry a timer: one that is put off stays where it is, and goes back when it
+// comes up.
+func (w *World) set(n *node, c protocol.SetTimer) {
+	t := n.timers[c.ID]
+	if t == nil {
+		if c.After < 0 {
+			return
+		}
+		t = &timer{event: protocol.Timer{ID: c.ID}}
+		n.timers[c.ID] = t
+	}
+	if c.After < 0 {
+		t.on = false
+		return
+	}
+	t.on = true
+	t.at = w.now + scaled(int64(c.After), one, n.rate)
+	if t.entry == 0 || t.entry > t.at {
+		t.entry = t.at
+		w.push(t.at, slot{what: timerEvent, node: n.index, gen: n.gen, id: uint64(c.ID)})
+		t.seq = w.seq
+	}
+}
+
+// rings says whether a timer has run out now.
+func (w *World) rings(s *slot, e entry) bool {
+	n := w.nodes[s.node]
+	if n.gen != s.gen {
+		return false
+	}
+	t := n.timers[protocol.TimerID(s.id)]
+	if t == nil || t.seq != e.seq {
+		return false // an earlier entry took its place
+	}
+	if !t.on {
+		t.entry = 0
+		delete(n.timers, protocol.TimerID(s.id))
+		return false
+	}
+	if t.at > w.now {
+		t.entry = t.at
+		w.push(t.at, slot{what: timerEvent, node: n.index, gen: n.gen, id: s.id})
+		t.seq = w.seq
+		return false
+	}
+	t.entry, t.on = 0, false
+	s = &w.slots[e.slot]
+	s.arg = t.event
+	return true
+}
+
+// jump moves n's clock forward.
+func (w *World) jump(n *node, by int64) {
+	if !n.up || by <= 0 {
+		return
+	}
+	n.passed += by
+	for _, id := range sortedKeys(n.timers) {
+		t := n.timers[id]
+		if !t.on {
+			continue
+		}
+		t.at = max(w.now, t.at-scaled(by, one, n.rate))
+		t.entry = t.at
+		w.push(t.at, slot{what: timerEvent, node: n.index, gen: n.gen, id: uint64(id)})
+		t.seq = w.seq
+	}
+}
+
+// skew makes n's clock run at that rate from now on; timers that are set keep their time.
+func (w *World) skew(n *node, rate int64) {
+	if rate == n.rate {
+		return
+	}
+	n.passed = n.clock(w.now)
+	n.base, n.rate = w.now, rate
+}
+
+// A Disk is what a node keeps over a restart.
+type Disk struct{ n *node }
+
+// Get returns what rests under key.
+func (d Disk) Get(key string) (value []byte, ok bool) {
+	value, ok = d.n.disk.kept[key]
+	return value, ok
+}
+
+// Keys returns the keys that rest, sorted.
+func (d Disk) Keys() []string { return sortedKeys(d.n.disk.kept) }
+
+// Name is that of the machine that boots, with its incarnation.
+func (d Disk) Name() protocol.Name { return d.n.name }
+
+// Boots is 1 for the first start, and one more for each restart.
+func (d Disk) Boots() int { return d.n.boots }
+
+// disk holds a node's values, and the writes that are not done.
+type disk struct {
+	kept    map[string][]byte
+	writing []writing
+	limit   int64
+	used    int64
+	free    int64 // until when it writes: one after the other
+	// faults in force
+	torn, short, failing, full bool
+}
+
+type writing struct {
+	id    uint64
+	key   string
+	value []byte
+	fails bool
+}
+
+var (
+	errIO   = errors.New("sim: disk: the write failed")
+	errFull = errors.New("sim: disk: no space left")
+)
+
+// write begins a Store. It rests when its Stored comes; a crash before that leaves the old value or the new one, by a draw.
+func (w *World) write(n *node, c protocol.Store) {
+	d := &n.disk
+	n.stores++
+	id := n.stores // of this write; the machine's ID travels beside it
+	wr := writing{id: id, key: c.Key, value: append([]byte(nil), c.Value...)}
+	var err error
+	switch {
+	case d.failing:
+		err, wr.fails = errIO, true
+	case d.full, d.limit > 0 && d.used-int64(len(d.kept[c.Key]))+int64(len(c.Value)) > d.limit:
+		err, wr.fails = errFull, true
+	case d.short:
+		err = fmt.Errorf("sim: disk: %w", io.ErrShortWrite)
+		wr.value = wr.value[:upTo(w.bits(n, drawShort, id), int64(len(wr.value)))]
+	case d.torn:
+		d.keep(c.Key, wr.value[:upTo(w.bits(n, drawTorn, id), int64(len(wr.value)))])
+		w.crash(n, false)
+		return
+	}
+	d.writing = append(d.writing, wr)
+	d.free = max(d.free, w.now) + scaled(int64(w.o.StoreTime)+int64(len(c.Value)), n.slow, one)
+	w.push(d.free, slot{what: storedEvent, node: n.index, gen: n.gen, id: c.ID, err: err})
+}
+
+// finish lets the oldest write rest: they end in order.
+func (d *disk) finish() bool {
+	if len(d.writing) == 0 {
+		return false
+	}
+	wr := d.writing[0]
+	d.writing = d.writing[:copy(d.writing, d.writing[1:])]
+	if !wr.fails {
+		d.keep(wr.key, wr.value)
+	}
+	return true
+}
+
+func (d *disk) keep(key string, value []byte) {
+	if d.kept == nil {
+		d.kept = map[string][]byte{}
+	}
+	d.used += int64(len(value)) - int64(len(d.kept[key]))
+	d.kept[key] = value
+}
+
+// crash ends the writes under way: the first few of them rest, as a draw says.
+func (d *disk) crash(w *World, n *node) {
+	for _, wr := range d.writing {
+		if wr.fails || chance(w.bits(n, drawCrash, wr.id), 1<<31) {
+			break
+		}
+		d.keep(wr.key, wr.value)
+	}
+	d.writing = d.writing[:0]
+}
+
+func (d *disk) wipe() { d.kept, d.used, d.writing = nil, 0, d.writing[:0] }
+
+// The purposes of draws at a node and on a link.
+const (
+	drawShort = iota
+	drawTorn
+	drawCrash
+	drawMeta
+	drawMetaBack
+	drawMetaLost
+	drawJitter
+	drawLoss
+	drawCorrupt
+	drawDuplicate
+	drawReorder
+	drawLate
+	drawEnd
+	purposes = 16
+)
+
+// bits is node n's i-th draw for a purpose.
+func (w *World) bits(n *node, purpose, i uint64) uint64 {
+	return draw.Mix(draw.Mix(w.seed^draw.Weyl*uint64(n.index+1)) + draw.Weyl*(i*purposes+purpose))
+}
