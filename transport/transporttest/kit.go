@@ -259,7 +259,7 @@ func (s *scene) link(at transport.Stream, what transport.EventKind, from transpo
 	}
 }
 
-// quiet checks that nothing comes, once probe has passed behind it, or, where there is no probe, within a moment.
+// blocked calls f, which must end by its context if it does not succeed, and gives it a moment.
 func (s *scene) blocked(f func(ctx context.Context) error) error {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.ctx, 50*time.Millisecond)
