@@ -1,7 +1,10 @@
-// Package cluster knows who is here, in what role, and alive.
 package cluster
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/trivium-ml/trivium/protocol"
@@ -23,14 +26,119 @@ type View struct {
 	Fate    []byte // what the members decided together with the view; opaque here
 }
 
-// A Policy is what a group is held to. The zero value is the default of each field.
+// Names lists the members' names, by rank: what transport.Stream.Fence takes.
+func (v View) Names() []protocol.Name {
+	names := make([]protocol.Name, len(v.Members))
+	for i, m := range v.Members {
+		names[i] = m.Name
+	}
+	return names
+}
+
+// A Policy is what a group is held to. The zero value is the default of each field. All members should have the same: the one that
+// proposes a view follows its own.
 type Policy struct {
-	MinWorkers, MaxWorkers int           // 1, 64
-	ViewLimit              int           // views, after which the group gives up; 0: none
+	MinWorkers, MaxWorkers int           // 1, 64. Who comes beyond MaxWorkers waits, as a spare
+	ViewLimit              int           // changes of the first view, after which the group gives up; 0: none
 	Heartbeat              time.Duration // 20 ms
 	Budget                 time.Duration // of silence; 250 ms. It grows with the measured scheduling noise up to BudgetMax
 	BudgetMax              time.Duration // 5 s
 	LeaseTTL               time.Duration // 5 s
-	MetaWait               time.Duration // a view change waits so long for Meta; 10 min
+	MetaWait               time.Duration // a view change waits so long for Meta, or for members to hold more than half; 10 min
 	ShrinkOnly             bool          // nobody joins any more
+
+	Group        string        // under which name it is kept in Meta; empty: the job of the member's name
+	StartWorkers int           // the first view waits for so many; 0: MinWorkers
+	BackOff      time.Duration // a process that was lost waits so long before it is admitted again, and doubly so each time, up to 60 times; 1 s
+	Patience     time.Duration // a group of fewer than MinWorkers waits so long for newcomers, then it ends with ErrTooFew; 30 s
+	Log          *slog.Logger  // nil discards
+
+	// Prepare is called at each member that a proposal asks for its vote, before it votes: a carrier stops there, at a boundary, and
+	// returns what it knows of operations under way. Its context ends when the proposal is void. nil: members vote at once.
+	Prepare func(ctx context.Context, c Change) ([]byte, error)
+	// Decide makes View.Fate of what Prepare returned at the members that stay, by the ranks of the view that ends; nil: no fate. It is
+	// called at the proposer, by the machine: it must be pure and quick.
+	Decide func(c Change, reports [][]byte) []byte
+}
+
+// A Change says what a proposed view changes.
+type Change struct {
+	Epoch protocol.Epoch  // of the view that ends
+	Stay  []int           // ranks in it that go on, in their order
+	Joins []protocol.Name // who comes, after them
+}
+
+// withDefaults fills in what is zero.
+func (p Policy) withDefaults() Policy {
+	or(&p.MinWorkers, 1)
+	or(&p.MaxWorkers, max(64, p.MinWorkers))
+	or(&p.Heartbeat, 20*time.Millisecond)
+	or(&p.Budget, 250*time.Millisecond)
+	or(&p.BudgetMax, max(5*time.Second, p.Budget))
+	or(&p.LeaseTTL, 5*time.Second)
+	or(&p.MetaWait, 10*time.Minute)
+	or(&p.BackOff, time.Second)
+	or(&p.Patience, 30*time.Second)
+	or(&p.StartWorkers, p.MinWorkers)
+	if p.Log == nil {
+		p.Log = slog.New(slog.DiscardHandler)
+	}
+	return p
+}
+
+func or[T comparable](p *T, otherwise T) {
+	var zero T
+	if *p == zero {
+		*p = otherwise
+	}
+}
+
+// maxWorkers keeps a record below MaxValue.
+const maxWorkers = 256
+
+// validate says what is wrong with p, after withDefaults, and with self: all of it.
+func (p Policy) validate(self Member) error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("cluster: "+format, args...)) }
+	if p.MinWorkers < 1 {
+		bad("MinWorkers is %d, want at least 1", p.MinWorkers)
+	}
+	if p.MaxWorkers < p.MinWorkers {
+		bad("MaxWorkers is %d, below MinWorkers %d", p.MaxWorkers, p.MinWorkers)
+	}
+	if p.MaxWorkers > maxWorkers {
+		bad("MaxWorkers is %d, want at most %d", p.MaxWorkers, maxWorkers)
+	}
+	if p.StartWorkers < p.MinWorkers || p.StartWorkers > p.MaxWorkers {
+		bad("StartWorkers is %d, want MinWorkers to MaxWorkers, %d to %d", p.StartWorkers, p.MinWorkers, p.MaxWorkers)
+	}
+	if p.ViewLimit < 0 {
+		bad("ViewLimit is %d, want at least 0", p.ViewLimit)
+	}
+	for _, d := range []struct {
+		field       string
+		value, from time.Duration
+	}{
+		{"Heartbeat", p.Heartbeat, time.Millisecond},
+		{"Budget", p.Budget, 4 * p.Heartbeat},
+		{"BudgetMax", p.BudgetMax, p.Budget},
+		{"LeaseTTL", p.LeaseTTL, 4 * p.Heartbeat},
+		{"MetaWait", p.MetaWait, time.Millisecond},
+		{"BackOff", p.BackOff, time.Millisecond},
+		{"Patience", p.Patience, time.Millisecond},
+	} {
+		if d.value < d.from {
+			bad("%s is %v, want at least %v", d.field, d.value, d.from)
+		}
+	}
+	if self.Name.ID == "" {
+		bad("the member's name %q has no ID", self.Name)
+	}
+	if p.Group == "" && self.Name.Job == "" {
+		bad("neither Policy.Group nor the job of %q says which group this is", self.Name)
+	}
+	if n := len(appendMember(nil, self)); n > maxMember {
+		bad("name, address and info of %v take %d bytes, want at most %d", self.Name, n, maxMember)
+	}
+	return errors.Join(errs...)
 }

@@ -1,0 +1,163 @@
+package cluster
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/trivium-ml/trivium/protocol"
+)
+
+// knock says to everyone who may decide about it that this newcomer waits: to the members, and to the other newcomers, one of whom may
+// have to found the view.
+func (m *Machine) knock() {
+	if m.mine() == nil {
+		return
+	}
+	b := &knock{m.rec.Epoch}
+	for r := range m.peers {
+		m.send(m.peers[r].Name, b)
+	}
+	for i := range m.present {
+		if n := m.present[i].Name; m.present[i].rev > 0 && !same(n, m.self.Name) && m.rec.rank(n) < 0 {
+			m.send(n, b)
+		}
+	}
+}
+
+// knocked notes a newcomer, and tells it of a view that it does not know.
+func (m *Machine) knocked(from protocol.Name, b *knock) {
+	if b.Epoch < m.rec.Epoch {
+		m.tell(from)
+	}
+	p := m.presence(from)
+	if p == nil {
+		if len(m.present) >= 4*maxWorkers {
+			return
+		}
+		m.present = append(m.present, presentState{presence: presence{Member: Member{Name: from}}})
+		p = &m.present[len(m.present)-1]
+	}
+	if !p.knock || m.now-p.heard > m.policy.BudgetMax {
+		p.first = m.now
+	}
+	p.knock, p.heard = true, m.now
+}
+
+// found makes a view of newcomers alone: the first one, or one after a view of which nobody is left. The newcomer whose presence is
+// oldest does it. That two take themselves for it is the store's to decide.
+func (m *Machine) found() {
+	mine := m.mine()
+	if mine == nil || m.change.put != nil || m.now < m.change.retry || m.now-m.admitted < 2*m.policy.Heartbeat {
+		return
+	}
+	if !m.fresh {
+		m.fetch()
+		return
+	}
+	need := m.policy.MinWorkers
+	if m.rec.Epoch == 0 {
+		need = m.policy.StartWorkers
+	}
+	next := &record{Epoch: m.rec.Epoch + 1, By: m.self.Name, Flaps: m.rec.Flaps}
+	for i := range m.present {
+		p := &m.present[i]
+		self := same(p.Name, m.self.Name)
+		if p.rev == 0 || !self && (!p.knock || m.now-p.heard > m.budget) || len(next.Members) == m.policy.MaxWorkers || m.younger(p) {
+			continue
+		}
+		if len(next.Members) == 0 && !self {
+			return // its part
+		}
+		next.Members = append(next.Members, p.Member)
+	}
+	if len(next.Members) < need || next.rank(m.self.Name) < 0 || len(next.encode()) > MaxValue {
+		return
+	}
+	if len(m.peers) > 0 && !m.deserted() {
+		return
+	}
+	if limit := m.policy.ViewLimit; limit > 0 && m.rec.Epoch > protocol.Epoch(limit) {
+		m.end(&RefusedError{m.self.Name, "ViewLimit", fmt.Sprintf("view %d is the last that the limit of %d changes allows", m.rec.Epoch, limit)})
+		return
+	}
+	for r := range m.peers {
+		next.Gone = append(next.Gone, gone{m.peers[r].Name, dead, "its lease ended and nobody hears it"})
+	}
+	m.write(next)
+}
+
+// younger says whether a newcomer of the same ID as p, and a higher incarnation, knocks too.
+func (m *Machine) younger(p *presentState) bool {
+	for i := range m.present {
+		q := &m.present[i]
+		if q.Name.ID == p.Name.ID && q.Name.Role == p.Name.Role && q.Name.Incarnation > p.Name.Incarnation && q.rev > 0 &&
+			(same(q.Name, m.self.Name) || q.knock && m.now-q.heard <= m.budget) {
+			return true
+		}
+	}
+	return false
+}
+
+// deserted says whether all members of the view are proven dead.
+func (m *Machine) deserted() bool {
+	all := true
+	for r := range m.peers {
+		p := &m.peers[r]
+		switch {
+		case p.how.proof():
+		case !p.fresh && m.now-p.heard < 2*m.budget, !m.leaseEnded(p.Name):
+			all = false
+		}
+	}
+	return all
+}
+
+// A Status is what a process knows of its group, at one moment.
+type Status struct {
+	Self     protocol.Name
+	Epoch    protocol.Epoch
+	Rank     int // -1: no member
+	Members  []MemberStatus
+	Waiting  []Member      // newcomers and spares
+	Budget   time.Duration // of silence, in force
+	MetaAway time.Duration // since when the store does not answer
+	Late     time.Duration // the largest delay of this process's own timer in the last second or so
+	Pending  bool          // the view has to change
+}
+
+// A MemberStatus is one member's.
+type MemberStatus struct {
+	Member
+	Rank    int
+	Heard   time.Duration // since its last sign of life; of one who is not watched it says little
+	Watched bool          // by this process
+	Phi     float64       // of Hayashibara et al. 2004: -log₁₀ of the chance of so long a silence
+	State   string        // fine, silent, cut off, dead, ended, left
+	Why     string
+	Leaving bool
+}
+
+func (m *Machine) status() Status {
+	s := Status{Self: m.self.Name, Epoch: m.rec.Epoch, Rank: m.rank, Budget: m.budget, Late: max(m.tick.late, 0), Pending: m.change.pending}
+	if m.store.away {
+		s.MetaAway = m.now - m.store.gone
+	}
+	for r := range m.peers {
+		p := &m.peers[r]
+		q := MemberStatus{Member: p.Member, Rank: r, Watched: p.watched, State: p.how.String(), Why: p.why, Leaving: p.leaving}
+		if r != m.rank {
+			q.Heard = m.now - p.heard
+		}
+		if p.watched {
+			q.Phi = math.Max(p.gaps.phi(q.Heard, m.policy.Heartbeat), 0)
+		}
+		s.Members = append(s.Members, q)
+	}
+	for i := range m.present {
+		if p := &m.present[i]; p.knock && p.rev > 0 && m.rec.rank(p.Name) < 0 && m.now-p.heard <= m.policy.BudgetMax {
+			s.Waiting = append(s.Waiting, p.Member)
+		}
+	}
+	return s
+}
