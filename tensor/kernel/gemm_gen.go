@@ -72,14 +72,15 @@ func (a arch) name(kind string) string { return "gemm" + a.elem + kind + a.isa }
 // kernel writes func gemm…(t *tile). See the type tile for what it computes.
 //
 //	DI t, SI R8 R9 R13 rows 0, 7, 14, 21 of A, AX BX DX one, three, five steps from row to row, R10 B, R11 bStep, R12 aStep,
-//	CX the steps left, R14 the next of tile.deltas
+//	CX the steps left (of a run), R14 the next of tile.deltas, or the step of R15, what is fetched ahead
 func (a arch) kernel(kind string, vecs int) {
 	mr, name := a.rows(vecs), a.name(kind)
 	p("// func %s(t *tile)", name)
 	p("TEXT ·%s(SB), NOSPLIT, $0-8", name)
 	p("\tMOVQ t+0(FP), DI")
-	for i, field := range []int{24, 48, 64, 80} { // the kernel moves its own copies of b, c, bias and n
-		p("\tMOVQ %d(DI), AX\n\tMOVQ AX, %d(DI)", field, 112+8*i)
+	// The kernel moves its own copies of b, c, bias, n and ahead.at.
+	for _, f := range [][2]int{{24, 112}, {48, 120}, {64, 128}, {80, 136}, {144, 184}} {
+		p("\tMOVQ %d(DI), AX\n\tMOVQ AX, %d(DI)", f[0], f[1])
 	}
 	p("\tMOVQ 72(DI), CX")
 	a.dispatch(1, mr)
@@ -151,7 +152,11 @@ func (a arch) body(m, vecs int) {
 		}
 	}
 	p("\tMOVQ 88(DI), CX\n\tTESTQ CX, CX\n\tJLE sum%d", m)
-	p("\tTESTQ R14, R14\n\tJNZ image%d\n\tPCALIGN $32", m)
+	p("\tTESTQ R14, R14\n\tJNZ image%d", m)
+	p("\tMOVQ CX, 192(DI)\n\tMOVQ 184(DI), R15\n\tMOVQ R15, 200(DI)\n\tMOVQ 176(DI), R14\n\tADDQ R14, 184(DI)")
+	// A run: as many steps as fetch ahead along one line of A or B.
+	p("run%d:\n\tMOVQ 168(DI), CX\n\tCMPQ CX, 192(DI)\n\tCMOVQGT 192(DI), CX\n\tSUBQ CX, 192(DI)", m)
+	p("\tMOVQ 200(DI), R15\n\tMOVQ 160(DI), R14\n\tADDQ R14, 200(DI)\n\tMOVQ 152(DI), R14\n\tPCALIGN $32")
 	step := func() {
 		for v := range vecs {
 			if a.wide() {
@@ -172,12 +177,12 @@ func (a arch) body(m, vecs int) {
 			}
 		}
 	}
-	p("loop%d:", m)
+	p("loop%d:\n\tPREFETCHT0 (R15)\n\tPREFETCHT0 64(R15)", m)
 	step()
 	for g := range groups {
 		p("\tADDQ R12, %s", pointers[g])
 	}
-	p("\tADDQ R11, R10\n\tDECQ CX\n\tJNZ loop%d\n\tJMP sum%d", m, m)
+	p("\tADDQ R14, R15\n\tADDQ R11, R10\n\tDECQ CX\n\tJNZ loop%d\n\tCMPQ 192(DI), $0\n\tJGT run%d\n\tJMP sum%d", m, m, m)
 	p("image%d:", m)
 	step()
 	p("\tMOVQ (R14), R12\n\tADDQ $8, R14")

@@ -23,6 +23,21 @@ type tile struct {
 	deltas      unsafe.Pointer // 104: if not nil, k steps through A, in place of aStep
 
 	_ [4]uintptr // 112: where the kernel is in b, c, bias and n
+
+	ahead ahead // 144
+
+	_ [3]uintptr // 184: where the kernel is in ahead.at, the steps left, and the start of the run
+}
+
+// An ahead says which memory the kernel fetches into cache while it computes, two lines in each of its steps over k, unless it works
+// on an image: what the next tile needs, whose lines lie too far apart for the processor to see them coming. at is a number, not a
+// pointer, because it may be past the end of a slice; nothing is read there.
+type ahead struct {
+	at    uintptr // of the first panel
+	step  int     // from one step to the next, in a run of steps
+	row   int     // from one run to the next
+	run   int     // steps in a run
+	panel int     // from one panel to the next
 }
 
 // What a micro-kernel does with its sums before it stores them, in this order.
@@ -137,7 +152,7 @@ func transpose[T Float](isa ISA, rows, cols int, src []T, lds int, dst []T, ldd 
 // gemmBlocks is Gemm by blocks of k.
 func gemmBlocks[T Float](isa ISA, ta, tb bool, m, n, k int, a []T, lda int, b []T, ldb int, c []T, ldc int, ep Epilogue[T], w *Workspace[T]) {
 	kc := depth[T]()
-	p := product[T]{isa: isa, tiling: tilingOf[T](isa), tb: tb, m: m, n: n, c: c, ldc: ldc, ep: ep, w: w}
+	p := product[T]{isa: isa, tiling: tilingOf[T](isa), tb: tb, m: m, n: n, k: k, c: c, ldc: ldc, ep: ep, w: w}
 	p.a = operand[T]{a, lda, 1}
 	if ta {
 		p.a = operand[T]{a, 1, lda}
@@ -152,13 +167,13 @@ func gemmBlocks[T Float](isa ISA, ta, tb bool, m, n, k int, a []T, lda int, b []
 type product[T Float] struct {
 	isa ISA
 	tiling
-	tb   bool
-	m, n int
-	a, b operand[T]
-	c    []T
-	ldc  int
-	ep   Epilogue[T]
-	w    *Workspace[T]
+	tb      bool
+	m, n, k int
+	a, b    operand[T]
+	c       []T
+	ldc     int
+	ep      Epilogue[T]
+	w       *Workspace[T]
 }
 
 // columns is how many columns of B are worked on at a time: 384 rows of float32, or 192 of float64, are then 384 KiB, which leaves room in
@@ -238,6 +253,7 @@ func (p *product[T]) block(first, k int, opens, closes bool) {
 				if parts[q].cols > 0 {
 					t := p.tileOf(&parts[q], p.c, i0, i1, k, flags)
 					t.a, t.aRow, t.aStep = a, aRow, aStep
+					t.ahead = p.ahead(&parts[q], g, groups, first, k)
 					multiply[T](p.isa, parts[q].wide, &t)
 				}
 			}
@@ -246,6 +262,29 @@ func (p *product[T]) block(first, k int, opens, closes bool) {
 			}
 		}
 	}
+}
+
+// ahead returns what is fetched while group g of the rows of a block is worked on.
+func (p *product[T]) ahead(q *part, g, groups, first, k int) ahead {
+	const line = 64
+	size := sizeOf[T]()
+	none := ahead{at: uintptr(q.b), run: max(k, 1)}
+	if groups == 1 { // B is read once: its next panel
+		none.at, none.step, none.panel = uintptr(q.b)+uintptr(q.panel), q.bStep, q.panel
+		return none
+	}
+	next := (g + 1) * p.m / groups
+	if g+1 == groups {
+		next, first = 0, first+k
+		if first >= p.k {
+			return none
+		}
+	}
+	at := uintptr(p.a.at(next, first))
+	if p.a.column != 1 { // columns of memory: one step, one line
+		return ahead{at: at, step: p.a.column * size, run: max(k, 1)}
+	}
+	return ahead{at: at, step: 2 * line, row: p.a.row * size, run: max(1, (k*size+2*line-1)/(2*line))}
 }
 
 // activateRows applies a function to rows that are in first-level cache, in as few calls as their layout allows.
