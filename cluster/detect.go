@@ -171,7 +171,7 @@ func (m *Machine) judge() {
 		switch left := m.budget - silence; {
 		case left > 0:
 			if left < m.policy.Heartbeat && (next < 0 || left < next) {
-				next = left
+				next = max(left, 100*time.Microsecond)
 			}
 		case !p.gaps.unlikely(silence, m.policy.Heartbeat):
 		case p.vouched > p.heard && m.now-p.vouched < m.budget:

@@ -25,10 +25,12 @@ func (m *Machine) knock() {
 	}
 }
 
-// knocked notes a newcomer, and tells it of a view that it does not know.
+// knocked notes a newcomer, and tells it of a view that it does not know, or that the one that it knows lives.
 func (m *Machine) knocked(from protocol.Name, b *knock) {
 	if b.Epoch < m.rec.Epoch {
 		m.tell(from)
+	} else if m.phase == member && m.rec.rank(from) < 0 {
+		m.send(from, &beat{m.rec.Epoch, answer})
 	}
 	p := m.presence(from)
 	if p == nil {
@@ -106,7 +108,7 @@ func (m *Machine) deserted() bool {
 		p := &m.peers[r]
 		switch {
 		case p.how.proof():
-		case !p.fresh && m.now-p.heard < 2*m.budget, !m.leaseEnded(p.Name):
+		case m.now-p.heard < 2*m.budget, !m.leaseEnded(p.Name):
 			all = false
 		}
 	}

@@ -30,7 +30,8 @@ type process struct {
 	sent  int
 	known []protocol.Name // to whom it sent, for lost links
 
-	leave bool // do not come back
+	after time.Duration // before the first start
+	leave bool          // do not come back
 }
 
 const (
@@ -68,7 +69,15 @@ type applied struct {
 func (p *process) Step(now time.Duration, in protocol.Event) []protocol.Command {
 	var out []protocol.Command
 	switch in := in.(type) {
+	default:
+		if p.m == nil {
+			return nil
+		}
 	case protocol.Start:
+		if p.after > 0 {
+			p.ended = true
+			return []protocol.Command{protocol.SetTimer{ID: rejoinTimer, After: p.after}, protocol.SetTimer{ID: carrierTimer, After: carrierEvery}}
+		}
 		return append(p.start(now), protocol.SetTimer{ID: carrierTimer, After: carrierEvery})
 	case protocol.Timer:
 		switch in.ID {
@@ -208,19 +217,20 @@ type scene struct {
 func newScene(seed uint64, n int, pol cluster.Policy, o sim.Options) *scene {
 	s := &scene{w: sim.New(seed, o), policy: pol, views: map[protocol.Epoch]cluster.View{}, by: map[protocol.Epoch]protocol.Name{}}
 	for range n {
-		s.add()
+		s.add(0)
 	}
 	s.w.Invariant("one chain of views", s.chain)
 	s.w.Invariant("fencing", s.fenced)
 	return s
 }
 
-// add adds a node that runs from now on.
-func (s *scene) add() sim.Node {
+// add adds a node, whose process starts so late.
+func (s *scene) add(after time.Duration) sim.Node {
 	i := len(s.processes)
 	s.processes = append(s.processes, nil)
 	return s.w.Add(protocol.Name{Job: "j", Role: "worker", ID: strconv.Itoa(i), Incarnation: 1}, sim.Host{}, func(sim.Disk) protocol.Machine {
-		s.processes[i] = &process{scene: s, node: sim.Node(i), outer: s.w.Name(sim.Node(i))}
+		s.processes[i] = &process{scene: s, node: sim.Node(i), outer: s.w.Name(sim.Node(i)), after: after}
+		after = 0 // when the node starts again, so does its process
 		return s.processes[i]
 	})
 }
@@ -268,7 +278,7 @@ func (s *scene) follows(v cluster.Installed) error {
 	stay := 0
 	var missing []protocol.Name
 	for _, m := range before.Members {
-		if slices.Contains(v.View.Names(), m.Name) {
+		if slices.Contains(v.View.Names(), m.Name) || s.of(m.Name).leave { // who leaves votes too
 			stay++
 		} else {
 			missing = append(missing, m.Name)

@@ -1,0 +1,178 @@
+package cluster_test
+
+import (
+	"flag"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/trivium-ml/trivium/cluster"
+	"github.com/trivium-ml/trivium/draw"
+	"github.com/trivium-ml/trivium/protocol"
+	"github.com/trivium-ml/trivium/sim"
+)
+
+var (
+	seedsFor  = flag.Duration("cluster.seeds", 3*time.Second, "run simulated seeds of the membership protocol for so long")
+	firstSeed = flag.Uint64("cluster.seed", 0, "the first seed; with -cluster.seeds=0 the only one")
+)
+
+// kinds are the faults of a seed: all that concern a protocol of messages over links.
+var kinds = []sim.Kind{
+	sim.Crash, sim.Crash, sim.Vanish, sim.Pause, sim.Pause, sim.Slow, sim.Skew, sim.Delay, sim.Jitter, sim.Loss, sim.Corrupt, sim.Reset,
+	sim.Clog, sim.Swizzle, sim.Partition, sim.Partition, sim.Mute, sim.Deafen, sim.Bridge, sim.Ring, sim.MetaAway, sim.MetaSlow, sim.MetaRestart,
+}
+
+// seedPolicy has the default's proportions, with fewer beats, so that a seed is short.
+var seedPolicy = cluster.Policy{
+	Heartbeat: 40 * time.Millisecond, Budget: 250 * time.Millisecond, BudgetMax: time.Second, LeaseTTL: 2500 * time.Millisecond,
+	BackOff: 50 * time.Millisecond, Patience: time.Hour, MetaWait: time.Hour,
+}
+
+// seed builds the scene of a seed and its plan: up to eight processes, of which some come later and one may leave; every sixteenth seed
+// has no fault.
+func seed(n uint64) (*scene, sim.Plan) {
+	pick := func(i uint64, below int) int { return int(draw.Mix(n^draw.Mix(i)) >> 1 % uint64(below)) }
+	size := 2 + pick(1, 6)
+	late := pick(2, 3)
+	pol := seedPolicy
+	pol.StartWorkers = size
+	pol.MinWorkers = 1 + pick(3, 2)
+	s := newScene(n, size, pol, sim.Options{})
+	for i := range late {
+		s.add(time.Duration(pick(uint64(10+i), 2000)) * time.Millisecond)
+	}
+	if pick(4, 4) == 0 && size > 2 {
+		who, at := sim.Node(pick(5, size)), time.Duration(300+pick(6, 1500))*time.Millisecond
+		s.w.After(at, func() {
+			p := s.processes[who]
+			p.leave = true
+			s.w.Call(who, 0, cluster.Leave{}, func(_ any, err error) { p.leave = err == nil })
+		})
+	}
+	if n%16 == 0 {
+		return s, nil
+	}
+	plan := sim.RandomPlan(n, s.w, sim.Mix{Kinds: kinds, Faults: 8, Until: 1500 * time.Millisecond, MaxFor: time.Second})
+	for i := range plan {
+		plan[i].At += 200 * time.Millisecond // the group forms first
+	}
+	return s, plan
+}
+
+const (
+	faulty    = 2 * time.Second
+	converges = 15 * time.Second
+)
+
+// run runs a seed: faults, then progress.
+func (s *scene) run(plan sim.Plan) error {
+	if err := s.w.Run(plan, faulty); err != nil {
+		return err
+	}
+	s.w.Heal(nil)
+	if err := s.w.Converges(converges, s.agreed); err != nil {
+		return err
+	}
+	if len(plan) == 0 && len(s.convicted) > 0 {
+		return fmt.Errorf("without a fault %v was convicted: %s", s.convicted[0].Name, s.convicted[0].Why)
+	}
+	return nil
+}
+
+// TestSeeds runs as many seeds as fit, and holds each to agreement, fencing and termination. Every sixteenth has no fault, and must
+// convict nobody.
+func TestSeeds(t *testing.T) {
+	end := time.Now().Add(*seedsFor)
+	var next, events, views, faults, slowest atomic.Uint64
+	next.Store(*firstSeed)
+	var failed sync.Map
+	var group sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		group.Go(func() {
+			for first := true; first && *seedsFor == 0 || time.Now().Before(end); first = false {
+				n := next.Add(1) - 1
+				s, plan := seed(n)
+				if err := s.run(plan); err != nil {
+					line, _, _ := strings.Cut(err.Error(), "\n")
+					failed.Store(n, line+"\n"+s.describe())
+					return
+				}
+				events.Add(s.w.Events())
+				views.Add(uint64(len(s.views)))
+				faults.Add(uint64(len(plan)))
+				if took := uint64(s.w.Now() - faulty); took > slowest.Load() {
+					slowest.Store(took)
+				}
+			}
+		})
+	}
+	group.Wait()
+	seeds := next.Load() - *firstSeed
+	t.Logf("%d seeds from %d, %d events each in the mean, %.1f faults, %.1f views; the slowest converged after %v", seeds, *firstSeed,
+		events.Load()/seeds, float64(faults.Load())/float64(seeds), float64(views.Load())/float64(seeds), time.Duration(slowest.Load()))
+	failed.Range(func(n, err any) bool {
+		t.Errorf("seed %d: %v", n, err)
+		return true
+	})
+}
+
+// describe says where each process stands.
+func (s *scene) describe() string {
+	out := ""
+	for _, p := range s.processes {
+		out += fmt.Sprintf("%v up %v ended %v (%v) view %d %v\n", p.self, s.w.Up(p.node), p.ended, p.err, p.view.Epoch, p.view.Names())
+	}
+	return out
+}
+
+// TestSeed runs one seed with a trace of what is reported: go test -run TestSeed$ -cluster.seed N -v
+func TestSeed(t *testing.T) {
+	s, plan := seed(*firstSeed)
+	s.keep = true
+	t.Logf("plan: %v", plan)
+	err := s.run(plan)
+	if testing.Verbose() {
+		for _, f := range s.facts {
+			switch v := f.Value.(type) {
+			case cluster.Installed:
+				var names []protocol.Name
+				for _, m := range v.View.Members {
+					names = append(names, m.Name)
+				}
+				t.Logf("%12v %v installed %d %v by %v", f.At, f.Name, v.View.Epoch, names, v.By)
+			case cluster.Convicted:
+				t.Logf("%12v %v convicted %v in %d: %s: %s", f.At, f.Name, v.Name, v.Epoch, v.How, v.Why)
+			case cluster.Ended:
+				t.Logf("%12v %v ended: %v", f.At, f.Name, v.Err)
+			case cluster.MetaAway:
+				t.Logf("%12v %v meta away %v", f.At, f.Name, v.For)
+			}
+		}
+	}
+	if err != nil {
+		t.Errorf("%v\n%s", err, s.describe())
+	}
+}
+
+// TestSeedsRepeat: the same seed gives the same run.
+func TestSeedsRepeat(t *testing.T) {
+	for n := range uint64(20) {
+		var hashes []uint64
+		for range 2 {
+			s, plan := seed(n)
+			if err := s.run(plan); err != nil {
+				t.Fatalf("seed %d: %v", n, err)
+			}
+			hashes = append(hashes, s.w.Hash())
+		}
+		if len(slices.Compact(hashes)) != 1 {
+			t.Errorf("seed %d: two runs differ", n)
+		}
+	}
+}
