@@ -32,6 +32,11 @@ type Header struct {
 const (
 	Summed   uint16 = 1 << iota // Sum is that of the payload
 	Internal                    // of the transport itself: Kind is one of its own
+	Shared                      // the payload lies in memory that both ends share: in its place follow 8 bytes that say where
+
+	// PriorityShift is where the two bits of a frame's priority begin.
+	PriorityShift = 8
+	known         = Summed | Internal | Shared | 3<<PriorityShift
 )
 
 const (
@@ -118,8 +123,8 @@ func (h *Header) Parse(p *[HeaderLen]byte) error {
 		return &FrameError{"length", fmt.Sprintf("at most %d bytes, found %d", MaxFrame, h.Length)}
 	case uint32(h.Head) > h.Length:
 		return &FrameError{"length", fmt.Sprintf("a head of %d bytes in a frame of %d", h.Head, h.Length)}
-	case h.Flags&^(Summed|Internal) != 0:
-		return &FrameError{"flags", fmt.Sprintf("unknown flags %#x", h.Flags&^(Summed|Internal))}
+	case h.Flags&^known != 0:
+		return &FrameError{"flags", fmt.Sprintf("unknown flags %#x", h.Flags&^known)}
 	}
 	return nil
 }

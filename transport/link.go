@@ -1,0 +1,257 @@
+package transport
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/trivium-ml/trivium/wire"
+)
+
+// A link is a pair of connections to a peer: one for control frames and for what the transport says itself, one for data. It begins
+// without them: then frames wait for it. Once lost it is never used again, and the peer gets a new one. All but what is atomic is
+// guarded by peer.mu.
+type link struct {
+	peer    *peer
+	up      bool
+	dead    atomic.Bool
+	id      [16]byte
+	inbound bool
+	attempt uint64 // inbound: of the dialler
+	half    [2]*half
+	flows   map[uint32]*flow
+	dirty   []*flow // with something to tell the other end
+
+	shared     sharedPath // nil: none
+	sharedRefs atomic.Int64
+}
+
+// The halves of a link, and the sides of a flow.
+const (
+	data    = 0
+	control = 1
+)
+
+// A flow is what passes over a link for one stream.
+type flow struct {
+	link *link
+	id   uint32
+
+	// What this end sends.
+	assumed int // window that credit counts from; 0: nothing was sent yet
+	credit  int // bytes of data that may be sent; below 0 where the window turned out smaller than assumed
+	side    [2]side
+
+	// What this end receives.
+	window, maxFrame int
+	used             [2]usage // received, and not granted again
+	owed             [2]usage // of it, released
+	announce         bool     // window is to be told
+	dirty            bool
+}
+
+// A side is the sender's account of a flow's data frames, or of its control frames.
+type side struct {
+	frames  int // under way, not granted again
+	queued  int // not yet written
+	waiters waiterList
+}
+
+type usage struct{ bytes, frames int }
+
+const (
+	maxUnderWay   = 1024 // frames of a stream, data and control each, that a peer may have under way
+	grantFrames   = 256  // are granted again at once, at the latest
+	defaultWindow = 4 << 20
+	maxFlows      = 4096 // streams of one link
+)
+
+func newLink(pr *peer) *link {
+	l := &link{peer: pr, flows: map[uint32]*flow{}}
+	for i := range l.half {
+		l.half[i] = &half{link: l, ctl: i == control, cond: sync.Cond{L: &pr.mu}}
+	}
+	return l
+}
+
+func (l *link) flow(id uint32) *flow {
+	fl := l.flows[id]
+	if fl == nil {
+		fl = &flow{link: l, id: id, window: defaultWindow, maxFrame: 1 << 20}
+		l.flows[id] = fl
+	}
+	return fl
+}
+
+// dropShared gives up one use of the shared memory; the last closes it.
+func (l *link) dropShared() {
+	if l.sharedRefs.Add(-1) == 0 {
+		_ = l.shared.Close() // the memory goes with the process at the latest
+	}
+}
+
+// fits reports whether a frame of n bytes may be queued now.
+func (fl *flow) fits(which, n, queue int) bool {
+	sd := &fl.side[which]
+	return sd.queued < queue && sd.frames < maxUnderWay && (which == control || fl.credit >= n)
+}
+
+func (fl *flow) take(which, n int) {
+	fl.side[which].queued++
+	fl.side[which].frames++
+	if which == data {
+		fl.credit -= n
+	}
+}
+
+// untake returns what take took, for a frame that was not sent.
+func (fl *flow) untake(which, n int) {
+	fl.side[which].queued--
+	fl.side[which].frames--
+	if which == data {
+		fl.credit += n
+	}
+	fl.wake(which)
+}
+
+// wake lets Sends that wait go on, in their order, as far as there is room.
+func (fl *flow) wake(which int) {
+	l := &fl.side[which].waiters
+	for w := l.first; w != nil && fl.fits(which, w.n, w.queue); w = l.first {
+		l.remove(w)
+		fl.take(which, w.n)
+		w.ready <- nil
+	}
+}
+
+// granted takes in what the other end says about its window.
+func (fl *flow) granted(h *wire.Header) error {
+	switch h.Kind {
+	case kindGrant:
+		sd := &fl.side
+		bytes, frames, ctl := int(h.Op), int(h.Chunk), int(h.Epoch)
+		if uint64(h.Op) > 1<<40 || frames > sd[data].frames || uint64(h.Epoch) > uint64(max(sd[control].frames, 0)) {
+			return &wire.FrameError{Cause: "credit", Text: fmt.Sprintf("%d bytes in %d frames, %d control frames granted again: more than was sent", h.Op, frames, h.Epoch)}
+		}
+		fl.credit += bytes
+		sd[data].frames -= frames
+		sd[control].frames -= ctl
+	case kindWindow:
+		if uint64(h.Op) > 1<<40 {
+			return &wire.FrameError{Cause: "credit", Text: fmt.Sprintf("a window of %d bytes", h.Op)}
+		}
+		fl.credit += int(h.Op) - fl.assumed
+		fl.assumed = int(h.Op)
+	}
+	fl.wake(data)
+	fl.wake(control)
+	return nil
+}
+
+// arrived charges a frame of n bytes that begins to come.
+func (fl *flow) arrived(which, n int) error {
+	u := &fl.used[which]
+	u.frames++
+	u.bytes += n
+	if u.frames > maxUnderWay || which == data && u.bytes > max(fl.window, defaultWindow) {
+		return &wire.FrameError{Cause: "credit", Text: fmt.Sprintf("%d frames with %d bytes are under way on one stream: more than was granted", u.frames, u.bytes)}
+	}
+	return nil
+}
+
+// giveBack says that a frame of n bytes was released: the other end may send as much again.
+func (fl *flow) giveBack(ctl bool, n int) {
+	which := data
+	if ctl {
+		which = control
+	}
+	l := fl.link
+	if l.dead.Load() {
+		return
+	}
+	pr := l.peer
+	pr.mu.Lock()
+	defer pr.unlock()
+	o := &fl.owed[which]
+	o.frames++
+	o.bytes += n
+	// Few messages for much credit; but a frame of the largest size must never wait for what is not yet told.
+	if o.frames >= grantFrames || which == data && o.bytes >= min(fl.window/4, fl.window-fl.maxFrame+1) && o.bytes > 0 {
+		fl.tell()
+	}
+}
+
+// tell puts fl among those that have something to tell the other end.
+func (fl *flow) tell() {
+	l := fl.link
+	if !fl.dirty {
+		fl.dirty = true
+		l.dirty = append(l.dirty, fl)
+	}
+	l.half[control].kick()
+}
+
+// appendGrants appends the frames that the flows have to tell, and forgets them.
+func (l *link) appendGrants(p []byte) []byte {
+	var b [wire.HeaderLen]byte
+	for _, fl := range l.dirty {
+		fl.dirty = false
+		if fl.announce {
+			fl.announce = false
+			h := wire.Header{Kind: kindWindow, Flags: wire.Internal, Stream: fl.id, Op: wire.Op(fl.window)}
+			h.Put(&b)
+			p = append(p, b[:]...)
+		}
+		if o := &fl.owed; o[data].frames > 0 || o[control].frames > 0 {
+			h := wire.Header{
+				Kind: kindGrant, Flags: wire.Internal, Stream: fl.id, Op: wire.Op(o[data].bytes), Chunk: uint32(o[data].frames),
+				Epoch: Epoch(o[control].frames),
+			}
+			h.Put(&b)
+			p = append(p, b[:]...)
+			for i := range o {
+				fl.used[i].bytes -= o[i].bytes
+				fl.used[i].frames -= o[i].frames
+				o[i] = usage{}
+			}
+		}
+	}
+	l.dirty = l.dirty[:0]
+	return p
+}
+
+// A waiter is a Send that waits for credit, or for room in the queue.
+type waiter struct {
+	n, queue   int
+	stream     *stream
+	ready      chan error // has room for one
+	listed     bool
+	prev, next *waiter
+}
+
+// A waiterList is first come, first served.
+type waiterList struct{ first, last *waiter }
+
+func (l *waiterList) push(w *waiter) {
+	w.listed, w.prev, w.next = true, l.last, nil
+	if l.last == nil {
+		l.first = w
+	} else {
+		l.last.next = w
+	}
+	l.last = w
+}
+
+func (l *waiterList) remove(w *waiter) {
+	if w.prev == nil {
+		l.first = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next == nil {
+		l.last = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	w.listed, w.prev, w.next = false, nil, nil
+}

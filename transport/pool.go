@@ -1,0 +1,102 @@
+package transport
+
+import (
+	"math/bits"
+	"sync"
+)
+
+// A pool keeps the memory of received frames for the next ones, so that in steady state nothing is allocated. It is not a sync.Pool,
+// which every garbage collection empties: a frame of 4 MiB would then pay for 1,024 page faults.
+type pool struct {
+	mu      sync.Mutex
+	free    [maxClass + 1][][]byte // by class: 512 bytes << class
+	bytes   int                    // held in free
+	ready   []*delivery
+	out     []*outgoing
+	waiters []*waiter
+}
+
+const (
+	leastClass = 9 // 512 bytes
+	maxClass   = 26 - leastClass
+	poolBytes  = 64 << 20 // held at most
+	poolReady  = 4096     // deliveries held at most
+)
+
+// get returns a slice of n bytes, whose content is arbitrary.
+func (p *pool) get(n int) []byte {
+	if n == 0 {
+		return nil
+	}
+	class := max(bits.Len(uint(n-1)), leastClass) - leastClass
+	p.mu.Lock()
+	if l := len(p.free[class]); l > 0 {
+		b := p.free[class][l-1]
+		p.free[class] = p.free[class][:l-1]
+		p.bytes -= cap(b)
+		p.mu.Unlock()
+		return b[:n]
+	}
+	p.mu.Unlock()
+	return make([]byte, n, 1<<(class+leastClass))
+}
+
+// put takes back what get returned.
+func (p *pool) put(b []byte) {
+	if cap(b) == 0 {
+		return
+	}
+	class := bits.Len(uint(cap(b)-1)) - leastClass
+	p.mu.Lock()
+	if p.bytes+cap(b) <= poolBytes {
+		p.free[class] = append(p.free[class], b[:0])
+		p.bytes += cap(b)
+	}
+	p.mu.Unlock()
+}
+
+// A delivery is a received frame's memory and credit, until Event.Release.
+type delivery struct {
+	port *port
+	flow *flow
+	ctl  bool   // which credit
+	n    int    // bytes of it; -1: it was returned
+	buf  []byte // of the pool: the head, and the payload unless it was posted
+	view []byte // the payload, in shared memory
+	ref  uint64 // where
+
+	release func() // bound once, so that an Event can carry it without an allocation
+}
+
+func (p *port) newDelivery() *delivery {
+	p.pool.mu.Lock()
+	if l := len(p.pool.ready); l > 0 {
+		d := p.pool.ready[l-1]
+		p.pool.ready = p.pool.ready[:l-1]
+		p.pool.mu.Unlock()
+		return d
+	}
+	p.pool.mu.Unlock()
+	d := &delivery{port: p}
+	d.release = d.free
+	return d
+}
+
+// free returns memory and credit.
+func (d *delivery) free() {
+	p, fl, ctl, n := d.port, d.flow, d.ctl, d.n
+	p.pool.put(d.buf)
+	if d.view != nil {
+		fl.link.shared.free(d.ref, len(d.view))
+		fl.link.dropShared()
+	}
+	d.flow, d.buf, d.view = nil, nil, nil
+	p.pool.mu.Lock()
+	if len(p.pool.ready) < poolReady {
+		p.pool.ready = append(p.pool.ready, d)
+	}
+	p.pool.mu.Unlock()
+	if n >= 0 {
+		fl.giveBack(ctl, n)
+	}
+}

@@ -1,0 +1,386 @@
+package transport
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"time"
+
+	"github.com/trivium-ml/trivium/wire"
+)
+
+const (
+	readBuffer = 32 << 10  // bytes that one read may take: small frames come many at a time
+	sumBytes   = 128 << 10 // of a payload that are read before they are summed, still in the cache
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// A reader reads the frames of one connection.
+type reader struct {
+	h        *half
+	p        *port
+	pr       *peer
+	buf      []byte
+	from, to int // what buf holds
+	hdr      wire.Header
+	last     *stream // of the frame before
+	scratch  []byte
+	sum      uint32
+}
+
+// read is the goroutine of one connection's frames.
+func (h *half) read() {
+	r := &reader{h: h, pr: h.link.peer, p: h.link.peer.port, buf: make([]byte, readBuffer)}
+	err := r.frames()
+	if bad := (*wire.FrameError)(nil); errors.As(err, &bad) {
+		r.p.count(bad.Cause)
+		r.p.o.Log.Warn("transport: connection closed", "peer", r.pr.name.String(), "cause", bad.Cause, "err", err.Error())
+		h.link.say(bad.Cause, bad.Text)
+	}
+	if err == io.EOF && h.link.ended(h) {
+		return // it said goodbye; the other half has not yet ended
+	}
+	h.link.fail(err)
+}
+
+func (r *reader) frames() error {
+	for {
+		b, err := r.need(wire.HeaderLen)
+		if err != nil {
+			return err
+		}
+		if err := r.hdr.Parse((*[wire.HeaderLen]byte)(b)); err != nil {
+			return err
+		}
+		if r.hdr.Flags&wire.Internal != 0 {
+			err = r.internal()
+		} else {
+			err = r.frame()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// fill reads what there is, at least one byte.
+func (r *reader) fill(dst []byte) (int, error) {
+	for {
+		n, err := r.h.nc.Read(dst)
+		if n > 0 {
+			r.p.bytesReceived.Add(uint64(n))
+			r.pr.heard.Store(time.Now().UnixNano())
+			return n, nil
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) && !r.h.link.dead.Load() {
+			if err := r.h.nc.SetReadDeadline(time.Time{}); err != nil {
+				return 0, err
+			}
+			return 0, nil // interrupted
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+}
+
+// need returns the next n bytes, at most readBuffer.
+func (r *reader) need(n int) ([]byte, error) {
+	if r.to-r.from < n {
+		r.to = copy(r.buf, r.buf[r.from:r.to])
+		r.from = 0
+		for r.to < n {
+			m, err := r.fill(r.buf[r.to:])
+			if err != nil {
+				if err == io.EOF && r.to > 0 {
+					err = io.ErrUnexpectedEOF
+				}
+				return nil, err
+			}
+			r.to += m
+		}
+	}
+	b := r.buf[r.from : r.from+n]
+	r.from += n
+	return b, nil
+}
+
+// into reads len(dst) bytes, and with sum adds their checksum to *sum. It ends early where po was dropped meanwhile, and returns how much
+// is still to come.
+func (r *reader) into(dst []byte, s *stream, po *post, sum *uint32) (int, error) {
+	for len(dst) > 0 {
+		n := copy(dst, r.buf[r.from:r.to])
+		r.from += n
+		if n == 0 {
+			part := dst
+			if sum != nil {
+				part = dst[:min(len(dst), sumBytes)]
+			}
+			var err error
+			if n, err = r.fill(part); err != nil {
+				return 0, err
+			}
+			if n == 0 && po != nil && s.unwanted(po) {
+				return len(dst), nil
+			}
+		}
+		if sum != nil {
+			*sum = crc32.Update(*sum, castagnoli, dst[:n])
+		}
+		dst = dst[n:]
+	}
+	return 0, nil
+}
+
+// discard reads n bytes to nowhere.
+func (r *reader) discard(n int) error {
+	skip := min(n, r.to-r.from)
+	r.from += skip
+	for n -= skip; n > 0; {
+		if r.scratch == nil {
+			r.scratch = make([]byte, readBuffer)
+		}
+		m, err := r.fill(r.scratch[:min(n, len(r.scratch))])
+		if err != nil {
+			return err
+		}
+		n -= m
+	}
+	return nil
+}
+
+// frame reads the rest of a carrier's frame.
+func (r *reader) frame() error {
+	h := &r.hdr
+	s, n := r.last, int(h.Length)
+	if s == nil || s.id != h.Stream || s.ended.Load() {
+		if s = r.p.stub(h.Stream); s == nil {
+			return &wire.FrameError{Cause: "stream", Text: fmt.Sprintf("stream %#x: %d streams that are not open here have frames already", h.Stream, maxUnopened)}
+		}
+		r.last = s
+	}
+	s.mu.Lock()
+	limit := s.o.MaxFrame
+	s.mu.Unlock()
+	if n > limit {
+		return &wire.FrameError{Cause: "length", Text: fmt.Sprintf("at most %d bytes on stream %q, found %d", limit, s.name, n)}
+	}
+	which := data
+	if r.h.ctl {
+		which = control
+	}
+	r.pr.mu.Lock()
+	l := r.h.link
+	if l.dead.Load() {
+		r.pr.unlock()
+		return errLinkDead
+	}
+	if l.flows[h.Stream] == nil && len(l.flows) >= maxFlows {
+		r.pr.unlock()
+		return &wire.FrameError{Cause: "stream", Text: fmt.Sprintf("more than %d streams", maxFlows)}
+	}
+	fl := l.flow(h.Stream)
+	err := fl.arrived(which, n)
+	r.pr.unlock()
+	if err != nil {
+		return err
+	}
+
+	head, payload := int(h.Head), n-int(h.Head)
+	a := arrival{ev: Event{
+		From: r.pr.name, Kind: h.Kind, Priority: Priority(h.Flags >> wire.PriorityShift & 3), Fingerprint: h.Fingerprint,
+		Key: Key{h.Epoch, h.Op, h.Chunk},
+	}}
+	if (a.ev.Priority == Control) != r.h.ctl {
+		return &wire.FrameError{Cause: "priority", Text: fmt.Sprintf("priority %d on the wrong connection", a.ev.Priority)}
+	}
+	po, want := s.begin(r.pr.name, h, r.h)
+	d := r.p.newDelivery()
+	d.flow, d.ctl, d.n = fl, r.h.ctl, n
+	a.d, a.post = d, po
+	landed := false
+	defer func() {
+		if !landed {
+			if po != nil {
+				s.failed(postKey{a.ev.From, a.ev.Key}, po)
+			}
+			d.free()
+		}
+	}()
+	if !want {
+		r.p.stale.Add(1)
+		return r.skip(head, payload)
+	}
+	var sum *uint32
+	if h.Flags&wire.Summed != 0 {
+		r.sum = 0
+		sum = &r.sum
+	}
+	switch {
+	case h.Flags&wire.Shared != 0:
+		err = r.shared(&a, head, payload, sum)
+	case po != nil:
+		d.buf = r.p.pool.get(head)
+		a.ev.Head, a.ev.Payload, a.ev.Posted = d.buf, po.dst, true
+		if _, err = r.into(a.ev.Head, s, nil, sum); err != nil {
+			return err
+		}
+		var rest int
+		if rest, err = r.into(po.dst, s, po, sum); err == nil && rest > 0 {
+			r.p.stale.Add(1)
+			return r.discard(rest)
+		}
+	default:
+		d.buf = r.p.pool.get(n)
+		a.ev.Head, a.ev.Payload = d.buf[:head:head], d.buf[head:]
+		_, err = r.into(d.buf, s, nil, sum)
+	}
+	if err != nil {
+		return err
+	}
+	if sum != nil && *sum != h.Sum {
+		return &wire.FrameError{Cause: "checksum", Text: fmt.Sprintf("of %d bytes on stream %q: want %#08x, found %#08x", n, s.name, h.Sum, *sum)}
+	}
+	r.p.framesReceived.Add(1)
+	r.p.payloadReceived.Add(uint64(payload))
+	landed = true
+	if a.ev.Posted {
+		d.n = -1 // its bytes are no longer the port's to hold
+		defer fl.giveBack(r.h.ctl, n)
+	}
+	if !s.deliver(&a) && !(s.ended.Load() && r.redeliver(&a)) {
+		d.free()
+	}
+	return nil
+}
+
+// redeliver offers a frame whose stream was closed while it came to the one that is open under that name now, or will be.
+func (r *reader) redeliver(a *arrival) bool {
+	if a.ev.Posted {
+		return false
+	}
+	s := r.p.stub(r.hdr.Stream)
+	r.last = s
+	return s != nil && s.deliver(a)
+}
+
+// skip reads a frame that is not wanted.
+func (r *reader) skip(head, payload int) error {
+	if r.hdr.Flags&wire.Shared == 0 {
+		return r.discard(head + payload)
+	}
+	if err := r.discard(head); err != nil {
+		return err
+	}
+	ref, err := r.ref()
+	if err == nil {
+		r.h.link.shared.free(ref, payload)
+	}
+	return err
+}
+
+// ref reads where a payload lies in shared memory.
+func (r *reader) ref() (uint64, error) {
+	if r.h.link.shared == nil {
+		return 0, &wire.FrameError{Cause: "flags", Text: "a payload in shared memory, of which there is none"}
+	}
+	b, err := r.need(8)
+	if err != nil {
+		return 0, err
+	}
+	return binary.LittleEndian.Uint64(b), nil
+}
+
+func putRef(p *[8]byte, ref uint64) { binary.LittleEndian.PutUint64(p[:], ref) }
+
+// shared takes a payload from shared memory: into the posted slice, or where it lies.
+func (r *reader) shared(a *arrival, head, payload int, sum *uint32) error {
+	d := a.d
+	d.buf = r.p.pool.get(head)
+	a.ev.Head = d.buf
+	if _, err := r.into(d.buf, nil, nil, sum); err != nil {
+		return err
+	}
+	ref, err := r.ref()
+	if err != nil {
+		return err
+	}
+	if sum != nil {
+		var b [8]byte
+		putRef(&b, ref)
+		*sum = crc32.Update(*sum, castagnoli, b[:])
+	}
+	l := r.h.link
+	view, err := l.shared.view(ref, payload)
+	if err != nil {
+		return &wire.FrameError{Cause: "shared", Text: err.Error()}
+	}
+	if a.post != nil {
+		copy(a.post.dst, view)
+		l.shared.free(ref, payload)
+		a.ev.Payload, a.ev.Posted = a.post.dst, true
+		return nil
+	}
+	l.sharedRefs.Add(1)
+	d.view, d.ref = view, ref
+	a.ev.Payload = view
+	return nil
+}
+
+// The kinds of the transport's own frames.
+const (
+	kindHello uint8 = iota + 1
+	kindChallenge
+	kindProof
+	kindAccept
+	kindRefuse
+	kindGrant
+	kindWindow
+	kindBye
+)
+
+// internal takes in a frame of the transport itself.
+func (r *reader) internal() error {
+	h := &r.hdr
+	switch h.Kind {
+	case kindGrant, kindWindow:
+		if h.Length != 0 {
+			break
+		}
+		r.pr.mu.Lock()
+		defer r.pr.unlock()
+		l := r.h.link
+		if l.dead.Load() {
+			return errLinkDead
+		}
+		if l.flows[h.Stream] == nil && len(l.flows) >= maxFlows {
+			return &wire.FrameError{Cause: "stream", Text: fmt.Sprintf("more than %d streams", maxFlows)}
+		}
+		return l.flow(h.Stream).granted(h)
+	case kindBye:
+		if h.Length != 0 {
+			break
+		}
+		r.pr.mu.Lock()
+		r.h.bye = true
+		r.pr.mu.Unlock()
+		return nil
+	case kindRefuse:
+		if h.Length > maxHello {
+			break
+		}
+		b, err := r.need(int(h.Length))
+		if err != nil {
+			return err
+		}
+		return readRefusal(r.pr.name, b)
+	}
+	return &wire.FrameError{Cause: "kind", Text: fmt.Sprintf("an own frame of kind %d with %d bytes", h.Kind, h.Length)}
+}
+
+// interrupt makes a read that waits return, so that the reader looks whether what it reads is still wanted.
+func (h *half) interrupt() { _ = h.nc.SetReadDeadline(longAgo) } // fails where the connection is closed: then the read ends too

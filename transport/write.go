@@ -1,0 +1,621 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/trivium-ml/trivium/wire"
+)
+
+// A half is one of a link's two connections. Its fields are guarded by peer.mu, except those of the batch that is being written, which
+// belong to whoever set busy: the writer's goroutine, or a Send that found nobody writing.
+type half struct {
+	link *link
+	ctl  bool
+	nc   net.Conn // with TLS, where there is
+	hard net.Conn // beneath TLS: Close of this one never blocks
+	try  *direct  // nil: writes may block
+	sum  bool
+
+	cond    sync.Cond // the writer's goroutine waits for work
+	queue   [3]frameQueue
+	busy    bool
+	first   bool  // the last step of the handshake is still to be written, before all else
+	broken  error // of a write by a Send
+	closing bool  // write what waits, say goodbye, end
+	bye     bool  // the other end said goodbye
+	ended   bool  // and then nothing
+
+	// The batch.
+	flight []*outgoing
+	small  []byte      // headers, and small frames whole
+	rest   net.Buffers // not yet written; a part of store
+	store  net.Buffers
+	size   int // bytes of the batch
+	wrote  int // of them
+	record []byte
+}
+
+// The order of the queues.
+var queueOf = [...]int{Urgent: 0, Data: 1, Bulk: 2, Control: 0}
+
+const (
+	batchFrames = 64
+	batchBytes  = 64 << 10 // frames beyond go alone, so that none waits long for a batch that began before it
+	copyBytes   = 2 << 10  // a frame up to this is copied: cheaper than its three entries in a vector
+	sharedFrom  = 32 << 10 // payloads from this on travel in shared memory, where there is
+)
+
+// An outgoing is a frame that is being sent.
+type outgoing struct {
+	hdr       [wire.HeaderLen]byte
+	h         wire.Header
+	head      []byte
+	payload   []byte
+	done      func(error)
+	flow      *flow
+	which     int
+	n         int // of head and payload
+	start     int // in the batch
+	end       int
+	err       error
+	ref       [8]byte
+	state     sendState
+	waits     bool // a Send waits for ready
+	abandoned bool // it would rather not
+	copied    bool // and need not: the rest was copied
+	ready     chan error
+	prev      *outgoing
+	next      *outgoing
+}
+
+type sendState uint8
+
+const (
+	sendQueued sendState = iota
+	sendInFlight
+	sendOver
+)
+
+func (s *stream) Send(ctx context.Context, to Name, f Frame) error {
+	n := len(f.Head) + len(f.Payload)
+	switch {
+	case ctx.Err() != nil:
+		return s.sendErr(to, ctx.Err())
+	case len(f.Head) > wire.MaxHead:
+		return s.sendErr(to, fmt.Errorf("a head of %d bytes, at most %d", len(f.Head), wire.MaxHead))
+	case n > s.o.MaxFrame:
+		return s.sendErr(to, fmt.Errorf("a frame of %d bytes, the stream's MaxFrame is %d", n, s.o.MaxFrame))
+	case f.Priority > Control:
+		return s.sendErr(to, fmt.Errorf("there is no priority %d", f.Priority))
+	}
+	pr := s.port.peer(to)
+	if pr == nil {
+		return s.sendErr(to, ErrUnknownPeer)
+	}
+	which := data
+	if f.Priority == Control {
+		which = control
+	}
+	pr.mu.Lock()
+	l, err := pr.ready(s)
+	if err != nil {
+		pr.unlock()
+		return s.sendErr(to, err)
+	}
+	fl := l.flow(s.id)
+	if fl.assumed == 0 {
+		fl.assumed = min(s.o.Window, defaultWindow)
+		fl.credit += fl.assumed
+	}
+	if fl.side[which].waiters.first == nil && fl.fits(which, n, s.o.Queue) {
+		fl.take(which, n)
+	} else if err := pr.await(ctx, s, fl, which, n); err != nil {
+		return s.sendErr(to, err)
+	}
+	o := s.port.pool.outgoing()
+	o.h = wire.Header{
+		Kind: f.Kind, Length: uint32(n), Head: uint16(len(f.Head)), Epoch: f.Epoch, Stream: s.id, Fingerprint: f.Fingerprint,
+		Op: f.Op, Chunk: f.Chunk, Flags: uint16(f.Priority) << wire.PriorityShift,
+	}
+	o.head, o.payload, o.done, o.flow, o.which, o.n = f.Head, f.Payload, f.Done, fl, which, n
+	o.waits = f.Done == nil
+	h := l.half[which]
+	h.queue[queueOf[f.Priority]].push(o)
+	h.kick()
+	if f.Done != nil {
+		pr.unlock()
+		return nil
+	}
+	pr.unlock()
+	err = h.await(ctx, o)
+	s.port.pool.recycle(o)
+	if err != nil {
+		return s.sendErr(to, err)
+	}
+	return nil
+}
+
+func (s *stream) sendErr(to Name, err error) error {
+	return fmt.Errorf("transport: send to %v on %q: %w", to, s.name, err)
+}
+
+// await waits for credit and room. It is called with peer.mu held, and returns with it held unless with an error.
+func (pr *peer) await(ctx context.Context, s *stream, fl *flow, which, n int) error {
+	w := pr.port.pool.waiter()
+	w.n, w.queue, w.stream = n, s.o.Queue, s
+	fl.side[which].waiters.push(w)
+	pr.unlock()
+	var err error
+	select {
+	case err = <-w.ready:
+		pr.mu.Lock()
+	case <-ctx.Done():
+		pr.mu.Lock()
+		switch {
+		case w.listed:
+			fl.side[which].waiters.remove(w)
+			err = fmt.Errorf("no credit: %w", ctx.Err())
+			fl.wake(which) // it may have been this one that had no room
+		default: // it came meanwhile
+			err = <-w.ready
+		}
+	}
+	pr.port.pool.freeWaiter(w)
+	if err == nil && fl.link.dead.Load() {
+		err = ErrLinkLost
+	}
+	if err != nil {
+		pr.unlock()
+	}
+	return err
+}
+
+// await waits until o is written, or its slices are no longer needed.
+func (h *half) await(ctx context.Context, o *outgoing) error {
+	select {
+	case err := <-o.ready:
+		return err
+	case <-ctx.Done():
+	}
+	pr := h.link.peer
+	pr.mu.Lock()
+	switch o.state {
+	case sendQueued:
+		for i := range h.queue {
+			if h.queue[i].has(o) {
+				h.queue[i].remove(o)
+				break
+			}
+		}
+		o.flow.untake(o.which, o.n)
+		pr.unlock()
+		return ctx.Err()
+	case sendInFlight:
+		o.abandoned = true
+		plain := h.nc == h.hard
+		pr.unlock()
+		if plain {
+			_ = h.nc.SetWriteDeadline(longAgo) // fails where the connection is closed: then the writer ends too
+			return <-o.ready
+		}
+		// A write of TLS cannot be taken up again: the peer gets a second, and then the link breaks.
+		t := time.NewTimer(time.Second)
+		defer t.Stop()
+		select {
+		case err := <-o.ready:
+			return err
+		case <-t.C:
+			h.link.fail(fmt.Errorf("transport: %v takes no bytes: %w", pr.name, ctx.Err()))
+			return <-o.ready
+		}
+	}
+	pr.unlock()
+	return <-o.ready
+}
+
+var longAgo = time.Unix(1, 0)
+
+// kick has what waits written: by the caller, as far as that takes no waiting, and else by the writer's goroutine. peer.mu is held, and
+// given up meanwhile.
+func (h *half) kick() {
+	l, pr := h.link, h.link.peer
+	if !l.up || h.busy || l.dead.Load() {
+		return
+	}
+	if h.try == nil || h.first || len(h.rest) > 0 || h.closing || h.broken != nil {
+		h.cond.Signal()
+		return
+	}
+	if !h.gather() {
+		return
+	}
+	h.busy = true
+	pr.unlock()
+	h.fill()
+	n, err := h.try.write(h.rest)
+	h.consume(n)
+	pr.mu.Lock()
+	h.settle(n, err)
+	h.busy = false
+	switch {
+	case err != nil:
+		h.broken = err // the writer's goroutine ends the link
+		h.cond.Signal()
+	case len(h.rest) > 0 || h.waiting() || h.closing || l.dead.Load():
+		h.cond.Signal()
+	}
+}
+
+// waiting reports whether something waits to be written.
+func (h *half) waiting() bool {
+	return h.queue[0].first != nil || h.queue[1].first != nil || h.queue[2].first != nil || h.ctl && len(h.link.dirty) > 0
+}
+
+// gather begins a batch.
+func (h *half) gather() bool {
+	h.small, h.store, h.size, h.wrote = h.small[:0], h.store[:0], 0, 0
+	if h.ctl && len(h.link.dirty) > 0 {
+		h.small = h.link.appendGrants(h.small)
+	}
+	if h.first {
+		h.first = false
+		h.small = appendFrame(h.small, kindAccept, nil)
+	}
+	n := 0
+	for i := range h.queue {
+		q := &h.queue[i]
+		for o := q.first; o != nil && len(h.flight) < batchFrames; o = q.first {
+			if n += o.n; len(h.flight) > 0 && n > batchBytes {
+				return true
+			}
+			q.remove(o)
+			o.state = sendInFlight
+			h.flight = append(h.flight, o)
+		}
+	}
+	return len(h.flight) > 0 || len(h.small) > 0
+}
+
+// fill lays the batch out in h.rest.
+func (h *half) fill() {
+	from := 0
+	h.size = len(h.small)
+	flush := func() {
+		if len(h.small) > from {
+			h.store = append(h.store, h.small[from:])
+			from = len(h.small)
+		}
+	}
+	for _, o := range h.flight {
+		o.start = h.size
+		payload := o.payload
+		if h.link.shared != nil && !h.ctl && len(payload) >= sharedFrom {
+			if ref, ok := h.link.shared.place(payload); ok {
+				o.h.Flags |= wire.Shared
+				putRef(&o.ref, ref)
+				payload = o.ref[:]
+			}
+		}
+		if h.sum {
+			o.h.Flags |= wire.Summed
+			o.h.Sum = wire.Sum(o.head, payload)
+		}
+		o.h.Put(&o.hdr)
+		h.small = append(h.small, o.hdr[:]...)
+		if len(o.head)+len(payload) <= copyBytes {
+			h.small = append(append(h.small, o.head...), payload...)
+		} else {
+			if len(o.head) > copyBytes {
+				flush()
+				h.store = append(h.store, o.head)
+			} else {
+				h.small = append(h.small, o.head...)
+				flush()
+			}
+			if len(payload) > 0 {
+				h.store = append(h.store, payload)
+			}
+		}
+		h.size += wire.HeaderLen + len(o.head) + len(payload)
+		o.end = h.size
+	}
+	flush()
+	h.rest = h.store
+}
+
+// consume drops the first n bytes of h.rest.
+func (h *half) consume(n int) {
+	for n > 0 && len(h.rest) > 0 {
+		if n < len(h.rest[0]) {
+			h.rest[0] = h.rest[0][n:]
+			return
+		}
+		n -= len(h.rest[0])
+		h.rest[0] = nil
+		h.rest = h.rest[1:]
+	}
+}
+
+// settle ends the frames of the batch that are written, after n bytes more, or all, with err.
+func (h *half) settle(n int, err error) {
+	h.wrote += n
+	p := h.link.peer.port
+	p.bytesSent.Add(uint64(n))
+	keep := h.flight[:0]
+	for _, o := range h.flight {
+		switch {
+		case o.end <= h.wrote:
+			p.framesSent.Add(1)
+			p.payloadSent.Add(uint64(len(o.payload)))
+			h.link.peer.over(o, nil)
+		case err != nil:
+			h.link.peer.over(o, fmt.Errorf("%w: %w", ErrLinkLost, err))
+		default:
+			keep = append(keep, o)
+		}
+	}
+	for i := len(keep); i < len(h.flight); i++ {
+		h.flight[i] = nil
+	}
+	h.flight = keep
+	if err != nil {
+		clear(h.rest)
+		h.rest = nil
+	}
+}
+
+// over ends a frame: its Send or Done hears of it.
+func (pr *peer) over(o *outgoing, err error) {
+	sd := &o.flow.side[o.which]
+	sd.queued--
+	o.flow.wake(o.which)
+	o.state, o.err = sendOver, err
+	switch {
+	case o.done != nil:
+		pr.finished.push(o)
+	case o.copied:
+		pr.finished.push(o) // to be recycled
+	case o.waits:
+		o.ready <- err // has room for one
+	}
+}
+
+// unlock releases peer.mu and calls the Dones that came due meanwhile.
+func (pr *peer) unlock() {
+	q := pr.finished
+	pr.finished = frameQueue{}
+	pr.mu.Unlock()
+	for o := q.first; o != nil; {
+		next := o.next
+		if o.done != nil {
+			o.done(o.err)
+		}
+		pr.port.pool.recycle(o)
+		o = next
+	}
+}
+
+// run is the writer's goroutine.
+func (h *half) run() {
+	l, pr := h.link, h.link.peer
+	pr.mu.Lock()
+	defer pr.unlock()
+	for {
+		for h.idle() {
+			if pr.finished.first != nil {
+				pr.unlock()
+				pr.mu.Lock()
+				continue
+			}
+			h.cond.Wait()
+		}
+		if l.dead.Load() {
+			for h.busy {
+				h.cond.Wait()
+			}
+			h.settle(0, errLinkDead)
+			return
+		}
+		if err := h.broken; err != nil {
+			h.broken = nil
+			pr.unlock()
+			l.fail(err)
+			pr.mu.Lock()
+			continue
+		}
+		fresh := len(h.rest) == 0
+		if fresh && !h.gather() {
+			pr.unlock()
+			h.farewell()
+			pr.mu.Lock()
+			return
+		}
+		h.busy = true
+		pr.unlock()
+		if fresh {
+			h.fill()
+		}
+		n, err := h.write()
+		stopped := errors.Is(err, os.ErrDeadlineExceeded)
+		if stopped {
+			err = h.nc.SetWriteDeadline(time.Time{})
+		}
+		pr.mu.Lock()
+		h.settle(n, err)
+		if stopped && err == nil {
+			h.copyAbandoned()
+		}
+		h.busy = false
+		if err != nil {
+			pr.unlock()
+			l.fail(err)
+			pr.mu.Lock()
+		}
+	}
+}
+
+var errLinkDead = errors.New("it is closed")
+
+// idle reports whether the writer's goroutine has nothing to do.
+func (h *half) idle() bool {
+	if h.link.dead.Load() || h.broken != nil {
+		return false
+	}
+	return h.busy || len(h.rest) == 0 && !h.first && !h.waiting() && !h.closing
+}
+
+// write writes the batch, waiting as long as it takes.
+func (h *half) write() (int, error) {
+	if h.nc == h.hard {
+		n, err := h.rest.WriteTo(h.nc)
+		return int(n), err
+	}
+	// Each Write of TLS is a record at least: what is small goes with what follows.
+	total := 0
+	for len(h.rest) > 0 {
+		h.record = h.record[:0]
+		for len(h.rest) > 0 && len(h.record) < tlsRecord {
+			n := min(len(h.rest[0]), tlsRecord-len(h.record))
+			if len(h.record) == 0 && n == tlsRecord {
+				break
+			}
+			h.record = append(h.record, h.rest[0][:n]...)
+			h.consume(n)
+		}
+		p := h.record
+		if len(p) == 0 {
+			p = h.rest[0]
+			if whole := len(p) / tlsRecord * tlsRecord; whole < len(p) {
+				p = p[:whole]
+			}
+			h.consume(len(p))
+		}
+		n, err := h.nc.Write(p)
+		total += n
+		if err != nil {
+			return total, err
+		}
+	}
+	return total, nil
+}
+
+const tlsRecord = 16 << 10 // the most that one record of TLS holds
+
+// copyAbandoned lets the Sends go whose context ended while their frame was being written: a half frame cannot be taken back.
+func (h *half) copyAbandoned() {
+	for _, o := range h.flight {
+		if !o.abandoned || o.copied {
+			continue
+		}
+		at := h.wrote
+		for i, b := range h.rest {
+			if at >= o.start && at < o.end {
+				h.rest[i] = append([]byte(nil), b...)
+			}
+			at += len(b)
+		}
+		o.copied = true
+		// The Send returns, and recycles o: from here on another stands for it in the batch.
+		stand := h.link.peer.port.pool.outgoing()
+		ready := stand.ready
+		*stand = *o
+		stand.ready, stand.waits = ready, false
+		for i := range h.flight {
+			if h.flight[i] == o {
+				h.flight[i] = stand
+			}
+		}
+		o.state = sendOver
+		o.ready <- nil
+	}
+}
+
+// farewell ends this direction of the connection.
+func (h *half) farewell() {
+	var b [wire.HeaderLen]byte
+	bye := wire.Header{Kind: kindBye, Flags: wire.Internal}
+	bye.Put(&b)
+	if _, err := h.nc.Write(b[:]); err == nil {
+		if c, ok := h.nc.(interface{ CloseWrite() error }); ok {
+			err = c.CloseWrite()
+		}
+		if err == nil {
+			return // the other end closes, then the reader ends
+		}
+	}
+	h.link.fail(errLinkDead)
+}
+
+// A frameQueue is first come, first served.
+type frameQueue struct{ first, last *outgoing }
+
+func (q *frameQueue) push(o *outgoing) {
+	o.prev, o.next = q.last, nil
+	if q.last == nil {
+		q.first = o
+	} else {
+		q.last.next = o
+	}
+	q.last = o
+}
+
+func (q *frameQueue) has(o *outgoing) bool { return o.prev != nil || q.first == o }
+
+func (q *frameQueue) remove(o *outgoing) {
+	if o.prev == nil {
+		q.first = o.next
+	} else {
+		o.prev.next = o.next
+	}
+	if o.next == nil {
+		q.last = o.prev
+	} else {
+		o.next.prev = o.prev
+	}
+	o.prev, o.next = nil, nil
+}
+
+func (p *pool) outgoing() *outgoing {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.out); n > 0 {
+		o := p.out[n-1]
+		p.out = p.out[:n-1]
+		return o
+	}
+	return &outgoing{ready: make(chan error, 1)}
+}
+
+func (p *pool) recycle(o *outgoing) {
+	*o = outgoing{ready: o.ready}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.out) < poolReady {
+		p.out = append(p.out, o)
+	}
+}
+
+func (p *pool) waiter() *waiter {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.waiters); n > 0 {
+		w := p.waiters[n-1]
+		p.waiters = p.waiters[:n-1]
+		return w
+	}
+	return &waiter{ready: make(chan error, 1)}
+}
+
+func (p *pool) freeWaiter(w *waiter) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.waiters) < poolReady {
+		p.waiters = append(p.waiters, w)
+	}
+}
