@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/trivium-ml/trivium"
@@ -34,6 +35,7 @@ type Run struct {
 	keep      func(c *checkpoint.Checkpoint) error // adds the optimizer's state to a checkpoint
 
 	at        checkpoint.Progress
+	batch     int   // rows of an update here; trivium.FullBatch: all
 	epochRows int64 // that an epoch consumes: less than there are where the last update is dropped
 	steps     int64 // in all; 0: as many as there are
 	watched   watched
@@ -119,7 +121,7 @@ func (r *Run) load() {
 // batches describes the rest of this epoch.
 func (r *Run) batches() data.BatchOptions {
 	return data.BatchOptions{
-		Batch: r.Job.Batch, Last: r.Job.Last, Shuffle: r.Job.Data.Order != "index", Seed: r.Job.Seed, Epoch: r.at.Epoch, From: r.at.Row,
+		Batch: r.batch, Last: r.Job.Last, Shuffle: r.Job.Data.Order != "index", Seed: r.Job.Seed, Epoch: r.at.Epoch, From: r.at.Row,
 		Run: r.CPU.Pool.Run, // shuffled rows are gathered by all threads
 	}
 }
@@ -131,6 +133,10 @@ func (r *Run) more(ctx context.Context) bool {
 	case r.steps > 0 && r.at.Step >= r.steps, r.steps == 0 && r.Job.Steps == 0:
 		r.over(trivium.Finished, nil)
 	case ctx.Err() != nil:
+		if lost, ok := errors.AsType[*LostError](context.Cause(ctx)); ok {
+			r.over(trivium.Failed, lost)
+			break
+		}
 		r.over(trivium.Interrupted, nil)
 	}
 	return r.reason == ""
@@ -149,8 +155,25 @@ func (r *Run) Stop(reason trivium.Reason, text string) {
 	r.notice(observe.Info, "stop", text)
 }
 
-// Fail ends the run with err: a strategy calls it and leaves its loop.
+// Replaced says that the parameters are others than the last update made: what was measured and saved before is not of them.
+func (r *Run) Replaced() {
+	r.evaluated, r.keeper.step = -1, -1
+	for name := range r.metrics {
+		if !strings.HasPrefix(name, "train.") {
+			delete(r.metrics, name)
+		}
+	}
+}
+
+// Reason says why the run ended; empty: it goes on.
+func (r *Run) Reason() trivium.Reason { return r.reason }
+
+// Fail ends the run with err: a strategy calls it and leaves its loop. It holds also for a run that has made all its updates, and then
+// cannot do what is left.
 func (r *Run) Fail(err error) {
+	if r.reason != trivium.Failed && r.reason != trivium.Diverged {
+		r.reason = ""
+	}
 	if _, ok := errors.AsType[*trivium.DivergedError](err); ok {
 		switch {
 		case r.keeper.last != "":
@@ -309,7 +332,7 @@ func (r *Run) boundary(ctx context.Context) {
 }
 
 func (r *Run) evaluationDue() bool {
-	if r.at.Step == r.evaluated || r.at.Step == 0 {
+	if r.at.Step == r.evaluated || r.at.Step == 0 || r.env.AtEnd {
 		return false
 	}
 	if n := r.Job.EvalEvery; n > 0 {
@@ -325,7 +348,6 @@ func (r *Run) Result(ctx context.Context) (trivium.Result, error) {
 	}
 	if r.reason != trivium.Failed && r.reason != trivium.Diverged {
 		if err := r.finish(ctx); err != nil {
-			r.reason = ""
 			r.Fail(err)
 		}
 	}

@@ -1,0 +1,143 @@
+// Package average trains in many processes that do not talk: each runs the loop of train/local on its own shard of the rows, and at the
+// end the models are averaged over the transport, weighted by the rows that each has seen.
+//
+// It is one-shot averaging, after Zinkevich, Weimer, Li and Smola 2010, "Parallelized stochastic gradient descent", section 3: for a
+// convex loss the mean is better than its parts. For others it is a baseline, and no more. What travels is one model a process and run.
+package average
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/train"
+)
+
+// Options of the strategy. The zero value works.
+type Options struct {
+	Wait time.Duration // for the slowest, once this worker is done; 0: an hour
+}
+
+// A Strategy trains one worker's part.
+type Strategy struct {
+	env  train.Env
+	wait time.Duration
+}
+
+// New returns the strategy.
+func New(env train.Env, o Options) trivium.Strategy {
+	if o.Wait == 0 {
+		o.Wait = time.Hour
+	}
+	return &Strategy{env, o.Wait}
+}
+
+// Check returns what of job this strategy cannot do.
+func Check(job *trivium.Job) error {
+	var errs []error
+	if job.Exact {
+		errs = append(errs, errors.New("average: exact mode promises the bits of one process, and a mean of models has others"))
+	}
+	if job.Optimizer.Name == "lbfgs" {
+		errs = append(errs, errors.New("average: lbfgs works on all rows at once, and each worker has its own"))
+	}
+	if job.Stop.Metric != "" {
+		errs = append(errs, errors.New("average: an early stop wants the model between two updates, and there is none before the end"))
+	}
+	return errors.Join(errs...)
+}
+
+// Train runs this worker's part of job and returns the averaged model, which is the same at all.
+func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result, error) {
+	env := s.env
+	env.AtEnd = true
+	if err := Check(job); err != nil {
+		return train.NotBegun(ctx, &train.JobError{Err: err})
+	}
+	done, err := shard(ctx, &env, job)
+	if err != nil {
+		return train.NotBegun(ctx, &train.JobError{Err: err})
+	}
+	defer done()
+	run, err := train.Open(ctx, env, job, "average")
+	if err != nil {
+		return train.NotBegun(ctx, err)
+	}
+	defer run.Close()
+	state, err := run.OptimizerState()
+	if err != nil {
+		return train.NotBegun(ctx, err)
+	}
+	gradient := train.NewGradient(run.Layout())
+	for step, batch := range run.Updates(ctx) {
+		lossSum, weightSum, err := run.Grad(batch, gradient)
+		if err != nil {
+			run.Fail(err)
+			break
+		}
+		run.Enter(observe.Apply)
+		state.Step(step, run.Params, gradient, weightSum)
+		run.Leave()
+		run.Finish(batch.Rows, lossSum, weightSum)
+	}
+	if reason := run.Reason(); reason != trivium.Failed && reason != trivium.Diverged {
+		if err := s.mean(ctx, run); err != nil {
+			run.Fail(err)
+		}
+	}
+	return run.Result(ctx)
+}
+
+// shard makes this rank's rows env's training data. Only rank 0 keeps those that the model is measured on. The caller calls done when
+// they are no longer read.
+func shard(ctx context.Context, env *train.Env, job *trivium.Job) (done func(), err error) {
+	done = func() {}
+	if env.Splits == nil {
+		opened, err := train.OpenData(ctx, *env, job)
+		if err != nil {
+			return done, err
+		}
+		env.Splits = opened
+		done = func() { _ = opened.Close() } // it was only read
+	}
+	splits := *env.Splits
+	if !env.Sharded {
+		rows, err := data.Shard(ctx, splits.Train, data.ShardOptions{
+			Part: env.Rank, Parts: env.Workers(), Shuffle: job.Data.Order != "index", Seed: job.Seed,
+		})
+		if err != nil {
+			done()
+			return func() {}, err
+		}
+		splits.Train, env.Sharded = rows, true
+	}
+	if env.Rank != 0 {
+		splits.Valid, splits.Test = nil, nil
+	}
+	env.Splits = &splits
+	return done, nil
+}
+
+// mean makes the parameters the mean over all workers, weighted by the rows that each has consumed.
+func (s *Strategy) mean(ctx context.Context, run *train.Run) error {
+	env := &s.env
+	if env.Workers() == 1 {
+		return nil
+	}
+	waiting, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.wait) // an interrupted run is averaged as it is
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { // but not without a worker
+		if _, ok := errors.AsType[*train.LostError](context.Cause(ctx)); ok {
+			cancel()
+		}
+	})()
+	if err := mean(waiting, env, run.Params.Flat, float64(run.At().Samples)); err != nil {
+		return fmt.Errorf("average: %w", err)
+	}
+	run.Replaced()
+	return nil
+}

@@ -1,0 +1,161 @@
+package average_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/train/average"
+	"github.com/trivium-ml/trivium/train/local"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func job() *trivium.Job {
+	return &trivium.Job{
+		Version: trivium.JobVersion, Model: "softmax", Data: trivium.Data{Source: "digits", Rows: 2000, Train: "0:1600", Test: "1600:"},
+		Batch: 300, Epochs: 8, Seed: 9, Optimizer: trivium.OptimizerSpec{Name: "sgd", Rate: 0.5},
+	}
+}
+
+// group is the environments of n workers on a network in memory.
+func group(t *testing.T, n int) []train.Env {
+	t.Helper()
+	network := transport.NewMemory()
+	envs := make([]train.Env, n)
+	var peers []transport.Name
+	for i := range n {
+		peers = append(peers, transport.Name{Role: "worker", ID: fmt.Sprint(i)})
+	}
+	for i := range n {
+		port, err := network.Open(t.Context(), peers[i], transport.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = port.Close() })
+		envs[i] = train.Env{Rank: i, Peers: peers, Port: port}
+	}
+	for i := range n {
+		for j := range n {
+			if err := envs[i].Port.Know(peers[j], envs[j].Port.Addr()); i != j && err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return envs
+}
+
+// run trains with all environments at once.
+func run(ctx context.Context, envs []train.Env, j *trivium.Job) ([]trivium.Result, []error) {
+	results, errs := make([]trivium.Result, len(envs)), make([]error, len(envs))
+	var wait sync.WaitGroup
+	for i := range envs {
+		wait.Go(func() { results[i], errs[i] = average.New(envs[i], average.Options{}).Train(ctx, j) })
+	}
+	wait.Wait()
+	return results, errs
+}
+
+// TestTheMeanOfWhatEachLearns compares with the mean of three runs of local, each on its shard.
+func TestTheMeanOfWhatEachLearns(t *testing.T) {
+	envs := group(t, 3)
+	store := blob.Dir(t.TempDir())
+	envs[0].Blob = store
+	j := job()
+	results, errs := run(t.Context(), envs, j)
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	var want []float64
+	var weights float64
+	for rank := range 3 {
+		splits, err := data.Open(t.Context(), j.Data, data.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		shard, err := data.Shard(t.Context(), splits.Train, data.ShardOptions{Part: rank, Parts: 3, Shuffle: true, Seed: j.Seed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		own := *j
+		own.Batch = 100
+		r, err := local.New(train.Env{Splits: &data.Splits{Train: shard}}, local.Options{}).Train(t.Context(), &own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want == nil {
+			want = make([]float64, len(r.Params.Flat))
+		}
+		for i, x := range r.Params.Flat {
+			want[i] += float64(r.Samples) * float64(x)
+		}
+		weights += float64(r.Samples)
+		if results[rank].Samples != r.Samples {
+			t.Errorf("rank %d saw %d rows, want %d", rank, results[rank].Samples, r.Samples)
+		}
+	}
+	for rank, r := range results {
+		for i, x := range r.Params.Flat {
+			if math.Float32bits(x) != math.Float32bits(results[0].Params.Flat[i]) {
+				t.Fatalf("rank %d has another model than rank 0", rank)
+			}
+			if d := math.Abs(float64(x) - want[i]/weights); d > 1e-6 {
+				t.Fatalf("cell %d is %g off the mean", i, d)
+			}
+		}
+	}
+	if a := results[0].Metrics["test.accuracy"]; a < 0.8 {
+		t.Errorf("test accuracy %.3f", a)
+	}
+	if m := results[1].Metrics; m["test.accuracy"] != 0 {
+		t.Errorf("rank 1 measured %v", m)
+	}
+	saved, _, err := checkpoint.Latest(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := saved.Params.Flat[17] - results[0].Params.Flat[17]; d != 0 || saved.Job.Batch != 300 {
+		t.Errorf("the checkpoint is of another model or job (batch %d)", saved.Job.Batch)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	j := job()
+	j.Exact, j.Stop.Metric = true, "test.accuracy"
+	j.Optimizer.Name = "lbfgs"
+	_, err := average.New(train.Env{}, average.Options{}).Train(t.Context(), j)
+	for _, word := range []string{"exact mode", "lbfgs", "early stop"} {
+		if err == nil || !strings.Contains(err.Error(), word) {
+			t.Errorf("error %v does not speak of %s", err, word)
+		}
+	}
+}
+
+// A worker that vanishes ends the others with an error that names it.
+func TestLostPeer(t *testing.T) {
+	for _, gone := range []int{0, 2} {
+		envs := group(t, 3)
+		if err := envs[gone].Port.Close(); err != nil {
+			t.Fatal(err)
+		}
+		live := append(append([]train.Env{}, envs[:gone]...), envs[gone+1:]...)
+		_, errs := run(t.Context(), live, job())
+		for i, err := range errs {
+			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("worker/%d", gone)) {
+				t.Errorf("without rank %d: error %d is %v", gone, i, err)
+			}
+		}
+	}
+}
