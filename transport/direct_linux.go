@@ -3,6 +3,7 @@ package transport
 import (
 	"errors"
 	"net"
+	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -41,8 +42,7 @@ func (d *direct) write(bufs net.Buffers) (int, error) {
 	if d.err != nil {
 		err = d.err
 	}
-	var stopped interface{ Timeout() bool }
-	if errors.As(err, &stopped) && stopped.Timeout() {
+	if err != nil && errors.Is(err, os.ErrDeadlineExceeded) {
 		err = nil // somebody stops the writer's goroutine: that is its business
 	}
 	return d.n, err

@@ -238,7 +238,11 @@ func (p *port) dial(ctx context.Context, pr *peer, addr string, attempt uint64) 
 
 // share agrees on shared memory, where there is.
 func (p *port) share(nc net.Conn, pr *peer, dialler bool) sharedPath {
-	shared, err := openSharedOn(nc, dialler)
+	c, ok := nc.(*net.UnixConn)
+	if !ok || !p.carrier.shared {
+		return nil
+	}
+	shared, err := openShared(c, dialler)
 	if err != nil {
 		p.o.Log.Warn("transport: no shared memory", "peer", pr.name.String(), "err", err.Error())
 		return nil
@@ -249,13 +253,14 @@ func (p *port) share(nc net.Conn, pr *peer, dialler bool) sharedPath {
 // introduce is the dialler's part of the handshake.
 func (p *port) introduce(ctx context.Context, h *hello, role uint8, conn *[2]net.Conn) error {
 	if p.carrier.secure != nil {
-		nc, _ := p.carrier.secure(conn[1], false)
-		conn[0] = nc
-		if err := nc.(*tls.Conn).HandshakeContext(ctx); err != nil {
-			return fmt.Errorf("TLS: %w", err)
-		}
-		if err := p.verify(h.target, nc); err != nil {
-			return err
+		if nc, ok := p.carrier.secure(conn[1], false); ok {
+			conn[0] = nc
+			if err := nc.(*tls.Conn).HandshakeContext(ctx); err != nil {
+				return fmt.Errorf("TLS: %w", err)
+			}
+			if err := p.verify(h.target, nc); err != nil {
+				return err
+			}
 		}
 	}
 	nc := conn[0]

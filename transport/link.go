@@ -2,6 +2,7 @@ package transport
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -52,9 +53,9 @@ type flow struct {
 
 // A side is the sender's account of a flow's data frames, or of its control frames.
 type side struct {
-	frames  int // under way, not granted again
-	queued  int // not yet written
-	waiters waiterList
+	frames  int        // under way, not granted again
+	queued  int        // not yet written
+	waiting frameQueue // for credit, or for room in the queue; by priority
 }
 
 type usage struct{ bytes, frames int }
@@ -114,13 +115,20 @@ func (fl *flow) untake(which, n int) {
 	fl.wake(which)
 }
 
-// wake lets Sends that wait go on, in their order, as far as there is room.
+// wake queues the frames that wait, in their order, as far as there is room.
 func (fl *flow) wake(which int) {
-	l := &fl.side[which].waiters
-	for w := l.first; w != nil && fl.fits(which, w.n, w.queue); w = l.first {
-		l.remove(w)
-		fl.take(which, w.n)
-		w.ready <- nil
+	q, h := &fl.side[which].waiting, fl.link.half[which]
+	for o := q.first; o != nil && fl.fits(which, o.n, o.limit); o = q.first {
+		q.remove(o)
+		fl.take(which, o.n)
+		o.state = sendQueued
+		h.queue[o.rank].push(o)
+		if o.done != nil {
+			o.answer(nil)
+		}
+	}
+	if h.queue[0].first != nil || h.queue[1].first != nil || h.queue[2].first != nil {
+		h.cond.Signal()
 	}
 }
 
@@ -193,22 +201,19 @@ func (fl *flow) tell() {
 
 // appendGrants appends the frames that the flows have to tell, and forgets them.
 func (l *link) appendGrants(p []byte) []byte {
-	var b [wire.HeaderLen]byte
 	for _, fl := range l.dirty {
 		fl.dirty = false
 		if fl.announce {
 			fl.announce = false
 			h := wire.Header{Kind: kindWindow, Flags: wire.Internal, Stream: fl.id, Op: wire.Op(fl.window)}
-			h.Put(&b)
-			p = append(p, b[:]...)
+			p = appendHeader(p, &h)
 		}
 		if o := &fl.owed; o[data].frames > 0 || o[control].frames > 0 {
 			h := wire.Header{
 				Kind: kindGrant, Flags: wire.Internal, Stream: fl.id, Op: wire.Op(o[data].bytes), Chunk: uint32(o[data].frames),
 				Epoch: Epoch(o[control].frames),
 			}
-			h.Put(&b)
-			p = append(p, b[:]...)
+			p = appendHeader(p, &h)
 			for i := range o {
 				fl.used[i].bytes -= o[i].bytes
 				fl.used[i].frames -= o[i].frames
@@ -220,38 +225,9 @@ func (l *link) appendGrants(p []byte) []byte {
 	return p
 }
 
-// A waiter is a Send that waits for credit, or for room in the queue.
-type waiter struct {
-	n, queue   int
-	stream     *stream
-	ready      chan error // has room for one
-	listed     bool
-	prev, next *waiter
-}
-
-// A waiterList is first come, first served.
-type waiterList struct{ first, last *waiter }
-
-func (l *waiterList) push(w *waiter) {
-	w.listed, w.prev, w.next = true, l.last, nil
-	if l.last == nil {
-		l.first = w
-	} else {
-		l.last.next = w
-	}
-	l.last = w
-}
-
-func (l *waiterList) remove(w *waiter) {
-	if w.prev == nil {
-		l.first = w.next
-	} else {
-		w.prev.next = w.next
-	}
-	if w.next == nil {
-		l.last = w.prev
-	} else {
-		w.next.prev = w.prev
-	}
-	w.listed, w.prev, w.next = false, nil, nil
+func appendHeader(p []byte, h *wire.Header) []byte {
+	n := len(p)
+	p = slices.Grow(p, wire.HeaderLen)[:n+wire.HeaderLen]
+	h.Put((*[wire.HeaderLen]byte)(p[n:]))
+	return p
 }

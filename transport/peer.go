@@ -198,6 +198,16 @@ func (pr *peer) lose(err error) {
 func (pr *peer) drop(err error) {
 	l := pr.link
 	l.dead.Store(true)
+	for _, fl := range l.flows {
+		for i := range fl.side {
+			q := &fl.side[i].waiting
+			for o := q.first; o != nil; o = q.first {
+				q.remove(o)
+				o.done = nil // its Send returns the error
+				pr.give(o, err)
+			}
+		}
+	}
 	for _, h := range l.half {
 		if h.hard != nil {
 			_ = h.hard.Close() // what is written is written
@@ -209,15 +219,6 @@ func (pr *peer) drop(err error) {
 			}
 		}
 		h.cond.Broadcast()
-	}
-	for _, fl := range l.flows {
-		for i := range fl.side {
-			ws := &fl.side[i].waiters
-			for w := ws.first; w != nil; w = ws.first {
-				ws.remove(w)
-				w.ready <- err
-			}
-		}
 	}
 	if l.up && l.shared != nil {
 		l.dropShared()
@@ -292,14 +293,15 @@ func (pr *peer) leave(s *stream) {
 		return
 	}
 	for i := range fl.side {
-		ws := &fl.side[i].waiters
-		for w := ws.first; w != nil; {
-			next := w.next
-			if w.stream == s {
-				ws.remove(w)
-				w.ready <- ErrClosed
+		q := &fl.side[i].waiting
+		for o := q.first; o != nil; {
+			next := o.next
+			if o.stream == s {
+				q.remove(o)
+				o.done = nil // its Send returns the error
+				pr.give(o, ErrClosed)
 			}
-			w = next
+			o = next
 		}
 	}
 }

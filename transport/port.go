@@ -51,6 +51,7 @@ type carrier struct {
 	secure    func(nc net.Conn, server bool) (net.Conn, bool) // adds TLS, whose handshake is still to come; may be nil
 	verify    func(Name, net.Conn) error                      // whose certificate it is; may be nil
 	sum       func(net.Conn) bool                             // payloads need a checksum
+	shared    bool                                            // unix sockets carry large payloads in shared memory
 }
 
 const (

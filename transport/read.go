@@ -360,7 +360,12 @@ func (r *reader) internal() error {
 		if l.flows[h.Stream] == nil && len(l.flows) >= maxFlows {
 			return &wire.FrameError{Cause: "stream", Text: fmt.Sprintf("more than %d streams", maxFlows)}
 		}
-		return l.flow(h.Stream).granted(h)
+		if err := l.flow(h.Stream).granted(h); err != nil {
+			return err
+		}
+		l.half[data].kick()
+		l.half[control].kick()
+		return nil
 	case kindBye:
 		if h.Length != 0 {
 			break

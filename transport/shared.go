@@ -1,9 +1,11 @@
 package transport
 
-import "net"
-
 // A sharedPath is memory that the two ends of a unix socket share. Each end has a part that it alone writes; payloads lie there, and the
 // frames that travel over the socket say where.
+//
+// openShared agrees on it with the other end, which does the same at this moment; nothing else passes over the connection meanwhile, and
+// a deadline is set on it. It returns nil where there is none: then all goes through the socket. Whether memory is used must come out
+// the same at both ends.
 type sharedPath interface {
 	// place copies payload to this end's part and returns where; false: there is no room now, and it goes through the socket. One
 	// goroutine calls it at a time.
@@ -15,14 +17,4 @@ type sharedPath interface {
 	free(ref uint64, n int)
 	// Close unmaps the memory. It is called once, when no view is in use.
 	Close() error
-}
-
-// openSharedOn agrees on shared memory with the other end, which does the same at this moment; nothing else passes over the connection
-// meanwhile. It returns nil where there is none: then all goes through the socket. Whether memory is used must come out the same at both
-// ends.
-func openSharedOn(nc net.Conn, dialler bool) (sharedPath, error) {
-	if c, ok := nc.(*net.UnixConn); ok {
-		return openShared(c, dialler)
-	}
-	return nil, nil
 }

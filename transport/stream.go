@@ -114,11 +114,13 @@ func (s *stream) Post(from Name, k Key, dst []byte) error {
 	if s.posts == nil {
 		s.posts = map[postKey]*post{}
 	}
-	po := &post{}
+	var po *post
 	if n := len(s.spare); n > 0 {
 		po, s.spare = s.spare[n-1], s.spare[:n-1]
+	} else {
+		po = &post{}
 	}
-	*po = post{dst: dst}
+	po.dst = dst
 	s.posts[pk] = po
 	return nil
 }

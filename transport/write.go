@@ -66,20 +66,36 @@ type outgoing struct {
 	err       error
 	ref       [8]byte
 	state     sendState
-	waits     bool // a Send waits for ready
-	abandoned bool // it would rather not
-	copied    bool // and need not: the rest was copied
-	ready     chan error
+	rank      int // of its priority: the least goes first
+	limit     int // of the queue
+	stream    *stream
+	waiter    *waiter // the Send that waits: without Done, until the frame is over; with it, until the frame is queued
+	abandoned bool    // it would rather not
+	copied    bool    // and need not: the rest was copied
 	prev      *outgoing
 	next      *outgoing
+}
+
+// A waiter is a Send that waits for what becomes of its frame.
+type waiter struct {
+	o     *outgoing  // nil: it has its answer, and o is no longer its to touch
+	ready chan error // has room for one
+}
+
+// answer ends the wait of o's Send.
+func (o *outgoing) answer(err error) {
+	if w := o.waiter; w != nil {
+		o.waiter, w.o = nil, nil
+		w.ready <- err
+	}
 }
 
 type sendState uint8
 
 const (
-	sendQueued sendState = iota
+	sendWaiting sendState = iota // for credit
+	sendQueued
 	sendInFlight
-	sendOver
 )
 
 func (s *stream) Send(ctx context.Context, to Name, f Frame) error {
@@ -113,28 +129,34 @@ func (s *stream) Send(ctx context.Context, to Name, f Frame) error {
 		fl.assumed = min(s.o.Window, defaultWindow)
 		fl.credit += fl.assumed
 	}
-	if fl.side[which].waiters.first == nil && fl.fits(which, n, s.o.Queue) {
-		fl.take(which, n)
-	} else if err := pr.await(ctx, s, fl, which, n); err != nil {
-		return s.sendErr(to, err)
-	}
 	o := s.port.pool.outgoing()
 	o.h = wire.Header{
 		Kind: f.Kind, Length: uint32(n), Head: uint16(len(f.Head)), Epoch: f.Epoch, Stream: s.id, Fingerprint: f.Fingerprint,
 		Op: f.Op, Chunk: f.Chunk, Flags: uint16(f.Priority) << wire.PriorityShift,
 	}
 	o.head, o.payload, o.done, o.flow, o.which, o.n = f.Head, f.Payload, f.Done, fl, which, n
-	o.waits = f.Done == nil
-	h := l.half[which]
-	h.queue[queueOf[f.Priority]].push(o)
-	h.kick()
-	if f.Done != nil {
-		pr.unlock()
-		return nil
+	o.rank, o.limit, o.stream = queueOf[f.Priority], s.o.Queue, s
+	h, sd := l.half[which], &fl.side[which]
+	now := (sd.waiting.first == nil || sd.waiting.first.rank > o.rank) && fl.fits(which, n, s.o.Queue)
+	var w *waiter
+	if f.Done == nil || !now {
+		w = s.port.pool.waiter()
+		w.o, o.waiter = o, w
+	}
+	if now {
+		fl.take(which, n)
+		o.state = sendQueued
+		h.queue[o.rank].push(o)
+		h.kick()
+	} else {
+		sd.waiting.insert(o)
 	}
 	pr.unlock()
-	err = h.await(ctx, o)
-	s.port.pool.recycle(o)
+	if w == nil {
+		return nil
+	}
+	err = h.await(ctx, w)
+	s.port.pool.freeWaiter(w)
 	if err != nil {
 		return s.sendErr(to, err)
 	}
@@ -145,78 +167,59 @@ func (s *stream) sendErr(to Name, err error) error {
 	return fmt.Errorf("transport: send to %v on %q: %w", to, s.name, err)
 }
 
-// await waits for credit and room. It is called with peer.mu held, and returns with it held unless with an error.
-func (pr *peer) await(ctx context.Context, s *stream, fl *flow, which, n int) error {
-	w := pr.port.pool.waiter()
-	w.n, w.queue, w.stream = n, s.o.Queue, s
-	fl.side[which].waiters.push(w)
-	pr.unlock()
-	var err error
+// await waits for the answer to a Send.
+func (h *half) await(ctx context.Context, w *waiter) error {
 	select {
-	case err = <-w.ready:
-		pr.mu.Lock()
-	case <-ctx.Done():
-		pr.mu.Lock()
-		switch {
-		case w.listed:
-			fl.side[which].waiters.remove(w)
-			err = fmt.Errorf("no credit: %w", ctx.Err())
-			fl.wake(which) // it may have been this one that had no room
-		default: // it came meanwhile
-			err = <-w.ready
-		}
+	case err := <-w.ready:
+		return err
+	default:
 	}
-	pr.port.pool.freeWaiter(w)
-	if err == nil && fl.link.dead.Load() {
-		err = ErrLinkLost
-	}
-	if err != nil {
-		pr.unlock()
-	}
-	return err
-}
-
-// await waits until o is written, or its slices are no longer needed.
-func (h *half) await(ctx context.Context, o *outgoing) error {
 	select {
-	case err := <-o.ready:
+	case err := <-w.ready:
 		return err
 	case <-ctx.Done():
 	}
 	pr := h.link.peer
 	pr.mu.Lock()
-	switch o.state {
-	case sendQueued:
-		for i := range h.queue {
-			if h.queue[i].has(o) {
-				h.queue[i].remove(o)
-				break
-			}
-		}
-		o.flow.untake(o.which, o.n)
+	o := w.o
+	if o == nil { // the answer came meanwhile
 		pr.unlock()
-		return ctx.Err()
+		return <-w.ready
+	}
+	switch o.state {
+	case sendWaiting:
+		o.flow.side[o.which].waiting.remove(o)
+		o.flow.wake(o.which) // it may have been this one that had no room
+	case sendQueued:
+		h.queue[o.rank].remove(o)
+		o.flow.untake(o.which, o.n)
 	case sendInFlight:
 		o.abandoned = true
 		plain := h.nc == h.hard
 		pr.unlock()
 		if plain {
 			_ = h.nc.SetWriteDeadline(longAgo) // fails where the connection is closed: then the writer ends too
-			return <-o.ready
+			return <-w.ready
 		}
 		// A write of TLS cannot be taken up again: the peer gets a second, and then the link breaks.
 		t := time.NewTimer(time.Second)
 		defer t.Stop()
 		select {
-		case err := <-o.ready:
+		case err := <-w.ready:
 			return err
 		case <-t.C:
 			h.link.fail(fmt.Errorf("transport: %v takes no bytes: %w", pr.name, ctx.Err()))
-			return <-o.ready
+			return <-w.ready
 		}
 	}
+	state := o.state
+	o.waiter, w.o = nil, nil
+	pr.port.pool.recycle(o)
 	pr.unlock()
-	return <-o.ready
+	if state == sendWaiting {
+		return fmt.Errorf("no credit: %w", ctx.Err())
+	}
+	return ctx.Err()
 }
 
 var longAgo = time.Unix(1, 0)
@@ -372,18 +375,16 @@ func (h *half) settle(n int, err error) {
 
 // over ends a frame: its Send or Done hears of it.
 func (pr *peer) over(o *outgoing, err error) {
-	sd := &o.flow.side[o.which]
-	sd.queued--
+	o.flow.side[o.which].queued--
 	o.flow.wake(o.which)
-	o.state, o.err = sendOver, err
-	switch {
-	case o.done != nil:
-		pr.finished.push(o)
-	case o.copied:
-		pr.finished.push(o) // to be recycled
-	case o.waits:
-		o.ready <- err // has room for one
-	}
+	pr.give(o, err)
+}
+
+// give tells a Send or Done what became of its frame. What is nobody's any more is recycled.
+func (pr *peer) give(o *outgoing, err error) {
+	o.err = err
+	o.answer(err)
+	pr.finished.push(o)
 }
 
 // unlock releases peer.mu and calls the Dones that came due meanwhile.
@@ -521,18 +522,7 @@ func (h *half) copyAbandoned() {
 			at += len(b)
 		}
 		o.copied = true
-		// The Send returns, and recycles o: from here on another stands for it in the batch.
-		stand := h.link.peer.port.pool.outgoing()
-		ready := stand.ready
-		*stand = *o
-		stand.ready, stand.waits = ready, false
-		for i := range h.flight {
-			if h.flight[i] == o {
-				h.flight[i] = stand
-			}
-		}
-		o.state = sendOver
-		o.ready <- nil
+		o.answer(nil)
 	}
 }
 
@@ -565,7 +555,24 @@ func (q *frameQueue) push(o *outgoing) {
 	q.last = o
 }
 
-func (q *frameQueue) has(o *outgoing) bool { return o.prev != nil || q.first == o }
+// insert puts o behind those of its rank and before those of a higher.
+func (q *frameQueue) insert(o *outgoing) {
+	before := q.last
+	for before != nil && before.rank > o.rank {
+		before = before.prev
+	}
+	o.prev = before
+	if before == nil {
+		o.next, q.first = q.first, o
+	} else {
+		o.next, before.next = before.next, o
+	}
+	if o.next == nil {
+		q.last = o
+	} else {
+		o.next.prev = o
+	}
+}
 
 func (q *frameQueue) remove(o *outgoing) {
 	if o.prev == nil {
@@ -589,11 +596,11 @@ func (p *pool) outgoing() *outgoing {
 		p.out = p.out[:n-1]
 		return o
 	}
-	return &outgoing{ready: make(chan error, 1)}
+	return &outgoing{}
 }
 
 func (p *pool) recycle(o *outgoing) {
-	*o = outgoing{ready: o.ready}
+	*o = outgoing{}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.out) < poolReady {

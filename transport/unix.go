@@ -1,0 +1,248 @@
+package transport
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/trivium-ml/trivium/protocol"
+	"github.com/trivium-ml/trivium/wire"
+)
+
+// Unix is a network between the processes of one user on one host, by sockets in a directory, and by shared memory where the system has
+// it.
+//
+// Its addresses are "unix:/path". The name of a socket is a hash of the peer's, since a path may have 107 bytes at most (on some systems
+// 103). A socket that a dead process left behind is replaced.
+type Unix struct {
+	Dir    string // "": trivium-<user's number> in the directory for temporary files; made if it is not there, for its owner alone
+	Buffer int    // bytes of each socket's buffers, in the kernel; 0: as the system has them
+
+	// Sockets keeps large payloads out of shared memory: all goes through the sockets.
+	Sockets bool
+}
+
+const (
+	unixScheme  = "unix:"
+	maxUnixPath = 103
+)
+
+// Open listens at a socket of self's own.
+func (u Unix) Open(ctx context.Context, self Name, o Options) (Port, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	c, err := u.carrier(ctx, self)
+	if err != nil {
+		return nil, err
+	}
+	return openPort(self, o, c), nil
+}
+
+// dir returns the directory of the sockets, which nobody else may write to.
+func (u Unix) dir() (string, error) {
+	dir := u.Dir
+	if dir == "" {
+		dir = filepath.Join(os.TempDir(), fmt.Sprintf("trivium-%d", os.Getuid()))
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return "", err
+	}
+	if !info.IsDir() {
+		return "", fmt.Errorf("%s is no directory", dir)
+	}
+	if u.Dir == "" && info.Mode().Perm()&0o077 != 0 {
+		return "", fmt.Errorf("%s is open to other users (%v): remove it, or set Dir", dir, info.Mode().Perm())
+	}
+	return filepath.Abs(dir)
+}
+
+func (u Unix) carrier(ctx context.Context, self Name) (*carrier, error) {
+	dir, err := u.dir()
+	if err != nil {
+		return nil, fmt.Errorf("transport: %v: directory for sockets: %w", self, err)
+	}
+	hash := sha256.Sum256(appendName(nil, self))
+	path := filepath.Join(dir, hex.EncodeToString(hash[:10])+".sock")
+	if len(path) > maxUnixPath {
+		return nil, fmt.Errorf("transport: %v: the socket's path %s has %d bytes, at most %d: choose a shorter Dir", self, path, len(path), maxUnixPath)
+	}
+	ln, err := listenUnix(ctx, path)
+	if err != nil {
+		return nil, fmt.Errorf("transport: %v: %w", self, err)
+	}
+	tune := func(nc net.Conn) net.Conn {
+		if c, ok := nc.(*net.UnixConn); ok && u.Buffer > 0 {
+			_ = c.SetReadBuffer(u.Buffer) // the system's own sizes do too
+			_ = c.SetWriteBuffer(u.Buffer)
+		}
+		return nc
+	}
+	return &carrier{
+		addr:      unixScheme + path,
+		listeners: []net.Listener{tunedListener{ln, tune}},
+		check:     func(addr string) error { _, err := unixPath(addr); return err },
+		sum:       func(net.Conn) bool { return false },
+		admit:     admitUser,
+		shared:    !u.Sockets,
+		dial: func(ctx context.Context, addr string) (net.Conn, error) {
+			path, err := unixPath(addr)
+			if err != nil {
+				return nil, err
+			}
+			nc, err := new(net.Dialer).DialContext(ctx, "unix", path)
+			if errors.Is(err, fs.ErrNotExist) { // its owner closed it
+				return nil, fmt.Errorf("%w: %w", protocol.ErrRefused, err)
+			}
+			if err != nil {
+				return nil, refusedErr(err)
+			}
+			return tune(nc), nil
+		},
+	}, nil
+}
+
+func unixPath(addr string) (string, error) {
+	path, ok := strings.CutPrefix(addr, unixScheme)
+	if !ok || path == "" {
+		return "", fmt.Errorf("want the address of a unix socket, which is %s/path", unixScheme)
+	}
+	return path, nil
+}
+
+// listenUnix listens at path. A socket there to which nobody listens is what a dead process left.
+func listenUnix(ctx context.Context, path string) (net.Listener, error) {
+	for range 3 {
+		ln, err := new(net.ListenConfig).Listen(ctx, "unix", path)
+		if err == nil {
+			if err := os.Chmod(path, 0o600); err != nil {
+				return nil, errors.Join(err, ln.Close())
+			}
+			return ln, nil
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return nil, err
+		}
+		nc, dialErr := new(net.Dialer).DialContext(ctx, "unix", path)
+		if dialErr == nil {
+			return nil, errors.Join(fmt.Errorf("it is open already: a process listens at %s", path), nc.Close())
+		}
+		if !errors.Is(dialErr, syscall.ECONNREFUSED) && !errors.Is(dialErr, fs.ErrNotExist) {
+			return nil, errors.Join(err, dialErr)
+		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("another process takes the socket %s each time it is free", path)
+}
+
+// Nearest is a network that reaches peers of the same host by Unix, and others by TCP. Its addresses name both, and the host:
+// "near:<host>,unix:/path,tcp:host:port".
+type Nearest struct {
+	Unix Unix
+	TCP  TCP
+}
+
+const nearScheme = "near:"
+
+// Open listens at both.
+func (n Nearest) Open(ctx context.Context, self Name, o Options) (Port, error) {
+	if err := errors.Join(o.validate(), n.TCP.validate()); err != nil {
+		return nil, err
+	}
+	near, err := n.Unix.carrier(ctx, self)
+	if err != nil {
+		return nil, err
+	}
+	far, err := n.TCP.carrier(ctx, self)
+	if err != nil {
+		return nil, errors.Join(err, near.listeners[0].Close())
+	}
+	host, err := hostID()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("transport: %v: the host's identity: %w", self, err), near.listeners[0].Close(), far.listeners[0].Close())
+	}
+	isNear := func(nc net.Conn) bool { return nc.LocalAddr().Network() == "unix" }
+	// at returns which network an address is of, and its part of the address.
+	at := func(addr string) (*carrier, string, error) {
+		list, ok := strings.CutPrefix(addr, nearScheme)
+		if !ok {
+			if strings.HasPrefix(addr, unixScheme) {
+				return near, addr, near.check(addr)
+			}
+			return far, addr, far.check(addr)
+		}
+		parts := strings.Split(list, ",")
+		if len(parts) != 3 {
+			return nil, "", fmt.Errorf("want %s<host>,%s/path,%shost:port", nearScheme, unixScheme, tcpScheme)
+		}
+		if err := errors.Join(near.check(parts[1]), far.check(parts[2])); err != nil {
+			return nil, "", err
+		}
+		if parts[0] == host {
+			return near, parts[1], nil
+		}
+		return far, parts[2], nil
+	}
+	c := &carrier{
+		addr:      nearScheme + strings.Join([]string{host, near.addr, far.addr}, ","),
+		listeners: []net.Listener{near.listeners[0], far.listeners[0]},
+		shared:    near.shared,
+		check:     func(addr string) error { _, _, err := at(addr); return err },
+		sum:       func(nc net.Conn) bool { return !isNear(nc) && far.sum(nc) },
+		admit: func(nc net.Conn) error {
+			if isNear(nc) {
+				return near.admit(nc)
+			}
+			return nil
+		},
+		dial: func(ctx context.Context, addr string) (net.Conn, error) {
+			c, part, err := at(addr)
+			if err != nil {
+				return nil, err
+			}
+			return c.dial(ctx, part)
+		},
+	}
+	if far.secure != nil {
+		c.secure = func(nc net.Conn, server bool) (net.Conn, bool) {
+			if isNear(nc) {
+				return nc, false
+			}
+			return far.secure(nc, server)
+		}
+		c.verify = far.verify
+	}
+	return openPort(self, o, c), nil
+}
+
+// hostID tells whether two processes can share sockets: it differs between hosts, between two starts of one host, and between users.
+func hostID() (string, error) {
+	boot, err := bootID()
+	if err != nil {
+		return "", err
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "", err
+	}
+	var p []byte
+	for _, s := range []string{boot, name, fmt.Sprint(os.Getuid())} {
+		p = wire.AppendString(p, s)
+	}
+	hash := sha256.Sum256(p)
+	return hex.EncodeToString(hash[:8]), nil
+}
