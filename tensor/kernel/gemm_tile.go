@@ -127,8 +127,9 @@ func swaps[T Float](isa ISA, ta, tb bool, m, n, k int) bool {
 	}
 	l := tilingOf[T](isa).lanes
 	switch {
-	case ta && !tb: // B is narrow: most of a vector would be idle
-		return n < 3*l && (n+l-1)/l*l*7 > n*8 && m >= 4*l
+	case ta && !tb: // B is narrow: much of a vector would be idle
+		wide := roundUp(n, l)
+		return m >= 4*l && (n < 3*l && wide*7 > n*8 || k >= 256 && wide*10 > n*11)
 	case tb && !ta: // A is the smaller one to transpose
 		return 2*m*(k+n) < k*n
 	}
@@ -264,27 +265,27 @@ func (p *product[T]) block(first, k int, opens, closes bool) {
 	}
 }
 
-// ahead returns what is fetched while group g of the rows of a block is worked on.
+// ahead returns what is fetched while group g of the rows of a block is worked on: the rows after them, or at first, where B is not
+// packed, its next panel.
 func (p *product[T]) ahead(q *part, g, groups, first, k int) ahead {
 	const line = 64
 	size := sizeOf[T]()
-	none := ahead{at: uintptr(q.b), run: max(k, 1)}
-	if groups == 1 { // B is read once: its next panel
-		none.at, none.step, none.panel = uintptr(q.b)+uintptr(q.panel), q.bStep, q.panel
-		return none
+	run := max(k, 1)
+	if packed := q.bStep == q.panel/run; g == 0 && !packed {
+		return ahead{at: uintptr(q.b) + uintptr(q.panel), step: q.bStep, run: run, panel: q.panel}
 	}
 	next := (g + 1) * p.m / groups
 	if g+1 == groups {
 		next, first = 0, first+k
 		if first >= p.k {
-			return none
+			return ahead{at: uintptr(q.b), run: run}
 		}
 	}
 	at := uintptr(p.a.at(next, first))
-	if p.a.column != 1 { // columns of memory: one step, one line
-		return ahead{at: at, step: p.a.column * size, run: max(k, 1)}
+	if p.a.column != 1 { // columns of memory: one step, one row of them
+		return ahead{at: at, step: p.a.column * size, run: run}
 	}
-	return ahead{at: at, step: 2 * line, row: p.a.row * size, run: max(1, (k*size+2*line-1)/(2*line))}
+	return ahead{at: at, step: 2 * line, row: p.a.row * size, run: max(1, ceil(k*size, 2*line))}
 }
 
 // activateRows applies a function to rows that are in first-level cache, in as few calls as their layout allows.
