@@ -492,6 +492,11 @@ func (m *Machine) learn(rec *record, rev int64) {
 		m.fresh = true
 		return
 	}
+	if !m.appeared && rec.rank(m.self.Name) >= 0 {
+		m.end(&RefusedError{m.self.Name, "Incarnation", fmt.Sprintf(
+			"view %d has a member of that name and incarnation already; a process that starts again has a higher one", rec.Epoch)})
+		return
+	}
 	was, peers := m.rec, m.peers
 	m.rec, m.rev, m.fresh = rec, rev, true
 	m.rank = rec.rank(m.self.Name)
@@ -510,6 +515,11 @@ func (m *Machine) learn(rec *record, rev int64) {
 			}
 		} else {
 			*p = peer{Member: rec.Members[r], heard: m.now, fresh: true, came: m.now}
+		}
+	}
+	for i := range m.present { // who knocked and was let in is no newcomer any more, also when it has left since
+		if p := &m.present[i]; rec.rank(p.Name) >= 0 || was.rank(p.Name) >= 0 {
+			p.knock = false
 		}
 	}
 	m.change = changeState{rounds: m.change.rounds}

@@ -21,6 +21,7 @@ type peer struct {
 	suspected bool
 	probedAt  time.Duration // when probes were last sent
 	vouched   time.Duration // when another last said that it hears it
+	asked     time.Duration // after its link was lost
 	closer    time.Duration // until then it is watched although it is no ring successor: a carrier suspects it
 
 	how     verdict
@@ -286,7 +287,11 @@ func (m *Machine) linkLost(n protocol.Name, err error) {
 			m.convict(r, dead, whyRefused)
 		}
 	case r >= 0 && r != m.rank && m.phase == member && !m.peers[r].how.proof():
-		m.emit(m.asks[r]) // also makes the transport connect at once
+		p := &m.peers[r]
+		if p.asked == 0 || m.now-p.asked >= m.policy.Heartbeat { // a message that cannot be sent is a lost link too
+			p.asked = m.now
+			m.emit(m.asks[r])
+		}
 		if errors.Is(err, io.EOF) {
 			m.closer(r)
 		}

@@ -40,9 +40,10 @@ type Machine struct {
 
 	store    storeState
 	change   changeState
-	leaving  []uint64 // calls of Leave that wait for their answer
-	moved    bool     // the presence in the store has an old address
-	admitted time.Duration
+	leaving  []uint64      // calls of Leave that wait for their answer
+	moved    bool          // the presence in the store has an old address
+	admitted time.Duration // when its presence was put
+	appeared bool
 
 	// Cached commands, so that a tick allocates nothing.
 	beats, asks, acks []protocol.Command // by rank
@@ -293,14 +294,18 @@ func (m *Machine) called(c protocol.Call) {
 		m.emit(protocol.Answer{ID: c.ID, Result: m.status()})
 	case Suspect:
 		m.suspect(arg)
+		m.emit(protocol.Answer{ID: c.ID})
 	case Died:
 		m.proven(arg.Name, dead, arg.Why)
+		m.emit(protocol.Answer{ID: c.ID})
 	case Move:
 		m.self.Addr = arg.Addr
 		m.moved = true
 		m.tickStore()
+		m.emit(protocol.Answer{ID: c.ID})
 	case Prepared:
 		m.prepared(arg)
+		m.emit(protocol.Answer{ID: c.ID})
 	case Leave:
 		if m.phase != member {
 			m.emit(protocol.Answer{ID: c.ID, Err: fmt.Errorf("cluster: leave: %v is no member", m.self.Name)})

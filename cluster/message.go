@@ -92,10 +92,7 @@ const (
 	kindBye
 )
 
-// MaxFrame is what a stream for Join must let a frame have, in bytes.
-const MaxFrame = MaxValue
-
-const maxReport = 8 << 10
+const maxReport = 8 << 10 // bytes of what Policy.Prepare returns
 
 func (*beat) Size() int           { return 0 }
 func (m *probe) Size() int        { return 8 }
@@ -109,23 +106,23 @@ func (m *knock) Size() int        { return 4 }
 func (m *refusal) Size() int      { return len(m.Field) + len(m.Why) }
 func (m *bye) Size() int          { return 4 }
 
-// encode returns the kind of a body and its fields. A beat has none: they stand in the frame.
-func encode(body protocol.Body) (kind uint8, head []byte, err error) {
-	epoch := func(e protocol.Epoch) []byte { return wire.AppendUvarint(nil, uint64(e)) }
+// encode appends a body's fields to p, and returns the kind of its frame. A beat has none: they stand in the frame.
+func encode(p []byte, body protocol.Body) (kind uint8, fields []byte, err error) {
+	epoch := func(e protocol.Epoch) []byte { return wire.AppendUvarint(p, uint64(e)) }
 	switch b := body.(type) {
 	case *beat:
-		return kindBeat, nil, nil
+		return kindBeat, p, nil
 	case *probe:
 		return kindProbe, wire.AppendUvarint(epoch(b.Epoch), uint64(b.Rank)), nil
 	case *vouch:
 		return kindVouch, wire.AppendUvarint(epoch(b.Epoch), uint64(b.Rank)), nil
 	case *accusation:
-		p := append(wire.AppendUvarint(epoch(b.Epoch), uint64(b.Rank)), byte(b.How))
+		p = append(wire.AppendUvarint(epoch(b.Epoch), uint64(b.Rank)), byte(b.How))
 		return kindAccusation, wire.AppendString(p, b.Why), nil
 	case *wish:
 		return kindWish, epoch(b.Epoch), nil
 	case *proposal:
-		p := wire.AppendUvarint(epoch(b.Change.Epoch), b.Round)
+		p = wire.AppendUvarint(epoch(b.Change.Epoch), b.Round)
 		p = appendRanks(p, b.Change.Stay)
 		p = wire.AppendUvarint(p, uint64(len(b.Change.Joins)))
 		for _, n := range b.Change.Joins {
@@ -133,18 +130,18 @@ func encode(body protocol.Body) (kind uint8, head []byte, err error) {
 		}
 		return kindProposal, p, nil
 	case *vote:
-		p := appendRanks(wire.AppendUvarint(epoch(b.Epoch), b.Round), b.Heard)
+		p = appendRanks(wire.AppendUvarint(epoch(b.Epoch), b.Round), b.Heard)
 		return kindVote, wire.AppendBytes(p, b.Report), nil
 	case *announcement:
-		return kindAnnouncement, append(wire.AppendUvarint(nil, uint64(b.Rev)), b.Record.encode()...), nil
+		return kindAnnouncement, append(wire.AppendUvarint(p, uint64(b.Rev)), b.Record.encode()...), nil
 	case *knock:
 		return kindKnock, epoch(b.Epoch), nil
 	case *refusal:
-		return kindRefusal, wire.AppendString(wire.AppendString(nil, b.Field), b.Why), nil
+		return kindRefusal, wire.AppendString(wire.AppendString(p, b.Field), b.Why), nil
 	case *bye:
 		return kindBye, epoch(b.Epoch), nil
 	}
-	return 0, nil, fmt.Errorf("cluster: %T is no message of this package", body)
+	return 0, p, fmt.Errorf("cluster: %T is no message of this package", body)
 }
 
 // decode is the inverse of encode, for bytes that may come from anyone.

@@ -84,7 +84,10 @@ func (p *process) Step(now time.Duration, in protocol.Event) []protocol.Command 
 		case carrierTimer:
 			return append(p.carry(), protocol.SetTimer{ID: carrierTimer, After: carrierEvery})
 		case rejoinTimer:
-			if p.ended && !p.leave {
+			switch {
+			case p.ended && p.leave:
+				return []protocol.Command{protocol.SetTimer{ID: rejoinTimer, After: time.Second}}
+			case p.ended:
 				return p.start(now)
 			}
 			return nil
@@ -145,9 +148,7 @@ func (p *process) wrap(_ time.Duration, commands []protocol.Command) []protocol.
 			out = append(out, c)
 			continue
 		case protocol.Exit:
-			if !p.leave {
-				out = append(out, protocol.SetTimer{ID: rejoinTimer, After: rejoinAfter})
-			}
+			out = append(out, protocol.SetTimer{ID: rejoinTimer, After: rejoinAfter})
 			continue
 		case protocol.Report:
 			switch f := c.Fact.(type) {
@@ -275,16 +276,17 @@ func (s *scene) follows(v cluster.Installed) error {
 	if !known || len(before.Members) == 0 {
 		return nil // nobody lived to install it
 	}
+	votes := func(n protocol.Name) bool { return slices.Contains(v.View.Names(), n) || s.of(n).leave } // who leaves votes too
 	stay := 0
 	var missing []protocol.Name
 	for _, m := range before.Members {
-		if slices.Contains(v.View.Names(), m.Name) || s.of(m.Name).leave { // who leaves votes too
+		if votes(m.Name) {
 			stay++
 		} else {
 			missing = append(missing, m.Name)
 		}
 	}
-	if 2*stay > len(before.Members) || 2*stay == len(before.Members) && slices.Contains(v.View.Names(), before.Members[0].Name) {
+	if 2*stay > len(before.Members) || 2*stay == len(before.Members) && votes(before.Members[0].Name) {
 		return nil
 	}
 	for _, n := range missing {

@@ -220,7 +220,7 @@ func (m *Machine) replied(in protocol.MetaReply) {
 			return
 		}
 		m.setPresence(presence{m.self, m.store.lease}, in.KV.Rev)
-		m.admitted = m.now
+		m.admitted, m.appeared = m.now, true
 		if m.phase == joining {
 			m.knock()
 		}
@@ -257,7 +257,7 @@ func (m *Machine) reclaim(kv protocol.MetaKV) {
 	switch {
 	case err == nil && p.Lease == m.store.lease && p.Addr == m.self.Addr:
 		m.setPresence(p, kv.Rev)
-		m.admitted = m.now
+		m.admitted, m.appeared = m.now, true
 	case err == nil && p.Lease == m.store.lease, m.phase == member:
 		m.appear(kv.Rev)
 	default:

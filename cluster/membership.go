@@ -1,0 +1,453 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/trivium-ml/trivium/protocol"
+	"github.com/trivium-ml/trivium/protocol/run"
+	"github.com/trivium-ml/trivium/transport"
+	"github.com/trivium-ml/trivium/wire"
+)
+
+// A Membership is this process's place in a group, from Join to Leave, Close, or the error with which Views ends.
+type Membership struct {
+	meta    Meta
+	s       transport.Stream
+	policy  Policy
+	self    protocol.Name
+	machine *Machine // its loop's, until done
+	loop    *run.Loop
+	done    chan struct{} // all has ended, and the lease is given back
+
+	mu      sync.Mutex
+	views   []View // not yet walked
+	err     error  // why it ended
+	ended   bool
+	changed chan struct{} // has room for one
+	walked  atomic.Bool
+
+	preparing context.CancelFunc
+	wg        sync.WaitGroup
+}
+
+// keptViews is how many views wait for a slow walker: of more, the oldest are left out.
+const keptViews = 64
+
+// Join makes self a member of its group. It returns when the first view with it is installed; that view is the first of Views. It
+// ends with ctx, or with a *RefusedError. s should have no other user, and is never fenced; self.Name must be the stream's, and
+// self.Addr what others pass to Know in order to reach it. The Membership closes neither m nor s.
+//
+// A carrier (of parameters, of collectives) has a stream of its own, and fences it by each view, so that nothing of an older one is
+// applied:
+//
+//	member, err := cluster.Join(ctx, meta, control, self, cluster.Policy{MinWorkers: 4})
+//	for view, err := range member.Views() {
+//		if err != nil {
+//			return err // for example an *OutError: join again, as a new incarnation
+//		}
+//		data.Fence(view.Epoch, view.Names())
+//		... train in this view, until the next one, or until a carrier's error: then member.Suspect(who, err)
+//	}
+func Join(ctx context.Context, m Meta, s transport.Stream, self Member, pol Policy) (*Membership, error) {
+	if self.Name == (protocol.Name{}) {
+		self.Name = s.Self()
+	}
+	if self.Name != s.Self() {
+		return nil, fmt.Errorf("cluster: join: the member is %v, its stream is %v's", self.Name, s.Self())
+	}
+	pol = pol.withDefaults()
+	machine, err := NewMachine(self, pol)
+	if err != nil {
+		return nil, err
+	}
+	p := &Membership{
+		meta: m, s: s, policy: pol, self: self.Name, machine: machine, done: make(chan struct{}), changed: make(chan struct{}, 1),
+	}
+	loop, err := run.Start(context.WithoutCancel(ctx), &ears{Machine: machine, s: s}, quiet{s}, run.Options{
+		Codec: &codec{}, Meta: asks(m), Report: p.reported, Log: pol.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.loop = loop
+	go p.finish()
+	for {
+		p.mu.Lock()
+		in, ended, why := len(p.views) > 0, p.ended, p.err
+		p.mu.Unlock()
+		if ended && !in {
+			<-p.done
+			if why == nil {
+				why = ErrClosed
+			}
+			return nil, why
+		}
+		if in {
+			p.signal()
+			return p, nil
+		}
+		select {
+		case <-p.changed:
+		case <-ctx.Done():
+			why := p.waits()
+			return nil, errors.Join(fmt.Errorf("cluster: join of %v: no view has it yet (%s): %w", self.Name, why, context.Cause(ctx)), p.Close())
+		}
+	}
+}
+
+// waits says what a newcomer waits for.
+func (p *Membership) waits() string {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	s, err := p.Status(ctx)
+	switch {
+	case err != nil:
+		return err.Error()
+	case s.MetaAway > 0:
+		return fmt.Sprintf("the metadata store does not answer for %v", s.MetaAway.Round(time.Millisecond))
+	case s.Epoch == 0:
+		return fmt.Sprintf("there is no view; %d of %d newcomers are there", len(s.Waiting)+1, p.policy.StartWorkers)
+	}
+	return fmt.Sprintf("view %d has %d members, %d wait", s.Epoch, len(s.Members), len(s.Waiting)+1)
+}
+
+// Views walks the views with this process, in their order, from the one that Join waited for. It is to be walked once. It ends without
+// an error after Leave and Close; else its last pair is the error that ended the membership: *OutError, ErrTooFew, ErrViewLimit,
+// ErrNoQuorum, protocol.ErrUnavailable. Of views that nobody walked, the last 64 are kept.
+func (p *Membership) Views() iter.Seq2[View, error] {
+	return func(yield func(View, error) bool) {
+		if p.walked.Swap(true) {
+			yield(View{}, errors.New("cluster: Views may be walked once"))
+			return
+		}
+		for {
+			p.mu.Lock()
+			var v View
+			next := len(p.views) > 0
+			if next {
+				v = p.views[0]
+				p.views = p.views[1:]
+			}
+			ended, err := p.ended, p.err
+			p.mu.Unlock()
+			switch {
+			case next:
+				if !yield(v, nil) {
+					return
+				}
+			case ended:
+				if err != nil {
+					yield(View{}, err)
+				}
+				return
+			default:
+				<-p.changed
+			}
+		}
+	}
+}
+
+// Suspect is a carrier's evidence that something is wrong with a member. It is probed at once, and convicted if nobody hears it.
+func (p *Membership) Suspect(n protocol.Name, why error) {
+	_, _ = p.loop.Call(context.Background(), Suspect{n, sentence(why)}) // an ended membership has nobody to suspect
+}
+
+// Died is proof that a member's process ended, from who started it. Who is no member himself says so with ReportDeath.
+func (p *Membership) Died(n protocol.Name, why error) {
+	_, _ = p.loop.Call(context.Background(), Died{n, sentence(why)})
+}
+
+func sentence(err error) string {
+	if err == nil {
+		return "no reason was given"
+	}
+	return err.Error()
+}
+
+// Leave asks to leave the group, and returns when the view without this member is installed. If ctx ends first, for example because the
+// others would be fewer than MinWorkers, the wish stands, and this process is a member still.
+func (p *Membership) Leave(ctx context.Context) error {
+	_, err := p.loop.Call(ctx, Leave{})
+	if err != nil && ctx.Err() != nil {
+		s, look := p.Status(context.WithoutCancel(ctx))
+		if look == nil {
+			return fmt.Errorf("cluster: leave of %v: view %d of %d members still has it, MinWorkers is %d: %w", p.self, s.Epoch, len(s.Members),
+				p.policy.MinWorkers, err)
+		}
+	}
+	if err == nil {
+		<-p.done
+	}
+	return err
+}
+
+// Moved says that this process is reached at another address. The view does not change.
+func (p *Membership) Moved(addr string) {
+	_, _ = p.loop.Call(context.Background(), Move{addr})
+}
+
+// Status says what this process knows of the group now.
+func (p *Membership) Status(ctx context.Context) (Status, error) {
+	got, err := p.loop.Call(ctx, Look{})
+	if err != nil {
+		return Status{}, fmt.Errorf("cluster: status of %v: %w", p.self, err)
+	}
+	s := got.(Status)
+	for i := range s.Members {
+		q := &s.Members[i]
+		if at := p.s.Heard(q.Name); !at.IsZero() && q.Rank != s.Rank {
+			q.Heard = min(q.Heard, time.Since(at))
+		}
+	}
+	return s, nil
+}
+
+// Close ends the membership at once, without leaving first. The others take it for proof that this member is gone. It waits until
+// nothing of the membership runs any more.
+func (p *Membership) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	err := p.loop.Stop(ctx)
+	<-p.done
+	if errors.Is(err, run.ErrNoExit) {
+		return err
+	}
+	return nil
+}
+
+// finish gives the lease back when the machine has ended.
+func (p *Membership) finish() {
+	defer close(p.done)
+	err := p.loop.Wait()
+	p.mu.Lock()
+	if !p.ended {
+		p.ended, p.err = true, err
+	}
+	stop := p.preparing
+	p.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+	p.wg.Wait()
+	if l := p.machine.store.lease; l != 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if err := p.meta.Revoke(ctx, Lease(l)); err != nil {
+			p.policy.Log.Info("cluster: the lease was not given back, it ends by itself", "member", p.self, "err", err.Error())
+		}
+	}
+	p.signal()
+}
+
+func (p *Membership) signal() {
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+}
+
+// reported takes the machine's facts, on the loop's goroutine.
+func (p *Membership) reported(fact any) {
+	log := p.policy.Log
+	switch f := fact.(type) {
+	case Installed:
+		for _, m := range f.View.Members {
+			p.know(m.Name, m.Addr)
+		}
+		log.Info("cluster: view", "member", p.self, "epoch", f.View.Epoch, "rank", f.View.Self, "size", len(f.View.Members), "by", f.By)
+		p.mu.Lock()
+		p.views = append(p.views, f.View)
+		if len(p.views) > keptViews {
+			p.views = p.views[1:]
+		}
+		stop := p.preparing
+		p.preparing = nil
+		p.mu.Unlock()
+		if stop != nil {
+			stop()
+		}
+		p.signal()
+	case Located:
+		p.know(f.Name, f.Addr)
+	case Convicted:
+		log.Warn("cluster: member lost", "member", p.self, "epoch", f.Epoch, "lost", f.Name, "how", f.How, "why", f.Why,
+			"silence", f.Silence, "budget", f.Budget)
+	case MetaAway:
+		log.Warn("cluster: a change of the view waits for the metadata store", "member", p.self, "for", f.For.Round(time.Second))
+	case Expired:
+		log.Info("cluster: a member's lease ended", "member", p.self, "of", f.Name)
+	case Asked:
+		p.prepare(f)
+	case Ended:
+		if f.Err != nil {
+			log.Warn("cluster: no member any more", "member", p.self, "err", f.Err.Error())
+		} else {
+			log.Info("cluster: left", "member", p.self)
+		}
+		p.mu.Lock()
+		p.ended, p.err = true, f.Err
+		p.mu.Unlock()
+		p.signal()
+	}
+}
+
+func (p *Membership) know(n protocol.Name, addr string) {
+	if n == p.self || addr == "" {
+		return
+	}
+	if err := p.s.Know(n, addr); err != nil {
+		p.policy.Log.Warn("cluster: a member's address is no use", "member", p.self, "of", n, "addr", addr, "err", err.Error())
+	}
+}
+
+// prepare has the carrier stop, and votes then.
+func (p *Membership) prepare(f Asked) {
+	ctx, cancel := context.WithCancel(context.Background())
+	p.mu.Lock()
+	stop := p.preparing
+	p.preparing = cancel
+	p.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+	p.wg.Go(func() {
+		defer cancel()
+		report, err := p.policy.Prepare(ctx, f.Change)
+		if err == nil && len(report) > maxReport {
+			err = fmt.Errorf("the report has %d bytes, want at most %d", len(report), maxReport)
+		}
+		if err != nil {
+			if ctx.Err() == nil {
+				p.policy.Log.Warn("cluster: no vote: the carrier did not stop", "member", p.self, "epoch", f.Change.Epoch, "err", err.Error())
+			}
+			return
+		}
+		_, _ = p.loop.Call(ctx, Prepared{f.Round, report})
+	})
+}
+
+// ReportDeath tells a group that a process ended, from who started it and is no member. The word is kept for a minute.
+func ReportDeath(ctx context.Context, m Meta, group string, n protocol.Name, why error) error {
+	l, err := m.Grant(ctx, time.Minute)
+	if err == nil {
+		_, err = m.PutIf(ctx, makeKeys(group).died(n), []byte(clip(sentence(why))), 0, l)
+	}
+	if errors.Is(err, protocol.ErrConflict) {
+		return nil // somebody said so before
+	}
+	if err != nil {
+		return fmt.Errorf("cluster: report the death of %v: %w", n, err)
+	}
+	return nil
+}
+
+// ears are a Machine that, before each look at its peers, is told when the transport last heard them: any byte counts.
+type ears struct {
+	*Machine
+	s transport.Stream
+}
+
+// Step implements protocol.Machine.
+func (e *ears) Step(now time.Duration, in protocol.Event) []protocol.Command {
+	if _, timer := in.(protocol.Timer); timer {
+		e.Watched(func(n protocol.Name) {
+			if at := e.s.Heard(n); !at.IsZero() {
+				e.Heard(n, now-time.Since(at))
+			}
+		})
+	}
+	return e.Machine.Step(now, in)
+}
+
+// quiet is a stream on which a message to a peer whose link is lost is lost without a word: the machine was told of the link.
+type quiet struct{ transport.Stream }
+
+// Send implements transport.Stream.
+func (q quiet) Send(ctx context.Context, to protocol.Name, f transport.Frame) error {
+	err := q.Stream.Send(ctx, to, f)
+	if errors.Is(err, transport.ErrLinkLost) || errors.Is(err, transport.ErrUnknownPeer) {
+		if f.Done != nil {
+			f.Done(err)
+		}
+		return nil
+	}
+	return err
+}
+
+// asks makes a Meta of the kind that protocol/run takes.
+func asks(m Meta) run.Meta {
+	return func(ctx context.Context, c protocol.MetaCall) iter.Seq2[KV, error] {
+		if c.Op == protocol.MetaWatch {
+			return m.Watch(ctx, c.Key, c.Rev)
+		}
+		return func(yield func(KV, error) bool) {
+			ctx, cancel := context.WithTimeout(ctx, 2*storeAnswers)
+			defer cancel()
+			kv := KV{Key: c.Key}
+			var err error
+			switch c.Op {
+			case protocol.MetaGet:
+				kv, err = m.Get(ctx, c.Key)
+			case protocol.MetaPutIf:
+				kv.Rev, err = m.PutIf(ctx, c.Key, c.Value, c.Rev, Lease(c.Lease))
+			case protocol.MetaGrant:
+				var l Lease
+				l, err = m.Grant(ctx, c.TTL)
+				kv.Lease = int64(l)
+			case protocol.MetaKeep:
+				err = m.Keep(ctx, Lease(c.Lease))
+			default:
+				err = fmt.Errorf("cluster: operation %d of the metadata store", c.Op)
+			}
+			yield(kv, err)
+		}
+	}
+}
+
+// codec makes frames of messages. A beat costs no allocation either way.
+type codec struct{ beats atomic.Pointer[[4]beat] }
+
+// Encode implements run.Codec.
+func (*codec) Encode(b protocol.Body, f *transport.Frame) (err error) {
+	f.Priority = transport.Control
+	if b, ok := b.(*beat); ok {
+		f.Kind, f.Op, f.Chunk = kindBeat, wire.Op(b.Epoch), b.Flags
+		return nil
+	}
+	f.Kind, f.Head, err = encode(f.Head, b)
+	if len(f.Head) > 32<<10 { // a record of many members
+		f.Head, f.Payload = nil, f.Head
+	}
+	return err
+}
+
+// Decode implements run.Codec.
+func (c *codec) Decode(ev *transport.Event) (protocol.Body, bool, error) {
+	if ev.Kind != kindBeat {
+		p := ev.Head
+		if len(ev.Payload) > 0 {
+			p = ev.Payload
+		}
+		b, err := decode(ev.Kind, p)
+		return b, false, err
+	}
+	epoch, flags := protocol.Epoch(ev.Op), ev.Chunk
+	if flags > ask|answer {
+		return nil, false, fmt.Errorf("cluster: a beat with flags %#x", flags)
+	}
+	known := c.beats.Load()
+	if known == nil || known[0].Epoch != epoch {
+		known = new([4]beat)
+		for i := range known {
+			known[i] = beat{epoch, uint32(i)}
+		}
+		c.beats.Store(known)
+	}
+	return &known[flags], false, nil
+}

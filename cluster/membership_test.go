@@ -1,0 +1,219 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/trivium-ml/trivium/cluster"
+	"github.com/trivium-ml/trivium/cluster/meta"
+	"github.com/trivium-ml/trivium/protocol"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+func TestMain(m *testing.M) {
+	child()
+	goleak.VerifyTestMain(m)
+}
+
+// place is a process with a port in memory.
+type place struct {
+	t      *testing.T
+	net    transport.Network
+	meta   cluster.Meta
+	policy cluster.Policy
+}
+
+func worker(id int, incarnation uint64) protocol.Name {
+	return protocol.Name{Job: "j", Role: "worker", ID: fmt.Sprint(id), Incarnation: incarnation}
+}
+
+// open opens a port and its control stream.
+func (p place) open(n protocol.Name) (transport.Port, transport.Stream) {
+	p.t.Helper()
+	port, err := p.net.Open(p.t.Context(), n, transport.Options{})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	s, err := port.Stream("cluster", transport.StreamOptions{})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return port, s
+}
+
+func (p place) join(n protocol.Name) (*cluster.Membership, transport.Port, error) {
+	port, s := p.open(n)
+	ctx, cancel := context.WithTimeout(p.t.Context(), 10*time.Second)
+	defer cancel()
+	m, err := cluster.Join(ctx, p.meta, s, cluster.Member{Name: n, Addr: port.Addr()}, p.policy)
+	if err != nil {
+		_ = port.Close()
+	}
+	return m, port, err
+}
+
+// next walks to the first view of that size.
+func next(t *testing.T, views func() (cluster.View, error, bool), size int) cluster.View {
+	t.Helper()
+	for {
+		v, err, ok := views()
+		if !ok || err != nil {
+			t.Fatalf("views ended, %v, want one of %d", err, size)
+		}
+		if len(v.Members) == size {
+			return v
+		}
+	}
+}
+
+func TestJoinLeaveClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := meta.NewMemory(meta.Options{})
+		p := place{t, transport.NewMemory(), store, cluster.Policy{StartWorkers: 3}}
+		type joined struct {
+			m    *cluster.Membership
+			port transport.Port
+			err  error
+		}
+		all := make(chan joined, 3)
+		for i := range 3 {
+			go func() {
+				m, port, err := p.join(worker(i, 1))
+				all <- joined{m, port, err}
+			}()
+		}
+		var members []joined
+		for range 3 {
+			j := <-all
+			if j.err != nil {
+				t.Fatal(j.err)
+			}
+			members = append(members, j)
+		}
+		walks := make([]func() (cluster.View, error, bool), 0, 3)
+		for _, j := range members {
+			w, stop := pull(j.m)
+			defer stop()
+			walks = append(walks, w)
+			if v := next(t, w, 3); v.Epoch != 1 {
+				t.Errorf("the first view has epoch %d, want 1", v.Epoch)
+			}
+		}
+		s, err := members[0].m.Status(t.Context())
+		if err != nil || len(s.Members) != 3 || s.Budget != 250*time.Millisecond || s.Epoch != 1 {
+			t.Errorf("status %+v, %v: want 3 members, epoch 1, 250 ms", s, err)
+		}
+		if err := members[0].m.Leave(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if _, err, ok := walks[0](); ok {
+			t.Errorf("views go on after Leave: %v", err)
+		}
+		began := time.Now()
+		next(t, walks[1], 2)
+		if err := members[1].m.Close(); err != nil {
+			t.Error(err)
+		}
+		v := next(t, walks[2], 1)
+		if v.Epoch != 3 || time.Since(began) > 50*time.Millisecond {
+			t.Errorf("after Leave and Close: view %d after %v, want 3 at once", v.Epoch, time.Since(began))
+		}
+		// The last one may leave too: the view is empty then.
+		if err := members[2].m.Leave(t.Context()); err != nil {
+			t.Error(err)
+		}
+		for _, j := range members {
+			_ = j.port.Close()
+		}
+		for kv, err := range store.Watch(timeout(t, time.Second), "group/j/present/", 0) {
+			if err == nil && kv.Value != nil {
+				t.Errorf("%s is still there", kv.Key)
+			}
+		}
+		_ = store.Close()
+	})
+}
+
+func timeout(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// pull turns Views into a func.
+func pull(m *cluster.Membership) (func() (cluster.View, error, bool), func()) {
+	type pair struct {
+		v   cluster.View
+		err error
+	}
+	ch, quit := make(chan pair), make(chan struct{})
+	go func() {
+		defer close(ch)
+		for v, err := range m.Views() {
+			select {
+			case ch <- pair{v, err}:
+			case <-quit:
+				return
+			}
+		}
+	}()
+	return func() (cluster.View, error, bool) { p, ok := <-ch; return p.v, p.err, ok }, func() { close(quit) }
+}
+
+func TestJoinRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := meta.NewMemory(meta.Options{})
+		p := place{t, transport.NewMemory(), store, cluster.Policy{}}
+		m, port, err := p.join(worker(1, 5))
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := place{t, transport.NewMemory(), store, cluster.Policy{}} // the same name, elsewhere
+		_, _, err = other.join(worker(1, 5))
+		var refused *cluster.RefusedError
+		if !errors.As(err, &refused) || refused.Field != "Incarnation" {
+			t.Errorf("a second process of the same name: %v, want a RefusedError of Incarnation", err)
+		}
+		_, _, err = p.join(worker(1, 4))
+		if !errors.As(err, &refused) || refused.Field != "Incarnation" || !strings.Contains(err.Error(), "younger") {
+			t.Errorf("an older incarnation: %v, want a RefusedError of Incarnation", err)
+		}
+		_, _, err = p.join(worker(1, 6))
+		if !errors.As(err, &refused) || refused.Field != "ID" {
+			t.Errorf("a second process of one ID: %v, want a RefusedError of ID", err)
+		}
+		_, s := p.open(worker(2, 1))
+		if _, err := cluster.Join(t.Context(), store, s, cluster.Member{Name: worker(3, 1)}, cluster.Policy{}); err == nil {
+			t.Error("a stream of another name was taken")
+		}
+		_, err = cluster.Join(t.Context(), store, s, cluster.Member{}, cluster.Policy{MinWorkers: 9, MaxWorkers: 3, Budget: 1, ViewLimit: -1})
+		for _, want := range []string{"MaxWorkers is 3, below MinWorkers 9", "Budget is 1ns", "ViewLimit is -1"} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("a bad policy: %v, want %q in it", err, want)
+			}
+		}
+		shrink := p
+		shrink.policy.MinWorkers, shrink.policy.StartWorkers = 2, 2
+		_ = s.Close()
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+		_ = port.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		port, s = p.open(worker(7, 1))
+		_, err = cluster.Join(ctx, store, s, cluster.Member{Addr: port.Addr()}, cluster.Policy{StartWorkers: 2, Group: "other"})
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "1 of 2 newcomers") {
+			t.Errorf("alone of two: %v", err)
+		}
+		_ = port.Close()
+		_ = store.Close()
+	})
+}
