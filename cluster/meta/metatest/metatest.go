@@ -376,7 +376,10 @@ func watchBrokenOff(t *testing.T, k kit) {
 	if !ended {
 		t.Fatal("the watch ended without an error")
 	}
-	for range k.m.Watch(k.ctx, "k", 0) {
+	for _, err := range k.m.Watch(k.ctx, "k", 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		break
 	}
 	if got, _ := k.watch("k", 0, 1); got[0] != "k=1" {
