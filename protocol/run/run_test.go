@@ -1,0 +1,458 @@
+package run_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/trivium-ml/trivium/protocol"
+	"github.com/trivium-ml/trivium/protocol/run"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type number uint64
+
+func (number) Size() int { return 8 }
+
+// numbers codes a number as its frame's head.
+type numbers struct{}
+
+func (numbers) Encode(b protocol.Body, f *transport.Frame) error {
+	n, ok := b.(number)
+	if !ok {
+		return fmt.Errorf("want a number, found a %T", b)
+	}
+	f.Kind = 7
+	f.Head = binary.LittleEndian.AppendUint64(f.Head, uint64(n))
+	return nil
+}
+
+func (numbers) Decode(ev *transport.Event) (protocol.Body, bool, error) {
+	if ev.Kind != 7 || len(ev.Head) != 8 {
+		return nil, false, fmt.Errorf("kind %d with %d bytes: want kind 7 with 8", ev.Kind, len(ev.Head))
+	}
+	return number(binary.LittleEndian.Uint64(ev.Head)), false, nil
+}
+
+// script is a machine of one function.
+type script func(now time.Duration, in protocol.Event) []protocol.Command
+
+func (s script) Step(now time.Duration, in protocol.Event) []protocol.Command { return s(now, in) }
+
+func stream(t testing.TB, network transport.Network, id string) transport.Stream {
+	t.Helper()
+	port, err := network.Open(t.Context(), protocol.Name{ID: id}, transport.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := port.Stream("test", transport.StreamOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = port.Close() })
+	for _, peer := range []string{"a", "b", "deaf", "nobody"} {
+		if peer == id {
+			continue
+		}
+		if err := s.Know(protocol.Name{ID: peer}, "memory:"+peer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func start(t testing.TB, m protocol.Machine, s transport.Stream, o run.Options) *run.Loop {
+	t.Helper()
+	o.Codec = numbers{}
+	l, err := run.Start(t.Context(), m, s, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func stop(t testing.TB, loops ...*run.Loop) {
+	t.Helper()
+	for _, l := range loops {
+		if err := l.Stop(t.Context()); err != nil {
+			t.Errorf("stop: %v", err)
+		}
+	}
+}
+
+func exitOnStop(in protocol.Event) []protocol.Command {
+	if _, ok := in.(protocol.Stop); ok {
+		return []protocol.Command{protocol.Exit{}}
+	}
+	return nil
+}
+
+func doubler(_ time.Duration, in protocol.Event) []protocol.Command {
+	if m, ok := in.(protocol.Message); ok {
+		return []protocol.Command{protocol.Send{To: m.From, Body: 2 * m.Body.(number)}}
+	}
+	return exitOnStop(in)
+}
+
+// asker sends each Call's number to its peer, and answers it with what comes back.
+type asker struct {
+	peer  protocol.Name
+	calls []uint64
+}
+
+func (a *asker) Step(_ time.Duration, in protocol.Event) []protocol.Command {
+	switch in := in.(type) {
+	case protocol.Call:
+		a.calls = append(a.calls, in.ID)
+		return []protocol.Command{protocol.Send{To: a.peer, Body: number(in.Arg.(int))}}
+	case protocol.Message:
+		id := a.calls[0]
+		a.calls = a.calls[1:]
+		return []protocol.Command{protocol.Answer{ID: id, Result: int(in.Body.(number))}}
+	}
+	return exitOnStop(in)
+}
+
+func TestCallsOverANetwork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := transport.NewMemory()
+		b := start(t, script(doubler), stream(t, network, "b"), run.Options{})
+		a := start(t, &asker{peer: protocol.Name{ID: "b"}}, stream(t, network, "a"), run.Options{})
+		for i := range 100 {
+			got, err := a.Call(t.Context(), i)
+			if err != nil || got != 2*i {
+				t.Fatalf("call %d: %v, %v: want %d", i, got, err, 2*i)
+			}
+		}
+		stop(t, a, b)
+		if _, err := a.Call(t.Context(), 1); !errors.Is(err, run.ErrEnded) {
+			t.Errorf("a call after the end: %v, want ErrEnded", err)
+		}
+	})
+}
+
+func TestTimersRunOutInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var rang []string
+		l := start(t, script(func(now time.Duration, in protocol.Event) []protocol.Command {
+			switch in := in.(type) {
+			case protocol.Start:
+				return []protocol.Command{
+					protocol.SetTimer{ID: 1, After: 30 * time.Millisecond},
+					protocol.SetTimer{ID: 2, After: 10 * time.Millisecond},
+					protocol.SetTimer{ID: 3, After: 20 * time.Millisecond},
+					protocol.SetTimer{ID: 4, After: 5 * time.Millisecond},
+					protocol.SetTimer{ID: 5, After: 10 * time.Millisecond},
+					protocol.SetTimer{ID: 3, After: 40 * time.Millisecond}, // put off
+					protocol.SetTimer{ID: 4, After: -1},                    // stopped
+					protocol.SetTimer{ID: 9, After: -1},                    // never set
+				}
+			case protocol.Timer:
+				rang = append(rang, fmt.Sprintf("%d at %v", in.ID, now))
+				if in.ID == 3 {
+					return []protocol.Command{protocol.Exit{}}
+				}
+			}
+			return nil
+		}), nil, run.Options{})
+		if err := l.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"2 at 10ms", "5 at 10ms", "1 at 30ms", "3 at 40ms"}
+		if !slices.Equal(rang, want) {
+			t.Errorf("timers ran out as %q, want %q", rang, want)
+		}
+	})
+}
+
+// memory is a disk that takes a while.
+type memory struct {
+	mu   sync.Mutex
+	kept []string
+	err  error
+}
+
+func (m *memory) Put(_ context.Context, key string, r io.Reader) error {
+	p, err := io.ReadAll(r)
+	time.Sleep(time.Millisecond)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err == nil && m.err == nil {
+		m.kept = append(m.kept, key+"="+string(p))
+	}
+	return errors.Join(err, m.err)
+}
+
+func TestComputeStoreAndMeta(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := &memory{}
+		var seen []string
+		var worked bool
+		meta := func(ctx context.Context, c protocol.MetaCall) iter.Seq2[protocol.MetaKV, error] {
+			return func(yield func(protocol.MetaKV, error) bool) {
+				for rev := int64(1); ; rev++ {
+					if !yield(protocol.MetaKV{Key: c.Key, Rev: rev}, nil) || c.Op != protocol.MetaWatch || rev == 3 {
+						return
+					}
+				}
+			}
+		}
+		l := start(t, script(func(_ time.Duration, in protocol.Event) []protocol.Command {
+			switch in := in.(type) {
+			case protocol.Start:
+				return []protocol.Command{
+					protocol.Store{ID: 1, Key: "a", Value: []byte("1")},
+					protocol.Store{ID: 2, Key: "b", Value: []byte("2")},
+				}
+			case protocol.Stored:
+				seen = append(seen, fmt.Sprint("stored ", in.ID, in.Err))
+				if in.ID == 2 {
+					return []protocol.Command{protocol.Compute{ID: 3, Work: func() { worked = true }}}
+				}
+			case protocol.Computed:
+				seen = append(seen, fmt.Sprint("computed ", in.ID, worked))
+				return []protocol.Command{protocol.MetaCall{ID: 4, Op: protocol.MetaGet, Key: "k"}, protocol.Report{Fact: "asked"}}
+			case protocol.MetaReply:
+				seen = append(seen, fmt.Sprint("meta ", in.ID, in.KV.Rev, in.Err))
+				switch {
+				case in.ID == 4:
+					return []protocol.Command{protocol.MetaCall{ID: 5, Op: protocol.MetaWatch, Key: "k"}}
+				case in.Err != nil:
+					return []protocol.Command{protocol.Exit{Err: errors.New("enough")}}
+				}
+			}
+			return nil
+		}), nil, run.Options{Disk: disk, Meta: meta, Report: func(fact any) { seen = append(seen, fmt.Sprint("report ", fact)) }})
+		if err := l.Wait(); err == nil || err.Error() != "enough" {
+			t.Errorf("the machine ended with %v, want its own error", err)
+		}
+		want := []string{
+			"stored 1 <nil>", "stored 2 <nil>", "computed 3 true", "report asked", "meta 4 1 <nil>", "meta 5 1 <nil>", "meta 5 2 <nil>",
+			"meta 5 3 <nil>", "meta 5 0 " + protocol.ErrUnavailable.Error(),
+		}
+		if !slices.Equal(seen, want) {
+			t.Errorf("the machine saw\n%q, want\n%q", seen, want)
+		}
+		if !slices.Equal(disk.kept, []string{"a=1", "b=2"}) {
+			t.Errorf("the disk keeps %q", disk.kept)
+		}
+	})
+}
+
+func TestWithoutDiskAndMeta(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var errs []error
+		l := start(t, script(func(_ time.Duration, in protocol.Event) []protocol.Command {
+			switch in := in.(type) {
+			case protocol.Start:
+				return []protocol.Command{protocol.Store{Key: "a"}, protocol.MetaCall{Key: "a"}, protocol.Send{To: protocol.Name{ID: "x"}, Body: number(1)}}
+			case protocol.Stored:
+				errs = append(errs, in.Err)
+			case protocol.LinkLost:
+				errs = append(errs, in.Err)
+			case protocol.MetaReply:
+				errs = append(errs, in.Err)
+			}
+			return exitOnStop(in)
+		}), nil, run.Options{})
+		synctest.Wait()
+		stop(t, l)
+		if len(errs) != 3 || !errors.Is(errs[0], run.ErrNoDisk) || errs[1] == nil || !errors.Is(errs[2], protocol.ErrUnavailable) {
+			t.Errorf("the machine got %v", errs)
+		}
+	})
+}
+
+func TestEnds(t *testing.T) {
+	deaf := script(func(time.Duration, protocol.Event) []protocol.Command { return nil })
+	t.Run("its context", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Second, cancel)
+			if err := run.Machine(ctx, script(doubler), stream(t, transport.NewMemory(), "a"), run.Options{Codec: numbers{}}); err != nil {
+				t.Errorf("a machine that exits when asked: %v", err)
+			}
+		})
+	})
+	t.Run("grace", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			begun := time.Now()
+			err := run.Machine(ctx, deaf, nil, run.Options{})
+			if !errors.Is(err, run.ErrNoExit) || !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != 3*time.Second {
+				t.Errorf("a machine that does not exit: %v after %v, want ErrNoExit after 3s", err, time.Since(begun))
+			}
+		})
+	})
+	t.Run("stop", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			l := start(t, deaf, nil, run.Options{})
+			go func() {
+				if _, err := l.Call(t.Context(), 1); !errors.Is(err, run.ErrEnded) || !errors.Is(err, run.ErrNoExit) {
+					t.Errorf("a call under way: %v, want ErrEnded and ErrNoExit", err)
+				}
+			}()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if err := l.Stop(ctx); !errors.Is(err, run.ErrNoExit) {
+				t.Errorf("stop: %v, want ErrNoExit", err)
+			}
+			<-l.Done()
+			synctest.Wait()
+		})
+	})
+	t.Run("its stream", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := stream(t, transport.NewMemory(), "a")
+			l := start(t, script(doubler), s, run.Options{})
+			_ = s.Close()
+			if err := l.Wait(); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+	t.Run("no codec", func(t *testing.T) {
+		if _, err := run.Start(t.Context(), deaf, stream(t, transport.NewMemory(), "a"), run.Options{}); err == nil {
+			t.Error("a loop with a stream and no codec starts")
+		}
+	})
+}
+
+func TestGoodbyeIsSentBeforeTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := transport.NewMemory()
+		var got []number
+		b := start(t, script(func(_ time.Duration, in protocol.Event) []protocol.Command {
+			if m, ok := in.(protocol.Message); ok {
+				got = append(got, m.Body.(number))
+			}
+			return exitOnStop(in)
+		}), stream(t, network, "b"), run.Options{})
+		a := start(t, script(func(_ time.Duration, in protocol.Event) []protocol.Command {
+			var out []protocol.Command
+			for i := range 50 {
+				out = append(out, protocol.Send{To: protocol.Name{ID: "b"}, Body: number(i)})
+			}
+			return append(out, protocol.Exit{})
+		}), stream(t, network, "a"), run.Options{})
+		if err := a.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		stop(t, b)
+		if len(got) != 50 || !slices.IsSorted(got) {
+			t.Errorf("b got %v, want 0 to 49 in order", got)
+		}
+	})
+}
+
+// A peer that does not read holds up nobody else, and costs a bounded queue; the machine is told of what was dropped.
+func TestSlowPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := transport.NewMemory()
+		b := start(t, script(doubler), stream(t, network, "b"), run.Options{})
+		deaf := stream(t, network, "deaf")
+		asks := &asker{peer: protocol.Name{ID: "b"}}
+		var lost []error
+		a := start(t, script(func(now time.Duration, in protocol.Event) []protocol.Command {
+			switch in := in.(type) {
+			case protocol.Start:
+				var out []protocol.Command
+				for i := range 1000 {
+					out = append(out, protocol.Send{To: protocol.Name{ID: "deaf"}, Body: number(i)})
+				}
+				return out
+			case protocol.LinkLost:
+				lost = append(lost, in.Err)
+			}
+			return asks.Step(now, in)
+		}), stream(t, network, "a"), run.Options{Queue: 100})
+		if got, err := a.Call(t.Context(), 21); err != nil || got != 42 {
+			t.Errorf("a call to another peer: %v, %v", got, err)
+		}
+		// Now it reads.
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		n := 0
+		for {
+			ev, err := deaf.Recv(ctx)
+			if err != nil {
+				break
+			}
+			n++
+			ev.Release()
+		}
+		if n < 100 || n > 250 {
+			t.Errorf("%d of 1,000 messages arrived: want the queues of the loop and of the stream", n)
+		}
+		if len(lost) != 1 || !errors.Is(lost[0], run.ErrQueueFull) {
+			t.Errorf("the machine was told %v, want ErrQueueFull once", lost)
+		}
+		stop(t, a, b)
+	})
+}
+
+func TestBadFramesAreDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := transport.NewMemory()
+		b := start(t, script(doubler), stream(t, network, "b"), run.Options{})
+		a := stream(t, network, "a")
+		for _, f := range []transport.Frame{{Kind: 3}, {Kind: 7, Head: []byte("abc")}, {Kind: 7, Head: []byte{21, 0, 0, 0, 0, 0, 0, 0}}} {
+			if err := a.Send(t.Context(), protocol.Name{ID: "b"}, f); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ev, err := a.Recv(t.Context())
+		if err != nil || len(ev.Head) != 8 || ev.Head[0] != 42 {
+			t.Errorf("the answer is %v, %v", ev, err)
+		}
+		ev.Release()
+		stop(t, b)
+	})
+}
+
+func TestPeerGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := transport.NewMemory()
+		lost := make(chan protocol.LinkLost, 10)
+		a := start(t, script(func(_ time.Duration, in protocol.Event) []protocol.Command {
+			switch in := in.(type) {
+			case protocol.Start:
+				return []protocol.Command{protocol.Send{To: protocol.Name{ID: "nobody"}, Body: number(1)}}
+			case protocol.LinkLost:
+				lost <- in
+			}
+			return exitOnStop(in)
+		}), stream(t, network, "a"), run.Options{})
+		if l := <-lost; l.Peer.ID != "nobody" || l.Err == nil {
+			t.Errorf("the machine was told %v", l)
+		}
+		stop(t, a)
+	})
+}
+
+func BenchmarkRoundTrip(b *testing.B) {
+	network := transport.NewMemory()
+	e := start(b, script(doubler), stream(b, network, "b"), run.Options{})
+	a := start(b, &asker{peer: protocol.Name{ID: "b"}}, stream(b, network, "a"), run.Options{})
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := a.Call(b.Context(), 1); err != nil {
+			b.Fatal(err)
+		}
+	}
+	stop(b, a, e)
+}

@@ -1,0 +1,272 @@
+package run
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/trivium-ml/trivium/protocol"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// peer sends to one peer, in order, on a goroutine of its own, so that one that does not read holds up nobody else.
+type peer struct {
+	l     *Loop
+	name  protocol.Name
+	ended chan struct{}
+
+	mu     sync.Mutex
+	queue  []protocol.Body // a ring
+	first  int
+	n      int
+	wake   chan struct{} // has room for one: there is something to do
+	closed bool
+	full   bool // messages were dropped, and the machine is to be told when there is room again
+
+	free sync.Pool // of *outgoing
+}
+
+// outgoing is one frame's memory, kept for the next.
+type outgoing struct {
+	p    *peer
+	body protocol.Body
+	head []byte
+	done func(error) // the method value, made once
+}
+
+func (o *outgoing) sent(err error) {
+	if s, ok := o.body.(Sent); ok {
+		s.Sent(err)
+	}
+	o.body = nil
+	o.p.free.Put(o)
+}
+
+// send queues a message, or gives one to the machine itself.
+func (l *Loop) send(c *protocol.Send) {
+	switch {
+	case l.s == nil:
+		l.local = append(l.local, protocol.LinkLost{Peer: c.To, Err: errors.New("run: the loop has no stream")})
+		return
+	case c.To == l.self:
+		l.local = append(l.local, protocol.Message{From: l.self, Body: c.Body})
+		return
+	}
+	p := l.peers[c.To]
+	if p == nil {
+		p = &peer{l: l, name: c.To, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+		l.peers[c.To] = p
+		l.wg.Go(p.run)
+	}
+	if !p.put(c.Body) {
+		if s, ok := c.Body.(Sent); ok {
+			s.Sent(ErrQueueFull)
+		}
+	}
+}
+
+// put queues a message: false if the queue is full.
+func (p *peer) put(b protocol.Body) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.n == len(p.queue) {
+		if p.n >= p.l.o.Queue {
+			p.full = true
+			return false
+		}
+		grown := make([]protocol.Body, min(max(2*p.n, 16), p.l.o.Queue))
+		for i := range p.n {
+			grown[i] = p.queue[(p.first+i)%p.n]
+		}
+		p.queue, p.first = grown, 0
+	}
+	p.queue[(p.first+p.n)%len(p.queue)] = b
+	p.n++
+	p.signal()
+	return true
+}
+
+func (p *peer) signal() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// close lets run end when the queue is empty.
+func (p *peer) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	p.signal()
+}
+
+// take waits for the next message: false if there is none to come.
+func (p *peer) take() (protocol.Body, bool) {
+	for {
+		p.mu.Lock()
+		if p.n > 0 {
+			b := p.queue[p.first]
+			p.queue[p.first] = nil
+			p.first = (p.first + 1) % len(p.queue)
+			p.n--
+			room := p.full && p.n <= len(p.queue)/2
+			p.full = p.full && !room
+			p.mu.Unlock()
+			if room {
+				p.l.o.Log.Warn("messages were dropped: too many waited", "peer", p.name, "queue", p.l.o.Queue)
+				p.l.put(p.l.ctx, input{ev: protocol.LinkLost{Peer: p.name, Err: ErrQueueFull}})
+			}
+			return b, true
+		}
+		closed := p.closed
+		p.mu.Unlock()
+		if closed {
+			return nil, false
+		}
+		select {
+		case <-p.wake:
+		case <-p.l.ctx.Done():
+			return nil, false
+		}
+	}
+}
+
+func (p *peer) run() {
+	defer close(p.ended)
+	for {
+		b, ok := p.take()
+		if !ok {
+			return
+		}
+		o, _ := p.free.Get().(*outgoing)
+		if o == nil {
+			o = &outgoing{p: p}
+			o.done = o.sent
+		}
+		o.body = b
+		f := transport.Frame{Head: o.head[:0]}
+		err := p.l.o.Codec.Encode(b, &f)
+		if err != nil {
+			err = fmt.Errorf("run: code a %T for %v: %w", b, p.name, err)
+		} else {
+			o.head = f.Head
+			f.Done = o.done
+			err = p.l.s.Send(p.l.ctx, p.name, f)
+		}
+		if err == nil {
+			continue
+		}
+		o.sent(err)
+		if p.l.ctx.Err() != nil {
+			continue
+		}
+		p.l.o.Log.Warn("a message was not sent", "peer", p.name, "error", err)
+		p.l.put(p.l.ctx, input{ev: protocol.LinkLost{Peer: p.name, Err: err}})
+	}
+}
+
+// receive passes on what the stream receives.
+func (l *Loop) receive() {
+	for {
+		ev, err := l.s.Recv(l.ctx)
+		if err != nil {
+			if l.ctx.Err() == nil {
+				l.o.Log.Warn("the stream ended, and so must the machine", "error", err)
+				l.askStop()
+			}
+			return
+		}
+		var in protocol.Event
+		switch ev.What {
+		case transport.LinkLost:
+			in = protocol.LinkLost{Peer: ev.From, Err: ev.Err}
+		case transport.LinkBack:
+			in = protocol.LinkBack{Peer: ev.From}
+		case transport.Received:
+			body, kept, err := l.o.Codec.Decode(&ev)
+			if err != nil {
+				l.o.Log.Warn("a frame was dropped", "peer", ev.From, "kind", ev.Kind, "error", err)
+			}
+			if !kept {
+				ev.Release()
+			}
+			if body == nil || err != nil {
+				continue
+			}
+			in = protocol.Message{From: ev.From, Body: body}
+		}
+		if !l.put(l.ctx, input{ev: in}) {
+			discard(in)
+			return
+		}
+	}
+}
+
+// diskQueue writes one value after the other, on a goroutine of its own.
+type diskQueue struct {
+	l      *Loop
+	ended  chan struct{}
+	wake   chan struct{}
+	mu     sync.Mutex
+	queue  []protocol.Store
+	closed bool
+}
+
+func (l *Loop) store(c protocol.Store) {
+	if l.o.Disk == nil {
+		l.local = append(l.local, protocol.Stored{ID: c.ID, Err: ErrNoDisk})
+		return
+	}
+	if l.disk == nil {
+		l.disk = &diskQueue{l: l, ended: make(chan struct{}), wake: make(chan struct{}, 1)}
+		l.wg.Go(l.disk.run)
+	}
+	d := l.disk
+	d.mu.Lock()
+	d.queue = append(d.queue, c)
+	d.mu.Unlock()
+	d.signal()
+}
+
+func (d *diskQueue) signal() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (d *diskQueue) close() {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	d.signal()
+}
+
+func (d *diskQueue) run() {
+	defer close(d.ended)
+	for {
+		d.mu.Lock()
+		todo, closed := d.queue, d.closed
+		d.queue = nil
+		d.mu.Unlock()
+		for _, c := range todo {
+			err := d.l.o.Disk.Put(d.l.ctx, c.Key, bytes.NewReader(c.Value))
+			if !closed {
+				d.l.put(d.l.ctx, input{ev: protocol.Stored{ID: c.ID, Err: err}})
+			}
+		}
+		if len(todo) > 0 {
+			continue
+		}
+		if closed {
+			return
+		}
+		select {
+		case <-d.wake:
+		case <-d.l.ctx.Done():
+			return
+		}
+	}
+}
