@@ -34,18 +34,24 @@ type Options struct {
 	Name    string       // of the program, as a user types it; empty: trivium, and for Main the name it was started by
 }
 
-// Exit codes. 3 and 5 belong to clusters and budgets, which this version does not have.
+// Exit codes. 5 belongs to budgets, which this version does not have.
 const (
 	Done        = 0
 	Failed      = 1 // internal, or the disk's
 	Misused     = 2 // usage, configuration or input
+	Lost        = 3 // a process or a machine that the job needs is gone
 	Diverged    = 4 // the loss is not finite any more
 	Interrupted = 6 // by a signal; it can be resumed
 )
 
 // Main runs the command line of this process and exits with its code. SIGINT or SIGTERM ends a training after the step at hand, with
 // a checkpoint; a second one ends the process at once.
+//
+// The worker processes of a job are this program too: Main is where they begin, so that a program should do little before it.
 func Main(o Options) {
+	if code, ok := Child(o); ok {
+		os.Exit(code)
+	}
 	if o.Name == "" {
 		o.Name = os.Args[0]
 		if strings.Contains(o.Name, "go-build") { // go run: a path that is gone afterwards

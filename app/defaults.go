@@ -82,14 +82,3 @@ func (s *session) checkModel(spec string) error {
 	}
 	return nil
 }
-
-// topologies are the strategies that this version has.
-var topologies = []string{"local"}
-
-// checkTopology refuses a topology that this version does not have.
-func checkTopology(name string) error {
-	if !slices.Contains(topologies, name) {
-		return fmt.Errorf("no topology is called %q; this version trains under %s only", name, strings.Join(topologies, ", "))
-	}
-	return nil
-}

@@ -173,9 +173,9 @@ func (o *observation) run() (stop func()) {
 	}
 }
 
-// figures puts what the process takes of its machine beside the worker's figures: called once the worker has its place in the hub.
-func (o *observation) figures() {
-	r := o.hub.Recorder(observe.Source{Run: o.head.Name, Strategy: o.head.Strategy, Role: observe.Coordinator})
+// figures puts what this process takes of its machine beside the workers' figures: called once a worker has its place in the hub.
+func (o *observation) figures(role observe.Role) {
+	r := o.hub.Recorder(observe.Source{Run: o.head.Name, Strategy: o.head.Strategy, Role: role})
 	read := host.NewReader(host.Options{}).Into(r.Set())
 	o.hub.Poll(func(now time.Duration) {
 		r.Put(observe.CurrentStep, float64(o.step.Load())) // where in training this is
@@ -201,16 +201,19 @@ func (o *observation) finish(result *rundir.Result) []string {
 	return problems
 }
 
-// count sums the frames of the workers.
+// count sums the phases and samples of the workers. Seconds are those of the one that took longest.
 func (o *observation) count(result *rundir.Result) {
 	result.Phases = map[string]time.Duration{}
 	var wall time.Duration
 	var samples uint64
 	for _, r := range o.hub.Latest() {
+		if r.Frame.Source.Role != observe.Worker {
+			continue
+		}
 		for p := range observe.Phase(observe.NumPhases) {
 			result.Phases[p.String()] += time.Duration(r.Frame.Counter(observe.PhaseTime(p)))
 		}
-		wall += time.Duration(r.Frame.Counter(observe.WallTime))
+		wall = max(wall, time.Duration(r.Frame.Counter(observe.WallTime)))
 		samples += r.Frame.Counter(observe.Samples)
 	}
 	result.Seconds = wall.Seconds()

@@ -44,12 +44,15 @@ func (v *rerunVerb) Run(ctx context.Context, s *session) error {
 	if old.Result.Reason == string(trivium.Interrupted) || old.Result.ExitCode != Done {
 		job.Steps = want.Progress.Step // it came so far
 	}
-	t := &training{job: job, out: v.Out, threads: v.Threads, show: newProgress(s.out, v.JSON, v.Quiet, os.Getenv)}
-	if err := t.open(ctx, s); err != nil {
-		return err
+	t := &training{
+		job: job, out: v.Out, threads: v.Threads, show: newProgress(s.out, v.JSON, v.Quiet, os.Getenv),
+		topology: old.Head.Strategy, workers: max(1, old.Head.Workers),
 	}
-	if t.splits.Checksum != old.Head.DataChecksum {
-		return fmt.Errorf("rerun: the data has changed: its checksum is %s, the run had %s", t.splits.Checksum, old.Head.DataChecksum)
+	t.check = func(k facts) error {
+		if k.checksum != old.Head.DataChecksum {
+			return fmt.Errorf("rerun: the data has changed: its checksum is %s, the run had %s", k.checksum, old.Head.DataChecksum)
+		}
+		return nil
 	}
 	if err := s.train(ctx, t); err != nil {
 		return err

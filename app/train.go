@@ -18,8 +18,12 @@ type trainVerb struct {
 	File  string `short:"f" placeholder:"JOB.YAML" help:"Read the job from a file; flags override it."`
 	jobFlags
 
-	Topology        string `group:"Run" default:"local" placeholder:"NAME" help:"Where parameters live (help topologies; default local)."`
-	Threads         int    `group:"Run" placeholder:"N" help:"Threads (default: one a core)."`
+	Topology  string `group:"Run" placeholder:"NAME" help:"Where parameters live (help topologies; default local, or average for several workers)."`
+	Workers   int    `short:"w" group:"Run" placeholder:"N" help:"Workers that share the job (default 1); --batch is then each worker's."`
+	Processes bool   `group:"Run" help:"Give each worker a process of its own, in place of threads of this one."`
+	ShipData  bool   `group:"Run" help:"Read the data here and send each worker its rows, in place of letting each open it."`
+
+	Threads         int    `group:"Run" placeholder:"N" help:"Threads of each worker (default: the cores, shared out evenly)."`
 	Out             string `group:"Run" default:"runs" placeholder:"DIR" help:"Where run directories go (default runs)."`
 	Name            string `group:"Run" placeholder:"NAME" help:"Of the run directory; else time and model."`
 	Resume          string `group:"Run" placeholder:"RUN" help:"Go on from the newest checkpoint of a run."`
@@ -30,7 +34,10 @@ type trainVerb struct {
 }
 
 func (v *trainVerb) Run(ctx context.Context, s *session) error {
-	t := &training{out: v.Out, name: v.Name, threads: v.Threads, every: v.CheckpointEvery, listen: v.Listen}
+	t := &training{
+		out: v.Out, name: v.Name, threads: v.Threads, every: v.CheckpointEvery, listen: v.Listen,
+		topology: v.Topology, workers: max(1, v.Workers), processes: v.Processes, ship: v.ShipData,
+	}
 	t.show = newProgress(s.out, v.JSON, v.Quiet, os.Getenv)
 	var err error
 	if v.Resume == "" {
@@ -40,6 +47,9 @@ func (v *trainVerb) Run(ctx context.Context, s *session) error {
 	}
 	if err != nil {
 		return err
+	}
+	if err := t.settle(); err != nil {
+		return misused(err)
 	}
 	if instead := standIn(&t.job.Data); instead != "" {
 		t.show.say("note", instead)
@@ -121,6 +131,7 @@ func (v *trainVerb) job(s *session) (*trivium.Job, error) {
 	}
 	put(g, "model", &job.Model, notEmpty(v.Model), same)
 	v.apply(job, g)
+	ofWorker := v.Batch != nil || !g["batch"]
 	if v.Model == "" && !g["model"] {
 		errs = append(errs, fmt.Errorf("no model is named; try: %s train softmax", s.name))
 		job.Model = "?" // said already
@@ -128,22 +139,34 @@ func (v *trainVerb) job(s *session) (*trivium.Job, error) {
 		errs = append(errs, file.at(fmt.Errorf("job: model: %w", err)))
 	}
 	fillDefaults(job, g)
+	if ofWorker && job.Batch > 0 && v.Workers > 1 { // the job has the rows of all
+		job.Batch *= v.Workers
+	}
 	for _, mistake := range each(job.Validate()) {
 		errs = append(errs, file.at(mistake))
 	}
-	if err := checkTopology(v.Topology); err != nil {
-		errs = append(errs, err)
+	errs = append(errs, v.checkRun()...)
+	if err := joinByLine(errs); err != nil {
+		return nil, misused(err)
 	}
+	return job, nil
+}
+
+// checkRun finds the mistakes in the flags that are not the job's.
+func (v *trainVerb) checkRun() (errs []error) {
 	if v.CheckpointEvery < 0 {
 		errs = append(errs, fmt.Errorf("--checkpoint-every: want 0 or more updates, found %d", v.CheckpointEvery))
 	}
 	if v.Threads < 0 {
 		errs = append(errs, fmt.Errorf("--threads: want 0 or more, found %d", v.Threads))
 	}
-	if err := joinByLine(errs); err != nil {
-		return nil, misused(err)
+	if v.Workers < 0 {
+		errs = append(errs, fmt.Errorf("--workers: want 1 or more, found %d", v.Workers))
 	}
-	return job, nil
+	if err := checkTopology(v.Topology); err != nil {
+		errs = append(errs, err)
+	}
+	return errs
 }
 
 func notEmpty(s string) *string {

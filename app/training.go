@@ -19,8 +19,10 @@ import (
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/observe/rundir"
 	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/tensor/kernel"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/local"
+	"github.com/trivium-ml/trivium/train/processes"
 )
 
 // A training is one run of a job with all that is around it: data, threads, run directory, exporters, progress.
@@ -35,27 +37,45 @@ type training struct {
 	listen  string
 	show    *progress
 
+	topology  string
+	workers   int  // at least 1
+	processes bool // each worker has one of its own
+	ship      bool // the workers get their rows from this process
+
+	check  func(facts) error // may refuse to train on the data, before anything is written
 	splits *data.Splits
+	known  facts
 	model  trivium.Model // to be described; training builds its own
 	dir    string        // of the run, once it is there
 	saved  string        // the newest checkpoint
 }
 
+// facts are what a run directory says of the data.
+type facts struct {
+	checksum string
+	rows     int64 // for training
+	notes    []string
+}
+
 // train runs t. What it returns as error has its exit code.
 func (s *session) train(ctx context.Context, t *training) error {
-	if t.splits == nil {
-		if err := t.open(ctx, s); err != nil {
-			return err
-		}
+	if t.topology != alone {
+		return s.trainWithWorkers(ctx, t)
+	}
+	if err := t.open(ctx, s); err != nil {
+		return err
 	}
 	defer t.splits.Close()
+	if err := t.know(facts{t.splits.Checksum, t.splits.Train.Rows(), t.splits.Notes}); err != nil {
+		return err
+	}
 	cpu := tensor.NewCPU(t.threads, t.job.Exact)
 	defer cpu.Close()
 	var err error
 	if t.model, err = s.models.Build(t.job.Model, t.splits.Schema(), cpu); err != nil { // before anything is written
 		return misused(err)
 	}
-	about, err := t.head(cpu)
+	about, err := t.head(cpu.ISA)
 	if err != nil {
 		return err
 	}
@@ -73,7 +93,7 @@ func (s *session) train(ctx context.Context, t *training) error {
 		Blob: store, Checkpoints: train.Checkpoints{Every: t.every}, Resume: t.resume, Notes: about.Versions,
 		Observe: o.hub, Watch: t.watch(o, func() {
 			began = true
-			o.figures()
+			o.figures(observe.Process)
 		}),
 	}, local.Options{})
 	result, err := strategy.Train(ctx, t.job)
@@ -85,6 +105,14 @@ func (s *session) train(ctx context.Context, t *training) error {
 	err = t.verdict(s, result, err)
 	t.conclude(o, result, err)
 	return err
+}
+
+func (t *training) know(k facts) error {
+	t.known = k
+	if t.check == nil {
+		return nil
+	}
+	return t.check(k)
 }
 
 // open opens the data, with the transform of the checkpoint if there is one.
@@ -100,7 +128,7 @@ func (t *training) open(ctx context.Context, s *session) (err error) {
 }
 
 // head describes the run.
-func (t *training) head(cpu *tensor.CPU) (rundir.Head, error) {
+func (t *training) head(isa kernel.ISA) (rundir.Head, error) {
 	configuration, err := t.job.Encode()
 	if err != nil {
 		return rundir.Head{}, err
@@ -115,15 +143,18 @@ func (t *training) head(cpu *tensor.CPU) (rundir.Head, error) {
 	}
 	threads := t.threads
 	if threads == 0 {
-		threads = runtime.GOMAXPROCS(0)
+		threads = max(1, runtime.GOMAXPROCS(0)/t.workers)
 	}
 	h := rundir.Head{
 		Name: t.name, Start: time.Now(), Command: os.Args,
-		Strategy: "local", Model: t.job.Model, DataSource: t.job.Data.Source, DataChecksum: t.splits.Checksum,
+		Strategy: t.topology, Model: t.job.Model, DataSource: t.job.Data.Source, DataChecksum: t.known.checksum,
 		Configuration: configuration, ConfigurationHash: hash,
 		Seeds:    map[string]uint64{"job": t.job.Seed},
 		Versions: map[string]string{"trivium": b.Version, "revision": b.Revision, "binary": b.Binary, "go": b.Go, "platform": b.Platform},
-		Kernels:  cpu.ISA.String(), Threads: threads, Notes: t.splits.Notes,
+		Kernels:  isa.String(), Threads: threads, Notes: t.known.notes,
+	}
+	if t.topology != alone {
+		h.Workers = t.workers
 	}
 	if h.Name == "" {
 		h.Name = h.Start.Format("20060102-150405-") + identifier(t.job.Model)
@@ -139,11 +170,14 @@ func (t *training) watch(o *observation, begin func()) train.Watch {
 	return train.Watch{
 		Begin: func(p train.Progress) {
 			begin()
-			for _, n := range t.splits.Notes {
+			for _, n := range t.known.notes {
 				t.show.say("note", n)
 			}
-			words := fmt.Sprintf("%s on %s rows, batch %s, %s at rate %v", t.job.Model, thousands(t.splits.Train.Rows()), batchWord(t.job.Batch),
+			words := fmt.Sprintf("%s on %s rows, batch %s, %s at rate %v", t.job.Model, thousands(t.known.rows), batchWord(t.job.Batch),
 				t.job.Optimizer.Name, t.job.Optimizer.Rate)
+			if t.topology != alone {
+				words += fmt.Sprintf(", %s of %d workers", t.topology, t.workers)
+			}
 			if p.Began > 0 {
 				words += fmt.Sprintf(", from update %s on", thousands(p.Began))
 			}
@@ -172,11 +206,19 @@ func (t *training) verdict(s *session, r trivium.Result, err error) error {
 	var diverged *trivium.DivergedError
 	var refused *train.JobError
 	var mistake *data.Error
+	var worker *processes.WorkerError
 	switch {
-	case r.Reason == trivium.Interrupted:
+	case r.Reason == trivium.Interrupted && err == nil, r.Reason == trivium.Interrupted && t.topology == alone:
 		return &codedError{Interrupted, fmt.Errorf("interrupted after update %s; resume with: %s", thousands(r.Steps), t.resumeCommand(s))}
 	case err == nil:
 		return nil
+	case errors.As(err, &worker) && worker.Lost:
+		if t.saved != "" {
+			err = fmt.Errorf("%w; resume with: %s", err, t.resumeCommand(s))
+		} else {
+			err = fmt.Errorf("%w; there was no checkpoint yet", err)
+		}
+		return &codedError{Lost, err}
 	case errors.As(err, &diverged):
 		if t.saved != "" {
 			err = fmt.Errorf("%w; the last good checkpoint is %s", err, filepath.Join(t.dir, checkpointsDir, t.saved))
@@ -194,6 +236,12 @@ func (t *training) resumeCommand(s *session) string {
 		return "(there is no run directory)"
 	}
 	command := []string{s.command, "train", "--resume", t.dir}
+	if t.topology != alone {
+		command = append(command, "--topology", t.topology, "--workers", fmt.Sprint(t.workers))
+	}
+	if t.processes {
+		command = append(command, "--processes")
+	}
 	if t.every > 0 {
 		command = append(command, "--checkpoint-every", fmt.Sprint(t.every))
 	}

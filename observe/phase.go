@@ -45,6 +45,7 @@ const (
 	Server      Role = "server"
 	Driver      Role = "driver"
 	Coordinator Role = "coordinator"
+	Process     Role = "process" // what a process as a whole takes of its machine
 )
 
 // A Source is one reporting thread or process. Its counters begin at zero with each incarnation.

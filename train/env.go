@@ -20,6 +20,7 @@
 package train
 
 import (
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -29,6 +30,7 @@ import (
 	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/transport"
 )
 
 // An Env is what a process brings to a job: all that is not in the job, and changes no result. The zero value trains on all cores,
@@ -36,12 +38,21 @@ import (
 type Env struct {
 	Run  string       // names the run in what is observed
 	Role observe.Role // empty: observe.Worker
-	Rank int
+
+	// Of a job in several processes, this one's place. Peers are its workers by rank, this one among them; empty: it is alone. Port is
+	// where they are reached, Epoch that of the view that they are the members of.
+	Rank  int
+	Peers []transport.Name
+	Port  transport.Port
+	Epoch transport.Epoch
 
 	CPU     *tensor.CPU // nil: the Run makes one with a thread a core, and closes it
 	Models  nn.Models   // nil: nn.Standard
 	Sources data.Sources
 	Splits  *data.Splits // the job's data, if it is open already: then the caller closes it
+	Sharded bool         // Splits.Train are this rank's rows alone, and an update takes its share of Job.Batch from them
+
+	AtEnd bool // nothing is evaluated or saved before the end: what there is until then is not the job's model
 
 	Blob        blob.Store // where checkpoints go; nil: there are none
 	Checkpoints Checkpoints
@@ -107,6 +118,18 @@ func (p Progress) Left() time.Duration {
 	}
 	return time.Duration(float64(p.Elapsed) / float64(done) * float64(p.Steps-p.Step))
 }
+
+// Workers returns the number of processes that share the job.
+func (e *Env) Workers() int { return max(1, len(e.Peers)) }
+
+// A LostError ends a run that needs a process which is gone: as the cause with which a strategy's context is cancelled, it makes the run
+// fail, where any other cause interrupts it.
+type LostError struct {
+	Peer transport.Name
+	Why  string // how that is known
+}
+
+func (e *LostError) Error() string { return fmt.Sprintf("%v is lost: %s", e.Peer, e.Why) }
 
 // A JobError is a mistake in the job, its data, or the checkpoint to resume from: the user's to mend.
 type JobError struct{ Err error }

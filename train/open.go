@@ -79,18 +79,23 @@ func (r *Run) check() error {
 	return errors.Join(errs...)
 }
 
+// OpenData opens the data of job, with the transform of the checkpoint if env resumes one. The caller closes it.
+func OpenData(ctx context.Context, env Env, job *trivium.Job) (*data.Splits, error) {
+	o := data.Options{Sources: env.Sources, Labels: Labels(job.Model)}
+	if c := env.Resume; c != nil && len(c.Transform) > 0 {
+		t, err := data.DecodeTransform(c.Transform)
+		if err != nil {
+			return nil, err
+		}
+		o.Transform = t
+	}
+	return data.Open(ctx, job.Data, o)
+}
+
 func (r *Run) openData(ctx context.Context) error {
 	r.splits = r.env.Splits
 	if r.splits == nil {
-		o := data.Options{Sources: r.env.Sources, Labels: Labels(r.Job.Model)}
-		if c := r.env.Resume; c != nil && len(c.Transform) > 0 {
-			t, err := data.DecodeTransform(c.Transform)
-			if err != nil {
-				return err
-			}
-			o.Transform = t
-		}
-		s, err := data.Open(ctx, r.Job.Data, o)
+		s, err := OpenData(ctx, r.env, r.Job)
 		if err != nil {
 			return err
 		}
@@ -105,13 +110,17 @@ func (r *Run) openData(ctx context.Context) error {
 		return errors.New("train: there are no rows to train on")
 	}
 	rows := r.splits.Train.Rows()
-	batch := int64(r.Job.Batch)
+	r.batch = r.Job.Batch
+	if r.env.Sharded && r.batch > 0 {
+		r.batch = max(1, r.batch/r.env.Workers())
+	}
+	batch := int64(r.batch)
 	if batch < 0 {
 		batch = rows
 	}
 	perEpoch := (rows + batch - 1) / batch
 	r.epochRows = rows
-	if r.Job.Last == trivium.LastDrop && r.Job.Batch > 0 {
+	if r.Job.Last == trivium.LastDrop && r.batch > 0 {
 		perEpoch = rows / batch
 		r.epochRows = perEpoch * batch
 	}
@@ -178,7 +187,7 @@ func (r *Run) buildEvaluator() error {
 	if err != nil {
 		return err
 	}
-	if b := r.Job.Batch; b >= 64 && b <= 1024 {
+	if b := r.batch; b >= 64 && b <= 1024 {
 		e.batch = b // the model has made room for so many
 	}
 	r.evaluator = e

@@ -22,7 +22,7 @@ type keeper struct {
 }
 
 func (r *Run) checkpointDue() bool {
-	if r.env.Blob == nil {
+	if r.env.Blob == nil || r.env.AtEnd {
 		return false
 	}
 	if n := r.env.Checkpoints.Every; n > 0 {

@@ -21,6 +21,7 @@ type Head struct {
 	Command []string  `json:"command,omitempty"`
 
 	Strategy     string `json:"strategy"`
+	Workers      int    `json:"workers,omitempty"` // processes that shared the job; 0: one
 	Model        string `json:"model"`
 	DataSource   string `json:"data,omitempty"`
 	DataChecksum string `json:"data_checksum,omitempty"`

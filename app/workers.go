@@ -1,0 +1,208 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/cluster/launch"
+	"github.com/trivium-ml/trivium/nn"
+	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/train/processes"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// Child is what Main does first: where this process was started as a worker of a job, it lives a worker's life and returns its exit
+// code and true. Programs that call Run in place of Main, such as tests, call it themselves.
+func Child(o Options) (code int, ok bool) {
+	child, ok, err := launch.Enter(os.Args)
+	if !ok {
+		return 0, false
+	}
+	signal.Ignore(os.Interrupt) // a Ctrl-C reaches all processes of a terminal; the one that started us decides
+	if err == nil {
+		ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		defer cancel()
+		err = work(ctx, child, o, nil)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return Failed, true
+	}
+	return Done, true
+}
+
+// work is a worker's life, in a process of its own or, on the network that is given, in a goroutine.
+func work(ctx context.Context, child launch.Child, o Options, network transport.Network) error {
+	var a processes.Assignment
+	if err := json.Unmarshal(child.Config, &a); err != nil {
+		return fmt.Errorf("%s: the assignment: %w", child.Name, err)
+	}
+	b, err := thisBuild()
+	if err != nil {
+		return err
+	}
+	if o.Models == nil {
+		o.Models = nn.Standard()
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stopped := make(chan struct{})
+	defer close(stopped)
+	go func() {
+		select {
+		case <-child.Stop:
+			cancel()
+		case <-stopped:
+		}
+	}()
+	log := slog.New(slog.NewTextHandler(child.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	return processes.Work(ctx, &a, processes.Options{
+		Models: o.Models, Sources: o.Sources, Topologies: shared, Build: b.Binary, Log: log, Network: network,
+	})
+}
+
+// trainWithWorkers is train for a topology of several workers.
+func (s *session) trainWithWorkers(ctx context.Context, t *training) error {
+	if t.ship {
+		if err := t.open(ctx, s); err != nil {
+			return err
+		}
+		defer t.splits.Close()
+	}
+	cpu := tensor.NewCPU(1, t.job.Exact) // to describe the model; the workers have their own
+	defer cpu.Close()
+	about, err := t.head(cpu.ISA)
+	if err != nil {
+		return err
+	}
+	o := newObservation(about)
+	team, err := s.assemble(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer team.close()
+	if err := o.serve(t.listen, t.show); err != nil {
+		return errors.Join(misused(err), o.abandon())
+	}
+	stop := o.run()
+	t.show.start()
+	began := false
+	topology, _ := shared.Find(t.topology)
+	driver := processes.Driver{
+		Run: about.Name, Job: t.job, Topology: topology, Workers: t.workers, Threads: about.Threads, CheckpointEvery: t.every,
+		Notes: about.Versions, Port: team.port, Network: team.network, Launcher: team.launcher, Build: about.Versions["binary"],
+		Observe: o.hub, Log: team.log, Output: s.workerOutput, Data: t.splits,
+		Watch: t.watch(o, func() { o.figures(observe.Driver) }),
+		Ready: func(f processes.Facts) (blob.Store, error) {
+			if err := t.know(facts{f.Checksum, f.Rows, f.Notes}); err != nil {
+				return nil, err
+			}
+			model, err := s.models.Build(t.job.Model, f.Schema, cpu)
+			if err != nil { // before anything is written
+				return nil, &train.JobError{Err: err}
+			}
+			began = true
+			t.model, o.head.DataChecksum, o.head.Notes = model, f.Checksum, append(o.head.Notes, f.Notes...)
+			store := o.open(t)
+			t.model = nil
+			return store, nil
+		},
+	}
+	if t.resume != nil {
+		driver.ResumeFrom, driver.Resume = blob.Dir(filepath.Dir(t.from)), filepath.Base(t.from)
+	}
+	result, err := driver.Train(ctx)
+	t.show.finish()
+	stop()
+	err = t.verdict(s, result, err)
+	if !began {
+		return errors.Join(err, o.abandon())
+	}
+	t.conclude(o, result, err)
+	return err
+}
+
+// workerOutput is where a worker's words go that are no messages: its standard error, which says what went wrong with the process.
+func (s *session) workerOutput(index int) io.Writer {
+	return &prefixed{w: s.err, prefix: fmt.Sprintf("worker %d: ", index)}
+}
+
+// A prefixed writer puts its prefix before what it is given: whole lines, from one goroutine.
+type prefixed struct {
+	w      io.Writer
+	prefix string
+}
+
+func (p *prefixed) Write(line []byte) (int, error) {
+	if _, err := p.w.Write(append([]byte(p.prefix), line...)); err != nil {
+		return 0, err
+	}
+	return len(line), nil
+}
+
+// A team is what the workers of a job on this machine are started with.
+type team struct {
+	port     transport.Port
+	network  processes.Network
+	launcher launch.Launcher
+	log      *slog.Logger
+	dir      string // of sockets; empty: there are none
+}
+
+func (s *session) assemble(ctx context.Context, t *training) (_ *team, err error) {
+	m := &team{log: slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: slog.LevelError}))} // the verdict says the rest
+	defer func() {
+		if err != nil {
+			m.close()
+		}
+	}()
+	var network transport.Network
+	if t.processes {
+		if m.dir, err = os.MkdirTemp("", "trivium-"); err != nil {
+			return nil, err
+		}
+		secret := make([]byte, 32)
+		_, _ = rand.Read(secret) // never fails
+		m.network = processes.Network{Dir: m.dir, Secret: secret}
+		if network, err = m.network.Open(); err != nil {
+			return nil, err
+		}
+		m.launcher = launch.NewChildren(launch.Options{})
+	} else {
+		memory := transport.NewMemory()
+		network = memory
+		o := Options{Models: s.models, Sources: s.sources, Name: s.name}
+		m.launcher = launch.NewGoroutines(func(ctx context.Context, c launch.Child) error { return work(ctx, c, o, memory) })
+	}
+	driver := transport.Name{Job: t.name, Role: "driver", ID: "0", Incarnation: 1}
+	m.port, err = network.Open(ctx, driver, transport.Options{Secret: m.network.Secret, Log: m.log})
+	return m, err
+}
+
+func (m *team) close() {
+	var errs []error
+	if m.launcher != nil {
+		errs = append(errs, m.launcher.Close())
+	}
+	if m.port != nil {
+		errs = append(errs, m.port.Close())
+	}
+	if m.dir != "" {
+		errs = append(errs, os.RemoveAll(m.dir))
+	}
+	if err := errors.Join(errs...); err != nil {
+		m.log.Warn("not all was put away", "error", err)
+	}
+}

@@ -1,0 +1,61 @@
+// Package processes trains a job in many processes: a [Driver] starts the workers, watches them and hears what they say; [Work] is the
+// life of a worker, from its [Assignment] to its result.
+//
+// The driver lives in the command that a user typed, or in the coordinator of a cluster; the difference is its launcher, its network
+// and its port. A worker opens its data (or gets its rows shipped), says so, joins the group of the job once all are ready, and runs
+// the strategy of the job's topology. Checkpoints go to the driver's store and what is observed to its hub, over the transport: a
+// worker needs no disk.
+//
+// Whatever ends a worker ends the job with an error that names it, until strategies can go on without it.
+package processes
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// An Assignment is what a worker is told when it is started: its whole configuration. It holds secrets, and travels through a pipe.
+type Assignment struct {
+	Run     string `json:"run"`
+	Index   int    `json:"index"` // of this worker: its rank
+	Workers int    `json:"workers"`
+
+	Job             json.RawMessage   `json:"job"`
+	Topology        string            `json:"topology"`
+	Options         json.RawMessage   `json:"options,omitempty"`
+	Threads         int               `json:"threads,omitempty"`
+	CheckpointEvery int64             `json:"checkpoint_every,omitempty"`
+	Resume          string            `json:"resume,omitempty"` // a checkpoint in the driver's store
+	Saves           bool              `json:"saves,omitempty"`  // the driver has a store
+	Notes           map[string]string `json:"notes,omitempty"`
+	Shipped         bool              `json:"shipped,omitempty"` // the data comes from the driver
+
+	Driver     transport.Name `json:"driver"`
+	DriverAddr string         `json:"driver_addr"`
+	Network    Network        `json:"network"`
+	Start      time.Time      `json:"start"` // of the run: what times count from
+}
+
+// Name is the worker's on the network.
+func (a *Assignment) Name() transport.Name {
+	return transport.Name{Job: a.Run, Role: "worker", ID: fmt.Sprint(a.Index), Incarnation: 1}
+}
+
+// A Network says how a worker reaches the others.
+type Network struct {
+	Dir    string `json:"dir,omitempty"`    // of unix sockets, for processes of one host
+	Secret []byte `json:"secret,omitempty"` // that all processes of the job share
+}
+
+// Open returns the network.
+func (n Network) Open() (transport.Network, error) {
+	return transport.Unix{Dir: n.Dir}, nil
+}
+
+func (n Network) options(log *slog.Logger) transport.Options {
+	return transport.Options{Secret: n.Secret, Log: log}
+}

@@ -1,0 +1,631 @@
+package processes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/blob/remote"
+	"github.com/trivium-ml/trivium/cluster/launch"
+	"github.com/trivium-ml/trivium/cluster/meta"
+	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/observe/relay"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/transport"
+	"github.com/trivium-ml/trivium/wire/control"
+)
+
+// A Driver starts the workers of a job, watches them, hears what they say, and holds what they share: the group's metadata and the
+// place for checkpoints. It takes no part in training.
+type Driver struct {
+	Run             string // names the run
+	Job             *trivium.Job
+	Topology        Topology
+	Options         json.RawMessage // of the topology
+	Workers         int
+	Threads         int               // of each worker; 0: one a core
+	CheckpointEvery int64             // updates
+	Resume          string            // the checkpoint in ResumeFrom to go on from; empty: from the start
+	ResumeFrom      blob.Store        //
+	Notes           map[string]string // go into checkpoints
+
+	Port     transport.Port // where the workers reach this process
+	Network  Network        // how they open theirs
+	Launcher launch.Launcher
+	CPUs     []int        // the cores that the workers share; nil: all
+	Build    string       // that the workers must have too
+	Data     *data.Splits // given: its rows are shipped to the workers, which then open no data
+
+	// Ready is called when all workers have opened their data, and it is the same. It returns the place for checkpoints, or nil, and may
+	// refuse the job.
+	Ready func(Facts) (blob.Store, error)
+
+	Observe *observe.Hub // what the workers observe arrives here; nil: nowhere
+	Watch   train.Watch
+	Output  func(index int) io.Writer         // gets the lines that a worker prints to its standard error; nil: they are discarded
+	Started func(index, pid int, host string) // a worker said hello
+	Log     *slog.Logger                      // nil discards
+
+	Hello time.Duration // limit for a worker to start; 0: 1 min
+	Open  time.Duration // limit for the data to be opened by all; 0: 30 min
+	Grace time.Duration // limit for workers to end, once they are told to; 0: 10 s
+
+	stream  transport.Stream
+	workers []*part
+	lost    *WorkerError // the first that failed or vanished
+	began   bool
+	stopped bool
+}
+
+// Facts are what the workers know of the data.
+type Facts struct {
+	Schema   trivium.Schema
+	Rows     int64 // for training, in all
+	Checksum string
+	Notes    []string
+}
+
+// A part is one worker, as the driver knows it.
+type part struct {
+	index    int
+	name     transport.Name
+	process  *launch.Process
+	host     string
+	pid      int
+	hello    bool
+	ready    *ready
+	at       position
+	result   *result
+	gone     bool
+	receiver *relay.Receiver
+}
+
+// A WorkerError says how a worker failed or vanished.
+type WorkerError struct {
+	Index int
+	Lost  bool   // it is gone, or lost another; else it says itself what is wrong
+	Step  int64  // updates that it had made, as far as is known
+	Text  string // its own words, or how it ended
+	cause error  // as if it had happened here: a train.JobError, a trivium.DivergedError
+}
+
+func (e *WorkerError) Error() string {
+	if e.Lost {
+		return fmt.Sprintf("worker %d is lost after update %d: %s", e.Index, e.Step, e.Text)
+	}
+	return fmt.Sprintf("worker %d: %s", e.Index, e.Text)
+}
+
+func (e *WorkerError) Unwrap() error { return e.cause }
+
+// Train runs the job. The result is that of worker 0, without the parameters: they are in the checkpoint that it saved. When ctx ends,
+// the workers finish the update at hand and save.
+func (d *Driver) Train(ctx context.Context) (r trivium.Result, err error) {
+	if err := d.prepare(); err != nil {
+		return trivium.Result{Reason: trivium.Failed}, err
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var wait sync.WaitGroup
+	defer wait.Wait()
+	defer cancel()
+	if err := d.serve(running, &wait); err != nil {
+		return trivium.Result{Reason: trivium.Failed}, err
+	}
+	defer d.killAll()
+	exits := make(chan int)
+	if err := d.launch(running, exits, &wait); err != nil {
+		return trivium.Result{Reason: trivium.Failed}, err
+	}
+	events := make(chan transport.Event)
+	wait.Go(func() { d.receive(running, events) })
+	d.loop(ctx, running, events, exits, &wait)
+	return d.verdict()
+}
+
+func (d *Driver) prepare() error {
+	if d.Log == nil {
+		d.Log = slog.New(slog.DiscardHandler)
+	}
+	for _, x := range []struct {
+		d *time.Duration
+		v time.Duration
+	}{{&d.Hello, time.Minute}, {&d.Open, 30 * time.Minute}, {&d.Grace, 10 * time.Second}} {
+		if *x.d == 0 {
+			*x.d = x.v
+		}
+	}
+	if d.Workers < 1 || d.Workers > maxWorkers {
+		return &train.JobError{Err: fmt.Errorf("processes: want 1 to %d workers, found %d", maxWorkers, d.Workers)}
+	}
+	if d.Topology.Check != nil {
+		if err := d.Topology.Check(d.Job); err != nil {
+			return &train.JobError{Err: err}
+		}
+	}
+	return nil
+}
+
+const maxWorkers = 1024
+
+// serve opens the driver's streams and serves metadata and checkpoints.
+func (d *Driver) serve(ctx context.Context, wait *sync.WaitGroup) error {
+	var err error
+	if d.stream, err = d.Port.Stream(jobStream, transport.StreamOptions{MaxFrame: maxMessage}); err != nil {
+		return err
+	}
+	metas, err := d.Port.Stream(metaStream, transport.StreamOptions{})
+	if err != nil {
+		return err
+	}
+	wait.Go(func() {
+		if err := meta.Serve(ctx, meta.NewMemory(meta.Options{}), metas); err != nil {
+			d.Log.Error("the group's metadata is served no more", "error", err)
+		}
+		_ = metas.Close() // nobody listens any more
+	})
+	wait.Go(func() {
+		<-ctx.Done()
+		_ = d.stream.Close()
+	})
+	if d.Resume != "" {
+		return d.serveStore(ctx, wait, resumeStream, d.ResumeFrom)
+	}
+	return nil
+}
+
+func (d *Driver) serveStore(ctx context.Context, wait *sync.WaitGroup, stream string, store blob.Store) error {
+	s, err := d.Port.Stream(stream, transport.StreamOptions{MaxFrame: remote.Piece + 1<<16})
+	if err != nil {
+		return err
+	}
+	wait.Go(func() {
+		_ = remote.Serve(ctx, store, s, remote.Options{Log: d.Log}) // ends with its context
+		_ = s.Close()
+	})
+	return nil
+}
+
+// launch starts the workers. Their exits go to exits until ctx ends.
+func (d *Driver) launch(ctx context.Context, exits chan<- int, wait *sync.WaitGroup) error {
+	job, err := d.Job.Encode()
+	if err != nil {
+		return err
+	}
+	a := Assignment{
+		Run: d.Run, Workers: d.Workers, Job: job, Topology: d.Topology.Name, Options: d.Options, Threads: d.Threads,
+		CheckpointEvery: d.CheckpointEvery, Resume: d.Resume, Notes: d.Notes, Shipped: d.Data != nil,
+		Driver: d.Port.Name(), DriverAddr: d.Port.Addr(), Network: d.Network, Start: time.Now(), Saves: d.Ready != nil,
+	}
+	if d.Observe != nil {
+		a.Start = d.Observe.Start()
+	}
+	for i := range d.Workers {
+		a.Index = i
+		config, err := json.Marshal(&a)
+		if err != nil {
+			return err
+		}
+		p := &part{index: i, name: a.Name()}
+		if d.Observe != nil {
+			p.receiver = relay.NewReceiver(d.Observe)
+		}
+		spec := launch.Spec{Name: fmt.Sprintf("worker/%d", i), Config: config, CPUs: d.CPUs}
+		if d.Output != nil {
+			spec.Stderr = d.Output(i)
+		}
+		if p.process, err = d.Launcher.Start(ctx, spec); err != nil {
+			return fmt.Errorf("processes: worker %d does not start: %w", i, err)
+		}
+		d.workers = append(d.workers, p)
+		wait.Go(func() {
+			select {
+			case <-p.process.Exited():
+				select {
+				case exits <- i:
+				case <-ctx.Done():
+				}
+			case <-ctx.Done():
+			}
+		})
+	}
+	return nil
+}
+
+func (d *Driver) receive(ctx context.Context, events chan<- transport.Event) {
+	for {
+		ev, err := d.stream.Recv(ctx)
+		if err != nil {
+			return
+		}
+		select {
+		case events <- ev:
+		case <-ctx.Done():
+			ev.Release()
+			return
+		}
+	}
+}
+
+// loop is the driver's life, until all workers have a result or are gone.
+func (d *Driver) loop(ctx, running context.Context, events <-chan transport.Event, exits <-chan int, wait *sync.WaitGroup) {
+	deadline := time.NewTimer(d.Hello)
+	defer deadline.Stop()
+	interrupt := ctx.Done()
+	for !d.over() {
+		phase, stopped := d.phase(), d.stopped
+		select {
+		case ev := <-events:
+			d.hear(running, &ev, wait)
+			ev.Release()
+		case i := <-exits:
+			d.exited(running, d.workers[i])
+		case <-interrupt:
+			interrupt = nil
+			d.stop(running, kindStop, nil)
+		case <-deadline.C:
+			d.late()
+			return
+		}
+		if next := d.phase(); next != phase && !d.stopped && d.lost == nil {
+			if next == opening {
+				deadline.Reset(d.Open)
+			} else {
+				deadline.Stop()
+				d.begin(running, wait)
+			}
+		}
+		if d.lost != nil { // the others cannot go on
+			d.stop(running, kindAbort, said{Text: d.lost.Error()})
+		}
+		if d.stopped && !stopped {
+			deadline.Reset(d.Grace)
+		}
+	}
+	d.broadcast(running, kindEnd, nil)
+	d.farewell(exits)
+}
+
+// stop tells the workers to end, once.
+func (d *Driver) stop(ctx context.Context, kind uint8, v any) {
+	if !d.stopped {
+		d.stopped = true
+		d.broadcast(ctx, kind, v)
+	}
+}
+
+// The phases of a job.
+const (
+	starting = iota
+	opening
+	training
+)
+
+func (d *Driver) phase() int {
+	phase := training
+	for _, p := range d.workers {
+		switch {
+		case !p.hello:
+			return starting
+		case p.ready == nil:
+			phase = opening
+		}
+	}
+	return phase
+}
+
+func (d *Driver) over() bool {
+	for _, p := range d.workers {
+		if p.result == nil && !p.gone {
+			return false
+		}
+	}
+	return true
+}
+
+// farewell gives the workers time to leave.
+func (d *Driver) farewell(exits <-chan int) {
+	deadline := time.After(d.Grace)
+	for _, p := range d.workers {
+		for !p.gone {
+			select {
+			case i := <-exits:
+				d.workers[i].gone = true
+			case <-deadline:
+				return
+			}
+		}
+	}
+}
+
+func (d *Driver) killAll() {
+	for _, p := range d.workers {
+		if p.gone {
+			continue
+		}
+		if err := p.process.Kill(); err != nil {
+			d.Log.Warn("not killed", "worker", p.index, "error", err)
+		}
+	}
+}
+
+// late says who keeps the others waiting.
+func (d *Driver) late() {
+	var who []string
+	for _, p := range d.workers {
+		if p.result == nil && !p.gone {
+			who = append(who, fmt.Sprint(p.index))
+		}
+	}
+	list := strings.Join(who, ", ")
+	switch {
+	case d.lost != nil:
+	case d.stopped:
+		d.lost = &WorkerError{Lost: true, Step: d.workers[0].at.Step, Text: fmt.Sprintf("workers %s did not end within %v", list, d.Grace)}
+	case d.phase() == starting:
+		d.lost = &WorkerError{Lost: true, Text: fmt.Sprintf("of workers %s one at least did not start within %v", list, d.Hello)}
+	default:
+		d.lost = &WorkerError{Lost: true, Text: fmt.Sprintf("of workers %s one at least had not opened its data after %v", list, d.Open)}
+	}
+}
+
+// begin lets the workers train, if they agree on the data.
+func (d *Driver) begin(ctx context.Context, wait *sync.WaitGroup) {
+	d.compare()
+	if d.lost == nil && d.Ready != nil {
+		if err := d.ready(ctx, wait); err != nil {
+			d.fail(d.workers[0], err)
+		}
+	}
+	if d.lost == nil {
+		d.broadcast(ctx, kindBegin, nil)
+	}
+}
+
+func (d *Driver) ready(ctx context.Context, wait *sync.WaitGroup) error {
+	first := d.workers[0].ready
+	facts := Facts{Checksum: first.Checksum, Notes: first.Notes, Rows: first.Rows}
+	if d.Data != nil { // each has its own rows
+		facts.Rows = d.Data.Train.Rows()
+	}
+	if err := json.Unmarshal(first.Schema, &facts.Schema); err != nil {
+		return err
+	}
+	store, err := d.Ready(facts)
+	if err != nil {
+		return err
+	}
+	if store == nil {
+		store = nowhere{}
+	}
+	return d.serveStore(ctx, wait, blobStream, store)
+}
+
+// compare makes sure that all workers read the same data.
+func (d *Driver) compare() {
+	first := d.workers[0]
+	for _, p := range d.workers[1:] {
+		if p.ready.Checksum != first.ready.Checksum {
+			d.fail(p, &train.JobError{Err: fmt.Errorf(
+				"the data differs: worker %d (on %s) reads %s with checksum %s, worker %d (on %s) with %s; give all the same file, or --ship-data",
+				first.index, first.host, d.Job.Data.Source, first.ready.Checksum, p.index, p.host, p.ready.Checksum)})
+			return
+		}
+	}
+}
+
+// fail notes the first failure.
+func (d *Driver) fail(p *part, cause error) {
+	if d.lost == nil {
+		d.lost = &WorkerError{Index: p.index, Step: p.at.Step, Text: cause.Error(), cause: cause}
+	}
+}
+
+// exited takes note of a worker that ended.
+func (d *Driver) exited(ctx context.Context, p *part) {
+	p.gone = true
+	if p.result != nil {
+		return
+	}
+	e := p.process.Exit()
+	d.Log.Warn("worker lost", "worker", p.index, "step", p.at.Step, "exit", e.String())
+	if d.lost == nil {
+		d.lost = &WorkerError{Index: p.index, Lost: true, Step: p.at.Step, Text: e.String()}
+	}
+	n := p.name
+	d.broadcast(ctx, kindDied, died{Role: n.Role, ID: n.ID, Incarnation: n.Incarnation, Why: e.String()})
+}
+
+// broadcast tells all workers that are left. Who does not hear it is found by its exit.
+func (d *Driver) broadcast(ctx context.Context, kind uint8, v any) {
+	ctx, cancel := context.WithTimeout(ctx, tellWait)
+	defer cancel()
+	for _, p := range d.workers {
+		if p.gone || !p.hello {
+			continue
+		}
+		if err := d.send(ctx, p.name, kind, v); err != nil {
+			d.Log.Warn("not told", "worker", p.index, "kind", kind, "error", err)
+		}
+	}
+}
+
+func (d *Driver) send(ctx context.Context, to transport.Name, kind uint8, v any) error {
+	f, err := message(kind, v)
+	if err != nil {
+		return err
+	}
+	return d.stream.Send(ctx, to, f)
+}
+
+// verdict is the result of the job.
+func (d *Driver) verdict() (trivium.Result, error) {
+	r := trivium.Result{Reason: trivium.Failed}
+	if first := d.workers[0]; first.result != nil {
+		x := first.result
+		r = trivium.Result{Reason: x.Reason, Steps: x.Steps, Epochs: x.Epochs, Samples: x.Samples, Metrics: x.Metrics}
+	}
+	if d.Topology.Shards {
+		r.Samples = 0
+		for _, p := range d.workers {
+			if p.result != nil {
+				r.Samples += p.result.Samples
+			}
+		}
+	}
+	if d.lost != nil {
+		if r.Reason != trivium.Diverged {
+			r.Reason = trivium.Failed
+		}
+		if p := d.workers[d.lost.Index]; p.result != nil {
+			r.Reason = p.result.Reason
+		}
+		r.Steps = max(r.Steps, d.lost.Step)
+		return r, d.lost
+	}
+	return r, nil
+}
+
+// hear takes a message of a worker.
+func (d *Driver) hear(ctx context.Context, ev *transport.Event, wait *sync.WaitGroup) {
+	p := d.part(ev.From)
+	if p == nil || ev.What != transport.Received {
+		return // a lost link is either an exit, or comes back
+	}
+	var err error
+	decode := func(what string, v any) bool {
+		err = control.Decode(what, ev.Payload, v)
+		return err == nil
+	}
+	switch ev.Kind {
+	case kindHello:
+		var h hello
+		if decode("hello", &h) {
+			d.greet(ctx, p, h, wait)
+		}
+	case kindReady:
+		var r ready
+		if decode("ready", &r) {
+			p.ready = &r
+		}
+	case kindBegin, kindProgress, kindEvaluated, kindCheckpointed:
+		var at position
+		if decode("progress", &at) {
+			p.at = at
+			d.progress(ev.Kind, p)
+		}
+	case kindSaid:
+		var s said
+		if decode("words", &s) {
+			d.say(p, s)
+		}
+	case kindObservation:
+		if p.receiver != nil {
+			err = p.receiver.Accept(ev.Payload)
+		}
+	case kindResult:
+		var r result
+		if decode("result", &r) {
+			d.finished(ctx, p, &r)
+		}
+	default:
+		err = fmt.Errorf("unknown kind %d", ev.Kind)
+	}
+	if err != nil {
+		d.Log.Warn("message refused", "worker", p.index, "error", err)
+	}
+}
+
+func (d *Driver) part(n transport.Name) *part {
+	for _, p := range d.workers {
+		if p.name == n {
+			return p
+		}
+	}
+	return nil
+}
+
+func (d *Driver) greet(ctx context.Context, p *part, h hello, wait *sync.WaitGroup) {
+	p.hello, p.host, p.pid = true, h.Host, h.PID
+	if h.Build != d.Build {
+		d.fail(p, &train.JobError{Err: fmt.Errorf("it runs another program: build %s, want %s", h.Build, d.Build)})
+		return
+	}
+	if d.Started != nil {
+		d.Started(p.index, h.PID, h.Host)
+	}
+	if d.Data == nil {
+		return
+	}
+	wait.Go(func() {
+		if err := d.shipTo(ctx, p.name, p.index); err != nil && ctx.Err() == nil {
+			d.Log.Error("data not shipped", "worker", p.index, "error", err)
+			_ = d.send(ctx, p.name, kindAbort, said{Text: "the data cannot be sent: " + err.Error()}) // else its exit tells
+		}
+	})
+}
+
+// progress shows how far the job is. Where each worker walks its own rows, the figures add up.
+func (d *Driver) progress(kind uint8, p *part) {
+	at := d.workers[0].at
+	if d.Topology.Shards {
+		for _, q := range d.workers[1:] {
+			at.Samples += q.at.Samples
+			at.Row += q.at.Row
+			at.Rows += q.at.Rows
+		}
+	} else if p.index != 0 {
+		return
+	}
+	w := &d.Watch
+	switch {
+	case kind == kindBegin && p.index == 0 && w.Begin != nil:
+		w.Begin(at.progress())
+	case kind == kindProgress && w.Progress != nil:
+		w.Progress(at.progress())
+	case kind == kindEvaluated && p.index == 0 && w.Evaluated != nil:
+		w.Evaluated(at.progress(), p.at.Metrics)
+	case kind == kindCheckpointed && w.Checkpointed != nil:
+		w.Checkpointed(at.progress(), p.at.Name)
+	}
+}
+
+// say hands on what a worker says: notes only of worker 0, since all have the same.
+func (d *Driver) say(p *part, s said) {
+	switch {
+	case s.Notice && d.Watch.Notice != nil:
+		d.Watch.Notice(s.Level, fmt.Sprintf("worker %d: %s", p.index, s.Text))
+	case !s.Notice && p.index == 0 && d.Watch.Note != nil:
+		d.Watch.Note(s.Text)
+	}
+}
+
+// finished takes a worker's result.
+func (d *Driver) finished(ctx context.Context, p *part, r *result) {
+	p.result = r
+	if r.Reason == trivium.Interrupted { // one was asked to end: the job is
+		d.stop(ctx, kindStop, nil)
+	}
+	p.at.Step, p.at.Samples = r.Steps, r.Samples
+	switch r.Fault {
+	case faultNone:
+	case faultMisuse:
+		d.fail(p, &train.JobError{Err: errors.New(r.Error)})
+	case faultDiverged:
+		d.fail(p, &trivium.DivergedError{Step: r.Steps + 1, Loss: r.Loss, Tensor: r.Tensor})
+	case faultUnreachable:
+		if d.lost == nil {
+			d.lost = &WorkerError{Index: p.index, Lost: true, Step: r.Steps, Text: r.Error}
+		}
+	default:
+		d.fail(p, errors.New(r.Error))
+	}
+}

@@ -1,0 +1,47 @@
+//go:build unix
+
+package processes_test
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/train/processes"
+)
+
+// TestKilledWorker kills a process in the middle of training.
+func TestKilledWorker(t *testing.T) {
+	d := driver(t, nil)
+	d.Job.Epochs = 1 << 20
+	pids := map[int]int{}
+	d.Started = func(index, pid int, _ string) { pids[index] = pid }
+	var once sync.Once
+	d.Watch.Progress = func(p train.Progress) {
+		if p.Step > 10 {
+			once.Do(func() {
+				if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	start := time.Now()
+	_, err := d.Train(t.Context())
+	var lost *processes.WorkerError
+	if !errors.As(err, &lost) || lost.Index != 1 || !lost.Lost || !strings.Contains(err.Error(), "was killed") || lost.Step == 0 {
+		t.Fatalf("error %v", err)
+	}
+	if took := time.Since(start); took > 25*time.Second {
+		t.Errorf("the others took %v to end", took)
+	}
+	for index, pid := range pids {
+		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+			t.Errorf("worker %d (process %d) is still there: %v", index, pid, err)
+		}
+	}
+}
