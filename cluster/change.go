@@ -480,7 +480,7 @@ func (m *Machine) put(c storeCall, rev int64, conflict bool) {
 }
 
 // unknown notes that the store did not say whether the record was put.
-func (m *Machine) unknown(error) {
+func (m *Machine) unknown() {
 	m.change.put = nil
 	m.change.retry = m.now + storeRetry
 	m.fetch()
@@ -508,7 +508,7 @@ func (m *Machine) learn(rec *record, rev int64) {
 			if !p.how.proof() {
 				p.how, p.why = fine, ""
 			}
-			p.leaving, p.suspected, p.round, p.hears, p.report = false, false, 0, nil, nil
+			p.leaving, p.suspected, p.round, p.hears, p.report, p.deaf = false, false, 0, nil, nil, nil
 			p.Addr = rec.Members[r].Addr
 			if s := m.presence(p.Name); s != nil && s.rev > 0 {
 				p.Addr = s.Addr

@@ -32,9 +32,17 @@ type peer struct {
 	leaving bool
 	came    time.Duration // when it was first in a view here
 
+	deaf []deafness // whom it takes for silent, though this process hears them
+
 	round  uint64 // of its last vote
 	hears  []int
 	report []byte
+}
+
+// deafness is a false accusation, by one peer of another.
+type deafness struct {
+	rank        int
+	first, last time.Duration
 }
 
 // A verdict on a peer. From dead on it is proof.
@@ -153,6 +161,9 @@ func (m *Machine) judge() {
 		if p.how == cut && m.now-p.at > 2*m.budget {
 			p.how, p.why = fine, "" // its accuser no longer says so
 		}
+		if p.how == fine && len(p.deaf) > 0 && m.isDeaf(p) {
+			m.convict(r, cut, "it is heard, and does not hear most of the others")
+		}
 		if !p.watched || p.how.proof() || p.how == silent {
 			continue
 		}
@@ -251,11 +262,13 @@ func (m *Machine) accused(from int, b *accusation) {
 	p := &m.peers[b.Rank]
 	switch {
 	case b.Rank == m.rank && b.How == silent: // I am alive
+		m.peers[from].mishears(b.Rank, m.now, m.budget)
 		m.emit(m.acks[from])
 		return
 	case b.Rank == m.rank && b.How != cut, p.how.proof():
 		return
 	case b.How == silent && !p.fresh && m.now-p.heard < m.budget/2:
+		m.peers[from].mishears(b.Rank, m.now, m.budget)
 		m.send(m.peers[from].Name, &vouch{m.rec.Epoch, b.Rank})
 		return
 	case b.How == silent && p.how == silent:
@@ -265,6 +278,40 @@ func (m *Machine) accused(from int, b *accusation) {
 		m.report(Convicted{m.rec.Epoch, p.Name, b.How.String(), b.Why, m.now - p.heard, m.budget})
 	}
 	p.how, p.why, p.at, p.accuser, p.told = b.How, b.Why, m.now, from, false
+}
+
+// mishears notes that p takes rank r for silent, which it is not.
+func (p *peer) mishears(r int, now, budget time.Duration) {
+	for i := range p.deaf {
+		if d := &p.deaf[i]; d.rank == r {
+			if now-d.last > budget {
+				d.first = now
+			}
+			d.last = now
+			return
+		}
+	}
+	p.deaf = append(p.deaf, deafness{r, now, now})
+}
+
+// isDeaf says whether p has taken most of the others for silent, falsely and for two budgets: then it is p that does not hear.
+func (m *Machine) isDeaf(p *peer) bool {
+	n := 0
+	for _, d := range p.deaf {
+		if m.now-d.last < m.budget && m.now-d.first >= 2*m.budget {
+			n++
+		}
+	}
+	return n > 0 && 2*n >= len(m.peers)-1
+}
+
+// vouched notes that another hears a peer. If this process took it for silent, it is only out of its own hearing.
+func (m *Machine) vouched(r int) {
+	p := &m.peers[r]
+	p.vouched = m.now
+	if p.how == silent {
+		p.how, p.why = fine, ""
+	}
 }
 
 // proven notes proof of death, and tells all.

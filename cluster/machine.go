@@ -362,7 +362,7 @@ func (m *Machine) message(from protocol.Name, body protocol.Body) {
 		m.probed(r, b)
 	case *vouch:
 		if b.Epoch == m.rec.Epoch && b.Rank < len(m.peers) {
-			m.peers[b.Rank].vouched = m.now
+			m.vouched(b.Rank)
 		}
 	case *accusation:
 		if r >= 0 && b.Epoch == m.rec.Epoch && b.Rank < len(m.peers) {

@@ -86,7 +86,7 @@ func (m *Machine) tickStore() {
 		if c := s.calls[i]; m.now >= c.until {
 			s.calls = slices.Delete(s.calls, i, i+1)
 			i--
-			m.failed(c, protocol.ErrUnavailable)
+			m.failed(c)
 		}
 	}
 	if m.phase == ended {
@@ -131,7 +131,10 @@ func (m *Machine) appear(rev int64) {
 
 // fetch asks for the record of the view.
 func (m *Machine) fetch() {
-	if !m.asking(fetching) && (m.now-m.store.fetched >= storeRetry/2 || m.store.fetched == 0) {
+	if m.asking(fetching) && (!m.store.away || len(m.store.calls) > 20) {
+		return // while the store is away, calls are sent that overtake those which wait for it in vain
+	}
+	if m.now-m.store.fetched >= storeRetry/2 || m.store.fetched == 0 {
 		m.store.fetched = m.now
 		m.ask(fetching, protocol.MetaCall{Op: protocol.MetaGet, Key: m.keys.view()}).epoch = m.rec.Epoch
 	}
@@ -199,10 +202,15 @@ func (m *Machine) replied(in protocol.MetaReply) {
 	c := m.store.calls[i]
 	m.store.calls = slices.Delete(m.store.calls, i, i+1)
 	if in.Err != nil && !errors.Is(in.Err, protocol.ErrConflict) && !errors.Is(in.Err, ErrLeaseLost) {
-		m.failed(c, in.Err)
+		m.failed(c)
 		return
 	}
-	m.store.away = false
+	if m.store.away { // what was sent before is given up: whether it was done will be seen
+		m.store.away, m.store.calls, m.store.tried = false, nil, 0
+		if m.change.put != nil && c.what != putting {
+			m.change.put, m.change.retry = nil, 0
+		}
+	}
 	if errors.Is(in.Err, ErrLeaseLost) {
 		m.store.lease = 0
 		m.present = slices.DeleteFunc(m.present, func(p presentState) bool { return same(p.Name, m.self.Name) })
@@ -237,12 +245,12 @@ func (m *Machine) replied(in protocol.MetaReply) {
 }
 
 // failed notes that a call was not answered.
-func (m *Machine) failed(c storeCall, err error) {
+func (m *Machine) failed(c storeCall) {
 	if !m.store.away {
 		m.store.away, m.store.gone, m.store.said = true, m.now, m.now
 	}
 	if c.what == putting {
-		m.unknown(err)
+		m.unknown()
 	}
 }
 
