@@ -281,8 +281,10 @@ func (l *Loop) ring(clock *time.Timer) {
 // step gives an event to the machine, and then those that come of its commands.
 func (l *Loop) step(ev protocol.Event) {
 	l.handle(ev)
-	for i := 0; i < len(l.local); i++ {
-		l.handle(l.local[i])
+	taken := 0
+	for taken < len(l.local) { // which may grow
+		l.handle(l.local[taken])
+		taken++
 	}
 	clear(l.local)
 	l.local = l.local[:0]

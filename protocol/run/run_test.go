@@ -398,6 +398,7 @@ func TestSlowPeer(t *testing.T) {
 		if n < 100 || n > 900 {
 			t.Errorf("%d of 1,000 messages arrived: want the queues of the loop and of the stream", n)
 		}
+		stop(t, a, b)
 		if len(lost) == 0 {
 			t.Error("the machine was not told that messages were dropped")
 		}
@@ -406,7 +407,6 @@ func TestSlowPeer(t *testing.T) {
 				t.Errorf("the machine was told %v, want ErrQueueFull", err)
 			}
 		}
-		stop(t, a, b)
 	})
 }
 
