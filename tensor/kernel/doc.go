@@ -22,11 +22,12 @@
 //   - Sum, Dot and Gemv: 64 lanes, element i in lane i mod 64, folded in halves; blocks of 4,096 elements, added pairwise.
 //   - GemvT and LinearLeaves: leaves of 8 rows, each a chain of fused multiply-adds in ascending rows; leaves are added pairwise, along
 //     the tree of LeafTree, which is that of FoldSums.
-//   - Erf and GELU of float32 compute in float64 with math.FMA's fused multiply-adds, on every ISA.
+//   - The polynomials of Exp, Log, Tanh and Sigmoid of float32 are chains of fused multiply-adds. Erf and GELU of float32 compute in
+//     float64 with those of math.FMA, on every ISA.
 //   - Everything else rounds each product before it is added.
 //
-// The ISA Go multiplies and then adds where the others fuse, so its products differ in the last bits; GoExact emulates the fused
-// operation.
+// The ISA Go multiplies and then adds where the others fuse float32, so its products and exponentials differ in the last bits; GoExact
+// emulates the fused operation.
 //
 // # Misuse
 //

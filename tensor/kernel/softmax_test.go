@@ -36,11 +36,16 @@ func testSoftmax[T Float](t *testing.T, tolerance float64) {
 				unit := make([]T, rows*cols)
 				SoftmaxCrossEntropy(isa, alone, unit, x, labels, nil, cols)
 				all := [5][]T{y, dx, loss, grad, unit}
-				if isa == GoExact {
-					want = all
+				if isa <= GoExact {
 					checkSoftmax(t, name, all, x, dy, labels, w, cols, tolerance)
 				}
+				if isa == GoExact {
+					want = all
+				}
 				for i := range all {
+					if isa == Go && single[T]() {
+						break // its exponentials differ
+					}
 					wantSame(t, fmt.Sprintf("result %d, %s", i, name), all[i], want[i])
 				}
 			}
@@ -149,6 +154,8 @@ func testSigmoid[T Float](t *testing.T, tolerance float64) {
 			wantSame(t, "loss without gradient", alone, loss)
 			if isa == GoExact {
 				want, wantDx = loss, dx
+			}
+			if isa <= GoExact {
 				for i := range loss {
 					v, wi := float64(x[i]), float64(w[i])
 					l := wi * (math.Max(v, 0) - v*float64(y[i]) + math.Log1p(math.Exp(-math.Abs(v))))
@@ -157,6 +164,9 @@ func testSigmoid[T Float](t *testing.T, tolerance float64) {
 						t.Fatalf("x %v, y %v, w %v: loss %v, gradient %v, want %v, %v", v, y[i], wi, loss[i], dx[i], l, d)
 					}
 				}
+			}
+			if isa == Go && single[T]() {
+				continue // its exponentials differ
 			}
 			wantSame(t, "sigmoid loss on "+isa.String(), loss, want)
 			wantSame(t, "sigmoid gradient on "+isa.String(), dx, wantDx)

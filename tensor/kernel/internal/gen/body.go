@@ -203,30 +203,43 @@ func (b *body) sar(x val, by int) val { return b.emit('v', "VPSRAD", fmt.Sprintf
 func (b *body) intToFloat(x val) val  { return b.emit('v', "VCVTDQ2PS", x) }
 func (b *body) signBit() val          { return b.bits(1 << (8*b.elem - 1)) }
 func (b *body) magnitude(x val) val   { return b.and(x, b.bits(1<<(8*b.elem-1)-1)) }
-func (b *body) poly(x val, c ...float64) val { // Horner, highest coefficient first
-	y := b.num(c[0])
+
+// fma is x·y + c in c's register, which it overwrites: c must be read no more.
+func (b *body) fma(x, y, c val) val { return b.fused("VFMADD231", x, y, c) }
+
+// negFMA is c - x·y in c's register.
+func (b *body) negFMA(x, y, c val) val { return b.fused("VFNMADD231", x, y, c) }
+
+func (b *body) fused(op string, x, y, c val) val {
+	x, y = b.inReg(x), b.hoist(y)
+	if y.id == 0 && b.avx512() {
+		b.into(c, op+b.f()+".BCST", y.mem, x)
+	} else {
+		b.into(c, op+b.f(), operand(y), x)
+	}
+	return c
+}
+
+// poly is a polynomial by Horner's rule, highest coefficient first, with fused multiply-adds.
+func (b *body) poly(x val, c ...float64) val {
+	y := b.fresh(b.num(c[0]))
 	for _, k := range c[1:] {
-		y = b.add(b.mul(x, y), b.num(k))
+		op := "VFMADD213" + b.f()
+		if k := b.hoist(b.num(k)); k.id == 0 && b.avx512() {
+			b.into(y, op+".BCST", k.mem, x)
+		} else {
+			b.into(y, op, operand(k), x)
+		}
 	}
 	return y
 }
 
-// polyFMA is poly with fused multiply-adds, the twin of math.FMA: for float64 alone.
-func (b *body) polyFMA(x val, c ...float64) val {
-	var y val
-	if k := b.hoist(b.num(c[0])); k.id != 0 {
-		y = b.emit('v', "VMOVAPD", k) // k itself stays
-	} else {
-		y = b.inReg(k)
+// fresh is v in a register that may be overwritten.
+func (b *body) fresh(v val) val {
+	if v = b.hoist(v); v.id != 0 {
+		return b.emit('v', "VMOVA"+b.f(), v)
 	}
-	for _, k := range c[1:] {
-		if k := b.hoist(b.num(k)); k.id == 0 && b.avx512() {
-			b.into(y, "VFMADD213PD.BCST", k.mem, x)
-		} else {
-			b.into(y, "VFMADD213PD", operand(k), x)
-		}
-	}
-	return y
+	return b.inReg(v)
 }
 
 // Comparisons give masks: x less, less or equal, not equal (or unordered), unordered.

@@ -3,8 +3,8 @@
 //	go run ./internal/gen
 //
 // in the folder of the package. A kernel is a few lines of arithmetic on vectors (kernels.go, math.go); body.go gives it registers,
-// and loops.go and reduce.go the loop around it. Products are fused with additions only where they are exact, or where the Go loop
-// that the kernel equals calls math.FMA: each element has the bits of that loop.
+// and loops.go and reduce.go the loop around it. Products are fused with additions only where the Go function that the kernel equals
+// calls madd or math.FMA: each element has the bits of that function on GoExact.
 package main
 
 import (

@@ -12,18 +12,10 @@ func (b *body) expPositive(x val) val { return b.expClamped(b.min(b.num(89), x))
 
 // expClamped overwrites x.
 func (b *body) expClamped(x val) val {
-	z := b.mul(x, b.num(math.Log2E))
-	var n val
-	if b.avx512() {
-		n = b.emit('v', "VRNDSCALEPS", "$8", z) // to the nearest even, as adding and subtracting does
-	} else {
-		z = b.add(z, b.num(12582912))
-		n = b.sub(z, b.num(12582912))
-	}
-	b.into(x, "VFNMADD231PS", b.inReg(b.num(0.693359375)), n) // the product is exact, so fusing changes nothing
-	r := b.sub(x, b.mul(n, b.num(-2.12194440e-4)))
-	p := b.poly(r, 1.3814539416e-3, 8.3687454462e-3, 4.1668388993e-2, 1.6666521132e-1, 4.9999994040e-1)
-	y := b.add(b.add(b.mul(b.mul(r, r), p), r), b.num(1))
+	z := b.fma(b.num(math.Log2E), x, b.fresh(b.num(12582912)))
+	n := b.sub(z, b.num(12582912))
+	r := b.fma(n, b.num(2.12194440e-4), b.negFMA(n, b.num(0.693359375), x))
+	y := b.poly(r, 1.3814539416e-3, 8.3687454462e-3, 4.1668388993e-2, 1.6666521132e-1, 4.9999994040e-1, 1, 1)
 	if b.avx512() {
 		return b.bin("VSCALEFPS", y, n) // rounds once, as the two products below do
 	}
@@ -43,10 +35,9 @@ func (b *body) log(x val) val {
 	z := b.mul(f, f)
 	p := b.poly(f, 7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,
 		2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)
-	y := b.mul(b.mul(f, z), p)
-	y = b.add(y, b.mul(k, b.num(-2.12194440e-4)))
-	y = b.sub(y, b.mul(z, b.num(0.5)))
-	y = b.add(b.add(f, y), b.mul(k, b.num(0.693359375)))
+	y := b.fma(k, b.num(-2.12194440e-4), b.mul(b.mul(f, z), p))
+	y = b.fma(z, b.num(-0.5), y)
+	y = b.fma(k, b.num(0.693359375), b.add(f, y))
 	y = b.choose(b.cmp(less, x, b.bits(0x7f800000)), y, x) // +Inf and NaN are their own logarithms
 	y = b.choose(b.cmp(less, x, b.num(0)), b.bits(0x7fc00000), y)
 	return b.choose(b.cmp("$0", x, b.num(0)), b.bits(0xff800000), y)
@@ -56,7 +47,7 @@ func (b *body) tanh(x val) val {
 	a := b.magnitude(x)
 	z := b.mul(x, x)
 	p := b.poly(z, -5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
-	near := b.add(x, b.mul(b.mul(x, z), p))
+	near := b.fma(b.mul(x, z), p, b.fresh(x))
 	far := b.sub(b.num(1), b.div(b.num(2), b.add(b.expPositive(b.add(a, a)), b.num(1))))
 	return b.or(b.choose(b.cmp(less, a, b.num(0.625)), near, far), b.and(x, b.signBit()))
 }
@@ -65,7 +56,7 @@ func (b *body) tanh(x val) val {
 func (b *body) sigmoid(x val) (s, e val) {
 	e = b.expNegative(b.or(x, b.signBit()))
 	q := b.div(b.choose(b.cmp(less, x, b.num(0)), e, b.num(1)), b.add(e, b.num(1)))
-	return b.choose(b.cmp(less, x, b.num(-1.375)), b.sub(e, b.mul(e, q)), q), e
+	return b.choose(b.cmp(less, x, b.num(-1.375)), b.negFMA(e, q, b.fresh(e)), q), e
 }
 
 func (b *body) log1p(e val) val { // 0 <= e <= 1
@@ -80,7 +71,7 @@ func (b *body) expMinus(s val) val {
 	z := b.add(b.mul(s, b.num(-math.Log2E)), b.num(magic))
 	n := b.sub(z, b.num(magic))
 	r := b.sub(b.sub(b.mul(n, b.num(-6.93147180369123816490e-01)), s), b.mul(n, b.num(1.90821492927058770002e-10)))
-	p := b.polyFMA(r, 2.7493129037372664e-06, 2.4880877830268927e-05, 0.0001984153924440195, 0.0013888811010064571, 0.008333333094711827,
+	p := b.poly(r, 2.7493129037372664e-06, 2.4880877830268927e-05, 0.0001984153924440195, 0.0013888811010064571, 0.008333333094711827,
 		0.04166666696301397, 0.16666666667266872, 0.4999999999966316)
 	y := b.add(b.add(b.mul(b.mul(r, r), p), r), b.num(1))
 	return b.bin("VPADDQ", y, b.emit('v', "VPSLLQ", "$52", z))
@@ -90,9 +81,9 @@ func (b *body) millsTail(a val) val {
 	inv := b.div(b.num(1), b.add(a, b.num(4)))
 	u := b.sub(b.num(1), b.mul(inv, b.num(8)))
 	v := b.mul(u, u)
-	even := b.polyFMA(v, -1.1062754765589489e-06, 1.88161322967062e-06, -2.7627167611399273e-06, 0.0001336468378028144,
+	even := b.poly(v, -1.1062754765589489e-06, 1.88161322967062e-06, -2.7627167611399273e-06, 0.0001336468378028144,
 		-0.0034797478683614713, 0.06039657983268065, 0.3871374005744148, 0.7552851304166855)
-	odd := b.polyFMA(v, -4.670729538247542e-06, 3.4548953081525724e-05, -0.00023098216382422265, 0.001630816879050201,
+	odd := b.poly(v, -4.670729538247542e-06, 3.4548953081525724e-05, -0.00023098216382422265, 0.001630816879050201,
 		-0.007540190732786556, -0.18652185782061853, -0.6078966419736223)
 	return b.mul(inv, b.add(even, b.mul(u, odd)))
 }
@@ -101,7 +92,7 @@ func (b *body) erf(x val) val {
 	a := b.min(b.num(6), b.magnitude(x))
 	z := b.mul(a, a)
 	far := b.sub(b.num(1), b.mul(b.num(2), b.mul(b.expMinus(z), b.millsTail(b.mul(a, b.num(math.Sqrt2))))))
-	near := b.mul(a, b.polyFMA(z, 0.11283791670955126, -0.37612638903183754, 1.1283791670955126))
+	near := b.mul(a, b.poly(z, 0.11283791670955126, -0.37612638903183754, 1.1283791670955126))
 	return b.or(b.choose(b.cmp(less, a, b.num(1./64)), near, far), b.and(x, b.signBit()))
 }
 
