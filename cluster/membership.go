@@ -239,7 +239,7 @@ func (p *Membership) finish() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if err := p.meta.Revoke(ctx, Lease(l)); err != nil {
-			p.policy.Log.Info("cluster: the lease was not given back, it ends by itself", "member", p.self, "err", err.Error())
+			p.policy.Log.Info("cluster: the lease was not given back, it ends by itself", "member", p.self.String(), "err", err.Error())
 		}
 	}
 	p.signal()
@@ -260,7 +260,7 @@ func (p *Membership) reported(fact any) {
 		for _, m := range f.View.Members {
 			p.know(m.Name, m.Addr)
 		}
-		log.Info("cluster: view", "member", p.self, "epoch", f.View.Epoch, "rank", f.View.Self, "size", len(f.View.Members), "by", f.By)
+		log.Info("cluster: view", "member", p.self.String(), "epoch", f.View.Epoch, "rank", f.View.Self, "size", len(f.View.Members), "by", f.By.String())
 		p.mu.Lock()
 		p.views = append(p.views, f.View)
 		if len(p.views) > keptViews {
@@ -276,19 +276,19 @@ func (p *Membership) reported(fact any) {
 	case Located:
 		p.know(f.Name, f.Addr)
 	case Convicted:
-		log.Warn("cluster: member lost", "member", p.self, "epoch", f.Epoch, "lost", f.Name, "how", f.How, "why", f.Why,
+		log.Warn("cluster: member lost", "member", p.self.String(), "epoch", f.Epoch, "lost", f.Name.String(), "how", f.How, "why", f.Why,
 			"silence", f.Silence, "budget", f.Budget)
 	case MetaAway:
-		log.Warn("cluster: a change of the view waits for the metadata store", "member", p.self, "for", f.For.Round(time.Second))
+		log.Warn("cluster: a change of the view waits for the metadata store", "member", p.self.String(), "for", f.For.Round(time.Second))
 	case Expired:
-		log.Info("cluster: a member's lease ended", "member", p.self, "of", f.Name)
+		log.Info("cluster: a member's lease ended", "member", p.self.String(), "of", f.Name.String())
 	case Asked:
 		p.prepare(f)
 	case Ended:
 		if f.Err != nil {
-			log.Warn("cluster: no member any more", "member", p.self, "err", f.Err.Error())
+			log.Warn("cluster: no member any more", "member", p.self.String(), "err", f.Err.Error())
 		} else {
-			log.Info("cluster: left", "member", p.self)
+			log.Info("cluster: left", "member", p.self.String())
 		}
 		p.mu.Lock()
 		p.ended, p.err = true, f.Err
@@ -302,7 +302,7 @@ func (p *Membership) know(n protocol.Name, addr string) {
 		return
 	}
 	if err := p.s.Know(n, addr); err != nil {
-		p.policy.Log.Warn("cluster: a member's address is no use", "member", p.self, "of", n, "addr", addr, "err", err.Error())
+		p.policy.Log.Warn("cluster: a member's address is no use", "member", p.self.String(), "of", n.String(), "addr", addr, "err", err.Error())
 	}
 }
 
@@ -324,7 +324,7 @@ func (p *Membership) prepare(f Asked) {
 		}
 		if err != nil {
 			if ctx.Err() == nil {
-				p.policy.Log.Warn("cluster: no vote: the carrier did not stop", "member", p.self, "epoch", f.Change.Epoch, "err", err.Error())
+				p.policy.Log.Warn("cluster: no vote: the carrier did not stop", "member", p.self.String(), "epoch", f.Change.Epoch, "err", err.Error())
 			}
 			return
 		}
