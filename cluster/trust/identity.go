@@ -1,0 +1,179 @@
+package trust
+
+import (
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// An Identity is a process's certificate and key, and the authority that it and its peers are signed by.
+type Identity struct {
+	Name    Name
+	Expires time.Time
+
+	pair tls.Certificate
+	ca   *x509.Certificate
+}
+
+func newIdentity(n Name, der, caDER []byte, key crypto.Signer) (*Identity, error) {
+	fail := func(err error) (*Identity, error) { return nil, fmt.Errorf("trust: the certificate of %s: %w", n, err) }
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return fail(err)
+	}
+	ca, err := x509.ParseCertificate(caDER)
+	if err != nil {
+		return fail(fmt.Errorf("its authority's: %w", err))
+	}
+	if err := cert.CheckSignatureFrom(ca); err != nil {
+		return fail(err)
+	}
+	if public, ok := cert.PublicKey.(interface{ Equal(crypto.PublicKey) bool }); !ok || !public.Equal(key.Public()) {
+		return fail(errors.New("it is for another key"))
+	}
+	if got, err := nameOf(cert); err != nil {
+		return fail(err)
+	} else if got != n {
+		return fail(fmt.Errorf("it is for %s", got))
+	}
+	return &Identity{
+		Name: n, Expires: cert.NotAfter, ca: ca,
+		// The authority's goes with it, for those who know no more of it than its hash.
+		pair: tls.Certificate{Certificate: [][]byte{der, caDER}, PrivateKey: key, Leaf: cert},
+	}, nil
+}
+
+// ServerConfig is that of a server whose clients must have a certificate of the same authority. Who they are, PeerName says.
+func (i *Identity) ServerConfig() *tls.Config {
+	c := i.OpenConfig()
+	c.ClientAuth = tls.RequireAndVerifyClientCert
+	return c
+}
+
+// OpenConfig is that of a server that lets clients without a certificate in, so that they can join. One that they have must be of the
+// same authority.
+func (i *Identity) OpenConfig() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{i.pair}, ClientCAs: i.pool(), ClientAuth: tls.VerifyClientCertIfGiven,
+	}
+}
+
+// ClientConfig is that of a client which shows its certificate, and knows the server by its name, whatever address it has. With the
+// empty Name it knows it by the host that it connects to, which must be in the server's certificate.
+func (i *Identity) ClientConfig(server Name) *tls.Config {
+	c := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{i.pair}, RootCAs: i.pool()}
+	if server != (Name{}) {
+		// The usual check wants a host. VerifyConnection checks all the rest.
+		c.InsecureSkipVerify = true
+		c.VerifyConnection = func(cs tls.ConnectionState) error {
+			n, err := verify(cs, i.ca, true)
+			if err == nil && n != server {
+				err = fmt.Errorf("trust: the server is %s: want %s", n, server)
+			}
+			return err
+		}
+	}
+	return c
+}
+
+func (i *Identity) pool() *x509.CertPool {
+	p := x509.NewCertPool()
+	p.AddCert(i.ca)
+	return p
+}
+
+// PeerName says who is at the other end of a connection whose certificate has been verified, as with this package's configurations.
+func PeerName(cs tls.ConnectionState) (Name, error) {
+	if len(cs.PeerCertificates) == 0 {
+		return Name{}, errors.New("trust: the peer has shown no certificate")
+	}
+	return nameOf(cs.PeerCertificates[0])
+}
+
+// VerifyName says whether it is want who is at the other end.
+func VerifyName(cs tls.ConnectionState, want Name) error {
+	n, err := PeerName(cs)
+	if err == nil && n != want {
+		err = fmt.Errorf("trust: the peer is %s by its certificate: want %s", n, want)
+	}
+	return err
+}
+
+// verify checks that the peer's certificate is signed by ca and valid now, and returns its name.
+func verify(cs tls.ConnectionState, ca *x509.Certificate, server bool) (Name, error) {
+	if len(cs.PeerCertificates) == 0 {
+		return Name{}, errors.New("trust: the peer has shown no certificate")
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(ca)
+	use := x509.ExtKeyUsageClientAuth
+	if server {
+		use = x509.ExtKeyUsageServerAuth
+	}
+	leaf := cs.PeerCertificates[0]
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{use}}); err != nil {
+		return Name{}, fmt.Errorf("trust: the certificate of %q: %w", leaf.Subject.CommonName, err)
+	}
+	return nameOf(leaf)
+}
+
+// Files are where Save has written an identity, in PEM.
+type Files struct{ Cert, Key, CA string }
+
+// Save writes the identity into dir, for itself to be loaded and for libraries that read files. Only the owner may read them.
+func (i *Identity) Save(dir string) (Files, error) {
+	f := files(dir)
+	key, err := x509.MarshalPKCS8PrivateKey(i.pair.PrivateKey)
+	if err == nil {
+		err = errors.Join(
+			replace(f.Key, encode("PRIVATE KEY", key)),
+			replace(f.CA, encode("CERTIFICATE", i.ca.Raw)),
+			// Last: what it needs is there.
+			replace(f.Cert, append(encode("CERTIFICATE", i.pair.Certificate[0]), encode("CERTIFICATE", i.ca.Raw)...)),
+		)
+	}
+	if err != nil {
+		return f, fmt.Errorf("trust: save the identity of %s: %w", i.Name, err)
+	}
+	return f, nil
+}
+
+func files(dir string) Files {
+	return Files{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "ca.pem")}
+}
+
+// LoadIdentity reads what Save has written, or what another authority's tools have, and checks that it is valid at now.
+func LoadIdentity(f Files, now time.Time) (*Identity, error) {
+	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+	if err != nil {
+		return nil, fmt.Errorf("trust: load an identity from %s and %s: %w", f.Cert, f.Key, err)
+	}
+	text, err := os.ReadFile(f.CA)
+	if err != nil {
+		return nil, fmt.Errorf("trust: load an identity's authority: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("trust: load an identity's authority: %s holds no certificate", f.CA)
+	}
+	leaf := pair.Leaf
+	chains, err := leaf.Verify(x509.VerifyOptions{Roots: pool, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	if err != nil {
+		return nil, fmt.Errorf("trust: the certificate of %q in %s: %w: join again with the cluster's token", leaf.Subject.CommonName, f.Cert, err)
+	}
+	n, err := nameOf(leaf)
+	if err != nil {
+		return nil, err
+	}
+	key, ok := pair.PrivateKey.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("trust: the key in %s cannot sign", f.Key)
+	}
+	chain := chains[0]
+	return newIdentity(n, leaf.Raw, chain[len(chain)-1].Raw, key)
+}

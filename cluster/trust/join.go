@@ -1,0 +1,354 @@
+package trust
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/trivium-ml/trivium/wire/control"
+)
+
+// An Issuer answers requests to join with certificates. Its methods may be called from any goroutine.
+type Issuer struct {
+	Authority *Authority
+	Secret    Secret
+	Expires   time.Time        // of the token; the zero time: never
+	Extra     []byte           // what who joins is told besides, such as the address of the metadata store
+	Accept    func(Name) error // has the last word; nil: all names but those of coordinators
+	Log       *slog.Logger     // refusals and joins; nil discards
+	Now       func() time.Time // nil: time.Now
+
+	lock sync.Mutex
+	seen map[nonce]time.Time // when each came
+}
+
+type nonce = [16]byte
+
+const (
+	messageVersion = 1
+	maxSeen        = 1 << 16  // joins within twice the skew: 2 MiB of nonces
+	maxHosts       = 16       // of one machine
+	maxRequest     = 16 << 10 // bytes
+	maxResponse    = 1 << 20
+	// CoordinatorRole is that of who issues: nobody gets it by joining.
+	CoordinatorRole = "coordinator"
+)
+
+// request asks for a certificate. MAC is the keyed hash of all the rest under the token's secret.
+type request struct {
+	Version int      `cbor:"1,keyasint"`
+	Role    string   `cbor:"2,keyasint"`
+	ID      string   `cbor:"3,keyasint"`
+	Hosts   []string `cbor:"4,keyasint,omitempty"`
+	CSR     []byte   `cbor:"5,keyasint"` // a certificate request (PKCS #10), which proves that the joiner has the key
+	Nonce   []byte   `cbor:"6,keyasint"`
+	Unix    int64    `cbor:"7,keyasint"` // the joiner's time in seconds
+	MAC     []byte   `cbor:"8,keyasint,omitempty"`
+}
+
+// response is the certificate, or what is wrong with the request. The MAC covers the request's besides, and so answers this request only.
+type response struct {
+	Version int    `cbor:"1,keyasint"`
+	Field   string `cbor:"2,keyasint,omitempty"`
+	Text    string `cbor:"3,keyasint,omitempty"`
+	Cert    []byte `cbor:"4,keyasint,omitempty"`
+	CA      []byte `cbor:"5,keyasint,omitempty"`
+	Extra   []byte `cbor:"6,keyasint,omitempty"`
+	MAC     []byte `cbor:"7,keyasint,omitempty"`
+}
+
+// A Refusal says why a machine may not join.
+type Refusal struct {
+	Field string // of the request: version, token, time, nonce, name, hosts, key
+	Text  string
+}
+
+func (e *Refusal) Error() string { return "trust: join refused: " + e.Field + ": " + e.Text }
+
+func refuse(field, format string, args ...any) error {
+	return &Refusal{field, fmt.Sprintf(format, args...)}
+}
+
+// mac is the keyed hash of what v's fields are, under the purpose.
+func mac(s Secret, purpose string, v any, more []byte) ([]byte, error) {
+	p, err := control.Append(nil, v)
+	if err != nil {
+		return nil, fmt.Errorf("trust: join: %w", err)
+	}
+	h := hmac.New(sha256.New, s[:])
+	for _, part := range [][]byte{[]byte(purpose), {0}, p, more} {
+		h.Write(part)
+	}
+	return h.Sum(nil), nil
+}
+
+// Issue answers a request. The response is to be sent in any case: with an error, it tells the joiner what the error tells the log.
+func (i *Issuer) Issue(p []byte, now time.Time) ([]byte, error) {
+	q, n, err := i.check(p, now)
+	r := response{Version: messageVersion}
+	if err == nil {
+		r.CA, r.Extra = i.Authority.cert.Raw, i.Extra
+		r.Cert, err = i.certify(q, n, now)
+	}
+	if err == nil {
+		r.MAC, err = mac(i.Secret, "join response", r, q.MAC)
+	}
+	if err != nil {
+		var refusal *Refusal
+		if !errors.As(err, &refusal) {
+			refusal = &Refusal{"issuer", "it cannot sign: see the coordinator's log"}
+		}
+		r = response{Version: messageVersion, Field: refusal.Field, Text: refusal.Text}
+	}
+	answer, codeErr := control.Append(nil, r)
+	if codeErr != nil {
+		return nil, errors.Join(err, fmt.Errorf("trust: join: %w", codeErr))
+	}
+	return answer, err
+}
+
+// check reads a request, and refuses what comes from outside before it does anything else.
+func (i *Issuer) check(p []byte, now time.Time) (q request, n Name, err error) {
+	if len(p) > maxRequest {
+		return q, n, refuse("request", "it has %d bytes, and at most %d may come", len(p), maxRequest)
+	}
+	if err := control.Decode("join request", p, &q); err != nil {
+		return q, n, refuse("request", "%v", err)
+	}
+	if q.Version != messageVersion {
+		return q, n, refuse("version", "the coordinator's program speaks version %d, the joiner's %d", messageVersion, q.Version)
+	}
+	said := q.MAC
+	q.MAC = nil
+	want, err := mac(i.Secret, "join request", q, nil)
+	if err != nil {
+		return q, n, err
+	}
+	if !hmac.Equal(said, want) {
+		return q, n, refuse("token", "it is not this cluster's, or no longer: take the one that trivium up prints")
+	}
+	q.MAC = said
+	if !i.Expires.IsZero() && now.After(i.Expires) {
+		return q, n, refuse("token", "it expired at %s: take a new one", i.Expires.UTC().Format(time.RFC3339))
+	}
+	if d := time.Unix(q.Unix, 0).Sub(now); d.Abs() > skew {
+		return q, n, refuse("time", "the joiner's clock differs by %v from the coordinator's, and at most %v is allowed: set the clocks",
+			d.Round(time.Second), skew)
+	}
+	if len(q.Nonce) != len(nonce{}) {
+		return q, n, refuse("nonce", "it has %d bytes, want %d", len(q.Nonce), len(nonce{}))
+	}
+	if err := i.once(nonce(q.Nonce), now); err != nil {
+		return q, n, err
+	}
+	n = Name{q.Role, q.ID}
+	if err := n.validate(); err != nil {
+		return q, n, refuse("name", "%v", err)
+	}
+	if i.Accept != nil {
+		err = i.Accept(n)
+	} else if n.Role == CoordinatorRole {
+		err = errors.New("nobody becomes a coordinator by joining")
+	}
+	if err != nil {
+		return q, n, refuse("name", "%s: %v", n, err)
+	}
+	if len(q.Hosts) > maxHosts {
+		return q, n, refuse("hosts", "there are %d, and at most %d may be", len(q.Hosts), maxHosts)
+	}
+	return q, n, nil
+}
+
+// once refuses a request that was seen before. Older ones than are remembered are refused by their time.
+func (i *Issuer) once(c nonce, now time.Time) error {
+	i.lock.Lock()
+	defer i.lock.Unlock()
+	if i.seen == nil {
+		i.seen = map[nonce]time.Time{}
+	}
+	if _, ok := i.seen[c]; ok {
+		return refuse("nonce", "this very request came before: somebody repeats it")
+	}
+	if len(i.seen) >= maxSeen {
+		for c, at := range i.seen {
+			if now.Sub(at) > 2*skew {
+				delete(i.seen, c)
+			}
+		}
+		if len(i.seen) >= maxSeen {
+			return refuse("nonce", "%d machines have joined within %v: come again later", len(i.seen), 2*skew)
+		}
+	}
+	i.seen[c] = now
+	return nil
+}
+
+func (i *Issuer) certify(q request, n Name, now time.Time) ([]byte, error) {
+	csr, err := x509.ParseCertificateRequest(q.CSR)
+	if err == nil {
+		err = csr.CheckSignature()
+	}
+	if err != nil {
+		return nil, refuse("key", "the certificate request: %v", err)
+	}
+	if key, ok := csr.PublicKey.(*ecdsa.PublicKey); !ok || key.Curve != elliptic.P256() {
+		return nil, refuse("key", "it is of kind %v: want ECDSA over P-256", csr.PublicKeyAlgorithm)
+	}
+	der, err := i.Authority.sign(n, q.Hosts, csr.PublicKey, now)
+	if err != nil {
+		return nil, refuse("hosts", "%v", err)
+	}
+	return der, nil
+}
+
+// ServeHTTP answers POST /v1/join: Issue over HTTP, which must be over TLS with Identity.OpenConfig.
+func (i *Issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	log := i.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		http.Error(w, "join with POST", http.StatusMethodNotAllowed)
+		return
+	}
+	p, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
+	if err != nil {
+		log.Warn("join refused", "from", r.RemoteAddr, "error", err)
+		http.Error(w, fmt.Sprintf("a request to join has at most %d bytes", maxRequest), http.StatusRequestEntityTooLarge)
+		return
+	}
+	now := time.Now()
+	if i.Now != nil {
+		now = i.Now()
+	}
+	answer, err := i.Issue(p, now)
+	w.Header().Set("Content-Type", contentType)
+	if err != nil {
+		log.Warn("join refused", "from", r.RemoteAddr, "error", err)
+		w.WriteHeader(http.StatusForbidden)
+	} else {
+		log.Info("joined", "from", r.RemoteAddr)
+	}
+	_, _ = w.Write(answer) // who has gone meanwhile does not read it
+}
+
+const contentType = "application/cbor"
+
+// JoinOptions of Join. Name is required.
+type JoinOptions struct {
+	Name  Name
+	Hosts []string         // this machine's addresses, under which others connect to it: IPs, or names of hosts
+	Now   func() time.Time // nil: time.Now
+}
+
+// Join asks the coordinator at addr, a host and port, for a certificate, and returns it with what the coordinator tells besides.
+func Join(ctx context.Context, addr string, t Token, o JoinOptions) (*Identity, []byte, error) {
+	fail := func(err error) (*Identity, []byte, error) {
+		var refusal *Refusal
+		if errors.As(err, &refusal) {
+			return nil, nil, err
+		}
+		return nil, nil, fmt.Errorf("trust: join %s as %s: %w", addr, o.Name, err)
+	}
+	now := time.Now
+	if o.Now != nil {
+		now = o.Now
+	}
+	p, finish, err := newRequest(t, o, now())
+	if err != nil {
+		return fail(err)
+	}
+	if _, _, err := net.SplitHostPort(addr); err != nil {
+		return fail(fmt.Errorf("want an address as host:port: %w", err))
+	}
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+addr+"/v1/join", bytes.NewReader(p))
+	if err != nil {
+		return fail(err)
+	}
+	q.Header.Set("Content-Type", contentType)
+	config := t.ClientConfig(CoordinatorRole)
+	config.Time = o.Now
+	client := http.Client{
+		Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return errors.New("it sends us elsewhere, which no coordinator does")
+		},
+	}
+	r, err := client.Do(q)
+	if err != nil {
+		return fail(err)
+	}
+	defer r.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(r.Body, maxResponse))
+	if err != nil {
+		return fail(err)
+	}
+	if kind := r.Header.Get("Content-Type"); kind != contentType {
+		return fail(fmt.Errorf("it answers %s with %.80q: is this a coordinator's address?", r.Status, answer))
+	}
+	self, extra, err := finish(answer)
+	if err != nil {
+		return fail(err)
+	}
+	return self, extra, nil
+}
+
+// newRequest makes a key and the request for its certificate. finish turns the response into the identity.
+func newRequest(t Token, o JoinOptions, now time.Time) (p []byte, finish func(answer []byte) (*Identity, []byte, error), err error) {
+	if err := o.Name.validate(); err != nil {
+		return nil, nil, err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		return nil, nil, err
+	}
+	q := request{
+		Version: messageVersion, Role: o.Name.Role, ID: o.Name.ID, Hosts: slices.Clone(o.Hosts), CSR: csr, Nonce: make([]byte, 16),
+		Unix: now.Unix(),
+	}
+	if _, err := rand.Read(q.Nonce); err != nil {
+		return nil, nil, err
+	}
+	if q.MAC, err = mac(t.Secret, "join request", q, nil); err != nil {
+		return nil, nil, err
+	}
+	p, err = control.Append(nil, q)
+	return p, func(answer []byte) (*Identity, []byte, error) {
+		var r response
+		if err := control.Decode("join response", answer, &r); err != nil {
+			return nil, nil, err
+		}
+		if r.Field != "" {
+			return nil, nil, &Refusal{r.Field, r.Text}
+		}
+		said := r.MAC
+		r.MAC = nil
+		if want, err := mac(t.Secret, "join response", r, q.MAC); err != nil || !hmac.Equal(said, want) {
+			return nil, nil, errors.Join(errors.New("the answer is not from one who knows the token"), err)
+		}
+		if sha256.Sum256(r.CA) != t.CA {
+			return nil, nil, errors.New("the answer has another authority than the token")
+		}
+		self, err := newIdentity(o.Name, r.Cert, r.CA, key)
+		return self, r.Extra, err
+	}, err
+}

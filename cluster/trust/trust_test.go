@@ -1,0 +1,538 @@
+package trust
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/trivium-ml/trivium/wire/control"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var coordinator = Name{CoordinatorRole, "0"}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// A coordinator that answers joins, as in the package's comment.
+type clusterOf struct {
+	authority *Authority
+	self      *Identity
+	issuer    *Issuer
+	token     Token
+	addr      string
+	log       *lockedBuffer
+}
+
+type lockedBuffer struct {
+	lock sync.Mutex
+	b    bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	return l.b.String()
+}
+
+func newCluster(t *testing.T, role string) *clusterOf {
+	t.Helper()
+	now := time.Now()
+	c := &clusterOf{authority: must(NewAuthority(now)), log: &lockedBuffer{}}
+	c.token = Token{must(NewSecret()), c.authority.Hash()}
+	c.self = must(c.authority.Identity(Name{role, "0"}, []string{"127.0.0.1"}, now))
+	c.issuer = &Issuer{
+		Authority: c.authority, Secret: c.token.Secret, Extra: []byte("etcd=10.0.0.1:2379"), Log: slog.New(slog.NewTextHandler(c.log, nil)),
+	}
+	mux := http.NewServeMux()
+	mux.Handle("POST /v1/join", c.issuer)
+	s := httptest.NewUnstartedServer(mux)
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	s.TLS = c.self.OpenConfig()
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	c.addr = s.Listener.Addr().String()
+	return c
+}
+
+func TestJoin(t *testing.T) {
+	c := newCluster(t, CoordinatorRole)
+	token, err := ParseToken(" " + strings.ToUpper(c.token.String()) + "\n")
+	if err != nil || token != c.token {
+		t.Fatalf("%v, %v", token, err)
+	}
+	self, extra, err := Join(t.Context(), c.addr, token, JoinOptions{Name: Name{"node", "7"}, Hosts: []string{"127.0.0.1", "localhost"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(extra) != "etcd=10.0.0.1:2379" || self.Name != (Name{"node", "7"}) || time.Until(self.Expires) < NodeLife-time.Hour {
+		t.Errorf("%q, %+v", extra, self)
+	}
+	if !strings.Contains(c.log.String(), "joined") {
+		t.Errorf("the coordinator's log: %s", c.log)
+	}
+	// What it got is good for both ends of a connection.
+	for _, ends := range [][2]*Identity{{c.self, self}, {self, c.self}} {
+		for _, by := range []Name{ends[0].Name, {}} {
+			if err := handshake(t, ends[0].ServerConfig(), ends[1].ClientConfig(by), ends[1].Name); err != nil {
+				t.Errorf("%s to %s known by %q: %v", ends[1].Name, ends[0].Name, by, err)
+			}
+		}
+	}
+}
+
+func TestJoinRefused(t *testing.T) {
+	c, other := newCluster(t, CoordinatorRole), newCluster(t, CoordinatorRole)
+	impostor := newCluster(t, "node") // signed by its authority, but no coordinator
+	plain := httptest.NewServer(http.NotFoundHandler())
+	defer plain.Close()
+	web := httptest.NewUnstartedServer(http.NotFoundHandler())
+	web.TLS = c.self.OpenConfig()
+	web.StartTLS()
+	defer web.Close()
+	node := JoinOptions{Name: Name{"node", "1"}}
+	wrong := c.token
+	wrong.Secret[0] ^= 1
+	hourLater := func() time.Time { return time.Now().Add(time.Hour) }
+	for _, k := range []struct {
+		name  string
+		addr  string
+		token Token
+		o     JoinOptions
+		want  string
+		field string // of the refusal; "": the joiner finds it itself
+	}{
+		{"wrong secret", c.addr, wrong, node, "take the one that trivium up prints", "token"},
+		{"another cluster's token", c.addr, other.token, node, "the token is of another cluster", ""},
+		{"no coordinator", impostor.addr, impostor.token, node, "the server is node/0: want a coordinator", ""},
+		{"coordinator's name", c.addr, c.token, JoinOptions{Name: Name{CoordinatorRole, "1"}}, "nobody becomes a coordinator", "name"},
+		{"bad name", c.addr, c.token, JoinOptions{Name: Name{"node", "a/b"}}, "letters, digits", ""},
+		{"bad host", c.addr, c.token, JoinOptions{Name: node.Name, Hosts: []string{"a b"}}, `"a b" is neither an IP`, "hosts"},
+		{"many hosts", c.addr, c.token, JoinOptions{Name: node.Name, Hosts: make([]string, 17)}, "at most 16", "hosts"},
+		{"clock", c.addr, c.token, JoinOptions{Name: node.Name, Now: hourLater}, "the joiner's clock differs by", "time"},
+		{"not TLS", plain.Listener.Addr().String(), c.token, node, "HTTP", ""},
+		{"another service", web.Listener.Addr().String(), c.token, node, "is this a coordinator's address?", ""},
+		{"no port", "127.0.0.1", c.token, node, "host:port", ""},
+	} {
+		_, _, err := Join(t.Context(), k.addr, k.token, k.o)
+		if err == nil || !strings.Contains(err.Error(), k.want) || !strings.HasPrefix(err.Error(), "trust: ") {
+			t.Errorf("%s: error %v, want %q", k.name, err, k.want)
+		}
+		var refusal *Refusal
+		if errors.As(err, &refusal); k.field != "" && (refusal == nil || refusal.Field != k.field) {
+			t.Errorf("%s: %v, want field %s", k.name, err, k.field)
+		}
+		if k.field != "" && !strings.Contains(c.log.String(), "join refused: "+k.field) {
+			t.Errorf("%s: the coordinator's log has no word of it: %s", k.name, c.log)
+		}
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := Join(over, c.addr, c.token, node); !errors.Is(err, context.Canceled) {
+		t.Errorf("a join that was cancelled: %v", err)
+	}
+	if strings.Contains(c.log.String(), "level=INFO") {
+		t.Errorf("somebody joined: %s", c.log)
+	}
+}
+
+// What comes without HTTP: replays, expiry, and every request with one bit flipped.
+func TestIssue(t *testing.T) {
+	now := time.Now()
+	a := must(NewAuthority(now))
+	token := Token{must(NewSecret()), a.Hash()}
+	i := &Issuer{Authority: a, Secret: token.Secret}
+	o := JoinOptions{Name: Name{"node", "1"}, Hosts: []string{"h"}}
+	p, finish, err := newRequest(token, o, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := func(what string, i *Issuer, p []byte, now time.Time, field string) {
+		t.Helper()
+		answer, err := i.Issue(p, now)
+		var refusal, told *Refusal
+		if !errors.As(err, &refusal) || refusal.Field != field {
+			t.Errorf("%s: %v, want field %s", what, err, field)
+		}
+		if _, _, err := finish(answer); !errors.As(err, &told) || *told != *refusal {
+			t.Errorf("%s: the joiner is told %v, the log %v", what, err, refusal)
+		}
+	}
+	for bit := range 8 * len(p) {
+		q := bytes.Clone(p)
+		q[bit/8] ^= 1 << (bit % 8)
+		if _, err := i.Issue(q, now); err == nil {
+			t.Fatalf("with bit %d flipped the request is taken", bit)
+		}
+	}
+	for n := range len(p) {
+		if _, err := i.Issue(p[:n], now); err == nil {
+			t.Fatalf("cut to %d bytes the request is taken", n)
+		}
+	}
+	refused("too early", i, p, now.Add(-skew-2*time.Second), "time")
+	refused("too late", i, p, now.Add(skew+2*time.Second), "time")
+	refused("expired", &Issuer{Authority: a, Secret: token.Secret, Expires: now.Add(-time.Second)}, p, now, "token")
+	refused("oversized", i, make([]byte, maxRequest+1), now, "request")
+
+	answer, err := i.Issue(p, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused("replayed", i, p, now, "nonce")
+	for bit := range 8 * len(answer) {
+		q := bytes.Clone(answer)
+		q[bit/8] ^= 1 << (bit % 8)
+		if _, _, err := finish(q); err == nil {
+			t.Fatalf("with bit %d flipped the answer is taken", bit)
+		}
+	}
+	self, _, err := finish(answer)
+	if err != nil || self.Name != o.Name {
+		t.Fatal(self, err)
+	}
+	// The answer to one request is none to another.
+	_, finishOther, _ := newRequest(token, o, now)
+	if _, _, err := finishOther(answer); err == nil || !strings.Contains(err.Error(), "knows the token") {
+		t.Errorf("the answer to another request: %v", err)
+	}
+
+	// Requests that somebody with the token makes up.
+	forge := func(change func(q *request)) []byte {
+		p, _, err := newRequest(token, o, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var q request
+		if err := control.Decode("", p, &q); err != nil {
+			t.Fatal(err)
+		}
+		change(&q)
+		q.MAC = nil
+		q.MAC = must(mac(token.Secret, "join request", q, nil))
+		return must(control.Append(nil, q))
+	}
+	refused("another version", i, forge(func(q *request) { q.Version = 2 }), now, "version")
+	refused("short nonce", i, forge(func(q *request) { q.Nonce = q.Nonce[:8] }), now, "nonce")
+	refused("no request for a certificate", i, forge(func(q *request) { q.CSR = []byte("x") }), now, "key")
+	refused("hostile name", i, forge(func(q *request) { q.ID = "../../x" }), now, "name")
+	key := must(rsa.GenerateKey(rand.Reader, 2048))
+	csr := must(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key))
+	refused("RSA", i, forge(func(q *request) { q.CSR = csr }), now, "key")
+
+	// Nonces are forgotten when their requests' time is over, and not before.
+	i.seen = map[nonce]time.Time{}
+	for n := range maxSeen {
+		i.seen[nonce{byte(n), byte(n >> 8), byte(n >> 16), 1}] = now
+	}
+	refused("too many", i, forge(func(*request) {}), now, "nonce")
+	later := now.Add(2*skew + time.Second)
+	if _, err := i.Issue(forge(func(q *request) { q.Unix = later.Unix() }), later); err != nil || len(i.seen) != 1 {
+		t.Errorf("after their time %d nonces are kept, %v", len(i.seen), err)
+	}
+}
+
+func handshake(t *testing.T, server, client *tls.Config, want Name) error {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	done := make(chan error, 1)
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			done <- err
+			return
+		}
+		defer conn.Close()
+		s := tls.Server(conn, server)
+		if err = s.Handshake(); err == nil {
+			if want != (Name{}) {
+				err = VerifyName(s.ConnectionState(), want)
+			}
+			_, werr := s.Write([]byte("x"))
+			err = errors.Join(err, werr)
+		}
+		done <- err
+	}()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if client.ServerName == "" {
+		client.ServerName = "127.0.0.1"
+	}
+	s := tls.Client(conn, client)
+	if err = s.Handshake(); err == nil {
+		_, err = s.Read(make([]byte, 1)) // a refused certificate is told here
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		if v := s.ConnectionState().Version; v != tls.VersionTLS13 {
+			t.Errorf("TLS version %#x", v)
+		}
+	}
+	conn.Close()
+	return errors.Join(err, <-done)
+}
+
+func TestHandshakeRefused(t *testing.T) {
+	now := time.Now()
+	past := now.Add(-2 * NodeLife)
+	a, other := must(NewAuthority(past)), must(NewAuthority(now))
+	server := must(a.Identity(coordinator, []string{"127.0.0.1"}, now))
+	node := must(a.Identity(Name{"node", "1"}, nil, now))
+	expired := must(a.Identity(Name{"node", "2"}, []string{"127.0.0.1"}, past))
+	stranger := must(other.Identity(Name{"node", "1"}, []string{"127.0.0.1"}, now))
+	noCert := &tls.Config{RootCAs: server.pool()}
+	for _, c := range []struct {
+		name           string
+		server, client *tls.Config
+		peer           Name
+		want           string
+	}{
+		{"expired server, by name", expired.ServerConfig(), node.ClientConfig(expired.Name), Name{}, "expired"},
+		{"expired server, by host", expired.ServerConfig(), node.ClientConfig(Name{}), Name{}, "expired"},
+		{"expired client", server.ServerConfig(), expired.ClientConfig(coordinator), Name{}, "expired"},
+		{"another authority's client", server.ServerConfig(), stranger.ClientConfig(coordinator), Name{}, "authority"},
+		{"another authority's server, by name", stranger.ServerConfig(), node.ClientConfig(stranger.Name), Name{}, "authority"},
+		{"another authority's server, by host", stranger.ServerConfig(), node.ClientConfig(Name{}), Name{}, "authority"},
+		{"wrong host", node.ServerConfig(), server.ClientConfig(Name{}), Name{}, "127.0.0.1"},
+		{"wrong name", server.ServerConfig(), node.ClientConfig(Name{"node", "9"}), Name{}, "the server is coordinator/0: want node/9"},
+		{"wrong client", server.ServerConfig(), node.ClientConfig(coordinator), Name{"node", "9"}, "the peer is node/1"},
+		{"no certificate", server.ServerConfig(), noCert, Name{}, "certificate"},
+		{"TLS 1.2", server.ServerConfig(), func() *tls.Config {
+			c := node.ClientConfig(coordinator)
+			c.MinVersion, c.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
+			return c
+		}(), Name{}, "version"},
+	} {
+		if err := handshake(t, c.server, c.client, c.peer); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %q", c.name, err, c.want)
+		}
+	}
+	if err := handshake(t, server.OpenConfig(), noCert, Name{}); err != nil {
+		t.Errorf("who has no certificate yet is not let in to join: %v", err)
+	}
+	if err := handshake(t, server.OpenConfig(), stranger.ClientConfig(coordinator), Name{}); err == nil {
+		t.Error("who shows another authority's certificate is let in")
+	}
+}
+
+func TestToken(t *testing.T) {
+	token := Token{must(NewSecret()), must(NewAuthority(time.Now())).Hash()}
+	text := token.String()
+	if back, err := ParseToken(text); err != nil || back != token {
+		t.Fatalf("%v, %v", back, err)
+	}
+	// Every single wrong letter, and every two neighbours swapped, is found.
+	for i := range len(text) {
+		for _, c := range []byte("abcdefghijklmnopqrstuvwxyz234567018-_ ") {
+			typo := []byte(text)
+			if typo[i] == c {
+				continue
+			}
+			typo[i] = c
+			if _, err := ParseToken(string(typo)); err == nil {
+				t.Fatalf("%q for %q at %d is taken", c, text[i], i)
+			} else if strings.Contains(err.Error(), text[20:40]) {
+				t.Fatalf("the error shows the token: %v", err)
+			}
+		}
+		if i > 0 && text[i] != text[i-1] {
+			typo := []byte(text)
+			typo[i], typo[i-1] = typo[i-1], typo[i]
+			if _, err := ParseToken(string(typo)); err == nil {
+				t.Fatalf("%d and %d swapped are taken", i-1, i)
+			}
+		}
+	}
+	for _, c := range []struct{ text, want string }{
+		{"", "empty"},
+		{"hunter2", "begins with trivium1"},
+		{text[:len(text)-1], fmt.Sprintf("has %d characters, and this one has %d", len(text), len(text)-1)},
+		{text + text, "characters, and this one"},
+		{text[:30] + "0" + text[31:], `character 31 of the token is '0'`},
+		{text[:30] + swap(text[30]) + text[31:], "checksum"},
+	} {
+		if _, err := ParseToken(c.text); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "copy it again") {
+			t.Errorf("%d characters: error %v, want %q", len(c.text), err, c.want)
+		}
+	}
+}
+
+func swap(b byte) string {
+	if b == 'a' {
+		return "b"
+	}
+	return "a"
+}
+
+func TestFiles(t *testing.T) {
+	dir, now := filepath.Join(t.TempDir(), "new"), time.Now()
+	// Several at a time make one authority and one secret.
+	var group sync.WaitGroup
+	var hashes [8][32]byte
+	var secrets [8]Secret
+	for i := range hashes {
+		group.Go(func() {
+			hashes[i] = must(OpenAuthority(dir, now)).Hash()
+			secrets[i] = must(OpenSecret(dir))
+		})
+	}
+	group.Wait()
+	for i := range hashes {
+		if hashes[i] != hashes[0] || secrets[i] != secrets[0] {
+			t.Fatal("there are two authorities or secrets")
+		}
+	}
+	a := must(OpenAuthority(dir, now))
+	self := must(a.Identity(coordinator, []string{"::1", "example.org"}, now))
+	files, err := self.Save(filepath.Join(dir, "self"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := LoadIdentity(files, now)
+	if err != nil || again.Name != self.Name || !again.Expires.Equal(self.Expires) {
+		t.Fatal(again, err)
+	}
+	if err := handshake(t, again.ServerConfig(), self.ClientConfig(coordinator), coordinator); err != nil {
+		t.Error(err)
+	}
+	if _, err := self.Save(filepath.Join(dir, "self")); err != nil {
+		t.Errorf("save once more: %v", err)
+	}
+	err = filepath.Walk(dir, func(path string, st os.FileInfo, err error) error {
+		if err == nil && !st.IsDir() {
+			if st.Mode().Perm() != 0o600 {
+				t.Errorf("%s has mode %v", path, st.Mode())
+			}
+			if strings.HasPrefix(st.Name(), ".") {
+				t.Errorf("%s was left behind", path)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if _, err := LoadIdentity(files, now.Add(2*NodeLife)); err == nil || !strings.Contains(err.Error(), "join again") {
+		t.Errorf("an identity that has expired: %v", err)
+	}
+	path := filepath.Join(dir, authorityFile)
+	if _, err := LoadAuthority(path, path, now); err != nil {
+		t.Errorf("an authority from files: %v", err)
+	}
+	if _, err := LoadAuthority(files.Cert, files.Key, now); err == nil || !strings.Contains(err.Error(), "is not one of an authority") {
+		t.Errorf("a machine's certificate for an authority: %v", err)
+	}
+	if _, err := OpenAuthority(dir, now.Add(2*AuthorityLife)); err == nil || !strings.Contains(err.Error(), "ended on") {
+		t.Errorf("an authority that has expired: %v", err)
+	}
+	os.Chmod(path, 0o644)
+	if _, err := OpenAuthority(dir, now); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+		t.Errorf("an authority that others can read: %v", err)
+	}
+	os.Chmod(path, 0o600)
+	os.WriteFile(path, []byte("garbage"), 0o600)
+	if _, err := OpenAuthority(dir, now); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("a damaged authority: %v", err)
+	}
+	os.WriteFile(filepath.Join(dir, "secret"), []byte("short"), 0o600)
+	if _, err := OpenSecret(dir); err == nil || !strings.Contains(err.Error(), "remove it") {
+		t.Errorf("a damaged secret: %v", err)
+	}
+}
+
+// A certificate without a name of a cluster's member is nobody's.
+func TestNameless(t *testing.T) {
+	a := must(NewAuthority(time.Now()))
+	node := must(a.Identity(Name{"node", "1"}, nil, time.Now()))
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	key := node.pair.PrivateKey
+	der := must(x509.CreateCertificate(rand.Reader, tmpl, a.cert, node.pair.Leaf.PublicKey, a.key))
+	server := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+	if err := handshake(t, server, node.ClientConfig(coordinator), Name{}); err == nil || !strings.Contains(err.Error(), "trivium://role/id") {
+		t.Errorf("%v", err)
+	}
+	if _, err := PeerName(tls.ConnectionState{}); err == nil {
+		t.Error("a connection without a certificate has a name")
+	}
+}
+
+func TestMessages(t *testing.T) {
+	for _, v := range []any{request{}, response{}} {
+		if err := control.Check(v); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func FuzzIssue(f *testing.F) {
+	now := time.Unix(1e9, 0)
+	a := must(NewAuthority(now))
+	i := &Issuer{Authority: a}
+	token := Token{CA: a.Hash()}
+	p, finish, err := newRequest(token, JoinOptions{Name: Name{"node", "1"}}, now)
+	if err != nil {
+		f.Fatal(err)
+	}
+	answer, err := i.Issue(p, now)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(p)
+	f.Add(answer)
+	f.Fuzz(func(t *testing.T, p []byte) {
+		if _, err := i.Issue(p, now); err == nil {
+			t.Fatalf("%x is taken", p)
+		}
+		if self, _, err := finish(p); err == nil && !bytes.Equal(p, answer) {
+			t.Fatalf("%x gives %v", p, self)
+		}
+	})
+}
+
+func FuzzParseToken(f *testing.F) {
+	f.Add(Token{}.String())
+	f.Add("trivium1")
+	f.Fuzz(func(t *testing.T, s string) {
+		if token, err := ParseToken(s); err == nil && token.String() != strings.ToLower(strings.TrimSpace(s)) {
+			t.Fatalf("%q is taken for %q", s, token)
+		}
+	})
+}
