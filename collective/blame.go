@@ -1,0 +1,242 @@
+package collective
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/trivium-ml/trivium/transport"
+	"github.com/trivium-ml/trivium/wire"
+)
+
+// A Blame says who made an operation fail. It is the same at every rank that survived.
+type Blame struct {
+	Rank     int // who
+	Name     transport.Name
+	Step     uint64
+	Tag      uint32
+	Op       string // operation and label of the first operation that was hit; empty: none was under way
+	Phase    string // of it, at the rank that saw the cause
+	Cause    Cause
+	Evidence string // what that rank saw
+	Witness  int    // that rank
+
+	err error // at the rank whose context ended: its error
+}
+
+// A Mismatch says that two ranks asked for different things at one tag. It is the same at every rank; the group is usable after it.
+type Mismatch struct {
+	Step         uint64
+	Tag          uint32
+	Field        string // operation, dtype, reduction, root, codec, scale, shape, count, splits
+	RankA, RankB int
+	A, B         string
+}
+
+// A Cause is why an operation failed.
+type Cause uint8
+
+// The causes.
+const (
+	Lost      Cause = iota + 1 // the link to the rank broke, or its process is gone
+	Canceled                   // its context ended
+	Refused                    // its arguments were refused
+	NotFinite                  // its contribution holds a NaN or an infinity, and Options.NotFinite is Refuse or Skip
+	Deadline                   // it did not do its part before Options.Deadline
+	Disagree                   // a Mismatch
+)
+
+var causeNames = [...]string{"", "lost", "canceled", "refused", "not finite", "deadline", "mismatch"}
+
+func (c Cause) String() string {
+	if int(c) >= len(causeNames) {
+		return fmt.Sprintf("cause(%d)", uint8(c))
+	}
+	return causeNames[c]
+}
+
+func (b *Blame) Error() string {
+	op := "between operations"
+	if b.Op != "" {
+		op = fmt.Sprintf("%s (tag %d)", b.Op, b.Tag)
+		if b.Phase != "" {
+			op += ", " + b.Phase
+		}
+	}
+	return fmt.Sprintf("collective: step %d, %s: rank %d (%v) is to blame, %v: %s (seen by rank %d)", b.Step, op, b.Rank, b.Name, b.Cause, b.Evidence, b.Witness)
+}
+
+// Unwrap returns the context's error at the rank whose context ended, else nil.
+func (b *Blame) Unwrap() error { return b.err }
+
+// Skip says that the step is to be skipped everywhere: a contribution was not finite, and Options.NotFinite is Skip.
+func (b *Blame) Skip() bool { return b.Cause == NotFinite }
+
+func (m *Mismatch) Error() string {
+	return fmt.Sprintf("collective: step %d, tag %d: the ranks disagree on the %s: rank %d has %s, rank %d has %s", m.Step, m.Tag, m.Field, m.RankA, text(m.A), m.RankB, text(m.B))
+}
+
+func text(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+// ErrClosed: the group was closed.
+var ErrClosed = errors.New("collective: the group is closed")
+
+// A fault is a Blame or a Mismatch as it travels.
+type fault struct {
+	cause        Cause // 0: none
+	rank         int   // culprit
+	step         uint64
+	tag          uint32
+	op, phase    string
+	evidence     string
+	witness      int
+	field        string
+	rankA, rankB int
+	a, b         string
+	err          error // stays here
+}
+
+func (f *fault) toError(names []transport.Name) error {
+	if f.cause == Disagree {
+		return &Mismatch{Step: f.step, Tag: f.tag, Field: f.field, RankA: f.rankA, RankB: f.rankB, A: f.a, B: f.b}
+	}
+	return &Blame{Rank: f.rank, Name: names[f.rank], Step: f.step, Tag: f.tag, Op: f.op, Phase: f.phase, Cause: f.cause, Evidence: f.evidence, Witness: f.witness, err: f.err}
+}
+
+// before orders faults: all ranks that know the same ones choose the same.
+func (f *fault) before(g *fault) bool {
+	switch {
+	case f.cause != g.cause:
+		return f.cause < g.cause
+	case f.rank != g.rank:
+		return f.rank < g.rank
+	case (f.op == "") != (g.op == ""):
+		return f.op != ""
+	case f.step != g.step:
+		return f.step < g.step
+	case f.tag != g.tag:
+		return f.tag < g.tag
+	}
+	return f.witness < g.witness
+}
+
+func (f *fault) append(p []byte) []byte {
+	p = append(p, byte(f.cause))
+	if f.cause == 0 {
+		return p
+	}
+	for _, n := range []uint64{uint64(f.rank), f.step, uint64(f.tag), uint64(f.witness), uint64(f.rankA), uint64(f.rankB)} {
+		p = wire.AppendUvarint(p, n)
+	}
+	for _, s := range []string{f.op, f.phase, f.evidence, f.field, f.a, f.b} {
+		p = wire.AppendString(p, s[:min(len(s), maxFaultText)])
+	}
+	return p
+}
+
+const maxFaultText = 8 << 10 // six of them fit a head
+
+func (f *fault) read(r *wire.Reader, size int) {
+	f.cause = Cause(r.Uvarint("cause", uint64(Disagree)))
+	if f.cause == 0 {
+		return
+	}
+	last := uint64(size - 1)
+	f.rank = int(r.Uvarint("rank", last))
+	f.step = r.Uvarint("step", 1<<44-1)
+	f.tag = uint32(r.Uvarint("tag", maxTag))
+	f.witness = int(r.Uvarint("witness", last))
+	f.rankA = int(r.Uvarint("rank", last))
+	f.rankB = int(r.Uvarint("rank", last))
+	for _, s := range []*string{&f.op, &f.phase, &f.evidence, &f.field, &f.a, &f.b} {
+		*s = r.String("text", maxFaultText)
+	}
+}
+
+// maxTag is the largest tag: the lower bits of a wire.Op.
+const maxTag = 1<<20 - 1
+
+// A report is what a rank says of an operation, or of itself, when something failed. Every rank sends one to every other, and all choose
+// the same verdict from the same reports.
+type report struct {
+	whole  bool   // the group failed, not one operation
+	step   uint64 // the operation
+	tag    uint32
+	status status
+	waits  int // for whom, or -1
+	fault  fault
+	desc   *descriptor
+}
+
+type status uint8
+
+const (
+	notStarted status = iota
+	running
+	complete
+)
+
+func (m *report) append(p []byte) []byte {
+	flags := byte(0)
+	if m.whole {
+		flags |= 1
+	}
+	if m.desc != nil {
+		flags |= 2
+	}
+	p = append(p, flags, byte(m.status))
+	p = wire.AppendUvarint(p, m.step)
+	p = wire.AppendUvarint(p, uint64(m.tag))
+	p = wire.AppendUvarint(p, uint64(m.waits+1))
+	p = m.fault.append(p)
+	if m.desc != nil {
+		p = m.desc.append(p, true)
+	}
+	return p
+}
+
+func readReport(p []byte, size int) (*report, error) {
+	r := wire.NewReader("collective report", p)
+	flags := r.Uvarint("flags", 3)
+	m := &report{whole: flags&1 != 0, status: status(r.Uvarint("status", uint64(complete)))}
+	m.step = r.Uvarint("step", 1<<44-1)
+	m.tag = uint32(r.Uvarint("tag", maxTag))
+	m.waits = int(r.Uvarint("waits", uint64(size))) - 1
+	m.fault.read(r, size)
+	if flags&2 != 0 {
+		m.desc = &descriptor{}
+		m.desc.read(r)
+	}
+	return m, r.Done()
+}
+
+// A vote says that its sender, and all whom it has heard, have completed every operation of the step; or what failed.
+type vote struct {
+	round int
+	seen  opsSeen
+	fault fault // none: yes
+}
+
+func (v *vote) append(p []byte) []byte {
+	p = append(p, byte(v.round))
+	p = wire.AppendUint32(p, v.seen.lo)
+	p = wire.AppendUint32(p, v.seen.hi)
+	p = wire.AppendUvarint(p, uint64(v.seen.loRank))
+	p = wire.AppendUvarint(p, uint64(v.seen.hiRank))
+	return v.fault.append(p)
+}
+
+func readVote(p []byte, size int) (vote, error) {
+	var v vote
+	r := wire.NewReader("collective vote", p)
+	v.round = int(r.Uvarint("round", 31))
+	v.seen = opsSeen{lo: r.Uint32("operations"), hi: r.Uint32("operations")}
+	v.seen.loRank = int(r.Uvarint("rank", uint64(size-1)))
+	v.seen.hiRank = int(r.Uvarint("rank", uint64(size-1)))
+	v.fault.read(r, size)
+	return v, r.Done()
+}

@@ -1,0 +1,226 @@
+package collective
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/trivium-ml/trivium/transport"
+	"github.com/trivium-ml/trivium/wire"
+)
+
+// A tally is the votes of one step: a dissemination barrier, in which each rank hears, directly or through others, that all have
+// completed every operation; or the first fault of all.
+type tally struct {
+	step  uint64
+	have  uint32 // rounds whose vote has come
+	fault fault  // the first, in the order of faults, of those that came
+	begun bool   // our vote is out
+	since time.Duration
+	seen  opsSeen
+	round int // the next to be heard
+	sent  int // rounds sent
+	done  chan struct{}
+	over  bool
+	err   error
+}
+
+func (c *core) tally(step uint64) *tally {
+	for _, t := range c.votes {
+		if t.step == step {
+			return t
+		}
+	}
+	t := &tally{step: step, seen: opsSeen{math.MaxUint32, 0, c.size(), c.size()}}
+	c.votes = append(c.votes, t)
+	return t
+}
+
+// opsSeen are the smallest and the largest sum over a rank's operations of a step, and the lowest ranks that have them: ranks may have
+// completed operations that never met, such as a broadcast from a root and a gather to it.
+type opsSeen struct {
+	lo, hi         uint32
+	loRank, hiRank int
+}
+
+func (s *opsSeen) merge(o opsSeen) {
+	if o.lo < s.lo || o.lo == s.lo && o.loRank < s.loRank {
+		s.lo, s.loRank = o.lo, o.loRank
+	}
+	if o.hi > s.hi || o.hi == s.hi && o.hiRank < s.hiRank {
+		s.hi, s.hiRank = o.hi, o.hiRank
+	}
+}
+
+func (t *tally) note(f fault) {
+	if f.cause != 0 && (t.fault.cause == 0 || f.before(&t.fault)) {
+		t.fault = f
+	}
+}
+
+// commit votes once all operations have ended.
+func (c *core) commit(step uint64, done chan struct{}) *tally {
+	t := c.tally(step)
+	t.done = done
+	switch {
+	case c.failed != nil:
+		c.endVote(t, c.failed)
+		return t
+	case step != c.step:
+		return &tally{over: true, err: fmt.Errorf("collective: commit of step %d: the group is at step %d", step, c.step)}
+	case c.vote != nil:
+		return &tally{over: true, err: fmt.Errorf("collective: step %d is being committed already", step)}
+	}
+	for r, gone := range c.gone {
+		if gone && !c.left[r] {
+			c.triggerWhole(fault{cause: Lost, rank: r, evidence: "it has left"})
+		}
+	}
+	c.vote = t
+	c.tryVote()
+	return t
+}
+
+func (c *core) tryVote() {
+	t := c.vote
+	if t.over || t.begun {
+		return
+	}
+	for _, o := range c.ops {
+		if !o.finish {
+			return
+		}
+	}
+	t.begun, t.since = true, c.now
+	for _, v := range c.void {
+		if v.step == c.step {
+			t.note(*v.f)
+		}
+	}
+	var sum uint32
+	for _, o := range c.ops {
+		if o.Kind != Send && o.Kind != Receive { // these concern two ranks
+			sum += (o.print ^ o.tag*0x9e3779b9) * 0x85ebca6b
+		}
+	}
+	t.seen.merge(opsSeen{sum, sum, c.self, c.self})
+	c.wake(c.now + c.opt.Deadline)
+	c.advance()
+}
+
+// advance sends the next rounds as far as votes have come.
+func (c *core) advance() {
+	t := c.vote
+	n := rounds(c.size())
+	for !t.over {
+		if t.sent == t.round && t.sent < n {
+			v := vote{round: t.round, fault: t.fault, seen: t.seen}
+			c.control((c.self+1<<t.round)%c.size(), kindVote, wire.MakeOp(t.step, 0), v.append(nil))
+			t.sent++
+		}
+		if t.round == n {
+			c.decided()
+			return
+		}
+		if t.have&(1<<t.round) == 0 {
+			return
+		}
+		t.round++
+	}
+}
+
+func (c *core) voted(from int, ev *transport.Event) {
+	v, err := readVote(ev.Head, c.size())
+	step := ev.Op.Step()
+	if err != nil || step < c.step || v.round >= rounds(c.size()) || from != mod(c.self-1<<v.round, c.size()) {
+		return // of a step that is over, or from nobody who may send it
+	}
+	t := c.tally(step)
+	t.have |= 1 << v.round
+	t.note(v.fault)
+	t.seen.merge(v.seen)
+	if t == c.vote && t.begun {
+		c.advance()
+	}
+}
+
+// decided ends the step.
+func (c *core) decided() {
+	t := c.vote
+	var err error
+	if t.fault.cause != 0 {
+		err = t.fault.toError(c.names)
+		// The error of our own context, if it was ours that ended.
+		for _, v := range c.void {
+			if v.step == t.step && v.tag == t.fault.tag && v.f.err != nil {
+				err = v.f.toError(c.names)
+			}
+		}
+	}
+	if err == nil && t.seen.lo != t.seen.hi {
+		a, b := t.seen.loRank, t.seen.hiRank
+		x, y := t.seen.lo, t.seen.hi
+		if a > b {
+			a, b, x, y = b, a, y, x
+		}
+		err = &Mismatch{Step: t.step, Field: "operations of the step", RankA: a, RankB: b, A: fmt.Sprintf("%#08x", x), B: fmt.Sprintf("%#08x", y)}
+	}
+	for _, o := range c.ops {
+		if m := o.mem[Scratch]; m != nil && len(c.memories) < 16 {
+			c.memories = append(c.memories, m)
+		}
+	}
+	clear(c.ops)
+	c.ops = c.ops[:0]
+	c.step++
+	keep := c.void[:0]
+	for _, v := range c.void {
+		if v.step >= c.step {
+			keep = append(keep, v)
+		}
+	}
+	c.void = keep
+	live := c.early[:0]
+	for _, ev := range c.early {
+		if ev.Op.Step() >= c.step {
+			live = append(live, ev)
+		} else {
+			ev.Release()
+		}
+	}
+	clear(c.early[len(live):])
+	c.early = live
+	c.incidents = dropOld(c.incidents, c.step)
+	c.vote = nil
+	c.endVote(t, err)
+}
+
+func (c *core) endVote(t *tally, err error) {
+	t.over, t.err = true, err
+	if t.done != nil {
+		close(t.done)
+	}
+	for i, v := range c.votes {
+		if v == t {
+			c.votes = append(c.votes[:i], c.votes[i+1:]...)
+			break
+		}
+	}
+}
+
+func (c *core) control(to int, kind uint8, op wire.Op, head []byte) {
+	if c.gone[to] {
+		return
+	}
+	c.out = append(c.out, outFrame{to, transport.Frame{
+		Kind: kind, Priority: transport.Control, Key: transport.Key{Epoch: c.epoch, Op: op, Chunk: uint32(c.id) << 16}, Head: head,
+	}})
+}
+
+func (c *core) controlAll(kind uint8, op wire.Op, head []byte) {
+	for r := range c.names {
+		if r != c.self {
+			c.control(r, kind, op, head)
+		}
+	}
+}

@@ -1,0 +1,435 @@
+package collective
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/trivium-ml/trivium/transport"
+	"github.com/trivium-ml/trivium/wire"
+)
+
+// An incident is a failure on which the ranks are agreeing: each tells all others what it knows, and when all have spoken, or the time
+// is up, each draws the same conclusion from the same reports.
+type incident struct {
+	whole   bool
+	step    uint64
+	tag     uint32
+	reports []*report // by rank
+	until   time.Duration
+	over    bool
+}
+
+// How long an incident waits for a rank that says nothing: less where death is known, since the others answer within a round trip.
+const (
+	lostWait = 5 * time.Millisecond
+	voidWait = 50 * time.Millisecond
+)
+
+// trigger voids one operation of this step.
+func (c *core) trigger(tag uint32, f fault) {
+	f.step, f.tag, f.witness = c.step, tag, c.self
+	c.open(false, c.step, tag, f)
+}
+
+// triggerWhole fails the group.
+func (c *core) triggerWhole(f fault) {
+	f.witness = c.self
+	c.open(true, 0, 0, f)
+}
+
+// disagree voids o: a frame from a rank does not fit it.
+func (c *core) disagree(o *operation, from, length int) {
+	c.trigger(o.tag, fault{
+		cause: Disagree, rank: from, op: o.title(), field: "splits", rankA: min(c.self, from), rankB: max(c.self, from),
+		evidence: fmt.Sprintf("a frame of %d bytes from rank %d is not what was expected", length, from),
+	})
+}
+
+func (c *core) open(whole bool, step uint64, tag uint32, f fault) {
+	if c.failed != nil {
+		return
+	}
+	in := c.incident(whole, step, tag)
+	if in.reports[c.self] != nil || in.over {
+		return
+	}
+	c.speak(in, f)
+	c.conclude(in, false)
+}
+
+func (c *core) incident(whole bool, step uint64, tag uint32) *incident {
+	for _, in := range c.incidents {
+		if in.whole == whole && (whole || in.step == step && in.tag == tag) {
+			return in
+		}
+	}
+	wait := voidWait
+	if whole {
+		wait = lostWait
+	}
+	in := &incident{whole: whole, step: step, tag: tag, reports: make([]*report, c.size()), until: c.now + wait}
+	c.incidents = append(c.incidents, in)
+	c.wake(in.until)
+	return in
+}
+
+// speak makes this rank's report and sends it to all.
+func (c *core) speak(in *incident, f fault) {
+	m := &report{whole: in.whole, step: in.step, tag: in.tag, waits: -1, fault: f}
+	o := c.find(in.step, in.tag)
+	if in.whole {
+		o = nil
+		for _, x := range c.ops {
+			if !x.finish {
+				o = x
+				break
+			}
+		}
+		m.step = c.step
+	}
+	if o != nil && o.job != nil {
+		m.tag = o.tag
+		if o.print != 0 {
+			m.desc = &o.desc
+		}
+		m.status = running
+		if o.finish && o.err == nil {
+			m.status = complete
+		}
+		var phase Phase
+		if m.waits, phase = o.waits(); m.waits >= 0 {
+			m.fault.phase = phase.String()
+		}
+		m.fault.op = o.title()
+	}
+	m.fault.step, m.fault.tag = m.step, m.tag
+	in.reports[c.self] = m
+	c.controlAll(kindReport, wire.MakeOp(m.step, m.tag), m.append(nil))
+}
+
+func (c *core) reported(from int, ev *transport.Event) {
+	m, err := readReport(ev.Head, c.size())
+	if err != nil || c.failed != nil || !m.whole && m.step < c.step {
+		return
+	}
+	in := c.incident(m.whole, m.step, m.tag)
+	if in.over {
+		return
+	}
+	in.reports[from] = m
+	if in.reports[c.self] == nil {
+		c.speak(in, fault{witness: c.self})
+	}
+	c.conclude(in, false)
+}
+
+// conclude draws the verdict once all have spoken who can, or at once.
+func (c *core) conclude(in *incident, force bool) {
+	if in.over {
+		return
+	}
+	if !force {
+		silent := func(r int) bool {
+			if c.gone[r] {
+				return true
+			}
+			for _, m := range in.reports {
+				if m != nil && m.fault.cause == Lost && m.fault.rank == r {
+					return true
+				}
+			}
+			return false
+		}
+		for r, m := range in.reports {
+			if m == nil && !silent(r) {
+				return
+			}
+		}
+	}
+	in.over = true
+	f := in.verdict()
+	if in.whole {
+		c.fail(f.toError(c.names))
+		return
+	}
+	c.void = append(c.void, voided{in.step, in.tag, f})
+	if o := c.find(in.step, in.tag); o != nil {
+		c.abort(o, f.toError(c.names))
+	}
+	keep := c.early[:0]
+	for _, ev := range c.early {
+		if ev.Op == wire.MakeOp(in.step, in.tag) {
+			ev.Release()
+		} else {
+			keep = append(keep, ev)
+		}
+	}
+	clear(c.early[len(keep):])
+	c.early = keep
+}
+
+// fail ends the group: nothing works any more in this view.
+func (c *core) fail(err error) {
+	c.failed = err
+	for _, o := range c.ops {
+		c.abort(o, err)
+	}
+	for _, ev := range c.early {
+		ev.Release()
+	}
+	c.early = nil
+	if t := c.vote; t != nil && !t.over {
+		c.endVote(t, err)
+	}
+}
+
+// verdict is the same at all ranks that have the same reports.
+func (in *incident) verdict() *fault {
+	var first *fault
+	var ref *report
+	refRank := 0
+	for r, m := range in.reports {
+		if m == nil {
+			continue
+		}
+		if f := m.fault; f.cause != 0 {
+			if first == nil || f.before(first) {
+				first = &f
+			}
+		}
+		if in.whole || m.desc == nil {
+			continue
+		}
+		if ref == nil {
+			ref, refRank = m, r
+			continue
+		}
+		if field, a, b := ref.desc.differs(m.desc); field != "" {
+			return &fault{cause: Disagree, step: in.step, tag: in.tag, op: m.fault.op, field: field, rankA: refRank, rankB: r, a: a, b: b, witness: refRank}
+		}
+	}
+	if first == nil { // a report that came with no cause: a peer of another mind
+		first = &fault{cause: Lost, rank: 0, evidence: "no rank says why"}
+	}
+	f := *first
+	switch f.cause {
+	case Disagree:
+		for _, side := range []struct {
+			rank int
+			text *string
+		}{{f.rankA, &f.a}, {f.rankB, &f.b}} {
+			if m := in.reports[side.rank]; m != nil && m.desc != nil {
+				*side.text = m.desc.splits
+			}
+		}
+	case Deadline:
+		f.rank = in.culprit(f.rank)
+		switch m := in.reports[f.rank]; {
+		case m == nil:
+			f.evidence = "it says nothing"
+		case m.status == notStarted:
+			f.evidence = "it has not called the operation"
+		}
+	case Lost: // the operation that was hit first, at whoever saw one
+		for _, m := range in.reports {
+			if m != nil && m.fault.op != "" && (f.op == "" || m.step < f.step || m.step == f.step && m.tag < f.tag) {
+				f.op, f.step, f.tag, f.phase = m.fault.op, m.step, m.tag, m.fault.phase
+			}
+		}
+	}
+	return &f
+}
+
+// culprit is the rank that everyone waits for: one that says nothing, or has not started; else the end of the chain of waits that
+// begins at rank.
+func (in *incident) culprit(rank int) int {
+	for r, m := range in.reports {
+		if m == nil {
+			return r
+		}
+	}
+	for r, m := range in.reports {
+		if m.status == notStarted {
+			return r
+		}
+	}
+	for range in.reports {
+		next := in.reports[rank].waits
+		if next < 0 {
+			break
+		}
+		rank = next
+	}
+	return rank
+}
+
+// lost says that the link to a rank broke.
+func (c *core) lost(from int, err error) {
+	if c.gone[from] {
+		return
+	}
+	c.gone[from] = true
+	if c.left[from] && !c.needs(from) {
+		return
+	}
+	for _, o := range slices.Clone(c.ops) {
+		if o.err != nil && !o.finish { // what was landing from there lands no more
+			c.end(o, o.err)
+		}
+	}
+	c.triggerWhole(fault{cause: Lost, rank: from, evidence: fmt.Sprintf("the link to it broke: %v", err)})
+	for _, in := range c.incidents {
+		c.conclude(in, false)
+	}
+}
+
+// needs says whether something of this step must still come from a rank that has said goodbye.
+func (c *core) needs(from int) bool {
+	for _, o := range c.ops {
+		if !o.finish {
+			return true
+		}
+	}
+	if t := c.vote; t != nil && t.begun {
+		for r := range rounds(c.size()) {
+			if mod(c.self-1<<r, c.size()) == from && t.have&(1<<r) == 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// cancel voids o because this rank's context ended.
+func (c *core) cancel(o *operation, err error) {
+	if o.finish || o.err != nil {
+		return
+	}
+	c.trigger(o.tag, fault{cause: Canceled, rank: c.self, op: o.title(), evidence: err.Error(), err: err})
+}
+
+// cancelCommit fails the group: the others may have committed, or not.
+func (c *core) cancelCommit(t *tally, err error) {
+	if t.over {
+		return
+	}
+	if !t.begun { // operations are under way: they can still be void everywhere
+		for _, o := range slices.Clone(c.ops) {
+			c.cancel(o, err)
+		}
+		return
+	}
+	c.triggerWhole(fault{cause: Canceled, rank: c.self, op: "commit", evidence: err.Error(), err: err})
+}
+
+// startedAt compares an operation that takes long with ours.
+func (c *core) startedAt(from int, ev *transport.Event) {
+	o := c.find(ev.Op.Step(), ev.Op.Index())
+	if o == nil || o.finish || o.err != nil || o.job == nil || o.plan == nil {
+		return
+	}
+	o.heard[from] = true
+	if ev.Fingerprint != o.print {
+		c.disagree(o, from, 0)
+	}
+}
+
+// tick does what is due, and says when it is next.
+func (c *core) tick() {
+	c.due = never
+	for _, in := range c.incidents {
+		if !in.over {
+			if c.now >= in.until {
+				c.conclude(in, true)
+			} else {
+				c.wake(in.until)
+			}
+		}
+	}
+	if c.failed != nil {
+		return
+	}
+	for _, o := range slices.Clone(c.ops) { // the last that ends may end the step
+		if !o.finish {
+			c.tickOp(o)
+		}
+	}
+	if t := c.vote; t != nil && t.begun && !t.over {
+		if at := t.since + c.opt.Deadline; c.now < at {
+			c.wake(at)
+		} else {
+			from := mod(c.self-1<<t.round, c.size())
+			c.triggerWhole(fault{cause: Deadline, rank: from, op: "commit", evidence: fmt.Sprintf("no vote from it for %v", c.now-t.since)})
+		}
+	}
+}
+
+func (c *core) tickOp(o *operation) {
+	if o.err != nil { // landing: give up
+		if c.now >= o.started+c.opt.Deadline {
+			c.end(o, o.err)
+		} else {
+			c.wake(c.now + c.opt.tellAfter())
+		}
+		return
+	}
+	if at := o.started + c.opt.tellAfter(); !o.told {
+		if c.now < at {
+			c.wake(at)
+		} else if o.told = true; o.Kind == Send || o.Kind == Receive {
+			c.out = append(c.out, c.tell(o, o.Root))
+		} else {
+			for r := range c.names {
+				if r != c.self && !c.gone[r] {
+					c.out = append(c.out, c.tell(o, r))
+				}
+			}
+		}
+	}
+	if at := o.started + c.opt.Straggler; !o.slow && c.opt.OnStraggler != nil {
+		if c.now < at {
+			c.wake(at)
+		} else {
+			o.slow = true
+			c.opt.OnStraggler(c.waiting(o))
+		}
+	}
+	if at := o.started + c.opt.Deadline; c.now < at {
+		c.wake(at)
+	} else {
+		w := c.waiting(o)
+		c.trigger(o.tag, fault{cause: Deadline, rank: w.Rank, op: o.title(), evidence: fmt.Sprintf("nothing from it for %v", c.opt.Deadline)})
+	}
+}
+
+func (c *core) tell(o *operation, to int) outFrame {
+	return outFrame{to, transport.Frame{Kind: kindStarted, Priority: transport.Control, Fingerprint: o.print, Key: c.key(o.tag, 0)}}
+}
+
+// waiting names the rank that o waits for: one that has not started it, if there is one.
+func (c *core) waiting(o *operation) Wait {
+	w := Wait{Step: c.step, Tag: o.tag, Op: o.title(), For: c.now - o.started}
+	rank, phase := o.waits()
+	w.Rank, w.Phase = max(rank, 0), phase.String()
+	if o.told && c.now >= o.started+2*c.opt.tellAfter() && o.Kind != Send && o.Kind != Receive {
+		for r, heard := range o.heard {
+			if !heard && r != c.self {
+				w.Rank, w.NotStarted = r, true
+				break
+			}
+		}
+	}
+	return w
+}
+
+func dropOld(list []*incident, step uint64) []*incident {
+	keep := list[:0]
+	for _, in := range list {
+		if in.whole || in.step >= step {
+			keep = append(keep, in)
+		}
+	}
+	clear(list[len(keep):])
+	return keep
+}

@@ -1,0 +1,131 @@
+package collective
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Costs describe a group's links and memory, in seconds: Alpha for a message, Beta for a byte sent, Gamma for a byte reduced.
+type Costs struct{ Alpha, Beta, Gamma float64 }
+
+// guess is two processes on one machine of 2024, over TCP, without calibration.
+var guess = Costs{20e-6, 0.4e-9, 0.1e-9}
+
+func (c Costs) validate() error {
+	for _, x := range []float64{c.Alpha, c.Beta, c.Gamma} {
+		if !(x >= 0) || math.IsInf(x, 0) {
+			return fmt.Errorf("collective: costs %+v: want seconds, 0 or more", c)
+		}
+	}
+	return nil
+}
+
+// Predict is the time that an allreduce of so many bytes takes p ranks by algorithm a, in k segments where that matters (Tree).
+func (c Costs) Predict(a Algorithm, p, bytes, k int) time.Duration {
+	if p < 2 {
+		return 0
+	}
+	n, ranks := float64(bytes), float64(p)
+	log := math.Floor(math.Log2(ranks))
+	up := math.Ceil(math.Log2(ranks))
+	most := (ranks - 1) / ranks
+	var s float64
+	switch a {
+	case GatherCast:
+		s = 2*(ranks-1)*(c.Alpha+n*c.Beta) + (ranks-1)*n*c.Gamma
+	case Halving:
+		q := math.Exp2(log)
+		s = 2*log*c.Alpha + 2*(q-1)/q*n*c.Beta + (q-1)/q*n*c.Gamma
+		if q != ranks { // the ranks beyond the power of two give their vectors first and get them last
+			s += 2*(c.Alpha+n*c.Beta) + n*c.Gamma
+		}
+	case Doubling:
+		s = log*(c.Alpha+n*c.Beta) + log*n*c.Gamma
+		if math.Exp2(log) != ranks {
+			s += 2*(c.Alpha+n*c.Beta) + n*c.Gamma
+		}
+	case Tree:
+		k := float64(max(k, 1))
+		s = 2*(up+k-1)*(c.Alpha+n*c.Beta/k) + up*n*c.Gamma
+	default: // Ring, Pairwise, ExactTree
+		s = 2*(ranks-1)*c.Alpha + 2*most*n*c.Beta + most*n*c.Gamma
+	}
+	return time.Duration(s * 1e9)
+}
+
+// A Measurement is an operation that completed, with what was predicted.
+type Measurement struct {
+	Step      uint64
+	Tag       uint32
+	Kind      Kind
+	Algorithm Algorithm
+	Ranks     int
+	Bytes     int
+	Predicted time.Duration // of AllReduce; 0: no prediction
+	Took      time.Duration // from Start, so with the wait for ranks that started later
+}
+
+func (c *core) measured(o *operation) Measurement {
+	m := Measurement{Step: c.step, Tag: o.tag, Kind: o.Kind, Algorithm: o.plan.Algorithm, Ranks: c.size(), Bytes: o.n * o.dtype.Size(), Took: c.now - o.started}
+	if o.Kind == AllReduce {
+		segment := c.segment(o.job, m.Algorithm)
+		m.Predicted = c.costs().Predict(m.Algorithm, m.Ranks, m.Bytes, (m.Bytes+segment-1)/max(segment, 1))
+	}
+	return m
+}
+
+func (c *core) costs() Costs {
+	if c.planner == nil || *c.planner == (Costs{}) {
+		return guess
+	}
+	return *c.planner
+}
+
+// choose is the algorithm for j: all ranks have the same costs, and so choose the same.
+func (c *core) choose(j *job) Algorithm {
+	bytes := j.n * j.dtype.Size()
+	switch {
+	case j.Kind == AllGather && bytes <= smallBytes:
+		return Doubling // to everyone at once
+	case j.Kind != AllReduce:
+		return Direct
+	case j.Codec != nil:
+		return Pairwise
+	case j.Plan != Auto && (j.Plan != Hierarchy || len(c.hosts) > 0) && (j.Shards == 0 || j.Plan == Doubling):
+		return j.Plan
+	case j.Shards > 0:
+		if costs := c.costs(); costs.Predict(Doubling, c.size(), bytes, 1) < costs.Predict(ExactTree, c.size(), bytes, 1) {
+			return Doubling
+		}
+		return ExactTree
+	case j.dtype.Size() == 2 && c.size() > 2: // so that a value is rounded at most twice
+		return Pairwise
+	case len(c.hosts) > 1 && len(c.hosts) < c.size() && bytes > smallBytes:
+		return Hierarchy
+	}
+	return c.costs().Choose(c.size(), bytes)
+}
+
+// smallBytes go to everyone at once.
+const smallBytes = 16 << 10
+
+// Choose is the algorithm that is predicted to be fastest for an allreduce of so many bytes.
+func (c Costs) Choose(p, bytes int) Algorithm {
+	best, least := Doubling, c.Predict(Doubling, p, bytes, 1)
+	for _, a := range [...]Algorithm{Halving, Ring} {
+		if t := c.Predict(a, p, bytes, 1); t < least {
+			best, least = a, t
+		}
+	}
+	return best
+}
+
+// segment is the length of a frame in bytes. It grows where there would be more frames than numbers for them.
+func (c *core) segment(j *job, a Algorithm) int {
+	s := c.opt.Segment
+	if most := j.n * j.dtype.Size() / (1 << 15); most > s {
+		s = min(most, c.opt.MaxFrame)
+	}
+	return s &^ 63
+}

@@ -1,0 +1,330 @@
+// Package collective is operations of a group of ranks: allreduce, reduce, reduce-scatter, all-gather, gather, scatter, broadcast,
+// all-to-all, barrier, send and receive, over a transport.Stream.
+//
+// A [Group] is one rank's end. Operations have tags; many may be under way. Their results are provisional until the step is committed:
+//
+//	g, err := collective.New(stream, collective.View{Epoch: 1, Peers: names, Self: rank}, collective.Options{})
+//	for step := g.Step(); ; step++ {
+//		for i, bucket := range buckets { // launched while the backward pass runs
+//			h[i] = g.Start(collective.Op{}, uint32(i), collective.Of(sum[i]), collective.Of(bucket))
+//		}
+//		err = g.Commit(ctx, step) // waits for all of them, at all ranks
+//	}
+//
+// What holds:
+//
+//   - Agreement. Ranks that complete an operation hold identical bits, with every algorithm and codec.
+//   - All or nothing. If Commit returns nil anywhere, every operation of the step is complete everywhere. Until then the sources are
+//     intact; they must stay readable, and the destinations are the group's.
+//   - Blame. A failure is a [*Blame] or a [*Mismatch], the same at every rank that survives. After a Mismatch, or a context that ended,
+//     the operation is void everywhere, Commit returns its error everywhere, and the group goes on with the next step. After a rank was
+//     lost the group is of no more use; a new view makes a new one.
+//   - Frames of an older epoch are never applied.
+//
+// A [Plan] says what a rank does: a list, made by pure functions, of sends, receives and reductions (files plan_*.go). core.go executes
+// it and holds the contract; it has no goroutine, clock or socket, and runs as a protocol.Machine in the simulator too ([Machine]).
+package collective
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// A Group is one rank's end of a group. Its methods may be called from any goroutine.
+type Group struct {
+	h *hub
+	c *core
+	// whole is that of the view; a sub-group has its own ranks, and none of its own loop.
+	whole bool
+}
+
+// A View says who is in the group.
+type View struct {
+	Epoch transport.Epoch
+	Peers []transport.Name // by rank
+	Self  int              // our rank
+	Hosts [][]int          // the ranks of each host, for the hierarchical plan; nil: not known
+}
+
+// Options of a Group. The zero value works. All ranks must have the same.
+type Options struct {
+	Deadline    time.Duration // for an operation, from Start; 0: 30 s
+	Straggler   time.Duration // when OnStraggler is told; 0: 1 s
+	OnStraggler func(Wait)    // called with the group's lock held: it must not call the group
+	Segment     int           // bytes of a frame of a long vector; 0: 256 KiB
+	MaxFrame    int           // of the stream; 0: 1 MiB
+	Window      int           // of the stream; 0: 4 × MaxFrame
+	NotFinite   Policy        // what a NaN or an infinity in a float32 or float64 contribution does
+	Costs       Costs         // of the links; the zero Costs: a guess, until Calibrate
+	Record      func(Measurement)
+	FirstStep   uint64
+	Log         *slog.Logger // nil discards
+}
+
+// A Policy is what a contribution that is not finite does.
+type Policy uint8
+
+// The policies. Refuse and Skip void the operation everywhere, with a Blame of cause NotFinite.
+const (
+	Allow Policy = iota
+	Refuse
+	Skip
+)
+
+// A Wait is an operation that is under way, and the rank that it waits for.
+type Wait struct {
+	Step       uint64
+	Tag        uint32
+	Op         string
+	Phase      string
+	Rank       int
+	NotStarted bool // that rank has not called the operation
+	For        time.Duration
+}
+
+func (o Options) resolve() (Options, error) {
+	if o.Deadline == 0 {
+		o.Deadline = 30 * time.Second
+	}
+	if o.Straggler == 0 {
+		o.Straggler = time.Second
+	}
+	if o.Segment == 0 {
+		o.Segment = 256 << 10
+	}
+	if o.MaxFrame == 0 {
+		o.MaxFrame = 1 << 20
+	}
+	if o.Window == 0 {
+		o.Window = 4 * o.MaxFrame
+	}
+	if o.Deadline < 0 || o.Straggler < 0 || o.Segment < 0 || o.MaxFrame < 64 || o.Window < 0 || o.NotFinite > Skip {
+		return o, fmt.Errorf("collective: options: an amount is negative, or there is no policy %d", o.NotFinite)
+	}
+	o.Segment = min(o.Segment, o.MaxFrame)
+	return o, o.Costs.validate()
+}
+
+// tellAfter is when ranks tell each other what they have started: most mismatches show in the first frame, long before.
+func (o *Options) tellAfter() time.Duration { return 40 * time.Millisecond }
+
+// New makes this rank's end of a group over s, which it receives from, and fences at the view's epoch, until Close.
+func New(s transport.Stream, v View, o Options) (*Group, error) {
+	o, err := o.resolve()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case v.Self < 0 || v.Self >= len(v.Peers):
+		return nil, fmt.Errorf("collective: rank %d of a view of %d", v.Self, len(v.Peers))
+	case v.Peers[v.Self] != s.Self():
+		return nil, fmt.Errorf("collective: rank %d is %v in the view, but the stream is %v's", v.Self, v.Peers[v.Self], s.Self())
+	}
+	for i, n := range v.Peers {
+		if slices.Index(v.Peers, n) != i {
+			return nil, fmt.Errorf("collective: %v is twice in the view", n)
+		}
+	}
+	if err := checkHosts(v.Hosts, len(v.Peers)); err != nil {
+		return nil, err
+	}
+	v.Peers = slices.Clone(v.Peers)
+	h := newHub(s, v, o)
+	c := newCore(0, v, &h.opt)
+	h.adopt(c)
+	s.Fence(v.Epoch, v.Peers)
+	h.wg.Add(1)
+	go h.loop()
+	return &Group{h: h, c: c, whole: true}, nil
+}
+
+func checkHosts(hosts [][]int, size int) error {
+	if hosts == nil {
+		return nil
+	}
+	seen := make([]bool, size)
+	n := 0
+	for _, h := range hosts {
+		for _, r := range h {
+			if r < 0 || r >= size || seen[r] {
+				return fmt.Errorf("collective: hosts %v are not the %d ranks, each once", hosts, size)
+			}
+			seen[r] = true
+			n++
+		}
+	}
+	if n != size {
+		return fmt.Errorf("collective: hosts %v are not the %d ranks, each once", hosts, size)
+	}
+	return nil
+}
+
+// Rank is this process's.
+func (g *Group) Rank() int { return g.c.self }
+
+// Size is the number of ranks.
+func (g *Group) Size() int { return len(g.c.names) }
+
+// Step is the step under way: that of the operations that Start begins.
+func (g *Group) Step() uint64 {
+	g.h.mu.Lock()
+	defer g.h.mu.Unlock()
+	return g.c.step
+}
+
+// A Handle is an operation under way at this rank.
+type Handle struct {
+	g *Group
+	o *operation
+}
+
+// Start begins op at this tag, which must be new in the step, and returns. src must stay as it is, and dst is the group's, until the
+// step is committed or the Handle has failed.
+func (g *Group) Start(op Op, tag uint32, dst, src Buffer) *Handle {
+	done := make(chan struct{})
+	var o *operation
+	g.h.do(func() { o = g.c.start(op, tag, dst, src, done) })
+	return &Handle{g, o}
+}
+
+// Wait waits until the operation is complete here. Its result is provisional until Commit. If ctx ends first, the operation is void at
+// all ranks, which blame this one.
+func (h *Handle) Wait(ctx context.Context) error {
+	select {
+	case <-h.o.done:
+		return h.err()
+	default:
+	}
+	select {
+	case <-h.o.done:
+	case <-ctx.Done():
+		h.g.h.do(func() { h.g.c.cancel(h.o, context.Cause(ctx)) })
+		<-h.o.done // at once, or when the others have said what they know
+	}
+	return h.err()
+}
+
+// Done is closed when Wait would return at once.
+func (h *Handle) Done() <-chan struct{} { return h.o.done }
+
+func (h *Handle) err() error {
+	h.g.h.mu.Lock()
+	defer h.g.h.mu.Unlock()
+	return h.o.err
+}
+
+// Commit waits until every operation of the step is complete at every rank: the only point of no return. If one of them failed, at any
+// rank, all get its error, nothing of the step counts, and the next step begins. If ctx ends while Commit waits for the others, the
+// outcome is not known here, and the group is of no more use.
+func (g *Group) Commit(ctx context.Context, step uint64) error {
+	done := make(chan struct{})
+	var t *tally
+	g.h.do(func() { t = g.c.commit(step, done) })
+	select {
+	case <-done:
+	default:
+		if g.h.voteOver(t) {
+			return g.h.voteErr(t)
+		}
+		select {
+		case <-done:
+		case <-ctx.Done():
+			g.h.do(func() { g.c.cancelCommit(t, context.Cause(ctx)) })
+			select {
+			case <-done:
+			case <-time.After(2 * voidWait): // the operations are void by now; the others do not vote
+				g.h.do(func() { g.c.cancelCommit(t, context.Cause(ctx)) })
+				<-done
+			}
+		}
+	}
+	if err := g.h.voteErr(t); err != nil {
+		return err
+	}
+	return g.h.drain(ctx, g.c)
+}
+
+// Waits lists the operations that are under way here, and whom they wait for.
+func (g *Group) Waits() []Wait {
+	g.h.mu.Lock()
+	defer g.h.mu.Unlock()
+	g.c.now = g.h.clock()
+	var list []Wait
+	for _, o := range g.c.ops {
+		if !o.finish {
+			list = append(list, g.c.waiting(o))
+		}
+	}
+	return list
+}
+
+// Sub is the group of these ranks of g, in this order, of which this rank must be one. All of them call Sub with the same list. Its
+// steps are its own. It lives as long as g, and fails with it.
+func (g *Group) Sub(ranks []int) (*Group, error) {
+	h := g.h
+	h.mu.Lock()
+	defer h.flush(nil)
+	h.tell()
+	v := View{Epoch: g.c.epoch, Self: -1}
+	for i, r := range ranks {
+		if r < 0 || r >= len(g.c.names) || slices.Index(ranks, r) != i {
+			return nil, fmt.Errorf("collective: sub-group %v: not ranks of a group of %d, each once", ranks, len(g.c.names))
+		}
+		if r == g.c.self {
+			v.Self = i
+		}
+		v.Peers = append(v.Peers, g.c.names[r])
+	}
+	if v.Self < 0 {
+		return nil, fmt.Errorf("collective: sub-group %v is without this rank, %d", ranks, g.c.self)
+	}
+	for host := range g.c.hosts {
+		var in []int
+		for i, r := range ranks {
+			if slices.Contains(g.c.hosts[host], r) {
+				in = append(in, i)
+			}
+		}
+		if in != nil {
+			v.Hosts = append(v.Hosts, in)
+		}
+	}
+	id := subID(g.c.id, ranks)
+	if h.core(id) != nil {
+		return nil, fmt.Errorf("collective: sub-group %v: this rank has it already, or one with the same number; list the ranks in another order", ranks)
+	}
+	c := newCore(id, v, &h.opt)
+	for i := range v.Peers {
+		if j := slices.Index(g.c.names, v.Peers[i]); g.c.gone[j] {
+			c.gone[i] = true
+		}
+	}
+	h.adopt(c)
+	h.replay(id)
+	return &Group{h: h, c: c}, nil
+}
+
+// subID numbers a sub-group: the members know it without asking one another. 0 is the whole group.
+func subID(parent uint16, ranks []int) uint16 {
+	x := uint32(parent) + 0x9e3779b9
+	for _, r := range ranks {
+		x = (x ^ uint32(r+1)) * 0x85ebca6b
+		x ^= x >> 15
+	}
+	return uint16(max(x>>16, 1))
+}
+
+// Close says goodbye to the others and ends the group: what is under way fails with ErrClosed. The stream stays open. Of a sub-group it
+// ends nothing else.
+func (g *Group) Close() error {
+	if !g.whole {
+		g.h.drop(g.c)
+		return nil
+	}
+	return g.h.close()
+}

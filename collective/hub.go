@@ -1,0 +1,359 @@
+package collective
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// A hub drives the cores of one stream: the group of the view, and its sub-groups. One goroutine receives; whoever makes a call into a
+// core sends what came out of it, after the lock is free. So an operation goes through few hands: a small one is sent by whoever calls
+// Start, and what a frame sets off is sent by the goroutine that received it.
+type hub struct {
+	s     transport.Stream
+	opt   Options
+	names []transport.Name
+	self  int
+	begin time.Time
+
+	ctx    context.Context // of the loop and of all sends; ends with Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu     sync.Mutex // guards the cores; held by nobody who waits
+	cores  []*core
+	early  []transport.Event // of sub-groups that are not made yet
+	timer  *time.Timer
+	armed  time.Duration
+	closed bool
+
+	rank  map[transport.Name]int
+	peers []*peer
+}
+
+// A peer is what is on its way to a rank.
+type peer struct {
+	h    *hub
+	name transport.Name
+
+	mu     sync.Mutex
+	queue  []transport.Frame
+	busy   bool // drain runs
+	recent int  // bytes sent directly since the last commit
+	undone atomic.Int64
+	done   func(error)
+}
+
+func newHub(s transport.Stream, v View, o Options) *hub {
+	h := &hub{s: s, opt: o, names: v.Peers, self: v.Self, begin: time.Now(), armed: never, rank: map[transport.Name]int{}}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	for r, n := range v.Peers {
+		h.rank[n] = r
+		p := &peer{h: h, name: n}
+		p.done = func(error) { p.undone.Add(-1) } // what was not sent shows as a lost link
+		h.peers = append(h.peers, p)
+	}
+	return h
+}
+
+func (h *hub) clock() time.Duration { return time.Since(h.begin) }
+
+func (h *hub) adopt(c *core) {
+	c.post = func(from int, k transport.Key, dst []byte) bool { return h.s.Post(c.names[from], k, dst) == nil }
+	c.take = func(from int, k transport.Key) bool { return h.s.Unpost(c.names[from], k) }
+	c.planner = &h.opt.Costs
+	h.cores = append(h.cores, c)
+}
+
+func (h *hub) core(id uint16) *core {
+	for _, c := range h.cores {
+		if c.id == id {
+			return c
+		}
+	}
+	return nil
+}
+
+// do calls f with the lock held, and sends what comes of it.
+func (h *hub) do(f func()) {
+	h.mu.Lock()
+	h.tell()
+	f()
+	h.flush(nil)
+}
+
+// tell gives the cores the time.
+func (h *hub) tell() {
+	now := h.clock()
+	for _, c := range h.cores {
+		c.now = now
+	}
+}
+
+// flush frees the lock, and then sends what is to be sent.
+func (h *hub) flush(list []outTo) []outTo {
+	list = list[:0]
+	due := never
+	for _, c := range h.cores {
+		for i := range c.out {
+			list = append(list, outTo{h.peers[h.rank[c.names[c.out[i].to]]], c.out[i].f})
+		}
+		clear(c.out)
+		c.out = c.out[:0]
+		due = min(due, c.due)
+	}
+	if due < h.armed && !h.closed {
+		h.armed = due
+		wait := due - h.clock()
+		if h.timer == nil {
+			h.timer = time.AfterFunc(wait, h.tick)
+		} else {
+			h.timer.Reset(wait)
+		}
+	}
+	h.mu.Unlock()
+	for i := range list {
+		list[i].p.send(list[i].f)
+	}
+	clear(list)
+	return list
+}
+
+type outTo struct {
+	p *peer
+	f transport.Frame
+}
+
+func (h *hub) tick() {
+	h.mu.Lock()
+	h.armed = never
+	if h.closed {
+		h.mu.Unlock()
+		return
+	}
+	h.tell()
+	for _, c := range h.cores {
+		c.tick()
+	}
+	h.flush(nil)
+}
+
+// loop receives until Close.
+func (h *hub) loop() {
+	defer h.wg.Done()
+	var list []outTo
+	for {
+		ev, err := h.s.Recv(h.ctx)
+		if err != nil {
+			h.stop(fmt.Errorf("%w: %w", ErrClosed, err))
+			return
+		}
+		h.mu.Lock()
+		h.tell()
+		keep := h.dispatch(&ev)
+		list = h.flush(list)
+		if !keep {
+			ev.Release()
+		}
+	}
+}
+
+// dispatch hands an event to its core. If it reports true the event is kept.
+func (h *hub) dispatch(ev *transport.Event) bool {
+	switch ev.What {
+	case transport.LinkLost:
+		for _, c := range h.cores {
+			if r := c.rankOf(ev.From); r >= 0 {
+				c.lost(r, ev.Err)
+			}
+		}
+		return false
+	case transport.LinkBack:
+		return false // what was under way is lost all the same
+	}
+	c := h.core(uint16(ev.Chunk >> 16))
+	if c == nil {
+		h.early = append(h.early, *ev)
+		return true
+	}
+	r := c.rankOf(ev.From)
+	if r < 0 {
+		return false
+	}
+	return c.received(r, ev)
+}
+
+// replay hands a new core what came for it.
+func (h *hub) replay(id uint16) {
+	keep := h.early[:0]
+	for i := range h.early {
+		ev := h.early[i]
+		if uint16(ev.Chunk>>16) != id {
+			keep = append(keep, ev)
+		} else if !h.dispatch(&ev) {
+			ev.Release()
+		}
+	}
+	clear(h.early[len(keep):])
+	h.early = keep
+}
+
+// send sends f at once where that cannot block: while little is under way to the peer, it is certain to have room for it. Otherwise a
+// goroutine sends, so that a receiver never waits for its own sending.
+func (p *peer) send(f transport.Frame) {
+	f.Done = p.done
+	n := len(f.Head) + len(f.Payload) + 64
+	p.undone.Add(1)
+	p.mu.Lock()
+	if !p.busy && p.recent+n <= p.h.opt.Window/2 && p.undone.Load() <= 16 {
+		p.recent += n
+		p.mu.Unlock()
+		p.out(f)
+		return
+	}
+	p.queue = append(p.queue, f)
+	if !p.busy {
+		p.busy = true
+		p.h.wg.Add(1)
+		go p.drain()
+	}
+	p.mu.Unlock()
+}
+
+func (p *peer) drain() {
+	defer p.h.wg.Done()
+	var batch []transport.Frame
+	for {
+		p.mu.Lock()
+		batch, p.queue = p.queue, batch[:0]
+		if len(batch) == 0 {
+			p.busy = false
+			p.mu.Unlock()
+			return
+		}
+		p.mu.Unlock()
+		for i := range batch {
+			p.out(batch[i])
+			batch[i] = transport.Frame{}
+		}
+	}
+}
+
+func (p *peer) out(f transport.Frame) {
+	err := p.h.s.Send(p.h.ctx, p.name, f)
+	if err == nil {
+		return
+	}
+	p.undone.Add(-1)
+	if p.h.ctx.Err() != nil {
+		return
+	}
+	h := p.h
+	h.do(func() {
+		for _, c := range h.cores {
+			if r := c.rankOf(p.name); r >= 0 {
+				c.lost(r, err)
+			}
+		}
+	})
+}
+
+// drain waits until the streams are through with all memory: at once, as a rule, since a commit means that every frame has come.
+func (h *hub) drain(ctx context.Context, c *core) error {
+	for _, n := range c.names {
+		p := h.peers[h.rank[n]]
+		for wait := time.Microsecond; p.undone.Load() > 0; wait = min(2*wait, time.Millisecond) {
+			if err := ctx.Err(); err != nil {
+				return fmt.Errorf("collective: committed, but frames to %v are still on their way: %w", n, err)
+			}
+			h.mu.Lock()
+			failed := c.failed
+			busy := false
+			for _, o := range c.ops {
+				busy = busy || !o.finish
+			}
+			h.mu.Unlock()
+			if failed != nil || busy || h.ctx.Err() != nil {
+				break
+			}
+			time.Sleep(wait)
+		}
+		p.mu.Lock()
+		p.recent = 0
+		p.mu.Unlock()
+	}
+	return nil
+}
+
+func (h *hub) voteOver(t *tally) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return t.over
+}
+
+func (h *hub) voteErr(t *tally) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return t.err
+}
+
+// stop fails all cores.
+func (h *hub) stop(err error) {
+	h.mu.Lock()
+	h.tell()
+	h.closed = true
+	if h.timer != nil {
+		h.timer.Stop()
+	}
+	for _, c := range h.cores {
+		if c.failed == nil {
+			c.fail(err)
+		}
+		for _, o := range c.ops { // also what was landing
+			c.end(o, err)
+		}
+		c.out = nil
+	}
+	for i := range h.early {
+		h.early[i].Release()
+	}
+	h.early = nil
+	h.mu.Unlock()
+}
+
+func (h *hub) drop(c *core) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.tell()
+	if c.failed == nil {
+		c.fail(ErrClosed)
+	}
+	for i, x := range h.cores {
+		if x == c {
+			h.cores = append(h.cores[:i], h.cores[i+1:]...)
+			break
+		}
+	}
+}
+
+func (h *hub) close() error {
+	h.mu.Lock()
+	first := !h.closed
+	h.mu.Unlock()
+	if first {
+		h.do(func() {
+			c := h.cores[0]
+			if c.failed == nil {
+				c.controlAll(kindBye, 0, nil)
+			}
+		})
+	}
+	h.stop(ErrClosed)
+	h.cancel()
+	h.wg.Wait()
+	return nil
+}

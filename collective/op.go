@@ -1,0 +1,436 @@
+package collective
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"unsafe"
+
+	"github.com/trivium-ml/trivium/compress"
+	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/wire"
+)
+
+// An Op is what a group does at one tag. All ranks must ask for the same; what differs is found at the first frame and is the same
+// *Mismatch at every rank.
+type Op struct {
+	Kind   Kind
+	Reduce Reduce
+	Root   int // Reduce, Broadcast, Gather, Scatter; Send and Receive: the other rank
+
+	// Counts are the elements of each rank's part in AllGather, Gather, Scatter and ReduceScatter; nil: equal parts, or, in
+	// ReduceScatter, as equal as can be. In AllToAll they are what this rank sends to each, and Recv what it receives from each.
+	Counts, Recv []int
+
+	Scale float64 // what the result is multiplied by; 0: 1
+	Shape []int   // of the tensor, if it should be compared too
+
+	// Codec makes AllReduce of F32 lossy. Residual keeps what this rank's contribution lost, and Owner what the sums lost that it
+	// encodes for all; both are as long as the buffers, or nil, and belong to the operation until its commit.
+	Codec           compress.Codec
+	Residual, Owner *compress.Residual
+
+	// Shards is the job's number of virtual shards: AllReduce adds along their tree, the same bits for every number of ranks. The
+	// source then holds, one after the other, a vector for each of Subtrees(rank, size, shards).
+	Shards int
+
+	Plan     Algorithm // Auto: the planner chooses
+	Priority Priority
+	Label    string // what errors call it: the bucket, the tensor
+}
+
+// A Kind is what an Op does.
+type Kind uint8
+
+// The kinds.
+const (
+	AllReduce Kind = iota
+	ReduceTo
+	ReduceScatter
+	AllGather
+	Gather
+	Scatter
+	Broadcast
+	AllToAll
+	Barrier
+	Send    // to Root
+	Receive // from Root
+	numKinds
+)
+
+var kindNames = [...]string{"allreduce", "reduce", "reduce-scatter", "all-gather", "gather", "scatter", "broadcast", "all-to-all", "barrier", "send", "receive"}
+
+func (k Kind) String() string {
+	if int(k) >= len(kindNames) {
+		return fmt.Sprintf("kind(%d)", uint8(k))
+	}
+	return kindNames[k]
+}
+
+func (k Kind) reduces() bool { return k == AllReduce || k == ReduceTo || k == ReduceScatter }
+
+// A Reduce is how elements are combined.
+type Reduce uint8
+
+// The reductions. Mean of whole numbers rounds towards zero. And and Or are those of bits.
+const (
+	Sum Reduce = iota
+	Mean
+	Min
+	Max
+	Product
+	And
+	Or
+	numReduces
+)
+
+var reduceNames = [...]string{"sum", "mean", "min", "max", "product", "and", "or"}
+
+func (r Reduce) String() string {
+	if int(r) >= len(reduceNames) {
+		return fmt.Sprintf("reduce(%d)", uint8(r))
+	}
+	return reduceNames[r]
+}
+
+// A Priority orders ops that are under way at once: what the next forward pass needs first goes first.
+type Priority uint8
+
+// The priorities.
+const (
+	Normal Priority = iota
+	Front           // before all others
+	Back            // after all others
+)
+
+// A Buffer is memory of one type. Its first byte lies where an element may lie.
+type Buffer struct {
+	DType tensor.DType
+	Bytes []byte
+}
+
+// A Number is an element that Of and the typed functions take.
+type Number interface {
+	float32 | float64 | int32 | int64 | uint8
+}
+
+// Of is x as a Buffer, a view.
+func Of[T Number](x []T) Buffer {
+	var z T
+	dt := map[string]tensor.DType{"float32": tensor.F32, "float64": tensor.F64, "int32": tensor.I32, "int64": tensor.I64, "uint8": tensor.U8}[fmt.Sprintf("%T", z)]
+	return Buffer{dt, bytesOf(x)}
+}
+
+func bytesOf[T any](x []T) []byte {
+	var z T
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(z)))
+}
+
+// as is b as elements. The caller has checked length and place.
+func as[T any](b []byte) []T {
+	var z T
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(z)))
+}
+
+// Len is the number of elements.
+func (b Buffer) Len() int {
+	if s := b.DType.Size(); s > 0 {
+		return len(b.Bytes) / s
+	}
+	return 0
+}
+
+func (b Buffer) validate(what string) error {
+	s := b.DType.Size()
+	switch {
+	case len(b.Bytes) == 0:
+		return nil
+	case s == 0:
+		return fmt.Errorf("%s: %d bytes of %v", what, len(b.Bytes), b.DType)
+	case len(b.Bytes)%s != 0:
+		return fmt.Errorf("%s: %d bytes are no whole number of %v", what, len(b.Bytes), b.DType)
+	case uintptr(unsafe.Pointer(unsafe.SliceData(b.Bytes)))%uintptr(s) != 0:
+		return fmt.Errorf("%s: its first byte is not where a %v may lie: its address is no multiple of %d", what, b.DType, s)
+	}
+	return nil
+}
+
+func overlap(a, b []byte) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return false
+	}
+	x, y := uintptr(unsafe.Pointer(unsafe.SliceData(a))), uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	return x < y+uintptr(len(b)) && y < x+uintptr(len(a))
+}
+
+// A job is an Op at one rank, checked, with its sizes in elements.
+type job struct {
+	Op
+	dtype    tensor.DType
+	n        int // of the whole vector, or of all parts together
+	dst, src Buffer
+	desc     descriptor
+	print    uint32
+}
+
+// validate checks op at this rank alone and fixes its sizes.
+func (op Op) validate(rank, size int, dst, src Buffer) (job, error) {
+	j := job{Op: op, dst: dst, src: src, dtype: src.DType}
+	if !src.DType.Valid() {
+		j.dtype = dst.DType
+	}
+	err := errors.Join(dst.validate("the destination"), src.validate("the source"))
+	say := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
+	if dst.DType.Valid() && src.DType.Valid() && dst.DType != src.DType {
+		say("the source is %v, the destination %v", src.DType, dst.DType)
+	}
+	if overlap(dst.Bytes, src.Bytes) {
+		say("source and destination overlap: the source must survive until the commit")
+	}
+	if op.Kind >= numKinds || op.Reduce >= numReduces {
+		say("there is no %v with %v", op.Kind, op.Reduce)
+	}
+	if (op.Kind == Send || op.Kind == Receive || op.Kind == ReduceTo || op.Kind == Broadcast || op.Kind == Gather || op.Kind == Scatter) && (op.Root < 0 || op.Root >= size) {
+		say("rank %d is none of the %d", op.Root, size)
+	}
+	if (op.Kind == Send || op.Kind == Receive) && op.Root == rank {
+		say("rank %d cannot send to itself", rank)
+	}
+	if op.Kind.reduces() {
+		whole := j.dtype == tensor.I32 || j.dtype == tensor.I64 || j.dtype == tensor.U8 || j.dtype == tensor.Bool
+		switch {
+		case j.dtype == tensor.Bool && op.Reduce != And && op.Reduce != Or:
+			say("%v of bool; want and, or", op.Reduce)
+		case (op.Reduce == And || op.Reduce == Or) && !whole:
+			say("%v of %v; want a type of whole numbers", op.Reduce, j.dtype)
+		case whole && op.Scale != 0 && op.Scale != 1:
+			say("whole numbers cannot be scaled by %v", op.Scale)
+		}
+	}
+	if op.Scale-op.Scale != 0 {
+		say("the scale is %v", op.Scale)
+	}
+	err = errors.Join(err, j.sizes(rank, size), j.special(size))
+	if err != nil {
+		return j, err
+	}
+	return j, nil
+}
+
+// sizes checks the lengths of the buffers and of the counts.
+func (j *job) sizes(rank, size int) error {
+	var err error
+	say := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
+	s, d := j.src.Len(), j.dst.Len()
+	want := func(what string, found, want int) {
+		if found != want {
+			say("the %s has %d elements, want %d", what, found, want)
+		}
+	}
+	total := func(counts []int) int {
+		n := 0
+		if len(counts) != size {
+			say("%d counts for %d ranks", len(counts), size)
+		}
+		for _, c := range counts {
+			if c < 0 {
+				say("a count of %d", c)
+			}
+			n += c
+		}
+		return n
+	}
+	switch j.Kind {
+	case AllReduce:
+		j.n = d
+		if j.Shards == 0 {
+			want("destination", d, s)
+		}
+	case ReduceTo:
+		j.n = s
+		if rank == j.Root {
+			want("destination", d, s)
+		}
+	case ReduceScatter:
+		j.n = s
+		if j.Counts == nil {
+			j.Counts = make([]int, size)
+			for r := range j.Counts {
+				j.Counts[r] = (r+1)*s/size - r*s/size
+			}
+		}
+		want("source", s, total(j.Counts))
+		if err == nil {
+			want("destination", d, j.Counts[rank])
+		}
+	case AllGather, Gather:
+		if j.Counts == nil {
+			j.Counts = slices.Repeat([]int{s}, size)
+		}
+		if j.n = total(j.Counts); err != nil {
+			break
+		}
+		want("source", s, j.Counts[rank])
+		if j.Kind == AllGather || rank == j.Root {
+			want("destination", d, j.n)
+		}
+	case Scatter:
+		if j.Counts == nil {
+			j.Counts = slices.Repeat([]int{d}, size)
+		}
+		if j.n = total(j.Counts); err != nil {
+			break
+		}
+		want("destination", d, j.Counts[rank])
+		if rank == j.Root {
+			want("source", s, j.n)
+		}
+	case Broadcast:
+		j.n = d
+		if rank == j.Root {
+			want("source", s, d)
+		}
+	case AllToAll:
+		if j.Counts == nil {
+			if s%size != 0 {
+				say("%d elements are not a multiple of %d ranks; give counts", s, size)
+			}
+			j.Counts = slices.Repeat([]int{s / size}, size)
+		}
+		if j.Recv == nil {
+			j.Recv = j.Counts
+		}
+		want("source", s, total(j.Counts))
+		want("destination", d, total(j.Recv))
+	case Send:
+		j.n = s
+	case Receive:
+		j.n = d
+	}
+	return err
+}
+
+// special checks codecs and exact mode.
+func (j *job) special(size int) error {
+	var err error
+	say := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
+	if j.Codec != nil {
+		switch {
+		case j.Kind != AllReduce || j.dtype != tensor.F32 || j.Reduce > Mean:
+			say("codec %s: only a sum or mean of f32 over all ranks can be compressed, not %v %v of %v", j.Codec, j.Kind, j.Reduce, j.dtype)
+		case j.Shards != 0:
+			say("codec %s: exact mode allows no codec", j.Codec)
+		}
+		for _, e := range []*compress.Residual{j.Residual, j.Owner} {
+			if e != nil && e.Len() != j.n {
+				say("codec %s: a residual of %d values for %d", j.Codec, e.Len(), j.n)
+			}
+		}
+	} else if j.Residual != nil || j.Owner != nil {
+		say("a residual without a codec")
+	}
+	if j.Shards == 0 {
+		return err
+	}
+	switch {
+	case j.Shards < 0:
+		say("%d shards", j.Shards)
+	case j.Kind != AllReduce || j.Reduce > Mean || !j.dtype.Float():
+		say("exact mode: only a sum or mean of f32 or f64 over all ranks, not %v %v of %v", j.Kind, j.Reduce, j.dtype)
+	case j.Plan == Ring:
+		say("exact mode: a ring adds in an order that depends on the number of ranks")
+	}
+	return err
+}
+
+// A descriptor is what ranks compare. Its bytes are hashed into the fingerprint of every frame, and travel whole when two differ.
+type descriptor struct {
+	kind, dtype, reduce, root, codec, scale, shape, counts, plan string
+	n                                                            int
+	from, to                                                     int // of Send and Receive
+	splits                                                       string
+}
+
+// describe takes the plan, which follows from the operation and the group's costs, which all ranks share.
+func (j *job) describe(rank int, plan string) {
+	d := &j.desc
+	d.plan = plan
+	d.kind, d.dtype, d.n = j.Kind.String(), j.dtype.String(), j.n
+	if j.Kind.reduces() {
+		d.reduce = j.Reduce.String()
+	}
+	switch j.Kind {
+	case ReduceTo, Broadcast, Gather, Scatter:
+		d.root = fmt.Sprint(j.Root)
+	case Send, Receive: // one operation with two ends
+		d.kind, d.from, d.to = "send", rank, j.Root
+		if j.Kind == Receive {
+			d.from, d.to = j.Root, rank
+		}
+	case AllToAll: // its counts differ from rank to rank
+		d.n = 0
+		d.splits = fmt.Sprint("sends ", j.Counts, ", receives ", j.Recv)
+	}
+	if j.Counts != nil && j.Kind != AllToAll {
+		d.counts = fmt.Sprint(j.Counts)
+	}
+	if j.Codec != nil {
+		d.codec = j.Codec.String()
+	}
+	if j.Shards != 0 {
+		d.codec = fmt.Sprintf("exact over %d shards", j.Shards)
+	}
+	if j.Scale != 0 && j.Scale != 1 {
+		d.scale = fmt.Sprint(j.Scale)
+	}
+	if j.Shape != nil {
+		d.shape = fmt.Sprint(j.Shape)
+	}
+	h := fnv.New32a()
+	_, _ = h.Write(d.append(nil, false))
+	j.print = max(h.Sum32(), 1)
+}
+
+// append appends d; splits differ between ranks and are hashed by none.
+func (d *descriptor) append(p []byte, splits bool) []byte {
+	for _, s := range []string{d.kind, d.dtype, d.reduce, d.root, d.codec, d.scale, d.shape, d.counts, d.plan} {
+		p = wire.AppendString(p, s)
+	}
+	for _, n := range []int{d.n, d.from, d.to} {
+		p = wire.AppendUvarint(p, uint64(n))
+	}
+	if splits {
+		p = wire.AppendString(p, d.splits)
+	}
+	return p
+}
+
+const maxText = 1 << 14 // counts of a thousand ranks
+
+func (d *descriptor) read(r *wire.Reader) {
+	for _, s := range []*string{&d.kind, &d.dtype, &d.reduce, &d.root, &d.codec, &d.scale, &d.shape, &d.counts, &d.plan} {
+		*s = r.String("descriptor", maxText)
+	}
+	for _, n := range []*int{&d.n, &d.from, &d.to} {
+		*n = int(r.Uvarint("descriptor", 1<<62))
+	}
+	d.splits = r.String("descriptor", maxText)
+}
+
+// differs names the first field in which a and b differ, and both values; empty: none.
+func (d *descriptor) differs(e *descriptor) (field, a, b string) {
+	text := func(d *descriptor) [10]string {
+		return [...]string{d.kind, d.dtype, d.reduce, d.root, d.codec, d.scale, d.shape, fmt.Sprint(d.n), d.counts, d.plan}
+	}
+	x, y := text(d), text(e)
+	for i, name := range [...]string{"operation", "dtype", "reduction", "root", "codec", "scale", "shape", "count", "splits", "plan"} {
+		if x[i] != y[i] {
+			return name, x[i], y[i]
+		}
+	}
+	if d.from != e.from || d.to != e.to {
+		return "ends", fmt.Sprintf("%d to %d", d.from, d.to), fmt.Sprintf("%d to %d", e.from, e.to)
+	}
+	return "", "", ""
+}

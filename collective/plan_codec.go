@@ -1,0 +1,107 @@
+package collective
+
+import "github.com/trivium-ml/trivium/compress"
+
+// coded sums what a codec makes small: every rank encodes its part of each other's share, the owner of a share decodes and adds them in
+// the order of the ranks, with its own values as they are, encodes the sum once and sends it to all. The owner takes over what it
+// decodes itself, so that all have the same bits. A value is rounded at most twice.
+//
+// A unit is what is encoded at once: it fits a frame.
+func (b *builder) coded(n, unit int) {
+	ranks := b.size
+	slots := 0
+	slot := func() Span { slots++; return Span{Coded, slots - 1, slots} }
+	units := func(s Span, do func(Span)) {
+		for at := s.From; at < s.To; at += unit {
+			do(Span{s.Buf, at, min(s.To, at+unit)})
+		}
+	}
+	in, out := Span{Src, 0, n}, Span{Dst, 0, n}
+	for t := 1; t < ranks; t++ {
+		to := (b.rank + t) % ranks
+		units(in.share(to, ranks), func(s Span) {
+			c := slot()
+			b.add(Task{Do: DoEncode, To: c, From: []Span{s}}, true, s)
+			b.sendCoded(to, c)
+		})
+	}
+	mine := out.share(b.rank, ranks)
+	operands := make([][]Span, ranks) // by rank, by unit
+	for t := 1; t < ranks; t++ {
+		from := mod(b.rank-t, ranks)
+		units(mine, func(Span) {
+			c := slot()
+			b.recvCoded(from, c)
+			operands[from] = append(operands[from], c)
+		})
+	}
+	units(mine, func(s Span) { operands[b.rank] = append(operands[b.rank], s.in(Src, 0)) })
+	k := 0
+	units(mine, func(s Span) {
+		from := make([]Span, ranks)
+		for r := range from {
+			from[r] = operands[r][k]
+		}
+		k++
+		b.add(Task{Do: DoSumCoded, To: s, From: from}, true, from...)
+		b.finish(s)
+		b.phase = PhaseGather
+		c := slot()
+		// It writes both the slot and the sum.
+		b.add(Task{Do: DoEncodeSum, To: c, From: []Span{s}}, true)
+		id := int32(len(b.plan.Tasks) - 1)
+		b.after(id, s)
+		for t := 1; t < ranks; t++ {
+			b.sendCoded((b.rank+t)%ranks, c)
+		}
+		b.phase = PhaseReduce
+	})
+	b.phase = PhaseGather
+	for t := 1; t < ranks; t++ {
+		from := mod(b.rank-t, ranks)
+		units(out.share(from, ranks), func(s Span) {
+			c := slot()
+			b.recvCoded(from, c)
+			b.add(Task{Do: DoDecodeInto, To: s, From: []Span{c}}, true, c)
+		})
+	}
+}
+
+func (b *builder) sendCoded(to int, c Span) {
+	b.add(Task{Do: DoSendCoded, Peer: to, Chunk: b.sent[to], To: c}, false, c)
+	b.sent[to]++
+}
+
+func (b *builder) recvCoded(from int, c Span) {
+	b.add(Task{Do: DoRecvCoded, Peer: from, Chunk: b.got[from], To: c}, true)
+	b.got[from]++
+}
+
+// after lets the task id, the last one, also write s.
+func (b *builder) after(id int32, s Span) {
+	t := &b.plan.Tasks[id]
+	list := b.touched[s.Buf]
+	for _, a := range list {
+		if a.from < s.To && s.From < a.to && a.task != id {
+			before := &b.plan.Tasks[a.task]
+			known := false
+			for _, n := range before.next {
+				known = known || n == id
+			}
+			if !known {
+				before.next = append(before.next, id)
+				t.after++
+			}
+		}
+	}
+	b.touched[s.Buf] = append(list, access{id, true, s.From, s.To})
+}
+
+// unitOf is how many elements are encoded at once, so that they fit a frame of so many bytes: a power of two.
+func unitOf(c compress.Codec, frame int) int {
+	unit := 1 << 20
+	for unit > 1 && (c.MaxLen(unit) > frame || compress.Fits(c, unit) != nil && compress.Fits(c, unit/2) == nil) {
+		unit /= 2
+	}
+	return unit
+}

@@ -1,0 +1,156 @@
+package collective
+
+import "fmt"
+
+// A planKey is all that a plan depends on, besides rank, size and hosts.
+type planKey struct {
+	kind      Kind
+	algorithm Algorithm
+	n         int
+	segment   int
+	root      int
+	shards    int
+	unit      int
+	counts    string
+	recv      string
+}
+
+// planOf returns the plan of j by algorithm a, with frames of at most segment elements. It panics for no job that was checked.
+func planOf(j *job, a Algorithm, rank, size, segment, frame int, hosts [][]int) *Plan {
+	b := newBuilder(rank, size, segment)
+	b.plan.Algorithm = a
+	in, out := Span{Src, 0, j.n}, Span{Dst, 0, j.n}
+	ranks := everyone(size)
+	switch j.Kind {
+	case AllReduce:
+		switch {
+		case j.Codec != nil:
+			b.coded(j.n, unitOf(j.Codec, frame))
+		case j.Shards > 0:
+			b.exact(j.Shards, j.n, a == Doubling)
+		default:
+			b.allReduce(a, ranks, in, out, hosts)
+		}
+	case ReduceTo:
+		list := rotate(size, j.Root)
+		me := mod(rank-j.Root, size)
+		work := out
+		if rank != j.Root {
+			work = b.scratch(j.n)
+		}
+		b.treeReduce(list, me, in, work)
+		if rank == j.Root {
+			b.finish(out)
+		}
+	case ReduceScatter:
+		b.reduceScatter(j.Counts)
+	case AllGather:
+		b.phase = PhaseMove
+		b.allGather(j.Counts, a == Doubling)
+	case Gather:
+		b.phase = PhaseMove
+		b.toRoot(j.Root, j.Counts)
+	case Scatter:
+		b.phase = PhaseMove
+		b.fromRoot(j.Root, j.Counts)
+	case Broadcast:
+		b.phase = PhaseMove
+		if rank == j.Root {
+			b.copy(out, in)
+		}
+		b.treeCast(rotate(size, j.Root), mod(rank-j.Root, size), out)
+	case AllToAll:
+		b.phase = PhaseMove
+		b.allToAll(j.Counts, j.Recv)
+	case Barrier:
+		b.phase = PhaseMove
+		b.barrier()
+	case Send:
+		b.phase = PhaseMove
+		b.p2p(b.send, b.sendOne, j.Root, in)
+	case Receive:
+		b.phase = PhaseMove
+		b.p2p(b.recv, b.recvOne, j.Root, out)
+	}
+	return &b.plan
+}
+
+func (b *builder) p2p(many, one func(int, Span), peer int, s Span) {
+	if s.Len() == 0 {
+		one(peer, s)
+		return
+	}
+	many(peer, s)
+}
+
+func (b *builder) allReduce(a Algorithm, ranks []int, in, out Span, hosts [][]int) {
+	switch a {
+	case GatherCast:
+		b.gatherCast(in.Len(), in, out)
+	case Halving:
+		b.halving(ranks, b.rank, in, out, false)
+	case Doubling:
+		b.doubling(ranks, b.rank, in, out, false)
+	case Tree:
+		b.treeReduce(ranks, b.rank, in, out)
+		if b.rank == 0 {
+			b.finish(out)
+		}
+		b.phase = PhaseGather
+		b.treeCast(ranks, b.rank, out)
+	case Pairwise:
+		b.pairwiseReduceScatter(ranks, b.rank, in, out)
+		b.finish(out.share(b.rank, b.size))
+		b.phase = PhaseGather
+		b.ringAllGather(ranks, b.rank, shares(out, b.size))
+	case Hierarchy:
+		b.hierarchy(hosts, in, out)
+	default:
+		b.ringReduceScatter(ranks, b.rank, in, out)
+		b.finish(out.share(b.rank, b.size))
+		b.phase = PhaseGather
+		b.ringAllGather(ranks, b.rank, shares(out, b.size))
+	}
+}
+
+// reduceScatter sends every rank its part of all others, which it adds in the order of the ranks.
+func (b *builder) reduceScatter(counts []int) {
+	parts := offsets(Src, counts)
+	mine := Span{Dst, 0, counts[b.rank]}
+	for t := 1; t < b.size; t++ {
+		to := (b.rank + t) % b.size
+		b.send(to, parts[to])
+	}
+	operands := make([]Span, b.size)
+	operands[b.rank] = parts[b.rank]
+	for t := 1; t < b.size; t++ {
+		from := mod(b.rank-t, b.size)
+		operands[from] = b.scratch(mine.Len())
+		b.recv(from, operands[from])
+	}
+	if b.size == 1 {
+		b.copy(mine, parts[0])
+	} else {
+		b.segments(mine, func(s Span) {
+			from := make([]Span, b.size)
+			for i, o := range operands {
+				from[i] = Span{o.Buf, o.From + s.From, o.From + s.To}
+			}
+			b.combine(s, from...)
+		})
+	}
+	b.finish(mine)
+}
+
+// key is what j's plan is kept by.
+func (j *job) key(a Algorithm, segment, frame int) planKey {
+	k := planKey{kind: j.Kind, algorithm: a, n: j.n, segment: segment, root: j.Root, shards: j.Shards}
+	if j.Codec != nil {
+		k.unit = unitOf(j.Codec, frame)
+	}
+	switch j.Kind {
+	case AllToAll, ReduceScatter, AllGather, Gather, Scatter:
+		k.counts, k.recv = fmt.Sprint(j.Counts), fmt.Sprint(j.Recv)
+	}
+	return k
+}
