@@ -195,7 +195,7 @@ func TestIssue(t *testing.T) {
 			t.Fatalf("with bit %d flipped the request is taken", bit)
 		}
 	}
-	for n := range len(p) {
+	for n := range p {
 		if _, err := i.Issue(p[:n], now); err == nil {
 			t.Fatalf("cut to %d bytes the request is taken", n)
 		}
@@ -505,8 +505,9 @@ func TestMessages(t *testing.T) {
 func FuzzIssue(f *testing.F) {
 	now := time.Unix(1e9, 0)
 	a := must(NewAuthority(now))
-	i := &Issuer{Authority: a}
-	token := Token{CA: a.Hash()}
+	// Each of the fuzzing processes has a secret of its own, and so takes nothing that another made.
+	token := Token{must(NewSecret()), a.Hash()}
+	i := &Issuer{Authority: a, Secret: token.Secret}
 	p, finish, err := newRequest(token, JoinOptions{Name: Name{"node", "1"}}, now)
 	if err != nil {
 		f.Fatal(err)
