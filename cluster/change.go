@@ -156,7 +156,17 @@ func (m *Machine) newcomers(hurry bool) []protocol.Name {
 	youngest, oldest := time.Duration(-1), m.now
 	for i := range m.present {
 		p := &m.present[i]
-		if !p.knock || p.rev == 0 || m.now-p.heard > m.budget || m.rec.rank(p.Name) >= 0 || !m.admissible(p) {
+		if !p.knock || m.now-p.heard > m.budget || m.rec.rank(p.Name) >= 0 {
+			continue
+		}
+		if p.rev == 0 { // the watch is late
+			if m.now-p.first > 5*m.policy.Heartbeat && m.now-p.sent > 500*time.Millisecond {
+				p.sent = m.now
+				m.ask(locating, protocol.MetaCall{Op: protocol.MetaGet, Key: m.keys.present(p.Name)}).name = p.Name
+			}
+			continue
+		}
+		if !m.admissible(p) {
 			continue
 		}
 		if stay+len(joins) >= m.policy.MaxWorkers || m.crowded(len(joins)) {

@@ -65,7 +65,7 @@ type presentState struct {
 	heard time.Duration // when it last knocked; with knocks 0: never
 	first time.Duration // when it first knocked
 	knock bool
-	sent  time.Duration // the last refusal
+	sent  time.Duration // the last refusal, or the last question where it is
 }
 
 type flapState struct {

@@ -33,7 +33,7 @@ type storeCall struct {
 	what  purpose
 	until time.Duration
 	epoch protocol.Epoch // fetching: what was known when it was sent; putting: what is put
-	name  protocol.Name  // proving
+	name  protocol.Name  // proving, locating
 }
 
 type purpose uint8
@@ -46,6 +46,7 @@ const (
 	fetching
 	proving
 	putting
+	locating // of a newcomer's presence, which the watch did not tell
 )
 
 const (
@@ -241,6 +242,10 @@ func (m *Machine) replied(in protocol.MetaReply) {
 		m.proof(c.name, in.KV)
 	case putting:
 		m.put(c, in.KV.Rev, conflict)
+	case locating:
+		if p, err := decodePresence(in.KV.Value); in.KV.Rev > 0 && err == nil && same(p.Name, c.name) {
+			m.setPresence(p, in.KV.Rev)
+		}
 	}
 }
 
