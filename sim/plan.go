@@ -103,7 +103,7 @@ func parseFault(words []string) (f Fault, err error) {
 	}
 	f.Kind = Kind(k)
 	words = words[2:]
-	if len(words)%2 == 1 {
+	if len(words) > 0 && words[0] != "for" && words[0] != "arg" {
 		for name := range strings.SplitSeq(words[0], ",") {
 			if name == "meta" {
 				f.Nodes = append(f.Nodes, Meta)
@@ -118,6 +118,9 @@ func parseFault(words []string) (f Fault, err error) {
 		words = words[1:]
 	}
 	for ; len(words) > 0; words = words[2:] {
+		if len(words) == 1 {
+			return f, fmt.Errorf("nothing follows %q", words[0])
+		}
 		switch words[0] {
 		case "for":
 			f.For, err = time.ParseDuration(words[1])
@@ -174,7 +177,8 @@ func (f Fault) check(nodes int) error {
 }
 
 func (f Fault) checkArg() error {
-	least, most, what := 0.0, math.Inf(1), ""
+	least, most := 0.0, math.Inf(1)
+	var what string
 	switch f.Kind {
 	case Slow:
 		least, most, what = 1, 1e6, "a factor"

@@ -1,7 +1,10 @@
 package sim_test
 
 import (
+	"flag"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -201,3 +204,40 @@ func BenchmarkEcho(b *testing.B) {
 		})
 	}
 }
+
+// The hashes in testdata hold on every machine: whoever changes what a run does rewrites them with -update.
+func TestGoldenHashes(t *testing.T) {
+	var b strings.Builder
+	for seed := range uint64(40) {
+		w := sim.New(seed, sim.Options{})
+		if seed%2 == 1 {
+			w = sim.New(seed, sim.Options{Link: sim.Link{Delay: time.Millisecond, Jitter: 500 * time.Microsecond, BytesPerSec: 1e6, Loss: 0.001, Datagram: seed%4 == 1}})
+		}
+		echoes(w, 3+int(seed%5))
+		c := newClient(w, "client")
+		c.at(0, protocol.MetaCall{Op: protocol.MetaWatch})
+		for i := range 20 {
+			c.at(10*i, put(uint64(i), "k", "v", int64(i), 0))
+		}
+		p := sim.RandomPlan(seed, w, sim.Mix{Until: 150 * time.Millisecond, MaxFor: 100 * time.Millisecond})
+		if err := w.Run(p, 200*time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "%d %016x %d events, %v\n", seed, w.Hash(), w.Events(), p)
+	}
+	file := filepath.Join("testdata", "hashes.txt")
+	if *update {
+		if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := b.String(); got != string(want) {
+		t.Errorf("the runs are not those of %s. They are now:\n%s", file, got)
+	}
+}
+
+var update = flag.Bool("update", false, "rewrite testdata")
