@@ -427,10 +427,10 @@ func (p *port) meet(conn *[2]net.Conn, limit time.Time) (*hello, error) {
 	}
 	if p.carrier.secure != nil {
 		if nc, ok := p.carrier.secure(conn[1], true); ok {
+			conn[0] = nc
 			if err := nc.(*tls.Conn).Handshake(); err != nil {
 				return nil, err
 			}
-			conn[0] = nc
 		}
 	}
 	nc := conn[0]

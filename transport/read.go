@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/trivium-ml/trivium/wire"
@@ -252,8 +253,13 @@ func (r *reader) frame() error {
 		d.n = -1 // its bytes are no longer the port's to hold
 		defer fl.giveBack(r.h.ctl, n)
 	}
-	if !s.deliver(&a) && !(s.ended.Load() && r.redeliver(&a)) {
+	ok, woke := s.deliver(&a)
+	if !ok && !(s.ended.Load() && r.redeliver(&a)) {
 		d.free()
+	}
+	if woke && r.from == r.to {
+		// Recv's caller goes first: the next read would find nothing, and what he answers would wait for that.
+		runtime.Gosched()
 	}
 	return nil
 }
@@ -265,7 +271,11 @@ func (r *reader) redeliver(a *arrival) bool {
 	}
 	s := r.p.stub(r.hdr.Stream)
 	r.last = s
-	return s != nil && s.deliver(a)
+	if s == nil {
+		return false
+	}
+	ok, _ := s.deliver(a)
+	return ok
 }
 
 // skip reads a frame that is not wanted.

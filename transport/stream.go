@@ -32,6 +32,7 @@ type stream struct {
 	copying       bool // Recv copies to a posted slice, without the lock
 	waiting       bool // Recv
 	wake          chan struct{}
+	woke          bool // by the last push
 }
 
 type postKey struct {
@@ -200,8 +201,9 @@ func (s *stream) lift(pk postKey, po *post) {
 	s.idle.Broadcast()
 }
 
-// deliver hands a whole frame to Recv, or holds it back, or drops it: then it returns false, and the delivery is the caller's.
-func (s *stream) deliver(a *arrival) bool {
+// deliver hands a whole frame to Recv, or holds it back, or drops it: then it returns false, and the delivery is the caller's. woke: a
+// Recv waited for it.
+func (s *stream) deliver(a *arrival) (ok, woke bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ev, pk := &a.ev, postKey{}
@@ -216,7 +218,7 @@ func (s *stream) deliver(a *arrival) bool {
 		if !lost && !s.closed {
 			s.port.stale.Add(1)
 		}
-		return false
+		return false, false
 	}
 	if a.post != nil {
 		a.post.state, a.post.at = landed, nil
@@ -224,10 +226,10 @@ func (s *stream) deliver(a *arrival) bool {
 	}
 	if ev.Epoch > s.epoch {
 		s.held.push(a)
-		return true
+		return true, false
 	}
 	s.push(a)
-	return true
+	return true, s.woke
 }
 
 func (s *stream) push(a *arrival) {
@@ -241,7 +243,7 @@ func (s *stream) push(a *arrival) {
 }
 
 func (s *stream) signal() {
-	if s.waiting {
+	if s.woke = s.waiting; s.waiting {
 		s.waiting = false
 		s.wake <- struct{}{} // has room: only Recv sets waiting, and then takes
 	}

@@ -1,0 +1,415 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/trivium-ml/trivium/protocol"
+	"github.com/trivium-ml/trivium/wire"
+)
+
+// A puppet is a peer that has passed the handshake, and then writes what a test wants.
+type puppet struct {
+	*testing.T
+	ctx       context.Context
+	victim    Port
+	stream    Stream
+	log       bytes.Buffer
+	conns     [2]net.Conn
+	intruders int
+}
+
+func openPuppet(t *testing.T) *puppet {
+	t.Helper()
+	goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	t.Cleanup(cancel)
+	u := &puppet{T: t, ctx: ctx}
+	v, err := TCP{}.Open(ctx, Name{ID: "victim"}, Options{Log: slog.New(slog.NewTextHandler(&u.log, nil))})
+	u.must(err)
+	t.Cleanup(func() { u.must(v.Close()) })
+	u.victim = v
+	u.stream, err = v.Stream("s", StreamOptions{MaxFrame: 1000})
+	u.must(err)
+	u.connect()
+	return u
+}
+
+func (u *puppet) must(err error) {
+	u.Helper()
+	if err != nil {
+		u.Fatal(err)
+	}
+}
+
+func (u *puppet) connect() {
+	u.Helper()
+	u.intruders++
+	c, err := TCP{}.carrier(u.ctx, Name{})
+	u.must(err)
+	u.must(c.listeners[0].Close())
+	p := &port{self: Name{ID: "puppet"}, carrier: c}
+	h := &hello{name: p.self, target: u.victim.Name(), instance: [16]byte{1}, attempt: uint64(u.intruders)}
+	for _, role := range []uint8{control, data} {
+		nc, err := c.dial(u.ctx, u.victim.Addr())
+		u.must(err)
+		u.Cleanup(func() { nc.Close() })
+		u.must(nc.SetDeadline(time.Now().Add(10 * time.Second)))
+		u.must(p.introduce(u.ctx, h, role, &[2]net.Conn{nc, nc}))
+		u.conns[role] = nc
+	}
+	_, err = readStep(u.conns[data], kindAccept, h.target)
+	u.must(err)
+}
+
+func (u *puppet) event() Event {
+	u.Helper()
+	ev, err := u.stream.Recv(u.ctx)
+	u.must(err)
+	return ev
+}
+
+func headed(h wire.Header, body string) string {
+	h.Length = uint32(max(len(body), int(h.Length)))
+	return string(appendHeader(nil, &h)) + body
+}
+
+// TestBadFrames: a peer that is trusted and yet sends what it must not loses its link, with the reason in the log and to itself.
+func TestBadFrames(t *testing.T) {
+	id := wire.StreamID("s")
+	ok := headed(wire.Header{Stream: id, Kind: 7}, "fine")
+	many := func(n int, h wire.Header, body string) string { return strings.Repeat(headed(h, body), n) }
+	var streams strings.Builder
+	for i := range 70 {
+		streams.WriteString(headed(wire.Header{Stream: uint32(1000 + i)}, "x"))
+	}
+	for _, c := range []struct {
+		name            string
+		on              int
+		send            string
+		cause, sentence string
+	}{
+		{"garbage", data, strings.Repeat("garbage ", 6), "magic", "want 0x7654"},
+		{"version", data, ok[:2] + "\x07" + ok[3:], "version", "the peer 7"},
+		{"header's checksum", data, ok[:20] + "\xff" + ok[21:], "checksum", "of a header"},
+		{"payload's checksum", data, headed(wire.Header{Stream: id, Flags: wire.Summed, Sum: 1}, "body"), "checksum", "of 4 bytes on stream"},
+		{"too long for the stream", data, headed(wire.Header{Stream: id, Length: 1001}, ""), "length", "at most 1000 bytes on stream"},
+		{"too long for any", data, headed(wire.Header{Stream: id, Length: wire.MaxFrame + 1}, ""), "length", "at most 67108864 bytes"},
+		{"too long for a stream that is not open", data, headed(wire.Header{Stream: 5, Length: 1<<20 + 1}, ""), "length", "at most 1048576 bytes"},
+		{"head beyond the frame", data, headed(wire.Header{Stream: id, Head: 9}, "body"), "length", "a head of 9 bytes"},
+		{"unknown flags", data, headed(wire.Header{Stream: id, Flags: 1 << 14}, "body"), "flags", "unknown flags"},
+		{"shared memory on TCP", data, headed(wire.Header{Stream: id, Flags: wire.Shared}, "12345678"), "flags", "of which there is none"},
+		{"control frame on the data connection", data, headed(wire.Header{Stream: id, Flags: uint16(Control) << wire.PriorityShift}, "x"), "priority", "wrong connection"},
+		{"data frame on the control connection", control, ok, "priority", "wrong connection"},
+		{"more than was granted", data, many(5000, wire.Header{Stream: id}, strings.Repeat("x", 1000)), "credit", "more than was granted"},
+		{"more frames than may be under way", data, many(1025, wire.Header{Stream: id}, ""), "credit", "more than was granted"},
+		{"more control frames", control, many(1025, wire.Header{Stream: id, Flags: uint16(Control) << wire.PriorityShift}, ""), "credit", "more than was granted"},
+		{"too many streams", data, streams.String(), "stream", "64 streams that are not open"},
+		{"grants what it never had", control, headed(wire.Header{Flags: wire.Internal, Kind: kindGrant, Stream: id, Chunk: 5}, ""), "credit", "more than was sent"},
+		{"grants without end", control, headed(wire.Header{Flags: wire.Internal, Kind: kindGrant, Stream: id, Op: 1 << 60}, ""), "credit", "more than was sent"},
+		{"a window without end", control, headed(wire.Header{Flags: wire.Internal, Kind: kindWindow, Stream: id, Op: 1 << 60}, ""), "credit", "a window of"},
+		{"a hello again", control, headed(wire.Header{Flags: wire.Internal, Kind: kindHello}, "hello"), "kind", "an own frame of kind 1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			u := openPuppet(t)
+			_, err := u.conns[data].Write([]byte(ok))
+			u.must(err)
+			ev := u.event()
+			if ev.Kind != 7 || string(ev.Payload) != "fine" {
+				t.Fatalf("received %+v", ev)
+			}
+			ev.Release()
+			told := make(chan string)
+			go func() {
+				p, _ := io.ReadAll(u.conns[control]) // a reset after the reason is as good as its end
+				told <- string(p)
+			}()
+			_, _ = u.conns[c.on].Write([]byte(c.send)) // fails where the link is closed before all is written
+			for ev = u.event(); ev.What == Received; ev = u.event() {
+				defer ev.Release() // not now: the credit is to be used up
+			}
+			if ev.What != LinkLost || !strings.Contains(ev.Err.Error(), c.sentence) {
+				t.Errorf("event %d: %v, want a LinkLost that says %q", ev.What, ev.Err, c.sentence)
+			}
+			if n := u.victim.Stats().Refused[c.cause]; n != 1 {
+				t.Errorf("refused %v, want one for %q", u.victim.Stats().Refused, c.cause)
+			}
+			if got := <-told; !strings.Contains(got, c.sentence) && !strings.HasPrefix(c.name, "more") { // a reset may overtake the reason
+				t.Errorf("the sender is told %q, want %q", got, c.sentence)
+			}
+			u.connect() // it may come again
+			_, err = u.conns[data].Write([]byte(ok))
+			u.must(err)
+			for _, want := range []EventKind{LinkBack, Received} {
+				if ev := u.event(); ev.What != want {
+					t.Errorf("event %d (%v), want %d", ev.What, ev.Err, want)
+				} else {
+					ev.Release()
+				}
+			}
+		})
+	}
+}
+
+// TestSimultaneousDial: dials from both ends at once become one link, and nobody hears of a loss.
+func TestSimultaneousDial(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	for round := range 100 {
+		var ports [2]Port
+		var streams [2]Stream
+		for i := range ports {
+			var err error
+			if ports[i], err = (TCP{}).Open(ctx, Name{ID: string(rune('a' + i))}, Options{}); err != nil {
+				t.Fatal(err)
+			}
+			if streams[i], err = ports[i].Stream("s", StreamOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var group sync.WaitGroup
+		for i := range ports {
+			other := ports[1-i]
+			if err := ports[i].Know(other.Name(), other.Addr()); err != nil {
+				t.Fatal(err)
+			}
+			group.Go(func() {
+				if err := streams[i].Send(ctx, other.Name(), Frame{Head: []byte{byte(i)}}); err != nil {
+					t.Errorf("round %d: %v", round, err)
+				}
+				ev, err := streams[i].Recv(ctx)
+				if err != nil || ev.What != Received || ev.From != other.Name() {
+					t.Errorf("round %d: %v received event %d from %v (%v), error %v", round, ports[i].Name(), ev.What, ev.From, ev.Err, err)
+				}
+				ev.Release()
+			})
+		}
+		group.Wait()
+		for _, p := range ports {
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+			if s := p.Stats(); s.Reconnects > 0 {
+				t.Errorf("round %d: %d reconnects", round, s.Reconnects)
+			}
+		}
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// TestStaleSocket: the socket of a dead process is replaced; that of a live one is not.
+func TestStaleSocket(t *testing.T) {
+	u, self := Unix{Dir: t.TempDir()}, Name{ID: "x"}
+	p, err := u.Open(t.Context(), self, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := strings.TrimPrefix(p.Addr(), unixScheme)
+	if _, err := u.Open(t.Context(), self, Options{}); err == nil || !strings.Contains(err.Error(), "it is open already") {
+		t.Errorf("the second of one name: %v", err)
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.(*net.UnixListener).SetUnlinkOnClose(false)
+	if err := ln.Close(); err != nil { // as a dead process leaves it
+		t.Fatal(err)
+	}
+	if p, err = u.Open(t.Context(), self, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLongSocketPath(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
+	if _, err := (Unix{Dir: dir}).Open(t.Context(), Name{ID: "x"}, Options{}); err == nil || !strings.Contains(err.Error(), "choose a shorter Dir") {
+		t.Errorf("a path that is too long: %v", err)
+	}
+}
+
+// TestNearestChooses: peers of this host are reached by unix sockets, others by TCP.
+func TestNearestChooses(t *testing.T) {
+	ctx := t.Context()
+	n := Nearest{Unix: Unix{Dir: t.TempDir()}}
+	open := func(id string) *port {
+		p, err := n.Open(ctx, Name{ID: id}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { p.Close() })
+		return p.(*port)
+	}
+	a, b := open("a"), open("b")
+	nc, err := a.carrier.dial(ctx, b.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if found := nc.RemoteAddr().Network(); found != "unix" {
+		t.Errorf("a peer of this host is reached by %s", found)
+	}
+	_, rest, _ := strings.Cut(b.Addr(), ",")
+	far, err := a.carrier.dial(ctx, nearScheme+"anotherhost,"+rest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	if found := far.RemoteAddr().Network(); found != "tcp" {
+		t.Errorf("a peer of another host is reached by %s", found)
+	}
+	for _, bad := range []string{"", "near:", "near:x", "near:x,unix:/a", "near:x,tcp:a:1,unix:/a", "http://x", "tcp:nowhere", "unix:"} {
+		if err := a.Know(Name{ID: "z"}, bad); err == nil {
+			t.Errorf("the address %q was taken", bad)
+		}
+	}
+}
+
+// TestRefusedIsProof: after a link is lost, a dial that finds nobody listening says so once.
+func TestRefusedIsProof(t *testing.T) {
+	for name, n := range map[string]Network{"tcp": TCP{}, "unix": Unix{Dir: t.TempDir()}} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			a, err := n.Open(ctx, Name{ID: "a"}, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer a.Close()
+			b, err := n.Open(ctx, Name{ID: "b"}, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, _ := a.Stream("s", StreamOptions{})
+			if err := a.Know(b.Name(), b.Addr()); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Send(ctx, b.Name(), Frame{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Close(); err != nil {
+				t.Fatal(err)
+			}
+			refused := 0
+			for refused == 0 {
+				ev, err := s.Recv(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if ev.What == LinkLost && errors.Is(ev.Err, protocol.ErrRefused) {
+					refused++
+				}
+			}
+			if err := s.Send(ctx, b.Name(), Frame{}); !errors.Is(err, ErrLinkLost) {
+				t.Errorf("a send over a lost link: %v, want ErrLinkLost", err)
+			}
+			short, cancel := context.WithTimeout(ctx, 100*time.Millisecond) // some dials more
+			defer cancel()
+			if ev, err := s.Recv(short); err == nil {
+				t.Errorf("event %d (%v) after the proof", ev.What, ev.Err)
+			}
+		})
+	}
+}
+
+func FuzzHello(f *testing.F) {
+	h := hello{name: Name{Job: "job", Role: "role", ID: "id", Incarnation: 3}, target: Name{ID: "x"}, attempt: 9, addr: "tcp:h:1", role: control}
+	f.Add(h.append(nil))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, p []byte) {
+		var h, again hello
+		if h.parse(p) != nil {
+			return
+		}
+		q := h.append(nil)
+		if err := again.parse(q); err != nil || again != h {
+			t.Fatalf("%+v became %+v (%v)", h, again, err)
+		}
+		var c challenge
+		_ = c.parse(p)                     // must not panic
+		_ = readRefusal(Name{}, p).Error() // nor this
+	})
+}
+
+// FuzzFrames: whatever a peer sends after the handshake ends in an error or in frames, within bounded memory.
+func FuzzFrames(f *testing.F) {
+	id := wire.StreamID("s")
+	f.Add([]byte(headed(wire.Header{Stream: id, Kind: 7, Head: 2}, "fine")), true)
+	f.Add([]byte(headed(wire.Header{Stream: id, Flags: wire.Summed, Sum: wire.Sum([]byte("fine"))}, "fine")+headed(wire.Header{Flags: wire.Internal, Kind: kindBye}, "")), true)
+	f.Add([]byte(headed(wire.Header{Flags: wire.Internal, Kind: kindGrant, Stream: id}, "")+headed(wire.Header{Flags: wire.Internal, Kind: kindWindow, Stream: id, Op: 77}, "")), false)
+	f.Add(appendRefusal(nil, "cause", "text"), false)
+	f.Fuzz(func(t *testing.T, p []byte, onData bool) {
+		// The checksums of headers are put right: else nearly all would end there.
+		for at := 0; at+wire.HeaderLen <= len(p); {
+			binary.LittleEndian.PutUint16(p[at:], wire.Magic)
+			p[at+2] = wire.Version
+			binary.LittleEndian.PutUint32(p[at+44:], wire.Sum(p[at:at+44]))
+			at += wire.HeaderLen + int(binary.LittleEndian.Uint32(p[at+4:])%4096)
+		}
+		pt := openPort(Name{ID: "a"}, Options{}, &carrier{sum: func(net.Conn) bool { return false }})
+		defer pt.Close()
+		s, err := pt.Stream("s", StreamOptions{MaxFrame: 4096})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pr := newPeer(pt, Name{ID: "b"})
+		pt.peers[pr.name] = pr
+		h := pr.link.half[control]
+		if onData {
+			h = pr.link.half[data]
+		}
+		h.nc, h.hard = fromBytes{Reader: bytes.NewReader(p)}, fromBytes{}
+		r := &reader{h: h, pr: pr, p: pt, buf: make([]byte, readBuffer)}
+		if err := r.frames(); err == nil {
+			t.Fatal("the frames ended without an error")
+		}
+		pt.pool.mu.Lock()
+		if pt.pool.bytes > 8<<20 {
+			t.Errorf("%d bytes are held", pt.pool.bytes)
+		}
+		pt.pool.mu.Unlock()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		for {
+			ev, err := s.Recv(ctx)
+			if err != nil {
+				return
+			}
+			if len(ev.Head)+len(ev.Payload) > 4096 {
+				t.Errorf("a frame of %d bytes", len(ev.Head)+len(ev.Payload))
+			}
+			ev.Release()
+		}
+	})
+}
+
+// fromBytes is a connection that reads from memory.
+type fromBytes struct {
+	net.Conn
+	io.Reader
+}
+
+func (c fromBytes) Read(p []byte) (int, error)       { return c.Reader.Read(p) }
+func (c fromBytes) SetReadDeadline(time.Time) error  { return nil }
+func (c fromBytes) SetWriteDeadline(time.Time) error { return nil }
+func (c fromBytes) Close() error                     { return nil }
