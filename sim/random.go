@@ -41,7 +41,7 @@ func RandomPlan(seed uint64, w *World, m Mix) Plan {
 	for range 1 + d.below(m.Faults) {
 		f := Fault{Kind: on[d.below(len(on))]}
 		f.At = d.time(m.Until)
-		f.For = 1 + d.time(m.MaxFor)
+		f.For = 10*time.Microsecond + d.time(m.MaxFor)
 		d.fill(&f, len(w.nodes))
 		if f.check(len(w.nodes)) == nil {
 			p = append(p, f)
