@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium/protocol"
-	"github.com/trivium-ml/trivium/wire"
 )
 
 // A Memory is a network within one process. It starts no goroutine and opens no socket, so that it works inside testing/synctest:
@@ -55,7 +54,7 @@ func NewMemory() *Memory {
 
 // Open makes self reachable for the other ports of m.
 func (m *Memory) Open(ctx context.Context, self Name, o Options) (Port, error) {
-	if err := ctx.Err(); err != nil {
+	if err := errors.Join(o.validate(), ctx.Err()); err != nil {
 		return nil, fmt.Errorf("transport: open %v in memory: %w", self, err)
 	}
 	var over memOver
@@ -270,7 +269,7 @@ func (p *memPort) tell(what EventKind, peer Name, err error) {
 
 // Stream opens the stream of that name.
 func (p *memPort) Stream(name string, o StreamOptions) (Stream, error) {
-	o, err := o.memDefaults(name)
+	o, err := o.defaults(name)
 	if err != nil {
 		return nil, err
 	}
@@ -299,29 +298,6 @@ func (p *memPort) Stream(name string, o StreamOptions) (Stream, error) {
 	m.mu.Unlock()
 	over.finish(m)
 	return s, nil
-}
-
-func (o StreamOptions) memDefaults(name string) (StreamOptions, error) {
-	var err error
-	if o.MaxFrame < 0 || o.MaxFrame > wire.MaxFrame {
-		err = errors.Join(err, fmt.Errorf("transport: stream %q: MaxFrame: want 0 to %d bytes, found %d", name, wire.MaxFrame, o.MaxFrame))
-	}
-	if o.Window < 0 {
-		err = errors.Join(err, fmt.Errorf("transport: stream %q: Window: want bytes, found %d", name, o.Window))
-	}
-	if o.Queue < 0 {
-		err = errors.Join(err, fmt.Errorf("transport: stream %q: Queue: want frames, found %d", name, o.Queue))
-	}
-	if o.MaxFrame == 0 {
-		o.MaxFrame = 1 << 20
-	}
-	if o.Window == 0 {
-		o.Window = 4 * o.MaxFrame
-	}
-	if o.Queue == 0 {
-		o.Queue = 64
-	}
-	return o, err
 }
 
 func (p *memPort) inbox(name string) *memInbox {
