@@ -82,7 +82,6 @@ type ticker struct {
 	last  time.Duration
 	count uint64
 	late  time.Duration // the largest lateness of the last second
-	lateN uint64
 }
 
 // Timers.

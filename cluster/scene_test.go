@@ -51,6 +51,10 @@ type envelope struct {
 
 func (e *envelope) Size() int { return e.body.Size() }
 
+func (e *envelope) String() string {
+	return fmt.Sprintf("%d to %d: %T of %d bytes", e.from, e.to, e.body, e.body.Size())
+}
+
 // stamped is a carrier's message.
 type stamped struct {
 	from  protocol.Name
@@ -217,7 +221,12 @@ type scene struct {
 }
 
 func newScene(seed uint64, n int, pol cluster.Policy, o sim.Options) *scene {
-	s := &scene{w: sim.New(seed, o), policy: pol, views: map[protocol.Epoch]cluster.View{}, by: map[protocol.Epoch]protocol.Name{}}
+	return populate(sim.New(seed, o), n, pol)
+}
+
+// populate adds n processes to w, and what must hold of them.
+func populate(w *sim.World, n int, pol cluster.Policy) *scene {
+	s := &scene{w: w, policy: pol, views: map[protocol.Epoch]cluster.View{}, by: map[protocol.Epoch]protocol.Name{}}
 	for range n {
 		s.add(0)
 	}
