@@ -39,7 +39,6 @@ type freeList struct {
 const (
 	memKeep       = 256     // free frames kept
 	memKeepBytes  = 1 << 20 // the largest buffer that a free frame keeps
-	memLeastCost  = 64      // credit that an empty frame takes: what waits must be bounded
 	memAddr       = "memory:"
 	memForData    = 0 // which credit
 	memForControl = 1

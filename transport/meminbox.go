@@ -26,9 +26,10 @@ type memInbox struct {
 
 // A memFlow is what one peer has under way to an inbox.
 type memFlow struct {
-	used  [2]int // bytes: data, control
-	posts map[Key][]byte
-	out   *memOutbox // where the peer's frames wait for credit
+	used   [2]int // bytes: data, control
+	frames [2]int
+	posts  map[Key][]byte
+	out    *memOutbox // where the peer's frames wait for credit
 }
 
 // A memLink is a LinkLost or LinkBack that is to be returned after the frames that came before it.
@@ -313,6 +314,7 @@ func (o *memOver) add(f *memFrame, err error) {
 	f.err = err
 	if f.flow != nil {
 		f.flow.used[f.which] -= f.cost
+		f.flow.frames[f.which]--
 	}
 	o.q.push(f)
 }

@@ -191,13 +191,13 @@ func (m *Memory) pumpOne(out *memOutbox, priority Priority, in *memInbox, flow *
 		over.add(f, err)
 		return true
 	}
-	cost := max(size, memLeastCost)
-	if flow.used[which] > 0 && flow.used[which]+cost > window {
+	if flow.frames[which] >= maxUnderWay || flow.used[which] > 0 && flow.used[which]+size > window {
 		return false
 	}
 	out.wait[priority].pop()
-	flow.used[which] += cost
-	f.flow, f.cost, f.which = flow, cost, which
+	flow.used[which] += size
+	flow.frames[which]++
+	f.flow, f.cost, f.which = flow, size, which
 	out.s.port.stats.sent(size, len(f.Payload))
 	in.port.stats.received(size, len(f.Payload))
 	if peer := in.port.peers[f.from]; peer != nil {

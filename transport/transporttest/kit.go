@@ -118,6 +118,15 @@ var cases = []struct {
 	{"Stats", stats},
 	{"AllToAll", allToAll},
 	{"ConcurrentSenders", concurrentSenders},
+	{"HeldFrames", heldFrames},
+	{"Bounded", bounded},
+	{"BothWays", bothWays},
+	{"ManyStreams", manyStreams},
+	{"UnpostRace", unpostRace},
+	{"FenceRace", fenceRace},
+	{"FenceNobody", fenceNobody},
+	{"PostOutlivesLink", postOutlivesLink},
+	{"Chaos", chaos},
 	{"Allocations", allocations},
 }
 
