@@ -1,6 +1,8 @@
 package data
 
 import (
+	"bytes"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -131,6 +133,55 @@ func TestShippedBatchesArriveAsTheyWere(t *testing.T) {
 	if err := digits.Append(all); err == nil {
 		t.Error("rows of another shape were appended")
 	}
+}
+
+func TestShippedSplits(t *testing.T) {
+	want, err := Open(t.Context(), trivium.Data{Source: "adult", Rows: 1300, Train: "0:900", Test: "900:"}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sent bytes.Buffer
+	if err := Ship(t.Context(), &sent, want); err != nil {
+		t.Fatal(err)
+	}
+	whole := bytes.Clone(sent.Bytes())
+	got, err := Unship(&sent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Checksum != want.Checksum || got.Valid != nil || got.Train.Rows() != 900 || got.Test.Rows() != 400 {
+		t.Fatalf("%d and %d rows, checksum %q", got.Train.Rows(), got.Test.Rows(), got.Checksum)
+	}
+	if d := cmp.Diff(want.Schema(), got.Schema()); d != "" {
+		t.Error(d)
+	}
+	var a, b trivium.Batch
+	if err := errors.Join(want.Test.Read(t.Context(), &a, 0, 400), got.Test.Read(t.Context(), &b, 0, 400)); err != nil {
+		t.Fatal(err)
+	}
+	if len(a.Inputs[0].Values) != len(b.Inputs[0].Values) || a.Inputs[0].Values[9] != b.Inputs[0].Values[9] || a.Labels.Class[399] != b.Labels.Class[399] {
+		t.Error("other rows arrived")
+	}
+	for _, cut := range []int{0, 3, 10, len(whole) / 2, len(whole) - 1} {
+		if _, err := Unship(bytes.NewReader(whole[:cut])); err == nil {
+			t.Errorf("%d of %d bytes were enough", cut, len(whole))
+		}
+	}
+}
+
+func FuzzUnship(f *testing.F) {
+	splits, err := Digits(f.Context(), trivium.Data{Rows: 3})
+	if err != nil {
+		f.Fatal(err)
+	}
+	var sent bytes.Buffer
+	if err := Ship(f.Context(), &sent, splits); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(sent.Bytes())
+	f.Fuzz(func(_ *testing.T, p []byte) {
+		_, _ = Unship(bytes.NewReader(p)) // any answer but a panic
+	})
 }
 
 func FuzzDecodeBatch(f *testing.F) {

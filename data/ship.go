@@ -1,8 +1,12 @@
 package data
 
 import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/wire"
@@ -186,4 +190,119 @@ func readInt32s(r *wire.Reader, field string) []int32 {
 		v[i] = int32(r.Uint32(field))
 	}
 	return v
+}
+
+// A shipHead opens data that was written by Ship.
+type shipHead struct {
+	Schema    trivium.Schema  `json:"schema"`
+	Transform json.RawMessage `json:"transform,omitempty"`
+	Checksum  string          `json:"checksum"`
+	Notes     []string        `json:"notes,omitempty"`
+	Rows      [3]int64        `json:"rows"` // of train, valid and test
+}
+
+const (
+	shipBatch    = 512      // rows at a time
+	maxShipHead  = 16 << 20 // bytes
+	maxShipBatch = 1 << 30  // bytes
+)
+
+// Ship writes the rows of s, so that Unship makes the same data sets of them elsewhere.
+func Ship(ctx context.Context, w io.Writer, s *Splits) error {
+	head := shipHead{Schema: s.Schema(), Checksum: s.Checksum, Notes: s.Notes}
+	if s.Transform != nil {
+		p, err := s.Transform.Encode()
+		if err != nil {
+			return err
+		}
+		head.Transform = p
+	}
+	sets := [3]Dataset{s.Train, s.Valid, s.Test}
+	for i, ds := range sets {
+		if ds != nil {
+			head.Rows[i] = ds.Rows()
+		}
+	}
+	p, err := json.Marshal(head)
+	if err != nil {
+		return err
+	}
+	if _, err := w.Write(append(wire.AppendUint32(nil, uint32(len(p))), p...)); err != nil {
+		return err
+	}
+	for _, ds := range sets {
+		if ds == nil {
+			continue
+		}
+		for b, err := range Batches(ctx, ds, BatchOptions{Batch: shipBatch, IDs: true}) {
+			if err != nil {
+				return err
+			}
+			p = AppendBatch(append(p[:0], 0, 0, 0, 0), b)
+			binary.LittleEndian.PutUint32(p, uint32(len(p)-4))
+			if _, err := w.Write(p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Unship reads what Ship wrote. The rows are resident.
+func Unship(r io.Reader) (*Splits, error) {
+	fail := func(err error) (*Splits, error) { return nil, fmt.Errorf("data: rows that were sent: %w", err) }
+	p, err := readBlock(r, maxShipHead)
+	if err != nil {
+		return fail(err)
+	}
+	var head shipHead
+	if err := json.Unmarshal(p, &head); err != nil {
+		return fail(err)
+	}
+	s := &Splits{Checksum: head.Checksum, Notes: head.Notes}
+	if len(head.Transform) > 0 {
+		if s.Transform, err = DecodeTransform(head.Transform); err != nil {
+			return fail(err)
+		}
+	}
+	for i, dst := range []*Dataset{&s.Train, &s.Valid, &s.Test} {
+		var rows Builder
+		for int64(rows.Rows()) < head.Rows[i] {
+			p, err := readBlock(r, maxShipBatch)
+			if err != nil {
+				return fail(err)
+			}
+			b, err := DecodeBatch(p)
+			if err == nil {
+				err = rows.Append(b)
+			}
+			if err != nil {
+				return fail(err)
+			}
+		}
+		if head.Rows[i] > 0 {
+			*dst = rows.Dataset(head.Schema)
+		}
+	}
+	return s, nil
+}
+
+// readBlock reads a length of at most limit and so many bytes. Memory is taken as bytes come.
+func readBlock(r io.Reader, limit uint32) ([]byte, error) {
+	var n [4]byte
+	if _, err := io.ReadFull(r, n[:]); err != nil {
+		return nil, fmt.Errorf("they end early: %w", err)
+	}
+	size := binary.LittleEndian.Uint32(n[:])
+	if size > limit {
+		return nil, fmt.Errorf("a block of %d bytes, want at most %d", size, limit)
+	}
+	p, err := io.ReadAll(io.LimitReader(r, int64(size)))
+	if err == nil && len(p) < int(size) {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return nil, fmt.Errorf("they end early: %w", err)
+	}
+	return p, nil
 }

@@ -10,11 +10,15 @@
 package processes
 
 import (
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"time"
 
+	"github.com/trivium-ml/trivium/cluster/trust"
 	"github.com/trivium-ml/trivium/transport"
 )
 
@@ -45,17 +49,43 @@ func (a *Assignment) Name() transport.Name {
 	return transport.Name{Job: a.Run, Role: "worker", ID: fmt.Sprint(a.Index), Incarnation: 1}
 }
 
-// A Network says how a worker reaches the others.
+// A Network says how a worker reaches the others: by unix sockets and shared memory on one host, and, where Listen is set, by TCP too.
 type Network struct {
-	Dir    string `json:"dir,omitempty"`    // of unix sockets, for processes of one host
-	Secret []byte `json:"secret,omitempty"` // that all processes of the job share
+	Dir      string `json:"dir,omitempty"`      // of unix sockets; empty: the user's own
+	Secret   []byte `json:"secret,omitempty"`   // that all processes of the job share
+	Listen   string `json:"listen,omitempty"`   // host:port for peers on other hosts; empty: there are none
+	Identity []byte `json:"identity,omitempty"` // trust.Identity.Encode: TCP speaks TLS; nil: it does not
 }
 
 // Open returns the network.
 func (n Network) Open() (transport.Network, error) {
-	return transport.Unix{Dir: n.Dir}, nil
+	local := transport.Unix{Dir: n.Dir}
+	if n.Listen == "" {
+		return local, nil
+	}
+	tcp := transport.TCP{Listen: n.Listen}
+	if len(n.Identity) > 0 {
+		id, err := trust.DecodeIdentity(n.Identity)
+		if err != nil {
+			return nil, err
+		}
+		tcp.TLS = id.PeerConfig()
+		tcp.Verify = func(peer transport.Name, cs tls.ConnectionState) error { return trust.VerifyName(cs, CertName(peer)) }
+	}
+	return transport.Nearest{Unix: local, TCP: tcp}, nil
 }
 
-func (n Network) options(log *slog.Logger) transport.Options {
+// CertName is the name of a process of a job in its certificate. One that would be too long for that has a hash in the job's place.
+func CertName(n transport.Name) trust.Name {
+	job := n.Job
+	if len(job)+len(n.ID) > 60 {
+		sum := sha256.Sum256([]byte(job))
+		job = hex.EncodeToString(sum[:16])
+	}
+	return trust.Name{Role: n.Role, ID: job + "." + n.ID}
+}
+
+// Options are those of a port on the network.
+func (n Network) Options(log *slog.Logger) transport.Options {
 	return transport.Options{Secret: n.Secret, Log: log}
 }

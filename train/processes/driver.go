@@ -38,12 +38,13 @@ type Driver struct {
 	ResumeFrom      blob.Store        //
 	Notes           map[string]string // go into checkpoints
 
-	Port     transport.Port // where the workers reach this process
-	Network  Network        // how they open theirs
-	Launcher launch.Launcher
-	CPUs     []int        // the cores that the workers share; nil: all
-	Build    string       // that the workers must have too
-	Data     *data.Splits // given: its rows are shipped to the workers, which then open no data
+	Port      transport.Port                   // where the workers reach this process
+	Network   Network                          // how they open theirs
+	NetworkOf func(index int) (Network, error) // given: in place of Network, for workers that differ in it
+	Launcher  launch.Launcher
+	CPUs      []int        // the cores that the workers share; nil: all
+	Build     string       // that the workers must have too
+	Data      *data.Splits // given: its rows are shipped to the workers, which then open no data
 
 	// Ready is called when all workers have opened their data, and it is the same. It returns the place for checkpoints, or nil, and may
 	// refuse the job.
@@ -210,6 +211,11 @@ func (d *Driver) launch(ctx context.Context, exits chan<- int, wait *sync.WaitGr
 	}
 	for i := range d.Workers {
 		a.Index = i
+		if d.NetworkOf != nil {
+			if a.Network, err = d.NetworkOf(i); err != nil {
+				return fmt.Errorf("processes: worker %d: %w", i, err)
+			}
+		}
 		config, err := json.Marshal(&a)
 		if err != nil {
 			return err

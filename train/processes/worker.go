@@ -97,7 +97,7 @@ func Work(ctx context.Context, a *Assignment, o Options) (err error) {
 			return err
 		}
 	}
-	if w.port, err = network.Open(ctx, a.Name(), a.Network.options(w.log)); err != nil {
+	if w.port, err = network.Open(ctx, a.Name(), a.Network.Options(w.log)); err != nil {
 		return fmt.Errorf("processes: %v: %w", a.Name(), err)
 	}
 	defer func() { err = errors.Join(err, w.port.Close()) }()

@@ -1,0 +1,195 @@
+package fleet
+
+import (
+	"archive/tar"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+
+	"github.com/trivium-ml/trivium/cluster/trust"
+)
+
+// Handler serves the control API, over TLS with trust.Identity.OpenConfig:
+//
+//	POST /v1/join                 a certificate for the token's holder: package trust
+//	GET  /v1/status               Status
+//	POST /v1/jobs                 Spec; answers with the Job
+//	GET  /v1/jobs/{id}            Job
+//	POST /v1/jobs/{id}/cancel     answers with the Job
+//	GET  /v1/jobs/{id}/log        its lines, as text; ?follow=1: until it ends
+//	GET  /v1/jobs/{id}/files      what it left, as a tar archive
+//	POST /v1/data                 data for a job; answers with {"id": ...}
+//
+// All but the first want a certificate of the cluster. An error is {"error": ...}, with a status that fits.
+func (c *Coordinator) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("POST /v1/join", c.o.Issuer)
+	known := func(pattern string, f func(w http.ResponseWriter, r *http.Request) error) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+				answerError(w, http.StatusUnauthorized, errors.New("show a certificate of the cluster: join with its token"))
+				return
+			}
+			if _, err := trust.PeerName(*r.TLS); err != nil {
+				answerError(w, http.StatusForbidden, err)
+				return
+			}
+			if err := f(w, r); err != nil {
+				code := http.StatusBadRequest
+				var missing errNoJob
+				if errors.As(err, &missing) {
+					code = http.StatusNotFound
+				}
+				answerError(w, code, err)
+			}
+		})
+	}
+	known("GET /v1/status", func(w http.ResponseWriter, r *http.Request) error {
+		s, err := c.Status(r.Context())
+		if err != nil {
+			return err
+		}
+		return answer(w, s)
+	})
+	known("POST /v1/jobs", func(w http.ResponseWriter, r *http.Request) error {
+		var s Spec
+		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxSpec))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&s); err != nil {
+			return fmt.Errorf("the job: %w", err)
+		}
+		j, err := c.Submit(s)
+		if err != nil {
+			return err
+		}
+		return answer(w, j)
+	})
+	known("GET /v1/jobs/{id}", func(w http.ResponseWriter, r *http.Request) error {
+		j, err := c.job(r.PathValue("id"))
+		if err != nil {
+			return err
+		}
+		return answer(w, j)
+	})
+	known("POST /v1/jobs/{id}/cancel", func(w http.ResponseWriter, r *http.Request) error {
+		j, err := c.Cancel(r.PathValue("id"))
+		if err != nil {
+			return err
+		}
+		return answer(w, j)
+	})
+	known("GET /v1/jobs/{id}/log", c.serveLog)
+	known("GET /v1/jobs/{id}/files", c.serveFiles)
+	known("POST /v1/data", c.takeData)
+	return mux
+}
+
+const (
+	maxSpec = 4 << 20
+	maxData = 1 << 40
+)
+
+func answer(w http.ResponseWriter, v any) error {
+	w.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(w).Encode(v)
+}
+
+func answerError(w http.ResponseWriter, code int, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": err.Error()}) // a client that is gone hears nothing
+}
+
+func (c *Coordinator) job(id string) (Job, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	j := c.queue.Find(id)
+	if j == nil {
+		return Job{}, errNoJob(id)
+	}
+	return *j, nil
+}
+
+func (c *Coordinator) serveLog(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("id")
+	if _, err := c.job(id); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	flush := func() { _ = http.NewResponseController(w).Flush() }
+	if l := c.logOf(id); l != nil {
+		if err := l.copyTo(r.Context(), w, r.URL.Query().Get("follow") != "", flush); err != nil {
+			c.log.Debug("a reader of a log is gone", "job", id, "error", err)
+		}
+	}
+	return nil
+}
+
+// serveFiles sends the files of a job's folder.
+func (c *Coordinator) serveFiles(w http.ResponseWriter, r *http.Request) error {
+	j, err := c.job(r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	if !j.State.Ended() {
+		return fmt.Errorf("%s has not ended yet: it is %s", j.ID, j.State)
+	}
+	w.Header().Set("Content-Type", "application/x-tar")
+	t := tar.NewWriter(w)
+	root := c.jobDir(j.ID)
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		return addFile(t, path, filepath.ToSlash(name))
+	})
+	if err := errors.Join(err, t.Close()); err != nil {
+		c.log.Warn("the files of a job were not sent whole", "job", j.ID, "error", err)
+		panic(http.ErrAbortHandler) // so that the reader sees a broken stream, not a short archive
+	}
+	return nil
+}
+
+func addFile(t *tar.Writer, path, name string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if err := t.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: info.Size(), ModTime: info.ModTime(), Typeflag: tar.TypeReg}); err != nil {
+		return err
+	}
+	_, err = io.CopyN(t, f, info.Size())
+	return err
+}
+
+// takeData keeps the body of a request for a job to come.
+func (c *Coordinator) takeData(w http.ResponseWriter, r *http.Request) error {
+	id := rand.Text()
+	if err := os.MkdirAll(filepath.Join(c.o.Dir, "data"), 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(c.dataFile(id), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, http.MaxBytesReader(w, r.Body, maxData))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(fmt.Errorf("the data did not arrive whole: %w", err), os.Remove(f.Name()))
+	}
+	return answer(w, map[string]string{"id": id})
+}

@@ -1,0 +1,184 @@
+package fleet
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/trivium-ml/trivium/cluster/trust"
+)
+
+// A Client speaks a coordinator's API.
+type Client struct {
+	addr string
+	http *http.Client
+}
+
+// CoordinatorName is the coordinator's in its certificate.
+var CoordinatorName = trust.Name{Role: trust.CoordinatorRole, ID: "0"}
+
+// NewClient returns a client of the coordinator at addr, host and port, known by self's certificate.
+func NewClient(addr string, self *trust.Identity) *Client {
+	return &Client{addr: addr, http: &http.Client{Transport: &http.Transport{
+		TLSClientConfig: self.ClientConfig(CoordinatorName), TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: time.Minute,
+	}}}
+}
+
+// Close lets go of the connections that wait.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// A RemoteError is what the coordinator answers to a request that it refuses.
+type RemoteError struct {
+	Code int // of HTTP
+	Text string
+}
+
+func (e *RemoteError) Error() string { return "fleet: the coordinator refuses: " + e.Text }
+
+// call sends a request. The caller closes the body.
+func (c *Client) call(ctx context.Context, method, path string, body io.Reader) (io.ReadCloser, error) {
+	r, err := http.NewRequestWithContext(ctx, method, "https://"+c.addr+path, body)
+	if err != nil {
+		return nil, err
+	}
+	a, err := c.http.Do(r)
+	if err != nil {
+		var u *url.Error
+		if errors.As(err, &u) {
+			err = u.Err
+		}
+		return nil, fmt.Errorf("fleet: the coordinator at %s: %w", c.addr, err)
+	}
+	if a.StatusCode == http.StatusOK {
+		return a.Body, nil
+	}
+	defer a.Body.Close()
+	var e struct{ Error string }
+	p, err := io.ReadAll(io.LimitReader(a.Body, 64<<10))
+	if err == nil {
+		err = json.Unmarshal(p, &e)
+	}
+	if err != nil || e.Error == "" {
+		e.Error = a.Status
+	}
+	return nil, &RemoteError{a.StatusCode, e.Error}
+}
+
+func (c *Client) get(ctx context.Context, method, path string, body io.Reader, v any) error {
+	b, err := c.call(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	if err := json.NewDecoder(b).Decode(v); err != nil {
+		return fmt.Errorf("fleet: the answer of the coordinator at %s: %w", c.addr, err)
+	}
+	return nil
+}
+
+// Status returns what there is.
+func (c *Client) Status(ctx context.Context) (s Status, err error) {
+	return s, c.get(ctx, http.MethodGet, "/v1/status", nil, &s)
+}
+
+// Submit submits a job.
+func (c *Client) Submit(ctx context.Context, s Spec) (j Job, err error) {
+	p, err := json.Marshal(s)
+	if err != nil {
+		return j, err
+	}
+	return j, c.get(ctx, http.MethodPost, "/v1/jobs", bytes.NewReader(p), &j)
+}
+
+// Job returns a job.
+func (c *Client) Job(ctx context.Context, id string) (j Job, err error) {
+	return j, c.get(ctx, http.MethodGet, "/v1/jobs/"+url.PathEscape(id), nil, &j)
+}
+
+// Cancel cancels a job.
+func (c *Client) Cancel(ctx context.Context, id string) (j Job, err error) {
+	return j, c.get(ctx, http.MethodPost, "/v1/jobs/"+url.PathEscape(id)+"/cancel", nil, &j)
+}
+
+// Log writes a job's lines to w: those that there are, or, if it is to follow, all until the job has ended.
+func (c *Client) Log(ctx context.Context, id string, follow bool, w io.Writer) error {
+	path := "/v1/jobs/" + url.PathEscape(id) + "/log"
+	if follow {
+		path += "?follow=1"
+	}
+	b, err := c.call(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	_, err = io.Copy(w, b)
+	return err
+}
+
+// SendData sends data for a job to come, and returns its id.
+func (c *Client) SendData(ctx context.Context, r io.Reader) (string, error) {
+	var a struct{ ID string }
+	err := c.get(ctx, http.MethodPost, "/v1/data", r, &a)
+	return a.ID, err
+}
+
+// maxFile bounds one file of a job.
+const maxFile = 1 << 40
+
+// Files writes what an ended job left into dir, which is made.
+func (c *Client) Files(ctx context.Context, id, dir string) error {
+	b, err := c.call(ctx, http.MethodGet, "/v1/jobs/"+url.PathEscape(id)+"/files", nil)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	root, err := openRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for t := tar.NewReader(b); ; {
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("fleet: the files of %s: %w", id, err)
+		}
+		if err := extract(root, h, t); err != nil {
+			return fmt.Errorf("fleet: the file %s of %s: %w", h.Name, id, err)
+		}
+	}
+}
+
+func openRoot(dir string) (*os.Root, error) {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, err
+	}
+	return os.OpenRoot(dir)
+}
+
+// extract writes one file. A name that leads out of root is refused by it.
+func extract(root *os.Root, h *tar.Header, r io.Reader) error {
+	if h.Typeflag != tar.TypeReg || h.Size > maxFile {
+		return fmt.Errorf("it is no plain file of at most %d bytes", int64(maxFile))
+	}
+	if err := root.MkdirAll(filepath.Dir(filepath.FromSlash(h.Name)), 0o777); err != nil {
+		return err
+	}
+	f, err := root.Create(filepath.FromSlash(h.Name))
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, r)
+	return errors.Join(err, f.Close())
+}

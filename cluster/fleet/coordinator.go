@@ -1,0 +1,454 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/trivium-ml/trivium/cluster"
+	"github.com/trivium-ml/trivium/cluster/launch"
+	"github.com/trivium-ml/trivium/cluster/trust"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// A Spec is a job as it is submitted.
+type Spec struct {
+	Name    string          `json:"name"` // in words
+	Need    Need            `json:"need"`
+	Build   string          `json:"build"`          // of the submitter's program
+	Payload json.RawMessage `json:"payload"`        // what to run: for Options.Run alone
+	Data    string          `json:"data,omitempty"` // the id of data that was sent before
+}
+
+// A Work is a job that may run.
+type Work struct {
+	Job      Job
+	Nodes    []Lent          // of each worker
+	Launcher launch.Launcher // starts the i-th worker on the i-th node
+	Dir      string          // the job's own; who submitted it gets its contents
+	Data     string          // the file of data that came with the job; empty: none did
+	Log      io.Writer       // what the submitter reads
+
+	// Identity makes a certificate for a process of the job.
+	Identity func(trust.Name) (*trust.Identity, error)
+}
+
+// An Outcome is how a job ended.
+type Outcome struct {
+	Code int    // exit code that its command would have had; 0: done
+	Why  string // in one line; empty where it is done
+}
+
+// Options of a coordinator. All are required but Log.
+type Options struct {
+	Dir       string // of its state: made if it is not there
+	Build     string // of this program: nodes and submitters must have the same
+	Issuer    *trust.Issuer
+	Authority *trust.Authority
+	Meta      cluster.Meta
+	Port      transport.Port                             // where nodes reach it
+	Run       func(ctx context.Context, w *Work) Outcome // runs a job. ctx ends when it is cancelled: it then ends in good order
+	Log       *slog.Logger
+}
+
+// A Coordinator takes machines and jobs, and runs the ones on the others.
+type Coordinator struct {
+	o       Options
+	log     *slog.Logger
+	nodes   *Nodes
+	stream  transport.Stream
+	members *cluster.Membership
+	began   time.Time
+
+	mu      sync.Mutex
+	queue   Queue
+	live    map[string]*running
+	logs    map[string]*jobLog
+	changed chan struct{} // 1: the queue is to be looked at
+	wait    sync.WaitGroup
+}
+
+// A running job.
+type running struct {
+	cancel    context.CancelFunc
+	cancelled bool
+}
+
+// GroupName is the group of the machines of a cluster, as cluster.Policy names it.
+const GroupName = "fleet"
+
+// New returns a coordinator with the jobs that Dir knows. Those that ran when it ended are lost; those that waited still do.
+func New(o Options) (*Coordinator, error) {
+	c := &Coordinator{
+		o: o, log: o.Log, live: map[string]*running{}, logs: map[string]*jobLog{}, changed: make(chan struct{}, 1), began: time.Now(),
+	}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	if err := os.MkdirAll(filepath.Join(o.Dir, "jobs"), 0o700); err != nil {
+		return nil, fmt.Errorf("fleet: %w", err)
+	}
+	if err := c.load(); err != nil {
+		return nil, err
+	}
+	var err error
+	if c.stream, err = o.Port.Stream(StreamName, transport.StreamOptions{MaxFrame: maxMessage}); err != nil {
+		return nil, err
+	}
+	c.nodes = NewNodes(c.stream, o.Build, c.log)
+	return c, nil
+}
+
+// Run takes machines and jobs until ctx ends; then it cancels what runs, and waits for it.
+func (c *Coordinator) Run(ctx context.Context) error {
+	group, err := c.o.Port.Stream(GroupName+" members", transport.StreamOptions{})
+	if err != nil {
+		return err
+	}
+	self := cluster.Member{Name: c.o.Port.Name(), Addr: c.o.Port.Addr(), Info: map[string]string{"role": "coordinator"}}
+	if c.members, err = cluster.Join(ctx, c.o.Meta, group, self, Policy(c.log)); err != nil {
+		return fmt.Errorf("fleet: the group of machines: %w", err)
+	}
+	inner, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel()
+		_ = c.members.Close() // its end is what is wanted
+		c.wait.Wait()
+	}()
+	var failed error
+	c.wait.Go(func() {
+		if err := c.nodes.Run(inner); err != nil {
+			failed = err
+			cancel()
+		}
+	})
+	c.wait.Go(func() { c.follow() })
+	for {
+		c.schedule(inner)
+		select {
+		case <-c.changed:
+		case <-c.nodes.Changed():
+		case <-inner.Done():
+			return failed
+		}
+	}
+}
+
+// Policy is that of the group of machines: any number, of which each may come and go.
+func Policy(log *slog.Logger) cluster.Policy {
+	return cluster.Policy{MaxWorkers: 1024, Group: GroupName, Log: log}
+}
+
+// follow takes away the machines that the group has convicted.
+func (c *Coordinator) follow() {
+	var before []cluster.Member
+	for v, err := range c.members.Views() {
+		if err != nil {
+			c.log.Error("the group of machines is lost", "error", err)
+			return
+		}
+		for _, m := range before {
+			if !slices.ContainsFunc(v.Members, func(x cluster.Member) bool { return x.Name == m.Name }) {
+				c.nodes.Lost(m.Name, fmt.Errorf("it is not in view %d of the group any more", v.Epoch))
+			}
+		}
+		before = v.Members
+	}
+}
+
+// poke has the queue looked at.
+func (c *Coordinator) poke() {
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+// schedule starts the jobs that there is room for.
+func (c *Coordinator) schedule(ctx context.Context) {
+	lent := c.nodes.List()
+	rooms := make([]room, len(lent))
+	for i, n := range lent {
+		rooms[i] = room{n.ID, n.Offer.Cores}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for ctx.Err() == nil {
+		j := c.queue.Start(rooms, time.Now())
+		if j == nil {
+			return
+		}
+		c.save()
+		w := &Work{Job: *j, Dir: c.jobDir(j.ID), Identity: c.identity}
+		for _, id := range j.Nodes {
+			w.Nodes = append(w.Nodes, lent[slices.IndexFunc(lent, func(l Lent) bool { return l.ID == id })])
+		}
+		if j.Spec.Data != "" {
+			w.Data = c.dataFile(j.Spec.Data)
+		}
+		jobCtx, cancel := context.WithCancel(ctx)
+		c.live[j.ID] = &running{cancel: cancel}
+		c.wait.Go(func() {
+			defer cancel()
+			c.run(jobCtx, w)
+		})
+	}
+}
+
+// run runs one job.
+func (c *Coordinator) run(ctx context.Context, w *Work) {
+	id := w.Job.ID
+	c.log.Info("job started", "job", id, "nodes", w.Job.Nodes, "threads", w.Job.Threads)
+	l := c.logOf(id)
+	w.Log = l
+	w.Launcher = c.nodes.Launcher(w.Job.Nodes)
+	out := c.o.Run(ctx, w)
+	if err := w.Launcher.Close(); err != nil {
+		c.log.Error("processes of a job are left", "job", id, "error", err)
+	}
+	if w.Data != "" {
+		if err := os.Remove(w.Data); err != nil {
+			c.log.Warn("data that came with a job stays", "job", id, "error", err)
+		}
+	}
+	c.mu.Lock()
+	state := Done
+	switch {
+	case c.live[id].cancelled:
+		state = Cancelled
+	case ctx.Err() != nil:
+		state, out.Why = Forgotten, "the coordinator ended"
+	case out.Code != 0:
+		state = Failed
+	}
+	delete(c.live, id)
+	c.queue.End(c.queue.Find(id), state, out.Code, out.Why, time.Now())
+	for _, gone := range c.queue.Forget() {
+		delete(c.logs, gone)
+		if err := os.RemoveAll(c.jobDir(gone)); err != nil {
+			c.log.Warn("an old job stays", "job", gone, "error", err)
+		}
+	}
+	c.save()
+	c.mu.Unlock()
+	if l != nil {
+		if err := l.Close(); err != nil {
+			c.log.Warn("the log of a job is incomplete", "job", id, "error", err)
+		}
+	}
+	c.log.Info("job ended", "job", id, "state", state, "why", out.Why)
+	c.poke()
+}
+
+func (c *Coordinator) identity(n trust.Name) (*trust.Identity, error) {
+	return c.o.Authority.Identity(n, nil, time.Now())
+}
+
+func (c *Coordinator) jobDir(id string) string   { return filepath.Join(c.o.Dir, "jobs", id) }
+func (c *Coordinator) dataFile(id string) string { return filepath.Join(c.o.Dir, "data", id) }
+
+// logOf returns a job's log, or nil where it cannot be written: then the job runs without.
+func (c *Coordinator) logOf(id string) *jobLog {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.logs[id]
+}
+
+// Submit puts a job into the queue.
+func (c *Coordinator) Submit(s Spec) (Job, error) {
+	switch {
+	case s.Build != c.o.Build:
+		return Job{}, fmt.Errorf("it comes from another program (build %s, the cluster's is %s): submit with the one that the cluster runs", short(s.Build), short(c.o.Build))
+	case s.Need.Workers < 1 || s.Need.Workers > maxJobWorkers:
+		return Job{}, fmt.Errorf("workers: want 1 to %d, found %d", maxJobWorkers, s.Need.Workers)
+	case s.Need.Threads < 0:
+		return Job{}, fmt.Errorf("threads: want 0 or more, found %d", s.Need.Threads)
+	}
+	if s.Data != "" {
+		if _, err := os.Stat(c.dataFile(filepath.Base(s.Data))); err != nil {
+			return Job{}, fmt.Errorf("the data %q is not here: send it again", s.Data)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	j := c.queue.Add(s, time.Now())
+	if err := os.MkdirAll(c.jobDir(j.ID), 0o700); err != nil {
+		c.queue.End(j, Failed, 1, err.Error(), time.Now())
+		return *j, err
+	}
+	l, err := newJobLog(filepath.Join(c.jobDir(j.ID), logName))
+	if err != nil {
+		c.queue.End(j, Failed, 1, err.Error(), time.Now())
+		return *j, err
+	}
+	c.logs[j.ID] = l
+	c.save()
+	c.poke()
+	return *j, nil
+}
+
+const (
+	maxJobWorkers = 1024
+	logName       = "log"
+)
+
+// Cancel ends a job: one that waits at once, one that runs in good order.
+func (c *Coordinator) Cancel(id string) (Job, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	j := c.queue.Find(id)
+	if j == nil {
+		return Job{}, errNoJob(id)
+	}
+	switch j.State {
+	case Queued:
+		c.queue.End(j, Cancelled, 0, "it had not begun", time.Now())
+		_ = c.logs[id].Close() // it is empty
+		c.save()
+		c.poke()
+	case Running:
+		r := c.live[id]
+		r.cancelled = true
+		r.cancel()
+	}
+	return *j, nil
+}
+
+type errNoJob string
+
+func (e errNoJob) Error() string {
+	return fmt.Sprintf("there is no job %q; trivium status lists them", string(e))
+}
+
+// A Status is what there is to know of a cluster at one moment.
+type Status struct {
+	Time    time.Time      `json:"time"`
+	Since   time.Time      `json:"since"` // of the coordinator
+	Build   string         `json:"build"`
+	Epoch   uint64         `json:"epoch"`
+	Budget  time.Duration  `json:"budget"` // of silence, after which a member is convicted
+	Members []MemberStatus `json:"members"`
+	Jobs    []Job          `json:"jobs"`
+}
+
+// A MemberStatus is one machine of the group.
+type MemberStatus struct {
+	Name      string        `json:"name"`
+	Role      string        `json:"role"`
+	Addr      string        `json:"addr"`
+	State     string        `json:"state"`
+	Heard     time.Duration `json:"heard"` // since its last sign of life
+	Offer     *Offer        `json:"offer,omitempty"`
+	Free      int           `json:"free"` // cores
+	Processes int           `json:"processes"`
+	Since     time.Time     `json:"since,omitzero"`
+}
+
+// Status returns it.
+func (c *Coordinator) Status(ctx context.Context) (Status, error) {
+	out := Status{Time: time.Now(), Since: c.began, Build: c.o.Build}
+	group, err := c.members.Status(ctx)
+	if err != nil {
+		return out, err
+	}
+	out.Epoch, out.Budget = uint64(group.Epoch), group.Budget
+	lent := c.nodes.List()
+	c.mu.Lock()
+	out.Jobs = c.queue.Jobs()
+	rooms := make([]room, len(lent))
+	for i, n := range lent {
+		rooms[i] = room{n.ID, n.Offer.Cores}
+	}
+	rooms = c.queue.left(rooms)
+	c.mu.Unlock()
+	for i := range out.Jobs {
+		out.Jobs[i].Spec.Payload = nil // large, and its submitter's
+	}
+	for _, m := range group.Members {
+		x := MemberStatus{Name: m.Name.ID, Role: m.Name.Role, Addr: m.Addr, State: m.State, Heard: m.Heard}
+		if i := slices.IndexFunc(lent, func(l Lent) bool { return l.Name == m.Name }); i >= 0 {
+			x.Offer, x.Free, x.Processes, x.Since = &lent[i].Offer, rooms[i].free, lent[i].Processes, lent[i].Since
+		} else if m.Name == c.o.Port.Name() {
+			x.State, x.Heard, x.Since = "fine", 0, c.began
+		}
+		out.Members = append(out.Members, x)
+	}
+	return out, nil
+}
+
+// stateFile holds the jobs.
+func (c *Coordinator) stateFile() string { return filepath.Join(c.o.Dir, "jobs.json") }
+
+type state struct {
+	Next int    `json:"next"`
+	Jobs []*Job `json:"jobs"`
+}
+
+// save writes the jobs down, atomically. The caller holds the lock. Where it fails, the cluster goes on, and says so.
+func (c *Coordinator) save() {
+	p, err := json.MarshalIndent(state{c.queue.next, c.queue.jobs}, "", "\t")
+	if err == nil {
+		err = writeFile(c.stateFile(), p)
+	}
+	if err != nil {
+		c.log.Error("the list of jobs is not saved: it will be lost with this process", "error", err)
+	}
+}
+
+// writeFile replaces a file by one with those contents, or leaves it as it is.
+func writeFile(path string, p []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(p)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(f.Name()))
+	}
+	return err
+}
+
+func (c *Coordinator) load() error {
+	p, err := os.ReadFile(c.stateFile())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	var s state
+	if err == nil {
+		d := json.NewDecoder(bytes.NewReader(p))
+		d.DisallowUnknownFields()
+		err = d.Decode(&s)
+	}
+	if err != nil {
+		return fmt.Errorf("fleet: %s: %w; move the file away to begin with no jobs", c.stateFile(), err)
+	}
+	c.queue.next, c.queue.jobs = s.Next, s.Jobs
+	for _, j := range s.Jobs {
+		path := filepath.Join(c.jobDir(j.ID), logName)
+		switch {
+		case j.State == Running:
+			c.queue.End(j, Forgotten, 3, "the coordinator ended while it ran", time.Now())
+			fallthrough
+		case j.State.Ended():
+			c.logs[j.ID] = endedLog(path)
+		default:
+			if c.logs[j.ID], err = newJobLog(path); err != nil {
+				return fmt.Errorf("fleet: %w", err)
+			}
+		}
+	}
+	return nil
+}

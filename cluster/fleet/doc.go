@@ -1,0 +1,13 @@
+// Package fleet is machines that are lent, and the jobs that run on them, first come first served.
+//
+// A [Node] is the agent of a machine: it offers cores and memory to a coordinator, and starts processes there when it is told to. At
+// the coordinator, [Nodes] knows the offers, and is a launch.Launcher whose processes run on them. A [Queue] says which job is next, and
+// where its workers go. A [Coordinator] puts these together behind an API in HTTP and JSON, which a [Client] speaks.
+//
+//	c, err := fleet.Up(ctx, fleet.Options{Dir: "cluster", Listen: ":7070", Build: build, Run: run})     // trivium up
+//	err = fleet.Lend(ctx, fleet.LendOptions{Coordinator: addr, Token: token, Offer: fleet.OfferAll()})  // trivium node
+//	client, err := fleet.Dial(ctx, addr, token)                                                          // trivium train --on
+//	job, err := client.Submit(ctx, fleet.Spec{Workers: 4, Threads: 1, Payload: payload})
+//
+// What a job is, the package does not know: its payload is its caller's, and so is Options.Run, which runs it.
+package fleet

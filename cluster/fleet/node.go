@@ -1,0 +1,222 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/trivium-ml/trivium/cluster/launch"
+	"github.com/trivium-ml/trivium/transport"
+	"github.com/trivium-ml/trivium/wire/control"
+)
+
+// A Node is the agent of a machine that is lent: it starts what its coordinator asks for. When the link to the coordinator is lost,
+// what it started is ended, since nobody watches over it any more; when the link is back, the machine is offered again.
+type Node struct {
+	Stream      transport.Stream // StreamName, the node's alone
+	Coordinator transport.Name
+	Launcher    launch.Launcher
+	Offer       Offer
+	Log         *slog.Logger // nil discards
+
+	// Said is called when the coordinator has taken the offer, or the link to it is lost: nil, or the cause.
+	Said func(lost error)
+
+	mu        sync.Mutex
+	processes map[uint64]*launch.Process
+	wait      sync.WaitGroup
+}
+
+// offerEvery is the time between two offers to a coordinator that does not answer.
+const offerEvery = time.Second
+
+// Run lends the machine until ctx ends, or the coordinator refuses it. It ends what it has started.
+func (n *Node) Run(ctx context.Context) error {
+	if n.Log == nil {
+		n.Log = slog.New(slog.DiscardHandler)
+	}
+	n.processes = map[uint64]*launch.Process{}
+	defer n.wait.Wait()
+	defer n.killAll()
+	running, cancel := context.WithCancel(ctx)
+	defer cancel()
+	events := make(chan transport.Event)
+	var failed error
+	n.wait.Go(func() {
+		defer close(events)
+		for {
+			ev, err := n.Stream.Recv(running)
+			if err != nil {
+				failed = err
+				return
+			}
+			select {
+			case events <- ev:
+			case <-running.Done():
+				ev.Release()
+				failed = running.Err()
+				return
+			}
+		}
+	})
+	taken := false
+	tick := time.NewTicker(offerEvery)
+	defer tick.Stop()
+	for {
+		if !taken {
+			if err := send(running, n.Stream, n.Coordinator, kindOffer, n.Offer); err != nil && ctx.Err() == nil {
+				n.Log.Debug("offer not sent", "error", err)
+			}
+		}
+		select {
+		case ev, ok := <-events:
+			if !ok {
+				if ctx.Err() != nil {
+					return nil
+				}
+				return failed
+			}
+			err := n.hear(running, &ev, &taken)
+			ev.Release()
+			if err != nil {
+				return err
+			}
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// A RefusedError says why a coordinator does not take a machine.
+type RefusedError struct{ Why string }
+
+func (e *RefusedError) Error() string { return "fleet: the coordinator refuses this machine: " + e.Why }
+
+func (n *Node) hear(ctx context.Context, ev *transport.Event, taken *bool) error {
+	if ev.From != n.Coordinator {
+		return nil
+	}
+	if ev.What == transport.LinkLost {
+		if *taken {
+			*taken = false
+			n.Log.Warn("the coordinator is lost; its processes are ended", "error", ev.Err)
+			n.say(errors.Join(errors.New("fleet: the link to the coordinator is lost"), ev.Err))
+			n.killAll()
+		}
+		return nil
+	}
+	if ev.What != transport.Received {
+		return nil
+	}
+	switch ev.Kind {
+	case kindWelcome:
+		if !*taken {
+			*taken = true
+			n.say(nil)
+		}
+	case kindRefused:
+		var r refused
+		if err := control.Decode("refusal", ev.Payload, &r); err != nil {
+			return err
+		}
+		return &RefusedError{r.Why}
+	case kindStart:
+		var s start
+		if err := control.Decode("start", ev.Payload, &s); err != nil {
+			return err
+		}
+		n.start(ctx, &s)
+	case kindSignal:
+		var s signalled
+		if err := control.Decode("signal", ev.Payload, &s); err != nil {
+			return err
+		}
+		n.mu.Lock()
+		p := n.processes[s.Seq]
+		n.mu.Unlock()
+		if p != nil {
+			if err := p.Signal(syscall.Signal(s.Signal)); err != nil {
+				n.Log.Debug("signal not sent", "error", err) // its exit is on the way
+			}
+		}
+	}
+	return nil
+}
+
+func (n *Node) say(lost error) {
+	if n.Said != nil {
+		n.Said(lost)
+	}
+}
+
+func (n *Node) start(ctx context.Context, s *start) {
+	p, err := n.Launcher.Start(ctx, launch.Spec{Name: s.Name, Args: s.Args, Config: s.Config, Stderr: lineSender{ctx, n, s.Seq}})
+	answer := started{Seq: s.Seq}
+	if err != nil {
+		answer.Error = err.Error()
+	} else {
+		answer.PID = p.PID()
+		n.mu.Lock()
+		n.processes[s.Seq] = p
+		n.mu.Unlock()
+	}
+	n.Log.Info("process started", "name", s.Name, "pid", answer.PID, "error", answer.Error)
+	n.tell(ctx, kindStarted, answer)
+	if err != nil {
+		return
+	}
+	n.wait.Go(func() {
+		<-p.Exited()
+		n.mu.Lock()
+		delete(n.processes, s.Seq)
+		n.mu.Unlock()
+		x := p.Exit()
+		e := exited{Seq: s.Seq, Code: x.Code, Ran: x.Ran, Stderr: x.Stderr}
+		if sig, ok := x.Signal.(syscall.Signal); ok {
+			e.Signal = int(sig)
+		}
+		if x.Err != nil {
+			e.Error = x.Err.Error()
+		}
+		n.Log.Info("process ended", "name", s.Name, "exit", x.String())
+		n.tell(ctx, kindExited, e)
+	})
+}
+
+// tell sends the coordinator what it hears of a lost link otherwise.
+func (n *Node) tell(ctx context.Context, kind uint8, v any) {
+	if err := send(ctx, n.Stream, n.Coordinator, kind, v); err != nil {
+		n.Log.Debug("not told to the coordinator", "kind", kind, "error", err)
+	}
+}
+
+// A lineSender sends the lines of a process's standard error to the coordinator.
+type lineSender struct {
+	ctx context.Context
+	n   *Node
+	seq uint64
+}
+
+func (l lineSender) Write(p []byte) (int, error) {
+	l.n.tell(l.ctx, kindLine, line{l.seq, p})
+	return len(p), nil
+}
+
+func (n *Node) killAll() {
+	n.mu.Lock()
+	var all []*launch.Process
+	for _, p := range n.processes {
+		all = append(all, p)
+	}
+	n.mu.Unlock()
+	for _, p := range all {
+		if err := p.Kill(); err != nil {
+			n.Log.Error("not killed", "error", fmt.Sprint(err))
+		}
+	}
+}

@@ -1,0 +1,318 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/trivium-ml/trivium/cluster/launch"
+	"github.com/trivium-ml/trivium/transport"
+	"github.com/trivium-ml/trivium/wire/control"
+)
+
+// Nodes are the machines lent to this coordinator.
+type Nodes struct {
+	s     transport.Stream
+	build string
+	log   *slog.Logger
+
+	mu      sync.Mutex
+	lent    []*lent // in order of their arrival
+	next    uint64
+	changed chan struct{} // closed at each change, and replaced
+}
+
+// A lent machine.
+type lent struct {
+	name      transport.Name
+	offer     Offer
+	since     time.Time
+	processes map[uint64]*remote
+}
+
+// A remote process runs on a node.
+type remote struct {
+	process *launch.Process
+	end     func(launch.Exit)
+	stderr  io.Writer
+	started chan started // one answer
+}
+
+// NewNodes returns the machines that offer themselves on s, which is its alone. Only programs of that build are taken.
+func NewNodes(s transport.Stream, build string, log *slog.Logger) *Nodes {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Nodes{s: s, build: build, log: log, changed: make(chan struct{})}
+}
+
+// Run takes offers and what nodes tell, until ctx ends.
+func (v *Nodes) Run(ctx context.Context) error {
+	for {
+		ev, err := v.s.Recv(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		switch {
+		case ev.What == transport.LinkLost:
+			v.Lost(ev.From, ev.Err)
+		case ev.What == transport.Received:
+			if err := v.hear(ctx, &ev); err != nil {
+				v.log.Warn("message refused", "node", ev.From.String(), "error", err)
+			}
+		}
+		ev.Release()
+	}
+}
+
+func (v *Nodes) hear(ctx context.Context, ev *transport.Event) error {
+	switch ev.Kind {
+	case kindOffer:
+		var o Offer
+		if err := control.Decode("offer", ev.Payload, &o); err != nil {
+			return err
+		}
+		return v.take(ctx, ev.From, o)
+	case kindStarted:
+		var s started
+		if err := control.Decode("started", ev.Payload, &s); err != nil {
+			return err
+		}
+		if p := v.process(ev.From, s.Seq, s.Error != ""); p != nil {
+			p.started <- s
+		}
+	case kindLine:
+		var l line
+		if err := control.Decode("line", ev.Payload, &l); err != nil {
+			return err
+		}
+		if p := v.process(ev.From, l.Seq, false); p != nil && p.stderr != nil {
+			_, err := p.stderr.Write(l.Text)
+			return err
+		}
+	case kindExited:
+		var e exited
+		if err := control.Decode("exit", ev.Payload, &e); err != nil {
+			return err
+		}
+		if p := v.process(ev.From, e.Seq, true); p != nil {
+			x := launch.Exit{Code: e.Code, At: time.Now(), Stderr: e.Stderr}
+			if e.Signal != 0 {
+				x.Signal = syscall.Signal(e.Signal)
+			}
+			if e.Error != "" {
+				x.Err = errors.New(e.Error)
+			}
+			p.end(x)
+		}
+	default:
+		return fmt.Errorf("fleet: unknown kind %d", ev.Kind)
+	}
+	return nil
+}
+
+// take adds a machine, or refuses it.
+func (v *Nodes) take(ctx context.Context, from transport.Name, o Offer) error {
+	why := ""
+	switch {
+	case o.Build != v.build:
+		why = fmt.Sprintf("it runs another program (build %s, the coordinator's is %s): start the same one on all machines", short(o.Build), short(v.build))
+	case o.Cores < 1:
+		why = fmt.Sprintf("it lends %d cores", o.Cores)
+	}
+	if why != "" {
+		v.log.Warn("node refused", "node", from.String(), "host", o.Host, "why", why)
+		return send(ctx, v.s, from, kindRefused, refused{why})
+	}
+	v.mu.Lock()
+	known := v.find(from) != nil
+	if !known {
+		v.lent = append(v.lent, &lent{name: from, offer: o, since: time.Now(), processes: map[uint64]*remote{}})
+		v.change()
+	}
+	v.mu.Unlock()
+	if !known {
+		v.log.Info("node joined", "node", from.String(), "host", o.Host, "cores", o.Cores, "memory", o.Memory)
+	}
+	return send(ctx, v.s, from, kindWelcome, nil)
+}
+
+func short(build string) string { return build[:min(12, len(build))] }
+
+// Lost takes a machine away, with all that runs there: its link is lost, or the group has convicted it.
+func (v *Nodes) Lost(n transport.Name, why error) {
+	v.mu.Lock()
+	i := slices.IndexFunc(v.lent, func(l *lent) bool { return l.name == n })
+	if i < 0 {
+		v.mu.Unlock()
+		return
+	}
+	gone := v.lent[i]
+	v.lent = slices.Delete(v.lent, i, i+1)
+	v.change()
+	v.mu.Unlock()
+	v.log.Warn("node lost", "node", n.String(), "host", gone.offer.Host, "error", why)
+	for _, p := range gone.processes {
+		p.end(launch.Exit{Code: -1, At: time.Now(), Err: fmt.Errorf("the machine %s is lost: %w", gone.offer.Host, why)})
+	}
+}
+
+// process returns one of a node's; for its last message it takes it out.
+func (v *Nodes) process(node transport.Name, seq uint64, last bool) *remote {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	l := v.find(node)
+	if l == nil {
+		return nil
+	}
+	p := l.processes[seq]
+	if last {
+		delete(l.processes, seq)
+	}
+	return p
+}
+
+func (v *Nodes) find(n transport.Name) *lent {
+	for _, l := range v.lent {
+		if l.name == n {
+			return l
+		}
+	}
+	return nil
+}
+
+// change wakes those who wait for Changed. The caller holds the lock.
+func (v *Nodes) change() {
+	close(v.changed)
+	v.changed = make(chan struct{})
+}
+
+// Changed is closed at the next change of the list.
+func (v *Nodes) Changed() <-chan struct{} {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.changed
+}
+
+// A Lent says what there is of one machine.
+type Lent struct {
+	Name      transport.Name `json:"-"`
+	ID        string         `json:"id"`
+	Offer     Offer          `json:"offer"`
+	Since     time.Time      `json:"since"`
+	Processes int            `json:"processes"`
+}
+
+// List returns the machines, in order of their arrival.
+func (v *Nodes) List() []Lent {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var out []Lent
+	for _, l := range v.lent {
+		out = append(out, Lent{l.name, l.name.ID, l.offer, l.since, len(l.processes)})
+	}
+	return out
+}
+
+// Launcher starts its i-th process on the machine of id nodes[i].
+func (v *Nodes) Launcher(nodes []string) launch.Launcher { return &placed{v: v, nodes: nodes} }
+
+// A placed launcher is one job's.
+type placed struct {
+	v     *Nodes
+	nodes []string
+
+	mu   sync.Mutex
+	at   int
+	made []*launch.Process
+}
+
+// Start implements launch.Launcher.
+func (l *placed) Start(ctx context.Context, s launch.Spec) (*launch.Process, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.at == len(l.nodes) {
+		return nil, fmt.Errorf("fleet: start %s: there are machines for %d processes", s.Name, len(l.nodes))
+	}
+	p, err := l.v.start(ctx, l.nodes[l.at], s)
+	if err != nil {
+		return nil, fmt.Errorf("fleet: start %s: %w", s.Name, err)
+	}
+	l.at++
+	l.made = append(l.made, p)
+	return p, nil
+}
+
+// closeWait bounds what Close waits for the end of killed processes.
+const closeWait = 10 * time.Second
+
+// Close implements launch.Launcher.
+func (l *placed) Close() error {
+	l.mu.Lock()
+	made := l.made
+	l.mu.Unlock()
+	var errs []error
+	deadline := time.After(closeWait)
+	for _, p := range made {
+		errs = append(errs, p.Kill())
+	}
+	for _, p := range made {
+		select {
+		case <-p.Exited():
+		case <-deadline:
+			return errors.Join(append(errs, fmt.Errorf("fleet: %s did not end within %v", p.Name(), closeWait))...)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// start starts a process on the machine of that id.
+func (v *Nodes) start(ctx context.Context, id string, s launch.Spec) (*launch.Process, error) {
+	v.mu.Lock()
+	i := slices.IndexFunc(v.lent, func(l *lent) bool { return l.name.ID == id })
+	if i < 0 {
+		v.mu.Unlock()
+		return nil, fmt.Errorf("the machine %s is not lent any more", id)
+	}
+	on := v.lent[i]
+	v.next++
+	seq := v.next
+	p := &remote{stderr: s.Stderr, started: make(chan started, 1)}
+	// The signal's context is the start's caller's no more: a process is signalled long after.
+	p.process, p.end = launch.NewProcess(s.Name, func(sig os.Signal) error {
+		n, ok := sig.(syscall.Signal)
+		if !ok {
+			return fmt.Errorf("the signal %v does not travel", sig)
+		}
+		return send(context.WithoutCancel(ctx), v.s, on.name, kindSignal, signalled{seq, int(n)})
+	})
+	on.processes[seq] = p
+	v.mu.Unlock()
+	err := send(ctx, v.s, on.name, kindStart, start{seq, s.Name, s.Args, s.Config})
+	if err == nil {
+		select {
+		case a := <-p.started:
+			if a.Error == "" {
+				p.process.Started(a.PID)
+				return p.process, nil
+			}
+			err = errors.New(a.Error)
+		case <-p.process.Exited():
+			err = p.process.Exit().AsError()
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	v.process(on.name, seq, true)
+	return nil, fmt.Errorf("on %s: %w", on.offer.Host, err)
+}

@@ -1,0 +1,214 @@
+package fleet
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// A State is where a job is on its way.
+type State string
+
+// The states of a job. All but the first two are for ever.
+const (
+	Queued    State = "queued"
+	Running   State = "running"
+	Done      State = "done"
+	Failed    State = "failed"
+	Cancelled State = "cancelled"
+	Forgotten State = "lost" // the coordinator ended while it ran
+)
+
+// Ended tells whether s is for ever.
+func (s State) Ended() bool { return s != Queued && s != Running }
+
+// A Need is what a job's workers take.
+type Need struct {
+	Workers int `json:"workers"`
+	Threads int `json:"threads,omitempty"` // cores of each worker; 0: as many as there are, shared out evenly
+}
+
+// A room is what a node has left.
+type room struct {
+	id   string
+	free int // cores
+}
+
+// place returns the node of each worker, by index, and the cores that each gets; nil: there is no room now. Workers go one by one to
+// the node with the most free cores, so that they spread. rooms are in the order in which ties are broken, and are not changed.
+func place(n Need, rooms []room) (nodes []int, threads int) {
+	free := make([]int, len(rooms))
+	try := func(threads int) []int {
+		for i, r := range rooms {
+			free[i] = r.free
+		}
+		var out []int
+		for range n.Workers {
+			best := -1
+			for i, f := range free {
+				if f >= threads && (best < 0 || f > free[best]) {
+					best = i
+				}
+			}
+			if best < 0 {
+				return nil
+			}
+			free[best] -= threads
+			out = append(out, best)
+		}
+		return out
+	}
+	if n.Threads > 0 {
+		return try(n.Threads), n.Threads
+	}
+	all := 0
+	for _, r := range rooms {
+		all += r.free
+	}
+	for threads = all / max(1, n.Workers); threads >= 1; threads-- {
+		if nodes = try(threads); nodes != nil {
+			return nodes, threads
+		}
+	}
+	return nil, 0
+}
+
+// never says why a job could not run even if no other did; empty: it could.
+func never(n Need, rooms []room) string {
+	if nodes, _ := place(n, rooms); nodes != nil {
+		return ""
+	}
+	all, largest := 0, 0
+	for _, r := range rooms {
+		all, largest = all+r.free, max(largest, r.free)
+	}
+	if len(rooms) == 0 {
+		return "no machine is lent yet"
+	}
+	threads := max(1, n.Threads)
+	if threads > largest {
+		return fmt.Sprintf("a worker takes %d cores, and the largest machine lends %d", threads, largest)
+	}
+	return fmt.Sprintf("%d workers of %d cores each are more than the %d machines lend, %d cores in all", n.Workers, threads, len(rooms), all)
+}
+
+// A Queue is the jobs of a cluster in the order in which they came. It is pure: times come in.
+type Queue struct {
+	jobs []*Job
+	next int // number of the next job
+}
+
+// A Job is one that was submitted.
+type Job struct {
+	ID        string    `json:"id"`
+	Name      string    `json:"name"` // in words, such as the model
+	State     State     `json:"state"`
+	Why       string    `json:"why,omitempty"` // it waits, or how it ended
+	Need      Need      `json:"need"`
+	Threads   int       `json:"threads,omitempty"` // that each worker has
+	Nodes     []string  `json:"nodes,omitempty"`   // of each worker
+	Submitted time.Time `json:"submitted"`
+	Started   time.Time `json:"started,omitzero"`
+	Ended     time.Time `json:"ended,omitzero"`
+	Code      int       `json:"code"` // exit code of an ended job, as its caller's command would have
+	Spec      Spec      `json:"spec"`
+}
+
+// Add puts a job at the end.
+func (q *Queue) Add(s Spec, now time.Time) *Job {
+	q.next++
+	j := &Job{ID: fmt.Sprintf("job-%d", q.next), Name: s.Name, State: Queued, Need: s.Need, Submitted: now, Spec: s}
+	q.jobs = append(q.jobs, j)
+	return j
+}
+
+// Find returns the job of that id, or nil.
+func (q *Queue) Find(id string) *Job {
+	for _, j := range q.jobs {
+		if j.ID == id {
+			return j
+		}
+	}
+	return nil
+}
+
+// Jobs returns copies of all jobs, oldest first.
+func (q *Queue) Jobs() []Job {
+	out := make([]Job, len(q.jobs))
+	for i, j := range q.jobs {
+		out[i] = *j
+		out[i].Nodes = slices.Clone(j.Nodes)
+	}
+	return out
+}
+
+// Start starts the oldest waiting job, if there is room for it beside those that run: first come, first served, so that nobody who asks
+// for little overtakes one who asks for much. total is what each node lends. nil: none can start; the first in line then says why.
+func (q *Queue) Start(total []room, now time.Time) *Job {
+	i := slices.IndexFunc(q.jobs, func(j *Job) bool { return j.State == Queued })
+	if i < 0 {
+		return nil
+	}
+	j := q.jobs[i]
+	for _, other := range q.jobs[i+1:] {
+		if other.State == Queued {
+			other.Why = "waits behind " + j.ID
+		}
+	}
+	rooms := q.left(total)
+	nodes, threads := place(j.Need, rooms)
+	if nodes == nil {
+		if j.Why = never(j.Need, total); j.Why == "" {
+			j.Why = "waits for cores that other jobs use"
+		}
+		return nil
+	}
+	j.State, j.Started, j.Why, j.Threads, j.Nodes = Running, now, "", threads, nil
+	for _, n := range nodes {
+		j.Nodes = append(j.Nodes, rooms[n].id)
+	}
+	return j
+}
+
+// left is total without what running jobs use.
+func (q *Queue) left(total []room) []room {
+	out := slices.Clone(total)
+	for _, j := range q.jobs {
+		if j.State != Running {
+			continue
+		}
+		for _, id := range j.Nodes {
+			if k := slices.IndexFunc(out, func(r room) bool { return r.id == id }); k >= 0 {
+				out[k].free -= j.Threads
+			}
+		}
+	}
+	return out
+}
+
+// End ends a job.
+func (q *Queue) End(j *Job, s State, code int, why string, now time.Time) {
+	j.State, j.Code, j.Why, j.Ended = s, code, why, now
+}
+
+// keepEnded is how many ended jobs a queue remembers.
+const keepEnded = 200
+
+// Forget drops the oldest ended jobs beyond those that are kept, and returns their ids.
+func (q *Queue) Forget() (gone []string) {
+	ended := 0
+	for _, j := range q.jobs {
+		if j.State.Ended() {
+			ended++
+		}
+	}
+	q.jobs = slices.DeleteFunc(q.jobs, func(j *Job) bool {
+		drop := ended > keepEnded && j.State.Ended()
+		if drop {
+			ended--
+			gone = append(gone, j.ID)
+		}
+		return drop
+	})
+	return gone
+}
