@@ -181,9 +181,16 @@ func (m *Machine) newcomers(hurry bool) []protocol.Name {
 	return joins
 }
 
-// crowded says whether the record has no room for one more.
+// crowded says whether the record has no room for one more: half of it is for members, the rest for the fate and those who are gone.
 func (m *Machine) crowded(joins int) bool {
-	return (len(m.peers)+joins+1)*maxMember > 8*MaxValue && len(m.rec.encode())+(joins+1)*maxMember > MaxValue-maxFate
+	if (len(m.peers)+joins+1)*maxMember <= MaxValue/2 {
+		return false
+	}
+	size := (joins + 1) * maxMember
+	for _, p := range m.rec.Members {
+		size += len(appendMember(nil, p))
+	}
+	return size > MaxValue/2
 }
 
 // admissible says whether p may join now.
@@ -366,7 +373,12 @@ func (m *Machine) count() {
 		m.end(fmt.Errorf("cluster: view %d: %w: %d changes%s", m.rec.Epoch, ErrViewLimit, limit, m.losses()))
 		return
 	}
-	m.write(m.successor())
+	next := m.successor()
+	if n := len(next.Fate); n > maxFate {
+		m.end(fmt.Errorf("cluster: view %d: Policy.Decide returned a fate of %d bytes, want at most %d", next.Epoch, n, maxFate))
+		return
+	}
+	m.write(next)
 }
 
 // provenMissing says whether everyone who is not within reach is proven dead: its launcher or its host says so; or its lease ended, and
@@ -453,6 +465,11 @@ func (m *Machine) successor() *record {
 		}
 		next.Fate = m.policy.Decide(*c, reports)
 	}
+	if len(next.encode()) > MaxValue { // of very many who are gone, the names must do
+		for i := range next.Gone {
+			next.Gone[i].Why = ""
+		}
+	}
 	return next
 }
 
@@ -536,6 +553,11 @@ func (m *Machine) learn(rec *record, rev int64) {
 	for _, g := range rec.Gone {
 		if g.How != left && g.How != farewell {
 			m.lost(g.Name)
+		}
+	}
+	for r := range peers {
+		if n := peers[r].Name; rec.rank(n) < 0 && len(m.past) < 4*maxWorkers {
+			m.past = append(m.past, strangerState{n, m.now})
 		}
 	}
 	if m.rank < 0 {

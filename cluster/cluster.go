@@ -53,6 +53,10 @@ type Policy struct {
 	Patience     time.Duration // a group of fewer than MinWorkers waits so long for newcomers, then it ends with ErrTooFew; 30 s
 	Log          *slog.Logger  // nil discards
 
+	// Forget is called for each process that went out of the view two seconds before, when it has been told so: usually it is the port's
+	// Forget, so that it no longer tries to reach the dead. nil: nothing.
+	Forget func(protocol.Name)
+
 	// Prepare is called at each member that a proposal asks for its vote, before it votes: a carrier stops there, at a boundary, and
 	// returns what it knows of operations under way. Its context ends when the proposal is void. nil: members vote at once.
 	Prepare func(ctx context.Context, c Change) ([]byte, error)

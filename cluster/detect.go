@@ -261,6 +261,8 @@ func (m *Machine) accuse() {
 func (m *Machine) accused(from int, b *accusation) {
 	p := &m.peers[b.Rank]
 	switch {
+	case b.How == fine || b.How > farewell: // means nothing
+		return
 	case b.Rank == m.rank && b.How == silent: // I am alive
 		m.peers[from].mishears(b.Rank, m.now, m.budget)
 		m.emit(m.acks[from])

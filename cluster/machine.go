@@ -48,7 +48,8 @@ type Machine struct {
 	// Cached commands, so that a tick allocates nothing.
 	beats, asks, acks []protocol.Command // by rank
 	timer             protocol.Command
-	away              []strangerState
+	away              []strangerState // who was told of the view in force
+	past              []strangerState // who went out of it
 }
 
 type phase uint8
@@ -112,6 +113,8 @@ type (
 	Expired struct{ Name protocol.Name }
 	// Ended: the machine is no member any more, and does nothing more. Err is nil after Leave and Stop.
 	Ended struct{ Err error }
+	// Past: this process went out of the view a while ago, and nothing more is sent to it.
+	Past struct{ Name protocol.Name }
 	// Asked: the vote for this change waits for a Prepared call. Void once an Asked of a higher round, or an Installed, follows.
 	Asked struct {
 		Round  uint64
@@ -145,7 +148,7 @@ type (
 	}
 )
 
-// NewMachine returns a newcomer. prepares says that each vote waits for a Prepared call.
+// NewMachine returns a newcomer. Where pol has a Prepare, each of its votes waits for a Prepared call.
 func NewMachine(self Member, pol Policy) (*Machine, error) {
 	pol = pol.withDefaults()
 	if err := pol.validate(self); err != nil {
@@ -252,9 +255,18 @@ func (m *Machine) ticked() {
 	} else if m.tick.count%2 == 0 {
 		m.knock()
 	}
+	for len(m.past) > 0 && m.now-m.past[0].at >= pastAfter {
+		if n := m.past[0].name; m.rec.rank(n) < 0 {
+			m.report(Past{n})
+		}
+		m.past = m.past[1:]
+	}
 	m.tickStore()
 	m.advance()
 }
+
+// pastAfter is how long one who is out of the view may take to hear so.
+const pastAfter = 2 * time.Second
 
 // lateness is how late this process itself is: what it did not hear meanwhile, it may have slept through. It discounts that.
 func (m *Machine) lateness() {
@@ -352,7 +364,9 @@ func (m *Machine) message(from protocol.Name, body protocol.Body) {
 	case *knock:
 		m.knocked(from, b)
 	case *announcement:
-		m.learn(b.Record, b.Rev)
+		if r >= 0 || b.Record.rank(from) >= 0 {
+			m.learn(b.Record, b.Rev)
+		}
 	case *refusal:
 		if m.phase == joining {
 			m.end(&RefusedError{m.self.Name, b.Field, b.Why})

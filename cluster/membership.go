@@ -17,13 +17,13 @@ import (
 
 // A Membership is this process's place in a group, from Join to Leave, Close, or the error with which Views ends.
 type Membership struct {
-	meta    Meta
-	s       transport.Stream
-	policy  Policy
-	self    protocol.Name
-	machine *Machine // its loop's, until done
-	loop    *run.Loop
-	done    chan struct{} // all has ended, and the lease is given back
+	meta   Meta
+	s      transport.Stream
+	policy Policy
+	self   protocol.Name
+	ears   *ears // its loop's, until done
+	loop   *run.Loop
+	done   chan struct{} // all has ended, and the lease is given back
 
 	mu      sync.Mutex
 	views   []View // not yet walked
@@ -67,9 +67,9 @@ func Join(ctx context.Context, m Meta, s transport.Stream, self Member, pol Poli
 		return nil, err
 	}
 	p := &Membership{
-		meta: m, s: s, policy: pol, self: self.Name, machine: machine, done: make(chan struct{}), changed: make(chan struct{}, 1),
+		meta: m, s: s, policy: pol, self: self.Name, ears: &ears{Machine: machine, s: s}, done: make(chan struct{}), changed: make(chan struct{}, 1),
 	}
-	loop, err := run.Start(context.WithoutCancel(ctx), &ears{Machine: machine, s: s}, quiet{s}, run.Options{
+	loop, err := run.Start(context.WithoutCancel(ctx), p.ears, quiet{s}, run.Options{
 		Codec: &codec{}, Meta: asks(m), Report: p.reported, Log: pol.Log,
 	})
 	if err != nil {
@@ -202,11 +202,14 @@ func (p *Membership) Status(ctx context.Context) (Status, error) {
 	for i := range s.Members {
 		q := &s.Members[i]
 		if at := p.s.Heard(q.Name); !at.IsZero() && q.Rank != s.Rank {
-			q.Heard = min(q.Heard, time.Since(at))
+			q.Heard = min(q.Heard, max(time.Since(at), 0))
 		}
 	}
 	return s, nil
 }
+
+// Budget is the silence after which this process convicts a peer now: a gauge.
+func (p *Membership) Budget() time.Duration { return time.Duration(p.ears.budget.Load()) }
 
 // Close ends the membership at once, without leaving first. The others take it for proof that this member is gone. It waits until
 // nothing of the membership runs any more.
@@ -235,7 +238,7 @@ func (p *Membership) finish() {
 		stop()
 	}
 	p.wg.Wait()
-	if l := p.machine.store.lease; l != 0 {
+	if l := p.ears.store.lease; l != 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if err := p.meta.Revoke(ctx, Lease(l)); err != nil {
@@ -284,6 +287,10 @@ func (p *Membership) reported(fact any) {
 		log.Info("cluster: a member's lease ended", "member", p.self.String(), "of", f.Name.String())
 	case Asked:
 		p.prepare(f)
+	case Past:
+		if p.policy.Forget != nil {
+			p.policy.Forget(f.Name)
+		}
 	case Ended:
 		if f.Err != nil {
 			log.Warn("cluster: no member any more", "member", p.self.String(), "err", f.Err.Error())
@@ -347,22 +354,33 @@ func ReportDeath(ctx context.Context, m Meta, group string, n protocol.Name, why
 	return nil
 }
 
-// ears are a Machine that, before each look at its peers, is told when the transport last heard them: any byte counts.
+// ears are a Machine that, before each look at its peers, is told when the transport last heard them: any byte counts. The transport's
+// times may be the wall clock's, which jumps: that one changed since the last look is what counts.
 type ears struct {
 	*Machine
-	s transport.Stream
+	s      transport.Stream
+	looked time.Duration
+	last   map[protocol.Name]time.Time
+	budget atomic.Int64 // in force, for whoever asks
 }
 
 // Step implements protocol.Machine.
 func (e *ears) Step(now time.Duration, in protocol.Event) []protocol.Command {
 	if _, timer := in.(protocol.Timer); timer {
+		if e.last == nil || len(e.last) > 4*maxWorkers {
+			e.last = map[protocol.Name]time.Time{}
+		}
 		e.Watched(func(n protocol.Name) {
-			if at := e.s.Heard(n); !at.IsZero() {
-				e.Heard(n, now-time.Since(at))
+			if at := e.s.Heard(n); !at.IsZero() && !at.Equal(e.last[n]) {
+				e.last[n] = at
+				e.Heard(n, min(max(now-time.Since(at), e.looked), now))
 			}
 		})
+		e.looked = now
 	}
-	return e.Machine.Step(now, in)
+	out := e.Machine.Step(now, in)
+	e.budget.Store(int64(e.Budget()))
+	return out
 }
 
 // quiet is a stream on which a message to a peer whose link is lost is lost without a word: the machine was told of the link.

@@ -46,6 +46,7 @@ const (
 	maxInfo       = 64  // entries
 	maxFate       = 16 << 10
 	maxWhy        = 200
+	maxFlaps      = 64
 )
 
 // keys are where a group is kept in Meta.
@@ -116,6 +117,18 @@ func (r *record) setFlaps(role, id string, count uint64) {
 	case found:
 		r.Flaps[at].Count = count
 	case count > 0:
+		if len(r.Flaps) >= maxFlaps { // the least is forgotten
+			least := 0
+			for i, f := range r.Flaps {
+				if f.Count < r.Flaps[least].Count {
+					least = i
+				}
+			}
+			r.Flaps = slices.Delete(r.Flaps, least, least+1)
+			if least < at {
+				at--
+			}
+		}
 		r.Flaps = slices.Insert(r.Flaps, at, flap{role, id, count})
 	}
 }
@@ -172,7 +185,7 @@ func readRecord(r *wire.Reader) *record {
 			break
 		}
 	}
-	for range r.Uvarint("flaps", 4*maxWorkers) {
+	for range r.Uvarint("flaps", maxFlaps) {
 		rec.Flaps = append(rec.Flaps, flap{r.String("role", maxMember), r.String("id", maxMember), r.Uvarint("count", 1<<32)})
 		if r.Err() != nil {
 			break

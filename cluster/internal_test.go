@@ -1,0 +1,325 @@
+package cluster
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/trivium-ml/trivium/protocol"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+func name(id int) protocol.Name {
+	return protocol.Name{Job: "j", Role: "worker", ID: fmt.Sprint(id), Incarnation: 1}
+}
+
+func someRecord() *record {
+	return &record{
+		Epoch: 7, By: name(1), Fate: []byte("copy bucket 3"),
+		Members: []Member{{Name: name(1), Addr: "unix:/a", Info: map[string]string{"host": "h", "cores": "2"}}, {Name: name(4)}},
+		Gone:    []gone{{name(2), silent, "silent for 250ms"}, {name(3), left, "it asked to leave"}},
+		Flaps:   []flap{{"worker", "2", 3}},
+	}
+}
+
+func bodies() []protocol.Body {
+	return []protocol.Body{
+		&beat{9, ask}, &probe{3, 5}, &vouch{3, 5}, &accusation{3, 5, dead, "exit status 1"}, &wish{4},
+		&proposal{Round: 513, Change: Change{Epoch: 3, Stay: []int{0, 2, 200}, Joins: []protocol.Name{name(9)}}},
+		&proposal{Round: 1, Change: Change{Epoch: 1, Stay: []int{}}},
+		&vote{3, 513, []int{0, 1}, []byte("whole")}, &announcement{someRecord(), 44}, &knock{2}, &refusal{"ID", "it is taken"}, &bye{1},
+	}
+}
+
+// Every message comes out of a frame as it went in.
+func TestMessagesRoundTrip(t *testing.T) {
+	var c codec
+	for _, want := range bodies() {
+		var f transport.Frame
+		if err := c.Encode(want, &f); err != nil {
+			t.Fatal(err)
+		}
+		if f.Priority != transport.Control {
+			t.Errorf("%T is not a Control frame", want)
+		}
+		got, kept, err := c.Decode(&transport.Event{Kind: f.Kind, Key: f.Key, Head: f.Head, Payload: f.Payload})
+		if err != nil || kept {
+			t.Errorf("%T: %v, kept %v", want, err, kept)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%T: got %+v, want %+v", want, got, want)
+		}
+	}
+}
+
+func TestBeatsCostNoAllocation(t *testing.T) {
+	var c codec
+	b := protocol.Body(&beat{9, ask})
+	f := transport.Frame{}
+	ev := transport.Event{Kind: kindBeat}
+	ev.Op, ev.Chunk = 9, ask
+	if n := testing.AllocsPerRun(100, func() {
+		_ = c.Encode(b, &f)
+		_, _, _ = c.Decode(&ev)
+	}); n != 0 {
+		t.Errorf("a beat costs %v allocations", n)
+	}
+}
+
+// FuzzDecode: no bytes make the decoders panic, and what they accept is coded back to what they would accept again.
+func FuzzDecode(f *testing.F) {
+	for _, b := range bodies() {
+		kind, head, err := encode(nil, b)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(kind, head)
+	}
+	f.Add(uint8(0), presence{Member{Name: name(1), Addr: "a"}, 5}.encode())
+	f.Fuzz(func(t *testing.T, kind uint8, head []byte) {
+		if p, err := decodePresence(head); err == nil {
+			if again, err := decodePresence(p.encode()); err != nil || !reflect.DeepEqual(p, again) {
+				t.Errorf("presence %+v comes back as %+v, %v", p, again, err)
+			}
+		}
+		b, err := decode(kind, head)
+		if err != nil {
+			return
+		}
+		_, again, err := encode(nil, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := decode(kind, again)
+		if err != nil || !reflect.DeepEqual(b, c) {
+			t.Errorf("%+v comes back as %+v, %v", b, c, err)
+		}
+	})
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	_, head, _ := encode(nil, &announcement{someRecord(), 44})
+	for cut := range head {
+		if _, err := decode(kindAnnouncement, head[:cut]); err == nil {
+			t.Errorf("%d of %d bytes were accepted", cut, len(head))
+		}
+	}
+	newer := slices.Clone(someRecord().encode())
+	newer[0] = 2
+	if _, err := decodeRecord(newer); err == nil || !strings.Contains(err.Error(), "another version of this program") {
+		t.Errorf("a record of version 2: %v", err)
+	}
+	if _, err := decode(99, nil); err == nil {
+		t.Error("a frame of kind 99 was accepted")
+	}
+	var c codec
+	ev := transport.Event{Kind: kindBeat}
+	ev.Chunk = 77
+	if _, _, err := c.Decode(&ev); err == nil {
+		t.Error("a beat with flags 77 was accepted")
+	}
+}
+
+func TestKeys(t *testing.T) {
+	k := makeKeys("a/b")
+	if k.view() != "group/a%2fb/view" {
+		t.Errorf("view is at %q", k.view())
+	}
+	n := protocol.Name{Role: "wor/ker", ID: "1%2", Incarnation: 12}
+	role, id, incarnation, ok := k.parse(k.present(n), "present")
+	if !ok || role != n.Role || id != n.ID || incarnation != 12 {
+		t.Errorf("%q is read as %q, %q, %d, %v", k.present(n), role, id, incarnation, ok)
+	}
+	for _, bad := range []string{"", "group/a%2fb/view", k.died(n), k.present(n) + "x", k.present(n) + "/1"} {
+		if _, _, _, ok := k.parse(bad, "present"); ok {
+			t.Errorf("%q was read as a presence", bad)
+		}
+	}
+}
+
+// The spread's percentile against a sorted list: never below, and at most an eighth above.
+func TestSpread(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, n := range []int{1, 10, 999, 1000, 5000, 20000} {
+		var s spread
+		var all []time.Duration
+		for i := range n {
+			gap := time.Duration(math.Exp(rng.NormFloat64())*20*float64(time.Millisecond)) + time.Millisecond
+			all = append(all, gap)
+			s.add(time.Duration(i)*time.Millisecond, gap)
+		}
+		slices.Sort(all)
+		want := all[n-1-n/1000]
+		if got := s.high(); got < want || float64(got) > 1.126*float64(want) {
+			t.Errorf("of %d gaps the 99.9th percentile is %v, want %v or up to an eighth more", n, got, want)
+		}
+	}
+	var s spread
+	s.add(0, time.Second)
+	s.add(59*time.Second, 20*time.Millisecond)
+	if s.high() < time.Second {
+		t.Errorf("after 59 s, a second's gap is forgotten")
+	}
+	s.add(61*time.Second, 20*time.Millisecond)
+	if s.high() > 25*time.Millisecond {
+		t.Errorf("after 61 s, a second's gap is remembered: %v", s.high())
+	}
+	s.turn(time.Hour)
+	if s.total != 0 {
+		t.Errorf("after an hour %d gaps are left", s.total)
+	}
+	for b := 32; b < buckets-1; b++ {
+		if got := bucketOf(upper(b) - time.Microsecond); got != b {
+			t.Errorf("the end of bucket %d is in bucket %d", b, got)
+		}
+	}
+}
+
+// The accrual in whole numbers, against the formula of Hayashibara et al. 2004, section 4.
+func TestPhi(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	const heartbeat = 20 * time.Millisecond
+	for range 200 {
+		var g gaps
+		var last []float64
+		for range 1 + rng.IntN(200) {
+			gap := time.Duration(float64(heartbeat) * (1 + 0.5*rng.NormFloat64()))
+			g.add(gap)
+			last = append(last, float64(max(gap/time.Microsecond, 0)))
+		}
+		last = last[max(len(last)-len(g.ring), 0):]
+		mean, variance := 0.0, 0.0
+		for _, x := range last {
+			mean += x / float64(len(last))
+		}
+		for _, x := range last {
+			variance += (x - mean) * (x - mean) / float64(len(last))
+		}
+		sigma := max(math.Sqrt(variance), float64(heartbeat/time.Microsecond)/4)
+		for silence := time.Duration(0); silence < 200*time.Millisecond; silence += 3 * time.Millisecond {
+			want := -math.Log10(math.Erfc((float64(silence/time.Microsecond)-mean)/sigma/math.Sqrt2) / 2)
+			if got := g.phi(silence, heartbeat); math.Abs(got-min(want, 300)) > 0.01*want+0.01 {
+				t.Fatalf("phi after %v is %v, want %v", silence, got, want)
+			}
+			if got := g.unlikely(silence, heartbeat); got != (want >= 8) && math.Abs(want-8) > 0.05 {
+				t.Fatalf("phi after %v is %v: unlikely says %v", silence, want, got)
+			}
+		}
+	}
+}
+
+func TestFlaps(t *testing.T) {
+	r := &record{}
+	for i := range 3 * maxFlaps {
+		r.setFlaps("worker", fmt.Sprintf("%03d", i), 1+uint64(i%2))
+	}
+	if len(r.Flaps) != maxFlaps || !slices.IsSortedFunc(r.Flaps, func(a, b flap) int { return strings.Compare(a.ID, b.ID) }) {
+		t.Errorf("%d entries, sorted or not: %v", len(r.Flaps), r.Flaps)
+	}
+	id := r.Flaps[7].ID
+	r.setFlaps("worker", id, 5)
+	if r.flaps("worker", id) != 5 || r.flaps("server", id) != 0 {
+		t.Error("a count is not found again")
+	}
+	r.setFlaps("worker", id, 0)
+	if r.flaps("worker", id) != 0 || len(r.Flaps) != maxFlaps-1 {
+		t.Error("a count of 0 is kept")
+	}
+	m := &Machine{policy: Policy{}.withDefaults()}
+	var waits []time.Duration
+	for n := range uint64(8) {
+		waits = append(waits, m.backOff(n+1)/time.Second)
+	}
+	if diff := cmp.Diff([]time.Duration{1, 2, 4, 8, 16, 32, 60, 60}, waits); diff != "" {
+		t.Errorf("back-off in seconds: %s", diff)
+	}
+}
+
+// A record of the largest group with the longest members fits the store.
+func TestRecordFits(t *testing.T) {
+	long := strings.Repeat("x", 200)
+	self := Member{Name: protocol.Name{Job: "j", ID: long, Incarnation: 1}, Addr: long}
+	if err := (Policy{}).withDefaults().validate(self); err != nil {
+		t.Fatal(err)
+	}
+	self.Info = map[string]string{"a": long}
+	if err := (Policy{}).withDefaults().validate(self); err == nil || !strings.Contains(err.Error(), "want at most 512") {
+		t.Errorf("a member of 600 bytes: %v", err)
+	}
+	r := &record{Fate: bytes.Repeat([]byte{1}, maxFate)}
+	for range 64 {
+		r.Members = append(r.Members, Member{Name: self.Name, Addr: long})
+	}
+	if n := len(r.encode()); n > MaxValue {
+		t.Errorf("a view of 64 takes %d bytes", n)
+	}
+}
+
+// Once a group is at rest, a tick allocates nothing.
+func TestTickCostsNoAllocation(t *testing.T) {
+	m := restful(t, 8)
+	now := 10 * time.Second
+	tick := protocol.Event(protocol.Timer{ID: tickTimer})
+	var from []protocol.Event
+	for r := 1; r < 8; r++ {
+		from = append(from, protocol.Message{From: name(r), Body: &beat{Epoch: 1}})
+	}
+	sent := 0
+	if n := testing.AllocsPerRun(40, func() {
+		now += 20 * time.Millisecond
+		for _, f := range from {
+			m.Step(now, f)
+		}
+		sent += len(m.Step(now, tick))
+	}); n != 0 {
+		t.Errorf("a tick costs %v allocations", n)
+	}
+	if sent < 41*4 {
+		t.Errorf("%d commands in 41 ticks, want three beats and a timer each", sent)
+	}
+}
+
+// restful is rank 0 of n members, in whose view nothing happens.
+func restful(t testing.TB, n int) *Machine {
+	m, err := NewMachine(Member{Name: name(0)}, Policy{LeaseTTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Step(0, protocol.Start{})
+	m.store.lease, m.appeared, m.store.calls = 1, true, nil
+	m.setPresence(presence{m.self, 1}, 1)
+	r := &record{Epoch: 1}
+	for i := range n {
+		r.Members = append(r.Members, Member{Name: name(i)})
+	}
+	m.now = 10 * time.Second
+	m.tick.last = m.now
+	m.learn(r, 5)
+	return m
+}
+
+func BenchmarkTick(b *testing.B) {
+	m := restful(b, 8)
+	now := 10 * time.Second
+	tick := protocol.Event(protocol.Timer{ID: tickTimer})
+	var from []protocol.Event
+	for r := 5; r < 8; r++ {
+		from = append(from, protocol.Message{From: name(r), Body: &beat{Epoch: 1}})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		now += 20 * time.Millisecond
+		for _, f := range from {
+			m.Step(now, f)
+		}
+		m.Step(now, tick)
+	}
+}
