@@ -402,3 +402,101 @@ func TestFlapping(t *testing.T) {
 		t.Errorf("it was not let in again:\n%s", s.describe())
 	}
 }
+
+// Beyond MaxWorkers newcomers wait as spares, and are let in when there is room.
+func TestSpares(t *testing.T) {
+	s := newScene(2, 0, cluster.Policy{StartWorkers: 3, MaxWorkers: 3, LeaseTTL: 2 * second}, sim.Options{})
+	s.keep = true
+	for i := range 4 {
+		s.add(time.Duration(i) * 100 * time.Millisecond)
+	}
+	s.until(t, 3*second, crash(2*second, 1))
+	if got := s.sizes(); !slices.Equal(got, []int{3, 3}) || s.ids(0) != "0 2 3" {
+		t.Errorf("sizes %v, members %s: want the spare in the place of the dead, in one view", got, s.ids(0))
+	}
+	if at := s.installs(t, 3, 2*second, 3); at > 2*second+50*time.Millisecond {
+		t.Errorf("the spare came in after %v", at-2*second)
+	}
+}
+
+// A view change that cannot be made ends at MetaWait, with what it waited for.
+func TestMetaWait(t *testing.T) {
+	s := formed(t, 3, cluster.Policy{MetaWait: 5 * second})
+	for _, p := range s.processes {
+		p.leave = true
+	}
+	s.until(t, 10*second, crash(2*second, 2), sim.Fault{At: second, Kind: sim.MetaAway})
+	if err := s.processes[0].err; !errors.Is(err, protocol.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "view 1 has to change, and for 5s the metadata store") {
+		t.Errorf("Meta away: %v", err)
+	}
+	s = formed(t, 4, cluster.Policy{MetaWait: 5 * second, LeaseTTL: 60 * second})
+	for _, p := range s.processes {
+		p.leave = true
+	}
+	s.quorumLost = true
+	s.until(t, 10*second, sim.Fault{At: second, Kind: sim.Pause, Nodes: []sim.Node{0, 1}})
+	if err := s.processes[2].err; !errors.Is(err, cluster.ErrNoQuorum) || !strings.Contains(fmt.Sprint(err), "worker/0#1001: silent") {
+		t.Errorf("two of four, without the lowest rank: %v", err)
+	}
+}
+
+// A store that lost what it had acknowledged stops the group: two answers would be possible.
+func TestStoreRegressed(t *testing.T) {
+	m, err := cluster.NewMachine(cluster.Member{Name: protocol.Name{Job: "j", ID: "0", Incarnation: 1}}, cluster.Policy{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A store in a map, whose content is thrown away half-way.
+	kv := map[string]protocol.MetaKV{}
+	rev, lease := int64(0), int64(0)
+	queue := []protocol.Event{protocol.Start{}}
+	var ended error
+	now := time.Duration(0)
+	for range 2000 {
+		now += 5 * time.Millisecond
+		if now == 2*second {
+			kv, lease = map[string]protocol.MetaKV{}, 1000 // the lease is unknown now
+		}
+		in := protocol.Event(protocol.Timer{})
+		if len(queue) > 0 {
+			in, queue = queue[0], queue[1:]
+		} else if now%(20*time.Millisecond) != 0 {
+			continue
+		}
+		for _, c := range m.Step(now, in) {
+			switch c := c.(type) {
+			case protocol.MetaCall:
+				r := protocol.MetaReply{ID: c.ID}
+				switch c.Op {
+				case protocol.MetaGet:
+					r.KV = kv[c.Key]
+				case protocol.MetaGrant:
+					lease++
+					r.KV.Lease = lease
+				case protocol.MetaKeep:
+					if c.Lease != lease {
+						r.Err = protocol.ErrLeaseLost
+					}
+				case protocol.MetaPutIf:
+					if kv[c.Key].Rev != c.Rev {
+						r.Err = protocol.ErrConflict
+						break
+					}
+					rev++
+					kv[c.Key] = protocol.MetaKV{Key: c.Key, Value: c.Value, Rev: rev}
+					r.KV.Rev = rev
+				case protocol.MetaWatch:
+					continue
+				}
+				queue = append(queue, r)
+			case protocol.Report:
+				if e, ok := c.Fact.(cluster.Ended); ok {
+					ended = e.Err
+				}
+			}
+		}
+	}
+	if !errors.Is(ended, cluster.ErrRegressed) {
+		t.Errorf("the store forgot view 1: %v, want ErrRegressed", ended)
+	}
+}

@@ -217,3 +217,183 @@ func TestJoinRefusals(t *testing.T) {
 		_ = store.Close()
 	})
 }
+
+// gather joins n members at once, and walks each to the view of all.
+func gather(t *testing.T, p place, n int) ([]*cluster.Membership, []func() (cluster.View, error, bool), func()) {
+	t.Helper()
+	type joined struct {
+		i    int
+		m    *cluster.Membership
+		port transport.Port
+		err  error
+	}
+	p.policy.StartWorkers = n
+	all := make(chan joined, n)
+	for i := range n {
+		go func() {
+			m, port, err := p.join(worker(i, 1))
+			all <- joined{i, m, port, err}
+		}()
+	}
+	members := make([]*cluster.Membership, n)
+	ports := make([]transport.Port, n)
+	for range n {
+		j := <-all
+		if j.err != nil {
+			t.Fatal(j.err)
+		}
+		members[j.i], ports[j.i] = j.m, j.port
+	}
+	var walks []func() (cluster.View, error, bool)
+	var stops []func()
+	for _, m := range members {
+		w, stop := pull(m)
+		walks, stops = append(walks, w), append(stops, stop)
+		next(t, w, n)
+	}
+	return members, walks, func() {
+		for i, m := range members {
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+			stops[i]()
+			_ = ports[i].Close()
+		}
+	}
+}
+
+// A carrier stops before the view changes, and all members get the one fate that the proposer made of what they said.
+func TestPrepareAndDecide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := meta.NewMemory(meta.Options{})
+		asked := make(chan cluster.Change, 64)
+		p := place{t, transport.NewMemory(), store, cluster.Policy{
+			Prepare: func(ctx context.Context, c cluster.Change) ([]byte, error) {
+				asked <- c
+				select {
+				case <-time.After(300 * time.Millisecond): // until the step's end
+					return fmt.Appendf(nil, "step %d", 40+c.Epoch), nil
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			},
+			Decide: func(c cluster.Change, reports [][]byte) []byte {
+				return fmt.Appendf(nil, "%v: %s", c.Stay, reports)
+			},
+		}}
+		members, walks, end := gather(t, p, 3)
+		began := time.Now()
+		rank := 0
+		s, err := members[2].Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		rank = s.Rank
+		if err := members[2].Leave(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if d := time.Since(began); d < 300*time.Millisecond || d > 400*time.Millisecond {
+			t.Errorf("the leaver was out after %v, want the carriers' 300 ms", d)
+		}
+		reports := []string{"step 41", "step 41", "step 41"}
+		reports[rank] = ""
+		stay := [][]int{{1, 2}, {0, 2}, {0, 1}}[rank]
+		want := fmt.Sprintf("%v: %s", stay, reports)
+		for _, w := range walks[:2] {
+			if v := next(t, w, 2); string(v.Fate) != want {
+				t.Errorf("the fate is %q, want %q", v.Fate, want)
+			}
+		}
+		if n := len(asked); n != 3 {
+			t.Errorf("carriers were asked %d times, want once each", n)
+		}
+		end()
+		_ = store.Close()
+	})
+}
+
+func TestReportDeath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := meta.NewMemory(meta.Options{})
+		var forgot []protocol.Name
+		p := place{t, transport.NewMemory(), store, cluster.Policy{Forget: func(n protocol.Name) { forgot = append(forgot, n) }}}
+		_, walks, end := gather(t, p, 3)
+		began := time.Now()
+		if err := cluster.ReportDeath(t.Context(), store, "j", worker(1, 1), errors.New("exit status 3")); err != nil {
+			t.Error(err)
+		}
+		if err := cluster.ReportDeath(t.Context(), store, "j", worker(1, 1), errors.New("exit status 3")); err != nil {
+			t.Errorf("said twice: %v", err)
+		}
+		next(t, walks[0], 2)
+		next(t, walks[2], 2)
+		if d := time.Since(began); d > 10*time.Millisecond {
+			t.Errorf("the view without it came after %v", d)
+		}
+		_, err, ok := walks[1]() // it lives, and learns that it is out
+		var out *cluster.OutError
+		if !ok || !errors.As(err, &out) || !strings.Contains(err.Error(), "exit status 3") {
+			t.Errorf("who was reported dead sees %v, want an OutError with the reason", err)
+		}
+		time.Sleep(3 * time.Second)
+		end()
+		if len(forgot) < 2 || forgot[0] != worker(1, 1) {
+			t.Errorf("forgotten: %v, want it, at both others", forgot)
+		}
+		_ = store.Close()
+	})
+}
+
+// What a carrier suspects is probed at once: if it lives, nothing happens.
+func TestSuspectTheLiving(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := meta.NewMemory(meta.Options{})
+		members, walks, end := gather(t, place{t, transport.NewMemory(), store, cluster.Policy{}}, 6)
+		for i, m := range members {
+			m.Suspect(worker((i+1)%6, 1), errors.New("no answer to a push in 2s"))
+		}
+		members[0].Suspect(worker(77, 1), nil) // nobody
+		time.Sleep(5 * time.Second)
+		if s, err := members[3].Status(t.Context()); err != nil || s.Epoch != 1 || s.Pending || members[3].Budget() != 250*time.Millisecond {
+			t.Errorf("status %+v, %v", s, err)
+		}
+		go end()
+		if v, err, ok := walks[5](); ok && err == nil && len(v.Members) == 6 {
+			t.Errorf("another view of six: %v", v)
+		}
+		time.Sleep(time.Second)
+		_ = store.Close()
+	})
+}
+
+func TestViewsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := meta.NewMemory(meta.Options{})
+		m, port, err := place{t, transport.NewMemory(), store, cluster.Policy{}}.join(worker(0, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for v, err := range m.Views() {
+			if err != nil || v.Self != 0 || v.Epoch != 1 {
+				t.Errorf("view %v, %v", v, err)
+			}
+			break
+		}
+		for _, err := range m.Views() {
+			if err == nil {
+				t.Error("Views was walked twice")
+			}
+		}
+		_ = m.Close()
+		_ = m.Close()
+		if err := m.Leave(t.Context()); err == nil {
+			t.Error("Leave after Close said nothing")
+		}
+		if _, err := m.Status(t.Context()); err == nil {
+			t.Error("Status after Close said nothing")
+		}
+		m.Suspect(worker(1, 1), nil)
+		_ = port.Close()
+		_ = store.Close()
+	})
+}

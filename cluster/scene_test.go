@@ -208,16 +208,17 @@ func (p *process) take(s stamped) []protocol.Command {
 
 // A scene is a World of processes, and what must hold in it.
 type scene struct {
-	w         *sim.World
-	policy    cluster.Policy
-	processes []*process
-	views     map[protocol.Epoch]cluster.View
-	by        map[protocol.Epoch]protocol.Name
-	convicted []cluster.Convicted
-	applied   int
-	facts     []sim.Fact // if kept
-	keep      bool
-	proofs    bool // a minority may go on without those who live, as a lease or a launcher proves them dead
+	w          *sim.World
+	policy     cluster.Policy
+	processes  []*process
+	views      map[protocol.Epoch]cluster.View
+	by         map[protocol.Epoch]protocol.Name
+	convicted  []cluster.Convicted
+	applied    int
+	facts      []sim.Fact // if kept
+	keep       bool
+	quorumLost bool // and that is what is tested
+	proofs     bool // a minority may go on without those who live, as a lease or a launcher proves them dead
 }
 
 func newScene(seed uint64, n int, pol cluster.Policy, o sim.Options) *scene {
@@ -272,7 +273,7 @@ func (s *scene) chain(f sim.Fact) error {
 				v.View.Names(), v.By, p.self)
 		}
 	case cluster.Ended:
-		if v.Err != nil && (errors.Is(v.Err, cluster.ErrRegressed) || errors.Is(v.Err, cluster.ErrNoQuorum)) {
+		if v.Err != nil && (errors.Is(v.Err, cluster.ErrRegressed) || errors.Is(v.Err, cluster.ErrNoQuorum) && !s.quorumLost) {
 			return v.Err
 		}
 	}
