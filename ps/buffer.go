@@ -1,0 +1,530 @@
+package ps
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/trivium-ml/trivium/tensor/kernel"
+)
+
+// deltas are what one worker added to one table in one round, or to one part of it.
+//
+// Rows of at most shortRow cells lie whole in an arena, longer ones each in a buffer that knows which runs of it were touched, sparse
+// ones as lists. What was not touched holds what may be added without changing a bit.
+type deltas[T Number] struct {
+	t     *clientTable
+	isa   kernel.ISA
+	part  uint32
+	index keyIndex
+	rows  []int64 // in the order of first touch
+	arena []T     // short rows, one after the other
+	long  []*longRow[T]
+	lists []list[T] // sparse
+	spare []*longRow[T]
+	order []int32
+	hold  *hold // who sends from this memory
+	cells int
+}
+
+const (
+	// shortRow is the largest number of cells of a row that is kept whole.
+	shortRow = 1024
+	// group is the number of neighbouring cells of a long row that are sent together.
+	group = 64
+)
+
+// A longRow is the deltas of a row that may lie in several shards.
+type longRow[T Number] struct {
+	cells   []T
+	touched []uint64 // a bit for each group; the others hold anything
+}
+
+// A list is the deltas of a sparse row, in the order of their coming.
+type list[T Number] struct {
+	cols   []int64
+	cells  []T
+	sorted bool // and each column is there once
+}
+
+func newDeltas[T Number](t *clientTable, part uint32) *deltas[T] {
+	return &deltas[T]{t: t, isa: kernel.Best(), part: part, hold: new(hold)}
+}
+
+func (d *deltas[T]) empty() bool { return len(d.rows) == 0 }
+
+// find returns the place of a row, -1: not touched.
+func (d *deltas[T]) find(row int64) int32 {
+	if n := len(d.rows); n > 0 && d.rows[n-1] == row {
+		return int32(n - 1)
+	}
+	return d.index.find(row, 0)
+}
+
+// place returns that of a row, made if it is new. A short row that is about to be written whole is not filled first.
+func (d *deltas[T]) place(row int64, whole bool) (i int32, fresh bool) {
+	if i = d.find(row); i >= 0 {
+		return i, false
+	}
+	i = int32(len(d.rows))
+	d.rows = append(d.rows, row)
+	d.index.put(row, 0, i)
+	n := int(d.t.spec.Cols)
+	switch {
+	case d.t.spec.Sparse:
+		if len(d.lists) < cap(d.lists) {
+			d.lists = d.lists[:i+1] // with the memory of a round before
+			l := &d.lists[i]
+			l.cols, l.cells, l.sorted = l.cols[:0], l.cells[:0], true
+		} else {
+			d.lists = append(d.lists, list[T]{sorted: true})
+		}
+	case n <= shortRow:
+		k := len(d.arena)
+		d.arena = slices.Grow(d.arena, n)[:k+n]
+		if !whole {
+			d.blank(d.arena[k:])
+		}
+	default:
+		var l *longRow[T]
+		if k := len(d.spare); k > 0 {
+			l, d.spare = d.spare[k-1], d.spare[:k-1]
+			clear(l.touched)
+		} else {
+			l = &longRow[T]{cells: make([]T, n), touched: make([]uint64, (n+group*64-1)/(group*64))}
+		}
+		d.long = append(d.long, l)
+	}
+	return i, true
+}
+
+// blank fills what may be added without changing a bit.
+func (d *deltas[T]) blank(v []T) {
+	x := nothing[T]()
+	for i := range v {
+		v[i] = x
+	}
+}
+
+func (d *deltas[T]) short(i int32) []T {
+	n := int(d.t.spec.Cols)
+	return d.arena[int(i)*n : int(i)*n+n]
+}
+
+func (d *deltas[T]) inc(row, col int64, x T) {
+	i, _ := d.place(row, false)
+	switch {
+	case d.t.spec.Sparse:
+		d.lists[i].add(col, x)
+	case d.t.spec.Cols <= shortRow:
+		d.arena[int64(i)*d.t.spec.Cols+col] += x
+	default:
+		l := d.long[i]
+		d.touch(l, col, col+1)
+		l.cells[col] += x
+	}
+}
+
+func (l *list[T]) add(col int64, x T) {
+	if n := len(l.cols); n > 0 && l.cols[n-1] >= col {
+		if l.cols[n-1] == col {
+			l.cells[n-1] += x
+			return
+		}
+		l.sorted = false
+	}
+	l.cols, l.cells = append(l.cols, col), append(l.cells, x)
+}
+
+// sort sorts by column; a column that is there several times gets the sum, in the order of their coming.
+func (l *list[T]) sort() {
+	if l.sorted {
+		return
+	}
+	order := make([]int32, len(l.cols))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(l.cols[a], l.cols[b]) })
+	cols, cells := make([]int64, 0, len(order)), make([]T, 0, len(order))
+	for _, i := range order {
+		if n := len(cols); n > 0 && cols[n-1] == l.cols[i] {
+			cells[n-1] += l.cells[i]
+			continue
+		}
+		cols, cells = append(cols, l.cols[i]), append(cells, l.cells[i])
+	}
+	l.cols, l.cells, l.sorted = cols, cells, true
+}
+
+// touch makes the groups of cells a to b part of the deltas.
+func (d *deltas[T]) touch(l *longRow[T], a, b int64) {
+	for g := a / group; g <= (b-1)/group; g++ {
+		if l.touched[g/64]>>(g%64)&1 == 0 {
+			l.touched[g/64] |= 1 << (g % 64)
+			d.blank(l.cells[g*group : min((g+1)*group, int64(len(l.cells)))])
+		}
+	}
+}
+
+func (d *deltas[T]) dense(row, from int64, x []T) {
+	n := int64(len(x))
+	whole := n == d.t.spec.Cols
+	i, fresh := d.place(row, whole)
+	switch {
+	case d.t.spec.Sparse:
+		for k, v := range x {
+			d.lists[i].add(from+int64(k), v)
+		}
+	case d.t.spec.Cols <= shortRow:
+		if fresh && whole {
+			copy(d.short(i), x)
+		} else {
+			addInto(d.isa, d.short(i)[from:from+n], x)
+		}
+	default:
+		d.denseLong(d.long[i], from, x)
+	}
+}
+
+// denseLong adds x to a long row, group by group: untouched groups that x covers are copied, which is one pass of memory less.
+func (d *deltas[T]) denseLong(l *longRow[T], from int64, x []T) {
+	to := from + int64(len(x))
+	for a := from; a < to; {
+		g := a / group
+		b := min((g+1)*group, to)
+		size := min((g+1)*group, int64(len(l.cells))) - g*group
+		bit := func(g int64) bool { return l.touched[g/64]>>(g%64)&1 != 0 }
+		if b-a < size || bit(g) { // part of a group, or one that was touched: extend the run while that is so
+			d.touch(l, a, b)
+			for b < to && bit(b/group) {
+				b = min((b/group+1)*group, to)
+			}
+			addInto(d.isa, l.cells[a:b], x[a-from:b-from])
+			a = b
+			continue
+		}
+		for {
+			l.touched[g/64] |= 1 << (g % 64)
+			g++
+			end := min((g+1)*group, int64(len(l.cells)))
+			if b >= to || end > to || bit(g) {
+				break
+			}
+			b = end
+		}
+		copy(l.cells[a:b], x[a-from:b-from])
+		a = b
+	}
+}
+
+// overlay adds what columns from on of a row have to dst.
+func (d *deltas[T]) overlay(row, from int64, dst []T) {
+	i := d.find(row)
+	if i < 0 {
+		return
+	}
+	to := from + int64(len(dst))
+	switch {
+	case d.t.spec.Sparse:
+		l := &d.lists[i]
+		for k, c := range l.cols {
+			if c >= from && c < to {
+				dst[c-from] += l.cells[k]
+			}
+		}
+	case d.t.spec.Cols <= shortRow:
+		addInto(d.isa, dst, d.short(i)[from:to])
+	default:
+		l := d.long[i]
+		for a, b := range l.runs(from, to) {
+			addInto(d.isa, dst[a-from:b-from], l.cells[a:b])
+		}
+	}
+}
+
+// overlayCells adds what single columns have.
+func (d *deltas[T]) overlayCells(row int64, cols []int64, dst []T) {
+	i := d.find(row)
+	if i < 0 {
+		return
+	}
+	for k, c := range cols {
+		switch {
+		case d.t.spec.Sparse:
+			for j, x := range d.lists[i].cols {
+				if x == c {
+					dst[k] += d.lists[i].cells[j]
+				}
+			}
+		case d.t.spec.Cols <= shortRow:
+			dst[k] += d.short(i)[c]
+		default:
+			if l := d.long[i]; l.touched[c/group/64]>>(c/group%64)&1 != 0 {
+				dst[k] += l.cells[c]
+			}
+		}
+	}
+}
+
+// runs walks the touched runs between columns from and to.
+func (l *longRow[T]) runs(from, to int64) func(yield func(a, b int64) bool) {
+	return func(yield func(a, b int64) bool) {
+		for g := from / group; g*group < to; g++ {
+			if l.touched[g/64]>>(g%64)&1 == 0 {
+				continue
+			}
+			a := g
+			for (g+1)*group < to && l.touched[(g+1)/64]>>((g+1)%64)&1 != 0 {
+				g++
+			}
+			if !yield(max(a*group, from), min((g+1)*group, to)) {
+				return
+			}
+		}
+	}
+}
+
+// merge adds o to d: the workers of a client, in their order, make one batch.
+func (d *deltas[T]) merge(other any) {
+	o := other.(*deltas[T])
+	for k, row := range o.rows {
+		i, fresh := d.place(row, d.t.spec.Cols <= shortRow)
+		switch {
+		case d.t.spec.Sparse:
+			for j, c := range o.lists[k].cols {
+				d.lists[i].add(c, o.lists[k].cells[j])
+			}
+		case d.t.spec.Cols <= shortRow:
+			if fresh {
+				copy(d.short(i), o.short(int32(k)))
+			} else {
+				addInto(d.isa, d.short(i), o.short(int32(k)))
+			}
+		default:
+			for a, b := range o.long[k].runs(0, d.t.spec.Cols) {
+				d.denseLong(d.long[i], a, o.long[k].cells[a:b])
+			}
+		}
+	}
+}
+
+// reset empties d, and keeps its memory.
+func (d *deltas[T]) reset() {
+	d.index.clear()
+	d.rows, d.arena, d.lists = d.rows[:0], d.arena[:0], d.lists[:0]
+	d.spare = append(d.spare, d.long...)
+	d.long = d.long[:0]
+}
+
+// sections emits d as sections, in the order of shards: rows ascending within each.
+func (d *deltas[T]) sections(emit emitter) {
+	d.order = d.order[:0]
+	for i := range d.rows {
+		d.order = append(d.order, int32(i))
+	}
+	slices.SortFunc(d.order, func(a, b int32) int { return cmp.Compare(d.rows[a], d.rows[b]) })
+	switch {
+	case d.t.spec.Sparse:
+		d.sparseSections(emit)
+	case d.t.spec.Cols <= shortRow && d.t.cut.wholeRows():
+		d.rowSections(emit)
+	case d.t.spec.Cols <= shortRow:
+		for _, i := range d.order {
+			d.rangeSections(d.rows[i], 0, d.short(i), emit)
+		}
+	default:
+		for _, i := range d.order {
+			for a, b := range d.long[i].runs(0, d.t.spec.Cols) {
+				d.rangeSections(d.rows[i], a, d.long[i].cells[a:b], emit)
+			}
+		}
+	}
+}
+
+// rangeSections emits a run of columns of one row, cut at shards and at what a message holds. The cells are sent from where they lie.
+func (d *deltas[T]) rangeSections(row, from int64, x []T, emit emitter) {
+	most := int64(maxPiece / d.t.spec.Cell.Size())
+	for end := from + int64(len(x)); from < end; {
+		shard, _, to := d.t.cut.segment(row, from)
+		n := min(to, end, from+most) - from
+		cells, h := x[:n], d.hold
+		if int(n)*d.t.spec.Cell.Size() < inPlace {
+			cells, h = slices.Clone(cells), nil
+		}
+		emit(section{table: d.t.id, shard: uint32(shard), form: formRange, part: d.part, row: row, from: from, n: int(n), cells: asBytes(cells)}, h)
+		x, from = x[n:], from+n
+	}
+}
+
+// rowSections emits rows whole, or, where few cells of them are not zero, those cells.
+func (d *deltas[T]) rowSections(emit emitter) {
+	n := int(d.t.spec.Cols)
+	most := max(1, maxPiece/(n*d.t.spec.Cell.Size()+8))
+	d.byShard(func(shard uint32, order []int32) {
+		if d.t.spec.Optimizer == "" && n >= 4 && d.few(order) {
+			d.cellSections(shard, order, emit)
+			return
+		}
+		for len(order) > 0 {
+			k := min(most, len(order))
+			c := section{table: d.t.id, shard: shard, form: formRows, part: d.part, rows: make([]int64, 0, k), n: k * n}
+			cells := make([]T, 0, k*n)
+			for _, i := range order[:k] {
+				c.rows = append(c.rows, d.rows[i])
+				cells = append(cells, d.short(i)...)
+			}
+			c.cells = asBytes(cells)
+			emit(c, nil)
+			order = order[k:]
+		}
+	})
+}
+
+// few reports whether the rows would be smaller as single cells: less than a third of them are not zero.
+func (d *deltas[T]) few(order []int32) bool {
+	n := 0
+	for _, i := range order[:min(len(order), 16)] { // a sample: rows of one table are alike
+		for _, x := range d.short(i) {
+			if x != 0 {
+				n++
+			}
+		}
+	}
+	return 3*n < min(len(order), 16)*int(d.t.spec.Cols)
+}
+
+func (d *deltas[T]) cellSections(shard uint32, order []int32, emit emitter) {
+	b := d.newCells(shard, emit)
+	for _, i := range order {
+		for c, x := range d.short(i) {
+			if x != 0 {
+				b.add(d.rows[i], int64(c), x)
+			}
+		}
+	}
+	b.flush()
+}
+
+func (d *deltas[T]) sparseSections(emit emitter) {
+	for i := range d.rows {
+		d.lists[i].sort()
+	}
+	if d.t.cut.wholeRows() {
+		d.byShard(func(shard uint32, order []int32) {
+			b := d.newCells(shard, emit)
+			for _, i := range order {
+				for k, c := range d.lists[i].cols {
+					b.add(d.rows[i], c, d.lists[i].cells[k])
+				}
+			}
+			b.flush()
+		})
+		return
+	}
+	for _, i := range d.order { // rows in blocks: a section for each
+		l := &d.lists[i]
+		for k := 0; k < len(l.cols); {
+			shard, _, to := d.t.cut.segment(d.rows[i], l.cols[k])
+			b := d.newCells(uint32(shard), emit)
+			for ; k < len(l.cols) && l.cols[k] < to; k++ {
+				b.add(d.rows[i], l.cols[k], l.cells[k])
+			}
+			b.flush()
+		}
+	}
+}
+
+// byShard calls f with the rows of each shard, ascending.
+func (d *deltas[T]) byShard(f func(shard uint32, order []int32)) {
+	c := d.t.cut
+	if c.bounds == nil && c.shards > 1 {
+		slices.SortStableFunc(d.order, func(a, b int32) int { return cmp.Compare(c.shardOf(d.rows[a], 0), c.shardOf(d.rows[b], 0)) })
+	}
+	for at := 0; at < len(d.order); {
+		shard, n := c.shardOf(d.rows[d.order[at]], 0), 1
+		for at+n < len(d.order) && c.shardOf(d.rows[d.order[at+n]], 0) == shard {
+			n++
+		}
+		f(uint32(shard), d.order[at:at+n])
+		at += n
+	}
+}
+
+// A cellPacker packs cells with their columns.
+type cellPacker[T Number] struct {
+	base  section
+	c     section
+	cells []T
+	per   int
+	emit  emitter
+}
+
+func (d *deltas[T]) newCells(shard uint32, emit emitter) *cellPacker[T] {
+	b := section{table: d.t.id, shard: shard, form: formCells, part: d.part}
+	return &cellPacker[T]{base: b, c: b, per: d.t.spec.Cell.Size() + 8, emit: emit}
+}
+
+func (b *cellPacker[T]) add(row, col int64, x T) {
+	if 16*len(b.c.rows)+b.per*(len(b.cells)+1)+16 > maxPiece {
+		b.flush()
+	}
+	if n := len(b.c.rows); n == 0 || b.c.rows[n-1] != row {
+		b.c.rows, b.c.ends = append(b.c.rows, row), append(b.c.ends, int64(len(b.cells)))
+	}
+	b.c.cols, b.cells = append(b.c.cols, col), append(b.cells, x)
+	b.c.ends[len(b.c.ends)-1]++
+}
+
+func (b *cellPacker[T]) flush() {
+	if len(b.cells) > 0 {
+		b.c.n, b.c.cells = len(b.cells), asBytes(b.cells)
+		b.emit(b.c, nil)
+	}
+	b.c, b.cells = b.base, nil
+}
+
+func (d *deltas[T]) sender() *hold { return d.hold }
+
+// buffered is the deltas of any type of cell.
+type buffered interface {
+	empty() bool
+	merge(o any)
+	reset()
+	sections(emit emitter)
+	sender() *hold
+	partOf() uint32
+	setPart(part uint32)
+}
+
+func (d *deltas[T]) partOf() uint32 { return d.part }
+
+func (d *deltas[T]) setPart(part uint32) { d.part = part }
+
+func newBuffered(t *clientTable, part uint32) buffered {
+	switch t.spec.Cell {
+	case Float64:
+		return newDeltas[float64](t, part)
+	case Int32:
+		return newDeltas[int32](t, part)
+	case Int64:
+		return newDeltas[int64](t, part)
+	}
+	return newDeltas[float32](t, part)
+}
+
+// checkFinite refuses deltas that are not numbers.
+func checkFinite[T Number](x []T) error {
+	if i := finite(x); i >= 0 {
+		return &notFinite{i, fmt.Sprint(x[i])}
+	}
+	return nil
+}
+
+// notFinite says which of some deltas is none.
+type notFinite struct {
+	at   int
+	text string
+}
+
+func (e *notFinite) Error() string { return fmt.Sprintf("delta %d is %s", e.at, e.text) }

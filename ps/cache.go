@@ -1,0 +1,247 @@
+package ps
+
+import (
+	"slices"
+	"unsafe"
+)
+
+// A clientTable is a table with what this client has of it.
+type clientTable struct {
+	*table
+	byRow  []*cachedRow // where rows are few enough to be numbered
+	rows   map[int64]*cachedRow
+	pieces []span // of a row, by shard, where all rows are cut alike: one row, or whole rows
+}
+
+// A span is a run of a row's columns in one shard.
+type span struct {
+	shard    int
+	from, to int64
+}
+
+const numberedRows = 1 << 20
+
+func newClientTable(t *table) *clientTable {
+	c := &clientTable{table: t}
+	if t.spec.Rows > 0 && t.spec.Rows <= numberedRows {
+		c.byRow = make([]*cachedRow, t.spec.Rows)
+	} else {
+		c.rows = map[int64]*cachedRow{}
+	}
+	return c
+}
+
+func (t *clientTable) find(row int64) *cachedRow {
+	if t.byRow != nil {
+		return t.byRow[row]
+	}
+	return t.rows[row]
+}
+
+// spans are the shards that a row lies in.
+func (t *clientTable) spans(row int64, f func(s span)) {
+	for col := int64(0); col < t.spec.Cols; {
+		shard, from, to := t.cut.segment(row, col)
+		f(span{shard, from, to})
+		col = to
+	}
+}
+
+// A cachedRow is a row as servers sent it, without what its readers added since.
+type cachedRow struct {
+	t     *clientTable
+	row   int64
+	cells []uint64 // memory of the cells: all of them, or of a sparse row those of cols
+	n     int      // cells in it
+	cols  []int64  // sparse
+	segs  []cachedSegment
+	one   [1]cachedSegment
+	pins  int  // by reads under way: it is not evicted
+	views int  // of its memory, which is then not changed in place
+	used  bool // since the hand of the eviction went by
+	at    int  // in the ring
+	bytes int
+}
+
+// A cachedSegment is the part of a row that one shard sent.
+type cachedSegment struct {
+	span
+	lane    uint16
+	v       Clock // every update with a smaller stamp is in it; -1: nothing is here
+	own     Clock // and the client's own below this
+	at      Clock // the highest clock that it was asked for (ASP)
+	version uint64
+	gen     uint32 // the lane's generation, while the server sends changes; 0: it does not
+	pushes  uint64 // of that generation, when it was sent
+	pull    *pulling
+	landed  int // cells of the pull that are here
+}
+
+func (t *clientTable) newRow(row int64) *cachedRow {
+	r := &cachedRow{t: t, row: row, used: true}
+	r.segs = r.one[:0]
+	t.spans(row, func(s span) {
+		r.segs = append(r.segs, cachedSegment{span: s, lane: t.owners[s.shard], v: -1, at: -1})
+	})
+	return r
+}
+
+func viewOf[T Number](mem []uint64, n int) []T {
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(mem))), n)
+}
+
+func words(n, size int) int { return (n*size + 7) / 8 }
+
+// hold makes room for the cells of a dense row.
+func (r *cachedRow) room() {
+	if r.cells == nil {
+		r.n = int(r.t.spec.Cols)
+		r.cells = make([]uint64, words(r.n, r.t.spec.Cell.Size()))
+	}
+}
+
+// land copies cells from the wire to their place in a dense row.
+func (r *cachedRow) land(from int64, n int, p []byte) {
+	r.room()
+	switch r.t.spec.Cell {
+	case Float32:
+		landCells[float32](r, from, n, p)
+	case Float64:
+		landCells[float64](r, from, n, p)
+	case Int32:
+		landCells[int32](r, from, n, p)
+	default:
+		landCells[int64](r, from, n, p)
+	}
+}
+
+func landCells[T Number](r *cachedRow, from int64, n int, p []byte) {
+	dst := viewOf[T](r.cells, r.n)[from : from+int64(n)]
+	if littleEndian {
+		copy(asBytes(dst), p)
+		return
+	}
+	copy(dst, asCells[T](p))
+}
+
+// writable makes the row's memory its own again, where a reader holds it.
+func (r *cachedRow) writable() {
+	if r.views > 0 && r.cells != nil {
+		r.cells = slices.Clone(r.cells)
+		r.views = 0 // of the memory that it had
+	}
+}
+
+// value returns what a segment is good for: its value clock, and the client's own rounds that it has.
+func (c *ClientState) value(s *cachedSegment) (v, own Clock) {
+	v, own = s.v, s.own
+	if s.gen != 0 && v >= 0 {
+		if l := c.lanes[s.lane]; s.gen == l.gen && l.pushedM > v {
+			v, own = l.pushedM, max(own, l.pushedOwn)
+		}
+	}
+	return v, own
+}
+
+// fresh reports whether a worker at that clock may read the row, and its value clock.
+func (c *ClientState) fresh(r *cachedRow, at Clock) (v Clock, ok bool) {
+	if len(r.segs) == 1 {
+		return c.freshSegment(r, &r.segs[0], at)
+	}
+	v = maxClock
+	for i := range r.segs {
+		w, ok := c.freshSegment(r, &r.segs[i], at)
+		if !ok {
+			return 0, false
+		}
+		v = min(v, w)
+	}
+	return v, true
+}
+
+func (c *ClientState) freshSegment(r *cachedRow, s *cachedSegment, at Clock) (v Clock, ok bool) {
+	v, _ = c.value(s)
+	if v < 0 {
+		return 0, false
+	}
+	if r.t.spec.Mode == ASP {
+		return v, s.at >= at
+	}
+	return v, v >= at-r.t.spec.staleness()
+}
+
+const maxClock = Clock(1<<62 - 1)
+
+// A rowRing is the cached rows of all tables, for eviction by second chance: the hand passes those that were used since it came by.
+type rowRing struct {
+	rows  []*cachedRow
+	hand  int
+	bytes int64
+	limit int64
+}
+
+func (g *rowRing) add(r *cachedRow) {
+	r.at = len(g.rows)
+	g.rows = append(g.rows, r)
+}
+
+func (g *rowRing) remove(r *cachedRow) {
+	last := g.rows[len(g.rows)-1]
+	g.rows[r.at] = last
+	last.at = r.at
+	g.rows[len(g.rows)-1] = nil
+	g.rows = g.rows[:len(g.rows)-1]
+	g.bytes -= int64(r.bytes)
+	if r.t.byRow != nil {
+		r.t.byRow[r.row] = nil
+	} else {
+		delete(r.t.rows, r.row)
+	}
+}
+
+// rowOverhead is about what a cached row takes beside its cells, in bytes.
+const rowOverhead = 200
+
+// weigh counts what r takes.
+func (g *rowRing) weigh(r *cachedRow) {
+	n := rowOverhead + 8*len(r.cells) + 8*len(r.cols)
+	g.bytes += int64(n - r.bytes)
+	r.bytes = n
+}
+
+// evict removes rows until they take less than the limit. Rows that are being read stay: they may be more for so long.
+func (c *ClientState) evict() {
+	g := &c.ring
+	for tries := 2 * len(g.rows); g.bytes > g.limit && tries > 0 && len(g.rows) > 0; tries-- {
+		if g.hand >= len(g.rows) {
+			g.hand = 0
+		}
+		r := g.rows[g.hand]
+		switch {
+		case r.pins > 0:
+			g.hand++
+		case r.used:
+			r.used = false
+			g.hand++
+		default:
+			g.remove(r)
+			c.Evicted++
+			for i := range r.segs {
+				if s := &r.segs[i]; s.gen != 0 && s.gen == c.lanes[s.lane].gen {
+					l := c.lanes[s.lane]
+					l.drop = append(l.drop, section{table: r.t.id, shard: uint32(s.shard), form: formRange, row: r.row, from: s.from, n: 1})
+				}
+			}
+		}
+	}
+}
+
+// unview ends a view of the memory that the row had.
+func (r *cachedRow) unview(cells []uint64) {
+	if len(r.cells) > 0 && len(cells) > 0 && &r.cells[0] == &cells[0] {
+		r.views--
+	}
+}

@@ -1,0 +1,776 @@
+package ps
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/trivium-ml/trivium/draw"
+	"github.com/trivium-ml/trivium/protocol"
+)
+
+// A ClientState is a client: a cache, the rounds that servers do not hold yet, and the clocks of its workers. It is a
+// protocol.Machine; Open drives one. What workers ask for are calls, whose Arg is one of the types below.
+type ClientState struct {
+	p       Placement
+	o       Options
+	self    Name
+	session uint64
+	specs   []Spec
+
+	config   *Config
+	number   uint16
+	joined   bool
+	start    Clock
+	tables   []*clientTable
+	byName   map[string]*clientTable
+	slack    Clock // the job's largest staleness: Clock waits for M ≥ c - slack - 1; -1: there is an ASP table, and it does not
+	overlays Clock // rounds that a worker keeps to lay over what it reads
+
+	workers []*WorkerState
+	clock   Clock // rounds below it are sent
+	done    bool  // all workers are finished, and the last round is sent
+	lanes   []*laneLink
+	m       Clock
+	pulls   []*pulling // by number
+	asked   []*pulling // in this step
+	rounds  []roundAcks
+	held    Clock // rounds below it are held by all lanes
+	nextID  uint64
+	waits   []*wait
+	opens   []uint64
+	creates []*creating
+	cut     clientCut
+	ring    rowRing
+	free    map[*clientTable][]buffered // deltas whose memory can be used again
+
+	now   time.Duration
+	armed bool
+	out   []protocol.Command
+	err   error
+
+	Counters
+}
+
+// Counters are a client's since it was opened.
+type Counters struct {
+	Hits, Misses  uint64 // reads of the cache
+	Pulls         uint64 // requests sent
+	Pushed        uint64 // rows that servers sent unasked
+	Evicted       uint64
+	Resent        uint64 // pieces
+	BytesSent     uint64 // of batches
+	KeysSent      uint64 // bytes of keys
+	BytesReceived uint64 // of values
+	Unchanged     uint64 // rows that a server did not send again
+}
+
+// A laneLink is what a client knows of one lane.
+type laneLink struct {
+	lane      uint16
+	server    Name
+	m         Clock
+	holder    uint16
+	unacked   []*batch // sent, and not held by the lane yet
+	inflight  int
+	lists     keyLists
+	drop      []section // evicted rows, for the next batch
+	gen       uint32    // of subscriptions
+	pushes    uint64    // received in this generation
+	pushedM   Clock     // subscribed rows have this value clock
+	pushedOwn Clock
+	heard     time.Duration
+	rto       time.Duration
+	tries     uint64
+}
+
+// A WorkerState is one worker.
+type WorkerState struct {
+	c        *ClientState
+	index    int
+	clock    Clock
+	finished bool
+	now      *workerRound
+	sent     []*workerRound // ascending; kept to be laid over reads, or until they are held
+	state    func() []byte
+	bad      error // a delta of this round that is no number
+}
+
+// A workerRound is what a worker adds in one round.
+type workerRound struct {
+	stamp   Clock
+	tables  [][]buffered // by table, then by part
+	weights []weight
+	batched bool
+	acks    int // lanes that do not hold it yet
+}
+
+// A wait is a call that is not answered yet.
+type wait struct {
+	id       uint64
+	w        *WorkerState
+	get      *getCall
+	clock    Clock // of Clock, Barrier and Finish: what M must be
+	flow     bool  // and the bytes under way few enough
+	acked    bool  // and everything held
+	barrier  bool
+	deadline time.Duration
+}
+
+// The calls of a ClientState.
+type (
+	// openCall is answered once the client takes part.
+	openCall struct{}
+	// createCall is answered once all servers have the table.
+	createCall struct{ spec Spec }
+	// workerCall is answered with a *WorkerState.
+	workerCall struct{}
+	// getCall is answered with the value clock; its rows are pinned until unpin.
+	getCall struct {
+		w      *WorkerState
+		t      *clientTable
+		rows   []int64
+		cols   []int64 // with one row: these cells only, in out
+		out    []byte
+		owns   []Clock // of each of cols, the client's own rounds that are in it
+		hits   []*cachedRow
+		need   Clock
+		at     Clock
+		v      Clock
+		pulls  int
+		silent bool // a prefetch: nobody waits
+	}
+	// clockCall ends a worker's round.
+	clockCall struct {
+		w       *WorkerState
+		barrier bool
+	}
+	// finishCall ends a worker.
+	finishCall struct{ w *WorkerState }
+	// cancelCall withdraws the call of that number; its answer is the error that says what it waited for.
+	cancelCall struct {
+		id    uint64
+		cause error
+	}
+)
+
+type creating struct {
+	id   uint64
+	spec Spec
+}
+
+// A clientCut is the snapshot under way.
+type clientCut struct {
+	Cut
+	states [][]byte
+	have   []bool
+	told   bool
+}
+
+// Options of a client. The zero value works.
+type Options struct {
+	Session    uint64        // that others cannot guess; it survives reconnects; 0: drawn by Open
+	Workers    int           // that the client's clock waits for from the start; 0: 1
+	CacheBytes int64         // of rows; 0: 1 GiB
+	Inflight   int           // bytes that a lane does not hold yet, beyond which Clock waits; 0: 64 MiB
+	Retry      time.Duration // silence before a question is asked again, doubling to 2 s; 0: 50 ms
+
+	RoundTimeout time.Duration // for a wait on other clients; 0: 10 min
+}
+
+func (o Options) withDefaults() Options {
+	if o.Workers == 0 {
+		o.Workers = 1
+	}
+	if o.CacheBytes == 0 {
+		o.CacheBytes = 1 << 30
+	}
+	if o.Inflight == 0 {
+		o.Inflight = 64 << 20
+	}
+	if o.Retry == 0 {
+		o.Retry = 50 * time.Millisecond
+	}
+	if o.RoundTimeout == 0 {
+		o.RoundTimeout = 10 * time.Minute
+	}
+	return o
+}
+
+func (o *Options) validate() error {
+	if o.Workers < 1 || o.CacheBytes < 0 || o.Inflight < 0 || o.Retry < 0 || o.RoundTimeout < 0 {
+		return fmt.Errorf("ps: options: want sizes and times of 0 or more, found %+v", *o)
+	}
+	return nil
+}
+
+// NewClientState returns the client of that name, with the tables that it wants.
+func NewClientState(p Placement, self Name, tables []Spec, o Options) (*ClientState, error) {
+	p, o = p.withDefaults(), o.withDefaults()
+	errs := []error{p.validate(), o.validate()}
+	for i := range tables {
+		errs = append(errs, checkTable(&p, &tables[i]))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	c := &ClientState{
+		p: p, o: o, self: self, session: max(o.Session, 1), specs: slices.Clone(tables), byName: map[string]*clientTable{}, config: &Config{},
+		free: map[*clientTable][]buffered{}, nextID: 1,
+	}
+	c.ring.limit = o.CacheBytes
+	for l := range p.lanes() {
+		c.lanes = append(c.lanes, &laneLink{lane: uint16(l), server: p.server(l), gen: 1, rto: o.Retry, holder: noHolder})
+	}
+	return c, nil
+}
+
+func checkTable(p *Placement, s *Spec) error {
+	err := s.validate()
+	if p.Exact && s.Mode != BSP {
+		err = errors.Join(err, fmt.Errorf("ps: table %q: mode: exact mode wants bsp, found %s", s.Name, s.Mode))
+	}
+	return err
+}
+
+const timerRetry protocol.TimerID = 1
+
+// Step is the machine.
+func (c *ClientState) Step(now time.Duration, in protocol.Event) []protocol.Command {
+	c.now = now
+	c.out = c.out[:0]
+	switch in := in.(type) {
+	case protocol.Start:
+		c.sayHello()
+	case protocol.Message:
+		c.message(in.From, in.Body)
+	case protocol.Call:
+		c.call(in.ID, in.Arg)
+	case protocol.Timer:
+		c.armed = false
+		c.retry()
+	case protocol.LinkBack:
+		for _, l := range c.lanes {
+			if l.server == in.Peer {
+				c.resubscribe(l)
+				c.ask(l)
+			}
+		}
+		if in.Peer == c.p.Directory && !c.joined {
+			c.sayHello()
+		}
+	case protocol.Stop:
+		c.fail(errors.New("ps: the client was closed"))
+		c.out = append(c.out, protocol.Exit{})
+	}
+	c.sendPulls()
+	c.arm()
+	return c.out
+}
+
+func (c *ClientState) send(to Name, b protocol.Body) {
+	c.out = append(c.out, protocol.Send{To: to, Body: b})
+}
+
+func (c *ClientState) answer(id uint64, result any, err error) {
+	c.out = append(c.out, protocol.Answer{ID: id, Result: result, Err: err})
+}
+
+func (c *ClientState) sayHello() {
+	c.send(c.p.Directory, &hello{name: c.self, session: c.session, specs: c.specs})
+}
+
+// fail ends everything that waits, and what will.
+func (c *ClientState) fail(err error) {
+	if c.err != nil {
+		return
+	}
+	c.err = err
+	for _, id := range c.opens {
+		c.answer(id, nil, err)
+	}
+	for _, x := range c.creates {
+		c.answer(x.id, nil, err)
+	}
+	for _, w := range c.waits {
+		if w.get != nil {
+			c.unpin(w.get)
+		}
+		c.answer(w.id, nil, err)
+	}
+	c.opens, c.creates, c.waits, c.pulls = nil, nil, nil, nil
+}
+
+func (c *ClientState) message(from Name, body protocol.Body) {
+	if c.err != nil {
+		if m, ok := body.(*values); ok {
+			m.done()
+		}
+		return
+	}
+	switch m := body.(type) {
+	case *install:
+		if from == c.p.Directory {
+			c.install(m.config)
+		}
+	case *refused:
+		if m.req == 0 {
+			c.fail(errors.New(m.text))
+			return
+		}
+		for i, x := range c.creates {
+			if x.id == m.req {
+				c.answer(x.id, nil, errors.New(m.text))
+				c.creates = slices.Delete(c.creates, i, i+1)
+				return
+			}
+		}
+	case *clocks:
+		if l := c.lane(from, &m.status); l != nil {
+			c.hear(l, &m.status, false)
+			c.wake()
+		}
+	case *values:
+		if l := c.lane(from, &m.status); l != nil {
+			c.onValues(l, m)
+			c.wake()
+		}
+		m.done()
+	}
+}
+
+func (m *values) done() {
+	if m.release != nil {
+		m.release()
+		m.release = nil
+	}
+}
+
+func (c *ClientState) lane(from Name, s *status) *laneLink {
+	if int(s.lane) >= len(c.lanes) || c.lanes[s.lane].server != from || s.epoch != c.config.Epoch || !c.joined {
+		return nil
+	}
+	return c.lanes[s.lane]
+}
+
+// hear takes what a lane says of itself.
+func (c *ClientState) hear(l *laneLink, s *status, push bool) {
+	l.heard, l.rto, l.tries = c.now, c.o.Retry, 0
+	if s.m >= l.m {
+		l.m, l.holder = s.m, s.holder
+	}
+	if s.gen == l.gen {
+		switch {
+		case push && s.pushes == l.pushes+1:
+			l.pushes++
+		case s.pushes > l.pushes: // one is missing: rows that were subscribed may be behind
+			c.resubscribe(l)
+		}
+		if !push && s.gen == l.gen && s.pushes == l.pushes && s.m > l.pushedM {
+			l.pushedM, l.pushedOwn = s.m, s.pushed
+		}
+	}
+	n := 0
+	for n < len(l.unacked) && l.unacked[n].stamp < s.own {
+		b := l.unacked[n]
+		l.inflight -= b.bytes
+		if b.last {
+			c.acked(b.stamp)
+		}
+		n++
+	}
+	l.unacked = slices.Delete(l.unacked, 0, n)
+	if s.gap > 0 {
+		if s.gap == 2 {
+			l.lists.forget()
+		}
+		for _, b := range l.unacked {
+			if b.stamp > s.own || b.stamp == s.own && b.piece >= s.piece {
+				c.resend(b, s.gap == 2)
+			}
+		}
+		if s.gap == 2 {
+			c.repull(l, true)
+		}
+	}
+	c.m = l.m
+	for _, o := range c.lanes {
+		c.m = min(c.m, o.m)
+	}
+}
+
+// resubscribe starts a new generation: nothing of this lane is taken as sent unasked until it is read again.
+func (c *ClientState) resubscribe(l *laneLink) {
+	l.gen++
+	l.pushes = 0
+	l.drop = nil
+	c.ask(l)
+}
+
+func (c *ClientState) ask(l *laneLink) {
+	if !c.joined {
+		return
+	}
+	p := &probe{lane: l.lane, client: c.number, session: c.session, epoch: c.config.Epoch, gen: l.gen, stamp: c.clock}
+	if n := len(l.unacked); n > 0 {
+		b := l.unacked[n-1]
+		if p.stamp, p.piece = b.stamp, b.piece+1; b.last {
+			p.stamp, p.piece = b.stamp+1, 0
+		}
+	} else if !c.joined {
+		return
+	}
+	c.send(l.server, p)
+	c.repull(l, false)
+}
+
+func (c *ClientState) resend(b *batch, keys bool) {
+	if keys {
+		for i := range b.secs {
+			if b.secs[i].listed {
+				b = b.withKeys()
+				break
+			}
+		}
+	}
+	if b.hold != nil {
+		b.hold.n.Add(1)
+	}
+	c.Resent++
+	c.send(c.p.server(int(b.lane)), b)
+}
+
+// withKeys is the batch with all keys in it: what was sent is not changed.
+func (m *batch) withKeys() *batch {
+	n := *m
+	n.secs = slices.Clone(m.secs)
+	for i := range n.secs {
+		n.secs[i].listed = false
+	}
+	return &n
+}
+
+// repull asks again for what a lane has not answered.
+func (c *ClientState) repull(l *laneLink, keys bool) {
+	for _, p := range c.pulls {
+		if p.lane != l {
+			continue
+		}
+		m := *p.msg
+		m.gen = l.gen
+		if keys {
+			m.secs = slices.Clone(m.secs)
+			for i := range m.secs {
+				m.secs[i].listed = false
+			}
+		}
+		p.msg = &m
+		c.send(l.server, &m)
+	}
+}
+
+// waiting reports whether a lane owes an answer.
+func (c *ClientState) owes(l *laneLink) bool {
+	if len(l.unacked) > 0 {
+		return true
+	}
+	for _, p := range c.pulls {
+		if p.lane == l {
+			return true
+		}
+	}
+	return false
+}
+
+// arm sets the timer while something is owed.
+func (c *ClientState) arm() {
+	if c.armed || c.err != nil {
+		return
+	}
+	owed := !c.joined || len(c.creates) > 0 || len(c.waits) > 0 || c.cut.At > 0 && !c.cut.told || len(c.cut.states) > 0
+	for _, l := range c.lanes {
+		owed = owed || c.owes(l)
+	}
+	if owed {
+		c.armed = true
+		c.out = append(c.out, protocol.SetTimer{ID: timerRetry, After: c.o.Retry})
+	}
+}
+
+const maxRetry = 2 * time.Second
+
+func (c *ClientState) retry() {
+	if !c.joined {
+		c.sayHello()
+	}
+	for _, x := range c.creates {
+		c.send(c.p.Directory, &create{client: c.number, session: c.session, req: x.id, spec: x.spec})
+	}
+	c.tellProgress()
+	for _, l := range c.lanes {
+		if !c.owes(l) && !c.waitsFor(l) || c.now-l.heard < l.rto {
+			continue
+		}
+		l.tries++
+		l.heard = c.now
+		l.rto = min(2*l.rto, maxRetry)
+		l.rto += time.Duration(draw.Below(c.session, uint64(l.lane)+64, l.tries, uint64(l.rto)/4+1)) // so that not all ask at once
+		c.ask(l)
+	}
+	kept := c.waits[:0]
+	for _, w := range c.waits {
+		if w.deadline > 0 && c.now >= w.deadline && w.id != 0 {
+			if w.get != nil {
+				c.unpin(w.get)
+			}
+			c.answer(w.id, nil, fmt.Errorf("%s: no progress in %v", c.describe(w), c.o.RoundTimeout))
+			continue
+		}
+		kept = append(kept, w)
+	}
+	clear(c.waits[len(kept):])
+	c.waits = kept
+}
+
+// waitsFor reports whether a Clock or Barrier waits for a lane's M.
+func (c *ClientState) waitsFor(l *laneLink) bool {
+	for _, w := range c.waits {
+		if w.get == nil && l.m < w.clock {
+			return true
+		}
+	}
+	return false
+}
+
+// describe says what a call waits for: table, row, clock, M, and who holds it back.
+func (c *ClientState) describe(w *wait) string {
+	what, need := "clock", w.clock
+	lanes := c.lanes
+	if g := w.get; g != nil {
+		what = fmt.Sprintf("read %q row %d", g.t.spec.Name, g.rows[0])
+		if len(g.rows) > 1 {
+			what = fmt.Sprintf("read %q rows %d to %d", g.t.spec.Name, g.rows[0], g.rows[len(g.rows)-1])
+		}
+		need = g.need
+		lanes = nil
+		for _, p := range c.pulls {
+			if slices.Contains(p.calls, g) {
+				lanes = append(lanes, p.lane)
+			}
+		}
+	} else if w.barrier {
+		what = "barrier"
+	}
+	s := fmt.Sprintf("ps: %s by worker %d of %s at clock %d", what, w.w.index, c.self, w.w.clock)
+	var slow *laneLink
+	for _, l := range lanes {
+		if slow == nil || l.m < slow.m {
+			slow = l
+		}
+	}
+	switch {
+	case slow == nil:
+		return s
+	case slow.m >= need:
+		return s + fmt.Sprintf(": no answer from %s (last heard %v ago)", slow.server, (c.now-slow.heard).Round(time.Millisecond))
+	}
+	s += fmt.Sprintf(": waits for clock %d, and %s is at %d", need, slow.server, slow.m)
+	if int(slow.holder) < len(c.config.Clients) {
+		s += fmt.Sprintf(", held by %s", c.config.Clients[slow.holder].Name)
+	}
+	return s
+}
+
+// call takes a local request.
+func (c *ClientState) call(id uint64, arg any) {
+	if x, ok := arg.(cancelCall); ok {
+		c.cancel(x)
+		return
+	}
+	if c.err != nil {
+		c.answer(id, nil, c.err)
+		return
+	}
+	switch x := arg.(type) {
+	case openCall:
+		if c.joined {
+			c.answer(id, nil, nil)
+		} else {
+			c.opens = append(c.opens, id)
+		}
+	case createCall:
+		if err := checkTable(&c.p, &x.spec); err != nil {
+			c.answer(id, nil, err)
+			return
+		}
+		if t := c.byName[x.spec.Name]; t != nil {
+			c.answer(id, nil, c.compare(t, &x.spec))
+			return
+		}
+		c.creates = append(c.creates, &creating{id, x.spec})
+		c.send(c.p.Directory, &create{client: c.number, session: c.session, req: id, spec: x.spec})
+	case workerCall:
+		w, err := c.newWorker()
+		c.answer(id, w, err)
+	case *getCall:
+		c.get(id, x)
+	case clockCall:
+		c.endRound(id, x)
+	case finishCall:
+		c.finish(id, x.w)
+	}
+}
+
+// compare returns the error of a table that is there and is another; nil if it is the same.
+func (c *ClientState) compare(t *clientTable, s *Spec) error {
+	field, mine, theirs := s.differ(&t.spec)
+	if field == "" {
+		return nil
+	}
+	return fmt.Errorf("ps: table %q: %s: %s by %s, %s by %s", s.Name, field, mine, c.self, theirs, c.config.Tables[t.id].By)
+}
+
+func (c *ClientState) cancel(x cancelCall) {
+	for i, w := range c.waits {
+		if w.id != x.id {
+			continue
+		}
+		err := fmt.Errorf("%s: %w", c.describe(w), x.cause)
+		if w.get != nil {
+			c.unpin(w.get)
+		}
+		c.waits = slices.Delete(c.waits, i, i+1)
+		c.answer(x.id, nil, err)
+		return
+	}
+	for i, o := range c.opens {
+		if o == x.id {
+			c.opens = slices.Delete(c.opens, i, i+1)
+			c.answer(x.id, nil, fmt.Errorf("ps: open by %s: %s has not let it in: %w", c.self, c.p.Directory, x.cause))
+			return
+		}
+	}
+	for i, o := range c.creates {
+		if o.id == x.id {
+			c.creates = slices.Delete(c.creates, i, i+1)
+			c.answer(x.id, nil, fmt.Errorf("ps: create table %q: %s does not answer: %w", o.spec.Name, c.p.Directory, x.cause))
+			return
+		}
+	}
+}
+
+// install makes the directory's decisions this client's.
+func (c *ClientState) install(n *Config) {
+	me := -1
+	for i := range n.Clients {
+		if n.Clients[i].Name == c.self && n.Clients[i].Session == c.session {
+			me = i
+		}
+	}
+	if me < 0 || n.Version < c.config.Version {
+		return
+	}
+	if m := n.Clients[me]; m.State == Ending || m.State == Ended {
+		c.config = n
+		c.fail(fmt.Errorf("ps: %s was counted as lost at clock %d, and the others go on without it", c.self, m.End))
+		return
+	}
+	again := n.Version == c.config.Version
+	c.config = n
+	for i := len(c.tables); i < len(n.Tables); i++ {
+		d := &n.Tables[i]
+		t := newClientTable(newTable(d, &c.p))
+		c.tables = append(c.tables, t)
+		c.byName[d.Spec.Name] = t
+		switch {
+		case d.Spec.Mode == ASP:
+			c.slack = -1
+		case c.slack >= 0:
+			c.slack = max(c.slack, d.Spec.staleness())
+		}
+		if d.Spec.Optimizer == "" && d.Spec.Mode != ASP {
+			c.overlays = max(c.overlays, d.Spec.staleness())
+		}
+	}
+	if !c.joined {
+		c.joined = true
+		c.number, c.start = uint16(me), n.Clients[me].Start
+		c.clock, c.m = c.start, 0
+		for _, id := range c.opens {
+			c.answer(id, nil, nil)
+		}
+		c.opens = nil
+		for _, l := range c.lanes {
+			l.heard = c.now
+		}
+	}
+	kept := c.creates[:0]
+	for _, x := range c.creates {
+		if t := c.byName[x.spec.Name]; t != nil {
+			c.answer(x.id, nil, c.compare(t, &x.spec))
+			continue
+		}
+		kept = append(kept, x)
+	}
+	c.creates = kept
+	late := false
+	if n.Cut != c.cut.Cut {
+		late = c.setCut(n.Cut)
+	} else if again {
+		late = c.cut.told && c.cut.states == nil && c.cut.At > 0
+	}
+	hi := c.clock
+	for _, w := range c.workers {
+		if !w.finished {
+			hi = max(hi, w.clock)
+		}
+	}
+	c.send(c.p.Directory, &accept{version: n.Version, client: c.number, isClient: true, session: c.session, refused: late, hi: hi})
+}
+
+// setCut makes x the cut, and reports whether a worker is there already.
+func (c *ClientState) setCut(x Cut) (late bool) {
+	c.cut = clientCut{Cut: x}
+	if x.At == 0 {
+		return false
+	}
+	for _, w := range c.workers {
+		if !w.finished && w.clock >= x.At {
+			c.cut.told = true // nothing to tell: the directory proposes again
+			return true
+		}
+	}
+	n := max(len(c.workers), c.o.Workers)
+	c.cut.states, c.cut.have = make([][]byte, n), make([]bool, n)
+	for i, w := range c.workers {
+		if w.finished {
+			c.cut.have[i] = true
+		}
+	}
+	c.tellProgress()
+	return false
+}
+
+// capture keeps what a worker is at the cut.
+func (c *ClientState) capture(w *WorkerState) {
+	if c.cut.At == 0 || c.cut.states == nil || w.clock < c.cut.At && !w.finished || w.index < len(c.cut.have) && c.cut.have[w.index] {
+		return
+	}
+	for len(c.cut.have) <= w.index {
+		c.cut.have, c.cut.states = append(c.cut.have, false), append(c.cut.states, nil)
+	}
+	c.cut.have[w.index] = true
+	if w.state != nil {
+		c.cut.states[w.index] = w.state()
+	}
+	c.tellProgress()
+}
+
+func (c *ClientState) tellProgress() {
+	if c.cut.states == nil || slices.Contains(c.cut.have, false) {
+		return
+	}
+	c.send(c.p.Directory, &progress{cut: c.cut.ID, client: c.number, session: c.session, states: c.cut.states})
+	c.cut.told = true
+}

@@ -1,0 +1,560 @@
+package ps
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/trivium-ml/trivium/protocol"
+)
+
+// A DirectoryState decides who takes part and which tables there are. It is a protocol.Machine; Direct drives one.
+//
+// A decision is a new version of the Config. It is first told to every lane, until all accept it; then it counts, and clients are told.
+// What asks for a round that nobody has begun (a join, a snapshot) is proposed again, later, where a lane or a client is past it.
+type DirectoryState struct {
+	p Placement
+	o DirectoryOptions
+
+	config  *Config
+	lanes   []peerState
+	clients []peerState
+	counted uint64 // the version that all lanes accepted last
+	hi      Clock
+	slack   Clock
+	calls   []*snapshotting
+	nextCut uint64
+	armed   bool
+	wait    time.Duration
+	out     []protocol.Command
+	err     error
+}
+
+// DirectoryOptions are a directory's. The zero value works.
+type DirectoryOptions struct {
+	Restore *Manifest     // tables begin with it, and clients at its clock
+	Retry   time.Duration // between repeats of what is not answered, doubling to 2 s; 0: 50 ms
+}
+
+// A peerState is how far a lane or a client follows.
+type peerState struct {
+	accepted uint64
+	refused  uint64 // the version that asks for a round that is past
+	ends     []Clock
+	saved    *saved
+	states   [][]byte
+	told     bool // states are those of the cut
+}
+
+// The calls of a DirectoryState.
+type (
+	// snapshotCall is answered with a SnapshotResult.
+	snapshotCall struct{ store Store }
+	// lostCall says that a client is gone; it is answered at once.
+	lostCall struct{ name Name }
+	// configCall is answered with the *Config.
+	configCall struct{}
+)
+
+// A SnapshotResult is where a snapshot lies, and its clock.
+type SnapshotResult struct {
+	Key   string // of the manifest
+	Clock Clock
+}
+
+type snapshotting struct {
+	id     uint64
+	store  Store
+	job    *manifestJob
+	begun  bool
+	failed error
+}
+
+// NewDirectoryState returns the directory of a placement.
+func NewDirectoryState(p Placement, o DirectoryOptions) (*DirectoryState, error) {
+	p = p.withDefaults()
+	if err := p.validate(); err != nil {
+		return nil, err
+	}
+	if o.Retry == 0 {
+		o.Retry = 50 * time.Millisecond
+	}
+	d := &DirectoryState{p: p, o: o, config: &Config{Version: 1, Epoch: p.Epoch}, lanes: make([]peerState, p.lanes()), wait: o.Retry, nextCut: 1}
+	start := Clock(0)
+	if m := o.Restore; m != nil {
+		start = m.Clock
+		d.hi = start
+		for i := range m.Tables {
+			s, err := m.Tables[i].spec()
+			if err != nil {
+				return nil, err
+			}
+			d.define(&s, p.Directory)
+			d.config.Tables[i].From = m.Tables[i].Objects
+		}
+	}
+	for _, n := range p.Clients {
+		d.config.Clients = append(d.config.Clients, Member{Name: n, Start: start})
+		d.clients = append(d.clients, peerState{})
+	}
+	return d, nil
+}
+
+const timerRepeat protocol.TimerID = 1
+
+// Step is the machine.
+func (d *DirectoryState) Step(_ time.Duration, in protocol.Event) []protocol.Command {
+	d.out = d.out[:0]
+	switch in := in.(type) {
+	case protocol.Start:
+		d.spread()
+	case protocol.Message:
+		d.message(in.From, in.Body)
+	case protocol.Timer:
+		d.armed = false
+		d.wait = min(2*d.wait, maxRetry)
+		d.spread()
+	case protocol.Call:
+		d.call(in.ID, in.Arg)
+	case protocol.Computed:
+		d.written(in.ID)
+	case protocol.LinkBack:
+		d.wait = d.o.Retry
+		d.spread()
+	case protocol.Stop:
+		for _, s := range d.calls {
+			d.out = append(d.out, protocol.Answer{ID: s.id, Err: errors.New("ps: the directory was closed")})
+		}
+		d.out = append(d.out, protocol.Exit{})
+	}
+	if !d.armed && d.owed() {
+		d.armed = true
+		d.out = append(d.out, protocol.SetTimer{ID: timerRepeat, After: d.wait})
+	}
+	return d.out
+}
+
+func (d *DirectoryState) send(to Name, b protocol.Body) {
+	d.out = append(d.out, protocol.Send{To: to, Body: b})
+}
+
+// change begins a new version, which the caller then edits.
+func (d *DirectoryState) change() *Config {
+	n := *d.config
+	n.Clients, n.Tables = slices.Clone(n.Clients), slices.Clone(n.Tables)
+	n.Version++
+	d.config = &n
+	d.wait = d.o.Retry
+	return d.config
+}
+
+func (d *DirectoryState) owed() bool {
+	for i := range d.lanes {
+		if d.lanes[i].accepted < d.config.Version || d.config.Cut.At > 0 && d.lanes[i].saved == nil {
+			return true
+		}
+	}
+	for i := range d.clients {
+		if d.config.Clients[i].State == Active && (d.clients[i].accepted < d.config.Version && !d.finished(i)) {
+			return true
+		}
+	}
+	return d.config.Cut.At > 0
+}
+
+// spread tells the configuration to those who have not accepted it: lanes first.
+func (d *DirectoryState) spread() {
+	if d.err != nil {
+		for _, m := range d.config.Clients {
+			if m.Session != 0 {
+				d.send(m.Name, &refused{text: d.err.Error()})
+			}
+		}
+		return
+	}
+	for l := range d.lanes {
+		if d.lanes[l].accepted < d.config.Version || d.config.Cut.At > 0 && d.lanes[l].saved == nil {
+			d.send(d.p.server(l), &install{to: uint16(l), config: d.config})
+		}
+	}
+	if d.counted != d.config.Version {
+		return
+	}
+	for i := range d.clients {
+		if d.config.Clients[i].State == Active && (d.clients[i].accepted < d.config.Version || d.config.Cut.At > 0 && !d.clients[i].told) {
+			d.send(d.config.Clients[i].Name, &install{config: d.config})
+		}
+	}
+}
+
+// finished reports whether client i ended its last round everywhere.
+func (d *DirectoryState) finished(i int) bool {
+	for l := range d.lanes {
+		if e := d.lanes[l].ends; i >= len(e) || e[i] != maxClock {
+			return false
+		}
+	}
+	return true
+}
+
+func (d *DirectoryState) message(from Name, body protocol.Body) {
+	switch m := body.(type) {
+	case *hello:
+		if m.name == from && m.session != 0 {
+			d.onHello(m)
+		}
+	case *create:
+		if int(m.client) < len(d.config.Clients) && d.config.Clients[m.client].Name == from && d.config.Clients[m.client].Session == m.session {
+			if text := d.admit([]Spec{m.spec}, from); text != "" {
+				d.send(from, &refused{req: m.req, text: text})
+			} else if d.counted == d.config.Version {
+				d.send(from, &install{config: d.config})
+			}
+		}
+	case *accept:
+		d.onAccept(from, m)
+	case *progress:
+		i := int(m.client)
+		if m.cut == d.config.Cut.ID && d.config.Cut.At > 0 && i < len(d.clients) && d.config.Clients[i].Name == from && d.config.Clients[i].Session == m.session {
+			d.clients[i].states, d.clients[i].told = m.states, true
+			d.checkSnapshot()
+		}
+	case *saved:
+		if m.cut == d.config.Cut.ID && d.config.Cut.At > 0 && int(m.lane) < len(d.lanes) && d.p.server(int(m.lane)) == from {
+			d.lanes[m.lane].saved = m
+			d.checkSnapshot()
+		}
+	}
+}
+
+// onHello lets a client in: one that counts from the start, or one that joins at a round that nobody has begun.
+func (d *DirectoryState) onHello(m *hello) {
+	if d.err != nil {
+		d.send(m.name, &refused{text: d.err.Error()})
+		return
+	}
+	i := slices.IndexFunc(d.config.Clients, func(c Member) bool { return c.Name == m.name })
+	if i >= 0 && d.config.Clients[i].Session == m.session { // it asks again
+		if d.counted == d.config.Version {
+			d.send(m.name, &install{config: d.config})
+		}
+		return
+	}
+	if i >= 0 && d.config.Clients[i].State != Awaited {
+		d.send(m.name, &refused{text: fmt.Sprintf("ps: %s takes part already, in another session", m.name)})
+		return
+	}
+	if i < 0 && len(d.config.Clients) == MaxClients {
+		d.send(m.name, &refused{text: fmt.Sprintf("ps: %d clients take part, and more are not provided for", MaxClients)})
+		return
+	}
+	if text := d.admit(m.specs, m.name); text != "" {
+		d.send(m.name, &refused{text: text})
+		return
+	}
+	c := d.change()
+	if i < 0 {
+		i = len(c.Clients)
+		c.Clients = append(c.Clients, Member{Name: m.name, Start: d.later()})
+		d.clients = append(d.clients, peerState{})
+	}
+	c.Clients[i].Session, c.Clients[i].State = m.session, Active
+	d.spread()
+}
+
+// later is a round that, as far as is known, nobody has begun.
+func (d *DirectoryState) later() Clock { return d.hi + d.slack + 2 }
+
+// admit defines the tables of specs that are not there, and returns a sentence where one is there and is another.
+func (d *DirectoryState) admit(specs []Spec, by Name) string {
+	defined := false
+	for i := range specs {
+		s := &specs[i]
+		if err := checkTable(&d.p, s); err != nil {
+			return err.Error()
+		}
+		k := slices.IndexFunc(d.config.Tables, func(t Definition) bool { return t.Spec.Name == s.Name })
+		if k < 0 {
+			if len(d.config.Tables) == maxTables {
+				return fmt.Sprintf("ps: table %q: there are %d tables, and more are not provided for", s.Name, maxTables)
+			}
+			if !defined {
+				d.change()
+				defined = true
+			}
+			d.define(s, by)
+			continue
+		}
+		if field, theirs, mine := s.differ(&d.config.Tables[k].Spec); field != "" {
+			return fmt.Sprintf("ps: table %q: %s: %s by %s, %s by %s: every member must give the same definition", s.Name, field, mine, d.config.Tables[k].By, theirs, by)
+		}
+	}
+	if defined {
+		d.spread()
+	}
+	return ""
+}
+
+func (d *DirectoryState) define(s *Spec, by Name) {
+	id := uint32(len(d.config.Tables))
+	t := Definition{ID: id, Spec: *s, By: by}
+	t.Owners = d.p.owners(id, newCut(s, &d.p).shards)
+	d.config.Tables = append(d.config.Tables, t)
+	d.slack = max(d.slack, s.staleness())
+}
+
+func (d *DirectoryState) onAccept(from Name, m *accept) {
+	if m.isClient {
+		i := int(m.client)
+		if i >= len(d.clients) || d.config.Clients[i].Name != from || d.config.Clients[i].Session != m.session {
+			return
+		}
+		d.hi = max(d.hi, m.hi)
+		d.clients[i].accepted = max(d.clients[i].accepted, m.version)
+		if m.refused && m.version == d.config.Version && d.config.Cut.At > 0 {
+			d.putOff()
+			return
+		}
+		d.checkSnapshot()
+		return
+	}
+	l := int(m.lane)
+	if l >= len(d.lanes) || d.p.server(l) != from {
+		return
+	}
+	d.hi = max(d.hi, m.hi)
+	p := &d.lanes[l]
+	if m.text != "" {
+		d.fail(errors.New(m.text))
+		return
+	}
+	if m.version < p.accepted {
+		return
+	}
+	p.accepted, p.ends = m.version, m.ends
+	if m.refused {
+		p.refused = m.version
+	}
+	d.check()
+}
+
+// fail ends the job: a server cannot hold what it is asked to.
+func (d *DirectoryState) fail(err error) {
+	if d.err != nil {
+		return
+	}
+	d.err = err
+	for _, s := range d.calls {
+		d.out = append(d.out, protocol.Answer{ID: s.id, Err: err})
+	}
+	d.calls = nil
+	d.spread()
+}
+
+// check counts the version once all lanes accepted it, or proposes again what a lane is past.
+func (d *DirectoryState) check() {
+	late := false
+	for l := range d.lanes {
+		if d.lanes[l].accepted < d.config.Version {
+			return
+		}
+		late = late || d.lanes[l].refused == d.config.Version
+	}
+	if late {
+		d.putOff()
+		return
+	}
+	if d.counted == d.config.Version {
+		return
+	}
+	d.counted = d.config.Version
+	d.wait = d.o.Retry
+	ending := false
+	for i := range d.config.Clients {
+		if d.config.Clients[i].State == Ending {
+			ending = true
+		}
+	}
+	if ending { // the lanes said how far they had come: the last round that is complete everywhere is the end
+		c := d.change()
+		for i := range c.Clients {
+			if m := &c.Clients[i]; m.State == Ending {
+				m.State, m.End = Ended, maxClock
+				for l := range d.lanes {
+					m.End = min(m.End, d.lanes[l].ends[i])
+				}
+			}
+		}
+	}
+	d.spread()
+	d.checkSnapshot()
+}
+
+// putOff proposes later rounds for what is not decided yet.
+func (d *DirectoryState) putOff() {
+	c := d.change()
+	for i := range c.Clients {
+		if m := &c.Clients[i]; m.State == Active && d.clients[i].accepted == 0 && i >= len(d.p.Clients) {
+			m.Start = max(m.Start, d.later())
+		}
+	}
+	if c.Cut.At > 0 {
+		d.propose(c)
+	}
+	d.spread()
+}
+
+func (d *DirectoryState) propose(c *Config) {
+	c.Cut = Cut{ID: d.nextCut, At: d.later()}
+	d.nextCut++
+	for l := range d.lanes {
+		d.lanes[l].saved = nil
+	}
+	for i := range d.clients {
+		d.clients[i].states, d.clients[i].told = nil, false
+	}
+}
+
+func (d *DirectoryState) call(id uint64, arg any) {
+	switch x := arg.(type) {
+	case configCall:
+		d.out = append(d.out, protocol.Answer{ID: id, Result: d.config})
+	case lostCall:
+		i := slices.IndexFunc(d.config.Clients, func(c Member) bool { return c.Name == x.name })
+		if i >= 0 && (d.config.Clients[i].State == Active || d.config.Clients[i].State == Awaited) && !d.finished(i) {
+			d.change().Clients[i].State = Ending
+			d.spread()
+		}
+		d.out = append(d.out, protocol.Answer{ID: id})
+	case snapshotCall:
+		if d.err != nil {
+			d.out = append(d.out, protocol.Answer{ID: id, Err: d.err})
+			return
+		}
+		d.calls = append(d.calls, &snapshotting{id: id, store: x.store})
+		d.beginSnapshot()
+	case cancelCall:
+		for i, s := range d.calls {
+			if s.id == x.id {
+				d.out = append(d.out, protocol.Answer{ID: s.id, Err: fmt.Errorf("ps: snapshot at clock %d: %s: %w", d.config.Cut.At, d.missing(), x.cause)})
+				d.calls = slices.Delete(d.calls, i, i+1)
+				if s.begun {
+					d.endSnapshot()
+				}
+				return
+			}
+		}
+	}
+}
+
+// beginSnapshot begins the first that was asked for, one at a time.
+func (d *DirectoryState) beginSnapshot() {
+	if len(d.calls) == 0 || d.calls[0].begun || d.err != nil {
+		return
+	}
+	d.calls[0].begun = true
+	d.propose(d.change())
+	d.spread()
+}
+
+func (d *DirectoryState) endSnapshot() {
+	d.change().Cut = Cut{}
+	d.spread()
+	d.beginSnapshot()
+}
+
+// missing says whom a snapshot waits for.
+func (d *DirectoryState) missing() string {
+	for l := range d.lanes {
+		if d.lanes[l].saved == nil {
+			return fmt.Sprintf("%s has not written its part", d.p.server(l))
+		}
+	}
+	for i := range d.clients {
+		if d.config.Clients[i].State == Active && !d.clients[i].told && !d.finished(i) {
+			return fmt.Sprintf("%s has not come to it", d.config.Clients[i].Name)
+		}
+	}
+	return "its manifest is being written"
+}
+
+// checkSnapshot writes the manifest once every lane wrote its part and every client told its workers' progress.
+func (d *DirectoryState) checkSnapshot() {
+	if d.config.Cut.At == 0 || len(d.calls) == 0 || !d.calls[0].begun || d.calls[0].job != nil || d.counted != d.config.Version {
+		return
+	}
+	for l := range d.lanes {
+		if s := d.lanes[l].saved; s == nil {
+			return
+		} else if s.text != "" {
+			d.out = append(d.out, protocol.Answer{ID: d.calls[0].id, Err: errors.New(s.text)})
+			d.calls = d.calls[1:]
+			d.endSnapshot()
+			return
+		}
+	}
+	m := &Manifest{Format: manifestFormat, Clock: d.config.Cut.At}
+	for i := range d.clients {
+		if d.config.Clients[i].State != Active {
+			continue
+		}
+		if !d.clients[i].told {
+			if !d.finished(i) {
+				return
+			}
+			continue
+		}
+		for k, s := range d.clients[i].states {
+			m.Workers = append(m.Workers, SavedProgress{Client: d.config.Clients[i].Name.String(), Worker: k, State: s})
+		}
+	}
+	for i := range d.config.Tables {
+		t := &d.config.Tables[i]
+		s := SavedTable{Name: t.Spec.Name, Spec: t.Spec.append(nil)}
+		for l := range d.lanes {
+			for _, o := range d.lanes[l].saved.objects {
+				if o.Table == t.ID {
+					s.Objects = append(s.Objects, o)
+				}
+			}
+		}
+		slices.SortFunc(s.Objects, func(a, b *object) int { return cmp.Compare(a.Lo, b.Lo) })
+		m.Tables = append(m.Tables, s)
+	}
+	j := &manifestJob{store: d.calls[0].store, manifest: m, key: cutPrefix(d.config.Cut) + "/manifest.json"}
+	d.calls[0].job = j
+	d.out = append(d.out, protocol.Compute{ID: d.config.Cut.ID, For: time.Millisecond, Work: j.run})
+}
+
+// A manifestJob writes a manifest.
+type manifestJob struct {
+	store    Store
+	manifest *Manifest
+	key      string
+	err      error
+}
+
+func (j *manifestJob) run() {
+	p, err := json.MarshalIndent(j.manifest, "", " ")
+	if err == nil {
+		err = j.store.Put(context.Background(), j.key, bytes.NewReader(p))
+	}
+	if err != nil {
+		j.err = fmt.Errorf("ps: snapshot: %s: %w", j.key, err)
+	}
+}
+
+func (d *DirectoryState) written(id uint64) {
+	if len(d.calls) == 0 || d.calls[0].job == nil || id != d.config.Cut.ID {
+		return
+	}
+	s := d.calls[0]
+	d.calls = d.calls[1:]
+	d.out = append(d.out, protocol.Answer{ID: s.id, Result: SnapshotResult{Key: s.job.key, Clock: s.job.manifest.Clock}, Err: s.job.err})
+	d.endSnapshot()
+}

@@ -1,0 +1,519 @@
+package ps
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"sync/atomic"
+
+	"github.com/trivium-ml/trivium/wire"
+)
+
+// A hold counts who still uses memory that a message refers to: cells are sent from where they lie. A machine takes one for each
+// message that it makes; the loop that sends a message gives it back once the bytes are out. Where nobody gives it back, as in the
+// simulator, the memory is never written again.
+type hold struct{ n atomic.Int32 }
+
+func (h *hold) free() bool { return h == nil || h.n.Load() == 0 }
+
+// A form is how a section names its cells.
+type form uint8
+
+const (
+	formRange form = iota // a run of columns of one row
+	formRows              // whole segments of rows, ascending
+	formCells             // for each row, ascending, some columns, ascending
+	formSame              // in a reply: these rows are as they were
+)
+
+// A section is cells of one shard: deltas in a batch, values in a reply.
+type section struct {
+	table, shard uint32
+	form         form
+	part         uint32  // of the tree of exact mode; 0: none
+	row, from    int64   // formRange
+	rows         []int64 // formRows, formCells, formSame
+	ends         []int64 // formCells: where each row's columns end
+	cols         []int64 // formCells
+	list         uint32  // the number of the key list that rows, ends and cols are; 0: none
+	listed       bool    // the list is not in the message, since the receiver has it
+	n            int     // cells
+	cells        []byte  // n of them
+	version      uint64  // replies: of the segments; in a request: of what the asker has
+}
+
+// keyBytes is the size of the keys in a payload.
+func (s *section) keyBytes() int {
+	if s.listed || s.form == formRange {
+		return 0
+	}
+	n := 8 * len(s.rows)
+	if s.form == formCells {
+		n += 8 * (len(s.ends) + len(s.cols))
+	}
+	return n
+}
+
+func pad8(n int) int { return (n + 7) &^ 7 }
+
+func (s *section) size() int { return s.keyBytes() + pad8(len(s.cells)) }
+
+// sectionHead is an upper bound of what a section takes in a head.
+const sectionHead = 80
+
+func (s *section) appendHead(p []byte) []byte {
+	flags := byte(s.form)
+	if s.listed {
+		flags |= 8
+	}
+	p = append(p, flags)
+	p = wire.AppendUvarint(p, uint64(s.table))
+	p = wire.AppendUvarint(p, uint64(s.shard))
+	p = wire.AppendUvarint(p, uint64(s.part))
+	p = wire.AppendUvarint(p, uint64(s.list))
+	p = wire.AppendUvarint(p, s.version)
+	p = wire.AppendUvarint(p, uint64(s.n))
+	p = wire.AppendUvarint(p, uint64(len(s.cells)))
+	switch s.form {
+	case formRange:
+		p = binary.AppendVarint(p, s.row)
+		p = wire.AppendUvarint(p, uint64(s.from))
+	case formCells:
+		p = wire.AppendUvarint(p, uint64(len(s.rows)))
+		p = wire.AppendUvarint(p, uint64(len(s.cols)))
+	default:
+		p = wire.AppendUvarint(p, uint64(len(s.rows)))
+	}
+	return p
+}
+
+func (s *section) appendPayload(p []byte) []byte {
+	if s.keyBytes() > 0 {
+		p = append(p, asBytes(s.rows)...)
+		if s.form == formCells {
+			p = append(p, asBytes(s.ends)...)
+			p = append(p, asBytes(s.cols)...)
+		}
+	}
+	return append(p, s.cells...)
+}
+
+// appendPayloads appends the payloads of secs, each from a multiple of 8 on.
+func appendPayloads(p []byte, secs []section) []byte {
+	for i := range secs {
+		for len(p)%8 != 0 {
+			p = append(p, 0)
+		}
+		p = secs[i].appendPayload(p)
+	}
+	return p
+}
+
+// readSection reads what the two appends wrote; payload is what is left of it, and what is left after.
+func readSection(r *wire.Reader, payload []byte, s *section) []byte {
+	flags := r.Uvarint("form", 15)
+	s.form, s.listed = form(flags&3), flags&8 != 0
+	if flags&4 != 0 {
+		r.Fail("form", fmt.Errorf("unknown flags %#x", flags))
+	}
+	s.table = uint32(r.Uvarint("table", maxTables))
+	s.shard = uint32(r.Uvarint("shard", maxShards))
+	s.part = uint32(r.Uvarint("part", math.MaxUint32))
+	s.list = uint32(r.Uvarint("key list", math.MaxUint32))
+	s.version = r.Uvarint("version", math.MaxUint64)
+	s.n = int(r.Uvarint("cells", wire.MaxFrame))
+	bytes := int(r.Uvarint("bytes", wire.MaxFrame))
+	take := func(what string, n int) []byte {
+		if r.Err() != nil {
+			return nil
+		}
+		if n > len(payload) {
+			r.Fail(what, fmt.Errorf("%d bytes are announced, %d are left", n, len(payload)))
+			return nil
+		}
+		p := payload[:n:n]
+		payload = payload[n:]
+		return p
+	}
+	switch s.form {
+	case formRange:
+		s.row = readVarint(r, "row")
+		s.from = int64(r.Uvarint("column", maxCols))
+	case formCells:
+		rows, cols := int(r.Uvarint("rows", wire.MaxFrame/8)), int(r.Uvarint("columns", wire.MaxFrame/8))
+		if !s.listed {
+			s.rows = asCells[int64](take("rows", 8*rows))
+			s.ends = asCells[int64](take("ends", 8*rows))
+			s.cols = asCells[int64](take("columns", 8*cols))
+		}
+	default:
+		if rows := int(r.Uvarint("rows", wire.MaxFrame/8)); !s.listed {
+			s.rows = asCells[int64](take("rows", 8*rows))
+		}
+	}
+	s.cells = take("cells", bytes)
+	take("padding", min(pad8(bytes)-bytes, len(payload)))
+	return payload
+}
+
+func readVarint(r *wire.Reader, field string) int64 {
+	u := r.Uvarint(field, math.MaxUint64)
+	x := int64(u >> 1)
+	if u&1 != 0 {
+		x = ^x
+	}
+	return x
+}
+
+// A weight is what Worker.Weight was told.
+type weight struct {
+	part uint32
+	sum  float64
+}
+
+// A batch is a piece of a client's round for one lane. Every round has at least one piece for each lane: it carries the clock.
+type batch struct {
+	lane    uint16
+	client  uint16
+	session uint64
+	epoch   Epoch
+	stamp   Clock
+	piece   uint32
+	last    bool // of this round's pieces
+	finish  bool // with the last: the client counts as finished with every later round
+	weights []weight
+	drop    []section // with the last: cells of segments that the client no longer wants to be sent
+	secs    []section
+
+	hold    *hold  // sender
+	release func() // receiver: returns the transport's memory; may be nil
+	bytes   int    // of the payload
+}
+
+func (m *batch) Size() int {
+	n := 40
+	for i := range m.secs {
+		n += sectionHead/2 + m.secs[i].size()
+	}
+	for i := range m.drop {
+		n += sectionHead/2 + m.drop[i].size()
+	}
+	return n + 12*len(m.weights)
+}
+
+func (m *batch) appendHead(p []byte) []byte {
+	p = appendUp(p, m.lane, m.client, m.session, m.epoch)
+	p = wire.AppendUvarint(p, uint64(m.stamp))
+	p = wire.AppendUvarint(p, uint64(m.piece))
+	flags := byte(0)
+	if m.last {
+		flags |= 1
+	}
+	if m.finish {
+		flags |= 2
+	}
+	p = append(p, flags)
+	p = wire.AppendUvarint(p, uint64(len(m.weights)))
+	for _, w := range m.weights {
+		p = wire.AppendUvarint(p, uint64(w.part))
+		p = wire.AppendFloat64(p, w.sum)
+	}
+	p = appendSections(p, m.secs)
+	return appendSections(p, m.drop)
+}
+
+func appendSections(p []byte, secs []section) []byte {
+	p = wire.AppendUvarint(p, uint64(len(secs)))
+	for i := range secs {
+		p = secs[i].appendHead(p)
+	}
+	return p
+}
+
+func readSections(r *wire.Reader, payload []byte) ([]section, []byte) {
+	n := int(r.Uvarint("sections", wire.MaxHead/8))
+	if n == 0 || r.Err() != nil {
+		return nil, payload
+	}
+	secs := make([]section, n)
+	for i := range secs {
+		if payload = readSection(r, payload, &secs[i]); r.Err() != nil {
+			return nil, nil
+		}
+	}
+	return secs, payload
+}
+
+func appendUp(p []byte, lane, client uint16, session uint64, e Epoch) []byte {
+	p = wire.AppendUvarint(p, uint64(lane))
+	p = wire.AppendUvarint(p, uint64(client))
+	p = wire.AppendUint64(p, session)
+	return wire.AppendUvarint(p, uint64(e))
+}
+
+func readUp(r *wire.Reader) (lane, client uint16, session uint64, e Epoch) {
+	lane = uint16(r.Uvarint("lane", maxServers*maxLanes))
+	client = uint16(r.Uvarint("client", MaxClients))
+	session = r.Uint64("session")
+	return lane, client, session, Epoch(r.Uvarint("epoch", math.MaxUint64))
+}
+
+func readClock(r *wire.Reader, field string) Clock { return Clock(r.Uvarint(field, math.MaxInt64)) }
+
+var errFollows = errors.New("bytes follow the last section")
+
+func decodeBatch(head, payload []byte) (*batch, error) {
+	r := wire.NewReader("ps batch", head)
+	m := &batch{bytes: len(payload)}
+	m.lane, m.client, m.session, m.epoch = readUp(r)
+	m.stamp = readClock(r, "stamp")
+	m.piece = uint32(r.Uvarint("piece", math.MaxUint32))
+	flags := r.Uvarint("flags", 3)
+	m.last, m.finish = flags&1 != 0, flags&2 != 0
+	for n := r.Uvarint("weights", wire.MaxHead/9); n > 0 && r.Err() == nil; n-- {
+		w := weight{part: uint32(r.Uvarint("part", math.MaxUint32)), sum: r.Float64("weight")}
+		m.weights = append(m.weights, w)
+	}
+	m.secs, payload = readSections(r, payload)
+	m.drop, payload = readSections(r, payload)
+	if len(payload) > 0 {
+		r.Fail("payload", errFollows)
+	}
+	return m, r.Done()
+}
+
+// A pull asks one lane for rows. Without an answer it is sent again, the same.
+type pull struct {
+	lane, client uint16
+	session      uint64
+	epoch        Epoch
+	id           uint64 // of the request; the reply has it
+	need         Clock  // M must be as high
+	own          Clock  // and the asker's own rounds below this one be there
+	subscribe    bool   // send changes of these rows from now on
+	gen          uint32 // of the subscriptions
+	secs         []section
+}
+
+func (m *pull) Size() int {
+	n := 48
+	for i := range m.secs {
+		n += sectionHead/2 + m.secs[i].size()
+	}
+	return n
+}
+
+func (m *pull) appendHead(p []byte) []byte {
+	p = appendUp(p, m.lane, m.client, m.session, m.epoch)
+	p = wire.AppendUvarint(p, m.id)
+	p = wire.AppendUvarint(p, uint64(m.need))
+	p = wire.AppendUvarint(p, uint64(m.own))
+	flag := byte(0)
+	if m.subscribe {
+		flag = 1
+	}
+	p = append(p, flag)
+	p = wire.AppendUvarint(p, uint64(m.gen))
+	return appendSections(p, m.secs)
+}
+
+func decodePull(head, payload []byte) (*pull, error) {
+	r := wire.NewReader("ps pull", head)
+	m := &pull{}
+	m.lane, m.client, m.session, m.epoch = readUp(r)
+	m.id = r.Uvarint("request", math.MaxUint64)
+	m.need, m.own = readClock(r, "clock"), readClock(r, "own rounds")
+	m.subscribe = r.Uvarint("subscribe", 1) == 1
+	m.gen = uint32(r.Uvarint("generation", math.MaxUint32))
+	m.secs, payload = readSections(r, payload)
+	if len(payload) > 0 {
+		r.Fail("payload", errFollows)
+	}
+	return m, r.Done()
+}
+
+// A probe asks a lane how far it came. The lane forgets the client's subscriptions of older generations.
+type probe struct {
+	lane, client uint16
+	session      uint64
+	epoch        Epoch
+	gen          uint32
+	stamp        Clock // what the client has sent: all pieces of the rounds below, and so many of this one
+	piece        uint32
+}
+
+func (m *probe) Size() int { return 40 }
+
+func (m *probe) appendHead(p []byte) []byte {
+	p = wire.AppendUvarint(appendUp(p, m.lane, m.client, m.session, m.epoch), uint64(m.gen))
+	return wire.AppendUvarint(wire.AppendUvarint(p, uint64(m.stamp)), uint64(m.piece))
+}
+
+func decodeProbe(head []byte) (*probe, error) {
+	r := wire.NewReader("ps probe", head)
+	m := &probe{}
+	m.lane, m.client, m.session, m.epoch = readUp(r)
+	m.gen = uint32(r.Uvarint("generation", math.MaxUint32))
+	m.stamp, m.piece = readClock(r, "stamp"), uint32(r.Uvarint("piece", math.MaxUint32))
+	return m, r.Done()
+}
+
+// A status is what every message of a lane to a client says.
+type status struct {
+	lane   uint16
+	epoch  Epoch
+	m      Clock  // the lane's min clock
+	own    Clock  // the client's rounds below this one are held
+	piece  uint32 // and so many pieces of that one
+	gap    uint8  // 1: a later piece came, so send from there; 2: and with all keys
+	holder uint16 // the client that holds M back
+	gen    uint32 // of the subscriptions
+	pushes uint64 // sent in this generation, this message included
+	pushed Clock  // the client's rounds below this one were there when M last advanced, so that subscribed rows have them
+}
+
+func (s *status) append(p []byte) []byte {
+	p = wire.AppendUvarint(p, uint64(s.lane))
+	p = wire.AppendUvarint(p, uint64(s.epoch))
+	p = wire.AppendUvarint(p, uint64(s.m))
+	p = wire.AppendUvarint(p, uint64(s.own))
+	p = wire.AppendUvarint(p, uint64(s.piece))
+	p = append(p, s.gap)
+	p = wire.AppendUvarint(p, uint64(s.holder))
+	p = wire.AppendUvarint(p, uint64(s.gen))
+	p = wire.AppendUvarint(p, s.pushes)
+	return wire.AppendUvarint(p, uint64(s.pushed))
+}
+
+func readStatus(r *wire.Reader) (s status) {
+	s.lane = uint16(r.Uvarint("lane", maxServers*maxLanes))
+	s.epoch = Epoch(r.Uvarint("epoch", math.MaxUint64))
+	s.m, s.own = readClock(r, "min clock"), readClock(r, "own rounds")
+	s.piece = uint32(r.Uvarint("piece", math.MaxUint32))
+	s.gap = uint8(r.Uvarint("gap", 2))
+	s.holder = uint16(r.Uvarint("holder", math.MaxUint16))
+	s.gen = uint32(r.Uvarint("generation", math.MaxUint32))
+	s.pushes = r.Uvarint("pushes", math.MaxUint64)
+	s.pushed = readClock(r, "pushed")
+	return s
+}
+
+// values answer a pull (id above 0), or are rows pushed to a subscriber (id 0). A large answer has several pieces, in any order.
+type values struct {
+	status
+	id     uint64
+	pieces uint32 // of the answer
+	piece  uint32
+	secs   []section
+	hold   *hold
+
+	release func()
+}
+
+func (m *values) Size() int {
+	n := 56
+	for i := range m.secs {
+		n += sectionHead/2 + m.secs[i].size()
+	}
+	return n
+}
+
+func (m *values) appendHead(p []byte) []byte {
+	p = m.status.append(p)
+	p = wire.AppendUvarint(p, m.id)
+	p = wire.AppendUvarint(p, uint64(m.pieces))
+	p = wire.AppendUvarint(p, uint64(m.piece))
+	return appendSections(p, m.secs)
+}
+
+func decodeValues(head, payload []byte) (*values, error) {
+	r := wire.NewReader("ps values", head)
+	m := &values{status: readStatus(r)}
+	m.id = r.Uvarint("request", math.MaxUint64)
+	m.pieces = uint32(r.Uvarint("pieces", math.MaxUint32))
+	m.piece = uint32(r.Uvarint("piece", math.MaxUint32))
+	m.secs, payload = readSections(r, payload)
+	if len(payload) > 0 {
+		r.Fail("payload", errFollows)
+	}
+	return m, r.Done()
+}
+
+// clocks tells a client how far a lane came.
+type clocks struct{ status }
+
+func (m *clocks) Size() int { return 40 }
+
+func (m *clocks) appendHead(p []byte) []byte { return m.status.append(p) }
+
+func decodeClocks(head []byte) (*clocks, error) {
+	r := wire.NewReader("ps clocks", head)
+	m := &clocks{readStatus(r)}
+	return m, r.Done()
+}
+
+// have tells another lane how far this one's rounds are complete, in exact mode.
+type have struct {
+	lane, to uint16
+	epoch    Epoch
+	complete Clock
+	reply    bool // answer with yours
+}
+
+func (m *have) Size() int { return 24 }
+
+func (m *have) appendHead(p []byte) []byte {
+	p = wire.AppendUvarint(p, uint64(m.lane))
+	p = wire.AppendUvarint(p, uint64(m.to))
+	p = wire.AppendUvarint(p, uint64(m.epoch))
+	p = wire.AppendUvarint(p, uint64(m.complete))
+	reply := byte(0)
+	if m.reply {
+		reply = 1
+	}
+	return append(p, reply)
+}
+
+func decodeHave(head []byte) (*have, error) {
+	r := wire.NewReader("ps have", head)
+	m := &have{lane: uint16(r.Uvarint("lane", maxServers*maxLanes)), to: uint16(r.Uvarint("to", maxServers*maxLanes))}
+	m.epoch, m.complete = Epoch(r.Uvarint("epoch", math.MaxUint64)), readClock(r, "complete")
+	m.reply = r.Uvarint("reply", 1) == 1
+	return m, r.Done()
+}
+
+// refused ends a member's part: text is a sentence for its callers.
+type refused struct {
+	req  uint64 // of a create; 0: everything
+	text string
+}
+
+func (m *refused) Size() int { return 8 + len(m.text) }
+
+func (m *refused) appendHead(p []byte) []byte {
+	return wire.AppendString(wire.AppendUvarint(p, m.req), m.text)
+}
+
+func decodeRefused(head []byte) (*refused, error) {
+	r := wire.NewReader("ps refused", head)
+	m := &refused{req: r.Uvarint("request", math.MaxUint64), text: r.String("text", 1<<15)}
+	return m, r.Done()
+}
+
+// laneOf returns the lane of its server that a message is for.
+func laneOf(b any) uint16 {
+	switch m := b.(type) {
+	case *batch:
+		return m.lane
+	case *pull:
+		return m.lane
+	case *probe:
+		return m.lane
+	case *install:
+		return m.to
+	case *have:
+		return m.to
+	}
+	return 0
+}

@@ -1,0 +1,195 @@
+package ps
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/trivium-ml/trivium/draw"
+	"github.com/trivium-ml/trivium/protocol"
+)
+
+type (
+	// A Name is a member.
+	Name = protocol.Name
+	// An Epoch numbers placements.
+	Epoch = protocol.Epoch
+)
+
+// A Clock is a number of rounds that are finished.
+type Clock int64
+
+// A Placement says who holds what. Every member of a job is given the same one.
+type Placement struct {
+	Epoch     Epoch
+	Directory Name   // who defines tables, admits clients, and cuts snapshots
+	Servers   []Name // at most MaxServers
+	Lanes     int    // of each server: independent parts, one core each; 0: 1
+	Clients   []Name // those that count from the start; others join at a later round
+
+	MaxServers    int  // the largest number of servers that tables are cut for; 0: their number now
+	ShardsEach    int  // shards of a table for each of MaxServers; 0: 8, so that moves are small
+	MinShardCells int  // tables that are smaller are not cut; 0: 1,024
+	Exact         bool // a round is applied only once it is complete at every server, and partial sums are added along one fixed tree
+}
+
+// Limits, so that a placement fits one value of the metadata store.
+const (
+	MaxClients = 1024
+	maxServers = 256
+	maxLanes   = 64
+	maxShards  = 4096 // of a table
+	maxTables  = 1 << 14
+)
+
+func (p Placement) withDefaults() Placement {
+	p.Lanes = max(p.Lanes, 1)
+	if p.MaxServers == 0 {
+		p.MaxServers = len(p.Servers)
+	}
+	if p.ShardsEach == 0 {
+		p.ShardsEach = 8
+	}
+	if p.MinShardCells == 0 {
+		p.MinShardCells = 1024
+	}
+	return p
+}
+
+func (p *Placement) validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("ps: placement: "+format, args...)) }
+	if p.Directory == (Name{}) {
+		bad("directory: nobody is named")
+	}
+	if n := len(p.Servers); n < 1 || n > maxServers {
+		bad("servers: want 1 to %d, found %d", maxServers, n)
+	}
+	if n := len(p.Clients); n > MaxClients {
+		bad("clients: want at most %d, found %d", MaxClients, n)
+	}
+	for what, names := range [][]Name{p.Servers, p.Clients} {
+		for i, n := range names {
+			if slices.Contains(names[:i], n) {
+				bad("%s: %s is named twice", [2]string{"servers", "clients"}[what], n)
+			}
+		}
+	}
+	if p.Lanes < 0 || p.Lanes > maxLanes {
+		bad("lanes: want 1 to %d, found %d", maxLanes, p.Lanes)
+	}
+	if p.MaxServers != 0 && (p.MaxServers < len(p.Servers) || p.MaxServers > maxServers) {
+		bad("max_servers: want %d to %d, found %d", len(p.Servers), maxServers, p.MaxServers)
+	}
+	if p.ShardsEach < 0 || p.ShardsEach > maxShards || p.MinShardCells < 0 {
+		bad("shards: want sizes of 0 or more, found %d for each server, of at least %d cells", p.ShardsEach, p.MinShardCells)
+	}
+	return errors.Join(errs...)
+}
+
+// lanes is the number of lanes of all servers: lane l is part l mod Lanes of server l / Lanes.
+func (p *Placement) lanes() int            { return len(p.Servers) * p.Lanes }
+func (p *Placement) server(lane int) Name  { return p.Servers[lane/p.Lanes] }
+func (p *Placement) index(server Name) int { return slices.Index(p.Servers, server) }
+
+// owners places the shards of table id: in turn over the servers, so that each has ⌊n/S⌋ or one more, and then over their lanes.
+// Tables begin at different servers, so that small ones are spread.
+func (p *Placement) owners(id uint32, shards int) []uint16 {
+	o := make([]uint16, shards)
+	s := len(p.Servers)
+	for k := range o {
+		server := (k + int(id)) % s
+		lane := (k/s + int(id)/s) % p.Lanes
+		o[k] = uint16(server*p.Lanes + lane)
+	}
+	return o
+}
+
+// A Load is what a server is asked to hold: its share is in proportion. Of equal loads, or none given, all have equal shares.
+type Load struct {
+	Server Name
+	Share  float64
+}
+
+// A Move is a shard's change of server.
+type Move struct {
+	Table, Shard uint32
+	From, To     Name
+}
+
+// A cut is how a table is cut into shards.
+type cut struct {
+	spec   *Spec
+	shards int
+	whole  bool    // Range: no row is split
+	bounds []int64 // Range: shard k has the cells bounds[k] to bounds[k+1] of all rows laid end to end
+	block  int64   // Hash: a row's columns are cut every so many
+}
+
+// hashBlock is the largest number of columns of a Hash table that stay together.
+const hashBlock = 1 << 16
+
+func newCut(s *Spec, p *Placement) *cut {
+	c := &cut{spec: s}
+	most := min(p.MaxServers*p.ShardsEach, maxShards)
+	bounded := s.Rows > 0 && s.Rows <= 1<<62/s.Cols
+	total := s.Rows * s.Cols
+	c.shards = most
+	if bounded {
+		c.shards = int(min(max(total/int64(max(p.MinShardCells, 1)), 1), int64(most)))
+	}
+	if s.partition() == Hash {
+		c.block = min(s.Cols, hashBlock)
+		if s.Keep.Kind == KeepRowNorm {
+			c.block = s.Cols
+		} else if bounded && s.Rows < int64(c.shards) { // few long rows: all servers share each
+			c.block = min(max((s.Cols+int64(c.shards)-1)/int64(c.shards), int64(p.MinShardCells)), c.block)
+		}
+		return c
+	}
+	if s.Keep.Kind == KeepRowNorm {
+		c.shards = int(min(int64(c.shards), s.Rows))
+	}
+	n := int64(c.shards)
+	c.whole = s.Rows >= n
+	c.bounds = make([]int64, n+1)
+	for k := range c.bounds {
+		if c.whole {
+			c.bounds[k] = s.Rows / n * int64(k) * s.Cols
+			c.bounds[k] += s.Rows % n * int64(k) / n * s.Cols // the product of rows and k might not fit
+		} else {
+			c.bounds[k] = total/n*int64(k) + total%n*int64(k)/n
+		}
+	}
+	return c
+}
+
+// shardOf returns the shard of a cell.
+func (c *cut) shardOf(row, col int64) int {
+	if c.bounds == nil {
+		if c.shards == 1 {
+			return 0
+		}
+		return int(draw.Mix(draw.Mix(uint64(row))+uint64(col/c.block)) % uint64(c.shards))
+	}
+	at := row*c.spec.Cols + col
+	i, found := slices.BinarySearch(c.bounds, at)
+	if !found {
+		i--
+	}
+	return i
+}
+
+// segment returns the shard of a cell, and the run of its row's columns that lie there, around it.
+func (c *cut) segment(row, col int64) (shard int, from, to int64) {
+	shard = c.shardOf(row, col)
+	if c.bounds == nil {
+		from = col / c.block * c.block
+		return shard, from, min(from+c.block, c.spec.Cols)
+	}
+	first := row * c.spec.Cols
+	return shard, max(c.bounds[shard]-first, 0), min(c.bounds[shard+1]-first, c.spec.Cols)
+}
+
+// wholeRows reports whether every row lies in one shard.
+func (c *cut) wholeRows() bool { return c.whole || c.bounds == nil && c.block == c.spec.Cols }

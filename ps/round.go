@@ -1,0 +1,298 @@
+package ps
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// newWorker adds a worker. The first Options.Workers begin at the client's start, others at its clock.
+func (c *ClientState) newWorker() (*WorkerState, error) {
+	if !c.joined {
+		return nil, errors.New("ps: worker: the client takes no part yet")
+	}
+	if c.done {
+		return nil, errors.New("ps: worker: this client is finished")
+	}
+	w := &WorkerState{c: c, index: len(c.workers), clock: c.clock, now: &workerRound{}}
+	c.workers = append(c.workers, w)
+	return w, nil
+}
+
+// buffer returns the deltas of a table in the worker's round.
+func (w *WorkerState) buffer(t *clientTable, part uint32) buffered {
+	for len(w.now.tables) <= int(t.id) {
+		w.now.tables = append(w.now.tables, nil)
+	}
+	parts := w.now.tables[t.id]
+	i, found := slices.BinarySearchFunc(parts, part, func(b buffered, part uint32) int { return int(b.partOf()) - int(part) })
+	if !found {
+		parts = slices.Insert(parts, i, w.c.take(t, part))
+		w.now.tables[t.id] = parts
+	}
+	return parts[i]
+}
+
+// take returns empty deltas, with memory of a round before if there is any.
+func (c *ClientState) take(t *clientTable, part uint32) buffered {
+	free := c.free[t]
+	for i, b := range free {
+		if b.sender().free() {
+			c.free[t] = slices.Delete(free, i, i+1)
+			b.reset()
+			b.setPart(part)
+			return b
+		}
+	}
+	return newBuffered(t, part)
+}
+
+// endRound ends a worker's round, sends the client's if that was the last worker, and waits for Lead.
+func (c *ClientState) endRound(id uint64, x clockCall) {
+	w := x.w
+	switch {
+	case w.finished:
+		c.answer(id, nil, fmt.Errorf("ps: clock: worker %d of %s is finished", w.index, c.self))
+		return
+	case w.bad != nil:
+		c.answer(id, nil, w.bad)
+		return
+	}
+	w.shift()
+	w.clock++
+	c.capture(w)
+	c.sendRounds()
+	y := &wait{id: id, w: w, flow: true, barrier: x.barrier, deadline: c.now + c.o.RoundTimeout}
+	if c.slack >= 0 {
+		y.clock = max(w.clock-c.slack-1, 0)
+	}
+	if x.barrier {
+		y.clock = w.clock
+		for _, o := range c.waits {
+			if o.barrier && o.w != w && o.w.clock != w.clock {
+				c.answer(id, nil, fmt.Errorf("ps: barrier: worker %d of %s is at clock %d, and worker %d waits at clock %d: all must have ended equal numbers of rounds", w.index, c.self, w.clock, o.w.index, o.w.clock))
+				return
+			}
+		}
+	}
+	c.waits = append(c.waits, y)
+	c.wake()
+}
+
+// shift makes the round under way one that was sent.
+func (w *WorkerState) shift() {
+	w.now.stamp = w.clock
+	w.sent = append(w.sent, w.now)
+	w.now = &workerRound{}
+}
+
+// finish ends a worker: what it added since its last clock is its last round.
+func (c *ClientState) finish(id uint64, w *WorkerState) {
+	if w.bad != nil {
+		c.answer(id, nil, w.bad)
+		return
+	}
+	if !w.finished {
+		w.shift()
+		w.finished = true
+		c.capture(w)
+		c.sendRounds()
+	}
+	c.waits = append(c.waits, &wait{id: id, w: w, acked: true, deadline: c.now + c.o.RoundTimeout})
+	c.wake()
+}
+
+// sendRounds sends what all workers have completed.
+func (c *ClientState) sendRounds() {
+	if len(c.workers) < c.o.Workers || c.done {
+		return
+	}
+	to, all := maxClock, true
+	last := Clock(0)
+	for _, w := range c.workers {
+		if w.finished {
+			last = max(last, w.clock)
+			continue
+		}
+		to, all = min(to, w.clock), false
+	}
+	if all {
+		to = last + 1
+	}
+	for c.clock < to {
+		c.done = all && c.clock == last
+		c.sendRound(c.clock, c.done)
+		c.clock++
+	}
+}
+
+// A laneBatch is the pieces of a round for one lane, while it is packed.
+type laneBatch struct {
+	pieces []*batch
+	size   int
+}
+
+func (c *ClientState) sendRound(stamp Clock, finish bool) {
+	outs := make([]laneBatch, len(c.lanes))
+	var from []*workerRound
+	var weights []weight
+	for _, w := range c.workers {
+		for _, r := range w.sent {
+			if r.stamp == stamp && !r.batched {
+				r.batched = true
+				from = append(from, r)
+				weights = append(weights, r.weights...)
+			}
+		}
+	}
+	for _, t := range c.tables {
+		for _, b := range c.sumOf(from, t) {
+			b.sections(func(s section, h *hold) { c.pack(&outs[t.owners[s.shard]], c.lanes[t.owners[s.shard]], s, h) })
+		}
+	}
+	c.rounds = append(c.rounds, roundAcks{stamp, len(c.lanes)})
+	for i, l := range c.lanes {
+		o := &outs[i]
+		if len(o.pieces) == 0 {
+			o.pieces = append(o.pieces, &batch{})
+		}
+		last := o.pieces[len(o.pieces)-1]
+		last.last, last.finish, last.weights = true, finish, weights
+		n := min(len(l.drop), maxSections-len(last.secs))
+		if n > 0 {
+			last.drop = slices.Clone(l.drop[:n])
+			l.drop = slices.Delete(l.drop, 0, n)
+		}
+		for k, b := range o.pieces {
+			b.lane, b.client, b.session, b.epoch, b.stamp, b.piece = l.lane, c.number, c.session, c.config.Epoch, stamp, uint32(k)
+			b.bytes = b.Size()
+			l.inflight += b.bytes
+			l.unacked = append(l.unacked, b)
+			c.BytesSent += uint64(b.bytes)
+			c.send(l.server, b)
+		}
+	}
+}
+
+// sumOf returns what workers added to a table in one round, part by part: a worker's own buffers where no other has any.
+func (c *ClientState) sumOf(from []*workerRound, t *clientTable) []buffered {
+	var sums []buffered
+	var merged []bool
+	for _, r := range from {
+		if int(t.id) >= len(r.tables) {
+			continue
+		}
+		for _, b := range r.tables[t.id] {
+			if b.empty() {
+				continue
+			}
+			i, found := slices.BinarySearchFunc(sums, b.partOf(), func(x buffered, part uint32) int { return int(x.partOf()) - int(part) })
+			if !found {
+				sums, merged = slices.Insert(sums, i, b), slices.Insert(merged, i, false)
+				continue
+			}
+			if !merged[i] { // the workers lay their own over what they read
+				m := newBuffered(t, b.partOf())
+				m.merge(sums[i])
+				sums[i], merged[i] = m, true
+			}
+			sums[i].merge(b)
+		}
+	}
+	return sums
+}
+
+// pack adds a section to the round's pieces for one lane.
+func (c *ClientState) pack(o *laneBatch, l *laneLink, s section, h *hold) {
+	l.lists.name(&s)
+	c.KeysSent += uint64(s.keyBytes())
+	n := s.size() + 8
+	b := (*batch)(nil)
+	if k := len(o.pieces); k > 0 {
+		b = o.pieces[k-1]
+	}
+	if b == nil || b.hold != nil || h != nil || o.size+n > maxPiece || len(b.secs) >= maxSections {
+		b, o.size = &batch{hold: h}, 0
+		if h != nil {
+			h.n.Add(1)
+		}
+		o.pieces = append(o.pieces, b)
+	}
+	b.secs = append(b.secs, s)
+	o.size += n
+}
+
+// roundAcks counts the lanes that do not hold a round yet.
+type roundAcks struct {
+	stamp Clock
+	left  int
+}
+
+// acked hears that one more lane holds a round. What all hold, and no read needs, is free.
+func (c *ClientState) acked(stamp Clock) {
+	for i := range c.rounds {
+		if c.rounds[i].stamp == stamp {
+			c.rounds[i].left--
+		}
+	}
+	for len(c.rounds) > 0 && c.rounds[0].left == 0 {
+		c.held = c.rounds[0].stamp + 1
+		c.rounds = slices.Delete(c.rounds, 0, 1)
+	}
+	for _, w := range c.workers {
+		c.prune(w)
+	}
+}
+
+// prune gives up a worker's rounds that all lanes hold and that are in whatever it may read: a value of v ≥ c - s has those below.
+func (c *ClientState) prune(w *WorkerState) {
+	for len(w.sent) > 0 && w.sent[0].stamp < c.held && w.sent[0].stamp < w.clock-c.overlays {
+		for id, parts := range w.sent[0].tables {
+			t := c.tables[id]
+			if len(c.free[t]) < 4+len(parts) { // a few rounds' worth
+				c.free[t] = append(c.free[t], parts...)
+			}
+		}
+		w.sent = slices.Delete(w.sent, 0, 1)
+	}
+}
+
+// wake answers what need not wait any longer.
+func (c *ClientState) wake() {
+	for i := 0; i < len(c.waits); {
+		w := c.waits[i]
+		if !c.ready(w) {
+			i++
+			continue
+		}
+		i = slices.Index(c.waits, w) // what ready asked for came behind it
+		c.waits = slices.Delete(c.waits, i, i+1)
+	}
+}
+
+// ready answers a call that need not wait, and reports whether it did.
+func (c *ClientState) ready(w *wait) bool {
+	if w.get != nil {
+		return w.get.pulls == 0 && c.arrived(w)
+	}
+	if w.acked {
+		for _, o := range c.workers {
+			if !o.finished {
+				c.answer(w.id, nil, nil)
+				return true
+			}
+		}
+	}
+	if c.m < w.clock {
+		return false
+	}
+	if w.flow || w.acked {
+		for _, l := range c.lanes {
+			if l.inflight > c.o.Inflight || w.acked && len(l.unacked) > 0 {
+				return false
+			}
+		}
+	}
+	c.answer(w.id, w.w.clock, nil)
+	return true
+}

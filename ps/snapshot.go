@@ -1,0 +1,494 @@
+package ps
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/trivium-ml/trivium/protocol"
+	"github.com/trivium-ml/trivium/wire"
+)
+
+// A Store is where snapshots rest. A blob.Store is one.
+type Store interface {
+	Put(ctx context.Context, key string, r io.Reader) error
+	Get(ctx context.Context, key string, from, length int64) (io.ReadCloser, error)
+}
+
+// An object is what one shard was at the cut, as it lies in the store. It says which cells it has, so that any number of servers can
+// take theirs from it.
+type object struct {
+	Key    string `json:"key"`
+	Table  uint32 `json:"table"`
+	Form   string `json:"form"` // "cells": Lo to Hi of all rows laid end to end; "rows": those of shard Lo of Hi
+	Lo     int64  `json:"lo"`
+	Hi     int64  `json:"hi"`
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
+}
+
+const maxKey = 512
+
+func (o *object) append(p []byte) []byte {
+	p = wire.AppendString(p, o.Key)
+	p = wire.AppendUvarint(p, uint64(o.Table))
+	p = wire.AppendString(p, o.Form)
+	p = wire.AppendUvarint(p, uint64(o.Lo))
+	p = wire.AppendUvarint(p, uint64(o.Hi))
+	p = wire.AppendUvarint(p, uint64(o.Size))
+	return wire.AppendString(p, o.SHA256)
+}
+
+func readObject(r *wire.Reader) *object {
+	return &object{
+		Key: r.String("key", maxKey), Table: uint32(r.Uvarint("table", maxTables)), Form: r.String("form", 8),
+		Lo: int64(r.Uvarint("lo", math.MaxInt64)), Hi: int64(r.Uvarint("hi", math.MaxInt64)), Size: int64(r.Uvarint("size", math.MaxInt64)),
+		SHA256: r.String("sha256", 64),
+	}
+}
+
+// An image is a shard as it is now, to be written while the shard goes on.
+type image interface {
+	object(o *object)
+	encode() []byte
+	free() // the memory is the shard's again
+}
+
+const objectMagic = "trivium ps 1\n"
+
+// image takes an image of the cut: what the fork has, else what is live.
+func (s *shard[T]) image() image {
+	if s.live == nil {
+		m := &rowsImage[T]{t: s.t, index: s.index, rows: slices.Clone(s.rows)}
+		for i, f := range s.forks {
+			m.rows[i] = f
+		}
+		s.forks = nil
+		s.freeze++ // whoever changes a row from now on copies it first
+		return m
+	}
+	m := &cellsImage[T]{t: s.t, lo: s.lo, hi: s.hi}
+	if s.fork != nil {
+		m.data, s.fork = s.fork, nil
+		m.data.hold.n.Add(1)
+		return m
+	}
+	m.data = &data[T]{cells: s.live.cells, steps: slices.Clone(s.live.steps), hold: s.live.hold}
+	for _, v := range s.live.slots {
+		m.data.slots = append(m.data.slots, slices.Clone(v))
+	}
+	m.data.hold.n.Add(1)
+	return m
+}
+
+// merge gives up a cut that will not be: what is live goes on.
+func (s *shard[T]) merge() { s.fork, s.forks = nil, nil }
+
+type cellsImage[T Number] struct {
+	t      *table
+	lo, hi int64
+	data   *data[T]
+}
+
+func (m *cellsImage[T]) free() { m.data.hold.n.Add(-1) }
+
+func (m *cellsImage[T]) object(o *object) { o.Form, o.Lo, o.Hi = "cells", m.lo, m.hi }
+
+func (m *cellsImage[T]) encode() []byte {
+	p := append([]byte(nil), objectMagic...)
+	p = append(p, byte(m.t.spec.Cell))
+	p = wire.AppendUvarint(p, uint64(len(m.data.slots)))
+	p = wire.AppendUint64(p, uint64(m.lo))
+	p = wire.AppendUint64(p, uint64(m.hi))
+	p = wire.AppendUvarint(p, uint64(len(m.data.steps)))
+	for _, x := range m.data.steps {
+		p = wire.AppendUint32(p, x)
+	}
+	p = wire.AppendBytes(slices.Grow(p, 64+len(m.data.cells)*(m.t.spec.Cell.Size()+4*len(m.data.slots))), asBytes(m.data.cells))
+	for _, v := range m.data.slots {
+		p = wire.AppendBytes(p, asBytes(v))
+	}
+	return p
+}
+
+type rowsImage[T Number] struct {
+	t     *table
+	index int
+	rows  []*row[T]
+}
+
+func (m *rowsImage[T]) free() {}
+
+func (m *rowsImage[T]) object(o *object) {
+	o.Form, o.Lo, o.Hi = "rows", int64(m.index), int64(m.t.cut.shards)
+}
+
+func (m *rowsImage[T]) encode() []byte {
+	p := append([]byte(nil), objectMagic...)
+	p = append(p, byte(m.t.spec.Cell))
+	slots := 0
+	for _, r := range m.rows {
+		if r != nil {
+			slots = len(r.slots)
+		}
+	}
+	p = wire.AppendUvarint(p, uint64(slots))
+	for _, r := range m.rows {
+		if r == nil {
+			continue
+		}
+		p = wire.AppendUint64(p, uint64(r.row))
+		p = wire.AppendUint64(p, uint64(r.from))
+		p = wire.AppendUint32(p, r.steps)
+		p = wire.AppendUvarint(p, uint64(len(r.cells)))
+		p = wire.AppendBytes(p, asBytes(r.cols))
+		p = wire.AppendBytes(p, asBytes(r.cells))
+		for _, v := range r.slots {
+			p = wire.AppendBytes(p, asBytes(v))
+		}
+	}
+	return p
+}
+
+// restore takes what is this shard's from an object.
+func (s *shard[T]) restore(p []byte, o *object) error {
+	r := wire.NewReader("ps object "+o.Key, p)
+	for _, c := range []byte(objectMagic) {
+		if r.Uvarint("magic", 127) != uint64(c) {
+			r.Fail("magic", errors.New("this is no object of a snapshot"))
+		}
+	}
+	if c := Cell(r.Uvarint("cell", uint64(Int64))); c != s.t.spec.Cell {
+		r.Fail("cell", fmt.Errorf("want %s, found %s", s.t.spec.Cell, c))
+	}
+	slots := int(r.Uvarint("slots", 8))
+	want := 0
+	if s.t.opt != nil {
+		want = s.t.opt.Slots()
+	}
+	if o.Form == "cells" {
+		if slots != want {
+			r.Fail("slots", fmt.Errorf("the optimizer has %d, found %d", want, slots))
+		}
+		return s.restoreCells(r, slots)
+	}
+	for r.Err() == nil && len(r.Rest()) > 0 {
+		id, from, steps := int64(r.Uint64("row")), int64(r.Uint64("column")), r.Uint32("steps")
+		n := int(r.Uvarint("cells", wire.MaxFrame))
+		var cols []int64
+		if s.t.spec.Sparse {
+			cols = slices.Clone(asCells[int64](rawBytes(r, "columns", 8*n)))
+		}
+		cells := slices.Clone(asCells[T](rawBytes(r, "cells", n*s.t.spec.Cell.Size())))
+		var vs [][]float32
+		for range slots {
+			vs = append(vs, slices.Clone(asCells[float32](rawBytes(r, "slot", 4*n))))
+		}
+		if r.Err() != nil || s.t.cut.shardOf(id, from) != s.index {
+			continue
+		}
+		if slots != want {
+			r.Fail("slots", fmt.Errorf("the optimizer has %d, found %d", want, slots))
+			break
+		}
+		if s.live != nil || from%s.t.cut.block != 0 || !s.t.spec.Sparse && int64(n) != min(s.t.cut.block, s.t.spec.Cols-from) {
+			r.Fail("row", fmt.Errorf("row %d from column %d has %d cells, and this table is cut otherwise: restore it with the sizes of the placement that it was saved under", id, from, n))
+			break
+		}
+		x := s.rows[s.findOrMake(id, from)]
+		x.cols, x.cells, x.slots, x.steps = cols, cells, vs, steps
+	}
+	return r.Err()
+}
+
+func (s *shard[T]) restoreCells(r *wire.Reader, slots int) error {
+	lo, hi := int64(r.Uint64("lo")), int64(r.Uint64("hi"))
+	if r.Err() == nil && (s.live == nil || lo > hi || hi-lo > int64(len(r.Rest()))) {
+		r.Fail("hi", fmt.Errorf("cells %d to %d", lo, hi))
+	}
+	steps := make([]uint32, 0, 16)
+	for n := r.Uvarint("segments", uint64(len(r.Rest()))); n > 0 && r.Err() == nil; n-- {
+		steps = append(steps, r.Uint32("steps"))
+	}
+	a, b := max(lo, s.lo), min(hi, s.hi)
+	cells := rawBytes(r, "cells", int(hi-lo)*s.t.spec.Cell.Size())
+	if r.Err() == nil && a < b {
+		copy(s.live.cells[a-s.lo:b-s.lo], asCells[T](cells)[a-lo:b-lo])
+	}
+	for k := range slots {
+		v := rawBytes(r, "slot", 4*int(hi-lo))
+		if r.Err() == nil && a < b {
+			copy(s.live.slots[k][a-s.lo:b-s.lo], asCells[float32](v)[a-lo:b-lo])
+		}
+	}
+	if r.Err() == nil && a < b && s.live.steps != nil {
+		cols := s.t.spec.Cols
+		for row := a / cols; row <= (b-1)/cols; row++ {
+			if i := row - lo/cols; int(i) < len(steps) {
+				s.live.steps[row-s.first] = steps[i]
+			}
+		}
+	}
+	return r.Done()
+}
+
+// A laneCut is the snapshot under way at a lane.
+type laneCut struct {
+	Cut
+	taken bool // the images are out
+	saved bool // and written
+	job   *saveJob
+}
+
+// A saveJob writes images while the lane goes on.
+type saveJob struct {
+	store  Store
+	prefix string
+	images []image
+	tables []uint32
+	result saved
+}
+
+// The numbers of Compute commands: saves are even, loads odd.
+func saveID(cut uint64) uint64   { return cut << 1 }
+func loadID(table uint32) uint64 { return uint64(table)<<1 | 1 }
+
+// setCut makes c the cut, and reports whether it is too late for it: a round beyond it is applied.
+func (s *ServerState) setCut(c Cut) (late bool) {
+	if !s.cut.taken && s.cut.At != 0 { // given up, or put off: what was held apart is live again
+		for _, t := range s.tables {
+			for _, k := range t.here {
+				t.shards[k].merge()
+			}
+		}
+	}
+	s.cut = laneCut{Cut: c}
+	if c.At == 0 {
+		return false
+	}
+	if s.hi > c.At || s.m > c.At {
+		s.cut.taken = true // nothing is held apart for it
+		return true
+	}
+	s.checkCut()
+	return false
+}
+
+// checkCut takes the images once every round of the cut is applied.
+func (s *ServerState) checkCut() {
+	if s.cut.At == 0 || s.cut.taken || s.m < s.cut.At {
+		return
+	}
+	s.cut.taken = true
+	j := &saveJob{store: s.o.Store, prefix: cutPrefix(s.cut.Cut), result: saved{cut: s.cut.ID, lane: s.self}}
+	var cells time.Duration
+	for _, t := range s.tables {
+		for _, k := range t.here {
+			j.images = append(j.images, t.shards[k].image())
+			j.tables = append(j.tables, t.id)
+		}
+	}
+	s.cut.job = j
+	s.out = append(s.out, protocol.Compute{ID: saveID(s.cut.ID), For: cells + time.Millisecond, Work: j.run})
+}
+
+func cutPrefix(c Cut) string { return fmt.Sprintf("ps-%012d.%d", c.At, c.ID) }
+
+func (j *saveJob) run() {
+	if j.store == nil {
+		j.result.text = "ps: snapshot: this server has no store: set ServerOptions.Store"
+	}
+	for i, m := range j.images {
+		if j.result.text == "" {
+			o := &object{Table: j.tables[i]}
+			m.object(o)
+			o.Key = fmt.Sprintf("%s/t%05d.%s-%d-%d", j.prefix, o.Table, o.Form, o.Lo, o.Hi)
+			if err := put(j.store, o, m.encode()); err != nil {
+				j.result.text = fmt.Sprintf("ps: snapshot: %s: %v", o.Key, err)
+			}
+			j.result.objects = append(j.result.objects, o)
+		}
+		m.free()
+	}
+	j.images = nil
+}
+
+func put(s Store, o *object, p []byte) error {
+	sum := sha256.Sum256(p)
+	o.Size, o.SHA256 = int64(len(p)), hex.EncodeToString(sum[:])
+	return s.Put(context.Background(), o.Key, bytes.NewReader(p))
+}
+
+// fetch reads an object and compares its checksum.
+func fetch(s Store, o *object) ([]byte, error) {
+	r, err := s.Get(context.Background(), o.Key, 0, o.Size+1)
+	if err != nil {
+		return nil, fmt.Errorf("ps: restore %s: %w", o.Key, err)
+	}
+	p, err := io.ReadAll(r)
+	if err = errors.Join(err, r.Close()); err != nil {
+		return nil, fmt.Errorf("ps: restore %s: %w", o.Key, err)
+	}
+	if sum := sha256.Sum256(p); int64(len(p)) != o.Size || hex.EncodeToString(sum[:]) != o.SHA256 {
+		return nil, fmt.Errorf("ps: restore %s: it is damaged: want %d bytes with SHA-256 %s, found %d with %x", o.Key, o.Size, o.SHA256, len(p), sum)
+	}
+	return p, nil
+}
+
+// A loadJob reads the objects that a table's shards here begin with.
+type loadJob struct {
+	store   Store
+	table   *laneTable
+	objects []*object
+	err     error
+}
+
+func (s *ServerState) loadCommand(t *laneTable, d *Definition) protocol.Command {
+	j := &loadJob{store: s.o.Store, table: t}
+	for _, o := range d.From {
+		overlaps := o.Form != "cells"
+		for _, k := range t.here {
+			if t.cut.bounds != nil && o.Lo < t.cut.bounds[k+1] && o.Hi > t.cut.bounds[k] {
+				overlaps = true
+			}
+		}
+		if overlaps {
+			j.objects = append(j.objects, o)
+		}
+	}
+	if s.jobs == nil {
+		s.jobs = map[uint64]*loadJob{}
+	}
+	s.jobs[loadID(t.id)] = j
+	return protocol.Compute{ID: loadID(t.id), For: time.Millisecond, Work: j.run}
+}
+
+// run restores shards that nobody else uses yet.
+func (j *loadJob) run() {
+	for _, o := range j.objects {
+		p, err := fetch(j.store, o)
+		for _, k := range j.table.here {
+			if err == nil {
+				err = j.table.shards[k].restore(p, o)
+			}
+		}
+		if err != nil {
+			j.err = err
+			return
+		}
+	}
+}
+
+// computed hears that a save or a load has ended.
+func (s *ServerState) computed(id uint64) {
+	if id&1 == 0 {
+		if j := s.cut.job; j != nil && saveID(s.cut.ID) == id {
+			s.cut.saved = true
+			s.send(s.p.Directory, &j.result)
+		}
+		return
+	}
+	j := s.jobs[id]
+	if j == nil {
+		return
+	}
+	delete(s.jobs, id)
+	s.loads--
+	if j.err != nil && s.fatal == "" {
+		s.fatal = j.err.Error()
+	}
+	if s.loads == 0 && s.owed {
+		s.owed = false
+		s.accept(s.config.Version, false)
+		s.advance()
+		s.unpark()
+	}
+}
+
+// A Manifest names what a snapshot holds. It is written last: without it there is no snapshot.
+type Manifest struct {
+	Format  string          `json:"format"`
+	Clock   Clock           `json:"clock"` // it holds exactly the rounds below
+	Tables  []SavedTable    `json:"tables"`
+	Workers []SavedProgress `json:"workers"` // in the order of clients and their workers
+}
+
+// A SavedTable is a table of a snapshot.
+type SavedTable struct {
+	Name    string    `json:"name"`
+	Spec    []byte    `json:"spec"`
+	Objects []*object `json:"objects"`
+}
+
+// A SavedProgress is what a worker kept for itself at the cut.
+type SavedProgress struct {
+	Client string `json:"client"`
+	Worker int    `json:"worker"`
+	State  []byte `json:"state,omitempty"`
+}
+
+const manifestFormat = "trivium ps snapshot 1"
+
+// maxManifest is the largest manifest that is read, in bytes.
+const maxManifest = 256 << 20
+
+// ReadManifest reads the manifest at key, which Directory.Snapshot returned.
+func ReadManifest(ctx context.Context, s Store, key string) (*Manifest, error) {
+	r, err := s.Get(ctx, key, 0, maxManifest)
+	if err != nil {
+		return nil, fmt.Errorf("ps: restore %s: %w", key, err)
+	}
+	p, err := io.ReadAll(r)
+	if err = errors.Join(err, r.Close()); err != nil {
+		return nil, fmt.Errorf("ps: restore %s: %w", key, err)
+	}
+	var m Manifest
+	if err := json.Unmarshal(p, &m); err != nil {
+		return nil, fmt.Errorf("ps: restore %s: %w", key, err)
+	}
+	if m.Format != manifestFormat {
+		return nil, fmt.Errorf("ps: restore %s: want the format %q, found %q", key, manifestFormat, m.Format)
+	}
+	if m.Clock < 0 || len(m.Tables) > maxTables {
+		return nil, fmt.Errorf("ps: restore %s: clock %d, %d tables", key, m.Clock, len(m.Tables))
+	}
+	for i := range m.Tables {
+		t := &m.Tables[i]
+		if _, err := t.spec(); err != nil {
+			return nil, fmt.Errorf("ps: restore %s: %w", key, err)
+		}
+		for _, o := range t.Objects {
+			if o == nil || len(o.Key) > maxKey || o.Size < 0 || o.Lo < 0 || o.Hi < 0 {
+				return nil, fmt.Errorf("ps: restore %s: table %q has an object that makes no sense", key, t.Name)
+			}
+		}
+	}
+	return &m, nil
+}
+
+func (t *SavedTable) spec() (Spec, error) {
+	r := wire.NewReader("ps spec of "+t.Name, t.Spec)
+	s := readSpec(r)
+	if err := r.Done(); err != nil {
+		return s, err
+	}
+	return s, s.validate()
+}
+
+// rawBytes reads n bytes with their length before them.
+func rawBytes(r *wire.Reader, field string, n int) []byte {
+	p := r.Bytes(field, math.MaxInt)
+	if r.Err() == nil && len(p) != n {
+		r.Fail(field, fmt.Errorf("want %d bytes, found %d", n, len(p)))
+		return nil
+	}
+	return p
+}

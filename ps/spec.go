@@ -1,0 +1,464 @@
+package ps
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/draw"
+	"github.com/trivium-ml/trivium/optim"
+	"github.com/trivium-ml/trivium/tensor/kernel"
+	"github.com/trivium-ml/trivium/wire"
+)
+
+// A Spec describes one table. Every member must give the same one.
+type Spec struct {
+	Name      string
+	Rows      int64      // 0: any int64 is a row id, and rows appear on first touch
+	Cols      int64      // cells per row, at most 1<<40
+	Cell      Cell       // Float32, Float64, Int32, Int64
+	Sparse    bool       // rows hold only touched cells
+	Mode      Mode       // SSP (pull), ESSP (push), BSP, ASP
+	Staleness int        // rounds; for SSP and ESSP
+	Init      Init       // value of an untouched cell, a pure function of (seed, row, column)
+	Optimizer string     // a rule with its parameters, such as "adam rate=0.001", or a name in ServerOptions.Updaters; empty: cells are added to
+	Keep      Constraint // none, NonNegative, RowNorm(c): restored at the server after each apply
+	Partition Partition  // Auto, Range, Hash
+
+	// Tensors are what the cells of a row are to the optimizer, with their decay and rate multipliers; their lengths sum to Cols. Nil:
+	// one tensor without decay.
+	Tensors []trivium.Spec
+}
+
+// A Mode is a consistency model: what a Get at clock c waits for, and what it finds.
+type Mode uint8
+
+// The modes. Clocks count rounds; M is the number of rounds that every client has completed; s is the table's staleness.
+const (
+	SSP  Mode = iota // waits for M ≥ c - s; updates are applied as they arrive
+	ESSP             // the same, and the server sends what has changed when M advances
+	BSP              // waits for M ≥ c; a round is applied whole, in client order: the value is exactly the rounds before c
+	ASP              // waits for nothing
+)
+
+func (m Mode) String() string { return name(m, "ssp", "essp", "bsp", "asp") }
+
+// ParseMode reads "bsp", "asp", "ssp:3", "essp:3"; without a number the staleness is 3.
+func ParseMode(s string) (Mode, int, error) {
+	word, number, found := strings.Cut(s, ":")
+	for m := SSP; m <= ASP; m++ {
+		if m.String() != word {
+			continue
+		}
+		if m == BSP || m == ASP {
+			if found {
+				break
+			}
+			return m, 0, nil
+		}
+		if !found {
+			return m, DefaultStaleness, nil
+		}
+		n, err := strconv.Atoi(number)
+		if err != nil || n < 0 || n > maxStaleness {
+			return 0, 0, fmt.Errorf("ps: consistency %q: the staleness is a number of rounds from 0 to %d", s, maxStaleness)
+		}
+		return m, n, nil
+	}
+	return 0, 0, fmt.Errorf("ps: consistency %q: want bsp, asp, ssp:N or essp:N", s)
+}
+
+// DefaultStaleness is that of the published comparison of PMLS.
+const DefaultStaleness = 3
+
+const (
+	maxStaleness = 1 << 20
+	maxCols      = 1 << 40
+	maxName      = 256
+	maxTensors   = 1 << 12
+)
+
+// A Partition says how a table is cut into shards.
+type Partition uint8
+
+// The partitions. Auto is Range where the number of rows is known and rows are dense, else Hash.
+const (
+	Auto  Partition = iota
+	Range           // equal runs of cells, so that a large row is split
+	Hash            // by row and block of columns
+)
+
+func (p Partition) String() string { return name(p, "auto", "range", "hash") }
+
+// An InitKind is a way to choose the values of untouched cells.
+type InitKind uint8
+
+// The kinds of Init.
+const (
+	Zero     InitKind = iota
+	Constant          // A
+	Uniform           // [A, B)
+	Normal            // mean A, deviation B
+	Xavier            // uniform in ±√(6/(A+B)), A and B being the numbers of inputs and outputs (Glorot and Bengio 2010)
+	Kaiming           // normal, deviation √(2/A), A being the number of inputs (He et al. 2015)
+)
+
+func (k InitKind) String() string {
+	return name(k, "zero", "constant", "uniform", "normal", "xavier", "kaiming")
+}
+
+// An Init is the value of an untouched cell, a pure function of seed, row and column.
+type Init struct {
+	Kind InitKind
+	A, B float64
+	Seed uint64
+}
+
+// A Keep is the kind of a Constraint.
+type Keep uint8
+
+// The kinds.
+const (
+	KeepNone Keep = iota
+	KeepNonNegative
+	KeepRowNorm
+)
+
+// A Constraint holds for the cells of a table after each round.
+type Constraint struct {
+	Kind Keep
+	Norm float64 // of KeepRowNorm: longer rows are scaled down to it
+}
+
+// NonNegative makes negative cells 0.
+func NonNegative() Constraint { return Constraint{Kind: KeepNonNegative} }
+
+// RowNorm scales rows that are longer than c, by the Euclidean norm, down to it. Rows are not split then.
+func RowNorm(c float64) Constraint { return Constraint{Kind: KeepRowNorm, Norm: c} }
+
+func (c Constraint) String() string {
+	switch c.Kind {
+	case KeepNonNegative:
+		return "non-negative"
+	case KeepRowNorm:
+		return fmt.Sprintf("row norm %g", c.Norm)
+	}
+	return "none"
+}
+
+// staleness is s in what a Get waits for.
+func (s *Spec) staleness() Clock {
+	if s.Mode == SSP || s.Mode == ESSP {
+		return Clock(s.Staleness)
+	}
+	return 0
+}
+
+// partition resolves Auto.
+func (s *Spec) partition() Partition {
+	switch {
+	case s.Partition != Auto:
+		return s.Partition
+	case s.Rows > 0 && !s.Sparse:
+		return Range
+	}
+	return Hash
+}
+
+func (s *Spec) validate() error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("ps: table %q: "+format, append([]any{s.Name}, args...)...))
+	}
+	if s.Name == "" || len(s.Name) > maxName {
+		bad("name: want 1 to %d bytes, found %d", maxName, len(s.Name))
+	}
+	if s.Rows < 0 {
+		bad("rows: want 0 or more, found %d", s.Rows)
+	}
+	if s.Cols < 1 || s.Cols > maxCols {
+		bad("cols: want 1 to %d, found %d", int64(maxCols), s.Cols)
+	} else if !s.Sparse && s.Cols > 1<<34 {
+		bad("cols: a dense row has at most %d cells, found %d: set Sparse", int64(1)<<34, s.Cols)
+	}
+	if s.Cell > Int64 {
+		bad("cell: unknown type %d", s.Cell)
+	}
+	if s.Mode > ASP {
+		bad("mode: unknown mode %d", s.Mode)
+	}
+	if s.Staleness < 0 || s.Staleness > maxStaleness {
+		bad("staleness: want 0 to %d rounds, found %d", maxStaleness, s.Staleness)
+	} else if s.Staleness > 0 && (s.Mode == BSP || s.Mode == ASP) {
+		bad("staleness: %s takes none, found %d", s.Mode, s.Staleness)
+	}
+	if s.Init.Kind > Kaiming || !isFinite(s.Init.A) || !isFinite(s.Init.B) {
+		bad("init: want a known kind with finite numbers, found %+v", s.Init)
+	} else if s.Init.Kind == Xavier && !(s.Init.A+s.Init.B > 0) || s.Init.Kind == Kaiming && !(s.Init.A > 0) || s.Init.Kind == Normal && s.Init.B < 0 {
+		bad("init: %s of %g and %g", s.Init.Kind, s.Init.A, s.Init.B)
+	} else if s.Cell >= Int32 && s.Init.Kind > Constant {
+		bad("init: %s gives fractions, and cells are %s", s.Init.Kind, s.Cell)
+	}
+	switch {
+	case s.Keep.Kind > KeepRowNorm:
+		bad("keep: unknown constraint %d", s.Keep.Kind)
+	case s.Keep.Kind == KeepRowNorm && (s.Sparse || s.Cell >= Int32 || !(s.Keep.Norm > 0) || !isFinite(s.Keep.Norm)):
+		bad("keep: a row norm above 0 of dense rows of floating-point cells, found %g", s.Keep.Norm)
+	case s.Keep.Kind == KeepRowNorm && s.Cols > 1<<24:
+		bad("keep: a row norm wants whole rows in one shard, of at most %d cells, found %d", 1<<24, s.Cols)
+	}
+	if s.Optimizer != "" && s.Cell != Float32 {
+		bad("optimizer: %q updates float32 cells, found %s", s.Optimizer, s.Cell)
+	}
+	switch {
+	case s.Partition > Hash:
+		bad("partition: unknown partition %d", s.Partition)
+	case s.Partition == Range && (s.Rows == 0 || s.Sparse):
+		bad("partition: range wants a number of rows, and dense ones")
+	}
+	if s.Rows > 0 && s.Cols > 0 && s.partition() == Range && s.Rows > math.MaxInt64/16/s.Cols {
+		bad("rows: %d × %d cells do not fit", s.Rows, s.Cols)
+	}
+	if s.Tensors != nil {
+		if l, err := trivium.NewLayout(s.Tensors...); err != nil {
+			bad("tensors: %w", err)
+		} else if int64(l.Len()) != s.Cols {
+			bad("tensors: they have %d cells, a row has %d", l.Len(), s.Cols)
+		} else if s.Sparse {
+			bad("tensors: a sparse row has none")
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func isFinite(x float64) bool { return x-x == 0 }
+
+// differ names the first field in which two definitions of a table differ, with both values; "" where they are equal.
+func (s *Spec) differ(o *Spec) (field string, mine, other string) {
+	for _, f := range []struct {
+		name string
+		a, b any
+	}{
+		{"rows", s.Rows, o.Rows}, {"cols", s.Cols, o.Cols}, {"cell", s.Cell, o.Cell}, {"sparse", s.Sparse, o.Sparse}, {"mode", s.Mode, o.Mode},
+		{"staleness", s.Staleness, o.Staleness}, {"init", s.Init, o.Init}, {"optimizer", s.Optimizer, o.Optimizer}, {"keep", s.Keep, o.Keep},
+		{"partition", s.Partition, o.Partition}, {"tensors", tensorsOf(s.Tensors), tensorsOf(o.Tensors)},
+	} {
+		if f.a != f.b {
+			return f.name, fmt.Sprint(f.a), fmt.Sprint(f.b)
+		}
+	}
+	return "", "", ""
+}
+
+func tensorsOf(t []trivium.Spec) string {
+	if t == nil {
+		return "none"
+	}
+	l, err := trivium.NewLayout(t...)
+	if err != nil {
+		return err.Error()
+	}
+	return l.Hash()
+}
+
+func (s *Spec) append(p []byte) []byte {
+	p = wire.AppendString(p, s.Name)
+	p = wire.AppendUvarint(p, uint64(s.Rows))
+	p = wire.AppendUvarint(p, uint64(s.Cols))
+	sparse := byte(0)
+	if s.Sparse {
+		sparse = 1
+	}
+	p = append(p, byte(s.Cell), sparse, byte(s.Mode), byte(s.Init.Kind), byte(s.Keep.Kind), byte(s.Partition))
+	p = wire.AppendUvarint(p, uint64(s.Staleness))
+	p = wire.AppendFloat64(p, s.Init.A)
+	p = wire.AppendFloat64(p, s.Init.B)
+	p = wire.AppendUint64(p, s.Init.Seed)
+	p = wire.AppendFloat64(p, s.Keep.Norm)
+	p = wire.AppendString(p, s.Optimizer)
+	p = wire.AppendUvarint(p, uint64(len(s.Tensors)))
+	for _, t := range s.Tensors {
+		p = wire.AppendString(p, t.Name)
+		p = wire.AppendUvarint(p, uint64(len(t.Shape)))
+		for _, d := range t.Shape {
+			p = wire.AppendUvarint(p, uint64(d))
+		}
+		flags := uint64(0)
+		if t.Buffer {
+			flags |= 1
+		}
+		if t.RowSparse {
+			flags |= 2
+		}
+		p = wire.AppendUvarint(p, flags)
+		p = wire.AppendUint32(p, math.Float32bits(t.Decay))
+		p = wire.AppendUint32(p, math.Float32bits(t.Rate))
+		p = wire.AppendString(p, t.Tie)
+	}
+	return p
+}
+
+func readSpec(r *wire.Reader) (s Spec) {
+	s.Name = r.String("table name", maxName)
+	s.Rows = int64(r.Uvarint("rows", math.MaxInt64))
+	s.Cols = int64(r.Uvarint("cols", maxCols))
+	s.Cell = Cell(r.Uvarint("cell", uint64(Int64)))
+	s.Sparse = r.Uvarint("sparse", 1) == 1
+	s.Mode = Mode(r.Uvarint("mode", uint64(ASP)))
+	s.Init.Kind = InitKind(r.Uvarint("init", uint64(Kaiming)))
+	s.Keep.Kind = Keep(r.Uvarint("keep", uint64(KeepRowNorm)))
+	s.Partition = Partition(r.Uvarint("partition", uint64(Hash)))
+	s.Staleness = int(r.Uvarint("staleness", maxStaleness))
+	s.Init.A, s.Init.B, s.Init.Seed = r.Float64("init a"), r.Float64("init b"), r.Uint64("init seed")
+	s.Keep.Norm = r.Float64("norm")
+	s.Optimizer = r.String("optimizer", 1<<12)
+	for n := r.Uvarint("tensors", maxTensors); n > 0 && r.Err() == nil; n-- {
+		t := trivium.Spec{Name: r.String("tensor name", 1<<12)}
+		for d := r.Uvarint("axes", 16); d > 0 && r.Err() == nil; d-- {
+			t.Shape = append(t.Shape, int(r.Uvarint("length", 1<<40)))
+		}
+		flags := r.Uvarint("flags", 3)
+		t.Buffer, t.RowSparse = flags&1 != 0, flags&2 != 0
+		t.Decay, t.Rate = math.Float32frombits(r.Uint32("decay")), math.Float32frombits(r.Uint32("rate"))
+		t.Tie = r.String("tie", 1<<12)
+		s.Tensors = append(s.Tensors, t)
+	}
+	return s
+}
+
+// value returns the value of an untouched cell.
+func (i *Init) value(row, col int64) float64 {
+	const stream = 64 // a row has a seed of its own, so any stream will do
+	seed := draw.Mix(i.Seed + draw.Weyl*uint64(row))
+	switch i.Kind {
+	case Zero:
+		return 0
+	case Constant:
+		return i.A
+	case Uniform:
+		return i.A + (i.B-i.A)*unit(draw.Bits(seed, stream, uint64(col)))
+	case Normal:
+		return i.A + i.B*draw.Normal(seed, stream, uint64(col))
+	case Xavier:
+		return math.Sqrt(6/(i.A+i.B)) * (2*unit(draw.Bits(seed, stream, uint64(col))) - 1)
+	}
+	return math.Sqrt(2/i.A) * draw.Normal(seed, stream, uint64(col))
+}
+
+// unit maps bits to [0, 1).
+func unit(b uint64) float64 { return float64(b>>11) / (1 << 53) }
+
+// fill writes the values of untouched cells from column from on.
+func fill[T Number](i *Init, row, from int64, dst []T) {
+	switch i.Kind {
+	case Zero:
+		clear(dst)
+	case Constant:
+		for k := range dst {
+			dst[k] = T(i.A)
+		}
+	default:
+		for k := range dst {
+			dst[k] = T(i.value(row, from+int64(k)))
+		}
+	}
+}
+
+// RuleOf writes an optimizer as a Spec names it: "adam rate=0.001 beta1=0.8".
+func RuleOf(o trivium.OptimizerSpec) string {
+	s := o.Name
+	if s == "" {
+		s = "sgd"
+	}
+	put := func(k string, v float64) {
+		if v != 0 {
+			s += " " + k + "=" + strconv.FormatFloat(v, 'g', -1, 64)
+		}
+	}
+	put("rate", o.Rate)
+	if o.Schedule != "" {
+		s += " schedule=" + strings.ReplaceAll(o.Schedule, " ", "")
+	}
+	put("l1", o.L1)
+	put("l2", o.L2)
+	put("decay", o.Decay)
+	put("clip_value", o.ClipValue)
+	put("clip_norm", o.ClipNorm)
+	names := make([]string, 0, len(o.Params))
+	for k := range o.Params {
+		names = append(names, k)
+	}
+	slices.Sort(names)
+	for _, k := range names {
+		s += " " + k + "=" + strconv.FormatFloat(o.Params[k], 'g', -1, 64)
+	}
+	return s
+}
+
+// ParseRule reads what RuleOf writes.
+func ParseRule(s string) (o trivium.OptimizerSpec, err error) {
+	words := strings.Fields(s)
+	if len(words) == 0 {
+		return o, errors.New("ps: optimizer: want a name, perhaps with parameters, such as \"adam rate=0.001\"")
+	}
+	o.Name = words[0]
+	for _, w := range words[1:] {
+		k, text, ok := strings.Cut(w, "=")
+		if ok && k == "schedule" {
+			o.Schedule = text
+			continue
+		}
+		v, err := strconv.ParseFloat(text, 64)
+		if !ok || err != nil {
+			return o, fmt.Errorf("ps: optimizer %q: want parameters such as rate=0.1, found %q", s, w)
+		}
+		switch k {
+		case "rate":
+			o.Rate = v
+		case "l1":
+			o.L1 = v
+		case "l2":
+			o.L2 = v
+		case "decay":
+			o.Decay = v
+		case "clip_value":
+			o.ClipValue = v
+		case "clip_norm":
+			o.ClipNorm = v
+		default:
+			if o.Params == nil {
+				o.Params = map[string]float64{}
+			}
+			o.Params[k] = v
+		}
+	}
+	return o, nil
+}
+
+// optimizerOf returns the optimizer of a table, nil if it has none.
+func optimizerOf(s *Spec, updaters map[string]trivium.Optimizer, isa kernel.ISA) (trivium.Optimizer, error) {
+	if s.Optimizer == "" {
+		return nil, nil
+	}
+	o, ok := updaters[s.Optimizer]
+	if !ok {
+		spec, err := ParseRule(s.Optimizer)
+		if err != nil {
+			return nil, err
+		}
+		if o, err = optim.New(spec, isa); err != nil {
+			return nil, fmt.Errorf("ps: table %q: optimizer: %w", s.Name, err)
+		}
+	}
+	if !o.Elementwise() {
+		return nil, fmt.Errorf("ps: table %q: optimizer %q looks at all cells at once, as under clipping by global norm, and the server holds shards", s.Name, s.Optimizer)
+	}
+	if o.Slots() > 8 {
+		return nil, fmt.Errorf("ps: table %q: optimizer %q: want at most 8 state vectors, found %d", s.Name, s.Optimizer, o.Slots())
+	}
+	return o, nil
+}

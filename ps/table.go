@@ -1,0 +1,616 @@
+package ps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// A Driver runs a ClientState for its workers: a Client over a network, or a simulator. What Call's argument is, ClientState knows.
+type Driver interface {
+	sync.Locker // the state's: held for short, by calls that the cache answers
+	// Call gives arg to the state as a protocol.Call and returns its answer. When ctx ends first, it withdraws the call.
+	Call(ctx context.Context, arg any) (any, error)
+}
+
+// A Worker is one training thread. It and its tables belong to one goroutine.
+type Worker struct {
+	s *WorkerState
+	d Driver
+}
+
+// NewWorker asks the client that d drives for a worker. Client.Worker is what programs call.
+func NewWorker(ctx context.Context, d Driver) (*Worker, error) {
+	r, err := d.Call(ctx, workerCall{})
+	if err != nil {
+		return nil, err
+	}
+	return &Worker{r.(*WorkerState), d}, nil
+}
+
+// Index is the number of the worker in its client.
+func (w *Worker) Index() int { return w.s.index }
+
+// Now is the worker's clock: the rounds that it has finished.
+func (w *Worker) Now() Clock { return w.s.clock }
+
+// KeepState says how a snapshot gets what the worker needs to go on: f is called within Clock, at the snapshot's round.
+func (w *Worker) KeepState(f func() []byte) {
+	w.d.Lock()
+	w.s.state = f
+	w.d.Unlock()
+}
+
+// Clock ends the round: what was added is sent. It waits only for Lead, and for room in flight, and returns the new clock. A delta
+// that is no number makes it fail, and nothing is sent. Where ctx ends first the round is ended all the same.
+func (w *Worker) Clock(ctx context.Context) (Clock, error) { return w.end(ctx, false) }
+
+// Barrier is Clock, and waits until all workers have ended as many rounds.
+func (w *Worker) Barrier(ctx context.Context) error {
+	_, err := w.end(ctx, true)
+	return err
+}
+
+func (w *Worker) end(ctx context.Context, barrier bool) (Clock, error) {
+	if _, err := w.d.Call(ctx, clockCall{w.s, barrier}); err != nil {
+		return w.s.clock, err
+	}
+	return w.s.clock, nil
+}
+
+// Finish ends the worker: what it added since the last Clock is its last round, and it counts as finished with every later one. The
+// client's last worker returns once all is held.
+func (w *Worker) Finish(ctx context.Context) error {
+	_, err := w.d.Call(ctx, finishCall{w.s})
+	return err
+}
+
+// Weight tells what the round's sums are to be divided by: the server adds the weights of all, along the tree of their parts, and
+// divides the sum of a row's deltas once. In a round where nobody calls it, nothing is divided; counts never are.
+func (w *Worker) Weight(part int, sum float64) error {
+	if part < 0 || part > maxPart || !isFinite(sum) {
+		return fmt.Errorf("ps: weight %v of part %d", sum, part)
+	}
+	w.d.Lock()
+	defer w.d.Unlock()
+	ws := w.s.now.weights
+	for i := range ws {
+		if ws[i].part == uint32(part) {
+			ws[i].sum += sum
+			return nil
+		}
+	}
+	w.s.now.weights = append(ws, weight{uint32(part), sum})
+	return nil
+}
+
+const maxPart = 1 << 30
+
+// Parts returns the maximal aligned subtrees of v virtual shards that cover shards from to to-1, in order: what a worker that has
+// these shards sums by itself. Their numbers are for IncPart and Weight.
+func Parts(v, from, to int) []Part {
+	size := 1
+	for size < v {
+		size *= 2
+	}
+	var ps []Part
+	for from < to {
+		n, node := 1, size+from
+		// A subtree may end beyond v: the tree's last ones are short.
+		for node%2 == 0 && (from+2*n <= to || to == v && from+2*n > v) {
+			n, node = 2*n, node/2
+		}
+		ps = append(ps, Part{ID: node, From: from, To: min(from+n, to)})
+		from += n
+	}
+	return ps
+}
+
+// A Part is a subtree of the virtual shards: From to To-1.
+type Part struct{ ID, From, To int }
+
+// A Table is a worker's access to one.
+type Table[T Number] struct {
+	w *Worker
+	t *clientTable
+	r *reader[T]
+}
+
+// reader is what reads need again and again.
+type reader[T Number] struct {
+	scratch []T
+	one     [1]int64
+	last    *deltas[T] // of the round under way, part 0
+	round   *workerRound
+}
+
+// TableOf returns a table of the worker's client.
+func TableOf[T Number](w *Worker, name string) (Table[T], error) {
+	w.d.Lock()
+	defer w.d.Unlock()
+	t := w.s.c.byName[name]
+	if t == nil {
+		return Table[T]{}, fmt.Errorf("ps: no table is called %q", name)
+	}
+	if c := cellOf[T](); c != t.spec.Cell {
+		return Table[T]{}, fmt.Errorf("ps: table %q: its cells are %s, and it was asked for with %s", name, t.spec.Cell, c)
+	}
+	return Table[T]{w: w, t: t, r: &reader[T]{}}, nil
+}
+
+// Spec is the table's definition.
+func (t Table[T]) Spec() Spec { return t.t.spec }
+
+func (t Table[T]) checkRow(op string, row int64) error {
+	if t.t.spec.Rows > 0 && (row < 0 || row >= t.t.spec.Rows) {
+		return fmt.Errorf("ps: %s %q: row %d: want 0 to %d", op, t.t.spec.Name, row, t.t.spec.Rows-1)
+	}
+	return nil
+}
+
+// Get copies a row into dst, which has length Cols, waiting as the mode demands, and returns its value clock.
+func (t Table[T]) Get(ctx context.Context, row int64, dst []T) (Clock, error) {
+	if int64(len(dst)) != t.t.spec.Cols {
+		return 0, fmt.Errorf("ps: get %q: row %d: want %d cells, found room for %d", t.t.spec.Name, row, t.t.spec.Cols, len(dst))
+	}
+	if err := t.checkRow("get", row); err != nil {
+		return 0, err
+	}
+	s, d := t.w.s, t.w.d
+	d.Lock()
+	if r := t.t.find(row); r != nil && s.c.err == nil {
+		if v, ok := s.c.fresh(r, s.clock); ok {
+			r.used = true
+			s.c.Hits++
+			t.copy(r, dst)
+			return v, nil
+		}
+	}
+	d.Unlock()
+	t.r.one[0] = row
+	g := &getCall{w: s, t: t.t, rows: t.r.one[:]}
+	v, err := t.call(ctx, g)
+	if err != nil {
+		return 0, err
+	}
+	d.Lock()
+	r := g.hits[0]
+	r.pins++ // until it is copied
+	s.c.unpin(g)
+	r.pins--
+	t.copy(r, dst)
+	return v, nil
+}
+
+func (t Table[T]) call(ctx context.Context, g *getCall) (Clock, error) {
+	v, err := t.w.d.Call(ctx, g)
+	if err != nil {
+		return 0, err
+	}
+	return v.(Clock), nil
+}
+
+// copyLocked is the number of cells up to which a row is copied under the lock: above, others would wait.
+const copyLocked = 4096
+
+// copy copies a row with the worker's own later deltas to dst, and unlocks.
+func (t Table[T]) copy(r *cachedRow, dst []T) {
+	d, s := t.w.d, t.w.s
+	if len(dst) <= copyLocked || t.t.spec.Sparse {
+		t.read(r, dst)
+		d.Unlock()
+		return
+	}
+	own := make([]Clock, len(r.segs))
+	for i := range r.segs {
+		_, own[i] = s.c.value(&r.segs[i])
+	}
+	over := t.pending(r)
+	cells := r.cells
+	r.views++
+	r.pins++
+	d.Unlock()
+	copy(dst, viewOf[T](cells, r.n))
+	d.Lock()
+	r.pins--
+	r.unview(cells)
+	if over {
+		t.overlay(r, dst, own)
+	}
+	d.Unlock()
+}
+
+// read copies a row with the worker's own deltas.
+func (t Table[T]) read(r *cachedRow, dst []T) {
+	t.readBase(r, dst)
+	t.overlay(r, dst, nil)
+}
+
+func (t Table[T]) readBase(r *cachedRow, dst []T) {
+	if !t.t.spec.Sparse || r.cols == nil && r.n == len(dst) {
+		copy(dst, viewOf[T](r.cells, r.n))
+		return
+	}
+	fill(&t.t.spec.Init, r.row, 0, dst)
+	cells := viewOf[T](r.cells, r.n)
+	for i, c := range r.cols {
+		dst[c] = cells[i]
+	}
+}
+
+// overlay adds the worker's deltas that a row lacks. own has what each segment has, if that was found out before.
+func (t Table[T]) overlay(r *cachedRow, dst []T, own []Clock) {
+	if t.t.spec.Optimizer != "" {
+		return // gradients are no deltas
+	}
+	s := t.w.s
+	for i := range r.segs {
+		seg := &r.segs[i]
+		var o Clock
+		if own != nil {
+			o = own[i]
+		} else {
+			_, o = s.c.value(seg)
+		}
+		for _, b := range s.sent {
+			if b.stamp >= o {
+				t.overlayRound(b, r.row, seg.from, dst[seg.from:seg.to])
+			}
+		}
+		t.overlayRound(s.now, r.row, seg.from, dst[seg.from:seg.to])
+	}
+}
+
+func (t Table[T]) overlayRound(b *workerRound, row, from int64, dst []T) {
+	if int(t.t.id) < len(b.tables) {
+		for _, x := range b.tables[t.t.id] {
+			x.(*deltas[T]).overlay(row, from, dst)
+		}
+	}
+}
+
+// GetRows copies rows into dst, one after the other.
+func (t Table[T]) GetRows(ctx context.Context, rows []int64, dst []T) (Clock, error) {
+	f := t.GetAsync(ctx, rows, dst)
+	return f.Wait(ctx)
+}
+
+// A Future is a read under way.
+type Future struct{ wait func(ctx context.Context) (Clock, error) }
+
+// Wait waits for the read, and fills what it was given.
+func (f *Future) Wait(ctx context.Context) (Clock, error) { return f.wait(ctx) }
+
+// GetAsync begins to fetch rows; Wait copies them into dst, as the worker finds them then.
+func (t Table[T]) GetAsync(ctx context.Context, rows []int64, dst []T) *Future {
+	cols := int(t.t.spec.Cols)
+	if len(dst) != len(rows)*cols || len(rows) == 0 {
+		err := fmt.Errorf("ps: get %q: %d rows: want %d cells, found room for %d", t.t.spec.Name, len(rows), len(rows)*cols, len(dst))
+		return &Future{func(context.Context) (Clock, error) { return 0, err }}
+	}
+	for _, r := range rows {
+		if err := t.checkRow("get", r); err != nil {
+			return &Future{func(context.Context) (Clock, error) { return 0, err }}
+		}
+	}
+	t.Prefetch(rows...)
+	return &Future{func(ctx context.Context) (Clock, error) {
+		s, d := t.w.s, t.w.d
+		g := &getCall{w: s, t: t.t, rows: rows}
+		v, err := t.call(ctx, g)
+		if err != nil {
+			return 0, err
+		}
+		d.Lock()
+		defer d.Unlock()
+		for i, r := range g.hits {
+			t.read(r, dst[i*cols:(i+1)*cols])
+		}
+		s.c.unpin(g)
+		return v, nil
+	}}
+}
+
+// GetCells copies single cells of a row into dst; cols are ascending. Where the cache has the row it is read, else only these travel.
+func (t Table[T]) GetCells(ctx context.Context, row int64, cols []int64, dst []T) (Clock, error) {
+	if err := t.checkRow("get", row); err != nil {
+		return 0, err
+	}
+	if len(cols) != len(dst) || len(cols) == 0 {
+		return 0, fmt.Errorf("ps: get %q: row %d: %d columns and room for %d cells", t.t.spec.Name, row, len(cols), len(dst))
+	}
+	if err := t.checkCols("get", row, cols, true); err != nil {
+		return 0, err
+	}
+	s, d := t.w.s, t.w.d
+	d.Lock()
+	if r := t.t.find(row); r != nil && s.c.err == nil {
+		if v, ok := s.c.fresh(r, s.clock); ok {
+			r.used = true
+			s.c.Hits++
+			t.readCells(r, cols, dst)
+			d.Unlock()
+			return v, nil
+		}
+	}
+	d.Unlock()
+	t.r.one[0] = row
+	g := &getCall{w: s, t: t.t, rows: t.r.one[:], cols: cols}
+	v, err := t.call(ctx, g)
+	if err != nil {
+		return 0, err
+	}
+	copy(dst, asCells[T](g.out))
+	if t.t.spec.Optimizer == "" {
+		d.Lock()
+		for at := 0; at < len(cols); {
+			n := 1
+			for at+n < len(cols) && g.owns[at+n] == g.owns[at] {
+				n++
+			}
+			t.overlayCells(row, cols[at:at+n], dst[at:at+n], g.owns[at])
+			at += n
+		}
+		d.Unlock()
+	}
+	return v, nil
+}
+
+// overlayCells adds what the worker added since its round own.
+func (t Table[T]) overlayCells(row int64, cols []int64, dst []T, own Clock) {
+	add := func(b *workerRound) {
+		if int(t.t.id) < len(b.tables) {
+			for _, x := range b.tables[t.t.id] {
+				x.(*deltas[T]).overlayCells(row, cols, dst)
+			}
+		}
+	}
+	for _, b := range t.w.s.sent {
+		if b.stamp >= own {
+			add(b)
+		}
+	}
+	add(t.w.s.now)
+}
+
+func (t Table[T]) readCells(r *cachedRow, cols []int64, dst []T) {
+	cells := viewOf[T](r.cells, r.n)
+	for k, c := range cols {
+		switch i, found := slices.BinarySearch(r.cols, c); {
+		case r.cols == nil && int(c) < len(cells):
+			dst[k] = cells[c]
+		case found:
+			dst[k] = cells[i]
+		default:
+			dst[k] = T(t.t.spec.Init.value(r.row, c))
+		}
+	}
+	if t.t.spec.Optimizer != "" {
+		return
+	}
+	for i := range r.segs {
+		seg := &r.segs[i]
+		_, own := t.w.s.c.value(seg)
+		a, _ := slices.BinarySearch(cols, seg.from)
+		b, _ := slices.BinarySearch(cols, seg.to)
+		t.overlayCells(r.row, cols[a:b], dst[a:b], own)
+	}
+}
+
+// View calls f with a row, in place where nothing is to be laid over it. f must not keep its argument, nor change it.
+func (t Table[T]) View(ctx context.Context, row int64, f func([]T)) (Clock, error) {
+	if err := t.checkRow("view", row); err != nil {
+		return 0, err
+	}
+	s, d := t.w.s, t.w.d
+	t.r.one[0] = row
+	g := &getCall{w: s, t: t.t, rows: t.r.one[:]}
+	var v Clock
+	d.Lock()
+	r := t.t.find(row)
+	fresh := false
+	if r != nil && s.c.err == nil {
+		if v, fresh = s.c.fresh(r, s.clock); fresh {
+			r.used = true
+			s.c.Hits++
+			r.pins++
+			g.hits = append(g.hits, r)
+		}
+	}
+	if !fresh {
+		d.Unlock()
+		var err error
+		if v, err = t.call(ctx, g); err != nil {
+			return 0, err
+		}
+		d.Lock()
+		r = g.hits[0]
+	}
+	if t.t.spec.Sparse || t.pending(r) {
+		t.r.scratch = slices.Grow(t.r.scratch[:0], int(t.t.spec.Cols))[:t.t.spec.Cols]
+		t.read(r, t.r.scratch)
+		s.c.unpin(g)
+		d.Unlock()
+		f(t.r.scratch)
+		return v, nil
+	}
+	cells := r.cells
+	r.views++
+	d.Unlock()
+	f(viewOf[T](cells, r.n))
+	d.Lock()
+	r.unview(cells)
+	s.c.unpin(g)
+	d.Unlock()
+	return v, nil
+}
+
+// pending reports whether the worker has deltas to lay over a row.
+func (t Table[T]) pending(r *cachedRow) bool {
+	if t.t.spec.Optimizer != "" {
+		return false
+	}
+	has := func(b *workerRound) bool {
+		if int(t.t.id) < len(b.tables) {
+			for _, x := range b.tables[t.t.id] {
+				if x.(*deltas[T]).find(r.row) >= 0 {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	s := t.w.s
+	if has(s.now) {
+		return true
+	}
+	for i := range r.segs {
+		_, own := s.c.value(&r.segs[i])
+		for _, b := range s.sent {
+			if b.stamp >= own && has(b) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Prefetch begins to fetch rows that are soon read, and does not wait. Rows that do not exist are left out: Get will say so.
+func (t Table[T]) Prefetch(rows ...int64) {
+	g := &getCall{w: t.w.s, t: t.t, silent: true}
+	for _, r := range rows {
+		if t.checkRow("prefetch", r) == nil {
+			g.rows = append(g.rows, r)
+		}
+	}
+	if len(g.rows) > 0 {
+		_, _ = t.w.d.Call(context.Background(), g) // it is answered at once; what fails, fails the Get
+	}
+}
+
+// deltas is the buffer of the round under way.
+func (t Table[T]) deltas(part int) *deltas[T] {
+	s := t.w.s
+	if part == 0 && t.r.round == s.now {
+		return t.r.last
+	}
+	d := t.w.d
+	d.Lock()
+	b := s.buffer(t.t, uint32(part)).(*deltas[T])
+	d.Unlock()
+	if part == 0 {
+		t.r.last, t.r.round = b, s.now
+	}
+	return b
+}
+
+func (t Table[T]) checkOpen() error {
+	if t.w.s.finished {
+		return errors.New("ps: inc: the worker is finished")
+	}
+	return nil
+}
+
+// Inc adds delta to a cell, once Clock is called. With an optimizer the delta is a gradient. So for the whole family.
+func (t Table[T]) Inc(row, col int64, delta T) error {
+	if err := t.checkRow("inc", row); err != nil {
+		return err
+	}
+	if col < 0 || col >= t.t.spec.Cols {
+		return fmt.Errorf("ps: inc %q: row %d: column %d: want 0 to %d", t.t.spec.Name, row, col, t.t.spec.Cols-1)
+	}
+	if t.w.s.finished {
+		return t.checkOpen()
+	}
+	if delta-delta != 0 {
+		t.refuse(row, col, delta)
+		return nil
+	}
+	t.deltas(0).inc(row, col, delta)
+	return nil
+}
+
+// refuse keeps the first delta that is no number: Clock says so, and sends nothing.
+func (t Table[T]) refuse(row, col int64, delta T) {
+	s := t.w.s
+	if s.bad == nil {
+		s.bad = fmt.Errorf("ps: clock: table %q, row %d, column %d: worker %d of %s added %v in round %d", t.t.spec.Name, row, col, s.index, s.c.self, delta, s.clock)
+	}
+}
+
+func (t Table[T]) checkCols(op string, row int64, cols []int64, ascending bool) error {
+	for i, c := range cols {
+		if c < 0 || c >= t.t.spec.Cols {
+			return fmt.Errorf("ps: %s %q: row %d: column %d: want 0 to %d", op, t.t.spec.Name, row, c, t.t.spec.Cols-1)
+		}
+		if ascending && i > 0 && c <= cols[i-1] {
+			return fmt.Errorf("ps: %s %q: row %d: column %d follows %d: want ascending columns, each once", op, t.t.spec.Name, row, c, cols[i-1])
+		}
+	}
+	return nil
+}
+
+// BatchInc adds to some columns of a row, ascending.
+func (t Table[T]) BatchInc(row int64, cols []int64, deltas []T) error {
+	if err := t.checkRow("inc", row); err != nil {
+		return err
+	}
+	if len(cols) != len(deltas) {
+		return fmt.Errorf("ps: inc %q: row %d: %d columns and %d deltas", t.t.spec.Name, row, len(cols), len(deltas))
+	}
+	if err := t.checkCols("inc", row, cols, true); err != nil {
+		return err
+	}
+	if err := t.checkOpen(); err != nil {
+		return err
+	}
+	if i := finite(deltas); i >= 0 {
+		t.refuse(row, cols[i], deltas[i])
+		return nil
+	}
+	d := t.deltas(0)
+	for i, c := range cols {
+		d.inc(row, c, deltas[i])
+	}
+	return nil
+}
+
+// DenseInc adds to the columns of a row from column from on.
+func (t Table[T]) DenseInc(row, from int64, deltas []T) error { return t.IncPart(0, row, from, deltas) }
+
+// IncPart is DenseInc of a partial sum: part is the number of a subtree of the virtual shards, which Parts returns, and the server
+// adds the parts of all workers along the tree. Part 0 is DenseInc.
+func (t Table[T]) IncPart(part int, row, from int64, deltas []T) error {
+	if err := t.checkRow("inc", row); err != nil {
+		return err
+	}
+	if from < 0 || from > t.t.spec.Cols-int64(len(deltas)) {
+		return fmt.Errorf("ps: inc %q: row %d: columns %d to %d: want 0 to %d", t.t.spec.Name, row, from, from+int64(len(deltas))-1, t.t.spec.Cols-1)
+	}
+	if part < 0 || part > maxPart {
+		return fmt.Errorf("ps: inc %q: row %d: part %d: want one that Parts returned", t.t.spec.Name, row, part)
+	}
+	if err := t.checkOpen(); err != nil {
+		return err
+	}
+	if len(deltas) == 0 {
+		return nil
+	}
+	d := t.deltas(part)
+	// In blocks, so that the second look at them finds them in the cache.
+	for at := 0; at < len(deltas); at += 1 << 14 {
+		x := deltas[at:min(at+1<<14, len(deltas))]
+		if i := finite(x); i >= 0 {
+			t.refuse(row, from+int64(at+i), x[i])
+			return nil
+		}
+		if len(x) == len(deltas) {
+			d.dense(row, from, x)
+		} else {
+			d.dense(row, from+int64(at), x)
+		}
+	}
+	return nil
+}
