@@ -78,6 +78,11 @@ type running struct {
 }
 
 func (w *World) schedule(f Fault) {
+	w.push(int64(f.At), slot{what: faultBegin, id: uint64(f.Kind), arg: w.prepare(f)})
+}
+
+// prepare works out whom a fault concerns.
+func (w *World) prepare(f Fault) *running {
 	r := &running{Fault: f, in: make([]bool, len(w.nodes)), era: w.era}
 	for _, n := range f.Nodes {
 		if n == Meta {
@@ -113,7 +118,20 @@ func (w *World) schedule(f Fault) {
 			r.to = append(r.to, int64(f.At)+half+upTo(key+1, half))
 		}
 	}
-	w.push(int64(f.At), slot{what: faultBegin, id: uint64(f.Kind), arg: r})
+	return r
+}
+
+// grow makes room for nodes that came after the fault: it does not concern them.
+func (r *running) grow(nodes int) {
+	for len(r.in) < nodes {
+		r.in = append(r.in, false)
+		if r.ring != nil {
+			r.ring = append(r.ring, -1)
+		}
+		if r.from != nil {
+			r.from, r.to = append(r.from, 0), append(r.to, 0)
+		}
+	}
 }
 
 func (w *World) begin(r *running) {

@@ -30,6 +30,8 @@ type World struct {
 	core   []bool     // nodes that Heal took out of all faults, if healed
 	healed bool
 
+	net *Network
+
 	events uint64
 	hash   uint64
 	lines  []Line
