@@ -3,9 +3,12 @@ package transport_test
 import (
 	"context"
 	"crypto/tls"
+	"flag"
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -57,35 +60,104 @@ func BenchmarkThroughput(b *testing.B) {
 	}
 }
 
+// BenchmarkProcesses is BenchmarkRoundTrip between two processes.
+func BenchmarkProcesses(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		open func(b *testing.B) (transport.Network, []string)
+		dial string
+	}{
+		{"unix", func(b *testing.B) (transport.Network, []string) {
+			dir := b.TempDir()
+			return transport.Unix{Dir: dir}, []string{dir}
+		}, "unix"},
+		{"tcp", func(*testing.B) (transport.Network, []string) { return transport.TCP{}, nil }, "tcp"},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			n, args := c.open(b)
+			child := exec.Command(os.Args[0], append([]string{"-test.run=^TestEcho$", "--", "echo", b.TempDir()}, args...)...)
+			in, err := child.StdinPipe()
+			if err != nil {
+				b.Fatal(err)
+			}
+			out, err := child.StdoutPipe()
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := child.Start(); err != nil {
+				b.Fatal(err)
+			}
+			defer func() {
+				_ = in.Close() // it ends then
+				_ = child.Wait()
+			}()
+			var addr, bareAt string
+			if _, err := fmt.Fscanln(out, &addr, &bareAt); err != nil {
+				b.Fatal(err)
+			}
+			x, err := net.Dial(c.dial, bareAt)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer x.Close()
+			p, err := n.Open(context.Background(), transport.Name{ID: "0"}, transport.Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer p.Close()
+			s, err := p.Stream("bench", transport.StreamOptions{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := p.Know(transport.Name{ID: "1"}, addr); err != nil {
+				b.Fatal(err)
+			}
+			compare(b, 2000, 0, bareTrips(b, x), trips(b, s, transport.Name{ID: "1"}), func(bare, own float64) float64 { return own / bare }, 1.3)
+		})
+	}
+}
+
+// TestEcho is the other process of BenchmarkProcesses.
+func TestEcho(t *testing.T) {
+	if flag.Arg(0) != "echo" {
+		t.Skip("not run here: it is a child process of BenchmarkProcesses")
+	}
+	var n transport.Network = transport.TCP{}
+	network, at := "tcp", "127.0.0.1:0"
+	if flag.Arg(2) != "" {
+		n = transport.Unix{Dir: flag.Arg(2)}
+		network, at = "unix", filepath.Join(flag.Arg(1), "s")
+	}
+	ln, err := net.Listen(network, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := n.Open(t.Context(), transport.Name{ID: "1"}, transport.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := p.Stream("bench", transport.StreamOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go echoStream(s)
+	go func() {
+		if c, err := ln.Accept(); err == nil {
+			echoConn(c)
+		}
+	}()
+	fmt.Println(p.Addr(), ln.Addr())
+	_, _ = os.Stdin.Read(make([]byte, 1)) // until the parent is done
+}
+
 func BenchmarkRoundTrip(b *testing.B) {
 	for _, n := range benchNets[:4] {
 		b.Run(n.name, func(b *testing.B) {
 			x, y := n.bare(b)
-			go func() {
-				buf := make([]byte, 64)
-				for {
-					if _, err := io.ReadFull(y, buf); err != nil {
-						return
-					}
-					if _, err := y.Write(buf); err != nil {
-						return
-					}
-				}
-			}()
-			buf := make([]byte, 64)
-			theirs := func(count int) {
-				for range count {
-					if _, err := x.Write(buf); err != nil {
-						b.Fatal(err)
-					}
-					if _, err := io.ReadFull(x, buf); err != nil {
-						b.Fatal(err)
-					}
-				}
-			}
+			go echoConn(y)
 			ours, stop := echo(b, n.open(b))
 			defer stop()
-			compare(b, 2000, 0, theirs, ours, func(bare, own float64) float64 { return own / bare }, 1.3)
+			compare(b, 2000, 0, bareTrips(b, x), ours, func(bare, own float64) float64 { return own / bare }, 1.3)
 		})
 	}
 }
@@ -230,32 +302,63 @@ func ignore(error) {}
 // echo returns a function that sends 64 bytes there and back so many times.
 func echo(b *testing.B, n transport.Network) (func(count int), func()) {
 	x, y, stop := pair(b, n, transport.StreamOptions{})
-	ctx := context.Background()
-	go func() {
-		for {
-			ev, err := y.Recv(ctx)
-			if err != nil {
-				return
+	go echoStream(y)
+	return trips(b, x, y.Self()), stop
+}
+
+func echoStream(s transport.Stream) {
+	for {
+		ev, err := s.Recv(context.Background())
+		if err != nil {
+			return
+		}
+		if ev.What == transport.Received {
+			_ = s.Send(context.Background(), ev.From, transport.Frame{Key: ev.Key, Payload: ev.Payload}) // fails when the port closes
+		}
+		ev.Release()
+	}
+}
+
+func trips(b *testing.B, s transport.Stream, to transport.Name) func(count int) {
+	buf, ctx := make([]byte, 64), context.Background()
+	return func(count int) {
+		for range count {
+			if err := s.Send(ctx, to, transport.Frame{Payload: buf}); err != nil {
+				b.Fatal(err)
 			}
-			if ev.What == transport.Received {
-				_ = y.Send(ctx, ev.From, transport.Frame{Key: ev.Key, Payload: ev.Payload}) // fails when the port closes
+			ev, err := s.Recv(ctx)
+			if err != nil {
+				b.Fatal(err)
 			}
 			ev.Release()
 		}
-	}()
+	}
+}
+
+func echoConn(c net.Conn) {
+	buf := make([]byte, 64)
+	for {
+		if _, err := io.ReadFull(c, buf); err != nil {
+			return
+		}
+		if _, err := c.Write(buf); err != nil {
+			return
+		}
+	}
+}
+
+func bareTrips(b *testing.B, c net.Conn) func(count int) {
 	buf := make([]byte, 64)
 	return func(count int) {
 		for range count {
-			if err := x.Send(ctx, y.Self(), transport.Frame{Payload: buf}); err != nil {
+			if _, err := c.Write(buf); err != nil {
 				b.Fatal(err)
 			}
-			ev, err := x.Recv(ctx)
-			if err != nil {
+			if _, err := io.ReadFull(c, buf); err != nil {
 				b.Fatal(err)
 			}
-			ev.Release()
 		}
-	}, stop
+	}
 }
 
 func bareUnix(b *testing.B) (net.Conn, net.Conn) {

@@ -295,9 +295,11 @@ func (h *half) fill() {
 			from = len(h.small)
 		}
 	}
+	payloads := uint64(0)
 	for _, o := range h.flight {
 		o.start = h.size
 		payload := o.payload
+		payloads += uint64(len(payload))
 		if h.link.shared != nil && !h.ctl && len(payload) >= sharedFrom {
 			if ref, ok := h.link.shared.place(payload); ok {
 				o.h.Flags |= wire.Shared
@@ -330,6 +332,11 @@ func (h *half) fill() {
 	}
 	flush()
 	h.rest = h.store
+	// Counted before they are written: the other end may have them before this goroutine runs again.
+	p := h.link.peer.port
+	p.framesSent.Add(uint64(len(h.flight)))
+	p.payloadSent.Add(payloads)
+	p.bytesSent.Add(uint64(h.size))
 }
 
 // consume drops the first n bytes of h.rest.
@@ -348,14 +355,10 @@ func (h *half) consume(n int) {
 // settle ends the frames of the batch that are written, after n bytes more, or all, with err.
 func (h *half) settle(n int, err error) {
 	h.wrote += n
-	p := h.link.peer.port
-	p.bytesSent.Add(uint64(n))
 	keep := h.flight[:0]
 	for _, o := range h.flight {
 		switch {
 		case o.end <= h.wrote:
-			p.framesSent.Add(1)
-			p.payloadSent.Add(uint64(len(o.payload)))
 			h.link.peer.over(o, nil)
 		case err != nil:
 			h.link.peer.over(o, fmt.Errorf("%w: %w", ErrLinkLost, err))
