@@ -1,5 +1,7 @@
 package kernel
 
+import "unsafe"
+
 // Softmax writes e^x / Σ e^x of each row of cols columns. The largest x of a row is subtracted first, so nothing overflows. dst may
 // be x.
 func Softmax[T Float](isa ISA, dst, x []T, cols int) {
@@ -115,29 +117,41 @@ func rowLosses[T Float](isa ISA, loss, sum, at, largest, w []T) {
 	}
 }
 
-// expScale is what the assembly of that name takes: a row of cols elements, of which the largest and the sum of exponentials are found,
-// and the row before, which is multiplied by k: head elements, turns of 64 aligned ones, and the rest.
+// expScale is what the assembly of that name takes: a row of cols elements, the largest of which is in largest; the sum of its
+// exponentials is found, and in later the largest of the row at next. Meanwhile the row before is multiplied by k: head elements, turns
+// of 64 aligned ones, and the rest.
 type expScale struct {
 	cols, head, turns, rest int
-	k, largest, sum         float32
+	next                    unsafe.Pointer
+	k, largest, sum, later  float32
 }
 
 // entropyStream is SoftmaxCrossEntropy with a gradient too large for cache. Exponentials are kept in scratch, of this row and the one
-// before, which is scaled meanwhile.
+// before, which is scaled meanwhile. The largest elements are found two rows ahead, so that the processor need not wait for them.
 func entropyStream(isa ISA, loss, dx, x []float32, labels []int32, w []float32, cols int) {
-	var scratch [2][BlockLen]float32
+	if len(labels) == 0 {
+		return
+	}
+	var memory [2*BlockLen + 32]float32
+	scratch := memory[misaligned(memory[:]):]
 	var at, largest, sum [rowGroup]float32
 	s := expScale{cols: cols}
+	last := len(labels) - 1
+	s.later, _ = blockMaxF32(isa, &x[0], cols) // a NaN makes the sum one
+	later, _ := blockMaxF32(isa, &x[min(1, last)*cols], cols)
 	prev := dx[:cols]                    // of the first row there is none: s asks for nothing
 	fix, p := &dx[0], dx[0]              // the element at the label of the row before, and its value
 	for base := 0; base < len(labels); { // groups of rows whose losses are computed at once
 		n := min(rowGroup, len(labels)-base)
 		for r := range n {
-			row, cur := base+r, scratch[(base+r)%2][:cols]
+			row, cur, before := base+r, scratch[(base+r)%2*BlockLen:][:cols], scratch[(base+r+1)%2*BlockLen:]
 			from := x[row*cols : (row+1)*cols]
 			label := labels[row]
-			at[r] = from[label]
-			expScaleF32(isa, &cur[0], &from[0], &prev[0], &scratch[1-row%2][0], &s)
+			s.largest = s.later
+			at[r], largest[r] = from[label], s.largest
+			s.next = unsafe.Pointer(&x[min(row+2, last)*cols])
+			expScaleF32(isa, &cur[0], &from[0], &prev[0], &before[0], &s)
+			s.later, later = later, s.later
 			if row > 0 {
 				*fix = p
 			}
@@ -145,7 +159,7 @@ func entropyStream(isa ISA, loss, dx, x []float32, labels []int32, w []float32, 
 			if w != nil {
 				hit = w[row]
 			}
-			largest[r], sum[r], s.k = s.largest, s.sum, hit/s.sum
+			sum[r], s.k = s.sum, hit/s.sum
 			prev = dx[row*cols : (row+1)*cols]
 			fix, p = &prev[label], float32(cur[label]*s.k)-hit
 			s.head = misaligned(prev)
@@ -163,10 +177,8 @@ func entropyStream(isa ISA, loss, dx, x []float32, labels []int32, w []float32, 
 		rowLosses(isa, loss[base:base+n], sum[:n], at[:n], largest[:n], weights)
 		base += n
 	}
-	if len(labels) > 0 {
-		Scale(isa, prev, scratch[(len(labels)-1)%2][:cols], s.k)
-		*fix = p
-	}
+	Scale(isa, prev, scratch[last%2*BlockLen:][:cols], s.k)
+	*fix = p
 	fence()
 }
 

@@ -67,6 +67,7 @@ type body struct {
 	offset  string                  // byte offset added to the loop's index
 	address func(ptr string) string // overrides pointer, index and offset
 	masked  bool                    // only the lanes of the tail mask are loaded and stored
+	tail    string                  // the register of the tail mask with AVX-512; empty: K1
 	stream  bool                    // stores bypass the cache
 	narrow  bool                    // elements are float64, in memory float32
 	kept    *keeper                 // registers for what would be read from memory in every turn
@@ -290,18 +291,26 @@ func (b *body) at(ptr string) string {
 	return b.offset + "(" + ptr + ")(AX*1)"
 }
 
+// mask is the register of the tail mask with AVX-512.
+func (b *body) mask() string {
+	if b.tail != "" {
+		return b.tail
+	}
+	return "K1"
+}
+
 func (b *body) load(ptr string) val {
 	switch {
 	case b.narrow && !b.masked:
 		return b.emit('v', "VCVTPS2PD", b.at(ptr))
 	case b.narrow && b.avx512():
-		return b.emit('v', "VCVTPS2PD.Z", b.at(ptr), "K1")
+		return b.emit('v', "VCVTPS2PD.Z", b.at(ptr), b.mask())
 	case b.narrow:
 		return b.emit('v', "VCVTPS2PD", low{b.emit('v', "VMASKMOVPS", b.at(ptr), "Y15")})
 	case !b.masked:
 		return b.emit('v', "VMOVU"+b.f(), b.at(ptr))
 	case b.avx512():
-		return b.emit('v', "VMOVU"+b.f()+".Z", b.at(ptr), "K1")
+		return b.emit('v', "VMOVU"+b.f()+".Z", b.at(ptr), b.mask())
 	default:
 		return b.emit('v', "VMASKMOV"+b.f(), b.at(ptr), "Y15")
 	}
@@ -315,7 +324,7 @@ func (b *body) store(x val, ptr string) {
 		case !b.masked:
 			b.do("VMOVUPS", y, b.at(ptr))
 		case b.avx512():
-			b.do("VMOVUPS", y, "K1", b.at(ptr))
+			b.do("VMOVUPS", y, b.mask(), b.at(ptr))
 		default:
 			b.do("VMASKMOVPS", y, "X15", b.at(ptr))
 		}
@@ -327,7 +336,7 @@ func (b *body) store(x val, ptr string) {
 	case !b.masked:
 		b.do("VMOVU"+b.f(), x, b.at(ptr))
 	case b.avx512():
-		b.do("VMOVU"+b.f(), x, "K1", b.at(ptr))
+		b.do("VMOVU"+b.f(), x, b.mask(), b.at(ptr))
 	default:
 		b.do("VMASKMOV"+b.f(), x, "Y15", b.at(ptr))
 	}
@@ -339,7 +348,7 @@ func (b *body) live(x val) val {
 	case !b.masked:
 		return x
 	case b.avx512():
-		return b.emit('v', "VMOVA"+b.f()+".Z", x, "K1")
+		return b.emit('v', "VMOVA"+b.f()+".Z", x, b.mask())
 	default:
 		return b.emit('v', "VAND"+b.f(), "Y15", x)
 	}

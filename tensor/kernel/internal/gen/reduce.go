@@ -225,6 +225,24 @@ func (c *code) from64(suffix string, f func(j int)) {
 	c.label("rest" + suffix)
 	c.line("ADDQ $64, CX")
 	c.line("JLE fold%s", suffix)
+	if n := c.accumulators(); c.avx512() && n == 4 { // a turn with a mask for each vector
+		c.line("MOVQ $-1, R13")
+		c.line("BZHIQ CX, R13, R13")
+		for j := range n {
+			c.line("KMOVW R13, K%d", 1+j)
+			c.line("SHRQ $%d, R13", c.lanes())
+		}
+		c.masked = true
+		for j := range n {
+			c.offset, c.tail = c.past(j), fmt.Sprintf("K%d", 1+j)
+			f(j)
+		}
+		c.interleave(n)
+		c.print(c.w, vectors)
+		c.offset, c.tail, c.masked = "", "", false
+		c.label("fold" + suffix)
+		return
+	}
 	c.offset, c.masked = "", true
 	for j := range c.accumulators() {
 		tailMask(c.w, c.target, "CX")
@@ -345,7 +363,7 @@ func (c *code) larger(m val, x val) {
 // restrict makes the lanes outside the tail mask -Inf.
 func (c *code) restrict(x *val) {
 	if c.avx512() {
-		*x = c.emit('v', "VBLENDM"+c.f(), *x, c.inReg(c.minusInf()), "K1")
+		*x = c.emit('v', "VBLENDM"+c.f(), *x, c.inReg(c.minusInf()), c.mask())
 	} else {
 		*x = c.emit('v', "VBLENDV"+c.f(), "Y15", *x, c.inReg(c.minusInf()))
 	}

@@ -13,9 +13,9 @@ func expRows(c *code) { // DI e, SI x, DX largest, R8 sum, R9 rows, R10 cols
 	c.label("row")
 	top := c.rowMax()
 	c.line("VMOVSS X%d, (DX)", top)
-	c.line("LEAQ %d(SI)(R10*4), R11", ahead)
+	c.line("LEAQ (SI)(R10*4), R11")
 	c.zero()
-	c.over64("R10", "Exp", c.expSum(top))
+	c.over64("R10", "Exp", c.expSum(top, "R11", ahead))
 	c.fold()
 	c.line("VMOVSS %s, (R8)", c.lane0())
 	c.line("LEAQ (DI)(R10*4), DI")
@@ -29,15 +29,15 @@ func expRows(c *code) { // DI e, SI x, DX largest, R8 sum, R9 rows, R10 cols
 }
 
 // ahead is how many bytes past the next row memory is fetched: the pass for the maximum is over the row before its last lines would
-// have arrived.
-const ahead = 2048
+// have arrived. Where the next row is read at once, it is farAhead.
+const (
+	ahead    = 2048
+	farAhead = 8192
+)
 
 // rowMax finds the largest of R10 elements at SI, and returns the register that has it in every lane.
 func (c *code) rowMax() (top int) {
-	top = 14
-	if c.avx512() {
-		top = 31
-	}
+	top = c.top()
 	for j := range 4 {
 		c.fill(c.acc(j), c.minusInf())
 	}
@@ -56,11 +56,19 @@ func (c *code) rowMax() (top int) {
 	return top
 }
 
-// expSum writes e^(x-top) of the row at SI to DI, and adds it up; what is at R11 comes into cache meanwhile.
-func (c *code) expSum(top int) func(j int) {
+// top is the register of a row's largest element.
+func (c *code) top() int {
+	if c.avx512() {
+		return 31
+	}
+	return 14
+}
+
+// expSum writes e^(x-top) of the row at SI to DI, and adds it up; what is ahead of next comes into cache meanwhile.
+func (c *code) expSum(top int, next string, ahead int) func(j int) {
 	return func(j int) {
 		if !c.masked && (c.avx512() || j%2 == 0) {
-			c.do("PREFETCHT0", c.at("R11"))
+			c.do("PREFETCHT0", fmt.Sprintf("%d(%s)(AX*1)", ahead+j*c.width(), next))
 		}
 		e := c.live(c.expNegative(c.sub(c.load("SI"), c.named(c.v(top)))))
 		c.store(e, "DI")
@@ -68,11 +76,12 @@ func (c *code) expSum(top int) func(j int) {
 	}
 }
 
-// expScale is expRows of one row while the row before is scaled and written past the cache: so the processor computes, reads and
-// writes memory all the time. The fields of s are at multiples of 8, and the float32s after them.
-func expScale(c *code) { // DI e, SI x, DX out, R8 prev, R9 s
-	const cols, head, turns, rest, k, largest, sum = "(R9)", "8(R9)", "16(R9)", "24(R9)", "32(R9)", "36(R9)", "40(R9)"
-	c.keep(16, 20)
+// expScale is expRows of one row, whose largest element is known, while the largest of a later one is found, and the row before is
+// scaled and written past the cache: so the processor computes, reads and writes memory all the time. AVX2 has no register left for
+// the largest, and finds it after the rest. The fields of s are at multiples of 8, and the float32s after them.
+func expScale(c *code) { // DI e, SI x, DX out, R8 prev, R9 s, R14 next
+	const cols, head, turns, rest, next, k, largest, sum, later = "(R9)", "8(R9)", "16(R9)", "24(R9)", "32(R9)", "40(R9)", "44(R9)", "48(R9)", "52(R9)"
+	c.keep(16, 19)
 	c.keep(24, 31)
 	scale := func() {
 		by := val{mem: k}
@@ -81,10 +90,19 @@ func expScale(c *code) { // DI e, SI x, DX out, R8 prev, R9 s
 		}
 		c.store(c.mul(c.load("R8"), by), "DX")
 	}
+	top, found := c.top(), c.named(c.v(19)) // found is of AVX-512
+	row := func(j int) {
+		c.expSum(top, "R14", farAhead)(j)
+		if c.avx512() {
+			c.larger(found, c.load("R14"))
+		}
+	}
 	c.line("MOVQ %s, R10", cols)
-	top := c.rowMax()
-	c.line("VMOVSS X%d, %s", top, largest)
-	c.line("LEAQ %d(SI)(R10*4), R11", ahead)
+	c.line("MOVQ %s, R14", next)
+	c.line("VBROADCASTSS %s, %s", largest, c.v(top))
+	if c.avx512() {
+		c.fill(c.v(19), c.minusInf())
+	}
 	c.line("MOVQ %s, CX", head) // what precedes the first aligned vector of out
 	c.line("TESTQ CX, CX")
 	c.line("JEQ aligned")
@@ -105,7 +123,7 @@ func expScale(c *code) { // DI e, SI x, DX out, R8 prev, R9 s
 	c.line("JEQ alone")
 	c.label("both")
 	c.turn64(func(j int) {
-		c.expSum(top)(j)
+		row(j)
 		c.stream = true
 		scale()
 		c.stream = false
@@ -113,7 +131,7 @@ func expScale(c *code) { // DI e, SI x, DX out, R8 prev, R9 s
 	c.line("DECQ BX")
 	c.line("JNE both")
 	c.label("alone")
-	c.from64("Exp", c.expSum(top))
+	c.from64("Exp", row)
 	c.fold()
 	c.line("VMOVSS %s, %s", c.lane0(), sum)
 	c.line("MOVQ %s, AX", turns)
@@ -138,6 +156,13 @@ func expScale(c *code) { // DI e, SI x, DX out, R8 prev, R9 s
 	c.print(c.w, 6)
 	c.masked = false
 	c.label("end")
+	if c.avx512() {
+		c.spread("VMAXPS", c.v(19), c.v(0))
+		c.line("VMOVSS X19, %s", later)
+	} else {
+		c.line("MOVQ R14, SI")
+		c.line("VMOVSS X%d, %s", c.rowMax(), later)
+	}
 	c.line("VZEROUPPER")
 	c.line("RET")
 }
