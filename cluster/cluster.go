@@ -54,7 +54,7 @@ type Policy struct {
 	Log          *slog.Logger  // nil discards
 
 	// Forget is called for each process that went out of the view two seconds before, when it has been told so: usually it is the port's
-	// Forget, so that it no longer tries to reach the dead. nil: nothing.
+	// Forget, so that it no longer tries to reach the dead. It must not block. nil: nothing.
 	Forget func(protocol.Name)
 
 	// Prepare is called at each member that a proposal asks for its vote, before it votes: a carrier stops there, at a boundary, and

@@ -283,12 +283,11 @@ func TestPrepareAndDecide(t *testing.T) {
 		}}
 		members, walks, end := gather(t, p, 3)
 		began := time.Now()
-		rank := 0
 		s, err := members[2].Status(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		rank = s.Rank
+		rank := s.Rank
 		if err := members[2].Leave(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -315,8 +314,8 @@ func TestPrepareAndDecide(t *testing.T) {
 func TestReportDeath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := meta.NewMemory(meta.Options{})
-		var forgot []protocol.Name
-		p := place{t, transport.NewMemory(), store, cluster.Policy{Forget: func(n protocol.Name) { forgot = append(forgot, n) }}}
+		forgot := make(chan protocol.Name, 100)
+		p := place{t, transport.NewMemory(), store, cluster.Policy{Forget: func(n protocol.Name) { forgot <- n }}}
 		_, walks, end := gather(t, p, 3)
 		began := time.Now()
 		if err := cluster.ReportDeath(t.Context(), store, "j", worker(1, 1), errors.New("exit status 3")); err != nil {
@@ -327,6 +326,12 @@ func TestReportDeath(t *testing.T) {
 		}
 		next(t, walks[0], 2)
 		next(t, walks[2], 2)
+		if v, err := cluster.Current(t.Context(), store, "j"); err != nil || v.Epoch != 2 || len(v.Members) != 2 || v.Self != -1 {
+			t.Errorf("from outside the view is %+v, %v", v, err)
+		}
+		if v, err := cluster.Current(t.Context(), store, "nobody"); err != nil || v.Epoch != 0 {
+			t.Errorf("of a group that is not there the view is %+v, %v", v, err)
+		}
 		if d := time.Since(began); d > 10*time.Millisecond {
 			t.Errorf("the view without it came after %v", d)
 		}
@@ -337,8 +342,8 @@ func TestReportDeath(t *testing.T) {
 		}
 		time.Sleep(3 * time.Second)
 		end()
-		if len(forgot) < 2 || forgot[0] != worker(1, 1) {
-			t.Errorf("forgotten: %v, want it, at both others", forgot)
+		if a, b := <-forgot, <-forgot; a != worker(1, 1) || b != a {
+			t.Errorf("forgotten: %v and %v, want it, at both others", a, b)
 		}
 		_ = store.Close()
 	})

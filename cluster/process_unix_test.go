@@ -28,7 +28,7 @@ import (
 // Real processes: the test's binary starts itself again, each child joins the group over unix sockets, and what it sees it prints. Times
 // are those of benchmarks on an idle host; tests hold to 20 times the figure.
 
-var loadFor = flag.Duration("cluster.load", 4*time.Second, "run eight processes under full load for so long")
+var loadFor = flag.Duration("cluster.load", 2*time.Second, "run eight processes under full load for so long")
 
 var parentName = protocol.Name{Job: "j", Role: "parent", ID: "0"}
 

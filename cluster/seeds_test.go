@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	seedsFor  = flag.Duration("cluster.seeds", 3*time.Second, "run simulated seeds of the membership protocol for so long")
+	seedsFor  = flag.Duration("cluster.seeds", 2*time.Second, "run simulated seeds of the membership protocol for so long")
 	firstSeed = flag.Uint64("cluster.seed", 0, "the first seed of TestSeeds, and the one of TestSeed")
 	seedPlan  = flag.String("cluster.plan", "", "the plan of TestSeed; empty: the seed's own")
 )
