@@ -126,9 +126,6 @@ func (f *fault) before(g *fault) bool {
 
 func (f *fault) append(p []byte) []byte {
 	p = append(p, byte(f.cause))
-	if f.cause == 0 {
-		return p
-	}
 	for _, n := range []uint64{uint64(f.rank), f.step, uint64(f.tag), uint64(f.witness), uint64(f.rankA), uint64(f.rankB)} {
 		p = wire.AppendUvarint(p, n)
 	}
@@ -142,9 +139,6 @@ const maxFaultText = 8 << 10 // six of them fit a head
 
 func (f *fault) read(r *wire.Reader, size int) {
 	f.cause = Cause(r.Uvarint("cause", uint64(Disagree)))
-	if f.cause == 0 {
-		return
-	}
 	last := uint64(size - 1)
 	f.rank = int(r.Uvarint("rank", last))
 	f.step = r.Uvarint("step", 1<<44-1)

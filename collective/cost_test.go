@@ -1,0 +1,153 @@
+package collective_test
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/trivium-ml/trivium/collective"
+)
+
+func TestCase13Bucket(t *testing.T) {
+	for _, v := range []struct {
+		costs collective.Costs
+		want  float64 // MB
+	}{{collective.Costs{Alpha: 9e-6, Beta: 0.34e-9}, 3.25}, {collective.Costs{Alpha: 50e-6, Beta: 8e-9}, 1.58}} {
+		if got := float64(v.costs.BucketBytes(1e8, 4)) / 1e6; math.Abs(got-v.want) > 0.01 {
+			t.Errorf("%+v: %.3f MB, want %v", v.costs, got, v.want)
+		}
+	}
+	fast, slow := collective.Costs{Alpha: 1e-9, Beta: 1e-9}, collective.Costs{Alpha: 1, Beta: 1e-9}
+	if a, b := fast.BucketBytes(1e6, 4), slow.BucketBytes(1e9, 4); a != 256<<10 || b != 16<<20 {
+		t.Errorf("limits: %d and %d bytes", a, b)
+	}
+}
+
+func TestCase14Planner(t *testing.T) {
+	c := collective.Costs{Alpha: 9e-6, Beta: 0.34e-9, Gamma: 0.12e-9}
+	for _, v := range []struct {
+		bytes int
+		a     collective.Algorithm
+		want  float64 // µs
+	}{
+		{1 << 10, collective.Ring, 126.7},
+		{1 << 10, collective.Halving, 54.7},
+		{1 << 10, collective.Tree, 56.5},
+		{4 << 20, collective.Ring, 3060},
+		{4 << 20, collective.Halving, 2990},
+		{4 << 20, collective.Tree, 10120},
+	} {
+		got := float64(c.Predict(v.a, 8, v.bytes, 1).Nanoseconds()) / 1e3
+		if math.Abs(got-v.want) > 0.003*v.want {
+			t.Errorf("%v, %d bytes: %.1f µs, want %v", v.a, v.bytes, got, v.want)
+		}
+	}
+	if a := c.Choose(8, 1<<10); a != collective.Doubling {
+		t.Errorf("1 KiB: %v", a)
+	}
+	if a := c.Choose(8, 32<<20); a != collective.Halving {
+		t.Errorf("32 MiB, 8 ranks: %v", a)
+	}
+	if a := c.Choose(6, 32<<20); a != collective.Ring {
+		t.Errorf("32 MiB, 6 ranks: %v", a)
+	}
+}
+
+func TestCut(t *testing.T) {
+	for _, lens := range [][]int{{}, {0}, {1}, {10, 20, 30}, {1 << 20, 5, 5, 5}, {5, 1 << 22, 5}, {100, 0, 100}, {1 << 18, 1 << 18, 1 << 18, 1 << 18}, {7840000, 1000, 1000000, 1000, 10000, 10}} {
+		total := 0
+		for _, n := range lens {
+			total += n
+		}
+		buckets := collective.Cut(lens, 4, 1<<20)
+		at := total
+		seen := map[int]bool{}
+		for i, b := range buckets {
+			if b.To != at || b.From > b.To {
+				t.Fatalf("%v: bucket %d is [%d, %d), after %d", lens, i, b.From, b.To, at)
+			}
+			if n := 4 * (b.To - b.From); n > 1<<20+1<<19 || i == 0 && n > firstMost {
+				t.Errorf("%v: bucket %d has %d bytes", lens, i, n)
+			}
+			at = b.From
+			for _, k := range b.Tensors {
+				seen[k] = true
+			}
+		}
+		if at != 0 || len(seen) != len(lens) {
+			t.Errorf("%v: the buckets end at %d and hold %d tensors: %v", lens, at, len(seen), buckets)
+		}
+	}
+}
+
+const firstMost = 256<<10 + 128<<10
+
+// Buckets start in the order of their index, whatever the order in which tensors become final.
+func TestLauncher(t *testing.T) {
+	buckets := collective.Cut([]int{100000, 100000, 100000, 100000}, 4, 256<<10)
+	var started []int
+	l := collective.NewLauncher(buckets, func(i int) { started = append(started, i) })
+	for range 2 {
+		started = nil
+		l.Reset()
+		for _, tensor := range []int{3, 1, 1, 2} {
+			if err := l.Ready(tensor); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := len(buckets); len(started) == 0 || len(started) == n {
+			t.Fatalf("%d of %d buckets have started", len(started), n)
+		}
+		l.Rest()
+		if err := l.Ready(0); err != nil {
+			t.Fatal(err)
+		}
+		for i, k := range started {
+			if i != k {
+				t.Fatalf("started %v", started)
+			}
+		}
+		if len(started) != len(buckets) {
+			t.Fatalf("started %v of %d", started, len(buckets))
+		}
+	}
+	if l.Ready(9) == nil {
+		t.Error("tensor 9 of 4 is taken")
+	}
+}
+
+// Every measurement comes with its prediction, and calibration gives all ranks the same costs.
+func TestCalibrate(t *testing.T) {
+	var mu sync.Mutex
+	var seen []collective.Measurement
+	w := open(t, inMemory, 3, collective.Options{Record: func(m collective.Measurement) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, m)
+	}})
+	costs := make([]collective.Costs, 3)
+	w.must(func(r int, g *collective.Group) error {
+		begin := time.Now()
+		c, err := g.Calibrate(t.Context())
+		if d := time.Since(begin); d > 20*200*time.Millisecond {
+			t.Errorf("calibration took %v", d)
+		}
+		costs[r] = c
+		if err != nil {
+			return err
+		}
+		return g.AllReduce32(t.Context(), make([]float32, 1000))
+	})
+	if costs[0] != costs[1] || costs[0] != costs[2] || !(costs[0].Alpha > 0 && costs[0].Beta > 0 && costs[0].Gamma > 0) {
+		t.Errorf("costs %+v", costs)
+	}
+	last := seen[len(seen)-1]
+	if last.Bytes != 4000 || last.Predicted <= 0 || last.Took <= 0 || last.Ranks != 3 {
+		t.Errorf("the last measurement is %+v", last)
+	}
+	if fmt.Sprint(w.groups[0].Costs()) != fmt.Sprint(costs[0]) {
+		t.Error("the group has other costs")
+	}
+}

@@ -1,0 +1,229 @@
+package collective_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/trivium-ml/trivium/collective"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// overSockets opens ports of a network of sockets.
+func overSockets(open func(t testing.TB) transport.Network) network {
+	return func(t testing.TB, size int) []transport.Port {
+		n := open(t)
+		ports := make([]transport.Port, size)
+		for r := range ports {
+			p, err := n.Open(t.Context(), transport.Name{Job: "test", Role: "worker", ID: fmt.Sprint(r)}, transport.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ports[r] = p
+		}
+		return ports
+	}
+}
+
+var (
+	overTCP    = overSockets(func(testing.TB) transport.Network { return transport.TCP{} })
+	overUnix   = overSockets(func(t testing.TB) transport.Network { return transport.Unix{Dir: t.TempDir(), Sockets: true} })
+	overShared = overSockets(func(t testing.TB) transport.Network { return transport.Unix{Dir: t.TempDir()} })
+)
+
+func TestCase1OverSockets(t *testing.T) {
+	for name, n := range map[string]network{"tcp": overTCP, "unix": overUnix, "shared": overShared} {
+		t.Run(name, func(t *testing.T) {
+			case1(t, n, []int{2, 3, 4}, []int{0, 1, 100, 1025, 10000, 1 << 16})
+		})
+	}
+}
+
+func TestCase11KilledOverTCP(t *testing.T) {
+	for _, size := range []int{2, 4} {
+		w := open(t, overTCP, size, collective.Options{})
+		w.must(func(_ int, g *collective.Group) error { return g.Barrier(t.Context()) })
+		victim := size - 1
+		var died time.Time
+		took := make([]time.Duration, size)
+		errs := w.each(func(r int, g *collective.Group) error {
+			if r == victim {
+				died = time.Now()
+				return w.ports[r].Close()
+			}
+			err := run(t.Context(), g, collective.Op{Label: "w"}, collective.Of(make([]float32, 1000)), collective.Of(make([]float32, 1000)))
+			took[r] = time.Since(died)
+			return err
+		})
+		for r, err := range errs[:victim] {
+			var b *collective.Blame
+			if !errors.As(err, &b) || b.Rank != victim || b.Cause != collective.Lost || err.Error() != errs[0].Error() {
+				t.Errorf("%d ranks: rank %d: %v", size, r, err)
+			}
+			t.Logf("%d ranks: rank %d knew after %v", size, r, took[r])
+			if took[r] > 20*10*time.Millisecond {
+				t.Errorf("%d ranks: rank %d knew after %v", size, r, took[r])
+			}
+		}
+		w.close()
+	}
+}
+
+// BenchmarkAllReduce sets the group beside a plain loop over bare connections: an exchange of halves between two ranks, a ring among
+// more, without chunks, tags or commits. Both run with all ranks in this process. "op/s" windows alternate; the ratio is of the shortest.
+func BenchmarkAllReduce(b *testing.B) {
+	for _, net := range []struct {
+		name string
+		n    network
+	}{{"tcp", overTCP}, {"unix", overUnix}, {"shared", overShared}, {"memory", inMemory}} {
+		for _, size := range []int{2, 4} {
+			for _, bytes := range []int{1 << 10, 256 << 10, 4 << 20, 32 << 20} {
+				b.Run(fmt.Sprintf("%s/P=%d/%dKiB", net.name, size, bytes>>10), func(b *testing.B) {
+					benchAllReduce(b, net.n, size, bytes)
+				})
+			}
+		}
+	}
+}
+
+func benchAllReduce(b *testing.B, n network, size, bytes int) {
+	w := open(b, n, size, collective.Options{})
+	defer w.close()
+	bare := newBareRing(b, size, bytes)
+	defer bare.close()
+	src, dst := make([][]float32, size), make([][]float32, size)
+	for r := range src {
+		src[r], dst[r] = make([]float32, bytes/4), make([]float32, bytes/4)
+		for i := range src[r] {
+			src[r][i] = float32(i % 7)
+		}
+	}
+	per := max(2, min(1000, (64<<20)/bytes/4))
+	ours := func(commit bool) time.Duration {
+		begin := time.Now()
+		errs := w.each(func(r int, g *collective.Group) error {
+			for k := range per {
+				if err := g.Start(collective.Op{}, uint32(k), collective.Of(dst[r]), collective.Of(src[r])).Wait(b.Context()); err != nil {
+					return err
+				}
+				if commit {
+					if err := g.Commit(b.Context(), g.Step()); err != nil {
+						return err
+					}
+				}
+			}
+			if !commit {
+				return g.Commit(b.Context(), g.Step())
+			}
+			return nil
+		})
+		if err := errors.Join(errs...); err != nil {
+			b.Fatal(err)
+		}
+		return time.Since(begin) / time.Duration(per)
+	}
+	theirs := func() time.Duration {
+		begin := time.Now()
+		var wg sync.WaitGroup
+		for r := range size {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				for range per {
+					bare.allReduce(r, dst[r], src[r])
+				}
+			}()
+		}
+		wg.Wait()
+		return time.Since(begin) / time.Duration(per)
+	}
+	ours(false)
+	theirs()
+	least := [3]time.Duration{math.MaxInt64, math.MaxInt64, math.MaxInt64}
+	for b.Loop() {
+		for range 5 {
+			least[0] = min(least[0], ours(false))
+			least[1] = min(least[1], ours(true))
+			least[2] = min(least[2], theirs())
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(least[0].Nanoseconds())/1e3, "µs")
+	b.ReportMetric(float64(least[1].Nanoseconds())/1e3, "µs-committed")
+	b.ReportMetric(float64(least[2].Nanoseconds())/1e3, "µs-bare")
+	b.ReportMetric(float64(least[2])/float64(least[0]), "×bare")
+}
+
+// A bareRing is the naive loop: rank r writes to r+1 and reads from r−1.
+type bareRing struct {
+	next, prev []net.Conn
+	tmp        [][]byte
+}
+
+func newBareRing(b *testing.B, size, bytes int) *bareRing {
+	ring := &bareRing{next: make([]net.Conn, size), prev: make([]net.Conn, size)}
+	for r := range size {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			b.Fatal(err)
+		}
+		if ring.next[r], err = net.Dial("tcp", l.Addr().String()); err != nil {
+			b.Fatal(err)
+		}
+		if ring.prev[(r+1)%size], err = l.Accept(); err != nil {
+			b.Fatal(err)
+		}
+		_ = l.Close()
+		ring.tmp = append(ring.tmp, make([]byte, bytes))
+	}
+	return ring
+}
+
+func (x *bareRing) close() {
+	for r := range x.next {
+		_ = x.next[r].Close()
+		_ = x.prev[r].Close()
+	}
+}
+
+func (x *bareRing) exchange(r int, out, in []byte) {
+	done := make(chan struct{})
+	go func() {
+		_, _ = x.next[r].Write(out)
+		close(done)
+	}()
+	_, _ = io.ReadFull(x.prev[r], in)
+	<-done
+}
+
+func (x *bareRing) allReduce(r int, dst, src []float32) {
+	p := len(x.next)
+	copy(dst, src)
+	raw := collective.Of(dst).Bytes
+	chunk := func(i int) (int, int) {
+		i = (i%p + p) % p
+		n := len(dst)
+		return i * n / p, (i + 1) * n / p
+	}
+	for t := range p - 1 {
+		a, z := chunk(r - t)
+		c, e := chunk(r - t - 1)
+		in := x.tmp[r][:4*(e-c)]
+		x.exchange(r, raw[4*a:4*z], in)
+		for i := range e - c {
+			dst[c+i] += math.Float32frombits(binary.LittleEndian.Uint32(in[4*i:]))
+		}
+	}
+	for t := range p - 1 {
+		a, z := chunk(r + 1 - t)
+		c, e := chunk(r - t)
+		x.exchange(r, raw[4*a:4*z], raw[4*c:4*e])
+	}
+}
+
