@@ -120,6 +120,9 @@ func (c *conn) Read(b []byte) (int, error) {
 
 // take copies of what has arrived, as far as it goes.
 func (p *pipe) take(b []byte) (n int) {
+	if s := p.link.slice; s > 0 && s < len(b) {
+		b = b[:s]
+	}
 	now := int64(time.Since(p.n.begun))
 	for len(p.under) > 0 && n < len(b) && p.under[0].at <= now && !p.under[0].fin {
 		first := &p.under[0]

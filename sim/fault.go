@@ -55,6 +55,8 @@ const (
 	MetaAway    // the metadata store does not answer
 	MetaSlow    // it takes Arg seconds more each way
 	MetaRestart // it starts again, and is back when For is over; calls meanwhile fail at once
+
+	Slice // connections pass at most Arg bytes at a time; without effect where there are no connections, and not drawn by itself
 	kinds
 )
 
@@ -62,7 +64,7 @@ const (
 var names = [kinds]string{
 	"crash", "wipe", "vanish", "pause", "slow", "skew", "jump", "delay", "jitter", "bandwidth", "loss", "duplicate", "reorder", "corrupt",
 	"reset", "clog", "swizzle", "partition", "mute", "deafen", "bridge", "ring", "torn-disk", "short-disk", "failing-disk", "full-disk",
-	"meta-away", "meta-slow", "meta-restart",
+	"meta-away", "meta-slow", "meta-restart", "slice",
 }
 
 // running is a fault on the calendar.
@@ -239,7 +241,7 @@ func (r *running) onLink(w *World, l *link, e *Link) {
 				l.clogged = l.clogged || r.from[n] <= w.now && w.now < r.to[n]
 			}
 		}
-	case Delay, Jitter, Bandwidth, Loss, Duplicate, Reorder, Corrupt, Clog:
+	case Delay, Jitter, Bandwidth, Loss, Duplicate, Reorder, Corrupt, Clog, Slice:
 		if r.touches(l) {
 			r.worsen(l, e)
 		}
@@ -266,6 +268,8 @@ func (r *running) worsen(l *link, e *Link) {
 		e.Corrupt = max(e.Corrupt, r.Arg)
 	case Clog:
 		l.clogged = true
+	case Slice:
+		l.slice = int(min(r.Arg, 1<<30))
 	}
 }
 

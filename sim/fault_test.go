@@ -458,6 +458,9 @@ func TestRandomPlan(t *testing.T) {
 	count := map[sim.Kind]int{}
 	for seed := range uint64(500) {
 		w := sim.New(seed, sim.Options{})
+		if len(sim.RandomPlan(seed, w, sim.Mix{})) > 0 {
+			t.Fatal("a plan for no nodes")
+		}
 		n := 1 + int(seed%7)
 		echoes(w, n)
 		p := sim.RandomPlan(seed, w, sim.Mix{})
@@ -477,7 +480,7 @@ func TestRandomPlan(t *testing.T) {
 		}
 	}
 	for _, k := range sim.Kinds() {
-		if count[k] == 0 {
+		if (count[k] == 0) != (k == sim.Slice) {
 			t.Errorf("no plan has a %v", k)
 		}
 	}

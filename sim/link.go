@@ -47,6 +47,7 @@ type link struct {
 	loss, duplicate, reorder, corrupt uint32
 	plain                             bool // none of these four
 	blocked, clogged                  bool
+	slice                             int // bytes that a connection passes at a time; 0: any
 
 	frames   uint64
 	free     int64 // when the wire has sent what it has
@@ -96,7 +97,7 @@ func (w *World) link(a, b int32) *link {
 // effect computes what l does under the faults in force.
 func (w *World) effect(l *link) {
 	e := l.base
-	l.blocked, l.clogged = false, false
+	l.blocked, l.clogged, l.slice = false, false, 0
 	if !w.spared(l.from, l.to) {
 		for _, f := range w.active {
 			f.onLink(w, l, &e)

@@ -344,3 +344,5 @@ func (address) Network() string  { return "sim" }
 func (a address) String() string { return string(a) }
 
 var errReset = errors.New("sim: connection reset by the network")
+
+func nameOf(id string) protocol.Name { return protocol.Name{ID: id} }

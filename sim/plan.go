@@ -188,6 +188,8 @@ func (f Fault) checkArg() error {
 		least, most, what = 0, 1e6, "seconds"
 	case Bandwidth:
 		least, what = 1, "bytes a second"
+	case Slice:
+		least, what = 1, "bytes"
 	case Loss, Duplicate, Reorder, Corrupt:
 		most, what = 1, "a probability"
 	default:

@@ -9,7 +9,7 @@ import (
 
 // A Mix says what a random plan is made of. The zero value works.
 type Mix struct {
-	Kinds  []Kind        // that may be drawn; nil: all
+	Kinds  []Kind        // that may be drawn; nil: all but Slice
 	Faults int           // at most; 0: 8
 	Until  time.Duration // faults begin before it; 0: 5 s
 	MaxFor time.Duration // that a fault lasts; 0: 1 s
@@ -25,7 +25,7 @@ func RandomPlan(seed uint64, w *World, m Mix) Plan {
 	or(&m.Until, 5*time.Second)
 	or(&m.MaxFor, time.Second)
 	if m.Kinds == nil {
-		m.Kinds = Kinds()
+		m.Kinds = Kinds()[:Slice]
 	}
 	d := &dice{key: draw.Mix(seed ^ draw.Stream("sim: plan"))}
 	var on []Kind
@@ -59,7 +59,7 @@ func (d *dice) fill(f *Fault, nodes int) {
 		if d.below(4) == 0 {
 			f.Nodes = d.some(nodes, 1+d.below(nodes))
 		}
-	case Delay, Jitter, Bandwidth, Loss, Duplicate, Reorder, Corrupt, Reset, Clog:
+	case Delay, Jitter, Bandwidth, Loss, Duplicate, Reorder, Corrupt, Reset, Clog, Slice:
 		if k := d.below(3); k > 0 {
 			f.Nodes = d.some(nodes, min(k, nodes))
 		}
@@ -86,6 +86,8 @@ func (d *dice) fill(f *Fault, nodes int) {
 		f.Arg = float64(1+d.below(200)) / 1000
 	case Bandwidth:
 		f.Arg = float64(int(1<<14) << d.below(10))
+	case Slice:
+		f.Arg = float64(1 + d.below(100))
 	case Loss, Duplicate, Reorder, Corrupt:
 		f.Arg = []float64{0.001, 0.01, 0.1, 0.5}[d.below(4)]
 	}
