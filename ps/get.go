@@ -349,7 +349,7 @@ func (c *ClientState) land(p *pulling, l *laneLink, m *values, s *section) bool 
 		return true
 	}
 	set := func(row, from int64, n int, cells []byte) bool {
-		r, seg := p.t.segmentAt(row, int(s.shard))
+		r, seg := p.t.segmentAt(row, from)
 		if seg == nil || seg.pull != p {
 			return true // no longer wanted, or newer values came
 		}
@@ -397,7 +397,7 @@ func (c *ClientState) land(p *pulling, l *laneLink, m *values, s *section) bool 
 		}
 	case formSame:
 		for _, row := range s.rows {
-			if !set(row, 0, 0, nil) {
+			if !set(row, s.from, 0, nil) {
 				return false
 			}
 		}
@@ -417,8 +417,8 @@ func (c *ClientState) settle(l *laneLink, seg *cachedSegment, p *pulling, m *val
 	}
 }
 
-// segmentAt finds the segment of a row that is in a shard; nil if the row is not in the cache.
-func (t *clientTable) segmentAt(row int64, shard int) (*cachedRow, *cachedSegment) {
+// segmentAt finds the segment of a cell; nil if its row is not in the cache.
+func (t *clientTable) segmentAt(row, col int64) (*cachedRow, *cachedSegment) {
 	if t.byRow != nil && (row < 0 || row >= int64(len(t.byRow))) {
 		return nil, nil
 	}
@@ -427,7 +427,7 @@ func (t *clientTable) segmentAt(row int64, shard int) (*cachedRow, *cachedSegmen
 		return nil, nil
 	}
 	for i := range r.segs {
-		if r.segs[i].shard == shard {
+		if s := &r.segs[i]; s.from <= col && col < s.to {
 			return r, &r.segs[i]
 		}
 	}
@@ -457,7 +457,7 @@ func (c *ClientState) landSparse(p *pulling, l *laneLink) {
 				}
 				cols, cells := s.cols[start:s.ends[k]], s.cells[start*int64(size):s.ends[k]*int64(size)]
 				start = s.ends[k]
-				r, seg := p.t.segmentAt(row, int(s.shard))
+				r, seg := p.t.segmentAt(row, 0)
 				if seg == nil || seg.pull != p && !begun[r] {
 					continue
 				}
@@ -509,7 +509,7 @@ func (c *ClientState) onPush(l *laneLink, m *values) {
 		t := c.tables[s.table]
 		size := t.spec.Cell.Size()
 		one := func(row, from int64, n int, cells []byte) {
-			r, seg := t.segmentAt(row, int(s.shard))
+			r, seg := t.segmentAt(row, from)
 			if seg == nil || seg.gen != l.gen || seg.v < 0 && seg.landed == 0 || from < seg.from || from+int64(n) > seg.to || len(cells) != n*size {
 				return
 			}
@@ -544,7 +544,7 @@ func (c *ClientState) onPush(l *laneLink, m *values) {
 				}
 				cols, cells := s.cols[start:s.ends[k]], s.cells[start*int64(size):s.ends[k]*int64(size)]
 				start = s.ends[k]
-				r, seg := t.segmentAt(row, int(s.shard))
+				r, seg := t.segmentAt(row, 0)
 				if seg == nil || seg.gen != l.gen || seg.v < 0 {
 					continue
 				}

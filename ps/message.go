@@ -32,7 +32,7 @@ type section struct {
 	table, shard uint32
 	form         form
 	part         uint32  // of the tree of exact mode; 0: none
-	row, from    int64   // formRange
+	row, from    int64   // formRange; formSame has the column of its segments
 	rows         []int64 // formRows, formCells, formSame
 	ends         []int64 // formCells: where each row's columns end
 	cols         []int64 // formCells
@@ -83,6 +83,7 @@ func (s *section) appendHead(p []byte) []byte {
 		p = wire.AppendUvarint(p, uint64(len(s.rows)))
 		p = wire.AppendUvarint(p, uint64(len(s.cols)))
 	default:
+		p = wire.AppendUvarint(p, uint64(s.from))
 		p = wire.AppendUvarint(p, uint64(len(s.rows)))
 	}
 	return p
@@ -148,6 +149,7 @@ func readSection(r *wire.Reader, payload []byte, s *section) []byte {
 			s.cols = asCells[int64](take("columns", 8*cols))
 		}
 	default:
+		s.from = int64(r.Uvarint("column", maxCols))
 		if rows := int(r.Uvarint("rows", wire.MaxFrame/8)); !s.listed {
 			s.rows = asCells[int64](take("rows", 8*rows))
 		}
