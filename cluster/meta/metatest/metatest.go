@@ -25,6 +25,8 @@ type Options struct {
 	TTL time.Duration
 	// In runs a test; for a store that needs no real time, that is synctest.Test. nil: the test is called.
 	In func(t *testing.T, test func(t *testing.T))
+	// Parallel runs the tests beside one another, since those with leases wait for most of the time.
+	Parallel bool
 }
 
 // Run tests the stores that open returns: an empty one each time, which open closes in t.Cleanup.
@@ -55,6 +57,9 @@ func Run(t *testing.T, o Options, open func(t *testing.T) cluster.Meta) {
 		{"contexts", contexts},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if o.Parallel {
+				t.Parallel()
+			}
 			o.In(t, func(t *testing.T) {
 				m := open(t)
 				ctx, cancel := context.WithTimeout(context.Background(), patience)
