@@ -3,6 +3,7 @@ package ps
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -177,6 +178,7 @@ type Options struct {
 	Retry      time.Duration // silence before a question is asked again, doubling to 2 s; 0: 50 ms
 
 	RoundTimeout time.Duration // for a wait on other clients; 0: 10 min
+	Log          *slog.Logger  // of what is refused; nil discards
 }
 
 func (o Options) withDefaults() Options {

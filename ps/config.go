@@ -130,7 +130,8 @@ func readConfig(r *wire.Reader) (c Config) {
 
 // install tells a member the configuration. It is sent again until the member accepts that version or a later one.
 type install struct {
-	to     uint16 // lane, for servers
+	lane   bool   // it is for one
+	to     uint16 // which
 	config *Config
 }
 

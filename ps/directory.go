@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -39,6 +40,7 @@ type DirectoryState struct {
 type DirectoryOptions struct {
 	Restore *Manifest     // tables begin with it, and clients at its clock
 	Retry   time.Duration // between repeats of what is not answered, doubling to 2 s; 0: 50 ms
+	Log     *slog.Logger  // of what is refused; nil discards
 }
 
 // A peerState is how far a lane or a client follows.
@@ -179,7 +181,7 @@ func (d *DirectoryState) spread() {
 	}
 	for l := range d.lanes {
 		if d.lanes[l].accepted < d.config.Version || d.config.Cut.At > 0 && d.lanes[l].saved == nil {
-			d.send(d.p.server(l), &install{to: uint16(l), config: d.config})
+			d.send(d.p.server(l), &install{lane: true, to: uint16(l), config: d.config})
 		}
 	}
 	if d.counted != d.config.Version {

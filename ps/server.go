@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -50,6 +51,7 @@ type ServerOptions struct {
 	Store    Store                        // where snapshots are; nil: there are none
 	Retry    time.Duration                // between questions to other servers, in exact mode; 0: 50 ms
 	Trace    ServerTrace
+	Log      *slog.Logger // of what is refused; nil discards
 }
 
 // A ServerTrace has functions that are called as things happen; nil ones are not. They must not block.
@@ -255,6 +257,7 @@ func (s *ServerState) onBatch(from Name, m *batch) {
 		}
 		return
 	}
+	m = m.own()
 	if lost, err := s.admit(c, m); lost {
 		drop(m)
 		s.tell(c, 2)
@@ -278,6 +281,18 @@ func drop(m *batch) {
 		m.release()
 		m.release = nil
 	}
+}
+
+// own returns m, or a copy where sections will be given their keys: what was sent is not changed.
+func (m *batch) own() *batch {
+	for i := range m.secs {
+		if m.secs[i].listed {
+			n := *m
+			n.secs = slices.Clone(m.secs)
+			return &n
+		}
+	}
+	return m
 }
 
 // admit checks the sections of a piece; lost: it refers to a key list that is not here.
@@ -502,6 +517,10 @@ func (s *ServerState) onPull(from Name, m *pull) {
 	c := s.session(from, m.client, m.session, m.epoch)
 	if c == nil {
 		return
+	}
+	if n := *m; len(m.secs) > 0 {
+		n.secs = slices.Clone(m.secs) // they may be given their keys
+		m = &n
 	}
 	for i := range m.secs {
 		q := &m.secs[i]

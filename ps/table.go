@@ -278,7 +278,9 @@ func (t Table[T]) GetRows(ctx context.Context, rows []int64, dst []T) (Clock, er
 }
 
 // A Future is a read under way.
-type Future struct{ wait func(ctx context.Context) (Clock, error) }
+type Future struct {
+	wait func(ctx context.Context) (Clock, error)
+}
 
 // Wait waits for the read, and fills what it was given.
 func (f *Future) Wait(ctx context.Context) (Clock, error) { return f.wait(ctx) }
