@@ -293,21 +293,8 @@ func (w *World) refresh() {
 	for _, n := range w.nodes {
 		w.afflict(n)
 	}
-	away, refuses := w.store.away, false
-	w.store.away, w.store.slow = false, 0
-	if !w.healed {
-		for _, r := range w.active {
-			switch r.Kind {
-			case MetaAway:
-				w.store.away = true
-			case MetaRestart:
-				w.store.away, refuses = true, true
-			case MetaSlow:
-				w.store.slow += nanos(r.Arg)
-			}
-		}
-	}
-	w.store.refuses = refuses
+	away := w.store.away
+	w.afflictStore()
 	switch {
 	case w.store.away && !away:
 		w.store.sever(w, nil)
@@ -333,6 +320,24 @@ func (w *World) refresh() {
 				l.freed = false
 				w.settle(l)
 			}
+		}
+	}
+}
+
+// afflictStore computes what the faults in force do to the metadata store.
+func (w *World) afflictStore() {
+	w.store.away, w.store.refuses, w.store.slow = false, false, 0
+	if w.healed {
+		return
+	}
+	for _, r := range w.active {
+		switch r.Kind {
+		case MetaAway:
+			w.store.away = true
+		case MetaRestart:
+			w.store.away, w.store.refuses = true, true
+		case MetaSlow:
+			w.store.slow += nanos(r.Arg)
 		}
 	}
 }

@@ -29,8 +29,8 @@ import (
 //
 // Nodes have numbers in the order in which Open or Node first names them; a new incarnation keeps its number. Of a plan's faults, Run
 // does those of links, and of nodes Crash (as Vanish: connections break, and none can be opened until For is over; what runs in this
-// process goes on, and may be ended by Crashed), Pause (nothing passes), and Slow (nothing). Faults of disks and the metadata store are
-// done by what Blob and Meta return; those of clocks cannot be done here.
+// process goes on, and may be ended by Crashed) and Pause (nothing passes). Faults of disks and the metadata store are done by what Blob
+// and Meta return. Slow nodes and clocks cannot be done here.
 //
 // The order in which the goroutines run is the scheduler's: this layer finds lost wake-ups, leaks and deadlines, and repeats no run.
 type Network struct {
@@ -276,6 +276,7 @@ func (n *Network) apply() {
 	for _, node := range n.w.nodes {
 		n.w.afflict(node)
 	}
+	n.w.afflictStore()
 	for _, node := range n.w.nodes {
 		for _, l := range node.links {
 			if l != nil {
