@@ -17,13 +17,19 @@ import (
 type grammar struct {
 	Help helpFlag `short:"h" help:"Say what there is, and stop."`
 
-	Train      trainVerb      `cmd:"" help:"Train a model and save it with all that was measured in a run directory."`
-	Eval       evalVerb       `cmd:"" help:"Measure a trained model on data."`
-	Apply      applyVerb      `cmd:"" help:"Write a trained model's predictions for data."`
-	Export     exportVerb     `cmd:"" help:"Write a trained model as ONNX or safetensors."`
-	Data       dataVerb       `cmd:"" help:"Describe a data source: rows, columns, labels, first problems."`
-	Runs       runsVerb       `cmd:"" help:"List, show, compare and delete runs."`
-	Rerun      rerunVerb      `cmd:"" help:"Repeat a run and check that it gives the same bits."`
+	Train  trainVerb  `cmd:"" help:"Train a model and save it with all that was measured in a run directory."`
+	Eval   evalVerb   `cmd:"" help:"Measure a trained model on data."`
+	Apply  applyVerb  `cmd:"" help:"Write a trained model's predictions for data."`
+	Export exportVerb `cmd:"" help:"Write a trained model as ONNX or safetensors."`
+	Data   dataVerb   `cmd:"" help:"Describe a data source: rows, columns, labels, first problems."`
+	Runs   runsVerb   `cmd:"" help:"List, show, compare and delete runs."`
+	Rerun  rerunVerb  `cmd:"" help:"Repeat a run and check that it gives the same bits."`
+	Up     upVerb     `cmd:"" help:"Start a cluster: the coordinator that machines and jobs come to."`
+	Node   nodeVerb   `cmd:"" help:"Lend this machine to a cluster."`
+	Status statusVerb `cmd:"" help:"Show a cluster's members and jobs."`
+	Cancel cancelVerb `cmd:"" help:"Cancel a job of a cluster."`
+	Logs   logsVerb   `cmd:"" help:"Print what a job of a cluster prints."`
+
 	Init       initVerb       `cmd:"" help:"Write a job file with every key explained."`
 	Version    versionVerb    `cmd:"" help:"Say what this program is built from."`
 	Completion completionVerb `cmd:"" help:"Write a completion script for a shell."`

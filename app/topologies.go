@@ -2,6 +2,7 @@ package app
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,14 +10,21 @@ import (
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/average"
+	"github.com/trivium-ml/trivium/train/local"
 	"github.com/trivium-ml/trivium/train/processes"
 )
 
 // alone is the topology of one process.
 const alone = "local"
 
-// shared are the topologies of several workers. The first is taken where none is named.
+// shared are the topologies whose workers may be processes.
 var shared = processes.Topologies{
+	{
+		Name: alone,
+		New: func(env train.Env, _ json.RawMessage) (trivium.Strategy, error) {
+			return local.New(env, local.Options{}), nil
+		},
+	},
 	{
 		Name: "average", Check: average.Check, Shards: true,
 		New: func(env train.Env, _ json.RawMessage) (trivium.Strategy, error) {
@@ -27,7 +35,7 @@ var shared = processes.Topologies{
 
 // topologyNames returns all that --topology takes.
 func topologyNames() []string {
-	names := []string{alone}
+	var names []string
 	for _, t := range shared {
 		names = append(names, t.Name)
 	}
@@ -42,22 +50,22 @@ func checkTopology(name string) error {
 	return nil
 }
 
+// several is the topology of several workers where none is named.
+const several = "average"
+
 // settle completes the topology, and refuses what it cannot do with the job.
 func (t *training) settle() error {
 	if t.topology == "" {
 		t.topology = alone
-		if t.workers > 1 || t.processes {
-			t.topology = shared[0].Name
+		if t.workers > 1 {
+			t.topology = several
 		}
 	}
-	if t.topology == alone {
-		switch {
-		case t.workers > 1:
-			return fmt.Errorf("--workers %d: local is one worker; name another topology, such as --topology %s", t.workers, shared[0].Name)
-		case t.processes, t.ship:
-			return fmt.Errorf("local has no worker processes: --processes and --ship-data are for --topology %s", shared[0].Name)
-		}
-		return nil
+	if t.topology == alone && t.workers > 1 {
+		return fmt.Errorf("--workers %d: local is one worker; name another topology, such as --topology %s", t.workers, several)
+	}
+	if t.ship && t.topology == alone && !t.processes {
+		return errors.New("--ship-data: there is no other process to send the rows to")
 	}
 	if x, ok := shared.Find(t.topology); ok && x.Check != nil {
 		return x.Check(t.job)

@@ -23,6 +23,8 @@ type trainVerb struct {
 	Processes bool   `group:"Run" help:"Give each worker a process of its own, in place of threads of this one."`
 	ShipData  bool   `group:"Run" help:"Read the data here and send each worker its rows, in place of letting each open it."`
 
+	onFlags
+
 	Threads         int    `group:"Run" placeholder:"N" help:"Threads of each worker (default: the cores, shared out evenly)."`
 	Out             string `group:"Run" default:"runs" placeholder:"DIR" help:"Where run directories go (default runs)."`
 	Name            string `group:"Run" placeholder:"NAME" help:"Of the run directory; else time and model."`
@@ -36,7 +38,7 @@ type trainVerb struct {
 func (v *trainVerb) Run(ctx context.Context, s *session) error {
 	t := &training{
 		out: v.Out, name: v.Name, threads: v.Threads, every: v.CheckpointEvery, listen: v.Listen,
-		topology: v.Topology, workers: max(1, v.Workers), processes: v.Processes, ship: v.ShipData,
+		topology: v.Topology, workers: max(1, v.Workers), processes: v.Processes || v.On != "", ship: v.ShipData,
 	}
 	t.show = newProgress(s.out, v.JSON, v.Quiet, os.Getenv)
 	var err error
@@ -51,8 +53,11 @@ func (v *trainVerb) Run(ctx context.Context, s *session) error {
 	if err := t.settle(); err != nil {
 		return misused(err)
 	}
-	if instead := standIn(&t.job.Data); instead != "" {
+	if instead := standIn(&t.job.Data); instead != "" && (v.On == "" || v.ShipData) {
 		t.show.say("note", instead)
+	}
+	if v.On != "" {
+		return s.submit(ctx, t, v.onFlags)
 	}
 	return s.train(ctx, t)
 }

@@ -38,9 +38,10 @@ type training struct {
 	show    *progress
 
 	topology  string
-	workers   int  // at least 1
-	processes bool // each worker has one of its own
-	ship      bool // the workers get their rows from this process
+	workers   int                                      // at least 1
+	processes bool                                     // each worker has one of its own
+	ship      bool                                     // the workers get their rows from this process
+	assemble  func(ctx context.Context) (*team, error) // nil: on this machine
 
 	check  func(facts) error // may refuse to train on the data, before anything is written
 	splits *data.Splits
@@ -59,7 +60,7 @@ type facts struct {
 
 // train runs t. What it returns as error has its exit code.
 func (s *session) train(ctx context.Context, t *training) error {
-	if t.topology != alone {
+	if t.topology != alone || t.processes {
 		return s.trainWithWorkers(ctx, t)
 	}
 	if err := t.open(ctx, s); err != nil {
@@ -209,10 +210,16 @@ func (t *training) verdict(s *session, r trivium.Result, err error) error {
 	var worker *processes.WorkerError
 	switch {
 	case r.Reason == trivium.Interrupted && err == nil, r.Reason == trivium.Interrupted && t.topology == alone:
+		if t.assemble != nil { // who submitted it resumes elsewhere
+			return &codedError{Interrupted, fmt.Errorf("interrupted after update %s", thousands(r.Steps))}
+		}
 		return &codedError{Interrupted, fmt.Errorf("interrupted after update %s; resume with: %s", thousands(r.Steps), t.resumeCommand(s))}
 	case err == nil:
 		return nil
 	case errors.As(err, &worker) && worker.Lost:
+		if t.assemble != nil {
+			return &codedError{Lost, err}
+		}
 		if t.saved != "" {
 			err = fmt.Errorf("%w; resume with: %s", err, t.resumeCommand(s))
 		} else {
@@ -290,7 +297,7 @@ func (t *training) conclude(o *observation, r trivium.Result, err error) {
 		return
 	}
 	t.show.say("result", words)
-	if t.dir != "" {
+	if t.dir != "" && t.assemble == nil {
 		t.show.say("run", fmt.Sprintf("run directory %s", t.dir))
 	}
 }

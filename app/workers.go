@@ -75,10 +75,12 @@ func work(ctx context.Context, child launch.Child, o Options, network transport.
 
 // trainWithWorkers is train for a topology of several workers.
 func (s *session) trainWithWorkers(ctx context.Context, t *training) error {
-	if t.ship {
+	if t.ship && t.splits == nil {
 		if err := t.open(ctx, s); err != nil {
 			return err
 		}
+	}
+	if t.splits != nil {
 		defer t.splits.Close()
 	}
 	cpu := tensor.NewCPU(1, t.job.Exact) // to describe the model; the workers have their own
@@ -88,7 +90,11 @@ func (s *session) trainWithWorkers(ctx context.Context, t *training) error {
 		return err
 	}
 	o := newObservation(about)
-	team, err := s.assemble(ctx, t)
+	assemble := t.assemble
+	if assemble == nil {
+		assemble = func(ctx context.Context) (*team, error) { return s.assemble(ctx, t) }
+	}
+	team, err := assemble(ctx)
 	if err != nil {
 		return err
 	}
@@ -102,7 +108,7 @@ func (s *session) trainWithWorkers(ctx context.Context, t *training) error {
 	topology, _ := shared.Find(t.topology)
 	driver := processes.Driver{
 		Run: about.Name, Job: t.job, Topology: topology, Workers: t.workers, Threads: about.Threads, CheckpointEvery: t.every,
-		Notes: about.Versions, Port: team.port, Network: team.network, Launcher: team.launcher, Build: about.Versions["binary"],
+		Notes: about.Versions, Port: team.port, Network: team.network, NetworkOf: team.networkOf, Launcher: team.launcher, Build: about.Versions["binary"],
 		Observe: o.hub, Log: team.log, Output: s.workerOutput, Data: t.splits,
 		Watch: t.watch(o, func() { o.figures(observe.Driver) }),
 		Ready: func(f processes.Facts) (blob.Store, error) {
@@ -152,14 +158,27 @@ func (p *prefixed) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// A team is what the workers of a job on this machine are started with.
+// A team is what the workers of a job are started with.
 type team struct {
 	port     transport.Port
 	network  processes.Network
 	launcher launch.Launcher
 	log      *slog.Logger
 	dir      string // of sockets; empty: there are none
+
+	networkOf func(worker transport.Name, index int) (processes.Network, error) // nil: network is that of all
 }
+
+func newSecret() []byte {
+	p := make([]byte, 32)
+	_, _ = rand.Read(p) // never fails
+	return p
+}
+
+// keepOpen is a launcher that somebody else closes.
+type keepOpen struct{ launch.Launcher }
+
+func (keepOpen) Close() error { return nil }
 
 func (s *session) assemble(ctx context.Context, t *training) (_ *team, err error) {
 	m := &team{log: slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: slog.LevelError}))} // the verdict says the rest
@@ -173,9 +192,7 @@ func (s *session) assemble(ctx context.Context, t *training) (_ *team, err error
 		if m.dir, err = os.MkdirTemp("", "trivium-"); err != nil {
 			return nil, err
 		}
-		secret := make([]byte, 32)
-		_, _ = rand.Read(secret) // never fails
-		m.network = processes.Network{Dir: m.dir, Secret: secret}
+		m.network = processes.Network{Dir: m.dir, Secret: newSecret()}
 		if network, err = m.network.Open(); err != nil {
 			return nil, err
 		}

@@ -24,9 +24,9 @@ import (
 type Spec struct {
 	Name    string          `json:"name"` // in words
 	Need    Need            `json:"need"`
-	Build   string          `json:"build"`          // of the submitter's program
-	Payload json.RawMessage `json:"payload"`        // what to run: for Options.Run alone
-	Data    string          `json:"data,omitempty"` // the id of data that was sent before
+	Build   string          `json:"build"`             // of the submitter's program
+	Payload json.RawMessage `json:"payload,omitempty"` // what to run: for Options.Run alone
+	Data    string          `json:"data,omitempty"`    // the id of data that was sent before
 }
 
 // A Work is a job that may run.
@@ -101,7 +101,7 @@ func New(o Options) (*Coordinator, error) {
 		return nil, err
 	}
 	var err error
-	if c.stream, err = o.Port.Stream(StreamName, transport.StreamOptions{MaxFrame: maxMessage}); err != nil {
+	if c.stream, err = o.Port.Stream(StreamName, transport.StreamOptions{MaxFrame: MaxMessage}); err != nil {
 		return nil, err
 	}
 	c.nodes = NewNodes(c.stream, o.Build, c.log)
@@ -145,7 +145,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 
 // Policy is that of the group of machines: any number, of which each may come and go.
 func Policy(log *slog.Logger) cluster.Policy {
-	return cluster.Policy{MaxWorkers: 1024, Group: GroupName, Log: log}
+	return cluster.Policy{MaxWorkers: 256, Group: GroupName, Log: log}
 }
 
 // follow takes away the machines that the group has convicted.

@@ -12,8 +12,8 @@ import (
 // StreamName is the stream between a coordinator and its nodes.
 const StreamName = "fleet"
 
-// maxMessage is the largest message in bytes: a process's configuration has at most launch.MaxConfig.
-const maxMessage = 2 << 20
+// MaxMessage is the largest message in bytes: a process's configuration has at most launch.MaxConfig.
+const MaxMessage = 2 << 20
 
 // The kinds of message.
 const (
@@ -34,6 +34,7 @@ type Offer struct {
 	Memory   int64  `cbor:"3,keyasint" json:"memory"` // bytes
 	Build    string `cbor:"4,keyasint" json:"build"`  // of the program that its processes will run
 	Platform string `cbor:"5,keyasint" json:"platform"`
+	Addr     string `cbor:"6,keyasint" json:"addr"` // of the host, by which the others reach it
 }
 
 type refused struct {

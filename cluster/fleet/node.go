@@ -21,7 +21,8 @@ type Node struct {
 	Coordinator transport.Name
 	Launcher    launch.Launcher
 	Offer       Offer
-	Log         *slog.Logger // nil discards
+	Patience    time.Duration // for a coordinator that is lost, or does not answer, before Run gives it up with a LostError; 0: 10 s
+	Log         *slog.Logger  // nil discards
 
 	// Said is called when the coordinator has taken the offer, or the link to it is lost: nil, or the cause.
 	Said func(lost error)
@@ -64,6 +65,11 @@ func (n *Node) Run(ctx context.Context) error {
 		}
 	})
 	taken := false
+	if n.Patience == 0 {
+		n.Patience = 10 * time.Second
+	}
+	patience := time.NewTimer(n.Patience)
+	defer patience.Stop()
 	tick := time.NewTicker(offerEvery)
 	defer tick.Stop()
 	for {
@@ -80,16 +86,34 @@ func (n *Node) Run(ctx context.Context) error {
 				}
 				return failed
 			}
+			before := taken
 			err := n.hear(running, &ev, &taken)
 			ev.Release()
 			if err != nil {
 				return err
 			}
+			if taken {
+				patience.Stop()
+			} else if before {
+				patience.Reset(n.Patience)
+			}
+		case <-patience.C:
+			return &LostError{n.Coordinator, n.Patience}
 		case <-tick.C:
 		case <-ctx.Done():
 			return nil
 		}
 	}
+}
+
+// A LostError says that a coordinator has not answered for so long.
+type LostError struct {
+	Coordinator transport.Name
+	Waited      time.Duration
+}
+
+func (e *LostError) Error() string {
+	return fmt.Sprintf("fleet: the coordinator %v has not answered for %v", e.Coordinator, e.Waited)
 }
 
 // A RefusedError says why a coordinator does not take a machine.

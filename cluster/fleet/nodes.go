@@ -89,6 +89,7 @@ func (v *Nodes) hear(ctx context.Context, ev *transport.Event) error {
 			return err
 		}
 		if p := v.process(ev.From, s.Seq, s.Error != ""); p != nil {
+			p.process.Started(s.PID)
 			p.started <- s
 		}
 	case kindLine:
@@ -303,7 +304,6 @@ func (v *Nodes) start(ctx context.Context, id string, s launch.Spec) (*launch.Pr
 		select {
 		case a := <-p.started:
 			if a.Error == "" {
-				p.process.Started(a.PID)
 				return p.process, nil
 			}
 			err = errors.New(a.Error)

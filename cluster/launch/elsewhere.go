@@ -22,5 +22,5 @@ func NewProcess(name string, signal func(os.Signal) error) (p *Process, end func
 	return p, func(e Exit) { once.Do(func() { p.end(e) }) }
 }
 
-// Started tells the number that the system gave a process of NewProcess. It is called before others see p.
+// Started tells the number that the system gave a process of NewProcess. It is called once, before others see p and before end.
 func (p *Process) Started(pid int) { p.pid = pid }

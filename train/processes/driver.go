@@ -38,9 +38,9 @@ type Driver struct {
 	ResumeFrom      blob.Store        //
 	Notes           map[string]string // go into checkpoints
 
-	Port      transport.Port                   // where the workers reach this process
-	Network   Network                          // how they open theirs
-	NetworkOf func(index int) (Network, error) // given: in place of Network, for workers that differ in it
+	Port      transport.Port                                          // where the workers reach this process
+	Network   Network                                                 // how they open theirs
+	NetworkOf func(worker transport.Name, index int) (Network, error) // given: in place of Network, for workers that differ in it
 	Launcher  launch.Launcher
 	CPUs      []int        // the cores that the workers share; nil: all
 	Build     string       // that the workers must have too
@@ -212,7 +212,7 @@ func (d *Driver) launch(ctx context.Context, exits chan<- int, wait *sync.WaitGr
 	for i := range d.Workers {
 		a.Index = i
 		if d.NetworkOf != nil {
-			if a.Network, err = d.NetworkOf(i); err != nil {
+			if a.Network, err = d.NetworkOf(a.Name(), i); err != nil {
 				return fmt.Errorf("processes: worker %d: %w", i, err)
 			}
 		}

@@ -1,0 +1,234 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"regexp"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/trivium-ml/trivium/cluster"
+	"github.com/trivium-ml/trivium/cluster/fleet"
+	"github.com/trivium-ml/trivium/cluster/launch"
+	"github.com/trivium-ml/trivium/cluster/meta/etcd"
+	"github.com/trivium-ml/trivium/cluster/trust"
+	"github.com/trivium-ml/trivium/observe/host"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// nodeVerb lends this machine to a cluster.
+type nodeVerb struct {
+	Join   string `required:"" placeholder:"ADDR" help:"The coordinator, as host:port (trivium up prints it)."`
+	Token  string `required:"" placeholder:"TOKEN" help:"The cluster's token, or @FILE that holds it."`
+	Cores  int    `placeholder:"N" help:"Cores to lend (default: all that this process may use)."`
+	Memory int64  `placeholder:"BYTES" help:"Memory to tell of (default: the machine's, or its control group's)."`
+	ID     string `name:"id" placeholder:"NAME" help:"Of this machine in the cluster (default: its host name and a few letters)."`
+}
+
+func (nodeVerb) Help() string {
+	return "Runs until it is interrupted; its jobs' processes end with it. The processes are this very program, and a coordinator takes only machines that run the same one as it does."
+}
+
+func (v *nodeVerb) Run(ctx context.Context, s *session) error {
+	log := slog.New(slog.NewTextHandler(s.err, nil))
+	offer, err := v.offer()
+	if err != nil {
+		return misused(err)
+	}
+	token, err := parseToken(v.Token)
+	if err != nil {
+		return misused(err)
+	}
+	if v.ID == "" {
+		v.ID = nodeID(offer.Host)
+	}
+	children := launch.NewChildren(launch.Options{})
+	defer children.Close()
+	wait := time.Duration(0)
+	for {
+		began := time.Now()
+		err := v.belong(ctx, s, log, token, offer, children)
+		if ctx.Err() != nil {
+			return nil
+		}
+		var out *cluster.OutError
+		var lost *fleet.LostError
+		if !errors.As(err, &out) && !errors.As(err, &lost) && (wait == 0 || !isLost(err)) {
+			return err
+		}
+		if wait = min(2*wait+time.Second, 30*time.Second); time.Since(began) > time.Minute {
+			wait = time.Second
+		}
+		log.Warn("not lent; it joins again", "why", err, "in", wait)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// belong is one time in the cluster, from its door on: who comes back after the coordinator has begun anew is told the new addresses.
+func (v *nodeVerb) belong(ctx context.Context, s *session, log *slog.Logger, token trust.Token, offer fleet.Offer, children launch.Launcher) error {
+	joining, cancel := context.WithTimeout(ctx, joinWait)
+	defer cancel()
+	self, extra, err := trust.Join(joining, v.Join, token, trust.JoinOptions{Name: trust.Name{Role: "node", ID: v.ID}, Hosts: []string{offer.Addr}})
+	if err != nil {
+		return &codedError{Lost, err}
+	}
+	var to invitation
+	if err := json.Unmarshal(extra, &to); err != nil {
+		return fmt.Errorf("the coordinator's invitation: %w", err)
+	}
+	if to.Build != offer.Build {
+		return misusedf("the cluster runs another program (build %.12s, this is %.12s): start the same one on all machines", to.Build, offer.Build)
+	}
+	store, closer, err := etcd.Open(joining, to.Etcd, self.ClientConfig(trust.Name{}), metaPrefix, log)
+	if err != nil {
+		return &codedError{Lost, fmt.Errorf("the cluster's metadata store: %w", err)}
+	}
+	defer closer.Close()
+	fmt.Fprintf(s.out, "%s lends %d cores and %.1f GB to the cluster at %s\n", v.ID, offer.Cores, float64(offer.Memory)/1e9, v.Join)
+	return asLost(v.lend(ctx, s, log, self, to, store, offer, children))
+}
+
+func isLost(err error) bool {
+	var coded *codedError
+	return errors.As(err, &coded) && coded.code == Lost
+}
+
+func asLost(err error) error {
+	var refused *fleet.RefusedError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refused):
+		return misused(err)
+	}
+	return &codedError{Lost, err}
+}
+
+// lend is one incarnation of this machine in the cluster.
+func (v *nodeVerb) lend(ctx context.Context, s *session, log *slog.Logger, self *trust.Identity, to invitation, store cluster.Meta, offer fleet.Offer,
+	children launch.Launcher,
+) error {
+	network := transport.TCP{
+		Listen: net.JoinHostPort(offer.Addr, "0"), TLS: self.PeerConfig(),
+		Verify: func(n transport.Name, cs tls.ConnectionState) error {
+			return trust.VerifyName(cs, trust.Name{Role: n.Role, ID: n.ID})
+		},
+	}
+	name := transport.Name{Role: "node", ID: self.Name.ID, Incarnation: uint64(time.Now().UnixMilli())}
+	port, err := network.Open(ctx, name, transport.Options{Log: log})
+	if err != nil {
+		return err
+	}
+	defer port.Close()
+	if err := port.Know(to.Coordinator, to.Addr); err != nil {
+		return err
+	}
+	group, err := port.Stream(fleet.GroupName+" members", transport.StreamOptions{})
+	if err != nil {
+		return err
+	}
+	members, err := cluster.Join(ctx, store, group, cluster.Member{Name: name, Addr: port.Addr(), Info: map[string]string{"host": offer.Host}}, fleet.Policy(log))
+	if err != nil {
+		return err
+	}
+	defer members.Close()
+	stream, err := port.Stream(fleet.StreamName, transport.StreamOptions{MaxFrame: fleet.MaxMessage})
+	if err != nil {
+		return err
+	}
+	inner, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		defer close(ended)
+		for _, err := range members.Views() {
+			if err != nil {
+				ended <- err
+				cancel()
+				return
+			}
+		}
+	}()
+	node := fleet.Node{
+		Stream: stream, Coordinator: to.Coordinator, Launcher: children, Offer: offer, Log: log,
+		Said: func(lost error) {
+			if lost == nil {
+				fmt.Fprintf(s.out, "lent to %v\n", to.Coordinator)
+			}
+		},
+	}
+	err = node.Run(inner)
+	if ctx.Err() != nil {
+		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		if err := members.Leave(leaving); err != nil {
+			log.Warn("left without a word", "error", err)
+		}
+		return nil
+	}
+	select {
+	case lost := <-ended:
+		if lost != nil {
+			return lost
+		}
+	default:
+	}
+	return err
+}
+
+// offer says what this machine lends.
+func (v *nodeVerb) offer() (fleet.Offer, error) {
+	b, err := thisBuild()
+	if err != nil {
+		return fleet.Offer{}, err
+	}
+	facts, err := host.Describe(host.Options{})
+	if err != nil {
+		return fleet.Offer{}, err
+	}
+	o := fleet.Offer{Host: facts.Name, Cores: v.Cores, Memory: v.Memory, Build: b.Binary, Platform: b.Platform}
+	if o.Host == "" {
+		if o.Host, err = os.Hostname(); err != nil {
+			return o, err
+		}
+	}
+	if o.Cores < 0 || o.Memory < 0 {
+		return o, fmt.Errorf("--cores and --memory: want numbers above 0, found %d and %d", v.Cores, v.Memory)
+	}
+	if o.Cores == 0 {
+		o.Cores = runtime.GOMAXPROCS(0)
+	}
+	if o.Memory == 0 {
+		o.Memory = int64(facts.MemoryBytes)
+		if m := int64(facts.MemoryLimit); m > 0 && m < o.Memory {
+			o.Memory = m
+		}
+	}
+	if o.Addr, err = reachable(v.Join); err != nil {
+		return o, fmt.Errorf("--join %s: %w", v.Join, err)
+	}
+	return o, nil
+}
+
+var notInID = regexp.MustCompile(`[^A-Za-z0-9-]+`)
+
+// nodeID makes a name for this machine: two agents of one host have two.
+func nodeID(host string) string {
+	host = strings.Trim(notInID.ReplaceAllString(host, "-"), "-")
+	if host == "" {
+		host = "node"
+	}
+	return host[:min(40, len(host))] + "-" + strings.ToLower(rand.Text()[:5])
+}

@@ -1,0 +1,212 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/trivium-ml/trivium/cluster/fleet"
+	"github.com/trivium-ml/trivium/cluster/trust"
+	"github.com/trivium-ml/trivium/data"
+)
+
+// onFlags name a cluster.
+type onFlags struct {
+	On    string `group:"Cluster" placeholder:"ADDR" help:"The coordinator of a cluster, as host:port (trivium up)."`
+	Token string `group:"Cluster" placeholder:"TOKEN" help:"The cluster's token, or @FILE that holds it."`
+}
+
+// joinWait bounds what a command waits for a coordinator's answer.
+const joinWait = 30 * time.Second
+
+// parseToken reads a token, or the file that holds it.
+func parseToken(text string) (trust.Token, error) {
+	if name, ok := strings.CutPrefix(text, "@"); ok {
+		p, err := os.ReadFile(name)
+		if err != nil {
+			return trust.Token{}, fmt.Errorf("--token: %w", err)
+		}
+		text = strings.TrimSpace(string(p))
+	}
+	if text == "" {
+		return trust.Token{}, errors.New("--token: a cluster wants its token, which trivium up prints")
+	}
+	t, err := trust.ParseToken(text)
+	if err != nil {
+		return t, fmt.Errorf("--token: %w", err)
+	}
+	return t, nil
+}
+
+// dial returns a client of the cluster. The caller closes it.
+func (f *onFlags) dial(ctx context.Context) (*fleet.Client, error) {
+	if f.On == "" {
+		return nil, misusedf("--on: name the coordinator, as host:port")
+	}
+	token, err := parseToken(f.Token)
+	if err != nil {
+		return nil, misused(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, joinWait)
+	defer cancel()
+	self, _, err := trust.Join(ctx, f.On, token, trust.JoinOptions{Name: trust.Name{Role: "client", ID: "pid-" + strconv.Itoa(os.Getpid())}})
+	if err != nil {
+		return nil, &codedError{Lost, err}
+	}
+	return fleet.NewClient(f.On, self), nil
+}
+
+// clusterError gives what a cluster's API returned its exit code.
+func clusterError(err error) error {
+	var refused *fleet.RemoteError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refused):
+		return misused(err)
+	case errors.Is(err, context.Canceled):
+		return &codedError{Interrupted, errors.New("interrupted")}
+	}
+	return &codedError{Lost, err}
+}
+
+// A submission is the payload of a job that train gives to a cluster.
+type submission struct {
+	Job      json.RawMessage `json:"job"`
+	Topology string          `json:"topology"`
+	Name     string          `json:"name,omitempty"` // of the run
+	Every    int64           `json:"checkpoint_every,omitempty"`
+}
+
+// submit runs t on a cluster: it prints what the job prints, and fetches what it leaves.
+func (s *session) submit(ctx context.Context, t *training, on onFlags) error {
+	if t.resume != nil {
+		return misusedf("--resume: a cluster has no run of this machine to go on from; train here, or begin anew")
+	}
+	client, err := on.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	b, err := thisBuild()
+	if err != nil {
+		return err
+	}
+	spec := fleet.Spec{Name: t.job.Model, Build: b.Binary, Need: fleet.Need{Workers: t.workers, Threads: t.threads}}
+	payload := submission{Topology: t.topology, Name: t.name, Every: t.every}
+	if payload.Job, err = t.job.Encode(); err != nil {
+		return err
+	}
+	if spec.Payload, err = json.Marshal(payload); err != nil {
+		return err
+	}
+	if t.ship {
+		if spec.Data, err = s.sendData(ctx, t, client); err != nil {
+			return err
+		}
+	}
+	j, err := client.Submit(ctx, spec)
+	if err != nil {
+		return clusterError(err)
+	}
+	t.show.say("job", fmt.Sprintf("%s is %s", j.ID, j.State))
+	if j, err = client.Job(ctx, j.ID); err == nil && j.Why != "" {
+		t.show.say("job", fmt.Sprintf("%s %s", j.ID, j.Why))
+	}
+	return s.attend(ctx, t, client, j.ID)
+}
+
+// attend follows a job until it ends, and fetches its files. When ctx ends first, the job goes on.
+func (s *session) attend(ctx context.Context, t *training, client *fleet.Client, id string) error {
+	var words io.Writer = s.out
+	if t.show.style == quiet {
+		words = io.Discard
+	}
+	err := client.Log(ctx, id, true, words)
+	if ctx.Err() != nil {
+		return &codedError{Interrupted, fmt.Errorf("%s goes on without this command; follow it with: %s logs -f %s, end it with: %s cancel %s",
+			id, s.command, id, s.command, id)}
+	}
+	if err != nil {
+		return clusterError(err)
+	}
+	j, err := client.Job(ctx, id)
+	if err != nil {
+		return clusterError(err)
+	}
+	if err := client.Files(ctx, id, filepath.Join(t.out, id)); err != nil {
+		return clusterError(err)
+	}
+	moved, err := settleFiles(t.out, id)
+	if err != nil {
+		return err
+	}
+	if moved != "" {
+		t.show.say("run", fmt.Sprintf("run directory %s", moved))
+	}
+	if j.State != fleet.Done {
+		code := j.Code
+		if code == 0 {
+			code = Failed
+		}
+		return &codedError{code, fmt.Errorf("%s is %s: %s", id, j.State, j.Why)}
+	}
+	return nil
+}
+
+// settleFiles puts the run directory among a job's files where those of this machine are, and the rest away. It returns its new place.
+func settleFiles(out, id string) (string, error) {
+	root := filepath.Join(out, id)
+	made, err := filepath.Glob(filepath.Join(root, jobRuns, "*"))
+	if err != nil {
+		return "", err
+	}
+	moved := ""
+	for _, dir := range made {
+		moved = filepath.Join(out, filepath.Base(dir))
+		if err := os.Rename(dir, moved); err != nil {
+			return "", fmt.Errorf("the run stays in %s: %w", dir, err)
+		}
+	}
+	return moved, os.RemoveAll(root)
+}
+
+// jobRuns is the folder of a job's files that holds its run directory.
+const jobRuns = "runs"
+
+// sendData opens the data here and sends it ahead of the job.
+func (s *session) sendData(ctx context.Context, t *training, client *fleet.Client) (string, error) {
+	if err := t.open(ctx, s); err != nil {
+		return "", err
+	}
+	defer t.splits.Close()
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(data.Ship(ctx, w, t.splits)) }()
+	id, err := client.SendData(ctx, r)
+	_ = r.Close() // ends the writer
+	return id, clusterError(err)
+}
+
+// reachable is the address by which this machine reaches a peer, and so the one by which the peer's neighbours reach it.
+func reachable(peer string) (string, error) {
+	c, err := net.Dial("udp", peer) // sends nothing; it only asks the routing table
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	host, _, err := net.SplitHostPort(c.LocalAddr().String())
+	return host, err
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}

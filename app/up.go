@@ -1,0 +1,338 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/cluster"
+	"github.com/trivium-ml/trivium/cluster/fleet"
+	"github.com/trivium-ml/trivium/cluster/meta/etcd"
+	"github.com/trivium-ml/trivium/cluster/trust"
+	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/train/processes"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// upVerb is a cluster's coordinator.
+type upVerb struct {
+	Listen    string   `default:"127.0.0.1:7070" placeholder:"ADDR" help:"Where machines and commands reach the coordinator, as host:port (default 127.0.0.1:7070)."`
+	Advertise string   `placeholder:"HOST" help:"The host by which others reach this machine, where it is not the one of --listen."`
+	Dir       string   `default:"cluster" placeholder:"DIR" help:"Where the cluster keeps its state: authority, token, jobs, metadata (default cluster)."`
+	Etcd      []string `placeholder:"HOST:PORT,..." help:"An etcd that runs already; else the coordinator starts one."`
+	EtcdTLS   []string `placeholder:"CERT,KEY,CA" help:"Files to speak TLS to that etcd."`
+	CA        []string `name:"ca" placeholder:"CERT,KEY" help:"Files of the authority that signs the machines' certificates; else one is made."`
+	JSON      bool     `name:"json" help:"Print addresses and token as a JSON object."`
+}
+
+func (upVerb) Help() string {
+	return "Starts a coordinator, and prints its token. Lend it machines with: trivium node --join ADDR --token TOKEN. Give it jobs with: trivium train ... --on ADDR --token TOKEN. Everything that is not loopback speaks TLS."
+}
+
+// An invitation is what who joins is told besides its certificate.
+type invitation struct {
+	Etcd        []string       `json:"etcd"`
+	Coordinator transport.Name `json:"coordinator"`
+	Addr        string         `json:"addr"` // of the coordinator's port
+	Build       string         `json:"build"`
+}
+
+// metaPrefix is where a cluster's keys lie in an etcd.
+const metaPrefix = "trivium/"
+
+func (v *upVerb) Run(ctx context.Context, s *session) error {
+	log := slog.New(slog.NewTextHandler(s.err, nil))
+	up, err := v.prepare(ctx, s, log)
+	if up != nil {
+		defer up.close(log)
+	}
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: up.coordinator.Handler(), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(tls.NewListener(up.listener, up.self.OpenConfig())) }()
+	defer server.Close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if up.etcd != nil {
+		go func() {
+			select {
+			case <-up.etcd.Failed():
+				cancel(fmt.Errorf("the metadata store failed: %w", up.etcd.Err()))
+			case <-ctx.Done():
+			}
+		}()
+	}
+	if err := v.greet(s, up); err != nil {
+		return err
+	}
+	if err := up.coordinator.Run(ctx); err != nil {
+		return err
+	}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return nil
+}
+
+// A coordinating process has all that a coordinator is made of.
+type coordinating struct {
+	host        string
+	addr        string // of the API
+	token       trust.Token
+	authority   *trust.Authority
+	self        *trust.Identity
+	etcd        *etcd.Server // nil: another's
+	closers     []func() error
+	port        transport.Port
+	listener    net.Listener
+	coordinator *fleet.Coordinator
+}
+
+func (u *coordinating) close(log *slog.Logger) {
+	for i := len(u.closers) - 1; i >= 0; i-- {
+		if err := u.closers[i](); err != nil && !errors.Is(err, net.ErrClosed) {
+			log.Warn("not closed in good order", "error", err)
+		}
+	}
+}
+
+// prepare opens everything. What it returns is to be closed, with an error too.
+func (v *upVerb) prepare(ctx context.Context, s *session, log *slog.Logger) (*coordinating, error) {
+	u := &coordinating{}
+	if err := v.trust(u); err != nil {
+		return u, misused(err)
+	}
+	var err error
+	if u.listener, err = net.Listen("tcp", v.Listen); err != nil {
+		return u, misused(fmt.Errorf("--listen: %w", err))
+	}
+	u.closers = append(u.closers, u.listener.Close)
+	_, port, err := net.SplitHostPort(u.listener.Addr().String())
+	if err != nil {
+		return u, err
+	}
+	u.addr = net.JoinHostPort(u.host, port)
+	store, endpoints, err := v.meta(ctx, u, log)
+	if err != nil {
+		return u, misused(err)
+	}
+	network := transport.TCP{
+		Listen: net.JoinHostPort(listenHost(v.Listen), "0"), TLS: u.self.PeerConfig(),
+		Verify: func(n transport.Name, cs tls.ConnectionState) error {
+			return trust.VerifyName(cs, trust.Name{Role: n.Role, ID: n.ID})
+		},
+	}
+	self := transport.Name{Role: trust.CoordinatorRole, ID: "0", Incarnation: uint64(time.Now().UnixMilli())}
+	if u.port, err = network.Open(ctx, self, transport.Options{Log: log}); err != nil {
+		return u, err
+	}
+	u.closers = append(u.closers, u.port.Close)
+	b, err := thisBuild()
+	if err != nil {
+		return u, err
+	}
+	addr, err := withHost(u.port.Addr(), u.host)
+	if err != nil {
+		return u, err
+	}
+	extra, err := json.Marshal(invitation{endpoints, self, addr, b.Binary})
+	if err != nil {
+		return u, err
+	}
+	u.coordinator, err = fleet.New(fleet.Options{
+		Dir: v.Dir, Build: b.Binary, Authority: u.authority, Meta: store, Port: u.port, Log: log,
+		Issuer: &trust.Issuer{Authority: u.authority, Secret: u.token.Secret, Extra: extra, Log: log},
+		Run:    func(ctx context.Context, w *fleet.Work) fleet.Outcome { return s.runWork(ctx, w, u.host) },
+	})
+	return u, err
+}
+
+// trust opens the authority, the token and the coordinator's own certificate.
+func (v *upVerb) trust(u *coordinating) (err error) {
+	host := listenHost(v.Listen)
+	if u.host = v.Advertise; u.host == "" {
+		if u.host = host; net.ParseIP(host).IsUnspecified() || host == "" {
+			if u.host, err = reachable("192.0.2.1:9"); err != nil { // an address for documentation: anywhere but here
+				return fmt.Errorf("--advertise: this machine's own address is not known (%w): give the host by which others reach it", err)
+			}
+		}
+	}
+	switch len(v.CA) {
+	case 0:
+		u.authority, err = trust.OpenAuthority(filepath.Join(v.Dir, "ca"), time.Now())
+	case 2:
+		u.authority, err = trust.LoadAuthority(v.CA[0], v.CA[1], time.Now())
+	default:
+		err = fmt.Errorf("--ca: want two files, CERT,KEY; found %d", len(v.CA))
+	}
+	if err != nil {
+		return err
+	}
+	secret, err := trust.OpenSecret(v.Dir)
+	if err != nil {
+		return err
+	}
+	u.token = trust.Token{Secret: secret, CA: u.authority.Hash()}
+	u.self, err = u.authority.Identity(fleet.CoordinatorName, []string{u.host, "127.0.0.1", "localhost"}, time.Now())
+	return err
+}
+
+// meta opens the metadata store: the one that is named, or one of its own.
+func (v *upVerb) meta(ctx context.Context, u *coordinating, log *slog.Logger) (store cluster.Meta, endpoints []string, err error) {
+	if len(v.Etcd) > 0 {
+		var config *tls.Config
+		if len(v.EtcdTLS) > 0 {
+			if len(v.EtcdTLS) != 3 {
+				return nil, nil, fmt.Errorf("--etcd-tls: want three files, CERT,KEY,CA; found %d", len(v.EtcdTLS))
+			}
+			id, err := trust.LoadIdentity(trust.Files{Cert: v.EtcdTLS[0], Key: v.EtcdTLS[1], CA: v.EtcdTLS[2]}, time.Now())
+			if err != nil {
+				return nil, nil, err
+			}
+			config = id.ClientConfig(trust.Name{})
+		}
+		ctx, cancel := context.WithTimeout(ctx, joinWait)
+		defer cancel()
+		store, closer, err := etcd.Open(ctx, v.Etcd, config, metaPrefix, log)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--etcd: %w", err)
+		}
+		u.closers = append(u.closers, closer.Close)
+		return store, v.Etcd, nil
+	}
+	files, err := u.self.Save(filepath.Join(v.Dir, "identity"))
+	if err != nil {
+		return nil, nil, err
+	}
+	u.etcd, err = etcd.Embed(ctx, filepath.Join(v.Dir, "etcd"), etcd.Options{
+		Listen: []string{net.JoinHostPort(u.host, "0")}, Files: etcd.Files(files),
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	u.closers = append(u.closers, u.etcd.Close)
+	return u.etcd.Meta(metaPrefix), u.etcd.Endpoints(), nil
+}
+
+// greet says how to join.
+func (v *upVerb) greet(s *session, u *coordinating) error {
+	token := u.token.String()
+	if v.JSON {
+		return json.NewEncoder(s.out).Encode(map[string]string{"addr": u.addr, "token": token, "port": u.port.Addr()})
+	}
+	_, err := fmt.Fprintf(s.out, "cluster at %s, state in %s\ntoken %s\n\nlend a machine:  %s node --join %s --token %s\ngive it a job:   %s train MODEL --workers 2 --on %s --token %s\nlook:            %s status --on %s --token %s\n",
+		u.addr, v.Dir, token, s.command, u.addr, token, s.command, u.addr, token, s.command, u.addr, token)
+	return err
+}
+
+func listenHost(addr string) string {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return ""
+	}
+	return host
+}
+
+// withHost is a transport's address with another host.
+func withHost(addr, host string) (string, error) {
+	scheme, rest, ok := bytes.Cut([]byte(addr), []byte(":"))
+	_, port, err := net.SplitHostPort(string(rest))
+	if !ok || err != nil {
+		return "", fmt.Errorf("the address %q has no port", addr)
+	}
+	return string(scheme) + ":" + net.JoinHostPort(host, port), nil
+}
+
+// runWork is a job's life in the coordinator: it drives the workers, which run on the nodes.
+func (s *session) runWork(ctx context.Context, w *fleet.Work, host string) fleet.Outcome {
+	job := &session{in: bytes.NewReader(nil), out: w.Log, err: w.Log, models: s.models, sources: s.sources, name: s.name, command: s.command}
+	err := job.drive(ctx, w, host)
+	out := fleet.Outcome{}
+	if err != nil {
+		out = fleet.Outcome{Code: Failed, Why: err.Error()}
+		var coded *codedError
+		if errors.As(err, &coded) {
+			out.Code = coded.code
+		}
+		fmt.Fprintf(job.err, "%s: %v\n", job.name, err)
+	}
+	return out
+}
+
+func (s *session) drive(ctx context.Context, w *fleet.Work, host string) error {
+	var sub submission
+	if err := json.Unmarshal(w.Job.Spec.Payload, &sub); err != nil {
+		return misused(fmt.Errorf("the job: %w", err))
+	}
+	job, err := trivium.DecodeJob(sub.Job)
+	if err != nil {
+		return misused(err)
+	}
+	t := &training{
+		job: job, out: filepath.Join(w.Dir, jobRuns), name: sub.Name, threads: w.Job.Threads, every: sub.Every, topology: sub.Topology,
+		workers: w.Job.Need.Workers, processes: true, show: newProgress(s.out, false, false, func(string) string { return "" }),
+	}
+	if w.Data != "" {
+		f, err := os.Open(w.Data)
+		if err != nil {
+			return err
+		}
+		t.splits, err = data.Unship(f)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return misused(err)
+		}
+		t.ship = true
+	}
+	t.assemble = func(ctx context.Context) (*team, error) { return assembleOn(ctx, w, host) }
+	return s.train(ctx, t)
+}
+
+// assembleOn makes the team of a job whose workers run on nodes.
+func assembleOn(ctx context.Context, w *fleet.Work, host string) (*team, error) {
+	m := &team{log: slog.New(slog.NewTextHandler(w.Log, &slog.HandlerOptions{Level: slog.LevelError})), launcher: keepOpen{w.Launcher}}
+	secret := newSecret()
+	plain := loopback(host)
+	for _, n := range w.Nodes {
+		plain = plain && loopback(n.Offer.Addr)
+	}
+	network := func(name transport.Name, host string) (processes.Network, error) {
+		n := processes.Network{Secret: secret, Listen: net.JoinHostPort(host, "0")}
+		if plain { // nothing leaves this machine
+			return n, nil
+		}
+		id, err := w.Identity(processes.CertName(name))
+		if err != nil {
+			return n, err
+		}
+		n.Identity, err = id.Encode()
+		return n, err
+	}
+	name := transport.Name{Job: w.Job.ID, Role: "driver", ID: "0", Incarnation: 1}
+	own, err := network(name, host)
+	if err != nil {
+		return nil, err
+	}
+	opened, err := own.Open()
+	if err != nil {
+		return nil, err
+	}
+	if m.port, err = opened.Open(ctx, name, own.Options(m.log)); err != nil {
+		return nil, err
+	}
+	m.networkOf = func(worker transport.Name, index int) (processes.Network, error) {
+		return network(worker, w.Nodes[index].Offer.Addr)
+	}
+	return m, nil
+}

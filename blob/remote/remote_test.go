@@ -1,0 +1,116 @@
+package remote_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/blob/blobtest"
+	"github.com/trivium-ml/trivium/blob/remote"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	here  = transport.Name{Role: "client", ID: "0"}
+	there = transport.Name{Role: "server", ID: "0"}
+)
+
+// serve makes store reachable and returns a client of it, and its port, which ends with the test.
+func serve(t *testing.T, store blob.Store) (*remote.Client, transport.Port) {
+	t.Helper()
+	network := transport.NewMemory()
+	open := func(n transport.Name) (transport.Port, transport.Stream) {
+		p, err := network.Open(t.Context(), n, transport.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := p.Stream("blob", transport.StreamOptions{MaxFrame: remote.Piece + 1<<16})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p, s
+	}
+	server, s := open(there)
+	port, c := open(here)
+	if err := c.Know(there, server.Addr()); err != nil {
+		t.Fatal(err)
+	}
+	client := remote.NewClient(c, there)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wait sync.WaitGroup
+	wait.Go(func() { _ = remote.Serve(ctx, store, s, remote.Options{}) })
+	wait.Go(func() { _ = client.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		wait.Wait()
+		_ = port.Close() // a test may have closed it
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return client, port
+}
+
+func TestConformance(t *testing.T) {
+	blobtest.Run(t, func(t *testing.T) blob.Store {
+		client, _ := serve(t, blob.Dir(t.TempDir()))
+		return client
+	})
+}
+
+func TestLargeObjectsTravelInPieces(t *testing.T) {
+	store := blob.Dir(t.TempDir())
+	client, _ := serve(t, store)
+	want := bytes.Repeat([]byte("0123456789abcdef"), 3*remote.Piece/16+7)
+	if err := client.Put(t.Context(), "large", bytes.NewReader(want)); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []blob.Store{store, client} {
+		r, err := s.Get(t.Context(), "large", 5, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(r)
+		if err := errors.Join(err, r.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want[5:]) {
+			t.Errorf("%T: %d bytes came back, want %d, or others", s, len(got), len(want)-5)
+		}
+	}
+}
+
+// A write whose writer vanishes leaves nothing.
+func TestLostWriter(t *testing.T) {
+	store := blob.Dir(t.TempDir())
+	client, port := serve(t, store)
+	r, w := io.Pipe()
+	done := make(chan error)
+	go func() { done <- client.Put(t.Context(), "half", r) }()
+	if _, err := w.Write(make([]byte, 2*remote.Piece)); err != nil {
+		t.Fatal(err)
+	}
+	if err := port.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.CloseWithError(io.ErrUnexpectedEOF) // the pipe's other end is gone or not: either is fine
+	if err := <-done; err == nil {
+		t.Error("a write over a closed port succeeded")
+	}
+	objects, err := store.List(t.Context(), "")
+	if err != nil || len(objects) != 0 {
+		t.Errorf("the store holds %v, %v", objects, err)
+	}
+	if err := client.Put(t.Context(), "next", strings.NewReader("x")); err == nil {
+		t.Error("a closed client wrote")
+	}
+}

@@ -1,0 +1,125 @@
+package fleet
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func TestPlace(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		need    Need
+		free    []int
+		nodes   []int
+		threads int
+	}{
+		{"one on the roomiest", Need{1, 2}, []int{2, 4, 3}, []int{1}, 2},
+		{"spread", Need{4, 1}, []int{4, 4}, []int{0, 1, 0, 1}, 1},
+		{"uneven machines", Need{3, 2}, []int{2, 4}, []int{1, 0, 1}, 2},
+		{"no room", Need{3, 2}, []int{3, 3}, nil, 2},
+		{"all cores, shared out", Need{2, 0}, []int{4, 4}, []int{0, 1}, 4},
+		{"all cores of uneven machines", Need{3, 0}, []int{5, 2}, []int{0, 0, 1}, 2},
+		{"no machine", Need{1, 0}, nil, nil, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var rooms []room
+			for i, f := range c.free {
+				rooms = append(rooms, room{string(rune('a' + i)), f})
+			}
+			nodes, threads := place(c.need, rooms)
+			if !slices.Equal(nodes, c.nodes) || nodes != nil && threads != c.threads {
+				t.Errorf("workers on %v with %d cores each, want %v with %d", nodes, threads, c.nodes, c.threads)
+			}
+		})
+	}
+}
+
+// TestFirstComeFirstServed: a small job does not overtake a large one, and each that waits says why.
+func TestFirstComeFirstServed(t *testing.T) {
+	now := time.Unix(0, 0)
+	var q Queue
+	rooms := []room{{"a", 2}, {"b", 2}}
+	first := q.Add(Spec{Need: Need{2, 1}}, now)
+	large := q.Add(Spec{Need: Need{4, 1}}, now)
+	small := q.Add(Spec{Need: Need{1, 1}}, now)
+	huge := q.Add(Spec{Need: Need{1, 3}}, now)
+	if got := q.Start(rooms, now); got != first || first.State != Running || !slices.Equal(first.Nodes, []string{"a", "b"}) {
+		t.Fatalf("started %+v", got)
+	}
+	if got := q.Start(rooms, now); got != nil {
+		t.Fatalf("started %s beside the first", got.ID)
+	}
+	if !strings.Contains(large.Why, "other jobs use") || !strings.Contains(small.Why, "waits behind "+large.ID) {
+		t.Errorf("they wait because %q and %q", large.Why, small.Why)
+	}
+	q.End(first, Done, 0, "", now)
+	if got := q.Start(rooms, now); got != large {
+		t.Fatalf("started %+v, want the large one", got)
+	}
+	q.End(large, Failed, 1, "it broke", now)
+	if got := q.Start(rooms, now); got != small || small.Why != "" {
+		t.Fatalf("started %+v, want the small one", got)
+	}
+	if got := q.Start(rooms, now); got != nil || !strings.Contains(huge.Why, "3 cores, and the largest machine lends 2") {
+		t.Errorf("the huge one waits because %q", huge.Why)
+	}
+	if got := q.Start(nil, now); got != nil || huge.Why != "no machine is lent yet" {
+		t.Errorf("without machines it waits because %q", huge.Why)
+	}
+}
+
+// TestNothingIsLentTwice starts and ends jobs at random.
+func TestNothingIsLentTwice(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var q Queue
+		now := time.Unix(0, 0)
+		var rooms []room
+		for i := range rapid.IntRange(0, 4).Draw(t, "machines") {
+			rooms = append(rooms, room{string(rune('a' + i)), rapid.IntRange(1, 8).Draw(t, "cores")})
+		}
+		for range rapid.IntRange(1, 40).Draw(t, "events") {
+			if rapid.Bool().Draw(t, "submit") {
+				q.Add(Spec{Need: Need{rapid.IntRange(1, 6).Draw(t, "workers"), rapid.IntRange(0, 4).Draw(t, "threads")}}, now)
+			} else if i := slices.IndexFunc(q.jobs, func(j *Job) bool { return j.State == Running }); i >= 0 {
+				q.End(q.jobs[i], Done, 0, "", now)
+			}
+			for q.Start(rooms, now) != nil {
+				_ = "until none can start"
+			}
+			for _, r := range q.left(rooms) {
+				if r.free < 0 {
+					t.Fatalf("machine %s lends %d cores too many", r.id, -r.free)
+				}
+			}
+			waiting := false
+			for _, j := range q.jobs {
+				waiting = waiting || j.State == Queued
+				if waiting && j.State == Running {
+					t.Fatalf("%s overtook one that waits", j.ID)
+				}
+				if j.State == Running && len(j.Nodes) != j.Need.Workers {
+					t.Fatalf("%s has %d machines for %d workers", j.ID, len(j.Nodes), j.Need.Workers)
+				}
+			}
+		}
+	})
+}
+
+func TestForget(t *testing.T) {
+	var q Queue
+	now := time.Unix(0, 0)
+	waits := q.Add(Spec{Need: Need{1, 1}}, now)
+	for range keepEnded + 3 {
+		q.End(q.Add(Spec{}, now), Done, 0, "", now)
+	}
+	if gone := q.Forget(); !slices.Equal(gone, []string{"job-2", "job-3", "job-4"}) {
+		t.Errorf("forgot %v", gone)
+	}
+	if q.Find(waits.ID) == nil || len(q.Jobs()) != keepEnded+1 {
+		t.Errorf("%d jobs are left", len(q.Jobs()))
+	}
+}
