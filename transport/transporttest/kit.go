@@ -271,7 +271,7 @@ func (s *scene) link(at transport.Stream, what transport.EventKind, from transpo
 // blocked calls f, which must end by its context if it does not succeed, and gives it a moment.
 func (s *scene) blocked(f func(ctx context.Context) error) error {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.ctx, 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(s.ctx, 100*time.Millisecond)
 	defer cancel()
 	err := f(ctx)
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
