@@ -367,6 +367,22 @@ func TestDetectionTimes(t *testing.T) {
 			t.Errorf("views %v, convicted %v: a reset is no loss", s.sizes(), s.convicted)
 		}
 	})
+	t.Run("one link silent, others vouch", func(t *testing.T) {
+		s := formed(t, 5, cluster.Policy{})
+		s.until(t, 2500*time.Millisecond, sim.Fault{At: second, For: 700 * time.Millisecond, Kind: sim.Clog, Nodes: []sim.Node{1, 2}})
+		if len(s.views) != 1 || len(s.convicted) > 0 {
+			t.Errorf("for 0.7 s: views %v, convicted %v: others hear both", s.sizes(), s.convicted)
+		}
+		s = formed(t, 5, cluster.Policy{})
+		s.until(t, 2500*time.Millisecond, sim.Fault{At: second, For: 4 * second, Kind: sim.Clog, Nodes: []sim.Node{1, 2}})
+		if at := s.installs(t, 0, second, 4); s.ids(0) != "0 1 3 4" || at < 1900*time.Millisecond || at > 2300*time.Millisecond {
+			t.Errorf("for 4 s: %s after %v: want the higher rank out after a second", s.ids(0), at-second)
+		}
+		s.w.Heal(nil)
+		if err := s.w.Converges(3*second, s.agreed); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("a late watcher blames itself", func(t *testing.T) {
 		s := formed(t, 5, cluster.Policy{})
 		for i := range 10 { // everyone stands still, one after the other, for less than the others' budget and more than a beat

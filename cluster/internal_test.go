@@ -287,6 +287,28 @@ func TestTickCostsNoAllocation(t *testing.T) {
 	}
 }
 
+// What is announced late, or by a stranger, changes nothing.
+func TestOldAnnouncements(t *testing.T) {
+	m := restful(t, 3)
+	next := &record{Epoch: 2, Members: m.rec.Members[:2]}
+	say := func(from protocol.Name, r *record) protocol.Epoch {
+		m.Step(20*time.Second, protocol.Message{From: from, Body: &announcement{r, 6}})
+		return m.rec.Epoch
+	}
+	if e := say(name(9), next); e != 1 {
+		t.Errorf("a stranger's announcement made epoch %d", e)
+	}
+	if e := say(name(1), next); e != 2 || len(m.peers) != 2 {
+		t.Errorf("a member's announcement: epoch %d, %d members", e, len(m.peers))
+	}
+	if e := say(name(1), &record{Epoch: 1, Members: []Member{{Name: name(1)}, {Name: name(0)}}}); e != 2 || m.rank != 0 {
+		t.Errorf("an old announcement made epoch %d, rank %d", e, m.rank)
+	}
+	if e := say(name(1), &record{Epoch: 2, Members: []Member{{Name: name(1)}, {Name: name(0)}}}); e != 2 || m.rank != 0 {
+		t.Errorf("a second view of epoch %d, rank %d", e, m.rank)
+	}
+}
+
 // restful is rank 0 of n members, in whose view nothing happens.
 func restful(t testing.TB, n int) *Machine {
 	m, err := NewMachine(Member{Name: name(0)}, Policy{LeaseTTL: time.Hour})
