@@ -169,7 +169,7 @@ func receiveShared(c *net.UnixConn) (p []byte, bad, err error) {
 	case len(fds) != 1:
 		return nil, fmt.Errorf("the peer passed %d files, want 1", len(fds)), nil
 	}
-	p, bad = mapShared(fds[0], sharedStart+int(size))
+	p, bad = mapShared(fds[0], sharedStart+int(size), unix.PROT_READ)
 	return p, bad, nil
 }
 
@@ -189,7 +189,7 @@ func receivedFiles(oob []byte) []int {
 }
 
 // mapShared maps a peer's file, if it can never be less than n bytes.
-func mapShared(fd, n int) ([]byte, error) {
+func mapShared(fd, n, prot int) ([]byte, error) {
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil {
 		return nil, fmt.Errorf("the peer's file is no memory: %w", err)
@@ -206,7 +206,7 @@ func mapShared(fd, n int) ([]byte, error) {
 	if err := unix.Fstat(fd, &st); err != nil || st.Size != int64(n) {
 		return nil, fmt.Errorf("the peer's memory has %d bytes, want %d (error %w)", st.Size, n, err)
 	}
-	return unix.Mmap(fd, 0, n, unix.PROT_READ, unix.MAP_SHARED)
+	return unix.Mmap(fd, 0, n, prot, unix.MAP_SHARED)
 }
 
 // agree tells the other end whether this one has both files, and forgets them unless the other has, too.
