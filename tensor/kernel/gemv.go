@@ -9,7 +9,7 @@ func Gemv[T Float](isa ISA, m, n int, a []T, lda int, x, y []T) {
 	if g := dotRows[T](isa); g > 0 && n >= lanes && m >= g {
 		inside(a, false, m, n, lda)
 		for ; i+g <= m; i += g {
-			dotGroup(n, a[i*lda:], lda, x, y[i:i+g])
+			dotGroup(isa, n, a[i*lda:], lda, x, y[i:i+g])
 		}
 	}
 	for ; i < m; i++ {
@@ -18,11 +18,11 @@ func Gemv[T Float](isa ISA, m, n int, a []T, lda int, x, y []T) {
 }
 
 // dotGroup is y = A·x for as many rows as the kernel takes.
-func dotGroup[T Float](n int, a []T, lda int, x, y []T) {
+func dotGroup[T Float](isa ISA, n int, a []T, lda int, x, y []T) {
 	var sums [4]tree[T]
 	var block [4]T
 	for j := 0; j < n; j += BlockLen {
-		dots[T](&stripe{
+		dots[T](isa, &stripe{
 			a: unsafe.Pointer(&a[j]), row: lda * sizeOf[T](), x: unsafe.Pointer(&x[j]), n: min(BlockLen, n-j), out: unsafe.Pointer(&block),
 		})
 		for r := range y {

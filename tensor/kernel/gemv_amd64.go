@@ -11,6 +11,12 @@ func dotsF32AVX512(t *stripe)
 func dotsF64AVX512(t *stripe)
 
 //go:noescape
+func dotsF32AVX2(t *stripe)
+
+//go:noescape
+func dotsF64AVX2(t *stripe)
+
+//go:noescape
 func leaf8F32AVX512(t *stripe)
 
 //go:noescape
@@ -54,21 +60,23 @@ func readAVX2(x unsafe.Pointer, n int) float32
 
 // dotRows returns how many rows dots takes, 0 if there is no such kernel.
 func dotRows[T Float](isa ISA) int {
-	switch {
-	case isa == AVX512 && single[T]():
+	if isa >= AVX2 {
 		return 4
-	case isa == AVX512:
-		return 2
 	}
 	return 0
 }
 
 // dots runs the kernel for dotRows rows.
-func dots[T Float](t *stripe) {
-	if single[T]() {
+func dots[T Float](isa ISA, t *stripe) {
+	switch {
+	case isa == AVX512 && single[T]():
 		dotsF32AVX512(t)
-	} else {
+	case isa == AVX512:
 		dotsF64AVX512(t)
+	case single[T]():
+		dotsF32AVX2(t)
+	default:
+		dotsF64AVX2(t)
 	}
 }
 

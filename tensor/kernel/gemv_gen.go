@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"fmt"
 	"log"
+	"math/bits"
 	"os"
 )
 
@@ -26,9 +27,15 @@ func main() {
 	p("#include \"textflag.h\"\n")
 	z32 := arch{"AVX512", "F32", "Z", 4, 16, "PS", "VBROADCASTSS"}
 	z64 := arch{"AVX512", "F64", "Z", 8, 8, "PD", "VBROADCASTSD"}
+	y32 := arch{"AVX2", "F32", "Y", 4, 8, "PS", "VBROADCASTSS"}
+	y64 := arch{"AVX2", "F64", "Y", 8, 4, "PD", "VBROADCASTSD"}
 	z32.dots(4)
-	z64.dots(2)
-	for _, a := range []arch{z32, z64, {"AVX2", "F32", "Y", 4, 8, "PS", "VBROADCASTSS"}, {"AVX2", "F64", "Y", 8, 4, "PD", "VBROADCASTSD"}} {
+	z64.dotsByParts(4, 4)
+	y32.maskTable()
+	y64.maskTable()
+	y32.dotsByParts(4, 2)
+	y64.dotsByParts(4, 2)
+	for _, a := range []arch{z32, z64, y32, y64} {
 		a.leaf(8)
 		a.leaf(4)
 		a.leaf(1)
@@ -87,25 +94,134 @@ func (a arch) dots(rows int) {
 	}
 	p("fold:\n\tMOVQ 32(DI), R11")
 	for i := range rows {
-		for half := vecs / 2; half > 0; half /= 2 {
-			for v := range half {
-				p("\tVADD%s %s, %s, %s", a.suffix, acc(i, v+half), acc(i, v), acc(i, v))
-			}
-		}
-		z := acc(i, 0)
-		y, xmm := "Y"+z[1:], "X"+z[1:]
-		t := temp(0)
-		ty, tx := "Y"+t[1:], "X"+t[1:]
-		p("\tVEXTRACTF64X4 $1, %s, %s\n\tVADD%s %s, %s, %s", z, ty, a.suffix, ty, y, y)
-		p("\tVEXTRACTF64X2 $1, %s, %s\n\tVADD%s %s, %s, %s", y, tx, a.suffix, tx, xmm, xmm)
-		if a.size == 4 {
-			p("\tVPERMILPD $1, %s, %s\n\tVADDPS %s, %s, %s", xmm, tx, tx, xmm, xmm)
-			p("\tVMOVSHDUP %s, %s\n\tVADDSS %s, %s, %s\n\tVMOVSS %s, %d(R11)", xmm, tx, tx, xmm, xmm, xmm, i*4)
-		} else {
-			p("\tVPERMILPD $1, %s, %s\n\tVADDSD %s, %s, %s\n\tVMOVSD %s, %d(R11)", xmm, tx, tx, xmm, xmm, xmm, i*8)
-		}
+		a.fold(i, vecs, acc, temp(0))
 	}
 	p("\tVZEROUPPER\n\tRET\n")
+}
+
+// fold adds the vectors of row i, and then the lanes of the first, in halves, and stores the sum at R11. t is free.
+func (a arch) fold(i, vecs int, acc func(i, v int) string, t string) {
+	for half := vecs / 2; half > 0; half /= 2 {
+		for v := range half {
+			p("\tVADD%s %s, %s, %s", a.suffix, acc(i, v+half), acc(i, v), acc(i, v))
+		}
+	}
+	z := acc(i, 0)
+	y, xmm := "Y"+z[1:], "X"+z[1:]
+	ty, tx := "Y"+t[1:], "X"+t[1:]
+	extract := "VEXTRACTF128"
+	if a.reg == "Z" {
+		extract = "VEXTRACTF64X2" // reaches the upper registers
+		p("\tVEXTRACTF64X4 $1, %s, %s\n\tVADD%s %s, %s, %s", z, ty, a.suffix, ty, y, y)
+	}
+	p("\t%s $1, %s, %s\n\tVADD%s %s, %s, %s", extract, y, tx, a.suffix, tx, xmm, xmm)
+	if a.size == 4 {
+		p("\tVPERMILPD $1, %s, %s\n\tVADDPS %s, %s, %s", xmm, tx, tx, xmm, xmm)
+		p("\tVMOVSHDUP %s, %s\n\tVADDSS %s, %s, %s\n\tVMOVSS %s, %d(R11)", xmm, tx, tx, xmm, xmm, xmm, i*4)
+	} else {
+		p("\tVPERMILPD $1, %s, %s\n\tVADDSD %s, %s, %s\n\tVMOVSD %s, %d(R11)", xmm, tx, tx, xmm, xmm, xmm, i*8)
+	}
+}
+
+// maskTable is a vector of ones and one of zeros, from which masks of the first lanes are read.
+func (a arch) maskTable() {
+	for i := range 8 {
+		p("DATA ones%s<>+%d(SB)/8, $%d", a.elem, 8*i, map[bool]int{true: -1, false: 0}[i < 4])
+	}
+	p("GLOBL ones%s<>(SB), RODATA|NOPTR, $64\n", a.elem)
+}
+
+// dotsByParts is dots of four rows, more than there are registers for 64 lanes of: it passes over the block once for every group of
+// vectors of lanes, and adds what the passes give as folding in halves does.
+func (a arch) dotsByParts(rows, group int) {
+	vecs := 64 / a.lanes
+	parts := vecs / group
+	bytes := a.size * a.lanes
+	reg := func(n int) string { return fmt.Sprintf("%s%d", a.reg, n) }
+	acc := func(i, v int) string { return reg(i*group + v) }
+	x := func(v int) string { return reg(rows*group + v) }
+	temps := map[string]int{"Y": 15, "Z": 32}[a.reg] - rows*group - group
+	temp := func(n int) string { return reg(rows*group + group + n%temps) }
+	slot := func(k, i, v int) string { return fmt.Sprintf("%d(SP)", ((k*rows+i)*group+v)*bytes) }
+	name := "dots" + a.elem + a.isa
+	p("// func %s(t *stripe)", name)
+	p("TEXT ·%s(SB), 0, $%d-8", name, bits.Len(uint(parts)-1)*rows*group*bytes)
+	p("\tMOVQ t+0(FP), DI\n\tMOVQ 8(DI), R8\n\tLEAQ (R8)(R8*2), R9")
+	depth := 0 // of partial sums in slots
+	for n := range parts {
+		part := int(bits.Reverse(uint(n)) >> (bits.UintSize - (bits.Len(uint(parts)) - 1))) // what is half of all lanes away comes next
+		p("\tMOVQ 0(DI), SI\n\tMOVQ 16(DI), R10\n\tMOVQ 24(DI), CX")
+		p("\tADDQ $%d, SI\n\tADDQ $%d, R10", part*group*bytes, part*group*bytes)
+		for i := range rows {
+			for v := range group {
+				p("\tVXORPS %s, %s, %s", acc(i, v), acc(i, v), acc(i, v))
+			}
+		}
+		p("\tSUBQ $64, CX\n\tJL tail%d\nloop%d:", part, part)
+		for v := range group {
+			p("\tVMOVU%s %d(R10), %s", a.suffix, v*bytes, x(v))
+		}
+		for i := range rows {
+			for v := range group {
+				t := temp(i*group + v)
+				p("\tVMUL%s %d%s, %s, %s", a.suffix, v*bytes, at("SI", i), x(v), t)
+				p("\tVADD%s %s, %s, %s", a.suffix, t, acc(i, v), acc(i, v))
+			}
+		}
+		p("\tADDQ $%d, SI\n\tADDQ $%d, R10\n\tSUBQ $64, CX\n\tJGE loop%d", vecs*bytes, vecs*bytes, part)
+		p("tail%d:\n\tADDQ $%d, CX\n\tJLE end%d", part, 64-part*group*a.lanes, part)
+		for v := range group { // CX elements are left, from the first lane of vector v on
+			p("\tMOVQ $%d, AX\n\tCMPQ CX, AX\n\tCMOVQLT CX, AX", a.lanes)
+			a.tailMask()
+			a.masked(fmt.Sprintf("%d(R10)", v*bytes), x(v))
+			for i := range rows {
+				t := temp(0)
+				a.masked(fmt.Sprintf("%d%s", v*bytes, at("SI", i)), t)
+				p("\tVMUL%s %s, %s, %s\n\tVADD%s %s, %s, %s", a.suffix, t, x(v), t, a.suffix, t, acc(i, v), acc(i, v))
+			}
+			if v < group-1 {
+				p("\tSUBQ $%d, CX\n\tJLE end%d", a.lanes, part)
+			}
+		}
+		p("end%d:", part)
+		for m := n; m&1 == 1; m >>= 1 {
+			depth--
+			for i := range rows {
+				for v := range group {
+					p("\tVADD%s %s, %s, %s", a.suffix, slot(depth, i, v), acc(i, v), acc(i, v))
+				}
+			}
+		}
+		for i := range rows {
+			for v := 0; v < group && n < parts-1; v++ {
+				p("\tVMOVU%s %s, %s", a.suffix, acc(i, v), slot(depth, i, v))
+			}
+		}
+		depth++
+	}
+	p("\tMOVQ 32(DI), R11")
+	for i := range rows {
+		a.fold(i, group, acc, temp(0))
+	}
+	p("\tVZEROUPPER\n\tRET\n")
+}
+
+// tailMask sets K1, or Y15, for the first AX lanes.
+func (a arch) tailMask() {
+	if a.reg == "Z" {
+		p("\tMOVQ $-1, BX\n\tBZHIQ AX, BX, BX\n\tKMOVW BX, K1")
+		return
+	}
+	p("\tLEAQ ones%s<>+32(SB), R11\n\tNEGQ AX\n\tVMOVU%s (R11)(AX*%d), Y15", a.elem, a.suffix, a.size)
+}
+
+// masked loads the lanes of the tail mask.
+func (a arch) masked(from, to string) {
+	if a.reg == "Z" {
+		p("\tVMOVU%s.Z %s, K1, %s", a.suffix, from, to)
+		return
+	}
+	p("\tVMASKMOV%s %s, Y15, %s", a.suffix, from, to)
 }
 
 // leaf writes func leaf…(t *stripe): out[j] = (out[j], or 0 if start is not chain) + d[0]*a[0][j] + d[1]*a[1][j] + …, one fused
