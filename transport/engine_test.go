@@ -379,7 +379,7 @@ func FuzzFrames(f *testing.F) {
 			h = pr.link.half[data]
 		}
 		h.nc, h.hard = fromBytes{Reader: bytes.NewReader(p)}, fromBytes{}
-		r := &reader{h: h, pr: pr, p: pt, buf: make([]byte, readBuffer)}
+		r := newReader(h)
 		if err := r.frames(); err == nil {
 			t.Fatal("the frames ended without an error")
 		}

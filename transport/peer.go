@@ -212,6 +212,9 @@ func (pr *peer) drop(err error) {
 		if h.hard != nil {
 			_ = h.hard.Close() // what is written is written
 		}
+		if h.r != nil && h.r.loan.state.CompareAndSwap(free, reading) {
+			h.r.loan.resume <- struct{}{}
+		}
 		for i := range h.queue {
 			for o := h.queue[i].first; o != nil; o = h.queue[i].first {
 				h.queue[i].remove(o)
@@ -426,6 +429,7 @@ func (pr *peer) establish(h *hello, inbound bool, id [16]byte, ctl, dat [2]net.C
 	}
 	l.half[data].first = inbound
 	for _, half := range l.half {
+		half.r = newReader(half)
 		p.wg.Go(half.run)
 		p.wg.Go(half.read)
 	}

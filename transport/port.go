@@ -25,6 +25,7 @@ type port struct {
 	carrier  *carrier
 	instance [16]byte // of this opening: tells a restart from a reconnect
 	pool     pool
+	tender   tender
 
 	mu      sync.RWMutex
 	peers   map[Name]*peer

@@ -7,7 +7,6 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
-	"runtime"
 	"time"
 
 	"github.com/trivium-ml/trivium/wire"
@@ -31,41 +30,74 @@ type reader struct {
 	last     *stream // of the frame before
 	scratch  []byte
 	sum      uint32
+	streak   int  // small frames for last, one after the other
+	offered  bool // the connection was offered to a Recv
+	loan     loan
+}
+
+func newReader(h *half) *reader {
+	pr := h.link.peer
+	return &reader{h: h, pr: pr, p: pr.port, buf: make([]byte, readBuffer), loan: loan{resume: make(chan struct{}, 1)}}
 }
 
 // read is the goroutine of one connection's frames.
 func (h *half) read() {
-	r := &reader{h: h, pr: h.link.peer, p: h.link.peer.port, buf: make([]byte, readBuffer)}
-	err := r.frames()
+	r := h.r
+	for {
+		err := r.frames()
+		if err != nil {
+			r.finish(err)
+			return
+		}
+		<-r.loan.resume
+		if r.loan.over {
+			return
+		}
+	}
+}
+
+// finish ends the link, or this half of it.
+func (r *reader) finish(err error) {
+	l := r.h.link
 	if bad := (*wire.FrameError)(nil); errors.As(err, &bad) {
 		r.p.count(bad.Cause)
 		r.p.o.Log.Warn("transport: connection closed", "peer", r.pr.name.String(), "cause", bad.Cause, "err", err.Error())
-		h.link.say(bad.Cause, bad.Text)
+		l.say(bad.Cause, bad.Text)
 	}
-	if err == io.EOF && h.link.ended(h) {
+	if err == io.EOF && l.ended(r.h) {
 		return // it said goodbye; the other half has not yet ended
 	}
-	h.link.fail(err)
+	l.fail(err)
 }
 
+// frames reads frames until an error, or until the connection is lent to a Recv.
 func (r *reader) frames() error {
 	for {
-		b, err := r.need(wire.HeaderLen)
-		if err != nil {
+		if err := r.step(); err != nil {
 			return err
 		}
-		if err := r.hdr.Parse((*[wire.HeaderLen]byte)(b)); err != nil {
-			return err
-		}
-		if r.hdr.Flags&wire.Internal != 0 {
-			err = r.internal()
-		} else {
-			err = r.frame()
-		}
-		if err != nil {
-			return err
+		if r.offered {
+			r.offered = false
+			if r.offer(r.last) {
+				return nil
+			}
 		}
 	}
+}
+
+// step reads one frame.
+func (r *reader) step() error {
+	b, err := r.need(wire.HeaderLen)
+	if err != nil {
+		return err
+	}
+	if err := r.hdr.Parse((*[wire.HeaderLen]byte)(b)); err != nil {
+		return err
+	}
+	if r.hdr.Flags&wire.Internal != 0 {
+		return r.internal()
+	}
+	return r.frame()
 }
 
 // fill reads what there is, at least one byte.
@@ -162,7 +194,10 @@ func (r *reader) frame() error {
 		if s = r.p.stub(h.Stream); s == nil {
 			return &wire.FrameError{Cause: "stream", Text: fmt.Sprintf("stream %#x: %d streams that are not open here have frames already", h.Stream, maxUnopened)}
 		}
-		r.last = s
+		r.last, r.streak = s, 0
+	}
+	if r.streak++; n > lendFrame {
+		r.streak = 0
 	}
 	s.mu.Lock()
 	limit := s.o.MaxFrame
@@ -253,14 +288,11 @@ func (r *reader) frame() error {
 		d.n = -1 // its bytes are no longer the port's to hold
 		defer fl.giveBack(r.h.ctl, n)
 	}
-	ok, woke := s.deliver(&a)
+	ok, woke := s.deliver(&a, r)
 	if !ok && !(s.ended.Load() && r.redeliver(&a)) {
 		d.free()
 	}
-	if woke && r.from == r.to {
-		// Recv's caller goes first: the next read would find nothing, and what he answers would wait for that.
-		runtime.Gosched()
-	}
+	r.offered = woke && r.streak >= lendAfter && r.from == r.to
 	return nil
 }
 
@@ -270,11 +302,11 @@ func (r *reader) redeliver(a *arrival) bool {
 		return false
 	}
 	s := r.p.stub(r.hdr.Stream)
-	r.last = s
+	r.last, r.streak = s, 0
 	if s == nil {
 		return false
 	}
-	ok, _ := s.deliver(a)
+	ok, _ := s.deliver(a, r)
 	return ok
 }
 

@@ -32,7 +32,11 @@ type stream struct {
 	copying       bool // Recv copies to a posted slice, without the lock
 	waiting       bool // Recv
 	wake          chan struct{}
-	woke          bool // by the last push
+	hot           *reader // lends its connection to Recv
+	inline        *reader // which reads it now
+
+	watched   <-chan struct{} // Recv's: whose end interrupts the reads
+	unwatched func() bool
 }
 
 type postKey struct {
@@ -88,10 +92,10 @@ func (s *stream) open(name string, o StreamOptions) {
 		})
 	}
 	s.mu.Unlock()
-	free(over)
+	freeAll(over)
 }
 
-func free(over []*delivery) {
+func freeAll(over []*delivery) {
 	for _, d := range over {
 		d.free()
 	}
@@ -201,9 +205,9 @@ func (s *stream) lift(pk postKey, po *post) {
 	s.idle.Broadcast()
 }
 
-// deliver hands a whole frame to Recv, or holds it back, or drops it: then it returns false, and the delivery is the caller's. woke: a
-// Recv waited for it.
-func (s *stream) deliver(a *arrival) (ok, woke bool) {
+// deliver hands a whole frame to Recv, or holds it back, or drops it: then it returns false, and the delivery is the caller's. lends: a
+// Recv waited for it, and may read r's connection itself from now on.
+func (s *stream) deliver(a *arrival, r *reader) (ok, lends bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ev, pk := &a.ev, postKey{}
@@ -228,24 +232,37 @@ func (s *stream) deliver(a *arrival) (ok, woke bool) {
 		s.held.push(a)
 		return true, false
 	}
-	s.push(a)
-	return true, s.woke
+	waited := s.waiting
+	s.enter(a)
+	s.signal(r)
+	if waited && r.h.nc == r.h.hard && (s.hot == nil || s.hot == r || s.hot.h.link.dead.Load()) {
+		s.hot, lends = r, true
+	}
+	return true, lends
 }
 
 func (s *stream) push(a *arrival) {
+	s.enter(a)
+	s.signal(nil)
+}
+
+func (s *stream) enter(a *arrival) {
 	a.barrier = s.pushed
 	if a.ev.What == Received && a.ev.Priority == Control {
 		s.ctl.push(a)
 	} else {
 		s.main.push(a)
 	}
-	s.signal()
 }
 
-func (s *stream) signal() {
-	if s.woke = s.waiting; s.waiting {
+// signal wakes Recv, unless it is the one that calls, as reader by.
+func (s *stream) signal(by *reader) {
+	switch {
+	case s.waiting:
 		s.waiting = false
 		s.wake <- struct{}{} // has room: only Recv sets waiting, and then takes
+	case s.inline != nil && s.inline != by:
+		s.inline.h.interrupt()
 	}
 }
 
@@ -265,6 +282,7 @@ func (s *stream) Recv(ctx context.Context) (Event, error) {
 		s.mu.Lock()
 		if s.closed {
 			s.mu.Unlock()
+			s.unwatch()
 			return Event{}, fmt.Errorf("transport: receive on %q: %w", s.name, ErrClosed)
 		}
 		var a *arrival
@@ -275,6 +293,16 @@ func (s *stream) Recv(ctx context.Context) (Event, error) {
 			a = s.main.first()
 		}
 		if a == nil {
+			if r := s.hot; r != nil && r.loan.state.CompareAndSwap(free, lent) {
+				s.inline = r
+				s.mu.Unlock()
+				s.watch(ctx)
+				r.lend(ctx, s)
+				if s.empty() && ctx.Err() != nil {
+					return Event{}, fmt.Errorf("transport: receive on %q: %w", s.name, ctx.Err())
+				}
+				continue
+			}
 			s.waiting = true
 			s.mu.Unlock()
 			select {
@@ -335,6 +363,13 @@ func (s *stream) Recv(ctx context.Context) (Event, error) {
 	}
 }
 
+// empty reports whether Recv has nothing to return.
+func (s *stream) empty() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.closed && s.ctl.len() == 0 && s.main.len() == 0
+}
+
 func (s *stream) popFrame(ev *Event) {
 	if ev.Priority == Control {
 		s.ctl.pop()
@@ -348,7 +383,7 @@ func (s *stream) Fence(e Epoch, members []Name) {
 	s.mu.Lock()
 	defer func() {
 		s.mu.Unlock()
-		free(over)
+		freeAll(over)
 	}()
 	if s.closed || e < s.epoch {
 		return
@@ -435,7 +470,7 @@ func (s *stream) end() {
 			return false
 		})
 	}
-	s.signal()
+	s.signal(nil)
 	s.stop(func(postKey) bool { return true })
 	for s.copying {
 		s.idle.Wait()
@@ -443,7 +478,7 @@ func (s *stream) end() {
 	s.posts = nil
 	name := s.name
 	s.mu.Unlock()
-	free(over)
+	freeAll(over)
 	if name == "" {
 		return
 	}

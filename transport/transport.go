@@ -23,6 +23,8 @@
 //   - Control frames (Priority Control) have their own connection and never wait behind data.
 //   - Lengths are checked before anything is allocated.
 //   - Every Send and Recv ends by its context, by Close, or by loss of the link.
+//   - While a link is lost, Send fails at once with ErrLinkLost; before a link was ever up, frames wait for it in the queue. LinkLost may
+//     come a second time, with protocol.ErrRefused, once a dial has found that nobody listens.
 //   - After LinkLost the port tries to reconnect, with back-off, until the peer is forgotten; LinkBack says that it did. Frames that
 //     were under way when a link was lost have arrived or not, each at most once: who needs more resends under its own numbers.
 package transport
@@ -97,7 +99,8 @@ type Stream interface {
 	// posts before the frame comes saves a copy. The frame's Event then has Posted set and Payload = dst. Post of a key that is posted
 	// already is an error. dst belongs to the stream until the event, Unpost, or Close.
 	Post(from Name, k Key, dst []byte) error
-	// Unpost takes a Post back: false if its frame has begun to land, and then its event is still to come.
+	// Unpost takes a Post back: false if its frame has begun to land, and then its event is still to come, unless a Fence or the loss of
+	// the link takes its place. Fence and Close return when nothing lands any more in what they end.
 	Unpost(from Name, k Key) bool
 
 	// Recv returns what comes next. Events of one peer and priority come in its sending order. It belongs to one goroutine.

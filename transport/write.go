@@ -21,6 +21,7 @@ type half struct {
 	hard net.Conn // beneath TLS: Close of this one never blocks
 	try  *direct  // nil: writes may block
 	sum  bool
+	r    *reader
 
 	cond    sync.Cond // the writer's goroutine waits for work
 	queue   [3]frameQueue
