@@ -77,7 +77,7 @@ func (g *Segment) serve() {
 		if admitUser(c) == nil {
 			var size [8]byte
 			binary.LittleEndian.PutUint64(size[:], uint64(len(g.mem)))
-			_ = c.SetDeadline(time.Now().Add(time.Second))               // 8 bytes fit any socket
+			_ = c.SetDeadline(time.Now().Add(time.Second))                // 8 bytes fit any socket
 			_, _, _ = c.WriteMsgUnix(size[:], unix.UnixRights(g.fd), nil) // who does not get them says so
 		}
 		_ = c.Close() // it has what it came for
