@@ -92,4 +92,5 @@ func (g *Group) SetCosts(c Costs) {
 	g.h.mu.Lock()
 	defer g.h.mu.Unlock()
 	g.c.planner = &c
+	clear(g.c.known) // what they have chosen
 }

@@ -37,6 +37,9 @@ type core struct {
 	failed    error
 
 	plans    map[planKey]*Plan
+	known    map[quickKey]*prepared
+	spare    [][]int32
+	peers    []*peer // Group's
 	planner  *Costs
 	memories [][]byte // scratch that is free
 
@@ -66,6 +69,7 @@ const never = time.Duration(math.MaxInt64)
 // An operation is an op under way at this rank.
 type operation struct {
 	*job
+	own     job
 	tag     uint32
 	plan    *Plan
 	left    []int32 // tasks that each task waits for; done and armed are below 0
@@ -81,8 +85,11 @@ type operation struct {
 	slow    bool   // the straggler was reported
 	landing int    // posts that could not be taken back
 	finish  bool
-	err     error
-	done    chan struct{} // closed at the end; nil in the simulator
+
+	heardBy  [16]bool
+	readyBuf [16]int32
+	err      error
+	done     chan struct{} // closed at the end; nil in the simulator
 }
 
 type heldFrame struct {
@@ -107,7 +114,7 @@ type voided struct {
 func newCore(id uint16, v View, o *Options) *core {
 	return &core{
 		id: id, epoch: v.Epoch, self: v.Self, names: v.Peers, opt: o, hosts: v.Hosts, step: o.FirstStep, due: never,
-		gone: make([]bool, len(v.Peers)), left: make([]bool, len(v.Peers)), plans: map[planKey]*Plan{},
+		gone: make([]bool, len(v.Peers)), left: make([]bool, len(v.Peers)), plans: map[planKey]*Plan{}, known: map[quickKey]*prepared{},
 	}
 }
 
@@ -148,15 +155,7 @@ func (c *core) start(op Op, tag uint32, dst, src Buffer, done chan struct{}) *op
 	case c.vote != nil:
 		return c.end(o, fmt.Errorf("collective: tag %d: step %d is being committed", tag, c.step))
 	}
-	j, err := op.validate(c.self, c.size(), dst, src)
-	o.job = &j
-	var a Algorithm
-	var segment int
-	if err == nil {
-		a = c.choose(o.job)
-		segment = c.segment(o.job, a)
-		j.describe(c.self, fmt.Sprintf("%v in frames of %d", a, segment))
-	}
+	err := c.check(o, op, dst, src)
 	at, found := c.index(tag)
 	if found {
 		return c.end(o, fmt.Errorf("collective: step %d: tag %d is under way already (%v): the second is refused", c.step, tag, c.ops[at].title()))
@@ -179,13 +178,9 @@ func (c *core) start(op Op, tag uint32, dst, src Buffer, done chan struct{}) *op
 			return o
 		}
 	}
-	c.prepare(o, a, segment)
+	c.prepare(o)
 	c.wake(c.now + c.opt.tellAfter())
-	for i := range o.plan.Tasks {
-		if o.left[i] == 0 {
-			o.ready = append(o.ready, int32(i))
-		}
-	}
+	o.ready = append(o.readyBuf[:0], o.plan.first...)
 	c.run(o)
 	keep := c.early[:0]
 	for _, ev := range c.early {
@@ -214,31 +209,70 @@ func (o *operation) title() string {
 	return o.Kind.String()
 }
 
-// prepare finds the plan and lays out memory.
-func (c *core) prepare(o *operation, a Algorithm, segment int) {
-	es := max(o.dtype.Size(), 1)
-	key := o.key(a, segment, c.opt.MaxFrame)
-	p := c.plans[key]
-	if p == nil {
-		p = planOf(o.job, a, c.self, c.size(), max(1, segment/es), c.opt.MaxFrame, c.hosts)
-		p.index(c.size())
-		if len(c.plans) >= 1024 {
-			clear(c.plans) // an op of ever new sizes must not fill the memory
+// check finds out whether op can be done here, and how. What was asked before is looked up.
+func (c *core) check(o *operation, op Op, dst, src Buffer) error {
+	key, quick := op.quick(dst, src)
+	if quick {
+		if p := c.known[key]; p != nil && again(dst, src) {
+			o.own = p.job
+			o.own.dst, o.own.src, o.own.Priority, o.own.Label = dst, src, op.Priority, op.Label
+			o.job, o.plan = &o.own, p.plan
+			return nil
 		}
-		c.plans[key] = p
 	}
-	o.plan = p
+	var err error
+	o.job = &o.own
+	if o.own, err = op.validate(c.self, c.size(), dst, src); err != nil {
+		return err
+	}
+	j := o.job
+	a := c.choose(j)
+	segment := c.segment(j, a)
+	j.describe(c.self, fmt.Sprintf("%v in frames of %d", a, segment))
+	pk := j.key(a, segment, c.opt.MaxFrame)
+	o.plan = c.plans[pk]
+	if o.plan == nil {
+		o.plan = planOf(j, a, c.self, c.size(), max(1, segment/max(j.dtype.Size(), 1)), c.opt.MaxFrame, c.hosts)
+		o.plan.index(c.size())
+		if len(c.plans) >= 1024 {
+			clear(c.plans) // ops of ever new sizes must not fill the memory
+		}
+		c.plans[pk] = o.plan
+	}
+	if quick {
+		if len(c.known) >= 1024 {
+			clear(c.known)
+		}
+		p := &prepared{job: *j, plan: o.plan}
+		p.job.dst, p.job.src = Buffer{}, Buffer{}
+		c.known[key] = p
+	}
+	return nil
+}
+
+// prepare lays out memory.
+func (c *core) prepare(o *operation) {
+	p := o.plan
 	o.todo = len(p.Tasks)
-	o.left = make([]int32, len(p.Tasks))
-	for i := range p.Tasks {
-		o.left[i] = p.Tasks[i].after
+	n := len(p.after)
+	if k := len(c.spare); k > 0 && cap(c.spare[k-1]) >= n {
+		o.left, c.spare = c.spare[k-1][:n], c.spare[:k-1]
+	} else {
+		o.left = make([]int32, n)
 	}
-	o.heard = make([]bool, c.size())
+	copy(o.left, p.after)
+	if c.size() <= len(o.heardBy) {
+		o.heard = o.heardBy[:c.size()]
+	} else {
+		o.heard = make([]bool, c.size())
+	}
 	o.mem = [numBufs][]byte{Src: o.src.Bytes, Dst: o.dst.Bytes}
-	if n := p.Scratch * es; n > 0 {
+	if n := p.Scratch * max(o.dtype.Size(), 1); n > 0 {
 		o.mem[Scratch] = c.memory(n)
 	}
-	o.coded = make([][]byte, p.slots)
+	if p.slots > 0 {
+		o.coded = make([][]byte, p.slots)
+	}
 }
 
 func (c *core) memory(n int) []byte {
@@ -452,7 +486,7 @@ func (c *core) data(from int, ev *transport.Event) bool {
 		c.early = append(c.early, *ev)
 		return true
 	}
-	if o.err != nil || o.job == nil || o.plan == nil {
+	if o.err != nil || o.job == nil || o.left == nil {
 		if ev.Posted {
 			c.landed(o)
 		}
@@ -515,7 +549,7 @@ func (c *core) abort(o *operation, err error) {
 		h.ev.Release()
 	}
 	o.held = nil
-	if o.plan != nil && c.take != nil {
+	if o.left != nil && c.take != nil {
 		for i := range o.plan.Tasks {
 			if o.left[i] == taskPosted && !c.take(o.plan.Tasks[i].Peer, c.key(o.tag, o.plan.Tasks[i].Chunk)) && !c.gone[o.plan.Tasks[i].Peer] {
 				o.landing++
@@ -543,7 +577,11 @@ func (c *core) wake(at time.Duration) { c.due = min(c.due, at) }
 // index prepares what the executor looks up.
 func (p *Plan) index(size int) {
 	p.frames = make([][]int32, size)
+	p.after = make([]int32, len(p.Tasks))
 	for i, t := range p.Tasks {
+		if p.after[i] = t.after; t.after == 0 {
+			p.first = append(p.first, int32(i))
+		}
 		switch t.Do {
 		case DoRecv, DoRecvCoded:
 			p.frames[t.Peer] = append(p.frames[t.Peer], int32(i))
@@ -556,7 +594,7 @@ func (p *Plan) index(size int) {
 
 // waits returns whom o waits for, and in which phase; -1: nobody.
 func (o *operation) waits() (int, Phase) {
-	if o.plan != nil && !o.finish {
+	if o.left != nil && !o.finish {
 		for i := range o.plan.Tasks {
 			if s := o.left[i]; s == taskArmed || s == taskPosted {
 				return o.plan.Tasks[i].Peer, o.plan.Tasks[i].Phase

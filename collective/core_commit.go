@@ -169,6 +169,10 @@ func (c *core) decided() {
 		if m := o.mem[Scratch]; m != nil && len(c.memories) < 16 {
 			c.memories = append(c.memories, m)
 		}
+		if o.err == nil && len(c.spare) < 64 {
+			c.spare = append(c.spare, o.left)
+		}
+		o.left, o.mem, o.plan = nil, [numBufs][]byte{}, nil // a Handle may live on
 	}
 	clear(c.ops)
 	c.ops = c.ops[:0]

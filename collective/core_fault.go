@@ -326,7 +326,7 @@ func (c *core) cancelCommit(t *tally, err error) {
 // startedAt compares an operation that takes long with ours.
 func (c *core) startedAt(from int, ev *transport.Event) {
 	o := c.find(ev.Op.Step(), ev.Op.Index())
-	if o == nil || o.finish || o.err != nil || o.job == nil || o.plan == nil {
+	if o == nil || o.finish || o.err != nil || o.job == nil || o.left == nil {
 		return
 	}
 	o.heard[from] = true

@@ -305,6 +305,7 @@ func (g *Group) Sub(ranks []int) (*Group, error) {
 		}
 	}
 	h.adopt(c)
+	c.planner = g.c.planner
 	h.replay(id)
 	return &Group{h: h, c: c}, nil
 }

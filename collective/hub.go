@@ -66,6 +66,9 @@ func (h *hub) adopt(c *core) {
 	c.post = func(from int, k transport.Key, dst []byte) bool { return h.s.Post(c.names[from], k, dst) == nil }
 	c.take = func(from int, k transport.Key) bool { return h.s.Unpost(c.names[from], k) }
 	c.planner = &h.opt.Costs
+	for _, n := range c.names {
+		c.peers = append(c.peers, h.peers[h.rank[n]])
+	}
 	h.cores = append(h.cores, c)
 }
 
@@ -83,7 +86,8 @@ func (h *hub) do(f func()) {
 	h.mu.Lock()
 	h.tell()
 	f()
-	h.flush(nil)
+	var few [8]outTo
+	h.flush(few[:0])
 }
 
 // tell gives the cores the time.
@@ -100,7 +104,7 @@ func (h *hub) flush(list []outTo) []outTo {
 	due := never
 	for _, c := range h.cores {
 		for i := range c.out {
-			list = append(list, outTo{h.peers[h.rank[c.names[c.out[i].to]]], c.out[i].f})
+			list = append(list, outTo{c.peers[c.out[i].to], c.out[i].f})
 		}
 		clear(c.out)
 		c.out = c.out[:0]
@@ -264,8 +268,8 @@ func (p *peer) out(f transport.Frame) {
 
 // drain waits until the streams are through with all memory: at once, as a rule, since a commit means that every frame has come.
 func (h *hub) drain(ctx context.Context, c *core) error {
-	for _, n := range c.names {
-		p := h.peers[h.rank[n]]
+	for r, n := range c.names {
+		p := c.peers[r]
 		for wait := time.Microsecond; p.undone.Load() > 0; wait = min(2*wait, time.Millisecond) {
 			if err := ctx.Err(); err != nil {
 				return fmt.Errorf("collective: committed, but frames to %v are still on their way: %w", n, err)

@@ -183,7 +183,7 @@ func TestSimWithoutFaults(t *testing.T) {
 // One rank dies: all the others say so with the same words, at most 10 ms later.
 func TestSimOneCrash(t *testing.T) {
 	for size := 2; size <= 6; size++ {
-		for seed := range uint64(40) {
+		for seed := range uint64(20) {
 			w := sim.New(seed, sim.Options{})
 			_, failures := trainers(w, size, true)
 			at := 5*time.Millisecond + time.Duration(seed)*61*time.Microsecond
@@ -201,7 +201,7 @@ func TestSimOneCrash(t *testing.T) {
 
 // Any fault: agreement and all-or-nothing hold, and nobody hangs beyond the deadline.
 func TestSimExplore(t *testing.T) {
-	count := 150
+	count := 50
 	if testing.Short() {
 		count = 30
 	}
@@ -212,7 +212,7 @@ func TestSimExplore(t *testing.T) {
 			sim.Crash, sim.Vanish, sim.Pause, sim.Slow, sim.Delay, sim.Jitter, sim.Loss, sim.Reset, sim.Clog, sim.Partition, sim.Mute, sim.Bandwidth,
 		}})
 		return plan, func(p sim.Plan) error {
-			if err := w.Run(p, 400*time.Millisecond); err != nil {
+			if err := w.Run(p, 250*time.Millisecond); err != nil {
 				return err
 			}
 			w.Heal(nil)
@@ -221,4 +221,3 @@ func TestSimExplore(t *testing.T) {
 		}
 	})
 }
-

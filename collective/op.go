@@ -118,7 +118,19 @@ type Number interface {
 // Of is x as a Buffer, a view.
 func Of[T Number](x []T) Buffer {
 	var z T
-	dt := map[string]tensor.DType{"float32": tensor.F32, "float64": tensor.F64, "int32": tensor.I32, "int64": tensor.I64, "uint8": tensor.U8}[fmt.Sprintf("%T", z)]
+	var dt tensor.DType
+	switch any(z).(type) {
+	case float32:
+		dt = tensor.F32
+	case float64:
+		dt = tensor.F64
+	case int32:
+		dt = tensor.I32
+	case int64:
+		dt = tensor.I64
+	case uint8:
+		dt = tensor.U8
+	}
 	return Buffer{dt, bytesOf(x)}
 }
 
@@ -350,6 +362,35 @@ type descriptor struct {
 	n                                                            int
 	from, to                                                     int // of Send and Receive
 	splits                                                       string
+}
+
+// A quickKey is all that an op without lists and codec is described by: most ops of a run repeat one of the step before.
+type quickKey struct {
+	kind     Kind
+	reduce   Reduce
+	root     int
+	scale    float64
+	shards   int
+	plan     Algorithm
+	dtype    tensor.DType
+	dst, src int
+}
+
+// A prepared op has been checked, described and planned.
+type prepared struct {
+	job  job
+	plan *Plan
+}
+
+func (op *Op) quick(dst, src Buffer) (quickKey, bool) {
+	k := quickKey{op.Kind, op.Reduce, op.Root, op.Scale, op.Shards, op.Plan, src.DType, len(dst.Bytes), len(src.Bytes)}
+	return k, op.Counts == nil && op.Recv == nil && op.Shape == nil && op.Codec == nil && op.Residual == nil && op.Owner == nil && op.Scale == op.Scale &&
+		(src.DType == dst.DType || len(dst.Bytes) == 0 || len(src.Bytes) == 0)
+}
+
+// again is what must be checked of the buffers of an op that is known.
+func again(dst, src Buffer) bool {
+	return dst.validate("") == nil && src.validate("") == nil && !overlap(dst.Bytes, src.Bytes)
 }
 
 // describe takes the plan, which follows from the operation and the group's costs, which all ranks share.

@@ -19,6 +19,8 @@ type Plan struct {
 
 	frames [][]int32 // by sender and chunk, the task that receives it
 	slots  int       // of coded memory
+	after  []int32   // of each task
+	first  []int32   // the tasks that wait for none
 }
 
 // A Task is one entry of a Plan.

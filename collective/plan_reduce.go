@@ -130,7 +130,7 @@ func (b *builder) halving(ranks []int, me int, in, out Span, near bool) {
 
 // doubling exchanges whole vectors with ever farther partners. Both partners compute the same sum, so operands have one order: the
 // lower rank's first, or, for the exact tree, last. Each round has memory of its own, since a frame may still be on its way out when
-// the partner's has come.
+// the partner's has come; what comes lands where the sum will be.
 func (b *builder) doubling(ranks []int, me int, in, out Span, exact bool) {
 	n := in.Len()
 	p := 1 << (bits.Len(uint(len(ranks))) - 1)
@@ -145,8 +145,7 @@ func (b *builder) doubling(ranks []int, me int, in, out Span, exact bool) {
 		if rounds > 0 {
 			sum = b.scratch(n)
 		}
-		land := b.scratch(n)
-		b.recvCombine(ranks[me+p], sum, own, land, false)
+		b.recvCombine(ranks[me+p], sum, own, sum, false)
 		own = sum
 	}
 	if me < p {
@@ -157,7 +156,7 @@ func (b *builder) doubling(ranks []int, me int, in, out Span, exact bool) {
 				sum = b.scratch(n)
 			}
 			b.send(ranks[me^d], own)
-			b.recvCombine(ranks[me^d], sum, own, b.scratch(n), me&d != 0 != exact)
+			b.recvCombine(ranks[me^d], sum, own, sum, me&d != 0 != exact)
 			own = sum
 		}
 		b.copy(out, own)

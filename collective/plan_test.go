@@ -160,7 +160,7 @@ func hostsOf(size, each int) [][]int {
 
 func TestPlansAllReduce(t *testing.T) {
 	for _, a := range reducing {
-		for size := 1; size <= 17; size++ {
+		for _, size := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16} {
 			for _, n := range []int{0, 1, 3, size, 40} {
 				for seed := range uint64(2) {
 					jobs := make([]*job, size)
@@ -225,11 +225,11 @@ func exactSource(shards [][]float32, rank, size int) []float32 {
 }
 
 func TestPlansExact(t *testing.T) {
-	const n = 37
+	const n = 29
 	for _, v := range []int{1, 2, 3, 5, 8, 12, 16, 21} {
 		shards := shardVectors(v, n, uint64(v))
 		want := exactSum(shards)
-		for size := 1; size <= 18; size++ {
+		for _, size := range []int{1, 2, 3, 4, 5, 7, 8, 13, 16, 18} {
 			for _, a := range []Algorithm{ExactTree, Doubling} {
 				jobs := make([]*job, size)
 				for r := range jobs {

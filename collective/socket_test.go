@@ -226,4 +226,3 @@ func (x *bareRing) allReduce(r int, dst, src []float32) {
 		x.exchange(r, raw[4*a:4*z], raw[4*c:4*e])
 	}
 }
-

@@ -1,0 +1,329 @@
+package collective_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/trivium-ml/trivium/collective"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// This program is also its own child process: "collective.test child" is one rank.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == "child" {
+		if err := child(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// An order is what a child is told on its standard input: once, and then one more for each thing to do.
+type order struct {
+	Net   string // first
+	Rank  int
+	Dir   string
+	Addrs []string // second
+	Bare  []string
+
+	Do    string // then
+	Bytes int
+	Count int
+	Plan  collective.Algorithm
+	Pause time.Duration
+}
+
+// A reply is what a child writes.
+type reply struct {
+	Addr, Bare string
+	Err        string
+	Rank       int // whom it blames
+	Micros     float64
+}
+
+func child() error {
+	in, out := json.NewDecoder(bufio.NewReader(os.Stdin)), json.NewEncoder(os.Stdout)
+	var o order
+	if err := in.Decode(&o); err != nil {
+		return err
+	}
+	var n transport.Network = transport.TCP{}
+	switch o.Net {
+	case "unix":
+		n = transport.Unix{Dir: o.Dir, Sockets: true}
+	case "shared":
+		n = transport.Unix{Dir: o.Dir}
+	}
+	me := func(r int) transport.Name { return transport.Name{Role: "worker", ID: fmt.Sprint(r)} }
+	port, err := n.Open(context.Background(), me(o.Rank), transport.Options{})
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	if err := out.Encode(reply{Addr: port.Addr(), Bare: l.Addr().String()}); err != nil {
+		return err
+	}
+	if err := in.Decode(&o); err != nil {
+		return err
+	}
+	s, err := port.Stream("collective", transport.StreamOptions{})
+	if err != nil {
+		return err
+	}
+	v := collective.View{Epoch: 1, Self: o.Rank}
+	for r, a := range o.Addrs {
+		v.Peers = append(v.Peers, me(r))
+		if r != o.Rank {
+			if err := s.Know(me(r), a); err != nil {
+				return err
+			}
+		}
+	}
+	size := len(v.Peers)
+	bare := &bareRing{next: make([]net.Conn, size), prev: make([]net.Conn, size), tmp: make([][]byte, size)}
+	if bare.next[o.Rank], err = net.Dial("tcp", o.Bare[(o.Rank+1)%size]); err != nil {
+		return err
+	}
+	if bare.prev[o.Rank], err = l.Accept(); err != nil {
+		return err
+	}
+	g, err := collective.New(s, v, collective.Options{})
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	for {
+		if err := in.Decode(&o); err != nil {
+			if errors.Is(err, io.EOF) {
+				_ = g.Close()
+				return port.Close()
+			}
+			return err
+		}
+		src, dst := make([]float32, o.Bytes/4), make([]float32, o.Bytes/4)
+		for i := range src {
+			src[i] = float32(i % 5)
+		}
+		var re reply
+		re.Rank = -1
+		begin := time.Now()
+		switch o.Do {
+		case "calibrate":
+			_, err = g.Calibrate(ctx)
+		case "bare":
+			bare.tmp[o.Rank] = make([]byte, o.Bytes)
+			begin = time.Now()
+			for range o.Count {
+				bare.allReduce(o.Rank, dst, src)
+			}
+		case "ops":
+			for k := range o.Count {
+				if err = g.Start(collective.Op{Plan: o.Plan}, uint32(k), collective.Of(dst), collective.Of(src)).Wait(ctx); err != nil {
+					break
+				}
+			}
+		case "commits":
+			for range o.Count {
+				if err = run(ctx, g, collective.Op{Plan: o.Plan}, collective.Of(dst), collective.Of(src)); err != nil {
+					break
+				}
+			}
+		}
+		re.Micros = float64(time.Since(begin).Nanoseconds()) / 1e3 / float64(max(o.Count, 1))
+		if o.Do == "ops" && err == nil {
+			err = g.Commit(ctx, g.Step())
+		}
+		if err != nil {
+			re.Err = err.Error()
+			var b *collective.Blame
+			if errors.As(err, &b) {
+				re.Rank = b.Rank
+			}
+		}
+		if err := out.Encode(re); err != nil {
+			return err
+		}
+	}
+}
+
+// A crew is a group of child processes.
+type crew struct {
+	t   testing.TB
+	cmd []*exec.Cmd
+	in  []*json.Encoder
+	out []*json.Decoder
+	end []io.Closer
+}
+
+func newCrew(t testing.TB, network string, size int) *crew {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &crew{t: t}
+	t.Cleanup(c.close)
+	dir := t.TempDir()
+	var addrs, bare []string
+	for r := range size {
+		cmd := exec.Command(self, "child")
+		cmd.Stderr = os.Stderr
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		c.cmd, c.in, c.out, c.end = append(c.cmd, cmd), append(c.in, json.NewEncoder(in)), append(c.out, json.NewDecoder(out)), append(c.end, in)
+		c.say(r, order{Net: network, Rank: r, Dir: dir})
+		re := c.hear(r)
+		addrs, bare = append(addrs, re.Addr), append(bare, re.Bare)
+	}
+	for r := range size {
+		c.say(r, order{Net: network, Rank: r, Dir: dir, Addrs: addrs, Bare: bare})
+	}
+	return c
+}
+
+func (c *crew) say(r int, o order) {
+	if err := c.in[r].Encode(o); err != nil {
+		c.t.Fatalf("rank %d: %v", r, err)
+	}
+}
+
+func (c *crew) hear(r int) reply {
+	var re reply
+	if err := c.out[r].Decode(&re); err != nil {
+		c.t.Fatalf("rank %d: %v", r, err)
+	}
+	return re
+}
+
+// all lets every child do o, and returns the longest time.
+func (c *crew) all(o order) float64 {
+	c.t.Helper()
+	for r := range c.cmd {
+		o := o
+		o.Rank = r
+		c.say(r, o)
+	}
+	var most float64
+	for r := range c.cmd {
+		re := c.hear(r)
+		if re.Err != "" {
+			c.t.Fatalf("rank %d: %s", r, re.Err)
+		}
+		most = max(most, re.Micros)
+	}
+	return most
+}
+
+func (c *crew) close() {
+	for r := range c.cmd {
+		_ = c.end[r].Close()
+	}
+	for r := range c.cmd {
+		_ = c.cmd[r].Process.Signal(syscall.SIGCONT)
+		stop := time.AfterFunc(5*time.Second, func() { _ = c.cmd[r].Process.Kill() })
+		_ = c.cmd[r].Wait()
+		stop.Stop()
+	}
+}
+
+// Real processes, of which one is killed, or stopped for a while, in the middle of operations.
+func TestCase11Processes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not run here: starts processes")
+	}
+	for _, size := range []int{2, 3, 4} {
+		for _, bytes := range []int{16, 4000} {
+			c := newCrew(t, "tcp", size)
+			c.all(order{Do: "commits", Bytes: bytes, Count: 3})
+			victim := size - 1
+			// Stopped, it is waited for: no error.
+			for r := range size {
+				c.say(r, order{Rank: r, Do: "commits", Bytes: bytes, Count: 200})
+			}
+			_ = c.cmd[victim].Process.Signal(syscall.SIGSTOP)
+			<-time.After(50 * time.Millisecond)
+			_ = c.cmd[victim].Process.Signal(syscall.SIGCONT)
+			for r := range size {
+				if re := c.hear(r); re.Err != "" {
+					t.Fatalf("%d ranks: rank %d after a pause: %s", size, r, re.Err)
+				}
+			}
+			// Killed, it is blamed by all.
+			for r := range size {
+				c.say(r, order{Rank: r, Do: "commits", Bytes: bytes, Count: 1 << 30})
+			}
+			<-time.After(5 * time.Millisecond)
+			died := time.Now()
+			_ = c.cmd[victim].Process.Kill()
+			var first string
+			for r := range victim {
+				re := c.hear(r)
+				if first == "" {
+					first = re.Err
+				}
+				if re.Rank != victim || re.Err != first {
+					t.Errorf("%d ranks: rank %d: %q; rank 0: %q", size, r, re.Err, first)
+				}
+			}
+			if d := time.Since(died); d > 20*10*time.Millisecond {
+				t.Errorf("%d ranks: it took %v until all knew", size, d)
+			} else {
+				t.Logf("%d ranks, %d bytes: all knew after %v: %s", size, bytes, d, first)
+			}
+			c.close()
+		}
+	}
+}
+
+// BenchmarkProcesses is BenchmarkAllReduce with a process for each rank.
+func BenchmarkProcesses(b *testing.B) {
+	for _, network := range []string{"tcp", "unix", "shared"} {
+		for _, size := range []int{2, 4} {
+			for _, bytes := range []int{1 << 10, 256 << 10, 4 << 20, 32 << 20} {
+				b.Run(fmt.Sprintf("%s/P=%d/%dKiB", network, size, bytes>>10), func(b *testing.B) {
+					c := newCrew(b, network, size)
+					count := max(2, min(500, (32<<20)/bytes))
+					best := [3]float64{math.Inf(1), math.Inf(1), math.Inf(1)}
+					c.all(order{Do: "calibrate"})
+					for b.Loop() {
+						for range 7 {
+							for k, do := range []string{"ops", "commits", "bare"} {
+								best[k] = min(best[k], c.all(order{Do: do, Bytes: bytes, Count: count}))
+							}
+						}
+					}
+					b.ReportMetric(0, "ns/op")
+					b.ReportMetric(best[0], "µs")
+					b.ReportMetric(best[1], "µs-committed")
+					b.ReportMetric(best[2], "µs-bare")
+					b.ReportMetric(best[2]/best[0], "×bare")
+				})
+			}
+		}
+	}
+}
