@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/collective"
 	"github.com/trivium-ml/trivium/data"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/transport"
 )
 
 // Options of the strategy. The zero value works.
@@ -135,8 +137,30 @@ func (s *Strategy) mean(ctx context.Context, run *train.Run) error {
 			cancel()
 		}
 	})()
-	if err := mean(waiting, env, run.Params.Flat, float64(run.At().Samples)); err != nil {
-		return fmt.Errorf("average: %w", err)
+	stream, err := env.Port.Stream("average", transport.StreamOptions{})
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	g, err := collective.New(stream, collective.View{Epoch: env.Epoch, Peers: env.Peers, Self: env.Rank}, collective.Options{Deadline: s.wait})
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	mine := float64(run.At().Samples)
+	all := []float64{mine}
+	if err := g.AllReduce64(waiting, all); err != nil {
+		return fmt.Errorf("average: the rows that each worker saw: %w", err)
+	}
+	if all[0] == 0 {
+		return nil // interrupted before the first update of any: all are as they began
+	}
+	share, p := float32(mine/all[0]), run.Params.Flat
+	for i := range p {
+		p[i] *= share
+	}
+	if err := g.AllReduce32(waiting, p); err != nil {
+		return fmt.Errorf("average: the models: %w", err)
 	}
 	run.Replaced()
 	return nil
