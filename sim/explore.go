@@ -48,6 +48,8 @@ func Explore(t testing.TB, r Range, scene Scene) {
 			return
 		}
 	}
+	// Worlds are small and short-lived: with the usual setting the collector runs a hundred times a second.
+	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	x := explorer{t: t, r: r, scene: scene, begun: time.Now(), next: r.From}
 	var wg sync.WaitGroup
 	for range r.Workers {
