@@ -50,6 +50,9 @@ func Embed(ctx context.Context, dir string, o Options) (*Server, error) {
 		o.Ready = 30 * time.Second
 	}
 	fail := func(err error) (*Server, error) { return nil, fmt.Errorf("etcd: start in %s: %w", dir, err) }
+	if err := ctx.Err(); err != nil {
+		return fail(err)
+	}
 	cfg, err := o.config(dir)
 	if err != nil {
 		return fail(err)
@@ -67,8 +70,9 @@ func Embed(ctx context.Context, dir string, o Options) (*Server, error) {
 
 	limit := time.NewTimer(o.Ready)
 	defer limit.Stop()
-	started := make(chan *embed.Etcd, 1)
+	started, gaveUp, over := make(chan *embed.Etcd), make(chan struct{}), make(chan struct{})
 	go func() { // of its own, since etcd ends the goroutine that it fails in
+		defer close(over)
 		defer func() {
 			if r := recover(); r != nil {
 				s.failed.set(caught(r))
@@ -79,13 +83,17 @@ func Embed(ctx context.Context, dir string, o Options) (*Server, error) {
 			s.failed.set(err)
 			return
 		}
-		started <- e
-	}()
-	abandon := func() { // the start may be done later, or never
 		select {
-		case e := <-started:
+		case started <- e:
+		case <-gaveUp:
 			e.Close()
-		default:
+		}
+	}()
+	abandon := func() { // a start cannot be broken off: it closes what it has started when it is done
+		close(gaveUp)
+		select {
+		case <-over:
+		case <-time.After(5 * time.Second):
 		}
 	}
 	select {

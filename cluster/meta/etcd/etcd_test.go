@@ -229,6 +229,14 @@ func TestOptionsRefused(t *testing.T) {
 	if _, err := etcd.Embed(over, t.TempDir(), etcd.Options{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a start that was cancelled: %v", err)
 	}
+	// In the midst of it, what was started ends with it.
+	soon, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if s, err := etcd.Embed(soon, t.TempDir(), etcd.Options{Listen: []string{"127.0.0.1:0"}}); err == nil {
+		s.Close() // a fast machine
+	} else if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a start that was cancelled in the midst: %v", err)
+	}
 }
 
 func TestOpenRefused(t *testing.T) {
