@@ -29,6 +29,7 @@ type grammar struct {
 	Status statusVerb `cmd:"" help:"Show a cluster's members and jobs."`
 	Cancel cancelVerb `cmd:"" help:"Cancel a job of a cluster."`
 	Logs   logsVerb   `cmd:"" help:"Print what a job of a cluster prints."`
+	Bench  benchVerb  `cmd:"" help:"Measure what there is to train on."`
 
 	Init       initVerb       `cmd:"" help:"Write a job file with every key explained."`
 	Version    versionVerb    `cmd:"" help:"Say what this program is built from."`

@@ -82,7 +82,8 @@ func clusterError(err error) error {
 type submission struct {
 	Job      json.RawMessage `json:"job"`
 	Topology string          `json:"topology"`
-	Name     string          `json:"name,omitempty"` // of the run
+	Options  json.RawMessage `json:"options,omitempty"` // of the topology
+	Name     string          `json:"name,omitempty"`    // of the run
 	Every    int64           `json:"checkpoint_every,omitempty"`
 }
 

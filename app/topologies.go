@@ -10,6 +10,7 @@ import (
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/average"
+	"github.com/trivium-ml/trivium/train/links"
 	"github.com/trivium-ml/trivium/train/local"
 	"github.com/trivium-ml/trivium/train/processes"
 )
@@ -32,6 +33,20 @@ var shared = processes.Topologies{
 		},
 	},
 }
+
+// started are what worker processes can be started for: the topologies, and a measurement of the links between them.
+var started = append(slices.Clone(shared), processes.Topology{
+	Name: "links", Bare: true,
+	New: func(env train.Env, options json.RawMessage) (trivium.Strategy, error) {
+		var o links.Options
+		if len(options) > 0 {
+			if err := json.Unmarshal(options, &o); err != nil {
+				return nil, fmt.Errorf("bench net: %w", err)
+			}
+		}
+		return links.New(env, o), nil
+	},
+})
 
 // topologyNames returns all that --topology takes.
 func topologyNames() []string {

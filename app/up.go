@@ -282,7 +282,7 @@ func (s *session) drive(ctx context.Context, w *fleet.Work, host string) error {
 	}
 	t := &training{
 		job: job, out: filepath.Join(w.Dir, jobRuns), name: sub.Name, threads: w.Job.Threads, every: sub.Every, topology: sub.Topology,
-		workers: w.Job.Need.Workers, processes: true, show: newProgress(s.out, false, false, func(string) string { return "" }),
+		workers: len(w.Nodes), processes: true, show: newProgress(s.out, false, false, func(string) string { return "" }),
 	}
 	if w.Data != "" {
 		f, err := os.Open(w.Data)
@@ -294,6 +294,19 @@ func (s *session) drive(ctx context.Context, w *fleet.Work, host string) error {
 			return misused(err)
 		}
 		t.ship = true
+	}
+	if t.topology == linksName {
+		m, err := assembleOn(ctx, w, host)
+		if err != nil {
+			return err
+		}
+		defer m.close()
+		r, err := s.measure(ctx, t, m, sub.Options)
+		if err != nil {
+			return err
+		}
+		_, err = s.out.Write(r)
+		return err
 	}
 	t.assemble = func(ctx context.Context) (*team, error) { return assembleOn(ctx, w, host) }
 	return s.train(ctx, t)

@@ -69,7 +69,7 @@ func work(ctx context.Context, child launch.Child, o Options, network transport.
 	}()
 	log := slog.New(slog.NewTextHandler(child.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	return processes.Work(ctx, &a, processes.Options{
-		Models: o.Models, Sources: o.Sources, Topologies: shared, Build: b.Binary, Log: log, Network: network,
+		Models: o.Models, Sources: o.Sources, Topologies: started, Build: b.Binary, Log: log, Network: network,
 	})
 }
 

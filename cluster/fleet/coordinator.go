@@ -268,7 +268,7 @@ func (c *Coordinator) Submit(s Spec) (Job, error) {
 	switch {
 	case s.Build != c.o.Build:
 		return Job{}, fmt.Errorf("it comes from another program (build %s, the cluster's is %s): submit with the one that the cluster runs", short(s.Build), short(c.o.Build))
-	case s.Need.Workers < 1 || s.Need.Workers > maxJobWorkers:
+	case (s.Need.Workers < 1 && !s.Need.Each) || s.Need.Workers < 0 || s.Need.Workers > maxJobWorkers:
 		return Job{}, fmt.Errorf("workers: want 1 to %d, found %d", maxJobWorkers, s.Need.Workers)
 	case s.Need.Threads < 0:
 		return Job{}, fmt.Errorf("threads: want 0 or more, found %d", s.Need.Threads)

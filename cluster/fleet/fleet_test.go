@@ -282,8 +282,8 @@ func TestRefusals(t *testing.T) {
 	}{
 		{Spec{Build: "that", Need: Need{Workers: 1}}, "another program (build that, the cluster's is this)"},
 		{Spec{Build: "this"}, "want 1 to 1024, found 0"},
-		{Spec{Build: "this", Need: Need{1, -1}}, "threads"},
-		{Spec{Build: "this", Need: Need{1, 1}, Data: "../jobs.json"}, "send it again"},
+		{Spec{Build: "this", Need: Need{Workers: 1, Threads: -1}}, "threads"},
+		{Spec{Build: "this", Need: Need{Workers: 1, Threads: 1}, Data: "../jobs.json"}, "send it again"},
 	} {
 		if _, err := client.Submit(t.Context(), c.spec); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("error %v, want %q", err, c.want)

@@ -26,6 +26,9 @@ func (s State) Ended() bool { return s != Queued && s != Running }
 type Need struct {
 	Workers int `json:"workers"`
 	Threads int `json:"threads,omitempty"` // cores of each worker; 0: as many as there are, shared out evenly
+
+	// Each is for jobs that are about machines: Workers is then at most one a machine, and 0 is one on each.
+	Each bool `json:"each,omitempty"`
 }
 
 // A room is what a node has left.
@@ -38,6 +41,9 @@ type room struct {
 // the node with the most free cores, so that they spread. rooms are in the order in which ties are broken, and are not changed.
 func place(n Need, rooms []room) (nodes []int, threads int) {
 	free := make([]int, len(rooms))
+	if n.Each && n.Workers == 0 {
+		n.Workers = max(1, len(rooms))
+	}
 	try := func(threads int) []int {
 		for i, r := range rooms {
 			free[i] = r.free
@@ -46,6 +52,9 @@ func place(n Need, rooms []room) (nodes []int, threads int) {
 		for range n.Workers {
 			best := -1
 			for i, f := range free {
+				if n.Each && slices.Contains(out, i) {
+					continue
+				}
 				if f >= threads && (best < 0 || f > free[best]) {
 					best = i
 				}
@@ -77,6 +86,9 @@ func place(n Need, rooms []room) (nodes []int, threads int) {
 func never(n Need, rooms []room) string {
 	if nodes, _ := place(n, rooms); nodes != nil {
 		return ""
+	}
+	if n.Each && n.Workers > len(rooms) {
+		return fmt.Sprintf("%d machines are wanted, %d are lent", n.Workers, len(rooms))
 	}
 	all, largest := 0, 0
 	for _, r := range rooms {

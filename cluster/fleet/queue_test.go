@@ -17,13 +17,16 @@ func TestPlace(t *testing.T) {
 		nodes   []int
 		threads int
 	}{
-		{"one on the roomiest", Need{1, 2}, []int{2, 4, 3}, []int{1}, 2},
-		{"spread", Need{4, 1}, []int{4, 4}, []int{0, 1, 0, 1}, 1},
-		{"uneven machines", Need{3, 2}, []int{2, 4}, []int{1, 0, 1}, 2},
-		{"no room", Need{3, 2}, []int{3, 3}, nil, 2},
-		{"all cores, shared out", Need{2, 0}, []int{4, 4}, []int{0, 1}, 4},
-		{"all cores of uneven machines", Need{3, 0}, []int{5, 2}, []int{0, 0, 1}, 2},
-		{"no machine", Need{1, 0}, nil, nil, 0},
+		{"one on the roomiest", Need{Workers: 1, Threads: 2}, []int{2, 4, 3}, []int{1}, 2},
+		{"spread", Need{Workers: 4, Threads: 1}, []int{4, 4}, []int{0, 1, 0, 1}, 1},
+		{"uneven machines", Need{Workers: 3, Threads: 2}, []int{2, 4}, []int{1, 0, 1}, 2},
+		{"no room", Need{Workers: 3, Threads: 2}, []int{3, 3}, nil, 2},
+		{"all cores, shared out", Need{Workers: 2, Threads: 0}, []int{4, 4}, []int{0, 1}, 4},
+		{"all cores of uneven machines", Need{Workers: 3, Threads: 0}, []int{5, 2}, []int{0, 0, 1}, 2},
+		{"one on each machine", Need{Threads: 1, Each: true}, []int{4, 1, 2}, []int{0, 2, 1}, 1},
+		{"two machines of three", Need{Workers: 2, Threads: 1, Each: true}, []int{4, 1, 2}, []int{0, 2}, 1},
+		{"more machines than there are", Need{Workers: 3, Threads: 1, Each: true}, []int{4, 4}, nil, 1},
+		{"no machine", Need{Workers: 1, Threads: 0}, nil, nil, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var rooms []room
@@ -43,10 +46,10 @@ func TestFirstComeFirstServed(t *testing.T) {
 	now := time.Unix(0, 0)
 	var q Queue
 	rooms := []room{{"a", 2}, {"b", 2}}
-	first := q.Add(Spec{Need: Need{2, 1}}, now)
-	large := q.Add(Spec{Need: Need{4, 1}}, now)
-	small := q.Add(Spec{Need: Need{1, 1}}, now)
-	huge := q.Add(Spec{Need: Need{1, 3}}, now)
+	first := q.Add(Spec{Need: Need{Workers: 2, Threads: 1}}, now)
+	large := q.Add(Spec{Need: Need{Workers: 4, Threads: 1}}, now)
+	small := q.Add(Spec{Need: Need{Workers: 1, Threads: 1}}, now)
+	huge := q.Add(Spec{Need: Need{Workers: 1, Threads: 3}}, now)
 	if got := q.Start(rooms, now); got != first || first.State != Running || !slices.Equal(first.Nodes, []string{"a", "b"}) {
 		t.Fatalf("started %+v", got)
 	}
@@ -83,7 +86,7 @@ func TestNothingIsLentTwice(t *testing.T) {
 		}
 		for range rapid.IntRange(1, 40).Draw(t, "events") {
 			if rapid.Bool().Draw(t, "submit") {
-				q.Add(Spec{Need: Need{rapid.IntRange(1, 6).Draw(t, "workers"), rapid.IntRange(0, 4).Draw(t, "threads")}}, now)
+				q.Add(Spec{Need: Need{Workers: rapid.IntRange(1, 6).Draw(t, "workers"), Threads: rapid.IntRange(0, 4).Draw(t, "threads")}}, now)
 			} else if i := slices.IndexFunc(q.jobs, func(j *Job) bool { return j.State == Running }); i >= 0 {
 				q.End(q.jobs[i], Done, 0, "", now)
 			}
@@ -112,7 +115,7 @@ func TestNothingIsLentTwice(t *testing.T) {
 func TestForget(t *testing.T) {
 	var q Queue
 	now := time.Unix(0, 0)
-	waits := q.Add(Spec{Need: Need{1, 1}}, now)
+	waits := q.Add(Spec{Need: Need{Workers: 1, Threads: 1}}, now)
 	for range keepEnded + 3 {
 		q.End(q.Add(Spec{}, now), Done, 0, "", now)
 	}

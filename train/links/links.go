@@ -4,6 +4,7 @@ package links
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -32,10 +33,11 @@ type Result struct {
 
 // A Link is one direction between two ranks.
 type Link struct {
-	From, To int
-	RTT      [3]time.Duration // of 64 bytes there and back: the median, the 99th percentile, the longest
-	Sizes    []int
-	Rates    []float64 // bytes/s of payload, by size
+	From  int              `json:"from"`
+	To    int              `json:"to"`
+	RTT   [3]time.Duration `json:"round_trip_ns"` // of 64 bytes there and back: the median, the 99th percentile, the longest
+	Sizes []int            `json:"payload_bytes"`
+	Rates []float64        `json:"bytes_per_second"` // of payload, by size
 }
 
 const (
@@ -60,19 +62,25 @@ const (
 type Strategy struct {
 	env    train.Env
 	o      Options
-	result *Result
+	result Result
 }
 
-// New returns the strategy. At rank 0 it fills in result.
-func New(env train.Env, o Options, result *Result) *Strategy {
+// New returns the strategy.
+func New(env train.Env, o Options) *Strategy {
 	if o.For == 0 {
 		o.For = 100 * time.Millisecond
 	}
 	if o.Sizes == nil {
 		o.Sizes = []int{64 << 10, 1 << 20, 4 << 20}
 	}
-	return &Strategy{env, o, result}
+	return &Strategy{env: env, o: o}
 }
+
+// Result is what was measured, once Train has returned, at rank 0.
+func (s *Strategy) Result() Result { return s.result }
+
+// Report is Result as JSON.
+func (s *Strategy) Report() ([]byte, error) { return json.Marshal(s.result) }
 
 var _ trivium.Strategy = (*Strategy)(nil)
 
@@ -115,7 +123,7 @@ func (s *Strategy) measure(ctx context.Context) error {
 	if err := p.lead(inner, &r); err != nil {
 		return err
 	}
-	*s.result = r
+	s.result = r
 	return nil
 }
 

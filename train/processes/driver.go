@@ -60,6 +60,8 @@ type Driver struct {
 	Open  time.Duration // limit for the data to be opened by all; 0: 30 min
 	Grace time.Duration // limit for workers to end, once they are told to; 0: 10 s
 
+	Report []byte // set by Train: what rank 0's strategy reports
+
 	stream  transport.Stream
 	workers []*part
 	lost    *WorkerError // the first that failed or vanished
@@ -402,8 +404,10 @@ func (d *Driver) ready(ctx context.Context, wait *sync.WaitGroup) error {
 	if d.Data != nil { // each has its own rows
 		facts.Rows = d.Data.Train.Rows()
 	}
-	if err := json.Unmarshal(first.Schema, &facts.Schema); err != nil {
-		return err
+	if len(first.Schema) > 0 {
+		if err := json.Unmarshal(first.Schema, &facts.Schema); err != nil {
+			return err
+		}
 	}
 	store, err := d.Ready(facts)
 	if err != nil {
@@ -477,6 +481,7 @@ func (d *Driver) verdict() (trivium.Result, error) {
 	r := trivium.Result{Reason: trivium.Failed}
 	if first := d.workers[0]; first.result != nil {
 		x := first.result
+		d.Report = x.Report
 		r = trivium.Result{Reason: x.Reason, Steps: x.Steps, Epochs: x.Epochs, Samples: x.Samples, Metrics: x.Metrics}
 	}
 	if d.Topology.Shards {

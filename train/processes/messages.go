@@ -110,6 +110,7 @@ type result struct {
 	Error   string             `cbor:"7,keyasint"`
 	Tensor  string             `cbor:"8,keyasint,omitempty"` // faultDiverged
 	Loss    float64            `cbor:"9,keyasint,omitempty"`
+	Report  []byte             `cbor:"10,keyasint,omitempty"` // Reporter
 }
 
 // died names a worker that is gone, and how that is known.

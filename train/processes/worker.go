@@ -45,6 +45,7 @@ type Topology struct {
 	Check func(job *trivium.Job) error // what it cannot do; nil: it can do all
 	New   func(env train.Env, options json.RawMessage) (trivium.Strategy, error)
 
+	Bare   bool // it reads no data and trains nothing
 	Shards bool // each worker walks the epochs of its own rows, so that their progress adds up
 }
 
@@ -70,12 +71,13 @@ type worker struct {
 	port   transport.Port
 	stream transport.Stream // the job's
 
-	stop context.CancelCauseFunc // of training
-	ship shipment
-	went chan struct{} // closed by kindBegin: all workers are ready
-	end  chan struct{} // closed by kindEnd, or by the loss of the driver
-	once struct{ went, end sync.Once }
-	view struct {
+	stop     context.CancelCauseFunc // of training
+	reported []byte
+	ship     shipment
+	went     chan struct{} // closed by kindBegin: all workers are ready
+	end      chan struct{} // closed by kindEnd, or by the loss of the driver
+	once     struct{ went, end sync.Once }
+	view     struct {
 		sync.Mutex
 		members *cluster.Membership
 	}
@@ -225,16 +227,12 @@ func (w *worker) train(ctx context.Context) (trivium.Result, error) {
 	if !ok {
 		return none, &train.JobError{Err: fmt.Errorf("processes: this program has no topology %q", w.a.Topology)}
 	}
-	env, done, err := w.env(ctx)
+	env, done, err := w.env(ctx, topology.Bare)
 	defer done()
 	if err != nil {
 		return none, err
 	}
-	schema, err := json.Marshal(env.Splits.Train.Schema())
-	if err != nil {
-		return none, err
-	}
-	if err := w.send(ctx, kindReady, ready{env.Splits.Checksum, env.Splits.Train.Rows(), schema, env.Splits.Notes}); err != nil {
+	if err := w.ready(ctx, env.Splits); err != nil {
 		return none, err
 	}
 	select {
@@ -249,11 +247,30 @@ func (w *worker) train(ctx context.Context) (trivium.Result, error) {
 	if err != nil {
 		return none, &train.JobError{Err: err}
 	}
-	return strategy.Train(ctx, w.job)
+	r, err := strategy.Train(ctx, w.job)
+	if x, ok := strategy.(Reporter); ok && err == nil {
+		w.reported, err = x.Report()
+	}
+	return r, err
+}
+
+// A Reporter is a strategy that has more to tell than a Result: the driver gets what it returns at rank 0.
+type Reporter interface{ Report() ([]byte, error) }
+
+// ready tells the driver what this worker will train on.
+func (w *worker) ready(ctx context.Context, splits *data.Splits) error {
+	if splits == nil {
+		return w.send(ctx, kindReady, ready{})
+	}
+	schema, err := json.Marshal(splits.Train.Schema())
+	if err != nil {
+		return err
+	}
+	return w.send(ctx, kindReady, ready{splits.Checksum, splits.Train.Rows(), schema, splits.Notes})
 }
 
 // env makes what this process brings: threads, data, the driver's store. done is to be called in any case.
-func (w *worker) env(ctx context.Context) (env train.Env, done func(), err error) {
+func (w *worker) env(ctx context.Context, bare bool) (env train.Env, done func(), err error) {
 	var closers []func()
 	done = func() {
 		for i := len(closers) - 1; i >= 0; i-- {
@@ -299,6 +316,9 @@ func (w *worker) env(ctx context.Context) (env train.Env, done func(), err error
 	hub.Poll(host.NewReader(host.Options{}).Into(figures.Set()))
 	wait.Go(func() { _ = hub.Run(running) }) // ends with its context
 
+	if bare {
+		return env, done, nil
+	}
 	if a.Shipped {
 		env.Splits, err = w.ship.wait(ctx)
 		env.Sharded = true
@@ -451,7 +471,7 @@ func contains(members []cluster.Member, n transport.Name) bool {
 
 // report tells the driver how training ended.
 func (w *worker) report(ctx context.Context, r trivium.Result, err error) {
-	out := result{Reason: r.Reason, Steps: r.Steps, Epochs: r.Epochs, Samples: r.Samples, Metrics: r.Metrics}
+	out := result{Reason: r.Reason, Steps: r.Steps, Epochs: r.Epochs, Samples: r.Samples, Metrics: r.Metrics, Report: w.reported}
 	var diverged *trivium.DivergedError
 	var misuse *train.JobError
 	var mistake *data.Error
