@@ -95,7 +95,7 @@ func (s *scene) settle() {
 		return
 	}
 	select {
-	case <-time.After(250 * time.Millisecond):
+	case <-time.After(100 * time.Millisecond):
 	case <-s.ctx.Done():
 	}
 }
@@ -105,16 +105,19 @@ func urgentFirst(s *scene) {
 	const size, each = 10 << 10, 4
 	a, b := s.pair(transport.StreamOptions{MaxFrame: size, Window: 4 * size, Queue: 16})
 	took := s.fill(a, b, size, 1000)
-	var group sync.WaitGroup
+	var group, started sync.WaitGroup
 	for _, priority := range []transport.Priority{transport.Bulk, transport.Data, transport.Urgent} {
 		for i := range each {
+			started.Add(1)
 			group.Go(func() {
+				started.Done()
 				f := transport.Frame{Priority: priority, Key: key(5000 + i), Payload: content(i, size)}
 				if err := s.send(s.ctx, a, b.Self(), f); err != nil {
 					s.Errorf("send: %v", err)
 				}
 			})
 		}
+		started.Wait()
 		s.settle()
 	}
 	var came []transport.Priority
