@@ -57,10 +57,10 @@ func serve(t *testing.T, net transport.Network, m cluster.Meta) (port transport.
 func dial(t *testing.T, net transport.Network, server transport.Port) (*meta.Client, func()) {
 	t.Helper()
 	port, s := open(t, net, child)
-	if err := s.Know(parent, server.Addr()); err != nil {
+	if err := s.Know(server.Name(), server.Addr()); err != nil {
 		t.Fatal(err)
 	}
-	c := meta.NewClient(s, parent)
+	c := meta.NewClient(s, server.Name())
 	return c, func() {
 		t.Helper()
 		if err := c.Close(); err != nil {
@@ -78,6 +78,34 @@ func TestServed(t *testing.T) {
 		t.Cleanup(func() { closeClient(); stop(); m.Close() })
 		return c
 	})
+}
+
+// The same over sockets, in real time.
+func TestServedOverSockets(t *testing.T) {
+	for name, net := range map[string]transport.Network{"unix": transport.Unix{Dir: t.TempDir()}, "TCP": transport.TCP{Listen: "127.0.0.1:0"}} {
+		t.Run(name, func(t *testing.T) {
+			metatest.Run(t, metatest.Options{TTL: time.Second, Parallel: true}, func(t *testing.T) cluster.Meta {
+				// Each has a job of its own, since they run beside one another.
+				m := meta.NewMemory(meta.Options{})
+				net := inJob{net, t.Name()}
+				port, stop := serve(t, net, m)
+				c, closeClient := dial(t, net, port)
+				t.Cleanup(func() { closeClient(); stop(); m.Close() })
+				return c
+			})
+		})
+	}
+}
+
+// inJob opens ports under names of a job of its own.
+type inJob struct {
+	transport.Network
+	job string
+}
+
+func (n inJob) Open(ctx context.Context, self transport.Name, o transport.Options) (transport.Port, error) {
+	self.Job = n.job
+	return n.Network.Open(ctx, self, o)
 }
 
 // What happens to the parent: requests and watches end with ErrUnavailable, and work again when it is back.
