@@ -279,7 +279,7 @@ func stream(b *testing.B, n transport.Network, posted bool) (func(count int), fu
 				}
 				var ev transport.Event
 				if ev, err = y.Recv(ctx); err == nil && len(ev.Payload) != message {
-					err = fmt.Errorf("%d bytes, %v", len(ev.Payload), ev.Err)
+					err = fmt.Errorf("%d bytes: %w", len(ev.Payload), ev.Err)
 				}
 				ev.Release()
 			}

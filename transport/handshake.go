@@ -370,7 +370,7 @@ func (p *port) greet(nc net.Conn) {
 
 // refuse counts, logs, and tells the other end.
 func (p *port) refuse(conn [2]net.Conn, h *hello, err error) {
-	cause, text, answer := "truncated", err.Error(), []byte(nil)
+	cause, text := "truncated", err.Error()
 	var bad *wire.FrameError
 	var no *RefusedError
 	var tlsHeader tls.RecordHeaderError
@@ -400,6 +400,7 @@ func (p *port) refuse(conn [2]net.Conn, h *hello, err error) {
 		args = append(args, "name", h.name.String())
 	}
 	p.o.Log.Warn("transport: connection refused", args...)
+	var answer []byte
 	switch {
 	case strings.Contains(text, "an HTTP request"):
 		answer = fmt.Appendf(nil, "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s\n", len(text)+1, text)
@@ -541,7 +542,7 @@ func (p *port) evict() bool {
 		pr.mu.Unlock()
 		if away {
 			delete(p.peers, n)
-			go pr.end(ErrLinkLost)
+			p.wg.Go(func() { pr.end(ErrLinkLost) })
 			return true
 		}
 	}

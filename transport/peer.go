@@ -41,6 +41,7 @@ type peer struct {
 	instance   [16]byte      // of the process it led to
 	half       *halfOpen
 
+	sums    atomic.Bool  // payloads to it carry a checksum
 	heard   atomic.Int64 // nanoseconds since 1970
 	drained chan struct{}
 }
@@ -153,9 +154,8 @@ func (pr *peer) report(err error) {
 	}
 	p := pr.port
 	p.mu.RLock()
-	defer p.mu.RUnlock()
 	pr.mu.Lock()
-	defer pr.unlock()
+	defer pr.unlockBoth()
 	if pr.gone != nil || pr.link.up || pr.reported[kind] || kind == 1 && pr.lost {
 		return
 	}
@@ -169,9 +169,8 @@ func (l *link) fail(err error) {
 	pr := l.peer
 	p := pr.port
 	p.mu.RLock()
-	defer p.mu.RUnlock()
 	pr.mu.Lock()
-	defer pr.unlock()
+	defer pr.unlockBoth()
 	if l.dead.Load() {
 		return
 	}
@@ -254,25 +253,31 @@ func (l *link) ended(h *half) bool {
 	return h.bye && !other.ended
 }
 
-// say tells the other end why the link ends, if that takes no waiting.
+// say tells the other end why the link ends, if that takes no long waiting.
 func (l *link) say(cause, text string) {
-	h := l.half[control]
-	_ = h.hard.SetWriteDeadline(time.Now().Add(50 * time.Millisecond)) // the link ends anyway
-	l.peer.mu.Lock()
-	quiet := !h.busy && len(h.rest) == 0 && !l.dead.Load()
-	if quiet {
-		h.busy = true
+	h, pr := l.half[control], l.peer
+	limit := time.Now().Add(50 * time.Millisecond)
+	for quiet := false; !quiet; {
+		pr.mu.Lock()
+		quiet = !h.busy && !h.first && len(h.rest) == 0 && !l.dead.Load()
+		h.busy = h.busy || quiet
+		pr.unlock()
+		if !quiet && (l.dead.Load() || time.Now().After(limit)) {
+			return
+		}
+		if !quiet {
+			time.Sleep(100 * time.Microsecond) // the writer's goroutine ends what it writes
+		}
 	}
-	l.peer.unlock()
-	if quiet {
-		_, _ = h.nc.Write(appendRefusal(nil, cause, text))
-		l.peer.mu.Lock()
-		h.busy = false
-		l.peer.unlock()
-	}
+	_ = h.hard.SetWriteDeadline(limit) // the link ends anyway
+	_, _ = h.nc.Write(appendRefusal(nil, cause, text))
+	pr.mu.Lock()
+	h.busy = false
+	h.cond.Broadcast()
+	pr.unlock()
 }
 
-// announce tells the peer the window of a stream. port.mu is held.
+// announce tells the peer the window of a stream.
 func (pr *peer) announce(id uint32, o StreamOptions) {
 	pr.mu.Lock()
 	defer pr.unlock()
@@ -378,9 +383,8 @@ func (pr *peer) judge(h *hello) error {
 func (pr *peer) establish(h *hello, inbound bool, id [16]byte, ctl, dat [2]net.Conn, shared sharedPath, addr string) error {
 	p := pr.port
 	p.mu.RLock()
-	defer p.mu.RUnlock()
 	pr.mu.Lock()
-	defer pr.unlock()
+	defer pr.unlockBoth()
 	instance := h.answered
 	if inbound {
 		instance = h.instance
@@ -411,7 +415,7 @@ func (pr *peer) establish(h *hello, inbound bool, id [16]byte, ctl, dat [2]net.C
 			half.try = newDirect(nc[0])
 		}
 	}
-	l.up = true
+	pr.sums.Store(l.half[data].sum)
 	if pr.lost {
 		pr.lost = false
 		p.reconnects.Add(1)
@@ -421,9 +425,10 @@ func (pr *peer) establish(h *hello, inbound bool, id [16]byte, ctl, dat [2]net.C
 	}
 	for id, s := range p.streams {
 		if s.name != "" {
-			l.announce(id, s.o)
+			l.announce(id, s.o) // to be written by the goroutine below
 		}
 	}
+	l.up = true
 	if pr.shutting {
 		l.shut()
 	}

@@ -182,6 +182,25 @@ func (p *port) Stream(name string, o StreamOptions) (Stream, error) {
 	if err != nil {
 		return nil, err
 	}
+	s, err := p.take(name, o)
+	if err != nil {
+		return nil, err
+	}
+	for _, pr := range p.all() {
+		pr.announce(s.id, o)
+	}
+	return s, nil
+}
+
+// all returns the peers.
+func (p *port) all() []*peer {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return slices.Collect(maps.Values(p.peers))
+}
+
+// take returns the stream of that name, which it opens.
+func (p *port) take(name string, o StreamOptions) (*stream, error) {
 	id := wire.StreamID(name)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -199,9 +218,6 @@ func (p *port) Stream(name string, o StreamOptions) (Stream, error) {
 		return nil, fmt.Errorf("transport: stream %q of %v: its number %#x is that of stream %q: choose another name", name, p.self, id, s.name)
 	}
 	s.open(name, o)
-	for _, pr := range p.peers {
-		pr.announce(id, o)
-	}
 	return s, nil
 }
 

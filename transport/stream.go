@@ -482,10 +482,7 @@ func (s *stream) end() {
 	if name == "" {
 		return
 	}
-	p := s.port
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	for _, pr := range p.peers {
+	for _, pr := range s.port.all() {
 		pr.leave(s)
 	}
 }

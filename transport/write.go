@@ -70,6 +70,7 @@ type outgoing struct {
 	rank      int // of its priority: the least goes first
 	limit     int // of the queue
 	stream    *stream
+	summed    bool    // h has the sum, whether or not it is wanted
 	waiter    *waiter // the Send that waits: without Done, until the frame is over; with it, until the frame is queued
 	abandoned bool    // it would rather not
 	copied    bool    // and need not: the rest was copied
@@ -119,6 +120,11 @@ func (s *stream) Send(ctx context.Context, to Name, f Frame) error {
 	if f.Priority == Control {
 		which = control
 	}
+	// Summed here, the frame before may be written meanwhile.
+	summed, sum := pr.sums.Load() && n > copyBytes && which == data, uint32(0)
+	if summed {
+		sum = wire.Sum(f.Head, f.Payload)
+	}
 	pr.mu.Lock()
 	l, err := pr.ready(s)
 	if err != nil {
@@ -136,6 +142,7 @@ func (s *stream) Send(ctx context.Context, to Name, f Frame) error {
 		Op: f.Op, Chunk: f.Chunk, Flags: uint16(f.Priority) << wire.PriorityShift,
 	}
 	o.head, o.payload, o.done, o.flow, o.which, o.n = f.Head, f.Payload, f.Done, fl, which, n
+	o.summed, o.h.Sum = summed, sum
 	o.rank, o.limit, o.stream = queueOf[f.Priority], s.o.Queue, s
 	h, sd := l.half[which], &fl.side[which]
 	now := (sd.waiting.first == nil || sd.waiting.first.rank > o.rank) && fl.fits(which, n, s.o.Queue)
@@ -310,7 +317,9 @@ func (h *half) fill() {
 		}
 		if h.sum {
 			o.h.Flags |= wire.Summed
-			o.h.Sum = wire.Sum(o.head, payload)
+			if !o.summed {
+				o.h.Sum = wire.Sum(o.head, payload)
+			}
 		}
 		o.h.Put(&o.hdr)
 		h.small = append(h.small, o.hdr[:]...)
@@ -396,6 +405,19 @@ func (pr *peer) unlock() {
 	q := pr.finished
 	pr.finished = frameQueue{}
 	pr.mu.Unlock()
+	pr.tell(q)
+}
+
+// unlockBoth is unlock for who also holds port.mu for reading: a Done may call the port.
+func (pr *peer) unlockBoth() {
+	q := pr.finished
+	pr.finished = frameQueue{}
+	pr.mu.Unlock()
+	pr.port.mu.RUnlock()
+	pr.tell(q)
+}
+
+func (pr *peer) tell(q frameQueue) {
 	for o := q.first; o != nil; {
 		next := o.next
 		if o.done != nil {
