@@ -16,6 +16,10 @@
 //
 // [Explore] does this for many seeds, and shrinks the plan of one that fails.
 //
+// The same plans find faults in real code, on three more layers. [World.Network] has the ports and goroutines of real programs talk over
+// simulated connections, inside testing/synctest, with [Network.Meta] and [Network.Blob] before their stores. [NewProxy] stands between
+// real sockets. [RunProcesses] kills and freezes real processes.
+//
 // # What a link does
 //
 // Links have one of two modes. The default keeps the contract of package transport: frames arrive in order and at most once, or the link

@@ -310,6 +310,29 @@ func (w *World) note(s *slot, extra uint64) {
 	w.hash = draw.Mix(h ^ extra*0xbf58476d1ce4e5b9)
 }
 
+// The purposes of draws at a node and on a link.
+const (
+	drawShort = iota
+	drawTorn
+	drawCrash
+	drawMeta
+	drawMetaBack
+	drawMetaLost
+	drawJitter
+	drawLoss
+	drawCorrupt
+	drawDuplicate
+	drawReorder
+	drawLate
+	drawEnd
+	purposes = 16
+)
+
+// bits is node n's i-th draw for a purpose.
+func (w *World) bits(n *node, purpose, i uint64) uint64 {
+	return draw.Mix(draw.Mix(w.seed^draw.Weyl*uint64(n.index+1)) + draw.Weyl*(i*purposes+purpose))
+}
+
 // chance draws whether something of probability p, in units of 2⁻³², happens.
 func chance(bits uint64, p uint32) bool { return uint32(bits>>32) < p }
 
