@@ -30,9 +30,10 @@ type changeState struct {
 
 // proofState is what the store says of the presence of a process that nobody hears.
 type proofState struct {
-	name protocol.Name
-	gone bool
-	at   time.Duration // of the answer
+	name  protocol.Name
+	gone  bool
+	at    time.Duration // of the answer
+	asked time.Duration
 }
 
 // advance does what is due now: a member proposes a view, if one is due and it is the lowest rank left; a newcomer founds one, if there
@@ -407,12 +408,16 @@ func (m *Machine) leaseEnded(n protocol.Name) bool {
 	c := &m.change
 	i := slices.IndexFunc(c.proofs, func(p proofState) bool { return same(p.name, n) })
 	if i < 0 {
-		c.proofs = append(c.proofs, proofState{name: n, at: m.now - time.Hour})
+		c.proofs = append(c.proofs, proofState{name: n, asked: m.now - time.Hour})
 		i = len(c.proofs) - 1
 	}
-	p := c.proofs[i]
-	asks := slices.ContainsFunc(m.store.calls, func(s storeCall) bool { return s.what == proving && same(s.name, n) })
-	if m.now-p.at >= 500*time.Millisecond && !asks {
+	p := &c.proofs[i]
+	wait := 500 * time.Millisecond
+	if p.at < p.asked { // the question failed, or is under way
+		wait = storeRetry
+	}
+	if m.now-p.asked >= wait {
+		p.asked = m.now
 		m.ask(proving, protocol.MetaCall{Op: protocol.MetaGet, Key: m.keys.present(n)}).name = n
 	}
 	return p.gone && m.now-p.at < time.Second

@@ -77,6 +77,9 @@ func (s *scene) run(plan sim.Plan) error {
 	if err := s.w.Converges(converges, s.agreed); err != nil {
 		return err
 	}
+	if n, limit := s.w.Events(), uint64(3000*len(s.processes))*uint64(1+s.w.Now()/time.Second); n > limit {
+		return fmt.Errorf("%d events in %v: something asks again and again", n, s.w.Now())
+	}
 	if len(plan) == 0 && len(s.convicted) > 0 {
 		return fmt.Errorf("without a fault %v was convicted: %s", s.convicted[0].Name, s.convicted[0].Why)
 	}
