@@ -1,0 +1,260 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/trivium-ml/trivium/cluster/fleet"
+)
+
+// small is a job of a second at most.
+const small = "softmax --data digits --rows 1200 --epochs 3 --rate 0.01"
+
+// TestWorkers: threads, processes and shipped rows give the same model, and a run directory that knows all workers.
+func TestWorkers(t *testing.T) {
+	dir := t.TempDir()
+	var first []float32
+	for _, how := range []string{"", "--processes", "--processes --ship-data"} {
+		name := "run" + strings.ReplaceAll(how, " ", "")
+		got := runIn(t, dir, strings.Fields("train "+small+" --workers 3 --name "+name+" "+how)...)
+		if got.code != Done || !strings.Contains(got.out, "average of 3 workers") {
+			t.Fatalf("%s: exits with %d: %s%s", how, got.code, got.out, got.err)
+		}
+		runDir := filepath.Join(dir, "runs", name)
+		p := params(t, runDir)
+		if p.Job.Batch != 300 {
+			t.Errorf("%s: the job's batch is %d, want 3 × 100", how, p.Job.Batch)
+		}
+		if first == nil {
+			first = p.Params.Flat
+		}
+		if !slices.Equal(first, p.Params.Flat) {
+			t.Errorf("%s: another model than with threads", how)
+		}
+		for _, file := range []string{"steps/worker-0.bin", "steps/worker-2.bin", "series/worker-1.bin", "series/driver-0.bin"} {
+			if _, err := os.Stat(filepath.Join(runDir, file)); err != nil {
+				t.Errorf("%s: %v", how, err)
+			}
+		}
+		shown := runIn(t, dir, "runs", "show", name)
+		if !strings.Contains(shown.out, "strategy            average") || !strings.Contains(shown.out, "samples             3600") {
+			t.Errorf("%s: runs show: %s%s", how, shown.out, shown.err)
+		}
+	}
+	got := runIn(t, dir, "rerun", "run")
+	if got.code != Done || !strings.Contains(got.out, "the same bits") {
+		t.Errorf("rerun exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	got = runIn(t, dir, strings.Fields("train "+small+" --processes --name alone")...)
+	want := runIn(t, dir, strings.Fields("train "+small+" --name here")...)
+	if got.code != Done || want.code != Done || !slices.Equal(params(t, filepath.Join(dir, "runs", "alone")).Params.Flat, params(t, filepath.Join(dir, "runs", "here")).Params.Flat) {
+		t.Errorf("one worker in a process of its own trains another model: %s%s", got.err, want.err)
+	}
+}
+
+func TestWorkerRefusals(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct{ args, want string }{
+		{"--workers 3 --topology local", "local is one worker"},
+		{"--workers 2 --exact", "exact mode promises the bits of one process"},
+		{"--workers 2 --optimizer lbfgs --batch full", "lbfgs works on all rows at once"},
+		{"--topology allredcue", "no topology is called"},
+		{"--ship-data", "there is no other process"},
+		{"--on 127.0.0.1:1", "a cluster wants its token"},
+		{"--on 127.0.0.1:1 --token trivium1abc", "--token"},
+		{"--workers 2 --processes --data nowhere.csv", "nowhere.csv: there is no such file"},
+	} {
+		got := runIn(t, dir, strings.Fields("train softmax "+c.args)...)
+		if got.code != Misused || !strings.Contains(got.err, c.want) {
+			t.Errorf("%s: exits with %d: %s, want %q", c.args, got.code, got.err, c.want)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("something stays behind: %v, %v", left, err)
+	}
+}
+
+func TestBenchNet(t *testing.T) {
+	got := runIn(t, t.TempDir(), strings.Fields("bench net --for 3ms --sizes 4096,65536 --workers 2")...)
+	if got.code != Done || !strings.Contains(got.out, "64 KiB") || !strings.Contains(got.out, "costs of a collective") {
+		t.Errorf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+}
+
+// A tape is an output that a test reads while it is written.
+type tape struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (w *tape) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.Write(p)
+}
+
+func (w *tape) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.String()
+}
+
+// await waits until w holds what is wanted.
+func (w *tape) await(t *testing.T, want string) string {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for time.Now().Before(deadline) {
+		if s := w.String(); strings.Contains(s, want) {
+			return s
+		}
+		time.Sleep(10 * time.Millisecond) // the other is a process of real time
+	}
+	t.Fatalf("%q did not come: %s", want, w)
+	return ""
+}
+
+// background runs a command until the test's end, or until stop.
+func background(t *testing.T, dir string, args ...string) (out, errs *tape, stop func() int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	out, errs = new(tape), new(tape)
+	done := make(chan int, 1)
+	go func() { done <- Run(ctx, inDir(dir, args), nil, out, errs, Options{}) }()
+	stop = sync.OnceValue(func() int {
+		cancel()
+		return <-done
+	})
+	t.Cleanup(func() { stop() })
+	return out, errs, stop
+}
+
+// inDir makes the state directory of up one in dir.
+func inDir(dir string, args []string) []string {
+	if args[0] == "up" {
+		return append(args, "--dir", filepath.Join(dir, "cluster"))
+	}
+	return args
+}
+
+// TestCluster goes the whole way: a coordinator, machines, jobs one after another, a lost machine, a coordinator that begins anew.
+func TestCluster(t *testing.T) {
+	dir := t.TempDir()
+	var at struct{ Addr, Token string }
+	up, upErrs, down := background(t, dir, "up", "--listen", "127.0.0.1:0", "--json")
+	if err := json.Unmarshal([]byte(up.await(t, "}\n")), &at); err != nil {
+		t.Fatal(err)
+	}
+	on := []string{"--on", at.Addr, "--token", at.Token}
+	a, _, _ := background(t, dir, "node", "--join", at.Addr, "--token", at.Token, "--id", "a", "--cores", "2")
+	b, _, endB := background(t, dir, "node", "--join", at.Addr, "--token", at.Token, "--id", "b", "--cores", "1")
+	a.await(t, "a lends 2 cores")
+	a.await(t, "lent to")
+	b.await(t, "lent to")
+
+	status := func() fleet.Status {
+		t.Helper()
+		got := runIn(t, dir, append([]string{"status", "--json"}, on...)...)
+		var st fleet.Status
+		if err := json.Unmarshal([]byte(got.out), &st); got.code != Done || err != nil {
+			t.Fatalf("status exits with %d: %s%s", got.code, got.out, got.err)
+		}
+		return st
+	}
+	if st := status(); len(st.Members) != 3 {
+		t.Errorf("%d members: %+v", len(st.Members), st.Members)
+	}
+	got := runIn(t, dir, append([]string{"status"}, on...)...)
+	for _, want := range []string{"2 machines lent, 3 of 3 cores free", "coordinator", "no jobs"} {
+		if !strings.Contains(got.out, want) {
+			t.Errorf("status says %s, want %q", got.out, want)
+		}
+	}
+
+	got = runIn(t, dir, append(strings.Fields("train "+small+" --workers 3 --name cluster"), on...)...)
+	here := runIn(t, dir, strings.Fields("train "+small+" --workers 3 --name here")...)
+	if got.code != Done || here.code != Done || !strings.Contains(got.out, "job-1 is queued") {
+		t.Fatalf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	if !slices.Equal(params(t, filepath.Join(dir, "runs", "cluster")).Params.Flat, params(t, filepath.Join(dir, "runs", "here")).Params.Flat) {
+		t.Error("the cluster trains another model than this process")
+	}
+	if got = runIn(t, dir, append([]string{"logs", "job-1"}, on...)...); !strings.Contains(got.out, "average of 3 workers") {
+		t.Errorf("logs: %s%s", got.out, got.err)
+	}
+	if got = runIn(t, dir, append(strings.Fields("train "+small+" --workers 2 --threads 1 --ship-data --name sent"), on...)...); got.code != Done {
+		t.Errorf("with shipped data: exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	if got = runIn(t, dir, append(strings.Fields("bench net --for 3ms --sizes 4096"), on...)...); got.code != Done || !strings.Contains(got.out, "a to all") {
+		t.Errorf("bench net: exits with %d: %s%s", got.code, got.out, got.err)
+	}
+
+	// Two long jobs: the second waits for the first, and both can be cancelled.
+	long := "train mlp:20 --data digits --rows 1200 --epochs 1000000 --workers 3 --quiet"
+	_, firstErrs, first := background(t, dir, append(strings.Fields(long), on...)...)
+	wait := func(ok func(st fleet.Status) bool) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); !ok(status()); time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("the status stays %+v", status())
+			}
+		}
+	}
+	job := func(st fleet.Status, id string) fleet.Job {
+		for _, j := range st.Jobs {
+			if j.ID == id {
+				return j
+			}
+		}
+		return fleet.Job{}
+	}
+	wait(func(st fleet.Status) bool { return job(st, "job-4").State == fleet.Running })
+	_, _, second := background(t, dir, append(strings.Fields(long), on...)...)
+	wait(func(st fleet.Status) bool { return strings.Contains(job(st, "job-5").Why, "waits for cores") })
+	if got = runIn(t, dir, append([]string{"cancel", "job-5"}, on...)...); got.code != Done || !strings.Contains(got.out, "job-5 is cancelled") {
+		t.Errorf("cancel: exits with %d: %s%s", got.code, got.out, got.err)
+	}
+
+	// The machine b goes: the job that runs there ends with it, and says so.
+	if code := endB(); code != Done {
+		t.Errorf("node exits with %d", code)
+	}
+	wait(func(st fleet.Status) bool { return job(st, "job-4").State == fleet.Failed })
+	if text := firstErrs.await(t, "is lost"); first() != Lost {
+		t.Errorf("a job that lost its machine: %s", text)
+	}
+	if code := second(); code == Done {
+		t.Error("a cancelled job exits with 0")
+	}
+	wait(func(st fleet.Status) bool { return len(st.Members) == 2 })
+
+	for _, c := range []struct {
+		args []string
+		want string
+		code int
+	}{
+		{[]string{"cancel", "job-99"}, "there is no job", Misused},
+		{[]string{"logs", "job-99"}, "there is no job", Misused},
+	} {
+		if got := runIn(t, dir, append(c.args, on...)...); got.code != c.code || !strings.Contains(got.err, c.want) {
+			t.Errorf("%v: exits with %d: %s", c.args, got.code, got.err)
+		}
+	}
+	other := runIn(t, dir, "status", "--on", at.Addr, "--token", at.Token[:len(at.Token)-1]+"x")
+	if other.code != Misused || !strings.Contains(other.err, "token") {
+		t.Errorf("a mistyped token: exits with %d: %s", other.code, other.err)
+	}
+	if code := down(); code != Done {
+		t.Errorf("up exits with %d: %s", code, upErrs)
+	}
+	if got := runIn(t, dir, append([]string{"status"}, on...)...); got.code != Lost {
+		t.Errorf("status without a coordinator exits with %d: %s", got.code, got.err)
+	}
+}
