@@ -72,7 +72,9 @@ func TestCallsStopAndExit(t *testing.T) {
 	})
 	w.Invariant("nothing after the end", func(f sim.Fact) error { return fmt.Errorf("reported %v", f.Value) })
 	var got []string
-	done := func(result any, err error) { got = append(got, fmt.Sprint(w.Now().Milliseconds(), " ", result, " ", err)) }
+	done := func(result any, err error) {
+		got = append(got, fmt.Sprint(w.Now().Milliseconds(), " ", result, " ", err))
+	}
 	w.Call(n, 1*time.Millisecond, 21, done)
 	w.Call(n, 2*time.Millisecond, nil, done)
 	w.Call(n, 15*time.Millisecond, 1, done) // while it is down

@@ -26,6 +26,9 @@ func TestNetworkConforms(t *testing.T) {
 		{"slow", sim.Link{Delay: 2 * time.Millisecond, Jitter: time.Millisecond, BytesPerSec: 1e8}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if testing.Short() && c.link != (sim.Link{}) {
+				t.Skip("not run here: -short, and the plain link has run")
+			}
 			transporttest.Run(t, transporttest.Kit{
 				Open: func(*testing.T) transport.Network {
 					network = sim.New(1, sim.Options{Link: c.link}).Network()
@@ -129,8 +132,8 @@ func TestNetworkFaults(t *testing.T) {
 		{"crash", "50.5ms crash 1 for 100ms", 120, 250, true, func(_ []uint64, ms []int64) bool {
 			return !slices.ContainsFunc(ms, func(m int64) bool { return m > 51 && m < 150 })
 		}},
-		{"loss", "50.5ms loss for 100ms arg 0.1", 200, 299, true, nil},
-		{"corruption", "50.5ms corrupt for 100ms arg 0.1", 200, 299, true, nil},
+		{"loss", "50.5ms loss for 100ms arg 0.1", 120, 299, true, nil},
+		{"corruption", "50.5ms corrupt for 100ms arg 0.1", 120, 299, true, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, ms, lost := flow(t, link, c.plan)
