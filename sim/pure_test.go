@@ -22,7 +22,7 @@ var impure = map[string][]string{
 	"math/rand/v2": {},
 	"crypto/rand":  {},
 	"os":           {},
-	"net":          {},
+	"net":          {"Dial", "DialTimeout", "Dialer", "Listen", "ListenConfig", "ListenPacket", "LookupHost", "LookupAddr", "LookupIP", "Interfaces", "InterfaceAddrs"},
 	"sync":         {},
 	"sync/atomic":  {},
 	"log":          {},
