@@ -185,6 +185,34 @@ func TestCase20WhoGoesOn(t *testing.T) {
 			t.Errorf("b went on %v after the report", at-1500*time.Millisecond)
 		}
 	})
+	t.Run("a refused by another host, b goes on after proof only", func(t *testing.T) {
+		s := newScene(1, 0, cluster.Policy{StartWorkers: 2, LeaseTTL: 2 * second}, sim.Options{})
+		s.keep, s.addr = true, "tcp:10.0.0.1:700"
+		s.add(0)
+		s.add(10 * time.Millisecond)
+		s.until(t, 5*second, crash(second, 0))
+		if at := s.installs(t, 1, second, 1); at > second+100*time.Millisecond {
+			t.Errorf("on one host b went on after %v", at-second)
+		}
+		s = newScene(1, 0, cluster.Policy{StartWorkers: 2, LeaseTTL: 2 * second}, sim.Options{})
+		s.keep, s.addr = true, "tcp:10.0.0."
+		s.port = ":7000"
+		s.add(0)
+		s.add(10 * time.Millisecond)
+		s.until(t, 5*second, crash(second, 0))
+		if at := s.installs(t, 1, second, 1); at < 2*second || at > 4*second {
+			t.Errorf("between hosts b went on after %v, want the end of the lease", at-second)
+		}
+		s = newScene(1, 0, cluster.Policy{StartWorkers: 5, LeaseTTL: 10 * second}, sim.Options{})
+		s.keep, s.addr, s.port = true, "tcp:10.0.0.", ":7000"
+		for i := range 5 {
+			s.add(time.Duration(i) * 5 * time.Millisecond)
+		}
+		s.until(t, 5*second, crash(second, 2))
+		if at := s.installs(t, 1, second, 4); at > second+20*time.Millisecond {
+			t.Errorf("four of five on five hosts went on after %v, want at once", at-second)
+		}
+	})
 	t.Run("shrink only keeps c out", func(t *testing.T) {
 		s := newScene(1, 0, cluster.Policy{StartWorkers: 2, ShrinkOnly: true}, sim.Options{})
 		s.add(0)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"strings"
 	"time"
 
 	"github.com/trivium-ml/trivium/protocol"
@@ -21,6 +23,7 @@ type peer struct {
 	suspected bool
 	probedAt  time.Duration // when probes were last sent
 	vouched   time.Duration // when another last said that it hears it
+	down      bool          // its link was lost, and nothing was heard since
 	asked     time.Duration // after its link was lost
 	closer    time.Duration // until then it is watched although it is no ring successor: a carrier suspects it
 
@@ -136,7 +139,7 @@ func (m *Machine) sign(r int, at time.Duration) {
 			m.refreshBudget()
 		}
 	}
-	p.heard, p.fresh, p.suspected = at, false, false
+	p.heard, p.fresh, p.suspected, p.down = at, false, false, false
 	// A connection that was refused proves a death; who speaks afterwards was not dead after all. Frames that were under way do not
 	// speak for it, so it is given a moment.
 	if p.how == silent || p.how == dead && p.why == whyRefused && at-p.at > 4*m.policy.Heartbeat {
@@ -224,7 +227,7 @@ func (m *Machine) probed(from int, b *probe) {
 	}
 	p := &m.peers[b.Rank]
 	switch {
-	case b.Rank == m.rank, !p.fresh && m.now-p.heard < m.budget/2 && !p.how.proof():
+	case b.Rank == m.rank, m.hears(p):
 		m.send(m.peers[from].Name, &vouch{m.rec.Epoch, b.Rank})
 	case b.Rank < len(m.asks):
 		m.emit(m.asks[b.Rank])
@@ -239,6 +242,11 @@ func (m *Machine) convict(r int, how verdict, why string) {
 	}
 	p.how, p.why, p.at, p.accuser, p.told = how, why, m.now, m.rank, true
 	m.flood(&accusation{m.rec.Epoch, r, how, clip(why)}, r)
+}
+
+// hears says whether p was heard of late, and would be if it lived still.
+func (m *Machine) hears(p *peer) bool {
+	return !p.fresh && !p.down && !p.how.proof() && m.now-p.heard < m.budget/2
 }
 
 func clip(s string) string {
@@ -269,7 +277,7 @@ func (m *Machine) accused(from int, b *accusation) {
 		return
 	case b.Rank == m.rank && b.How != cut, p.how.proof():
 		return
-	case b.How == silent && !p.fresh && m.now-p.heard < m.budget/2:
+	case b.How == silent && m.hears(p):
 		m.peers[from].mishears(b.Rank, m.now, m.budget)
 		m.send(m.peers[from].Name, &vouch{m.rec.Epoch, b.Rank})
 		return
@@ -311,7 +319,7 @@ func (m *Machine) isDeaf(p *peer) bool {
 func (m *Machine) vouched(r int) {
 	p := &m.peers[r]
 	p.vouched = m.now
-	if p.how == silent {
+	if p.how == silent && !(p.why == whyRefused && m.now-p.at < 2*m.policy.Heartbeat) { // others' links may not have broken yet
 		p.how, p.why = fine, ""
 	}
 }
@@ -325,18 +333,25 @@ func (m *Machine) proven(n protocol.Name, how verdict, why string) {
 	m.convict(r, how, why)
 }
 
-// linkLost distinguishes what a lost link says: a refusal is proof, since the peer's process would answer; a close only makes curious. A
-// reset alone changes nothing: the transport connects again, and what it hears then counts as life.
+// linkLost distinguishes what a lost link says. A refusal by the own host is proof, since the peer's process would answer; another host's
+// may be a firewall's, and counts as silence at once, which others may contradict. A close only makes curious. A reset alone changes
+// nothing: the transport connects again, and what it hears then counts as life.
 func (m *Machine) linkLost(n protocol.Name, err error) {
 	r := m.rec.rank(n)
 	switch {
 	case errors.Is(err, protocol.ErrRefused):
 		m.forgetPresence(n)
-		if r >= 0 && r != m.rank && !m.peers[r].how.proof() {
+		switch {
+		case r < 0 || r == m.rank || m.phase != member || m.peers[r].how.proof():
+		case sameHost(m.self.Addr, m.peers[r].Addr):
 			m.convict(r, dead, whyRefused)
+		case m.peers[r].how != silent:
+			m.peers[r].down = true
+			m.convict(r, silent, whyRefused)
 		}
 	case r >= 0 && r != m.rank && m.phase == member && !m.peers[r].how.proof():
 		p := &m.peers[r]
+		p.down = true
 		if p.asked == 0 || m.now-p.asked >= m.policy.Heartbeat { // a message that cannot be sent is a lost link too
 			p.asked = m.now
 			m.emit(m.asks[r])
@@ -345,6 +360,24 @@ func (m *Machine) linkLost(n protocol.Name, err error) {
 			m.closer(r)
 		}
 	}
+}
+
+// sameHost says whether two addresses of package transport are of one host.
+func sameHost(a, b string) bool {
+	near := func(addr string) string {
+		host, _, _ := strings.Cut(strings.TrimPrefix(addr, "near:"), ",")
+		return host
+	}
+	switch {
+	case strings.HasPrefix(a, "near:") && strings.HasPrefix(b, "near:"):
+		return near(a) == near(b)
+	case strings.HasPrefix(b, "tcp:"):
+		own, _, _ := net.SplitHostPort(strings.TrimPrefix(a, "tcp:"))
+		host, _, err := net.SplitHostPort(strings.TrimPrefix(b, "tcp:"))
+		ip := net.ParseIP(host)
+		return err == nil && (host == own || host == "localhost" || ip != nil && ip.IsLoopback())
+	}
+	return true // sockets in a directory, and memory, reach no further
 }
 
 // suspect watches and probes a peer at once.

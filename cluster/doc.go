@@ -29,8 +29,8 @@
 //
 // Each member sends a beat every 20 ms to its three ring successors in the view, its watchers. A loss has three sources.
 //
-// A closed connection makes a watcher ask at once, and the transport connect again. If the host refuses, the process is gone: that is
-// proof, and it floods. A reset alone changes nothing.
+// A closed connection makes a watcher ask at once, and the transport connect again. If the own host refuses, the process is gone: that
+// is proof, and it floods. Another host's refusal may be a firewall's: it counts as silence, at once. A reset alone changes nothing.
 //
 // A launcher that sees its child exit says so: [Membership.Died], or [ReportDeath] from outside the group.
 //

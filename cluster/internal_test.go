@@ -287,6 +287,28 @@ func TestTickCostsNoAllocation(t *testing.T) {
 	}
 }
 
+func TestSameHost(t *testing.T) {
+	for _, tt := range []struct {
+		a, b string
+		want bool
+	}{
+		{"unix:/tmp/a", "unix:/tmp/b", true},
+		{"memory:a", "memory:b", true},
+		{"tcp:127.0.0.1:1", "tcp:127.0.0.1:2", true},
+		{"tcp:[::1]:1", "tcp:localhost:2", true},
+		{"tcp:10.0.0.1:1", "tcp:10.0.0.1:2", true},
+		{"tcp:10.0.0.1:1", "tcp:10.0.0.2:1", false},
+		{"tcp:node-a:1", "tcp:node-b:1", false},
+		{"near:h1,unix:/a,tcp:10.0.0.1:1", "near:h1,unix:/b,tcp:10.0.0.1:2", true},
+		{"near:h1,unix:/a,tcp:10.0.0.1:1", "near:h2,unix:/b,tcp:10.0.0.2:2", false},
+		{"tcp:10.0.0.1:1", "tcp:nonsense", false},
+	} {
+		if got := sameHost(tt.a, tt.b); got != tt.want {
+			t.Errorf("%s and %s: %v", tt.a, tt.b, got)
+		}
+	}
+}
+
 // What is announced late, or by a stranger, changes nothing.
 func TestOldAnnouncements(t *testing.T) {
 	m := restful(t, 3)

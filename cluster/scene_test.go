@@ -131,7 +131,7 @@ func (p *process) start(now time.Duration) []protocol.Command {
 	p.self = p.outer
 	p.self.Incarnation = p.outer.Incarnation*livesPerBoot + p.lives
 	p.view, p.ended, p.err, p.late, p.known = cluster.View{}, false, nil, nil, nil
-	m, err := cluster.NewMachine(cluster.Member{Name: p.self, Addr: fmt.Sprint("sim:", p.node)}, p.scene.policy)
+	m, err := cluster.NewMachine(cluster.Member{Name: p.self, Addr: fmt.Sprint(p.scene.addr, int(p.node), p.scene.port)}, p.scene.policy)
 	if err != nil {
 		panic(err)
 	}
@@ -216,6 +216,7 @@ type scene struct {
 	convicted  []cluster.Convicted
 	applied    int
 	facts      []sim.Fact // if kept
+	addr, port string     // around the node's number
 	keep       bool
 	quorumLost bool // and that is what is tested
 	proofs     bool // a minority may go on without those who live, as a lease or a launcher proves them dead
