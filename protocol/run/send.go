@@ -31,6 +31,7 @@ type peer struct {
 type outgoing struct {
 	p    *peer
 	body protocol.Body
+	f    transport.Frame
 	head []byte
 	done func(error) // the method value, made once
 }
@@ -39,7 +40,7 @@ func (o *outgoing) sent(err error) {
 	if s, ok := o.body.(Sent); ok {
 		s.Sent(err)
 	}
-	o.body = nil
+	o.body, o.f = nil, transport.Frame{}
 	o.p.free.Put(o)
 }
 
@@ -146,14 +147,14 @@ func (p *peer) run() {
 			o.done = o.sent
 		}
 		o.body = b
-		f := transport.Frame{Head: o.head[:0]}
-		err := p.l.o.Codec.Encode(b, &f)
+		o.f = transport.Frame{Head: o.head[:0]}
+		err := p.l.o.Codec.Encode(b, &o.f)
 		if err != nil {
 			err = fmt.Errorf("run: code a %T for %v: %w", b, p.name, err)
 		} else {
-			o.head = f.Head
-			f.Done = o.done
-			err = p.l.s.Send(p.l.ctx, p.name, f)
+			o.head = o.f.Head
+			o.f.Done = o.done
+			err = p.l.s.Send(p.l.ctx, p.name, o.f)
 		}
 		if err == nil {
 			continue
@@ -169,9 +170,10 @@ func (p *peer) run() {
 
 // receive passes on what the stream receives.
 func (l *Loop) receive() {
+	var ev transport.Event // one for all: Decode takes its address
 	for {
-		ev, err := l.s.Recv(l.ctx)
-		if err != nil {
+		var err error
+		if ev, err = l.s.Recv(l.ctx); err != nil {
 			if l.ctx.Err() == nil {
 				l.o.Log.Warn("the stream ended, and so must the machine", "error", err)
 				l.askStop()
