@@ -497,11 +497,13 @@ func TestCase8Mismatches(t *testing.T) {
 		{"scale", "scale", ask{collective.Op{Scale: 2}, f32, f32}, ask{collective.Op{Scale: 3}, f32, f32}},
 		{"codec", "codec", ask{collective.Op{}, f32, f32}, ask{collective.Op{Codec: topk}, f32, f32}},
 		{
-			"splits", "splits", ask{collective.Op{Kind: collective.AllToAll}, f32, f32},
+			"splits", "splits",
+			ask{collective.Op{Kind: collective.AllToAll}, f32, f32},
 			ask{collective.Op{Kind: collective.AllToAll, Counts: []int{4, 4, 4}, Recv: []int{3, 5, 4}}, f32, f32},
 		},
 		{
-			"uneven counts", "splits", ask{collective.Op{Kind: collective.ReduceScatter, Counts: []int{4, 4, 4}}, collective.Of(make([]float32, 4)), f32},
+			"uneven counts", "splits",
+			ask{collective.Op{Kind: collective.ReduceScatter, Counts: []int{4, 4, 4}}, collective.Of(make([]float32, 4)), f32},
 			ask{collective.Op{Kind: collective.ReduceScatter}, collective.Of(make([]float32, 4)), f32},
 		},
 	} {
@@ -595,7 +597,7 @@ func TestCase9Tags(t *testing.T) {
 			}
 			second := g.Start(collective.Op{}, 5, collective.Of(make([]int32, n)), collective.Of(make([]int32, n)))
 			if err := second.Wait(t.Context()); err == nil || !strings.Contains(err.Error(), "the second is refused") {
-				return fmt.Errorf("a tag that is taken: %v", err)
+				return fmt.Errorf("a tag that is taken: %w", err)
 			}
 			for _, k := range order {
 				if err := hs[k].Wait(t.Context()); err != nil {

@@ -275,6 +275,14 @@ func (c *core) prepare(o *operation) {
 	}
 }
 
+// recycle keeps o's scratch for another, where nobody may still read it.
+func (c *core) recycle(o *operation) {
+	if m := o.mem[Scratch]; m != nil && len(c.memories) < 16 {
+		c.memories = append(c.memories, m)
+	}
+	o.mem[Scratch] = nil
+}
+
 func (c *core) memory(n int) []byte {
 	for i, m := range c.memories {
 		if len(m) >= n && len(m) <= 4*n+4096 {
@@ -287,8 +295,9 @@ func (c *core) memory(n int) []byte {
 
 // run does all that is ready.
 func (c *core) run(o *operation) {
-	for k := 0; k < len(o.ready); k++ {
+	for k := 0; k < len(o.ready); { // it grows on the way
 		c.do(o, o.ready[k])
+		k++
 		if o.err != nil {
 			return
 		}
@@ -521,6 +530,9 @@ func (c *core) end(o *operation, err error) *operation {
 		return o
 	}
 	o.finish, o.err, o.ended = true, err, c.now
+	if err == nil && o.plan != nil && !o.plan.sent {
+		c.recycle(o)
+	}
 	if o.done != nil {
 		close(o.done)
 	}
@@ -582,6 +594,7 @@ func (p *Plan) index(size int) {
 		if p.after[i] = t.after; t.after == 0 {
 			p.first = append(p.first, int32(i))
 		}
+		p.sent = p.sent || t.Do == DoSend && t.To.Buf == Scratch
 		switch t.Do {
 		case DoRecv, DoRecvCoded:
 			p.frames[t.Peer] = append(p.frames[t.Peer], int32(i))

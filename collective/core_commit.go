@@ -166,8 +166,8 @@ func (c *core) decided() {
 		err = &Mismatch{Step: t.step, Field: "operations of the step", RankA: a, RankB: b, A: fmt.Sprintf("%#08x", x), B: fmt.Sprintf("%#08x", y)}
 	}
 	for _, o := range c.ops {
-		if m := o.mem[Scratch]; m != nil && len(c.memories) < 16 {
-			c.memories = append(c.memories, m)
+		if o.err == nil {
+			c.recycle(o)
 		}
 		if o.err == nil && len(c.spare) < 64 {
 			c.spare = append(c.spare, o.left)

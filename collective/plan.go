@@ -19,6 +19,7 @@ type Plan struct {
 
 	frames [][]int32 // by sender and chunk, the task that receives it
 	slots  int       // of coded memory
+	sent   bool      // something of the scratch is
 	after  []int32   // of each task
 	first  []int32   // the tasks that wait for none
 }
@@ -129,8 +130,23 @@ type builder struct {
 	rank, size int
 	segment    int // elements of a frame at most
 	phase      Phase
-	sent, got  []uint32 // frames so far, by peer
-	touched    [numBufs][]access
+	sent, got  []uint32            // frames so far, by peer
+	touched    [numBufs][][]access // by segment of the memory
+}
+
+// near calls f with the accesses to each segment that s lies in, and its bounds, and keeps what f returns.
+func (b *builder) near(s Span, f func(list []access, from, to int) []access) {
+	unit := b.segment
+	if s.Buf == Coded {
+		unit = 1
+	}
+	list := &b.touched[s.Buf]
+	for i := s.From / unit; i*unit < s.To; i++ {
+		for len(*list) <= i {
+			*list = append(*list, nil)
+		}
+		(*list)[i] = f((*list)[i], i*unit, (i+1)*unit)
+	}
 }
 
 // An access is what a task did to a range.
@@ -213,18 +229,19 @@ func (b *builder) add(t Task, write bool, read ...Span) {
 	id := int32(len(b.plan.Tasks))
 	var after []int32
 	touch := func(s Span, write bool) {
-		list := b.touched[s.Buf]
-		keep := list[:0]
-		for _, a := range list {
-			if a.task != id && a.from < s.To && s.From < a.to && (write || a.write) {
-				after = append(after, a.task)
-				if write && s.From <= a.from && a.to <= s.To {
-					continue // whoever touches this range later waits for t, and so for a
+		b.near(s, func(list []access, from, to int) []access {
+			keep := list[:0]
+			for _, a := range list {
+				if a.task != id && a.from < s.To && s.From < a.to && (write || a.write) {
+					after = append(after, a.task)
+					if write && s.From <= max(a.from, from) && min(a.to, to) <= s.To {
+						continue // whoever touches this range later waits for t, and so for a
+					}
 				}
+				keep = append(keep, a)
 			}
-			keep = append(keep, a)
-		}
-		b.touched[s.Buf] = append(keep, access{id, write, s.From, s.To})
+			return append(keep, access{id, write, s.From, s.To})
+		})
 	}
 	for _, s := range read {
 		if s.Len() > 0 {

@@ -1,6 +1,10 @@
 package collective
 
-import "github.com/trivium-ml/trivium/compress"
+import (
+	"slices"
+
+	"github.com/trivium-ml/trivium/compress"
+)
 
 // coded sums what a codec makes small: every rank encodes its part of each other's share, the owner of a share decodes and adds them in
 // the order of the ranks, with its own values as they are, encodes the sum once and sends it to all. The owner takes over what it
@@ -80,21 +84,16 @@ func (b *builder) recvCoded(from int, c Span) {
 // after lets the task id, the last one, also write s.
 func (b *builder) after(id int32, s Span) {
 	t := &b.plan.Tasks[id]
-	list := b.touched[s.Buf]
-	for _, a := range list {
-		if a.from < s.To && s.From < a.to && a.task != id {
+	b.near(s, func(list []access, _, _ int) []access {
+		for _, a := range list {
 			before := &b.plan.Tasks[a.task]
-			known := false
-			for _, n := range before.next {
-				known = known || n == id
-			}
-			if !known {
+			if a.from < s.To && s.From < a.to && a.task != id && !slices.Contains(before.next, id) {
 				before.next = append(before.next, id)
 				t.after++
 			}
 		}
-	}
-	b.touched[s.Buf] = append(list, access{id, true, s.From, s.To})
+		return append(list, access{id, true, s.From, s.To})
+	})
 }
 
 // unitOf is how many elements are encoded at once, so that they fit a frame of so many bytes: a power of two.

@@ -91,7 +91,9 @@ func (b *builder) barrier() {
 		b.add(Task{Do: DoRecv, Peer: from, Chunk: b.got[from], To: Span{Scratch, 0, 0}}, false)
 		b.got[from]++
 		id := int32(len(b.plan.Tasks) - 1)
-		b.touched[Scratch] = append(b.touched[Scratch], access{id, true, got.From + i, got.From + i + 1})
+		b.near(Span{Scratch, got.From + i, got.From + i + 1}, func(list []access, _, _ int) []access {
+			return append(list, access{id, true, got.From + i, got.From + i + 1})
+		})
 	}
 }
 

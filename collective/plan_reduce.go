@@ -81,10 +81,10 @@ func (b *builder) halving(ranks []int, me int, in, out Span, near bool) {
 	p, own, on := b.fold(ranks, me, in, out)
 	if on {
 		rounds := bits.Len(uint(p)) - 1
-		var landing Span
-		if own.Buf == out.Buf || rounds > 1 {
-			landing = b.scratch(out.Len())
-		}
+		// What comes lands where the sum will be, or, where that has a value already, in the half that was given away first: nobody
+		// sends from there before it is filled again. Where that half was sent from out itself, it may still be on its way.
+		var spare Span
+		fromOut := own.Buf == out.Buf
 		parts := make([][2]Span, 0, rounds) // kept and given, in out
 		now := out
 		for i := range rounds {
@@ -102,11 +102,17 @@ func (b *builder) halving(ranks []int, me int, in, out Span, near bool) {
 			gift := Span{own.Buf, own.From + give.From - out.From, own.From + give.To - out.From}
 			land := keep
 			if own.Buf == out.Buf {
-				land = Span{Scratch, landing.From + at, landing.From + at + keep.Len()}
+				if spare.Len() < keep.Len() {
+					spare = b.scratch(keep.Len())
+				}
+				land = Span{spare.Buf, spare.From, spare.From + keep.Len()}
 			}
 			b.send(ranks[me^d], gift)
 			// The exact tree adds the earlier shards to the later ones.
 			b.recvCombine(ranks[me^d], keep, mine, land, me&d == 0 == near)
+			if i == 0 && !fromOut {
+				spare = give
+			}
 			own, now = out, keep
 			parts = append(parts, [2]Span{keep, give})
 		}

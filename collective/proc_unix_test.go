@@ -1,3 +1,5 @@
+//go:build unix
+
 package collective_test
 
 import (
@@ -15,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/trivium-ml/trivium/collective"
 	"github.com/trivium-ml/trivium/transport"
 )
@@ -28,7 +32,12 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 // An order is what a child is told on its standard input: once, and then one more for each thing to do.

@@ -1,0 +1,96 @@
+package collective_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/trivium-ml/trivium/collective"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// together runs f as each of some ranks, in this process.
+func together(size int, f func(g *collective.Group)) {
+	ctx := context.Background()
+	m := transport.NewMemory()
+	v := collective.View{Epoch: 1}
+	streams := make([]transport.Stream, size)
+	for r := range size {
+		port, _ := m.Open(ctx, transport.Name{Role: "worker", ID: fmt.Sprint(r)}, transport.Options{})
+		defer func() { _ = port.Close() }()
+		streams[r], _ = port.Stream("collective", transport.StreamOptions{})
+		v.Peers = append(v.Peers, port.Name())
+	}
+	for _, s := range streams {
+		for r, n := range v.Peers {
+			_ = s.Know(n, "memory:"+fmt.Sprint(r))
+		}
+	}
+	var wg sync.WaitGroup
+	for r, s := range streams {
+		v := v
+		v.Self = r
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			g, err := collective.New(s, v, collective.Options{})
+			if err != nil {
+				panic(err)
+			}
+			defer func() { _ = g.Close() }()
+			f(g)
+		}()
+	}
+	wg.Wait()
+}
+
+func ExampleGroup_Start() {
+	together(3, func(g *collective.Group) {
+		ctx := context.Background()
+		gradients := [2][]float32{{1, 2}, {10 * float32(g.Rank())}}
+		sums := [2][]float32{make([]float32, 2), make([]float32, 1)}
+		for i := range gradients {
+			g.Start(collective.Op{Label: fmt.Sprint("bucket ", i)}, uint32(i), collective.Of(sums[i]), collective.Of(gradients[i]))
+		}
+		if err := g.Commit(ctx, g.Step()); err != nil {
+			fmt.Println(err)
+		}
+		if g.Rank() == 0 {
+			fmt.Println(sums)
+		}
+	})
+	// Output: [[3 6] [30]]
+}
+
+func ExampleMismatch() {
+	together(2, func(g *collective.Group) {
+		x := make([]float32, 4+g.Rank())
+		err := collective.AllReduceInto(context.Background(), g, x, x, collective.Sum)
+		var m *collective.Mismatch
+		if g.Rank() == 1 && errors.As(err, &m) {
+			fmt.Println(m)
+		}
+	})
+	// Output: collective: step 0, tag 0: the ranks disagree on the count: rank 0 has 4, rank 1 has 5
+}
+
+func ExampleSubtrees() {
+	for rank := range 3 {
+		fmt.Println(collective.Subtrees(rank, 3, 8))
+	}
+	// Output:
+	// [{0 2}]
+	// [{2 4} {4 5}]
+	// [{5 6} {6 8}]
+}
+
+func ExampleCut() {
+	for _, b := range collective.Cut([]int{600_000, 100, 60_000, 10}, 4, 1<<20) {
+		fmt.Println(b.From, b.To, b.Tensors)
+	}
+	// Output:
+	// 600000 660110 [3 2 1]
+	// 337856 600000 [0]
+	// 0 337856 [0]
+}

@@ -1,0 +1,78 @@
+package collective
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// Hostile reports and votes are refused, or read as what they would be written as again.
+func FuzzReport(f *testing.F) {
+	d := descriptor{kind: "allreduce", dtype: "f32", n: 7, splits: "x"}
+	for _, m := range []report{{}, {whole: true, waits: 2, fault: fault{cause: Lost, rank: 3, evidence: "gone"}}, {step: 9, tag: 4, status: complete, waits: -1, desc: &d}} {
+		f.Add(m.append(nil))
+	}
+	f.Fuzz(func(t *testing.T, p []byte) {
+		m, err := readReport(p, 4)
+		if err != nil {
+			return
+		}
+		again, err := readReport(m.append(nil), 4)
+		if err != nil || !reflect.DeepEqual(m, again) {
+			t.Fatalf("%+v became %+v, %v", m, again, err)
+		}
+		if m.fault.rank > 3 || m.waits > 3 || m.tag > maxTag {
+			t.Fatalf("out of range: %+v", m)
+		}
+	})
+}
+
+func FuzzVote(f *testing.F) {
+	for _, v := range []vote{{}, {round: 2, fault: fault{cause: Disagree, rankA: 1, rankB: 3, field: "count", a: "1", b: "2"}}} {
+		f.Add(v.append(nil))
+	}
+	f.Fuzz(func(t *testing.T, p []byte) {
+		v, err := readVote(p, 4)
+		if err != nil {
+			return
+		}
+		again, err := readVote(v.append(nil), 4)
+		if err != nil || v != again {
+			t.Fatalf("%+v became %+v, %v", v, again, err)
+		}
+	})
+}
+
+// Case 5: a buffer above 2³¹ bytes has frames that can be numbered, and covers every element once. Only the plan is looked at: four such
+// buffers do not fit a small machine.
+func TestCase5PlanOfThreeGiB(t *testing.T) {
+	const n = 3 << 30 / 4
+	o, err := Options{}.resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range []Algorithm{Ring, Halving, Pairwise} {
+		for _, size := range []int{2, 5} {
+			for rank := range size {
+				c := newCore(0, View{Peers: make([]transport.Name, size), Self: rank}, &o)
+				j := job{Op: Op{Plan: a}, dtype: tensor.F32, n: n}
+				p := planOf(&j, a, rank, size, c.segment(&j, a)/4, o.MaxFrame, nil)
+				p.index(size)
+				received := 0
+				for _, task := range p.Tasks {
+					if task.Chunk > 0xffff || task.To.Len()*4 > o.MaxFrame && task.Do == DoSend {
+						t.Fatalf("%v: chunk %d of %d bytes", a, task.Chunk, task.To.Len()*4)
+					}
+					if task.Do == DoRecv {
+						received += task.To.Len()
+					}
+				}
+				if received < n {
+					t.Errorf("%v, %d ranks: rank %d receives %d of %d elements", a, size, rank, received, n)
+				}
+			}
+		}
+	}
+}
