@@ -127,7 +127,7 @@ func (s *session) submit(ctx context.Context, t *training, on onFlags) error {
 
 // attend follows a job until it ends, and fetches its files. When ctx ends first, the job goes on.
 func (s *session) attend(ctx context.Context, t *training, client *fleet.Client, id string) error {
-	var words io.Writer = s.out
+	words := s.out
 	if t.show.style == quiet {
 		words = io.Discard
 	}

@@ -52,6 +52,8 @@ type Env struct {
 	Splits  *data.Splits // the job's data, if it is open already: then the caller closes it
 	Sharded bool         // Splits.Train are this rank's rows alone, and an update takes its share of Job.Batch from them
 
+	Shares bool // all workers share every update: this one gets its part of the update's rows, which may be none (see Run.Agree)
+
 	AtEnd bool // nothing is evaluated or saved before the end: what there is until then is not the job's model
 
 	Blob        blob.Store // where checkpoints go; nil: there are none

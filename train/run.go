@@ -33,6 +33,7 @@ type Run struct {
 	keeper    keeper
 	rate      func(step int64) float64             // the learning rate, where the optimizer has one
 	keep      func(c *checkpoint.Checkpoint) error // adds the optimizer's state to a checkpoint
+	agree     agreement                            // nil: this process decides alone
 
 	at        checkpoint.Progress
 	batch     int   // rows of an update here; trivium.FullBatch: all
@@ -120,10 +121,23 @@ func (r *Run) load() {
 
 // batches describes the rest of this epoch.
 func (r *Run) batches() data.BatchOptions {
-	return data.BatchOptions{
+	o := data.BatchOptions{
 		Batch: r.batch, Last: r.Job.Last, Shuffle: r.Job.Data.Order != "index", Seed: r.Job.Seed, Epoch: r.at.Epoch, From: r.at.Row,
 		Run: r.CPU.Pool.Run, // shuffled rows are gathered by all threads
 	}
+	if r.env.Shares && r.tree == nil { // in exact mode SumShards picks the rows
+		o.Part, o.Parts = r.env.Rank, r.env.Workers()
+	}
+	return o
+}
+
+// updateRows is the number of rows, at all workers together, of the update at hand.
+func (r *Run) updateRows() int64 {
+	left := r.epochRows - r.at.Row
+	if r.batch < 0 {
+		return left
+	}
+	return min(int64(r.batch), left)
 }
 
 // more decides between two updates whether there is another.
@@ -209,6 +223,19 @@ func (r *Run) Sum(p trivium.Params, b *trivium.Batch, g trivium.Gradient) (lossS
 	return r.tree.Sum(r.Job.VirtualShards(), g, r.shard.f)
 }
 
+// OwnShards are the virtual shards [from, to) of each update that this rank owns.
+func (r *Run) OwnShards() (from, to int) {
+	v, n := r.Job.VirtualShards(), r.env.Workers()
+	return r.env.Rank * v / n, (r.env.Rank + 1) * v / n
+}
+
+// SumShards writes to g the gradient sum over the virtual shards [from, to) of b, all rows of an update, added along the tree; they are
+// one of its subtrees, or more than one where nobody else adds to them. It is Sum for a rank of exact mode.
+func (r *Run) SumShards(b *trivium.Batch, from, to int, g trivium.Gradient) (lossSum, weightSum float64, err error) {
+	r.shard.p, r.shard.batch = r.Params, b
+	return r.tree.Sum(to-from, g, func(v int, g trivium.Gradient) (float64, float64, error) { return r.shardSum(from+v, g) })
+}
+
 // shardSum is the gradient of virtual shard v of the batch at hand; of an empty one, +0.
 func (r *Run) shardSum(v int, g trivium.Gradient) (lossSum, weightSum float64, err error) {
 	s := &r.shard
@@ -235,15 +262,20 @@ func (r *Run) CheckLoss(lossSum, weightSum float64, g trivium.Gradient) error {
 	return &trivium.DivergedError{Step: r.at.Step + 1, Loss: lossSum / weightSum, Tensor: tensorName(l, i)}
 }
 
-// Finish ends an update of so many rows: the step's time is booked and the run moves on.
+// Finish ends an update of so many rows: the step's time is booked and the run moves on. Where workers share an update, rows are this
+// one's, the sums those of all, and the run moves on by the rows of all.
 func (r *Run) Finish(rows int, lossSum, weightSum float64) {
 	a := &r.at
+	all := int64(rows)
+	if r.env.Shares {
+		all = r.updateRows()
+	}
 	if a.Row == 0 {
 		a.LossSum, a.WeightSum = 0, 0
 	}
 	a.Step++
-	a.Samples += int64(rows)
-	a.Row += int64(rows)
+	a.Samples += all
+	a.Row += all
 	a.LossSum += lossSum
 	a.WeightSum += weightSum
 	if weightSum != 0 {

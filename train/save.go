@@ -115,6 +115,9 @@ func (r *Run) prune(ctx context.Context) {
 }
 
 func (r *Run) notice(level observe.Level, kind, text string) {
+	if r.agree != nil && r.env.Rank != 0 {
+		return // rank 0 says it
+	}
 	r.Event(level, kind, r.at.Step, text)
 	r.log.Info(text, "kind", kind, "step", r.at.Step)
 	if f := r.env.Watch.Notice; f != nil {
@@ -132,26 +135,16 @@ func (r *Run) evaluate(ctx context.Context) (reason trivium.Reason, improved boo
 	if r.at.WeightSum > 0 {
 		values["train."+lossName] = r.at.LossSum / r.at.WeightSum
 	}
-	if r.evaluator != nil {
-		for _, split := range []string{"train", "valid", "test"} {
-			ds := r.split(split)
-			if ds == nil || ds.Rows() == 0 || !r.wanted(split, fresh) {
-				continue
-			}
-			s, err := r.evaluator.Evaluate(ctx, r.Params, ds)
-			if err != nil {
-				return "", false, fmt.Errorf("train: evaluation on the %s rows after update %d: %w", split, r.at.Step, err)
-			}
-			scored = true
-			running, hasRunning := values["train."+lossName]
-			s.Values(split, values)
-			if split == "train" && hasRunning && stop.metric != lossName {
-				values["train."+lossName] = running // the loss of the epoch, as always
-			}
-			if f := r.env.Watch.Scores; f != nil {
-				f(split, s)
-			}
-		}
+	if r.evaluator != nil && (r.agree == nil || r.env.Rank == 0) {
+		scored, err = r.score(ctx, values, fresh)
+	}
+	if r.agree != nil {
+		own := len(values)
+		values, err = r.agree(ctx, values, err)
+		scored = scored || len(values) > own
+	}
+	if err != nil {
+		return "", false, err
 	}
 	if len(values) == 0 {
 		return "", false, nil
@@ -176,6 +169,39 @@ func (r *Run) evaluate(ctx context.Context) (reason trivium.Reason, improved boo
 	return reason, improved, nil
 }
 
+// An agreement gives all workers what rank 0 found.
+type agreement func(ctx context.Context, values map[string]float64, err error) (map[string]float64, error)
+
+// Agree makes rank 0's evaluations those of all workers, so that all stop early after the same update: f is called at every rank, and
+// returns at every rank what it was called with at rank 0. The other ranks measure nothing, and say nothing of it.
+func (r *Run) Agree(f func(ctx context.Context, values map[string]float64, err error) (map[string]float64, error)) {
+	r.agree = f
+}
+
+// score measures the splits that are due, into values.
+func (r *Run) score(ctx context.Context, values map[string]float64, fresh bool) (scored bool, err error) {
+	for _, split := range []string{"train", "valid", "test"} {
+		ds := r.split(split)
+		if ds == nil || ds.Rows() == 0 || !r.wanted(split, fresh) {
+			continue
+		}
+		s, err := r.evaluator.Evaluate(ctx, r.Params, ds)
+		if err != nil {
+			return scored, fmt.Errorf("train: evaluation on the %s rows after update %d: %w", split, r.at.Step, err)
+		}
+		scored = true
+		running, hasRunning := values["train."+lossName]
+		s.Values(split, values)
+		if split == "train" && hasRunning && r.stopper.metric != lossName {
+			values["train."+lossName] = running // the loss of the epoch, as always
+		}
+		if f := r.env.Watch.Scores; f != nil {
+			f(split, s)
+		}
+	}
+	return scored, nil
+}
+
 // wanted tells whether a split is due.
 func (r *Run) wanted(split string, fresh bool) bool {
 	if split == "train" && (r.stopper.split != "train" || r.stopper.metric == lossName) {
@@ -188,6 +214,9 @@ func (r *Run) wanted(split string, fresh bool) bool {
 // record tells observers and watchers of an evaluation.
 func (r *Run) record(values map[string]float64) {
 	maps.Copy(r.metrics, values)
+	if r.agree != nil && r.env.Rank != 0 {
+		return
+	}
 	for name, v := range values {
 		if err := r.Evaluate(name, v, r.at.Step); err != nil {
 			r.log.Warn("evaluation not recorded", "metric", name, "error", err)

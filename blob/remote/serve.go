@@ -184,7 +184,7 @@ func (v *server) find(id writeID, last bool) (*write, error) {
 
 func (w *write) abort() {
 	w.pipe.CloseWithError(errAborted)
-	<-w.done
+	_ = <-w.done // errAborted, or what had ended it before
 }
 
 // drop forgets what a lost peer was writing.

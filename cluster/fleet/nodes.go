@@ -57,16 +57,16 @@ func NewNodes(s transport.Stream, build string, log *slog.Logger) *Nodes {
 func (v *Nodes) Run(ctx context.Context) error {
 	for {
 		ev, err := v.s.Recv(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
 		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
 			return err
 		}
-		switch {
-		case ev.What == transport.LinkLost:
+		switch ev.What {
+		case transport.LinkLost:
 			v.Lost(ev.From, ev.Err)
-		case ev.What == transport.Received:
+		case transport.Received:
 			if err := v.hear(ctx, &ev); err != nil {
 				v.log.Warn("message refused", "node", ev.From.String(), "error", err)
 			}

@@ -65,7 +65,6 @@ type Driver struct {
 	stream  transport.Stream
 	workers []*part
 	lost    *WorkerError // the first that failed or vanished
-	began   bool
 	stopped bool
 }
 
