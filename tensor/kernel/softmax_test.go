@@ -224,3 +224,26 @@ func TestEntropyStream(t *testing.T) {
 		}
 	}
 }
+
+// A label that is no class panics, wherever in the batch it is, and whatever the width.
+func TestSoftmaxLabelOutside(t *testing.T) {
+	for _, isa := range Available() {
+		for _, cols := range []int{3, 10, 100} {
+			for _, bad := range []int32{-1, int32(cols), math.MaxInt32} {
+				for _, at := range []int{0, 37, 69} {
+					labels := make([]int32, 70)
+					labels[at] = bad
+					x, loss := make([]float32, 70*cols), make([]float32, 70)
+					func() {
+						defer func() {
+							if recover() == nil {
+								t.Errorf("%v, %d classes: label %d in row %d does not panic", isa, cols, bad, at)
+							}
+						}()
+						SoftmaxCrossEntropy(isa, loss, x, x, labels, nil, cols)
+					}()
+				}
+			}
+		}
+	}
+}

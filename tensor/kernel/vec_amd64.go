@@ -656,6 +656,9 @@ func expScaleF32AVX512(e *float32, x *float32, out *float32, prev *float32, s *e
 func softmaxShortF32AVX512(p *float32, x *float32, largest *float32, sum *float32, w *float32, rows int, cols int)
 
 //go:noescape
+func softmaxNarrowF32AVX512(s *narrow)
+
+//go:noescape
 func poolRowF32AVX512(y *float32, arg *int32, x *float32, s *poolRow)
 
 //go:noescape
@@ -2010,6 +2013,8 @@ func softmaxShortF32(isa ISA, p *float32, x *float32, largest *float32, sum *flo
 		softmaxShortF32AVX2(p, x, largest, sum, w, rows, cols)
 	}
 }
+
+func softmaxNarrowF32(isa ISA, s *narrow) { softmaxNarrowF32AVX512(s) }
 
 func poolRowF32(isa ISA, y *float32, arg *int32, x *float32, s *poolRow) {
 	if isa == AVX512 {

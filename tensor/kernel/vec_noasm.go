@@ -182,6 +182,8 @@ func softmaxShortF32(isa ISA, p *float32, x *float32, largest *float32, sum *flo
 	panic(noAssembly)
 }
 
+func softmaxNarrowF32(isa ISA, s *narrow) { panic(noAssembly) }
+
 func poolRowF32(isa ISA, y *float32, arg *int32, x *float32, s *poolRow) { panic(noAssembly) }
 
 func scaleRowsF32(isa ISA, dst *float32, e *float32, k *float32, rows int, cols int) {

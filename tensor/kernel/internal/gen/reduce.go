@@ -13,7 +13,8 @@ type routine struct {
 	f64  bool
 	f    func(c *code)
 
-	frame int // bytes on the stack, with AVX-512
+	frame int  // bytes on the stack, with AVX-512
+	wide  bool // for AVX-512 alone
 }
 
 type arg struct{ name, typ string } // typ is T for a pointer to elements, or a Go type of 8 bytes
@@ -84,6 +85,10 @@ func (r routine) dispatch(w *strings.Builder, t target, asm bool) {
 		pass = append(pass, a.name)
 	}
 	call := strings.Join(pass, ", ")
+	if r.wide {
+		fmt.Fprintf(w, " %sAVX512(%s) }\n", name, call)
+		return
+	}
 	if r.ret == "" {
 		fmt.Fprintf(w, "\n\tif isa == AVX512 {\n\t\t%sAVX512(%s)\n\t} else {\n\t\t%sAVX2(%s)\n\t}\n}\n", name, call, name, call)
 		return
@@ -308,6 +313,7 @@ var routines = []routine{
 	{name: "expRows", args: append(ptrs("e", "x", "largest", "sum"), ints("rows", "cols")...), f: expRows},
 	{name: "expScale", args: []arg{{"e", "T"}, {"x", "T"}, {"out", "T"}, {"prev", "T"}, {"s", "*expScale"}}, f: expScale},
 	{name: "softmaxShort", args: append(ptrs("p", "x", "largest", "sum", "w"), ints("rows", "cols")...), f: softmaxShort, frame: 17 * 64},
+	{name: "softmaxNarrow", args: []arg{{"s", "*narrow"}}, f: softmaxNarrow, frame: 64*16*4 + 4*64 + 64, wide: true},
 	{name: "poolRow", args: []arg{{"y", "T"}, {"arg", "*int32"}, {"x", "T"}, {"s", "*poolRow"}}, f: poolRow},
 	{name: "scaleRows", args: append(ptrs("dst", "e", "k"), ints("rows", "cols")...), f: scaleRows},
 }

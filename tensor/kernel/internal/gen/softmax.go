@@ -188,48 +188,58 @@ func scaleRows(c *code) { // DI dst, SI e, DX k, R8 rows, R9 cols
 	c.line("RET")
 }
 
+// quads calls f with groups of four of 16 rows of R11 bytes: 0, 4, 8 and 12, then 1, 5, 9, 13, and so on, which foldQuads brings in
+// order. BX is at the first of the group, relative to ptr; four times R11 is in R12, and twelve times in R13.
+func (c *code) quads(ptr string, f func(q int, row func(i int) string)) {
+	c.line("MOVQ %s, BX", ptr)
+	for q := range 4 {
+		f(q, func(i int) string { return []string{"(BX)", "(BX)(R12*1)", "(BX)(R12*2)", "(BX)(R13*1)"}[i] })
+		if q < 3 {
+			c.line("ADDQ R11, BX")
+		}
+	}
+}
+
+// halves is op over the halves of what a and b have of each row.
+func (c *code) halves(op, shuffle, lo, hi string, a, b val) val {
+	args := func(imm string) []any {
+		if imm == "" {
+			return []any{b, a}
+		}
+		return []any{imm, b, a}
+	}
+	low, high := shuffle, shuffle
+	if lo == "" {
+		low, high = "VUNPCKLPD", "VUNPCKHPD"
+	}
+	return c.emit('v', op, c.emit('v', high, args(hi)...), c.emit('v', low, args(lo)...))
+}
+
+// quad begins to fold four rows, into accumulator q: lane j of a row takes lane j+8, then j+4.
+func (c *code) quad(op string, q int, r [4]val) {
+	a := c.halves(op, "VSHUFF64X2", "$0x44", "$0xee", r[0], r[1])
+	b := c.halves(op, "VSHUFF64X2", "$0x44", "$0xee", r[2], r[3])
+	c.into(c.named(c.acc(q)), "VMOVAPS", c.halves(op, "VSHUFF64X2", "$0x88", "$0xdd", a, b))
+}
+
+// foldQuads ends it, with lanes j+2 and j+1: a vector with what 16 rows fold to.
+func (c *code) foldQuads(op string) val {
+	acc := func(q int) val { return c.named(c.acc(q)) }
+	a, b := c.halves(op, "", "", "", acc(0), acc(1)), c.halves(op, "", "", "", acc(2), acc(3))
+	return c.halves(op, "VSHUFPS", "$0x88", "$0xdd", a, b)
+}
+
+// bounded loads a row, with -Inf in the lanes past it.
+func (c *code) bounded(at string) val {
+	v := c.emit('v', "VMOVAPS", c.inReg(c.minusInf()))
+	c.into(v, "VMOVUPS", at, "K1")
+	return v
+}
+
 // softmax16 is the part of softmaxShort that takes 16 rows at a time, so that their maxima and sums each come to lie in one vector.
 // R11 is the bytes of a row, R12 three times as many; the stack has the exponentials and what they are scaled by.
 func (c *code) softmax16() {
 	const scales = 16 * 64
-	// quads calls f with groups of four rows: 0, 4, 8 and 12, then 1, 5, 9, 13, and so on, which fold brings in order. BX is at the
-	// first of the group, relative to ptr; four times R11 is in R12, and twelve times in R13.
-	quads := func(ptr string, f func(q int, row func(i int) string)) {
-		c.line("MOVQ %s, BX", ptr)
-		for q := range 4 {
-			f(q, func(i int) string { return []string{"(BX)", "(BX)(R12*1)", "(BX)(R12*2)", "(BX)(R13*1)"}[i] })
-			if q < 3 {
-				c.line("ADDQ R11, BX")
-			}
-		}
-	}
-	acc := func(q int) val { return c.named(c.acc(q)) }
-	two := func(op, shuffle, lo, hi string, a, b val) val { // op over the halves of what a and b have of each row
-		args := func(imm string) []any {
-			if imm == "" {
-				return []any{b, a}
-			}
-			return []any{imm, b, a}
-		}
-		low, high := shuffle, shuffle
-		if lo == "" {
-			low, high = "VUNPCKLPD", "VUNPCKHPD"
-		}
-		return c.emit('v', op, c.emit('v', high, args(hi)...), c.emit('v', low, args(lo)...))
-	}
-	quad := func(op string, q int, r [4]val) { // lane j of a row takes lane j+8, then j+4
-		a, b := two(op, "VSHUFF64X2", "$0x44", "$0xee", r[0], r[1]), two(op, "VSHUFF64X2", "$0x44", "$0xee", r[2], r[3])
-		c.into(acc(q), "VMOVAPS", two(op, "VSHUFF64X2", "$0x88", "$0xdd", a, b))
-	}
-	fold := func(op string) val { // then j+2 and j+1
-		a, b := two(op, "", "", "", acc(0), acc(1)), two(op, "", "", "", acc(2), acc(3))
-		return two(op, "VSHUFPS", "$0x88", "$0xdd", a, b)
-	}
-	x := func(at string) val { // with -Inf in the lanes past the row
-		v := c.emit('v', "VMOVAPS", c.inReg(c.minusInf()))
-		c.into(v, "VMOVUPS", at, "K1")
-		return v
-	}
 	c.masked = false
 	c.line("SUBQ $16, R10")
 	c.line("JLT few")
@@ -237,17 +247,17 @@ func (c *code) softmax16() {
 	c.line("SHLQ $2, R13")
 	c.line("LEAQ (R11*4), R12")
 	c.label("sixteen")
-	quads("SI", func(q int, row func(int) string) {
+	c.quads("SI", func(q int, row func(int) string) {
 		var r [4]val
 		for i := range r {
-			r[i] = x(row(i))
+			r[i] = c.bounded(row(i))
 		}
-		quad("VMAXPS", q, r)
+		c.quad("VMAXPS", q, r)
 		c.print(c.w, 16)
 	})
-	c.do("VMOVUPS", fold("VMAXPS"), "(DX)")
+	c.do("VMOVUPS", c.foldQuads("VMAXPS"), "(DX)")
 	c.print(c.w, 16)
-	quads("SI", func(q int, row func(int) string) {
+	c.quads("SI", func(q int, row func(int) string) {
 		var r [4]val
 		for i := range r {
 			d := c.emit('v', "VSUBPS.BCST", fmt.Sprintf("%d(DX)", 4*(4*i+q)), c.emit('v', "VMOVUPS.Z", row(i), "K1"))
@@ -255,14 +265,14 @@ func (c *code) softmax16() {
 			c.do("VMOVUPS", r[i], fmt.Sprintf("%d(SP)", 64*(4*i+q)))
 		}
 		c.interleave(4)
-		quad("VADDPS", q, r)
+		c.quad("VADDPS", q, r)
 		c.print(c.w, 16)
 	})
-	sum := fold("VADDPS")
+	sum := c.foldQuads("VADDPS")
 	c.do("VMOVUPS", sum, "(R8)")
 	c.do("VMOVUPS", c.div(c.emit('v', "VMOVUPS", "(R9)"), sum), fmt.Sprintf("%d(SP)", scales))
 	c.print(c.w, 16)
-	quads("DI", func(q int, row func(int) string) {
+	c.quads("DI", func(q int, row func(int) string) {
 		for i := range 4 {
 			e := c.emit('v', "VMOVUPS", fmt.Sprintf("%d(SP)", 64*(4*i+q)))
 			c.do("VMOVUPS", c.emit('v', "VMULPS.BCST", fmt.Sprintf("%d(SP)", scales+4*(4*i+q)), e), "K1", row(i))
@@ -280,6 +290,156 @@ func (c *code) softmax16() {
 	c.line("ADDQ $16, R10")
 	c.line("LEAQ (R11)(R11*2), R12")
 	c.masked = true
+}
+
+// softmaxNarrow is softmax and its cross-entropy's gradient for blocks of 16 rows of at most 16 columns, up to four of them. Largest
+// elements and sums are found row by row; exponentials and what they are scaled by in whole vectors, cols of them a block, for which
+// the values of 16 rows are permuted by a table of row numbers and columns. Labels are checked before anything is read. Each step is for all blocks, so that nothing is read just
+// after it was written in other pieces. The fields of s are at multiples of 8.
+func softmaxNarrow(c *code) { // DI s
+	const x, dx, largest, sum, w, labels, blocks, cols, index, stream, picked, bad = "(DI)", "8(DI)", "16(DI)", "24(DI)", "32(DI)", "40(DI)", "48(DI)", "56(DI)", "64(DI)", "72(DI)", "80(DI)", "88(DI)"
+	const scales = 64 * 16 * 4 // past the exponentials at R14
+	c.keep(16, 20)
+	c.keep(24, 32)
+	c.line("LEAQ 63(SP), R14")
+	c.line("ANDQ $-64, R14")
+	c.line("MOVQ %s, CX", cols)
+	tailMask(c.w, c.target, "CX")
+	c.line("LEAQ (CX*4), R11")
+	c.line("LEAQ (R11*4), R12")
+	c.line("LEAQ (R12)(R12*2), R13")
+	c.line("VPBROADCASTD CX, %s", c.acc(0))
+	c.line("MOVQ %s, R8", labels)
+	c.line("MOVQ %s, R10", blocks)
+	c.label("check")
+	c.line("VMOVUPS (R8), Z0")
+	c.line("VPCMPUD $5, %s, Z0, K2", c.acc(0)) // not below cols
+	c.line("KORTESTW K2, K2")
+	c.line("JNE outside")
+	c.line("ADDQ $64, R8")
+	c.line("DECQ R10")
+	c.line("JNE check")
+	// each runs f for every block; SI is at its first row, AX at its row of 16 values.
+	each := func(name, at string, f func()) {
+		c.line("MOVQ %s, SI", at)
+		c.line("MOVQ %s, R10", blocks)
+		c.line("XORQ AX, AX")
+		c.label(name)
+		f()
+		c.line("LEAQ (SI)(R12*4), SI")
+		c.line("ADDQ $64, AX")
+		c.line("DECQ R10")
+		c.line("JNE %s", name)
+	}
+	// flat runs f for every vector of a block at SI, two at a time; R9 is at its row numbers and columns, BX past SI.
+	flat := func(name string, f func(at func(ptr string) string, table int)) {
+		c.line("MOVQ %s, R9", index)
+		c.line("MOVQ %s, CX", cols)
+		c.line("XORQ BX, BX")
+		c.line("SUBQ $2, CX")
+		c.line("JLT %sone", name)
+		c.label(name + "two")
+		for i := range 2 {
+			f(func(ptr string) string { return fmt.Sprintf("%d(%s)(BX*1)", 64*i, ptr) }, 128*i)
+		}
+		c.interleave(2)
+		c.print(c.w, 16)
+		c.line("ADDQ $128, BX")
+		c.line("ADDQ $256, R9")
+		c.line("SUBQ $2, CX")
+		c.line("JGE %stwo", name)
+		c.label(name + "one")
+		c.line("ADDQ $2, CX")
+		c.line("JEQ %send", name)
+		f(func(ptr string) string { return fmt.Sprintf("(%s)(BX*1)", ptr) }, 0)
+		c.print(c.w, 16)
+		c.label(name + "end")
+	}
+	each("max", x, func() {
+		c.line("MOVQ SI, R15")
+		c.line("MOVQ %s, R8", labels)
+		c.line("ADDQ AX, R8")
+		c.line("MOVQ %s, R9", picked)
+		c.line("ADDQ AX, R9")
+		for i := range 16 {
+			c.line("MOVLQSX %d(R8), CX", 4*i)
+			c.line("MOVL (R15)(CX*4), DX")
+			c.line("MOVL DX, %d(R9)", 4*i)
+			if i < 15 {
+				c.line("ADDQ R11, R15")
+			}
+		}
+		c.quads("SI", func(q int, row func(int) string) {
+			var r [4]val
+			for i := range r {
+				r[i] = c.bounded(row(i))
+			}
+			c.quad("VMAXPS", q, r)
+			c.print(c.w, 16)
+		})
+		c.line("MOVQ %s, R8", largest)
+		c.do("VMOVUPS", c.foldQuads("VMAXPS"), "(R8)(AX*1)")
+		c.print(c.w, 16)
+	})
+	top, hits, weights := c.named(c.acc(0)), c.named(c.acc(1)), c.named(c.acc(2))
+	c.line("MOVQ R14, DX")
+	each("exp", x, func() {
+		c.line("MOVQ %s, R8", largest)
+		c.line("VMOVUPS (R8)(AX*1), %s", c.acc(0))
+		flat("exp", func(at func(string) string, table int) {
+			rows := c.emit('v', "VMOVUPS", fmt.Sprintf("%d(R9)", table))
+			d := c.sub(c.emit('v', "VMOVUPS", at("SI")), c.emit('v', "VPERMPS", top, rows))
+			c.do("VMOVUPS", c.expNegative(d), at("DX"))
+		})
+		c.line("LEAQ (DX)(R12*4), DX")
+	})
+	each("sum", "R14", func() {
+		c.quads("SI", func(q int, row func(int) string) {
+			var r [4]val
+			for i := range r {
+				r[i] = c.emit('v', "VMOVUPS.Z", row(i), "K1")
+			}
+			c.quad("VADDPS", q, r)
+			c.print(c.w, 16)
+		})
+		c.line("MOVQ %s, R8", sum)
+		c.line("MOVQ %s, R9", w)
+		s := c.foldQuads("VADDPS")
+		c.do("VMOVUPS", s, "(R8)(AX*1)")
+		c.do("VMOVUPS", c.div(c.emit('v', "VMOVUPS", "(R9)(AX*1)"), s), fmt.Sprintf("%d(R14)(AX*1)", scales))
+		c.print(c.w, 16)
+	})
+	for _, op := range []string{"VMOVUPS", "VMOVNTPS"} {
+		name := map[string]string{"VMOVUPS": "put", "VMOVNTPS": "stream"}[op]
+		if op == "VMOVUPS" {
+			c.line("CMPQ %s, $0", stream)
+			c.line("JNE streamed")
+		} else {
+			c.label("streamed")
+		}
+		c.line("MOVQ %s, DX", dx)
+		each(name, "R14", func() {
+			c.line("VMOVUPS %d(R14)(AX*1), %s", scales, c.acc(0))
+			c.line("MOVQ %s, R8", labels)
+			c.line("VMOVUPS (R8)(AX*1), %s", c.acc(1))
+			c.line("MOVQ %s, R8", w)
+			c.line("VMOVUPS (R8)(AX*1), %s", c.acc(2))
+			flat(name, func(at func(string) string, table int) {
+				rows := c.emit('v', "VMOVUPS", fmt.Sprintf("%d(R9)", table))
+				p := c.mul(c.emit('v', "VMOVUPS", at("SI")), c.emit('v', "VPERMPS", top, rows))
+				hit := c.emit('k', "VPCMPEQD", fmt.Sprintf("%d(R9)", table+64), c.emit('v', "VPERMD", hits, rows))
+				c.into(p, "VSUBPS", c.emit('v', "VPERMPS", weights, rows), p, hit)
+				c.do(op, p, at("DX"))
+			})
+			c.line("LEAQ (DX)(R12*4), DX")
+		})
+		c.line("VZEROUPPER")
+		c.line("RET")
+	}
+	c.label("outside")
+	c.line("MOVQ $1, %s", bad)
+	c.line("VZEROUPPER")
+	c.line("RET")
 }
 
 // softmaxShort is expRows for rows of one vector at most, times w / sum. Four rows are taken in turns: each is one long chain.
