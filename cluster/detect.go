@@ -183,7 +183,8 @@ func (m *Machine) judge() {
 		} else if m.now-p.probedAt >= m.budget/6 {
 			m.probe(r)
 		}
-		switch left := m.budget - silence; {
+		// A peer that falls silent does so half a beat after its last one, in the mean.
+		switch left := m.budget + m.policy.Heartbeat/2 - silence; {
 		case left > 0:
 			if left < m.policy.Heartbeat && (next < 0 || left < next) {
 				next = max(left, 100*time.Microsecond)

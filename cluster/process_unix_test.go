@@ -246,11 +246,19 @@ func (f *family) hit(id string, s syscall.Signal) (after []time.Duration, budget
 	if err := f.all[id].Process.Signal(s); err != nil {
 		f.t.Fatal(err)
 	}
-	for _, p := range f.await(func(p printed) bool { return p.Msg == "cluster: member lost" && p.by != id }, f.size-1) {
-		after = append(after, p.Time.Sub(at))
-		budget = max(budget, p.Budget)
-	}
-	f.await(func(p printed) bool { return p.Msg == "cluster: view" && p.Size == f.size-1 && p.by != id }, f.size-1)
+	lost := map[string]bool{}
+	f.await(func(p printed) bool {
+		if p.by == id {
+			return false
+		}
+		view := p.Msg == "cluster: view" && p.Size == f.size-1 // it may come before the own verdict
+		if (p.Msg == "cluster: member lost" || view) && !lost[p.by] {
+			lost[p.by] = true
+			after = append(after, p.Time.Sub(at))
+			budget = max(budget, p.Budget)
+		}
+		return view
+	}, f.size-1)
 	slices.Sort(after)
 	return after, budget
 }
