@@ -8,15 +8,8 @@ import (
 // A clientTable is a table with what this client has of it.
 type clientTable struct {
 	*table
-	byRow  []*cachedRow // where rows are few enough to be numbered
-	rows   map[int64]*cachedRow
-	pieces []span // of a row, by shard, where all rows are cut alike: one row, or whole rows
-}
-
-// A span is a run of a row's columns in one shard.
-type span struct {
-	shard    int
-	from, to int64
+	byRow []*cachedRow // where rows are few enough to be numbered
+	rows  map[int64]*cachedRow
 }
 
 const numberedRows = 1 << 20
@@ -36,15 +29,6 @@ func (t *clientTable) find(row int64) *cachedRow {
 		return t.byRow[row]
 	}
 	return t.rows[row]
-}
-
-// spans are the shards that a row lies in.
-func (t *clientTable) spans(row int64, f func(s span)) {
-	for col := int64(0); col < t.spec.Cols; {
-		shard, from, to := t.cut.segment(row, col)
-		f(span{shard, from, to})
-		col = to
-	}
 }
 
 // A cachedRow is a row as servers sent it, without what its readers added since.
@@ -80,7 +64,7 @@ type cachedSegment struct {
 func (t *clientTable) newRow(row int64) *cachedRow {
 	r := &cachedRow{t: t, row: row, used: true}
 	r.segs = r.one[:0]
-	t.spans(row, func(s span) {
+	t.cut.eachSpan(row, func(s span) {
 		r.segs = append(r.segs, cachedSegment{span: s, lane: t.owners[s.shard], v: -1, at: -1})
 	})
 	return r
@@ -146,31 +130,31 @@ func (c *ClientState) value(s *cachedSegment) (v, own Clock) {
 	return v, own
 }
 
-// fresh reports whether a worker at that clock may read the row, and its value clock.
-func (c *ClientState) fresh(r *cachedRow, at Clock) (v Clock, ok bool) {
+// fresh reports whether a worker may read the row, and its value clock.
+func (c *ClientState) fresh(r *cachedRow, w *WorkerState) (v Clock, ok bool) {
 	if len(r.segs) == 1 {
-		return c.freshSegment(r, &r.segs[0], at)
+		return c.freshSegment(r, &r.segs[0], w)
 	}
 	v = maxClock
 	for i := range r.segs {
-		w, ok := c.freshSegment(r, &r.segs[i], at)
+		x, ok := c.freshSegment(r, &r.segs[i], w)
 		if !ok {
 			return 0, false
 		}
-		v = min(v, w)
+		v = min(v, x)
 	}
 	return v, true
 }
 
-func (c *ClientState) freshSegment(r *cachedRow, s *cachedSegment, at Clock) (v Clock, ok bool) {
-	v, _ = c.value(s)
+func (c *ClientState) freshSegment(r *cachedRow, s *cachedSegment, w *WorkerState) (v Clock, ok bool) {
+	v, own := c.value(s)
 	if v < 0 {
 		return 0, false
 	}
-	if r.t.spec.Mode == ASP {
-		return v, s.at >= at
+	if r.t.spec.Mode == ASP { // once a round, and with all of the worker's rounds that are not kept to be laid over
+		return v, s.at >= w.clock && (own >= w.base || r.t.spec.Optimizer != "")
 	}
-	return v, v >= at-r.t.spec.staleness()
+	return v, v >= w.clock-r.t.spec.staleness()
 }
 
 const maxClock = Clock(1<<62 - 1)
@@ -230,7 +214,7 @@ func (c *ClientState) evict() {
 			g.remove(r)
 			c.Evicted++
 			for i := range r.segs {
-				if s := &r.segs[i]; s.gen != 0 && s.gen == c.lanes[s.lane].gen {
+				if s := &r.segs[i]; r.t.spec.Mode == ESSP && s.v >= 0 {
 					l := c.lanes[s.lane]
 					l.drop = append(l.drop, section{table: r.t.id, shard: uint32(s.shard), form: formRange, row: r.row, from: s.from, n: 1})
 				}

@@ -94,6 +94,7 @@ type WorkerState struct {
 	finished bool
 	now      *workerRound
 	sent     []*workerRound // ascending; kept to be laid over reads, or until they are held
+	base     Clock          // rounds below it are not kept
 	state    func() []byte
 	bad      error // a delta of this round that is no number
 }
@@ -383,18 +384,23 @@ func (c *ClientState) hear(l *laneLink, s *status, push bool) {
 		n++
 	}
 	l.unacked = slices.Delete(l.unacked, 0, n)
-	if s.gap > 0 {
-		if s.gap == 2 {
-			l.lists.forget()
-		}
+	switch s.gap {
+	case 1:
 		for _, b := range l.unacked {
 			if b.stamp > s.own || b.stamp == s.own && b.piece >= s.piece {
-				c.resend(b, s.gap == 2)
+				c.resend(b)
 			}
 		}
-		if s.gap == 2 {
-			c.repull(l, true)
+	case 2: // from the first that lacks its keys: those behind it were out of place
+		l.lists.forget()
+		from := false
+		for i, b := range l.unacked {
+			if from = from || b.lacksKeys(); from {
+				l.unacked[i] = b.withKeys()
+				c.resend(l.unacked[i])
+			}
 		}
+		c.repull(l, true)
 	}
 	c.m = l.m
 	for _, o := range c.lanes {
@@ -404,6 +410,14 @@ func (c *ClientState) hear(l *laneLink, s *status, push bool) {
 
 // resubscribe starts a new generation: nothing of this lane is taken as sent unasked until it is read again.
 func (c *ClientState) resubscribe(l *laneLink) {
+	for _, r := range c.ring.rows { // what they were good for, they stay good for
+		for i := range r.segs {
+			if s := &r.segs[i]; s.gen == l.gen && s.lane == l.lane {
+				s.v, s.own = c.value(s)
+				s.gen = 0
+			}
+		}
+	}
 	l.gen++
 	l.pushes = 0
 	l.drop = nil
@@ -427,20 +441,16 @@ func (c *ClientState) ask(l *laneLink) {
 	c.repull(l, false)
 }
 
-func (c *ClientState) resend(b *batch, keys bool) {
-	if keys {
-		for i := range b.secs {
-			if b.secs[i].listed {
-				b = b.withKeys()
-				break
-			}
-		}
-	}
+func (c *ClientState) resend(b *batch) {
 	if b.hold != nil {
 		b.hold.n.Add(1)
 	}
 	c.Resent++
 	c.send(c.p.server(int(b.lane)), b)
+}
+
+func (m *batch) lacksKeys() bool {
+	return slices.ContainsFunc(m.secs, func(s section) bool { return s.listed })
 }
 
 // withKeys is the batch with all keys in it: what was sent is not changed.

@@ -51,6 +51,7 @@ type peerState struct {
 	saved    *saved
 	states   [][]byte
 	told     bool // states are those of the cut
+	settled  bool // its first round is decided
 }
 
 // The calls of a DirectoryState.
@@ -376,6 +377,9 @@ func (d *DirectoryState) check() {
 	}
 	d.counted = d.config.Version
 	d.wait = d.o.Retry
+	for i := range d.clients {
+		d.clients[i].settled = d.clients[i].settled || d.config.Clients[i].Session != 0
+	}
 	ending := false
 	for i := range d.config.Clients {
 		if d.config.Clients[i].State == Ending {
@@ -401,7 +405,7 @@ func (d *DirectoryState) check() {
 func (d *DirectoryState) putOff() {
 	c := d.change()
 	for i := range c.Clients {
-		if m := &c.Clients[i]; m.State == Active && d.clients[i].accepted == 0 && i >= len(d.p.Clients) {
+		if m := &c.Clients[i]; m.State == Active && !d.clients[i].settled && i >= len(d.p.Clients) {
 			m.Start = max(m.Start, d.later())
 		}
 	}

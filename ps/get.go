@@ -99,7 +99,7 @@ func (c *ClientState) arrived(w *wait) bool {
 	if g.cols == nil {
 		g.v = maxClock
 		for _, r := range g.hits {
-			v, ok := c.fresh(r, g.at)
+			v, ok := c.fresh(r, g.w)
 			if !ok {
 				if g.silent { // whoever needs it asks
 					break
@@ -124,10 +124,11 @@ func (c *ClientState) pullRows(g *getCall) {
 	for _, r := range g.hits {
 		for i := range r.segs {
 			s := &r.segs[i]
-			if _, ok := c.freshSegment(r, s, g.at); ok {
+			if _, ok := c.freshSegment(r, s, g.w); ok {
 				continue
 			}
-			if p := s.pull; p != nil && p.msg.need >= g.need && p.at >= g.at {
+			// Another's request will do, if it does not wait for a clock that may never come before this reader goes on.
+			if p := s.pull; p != nil && p.at >= g.at && (p.msg.need == g.need || p.msg.need > g.need && p.msg.need <= p.lane.m) {
 				if !slices.Contains(p.calls, g) {
 					p.calls = append(p.calls, g)
 					g.pulls++
@@ -170,6 +171,11 @@ func (c *ClientState) pullSegments(g *getCall, l *laneLink, segs []segmentOf) {
 			q.version = s.version
 		}
 		n := 1
+		if p.msg.subscribe && len(l.drop) > 0 { // what was not sent yet need not be
+			l.drop = slices.DeleteFunc(l.drop, func(d section) bool {
+				return d.table == g.t.id && slices.ContainsFunc(segs, func(x segmentOf) bool { return x.r.row == d.row && x.seg().from == d.from })
+			})
+		}
 		if whole {
 			q = section{table: q.table, shard: q.shard, form: formRows, version: q.version}
 			for n < len(segs) && n < maxPiece/16 && segs[n].seg().shard == s.shard && known(segs[n]) == known(segs[0]) {
@@ -350,8 +356,8 @@ func (c *ClientState) land(p *pulling, l *laneLink, m *values, s *section) bool 
 	}
 	set := func(row, from int64, n int, cells []byte) bool {
 		r, seg := p.t.segmentAt(row, from)
-		if seg == nil || seg.pull != p {
-			return true // no longer wanted, or newer values came
+		if seg == nil || seg.pull != p && (seg.landed > 0 || int64(n) < seg.to-seg.from) {
+			return true // no longer wanted, or asked for anew: then only whole segments are of use
 		}
 		if v, own := c.value(seg); seg.landed == 0 && (v > m.m || v == m.m && own > m.own) {
 			seg.pull = nil // an answer that was overtaken
@@ -379,7 +385,7 @@ func (c *ClientState) land(p *pulling, l *laneLink, m *values, s *section) bool 
 				return true
 			}
 		}
-		c.settle(l, seg, p, m, s.version)
+		c.settle(l, row, seg, p, m, s.version)
 		return true
 	}
 	switch s.form {
@@ -408,13 +414,27 @@ func (c *ClientState) land(p *pulling, l *laneLink, m *values, s *section) bool 
 }
 
 // settle marks a segment as what an answer says.
-func (c *ClientState) settle(l *laneLink, seg *cachedSegment, p *pulling, m *values, version uint64) {
+func (c *ClientState) settle(l *laneLink, row int64, seg *cachedSegment, p *pulling, m *values, version uint64) {
 	seg.v, seg.own, seg.version, seg.pull, seg.landed = m.m, m.own, version, nil, 0
 	seg.at = p.at
 	seg.gen = 0
-	if p.msg.subscribe && m.gen == l.gen && m.pushes == l.pushes {
+	if p.msg.subscribe && m.gen == l.gen && m.pushes == l.pushes && !l.dropping(p.t, row, seg.from) {
 		seg.gen, seg.pushes = l.gen, m.pushes
 	}
+}
+
+// dropping reports whether an unsubscription from a segment is on its way, which may come before or after a request.
+func (l *laneLink) dropping(t *clientTable, row, from int64) bool {
+	is := func(s section) bool { return s.table == t.id && s.row == row && s.from == from }
+	if slices.ContainsFunc(l.drop, is) {
+		return true
+	}
+	for _, b := range l.unacked {
+		if slices.ContainsFunc(b.drop, is) {
+			return true
+		}
+	}
+	return false
 }
 
 // segmentAt finds the segment of a cell; nil if its row is not in the cache.
@@ -471,7 +491,7 @@ func (c *ClientState) landSparse(p *pulling, l *laneLink) {
 				}
 				r.appendCells(cols, cells)
 				c.ring.weigh(r)
-				c.settle(l, seg, p, m, s.version)
+				c.settle(l, row, seg, p, m, s.version)
 			}
 		}
 	}

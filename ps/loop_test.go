@@ -133,7 +133,7 @@ func (j *realJob) close() {
 }
 
 func networks(t testing.TB) map[string]transport.Network {
-	return map[string]transport.Network{"memory": transport.NewMemory()}
+	return map[string]transport.Network{"memory": transport.NewMemory(), "unix": &transport.Unix{Dir: t.TempDir()}, "tcp": &transport.TCP{}}
 }
 
 // TestLoops runs Bösen's staleness test over real loops.

@@ -193,3 +193,18 @@ func (c *cut) segment(row, col int64) (shard int, from, to int64) {
 
 // wholeRows reports whether every row lies in one shard.
 func (c *cut) wholeRows() bool { return c.whole || c.bounds == nil && c.block == c.spec.Cols }
+
+// A span is a run of a row's columns in one shard.
+type span struct {
+	shard    int
+	from, to int64
+}
+
+// eachSpan calls f with the spans of a row, in order.
+func (c *cut) eachSpan(row int64, f func(s span)) {
+	for col := int64(0); col < c.spec.Cols; {
+		shard, from, to := c.segment(row, col)
+		f(span{shard, from, to})
+		col = to
+	}
+}

@@ -253,6 +253,7 @@ func (c *ClientState) prune(w *WorkerState) {
 				c.free[t] = append(c.free[t], parts...)
 			}
 		}
+		w.base = w.sent[0].stamp + 1
 		w.sent = slices.Delete(w.sent, 0, 1)
 	}
 }

@@ -640,7 +640,7 @@ func (s *ServerState) install(c *Config) {
 	for i := range c.Clients {
 		m := c.Clients[i]
 		if i == len(s.clients) {
-			s.clients = append(s.clients, &session{Member: m, number: uint16(i), next: m.Start, gapAt: gap{-1, 0}})
+			s.clients = append(s.clients, &session{Member: m, number: uint16(i), next: m.Start, gapAt: gap{-1, 0}, gen: 1})
 			late = late || m.Start < s.m
 			s.hi = max(s.hi, m.Start)
 			continue

@@ -149,7 +149,9 @@ func (m *rowsImage[T]) encode() []byte {
 		p = wire.AppendUint64(p, uint64(r.from))
 		p = wire.AppendUint32(p, r.steps)
 		p = wire.AppendUvarint(p, uint64(len(r.cells)))
-		p = wire.AppendBytes(p, asBytes(r.cols))
+		if m.t.spec.Sparse {
+			p = wire.AppendBytes(p, asBytes(r.cols))
+		}
 		p = wire.AppendBytes(p, asBytes(r.cells))
 		for _, v := range r.slots {
 			p = wire.AppendBytes(p, asBytes(v))

@@ -161,7 +161,7 @@ func (t Table[T]) Get(ctx context.Context, row int64, dst []T) (Clock, error) {
 	s, d := t.w.s, t.w.d
 	d.Lock()
 	if r := t.t.find(row); r != nil && s.c.err == nil {
-		if v, ok := s.c.fresh(r, s.clock); ok {
+		if v, ok := s.c.fresh(r, s); ok {
 			r.used = true
 			s.c.Hits++
 			t.copy(r, dst)
@@ -329,7 +329,7 @@ func (t Table[T]) GetCells(ctx context.Context, row int64, cols []int64, dst []T
 	s, d := t.w.s, t.w.d
 	d.Lock()
 	if r := t.t.find(row); r != nil && s.c.err == nil {
-		if v, ok := s.c.fresh(r, s.clock); ok {
+		if v, ok := s.c.fresh(r, s); ok {
 			r.used = true
 			s.c.Hits++
 			t.readCells(r, cols, dst)
@@ -414,7 +414,7 @@ func (t Table[T]) View(ctx context.Context, row int64, f func([]T)) (Clock, erro
 	r := t.t.find(row)
 	fresh := false
 	if r != nil && s.c.err == nil {
-		if v, fresh = s.c.fresh(r, s.clock); fresh {
+		if v, fresh = s.c.fresh(r, s); fresh {
 			r.used = true
 			s.c.Hits++
 			r.pins++

@@ -29,6 +29,7 @@ type simJob struct {
 	clients  []*simClient
 	running  int
 	failures []error
+	stops    []func()
 }
 
 type simClient struct {
@@ -219,7 +220,8 @@ func (j *simJob) startThen(i int, after time.Duration, f program, then func(err 
 			j.failures = append(j.failures, fmt.Errorf("client %d: %w", i, err))
 		}
 	}
-	next, _ := iter.Pull(seq)
+	next, stop := iter.Pull(seq)
+	j.stops = append(j.stops, stop)
 	var step func()
 	step = func() {
 		a, ok := next()
@@ -237,9 +239,17 @@ func (j *simJob) startThen(i int, after time.Duration, f program, then func(err 
 	j.w.After(after, step)
 }
 
+// end ends the programs that still run.
+func (j *simJob) end() {
+	for _, stop := range j.stops {
+		stop()
+	}
+}
+
 // run lets the world go on until all programs ended.
 func (j *simJob) run(t testing.TB, within time.Duration) {
 	t.Helper()
+	defer j.end()
 	if err := j.w.Converges(within, func() bool { return j.running == 0 }); err != nil {
 		t.Fatalf("after %v: %v; %v", j.w.Now(), err, errors.Join(j.failures...))
 	}
