@@ -108,7 +108,7 @@ var standIns = map[string]trivium.Data{
 // other source that is not there is an error, when it is opened.
 func standIn(d *trivium.Data) string {
 	generated, ok := standIns[filepath.Base(d.Source)]
-	if !ok {
+	if !ok || strings.Contains(d.Source, "://") {
 		return ""
 	}
 	if _, err := os.Stat(d.Source); !errors.Is(err, os.ErrNotExist) {

@@ -81,6 +81,18 @@ func Describe(ctx context.Context, d trivium.Data, o Options) (*Description, err
 		out.Source = d.Source
 		return out, errors.Join(err, s.Close())
 	}
+	here, err := fetchURLs(ctx, &d)
+	if err != nil {
+		return nil, err
+	}
+	out, err := describeFile(ctx, d, o)
+	if out != nil && here.from[out.Source] != "" {
+		out.Source = here.from[out.Source]
+	}
+	return out, here.name(errors.Join(err, here.close()))
+}
+
+func describeFile(ctx context.Context, d trivium.Data, o Options) (*Description, error) {
 	where, err := locate(d.Source, d.Format)
 	if err != nil {
 		return nil, err

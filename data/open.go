@@ -18,7 +18,8 @@ type Splits struct {
 	Checksum           string   // of the contents, however they are compressed
 	Notes              []string // what a reader of the run should know, such as that the data is generated
 
-	files []rowFile
+	files   []rowFile
+	fetched *fetched // nil: nothing was
 }
 
 // Close lets go of the files that data sets are streamed from. Data sets in memory stay usable.
@@ -28,6 +29,8 @@ func (s *Splits) Close() error {
 		errs = append(errs, f.close())
 	}
 	s.files = nil
+	errs = append(errs, s.fetched.close())
+	s.fetched = nil
 	return errors.Join(errs...)
 }
 
@@ -85,6 +88,8 @@ func (o *Options) validate() error {
 // Open makes the data sets that d describes. A file's rows are resident if they fit into the budget; else each read decodes them from
 // the file, of which an index of every 512th row's place is kept (a gzip file is decompressed into a temporary file for that).
 //
+// Where a source or a split is a URL of http or https, the file is fetched first, into a temporary one.
+//
 // Train, Valid and Test of d are files, ranges of rows ("0:8000", "8000:"), or fractions ("0.8") that are taken in that order from the
 // start. What is not said follows the source: a folder with train and test files has both; of a single file, the first 0.8 of the rows
 // are for training and the rest for testing. Rows are not shuffled before they are cut. If only some are given, training has the rows
@@ -109,7 +114,7 @@ func Open(ctx context.Context, d trivium.Data, o Options) (*Splits, error) {
 		}
 		s, err = openSource(ctx, generate, d, o)
 	} else {
-		s, err = openFiles(ctx, d, o)
+		s, err = openFetched(ctx, d, o)
 	}
 	if err != nil {
 		return nil, err
@@ -168,6 +173,20 @@ func (s *Splits) cutMain(main Dataset, c cuts, place func(int64) int64) error {
 		}
 	}
 	return nil
+}
+
+// openFetched is openFiles, once what is named by a URL is here.
+func openFetched(ctx context.Context, d trivium.Data, o Options) (*Splits, error) {
+	f, err := fetchURLs(ctx, &d)
+	if err != nil {
+		return nil, err
+	}
+	s, err := openFiles(ctx, d, o)
+	if err != nil {
+		return nil, f.name(errors.Join(err, f.close()))
+	}
+	s.fetched, s.Notes = f, append(f.notes, s.Notes...)
+	return s, nil
 }
 
 // openFiles opens the main file and those of other splits, fits or takes the transform, and makes the data sets.

@@ -1,0 +1,158 @@
+package data
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/trivium-ml/trivium"
+)
+
+const (
+	urlHeaderWait = 30 * time.Second // for a server to begin its answer
+	urlStallWait  = time.Minute      // for more of it
+)
+
+// fetched is the files of a description that were URLs, and are on this machine now.
+type fetched struct {
+	dir   string // temporary; empty: there were none
+	from  map[string]string
+	notes []string
+}
+
+// isURL tells whether a source is to be fetched.
+func isURL(text string) bool {
+	return strings.HasPrefix(text, "http://") || strings.HasPrefix(text, "https://")
+}
+
+// fetchURLs replaces the URLs of d by files of the same names in a temporary folder, which close removes. With a file of IDX images come
+// its labels, which lie beside it by convention.
+func fetchURLs(ctx context.Context, d *trivium.Data) (f *fetched, err error) {
+	f = &fetched{from: map[string]string{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.close())
+		}
+	}()
+	for _, field := range []*string{&d.Source, &d.Train, &d.Valid, &d.Test} {
+		if !isURL(*field) {
+			continue
+		}
+		from := *field
+		u, err := url.Parse(from)
+		if err != nil {
+			return f, fault(from, "not a URL: %v", err)
+		}
+		name := path.Base(u.Path)
+		if name == "/" || name == "." || strings.HasSuffix(u.Path, "/") {
+			return f, fault(from, "the URL names no file: its last part says the format, such as .../train.csv")
+		}
+		if *field, err = f.fetch(ctx, from, name); err != nil {
+			return f, err
+		}
+		if labels := strings.Replace(name, "-images-idx3-ubyte", "-labels-idx1-ubyte", 1); labels != name {
+			u.Path = path.Join(path.Dir(u.Path), labels)
+			if _, err := f.fetch(ctx, u.String(), labels); err != nil {
+				return f, err
+			}
+		}
+	}
+	return f, nil
+}
+
+// fetch writes what is at from to a file of that name.
+func (f *fetched) fetch(ctx context.Context, from, name string) (file string, err error) {
+	if f.dir == "" {
+		if f.dir, err = os.MkdirTemp("", "trivium-data-"); err != nil {
+			return "", err
+		}
+	}
+	file = filepath.Join(f.dir, name)
+	if f.from[file] != "" {
+		if f.from[file] == from {
+			return file, nil
+		}
+		return "", fault(from, "another URL of this job ends in %s too", name)
+	}
+	n, err := download(ctx, from, file)
+	if err != nil {
+		if ctx.Err() != nil {
+			return "", ctx.Err()
+		}
+		return "", fault(from, "%v", err)
+	}
+	f.from[file] = from
+	f.notes = append(f.notes, fmt.Sprintf("%s was fetched: %s", from, size(n)))
+	return file, nil
+}
+
+// download writes the body of a GET to a new file.
+func download(ctx context.Context, from, file string) (int64, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stall := time.AfterFunc(urlHeaderWait, func() { cancel(fmt.Errorf("no answer in %v", urlHeaderWait)) })
+	defer stall.Stop()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
+	if err != nil {
+		return 0, err
+	}
+	a, err := http.DefaultClient.Do(r)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return 0, cause
+		}
+		var u *url.Error
+		if errors.As(err, &u) {
+			err = u.Err
+		}
+		return 0, err
+	}
+	defer a.Body.Close()
+	if a.StatusCode != http.StatusOK {
+		return 0, fmt.Errorf("the server answers %s", a.Status)
+	}
+	w, err := os.Create(file)
+	if err != nil {
+		return 0, err
+	}
+	n, err := io.Copy(w, readerFunc(func(p []byte) (int, error) {
+		stall.Reset(urlStallWait)
+		return a.Body.Read(p)
+	}))
+	if err = errors.Join(err, w.Close()); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return n, fmt.Errorf("after %s: %w", size(n), err)
+	}
+	return n, nil
+}
+
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// close removes the files.
+func (f *fetched) close() error {
+	if f == nil || f.dir == "" {
+		return nil
+	}
+	return os.RemoveAll(f.dir)
+}
+
+// name makes an error about a fetched file one about its URL.
+func (f *fetched) name(err error) error {
+	var e *Error
+	if errors.As(err, &e) && f.from[e.File] != "" {
+		e.File = f.from[e.File]
+	}
+	return err
+}

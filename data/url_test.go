@@ -1,0 +1,66 @@
+package data
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/trivium-ml/trivium"
+)
+
+// TestURL reads a table and a pair of IDX files from a server, and says of a broken one where it came from.
+func TestURL(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("people.csv", "age,label\n30,yes\n40,no\n50,yes\n60,no\n70,yes\n")
+	write("broken.csv", "age,label\n30,yes\nold,no\n")
+	write("t10k-images-idx3-ubyte", string([]byte{0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2, 1, 2, 3, 4}))
+	write("t10k-labels-idx1-ubyte", string([]byte{0, 0, 8, 1, 0, 0, 0, 2, 0, 1}))
+	server := httptest.NewServer(http.FileServer(http.Dir(dir)))
+	defer server.Close()
+
+	s, err := Open(t.Context(), trivium.Data{Source: server.URL + "/people.csv", Train: "0:3", Test: "3:"}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Train.Rows() != 3 || s.Test.Rows() != 2 || len(s.Notes) == 0 || !strings.Contains(s.Notes[0], "/people.csv was fetched") {
+		t.Errorf("%d and %d rows, notes %q", s.Train.Rows(), s.Test.Rows(), s.Notes)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	s, err = Open(t.Context(), trivium.Data{Source: server.URL + "/t10k-images-idx3-ubyte", Train: "0:1", Test: "1:"}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Train.Rows() != 1 || s.Schema().Labels.Width != 2 {
+		t.Errorf("%d rows of %d classes", s.Train.Rows(), s.Schema().Labels.Width)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	d, err := Describe(t.Context(), trivium.Data{Source: server.URL + "/people.csv"}, Options{})
+	if err != nil || d.Rows != 5 || d.Source != server.URL+"/people.csv" {
+		t.Errorf("described as %+v, %v", d, err)
+	}
+	for source, want := range map[string]string{
+		"/broken.csv": "/broken.csv: line 3", "/absent.csv": "404", "/": "names no file",
+	} {
+		if _, err := Open(t.Context(), trivium.Data{Source: server.URL + source}, Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", source, err, want)
+		}
+	}
+	left, err := filepath.Glob(filepath.Join(os.TempDir(), "trivium-data-*"))
+	if err != nil || len(left) != 0 {
+		t.Errorf("files stay behind: %v, %v", left, err)
+	}
+}
