@@ -173,6 +173,17 @@ func (o *oracle) program(q int, seed uint64, rounds int) program {
 	}
 }
 
+// applied reports whether all rounds that lanes hold are applied.
+func (o *oracle) applied() bool {
+	p := o.j.p.withDefaults()
+	for l := range p.lanes() {
+		if s := o.j.lane(l); s.m < s.complete {
+			return false
+		}
+	}
+	return true
+}
+
 // total checks what the servers hold in the end.
 func (o *oracle) total() error {
 	held := map[int64][]int64{}
@@ -329,6 +340,10 @@ func scene(w *sim.World) (sim.Plan, func(sim.Plan) error) {
 			return errors.Join(append(j.failures, err)...)
 		}
 		if err := errors.Join(j.failures...); err != nil {
+			return err
+		}
+		// In exact mode the last round is applied one hop after it is held.
+		if err := w.Converges(10*time.Second, or.applied); err != nil {
 			return err
 		}
 		for _, r := range or.cuts {

@@ -325,7 +325,7 @@ func (c *ClientState) onValues(l *laneLink, m *values) {
 
 // keep copies what m holds, so that its memory can be returned.
 func (m *values) keep() *values {
-	n := &values{status: m.status, id: m.id, piece: m.piece, secs: slices.Clone(m.secs)}
+	n := &values{status: m.status, id: m.id, piece: m.piece, sub: m.sub, secs: slices.Clone(m.secs)}
 	for i := range n.secs {
 		s := &n.secs[i]
 		s.rows, s.ends, s.cols, s.cells = slices.Clone(s.rows), slices.Clone(s.ends), slices.Clone(s.cols), slices.Clone(s.cells)
@@ -418,7 +418,7 @@ func (c *ClientState) settle(l *laneLink, row int64, seg *cachedSegment, p *pull
 	seg.v, seg.own, seg.version, seg.pull, seg.landed = m.m, m.own, version, nil, 0
 	seg.at = p.at
 	seg.gen = 0
-	if p.msg.subscribe && m.gen == l.gen && m.pushes == l.pushes && !l.dropping(p.t, row, seg.from) {
+	if m.sub && m.gen == l.gen && m.pushes == l.pushes && !l.dropping(p.t, row, seg.from) {
 		seg.gen, seg.pushes = l.gen, m.pushes
 	}
 }

@@ -407,6 +407,7 @@ type values struct {
 	id     uint64
 	pieces uint32 // of the answer
 	piece  uint32
+	sub    bool // changes of these rows will be sent
 	secs   []section
 	hold   *hold
 
@@ -426,7 +427,11 @@ func (m *values) appendHead(p []byte) []byte {
 	p = wire.AppendUvarint(p, m.id)
 	p = wire.AppendUvarint(p, uint64(m.pieces))
 	p = wire.AppendUvarint(p, uint64(m.piece))
-	return appendSections(p, m.secs)
+	sub := byte(0)
+	if m.sub {
+		sub = 1
+	}
+	return appendSections(append(p, sub), m.secs)
 }
 
 func decodeValues(head, payload []byte) (*values, error) {
@@ -435,6 +440,7 @@ func decodeValues(head, payload []byte) (*values, error) {
 	m.id = r.Uvarint("request", math.MaxUint64)
 	m.pieces = uint32(r.Uvarint("pieces", math.MaxUint32))
 	m.piece = uint32(r.Uvarint("piece", math.MaxUint32))
+	m.sub = r.Uvarint("subscribed", 1) == 1
 	m.secs, payload = readSections(r, payload)
 	if len(payload) > 0 {
 		r.Fail("payload", errFollows)

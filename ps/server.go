@@ -553,11 +553,12 @@ func (s *ServerState) onPull(from Name, m *pull) {
 
 func (s *ServerState) answer(c *session, m *pull) {
 	var ms []*values
+	sub := m.subscribe && m.gen == c.gen
 	p := packer{full: func(v *values) { ms = append(ms, v) }}
 	for i := range m.secs {
 		q := &m.secs[i]
 		st := s.tables[q.table].shards[q.shard]
-		if m.subscribe && m.gen == c.gen {
+		if sub {
 			st.subscribe(q, c.number, true)
 		}
 		st.read(q, i, p.add)
@@ -568,6 +569,7 @@ func (s *ServerState) answer(c *session, m *pull) {
 	}
 	for i, v := range ms {
 		v.status, v.id, v.piece, v.pieces = s.status(c), m.id, uint32(i), uint32(len(ms))
+		v.sub = sub
 		s.send(c.Name, v)
 	}
 }
