@@ -40,6 +40,7 @@ type core struct {
 	known    map[quickKey]*prepared
 	spare    [][]int32
 	peers    []*peer // Group's
+	arena    *arena  // nil: no shared memory
 	planner  *Costs
 	memories [][]byte // scratch that is free
 
@@ -76,6 +77,8 @@ type operation struct {
 	todo    int     // tasks that are not done
 	mem     [numBufs][]byte
 	coded   [][]byte
+	remote  [][]byte // the memories of all ranks, in shared memory
+	card    []byte   // what our bells say
 	held    []heldFrame
 	ready   []int32
 	started time.Duration
@@ -179,6 +182,13 @@ func (c *core) start(op Op, tag uint32, dst, src Buffer, done chan struct{}) *op
 		}
 	}
 	c.prepare(o)
+	if o.plan.Algorithm == Shared {
+		if err := c.share(o); err != nil {
+			o.left = nil
+			c.trigger(o.tag, fault{cause: Refused, rank: c.self, op: o.title(), evidence: err.Error()})
+			return o
+		}
+	}
 	c.wake(c.now + c.opt.tellAfter())
 	o.ready = append(o.readyBuf[:0], o.plan.first...)
 	c.run(o)
@@ -212,6 +222,9 @@ func (o *operation) title() string {
 // check finds out whether op can be done here, and how. What was asked before is looked up.
 func (c *core) check(o *operation, op Op, dst, src Buffer) error {
 	key, quick := op.quick(dst, src)
+	if c.arena != nil {
+		key.in = [2]bool{c.arena.offset(src.Bytes) >= 0, c.arena.offset(dst.Bytes) >= 0}
+	}
 	if quick {
 		if p := c.known[key]; p != nil && again(dst, src) {
 			o.own = p.job
@@ -229,10 +242,11 @@ func (c *core) check(o *operation, op Op, dst, src Buffer) error {
 	a := c.choose(j)
 	segment := c.segment(j, a)
 	j.describe(c.self, fmt.Sprintf("%v in frames of %d", a, segment))
-	pk := j.key(a, segment, c.opt.MaxFrame)
+	in := c.inArena(j, a)
+	pk := j.key(a, segment, c.opt.MaxFrame, in)
 	o.plan = c.plans[pk]
 	if o.plan == nil {
-		o.plan = planOf(j, a, c.self, c.size(), max(1, segment/max(j.dtype.Size(), 1)), c.opt.MaxFrame, c.hosts)
+		o.plan = planOf(j, a, c.self, c.size(), max(1, segment/max(j.dtype.Size(), 1)), c.opt.MaxFrame, c.hosts, in)
 		o.plan.index(c.size())
 		if len(c.plans) >= 1024 {
 			clear(c.plans) // ops of ever new sizes must not fill the memory
@@ -248,6 +262,14 @@ func (c *core) check(o *operation, op Op, dst, src Buffer) error {
 		c.known[key] = p
 	}
 	return nil
+}
+
+// inArena says which buffers of an operation in shared memory lie there already.
+func (c *core) inArena(j *job, a Algorithm) [2]bool {
+	if a != Shared {
+		return [2]bool{}
+	}
+	return [2]bool{c.arena.offset(j.src.Bytes) >= 0, c.arena.offset(j.dst.Bytes) >= 0}
 }
 
 // prepare lays out memory.
@@ -315,7 +337,9 @@ func (c *core) do(o *operation, i int32) {
 		c.send(o, t, o.span(t.To))
 	case DoSendCoded:
 		c.send(o, t, o.coded[t.To.From])
-	case DoRecv, DoRecvCoded:
+	case DoRing:
+		c.send(o, t, o.card)
+	case DoRecv, DoRecvCoded, DoHear:
 		c.arm(o, i, t)
 		return
 	case DoCombine:
@@ -340,6 +364,9 @@ func (c *core) do(o *operation, i int32) {
 
 func (o *operation) span(s Span) []byte {
 	es := o.dtype.Size()
+	if s.Buf >= numBufs {
+		return o.remote[s.Buf-numBufs][s.From*es : s.To*es]
+	}
 	return o.mem[s.Buf][s.From*es : s.To*es]
 }
 
@@ -399,6 +426,13 @@ func (c *core) arm(o *operation, i int32, t *Task) {
 
 // land puts a frame where it belongs, and reports whether it has the right length.
 func (c *core) land(o *operation, i int32, t *Task, ev *transport.Event) bool {
+	if t.Do == DoHear {
+		if !c.hear(o, t.Peer, ev.Payload) {
+			return false
+		}
+		o.complete(i)
+		return true
+	}
 	if t.Do == DoRecvCoded {
 		if len(ev.Payload) > o.Codec.MaxLen(unitOf(o.Codec, c.opt.MaxFrame)) {
 			return false
@@ -596,7 +630,7 @@ func (p *Plan) index(size int) {
 		}
 		p.sent = p.sent || t.Do == DoSend && t.To.Buf == Scratch
 		switch t.Do {
-		case DoRecv, DoRecvCoded:
+		case DoRecv, DoRecvCoded, DoHear:
 			p.frames[t.Peer] = append(p.frames[t.Peer], int32(i))
 		}
 		if t.To.Buf == Coded {

@@ -172,11 +172,14 @@ func (c *core) decided() {
 		if o.err == nil && len(c.spare) < 64 {
 			c.spare = append(c.spare, o.left)
 		}
-		o.left, o.mem, o.plan = nil, [numBufs][]byte{}, nil // a Handle may live on
+		o.left, o.mem, o.remote, o.plan = nil, [numBufs][]byte{}, nil, nil // a Handle may live on
 	}
 	clear(c.ops)
 	c.ops = c.ops[:0]
 	c.step++
+	if c.arena != nil {
+		c.arena.used = 0 // nobody reads it any more: every rank has voted
+	}
 	keep := c.void[:0]
 	for _, v := range c.void {
 		if v.step >= c.step {

@@ -45,6 +45,8 @@ func (c Costs) Predict(a Algorithm, p, bytes, k int) time.Duration {
 		if math.Exp2(log) != ranks {
 			s += 2*(c.Alpha+n*c.Beta) + n*c.Gamma
 		}
+	case Shared: // in, summed and out, at the speed of memory; two bells
+		s = 2*log*c.Alpha + 3*n*c.Gamma
 	case Tree:
 		k := float64(max(k, 1))
 		s = 2*(up+k-1)*(c.Alpha+n*c.Beta/k) + up*n*c.Gamma
@@ -92,6 +94,8 @@ func (c *core) choose(j *job) Algorithm {
 		return Direct
 	case j.Codec != nil:
 		return Pairwise
+	case j.Plan == Shared && c.arena == nil:
+		return Pairwise
 	case j.Plan != Auto && (j.Plan != Hierarchy || len(c.hosts) > 0) && (j.Shards == 0 || j.Plan == Doubling):
 		return j.Plan
 	case j.Shards > 0:
@@ -99,6 +103,8 @@ func (c *core) choose(j *job) Algorithm {
 			return Doubling
 		}
 		return ExactTree
+	case c.arena != nil && bytes >= sharedFrom:
+		return Shared
 	case j.dtype.Size() == 2 && c.size() > 2: // so that a value is rounded at most twice
 		return Pairwise
 	case len(c.hosts) > 1 && len(c.hosts) < c.size() && bytes > smallBytes:
@@ -106,6 +112,12 @@ func (c *core) choose(j *job) Algorithm {
 	}
 	return c.costs().Choose(c.size(), bytes)
 }
+
+// sharedFrom is the size from which two bells cost less than what they save.
+const sharedFrom = 64 << 10
+
+// sharedBlock is what travels at once in shared memory: a few of them fit a second-level cache.
+const sharedBlock = 1 << 20
 
 // smallBytes go to everyone at once.
 const smallBytes = 16 << 10
@@ -124,6 +136,9 @@ func (c Costs) Choose(p, bytes int) Algorithm {
 // segment is the length of a frame in bytes. It grows where there would be more frames than numbers for them.
 func (c *core) segment(j *job, a Algorithm) int {
 	s := c.opt.Segment
+	if a == Shared {
+		return max(sharedBlock, j.n*j.dtype.Size()/(1<<14)) &^ 63
+	}
 	if most := j.n * j.dtype.Size() / (1 << 15); most > s {
 		s = min(most, c.opt.MaxFrame)
 	}

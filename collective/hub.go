@@ -2,6 +2,7 @@ package collective
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,8 @@ type hub struct {
 	timer  *time.Timer
 	armed  time.Duration
 	closed bool
+
+	segments []*transport.Segment // of shared memory
 
 	rank  map[transport.Name]int
 	peers []*peer
@@ -359,5 +362,15 @@ func (h *hub) close() error {
 	h.stop(ErrClosed)
 	h.cancel()
 	h.wg.Wait()
-	return nil
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var err error
+	for _, s := range h.segments {
+		err = errors.Join(err, s.Close())
+	}
+	h.segments = nil
+	for _, c := range h.cores {
+		c.arena = nil
+	}
+	return err
 }

@@ -58,7 +58,7 @@ func TestCase5PlanOfThreeGiB(t *testing.T) {
 			for rank := range size {
 				c := newCore(0, View{Peers: make([]transport.Name, size), Self: rank}, &o)
 				j := job{Op: Op{Plan: a}, dtype: tensor.F32, n: n}
-				p := planOf(&j, a, rank, size, c.segment(&j, a)/4, o.MaxFrame, nil)
+				p := planOf(&j, a, rank, size, c.segment(&j, a)/4, o.MaxFrame, nil, [2]bool{})
 				p.index(size)
 				received := 0
 				for _, task := range p.Tasks {

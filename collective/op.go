@@ -374,6 +374,7 @@ type quickKey struct {
 	plan     Algorithm
 	dtype    tensor.DType
 	dst, src int
+	in       [2]bool // the arena
 }
 
 // A prepared op has been checked, described and planned.
@@ -383,7 +384,7 @@ type prepared struct {
 }
 
 func (op *Op) quick(dst, src Buffer) (quickKey, bool) {
-	k := quickKey{op.Kind, op.Reduce, op.Root, op.Scale, op.Shards, op.Plan, src.DType, len(dst.Bytes), len(src.Bytes)}
+	k := quickKey{op.Kind, op.Reduce, op.Root, op.Scale, op.Shards, op.Plan, src.DType, len(dst.Bytes), len(src.Bytes), [2]bool{}}
 	return k, op.Counts == nil && op.Recv == nil && op.Shape == nil && op.Codec == nil && op.Residual == nil && op.Owner == nil && op.Scale == op.Scale &&
 		(src.DType == dst.DType || len(dst.Bytes) == 0 || len(src.Bytes) == 0)
 }

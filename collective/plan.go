@@ -53,6 +53,8 @@ const (
 	DoSumCoded   // Dst[To] = own + the decoded slots, in the order of From
 	DoEncodeSum  // Dst[To] into slot, and decoded back into Dst[To]
 	DoDecodeInto // slot into Dst[To]
+	DoRing       // the bell, to Peer: what lies in the arena can be read
+	DoHear       // Peer's bell
 )
 
 // A Phase names a part of a plan, for errors and spans.
@@ -83,6 +85,7 @@ const (
 	Scratch
 	Coded // slots of bytes; From is the slot
 	numBufs
+	// What follows are the memories that other ranks read: see plan_shared.go.
 )
 
 // Len is the number of elements.
@@ -111,11 +114,12 @@ const (
 	Pairwise             // every rank sums its part of all others: one rounding
 	ExactTree            // along the tree of virtual shards
 	Hierarchy            // within hosts, then between them
+	Shared               // in memory that the ranks share
 	Direct               // the plan of an operation that has only one
 	numAlgorithms
 )
 
-var algorithmNames = [...]string{"auto", "gather-broadcast", "ring", "halving-doubling", "doubling", "tree", "pairwise", "exact", "hierarchical", "direct"}
+var algorithmNames = [...]string{"auto", "gather-broadcast", "ring", "halving-doubling", "doubling", "tree", "pairwise", "exact", "hierarchical", "shared memory", "direct"}
 
 func (a Algorithm) String() string {
 	if int(a) >= len(algorithmNames) {
@@ -130,8 +134,8 @@ type builder struct {
 	rank, size int
 	segment    int // elements of a frame at most
 	phase      Phase
-	sent, got  []uint32            // frames so far, by peer
-	touched    [numBufs][][]access // by segment of the memory
+	sent, got  []uint32        // frames so far, by peer
+	touched    [256][][]access // by memory, by segment
 }
 
 // near calls f with the accesses to each segment that s lies in, and its bounds, and keeps what f returns.

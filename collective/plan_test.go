@@ -27,7 +27,7 @@ func runPlans(t *testing.T, jobs []*job, a Algorithm, segment int, hosts [][]int
 	in := &interpreter{t: t, jobs: jobs, wire: map[[3]int][]byte{}}
 	random := rand.New(rand.NewPCG(seed, 1))
 	for r, j := range jobs {
-		p := planOf(j, a, r, size, segment, 1<<20, hosts)
+		p := planOf(j, a, r, size, segment, 1<<20, hosts, [2]bool{})
 		in.plans = append(in.plans, p)
 		es := j.dtype.Size()
 		in.mem = append(in.mem, [numBufs][]byte{Src: j.src.Bytes, Dst: j.dst.Bytes, Scratch: tensor.AlignedBytes(p.Scratch * es)})

@@ -11,25 +11,28 @@ type planKey struct {
 	root      int
 	shards    int
 	unit      int
+	in        [2]bool // source and destination lie in the arena
 	counts    string
 	recv      string
 }
 
 // planOf returns the plan of j by algorithm a, with frames of at most segment elements. It panics for no job that was checked.
-func planOf(j *job, a Algorithm, rank, size, segment, frame int, hosts [][]int) *Plan {
+func planOf(j *job, a Algorithm, rank, size, segment, frame int, hosts [][]int, in [2]bool) *Plan {
 	b := newBuilder(rank, size, segment)
 	b.plan.Algorithm = a
-	in, out := Span{Src, 0, j.n}, Span{Dst, 0, j.n}
+	from, out := Span{Src, 0, j.n}, Span{Dst, 0, j.n}
 	ranks := everyone(size)
 	switch j.Kind {
 	case AllReduce:
 		switch {
+		case a == Shared:
+			b.shared(j.n, max(1, segment), in[0], in[1])
 		case j.Codec != nil:
 			b.coded(j.n, unitOf(j.Codec, frame))
 		case j.Shards > 0:
 			b.exact(j.Shards, j.n, a == Doubling)
 		default:
-			b.allReduce(a, ranks, in, out, hosts)
+			b.allReduce(a, ranks, from, out, hosts)
 		}
 	case ReduceTo:
 		list := rotate(size, j.Root)
@@ -38,7 +41,7 @@ func planOf(j *job, a Algorithm, rank, size, segment, frame int, hosts [][]int) 
 		if rank != j.Root {
 			work = b.scratch(j.n)
 		}
-		b.treeReduce(list, me, in, work)
+		b.treeReduce(list, me, from, work)
 		if rank == j.Root {
 			b.finish(out)
 		}
@@ -56,7 +59,7 @@ func planOf(j *job, a Algorithm, rank, size, segment, frame int, hosts [][]int) 
 	case Broadcast:
 		b.phase = PhaseMove
 		if rank == j.Root {
-			b.copy(out, in)
+			b.copy(out, from)
 		}
 		b.treeCast(rotate(size, j.Root), mod(rank-j.Root, size), out)
 	case AllToAll:
@@ -67,7 +70,7 @@ func planOf(j *job, a Algorithm, rank, size, segment, frame int, hosts [][]int) 
 		b.barrier()
 	case Send:
 		b.phase = PhaseMove
-		b.p2p(b.send, b.sendOne, j.Root, in)
+		b.p2p(b.send, b.sendOne, j.Root, from)
 	case Receive:
 		b.phase = PhaseMove
 		b.p2p(b.recv, b.recvOne, j.Root, out)
@@ -143,8 +146,8 @@ func (b *builder) reduceScatter(counts []int) {
 }
 
 // key is what j's plan is kept by.
-func (j *job) key(a Algorithm, segment, frame int) planKey {
-	k := planKey{kind: j.Kind, algorithm: a, n: j.n, segment: segment, root: j.Root, shards: j.Shards}
+func (j *job) key(a Algorithm, segment, frame int, in [2]bool) planKey {
+	k := planKey{kind: j.Kind, in: in, algorithm: a, n: j.n, segment: segment, root: j.Root, shards: j.Shards}
 	if j.Codec != nil {
 		k.unit = unitOf(j.Codec, frame)
 	}

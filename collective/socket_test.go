@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/trivium-ml/trivium/collective"
 	"github.com/trivium-ml/trivium/transport"
@@ -225,4 +226,82 @@ func (x *bareRing) allReduce(r int, dst, src []float32) {
 		c, e := chunk(r - t)
 		x.exchange(r, raw[4*a:4*z], raw[4*c:4*e])
 	}
+}
+
+// shareWorld lets all ranks of w share memory.
+func shareWorld(t testing.TB, w *world) {
+	t.Helper()
+	dir := t.TempDir()
+	for r, err := range w.each(func(_ int, g *collective.Group) error { return g.Share(t.Context(), dir) }) {
+		if err != nil {
+			if r == 0 {
+				t.Skipf("not run here: %v", err)
+			}
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestSharedMemory(t *testing.T) {
+	for _, size := range []int{2, 3, 5} {
+		w := open(t, inMemory, size, collective.Options{})
+		shareWorld(t, w)
+		for _, n := range []int{0, 1, 100, 30001, 600001} {
+			for _, where := range []string{"outside", "inside"} {
+				w.must(func(r int, g *collective.Group) error {
+					src, dst := make([]float32, n), make([]float32, n)
+					if where == "inside" {
+						src, dst = floats(g.Memory(4*n)), floats(g.Memory(4*n))
+					}
+					for k := range 3 {
+						for i := range src {
+							src[i] = float32((i + r*k) % 1000)
+						}
+						if err := run(t.Context(), g, collective.Op{Plan: collective.Shared, Reduce: collective.Mean}, collective.Of(dst), collective.Of(src)); err != nil {
+							return err
+						}
+						for i := range dst {
+							var want float32
+							for q := range size {
+								want += float32((i + q*k) % 1000)
+							}
+							if want /= float32(size); dst[i] != want || src[i] != float32((i+r*k)%1000) {
+								return fmt.Errorf("%s, %d ranks: rank %d has %v at %d of %d, want %v", where, size, r, dst[i], i, n, want)
+							}
+						}
+					}
+					return nil
+				})
+			}
+		}
+		// Many at once, in another order at each rank.
+		w.must(func(r int, g *collective.Group) error {
+			var dst [20][]int32
+			for i := range dst {
+				k := (i*7 + r) % len(dst)
+				src := make([]int32, 40000)
+				for i := range src {
+					src[i] = int32(i*k + r)
+				}
+				dst[k] = make([]int32, len(src))
+				g.Start(collective.Op{}, uint32(k), collective.Of(dst[k]), collective.Of(src))
+			}
+			if err := g.Commit(t.Context(), g.Step()); err != nil {
+				return err
+			}
+			for k := range dst {
+				for i, v := range dst[k] {
+					if want := int32(size*i*k + size*(size-1)/2); v != want {
+						return fmt.Errorf("tag %d: %d at %d, want %d", k, v, i, want)
+					}
+				}
+			}
+			return nil
+		})
+		w.close()
+	}
+}
+
+func floats(b []byte) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
 }

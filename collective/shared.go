@@ -1,0 +1,180 @@
+package collective
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// An arena is a rank's part of the memory that the ranks of a host share, and all the others'. What operations place there is gone at
+// the commit; what Memory gave out stays. Memory is taken from the machine only where it is written.
+type arena struct {
+	all  []byte // of all ranks, one after the other
+	each int    // bytes of one
+	self int
+	used int // by operations, from the front
+	kept int // by Memory, from the back
+	peak bool
+}
+
+// arenaBytes is the address space of one rank: more than a step needs.
+const arenaBytes = 16 << 30
+
+func (a *arena) own() []byte { return a.all[a.self*a.each : (a.self+1)*a.each] }
+
+// offset is where b lies in the own part; -1: elsewhere.
+func (a *arena) offset(b []byte) int {
+	own := a.own()
+	if len(b) == 0 || len(own) == 0 {
+		return -1
+	}
+	d := int(uintptr(unsafe.Pointer(unsafe.SliceData(b))) - uintptr(unsafe.Pointer(unsafe.SliceData(own))))
+	if d < 0 || d+len(b) > len(own) {
+		return -1
+	}
+	return d
+}
+
+// place reserves n bytes until the commit, and returns their offset.
+func (a *arena) place(n int) (int, bool) {
+	n = (n + tensor.Align - 1) &^ (tensor.Align - 1)
+	if a.used+n > a.each-a.kept {
+		return 0, false
+	}
+	a.used += n
+	return a.used - n, true
+}
+
+// keep reserves n bytes for good.
+func (a *arena) keep(n int) []byte {
+	n = (n + tensor.Align - 1) &^ (tensor.Align - 1)
+	if a.used+n > a.each-a.kept {
+		return nil
+	}
+	a.kept += n
+	at := a.each - a.kept
+	return a.own()[at : at+n : at+n]
+}
+
+// Share lets the ranks, which must all be processes of this host, share memory: AllReduce of long vectors then reads contributions
+// where they lie. All ranks call it, with the same directory for a socket, before other operations; it takes steps of the group. An
+// error means that no rank shares memory, and the group works as before.
+func (g *Group) Share(ctx context.Context, dir string) error {
+	size := g.Size()
+	if size == 1 {
+		return nil
+	}
+	bytes := size * arenaBytes
+	var seg *transport.Segment
+	var err error
+	addr := make([]uint8, 256)
+	if size > maxShared {
+		err = fmt.Errorf("%d ranks, at most %d", size, maxShared)
+	} else if g.Rank() == 0 {
+		if seg, err = transport.CreateSegment(ctx, dir, bytes); err == nil {
+			if n := copy(addr[1:], seg.Addr()); n < len(seg.Addr()) {
+				err = fmt.Errorf("the address %q is too long", seg.Addr())
+			} else {
+				addr[0] = uint8(n)
+			}
+		}
+	}
+	if e := BroadcastInto(ctx, g, addr, 0); e != nil {
+		return errors.Join(e, closeSegment(seg))
+	}
+	if err == nil && g.Rank() != 0 {
+		if addr[0] == 0 {
+			err = errors.New("rank 0 has none")
+		} else {
+			seg, err = transport.OpenSegment(ctx, string(addr[1:1+int(addr[0])]), bytes)
+		}
+	}
+	bad := []uint8{0}
+	if err != nil {
+		bad[0] = 1
+	}
+	if e := AllReduceInto(ctx, g, bad, bad, Max); e != nil {
+		return errors.Join(e, closeSegment(seg))
+	}
+	if bad[0] != 0 {
+		if err == nil {
+			err = errors.New("another rank cannot")
+		}
+		return errors.Join(fmt.Errorf("collective: share memory: %w", err), closeSegment(seg))
+	}
+	g.h.mu.Lock()
+	defer g.h.mu.Unlock()
+	g.c.arena = &arena{all: seg.Bytes(), each: arenaBytes, self: g.c.self}
+	clear(g.c.known)
+	g.h.segments = append(g.h.segments, seg)
+	return nil
+}
+
+func closeSegment(s *transport.Segment) error {
+	if s == nil {
+		return nil
+	}
+	return s.Close()
+}
+
+// Memory returns n bytes, zero, that all ranks of a group with shared memory can read: sources and destinations that lie there are not
+// copied. They are the caller's until Close, and must not be touched afterwards. In other groups it is plain memory.
+func (g *Group) Memory(n int) []byte {
+	g.h.mu.Lock()
+	defer g.h.mu.Unlock()
+	if a := g.c.arena; a != nil {
+		if b := a.keep(n); b != nil {
+			return b[:n:n]
+		}
+	}
+	return tensor.AlignedBytes(n)
+}
+
+// share lays out the memories of an operation that others read.
+func (c *core) share(o *operation) error {
+	a := c.arena
+	n := len(o.src.Bytes)
+	in, out := a.offset(o.src.Bytes), a.offset(o.dst.Bytes)
+	ok := true
+	if in < 0 {
+		in, ok = a.place(n)
+	}
+	if out < 0 && ok {
+		out, ok = a.place(n)
+	}
+	if !ok {
+		return fmt.Errorf("the operations of this step do not fit %d bytes of shared memory", a.each)
+	}
+	o.remote = make([][]byte, 2*c.size())
+	o.card = make([]byte, cardBytes)
+	binary.LittleEndian.PutUint64(o.card, uint64(in))
+	binary.LittleEndian.PutUint64(o.card[8:], uint64(out))
+	own := a.own()
+	o.remote[2*c.self], o.remote[2*c.self+1] = own[in:in+n], own[out:out+n]
+	return nil
+}
+
+// hear takes what a bell says.
+func (c *core) hear(o *operation, from int, card []byte) bool {
+	if len(card) != cardBytes {
+		return false
+	}
+	if o.remote[2*from] != nil {
+		return true
+	}
+	a, n := c.arena, uint64(len(o.src.Bytes))
+	part := a.all[from*a.each : (from+1)*a.each]
+	for k := range 2 {
+		at := binary.LittleEndian.Uint64(card[8*k:])
+		if at > uint64(a.each) || n > uint64(a.each)-at || at%tensor.Align != 0 && at%uint64(o.dtype.Size()) != 0 {
+			return false
+		}
+		o.remote[2*from+k] = part[at : at+n]
+	}
+	return true
+}
