@@ -32,6 +32,7 @@ type watch struct {
 	id     uint64
 	prefix string
 	last   int64 // arrival of its latest answer
+	cut    bool  // it has ended: what is under way to it is lost, so that no change is skipped
 }
 
 // question is a call under way, and then its answer.
@@ -91,6 +92,9 @@ func (s *store) ask(w *World, at *slot) {
 // answered says whether an answer gets through to its caller.
 func (s *store) answered(w *World, at *slot) bool {
 	q := at.arg.(*question)
+	if q.watch != nil && q.watch.cut && !q.local {
+		return false
+	}
 	if q.local || !q.n.metaCut && !s.away {
 		return true
 	}
@@ -209,6 +213,7 @@ func (s *store) sever(w *World, n *node) {
 			kept = append(kept, x)
 			continue
 		}
+		x.cut = true
 		s.unavailable(w, &question{call: protocol.MetaCall{ID: x.id, Op: protocol.MetaWatch}, n: x.n, gen: x.gen, asked: w.now, watch: x})
 	}
 	clear(s.watches[len(kept):])

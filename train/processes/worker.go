@@ -380,7 +380,9 @@ func (w *worker) join(ctx context.Context, env *train.Env) error {
 	}
 	w.meta = meta.NewClient(metas, w.a.Driver)
 	self := cluster.Member{Name: w.port.Name(), Addr: w.port.Addr()}
-	m, err := cluster.Join(ctx, w.meta, views, self, cluster.Policy{StartWorkers: w.a.Workers, MaxWorkers: w.a.Workers})
+	m, err := cluster.Join(ctx, w.meta, views, self, cluster.Policy{
+		StartWorkers: w.a.Workers, MaxWorkers: w.a.Workers, Forget: w.port.Forget,
+	})
 	if err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

@@ -1,0 +1,154 @@
+// Package allreduce trains in many processes that hold equal parameters: each computes the gradient of its part of every update, the
+// sums are added over all, and every process makes the same optimizer step.
+//
+// It is the topology of MPI programs and Horovod. What travels is the gradient, in buckets, the last layers first, while the backward
+// pass still computes the others; with it travel the sums of loss and weight, and whether somebody wants to stop. The step counts once
+// all have all of it ([collective.Group.Commit]): either every worker makes the update, or every worker returns the same error.
+//
+// In exact mode the workers own the job's virtual shards, add along their one tree, and get the bits of train/local for every number of
+// workers.
+//
+// A checkpoint is rank 0's, in the one format: a run goes on as local, or as this strategy with another number of workers.
+//
+// Next in the life of a gradient: package collective.
+package allreduce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/compress"
+	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/train"
+)
+
+// Options of the strategy. The zero value works.
+type Options struct {
+	// Compress names a codec of package compress, such as "topk:0.01", with error feedback; empty: none. Tensors that are row-sparse, and
+	// those that are too small for the codec, travel as they are.
+	Compress string `json:"compress,omitempty"`
+
+	// Every is local SGD (Stich 2019): each worker makes so many updates by itself, on its part of the rows, and then the parameters and
+	// the optimizer's state are averaged, weighted by rows. 0 and 1: every update is made by all together.
+	Every int64 `json:"every,omitempty"`
+
+	// Accumulate computes a worker's part of an update in so many pieces, whose gradients are added, for batches that the memory does not
+	// hold at once. 0 and 1: in one.
+	Accumulate int `json:"accumulate,omitempty"`
+
+	Wait time.Duration `json:"-"` // for the slowest; 0: 10 minutes. A worker that is gone is noticed at once, by its link
+}
+
+// A Strategy trains one worker's part.
+type Strategy struct {
+	env train.Env
+	o   Options
+}
+
+// New returns the strategy.
+func New(env train.Env, o Options) trivium.Strategy {
+	if o.Wait == 0 {
+		o.Wait = 10 * time.Minute
+	}
+	return &Strategy{env, o}
+}
+
+// Check returns what of job this strategy cannot do with these options.
+func (o Options) Check(job *trivium.Job) error {
+	var errs []error
+	codec, err := compress.Parse(o.Compress)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("allreduce: %w", err))
+	}
+	if o.Every < 0 {
+		errs = append(errs, fmt.Errorf("allreduce: averaging every %d updates: want 1 or more", o.Every))
+	}
+	if o.Accumulate < 0 {
+		errs = append(errs, fmt.Errorf("allreduce: gradients of %d pieces: want 1 or more", o.Accumulate))
+	}
+	if job.Exact {
+		if codec != nil {
+			errs = append(errs, fmt.Errorf("allreduce: exact mode promises the bits of one process, and %s changes them", codec))
+		}
+		if o.Every > 1 {
+			errs = append(errs, errors.New("allreduce: exact mode promises the bits of one process, and local SGD has others"))
+		}
+		if o.Accumulate > 1 {
+			errs = append(errs, errors.New("allreduce: exact mode computes a gradient by its virtual shards, and cuts it into no other pieces"))
+		}
+	}
+	if codec != nil && o.Every > 1 {
+		errs = append(errs, errors.New("allreduce: local SGD sends parameters, and codecs are for gradients: give one of the two"))
+	}
+	if job.Optimizer.Name == "lbfgs" {
+		errs = append(errs, errors.New("allreduce: lbfgs searches along a line, which only local does"))
+	}
+	return errors.Join(errs...)
+}
+
+// lostWait is how long a worker that hears that another is gone waits for its links to say so too: what they say is the same everywhere.
+const lostWait = time.Second
+
+// Train runs this worker's part of job and returns the model, which is the same at all.
+func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result, error) {
+	env := s.env
+	env.Shares = true
+	if err := s.o.Check(job); err != nil {
+		return train.NotBegun(ctx, &train.JobError{Err: err})
+	}
+	if env.Sharded {
+		return train.NotBegun(ctx, &train.JobError{Err: errors.New("allreduce: each update is shared out anew, so every worker reads all rows: they cannot be shipped")})
+	}
+	run, err := train.Open(ctx, env, job, "allreduce")
+	if err != nil {
+		return train.NotBegun(ctx, err)
+	}
+	defer run.Close()
+	state, err := run.OptimizerState()
+	if err != nil {
+		return train.NotBegun(ctx, err)
+	}
+	// What ends training here must end it everywhere, after the same update: agreed ends when all know.
+	agreed, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(nil)
+	var timer *time.Timer
+	unhook := context.AfterFunc(ctx, func() {
+		if lost, ok := errors.AsType[*train.LostError](context.Cause(ctx)); ok {
+			timer = time.AfterFunc(lostWait, func() { stop(lost) })
+		}
+	})
+	defer func() {
+		if !unhook() && timer != nil {
+			timer.Stop()
+		}
+	}()
+	x, err := newExchange(&env, s.o, run, func() bool { return ctx.Err() != nil })
+	if err != nil {
+		return train.NotBegun(ctx, err)
+	}
+	defer x.close()
+	run.Agree(x.agree)
+	for step, batch := range run.Updates(agreed) {
+		t, err := x.sum(agreed, batch)
+		if err == nil {
+			err = run.CheckLoss(t.loss, t.weight, x.total)
+		}
+		if err != nil {
+			run.Fail(err)
+			break
+		}
+		run.Enter(observe.Apply)
+		state.Step(step, run.Params, x.total, t.weight)
+		run.Leave()
+		if t.stop {
+			stop(errStopped)
+		}
+		run.Finish(x.rows, t.loss, t.weight)
+	}
+	return run.Result(agreed)
+}
+
+var errStopped = errors.New("a worker was asked to stop")

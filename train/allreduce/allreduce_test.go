@@ -1,0 +1,316 @@
+package allreduce_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/train/allreduce"
+	"github.com/trivium-ml/trivium/train/local"
+	"github.com/trivium-ml/trivium/train/traintest"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A crew is a strategy that runs n ranks in this process, and returns what rank 0 returns.
+type crew struct {
+	env     train.Env
+	n       int
+	o       allreduce.Options
+	results []trivium.Result
+	errs    []error
+}
+
+// Train implements trivium.Strategy.
+func (c *crew) Train(ctx context.Context, job *trivium.Job) (trivium.Result, error) {
+	network := transport.NewMemory()
+	var peers []transport.Name
+	var ports []transport.Port
+	for i := range c.n {
+		peers = append(peers, transport.Name{Role: "worker", ID: fmt.Sprint(i)})
+		port, err := network.Open(ctx, peers[i], transport.Options{})
+		if err != nil {
+			return trivium.Result{}, err
+		}
+		defer port.Close()
+		ports = append(ports, port)
+	}
+	for i := range c.n {
+		for j := range c.n {
+			if i != j {
+				if err := ports[i].Know(peers[j], ports[j].Addr()); err != nil {
+					return trivium.Result{}, err
+				}
+			}
+		}
+	}
+	c.results, c.errs = make([]trivium.Result, c.n), make([]error, c.n)
+	var wait sync.WaitGroup
+	for i := range c.n {
+		env := c.env
+		if i > 0 {
+			env.Blob, env.Watch = nil, train.Watch{}
+			threads := 1 + i%2
+			env.CPU = tensor.NewCPU(threads, job.Exact)
+			defer env.CPU.Close()
+		}
+		env.Rank, env.Peers, env.Port = i, peers, ports[i]
+		wait.Go(func() { c.results[i], c.errs[i] = allreduce.New(env, c.o).Train(ctx, job) })
+	}
+	wait.Wait()
+	return c.results[0], c.errs[0]
+}
+
+func ranks(n int, o allreduce.Options) func(env train.Env) trivium.Strategy {
+	return func(env train.Env) trivium.Strategy { return &crew{env: env, n: n, o: o} }
+}
+
+// TestKit: what holds for every strategy.
+func TestKit(t *testing.T) {
+	for _, n := range []int{1, 3} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) { traintest.Run(t, ranks(n, allreduce.Options{})) })
+	}
+}
+
+// TestExact: 1 to 16 ranks and more have the bits of local.
+func TestExact(t *testing.T) {
+	for name, job := range traintest.Variants() {
+		job.Exact = true
+		want, err := local.New(traintest.Env(t, 1, true), local.Options{}).Train(t.Context(), job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range []int{2, 3, 5, 8, 16, 17} {
+			if testing.Short() && n > 5 {
+				continue
+			}
+			c := &crew{env: traintest.Env(t, 1, true), n: n}
+			if _, err := c.Train(t.Context(), job); err != nil {
+				t.Fatal(err)
+			}
+			for rank, got := range c.results {
+				traintest.Same(t, fmt.Sprintf("%s, rank %d of %d", name, rank, n), got, want)
+			}
+		}
+	}
+}
+
+func digits() *trivium.Job {
+	return &trivium.Job{
+		Version: trivium.JobVersion, Model: "mlp:24", Data: trivium.Data{Source: "digits", Rows: 1250, Train: "0:1010", Test: "1010:"},
+		Batch: 100, Epochs: 2, Seed: 9, Optimizer: trivium.OptimizerSpec{Name: "adam", Rate: 0.01},
+	}
+}
+
+// same compares ranks bit for bit.
+func same(t *testing.T, what string, got, want trivium.Result) {
+	t.Helper()
+	traintest.Same(t, what, got, want)
+}
+
+// TestAgreement: all ranks have the same bits in fast mode too, and learn what local learns. The models have dense and row-sparse
+// tensors, and more than one bucket.
+func TestAgreement(t *testing.T) {
+	for _, model := range []string{"softmax", "mlp:24", "mlp:300,20"} {
+		job := digits()
+		job.Model = model
+		want, err := local.New(train.Env{}, local.Options{}).Train(t.Context(), job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range []int{2, 3, 4} {
+			c := &crew{n: n}
+			if _, err := c.Train(t.Context(), job); err != nil {
+				t.Fatal(err)
+			}
+			for rank, got := range c.results {
+				same(t, fmt.Sprintf("%s, rank %d of %d", model, rank, n), got, c.results[0])
+			}
+			got := c.results[0]
+			if got.Samples != want.Samples || got.Steps != want.Steps {
+				t.Errorf("%d rows in %d updates, want %d in %d", got.Samples, got.Steps, want.Samples, want.Steps)
+			}
+			if d := math.Abs(got.Metrics["test.loss"] - want.Metrics["test.loss"]); !(d < 0.02*want.Metrics["test.loss"]+1e-3) {
+				t.Errorf("%s at %d ranks: test loss %v, local has %v", model, n, got.Metrics["test.loss"], want.Metrics["test.loss"])
+			}
+		}
+	}
+}
+
+// TestSparse: row-sparse tensors, in fast and in exact mode.
+func TestSparse(t *testing.T) {
+	for _, model := range []string{"logistic", "fm:4"} {
+		job := &trivium.Job{
+			Version: trivium.JobVersion, Model: model, Data: trivium.Data{Source: "adult", Rows: 700, Train: "0:600", Test: "600:"},
+			Batch: 50, Epochs: 2, Seed: 3, Optimizer: trivium.OptimizerSpec{Name: "adam", Rate: 0.01},
+		}
+		for _, exact := range []bool{false, true} {
+			job.Exact = exact
+			want, err := local.New(train.Env{}, local.Options{}).Train(t.Context(), job)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range []int{2, 3} {
+				c := &crew{n: n}
+				if _, err := c.Train(t.Context(), job); err != nil {
+					t.Fatal(err)
+				}
+				for rank, got := range c.results {
+					same(t, fmt.Sprintf("%s, rank %d of %d", model, rank, n), got, c.results[0])
+				}
+				if exact {
+					same(t, model+", exact", c.results[0], want)
+				} else if d := math.Abs(c.results[0].Metrics["test.loss"] - want.Metrics["test.loss"]); !(d < 1e-3) {
+					t.Errorf("%s: test loss %v, local has %v", model, c.results[0].Metrics["test.loss"], want.Metrics["test.loss"])
+				}
+			}
+		}
+	}
+}
+
+// TestResumeAnywhere: a run that goes from local to this strategy and back has the bits of one that was never interrupted.
+func TestResumeAnywhere(t *testing.T) {
+	job := digits()
+	job.Exact, job.Epochs, job.EvalEvery = true, 3, 7
+	want, err := local.New(train.Env{}, local.Options{}).Train(t.Context(), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := blob.Dir(t.TempDir())
+	var resume *checkpoint.Checkpoint
+	for k, n := range []int{0, 3, 0, 2, 5} { // 0: local
+		ctx, cancel := context.WithCancel(t.Context())
+		env := train.Env{Blob: store, Resume: resume}
+		env.Watch.Evaluated = func(p train.Progress, _ map[string]float64) {
+			if k < 4 && p.Step >= int64(7*(k+1)) {
+				cancel()
+			}
+		}
+		var s trivium.Strategy = &crew{env: env, n: n}
+		if n == 0 {
+			s = local.New(env, local.Options{})
+		}
+		got, err := s.Train(ctx, job)
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if k == 4 {
+			same(t, "resumed", got, want)
+			return
+		}
+		if got.Reason != trivium.Interrupted {
+			t.Fatalf("part %d: %s after update %d", k, got.Reason, got.Steps)
+		}
+		if c, ok := s.(*crew); ok {
+			for rank, r := range c.results {
+				if r.Steps != got.Steps || r.Reason != got.Reason {
+					t.Errorf("rank %d: %s after update %d, rank 0 %s after %d", rank, r.Reason, r.Steps, got.Reason, got.Steps)
+				}
+			}
+		}
+		if resume, _, err = checkpoint.Latest(t.Context(), store); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestDivergence: all ranks say the same.
+func TestDivergence(t *testing.T) {
+	job := digits()
+	job.Optimizer = trivium.OptimizerSpec{Name: "sgd", Rate: 1e38}
+	c := &crew{n: 3}
+	_, err := c.Train(t.Context(), job)
+	if _, ok := errors.AsType[*trivium.DivergedError](err); !ok {
+		t.Fatal(err)
+	}
+	for rank := range c.n {
+		if c.errs[rank] == nil || c.errs[rank].Error() != err.Error() || c.results[rank].Reason != trivium.Diverged {
+			t.Errorf("rank %d: %s, %v; rank 0: %v", rank, c.results[rank].Reason, c.errs[rank], err)
+		}
+	}
+}
+
+// TestOneFails: a rank that cannot compute its gradient ends the job everywhere, with its words.
+func TestOneFails(t *testing.T) {
+	for _, exact := range []bool{false, true} {
+		job := traintest.Job()
+		job.Exact = exact
+		env := traintest.Env(t, 1, exact)
+		models := traintest.Models()
+		var calls sync.Mutex
+		made := 0
+		toy := models["toy"]
+		models["toy"] = func(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+			m, err := toy(args, s, cpu)
+			calls.Lock()
+			defer calls.Unlock()
+			made++
+			return &faulty{m.(*traintest.Toy), made == 2, 0}, err
+		}
+		env.Models = models
+		c := &crew{env: env, n: 3}
+		_, _ = c.Train(t.Context(), job)
+		for rank, err := range c.errs {
+			if err == nil || !strings.Contains(err.Error(), "the rows are rotten") || !strings.Contains(err.Error(), "update 5") && !exact {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		}
+	}
+}
+
+type faulty struct {
+	*traintest.Toy
+	broken bool
+	calls  int
+}
+
+// Grad implements trivium.Model.
+func (f *faulty) Grad(ctx context.Context, p trivium.Params, b trivium.Batch, g trivium.Gradient, ready func(int)) (lossSum, weightSum float64, err error) {
+	if f.calls++; f.broken && f.calls == 5 {
+		return 0, 0, errors.New("the rows are rotten")
+	}
+	return f.Toy.Grad(ctx, p, b, g, ready)
+}
+
+// TestGone: ranks that lose one return an error that names it.
+func TestGone(t *testing.T) {
+	job := digits()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	gone := transport.Name{Role: "worker", ID: "7"}
+	env := train.Env{}
+	env.Watch.Evaluated = func(train.Progress, map[string]float64) { cancel(&train.LostError{Peer: gone, Why: "a test says so"}) }
+	job.Epochs = 1 << 20
+	c := &crew{env: env, n: 2}
+	_, err := c.Train(ctx, job)
+	if lost, ok := errors.AsType[*train.LostError](err); !ok || lost.Peer != gone {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	job := digits()
+	job.Exact, job.Optimizer.Name = true, "lbfgs"
+	err := allreduce.Options{Compress: "topk:0.01", Every: 4, Accumulate: 2}.Check(job)
+	for _, want := range []string{"topk:0.01 changes them", "local SGD has others", "no other pieces", "lbfgs", "give one of the two"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v does not say %q", err, want)
+		}
+	}
+	if err := (allreduce.Options{Compress: "zip", Every: -1}).Check(digits()); err == nil || !strings.Contains(err.Error(), "no such codec") || !strings.Contains(err.Error(), "every -1") {
+		t.Errorf("error %v", err)
+	}
+}

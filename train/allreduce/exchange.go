@@ -1,0 +1,313 @@
+package allreduce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/collective"
+	"github.com/trivium-ml/trivium/compress"
+	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// An exchange is one worker's end of what travels in an update.
+type exchange struct {
+	run     *train.Run
+	stream  transport.Stream
+	g       *collective.Group // nil: there is one worker
+	rank    int
+	workers int
+	wants   func() bool // this worker was asked to stop
+	pieces  *train.Tree // adds the pieces of a part; nil: it has one
+
+	accumulated int // pieces of a part
+	piece       trivium.Batch
+
+	own   trivium.Gradient // of this worker's rows
+	total trivium.Gradient // of all workers' rows; own, if there is one worker
+	rows  int              // of this worker, in the update at hand
+
+	buckets  []bucket
+	launched time.Duration // when the first was
+	mu       sync.Mutex    // guards launcher: tensors become final on several threads
+	launcher *collective.Launcher
+	ready    func(tensor int)
+	sparse   *sparseRows // nil: no tensor is row-sparse
+	exact    *exactSums  // nil: not in exact mode
+
+	facts, sums [numFacts]float64
+	tag         uint32 // of the facts; the buckets' are below
+}
+
+// The facts that travel with the gradient.
+const (
+	factLoss = iota
+	factWeight
+	factStop // how many workers were asked to stop
+	factFail // how many could not compute their gradient
+	numFacts
+)
+
+// A bucket is a range of the gradient that is reduced by one operation.
+type bucket struct {
+	collective.Bucket
+	op       collective.Op
+	dst, src collective.Buffer
+}
+
+// totals are what all workers know after an update's exchange.
+type totals struct {
+	loss, weight float64
+	stop         bool
+}
+
+func newExchange(env *train.Env, o Options, run *train.Run, wants func() bool) (*exchange, error) {
+	l := run.Layout()
+	x := &exchange{run: run, rank: env.Rank, workers: env.Workers(), wants: wants, own: train.NewGradient(l)}
+	if o.Accumulate > 1 {
+		x.pieces, x.accumulated = train.NewTree(l, run.CPU), o.Accumulate
+	}
+	if x.workers == 1 {
+		x.total = x.own
+		return x, nil
+	}
+	x.total = train.NewGradient(l)
+	codec, err := compress.Parse(o.Compress)
+	if err != nil {
+		return nil, err
+	}
+	if x.stream, err = env.Port.Stream("allreduce", transport.StreamOptions{}); err != nil {
+		return nil, err
+	}
+	x.g, err = collective.New(x.stream, collective.View{Epoch: env.Epoch, Peers: env.Peers, Self: env.Rank}, collective.Options{Deadline: o.Wait, Log: env.Log})
+	if err != nil {
+		return nil, errors.Join(err, x.stream.Close())
+	}
+	if run.Job.Exact {
+		x.exact = newExactSums(run, env.Rank, x.workers)
+	} else {
+		x.cut(l, codec)
+	}
+	for i := range l.Tensors() {
+		if spec := l.Spec(i); spec.RowSparse && spec.Tie == "" {
+			x.sparse = newSparseRows(l)
+			break
+		}
+	}
+	x.tag = uint32(max(len(x.buckets), 2))
+	return x, nil
+}
+
+// cut makes the buckets: whole runs of dense tensors, in reverse order, which is that of the backward pass.
+func (x *exchange) cut(l *trivium.Layout, codec compress.Codec) {
+	bytes := x.g.Costs().BucketBytes(4*l.Len(), x.workers)
+	tied := false
+	for last := l.Tensors() - 1; last >= 0; last-- {
+		tied = tied || l.Spec(last).Tie != ""
+		if !dense(l, last) {
+			continue
+		}
+		first := last
+		for first > 0 && dense(l, first-1) {
+			first--
+		}
+		var lens []int
+		for i := first; i <= last; i++ {
+			from, to := l.Range(i)
+			lens = append(lens, to-from)
+		}
+		base, _ := l.Range(first)
+		for _, b := range collective.Cut(lens, 4, bytes) {
+			b.From, b.To = b.From+base, b.To+base
+			for k := range b.Tensors {
+				b.Tensors[k] += first
+			}
+			x.buckets = append(x.buckets, x.bucket(l, b, codec))
+		}
+		last = first
+	}
+	var plain []collective.Bucket
+	for _, b := range x.buckets {
+		plain = append(plain, b.Bucket)
+	}
+	x.launcher = collective.NewLauncher(plain, x.launch)
+	if !tied { // else a tensor is final only when all that share its cells are
+		x.ready = x.final
+	}
+}
+
+func dense(l *trivium.Layout, i int) bool {
+	s := l.Spec(i)
+	return s.Tie == "" && !s.RowSparse
+}
+
+func (x *exchange) bucket(l *trivium.Layout, b collective.Bucket, codec compress.Codec) bucket {
+	n := b.To - b.From
+	label := "gradient of " + l.Spec(b.Tensors[len(b.Tensors)-1]).Name
+	if len(b.Tensors) > 1 {
+		label += " to " + l.Spec(b.Tensors[0]).Name
+	}
+	op := collective.Op{Label: label, Priority: b.Priority}
+	if codec != nil && compress.Fits(codec, n) == nil {
+		op.Codec, op.Residual, op.Owner = codec, compress.NewResidual(n), compress.NewResidual(n)
+	}
+	return bucket{b, op, collective.Of(x.total.Flat[b.From:b.To]), collective.Of(x.own.Flat[b.From:b.To])}
+}
+
+// final says that a tensor of this worker's gradient is final.
+func (x *exchange) final(tensor int) {
+	if !dense(x.own.Layout, tensor) {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	_ = x.launcher.Ready(tensor) // it is one of the buckets' tensors
+}
+
+func (x *exchange) launch(i int) {
+	if i == 0 {
+		x.launched = x.run.Now()
+	}
+	b := &x.buckets[i]
+	x.g.Start(b.op, uint32(i), b.dst, b.src)
+}
+
+// sum makes x.total the gradient sum of an update, of which batch is this worker's part, and returns what all know of it.
+func (x *exchange) sum(ctx context.Context, batch *trivium.Batch) (totals, error) {
+	var step uint64
+	if x.g != nil {
+		step = x.g.Step()
+	}
+	run := x.run
+	x.facts = [numFacts]float64{}
+	run.Enter(observe.Compute)
+	loss, weight, failure := x.compute(batch)
+	run.Leave()
+	if failure != nil {
+		failure = fmt.Errorf("train: update %d: %w", run.At().Step+1, failure)
+		x.facts[factFail] = 1
+		x.silence()
+	}
+	x.facts[factLoss], x.facts[factWeight] = loss, weight
+	if x.wants() {
+		x.facts[factStop] = 1
+	}
+	x.sums = x.facts
+	if x.g != nil {
+		if err := x.travel(ctx, step); err != nil {
+			return totals{}, err
+		}
+		loss, weight = x.sums[factLoss], x.sums[factWeight]
+	}
+	if x.sums[factFail] > 0 {
+		return totals{}, x.share(ctx, failure)
+	}
+	return totals{loss, weight, x.sums[factStop] > 0}, nil
+}
+
+// compute writes to x.own the gradient sum of this worker's rows; its buckets leave as they become final.
+func (x *exchange) compute(batch *trivium.Batch) (loss, weight float64, err error) {
+	run := x.run
+	if x.launcher != nil {
+		x.launcher.Reset()
+	}
+	switch x.rows = batch.Rows; {
+	case x.exact != nil:
+		x.rows, err = x.exact.compute(run, batch)
+	case run.Job.Exact:
+		loss, weight, err = run.Sum(run.Params, batch, x.own)
+	case batch.Rows == 0:
+		x.own.Zero()
+	case x.pieces != nil:
+		loss, weight, err = x.accumulate(batch)
+	default:
+		loss, weight, err = run.Model.Grad(context.Background(), run.Params, *batch, x.own, x.ready)
+	}
+	return loss, weight, err
+}
+
+// travel sends what has not been sent, and returns when all have everything. The time until the others have come is wait-barrier; of
+// the rest, half is push and half pull: as much is sent to be added as comes back added.
+func (x *exchange) travel(ctx context.Context, step uint64) error {
+	run := x.run
+	begin := run.Now()
+	run.Enter(observe.Push)
+	waited, err := x.trade(ctx, step)
+	run.Leave()
+	if err != nil {
+		return x.failed(ctx, err)
+	}
+	if x.launched > 0 && x.launched < begin {
+		run.Overlap(observe.Push, begin-x.launched)
+	}
+	run.Move(observe.Push, observe.Pull, (run.Now()-begin-waited)/2)
+	x.launched = 0
+	if x.exact != nil {
+		x.sums[factLoss], x.sums[factWeight] = x.exact.all[0], x.exact.all[1]
+	}
+	return nil
+}
+
+// trade is travel; it returns how long the others were waited for.
+func (x *exchange) trade(ctx context.Context, step uint64) (waited time.Duration, err error) {
+	run := x.run
+	if x.exact != nil {
+		if x.sparse != nil {
+			for _, g := range x.exact.sums {
+				x.sparse.fill(g)
+			}
+		}
+		x.exact.start(x)
+	} else {
+		x.mu.Lock()
+		x.launcher.Rest()
+		x.mu.Unlock()
+	}
+	arrived := x.g.Start(collective.Op{Label: "loss"}, x.tag, collective.Of(x.sums[:]), collective.Of(x.facts[:]))
+	if x.sparse != nil {
+		if err := x.sparse.travel(ctx, x); err != nil {
+			return 0, err
+		}
+	}
+	begin := run.Now()
+	run.Enter(observe.WaitBarrier)
+	err = arrived.Wait(ctx)
+	run.Leave()
+	if err != nil {
+		return 0, err
+	}
+	return run.Now() - begin, x.g.Commit(ctx, step)
+}
+
+// failed says in one way, at all workers, why an exchange failed.
+func (x *exchange) failed(ctx context.Context, err error) error {
+	if lost, ok := errors.AsType[*train.LostError](context.Cause(ctx)); ok && ctx.Err() != nil {
+		return lost
+	}
+	err = fmt.Errorf("allreduce: update %d: %w", x.run.At().Step+1, err)
+	if blame, ok := errors.AsType[*collective.Blame](err); ok && blame.Cause == collective.Lost {
+		return &train.LostError{Peer: blame.Name, Why: err.Error()}
+	}
+	return err
+}
+
+func (x *exchange) close() {
+	if x.g != nil {
+		_ = x.g.Close() // the others hear it or see the link end
+		_ = x.stream.Close()
+	}
+}
+
+// accumulate computes the gradient piece by piece.
+func (x *exchange) accumulate(batch *trivium.Batch) (loss, weight float64, err error) {
+	n := min(x.accumulated, batch.Rows)
+	return x.pieces.Sum(n, x.own, func(k int, g trivium.Gradient) (float64, float64, error) {
+		batch.SliceInto(&x.piece, k*batch.Rows/n, (k+1)*batch.Rows/n)
+		return x.run.Model.Grad(context.Background(), x.run.Params, x.piece, g, nil)
+	})
+}
