@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"os"
 	"time"
@@ -16,8 +15,6 @@ const (
 	readBuffer = 32 << 10  // bytes that one read may take: small frames come many at a time
 	sumBytes   = 128 << 10 // of a payload that are read before they are summed, still in the cache
 )
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // A reader reads the frames of one connection.
 type reader struct {
@@ -162,7 +159,7 @@ func (r *reader) into(dst []byte, s *stream, po *post, sum *uint32) (int, error)
 			}
 		}
 		if sum != nil {
-			*sum = crc32.Update(*sum, castagnoli, dst[:n])
+			*sum = wire.UpdateSum(*sum, dst[:n])
 		}
 		dst = dst[n:]
 	}
@@ -354,7 +351,7 @@ func (r *reader) shared(a *arrival, head, payload int, sum *uint32) error {
 	if sum != nil {
 		var b [8]byte
 		putRef(&b, ref)
-		*sum = crc32.Update(*sum, castagnoli, b[:])
+		*sum = wire.UpdateSum(*sum, b[:])
 	}
 	l := r.h.link
 	view, err := l.shared.view(ref, payload)

@@ -64,17 +64,6 @@ func (o Op) Step() uint64 { return uint64(o) >> 20 }
 // Index is the number of o within its step.
 func (o Op) Index() uint32 { return uint32(o) & (1<<20 - 1) }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// Sum is the CRC-32C (Castagnoli) of parts, one after the other.
-func Sum(parts ...[]byte) uint32 {
-	var s uint32
-	for _, p := range parts {
-		s = crc32.Update(s, castagnoli, p)
-	}
-	return s
-}
-
 // StreamID is the number by which a stream of that name goes on the wire (FNV-1a). 0 is the transport's own.
 func StreamID(name string) uint32 {
 	h := uint32(2166136261)
