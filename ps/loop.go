@@ -250,8 +250,15 @@ func (h *Host) send(to Name, b protocol.Body) {
 		}
 	}
 	h.mu.Unlock()
+	if b.Size() <= sendAtOnce && x.now(b) {
+		return
+	}
 	x.put(b)
 }
+
+// sendAtOnce is the size in bytes up to which a message is sent by whoever made it, if that takes no waiting: a question and its answer
+// are two switches of goroutines shorter so.
+const sendAtOnce = 1 << 14
 
 // An outbox is what waits for one peer, so that nobody who makes messages is blocked. It is bounded by what its machines may have under
 // way: unacknowledged batches, and answers to the requests of a peer.
@@ -266,10 +273,68 @@ type outbox struct {
 	idles []chan struct{}
 }
 
+// now sends b if nothing is before it and nothing makes it wait, and reports whether it did.
+func (x *outbox) now(b protocol.Body) bool {
+	if x.to == x.h.s.Self() {
+		return false
+	}
+	x.mu.Lock()
+	if x.busy || len(x.queue) > 0 {
+		x.mu.Unlock()
+		return false
+	}
+	x.busy = true
+	x.mu.Unlock()
+	p := x.h.parcels.encode(b)
+	err := x.h.s.Send(&atOnce{}, x.to, p.frame())
+	wait := errors.Is(err, errWait)
+	if wait {
+		p.hold = nil // it is still to be sent
+	}
+	if err != nil {
+		p.free()
+	}
+	x.mu.Lock()
+	if wait {
+		x.queue = slices.Insert(x.queue, 0, b)
+	}
+	x.busy = false
+	more := len(x.queue) > 0 || len(x.idles) > 0
+	x.mu.Unlock()
+	if more {
+		x.kick()
+	}
+	return true
+}
+
+// atOnce is a context that ends as soon as anyone waits for it.
+type atOnce struct{ asked bool }
+
+var (
+	errWait = errors.New("ps: this would have to wait")
+	ended   = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+)
+
+func (*atOnce) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (*atOnce) Done() <-chan struct{}       { return ended }
+func (*atOnce) Value(any) any               { return nil }
+
+func (c *atOnce) Err() error {
+	if !c.asked {
+		c.asked = true
+		return nil
+	}
+	return errWait
+}
+
 func (x *outbox) put(b protocol.Body) {
 	x.mu.Lock()
 	x.queue = append(x.queue, b)
 	x.mu.Unlock()
+	x.kick()
+}
+
+func (x *outbox) kick() {
 	select {
 	case x.wake <- struct{}{}:
 	default:
@@ -293,6 +358,13 @@ func (x *outbox) run() {
 	var batch []protocol.Body
 	for {
 		x.mu.Lock()
+		if x.busy && len(batch) == 0 { // someone sends by himself, and kicks if there is more
+			x.mu.Unlock()
+			if !x.rest() {
+				return
+			}
+			continue
+		}
 		batch, x.queue = x.queue, batch[:0]
 		x.busy = len(batch) > 0
 		if !x.busy {
@@ -303,17 +375,25 @@ func (x *outbox) run() {
 		}
 		x.mu.Unlock()
 		if len(batch) == 0 {
-			select {
-			case <-x.wake:
-				continue
-			case <-x.h.ctx.Done():
+			if !x.rest() {
 				return
 			}
+			continue
 		}
 		for i, b := range batch {
 			x.send(b)
 			batch[i] = nil
 		}
+	}
+}
+
+// rest waits until there is something to do; false: the end.
+func (x *outbox) rest() bool {
+	select {
+	case <-x.wake:
+		return true
+	case <-x.h.ctx.Done():
+		return false
 	}
 }
 
