@@ -152,7 +152,7 @@ func (v *upVerb) prepare(ctx context.Context, s *session, log *slog.Logger) (*co
 		return u, err
 	}
 	u.coordinator, err = fleet.New(fleet.Options{
-		Dir: v.Dir, Build: b.Binary, Authority: u.authority, Meta: store, Port: u.port, Log: log,
+		Dir: v.Dir, Build: b.Binary, Authority: u.authority, Meta: store, Port: u.port, Addr: addr, Log: log,
 		Issuer: &trust.Issuer{Authority: u.authority, Secret: u.token.Secret, Extra: extra, Log: log},
 		Run:    func(ctx context.Context, w *fleet.Work) fleet.Outcome { return s.runWork(ctx, w, u.host) },
 	})

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -48,7 +49,7 @@ type Outcome struct {
 	Why  string // in one line; empty where it is done
 }
 
-// Options of a coordinator. All are required but Log.
+// Options of a coordinator. All are required but Addr and Log.
 type Options struct {
 	Dir       string // of its state: made if it is not there
 	Build     string // of this program: nodes and submitters must have the same
@@ -114,7 +115,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	self := cluster.Member{Name: c.o.Port.Name(), Addr: c.o.Port.Addr(), Info: map[string]string{"role": "coordinator"}}
+	self := cluster.Member{Name: c.o.Port.Name(), Addr: cmp.Or(c.o.Addr, c.o.Port.Addr()), Info: map[string]string{"role": "coordinator"}}
 	if c.members, err = cluster.Join(ctx, c.o.Meta, group, self, Policy(c.log)); err != nil {
 		return fmt.Errorf("fleet: the group of machines: %w", err)
 	}
