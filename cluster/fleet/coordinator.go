@@ -57,6 +57,7 @@ type Options struct {
 	Authority *trust.Authority
 	Meta      cluster.Meta
 	Port      transport.Port                             // where nodes reach it
+	Addr      string                                     // under which they reach it; empty: Port.Addr
 	Run       func(ctx context.Context, w *Work) Outcome // runs a job. ctx ends when it is cancelled: it then ends in good order
 	Log       *slog.Logger
 }
