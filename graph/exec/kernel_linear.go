@@ -10,6 +10,10 @@ import (
 // gemmRate is how many flops of a product take the time of one scalar operation or byte.
 const gemmRate = 8
 
+// longProduct is the flops of a thread's share, some 100 µs, from which it is cut in two: then a thread that lost its processor for a
+// while does not keep the others waiting as long.
+const longProduct = 1 << 24
+
 var kernelActivations = map[string]kernel.Activation{"": kernel.ActNone, "relu": kernel.ActReLU, "tanh": kernel.ActTanh, "sigmoid": kernel.ActSigmoid}
 
 // bindMatMul is MatMul and Dense: a product cut into rows × columns of the result.
@@ -27,7 +31,14 @@ func bindMatMul[T float](b *bound) {
 		b.cost = 2 * float64(m) * float64(n) * float64(k) / gemmRate
 		rows, cols = m, n
 		if threads := b.x.threads; threads > 1 && b.cost > float64(b.x.p.o.Grain) {
-			rows, cols = kernel.GemmTiles(m, n, k, threads)
+			pieces := threads
+			if b.cost*gemmRate > float64(threads)*longProduct {
+				pieces *= 2
+			}
+			rows, cols = kernel.GemmTiles(m, n, k, pieces)
+			if ta && rows > 64 && rows < m {
+				rows = (rows + 16) / 32 * 32 // whole vectors of A's columns; what is left is small, and comes last
+			}
 		}
 		rows, cols = max(rows, 1), max(cols, 1)
 		across = max(1, (n+cols-1)/cols)
