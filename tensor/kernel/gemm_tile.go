@@ -351,10 +351,17 @@ func (p *product[T]) packsB(cols, width, groups int) bool {
 	return groups >= from
 }
 
-// packsA says whether to copy rows of A. They are read in place, unless they are columns in memory, a power of two apart, and needed
-// by the many narrow tiles of AVX2.
+// packsA says whether to copy rows of A. They are read in place, unless they are 4,096 bytes apart or a multiple, and so all in one set of
+// the first-level cache; or columns in memory, a power of two apart, and needed by the many narrow tiles of AVX2.
 func (p *product[T]) packsA(k, cols int) bool {
-	return p.isa == AVX2 && p.a.column*sizeOf[T]()%2048 == 0 && k >= 64 && cols >= 4*p.lanes
+	size := sizeOf[T]()
+	if k < 64 || cols < 4*p.lanes {
+		return false
+	}
+	if p.a.column == 1 {
+		return p.a.row*size%4096 == 0
+	}
+	return p.isa == AVX2 && p.a.column*size%2048 == 0
 }
 
 // packB copies columns j0 to j0+cols of k rows of op(B) into panels of width columns: panel, row, column. The last panel has its full
@@ -386,10 +393,16 @@ func (p *product[T]) packB(buf []T, first, k, j0, cols, width int) {
 	}
 }
 
-// packA copies m columns of A, which are rows of op(A), so that they do not share sets of the first-level cache.
+// packA copies m rows of op(A), so that they do not share sets of the first-level cache.
 func (p *product[T]) packA(i0, m, first, k int) (a unsafe.Pointer, aRow, aStep int) {
 	size := sizeOf[T]()
 	buf := room(&p.w.a, m*k+2*p.lanes) // whole vectors are written
+	if p.a.column == 1 {
+		for i := range m {
+			copy(buf[i*k:(i+1)*k], p.a.data[(i0+i)*p.a.row+first:])
+		}
+		return unsafe.Pointer(unsafe.SliceData(buf)), k * size, size
+	}
 	copyBlock[T](p.isa, &block{
 		src: unsafe.Pointer(&p.a.data[first*p.a.column+i0]), sRow: p.a.column * size, rows: m, cols: k,
 		dst: unsafe.Pointer(&buf[0]), dRow: m * size,
