@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/trivium-ml/trivium/transport"
@@ -87,41 +86,32 @@ func controlPasses(s *scene) {
 	}
 }
 
-// settle waits until all goroutines wait. Without virtual time nobody can tell: then it gives them a moment, and what the case asserts
-// afterwards must hold however short that was.
-func (s *scene) settle() {
-	if s.kit.Bubble {
-		synctest.Wait()
-		return
-	}
-	select {
-	case <-time.After(100 * time.Millisecond):
-	case <-s.ctx.Done():
-	}
-}
-
 // urgentFirst: of the frames that wait for one peer, urgent ones go first and bulk ones last.
 func urgentFirst(s *scene) {
-	const size, each = 10 << 10, 4
-	a, b := s.pair(transport.StreamOptions{MaxFrame: size, Window: 4 * size, Queue: 16})
-	took := s.fill(a, b, size, 1000)
-	var group, started sync.WaitGroup
-	for _, priority := range []transport.Priority{transport.Bulk, transport.Data, transport.Urgent} {
-		for i := range each {
-			started.Add(1)
+	const size, window, queue, each = 10 << 10, 4, 16, 4
+	a, b := s.pair(transport.StreamOptions{MaxFrame: size, Window: window * size, Queue: queue})
+	for i := range window { // what has credit is taken
+		s.mustSend(a, b, transport.Frame{Key: key(i), Payload: content(i, size)})
+	}
+	var group sync.WaitGroup
+	send := func(priority transport.Priority, first, count int) {
+		for i := range count {
 			group.Go(func() {
-				started.Done()
-				f := transport.Frame{Priority: priority, Key: key(5000 + i), Payload: content(i, size)}
+				f := transport.Frame{Priority: priority, Key: key(first + i), Payload: content(i, size)}
 				if err := s.send(s.ctx, a, b.Self(), f); err != nil {
 					s.Errorf("send: %v", err)
 				}
 			})
 		}
-		started.Wait()
 		s.settle()
 	}
+	const others = queue + 3 // what may be taken without credit: then all that comes later waits
+	send(transport.Bulk, window, others)
+	for _, priority := range []transport.Priority{transport.Bulk, transport.Data, transport.Urgent} {
+		send(priority, 5000, each)
+	}
 	var came []transport.Priority
-	for range took + 3*each {
+	for range window + others + 3*each {
 		ev := s.recv(b)
 		if ev.Chunk >= 5000 {
 			came = append(came, ev.Priority)

@@ -13,6 +13,7 @@ package transporttest
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -268,16 +269,63 @@ func (s *scene) link(at transport.Stream, what transport.EventKind, from transpo
 	}
 }
 
-// blocked calls f, which must end by its context if it does not succeed, and gives it a moment.
+// blocked calls f, which must end by its context if it does not succeed: the context ends when f has done nothing but wait for a
+// moment.
 func (s *scene) blocked(f func(ctx context.Context) error) error {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.ctx, 100*time.Millisecond)
+	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
-	err := f(ctx)
-	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+	var err error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		err = f(ctx)
+	}()
+	s.settled(ended)
+	cancel()
+	<-ended
+	if err != nil && !errors.Is(err, context.Canceled) {
 		s.Fatalf("want it to block until the context ends, found the error %v", err)
 	}
 	return err
+}
+
+// settle waits until all goroutines wait. Without virtual time nobody can tell what is on its way between sockets: then it waits until
+// nothing of this module has run for a moment, and what the case asserts afterwards must hold however short that was.
+func (s *scene) settle() { s.settled(nil) }
+
+// settled is settle that also ends with ended.
+func (s *scene) settled(ended <-chan struct{}) {
+	if s.kit.Bubble {
+		synctest.Wait()
+		return
+	}
+	for quiet := 0; quiet < 5; quiet++ {
+		select {
+		case <-time.After(time.Millisecond): // nobody tells when a goroutine waits
+		case <-ended:
+			return
+		case <-s.ctx.Done():
+			return
+		}
+		for i, g := range stacks() {
+			if i > 0 && strings.Contains(g, "trivium/transport") && !waits(g) { // the first is this one
+				quiet = -1
+				break
+			}
+		}
+	}
+}
+
+// waits reports whether a goroutine waits for another, or for a connection, by its stack's first line: "goroutine 7 [select]:".
+func waits(stack string) bool {
+	_, state, _ := strings.Cut(stack, "[")
+	for _, s := range []string{"select", "chan receive", "sync.Cond.Wait", "sync.WaitGroup.Wait", "IO wait"} {
+		if strings.HasPrefix(state, s) {
+			return true
+		}
+	}
+	return false
 }
 
 // key is the key of the i-th frame.
@@ -287,14 +335,13 @@ func key(i int) transport.Key { return transport.Key{Op: 7<<20 | 3, Chunk: uint3
 func content(i, n int) []byte {
 	p := make([]byte, n)
 	r := rand.New(rand.NewPCG(uint64(i), uint64(n)))
-	var b [8]byte
-	for at := 0; at < n; at += 8 {
-		v := r.Uint64()
-		for j := range b {
-			b[j] = byte(v >> (8 * j))
-		}
-		copy(p[at:], b[:])
+	at := 0
+	for ; at+8 <= n; at += 8 {
+		binary.LittleEndian.PutUint64(p[at:], r.Uint64())
 	}
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], r.Uint64())
+	copy(p[at:], b[:])
 	return p
 }
 
@@ -309,12 +356,16 @@ func (s *scene) same(what string, want, found []byte) {
 	}
 }
 
+// stacks returns the stacks of all goroutines, that of the caller first.
+func stacks() []string {
+	p := make([]byte, 1<<20)
+	return strings.Split(string(p[:runtime.Stack(p, true)]), "\n\n")
+}
+
 // goroutines returns the stacks of all goroutines, by their numbers.
 func goroutines() map[string]string {
-	p := make([]byte, 1<<20)
-	p = p[:runtime.Stack(p, true)]
 	all := map[string]string{}
-	for _, g := range strings.Split(string(p), "\n\n") {
+	for _, g := range stacks() {
 		number, _, _ := strings.Cut(strings.TrimPrefix(g, "goroutine "), " ")
 		all[number] = g
 	}

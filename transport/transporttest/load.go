@@ -45,10 +45,9 @@ func bounded(s *scene) {
 		a, b := s.stream(s.open(name(i)), "kit", transport.StreamOptions{}), s.stream(s.open(name(i+1)), "kit", transport.StreamOptions{})
 		took := 0
 		for ; took < 20_000; took++ {
-			ctx, cancel := context.WithTimeout(s.ctx, 100*time.Millisecond)
-			err := s.send(ctx, a, b.Self(), transport.Frame{Priority: priority, Key: key(took)})
-			cancel()
-			if err != nil {
+			if s.blocked(func(ctx context.Context) error {
+				return s.send(ctx, a, b.Self(), transport.Frame{Priority: priority, Key: key(took)})
+			}) != nil {
 				break
 			}
 		}
