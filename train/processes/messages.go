@@ -31,8 +31,7 @@ const (
 	kindSaid                          // worker: a note or a notice
 	kindObservation                   // worker: a payload of package observe/relay
 	kindResult                        // worker: its last
-	kindShip                          // driver: the head of shipped data
-	kindRows                          // driver: rows of shipped data, as data.AppendBatch
+	kindRows                          // driver: a piece of shipped data, as data.Ship writes it; an empty one is the end
 	kindStop                          // driver: finish the update at hand, save, and end
 	kindAbort                         // driver: the job has failed; end at once
 	kindDied                          // driver: another worker is gone
@@ -119,15 +118,6 @@ type died struct {
 	ID          string `cbor:"2,keyasint"`
 	Incarnation uint64 `cbor:"3,keyasint"`
 	Why         string `cbor:"4,keyasint"`
-}
-
-// shipped is the head of shipped data; rows follow in batches, each of which names its split.
-type shipped struct {
-	Schema    []byte   `cbor:"1,keyasint"` // JSON of trivium.Schema
-	Transform []byte   `cbor:"2,keyasint"` // data.Transform.Encode
-	Checksum  string   `cbor:"3,keyasint"`
-	Notes     []string `cbor:"4,keyasint"`
-	Rows      [3]int64 `cbor:"5,keyasint"` // that will come, for train, valid and test
 }
 
 // message makes the frame of v, which is nil for kinds without content.

@@ -2,146 +2,82 @@ package processes
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
+	"io"
 
-	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/data"
 	"github.com/trivium-ml/trivium/transport"
-	"github.com/trivium-ml/trivium/wire/control"
 )
 
-// splitNames are those of shipped rows, by the number that a batch carries in its Op.
-var splitNames = [3]string{"train", "valid", "test"}
-
-// A shipment is data on its way to this worker.
+// A shipment is data on its way to this worker: what data.Ship wrote at the driver, in messages.
 type shipment struct {
-	head   shipped
-	schema trivium.Schema
-	rows   [3]data.Builder
-	err    error
-	ended  bool
-	done   chan struct{} // closed when all is there, or err is set
+	r *io.PipeReader
+	w *io.PipeWriter
 }
 
-// take takes a message of the driver. It is called by one goroutine.
-func (s *shipment) take(kind uint8, p []byte) {
-	if s.ended {
+func newShipment() shipment {
+	r, w := io.Pipe()
+	return shipment{r, w}
+}
+
+// take takes a message of the driver; an empty one is the end.
+func (s *shipment) take(p []byte) {
+	if len(p) == 0 {
+		_ = s.w.Close() // never fails
 		return
 	}
-	if s.err = s.add(kind, p); s.err == nil {
-		for i, want := range s.head.Rows {
-			if int64(s.rows[i].Rows()) < want {
-				return
-			}
-		}
-	}
-	s.ended = true
-	close(s.done)
-}
-
-func (s *shipment) add(kind uint8, p []byte) error {
-	if kind == kindShip {
-		if err := control.Decode("shipped data", p, &s.head); err != nil {
-			return err
-		}
-		return json.Unmarshal(s.head.Schema, &s.schema)
-	}
-	if len(p) == 0 || int(p[0]) >= len(splitNames) {
-		return errors.New("processes: shipped rows of an unknown split")
-	}
-	b, err := data.DecodeBatch(p[1:])
-	if err != nil {
-		return err
-	}
-	return s.rows[p[0]].Append(b)
+	_, _ = s.w.Write(p) // an error is that of the reader, who tells
 }
 
 // wait returns the data once it is all there.
 func (s *shipment) wait(ctx context.Context) (*data.Splits, error) {
-	select {
-	case <-s.done:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	if s.err != nil {
-		return nil, fmt.Errorf("processes: the data that the driver sends: %w", s.err)
-	}
-	splits := &data.Splits{Checksum: s.head.Checksum, Notes: s.head.Notes}
-	if len(s.head.Transform) > 0 {
-		t, err := data.DecodeTransform(s.head.Transform)
-		if err != nil {
-			return nil, err
-		}
-		splits.Transform = t
-	}
-	for i, dst := range []*data.Dataset{&splits.Train, &splits.Valid, &splits.Test} {
-		if s.head.Rows[i] > 0 {
-			*dst = s.rows[i].Dataset(s.schema)
-		}
+	defer context.AfterFunc(ctx, func() { s.w.CloseWithError(context.Cause(ctx)) })()
+	splits, err := data.Unship(s.r)
+	s.close()
+	if err != nil {
+		return nil, fmt.Errorf("processes: the data that the driver sends: %w", err)
 	}
 	return splits, nil
 }
 
-// shipRows is the number of rows of a message, unless they would be too large.
-const shipRows = 512
+// close refuses what still comes.
+func (s *shipment) close() { _ = s.r.Close() } // never fails
 
-// shipTo sends worker index of workers its shard of splits, and to number 0 what the model is measured on.
+// shipTo sends worker index its shard of the driver's data, and to number 0 what the model is measured on.
 func (d *Driver) shipTo(ctx context.Context, to transport.Name, index int) error {
-	splits := d.Data
-	shard, err := data.Shard(ctx, splits.Train, data.ShardOptions{
+	shard, err := data.Shard(ctx, d.Data.Train, data.ShardOptions{
 		Part: index, Parts: d.Workers, Shuffle: d.Job.Data.Order != "index", Seed: d.Job.Seed,
 	})
 	if err != nil {
 		return err
 	}
-	sets := [3]data.Dataset{shard, nil, nil}
+	s := data.Splits{Train: shard, Transform: d.Data.Transform, Checksum: d.Data.Checksum, Notes: d.Data.Notes}
 	if index == 0 {
-		sets[1], sets[2] = splits.Valid, splits.Test
+		s.Valid, s.Test = d.Data.Valid, d.Data.Test
 	}
-	head := shipped{Checksum: splits.Checksum, Notes: splits.Notes}
-	if head.Schema, err = json.Marshal(splits.Train.Schema()); err != nil {
-		return err
+	w := &shipWriter{ctx: ctx, d: d, to: to}
+	if err := data.Ship(ctx, w, &s); err != nil {
+		return fmt.Errorf("processes: rows to %v: %w", to, err)
 	}
-	if splits.Transform != nil {
-		if head.Transform, err = splits.Transform.Encode(); err != nil {
-			return err
-		}
-	}
-	for i, ds := range sets {
-		if ds != nil {
-			head.Rows[i] = ds.Rows()
-		}
-	}
-	if err := d.send(ctx, to, kindShip, head); err != nil {
-		return err
-	}
-	for i, ds := range sets {
-		if ds == nil {
-			continue
-		}
-		for b, err := range data.Batches(ctx, ds, data.BatchOptions{Batch: shipRows, IDs: true}) {
-			if err != nil {
-				return err
-			}
-			if err := d.shipBatch(ctx, to, byte(i), b); err != nil {
-				return fmt.Errorf("processes: %s rows to %v: %w", splitNames[i], to, err)
-			}
-		}
-	}
-	return nil
+	return w.send(nil)
 }
 
-// shipBatch sends b, in halves where it is too large for a message.
-func (d *Driver) shipBatch(ctx context.Context, to transport.Name, split byte, b *trivium.Batch) error {
-	p := data.AppendBatch([]byte{split}, b)
-	if len(p) <= maxMessage/2 {
-		return d.stream.Send(ctx, to, transport.Frame{Kind: kindRows, Payload: p})
+// A shipWriter sends what is written to it as messages.
+type shipWriter struct {
+	ctx context.Context
+	d   *Driver
+	to  transport.Name
+}
+
+func (w *shipWriter) Write(p []byte) (int, error) {
+	for at := 0; at < len(p); at += maxMessage / 2 {
+		if err := w.send(p[at:min(len(p), at+maxMessage/2)]); err != nil {
+			return at, err
+		}
 	}
-	if b.Rows == 1 {
-		return fmt.Errorf("one row takes %d bytes, a message at most %d", len(p), maxMessage/2)
-	}
-	first, second := b.Slice(0, b.Rows/2), b.Slice(b.Rows/2, b.Rows)
-	return errors.Join(d.shipBatch(ctx, to, split, &first), d.shipBatch(ctx, to, split, &second))
+	return len(p), nil
+}
+
+func (w *shipWriter) send(p []byte) error {
+	return w.d.stream.Send(w.ctx, w.to, transport.Frame{Kind: kindRows, Payload: p})
 }

@@ -92,7 +92,7 @@ func Work(ctx context.Context, a *Assignment, o Options) (err error) {
 	if w.log == nil {
 		w.log = slog.New(slog.DiscardHandler)
 	}
-	w.ship.done = make(chan struct{})
+	w.ship = newShipment()
 	network := o.Network
 	if network == nil {
 		if network, err = a.Network.Open(); err != nil {
@@ -125,6 +125,7 @@ func Work(ctx context.Context, a *Assignment, o Options) (err error) {
 		return err
 	}
 	r, err := w.train(training)
+	w.ship.close() // what still comes must not hold up the listener
 	w.report(ctx, r, err)
 	timer := time.NewTimer(endWait)
 	defer timer.Stop()
@@ -198,8 +199,8 @@ func (w *worker) hear(ev *transport.Event) {
 		w.stop(&train.LostError{Peer: w.a.Driver, Why: s.Text})
 	case kindEnd:
 		w.once.end.Do(func() { close(w.end) })
-	case kindShip, kindRows:
-		w.ship.take(ev.Kind, ev.Payload)
+	case kindRows:
+		w.ship.take(ev.Payload)
 	case kindDied:
 		var d died
 		if err := control.Decode("died", ev.Payload, &d); err != nil {
