@@ -180,8 +180,8 @@ func BenchmarkDense(b *testing.B) {
 		for i := range g {
 			g[i] = float32(i % 17)
 		}
-		for _, add := range []bool{true, false} {
-			b.Run(fmt.Sprintf("%s/loop/add=%v", net, add), func(b *testing.B) {
+		for _, how := range []string{"add", "copy", "receive"} {
+			b.Run(fmt.Sprintf("%s/loop/%s", net, how), func(b *testing.B) {
 				x, y, stop := pair(b, open())
 				defer stop()
 				ctx, cancel := context.WithCancel(b.Context())
@@ -198,8 +198,11 @@ func BenchmarkDense(b *testing.B) {
 							}
 							if ev.What == transport.Received {
 								v := asCells[float32](ev.Payload)
-								if add {
+								switch how {
+								case "add":
 									kernel.AddInto(kernel.Best(), array[at:at+len(v)], v)
+								case "copy":
+									copy(array[at:], v)
 								}
 								at += len(v)
 							}

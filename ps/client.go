@@ -180,6 +180,8 @@ type Options struct {
 
 	RoundTimeout time.Duration // for a wait on other clients; 0: 10 min
 	Log          *slog.Logger  // of what is refused; nil discards
+
+	piece int // the largest payload of a piece of a round; tests make it small
 }
 
 func (o Options) withDefaults() Options {
@@ -197,6 +199,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.RoundTimeout == 0 {
 		o.RoundTimeout = 10 * time.Minute
+	}
+	if o.piece == 0 {
+		o.piece = maxPiece
 	}
 	return o
 }

@@ -277,6 +277,7 @@ func scene(w *sim.World) (sim.Plan, func(sim.Plan) error) {
 		clients: clients, servers: 1 + die(7, 3), lanes: 1 + die(8, 2), min: 1 + die(9, 8), exact: spec.Mode == BSP && die(10, 2) == 0,
 		tables: []Spec{spec}, client: Options{Workers: per, CacheBytes: []int64{0, 3 * (rowOverhead + 64)}[die(11, 2)]}, server: ServerOptions{Store: store},
 	}
+	o.client.piece = []int{0, 60}[die(30, 2)]
 	if o.exact && spec.Sparse {
 		o.exact = false
 	}

@@ -350,7 +350,7 @@ func (c *ClientState) land(p *pulling, l *laneLink, m *values, s *section) bool 
 		}
 		copy(g.out[at:], s.cells)
 		for i := at / size; i < at/size+s.n; i++ {
-			g.owns[i] = m.own
+			g.owns[i] = m.ownOf(s)
 		}
 		return true
 	}
@@ -359,7 +359,7 @@ func (c *ClientState) land(p *pulling, l *laneLink, m *values, s *section) bool 
 		if seg == nil || seg.pull != p && (seg.landed > 0 || int64(n) < seg.to-seg.from) {
 			return true // no longer wanted, or asked for anew: then only whole segments are of use
 		}
-		if v, own := c.value(seg); seg.landed == 0 && (v > m.m || v == m.m && own > m.own) {
+		if v, own := c.value(seg); seg.landed == 0 && (v > m.m || v == m.m && own > m.ownOf(s)) {
 			seg.pull = nil // an answer that was overtaken
 			return true
 		}
@@ -385,7 +385,7 @@ func (c *ClientState) land(p *pulling, l *laneLink, m *values, s *section) bool 
 				return true
 			}
 		}
-		c.settle(l, row, seg, p, m, s.version)
+		c.settle(l, row, seg, p, m, s)
 		return true
 	}
 	switch s.form {
@@ -414,8 +414,8 @@ func (c *ClientState) land(p *pulling, l *laneLink, m *values, s *section) bool 
 }
 
 // settle marks a segment as what an answer says.
-func (c *ClientState) settle(l *laneLink, row int64, seg *cachedSegment, p *pulling, m *values, version uint64) {
-	seg.v, seg.own, seg.version, seg.pull, seg.landed = m.m, m.own, version, nil, 0
+func (c *ClientState) settle(l *laneLink, row int64, seg *cachedSegment, p *pulling, m *values, s *section) {
+	seg.v, seg.own, seg.version, seg.pull, seg.landed = m.m, m.ownOf(s), s.version, nil, 0
 	seg.at = p.at
 	seg.gen = 0
 	if m.sub && m.gen == l.gen && m.pushes == l.pushes && !l.dropping(p.t, row, seg.from) {
@@ -435,6 +435,14 @@ func (l *laneLink) dropping(t *clientTable, row, from int64) bool {
 		}
 	}
 	return false
+}
+
+// ownOf returns the clock below which a section has the asker's own rounds.
+func (m *values) ownOf(s *section) Clock {
+	if s.mark {
+		return m.own + 1
+	}
+	return m.own
 }
 
 // segmentAt finds the segment of a cell; nil if its row is not in the cache.
@@ -481,7 +489,7 @@ func (c *ClientState) landSparse(p *pulling, l *laneLink) {
 				if seg == nil || seg.pull != p && !begun[r] {
 					continue
 				}
-				if v, own := c.value(seg); !begun[r] && (v > m.m || v == m.m && own > m.own) {
+				if v, own := c.value(seg); !begun[r] && (v > m.m || v == m.m && own > m.ownOf(s)) {
 					seg.pull = nil
 					continue
 				}
@@ -491,7 +499,7 @@ func (c *ClientState) landSparse(p *pulling, l *laneLink) {
 				}
 				r.appendCells(cols, cells)
 				c.ring.weigh(r)
-				c.settle(l, row, seg, p, m, s.version)
+				c.settle(l, row, seg, p, m, s)
 			}
 		}
 	}
@@ -543,7 +551,7 @@ func (c *ClientState) onPush(l *laneLink, m *values) {
 				return
 			}
 			seg.pull = nil // whatever is asked for is older
-			seg.v, seg.own, seg.version, seg.landed, seg.pushes = m.m, m.own, s.version, 0, m.pushes
+			seg.v, seg.own, seg.version, seg.landed, seg.pushes = m.m, m.ownOf(s), s.version, 0, m.pushes
 		}
 		switch s.form {
 		case formRange:
@@ -575,7 +583,7 @@ func (c *ClientState) onPush(l *laneLink, m *values) {
 				r.appendCells(cols, cells)
 				c.ring.weigh(r)
 				seg.pull = nil
-				seg.v, seg.own, seg.version, seg.pushes = m.m, m.own, s.version, m.pushes
+				seg.v, seg.own, seg.version, seg.pushes = m.m, m.ownOf(s), s.version, m.pushes
 			}
 		}
 	}

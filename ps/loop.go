@@ -30,6 +30,7 @@ type Host struct {
 	boxes   map[Name]*outbox
 	parts   [4][]*part // by role; of servers by lane
 	retain  int64
+	copies  [][]byte
 	held    map[Name]*atomic.Int64 // bytes of batches that lanes keep, by sender
 	refused uint64
 }
@@ -175,7 +176,7 @@ func (h *Host) frame(ev *transport.Event) {
 			*ev = transport.Event{}
 			release = func() { held.Add(-n); taken.Release() }
 		} else {
-			payload = slices.Clone(payload)
+			payload, release = h.copyOf(payload)
 		}
 	}
 	b, err := decode(kind, head, payload, release)
@@ -191,6 +192,35 @@ func (h *Host) frame(ev *transport.Event) {
 	}
 	h.deliver(roleOf(kind), from, b)
 }
+
+// copyOf copies a payload to memory that is used again.
+func (h *Host) copyOf(p []byte) (c []byte, release func()) {
+	if len(p) < inPlace {
+		return slices.Clone(p), nil
+	}
+	h.mu.Lock()
+	var buf []byte
+	if n := len(h.copies); n > 0 {
+		buf, h.copies = h.copies[n-1], h.copies[:n-1]
+	}
+	h.mu.Unlock()
+	if buf == nil {
+		buf = make([]byte, 1<<20)
+	}
+	if len(p) > len(buf) {
+		return slices.Clone(p), nil
+	}
+	return buf[:copy(buf, p)], func() {
+		h.mu.Lock()
+		if len(h.copies) < maxCopies {
+			h.copies = append(h.copies, buf)
+		}
+		h.mu.Unlock()
+	}
+}
+
+// maxCopies of 1 MiB are kept to be used again.
+const maxCopies = 128
 
 func (h *Host) heldOf(n Name) *atomic.Int64 {
 	h.mu.Lock()

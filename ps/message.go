@@ -41,6 +41,8 @@ type section struct {
 	n            int     // cells
 	cells        []byte  // n of them
 	version      uint64  // replies: of the segments; in a request: of what the asker has
+	mark         bool    // in a batch: the round has no more of this shard; in a reply: the asker's round status.own is in it, too
+	done         bool    // at a server: applied
 }
 
 // keyBytes is the size of the keys in a payload.
@@ -64,6 +66,9 @@ const sectionHead = 80
 
 func (s *section) appendHead(p []byte) []byte {
 	flags := byte(s.form)
+	if s.mark {
+		flags |= 4
+	}
 	if s.listed {
 		flags |= 8
 	}
@@ -114,10 +119,7 @@ func appendPayloads(p []byte, secs []section) []byte {
 // readSection reads what the two appends wrote; payload is what is left of it, and what is left after.
 func readSection(r *wire.Reader, payload []byte, s *section) []byte {
 	flags := r.Uvarint("form", 15)
-	s.form, s.listed = form(flags&3), flags&8 != 0
-	if flags&4 != 0 {
-		r.Fail("form", fmt.Errorf("unknown flags %#x", flags))
-	}
+	s.form, s.mark, s.listed = form(flags&3), flags&4 != 0, flags&8 != 0
 	s.table = uint32(r.Uvarint("table", maxTables))
 	s.shard = uint32(r.Uvarint("shard", maxShards))
 	s.part = uint32(r.Uvarint("part", math.MaxUint32))
@@ -182,9 +184,9 @@ type batch struct {
 	epoch   Epoch
 	stamp   Clock
 	piece   uint32
-	last    bool // of this round's pieces
-	finish  bool // with the last: the client counts as finished with every later round
-	weights []weight
+	last    bool      // of this round's pieces
+	finish  bool      // with the last: the client counts as finished with every later round
+	weights []weight  // of the round, in each piece
 	drop    []section // with the last: cells of segments that the client no longer wants to be sent
 	secs    []section
 

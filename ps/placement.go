@@ -105,18 +105,6 @@ func (p *Placement) owners(id uint32, shards int) []uint16 {
 	return o
 }
 
-// A Load is what a server is asked to hold: its share is in proportion. Of equal loads, or none given, all have equal shares.
-type Load struct {
-	Server Name
-	Share  float64
-}
-
-// A Move is a shard's change of server.
-type Move struct {
-	Table, Shard uint32
-	From, To     Name
-}
-
 // A cut is how a table is cut into shards.
 type cut struct {
 	spec   *Spec

@@ -132,6 +132,19 @@ type laneBatch struct {
 	size   int
 }
 
+// markLast marks each shard's last section.
+func (o *laneBatch) markLast() {
+	seen := map[uint64]bool{}
+	for i := len(o.pieces) - 1; i >= 0; i-- {
+		secs := o.pieces[i].secs
+		for k := len(secs) - 1; k >= 0; k-- {
+			if key := shardKey(&secs[k]); !seen[key] {
+				seen[key], secs[k].mark = true, true
+			}
+		}
+	}
+}
+
 func (c *ClientState) sendRound(stamp Clock, finish bool) {
 	outs := make([]laneBatch, len(c.lanes))
 	var from []*workerRound
@@ -157,7 +170,10 @@ func (c *ClientState) sendRound(stamp Clock, finish bool) {
 			o.pieces = append(o.pieces, &batch{})
 		}
 		last := o.pieces[len(o.pieces)-1]
-		last.last, last.finish, last.weights = true, finish, weights
+		last.last, last.finish = true, finish
+		if len(o.pieces) > 1 {
+			o.markLast()
+		}
 		n := min(len(l.drop), maxSections-len(last.secs))
 		if n > 0 {
 			last.drop = slices.Clone(l.drop[:n])
@@ -165,6 +181,7 @@ func (c *ClientState) sendRound(stamp Clock, finish bool) {
 		}
 		for k, b := range o.pieces {
 			b.lane, b.client, b.session, b.epoch, b.stamp, b.piece = l.lane, c.number, c.session, c.config.Epoch, stamp, uint32(k)
+			b.weights = weights
 			b.bytes = b.Size()
 			l.inflight += b.bytes
 			l.unacked = append(l.unacked, b)
@@ -211,7 +228,7 @@ func (c *ClientState) pack(o *laneBatch, l *laneLink, s section, h *hold) {
 	if k := len(o.pieces); k > 0 {
 		b = o.pieces[k-1]
 	}
-	if b == nil || b.hold != nil || h != nil || o.size+n > maxPiece || len(b.secs) >= maxSections {
+	if b == nil || b.hold != nil || h != nil || o.size+n > c.o.piece || len(b.secs) >= maxSections {
 		b, o.size = &batch{hold: h}, 0
 		if h != nil {
 			h.n.Add(1)

@@ -78,6 +78,7 @@ type session struct {
 	done   bool    // finished
 	lists  keyLists
 	gapAt  gap
+	early  []uint64 // shards that applied the round next already
 	gen    uint32
 	pushes uint64
 	pushed Clock
@@ -271,9 +272,42 @@ func (s *ServerState) onBatch(from Name, m *batch) {
 	c.gapAt = gap{-1, 0}
 	c.pieces = append(c.pieces, m)
 	if !m.last {
+		s.applyEarly(c, m)
 		return
 	}
 	s.roundHeld(c)
+}
+
+// applyEarly applies what is complete of a large round, shard by shard, so that little of it waits in memory: a shard applies a round
+// with its last piece. What is BSP waits for the cut.
+func (s *ServerState) applyEarly(c *session, m *batch) {
+	for i := range m.secs {
+		q := &m.secs[i]
+		if !q.mark || s.tables[q.table].spec.Mode == BSP {
+			continue
+		}
+		g := s.groups[:0]
+		for _, p := range c.pieces {
+			for k := range p.secs {
+				if x := &p.secs[k]; !x.done && x.table == q.table && x.shard == q.shard {
+					g = append(g, x)
+				}
+			}
+		}
+		s.groups = g
+		s.part = roundPart{secs: s.part.secs, cut: s.cutState(c.next)}
+		s.applySections(g, m.weights)
+		for _, x := range g {
+			x.done, x.cells = true, nil
+		}
+		clear(s.groups)
+		c.early = append(c.early, shardKey(q))
+	}
+	for _, p := range c.pieces {
+		if p.release != nil && !slices.ContainsFunc(p.secs, func(x section) bool { return !x.done }) {
+			drop(p)
+		}
+	}
 }
 
 func drop(m *batch) {
@@ -283,16 +317,11 @@ func drop(m *batch) {
 	}
 }
 
-// own returns m, or a copy where sections will be given their keys: what was sent is not changed.
+// own returns a copy whose sections are the lane's to change: they are given their keys, and marked when applied.
 func (m *batch) own() *batch {
-	for i := range m.secs {
-		if m.secs[i].listed {
-			n := *m
-			n.secs = slices.Clone(m.secs)
-			return &n
-		}
-	}
-	return m
+	n := *m
+	n.secs = slices.Clone(m.secs)
+	return &n
 }
 
 // admit checks the sections of a piece; lost: it refers to a key list that is not here.
@@ -343,6 +372,7 @@ func (s *ServerState) roundHeld(c *session) {
 	if f := s.o.Trace.Applied; f != nil {
 		f(int(s.self), int(c.number), stamp, bytes)
 	}
+	c.early = c.early[:0]
 	s.part = roundPart{secs: s.part.secs, cut: s.cutState(stamp)}
 	s.applyRounds([]*round{{stamp, pieces}}, false)
 	if wait {
@@ -381,14 +411,20 @@ func (s *ServerState) applyRounds(rounds []*round, bsp bool) {
 	for _, r := range rounds {
 		for _, m := range r.pieces {
 			for i := range m.secs {
-				if (s.tables[m.secs[i].table].spec.Mode == BSP) == bsp {
-					g = append(g, &m.secs[i])
+				if q := &m.secs[i]; !q.done && (s.tables[q.table].spec.Mode == BSP) == bsp {
+					g = append(g, q)
 				}
 			}
-			ws = append(ws, m.weights...)
 		}
+		ws = append(ws, r.pieces[0].weights...)
 	}
 	s.groups = g
+	s.applySections(g, ws)
+	clear(s.groups)
+}
+
+// applySections applies sections that are in client order, shard by shard.
+func (s *ServerState) applySections(g []*section, ws []weight) {
 	if len(g) == 0 {
 		return
 	}
@@ -405,7 +441,6 @@ func (s *ServerState) applyRounds(rounds []*round, bsp bool) {
 		s.tables[g[0].table].shards[g[0].shard].apply(&s.part)
 		g = g[n:]
 	}
-	clear(s.groups)
 }
 
 func sectionOrder(a, b *section) int {
@@ -499,7 +534,7 @@ func (s *ServerState) push() {
 				if c.State != Active {
 					continue
 				}
-				p := packer{full: func(m *values) {
+				p := packer{early: c.early, full: func(m *values) {
 					c.pushes++
 					m.status = s.status(c)
 					s.send(c.Name, m)
@@ -554,7 +589,7 @@ func (s *ServerState) onPull(from Name, m *pull) {
 func (s *ServerState) answer(c *session, m *pull) {
 	var ms []*values
 	sub := m.subscribe && m.gen == c.gen
-	p := packer{full: func(v *values) { ms = append(ms, v) }}
+	p := packer{early: c.early, full: func(v *values) { ms = append(ms, v) }}
 	for i := range m.secs {
 		q := &m.secs[i]
 		st := s.tables[q.table].shards[q.shard]
@@ -593,12 +628,14 @@ func (s *ServerState) unpark() {
 
 // A packer packs sections into messages of at most a piece.
 type packer struct {
-	full func(m *values)
-	m    *values
-	size int
+	early []uint64 // shards that have a round of the receiver more than the others
+	full  func(m *values)
+	m     *values
+	size  int
 }
 
 func (p *packer) add(c section, h *hold) {
+	c.mark = slices.Contains(p.early, shardKey(&c))
 	n := c.size() + 8
 	if p.m != nil && (p.size+n > maxPiece || len(p.m.secs) >= maxSections || h != p.m.hold) {
 		p.flush()
@@ -728,6 +765,11 @@ func (s *ServerState) addTable(d *Definition) error {
 }
 
 func (s *ServerState) dropPieces(c *session) {
+	if len(c.early) > 0 {
+		s.torn++
+		s.out = append(s.out, protocol.Report{Fact: Torn{Client: c.Name, Lane: int(s.self), From: c.next, To: c.next + 1}})
+		c.early = nil
+	}
 	for _, m := range c.pieces {
 		drop(m)
 	}

@@ -1,0 +1,53 @@
+// Package ps is a parameter server: distributed tables of parameter rows, which workers read with Get, add to with Inc, and share at the
+// end of each round, which Clock marks. A table bounds how stale a read may be.
+//
+// A [Spec] describes a table, a [Placement] who holds what. A process opens a [Client], its threads each a [Worker] of it, with a [Table]
+// for each table that they use:
+//
+//	c, err := ps.Open(ctx, stream, placement, []ps.Spec{{Name: "weights", Rows: 1, Cols: 784, Mode: ps.SSP, Staleness: 3}}, ps.Options{})
+//	w, err := c.Worker(ctx)
+//	weights, err := ps.TableOf[float32](w, "weights")
+//	for _, batch := range batches {
+//		_, err = weights.Get(ctx, 0, local)         // waits, if others are too far behind
+//		err = weights.DenseInc(0, 0, gradient(batch, local))
+//		_, err = w.Clock(ctx)                       // sends the round
+//	}
+//	err = w.Finish(ctx)
+//
+// Servers run [Serve], and one process of the job runs the [Directory], which [Direct] begins: it lets clients in, defines tables, and
+// cuts snapshots. A process that is several of these shares its stream through a [Host].
+//
+// # What a read holds
+//
+// A worker's clock c is the number of rounds that it has finished; what it adds in round c has the stamp c. M is the number of rounds
+// that every client has completed at a server. A read has value clock v if every update with a smaller stamp is in it.
+//
+//	mode     Get at clock c waits for  a round is applied                   the value holds
+//	BSP      M ≥ c                     when all have it, in client order    exactly the stamps below c, the same bits for everyone
+//	SSP(s)   M ≥ c - s                 as it comes                          at least the stamps below c - s (Ho et al. 2013)
+//	ESSP(s)  M ≥ c - s                 as it comes; servers send changes    the same, usually more (Dai et al. 2015)
+//	ASP      nothing                   as it comes                          what has come
+//
+// Without a server optimizer a read also holds all that its own worker has added. Value clocks of a row never fall. Clock waits so that
+// nobody is more than s + 1 rounds ahead of the slowest, and while too many bytes are under way. A round is applied whole, once, in the
+// order of its client, through lost and doubled messages and reconnects.
+//
+// # How
+//
+// The three protocols are pure machines: [ClientState], [ServerState] (one lane of a server, one core) and [DirectoryState]. The loops of
+// Open, Serve and Direct drive them over a network, a simulator drives the same.
+//
+// A client keeps what its workers add in buffers (buffer.go), and sends a round to every lane as one batch in pieces, numbered by the
+// clock; an empty one too, since it carries the clock (round.go). A lane takes pieces in order, holds the rest back, and acknowledges a
+// round once it has it whole; the client sends again what is not acknowledged, the same bytes (server.go). Reads go to the cache
+// (cache.go), then to the lanes that have the row's segments; a lane parks a read that comes too early (get.go). An answer says how
+// many of the asker's own rounds are in it: later ones are laid over.
+//
+// Tables are cut into shards when they are made (placement.go). A shard's rows lie in one run of memory or are found by key (row.go);
+// apply.go adds a round to them, or steps an optimizer whose state lies beside the cells.
+//
+// What is not here yet: replicas of shards and their live moves. A server that is lost takes its shards with it, and a job goes on from
+// its last snapshot (snapshot.go).
+//
+// Next in the life of a gradient: wire and transport, the bytes.
+package ps
