@@ -70,7 +70,20 @@ func softmaxLoss[T Float](isa ISA, loss, dx, x []T, labels []int32, w []T, cols 
 	if short && w == nil {
 		Fill(isa, ones[:], 1)
 	}
-	if short && isa == AVX512 && len(labels) >= narrowRows {
+	if short && isa == AVX512 && len(labels) >= 2*narrowRows {
+		// Past the cache go whole lines: the rows before the first that begins one are taken apart.
+		head := 0
+		for head < narrowRows && misaligned(dx[head*cols:]) != 0 && streams(2*len(labels)*cols, 4) {
+			head++
+		}
+		if head > 0 && head < narrowRows {
+			var some []T
+			if w != nil {
+				some, w = w[:head], w[head:]
+			}
+			softmaxLoss(isa, loss[:head], dx[:head*cols], x, labels[:head], some, cols, nil)
+			loss, dx, x, labels = loss[head:], dx[head*cols:], x[head*cols:], labels[head:]
+		}
 		n := len(labels) / narrowRows * narrowRows
 		entropyNarrow(isa, as32(loss[:n]), as32(dx), as32(x), labels[:n], as32(w), cols)
 		loss, dx, x, labels = loss[n:], dx[n*cols:], x[n*cols:], labels[n:]

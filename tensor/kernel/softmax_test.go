@@ -247,3 +247,30 @@ func TestSoftmaxLabelOutside(t *testing.T) {
 		}
 	}
 }
+
+// Gradients too large for the cache, wherever they begin in memory, have the bits of those that are not.
+func TestSoftmaxPastTheCache(t *testing.T) {
+	r := rand.New(rand.NewPCG(8, 9))
+	for _, cols := range []int{10, 300} {
+		rows := halfCache/8/cols + 100
+		x, memory := plain[float32](r, rows*cols), aligned[float32](rows*cols+16)
+		labels, w := make([]int32, rows), plain[float32](r, rows)
+		for i := range labels {
+			labels[i] = int32(r.IntN(cols))
+		}
+		want, losses, loss := make([]float32, rows*cols), make([]float32, rows), make([]float32, rows)
+		for _, isa := range exactISAs()[1:] {
+			for i := 0; i < rows; i += 1000 {
+				j := min(i+1000, rows)
+				SoftmaxCrossEntropy(isa, losses[i:j], want[i*cols:j*cols], x[i*cols:], labels[i:j], w[i:], cols)
+			}
+			for _, from := range []int{0, 2, 5} {
+				dx := memory[from:][:rows*cols]
+				SoftmaxCrossEntropy(isa, loss, dx, x, labels, w, cols)
+				name := fmt.Sprintf("%d classes from element %d on %v", cols, from, isa)
+				wantSame(t, "gradient of "+name, dx, want)
+				wantSame(t, "loss of "+name, loss, losses)
+			}
+		}
+	}
+}
