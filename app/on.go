@@ -102,7 +102,7 @@ func (s *session) submit(ctx context.Context, t *training, on onFlags) error {
 		return err
 	}
 	spec := fleet.Spec{Name: t.job.Model, Build: b.Binary, Need: fleet.Need{Workers: t.workers, Threads: t.threads}}
-	payload := submission{Topology: t.topology, Name: t.name, Every: t.every}
+	payload := submission{Topology: t.topology, Options: t.options, Name: t.name, Every: t.every}
 	if payload.Job, err = t.job.Encode(); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/train/allreduce"
 	"github.com/trivium-ml/trivium/train/average"
 	"github.com/trivium-ml/trivium/train/links"
 	"github.com/trivium-ml/trivium/train/local"
@@ -24,6 +25,18 @@ var shared = processes.Topologies{
 		Name: alone,
 		New: func(env train.Env, _ json.RawMessage) (trivium.Strategy, error) {
 			return local.New(env, local.Options{}), nil
+		},
+	},
+	{
+		Name: summed, Check: allreduce.Options{}.Check,
+		New: func(env train.Env, options json.RawMessage) (trivium.Strategy, error) {
+			var o allreduce.Options
+			if len(options) > 0 {
+				if err := json.Unmarshal(options, &o); err != nil {
+					return nil, fmt.Errorf("allreduce: its options: %w", err)
+				}
+			}
+			return allreduce.New(env, o), nil
 		},
 	},
 	{
@@ -65,8 +78,49 @@ func checkTopology(name string) error {
 	return nil
 }
 
-// several is the topology of several workers where none is named.
-const several = "average"
+// several is the topology of several workers where none is named, summed the one that takes topologyFlags.
+const (
+	several = summed
+	summed  = "allreduce"
+)
+
+// topologyFlags are options of a topology.
+type topologyFlags struct {
+	Compress   string `group:"Run" placeholder:"CODEC" help:"allreduce: send gradients by a codec with error feedback, such as topk:0.01 (help topologies)."`
+	Every      int64  `group:"Run" placeholder:"H" help:"allreduce: local SGD; average the models every H updates, in place of adding gradients in each."`
+	Accumulate int    `group:"Run" placeholder:"N" help:"allreduce: compute a worker's part of an update in N pieces, for batches that do not fit the memory."`
+}
+
+// configure gives t the options of its topology, or says what is wrong with them.
+func (f topologyFlags) configure(t *training) error {
+	if f == (topologyFlags{}) {
+		return nil
+	}
+	if t.topology != summed {
+		return fmt.Errorf("--compress, --every and --accumulate are options of %s, not of %s", summed, t.topology)
+	}
+	o := allreduce.Options{Compress: f.Compress, Every: f.Every, Accumulate: f.Accumulate}
+	if err := o.Check(t.job); err != nil {
+		return err
+	}
+	var err error
+	t.options, err = json.Marshal(o)
+	return err
+}
+
+// args are the flags as they are typed.
+func (f topologyFlags) args() (list []string) {
+	if f.Compress != "" {
+		list = append(list, "--compress", f.Compress)
+	}
+	if f.Every != 0 {
+		list = append(list, "--every", fmt.Sprint(f.Every))
+	}
+	if f.Accumulate != 0 {
+		list = append(list, "--accumulate", fmt.Sprint(f.Accumulate))
+	}
+	return list
+}
 
 // settle completes the topology, and refuses what it cannot do with the job.
 func (t *training) settle() error {

@@ -18,10 +18,12 @@ type trainVerb struct {
 	File  string `short:"f" placeholder:"JOB.YAML" help:"Read the job from a file; flags override it."`
 	jobFlags
 
-	Topology  string `group:"Run" placeholder:"NAME" help:"Where parameters live (help topologies; default local, or average for several workers)."`
+	Topology  string `group:"Run" placeholder:"NAME" help:"Where parameters live (help topologies; default local, or allreduce for several workers)."`
 	Workers   int    `short:"w" group:"Run" placeholder:"N" help:"Workers that share the job (default 1); --batch is then each worker's."`
 	Processes bool   `group:"Run" help:"Give each worker a process of its own, in place of threads of this one."`
 	ShipData  bool   `group:"Run" help:"Read the data here and send each worker its rows, in place of letting each open it."`
+
+	topologyFlags
 
 	onFlags
 
@@ -53,6 +55,10 @@ func (v *trainVerb) Run(ctx context.Context, s *session) error {
 	if err := t.settle(); err != nil {
 		return misused(err)
 	}
+	if err := v.configure(t); err != nil {
+		return misused(err)
+	}
+	t.flags = v.args()
 	if instead := standIn(&t.job.Data); instead != "" && (v.On == "" || v.ShipData) {
 		t.show.say("note", instead)
 	}

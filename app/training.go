@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -38,6 +39,8 @@ type training struct {
 	show    *progress
 
 	topology  string
+	options   json.RawMessage                          // of the topology
+	flags     []string                                 // that give them
 	workers   int                                      // at least 1
 	processes bool                                     // each worker has one of its own
 	ship      bool                                     // the workers get their rows from this process
@@ -245,6 +248,7 @@ func (t *training) resumeCommand(s *session) string {
 	command := []string{s.command, "train", "--resume", t.dir}
 	if t.topology != alone {
 		command = append(command, "--topology", t.topology, "--workers", fmt.Sprint(t.workers))
+		command = append(command, t.flags...)
 	}
 	if t.processes {
 		command = append(command, "--processes")

@@ -281,7 +281,7 @@ func (s *session) drive(ctx context.Context, w *fleet.Work, host string) error {
 		return misused(err)
 	}
 	t := &training{
-		job: job, out: filepath.Join(w.Dir, jobRuns), name: sub.Name, threads: w.Job.Threads, every: sub.Every, topology: sub.Topology,
+		job: job, out: filepath.Join(w.Dir, jobRuns), name: sub.Name, threads: w.Job.Threads, every: sub.Every, topology: sub.Topology, options: sub.Options,
 		workers: len(w.Nodes), processes: true, show: newProgress(s.out, false, false, func(string) string { return "" }),
 	}
 	if w.Data != "" {

@@ -136,7 +136,8 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 		if err == nil {
 			err = run.CheckLoss(t.loss, t.weight, x.total)
 		}
-		if err != nil {
+		if err != nil { // at all workers
+			x.over = true
 			run.Fail(err)
 			break
 		}
@@ -148,7 +149,11 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 		}
 		run.Finish(x.rows, t.loss, t.weight)
 	}
-	return run.Result(agreed)
+	r, err := run.Result(agreed)
+	if err != nil && !x.over {
+		x.abort(err)
+	}
+	return r, err
 }
 
 var errStopped = errors.New("a worker was asked to stop")

@@ -40,6 +40,7 @@ type exchange struct {
 	sparse   *sparseRows // nil: no tensor is row-sparse
 	exact    *exactSums  // nil: not in exact mode
 
+	over        bool // a failure is known to all
 	facts, sums [numFacts]float64
 	tag         uint32 // of the facts; the buckets' are below
 }
@@ -294,6 +295,22 @@ func (x *exchange) failed(ctx context.Context, err error) error {
 		return &train.LostError{Peer: blame.Name, Why: err.Error()}
 	}
 	return err
+}
+
+// abort ends the others' next exchange, with why this worker takes no part in it.
+func (x *exchange) abort(why error) {
+	if x.g == nil {
+		return
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(why)
+	tags := []uint32{x.tag}
+	if x.sparse != nil {
+		tags = append(tags, x.tag+1)
+	}
+	for _, tag := range tags {
+		_ = x.g.Start(collective.Op{Label: "loss"}, tag, collective.Of(x.sums[:]), collective.Of(x.facts[:])).Wait(ctx) // it is why
+	}
 }
 
 func (x *exchange) close() {
