@@ -46,6 +46,9 @@ type Env struct {
 	Port  transport.Port
 	Epoch transport.Epoch
 
+	// Servers are processes of the job that train nothing, and only serve: one whose Role is observe.Server is among them, Rank its place.
+	Servers []transport.Name
+
 	CPU     *tensor.CPU // nil: the Run makes one with a thread a core, and closes it
 	Models  nn.Models   // nil: nn.Standard
 	Sources data.Sources

@@ -34,6 +34,7 @@ type Run struct {
 	rate      func(step int64) float64             // the learning rate, where the optimizer has one
 	keep      func(c *checkpoint.Checkpoint) error // adds the optimizer's state to a checkpoint
 	agree     agreement                            // nil: this process decides alone
+	refresh   func(ctx context.Context) error      // brings Params up to date; nil: they are
 
 	at        checkpoint.Progress
 	batch     int   // rows of an update here; trivium.FullBatch: all

@@ -36,6 +36,11 @@ func (r *Run) save(ctx context.Context) error {
 	if r.env.Blob == nil {
 		return nil
 	}
+	if r.refresh != nil {
+		if err := r.refresh(ctx); err != nil {
+			return err
+		}
+	}
 	if i := notFinite(r.Layout(), r.Params.Flat, nil); i >= 0 {
 		return &trivium.DivergedError{Step: r.at.Step, Loss: r.watched.loss, Tensor: tensorName(r.Layout(), i)}
 	}
@@ -136,7 +141,12 @@ func (r *Run) evaluate(ctx context.Context) (reason trivium.Reason, improved boo
 		values["train."+lossName] = r.at.LossSum / r.at.WeightSum
 	}
 	if r.evaluator != nil && (r.agree == nil || r.env.Rank == 0) {
-		scored, err = r.score(ctx, values, fresh)
+		if r.refresh != nil {
+			err = r.refresh(ctx)
+		}
+		if err == nil {
+			scored, err = r.score(ctx, values, fresh)
+		}
 	}
 	if r.agree != nil {
 		own := len(values)

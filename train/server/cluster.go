@@ -1,0 +1,200 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/blob/remote"
+	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/optim"
+	"github.com/trivium-ml/trivium/ps"
+	"github.com/trivium-ml/trivium/tensor/kernel"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// tableStream is what the parts of package ps talk on.
+const tableStream = "ps"
+
+// stateStream is where a server tells its optimizer's state: each has its own, since a remote.Client listens to one.
+func stateStream(server int) string { return fmt.Sprintf("ps state %d", server) }
+
+// A cluster is this process's place among workers and servers, with what it serves.
+type cluster struct {
+	env       *train.Env
+	job       *trivium.Job
+	mode      ps.Mode
+	placement ps.Placement
+	host      *ps.Host       // of this process's own parts
+	server    int            // the shards that this process has; -1: none
+	steps     *keeper        // of those shards
+	memory    []*cluster     // of a worker that is alone: its servers
+	closers   []func() error // last first
+	serving   sync.WaitGroup //
+	stop      func()         // ends serving
+	failed    chan error     // serving ended by itself
+}
+
+func newCluster(ctx context.Context, env *train.Env, o Options, job *trivium.Job) (_ *cluster, err error) {
+	c := &cluster{env: env, job: job, mode: o.Mode, server: -1, failed: make(chan error, 8)}
+	defer func() {
+		if err != nil {
+			c.close()
+		}
+	}()
+	servers := env.Servers
+	if env.Port == nil { // alone: the servers are in this process, on a network of its own
+		return c, c.alone(ctx, o.Servers)
+	}
+	if len(servers) == 0 {
+		if o.Servers > len(env.Peers) {
+			return c, &train.JobError{Err: fmt.Errorf("server: %d servers beside %d workers: each of these holds at most one part", o.Servers, len(env.Peers))}
+		}
+		servers = env.Peers[:o.Servers]
+	}
+	return c, c.open(ctx, servers)
+}
+
+// open opens this process's streams, and serves its shards if it has any.
+func (c *cluster) open(ctx context.Context, servers []transport.Name) error {
+	self := c.env.Port.Name()
+	c.placement = ps.Placement{
+		Epoch: ps.Epoch(max(c.env.Epoch, 1)), Directory: servers[0], Servers: servers, Clients: c.env.Peers, Exact: c.job.Exact,
+		ShardsEach: 1, // nothing moves in this version
+	}
+	for i, n := range servers {
+		if n == self {
+			c.server = i
+		}
+	}
+	s, err := c.env.Port.Stream(tableStream, ps.StreamOptions())
+	if err != nil {
+		return err
+	}
+	c.closers = append(c.closers, s.Close)
+	c.host = ps.Share(s, c.env.Log)
+	c.closers = append(c.closers, c.host.Close)
+	if c.server < 0 {
+		return nil
+	}
+	return c.begin(ctx)
+}
+
+// begin serves this process's shards, the optimizer's state, and on the first server the directory, until close.
+func (c *cluster) begin(ctx context.Context) error {
+	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	c.stop = cancel
+	rule, err := optim.New(c.job.Optimizer, isaOf(c.job))
+	if err != nil {
+		return &train.JobError{Err: err}
+	}
+	c.steps = newKeeper(rule, c.mode != ps.BSP, len(c.placement.Clients))
+	states, err := c.env.Port.Stream(stateStream(c.server), transport.StreamOptions{MaxFrame: remote.Piece + 1<<16})
+	if err != nil {
+		return err
+	}
+	c.closers = append(c.closers, states.Close)
+	c.serving.Go(func() { _ = remote.Serve(serving, c.steps, states, remote.Options{Log: c.env.Log}) }) // ends with its context
+	c.serving.Go(func() {
+		err := c.host.Serve(serving, c.placement, ps.ServerOptions{Log: c.env.Log, Updaters: c.steps.updaters()})
+		if serving.Err() == nil {
+			if err == nil {
+				err = errors.New("the tables are served no more")
+			}
+			c.failed <- fmt.Errorf("server: %w", err)
+		}
+	})
+	if c.server == 0 {
+		d, err := c.host.Direct(c.placement, ps.DirectoryOptions{Log: c.env.Log})
+		if err != nil {
+			return err
+		}
+		c.closers = append(c.closers, d.Close)
+	}
+	return nil
+}
+
+// isaOf is the instruction set of what servers compute: where there is none, that whose bits are those of every machine.
+func isaOf(*trivium.Job) kernel.ISA {
+	if isa := kernel.Best(); isa != kernel.Go {
+		return isa
+	}
+	return kernel.GoExact
+}
+
+// serve is the life of a process that only serves: until ctx ends, which the driver makes it once the workers are done.
+func (c *cluster) serve(ctx context.Context) (trivium.Result, error) {
+	select {
+	case <-ctx.Done():
+	case err := <-c.failed:
+		return trivium.Result{Reason: trivium.Failed}, err
+	}
+	if lost, ok := errors.AsType[*train.LostError](context.Cause(ctx)); ok {
+		return trivium.Result{Reason: trivium.Failed}, lost
+	}
+	return trivium.Result{Reason: trivium.Finished}, nil
+}
+
+// alone makes a network within this process, with one worker.
+func (c *cluster) alone(ctx context.Context, servers int) error {
+	network := transport.NewMemory()
+	var names []transport.Name
+	var envs []*train.Env
+	var ports []transport.Port
+	c.env.Peers = []transport.Name{{Role: "worker", ID: "0"}}
+	for i := range servers {
+		names = append(names, transport.Name{Role: "server", ID: fmt.Sprint(i)})
+	}
+	for i, n := range append(c.env.Peers, names...) {
+		port, err := network.Open(ctx, n, transport.Options{Log: c.env.Log})
+		if err != nil {
+			return err
+		}
+		c.closers = append(c.closers, port.Close)
+		ports = append(ports, port)
+		env := &train.Env{Role: observe.Server, Rank: i - 1, Peers: c.env.Peers, Servers: names, Port: port, Log: c.env.Log}
+		if i == 0 {
+			c.env.Port = port
+			env = c.env
+		}
+		envs = append(envs, env)
+	}
+	for i, a := range ports {
+		for j, b := range ports {
+			if i != j {
+				if err := a.Know(b.Name(), b.Addr()); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	for i := range servers {
+		s := &cluster{env: envs[1+i], job: c.job, mode: c.mode, server: -1, failed: c.failed}
+		c.memory = append(c.memory, s)
+		if err := s.open(ctx, names); err != nil {
+			return err
+		}
+	}
+	return c.open(ctx, names)
+}
+
+// close ends what this process serves and waits for it.
+func (c *cluster) close() {
+	var errs []error
+	for _, m := range c.memory {
+		m.close()
+	}
+	if c.stop != nil {
+		c.stop()
+	}
+	for i := len(c.closers) - 1; i >= 0; i-- {
+		errs = append(errs, c.closers[i]())
+	}
+	c.serving.Wait()
+	if err := errors.Join(errs...); err != nil && c.env.Log != nil {
+		c.env.Log.Warn("server: not all was put away", "error", err)
+	}
+}

@@ -1,0 +1,246 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/ps"
+)
+
+// The names of the updaters in the tables' definitions: of a run that begins, and of one that goes on.
+const (
+	fresh   = "trained"
+	resumed = "trained on"
+)
+
+// The rounds in which rank 0 fills the tables. What it adds then is no gradient, but the bits of what the segment is told.
+const (
+	roundName  = iota + 1 // the row's number, so that a server can say whose state it tells
+	roundValue            // the parameters
+	roundSteps            // of a run that goes on: the updates that are behind them
+	roundSlots            // and the optimizer's state, a round a vector
+)
+
+// loads is the number of rounds that fill the tables.
+func loads(going bool, slots int) int {
+	if going {
+		return roundSteps + slots
+	}
+	return roundValue
+}
+
+// A keeper is the optimizer of a server: the job's rule, behind rounds that fill the tables, and with a record of what state lies where,
+// which it tells as the object "state" of a blob.Store.
+type keeper struct {
+	rule  trivium.Optimizer
+	apart bool // each worker's round is a step of its own
+	n     int  // workers
+
+	mu   sync.Mutex // of the lane that steps, and of whoever reads
+	runs []segment
+
+	reading sync.Mutex
+	told    []byte // what is read: the state when its first byte was asked for
+}
+
+// A segment is a run of cells of one row, with its state.
+type segment struct {
+	layout *trivium.Layout // of the row: its first tensor names the table
+	row    uint32
+	from   int // the first cell's column
+	n      int
+	base   int64 // updates before this run
+	steps  int64
+	slots  [][]float32 // the server's own memory
+}
+
+func newKeeper(rule trivium.Optimizer, apart bool, workers int) *keeper {
+	return &keeper{rule: rule, apart: apart, n: workers}
+}
+
+func (k *keeper) updaters() map[string]trivium.Optimizer {
+	return map[string]trivium.Optimizer{fresh: &updater{k, loads(false, 0)}, resumed: &updater{k, loads(true, k.rule.Slots())}}
+}
+
+// An updater is a keeper for tables that are filled in so many rounds.
+type updater struct {
+	*keeper
+	loads int
+}
+
+// Slots implements trivium.Optimizer: the rule's, and before them one that says which segment a cell is of.
+func (u *updater) Slots() int { return 1 + u.rule.Slots() }
+
+// Elementwise implements trivium.Optimizer.
+func (u *updater) Elementwise() bool { return u.rule.Elementwise() }
+
+// Apply implements trivium.Optimizer.
+func (u *updater) Apply(step int64, l *trivium.Layout, from int, p, g, out []float32, slots [][]float32) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	index := slots[0]
+	if step == roundName {
+		s := segment{layout: l, row: math.Float32bits(g[0]), from: from, n: len(p)}
+		for _, v := range slots[1:] {
+			s.slots = append(s.slots, v)
+		}
+		for i := range index {
+			index[i] = math.Float32frombits(uint32(len(u.runs)))
+		}
+		u.runs = append(u.runs, s)
+		clear(out)
+		return
+	}
+	s := &u.runs[math.Float32bits(index[0])]
+	switch {
+	case step > int64(u.loads):
+		n := step - int64(u.loads)
+		u.each(index, from, func(s *segment, _ int) { s.steps = n })
+		if u.apart && !rowTable(l) { // a schedule counts updates, not the workers' parts of them
+			n = (n + int64(u.n) - 1) / int64(u.n)
+		}
+		u.rule.Apply(s.base+n, l, from, p, g, out, slots[1:])
+		return
+	case step == roundValue:
+		copy(out, g)
+		return
+	case step == roundSteps:
+		u.each(index, from, func(s *segment, i int) { s.base = int64(math.Float32bits(g[i])) })
+	default:
+		copy(slots[1+step-roundSlots], g)
+	}
+	clear(out)
+}
+
+// each calls f with the segments of the cells from `from` on, and where they begin among these.
+func (k *keeper) each(index []float32, from int, f func(s *segment, i int)) {
+	for i := 0; i < len(index); {
+		s := &k.runs[math.Float32bits(index[i])]
+		f(s, i)
+		i += s.n - (from + i - s.from)
+	}
+}
+
+// rowTable reports whether the rows of l are those of a row-sparse tensor.
+func rowTable(l *trivium.Layout) bool { return strings.HasPrefix(l.Spec(0).Name, rowPrefix) }
+
+// rowPrefix begins the names of row-sparse tensors, in their tables.
+const rowPrefix = "row of "
+
+// A told is what the state of a segment begins with, on its way to rank 0.
+type told struct {
+	table string
+	row   uint32
+	from  int
+	steps int64
+	slots [][]float32
+}
+
+// appendState writes all segments.
+func (k *keeper) appendState(p []byte) []byte {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i := range k.runs {
+		s := &k.runs[i]
+		name := s.layout.Spec(0).Name
+		p = binary.LittleEndian.AppendUint16(p, uint16(len(name)))
+		p = append(p, name...)
+		p = binary.LittleEndian.AppendUint32(p, s.row)
+		p = binary.LittleEndian.AppendUint64(p, uint64(s.from))
+		p = binary.LittleEndian.AppendUint32(p, uint32(s.n))
+		p = binary.LittleEndian.AppendUint64(p, uint64(s.base+s.steps))
+		p = append(p, byte(len(s.slots)))
+		for _, v := range s.slots {
+			for _, x := range v {
+				p = binary.LittleEndian.AppendUint32(p, math.Float32bits(x))
+			}
+		}
+	}
+	return p
+}
+
+var errShort = errors.New("server: the optimizer's state ends in the middle")
+
+// eachState calls f with what appendState wrote. What f gets is valid until it returns.
+func eachState(p []byte, f func(t told) error) error {
+	var cells []float32
+	for len(p) > 0 {
+		if len(p) < 2 {
+			return errShort
+		}
+		n := int(binary.LittleEndian.Uint16(p))
+		if len(p) < 2+n+25 {
+			return errShort
+		}
+		t := told{table: string(p[2 : 2+n])}
+		p = p[2+n:]
+		t.row, t.from = binary.LittleEndian.Uint32(p), int(binary.LittleEndian.Uint64(p[4:]))
+		width, slots := int(binary.LittleEndian.Uint32(p[12:])), int(p[24])
+		t.steps = int64(binary.LittleEndian.Uint64(p[16:]))
+		p = p[25:]
+		if t.from < 0 || len(p) < 4*width*slots {
+			return errShort
+		}
+		cells = slices.Grow(cells[:0], width*slots)[:width*slots]
+		for i := range cells {
+			cells[i] = math.Float32frombits(binary.LittleEndian.Uint32(p[4*i:]))
+		}
+		p = p[4*len(cells):]
+		for i := range slots {
+			t.slots = append(t.slots, cells[i*width:(i+1)*width])
+		}
+		if err := f(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stateKey is the object's name.
+const stateKey = "state"
+
+// Get implements blob.Store.
+func (k *keeper) Get(_ context.Context, key string, from, length int64) (io.ReadCloser, error) {
+	if key != stateKey {
+		return nil, fmt.Errorf("server: %s: %w", key, fs.ErrNotExist)
+	}
+	k.reading.Lock()
+	defer k.reading.Unlock()
+	if from <= 0 {
+		k.told = k.appendState(nil)
+	}
+	p := k.told
+	p = p[min(max(from, 0), int64(len(p))):]
+	if length >= 0 {
+		p = p[:min(length, int64(len(p)))]
+	}
+	return io.NopCloser(bytes.NewReader(p)), nil
+}
+
+var errReadOnly = errors.New("server: the optimizer's state is not to be written")
+
+// Put implements blob.Store.
+func (*keeper) Put(context.Context, string, io.Reader) error { return errReadOnly }
+
+// PutIfAbsent implements blob.Store.
+func (*keeper) PutIfAbsent(context.Context, string, io.Reader) error { return errReadOnly }
+
+// List implements blob.Store.
+func (*keeper) List(context.Context, string) ([]blob.Object, error) { return nil, nil }
+
+// Delete implements blob.Store.
+func (*keeper) Delete(context.Context, string) error { return errReadOnly }
+
+var _ blob.Store = (*keeper)(nil)
+var _ ps.Store = (*keeper)(nil)

@@ -1,0 +1,140 @@
+// Package server trains with parameters that live in tables on servers: workers read them, compute the gradient of their part of an
+// update, and add it.
+//
+// It is the topology of PMLS, MXNet's KVStore and the dmlc parameter server. How far workers may drift apart is the tables' mode: under
+// [ps.BSP] every update is made by all together, under [ps.SSP] and [ps.ESSP] a worker reads what lacks at most Staleness rounds, under
+// [ps.ASP] it waits for nobody. The optimizer's step is the server's, on the sum of a round's gradients (BSP) or on each worker's as it
+// arrives; or the worker's, which then adds its update.
+//
+//	read the tables → gradient of the worker's rows → add → Clock → read …
+//
+// In exact mode, under BSP, workers send a partial sum for each maximal subtree of their virtual shards, the server finishes the tree,
+// and the bits are those of train/local for every number of workers and servers.
+//
+// A checkpoint is rank 0's, in the one format, with the optimizer's state from the servers: a run goes on as local, or as this strategy
+// with other numbers of workers and servers.
+//
+// Next in the life of a gradient: package ps.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/optim"
+	"github.com/trivium-ml/trivium/ps"
+	"github.com/trivium-ml/trivium/tensor/kernel"
+	"github.com/trivium-ml/trivium/train"
+)
+
+// Options of the strategy. The zero value is SSP(0) with one server: see DefaultOptions.
+type Options struct {
+	Mode      ps.Mode `json:"mode"`
+	Staleness int     `json:"staleness,omitempty"` // rounds, of SSP and ESSP
+
+	// Servers is how many ranks hold shards beside their training, where the job has no processes that only serve. 0: one.
+	Servers int `json:"servers,omitempty"`
+
+	OptimizerAt Place `json:"optimizer_at,omitempty"`
+
+	// Slow makes workers wait, for experiments with stragglers.
+	Slow Slow `json:"slow,omitzero"`
+}
+
+// DefaultOptions are SSP at the staleness of the published comparison of PMLS.
+func DefaultOptions() Options { return Options{Mode: ps.SSP, Staleness: ps.DefaultStaleness} }
+
+// A Place is where the optimizer's step is made.
+type Place uint8
+
+// The places.
+const (
+	AtServer Place = iota
+	AtWorker
+)
+
+func (p Place) String() string { return [...]string{"server", "worker"}[p&1] }
+
+// A Strategy is one process's part: a worker, or a server where Env.Role says so.
+type Strategy struct {
+	env train.Env
+	o   Options
+}
+
+// New returns the strategy.
+func New(env train.Env, o Options) trivium.Strategy {
+	if o.Servers == 0 {
+		o.Servers = 1
+	}
+	return &Strategy{env, o}
+}
+
+// Check returns what is wrong with these options, and what of job this strategy cannot do with them.
+func (o Options) Check(job *trivium.Job) error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("server: "+format, args...)) }
+	if o.Mode > ps.ASP {
+		bad("consistency: want bsp, ssp, essp or asp, found %d", o.Mode)
+	}
+	if o.Staleness < 0 {
+		bad("staleness: want 0 rounds or more, found %d", o.Staleness)
+	}
+	if o.Servers < 0 {
+		bad("servers: want 1 or more, found %d", o.Servers)
+	}
+	if o.OptimizerAt > AtWorker {
+		bad("optimizer: want it on the server or on the worker, found %d", o.OptimizerAt)
+	}
+	if err := o.Slow.validate(); err != nil {
+		errs = append(errs, err)
+	}
+	if job.Exact && o.Mode != ps.BSP {
+		bad("exact mode promises the bits of one process, which only bsp has; found %s", o.Mode)
+	}
+	if job.Exact && o.OptimizerAt == AtWorker {
+		bad("exact mode wants the optimizer on the server: to round each worker's update by itself gives other bits than to round their sum")
+	}
+	if job.Optimizer.Name == "lbfgs" {
+		bad("lbfgs searches along a line, which only local does")
+	} else if opt, err := optim.New(job.Optimizer, kernel.Go); err == nil && !opt.Elementwise() && o.OptimizerAt == AtServer {
+		bad("clipping by the norm of the whole gradient wants all of it in one place, and servers hold shards: clip by value, or give --optimizer-on worker")
+	}
+	return errors.Join(errs...)
+}
+
+// Train runs this process's part of job. A worker returns the model as it last read it; under BSP it is the same at all.
+func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result, error) {
+	env := s.env
+	if err := s.o.Check(job); err != nil && env.Role != observe.Server {
+		// What Open finds is told with it: a user mends all at once.
+		_, more := train.Open(ctx, env, job, "server")
+		return train.NotBegun(ctx, &train.JobError{Err: errors.Join(err, more)})
+	}
+	if env.Role == observe.Server {
+		c, err := newCluster(ctx, &env, s.o, job)
+		if err != nil {
+			return train.NotBegun(ctx, err)
+		}
+		defer c.close()
+		return c.serve(ctx)
+	}
+	env.Shares = true
+	if env.Sharded {
+		return train.NotBegun(ctx, &train.JobError{Err: errors.New("server: each update is shared out anew, so every worker reads all rows: they cannot be shipped")})
+	}
+	run, err := train.Open(ctx, env, job, "server")
+	if err != nil {
+		return train.NotBegun(ctx, err)
+	}
+	defer run.Close()
+	c, err := newCluster(ctx, &env, s.o, job)
+	if err != nil {
+		return train.NotBegun(ctx, err)
+	}
+	defer c.close()
+	w := &worker{run: run, env: &env, o: s.o, job: job, cluster: c}
+	return w.train(ctx)
+}

@@ -1,0 +1,282 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/ps"
+)
+
+// denseTable is the one long row of all tensors that are not row-sparse.
+const denseTable = "model"
+
+// tables are a model's parameters as tables.
+type tables struct {
+	layout *trivium.Layout
+	w      *ps.Worker
+	specs  []ps.Spec
+
+	runs    [][2]int // cells of the layout that the dense table has, from and to
+	cols    int
+	dense   ps.Table[float32]
+	scratch []float32 // a row of the dense table, where it is of several runs
+
+	sparse []*rowTensor
+}
+
+// A rowTensor is a row-sparse tensor and its table.
+type rowTensor struct {
+	tensor, from, rows, cols int
+	name                     string
+	table                    ps.Table[float32]
+	ids                      []int64
+	cells                    []float32
+}
+
+// newTables describes the tables of a layout.
+func newTables(l *trivium.Layout, o Options, updater string) (*tables, error) {
+	t := &tables{layout: l}
+	var dense []trivium.Spec
+	for i := range l.Tensors() {
+		spec := l.Spec(i)
+		if spec.Tie != "" {
+			continue
+		}
+		from, to := l.Range(i)
+		if from == to {
+			continue
+		}
+		if spec.RowSparse {
+			x := &rowTensor{tensor: i, from: from, rows: l.Rows(i), cols: l.Cols(i), name: rowPrefix + spec.Name}
+			t.sparse = append(t.sparse, x)
+			cells := trivium.Spec{Name: x.name, Shape: []int{x.cols}, Decay: spec.Decay, Rate: spec.Rate, Buffer: spec.Buffer}
+			t.specs = append(t.specs, ps.Spec{
+				Name: x.name, Rows: int64(x.rows), Cols: int64(x.cols), Mode: o.Mode, Staleness: o.Staleness, Optimizer: updater,
+				Tensors: []trivium.Spec{cells},
+			})
+			continue
+		}
+		spec.RowSparse = false
+		dense = append(dense, spec)
+		t.cols += to - from
+		if n := len(t.runs); n > 0 && t.runs[n-1][1] == from {
+			t.runs[n-1][1] = to
+		} else {
+			t.runs = append(t.runs, [2]int{from, to})
+		}
+	}
+	if t.cols > 0 {
+		t.specs = append(t.specs, ps.Spec{
+			Name: denseTable, Rows: 1, Cols: int64(t.cols), Mode: o.Mode, Staleness: o.Staleness, Optimizer: updater, Tensors: dense,
+		})
+	}
+	if len(t.runs) > 1 {
+		t.scratch = make([]float32, t.cols)
+	}
+	return t, nil
+}
+
+// open takes the tables of a worker.
+func (t *tables) open(w *ps.Worker) (err error) {
+	t.w = w
+	if t.cols > 0 {
+		if t.dense, err = ps.TableOf[float32](w, denseTable); err != nil {
+			return err
+		}
+	}
+	for _, x := range t.sparse {
+		if x.table, err = ps.TableOf[float32](w, x.name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// getDense reads the dense tensors into flat.
+func (t *tables) getDense(ctx context.Context, flat []float32) error {
+	switch len(t.runs) {
+	case 0:
+		return nil
+	case 1:
+		_, err := t.dense.Get(ctx, 0, flat[t.runs[0][0]:t.runs[0][1]])
+		return err
+	}
+	if _, err := t.dense.Get(ctx, 0, t.scratch); err != nil {
+		return err
+	}
+	at := 0
+	for _, r := range t.runs {
+		at += copy(flat[r[0]:r[1]], t.scratch[at:])
+	}
+	return nil
+}
+
+// rowsAtOnce is how many rows of a table are asked for at a time where all are.
+const rowsAtOnce = 1 << 14
+
+// getRows reads rows of a row-sparse tensor into flat, or all where rows is nil.
+func (x *rowTensor) getRows(ctx context.Context, rows []int32, flat []float32) error {
+	if rows == nil {
+		for at := 0; at < x.rows; at += rowsAtOnce {
+			n := min(rowsAtOnce, x.rows-at)
+			x.ids = x.ids[:0]
+			for i := range n {
+				x.ids = append(x.ids, int64(at+i))
+			}
+			if _, err := x.table.GetRows(ctx, x.ids, flat[x.from+at*x.cols:x.from+(at+n)*x.cols]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	x.ids = x.ids[:0]
+	for _, r := range rows {
+		x.ids = append(x.ids, int64(r))
+	}
+	x.cells = slices.Grow(x.cells[:0], len(rows)*x.cols)[:len(rows)*x.cols]
+	if _, err := x.table.GetRows(ctx, x.ids, x.cells); err != nil {
+		return err
+	}
+	for i, r := range rows {
+		copy(flat[x.from+int(r)*x.cols:], x.cells[i*x.cols:(i+1)*x.cols])
+	}
+	return nil
+}
+
+// getAll reads the whole model.
+func (t *tables) getAll(ctx context.Context, flat []float32) error {
+	for _, x := range t.sparse {
+		if err := x.getRows(ctx, nil, flat); err != nil {
+			return err
+		}
+	}
+	return t.getDense(ctx, flat)
+}
+
+// inc adds the cells of v, the tensors' layout, of row-sparse tensors those of rows (nil: all), as part number part of the round.
+func (t *tables) inc(part int, v []float32, rows [][]int32) error {
+	switch len(t.runs) {
+	case 0:
+	case 1:
+		if err := t.dense.IncPart(part, 0, 0, v[t.runs[0][0]:t.runs[0][1]]); err != nil {
+			return err
+		}
+	default:
+		at := 0
+		for _, r := range t.runs {
+			at += copy(t.scratch[at:], v[r[0]:r[1]])
+		}
+		if err := t.dense.IncPart(part, 0, 0, t.scratch); err != nil {
+			return err
+		}
+	}
+	for _, x := range t.sparse {
+		add := func(r int) error { return x.table.IncPart(part, int64(r), 0, v[x.from+r*x.cols:x.from+(r+1)*x.cols]) }
+		if rows == nil {
+			for r := range x.rows {
+				if err := add(r); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		for _, r := range rows[x.tensor] {
+			if err := add(int(r)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fill is what rank 0 adds in the rounds that fill the tables, by round: see roundName. state is of a run that goes on, else nil.
+func (t *tables) fill(round int, params []float32, step int64, state *filling, v []float32) {
+	switch {
+	case round == roundName:
+		clear(v)
+		for _, x := range t.sparse {
+			for r := range x.rows {
+				row := v[x.from+r*x.cols : x.from+(r+1)*x.cols]
+				for i := range row {
+					row[i] = math.Float32frombits(uint32(r))
+				}
+			}
+		}
+	case round == roundValue:
+		copy(v, params)
+	case round == roundSteps:
+		for i := range v {
+			v[i] = math.Float32frombits(uint32(step))
+		}
+		for _, x := range t.sparse {
+			counts := state.rowSteps[x.tensor]
+			for r := range x.rows {
+				n := uint32(0)
+				if counts != nil {
+					n = counts[r]
+				}
+				row := v[x.from+r*x.cols : x.from+(r+1)*x.cols]
+				for i := range row {
+					row[i] = math.Float32frombits(n)
+				}
+			}
+		}
+	default:
+		copy(v, state.slots[round-roundSlots])
+	}
+}
+
+// A filling is an optimizer's state.
+type filling struct {
+	slots    [][]float32
+	rowSteps [][]uint32
+}
+
+// take puts what a server tells where it belongs.
+func (t *tables) take(s told, to *filling) error {
+	base, width := -1, 0
+	for _, x := range t.sparse {
+		if x.name == s.table && int(s.row) < x.rows && s.from+len(first(s.slots)) <= x.cols {
+			base, width = x.from+int(s.row)*x.cols+s.from, x.cols
+			if counts := to.rowSteps[x.tensor]; counts != nil {
+				counts[s.row] = uint32(s.steps)
+			}
+		}
+	}
+	if base >= 0 {
+		_ = width
+		for k, v := range s.slots {
+			copy(to.slots[k][base:], v)
+		}
+		return nil
+	}
+	if s.from+len(first(s.slots)) > t.cols {
+		return fmt.Errorf("server: state of %q, row %d, column %d: this model has no such cells", s.table, s.row, s.from)
+	}
+	for k, v := range s.slots {
+		at := s.from
+		for _, r := range t.runs {
+			n := r[1] - r[0]
+			if at < n && len(v) > 0 {
+				m := copy(to.slots[k][r[0]+at:r[1]], v)
+				v, at = v[m:], 0
+				continue
+			}
+			at -= n
+		}
+	}
+	return nil
+}
+
+func first(v [][]float32) []float32 {
+	if len(v) == 0 {
+		return nil
+	}
+	return v[0]
+}

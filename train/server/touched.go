@@ -1,0 +1,51 @@
+package server
+
+import (
+	"context"
+	"slices"
+
+	"github.com/trivium-ml/trivium"
+)
+
+// touched finds the rows of row-sparse tensors that a batch needs, and reads them.
+type touched struct {
+	t    *tables
+	rows []int32
+}
+
+func newTouched(t *tables) touched { return touched{t: t} }
+
+// pull reads the rows that b needs: where a tensor has a row for each column of a sparse input, those columns; else all.
+func (x *touched) pull(ctx context.Context, b *trivium.Batch, flat []float32) error {
+	for _, s := range x.t.sparse {
+		rows := x.of(b, s.rows)
+		if err := s.getRows(ctx, rows, flat); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// of returns the columns of the batch's sparse inputs that are so many wide, ascending, or nil if there is no such input or more than
+// one kind of input could be meant.
+func (x *touched) of(b *trivium.Batch, width int) []int32 {
+	x.rows = x.rows[:0]
+	found := false
+	for i := range b.Inputs {
+		in := &b.Inputs[i]
+		if in.Form != trivium.CSR || in.RowLen() != width || len(in.Ptr) == 0 {
+			return nil
+		}
+		found = true
+		x.rows = append(x.rows, in.Index[in.Ptr[0]:in.Ptr[len(in.Ptr)-1]]...)
+	}
+	if !found {
+		return nil
+	}
+	slices.Sort(x.rows)
+	x.rows = slices.Compact(x.rows)
+	if x.rows == nil {
+		x.rows = []int32{}
+	}
+	return x.rows
+}

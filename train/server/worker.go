@@ -1,0 +1,463 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/blob/remote"
+	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/optim"
+	"github.com/trivium-ml/trivium/ps"
+	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/tensor/kernel"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// A worker is one rank's training.
+type worker struct {
+	*cluster
+	run *train.Run
+	env *train.Env
+	o   Options
+	job *trivium.Job
+
+	ctx   context.Context // ends when a process that this one needs is lost
+	state *optim.State    // at the worker: its optimizer; else rank 0's room for that of the servers
+	rule  trivium.Optimizer
+
+	client   *ps.Client
+	w        *ps.Worker
+	tables   *tables
+	facts    *facts     // nil under ASP, where nobody waits
+	evals    *agreement // nil where no evaluation stops training
+	gradient trivium.Gradient
+	touched  touched
+	update   []float32
+	sums     []partSum
+	settled  bool          // all have made their last updates
+	took     time.Duration // by the last step's own work
+	updates  int64         // in all
+}
+
+// train is the life of a worker.
+func (w *worker) train(ctx context.Context) (trivium.Result, error) {
+	var err error
+	if w.state, err = w.run.OptimizerState(); err != nil {
+		return train.NotBegun(ctx, err)
+	}
+	if w.rule, err = optim.New(w.job.Optimizer, w.run.CPU.ISA); err != nil {
+		return train.NotBegun(ctx, &train.JobError{Err: err})
+	}
+	// An interrupt ends training between two updates, and is agreed on where updates are made by all; what is lost ends it at once.
+	hard, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	defer context.AfterFunc(ctx, func() {
+		if lost, ok := errors.AsType[*train.LostError](context.Cause(ctx)); ok {
+			end(lost)
+		}
+	})()
+	w.ctx = hard
+	walk, stop := context.WithCancelCause(hard)
+	defer stop(nil)
+	if err := w.open(); err != nil {
+		return train.NotBegun(ctx, w.failure(err))
+	}
+	defer w.client.Close()
+	w.run.Refresh(w.refresh)
+	w.run.Keep(w.keep)
+	if w.evals != nil {
+		w.run.Agree(func(ctx context.Context, values map[string]float64, err error) (map[string]float64, error) {
+			values, err = w.evals.agree(hard, values, err)
+			if errors.Is(err, errLeft) {
+				stop(errStopped)
+			}
+			return values, err
+		})
+	} else {
+		w.run.Agree(func(_ context.Context, values map[string]float64, err error) (map[string]float64, error) {
+			return values, err
+		})
+	}
+	w.updates = w.run.Progress(time.Now()).Steps
+	for step, batch := range w.run.Updates(walk) {
+		t, err := w.step(step, batch, ctx.Err() != nil)
+		if err != nil {
+			w.run.Fail(w.failure(err))
+			break
+		}
+		if t.stop {
+			stop(errStopped)
+		}
+		w.run.Finish(batch.Rows, t.loss, t.weight)
+	}
+	result, err := w.run.Result(walk)
+	if err == nil { // nobody waits for this worker any more
+		err = w.failure(w.w.Finish(hard))
+	}
+	return result, err
+}
+
+var errStopped = errors.New("a worker was asked to stop")
+
+// failure is err, or what is behind it: the loss of a process.
+func (w *worker) failure(err error) error {
+	if err == nil {
+		return nil
+	}
+	if lost, ok := errors.AsType[*train.LostError](context.Cause(w.ctx)); ok {
+		return lost
+	}
+	return err
+}
+
+// open joins the tables and fills them.
+func (w *worker) open() error {
+	updater := ""
+	if w.o.OptimizerAt == AtServer {
+		updater = fresh
+		if w.env.Resume != nil {
+			updater = resumed
+		}
+	}
+	l := w.run.Layout()
+	var err error
+	if w.tables, err = newTables(l, w.o, updater); err != nil {
+		return err
+	}
+	specs := w.tables.specs
+	if w.o.Mode != ps.ASP {
+		w.facts = newFacts(w.job, w.env.Rank, w.env.Workers())
+		specs = append(specs, w.facts.spec(w.o))
+	}
+	if w.job.Stop.Metric != "" {
+		w.evals = &agreement{rank: w.env.Rank, old: make([]int64, agreeCells), row: make([]int64, agreeCells)}
+		specs = append(specs, agreeSpec())
+	}
+	if w.client, err = w.host.Open(w.ctx, w.placement, specs, ps.Options{Log: w.env.Log}); err != nil {
+		return err
+	}
+	if w.w, err = w.client.Worker(w.ctx); err != nil {
+		return errors.Join(err, w.client.Close())
+	}
+	if err := w.openTables(); err != nil {
+		return errors.Join(err, w.client.Close())
+	}
+	return nil
+}
+
+func (w *worker) openTables() (err error) {
+	if err := w.tables.open(w.w); err != nil {
+		return err
+	}
+	if w.facts != nil {
+		if w.facts.table, err = ps.TableOf[int64](w.w, factsTable); err != nil {
+			return err
+		}
+	}
+	if w.evals != nil {
+		w.evals.w = w.w
+		if w.evals.table, err = ps.TableOf[int64](w.w, agreeTable); err != nil {
+			return err
+		}
+	}
+	l := w.run.Layout()
+	w.gradient = train.NewGradient(l)
+	w.touched = newTouched(w.tables)
+	if w.o.OptimizerAt == AtWorker {
+		w.update = tensor.Aligned[float32](l.Len())
+	}
+	if err := w.fill(); err != nil {
+		return err
+	}
+	return w.tables.getDense(w.ctx, w.run.Params.Flat)
+}
+
+// fill makes the tables the parameters, and the servers' optimizer that of the checkpoint: rank 0 adds, all wait.
+func (w *worker) fill() error {
+	from, to := roundName, roundValue
+	if w.o.OptimizerAt == AtWorker {
+		from = roundValue // a table without an optimizer begins at 0
+	} else if w.env.Resume != nil {
+		to = loads(true, w.rule.Slots())
+	}
+	for round := from; round <= to; round++ {
+		if w.env.Rank == 0 {
+			w.tables.fill(round, w.run.Params.Flat, w.run.At().Step, &filling{w.state.Slots(), w.state.RowSteps()}, w.gradient.Flat)
+			if err := w.tables.inc(0, w.gradient.Flat, nil); err != nil {
+				return err
+			}
+		}
+		if err := w.w.Barrier(w.ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step makes this worker's part of an update, and reads what the next one begins with.
+func (w *worker) step(step int64, b *trivium.Batch, interrupted bool) (t total, err error) {
+	run := w.run
+	if len(w.tables.sparse) > 0 {
+		run.Enter(observe.Pull)
+		err := w.touched.pull(w.ctx, b, run.Params.Flat)
+		run.Leave()
+		if err != nil {
+			return t, err
+		}
+	}
+	began := time.Now()
+	if err := w.compute(step, b, interrupted); err != nil {
+		return t, err
+	}
+	w.took = time.Since(began)
+	if w.o.Slow.Factor != 0 {
+		run.Enter(observe.Compute)
+		w.o.Slow.wait(w.ctx, w.o.Slow.extra(step-1, w.env.Rank, w.env.Workers(), w.took))
+		run.Leave()
+	}
+	run.Enter(observe.Push)
+	_, err = w.w.Clock(w.ctx)
+	if err == nil && w.facts != nil {
+		w.facts.table.Prefetch(step % factsRows)
+	}
+	if err == nil && len(w.tables.runs) > 0 {
+		w.tables.dense.Prefetch(0)
+	}
+	run.Leave()
+	if err != nil {
+		return t, w.broken(err)
+	}
+	if w.facts != nil { // the wait is in the read of the smallest row
+		run.Enter(observe.WaitPhase(w.o.Staleness))
+		t, err = w.facts.total(w.ctx, step)
+		run.Leave()
+		if err != nil {
+			return t, err
+		}
+	}
+	if w.o.Mode != ps.BSP {
+		t = total{stop: interrupted}
+		t.loss, t.weight = fold(w.sums)
+		if step == w.updates && !interrupted {
+			if err := w.settle(); err != nil {
+				return t, err
+			}
+		}
+	}
+	if err := run.CheckLoss(t.loss, t.weight, w.gradient); err != nil {
+		return t, err
+	}
+	run.Enter(observe.Pull)
+	err = w.tables.getDense(w.ctx, run.Params.Flat)
+	run.Leave()
+	return t, err
+}
+
+// broken is what a delta that is no number means: the table has refused it.
+func (w *worker) broken(err error) error {
+	for _, s := range w.sums {
+		if e := w.run.CheckLoss(s.loss, s.weight, w.gradient); e != nil {
+			return e
+		}
+	}
+	for i := range w.run.Layout().Tensors() {
+		for _, x := range w.gradient.Tensor(i) {
+			if x-x != 0 {
+				t, _ := fold(w.sums)
+				return &trivium.DivergedError{Step: w.run.At().Step + 1, Loss: t, Tensor: w.run.Layout().Spec(i).Name}
+			}
+		}
+	}
+	return err
+}
+
+// compute adds this worker's gradient, or the update that its optimizer makes of it, to the round.
+func (w *worker) compute(step int64, b *trivium.Batch, interrupted bool) error {
+	run := w.run
+	w.sums = w.sums[:0]
+	if w.job.Exact {
+		for _, p := range w.facts.mine() {
+			run.Enter(observe.Compute)
+			loss, weight, err := run.SumShards(b, p.From, p.To, w.gradient)
+			run.Leave()
+			if err != nil {
+				return fmt.Errorf("train: update %d: %w", step, err)
+			}
+			w.sums = append(w.sums, partSum{p.ID, loss, weight})
+			if err := w.push(p.ID, weight, loss); err != nil {
+				return err
+			}
+		}
+		return w.facts.add(step, w.sums, interrupted)
+	}
+	var loss, weight float64
+	if b.Rows > 0 {
+		run.Enter(observe.Compute)
+		var err error
+		loss, weight, err = run.Sum(run.Params, b, w.gradient)
+		run.Leave()
+		if err != nil {
+			return fmt.Errorf("train: update %d: %w", step, err)
+		}
+		all := weight
+		if w.o.Mode != ps.BSP || w.o.OptimizerAt == AtWorker {
+			all = weight * float64(run.UpdateRows()) / float64(b.Rows) // about the weight of the whole update
+		}
+		if w.o.OptimizerAt == AtWorker {
+			run.Enter(observe.Apply)
+			w.own(step, weight, float32(weight/all))
+			run.Leave()
+		}
+		if err := w.push(0, all, loss); err != nil {
+			return err
+		}
+	}
+	w.sums = append(w.sums, partSum{0, loss, weight})
+	if w.facts != nil && w.o.Mode == ps.BSP {
+		return w.facts.add(step, w.sums, interrupted)
+	}
+	return nil
+}
+
+// push adds the gradient, or the update, as part number part. A loss that is no number is not followed by a gradient: the facts tell.
+func (w *worker) push(part int, weight, loss float64) error {
+	if loss-loss != 0 || weight == 0 {
+		return nil
+	}
+	w.run.Enter(observe.Push)
+	defer w.run.Leave()
+	if w.o.OptimizerAt == AtWorker {
+		return w.tables.inc(part, w.update, w.gradient.Rows)
+	}
+	if err := w.w.Weight(part, weight); err != nil {
+		return err
+	}
+	return w.tables.inc(part, w.gradient.Flat, w.gradient.Rows)
+}
+
+// own makes the update of this worker's optimizer, of its own rows, times share.
+func (w *worker) own(step int64, weight float64, share float32) {
+	if weight == 0 {
+		return
+	}
+	isa, l, slots := w.run.CPU.ISA, w.run.Layout(), w.state.Slots()
+	views := make([][]float32, len(slots))
+	apply := func(step int64, from, to int) {
+		u := w.update[from:to]
+		kernel.ScaleInto(isa, u, w.gradient.Flat[from:to], float32(weight))
+		for k, v := range slots {
+			views[k] = v[from:to]
+		}
+		w.rule.Apply(step, l, from, w.run.Params.Flat[from:to], u, u, views)
+		for i := range u {
+			u[i] *= share
+		}
+	}
+	for _, r := range w.tables.runs {
+		apply(step, r[0], r[1])
+	}
+	for _, x := range w.tables.sparse {
+		counts := w.state.RowSteps()[x.tensor]
+		for _, r := range w.gradient.Rows[x.tensor] {
+			n := step
+			if counts != nil {
+				counts[r]++
+				n = int64(counts[r])
+			}
+			apply(n, x.from+int(r)*x.cols, x.from+(int(r)+1)*x.cols)
+		}
+	}
+}
+
+// refresh makes rank 0's parameters what the tables have.
+func (w *worker) refresh(context.Context) error {
+	if w.o.Mode != ps.BSP && w.run.Reason() == trivium.Interrupted {
+		if w.settled {
+			return nil
+		}
+		return w.settle() // the others stop too, each after an update of its own
+	}
+	for _, x := range w.tables.sparse {
+		if err := x.getRows(w.ctx, nil, w.run.Params.Flat); err != nil {
+			return w.failure(err)
+		}
+	}
+	return nil
+}
+
+// settle waits until the others have made their last updates, where nobody waits otherwise, and reads what came of them.
+func (w *worker) settle() error {
+	w.settled = true
+	if err := w.w.Barrier(w.ctx); err != nil {
+		return w.failure(err)
+	}
+	for range w.o.Staleness { // so that a read may lack nothing
+		if _, err := w.w.Clock(w.ctx); err != nil {
+			return w.failure(err)
+		}
+	}
+	if w.env.Rank != 0 {
+		return nil
+	}
+	return w.failure(w.tables.getAll(w.ctx, w.run.Params.Flat))
+}
+
+// keep adds the optimizer's state to a checkpoint: the servers have it, or this worker has its own.
+func (w *worker) keep(c *checkpoint.Checkpoint) error {
+	names := []string(nil)
+	if r, ok := w.rule.(*optim.Rule); ok {
+		names = r.SlotNames()
+	}
+	to := &filling{w.state.Slots(), w.state.RowSteps()}
+	if w.o.OptimizerAt == AtServer {
+		if err := w.fetch(to); err != nil {
+			return w.failure(err)
+		}
+	}
+	c.Optimizer = &checkpoint.OptimizerState{Names: names, Slots: to.slots, RowSteps: to.rowSteps}
+	return nil
+}
+
+// fetch reads the state of all servers.
+func (w *worker) fetch(to *filling) error {
+	for i, name := range w.placement.Servers {
+		var p []byte
+		var err error
+		if i == w.server {
+			p = w.steps.appendState(nil)
+		} else if p, err = w.stateOf(i, name); err != nil {
+			return fmt.Errorf("server: the optimizer's state of %v: %w", name, err)
+		}
+		if err := eachState(p, func(t told) error { return w.tables.take(t, to) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *worker) stateOf(server int, name transport.Name) ([]byte, error) {
+	s, err := w.env.Port.Stream(stateStream(server), transport.StreamOptions{MaxFrame: remote.Piece + 1<<16})
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	c := remote.NewClient(s, name)
+	ctx, cancel := context.WithCancel(w.ctx)
+	var wait sync.WaitGroup
+	defer wait.Wait()
+	defer cancel()
+	wait.Go(func() { _ = c.Run(ctx) }) // ends with its context
+	r, err := c.Get(ctx, stateKey, 0, -1)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return io.ReadAll(r)
+}
