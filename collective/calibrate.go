@@ -2,7 +2,10 @@ package collective
 
 import (
 	"context"
+	"hash/fnv"
 	"math"
+	"os"
+	"runtime"
 	"time"
 
 	"github.com/trivium-ml/trivium/tensor"
@@ -16,55 +19,80 @@ func (g *Group) Calibrate(ctx context.Context) (Costs, error) {
 	}
 	begin := time.Now()
 	const limit = 150 * time.Millisecond
-	small, large := 1<<10, 1<<20
-	x := make([]float32, large/4)
-	y := make([]float32, large/4)
-	// least is the shortest of up to n operations, which all ranks end together: rank 0 says when the time is up.
-	least := func(a Algorithm, bytes, n int) (float64, error) {
+	const small, large, long = 1 << 10, 1 << 20, 4 << 20
+	x, y := make([]float32, long/4), make([]float32, long/4)
+	// least is the shortest time of an operation over some rounds of several, one after the other, as they come in a step. All ranks end
+	// together: rank 0 says when the time is up.
+	least := func(a Algorithm, bytes, each, n int) (float64, error) {
 		best := math.Inf(1)
 		for k := range n {
-			step := g.Step()
 			stop := []uint8{0}
 			if g.Rank() == 0 && k > 1 && time.Since(begin) > limit {
 				stop[0] = 1
 			}
-			if err := g.Start(Op{Kind: Broadcast}, 1, Of(make([]uint8, 1)), Of(stop)).Wait(ctx); err != nil {
+			if err := BroadcastInto(ctx, g, stop, 0); err != nil {
 				return 0, err
+			}
+			if stop[0] != 0 {
+				break
 			}
 			at := time.Now()
-			if err := g.Start(Op{Plan: a}, 0, Of(y[:bytes/4]), Of(x[:bytes/4])).Wait(ctx); err != nil {
-				return 0, err
+			for i := range each {
+				if err := g.Start(Op{Plan: a}, uint32(i), Of(y[:bytes/4]), Of(x[:bytes/4])).Wait(ctx); err != nil {
+					return 0, err
+				}
 			}
-			best = min(best, time.Since(at).Seconds())
-			if err := g.Commit(ctx, step); err != nil {
+			best = min(best, time.Since(at).Seconds()/float64(each))
+			if err := g.Commit(ctx, g.Step()); err != nil {
 				return 0, err
 			}
 		}
 		return best, nil
 	}
-	t0, err := least(Doubling, small, 12)
+	t0, err := least(Doubling, small, 32, 6)
 	if err != nil {
 		return Costs{}, err
 	}
-	t1, err := least(Ring, large, 8)
+	t1, err := least(Ring, large, 4, 6)
 	if err != nil {
 		return Costs{}, err
 	}
-	gamma := measureGamma()
+	t2, err := least(Ring, long, 1, 4)
+	if err != nil {
+		return Costs{}, err
+	}
+	// Are all on one host, with less than two cores each?
+	here := hostNumber()
+	far := []float64{here, -here, -float64(runtime.NumCPU())}
+	if err := AllReduceInto(ctx, g, far, far, Max); err != nil {
+		return Costs{}, err
+	}
 	p := float64(g.Size())
-	hops := math.Ceil(math.Log2(p))
-	if math.Exp2(hops) != p {
-		hops = math.Floor(math.Log2(p)) + 2
+	mine := Costs{Gamma: measureGamma(), Crowded: far[0] == -far[1] && -far[2] < 2*p}
+	hops := Costs{Alpha: 1, Crowded: mine.Crowded}.Predict(Doubling, g.Size(), 0, 1).Seconds()
+	mine.Alpha = t0 / hops
+	beta := func(t, n float64) float64 {
+		return max((t-2*(p-1)*mine.Alpha-(p-1)/p*n*mine.Gamma)/(2*(p-1)/p*n), 1e-12)
 	}
-	mine := []float64{t0 / hops, 0, gamma}
-	n := float64(large)
-	mine[1] = max((t1-2*(p-1)*mine[0]-(p-1)/p*n*gamma)/(2*(p-1)/p*n), 1e-12)
-	if err := g.AllReduce64(ctx, mine); err != nil {
+	mine.Beta, mine.Long = beta(t1, large), beta(t2, long)
+	all := []float64{mine.Alpha, mine.Beta, mine.Gamma, mine.Long}
+	if err := AllReduceInto(ctx, g, all, all, Mean); err != nil {
 		return Costs{}, err
 	}
-	c := Costs{mine[0] / p, mine[1] / p, mine[2] / p}
-	g.SetCosts(c)
-	return c, nil
+	mine.Alpha, mine.Beta, mine.Gamma, mine.Long = all[0], all[1], all[2], all[3]
+	g.SetCosts(mine)
+	return mine, nil
+}
+
+// hostNumber is the same for processes of one host, and hardly for others.
+func hostNumber() float64 {
+	name, err := os.Hostname()
+	if err != nil {
+		return 0
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name))
+	return float64(h.Sum32())
 }
 
 // measureGamma times the addition of a segment that lies in the cache, as one that has just been received does.

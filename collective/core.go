@@ -43,17 +43,21 @@ type core struct {
 	arena    *arena  // nil: no shared memory
 	planner  *Costs
 	memories [][]byte // scratch that is free
+	cooling  [][]byte // that may still be on its way to someone
 
 	out  []outFrame
-	due  time.Duration // when tick has something to do; never: none
+	over []transport.Event // to be released, when no lock is held
+	due  time.Duration     // when tick has something to do; never: none
 	post func(from int, k transport.Key, dst []byte) bool
 	take func(from int, k transport.Key) bool // Unpost
 }
 
 // An outFrame is to be sent.
 type outFrame struct {
-	to int
-	f  transport.Frame
+	to   int
+	f    transport.Frame
+	op   *operation // nil: nobody waits for its end
+	task int32
 }
 
 // The kinds of frames.
@@ -105,6 +109,8 @@ const (
 	taskDone   = -1
 	taskArmed  = -2
 	taskPosted = -3
+	// A send is done when its memory may be written to, if that is to happen: else once it is on its way.
+	taskSending = -4
 )
 
 // A voided operation failed: everywhere, whether or not it had started.
@@ -199,13 +205,15 @@ func (c *core) start(op Op, tag uint32, dst, src Buffer, done chan struct{}) *op
 			continue
 		}
 		if !c.data(c.rankOf(ev.From), &ev) {
-			ev.Release()
+			c.release(ev)
 		}
 	}
 	clear(c.early[len(keep):])
 	c.early = keep
 	return o
 }
+
+func (c *core) release(ev transport.Event) { c.over = append(c.over, ev) }
 
 func (c *core) rankOf(n transport.Name) int { return slices.Index(c.names, n) }
 
@@ -334,6 +342,13 @@ func (c *core) do(o *operation, i int32) {
 	t := &o.plan.Tasks[i]
 	switch t.Do {
 	case DoSend:
+		if len(t.next) > 0 { // something is to be written there
+			o.left[i] = taskSending
+			c.send(o, t, o.span(t.To))
+			out := &c.out[len(c.out)-1]
+			out.op, out.task = o, i
+			return
+		}
 		c.send(o, t, o.span(t.To))
 	case DoSendCoded:
 		c.send(o, t, o.coded[t.To.From])
@@ -382,9 +397,18 @@ func (o *operation) complete(i int32) {
 }
 
 func (c *core) send(o *operation, t *Task, payload []byte) {
-	c.out = append(c.out, outFrame{t.Peer, transport.Frame{
+	c.out = append(c.out, outFrame{to: t.Peer, f: transport.Frame{
 		Kind: kindData, Priority: o.Priority.transport(), Fingerprint: o.print, Key: c.key(o.tag, t.Chunk), Payload: payload,
 	}})
+}
+
+// sent says that the frame of a task is no longer read.
+func (c *core) sent(o *operation, i int32) {
+	if o.left == nil || o.err != nil || o.left[i] != taskSending {
+		return
+	}
+	o.complete(i)
+	c.run(o)
 }
 
 func (p Priority) transport() transport.Priority {
@@ -413,7 +437,7 @@ func (c *core) arm(o *operation, i int32, t *Task) {
 			if !c.land(o, i, t, &h.ev) {
 				c.disagree(o, t.Peer, len(h.ev.Payload))
 			}
-			h.ev.Release()
+			c.release(h.ev)
 			return
 		}
 	}
@@ -592,7 +616,7 @@ func (c *core) abort(o *operation, err error) {
 	}
 	o.err = err
 	for _, h := range o.held {
-		h.ev.Release()
+		c.release(h.ev)
 	}
 	o.held = nil
 	if o.left != nil && c.take != nil {

@@ -165,9 +165,12 @@ func (c *core) decided() {
 		}
 		err = &Mismatch{Step: t.step, Field: "operations of the step", RankA: a, RankB: b, A: fmt.Sprintf("%#08x", x), B: fmt.Sprintf("%#08x", y)}
 	}
+	c.memories = append(c.memories, c.cooling[:min(len(c.cooling), max(0, 16-len(c.memories)))]...)
+	clear(c.cooling)
+	c.cooling = c.cooling[:0]
 	for _, o := range c.ops {
-		if o.err == nil {
-			c.recycle(o)
+		if m := o.mem[Scratch]; m != nil && len(c.cooling) < 16 {
+			c.cooling = append(c.cooling, m)
 		}
 		if o.err == nil && len(c.spare) < 64 {
 			c.spare = append(c.spare, o.left)
@@ -192,7 +195,7 @@ func (c *core) decided() {
 		if ev.Op.Step() >= c.step {
 			live = append(live, ev)
 		} else {
-			ev.Release()
+			c.release(ev)
 		}
 	}
 	clear(c.early[len(live):])
@@ -219,7 +222,7 @@ func (c *core) control(to int, kind uint8, op wire.Op, head []byte) {
 	if c.gone[to] {
 		return
 	}
-	c.out = append(c.out, outFrame{to, transport.Frame{
+	c.out = append(c.out, outFrame{to: to, f: transport.Frame{
 		Kind: kind, Priority: transport.Control, Key: transport.Key{Epoch: c.epoch, Op: op, Chunk: uint32(c.id) << 16}, Head: head,
 	}})
 }

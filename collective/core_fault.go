@@ -160,7 +160,7 @@ func (c *core) conclude(in *incident, force bool) {
 	keep := c.early[:0]
 	for _, ev := range c.early {
 		if ev.Op == wire.MakeOp(in.step, in.tag) {
-			ev.Release()
+			c.release(ev)
 		} else {
 			keep = append(keep, ev)
 		}
@@ -176,7 +176,7 @@ func (c *core) fail(err error) {
 		c.abort(o, err)
 	}
 	for _, ev := range c.early {
-		ev.Release()
+		c.release(ev)
 	}
 	c.early = nil
 	if t := c.vote; t != nil && !t.over {
@@ -404,7 +404,7 @@ func (c *core) tickOp(o *operation) {
 }
 
 func (c *core) tell(o *operation, to int) outFrame {
-	return outFrame{to, transport.Frame{Kind: kindStarted, Priority: transport.Control, Fingerprint: o.print, Key: c.key(o.tag, 0)}}
+	return outFrame{to: to, f: transport.Frame{Kind: kindStarted, Priority: transport.Control, Fingerprint: o.print, Key: c.key(o.tag, 0)}}
 }
 
 // waiting names the rank that o waits for: one that has not started it, if there is one.

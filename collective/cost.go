@@ -7,13 +7,30 @@ import (
 )
 
 // Costs describe a group's links and memory, in seconds: Alpha for a message, Beta for a byte sent, Gamma for a byte reduced.
-type Costs struct{ Alpha, Beta, Gamma float64 }
+type Costs struct {
+	Alpha, Beta, Gamma float64
+
+	// Long is Beta for vectors that fit no cache, from 4 MiB on; between 1 and 4 MiB lies a mixture. 0: Beta.
+	Long float64
+	// Crowded says that the ranks have fewer processor cores than they could use: then what counts is the work of all together, not that
+	// of the busiest.
+	Crowded bool
+}
 
 // guess is two processes on one machine of 2024, over TCP, without calibration.
-var guess = Costs{20e-6, 0.4e-9, 0.1e-9}
+var guess = Costs{Alpha: 20e-6, Beta: 0.4e-9, Gamma: 0.1e-9}
+
+// beta is Beta for a vector of so many bytes.
+func (c Costs) beta(bytes float64) float64 {
+	if c.Long == 0 {
+		return c.Beta
+	}
+	mix := min(max(math.Log2(bytes/(1<<20))/2, 0), 1)
+	return c.Beta + mix*(c.Long-c.Beta)
+}
 
 func (c Costs) validate() error {
-	for _, x := range []float64{c.Alpha, c.Beta, c.Gamma} {
+	for _, x := range []float64{c.Alpha, c.Beta, c.Gamma, c.Long} {
 		if !(x >= 0) || math.IsInf(x, 0) {
 			return fmt.Errorf("collective: costs %+v: want seconds, 0 or more", c)
 		}
@@ -27,6 +44,7 @@ func (c Costs) Predict(a Algorithm, p, bytes, k int) time.Duration {
 		return 0
 	}
 	n, ranks := float64(bytes), float64(p)
+	c.Beta = c.beta(n)
 	log := math.Floor(math.Log2(ranks))
 	up := math.Ceil(math.Log2(ranks))
 	most := (ranks - 1) / ranks
@@ -36,15 +54,9 @@ func (c Costs) Predict(a Algorithm, p, bytes, k int) time.Duration {
 		s = 2*(ranks-1)*(c.Alpha+n*c.Beta) + (ranks-1)*n*c.Gamma
 	case Halving:
 		q := math.Exp2(log)
-		s = 2*log*c.Alpha + 2*(q-1)/q*n*c.Beta + (q-1)/q*n*c.Gamma
-		if q != ranks { // the ranks beyond the power of two give their vectors first and get them last
-			s += 2*(c.Alpha+n*c.Beta) + n*c.Gamma
-		}
+		s = c.folded(2*log*c.Alpha+2*(q-1)/q*n*c.Beta+(q-1)/q*n*c.Gamma, q, ranks, n)
 	case Doubling:
-		s = log*(c.Alpha+n*c.Beta) + log*n*c.Gamma
-		if math.Exp2(log) != ranks {
-			s += 2*(c.Alpha+n*c.Beta) + n*c.Gamma
-		}
+		s = c.folded(log*(c.Alpha+n*c.Beta)+log*n*c.Gamma, math.Exp2(log), ranks, n)
 	case Shared: // in, summed and out, at the speed of memory; two bells
 		s = 2*log*c.Alpha + 3*n*c.Gamma
 	case Tree:
@@ -54,6 +66,18 @@ func (c Costs) Predict(a Algorithm, p, bytes, k int) time.Duration {
 		s = 2*(ranks-1)*c.Alpha + 2*most*n*c.Beta + most*n*c.Gamma
 	}
 	return time.Duration(s * 1e9)
+}
+
+// folded is s, the time among a power of two of the ranks, and what it takes the others to give their vectors before and get them after.
+func (c Costs) folded(s, power, ranks, n float64) float64 {
+	if power == ranks {
+		return s
+	}
+	extra := 2*(c.Alpha+n*c.Beta) + n*c.Gamma
+	if c.Crowded {
+		return (power*s + (ranks-power)*extra) / ranks
+	}
+	return s + extra
 }
 
 // A Measurement is an operation that completed, with what was predicted.

@@ -143,7 +143,9 @@ func TestCalibrate(t *testing.T) {
 	if costs[0] != costs[1] || costs[0] != costs[2] || !(costs[0].Alpha > 0 && costs[0].Beta > 0 && costs[0].Gamma > 0) {
 		t.Errorf("costs %+v", costs)
 	}
+	mu.Lock()
 	last := seen[len(seen)-1]
+	mu.Unlock()
 	if last.Bytes != 4000 || last.Predicted <= 0 || last.Took <= 0 || last.Ranks != 3 {
 		t.Errorf("the last measurement is %+v", last)
 	}

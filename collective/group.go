@@ -184,7 +184,8 @@ type Handle struct {
 }
 
 // Start begins op at this tag, which must be new in the step, and returns. src must stay as it is, and dst is the group's, until the
-// step is committed or the Handle has failed.
+// step is committed or the Handle has failed. Ranks should start operations in one order: a rank that waits for a late one first may wait
+// for frames that are held up behind those of others.
 func (g *Group) Start(op Op, tag uint32, dst, src Buffer) *Handle {
 	done := make(chan struct{})
 	var o *operation
@@ -243,10 +244,12 @@ func (g *Group) Commit(ctx context.Context, step uint64) error {
 			}
 		}
 	}
-	if err := g.h.voteErr(t); err != nil {
-		return err
+	err := g.h.voteErr(t)
+	// Also what is void may still be on its way from the sources.
+	if d := g.h.drain(ctx, g.c); err == nil {
+		err = d
 	}
-	return g.h.drain(ctx, g.c)
+	return err
 }
 
 // Waits lists the operations that are under way here, and whom they wait for.

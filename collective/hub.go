@@ -104,14 +104,23 @@ func (h *hub) tell() {
 // flush frees the lock, and then sends what is to be sent.
 func (h *hub) flush(list []outTo) []outTo {
 	list = list[:0]
+	var over []transport.Event
 	due := never
 	for _, c := range h.cores {
 		for i := range c.out {
-			list = append(list, outTo{c.peers[c.out[i].to], c.out[i].f})
+			out := &c.out[i]
+			p := c.peers[out.to]
+			if out.op != nil {
+				out.f.Done = h.whenSent(p, c, out.op, out.task)
+			}
+			list = append(list, outTo{p, out.f})
 		}
 		clear(c.out)
 		c.out = c.out[:0]
 		due = min(due, c.due)
+		over = append(over, c.over...)
+		clear(c.over)
+		c.over = c.over[:0]
 	}
 	if due < h.armed && !h.closed {
 		h.armed = due
@@ -127,7 +136,20 @@ func (h *hub) flush(list []outTo) []outTo {
 		list[i].p.send(list[i].f)
 	}
 	clear(list)
+	for i := range over { // which may call a Done, of a group in this process, which takes its lock
+		over[i].Release()
+	}
 	return list
+}
+
+// whenSent is the Done of a frame whose memory is to be written to afterwards.
+func (h *hub) whenSent(p *peer, c *core, o *operation, task int32) func(error) {
+	return func(err error) {
+		p.undone.Add(-1)
+		if err == nil {
+			h.do(func() { c.sent(o, task) })
+		}
+	}
 }
 
 type outTo struct {
@@ -202,7 +224,7 @@ func (h *hub) replay(id uint16) {
 		if uint16(ev.Chunk>>16) != id {
 			keep = append(keep, ev)
 		} else if !h.dispatch(&ev) {
-			ev.Release()
+			h.cores[0].release(ev)
 		}
 	}
 	clear(h.early[len(keep):])
@@ -212,7 +234,9 @@ func (h *hub) replay(id uint16) {
 // send sends f at once where that cannot block: while little is under way to the peer, it is certain to have room for it. Otherwise a
 // goroutine sends, so that a receiver never waits for its own sending.
 func (p *peer) send(f transport.Frame) {
-	f.Done = p.done
+	if f.Done == nil {
+		f.Done = p.done
+	}
 	n := len(f.Head) + len(f.Payload) + 64
 	p.undone.Add(1)
 	p.mu.Lock()
@@ -325,16 +349,21 @@ func (h *hub) stop(err error) {
 		}
 		c.out = nil
 	}
-	for i := range h.early {
-		h.early[i].Release()
+	over := h.early
+	for _, c := range h.cores {
+		over = append(over, c.over...)
+		c.over = nil
 	}
 	h.early = nil
 	h.mu.Unlock()
+	for i := range over {
+		over[i].Release()
+	}
 }
 
 func (h *hub) drop(c *core) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.flush(nil)
 	h.tell()
 	if c.failed == nil {
 		c.fail(ErrClosed)
@@ -342,6 +371,7 @@ func (h *hub) drop(c *core) {
 	for i, x := range h.cores {
 		if x == c {
 			h.cores = append(h.cores[:i], h.cores[i+1:]...)
+			h.cores[0].over = append(h.cores[0].over, c.over...)
 			break
 		}
 	}

@@ -85,15 +85,21 @@ func (m *Machine) Step(now time.Duration, in protocol.Event) []protocol.Command 
 	case protocol.Stop:
 		return append(m.out, protocol.Exit{})
 	}
-	for i := range c.out {
-		o := &c.out[i]
-		f := o.f
-		// The plan may write to this memory before the frame has arrived.
-		f.Payload, f.Head = slices.Clone(f.Payload), slices.Clone(f.Head)
-		m.out = append(m.out, protocol.Send{To: c.names[o.to], Body: FrameBody{f}})
+	for len(c.out) > 0 {
+		list := c.out
+		c.out = nil
+		for i := range list {
+			o := &list[i]
+			f := o.f
+			// The plan writes to this memory afterwards.
+			f.Payload, f.Head = slices.Clone(f.Payload), slices.Clone(f.Head)
+			m.out = append(m.out, protocol.Send{To: c.names[o.to], Body: FrameBody{f}})
+			if o.op != nil {
+				c.sent(o.op, o.task)
+			}
+		}
 	}
-	clear(c.out)
-	c.out = c.out[:0]
+	c.over = nil
 	if c.due < m.armed {
 		m.armed = c.due
 		m.out = append(m.out, protocol.SetTimer{After: max(0, c.due-now)})

@@ -19,7 +19,6 @@ type arena struct {
 	self int
 	used int // by operations, from the front
 	kept int // by Memory, from the back
-	peak bool
 }
 
 // arenaBytes is the address space of one rank: more than a step needs.
