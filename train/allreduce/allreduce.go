@@ -116,7 +116,7 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 	defer stop(nil)
 	var timer *time.Timer
 	unhook := context.AfterFunc(ctx, func() {
-		if lost, ok := errors.AsType[*train.LostError](context.Cause(ctx)); ok {
+		if lost := lostOf(ctx); lost != nil {
 			timer = time.AfterFunc(lostWait, func() { stop(lost) })
 		}
 	})
@@ -125,7 +125,7 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 			timer.Stop()
 		}
 	}()
-	x, err := newExchange(&env, s.o, run, func() bool { return ctx.Err() != nil })
+	x, err := newExchange(&env, s.o, run, func() bool { return ctx.Err() != nil && lostOf(ctx) == nil })
 	if err != nil {
 		return train.NotBegun(ctx, err)
 	}
@@ -149,11 +149,16 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 		}
 		run.Finish(x.rows, t.loss, t.weight)
 	}
-	r, err := run.Result(agreed)
-	if err != nil && !x.over {
-		x.abort(err)
+	if run.Reason() == trivium.Failed && agreed.Err() == nil && !x.over { // here alone: the others are about to make the next update
+		return x.withdraw(agreed)
 	}
-	return r, err
+	return run.Result(agreed)
+}
+
+// lostOf returns the lost process because of which ctx ended, or nil.
+func lostOf(ctx context.Context) *train.LostError {
+	lost, _ := errors.AsType[*train.LostError](context.Cause(ctx))
+	return lost
 }
 
 var errStopped = errors.New("a worker was asked to stop")

@@ -297,20 +297,23 @@ func (x *exchange) failed(ctx context.Context, err error) error {
 	return err
 }
 
-// abort ends the others' next exchange, with why this worker takes no part in it.
-func (x *exchange) abort(why error) {
+// withdraw ends the run at all workers because of what went wrong at this one, between two updates: it takes part in the next one, to
+// say so.
+func (x *exchange) withdraw(ctx context.Context) (trivium.Result, error) {
+	r, failure := x.run.Result(ctx)
 	if x.g == nil {
-		return
+		return r, failure
 	}
-	ctx, cancel := context.WithCancelCause(context.Background())
-	cancel(why)
-	tags := []uint32{x.tag}
-	if x.sparse != nil {
-		tags = append(tags, x.tag+1)
+	step := x.g.Step()
+	if x.launcher != nil {
+		x.launcher.Reset()
 	}
-	for _, tag := range tags {
-		_ = x.g.Start(collective.Op{Label: "loss"}, tag, collective.Of(x.sums[:]), collective.Of(x.facts[:])).Wait(ctx) // it is why
+	x.facts = [numFacts]float64{factFail: 1}
+	x.silence()
+	if err := x.travel(ctx, step); err == nil {
+		failure = x.share(ctx, failure)
 	}
+	return r, failure
 }
 
 func (x *exchange) close() {
