@@ -3,10 +3,16 @@ package transport
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/binary"
 	"errors"
 	"io"
 	"log/slog"
+	"math/big"
 	"net"
 	"path/filepath"
 	"strings"
@@ -163,52 +169,83 @@ func TestBadFrames(t *testing.T) {
 	}
 }
 
-// TestSimultaneousDial: dials from both ends at once become one link, and nobody hears of a loss.
+// TestSimultaneousDial: dials from both ends at once become one link, and nobody hears of a loss or a refusal.
 func TestSimultaneousDial(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
-	defer cancel()
-	for round := range 100 {
-		var ports [2]Port
-		var streams [2]Stream
-		for i := range ports {
-			var err error
-			if ports[i], err = (TCP{}).Open(ctx, Name{ID: string(rune('a' + i))}, Options{}); err != nil {
-				t.Fatal(err)
+	secured := selfSigned(t)
+	for name, n := range map[string]Network{"tcp": TCP{}, "unix": Unix{Dir: t.TempDir()}, "tls": TCP{TLS: secured}} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+			defer cancel()
+			for round := 0; round < 40 && !t.Failed(); round++ {
+				simultaneousDial(ctx, t, n, round)
 			}
-			if streams[i], err = ports[i].Stream("s", StreamOptions{}); err != nil {
-				t.Fatal(err)
-			}
+		})
+	}
+}
+
+func simultaneousDial(ctx context.Context, t *testing.T, n Network, round int) {
+	var ports [2]Port
+	var streams [2]Stream
+	var logs [2]bytes.Buffer
+	for i := range ports {
+		o := Options{Log: slog.New(slog.NewTextHandler(&logs[i], &slog.HandlerOptions{Level: slog.LevelDebug}))}
+		var err error
+		if ports[i], err = n.Open(ctx, Name{ID: string(rune('a' + i))}, o); err != nil {
+			t.Fatal(err)
 		}
-		var group sync.WaitGroup
-		for i := range ports {
-			other := ports[1-i]
-			if err := ports[i].Know(other.Name(), other.Addr()); err != nil {
-				t.Fatal(err)
-			}
-			group.Go(func() {
-				if err := streams[i].Send(ctx, other.Name(), Frame{Head: []byte{byte(i)}}); err != nil {
-					t.Errorf("round %d: %v", round, err)
-				}
-				ev, err := streams[i].Recv(ctx)
-				if err != nil || ev.What != Received || ev.From != other.Name() {
-					t.Errorf("round %d: %v received event %d from %v (%v), error %v", round, ports[i].Name(), ev.What, ev.From, ev.Err, err)
-				}
-				ev.Release()
-			})
-		}
-		group.Wait()
-		for _, p := range ports {
-			if err := p.Close(); err != nil {
-				t.Error(err)
-			}
-			if s := p.Stats(); s.Reconnects > 0 {
-				t.Errorf("round %d: %d reconnects", round, s.Reconnects)
-			}
-		}
-		if t.Failed() {
-			return
+		if streams[i], err = ports[i].Stream("s", StreamOptions{}); err != nil {
+			t.Fatal(err)
 		}
 	}
+	var group sync.WaitGroup
+	for i := range ports {
+		other := ports[1-i]
+		if err := ports[i].Know(other.Name(), other.Addr()); err != nil {
+			t.Fatal(err)
+		}
+		group.Go(func() {
+			if err := streams[i].Send(ctx, other.Name(), Frame{Head: []byte{byte(i)}}); err != nil {
+				t.Errorf("round %d: %v", round, err)
+			}
+			ev, err := streams[i].Recv(ctx)
+			if err != nil || ev.What != Received || ev.From != other.Name() {
+				t.Errorf("round %d: %v received event %d from %v (%v), error %v", round, ports[i].Name(), ev.What, ev.From, ev.Err, err)
+			}
+			ev.Release()
+		})
+	}
+	group.Wait()
+	for i, p := range ports {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		if s := p.Stats(); s.Reconnects > 0 || len(s.Refused) > 0 || strings.Contains(logs[i].String(), "WARN") {
+			t.Errorf("round %d: %d reconnects, refused %v:\n%s", round, s.Reconnects, s.Refused, &logs[i])
+		}
+	}
+}
+
+// selfSigned is the TLS configuration of peers that all hold one certificate.
+func selfSigned(t *testing.T) *tls.Config {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(c)
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, RootCAs: roots, ClientCAs: roots}
 }
 
 // TestStaleSocket: the socket of a dead process is replaced; that of a live one is not.

@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/trivium-ml/trivium/wire"
@@ -378,6 +379,13 @@ func (p *port) refuse(conn [2]net.Conn, h *hello, err error) {
 	case errors.Is(err, errBusy):
 		_, _ = conn[0].Write(appendRefusal(nil, "busy", errBusy.Error())) // it is told, or sees the end
 		return
+	case h != nil && ended(err) && p.needless(h.name):
+		p.o.Log.Debug("transport: connection given up", "name", h.name.String(), "err", text) // by who has another, or goes
+		return
+	case errors.As(err, &no) && no.Cause == "closed":
+		p.o.Log.Debug("transport: connection refused", "name", h.name.String(), "err", no.Text)
+		_, _ = conn[0].Write(appendRefusal(nil, no.Cause, no.Text))
+		return
 	case errors.As(err, &no):
 		cause, text = no.Cause, no.Text
 	case errors.As(err, &bad):
@@ -387,7 +395,7 @@ func (p *port) refuse(conn [2]net.Conn, h *hello, err error) {
 		conn[0] = conn[1]
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		cause, text = "timeout", fmt.Sprintf("no whole handshake within %v", p.o.Handshake)
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+	case ended(err):
 		text = "the connection ended before the handshake did"
 	case errors.Is(err, net.ErrClosed):
 		return // counted by who closed it
@@ -419,10 +427,30 @@ func (p *port) refuse(conn [2]net.Conn, h *hello, err error) {
 	}
 }
 
+// ended reports whether err is that of a connection which the other end has closed.
+func ended(err error) bool {
+	for _, e := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.EPIPE, syscall.ECONNRESET} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// needless reports whether the peer of that name needs no dial just now, as far as this end knows.
+func (p *port) needless(n Name) bool {
+	p.mu.RLock()
+	pr := p.peers[n]
+	p.mu.RUnlock()
+	return pr != nil && pr.needless()
+}
+
 // meet reads who comes, and makes his two connections a link.
 func (p *port) meet(conn *[2]net.Conn, limit time.Time) (*hello, error) {
 	if p.carrier.admit != nil {
-		if err := p.carrier.admit(conn[1]); err != nil {
+		if err := p.carrier.admit(conn[1]); errors.Is(err, net.ErrClosed) {
+			return nil, err
+		} else if err != nil {
 			return nil, &RefusedError{"user", err.Error()}
 		}
 	}

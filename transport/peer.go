@@ -58,6 +58,7 @@ type halfOpen struct {
 const (
 	leastBackoff = time.Millisecond
 	mostBackoff  = time.Second
+	dialGrace    = time.Second // of a dial that is no longer needed
 )
 
 func newPeer(p *port, n Name) *peer {
@@ -379,6 +380,13 @@ func (pr *peer) judge(h *hello) error {
 	return nil
 }
 
+// needless reports whether a dial of the peer is none that it still needs.
+func (pr *peer) needless() bool {
+	pr.mu.Lock()
+	defer pr.unlock()
+	return pr.gone != nil || pr.shutting || pr.link.up || pr.attempting || pr.half != nil
+}
+
 // establish makes two connections the peer's link.
 func (pr *peer) establish(h *hello, inbound bool, id [16]byte, ctl, dat [2]net.Conn, shared sharedPath, addr string) error {
 	p := pr.port
@@ -395,7 +403,9 @@ func (pr *peer) establish(h *hello, inbound bool, id [16]byte, ctl, dat [2]net.C
 		return errBusy
 	}
 	if inbound && pr.cancel != nil {
-		pr.cancel() // our own dial gives way
+		// Our own dial gives way. It gets the time to be told so: cut off at once, it looks like a stranger's to the other end.
+		pr.attempting = false
+		time.AfterFunc(dialGrace, pr.cancel)
 	}
 	if pr.link.up {
 		pr.lose(io.ErrUnexpectedEOF) // the peer has lost it, and dials anew
