@@ -38,7 +38,7 @@ func (g *Group) Calibrate(ctx context.Context) (Costs, error) {
 			}
 			at := time.Now()
 			for i := range each {
-				if err := g.Start(Op{Plan: a}, uint32(i), Of(y[:bytes/4]), Of(x[:bytes/4])).Wait(ctx); err != nil {
+				if err := g.Start(Op{Plan: a}, uint32(i), Of(y[i*bytes/4:(i+1)*bytes/4]), Of(x[:bytes/4])).Wait(ctx); err != nil {
 					return 0, err
 				}
 			}
