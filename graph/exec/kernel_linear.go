@@ -36,7 +36,7 @@ func bindMatMul[T float](b *bound) {
 				pieces *= 2
 			}
 			rows, cols = kernel.GemmTiles(m, n, k, pieces)
-			if ta && rows > 64 && rows < m {
+			if ta && pieces > threads && rows > 64 && rows < m {
 				rows = (rows + 16) / 32 * 32 // whole vectors of A's columns; what is left is small, and comes last
 			}
 		}
