@@ -14,6 +14,7 @@ import (
 	"github.com/trivium-ml/trivium/train/links"
 	"github.com/trivium-ml/trivium/train/local"
 	"github.com/trivium-ml/trivium/train/processes"
+	"github.com/trivium-ml/trivium/train/server"
 )
 
 // alone is the topology of one process.
@@ -37,6 +38,18 @@ var shared = processes.Topologies{
 				}
 			}
 			return allreduce.New(env, o), nil
+		},
+	},
+	{
+		Name: served,
+		New: func(env train.Env, options json.RawMessage) (trivium.Strategy, error) {
+			o := server.DefaultOptions()
+			if len(options) > 0 {
+				if err := json.Unmarshal(options, &o); err != nil {
+					return nil, fmt.Errorf("server: its options: %w", err)
+				}
+			}
+			return server.New(env, o), nil
 		},
 	},
 	{

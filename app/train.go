@@ -24,6 +24,7 @@ type trainVerb struct {
 	ShipData  bool   `group:"Run" help:"Read the data here and send each worker its rows, in place of letting each open it."`
 
 	topologyFlags
+	serverFlags
 
 	onFlags
 
@@ -58,7 +59,10 @@ func (v *trainVerb) Run(ctx context.Context, s *session) error {
 	if err := v.configure(t); err != nil {
 		return misused(err)
 	}
-	t.flags = v.args()
+	if err := v.serve(t); err != nil {
+		return misused(err)
+	}
+	t.flags = append(v.args(), v.served()...)
 	if instead := standIn(&t.job.Data); instead != "" && (v.On == "" || v.ShipData) {
 		t.show.say("note", instead)
 	}

@@ -42,6 +42,7 @@ type training struct {
 	options   json.RawMessage                          // of the topology
 	flags     []string                                 // that give them
 	workers   int                                      // at least 1
+	servers   int                                      // processes that only serve
 	processes bool                                     // each worker has one of its own
 	ship      bool                                     // the workers get their rows from this process
 	assemble  func(ctx context.Context) (*team, error) // nil: on this machine

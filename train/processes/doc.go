@@ -25,8 +25,9 @@ import (
 // An Assignment is what a worker is told when it is started: its whole configuration. It holds secrets, and travels through a pipe.
 type Assignment struct {
 	Run     string `json:"run"`
-	Index   int    `json:"index"` // of this worker: its rank
+	Index   int    `json:"index"` // of this worker: its rank; servers come after the workers
 	Workers int    `json:"workers"`
+	Servers int    `json:"servers,omitempty"` // that train nothing
 
 	Job             json.RawMessage   `json:"job"`
 	Topology        string            `json:"topology"`
@@ -44,8 +45,14 @@ type Assignment struct {
 	Start      time.Time      `json:"start"` // of the run: what times count from
 }
 
+// Serves reports whether this process trains nothing, and only serves.
+func (a *Assignment) Serves() bool { return a.Index >= a.Workers }
+
 // Name is the worker's on the network.
 func (a *Assignment) Name() transport.Name {
+	if a.Serves() {
+		return transport.Name{Job: a.Run, Role: "server", ID: fmt.Sprint(a.Index - a.Workers), Incarnation: 1}
+	}
 	return transport.Name{Job: a.Run, Role: "worker", ID: fmt.Sprint(a.Index), Incarnation: 1}
 }
 

@@ -1,6 +1,7 @@
 package processes
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,6 +33,7 @@ type Driver struct {
 	Topology        Topology
 	Options         json.RawMessage // of the topology
 	Workers         int
+	Servers         int               // processes that only serve, beside the workers: they come after these, and end when these have
 	Threads         int               // of each worker; 0: one a core
 	CheckpointEvery int64             // updates
 	Resume          string            // the checkpoint in ResumeFrom to go on from; empty: from the start
@@ -65,7 +67,9 @@ type Driver struct {
 	stream  transport.Stream
 	workers []*part
 	lost    *WorkerError // the first that failed or vanished
+	hearsay bool         // lost is what another worker says of it
 	stopped bool
+	trained bool // all workers have ended: servers are told to
 }
 
 // Facts are what the workers know of the data.
@@ -79,6 +83,7 @@ type Facts struct {
 // A part is one worker, as the driver knows it.
 type part struct {
 	index    int
+	serves   bool
 	name     transport.Name
 	process  *launch.Process
 	host     string
@@ -93,7 +98,8 @@ type part struct {
 
 // A WorkerError says how a worker failed or vanished.
 type WorkerError struct {
-	Index int
+	Index int    // of the process: servers come after the workers
+	Name  string // such as "server 0"; empty: the worker of that index
 	Lost  bool   // it is gone, or lost another; else it says itself what is wrong
 	Step  int64  // updates that it had made, as far as is known
 	Text  string // its own words, or how it ended
@@ -101,10 +107,11 @@ type WorkerError struct {
 }
 
 func (e *WorkerError) Error() string {
+	name := cmp.Or(e.Name, fmt.Sprintf("worker %d", e.Index))
 	if e.Lost {
-		return fmt.Sprintf("worker %d is lost after update %d: %s", e.Index, e.Step, e.Text)
+		return fmt.Sprintf("%s is lost after update %d: %s", name, e.Step, e.Text)
 	}
-	return fmt.Sprintf("worker %d: %s", e.Index, e.Text)
+	return fmt.Sprintf("%s: %s", name, e.Text)
 }
 
 func (e *WorkerError) Unwrap() error { return e.cause }
@@ -148,6 +155,9 @@ func (d *Driver) prepare() error {
 	if d.Workers < 1 || d.Workers > maxWorkers {
 		return &train.JobError{Err: fmt.Errorf("processes: want 1 to %d workers, found %d", maxWorkers, d.Workers)}
 	}
+	if d.Servers < 0 || d.Servers > maxServers {
+		return &train.JobError{Err: fmt.Errorf("processes: want 0 to %d servers, found %d", maxServers, d.Servers)}
+	}
 	if d.Topology.Check != nil {
 		if err := d.Topology.Check(d.Job); err != nil {
 			return &train.JobError{Err: err}
@@ -156,7 +166,10 @@ func (d *Driver) prepare() error {
 	return nil
 }
 
-const maxWorkers = 1024
+const (
+	maxWorkers = 1024
+	maxServers = 256
+)
 
 // serve opens the driver's streams and serves metadata and checkpoints.
 func (d *Driver) serve(ctx context.Context, wait *sync.WaitGroup) error {
@@ -203,14 +216,14 @@ func (d *Driver) launch(ctx context.Context, exits chan<- int, wait *sync.WaitGr
 		return err
 	}
 	a := Assignment{
-		Run: d.Run, Workers: d.Workers, Job: job, Topology: d.Topology.Name, Options: d.Options, Threads: d.Threads,
+		Run: d.Run, Workers: d.Workers, Servers: d.Servers, Job: job, Topology: d.Topology.Name, Options: d.Options, Threads: d.Threads,
 		CheckpointEvery: d.CheckpointEvery, Resume: d.Resume, Notes: d.Notes, Shipped: d.Data != nil,
 		Driver: d.Port.Name(), DriverAddr: d.Port.Addr(), Network: d.Network, Start: time.Now(), Saves: d.Ready != nil,
 	}
 	if d.Observe != nil {
 		a.Start = d.Observe.Start()
 	}
-	for i := range d.Workers {
+	for i := range d.Workers + d.Servers {
 		a.Index = i
 		if d.NetworkOf != nil {
 			if a.Network, err = d.NetworkOf(a.Name(), i); err != nil {
@@ -221,16 +234,16 @@ func (d *Driver) launch(ctx context.Context, exits chan<- int, wait *sync.WaitGr
 		if err != nil {
 			return err
 		}
-		p := &part{index: i, name: a.Name()}
+		p := &part{index: i, serves: a.Serves(), name: a.Name()}
 		if d.Observe != nil {
 			p.receiver = relay.NewReceiver(d.Observe)
 		}
-		spec := launch.Spec{Name: fmt.Sprintf("worker/%d", i), Config: config, CPUs: d.CPUs}
+		spec := launch.Spec{Name: p.name.Role + "/" + p.name.ID, Config: config, CPUs: d.CPUs}
 		if d.Output != nil {
 			spec.Stderr = d.Output(i)
 		}
 		if p.process, err = d.Launcher.Start(ctx, spec); err != nil {
-			return fmt.Errorf("processes: worker %d does not start: %w", i, err)
+			return fmt.Errorf("processes: %s does not start: %w", p.title(), err)
 		}
 		d.workers = append(d.workers, p)
 		wait.Go(func() {
@@ -296,6 +309,7 @@ func (d *Driver) loop(ctx, running context.Context, events <-chan transport.Even
 		if d.stopped && !stopped {
 			deadline.Reset(d.Grace)
 		}
+		d.release(running, deadline)
 	}
 	d.broadcast(running, kindEnd, nil)
 	d.farewell(exits)
@@ -308,6 +322,30 @@ func (d *Driver) stop(ctx context.Context, kind uint8, v any) {
 		d.broadcast(ctx, kind, v)
 	}
 }
+
+// release tells the servers to end once no worker needs them.
+func (d *Driver) release(ctx context.Context, deadline *time.Timer) {
+	if d.trained {
+		return
+	}
+	for _, p := range d.workers[:d.Workers] {
+		if p.result == nil && !p.gone {
+			return
+		}
+	}
+	d.trained = true
+	deadline.Reset(d.Grace)
+	for _, p := range d.workers[d.Workers:] {
+		if !p.gone && p.hello {
+			if err := d.send(ctx, p.name, kindStop, nil); err != nil {
+				d.Log.Warn("not told to end", "process", p.title(), "error", err)
+			}
+		}
+	}
+}
+
+// title is what messages call the process.
+func (p *part) title() string { return p.name.Role + " " + p.name.ID }
 
 // The phases of a job.
 const (
@@ -421,7 +459,7 @@ func (d *Driver) ready(ctx context.Context, wait *sync.WaitGroup) error {
 // compare makes sure that all workers read the same data.
 func (d *Driver) compare() {
 	first := d.workers[0]
-	for _, p := range d.workers[1:] {
+	for _, p := range d.workers[1:d.Workers] {
 		if p.ready.Checksum != first.ready.Checksum {
 			d.fail(p, &train.JobError{Err: fmt.Errorf(
 				"the data differs: worker %d (on %s) reads %s with checksum %s, worker %d (on %s) with %s; give all the same file, or --ship-data",
@@ -434,8 +472,16 @@ func (d *Driver) compare() {
 // fail notes the first failure.
 func (d *Driver) fail(p *part, cause error) {
 	if d.lost == nil {
-		d.lost = &WorkerError{Index: p.index, Step: p.at.Step, Text: cause.Error(), cause: cause}
+		d.lost = &WorkerError{Index: p.index, Name: p.title(), Step: d.stepOf(p), Text: cause.Error(), cause: cause}
 	}
+}
+
+// stepOf is how far p is known to be; servers are where worker 0 is.
+func (d *Driver) stepOf(p *part) int64 {
+	if p.serves {
+		p = d.workers[0]
+	}
+	return p.at.Step
 }
 
 // exited takes note of a worker that ended.
@@ -446,8 +492,9 @@ func (d *Driver) exited(ctx context.Context, p *part) {
 	}
 	e := p.process.Exit()
 	d.Log.Warn("worker lost", "worker", p.index, "step", p.at.Step, "exit", e.String())
-	if d.lost == nil {
-		d.lost = &WorkerError{Index: p.index, Lost: true, Step: p.at.Step, Text: e.String()}
+	if d.lost == nil || d.hearsay && d.lost.Index == p.index {
+		d.lost = &WorkerError{Index: p.index, Name: p.title(), Lost: true, Step: d.stepOf(p), Text: e.String()}
+		d.hearsay = false
 	}
 	n := p.name
 	d.broadcast(ctx, kindDied, died{Role: n.Role, ID: n.ID, Incarnation: n.Incarnation, Why: e.String()})
@@ -458,7 +505,7 @@ func (d *Driver) broadcast(ctx context.Context, kind uint8, v any) {
 	ctx, cancel := context.WithTimeout(ctx, tellWait)
 	defer cancel()
 	for _, p := range d.workers {
-		if p.gone || !p.hello {
+		if p.gone || !p.hello || p.serves && kind == kindStop { // servers end after the workers
 			continue
 		}
 		if err := d.send(ctx, p.name, kind, v); err != nil {
@@ -572,7 +619,7 @@ func (d *Driver) greet(ctx context.Context, p *part, h hello, wait *sync.WaitGro
 	if d.Started != nil {
 		d.Started(p.index, h.PID, h.Host)
 	}
-	if d.Data == nil {
+	if d.Data == nil || p.serves {
 		return
 	}
 	wait.Go(func() {
@@ -625,6 +672,9 @@ func (d *Driver) finished(ctx context.Context, p *part, r *result) {
 		d.stop(ctx, kindStop, nil)
 	}
 	p.at.Step, p.at.Samples = r.Steps, r.Samples
+	if d.hearsay && d.lost.Index == p.index && r.Fault != faultNone && r.Fault != faultUnreachable {
+		d.lost, d.hearsay = nil, false
+	}
 	switch r.Fault {
 	case faultNone:
 	case faultMisuse:
@@ -633,7 +683,13 @@ func (d *Driver) finished(ctx context.Context, p *part, r *result) {
 		d.fail(p, &trivium.DivergedError{Step: r.Steps + 1, Loss: r.Loss, Tensor: r.Tensor})
 	case faultUnreachable:
 		if d.lost == nil {
-			d.lost = &WorkerError{Index: p.index, Lost: true, Step: r.Steps, Text: r.Error}
+			who := p
+			for _, q := range d.workers {
+				if q.name.Role+"/"+q.name.ID == r.Lost {
+					who, d.hearsay = q, true // its exit, or its own words, will say more
+				}
+			}
+			d.lost = &WorkerError{Index: who.index, Name: who.title(), Lost: true, Step: d.stepOf(p), Text: r.Error}
 		}
 	default:
 		d.fail(p, errors.New(r.Error))

@@ -110,6 +110,7 @@ type result struct {
 	Tensor  string             `cbor:"8,keyasint,omitempty"` // faultDiverged
 	Loss    float64            `cbor:"9,keyasint,omitempty"`
 	Report  []byte             `cbor:"10,keyasint,omitempty"` // Reporter
+	Lost    string             `cbor:"11,keyasint,omitempty"` // faultUnreachable: the process that is lost, as ROLE/ID; empty: not known
 }
 
 // died names a worker that is gone, and how that is known.

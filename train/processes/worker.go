@@ -228,7 +228,7 @@ func (w *worker) train(ctx context.Context) (trivium.Result, error) {
 	if !ok {
 		return none, &train.JobError{Err: fmt.Errorf("processes: this program has no topology %q", w.a.Topology)}
 	}
-	env, done, err := w.env(ctx, topology.Bare)
+	env, done, err := w.env(ctx, topology.Bare || w.a.Serves())
 	defer done()
 	if err != nil {
 		return none, err
@@ -303,7 +303,9 @@ func (w *worker) env(ctx context.Context, bare bool) (env train.Env, done func()
 			return env, done, err
 		}
 	}
-	if a.Resume != "" {
+	if a.Serves() {
+		env.Role = observe.Server
+	} else if a.Resume != "" {
 		from, err := store(resumeStream)
 		if err != nil {
 			return env, done, err
@@ -382,7 +384,7 @@ func (w *worker) join(ctx context.Context, env *train.Env) error {
 	w.meta = meta.NewClient(metas, w.a.Driver)
 	self := cluster.Member{Name: w.port.Name(), Addr: w.port.Addr()}
 	m, err := cluster.Join(ctx, w.meta, views, self, cluster.Policy{
-		StartWorkers: w.a.Workers, MaxWorkers: w.a.Workers, Forget: w.port.Forget,
+		StartWorkers: w.a.Workers + w.a.Servers, MaxWorkers: w.a.Workers + w.a.Servers, Forget: w.port.Forget,
 	})
 	if err != nil {
 		if ctx.Err() != nil {
@@ -427,12 +429,20 @@ func (w *worker) leave() {
 // place fills in this worker's place among the members of v: ranks are the workers' numbers, whatever order they joined in.
 func (w *worker) place(v cluster.View, env *train.Env) error {
 	env.Rank, env.Epoch, env.Peers = w.a.Index, v.Epoch, make([]transport.Name, w.a.Workers)
+	env.Servers = make([]transport.Name, w.a.Servers)
+	if w.a.Serves() {
+		env.Rank -= w.a.Workers
+	}
 	for _, m := range v.Members {
+		among := env.Peers
+		if m.Name.Role == "server" {
+			among = env.Servers
+		}
 		i, err := strconv.Atoi(m.Name.ID)
-		if err != nil || i < 0 || i >= len(env.Peers) {
+		if err != nil || i < 0 || i >= len(among) {
 			return fmt.Errorf("processes: %v is a member of the job's group, and no worker of it", m.Name)
 		}
-		env.Peers[i] = m.Name
+		among[i] = m.Name
 		if err := w.port.Know(m.Name, m.Addr); err != nil {
 			return err
 		}
@@ -449,7 +459,7 @@ func (w *worker) follow(m *cluster.Membership, first chan<- cluster.View) {
 		case err != nil:
 			w.stop(err)
 			return
-		case whole == nil && len(v.Members) == w.a.Workers && v.Self >= 0:
+		case whole == nil && len(v.Members) == w.a.Workers+w.a.Servers && v.Self >= 0:
 			whole = &v
 			first <- v
 		case whole != nil:
@@ -485,6 +495,9 @@ func (w *worker) report(ctx context.Context, r trivium.Result, err error) {
 		out.Fault, out.Tensor, out.Loss = faultDiverged, diverged.Tensor, diverged.Loss
 	case errors.As(err, &lost), errors.Is(err, transport.ErrLinkLost), errors.Is(err, io.EOF):
 		out.Fault = faultUnreachable
+		if lost != nil {
+			out.Lost = lost.Peer.Role + "/" + lost.Peer.ID
+		}
 	case errors.As(err, &misuse), errors.As(err, &mistake):
 		out.Fault = faultMisuse
 	default:

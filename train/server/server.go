@@ -33,7 +33,7 @@ import (
 // Options of the strategy. The zero value is SSP(0) with one server: see DefaultOptions.
 type Options struct {
 	Mode      ps.Mode `json:"mode"`
-	Staleness int     `json:"staleness,omitempty"` // rounds, of SSP and ESSP
+	Staleness int     `json:"staleness"` // rounds, of SSP and ESSP
 
 	// Servers is how many ranks hold shards beside their training, where the job has no processes that only serve. 0: one.
 	Servers int `json:"servers,omitempty"`

@@ -1,0 +1,77 @@
+package app
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/trivium-ml/trivium/ps"
+	"github.com/trivium-ml/trivium/train/server"
+)
+
+// served is the topology that takes serverFlags.
+const served = "server"
+
+// serverFlags are options of the server topology.
+type serverFlags struct {
+	Servers     int    `group:"Run" placeholder:"N" help:"server: processes that hold the model (default 1); on a cluster they are the first workers."`
+	Consistency string `group:"Run" placeholder:"MODE" help:"server: bsp, ssp:N, essp:N or asp: how many rounds a worker may read behind (default ssp:3)."`
+	OptimizerOn string `group:"Run" placeholder:"PLACE" help:"server: where updates are made of gradients: server (default) or worker."`
+	Slow        string `group:"Run" placeholder:"LIST" help:"server: make workers slow, for experiments: worker=N|rotate,factor=X[,unit=TIME]."`
+}
+
+// serve gives t the options of the server topology, or says everything that is wrong with them.
+func (f serverFlags) serve(t *training) error {
+	if t.topology != served {
+		if f != (serverFlags{}) {
+			return fmt.Errorf("--servers, --consistency, --optimizer-on and --slow are options of %s, not of %s", served, t.topology)
+		}
+		return nil
+	}
+	o := server.DefaultOptions()
+	var errs []error
+	var err error
+	if f.Servers < 0 || f.Servers > 256 {
+		errs = append(errs, fmt.Errorf("--servers: want 1 to 256, found %d", f.Servers))
+	}
+	if f.Consistency != "" {
+		if o.Mode, o.Staleness, err = ps.ParseMode(f.Consistency); err != nil {
+			errs = append(errs, fmt.Errorf("--consistency: %w", err))
+		}
+	}
+	switch f.OptimizerOn {
+	case "", "server":
+	case "worker":
+		o.OptimizerAt = server.AtWorker
+	default:
+		errs = append(errs, fmt.Errorf("--optimizer-on: want server or worker, found %q", f.OptimizerOn))
+	}
+	if f.Slow != "" {
+		if o.Slow, err = server.ParseSlow(f.Slow); err != nil {
+			errs = append(errs, fmt.Errorf("--slow: %w", err))
+		} else if !o.Slow.Rotate && o.Slow.Worker >= t.workers {
+			errs = append(errs, fmt.Errorf("--slow: worker %d: there are %d, numbered from 0", o.Slow.Worker, t.workers))
+		}
+	}
+	o.Servers = max(1, f.Servers)
+	errs = append(errs, o.Check(t.job))
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	t.servers = o.Servers
+	t.options, err = json.Marshal(o)
+	return err
+}
+
+// served are the flags as they are typed.
+func (f serverFlags) served() (list []string) {
+	if f.Servers != 0 {
+		list = append(list, "--servers", fmt.Sprint(f.Servers))
+	}
+	for _, x := range [][2]string{{"--consistency", f.Consistency}, {"--optimizer-on", f.OptimizerOn}, {"--slow", f.Slow}} {
+		if x[1] != "" {
+			list = append(list, x[0], x[1])
+		}
+	}
+	return list
+}
