@@ -21,7 +21,7 @@
 //     lost the group is of no more use; a new view makes a new one.
 //   - Frames of an older epoch are never applied.
 //
-// A [Plan] says what a rank does: a list, made by pure functions, of sends, receives and reductions (files plan_*.go). core.go executes
+// A [Plan] says what a rank does: a list, made by pure functions, of sends, receives and reductions (files plan_*.go). core*.go executes
 // it and holds the contract; it has no goroutine, clock or socket, and runs as a protocol.Machine in the simulator too ([Machine]).
 package collective
 

@@ -1,0 +1,124 @@
+package collective
+
+import (
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// received takes an event that came from rank from. If it reports true it keeps the event, and releases it later.
+func (c *core) received(from int, ev *transport.Event) bool {
+	switch ev.Kind {
+	case kindData:
+		return c.data(from, ev)
+	case kindVote:
+		c.voted(from, ev)
+	case kindReport:
+		c.reported(from, ev)
+	case kindStarted:
+		c.startedAt(from, ev)
+	case kindBye:
+		c.left[from] = true
+	}
+	return false
+}
+
+func (c *core) data(from int, ev *transport.Event) bool {
+	step, tag := ev.Op.Step(), ev.Op.Index()
+	if c.failed != nil || step < c.step || c.voided(step, tag) != nil {
+		if o := c.find(step, tag); o != nil && ev.Posted {
+			c.landed(o)
+		}
+		return false
+	}
+	o := c.find(step, tag)
+	if o == nil {
+		c.early = append(c.early, *ev)
+		return true
+	}
+	if o.err != nil || o.job == nil || o.left == nil {
+		if ev.Posted {
+			c.landed(o)
+		}
+		return false
+	}
+	o.heard[from] = true
+	chunk := ev.Chunk & 0xffff
+	list := o.plan.frames[from]
+	if ev.Fingerprint != o.print || int(chunk) >= len(list) {
+		c.disagree(o, from, len(ev.Payload))
+		return false
+	}
+	i := list[chunk]
+	switch o.left[i] {
+	case taskDone:
+		return false
+	case taskArmed, taskPosted:
+		if !c.land(o, i, &o.plan.Tasks[i], ev) {
+			c.disagree(o, from, len(ev.Payload))
+			return false
+		}
+		c.run(o)
+		return false
+	}
+	o.held = append(o.held, heldFrame{i, *ev})
+	return true
+}
+
+// end ends o, and what its end releases.
+func (c *core) end(o *operation, err error) *operation {
+	if o.finish {
+		return o
+	}
+	o.finish, o.err, o.ended = true, err, c.now
+	if err == nil && o.plan != nil && !o.plan.sent {
+		c.recycle(o)
+	}
+	if o.done != nil {
+		close(o.done)
+	}
+	if err == nil && c.opt.Record != nil && o.plan != nil {
+		c.opt.Record(c.measured(o))
+	}
+	if c.vote != nil && !c.vote.begun && c.failed == nil {
+		c.tryVote()
+	}
+	return o
+}
+
+// abort gives o up: nothing lands in its memory any more.
+func (c *core) abort(o *operation, err error) {
+	if o.finish {
+		if o.err == nil {
+			o.err = err // its Wait has returned; Commit will say so
+		}
+		return
+	}
+	if o.err != nil {
+		return // landing
+	}
+	o.err = err
+	for _, h := range o.held {
+		c.release(h.ev)
+	}
+	o.held = nil
+	if o.left != nil && c.take != nil {
+		for i := range o.plan.Tasks {
+			if o.left[i] == taskPosted && !c.take(o.plan.Tasks[i].Peer, c.key(o.tag, o.plan.Tasks[i].Chunk)) && !c.gone[o.plan.Tasks[i].Peer] {
+				o.landing++
+			}
+		}
+	}
+	if o.landing == 0 {
+		c.end(o, err)
+		return
+	}
+	c.wake(c.now + c.opt.tellAfter())
+}
+
+// landed says that a frame of an operation that was given up has come to rest.
+func (c *core) landed(o *operation) {
+	if o.landing > 0 {
+		if o.landing--; o.landing == 0 {
+			c.end(o, o.err)
+		}
+	}
+}

@@ -1,0 +1,211 @@
+package collective
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/trivium-ml/trivium/compress"
+	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/transport"
+	"github.com/trivium-ml/trivium/wire"
+)
+
+// run does all that is ready.
+func (c *core) run(o *operation) {
+	for k := 0; k < len(o.ready); { // it grows on the way
+		c.do(o, o.ready[k])
+		k++
+		if o.err != nil {
+			return
+		}
+	}
+	o.ready = o.ready[:0]
+	if o.todo == 0 && !o.finish {
+		c.end(o, nil)
+	}
+}
+
+func (c *core) do(o *operation, i int32) {
+	t := &o.plan.Tasks[i]
+	switch t.Do {
+	case DoSend:
+		if len(t.next) > 0 { // something is to be written there
+			o.left[i] = taskSending
+			c.send(o, t, o.span(t.To))
+			out := &c.out[len(c.out)-1]
+			out.op, out.task = o, i
+			return
+		}
+		c.send(o, t, o.span(t.To))
+	case DoSendCoded:
+		c.send(o, t, o.coded[t.To.From])
+	case DoRing:
+		c.send(o, t, o.card)
+	case DoRecv, DoRecvCoded, DoHear:
+		c.arm(o, i, t)
+		return
+	case DoCombine:
+		var from [16][]byte
+		list := from[:0]
+		for _, s := range t.From {
+			list = append(list, o.span(s))
+		}
+		combine(o.dtype, o.Reduce, o.span(t.To), list...)
+	case DoCopy:
+		copy(o.span(t.To), o.span(t.From[0]))
+	case DoFinish:
+		finish(o.dtype, o.Reduce, c.size(), o.Scale, o.span(t.To))
+	case DoEncode, DoSumCoded, DoEncodeSum, DoDecodeInto:
+		if err := c.code(o, t); err != nil {
+			c.trigger(o.tag, fault{cause: Refused, rank: c.self, op: o.title(), phase: t.Phase.String(), evidence: err.Error()})
+			return
+		}
+	}
+	o.complete(i)
+}
+
+func (o *operation) span(s Span) []byte {
+	es := o.dtype.Size()
+	if s.Buf >= numBufs {
+		return o.remote[s.Buf-numBufs][s.From*es : s.To*es]
+	}
+	return o.mem[s.Buf][s.From*es : s.To*es]
+}
+
+// complete makes ready what waited for task i alone.
+func (o *operation) complete(i int32) {
+	o.left[i] = taskDone
+	o.todo--
+	for _, n := range o.plan.Tasks[i].next {
+		if o.left[n]--; o.left[n] == 0 {
+			o.ready = append(o.ready, n)
+		}
+	}
+}
+
+func (c *core) send(o *operation, t *Task, payload []byte) {
+	c.out = append(c.out, outFrame{to: t.Peer, f: transport.Frame{
+		Kind: kindData, Priority: o.Priority.transport(), Fingerprint: o.print, Key: c.key(o.tag, t.Chunk), Payload: payload,
+	}})
+}
+
+// sent says that the frame of a task is no longer read.
+func (c *core) sent(o *operation, i int32) {
+	if o.left == nil || o.err != nil || o.left[i] != taskSending {
+		return
+	}
+	o.complete(i)
+	c.run(o)
+}
+
+func (p Priority) transport() transport.Priority {
+	switch p {
+	case Front:
+		return transport.Urgent
+	case Back:
+		return transport.Bulk
+	}
+	return transport.Data
+}
+
+func (c *core) key(tag uint32, chunk uint32) transport.Key {
+	return transport.Key{Epoch: c.epoch, Op: wire.MakeOp(c.step, tag), Chunk: uint32(c.id)<<16 | chunk}
+}
+
+// postFrom is the size from which a frame is worth a Post: below, a copy is cheaper.
+const postFrom = 8 << 10
+
+// arm waits for t's frame, or takes it if it has come.
+func (c *core) arm(o *operation, i int32, t *Task) {
+	o.left[i] = taskArmed
+	for k, h := range o.held {
+		if h.task == i {
+			o.held = slices.Delete(o.held, k, k+1)
+			if !c.land(o, i, t, &h.ev) {
+				c.disagree(o, t.Peer, len(h.ev.Payload))
+			}
+			c.release(h.ev)
+			return
+		}
+	}
+	if t.Do == DoRecv && c.post != nil {
+		if dst := o.span(t.To); len(dst) >= postFrom && c.post(t.Peer, c.key(o.tag, t.Chunk), dst) {
+			o.left[i] = taskPosted
+		}
+	}
+}
+
+// land puts a frame where it belongs, and reports whether it has the right length.
+func (c *core) land(o *operation, i int32, t *Task, ev *transport.Event) bool {
+	if t.Do == DoHear {
+		if !c.hear(o, t.Peer, ev.Payload) {
+			return false
+		}
+		o.complete(i)
+		return true
+	}
+	if t.Do == DoRecvCoded {
+		if len(ev.Payload) > o.Codec.MaxLen(unitOf(o.Codec, c.opt.MaxFrame)) {
+			return false
+		}
+		o.coded[t.To.From] = append(o.coded[t.To.From][:0], ev.Payload...)
+		o.complete(i)
+		return true
+	}
+	dst := o.span(t.To)
+	if len(ev.Payload) != len(dst) {
+		return false
+	}
+	if !ev.Posted {
+		if o.left[i] == taskPosted { // the frame came before the Post
+			c.take(t.Peer, ev.Key)
+		}
+		copy(dst, ev.Payload)
+	}
+	o.complete(i)
+	return true
+}
+
+// code runs the tasks of a codec.
+func (c *core) code(o *operation, t *Task) error {
+	part := func(e *compress.Residual, s Span) *compress.Residual {
+		if e == nil {
+			return nil
+		}
+		return e.Range(s.From, s.To)
+	}
+	var err error
+	switch t.Do {
+	case DoEncode:
+		slot := &o.coded[t.To.From]
+		s := t.From[0]
+		*slot, err = o.Codec.Encode((*slot)[:0], as[float32](o.span(s)), part(o.Residual, s))
+	case DoSumCoded:
+		sum := as[float32](o.span(t.To))
+		for k, s := range t.From {
+			switch {
+			case s.Buf == Src && k == 0:
+				copy(sum, as[float32](o.span(s)))
+			case s.Buf == Src:
+				combine(tensor.F32, Sum, o.span(t.To), o.span(t.To), o.span(s))
+			case k == 0:
+				err = o.Codec.Decode(sum, o.coded[s.From])
+			default:
+				err = o.Codec.DecodeAdd(sum, o.coded[s.From])
+			}
+			if err != nil {
+				return fmt.Errorf("the part of rank %d: %w", k, err)
+			}
+		}
+	case DoEncodeSum:
+		slot := &o.coded[t.To.From]
+		s := t.From[0]
+		sum := as[float32](o.span(s))
+		if *slot, err = o.Codec.Encode((*slot)[:0], sum, part(o.Owner, s)); err == nil {
+			err = o.Codec.Decode(sum, *slot)
+		}
+	case DoDecodeInto:
+		err = o.Codec.Decode(as[float32](o.span(t.To)), o.coded[t.From[0].From])
+	}
+	return err
+}
