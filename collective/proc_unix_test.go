@@ -53,7 +53,7 @@ type order struct {
 	Bytes int
 	Count int
 	Plan  collective.Algorithm
-	Pause time.Duration
+	Exact int // shards
 }
 
 // A reply is what a child writes.
@@ -166,8 +166,11 @@ func child() error {
 				}
 			}
 		case "commits":
+			if o.Exact > 0 {
+				src = room[0][:len(src)*len(collective.Subtrees(o.Rank, size, o.Exact))]
+			}
 			for range o.Count {
-				if err = run(ctx, g, collective.Op{Plan: o.Plan}, collective.Of(dst), collective.Of(src)); err != nil {
+				if err = run(ctx, g, collective.Op{Plan: o.Plan, Shards: o.Exact}, collective.Of(dst), collective.Of(src)); err != nil {
 					break
 				}
 			}
@@ -389,5 +392,26 @@ func BenchmarkPrediction(b *testing.B) {
 			}
 			b.ReportMetric(100*float64(good)/float64(cells), "%within-20%")
 		})
+	}
+}
+
+// BenchmarkExact sets exact mode over 16 shards beside the fast one: at most 1.15 times as long for a power of two of ranks, else 1.7.
+func BenchmarkExact(b *testing.B) {
+	for _, size := range []int{2, 3, 4} {
+		for _, bytes := range []int{1 << 20, 4 << 20} {
+			b.Run(fmt.Sprintf("P=%d/%dKiB", size, bytes>>10), func(b *testing.B) {
+				c := newCrew(b, "tcp", size)
+				c.all(order{Do: "calibrate"})
+				fast, exact := math.Inf(1), math.Inf(1)
+				for b.Loop() {
+					for range 9 {
+						fast = min(fast, c.all(order{Do: "commits", Bytes: bytes, Count: 5}))
+						exact = min(exact, c.all(order{Do: "commits", Bytes: bytes, Count: 5, Exact: 16}))
+					}
+				}
+				b.ReportMetric(0, "ns/op")
+				b.ReportMetric(exact/fast, "×fast")
+			})
+		}
 	}
 }
