@@ -9,8 +9,6 @@ import (
 	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/checkpoint"
@@ -21,8 +19,6 @@ import (
 	"github.com/trivium-ml/trivium/train/traintest"
 	"github.com/trivium-ml/trivium/transport"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A crew is a strategy that runs n ranks in this process, and returns what rank 0 returns.
 type crew struct {

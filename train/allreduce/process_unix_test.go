@@ -1,0 +1,172 @@
+//go:build unix
+
+package allreduce_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/cluster/launch"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/train/allreduce"
+	"github.com/trivium-ml/trivium/train/processes"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// TestMain is also where the workers of the tests with real processes begin.
+func TestMain(m *testing.M) {
+	if child, ok, err := launch.Enter(os.Args); ok {
+		var a processes.Assignment
+		if err == nil {
+			err = json.Unmarshal(child.Config, &a)
+		}
+		if err == nil {
+			err = processes.Work(context.Background(), &a, processes.Options{Topologies: processes.Topologies{topology()}, Build: "this"})
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func topology() processes.Topology {
+	return processes.Topology{Name: "allreduce", New: func(env train.Env, options json.RawMessage) (trivium.Strategy, error) {
+		var o allreduce.Options
+		if err := json.Unmarshal(options, &o); err != nil {
+			return nil, err
+		}
+		return &timed{allreduce.New(env, o), env.Rank}, nil
+	}}
+}
+
+// A timed strategy says on its standard error when its training ended, and how.
+type timed struct {
+	trivium.Strategy
+	rank int
+}
+
+// Train implements trivium.Strategy.
+func (s *timed) Train(ctx context.Context, job *trivium.Job) (trivium.Result, error) {
+	start := time.Now()
+	r, err := s.Strategy.Train(ctx, job)
+	end := time.Now()
+	var usage syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
+	fmt.Fprintf(os.Stderr, "%d %d %d %d %v\n", end.UnixNano(), end.Sub(start).Nanoseconds(), r.Steps, usage.Utime.Nano()+usage.Stime.Nano(), err)
+	return r, err
+}
+
+// A said is what a worker says at its end.
+type said struct {
+	at, took, steps, cpu int64
+	err                  string
+}
+
+// A tape is an output that is read while it is written.
+type tape struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (w *tape) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.Write(p)
+}
+
+// driver returns the driver of a job in n processes, which say their end to the tapes.
+func driver(t testing.TB, job *trivium.Job, n int, o allreduce.Options) (*processes.Driver, []*tape) {
+	t.Helper()
+	options, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tapes := make([]*tape, n)
+	for i := range tapes {
+		tapes[i] = new(tape)
+	}
+	d := &processes.Driver{
+		Run: "test", Job: job, Topology: topology(), Options: options, Workers: n, Threads: 1, Build: "this", Log: slog.New(slog.DiscardHandler),
+		Grace: 30 * time.Second, Launcher: launch.NewChildren(launch.Options{}), Output: func(i int) io.Writer { return tapes[i] },
+		Network: processes.Network{Dir: t.TempDir(), Secret: []byte("secret")},
+	}
+	network, err := d.Network.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Port, err = network.Open(t.Context(), transport.Name{Job: "test", Role: "driver", ID: "0"}, transport.Options{Secret: d.Network.Secret}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(d.Launcher.Close(), d.Port.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return d, tapes
+}
+
+func read(t testing.TB, w *tape) (s said) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	text := w.b.String()
+	if _, err := fmt.Sscan(text, &s.at, &s.took, &s.steps, &s.cpu); err != nil {
+		t.Fatalf("%q: %v", text, err)
+	}
+	s.err = text
+	return s
+}
+
+// TestKilledWorker kills a process in the middle of an update: the others return an error that names it, at once.
+func TestKilledWorker(t *testing.T) {
+	job := digits()
+	job.Epochs = 1 << 20
+	d, tapes := driver(t, job, 3, allreduce.Options{})
+	pids := map[int]int{}
+	d.Started = func(index, pid int, _ string) { pids[index] = pid }
+	var once sync.Once
+	var killed time.Time
+	d.Watch.Progress = func(p train.Progress) {
+		if p.Step > 10 {
+			once.Do(func() {
+				killed = time.Now()
+				if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	_, err := d.Train(t.Context())
+	var lost *processes.WorkerError
+	if !errors.As(err, &lost) || lost.Index != 1 || !lost.Lost || !strings.Contains(err.Error(), "was killed") {
+		t.Fatalf("error %v", err)
+	}
+	for _, i := range []int{0, 2} {
+		s := read(t, tapes[i])
+		took := time.Duration(s.at - killed.UnixNano())
+		t.Logf("worker %d returned %v after the kill: %s", i, took, s.err)
+		if !strings.Contains(s.err, "worker/1") {
+			t.Errorf("worker %d does not name the one that was killed: %s", i, s.err)
+		}
+		if took > 20*10*time.Millisecond {
+			t.Errorf("worker %d returned %v after the kill, want 10ms", i, took)
+		}
+	}
+}
