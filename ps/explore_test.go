@@ -12,7 +12,7 @@ import (
 	"github.com/trivium-ml/trivium/sim"
 )
 
-var seeds = flag.Int("seeds", 60, "seeds that TestExplore runs")
+var seeds = flag.Int("seeds", 500, "seeds that TestExplore runs")
 
 // An oracle is the log of all writes, and checks every read against it: invariants 1 to 5, 8 and 9.
 type oracle struct {
@@ -307,6 +307,10 @@ func scene(w *sim.World) (sim.Plan, func(sim.Plan) error) {
 		}
 	}
 	plan := sim.RandomPlan(seed, w, sim.Mix{Kinds: linkFaults(), Until: 200 * time.Millisecond, MaxFor: 100 * time.Millisecond})
+	victim, killedAt := -1, time.Millisecond+time.Duration(die(32, 60_000))*time.Microsecond
+	if clients > 1 && die(31, 3) == 0 {
+		victim = die(33, clients)
+	}
 	return plan, func(p sim.Plan) error {
 		defer j.end()
 		rounds := 4 + die(13, 12)
@@ -333,11 +337,20 @@ func scene(w *sim.World) (sim.Plan, func(sim.Plan) error) {
 				}
 			})
 		}
+		if victim >= 0 { // a client dies, and some time later that is known
+			p = append(slices.Clone(p), sim.Fault{Kind: sim.Crash, At: killedAt, For: time.Hour, Nodes: []sim.Node{j.clients[victim].node}})
+			w.After(killedAt, func() {
+				for _, l := range or.workers {
+					l.killed = l.killed || l.client == victim
+				}
+			})
+			w.After(killedAt+time.Duration(die(34, 20_000))*time.Microsecond, func() { w.Call(j.dir, 0, lostCall{clientName(victim)}, nil) })
+		}
 		if err := w.Run(p, 300*time.Millisecond); err != nil {
 			return err
 		}
 		w.Heal(nil)
-		if err := w.Converges(time.Hour, func() bool { return j.running == 0 || len(j.failures) > 0 }); err != nil {
+		if err := w.Converges(time.Hour, func() bool { return j.running == j.stuck[victim] || len(j.failures) > 0 }); err != nil {
 			return errors.Join(append(j.failures, err)...)
 		}
 		if err := errors.Join(j.failures...); err != nil {

@@ -28,6 +28,7 @@ type simJob struct {
 	servers  []sim.Node
 	clients  []*simClient
 	running  int
+	stuck    map[int]int // programs of each client that run
 	failures []error
 	stops    []func()
 }
@@ -54,7 +55,7 @@ func serverName(i int) Name { return Name{Job: "j", Role: "server", ID: fmt.Spri
 func clientName(i int) Name { return Name{Job: "j", Role: "worker", ID: fmt.Sprint(i)} }
 
 func newSimJob(w *sim.World, o simOptions) *simJob {
-	j := &simJob{w: w, co: o.client, so: o.server, do: o.dir}
+	j := &simJob{stuck: map[int]int{}, w: w, co: o.client, so: o.server, do: o.dir}
 	j.p = Placement{Epoch: 1, Directory: dirName(), Lanes: o.lanes, Exact: o.exact, MinShardCells: o.min, ShardsEach: o.shards, MaxServers: o.most}
 	for i := range o.servers {
 		j.p.Servers = append(j.p.Servers, serverName(i))
@@ -188,6 +189,7 @@ func (j *simJob) startThen(i int, after time.Duration, f program, then func(err 
 	c := j.clients[i]
 	d := &simDriver{c: c}
 	j.running++
+	j.stuck[i]++
 	seq := func(yield func(ask) bool) {
 		d.yield = yield
 		err := func() (err error) {
@@ -214,6 +216,7 @@ func (j *simJob) startThen(i int, after time.Duration, f program, then func(err 
 			})
 		}()
 		j.running--
+		j.stuck[i]--
 		if then != nil {
 			then(err)
 		} else if err != nil && !errors.Is(err, sim.ErrDown) {
