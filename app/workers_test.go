@@ -24,7 +24,7 @@ func TestWorkers(t *testing.T) {
 	var first []float32
 	for _, how := range []string{"", "--processes", "--processes --ship-data"} {
 		name := "run" + strings.ReplaceAll(how, " ", "")
-		got := runIn(t, dir, strings.Fields("train "+small+" --workers 3 --name "+name+" "+how)...)
+		got := runIn(t, dir, strings.Fields("train "+small+" --topology average --workers 3 --name "+name+" "+how)...)
 		if got.code != Done || !strings.Contains(got.out, "average of 3 workers") {
 			t.Fatalf("%s: exits with %d: %s%s", how, got.code, got.out, got.err)
 		}
@@ -60,12 +60,46 @@ func TestWorkers(t *testing.T) {
 	}
 }
 
+// TestSharedUpdates: several workers share every update unless told otherwise; in exact mode they have the bits of one, and each goes on
+// where the other stopped.
+func TestSharedUpdates(t *testing.T) {
+	dir := t.TempDir()
+	exact := small + " --exact --shards 6"
+	flat := func(name string) []float32 { return params(t, filepath.Join(dir, "runs", name)).Params.Flat }
+	ok := func(args string) outcome {
+		t.Helper()
+		got := runIn(t, dir, strings.Fields(args)...)
+		if got.code != Done {
+			t.Fatalf("%s: exits with %d: %s%s", args, got.code, got.out, got.err)
+		}
+		return got
+	}
+	ok("train " + exact + " --batch 300 --name one")
+	if got := ok("train " + exact + " --workers 3 --name three"); !strings.Contains(got.out, "allreduce of 3 workers") {
+		t.Errorf("%s", got.out)
+	}
+	ok("train " + exact + " --workers 3 --processes --name apart")
+	ok("train " + exact + " --workers 3 --epochs 1 --name begun")
+	ok("train --resume begun --epochs 2 --name middle")
+	ok("train --resume middle --epochs 3 --workers 2 --processes --name ended")
+	for _, name := range []string{"three", "apart", "ended"} {
+		if !slices.Equal(flat("one"), flat(name)) {
+			t.Errorf("%s has another model than one worker", name)
+		}
+	}
+	ok("train " + small + " --workers 2 --compress topk:0.05 --name small")
+	ok("train " + small + " --workers 2 --accumulate 3 --name pieces")
+}
+
 func TestWorkerRefusals(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct{ args, want string }{
 		{"--workers 3 --topology local", "local is one worker"},
-		{"--workers 2 --exact", "exact mode promises the bits of one process"},
-		{"--workers 2 --optimizer lbfgs --batch full", "lbfgs works on all rows at once"},
+		{"--workers 2 --topology average --exact", "exact mode promises the bits of one process"},
+		{"--workers 2 --exact --compress 1bit", "exact mode promises the bits of one process"},
+		{"--workers 2 --compress zip", "no such codec"},
+		{"--topology average --workers 2 --every 4", "are options of allreduce"},
+		{"--workers 2 --optimizer lbfgs --batch full", "lbfgs searches along a line"},
 		{"--topology allredcue", "no topology is called"},
 		{"--ship-data", "there is no other process"},
 		{"--on 127.0.0.1:1", "a cluster wants its token"},
@@ -178,8 +212,8 @@ func TestCluster(t *testing.T) {
 		}
 	}
 
-	got = runIn(t, dir, append(strings.Fields("train "+small+" --workers 3 --name cluster"), on...)...)
-	here := runIn(t, dir, strings.Fields("train "+small+" --workers 3 --name here")...)
+	got = runIn(t, dir, append(strings.Fields("train "+small+" --topology average --workers 3 --name cluster"), on...)...)
+	here := runIn(t, dir, strings.Fields("train "+small+" --topology average --workers 3 --name here")...)
 	if got.code != Done || here.code != Done || !strings.Contains(got.out, "job-1 is queued") {
 		t.Fatalf("exits with %d: %s%s", got.code, got.out, got.err)
 	}
@@ -189,7 +223,7 @@ func TestCluster(t *testing.T) {
 	if got = runIn(t, dir, append([]string{"logs", "job-1"}, on...)...); !strings.Contains(got.out, "average of 3 workers") {
 		t.Errorf("logs: %s%s", got.out, got.err)
 	}
-	if got = runIn(t, dir, append(strings.Fields("train "+small+" --workers 2 --threads 1 --ship-data --name sent"), on...)...); got.code != Done {
+	if got = runIn(t, dir, append(strings.Fields("train "+small+" --topology average --workers 2 --threads 1 --ship-data --name sent"), on...)...); got.code != Done {
 		t.Errorf("with shipped data: exits with %d: %s%s", got.code, got.out, got.err)
 	}
 	if got = runIn(t, dir, append(strings.Fields("bench net --for 3ms --sizes 4096"), on...)...); got.code != Done || !strings.Contains(got.out, "a to all") {
