@@ -2,7 +2,6 @@ package ps
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/trivium-ml/trivium/tensor/kernel"
@@ -24,7 +23,6 @@ type deltas[T Number] struct {
 	spare []*longRow[T]
 	order []int32
 	hold  *hold // who sends from this memory
-	cells int
 }
 
 const (
@@ -512,19 +510,3 @@ func newBuffered(t *clientTable, part uint32) buffered {
 	}
 	return newDeltas[float32](t, part)
 }
-
-// checkFinite refuses deltas that are not numbers.
-func checkFinite[T Number](x []T) error {
-	if i := finite(x); i >= 0 {
-		return &notFinite{i, fmt.Sprint(x[i])}
-	}
-	return nil
-}
-
-// notFinite says which of some deltas is none.
-type notFinite struct {
-	at   int
-	text string
-}
-
-func (e *notFinite) Error() string { return fmt.Sprintf("delta %d is %s", e.at, e.text) }

@@ -105,7 +105,6 @@ type workerRound struct {
 	tables  [][]buffered // by table, then by part
 	weights []weight
 	batched bool
-	acks    int // lanes that do not hold it yet
 }
 
 // A wait is a call that is not answered yet.

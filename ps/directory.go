@@ -71,11 +71,10 @@ type SnapshotResult struct {
 }
 
 type snapshotting struct {
-	id     uint64
-	store  Store
-	job    *manifestJob
-	begun  bool
-	failed error
+	id    uint64
+	store Store
+	job   *manifestJob
+	begun bool
 }
 
 // NewDirectoryState returns the directory of a placement.

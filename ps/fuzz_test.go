@@ -58,10 +58,10 @@ func TestCodec(t *testing.T) {
 		if k2 != kind || !bytes.Equal(h2, head) || !bytes.Equal(p2, payload) {
 			t.Errorf("%T comes back as another", m)
 		}
-		for n := range len(head) { // cut short, it is refused or read without harm
+		for n := range head { // cut short, it is refused or read without harm
 			_, _ = decode(kind, head[:n], payload, nil)
 		}
-		for n := range len(payload) {
+		for n := range payload {
 			if _, err := decode(kind, head, payload[:n], nil); err == nil {
 				t.Errorf("%T with %d of %d bytes is taken", m, n, len(payload))
 			}

@@ -481,7 +481,6 @@ type part struct {
 	timers map[protocol.TimerID]*time.Timer
 	calls  map[uint64]chan reply
 	lastID uint64
-	failed error
 	ended  chan struct{} // closed by Exit or fail
 	exit   error
 }

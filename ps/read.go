@@ -209,11 +209,9 @@ func (s *shard[T]) readCells(q *section, base section, emit emitter) {
 // subscribe makes client one that is sent changes of the rows that q names, or not.
 func (s *shard[T]) subscribe(q *section, client uint16, on bool) {
 	one := func(r, col int64) {
-		i := int32(-1)
+		i := s.find(r, col)
 		if on {
 			i = s.findOrMake(r, col)
-		} else {
-			i = s.find(r, col)
 		}
 		if i >= 0 {
 			s.segs[i].subscribe(client, on)

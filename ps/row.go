@@ -139,7 +139,6 @@ type shard[T Number] struct {
 	views   [8][]float32
 	sums    [][]T
 	entries []entry[T]
-	u       []float32
 }
 
 func newShard[T Number](t *table, index int) *shard[T] {

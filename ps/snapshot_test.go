@@ -254,7 +254,7 @@ func TestCase31BadInput(t *testing.T) {
 			{w.Weight(0, math.NaN()), "weight NaN"},
 		} {
 			if c.err == nil || !strings.Contains(c.err.Error(), c.want) || !strings.HasPrefix(c.err.Error(), "ps: ") {
-				return fmt.Errorf("error %v, want %q", c.err, c.want)
+				return fmt.Errorf("error %w, want %q", c.err, c.want)
 			}
 		}
 		// The other never clocks: after RoundTimeout the error names table, row, clock, M and who holds it.
@@ -264,7 +264,7 @@ func TestCase31BadInput(t *testing.T) {
 		_, err := tab.Get(bg, 2, row)
 		for _, want := range []string{`read "t" row 2`, "at clock 1", "waits for clock 1", "is at 0", "held by j/worker/1", "3s"} {
 			if err == nil || !strings.Contains(err.Error(), want) {
-				return fmt.Errorf("error %v, want it to name %q", err, want)
+				return fmt.Errorf("error %w, want it to name %q", err, want)
 			}
 		}
 		if err := tab.DenseInc(1, 4, []float32{1, 2, float32(math.Inf(1))}); err != nil {
@@ -273,7 +273,7 @@ func TestCase31BadInput(t *testing.T) {
 		_, err = w.Clock(bg)
 		for _, want := range []string{`table "t"`, "row 1", "column 6", "worker 0 of j/worker/0", "+Inf", "round 1"} {
 			if err == nil || !strings.Contains(err.Error(), want) {
-				return fmt.Errorf("error %v, want it to name %q", err, want)
+				return fmt.Errorf("error %w, want it to name %q", err, want)
 			}
 		}
 		return nil
