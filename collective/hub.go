@@ -34,6 +34,11 @@ type hub struct {
 
 	segments []*transport.Segment // of shared memory
 
+	sentMu   sync.Mutex // guards what follows
+	sent     []sentTask
+	sentBusy bool // goOn runs
+	sentOver bool
+
 	rank  map[transport.Name]int
 	peers []*peer
 }
@@ -142,13 +147,53 @@ func (h *hub) flush(list []outTo) []outTo {
 	return list
 }
 
-// whenSent is the Done of a frame whose memory is to be written to afterwards.
+// whenSent is the Done of a frame whose memory is to be written to afterwards. The transport calls it from wherever it writes, and must
+// not be held up: a goroutine of the hub goes on from there.
 func (h *hub) whenSent(p *peer, c *core, o *operation, task int32) func(error) {
 	return func(err error) {
 		p.undone.Add(-1)
-		if err == nil {
-			h.do(func() { c.sent(o, task) })
+		if err != nil {
+			return // it shows as a lost link
 		}
+		h.sentMu.Lock()
+		defer h.sentMu.Unlock()
+		if h.sentOver {
+			return
+		}
+		h.sent = append(h.sent, sentTask{c, o, task})
+		if !h.sentBusy {
+			h.sentBusy = true
+			h.wg.Add(1)
+			go h.goOn()
+		}
+	}
+}
+
+type sentTask struct {
+	c    *core
+	o    *operation
+	task int32
+}
+
+// goOn tells the cores what has been sent, until there is no more.
+func (h *hub) goOn() {
+	defer h.wg.Done()
+	var list []sentTask
+	for {
+		h.sentMu.Lock()
+		list, h.sent = h.sent, list[:0]
+		if len(list) == 0 {
+			h.sentBusy = false
+			h.sentMu.Unlock()
+			return
+		}
+		h.sentMu.Unlock()
+		h.do(func() {
+			for _, t := range list {
+				t.c.sent(t.o, t.task)
+			}
+		})
+		clear(list)
 	}
 }
 
@@ -390,6 +435,9 @@ func (h *hub) close() error {
 		})
 	}
 	h.stop(ErrClosed)
+	h.sentMu.Lock()
+	h.sentOver = true
+	h.sentMu.Unlock()
 	h.cancel()
 	h.wg.Wait()
 	h.mu.Lock()
