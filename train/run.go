@@ -114,6 +114,14 @@ func (r *Run) Updates(ctx context.Context) iter.Seq2[int64, *trivium.Batch] {
 	}
 }
 
+// Due reports whether the model is looked at after the update at hand: it is the last, or the last of an epoch, or one after which it is
+// measured or saved. It is the same at all workers.
+func (r *Run) Due() bool {
+	step := r.at.Step + 1
+	every := func(n int64) bool { return n > 0 && step%n == 0 }
+	return r.at.Row+r.updateRows() >= r.epochRows || step == r.steps || every(r.Job.EvalEvery) || every(r.env.Checkpoints.Every)
+}
+
 // load begins the next update with its phase load.
 func (r *Run) load() {
 	r.Begin(r.at.Step + 1)

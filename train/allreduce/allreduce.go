@@ -22,6 +22,7 @@ import (
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/compress"
 	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/train"
 )
 
@@ -131,19 +132,17 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 	}
 	defer x.close()
 	run.Agree(x.agree)
+	update := x.update
+	if s.o.Every > 1 && x.g != nil {
+		update = newMean(x, s.o.Every, state).update
+	}
 	for step, batch := range run.Updates(agreed) {
-		t, err := x.sum(agreed, batch)
-		if err == nil {
-			err = run.CheckLoss(t.loss, t.weight, x.total)
-		}
+		t, err := update(agreed, step, batch, state)
 		if err != nil { // at all workers
 			x.over = true
 			run.Fail(err)
 			break
 		}
-		run.Enter(observe.Apply)
-		state.Step(step, run.Params, x.total, t.weight)
-		run.Leave()
 		if t.stop {
 			stop(errStopped)
 		}
@@ -153,6 +152,21 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 		return x.withdraw(agreed)
 	}
 	return run.Result(agreed)
+}
+
+// update makes one update, the same at all workers.
+func (x *exchange) update(ctx context.Context, step int64, batch *trivium.Batch, state *optim.State) (totals, error) {
+	t, err := x.sum(ctx, batch)
+	if err == nil {
+		err = x.run.CheckLoss(t.loss, t.weight, x.total)
+	}
+	if err != nil {
+		return t, err
+	}
+	x.run.Enter(observe.Apply)
+	state.Step(step, x.run.Params, x.total, t.weight)
+	x.run.Leave()
+	return t, nil
 }
 
 // lostOf returns the lost process because of which ctx ended, or nil.

@@ -223,6 +223,54 @@ func TestResumeAnywhere(t *testing.T) {
 	}
 }
 
+// TestLocalSGD: ranks that average every few updates end with the same bits, and learn nearly what local learns.
+func TestLocalSGD(t *testing.T) {
+	sparse := &trivium.Job{
+		Version: trivium.JobVersion, Model: "fm:4", Data: trivium.Data{Source: "adult", Rows: 700, Train: "0:600", Test: "600:"},
+		Batch: 50, Epochs: 2, Seed: 3, Optimizer: trivium.OptimizerSpec{Name: "adam", Rate: 0.01},
+	}
+	for _, job := range []*trivium.Job{digits(), sparse} {
+		job.EvalEvery = 10
+		want, err := local.New(train.Env{}, local.Options{}).Train(t.Context(), job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, every := range []int64{2, 4, 1000} {
+			c := &crew{n: 3, o: allreduce.Options{Every: every}}
+			if _, err := c.Train(t.Context(), job); err != nil {
+				t.Fatal(err)
+			}
+			for rank, got := range c.results {
+				same(t, fmt.Sprintf("every %d: rank %d", every, rank), got, c.results[0])
+			}
+			if got := c.results[0]; got.Samples != want.Samples || !(got.Metrics["test.loss"] < want.Metrics["test.loss"]+0.3) {
+				t.Errorf("every %d: %d rows, test loss %v; local has %d, %v", every, got.Samples, got.Metrics["test.loss"], want.Samples, want.Metrics["test.loss"])
+			}
+		}
+	}
+}
+
+// TestCompression: codecs with error feedback reach the loss without one within 1 %.
+func TestCompression(t *testing.T) {
+	job := digits()
+	job.Model, job.Data = "softmax", trivium.Data{Source: "digits", Rows: 2500, Train: "0:2000", Test: "2000:"}
+	job.Epochs, job.Optimizer = 20, trivium.OptimizerSpec{Name: "sgd", Rate: 0.2}
+	losses := map[string]float64{}
+	for _, codec := range []string{"none", "f16", "bf16", "int8", "1bit", "topk:0.05", "qsgd:7"} {
+		c := &crew{n: 2, o: allreduce.Options{Compress: codec}}
+		got, err := c.Train(t.Context(), job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, codec, c.results[1], got)
+		losses[codec] = got.Metrics["train.loss"]
+		if d := got.Metrics["train.loss"] / losses["none"]; d > 1.01 {
+			t.Errorf("%s: training loss %v, without codec %v", codec, losses[codec], losses["none"])
+		}
+	}
+	t.Log(losses)
+}
+
 // TestDivergence: all ranks say the same.
 func TestDivergence(t *testing.T) {
 	job := digits()

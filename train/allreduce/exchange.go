@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,6 +40,7 @@ type exchange struct {
 	ready    func(tensor int)
 	sparse   *sparseRows // nil: no tensor is row-sparse
 	exact    *exactSums  // nil: not in exact mode
+	mean     *mean       // nil: no local SGD
 
 	over        bool // a failure is known to all
 	facts, sums [numFacts]float64
@@ -51,6 +53,7 @@ const (
 	factWeight
 	factStop // how many workers were asked to stop
 	factFail // how many could not compute their gradient
+	factSeen // rows since the last average, under local SGD
 	numFacts
 )
 
@@ -123,7 +126,7 @@ func (x *exchange) cut(l *trivium.Layout, codec compress.Codec) {
 			lens = append(lens, to-from)
 		}
 		base, _ := l.Range(first)
-		for _, b := range collective.Cut(lens, 4, bytes) {
+		for _, b := range join(collective.Cut(lens, 4, bytes)) {
 			b.From, b.To = b.From+base, b.To+base
 			for k := range b.Tensors {
 				b.Tensors[k] += first
@@ -140,6 +143,28 @@ func (x *exchange) cut(l *trivium.Layout, codec compress.Codec) {
 	if !tied { // else a tensor is final only when all that share its cells are
 		x.ready = x.final
 	}
+}
+
+// joined is the number of cells up to which neighbouring buckets become one: what is so short arrives sooner in one operation than in
+// two that overlap with the backward pass, because each costs a fixed time at each end.
+const joined = 128 << 10
+
+func join(list []collective.Bucket) []collective.Bucket {
+	out := list[:1]
+	for _, b := range list[1:] {
+		last := &out[len(out)-1]
+		if last.To-b.From > joined {
+			out = append(out, b)
+			continue
+		}
+		last.From, last.Priority = b.From, b.Priority
+		for _, t := range b.Tensors {
+			if !slices.Contains(last.Tensors, t) {
+				last.Tensors = append(last.Tensors, t)
+			}
+		}
+	}
+	return out
 }
 
 func dense(l *trivium.Layout, i int) bool {
@@ -304,13 +329,18 @@ func (x *exchange) withdraw(ctx context.Context) (trivium.Result, error) {
 	if x.g == nil {
 		return r, failure
 	}
-	step := x.g.Step()
-	if x.launcher != nil {
-		x.launcher.Reset()
-	}
 	x.facts = [numFacts]float64{factFail: 1}
-	x.silence()
-	if err := x.travel(ctx, step); err == nil {
+	var err error
+	if x.mean != nil {
+		err = x.mean.travel(ctx)
+	} else {
+		if x.launcher != nil {
+			x.launcher.Reset()
+		}
+		x.silence()
+		err = x.travel(ctx, x.g.Step())
+	}
+	if err == nil {
 		failure = x.share(ctx, failure)
 	}
 	return r, failure

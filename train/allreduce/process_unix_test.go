@@ -64,13 +64,18 @@ type timed struct {
 
 // Train implements trivium.Strategy.
 func (s *timed) Train(ctx context.Context, job *trivium.Job) (trivium.Result, error) {
-	start := time.Now()
+	start, before := time.Now(), used()
 	r, err := s.Strategy.Train(ctx, job)
 	end := time.Now()
+	fmt.Fprintf(os.Stderr, "%d %d %d %d %v\n", end.UnixNano(), end.Sub(start).Nanoseconds(), r.Steps, used()-before, err)
+	return r, err
+}
+
+// used is the processor time of this process.
+func used() int64 {
 	var usage syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
-	fmt.Fprintf(os.Stderr, "%d %d %d %d %v\n", end.UnixNano(), end.Sub(start).Nanoseconds(), r.Steps, usage.Utime.Nano()+usage.Stime.Nano(), err)
-	return r, err
+	return usage.Utime.Nano() + usage.Stime.Nano()
 }
 
 // A said is what a worker says at its end.
