@@ -28,7 +28,7 @@ type Placement struct {
 	Clients   []Name // those that count from the start; others join at a later round
 
 	MaxServers    int  // the largest number of servers that tables are cut for; 0: their number now
-	ShardsEach    int  // shards of a table for each of MaxServers; 0: 8, so that moves are small
+	ShardsEach    int  // shards of a table for each of MaxServers; 0: 8, so that moves are small; large tables have one for each MiB
 	MinShardCells int  // tables that are smaller are not cut; 0: 1,024
 	Exact         bool // a round is applied only once it is complete at every server, and partial sums are added along one fixed tree
 }
@@ -119,9 +119,13 @@ const hashBlock = 1 << 16
 
 func newCut(s *Spec, p *Placement) *cut {
 	c := &cut{spec: s}
-	most := min(p.MaxServers*p.ShardsEach, maxShards)
 	bounded := s.Rows > 0 && s.Rows <= 1<<62/s.Cols
 	total := s.Rows * s.Cols
+	most := p.MaxServers * p.ShardsEach
+	if piece := int64(maxPiece / s.Cell.Size()); bounded && !s.Sparse && total/piece > int64(most) {
+		most = int(min((total+piece-1)/piece, maxShards)) // one message fills a shard, which applies it while it is in the cache
+	}
+	most = min(most, maxShards)
 	c.shards = most
 	if bounded {
 		c.shards = int(min(max(total/int64(max(p.MinShardCells, 1)), 1), int64(most)))
