@@ -13,7 +13,7 @@ import (
 
 const (
 	readBuffer = 32 << 10  // bytes that one read may take: small frames come many at a time
-	sumBytes   = 128 << 10 // of a payload that are read before they are summed, still in the cache
+	sumBytes   = 512 << 10 // of a payload that are read before they are summed, still in the cache; each read wakes the sender
 )
 
 // A reader reads the frames of one connection.
