@@ -9,15 +9,16 @@ import (
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob/remote"
 	"github.com/trivium-ml/trivium/observe"
-	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/ps"
-	"github.com/trivium-ml/trivium/tensor/kernel"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/transport"
 )
 
 // tableStream is what the parts of package ps talk on.
 const tableStream = "ps"
+
+// doneStream is where workers that also serve hear that the others are done.
+const doneStream = "ps done"
 
 // stateStream is where a server tells its optimizer's state: each has its own, since a remote.Client listens to one.
 func stateStream(server int) string { return fmt.Sprintf("ps state %d", server) }
@@ -28,14 +29,15 @@ type cluster struct {
 	job       *trivium.Job
 	mode      ps.Mode
 	placement ps.Placement
-	host      *ps.Host       // of this process's own parts
-	server    int            // the shards that this process has; -1: none
-	steps     *keeper        // of those shards
-	memory    []*cluster     // of a worker that is alone: its servers
-	closers   []func() error // last first
-	serving   sync.WaitGroup //
-	stop      func()         // ends serving
-	failed    chan error     // serving ended by itself
+	host      *ps.Host         // of this process's own parts
+	done      transport.Stream // nil where servers have processes of their own
+	server    int              // the shards that this process has; -1: none
+	steps     *keeper          // of those shards
+	memory    []*cluster       // of a worker that is alone: its servers
+	closers   []func() error   // last first
+	serving   sync.WaitGroup   //
+	stop      func()           // ends serving
+	failed    chan error       // serving ended by itself
 }
 
 func newCluster(ctx context.Context, env *train.Env, o Options, job *trivium.Job) (_ *cluster, err error) {
@@ -75,6 +77,12 @@ func (c *cluster) open(ctx context.Context, servers []transport.Name) error {
 		return err
 	}
 	c.closers = append(c.closers, s.Close)
+	if len(c.env.Servers) == 0 && len(c.env.Peers) > 1 {
+		if c.done, err = c.env.Port.Stream(doneStream, transport.StreamOptions{}); err != nil {
+			return err
+		}
+		c.closers = append(c.closers, c.done.Close)
+	}
 	c.host = ps.Share(s, c.env.Log)
 	c.closers = append(c.closers, c.host.Close)
 	if c.server < 0 {
@@ -87,11 +95,10 @@ func (c *cluster) open(ctx context.Context, servers []transport.Name) error {
 func (c *cluster) begin(ctx context.Context) error {
 	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c.stop = cancel
-	rule, err := optim.New(c.job.Optimizer, isaOf(c.job))
-	if err != nil {
-		return &train.JobError{Err: err}
+	var err error
+	if c.steps, err = newKeeper(c.job, c.mode != ps.BSP, len(c.placement.Clients)); err != nil {
+		return err
 	}
-	c.steps = newKeeper(rule, c.mode != ps.BSP, len(c.placement.Clients))
 	states, err := c.env.Port.Stream(stateStream(c.server), transport.StreamOptions{MaxFrame: remote.Piece + 1<<16})
 	if err != nil {
 		return err
@@ -115,14 +122,6 @@ func (c *cluster) begin(ctx context.Context) error {
 		c.closers = append(c.closers, d.Close)
 	}
 	return nil
-}
-
-// isaOf is the instruction set of what servers compute: where there is none, that whose bits are those of every machine.
-func isaOf(*trivium.Job) kernel.ISA {
-	if isa := kernel.Best(); isa != kernel.Go {
-		return isa
-	}
-	return kernel.GoExact
 }
 
 // serve is the life of a process that only serves: until ctx ends, which the driver makes it once the workers are done.
@@ -179,6 +178,35 @@ func (c *cluster) alone(ctx context.Context, servers int) error {
 		}
 	}
 	return c.open(ctx, names)
+}
+
+// farewell tells those workers that also serve that this one is done; one that serves itself waits until all are.
+func (c *cluster) farewell(ctx context.Context) error {
+	if c.done == nil {
+		return nil
+	}
+	self := c.env.Port.Name()
+	for _, n := range c.placement.Servers {
+		if n != self {
+			if err := c.done.Send(ctx, n, transport.Frame{Kind: 1}); err != nil {
+				return fmt.Errorf("server: %v is not told that this worker is done: %w", n, err)
+			}
+		}
+	}
+	if c.server < 0 {
+		return nil
+	}
+	for left := len(c.env.Peers) - 1; left > 0; {
+		ev, err := c.done.Recv(ctx)
+		if err != nil {
+			return err
+		}
+		if ev.What == transport.Received {
+			left--
+		}
+		ev.Release()
+	}
+	return nil
 }
 
 // close ends what this process serves and waits for it.

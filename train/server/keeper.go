@@ -15,7 +15,10 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/ps"
+	"github.com/trivium-ml/trivium/tensor/kernel"
+	"github.com/trivium-ml/trivium/train"
 )
 
 // The names of the updaters in the tables' definitions: of a run that begins, and of one that goes on.
@@ -46,6 +49,10 @@ type keeper struct {
 	rule  trivium.Optimizer
 	apart bool // each worker's round is a step of its own
 	n     int  // workers
+	whole bool // of such a step the update is not divided by the number of workers
+	isa   kernel.ISA
+
+	scheduled bool
 
 	mu   sync.Mutex // of the lane that steps, and of whoever reads
 	runs []segment
@@ -65,8 +72,18 @@ type segment struct {
 	slots  [][]float32 // the server's own memory
 }
 
-func newKeeper(rule trivium.Optimizer, apart bool, workers int) *keeper {
-	return &keeper{rule: rule, apart: apart, n: workers}
+// newKeeper returns the keeper of a job's rule. Where each worker's gradient is a step of its own, n of them make what is one update
+// elsewhere: each adds its part, as if the workers had steps to add. FTRL's weights are a function of its state, so it makes whole ones.
+func newKeeper(job *trivium.Job, apart bool, workers int) (*keeper, error) {
+	isa := kernel.Best()
+	if isa == kernel.Go {
+		isa = kernel.GoExact // an update has the same bits at every server
+	}
+	rule, err := optim.New(job.Optimizer, isa)
+	if err != nil {
+		return nil, &train.JobError{Err: err}
+	}
+	return &keeper{rule: rule, apart: apart, n: workers, whole: workers == 1 || job.Optimizer.Name == "ftrl", isa: isa, scheduled: job.Optimizer.Schedule != ""}, nil
 }
 
 func (k *keeper) updaters() map[string]trivium.Optimizer {
@@ -107,10 +124,17 @@ func (u *updater) Apply(step int64, l *trivium.Layout, from int, p, g, out []flo
 	case step > int64(u.loads):
 		n := step - int64(u.loads)
 		u.each(index, from, func(s *segment, _ int) { s.steps = n })
-		if u.apart && !rowTable(l) { // a schedule counts updates, not the workers' parts of them
-			n = (n + int64(u.n) - 1) / int64(u.n)
+		n += s.base
+		if u.apart && !rowTable(l) { // a schedule counts updates, an average that the rule keeps the workers' parts of them
+			n += s.base * int64(u.n-1)
+			if u.scheduled {
+				n = (n + int64(u.n) - 1) / int64(u.n)
+			}
 		}
-		u.rule.Apply(s.base+n, l, from, p, g, out, slots[1:])
+		u.rule.Apply(n, l, from, p, g, out, slots[1:])
+		if u.apart && !u.whole {
+			kernel.ScaleInto(u.isa, out, out, float32(u.n))
+		}
 		return
 	case step == roundValue:
 		copy(out, g)

@@ -9,8 +9,6 @@ import (
 	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/checkpoint"
@@ -23,8 +21,6 @@ import (
 	"github.com/trivium-ml/trivium/train/traintest"
 	"github.com/trivium-ml/trivium/transport"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A crew is a strategy that runs workers and servers in this process, and returns what rank 0 returns.
 type crew struct {
@@ -145,4 +141,223 @@ func TestExact(t *testing.T) {
 	}
 }
 
-var _ = []any{blob.Dir, checkpoint.Latest, strings.Contains}
+// TestModes: what workers may not have seen yet costs no more than a little of the loss, wherever the optimizer is.
+func TestModes(t *testing.T) {
+	for _, optimizer := range []trivium.OptimizerSpec{{Name: "sgd", Rate: 0.5}, {Name: "adam", Rate: 0.002}} {
+		j := job()
+		j.Optimizer = optimizer
+		want, err := local.New(train.Env{}, local.Options{}).Train(t.Context(), j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range []server.Options{
+			{Mode: ps.BSP}, {Mode: ps.SSP, Staleness: 3}, {Mode: ps.ESSP, Staleness: 2}, {Mode: ps.ASP}, {Mode: ps.SSP},
+			{Mode: ps.BSP, OptimizerAt: server.AtWorker}, {Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker}, {Mode: ps.ASP, OptimizerAt: server.AtWorker},
+		} {
+			c := &crew{workers: 3, servers: 2, o: o}
+			got, err := c.Train(t.Context(), j)
+			if err != nil {
+				t.Fatalf("%s %+v: %v", optimizer.Name, o, errors.Join(c.errs...))
+			}
+			a, b := got.Metrics["test.loss"], want.Metrics["test.loss"]
+			t.Logf("%s %s:%d, optimizer at the %s: test loss %.4f, local %.4f", optimizer.Name, o.Mode, o.Staleness, o.OptimizerAt, a, b)
+			if !(math.Abs(a/b-1) < 0.05) {
+				t.Errorf("%s %s:%d, optimizer at the %s: test loss %v, local reaches %v", optimizer.Name, o.Mode, o.Staleness, o.OptimizerAt, a, b)
+			}
+			if got.Steps != want.Steps || got.Samples != want.Samples || got.Reason != trivium.Finished {
+				t.Errorf("%+v: %d updates, %d rows, %s", o, got.Steps, got.Samples, got.Reason)
+			}
+		}
+	}
+}
+
+// TestRowSparse: a model with row-sparse tensors, of which only the rows of a batch travel.
+func TestRowSparse(t *testing.T) {
+	j := job()
+	j.Model, j.Data = "fm:4", trivium.Data{Source: "adult", Rows: 3000, Train: "0:2400", Test: "2400:"}
+	for _, optimizer := range []string{"adam", "ftrl", "sgd"} {
+		j.Optimizer = trivium.OptimizerSpec{Name: optimizer, Rate: 0.05}
+		j.Exact, j.Epochs = true, 3
+		want, err := local.New(train.Env{}, local.Options{}).Train(t.Context(), j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &crew{workers: 3, servers: 2, o: server.Options{Mode: ps.BSP}}
+		got, err := c.Train(t.Context(), j)
+		if err != nil {
+			t.Fatal(errors.Join(c.errs...))
+		}
+		traintest.Same(t, optimizer, got, want)
+		j.Exact = false
+		for _, o := range []server.Options{{Mode: ps.ASP}, {Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker}} {
+			c := &crew{workers: 3, servers: 2, o: o}
+			got, err := c.Train(t.Context(), j)
+			if err != nil {
+				t.Fatal(errors.Join(c.errs...))
+			}
+			if a, b := got.Metrics["test.loss"], want.Metrics["test.loss"]; !(a < 1.1*b) {
+				t.Errorf("%s %+v: test loss %v, local reaches %v", optimizer, o, a, b)
+			}
+		}
+	}
+}
+
+// TestResume: what one strategy has begun the other finishes, to the bit, on any number of workers and servers.
+func TestResume(t *testing.T) {
+	for name, change := range map[string]func(j *trivium.Job){
+		"softmax": func(*trivium.Job) {},
+		"sparse": func(j *trivium.Job) {
+			j.Model, j.Data = "fm:4", trivium.Data{Source: "adult", Rows: 1500, Train: "0:1200", Test: "1200:"}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := job()
+			j.Exact, j.Epochs, j.Optimizer = true, 2, trivium.OptimizerSpec{Name: "adam", Rate: 0.01, Schedule: "cosine:20"}
+			change(j)
+			whole, err := local.New(train.Env{}, local.Options{}).Train(t.Context(), j)
+			if err != nil {
+				t.Fatal(err)
+			}
+			half := *j
+			half.Steps = whole.Steps/2 + 1
+			begin := map[string]func(env train.Env) trivium.Strategy{
+				"local": func(env train.Env) trivium.Strategy { return local.New(env, local.Options{}) },
+				"server": func(env train.Env) trivium.Strategy {
+					return &crew{env: env, workers: 3, servers: 2, o: server.Options{Mode: ps.BSP}}
+				},
+				"other sizes": func(env train.Env) trivium.Strategy {
+					return &crew{env: env, workers: 2, o: server.Options{Mode: ps.BSP, Servers: 1}} // beside the workers
+				},
+			}
+			for first, a := range begin {
+				for second, b := range begin {
+					store := blob.Dir(t.TempDir())
+					if _, err := a(train.Env{Blob: store}).Train(t.Context(), &half); err != nil {
+						t.Fatalf("%s: %v", first, err)
+					}
+					c, _, err := checkpoint.Latest(t.Context(), store)
+					if err != nil {
+						t.Fatal(err)
+					}
+					got, err := b(train.Env{Resume: c}).Train(t.Context(), j)
+					if err != nil {
+						t.Fatalf("%s, then %s: %v", first, second, err)
+					}
+					traintest.Same(t, first+", then "+second, got, whole)
+				}
+			}
+		})
+	}
+}
+
+// TestInterrupt: under BSP all stop after the same update; otherwise each after one of its own. What is saved is resumed.
+func TestInterrupt(t *testing.T) {
+	for _, o := range []server.Options{{Mode: ps.BSP}, {Mode: ps.SSP, Staleness: 2}, {Mode: ps.ASP}} {
+		j := job()
+		j.Epochs = 1 << 20
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		store := blob.Dir(t.TempDir())
+		c := &crew{env: train.Env{Blob: store}, workers: 3, servers: 1, o: o}
+		c.env.Watch.Progress = func(p train.Progress) {
+			if p.Step > 20 {
+				cancel()
+			}
+		}
+		r, err := c.Train(ctx, j)
+		if err != nil || r.Reason != trivium.Interrupted {
+			t.Fatalf("%s: %s, %v", o.Mode, r.Reason, errors.Join(c.errs...))
+		}
+		for rank, x := range c.results[:3] {
+			if o.Mode == ps.BSP && (x.Steps != r.Steps || x.Reason != r.Reason) {
+				t.Errorf("rank %d: %s after %d updates, rank 0 after %d", rank, x.Reason, x.Steps, r.Steps)
+			}
+		}
+		saved, _, err := checkpoint.Latest(t.Context(), store)
+		if err != nil || saved.Progress.Step != r.Steps {
+			t.Fatalf("%s: %v", o.Mode, err)
+		}
+		j.Epochs = saved.Progress.Epoch + 2
+		again := &crew{env: train.Env{Resume: saved}, workers: 2, servers: 1, o: o}
+		if r, err := again.Train(t.Context(), j); err != nil || r.Reason != trivium.Finished {
+			t.Fatalf("%s: resumed: %s, %v", o.Mode, r.Reason, errors.Join(again.errs...))
+		}
+	}
+}
+
+// TestEarlyStop: all stop after the evaluation that rank 0 makes.
+func TestEarlyStop(t *testing.T) {
+	for _, o := range []server.Options{{Mode: ps.BSP}, {Mode: ps.SSP, Staleness: 2}, {Mode: ps.ASP}} {
+		j := job()
+		j.Epochs, j.Stop = 1000, trivium.EarlyStop{Metric: "test.accuracy", Target: ">= 0.7"}
+		c := &crew{workers: 3, servers: 1, o: o}
+		r, err := c.Train(t.Context(), j)
+		if err != nil {
+			t.Fatal(errors.Join(c.errs...))
+		}
+		for rank, x := range c.results[:3] {
+			if x.Reason != trivium.TargetMet || x.Steps != r.Steps {
+				t.Errorf("%s: rank %d: %s after %d updates, rank 0 after %d", o.Mode, rank, x.Reason, x.Steps, r.Steps)
+			}
+		}
+	}
+}
+
+// TestUneven: workers that have no rows of an update, and more workers than rows.
+func TestUneven(t *testing.T) {
+	for _, o := range []server.Options{{Mode: ps.BSP}, {Mode: ps.ASP}} {
+		j := traintest.Job()
+		j.Batch, j.Epochs = 3, 1
+		c := &crew{env: traintest.Env(t, 1, false), workers: 5, servers: 1, o: o}
+		if r, err := c.Train(t.Context(), j); err != nil || r.Reason != trivium.Finished {
+			t.Fatalf("%s: %s, %v", o.Mode, r.Reason, errors.Join(c.errs...))
+		}
+	}
+}
+
+// TestDiverged: the same error at all, under BSP; else at one, which ends the others.
+func TestDiverged(t *testing.T) {
+	for _, o := range []server.Options{{Mode: ps.BSP}, {Mode: ps.ASP}, {Mode: ps.SSP, Staleness: 1, OptimizerAt: server.AtWorker}} {
+		j := traintest.Job()
+		j.Optimizer = trivium.OptimizerSpec{Name: "sgd", Rate: 1e38}
+		c := &crew{env: traintest.Env(t, 1, false), workers: 3, servers: 1, o: o}
+		_, _ = c.Train(t.Context(), j)
+		found := 0
+		for rank := range 3 {
+			if _, ok := errors.AsType[*trivium.DivergedError](c.errs[rank]); ok {
+				found++
+			} else if _, ok := errors.AsType[*train.LostError](c.errs[rank]); !ok && c.results[rank].Reason != trivium.Interrupted { // before it began
+				t.Errorf("%s: rank %d: %v", o.Mode, rank, c.errs[rank])
+			}
+		}
+		if found == 0 || o.Mode == ps.BSP && found < 3 {
+			t.Errorf("%s: %d of 3 say that it diverged: %v", o.Mode, found, errors.Join(c.errs...))
+		}
+	}
+}
+
+// TestMistakes are refused with every reason at once.
+func TestMistakes(t *testing.T) {
+	j := job()
+	j.Exact, j.Optimizer.ClipNorm = true, 1
+	err := server.Options{Mode: ps.ASP, Staleness: -1, Servers: -2}.Check(j)
+	for _, want := range []string{"staleness", "servers", "exact", "clip"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v\nlacks %s", err, want)
+		}
+	}
+	j = job()
+	j.Optimizer.Name = "lbfgs"
+	if err := (server.Options{}).Check(j); err == nil || !strings.Contains(err.Error(), "lbfgs") {
+		t.Error(err)
+	}
+	for _, s := range []string{"worker=x", "factor=0.5", "unit=soon", "speed=2", ""} {
+		if _, err := server.ParseSlow(s); err == nil {
+			t.Errorf("%q is taken", s)
+		}
+	}
+	o, err := server.ParseSlow("worker=rotate,factor=4,unit=20ms")
+	if err != nil || !o.Rotate || o.Factor != 4 || o.Unit.Milliseconds() != 20 {
+		t.Errorf("%+v, %v", o, err)
+	}
+}

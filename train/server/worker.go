@@ -99,7 +99,7 @@ func (w *worker) train(ctx context.Context) (trivium.Result, error) {
 	}
 	result, err := w.run.Result(walk)
 	if err == nil { // nobody waits for this worker any more
-		err = w.failure(w.w.Finish(hard))
+		err = w.failure(errors.Join(w.w.Finish(hard), w.farewell(hard)))
 	}
 	return result, err
 }
@@ -306,16 +306,12 @@ func (w *worker) compute(step int64, b *trivium.Batch, interrupted bool) error {
 		if err != nil {
 			return fmt.Errorf("train: update %d: %w", step, err)
 		}
-		all := weight
-		if w.o.Mode != ps.BSP || w.o.OptimizerAt == AtWorker {
-			all = weight * float64(run.UpdateRows()) / float64(b.Rows) // about the weight of the whole update
-		}
 		if w.o.OptimizerAt == AtWorker {
 			run.Enter(observe.Apply)
-			w.own(step, weight, float32(weight/all))
+			w.own(step, weight, float32(float64(b.Rows)/float64(run.UpdateRows())))
 			run.Leave()
 		}
-		if err := w.push(0, all, loss); err != nil {
+		if err := w.push(0, weight, loss); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,140 @@
+//go:build unix
+
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/cluster/launch"
+	"github.com/trivium-ml/trivium/ps"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/train/processes"
+	"github.com/trivium-ml/trivium/train/server"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+var topology = processes.Topology{
+	Name: "server",
+	New: func(env train.Env, options json.RawMessage) (trivium.Strategy, error) {
+		var o server.Options
+		err := json.Unmarshal(options, &o)
+		return server.New(env, o), err
+	},
+}
+
+// TestMain is also where the processes of the tests begin.
+func TestMain(m *testing.M) {
+	if child, ok, err := launch.Enter(os.Args); ok {
+		if err == nil {
+			err = work(child)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func work(child launch.Child) error {
+	var a processes.Assignment
+	if err := json.Unmarshal(child.Config, &a); err != nil {
+		return err
+	}
+	return processes.Work(context.Background(), &a, processes.Options{
+		Topologies: processes.Topologies{topology}, Build: "this", Log: slog.New(slog.NewTextHandler(child.Stderr, nil)),
+	})
+}
+
+// driver returns the driver of a job of three workers and a server, as processes.
+func driver(t *testing.T, j *trivium.Job, o server.Options) *processes.Driver {
+	t.Helper()
+	options, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &processes.Driver{
+		Run: "test", Job: j, Topology: topology, Options: options, Workers: 3, Servers: 1, Threads: 1, Build: "this",
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Grace: 30 * time.Second,
+		Network:  processes.Network{Dir: t.TempDir(), Secret: []byte("secret")},
+		Launcher: launch.NewChildren(launch.Options{}),
+	}
+	network, err := d.Network.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Port, err = network.Open(t.Context(), transport.Name{Job: "test", Role: "driver", ID: "0"}, transport.Options{Secret: d.Network.Secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(d.Launcher.Close(), d.Port.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// TestProcesses trains in processes, in every mode.
+func TestProcesses(t *testing.T) {
+	for _, o := range []server.Options{{Mode: ps.BSP}, {Mode: ps.SSP, Staleness: 2}, {Mode: ps.ASP}} {
+		j := job()
+		r, err := driver(t, j, o).Train(t.Context())
+		if err != nil || r.Reason != trivium.Finished || r.Steps != 48 || !(r.Metrics["test.loss"] < 2) {
+			t.Fatalf("%s: %+v, %v", o.Mode, r, err)
+		}
+	}
+}
+
+// TestKilled: a process that is killed ends the job with an error that names it, and leaves no other behind.
+func TestKilled(t *testing.T) {
+	for _, o := range []server.Options{{Mode: ps.BSP}, {Mode: ps.SSP, Staleness: 2}, {Mode: ps.ASP}} {
+		for victim, name := range map[int]string{1: "worker 1", 3: "server 0"} {
+			t.Run(o.Mode.String()+"/"+name, func(t *testing.T) {
+				j := job()
+				j.Epochs = 1 << 20
+				d := driver(t, j, o)
+				pids := map[int]int{}
+				d.Started = func(index, pid int, _ string) { pids[index] = pid }
+				var once sync.Once
+				d.Watch.Progress = func(p train.Progress) {
+					if p.Step > 10 {
+						once.Do(func() {
+							if err := syscall.Kill(pids[victim], syscall.SIGKILL); err != nil {
+								t.Error(err)
+							}
+						})
+					}
+				}
+				start := time.Now()
+				_, err := d.Train(t.Context())
+				lost, ok := errors.AsType[*processes.WorkerError](err)
+				if !ok || !lost.Lost || !strings.Contains(err.Error(), name+" is lost") || !strings.Contains(err.Error(), "was killed") {
+					t.Fatalf("error %v", err)
+				}
+				if took := time.Since(start); took > 25*time.Second {
+					t.Errorf("the others took %v to end", took)
+				}
+				for index, pid := range pids {
+					if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+						t.Errorf("process %d (%d) is still there: %v", index, pid, err)
+					}
+				}
+			})
+		}
+	}
+}
