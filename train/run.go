@@ -34,6 +34,8 @@ type Run struct {
 	rate      func(step int64) float64             // the learning rate, where the optimizer has one
 	keep      func(c *checkpoint.Checkpoint) error // adds the optimizer's state to a checkpoint
 	agree     agreement                            // nil: this process decides alone
+	dropped   func() []float32                     // what codecs have dropped; nil: there are none
+	saved     []float32                            // the same, from the checkpoint, if nobody has asked for it
 	refresh   func(ctx context.Context) error      // brings Params up to date; nil: they are
 
 	at        checkpoint.Progress
@@ -339,6 +341,10 @@ func (r *Run) begin(ctx context.Context) {
 	}
 	if f := r.env.Watch.Begin; f != nil {
 		f(r.Progress(now))
+	}
+	if r.saved != nil {
+		r.notice(observe.Warn, "residual", "the checkpoint has a residual of a codec, and this run has no codec: that much gradient is lost")
+		r.saved = nil
 	}
 	if r.at.Step > 0 {
 		r.boundary(ctx)

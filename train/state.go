@@ -29,18 +29,44 @@ func (r *Run) OptimizerState() (*optim.State, error) {
 		if saved == nil {
 			saved = new(checkpoint.OptimizerState)
 		}
-		if !slices.Equal(saved.Names, names) {
-			return nil, r.stateMismatch(saved.Names, names)
+		savedNames, slots := saved.Names, saved.Slots
+		if n := len(savedNames); n > 0 && savedNames[n-1] == residualName {
+			savedNames, slots, r.saved = savedNames[:n-1], slots[:n-1], slots[n-1]
 		}
-		if err := s.Restore(saved.Slots, saved.RowSteps); err != nil {
+		if !slices.Equal(savedNames, names) {
+			return nil, r.stateMismatch(savedNames, names)
+		}
+		if err := s.Restore(slots, saved.RowSteps); err != nil {
 			return nil, &JobError{err}
 		}
 	}
 	r.Keep(func(c *checkpoint.Checkpoint) error {
 		c.Optimizer = &checkpoint.OptimizerState{Names: names, Slots: s.Slots(), RowSteps: s.RowSteps()}
+		if r.dropped != nil {
+			c.Optimizer.Names = append(slices.Clone(names), residualName)
+			c.Optimizer.Slots = append(slices.Clone(s.Slots()), r.dropped())
+		}
 		return nil
 	})
 	return s, nil
+}
+
+// residualName is what a checkpoint calls the gradient that codecs have dropped so far, at all workers together.
+const residualName = "residual"
+
+// Residual has what codecs dropped saved with each checkpoint, after the optimizer's state: dropped returns its sum over all workers, of
+// the length of the parameters. It returns that of the checkpoint from which the run goes on, or nil. It is called after OptimizerState.
+func (r *Run) Residual(dropped func() []float32) (saved []float32) {
+	r.dropped, saved, r.saved = dropped, r.saved, nil
+	return saved
+}
+
+// LearningRate is the optimizer's at update step; 0: it has none.
+func (r *Run) LearningRate(step int64) float64 {
+	if r.rate == nil {
+		return 0
+	}
+	return r.rate(step)
 }
 
 // LBFGS returns the job's L-BFGS, from the checkpoint where the run resumes one, and has its history saved with each.

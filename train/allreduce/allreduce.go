@@ -156,9 +156,13 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 
 // update makes one update, the same at all workers.
 func (x *exchange) update(ctx context.Context, step int64, batch *trivium.Batch, state *optim.State) (totals, error) {
+	x.rate(step)
 	t, err := x.sum(ctx, batch)
 	if err == nil {
 		err = x.run.CheckLoss(t.loss, t.weight, x.total)
+	}
+	if err == nil && x.dropped != nil && (t.stop || x.run.Due()) { // there may be a checkpoint
+		err = x.collect(ctx)
 	}
 	if err != nil {
 		return t, err

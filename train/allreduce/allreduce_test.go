@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/allreduce"
@@ -269,6 +271,53 @@ func TestCompression(t *testing.T) {
 		}
 	}
 	t.Log(losses)
+}
+
+// TestResidual: what a codec dropped is in the checkpoint, and another number of workers goes on with it.
+func TestResidual(t *testing.T) {
+	job := digits()
+	job.Optimizer = trivium.OptimizerSpec{Name: "momentum", Rate: 0.02}
+	store := blob.Dir(t.TempDir())
+	c := &crew{env: train.Env{Blob: store}, n: 2, o: allreduce.Options{Compress: "topk:0.01"}}
+	if _, err := c.Train(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	saved, _, err := checkpoint.Latest(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var norm float64
+	for _, v := range saved.Optimizer.Slots[len(saved.Optimizer.Slots)-1] {
+		norm += float64(v) * float64(v)
+	}
+	if fmt.Sprint(saved.Optimizer.Names) != "[velocity residual]" || norm == 0 {
+		t.Fatalf("the checkpoint has %v, the residual's norm is %v", saved.Optimizer.Names, math.Sqrt(norm))
+	}
+	more := *job
+	more.Epochs++
+	with := &crew{env: train.Env{Resume: saved}, n: 3, o: allreduce.Options{Compress: "topk:0.01"}}
+	a, err := with.Train(t.Context(), &more)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var notices []string
+	env := train.Env{Resume: saved}
+	env.Watch.Notice = func(_ observe.Level, text string) { notices = append(notices, text) }
+	if _, err := local.New(env, local.Options{}).Train(t.Context(), &more); err != nil {
+		t.Fatal(err)
+	}
+	if len(notices) != 1 || !strings.Contains(notices[0], "residual") {
+		t.Errorf("local says %q", notices)
+	}
+	clear(saved.Optimizer.Slots[1])
+	without := &crew{env: train.Env{Resume: saved}, n: 3, o: allreduce.Options{Compress: "topk:0.01"}}
+	b, err := without.Train(t.Context(), &more)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.Equal(a.Params.Flat, b.Params.Flat) {
+		t.Error("the residual makes no difference")
+	}
 }
 
 // TestDivergence: all ranks say the same.

@@ -41,6 +41,7 @@ type exchange struct {
 	sparse   *sparseRows // nil: no tensor is row-sparse
 	exact    *exactSums  // nil: not in exact mode
 	mean     *mean       // nil: no local SGD
+	dropped  []float32   // the sum of all workers' residuals when it was last asked for; nil: there is no codec
 
 	over        bool // a failure is known to all
 	facts, sums [numFacts]float64
@@ -103,6 +104,7 @@ func newExchange(env *train.Env, o Options, run *train.Run, wants func() bool) (
 			break
 		}
 	}
+	x.restore(run)
 	x.tag = uint32(max(len(x.buckets), 2))
 	return x, nil
 }
