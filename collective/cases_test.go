@@ -850,6 +850,42 @@ func TestEpochFence(t *testing.T) {
 	})
 }
 
+// Frames that come before their turn must not use up the credit of those whose turn it is.
+func TestSmallWindow(t *testing.T) {
+	for name, n := range map[string]network{"memory": inMemory, "tcp": overTCP} {
+		w := openHosts(t, n, 4, collective.Options{MaxFrame: 4096, Segment: 1024, Window: 8192}, hostsOf(4, 2))
+		for _, a := range algorithms {
+			w.must(func(r int, g *collective.Group) error {
+				const n = 40_000
+				src, dst := make([]float32, n), [2][]float32{make([]float32, n), make([]float32, n)}
+				for i := range src {
+					src[i] = float32(i%100 + r)
+				}
+				op := collective.Op{Plan: a}
+				first := g.Start(op, 0, collective.Of(dst[0]), collective.Of(src))
+				if r%2 == 0 { // the others start the second one when the first is done
+					if err := first.Wait(t.Context()); err != nil {
+						return fmt.Errorf("%s, %v: %w", name, a, err)
+					}
+				}
+				g.Start(op, 1, collective.Of(dst[1]), collective.Of(src))
+				if err := g.Commit(t.Context(), g.Step()); err != nil {
+					return fmt.Errorf("%s, %v: %w", name, a, err)
+				}
+				for _, d := range dst {
+					for i, v := range d {
+						if want := float32(4*(i%100) + 6); v != want {
+							return fmt.Errorf("%s, %v: %v at %d, want %v", name, a, v, i, want)
+						}
+					}
+				}
+				return nil
+			})
+		}
+		w.close()
+	}
+}
+
 func TestSendReceive(t *testing.T) {
 	w := open(t, inMemory, 3, collective.Options{})
 	w.must(func(r int, g *collective.Group) error {

@@ -22,13 +22,14 @@ type core struct {
 	opt   *Options
 	hosts [][]int
 
-	now   time.Duration // of the call under way, from a start of its own
-	step  uint64
-	ops   []*operation // of the step, by tag
-	early []transport.Event
-	void  []voided
-	votes []*tally
-	vote  *tally // ours: Commit has been called
+	now    time.Duration // of the call under way, from a start of its own
+	step   uint64
+	ops    []*operation      // of the step, by tag
+	early  []transport.Event // of operations that have not been started here
+	copied int               // bytes of them that were copied
+	void   []voided
+	votes  []*tally
+	vote   *tally // ours: Commit has been called
 
 	incidents []*incident
 	gone      []bool // links that are lost
@@ -209,6 +210,7 @@ func (c *core) start(op Op, tag uint32, dst, src Buffer, done chan struct{}) *op
 	}
 	clear(c.early[len(keep):])
 	c.early = keep
+	c.count()
 	return o
 }
 

@@ -200,6 +200,7 @@ func (c *core) decided() {
 	}
 	clear(c.early[len(live):])
 	c.early = live
+	c.count()
 	c.incidents = dropOld(c.incidents, c.step)
 	c.vote = nil
 	c.endVote(t, err)

@@ -167,6 +167,7 @@ func (c *core) conclude(in *incident, force bool) {
 	}
 	clear(c.early[len(keep):])
 	c.early = keep
+	c.count()
 }
 
 // fail ends the group: nothing works any more in this view.
@@ -179,6 +180,7 @@ func (c *core) fail(err error) {
 		c.release(ev)
 	}
 	c.early = nil
+	c.count()
 	if t := c.vote; t != nil && !t.over {
 		c.endVote(t, err)
 	}

@@ -31,8 +31,13 @@ func (c *core) data(from int, ev *transport.Event) bool {
 	}
 	o := c.find(step, tag)
 	if o == nil {
-		c.early = append(c.early, *ev)
-		return true
+		if c.copied+len(ev.Payload) > earlyBytes {
+			c.early = append(c.early, *ev) // the sender waits for its credit
+			return true
+		}
+		c.copied += len(ev.Payload)
+		c.early = append(c.early, c.copyOf(ev))
+		return false
 	}
 	if o.err != nil || o.job == nil || o.left == nil {
 		if ev.Posted {
@@ -59,8 +64,8 @@ func (c *core) data(from int, ev *transport.Event) bool {
 		c.run(o)
 		return false
 	}
-	o.held = append(o.held, heldFrame{i, *ev})
-	return true
+	o.held = append(o.held, heldFrame{i, c.copyOf(ev)})
+	return false
 }
 
 // end ends o, and what its end releases.
@@ -120,5 +125,27 @@ func (c *core) landed(o *operation) {
 		if o.landing--; o.landing == 0 {
 			c.end(o, o.err)
 		}
+	}
+}
+
+// earlyBytes are copied at most, of frames of operations that have not been started here. What is beyond keeps its sender's credit.
+const earlyBytes = 256 << 20
+
+// copyOf is ev with memory of its own. A frame that comes before its turn must not keep the sender's credit: what has its turn may be
+// waiting behind it.
+func (c *core) copyOf(ev *transport.Event) transport.Event {
+	k := transport.Event{From: ev.From, Kind: ev.Kind, Priority: ev.Priority, Fingerprint: ev.Fingerprint, Key: ev.Key}
+	if n := len(ev.Payload); n > 0 {
+		k.Payload = c.memory(n)[:n]
+		copy(k.Payload, ev.Payload)
+	}
+	return k
+}
+
+// count sums up what early holds.
+func (c *core) count() {
+	c.copied = 0
+	for _, ev := range c.early {
+		c.copied += len(ev.Payload)
 	}
 }

@@ -47,7 +47,7 @@ func openHosts(t testing.TB, n network, size int, o collective.Options, hosts []
 		v.Peers = append(v.Peers, p.Name())
 	}
 	for r, p := range w.ports {
-		s, err := p.Stream("collective", transport.StreamOptions{})
+		s, err := p.Stream("collective", transport.StreamOptions{MaxFrame: o.MaxFrame, Window: o.Window})
 		if err != nil {
 			t.Fatal(err)
 		}
