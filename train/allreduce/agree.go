@@ -45,7 +45,11 @@ func (x *exchange) agree(ctx context.Context, values map[string]float64, failure
 		err = collective.BroadcastInto(ctx, x.g, message, 0)
 	}
 	if err != nil {
+		x.over = true
 		return nil, x.failed(ctx, err)
+	}
+	if failure != nil {
+		x.over = true
 	}
 	if x.rank == 0 {
 		return values, failure
@@ -54,6 +58,7 @@ func (x *exchange) agree(ctx context.Context, values map[string]float64, failure
 		return nil, fmt.Errorf("allreduce: the evaluation of rank 0: %w", err)
 	}
 	if f.Error != "" {
+		x.over = true
 		return nil, fmt.Errorf("allreduce: rank 0: %s", f.Error)
 	}
 	values = make(map[string]float64, len(f.Values))

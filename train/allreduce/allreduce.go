@@ -131,6 +131,7 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 		return train.NotBegun(ctx, err)
 	}
 	defer x.close()
+	defer x.closeOn(agreed)()
 	run.Agree(x.agree)
 	update := x.update
 	if s.o.Every > 1 && x.g != nil {

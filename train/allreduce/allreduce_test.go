@@ -65,6 +65,7 @@ func (c *crew) Train(ctx context.Context, job *trivium.Job) (trivium.Result, err
 			defer env.CPU.Close()
 		}
 		env.Rank, env.Peers, env.Port = i, peers, ports[i]
+		env.Observe = observe.NewHub(observe.Options{}) // phases are checked
 		wait.Go(func() { c.results[i], c.errs[i] = allreduce.New(env, c.o).Train(ctx, job) })
 	}
 	wait.Wait()

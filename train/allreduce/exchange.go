@@ -12,6 +12,7 @@ import (
 	"github.com/trivium-ml/trivium/collective"
 	"github.com/trivium-ml/trivium/compress"
 	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/transport"
 )
@@ -43,6 +44,11 @@ type exchange struct {
 	mean     *mean       // nil: no local SGD
 	dropped  []float32   // the sum of all workers' residuals when it was last asked for; nil: there is no codec
 
+	// The facts lie right before the gradient's first cell, and travel in the bucket that has it, which is the last: then rides is true.
+	ownFacts, totalFacts []float32
+	rides                bool
+	least                time.Duration // that an exchange took so far: what is beyond it is waiting for the others
+
 	over        bool // a failure is known to all
 	facts, sums [numFacts]float64
 	tag         uint32 // of the facts; the buckets' are below
@@ -57,6 +63,10 @@ const (
 	factSeen // rows since the last average, under local SGD
 	numFacts
 )
+
+// lossScale brings losses that only a float64 holds into the range of the float32 in which they ride: a run that diverges should have
+// parameters to blame before its loss is infinite.
+const lossScale = 0x1p-40
 
 // A bucket is a range of the gradient that is reduced by one operation.
 type bucket struct {
@@ -73,7 +83,8 @@ type totals struct {
 
 func newExchange(env *train.Env, o Options, run *train.Run, wants func() bool) (*exchange, error) {
 	l := run.Layout()
-	x := &exchange{run: run, rank: env.Rank, workers: env.Workers(), wants: wants, own: train.NewGradient(l)}
+	x := &exchange{run: run, rank: env.Rank, workers: env.Workers(), wants: wants}
+	x.own, x.ownFacts = gradient(l)
 	if o.Accumulate > 1 {
 		x.pieces, x.accumulated = train.NewTree(l, run.CPU), o.Accumulate
 	}
@@ -81,7 +92,7 @@ func newExchange(env *train.Env, o Options, run *train.Run, wants func() bool) (
 		x.total = x.own
 		return x, nil
 	}
-	x.total = train.NewGradient(l)
+	x.total, x.totalFacts = gradient(l)
 	codec, err := compress.Parse(o.Compress)
 	if err != nil {
 		return nil, err
@@ -140,6 +151,11 @@ func (x *exchange) cut(l *trivium.Layout, codec compress.Codec) {
 	var plain []collective.Bucket
 	for _, b := range x.buckets {
 		plain = append(plain, b.Bucket)
+	}
+	if n := len(x.buckets); n > 0 && x.buckets[n-1].From == 0 && x.buckets[n-1].op.Codec == nil {
+		b := &x.buckets[n-1]
+		b.dst, b.src = collective.Of(x.totalFacts[:numFacts+b.To]), collective.Of(x.ownFacts[:numFacts+b.To])
+		x.rides = true
 	}
 	x.launcher = collective.NewLauncher(plain, x.launch)
 	if !tied { // else a tensor is final only when all that share its cells are
@@ -201,8 +217,24 @@ func (x *exchange) launch(i int) {
 	if i == 0 {
 		x.launched = x.run.Now()
 	}
+	if x.rides && i == len(x.buckets)-1 {
+		return // when the facts are known
+	}
 	b := &x.buckets[i]
 	x.g.Start(b.op, uint32(i), b.dst, b.src)
+}
+
+// gradient returns a zero gradient, and the memory from its facts to its end.
+func gradient(l *trivium.Layout) (g trivium.Gradient, facts []float32) {
+	const line = 16 // cells of a cache line: the gradient begins at one
+	cells := tensor.Aligned[float32](line + l.Len())
+	g = trivium.Gradient{Layout: l, Flat: cells[line:], Rows: make([][]int32, l.Tensors())}
+	for i := range g.Rows {
+		if l.Spec(i).RowSparse {
+			g.Rows[i] = []int32{}
+		}
+	}
+	return g, cells[line-numFacts:]
 }
 
 // sum makes x.total the gradient sum of an update, of which batch is this worker's part, and returns what all know of it.
@@ -259,13 +291,13 @@ func (x *exchange) compute(batch *trivium.Batch) (loss, weight float64, err erro
 	return loss, weight, err
 }
 
-// travel sends what has not been sent, and returns when all have everything. The time until the others have come is wait-barrier; of
-// the rest, half is push and half pull: as much is sent to be added as comes back added.
+// travel sends what has not been sent, and returns when all have everything. What it takes longer than the shortest so far is waiting
+// for the others: wait-barrier. Of the rest, half is push and half pull: as much is sent to be added as comes back added.
 func (x *exchange) travel(ctx context.Context, step uint64) error {
 	run := x.run
 	begin := run.Now()
 	run.Enter(observe.Push)
-	waited, err := x.trade(ctx, step)
+	err := x.trade(ctx, step)
 	run.Leave()
 	if err != nil {
 		return x.failed(ctx, err)
@@ -273,17 +305,26 @@ func (x *exchange) travel(ctx context.Context, step uint64) error {
 	if x.launched > 0 && x.launched < begin {
 		run.Overlap(observe.Push, begin-x.launched)
 	}
-	run.Move(observe.Push, observe.Pull, (run.Now()-begin-waited)/2)
 	x.launched = 0
-	if x.exact != nil {
+	took := run.Now() - begin
+	if x.least == 0 || took < x.least {
+		x.least = took
+	}
+	run.Move(observe.Push, observe.WaitBarrier, took-x.least)
+	run.Move(observe.Push, observe.Pull, x.least/2)
+	switch {
+	case x.rides:
+		for i := range x.sums {
+			x.sums[i] = float64(x.totalFacts[i])
+		}
+		x.sums[factLoss] /= lossScale
+	case x.exact != nil:
 		x.sums[factLoss], x.sums[factWeight] = x.exact.all[0], x.exact.all[1]
 	}
 	return nil
 }
 
-// trade is travel; it returns how long the others were waited for.
-func (x *exchange) trade(ctx context.Context, step uint64) (waited time.Duration, err error) {
-	run := x.run
+func (x *exchange) trade(ctx context.Context, step uint64) error {
 	if x.exact != nil {
 		if x.sparse != nil {
 			for _, g := range x.exact.sums {
@@ -296,20 +337,22 @@ func (x *exchange) trade(ctx context.Context, step uint64) (waited time.Duration
 		x.launcher.Rest()
 		x.mu.Unlock()
 	}
-	arrived := x.g.Start(collective.Op{Label: "loss"}, x.tag, collective.Of(x.sums[:]), collective.Of(x.facts[:]))
+	if x.rides {
+		for i, v := range x.facts {
+			x.ownFacts[i] = float32(v)
+		}
+		x.ownFacts[factLoss] = float32(x.facts[factLoss] * lossScale)
+		b := &x.buckets[len(x.buckets)-1]
+		x.g.Start(b.op, uint32(len(x.buckets)-1), b.dst, b.src)
+	} else {
+		x.g.Start(collective.Op{Label: "loss"}, x.tag, collective.Of(x.sums[:]), collective.Of(x.facts[:]))
+	}
 	if x.sparse != nil {
 		if err := x.sparse.travel(ctx, x); err != nil {
-			return 0, err
+			return err
 		}
 	}
-	begin := run.Now()
-	run.Enter(observe.WaitBarrier)
-	err = arrived.Wait(ctx)
-	run.Leave()
-	if err != nil {
-		return 0, err
-	}
-	return run.Now() - begin, x.g.Commit(ctx, step)
+	return x.g.Commit(context.WithoutCancel(ctx), step) // a lost worker ends it: see closeOn
 }
 
 // failed says in one way, at all workers, why an exchange failed.
@@ -340,12 +383,29 @@ func (x *exchange) withdraw(ctx context.Context) (trivium.Result, error) {
 			x.launcher.Reset()
 		}
 		x.silence()
-		err = x.travel(ctx, x.g.Step())
+		err = x.trade(ctx, x.g.Step()) // outside of a step: no time is booked
 	}
 	if err == nil {
 		failure = x.share(ctx, failure)
 	}
 	return r, failure
+}
+
+// closeOn closes the group when ctx ends because a worker is lost and the group has not noticed: whatever is under way fails. The caller
+// calls done, which waits for that.
+func (x *exchange) closeOn(ctx context.Context) (done func()) {
+	closed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(closed)
+		if x.g != nil && lostOf(ctx) != nil {
+			_ = x.g.Close()
+		}
+	})
+	return func() {
+		if !stop() {
+			<-closed
+		}
+	}
 }
 
 func (x *exchange) close() {

@@ -112,7 +112,7 @@ func (m *mean) travel(ctx context.Context) error {
 	if len(m.steps) > 0 {
 		x.g.Start(collective.Op{Reduce: collective.Max, Label: "updates of rows"}, x.tag+1, collective.Of(m.most), collective.Of(m.steps))
 	}
-	return x.g.Commit(ctx, step)
+	return x.g.Commit(context.WithoutCancel(ctx), step)
 }
 
 // adopt makes the mean this worker's.
