@@ -27,13 +27,17 @@ type crew struct {
 	env              train.Env
 	workers, servers int // no servers: the first ranks have the shards
 	o                server.Options
+	network          transport.Network // nil: in memory
 	results          []trivium.Result
 	errs             []error
 }
 
 // Train implements trivium.Strategy.
 func (c *crew) Train(ctx context.Context, job *trivium.Job) (trivium.Result, error) {
-	network := transport.NewMemory()
+	network := c.network
+	if network == nil {
+		network = transport.NewMemory()
+	}
 	var peers, servers []transport.Name
 	var ports []transport.Port
 	for i := range c.workers + c.servers {
