@@ -346,11 +346,7 @@ func (d *deltas[T]) rangeSections(row, from int64, x []T, emit emitter) {
 	for end := from + int64(len(x)); from < end; {
 		shard, _, to := d.t.cut.segment(row, from)
 		n := min(to, end, from+most) - from
-		cells, h := x[:n], d.hold
-		if int(n)*d.t.spec.Cell.Size() < inPlace {
-			cells, h = slices.Clone(cells), nil
-		}
-		emit(section{table: d.t.id, shard: uint32(shard), form: formRange, part: d.part, row: row, from: from, n: int(n), cells: asBytes(cells)}, h)
+		emit(section{table: d.t.id, shard: uint32(shard), form: formRange, part: d.part, row: row, from: from, n: int(n), cells: asBytes(x[:n])}, d.hold)
 		x, from = x[n:], from+n
 	}
 }

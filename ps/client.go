@@ -446,9 +446,7 @@ func (c *ClientState) ask(l *laneLink) {
 }
 
 func (c *ClientState) resend(b *batch) {
-	if b.hold != nil {
-		b.hold.n.Add(1)
-	}
+	b.holds.take()
 	c.Resent++
 	c.send(c.p.server(int(b.lane)), b)
 }

@@ -47,7 +47,8 @@ type parcel struct {
 	head, body []byte // its own memory
 	payload    []byte // body, or cells where they lie
 	kind       uint8
-	hold       *hold
+	holds      holds // of cells in payload
+	copied     holds // of cells that are in body now: to be given back by who sends
 	done       func(error)
 	pool       *parcels
 }
@@ -65,11 +66,8 @@ func (x *parcels) take() *parcel {
 }
 
 func (p *parcel) free() {
-	if p.hold != nil {
-		p.hold.n.Add(-1)
-		p.hold = nil
-	}
-	p.payload = nil
+	p.holds.give()
+	p.holds, p.copied, p.payload = nil, nil, nil
 	if cap(p.body) > 2*maxPiece {
 		p.body = nil
 	}
@@ -81,11 +79,12 @@ func (x *parcels) encode(b protocol.Body) *parcel {
 	p := x.take()
 	h := p.head[:0]
 	p.payload = nil
-	secs := func(secs, more []section, hold *hold) {
-		p.hold = hold
+	secs := func(secs, more []section, hs holds) {
+		p.copied = hs
 		switch {
-		case hold != nil && len(secs) == 1 && secs[0].keyBytes() == 0 && len(more) == 0:
+		case len(hs) > 0 && len(secs) == 1 && len(secs[0].cells) >= inPlace && secs[0].keyBytes() == 0 && len(more) == 0:
 			p.payload = secs[0].cells
+			p.holds, p.copied = hs, nil
 		case len(secs)+len(more) > 0:
 			p.body = appendPayloads(appendPayloads(p.body[:0], secs), more)
 			p.payload = p.body
@@ -98,7 +97,7 @@ func (x *parcels) encode(b protocol.Body) *parcel {
 	switch m := b.(type) {
 	case *batch:
 		p.kind, h = kindBatch, m.appendHead(h)
-		secs(m.secs, m.drop, m.hold)
+		secs(m.secs, m.drop, m.holds)
 	case *pull:
 		p.kind, h = kindPull, m.appendHead(h)
 		secs(m.secs, nil, nil)
@@ -108,7 +107,7 @@ func (x *parcels) encode(b protocol.Body) *parcel {
 		p.kind, h = kindHave, m.appendHead(h)
 	case *values:
 		p.kind, h = kindValues, m.appendHead(h)
-		secs(m.secs, nil, m.hold)
+		secs(m.secs, nil, m.holds)
 	case *clocks:
 		p.kind, h = kindClocks, m.appendHead(h)
 	case *refused:

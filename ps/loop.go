@@ -316,10 +316,13 @@ func (x *outbox) now(b protocol.Body) bool {
 	x.busy = true
 	x.mu.Unlock()
 	p := x.h.parcels.encode(b)
+	copied := p.copied
 	err := x.h.s.Send(&atOnce{}, x.to, p.frame())
 	wait := errors.Is(err, errWait)
 	if wait {
-		p.hold = nil // it is still to be sent
+		p.holds = nil // it is still to be sent
+	} else {
+		copied.give()
 	}
 	if err != nil {
 		p.free()
@@ -433,6 +436,7 @@ func (x *outbox) send(b protocol.Body) {
 		return
 	}
 	p := x.h.parcels.encode(b)
+	p.copied.give()
 	if err := x.h.s.Send(x.h.ctx, x.to, p.frame()); err != nil {
 		p.free() // the link's loss is told by itself
 	}
@@ -444,11 +448,11 @@ func (h *Host) local(b protocol.Body) {
 	switch m := b.(type) {
 	case *batch:
 		n := *m
-		n.release = m.hold.giver()
+		n.release = m.holds.giver()
 		h.deliver(forServer, self, &n)
 	case *values:
 		n := *m
-		n.release = m.hold.giver()
+		n.release = m.holds.giver()
 		h.deliver(forClient, self, &n)
 	default:
 		p := h.parcels.encode(b)
@@ -461,12 +465,12 @@ func (h *Host) local(b protocol.Body) {
 	}
 }
 
-// giver returns what gives h back, once.
-func (h *hold) giver() func() {
-	if h == nil {
+// giver returns what gives hs back.
+func (hs holds) giver() func() {
+	if len(hs) == 0 {
 		return nil
 	}
-	return func() { h.n.Add(-1) }
+	return hs.give
 }
 
 // A part runs one machine: it owns the state, steps it under a lock, and does what it commands.

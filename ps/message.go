@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync/atomic"
 
 	"github.com/trivium-ml/trivium/wire"
@@ -16,6 +17,30 @@ import (
 type hold struct{ n atomic.Int32 }
 
 func (h *hold) free() bool { return h == nil || h.n.Load() == 0 }
+
+// holds are those of one message.
+type holds []*hold
+
+// add takes h, unless it is taken or nil.
+func (hs *holds) add(h *hold) {
+	if h != nil && !slices.Contains(*hs, h) {
+		h.n.Add(1)
+		*hs = append(*hs, h)
+	}
+}
+
+// take takes all once more, for a message that is sent again.
+func (hs holds) take() {
+	for _, h := range hs {
+		h.n.Add(1)
+	}
+}
+
+func (hs holds) give() {
+	for _, h := range hs {
+		h.n.Add(-1)
+	}
+}
 
 // A form is how a section names its cells.
 type form uint8
@@ -190,7 +215,7 @@ type batch struct {
 	drop    []section // with the last: cells of segments that the client no longer wants to be sent
 	secs    []section
 
-	hold    *hold  // sender
+	holds   holds  // sender
 	release func() // receiver: returns the transport's memory; may be nil
 	bytes   int    // of the payload
 }
@@ -411,7 +436,7 @@ type values struct {
 	piece  uint32
 	sub    bool // changes of these rows will be sent
 	secs   []section
-	hold   *hold
+	holds  holds
 
 	release func()
 }

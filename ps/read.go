@@ -7,8 +7,10 @@ const (
 	maxPiece = 1<<20 - 1<<14
 	// maxSections of one message, so that its head fits the rest.
 	maxSections = (1<<14 - 512) / sectionHead
-	// inPlace is the size in bytes from which cells are sent from where they lie. Below, a copy costs less than keeping them unchanged.
+	// inPlace is the size in bytes from which cells are sent from where they lie, in a frame of their own.
 	inPlace = 1 << 15
+	// copyBelow is the size in bytes below which an answer copies cells: that costs less than to keep them unchanged until it is sent.
+	copyBelow = 1 << 10
 )
 
 // emitter takes sections of an answer, with the hold on their memory, if it is not their own.
@@ -63,7 +65,7 @@ func (s *shard[T]) readRange(q *section, base section, emit emitter) {
 		r := s.rows[i]
 		cells = slices.Clone(r.cells[q.from-r.from:][:q.n])
 	}
-	if h != nil && q.n*size < inPlace {
+	if h != nil && q.n*size < copyBelow {
 		cells, h = slices.Clone(cells), nil
 	}
 	for at := 0; at < q.n; at += maxPiece / size {

@@ -130,6 +130,7 @@ func (c *ClientState) sendRounds() {
 type laneBatch struct {
 	pieces []*batch
 	size   int
+	alone  bool // the last piece is full
 }
 
 // markLast marks each shard's last section.
@@ -228,13 +229,12 @@ func (c *ClientState) pack(o *laneBatch, l *laneLink, s section, h *hold) {
 	if k := len(o.pieces); k > 0 {
 		b = o.pieces[k-1]
 	}
-	if b == nil || b.hold != nil || h != nil || o.size+n > c.o.piece || len(b.secs) >= maxSections {
-		b, o.size = &batch{hold: h}, 0
-		if h != nil {
-			h.n.Add(1)
-		}
+	alone := h != nil && len(s.cells) >= inPlace // sent from where it lies
+	if b == nil || o.alone || alone || o.size+n > c.o.piece || len(b.secs) >= maxSections {
+		b, o.size, o.alone = &batch{}, 0, alone
 		o.pieces = append(o.pieces, b)
 	}
+	b.holds.add(h)
 	b.secs = append(b.secs, s)
 	o.size += n
 }

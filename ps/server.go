@@ -637,18 +637,17 @@ type packer struct {
 func (p *packer) add(c section, h *hold) {
 	c.mark = slices.Contains(p.early, shardKey(&c))
 	n := c.size() + 8
-	if p.m != nil && (p.size+n > maxPiece || len(p.m.secs) >= maxSections || h != p.m.hold) {
+	alone := h != nil && len(c.cells) >= inPlace // sent from where it lies
+	if p.m != nil && (alone || p.size+n > maxPiece || len(p.m.secs) >= maxSections) {
 		p.flush()
 	}
 	if p.m == nil {
-		p.m, p.size = &values{hold: h}, 0
-		if h != nil {
-			h.n.Add(1)
-		}
+		p.m, p.size = &values{}, 0
 	}
+	p.m.holds.add(h)
 	p.m.secs = append(p.m.secs, c)
 	p.size += n
-	if h != nil { // sent from where it lies, so by itself
+	if alone {
 		p.flush()
 	}
 }
