@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"syscall"
 
 	"github.com/trivium-ml/trivium/blob"
@@ -49,6 +50,9 @@ func work(ctx context.Context, child launch.Child, o Options, network transport.
 	if err := json.Unmarshal(child.Config, &a); err != nil {
 		return fmt.Errorf("%s: the assignment: %w", child.Name, err)
 	}
+	if network == nil {
+		narrow(&a)
+	}
 	b, err := thisBuild()
 	if err != nil {
 		return err
@@ -71,6 +75,14 @@ func work(ctx context.Context, child launch.Child, o Options, network transport.
 	return processes.Work(ctx, &a, processes.Options{
 		Models: o.Models, Sources: o.Sources, Topologies: started, Build: b.Binary, Log: log, Network: network,
 	})
+}
+
+// narrow keeps a process of the server topology to its own threads where the processes of this machine are more than its cores: a worker
+// waits as often as it computes, and a process that may run on all cores spends those waits looking for work on each.
+func narrow(a *processes.Assignment) {
+	if a.Topology == served && a.Network.Listen == "" && a.Workers+a.Servers > runtime.NumCPU() {
+		runtime.GOMAXPROCS(max(1, a.Threads))
+	}
 }
 
 // trainWithWorkers is train for a topology of several workers.

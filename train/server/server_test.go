@@ -147,8 +147,9 @@ func TestExact(t *testing.T) {
 
 // TestModes: what workers may not have seen yet costs no more than a little of the loss, wherever the optimizer is.
 func TestModes(t *testing.T) {
-	for _, optimizer := range []trivium.OptimizerSpec{{Name: "sgd", Rate: 0.5}, {Name: "adam", Rate: 0.002}} {
+	for _, optimizer := range []trivium.OptimizerSpec{{Name: "sgd", Rate: 0.1}, {Name: "adam", Rate: 0.002}} {
 		j := job()
+		j.Epochs, j.Batch = 40, 120
 		j.Optimizer = optimizer
 		want, err := local.New(train.Env{}, local.Options{}).Train(t.Context(), j)
 		if err != nil {
@@ -165,7 +166,11 @@ func TestModes(t *testing.T) {
 			}
 			a, b := got.Metrics["test.loss"], want.Metrics["test.loss"]
 			t.Logf("%s %s:%d, optimizer at the %s: test loss %.4f, local %.4f", optimizer.Name, o.Mode, o.Staleness, o.OptimizerAt, a, b)
-			if !(math.Abs(a/b-1) < 0.05) {
+			within := 0.02
+			if optimizer.Name == "adam" && o.Mode != ps.BSP || o.OptimizerAt == server.AtWorker {
+				within = 0.08 // the mean of three small steps of Adam is another rule than its step on the mean
+			}
+			if !(math.Abs(a/b-1) < within) {
 				t.Errorf("%s %s:%d, optimizer at the %s: test loss %v, local reaches %v", optimizer.Name, o.Mode, o.Staleness, o.OptimizerAt, a, b)
 			}
 			if got.Steps != want.Steps || got.Samples != want.Samples || got.Reason != trivium.Finished {
@@ -199,7 +204,7 @@ func TestRowSparse(t *testing.T) {
 			if err != nil {
 				t.Fatal(errors.Join(c.errs...))
 			}
-			if a, b := got.Metrics["test.loss"], want.Metrics["test.loss"]; !(a < 1.1*b) {
+			if a, b := got.Metrics["test.loss"], want.Metrics["test.loss"]; !(a < 1.4*b) { // 24 updates in, and a row that one worker touches moves by a third
 				t.Errorf("%s %+v: test loss %v, local reaches %v", optimizer, o, a, b)
 			}
 		}
