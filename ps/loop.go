@@ -170,7 +170,7 @@ func (h *Host) frame(ev *transport.Event) {
 	var release func()
 	if kind == kindBatch || kind == kindPull || kind == kindProgress {
 		n := int64(len(payload))
-		if held := h.heldOf(from); kind == kindBatch && n >= inPlace && held.Load()+n <= h.retain {
+		if held := h.heldOf(from); kind == kindBatch && n >= retainFrom && held.Load()+n <= h.retain {
 			held.Add(n)
 			taken := *ev
 			*ev = transport.Event{}
@@ -195,7 +195,7 @@ func (h *Host) frame(ev *transport.Event) {
 
 // copyOf copies a payload to memory that is used again.
 func (h *Host) copyOf(p []byte) (c []byte, release func()) {
-	if len(p) < inPlace {
+	if len(p) < copyFrom {
 		return slices.Clone(p), nil
 	}
 	h.mu.Lock()
@@ -219,8 +219,13 @@ func (h *Host) copyOf(p []byte) (c []byte, release func()) {
 	}
 }
 
-// maxCopies of 1 MiB are kept to be used again.
-const maxCopies = 128
+const (
+	// retainFrom is the size in bytes from which a payload is kept where it arrived. Smaller ones are copied.
+	retainFrom = 1 << 12
+	// copyFrom is the size in bytes from which a copy goes to memory of 1 MiB, of which maxCopies are kept to be used again.
+	copyFrom  = 1 << 16
+	maxCopies = 128
+)
 
 func (h *Host) heldOf(n Name) *atomic.Int64 {
 	h.mu.Lock()

@@ -159,7 +159,19 @@ func nothing[T Number]() (x T) {
 }
 
 // finite returns the index of the first cell of v that is NaN or infinite, or -1.
-func finite[T Number](v []T) int {
+func finite[T Number](isa kernel.ISA, v []T) int {
+	if len(v) >= 64 { // a sum of squares is finite only if all are: nearly always that is all there is to do
+		switch x := any(v).(type) {
+		case []float32:
+			if s := kernel.SumSquares(isa, x); s-s == 0 {
+				return -1
+			}
+		case []float64:
+			if s := kernel.SumSquares(isa, x); s-s == 0 {
+				return -1
+			}
+		}
+	}
 	// x - x is 0 for finite x alone; four sums keep the additions from waiting for one another.
 	var a, b, c, d T
 	i := 0

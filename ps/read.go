@@ -8,7 +8,7 @@ const (
 	// maxSections of one message, so that its head fits the rest.
 	maxSections = (1<<14 - 512) / sectionHead
 	// inPlace is the size in bytes from which cells are sent from where they lie, in a frame of their own.
-	inPlace = 1 << 15
+	inPlace = 1 << 18
 	// copyBelow is the size in bytes below which an answer copies cells: that costs less than to keep them unchanged until it is sent.
 	copyBelow = 1 << 10
 )
