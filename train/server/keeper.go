@@ -109,9 +109,7 @@ func (u *updater) Apply(step int64, l *trivium.Layout, from int, p, g, out []flo
 	index := slots[0]
 	if step == roundName {
 		s := segment{layout: l, row: math.Float32bits(g[0]), from: from, n: len(p)}
-		for _, v := range slots[1:] {
-			s.slots = append(s.slots, v)
-		}
+		s.slots = append(s.slots, slots[1:]...)
 		for i := range index {
 			index[i] = math.Float32frombits(uint32(len(u.runs)))
 		}

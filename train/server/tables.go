@@ -37,7 +37,7 @@ type rowTensor struct {
 }
 
 // newTables describes the tables of a layout.
-func newTables(l *trivium.Layout, o Options, updater string) (*tables, error) {
+func newTables(l *trivium.Layout, o Options, updater string) *tables {
 	t := &tables{layout: l}
 	var dense []trivium.Spec
 	for i := range l.Tensors() {
@@ -76,7 +76,7 @@ func newTables(l *trivium.Layout, o Options, updater string) (*tables, error) {
 	if len(t.runs) > 1 {
 		t.scratch = make([]float32, t.cols)
 	}
-	return t, nil
+	return t
 }
 
 // open takes the tables of a worker.
@@ -197,8 +197,8 @@ func (t *tables) inc(part int, v []float32, rows [][]int32) error {
 
 // fill is what rank 0 adds in the rounds that fill the tables, by round: see roundName. state is of a run that goes on, else nil.
 func (t *tables) fill(round int, params []float32, step int64, state *filling, v []float32) {
-	switch {
-	case round == roundName:
+	switch round {
+	case roundName:
 		clear(v)
 		for _, x := range t.sparse {
 			for r := range x.rows {
@@ -208,9 +208,9 @@ func (t *tables) fill(round int, params []float32, step int64, state *filling, v
 				}
 			}
 		}
-	case round == roundValue:
+	case roundValue:
 		copy(v, params)
-	case round == roundSteps:
+	case roundSteps:
 		for i := range v {
 			v[i] = math.Float32frombits(uint32(step))
 		}
@@ -240,17 +240,16 @@ type filling struct {
 
 // take puts what a server tells where it belongs.
 func (t *tables) take(s told, to *filling) error {
-	base, width := -1, 0
+	base := -1
 	for _, x := range t.sparse {
 		if x.name == s.table && int(s.row) < x.rows && s.from+len(first(s.slots)) <= x.cols {
-			base, width = x.from+int(s.row)*x.cols+s.from, x.cols
+			base = x.from + int(s.row)*x.cols + s.from
 			if counts := to.rowSteps[x.tensor]; counts != nil {
 				counts[s.row] = uint32(s.steps)
 			}
 		}
 	}
 	if base >= 0 {
-		_ = width
 		for k, v := range s.slots {
 			copy(to.slots[k][base:], v)
 		}

@@ -127,10 +127,7 @@ func (w *worker) open() error {
 		}
 	}
 	l := w.run.Layout()
-	var err error
-	if w.tables, err = newTables(l, w.o, updater); err != nil {
-		return err
-	}
+	w.tables = newTables(l, w.o, updater)
 	specs := w.tables.specs
 	if w.o.Mode != ps.ASP {
 		w.facts = newFacts(w.job, w.env.Rank, w.env.Workers())
@@ -140,6 +137,7 @@ func (w *worker) open() error {
 		w.evals = &agreement{rank: w.env.Rank, old: make([]int64, agreeCells), row: make([]int64, agreeCells)}
 		specs = append(specs, agreeSpec())
 	}
+	var err error
 	if w.client, err = w.host.Open(w.ctx, w.placement, specs, ps.Options{Log: w.env.Log}); err != nil {
 		return err
 	}
