@@ -12,7 +12,10 @@ import (
 	"github.com/trivium-ml/trivium/sim"
 )
 
-var seeds = flag.Int("seeds", 500, "seeds that TestExplore runs")
+var (
+	seeds = flag.Int("seeds", 500, "seeds that TestExplore runs")
+	first = flag.Uint64("first", 0, "the first of them")
+)
 
 // An oracle is the log of all writes, and checks every read against it: invariants 1 to 5, 8 and 9.
 type oracle struct {
@@ -383,5 +386,5 @@ func linkFaults() []sim.Kind {
 }
 
 func TestExplore(t *testing.T) {
-	sim.Explore(t, sim.Range{Count: *seeds}, scene)
+	sim.Explore(t, sim.Range{From: *first, Count: *seeds}, scene)
 }

@@ -276,7 +276,11 @@ func (s *ServerState) setCut(c Cut) (late bool) {
 	if c.At == 0 {
 		return false
 	}
-	if s.hi > c.At || s.m > c.At {
+	beyond := s.hi > c.At || s.m > c.At
+	for _, x := range s.clients {
+		beyond = beyond || len(x.early) > 0 && x.next >= c.At
+	}
+	if beyond {
 		s.cut.taken = true // nothing is held apart for it
 		return true
 	}

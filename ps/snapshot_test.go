@@ -313,7 +313,7 @@ func TestLateTable(t *testing.T) {
 				return err
 			}
 			if _, err := w.d.Call(bg, createCall{Spec{Name: "late", Rows: 2, Cols: 4, Mode: BSP}}); err == nil || !strings.Contains(err.Error(), "cols") {
-				return fmt.Errorf("another definition: %v", err)
+				return fmt.Errorf("another definition: %w", err)
 			}
 			tab, row := tableOf[float32](w, "late"), make([]float32, 3)
 			if err := tab.Inc(1, int64(k), 1); err != nil {
