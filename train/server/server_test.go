@@ -79,6 +79,9 @@ func (c *crew) Train(ctx context.Context, job *trivium.Job) (trivium.Result, err
 		}
 		run := func(ctx context.Context) {
 			c.results[i], c.errs[i] = server.New(env, c.o).Train(ctx, job)
+			if _, all := errors.AsType[*trivium.DivergedError](c.errs[i]); all && c.o.Mode == ps.BSP {
+				return // each finds that by itself
+			}
 			if c.errs[i] != nil {
 				abort(&train.LostError{Peer: ports[i].Name(), Why: c.errs[i].Error()})
 			}
