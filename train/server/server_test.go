@@ -338,11 +338,15 @@ func TestDiverged(t *testing.T) {
 		for rank := range 3 {
 			if _, ok := errors.AsType[*trivium.DivergedError](c.errs[rank]); ok {
 				found++
-			} else if _, ok := errors.AsType[*train.LostError](c.errs[rank]); !ok && c.results[rank].Reason != trivium.Interrupted { // before it began
+			} else if _, ok := errors.AsType[*train.LostError](c.errs[rank]); !ok && c.results[rank].Reason != trivium.Interrupted && c.errs[rank] != nil { // nil: it had not begun, or nothing was wrong
 				t.Errorf("%s: rank %d: %v", o.Mode, rank, c.errs[rank])
 			}
 		}
-		if found == 0 || o.Mode == ps.BSP && found < 3 {
+		sound := c.results[0].Reason == trivium.Finished // huge steps may happen to cancel, where each is of other parameters
+		for _, x := range c.results[0].Params.Flat {
+			sound = sound && x-x == 0
+		}
+		if found == 0 && !sound || o.Mode == ps.BSP && found < 3 {
 			t.Errorf("%s: %d of 3 say that it diverged: %v", o.Mode, found, errors.Join(c.errs...))
 		}
 	}
