@@ -24,6 +24,7 @@ type ServerState struct {
 	tables  []*laneTable
 	clients []*session
 
+	index    uint64  // of the log
 	m        Clock   // the rounds that every live client completed, and, in exact mode, has completed at every lane
 	complete Clock   // the same, here
 	hi       Clock   // the highest clock of any client
@@ -59,6 +60,7 @@ type ServerTrace struct {
 	Applied func(lane int, client int, stamp Clock, bytes int) // a round is held whole
 	Advance func(lane int, m Clock)
 	Refused func(from Name, why string)
+	Logged  func(lane int, e Entry) // e's cells are valid until it returns
 }
 
 // A laneTable is a table with the shards that lie here.
@@ -179,7 +181,10 @@ func (s *ServerState) message(from Name, body protocol.Body) {
 		if s.p.index(from) != int(m.lane)/s.p.Lanes || m.epoch != s.config.Epoch {
 			return
 		}
-		s.haves[m.lane] = max(s.haves[m.lane], m.complete)
+		if m.complete > s.haves[m.lane] {
+			s.haves[m.lane] = m.complete
+			s.log(from, m)
+		}
 		if m.reply {
 			s.send(from, &have{lane: s.self, to: m.lane, epoch: s.config.Epoch, complete: s.complete})
 		}
@@ -270,6 +275,7 @@ func (s *ServerState) onBatch(from Name, m *batch) {
 		return
 	}
 	c.gapAt = gap{-1, 0}
+	s.log(from, m)
 	c.pieces = append(c.pieces, m)
 	if !m.last {
 		s.applyEarly(c, m)
@@ -674,6 +680,7 @@ func (s *ServerState) install(c *Config) {
 		s.accept(c.Version, false)
 		return
 	}
+	s.log(s.p.Directory, &install{config: c})
 	late := false
 	for i := range c.Clients {
 		m := c.Clients[i]
