@@ -58,7 +58,8 @@ type cachedSegment struct {
 	gen     uint32 // the lane's generation, while the server sends changes; 0: it does not
 	pushes  uint64 // of that generation, when it was sent
 	pull    *pulling
-	landed  int // cells of the pull that are here
+	landed  int  // cells of the pull that are here
+	quiet   bool // when it was asked for, an unsubscription was on its way: it may undo the request's subscription
 }
 
 func (t *clientTable) newRow(row int64) *cachedRow {

@@ -190,6 +190,7 @@ func (c *ClientState) pullSegments(g *getCall, l *laneLink, segs []segmentOf) {
 		for _, x := range segs[:n] {
 			y := x.seg()
 			y.pull, y.landed = p, 0
+			y.quiet = p.msg.subscribe && l.dropping(g.t, x.r.row, y.from)
 		}
 		p.segs = append(p.segs, segs[:n]...)
 		p.msg.secs = append(p.msg.secs, q)
@@ -385,7 +386,7 @@ func (c *ClientState) land(p *pulling, l *laneLink, m *values, s *section) bool 
 				return true
 			}
 		}
-		c.settle(l, row, seg, p, m, s)
+		c.settle(l, seg, p, m, s)
 		return true
 	}
 	switch s.form {
@@ -414,11 +415,12 @@ func (c *ClientState) land(p *pulling, l *laneLink, m *values, s *section) bool 
 }
 
 // settle marks a segment as what an answer says.
-func (c *ClientState) settle(l *laneLink, row int64, seg *cachedSegment, p *pulling, m *values, s *section) {
+func (c *ClientState) settle(l *laneLink, seg *cachedSegment, p *pulling, m *values, s *section) {
+	last := seg.pull == p
 	seg.v, seg.own, seg.version, seg.pull, seg.landed = m.m, m.ownOf(s), s.version, nil, 0
 	seg.at = p.at
 	seg.gen = 0
-	if m.sub && m.gen == l.gen && m.pushes == l.pushes && !l.dropping(p.t, row, seg.from) {
+	if m.sub && last && !seg.quiet && m.gen == l.gen && m.pushes == l.pushes {
 		seg.gen, seg.pushes = l.gen, m.pushes
 	}
 }
@@ -499,7 +501,7 @@ func (c *ClientState) landSparse(p *pulling, l *laneLink) {
 				}
 				r.appendCells(cols, cells)
 				c.ring.weigh(r)
-				c.settle(l, row, seg, p, m, s)
+				c.settle(l, seg, p, m, s)
 			}
 		}
 	}
