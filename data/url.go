@@ -105,14 +105,13 @@ func download(ctx context.Context, from, file string) (int64, error) {
 		return 0, err
 	}
 	a, err := http.DefaultClient.Do(r)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return 0, cause
+	}
+	if u := (*url.Error)(nil); errors.As(err, &u) {
+		return 0, u.Err
+	}
 	if err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			return 0, cause
-		}
-		var u *url.Error
-		if errors.As(err, &u) {
-			err = u.Err
-		}
 		return 0, err
 	}
 	defer a.Body.Close()

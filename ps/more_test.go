@@ -78,9 +78,15 @@ func TestCase8Stragglers(t *testing.T) {
 		cost func(p, c int) time.Duration
 		want int
 	}{
-		{Spec{Mode: BSP}, rotating, 48}, {Spec{Mode: SSP, Staleness: 1}, rotating, 25}, {Spec{Mode: SSP, Staleness: 2}, rotating, 22},
-		{Spec{Mode: SSP, Staleness: 3}, rotating, 21}, {Spec{Mode: ESSP, Staleness: 1}, rotating, 25}, {Spec{Mode: ASP}, rotating, 21},
-		{Spec{Mode: BSP}, slow, 24}, {Spec{Mode: SSP, Staleness: 3}, slow, 24}, {Spec{Mode: ASP}, slow, 24},
+		{Spec{Mode: BSP}, rotating, 48},
+		{Spec{Mode: SSP, Staleness: 1}, rotating, 25},
+		{Spec{Mode: SSP, Staleness: 2}, rotating, 22},
+		{Spec{Mode: SSP, Staleness: 3}, rotating, 21},
+		{Spec{Mode: ESSP, Staleness: 1}, rotating, 25},
+		{Spec{Mode: ASP}, rotating, 21},
+		{Spec{Mode: BSP}, slow, 24},
+		{Spec{Mode: SSP, Staleness: 3}, slow, 24},
+		{Spec{Mode: ASP}, slow, 24},
 	} {
 		s := c.mode
 		s.Name, s.Rows, s.Cols = "t", 1, 10

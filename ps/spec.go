@@ -243,9 +243,17 @@ func (s *Spec) differ(o *Spec) (field string, mine, other string) {
 		name string
 		a, b any
 	}{
-		{"rows", s.Rows, o.Rows}, {"cols", s.Cols, o.Cols}, {"cell", s.Cell, o.Cell}, {"sparse", s.Sparse, o.Sparse}, {"mode", s.Mode, o.Mode},
-		{"staleness", s.Staleness, o.Staleness}, {"init", s.Init, o.Init}, {"optimizer", s.Optimizer, o.Optimizer}, {"keep", s.Keep, o.Keep},
-		{"partition", s.Partition, o.Partition}, {"tensors", tensorsOf(s.Tensors), tensorsOf(o.Tensors)},
+		{"rows", s.Rows, o.Rows},
+		{"cols", s.Cols, o.Cols},
+		{"cell", s.Cell, o.Cell},
+		{"sparse", s.Sparse, o.Sparse},
+		{"mode", s.Mode, o.Mode},
+		{"staleness", s.Staleness, o.Staleness},
+		{"init", s.Init, o.Init},
+		{"optimizer", s.Optimizer, o.Optimizer},
+		{"keep", s.Keep, o.Keep},
+		{"partition", s.Partition, o.Partition},
+		{"tensors", tensorsOf(s.Tensors), tensorsOf(o.Tensors)},
 	} {
 		if f.a != f.b {
 			return f.name, fmt.Sprint(f.a), fmt.Sprint(f.b)

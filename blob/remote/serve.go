@@ -75,7 +75,8 @@ type writeID struct {
 // A write is an object on its way into the store: what is written to the pipe, the store reads.
 type write struct {
 	pipe *io.PipeWriter
-	done chan error // the store's verdict
+	done chan struct{} // closed when the store has read all, or refused
+	err  error         // its verdict, once done
 }
 
 var errAborted = errors.New("the write was given up")
@@ -132,7 +133,8 @@ func (v *server) do(ctx context.Context, ev *transport.Event, q request) ([]byte
 			return nil, err
 		}
 		_ = w.pipe.Close() // never fails
-		return nil, <-w.done
+		<-w.done
+		return nil, w.err
 	default: // abort
 		if w, err := v.find(id, true); err == nil {
 			w.abort()
@@ -154,16 +156,16 @@ func (v *server) begin(ctx context.Context, id writeID, q request) error {
 		return fmt.Errorf("blob: %v writes %d objects already: at most %d at once", id.peer, open, v.o.Writes)
 	}
 	r, pipe := io.Pipe()
-	w := &write{pipe, make(chan error, 1)}
+	w := &write{pipe: pipe, done: make(chan struct{})}
 	v.writes[id] = w
 	v.wait.Go(func() {
 		put := v.store.Put
 		if q.absent {
 			put = v.store.PutIfAbsent
 		}
-		err := put(ctx, q.key, r)
-		r.CloseWithError(cmp.Or(err, errAborted)) // pieces that still come are refused with the cause
-		w.done <- err
+		w.err = put(ctx, q.key, r)
+		r.CloseWithError(cmp.Or(w.err, errAborted)) // pieces that still come are refused with the cause
+		close(w.done)
 	})
 	return nil
 }
@@ -184,7 +186,7 @@ func (v *server) find(id writeID, last bool) (*write, error) {
 
 func (w *write) abort() {
 	w.pipe.CloseWithError(errAborted)
-	_ = <-w.done // errAborted, or what had ended it before
+	<-w.done
 }
 
 // drop forgets what a lost peer was writing.

@@ -128,7 +128,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	}()
 	var failed error
 	c.wait.Go(func() {
-		if err := c.nodes.Run(inner); err != nil {
+		if err := c.nodes.Run(inner); inner.Err() == nil {
 			failed = err
 			cancel()
 		}

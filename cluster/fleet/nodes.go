@@ -53,13 +53,10 @@ func NewNodes(s transport.Stream, build string, log *slog.Logger) *Nodes {
 	return &Nodes{s: s, build: build, log: log, changed: make(chan struct{})}
 }
 
-// Run takes offers and what nodes tell, until ctx ends.
+// Run takes offers and what nodes tell, until ctx ends, whose error it then returns.
 func (v *Nodes) Run(ctx context.Context) error {
 	for {
 		ev, err := v.s.Recv(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
 		if err != nil {
 			return err
 		}

@@ -264,5 +264,7 @@ func (*keeper) List(context.Context, string) ([]blob.Object, error) { return nil
 // Delete implements blob.Store.
 func (*keeper) Delete(context.Context, string) error { return errReadOnly }
 
-var _ blob.Store = (*keeper)(nil)
-var _ ps.Store = (*keeper)(nil)
+var (
+	_ blob.Store = (*keeper)(nil)
+	_ ps.Store   = (*keeper)(nil)
+)

@@ -159,8 +159,14 @@ func TestModes(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, o := range []server.Options{
-			{Mode: ps.BSP}, {Mode: ps.SSP, Staleness: 3}, {Mode: ps.ESSP, Staleness: 2}, {Mode: ps.ASP}, {Mode: ps.SSP},
-			{Mode: ps.BSP, OptimizerAt: server.AtWorker}, {Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker}, {Mode: ps.ASP, OptimizerAt: server.AtWorker},
+			{Mode: ps.BSP},
+			{Mode: ps.SSP, Staleness: 3},
+			{Mode: ps.ESSP, Staleness: 2},
+			{Mode: ps.ASP},
+			{Mode: ps.SSP},
+			{Mode: ps.BSP, OptimizerAt: server.AtWorker},
+			{Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker},
+			{Mode: ps.ASP, OptimizerAt: server.AtWorker},
 		} {
 			c := &crew{workers: 3, servers: 2, o: o}
 			got, err := c.Train(t.Context(), j)
