@@ -46,7 +46,7 @@ func (v *rerunVerb) Run(ctx context.Context, s *session) error {
 	}
 	t := &training{
 		job: job, out: v.Out, threads: v.Threads, show: newProgress(s.out, v.JSON, v.Quiet, os.Getenv),
-		topology: old.Head.Strategy, workers: max(1, old.Head.Workers),
+		topology: old.Head.Strategy, workers: max(1, old.Head.Workers), servers: old.Head.Servers, options: old.Head.Options,
 	}
 	t.check = func(k facts) error {
 		if k.checksum != old.Head.DataChecksum {

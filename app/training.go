@@ -159,7 +159,7 @@ func (t *training) head(isa kernel.ISA) (rundir.Head, error) {
 		Kernels:  isa.String(), Threads: threads, Notes: t.known.notes,
 	}
 	if t.topology != alone {
-		h.Workers = t.workers
+		h.Workers, h.Servers, h.Options = t.workers, t.servers, t.options
 	}
 	if h.Name == "" {
 		h.Name = h.Start.Format("20060102-150405-") + identifier(t.job.Model)

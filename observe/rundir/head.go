@@ -20,11 +20,14 @@ type Head struct {
 	Start   time.Time `json:"start"`
 	Command []string  `json:"command,omitempty"`
 
-	Strategy     string `json:"strategy"`
-	Workers      int    `json:"workers,omitempty"` // processes that shared the job; 0: one
-	Model        string `json:"model"`
-	DataSource   string `json:"data,omitempty"`
-	DataChecksum string `json:"data_checksum,omitempty"`
+	Strategy string `json:"strategy"`
+	Workers  int    `json:"workers,omitempty"` // processes that shared the job; 0: one
+	Servers  int    `json:"servers,omitempty"` // processes beside them that held its parameters
+
+	Options      json.RawMessage `json:"options,omitempty"` // of the strategy
+	Model        string          `json:"model"`
+	DataSource   string          `json:"data,omitempty"`
+	DataChecksum string          `json:"data_checksum,omitempty"`
 
 	Configuration     json.RawMessage `json:"configuration,omitempty"` // the job, canonical
 	ConfigurationHash string          `json:"configuration_hash,omitempty"`
