@@ -96,17 +96,17 @@ func (x *parcels) encode(b protocol.Body) *parcel {
 	}
 	switch m := b.(type) {
 	case *batch:
-		p.kind, h = kindBatch, m.appendHead(h)
+		p.kind, h = kindBatch, m.appendHead(append(h, 0))
 		secs(m.secs, m.drop, m.holds)
 	case *pull:
-		p.kind, h = kindPull, m.appendHead(h)
+		p.kind, h = kindPull, m.appendHead(append(h, 0))
 		secs(m.secs, nil, nil)
 	case *probe:
 		p.kind, h = kindProbe, m.appendHead(h)
 	case *have:
 		p.kind, h = kindHave, m.appendHead(h)
 	case *values:
-		p.kind, h = kindValues, m.appendHead(h)
+		p.kind, h = kindValues, m.appendHead(append(h, 0))
 		secs(m.secs, nil, m.holds)
 	case *clocks:
 		p.kind, h = kindClocks, m.appendHead(h)
@@ -134,9 +134,20 @@ func (x *parcels) encode(b protocol.Body) *parcel {
 		p.kind = kindSaved
 		plain(m.append)
 	}
+	if aligned(p.kind) {
+		pad := -len(h) & 7
+		h = append(h, zeros[:pad]...)
+		h[0] = byte(pad)
+	}
 	p.head = h
 	return p
 }
+
+// aligned reports whether a kind's head is filled up to a multiple of 8 bytes, its first byte telling by how many: a payload that is
+// received behind it can then be read in place.
+func aligned(kind uint8) bool { return kind == kindBatch || kind == kindPull || kind == kindValues }
+
+const zeros = "\x00\x00\x00\x00\x00\x00\x00"
 
 // frame is the parcel as the transport takes it.
 func (p *parcel) frame() transport.Frame {
@@ -146,6 +157,12 @@ func (p *parcel) frame() transport.Frame {
 
 // decode reads what encode wrote. The message refers to head and payload; a batch or values is given release.
 func decode(kind uint8, head, payload []byte, release func()) (protocol.Body, error) {
+	if aligned(kind) {
+		if len(head) == 0 || head[0] > 7 || len(head) < 1+int(head[0]) {
+			return nil, fmt.Errorf("ps: a head of %d bytes is not filled up", len(head))
+		}
+		head = head[1 : len(head)-int(head[0])]
+	}
 	switch kind {
 	case kindBatch:
 		m, err := decodeBatch(head, payload)
