@@ -39,8 +39,8 @@
 //
 // A client keeps what its workers add in buffers (buffer.go), and sends a round to every lane as one batch in pieces, numbered by the
 // clock; an empty one too, since it carries the clock (round.go). A lane takes pieces in order, holds the rest back, and acknowledges a
-// round once it has it whole; the client sends again what is not acknowledged, the same bytes (server.go). Reads go to the cache
-// (cache.go), then to the lanes that have the row's segments; a lane parks a read that comes too early (get.go). An answer says how
+// round once it has it whole; the client sends again what is not acknowledged, the same bytes (server.go, hold.go). Reads go to the cache
+// (cache.go), then to the lanes that have the row's segments; a lane parks a read that comes too early (get.go, answer.go). An answer says how
 // many of the asker's own rounds are in it: later ones are laid over.
 //
 // Tables are cut into shards when they are made (placement.go). A shard's rows lie in one run of memory or are found by key (row.go);

@@ -1,0 +1,154 @@
+package ps
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/trivium-ml/trivium/protocol"
+)
+
+// install makes the directory's decisions this lane's.
+func (s *ServerState) install(c *Config) {
+	if c.Version <= s.config.Version {
+		if s.loads == 0 {
+			s.accept(c.Version, s.late)
+		}
+		if s.cut.saved && c.Version == s.config.Version {
+			s.send(s.p.Directory, &s.cut.job.result)
+		}
+		return
+	}
+	if s.fatal != "" {
+		s.accept(c.Version, false)
+		return
+	}
+	s.log(s.p.Directory, &install{config: c})
+	late := false
+	for i := range c.Clients {
+		m := c.Clients[i]
+		if i == len(s.clients) {
+			s.clients = append(s.clients, &session{Member: m, number: uint16(i), next: m.Start, gapAt: gap{-1, 0}, gen: 1})
+			late = late || m.Start < s.m
+			s.hi = max(s.hi, m.Start)
+			continue
+		}
+		old := s.clients[i]
+		switch {
+		case old.State == Awaited || old.State == Active && m.State == Active:
+			if m.Start > old.next && old.next == old.Start { // it joins later than was planned
+				old.next = m.Start
+			}
+			late = late || old.next < s.m && old.next == old.Start && m.Session != old.Session
+			old.Member = m
+		case m.State == Ending:
+			old.State = m.State
+			s.dropPieces(old)
+		case m.State == Ended && old.State != Ended:
+			s.end(old, m)
+		}
+	}
+	if s.config.Version == 0 && len(c.Clients) > 0 { // a run that goes on from a snapshot begins at its clock
+		start := c.Clients[0].Start
+		for _, m := range c.Clients {
+			start = min(start, m.Start)
+		}
+		s.m = max(s.m, start)
+		s.haves[s.self] = s.m
+	}
+	for i := len(s.tables); i < len(c.Tables); i++ {
+		if err := s.addTable(&c.Tables[i]); err != nil {
+			s.fatal = err.Error()
+		}
+	}
+	if c.Cut != s.cut.Cut {
+		late = s.setCut(c.Cut) || late
+	}
+	s.config = c
+	if s.loads > 0 {
+		s.owed = true
+		return
+	}
+	s.late = late
+	s.accept(c.Version, late)
+	s.advance()
+	s.unpark()
+}
+
+func (s *ServerState) accept(version uint64, late bool) {
+	a := &accept{version: version, lane: s.self, refused: late, text: s.fatal, m: s.m, hi: s.hi}
+	for _, c := range s.clients {
+		if c.done {
+			a.ends = append(a.ends, maxClock)
+		} else {
+			a.ends = append(a.ends, c.next)
+		}
+	}
+	s.send(s.p.Directory, a)
+}
+
+func (s *ServerState) addTable(d *Definition) error {
+	t := newTable(d, &s.p)
+	if err := t.equip(s.o.Updaters); err != nil {
+		return err
+	}
+	if len(t.owners) != t.cut.shards {
+		return fmt.Errorf("ps: table %q: %d owners of %d shards", d.Spec.Name, len(t.owners), t.cut.shards)
+	}
+	l := &laneTable{table: t, shards: make([]store, t.cut.shards)}
+	for k, o := range t.owners {
+		if o == s.self {
+			l.shards[k] = newStore(t, k)
+			l.here = append(l.here, k)
+		}
+	}
+	s.tables = append(s.tables, l)
+	if len(d.From) > 0 && len(l.here) > 0 {
+		if s.o.Store == nil {
+			return errors.New("ps: a restore wants ServerOptions.Store")
+		}
+		s.loads++
+		s.out = append(s.out, s.loadCommand(l, d))
+	}
+	return nil
+}
+
+func (s *ServerState) dropPieces(c *session) {
+	if len(c.early) > 0 {
+		s.torn++
+		s.out = append(s.out, protocol.Report{Fact: Torn{Client: c.Name, Lane: int(s.self), From: c.next, To: c.next + 1}})
+		c.early = nil
+	}
+	for _, m := range c.pieces {
+		drop(m)
+	}
+	c.pieces = nil
+}
+
+// end ends a lost client's session at the last round that is complete everywhere. Of its later rounds, those that wait are dropped.
+// What was applied as it came, or by this lane in BSP while another had not got it, stays: it is torn.
+func (s *ServerState) end(c *session, m Member) {
+	s.dropPieces(c)
+	for len(c.queue) > 0 && c.queue[len(c.queue)-1].stamp >= m.End {
+		for _, b := range c.queue[len(c.queue)-1].pieces {
+			drop(b)
+		}
+		c.queue = c.queue[:len(c.queue)-1]
+	}
+	if n := int(c.next - max(m.End, c.Start)); n > 0 && !s.p.Exact {
+		s.torn += n
+		s.out = append(s.out, protocol.Report{Fact: Torn{Client: c.Name, Lane: int(s.self), From: m.End, To: c.next}})
+	}
+	c.Member = m
+	for _, t := range s.tables {
+		for _, k := range t.here {
+			t.shards[k].forget(c.number)
+		}
+	}
+}
+
+// Torn is a fact: rounds of a lost client that this lane had, and another had not.
+type Torn struct {
+	Client   Name
+	Lane     int
+	From, To Clock
+}

@@ -1,0 +1,245 @@
+package ps
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/trivium-ml/trivium/draw"
+	"github.com/trivium-ml/trivium/protocol"
+)
+
+// hear takes what a lane says of itself.
+func (c *ClientState) hear(l *laneLink, s *status, push bool) {
+	l.heard, l.rto, l.tries = c.now, c.o.Retry, 0
+	if s.m >= l.m {
+		l.m, l.holder = s.m, s.holder
+	}
+	if s.gen == l.gen {
+		switch {
+		case push && s.pushes == l.pushes+1:
+			l.pushes++
+		case s.pushes > l.pushes: // one is missing: rows that were subscribed may be behind
+			c.resubscribe(l)
+		}
+		if !push && s.gen == l.gen && s.pushes == l.pushes && s.m > l.pushedM {
+			l.pushedM, l.pushedOwn = s.m, s.pushed
+		}
+	}
+	n := 0
+	for n < len(l.unacked) && l.unacked[n].stamp < s.own {
+		b := l.unacked[n]
+		l.inflight -= b.bytes
+		if b.last {
+			c.acked(b.stamp)
+		}
+		n++
+	}
+	l.unacked = slices.Delete(l.unacked, 0, n)
+	switch s.gap {
+	case 1:
+		for _, b := range l.unacked {
+			if b.stamp > s.own || b.stamp == s.own && b.piece >= s.piece {
+				c.resend(b)
+			}
+		}
+	case 2: // from the first that lacks its keys: those behind it were out of place
+		l.lists.forget()
+		from := false
+		for i, b := range l.unacked {
+			if from = from || b.lacksKeys(); from {
+				l.unacked[i] = b.withKeys()
+				c.resend(l.unacked[i])
+			}
+		}
+		c.repull(l, true)
+	}
+	c.m = l.m
+	for _, o := range c.lanes {
+		c.m = min(c.m, o.m)
+	}
+}
+
+// resubscribe starts a new generation: nothing of this lane is taken as sent unasked until it is read again.
+func (c *ClientState) resubscribe(l *laneLink) {
+	for _, r := range c.ring.rows { // what they were good for, they stay good for
+		for i := range r.segs {
+			if s := &r.segs[i]; s.gen == l.gen && s.lane == l.lane {
+				s.v, s.own = c.value(s)
+				s.gen = 0
+			}
+		}
+	}
+	l.gen++
+	l.pushes = 0
+	l.drop = nil
+	c.ask(l)
+}
+
+func (c *ClientState) ask(l *laneLink) {
+	if !c.joined {
+		return
+	}
+	p := &probe{lane: l.lane, client: c.number, session: c.session, epoch: c.config.Epoch, gen: l.gen, stamp: c.clock}
+	if n := len(l.unacked); n > 0 {
+		b := l.unacked[n-1]
+		if p.stamp, p.piece = b.stamp, b.piece+1; b.last {
+			p.stamp, p.piece = b.stamp+1, 0
+		}
+	} else if !c.joined {
+		return
+	}
+	c.send(l.server, p)
+	c.repull(l, false)
+}
+
+func (c *ClientState) resend(b *batch) {
+	b.holds.take()
+	c.Resent++
+	c.send(c.p.server(int(b.lane)), b)
+}
+
+func (m *batch) lacksKeys() bool {
+	return slices.ContainsFunc(m.secs, func(s section) bool { return s.listed })
+}
+
+// withKeys is the batch with all keys in it: what was sent is not changed.
+func (m *batch) withKeys() *batch {
+	n := *m
+	n.secs = slices.Clone(m.secs)
+	for i := range n.secs {
+		n.secs[i].listed = false
+	}
+	return &n
+}
+
+// repull asks again for what a lane has not answered.
+func (c *ClientState) repull(l *laneLink, keys bool) {
+	for _, p := range c.pulls {
+		if p.lane != l {
+			continue
+		}
+		m := *p.msg
+		m.gen = l.gen
+		if keys {
+			m.secs = slices.Clone(m.secs)
+			for i := range m.secs {
+				m.secs[i].listed = false
+			}
+		}
+		p.msg = &m
+		c.send(l.server, &m)
+	}
+}
+
+// waiting reports whether a lane owes an answer.
+func (c *ClientState) owes(l *laneLink) bool {
+	if len(l.unacked) > 0 {
+		return true
+	}
+	for _, p := range c.pulls {
+		if p.lane == l {
+			return true
+		}
+	}
+	return false
+}
+
+// arm sets the timer while something is owed.
+func (c *ClientState) arm() {
+	if c.armed || c.err != nil {
+		return
+	}
+	owed := !c.joined || len(c.creates) > 0 || len(c.waits) > 0 || c.cut.At > 0 && !c.cut.told || len(c.cut.states) > 0
+	for _, l := range c.lanes {
+		owed = owed || c.owes(l)
+	}
+	if owed {
+		c.armed = true
+		c.out = append(c.out, protocol.SetTimer{ID: timerRetry, After: c.o.Retry})
+	}
+}
+
+const maxRetry = 2 * time.Second
+
+func (c *ClientState) retry() {
+	if !c.joined {
+		c.sayHello()
+	}
+	for _, x := range c.creates {
+		c.send(c.p.Directory, &create{client: c.number, session: c.session, req: x.id, spec: x.spec})
+	}
+	c.tellProgress()
+	for _, l := range c.lanes {
+		if !c.owes(l) && !c.waitsFor(l) || c.now-l.heard < l.rto {
+			continue
+		}
+		l.tries++
+		l.heard = c.now
+		l.rto = min(2*l.rto, maxRetry)
+		l.rto += time.Duration(draw.Below(c.session, uint64(l.lane)+64, l.tries, uint64(l.rto)/4+1)) // so that not all ask at once
+		c.ask(l)
+	}
+	kept := c.waits[:0]
+	for _, w := range c.waits {
+		if w.deadline > 0 && c.now >= w.deadline && w.id != 0 {
+			if w.get != nil {
+				c.unpin(w.get)
+			}
+			c.answer(w.id, nil, fmt.Errorf("%s: no progress in %v", c.describe(w), c.o.RoundTimeout))
+			continue
+		}
+		kept = append(kept, w)
+	}
+	clear(c.waits[len(kept):])
+	c.waits = kept
+}
+
+// waitsFor reports whether a Clock or Barrier waits for a lane's M.
+func (c *ClientState) waitsFor(l *laneLink) bool {
+	for _, w := range c.waits {
+		if w.get == nil && l.m < w.clock {
+			return true
+		}
+	}
+	return false
+}
+
+// describe says what a call waits for: table, row, clock, M, and who holds it back.
+func (c *ClientState) describe(w *wait) string {
+	what, need := "clock", w.clock
+	lanes := c.lanes
+	if g := w.get; g != nil {
+		what = fmt.Sprintf("read %q row %d", g.t.spec.Name, g.rows[0])
+		if len(g.rows) > 1 {
+			what = fmt.Sprintf("read %q rows %d to %d", g.t.spec.Name, g.rows[0], g.rows[len(g.rows)-1])
+		}
+		need = g.need
+		lanes = nil
+		for _, p := range c.pulls {
+			if slices.Contains(p.calls, g) {
+				lanes = append(lanes, p.lane)
+			}
+		}
+	} else if w.barrier {
+		what = "barrier"
+	}
+	s := fmt.Sprintf("ps: %s by worker %d of %s at clock %d", what, w.w.index, c.self, w.w.clock)
+	var slow *laneLink
+	for _, l := range lanes {
+		if slow == nil || l.m < slow.m {
+			slow = l
+		}
+	}
+	switch {
+	case slow == nil:
+		return s
+	case slow.m >= need:
+		return s + fmt.Sprintf(": no answer from %s (last heard %v ago)", slow.server, (c.now-slow.heard).Round(time.Millisecond))
+	}
+	s += fmt.Sprintf(": waits for clock %d, and %s is at %d", need, slow.server, slow.m)
+	if int(slow.holder) < len(c.config.Clients) {
+		s += fmt.Sprintf(", held by %s", c.config.Clients[slow.holder].Name)
+	}
+	return s
+}
