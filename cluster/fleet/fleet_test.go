@@ -156,7 +156,7 @@ func startAll(ctx context.Context, w *Work) Outcome {
 	for i := range w.Nodes {
 		p, err := w.Launcher.Start(ctx, launch.Spec{Name: fmt.Sprintf("worker/%d", i), Config: w.Job.Spec.Payload, Stderr: w.Log})
 		if err != nil {
-			return Outcome{1, err.Error()}
+			return Outcome{3, err.Error()}
 		}
 		<-p.Exited()
 		if err := p.Exit().AsError(); err != nil {

@@ -298,18 +298,34 @@ func (v *Nodes) start(ctx context.Context, id string, s launch.Spec) (*launch.Pr
 	v.mu.Unlock()
 	err := send(ctx, v.s, on.name, kindStart, start{seq, s.Name, s.Args, s.Config})
 	if err == nil {
+		err = p.answer(ctx)
+	}
+	if err != nil {
+		v.process(on.name, seq, true)
+		return nil, fmt.Errorf("on %s: %w", on.offer.Host, err)
+	}
+	return p.process, nil
+}
+
+// answer waits for the node's word that the process runs. One that has ended meanwhile has been started all the same.
+func (p *remote) answer(ctx context.Context) error {
+	verdict := func(a started) error {
+		if a.Error != "" {
+			return errors.New(a.Error)
+		}
+		return nil
+	}
+	select {
+	case a := <-p.started:
+		return verdict(a)
+	case <-p.process.Exited():
 		select {
 		case a := <-p.started:
-			if a.Error == "" {
-				return p.process, nil
-			}
-			err = errors.New(a.Error)
-		case <-p.process.Exited():
-			err = p.process.Exit().AsError()
-		case <-ctx.Done():
-			err = ctx.Err()
+			return verdict(a)
+		default:
+			return p.process.Exit().AsError() // the machine is lost
 		}
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	v.process(on.name, seq, true)
-	return nil, fmt.Errorf("on %s: %w", on.offer.Host, err)
 }
