@@ -95,9 +95,14 @@ func (f *fetched) fetch(ctx context.Context, from, name string) (file string, er
 }
 
 // download writes the body of a GET to a new file.
-func download(ctx context.Context, from, file string) (int64, error) {
+func download(ctx context.Context, from, file string) (n int64, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	defer func() { // what ended it is a better word than that it was cancelled
+		if cause := context.Cause(ctx); err != nil && cause != nil {
+			err = cause
+		}
+	}()
 	stall := time.AfterFunc(urlHeaderWait, func() { cancel(fmt.Errorf("no answer in %v", urlHeaderWait)) })
 	defer stall.Stop()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
@@ -105,14 +110,8 @@ func download(ctx context.Context, from, file string) (int64, error) {
 		return 0, err
 	}
 	a, err := http.DefaultClient.Do(r)
-	if cause := context.Cause(ctx); err != nil && cause != nil {
-		return 0, cause
-	}
-	if u := (*url.Error)(nil); errors.As(err, &u) {
-		return 0, u.Err
-	}
 	if err != nil {
-		return 0, err
+		return 0, unwrapURL(err)
 	}
 	defer a.Body.Close()
 	if a.StatusCode != http.StatusOK {
@@ -122,22 +121,31 @@ func download(ctx context.Context, from, file string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, err := io.Copy(w, readerFunc(func(p []byte) (int, error) {
-		stall.Reset(urlStallWait)
-		return a.Body.Read(p)
-	}))
+	n, err = io.Copy(w, &watched{a.Body, stall})
 	if err = errors.Join(err, w.Close()); err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
 		return n, fmt.Errorf("after %s: %w", size(n), err)
 	}
 	return n, nil
 }
 
-type readerFunc func(p []byte) (int, error)
+// unwrapURL is a client's error without the method and the URL, which our message already has.
+func unwrapURL(err error) error {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		return u.Err
+	}
+	return err
+}
 
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+// A watched reader winds the clock that gives its source up.
+type watched struct {
+	io.Reader
+	stall *time.Timer
+}
+
+func (w *watched) Read(p []byte) (int, error) {
+	w.stall.Reset(urlStallWait)
+	return w.Reader.Read(p)
+}
 
 // close removes the files.
 func (f *fetched) close() error {
