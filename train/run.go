@@ -42,6 +42,7 @@ type Run struct {
 	batch     int   // rows of an update here; trivium.FullBatch: all
 	epochRows int64 // that an epoch consumes: less than there are where the last update is dropped
 	steps     int64 // in all; 0: as many as there are
+	ids       bool  // batches say which rows theirs are
 	watched   watched
 	shard     shardGrad
 	metrics   map[string]float64
@@ -105,6 +106,7 @@ func (r *Run) Updates(ctx context.Context) iter.Seq2[int64, *trivium.Batch] {
 					r.over(trivium.Failed, errors.New("train: the strategy left its loop without saying why"))
 					return
 				}
+				r.between(ctx)
 				r.boundary(ctx)
 				if r.at.Row == 0 || !r.more(ctx) {
 					break
@@ -121,6 +123,9 @@ func (r *Run) Updates(ctx context.Context) iter.Seq2[int64, *trivium.Batch] {
 func (r *Run) Due() bool {
 	step := r.at.Step + 1
 	every := func(n int64) bool { return n > 0 && step%n == 0 }
+	if looks := r.env.Between.Looks; looks != nil && looks(step) {
+		return true
+	}
 	return r.at.Row+r.updateRows() >= r.epochRows || step == r.steps || every(r.Job.EvalEvery) || every(r.env.Checkpoints.Every)
 }
 
@@ -135,6 +140,7 @@ func (r *Run) batches() data.BatchOptions {
 	o := data.BatchOptions{
 		Batch: r.batch, Last: r.Job.Last, Shuffle: r.Job.Data.Order != "index", Seed: r.Job.Seed, Epoch: r.at.Epoch, From: r.at.Row,
 		Run: r.CPU.Pool.Run, // shuffled rows are gathered by all threads
+		IDs: r.ids,
 	}
 	if r.env.Shares && r.tree == nil { // in exact mode SumShards picks the rows
 		o.Part, o.Parts = r.env.Rank, r.env.Workers()
@@ -349,6 +355,27 @@ func (r *Run) begin(ctx context.Context) {
 	if r.at.Step > 0 {
 		r.boundary(ctx)
 	}
+}
+
+// between lets a measurement take what it wants.
+func (r *Run) between(ctx context.Context) {
+	after := r.env.Between.After
+	if after == nil || r.reason != "" {
+		return
+	}
+	if err := after(ctx, r.at.Step, r.latest); err != nil && ctx.Err() == nil {
+		r.Fail(err)
+	}
+}
+
+// latest returns the job's model of this moment.
+func (r *Run) latest(ctx context.Context) (trivium.Params, error) {
+	if r.refresh != nil {
+		if err := r.refresh(ctx); err != nil {
+			return trivium.Params{}, err
+		}
+	}
+	return r.Params, nil
 }
 
 // boundary does what is due between two updates: evaluation, early stop, checkpoint.

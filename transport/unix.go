@@ -154,6 +154,9 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 type Nearest struct {
 	Unix Unix
 	TCP  TCP
+
+	// Apart reaches other ports of Nearest by TCP though they are on this host, as if each had one of its own: for measurements.
+	Apart bool
 }
 
 const nearScheme = "near:"
@@ -192,7 +195,7 @@ func (n Nearest) Open(ctx context.Context, self Name, o Options) (Port, error) {
 		if err := errors.Join(near.check(parts[1]), far.check(parts[2])); err != nil {
 			return nil, "", err
 		}
-		if parts[0] == host {
+		if parts[0] == host && !n.Apart {
 			return near, parts[1], nil
 		}
 		return far, parts[2], nil

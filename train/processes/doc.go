@@ -62,6 +62,7 @@ type Network struct {
 	Secret   []byte `json:"secret,omitempty"`   // that all processes of the job share
 	Listen   string `json:"listen,omitempty"`   // host:port for peers on other hosts; empty: there are none
 	Identity []byte `json:"identity,omitempty"` // trust.Identity.Encode: TCP speaks TLS; nil: it does not
+	Apart    bool   `json:"apart,omitempty"`    // the other workers are reached by TCP though they are on this host: for measurements
 }
 
 // Open returns the network.
@@ -79,7 +80,7 @@ func (n Network) Open() (transport.Network, error) {
 		tcp.TLS = id.PeerConfig()
 		tcp.Verify = func(peer transport.Name, cs tls.ConnectionState) error { return trust.VerifyName(cs, CertName(peer)) }
 	}
-	return transport.Nearest{Unix: local, TCP: tcp}, nil
+	return transport.Nearest{Unix: local, TCP: tcp, Apart: n.Apart}, nil
 }
 
 // CertName is the name of a process of a job in its certificate. One that would be too long for that has a hash in the job's place.
