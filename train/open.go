@@ -109,23 +109,29 @@ func (r *Run) openData(ctx context.Context) error {
 	if r.splits.Train == nil || r.splits.Train.Rows() == 0 {
 		return errors.New("train: there are no rows to train on")
 	}
-	rows := r.splits.Train.Rows()
-	r.batch = r.Job.Batch
-	if r.env.Sharded && r.batch > 0 {
-		r.batch = max(1, r.batch/r.env.Workers())
+	batch := r.Job.Batch
+	if r.env.Sharded && batch > 0 {
+		batch = max(1, batch/r.env.Workers())
 	}
-	batch := int64(r.batch)
+	return r.size(batch)
+}
+
+// size makes an update so many rows.
+func (r *Run) size(rows int) error {
+	r.batch = rows
+	all := r.splits.Train.Rows()
+	batch := int64(rows)
 	if batch < 0 {
-		batch = rows
+		batch = all
 	}
-	perEpoch := (rows + batch - 1) / batch
-	r.epochRows = rows
+	perEpoch := (all + batch - 1) / batch
+	r.epochRows = all
 	if r.Job.Last == trivium.LastDrop && r.batch > 0 {
-		perEpoch = rows / batch
+		perEpoch = all / batch
 		r.epochRows = perEpoch * batch
 	}
 	if perEpoch == 0 {
-		return fmt.Errorf("train: an update takes %d rows, there are %d, and the short last one is dropped: there is nothing to train", batch, rows)
+		return fmt.Errorf("train: an update takes %d rows, there are %d, and the short last one is dropped: there is nothing to train", batch, all)
 	}
 	r.steps = perEpoch * int64(r.Job.Epochs)
 	if s := r.Job.Steps; s > 0 && (r.steps == 0 || s < r.steps) {

@@ -8,6 +8,9 @@
 //
 //	read the tables → gradient of the worker's rows → add → Clock → read …
 //
+// A worker may take several steps by itself before it meets the tables (Options.StepsPerRound, Clocks): PMLS's way, and Multiverso's
+// model averaging. What a worker does in a round is a [Program]; a model that is trained otherwise than by its gradient brings its own.
+//
 // In exact mode, under BSP, workers send a partial sum for each maximal subtree of their virtual shards, the server finishes the tree,
 // and the bits are those of train/local for every number of workers and servers.
 //
@@ -40,6 +43,14 @@ type Options struct {
 
 	OptimizerAt Place `json:"optimizer_at,omitempty"`
 
+	// StepsPerRound is how many steps a worker takes by itself, on a copy of its own, before it meets the tables; a step takes its share
+	// of the job's batch. 0 and 1: none, every update is a round. Clocks says the same as rounds an epoch.
+	StepsPerRound int `json:"steps_per_round,omitempty"`
+	Clocks        int `json:"clocks,omitempty"`
+
+	// Mean adds to the tables the mean of what the workers' steps came to (Multiverso's model averaging), in place of all (PMLS).
+	Mean bool `json:"mean,omitempty"`
+
 	// Slow makes workers wait, for experiments with stragglers.
 	Slow Slow `json:"slow,omitzero"`
 }
@@ -57,6 +68,9 @@ const (
 )
 
 func (p Place) String() string { return [...]string{"server", "worker"}[p&1] }
+
+// apart reports whether workers take several steps before they meet.
+func (o Options) apart() bool { return o.StepsPerRound > 1 || o.Clocks > 0 }
 
 // A Strategy is one process's part: a worker, or a server where Env.Role says so.
 type Strategy struct {
@@ -91,6 +105,7 @@ func (o Options) Check(job *trivium.Job) error {
 	if err := o.Slow.validate(); err != nil {
 		errs = append(errs, err)
 	}
+	errs = append(errs, o.checkApart(job))
 	if job.Exact && o.Mode != ps.BSP {
 		bad("exact mode promises the bits of one process, which only bsp has; found %s", o.Mode)
 	}
@@ -130,6 +145,9 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 		return train.NotBegun(ctx, err)
 	}
 	defer run.Close()
+	if err := s.o.rounds(run); err != nil {
+		return train.NotBegun(ctx, err)
+	}
 	c, err := newCluster(ctx, &env, s.o, job)
 	if err != nil {
 		return train.NotBegun(ctx, err)

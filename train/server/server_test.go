@@ -207,13 +207,13 @@ func TestRowSparse(t *testing.T) {
 		}
 		traintest.Same(t, optimizer, got, want)
 		j.Exact = false
-		for _, o := range []server.Options{{Mode: ps.ASP}, {Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker}} {
+		for _, o := range []server.Options{{Mode: ps.ASP}, {Mode: ps.SSP, Staleness: 1, OptimizerAt: server.AtWorker}} {
 			c := &crew{workers: 3, servers: 2, o: o}
 			got, err := c.Train(t.Context(), j)
 			if err != nil {
 				t.Fatal(errors.Join(c.errs...))
 			}
-			if a, b := got.Metrics["test.loss"], want.Metrics["test.loss"]; !(a < 1.4*b) { // 24 updates in, and a row that one worker touches moves by a third
+			if a, b := got.Metrics["test.loss"], want.Metrics["test.loss"]; !(a < 1.5*b) { // 24 updates in, and a row that one worker touches moves by a third
 				t.Errorf("%s %+v: test loss %v, local reaches %v", optimizer, o, a, b)
 			}
 		}

@@ -34,12 +34,16 @@ type worker struct {
 
 	client   *ps.Client
 	w        *ps.Worker
-	tables   *tables
-	facts    *facts     // nil under ASP, where nobody waits
-	evals    *agreement // nil where no evaluation stops training
+	tables   *tables       // of the model's tensors, where it is trained by its gradient
+	program  Program       // what a round is
+	own      *modelProgram // the program, where the model brings it; else nil
+	facts    *facts        // nil under ASP, where nobody waits
+	evals    *agreement    // nil where no evaluation stops training
 	gradient trivium.Gradient
 	touched  touched
 	update   []float32
+	round    int64 // at hand
+	stopping bool  // this worker was asked to stop
 	sums     []partSum
 	settled  bool          // all have made their last updates
 	took     time.Duration // by the last step's own work
@@ -97,6 +101,11 @@ func (w *worker) train(ctx context.Context) (trivium.Result, error) {
 		}
 		w.run.Finish(batch.Rows, t.loss, t.weight)
 	}
+	if w.own != nil && w.o.Mode == ps.BSP && w.env.Rank == 0 && w.run.Reason() != trivium.Failed && w.run.Reason() != trivium.Diverged {
+		if err := w.own.read(hard, w.run.Params); err != nil {
+			w.run.Fail(w.failure(err))
+		}
+	}
 	result, err := w.run.Result(walk)
 	if err == nil { // nobody waits for this worker any more
 		err = w.failure(errors.Join(w.w.Finish(hard), w.farewell(hard)))
@@ -126,9 +135,7 @@ func (w *worker) open() error {
 			updater = resumed
 		}
 	}
-	l := w.run.Layout()
-	w.tables = newTables(l, w.o, updater)
-	specs := w.tables.specs
+	specs := w.choose(updater)
 	if w.o.Mode != ps.ASP {
 		w.facts = newFacts(w.job, w.env.Rank, w.env.Workers())
 		specs = append(specs, w.facts.spec(w.o))
@@ -167,6 +174,9 @@ func (w *worker) openTables() (err error) {
 	}
 	l := w.run.Layout()
 	w.gradient = train.NewGradient(l)
+	if w.own != nil {
+		return w.own.open(w)
+	}
 	w.touched = newTouched(w.tables)
 	if w.o.OptimizerAt == AtWorker {
 		w.update = tensor.Aligned[float32](l.Len())
@@ -202,19 +212,15 @@ func (w *worker) fill() error {
 // step makes this worker's part of an update, and reads what the next one begins with.
 func (w *worker) step(step int64, b *trivium.Batch, interrupted bool) (t total, err error) {
 	run := w.run
-	if len(w.tables.sparse) > 0 {
-		run.Enter(observe.Pull)
-		err := w.touched.pull(w.ctx, b, run.Params.Flat)
-		run.Leave()
-		if err != nil {
+	w.round, w.stopping = step, interrupted
+	if err := w.program.Round(w.ctx, w.w, *b); err != nil {
+		return t, err
+	}
+	if w.facts != nil && w.o.Mode == ps.BSP {
+		if err := w.facts.add(step, w.sums, interrupted); err != nil {
 			return t, err
 		}
 	}
-	began := time.Now()
-	if err := w.compute(step, b, interrupted); err != nil {
-		return t, err
-	}
-	w.took = time.Since(began)
 	if w.o.Slow.Factor != 0 {
 		run.Enter(observe.Compute)
 		w.o.Slow.wait(w.ctx, w.o.Slow.extra(step-1, w.env.Rank, w.env.Workers(), w.took))
@@ -276,50 +282,6 @@ func (w *worker) broken(err error) error {
 	return err
 }
 
-// compute adds this worker's gradient, or the update that its optimizer makes of it, to the round.
-func (w *worker) compute(step int64, b *trivium.Batch, interrupted bool) error {
-	run := w.run
-	w.sums = w.sums[:0]
-	if w.job.Exact {
-		for _, p := range w.facts.mine() {
-			run.Enter(observe.Compute)
-			loss, weight, err := run.SumShards(b, p.From, p.To, w.gradient)
-			run.Leave()
-			if err != nil {
-				return fmt.Errorf("train: update %d: %w", step, err)
-			}
-			w.sums = append(w.sums, partSum{p.ID, loss, weight})
-			if err := w.push(p.ID, weight, loss); err != nil {
-				return err
-			}
-		}
-		return w.facts.add(step, w.sums, interrupted)
-	}
-	var loss, weight float64
-	if b.Rows > 0 {
-		run.Enter(observe.Compute)
-		var err error
-		loss, weight, err = run.Sum(run.Params, b, w.gradient)
-		run.Leave()
-		if err != nil {
-			return fmt.Errorf("train: update %d: %w", step, err)
-		}
-		if w.o.OptimizerAt == AtWorker {
-			run.Enter(observe.Apply)
-			w.own(step, weight, float32(float64(b.Rows)/float64(run.UpdateRows())))
-			run.Leave()
-		}
-		if err := w.push(0, weight, loss); err != nil {
-			return err
-		}
-	}
-	w.sums = append(w.sums, partSum{0, loss, weight})
-	if w.facts != nil && w.o.Mode == ps.BSP {
-		return w.facts.add(step, w.sums, interrupted)
-	}
-	return nil
-}
-
 // push adds the gradient, or the update, as part number part. A loss that is no number is not followed by a gradient: the facts tell.
 func (w *worker) push(part int, weight, loss float64) error {
 	if loss-loss != 0 || weight == 0 {
@@ -336,8 +298,8 @@ func (w *worker) push(part int, weight, loss float64) error {
 	return w.tables.inc(part, w.gradient.Flat, w.gradient.Rows)
 }
 
-// own makes the update of this worker's optimizer, of its own rows, times share.
-func (w *worker) own(step int64, weight float64, share float32) {
+// ownUpdate makes the update of this worker's optimizer, of its own rows, times share.
+func (w *worker) ownUpdate(step int64, weight float64, share float32) {
 	if weight == 0 {
 		return
 	}
@@ -378,6 +340,9 @@ func (w *worker) refresh(context.Context) error {
 		}
 		return w.settle() // the others stop too, each after an update of its own
 	}
+	if w.own != nil {
+		return w.failure(w.own.read(w.ctx, w.run.Params))
+	}
 	for _, x := range w.tables.sparse {
 		if err := x.getRows(w.ctx, nil, w.run.Params.Flat); err != nil {
 			return w.failure(err)
@@ -400,6 +365,9 @@ func (w *worker) settle() error {
 	if w.env.Rank != 0 {
 		return nil
 	}
+	if w.own != nil {
+		return w.failure(w.own.read(w.ctx, w.run.Params))
+	}
 	return w.failure(w.tables.getAll(w.ctx, w.run.Params.Flat))
 }
 
@@ -410,7 +378,7 @@ func (w *worker) keep(c *checkpoint.Checkpoint) error {
 		names = r.SlotNames()
 	}
 	to := &filling{w.state.Slots(), w.state.RowSteps()}
-	if w.o.OptimizerAt == AtServer {
+	if w.own == nil && w.o.OptimizerAt == AtServer {
 		if err := w.fetch(to); err != nil {
 			return w.failure(err)
 		}

@@ -1,0 +1,61 @@
+package nn
+
+import (
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/tensor/kernel"
+)
+
+// A Descender is a model that can take a step of plain gradient descent for each row of a batch, in the order of the rows: each reads
+// the row once, and no gradient is written. It returns the sums of loss and weight, each row's before its step.
+type Descender interface {
+	Descend(p trivium.Params, b trivium.Batch, rate float32) (lossSum, weightSum float64, err error)
+}
+
+var _ Descender = (*linear)(nil)
+
+// Descend implements Descender. A row's margin is a pass over the row and the weights, its step another while both are in the cache.
+func (m *linear) Descend(p trivium.Params, b trivium.Batch, rate float32) (lossSum, weightSum float64, err error) {
+	if err := m.begin(p, b); err != nil {
+		return 0, 0, err
+	}
+	m.rows.grow(b.Rows)
+	if err := m.loss.targets(m.rows.target, &b.Labels); err != nil {
+		return 0, 0, err
+	}
+	x, w, bias := m.call.x, m.call.w, p.Tensor(1)
+	loss, deriv := m.rows.loss, m.rows.deriv
+	for r := range b.Rows {
+		if b.Weights != nil && b.Weights[r] == 0 { // its mean gradient is none
+			loss[r] = 0
+			continue
+		}
+		var row []float32
+		var index []int32
+		z := deriv[r : r+1]
+		if m.in.Form == trivium.CSR {
+			lo, hi := x.Ptr[r], x.Ptr[r+1]
+			index, row = x.Index[lo:hi], x.Values[lo:hi]
+			z[0] = kernel.SparseDot(index, row, w) + bias[0]
+		} else {
+			row = x.Values[r*len(w) : (r+1)*len(w)]
+			z[0] = kernel.Dot(m.cpu.ISA, w, row) + bias[0]
+		}
+		m.loss.point(loss[r:r+1], z, z, m.rows.target[r:r+1], nil) // of one row the mean is not weighted
+		step := -rate * z[0]
+		if b.Weights != nil {
+			loss[r] *= b.Weights[r]
+		}
+		if step == 0 {
+			continue
+		}
+		bias[0] += step
+		if m.in.Form == trivium.CSR {
+			for i, c := range index {
+				w[c] += float32(step * row[i])
+			}
+			continue
+		}
+		kernel.Axpy(m.cpu.ISA, w, step, row)
+	}
+	return sum64(loss), b.WeightSum(), nil
+}

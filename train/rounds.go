@@ -1,0 +1,14 @@
+package train
+
+// Rounds makes so many rows, of all workers together, what lies between two updates of the shared parameters: for strategies whose
+// workers take several steps by themselves before they meet. FullBatch is an epoch. What else counts updates (Job.Steps, evaluations,
+// checkpoints, progress) counts these. It is called before Updates.
+func (r *Run) Rounds(rows int) error {
+	if err := r.size(rows); err != nil {
+		return &JobError{err}
+	}
+	return nil
+}
+
+// Identify fills IDs of the batches, for models that keep something for each row.
+func (r *Run) Identify() { r.ids = true }

@@ -1,0 +1,180 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/nn"
+	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/ps"
+	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/tensor/kernel"
+	"github.com/trivium-ml/trivium/train"
+)
+
+// checkApart returns what is wrong with steps that workers take by themselves.
+func (o Options) checkApart(job *trivium.Job) error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("server: "+format, args...)) }
+	if o.StepsPerRound < 0 || o.Clocks < 0 {
+		bad("steps: want 0 or more steps a round and rounds an epoch, found %d and %d", o.StepsPerRound, o.Clocks)
+	}
+	if o.StepsPerRound > 1 && o.Clocks > 0 {
+		bad("steps: %d steps a round and %d rounds an epoch are two ways to say one thing: give one", o.StepsPerRound, o.Clocks)
+	}
+	if o.Mean && !o.apart() {
+		bad("steps: a mean of the workers' steps wants several a round: give their number, or that of the rounds an epoch")
+	}
+	if !o.apart() {
+		return errors.Join(errs...)
+	}
+	if o.OptimizerAt == AtServer {
+		bad("steps: a worker that takes several steps by itself has the optimizer: the server's steps once a round")
+	}
+	if job.Exact {
+		bad("steps: exact mode promises the bits of one process, and several steps on a copy of one's own are another algorithm")
+	}
+	if job.Batch == trivium.FullBatch && o.StepsPerRound > 1 {
+		bad("steps: a step that takes all rows leaves none for a second: give a batch")
+	}
+	return errors.Join(errs...)
+}
+
+// rounds makes the run's updates rounds of several steps.
+func (o Options) rounds(run *train.Run) error {
+	rows := run.Splits().Train.Rows()
+	switch {
+	case o.Clocks > 0:
+		return run.Rounds(int((rows + int64(o.Clocks) - 1) / int64(o.Clocks)))
+	case o.StepsPerRound > 1:
+		return run.Rounds(int(min(rows, int64(run.Job.Batch)*int64(o.StepsPerRound))))
+	}
+	return nil
+}
+
+// descent is training by gradients with several steps a round: each worker takes them on its own copy of the parameters, which is then
+// compared with what it was. PMLS's regressions are trained so, with a row a step.
+type descent struct {
+	gradients
+	rows  int           // of a step
+	fused nn.Descender  // takes steps of single rows by itself; nil: the model cannot, or the optimizer is not plain
+	steps int64         // that this worker has taken
+	old   []float32     // the parameters when the round began
+	view  trivium.Batch // of a step
+	seen  [][]int32     // of each row-sparse tensor: the rows that the round touched
+}
+
+func newDescent(w *worker) *descent {
+	d := &descent{gradients: gradients{w}, rows: 1 << 62}
+	if b := w.job.Batch; b > 0 {
+		d.rows = max(1, b/w.env.Workers())
+	}
+	if x := w.job.Optimizer; d.rows == 1 && x.Name == "sgd" && x.L1 == 0 && x.L2 == 0 && x.Decay == 0 && x.ClipValue == 0 && x.ClipNorm == 0 {
+		d.fused, _ = w.run.Model.(nn.Descender)
+	}
+	if b := int64(w.job.Batch); b > 0 {
+		d.steps = w.run.At().Samples / b
+	}
+	l := w.run.Layout()
+	d.old = tensor.Aligned[float32](l.Len())
+	d.seen = make([][]int32, l.Tensors())
+	return d
+}
+
+// Round implements Program.
+func (d *descent) Round(ctx context.Context, _ *ps.Worker, b trivium.Batch) error {
+	w := d.w
+	if err := d.pull(ctx, &b); err != nil {
+		return err
+	}
+	began := time.Now()
+	defer func() { w.took = time.Since(began) }()
+	params := w.run.Params
+	w.run.Enter(observe.Compute)
+	copy(d.old, params.Flat)
+	loss, weight, err := d.descend(&b)
+	w.run.Leave()
+	if err != nil {
+		return fmt.Errorf("train: update %d: %w", w.round, err)
+	}
+	w.sums = append(w.sums[:0], partSum{0, loss, weight})
+	if weight == 0 || loss-loss != 0 {
+		return nil
+	}
+	w.run.Enter(observe.Push)
+	defer w.run.Leave()
+	kernel.Sub(w.run.CPU.ISA, w.update, params.Flat, d.old)
+	if w.o.Mean {
+		share := w.share(b.Rows)
+		for i := range w.update {
+			w.update[i] *= share
+		}
+	}
+	return w.tables.inc(0, w.update, d.touched(&b))
+}
+
+// descend takes the steps of b, and returns the sums of loss and weight, of each step's rows before it.
+func (d *descent) descend(b *trivium.Batch) (lossSum, weightSum float64, err error) {
+	w := d.w
+	if d.fused != nil {
+		for at := 0; at < b.Rows; {
+			n := b.Rows - at
+			rate := w.run.LearningRate(d.steps + 1)
+			if w.job.Optimizer.Schedule != "" {
+				n = 1 // each step has a rate of its own
+			}
+			b.SliceInto(&d.view, at, at+n)
+			loss, weight, err := d.fused.Descend(w.run.Params, d.view, float32(rate))
+			if err != nil {
+				return 0, 0, err
+			}
+			lossSum, weightSum = lossSum+loss, weightSum+weight
+			at, d.steps = at+n, d.steps+int64(n)
+		}
+		return lossSum, weightSum, nil
+	}
+	for i := range d.seen {
+		d.seen[i] = d.seen[i][:0]
+	}
+	for at := 0; at < b.Rows; {
+		n := min(d.rows, b.Rows-at)
+		b.SliceInto(&d.view, at, at+n)
+		loss, weight, err := w.run.Sum(w.run.Params, &d.view, w.gradient)
+		if err != nil {
+			return 0, 0, err
+		}
+		at, d.steps = at+n, d.steps+1
+		if lossSum, weightSum = lossSum+loss, weightSum+weight; lossSum-lossSum != 0 {
+			return lossSum, weightSum, nil
+		}
+		if weight == 0 {
+			continue
+		}
+		w.state.Step(d.steps, w.run.Params, w.gradient, weight)
+		for i, rows := range w.gradient.Rows {
+			d.seen[i] = append(d.seen[i], rows...)
+		}
+	}
+	return lossSum, weightSum, nil
+}
+
+// touched are the rows of row-sparse tensors that the round of b changed; nil where there are no such tensors.
+func (d *descent) touched(b *trivium.Batch) [][]int32 {
+	w := d.w
+	if len(w.tables.sparse) == 0 {
+		return nil
+	}
+	for _, x := range w.tables.sparse {
+		rows := d.seen[x.tensor]
+		if d.fused != nil { // the columns of the batch, which pull has found
+			rows = append(rows[:0], w.touched.of(b, x.rows)...)
+		}
+		slices.Sort(rows)
+		d.seen[x.tensor] = slices.Compact(rows)
+	}
+	return d.seen
+}
