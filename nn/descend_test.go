@@ -8,6 +8,7 @@ import (
 	"github.com/trivium-ml/trivium/data"
 	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
 // TestDescend: a step a row is what the gradient of that row says, dense and sparse, with weights.
@@ -61,5 +62,41 @@ func TestDescend(t *testing.T) {
 				t.Fatalf("%s: cell %d is %v, want %v", source.Source, i, p.Flat[i], q.Flat[i])
 			}
 		}
+	}
+}
+
+// BenchmarkDescend is rows a second of one thread, beside a pass over the same rows by one kernel.
+func BenchmarkDescend(b *testing.B) {
+	splits, err := data.Open(b.Context(), trivium.Data{Source: "logistic", Rows: 5000}, data.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer splits.Close()
+	cpu := tensor.NewCPU(1, false)
+	defer cpu.Close()
+	m, err := nn.Logistic("", splits.Train.Schema(), cpu)
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := trivium.Params{Layout: m.Layout(), Flat: make([]float32, m.Layout().Len())}
+	for rows, err := range data.Batches(b.Context(), splits.Train, data.BatchOptions{}) {
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run("steps", func(b *testing.B) {
+			for b.Loop() {
+				if _, _, err := m.(nn.Descender).Descend(p, *rows, 0.001); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(rows.Rows*b.N)/b.Elapsed().Seconds(), "rows/s")
+		})
+		b.Run("read", func(b *testing.B) {
+			for b.Loop() {
+				kernel.Sum(cpu.ISA, rows.Inputs[0].Values)
+			}
+			b.ReportMetric(float64(rows.Rows*b.N)/b.Elapsed().Seconds(), "rows/s")
+			b.ReportMetric(4*float64(len(rows.Inputs[0].Values)*b.N)/b.Elapsed().Seconds()/1e9, "GB/s")
+		})
 	}
 }

@@ -61,7 +61,7 @@ func work(child launch.Child) error {
 }
 
 // driver returns the driver of a job of three workers and a server, as processes.
-func driver(t *testing.T, j *trivium.Job, o server.Options) *processes.Driver {
+func driver(t testing.TB, j *trivium.Job, o server.Options) *processes.Driver {
 	t.Helper()
 	options, err := json.Marshal(o)
 	if err != nil {
