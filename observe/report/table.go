@@ -1,0 +1,172 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/trivium-ml/trivium/observe/svg"
+)
+
+// A Table is rows of cells under columns.
+type Table struct {
+	Name    string // its name in CSV and JSON, and its anchor; lower case, words joined by -. Empty: in HTML alone
+	Caption []Span
+	Columns []Column
+	Rows    []Row
+	Notes   []string // below the table, for all of it
+	Compact bool     // smaller print, for data below a figure
+}
+
+// A Column is what its cells have in common.
+type Column struct {
+	Name  string
+	Group string // columns of one group beside each other get a heading above theirs
+	Unit  string // under the name; in CSV and JSON, with it
+	Align Align
+	Best  Best // which of the ranked rows' values is marked
+	Bars  bool // a quiet bar behind each value, as long as its share of the largest
+}
+
+// An Align is where cells stand. The zero value suits what they hold: numbers stand right, aligned by their digits, words left.
+type Align uint8
+
+const (
+	AutoAlign Align = iota
+	Left
+	Right
+	Center
+)
+
+// A Best says what is best in a column.
+type Best uint8
+
+const (
+	NoBest Best = iota
+	Highest
+	Lowest
+)
+
+// A Row is one line of a table.
+type Row struct {
+	Cells    []Cell
+	Heading  string // a line of its own above the row: the rows below it belong together
+	Unranked bool   // shown, not ranked: never marked as best
+	Muted    bool   // set back: published figures, oversubscribed rows. Never ranked
+	Total    bool   // a rule above it
+}
+
+// A Cell is a value with how it is written. Use the functions below to make one; the zero Cell is empty.
+type Cell struct {
+	Spans   []Span   // what is written, for words; for numbers, what follows the number
+	Value   *float64 // nil: not a number
+	Lo, Hi  *float64 // its interval
+	Text    string   // the number as written
+	Range   string   // the interval as written
+	Missing string   // why there is none: "not measured: no permission for namespaces"
+	Notes   []string // footnotes; equal ones in a table share their letter
+	Best    bool     // marked as best, whatever the column says
+	Rank    int      // written before the value; 0: none
+	Tone    Tone
+}
+
+// A Format writes a number: svg.Short, svg.Seconds, svg.Bytes, Digits(0) …
+type Format func(v float64) string
+
+// Digits writes numbers with so many digits after the point, and commas between thousands.
+func Digits(after int) Format {
+	return func(v float64) string { return svg.Grouped(v, after) }
+}
+
+// Words is a Cell of text.
+func Words(spans ...Span) Cell { return Cell{Spans: spans} }
+
+// Name is a Cell of plain text.
+func Name(s string) Cell { return Cell{Spans: []Span{Text(s)}} }
+
+// Number is a Cell of a value. One that is not finite is missing.
+func Number(v float64, f Format) Cell {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return Missing("not measured")
+	}
+	return Cell{Value: &v, Text: write(f, v)}
+}
+
+// Interval is a Cell of a value between two others: a median with minimum and maximum.
+func Interval(v, lo, hi float64, f Format) Cell {
+	c := Number(v, f)
+	if c.Value == nil || math.IsNaN(lo) || math.IsNaN(hi) || math.IsInf(lo, 0) || math.IsInf(hi, 0) {
+		return c
+	}
+	c.Lo, c.Hi, c.Range = &lo, &hi, write(f, lo)+"–"+write(f, hi)
+	return c
+}
+
+func write(f Format, v float64) string {
+	if f == nil {
+		f = svg.Short
+	}
+	return f(v)
+}
+
+// Missing is a Cell without a value, and why.
+func Missing(why string) Cell { return Cell{Missing: why} }
+
+// Verdict is a Cell with a badge.
+func Verdict(t Tone, s string) Cell { return Cell{Spans: []Span{Badge(t, s)}, Tone: t} }
+
+// With returns the cell with a footnote.
+func (c Cell) With(note string) Cell {
+	c.Notes = append(slices.Clone(c.Notes), note)
+	return c
+}
+
+// validate says what is wrong with the table's shape.
+func (t Table) validate() error {
+	for i, r := range t.Rows {
+		if len(r.Cells) > len(t.Columns) {
+			return fmt.Errorf("report: table %q: row %d has %d cells for %d columns", t.Name, i+1, len(r.Cells), len(t.Columns))
+		}
+	}
+	return nil
+}
+
+// best returns, by row, whether the cell of a column is marked. Equal values are all best; a single one is not marked, since it is
+// compared with nothing.
+func (t Table) best(column int) []bool {
+	out := make([]bool, len(t.Rows))
+	want := t.Columns[column].Best
+	var values []float64
+	var at []int
+	for i, r := range t.Rows {
+		if column >= len(r.Cells) {
+			continue
+		}
+		out[i] = r.Cells[column].Best
+		if v := r.Cells[column].Value; v != nil && !math.IsNaN(*v) && !r.Unranked && !r.Muted {
+			values, at = append(values, *v), append(at, i)
+		}
+	}
+	if want == NoBest || len(values) < 2 {
+		return out
+	}
+	best := slices.Max(values)
+	if want == Lowest {
+		best = slices.Min(values)
+	}
+	for i, v := range values {
+		if v == best {
+			out[at[i]] = true
+		}
+	}
+	return out
+}
+
+func (t Table) numeric(column int) bool {
+	for _, r := range t.Rows {
+		if column < len(r.Cells) && r.Cells[column].Value != nil {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,223 @@
+package svg
+
+import (
+	"math"
+	"strconv"
+)
+
+// A scale takes values to pixels. Its range holds all that is drawn, so that nothing has to be cut off.
+type scale struct {
+	log      bool
+	lo, hi   float64 // of the values, or of their logarithms to base 10
+	from, to float64 // pixels
+}
+
+func (s scale) at(v float64) float64 {
+	if s.log {
+		v = math.Log10(v)
+	}
+	return s.from + (v-s.lo)/(s.hi-s.lo)*(s.to-s.from)
+}
+
+// A tick is a place on an axis with its label.
+type tick struct {
+	at    float64 // a value
+	label string
+}
+
+// A span is the range of the values seen.
+type span struct {
+	lo, hi float64
+	any    bool
+}
+
+func (s *span) add(v float64) {
+	if !s.any {
+		s.lo, s.hi, s.any = v, v, true
+		return
+	}
+	s.lo, s.hi = min(s.lo, v), max(s.hi, v)
+}
+
+// resolve makes the scale and the ticks of an axis whose values span s, between two pixels. About every gap pixels stands a tick. With
+// snap the range ends at ticks.
+func (a Axis) resolve(s span, from, to, gap float64, snap bool) (scale, []tick) {
+	if a.Lo != 0 || a.Hi != 0 {
+		if a.has(a.Lo) {
+			s.add(a.Lo)
+		}
+		if a.has(a.Hi) {
+			s.add(a.Hi)
+		}
+	}
+	count := max(2, int(math.Abs(to-from)/gap))
+	var sc scale
+	var places []float64
+	var step float64
+	if a.Log {
+		lo, hi := widenLog(s.lo, s.hi)
+		places, step = logTicks(lo, hi, count, snap)
+		if snap {
+			lo, hi = min(lo, places[0]), max(hi, places[len(places)-1])
+		}
+		sc = scale{true, math.Log10(lo), math.Log10(hi), from, to}
+	} else {
+		lo, hi := widen(s.lo, s.hi)
+		places, step = linearTicks(lo, hi, count, snap)
+		if snap {
+			lo, hi = min(lo, places[0]), max(hi, places[len(places)-1])
+		}
+		sc = scale{false, lo, hi, from, to}
+	}
+	if len(a.At) > 0 {
+		places, step = nil, 0
+		for _, v := range a.At {
+			if a.has(v) && v >= s.lo && v <= s.hi {
+				places = append(places, v)
+			}
+		}
+	}
+	return sc, a.label(places, step)
+}
+
+func (a Axis) label(places []float64, step float64) []tick {
+	largestPlace := 0.0
+	for _, v := range places {
+		largestPlace = max(largestPlace, math.Abs(v))
+	}
+	ticks := make([]tick, len(places))
+	for i, v := range places {
+		switch {
+		case a.Format != nil:
+			ticks[i] = tick{v, a.Format(v)}
+		case step > 0:
+			ticks[i] = tick{v, tickLabel(v, step, largestPlace)}
+		default:
+			ticks[i] = tick{v, Short(v)}
+		}
+	}
+	return ticks
+}
+
+// tickLabel writes a tick of a linear axis, with as many digits as the step needs and one suffix for the whole axis.
+func tickLabel(v, step, largestPlace float64) string {
+	if math.Abs(v) < step/1e6 {
+		return "0"
+	}
+	div, suffix := 1.0, ""
+	if largestPlace >= 1e4 {
+		div, suffix = thousands(largestPlace)
+	}
+	after := int(max(0, -math.Floor(math.Log10(step/div)+1e-9)))
+	if after > 6 || largestPlace >= 1e15 {
+		return scientific(v)
+	}
+	return minus(strconv.FormatFloat(v/div, 'f', after, 64)) + suffix
+}
+
+// widen makes a range of a point, and gives one that is too narrow for the digits of a float64 the width of a millionth.
+func widen(lo, hi float64) (float64, float64) {
+	if math.Abs(lo) < smallest {
+		lo = 0
+	}
+	if math.Abs(hi) < smallest {
+		hi = 0
+	}
+	size := max(math.Abs(lo), math.Abs(hi))
+	switch {
+	case size == 0:
+		return 0, 1
+	case lo == hi:
+		return lo - size/2, hi + size/2
+	case hi-lo < size*1e-6:
+		return lo - size*1e-6, hi + size*1e-6
+	}
+	return lo, hi
+}
+
+func widenLog(lo, hi float64) (float64, float64) {
+	lo, hi = max(lo, smallest), max(hi, smallest)
+	if hi/lo < 1.01 {
+		return max(lo/1.5, smallest), hi * 1.5
+	}
+	return lo, hi
+}
+
+// niceStep returns the step of 1, 2 or 5 times a power of ten, of which at most count fit into width.
+func niceStep(width float64, count int) float64 {
+	raw := width / float64(max(count, 1))
+	power := math.Pow(10, math.Floor(math.Log10(raw)))
+	for _, m := range []float64{1, 2, 5} {
+		if m*power >= raw*(1-1e-9) {
+			return m * power
+		}
+	}
+	return 10 * power
+}
+
+// linearTicks returns the multiples of a nice step between lo and hi, or, with around, those that enclose them.
+func linearTicks(lo, hi float64, count int, around bool) ([]float64, float64) {
+	step := niceStep(hi-lo, count)
+	for {
+		first, last := math.Ceil(lo/step-1e-9), math.Floor(hi/step+1e-9)
+		if around {
+			first, last = math.Floor(lo/step+1e-9), math.Ceil(hi/step-1e-9)
+		}
+		if last < first { // no multiple inside: a finer step has one
+			step /= 10
+			continue
+		}
+		places := make([]float64, 0, int(last-first)+1)
+		for i := first; i <= last; i++ {
+			places = append(places, i*step)
+		}
+		return places, step
+	}
+}
+
+// logTicks returns ticks of a logarithmic axis: 1-2-5 of each decade, or its powers of ten, or every so many of them, as count allows;
+// within less than half a decade those of a linear axis, whose step it then returns.
+func logTicks(lo, hi float64, count int, around bool) ([]float64, float64) {
+	decades := math.Log10(hi) - math.Log10(lo)
+	if decades < 0.5 {
+		places, step := linearTicks(lo, hi, count, around)
+		if places[0] < smallest {
+			places[0] = lo
+		}
+		return places, step
+	}
+	mantissas := []float64{1, 2, 5}
+	every := 1.0
+	if decades*3 > float64(count) {
+		mantissas = mantissas[:1]
+		every = max(1, math.Ceil(decades/float64(count)))
+	}
+	first, last := math.Floor(math.Log10(lo)+1e-12), math.Ceil(math.Log10(hi)-1e-12)
+	first = math.Floor(first/every) * every
+	var all []float64
+	for e := first; e <= last+every; e += every {
+		power := math.Pow(10, min(max(e, -305), 305)) // finite, and above 0
+		for _, m := range mantissas {
+			all = append(all, m*power)
+		}
+	}
+	from, to := 0, len(all)-1
+	for from < to && all[from+1] <= lo*(1+1e-9) {
+		from++
+	}
+	for to > from && all[to-1] >= hi*(1-1e-9) {
+		to--
+	}
+	if !around {
+		if all[from] < lo*(1-1e-9) {
+			from++
+		}
+		if all[to] > hi*(1+1e-9) {
+			to--
+		}
+		if from > to { // between two powers of ten that are far apart
+			return linearTicks(lo, hi, count, false)
+		}
+	}
+	return all[from : to+1], 0
+}
