@@ -17,6 +17,9 @@ type serverFlags struct {
 	Servers     int    `group:"Run" placeholder:"N" help:"server: processes that hold the model (default 1); on a cluster they are the first workers."`
 	Consistency string `group:"Run" placeholder:"MODE" help:"server: bsp, ssp:N, essp:N or asp: how many rounds a worker may read behind (default ssp:3)."`
 	OptimizerOn string `group:"Run" placeholder:"PLACE" help:"server: where updates are made of gradients: server (default) or worker."`
+	Clocks      int    `group:"Run" placeholder:"N" help:"server: meet the tables N times an epoch; between, a worker takes steps of --batch rows on a copy of its own."`
+	StepsARound int    `name:"steps-per-round" group:"Run" placeholder:"K" help:"server: the same, by the number of steps between two meetings."`
+	Merge       string `group:"Run" placeholder:"HOW" help:"server: what the workers' steps come to: sum (default, as PMLS) or mean (model averaging)."`
 	Slow        string `group:"Run" placeholder:"LIST" help:"server: make workers slow, for experiments: worker=N|rotate,factor=X[,unit=TIME]."`
 }
 
@@ -24,7 +27,7 @@ type serverFlags struct {
 func (f serverFlags) serve(t *training) error {
 	if t.topology != served {
 		if f != (serverFlags{}) {
-			return fmt.Errorf("--servers, --consistency, --optimizer-on and --slow are options of %s, not of %s", served, t.topology)
+			return fmt.Errorf("--servers, --consistency, --optimizer-on, --clocks, --steps-per-round, --merge and --slow are options of %s, not of %s", served, t.topology)
 		}
 		return nil
 	}
@@ -39,8 +42,20 @@ func (f serverFlags) serve(t *training) error {
 			errs = append(errs, fmt.Errorf("--consistency: %w", err))
 		}
 	}
+	o.Clocks, o.StepsPerRound = f.Clocks, f.StepsARound
+	switch f.Merge {
+	case "", "sum":
+	case "mean":
+		o.Mean = true
+	default:
+		errs = append(errs, fmt.Errorf("--merge: want sum or mean, found %q", f.Merge))
+	}
 	switch f.OptimizerOn {
-	case "", "server":
+	case "":
+		if o.Clocks > 0 || o.StepsPerRound > 1 {
+			o.OptimizerAt = server.AtWorker // it is there that several steps are taken
+		}
+	case "server":
 	case "worker":
 		o.OptimizerAt = server.AtWorker
 	default:
@@ -68,7 +83,13 @@ func (f serverFlags) served() (list []string) {
 	if f.Servers != 0 {
 		list = append(list, "--servers", fmt.Sprint(f.Servers))
 	}
-	for _, x := range [][2]string{{"--consistency", f.Consistency}, {"--optimizer-on", f.OptimizerOn}, {"--slow", f.Slow}} {
+	if f.Clocks != 0 {
+		list = append(list, "--clocks", fmt.Sprint(f.Clocks))
+	}
+	if f.StepsARound != 0 {
+		list = append(list, "--steps-per-round", fmt.Sprint(f.StepsARound))
+	}
+	for _, x := range [][2]string{{"--merge", f.Merge}, {"--consistency", f.Consistency}, {"--optimizer-on", f.OptimizerOn}, {"--slow", f.Slow}} {
 		if x[1] != "" {
 			list = append(list, x[0], x[1])
 		}

@@ -1,0 +1,39 @@
+package app
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestClocks: rounds of several steps are counted as updates, are the job's again in a rerun's flags, and refused where they make no sense.
+func TestClocks(t *testing.T) {
+	dir := t.TempDir()
+	got := runIn(t, dir, strings.Fields("train "+small+" --topology server --workers 3 --batch 4 --clocks 10 --merge mean --name apart")...)
+	if got.code != Done || !strings.Contains(got.out, "server of 3 workers") {
+		t.Fatalf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	p := params(t, filepath.Join(dir, "runs", "apart"))
+	if p.Job.Batch != 12 || p.Progress.Step != 30 || p.Progress.Samples != 3600 {
+		t.Errorf("batch %d, %+v", p.Job.Batch, p.Progress)
+	}
+	got = runIn(t, dir, strings.Fields("train "+small+" --topology server --workers 2 --batch 20 --steps-per-round 5 --name steps")...)
+	if got.code != Done {
+		t.Fatalf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	if p := params(t, filepath.Join(dir, "runs", "steps")); p.Progress.Step != 18 {
+		t.Errorf("%+v", p.Progress)
+	}
+	for words, want := range map[string]string{
+		"--topology server --clocks 3 --steps-per-round 2":        "two ways",
+		"--topology server --clocks 3 --optimizer-on server":      "has the optimizer",
+		"--topology server --clocks 3 --merge product":            "want sum or mean",
+		"--topology server --merge mean":                          "several a round",
+		"--topology server --clocks 3 --exact":                    "exact",
+		"--topology allreduce --workers 2 --processes --clocks 3": "options of server",
+	} {
+		if got := runIn(t, dir, strings.Fields("train "+small+" "+words)...); got.code != Misused || !strings.Contains(got.err, want) {
+			t.Errorf("%s: exits with %d: %s", words, got.code, got.err)
+		}
+	}
+}
