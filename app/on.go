@@ -85,13 +85,11 @@ type submission struct {
 	Options  json.RawMessage `json:"options,omitempty"` // of the topology
 	Name     string          `json:"name,omitempty"`    // of the run
 	Every    int64           `json:"checkpoint_every,omitempty"`
+	From     string          `json:"from,omitempty"` // the checkpoint that came with the job, as who sent it calls it
 }
 
 // submit runs t on a cluster: it prints what the job prints, and fetches what it leaves.
 func (s *session) submit(ctx context.Context, t *training, on onFlags) error {
-	if t.resume != nil {
-		return misusedf("--resume: a cluster has no run of this machine to go on from; train here, or begin anew")
-	}
 	client, err := on.dial(ctx)
 	if err != nil {
 		return err
@@ -106,13 +104,19 @@ func (s *session) submit(ctx context.Context, t *training, on onFlags) error {
 	if payload.Job, err = t.job.Encode(); err != nil {
 		return err
 	}
-	if spec.Payload, err = json.Marshal(payload); err != nil {
-		return err
+	if t.resume != nil {
+		payload.From = t.from
+		if spec.Resume, err = sendWritten(ctx, client, func(w io.Writer) error { return fleet.Pack(w, t.from) }); err != nil {
+			return err
+		}
 	}
 	if t.ship {
 		if spec.Data, err = s.sendData(ctx, t, client); err != nil {
 			return err
 		}
+	}
+	if spec.Payload, err = json.Marshal(payload); err != nil {
+		return err
 	}
 	j, err := client.Submit(ctx, spec)
 	if err != nil {
@@ -189,9 +193,14 @@ func (s *session) sendData(ctx context.Context, t *training, client *fleet.Clien
 		return "", err
 	}
 	defer t.splits.Close()
+	return sendWritten(ctx, client, func(w io.Writer) error { return data.Ship(ctx, w, t.splits) })
+}
+
+// sendWritten sends what write writes, for a job to come, and returns its id.
+func sendWritten(ctx context.Context, client *fleet.Client, write func(io.Writer) error) (string, error) {
 	r, w := io.Pipe()
-	go func() { w.CloseWithError(data.Ship(ctx, w, t.splits)) }()
-	id, err := client.SendData(ctx, r)
+	go func() { w.CloseWithError(write(w)) }()
+	id, err := client.Send(ctx, r)
 	_ = r.Close() // ends the writer
 	return id, clusterError(err)
 }

@@ -103,7 +103,7 @@ func (v *trainVerb) goOn(ctx context.Context, t *training) error {
 	if err := errors.Join(errs...); err != nil {
 		return misused(err)
 	}
-	t.job, t.resume, t.from = &job, saved, name
+	t.job, t.resume, t.from, t.origin = &job, saved, name, name
 	return nil
 }
 

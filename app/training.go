@@ -30,7 +30,8 @@ import (
 type training struct {
 	job     *trivium.Job
 	resume  *checkpoint.Checkpoint // nil: from the start
-	from    string                 // the name of resume
+	from    string                 // the folder of resume
+	origin  string                 // what the user calls it
 	out     string
 	name    string // of the run directory; empty: time and model
 	threads int
@@ -164,8 +165,8 @@ func (t *training) head(isa kernel.ISA) (rundir.Head, error) {
 	if h.Name == "" {
 		h.Name = h.Start.Format("20060102-150405-") + identifier(t.job.Model)
 	}
-	if t.from != "" {
-		h.Notes = append(slices.Clone(h.Notes), fmt.Sprintf("resumed from %s at update %d", t.from, t.resume.Progress.Step))
+	if t.resume != nil {
+		h.Notes = append(slices.Clone(h.Notes), fmt.Sprintf("resumed from %s at update %d", t.origin, t.resume.Progress.Step))
 	}
 	return h, nil
 }

@@ -295,6 +295,20 @@ func (s *session) drive(ctx context.Context, w *fleet.Work, host string) error {
 		}
 		t.ship = true
 	}
+	if w.Resume != "" {
+		dir, err := os.MkdirTemp("", "checkpoint-") // not among the job's files, which go back
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		if err := unpackCheckpoint(w.Resume, filepath.Join(dir, sentCheckpoint)); err != nil {
+			return misused(err)
+		}
+		if t.resume, t.from, err = loadCheckpoint(ctx, dir, sentCheckpoint); err != nil {
+			return err
+		}
+		t.origin = sub.From
+	}
 	if t.topology == linksName {
 		m, err := assembleOn(ctx, w, host)
 		if err != nil {
@@ -310,6 +324,21 @@ func (s *session) drive(ctx context.Context, w *fleet.Work, host string) error {
 	}
 	t.assemble = func(ctx context.Context) (*team, error) { return assembleOn(ctx, w, host) }
 	return s.train(ctx, t)
+}
+
+// sentCheckpoint is the name, at the coordinator, of the checkpoint that came with a job.
+const sentCheckpoint = "step-sent"
+
+func unpackCheckpoint(file, dir string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := fleet.Unpack(f, dir); err != nil {
+		return fmt.Errorf("the checkpoint that came with the job: %w", err)
+	}
+	return nil
 }
 
 // assembleOn makes the team of a job whose workers run on nodes.

@@ -230,6 +230,20 @@ func TestCluster(t *testing.T) {
 		t.Errorf("bench net: exits with %d: %s%s", got.code, got.out, got.err)
 	}
 
+	// A run of this machine goes on there as it would here.
+	if got = runIn(t, dir, strings.Fields("train "+small+" --name begun")...); got.code != Done {
+		t.Fatalf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	more := "train --resume begun --epochs 4 --workers 2 --threads 1 --name "
+	there := runIn(t, dir, append(strings.Fields(more+"there"), on...)...)
+	here = runIn(t, dir, strings.Fields(more+"here2")...)
+	if there.code != Done || here.code != Done || !strings.Contains(there.out, "job-4 is") {
+		t.Fatalf("exits with %d and %d: %s%s%s", there.code, here.code, there.out, there.err, here.err)
+	}
+	if !slices.Equal(params(t, filepath.Join(dir, "runs", "there")).Params.Flat, params(t, filepath.Join(dir, "runs", "here2")).Params.Flat) {
+		t.Error("a run that goes on at a cluster becomes another model than here")
+	}
+
 	// Two long jobs: the second waits for the first, and both can be cancelled.
 	long := "train mlp:20 --data digits --rows 1200 --epochs 1000000 --workers 3 --quiet"
 	_, firstErrs, first := background(t, dir, append(strings.Fields(long), on...)...)
@@ -249,10 +263,10 @@ func TestCluster(t *testing.T) {
 		}
 		return fleet.Job{}
 	}
-	wait(func(st fleet.Status) bool { return job(st, "job-4").State == fleet.Running })
+	wait(func(st fleet.Status) bool { return job(st, "job-5").State == fleet.Running })
 	_, _, second := background(t, dir, append(strings.Fields(long), on...)...)
-	wait(func(st fleet.Status) bool { return strings.Contains(job(st, "job-5").Why, "waits for cores") })
-	if got = runIn(t, dir, append([]string{"cancel", "job-5"}, on...)...); got.code != Done || !strings.Contains(got.out, "job-5 is cancelled") {
+	wait(func(st fleet.Status) bool { return strings.Contains(job(st, "job-6").Why, "waits for cores") })
+	if got = runIn(t, dir, append([]string{"cancel", "job-6"}, on...)...); got.code != Done || !strings.Contains(got.out, "job-6 is cancelled") {
 		t.Errorf("cancel: exits with %d: %s%s", got.code, got.out, got.err)
 	}
 
@@ -260,7 +274,7 @@ func TestCluster(t *testing.T) {
 	if code := endB(); code != Done {
 		t.Errorf("node exits with %d", code)
 	}
-	wait(func(st fleet.Status) bool { return job(st, "job-4").State == fleet.Failed })
+	wait(func(st fleet.Status) bool { return job(st, "job-5").State == fleet.Failed })
 	if text := firstErrs.await(t, "is lost"); first() != Lost {
 		t.Errorf("a job that lost its machine: %s", text)
 	}
@@ -274,8 +288,8 @@ func TestCluster(t *testing.T) {
 		want string
 		code int
 	}{
-		{[]string{"cancel", "job-99"}, "there is no job", Misused},
-		{[]string{"logs", "job-99"}, "there is no job", Misused},
+		{[]string{"cancel", "job-109"}, "there is no job", Misused},
+		{[]string{"logs", "job-109"}, "there is no job", Misused},
 	} {
 		if got := runIn(t, dir, append(c.args, on...)...); got.code != c.code || !strings.Contains(got.err, c.want) {
 			t.Errorf("%v: exits with %d: %s", c.args, got.code, got.err)

@@ -1,13 +1,11 @@
 package fleet
 
 import (
-	"archive/tar"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -86,13 +84,13 @@ func (c *Coordinator) Handler() http.Handler {
 	})
 	known("GET /v1/jobs/{id}/log", c.serveLog)
 	known("GET /v1/jobs/{id}/files", c.serveFiles)
-	known("POST /v1/data", c.takeData)
+	known("POST /v1/sent", c.takeSent)
 	return mux
 }
 
 const (
 	maxSpec = 4 << 20
-	maxData = 1 << 40
+	maxSent = 1 << 40
 )
 
 func answer(w http.ResponseWriter, v any) error {
@@ -141,55 +139,26 @@ func (c *Coordinator) serveFiles(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("%s has not ended yet: it is %s", j.ID, j.State)
 	}
 	w.Header().Set("Content-Type", "application/x-tar")
-	t := tar.NewWriter(w)
-	root := c.jobDir(j.ID)
-	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return err
-		}
-		name, err := filepath.Rel(root, path)
-		if err != nil {
-			return err
-		}
-		return addFile(t, path, filepath.ToSlash(name))
-	})
-	if err := errors.Join(err, t.Close()); err != nil {
+	if err := Pack(w, c.jobDir(j.ID)); err != nil {
 		c.log.Warn("the files of a job were not sent whole", "job", j.ID, "error", err)
 		panic(http.ErrAbortHandler) // so that the reader sees a broken stream, not a short archive
 	}
 	return nil
 }
 
-func addFile(t *tar.Writer, path, name string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	if err := t.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: info.Size(), ModTime: info.ModTime(), Typeflag: tar.TypeReg}); err != nil {
-		return err
-	}
-	_, err = io.CopyN(t, f, info.Size())
-	return err
-}
-
-// takeData keeps the body of a request for a job to come.
-func (c *Coordinator) takeData(w http.ResponseWriter, r *http.Request) error {
+// takeSent keeps the body of a request for a job to come.
+func (c *Coordinator) takeSent(w http.ResponseWriter, r *http.Request) error {
 	id := rand.Text()
-	if err := os.MkdirAll(filepath.Join(c.o.Dir, "data"), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(c.o.Dir, sentDir), 0o700); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(c.dataFile(id), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(c.sentFile(id), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(f, http.MaxBytesReader(w, r.Body, maxData))
+	_, err = io.Copy(f, http.MaxBytesReader(w, r.Body, maxSent))
 	if err = errors.Join(err, f.Close()); err != nil {
-		return errors.Join(fmt.Errorf("the data did not arrive whole: %w", err), os.Remove(f.Name()))
+		return errors.Join(fmt.Errorf("what was sent did not arrive whole: %w", err), os.Remove(f.Name()))
 	}
 	return answer(w, map[string]string{"id": id})
 }

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -10,8 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/trivium-ml/trivium/cluster/trust"
@@ -124,15 +121,12 @@ func (c *Client) Log(ctx context.Context, id string, follow bool, w io.Writer) e
 	return err
 }
 
-// SendData sends data for a job to come, and returns its id.
-func (c *Client) SendData(ctx context.Context, r io.Reader) (string, error) {
+// Send sends a file for a job to come, and returns its id: for a Spec's Data or Resume.
+func (c *Client) Send(ctx context.Context, r io.Reader) (string, error) {
 	var a struct{ ID string }
-	err := c.get(ctx, http.MethodPost, "/v1/data", r, &a)
+	err := c.get(ctx, http.MethodPost, "/v1/sent", r, &a)
 	return a.ID, err
 }
-
-// maxFile bounds one file of a job.
-const maxFile = 1 << 40
 
 // Files writes what an ended job left into dir, which is made.
 func (c *Client) Files(ctx context.Context, id, dir string) error {
@@ -141,44 +135,8 @@ func (c *Client) Files(ctx context.Context, id, dir string) error {
 		return err
 	}
 	defer b.Close()
-	root, err := openRoot(dir)
-	if err != nil {
-		return err
+	if err := Unpack(b, dir); err != nil {
+		return fmt.Errorf("fleet: the files of %s: %w", id, err)
 	}
-	defer root.Close()
-	for t := tar.NewReader(b); ; {
-		h, err := t.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("fleet: the files of %s: %w", id, err)
-		}
-		if err := extract(root, h, t); err != nil {
-			return fmt.Errorf("fleet: the file %s of %s: %w", h.Name, id, err)
-		}
-	}
-}
-
-func openRoot(dir string) (*os.Root, error) {
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, err
-	}
-	return os.OpenRoot(dir)
-}
-
-// extract writes one file. A name that leads out of root is refused by it.
-func extract(root *os.Root, h *tar.Header, r io.Reader) error {
-	if h.Typeflag != tar.TypeReg || h.Size > maxFile {
-		return fmt.Errorf("it is no plain file of at most %d bytes", int64(maxFile))
-	}
-	if err := root.MkdirAll(filepath.Dir(filepath.FromSlash(h.Name)), 0o777); err != nil {
-		return err
-	}
-	f, err := root.Create(filepath.FromSlash(h.Name))
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(f, r)
-	return errors.Join(err, f.Close())
+	return nil
 }

@@ -28,6 +28,7 @@ type Spec struct {
 	Build   string          `json:"build"`             // of the submitter's program
 	Payload json.RawMessage `json:"payload,omitempty"` // what to run: for Options.Run alone
 	Data    string          `json:"data,omitempty"`    // the id of data that was sent before
+	Resume  string          `json:"resume,omitempty"`  // the id of a packed checkpoint that was sent before
 }
 
 // A Work is a job that may run.
@@ -37,6 +38,7 @@ type Work struct {
 	Launcher launch.Launcher // starts the i-th worker on the i-th node
 	Dir      string          // the job's own; who submitted it gets its contents
 	Data     string          // the file of data that came with the job; empty: none did
+	Resume   string          // likewise, of a packed checkpoint to go on from
 	Log      io.Writer       // what the submitter reads
 
 	// Identity makes a certificate for a process of the job.
@@ -194,9 +196,7 @@ func (c *Coordinator) schedule(ctx context.Context) {
 		for _, id := range j.Nodes {
 			w.Nodes = append(w.Nodes, lent[slices.IndexFunc(lent, func(l Lent) bool { return l.ID == id })])
 		}
-		if j.Spec.Data != "" {
-			w.Data = c.dataFile(j.Spec.Data)
-		}
+		w.Data, w.Resume = c.sentFile(j.Spec.Data), c.sentFile(j.Spec.Resume)
 		jobCtx, cancel := context.WithCancel(ctx)
 		c.live[j.ID] = &running{cancel: cancel}
 		c.wait.Go(func() {
@@ -217,9 +217,12 @@ func (c *Coordinator) run(ctx context.Context, w *Work) {
 	if err := w.Launcher.Close(); err != nil {
 		c.log.Error("processes of a job are left", "job", id, "error", err)
 	}
-	if w.Data != "" {
-		if err := os.Remove(w.Data); err != nil {
-			c.log.Warn("data that came with a job stays", "job", id, "error", err)
+	for _, sent := range []string{w.Data, w.Resume} {
+		if sent == "" {
+			continue
+		}
+		if err := os.Remove(sent); err != nil {
+			c.log.Warn("a file that came with a job stays", "job", id, "error", err)
 		}
 	}
 	c.mu.Lock()
@@ -255,8 +258,18 @@ func (c *Coordinator) identity(n trust.Name) (*trust.Identity, error) {
 	return c.o.Authority.Identity(n, nil, time.Now())
 }
 
-func (c *Coordinator) jobDir(id string) string   { return filepath.Join(c.o.Dir, "jobs", id) }
-func (c *Coordinator) dataFile(id string) string { return filepath.Join(c.o.Dir, "data", id) }
+func (c *Coordinator) jobDir(id string) string { return filepath.Join(c.o.Dir, "jobs", id) }
+
+// sentDir is the folder of the files that come with jobs.
+const sentDir = "sent"
+
+// sentFile is where the file of that id is. Without an id there is none.
+func (c *Coordinator) sentFile(id string) string {
+	if id == "" {
+		return ""
+	}
+	return filepath.Join(c.o.Dir, sentDir, filepath.Base(id))
+}
 
 // logOf returns a job's log, or nil where it cannot be written: then the job runs without.
 func (c *Coordinator) logOf(id string) *jobLog {
@@ -275,9 +288,12 @@ func (c *Coordinator) Submit(s Spec) (Job, error) {
 	case s.Need.Threads < 0:
 		return Job{}, fmt.Errorf("threads: want 0 or more, found %d", s.Need.Threads)
 	}
-	if s.Data != "" {
-		if _, err := os.Stat(c.dataFile(filepath.Base(s.Data))); err != nil {
-			return Job{}, fmt.Errorf("the data %q is not here: send it again", s.Data)
+	for _, id := range []string{s.Data, s.Resume} {
+		if id == "" {
+			continue
+		}
+		if _, err := os.Stat(c.sentFile(id)); err != nil {
+			return Job{}, fmt.Errorf("the file %q that the job wants is not here: send it again", id)
 		}
 	}
 	c.mu.Lock()
