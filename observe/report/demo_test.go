@@ -14,7 +14,7 @@ import (
 // To look at the page: go test ./observe/report -run TestPage$ -page page.html
 var pageFile = flag.String("page", "", "write the page of TestPage to this file")
 
-func t(s string) []report.Span { return []report.Span{report.Text(s)} }
+func words(s string) []report.Span { return []report.Span{report.Text(s)} }
 
 // demo is a page with something of everything, in the shape of a comparison. Its numbers are made up.
 func demo() *report.Page {
@@ -63,9 +63,7 @@ func demo() *report.Page {
 			{Label: "Spark", Bars: []svg.Bar{{Missing: "not installed: looked for spark-submit on PATH"}, {Series: 1, Value: 24303, Outline: true}}},
 		},
 	}
-	phases := svg.Stack{Title: "Where a step goes", Share: true, Parts: []svg.Part{
-		{Name: "load"}, {Name: "compute"}, {Name: "serialise"}, {Name: "push"}, {Name: "pull"}, {Name: "wait-barrier"}, {Name: "wait-stale"}, {Name: "apply"}, {Name: "other"},
-	}, Rows: []svg.StackRow{
+	phases := svg.Stack{Title: "Where a step goes", Share: true, Parts: report.Phases(), Rows: []svg.StackRow{
 		{Label: "local", Values: []float64{4, 88, 0, 0, 0, 0, 0, 6, 2}},
 		{Label: "server, BSP", Values: []float64{3, 42, 5, 9, 8, 28, 0, 3, 2}},
 		{Label: "server, SSP 3", Values: []float64{3, 57, 6, 10, 10, 0, 8, 4, 2}},
@@ -87,11 +85,13 @@ func demo() *report.Page {
 		YMarks: []svg.Mark{{At: 211e3, Label: "best single thread"}},
 	}
 	table := report.Table{
-		Name: "table-3", Caption: t("Table 3. Samples per second; median, minimum to maximum of seven repeats"),
+		Name: "table-3", Caption: words("Table 3. Samples per second; median, minimum to maximum of seven repeats"),
 		Columns: []report.Column{
 			{Name: "row"},
-			{Name: "b 100", Group: "softmax", Unit: "samples/s", Best: report.Highest}, {Name: "b 500", Group: "softmax", Unit: "samples/s", Best: report.Highest},
-			{Name: "b 100", Group: "one hidden layer", Unit: "samples/s", Best: report.Highest}, {Name: "b 500", Group: "one hidden layer", Unit: "samples/s", Best: report.Highest, Bars: true},
+			{Name: "b 100", Group: "softmax", Unit: "samples/s", Best: report.Highest},
+			{Name: "b 500", Group: "softmax", Unit: "samples/s", Best: report.Highest},
+			{Name: "b 100", Group: "one hidden layer", Unit: "samples/s", Best: report.Highest},
+			{Name: "b 500", Group: "one hidden layer", Unit: "samples/s", Best: report.Highest, Bars: true},
 			{Name: "same result"},
 		},
 		Notes: []string{"Rows are ranked within one table only. ★ is the best of its column among ranked rows."},
@@ -127,15 +127,15 @@ func demo() *report.Page {
 			}},
 			{Title: "Claims", Blocks: []report.Block{claims}},
 			{Title: "Setup", Blocks: []report.Block{
-				report.Facts{{Name: "Processor", Value: t("Intel Xeon, 2 cores, AVX-512")}, {Name: "Memory", Value: t("8 GiB")}, {Name: "Links", Value: t("750 Mbit/s, shaped (tbf)")}, {Name: "Data", Value: []report.Span{report.Mono("mnist 9f3c2a"), report.Text(", 60,000 images")}}, {Name: "Seed", Value: t("42")}},
+				report.Facts{{Name: "Processor", Value: words("Intel Xeon, 2 cores, AVX-512")}, {Name: "Memory", Value: words("8 GiB")}, {Name: "Links", Value: words("750 Mbit/s, shaped (tbf)")}, {Name: "Data", Value: []report.Span{report.Mono("mnist 9f3c2a"), report.Text(", 60,000 images")}}, {Name: "Seed", Value: words("42")}},
 				report.Callout{Tone: report.Warn, Title: "Oversubscribed", Blocks: []report.Block{report.Paragraph{report.Text("Three workers and a server share two cores. Such rows carry no verdict on a claim.")}}},
-				report.Details{Summary: t("Last lines of a peer that failed"), Blocks: []report.Block{report.Code{Caption: "TensorFlow, repeat 3", Text: "Traceback (most recent call last):\n  File \"train.py\", line 61\nRuntimeError: <rank 1> timed out & left"}}},
+				report.Details{Summary: words("Last lines of a peer that failed"), Blocks: []report.Block{report.Code{Caption: "TensorFlow, repeat 3", Text: "Traceback (most recent call last):\n  File \"train.py\", line 61\nRuntimeError: <rank 1> timed out & left"}}},
 			}},
 			{Title: "Speed", Blocks: []report.Block{table, report.Figure{Chart: bars, Caption: []report.Span{report.Strong("Speed of one hidden layer."), report.Text(" Outlines are published figures of other hardware.")}, Data: &table}}},
 			{Title: "Loss against time", Blocks: []report.Block{report.Figure{Chart: loss, Caption: []report.Span{report.Strong("allreduce is first at the target."), report.Text(" Bands span the repeats.")}}}},
-			{Title: "Scaling", Blocks: []report.Block{report.Figure{Chart: scaling, Caption: t("Dotted lines grow as the workers do.")}}},
-			{Title: "Where a step goes", Blocks: []report.Block{report.Figure{Chart: phases, Caption: t("Shares of the training thread's wall time.")}}},
-			{Title: "Staleness", Blocks: []report.Block{report.Figure{Chart: stale, Caption: t("Reads by the number of clocks they were behind.")}, report.Figures{Caption: t("Small multiples."), Items: []report.SmallFigure{{Title: "allreduce", Chart: loss}, {Title: "scaling", Chart: scaling}}}}},
+			{Title: "Scaling", Blocks: []report.Block{report.Figure{Chart: scaling, Caption: words("Dotted lines grow as the workers do.")}}},
+			{Title: "Where a step goes", Blocks: []report.Block{report.Figure{Chart: phases, Caption: words("Shares of the training thread's wall time.")}}},
+			{Title: "Staleness", Blocks: []report.Block{report.Figure{Chart: stale, Caption: words("Reads by the number of clocks they were behind.")}, report.Figures{Caption: words("Small multiples."), Items: []report.SmallFigure{{Title: "allreduce", Chart: loss}, {Title: "scaling", Chart: scaling}}}}},
 		},
 		Footer: []report.Span{report.Text("Written by "), report.Mono("trivium compare"), report.Text(". Published figures: Zhang, Alqahtani, Demirbas, ICCCN 2017.")},
 	}

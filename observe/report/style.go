@@ -22,15 +22,15 @@ a{color:var(--link);text-underline-offset:.15em;text-decoration-thickness:1px}
 :focus-visible{outline:2px solid var(--link);outline-offset:2px}
 code,pre{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"Liberation Mono",monospace;font-size:.875em}
 code{background:var(--raised);padding:.1em .3em;border-radius:3px}
-.sub{color:var(--tv-ink-2);margin:.5rem 0 0;font-size:.95rem}
+.sub{max-width:none;color:var(--tv-ink-2);margin:.5rem 0 0;font-size:.95rem}
 .lead{margin-top:1.5rem}
 .lead>p{font-size:1.1rem;line-height:1.5}
 nav{margin:1.75rem 0 0;font-size:.9rem}
 nav ol{list-style:none;padding:0;margin:0;columns:2;column-gap:2rem;max-width:none}
 nav li{margin:0;break-inside:avoid}
-nav a{display:block;padding:.22rem 0;color:var(--tv-ink);text-decoration:none}
+nav a{display:flex;padding:.22rem 0;color:var(--tv-ink);text-decoration:none}
 nav a:hover{text-decoration:underline}
-nav .no{display:inline-block;min-width:1.4em;text-align:right}
+nav .no{flex:none;width:1.4em;text-align:right}
 section:target>h2,section:target>h3{text-decoration:underline;text-decoration-color:var(--tv-axis);text-underline-offset:.2em;text-decoration-thickness:2px}
 figure{margin:1.5rem 0 2rem}
 figure .narrow{display:none}
@@ -41,9 +41,12 @@ figcaption .no{color:var(--tv-ink);font-weight:600;margin-right:.3em}
 .grid.three{grid-template-columns:repeat(auto-fit,minmax(min(100%,15.5rem),1fr))}
 .grid>div{min-width:0}
 .small-title{font-size:.9rem;font-weight:600;margin:0 0 .4rem}
-.table{overflow-x:auto;margin:1.25rem 0 1.75rem;scrollbar-width:thin}
 table{border-collapse:collapse;width:100%;font-size:.9rem;line-height:1.35}
-caption{caption-side:top;text-align:left;font-weight:600;padding:0 0 .6rem}
+.table{margin:1.25rem 0 1.75rem}
+.scroll{overflow-x:auto;scrollbar-width:thin}
+.table .caption{font-weight:600;font-size:.9rem;margin:0 0 .6rem}
+.short{white-space:nowrap}
+.long{min-width:12rem}
 th,td{text-align:left;vertical-align:top;padding:.42rem .8rem .42rem 0;font-weight:400;border-bottom:1px solid var(--tv-grid);unicode-bidi:isolate}
 th:last-child,td:last-child{padding-right:.15rem}
 th.r,td.r{text-align:right;padding-left:.8rem;padding-right:1.15rem;white-space:nowrap}
@@ -69,7 +72,7 @@ sup{font-size:.7em;line-height:0;color:var(--tv-ink-2);margin-left:.1em}
 .notes p{margin:.15rem 0}
 .compact table{font-size:.8rem}
 .compact th,.compact td{padding-top:.2rem;padding-bottom:.2rem}
-.badge{display:inline-block;padding:.05em .55em;border-radius:3px;font-size:.8rem;font-weight:600;line-height:1.5;white-space:nowrap;color:var(--open);background:var(--open-bg)}
+.badge{display:inline-block;padding:.05em .55em;border-radius:3px;font-size:.8rem;font-weight:600;line-height:1.5;color:var(--open);background:var(--open-bg)}
 .badge.good{color:var(--good);background:var(--good-bg)}
 .badge.bad{color:var(--bad);background:var(--bad-bg)}
 .badge.warn{color:var(--warn);background:var(--warn-bg)}
@@ -98,7 +101,7 @@ figure.code figcaption{margin:0 0 .35rem}
 pre{margin:0;padding:.7rem .9rem;background:var(--raised);overflow-x:auto;border-radius:4px;line-height:1.45}
 pre code{background:none;padding:0}
 footer{margin-top:3.5rem;padding-top:1rem;border-top:1px solid var(--tv-grid);font-size:.82rem;color:var(--tv-ink-2)}
-@media (min-width:82rem){
+@media (min-width:76rem){
 body.with-nav{max-width:72rem;display:grid;grid-template-columns:13rem minmax(0,54rem);column-gap:3.5rem}
 body.with-nav>header,body.with-nav>main,body.with-nav>footer{grid-column:2}
 body.with-nav>nav{grid-column:1;grid-row:1/span 3;position:sticky;top:2.5rem;align-self:start;margin:0;max-height:calc(100vh - 5rem);overflow-y:auto}
@@ -113,19 +116,18 @@ figure .wide{display:none}
 figure .narrow{display:block}
 figure .narrow .tv{width:100%;max-width:30rem}
 nav ol{columns:1}
-.table{margin-left:-1rem;margin-right:-1rem;padding:0 1rem}
+.scroll{margin-left:-1rem;margin-right:-1rem;padding:0 1rem}
 table{font-size:.82rem}
 th,td{padding-right:.6rem}
 th.r,td.r{padding-left:.4rem;padding-right:1rem}
-th[scope=row]{min-width:6.5rem}
 }
 @media print{
 @page{margin:18mm 16mm}
 body,body.with-nav{display:block;max-width:none;padding:0;font-size:9.5pt}
 nav{display:none}
-h2,h3,caption,.small-title{break-after:avoid}
+h2,h3,.caption,.small-title{break-after:avoid}
 figure,tr,.callout,.tile{break-inside:avoid}
-.table{overflow:visible}
+.scroll{overflow:visible}
 thead{display:table-header-group}
 details::details-content{content-visibility:visible;block-size:auto}
 summary{list-style:none;color:inherit;font-weight:600}

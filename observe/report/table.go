@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/trivium-ml/trivium/observe/svg"
 )
@@ -98,8 +99,20 @@ func Interval(v, lo, hi float64, f Format) Cell {
 	if c.Value == nil || math.IsNaN(lo) || math.IsNaN(hi) || math.IsInf(lo, 0) || math.IsInf(hi, 0) {
 		return c
 	}
-	c.Lo, c.Hi, c.Range = &lo, &hi, write(f, lo)+"–"+write(f, hi)
+	c.Lo, c.Hi, c.Range = &lo, &hi, between(write(f, lo), write(f, hi))
 	return c
+}
+
+// between joins two formatted numbers, with their unit once where it is the same.
+func between(lo, hi string) string {
+	a, unit, found := strings.Cut(lo, " ")
+	if b, other, ok := strings.Cut(hi, " "); found && ok && unit == other && !strings.Contains(unit, " ") {
+		return a + "–" + b + " " + unit
+	}
+	if strings.Contains(lo+hi, " ") {
+		return lo + " – " + hi
+	}
+	return lo + "–" + hi
 }
 
 func write(f Format, v float64) string {
@@ -109,10 +122,10 @@ func write(f Format, v float64) string {
 	return f(v)
 }
 
-// Missing is a Cell without a value, and why.
+// Missing is a Cell without a value, and why. Of a long "not installed: looked for spark-submit on PATH" the reason becomes a footnote.
 func Missing(why string) Cell { return Cell{Missing: why} }
 
-// Verdict is a Cell with a badge.
+// Verdict is a Cell with a badge. Of a long "head: reason" the reason becomes a footnote, as of Missing.
 func Verdict(t Tone, s string) Cell { return Cell{Spans: []Span{Badge(t, s)}, Tone: t} }
 
 // With returns the cell with a footnote.

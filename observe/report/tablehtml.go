@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 func (h *html) table(t Table) {
@@ -26,14 +27,15 @@ func (h *html) table(t Table) {
 	if t.Name != "" {
 		h.raw(" id=\"", h.anchor(t.Name, ""), "\"")
 	}
-	h.raw(" role=\"region\" tabindex=\"0\" aria-label=\"")
+	h.raw(">\n")
+	if len(t.Caption) > 0 {
+		h.raw("<p class=\"caption\">")
+		h.spans(t.Caption)
+		h.raw("</p>\n")
+	}
+	h.raw("<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"")
 	h.text(label)
 	h.raw("\">\n<table>\n")
-	if len(t.Caption) > 0 {
-		h.raw("<caption>")
-		h.spans(t.Caption)
-		h.raw("</caption>\n")
-	}
 	h.head(t)
 	notes := &footnotes{}
 	best := make([][]bool, len(t.Columns))
@@ -41,7 +43,7 @@ func (h *html) table(t Table) {
 	longest := make([]float64, len(t.Columns))
 	for i, c := range t.Columns {
 		best[i] = t.best(i)
-		aligns[i] = c.alignClass(t.numeric(i))
+		aligns[i] = strings.TrimSpace(c.alignClass(t.numeric(i)) + " " + t.widthClass(i))
 		longest[i] = t.longest(i)
 	}
 	h.raw("<tbody>\n")
@@ -61,7 +63,7 @@ func (h *html) table(t Table) {
 		}
 		h.raw("</tr>\n")
 	}
-	h.raw("</tbody>\n</table>\n")
+	h.raw("</tbody>\n</table>\n</div>\n")
 	h.notes(t, notes)
 	h.raw("</div>\n")
 }
@@ -86,6 +88,24 @@ func (c Column) alignClass(numeric bool) string {
 		return "r"
 	case c.Align == Center:
 		return "c"
+	}
+	return ""
+}
+
+// widthClass keeps short names on one line, and gives long texts room on a small screen, where the table scrolls instead.
+func (t Table) widthClass(column int) string {
+	most := 0
+	for _, r := range t.Rows {
+		if column < len(r.Cells) {
+			spans, _ := shortBadge(r.Cells[column].Spans)
+			most = max(most, utf8.RuneCountInString(plain(spans)))
+		}
+	}
+	switch {
+	case most > 30:
+		return "long"
+	case most > 0 && most <= 22:
+		return "short"
 	}
 	return ""
 }
@@ -176,8 +196,12 @@ func (h *html) cell(c Cell, align string, first, best bool, longest float64, not
 	}
 	marks := c.Notes
 	if c.Missing != "" {
-		short, why := c.missing()
-		h.raw("<span class=\"none\">")
+		short, why := headAndReason(c.Missing)
+		class := "none"
+		if len(short) <= longWords {
+			class += " short"
+		}
+		h.raw("<span class=\"", class, "\">")
 		h.text(short)
 		h.raw("</span>")
 		if why != "" {
@@ -194,7 +218,11 @@ func (h *html) cell(c Cell, align string, first, best bool, longest float64, not
 		if c.Value != nil {
 			h.raw(" ")
 		}
-		h.spans(c.Spans)
+		spans, why := shortBadge(c.Spans)
+		h.spans(spans)
+		if why != "" {
+			marks = append([]string{why}, marks...)
+		}
 	}
 	for i, n := range marks {
 		if i > 0 {
@@ -210,13 +238,27 @@ func (h *html) cell(c Cell, align string, first, best bool, longest float64, not
 	h.raw("</", tag[:2], ">")
 }
 
-// missing splits "not measured: no permission" where the whole would make the column wide: the reason becomes a footnote.
-func (c Cell) missing() (short, why string) {
-	short, why, found := strings.Cut(c.Missing, ": ")
-	if !found || len(c.Missing) <= 24 || strings.TrimSpace(short) == "" {
-		return c.Missing, ""
+// longWords is the length beyond which what a cell says in place of a number, or in a badge, would make its column wide.
+const longWords = 24
+
+// headAndReason splits "not measured: no permission" where it is long: the reason becomes a footnote.
+func headAndReason(s string) (head, why string) {
+	head, why, found := strings.Cut(s, ": ")
+	if !found || len(s) <= longWords || strings.TrimSpace(head) == "" {
+		return s, ""
 	}
-	return short, why
+	return head, why
+}
+
+// shortBadge does the same for a badge that is all there is in a cell.
+func shortBadge(spans []Span) ([]Span, string) {
+	if len(spans) != 1 || spans[0].Kind != BadgeSpan {
+		return spans, ""
+	}
+	badge := spans[0]
+	head, why := headAndReason(badge.Text)
+	badge.Text = head
+	return []Span{badge}, why
 }
 
 // footnotes are the notes of a table in the order of their first use.

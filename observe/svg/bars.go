@@ -95,9 +95,9 @@ func (c *canvas) rows(labels []string) rows {
 func (c *canvas) label(r rows, y, height float64, label, note string) float64 {
 	if r.above {
 		room := c.w - r.left
-		c.fitted("", start, r.left, y+11, room, fontSize, label)
+		c.fitted("halo", start, r.left, y+11, room, fontSize, label)
 		if used := textWidth(label, fontSize) + 8; note != "" && used < room-40 {
-			c.fitted("l", start, r.left+used, y+11, room-used, smallSize, note)
+			c.fitted("l halo", start, r.left+used, y+11, room-used, smallSize, note)
 		}
 		return y + 17
 	}
@@ -158,12 +158,12 @@ func (b Bars) layout(c *canvas) (float64, error) {
 	for _, t := range ticks {
 		c.line("g", p.x.at(t.at), p.top, p.x.at(t.at), p.bottom)
 	}
+	if !b.Value.Log {
+		c.line("a", p.x.at(0), p.top, p.x.at(0), p.bottom)
+	}
 	for _, g := range b.Groups {
 		b.group(c, p, r, y, g)
 		y += g.height(r)
-	}
-	if !b.Value.Log {
-		c.line("a", p.x.at(0), p.top, p.x.at(0), p.bottom)
 	}
 	c.markLines(p, b.Value, b.Marks)
 	p.below(c, ticks, b.Value.title())
@@ -258,7 +258,7 @@ func (b Bars) bar(c *canvas, p plot, y, thick float64, label string, bar Bar) {
 	if interval {
 		a, z := p.x.at(lo), p.x.at(hi)
 		reach = max(reach, z)
-		c.path("w halo", acrossPath(c, a, z, at))
+		c.across(a, z, at)
 	}
 	if b.Value.Log {
 		if bar.Outline {
@@ -272,9 +272,11 @@ func (b Bars) bar(c *canvas, p plot, y, thick float64, label string, bar Bar) {
 	c.fitted("l halo", start, reach+5, at+4, c.w-reach-5, smallSize, b.words(bar))
 }
 
-// acrossPath is a horizontal whisker.
-func acrossPath(c *canvas, from, to, y float64) string {
-	return "M" + c.num(from) + "," + c.num(y-3) + "v6M" + c.num(from) + "," + c.num(y) + "H" + c.num(to) + "M" + c.num(to) + "," + c.num(y-3) + "v6"
+// across draws a horizontal whisker, with a rim in the page's colour where it lies on a bar.
+func (c *canvas) across(from, to, y float64) {
+	d := "M" + c.num(from) + "," + c.num(y-3) + "v6M" + c.num(from) + "," + c.num(y) + "H" + c.num(to) + "M" + c.num(to) + "," + c.num(y-3) + "v6"
+	c.path("u", d)
+	c.path("w", d)
 }
 
 func (b Bars) hue(bar Bar) int {

@@ -109,13 +109,16 @@ func (h Histogram) layout(c *canvas) (float64, error) {
 	x := h.X
 	p := plot{left: r.left + 34, right: c.w - 10}
 	if h.Whole {
+		p.left = r.left
+	}
+	if h.Whole {
 		x.Log = false
 		x.At = wholeTicks(xs, (p.right-p.left)/30)
 		xs = span{xs.lo - 0.5, xs.hi + 0.5, true}
 	}
 	var ticks []tick
 	p.x, ticks = x.resolve(xs, p.left, p.right, 76, false)
-	y := 4.0
+	y := 16.0
 	for i, panel := range h.Panels {
 		y = h.panel(c, &p, r, y, highest, i, panel)
 	}
@@ -139,8 +142,11 @@ func wholeTicks(s span, count float64) []float64 {
 }
 
 func (h Histogram) panel(c *canvas, p *plot, r rows, y, highest float64, place int, panel Panel) float64 {
-	gap := 14.0
+	gap := 26.0
 	y = c.label(r, y, panelHeight, panel.Label, panel.Note)
+	if r.above && h.Whole {
+		y += 10 // for the shares above the bars
+	}
 	p.top, p.bottom = y, y+panelHeight
 	total := h.total(panel)
 	if total == 0 {
@@ -149,7 +155,9 @@ func (h Histogram) panel(c *canvas, p *plot, r rows, y, highest float64, place i
 		return p.bottom + gap
 	}
 	c.line("g", p.left, p.top, p.right, p.top)
-	c.text("l", end, p.left-5, p.top+8, Percent(round2(highest)))
+	if !h.Whole {
+		c.text("l", end, p.left-5, p.top+8, roundPercent(highest))
+	}
 	n := strconv.Itoa(hue(panel.Hue, place))
 	for _, b := range panel.Bins {
 		if !h.shows(b) {
@@ -166,6 +174,9 @@ func (h Histogram) panel(c *canvas, p *plot, r rows, y, highest float64, place i
 		high := b.Count / total / highest * panelHeight
 		title := panel.Label + ", " + h.X.text(b.Lo) + ": " + Percent(b.Count/total)
 		c.rect("f"+n, "", x1, p.bottom-high, max(x2-x1, 0.75), high, title)
+		if words := roundPercent(b.Count / total); h.Whole && textWidth(words, smallSize) < p.x.at(1)-p.x.at(0)-6 {
+			c.text("l halo", middle, (x1+x2)/2, max(p.bottom-high-4, p.top-4), words)
+		}
 	}
 	c.line("a", p.left, p.bottom, p.right, p.bottom)
 	for _, m := range panel.Marks {

@@ -294,7 +294,8 @@ func (l Lines) line(c *canvas, p plot, place int, s Series) {
 	}
 	// Few points are all marked; of many, one now and then, at another place for each line.
 	next := math.Inf(-1)
-	if shown > 24 {
+	sparse := float64(shown) > (p.right-p.left)/26
+	if sparse {
 		next = p.left + float64(place%5)*18 + 10
 	}
 	for _, pt := range s.Points {
@@ -305,13 +306,13 @@ func (l Lines) line(c *canvas, p plot, place int, s Series) {
 		if lo, hi, ok := l.Y.interval(pt.Y, pt.Lo, pt.Hi); ok && !s.Band && shown <= 200 {
 			c.whisker("s"+strconv.Itoa(h), x, p.y.at(lo), p.y.at(hi))
 		}
-		if shown <= 24 || x >= next {
+		if !sparse || x >= next {
 			title := ""
-			if shown <= 24 {
+			if !sparse {
 				title = s.Name + ": " + l.Y.text(pt.Y) + " at " + l.X.text(pt.X)
 			}
 			c.marker(h, place, x, y, title)
-			if shown > 24 {
+			if sparse {
 				next = x + 90
 			}
 		}

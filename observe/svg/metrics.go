@@ -11,8 +11,8 @@ var helvetica = [95]uint16{
 	556, 556, 333, 500, 278, 556, 500, 722, 500, 500, 500, 334, 260, 334, 584, // p to ~
 }
 
-// slack makes room for system fonts, of which most run wider than Helvetica.
-const slack = 1.08
+// slack makes room for system fonts, of which the widest in common use (DejaVu Sans, Verdana) run that much wider.
+const slack = 1.14
 
 // textWidth estimates the width of s at a font size.
 func textWidth(s string, size float64) float64 {

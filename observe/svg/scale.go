@@ -2,6 +2,7 @@ package svg
 
 import (
 	"math"
+	"slices"
 	"strconv"
 )
 
@@ -56,10 +57,10 @@ func (a Axis) resolve(s span, from, to, gap float64, snap bool) (scale, []tick) 
 	var step float64
 	if a.Log {
 		lo, hi := widenLog(s.lo, s.hi)
-		places, step = logTicks(lo, hi, count, snap)
 		if snap {
-			lo, hi = min(lo, places[0]), max(hi, places[len(places)-1])
+			lo, hi = roundLog(lo, hi)
 		}
+		places, step = logTicks(lo, hi, count)
 		sc = scale{true, math.Log10(lo), math.Log10(hi), from, to}
 	} else {
 		lo, hi := widen(s.lo, s.hi)
@@ -143,6 +144,32 @@ func widenLog(lo, hi float64) (float64, float64) {
 	return lo, hi
 }
 
+// roundLog widens a range to the next 1, 2 or 5 of a decade, or, within less than half a decade, to two digits.
+func roundLog(lo, hi float64) (float64, float64) {
+	mantissas := []float64{1, 2, 5, 10}
+	if math.Log10(hi)-math.Log10(lo) < 0.5 {
+		mantissas = nil
+		for m := 10; m <= 100; m++ {
+			mantissas = append(mantissas, float64(m)/10)
+		}
+	}
+	power := math.Pow(10, math.Floor(math.Log10(lo)))
+	for _, m := range slices.Backward(mantissas) {
+		if m*power <= lo*(1+1e-9) {
+			lo = m * power
+			break
+		}
+	}
+	power = math.Pow(10, math.Floor(math.Log10(hi)))
+	for _, m := range mantissas {
+		if m*power >= hi*(1-1e-9) {
+			hi = m * power
+			break
+		}
+	}
+	return lo, hi
+}
+
 // niceStep returns the step of 1, 2 or 5 times a power of ten, of which at most count fit into width.
 func niceStep(width float64, count int) float64 {
 	raw := width / float64(max(count, 1))
@@ -177,18 +204,14 @@ func linearTicks(lo, hi float64, count int, around bool) ([]float64, float64) {
 
 // logTicks returns ticks of a logarithmic axis: 1-2-5 of each decade, or its powers of ten, or every so many of them, as count allows;
 // within less than half a decade those of a linear axis, whose step it then returns.
-func logTicks(lo, hi float64, count int, around bool) ([]float64, float64) {
+func logTicks(lo, hi float64, count int) ([]float64, float64) {
 	decades := math.Log10(hi) - math.Log10(lo)
 	if decades < 0.5 {
-		places, step := linearTicks(lo, hi, count, around)
-		if places[0] < smallest {
-			places[0] = lo
-		}
-		return places, step
+		return linearTicks(lo, hi, count, false)
 	}
 	mantissas := []float64{1, 2, 5}
 	every := 1.0
-	if decades*3 > float64(count) {
+	if decades*3 > float64(count)*1.4 {
 		mantissas = mantissas[:1]
 		every = max(1, math.Ceil(decades/float64(count)))
 	}
@@ -201,23 +224,9 @@ func logTicks(lo, hi float64, count int, around bool) ([]float64, float64) {
 			all = append(all, m*power)
 		}
 	}
-	from, to := 0, len(all)-1
-	for from < to && all[from+1] <= lo*(1+1e-9) {
-		from++
+	all = slices.DeleteFunc(all, func(v float64) bool { return v < lo*(1-1e-9) || v > hi*(1+1e-9) })
+	if len(all) < 2 { // between two powers of ten that are far apart
+		return linearTicks(lo, hi, count, false)
 	}
-	for to > from && all[to-1] >= hi*(1-1e-9) {
-		to--
-	}
-	if !around {
-		if all[from] < lo*(1-1e-9) {
-			from++
-		}
-		if all[to] > hi*(1+1e-9) {
-			to--
-		}
-		if from > to { // between two powers of ten that are far apart
-			return linearTicks(lo, hi, count, false)
-		}
-	}
-	return all[from : to+1], 0
+	return all, 0
 }

@@ -2,6 +2,7 @@ package svg
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -18,7 +19,8 @@ type Stack struct {
 // A Part is what every row has some of.
 type Part struct {
 	Name string
-	Hue  int // see Hues; two parts of one hue differ by their hatching
+	Hue  int  // see Hues
+	Flat bool // without hatching: for the part that the others are seen against
 }
 
 // A StackRow is one bar of a Stack.
@@ -121,7 +123,11 @@ func (s Stack) layout(c *canvas) (float64, error) {
 	c.b.WriteString("<defs>\n")
 	for i, part := range s.Parts {
 		if used[i] {
-			c.pattern(strconv.Itoa(i), hue(part.Hue, i), s.hatch(i))
+			hatch := i
+			if part.Flat {
+				hatch = 0
+			}
+			c.pattern(strconv.Itoa(i), hue(part.Hue, i), hatch)
 		}
 	}
 	c.b.WriteString("</defs>\n")
@@ -146,11 +152,11 @@ func (s Stack) layout(c *canvas) (float64, error) {
 	for _, t := range ticks {
 		c.line("g", p.x.at(t.at), p.top, p.x.at(t.at), p.bottom)
 	}
+	c.line("a", p.left, p.top, p.left, p.bottom)
 	for _, row := range s.Rows {
 		s.row(c, p, r, y, pitch, row)
 		y += pitch
 	}
-	c.line("a", p.left, p.top, p.left, p.bottom)
 	p.below(c, ticks, value.title())
 	if value.title() == "" {
 		return p.bottom + 22, nil
@@ -192,14 +198,20 @@ func (s Stack) row(c *canvas, p plot, r rows, y, pitch float64, row StackRow) {
 			gap = 0.5
 		}
 		c.rect("", "url(#"+c.id+"-"+strconv.Itoa(i)+")", from+gap, y, to-from-2*gap, stackThick, title)
-		if words := Percent(round2(v / sum)); textWidth(words, smallSize) < to-from-8 && v/sum >= 0.05 {
-			c.text("v halo", middle, (from+to)/2, y+stackThick/2+4, words)
+		if words := roundPercent(v / sum); textWidth(words, smallSize) < to-from-8 && v/sum >= 0.05 {
+			c.text("v e"+strconv.Itoa(hue(s.Parts[i].Hue, i)), middle, (from+to)/2, y+stackThick/2+4, words)
 		}
 	}
 	c.fitted("l", start, p.x.at(at*scale)+6, y+stackThick/2+4, c.w-p.x.at(at*scale)-6, smallSize, s.text(row))
 }
 
-func round2(v float64) float64 { return float64(int(v*100+0.5)) / 100 }
+// roundPercent writes a share in whole percent, where there is little room.
+func roundPercent(share float64) string {
+	if share > 0 && share < 0.005 {
+		return "<1 %"
+	}
+	return Percent(math.Round(share*100) / 100)
+}
 
 // used tells which parts any row has: the others need no place in the legend.
 func (s Stack) used() []bool {
@@ -214,8 +226,6 @@ func (s Stack) used() []bool {
 	}
 	return used
 }
-
-func (s Stack) hatch(i int) int { return i }
 
 func (s Stack) keys(used []bool) []key {
 	var keys []key

@@ -72,20 +72,21 @@ func classes() string {
 .tv .r{stroke:var(--tv-ink-2);stroke-width:1;stroke-dasharray:2 3;fill:none}
 .tv .k{stroke:var(--tv-axis);stroke-width:.75;fill:none}
 .tv .w{stroke:var(--tv-ink);stroke-width:1.25;fill:none}
+.tv .u{stroke:var(--tv-surface);stroke-width:3.5;fill:none}
 .tv .p{stroke:var(--tv-surface);stroke-width:1.5}
 .tv .halo{paint-order:stroke;stroke:var(--tv-surface);stroke-width:3px;stroke-linejoin:round}
 .tv .up{fill:var(--tv-better)}
 .tv .down{fill:var(--tv-worse)}
 .tv .flat{fill:var(--tv-axis)}
 .tv .dot{fill:var(--tv-surface);stroke:var(--tv-ink);stroke-width:1.75}
-.tv .v{fill:var(--tv-ink);font-size:11px}
+.tv .v{fill:var(--tv-surface);font-size:11px;font-weight:600;paint-order:stroke;stroke-width:3px;stroke-linejoin:round}
 .tv .n{font-weight:500}
 `)
 	for i := range Hues {
 		n := strconv.Itoa(i + 1)
 		v := "var(--tv-" + n + ")"
 		b.WriteString(".tv .f" + n + "{fill:" + v + "}.tv .s" + n + "{stroke:" + v + ";fill:none;stroke-width:1.75;stroke-linejoin:round;stroke-linecap:round}" +
-			".tv .b" + n + "{fill:" + v + ";opacity:.16}.tv .o" + n + "{fill:var(--tv-surface);stroke:" + v + ";stroke-width:1.5}\n")
+			".tv .e" + n + "{stroke:" + v + "}.tv .b" + n + "{fill:" + v + ";opacity:.16}.tv .o" + n + "{fill:var(--tv-surface);stroke:" + v + ";stroke-width:1.5}\n")
 	}
 	b.WriteString(".tv .d1{stroke-dasharray:6 3}.tv .d2{stroke-dasharray:2 3}.tv .d3{stroke-dasharray:8 3 2 3}.tv .thin{stroke-width:1;opacity:.8}\n")
 	return b.String()
@@ -101,15 +102,16 @@ var hatches = []string{
 	"M1.5,1.5 h.01 M4.5,4.5 h.01",
 	"M0,3 h6 M3,0 v6",
 	"M-1,1 l2,-2 M0,6 l6,-6 M5,7 l2,-2 M-1,5 l2,2 M0,0 l6,6 M5,-1 l2,2",
+	"M1.5,1 v2 M4.5,4 v2",
 }
 
-// fill returns the paint of a part, and writes the pattern that it refers to. It is called inside defs.
+// pattern writes the paint of a part, inside defs: a hue under a hatching.
 func (c *canvas) pattern(name string, h, hatch int) {
 	color := "var(--tv-" + strconv.Itoa(h) + ")"
 	c.b.WriteString(`<pattern id="` + c.id + "-" + name + `" width="6" height="6" patternUnits="userSpaceOnUse">` +
 		`<rect width="6" height="6" fill="` + color + `"/>`)
 	if d := hatches[hatch%len(hatches)]; d != "" {
-		c.b.WriteString(`<path d="` + d + `" stroke="var(--tv-surface)" stroke-width="1" stroke-linecap="round" opacity=".55" fill="none"/>`)
+		c.b.WriteString(`<path d="` + d + `" stroke="var(--tv-surface)" stroke-width="1" stroke-linecap="round" opacity=".5" fill="none"/>`)
 	}
 	c.b.WriteString("</pattern>\n")
 }

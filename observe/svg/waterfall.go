@@ -144,10 +144,11 @@ func (w Waterfall) steps(c *canvas, p plot, r rows, pitch float64) {
 			if !w.shows(l) {
 				class = "m"
 			}
-			c.fitted(class, end, c.w-2, y+11, c.w*0.6, smallSize, words)
-			c.fitted("", start, r.left, y+11, c.w-min(wide, c.w*0.6)-12, fontSize, l.Label)
-			if l.Note != "" {
-				c.fitted("l", start, r.left, y+46, c.w, smallSize, "")
+			c.fitted(class+" halo", end, c.w-2, y+11, c.w*0.6, smallSize, words)
+			room := c.w - min(wide, c.w*0.6) - 14
+			c.fitted("halo", start, r.left, y+11, room, fontSize, l.Label)
+			if used := textWidth(l.Label, fontSize) + 7; used+textWidth(l.Note, smallSize) < room {
+				c.text("l halo", start, r.left+used, y+11, l.Note)
 			}
 			top += 17
 		} else {
@@ -179,10 +180,10 @@ func (w Waterfall) steps(c *canvas, p plot, r rows, pitch float64) {
 			c.rect(class, "", min(from, x), top, max(math.Abs(x-from), 1), thick, l.Label+": "+words)
 		}
 		if lo, hi, ok := w.Value.interval(l.Value, l.Lo, l.Hi); ok {
-			c.path("w halo", acrossPath(c, p.x.at(lo), p.x.at(hi), at))
+			c.across(p.x.at(lo), p.x.at(hi), at)
 			reach = max(reach, p.x.at(hi))
 		}
-		c.b.WriteString(`<circle class="dot" cx="` + c.num(x) + `" cy="` + c.num(at) + `" r="4.5"`)
+		c.b.WriteString(`<circle class="dot" cx="` + c.num(x) + `" cy="` + c.num(at) + `" r="3.5"`)
 		c.closeWith("circle", fmt.Sprintf("%s: %s", l.Label, words))
 		if !r.above {
 			c.fitted("l halo", start, reach+9, at+4, c.w-reach-9, smallSize, words)
