@@ -28,6 +28,7 @@ type DirectoryState struct {
 	counted uint64 // the version that all lanes accepted last
 	hi      Clock
 	slack   Clock
+	margin  Clock // added to what is proposed again, so that fast rounds do not outrun it for ever
 	calls   []*snapshotting
 	nextCut uint64
 	armed   bool
@@ -270,7 +271,7 @@ func (d *DirectoryState) onHello(m *hello) {
 }
 
 // later is a round that, as far as is known, nobody has begun.
-func (d *DirectoryState) later() Clock { return d.hi + d.slack + 2 }
+func (d *DirectoryState) later() Clock { return d.hi + d.slack + 2 + d.margin }
 
 // admit defines the tables of specs that are not there, and returns a sentence where one is there and is another.
 func (d *DirectoryState) admit(specs []Spec, by Name) string {
@@ -402,6 +403,9 @@ func (d *DirectoryState) check() {
 
 // putOff proposes later rounds for what is not decided yet.
 func (d *DirectoryState) putOff() {
+	if d.config.Cut.At > 0 {
+		d.margin = min(2*d.margin+1, maxMargin)
+	}
 	c := d.change()
 	for i := range c.Clients {
 		if m := &c.Clients[i]; m.State == Active && !d.clients[i].settled && i >= len(d.p.Clients) {
@@ -467,7 +471,11 @@ func (d *DirectoryState) beginSnapshot() {
 	d.spread()
 }
 
+// maxMargin is how many rounds a snapshot is put off at most beyond those that a worker may lead.
+const maxMargin = 1 << 12
+
 func (d *DirectoryState) endSnapshot() {
+	d.margin = 0
 	d.change().Cut = Cut{}
 	d.spread()
 	d.beginSnapshot()

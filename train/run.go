@@ -36,6 +36,7 @@ type Run struct {
 	agree     agreement                            // nil: this process decides alone
 	dropped   func() []float32                     // what codecs have dropped; nil: there are none
 	saved     []float32                            // the same, from the checkpoint, if nobody has asked for it
+	cuts      func(ctx context.Context) error      // begins a checkpoint, which SaveCut ends; nil: save is all
 	refresh   func(ctx context.Context) error      // brings Params up to date; nil: they are
 
 	at        checkpoint.Progress
@@ -399,7 +400,11 @@ func (r *Run) boundary(ctx context.Context) {
 	}
 	last := r.steps > 0 && r.at.Step >= r.steps // Result saves that one, when all is evaluated
 	if r.reason == "" && !last && r.at.Step > r.keeper.step && (improved || r.checkpointDue()) {
-		if err := r.save(ctx); err != nil {
+		save := r.save
+		if r.cuts != nil && !improved {
+			save = r.cuts
+		}
+		if err := save(ctx); err != nil {
 			r.Fail(err)
 		}
 	}

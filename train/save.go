@@ -45,8 +45,22 @@ func (r *Run) save(ctx context.Context) error {
 		return &trivium.DivergedError{Step: r.at.Step, Loss: r.watched.loss, Tensor: tensorName(r.Layout(), i)}
 	}
 	start := time.Now()
+	c, err := r.checkpoint(r.Params, r.at)
+	if err != nil {
+		return err
+	}
+	if r.keep != nil {
+		if err := r.keep(c); err != nil {
+			return err
+		}
+	}
+	return r.write(ctx, c, start)
+}
+
+// checkpoint is what one says of the job and its data.
+func (r *Run) checkpoint(p trivium.Params, at checkpoint.Progress) (*checkpoint.Checkpoint, error) {
 	c := &checkpoint.Checkpoint{
-		Job: r.Job, Schema: r.splits.Train.Schema(), Data: r.splits.Checksum, Params: r.Params, Progress: r.at, Notes: r.env.Notes,
+		Job: r.Job, Schema: r.splits.Train.Schema(), Data: r.splits.Checksum, Params: p, Progress: at, Notes: r.env.Notes,
 	}
 	c.Progress.Evaluated = r.evaluated
 	c.Progress.Metrics = map[string]float64{}
@@ -58,15 +72,15 @@ func (r *Run) save(ctx context.Context) error {
 	if t := r.splits.Transform; t != nil {
 		p, err := t.Encode()
 		if err != nil {
-			return fmt.Errorf("train: the transform of the data: %w", err)
+			return nil, fmt.Errorf("train: the transform of the data: %w", err)
 		}
 		c.Transform = p
 	}
-	if r.keep != nil {
-		if err := r.keep(c); err != nil {
-			return err
-		}
-	}
+	return c, nil
+}
+
+// write saves c.
+func (r *Run) write(ctx context.Context, c *checkpoint.Checkpoint, start time.Time) error {
 	name, err := checkpoint.Save(context.WithoutCancel(ctx), r.env.Blob, c)
 	if err != nil {
 		if r.keeper.last != "" {
@@ -75,10 +89,10 @@ func (r *Run) save(ctx context.Context) error {
 		return err
 	}
 	k := &r.keeper
-	if r.at.Best != nil && r.at.BestStep == r.at.Step {
+	if r.at.Best != nil && r.at.BestStep == c.Progress.Step {
 		k.best = name
 	}
-	k.step, k.when, k.last, k.mine = r.at.Step, time.Now(), name, append(k.mine, name)
+	k.step, k.when, k.last, k.mine = c.Progress.Step, time.Now(), name, append(k.mine, name)
 	r.Add(observe.Checkpoints, 1)
 	r.Put(observe.CheckpointSeconds, k.when.Sub(start).Seconds())
 	if objects, err := r.env.Blob.List(ctx, name+"/"); err == nil {
@@ -88,8 +102,8 @@ func (r *Run) save(ctx context.Context) error {
 		}
 		r.Put(observe.CheckpointBytes, float64(size))
 	}
-	r.Event(observe.Info, "checkpoint", r.at.Step, name)
-	r.log.Info("checkpoint", "name", name, "step", r.at.Step)
+	r.Event(observe.Info, "checkpoint", c.Progress.Step, name)
+	r.log.Info("checkpoint", "name", name, "step", c.Progress.Step)
 	if f := r.env.Watch.Checkpointed; f != nil {
 		f(r.Progress(k.when), name)
 	}
