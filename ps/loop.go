@@ -292,8 +292,8 @@ func (h *Host) send(to Name, b protocol.Body) {
 }
 
 // sendAtOnce is the size in bytes up to which a message is sent by whoever made it, if that takes no waiting: a question and its answer
-// are two switches of goroutines shorter so.
-const sendAtOnce = 1 << 14
+// are two switches of goroutines shorter so, and cells that are sent from where they lie are free again before the next round comes.
+const sendAtOnce = 1 << 20
 
 // An outbox is what waits for one peer, so that nobody who makes messages is blocked. It is bounded by what its machines may have under
 // way: unacknowledged batches, and answers to the requests of a peer.

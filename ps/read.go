@@ -9,7 +9,8 @@ const (
 	maxSections = (1<<14 - 512) / sectionHead
 	// inPlace is the size in bytes from which cells are sent from where they lie, in a frame of their own.
 	inPlace = 1 << 18
-	// copyBelow is the size in bytes below which an answer copies cells: that costs less than to keep them unchanged until it is sent.
+	// copyBelow is the size in bytes below which an answer copies cells: that costs less than to keep them unchanged until it is sent,
+	// and so does a small part of a large shard, since all of it is copied if it changes meanwhile.
 	copyBelow = 1 << 10
 )
 
@@ -65,7 +66,7 @@ func (s *shard[T]) readRange(q *section, base section, emit emitter) {
 		r := s.rows[i]
 		cells = slices.Clone(r.cells[q.from-r.from:][:q.n])
 	}
-	if h != nil && q.n*size < copyBelow {
+	if h != nil && (q.n*size < copyBelow || q.n*size < inPlace && q.n < len(s.live.cells)/64) {
 		cells, h = slices.Clone(cells), nil
 	}
 	for at := 0; at < q.n; at += maxPiece / size {
@@ -79,7 +80,7 @@ func (s *shard[T]) readRange(q *section, base section, emit emitter) {
 func (s *shard[T]) readRows(q *section, base section, emit emitter) {
 	cols := int(s.t.spec.Cols)
 	size := cols * s.t.spec.Cell.Size()
-	if size > maxPiece { // large rows, each in pieces
+	if size > maxPiece || size >= copyBelow && s.live != nil && len(q.rows)*cols >= len(s.live.cells)/4 { // large rows, or most of the shard
 		for _, r := range q.rows {
 			s.readRange(&section{row: r, n: cols, version: q.version}, base, emit)
 		}
