@@ -2,6 +2,7 @@ package transport
 
 import (
 	"errors"
+	"io"
 	"net"
 	"os"
 	"syscall"
@@ -46,6 +47,27 @@ func (d *direct) write(bufs net.Buffers) (int, error) {
 		err = nil // somebody stops the writer's goroutine: that is its business
 	}
 	return d.n, err
+}
+
+// read reads without waiting.
+func (d *direct) read(dst []byte) (n int, err error) {
+	var errno error
+	err = d.raw.Read(func(fd uintptr) bool {
+		for {
+			if n, errno = unix.Read(int(fd), dst); errno != unix.EINTR {
+				return true
+			}
+		}
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case errno == nil && n == 0:
+		return 0, io.EOF
+	case errno != nil:
+		return 0, errRead // there is no more
+	}
+	return n, nil
 }
 
 func (d *direct) once(fd uintptr) bool {

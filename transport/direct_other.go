@@ -10,3 +10,5 @@ type direct struct{}
 func newDirect(net.Conn) *direct { return nil }
 
 func (*direct) write(net.Buffers) (int, error) { return 0, nil }
+
+func (*direct) read([]byte) (int, error) { return 0, errRead }

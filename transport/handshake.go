@@ -224,7 +224,11 @@ func (p *port) dial(ctx context.Context, pr *peer, addr string, attempt uint64) 
 		if _, err = readStep(conns[data][0], kindAccept, h.target); err != nil {
 			err = fmt.Errorf("transport: %v at %s: %w", pr.name, addr, err)
 		} else {
-			err = pr.establish(h, false, h.link, conns[control], conns[data], shared, addr)
+			life := p.attend(ctx, conns[data][1], addr)
+			err = pr.establish(h, false, h.link, conns[control], conns[data], shared, life, addr)
+			if err != nil && life != nil {
+				_ = life.Close() // nobody used it
+			}
 		}
 		if err != nil {
 			if shared != nil {
@@ -249,6 +253,14 @@ func (p *port) share(nc net.Conn, pr *peer, dialler bool) sharedPath {
 		return nil
 	}
 	return shared
+}
+
+// attend connects to what ends with the peer's process; nil: there is no such thing.
+func (p *port) attend(ctx context.Context, nc net.Conn, addr string) net.Conn {
+	if _, ok := nc.(*net.UnixConn); !ok || p.carrier.attend == nil {
+		return nil
+	}
+	return p.carrier.attend(ctx, addr)
 }
 
 // introduce is the dialler's part of the handshake.
@@ -512,9 +524,13 @@ func (p *port) meet(conn *[2]net.Conn, limit time.Time) (*hello, error) {
 	}
 	if _, err = nc.Write(accept); err == nil {
 		shared := p.share(conn[1], pr, false)
-		err = pr.establish(&first.hello, true, first.id, [2]net.Conn{first.nc, first.hard}, *conn, shared, h.addr)
+		life := p.attend(context.Background(), conn[1], h.addr)
+		err = pr.establish(&first.hello, true, first.id, [2]net.Conn{first.nc, first.hard}, *conn, shared, life, h.addr)
 		if err != nil && shared != nil {
 			_ = shared.Close() // nobody used it
+		}
+		if err != nil && life != nil {
+			_ = life.Close() // nobody used it
 		}
 	}
 	if err != nil {

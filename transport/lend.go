@@ -60,6 +60,13 @@ func (r *reader) takeBack() {
 	r.loan.resume <- struct{}{}
 }
 
+// reclaim has the connection's goroutine read again if nobody does.
+func (r *reader) reclaim() {
+	if r.loan.state.CompareAndSwap(free, reading) {
+		r.loan.resume <- struct{}{}
+	}
+}
+
 // lend reads what is there for the Recv of s, which has taken the loan.
 func (r *reader) lend(ctx context.Context, s *stream) {
 	var err error

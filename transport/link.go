@@ -1,7 +1,9 @@
 package transport
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -22,6 +24,10 @@ type link struct {
 	half    [2]*half
 	flows   map[uint32]*flow
 	dirty   []*flow // with something to tell the other end
+
+	life net.Conn    // ends with the peer's process; nil: none
+	gone atomic.Bool // the other end is: what it sent is read to the end, and then the link is lost
+	why  error       // set with gone
 
 	shared     sharedPath // nil: none
 	sharedRefs atomic.Int64
@@ -82,6 +88,43 @@ func (l *link) flow(id uint32) *flow {
 		l.flows[id] = fl
 	}
 	return fl
+}
+
+// attend waits for the end of the peer's process. What it sent before is read first.
+func (l *link) attend() {
+	_, _ = l.life.Read(make([]byte, 1)) // nobody ever writes
+	l.bereave(errGone)
+}
+
+// bereave notes that the other end is gone: the readers take what has come from it, and then end the link.
+func (l *link) bereave(why error) {
+	l.peer.mu.Lock()
+	if l.why == nil || errors.Is(why, errGone) {
+		l.why = why
+	}
+	l.peer.unlock()
+	if l.dead.Load() || l.gone.Swap(true) {
+		return
+	}
+	for _, h := range l.half {
+		h.interrupt()
+		h.r.reclaim()
+	}
+}
+
+// close closes what an ended link has open.
+func (l *link) close() {
+	for _, h := range l.half {
+		if h.hard != nil {
+			_ = h.hard.Close() // what is written is written
+		}
+	}
+	if l.life != nil {
+		_ = l.life.Close() // nobody writes there
+	}
+	if l.up && l.shared != nil {
+		l.dropShared()
+	}
 }
 
 // dropShared gives up one use of the shared memory; the last closes it.

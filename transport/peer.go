@@ -59,6 +59,7 @@ const (
 	leastBackoff = time.Millisecond
 	mostBackoff  = time.Second
 	dialGrace    = time.Second // of a dial that is no longer needed
+	afterDeath   = 20 * time.Millisecond
 )
 
 func newPeer(p *port, n Name) *peer {
@@ -112,6 +113,10 @@ func (pr *peer) start() {
 // keep dials until the link is up, or the peer forgotten.
 func (pr *peer) keep() {
 	backoff := leastBackoff
+	if pr.refused() {
+		backoff = afterDeath
+		pr.wait(backoff)
+	}
 	for {
 		pr.mu.Lock()
 		if pr.gone != nil || pr.link.up {
@@ -133,14 +138,30 @@ func (pr *peer) keep() {
 			continue
 		}
 		pr.report(err)
-		t := time.NewTimer(backoff/2 + rand.N(backoff))
-		select {
-		case <-t.C:
-		case <-pr.nudge:
-		case <-pr.port.done:
-		}
-		t.Stop()
+		pr.wait(backoff)
 		backoff = min(2*backoff, mostBackoff)
+	}
+}
+
+// refused says whether it is known that nobody listens, from before any dial. It forgets older nudges.
+func (pr *peer) refused() bool {
+	pr.mu.Lock()
+	defer pr.unlock()
+	select {
+	case <-pr.nudge:
+	default:
+	}
+	return pr.reported[0]
+}
+
+// wait is the time between two dials.
+func (pr *peer) wait(backoff time.Duration) {
+	t := time.NewTimer(backoff/2 + rand.N(backoff))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-pr.nudge:
+	case <-pr.port.done:
 	}
 }
 
@@ -175,12 +196,21 @@ func (l *link) fail(err error) {
 	if l.dead.Load() {
 		return
 	}
+	if l.why != nil {
+		err = l.why
+	}
+	if errors.Is(err, errGone) {
+		pr.reported[0] = true
+	}
 	if pr.gone == nil && !pr.shutting {
 		p.o.Log.Info("transport: link lost", "peer", pr.name.String(), "err", err.Error())
 	}
 	pr.lose(err)
 	pr.start()
 }
+
+// errGone: the process that had the port has ended, or closed it.
+var errGone = fmt.Errorf("its process is gone: %w", protocol.ErrRefused)
 
 // lose ends the peer's link and begins a new one, for which nothing is taken until it is up. port.mu and peer.mu are held.
 func (pr *peer) lose(err error) {
@@ -209,11 +239,8 @@ func (pr *peer) drop(err error) {
 		}
 	}
 	for _, h := range l.half {
-		if h.hard != nil {
-			_ = h.hard.Close() // what is written is written
-		}
-		if h.r != nil && h.r.loan.state.CompareAndSwap(free, reading) {
-			h.r.loan.resume <- struct{}{}
+		if h.r != nil {
+			h.r.reclaim()
 		}
 		for i := range h.queue {
 			for o := h.queue[i].first; o != nil; o = h.queue[i].first {
@@ -223,11 +250,25 @@ func (pr *peer) drop(err error) {
 		}
 		h.cond.Broadcast()
 	}
-	if l.up && l.shared != nil {
-		l.dropShared()
+	if errors.Is(l.why, errGone) && pr.gone == nil && !pr.shutting {
+		pr.port.wg.Go(l.closeLater)
+	} else {
+		l.close()
 	}
 	pr.link = newLink(pr)
 	pr.drain()
+}
+
+// closeLater closes a link whose process is gone. All who had one to it learn of it in the same moment, and to close files and memory
+// takes as long as all that they have to do about it: so that comes after.
+func (l *link) closeLater() {
+	t := time.NewTimer(afterDeath)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-l.peer.port.done:
+	}
+	l.close()
 }
 
 // drain closes drained if nothing is left to be written.
@@ -242,16 +283,16 @@ func (pr *peer) drain() {
 	}
 }
 
-// ended notes the end of a connection whose other end said goodbye. It returns false if the link is over with it.
+// ended notes the end of a connection whose other end said goodbye, or is gone. It returns false if the link is over with it.
 func (l *link) ended(h *half) bool {
 	l.peer.mu.Lock()
 	defer l.peer.unlock()
-	h.ended = h.bye
+	h.ended = h.bye || l.gone.Load()
 	other := l.half[data]
 	if other == h {
 		other = l.half[control]
 	}
-	return h.bye && !other.ended
+	return h.ended && !other.ended
 }
 
 // say tells the other end why the link ends, if that takes no long waiting.
@@ -388,7 +429,7 @@ func (pr *peer) needless() bool {
 }
 
 // establish makes two connections the peer's link.
-func (pr *peer) establish(h *hello, inbound bool, id [16]byte, ctl, dat [2]net.Conn, shared sharedPath, addr string) error {
+func (pr *peer) establish(h *hello, inbound bool, id [16]byte, ctl, dat [2]net.Conn, shared sharedPath, life net.Conn, addr string) error {
 	p := pr.port
 	p.mu.RLock()
 	pr.mu.Lock()
@@ -413,6 +454,7 @@ func (pr *peer) establish(h *hello, inbound bool, id [16]byte, ctl, dat [2]net.C
 	l := pr.link
 	l.id, l.inbound, l.attempt, l.shared = id, inbound, h.attempt, shared
 	l.sharedRefs.Store(1)
+	l.life = life
 	pr.last, pr.instance, pr.reported = id, instance, [2]bool{}
 	if pr.addr == "" {
 		pr.addr = addr
@@ -447,6 +489,9 @@ func (pr *peer) establish(h *hello, inbound bool, id [16]byte, ctl, dat [2]net.C
 		half.r = newReader(half)
 		p.wg.Go(half.run)
 		p.wg.Go(half.read)
+	}
+	if life != nil {
+		p.wg.Go(l.attend)
 	}
 	p.o.Log.Debug("transport: link", "peer", pr.name.String(), "inbound", inbound)
 	return nil

@@ -53,6 +53,22 @@ type carrier struct {
 	verify    func(Name, net.Conn) error                      // whose certificate it is; may be nil
 	sum       func(net.Conn) bool                             // payloads need a checksum
 	shared    bool                                            // unix sockets carry large payloads in shared memory
+
+	life     *life                                           // of this process, closed with the port; may be nil
+	lifeless error                                           // why it is nil
+	attend   func(ctx context.Context, addr string) net.Conn // to the life of the peer there; nil, and nil returned: it has none
+}
+
+// close closes what a carrier has opened.
+func (c *carrier) close() error {
+	var err error
+	for _, ln := range c.listeners {
+		err = errors.Join(err, ln.Close())
+	}
+	if c.life != nil {
+		err = errors.Join(err, c.life.Close())
+	}
+	return err
 }
 
 const (
@@ -78,6 +94,9 @@ func openPort(self Name, o Options, c *carrier) *port {
 		done: make(chan struct{}), refused: map[string]uint64{},
 	}
 	_, _ = rand.Read(p.instance[:]) // never fails
+	if c.lifeless != nil {
+		o.Log.Info("transport: others will hear late if this process dies", "err", c.lifeless.Error())
+	}
 	for _, ln := range c.listeners {
 		p.wg.Go(func() { p.accept(ln) })
 	}
@@ -311,5 +330,8 @@ func (p *port) Close() error {
 	}
 	p.mu.Unlock()
 	p.wg.Wait()
+	if p.carrier.life != nil {
+		_ = p.carrier.life.Close() // what it leaves is replaced
+	}
 	return nil
 }

@@ -61,8 +61,14 @@ func (r *reader) finish(err error) {
 		r.p.o.Log.Warn("transport: connection closed", "peer", r.pr.name.String(), "cause", bad.Cause, "err", err.Error())
 		l.say(bad.Cause, bad.Text)
 	}
-	if err == io.EOF && l.ended(r.h) {
-		return // it said goodbye; the other half has not yet ended
+	switch {
+	case err != errRead && !ended(err): // it broke
+	case l.ended(r.h):
+		return // it said goodbye, or is gone; the other half is still to be read
+	case err != errRead && r.h.try != nil: // it went without a word
+		if l.bereave(err); l.ended(r.h) {
+			return
+		}
 	}
 	l.fail(err)
 }
@@ -100,7 +106,14 @@ func (r *reader) step() error {
 // fill reads what there is, at least one byte.
 func (r *reader) fill(dst []byte) (int, error) {
 	for {
-		n, err := r.h.nc.Read(dst)
+		gone := r.h.link.gone.Load()
+		var n int
+		var err error
+		if gone {
+			n, err = r.rest(dst)
+		} else {
+			n, err = r.h.nc.Read(dst)
+		}
 		if n > 0 {
 			r.p.bytesReceived.Add(uint64(n))
 			r.pr.heard.Store(time.Now().UnixNano())
@@ -110,12 +123,26 @@ func (r *reader) fill(dst []byte) (int, error) {
 			if err := r.h.nc.SetReadDeadline(time.Time{}); err != nil {
 				return 0, err
 			}
+			if gone || r.h.link.gone.Load() {
+				continue
+			}
 			return 0, nil // interrupted
 		}
 		if err != nil {
 			return 0, err
 		}
 	}
+}
+
+// errRead: all that came from who is gone has been read.
+var errRead = errors.New("it has been read to the end")
+
+// rest reads what has come from who is gone; there is errRead at the end.
+func (r *reader) rest(dst []byte) (int, error) {
+	if r.h.try == nil {
+		return 0, errRead
+	}
+	return r.h.try.read(dst)
 }
 
 // need returns the next n bytes, at most readBuffer.

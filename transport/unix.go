@@ -21,7 +21,8 @@ import (
 // it.
 //
 // Its addresses are "unix:/path". The name of a socket is a hash of the peer's, since a path may have 107 bytes at most (on some systems
-// 103). A socket that a dead process left behind is replaced.
+// 103). A socket that a dead process left behind is replaced. Beside it lies a second one (life_linux.go), which tells the peers at once
+// when the process dies: the loss of their links comes with proof then, protocol.ErrRefused, within a fraction of a millisecond.
 type Unix struct {
 	Dir    string // "": trivium-<user's number> in the directory for temporary files; made if it is not there, for its owner alone
 	Buffer int    // bytes of each socket's buffers, in the kernel; 0: as the system has them
@@ -83,6 +84,7 @@ func (u Unix) carrier(ctx context.Context, self Name) (*carrier, error) {
 	if err != nil {
 		return nil, fmt.Errorf("transport: %v: %w", self, err)
 	}
+	life, err := openLife(strings.TrimSuffix(path, ".sock") + ".life")
 	tune := func(nc net.Conn) net.Conn {
 		if c, ok := nc.(*net.UnixConn); ok && u.Buffer > 0 {
 			_ = c.SetReadBuffer(u.Buffer) // the system's own sizes do too
@@ -97,6 +99,19 @@ func (u Unix) carrier(ctx context.Context, self Name) (*carrier, error) {
 		sum:       func(net.Conn) bool { return false },
 		admit:     admitUser,
 		shared:    !u.Sockets,
+		life:      life,
+		lifeless:  err,
+		attend: func(ctx context.Context, addr string) net.Conn {
+			path, err := unixPath(addr)
+			if err != nil {
+				return nil
+			}
+			nc, err := new(net.Dialer).DialContext(ctx, "unix", strings.TrimSuffix(path, ".sock")+".life")
+			if err != nil {
+				return nil // not on its system, or it is gone, as the link itself will tell
+			}
+			return nc
+		},
 		dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			path, err := unixPath(addr)
 			if err != nil {
@@ -172,11 +187,11 @@ func (n Nearest) Open(ctx context.Context, self Name, o Options) (Port, error) {
 	}
 	far, err := n.TCP.carrier(ctx, self)
 	if err != nil {
-		return nil, errors.Join(err, near.listeners[0].Close())
+		return nil, errors.Join(err, near.close())
 	}
 	host, err := hostID()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("transport: %v: the host's identity: %w", self, err), near.listeners[0].Close(), far.listeners[0].Close())
+		return nil, errors.Join(fmt.Errorf("transport: %v: the host's identity: %w", self, err), near.close(), far.close())
 	}
 	isNear := func(nc net.Conn) bool { return nc.LocalAddr().Network() == "unix" }
 	// at returns which network an address is of, and its part of the address.
@@ -204,8 +219,16 @@ func (n Nearest) Open(ctx context.Context, self Name, o Options) (Port, error) {
 		addr:      nearScheme + strings.Join([]string{host, near.addr, far.addr}, ","),
 		listeners: []net.Listener{near.listeners[0], far.listeners[0]},
 		shared:    near.shared,
-		check:     func(addr string) error { _, _, err := at(addr); return err },
-		sum:       func(nc net.Conn) bool { return !isNear(nc) && far.sum(nc) },
+		life:      near.life,
+		lifeless:  near.lifeless,
+		attend: func(ctx context.Context, addr string) net.Conn {
+			if c, part, err := at(addr); err == nil && c == near {
+				return near.attend(ctx, part)
+			}
+			return nil
+		},
+		check: func(addr string) error { _, _, err := at(addr); return err },
+		sum:   func(nc net.Conn) bool { return !isNear(nc) && far.sum(nc) },
 		admit: func(nc net.Conn) error {
 			if isNear(nc) {
 				return near.admit(nc)
