@@ -33,6 +33,9 @@ type cluster struct {
 	done      transport.Stream // nil where servers have processes of their own
 	server    int              // the shards that this process has; -1: none
 	steps     *keeper          // of those shards
+	cuts      *cutStore        // what they wrote of a snapshot
+	dialling  sync.Mutex       // of told
+	told      []*remote.Client // of what servers tell; nil: not asked yet
 	memory    []*cluster       // of a worker that is alone: its servers
 	closers   []func() error   // last first
 	serving   sync.WaitGroup   //
@@ -104,9 +107,10 @@ func (c *cluster) begin(ctx context.Context) error {
 		return err
 	}
 	c.closers = append(c.closers, states.Close)
-	c.serving.Go(func() { _ = remote.Serve(serving, c.steps, states, remote.Options{Log: c.env.Log}) }) // ends with its context
+	c.cuts = &cutStore{keeper: c.steps}
+	c.serving.Go(func() { _ = remote.Serve(serving, c.cuts, states, remote.Options{Log: c.env.Log}) }) // ends with its context
 	c.serving.Go(func() {
-		err := c.host.Serve(serving, c.placement, ps.ServerOptions{Log: c.env.Log, Updaters: c.steps.updaters()})
+		err := c.host.Serve(serving, c.placement, ps.ServerOptions{Log: c.env.Log, Updaters: c.steps.updaters(), Store: c.cuts})
 		if serving.Err() == nil {
 			if err == nil {
 				err = errors.New("the tables are served no more")
@@ -120,6 +124,7 @@ func (c *cluster) begin(ctx context.Context) error {
 			return err
 		}
 		c.closers = append(c.closers, d.Close)
+		c.cuts.snapshot(d)
 	}
 	return nil
 }

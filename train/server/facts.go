@@ -17,7 +17,9 @@ import (
 // bits of these numbers, since a sum of them has another order: each part of the update has cells of its own, and everybody adds them up.
 const factsTable = "updates"
 
-// Under SSP nobody reads what is in it, but how long a read of it waits.
+// Under SSP it has one row, of a cell a worker: the update after which this one wants all to stop, 0 if it does not. A worker that says so
+// in update k says k + s: by then all know, since a read at the end of update k + s holds all of update k, and nobody is further yet. And the
+// read is what waits for those behind.
 const (
 	factsRows  = 4 // an update's row is read, then cleared, then used again
 	factsCells = 3 // of a part: loss, weight, flags
@@ -37,6 +39,7 @@ type facts struct {
 	parts []ps.Part // of all ranks, in their order; of one that has no tree, ID 0
 	first []int     // of each rank's among these
 	rank  int
+	loose bool               // not BSP
 	own   [factsRows][]int64 // what this worker added
 	row   []int64
 	sums  []partSum
@@ -48,7 +51,10 @@ type partSum struct {
 }
 
 // newFacts returns the facts of so many workers; job's shards matter in exact mode.
-func newFacts(job *trivium.Job, rank, workers int) *facts {
+func newFacts(job *trivium.Job, rank, workers int, loose bool) *facts {
+	if loose {
+		return &facts{rank: rank, loose: true, row: make([]int64, workers)}
+	}
 	f := &facts{rank: rank}
 	v := job.VirtualShards()
 	for r := range workers {
@@ -73,8 +79,22 @@ func (f *facts) cols() int { return max(1, factsCells*len(f.parts)) }
 func (f *facts) mine() []ps.Part { return f.parts[f.first[f.rank]:f.first[f.rank+1]] }
 
 func (f *facts) spec(o Options) ps.Spec {
+	if f.loose {
+		return ps.Spec{Name: factsTable, Rows: 1, Cols: int64(len(f.row)), Cell: ps.Int64, Mode: o.Mode, Staleness: o.Staleness}
+	}
 	return ps.Spec{Name: factsTable, Rows: factsRows, Cols: int64(f.cols()), Cell: ps.Int64, Mode: o.Mode, Staleness: o.Staleness}
 }
+
+// rowOf is the row of update step.
+func (f *facts) rowOf(step int64) int64 {
+	if f.loose {
+		return 0
+	}
+	return step % factsRows
+}
+
+// stopAfter tells all to stop after that update.
+func (f *facts) stopAfter(step int64) error { return f.table.Inc(0, int64(f.rank), step) }
 
 // add tells this worker's facts of update step.
 func (f *facts) add(step int64, sums []partSum, stop bool) error {
@@ -108,8 +128,14 @@ func (f *facts) add(step int64, sums []partSum, stop bool) error {
 
 // total reads the facts of update step, once all have told theirs.
 func (f *facts) total(ctx context.Context, step int64) (t total, err error) {
-	if _, err := f.table.Get(ctx, step%factsRows, f.row); err != nil {
+	if _, err := f.table.Get(ctx, f.rowOf(step), f.row); err != nil {
 		return t, err
+	}
+	if f.loose {
+		for _, at := range f.row {
+			t.stop = t.stop || at != 0 && at <= step
+		}
+		return t, nil
 	}
 	f.sums = f.sums[:0]
 	for i, p := range f.parts {

@@ -18,9 +18,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/checkpoint"
 	"github.com/trivium-ml/trivium/cluster/launch"
 	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/train/local"
 	"github.com/trivium-ml/trivium/train/processes"
 	"github.com/trivium-ml/trivium/train/server"
 	"github.com/trivium-ml/trivium/transport"
@@ -135,6 +138,58 @@ func TestKilled(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// TestServersKilled: all servers are killed while workers are at different updates; the run goes on from its last cut, on another number
+// of servers, and as local.
+func TestServersKilled(t *testing.T) {
+	for _, o := range []server.Options{{Mode: ps.SSP, Staleness: 2}, {Mode: ps.ASP}} {
+		j := job()
+		j.Epochs, j.Optimizer = 1<<20, trivium.OptimizerSpec{Name: "adam", Rate: 0.002}
+		store := blob.Dir(t.TempDir())
+		o.Slow = server.Slow{Factor: 1, Unit: time.Millisecond}
+		d := driver(t, j, o)
+		d.Servers, d.CheckpointEvery = 2, 20
+		d.Ready = func(processes.Facts) (blob.Store, error) { return store, nil }
+		pids := map[int]int{}
+		d.Started = func(index, pid int, _ string) { pids[index] = pid }
+		var once sync.Once
+		d.Watch.Checkpointed = func(p train.Progress, _ string) {
+			if p.Step > 30 {
+				once.Do(func() {
+					for _, victim := range []int{3, 4} {
+						if err := syscall.Kill(pids[victim], syscall.SIGKILL); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+		}
+		_, err := d.Train(t.Context())
+		if lost, ok := errors.AsType[*processes.WorkerError](err); !ok || !lost.Lost {
+			t.Fatalf("%s: error %v", o.Mode, err)
+		}
+		c, name, err := checkpoint.Latest(t.Context(), store)
+		if err != nil || c.Progress.Samples != c.Progress.Step/6*1600+c.Progress.Step%6*300 {
+			t.Fatalf("%s: %+v, %v", o.Mode, c, err)
+		}
+		rest := *j
+		rest.Epochs = c.Progress.Epoch + 3
+		again := driver(t, &rest, o)
+		again.Servers, again.Resume, again.ResumeFrom = 1, name, store
+		r, err := again.Train(t.Context())
+		if err != nil || r.Reason != trivium.Finished {
+			t.Fatalf("%s: resumed from %s: %+v, %v", o.Mode, name, r, err)
+		}
+		alone, err := local.New(train.Env{Resume: c}, local.Options{}).Train(t.Context(), &rest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: from %s on: test loss %.4f, as local %.4f", o.Mode, name, r.Metrics["test.loss"], alone.Metrics["test.loss"])
+		if a, b := r.Metrics["test.loss"], alone.Metrics["test.loss"]; !(a < 1.2*b) {
+			t.Errorf("%s: test loss %v, local reaches %v", o.Mode, a, b)
 		}
 	}
 }

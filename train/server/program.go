@@ -231,6 +231,7 @@ func (p *modelProgram) read(ctx context.Context, params trivium.Params) error {
 type anyTable interface {
 	add(cells []float32) error
 	read(ctx context.Context, cells []float32) error
+	restore(ctx context.Context, s ps.Store, m *ps.Manifest, name string, cells []float32) error
 }
 
 type tableOf[T ps.Number] struct {

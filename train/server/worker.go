@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 	"time"
 
 	"github.com/trivium-ml/trivium"
-	"github.com/trivium-ml/trivium/blob/remote"
 	"github.com/trivium-ml/trivium/checkpoint"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/optim"
@@ -17,7 +15,6 @@ import (
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/tensor/kernel"
 	"github.com/trivium-ml/trivium/train"
-	"github.com/trivium-ml/trivium/transport"
 )
 
 // A worker is one rank's training.
@@ -43,7 +40,9 @@ type worker struct {
 	touched  touched
 	update   []float32
 	round    int64 // at hand
-	stopping bool  // this worker was asked to stop
+	toldStop bool  // the others know
+	stepping bool  // between the batch and the end of its round
+	cutting  *cutting
 	sums     []partSum
 	settled  bool          // all have made their last updates
 	took     time.Duration // by the last step's own work
@@ -89,8 +88,15 @@ func (w *worker) train(ctx context.Context) (trivium.Result, error) {
 			return values, err
 		})
 	}
+	w.cutting = &cutting{w: w}
+	if w.o.Mode != ps.BSP && w.env.Rank == 0 && w.env.Blob != nil { // under BSP what rank 0 reads is what all have
+		w.w.KeepState(w.cutting.reached)
+		w.run.Cuts(w.cutting.begin)
+		defer w.cutting.end()
+	}
 	w.updates = w.run.Progress(time.Now()).Steps
 	for step, batch := range w.run.Updates(walk) {
+		w.stepping = true
 		t, err := w.step(step, batch, ctx.Err() != nil)
 		if err != nil {
 			w.run.Fail(w.failure(err))
@@ -100,7 +106,13 @@ func (w *worker) train(ctx context.Context) (trivium.Result, error) {
 			stop(errStopped)
 		}
 		w.run.Finish(batch.Rows, t.loss, t.weight)
+		w.stepping = false
+		if err := w.cutting.stepped(); err != nil {
+			w.run.Fail(w.failure(err))
+			break
+		}
 	}
+	w.cutting.end()
 	if w.own != nil && w.o.Mode == ps.BSP && w.env.Rank == 0 && w.run.Reason() != trivium.Failed && w.run.Reason() != trivium.Diverged {
 		if err := w.own.read(hard, w.run.Params); err != nil {
 			w.run.Fail(w.failure(err))
@@ -137,7 +149,7 @@ func (w *worker) open() error {
 	}
 	specs := w.choose(updater)
 	if w.o.Mode != ps.ASP {
-		w.facts = newFacts(w.job, w.env.Rank, w.env.Workers())
+		w.facts = newFacts(w.job, w.env.Rank, w.env.Workers(), w.o.Mode != ps.BSP)
 		specs = append(specs, w.facts.spec(w.o))
 	}
 	if w.job.Stop.Metric != "" {
@@ -212,12 +224,12 @@ func (w *worker) fill() error {
 // step makes this worker's part of an update, and reads what the next one begins with.
 func (w *worker) step(step int64, b *trivium.Batch, interrupted bool) (t total, err error) {
 	run := w.run
-	w.round, w.stopping = step, interrupted
+	w.round = step
 	if err := w.program.Round(w.ctx, w.w, *b); err != nil {
 		return t, err
 	}
-	if w.facts != nil && w.o.Mode == ps.BSP {
-		if err := w.facts.add(step, w.sums, interrupted); err != nil {
+	if w.facts != nil {
+		if err := w.tell(step, interrupted); err != nil {
 			return t, err
 		}
 	}
@@ -229,7 +241,7 @@ func (w *worker) step(step int64, b *trivium.Batch, interrupted bool) (t total, 
 	run.Enter(observe.Push)
 	_, err = w.w.Clock(w.ctx)
 	if err == nil && w.facts != nil {
-		w.facts.table.Prefetch(step % factsRows)
+		w.facts.table.Prefetch(w.facts.rowOf(step))
 	}
 	if err == nil && len(w.tables.runs) > 0 {
 		w.tables.dense.Prefetch(0)
@@ -247,9 +259,9 @@ func (w *worker) step(step int64, b *trivium.Batch, interrupted bool) (t total, 
 		}
 	}
 	if w.o.Mode != ps.BSP {
-		t = total{stop: interrupted}
 		t.loss, t.weight = fold(w.sums)
-		if step == w.updates && !interrupted {
+		t.stop = t.stop || w.facts == nil && interrupted
+		if step == w.updates && !t.stop {
 			if err := w.settle(); err != nil {
 				return t, err
 			}
@@ -262,6 +274,18 @@ func (w *worker) step(step int64, b *trivium.Batch, interrupted bool) (t total, 
 	err = w.tables.getDense(w.ctx, run.Params.Flat)
 	run.Leave()
 	return t, err
+}
+
+// tell adds this worker's facts of an update: under BSP its sums, else only where it wants to stop.
+func (w *worker) tell(step int64, interrupted bool) error {
+	if w.o.Mode == ps.BSP {
+		return w.facts.add(step, w.sums, interrupted)
+	}
+	if !interrupted || w.toldStop {
+		return nil
+	}
+	w.toldStop = true
+	return w.facts.stopAfter(step + int64(w.o.Staleness))
 }
 
 // broken is what a delta that is no number means: the table has refused it.
@@ -394,7 +418,7 @@ func (w *worker) fetch(to *filling) error {
 		var err error
 		if i == w.server {
 			p = w.steps.appendState(nil)
-		} else if p, err = w.stateOf(i, name); err != nil {
+		} else if p, err = w.stateOf(i); err != nil {
 			return fmt.Errorf("server: the optimizer's state of %v: %w", name, err)
 		}
 		if err := eachState(p, func(t told) error { return w.tables.take(t, to) }); err != nil {
@@ -404,19 +428,8 @@ func (w *worker) fetch(to *filling) error {
 	return nil
 }
 
-func (w *worker) stateOf(server int, name transport.Name) ([]byte, error) {
-	s, err := w.env.Port.Stream(stateStream(server), transport.StreamOptions{MaxFrame: remote.Piece + 1<<16})
-	if err != nil {
-		return nil, err
-	}
-	defer s.Close()
-	c := remote.NewClient(s, name)
-	ctx, cancel := context.WithCancel(w.ctx)
-	var wait sync.WaitGroup
-	defer wait.Wait()
-	defer cancel()
-	wait.Go(func() { _ = c.Run(ctx) }) // ends with its context
-	r, err := c.Get(ctx, stateKey, 0, -1)
+func (w *worker) stateOf(server int) ([]byte, error) {
+	r, err := w.ask(w.ctx, server, stateKey, 0, -1)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,378 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/blob/remote"
+	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/optim"
+	"github.com/trivium-ml/trivium/ps"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// cutKey is the object that is a new snapshot's manifest, at the first server: whoever reads it has it taken.
+const cutKey = "cut"
+
+// A cutStore is what a server tells: its optimizer's state as it is now (keeper), and what it wrote of a snapshot, in memory, until the
+// next one.
+type cutStore struct {
+	*keeper
+	mu   sync.Mutex
+	d    *ps.Directory // of the first server; else nil
+	cut  string        // the prefix of the objects
+	objs map[string][]byte
+	tell []byte // the manifest that is being read
+}
+
+// snapshot makes d the directory that takes snapshots.
+func (s *cutStore) snapshot(d *ps.Directory) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.d = d
+}
+
+// Put implements ps.Store: an object of a snapshot; those of an earlier one go.
+func (s *cutStore) Put(_ context.Context, key string, r io.Reader) error {
+	p, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	prefix, _, _ := strings.Cut(key, "/")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if prefix != s.cut {
+		s.cut, s.objs = prefix, map[string][]byte{}
+	}
+	s.objs[key] = p
+	return nil
+}
+
+// Get implements ps.Store and blob.Store.
+func (s *cutStore) Get(ctx context.Context, key string, from, length int64) (io.ReadCloser, error) {
+	if key == stateKey {
+		return s.keeper.Get(ctx, key, from, length)
+	}
+	p, err := s.object(ctx, key, from)
+	if err != nil {
+		return nil, err
+	}
+	p = p[min(max(from, 0), int64(len(p))):]
+	if length >= 0 {
+		p = p[:min(length, int64(len(p)))]
+	}
+	return io.NopCloser(bytes.NewReader(p)), nil
+}
+
+func (s *cutStore) object(ctx context.Context, key string, from int64) ([]byte, error) {
+	s.mu.Lock()
+	d, p := s.d, s.objs[key]
+	if key == cutKey && from > 0 {
+		p = s.tell
+	}
+	s.mu.Unlock()
+	if p != nil {
+		return p, nil
+	}
+	if key != cutKey || d == nil {
+		return nil, fmt.Errorf("server: %s: %w", key, fs.ErrNotExist)
+	}
+	r, err := d.Snapshot(ctx, s) // it comes once every worker is there
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tell = s.objs[r.Key]
+	return s.tell, nil
+}
+
+// A cutting is rank 0's part in checkpoints that are taken while training goes on: it asks for a snapshot, remembers what it was itself
+// at each round that may be the snapshot's, and makes a checkpoint of the two.
+type cutting struct {
+	w     *worker
+	marks map[ps.Clock]mark
+	late  ps.Clock       // a round that was reached within a step: marked when it ends; 0: none
+	found chan snapshot  // of the request under way; nil: there is none
+	stop  func()         // gives it up
+	asked sync.WaitGroup //
+}
+
+// A mark is what rank 0 was at a round.
+type mark struct {
+	at    checkpoint.Progress
+	state *filling // its own optimizer's, where that is not the servers'
+}
+
+type snapshot struct {
+	manifest *ps.Manifest
+	err      error
+}
+
+// begin asks for a snapshot, unless one is under way.
+func (c *cutting) begin(context.Context) error {
+	if c.found != nil {
+		return nil
+	}
+	w := c.w
+	ctx, cancel := context.WithCancel(w.ctx)
+	c.found, c.stop, c.marks = make(chan snapshot, 1), cancel, map[ps.Clock]mark{}
+	found := c.found
+	c.asked.Go(func() {
+		m, err := ps.ReadManifest(ctx, w.cluster, cutKey)
+		found <- snapshot{m, err}
+	})
+	return nil
+}
+
+// reached is called within Clock, at a round that may be the snapshot's.
+func (c *cutting) reached() []byte {
+	if c.w.stepping {
+		c.late = c.w.w.Now()
+		c.note(c.late, checkpoint.Progress{})
+	} else {
+		c.note(c.w.w.Now(), c.w.run.At())
+	}
+	return nil
+}
+
+func (c *cutting) note(clock ps.Clock, at checkpoint.Progress) {
+	if c.marks == nil {
+		return
+	}
+	m := mark{at: at}
+	if w := c.w; w.own == nil && w.o.OptimizerAt == AtWorker {
+		m.state = &filling{}
+		for _, v := range w.state.Slots() {
+			m.state.slots = append(m.state.slots, slices.Clone(v))
+		}
+		for _, v := range w.state.RowSteps() {
+			m.state.rowSteps = append(m.state.rowSteps, slices.Clone(v))
+		}
+	}
+	c.marks[clock] = m
+}
+
+// stepped ends a step: what it reached is marked, and a snapshot that has come is saved.
+func (c *cutting) stepped() error {
+	w := c.w
+	if c.late != 0 {
+		if m, ok := c.marks[c.late]; ok {
+			m.at = w.run.At()
+			c.marks[c.late] = m
+		}
+		c.late = 0
+	}
+	if c.found == nil {
+		return nil
+	}
+	select {
+	case s := <-c.found:
+		marks := c.marks
+		c.end()
+		if s.err != nil {
+			return fmt.Errorf("server: a checkpoint: %w", s.err)
+		}
+		m, ok := marks[s.manifest.Clock]
+		if !ok {
+			return fmt.Errorf("server: a checkpoint: the snapshot is of round %d, where this worker was not", s.manifest.Clock)
+		}
+		return c.save(s.manifest, m)
+	default:
+		return nil
+	}
+}
+
+// end gives up what is under way.
+func (c *cutting) end() {
+	if c.found != nil {
+		c.stop()
+		c.asked.Wait()
+		c.found, c.marks = nil, nil
+	}
+}
+
+// save makes a checkpoint of a snapshot.
+func (c *cutting) save(m *ps.Manifest, at mark) error {
+	w := c.w
+	x := train.Cut{Params: trivium.Params{Layout: w.run.Layout(), Flat: slices.Clone(w.run.Params.Flat)}, Progress: at.at}
+	to := at.state
+	if to == nil {
+		to = &filling{}
+		for _, v := range w.state.Slots() {
+			to.slots = append(to.slots, make([]float32, len(v)))
+		}
+		for _, v := range w.state.RowSteps() {
+			to.rowSteps = append(to.rowSteps, slices.Clone(v)) // those of the checkpoint that the run went on from
+		}
+	}
+	var err error
+	if w.own != nil {
+		err = w.own.restore(w.ctx, w.cluster, m, x.Params)
+	} else {
+		err = w.tables.restore(w.ctx, w.cluster, m, x.Params.Flat, to, w.o.OptimizerAt == AtServer, w.loads())
+	}
+	if err != nil {
+		return w.failure(err)
+	}
+	names := []string(nil)
+	if r, ok := w.rule.(*optim.Rule); ok {
+		names = r.SlotNames()
+	}
+	x.Optimizer = &checkpoint.OptimizerState{Names: names, Slots: to.slots, RowSteps: to.rowSteps}
+	return w.run.SaveCut(w.ctx, x)
+}
+
+// loads is the number of rounds that filled the tables: the steps that a server's optimizer counts before the first.
+func (w *worker) loads() int { return loads(w.env.Resume != nil, w.rule.Slots()) }
+
+// restore reads a snapshot into flat and, where the servers have the optimizer, its state into to.
+func (t *tables) restore(ctx context.Context, s ps.Store, m *ps.Manifest, flat []float32, to *filling, state bool, loads int) error {
+	put := func(base int, x ps.Saved[float32]) {
+		copy(flat[base:], x.Cells)
+		for k := range to.slots {
+			if state && k+1 < len(x.Slots) { // the first says which segment a cell is of
+				copy(to.slots[k][base:base+len(x.Cells)], x.Slots[k+1])
+			}
+		}
+	}
+	for _, x := range t.sparse {
+		err := ps.ReadTable(ctx, s, m, x.name, func(v ps.Saved[float32]) error {
+			if v.Row < 0 || int(v.Row) >= x.rows || int(v.From)+len(v.Cells) > x.cols {
+				return fmt.Errorf("server: the snapshot's table %q has a row %d", x.name, v.Row)
+			}
+			put(x.from+int(v.Row)*x.cols+int(v.From), v)
+			if counts := to.rowSteps; state && counts[x.tensor] != nil && v.From == 0 {
+				counts[x.tensor][v.Row] += uint32(max(0, int(v.Steps)-loads))
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if t.cols == 0 {
+		return nil
+	}
+	return ps.ReadTable(ctx, s, m, denseTable, func(v ps.Saved[float32]) error {
+		at := int(v.From)
+		if at+len(v.Cells) > t.cols {
+			return errors.New("server: the snapshot's model is longer than the model")
+		}
+		for _, r := range t.runs { // cells of the row, run by run
+			n := r[1] - r[0]
+			if at >= n {
+				at -= n
+				continue
+			}
+			if len(v.Cells) == 0 {
+				break
+			}
+			k := min(n-at, len(v.Cells))
+			part := ps.Saved[float32]{Cells: v.Cells[:k]}
+			for _, s := range v.Slots {
+				part.Slots = append(part.Slots, s[:k])
+			}
+			put(r[0]+at, part)
+			v.Cells, at = v.Cells[k:], 0
+			for i := range v.Slots {
+				v.Slots[i] = v.Slots[i][k:]
+			}
+		}
+		return nil
+	})
+}
+
+// restore reads a snapshot into the tensors that are tables.
+func (p *modelProgram) restore(ctx context.Context, s ps.Store, m *ps.Manifest, params trivium.Params) error {
+	for i := range p.tensors {
+		x := &p.tensors[i]
+		if err := x.cells.restore(ctx, s, m, x.spec.Name, params.Tensor(x.tensor)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *tableOf[T]) restore(ctx context.Context, s ps.Store, m *ps.Manifest, name string, cells []float32) error {
+	clear(cells)
+	return ps.ReadTable(ctx, s, m, name, func(v ps.Saved[T]) error {
+		if v.Row < 0 || v.Row >= int64(len(cells)/t.cols) {
+			return fmt.Errorf("server: the snapshot's table %q has a row %d", name, v.Row)
+		}
+		row := cells[int(v.Row)*t.cols : (int(v.Row)+1)*t.cols]
+		for i, x := range v.Cells {
+			c := int(v.From) + i
+			if v.Cols != nil {
+				c = int(v.Cols[i])
+			}
+			if c >= len(row) {
+				return fmt.Errorf("server: the snapshot's table %q has a column %d", name, c)
+			}
+			row[c] = float32(x)
+		}
+		return nil
+	})
+}
+
+// Put implements ps.Store.
+func (*cluster) Put(context.Context, string, io.Reader) error { return errReadOnly }
+
+// Get implements ps.Store: what the servers tell, from the first that has it.
+func (c *cluster) Get(ctx context.Context, key string, from, length int64) (io.ReadCloser, error) {
+	for i := range c.placement.Servers {
+		r, err := c.ask(ctx, i, key, from, length)
+		if err == nil || !errors.Is(err, fs.ErrNotExist) {
+			return r, err
+		}
+	}
+	return nil, fmt.Errorf("server: no server has %s: %w", key, fs.ErrNotExist)
+}
+
+// ask reads what one server tells.
+func (c *cluster) ask(ctx context.Context, server int, key string, from, length int64) (io.ReadCloser, error) {
+	if server == c.server {
+		return c.cuts.Get(ctx, key, from, length)
+	}
+	x, err := c.dial(server)
+	if err != nil {
+		return nil, err
+	}
+	return x.Get(ctx, key, from, length)
+}
+
+// dial connects to what another server tells, once.
+func (c *cluster) dial(server int) (*remote.Client, error) {
+	c.dialling.Lock()
+	defer c.dialling.Unlock()
+	if c.told == nil {
+		c.told = make([]*remote.Client, len(c.placement.Servers))
+	}
+	if c.told[server] != nil {
+		return c.told[server], nil
+	}
+	s, err := c.env.Port.Stream(stateStream(server), transport.StreamOptions{MaxFrame: remote.Piece + 1<<16})
+	if err != nil {
+		return nil, err
+	}
+	x := remote.NewClient(s, c.placement.Servers[server])
+	ctx, cancel := context.WithCancel(context.Background())
+	var wait sync.WaitGroup
+	wait.Go(func() { _ = x.Run(ctx) }) // ends with its context
+	c.closers = append(c.closers, func() error {
+		cancel()
+		wait.Wait()
+		return s.Close()
+	})
+	c.told[server] = x
+	return x, nil
+}

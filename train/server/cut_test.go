@@ -1,0 +1,144 @@
+package server_test
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/nn"
+	"github.com/trivium-ml/trivium/ps"
+	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/train/local"
+	"github.com/trivium-ml/trivium/train/server"
+	"github.com/trivium-ml/trivium/train/traintest"
+)
+
+// TestCutCounts: a checkpoint that is taken while workers are at different updates holds exactly the rows of each worker's first rounds.
+func TestCutCounts(t *testing.T) {
+	l, err := trivium.NewLayout(trivium.Spec{Name: "seen", Shape: []int{2, 4}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	models := nn.Models{"counts": func(string, trivium.Schema, *tensor.CPU) (trivium.Model, error) { return &counts{l: l}, nil }}
+	for _, o := range []server.Options{{Mode: ps.SSP, Staleness: 3}, {Mode: ps.ESSP, Staleness: 1}, {Mode: ps.ASP}, {Mode: ps.SSP, Servers: 2}} {
+		j := job()
+		j.Model, j.Epochs, j.Batch = "counts", 6, 30 // 54 updates of 10 rows a worker, the last one short
+		o.Slow = server.Slow{Worker: 1, Factor: 2, Unit: time.Millisecond}
+		store := blob.Dir(t.TempDir())
+		servers := 2 - o.Servers
+		c := &crew{env: train.Env{Models: models, Blob: store, Checkpoints: train.Checkpoints{Every: 40, Keep: 1000}}, workers: 3, servers: servers, o: o}
+		if _, err := c.Train(t.Context(), j); err != nil {
+			t.Fatal(errors.Join(c.errs...))
+		}
+		names, err := checkpoint.List(t.Context(), store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			x, err := checkpoint.Load(t.Context(), store, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := x.Progress
+			if all := at.Step/54*1600 + at.Step%54*30; at.Samples != all {
+				t.Errorf("%s:%d, %s: %d rows in %d updates, want %d", o.Mode, o.Staleness, name, at.Samples, at.Step, all)
+			}
+			for rank := range int64(3) { // of the short update of 10 rows, ranks have 3, 3 and 4
+				want := at.Step/54*(53*10+3+rank/2) + at.Step%54*10
+				if got := int64(x.Params.Flat[rank]); got != want {
+					t.Errorf("%s:%d, %s: rank %d has added %d rows, want %d", o.Mode, o.Staleness, name, rank, got, want)
+				}
+			}
+		}
+		t.Logf("%s:%d: %d checkpoints", o.Mode, o.Staleness, len(names))
+		if len(names) < 2 { // one is that at the end
+			t.Errorf("%s:%d: no checkpoint while training went on", o.Mode, o.Staleness)
+		}
+	}
+}
+
+// TestCutResumes: what a cut holds is what there was: alone, and with staleness 0, local goes on from it to the same model.
+func TestCutResumes(t *testing.T) {
+	for name, change := range map[string]func(j *trivium.Job){
+		"softmax": func(*trivium.Job) {},
+		"sparse": func(j *trivium.Job) {
+			j.Model, j.Data = "fm:4", trivium.Data{Source: "adult", Rows: 1500, Train: "0:1200", Test: "1200:"}
+		},
+	} {
+		for _, at := range []server.Place{server.AtServer, server.AtWorker} {
+			j := job()
+			j.Batch, j.Epochs, j.Optimizer = 60, 12, trivium.OptimizerSpec{Name: "adam", Rate: 0.003}
+			change(j)
+			whole, err := local.New(train.Env{}, local.Options{}).Train(t.Context(), j)
+			if err != nil {
+				t.Fatal(err)
+			}
+			store := blob.Dir(t.TempDir())
+			env := train.Env{Blob: store, Checkpoints: train.Checkpoints{Every: 10, Keep: 1000}}
+			if _, err := server.New(env, server.Options{Mode: ps.SSP, Servers: 2, OptimizerAt: at}).Train(t.Context(), j); err != nil {
+				t.Fatal(err)
+			}
+			names, err := checkpoint.List(t.Context(), store)
+			if err != nil || len(names) < 3 {
+				t.Fatalf("%s: %d checkpoints, %v", name, len(names), err)
+			}
+			for _, n := range []string{names[0], names[len(names)/2]} {
+				c, err := checkpoint.Load(t.Context(), store, n)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for way, s := range map[string]trivium.Strategy{
+					"local":  local.New(train.Env{Resume: c}, local.Options{}),
+					"server": server.New(train.Env{Resume: c}, server.Options{Mode: ps.SSP, Servers: 3, OptimizerAt: at}),
+				} {
+					got, err := s.Train(t.Context(), j)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if got.Steps != whole.Steps || got.Samples != whole.Samples {
+						t.Errorf("%s: %s: %d updates of %d rows, want %d of %d", name, n, got.Steps, got.Samples, whole.Steps, whole.Samples)
+					}
+					for i, x := range got.Params.Flat {
+						if d := math.Abs(float64(x - whole.Params.Flat[i])); d > 1e-4 {
+							t.Fatalf("%s, optimizer at the %s: from %s on as %s: cell %d is %v, want %v", name, at, n, way, i, x, whole.Params.Flat[i])
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestCase19: snapshots every 10 rounds, all killed, restored on other numbers of servers: under BSP the bits of an uninterrupted run.
+func TestCase19(t *testing.T) {
+	j := job()
+	j.Exact, j.Batch, j.Epochs, j.Optimizer = true, 100, 5, trivium.OptimizerSpec{Name: "adam", Rate: 0.01}
+	store := blob.Dir(t.TempDir())
+	env := train.Env{Blob: store, Checkpoints: train.Checkpoints{Every: 10, Keep: 1000}}
+	whole := &crew{env: env, workers: 3, servers: 2, o: server.Options{Mode: ps.BSP}}
+	want, err := whole.Train(t.Context(), j)
+	if err != nil {
+		t.Fatal(errors.Join(whole.errs...))
+	}
+	names, err := checkpoint.List(t.Context(), store)
+	if err != nil || len(names) != 8 {
+		t.Fatalf("%q, %v", names, err)
+	}
+	c, err := checkpoint.Load(t.Context(), store, names[4])
+	if err != nil || c.Progress.Step != 50 {
+		t.Fatalf("update %d, %v", c.Progress.Step, err)
+	}
+	for _, servers := range []int{1, 2, 5} {
+		again := &crew{env: train.Env{Resume: c}, workers: 1 + servers%3, servers: servers, o: server.Options{Mode: ps.BSP}}
+		got, err := again.Train(t.Context(), j)
+		if err != nil {
+			t.Fatal(errors.Join(again.errs...))
+		}
+		traintest.Same(t, "restored", got, want)
+	}
+}
