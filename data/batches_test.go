@@ -72,7 +72,11 @@ func walk(t *testing.T, ds Dataset, o BatchOptions) (ids []int64, sizes []int) {
 func TestEveryRowOnce(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	r := rand.New(rand.NewPCG(seed, 0))
-	for range 40 {
+	rounds := 40
+	if testing.Short() {
+		rounds = 8
+	}
+	for range rounds {
 		rows := 1 + r.IntN(40_000)
 		if r.IntN(3) == 0 {
 			rows = 1 + r.IntN(1500)

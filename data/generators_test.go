@@ -26,6 +26,9 @@ func TestCase2LogisticSet(t *testing.T) {
 	if margin != 3_192_957_079_159_335 {
 		t.Errorf("margin of row 0 = %d", margin)
 	}
+	if testing.Short() {
+		t.Skip("not run here: 120 million cells")
+	}
 	s, err := Logistic(context.Background(), trivium.Data{})
 	if err != nil {
 		t.Fatal(err)
@@ -79,6 +82,9 @@ func TestLogisticSmall(t *testing.T) {
 }
 
 func TestCase5Digits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not run here: 70,000 images")
+	}
 	s, err := Digits(context.Background(), trivium.Data{})
 	if err != nil {
 		t.Fatal(err)
