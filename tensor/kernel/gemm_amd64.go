@@ -11,6 +11,11 @@ func gemmF32WideAVX512(t *tile)
 //go:noescape
 func gemmF32NarrowAVX512(t *tile)
 
+// gemmF32FewAVX512 is a tile of at most 28 rows and 4 columns. A's rows are contiguous, and B has 4 numbers a step.
+//
+//go:noescape
+func gemmF32FewAVX512(t *tile)
+
 //go:noescape
 func gemmF64WideAVX512(t *tile)
 
@@ -74,6 +79,9 @@ func multiply[T Float](isa ISA, wide bool, t *tile) {
 		gemmF64NarrowAVX2(t)
 	}
 }
+
+// multiplyFew runs the micro-kernel of the few last columns.
+func multiplyFew(_ ISA, t *tile) { gemmF32FewAVX512(t) }
 
 // turnBlock runs a transposing kernel.
 func turnBlock[T Float](isa ISA, b *block) {

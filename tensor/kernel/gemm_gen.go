@@ -48,6 +48,9 @@ func main() {
 			}
 			a.kernel("Wide", 2)
 			a.kernel("Narrow", 1)
+			if a.isa == "AVX512" && a.elem == "F32" {
+				a.few()
+			}
 			a.transpose()
 			a.copy()
 		}
@@ -213,6 +216,109 @@ func (a arch) body(m, vecs int) {
 	}
 	p("next%d:", m)
 	p("\tMOVQ 40(DI), AX\n\tADDQ AX, 112(DI)\n\tADDQ $%d, 120(DI)\n\tADDQ $%d, 128(DI)\n\tSUBQ $%d, 136(DI)\n\tJG m%d\n\tJMP done", vecs*bytes, vecs*bytes, width, m)
+}
+
+// few writes func gemmF32FewAVX512(t *tile): a tile of at most four columns, whose vectors are four rows of them. A's rows are
+// contiguous, and B is packed, four to a step. For four steps a vector takes four numbers of each of its rows, and each step spreads one
+// of them over the columns of its row: three instructions for what a narrow tile does in four rows with four.
+//
+//	DI t, SI R8 R9 R13 AX BX DX as in kernel, R10 B, CX the steps left, R11 the rows of C, R12 cRow
+//	Z0 to Z6 sums, Z8 to Z11 B, Z16 to Z22 A, Z24 and up what a step takes of it
+func (a arch) few() {
+	const rows, name = 28, "gemmF32FewAVX512"
+	p("// func %s(t *tile)", name)
+	p("TEXT ·%s(SB), NOSPLIT, $0-8", name)
+	p("\tMOVQ t+0(FP), DI")
+	p("\tMOVQ 80(DI), AX\n\tMOVQ $-1, CX\n\tBZHIQ AX, CX, CX\n\tKMOVW CX, K1")
+	p("\tMOVQ 88(DI), AX\n\tANDQ $3, AX\n\tMOVQ $-1, CX\n\tBZHIQ AX, CX, CX\n\tKMOVW CX, K2")
+	p("\tMOVQ 0(DI), SI\n\tMOVQ 8(DI), AX\n\tMOVQ 24(DI), R10\n\tMOVQ 48(DI), R11\n\tMOVQ 56(DI), R12")
+	p("\tLEAQ (AX)(AX*2), BX\n\tLEAQ (AX)(AX*4), DX")
+	for g := 1; g < 4; g++ {
+		p("\tLEAQ (%s)(BX*2), %s\n\tADDQ AX, %s", pointers[g-1], pointers[g], pointers[g])
+	}
+	for q := range rows / 4 {
+		p("\tVXORPS Z%d, Z%d, Z%d", q, q, q)
+	}
+	p("\tMOVQ 72(DI), CX")
+	a.dispatch(1, rows)
+	for m := 1; m <= rows; m++ {
+		quads := (m + 3) / 4
+		inQuad := func(q int) int { return min(4, m-4*q) }
+		p("m%d:\n\tMOVQ 88(DI), CX\n\tSUBQ $4, CX\n\tJLT rest%d\n\tPCALIGN $32", m, m)
+		p("loop%d:", m)
+		for q := range quads {
+			z := 16 + q
+			p("\tVMOVUPS %s, X%d", row(4*q), z)
+			for i := 1; i < inQuad(q); i++ {
+				p("\tVINSERTF32X4 $%d, %s, Z%d, Z%d", i, row(4*q+i), z, z)
+			}
+		}
+		for s := range 4 {
+			p("\tVBROADCASTF32X4 %d(R10), Z%d", 16*s, 8+s)
+		}
+		for s := range 4 {
+			for q := range quads {
+				t := 24 + (s*quads+q)%8
+				p("\tVPERMILPS $%d, Z%d, Z%d\n\tVFMADD231PS Z%d, Z%d, Z%d", s*0x55, 16+q, t, 8+s, t, q)
+			}
+		}
+		for g := range (m + 6) / 7 {
+			p("\tADDQ $16, %s", pointers[g])
+		}
+		p("\tADDQ $64, R10\n\tSUBQ $4, CX\n\tJGE loop%d", m)
+		// one to three steps more
+		p("rest%d:\n\tADDQ $4, CX\n\tJEQ sum%d", m, m)
+		for q := range quads {
+			z := 16 + q
+			p("\tVMOVUPS.Z %s, K2, X%d", row(4*q), z)
+			for i := 1; i < inQuad(q); i++ {
+				p("\tVMOVUPS.Z %s, K2, X24\n\tVINSERTF32X4 $%d, X24, Z%d, Z%d", row(4*q+i), i, z, z)
+			}
+		}
+		for s := range 3 {
+			p("\tVBROADCASTF32X4 %d(R10), Z8", 16*s)
+			for q := range quads {
+				p("\tVPERMILPS $%d, Z%d, Z24\n\tVFMADD231PS Z8, Z24, Z%d", s*0x55, 16+q, q)
+			}
+			if s < 2 {
+				p("\tDECQ CX\n\tJEQ sum%d", m)
+			}
+		}
+		// The epilogue: CX flags, SI row of C.
+		p("sum%d:\n\tMOVQ 96(DI), CX\n\tTESTQ $1, CX\n\tJZ bias%d\n\tMOVQ R11, SI", m, m)
+		for i := range m {
+			p("\tVMOVUPS.Z (SI), K1, X24\n\tADDQ R12, SI")
+			if i%4 == 0 {
+				p("\tVMOVAPS X24, X16")
+			} else {
+				p("\tVINSERTF32X4 $%d, X24, Z16, Z16", i%4)
+			}
+			if i%4 == 3 || i == m-1 {
+				p("\tVADDPS Z16, Z%d, Z%d", i/4, i/4)
+			}
+		}
+		p("bias%d:\n\tTESTQ $2, CX\n\tJZ relu%d\n\tMOVQ 64(DI), SI\n\tVMOVUPS.Z (SI), K1, X24\n\tVSHUFF32X4 $0, Z24, Z24, Z24", m, m)
+		for q := range quads {
+			p("\tVADDPS Z24, Z%d, Z%d", q, q)
+		}
+		p("relu%d:\n\tTESTQ $4, CX\n\tJZ store%d\n\tVXORPS Z24, Z24, Z24", m, m)
+		for q := range quads {
+			p("\tVMAXPS Z%d, Z24, Z%d", q, q)
+		}
+		p("store%d:", m)
+		for i := range m {
+			if i%4 == 0 {
+				p("\tVMOVUPS X%d, K1, (R11)", i/4)
+			} else {
+				p("\tVEXTRACTF32X4 $%d, Z%d, X24\n\tVMOVUPS X24, K1, (R11)", i%4, i/4)
+			}
+			if i < m-1 {
+				p("\tADDQ R12, R11")
+			}
+		}
+		p("\tVZEROUPPER\n\tRET")
+	}
+	p("")
 }
 
 // epilogue writes full vectors, or on AVX-512 masked ones.

@@ -8,6 +8,8 @@ func multiply[T Float](isa ISA, wide bool, t *tile) {
 	panic("kernel: no " + isa.String() + " on this machine")
 }
 
+func multiplyFew(isa ISA, t *tile) { panic("kernel: no " + isa.String() + " on this machine") }
+
 func turnBlock[T Float](isa ISA, b *block) { panic("kernel: no " + isa.String() + " on this machine") }
 
 func copyBlock[T Float](isa ISA, b *block) { panic("kernel: no " + isa.String() + " on this machine") }

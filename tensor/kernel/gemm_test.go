@@ -195,6 +195,19 @@ func TestGemmTransposes(t *testing.T) {
 	}
 }
 
+// The last one to four columns have a kernel of their own, which works on two groups of rows at a time.
+func TestGemmFewLastColumns(t *testing.T) {
+	w32 := map[ISA]*Workspace[float32]{}
+	for m := 2; m <= 60; m += 1 + m/12 {
+		for cols := 1; cols <= 4; cols++ {
+			s := shape{m: m, n: 32*(m%3) + cols, k: []int{4, 387, 770, 9, 1024}[(m+cols)%5], tb: m%5 == 0, bias: m%2 == 0, accumulate: m%4 == 1}
+			s.act, s.pa, s.pc = Activation(m%5), m%2, m%3
+			o, _ := s.operands(uint64(m))
+			checkShape(t, s, o, 1e-6, w32)
+		}
+	}
+}
+
 func TestGemmEmpty(t *testing.T) {
 	for _, isa := range Available() {
 		c := []float32{1, 2, 3, 4}

@@ -200,7 +200,8 @@ func (p *product[T]) flags(opens, closes bool) int {
 type part struct {
 	j0, cols     int
 	wide         bool
-	rows         int // of a tile, at most
+	few          bool // at most fewColumns, computed by a kernel of their own
+	rows         int  // of a tile, at most
 	b            unsafe.Pointer
 	bStep, panel int // bytes
 }
@@ -216,6 +217,15 @@ func (p *product[T]) parts(j0, cols int) [2]part {
 		{j0: j0, cols: cols - rest, wide: true, rows: p.wide},
 		{j0: j0 + cols - rest, cols: rest, rows: p.narrow},
 	}
+}
+
+// fewColumns is how many columns at most a vector of four rows has.
+const fewColumns = 4
+
+// fews says whether the last columns are few enough that most of a narrow tile's lanes would be idle, and A can be read as their kernel
+// does.
+func (p *product[T]) fews(q *part) bool {
+	return p.isa == AVX512 && single[T]() && q.cols > 0 && q.cols <= fewColumns && p.a.column == 1 && p.m > 1
 }
 
 // tileOf returns the arguments of the micro-kernel for rows of C from i0 to i1 and the columns of a part, but for A.
@@ -242,8 +252,9 @@ func (p *product[T]) block(first, k int, opens, closes bool) {
 			most = parts[1].rows
 		}
 		groups := (p.m + most - 1) / most
+		parts[1].few = p.fews(&parts[1])
 		p.readB(&parts, first, k, groups)
-		packs := p.packsA(k, cols)
+		packs, from := p.packsA(k, cols), 0
 		for g := range groups {
 			i0, i1 := g*p.m/groups, (g+1)*p.m/groups
 			a, aRow, aStep := p.a.at(i0, first), p.a.row*size, p.a.column*size
@@ -251,16 +262,28 @@ func (p *product[T]) block(first, k int, opens, closes bool) {
 				a, aRow, aStep = p.packA(i0, i1-i0, first, k)
 			}
 			for q := range parts {
-				if parts[q].cols > 0 {
+				if parts[q].cols > 0 && !parts[q].few {
 					t := p.tileOf(&parts[q], p.c, i0, i1, k, flags)
 					t.a, t.aRow, t.aStep = a, aRow, aStep
 					t.ahead = p.ahead(&parts[q], g, groups, first, k)
 					multiply[T](p.isa, parts[q].wide, &t)
 				}
 			}
-			if closes && p.ep.Act > ActReLU {
-				activateRows(p.isa, p.ep.Act, i1-i0, cols, p.c[i0*p.ldc+j0:], p.ldc)
+			if q := &parts[1]; q.few {
+				if g+1 < groups && (g+2)*p.m/groups-from <= q.rows && !packs {
+					continue // two groups at a time
+				}
+				t := p.tileOf(q, p.c, from, i1, k, flags)
+				t.a, t.aRow, t.aStep = p.a.at(from, first), p.a.row*size, size
+				if packs {
+					t.a, t.aRow = a, aRow
+				}
+				multiplyFew(p.isa, &t)
 			}
+			if closes && p.ep.Act > ActReLU {
+				activateRows(p.isa, p.ep.Act, i1-from, cols, p.c[from*p.ldc+j0:], p.ldc)
+			}
+			from = i1
 		}
 	}
 }
@@ -304,7 +327,7 @@ func activateRows[T Float](isa ISA, act Activation, m, n int, c []T, ldc int) {
 func (p *product[T]) readB(parts *[2]part, first, k, groups int) {
 	size := sizeOf[T]()
 	buf := p.w.b
-	if n := (parts[0].cols + parts[1].cols + 3*p.lanes) * k; p.packsAnyB(parts, groups) && k > 0 {
+	if n := (parts[0].cols + parts[1].cols + 3*p.lanes) * k; (p.packsAnyB(parts, groups) || parts[1].few) && k > 0 {
 		buf = room(&p.w.b, n)
 	}
 	for i := range parts {
@@ -319,6 +342,10 @@ func (p *product[T]) readB(parts *[2]part, first, k, groups int) {
 		if k == 0 {
 			continue
 		}
+		if q.few {
+			p.copyFew(buf, first, k, q)
+			continue
+		}
 		if p.packsB(q.cols, width, groups) {
 			p.packB(buf, first, k, q.j0, q.cols, width)
 			q.b, q.bStep, q.panel = unsafe.Pointer(unsafe.SliceData(buf)), width*size, k*width*size
@@ -327,6 +354,24 @@ func (p *product[T]) readB(parts *[2]part, first, k, groups int) {
 		}
 		q.b, q.bStep, q.panel = p.b.at(first, q.j0), p.b.row*size, width*size
 	}
+}
+
+// copyFew copies the few last columns of k rows of op(B), fewColumns to a row. A vector is written at a time, of which the next row covers
+// the rest.
+func (p *product[T]) copyFew(buf []T, first, k int, q *part) {
+	size := sizeOf[T]()
+	q.b, q.bStep, q.panel = unsafe.Pointer(unsafe.SliceData(buf)), fewColumns*size, fewColumns*k*size
+	if p.tb {
+		for r := range k {
+			for j := range q.cols {
+				buf[r*fewColumns+j] = p.b.data[(q.j0+j)*p.b.row+first+r]
+			}
+		}
+		return
+	}
+	copyBlock[T](p.isa, &block{
+		src: p.b.at(first, q.j0), sRow: p.b.row * size, rows: q.cols, cols: k, dst: q.b, dRow: fewColumns * size,
+	})
 }
 
 func (p *product[T]) packsAnyB(parts *[2]part, groups int) bool {
