@@ -5,15 +5,9 @@ import (
 	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
-// A Descender is a model that can take a step of plain gradient descent for each row of a batch, in the order of the rows: each reads
-// the row once, and no gradient is written. It returns the sums of loss and weight, each row's before its step.
-type Descender interface {
-	Descend(p trivium.Params, b trivium.Batch, rate float32) (lossSum, weightSum float64, err error)
-}
-
-var _ Descender = (*linear)(nil)
-
-// Descend implements Descender. A row's margin is a pass over the row and the weights, its step another while both are in the cache.
+// Descend takes a step of plain gradient descent for each row of b, in their order, and returns the sums of loss and weight, each row's
+// before its step. A row's margin is a pass over the row and the weights, its step another while both are in the cache; no gradient is
+// written.
 func (m *linear) Descend(p trivium.Params, b trivium.Batch, rate float32) (lossSum, weightSum float64, err error) {
 	if err := m.begin(p, b); err != nil {
 		return 0, 0, err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/data"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/train"
@@ -23,7 +24,8 @@ type Program interface {
 	Round(ctx context.Context, w *ps.Worker, b trivium.Batch) error
 }
 
-// A Beginner is a Program that wants to know what it is part of. Begin is called before the first round, the tables being filled.
+// A Beginner is a Program that wants to know what it is part of. Begin is called before the first round, the tables being filled; what
+// it adds is there when the first round begins.
 type Beginner interface {
 	Begin(ctx context.Context, w *ps.Worker, p Part) error
 }
@@ -32,7 +34,8 @@ type Beginner interface {
 type Part struct {
 	Job           *trivium.Job
 	Rank, Workers int
-	Rounds        int64 // that are behind it, where a run goes on
+	Rounds        int64        // that are behind it, where a run goes on
+	Train         data.Dataset // the training rows
 }
 
 // A Scorer is a Program that knows how well it does: the sums of loss and weight over the rows of the last round.
@@ -195,9 +198,11 @@ func (p *modelProgram) open(w *worker) (err error) {
 		return err
 	}
 	if b, ok := p.Program.(Beginner); ok {
-		return b.Begin(w.ctx, w.w, Part{w.job, w.env.Rank, w.env.Workers(), w.run.At().Step})
+		if err := b.Begin(w.ctx, w.w, Part{w.job, w.env.Rank, w.env.Workers(), w.run.At().Step, w.run.Splits().Train}); err != nil {
+			return err
+		}
 	}
-	return nil
+	return w.w.Barrier(w.ctx)
 }
 
 // Round implements Program.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium"
-	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/tensor"
@@ -61,11 +60,17 @@ func (o Options) rounds(run *train.Run) error {
 type descent struct {
 	gradients
 	rows  int           // of a step
-	fused nn.Descender  // takes steps of single rows by itself; nil: the model cannot, or the optimizer is not plain
+	fused descender  // takes steps of single rows by itself; nil: the model cannot, or the optimizer is not plain
 	steps int64         // that this worker has taken
 	old   []float32     // the parameters when the round began
 	view  trivium.Batch // of a step
 	seen  [][]int32     // of each row-sparse tensor: the rows that the round touched
+}
+
+// A descender is a model that takes a step of plain gradient descent for each row of a batch by itself, without writing a gradient: those of
+// nn that are linear do. It returns the sums of loss and weight, each row's before its step.
+type descender interface {
+	Descend(p trivium.Params, b trivium.Batch, rate float32) (lossSum, weightSum float64, err error)
 }
 
 func newDescent(w *worker) *descent {
@@ -74,7 +79,7 @@ func newDescent(w *worker) *descent {
 		d.rows = max(1, b/w.env.Workers())
 	}
 	if x := w.job.Optimizer; d.rows == 1 && x.Name == "sgd" && x.L1 == 0 && x.L2 == 0 && x.Decay == 0 && x.ClipValue == 0 && x.ClipNorm == 0 {
-		d.fused, _ = w.run.Model.(nn.Descender)
+		d.fused, _ = w.run.Model.(descender)
 	}
 	if b := int64(w.job.Batch); b > 0 {
 		d.steps = w.run.At().Samples / b

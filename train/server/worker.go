@@ -44,6 +44,7 @@ type worker struct {
 	stepping bool  // between the batch and the end of its round
 	cutting  *cutting
 	sums     []partSum
+	wanted   []ps.Wanted
 	settled  bool          // all have made their last updates
 	took     time.Duration // by the last step's own work
 	updates  int64         // in all
@@ -240,11 +241,8 @@ func (w *worker) step(step int64, b *trivium.Batch, interrupted bool) (t total, 
 	}
 	run.Enter(observe.Push)
 	_, err = w.w.Clock(w.ctx)
-	if err == nil && w.facts != nil {
-		w.facts.table.Prefetch(w.facts.rowOf(step))
-	}
-	if err == nil && len(w.tables.runs) > 0 {
-		w.tables.dense.Prefetch(0)
+	if err == nil {
+		w.prefetch(step)
 	}
 	run.Leave()
 	if err != nil {
@@ -286,6 +284,18 @@ func (w *worker) tell(step int64, interrupted bool) error {
 	}
 	w.toldStop = true
 	return w.facts.stopAfter(step + int64(w.o.Staleness))
+}
+
+// prefetch asks for what the next round begins with.
+func (w *worker) prefetch(step int64) {
+	w.wanted = w.wanted[:0]
+	if w.facts != nil {
+		w.wanted = append(w.wanted, w.facts.table.Rows(w.facts.rowOf(step)))
+	}
+	if len(w.tables.runs) > 0 {
+		w.wanted = append(w.wanted, w.tables.dense.Rows(0))
+	}
+	w.w.Prefetch(w.wanted...)
 }
 
 // broken is what a delta that is no number means: the table has refused it.
