@@ -106,7 +106,7 @@ func (c *Children) Start(ctx context.Context, s Spec) (*Process, error) {
 	line := &closer{file: lifelineW}
 	p := &Process{name: s.Name, exited: make(chan struct{}), began: time.Now()}
 	p.signal = func(sig os.Signal) error { return send(cmd.Process, lifelineW, p.exited, sig) }
-	if err := c.start(ctx, cmd, s.CPUs, p); err != nil {
+	if err := c.start(ctx, cmd, s, p); err != nil {
 		return abandon(err)
 	}
 
@@ -146,7 +146,7 @@ func (c *Children) Start(ctx context.Context, s Spec) (*Process, error) {
 }
 
 // start runs cmd.Start on the launcher's thread, with the cores that the child is to have, which it inherits.
-func (c *Children) start(ctx context.Context, cmd *exec.Cmd, cpus []int, p *Process) error {
+func (c *Children) start(ctx context.Context, cmd *exec.Cmd, s Spec, p *Process) error {
 	c.lock.Lock()
 	if c.closed {
 		c.lock.Unlock()
@@ -156,7 +156,11 @@ func (c *Children) start(ctx context.Context, cmd *exec.Cmd, cpus []int, p *Proc
 	c.lock.Unlock()
 	result := make(chan error, 1)
 	run := func() {
-		restore, err := pin(cpus)
+		restore, err := pin(s.CPUs)
+		var leave func() error
+		if err == nil {
+			leave, err = enter(s.Space)
+		}
 		if err == nil {
 			err = cmd.Start()
 		}
@@ -166,8 +170,10 @@ func (c *Children) start(ctx context.Context, cmd *exec.Cmd, cpus []int, p *Proc
 			c.live[p] = struct{}{}
 			c.lock.Unlock()
 		}
-		if restore != nil {
-			err = errors.Join(err, restore())
+		for _, f := range []func() error{leave, restore} {
+			if f != nil {
+				err = errors.Join(err, f())
+			}
 		}
 		result <- err
 	}

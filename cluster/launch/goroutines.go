@@ -35,12 +35,12 @@ func NewGoroutines(run func(ctx context.Context, c Child) error) *Goroutines {
 
 var errKilled = errors.New("killed")
 
-// Start implements Launcher. Spec.Dir and Spec.CPUs have no meaning for a goroutine, and must be empty.
+// Start implements Launcher. Spec.Dir, Spec.CPUs and Spec.Space have no meaning for a goroutine, and must be empty.
 func (g *Goroutines) Start(ctx context.Context, s Spec) (*Process, error) {
 	if err := s.validate(); err != nil {
 		return nil, err
 	}
-	if s.Dir != "" || s.CPUs != nil {
+	if s.Dir != "" || s.CPUs != nil || s.Space != "" {
 		return nil, fmt.Errorf("launch: start %s: a goroutine has no directory and no cores of its own", s.Name)
 	}
 	if err := ctx.Err(); err != nil {

@@ -47,6 +47,7 @@ type Spec struct {
 	Config []byte    // what only it may read: at most MaxConfig bytes
 	Dir    string    // its working directory; "": this process's
 	CPUs   []int     // the cores that it may run on; nil: all. Linux only; goroutines share their process's
+	Space  string    // file of the network namespace that it is to live in; "": this process's. Linux only, and where that is permitted
 	Stdout io.Writer // gets each line that it prints, in one Write; nil discards
 	Stderr io.Writer // likewise; the last lines are in its Exit besides
 }

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -44,5 +45,31 @@ func pin(cpus []int) (restore func() error, err error) {
 			return fmt.Errorf("the starting thread's cores: %w", err)
 		}
 		return nil
+	}, nil
+}
+
+// enter puts the calling thread, and what it starts, into the network namespace of that file. The thread is locked to its goroutine.
+func enter(space string) (leave func() error, err error) {
+	if space == "" {
+		return nil, nil
+	}
+	before, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return nil, fmt.Errorf("the network namespace of this thread: %w", err)
+	}
+	to, err := os.Open(space)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("the network namespace: %w", err), before.Close())
+	}
+	defer to.Close()
+	if err := unix.Setns(int(to.Fd()), unix.CLONE_NEWNET); err != nil {
+		return nil, errors.Join(fmt.Errorf("to enter the network namespace %s: %w", space, err), before.Close())
+	}
+	return func() error {
+		err := unix.Setns(int(before.Fd()), unix.CLONE_NEWNET)
+		if err != nil {
+			err = fmt.Errorf("the starting thread's network namespace: %w", err)
+		}
+		return errors.Join(err, before.Close())
 	}, nil
 }
