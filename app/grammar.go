@@ -31,6 +31,8 @@ type grammar struct {
 	Logs   logsVerb   `cmd:"" help:"Print what a job of a cluster prints."`
 	Bench  benchVerb  `cmd:"" help:"Measure what there is to train on."`
 
+	Compare compareVerb `cmd:"" help:"Train under every topology, beside the real systems, and report which is fastest."`
+
 	Init       initVerb       `cmd:"" help:"Write a job file with every key explained."`
 	Version    versionVerb    `cmd:"" help:"Say what this program is built from."`
 	Completion completionVerb `cmd:"" help:"Write a completion script for a shell."`

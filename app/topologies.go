@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/compare"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/allreduce"
 	"github.com/trivium-ml/trivium/train/average"
@@ -60,8 +61,8 @@ var shared = processes.Topologies{
 	},
 }
 
-// started are what worker processes can be started for: the topologies, and a measurement of the links between them.
-var started = append(slices.Clone(shared), processes.Topology{
+// started are what worker processes can be started for: the topologies, trials of them, and a measurement of the links between them.
+var started = append(slices.Clone(shared), compare.Trials(shared), processes.Topology{
 	Name: "links", Bare: true,
 	New: func(env train.Env, options json.RawMessage) (trivium.Strategy, error) {
 		var o links.Options

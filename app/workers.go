@@ -16,6 +16,7 @@ import (
 
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/cluster/launch"
+	"github.com/trivium-ml/trivium/compare"
 	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/tensor"
@@ -80,7 +81,11 @@ func work(ctx context.Context, child launch.Child, o Options, network transport.
 // narrow keeps a process of the server topology to its own threads where the processes of this machine are more than its cores: a worker
 // waits as often as it computes, and a process that may run on all cores spends those waits looking for work on each.
 func narrow(a *processes.Assignment) {
-	if a.Topology == served && a.Network.Listen == "" && a.Workers+a.Servers > runtime.NumCPU() {
+	topology, near := a.Topology, a.Network.Listen == "" || a.Network.Apart
+	if topology == compare.TrialName {
+		topology = compare.InnerTopology(a.Options)
+	}
+	if topology == served && near && a.Workers+a.Servers > runtime.NumCPU() {
 		runtime.GOMAXPROCS(max(1, a.Threads))
 	}
 }

@@ -1,0 +1,333 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/compare"
+)
+
+// compareVerb compares topologies.
+type compareVerb struct {
+	Run  compareRun  `cmd:"" default:"withargs" help:"Train under every topology, beside the real systems, and lay the numbers side by side (default)."`
+	Show compareShow `cmd:"" help:"Print a finished comparison again."`
+	Diff compareDiff `cmd:"" help:"Print what differs between two comparisons of the same tasks."`
+}
+
+// compareRun measures.
+type compareRun struct {
+	Quick bool   `help:"At most 3 minutes on 2 cores: softmax and mlp1, 2 workers, four topologies, no other systems, no verdicts."`
+	File  string `short:"f" placeholder:"JOB.YAML" help:"Compare this job of yours, in place of the paper's tasks."`
+
+	Target string `placeholder:"CONDITION" help:"When your job counts as done, such as 'valid.auc >= 0.78'."`
+
+	Tasks   []string `placeholder:"NAME,..." help:"logistic, softmax, mlp1, mlp2, or with -10k the ten thousand test images of MNIST (default all that there is data for)."`
+	Systems []string `placeholder:"NAME,..." help:"Rows: ours and other systems (default all; an unknown name lists them)."`
+	Workers []int    `short:"w" placeholder:"N,..." help:"Workers (default 2; the full run has its own)."`
+	Batch   []string `short:"b" placeholder:"N|full,..." help:"Rows of each worker in an update (default 100; the full run has its own)."`
+	Links   []string `placeholder:"RATE,..." help:"Shape the links between processes: 750mbit, 1gbit, 10gbit, or none (default)."`
+	Repeats int      `placeholder:"N" help:"Interleaved repeats of every row (default 7; quick and your own job 3)."`
+	Seconds float64  `placeholder:"X" help:"To measure at least in each trial (default 5; quick 3)."`
+	WarmUp  float64  `placeholder:"X" help:"Seconds of warm-up at least (default 2; quick 1)."`
+	Data    string   `short:"d" placeholder:"DIR" help:"MNIST's IDX files; else they are looked for beside the project, else digits are generated."`
+	Python  string   `placeholder:"PATH" help:"A Python with NumPy, for the independent check; else python3."`
+
+	Out  string `default:"comparisons" placeholder:"DIR" help:"Where comparisons go (default comparisons)."`
+	Dir  string `placeholder:"DIR" help:"The folder of this comparison itself; else one named by time, or the newest that the same command left unfinished."`
+	JSON bool   `name:"json" group:"Output" help:"Print the report as a JSON object."`
+}
+
+func (compareRun) Help() string {
+	return "Every row trains the same model on the same rows from the same initial weights, in processes of its own on the same cores; synchronous rows prove by their saved parameters that they computed what local does. An interrupted comparison goes on where it was: repeat the command. The report is report.html, report.csv and report.json."
+}
+
+func (v *compareRun) Run(ctx context.Context, s *session) error {
+	p, err := v.plan(s)
+	if err != nil {
+		return misused(err)
+	}
+	show := newComparing(s.out, v.JSON)
+	p.Watch = show.watch()
+	if v.Dir == "" {
+		if p.Dir = compare.FindUnfinished(v.Out, p); p.Dir != "" {
+			show.note(fmt.Sprintf("goes on with %s", p.Dir))
+		} else if p.Dir, err = freshDir(v.Out, v.name()); err != nil {
+			return err
+		}
+	}
+	report, err := compare.Run(ctx, p)
+	show.finish()
+	var mixed *compare.MixedError
+	switch {
+	case ctx.Err() != nil:
+		return &codedError{Interrupted, fmt.Errorf("interrupted; what is finished is in %s, and the same command goes on from there", p.Dir)}
+	case errors.As(err, &mixed):
+		return misused(err)
+	case err != nil:
+		return err
+	}
+	if v.JSON {
+		return printFile(s, filepath.Join(p.Dir, "report.json"))
+	}
+	if err := report.Text(s.out); err != nil {
+		return err
+	}
+	fmt.Fprintf(s.out, "report: %s\n", filepath.Join(p.Dir, "report.html"))
+	if report.Best != nil {
+		fmt.Fprintln(s.out, report.Best.Text)
+	} else if v.File != "" {
+		fmt.Fprintf(s.out, "best: none; no row reached %s\n", v.Target)
+	}
+	return nil
+}
+
+// name of the comparison's folder, after the time.
+func (v *compareRun) name() string {
+	switch {
+	case v.File != "":
+		return identifier(strings.TrimSuffix(filepath.Base(v.File), filepath.Ext(v.File)))
+	case v.Quick:
+		return "quick"
+	}
+	return "paper"
+}
+
+// freshDir is a folder that is not there yet.
+func freshDir(out, name string) (string, error) {
+	base := filepath.Join(out, time.Now().Format("20060102-150405-")+name)
+	for n := 1; n < 1000; n++ {
+		dir := base
+		if n > 1 {
+			dir = fmt.Sprintf("%s-%d", base, n)
+		}
+		if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
+			return dir, nil
+		}
+	}
+	return "", fmt.Errorf("compare: %s and its successors are taken", base)
+}
+
+// plan makes the plan of the flags, or says everything that is wrong with them.
+func (v *compareRun) plan(s *session) (compare.Plan, error) {
+	b, err := thisBuild()
+	if err != nil {
+		return compare.Plan{}, err
+	}
+	p := compare.Plan{
+		Dir: v.Dir, Repeats: v.Repeats, Seconds: v.Seconds, WarmUp: v.WarmUp, Workers: v.Workers, Quick: v.Quick, Python: v.Python,
+		Host:    compare.Host{Topologies: shared, Models: s.models, Sources: s.sources, Build: b.Binary, Version: b.Version},
+		Command: strings.Join(append([]string{s.command}, v.typed()...), " "),
+	}
+	var errs []error
+	bad := func(err error) {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	bad(v.check())
+	for _, word := range v.Batch {
+		var n rowCount
+		bad(n.UnmarshalText([]byte(word)))
+		p.Batches = append(p.Batches, compare.Batch(n))
+	}
+	for _, word := range v.Links {
+		l, err := compare.ParseLink(word)
+		bad(err)
+		p.Links = append(p.Links, l)
+	}
+	all := compare.Strategies(p.Host)
+	names := v.Systems
+	if v.File != "" {
+		task, err := v.own(s, slices.Max(append([]int{2}, v.Workers...)))
+		bad(err)
+		p.Tasks = []compare.Task{task}
+		if len(names) == 0 {
+			names = compare.OwnRows()
+		}
+		if p.Repeats == 0 {
+			p.Repeats = 3
+		}
+	} else {
+		sources, err := compare.FindSources(v.Data)
+		bad(err)
+		bad(v.paper(&p, compare.Tasks(sources)))
+		all = append(all, compare.Peers(p.Host)...)
+		if v.Quick && len(names) == 0 {
+			names = compare.QuickRows()
+		}
+		if p.Repeats == 0 {
+			p.Repeats = 7
+			if v.Quick {
+				p.Repeats = 3
+			}
+		}
+	}
+	p.Systems = all
+	if len(names) > 0 {
+		p.Systems, err = compare.PickSystems(all, names)
+		bad(err)
+	}
+	if v.Quick {
+		p.Seconds, p.WarmUp = or(p.Seconds, 3), or(p.WarmUp, 1)
+	}
+	return p, errors.Join(errs...)
+}
+
+func or(x, other float64) float64 {
+	if x == 0 {
+		return other
+	}
+	return x
+}
+
+// check finds the mistakes that need no more than the flags.
+func (v *compareRun) check() error {
+	var errs []error
+	bad := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	bad(v.File == "" || v.Target != "", "--target: say when %s counts as done, such as 'valid.auc >= 0.78'", v.File)
+	bad(v.File != "" || v.Target == "", "--target: the paper's tasks have targets of their own; it goes with --file")
+	bad(v.File == "" || len(v.Tasks) == 0, "--tasks: are the paper's; --file names a task of yours")
+	bad(v.File == "" || !v.Quick, "--quick: is of the paper's tasks; --file names a task of yours")
+	bad(v.File == "" || len(v.Batch) == 0, "--batch: your job has its own, which all workers share")
+	bad(v.Repeats >= 0, "--repeats: want 1 or more, found %d", v.Repeats)
+	bad(v.Seconds >= 0 && v.Seconds <= 300, "--seconds: want 0 to 300, found %v", v.Seconds)
+	bad(v.WarmUp >= 0 && v.WarmUp <= 300, "--warm-up: want 0 to 300, found %v", v.WarmUp)
+	return errors.Join(errs...)
+}
+
+// paper puts the paper's tasks into p.
+func (v *compareRun) paper(p *compare.Plan, all []compare.Task) (err error) {
+	names := v.Tasks
+	if v.Quick && len(names) == 0 {
+		names = compare.QuickTasks(all)
+	}
+	p.Tasks = all
+	if len(names) > 0 {
+		p.Tasks, err = compare.PickTasks(all, names)
+	}
+	p.Full = !v.Quick && len(v.Workers) == 0 && len(v.Batch) == 0 && len(v.Links) == 0
+	return err
+}
+
+// own makes a task of the user's job file. Its batch is that of all workers together.
+func (v *compareRun) own(s *session, workers int) (compare.Task, error) {
+	train := trainVerb{File: v.File}
+	if v.Data != "" {
+		train.Data = &v.Data
+	}
+	job, err := train.job(s)
+	if err != nil {
+		return compare.Task{}, err
+	}
+	target, err := compare.ParseTarget(v.Target)
+	if err != nil && v.Target != "" {
+		return compare.Task{}, fmt.Errorf("--target: %w", err)
+	}
+	if instead := standIn(&job.Data); instead != "" {
+		fmt.Fprintln(s.err, instead)
+	}
+	epochs := job.Epochs
+	if epochs == 0 {
+		epochs = 50
+	}
+	if job.Batch != trivium.FullBatch && job.Batch < workers {
+		return compare.Task{}, fmt.Errorf("%s: batch: %d workers share an update of %d rows; give it at least a row for each", v.File, workers, job.Batch)
+	}
+	name := identifier(strings.TrimSuffix(filepath.Base(v.File), filepath.Ext(v.File)))
+	return compare.Task{Name: name, Job: *job, Target: target, Own: true, Cap: epochs, File: v.File}, nil
+}
+
+// typed are the words of the command.
+func (v *compareRun) typed() []string {
+	words := []string{"compare"}
+	add := func(flag, value string) {
+		if value != "" {
+			words = append(words, flag, value)
+		}
+	}
+	if v.Quick {
+		words = append(words, "--quick")
+	}
+	add("-f", v.File)
+	if v.Target != "" {
+		add("--target", "'"+v.Target+"'")
+	}
+	add("--tasks", strings.Join(v.Tasks, ","))
+	add("--systems", strings.Join(v.Systems, ","))
+	add("--workers", strings.Trim(strings.Join(strings.Fields(fmt.Sprint(v.Workers)), ","), "[]"))
+	add("--batch", strings.Join(v.Batch, ","))
+	add("--links", strings.Join(v.Links, ","))
+	if v.Repeats > 0 {
+		add("--repeats", fmt.Sprint(v.Repeats))
+	}
+	return words
+}
+
+// compareShow prints a finished comparison.
+type compareShow struct {
+	Dir  string `arg:"" help:"The folder of a comparison."`
+	JSON bool   `name:"json" help:"Print it as a JSON object."`
+}
+
+func (v *compareShow) Run(s *session) error {
+	r, err := compare.ReadReport(v.Dir)
+	if err != nil {
+		return misused(err)
+	}
+	if v.JSON {
+		return printFile(s, filepath.Join(v.Dir, "report.json"))
+	}
+	fmt.Fprintf(s.out, "%s\n%s, %s\n\n", r.Command, r.Machine, r.Created)
+	if err := r.Text(s.out); err != nil {
+		return err
+	}
+	fmt.Fprintf(s.out, "report: %s\n", filepath.Join(v.Dir, "report.html"))
+	if r.Best != nil {
+		fmt.Fprintln(s.out, r.Best.Text)
+	}
+	return nil
+}
+
+// compareDiff compares two comparisons.
+type compareDiff struct {
+	A    string `arg:"" help:"The folder of a comparison."`
+	B    string `arg:"" help:"That of another."`
+	JSON bool   `name:"json" help:"Print a JSON object."`
+}
+
+func (v *compareDiff) Run(s *session) error {
+	a, err := compare.ReadReport(v.A)
+	if err != nil {
+		return misused(err)
+	}
+	b, err := compare.ReadReport(v.B)
+	if err != nil {
+		return misused(err)
+	}
+	d := compare.Diff(a, b)
+	if v.JSON {
+		return d.JSON(s.out)
+	}
+	return d.Text(s.out)
+}
+
+// printFile prints a file as it is.
+func printFile(s *session, name string) error {
+	p, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	_, err = s.out.Write(p)
+	return err
+}

@@ -1,0 +1,132 @@
+package app
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/trivium-ml/trivium/compare"
+)
+
+// A comparing shows how far a comparison is: on a terminal, the table under work with the trial, its rate so far and the time left, drawn
+// anew several times a second; in a pipe, a line for each trial.
+type comparing struct {
+	out    io.Writer
+	live   bool
+	silent bool
+	width  int
+
+	mu    sync.Mutex
+	table string // the lines of the last table
+	drawn int    // lines on the screen
+	last  time.Time
+	left  time.Duration
+}
+
+func newComparing(out io.Writer, asJSON bool) *comparing {
+	c := &comparing{out: out, silent: asJSON, width: 80, left: -1}
+	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" && !asJSON {
+		c.live = true
+		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
+			c.width = w
+		}
+	}
+	return c
+}
+
+func (c *comparing) watch() compare.Watch {
+	return compare.Watch{Note: c.note, Status: c.status, Trialed: c.trialed}
+}
+
+// note prints a sentence that stays.
+func (c *comparing) note(text string) {
+	if c.silent {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clear()
+	fmt.Fprintf(c.out, "note: %s\n", text)
+}
+
+// status draws the trial under way.
+func (c *comparing) status(s compare.Status) {
+	if !c.live {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.last) < redrawEvery && s.Phase == "train" {
+		return
+	}
+	c.last = time.Now()
+	if s.Left >= 0 {
+		c.left = s.Left
+	}
+	line := fmt.Sprintf("trial %d of %d: %s %s, repeat %d: %s", s.Done+1, s.Total, s.Cell.Task, s.Cell.System, s.Repeat, s.Phase)
+	if s.Rate > 0 {
+		line += fmt.Sprintf(", %s samples/s", scaled(s.Rate))
+	}
+	if c.left >= 0 {
+		line += fmt.Sprintf(", about %s left", clock(c.left))
+	}
+	c.draw(c.table + line)
+}
+
+// draw puts text on the screen in place of what it drew last. A line that is too long is cut, so that it stays one.
+func (c *comparing) draw(text string) {
+	c.clear()
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	for i, l := range lines {
+		if r := []rune(l); len(r) >= c.width {
+			lines[i] = string(r[:c.width-1])
+		}
+	}
+	fmt.Fprint(c.out, strings.Join(lines, "\n")+"\n")
+	c.drawn = len(lines)
+}
+
+func (c *comparing) clear() {
+	if c.drawn > 0 {
+		fmt.Fprintf(c.out, "\x1b[%dA\x1b[J", c.drawn)
+		c.drawn = 0
+	}
+}
+
+// trialed takes a trial's result.
+func (c *comparing) trialed(t compare.Trialed, table compare.Table) {
+	if c.silent {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.live {
+		var b strings.Builder
+		_ = table.Text(&b) // a Builder has no errors
+		c.table = b.String() + "\n"
+		return
+	}
+	r := &t.Result
+	words := fmt.Sprintf("%s %s repeat %d: ", t.Cell.Task, t.Cell.System, t.Repeat)
+	switch {
+	case r.Error != "":
+		words += r.Error
+	case r.Reached:
+		words += fmt.Sprintf("%s samples/s, target in %.2f s", scaled(r.SamplesPerSec), r.SecondsToTarget)
+	default:
+		words += fmt.Sprintf("%s samples/s, target not reached (best %s)", scaled(r.SamplesPerSec), figure(r.Best))
+	}
+	fmt.Fprintln(c.out, words)
+}
+
+// finish clears what is drawn.
+func (c *comparing) finish() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clear()
+}

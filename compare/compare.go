@@ -1,0 +1,276 @@
+// Package compare runs one task under every topology, and in the systems that the literature compares, and lays the numbers side by side.
+//
+// A [Task] is a job with a target. A [System] is one row: a strategy of ours, or a peer. [Run] carries out a [Plan]: it starts each
+// row's processes on the same cores, keeps warm-up and evaluation out of the clock, takes the rows in turns (ABC ABC …, not AAA BBB),
+// and writes what it found to the plan's directory, from which an interrupted plan goes on:
+//
+//	report, err := compare.Run(ctx, compare.Plan{Tasks: tasks, Systems: systems, Workers: []int{2}, Repeats: 7, Dir: dir, ...})
+//	err = report.Text(os.Stdout)
+//
+// Samples per second compare nothing where the systems compute different things. So each synchronous row proves, by the loss of the
+// parameters that it saved, that it computed what local does at the same effective batch; rows rank by the time to the target; and
+// [Judge] and [Holm] say which differences are more than chance.
+package compare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/trivium-ml/trivium"
+)
+
+// A Task is what every row of a table trains: a job, and the point at which it counts as done.
+type Task struct {
+	Name   string      `json:"name"`
+	Job    trivium.Job `json:"job"`
+	Target Target      `json:"target"`
+
+	Batches []Batch `json:"batches,omitempty"` // that the full run measures
+	Own     bool    `json:"own,omitempty"`     // the user's own: its batch is that of all workers together, whatever their number
+	Cap     int     `json:"cap"`               // epochs within which the target counts
+	File    string  `json:"file,omitempty"`    // the user's, as he named it
+}
+
+// A Batch is the rows of one worker in one update; trivium.FullBatch: all rows, shared out.
+type Batch int
+
+func (b Batch) String() string {
+	if b == trivium.FullBatch {
+		return "full"
+	}
+	return fmt.Sprint(int(b))
+}
+
+// A Mode says who waits for whom.
+type Mode struct {
+	Kind      string `json:"kind"` // sync, async, ssp
+	Staleness int    `json:"staleness,omitempty"`
+}
+
+// The modes.
+var (
+	Sync  = Mode{Kind: "sync"}
+	Async = Mode{Kind: "async"}
+)
+
+// Stale is SSP with that bound.
+func Stale(s int) Mode { return Mode{"ssp", s} }
+
+func (m Mode) String() string {
+	if m.Kind == "ssp" {
+		return fmt.Sprintf("ssp %d", m.Staleness)
+	}
+	return m.Kind
+}
+
+// A System is one row: a strategy of ours, or a peer.
+type System interface {
+	Name() string
+	// About says what the row is, before anything is started.
+	About() About
+	// Detect returns versions. An *AbsentError says what was looked for and where.
+	Detect(ctx context.Context) (Facts, error)
+	// Start starts the row's processes. The caller calls Stop, whatever comes.
+	Start(ctx context.Context, s Spec) (Trial, error)
+}
+
+// An About is what a table says of a row.
+type About struct {
+	Title  string
+	Mode   Mode
+	Peer   bool   // another system
+	Alone  bool   // it has one worker, however many the plan has
+	Server int    // processes beside the workers
+	Approx string // why it does not compute what local does, such as a codec; empty: it must prove that it does
+	Full   bool   // it can take all rows in one update
+	Shared bool   // its processes share memory, where the others talk TCP
+}
+
+// Exact reports whether the row must pass the equality proof.
+func (a About) Exact() bool { return a.Mode == Sync && a.Approx == "" }
+
+// Facts are versions by the name of what has them.
+type Facts map[string]string
+
+// An AbsentError says that a system is not on this machine.
+type AbsentError struct {
+	System, Looked string // what was looked for, and where
+	Mend           string // the command that installs it
+}
+
+func (e *AbsentError) Error() string {
+	return fmt.Sprintf("not installed: looked for %s (%s)", e.Looked, e.Mend)
+}
+
+// A Spec is one trial.
+type Spec struct {
+	Task      Task
+	Workers   int
+	Servers   int
+	Threads   int // of a worker
+	Batch     Batch
+	Mode      Mode
+	Cores     []int // the row's; nil: all
+	Link      Link
+	Updates   int64   // to measure at least
+	Seconds   float64 // to measure at least
+	WarmUp    float64 // seconds at least
+	Snapshots []int64 // updates after which the parameters are kept
+	OutDir    string  // exists, and is empty
+	DataDir   string  // what peers read: see Prepare
+	InitPath  string  // safetensors
+
+	spaces *spaces // of the processes; nil: none
+}
+
+// Effective returns the rows of all workers in one update, trivium.FullBatch for all there are.
+func (s *Spec) Effective() int { return effective(&s.Task, s.Batch, s.Workers) }
+
+func effective(t *Task, b Batch, workers int) int {
+	switch {
+	case t.Own:
+		return t.Job.Batch
+	case b == trivium.FullBatch:
+		return trivium.FullBatch
+	}
+	return int(b) * workers
+}
+
+// A Link is how processes reach each other. The zero value is this machine's own loopback, unshaped.
+type Link struct {
+	Mbit int `json:"mbit,omitempty"` // shaped to so many; 0: not shaped
+	// Apart gives each process a network namespace of its own.
+	Apart bool `json:"apart,omitempty"`
+}
+
+func (l Link) String() string {
+	switch {
+	case l.Mbit >= 1000 && l.Mbit%1000 == 0:
+		return fmt.Sprintf("%d Gbit/s", l.Mbit/1000)
+	case l.Mbit > 0:
+		return fmt.Sprintf("%d Mbit/s", l.Mbit)
+	case l.Apart:
+		return "unshaped veth"
+	}
+	return "loopback"
+}
+
+// A Trial is one row at work.
+type Trial interface {
+	// Events walks what the trial says, until it is over; single use. An error is the last.
+	Events() iter.Seq2[Event, error]
+	// Processes are those of the row, once Ready was seen.
+	Processes() []Process
+	// Stop ends the whole process group, and returns when it is gone. It may be called twice.
+	Stop(ctx context.Context) error
+}
+
+// The kinds of Event.
+const (
+	Ready    = "ready"    // data and system are loaded
+	Begin    = "begin"    // the clock starts
+	Updated  = "update"   // so many are done
+	End      = "end"      // the clock stands still
+	Snapshot = "snapshot" // parameters were saved
+	Finished = "done"     // all is well
+)
+
+// An Event is what a trial says.
+type Event struct {
+	Kind    string
+	Update  int64
+	Seconds float64 // on the trial's clock
+	Path    string  // Snapshot
+	Samples int64   // Finished: consumed in Seconds, by all workers
+	Clocks  []float64
+	Phases  map[string]float64 // Finished: seconds of all workers together
+	Stale   map[string]float64 // Finished: updates by staleness, where it is known
+	Facts   Facts              // Ready
+}
+
+// A Role is what a process does.
+type Role string
+
+// The roles.
+const (
+	WorkerRole    Role = "worker"
+	ServerRole    Role = "server"
+	SchedulerRole Role = "scheduler" // or a driver
+)
+
+// A Process is one of a trial's.
+type Process struct {
+	Role  Role
+	Rank  int
+	PID   int
+	Iface string // whose bytes are this process's alone, in its network namespace; empty: it has none of its own
+}
+
+// Use is what the processes of one role took within the clock, all together.
+type Use struct {
+	Processes  int     `json:"processes"`
+	User       float64 `json:"user_seconds"`
+	System     float64 `json:"system_seconds"`
+	MeanBytes  float64 `json:"mean_bytes"` // proportional set size, so that shared pages count once
+	PeakBytes  float64 `json:"peak_bytes"`
+	In         int64   `json:"bytes_in"`
+	Out        int64   `json:"bytes_out"`
+	NotCounted string  `json:"not_measured,omitempty"` // why bytes in and out, or the memory, are not known
+}
+
+// A Point is one place of a loss curve.
+type Point struct {
+	Update  int64   `json:"update"`
+	Seconds float64 `json:"seconds"`
+	Samples int64   `json:"samples"`
+	Loss    float64 `json:"loss"`  // of the training rows; NaN where it was not looked at
+	Value   float64 `json:"value"` // of the target's metric
+}
+
+// A Result is what one trial came to.
+type Result struct {
+	SamplesPerSec   float64            `json:"samples_per_second"`
+	SecondsToTarget float64            `json:"seconds_to_target,omitempty"`
+	SamplesToTarget int64              `json:"samples_to_target,omitempty"`
+	StartSeconds    float64            `json:"start_seconds"`
+	Reached         bool               `json:"reached"`
+	Best            float64            `json:"best"` // value of the target's metric
+	Updates         int64              `json:"updates"`
+	Samples         int64              `json:"samples"`
+	Seconds         float64            `json:"seconds"`
+	PerRole         map[Role]Use       `json:"per_role,omitempty"`
+	Curve           []Point            `json:"-"`
+	Phases          map[string]float64 `json:"phases,omitempty"`
+	Staleness       map[string]float64 `json:"staleness,omitempty"`
+	Deviation       float64            `json:"deviation"`       // of the loss from local's, over 1 + loss; the largest
+	Proof           string             `json:"proof,omitempty"` // empty: not asked for; "equal", or what differs
+	Flags           []string           `json:"flags,omitempty"` // why the repeat is doubtful
+	Error           string             `json:"error,omitempty"`
+	Last            []string           `json:"last_lines,omitempty"` // of a system that failed
+}
+
+// A TrialError is what ended a trial before its time.
+type TrialError struct {
+	Why  string
+	Last []string // lines that the process said last
+}
+
+func (e *TrialError) Error() string { return e.Why }
+
+// why is err as a row shows it.
+func why(err error) (text string, last []string) {
+	if e, ok := errors.AsType[*TrialError](err); ok {
+		return e.Why, e.Last
+	}
+	return err.Error(), nil
+}
+
+// limits of a trial.
+const (
+	trialLimit  = 10 * time.Minute // a system that hangs is a result, not a report that hangs
+	warmUpdates = 20
+	snapshots   = 200 // at most
+)

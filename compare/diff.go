@@ -1,0 +1,101 @@
+package compare
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+)
+
+// A Difference is what two comparisons say of the same row.
+type Difference struct {
+	Table   string  `json:"table"`
+	System  string  `json:"system"`
+	A       Spread  `json:"a"` // samples a second
+	B       Spread  `json:"b"`
+	Verdict Verdict `json:"verdict"` // of the seconds a sample: Faster means that b's is the faster
+	Only    string  `json:"only,omitempty"`
+}
+
+// Differences are all of them, with what is not the same about the two.
+type Differences struct {
+	Setup []string     `json:"setup"`
+	Rows  []Difference `json:"rows"`
+}
+
+// Diff compares b with a, row by row. Verdicts are corrected for all of them.
+func Diff(a, b *Report) *Differences {
+	d := &Differences{}
+	for _, x := range [][3]string{{"machine", a.Machine, b.Machine}, {"build", short(a.Build), short(b.Build)}} {
+		if x[1] != x[2] {
+			d.Setup = append(d.Setup, fmt.Sprintf("%s: %s against %s", x[0], x[1], x[2]))
+		}
+	}
+	find := func(r *Report, t *Table, system string) *Row {
+		for _, o := range r.Tables {
+			if o.title() == t.title() && o.Target == t.Target {
+				for _, x := range o.Rows {
+					if x.System == system {
+						return x
+					}
+				}
+			}
+		}
+		return nil
+	}
+	var verdicts []Verdict
+	for _, t := range a.Tables {
+		for _, x := range t.Rows {
+			y := find(b, t, x.System)
+			one := Difference{Table: t.title(), System: x.System, A: x.Rate, Verdict: Verdict{Outcome: NoDifference, P: 1}}
+			if y == nil || y.Good == 0 || x.Good == 0 {
+				one.Only = "it has no counterpart"
+			} else {
+				one.B = y.Rate
+				one.Verdict = Judge(inverse(y.Rate.Values), inverse(x.Rate.Values))
+				verdicts = append(verdicts, one.Verdict)
+			}
+			d.Rows = append(d.Rows, one)
+		}
+	}
+	verdicts = Holm(verdicts)
+	for i := range d.Rows {
+		if d.Rows[i].Only == "" {
+			d.Rows[i].Verdict, verdicts = verdicts[0], verdicts[1:]
+		}
+	}
+	return d
+}
+
+func inverse(x []float64) []float64 {
+	out := make([]float64, len(x))
+	for i := range x {
+		out[i] = 1 / x[i]
+	}
+	return out
+}
+
+// JSON writes d as an object.
+func (d *Differences) JSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(d)
+}
+
+// Text writes d as a table.
+func (d *Differences) Text(w io.Writer) error {
+	for _, s := range d.Setup {
+		fmt.Fprintf(w, "not the same %s\n", s)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "TABLE\tROW\tFIRST\tSECOND\tRATIO\t95 % INTERVAL\tVERDICT")
+	for _, x := range d.Rows {
+		if x.Only != "" {
+			fmt.Fprintf(t, "%s\t%s\t%s\t\t\t\t%s\n", x.Table, x.System, rateWord(x.A.Median), x.Only)
+			continue
+		}
+		v := x.Verdict
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.2f\t%.2f-%.2f\t%s (p %.2g)\n", x.Table, x.System, rateWord(x.A.Median), rateWord(x.B.Median), v.Ratio, v.Low, v.High, v.Outcome, v.P)
+	}
+	return t.Flush()
+}

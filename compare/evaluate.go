@@ -1,0 +1,295 @@
+package compare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/metric"
+	"github.com/trivium-ml/trivium/nn"
+	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/train/local"
+)
+
+// buildModel builds the model that a job names.
+func buildModel(models nn.Models, name string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+	if models == nil {
+		models = nn.Standard()
+	}
+	return models.Build(name, s, cpu)
+}
+
+// An evaluator measures saved parameters: one program for all rows, outside of every clock.
+type evaluator struct {
+	task   Task
+	host   Host
+	cpu    *tensor.CPU
+	splits *data.Splits
+	model  trivium.Model
+	scores *train.Evaluator // the loss and the target's metric
+	known  map[string]reference
+}
+
+// openEvaluator reads the task's data and builds its model.
+func openEvaluator(ctx context.Context, t Task, h Host) (_ *evaluator, err error) {
+	e := &evaluator{task: t, host: h, cpu: tensor.NewCPU(0, false), known: map[string]reference{}}
+	defer func() {
+		if err != nil {
+			e.close()
+		}
+	}()
+	if e.splits, err = train.OpenData(ctx, train.Env{Sources: h.Sources}, &e.task.Job); err != nil {
+		return nil, err
+	}
+	if e.model, err = buildModel(h.Models, t.Job.Model, e.splits.Schema(), e.cpu); err != nil {
+		return nil, err
+	}
+	if e.split(t.Target.Split) == nil {
+		return nil, fmt.Errorf("compare: the target is %v, but the data has no %s split (job.yaml: data.%s names one)", t.Target, t.Target.Split, t.Target.Split)
+	}
+	names := []string{t.Target.Metric}
+	if t.Target.Metric == "loss" {
+		if p, ok := e.model.(trivium.Predictor); ok {
+			names = metric.Default(p.Outputs())[:1]
+		}
+	}
+	if e.scores, err = train.NewEvaluator(e.model, names, 0); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *evaluator) close() {
+	if e.splits != nil {
+		_ = e.splits.Close() // it was only read
+	}
+	e.cpu.Close()
+}
+
+func (e *evaluator) split(name string) data.Dataset {
+	switch name {
+	case "train":
+		return e.splits.Train
+	case "valid":
+		return e.splits.Valid
+	}
+	return e.splits.Test
+}
+
+// rows is how many there are to train on.
+func (e *evaluator) rows() int64 { return e.splits.Train.Rows() }
+
+// value is the target's metric at p.
+func (e *evaluator) value(ctx context.Context, p trivium.Params, t Target) (float64, error) {
+	s, err := e.scores.Evaluate(ctx, p, e.split(t.Split))
+	if err != nil {
+		return 0, err
+	}
+	if t.Metric == "loss" {
+		return s.Loss, nil
+	}
+	for _, m := range s.Metrics {
+		if m.Name() == t.Metric {
+			return m.Value(), nil
+		}
+	}
+	return 0, fmt.Errorf("compare: nothing measures %s", t.Metric)
+}
+
+// loss is that of the training rows.
+func (e *evaluator) loss(ctx context.Context, p trivium.Params) (float64, error) {
+	s, err := e.scores.Evaluate(ctx, p, e.splits.Train)
+	if err != nil {
+		return 0, err
+	}
+	return s.Loss, nil
+}
+
+// read reads saved parameters: safetensors with the names and shapes of the model.
+func (e *evaluator) read(path string) (trivium.Params, error) {
+	p := trivium.NewParams(e.model.Layout())
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return p, err
+	}
+	tensors, _, err := checkpoint.ReadSafetensors(raw)
+	if err != nil {
+		return p, fmt.Errorf("%s: %w", filepath.Base(path), err)
+	}
+	for i := range p.Layout.Tensors() {
+		s := p.Layout.Spec(i)
+		if s.Tie != "" {
+			continue
+		}
+		k := slices.IndexFunc(tensors, func(t checkpoint.Tensor) bool { return t.Name == s.Name })
+		if k < 0 {
+			return p, fmt.Errorf("%s: it has no tensor %q", filepath.Base(path), s.Name)
+		}
+		to := p.Tensor(i)
+		if len(tensors[k].Float32) != len(to) {
+			return p, fmt.Errorf("%s: tensor %q is %s%v, want F32%v", filepath.Base(path), s.Name, tensors[k].DType, tensors[k].Shape, s.Shape)
+		}
+		copy(to, tensors[k].Float32)
+	}
+	return p, nil
+}
+
+// writeInit writes the initial parameters, which peers begin with.
+func (e *evaluator) writeInit(path string) error {
+	p := trivium.NewParams(e.model.Layout())
+	e.model.Init(e.task.Job.Seed, p)
+	return writeParams(path, p)
+}
+
+// perEpoch is the number of updates of an epoch.
+func (e *evaluator) perEpoch(batch int) int64 {
+	if batch == trivium.FullBatch {
+		return 1
+	}
+	n := e.rows() / int64(batch)
+	if e.task.Job.Last != trivium.LastDrop && e.rows()%int64(batch) > 0 {
+		n++
+	}
+	return max(1, n)
+}
+
+// A reference is what local does at one effective batch: the losses that synchronous rows must have, and how long the way is.
+type reference struct {
+	Batch   int               `json:"batch"`
+	Reached bool              `json:"reached"`
+	Updates int64             `json:"updates"` // to the target; else to the cap
+	Value   float64           `json:"value"`   // of the target's metric there
+	Losses  map[int64]float64 `json:"losses"`  // of the training rows
+}
+
+// grain is the number of updates between two places where parameters may be kept: ten places an epoch, or every fifth full update.
+func (e *evaluator) grain(batch int) int64 {
+	if batch == trivium.FullBatch {
+		return 5
+	}
+	return max(1, e.perEpoch(batch)/10)
+}
+
+// places are the updates up to last after which parameters are kept: as dense as the grain, but at most as many as most. Those of local
+// SGD fall on its averages.
+func (e *evaluator) places(batch int, last, every int64, most int) []int64 {
+	step := e.grain(batch)
+	step *= max(1, (last/step+int64(most)-1)/int64(most))
+	if every > 1 {
+		step = (step + every - 1) / every * every
+	}
+	var list []int64
+	for u := step; u <= last && len(list) < most; u += step {
+		list = append(list, u)
+	}
+	return list
+}
+
+// with adds an update to places.
+func with(places []int64, u int64) []int64 {
+	i, there := slices.BinarySearch(places, u)
+	if there || u < 1 {
+		return places
+	}
+	return slices.Insert(places, i, u)
+}
+
+// proofs are those of places at which losses are compared.
+func proofs(places []int64) []int64 {
+	var list []int64
+	for i := range min(len(places), proofPoints) {
+		list = append(list, places[(i+1)*len(places)/min(len(places), proofPoints)-1])
+	}
+	return list
+}
+
+const proofPoints = 12
+
+// refer trains local in this process, at that effective batch, until the target is met.
+func (e *evaluator) refer(ctx context.Context, t Task, batch int) (reference, error) {
+	key := fmt.Sprintf("%d %v", batch, t.Target)
+	if r, ok := e.known[key]; ok {
+		return r, nil
+	}
+	r := reference{Batch: batch, Updates: e.perEpoch(batch) * int64(t.Cap), Value: math.NaN(), Losses: map[int64]float64{}}
+	grain := e.grain(batch)
+	err := e.follow(ctx, t, batch, r.Updates, func(p trivium.Params, step int64) (more bool, err error) {
+		if step%grain != 0 {
+			return true, nil
+		}
+		if r.Value, err = e.value(ctx, p, t.Target); err != nil {
+			return false, err
+		}
+		if r.Reached = t.Target.Met(r.Value); r.Reached {
+			r.Updates = step
+		}
+		return !r.Reached, nil
+	})
+	if err == nil {
+		e.known[key] = r
+	}
+	return r, err
+}
+
+// losses adds to r the losses at those updates.
+func (e *evaluator) losses(ctx context.Context, t Task, r *reference, at []int64) error {
+	missing := map[int64]bool{}
+	var last int64
+	for _, u := range at {
+		if _, ok := r.Losses[u]; !ok {
+			missing[u], last = true, max(last, u)
+		}
+	}
+	if last == 0 {
+		return nil
+	}
+	return e.follow(ctx, t, r.Batch, last, func(p trivium.Params, step int64) (bool, error) {
+		if !missing[step] {
+			return true, nil
+		}
+		loss, err := e.loss(ctx, p)
+		r.Losses[step] = loss
+		return true, err
+	})
+}
+
+// follow trains local for so many updates, or until look, which is called after each, wants no more.
+func (e *evaluator) follow(ctx context.Context, t Task, batch int, updates int64, look func(p trivium.Params, step int64) (bool, error)) error {
+	job := t.Job
+	job.Batch, job.Steps, job.Epochs, job.Stop, job.EvalEvery = batch, updates, 0, trivium.EarlyStop{}, 0
+	stop, cancel := context.WithCancel(ctx)
+	defer cancel()
+	env := train.Env{
+		CPU: e.cpu, Models: e.host.Models, AtEnd: true,
+		Splits: &data.Splits{Train: e.splits.Train, Transform: e.splits.Transform, Checksum: e.splits.Checksum},
+	}
+	var failed error
+	env.Between.After = func(ctx context.Context, step int64, latest func(context.Context) (trivium.Params, error)) error {
+		p, err := latest(ctx)
+		if err != nil {
+			return err
+		}
+		more, err := look(p, step)
+		if err != nil || !more {
+			failed = err
+			cancel()
+		}
+		return nil
+	}
+	_, err := local.New(env, local.Options{}).Train(stop, &job)
+	if stop.Err() != nil {
+		err = nil
+	}
+	if err = errors.Join(err, failed, ctx.Err()); err != nil {
+		return fmt.Errorf("compare: local at batch %s: %w", Batch(batch), err)
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+package compare
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+)
+
+// writeFile writes a file that is there whole or not at all: under another name first, synchronised, then renamed.
+func writeFile(path string, write func(f *os.File) error) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), ".partial-*")
+	if err != nil {
+		return err
+	}
+	err = write(f)
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("%s: %w", path, err), os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// writeJSON writes v as JSON, whole or not at all.
+func writeJSON(path string, v any) error {
+	p, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeFile(path, func(f *os.File) error {
+		_, err := f.Write(append(p, '\n'))
+		return err
+	})
+}
+
+// readJSON reads what writeJSON wrote.
+func readJSON(path string, v any) error {
+	p, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(p, v); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// snapshotName is the file of the parameters after an update.
+func snapshotName(update int64) string { return fmt.Sprintf("update-%06d.safetensors", update) }
+
+// writeFloats writes x, little-endian.
+func writeFloats(w io.Writer, x []float32) error {
+	buf := make([]byte, 0, 4*len(x))
+	for _, v := range x {
+		buf = binary.LittleEndian.AppendUint32(buf, math.Float32bits(v))
+	}
+	_, err := w.Write(buf)
+	return err
+}
+
+// writeInts writes x, little-endian.
+func writeInts(w io.Writer, x []int32) error {
+	buf := make([]byte, 0, 4*len(x))
+	for _, v := range x {
+		buf = binary.LittleEndian.AppendUint32(buf, uint32(v))
+	}
+	_, err := w.Write(buf)
+	return err
+}

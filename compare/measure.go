@@ -1,0 +1,185 @@
+package compare
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"time"
+)
+
+// A sampler measures the processes of a trial from outside: processor time between the clock's start and its end, memory on the way,
+// bytes on the network where each process has its own. What cannot be measured is said, and never guessed.
+type sampler struct {
+	trial Trial
+	mu    sync.Mutex
+	began bool
+	first reading
+	last  reading
+	peaks map[int]*memory // by process
+	stop  chan struct{}
+	wait  sync.WaitGroup
+}
+
+// A reading is what the machine says at one moment.
+type reading struct {
+	at        time.Time
+	processes []Process
+	cpu       map[int]cpuTime // by process
+	net       map[int][2]int64
+	missing   string // why net is not known
+	machine   machineTime
+	self      cpuTime
+	throttled int64 // periods
+}
+
+type cpuTime struct{ user, system float64 }
+
+// A machineTime is the processor seconds of the machine so far, over all cores.
+type machineTime struct{ busy, steal, all float64 }
+
+// A memory is the proportional set size of one process over time.
+type memory struct{ sum, n, peak float64 }
+
+const (
+	memoryEvery = 100 * time.Millisecond
+	// memoryShare bounds what the look at memory may take of one core: a process of 400 MB has 100,000 pages to walk.
+	memoryShare = 0.004
+)
+
+// newSampler measures t.
+func newSampler(t Trial) *sampler {
+	return &sampler{trial: t, peaks: map[int]*memory{}, stop: make(chan struct{})}
+}
+
+// begin is called when the trial's clock starts.
+func (s *sampler) begin() {
+	s.first = readMachine(s.trial.Processes())
+	s.began = true
+	s.wait.Go(func() {
+		pause := memoryEvery
+		for {
+			timer := time.NewTimer(pause)
+			select {
+			case <-s.stop:
+				timer.Stop()
+				return
+			case <-timer.C:
+			}
+			began := time.Now()
+			s.look(s.first.processes)
+			pause = max(memoryEvery, time.Duration(float64(time.Since(began))/memoryShare))
+		}
+	})
+}
+
+// look adds what the processes have in memory.
+func (s *sampler) look(processes []Process) {
+	for _, p := range processes {
+		bytes, ok := residentBytes(p.PID)
+		if !ok {
+			continue
+		}
+		s.mu.Lock()
+		m := s.peaks[p.PID]
+		if m == nil {
+			m = new(memory)
+			s.peaks[p.PID] = m
+		}
+		m.sum, m.n, m.peak = m.sum+bytes, m.n+1, max(m.peak, bytes)
+		s.mu.Unlock()
+	}
+}
+
+// end is called when the trial's clock stands still.
+func (s *sampler) end() {
+	if !s.began || !s.last.at.IsZero() {
+		return
+	}
+	s.last = readMachine(s.first.processes)
+	close(s.stop)
+	s.wait.Wait()
+	s.look(s.first.processes) // at least once
+}
+
+// close ends what begin began, where there was no end.
+func (s *sampler) close() {
+	if s.began && s.last.at.IsZero() {
+		close(s.stop)
+		s.wait.Wait()
+		s.last.at = time.Now()
+	}
+}
+
+// use is what each role took.
+func (s *sampler) use() map[Role]Use {
+	if s.last.cpu == nil {
+		return nil
+	}
+	out := map[Role]Use{}
+	for _, p := range s.first.processes {
+		u := out[p.Role]
+		u.Processes++
+		a, b := s.first.cpu[p.PID], s.last.cpu[p.PID]
+		u.User += max(0, b.user-a.user)
+		u.System += max(0, b.system-a.system)
+		if m := s.peaks[p.PID]; m != nil && m.n > 0 {
+			u.MeanBytes += m.sum / m.n
+			u.PeakBytes += m.peak
+		}
+		if x, ok := s.first.net[p.PID]; ok && s.last.net != nil {
+			y := s.last.net[p.PID]
+			u.In += y[0] - x[0]
+			u.Out += y[1] - x[1]
+		} else {
+			u.NotCounted = s.first.missing
+		}
+		out[p.Role] = u
+	}
+	return out
+}
+
+// flags says what makes the repeat doubtful: what other programs, the hypervisor or a limit took during it.
+func (s *sampler) flags(cores int) (list []string) {
+	if s.last.cpu == nil {
+		return nil
+	}
+	d := s.last.machine.minus(s.first.machine)
+	wall := s.last.at.Sub(s.first.at).Seconds()
+	if d.all <= 0 || wall <= 0 {
+		return nil
+	}
+	var ours float64
+	for _, u := range s.use() {
+		ours += u.User + u.System
+	}
+	ours += s.last.self.user + s.last.self.system - s.first.self.user - s.first.self.system
+	if foreign := (d.busy - ours) / (wall * float64(cores)); foreign > 0.05 {
+		list = append(list, fmt.Sprintf("other programs took %.0f %% of the cores", 100*foreign))
+	}
+	if share := d.steal / d.all; share > 0.02 {
+		list = append(list, fmt.Sprintf("the hypervisor took %.1f %% of the time", 100*share))
+	}
+	if n := s.last.throttled - s.first.throttled; n > 0 {
+		list = append(list, fmt.Sprintf("the control group was throttled in %d periods", n))
+	}
+	return list
+}
+
+func (m machineTime) minus(o machineTime) machineTime {
+	return machineTime{m.busy - o.busy, m.steal - o.steal, m.all - o.all}
+}
+
+// quiet waits that long and says whether the machine was busy with something else.
+func quiet(d time.Duration, cores int, sleep func(time.Duration)) (flag string) {
+	a := readMachine(nil)
+	sleep(d)
+	b := readMachine(nil)
+	x := b.machine.minus(a.machine)
+	if x.all <= 0 {
+		return ""
+	}
+	if share := (x.busy + x.steal) / (float64(cores) * b.at.Sub(a.at).Seconds()); share > 0.05 && !math.IsInf(share, 0) {
+		return fmt.Sprintf("the machine was %.0f %% busy before", 100*min(share, 1))
+	}
+	return ""
+}

@@ -1,0 +1,216 @@
+package compare
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ticks is the unit of processor time in /proc: 100 a second on all that Linux runs on.
+const ticks = 100
+
+// readMachine reads what there is of those processes, with all that they started.
+func readMachine(processes []Process) reading {
+	r := reading{at: time.Now(), processes: processes, cpu: map[int]cpuTime{}, net: map[int][2]int64{}}
+	if len(processes) > 0 {
+		children := descendants(processes)
+		for _, p := range processes {
+			c := processTime(p.PID)
+			for _, child := range children[p.PID] {
+				x := processTime(child)
+				c.user, c.system = c.user+x.user, c.system+x.system
+			}
+			r.cpu[p.PID] = c
+			if p.Iface == "" {
+				r.missing = "the processes share the machine's loopback"
+				continue
+			}
+			if n, ok := interfaceBytes(p.PID, p.Iface); ok {
+				r.net[p.PID] = n
+			} else {
+				r.missing = fmt.Sprintf("process %d has no interface %s", p.PID, p.Iface)
+			}
+		}
+	}
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) == nil {
+		r.self = cpuTime{seconds(u.Utime), seconds(u.Stime)}
+	}
+	r.machine = machine()
+	r.throttled = throttled()
+	return r
+}
+
+func seconds(t unix.Timeval) float64 { return float64(t.Sec) + float64(t.Usec)/1e6 }
+
+// descendants are what the processes started, as far as it lives, by the process that it comes from.
+func descendants(processes []Process) map[int][]int {
+	parent := map[int]int{}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			if f := statFields(pid); len(f) > 1 {
+				parent[pid], _ = strconv.Atoi(f[1]) // of a field of /proc, a number
+			}
+		}
+	}
+	out := map[int][]int{}
+	for pid := range parent {
+		for at, n := parent[pid], 0; at > 1 && n < 32; at, n = parent[at], n+1 {
+			if slices.ContainsFunc(processes, func(p Process) bool { return p.PID == at }) {
+				out[at] = append(out[at], pid)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// statFields are the fields of /proc/PID/stat from the state on; the name before it may hold anything.
+func statFields(pid int) []string {
+	p, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return nil
+	}
+	s := string(p)
+	return strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
+}
+
+func processTime(pid int) cpuTime {
+	f := statFields(pid)
+	if len(f) < 15 {
+		return cpuTime{}
+	}
+	user, _ := strconv.ParseFloat(f[11], 64)
+	system, _ := strconv.ParseFloat(f[12], 64)
+	return cpuTime{user / ticks, system / ticks}
+}
+
+// residentBytes is the proportional set size of a process and of what it started.
+func residentBytes(pid int) (float64, bool) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		return 0, false
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if rest, ok := strings.CutPrefix(lines.Text(), "Pss:"); ok {
+			kb, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 64)
+			return kb * 1024, err == nil
+		}
+	}
+	return 0, false
+}
+
+// interfaceBytes are what came in and went out of an interface in the namespace of a process.
+func interfaceBytes(pid int, iface string) (n [2]int64, ok bool) {
+	p, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/dev", pid))
+	if err != nil {
+		return n, false
+	}
+	for line := range strings.Lines(string(p)) {
+		name, rest, found := strings.Cut(line, ":")
+		if !found || strings.TrimSpace(name) != iface {
+			continue
+		}
+		f := strings.Fields(rest)
+		if len(f) < 9 {
+			return n, false
+		}
+		in, err1 := strconv.ParseInt(f[0], 10, 64)
+		out, err2 := strconv.ParseInt(f[8], 10, 64)
+		return [2]int64{in, out}, err1 == nil && err2 == nil
+	}
+	return n, false
+}
+
+// machine reads /proc/stat.
+func machine() (m machineTime) {
+	p, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return m
+	}
+	line, _, _ := strings.Cut(string(p), "\n")
+	f := strings.Fields(line)
+	if len(f) < 9 || f[0] != "cpu" {
+		return m
+	}
+	for i, s := range f[1:9] { // user nice system idle iowait irq softirq steal
+		x, _ := strconv.ParseFloat(s, 64)
+		x /= ticks
+		m.all += x
+		switch i {
+		case 3, 4:
+		case 7:
+			m.steal += x
+		default:
+			m.busy += x
+		}
+	}
+	return m
+}
+
+// throttled is how often the control group was held back, where it says so.
+func throttled() int64 {
+	for _, name := range []string{"/sys/fs/cgroup/cpu.stat", "/sys/fs/cgroup/cpu/cpu.stat"} {
+		p, err := os.ReadFile(name)
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(p)) {
+			if f := strings.Fields(line); len(f) == 2 && f[0] == "nr_throttled" {
+				n, _ := strconv.ParseInt(f[1], 10, 64)
+				return n
+			}
+		}
+	}
+	return 0
+}
+
+// ownCores are those that this process may run on.
+func ownCores() []int {
+	var set unix.CPUSet
+	if unix.SchedGetaffinity(0, &set) != nil {
+		return nil
+	}
+	var list []int
+	for i := range 1024 {
+		if set.IsSet(i) {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// freeMemory is what the machine has left, in bytes.
+func freeMemory() (int64, bool) {
+	p, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, false
+	}
+	for line := range strings.Lines(string(p)) {
+		if rest, ok := strings.CutPrefix(line, "MemAvailable:"); ok {
+			kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+			return kb << 10, err == nil
+		}
+	}
+	return 0, false
+}
+
+// freeDisk is what the file system of dir has left, in bytes.
+func freeDisk(dir string) (int64, bool) {
+	var s unix.Statfs_t
+	if unix.Statfs(dir, &s) != nil {
+		return 0, false
+	}
+	return int64(s.Bavail) * int64(s.Bsize), true
+}

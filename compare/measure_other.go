@@ -1,0 +1,20 @@
+//go:build !linux
+
+package compare
+
+import "time"
+
+// readMachine reads nothing: this system has no /proc.
+func readMachine(processes []Process) reading {
+	return reading{
+		at: time.Now(), processes: processes, cpu: map[int]cpuTime{}, missing: "this system does not count bytes for each process",
+	}
+}
+
+func residentBytes(int) (float64, bool) { return 0, false }
+
+func ownCores() []int { return nil }
+
+func freeMemory() (int64, bool) { return 0, false }
+
+func freeDisk(string) (int64, bool) { return 0, false }

@@ -1,0 +1,146 @@
+package compare
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/trivium-ml/trivium/ps"
+	"github.com/trivium-ml/trivium/train/allreduce"
+	"github.com/trivium-ml/trivium/train/server"
+)
+
+// strategies are our rows, a line each: one that Trivium gains later appears by its line here. Each is trained by the topology of that
+// name, with those options, as `trivium train --processes` does it.
+var strategies = []row{
+	{name: "local", title: "one process, one thread", topology: "local", flags: "", alone: true},
+	{name: "local-cores", title: "one process, all cores", topology: "local", alone: true, allCores: true},
+	{name: "server-bsp", title: "parameter server, BSP, optimizer at the server", topology: "server", mode: Sync, options: server.Options{Mode: ps.BSP}, flags: "--consistency bsp"},
+	{name: "server-bsp-worker", title: "parameter server, BSP, optimizer at the worker", topology: "server", mode: Sync, options: server.Options{Mode: ps.BSP, OptimizerAt: server.AtWorker}, flags: "--consistency bsp --optimizer-on worker"},
+	{name: "server-ssp1", title: "parameter server, SSP 1", topology: "server", mode: Stale(1), options: server.Options{Mode: ps.SSP, Staleness: 1}, flags: "--consistency ssp:1"},
+	{name: "server-ssp3", title: "parameter server, SSP 3", topology: "server", mode: Stale(3), options: server.Options{Mode: ps.SSP, Staleness: 3}, flags: "--consistency ssp:3"},
+	{name: "server-ssp3-worker", title: "parameter server, SSP 3, optimizer at the worker", topology: "server", mode: Stale(3), options: server.Options{Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker}, flags: "--consistency ssp:3 --optimizer-on worker"},
+	{name: "server-ssp5", title: "parameter server, SSP 5", topology: "server", mode: Stale(5), options: server.Options{Mode: ps.SSP, Staleness: 5}, flags: "--consistency ssp:5"},
+	{name: "server-ssp10", title: "parameter server, SSP 10", topology: "server", mode: Stale(10), options: server.Options{Mode: ps.SSP, Staleness: 10}, flags: "--consistency ssp:10"},
+	{name: "server-asp", title: "parameter server, ASP", topology: "server", mode: Async, options: server.Options{Mode: ps.ASP}, flags: "--consistency asp"},
+	{name: "allreduce", title: "allreduce", topology: "allreduce", mode: Sync, options: allreduce.Options{}},
+	{name: "allreduce-shm", title: "allreduce over shared memory", topology: "allreduce", mode: Sync, options: allreduce.Options{}, shared: true},
+	{name: "allreduce-topk", title: "allreduce, the largest 1 % of cells", topology: "allreduce", mode: Sync, options: allreduce.Options{Compress: "topk:0.01"}, flags: "--compress topk:0.01", approx: "a codec drops what is small until it adds up"},
+	{name: "allreduce-fp16", title: "allreduce, half precision", topology: "allreduce", mode: Sync, options: allreduce.Options{Compress: "fp16"}, flags: "--compress fp16", approx: "a codec rounds gradients to half precision"},
+	{name: "allreduce-local8", title: "local SGD, averaged every 8 updates", topology: "allreduce", mode: Sync, options: allreduce.Options{Every: 8}, flags: "--every 8", approx: "workers train apart between two averages"},
+}
+
+// The rows of `compare --quick`, and those that a user's own job is compared under where he names none.
+var (
+	quickRows = []string{"local", "server-bsp", "server-ssp3", "allreduce"}
+	ownRows   = []string{"local", "local-cores", "server-bsp", "server-ssp3", "server-asp", "allreduce"}
+)
+
+// A row is a strategy with its options.
+type row struct {
+	name, title string
+	topology    string // of train
+	options     any    // of the topology
+	flags       string // of `trivium train`, beside --topology, that give those options
+	mode        Mode
+	approx      string
+	alone       bool // one process
+	allCores    bool // with a thread a core
+	shared      bool // its processes share memory
+}
+
+func (r *row) about() About {
+	a := About{Title: r.title, Mode: r.mode, Alone: r.alone, Approx: r.approx, Full: true, Shared: r.shared}
+	if r.alone {
+		a.Mode = Sync
+	}
+	if r.topology == "server" {
+		a.Server = 1
+	}
+	return a
+}
+
+func (r *row) encoded() (json.RawMessage, error) {
+	if r.options == nil {
+		return nil, nil
+	}
+	return json.Marshal(r.options)
+}
+
+// every is the number of updates between two averages of local SGD.
+func (r *row) every() int64 {
+	if o, ok := r.options.(allreduce.Options); ok {
+		return o.Every
+	}
+	return 0
+}
+
+// Strategies returns our rows.
+func Strategies(h Host) []System {
+	var list []System
+	for i := range strategies {
+		list = append(list, &own{row: &strategies[i], host: h})
+	}
+	return list
+}
+
+// Names of systems.
+func systemNames(list []System) string {
+	var names []string
+	for _, s := range list {
+		names = append(names, s.Name())
+	}
+	return strings.Join(names, ", ")
+}
+
+// PickSystems returns the systems of those names, or says which there are.
+func PickSystems(all []System, names []string) ([]System, error) {
+	var list []System
+	var errs []error
+	for _, n := range names {
+		i := slices.IndexFunc(all, func(s System) bool { return s.Name() == n })
+		if i < 0 {
+			errs = append(errs, fmt.Errorf("compare: no system is called %q; there are %s", n, systemNames(all)))
+			continue
+		}
+		list = append(list, all[i])
+	}
+	return list, errors.Join(errs...)
+}
+
+// QuickRows names the rows of `compare --quick`.
+func QuickRows() []string { return slices.Clone(quickRows) }
+
+// OwnRows names the rows of a user's own job.
+func OwnRows() []string { return slices.Clone(ownRows) }
+
+// QuickTasks names the tasks of `compare --quick`, of those that there is data for.
+func QuickTasks(all []Task) []string {
+	names := []string{"softmax-10k", "mlp1-10k"}
+	if !slices.ContainsFunc(all, func(t Task) bool { return t.Name == names[0] }) {
+		names = []string{"softmax", "mlp1"}
+	}
+	return names
+}
+
+// ParseLink reads "750mbit", "10gbit" or "none".
+func ParseLink(s string) (Link, error) {
+	if s == "none" {
+		return Link{}, nil
+	}
+	for _, unit := range []struct {
+		name string
+		mbit int
+	}{{"mbit", 1}, {"gbit", 1000}} {
+		if n, ok := strings.CutSuffix(strings.ToLower(s), unit.name); ok {
+			rate, err := strconv.Atoi(strings.TrimSpace(n))
+			if err == nil && rate > 0 && rate <= 100_000/unit.mbit {
+				return Link{Mbit: rate * unit.mbit, Apart: true}, nil
+			}
+		}
+	}
+	return Link{}, fmt.Errorf("compare: links: want a rate such as 750mbit or 10gbit, at most 100gbit, or none; found %q", s)
+}

@@ -1,0 +1,187 @@
+package compare
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/trivium-ml/trivium"
+)
+
+// A Target is the point at which a task counts as done: a metric of a split, at least or at most a value.
+type Target struct {
+	Split  string  `json:"split"` // train, valid, test
+	Metric string  `json:"metric"`
+	Value  float64 `json:"value"`
+	Least  bool    `json:"least"` // at least Value; else at most
+}
+
+// ParseTarget reads "valid.auc >= 0.78" or "train.loss <= 0.3".
+func ParseTarget(s string) (Target, error) {
+	wrong := fmt.Errorf("target: want split.metric >= VALUE or <= VALUE, such as 'valid.auc >= 0.78'; found %q", s)
+	for _, op := range []string{">=", "<="} {
+		name, value, ok := strings.Cut(s, op)
+		if !ok {
+			continue
+		}
+		split, metric, ok := strings.Cut(strings.TrimSpace(name), ".")
+		v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+		if !ok || metric == "" || err != nil || math.IsNaN(v) || math.IsInf(v, 0) || !slices.Contains([]string{"train", "valid", "test"}, split) {
+			return Target{}, wrong
+		}
+		return Target{split, metric, v, op == ">="}, nil
+	}
+	return Target{}, wrong
+}
+
+func (t Target) String() string {
+	op := "<="
+	if t.Least {
+		op = ">="
+	}
+	return fmt.Sprintf("%s.%s %s %v", t.Split, t.Metric, op, t.Value)
+}
+
+// Met reports whether v is there.
+func (t Target) Met(v float64) bool {
+	if t.Least {
+		return v >= t.Value
+	}
+	return v <= t.Value
+}
+
+// better reports whether a is nearer to the target than b, where NaN is nowhere.
+func (t Target) better(a, b float64) bool {
+	return b != b || a == a && (a > b) == t.Least && a != b
+}
+
+// Rules of the paper's tasks: SGD at a fixed rate, rows in index order, the short last update dropped.
+const (
+	paperRate = 0.1
+	paperSeed = 42
+)
+
+var paperBatches = []Batch{100, 500, trivium.FullBatch}
+
+// Tasks are the paper's: explicit, so that a reader finds all of them here. Those of MNIST come on the set that there is: the four
+// files, the 10,000 test images alone (their names end in -10k), or generated digits; see Sources.
+func Tasks(s Sources) []Task {
+	list := []Task{paperTask("logistic", "logistic", trivium.Data{Source: "logistic"}, Target{"train", "loss", 0.30, false}, 25)}
+	for _, x := range []struct {
+		name, model string
+		accuracy    float64
+		tenth       float64
+	}{{"softmax", "softmax", 0.90, 0.90}, {"mlp1", "mlp:100", 0.95, 0.94}, {"mlp2", "mlp:128,32", 0.95, 0.94}} {
+		if s.MNIST != "" {
+			list = append(list, paperTask(x.name, x.model, trivium.Data{Source: s.MNIST}, Target{"test", "accuracy", x.accuracy, true}, 60))
+		} else {
+			list = append(list, paperTask(x.name, x.model, trivium.Data{Source: "digits"}, Target{"test", "accuracy", x.accuracy, true}, 60))
+		}
+		if s.Tenth != "" {
+			d := trivium.Data{Source: s.Tenth, Train: "0:8000", Test: "8000:"}
+			list = append(list, paperTask(x.name+"-10k", x.model, d, Target{"test", "accuracy", x.tenth, true}, 30))
+		}
+	}
+	return list
+}
+
+func paperTask(name, model string, d trivium.Data, t Target, epochs int) Task {
+	d.Order = "index"
+	return Task{
+		Name: name, Target: t, Batches: paperBatches, Cap: epochs,
+		Job: trivium.Job{
+			Version: trivium.JobVersion, Model: model, Data: d, Batch: 100, Last: trivium.LastDrop, Seed: paperSeed,
+			Optimizer: trivium.OptimizerSpec{Name: "sgd", Rate: paperRate},
+		},
+	}
+}
+
+// fullTargets are the targets of the full batch, of which an update is an epoch: training losses.
+var fullTargets = map[string]float64{
+	"logistic": 0.30, "softmax": 0.75, "mlp1": 0.55, "mlp2": 0.52, "softmax-10k": 0.75, "mlp1-10k": 0.55, "mlp2-10k": 0.50,
+}
+
+// fullCap is the number of updates within which those count.
+const fullCap = 100
+
+// At returns the task with the target and the cap of that batch.
+func (t Task) At(b Batch) Task {
+	if v, ok := fullTargets[t.Name]; ok && b == trivium.FullBatch && !t.Own {
+		t.Target, t.Cap = Target{"train", "loss", v, false}, fullCap
+	}
+	return t
+}
+
+// Sources are the folders of data sets that were found. Empty: there is none.
+type Sources struct {
+	MNIST string // four IDX files
+	Tenth string // the 10,000 test images
+}
+
+// FindSources looks for MNIST in dir, or, where dir is empty, beside the project and beside the caller.
+func FindSources(dir string) (Sources, error) {
+	var s Sources
+	for _, d := range []string{"mnist", "data/mnist", "../shared/data/mnist", "../data/mnist"} {
+		if s.MNIST == "" && dir == "" && has(d, "train-images-idx3-ubyte") && has(d, "t10k-images-idx3-ubyte") {
+			s.MNIST = d
+		}
+	}
+	for _, d := range []string{"mnist10k", "data/mnist10k", "shared/data/mnist10k", "../shared/data/mnist10k", "../data/mnist10k"} {
+		if s.Tenth == "" && dir == "" && has(d, "t10k-images-idx3-ubyte") {
+			s.Tenth = d
+		}
+	}
+	if dir != "" {
+		switch {
+		case has(dir, "train-images-idx3-ubyte") && has(dir, "t10k-images-idx3-ubyte"):
+			s.MNIST = dir
+		case has(dir, "t10k-images-idx3-ubyte"):
+			s.Tenth = dir
+		default:
+			return s, fmt.Errorf("compare: %s: want MNIST's IDX files, train-images-idx3-ubyte and so on, plain or as .gz", dir)
+		}
+	}
+	for _, p := range []*string{&s.MNIST, &s.Tenth} { // workers may have another folder
+		if *p != "" {
+			abs, err := filepath.Abs(*p)
+			if err != nil {
+				return s, err
+			}
+			*p = abs
+		}
+	}
+	return s, nil
+}
+
+func has(dir, name string) bool {
+	for _, n := range []string{name, name + ".gz"} {
+		if _, err := os.Stat(filepath.Join(dir, n)); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// PickTasks returns the tasks of those names, or says which there are.
+func PickTasks(all []Task, names []string) ([]Task, error) {
+	var list []Task
+	var errs []error
+	for _, n := range names {
+		i := slices.IndexFunc(all, func(t Task) bool { return t.Name == n })
+		if i < 0 {
+			var known []string
+			for _, t := range all {
+				known = append(known, t.Name)
+			}
+			errs = append(errs, fmt.Errorf("compare: no task is called %q; there are %s", n, strings.Join(known, ", ")))
+			continue
+		}
+		list = append(list, all[i])
+	}
+	return list, errors.Join(errs...)
+}
