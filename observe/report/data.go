@@ -9,23 +9,30 @@ import (
 	"strings"
 )
 
-// WriteCSV writes the named tables of the page as one table of cells: table, row, column, unit, value, low, high, text. Text that a
-// spreadsheet would take for a formula begins with an apostrophe.
+// WriteCSV writes the named tables of the page as one table, a line a cell: table, the heading that the row is under, the row's number
+// and name, column, unit, value, low, high, text. Text that a spreadsheet would take for a formula begins with an apostrophe.
 func (p *Page) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
-	out.Write([]string{"table", "row", "name", "column", "unit", "value", "low", "high", "text"})
+	out.Write([]string{"table", "under", "row", "name", "column", "unit", "value", "low", "high", "text"})
 	for _, t := range p.tables() {
 		if err := t.validate(); err != nil {
 			return err
 		}
+		under := ""
 		for i, r := range t.Rows {
 			name := ""
 			if len(r.Cells) > 0 {
 				name = r.Cells[0].words()
 			}
+			if r.Heading != "" {
+				under = r.Heading
+			}
 			for j, c := range r.Cells {
+				if j == 0 && c.Value == nil || c.words() == "" {
+					continue // the row's name; an empty cell
+				}
 				out.Write([]string{
-					safe(t.Name), strconv.Itoa(i + 1), safe(name), safe(t.Columns[j].full()), safe(t.Columns[j].Unit),
+					safe(t.Name), safe(under), strconv.Itoa(i + 1), safe(name), safe(t.Columns[j].full()), safe(t.Columns[j].Unit),
 					number(c.Value), number(c.Lo), number(c.Hi), safe(c.words()),
 				})
 			}

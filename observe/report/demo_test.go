@@ -12,7 +12,10 @@ import (
 )
 
 // To look at the page: go test ./observe/report -run TestPage$ -page page.html
-var pageFile = flag.String("page", "", "write the page of TestPage to this file")
+var (
+	pageFile = flag.String("page", "", "write the page of TestPage to this file")
+	update   = flag.Bool("update", false, "write the golden files")
+)
 
 func words(s string) []report.Span { return []report.Span{report.Text(s)} }
 

@@ -37,7 +37,21 @@ type Bar struct {
 
 // Draw implements Chart.
 func (b Bars) Draw(f Frame) (string, error) {
+	if err := b.validate(); err != nil {
+		return "", err
+	}
 	return draw(f, b.Title, b.describe(), func(c *canvas) (float64, error) { return b.layout(c) })
+}
+
+func (b Bars) validate() error {
+	for _, g := range b.Groups {
+		for _, bar := range g.Bars {
+			if bar.Series < 0 || len(b.Series) > 0 && bar.Series >= len(b.Series) {
+				return fmt.Errorf("svg: bars %q: %q has a bar of series %d; there are %d", b.Title, g.Label, bar.Series, len(b.Series))
+			}
+		}
+	}
+	return nil
 }
 
 func (b Bars) describe() string {
@@ -49,7 +63,7 @@ func (b Bars) describe() string {
 		var values []string
 		for _, bar := range g.Bars {
 			s := b.words(bar)
-			if len(b.Series) > 1 && bar.Series < len(b.Series) {
+			if len(b.Series) > 1 {
 				s = b.Series[bar.Series] + " " + s
 			}
 			values = append(values, s)
@@ -233,7 +247,7 @@ func (b Bars) bar(c *canvas, p plot, y, thick float64, label string, bar Bar) {
 	h := b.hue(bar)
 	x := p.x.at(bar.Value)
 	title := label + ": " + b.words(bar)
-	if len(b.Series) > 1 && bar.Series < len(b.Series) {
+	if len(b.Series) > 1 {
 		title = label + ", " + b.Series[bar.Series] + ": " + b.words(bar)
 	}
 	lo, hi, interval := b.Value.interval(bar.Value, bar.Lo, bar.Hi)
@@ -284,10 +298,10 @@ func (b Bars) hue(bar Bar) int {
 		return hue(bar.Hue, 0)
 	}
 	given := 0
-	if bar.Series >= 0 && bar.Series < len(b.Hues) {
+	if bar.Series < len(b.Hues) {
 		given = b.Hues[bar.Series]
 	}
-	return hue(given, max(bar.Series, 0))
+	return hue(given, bar.Series)
 }
 
 func (b Bars) keys() []key {

@@ -2,6 +2,7 @@ package svg
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -54,7 +55,13 @@ func (h Histogram) describe() string {
 }
 
 func (h Histogram) shows(b Bin) bool {
-	return h.X.has(b.Lo) && (h.Whole || h.X.has(b.Hi) && b.Hi > b.Lo) && plottable(b.Count) && b.Count > 0
+	if !h.X.has(b.Lo) || !plottable(b.Count) || b.Count <= 0 {
+		return false
+	}
+	if h.Whole {
+		return math.Abs(b.Lo) < 1<<52 // a float64 has a place for every half below it
+	}
+	return h.X.has(b.Hi) && b.Hi > b.Lo
 }
 
 // total returns the count of a panel; 0 where there is nothing to show.
@@ -133,10 +140,12 @@ func (h Histogram) layout(c *canvas) (float64, error) {
 func wholeTicks(s span, count float64) []float64 {
 	step := max(1, niceStep(max(s.hi-s.lo, 1), max(int(count), 2)))
 	var out []float64
-	for v := 0.0; v <= s.hi; v += step {
-		if v >= s.lo && len(out) < 1000 {
-			out = append(out, v)
+	for first := math.Ceil(s.lo / step); len(out) < 1000; {
+		v := (first + float64(len(out))) * step
+		if v > s.hi {
+			break
 		}
+		out = append(out, v)
 	}
 	return out
 }

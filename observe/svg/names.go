@@ -1,6 +1,7 @@
 package svg
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 )
@@ -82,15 +83,7 @@ func (l Lines) names(c *canvas, p plot) {
 			all = append(all, name{m.Label, "l", p.right, y, y, smallSize})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b name) int {
-		switch {
-		case a.want < b.want:
-			return -1
-		case a.want > b.want:
-			return 1
-		}
-		return 0
-	})
+	sortNames(all)
 	spread(all, p.top, p.bottom, 14)
 	for _, n := range all {
 		if n.y-n.want > 2 || n.want-n.y > 2 || p.right-n.x > 8 {
@@ -98,6 +91,10 @@ func (l Lines) names(c *canvas, p plot) {
 		}
 		c.fitted(n.class, start, p.right+10, n.y+4, c.w-p.right-10, n.size, n.text)
 	}
+}
+
+func sortNames(names []name) {
+	slices.SortStableFunc(names, func(a, b name) int { return cmp.Compare(a.want, b.want) })
 }
 
 // spread moves names, which are in the order of want, so that they stand at least apart from each other and within top and bottom, as

@@ -5,16 +5,17 @@ import (
 	"strings"
 )
 
-// palette are the colours of hues 1 to 8, on a light and on a dark page. They follow Okabe and Ito's set, which people with any of the
-// common colour blindnesses tell apart, darkened or lightened to a contrast of 3 to 1 with the page (WCAG 2.2, 1.4.11).
+// palette are the colours of hues 1 to 8, on a light and on a dark page. The first six were searched for: within the hues of Okabe and
+// Ito's set, with a contrast of 3 to 1 with the page (WCAG 2.2, 1.4.11), as far apart as they can be for people who see no red or no
+// green. TestPalette holds them to it.
 var palette = [Hues]struct{ light, dark string }{
-	{"#1769aa", "#5db1f0"}, // blue
-	{"#cf5300", "#ff8d4d"}, // vermilion
-	{"#00876c", "#35c9a4"}, // bluish green
-	{"#a8579a", "#dd9fd0"}, // reddish purple
-	{"#8a6d00", "#dfbd3e"}, // ochre
-	{"#3a94c9", "#9ad7f5"}, // sky blue
-	{"#7d2e42", "#ef8499"}, // wine
+	{"#2f55c7", "#6a93ff"}, // blue
+	{"#e65c0c", "#ff7a2e"}, // vermilion
+	{"#0b9b7d", "#45e0b4"}, // bluish green
+	{"#8f2a7c", "#bb86ab"}, // reddish purple
+	{"#72500c", "#f5c945"}, // brown; yellow
+	{"#2e9be6", "#8accf7"}, // sky blue
+	{"#b0204a", "#ff8fa6"}, // crimson
 	{"#5f6773", "#aab3bf"}, // slate
 }
 
@@ -25,8 +26,8 @@ var surfaces = []struct{ name, light, dark string }{
 	{"ink-2", "#57606a", "#a3acb8"}, // labels of axes
 	{"grid", "#e4e7eb", "#2b3038"},
 	{"axis", "#9aa3ad", "#5c6570"},
-	{"better", "#1769aa", "#5db1f0"},
-	{"worse", "#cf5300", "#ff8d4d"},
+	{"better", "#2f55c7", "#6a93ff"},
+	{"worse", "#e65c0c", "#ff7a2e"},
 }
 
 // CSS returns the styles that charts need, for one style element of a page: custom properties for light and dark, by what the reader
