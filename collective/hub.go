@@ -32,6 +32,8 @@ type hub struct {
 	armed  time.Duration
 	closed bool
 
+	flushing atomic.Int64 // calls of flush that send what they have taken from the cores
+
 	segments []*transport.Segment // of shared memory
 
 	sentMu   sync.Mutex // guards what follows
@@ -136,10 +138,12 @@ func (h *hub) flush(list []outTo) []outTo {
 			h.timer.Reset(wait)
 		}
 	}
+	h.flushing.Add(1)
 	h.mu.Unlock()
 	for i := range list {
 		list[i].p.send(list[i].f)
 	}
+	h.flushing.Add(-1)
 	clear(list)
 	for i := range over { // which may call a Done, of a group in this process, which takes its lock
 		over[i].Release()
@@ -422,6 +426,27 @@ func (h *hub) drop(c *core) {
 	}
 }
 
+// settleWait is how long Close waits for a peer that takes nothing.
+const settleWait = time.Second
+
+// settle waits until the stream has what this rank said. A commit ends here when the last vote has come, and perhaps before another
+// goroutine has sent our own last one, which the others wait for.
+func (h *hub) settle() {
+	begin := h.clock()
+	for wait := time.Microsecond; h.clock()-begin < settleWait; wait = min(2*wait, time.Millisecond) {
+		busy := h.flushing.Load() > 0
+		for _, p := range h.peers {
+			p.mu.Lock()
+			busy = busy || p.busy
+			p.mu.Unlock()
+		}
+		if !busy {
+			return
+		}
+		time.Sleep(wait)
+	}
+}
+
 func (h *hub) close() error {
 	h.mu.Lock()
 	first := !h.closed
@@ -433,6 +458,7 @@ func (h *hub) close() error {
 				c.controlAll(kindBye, 0, nil)
 			}
 		})
+		h.settle()
 	}
 	h.stop(ErrClosed)
 	h.sentMu.Lock()

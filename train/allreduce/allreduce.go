@@ -115,15 +115,21 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 	// What ends training here must end it everywhere, after the same update: agreed ends when all know.
 	agreed, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
-	var timer *time.Timer
+	heard := make(chan struct{})
 	unhook := context.AfterFunc(ctx, func() {
+		defer close(heard)
 		if lost := lostOf(ctx); lost != nil {
-			timer = time.AfterFunc(lostWait, func() { stop(lost) })
+			select {
+			case <-time.After(lostWait):
+				stop(lost)
+			case <-agreed.Done():
+			}
 		}
 	})
 	defer func() {
-		if !unhook() && timer != nil {
-			timer.Stop()
+		stop(nil)
+		if !unhook() {
+			<-heard
 		}
 	}()
 	x, err := newExchange(&env, s.o, run, func() bool { return ctx.Err() != nil && lostOf(ctx) == nil })

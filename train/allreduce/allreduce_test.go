@@ -79,6 +79,9 @@ func ranks(n int, o allreduce.Options) func(env train.Env) trivium.Strategy {
 // TestKit: what holds for every strategy.
 func TestKit(t *testing.T) {
 	for _, n := range []int{1, 3} {
+		if testing.Short() && n == 1 {
+			continue
+		}
 		t.Run(fmt.Sprint(n), func(t *testing.T) { traintest.Run(t, ranks(n, allreduce.Options{})) })
 	}
 }
@@ -106,11 +109,16 @@ func TestExact(t *testing.T) {
 	}
 }
 
+// digits is a job of eleven updates an epoch.
 func digits() *trivium.Job {
-	return &trivium.Job{
+	job := &trivium.Job{
 		Version: trivium.JobVersion, Model: "mlp:24", Data: trivium.Data{Source: "digits", Rows: 1250, Train: "0:1010", Test: "1010:"},
 		Batch: 100, Epochs: 2, Seed: 9, Optimizer: trivium.OptimizerSpec{Name: "adam", Rate: 0.01},
 	}
+	if testing.Short() { // the race detector makes arithmetic slow
+		job.Data.Rows, job.Data.Train, job.Data.Test, job.Batch = 250, "0:210", "210:", 20
+	}
+	return job
 }
 
 // same compares ranks bit for bit.
@@ -125,11 +133,17 @@ func TestAgreement(t *testing.T) {
 	for _, model := range []string{"softmax", "mlp:24", "mlp:300,20"} {
 		job := digits()
 		job.Model = model
+		if testing.Short() {
+			job.Steps = 5
+		}
 		want, err := local.New(train.Env{}, local.Options{}).Train(t.Context(), job)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, n := range []int{2, 3, 4} {
+			if testing.Short() && n == 2 {
+				continue
+			}
 			c := &crew{n: n}
 			if _, err := c.Train(t.Context(), job); err != nil {
 				t.Fatal(err)
@@ -239,6 +253,9 @@ func TestLocalSGD(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, every := range []int64{2, 4, 1000} {
+			if testing.Short() && every == 1000 { // too few rows to learn from alone
+				continue
+			}
 			c := &crew{n: 3, o: allreduce.Options{Every: every}}
 			if _, err := c.Train(t.Context(), job); err != nil {
 				t.Fatal(err)
@@ -257,9 +274,15 @@ func TestLocalSGD(t *testing.T) {
 func TestCompression(t *testing.T) {
 	job := digits()
 	job.Model, job.Data = "softmax", trivium.Data{Source: "digits", Rows: 2500, Train: "0:2000", Test: "2000:"}
-	job.Epochs, job.Optimizer = 20, trivium.OptimizerSpec{Name: "sgd", Rate: 0.2}
+	job.Batch, job.Epochs, job.Optimizer = 100, 20, trivium.OptimizerSpec{Name: "sgd", Rate: 0.2}
+	if testing.Short() {
+		job.Data, job.Epochs = trivium.Data{Source: "digits", Rows: 350, Train: "0:300", Test: "300:"}, 10
+	}
 	losses := map[string]float64{}
-	for _, codec := range []string{"none", "f16", "bf16", "int8", "1bit", "topk:0.05", "qsgd:7"} {
+	for _, codec := range []string{"none", "f16", "int8", "topk:0.05", "bf16", "1bit", "qsgd:7"} {
+		if testing.Short() && len(losses) == 4 { // the others need more rows for one per cent
+			break
+		}
 		c := &crew{n: 2, o: allreduce.Options{Compress: codec}}
 		got, err := c.Train(t.Context(), job)
 		if err != nil {
