@@ -65,6 +65,7 @@ func (s *ServerState) answer(c *session, m *pull) {
 		v.sub = sub
 		s.send(c.Name, v)
 	}
+	c.told, c.owed = s.m, false
 }
 
 // unpark answers what waited for the clock that has come.

@@ -141,6 +141,8 @@ type (
 		pulls  int
 		silent bool // a prefetch: nobody waits
 	}
+	// prefetchCall is answered at once.
+	prefetchCall struct{ gets []*getCall }
 	// clockCall ends a worker's round.
 	clockCall struct {
 		w       *WorkerState
@@ -393,6 +395,11 @@ func (c *ClientState) call(id uint64, arg any) {
 		c.answer(id, w, err)
 	case *getCall:
 		c.get(id, x)
+	case prefetchCall:
+		for _, g := range x.gets {
+			c.get(0, g)
+		}
+		c.answer(id, nil, nil)
 	case clockCall:
 		c.endRound(id, x)
 	case finishCall:

@@ -12,7 +12,8 @@ type pulling struct {
 	lane  *laneLink
 	msg   *pull
 	t     *clientTable
-	at    Clock // the asker's
+	more  []*clientTable // of a question about several tables
+	at    Clock          // the asker's
 	calls []*getCall
 	segs  []segmentOf
 	cells []int // of a read of single cells: where each section's begin in the call's out
@@ -25,6 +26,19 @@ type pulling struct {
 type segmentOf struct {
 	r *cachedRow
 	i int
+}
+
+// tableOf returns the table of that number; nil: the question was not about it.
+func (p *pulling) tableOf(id uint32) *clientTable {
+	if p.t.id == id {
+		return p.t
+	}
+	for _, t := range p.more {
+		if t.id == id {
+			return t
+		}
+	}
+	return nil
 }
 
 func (s segmentOf) seg() *cachedSegment { return &s.r.segs[s.i] }
@@ -53,10 +67,6 @@ func (c *ClientState) get(id uint64, g *getCall) {
 		c.pullRows(g)
 	}
 	w := &wait{id: id, w: g.w, get: g, deadline: c.now + c.o.RoundTimeout}
-	if g.silent {
-		c.answer(id, nil, nil)
-		w.id = 0
-	}
 	if g.pulls == 0 {
 		c.arrived(w)
 		return
@@ -161,6 +171,9 @@ func (c *ClientState) pullSegments(g *getCall, l *laneLink, segs []segmentOf) {
 	size := 0
 	whole := g.t.cut.wholeRows()
 	for len(segs) > 0 {
+		if p == nil {
+			p = c.joinPull(g, l)
+		}
 		if p == nil || size > maxPiece/2 || len(p.msg.secs) >= maxSections {
 			p = c.newPull(g, l)
 			size = 0
@@ -197,6 +210,21 @@ func (c *ClientState) pullSegments(g *getCall, l *laneLink, segs []segmentOf) {
 		size += q.size() + sectionHead
 		segs = segs[n:]
 	}
+}
+
+// joinPull returns a question of this step to the same lane that can also ask for rows of g's table; nil: there is none. A question that
+// is nearly full, or about sparse rows, is left as it is.
+func (c *ClientState) joinPull(g *getCall, l *laneLink) *pulling {
+	for _, p := range c.asked {
+		if p.lane == l && p.at == g.at && p.msg.need == g.need && p.msg.subscribe == (g.t.spec.Mode == ESSP) && p.cells == nil &&
+			p.t.spec.Mode == g.t.spec.Mode && !p.t.spec.Sparse && !g.t.spec.Sparse && p.t != g.t && len(p.msg.secs) < 16 && p.msg.Size() < maxPiece/16 {
+			p.calls = append(p.calls, g)
+			g.pulls++
+			p.more = append(p.more, g.t)
+			return p
+		}
+	}
+	return nil
 }
 
 func (c *ClientState) newPull(g *getCall, l *laneLink) *pulling {
@@ -336,8 +364,12 @@ func (m *values) keep() *values {
 
 // land puts one section of an answer where it belongs. False: it makes no sense.
 func (c *ClientState) land(p *pulling, l *laneLink, m *values, s *section) bool {
-	size := p.t.spec.Cell.Size()
-	if s.table != p.t.id || s.form != formSame && len(s.cells) != s.n*size {
+	t := p.tableOf(s.table)
+	if t == nil {
+		return false
+	}
+	size := t.spec.Cell.Size()
+	if s.form != formSame && len(s.cells) != s.n*size {
 		return false
 	}
 	if p.cells != nil {
@@ -356,7 +388,7 @@ func (c *ClientState) land(p *pulling, l *laneLink, m *values, s *section) bool 
 		return true
 	}
 	set := func(row, from int64, n int, cells []byte) bool {
-		r, seg := p.t.segmentAt(row, from)
+		r, seg := t.segmentAt(row, from)
 		if seg == nil || seg.pull != p && (seg.landed > 0 || int64(n) < seg.to-seg.from) {
 			return true // no longer wanted, or asked for anew: then only whole segments are of use
 		}
@@ -393,7 +425,7 @@ func (c *ClientState) land(p *pulling, l *laneLink, m *values, s *section) bool 
 	case formRange:
 		return s.n > 0 && set(s.row, s.from, s.n, s.cells)
 	case formRows:
-		n := int(p.t.spec.Cols)
+		n := int(t.spec.Cols)
 		if s.n != len(s.rows)*n {
 			return false
 		}

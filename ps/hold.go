@@ -71,8 +71,11 @@ func (s *ServerState) roundHeld(c *session) {
 	c.done = last.finish
 	before := s.m
 	s.advance()
-	if s.m == before {
+	switch {
+	case last.finish || last.prompt:
 		s.tell(c, 0)
+	case s.m == before:
+		s.owe(c)
 	}
 }
 
@@ -182,7 +185,11 @@ func (s *ServerState) advance() {
 	s.push()
 	s.unpark()
 	for _, c := range s.clients {
-		if c.State == Active && c.Session != 0 {
+		switch {
+		case c.State != Active || c.Session == 0 || c.told == s.m: // an answer has told it
+		case s.loose:
+			s.owe(c)
+		default:
 			s.tell(c, 0)
 		}
 	}

@@ -102,6 +102,7 @@ func (s *ServerState) addTable(d *Definition) error {
 		}
 	}
 	s.tables = append(s.tables, l)
+	s.loose = s.loose || l.spec.Mode == ASP
 	if len(d.From) > 0 && len(l.here) > 0 {
 		if s.o.Store == nil {
 			return errors.New("ps: a restore wants ServerOptions.Store")

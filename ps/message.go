@@ -211,6 +211,7 @@ type batch struct {
 	piece   uint32
 	last    bool      // of this round's pieces
 	finish  bool      // with the last: the client counts as finished with every later round
+	prompt  bool      // with the last: the client waits to hear that the round is held
 	weights []weight  // of the round, in each piece
 	drop    []section // with the last: cells of segments that the client no longer wants to be sent
 	secs    []section
@@ -241,6 +242,9 @@ func (m *batch) appendHead(p []byte) []byte {
 	}
 	if m.finish {
 		flags |= 2
+	}
+	if m.prompt {
+		flags |= 4
 	}
 	p = append(p, flags)
 	p = wire.AppendUvarint(p, uint64(len(m.weights)))
@@ -298,8 +302,8 @@ func decodeBatch(head, payload []byte) (*batch, error) {
 	m.lane, m.client, m.session, m.epoch = readUp(r)
 	m.stamp = readClock(r, "stamp")
 	m.piece = uint32(r.Uvarint("piece", math.MaxUint32))
-	flags := r.Uvarint("flags", 3)
-	m.last, m.finish = flags&1 != 0, flags&2 != 0
+	flags := r.Uvarint("flags", 7)
+	m.last, m.finish, m.prompt = flags&1 != 0, flags&2 != 0, flags&4 != 0
 	for n := r.Uvarint("weights", wire.MaxHead/9); n > 0 && r.Err() == nil; n-- {
 		w := weight{part: uint32(r.Uvarint("part", math.MaxUint32)), sum: r.Float64("weight")}
 		m.weights = append(m.weights, w)

@@ -42,6 +42,8 @@ type ServerState struct {
 	refused int // messages
 	fatal   string
 	late    bool // what the configuration asks for is past
+	owing   bool // timerOwed is set
+	loose   bool // there is an ASP table: then no Clock waits for M
 }
 
 // ServerOptions are a server's. The zero value works.
@@ -82,6 +84,8 @@ type session struct {
 	gen    uint32
 	pushes uint64
 	pushed Clock
+	told   Clock // the M of the last status that it was sent
+	owed   bool  // it is to be told of rounds that are held
 }
 
 type gap struct {
@@ -115,7 +119,14 @@ func NewServerState(p Placement, lane int, o ServerOptions) (*ServerState, error
 	return &ServerState{p: p, o: o, self: uint16(lane), name: p.server(lane), config: &Config{}, haves: make([]Clock, p.lanes())}, nil
 }
 
-const timerHave protocol.TimerID = 1
+const (
+	timerHave protocol.TimerID = 1
+	timerOwed protocol.TimerID = 2
+)
+
+// owedFor is how long a client is kept waiting to hear that a round is held: mostly an answer to a read tells it sooner, and a message is
+// saved. Nobody waits for it, except those whose batch says so.
+const owedFor = 2 * time.Millisecond
 
 // Step is the machine.
 func (s *ServerState) Step(now time.Duration, in protocol.Event) []protocol.Command {
@@ -134,6 +145,14 @@ func (s *ServerState) Step(now time.Duration, in protocol.Event) []protocol.Comm
 				s.tellLanes(true)
 			}
 			s.out = append(s.out, protocol.SetTimer{ID: timerHave, After: s.o.Retry})
+		}
+		if in.ID == timerOwed {
+			s.owing = false
+			for _, c := range s.clients {
+				if c.owed {
+					s.tell(c, 0)
+				}
+			}
 		}
 	case protocol.Computed:
 		s.computed(in.ID)
@@ -235,7 +254,17 @@ func (s *ServerState) status(c *session) status {
 func (s *ServerState) tell(c *session, gap uint8) {
 	st := s.status(c)
 	st.gap = gap
+	c.told, c.owed = s.m, false
 	s.send(c.Name, &clocks{st})
+}
+
+// owe has c told soon, if nothing tells it before.
+func (s *ServerState) owe(c *session) {
+	c.owed = true
+	if !s.owing {
+		s.owing = true
+		s.out = append(s.out, protocol.SetTimer{ID: timerOwed, After: owedFor})
+	}
 }
 
 // onBatch takes a piece of a round, if it is the next.

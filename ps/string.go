@@ -74,3 +74,5 @@ func (c finishCall) String() string { return fmt.Sprintf("finish of %v", c.w) }
 func (c *Config) String() string { return fmt.Sprintf("config %d", c.Version) }
 
 func (c snapshotCall) String() string { return "snapshot" }
+
+func (x prefetchCall) String() string { return fmt.Sprintf("prefetch %v", x.gets) }

@@ -480,15 +480,35 @@ func (t Table[T]) pending(r *cachedRow) bool {
 }
 
 // Prefetch begins to fetch rows that are soon read, and does not wait. Rows that do not exist are left out: Get will say so.
-func (t Table[T]) Prefetch(rows ...int64) {
-	g := &getCall{w: t.w.s, t: t.t, silent: true}
+func (t Table[T]) Prefetch(rows ...int64) { t.w.Prefetch(t.Rows(rows...)) }
+
+// Wanted is rows of a table, for Worker.Prefetch.
+type Wanted struct {
+	t    *clientTable
+	rows []int64
+}
+
+// Rows names rows of the table.
+func (t Table[T]) Rows(rows ...int64) Wanted {
+	w := Wanted{t: t.t}
 	for _, r := range rows {
 		if t.checkRow("prefetch", r) == nil {
-			g.rows = append(g.rows, r)
+			w.rows = append(w.rows, r)
 		}
 	}
-	if len(g.rows) > 0 {
-		_, _ = t.w.d.Call(context.Background(), g) // it is answered at once; what fails, fails the Get
+	return w
+}
+
+// Prefetch is Table.Prefetch for several tables: a server is asked once for all that it has.
+func (w *Worker) Prefetch(wanted ...Wanted) {
+	var x prefetchCall
+	for _, r := range wanted {
+		if len(r.rows) > 0 {
+			x.gets = append(x.gets, &getCall{w: w.s, t: r.t, rows: r.rows, silent: true})
+		}
+	}
+	if len(x.gets) > 0 {
+		_, _ = w.d.Call(context.Background(), x) // it is answered at once; what fails, fails the Get
 	}
 }
 
