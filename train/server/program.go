@@ -36,11 +36,12 @@ type Part struct {
 	Rank, Workers int
 	Rounds        int64        // that are behind it, where a run goes on
 	Train         data.Dataset // the training rows
+	Epoch         func() int   // the pass over them that is under way, from 0
 }
 
 // A Scorer is a Program that knows how well it does: the sums of loss and weight over the rows of the last round.
 type Scorer interface {
-	Loss() (lossSum, weightSum float64)
+	RoundLoss() (lossSum, weightSum float64)
 }
 
 // A Keeper is a Program that keeps something for each row between rounds, by the row's ID. It wants rows in index order, so that each
@@ -198,7 +199,7 @@ func (p *modelProgram) open(w *worker) (err error) {
 		return err
 	}
 	if b, ok := p.Program.(Beginner); ok {
-		if err := b.Begin(w.ctx, w.w, Part{w.job, w.env.Rank, w.env.Workers(), w.run.At().Step, w.run.Splits().Train}); err != nil {
+		if err := b.Begin(w.ctx, w.w, Part{w.job, w.env.Rank, w.env.Workers(), w.run.At().Step, w.run.Splits().Train, func() int { return w.run.At().Epoch }}); err != nil {
 			return err
 		}
 	}
@@ -214,7 +215,7 @@ func (p *modelProgram) Round(ctx context.Context, w *ps.Worker, b trivium.Batch)
 	p.w.took = time.Since(began)
 	var loss, weight float64
 	if s, ok := p.Program.(Scorer); ok {
-		loss, weight = s.Loss()
+		loss, weight = s.RoundLoss()
 	} else {
 		weight = float64(b.Rows)
 	}

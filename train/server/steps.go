@@ -60,7 +60,7 @@ func (o Options) rounds(run *train.Run) error {
 type descent struct {
 	gradients
 	rows  int           // of a step
-	fused descender  // takes steps of single rows by itself; nil: the model cannot, or the optimizer is not plain
+	fused descender     // takes steps of single rows by itself; nil: the model cannot, or the optimizer is not plain
 	steps int64         // that this worker has taken
 	old   []float32     // the parameters when the round began
 	view  trivium.Batch // of a step

@@ -165,7 +165,7 @@ func (m *counts) Begin(_ context.Context, w *ps.Worker, p server.Part) (err erro
 	return err
 }
 
-func (m *counts) Loss() (lossSum, weightSum float64) { return 2 * m.rows, m.rows }
+func (m *counts) RoundLoss() (lossSum, weightSum float64) { return 2 * m.rows, m.rows }
 
 func (m *counts) Round(_ context.Context, _ *ps.Worker, b trivium.Batch) error {
 	m.rows = float64(b.Rows)
