@@ -297,9 +297,9 @@ func (p *product[T]) ahead(q *part, g, groups, first, k int) ahead {
 	if packed := q.bStep == q.panel/run; g == 0 && !packed {
 		return ahead{at: uintptr(q.b) + uintptr(q.panel), step: q.bStep, run: run, panel: q.panel}
 	}
-	next := (g + 1) * p.m / groups
+	next, after := (g+1)*p.m/groups, (g+2)*p.m/groups
 	if g+1 == groups {
-		next, first = 0, first+k
+		next, after, first = 0, p.m/groups, first+k
 		if first >= p.k {
 			return ahead{at: uintptr(q.b), run: run}
 		}
@@ -308,7 +308,14 @@ func (p *product[T]) ahead(q *part, g, groups, first, k int) ahead {
 	if p.a.column != 1 { // columns of memory: one step, one row of them
 		return ahead{at: at, step: p.a.column * size, run: run}
 	}
-	return ahead{at: at, step: 2 * line, row: p.a.row * size, run: max(1, ceil(k*size, 2*line))}
+	// Each panel fetches its share of the rows, evenly over its steps: more would drive out what is being worked on.
+	width := p.lanes
+	if q.wide {
+		width *= 2
+	}
+	rows := ceil(after-next, ceil(q.cols, width))
+	run = max(run/max(rows, 1), ceil(k*size, 2*line), 1)
+	return ahead{at: at, step: ceil(k*size, run), row: p.a.row * size, run: run, panel: rows * p.a.row * size}
 }
 
 // activateRows applies a function to rows that are in first-level cache, in as few calls as their layout allows.
