@@ -232,8 +232,10 @@ func (t Table) json() tableJSON {
 }
 
 func finite(v *float64) *float64 {
-	if v == nil || math.IsNaN(*v) || math.IsInf(*v, 0) {
+	if v == nil || !isFinite(*v) {
 		return nil
 	}
 	return v
 }
+
+func isFinite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }

@@ -124,8 +124,10 @@ func TestAnyText(t *testing.T) {
 			Sections: []report.Section{
 				{Title: n(), ID: n(), Blocks: []report.Block{table, report.List{Items: []report.Paragraph{spans}}, report.Facts{{Name: n(), Value: spans}}}},
 				{Title: n(), Under: []report.Section{{Title: n(), Blocks: []report.Block{
-					report.Callout{Title: n(), Blocks: []report.Block{report.Code{Caption: n(), Text: n()}}}, report.Details{Summary: spans, Blocks: []report.Block{table}},
-					report.Figure{ID: n(), Chart: chart, Caption: spans, Data: &table}, report.Figures{ID: n(), Items: []report.SmallFigure{{Title: n(), Chart: chart}}},
+					report.Callout{Title: n(), Blocks: []report.Block{report.Code{Caption: n(), Text: n()}}},
+					report.Details{Summary: spans, Blocks: []report.Block{table}},
+					report.Figure{ID: n(), Chart: chart, Caption: spans, Data: &table},
+					report.Figures{ID: n(), Items: []report.SmallFigure{{Title: n(), Chart: chart}}},
 				}}}},
 			},
 		}

@@ -1,0 +1,188 @@
+package report_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/observe/report"
+	"github.com/trivium-ml/trivium/observe/rundir"
+)
+
+// To look at real runs: go test ./observe/report -run TestRuns$ -runs DIR,DIR -page page.html
+var runDirs = flag.String("runs", "", "run directories that TestRuns makes a page of")
+
+// write leaves a run directory as a training of two workers would, and opens it.
+func write(t *testing.T, head rundir.Head, end *rundir.Result, change func(step int, s *observe.Step)) *rundir.Run {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), head.Name)
+	head.Start = time.Date(2026, 11, 21, 18, 9, 16, 0, time.UTC)
+	w, err := rundir.Create(dir, head)
+	if err != nil {
+		t.Fatal(err)
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for rank := range 2 {
+		source := observe.Source{Run: head.Name, Strategy: head.Strategy, Role: observe.Worker, Rank: rank}
+		set := observe.NewSet(source)
+		for i := range 2000 {
+			var s observe.Step
+			s.Step, s.Start, s.Every, s.Samples = int64(i), time.Duration(i)*10*time.Millisecond, 1, 100
+			s.Phases[observe.Compute], s.Phases[observe.WaitStale] = 7*time.Millisecond, time.Duration(rank+1)*time.Millisecond
+			s.Loss = 2.3*math.Exp(-float64(i)/500) + 0.05
+			s.StalenessMax = uint16(i % 4)
+			if change != nil {
+				change(i, &s)
+			}
+			must(w.Step(source, s))
+			set.Add(observe.Steps, 1)
+			set.Add(observe.Samples, 100)
+			set.Add(observe.WallTime, uint64(s.Wall()))
+			set.Add(observe.PhaseTime(observe.Compute), uint64(s.Phases[observe.Compute]))
+			set.Add(observe.PhaseTime(observe.WaitStale), uint64(s.Phases[observe.WaitStale]))
+			set.Observe(observe.StepTime, uint64(s.Wall()))
+			if i%100 == 99 {
+				set.Put(observe.CPUUse, 0.8+0.1*math.Sin(float64(i)))
+				set.Put(observe.ResidentBytes, 60e6+float64(i)*1e4)
+				set.Add(observe.CPUUser, 800_000_000)
+				set.Add(observe.BytesOut, 40_000_000)
+				must(set.Evaluate("test.accuracy", 0.9-0.5*math.Exp(-float64(i)/400), int64(i)+1))
+				must(w.Frame(set.Frame(time.Duration(i) * 10 * time.Millisecond)))
+			}
+		}
+	}
+	must(w.Event(observe.Event{Time: head.Start.Add(3 * time.Second), Level: observe.Warn, Kind: "straggler", Step: 300, Text: "worker 1 is <slow> & late"}))
+	if end != nil {
+		must(w.Finish(*end))
+	} else {
+		must(w.Close())
+	}
+	r, err := rundir.Open(dir)
+	must(err)
+	return r
+}
+
+var finished = rundir.Result{
+	Reason: "finished", Steps: 2000, Epochs: 4, Samples: 400_000, Seconds: 20, SamplesPerSec: 20_000,
+	Metrics: map[string]float64{"test.accuracy": 0.8966, "test.loss": 0.3044, "train.loss": math.Inf(1)},
+}
+
+func serverHead(name string) rundir.Head {
+	return rundir.Head{
+		Name: name, Strategy: "server", Workers: 2, Servers: 1, Threads: 1, Model: "mlp:100", Command: []string{"/somewhere/trivium", "train", "mlp:100", "--data", "a b.csv"},
+		Configuration: json.RawMessage(`{"version":1,"batch":200,"optimizer":{"name":"adam","rate":0.001}}`), Host: json.RawMessage(`{"cores":2,"memory_bytes":25276510208}`),
+		Versions: map[string]string{"trivium": "0.4"}, Seeds: map[string]uint64{"job": 42},
+	}
+}
+
+func pageOf(t *testing.T, runs ...*rundir.Run) string {
+	t.Helper()
+	var a, b bytes.Buffer
+	if err := report.Write(&a, runs, report.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := report.Write(&b, runs, report.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(a.Bytes(), b.Bytes()) {
+		t.Error("the same runs came out as different bytes")
+	}
+	checkHTML(t, a.Bytes())
+	return a.String()
+}
+
+func TestRuns(t *testing.T) {
+	if *runDirs != "" {
+		var runs []*rundir.Run
+		for _, dir := range strings.Split(*runDirs, ",") {
+			r, err := rundir.Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			runs = append(runs, r)
+		}
+		if err := os.WriteFile(*pageFile, []byte(pageOf(t, runs...)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	page := pageOf(t, write(t, serverHead("one"), &finished, nil))
+	for _, want := range []string{
+		"mlp:100 under server, 2 workers, 1 server", "finished after 2,000 updates in 20 s, at 20k samples a second, with test.accuracy at 0.8966.",
+		"computed for 82.4 % of their time", "not finite", "worker 1 is &lt;slow&gt; &amp; late", "trivium train mlp:100 --data &#39;a b.csv&#39;",
+		"Oversubscribed: 3 busy threads on 2 cores", "25.3 GB", "the stalest read of a step", "test.accuracy by update", "resident memory at most",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	if strings.Contains(page, "/somewhere") {
+		t.Error("the page tells where the program lay")
+	}
+}
+
+func TestRunsSideBySide(t *testing.T) {
+	other := serverHead("two")
+	other.Strategy, other.Servers = "allreduce", 0
+	page := pageOf(t, write(t, serverHead("one"), &finished, nil), write(t, other, &finished, nil))
+	for _, want := range []string{"2 runs side by side", "One run each", "What differs from the first run", "Loss of the steps against samples", "allreduce: worker 1"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	if _, err := report.Runs(nil, report.Options{}); err == nil {
+		t.Error("a page of no run")
+	}
+}
+
+// A run that has not finished, whose files are damaged, or whose loss went away, has its page too, which says so.
+func TestRunsUnfinished(t *testing.T) {
+	r := write(t, serverHead("cut"), nil, func(i int, s *observe.Step) {
+		if i >= 1000 {
+			s.Loss = math.NaN()
+		}
+	})
+	file := filepath.Join(r.Dir, "steps", "worker-1.bin")
+	bytes, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, bytes[:len(bytes)-7], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = rundir.Open(r.Dir); err != nil {
+		t.Fatal(err)
+	}
+	page := pageOf(t, r)
+	for _, want := range []string{"has not finished", "unfinished", "steps/worker-1.bin", "The run wrote no result"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	empty := t.TempDir()
+	w, err := rundir.Create(filepath.Join(empty, "run"), rundir.Head{Name: "empty", Strategy: "local", Model: "softmax"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = rundir.Open(filepath.Join(empty, "run")); err != nil {
+		t.Fatal(err)
+	}
+	if page := pageOf(t, r); !strings.Contains(page, "No worker left a record") {
+		t.Error("a run without records has a page that does not say so")
+	}
+}
