@@ -116,6 +116,7 @@ func (r *reader) whole() bool {
 	if err := r.hdr.Parse((*[wire.HeaderLen]byte)(b)); err != nil {
 		return true // step says so
 	}
+	r.parsed = true
 	n := int(r.hdr.Length)
 	if r.hdr.Flags&wire.Shared != 0 {
 		n = int(r.hdr.Head) + 8

@@ -26,9 +26,10 @@ type peer struct {
 	addr     string // "": nobody said
 	known    bool   // Know was called: remembered while it is away
 	link     *link
-	lost     bool  // LinkLost was reported, and LinkBack not yet
-	gone     error // Forget or Close was called
-	shutting bool  // Close was called; what waits is still written
+	lost     bool        // LinkLost was reported, and LinkBack not yet
+	gone     error       // Forget or Close was called
+	past     atomic.Bool // gone is set
+	shutting bool        // Close was called; what waits is still written
 	finished frameQueue
 
 	keeping    bool   // keep runs
@@ -42,7 +43,7 @@ type peer struct {
 	half       *halfOpen
 
 	sums    atomic.Bool  // payloads to it carry a checksum
-	heard   atomic.Int64 // nanoseconds since 1970
+	heard   atomic.Int64 // 1 + nanoseconds since the port was opened; 0: never
 	drained chan struct{}
 }
 
@@ -384,6 +385,7 @@ func (pr *peer) end(err error) {
 		return
 	}
 	pr.gone = err
+	pr.past.Store(true)
 	if pr.cancel != nil {
 		pr.cancel()
 	}

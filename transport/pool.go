@@ -23,36 +23,39 @@ const (
 	poolReady  = 4096     // deliveries held at most
 )
 
-// get returns a slice of n bytes, whose content is arbitrary.
-func (p *pool) get(n int) []byte {
+// find returns n bytes that the pool has, whose content is arbitrary; nil: it has none. pool.mu is held.
+func (p *pool) find(n int) []byte {
 	if n == 0 {
 		return nil
 	}
-	class := max(bits.Len(uint(n-1)), leastClass) - leastClass
-	p.mu.Lock()
-	if l := len(p.free[class]); l > 0 {
-		b := p.free[class][l-1]
-		p.free[class] = p.free[class][:l-1]
-		p.bytes -= cap(b)
-		p.mu.Unlock()
-		return b[:n]
+	class := classOf(n)
+	l := len(p.free[class])
+	if l == 0 {
+		return nil
 	}
-	p.mu.Unlock()
-	return make([]byte, n, 1<<(class+leastClass))
+	b := p.free[class][l-1]
+	p.free[class] = p.free[class][:l-1]
+	p.bytes -= cap(b)
+	return b[:n]
 }
 
-// put takes back what get returned.
-func (p *pool) put(b []byte) {
-	if cap(b) == 0 {
-		return
+// fresh returns b, or n new bytes where the pool had none.
+func fresh(b []byte, n int) []byte {
+	if len(b) == n {
+		return b
 	}
-	class := bits.Len(uint(cap(b)-1)) - leastClass
-	p.mu.Lock()
-	if p.bytes+cap(b) <= poolBytes {
+	return make([]byte, n, 1<<(classOf(n)+leastClass))
+}
+
+func classOf(n int) int { return max(bits.Len(uint(n-1)), leastClass) - leastClass }
+
+// put takes back what find or fresh returned. pool.mu is held.
+func (p *pool) put(b []byte) {
+	if cap(b) > 0 && p.bytes+cap(b) <= poolBytes {
+		class := classOf(cap(b))
 		p.free[class] = append(p.free[class], b[:0])
 		p.bytes += cap(b)
 	}
-	p.mu.Unlock()
 }
 
 // A delivery is a received frame's memory and credit, until Event.Release.
@@ -68,30 +71,35 @@ type delivery struct {
 	release func() // bound once, so that an Event can carry it without an allocation
 }
 
-func (p *port) newDelivery() *delivery {
+// newDelivery returns a delivery that has n bytes.
+func (p *port) newDelivery(n int) *delivery {
+	var d *delivery
 	p.pool.mu.Lock()
 	if l := len(p.pool.ready); l > 0 {
-		d := p.pool.ready[l-1]
+		d = p.pool.ready[l-1]
 		p.pool.ready = p.pool.ready[:l-1]
-		p.pool.mu.Unlock()
-		return d
 	}
+	b := p.pool.find(n)
 	p.pool.mu.Unlock()
-	d := &delivery{port: p}
-	d.release = d.free
+	if d == nil {
+		d = &delivery{port: p}
+		d.release = d.free
+	}
+	d.buf = fresh(b, n)
 	return d
 }
 
 // free returns memory and credit.
 func (d *delivery) free() {
 	p, fl, ctl, n := d.port, d.flow, d.ctl, d.n
-	p.pool.put(d.buf)
+	buf := d.buf
 	if d.view != nil {
 		fl.link.shared.free(d.ref, len(d.view))
 		fl.link.dropShared()
 	}
 	d.flow, d.buf, d.view = nil, nil, nil
 	p.pool.mu.Lock()
+	p.pool.put(buf)
 	if len(p.pool.ready) < poolReady {
 		p.pool.ready = append(p.pool.ready, d)
 	}

@@ -24,6 +24,7 @@ type port struct {
 	o        Options
 	carrier  *carrier
 	instance [16]byte // of this opening: tells a restart from a reconnect
+	opened   time.Time
 	pool     pool
 	tender   tender
 
@@ -91,7 +92,7 @@ func openPort(self Name, o Options, c *carrier) *port {
 	}
 	p := &port{
 		self: self, o: o, carrier: c, peers: map[Name]*peer{}, streams: map[uint32]*stream{}, pending: map[net.Conn]time.Time{},
-		done: make(chan struct{}), refused: map[string]uint64{},
+		done: make(chan struct{}), refused: map[string]uint64{}, opened: time.Now(),
 	}
 	_, _ = rand.Read(p.instance[:]) // never fails
 	if c.lifeless != nil {
@@ -162,8 +163,8 @@ func (p *port) Forget(n Name) {
 
 func (p *port) Heard(n Name) time.Time {
 	if pr := p.peer(n); pr != nil {
-		if at := pr.heard.Load(); at != 0 {
-			return time.Unix(0, at)
+		if after := pr.heard.Load(); after != 0 {
+			return p.opened.Add(time.Duration(after - 1))
 		}
 	}
 	return time.Time{}

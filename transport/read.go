@@ -24,6 +24,7 @@ type reader struct {
 	buf      []byte
 	from, to int // what buf holds
 	hdr      wire.Header
+	parsed   bool    // hdr is that of the frame that comes next
 	last     *stream // of the frame before
 	scratch  []byte
 	sum      uint32
@@ -94,9 +95,12 @@ func (r *reader) step() error {
 	if err != nil {
 		return err
 	}
-	if err := r.hdr.Parse((*[wire.HeaderLen]byte)(b)); err != nil {
-		return err
+	if !r.parsed {
+		if err := r.hdr.Parse((*[wire.HeaderLen]byte)(b)); err != nil {
+			return err
+		}
 	}
+	r.parsed = false
 	if r.hdr.Flags&wire.Internal != 0 {
 		return r.internal()
 	}
@@ -116,7 +120,7 @@ func (r *reader) fill(dst []byte) (int, error) {
 		}
 		if n > 0 {
 			r.p.bytesReceived.Add(uint64(n))
-			r.pr.heard.Store(time.Now().UnixNano())
+			r.pr.heard.Store(int64(time.Since(r.p.opened)) + 1) // one clock, of the two that time.Now reads
 			return n, nil
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) && !r.h.link.dead.Load() {
@@ -223,30 +227,19 @@ func (r *reader) frame() error {
 	if r.streak++; n > lendFrame {
 		r.streak = 0
 	}
-	s.mu.Lock()
-	limit := s.o.MaxFrame
-	s.mu.Unlock()
-	if n > limit {
-		return &wire.FrameError{Cause: "length", Text: fmt.Sprintf("at most %d bytes on stream %q, found %d", limit, s.name, n)}
-	}
 	which := data
 	if r.h.ctl {
 		which = control
 	}
-	r.pr.mu.Lock()
-	l := r.h.link
-	if l.dead.Load() {
-		r.pr.unlock()
-		return errLinkDead
-	}
-	if l.flows[h.Stream] == nil && len(l.flows) >= maxFlows {
-		r.pr.unlock()
-		return &wire.FrameError{Cause: "stream", Text: fmt.Sprintf("more than %d streams", maxFlows)}
-	}
-	fl := l.flow(h.Stream)
-	err := fl.arrived(which, n)
-	r.pr.unlock()
+	po, want, err := s.begin(r.pr.name, h, r.h)
 	if err != nil {
+		return err
+	}
+	fl, err := r.arrived(which, n)
+	if err != nil {
+		if po != nil {
+			s.failed(postKey{r.pr.name, Key{h.Epoch, h.Op, h.Chunk}}, po)
+		}
 		return err
 	}
 
@@ -255,11 +248,13 @@ func (r *reader) frame() error {
 		From: r.pr.name, Kind: h.Kind, Priority: Priority(h.Flags >> wire.PriorityShift & 3), Fingerprint: h.Fingerprint,
 		Key: Key{h.Epoch, h.Op, h.Chunk},
 	}}
-	if (a.ev.Priority == Control) != r.h.ctl {
-		return &wire.FrameError{Cause: "priority", Text: fmt.Sprintf("priority %d on the wrong connection", a.ev.Priority)}
+	held := n // bytes of the pool
+	if !want {
+		held = 0
+	} else if po != nil || h.Flags&wire.Shared != 0 {
+		held = head
 	}
-	po, want := s.begin(r.pr.name, h, r.h)
-	d := r.p.newDelivery()
+	d := r.p.newDelivery(held)
 	d.flow, d.ctl, d.n = fl, r.h.ctl, n
 	a.d, a.post = d, po
 	landed := false
@@ -271,6 +266,9 @@ func (r *reader) frame() error {
 			d.free()
 		}
 	}()
+	if (a.ev.Priority == Control) != r.h.ctl {
+		return &wire.FrameError{Cause: "priority", Text: fmt.Sprintf("priority %d on the wrong connection", a.ev.Priority)}
+	}
 	if !want {
 		r.p.stale.Add(1)
 		return r.skip(head, payload)
@@ -284,7 +282,6 @@ func (r *reader) frame() error {
 	case h.Flags&wire.Shared != 0:
 		err = r.shared(&a, head, payload, sum)
 	case po != nil:
-		d.buf = r.p.pool.get(head)
 		a.ev.Head, a.ev.Payload, a.ev.Posted = d.buf, po.dst, true
 		if _, err = r.into(a.ev.Head, s, nil, sum); err != nil {
 			return err
@@ -295,7 +292,6 @@ func (r *reader) frame() error {
 			return r.discard(rest)
 		}
 	default:
-		d.buf = r.p.pool.get(n)
 		a.ev.Head, a.ev.Payload = d.buf[:head:head], d.buf[head:]
 		_, err = r.into(d.buf, s, nil, sum)
 	}
@@ -318,6 +314,21 @@ func (r *reader) frame() error {
 	}
 	r.offered = woke && r.streak >= lendAfter && r.from == r.to
 	return nil
+}
+
+// arrived charges a frame that begins to come to its flow.
+func (r *reader) arrived(which, n int) (*flow, error) {
+	id, l := r.hdr.Stream, r.h.link
+	r.pr.mu.Lock()
+	defer r.pr.unlock()
+	if l.dead.Load() {
+		return nil, errLinkDead
+	}
+	if l.flows[id] == nil && len(l.flows) >= maxFlows {
+		return nil, &wire.FrameError{Cause: "stream", Text: fmt.Sprintf("more than %d streams", maxFlows)}
+	}
+	fl := l.flow(id)
+	return fl, fl.arrived(which, n)
 }
 
 // redeliver offers a frame whose stream was closed while it came to the one that is open under that name now, or will be.
@@ -366,7 +377,6 @@ func putRef(p *[8]byte, ref uint64) { binary.LittleEndian.PutUint64(p[:], ref) }
 // shared takes a payload from shared memory: into the posted slice, or where it lies.
 func (r *reader) shared(a *arrival, head, payload int, sum *uint32) error {
 	d := a.d
-	d.buf = r.p.pool.get(head)
 	a.ev.Head = d.buf
 	if _, err := r.into(d.buf, nil, nil, sum); err != nil {
 		return err

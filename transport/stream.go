@@ -16,8 +16,9 @@ type stream struct {
 	id   uint32
 
 	mu      sync.Mutex
-	idle    sync.Cond // a landing or copy has ended
-	name    string    // "": not open
+	idle    sync.Cond            // a landing or copy has ended
+	name    string               // "": not open
+	recent  atomic.Pointer[peer] // that Send sent to last
 	o       StreamOptions
 	ended   atomic.Bool // closed, for those who do not hold mu
 	closed  bool        // for good: a stream of that name that is opened again is another
@@ -164,21 +165,24 @@ func (s *stream) member(n Name) bool {
 
 // begin says where the payload of a frame that has begun to come is to be read: into a posted slice, into memory of the pool (nil,
 // true), or nowhere (nil, false).
-func (s *stream) begin(from Name, h *wire.Header, at *half) (*post, bool) {
+func (s *stream) begin(from Name, h *wire.Header, at *half) (*post, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if limit := s.o.MaxFrame; int(h.Length) > limit {
+		return nil, false, &wire.FrameError{Cause: "length", Text: fmt.Sprintf("at most %d bytes on stream %q, found %d", limit, s.name, h.Length)}
+	}
 	if s.closed || h.Epoch < s.epoch || h.Epoch == s.epoch && !s.member(from) {
-		return nil, false
+		return nil, false, nil
 	}
 	if len(s.posts) == 0 || h.Epoch > s.epoch {
-		return nil, true
+		return nil, true, nil
 	}
 	po := s.posts[postKey{from, Key{h.Epoch, h.Op, h.Chunk}}]
 	if po == nil || po.state != posted || len(po.dst) != int(h.Length)-int(h.Head) {
-		return nil, true
+		return nil, true, nil
 	}
 	po.state, po.at, po.drop = landing, at, false
-	return po, true
+	return po, true, nil
 }
 
 // unwanted reports whether what lands in po has been dropped.
@@ -235,7 +239,7 @@ func (s *stream) deliver(a *arrival, r *reader) (ok, lends bool) {
 	waited := s.waiting
 	s.enter(a)
 	s.signal(r)
-	if waited && r.h.nc == r.h.hard && (s.hot == nil || s.hot == r || s.hot.h.link.dead.Load()) {
+	if waited && (s.hot == nil || s.hot == r || s.hot.h.link.dead.Load()) {
 		s.hot, lends = r, true
 	}
 	return true, lends
@@ -298,7 +302,7 @@ func (s *stream) Recv(ctx context.Context) (Event, error) {
 				s.mu.Unlock()
 				s.watch(ctx)
 				r.lend(ctx, s)
-				if s.empty() && ctx.Err() != nil {
+				if ctx.Err() != nil && s.empty() {
 					return Event{}, fmt.Errorf("transport: receive on %q: %w", s.name, ctx.Err())
 				}
 				continue

@@ -81,14 +81,18 @@ type outgoing struct {
 // A waiter is a Send that waits for what becomes of its frame.
 type waiter struct {
 	o     *outgoing  // nil: it has its answer, and o is no longer its to touch
+	err   error      // the answer, of who does not wait
+	waits bool       // for ready
 	ready chan error // has room for one
 }
 
 // answer ends the wait of o's Send.
 func (o *outgoing) answer(err error) {
 	if w := o.waiter; w != nil {
-		o.waiter, w.o = nil, nil
-		w.ready <- err
+		o.waiter, w.o, w.err = nil, nil, err
+		if w.waits {
+			w.ready <- err
+		}
 	}
 }
 
@@ -112,7 +116,7 @@ func (s *stream) Send(ctx context.Context, to Name, f Frame) error {
 	case f.Priority > Control:
 		return s.sendErr(to, fmt.Errorf("there is no priority %d", f.Priority))
 	}
-	pr := s.port.peer(to)
+	pr := s.peer(to)
 	if pr == nil {
 		return s.sendErr(to, ErrUnknownPeer)
 	}
@@ -159,16 +163,34 @@ func (s *stream) Send(ctx context.Context, to Name, f Frame) error {
 	} else {
 		sd.waiting.insert(o)
 	}
-	pr.unlock()
-	if w == nil {
-		return nil
+	over := w != nil && w.o == nil // written at once, as most are
+	if w != nil {
+		w.waits = !over
 	}
-	err = h.await(ctx, w)
+	pr.unlock()
+	switch {
+	case w == nil:
+		return nil
+	case over:
+		err = w.err
+	default:
+		err = h.await(ctx, w)
+	}
 	s.port.pool.freeWaiter(w)
 	if err != nil {
 		return s.sendErr(to, err)
 	}
 	return nil
+}
+
+// peer returns the peer of that name: mostly it is the one of the last Send.
+func (s *stream) peer(n Name) *peer {
+	if pr := s.recent.Load(); pr != nil && pr.name == n && !pr.past.Load() {
+		return pr
+	}
+	pr := s.port.peer(n)
+	s.recent.Store(pr)
+	return pr
 }
 
 func (s *stream) sendErr(to Name, err error) error {
@@ -646,6 +668,7 @@ func (p *pool) waiter() *waiter {
 }
 
 func (p *pool) freeWaiter(w *waiter) {
+	w.err, w.waits = nil, false
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.waiters) < poolReady {
