@@ -32,7 +32,7 @@ type Options struct {
 
 // DefaultOptions suit ratings from 1 to 5.
 func DefaultOptions() Options {
-	return Options{Rank: 8, Rate: 0.05, Offset: 1, Power: 0.3, L2: 0.05, Mean: 2, Start: 0.3}
+	return Options{Rank: 4, Rate: 0.05, Offset: 1, Power: 0.3, L2: 0.2, Mean: 1.8, Start: 0.3}
 }
 
 // Parse reads the arguments of a model: a rank, and KEY=X, as in "mf:8,rate=0.05,l2=0.1".

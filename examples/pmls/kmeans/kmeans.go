@@ -1,0 +1,232 @@
+// Package kmeans finds the centres of k groups of points in batches, on tables: PMLS's k-means.
+//
+// A centre moves towards each point that is nearest to it by 1 / the points that it has had (Sculley 2010). That is their mean, so the
+// tables hold their sum and their number: what workers add commutes, and a stale read costs a few assignments, never a wrong mean. Ties
+// go to the lower centre; a centre without points stays where it began.
+package kmeans
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/draw"
+	"github.com/trivium-ml/trivium/ps"
+	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/train/server"
+)
+
+// New returns the model for data of that schema; its argument is the number of centres, as in "kmeans:4".
+func New(args string, s trivium.Schema, _ *tensor.CPU) (trivium.Model, error) {
+	k, err := strconv.Atoi(args)
+	if err != nil || k < 1 || k > 1<<20 {
+		return nil, fmt.Errorf("kmeans: want the number of centres, as in kmeans:4, found %q", args)
+	}
+	return build(k, nil, s)
+}
+
+// From returns a model that begins with those centres, one after the other.
+func From(centres []float32, s trivium.Schema) (*Model, error) {
+	n := width(s)
+	if n == 0 || len(centres) == 0 || len(centres)%n != 0 {
+		return nil, fmt.Errorf("kmeans: %d numbers are no centres of %d", len(centres), n)
+	}
+	return build(len(centres)/n, centres, s)
+}
+
+// width is the number of coordinates; 0: the data is not of points.
+func width(s trivium.Schema) int {
+	if len(s.Inputs) != 1 || s.Inputs[0].Form != trivium.Dense {
+		return 0
+	}
+	in := trivium.Input{Shape: s.Inputs[0].Shape}
+	return in.RowLen()
+}
+
+func build(k int, centres []float32, s trivium.Schema) (*Model, error) {
+	m := &Model{k: k, n: width(s), start: centres}
+	if m.n == 0 {
+		return nil, errors.New("kmeans: wants one dense input")
+	}
+	var err error
+	m.layout, err = trivium.NewLayout(
+		trivium.Spec{Name: "sums", Shape: []int{k, m.n}}, // of the points of each centre, its start among them
+		trivium.Spec{Name: "counts", Shape: []int{k, 1}}, // of the same
+	)
+	return m, err
+}
+
+// A Model is centres. It implements server.Program.
+type Model struct {
+	k, n   int
+	layout *trivium.Layout
+	start  []float32 // nil: rows by chance
+
+	sums   ps.Table[float32]
+	counts ps.Table[int64]
+	ids    []int64
+
+	sum, addSum     []float32 // the worker's copy, and what it adds in a round
+	count, addCount []int64
+	centres         []float32
+	loss, weight    float64
+}
+
+// Layout implements trivium.Model.
+func (m *Model) Layout() *trivium.Layout { return m.layout }
+
+// Init implements trivium.Model. The centres are chosen among the rows, in Begin.
+func (m *Model) Init(_ uint64, p trivium.Params) { clear(p.Flat) }
+
+// Grad implements trivium.Model: there is none.
+func (m *Model) Grad(context.Context, trivium.Params, trivium.Batch, trivium.Gradient, func(int)) (lossSum, weightSum float64, err error) {
+	return 0, 0, errors.New("kmeans: centres are means, on tables: train it with --topology server")
+}
+
+// Tables implements server.Program.
+func (m *Model) Tables() []ps.Spec {
+	return []ps.Spec{
+		{Name: "sums", Rows: int64(m.k), Cols: int64(m.n)},
+		{Name: "counts", Rows: int64(m.k), Cols: 1, Cell: ps.Int64},
+	}
+}
+
+var stream = draw.Stream("pmls/kmeans")
+
+// Begin implements server.Beginner: rank 0 chooses the centres that there are to begin with.
+func (m *Model) Begin(ctx context.Context, w *ps.Worker, p server.Part) (err error) {
+	if m.sums, err = ps.TableOf[float32](w, "sums"); err != nil {
+		return err
+	}
+	if m.counts, err = ps.TableOf[int64](w, "counts"); err != nil {
+		return err
+	}
+	m.ids = m.ids[:0]
+	for c := range m.k {
+		m.ids = append(m.ids, int64(c))
+	}
+	m.sum, m.addSum, m.centres = make([]float32, m.k*m.n), make([]float32, m.k*m.n), make([]float32, m.k*m.n)
+	m.count, m.addCount = make([]int64, m.k), make([]int64, m.k)
+	if p.Rank != 0 || p.Rounds > 0 {
+		return nil
+	}
+	start := m.start
+	if start == nil {
+		if start, err = m.choose(ctx, p); err != nil {
+			return err
+		}
+	}
+	for c := range m.k {
+		if err := errors.Join(m.sums.DenseInc(int64(c), 0, start[c*m.n:(c+1)*m.n]), m.counts.Inc(int64(c), 0, 1)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// choose takes rows that are far from those that are chosen, in the spirit of k-means++ (Arthur and Vassilvitskii 2007): of eight by chance
+// the farthest.
+func (m *Model) choose(ctx context.Context, p server.Part) (start []float32, err error) {
+	rows := uint64(p.Train.Rows())
+	var b trivium.Batch
+	for c := range m.k {
+		var best []float32
+		far := float32(-1)
+		for try := range uint64(8) {
+			at := int64(draw.Below(p.Job.Seed, stream, uint64(c)*8+try, rows))
+			if err := p.Train.Read(ctx, &b, at, at+1); err != nil {
+				return nil, err
+			}
+			x := b.Inputs[0].Values
+			d := float32(0)
+			if c > 0 {
+				_, d = m.nearest(start, x)
+			}
+			if d > far {
+				best, far = append(best[:0], x...), d
+			}
+		}
+		start = append(start, best...)
+	}
+	return start, nil
+}
+
+// nearest returns the centre next to x, and the square of its distance.
+func (m *Model) nearest(centres, x []float32) (centre int, square float32) {
+	for c := range len(centres) / m.n {
+		var d float32
+		for i, y := range centres[c*m.n : (c+1)*m.n] {
+			e := x[i] - y
+			d += e * e
+		}
+		if c == 0 || d < square {
+			centre, square = c, d
+		}
+	}
+	return centre, square
+}
+
+// RoundLoss implements server.Scorer: the sum of squared distances to the centres.
+func (m *Model) RoundLoss() (lossSum, weightSum float64) { return m.loss, m.weight }
+
+// Round implements server.Program.
+func (m *Model) Round(ctx context.Context, _ *ps.Worker, b trivium.Batch) error {
+	m.loss, m.weight = 0, float64(b.Rows)
+	if _, err := m.sums.GetRows(ctx, m.ids, m.sum); err != nil {
+		return err
+	}
+	if _, err := m.counts.GetRows(ctx, m.ids, m.count); err != nil {
+		return err
+	}
+	clear(m.addSum)
+	clear(m.addCount)
+	for c := range m.k {
+		m.move(c)
+	}
+	for r := range b.Rows {
+		x := b.Inputs[0].Values[r*m.n : (r+1)*m.n]
+		c, d := m.nearest(m.centres, x)
+		m.loss += float64(d)
+		for i, y := range x {
+			m.addSum[c*m.n+i] += y
+		}
+		m.addCount[c]++
+		m.move(c)
+	}
+	for c, n := range m.addCount {
+		if n == 0 {
+			continue
+		}
+		if err := errors.Join(m.sums.DenseInc(int64(c), 0, m.addSum[c*m.n:(c+1)*m.n]), m.counts.Inc(int64(c), 0, n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// move puts centre c where its points are.
+func (m *Model) move(c int) {
+	n := float32(m.count[c] + m.addCount[c])
+	for i := c * m.n; i < (c+1)*m.n; i++ {
+		m.centres[i] = (m.sum[i] + m.addSum[i]) / n
+	}
+}
+
+// Centres returns the centres of saved parameters, one after the other.
+func (m *Model) Centres(p trivium.Params) []float32 {
+	centres := append([]float32(nil), p.Tensor(0)...)
+	for c, n := range p.Tensor(1) {
+		for i := c * m.n; i < (c+1)*m.n; i++ {
+			centres[i] /= n
+		}
+	}
+	return centres
+}
+
+var (
+	_ server.Program  = (*Model)(nil)
+	_ server.Beginner = (*Model)(nil)
+	_ server.Scorer   = (*Model)(nil)
+)
