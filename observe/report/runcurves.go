@@ -149,7 +149,7 @@ func phaseSection(all []*measured) Section {
 	s.Blocks = append(s.Blocks, Figure{
 		Chart: chart, Data: &data,
 		Caption: []Span{Strong("Nine phases make up a worker's time."), Text(" Exactly one is open at any instant, so that they add up to all of it, which stands at the right.")},
-	}, steps)
+	}, steps.withoutZeros())
 	return s
 }
 
@@ -241,7 +241,7 @@ func machineSection(all []*measured) Section {
 			{Name: "system", Group: "processor time"},
 			{Name: "at most", Group: "resident memory"},
 			{Name: "at the end", Group: "resident memory"},
-			{Name: "collector's pauses"},
+			{Name: "pauses", Group: "garbage collector"},
 			{Name: "throttled"},
 			{Name: "read", Group: "storage"},
 			{Name: "written", Group: "storage"},
@@ -289,7 +289,7 @@ func machineSection(all []*measured) Section {
 	if len(t.Rows) == 0 {
 		return Section{}
 	}
-	s := Section{Title: "Processor and memory", Blocks: []Block{t}}
+	s := Section{Title: "Processor and memory", Blocks: []Block{t.withoutZeros()}}
 	figures := Figures{Caption: []Span{Strong("What each process took."), Text(" As it reported it, about once a second.")}}
 	for _, chart := range []svg.Lines{cpu, memory} {
 		longest := 0

@@ -15,7 +15,11 @@ import (
 func lead(all []*measured) []Block {
 	var blocks []Block
 	for _, m := range all {
-		blocks = append(blocks, Paragraph{Strong(m.label), Text(" " + outcome(m) + " " + verdict(m))})
+		who := Strong(m.label)
+		if len(all) == 1 {
+			who = Text("The run")
+		}
+		blocks = append(blocks, Paragraph{who, Text(" " + outcome(m) + " " + verdict(m))})
 	}
 	if len(all) > 1 {
 		return blocks
@@ -139,17 +143,10 @@ func resultSection(all []*measured) Section {
 		{Name: "ended"},
 		{Name: "updates"},
 		{Name: "time", Unit: "in updates"},
-		{Name: "speed", Unit: "samples/s", Best: Highest},
+		{Name: "speed", Unit: "samples/s"},
 	}}
 	for _, n := range names {
-		best := NoBest
-		switch {
-		case strings.HasSuffix(n, "loss"):
-			best = Lowest
-		case strings.HasSuffix(n, "accuracy"), strings.HasSuffix(n, "auc"):
-			best = Highest
-		}
-		t.Columns = append(t.Columns, Column{Name: n, Best: best})
+		t.Columns = append(t.Columns, Column{Name: n})
 	}
 	for _, m := range all {
 		row := Row{Cells: []Cell{
@@ -173,7 +170,7 @@ func resultSection(all []*measured) Section {
 		t.Rows = append(t.Rows, row)
 	}
 	if len(all) > 1 {
-		t.Notes = []string{"One run each: nothing is known of the spread, so a small difference means nothing."}
+		t.Notes = []string{"One run each: nothing is known of the spread, so a small difference means nothing, and none is marked as best."}
 	}
 	return Section{Title: "Result", Blocks: []Block{t}}
 }

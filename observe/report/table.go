@@ -175,6 +175,51 @@ func (t Table) best(column int) []bool {
 	return out
 }
 
+// withoutZeros leaves out the columns in which every number is zero, and says which.
+func (t Table) withoutZeros() Table {
+	drop := make([]bool, len(t.Columns))
+	var names []string
+	for i, c := range t.Columns {
+		numbers := 0
+		drop[i] = true
+		for _, r := range t.Rows {
+			if i >= len(r.Cells) {
+				continue
+			}
+			v := r.Cells[i].Value
+			if v == nil || *v != 0 {
+				drop[i] = false
+			}
+			numbers++
+		}
+		if drop[i] = drop[i] && numbers > 0; drop[i] {
+			names = append(names, c.full())
+		}
+	}
+	if len(names) == 0 {
+		return t
+	}
+	out := t
+	out.Columns, out.Rows = nil, nil
+	for i, c := range t.Columns {
+		if !drop[i] {
+			out.Columns = append(out.Columns, c)
+		}
+	}
+	for _, r := range t.Rows {
+		cells := r.Cells
+		r.Cells = nil
+		for i, c := range cells {
+			if !drop[i] {
+				r.Cells = append(r.Cells, c)
+			}
+		}
+		out.Rows = append(out.Rows, r)
+	}
+	out.Notes = append(slices.Clone(t.Notes), "Zero throughout, and left out: "+strings.Join(names, ", ")+".")
+	return out
+}
+
 func (t Table) numeric(column int) bool {
 	for _, r := range t.Rows {
 		if column < len(r.Cells) && r.Cells[column].Value != nil {

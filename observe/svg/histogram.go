@@ -131,9 +131,9 @@ func (h Histogram) layout(c *canvas) (float64, error) {
 	}
 	p.below(c, ticks, x.title())
 	if x.title() == "" {
-		return y + 22, nil
+		return p.bottom + 22, nil
 	}
-	return y + 38, nil
+	return p.bottom + 38, nil
 }
 
 // wholeTicks returns whole numbers, all of them or every 2nd, 5th, 10th …

@@ -3,7 +3,6 @@ package svg
 import (
 	"math"
 	"slices"
-	"strconv"
 )
 
 // A scale takes values to pixels. Its range holds all that is drawn, so that nothing has to be cut off.
@@ -113,7 +112,7 @@ func tickLabel(v, step, largestPlace float64) string {
 	if after > 6 || largestPlace >= 1e15 {
 		return scientific(v)
 	}
-	return minus(strconv.FormatFloat(v/div, 'f', after, 64)) + suffix
+	return Grouped(v/div, after) + suffix
 }
 
 // widen makes a range of a point, and gives one that is too narrow for the digits of a float64 the width of a millionth.

@@ -73,7 +73,7 @@ func classes() string {
 .tv .r{stroke:var(--tv-ink-2);stroke-width:1;stroke-dasharray:2 3;fill:none}
 .tv .k{stroke:var(--tv-axis);stroke-width:.75;fill:none}
 .tv .w{stroke:var(--tv-ink);stroke-width:1.25;fill:none}
-.tv .u{stroke:var(--tv-surface);stroke-width:3.5;fill:none}
+.tv .u{stroke:var(--tv-surface);stroke-width:3;fill:none}
 .tv .p{stroke:var(--tv-surface);stroke-width:1.5}
 .tv .halo{paint-order:stroke;stroke:var(--tv-surface);stroke-width:3px;stroke-linejoin:round}
 .tv .up{fill:var(--tv-better)}
