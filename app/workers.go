@@ -51,8 +51,10 @@ func work(ctx context.Context, child launch.Child, o Options, network transport.
 	if err := json.Unmarshal(child.Config, &a); err != nil {
 		return fmt.Errorf("%s: the assignment: %w", child.Name, err)
 	}
+	var narrower func()
 	if network == nil {
 		narrow(&a)
+		narrower = narrows(&a)
 	}
 	b, err := thisBuild()
 	if err != nil {
@@ -75,6 +77,7 @@ func work(ctx context.Context, child launch.Child, o Options, network transport.
 	log := slog.New(slog.NewTextHandler(child.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	return processes.Work(ctx, &a, processes.Options{
 		Models: o.Models, Sources: o.Sources, Topologies: started, Build: b.Binary, Log: log, Network: network,
+		Narrow: narrower,
 	})
 }
 
@@ -88,6 +91,15 @@ func narrow(a *processes.Assignment) {
 	if topology == served && near && a.Workers+a.Servers > runtime.NumCPU() {
 		runtime.GOMAXPROCS(max(1, a.Threads))
 	}
+}
+
+// narrows returns what keeps this process to its own threads, for a strategy that knows when that pays; nil where the workers of this
+// machine leave cores free.
+func narrows(a *processes.Assignment) func() {
+	if near := a.Network.Listen == "" || a.Network.Apart; !near || a.Workers*max(1, a.Threads) < runtime.NumCPU() {
+		return nil
+	}
+	return func() { runtime.GOMAXPROCS(max(1, a.Threads)) }
 }
 
 // trainWithWorkers is train for a topology of several workers.

@@ -109,6 +109,9 @@ func newExchange(env *train.Env, o Options, run *train.Run, wants func() bool) (
 	} else {
 		x.cut(l, codec)
 	}
+	if env.Narrow != nil && len(x.buckets) < 2 { // nothing travels while this worker computes
+		env.Narrow()
+	}
 	for i := range l.Tensors() {
 		if spec := l.Spec(i); spec.RowSparse && spec.Tie == "" {
 			x.sparse = newSparseRows(l)

@@ -11,6 +11,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -35,7 +36,9 @@ func TestMain(m *testing.M) {
 			err = json.Unmarshal(child.Config, &a)
 		}
 		if err == nil {
-			err = processes.Work(context.Background(), &a, processes.Options{Topologies: processes.Topologies{topology()}, Build: "this"})
+			err = processes.Work(context.Background(), &a, processes.Options{
+				Topologies: processes.Topologies{topology()}, Build: "this", Narrow: func() { runtime.GOMAXPROCS(1) },
+			})
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -36,6 +36,8 @@ type Options struct {
 	Build      string       // names the program's code: all processes of a job must have the same
 	Log        *slog.Logger // nil discards
 
+	Narrow func() // train.Env's
+
 	Network transport.Network // given: taken in place of the Assignment's, which workers in the driver's own process need
 }
 
@@ -284,7 +286,7 @@ func (w *worker) env(ctx context.Context, bare bool) (env train.Env, done func()
 	hub := observe.NewHub(observe.Options{Start: a.Start}) // its events are told to the driver
 	env = train.Env{
 		Run: a.Run, CPU: cpu, Models: w.o.Models, Sources: w.o.Sources, Port: w.port, Notes: a.Notes, Observe: hub, Log: w.log,
-		Checkpoints: train.Checkpoints{Every: a.CheckpointEvery}, Watch: w.watch(),
+		Checkpoints: train.Checkpoints{Every: a.CheckpointEvery}, Watch: w.watch(), Narrow: w.o.Narrow,
 	}
 	var wait sync.WaitGroup
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
