@@ -90,8 +90,13 @@ func GemmTiles(m, n, k, workers int) (rows, cols int) {
 	least := 0
 	for down := 1; down <= workers; down++ {
 		r, c := ceil(m, down), roundUp(ceil(n, workers/down), 32)
-		// What one worker does: sums by whole vectors, and reading, perhaps packing, its operands once.
-		cost := (roundUp(r, 4)*roundUp(c, 16) + 32*(r+c)) * ceil(ceil(m, max(r, 1))*ceil(n, max(c, 1)), workers)
+		// What one worker does: sums by whole vectors, but the few last columns, which take as long as ten; and reading, perhaps
+		// packing, its operands once.
+		wide := roundUp(min(c, n), 16)
+		if rest := min(c, n) % 32; rest > 0 && rest <= 4 {
+			wide -= 6
+		}
+		cost := (roundUp(r, 4)*wide + 32*(r+c)) * ceil(ceil(m, max(r, 1))*ceil(n, max(c, 1)), workers)
 		if least == 0 || cost <= least {
 			rows, cols, least = r, min(c, n), cost
 		}
