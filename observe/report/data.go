@@ -12,8 +12,7 @@ import (
 // WriteCSV writes the named tables of the page as one table, a line a cell: table, the heading that the row is under, the row's number
 // and name, column, unit, value, low, high, text. Text that a spreadsheet would take for a formula begins with an apostrophe.
 func (p *Page) WriteCSV(w io.Writer) error {
-	out := csv.NewWriter(w)
-	out.Write([]string{"table", "under", "row", "name", "column", "unit", "value", "low", "high", "text"})
+	lines := [][]string{{"table", "under", "row", "name", "column", "unit", "value", "low", "high", "text"}}
 	for _, t := range p.tables() {
 		if err := t.validate(); err != nil {
 			return err
@@ -31,15 +30,14 @@ func (p *Page) WriteCSV(w io.Writer) error {
 				if j == 0 && c.Value == nil || c.words() == "" {
 					continue // the row's name; an empty cell
 				}
-				out.Write([]string{
+				lines = append(lines, []string{
 					safe(t.Name), safe(under), strconv.Itoa(i + 1), safe(name), safe(t.Columns[j].full()), safe(t.Columns[j].Unit),
 					number(c.Value), number(c.Lo), number(c.Hi), safe(c.words()),
 				})
 			}
 		}
 	}
-	out.Flush()
-	return out.Error()
+	return csv.NewWriter(w).WriteAll(lines)
 }
 
 // WriteCSV writes the table as it stands, its intervals in columns of their own.
@@ -47,7 +45,6 @@ func (t Table) WriteCSV(w io.Writer) error {
 	if err := t.validate(); err != nil {
 		return err
 	}
-	out := csv.NewWriter(w)
 	var head []string
 	intervals := make([]bool, len(t.Columns))
 	for i, c := range t.Columns {
@@ -63,7 +60,7 @@ func (t Table) WriteCSV(w io.Writer) error {
 			head = append(head, safe(name+" low"), safe(name+" high"))
 		}
 	}
-	out.Write(head)
+	lines := [][]string{head}
 	for _, r := range t.Rows {
 		var line []string
 		for i := range t.Columns {
@@ -80,10 +77,9 @@ func (t Table) WriteCSV(w io.Writer) error {
 				line = append(line, number(c.Lo), number(c.Hi))
 			}
 		}
-		out.Write(line)
+		lines = append(lines, line)
 	}
-	out.Flush()
-	return out.Error()
+	return csv.NewWriter(w).WriteAll(lines)
 }
 
 // full is a column's name with its group's.

@@ -110,7 +110,7 @@ func (c *canvas) label(r rows, y, height float64, label, note string) float64 {
 	if r.above {
 		room := c.w - r.left
 		c.fitted("halo", start, r.left, y+11, room, fontSize, label)
-		if used := textWidth(label, fontSize) + 8; note != "" && used < room-40 {
+		if used := textWidth(label, fontSize) + 8; note != "" && (used+textWidth(note, smallSize) < room || used < room-90) {
 			c.fitted("l halo", start, r.left+used, y+11, room-used, smallSize, note)
 		}
 		return y + 17
@@ -175,11 +175,11 @@ func (b Bars) layout(c *canvas) (float64, error) {
 	if !b.Value.Log {
 		c.line("a", p.x.at(0), p.top, p.x.at(0), p.bottom)
 	}
+	c.markLines(p, b.Value, b.Marks) // below the bars, and below the words, whose rim keeps them clear
 	for _, g := range b.Groups {
 		b.group(c, p, r, y, g)
 		y += g.height(r)
 	}
-	c.markLines(p, b.Value, b.Marks)
 	p.below(c, ticks, b.Value.title())
 	if b.Value.title() == "" {
 		return p.bottom + 22, nil

@@ -102,7 +102,7 @@ func (c *canvas) fitted(class, anchor string, x, y, width, size float64, s strin
 // direction of the text around them, become U+FFFD.
 func Escape(s string) string {
 	plain := true
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '&' || c == '<' || c == '>' || c == '"' || c == '\'' || c == 0x7f {
 			plain = false
 			break

@@ -12,7 +12,7 @@ var helvetica = [95]uint16{
 }
 
 // slack makes room for system fonts, of which the widest in common use (DejaVu Sans, Verdana) run that much wider.
-const slack = 1.14
+const slack = 1.18
 
 // textWidth estimates the width of s at a font size.
 func textWidth(s string, size float64) float64 {
@@ -47,31 +47,4 @@ func shorten(s string, width, size float64) string {
 		}
 	}
 	return s
-}
-
-// wrap breaks s into at most lines lines of width at spaces; what is left over is cut.
-func wrap(s string, width, size float64, lines int) []string {
-	var out []string
-	rest := s
-	for rest != "" {
-		if len(out) == lines-1 || textWidth(rest, size) <= width {
-			return append(out, shorten(rest, width, size))
-		}
-		cut, sum := 0, 0.0
-		for i, r := range rest {
-			sum += textWidth(string(r), size)
-			if sum > width {
-				break
-			}
-			if r == ' ' {
-				cut = i
-			}
-		}
-		if cut == 0 {
-			return append(out, shorten(rest, width, size))
-		}
-		out = append(out, rest[:cut])
-		rest = rest[cut+1:]
-	}
-	return out
 }

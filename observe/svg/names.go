@@ -107,10 +107,7 @@ func spread(names []name, top, bottom, apart float64) {
 	var groups []group
 	for i := range names {
 		g := group{i, i + 1, min(max(names[i].want, top), bottom)}
-		for {
-			if len(groups) == 0 {
-				break
-			}
+		for len(groups) > 0 {
 			last := groups[len(groups)-1]
 			if last.y+float64(last.to-last.from)*apart <= g.y {
 				break

@@ -11,25 +11,22 @@ func draw(f Frame, title, desc string, body func(c *canvas) (height float64, err
 	if strings.TrimSpace(title) == "" {
 		return "", errors.New("svg: a chart without a title: readers who cannot see it would know nothing of it")
 	}
-	c := &canvas{id: f.id(), w: f.width()}
+	width, margin, top := f.width(), 0.0, 0.0
+	if f.Standalone {
+		margin, top = 14, 42
+	}
+	c := &canvas{id: f.id(), w: width - 2*margin}
 	height, err := body(c)
 	if err != nil {
 		return "", err
 	}
-	top := 0.0
+	total := height + top + margin
 	var head strings.Builder
-	if f.Standalone {
-		top = 34
-	}
-	total := height + top
-	if f.Standalone {
-		total += 8
-	}
 	head.WriteString(`<svg class="tv" role="img"`)
 	if f.Standalone {
 		head.WriteString(` xmlns="http://www.w3.org/2000/svg"`)
 	}
-	w, h := coordinate(c.w), c.num(total)
+	w, h := coordinate(width), c.num(total)
 	head.WriteString(` width="` + w + `" height="` + h + `" viewBox="0 0 ` + w + " " + h + `"`)
 	head.WriteString(` aria-labelledby="` + c.id + `-title` + described(desc, " "+c.id+"-desc") + `">` + "\n")
 	head.WriteString(`<title id="` + c.id + `-title">` + Escape(title) + "</title>\n")
@@ -39,8 +36,8 @@ func draw(f Frame, title, desc string, body func(c *canvas) (height float64, err
 	if f.Standalone {
 		head.WriteString("<style>" + strings.ReplaceAll(CSS(), ":root", "svg.tv") + "</style>\n")
 		head.WriteString(`<rect class="bg" width="` + w + `" height="` + h + `"/>` + "\n")
-		head.WriteString(`<text class="h" x="8" y="22">` + Escape(shorten(title, c.w-16, 15)) + "</text>\n")
-		head.WriteString(`<g transform="translate(0,` + coordinate(top) + `)">` + "\n" + c.b.String() + "</g>\n</svg>\n")
+		head.WriteString(`<text class="h" x="` + coordinate(margin) + `" y="26">` + Escape(shorten(title, c.w, 15)) + "</text>\n")
+		head.WriteString(`<g transform="translate(` + coordinate(margin) + "," + coordinate(top) + `)">` + "\n" + c.b.String() + "</g>\n</svg>\n")
 	} else {
 		head.WriteString(c.b.String() + "</svg>\n")
 	}
