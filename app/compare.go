@@ -39,6 +39,8 @@ type compareRun struct {
 	Data    string   `short:"d" placeholder:"DIR" help:"MNIST's IDX files; else they are looked for beside the project, else digits are generated."`
 	Python  string   `placeholder:"PATH" help:"A Python with NumPy, for the independent check; else python3."`
 
+	Peers   string   `placeholder:"DIR" help:"Where the other systems' environments are; else in your cache folder."`
+
 	Out  string `default:"comparisons" placeholder:"DIR" help:"Where comparisons go (default comparisons)."`
 	Dir  string `placeholder:"DIR" help:"The folder of this comparison itself; else one named by time, or the newest that the same command left unfinished."`
 	JSON bool   `name:"json" group:"Output" help:"Print the report as a JSON object."`
@@ -158,7 +160,9 @@ func (v *compareRun) plan(s *session) (compare.Plan, error) {
 		sources, err := compare.FindSources(v.Data)
 		bad(err)
 		bad(v.paper(&p, compare.Tasks(sources)))
-		all = append(all, compare.Peers(p.Host)...)
+		peers, err := compare.Peers(v.Peers)
+		bad(err)
+		all = append(all, peers...)
 		if v.Quick && len(names) == 0 {
 			names = compare.QuickRows()
 		}

@@ -140,6 +140,18 @@ func findNumPy(ctx context.Context, given string) (string, error) {
 // Prepare writes what programs that are not ours read: the training rows as train-x.npy (float32) and train-y.npy (int32). What is
 // there stays.
 func Prepare(ctx context.Context, t Task, h Host, dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, "train-y.npy")); err == nil {
+		return nil
+	}
+	e, err := openEvaluator(ctx, t, h)
+	if err != nil {
+		return err
+	}
+	defer e.close()
+	return prepare(ctx, e, dir)
+}
+
+func prepare(ctx context.Context, e *evaluator, dir string) error {
 	names := []string{filepath.Join(dir, "train-x.npy"), filepath.Join(dir, "train-y.npy")}
 	if _, err := os.Stat(names[1]); err == nil {
 		return nil
@@ -147,19 +159,14 @@ func Prepare(ctx context.Context, t Task, h Host, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	e, err := openEvaluator(ctx, t, h)
-	if err != nil {
-		return err
-	}
-	defer e.close()
 	ds := e.splits.Train
 	in := ds.Schema().Inputs
 	if len(in) != 1 || in[0].Form != trivium.Dense || ds.Schema().Labels.Kind != trivium.Class {
-		return fmt.Errorf("compare: %s: peers read dense rows with classes", t.Name)
+		return fmt.Errorf("compare: %s: peers read dense rows with classes", e.task.Name)
 	}
 	columns := in[0].Columns()
 	labels := make([]int32, 0, ds.Rows())
-	err = writeFile(names[0], func(f *os.File) error {
+	err := writeFile(names[0], func(f *os.File) error {
 		w := bufio.NewWriterSize(f, 1<<20)
 		if _, err := w.Write(npyHeader("<f4", ds.Rows(), int64(columns))); err != nil {
 			return err

@@ -123,7 +123,11 @@ type Spec struct {
 	DataDir   string  // what peers read: see Prepare
 	InitPath  string  // safetensors
 
-	spaces *spaces // of the processes; nil: none
+	spaces  *spaces // of the processes; nil: none
+	limit   time.Duration
+	rows    int64 // to train on
+	inputs  int   // columns
+	classes int
 }
 
 // Effective returns the rows of all workers in one update, trivium.FullBatch for all there are.

@@ -88,7 +88,7 @@ func (o *own) Start(ctx context.Context, s Spec) (_ Trial, err error) {
 		return nil, err
 	}
 	t := &ownTrial{row: o.row, began: time.Now(), events: make(chan Event, 64), gone: make(chan struct{})}
-	t.ctx, t.cancel = context.WithTimeoutCause(context.WithoutCancel(ctx), trialLimit, errors.New("it took longer than 10 minutes"))
+	t.ctx, t.cancel = context.WithTimeoutCause(context.WithoutCancel(ctx), s.limit, fmt.Errorf("it hangs: no end after %v", s.limit))
 	defer func() {
 		if err != nil {
 			t.cancel()
@@ -241,22 +241,9 @@ func (t *ownTrial) train(d *processes.Driver) {
 	for _, k := range report.Snapshots {
 		t.say(Event{Kind: Snapshot, Update: k.Update, Seconds: k.Seconds, Path: k.Path})
 	}
-	done := Event{Kind: Finished, Update: report.Updates, Samples: report.Samples, Clocks: report.Clocks, Seconds: t.seconds(report.Clocks)}
+	done := Event{Kind: Finished, Update: report.Updates, Samples: report.Samples, Clocks: report.Clocks, Seconds: together(t.row.mode, report.Clocks)}
 	done.Phases, done.Stale = t.counted(&report)
 	t.say(done)
-}
-
-// seconds is the trial's clock: that of rank 0, which stood still for snapshots; where workers do not wait for each other, the one at
-// which all together would have done their parts at the rate that each had.
-func (t *ownTrial) seconds(clocks []float64) float64 {
-	if t.row.mode != Async || len(clocks) < 2 {
-		return clocks[0]
-	}
-	var rate float64
-	for _, c := range clocks {
-		rate += 1 / c
-	}
-	return float64(len(clocks)) / rate
 }
 
 // counted are the phases and the staleness of the workers.

@@ -1,4 +1,359 @@
 package compare
 
-// Peers returns the rows of other systems.
-func Peers(Host) []System { return nil }
+import (
+	"bytes"
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/trivium-ml/trivium"
+)
+
+// The peers' programs travel in this one: how they are driven is in peers/README.md.
+//
+//go:embed peers
+var peerFiles embed.FS
+
+// A peerSpec is a peer.json: how a peer is started and installed.
+type peerSpec struct {
+	Name    string         `json:"name"`
+	Title   string         `json:"title"`
+	Module  string         `json:"module"` // that Python must find
+	Python  string         `json:"python"` // versions that it takes
+	Program []string       `json:"program"`
+	Roles   map[string]any `json:"roles"` // how many of each: a number, or "workers", "servers"
+	Modes   []string       `json:"modes"`
+	Full    bool           `json:"full"`
+	Rows    []peerRow      `json:"rows"`
+	Install [][]string     `json:"install"`
+	SizeMB  int            `json:"size_mb"`
+	Mend    string         `json:"mend"`
+
+	dir fs.FS // of its program
+}
+
+// A peerRow is one way to run a peer.
+type peerRow struct {
+	Name      string         `json:"name"`
+	Mode      string         `json:"mode"`
+	Staleness int            `json:"staleness"`
+	Title     string         `json:"title"`
+	Approx    string         `json:"approx"` // why it computes something else, such as an untouched default
+	Extra     map[string]any `json:"extra"`
+}
+
+// knownPeers reads the peer.json files of dir.
+func knownPeers(dir fs.FS) (list []*peerSpec, err error) {
+	names, err := fs.Glob(dir, "*/peer.json")
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, name := range names {
+		p, err := fs.ReadFile(dir, name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		spec := &peerSpec{}
+		d := json.NewDecoder(bytes.NewReader(p))
+		d.DisallowUnknownFields()
+		if err := d.Decode(spec); err != nil {
+			errs = append(errs, fmt.Errorf("compare: %s: %w", name, err))
+			continue
+		}
+		if spec.dir, err = fs.Sub(dir, path.Dir(name)); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		list = append(list, spec)
+	}
+	return list, errors.Join(errs...)
+}
+
+// Peers returns the rows of other systems. root is where their environments are; empty: the user's own.
+func Peers(root string) ([]System, error) {
+	files, err := fs.Sub(peerFiles, "peers")
+	if err != nil {
+		return nil, err
+	}
+	specs, err := knownPeers(files)
+	if err != nil {
+		return nil, err
+	}
+	if root == "" {
+		if root, err = peerRoot(); err != nil {
+			return nil, err
+		}
+	}
+	var list []System
+	for _, s := range specs {
+		for i := range s.Rows {
+			list = append(list, &peer{peerSpec: s, row: &s.Rows[i], env: filepath.Join(root, s.Name)})
+		}
+	}
+	return list, nil
+}
+
+// peerRoot is where environments of peers go: they are hundreds of megabytes, and serve every comparison.
+func peerRoot() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("compare: where environments of other systems go: %w (--peers names a folder)", err)
+	}
+	return filepath.Join(cache, "trivium", "peers"), nil
+}
+
+// A peer is a row of another system.
+type peer struct {
+	*peerSpec
+	row *peerRow
+	env string // folder of its private environment
+
+	interpreter string // found by Detect
+}
+
+// Name implements System.
+func (p *peer) Name() string { return p.row.Name }
+
+// About implements System.
+func (p *peer) About() About {
+	a := About{Title: orElse(p.row.Title, p.Title+", "+p.row.Mode), Peer: true, Full: p.Full, Approx: p.row.Approx, Mode: Mode{Kind: p.row.Mode, Staleness: p.row.Staleness}}
+	if p.Roles["server"] == "servers" {
+		a.Server = 1
+	}
+	return a
+}
+
+// detectLimit is for a Python to import what may be a large library, on a machine that may be busy.
+const detectLimit = 2 * time.Minute
+
+// Detect implements System: it looks into the peer's own environment, and then for a Python that has the module.
+func (p *peer) Detect(ctx context.Context) (Facts, error) {
+	ctx, cancel := context.WithTimeout(ctx, detectLimit)
+	defer cancel()
+	mend := orElse(p.Mend, "trivium compare peers install "+p.peerSpec.Name)
+	candidates := []string{filepath.Join(p.env, "bin", "python")}
+	for _, n := range []string{"python3", "python"} {
+		if path, err := exec.LookPath(n); err == nil && !slices.Contains(candidates, path) {
+			candidates = append(candidates, path)
+		}
+	}
+	if p.Module == "" { // not a Python module: the program itself says
+		candidates = p.Program[:1]
+	}
+	for _, python := range candidates {
+		if p.Module != "" {
+			if _, err := os.Stat(python); err != nil {
+				continue
+			}
+			if exec.CommandContext(ctx, python, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('"+p.Module+"') is None)").Run() != nil {
+				continue
+			}
+		}
+		facts, err := p.detect(ctx, python)
+		if err != nil {
+			return nil, &AbsentError{p.peerSpec.Name, fmt.Sprintf("%s of %s, which does not work: %v", p.Module, python, err), mend}
+		}
+		p.interpreter = python
+		return facts, nil
+	}
+	return nil, &AbsentError{p.peerSpec.Name, fmt.Sprintf("Python module %s in %s and of python3 on PATH", p.Module, p.env), mend}
+}
+
+// detect asks the program for its versions.
+func (p *peer) detect(ctx context.Context, python string) (Facts, error) {
+	dir, err := os.MkdirTemp("", "trivium-peer-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	if err := os.CopyFS(dir, p.dir); err != nil {
+		return nil, err
+	}
+	words := p.command(python)
+	cmd := exec.CommandContext(ctx, words[0], append(words[1:], "--detect")...)
+	cmd.Dir = dir
+	var problems lastLines
+	cmd.Stderr = &problems
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, last(problems.lines()))
+	}
+	line, _, _ := bytes.Cut(out, []byte("\n"))
+	var facts map[string]any
+	if err := json.Unmarshal(line, &facts); err != nil {
+		return nil, fmt.Errorf("--detect prints %q: %w", printable(string(line)), err)
+	}
+	f := Facts{}
+	for k, v := range facts {
+		f[k] = fmt.Sprint(v)
+	}
+	return f, nil
+}
+
+// command is the program's, with the interpreter in its place.
+func (p *peer) command(python string) []string {
+	words := slices.Clone(p.Program)
+	for i := range words {
+		words[i] = strings.ReplaceAll(words[i], "{python}", python)
+	}
+	return words
+}
+
+// count is how many processes of a role there are.
+func (p *peer) count(role Role, s *Spec) int {
+	switch n := p.Roles[string(role)].(type) {
+	case float64:
+		return int(n)
+	case string:
+		if n == "workers" {
+			return s.Workers
+		}
+		return max(1, s.Servers)
+	}
+	return 0
+}
+
+// A peerLine is the Spec as a peer's process gets it: see peers/README.md.
+type peerLine struct {
+	Version   int                 `json:"version"`
+	Task      string              `json:"task"`
+	Mode      string              `json:"mode"`
+	Staleness int                 `json:"staleness"`
+	Role      Role                `json:"role"`
+	Rank      int                 `json:"rank"`
+	Workers   int                 `json:"workers"`
+	Servers   int                 `json:"servers"`
+	Threads   int                 `json:"threads"`
+	Addresses map[string][]string `json:"addresses"`
+	Interface string              `json:"interface"`
+	Model     peerModel           `json:"model"`
+	TrainX    string              `json:"train_x"`
+	TrainY    string              `json:"train_y"`
+	Rows      int64               `json:"rows"`
+	Batch     int                 `json:"batch"`
+	Full      bool                `json:"full"`
+	Rate      float64             `json:"rate"`
+	Init      string              `json:"init"`
+	Out       string              `json:"out"`
+	Extra     map[string]any      `json:"extra,omitempty"`
+}
+
+type peerModel struct {
+	Inputs  int   `json:"inputs"`
+	Hidden  []int `json:"hidden"`
+	Outputs int   `json:"outputs"`
+}
+
+const peerProtocol = 1
+
+// peerModelOf is the model of one of the paper's tasks.
+func peerModelOf(t *Task, inputs, classes int) (peerModel, error) {
+	name, args, _ := strings.Cut(t.Job.Model, ":")
+	m := peerModel{Inputs: inputs, Hidden: []int{}, Outputs: classes}
+	switch name {
+	case "logistic":
+		m.Outputs = 1
+	case "softmax":
+	case "mlp":
+		for word := range strings.SplitSeq(args, ",") {
+			var n int
+			if _, err := fmt.Sscan(word, &n); err != nil {
+				return m, fmt.Errorf("compare: %s: hidden sizes %q", t.Job.Model, args)
+			}
+			m.Hidden = append(m.Hidden, n)
+		}
+	default:
+		return m, fmt.Errorf("compare: peers train the paper's models, and not %s", t.Job.Model)
+	}
+	return m, nil
+}
+
+// Start implements System.
+func (p *peer) Start(ctx context.Context, s Spec) (Trial, error) {
+	if s.Batch == trivium.FullBatch && !p.Full {
+		return nil, fmt.Errorf("compare: %s takes no full batch", p.Name())
+	}
+	model, err := peerModelOf(&s.Task, s.inputs, s.classes)
+	if err != nil {
+		return nil, err
+	}
+	t := newPeerTrial(ctx, s.limit)
+	t.mode = p.About().Mode
+	if err := p.launch(t, &s, model); err != nil {
+		return nil, errors.Join(err, t.Stop(ctx))
+	}
+	t.wait.Go(func() { t.drive(s) })
+	return t, nil
+}
+
+// launch starts the row's processes, schedulers first, each with its Spec.
+func (p *peer) launch(t *peerTrial, s *Spec, model peerModel) error {
+	program := filepath.Join(s.OutDir, "program")
+	if err := os.Mkdir(program, 0o755); err != nil {
+		return err
+	}
+	t.remove = program
+	if err := os.CopyFS(program, p.dir); err != nil {
+		return err
+	}
+	line := peerLine{
+		Version: peerProtocol, Task: s.Task.Name, Mode: p.row.Mode, Staleness: p.row.Staleness, Workers: s.Workers, Servers: p.count(ServerRole, s),
+		Threads: s.Threads, Interface: "lo", Model: model, TrainX: filepath.Join(s.DataDir, "train-x.npy"), TrainY: filepath.Join(s.DataDir, "train-y.npy"),
+		Rows: s.rows, Batch: max(0, int(s.Batch)), Full: s.Batch == trivium.FullBatch, Rate: s.Task.Job.Optimizer.Rate, Init: s.InitPath, Extra: p.row.Extra,
+		Addresses: map[string][]string{},
+	}
+	if s.spaces != nil {
+		line.Interface = spaceInterface
+	}
+	type place struct {
+		role Role
+		rank int
+	}
+	var places []place
+	for _, role := range []Role{SchedulerRole, ServerRole, WorkerRole} {
+		for rank := range p.count(role, s) {
+			places = append(places, place{role, rank})
+		}
+	}
+	if s.spaces != nil && len(places) > len(s.spaces.list) {
+		return fmt.Errorf("compare: %d processes, and %d network namespaces", len(places), len(s.spaces.list))
+	}
+	addresses, err := freeAddresses(s.spaces, len(places))
+	if err != nil {
+		return err
+	}
+	for i, x := range places {
+		line.Addresses[string(x.role)] = append(line.Addresses[string(x.role)], addresses[i])
+	}
+	for i, x := range places {
+		line.Role, line.Rank = x.role, x.rank
+		line.Out = filepath.Join(s.OutDir, fmt.Sprintf("%s-%d", x.role, x.rank))
+		if err := os.Mkdir(line.Out, 0o755); err != nil {
+			return err
+		}
+		text, err := json.Marshal(&line)
+		if err != nil {
+			return err
+		}
+		space := ""
+		if s.spaces != nil {
+			space = s.spaces.list[i].path
+		}
+		if err := t.start(x.role, x.rank, p.command(p.interpreter), program, space, s.Cores, text); err != nil {
+			return fmt.Errorf("compare: %s does not start: %w", p.Name(), err)
+		}
+	}
+	return nil
+}

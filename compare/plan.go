@@ -31,12 +31,13 @@ type Plan struct {
 	Dir     string
 
 	Host    Host
-	Seconds float64 // to measure at least; 0: 5
-	WarmUp  float64 // 0: 2
-	Most    int     // snapshots of a trial; 0: 200
-	Cores   []int   // nil: those that this process may use
-	Command string  // as the user typed it
-	Python  string  // with NumPy, for check.py; empty: looked for
+	Seconds float64       // to measure at least; 0: 5
+	WarmUp  float64       // 0: 2
+	Most    int           // snapshots of a trial; 0: 200
+	Limit   time.Duration // of a trial; 0: 10 minutes
+	Cores   []int         // nil: those that this process may use
+	Command string        // as the user typed it
+	Python  string        // with NumPy, for check.py; empty: looked for
 
 	Watch Watch
 	now   func() time.Time
@@ -111,6 +112,7 @@ func (p *Plan) defaults() {
 	p.Seconds = cmp.Or(p.Seconds, 5)
 	p.WarmUp = cmp.Or(p.WarmUp, 2)
 	p.Most = cmp.Or(p.Most, snapshots)
+	p.Limit = cmp.Or(p.Limit, trialLimit)
 	if p.Cores == nil {
 		p.Cores = ownCores()
 	}

@@ -279,7 +279,11 @@ func tidy(dir string, keep []Event, repeat int, proof []int64) error {
 	var errs []error
 	for _, k := range keep {
 		if repeat != 1 || !slices.Contains(proof, k.Update) {
-			errs = append(errs, os.Remove(filepath.Join(dir, filepath.Base(k.Path))))
+			errs = append(errs, os.Remove(k.Path))
+			continue
+		}
+		if to := filepath.Join(dir, snapshotName(k.Update)); k.Path != to { // a peer's are in folders of its processes
+			errs = append(errs, os.Rename(k.Path, to))
 		}
 	}
 	return errors.Join(errs...)
@@ -299,7 +303,10 @@ func (r *runner) spec(ctx context.Context, e *evaluator, g *group, c Cell, syste
 	a := system.About()
 	s := Spec{
 		Task: g.task, Workers: c.Workers, Servers: c.Servers, Threads: 1, Batch: g.batch, Mode: a.Mode, Cores: r.plan.Cores, Link: c.Link,
-		Seconds: r.plan.Seconds, WarmUp: r.plan.WarmUp,
+		Seconds: r.plan.Seconds, WarmUp: r.plan.WarmUp, limit: r.plan.Limit, rows: e.rows(), classes: e.splits.Schema().Labels.Width,
+	}
+	if in := e.splits.Schema().Inputs; len(in) == 1 {
+		s.inputs = in[0].Columns()
 	}
 	batch := s.Effective()
 	if batch > 0 && int64(batch) > e.rows() {
@@ -324,12 +331,29 @@ func (r *runner) spec(ctx context.Context, e *evaluator, g *group, c Cell, syste
 	if every <= 1 { // where local reached it, a row that computes the same does too
 		s.Snapshots = with(s.Snapshots, ref.Updates)
 	}
+	if a.Peer {
+		if s.DataDir, s.InitPath, err = r.prepare(ctx, e); err != nil {
+			return s, nil, err
+		}
+	}
 	if a.Exact() {
 		if err := e.losses(ctx, g.task, &ref, proofs(s.Snapshots)); err != nil {
 			return s, nil, err
 		}
 	}
 	return s, &ref, nil
+}
+
+// prepare writes what peers read, once a task.
+func (r *runner) prepare(ctx context.Context, e *evaluator) (dir, init string, err error) {
+	if dir, err = filepath.Abs(filepath.Join(r.dir.path, "data", e.task.Name)); err != nil {
+		return "", "", err
+	}
+	if err := prepare(ctx, e, dir); err != nil {
+		return "", "", err
+	}
+	init = filepath.Join(dir, "init.safetensors")
+	return dir, init, e.writeInit(init)
 }
 
 // measure starts the row's processes and follows them to their end.

@@ -1,0 +1,450 @@
+package compare
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A peerTrial drives the processes of another system by lines, and is the barrier between them.
+type peerTrial struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	stop   func() // of the time limit
+	began  time.Time
+	events chan Event
+	lines  chan peerSays
+	err    error
+	wait   sync.WaitGroup
+	once   sync.Once
+	thread chan func() // runs on the thread that starts children: Linux kills a child when that ends
+	idle   chan struct{}
+	remove string
+	mode   Mode
+	list   []*peerProcess
+}
+
+// A peerProcess is one of them.
+type peerProcess struct {
+	Process
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	stderr lastLines
+	out    string // folder that its snapshots are in
+	exited chan struct{}
+	state  error
+}
+
+// A peerSays is a line of a process, or its end.
+type peerSays struct {
+	from *peerProcess
+	word peerWord
+	err  error
+}
+
+// A peerWord is an event as a peer prints it.
+type peerWord struct {
+	Event    string         `json:"event"`
+	Update   int64          `json:"update"`
+	Seconds  float64        `json:"seconds"`
+	Path     string         `json:"path"`
+	Versions map[string]any `json:"versions"`
+	Threads  int            `json:"threads"`
+}
+
+// A peerCommand is a line to a worker.
+type peerCommand struct {
+	Do        string  `json:"do"`
+	Updates   int64   `json:"updates,omitempty"`
+	Snapshots []int64 `json:"snapshots,omitempty"`
+}
+
+// longestLine bounds what a process may print without an end of line.
+const longestLine = 1 << 20
+
+func newPeerTrial(ctx context.Context, limit time.Duration) *peerTrial {
+	if limit == 0 {
+		limit = trialLimit
+	}
+	t := &peerTrial{began: time.Now(), events: make(chan Event, 256), lines: make(chan peerSays), thread: make(chan func()), idle: make(chan struct{})}
+	timed, stop := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it hangs: no end after %v", limit))
+	t.stop = stop
+	t.ctx, t.cancel = context.WithCancelCause(timed)
+	go func() {
+		runtime.LockOSThread() // never unlocked: what was changed of the thread ends with it
+		defer close(t.idle)
+		for f := range t.thread {
+			f()
+		}
+	}()
+	return t
+}
+
+// start starts one process and gives it its Spec.
+func (t *peerTrial) start(role Role, rank int, words []string, dir, space string, cores []int, spec []byte) error {
+	p := &peerProcess{Process: Process{Role: role, Rank: rank}, exited: make(chan struct{}), out: filepath.Join(filepath.Dir(dir), fmt.Sprintf("%s-%d", role, rank))}
+	if space != "" {
+		p.Iface = spaceInterface
+	}
+	p.cmd = exec.Command(words[0], words[1:]...)
+	p.cmd.Dir, p.cmd.Stderr = dir, &p.stderr
+	p.cmd.WaitDelay = time.Second
+	var err error
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return err
+	}
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	t.thread <- func() {
+		defer close(done)
+		err = startIn(p.cmd, space, cores)
+	}
+	<-done
+	if err != nil {
+		return err
+	}
+	p.PID = p.cmd.Process.Pid
+	t.list = append(t.list, p)
+	t.wait.Go(func() { t.listen(p, stdout) })
+	if _, err := p.in.Write(append(spec, '\n')); err != nil {
+		return fmt.Errorf("%s %d takes no Spec: %w", role, rank, err)
+	}
+	return nil
+}
+
+// listen hands on what a process prints, and then how it ended.
+func (t *peerTrial) listen(p *peerProcess, stdout io.Reader) {
+	say := func(s peerSays) bool {
+		select {
+		case t.lines <- s:
+			return true
+		case <-t.ctx.Done():
+			return false
+		}
+	}
+	lines := bufio.NewScanner(stdout)
+	lines.Buffer(nil, longestLine)
+	for lines.Scan() {
+		text := strings.TrimSpace(lines.Text())
+		if text == "" {
+			continue
+		}
+		s := peerSays{from: p}
+		if err := json.Unmarshal([]byte(text), &s.word); err != nil || s.word.Event == "" {
+			s.err = fmt.Errorf("%s %d prints what is no event: %.80q", p.Role, p.Rank, printable(text))
+		}
+		if !say(s) || s.err != nil {
+			break
+		}
+	}
+	if err := lines.Err(); err != nil && !errors.Is(err, os.ErrClosed) {
+		say(peerSays{from: p, err: fmt.Errorf("%s %d: %w", p.Role, p.Rank, err)})
+	}
+	_, _ = io.Copy(io.Discard, stdout) // until its end: a process must not wait for a reader
+	p.state = p.cmd.Wait()
+	close(p.exited)
+	say(peerSays{from: p, err: errEnded})
+}
+
+var errEnded = errors.New("it ended")
+
+// drive is the trial's life.
+func (t *peerTrial) drive(s Spec) {
+	defer close(t.events)
+	if err := t.follow(s); err != nil {
+		if cause := context.Cause(t.ctx); cause != nil {
+			err = cause
+		}
+		t.err = &TrialError{Why: err.Error(), Last: t.last()}
+	}
+}
+
+// last are the last lines of the process that has some, workers first.
+func (t *peerTrial) last() (all []string) {
+	for _, role := range []Role{WorkerRole, ServerRole, SchedulerRole} {
+		for _, p := range t.list {
+			if p.Role != role {
+				continue
+			}
+			for _, l := range p.stderr.lines() {
+				all = append(all, fmt.Sprintf("%s %d: %s", p.Role, p.Rank, l))
+			}
+		}
+	}
+	return all[max(0, len(all)-keptLines):]
+}
+
+// follow gives the commands: warm up, reset, run, quit.
+func (t *peerTrial) follow(s Spec) error {
+	if _, err := t.gather("ready", nil); err != nil {
+		return err
+	}
+	t.say(Event{Kind: Ready, Seconds: time.Since(t.began).Seconds()})
+	n := int64(warmUpdates)
+	if s.Batch < 0 {
+		n = 2
+	}
+	per := 0.0
+	for done := int64(0); n > 0; {
+		done += n
+		words, err := t.command(peerCommand{Do: "run", Updates: n}, "update", nil)
+		if err != nil {
+			return err
+		}
+		if err := counted(words, done); err != nil {
+			return err
+		}
+		spent := longest(words)
+		per = spent / float64(done)
+		n = 0
+		if left := s.WarmUp - spent; left > 0.05*s.WarmUp && per > 0 {
+			n = int64(math.Ceil(left / per))
+		}
+	}
+	if _, err := t.command(peerCommand{Do: "reset"}, "ready", nil); err != nil {
+		return err
+	}
+	n = s.Updates
+	if per > 0 {
+		n = max(n, int64(math.Ceil(s.Seconds/per)))
+	}
+	t.say(Event{Kind: Begin})
+	var kept []Event
+	words, err := t.command(peerCommand{Do: "run", Updates: n, Snapshots: s.Snapshots}, "update", func(p *peerProcess, w peerWord) error {
+		if w.Event != "snapshot" {
+			return nil
+		}
+		if !filepath.IsAbs(w.Path) {
+			w.Path = filepath.Join(p.cmd.Dir, w.Path)
+		}
+		if filepath.Dir(w.Path) != p.out {
+			return fmt.Errorf("%s %d saves parameters to %s, and not to its own folder", p.Role, p.Rank, w.Path)
+		}
+		kept = append(kept, Event{Kind: Snapshot, Update: w.Update, Seconds: w.Seconds, Path: w.Path})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	t.say(Event{Kind: End})
+	if err := counted(words, n); err != nil {
+		return err
+	}
+	for _, k := range kept {
+		t.say(k)
+	}
+	done := Event{Kind: Finished, Update: n, Samples: n * int64(s.Batch) * int64(s.Workers)}
+	if s.Batch < 0 {
+		done.Samples = n * s.rows
+	}
+	for _, w := range words {
+		done.Clocks = append(done.Clocks, w.Seconds)
+	}
+	done.Seconds = together(t.mode, done.Clocks)
+	if !(done.Seconds > 0) {
+		return fmt.Errorf("its clock says that %d updates took %v s", n, done.Seconds)
+	}
+	if _, err := t.command(peerCommand{Do: "quit"}, "done", nil); err != nil && !errors.Is(err, errEnded) {
+		return err
+	}
+	t.say(done)
+	return nil
+}
+
+// counted makes sure that all workers did as many updates as they were told to.
+func counted(words []peerWord, want int64) error {
+	for rank, w := range words {
+		if w.Update != want {
+			return fmt.Errorf("worker %d says that it made %d updates, and was told to make %d", rank, w.Update, want)
+		}
+	}
+	return nil
+}
+
+func longest(words []peerWord) (seconds float64) {
+	for _, w := range words {
+		seconds = max(seconds, w.Seconds)
+	}
+	return seconds
+}
+
+// together is a trial's clock: that of rank 0, which stood still for snapshots; where workers do not wait for each other, the one at which
+// all together would have done their parts at the rate that each had.
+func together(mode Mode, clocks []float64) float64 {
+	if mode != Async || len(clocks) < 2 {
+		return clocks[0]
+	}
+	var rate float64
+	for _, c := range clocks {
+		rate += 1 / c
+	}
+	return float64(len(clocks)) / rate
+}
+
+// command sends a line to all workers at once, and waits for the answer of each.
+func (t *peerTrial) command(c peerCommand, answer string, other func(*peerProcess, peerWord) error) ([]peerWord, error) {
+	line, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range t.list {
+		if p.Role != WorkerRole {
+			continue
+		}
+		if _, err := p.in.Write(append(line, '\n')); err != nil {
+			return nil, fmt.Errorf("%s %d takes no command: %w%s", p.Role, p.Rank, err, p.how())
+		}
+	}
+	return t.gather(answer, other)
+}
+
+// gather waits until each worker has said answer, once.
+func (t *peerTrial) gather(answer string, other func(*peerProcess, peerWord) error) ([]peerWord, error) {
+	workers := 0
+	for _, p := range t.list {
+		if p.Role == WorkerRole {
+			workers++
+		}
+	}
+	words := make([]peerWord, workers)
+	said := make([]bool, workers)
+	for left := workers; left > 0; {
+		var s peerSays
+		select {
+		case s = <-t.lines:
+		case <-t.ctx.Done():
+			return nil, context.Cause(t.ctx)
+		}
+		switch {
+		case errors.Is(s.err, errEnded):
+			if answer == "done" {
+				return words, errEnded
+			}
+			return nil, fmt.Errorf("%s %d ended before it was told to%s", s.from.Role, s.from.Rank, s.from.how())
+		case s.err != nil:
+			return nil, s.err
+		case s.from.Role != WorkerRole:
+		case s.word.Event == answer && said[s.from.Rank]:
+			return nil, fmt.Errorf("worker %d says %q twice", s.from.Rank, answer)
+		case s.word.Event == answer:
+			words[s.from.Rank], said[s.from.Rank] = s.word, true
+			left--
+		case other != nil:
+			if err := other(s.from, s.word); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return words, nil
+}
+
+// how says how a process ended, where it has.
+func (p *peerProcess) how() string {
+	select {
+	case <-p.exited:
+	case <-time.After(time.Second): // it is about to
+		return ""
+	}
+	if p.state == nil {
+		return ": exit code 0"
+	}
+	return ": " + p.state.Error()
+}
+
+func (t *peerTrial) say(e Event) {
+	select {
+	case t.events <- e:
+	case <-t.ctx.Done():
+	}
+}
+
+// Events implements Trial.
+func (t *peerTrial) Events() iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		for e := range t.events {
+			if !yield(e, nil) {
+				return
+			}
+		}
+		if t.err != nil {
+			yield(Event{}, t.err)
+		}
+	}
+}
+
+// Processes implements Trial.
+func (t *peerTrial) Processes() []Process {
+	var list []Process
+	for _, p := range t.list {
+		list = append(list, p.Process)
+	}
+	return list
+}
+
+// leaveWait is how long processes have to end by themselves once their input is closed.
+const leaveWait = 2 * time.Second
+
+// Stop implements Trial.
+func (t *peerTrial) Stop(context.Context) error {
+	var err error
+	t.once.Do(func() {
+		for _, p := range t.list {
+			_ = p.in.Close() // the process may be gone
+		}
+		late := time.After(leaveWait)
+		if t.ctx.Err() != nil || t.err != nil {
+			late = time.After(0)
+		}
+		t.cancel(context.Canceled)
+		for _, p := range t.list {
+			select {
+			case <-p.exited:
+			case <-late:
+				late = time.After(0)
+			}
+			killGroup(p.PID) // with what it started
+		}
+		t.wait.Wait()
+		t.stop()
+		close(t.thread)
+		<-t.idle
+		if t.remove != "" {
+			err = os.RemoveAll(t.remove)
+		}
+	})
+	return err
+}
+
+// freeAddresses are addresses on which the processes may listen: in namespaces any port is free; else ports that were free a moment ago.
+func freeAddresses(s *spaces, n int) ([]string, error) {
+	var list []string
+	for i := range n {
+		if s != nil {
+			list = append(list, fmt.Sprintf("%s:%d", s.at(i), 4000+i))
+			continue
+		}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() // all are held until the last is found
+		list = append(list, l.Addr().String())
+	}
+	return list, nil
+}
