@@ -6,82 +6,182 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/trivium-ml/trivium/tensor"
 )
 
-// Calibrate measures α, β and γ among the ranks, within 200 ms, and makes them the group's: all ranks call it, and all get the same. It
-// takes steps of the group. What it finds is what operations cost while all ranks work, on the cores that they have.
+// calibrateWithin is how long Calibrate measures; what it has begun then, it ends.
+const calibrateWithin = 150 * time.Millisecond
+
+// Calibrate measures what operations cost among the ranks, within 200 ms, and makes it the group's costs: all ranks call it, and all get
+// the same. It takes steps of the group. What it finds is the cost while all ranks work, on the cores that they have.
 func (g *Group) Calibrate(ctx context.Context) (Costs, error) {
+	return g.CalibrateFor(ctx, calibrateWithin)
+}
+
+// CalibrateFor is Calibrate with another limit, that of rank 0: more time finds more of the long vectors, and disturbances count less.
+func (g *Group) CalibrateFor(ctx context.Context, limit time.Duration) (Costs, error) {
 	if g.Size() == 1 {
 		return g.Costs(), nil
 	}
-	begin := time.Now()
-	const limit = 150 * time.Millisecond
-	const small, large, long = 1 << 10, 1 << 20, 4 << 20
-	x, y := make([]float32, long/4), make([]float32, long/4)
-	// least is the shortest time of an operation over some rounds of several, one after the other, as they come in a step. All ranks end
-	// together: rank 0 says when the time is up.
-	least := func(a Algorithm, bytes, each, n int) (float64, error) {
-		best := math.Inf(1)
-		for k := range n {
-			stop := []uint8{0}
-			if g.Rank() == 0 && k > 1 && time.Since(begin) > limit {
-				stop[0] = 1
+	b := &bench{g: g, until: time.Now().Add(limit)}
+	for {
+		ran := false
+		for col := range timedBytes {
+			lines, err := b.agree(ctx, col)
+			if err != nil {
+				return Costs{}, err
 			}
-			if err := BroadcastInto(ctx, g, stop, 0); err != nil {
-				return 0, err
-			}
-			if stop[0] != 0 {
-				break
-			}
-			at := time.Now()
-			for i := range each {
-				if err := g.Start(Op{Plan: a}, uint32(i), Of(y[i*bytes/4:(i+1)*bytes/4]), Of(x[:bytes/4])).Wait(ctx); err != nil {
-					return 0, err
+			for line := range timed {
+				if lines&(1<<line) != 0 {
+					ran = true
+					if err := b.batch(ctx, line, col); err != nil {
+						return Costs{}, err
+					}
 				}
 			}
-			best = min(best, time.Since(at).Seconds()/float64(each))
-			if err := g.Commit(ctx, g.Step()); err != nil {
-				return 0, err
-			}
 		}
-		return best, nil
+		if !ran {
+			break
+		}
 	}
-	t0, err := least(Doubling, small, 32, 6)
+	c, err := b.costs(ctx)
 	if err != nil {
 		return Costs{}, err
 	}
-	t1, err := least(Ring, large, 4, 6)
-	if err != nil {
-		return Costs{}, err
+	g.SetCosts(c)
+	return c, nil
+}
+
+// A bench is a calibration under way.
+type bench struct {
+	g     *Group
+	until time.Time
+	took  [len(timed)][len(timedBytes)][]float64 // seconds of an operation, in each batch
+	spent Times                                  // the longest batch, which the next will hardly exceed
+	x, y  []float32
+}
+
+// typical is the lower quartile of the batches: the shortest of many was lucky, and half of them may have been disturbed. +Inf: none.
+func (b *bench) typical(line, col int) float64 {
+	list := b.took[line][col]
+	if len(list) == 0 {
+		return math.Inf(1)
 	}
-	t2, err := least(Ring, long, 1, 4)
-	if err != nil {
-		return Costs{}, err
+	slices.Sort(list)
+	return list[(len(list)-1)/4]
+}
+
+// batchOps is how many operations are timed at once, one after the other, as they come in a step.
+var batchOps = [len(timedBytes)]int{16, 8, 4, 4, 2, 2, 1}
+
+// agree tells all ranks what rank 0 wants to measure of a size: a bit for each line.
+func (b *bench) agree(ctx context.Context, col int) (uint8, error) {
+	lines := []uint8{0}
+	if b.g.Rank() == 0 {
+		lines[0] = b.want(col)
 	}
-	// Are all on one host, with less than two cores each?
+	err := BroadcastInto(ctx, b.g, lines, 0)
+	return lines[0], err
+}
+
+// want is what fits the time.
+func (b *bench) want(col int) uint8 {
+	const slow = 2.5
+	left := time.Until(b.until).Seconds()
+	var lines uint8
+	for line, a := range timed {
+		if a == GatherCast && timedBytes[col] > gatherMost || a == Shared && b.g.c.arena == nil {
+			continue
+		}
+		cost := b.spent[line][col]
+		if cost == 0 && col > 0 {
+			if (a == Doubling || a == GatherCast) && b.typical(line, col-1) > slow*b.least(col-1) {
+				continue // what is for small vectors is left out where it becomes slow
+			}
+			grow := float64(timedBytes[col]*batchOps[col]) / float64(timedBytes[col-1]*batchOps[col-1])
+			// The first measurement touches new memory: it is of no use without a second.
+			cost = 2 * b.spent[line][col-1] * max(grow, 1)
+		}
+		if cost > left {
+			continue
+		}
+		left -= cost
+		lines |= 1 << line
+	}
+	return lines
+}
+
+func (b *bench) least(col int) float64 {
+	least := math.Inf(1)
+	for line := range timed {
+		least = min(least, b.typical(line, col))
+	}
+	return least
+}
+
+// batch times some operations of a size by one algorithm.
+func (b *bench) batch(ctx context.Context, line, col int) error {
+	ops, n := batchOps[col], timedBytes[col]/4
+	if len(b.y) < ops*n {
+		b.x, b.y = make([]float32, n), make([]float32, ops*n)
+	}
+	at := time.Now()
+	for i := range ops {
+		if err := b.g.Start(Op{Plan: timed[line]}, uint32(i), Of(b.y[i*n:(i+1)*n]), Of(b.x[:n])).Wait(ctx); err != nil {
+			return err
+		}
+	}
+	took := time.Since(at).Seconds()
+	b.took[line][col] = append(b.took[line][col], took/float64(ops))
+	b.spent[line][col] = max(b.spent[line][col], took)
+	return b.g.Commit(ctx, b.g.Step())
+}
+
+// costs are what all ranks have found, on the average.
+func (b *bench) costs(ctx context.Context) (Costs, error) {
+	p := float64(b.g.Size())
 	here := hostNumber()
 	far := []float64{here, -here, -float64(runtime.NumCPU())}
-	if err := AllReduceInto(ctx, g, far, far, Max); err != nil {
+	if err := AllReduceInto(ctx, b.g, far, far, Max); err != nil {
 		return Costs{}, err
 	}
-	p := float64(g.Size())
-	mine := Costs{Gamma: measureGamma(), Crowded: far[0] == -far[1] && -far[2] < 2*p}
-	hops := Costs{Alpha: 1, Crowded: mine.Crowded}.Predict(Doubling, g.Size(), 0, 1).Seconds()
-	mine.Alpha = t0 / hops
-	beta := func(t, n float64) float64 {
-		return max((t-2*(p-1)*mine.Alpha-(p-1)/p*n*mine.Gamma)/(2*(p-1)/p*n), 1e-12)
+	c := Costs{Ranks: b.g.Size(), Crowded: far[0] == -far[1] && -far[2] < 2*p} // all on one host, with less than two cores each
+	all := []float64{measureGamma()}
+	for line := range timed {
+		for col := range timedBytes {
+			s := b.typical(line, col)
+			if math.IsInf(s, 1) {
+				s = 0 // not measured
+			}
+			all = append(all, s)
+		}
 	}
-	mine.Beta, mine.Long = beta(t1, large), beta(t2, long)
-	all := []float64{mine.Alpha, mine.Beta, mine.Gamma, mine.Long}
-	if err := AllReduceInto(ctx, g, all, all, Mean); err != nil {
+	if err := AllReduceInto(ctx, b.g, all, all, Mean); err != nil {
 		return Costs{}, err
 	}
-	mine.Alpha, mine.Beta, mine.Gamma, mine.Long = all[0], all[1], all[2], all[3]
-	g.SetCosts(mine)
-	return mine, nil
+	c.Gamma = all[0]
+	for line := range c.Times {
+		copy(c.Times[line][:], all[1+line*len(timedBytes):])
+	}
+	c.fit(p)
+	return c, nil
+}
+
+// fit finds the parameters of the formulas, for what was not measured.
+func (c *Costs) fit(p float64) {
+	took := func(a Algorithm, bytes float64) float64 {
+		s, _ := c.Times.at(c.Times.of(a, c.Ranks), bytes)
+		return s
+	}
+	hops := Costs{Alpha: 1, Crowded: c.Crowded}.Predict(Doubling, c.Ranks, 0, 1).Seconds()
+	c.Alpha = took(Doubling, 1<<10) / hops
+	beta := func(n float64) float64 {
+		return max((took(Ring, n)-2*(p-1)*c.Alpha-(p-1)/p*n*c.Gamma)/(2*(p-1)/p*n), 1e-12)
+	}
+	c.Beta, c.Long = beta(1<<20), beta(4<<20)
 }
 
 // hostNumber is the same for processes of one host, and hardly for others.

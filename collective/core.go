@@ -42,6 +42,7 @@ type core struct {
 	peers    []*peer // Group's
 	arena    *arena  // nil: no shared memory
 	planner  *Costs
+	ended    *int     // Group's
 	memories [][]byte // scratch that is free
 	cooling  [][]byte // that may still be on its way to someone
 
@@ -82,7 +83,7 @@ type operation struct {
 	mem     [numBufs][]byte
 	coded   [][]byte
 	remote  [][]byte // the memories of all ranks, in shared memory
-	card    []byte   // what our bells say
+	cards   []byte   // what the bells of all ranks say
 	held    []heldFrame
 	ready   []int32
 	started time.Duration
@@ -336,7 +337,7 @@ func (p *Plan) index(size int) {
 		}
 		p.sent = p.sent || t.Do == DoSend && t.To.Buf == Scratch
 		switch t.Do {
-		case DoRecv, DoRecvCoded, DoHear:
+		case DoRecv, DoRecvCoded, DoHear, DoHearAll:
 			p.frames[t.Peer] = append(p.frames[t.Peer], int32(i))
 		}
 		if t.To.Buf == Coded {

@@ -9,11 +9,11 @@ import (
 	"github.com/trivium-ml/trivium/wire"
 )
 
-// A tally is the votes of one step: a dissemination barrier, in which each rank hears, directly or through others, that all have
-// completed every operation; or the first fault of all.
+// A tally is the votes of one step, in which each rank hears, directly or through others, that all have completed every operation; or the
+// first fault of all. A few ranks tell rank 0, which tells them all; many do a dissemination barrier.
 type tally struct {
 	step  uint64
-	have  uint32 // rounds whose vote has come
+	have  uint32 // rounds whose vote has come; at rank 0 of a few, ranks
 	fault fault  // the first, in the order of faults, of those that came
 	begun bool   // our vote is out
 	since time.Duration
@@ -111,11 +111,14 @@ func (c *core) tryVote() {
 // advance sends the next rounds as far as votes have come.
 func (c *core) advance() {
 	t := c.vote
+	if star(c.size()) {
+		c.advanceStar(t)
+		return
+	}
 	n := rounds(c.size())
 	for !t.over {
 		if t.sent == t.round && t.sent < n {
-			v := vote{round: t.round, fault: t.fault, seen: t.seen}
-			c.control((c.self+1<<t.round)%c.size(), kindVote, wire.MakeOp(t.step, 0), v.append(nil))
+			c.sendVote((c.self+1<<t.round)%c.size(), t, t.round)
 			t.sent++
 		}
 		if t.round == n {
@@ -129,14 +132,75 @@ func (c *core) advance() {
 	}
 }
 
+// advanceStar is advance where rank 0 collects the votes: in round 0 it hears, in round 1 it is heard.
+func (c *core) advanceStar(t *tally) {
+	switch {
+	case c.self != 0:
+		if t.sent == 0 {
+			t.sent = 1
+			c.sendVote(0, t, 0)
+		}
+		if t.have != 0 && !t.over {
+			c.decided()
+		}
+	case t.have == 1<<c.size()-2: // all but itself
+		for r := 1; r < c.size(); r++ {
+			c.sendVote(r, t, 1)
+		}
+		c.decided()
+	}
+}
+
+// voter is the rank whose vote this one waits for; it has those of all that are in t.have.
+func (c *core) voter(t *tally) int {
+	switch {
+	case !star(c.size()):
+		return mod(c.self-1<<t.round, c.size())
+	case c.self != 0:
+		return 0
+	}
+	for r := 1; r < c.size(); r++ {
+		if t.have&(1<<r) == 0 {
+			return r
+		}
+	}
+	return 0
+}
+
+// mayVote says whether a vote of that round can come from rank from, and which bit of tally.have it is.
+func (c *core) mayVote(from, round int) (bit uint32, ok bool) {
+	switch {
+	case !star(c.size()):
+		return 1 << round, round < rounds(c.size()) && from == mod(c.self-1<<round, c.size())
+	case c.self == 0:
+		return 1 << from, from != 0 && round == 0
+	}
+	return 1, from == 0 && round == 1
+}
+
+// sendVote sends it behind the data, whose connection the other end is reading as a rule: a control frame would wake another reader.
+func (c *core) sendVote(to int, t *tally, round int) {
+	if c.gone[to] {
+		return
+	}
+	v := vote{round: round, fault: t.fault, seen: t.seen}
+	c.out = append(c.out, outFrame{to: to, f: transport.Frame{
+		Kind: kindVote, Priority: transport.Urgent, Key: transport.Key{Epoch: c.epoch, Op: wire.MakeOp(t.step, 0), Chunk: uint32(c.id) << 16}, Head: v.append(nil),
+	}})
+}
+
 func (c *core) voted(from int, ev *transport.Event) {
 	v, err := readVote(ev.Head, c.size())
+	if err != nil {
+		return
+	}
 	step := ev.Op.Step()
-	if err != nil || step < c.step || v.round >= rounds(c.size()) || from != mod(c.self-1<<v.round, c.size()) {
+	bit, ok := c.mayVote(from, v.round)
+	if !ok || step < c.step {
 		return // of a step that is over, or from nobody who may send it
 	}
 	t := c.tally(step)
-	t.have |= 1 << v.round
+	t.have |= bit
 	t.note(v.fault)
 	t.seen.merge(v.seen)
 	if t == c.vote && t.begun {
@@ -210,6 +274,7 @@ func (c *core) endVote(t *tally, err error) {
 	t.over, t.err = true, err
 	if t.done != nil {
 		close(t.done)
+		*c.ended++
 	}
 	for i, v := range c.votes {
 		if v == t {

@@ -294,8 +294,8 @@ func (c *core) needs(from int) bool {
 		}
 	}
 	if t := c.vote; t != nil && t.begun {
-		for r := range rounds(c.size()) {
-			if mod(c.self-1<<r, c.size()) == from && t.have&(1<<r) == 0 {
+		for r := range max(rounds(c.size()), 2) {
+			if bit, ok := c.mayVote(from, r); ok && t.have&bit == 0 {
 				return true
 			}
 		}
@@ -323,6 +323,22 @@ func (c *core) cancelCommit(t *tally, err error) {
 		return
 	}
 	c.triggerWhole(fault{cause: Canceled, rank: c.self, op: "commit", evidence: err.Error(), err: err})
+}
+
+// abandonCommit ends t now: the others are told, and not waited for.
+func (c *core) abandonCommit(t *tally, err error) {
+	if t.over {
+		return
+	}
+	c.triggerWhole(fault{cause: Canceled, rank: c.self, op: "commit", evidence: err.Error(), err: err})
+	for _, in := range c.incidents {
+		if in.whole {
+			c.conclude(in, true)
+		}
+	}
+	if !t.over { // it was not the group's vote
+		c.endVote(t, err)
+	}
 }
 
 // startedAt compares an operation that takes long with ours.
@@ -361,7 +377,7 @@ func (c *core) tick() {
 		if at := t.since + c.opt.Deadline; c.now < at {
 			c.wake(at)
 		} else {
-			from := mod(c.self-1<<t.round, c.size())
+			from := c.voter(t)
 			c.triggerWhole(fault{cause: Deadline, rank: from, op: "commit", evidence: fmt.Sprintf("no vote from it for %v", c.now-t.since)})
 		}
 	}

@@ -79,6 +79,7 @@ func (c *core) end(o *operation, err error) *operation {
 	}
 	if o.done != nil {
 		close(o.done)
+		*c.ended++
 	}
 	if err == nil && c.opt.Record != nil && o.plan != nil {
 		c.opt.Record(c.measured(o))

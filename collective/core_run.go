@@ -40,8 +40,10 @@ func (c *core) do(o *operation, i int32) {
 	case DoSendCoded:
 		c.send(o, t, o.coded[t.To.From])
 	case DoRing:
-		c.send(o, t, o.card)
-	case DoRecv, DoRecvCoded, DoHear:
+		c.send(o, t, o.cards[c.self*cardBytes:][:cardBytes])
+	case DoRingAll:
+		c.send(o, t, o.cards)
+	case DoRecv, DoRecvCoded, DoHear, DoHearAll:
 		c.arm(o, i, t)
 		return
 	case DoCombine:
@@ -139,8 +141,8 @@ func (c *core) arm(o *operation, i int32, t *Task) {
 
 // land puts a frame where it belongs, and reports whether it has the right length.
 func (c *core) land(o *operation, i int32, t *Task, ev *transport.Event) bool {
-	if t.Do == DoHear {
-		if !c.hear(o, t.Peer, ev.Payload) {
+	if t.Do == DoHear || t.Do == DoHearAll {
+		if t.Do == DoHear && !c.hear(o, t.Peer, ev.Payload) || t.Do == DoHearAll && !c.hearAll(o, ev.Payload) {
 			return false
 		}
 		o.complete(i)

@@ -3,6 +3,7 @@ package collective
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -15,6 +16,54 @@ type Costs struct {
 	// Crowded says that the ranks have fewer processor cores than they could use: then what counts is the work of all together, not that
 	// of the busiest.
 	Crowded bool
+
+	// What Calibrate measured among so many ranks, for them alone; the rest describes any number of them.
+	Ranks int   `json:",omitzero"`
+	Times Times `json:",omitzero"`
+}
+
+// Times are the seconds of an allreduce, by algorithm and size: a line for each of timed, and a column for each of timedBytes; 0: not
+// measured. Between two sizes time is taken to grow linearly.
+type Times [len(timed)][len(timedBytes)]float64
+
+// timed are the algorithms among which the planner chooses.
+var timed = [...]Algorithm{Doubling, Halving, Ring, GatherCast, Shared}
+
+// timedBytes reach from what is all message to what is all memory: below 1 KiB nothing changes, and what happens in caches happens between
+// 64 KiB and 16 MiB.
+var timedBytes = [...]int{1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24}
+
+// of is the line of a; -1: it has none. The plans of one rounding and of the exact tree move what a ring or halving and doubling moves.
+func (t *Times) of(a Algorithm, p int) int {
+	switch {
+	case a == ExactTree && p&(p-1) == 0:
+		a = Halving
+	case a == ExactTree || a == Pairwise:
+		a = Ring
+	}
+	return slices.Index(timed[:], a)
+}
+
+// at is what the measurements of one algorithm say about a size; false: there are none.
+func (t *Times) at(line int, bytes float64) (float64, bool) {
+	var x, y []float64
+	for i, s := range t[line] {
+		if s > 0 {
+			x, y = append(x, float64(timedBytes[i])), append(y, s)
+		}
+	}
+	if len(x) == 0 {
+		return 0, false
+	}
+	if bytes <= x[0] || len(x) == 1 {
+		return y[0] * max(1, bytes/x[0]), true
+	}
+	i := 1
+	for i < len(x)-1 && bytes > x[i] {
+		i++
+	}
+	slope := max((y[i]-y[i-1])/(x[i]-x[i-1]), 0)
+	return y[i-1] + slope*(bytes-x[i-1]), true
 }
 
 // guess is two processes on one machine of 2024, over TCP, without calibration.
@@ -30,7 +79,11 @@ func (c Costs) beta(bytes float64) float64 {
 }
 
 func (c Costs) validate() error {
-	for _, x := range []float64{c.Alpha, c.Beta, c.Gamma, c.Long} {
+	all := []float64{c.Alpha, c.Beta, c.Gamma, c.Long}
+	for _, line := range c.Times {
+		all = append(all, line[:]...)
+	}
+	for _, x := range all {
 		if !(x >= 0) || math.IsInf(x, 0) {
 			return fmt.Errorf("collective: costs %+v: want seconds, 0 or more", c)
 		}
@@ -38,10 +91,16 @@ func (c Costs) validate() error {
 	return nil
 }
 
-// Predict is the time that an allreduce of so many bytes takes p ranks by algorithm a, in k segments where that matters (Tree).
+// Predict is the time that an allreduce of so many bytes takes p ranks by algorithm a, in k segments where that matters (Tree): as it was
+// measured among p ranks, or else by the formulas of the design.
 func (c Costs) Predict(a Algorithm, p, bytes, k int) time.Duration {
 	if p < 2 {
 		return 0
+	}
+	if line := c.Times.of(a, p); p == c.Ranks && line >= 0 {
+		if s, ok := c.Times.at(line, float64(bytes)); ok {
+			return time.Duration(s * 1e9)
+		}
 	}
 	n, ranks := float64(bytes), float64(p)
 	c.Beta = c.beta(n)
@@ -127,7 +186,7 @@ func (c *core) choose(j *job) Algorithm {
 			return Doubling
 		}
 		return ExactTree
-	case c.arena != nil && bytes >= sharedFrom:
+	case c.arena != nil && bytes >= sharedFrom && !c.costs().slowShared(c.size(), bytes):
 		return Shared
 	case j.dtype.Size() == 2 && c.size() > 2: // so that a value is rounded at most twice
 		return Pairwise
@@ -137,8 +196,17 @@ func (c *core) choose(j *job) Algorithm {
 	return c.costs().Choose(c.size(), bytes)
 }
 
+// slowShared says that shared memory was measured, and messages take less.
+func (c Costs) slowShared(p, bytes int) bool {
+	if p != c.Ranks {
+		return false
+	}
+	s, ok := c.Times.at(c.Times.of(Shared, p), float64(bytes))
+	return ok && time.Duration(s*1e9) > c.Predict(c.Choose(p, bytes), p, bytes, 1)
+}
+
 // sharedFrom is the size from which two bells cost less than what they save.
-const sharedFrom = 64 << 10
+const sharedFrom = 16 << 10
 
 // sharedBlock is what travels at once in shared memory: a few of them fit a second-level cache.
 const sharedBlock = 1 << 20
@@ -146,10 +214,16 @@ const sharedBlock = 1 << 20
 // smallBytes go to everyone at once.
 const smallBytes = 16 << 10
 
+// gatherMost is up to where everything to one rank and back may pay: few messages, where what counts is their number.
+const gatherMost = 16 << 10
+
 // Choose is the algorithm that is predicted to be fastest for an allreduce of so many bytes.
 func (c Costs) Choose(p, bytes int) Algorithm {
 	best, least := Doubling, c.Predict(Doubling, p, bytes, 1)
-	for _, a := range [...]Algorithm{Halving, Ring} {
+	for _, a := range [...]Algorithm{Halving, Ring, GatherCast} {
+		if a == GatherCast && (p != c.Ranks || bytes > gatherMost) {
+			continue // only where it was seen to be fast: its root does all the work
+		}
 		if t := c.Predict(a, p, bytes, 1); t < least {
 			best, least = a, t
 		}

@@ -238,9 +238,9 @@ func (g *Group) Commit(ctx context.Context, step uint64) error {
 			g.h.do(func() { g.c.cancelCommit(t, context.Cause(ctx)) })
 			select {
 			case <-done:
-			case <-time.After(2 * voidWait): // the operations are void by now; the others do not vote
-				g.h.do(func() { g.c.cancelCommit(t, context.Cause(ctx)) })
-				<-done
+			case <-time.After(2 * voidWait): // the operations are void by now, or a frame of theirs lands for ever
+				g.h.do(func() { g.c.abandonCommit(t, context.Cause(ctx)) })
+				<-done // it has ended the vote
 			}
 		}
 	}

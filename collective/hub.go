@@ -11,9 +11,9 @@ import (
 	"github.com/trivium-ml/trivium/transport"
 )
 
-// A hub drives the cores of one stream: the group of the view, and its sub-groups. One goroutine receives; whoever makes a call into a
-// core sends what came out of it, after the lock is free. So an operation goes through few hands: a small one is sent by whoever calls
-// Start, and what a frame sets off is sent by the goroutine that received it.
+// A hub drives the cores of one stream: the group of the view, and its sub-groups. The goroutines of the transport that read connections
+// hand frames over; whoever makes a call into a core sends what came out of it, after the lock is free. So an operation goes through few
+// hands: a small one is sent by whoever calls Start, and what a frame sets off is sent by the goroutine that read it.
 type hub struct {
 	s     transport.Stream
 	opt   Options
@@ -31,6 +31,7 @@ type hub struct {
 	timer  *time.Timer
 	armed  time.Duration
 	closed bool
+	ended  int // operations and steps so far: somebody may wait for each
 
 	flushing atomic.Int64 // calls of flush that send what they have taken from the cores
 
@@ -76,6 +77,7 @@ func (h *hub) adopt(c *core) {
 	c.post = func(from int, k transport.Key, dst []byte) bool { return h.s.Post(c.names[from], k, dst) == nil }
 	c.take = func(from int, k transport.Key) bool { return h.s.Unpost(c.names[from], k) }
 	c.planner = &h.opt.Costs
+	c.ended = &h.ended
 	for _, n := range c.names {
 		c.peers = append(c.peers, h.peers[h.rank[n]])
 	}
@@ -223,6 +225,10 @@ func (h *hub) tick() {
 // loop receives until Close.
 func (h *hub) loop() {
 	defer h.wg.Done()
+	if sv, ok := h.s.(transport.Server); ok {
+		h.stop(fmt.Errorf("%w: %w", ErrClosed, sv.Serve(h.ctx, h.take)))
+		return
+	}
 	var list []outTo
 	for {
 		ev, err := h.s.Recv(h.ctx)
@@ -238,6 +244,18 @@ func (h *hub) loop() {
 			ev.Release()
 		}
 	}
+}
+
+// take is one turn of the loop, for a stream that hands events over where they come in.
+func (h *hub) take(ev *transport.Event) (keep, yield bool) {
+	h.mu.Lock()
+	h.tell()
+	before := h.ended
+	keep = h.dispatch(ev)
+	yield = h.ended != before
+	var few [8]outTo
+	h.flush(few[:0])
+	return keep, yield
 }
 
 // dispatch hands an event to its core. If it reports true the event is kept.

@@ -55,6 +55,8 @@ const (
 	DoDecodeInto // slot into Dst[To]
 	DoRing       // the bell, to Peer: what lies in the arena can be read
 	DoHear       // Peer's bell
+	DoRingAll    // the bells of all ranks, to Peer
+	DoHearAll    // all bells, from Peer
 )
 
 // A Phase names a part of a plan, for errors and spans.

@@ -18,36 +18,14 @@ const maxShared = (256 - int(numBufs)) / 2
 // copied (srcIn), nor the sum of the own slice (dstIn).
 func (b *builder) shared(n, block int, srcIn, dstIn bool) {
 	me := b.rank
-	// Bells of the first kind follow the copies, of the second the sums.
-	ring := func(s Span) {
-		for t := 1; t < b.size; t++ {
-			to := (me + t) % b.size
-			b.add(Task{Do: DoRing, Peer: to, Chunk: b.sent[to]}, false, s)
-			b.sent[to]++
-		}
-	}
-	hear := func(from int, s Span) {
-		b.add(Task{Do: DoHear, Peer: from, Chunk: b.got[from]}, false)
-		id := int32(len(b.plan.Tasks) - 1)
-		b.near(s, func(list []access, _, _ int) []access { return append(list, access{id, true, s.From, s.To}) })
-		b.got[from]++
-	}
 	each := func(do func(s Span)) {
 		for at := 0; at < n; at += block {
 			do(Span{Src, at, min(n, at+block)})
 		}
 	}
+	b.give(each, srcIn)
 	each(func(s Span) {
-		if !srcIn {
-			b.add(Task{Do: DoCopy, To: s.in(given(me), 0), From: []Span{s}}, true, s)
-		}
-		ring(s.in(given(me), 0))
-	})
-	each(func(s Span) {
-		for t := 1; t < b.size; t++ {
-			from := (me + t) % b.size
-			hear(from, s.in(given(from), 0))
-		}
+		b.hear(func(r int) Span { return s.in(given(r), 0) })
 		mine := s.share(me, b.size)
 		operands := make([]Span, b.size)
 		for r := range operands {
@@ -58,16 +36,16 @@ func (b *builder) shared(n, block int, srcIn, dstIn bool) {
 		if sum.Len() > 0 {
 			b.add(Task{Do: DoFinish, To: sum}, true)
 		}
-		ring(sum)
+		b.tell(sum)
 	})
 	b.phase = PhaseGather
 	each(func(s Span) {
+		slices := func(r int) Span { return s.share(r, b.size).in(sums(r), 0) }
+		b.hear(slices)
 		for t := range b.size {
 			from := (me + t) % b.size
-			slice := s.share(from, b.size).in(sums(from), 0)
-			if from != me {
-				hear(from, slice)
-			} else if dstIn {
+			slice := slices(from)
+			if from == me && dstIn {
 				continue
 			}
 			if slice.Len() > 0 {
@@ -76,3 +54,96 @@ func (b *builder) shared(n, block int, srcIn, dstIn bool) {
 		}
 	})
 }
+
+// sharedWhole sums all contributions at every rank, in the order of the ranks: it reads more than shared, and waits once less for the
+// others. Between two ranks it does not even read more than shared does in order to copy the result.
+func (b *builder) sharedWhole(n, block int, srcIn bool) {
+	each := func(do func(s Span)) {
+		for at := 0; at < n; at += block {
+			do(Span{Src, at, min(n, at+block)})
+		}
+	}
+	b.give(each, srcIn)
+	each(func(s Span) {
+		b.hear(func(r int) Span { return s.in(given(r), 0) })
+		operands := make([]Span, b.size)
+		for r := range operands {
+			operands[r] = s.in(given(r), 0)
+		}
+		operands[b.rank] = s
+		b.combine(s.in(Dst, 0), operands...)
+		b.add(Task{Do: DoFinish, To: s.in(Dst, 0)}, true)
+	})
+}
+
+// give lets the others read the own contribution.
+func (b *builder) give(each func(func(Span)), srcIn bool) {
+	each(func(s Span) {
+		own := s.in(given(b.rank), 0)
+		if !srcIn {
+			b.add(Task{Do: DoCopy, To: own, From: []Span{s}}, true, s)
+		}
+		b.tell(own)
+	})
+}
+
+// starRanks is up to how many ranks bells and votes go through rank 0: 2(P−1) messages instead of P(P−1), or P·log₂P. Ranks of one host
+// have few cores, and a message of a few bytes costs them some 20 µs of work.
+const starRanks = 8
+
+func star(size int) bool { return 2 < size && size <= starRanks }
+
+// tell rings the bell: s, which this rank wrote, can be read. Every tell is followed by a hear, in the same order.
+func (b *builder) tell(s Span) {
+	for t := 1; t < b.size; t++ {
+		if to := (b.rank + t) % b.size; !star(b.size) || b.rank != 0 && to == 0 {
+			b.ring(DoRing, to, s)
+		}
+	}
+}
+
+func (b *builder) ring(do Do, to int, read ...Span) {
+	b.add(Task{Do: do, Peer: to, Chunk: b.sent[to]}, false, read...)
+	b.sent[to]++
+}
+
+// hear waits until what all others tell, of(rank) each, can be read.
+func (b *builder) hear(of func(rank int) Span) {
+	if star(b.size) && b.rank != 0 {
+		all := make([]Span, 0, b.size)
+		for r := range b.size {
+			if r != b.rank {
+				all = append(all, of(r))
+			}
+		}
+		b.bell(DoHearAll, 0, all...)
+		return
+	}
+	all := []Span{of(b.rank)}
+	for t := 1; t < b.size; t++ {
+		from := (b.rank + t) % b.size
+		b.bell(DoHear, from, of(from))
+		all = append(all, of(from))
+	}
+	if star(b.size) {
+		for to := 1; to < b.size; to++ {
+			b.ring(DoRingAll, to, all...)
+		}
+	}
+}
+
+// bell waits for one, after which the spans can be read.
+func (b *builder) bell(do Do, from int, spans ...Span) {
+	b.add(Task{Do: do, Peer: from, Chunk: b.got[from]}, false)
+	id := int32(len(b.plan.Tasks) - 1)
+	for _, s := range spans {
+		b.near(s, func(list []access, _, _ int) []access { return append(list, access{id, true, s.From, s.To}) })
+	}
+	b.got[from]++
+}
+
+// wholeBytes is how much each rank reads of others at most, where all sum everything.
+const wholeBytes = 1 << 20
+
+// whole says whether every rank sums all contributions. Where the buffers of this rank lie must not matter: the ranks would differ.
+func whole(bytes, size int) bool { return size == 2 || bytes*(size-1) <= wholeBytes }

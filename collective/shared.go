@@ -150,9 +150,10 @@ func (c *core) share(o *operation) error {
 		return fmt.Errorf("the operations of this step do not fit %d bytes of shared memory", a.each)
 	}
 	o.remote = make([][]byte, 2*c.size())
-	o.card = make([]byte, cardBytes)
-	binary.LittleEndian.PutUint64(o.card, uint64(in))
-	binary.LittleEndian.PutUint64(o.card[8:], uint64(out))
+	o.cards = make([]byte, c.size()*cardBytes)
+	card := o.cards[c.self*cardBytes:]
+	binary.LittleEndian.PutUint64(card, uint64(in))
+	binary.LittleEndian.PutUint64(card[8:], uint64(out))
 	own := a.own()
 	o.remote[2*c.self], o.remote[2*c.self+1] = own[in:in+n], own[out:out+n]
 	return nil
@@ -174,6 +175,20 @@ func (c *core) hear(o *operation, from int, card []byte) bool {
 			return false
 		}
 		o.remote[2*from+k] = part[at : at+n]
+	}
+	copy(o.cards[from*cardBytes:], card)
+	return true
+}
+
+// hearAll takes what the bells of all ranks say.
+func (c *core) hearAll(o *operation, cards []byte) bool {
+	if len(cards) != c.size()*cardBytes {
+		return false
+	}
+	for r := range c.size() {
+		if r != c.self && !c.hear(o, r, cards[r*cardBytes:][:cardBytes]) {
+			return false
+		}
 	}
 	return true
 }

@@ -36,6 +36,10 @@ type stream struct {
 	hot           *reader // lends its connection to Recv
 	inline        *reader // which reads it now
 
+	serve   func(ev *Event) (keep, yield bool) // Serve's
+	direct  bool                               // the readers call it: the queue is empty
+	serving int                                // calls by readers under way
+
 	watched   <-chan struct{} // Recv's: whose end interrupts the reads
 	unwatched func() bool
 }
@@ -236,6 +240,13 @@ func (s *stream) deliver(a *arrival, r *reader) (ok, lends bool) {
 		s.held.push(a)
 		return true, false
 	}
+	if s.direct {
+		if a.post != nil {
+			s.forget(pk, a.post)
+		}
+		s.hand(a)
+		return true, false
+	}
 	waited := s.waiting
 	s.enter(a)
 	s.signal(r)
@@ -263,7 +274,7 @@ func (s *stream) enter(a *arrival) {
 func (s *stream) signal(by *reader) {
 	switch {
 	case s.waiting:
-		s.waiting = false
+		s.waiting, s.direct = false, false
 		s.wake <- struct{}{} // has room: only Recv sets waiting, and then takes
 	case s.inline != nil && s.inline != by:
 		s.inline.h.interrupt()
