@@ -65,6 +65,9 @@ func TestDeath(t *testing.T) {
 		{"unix without life", transport.Unix{Dir: dir}, 0, 4, true},
 	} {
 		deaths, n := c.deaths, c.n
+		if testing.Short() {
+			deaths, c.mib = min(deaths, 3), c.mib/8
+		}
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 			defer cancel()

@@ -13,11 +13,12 @@ import (
 // A direct writes to a socket without waiting, so that who sends a frame can write it himself: that saves a switch of goroutines, which
 // is a good part of a round trip.
 type direct struct {
-	raw  syscall.RawConn
-	call func(fd uintptr) bool // bound once: no allocation per call
-	bufs net.Buffers
-	n    int
-	err  error
+	raw   syscall.RawConn
+	apart bool                  // see together
+	call  func(fd uintptr) bool // bound once: no allocation per call
+	bufs  net.Buffers
+	n     int
+	err   error
 }
 
 // newDirect returns nil where the connection cannot do that.
@@ -30,7 +31,7 @@ func newDirect(nc net.Conn) *direct {
 	if err != nil {
 		return nil
 	}
-	d := &direct{raw: raw}
+	d := &direct{raw: raw, apart: isUnix(nc)}
 	d.call = d.once
 	return d
 }
@@ -71,23 +72,35 @@ func (d *direct) read(dst []byte) (n int, err error) {
 }
 
 func (d *direct) once(fd uintptr) bool {
-	for {
+	for len(d.bufs) > 0 {
+		part := d.bufs
+		if d.apart {
+			part = part[:together(part)]
+		}
 		var n int
 		var err error
-		if len(d.bufs) == 1 {
-			n, err = unix.Write(int(fd), d.bufs[0])
+		if len(part) == 1 {
+			n, err = unix.Write(int(fd), part[0])
 		} else {
-			n, err = unix.Writev(int(fd), d.bufs)
+			n, err = unix.Writev(int(fd), part)
 		}
 		switch {
 		case err == unix.EINTR:
 			continue
 		case err == unix.EAGAIN:
+			return true
 		case err != nil:
 			d.err = err
-		default:
-			d.n = n
+			return true
 		}
-		return true
+		d.n += n
+		for _, b := range part {
+			n -= len(b)
+		}
+		if n < 0 {
+			return true // the socket is full
+		}
+		d.bufs = d.bufs[len(part):]
 	}
+	return true
 }

@@ -257,7 +257,7 @@ func (p *port) share(nc net.Conn, pr *peer, dialler bool) sharedPath {
 
 // attend connects to what ends with the peer's process; nil: there is no such thing.
 func (p *port) attend(ctx context.Context, nc net.Conn, addr string) net.Conn {
-	if _, ok := nc.(*net.UnixConn); !ok || p.carrier.attend == nil {
+	if !isUnix(nc) || p.carrier.attend == nil {
 		return nil
 	}
 	return p.carrier.attend(ctx, addr)

@@ -467,6 +467,7 @@ func (pr *peer) establish(h *hello, inbound bool, id [16]byte, ctl, dat [2]net.C
 		_ = nc[1].SetDeadline(time.Time{}) // the handshake's; fails on a closed connection, as the next read does
 		if nc[0] == nc[1] {
 			half.try = newDirect(nc[0])
+			half.apart = isUnix(nc[0])
 		}
 	}
 	pr.sums.Store(l.half[data].sum)

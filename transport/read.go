@@ -25,6 +25,7 @@ type reader struct {
 	from, to int // what buf holds
 	hdr      wire.Header
 	parsed   bool    // hdr is that of the frame that comes next
+	large    bool    // the frame before was, over a unix socket: its header is read alone, see together
 	last     *stream // of the frame before
 	scratch  []byte
 	sum      uint32
@@ -154,8 +155,12 @@ func (r *reader) need(n int) ([]byte, error) {
 	if r.to-r.from < n {
 		r.to = copy(r.buf, r.buf[r.from:r.to])
 		r.from = 0
+		room := r.buf
+		if r.large && r.to == 0 {
+			room = room[:n]
+		}
 		for r.to < n {
-			m, err := r.fill(r.buf[r.to:])
+			m, err := r.fill(room[r.to:])
 			if err != nil {
 				if err == io.EOF && r.to > 0 {
 					err = io.ErrUnexpectedEOF
@@ -244,6 +249,7 @@ func (r *reader) frame() error {
 	}
 
 	head, payload := int(h.Head), n-int(h.Head)
+	r.large = r.h.apart && payload >= sharedFrom && h.Flags&wire.Shared == 0
 	a := arrival{ev: Event{
 		From: r.pr.name, Kind: h.Kind, Priority: Priority(h.Flags >> wire.PriorityShift & 3), Fingerprint: h.Fingerprint,
 		Key: Key{h.Epoch, h.Op, h.Chunk},

@@ -113,6 +113,10 @@ func TestSharedBlocks(t *testing.T) {
 
 func TestSharedMemory(t *testing.T) {
 	a, b := sharedPair(t, 4<<20) // two blocks that are held leave room for a third, wherever they lie
+	blocks := 3000
+	if testing.Short() {
+		blocks = 500
+	}
 	var group sync.WaitGroup
 	for _, d := range [][2]*sharedMemory{{a, b}, {b, a}} {
 		type sent struct {
@@ -124,7 +128,7 @@ func TestSharedMemory(t *testing.T) {
 		group.Go(func() { // the sender
 			defer close(ch)
 			r := rand.New(rand.NewPCG(1, 2))
-			for i := range 3000 {
+			for i := range blocks {
 				n := 1 + r.IntN(300_000)
 				p := bytes.Repeat([]byte{byte(i)}, n)
 				p[0], p[n-1] = byte(i+1), byte(i+1)

@@ -15,13 +15,14 @@ import (
 // A half is one of a link's two connections. Its fields are guarded by peer.mu, except those of the batch that is being written, which
 // belong to whoever set busy: the writer's goroutine, or a Send that found nobody writing.
 type half struct {
-	link *link
-	ctl  bool
-	nc   net.Conn // with TLS, where there is
-	hard net.Conn // beneath TLS: Close of this one never blocks
-	try  *direct  // nil: writes may block
-	sum  bool
-	r    *reader
+	link  *link
+	ctl   bool
+	nc    net.Conn // with TLS, where there is
+	hard  net.Conn // beneath TLS: Close of this one never blocks
+	try   *direct  // nil: writes may block
+	sum   bool
+	apart bool // see together
+	r     *reader
 
 	cond    sync.Cond // the writer's goroutine waits for work
 	queue   [3]frameQueue
@@ -37,8 +38,9 @@ type half struct {
 	small  []byte      // headers, and small frames whole
 	rest   net.Buffers // not yet written; a part of store
 	store  net.Buffers
-	size   int // bytes of the batch
-	wrote  int // of them
+	part   net.Buffers // of rest, in one call
+	size   int         // bytes of the batch
+	wrote  int         // of them
 	record []byte
 }
 
@@ -522,8 +524,22 @@ func (h *half) idle() bool {
 // write writes the batch, waiting as long as it takes.
 func (h *half) write() (int, error) {
 	if h.nc == h.hard {
-		n, err := h.rest.WriteTo(h.nc)
-		return int(n), err
+		if !h.apart {
+			n, err := h.rest.WriteTo(h.nc)
+			return int(n), err
+		}
+		total := 0
+		for len(h.rest) > 0 {
+			k := together(h.rest)
+			h.part = h.rest[:k]
+			n, err := h.part.WriteTo(h.nc)
+			total += int(n)
+			h.rest = h.rest[k-len(h.part):]
+			if err != nil {
+				return total, err
+			}
+		}
+		return total, nil
 	}
 	// Each Write of TLS is a record at least: what is small goes with what follows.
 	total := 0
@@ -552,6 +568,23 @@ func (h *half) write() (int, error) {
 		}
 	}
 	return total, nil
+}
+
+// together says how many buffers are written in one call. The kernel copies what goes over a unix socket in blocks that begin where a call
+// does: a large payload has blocks of its own, or the header before it puts both copies of it out of step with the cache's lines. That cost
+// a fifth of the rate.
+func together(bufs net.Buffers) int {
+	for i, b := range bufs {
+		if len(b) >= sharedFrom {
+			return max(i, 1)
+		}
+	}
+	return len(bufs)
+}
+
+func isUnix(nc net.Conn) bool {
+	_, ok := nc.(*net.UnixConn)
+	return ok
 }
 
 const tlsRecord = 16 << 10 // the most that one record of TLS holds

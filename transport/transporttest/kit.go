@@ -160,7 +160,11 @@ func (s *scene) open(n transport.Name) transport.Port {
 
 func (s *scene) openAlone(n transport.Name) transport.Port {
 	s.Helper()
-	p, err := s.net.Open(s.ctx, n, s.kit.Options)
+	o := s.kit.Options
+	if o.Handshake == 0 {
+		o.Handshake = deadline // a busy machine may take seconds, and a link that is lost fails a case
+	}
+	p, err := s.net.Open(s.ctx, n, o)
 	s.must(err)
 	s.ports = append(s.ports, p)
 	return p
