@@ -190,7 +190,7 @@ func linearTicks(lo, hi float64, count int, around bool) ([]float64, float64) {
 			first, last = math.Floor(lo/step+1e-9), math.Ceil(hi/step-1e-9)
 		}
 		if last < first { // no multiple inside: a finer step has one
-			step /= 10
+			step = niceStep(step/2.6, 1) // the next of 5, 2, 1, 0.5 …
 			continue
 		}
 		places := make([]float64, 0, int(last-first)+1)
