@@ -1,0 +1,25 @@
+// Command nmf is trivium with non-negative matrix factorisation, and a matrix of three blocks.
+//
+//	nmf train nmf:3 --data blocks --order index --topology server --workers 3 --processes --consistency ssp:3 --batch 3 --epochs 500
+package main
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/app"
+	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/examples/pmls/coding"
+	"github.com/trivium-ml/trivium/nn"
+)
+
+func main() {
+	models := nn.Standard()
+	models["nmf"] = coding.NMF
+	app.Main(app.Options{Models: models, Sources: data.Sources{
+		"blocks": func(_ context.Context, d trivium.Data) (*data.Splits, error) {
+			return &data.Splits{Train: coding.Blocks(int(cmp.Or(d.Rows, 9))), Notes: []string{"data is generated: rows of a matrix of three blocks"}}, nil
+		},
+	}})
+}
