@@ -176,8 +176,8 @@ func TestModes(t *testing.T) {
 			a, b := got.Metrics["test.loss"], want.Metrics["test.loss"]
 			t.Logf("%s %s:%d, optimizer at the %s: test loss %.4f, local %.4f", optimizer.Name, o.Mode, o.Staleness, o.OptimizerAt, a, b)
 			within := 0.02
-			if optimizer.Name == "adam" && o.Mode != ps.BSP || o.OptimizerAt == server.AtWorker {
-				within = 0.08 // the mean of three small steps of Adam is another rule than its step on the mean
+			if o.OptimizerAt == server.AtWorker {
+				within = 0.08 // each worker steps its own rule on its own rows: Adam makes less of three noisy gradients than of their mean
 			}
 			if !(math.Abs(a/b-1) < within) {
 				t.Errorf("%s %s:%d, optimizer at the %s: test loss %v, local reaches %v", optimizer.Name, o.Mode, o.Staleness, o.OptimizerAt, a, b)
