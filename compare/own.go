@@ -134,7 +134,7 @@ func (t *ownTrial) connect(d *processes.Driver, h Host, spaces *spaces) (err err
 		}
 	}
 	if h.Launcher != nil {
-		t.launcher = h.Launcher()
+		t.launcher, d.CPUs = h.Launcher(), nil // that launcher's to decide
 	} else {
 		t.launcher = launch.NewChildren(launch.Options{})
 		if spaces != nil {

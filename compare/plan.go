@@ -105,7 +105,7 @@ func (p *Plan) defaults() {
 	if len(p.Batches) == 0 {
 		p.Batches = []Batch{100}
 	}
-	if len(p.Links) == 0 {
+	if p.Links = slices.Clone(p.Links); len(p.Links) == 0 {
 		p.Links = []Link{{}}
 	}
 	p.Repeats = cmp.Or(p.Repeats, 3)
@@ -293,7 +293,7 @@ type record struct {
 func (p *Plan) record() record {
 	r := record{
 		Version: formatVersion, Build: p.Host.Build, Command: p.Command, Created: p.now().UTC().Truncate(time.Second), Tasks: p.Tasks,
-		Workers: p.Workers, Batches: p.Batches, Links: p.Links, Repeats: p.Repeats, Seconds: p.Seconds, WarmUp: p.WarmUp, Quick: p.Quick,
+		Workers: p.Workers, Batches: p.Batches, Links: slices.Clone(p.Links), Repeats: p.Repeats, Seconds: p.Seconds, WarmUp: p.WarmUp, Quick: p.Quick,
 		Full: p.Full, Most: p.Most, Cores: p.Cores, Facts: map[string]Facts{}, Absent: map[string]string{},
 	}
 	for _, s := range p.Systems {

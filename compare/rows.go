@@ -29,7 +29,7 @@ var strategies = []row{
 	{name: "allreduce", title: "allreduce", topology: "allreduce", mode: Sync, options: allreduce.Options{}},
 	{name: "allreduce-shm", title: "allreduce over shared memory", topology: "allreduce", mode: Sync, options: allreduce.Options{}, shared: true},
 	{name: "allreduce-topk", title: "allreduce, the largest 1 % of cells", topology: "allreduce", mode: Sync, options: allreduce.Options{Compress: "topk:0.01"}, flags: "--compress topk:0.01", approx: "a codec drops what is small until it adds up"},
-	{name: "allreduce-fp16", title: "allreduce, half precision", topology: "allreduce", mode: Sync, options: allreduce.Options{Compress: "fp16"}, flags: "--compress fp16", approx: "a codec rounds gradients to half precision"},
+	{name: "allreduce-f16", title: "allreduce, half precision", topology: "allreduce", mode: Sync, options: allreduce.Options{Compress: "f16"}, flags: "--compress f16", approx: "a codec rounds gradients to half precision"},
 	{name: "allreduce-local8", title: "local SGD, averaged every 8 updates", topology: "allreduce", mode: Sync, options: allreduce.Options{Every: 8}, flags: "--every 8", approx: "workers train apart between two averages"},
 }
 

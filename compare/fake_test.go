@@ -1,0 +1,196 @@
+package compare
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/trivium-ml/trivium/checkpoint"
+)
+
+// fakePeer is a peer's program, as good or as bad as its name says. All of them train nothing: they save the initial parameters, which
+// for a rate of 0 is right.
+func fakePeer(how string) {
+	in := bufio.NewScanner(os.Stdin)
+	in.Buffer(nil, 1<<20)
+	say := func(v any) { _ = json.NewEncoder(os.Stdout).Encode(v) }
+	if len(os.Args) > 3 && os.Args[3] == "--detect" {
+		say(map[string]string{"fake": "1.0"})
+		return
+	}
+	if !in.Scan() {
+		os.Exit(3)
+	}
+	var spec peerLine
+	if err := json.Unmarshal(in.Bytes(), &spec); err != nil || spec.Version != peerProtocol {
+		fmt.Fprintln(os.Stderr, "no Spec of version 1:", err)
+		os.Exit(3)
+	}
+	fmt.Fprintln(os.Stderr, "fake peer", how, "begins")
+	raw, err := os.ReadFile(spec.Init)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(3)
+	}
+	if how == "lies" {
+		tensors, _, _ := checkpoint.ReadSafetensors(raw)
+		for i := range tensors {
+			for k := range tensors[i].Float32 {
+				tensors[i].Float32[k] = float32(k%7) / 10
+			}
+		}
+		f, _ := os.Create(filepath.Join(spec.Out, "lie"))
+		_ = checkpoint.WriteSafetensors(f, tensors, nil)
+		f.Close()
+		raw, _ = os.ReadFile(f.Name())
+	}
+	say(map[string]any{"event": "ready"})
+	var done int64
+	for in.Scan() {
+		var c peerCommand
+		_ = json.Unmarshal(in.Bytes(), &c)
+		switch c.Do {
+		case "run":
+			switch how {
+			case "hangs":
+				child := exec.Command("sleep", "600") // that its end must end too
+				_ = child.Start()
+				select {}
+			case "binary":
+				os.Stdout.Write([]byte{0, 1, 2, 0xff, 0xfe, '\n', 27, '[', 'A', '\n'})
+				continue
+			case "crashes":
+				fmt.Fprintln(os.Stderr, "out of \x1b[31mluck")
+				os.Exit(7)
+			case "counts":
+				done-- // one update less than it was told
+			}
+			done += c.Updates
+			time.Sleep(time.Millisecond)
+			for _, u := range c.Snapshots {
+				path := filepath.Join(spec.Out, snapshotName(u))
+				if spec.Rank == 0 {
+					_ = os.WriteFile(path, raw, 0o600)
+					say(map[string]any{"event": "snapshot", "update": u, "seconds": 0.001 * float64(u), "path": path})
+				}
+			}
+			say(map[string]any{"event": "update", "update": done, "seconds": 0.001 * float64(done)})
+		case "reset":
+			done = 0
+			say(map[string]any{"event": "ready"})
+		case "quit":
+			say(map[string]any{"event": "done"})
+			return
+		}
+	}
+}
+
+// fakePeers are rows of fake peers.
+func fakePeers(t *testing.T, kinds ...string) []System {
+	t.Helper()
+	files := fstest.MapFS{}
+	for _, k := range kinds {
+		spec := map[string]any{
+			"name": k, "title": "fake, " + k, "program": []string{os.Args[0], "fake-peer", k}, "roles": map[string]any{"worker": "workers"},
+			"modes": []string{"sync"}, "rows": []map[string]any{{"name": k, "mode": "sync"}},
+		}
+		p, err := json.Marshal(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[k+"/peer.json"] = &fstest.MapFile{Data: p}
+	}
+	specs, err := knownPeers(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []System
+	for _, s := range specs {
+		list = append(list, &peer{peerSpec: s, row: &s.Rows[0]})
+	}
+	return list
+}
+
+// TestCase11Harness: peers that hang, lie about their loss or print binary are rows that say so; the others go on, and no process is left.
+func TestCase11Harness(t *testing.T) {
+	task := digits()
+	task.Job.Optimizer.Rate = 1e-30 // nothing is learned: the initial parameters are those of every update
+	p := small(t, inMemory(), task)
+	p.Systems = fakePeers(t, "binary", "counts", "crashes", "good", "hangs", "lies")
+	p.Systems = append(p.Systems, &peer{peerSpec: &peerSpec{Name: "gone", Module: "no_such_module_anywhere"}, row: &peerRow{Name: "gone", Mode: "sync"}, env: t.TempDir()})
+	p.Limit = 3 * time.Second
+	r := run(t, p)
+	want := map[string]string{
+		"binary": "prints what is no event", "counts": "says that it made", "crashes": "ended before it was told to: exit status 7",
+		"hangs": "it hangs: no end after 3s", "gone": "not installed: looked for Python module no_such_module_anywhere",
+	}
+	for _, x := range r.Tables[0].Rows {
+		switch text := want[x.System]; {
+		case text != "" && !strings.Contains(x.Error, text):
+			t.Errorf("%s: %q; want %q", x.System, x.Error, text)
+		case x.System == "lies" && !strings.HasPrefix(x.Proof, "not the same computation: "):
+			t.Errorf("lies: proof %q, error %q", x.Proof, x.Error)
+		case x.System == "good" && (x.Proof != proven || x.Rate.Median <= 0):
+			t.Errorf("good: proof %q, error %q, %v samples/s", x.Proof, x.Error, x.Rate.Median)
+		case x.Ranked:
+			t.Errorf("%s is ranked", x.System)
+		}
+		if x.System == "crashes" && (len(x.Trials) == 0 || !strings.Contains(strings.Join(x.Trials[0].Result.Last, "\n"), "out of .[31mluck")) {
+			t.Errorf("the last lines of crashes are %+v", x.Trials)
+		}
+	}
+	out, err := exec.Command("ps", "-eo", "pid,args").Output()
+	if err != nil {
+		t.Logf("processes cannot be listed here: %v", err)
+	} else if strings.Contains(string(out), "fake-peer") {
+		t.Errorf("processes are left:\n%s", out)
+	}
+	_ = syscall.Getpid
+}
+
+// counting is a system whose trial does nothing but count.
+type counting struct{}
+
+func (counting) Name() string                                   { return "counting" }
+func (counting) About() About                                   { return About{Title: "counts", Mode: Async} }
+func (counting) Detect(context.Context) (Facts, error)          { return Facts{}, nil }
+func (counting) Start(_ context.Context, s Spec) (Trial, error) { return &countingTrial{s: s}, nil }
+
+type countingTrial struct {
+	s       Spec
+	counted int64
+}
+
+func (t *countingTrial) Events() iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		yield(Event{Kind: Ready}, nil)
+		yield(Event{Kind: Begin}, nil)
+		began := time.Now()
+		last := began
+		for time.Since(began).Seconds() < 1 {
+			for range 1000 {
+				t.counted++
+			}
+			if time.Since(last) > 100*time.Millisecond {
+				last = time.Now()
+				yield(Event{Kind: Updated, Update: t.counted, Seconds: time.Since(began).Seconds()}, nil)
+			}
+		}
+		yield(Event{Kind: End}, nil)
+		yield(Event{Kind: Finished, Update: t.counted, Samples: t.counted, Seconds: time.Since(began).Seconds()}, nil)
+	}
+}
+
+func (*countingTrial) Processes() []Process { return []Process{{Role: WorkerRole, PID: os.Getpid()}} }
+
+func (*countingTrial) Stop(context.Context) error { return nil }

@@ -1,0 +1,106 @@
+package compare
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/cluster/launch"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/train/allreduce"
+	"github.com/trivium-ml/trivium/train/local"
+	"github.com/trivium-ml/trivium/train/processes"
+	"github.com/trivium-ml/trivium/train/server"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// TestMain is also where the processes of the tests begin: workers, fake peers, and comparisons that are killed.
+func TestMain(m *testing.M) {
+	if child, ok, err := launch.Enter(os.Args); ok {
+		if err == nil {
+			err = work(context.Background(), child, nil)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "fake-peer":
+			fakePeer(os.Args[2])
+			os.Exit(0)
+		case "killed-comparison":
+			if _, err := Run(context.Background(), killedPlan(os.Args[2])); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			os.Exit(0)
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
+
+var topologies = processes.Topologies{
+	{Name: "local", New: func(env train.Env, _ json.RawMessage) (trivium.Strategy, error) {
+		return local.New(env, local.Options{}), nil
+	}},
+	{Name: "server", New: func(env train.Env, options json.RawMessage) (trivium.Strategy, error) {
+		var o server.Options
+		err := json.Unmarshal(options, &o)
+		return server.New(env, o), err
+	}},
+	{Name: "allreduce", New: func(env train.Env, options json.RawMessage) (trivium.Strategy, error) {
+		var o allreduce.Options
+		err := json.Unmarshal(options, &o)
+		return allreduce.New(env, o), err
+	}},
+}
+
+func work(ctx context.Context, child launch.Child, network transport.Network) error {
+	var a processes.Assignment
+	if err := json.Unmarshal(child.Config, &a); err != nil {
+		return err
+	}
+	return processes.Work(ctx, &a, processes.Options{
+		Topologies: processes.Topologies{Trials(topologies)}, Build: "this", Network: network,
+		Log: slog.New(slog.NewTextHandler(child.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	})
+}
+
+// inMemory is a host whose processes are goroutines on a network in memory.
+func inMemory() Host {
+	network := transport.NewMemory()
+	return Host{
+		Topologies: topologies, Build: "this", Version: "test", Network: network,
+		Launcher: func() launch.Launcher {
+			return launch.NewGoroutines(func(ctx context.Context, c launch.Child) error { return work(ctx, c, network) })
+		},
+	}
+}
+
+// byProcess is a host whose processes are this test.
+func byProcess() Host { return Host{Topologies: topologies, Build: "this", Version: "test"} }
+
+// digits is a small task of the paper's kind.
+func digits() Task {
+	t := paperTask("softmax", "softmax", trivium.Data{Source: "digits", Rows: 2000, Train: "0:1500", Test: "1500:"}, Target{"test", "accuracy", 0.75, true}, 20)
+	return t
+}
+
+// systems returns those of our rows.
+func systems(t testing.TB, h Host, names ...string) []System {
+	t.Helper()
+	list, err := PickSystems(Strategies(h), names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}

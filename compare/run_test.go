@@ -1,0 +1,305 @@
+package compare
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/trivium-ml/trivium"
+)
+
+// small is a plan that takes a second or two.
+func small(t testing.TB, h Host, task Task, names ...string) Plan {
+	t.Helper()
+	return Plan{
+		Tasks: []Task{task}, Systems: systems(t, h, names...), Workers: []int{3}, Batches: []Batch{20}, Repeats: 1, Dir: filepath.Join(t.TempDir(), "report"),
+		Host: h, Seconds: 0.05, WarmUp: 0.02, Most: 20, Python: "no such program", Quick: true,
+	}
+}
+
+func run(t testing.TB, p Plan) *Report {
+	t.Helper()
+	r, err := Run(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestCase7Equality: synchronous rows with 3 workers have the losses of local at three times the batch; the measured trial is
+// preceded by a warm-up that leaves nothing behind, else they had not.
+func TestCase7Equality(t *testing.T) {
+	names := []string{"local", "server-bsp", "server-bsp-worker", "allreduce", "server-ssp3", "server-asp", "allreduce-f16", "allreduce-local8"}
+	if testing.Short() {
+		names = names[:5]
+	}
+	r := run(t, small(t, inMemory(), digits(), names...))
+	for _, x := range r.Tables[0].Rows {
+		if x.Error != "" {
+			t.Errorf("%s: %s", x.System, x.Error)
+			continue
+		}
+		exact := x.Approx == "" && x.Mode == Sync
+		if exact && (x.Proof != proven || x.Largest > 1e-4) {
+			t.Errorf("%s: proof %q, largest deviation %g", x.System, x.Proof, x.Largest)
+		}
+		if !exact && x.Proof != "" {
+			t.Errorf("%s is exempt, and has the proof %q", x.System, x.Proof)
+		}
+		if one := x.Trials[0].Result; one.SamplesPerSec <= 0 || one.Updates < 20 || len(one.Curve) == 0 || !one.Reached {
+			t.Errorf("%s: %+v", x.System, one)
+		}
+		if sum := sumOf(x.Trials[0].Result.Phases); sum <= 0 {
+			t.Errorf("%s has no phases", x.System)
+		}
+	}
+}
+
+func sumOf(m map[string]float64) (sum float64) {
+	for _, x := range m {
+		sum += x
+	}
+	return sum
+}
+
+// TestCase7Exact: in exact mode the parameters that are saved on the way have the same bits under local, server BSP and allreduce.
+func TestCase7Exact(t *testing.T) {
+	task := digits()
+	task.Own, task.Job.Exact, task.Job.Batch = true, true, 60
+	p := small(t, inMemory(), task, "local", "server-bsp", "allreduce")
+	r := run(t, p)
+	var first []string
+	for i, x := range r.Tables[0].Rows {
+		if x.Error != "" || x.Largest != 0 {
+			t.Fatalf("%s: error %q, deviation %g", x.System, x.Error, x.Largest)
+		}
+		dir := filepath.Join(p.Dir, trialsDir, Cell{Task: task.Name, Batch: 60, Workers: x.Workers, System: x.System}.ID()+"-r1")
+		files, err := filepath.Glob(filepath.Join(dir, "update-*.safetensors"))
+		if err != nil || len(files) < 5 {
+			t.Fatalf("%s saved %d files: %v", x.System, len(files), err)
+		}
+		if i == 0 {
+			first = files
+			continue
+		}
+		for _, f := range first {
+			want, err1 := os.ReadFile(f)
+			got, err2 := os.ReadFile(filepath.Join(dir, filepath.Base(f)))
+			if err := errors.Join(err1, err2); err != nil || !bytes.Equal(want, got) {
+				t.Errorf("%s: %s has other bits than local's (%v)", x.System, filepath.Base(f), err)
+			}
+		}
+	}
+}
+
+// TestCase7MNIST: at 3 workers with 100 rows each, the loss and accuracy of batch 300 after 5 epochs are the published ones of case 4.
+func TestCase7MNIST(t *testing.T) {
+	if testing.Short() {
+		t.Skip("trains for seconds: left out of -short")
+	}
+	sources, err := FindSources("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tenth := filepath.Join("..", "..", "shared", "data", "mnist10k")
+	if sources.Tenth == "" && !has(tenth, "t10k-images-idx3-ubyte") {
+		t.Log("the 10,000 images of MNIST are not beside the project: TestCase7Equality, on generated digits, stands in")
+		return
+	}
+	task := paperTask("softmax-10k", "softmax", trivium.Data{Source: tenth, Train: "0:8000", Test: "8000:"}, Target{"test", "accuracy", 0.8989, true}, 5)
+	task.Own, task.Job.Batch, task.Job.Last = true, 300, trivium.LastKeep
+	p := small(t, inMemory(), task, "server-bsp", "allreduce")
+	p.Most = 5 // one an epoch of 27 updates
+	r := run(t, p)
+	for _, x := range r.Tables[0].Rows {
+		var last curvePoint
+		if n := len(x.Trials[0].Curve); n > 0 {
+			last = x.Trials[0].Curve[n-1]
+		}
+		if x.Error != "" || last.Loss == nil || last.Update < 130 || *last.Loss < 0.5392-0.02 || *last.Loss > 0.5392+0.004 {
+			t.Errorf("%s: %s, after update %d loss %v; want 0.5392 after 135", x.System, x.Error, last.Update, orNaN(last.Loss))
+		}
+	}
+}
+
+// killedPlan is what TestCase12Resume kills.
+func killedPlan(dir string) Plan {
+	h := byProcess()
+	list, _ := PickSystems(Strategies(h), []string{"local", "allreduce"}) // they are there
+	return Plan{
+		Tasks: []Task{digits()}, Systems: list, Workers: []int{2}, Batches: []Batch{20}, Repeats: 2, Dir: dir, Host: h, Seconds: 0.1,
+		WarmUp: 0.05, Most: 10, Python: "no such program", Quick: true,
+	}
+}
+
+// TestCase12Resume: a comparison that is killed at random points goes on, and ends as one that was not: equal except for times.
+func TestCase12Resume(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts and kills dozens of processes: left out of -short")
+	}
+	dir := filepath.Join(t.TempDir(), "killed")
+	seed := uint64(time.Now().UnixNano())
+	r := rand.New(rand.NewPCG(seed, 0))
+	t.Logf("seed %d", seed)
+	kills := 0
+	for range 3 {
+		cmd := exec.Command(os.Args[0], "killed-comparison", dir)
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Fatalf("%v: %s", err, &out)
+			}
+		case <-time.After(time.Duration(100+r.IntN(1500)) * time.Millisecond):
+			_ = cmd.Process.Kill() // it may have ended
+			<-ended
+			kills++
+		}
+	}
+	t.Logf("%d kills", kills)
+	resumed := run(t, killedPlan(dir))
+	whole := run(t, killedPlan(filepath.Join(t.TempDir(), "whole")))
+	if a, b := withoutTimes(resumed), withoutTimes(whole); a != b {
+		t.Errorf("resumed:\n%s\nuninterrupted:\n%s", a, b)
+	}
+	if _, err := os.Stat(filepath.Join(dir, workDir)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what was under way was left behind: %v", err)
+	}
+	if entries, _ := os.ReadDir(filepath.Join(dir, trialsDir)); len(entries) != 4 {
+		t.Errorf("%d trials, want 4", len(entries))
+	}
+}
+
+// withoutTimes is what must be equal of two reports.
+func withoutTimes(r *Report) string {
+	var b strings.Builder
+	for _, t := range r.Tables {
+		for _, x := range t.Rows {
+			fmt.Fprintf(&b, "%s %s %s %q %v %d %d\n", t.title(), x.System, x.Proof, x.Error, x.Best, x.Good, x.Reached)
+			for _, one := range x.Trials {
+				for _, p := range one.Curve {
+					fmt.Fprintf(&b, " %d: %v %v", p.Update, orNaN(p.Loss), orNaN(p.Value))
+				}
+				fmt.Fprintln(&b)
+			}
+		}
+	}
+	return b.String()
+}
+
+// TestResumeRefuses: trials of two comparisons are not mixed, and what is half written does not count.
+func TestResumeRefuses(t *testing.T) {
+	p := small(t, inMemory(), digits(), "local")
+	run(t, p)
+	again := run(t, p) // all is known
+	if len(again.Tables[0].Rows[0].Trials) != 1 {
+		t.Error("a finished trial was not found")
+	}
+	for name, change := range map[string]func(p *Plan){
+		"another build": func(p *Plan) { p.Host.Build = "other" },
+		"its repeats":   func(p *Plan) { p.Repeats = 2 },
+		"its systems":   func(p *Plan) { p.Systems = systems(t, p.Host, "local-cores") },
+		"its tasks":     func(p *Plan) { p.Tasks = []Task{digits()}; p.Tasks[0].Cap = 3 },
+		"is of format 9": func(p *Plan) {
+			var r record
+			if err := errors.Join(readJSON(filepath.Join(p.Dir, planFile), &r)); err != nil {
+				t.Fatal(err)
+			}
+			r.Version = 9
+			if err := writeJSON(filepath.Join(p.Dir, planFile), &r); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		q := p
+		q.Dir = filepath.Join(t.TempDir(), "copy")
+		if err := os.CopyFS(q.Dir, os.DirFS(p.Dir)); err != nil {
+			t.Fatal(err)
+		}
+		change(&q)
+		_, err := Run(t.Context(), q)
+		if mixed := new(MixedError); !errors.As(err, &mixed) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, change := range map[string]func(p *Plan){
+		"is not empty": func(p *Plan) {
+			p.Dir = t.TempDir()
+			if err := os.WriteFile(filepath.Join(p.Dir, "letter"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"wants about": func(p *Plan) {
+			p.Workers, p.Systems, p.Dir = []int{64}, systems(t, p.Host, "allreduce"), t.TempDir()+"/x"
+			p.Tasks[0].Job.Data.Rows = 900_000
+		},
+		"no valid split": func(p *Plan) {
+			p.Dir = t.TempDir() + "/x"
+			p.Tasks = []Task{digits()}
+			p.Tasks[0].Target.Split = "valid"
+		},
+		"want 1 to 64":       func(p *Plan) { p.Workers = []int{0} },
+		"and there are 1500": func(p *Plan) { p.Dir = t.TempDir() + "/x"; p.Batches = []Batch{2000} },
+		"there is no task":   func(p *Plan) { p.Tasks = nil },
+	} {
+		if name == "wants about" && testing.Short() {
+			continue // it makes the data of 64 workers' wishes
+		}
+		q := p
+		q.Tasks = append([]Task(nil), p.Tasks...)
+		change(&q)
+		if _, err := Run(t.Context(), q); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestInterrupt: a comparison that is told to end leaves what is finished, and no trial that is not.
+func TestInterrupt(t *testing.T) {
+	p := small(t, inMemory(), digits(), "local", "allreduce")
+	ctx, cancel := context.WithCancel(t.Context())
+	p.Watch.Trialed = func(Trialed, Table) { cancel() }
+	if _, err := Run(ctx, p); !errors.Is(err, context.Canceled) {
+		t.Fatalf("it ends with %v", err)
+	}
+	entries, err := os.ReadDir(filepath.Join(p.Dir, trialsDir))
+	if err != nil || len(entries) != 1 {
+		t.Errorf("%d trials are there, want 1: %v", len(entries), err)
+	}
+	for _, name := range []string{workDir, lockFile} {
+		if _, err := os.Stat(filepath.Join(p.Dir, name)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is left behind", name)
+		}
+	}
+	p.Watch.Trialed = nil
+	r := run(t, p)
+	if len(r.Tables[0].Rows[1].Trials) != 1 {
+		t.Error("the second row has no trial")
+	}
+}
+
+// BenchmarkHarness is a trial that does nothing but count: what the harness takes of it is what remains beside the counting.
+func BenchmarkHarness(b *testing.B) {
+	for b.Loop() {
+		p := small(b, inMemory(), digits(), "local")
+		p.Dir = filepath.Join(b.TempDir(), "report")
+		p.Systems = []System{counting{}}
+		if _, err := Run(b.Context(), p); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
