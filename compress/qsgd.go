@@ -78,87 +78,145 @@ func (c QSGD) encode(out []byte, x []float32, keep bool, seed uint64) {
 	}
 	binary.LittleEndian.PutUint32(out, math.Float32bits(step))
 	out = out[4:]
-	w := uint(c.bits())
-	var acc uint64
-	var have uint
-	at := 0
-	u := uint32(0x80000000) // one half: to nearest
-	for i, v := range x {
-		if !keep {
-			if i&1 == 0 {
-				seed += draw.Weyl
-				u = uint32(draw.Mix(seed))
-			} else {
-				u = uint32(draw.Mix(seed) >> 32)
-			}
-		}
-		// In float64 the sum of the quotient and u/2³² is exact enough that the mean is right to 2⁻³².
-		q := float32(0)
-		if inverse != 0 {
-			q = float32(math.Floor(math.Abs(float64(v))*float64(inverse) + float64(u)/(1<<32)))
-			q = float32(math.Copysign(float64(min(q, levels)), float64(v)))
-		}
+	w := c.bits()
+	var codes [8]uint8
+	for i := 0; i < len(x); i += len(codes) {
+		part := x[i:min(i+len(codes), len(x))]
 		if keep {
-			x[i] = dropped(v - float32(q*step))
+			c.nearest(&codes, part, inverse, step)
+		} else {
+			seed = c.random(&codes, part, inverse, seed)
 		}
-		acc |= uint64(int(q)+c.Levels) << have
-		for have += w; have >= 8; have -= 8 {
-			out[at] = byte(acc)
-			acc >>= 8
-			at++
+		var word uint64
+		for k := range part {
+			word |= uint64(codes[k]) << (k * w)
 		}
+		if len(out) >= 8 { // what is too much is written over
+			binary.LittleEndian.PutUint64(out, word)
+			out = out[w:]
+			continue
+		}
+		for k := range (len(part)*w + 7) / 8 {
+			out[k] = byte(word >> (8 * k))
+		}
+		out = out[(len(part)*w+7)/8:]
 	}
-	if have > 0 {
-		out[at] = byte(acc)
+}
+
+// random codes up to 8 values, rounding up or down at random, and returns the seed of the next.
+func (c QSGD) random(codes *[8]uint8, x []float32, inverse float32, seed uint64) uint64 {
+	var u uint64
+	for i, v := range x {
+		if i&1 == 0 {
+			seed += draw.Weyl
+			u = draw.Mix(seed)
+		}
+		codes[i] = c.code(v, inverse, uint32(u))
+		u >>= 32
 	}
+	return seed
+}
+
+// nearest codes up to 8 values, rounding to nearest, and leaves in them what that drops.
+func (c QSGD) nearest(codes *[8]uint8, x []float32, inverse, step float32) {
+	for i, v := range x {
+		codes[i] = c.code(v, inverse, 1<<31)
+		x[i] = dropped(v - float32(float32(int32(codes[i])-int32(c.Levels))*step))
+	}
+}
+
+// code is the level of v, rounded up if the fraction and u/2³² reach one, plus Levels. In float64 their sum is exact enough that the mean
+// is right to 2⁻³².
+func (c QSGD) code(v, inverse float32, u uint32) uint8 {
+	b := math.Float32bits(v)
+	q := int32(0)
+	if inverse != 0 {
+		q = int32(float64(float64(math.Float32frombits(b&0x7fffffff))*float64(inverse)) + float64(u)*0x1p-32)
+	}
+	sign := int32(b) >> 31 // 0 or −1
+	return uint8((min(q, int32(c.Levels)) ^ sign - sign) + int32(c.Levels))
 }
 
 func (c QSGD) DecodeAdd(dst []float32, src []byte) error {
-	return c.decode(dst, src, func(at int, v float32) { dst[at] += v })
-}
-
-func (c QSGD) Decode(dst []float32, src []byte) error {
-	return c.decode(dst, src, func(at int, v float32) { dst[at] = v })
-}
-
-// decode reads src twice: to check the codes, and to apply them.
-func (c QSGD) decode(dst []float32, src []byte, apply func(at int, v float32)) error {
-	if err := Fits(c, len(dst)); err != nil {
+	if err := c.verify(len(dst), src); err != nil {
 		return err
 	}
-	if want := c.MaxLen(len(dst)); len(src) != want {
-		return badLen(c, len(dst), want, len(src))
-	}
-	var bad error
-	c.walk(len(dst), src, func(at, level int, _ float32) {
-		if level > c.Levels && bad == nil {
-			bad = fmt.Errorf("compress: %s: value %d has level %d", c, at, level)
+	c.walk(dst, src, func(dst []float32, codes *[8]uint8, step float32) {
+		for i := range dst {
+			dst[i] += float32(float32(int32(codes[i])-int32(c.Levels)) * step)
 		}
 	})
-	if bad != nil {
-		return bad
-	}
-	c.walk(len(dst), src, func(at, level int, step float32) { apply(at, float32(float32(level)*step)) })
 	return nil
 }
 
-func (c QSGD) walk(n int, src []byte, visit func(at, level int, step float32)) {
-	w := uint(c.bits())
+func (c QSGD) Decode(dst []float32, src []byte) error {
+	if err := c.verify(len(dst), src); err != nil {
+		return err
+	}
+	c.walk(dst, src, func(dst []float32, codes *[8]uint8, step float32) {
+		for i := range dst {
+			dst[i] = float32(float32(int32(codes[i])-int32(c.Levels)) * step)
+		}
+	})
+	return nil
+}
+
+// verify checks the length and all codes of src.
+func (c QSGD) verify(n int, src []byte) error {
+	if err := Fits(c, n); err != nil {
+		return err
+	}
+	if want := c.MaxLen(n); len(src) != want {
+		return badLen(c, n, want, len(src))
+	}
+	w, most := c.bits(), uint64(2*c.Levels)
 	for from := 0; from < n; from += qsgdBlock {
+		src = src[4:]
+		for at := from; at < min(n, from+qsgdBlock); at += 8 {
+			k := min(8, n-at)
+			word, used := loadCodes(src, k, w)
+			for i := range k {
+				if level := word >> (i * w) & (1<<w - 1); level > most {
+					return fmt.Errorf("compress: %s: value %d has level %d", c, at+i, int(level)-c.Levels)
+				}
+			}
+			src = src[used:]
+		}
+	}
+	return nil
+}
+
+// loadCodes returns the first k codes of src, at most 8 of w bits, and the bytes that they take.
+func loadCodes(src []byte, k, w int) (word uint64, used int) {
+	used = (k*w + 7) / 8
+	if len(src) >= 8 {
+		return binary.LittleEndian.Uint64(src), used
+	}
+	for i := range used {
+		word |= uint64(src[i]) << (8 * i)
+	}
+	return word, used
+}
+
+// walk calls visit for up to 8 values at a time.
+func (c QSGD) walk(dst []float32, src []byte, visit func(dst []float32, codes *[8]uint8, step float32)) {
+	w := c.bits()
+	mask := uint64(1)<<w - 1
+	var codes [8]uint8
+	for len(dst) > 0 {
+		block := dst[:min(len(dst), qsgdBlock)]
+		dst = dst[len(block):]
 		step := math.Float32frombits(binary.LittleEndian.Uint32(src))
 		src = src[4:]
-		var acc uint64
-		var have uint
-		p := 0
-		for at := from; at < min(n, from+qsgdBlock); at++ {
-			for ; have < w; have += 8 {
-				acc |= uint64(src[p]) << have
-				p++
+		for len(block) > 0 {
+			k := min(8, len(block))
+			word, used := loadCodes(src, k, w)
+			for i := range codes {
+				codes[i] = uint8(word & mask)
+				word >>= w
 			}
-			visit(at, int(acc&(1<<w-1))-c.Levels, step)
-			acc >>= w
-			have -= w
+			visit(block[:k], &codes, step)
+			block, src = block[k:], src[used:]
 		}
-		src = src[p:]
 	}
 }
