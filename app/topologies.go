@@ -103,6 +103,7 @@ type topologyFlags struct {
 	Compress   string `group:"Run" placeholder:"CODEC" help:"allreduce: send gradients by a codec with error feedback, such as topk:0.01 (help topologies)."`
 	Every      int64  `group:"Run" placeholder:"H" help:"allreduce: local SGD; average the models every H updates, in place of adding gradients in each."`
 	Accumulate int    `group:"Run" placeholder:"N" help:"allreduce: compute a worker's part of an update in N pieces, for batches that do not fit the memory."`
+	Shard      bool   `name:"shard-optimizer" group:"Run" help:"allreduce: each worker keeps the optimizer's state of its part of the parameters alone (ZeRO, stage 1)."`
 }
 
 // configure gives t the options of its topology, or says what is wrong with them.
@@ -111,9 +112,9 @@ func (f topologyFlags) configure(t *training) error {
 		return nil
 	}
 	if t.topology != summed {
-		return fmt.Errorf("--compress, --every and --accumulate are options of %s, not of %s", summed, t.topology)
+		return fmt.Errorf("--compress, --every, --accumulate and --shard-optimizer are options of %s, not of %s", summed, t.topology)
 	}
-	o := allreduce.Options{Compress: f.Compress, Every: f.Every, Accumulate: f.Accumulate}
+	o := allreduce.Options{Compress: f.Compress, Every: f.Every, Accumulate: f.Accumulate, ShardOptimizer: f.Shard}
 	if err := o.Check(t.job); err != nil {
 		return err
 	}
@@ -132,6 +133,9 @@ func (f topologyFlags) args() (list []string) {
 	}
 	if f.Accumulate != 0 {
 		list = append(list, "--accumulate", fmt.Sprint(f.Accumulate))
+	}
+	if f.Shard {
+		list = append(list, "--shard-optimizer")
 	}
 	return list
 }

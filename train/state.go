@@ -12,11 +12,24 @@ import (
 
 // OptimizerState returns the state of the job's optimizer, from the checkpoint where the run resumes one, and has it saved with each.
 func (r *Run) OptimizerState() (*optim.State, error) {
+	var s *optim.State
+	all := func(slots [][]float32, rowSteps [][]uint32) ([][]float32, [][]uint32, error) {
+		return slots, rowSteps, nil
+	}
+	s, err := r.OptimizerPart(r.Layout(), all, func() ([][]float32, [][]uint32) { return s.Slots(), s.RowSteps() })
+	return s, err
+}
+
+// OptimizerPart is OptimizerState for a process that keeps a part of it, of the layout l: pick returns that part of what was saved, all
+// of it, and whole returns all of it for a checkpoint.
+func (r *Run) OptimizerPart(
+	l *trivium.Layout, pick func(slots [][]float32, rowSteps [][]uint32) ([][]float32, [][]uint32, error), whole func() ([][]float32, [][]uint32),
+) (*optim.State, error) {
 	o, err := optim.New(r.Job.Optimizer, r.CPU.ISA)
 	if err != nil {
 		return nil, &JobError{err}
 	}
-	s, err := optim.NewState(r.Layout(), o, r.CPU)
+	s, err := optim.NewState(l, o, r.CPU)
 	if err != nil {
 		return nil, &JobError{err}
 	}
@@ -36,15 +49,20 @@ func (r *Run) OptimizerState() (*optim.State, error) {
 		if !slices.Equal(savedNames, names) {
 			return nil, r.stateMismatch(savedNames, names)
 		}
-		if err := s.Restore(slots, saved.RowSteps); err != nil {
+		own, rowSteps, err := pick(slots, saved.RowSteps)
+		if err == nil {
+			err = s.Restore(own, rowSteps)
+		}
+		if err != nil {
 			return nil, &JobError{err}
 		}
 	}
 	r.Keep(func(c *checkpoint.Checkpoint) error {
-		c.Optimizer = &checkpoint.OptimizerState{Names: names, Slots: s.Slots(), RowSteps: s.RowSteps()}
+		slots, rowSteps := whole()
+		c.Optimizer = &checkpoint.OptimizerState{Names: names, Slots: slots, RowSteps: rowSteps}
 		if r.dropped != nil {
 			c.Optimizer.Names = append(slices.Clone(names), residualName)
-			c.Optimizer.Slots = append(slices.Clone(s.Slots()), r.dropped())
+			c.Optimizer.Slots = append(slices.Clone(slots), r.dropped())
 		}
 		return nil
 	})

@@ -23,6 +23,7 @@ import (
 	"github.com/trivium-ml/trivium/compress"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/optim"
+	"github.com/trivium-ml/trivium/tensor/kernel"
 	"github.com/trivium-ml/trivium/train"
 )
 
@@ -39,6 +40,9 @@ type Options struct {
 	// Accumulate computes a worker's part of an update in so many pieces, whose gradients are added, for batches that the memory does not
 	// hold at once. 0 and 1: in one.
 	Accumulate int `json:"accumulate,omitempty"`
+
+	// ShardOptimizer has each worker keep the optimizer's state of its part of the parameters alone (ZeRO, stage 1).
+	ShardOptimizer bool `json:"shard_optimizer,omitempty"`
 
 	Wait time.Duration `json:"-"` // for the slowest; 0: 10 minutes. A worker that is gone is noticed at once, by its link
 }
@@ -84,6 +88,14 @@ func (o Options) Check(job *trivium.Job) error {
 	if codec != nil && o.Every > 1 {
 		errs = append(errs, errors.New("allreduce: local SGD sends parameters, and codecs are for gradients: give one of the two"))
 	}
+	if o.ShardOptimizer && o.Every > 1 {
+		errs = append(errs, errors.New("allreduce: under local SGD every worker makes updates by itself, and needs all of the optimizer's state"))
+	}
+	if o.ShardOptimizer && job.Optimizer.Name != "lbfgs" {
+		if rule, err := optim.New(job.Optimizer, kernel.Best()); err == nil && !rule.Elementwise() {
+			errs = append(errs, fmt.Errorf("allreduce: optimizer %s looks at the norm of the whole gradient, and no worker has it where the optimizer's state is sharded", job.Optimizer.Name))
+		}
+	}
 	if job.Optimizer.Name == "lbfgs" {
 		errs = append(errs, errors.New("allreduce: lbfgs searches along a line, which only local does"))
 	}
@@ -108,9 +120,11 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 		return train.NotBegun(ctx, err)
 	}
 	defer run.Close()
-	state, err := run.OptimizerState()
-	if err != nil {
-		return train.NotBegun(ctx, err)
+	var state *optim.State // nil: the exchange has a part of it
+	if !s.o.ShardOptimizer || env.Workers() == 1 {
+		if state, err = run.OptimizerState(); err != nil {
+			return train.NotBegun(ctx, err)
+		}
 	}
 	// What ends training here must end it everywhere, after the same update: agreed ends when all know.
 	agreed, stop := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -172,6 +186,13 @@ func (x *exchange) update(ctx context.Context, step int64, batch *trivium.Batch,
 		err = x.collect(ctx)
 	}
 	if err != nil {
+		return t, err
+	}
+	if x.sharding != nil {
+		err := x.sharding.step(ctx, step, t.weight)
+		if err == nil && (t.stop || x.run.Due()) {
+			err = x.sharding.collect(ctx)
+		}
 		return t, err
 	}
 	x.run.Enter(observe.Apply)

@@ -203,7 +203,7 @@ func TestResumeAnywhere(t *testing.T) {
 	}
 	store := blob.Dir(t.TempDir())
 	var resume *checkpoint.Checkpoint
-	for k, n := range []int{0, 3, 0, 2, 5} { // 0: local
+	for k, n := range []int{0, 3, 0, 2, 5} { // 0: local; at 3 and 5 with sharded optimizer state
 		ctx, cancel := context.WithCancel(t.Context())
 		env := train.Env{Blob: store, Resume: resume}
 		env.Watch.Evaluated = func(p train.Progress, _ map[string]float64) {
@@ -211,7 +211,7 @@ func TestResumeAnywhere(t *testing.T) {
 				cancel()
 			}
 		}
-		var s trivium.Strategy = &crew{env: env, n: n}
+		var s trivium.Strategy = &crew{env: env, n: n, o: allreduce.Options{ShardOptimizer: n%2 == 1}}
 		if n == 0 {
 			s = local.New(env, local.Options{})
 		}
@@ -237,6 +237,57 @@ func TestResumeAnywhere(t *testing.T) {
 		if resume, _, err = checkpoint.Latest(t.Context(), store); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestShardOptimizer: workers that keep a part of the optimizer's state each make the updates of those that keep all of it.
+func TestShardOptimizer(t *testing.T) {
+	dense, sparse := digits(), &trivium.Job{
+		Version: trivium.JobVersion, Model: "fm:4", Data: trivium.Data{Source: "adult", Rows: 400, Train: "0:300", Test: "300:"},
+		Batch: 50, Epochs: 2, Seed: 3, Optimizer: trivium.OptimizerSpec{Name: "adam", Rate: 0.01},
+	}
+	dense.EvalEvery = 4
+	for _, job := range []*trivium.Job{dense, sparse} {
+		for _, exact := range []bool{false, true} {
+			job.Exact = exact
+			for _, n := range []int{2, 3} {
+				whole, parts := &crew{n: n}, &crew{n: n, o: allreduce.Options{ShardOptimizer: true}}
+				want, err := whole.Train(t.Context(), job)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := parts.Train(t.Context(), job); err != nil {
+					t.Fatal(err)
+				}
+				for rank, got := range parts.results {
+					same(t, fmt.Sprintf("%s, rank %d of %d", job.Model, rank, n), got, parts.results[0])
+				}
+				switch got := parts.results[0]; {
+				case exact:
+					same(t, fmt.Sprintf("%s at %d ranks, exact", job.Model, n), got, want)
+				case n == 2: // two addends have one order; the loss rides in another type
+					if !slices.Equal(got.Params.Flat, want.Params.Flat) {
+						t.Errorf("%s at two ranks: the parameters are others", job.Model)
+					}
+				default:
+					if d := math.Abs(got.Metrics["test.loss"] - want.Metrics["test.loss"]); !(d < 1e-3) {
+						t.Errorf("%s at %d ranks: test loss %v, with all of the state %v", job.Model, n, got.Metrics["test.loss"], want.Metrics["test.loss"])
+					}
+				}
+			}
+		}
+	}
+	coded := &crew{n: 3, o: allreduce.Options{ShardOptimizer: true, Compress: "topk:0.1"}}
+	if _, err := coded.Train(t.Context(), digits()); err != nil {
+		t.Fatal(err)
+	}
+	for rank, got := range coded.results {
+		same(t, fmt.Sprintf("with a codec, rank %d", rank), got, coded.results[0])
+	}
+	clipped := digits()
+	clipped.Optimizer.ClipNorm = 1
+	if err := (allreduce.Options{ShardOptimizer: true}).Check(clipped); err == nil || !strings.Contains(err.Error(), "norm of the whole gradient") {
+		t.Errorf("clipping by the global norm: %v", err)
 	}
 }
 

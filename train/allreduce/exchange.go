@@ -42,6 +42,7 @@ type exchange struct {
 	sparse   *sparseRows // nil: no tensor is row-sparse
 	exact    *exactSums  // nil: not in exact mode
 	mean     *mean       // nil: no local SGD
+	sharding *sharding   // nil: every worker keeps all of the optimizer's state
 	dropped  []float32   // the sum of all workers' residuals when it was last asked for; nil: there is no codec
 
 	// The facts lie right before the gradient's first cell, and travel in the bucket that has it, which is the last: then rides is true.
@@ -107,7 +108,12 @@ func newExchange(env *train.Env, o Options, run *train.Run, wants func() bool) (
 	if run.Job.Exact {
 		x.exact = newExactSums(run, env.Rank, x.workers)
 	} else {
-		x.cut(l, codec)
+		x.cut(l, codec, o.ShardOptimizer)
+	}
+	if o.ShardOptimizer {
+		if err := x.shard(run); err != nil {
+			return nil, errors.Join(err, x.g.Close(), x.stream.Close())
+		}
 	}
 	if env.Narrow != nil && len(x.buckets) < 2 { // nothing travels while this worker computes
 		env.Narrow()
@@ -123,12 +129,10 @@ func newExchange(env *train.Env, o Options, run *train.Run, wants func() bool) (
 	return x, nil
 }
 
-// cut makes the buckets: whole runs of dense tensors, in reverse order, which is that of the backward pass.
-func (x *exchange) cut(l *trivium.Layout, codec compress.Codec) {
-	bytes := x.g.Costs().BucketBytes(4*l.Len(), x.workers)
-	tied := false
+// denseRuns are the runs of neighbouring dense tensors, the first and the last of each, in reverse order, which is that of the backward
+// pass.
+func denseRuns(l *trivium.Layout) (runs [][2]int) {
 	for last := l.Tensors() - 1; last >= 0; last-- {
-		tied = tied || l.Spec(last).Tie != ""
 		if !dense(l, last) {
 			continue
 		}
@@ -136,6 +140,21 @@ func (x *exchange) cut(l *trivium.Layout, codec compress.Codec) {
 		for first > 0 && dense(l, first-1) {
 			first--
 		}
+		runs = append(runs, [2]int{first, last})
+		last = first
+	}
+	return runs
+}
+
+// cut makes the buckets of the runs of dense tensors.
+func (x *exchange) cut(l *trivium.Layout, codec compress.Codec, sharded bool) {
+	bytes := x.g.Costs().BucketBytes(4*l.Len(), x.workers)
+	tied := false
+	for i := range l.Tensors() {
+		tied = tied || l.Spec(i).Tie != ""
+	}
+	for _, run := range denseRuns(l) {
+		first, last := run[0], run[1]
 		var lens []int
 		for i := first; i <= last; i++ {
 			from, to := l.Range(i)
@@ -149,13 +168,12 @@ func (x *exchange) cut(l *trivium.Layout, codec compress.Codec) {
 			}
 			x.buckets = append(x.buckets, x.bucket(l, b, codec))
 		}
-		last = first
 	}
 	var plain []collective.Bucket
 	for _, b := range x.buckets {
 		plain = append(plain, b.Bucket)
 	}
-	if n := len(x.buckets); n > 0 && x.buckets[n-1].From == 0 && x.buckets[n-1].op.Codec == nil {
+	if n := len(x.buckets); !sharded && n > 0 && x.buckets[n-1].From == 0 && x.buckets[n-1].op.Codec == nil {
 		b := &x.buckets[n-1]
 		b.dst, b.src = collective.Of(x.totalFacts[:numFacts+b.To]), collective.Of(x.ownFacts[:numFacts+b.To])
 		x.rides = true
