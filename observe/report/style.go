@@ -3,9 +3,9 @@ package report
 // pageCSS sets the page. Colours are those of the charts (svg.CSS) and a few of its own; sizes are in rem, so that the reader's choice
 // of letter size holds.
 const pageCSS = `
-:root{--good:#00694f;--good-bg:#e3f4ee;--bad:#a63a00;--bad-bg:#fdeee4;--open:#57606a;--open-bg:#eef0f3;--warn:#7a5c00;--warn-bg:#fbf3d9;--raised:#f6f7f9;--link:#1257a0}
-@media (prefers-color-scheme:dark){:root{--good:#4fd1ae;--good-bg:#10312a;--bad:#ff9e69;--bad-bg:#3a2013;--open:#b3bbc6;--open-bg:#252b33;--warn:#e6c95a;--warn-bg:#332b10;--raised:#1b1f26;--link:#7cbcf5}}
-@media print{:root{--good:#00694f;--good-bg:#fff;--bad:#a63a00;--bad-bg:#fff;--open:#57606a;--open-bg:#fff;--warn:#7a5c00;--warn-bg:#fff;--raised:#fff;--link:#1b1f24}}
+:root{--good:#00694f;--good-bg:#e3f4ee;--bad:#a63a00;--bad-bg:#fdeee4;--open:#57606a;--open-bg:#eef0f3;--warn:#7a5c00;--warn-bg:#fbf3d9;--raised:#f6f7f9;--link:#1257a0;--shade:rgba(0,0,0,.14)}
+@media (prefers-color-scheme:dark){:root{--good:#4fd1ae;--good-bg:#10312a;--bad:#ff9e69;--bad-bg:#3a2013;--open:#b3bbc6;--open-bg:#252b33;--warn:#e6c95a;--warn-bg:#332b10;--raised:#1b1f26;--link:#7cbcf5;--shade:rgba(255,255,255,.16)}}
+@media print{:root{--good:#00694f;--good-bg:#fff;--bad:#a63a00;--bad-bg:#fff;--open:#57606a;--open-bg:#fff;--warn:#7a5c00;--warn-bg:#fff;--raised:#fff;--link:#1b1f24;--shade:transparent}}
 *{box-sizing:border-box}
 html{-webkit-text-size-adjust:100%;scroll-padding-top:1rem}
 body{margin:0 auto;padding:2.5rem 1.5rem 4rem;max-width:55.5rem;background:var(--tv-surface);color:var(--tv-ink);font:1rem/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif;font-variant-numeric:tabular-nums;overflow-wrap:break-word}
@@ -43,7 +43,7 @@ figcaption .no{color:var(--tv-ink);font-weight:600;margin-right:.3em}
 .small-title{font-size:.9rem;font-weight:600;margin:0 0 .4rem}
 table{border-collapse:collapse;width:100%;font-size:.9rem;line-height:1.35}
 .table{margin:1.25rem 0 1.75rem}
-.scroll{overflow-x:auto;scrollbar-width:thin}
+.scroll{overflow-x:auto;scrollbar-width:thin;background:linear-gradient(90deg,var(--tv-surface) 30%,transparent) left/2.5rem 100% no-repeat local,linear-gradient(270deg,var(--tv-surface) 30%,transparent) right/2.5rem 100% no-repeat local,linear-gradient(90deg,var(--shade),transparent) left/.6rem 100% no-repeat scroll,linear-gradient(270deg,var(--shade),transparent) right/.6rem 100% no-repeat scroll}
 .table .caption{font-weight:600;font-size:.9rem;margin:0 0 .6rem}
 .short{white-space:nowrap}
 .long{min-width:12rem}
@@ -70,6 +70,10 @@ td.bar{background:linear-gradient(var(--raised),var(--raised)) no-repeat left/va
 sup{font-size:.7em;line-height:0;color:var(--tv-ink-2);margin-left:.1em}
 .notes{font-size:.8rem;line-height:1.45;color:var(--tv-ink-2);margin-top:.6rem}
 .notes p{margin:.15rem 0}
+.none.words{display:inline-block;min-width:7.5rem}
+.dense table{font-size:.82rem}
+.dense th,.dense td{padding-right:.55rem}
+.dense th.r,.dense td.r{padding-left:.3rem;padding-right:.95rem}
 .compact table{font-size:.8rem}
 .compact th,.compact td{padding-top:.2rem;padding-bottom:.2rem}
 .badge{display:inline-block;padding:.05em .55em;border-radius:3px;font-size:.8rem;font-weight:600;line-height:1.5;color:var(--open);background:var(--open-bg)}
@@ -127,7 +131,7 @@ body,body.with-nav{display:block;max-width:none;padding:0;font-size:9.5pt}
 nav{display:none}
 h2,h3,.caption,.small-title{break-after:avoid}
 figure,tr,.callout,.tile{break-inside:avoid}
-.scroll{overflow:visible}
+.scroll{overflow:visible;background:none}
 thead{display:table-header-group}
 details::details-content{content-visibility:visible;block-size:auto}
 summary{list-style:none;color:inherit;font-weight:600}

@@ -220,11 +220,21 @@ func (t Table) withoutZeros() Table {
 	return out
 }
 
+// numeric tells whether a column holds numbers, or would if they were not all missing.
 func (t Table) numeric(column int) bool {
+	missing := false
 	for _, r := range t.Rows {
-		if column < len(r.Cells) && r.Cells[column].Value != nil {
+		if column >= len(r.Cells) {
+			continue
+		}
+		switch c := r.Cells[column]; {
+		case c.Value != nil:
 			return true
+		case len(c.Spans) > 0:
+			return false // words first: a column of words
+		case c.Missing != "":
+			missing = true
 		}
 	}
-	return false
+	return missing && column > 0
 }

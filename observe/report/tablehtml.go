@@ -17,6 +17,9 @@ func (h *html) table(t Table) {
 	if t.Compact {
 		class += " compact"
 	}
+	if len(t.Columns) >= manyColumns {
+		class += " dense"
+	}
 	label := "Table"
 	if len(t.Caption) > 0 {
 		label = plain(t.Caption)
@@ -67,6 +70,9 @@ func (h *html) table(t Table) {
 	h.notes(t, notes)
 	h.raw("</div>\n")
 }
+
+// manyColumns is the number from which a table is set closer, so that it fits a page.
+const manyColumns = 8
 
 func rowClass(r Row) string {
 	var classes []string
@@ -200,6 +206,8 @@ func (h *html) cell(c Cell, align string, first, best bool, longest float64, not
 		class := "none"
 		if len(short) <= longWords {
 			class += " short"
+		} else {
+			class += " words"
 		}
 		h.raw("<span class=\"", class, "\">")
 		h.text(short)
