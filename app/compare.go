@@ -2,8 +2,10 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,6 +21,8 @@ type compareVerb struct {
 	Run  compareRun  `cmd:"" default:"withargs" help:"Train under every topology, beside the real systems, and lay the numbers side by side (default)."`
 	Show compareShow `cmd:"" help:"Print a finished comparison again."`
 	Diff compareDiff `cmd:"" help:"Print what differs between two comparisons of the same tasks."`
+
+	Peers comparePeers `cmd:"" help:"List the other systems, and install them."`
 }
 
 // compareRun measures.
@@ -39,7 +43,7 @@ type compareRun struct {
 	Data    string   `short:"d" placeholder:"DIR" help:"MNIST's IDX files; else they are looked for beside the project, else digits are generated."`
 	Python  string   `placeholder:"PATH" help:"A Python with NumPy, for the independent check; else python3."`
 
-	Peers   string   `placeholder:"DIR" help:"Where the other systems' environments are; else in your cache folder."`
+	Peers string `placeholder:"DIR" help:"Where the other systems' environments are; else in your cache folder."`
 
 	Out  string `default:"comparisons" placeholder:"DIR" help:"Where comparisons go (default comparisons)."`
 	Dir  string `placeholder:"DIR" help:"The folder of this comparison itself; else one named by time, or the newest that the same command left unfinished."`
@@ -334,4 +338,55 @@ func printFile(s *session, name string) error {
 	}
 	_, err = s.out.Write(p)
 	return err
+}
+
+// comparePeers is about other systems.
+type comparePeers struct {
+	List    peersList    `cmd:"" default:"withargs" help:"Say which are here."`
+	Install peersInstall `cmd:"" help:"Make a private environment for each that is named, by its usual client."`
+}
+
+// peersFlags say where environments are.
+type peersFlags struct {
+	Peers string `placeholder:"DIR" help:"Where the environments are; else in your cache folder."`
+}
+
+type peersList struct {
+	peersFlags
+	JSON bool `name:"json" help:"Print a JSON array."`
+}
+
+func (v *peersList) Run(ctx context.Context, s *session) error {
+	list, err := compare.PeerStates(ctx, v.Peers)
+	if err != nil {
+		return err
+	}
+	if v.JSON {
+		return json.NewEncoder(s.out).Encode(list)
+	}
+	for _, p := range list {
+		state := p.Absent
+		if state == "" {
+			var words []string
+			for _, name := range slices.Sorted(maps.Keys(p.Facts)) {
+				words = append(words, name+" "+p.Facts[name])
+			}
+			state = strings.Join(words, ", ")
+		}
+		fmt.Fprintf(s.out, "%s (%s; rows %s): %s\n", p.Name, p.Title, strings.Join(p.Rows, ", "), state)
+	}
+	return nil
+}
+
+type peersInstall struct {
+	Names []string `arg:"" name:"name" help:"Of the systems, as the list has them."`
+	peersFlags
+}
+
+func (peersInstall) Help() string {
+	return "Says first how much each takes. An installation that was interrupted goes on: repeat the command. Nothing is ever installed otherwise."
+}
+
+func (v *peersInstall) Run(ctx context.Context, s *session) error {
+	return compare.InstallPeers(ctx, v.Peers, v.Names, s.out)
 }

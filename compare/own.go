@@ -69,6 +69,12 @@ func (o *own) Start(ctx context.Context, s Spec) (_ Trial, err error) {
 	job := s.Task.Job
 	job.Batch, job.Last = s.Effective(), s.Task.Job.Last
 	workers, servers, threads := s.Workers, s.Servers, s.Threads
+	if o.clocks > 0 {
+		job.Batch = workers // a row of each
+		if !s.Task.Own {
+			job.Optimizer.Rate = sampleRate
+		}
+	}
 	if o.alone {
 		workers, servers = 1, 0
 		if o.allCores {
@@ -81,7 +87,7 @@ func (o *own) Start(ctx context.Context, s Spec) (_ Trial, err error) {
 		}
 	}
 	order, err := json.Marshal(trialOrder{
-		Topology: o.topology, Options: options, Mode: o.mode, Every: o.every(), WarmUp: s.WarmUp, Updates: s.Updates, Seconds: s.Seconds,
+		Topology: o.topology, Options: options, Mode: o.mode, Every: o.every(), Clocks: int64(o.clocks), WarmUp: s.WarmUp, Updates: s.Updates, Seconds: s.Seconds,
 		Snapshots: s.Snapshots, Dir: s.OutDir,
 	})
 	if err != nil {

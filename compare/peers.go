@@ -39,7 +39,8 @@ type peerSpec struct {
 	SizeMB  int            `json:"size_mb"`
 	Mend    string         `json:"mend"`
 
-	dir fs.FS // of its program
+	dir    fs.FS  // of all peers: one program may build on another's
+	folder string // its own in there
 }
 
 // A peerRow is one way to run a peer.
@@ -72,10 +73,7 @@ func knownPeers(dir fs.FS) (list []*peerSpec, err error) {
 			errs = append(errs, fmt.Errorf("compare: %s: %w", name, err))
 			continue
 		}
-		if spec.dir, err = fs.Sub(dir, path.Dir(name)); err != nil {
-			errs = append(errs, err)
-			continue
-		}
+		spec.dir, spec.folder = dir, path.Dir(name)
 		list = append(list, spec)
 	}
 	return list, errors.Join(errs...)
@@ -183,7 +181,7 @@ func (p *peer) detect(ctx context.Context, python string) (Facts, error) {
 	}
 	words := p.command(python)
 	cmd := exec.CommandContext(ctx, words[0], append(words[1:], "--detect")...)
-	cmd.Dir = dir
+	cmd.Dir = filepath.Join(dir, p.folder)
 	var problems lastLines
 	cmd.Stderr = &problems
 	out, err := cmd.Output()
@@ -300,14 +298,14 @@ func (p *peer) Start(ctx context.Context, s Spec) (Trial, error) {
 
 // launch starts the row's processes, schedulers first, each with its Spec.
 func (p *peer) launch(t *peerTrial, s *Spec, model peerModel) error {
-	program := filepath.Join(s.OutDir, "program")
-	if err := os.Mkdir(program, 0o755); err != nil {
+	t.remove, t.out = filepath.Join(s.OutDir, "program"), s.OutDir
+	if err := os.Mkdir(t.remove, 0o755); err != nil {
 		return err
 	}
-	t.remove = program
-	if err := os.CopyFS(program, p.dir); err != nil {
+	if err := os.CopyFS(t.remove, p.dir); err != nil {
 		return err
 	}
+	program := filepath.Join(t.remove, p.folder)
 	line := peerLine{
 		Version: peerProtocol, Task: s.Task.Name, Mode: p.row.Mode, Staleness: p.row.Staleness, Workers: s.Workers, Servers: p.count(ServerRole, s),
 		Threads: s.Threads, Interface: "lo", Model: model, TrainX: filepath.Join(s.DataDir, "train-x.npy"), TrainY: filepath.Join(s.DataDir, "train-y.npy"),

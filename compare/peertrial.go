@@ -32,7 +32,8 @@ type peerTrial struct {
 	once   sync.Once
 	thread chan func() // runs on the thread that starts children: Linux kills a child when that ends
 	idle   chan struct{}
-	remove string
+	remove string // the copy of the programs
+	out    string // folder of the trial
 	mode   Mode
 	list   []*peerProcess
 }
@@ -95,7 +96,7 @@ func newPeerTrial(ctx context.Context, limit time.Duration) *peerTrial {
 
 // start starts one process and gives it its Spec.
 func (t *peerTrial) start(role Role, rank int, words []string, dir, space string, cores []int, spec []byte) error {
-	p := &peerProcess{Process: Process{Role: role, Rank: rank}, exited: make(chan struct{}), out: filepath.Join(filepath.Dir(dir), fmt.Sprintf("%s-%d", role, rank))}
+	p := &peerProcess{Process: Process{Role: role, Rank: rank}, exited: make(chan struct{}), out: filepath.Join(t.out, fmt.Sprintf("%s-%d", role, rank))}
 	if space != "" {
 		p.Iface = spaceInterface
 	}

@@ -188,7 +188,7 @@ func (p *Plan) groups() []group {
 		g := group{task: t.At(b), batch: b, work: workers, link: link}
 		for i, s := range p.Systems {
 			a := s.About()
-			if only != nil && !only(s) || b == trivium.FullBatch && !a.Full {
+			if only != nil && !only(s) || b == trivium.FullBatch && !a.Full || !suits(s, t) {
 				continue
 			}
 			c := Cell{Task: t.Name, Batch: b, Workers: workers, Servers: a.Server, Link: link, System: s.Name(), index: i}
@@ -260,6 +260,12 @@ func (p *Plan) groups() []group {
 		}
 	}
 	return list
+}
+
+// suits reports whether a system trains a task: per-sample SGD with clocks is how PMLS trains its regression.
+func suits(s System, t Task) bool {
+	o, ok := s.(*own)
+	return !ok || o.clocks == 0 || strings.HasPrefix(t.Job.Model, "logistic")
 }
 
 // formatVersion is that of a plan's directory.

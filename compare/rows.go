@@ -26,6 +26,9 @@ var strategies = []row{
 	{name: "server-ssp5", title: "parameter server, SSP 5", topology: "server", mode: Stale(5), options: server.Options{Mode: ps.SSP, Staleness: 5}, flags: "--consistency ssp:5"},
 	{name: "server-ssp10", title: "parameter server, SSP 10", topology: "server", mode: Stale(10), options: server.Options{Mode: ps.SSP, Staleness: 10}, flags: "--consistency ssp:10"},
 	{name: "server-asp", title: "parameter server, ASP", topology: "server", mode: Async, options: server.Options{Mode: ps.ASP}, flags: "--consistency asp"},
+	{name: "server-ssp3-clock1", title: "PMLS's way: per-sample SGD, SSP 3, 1 clock an epoch", topology: "server", mode: Stale(3), options: server.Options{Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker, Clocks: 1}, clocks: 1, approx: perSample},
+	{name: "server-ssp3-clock10", title: "PMLS's way: per-sample SGD, SSP 3, 10 clocks an epoch", topology: "server", mode: Stale(3), options: server.Options{Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker, Clocks: 10}, clocks: 10, approx: perSample},
+	{name: "server-ssp3-clock100", title: "PMLS's way: per-sample SGD, SSP 3, 100 clocks an epoch", topology: "server", mode: Stale(3), options: server.Options{Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker, Clocks: 100}, clocks: 100, approx: perSample},
 	{name: "allreduce", title: "allreduce", topology: "allreduce", mode: Sync, options: allreduce.Options{}},
 	{name: "allreduce-shm", title: "allreduce over shared memory", topology: "allreduce", mode: Sync, options: allreduce.Options{}, shared: true},
 	{name: "allreduce-topk", title: "allreduce, the largest 1 % of cells", topology: "allreduce", mode: Sync, options: allreduce.Options{Compress: "topk:0.01"}, flags: "--compress topk:0.01", approx: "a codec drops what is small until it adds up"},
@@ -50,7 +53,14 @@ type row struct {
 	alone       bool // one process
 	allCores    bool // with a thread a core
 	shared      bool // its processes share memory
+	clocks      int  // per-sample SGD on a copy of each worker's own, which meets the tables so often an epoch; 0: it is not that
 }
+
+// perSample is why those rows prove nothing, and sampleRate their learning rate: 0.1 over a batch of 100.
+const (
+	perSample  = "each worker takes steps of one row on a copy of its own"
+	sampleRate = 0.001
+)
 
 func (r *row) about() About {
 	a := About{Title: r.title, Mode: r.mode, Alone: r.alone, Approx: r.approx, Full: true, Shared: r.shared}
@@ -60,6 +70,7 @@ func (r *row) about() About {
 	if r.topology == "server" {
 		a.Server = 1
 	}
+	a.Full = r.clocks == 0
 	return a
 }
 

@@ -325,10 +325,14 @@ func (r *runner) spec(ctx context.Context, e *evaluator, g *group, c Cell, syste
 	var every int64
 	if o, ok := system.(*own); ok {
 		every = o.every()
+		if c := int64(o.clocks); c > 0 { // an update is what lies between two clocks
+			batch = int((e.rows() + c - 1) / c)
+			last = c * int64(g.task.Cap)
+		}
 	}
 	s.Updates = last
 	s.Snapshots = e.places(batch, last, every, r.plan.Most)
-	if every <= 1 { // where local reached it, a row that computes the same does too
+	if a.Exact() { // where local reached it, a row that computes the same does too
 		s.Snapshots = with(s.Snapshots, ref.Updates)
 	}
 	if a.Peer {

@@ -29,10 +29,11 @@ type trialOrder struct {
 	Topology  string          `json:"topology"`
 	Options   json.RawMessage `json:"options,omitempty"`
 	Mode      Mode            `json:"mode"`
-	Every     int64           `json:"every,omitempty"` // local SGD: updates from one average to the next
-	WarmUp    float64         `json:"warm_up"`         // seconds at least, after warmUpdates
-	Updates   int64           `json:"updates"`         // at least
-	Seconds   float64         `json:"seconds"`         // at least
+	Every     int64           `json:"every,omitempty"`  // local SGD: updates from one average to the next
+	Clocks    int64           `json:"clocks,omitempty"` // an epoch has so many updates, however large the batch
+	WarmUp    float64         `json:"warm_up"`          // seconds at least, after warmUpdates
+	Updates   int64           `json:"updates"`          // at least
+	Seconds   float64         `json:"seconds"`          // at least
 	Snapshots []int64         `json:"snapshots"`
 	Dir       string          `json:"dir"`
 }
@@ -377,7 +378,11 @@ func (t *trial) finish(ctx context.Context, n int64, hub *observe.Hub) (trivium.
 	r := &t.report
 	r.Updates, r.Clocks, r.Phases, r.Stale = n, sums[:workers], sums[workers:workers+observe.NumPhases], sums[workers+observe.NumPhases:]
 	if t.env.Rank == 0 && !t.serves() {
-		r.Samples = samplesOf(t.job, t.env.Splits.Train.Rows(), n)
+		job := *t.job
+		if c := t.order.Clocks; c > 0 {
+			job.Batch = int((t.env.Splits.Train.Rows() + c - 1) / c)
+		}
+		r.Samples = samplesOf(&job, t.env.Splits.Train.Rows(), n)
 		if err := t.write(); err != nil {
 			return train.NotBegun(ctx, err)
 		}

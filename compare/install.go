@@ -1,0 +1,175 @@
+package compare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"io/fs"
+)
+
+// A PeerState says of a peer whether it is here.
+type PeerState struct {
+	Name   string   `json:"name"`
+	Title  string   `json:"title"`
+	Rows   []string `json:"rows"`
+	SizeMB int      `json:"size_mb"` // of its environment, about
+	Facts  Facts    `json:"facts,omitempty"`
+	Absent string   `json:"absent,omitempty"`
+}
+
+// PeerStates looks for all peers.
+func PeerStates(ctx context.Context, root string) ([]PeerState, error) {
+	rows, err := Peers(root)
+	if err != nil {
+		return nil, err
+	}
+	var list []PeerState
+	for _, s := range rows {
+		p := s.(*peer) // Peers makes no others
+		i := slices.IndexFunc(list, func(x PeerState) bool { return x.Name == p.peerSpec.Name })
+		if i < 0 {
+			x := PeerState{Name: p.peerSpec.Name, Title: p.Title, SizeMB: p.SizeMB}
+			if x.Facts, err = p.Detect(ctx); err != nil {
+				x.Absent = err.Error()
+			}
+			i, list = len(list), append(list, x)
+		}
+		list[i].Rows = append(list[i].Rows, p.row.Name)
+	}
+	return list, ctx.Err()
+}
+
+// doneFile marks an environment that is whole.
+const doneFile = "installed"
+
+// InstallPeers makes private environments for those peers, by Python's usual client: its size is said first, what the client prints goes to
+// out, and one that was interrupted goes on.
+func InstallPeers(ctx context.Context, root string, names []string, out io.Writer) error {
+	files, err := fs.Sub(peerFiles, "peers")
+	if err != nil {
+		return err
+	}
+	specs, err := knownPeers(files)
+	if err != nil {
+		return err
+	}
+	if root == "" {
+		if root, err = peerRoot(); err != nil {
+			return err
+		}
+	}
+	var chosen []*peerSpec
+	var errs []error
+	var known []string
+	for _, s := range specs {
+		known = append(known, s.Name)
+	}
+	for _, n := range names {
+		i := slices.Index(known, n)
+		if i < 0 {
+			errs = append(errs, fmt.Errorf("compare: no peer is called %q; there are %s", n, strings.Join(known, ", ")))
+			continue
+		}
+		if len(specs[i].Install) == 0 {
+			errs = append(errs, fmt.Errorf("compare: %s has no package to install: %s", n, specs[i].Mend))
+			continue
+		}
+		chosen = append(chosen, specs[i])
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	for _, s := range chosen {
+		fmt.Fprintf(out, "%s: about %d MB to %s\n", s.Name, s.SizeMB, filepath.Join(root, s.Name))
+	}
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return err
+	}
+	want := int64(0)
+	for _, s := range chosen {
+		want += int64(s.SizeMB) << 20
+	}
+	if there, ok := freeDisk(root); ok && want > there {
+		return fmt.Errorf("compare: %s has %s left, and about %s are wanted", root, byteWord(float64(there)), byteWord(float64(want)))
+	}
+	for _, s := range chosen {
+		if err := s.install(ctx, filepath.Join(root, s.Name), out); err != nil {
+			return fmt.Errorf("compare: %s: %w; what there is stays, and the same command goes on", s.Name, err)
+		}
+	}
+	return nil
+}
+
+// install makes one environment.
+func (s *peerSpec) install(ctx context.Context, env string, out io.Writer) error {
+	if _, err := os.Stat(filepath.Join(env, doneFile)); err == nil {
+		fmt.Fprintf(out, "%s: is there\n", s.Name)
+		return nil
+	}
+	python := filepath.Join(env, "bin", "python")
+	if _, err := os.Stat(python); err != nil {
+		base, err := findPython(ctx, s.Python)
+		if err != nil {
+			return err
+		}
+		if err := step(ctx, out, s.Name, base, "-m", "venv", env); err != nil {
+			return err
+		}
+	}
+	for _, words := range s.Install {
+		words = slices.Clone(words)
+		for i := range words {
+			words[i] = strings.ReplaceAll(words[i], "{python}", python)
+		}
+		if err := step(ctx, out, s.Name, words...); err != nil {
+			return err
+		}
+	}
+	return writeFile(filepath.Join(env, doneFile), func(f *os.File) error {
+		_, err := fmt.Fprintln(f, time.Now().Format(time.RFC3339))
+		return err
+	})
+}
+
+// step runs one command of an installation.
+func step(ctx context.Context, out io.Writer, name string, words ...string) error {
+	fmt.Fprintf(out, "%s: %s\n", name, strings.Join(words, " "))
+	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it tidies up
+	cmd.WaitDelay = 10 * time.Second
+	var problems lastLines
+	cmd.Stdout, cmd.Stderr = out, io.MultiWriter(out, &problems)
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %w: %s", words[0], err, last(problems.lines()))
+	}
+	return nil
+}
+
+// findPython returns a Python of a version in the range, such as 3.8-3.11, the newest first.
+func findPython(ctx context.Context, span string) (string, error) {
+	low, high := 8, 13
+	if _, err := fmt.Sscanf(span, "3.%d-3.%d", &low, &high); err != nil && span != "" {
+		return "", fmt.Errorf("its versions of Python are %q", span)
+	}
+	for minor := high; minor >= low; minor-- {
+		if path, err := exec.LookPath(fmt.Sprintf("python3.%d", minor)); err == nil && exec.CommandContext(ctx, path, "-c", "import venv, ensurepip").Run() == nil {
+			return path, nil
+		}
+	}
+	if path, err := exec.LookPath("python3"); err == nil {
+		out, err := exec.CommandContext(ctx, path, "-c", "import sys, venv, ensurepip; print(sys.version_info[1])").Output()
+		var minor int
+		if _, e := fmt.Sscan(string(out), &minor); err == nil && e == nil && minor >= low && minor <= high {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("looked for Python 3.%d to 3.%d with venv on PATH, and found none", low, high)
+}
