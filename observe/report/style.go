@@ -70,6 +70,7 @@ td.bar{background:linear-gradient(var(--raised),var(--raised)) no-repeat left/va
 sup{font-size:.7em;line-height:0;color:var(--tv-ink-2);margin-left:.1em}
 .notes{font-size:.8rem;line-height:1.45;color:var(--tv-ink-2);margin-top:.6rem}
 .notes p{margin:.15rem 0}
+.none.short{white-space:nowrap}
 .none.words{display:inline-block;min-width:7.5rem}
 .dense table{font-size:.82rem}
 .dense th,.dense td{padding-right:.55rem}
