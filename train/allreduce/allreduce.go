@@ -23,7 +23,6 @@ import (
 	"github.com/trivium-ml/trivium/compress"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/optim"
-	"github.com/trivium-ml/trivium/tensor/kernel"
 	"github.com/trivium-ml/trivium/train"
 )
 
@@ -92,7 +91,7 @@ func (o Options) Check(job *trivium.Job) error {
 		errs = append(errs, errors.New("allreduce: under local SGD every worker makes updates by itself, and needs all of the optimizer's state"))
 	}
 	if o.ShardOptimizer && job.Optimizer.Name != "lbfgs" {
-		if rule, err := optim.New(job.Optimizer, kernel.Best()); err == nil && !rule.Elementwise() {
+		if rule, err := optim.New(job.Optimizer, 0); err == nil && !rule.Elementwise() {
 			errs = append(errs, fmt.Errorf("allreduce: optimizer %s looks at the norm of the whole gradient, and no worker has it where the optimizer's state is sharded", job.Optimizer.Name))
 		}
 	}

@@ -27,6 +27,7 @@ type crew struct {
 	env     train.Env
 	n       int
 	o       allreduce.Options
+	hubs    []*observe.Hub
 	results []trivium.Result
 	errs    []error
 }
@@ -66,6 +67,7 @@ func (c *crew) Train(ctx context.Context, job *trivium.Job) (trivium.Result, err
 		}
 		env.Rank, env.Peers, env.Port = i, peers, ports[i]
 		env.Observe = observe.NewHub(observe.Options{}) // phases are checked
+		c.hubs = append(c.hubs, env.Observe)
 		wait.Go(func() { c.results[i], c.errs[i] = allreduce.New(env, c.o).Train(ctx, job) })
 	}
 	wait.Wait()
