@@ -189,7 +189,7 @@ func (m *Machine) crowded(joins int) bool {
 	}
 	size := (joins + 1) * maxMember
 	for _, p := range m.rec.Members {
-		size += len(appendMember(nil, p))
+		size += len(encoded(nil, p))
 	}
 	return size > MaxValue/2
 }

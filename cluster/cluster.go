@@ -5,16 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/trivium-ml/trivium/protocol"
 )
 
 // A Member is one incarnation of one process in a group.
 type Member struct {
-	Name protocol.Name
-	Addr string            // transport.Port.Addr
-	Info map[string]string // what it says of itself, such as its host: small
+	Name protocol.Name     `cbor:"1,keyasint"`
+	Addr string            `cbor:"2,keyasint"`           // transport.Port.Addr
+	Info map[string]string `cbor:"3,keyasint,omitempty"` // what it says of itself, such as its host: small
 }
 
 // A View is the group's list of members at an epoch. A rank is an index into it. View E+1 is made only by Meta.PutIf on the record of
@@ -67,9 +70,9 @@ type Policy struct {
 
 // A Change says what a proposed view changes.
 type Change struct {
-	Epoch protocol.Epoch  // of the view that ends
-	Stay  []int           // ranks in it that go on, in their order
-	Joins []protocol.Name // who comes, after them
+	Epoch protocol.Epoch  `cbor:"1,keyasint"` // of the view that ends
+	Stay  []int           `cbor:"2,keyasint"` // ranks in it that go on, in their order
+	Joins []protocol.Name `cbor:"3,keyasint"` // who comes, after them
 }
 
 // withDefaults fills in what is zero.
@@ -141,7 +144,12 @@ func (p Policy) validate(self Member) error {
 	if p.Group == "" && self.Name.Job == "" {
 		bad("neither Policy.Group nor the job of %q says which group this is", self.Name)
 	}
-	if n := len(appendMember(nil, self)); n > maxMember {
+	for _, s := range append(slices.Collect(maps.Values(self.Info)), self.Name.Job, self.Name.Role, self.Name.ID, self.Addr) {
+		if !utf8.ValidString(s) {
+			bad("%q of the member %v is no UTF-8", s, self.Name)
+		}
+	}
+	if n := len(encoded(nil, self)); n > maxMember {
 		bad("name, address and info of %v take %d bytes, want at most %d", self.Name, n, maxMember)
 	}
 	return errors.Join(errs...)

@@ -252,9 +252,9 @@ func (m *Machine) hears(p *peer) bool {
 
 func clip(s string) string {
 	if len(s) > maxWhy {
-		return s[:maxWhy]
+		s = s[:maxWhy]
 	}
-	return s
+	return strings.ToValidUTF8(s, "") // what is sent is text
 }
 
 // accuse repeats this process's own verdicts until the view changes: the first telling may have been lost.

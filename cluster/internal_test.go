@@ -15,6 +15,7 @@ import (
 
 	"github.com/trivium-ml/trivium/protocol"
 	"github.com/trivium-ml/trivium/transport"
+	"github.com/trivium-ml/trivium/wire/control"
 )
 
 func name(id int) protocol.Name {
@@ -36,6 +37,46 @@ func bodies() []protocol.Body {
 		&proposal{Round: 513, Change: Change{Epoch: 3, Stay: []int{0, 2, 200}, Joins: []protocol.Name{name(9)}}},
 		&proposal{Round: 1, Change: Change{Epoch: 1, Stay: []int{}}},
 		&vote{3, 513, []int{0, 1}, []byte("whole")}, &announcement{someRecord(), 44}, &knock{2}, &refusal{"ID", "it is taken"}, &bye{1},
+	}
+}
+
+// Every field that is sent has a number.
+func TestMessagesNumbered(t *testing.T) {
+	for _, b := range bodies()[1:] { // a beat is not coded so
+		if err := control.Check(b); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := control.Check(presence{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// What is out of bounds is refused, whoever sent it.
+func TestMessagesBounded(t *testing.T) {
+	long := strings.Repeat("x", 20_000)
+	many := make([]int, maxWorkers+1)
+	rec := func(change func(r *record)) *announcement {
+		r := someRecord()
+		change(r)
+		return &announcement{r, 1}
+	}
+	for _, b := range []protocol.Body{
+		&probe{1, -1}, &vouch{1, maxWorkers + 1}, &accusation{1, -3, dead, ""}, &accusation{1, 1, dead, long}, &refusal{"ID", long},
+		&proposal{Change: Change{Stay: many}}, &proposal{Change: Change{Stay: []int{-1}}}, &proposal{Change: Change{Joins: []protocol.Name{{ID: long}}}},
+		&vote{Heard: []int{1 << 40}}, &vote{Report: []byte(long)}, &announcement{nil, 1}, &announcement{someRecord(), -1},
+		rec(func(r *record) { r.Fate = []byte(long) }), rec(func(r *record) { r.Members = make([]Member, maxWorkers+1) }),
+		rec(func(r *record) { r.Members[0].Addr = long }), rec(func(r *record) { r.Members[0].Info = map[string]string{"a": long} }),
+		rec(func(r *record) { r.Gone = make([]gone, maxWorkers+1) }), rec(func(r *record) { r.Gone[0].Why = long }),
+		rec(func(r *record) { r.Flaps = make([]flap, maxFlaps+1) }), rec(func(r *record) { r.By.Job = long }),
+	} {
+		kind, head, err := encode(nil, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := decode(kind, head); err == nil {
+			t.Errorf("%T was accepted: %.80v", b, got)
+		}
 	}
 }
 
@@ -113,9 +154,9 @@ func TestDecodeRefuses(t *testing.T) {
 		}
 	}
 	newer := slices.Clone(someRecord().encode())
-	newer[0] = 2
+	newer[0]++
 	if _, err := decodeRecord(newer); err == nil || !strings.Contains(err.Error(), "another version of this program") {
-		t.Errorf("a record of version 2: %v", err)
+		t.Errorf("a record of the next version: %v", err)
 	}
 	if _, err := decode(99, nil); err == nil {
 		t.Error("a frame of kind 99 was accepted")

@@ -1,11 +1,12 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
-	"slices"
+	"reflect"
 
 	"github.com/trivium-ml/trivium/protocol"
-	"github.com/trivium-ml/trivium/wire"
+	"github.com/trivium-ml/trivium/wire/control"
 )
 
 // The glossary of messages. All are Control frames on a stream that is never fenced: they carry the epoch in which they were sent, and
@@ -20,55 +21,64 @@ type (
 
 	// A probe asks its receiver to ask Rank for a sign of life, and to say when it last had one.
 	probe struct {
-		Epoch protocol.Epoch
-		Rank  int
+		Epoch protocol.Epoch `cbor:"1,keyasint"`
+		Rank  int            `cbor:"2,keyasint"`
 	}
 
 	// A vouch answers a probe: its sender has heard Rank since it was asked, or heard it shortly before.
 	vouch struct {
-		Epoch protocol.Epoch
-		Rank  int
+		Epoch protocol.Epoch `cbor:"1,keyasint"`
+		Rank  int            `cbor:"2,keyasint"`
 	}
 
 	// An accusation says that its sender takes Rank for lost, and why.
 	accusation struct {
-		Epoch protocol.Epoch
-		Rank  int
-		How   verdict
-		Why   string
+		Epoch protocol.Epoch `cbor:"1,keyasint"`
+		Rank  int            `cbor:"2,keyasint"`
+		How   verdict        `cbor:"3,keyasint"`
+		Why   string         `cbor:"4,keyasint"`
 	}
 
 	// A wish says that its sender wants to leave the view.
-	wish struct{ Epoch protocol.Epoch }
+	wish struct {
+		Epoch protocol.Epoch `cbor:"1,keyasint"`
+	}
 
 	// A proposal asks for a vote. It is void once its sender sends one of a higher round.
 	proposal struct {
-		Round  uint64
-		Change Change
+		Round  uint64 `cbor:"1,keyasint"`
+		Change Change `cbor:"2,keyasint"`
 	}
 
 	// A vote says that its sender is within reach of the proposer, and whom it hears itself.
 	vote struct {
-		Epoch  protocol.Epoch
-		Round  uint64
-		Heard  []int
-		Report []byte // what Policy.Prepare returned
+		Epoch  protocol.Epoch `cbor:"1,keyasint"`
+		Round  uint64         `cbor:"2,keyasint"`
+		Heard  []int          `cbor:"3,keyasint"`
+		Report []byte         `cbor:"4,keyasint"` // what Policy.Prepare returned
 	}
 
 	// An announcement carries the record of a view that was put: to those in it, and to those who are not in it any more.
 	announcement struct {
-		Record *record
-		Rev    int64
+		Record *record `cbor:"1,keyasint"`
+		Rev    int64   `cbor:"2,keyasint"`
 	}
 
 	// A knock says that a newcomer waits. Its epoch is that of the last view that it knows.
-	knock struct{ Epoch protocol.Epoch }
+	knock struct {
+		Epoch protocol.Epoch `cbor:"1,keyasint"`
+	}
 
 	// A refusal says why a newcomer may not join.
-	refusal struct{ Field, Why string }
+	refusal struct {
+		Field string `cbor:"1,keyasint"`
+		Why   string `cbor:"2,keyasint"`
+	}
 
 	// A bye says that its sender's process ends, or ends being a member: that is proof, and no failure.
-	bye struct{ Epoch protocol.Epoch }
+	bye struct {
+		Epoch protocol.Epoch `cbor:"1,keyasint"`
+	}
 )
 
 // The flags of a beat.
@@ -108,99 +118,110 @@ func (m *bye) Size() int          { return 4 }
 
 // encode appends a body's fields to p, and returns the kind of its frame. A beat has none: they stand in the frame.
 func encode(p []byte, body protocol.Body) (kind uint8, fields []byte, err error) {
-	epoch := func(e protocol.Epoch) []byte { return wire.AppendUvarint(p, uint64(e)) }
-	switch b := body.(type) {
-	case *beat:
-		return kindBeat, p, nil
-	case *probe:
-		return kindProbe, wire.AppendUvarint(epoch(b.Epoch), uint64(b.Rank)), nil
-	case *vouch:
-		return kindVouch, wire.AppendUvarint(epoch(b.Epoch), uint64(b.Rank)), nil
-	case *accusation:
-		p = append(wire.AppendUvarint(epoch(b.Epoch), uint64(b.Rank)), byte(b.How))
-		return kindAccusation, wire.AppendString(p, b.Why), nil
-	case *wish:
-		return kindWish, epoch(b.Epoch), nil
-	case *proposal:
-		p = wire.AppendUvarint(epoch(b.Change.Epoch), b.Round)
-		p = appendRanks(p, b.Change.Stay)
-		p = wire.AppendUvarint(p, uint64(len(b.Change.Joins)))
-		for _, n := range b.Change.Joins {
-			p = appendName(p, n)
+	for kind, none := range kinds() {
+		if reflect.TypeOf(none) == reflect.TypeOf(body) {
+			if kind != int(kindBeat) {
+				p, err = control.Append(p, body)
+			}
+			return uint8(kind), p, err
 		}
-		return kindProposal, p, nil
-	case *vote:
-		p = appendRanks(wire.AppendUvarint(epoch(b.Epoch), b.Round), b.Heard)
-		return kindVote, wire.AppendBytes(p, b.Report), nil
-	case *announcement:
-		return kindAnnouncement, append(wire.AppendUvarint(p, uint64(b.Rev)), b.Record.encode()...), nil
-	case *knock:
-		return kindKnock, epoch(b.Epoch), nil
-	case *refusal:
-		return kindRefusal, wire.AppendString(wire.AppendString(p, b.Field), b.Why), nil
-	case *bye:
-		return kindBye, epoch(b.Epoch), nil
 	}
 	return 0, p, fmt.Errorf("cluster: %T is no message of this package", body)
 }
 
 // decode is the inverse of encode, for bytes that may come from anyone.
 func decode(kind uint8, head []byte) (protocol.Body, error) {
-	r := wire.NewReader("cluster", head)
-	epoch := func() protocol.Epoch { return protocol.Epoch(r.Uvarint("epoch", 1<<63)) }
-	rank := func() int { return int(r.Uvarint("rank", maxWorkers)) }
-	var body protocol.Body
-	switch kind {
-	case kindProbe:
-		body = &probe{epoch(), rank()}
-	case kindVouch:
-		body = &vouch{epoch(), rank()}
-	case kindAccusation:
-		body = &accusation{epoch(), rank(), verdict(readByte(r, "how")), r.String("why", maxWhy)}
-	case kindWish:
-		body = &wish{epoch()}
-	case kindProposal:
-		b := &proposal{Change: Change{Epoch: epoch()}, Round: r.Uvarint("round", 1<<63)}
-		b.Change.Stay = readRanks(r, "stay")
-		for range r.Uvarint("joins", maxWorkers) {
-			b.Change.Joins = append(b.Change.Joins, readName(r))
-			if r.Err() != nil {
-				break
-			}
-		}
-		body = b
-	case kindVote:
-		body = &vote{epoch(), r.Uvarint("round", 1<<63), readRanks(r, "heard"), slices.Clone(r.Bytes("report", maxReport))}
-	case kindAnnouncement:
-		body = &announcement{Rev: int64(r.Uvarint("revision", 1<<63-1)), Record: readRecord(r)}
-	case kindKnock:
-		body = &knock{epoch()}
-	case kindRefusal:
-		body = &refusal{r.String("field", maxWhy), r.String("why", maxWhy)}
-	case kindBye:
-		body = &bye{epoch()}
-	default:
+	all := kinds()
+	if kind == 0 || kind == kindBeat || int(kind) >= len(all) {
 		return nil, fmt.Errorf("cluster: a frame of unknown kind %d", kind)
 	}
-	return body, r.Done()
+	body := all[kind]
+	what := fmt.Sprintf("cluster: a %T", body)
+	if err := control.Decode(what, head, body); err != nil {
+		return nil, err
+	}
+	return body, within(what, body.(interface{ check(b *bounds) }))
 }
 
-func appendRanks(p []byte, ranks []int) []byte {
-	p = wire.AppendUvarint(p, uint64(len(ranks)))
-	for _, r := range ranks {
-		p = wire.AppendUvarint(p, uint64(r))
+// kinds are empty messages, by the kinds of their frames.
+func kinds() [kindBye + 1]protocol.Body {
+	return [...]protocol.Body{
+		kindBeat: &beat{}, kindProbe: &probe{}, kindVouch: &vouch{}, kindAccusation: &accusation{}, kindWish: &wish{}, kindProposal: &proposal{},
+		kindVote: &vote{}, kindAnnouncement: &announcement{}, kindKnock: &knock{}, kindRefusal: &refusal{}, kindBye: &bye{},
 	}
-	return p
 }
 
-func readRanks(r *wire.Reader, field string) []int {
-	n := r.Uvarint(field, maxWorkers)
-	ranks := make([]int, 0, min(int(n), len(r.Rest())))
-	for range n {
-		ranks = append(ranks, int(r.Uvarint(field, maxWorkers)))
-		if r.Err() != nil {
-			break
-		}
-	}
-	return ranks
+func (m *probe) check(b *bounds) { b.rank(m.Rank) }
+func (m *vouch) check(b *bounds) { b.rank(m.Rank) }
+func (m *wish) check(*bounds)    {}
+func (m *knock) check(*bounds)   {}
+func (m *bye) check(*bounds)     {}
+
+func (m *accusation) check(b *bounds) {
+	b.rank(m.Rank)
+	b.most("why", len(m.Why), maxWhy)
 }
+
+func (m *proposal) check(b *bounds) {
+	b.ranks(m.Change.Stay)
+	b.most("joins", len(m.Change.Joins), maxWorkers)
+	for _, n := range m.Change.Joins {
+		b.name(n)
+	}
+}
+
+func (m *vote) check(b *bounds) {
+	b.ranks(m.Heard)
+	b.most("report", len(m.Report), maxReport)
+}
+
+func (m *announcement) check(b *bounds) {
+	if m.Record == nil {
+		b.fail("no record")
+		return
+	}
+	if m.Rev < 0 {
+		b.fail("revision %d", m.Rev)
+	}
+	m.Record.check(b)
+}
+
+func (m *refusal) check(b *bounds) {
+	b.most("field", len(m.Field), maxWhy)
+	b.most("why", len(m.Why), maxWhy)
+}
+
+// bounds collect what is beyond them in a message.
+type bounds struct{ bad []error }
+
+// within says what is out of bounds in m.
+func within(what string, m interface{ check(b *bounds) }) error {
+	var b bounds
+	if m.check(&b); len(b.bad) > 0 {
+		return fmt.Errorf("%s: %w", what, errors.Join(b.bad...))
+	}
+	return nil
+}
+
+func (b *bounds) fail(format string, args ...any) { b.bad = append(b.bad, fmt.Errorf(format, args...)) }
+
+func (b *bounds) most(field string, n, limit int) {
+	if n > limit {
+		b.fail("%s: %d, want at most %d", field, n, limit)
+	}
+}
+
+func (b *bounds) rank(r int) {
+	if r < 0 || r > maxWorkers {
+		b.fail("rank %d, want 0 to %d", r, maxWorkers)
+	}
+}
+
+func (b *bounds) ranks(all []int) {
+	b.most("ranks", len(all), maxWorkers)
+	for _, r := range all {
+		b.rank(r)
+	}
+}
+
+func (b *bounds) name(n protocol.Name) { b.most("name", len(n.Job)+len(n.Role)+len(n.ID), maxMember) }

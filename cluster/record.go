@@ -2,46 +2,48 @@ package cluster
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/trivium-ml/trivium/protocol"
-	"github.com/trivium-ml/trivium/wire"
+	"github.com/trivium-ml/trivium/wire/control"
 )
 
 // A record is a view as Meta keeps it. It is written by Meta.PutIf on the revision of the one before, and never by anything else.
 type record struct {
-	Epoch   protocol.Epoch
-	Members []Member // by rank
-	By      protocol.Name
-	Fate    []byte
-	Gone    []gone // members of the view before that are not in this one
-	Flaps   []flap // sorted by role and ID
+	Epoch   protocol.Epoch `cbor:"1,keyasint"`
+	Members []Member       `cbor:"2,keyasint"` // by rank
+	By      protocol.Name  `cbor:"3,keyasint"`
+	Fate    []byte         `cbor:"4,keyasint"`
+	Gone    []gone         `cbor:"5,keyasint"` // members of the view before that are not in this one
+	Flaps   []flap         `cbor:"6,keyasint"` // sorted by role and ID
 }
 
 // gone says how a member was lost.
 type gone struct {
-	Name protocol.Name
-	How  verdict
-	Why  string
+	Name protocol.Name `cbor:"1,keyasint"`
+	How  verdict       `cbor:"2,keyasint"`
+	Why  string        `cbor:"3,keyasint"`
 }
 
 // A flap counts how often a process of that ID was lost by failure, since it last held out for a while.
 type flap struct {
-	Role, ID string
-	Count    uint64
+	Role  string `cbor:"1,keyasint"`
+	ID    string `cbor:"2,keyasint"`
+	Count uint64 `cbor:"3,keyasint"`
 }
 
 // presence is what a process keeps in Meta, under its lease, for as long as it is there.
 type presence struct {
-	Member
-	Lease int64 // whose it is: to tell one's own write from another's of the same name
+	Member `cbor:"1,keyasint"`
+	Lease  int64 `cbor:"2,keyasint"` // whose it is: to tell one's own write from another's of the same name
 }
 
 // The bounds of a record: what is written fits MaxValue, and what is read is no larger.
 const (
-	recordVersion = 1
+	recordVersion = 2
 	maxMember     = 512 // bytes of one member: name, address, info
 	maxInfo       = 64  // entries
 	maxFate       = 16 << 10
@@ -133,124 +135,79 @@ func (r *record) setFlaps(role, id string, count uint64) {
 	}
 }
 
-func (r *record) encode() []byte {
-	p := []byte{recordVersion}
-	p = wire.AppendUvarint(p, uint64(r.Epoch))
-	p = wire.AppendUvarint(p, uint64(len(r.Members)))
-	for _, m := range r.Members {
-		p = appendMember(p, m)
-	}
-	p = appendName(p, r.By)
-	p = wire.AppendBytes(p, r.Fate)
-	p = wire.AppendUvarint(p, uint64(len(r.Gone)))
-	for _, g := range r.Gone {
-		p = appendName(p, g.Name)
-		p = append(p, byte(g.How))
-		p = wire.AppendString(p, g.Why)
-	}
-	p = wire.AppendUvarint(p, uint64(len(r.Flaps)))
-	for _, f := range r.Flaps {
-		p = wire.AppendString(p, f.Role)
-		p = wire.AppendString(p, f.ID)
-		p = wire.AppendUvarint(p, f.Count)
-	}
-	return p
-}
+func (r *record) encode() []byte { return encoded([]byte{recordVersion}, r) }
 
 func decodeRecord(p []byte) (*record, error) {
-	r := wire.NewReader("view", p)
-	rec := readRecord(r)
-	if err := r.Done(); err != nil {
+	rec := &record{}
+	if err := decodeValue("view", p, rec); err != nil {
 		return nil, fmt.Errorf("cluster: the record of the view is damaged: %w", err)
 	}
 	return rec, nil
 }
 
-func readRecord(r *wire.Reader) *record {
-	if v := readByte(r, "version"); v != recordVersion && r.Err() == nil {
-		r.Fail("version", fmt.Errorf("want %d, found %d: the group was made by another version of this program", recordVersion, v))
+func (r *record) check(b *bounds) {
+	b.most("members", len(r.Members), maxWorkers)
+	for _, m := range r.Members {
+		m.check(b)
 	}
-	rec := &record{Epoch: protocol.Epoch(r.Uvarint("epoch", 1<<63))}
-	for range r.Uvarint("members", maxWorkers) {
-		rec.Members = append(rec.Members, readMember(r))
-		if r.Err() != nil {
-			break
-		}
+	b.name(r.By)
+	b.most("fate", len(r.Fate), maxFate)
+	b.most("gone", len(r.Gone), maxWorkers)
+	for _, g := range r.Gone {
+		b.name(g.Name)
+		b.most("why", len(g.Why), maxWhy)
 	}
-	rec.By = readName(r)
-	rec.Fate = slices.Clone(r.Bytes("fate", maxFate))
-	for range r.Uvarint("gone", maxWorkers) {
-		rec.Gone = append(rec.Gone, gone{readName(r), verdict(readByte(r, "how")), r.String("why", maxWhy)})
-		if r.Err() != nil {
-			break
-		}
+	b.most("flaps", len(r.Flaps), maxFlaps)
+	for _, f := range r.Flaps {
+		b.most("flap", len(f.Role)+len(f.ID), maxMember)
 	}
-	for range r.Uvarint("flaps", maxFlaps) {
-		rec.Flaps = append(rec.Flaps, flap{r.String("role", maxMember), r.String("id", maxMember), r.Uvarint("count", 1<<32)})
-		if r.Err() != nil {
-			break
-		}
-	}
-	return rec
 }
 
-func (p presence) encode() []byte {
-	b := append([]byte{recordVersion}, appendMember(nil, p.Member)...)
-	return wire.AppendUvarint(b, uint64(p.Lease))
-}
+func (p presence) encode() []byte { return encoded([]byte{recordVersion}, p) }
 
 func decodePresence(b []byte) (presence, error) {
-	r := wire.NewReader("presence", b)
-	if v := readByte(r, "version"); v != recordVersion && r.Err() == nil {
-		r.Fail("version", fmt.Errorf("want %d, found %d", recordVersion, v))
-	}
-	p := presence{readMember(r), int64(r.Uvarint("lease", 1<<63-1))}
-	return p, r.Done()
+	var p presence
+	err := decodeValue("presence", b, &p)
+	return p, err
 }
 
-func appendName(p []byte, n protocol.Name) []byte {
-	p = wire.AppendString(p, n.Job)
-	p = wire.AppendString(p, n.Role)
-	p = wire.AppendString(p, n.ID)
-	return wire.AppendUvarint(p, n.Incarnation)
-}
-
-func readName(r *wire.Reader) protocol.Name {
-	return protocol.Name{
-		Job: r.String("job", maxMember), Role: r.String("role", maxMember), ID: r.String("id", maxMember),
-		Incarnation: r.Uvarint("incarnation", 1<<64-1),
+func (p presence) check(b *bounds) {
+	p.Member.check(b)
+	if p.Lease < 0 {
+		b.fail("lease %d", p.Lease)
 	}
 }
 
-func appendMember(p []byte, m Member) []byte {
-	p = appendName(p, m.Name)
-	p = wire.AppendString(p, m.Addr)
-	p = wire.AppendUvarint(p, uint64(len(m.Info)))
-	keys := make([]string, 0, len(m.Info))
-	for k := range m.Info {
-		keys = append(keys, k)
+func (m Member) check(b *bounds) {
+	b.name(m.Name)
+	b.most("addr", len(m.Addr), maxMember)
+	b.most("info", len(m.Info), maxInfo)
+	n := 0
+	for _, k := range slices.Sorted(maps.Keys(m.Info)) {
+		n += len(k) + len(m.Info[k])
 	}
-	slices.Sort(keys)
-	for _, k := range keys {
-		p = wire.AppendString(p, k)
-		p = wire.AppendString(p, m.Info[k])
-	}
-	return p
+	b.most("bytes of info", n, maxMember)
 }
 
-func readMember(r *wire.Reader) Member {
-	m := Member{Name: readName(r), Addr: r.String("addr", maxMember)}
-	for range r.Uvarint("info", maxInfo) {
-		k, v := r.String("info", maxMember), r.String("info", maxMember)
-		if r.Err() != nil {
-			break
-		}
-		if m.Info == nil {
-			m.Info = map[string]string{}
-		}
-		m.Info[k] = v
+// decodeValue decodes what Meta keeps: a byte that says in which version, and the fields.
+func decodeValue(what string, p []byte, v interface{ check(b *bounds) }) error {
+	if len(p) == 0 {
+		return fmt.Errorf("cluster: %s: it is empty", what)
 	}
-	return m
+	if p[0] != recordVersion {
+		return fmt.Errorf("cluster: %s: version: want %d, found %d: the group was made by another version of this program", what, recordVersion, p[0])
+	}
+	if err := control.Decode(what, p[1:], v); err != nil {
+		return err
+	}
+	return within("cluster: "+what, v)
 }
 
-func readByte(r *wire.Reader, field string) byte { return byte(r.Uvarint(field, 127)) }
+// encoded appends v, a value of this package, to p.
+func encoded(p []byte, v any) []byte {
+	b, err := control.Append(p, v)
+	if err != nil {
+		panic(err) // it is larger than any that the bounds allow, or its type has no code: this program is wrong
+	}
+	return b
+}

@@ -22,8 +22,10 @@ import (
 
 // A Name says who: one incarnation of one process (or of one machine, where several run in a process) in a job.
 type Name struct {
-	Job, Role, ID string
-	Incarnation   uint64 // rises each time that ID is started again
+	Job         string `cbor:"1,keyasint"` // the numbers are for messages that carry a name
+	Role        string `cbor:"2,keyasint"`
+	ID          string `cbor:"3,keyasint"`
+	Incarnation uint64 `cbor:"4,keyasint"` // rises each time that ID is started again
 }
 
 // String returns job/role/id#incarnation, without what is empty or 0.
