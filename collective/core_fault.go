@@ -20,11 +20,10 @@ type incident struct {
 	over    bool
 }
 
-// How long an incident waits for a rank that says nothing: less where death is known, since the others answer within a round trip.
-const (
-	lostWait = 5 * time.Millisecond
-	voidWait = 50 * time.Millisecond
-)
+// voidWait is how long an incident waits for a rank that says nothing. Whoever lives answers within a round trip, and whose link is lost
+// is not waited for: so the time passes only where a rank is stopped, or its processor has no time for it. To conclude earlier would give
+// ranks that heard different reports different errors.
+const voidWait = 50 * time.Millisecond
 
 // trigger voids one operation of this step.
 func (c *core) trigger(tag uint32, f fault) {
@@ -64,11 +63,7 @@ func (c *core) incident(whole bool, step uint64, tag uint32) *incident {
 			return in
 		}
 	}
-	wait := voidWait
-	if whole {
-		wait = lostWait
-	}
-	in := &incident{whole: whole, step: step, tag: tag, reports: make([]*report, c.size()), until: c.now + wait}
+	in := &incident{whole: whole, step: step, tag: tag, reports: make([]*report, c.size()), until: c.now + voidWait}
 	c.incidents = append(c.incidents, in)
 	c.wake(in.until)
 	return in

@@ -186,7 +186,7 @@ func (c *core) choose(j *job) Algorithm {
 			return Doubling
 		}
 		return ExactTree
-	case c.arena != nil && bytes >= sharedFrom && !c.costs().slowShared(c.size(), bytes):
+	case c.arena != nil && bytes >= sharedFrom:
 		return Shared
 	case j.dtype.Size() == 2 && c.size() > 2: // so that a value is rounded at most twice
 		return Pairwise
@@ -194,15 +194,6 @@ func (c *core) choose(j *job) Algorithm {
 		return Hierarchy
 	}
 	return c.costs().Choose(c.size(), bytes)
-}
-
-// slowShared says that shared memory was measured, and messages take less.
-func (c Costs) slowShared(p, bytes int) bool {
-	if p != c.Ranks {
-		return false
-	}
-	s, ok := c.Times.at(c.Times.of(Shared, p), float64(bytes))
-	return ok && time.Duration(s*1e9) > c.Predict(c.Choose(p, bytes), p, bytes, 1)
 }
 
 // sharedFrom is the size from which two bells cost less than what they save.
@@ -217,15 +208,33 @@ const smallBytes = 16 << 10
 // gatherMost is up to where everything to one rank and back may pay: few messages, where what counts is their number.
 const gatherMost = 16 << 10
 
-// Choose is the algorithm that is predicted to be fastest for an allreduce of so many bytes.
+// Choose is the algorithm that is predicted to be fastest for an allreduce of so many bytes. Measurements of a short while on a busy
+// machine are what they are: they overrule the formulas where they find an algorithm to be clearly faster.
 func (c Costs) Choose(p, bytes int) Algorithm {
-	best, least := Doubling, c.Predict(Doubling, p, bytes, 1)
-	for _, a := range [...]Algorithm{Halving, Ring, GatherCast} {
-		if a == GatherCast && (p != c.Ranks || bytes > gatherMost) {
-			continue // only where it was seen to be fast: its root does all the work
-		}
-		if t := c.Predict(a, p, bytes, 1); t < least {
-			best, least = a, t
+	plain := c
+	plain.Ranks = 0
+	first := plain.least(p, bytes, Doubling, Halving, Ring)
+	if p != c.Ranks {
+		return first
+	}
+	const clearly = 1.3
+	most := []Algorithm{Doubling, Halving, Ring}
+	if bytes <= gatherMost {
+		most = append(most, GatherCast) // only where it was seen to be fast: its root does all the work
+	}
+	best := c.least(p, bytes, most...)
+	if clearly*float64(c.Predict(best, p, bytes, 1)) < float64(c.Predict(first, p, bytes, 1)) {
+		return best
+	}
+	return first
+}
+
+// least is the one of the algorithms with the smallest prediction, the first of equal ones.
+func (c Costs) least(p, bytes int, list ...Algorithm) Algorithm {
+	best := list[0]
+	for _, a := range list[1:] {
+		if c.Predict(a, p, bytes, 1) < c.Predict(best, p, bytes, 1) {
+			best = a
 		}
 	}
 	return best
