@@ -23,11 +23,11 @@
 //   - GemvT and LinearLeaves: leaves of 8 rows, each a chain of fused multiply-adds in ascending rows; leaves are added pairwise, along
 //     the tree of LeafTree, which is that of FoldSums.
 //   - The polynomials of Exp, Log, Tanh and Sigmoid of float32 are chains of fused multiply-adds. Erf and GELU of float32 compute in
-//     float64 with those of math.FMA, on every ISA.
+//     float64 with those of math.FMA. Both on every ISA.
 //   - Everything else rounds each product before it is added.
 //
-// The ISA Go multiplies and then adds where the others fuse float32, so its products and exponentials differ in the last bits; GoExact
-// emulates the fused operation.
+// The ISA Go multiplies and then adds in the first and third of these, so its products of matrices differ in the last bits, in float32
+// and float64; all else is the same on every ISA. GoExact emulates the fused operation there too.
 //
 // # Misuse
 //

@@ -5,9 +5,21 @@ import "math"
 // fma32 is a*b + c rounded once, for every float32, which is what the assembly's fused multiply-add computes.
 //
 // The product of two float32 is exact in float64, but its sum with c is not: rounding that sum to float64 and the result to float32
-// rounds twice, and is wrong where the first rounding lands on a tie of the second. Rounding the first to odd (an inexact sum takes
-// the neighbour whose last bit is 1) cannot land on a tie, and 53 bits are enough for it to be right (Boldo and Melquiond 2008).
+// rounds twice. That is wrong only where the first rounding lands on a tie of the second: halfway between two float32, which has one
+// bit below the last one of a normal float32, or where the result is denormal and so has fewer bits. Both are rare.
 func fma32(a, b, c float32) float32 {
+	s := float64(a)*float64(b) + float64(c)
+	if bits := math.Float64bits(s); bits&(1<<29-1) == 1<<28 || bits&(1<<63-1) < 897<<52 {
+		return fma32Odd(a, b, c)
+	}
+	return float32(s)
+}
+
+// fma32Odd is fma32 wherever it is. It rounds the sum to odd first (an inexact sum takes the neighbour whose last bit is 1), which
+// cannot land on a tie, and 53 bits are enough for it to be right (Boldo and Melquiond 2008).
+//
+//go:noinline
+func fma32Odd(a, b, c float32) float32 {
 	p, z := float64(a)*float64(b), float64(c)
 	s := p + z
 	// The exact error of the addition (Knuth's two-sum).

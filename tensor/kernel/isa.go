@@ -7,8 +7,8 @@ import "fmt"
 type ISA uint8
 
 const (
-	// Go is the portable twin. Where the assembly fuses a multiplication with an addition, Go rounds twice: it is the fast choice
-	// where there is no assembly, and the one exception to "same bits everywhere".
+	// Go is the portable twin. In products of matrices (Gemm, Conv2D, GemvT, LinearLeaves) it rounds twice where the assembly fuses a
+	// multiplication with an addition: it is the fast choice where there is no assembly, and the one exception to "same bits everywhere".
 	Go ISA = iota
 	// GoExact is the portable twin with fused multiply-adds emulated, for exact mode and tests: the bits of the assembly, slowly.
 	GoExact

@@ -26,7 +26,7 @@ func Exp[T Float](isa ISA, dst, x []T) {
 		expF32(isa, as32(dst), as32(x[:len(dst)]))
 		return
 	}
-	each(dst, x, func(x float32) float32 { return exp32(isa, x) }, exp64)
+	each(dst, x, exp32, exp64)
 }
 
 // Log is the natural logarithm: -Inf of 0, NaN of what is negative.
@@ -35,7 +35,7 @@ func Log[T Float](isa ISA, dst, x []T) {
 		logF32(isa, as32(dst), as32(x[:len(dst)]))
 		return
 	}
-	each(dst, x, func(x float32) float32 { return log32(isa, x) }, log64)
+	each(dst, x, log32, log64)
 }
 
 // Tanh is the hyperbolic tangent.
@@ -44,7 +44,7 @@ func Tanh[T Float](isa ISA, dst, x []T) {
 		tanhF32(isa, as32(dst), as32(x[:len(dst)]))
 		return
 	}
-	each(dst, x, func(x float32) float32 { return tanh32(isa, x) }, tanh64)
+	each(dst, x, tanh32, tanh64)
 }
 
 // Sigmoid is 1 / (1 + e^-x), accurate where it is almost 0 too.
@@ -53,7 +53,7 @@ func Sigmoid[T Float](isa ISA, dst, x []T) {
 		sigmoidF32(isa, as32(dst), as32(x[:len(dst)]))
 		return
 	}
-	each(dst, x, func(x float32) float32 { s, _ := sigmoid32(isa, x); return s }, func(x float64) float64 { s, _ := sigmoid64(x); return s })
+	each(dst, x, func(x float32) float32 { s, _ := sigmoid32(x); return s }, func(x float64) float64 { s, _ := sigmoid64(x); return s })
 }
 
 // Erf is the error function.

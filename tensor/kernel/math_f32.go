@@ -4,34 +4,26 @@ import "math"
 
 // The float32 functions, after the Cephes library (Moshier 1984–1992): at most 2 units in the last place over all arguments. Each is
 // one sequence of float32 operations and fused multiply-adds, so that the assembly that internal/gen writes from the same sequence has
-// the same bits; the ISA Go rounds the products of madd too.
+// the same bits.
 
-// madd is a*b + c, rounded once unless isa is Go.
-func madd(isa ISA, a, b, c float32) float32 {
-	if isa == Go {
-		return float32(a*b) + c
-	}
-	return fma32(a, b, c)
-}
-
-// maddPoly evaluates a polynomial, highest coefficient first.
-func maddPoly(isa ISA, x float32, c ...float32) float32 {
+// fmaPoly evaluates a polynomial, highest coefficient first.
+func fmaPoly(x float32, c ...float32) float32 {
 	y := c[0]
 	for _, k := range c[1:] {
-		y = madd(isa, x, y, k)
+		y = fma32(x, y, k)
 	}
 	return y
 }
 
-func exp32(isa ISA, x float32) float32 {
+func exp32(x float32) float32 {
 	x = larger(-104, smaller(89, x)) // beyond, the result is 0 or +Inf all the same
 	// x = n·ln 2 + r with an integer n: adding 1.5·2^23 rounds to one, and leaves it in the low bits of z. ln 2 is in two parts, the
 	// first of 9 bits, so that its product with n is exact.
-	z := madd(isa, x, math.Log2E, 12582912)
+	z := fma32(x, math.Log2E, 12582912)
 	n := z - 12582912
-	r := madd(isa, n, 2.12194440e-4, madd(isa, n, -0.693359375, x))
+	r := fma32(n, 2.12194440e-4, fma32(n, -0.693359375, x))
 	// The polynomial is within 2^-28 of e^r for |r| <= ½ ln 2 (our own fit).
-	y := maddPoly(isa, r, 1.3814539416e-3, 8.3687454462e-3, 4.1668388993e-2, 1.6666521132e-1, 4.9999994040e-1, 1, 1)
+	y := fmaPoly(r, 1.3814539416e-3, 8.3687454462e-3, 4.1668388993e-2, 1.6666521132e-1, 4.9999994040e-1, 1, 1)
 	// times 2^n in two steps, of which the first is exact, for denormal results
 	i := int32(math.Float32bits(z) - 0x4b400000)
 	half := i >> 1
@@ -41,7 +33,7 @@ func exp32(isa ISA, x float32) float32 {
 
 func abs32(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ (1 << 31)) }
 
-func log32(isa ISA, x float32) float32 {
+func log32(x float32) float32 {
 	switch {
 	case x == 0:
 		return float32(math.Inf(-1))
@@ -59,32 +51,32 @@ func log32(isa ISA, x float32) float32 {
 	f := math.Float32frombits(math.Float32bits(s)-uint32(e)<<23) - 1
 	k := float32(e) - bias
 	z := f * f
-	p := maddPoly(isa, f, 7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,
+	p := fmaPoly(f, 7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,
 		2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)
-	y := madd(isa, k, -2.12194440e-4, float32(float32(f*z)*p))
-	y = madd(isa, z, -0.5, y)
-	return madd(isa, k, 0.693359375, f+y)
+	y := fma32(k, -2.12194440e-4, float32(float32(f*z)*p))
+	y = fma32(z, -0.5, y)
+	return fma32(k, 0.693359375, f+y)
 }
 
-func tanh32(isa ISA, x float32) float32 {
+func tanh32(x float32) float32 {
 	a := abs32(x)
 	var y float32
 	if a < 0.625 {
 		z := x * x
-		p := maddPoly(isa, z, -5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
-		y = madd(isa, float32(x*z), p, x)
+		p := fmaPoly(z, -5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
+		y = fma32(float32(x*z), p, x)
 	} else {
-		y = 1 - 2/(exp32(isa, a+a)+1)
+		y = 1 - 2/(exp32(a+a)+1)
 	}
 	return math.Float32frombits(math.Float32bits(y) | math.Float32bits(x)&(1<<31))
 }
 
 // sigmoid32 also returns e^-|x|, which does not overflow.
-func sigmoid32(isa ISA, x float32) (s, e float32) {
-	e = exp32(isa, -abs32(x))
+func sigmoid32(x float32) (s, e float32) {
+	e = exp32(-abs32(x))
 	switch d := e + 1; {
 	case x < -1.375:
-		return madd(isa, -e, e/d, e), e // the sum's rounding weighs little
+		return fma32(-e, e/d, e), e // the sum's rounding weighs little
 	case x < 0:
 		return e / d, e
 	default:
@@ -93,9 +85,9 @@ func sigmoid32(isa ISA, x float32) (s, e float32) {
 }
 
 // log1p32 is log(1+e) for 0 <= e <= 1. The second term is what rounding 1+e lost.
-func log1p32(isa ISA, e float32) float32 {
+func log1p32(e float32) float32 {
 	u := e + 1
-	return log32(isa, u) + (e-(u-1))/u
+	return log32(u) + (e-(u-1))/u
 }
 
 // The functions of the normal distribution compute in float64, but to 12 digits only, which rounds to a float32 that is at most

@@ -370,8 +370,8 @@ func sigmoidLoss[T Float](isa ISA, loss, dx, x, y []T) {
 			return
 		}
 		for i, v := range x {
-			s, e := sigmoid32(isa, v)
-			loss[i] = larger(0, v) - float32(v*y[i]) + log1p32(isa, e)
+			s, e := sigmoid32(v)
+			loss[i] = larger(0, v) - float32(v*y[i]) + log1p32(e)
 			dx[i] = s - y[i]
 		}
 		return
