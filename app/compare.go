@@ -88,8 +88,6 @@ func (v *compareRun) Run(ctx context.Context, s *session) error {
 	fmt.Fprintf(s.out, "report: %s\n", filepath.Join(p.Dir, "report.html"))
 	if report.Best != nil {
 		fmt.Fprintln(s.out, report.Best.Text)
-	} else if v.File != "" {
-		fmt.Fprintf(s.out, "best: none; no row reached %s\n", v.Target)
 	}
 	return nil
 }

@@ -84,7 +84,11 @@ func (r *Report) lead() []report.Block {
 	}
 	var blocks []report.Block
 	if r.Best != nil {
-		blocks = append(blocks, report.Callout{Tone: report.Good, Title: "For this job", Blocks: []report.Block{say("%s", r.Best.Text)}})
+		tone := report.Good
+		if r.Best.System == "" {
+			tone = report.Open
+		}
+		blocks = append(blocks, report.Callout{Tone: tone, Title: "For this job", Blocks: []report.Block{say("%s", r.Best.Text)}})
 	}
 	if len(tiles) > 0 {
 		blocks = append(blocks, tiles)
@@ -249,7 +253,7 @@ func (r *Report) speed() []report.Block {
 			}
 			target := report.Interval(x.Target.Median, x.Target.Min, x.Target.Max, svg.Short)
 			if !x.Ranked {
-				target = report.Missing(x.Why)
+				target = report.Missing("not ranked: " + x.Why)
 			}
 			target.Rank = x.Place
 			row.Cells = []report.Cell{

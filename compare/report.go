@@ -11,8 +11,6 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-
-	"github.com/trivium-ml/trivium"
 )
 
 // A Report is what a plan found.
@@ -302,7 +300,7 @@ type Best struct {
 // finish draws the conclusions.
 func (r *Report) finish(ctx context.Context, p *Plan) {
 	r.check(ctx, p)
-	if !p.Quick {
+	if !p.Quick && !r.own() {
 		r.judge()
 	}
 	r.threats()
@@ -317,7 +315,7 @@ func (r *Report) finish(ctx context.Context, p *Plan) {
 func best(t *Table, p *Plan) *Best {
 	a, b := t.first()
 	if a == nil {
-		return nil
+		return &Best{Text: "best: none, since no row may be ranked: " + t.whyNone()}
 	}
 	x := &Best{System: a.System}
 	i := slices.IndexFunc(p.Systems, func(s System) bool { return s.Name() == a.System })
@@ -342,6 +340,15 @@ func best(t *Table, p *Plan) *Best {
 		x.Text += "; repeat it with: " + x.Command
 	}
 	return x
+}
+
+// whyNone is why no row of the table may be ranked.
+func (t *Table) whyNone() string {
+	var words []string
+	for _, x := range t.Rows {
+		words = append(words, x.System+": "+orElse(x.Why, "not measured"))
+	}
+	return strings.Join(words, "; ")
 }
 
 // trainCommand is what trains a row by itself.
@@ -384,23 +391,6 @@ func (p *Plan) programName() string {
 		return name
 	}
 	return "trivium"
-}
-
-// judge compares, in each table, every ranked row with the best of local's, and corrects for all of them together.
-func (r *Report) judge() {
-	for _, t := range r.Tables {
-		for _, x := range t.Rows {
-			for _, y := range t.Rows {
-				if !x.Ranked || !y.Ranked || x.Crowded || y.Crowded || x.System >= y.System {
-					continue
-				}
-				v := Judge(x.Target.Values, y.Target.Values)
-				v.Name = fmt.Sprintf("%s: %s against %s, time to %v", t.title(), x.System, y.System, t.Target)
-				r.Verdicts = append(r.Verdicts, v)
-			}
-		}
-	}
-	r.Verdicts = Holm(r.Verdicts)
 }
 
 func (t *Table) title() string {
@@ -653,5 +643,3 @@ func byteWord(x float64) string {
 	}
 	return fmt.Sprintf("%.0f B", x)
 }
-
-var _ = trivium.FullBatch
