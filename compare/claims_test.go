@@ -1,0 +1,89 @@
+package compare
+
+import (
+	"math"
+	"testing"
+)
+
+// TestCase10Derived: every ratio that the claims quote follows from the published tables, within its rounding.
+func TestCase10Derived(t *testing.T) {
+	of := func(task, system string, batch int) float64 {
+		t.Helper()
+		x := rateOf(task, system, batch)
+		if x == 0 {
+			t.Fatalf("%s of %s at batch %d was not published", task, system, batch)
+		}
+		return x
+	}
+	const full = 0
+	spark, tf, mx := "Spark", "TensorFlow", "MXNet"
+	for _, c := range []struct {
+		name      string
+		got, want float64
+		digits    int
+	}{
+		{"C1", of("logistic", "PMLS SSP 3", 1) / of("logistic", mx, 500), 1.10, 2},
+		{"C2 below MXNet", of("logistic", mx, 100) / of("logistic", spark, full), 3.3, 1},
+		{"C2 below PMLS", of("logistic", "PMLS SSP 3", 1) / of("logistic", spark, full), 3.6, 1},
+		{"C2 above TensorFlow 500", of("logistic", spark, full) / of("logistic", tf, 500), 13, 0},
+		{"C2 above TensorFlow 100", of("logistic", spark, full) / of("logistic", tf, 100), 15, 0},
+		{"C5", of("softmax", spark, full) / of("softmax", "MXNet async", 500), 1.64, 2},
+		{"C6 two, TensorFlow sync", of("mlp2", spark, full) / of("mlp2", "TensorFlow sync", 500), 0.60, 2},
+		{"C6 two, TensorFlow async", of("mlp2", spark, full) / of("mlp2", "TensorFlow async", 500), 0.41, 2},
+		{"C6 one, TensorFlow sync", of("mlp1", spark, full) / of("mlp1", "TensorFlow sync", 500), 1.03, 2},
+		{"C6 one, below MXNet in percent", 100 * (1 - of("mlp1", spark, full)/of("mlp1", "MXNet sync", 500)), 0.3, 1},
+		{"C8 Spark", of("softmax", spark, full) / of("mlp2", spark, full), 46, 0},
+		{"C8 TensorFlow", of("softmax", "TensorFlow sync", 500) / of("mlp2", "TensorFlow sync", 500), 7, 0},
+		{"C8 MXNet", of("softmax", "MXNet sync", 500) / of("mlp2", "MXNet sync", 500), 14, 0},
+		{"C9 TensorFlow, softmax", of("softmax", "TensorFlow async", 500) / of("softmax", "TensorFlow sync", 500), 1.32, 2},
+		{"C9 TensorFlow, one", of("mlp1", "TensorFlow async", 500) / of("mlp1", "TensorFlow sync", 500), 1.15, 2},
+		{"C9 TensorFlow, two", of("mlp2", "TensorFlow async", 500) / of("mlp2", "TensorFlow sync", 500), 1.45, 2},
+		{"C9 MXNet, softmax", of("softmax", "MXNet async", 500) / of("softmax", "MXNet sync", 500), 1.17, 2},
+		{"C9 MXNet, one", of("mlp1", "MXNet async", 500) / of("mlp1", "MXNet sync", 500), 1.05, 2},
+		{"C9 MXNet, two", of("mlp2", "MXNet async", 500) / of("mlp2", "MXNet sync", 500), 1.15, 2},
+		{"C10 softmax sync", of("softmax", "MXNet sync", 500) / of("softmax", "TensorFlow sync", 500), 1.95, 2},
+		{"C10 softmax async", of("softmax", "MXNet async", 500) / of("softmax", "TensorFlow async", 500), 1.73, 2},
+		{"C10 one sync", of("mlp1", "MXNet sync", 500) / of("mlp1", "TensorFlow sync", 500), 1.04, 2},
+		{"C10 two sync", of("mlp2", "MXNet sync", 500) / of("mlp2", "TensorFlow sync", 500), 1.05, 2},
+		{"C10 one async", of("mlp1", "MXNet async", 500) / of("mlp1", "TensorFlow async", 500), 0.95, 2},
+		{"C10 two async", of("mlp2", "MXNet async", 500) / of("mlp2", "TensorFlow async", 500), 0.83, 2},
+	} {
+		if step := math.Pow(10, -float64(c.digits)); math.Abs(c.got-c.want) > 0.51*step {
+			t.Errorf("%s: %.4f, published as %v", c.name, c.got, c.want)
+		}
+	}
+	// C3: time a sample is a + b/batch; both in ms.
+	t100, t500 := 1000/of("logistic", tf, 100), 1000/of("logistic", tf, 500)
+	b := (t100 - t500) / (1.0/100 - 1.0/500)
+	a := t100 - b/100
+	if math.Abs(a-2.2) > 0.05 || math.Abs(b-28) > 0.5 || math.Abs(a/t100-0.89) > 0.005 {
+		t.Errorf("C3: a %.3f ms, b %.2f ms, %.3f of the cost; want 2.2, 28, 0.89", a, b, a/t100)
+	}
+}
+
+// TestClaims: a claim is decided by its comparisons alone, and says why it is not.
+func TestClaims(t *testing.T) {
+	row := func(name string, crowded bool, seconds ...float64) *Row {
+		return &Row{System: name, Ranked: true, Crowded: crowded, Good: len(seconds), Target: spread(seconds)}
+	}
+	quick, slow := []float64{1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6}, []float64{3, 3.1, 3.2, 3.3, 3.4, 3.5, 3.6}
+	for _, c := range []struct {
+		asp, bsp []float64
+		crowded  bool
+		want     string
+	}{{quick, slow, false, holds}, {slow, quick, false, holdsNot}, {quick, quick, false, undecided}, {quick, slow, true, undecided}} {
+		r := &Report{Cores: 8, Tables: []*Table{{Task: "mlp1", Workers: 3, Batch: 100, Rows: []*Row{row("server-asp", c.crowded, c.asp...), row("server-bsp", c.crowded, c.bsp...)}}}}
+		r.judge()
+		for _, x := range r.Claims {
+			switch {
+			case x.ID == "C9" && x.Verdict != c.want:
+				t.Errorf("C9 is %s (%s), want %s", x.Verdict, x.Why, c.want)
+			case x.ID == "C7" && x.Verdict != holdsNot, x.ID == "C2" && x.Verdict != undecided, x.Why == "":
+				t.Errorf("%s is %s: %q", x.ID, x.Verdict, x.Why)
+			}
+		}
+		if len(r.Claims) != 24 {
+			t.Errorf("%d claims", len(r.Claims))
+		}
+	}
+}
