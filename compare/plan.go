@@ -351,6 +351,7 @@ func (r *record) differs(o *record) (why []string) {
 type directory struct {
 	path   string
 	record record
+	fresh  bool // it was not there before
 }
 
 const (
@@ -374,6 +375,8 @@ func (p *Plan) openDirectory() (_ *directory, err error) {
 		}
 		d.record = old
 	case errors.Is(err, fs.ErrNotExist):
+		_, gone := os.Stat(p.Dir)
+		d.fresh = errors.Is(gone, fs.ErrNotExist)
 		if entries, err := os.ReadDir(p.Dir); err == nil && len(entries) > 0 {
 			return nil, fmt.Errorf("compare: %s is not empty, and holds no comparison", p.Dir)
 		}
@@ -419,7 +422,13 @@ func (d *directory) lock() error {
 	return fmt.Errorf("compare: %s: another process takes its lock", d.path)
 }
 
+// close puts away what is not a result; of a comparison that ended before its first trial, everything.
 func (d *directory) close() error {
+	if done, err := filepath.Glob(filepath.Join(d.path, trialsDir, "*")); err == nil && len(done) == 0 && d.fresh {
+		if _, err := os.Stat(filepath.Join(d.path, "report.json")); errors.Is(err, fs.ErrNotExist) {
+			return os.RemoveAll(d.path)
+		}
+	}
 	return errors.Join(os.RemoveAll(filepath.Join(d.path, workDir)), os.Remove(filepath.Join(d.path, lockFile)))
 }
 

@@ -38,6 +38,10 @@ func Run(ctx context.Context, p Plan) (_ *Report, err error) {
 	for i := range r.groups {
 		r.total += len(r.groups[i].cells) * p.Repeats
 	}
+	if p.Full {
+		each := time.Duration((p.Seconds + p.WarmUp + 4) * float64(time.Second))
+		p.Watch.Note(fmt.Sprintf("%d trials, at the least about %v in all; it may be interrupted at any time", r.total, (each * time.Duration(r.total)).Round(time.Minute)))
+	}
 	report := newReport(&p, &d.record)
 	for i := range r.groups {
 		if err := r.table(ctx, report, &r.groups[i]); err != nil {

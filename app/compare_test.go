@@ -1,0 +1,84 @@
+package app
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestCompareMistakes: each has a sentence that names it, exits with 2, and leaves nothing behind.
+func TestCompareMistakes(t *testing.T) {
+	dir := t.TempDir()
+	job := filepath.Join(dir, "job.yaml")
+	if err := os.WriteFile(job, []byte("model: softmax\nbatch: 60\ndata:\n  source: digits\n  rows: 1200\n  train: \"0:1000\"\n  test: \"1000:\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--tasks", "softmx"}, `no task is called "softmx"; there are logistic,`},
+		{[]string{"--systems", "allreduc"}, `no system is called "allreduc"; there are local,`},
+		{[]string{"--workers", "0", "--tasks", "softmax"}, "workers: want 1 to 64, found 0"},
+		{[]string{"--links", "fast"}, "want a rate such as 750mbit"},
+		{[]string{"--batch", "none"}, "want a number of rows"},
+		{[]string{"--data", dir}, "want MNIST's IDX files"},
+		{[]string{"--target", "test.loss <= 1"}, "goes with --file"},
+		{[]string{"-f", job}, "--target: say when"},
+		{[]string{"-f", job, "--target", "accuracy > 1"}, "want split.metric"},
+		{[]string{"-f", job, "--target", "valid.auc >= 0.7"}, "the data has no valid split"},
+		{[]string{"-f", job, "--target", "test.accuracy >= 0.7", "--quick"}, "--quick: is of the paper's tasks"},
+		{[]string{"-f", job, "--target", "test.accuracy >= 0.7", "-w", "61"}, "61 workers share an update of 60 rows"},
+		{[]string{"show", dir}, "holds no comparison"},
+		{[]string{"diff", dir, dir}, "holds no comparison"},
+		{[]string{"peers", "install", "caffe"}, `no peer is called "caffe"`},
+	} {
+		in := t.TempDir()
+		got := runIn(t, in, append([]string{"compare"}, c.args...)...)
+		if got.code == Done || !strings.Contains(got.err, c.want) {
+			t.Errorf("%q exits with %d: %s; want %q", c.args, got.code, got.err, c.want)
+		}
+		if files, _ := filepath.Glob(filepath.Join(in, "*", "*", "report.html")); len(files) > 0 {
+			t.Errorf("%q leaves %v", c.args, files)
+		}
+	}
+}
+
+// TestCompareOwn: a job of the user's own, end to end with real processes; its page opens, show prints the same table, and the last line
+// has the command that repeats the best row.
+func TestCompareOwn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts dozens of processes: left out of -short")
+	}
+	dir := t.TempDir()
+	job := "model: softmax\nbatch: 60\nepochs: 8\ndata:\n  source: digits\n  rows: 1200\n  train: \"0:1000\"\n  valid: \"1000:\"\noptimizer:\n  name: sgd\n  rate: 0.1\n"
+	if err := os.WriteFile(filepath.Join(dir, "job.yaml"), []byte(job), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := runIn(t, dir, "compare", "-f", "job.yaml", "--target", "valid.accuracy >= 0.7", "--systems", "local,allreduce", "--seconds", "0.1", "--warm-up", "0.05")
+	if got.code != Done {
+		t.Fatalf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	lines := strings.Split(strings.TrimSpace(got.out), "\n")
+	if last := lines[len(lines)-1]; !strings.HasPrefix(last, "best: ") || !strings.Contains(last, "train -f job.yaml") {
+		t.Errorf("the last line is %q", last)
+	}
+	pages, err := filepath.Glob(filepath.Join(dir, "comparisons", "*", "report.html"))
+	if err != nil || len(pages) != 1 {
+		t.Fatalf("pages %v: %v", pages, err)
+	}
+	shown := runIn(t, dir, "compare", "show", filepath.Dir(pages[0]))
+	if shown.code != Done || !strings.Contains(shown.out, "valid.accuracy >= 0.7") {
+		t.Errorf("show exits with %d: %s", shown.code, shown.err)
+	}
+	for _, line := range lines {
+		if strings.Contains(line, "local") && strings.Contains(line, "yes") && !strings.Contains(shown.out, line) {
+			t.Errorf("show does not print %q", line)
+		}
+	}
+	same := runIn(t, dir, "compare", "diff", filepath.Dir(pages[0]), filepath.Dir(pages[0]))
+	if same.code != Done || strings.Count(same.out, "no difference") != 2 {
+		t.Errorf("diff exits with %d: %s%s", same.code, same.out, same.err)
+	}
+}
