@@ -21,6 +21,7 @@ type runsVerb struct {
 	List   runsList   `cmd:"" default:"withargs" help:"List runs, oldest first."`
 	Show   runsShow   `cmd:"" help:"Print all that is known of a run."`
 	Diff   runsDiff   `cmd:"" help:"Print what differs between two runs."`
+	Report runsReport `cmd:"" help:"Write a page about a run, or about several side by side."`
 	Delete runsDelete `cmd:"" help:"Delete runs with their checkpoints."`
 }
 
