@@ -33,7 +33,7 @@ var timed = [...]Algorithm{Doubling, Halving, Ring, GatherCast, Shared}
 // 64 KiB and 16 MiB.
 var timedBytes = [...]int{1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24}
 
-// of is the line of a; -1: it has none. The plans of one rounding and of the exact tree move what a ring or halving and doubling moves.
+// of is the line of a; -1: it has none. The plans of one rounding and of the exact tree move what a ring, or halving and doubling, moves.
 func (t *Times) of(a Algorithm, p int) int {
 	switch {
 	case a == ExactTree && p&(p-1) == 0:
@@ -44,22 +44,26 @@ func (t *Times) of(a Algorithm, p int) int {
 	return slices.Index(timed[:], a)
 }
 
-// at is what the measurements of one algorithm say about a size; false: there are none.
-func (t *Times) at(line int, bytes float64) (float64, bool) {
+// at is what the measurements of one algorithm say about a size; false: there are none. Beyond the last of them, time grows as formula
+// says, unless there are two among long vectors, which is better evidence.
+func (t *Times) at(line int, bytes float64, formula func(bytes float64) float64) (float64, bool) {
 	var x, y []float64
 	for i, s := range t[line] {
 		if s > 0 {
 			x, y = append(x, float64(timedBytes[i])), append(y, s)
 		}
 	}
-	if len(x) == 0 {
+	n := len(x)
+	switch {
+	case n == 0:
 		return 0, false
-	}
-	if bytes <= x[0] || len(x) == 1 {
-		return y[0] * max(1, bytes/x[0]), true
+	case bytes <= x[0]:
+		return y[0], true
+	case bytes > x[n-1] && (n == 1 || x[n-2] < 1<<20):
+		return y[n-1] + max(formula(bytes)-formula(x[n-1]), 0), true
 	}
 	i := 1
-	for i < len(x)-1 && bytes > x[i] {
+	for i < n-1 && bytes > x[i] {
 		i++
 	}
 	slope := max((y[i]-y[i-1])/(x[i]-x[i-1]), 0)
@@ -97,12 +101,18 @@ func (c Costs) Predict(a Algorithm, p, bytes, k int) time.Duration {
 	if p < 2 {
 		return 0
 	}
+	formula := func(bytes float64) float64 { return c.formula(a, p, bytes, k) }
 	if line := c.Times.of(a, p); p == c.Ranks && line >= 0 {
-		if s, ok := c.Times.at(line, float64(bytes)); ok {
+		if s, ok := c.Times.at(line, float64(bytes), formula); ok {
 			return time.Duration(s * 1e9)
 		}
 	}
-	n, ranks := float64(bytes), float64(p)
+	return time.Duration(formula(float64(bytes)) * 1e9)
+}
+
+// formula is the design's, in seconds.
+func (c Costs) formula(a Algorithm, p int, n float64, k int) float64 {
+	ranks := float64(p)
 	c.Beta = c.beta(n)
 	log := math.Floor(math.Log2(ranks))
 	up := math.Ceil(math.Log2(ranks))
@@ -124,7 +134,7 @@ func (c Costs) Predict(a Algorithm, p, bytes, k int) time.Duration {
 	default: // Ring, Pairwise, ExactTree
 		s = 2*(ranks-1)*c.Alpha + 2*most*n*c.Beta + most*n*c.Gamma
 	}
-	return time.Duration(s * 1e9)
+	return s
 }
 
 // folded is s, the time among a power of two of the ranks, and what it takes the others to give their vectors before and get them after.
@@ -217,7 +227,7 @@ func (c Costs) Choose(p, bytes int) Algorithm {
 	if p != c.Ranks {
 		return first
 	}
-	const clearly = 1.3
+	const clearly = 1.5
 	most := []Algorithm{Doubling, Halving, Ring}
 	if bytes <= gatherMost {
 		most = append(most, GatherCast) // only where it was seen to be fast: its root does all the work

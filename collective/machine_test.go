@@ -203,7 +203,7 @@ func TestSimOneCrash(t *testing.T) {
 func TestSimExplore(t *testing.T) {
 	count := 50
 	if testing.Short() {
-		count = 30
+		count = 12
 	}
 	sim.Explore(t, sim.Range{Count: count}, func(w *sim.World) (sim.Plan, func(sim.Plan) error) {
 		const size = 4

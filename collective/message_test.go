@@ -56,6 +56,9 @@ func TestCase5PlanOfThreeGiB(t *testing.T) {
 	for _, a := range []Algorithm{Ring, Halving, Pairwise} {
 		for _, size := range []int{2, 5} {
 			for rank := range size {
+				if testing.Short() && rank > 1 { // they are alike
+					break
+				}
 				c := newCore(0, View{Peers: make([]transport.Name, size), Self: rank}, &o)
 				j := job{Op: Op{Plan: a}, dtype: tensor.F32, n: n}
 				p := planOf(&j, a, rank, size, c.segment(&j, a)/4, o.MaxFrame, nil, [2]bool{})
