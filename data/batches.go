@@ -18,8 +18,9 @@ type BatchOptions struct {
 	From    int64              // rows of this epoch's order to pass over: where to resume
 
 	// This reader is number Part of Parts (0 means 1). Of an update of B rows it gets the rows [⌊Part·B/Parts⌋, ⌊(Part+1)·B/Parts⌋),
-	// which may be none: every part sees the same number of updates.
-	Part, Parts int
+	// which may be none: every part sees the same number of updates. Span is for a reader that is several parts, from Part on: so many;
+	// 0 means 1, and -1 none.
+	Part, Parts, Span int
 
 	// Prefetch is the number of batches that a goroutine prepares ahead, for loops that leave a core idle. By default none: where a
 	// training step keeps all cores busy, such a goroutine takes the time from them, and waits for its turn (BenchmarkBatches has the
@@ -45,6 +46,8 @@ func (o *BatchOptions) validate(rows int64) error {
 		return setting("from", "want 0 to the %d rows there are, found %d", rows, o.From)
 	case o.Parts < 0 || o.Part < 0 || o.Part >= max(1, o.Parts):
 		return setting("part", "want a part of %d, found %d", max(1, o.Parts), o.Part)
+	case o.Span < -1 || o.Part+o.Span > max(1, o.Parts):
+		return setting("span", "want at most the %d parts there are, found %d from part %d on", max(1, o.Parts), o.Span, o.Part)
 	case o.Prefetch < 0:
 		return setting("prefetch", "want 0 or more batches, found %d", o.Prefetch)
 	}
@@ -156,7 +159,7 @@ func newCursor(ctx context.Context, ds Dataset, o BatchOptions) (*cursor, error)
 		c.views = true
 		return c, nil
 	}
-	if err := checkBatch(ds, min(c.batch, rows)/int64(max(1, o.Parts))); err != nil {
+	if err := checkBatch(ds, min(c.batch, rows)*int64(max(1, o.Span))/int64(max(1, o.Parts))); err != nil {
 		return nil, err
 	}
 	c.order = newEpochOrder(rows, c.o.Shuffle, o.Seed, o.Epoch)
@@ -188,10 +191,11 @@ func (c *cursor) next(ctx context.Context, dst *trivium.Batch) (bool, error) {
 	if n <= 0 || n < c.batch && c.o.Last == trivium.LastDrop {
 		return false, nil
 	}
-	from, to := int64(0), n
-	if parts := int64(c.o.Parts); parts > 1 {
-		from, to = int64(c.o.Part)*n/parts, (int64(c.o.Part)+1)*n/parts
+	first, parts, span := int64(c.o.Part), int64(max(1, c.o.Parts)), int64(c.o.Span)
+	if span == 0 {
+		span = 1
 	}
+	from, to := first*n/parts, (first+max(0, span))*n/parts
 	from, to = c.pos+from, c.pos+to
 	c.pos += n
 	if c.views {

@@ -143,8 +143,15 @@ func (r *Run) batches() data.BatchOptions {
 		Run: r.CPU.Pool.Run, // shuffled rows are gathered by all threads
 		IDs: r.ids,
 	}
-	if r.env.Shares && r.tree == nil { // in exact mode SumShards picks the rows
+	if r.env.Shares {
 		o.Part, o.Parts = r.env.Rank, r.env.Workers()
+		if r.tree != nil {
+			from, to := r.OwnShards()
+			o.Part, o.Parts, o.Span = from, r.Job.VirtualShards(), to-from
+			if from == to {
+				o.Part, o.Span = 0, -1
+			}
+		}
 	}
 	return o
 }
@@ -247,8 +254,8 @@ func (r *Run) OwnShards() (from, to int) {
 	return r.env.Rank * v / n, (r.env.Rank + 1) * v / n
 }
 
-// SumShards writes to g the gradient sum over the virtual shards [from, to) of b, all rows of an update, added along the tree; they are
-// one of its subtrees, or more than one where nobody else adds to them. It is Sum for a rank of exact mode.
+// SumShards writes to g the gradient sum over the virtual shards [from, to), of those that this rank owns, of which b has the rows,
+// added along the tree; they are one of its subtrees, or more than one where nobody else adds to them. It is Sum for a rank of exact mode.
 func (r *Run) SumShards(b *trivium.Batch, from, to int, g trivium.Gradient) (lossSum, weightSum float64, err error) {
 	r.shard.p, r.shard.batch = r.Params, b
 	return r.tree.Sum(to-from, g, func(v int, g trivium.Gradient) (float64, float64, error) { return r.shardSum(from+v, g) })
@@ -257,7 +264,14 @@ func (r *Run) SumShards(b *trivium.Batch, from, to int, g trivium.Gradient) (los
 // shardSum is the gradient of virtual shard v of the batch at hand; of an empty one, +0.
 func (r *Run) shardSum(v int, g trivium.Gradient) (lossSum, weightSum float64, err error) {
 	s := &r.shard
-	from, to := r.Job.Shard(v, s.batch.Rows)
+	rows, first := s.batch.Rows, 0
+	if r.env.Shares { // the batch has those of our own shards
+		rows = int(r.updateRows())
+		own, _ := r.OwnShards()
+		first, _ = r.Job.Shard(min(own, r.Job.VirtualShards()-1), rows)
+	}
+	from, to := r.Job.Shard(v, rows)
+	from, to = from-first, to-first
 	if from == to {
 		g.Zero()
 		return 0, 0, nil

@@ -299,7 +299,7 @@ func (x *exchange) compute(batch *trivium.Batch) (loss, weight float64, err erro
 	}
 	switch x.rows = batch.Rows; {
 	case x.exact != nil:
-		x.rows, err = x.exact.compute(run, batch)
+		err = x.exact.compute(run, batch)
 	case run.Job.Exact:
 		loss, weight, err = run.Sum(run.Params, batch, x.own)
 	case batch.Rows == 0:
