@@ -4,7 +4,7 @@
 //
 // in the folder of the package. A kernel is a few lines of arithmetic on vectors (kernels.go, math.go); body.go gives it registers,
 // and loops.go and reduce.go the loop around it. Products are fused with additions only where the Go function that the kernel equals
-// calls madd or math.FMA: each element has the bits of that function on GoExact.
+// calls fma32 or math.FMA: each element has the bits of that function.
 package main
 
 import (
