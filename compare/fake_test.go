@@ -9,8 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -155,39 +155,47 @@ func TestCase11Harness(t *testing.T) {
 	} else if strings.Contains(string(out), "fake-peer") {
 		t.Errorf("processes are left:\n%s", out)
 	}
-	_ = syscall.Getpid
 }
 
-// counting is a system whose trial does nothing but count.
-type counting struct{}
+// counting is a system whose trial does nothing but count, for two seconds.
+type counting struct{ share *float64 }
 
-func (counting) Name() string                                   { return "counting" }
-func (counting) About() About                                   { return About{Title: "counts", Mode: Async} }
-func (counting) Detect(context.Context) (Facts, error)          { return Facts{}, nil }
-func (counting) Start(_ context.Context, s Spec) (Trial, error) { return &countingTrial{s: s}, nil }
+func (counting) Name() string                          { return "counting" }
+func (counting) About() About                          { return About{Title: "counts", Mode: Async} }
+func (counting) Detect(context.Context) (Facts, error) { return Facts{}, nil }
 
-type countingTrial struct {
-	s       Spec
-	counted int64
+func (c counting) Start(_ context.Context, s Spec) (Trial, error) {
+	return &countingTrial{share: c.share}, nil
 }
+
+// A countingTrial measures what the process does beside the thread that counts: that is the harness.
+type countingTrial struct{ share *float64 }
 
 func (t *countingTrial) Events() iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
 		yield(Event{Kind: Ready}, nil)
 		yield(Event{Kind: Begin}, nil)
-		began := time.Now()
-		last := began
-		for time.Since(began).Seconds() < 1 {
+		began, last := time.Now(), time.Now()
+		before := processorTimes()
+		var counted int64
+		for time.Since(began) < 2*time.Second {
 			for range 1000 {
-				t.counted++
+				counted++
 			}
-			if time.Since(last) > 100*time.Millisecond {
+			if time.Since(last) > 100*time.Millisecond { // as often as our workers say how far they are
 				last = time.Now()
-				yield(Event{Kind: Updated, Update: t.counted, Seconds: time.Since(began).Seconds()}, nil)
+				spent := threadTime()
+				yield(Event{Kind: Updated, Update: counted, Samples: counted, Seconds: time.Since(began).Seconds()}, nil)
+				*t.share += threadTime() - spent // what the harness does with it
 			}
 		}
+		after := processorTimes()
+		*t.share += (after[0] - before[0]) - (after[1] - before[1]) // what other threads did: the sampler
+		*t.share /= time.Since(began).Seconds()
 		yield(Event{Kind: End}, nil)
-		yield(Event{Kind: Finished, Update: t.counted, Samples: t.counted, Seconds: time.Since(began).Seconds()}, nil)
+		yield(Event{Kind: Finished, Update: counted, Samples: counted, Seconds: time.Since(began).Seconds()}, nil)
 	}
 }
 

@@ -197,7 +197,7 @@ func (t *Table) lossChart(time bool) (svg.Lines, bool) {
 		c.X = svg.Axis{Label: "Time since the first update", Unit: "s"}
 	}
 	for i, x := range t.Rows {
-		s := svg.Series{Name: x.System, Hue: i%(svg.Hues) + 1}
+		s := svg.Series{Name: x.System, Hue: i%svg.Hues + 1}
 		for _, one := range x.Trials {
 			if one.Result.Error != "" {
 				continue
@@ -230,8 +230,14 @@ func (r *Report) speed() []report.Block {
 		table := report.Table{
 			Name: "speed-" + anchor(t), Caption: []report.Span{report.Strong(t.title()), report.Text(fmt.Sprintf(": median [minimum–maximum] of %d repeats. Target %v.", r.Repeats, t.Target))},
 			Columns: []report.Column{
-				{Name: "row"}, {Name: "what it is"}, {Name: "effective batch", Unit: "rows"}, {Name: "speed", Unit: "samples/s", Best: report.Highest, Bars: true},
-				{Name: "of the best"}, {Name: "to target", Unit: "s", Best: report.Lowest}, {Name: "start-up", Unit: "s"}, {Name: "workers + servers"},
+				{Name: "row"},
+				{Name: "what it is"},
+				{Name: "effective batch", Unit: "rows"},
+				{Name: "speed", Unit: "samples/s", Best: report.Highest, Bars: true},
+				{Name: "of the best"},
+				{Name: "to target", Unit: "s", Best: report.Lowest},
+				{Name: "start-up", Unit: "s"},
+				{Name: "workers + servers"},
 			},
 		}
 		best := 0.0
@@ -345,9 +351,16 @@ func (r *Report) roles() []report.Block {
 		table := report.Table{
 			Name: "use-" + anchor(t), Caption: []report.Span{report.Strong(t.title()), report.Text(": what the processes of each role took, all together, within the clock.")},
 			Columns: []report.Column{
-				{Name: "row"}, {Name: "role"}, {Name: "processes"}, {Name: "user", Unit: "cores", Group: "processor"}, {Name: "system", Unit: "cores", Group: "processor"},
-				{Name: "each sample", Unit: "µs", Group: "processor"}, {Name: "mean", Unit: "bytes", Group: "memory"}, {Name: "peak", Unit: "bytes", Group: "memory"},
-				{Name: "a second", Unit: "bytes", Group: "network"}, {Name: "each sample", Unit: "bytes", Group: "network"},
+				{Name: "row"},
+				{Name: "role"},
+				{Name: "processes"},
+				{Name: "user", Unit: "cores", Group: "processor"},
+				{Name: "system", Unit: "cores", Group: "processor"},
+				{Name: "each sample", Unit: "µs", Group: "processor"},
+				{Name: "mean", Unit: "bytes", Group: "memory"},
+				{Name: "peak", Unit: "bytes", Group: "memory"},
+				{Name: "a second", Unit: "bytes", Group: "network"},
+				{Name: "each sample", Unit: "bytes", Group: "network"},
 			},
 		}
 		for _, x := range t.Rows {

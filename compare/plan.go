@@ -336,9 +336,16 @@ func (r *record) differs(o *record) (why []string) {
 		name string
 		a, b any
 	}{
-		{"tasks", r.Tasks, o.Tasks}, {"systems", r.Systems, o.Systems}, {"workers", r.Workers, o.Workers}, {"batches", r.Batches, o.Batches},
-		{"links", r.Links, o.Links}, {"repeats", r.Repeats, o.Repeats}, {"seconds", r.Seconds, o.Seconds}, {"warm-up", r.WarmUp, o.WarmUp},
-		{"cores", r.Cores, o.Cores}, {"cells", r.Full, o.Full},
+		{"tasks", r.Tasks, o.Tasks},
+		{"systems", r.Systems, o.Systems},
+		{"workers", r.Workers, o.Workers},
+		{"batches", r.Batches, o.Batches},
+		{"links", r.Links, o.Links},
+		{"repeats", r.Repeats, o.Repeats},
+		{"seconds", r.Seconds, o.Seconds},
+		{"warm-up", r.WarmUp, o.WarmUp},
+		{"cores", r.Cores, o.Cores},
+		{"cells", r.Full, o.Full},
 	} {
 		if !reflect.DeepEqual(x.a, x.b) {
 			why = append(why, fmt.Sprintf("its %s differ", x.name))

@@ -291,15 +291,3 @@ func TestInterrupt(t *testing.T) {
 		t.Error("the second row has no trial")
 	}
 }
-
-// BenchmarkHarness is a trial that does nothing but count: what the harness takes of it is what remains beside the counting.
-func BenchmarkHarness(b *testing.B) {
-	for b.Loop() {
-		p := small(b, inMemory(), digits(), "local")
-		p.Dir = filepath.Join(b.TempDir(), "report")
-		p.Systems = []System{counting{}}
-		if _, err := Run(b.Context(), p); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

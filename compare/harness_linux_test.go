@@ -1,0 +1,78 @@
+package compare
+
+import (
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// BenchmarkHarness is a trial that does nothing but count: %harness is what the harness takes of one core while it runs. It is to stay
+// below 1.
+func BenchmarkHarness(b *testing.B) {
+	var sum float64
+	n := 0
+	for b.Loop() {
+		share := 0.0
+		p := small(b, inMemory(), digits(), "local")
+		p.Dir = filepath.Join(b.TempDir(), "report")
+		p.Systems = []System{counting{&share}}
+		if _, err := Run(b.Context(), p); err != nil {
+			b.Fatal(err)
+		}
+		sum += share
+		n++
+	}
+	b.ReportMetric(100*sum/float64(n), "%harness")
+}
+
+// processorTimes are those of this process and of this thread.
+func processorTimes() [2]float64 {
+	var all unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &all) // it has no error for these
+	return [2]float64{seconds(all.Utime) + seconds(all.Stime), threadTime()}
+}
+
+func threadTime() float64 {
+	var u unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_THREAD, &u)
+	return seconds(u.Utime) + seconds(u.Stime)
+}
+
+// TestSpaces: where namespaces are permitted, what two workers send each other is counted for each; a link that is shaped is slower than
+// one that is not, and its rate is not exceeded.
+func TestSpaces(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes: left out of -short")
+	}
+	probe, err := newSpaces(Link{Apart: true}, 1)
+	if err != nil {
+		t.Logf("not run here: %v", err)
+		return
+	}
+	probe.close()
+	p := small(t, byProcess(), digits(), "allreduce")
+	p.Workers, p.Links, p.Seconds = []int{2}, []Link{{}, {Mbit: 20, Apart: true}}, 0.5
+	r := run(t, p)
+	for i, table := range r.Tables {
+		x := table.Rows[0]
+		if x.Error != "" {
+			t.Fatalf("%s: %s", table.title(), x.Error)
+		}
+		u := x.Trials[0].Result.PerRole[WorkerRole]
+		if u.NotCounted != "" || u.Processes != 2 {
+			t.Fatalf("%s: %+v", table.title(), u)
+		}
+		updates := float64(x.Trials[0].Result.Updates)
+		if each := float64(u.Out) / updates; each < 31_400 || each > 5*31_400 { // each worker's half goes out and comes back summed
+			t.Errorf("%s: %.0f bytes an update left the two workers; a sum of 31,400 is moved", table.title(), each)
+		}
+		rate := float64(u.Out) * 8 / x.Trials[0].Result.Seconds / 2 // of one of them, bits a second
+		if i == 1 && rate > 25e6 {
+			t.Errorf("%s: %.1f Mbit/s went through it", table.title(), rate/1e6)
+		}
+	}
+	if a, b := r.Tables[0].Rows[0].Rate.Median, r.Tables[1].Rows[0].Rate.Median; b >= a {
+		t.Errorf("%.0f samples/s through a link of 20 Mbit/s, %.0f through one that is not shaped", b, a)
+	}
+}
