@@ -25,6 +25,8 @@ func planOf(j *job, a Algorithm, rank, size, segment, frame int, hosts [][]int, 
 	switch j.Kind {
 	case AllReduce:
 		switch {
+		case a == Shared && whole(j.n*j.dtype.Size(), size):
+			b.sharedWhole(j.n, max(1, segment), in[0])
 		case a == Shared:
 			b.shared(j.n, max(1, segment), in[0], in[1])
 		case j.Codec != nil:

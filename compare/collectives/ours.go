@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"sync/atomic"
-	"syscall"
 	"time"
 	"unsafe"
 
@@ -287,13 +286,4 @@ func (w *worker) window(ctx context.Context, n, count int) (took, cpu time.Durat
 	}
 	slices.Sort(list)
 	return list[len(list)/2], cpu, nil
-}
-
-// processTime is the time that this process has computed.
-func processTime() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
