@@ -3,6 +3,8 @@ package ps
 import (
 	"slices"
 	"unsafe"
+
+	"github.com/trivium-ml/trivium/compress"
 )
 
 // A clientTable is a table with what this client has of it.
@@ -10,6 +12,8 @@ type clientTable struct {
 	*table
 	byRow []*cachedRow // where rows are few enough to be numbered
 	rows  map[int64]*cachedRow
+
+	residuals map[int64]*compress.Residual // by row: what Options.Up dropped
 }
 
 const numberedRows = 1 << 20

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/trivium-ml/trivium/compress"
 	"github.com/trivium-ml/trivium/protocol"
 )
 
@@ -178,6 +179,10 @@ type Options struct {
 	Inflight   int           // bytes that a lane does not hold yet, beyond which Clock waits; 0: 64 MiB
 	Retry      time.Duration // silence before a question is asked again, doubling to 2 s; 0: 50 ms
 
+	// Up makes dense rows of float32 small on their way to servers; nil: nothing does. What it drops of a row is added to the row's next
+	// round. A read has what came of this client's rounds there, and its later ones as they were added.
+	Up compress.Codec
+
 	RoundTimeout time.Duration // for a wait on other clients; 0: 10 min
 	Log          *slog.Logger  // of what is refused; nil discards
 
@@ -217,6 +222,9 @@ func (o *Options) validate() error {
 func NewClientState(p Placement, self Name, tables []Spec, o Options) (*ClientState, error) {
 	p, o = p.withDefaults(), o.withDefaults()
 	errs := []error{p.validate(), o.validate()}
+	if p.Exact && o.Up != nil {
+		errs = append(errs, fmt.Errorf("ps: options: up: %s drops what exact mode keeps", o.Up))
+	}
 	for i := range tables {
 		errs = append(errs, checkTable(&p, &tables[i]))
 	}

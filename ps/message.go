@@ -67,6 +67,7 @@ type section struct {
 	cells        []byte  // n of them
 	version      uint64  // replies: of the segments; in a request: of what the asker has
 	mark         bool    // in a batch: the round has no more of this shard; in a reply: the asker's round status.own is in it, too
+	coded        bool    // cells are what the batch's codec made of n float32
 	done         bool    // at a server: applied
 }
 
@@ -96,6 +97,9 @@ func (s *section) appendHead(p []byte) []byte {
 	}
 	if s.listed {
 		flags |= 8
+	}
+	if s.coded {
+		flags |= 16
 	}
 	p = append(p, flags)
 	p = wire.AppendUvarint(p, uint64(s.table))
@@ -143,8 +147,8 @@ func appendPayloads(p []byte, secs []section) []byte {
 
 // readSection reads what the two appends wrote; payload is what is left of it, and what is left after.
 func readSection(r *wire.Reader, payload []byte, s *section) []byte {
-	flags := r.Uvarint("form", 15)
-	s.form, s.mark, s.listed = form(flags&3), flags&4 != 0, flags&8 != 0
+	flags := r.Uvarint("form", 31)
+	s.form, s.mark, s.listed, s.coded = form(flags&3), flags&4 != 0, flags&8 != 0, flags&16 != 0
 	s.table = uint32(r.Uvarint("table", maxTables))
 	s.shard = uint32(r.Uvarint("shard", maxShards))
 	s.part = uint32(r.Uvarint("part", math.MaxUint32))
@@ -212,6 +216,7 @@ type batch struct {
 	last    bool      // of this round's pieces
 	finish  bool      // with the last: the client counts as finished with every later round
 	prompt  bool      // with the last: the client waits to hear that the round is held
+	codec   string    // of the sections that are coded
 	weights []weight  // of the round, in each piece
 	drop    []section // with the last: cells of segments that the client no longer wants to be sent
 	secs    []section
@@ -222,7 +227,7 @@ type batch struct {
 }
 
 func (m *batch) Size() int {
-	n := 40
+	n := 40 + len(m.codec)
 	for i := range m.secs {
 		n += sectionHead/2 + m.secs[i].size()
 	}
@@ -247,6 +252,7 @@ func (m *batch) appendHead(p []byte) []byte {
 		flags |= 4
 	}
 	p = append(p, flags)
+	p = wire.AppendString(p, m.codec)
 	p = wire.AppendUvarint(p, uint64(len(m.weights)))
 	for _, w := range m.weights {
 		p = wire.AppendUvarint(p, uint64(w.part))
@@ -304,6 +310,7 @@ func decodeBatch(head, payload []byte) (*batch, error) {
 	m.piece = uint32(r.Uvarint("piece", math.MaxUint32))
 	flags := r.Uvarint("flags", 7)
 	m.last, m.finish, m.prompt = flags&1 != 0, flags&2 != 0, flags&4 != 0
+	m.codec = r.String("codec", maxCodec)
 	for n := r.Uvarint("weights", wire.MaxHead/9); n > 0 && r.Err() == nil; n-- {
 		w := weight{part: uint32(r.Uvarint("part", math.MaxUint32)), sum: r.Float64("weight")}
 		m.weights = append(m.weights, w)

@@ -161,7 +161,12 @@ func (c *ClientState) sendRound(stamp Clock, finish bool) {
 	}
 	for _, t := range c.tables {
 		for _, b := range c.sumOf(from, t) {
-			b.sections(func(s section, h *hold) { c.pack(&outs[t.owners[s.shard]], c.lanes[t.owners[s.shard]], s, h) })
+			emit := func(s section, h *hold) { c.pack(&outs[t.owners[s.shard]], c.lanes[t.owners[s.shard]], s, h) }
+			if d, ok := b.(*deltas[float32]); ok && c.o.Up != nil && !t.spec.Sparse && t.spec.Cols >= codedFrom && d.part == 0 {
+				codedSections(d, c.o.Up, emit)
+				continue
+			}
+			b.sections(emit)
 		}
 	}
 	c.rounds = append(c.rounds, roundAcks{stamp, len(c.lanes)})
@@ -188,6 +193,9 @@ func (c *ClientState) sendRound(stamp Clock, finish bool) {
 		for k, b := range o.pieces {
 			b.lane, b.client, b.session, b.epoch, b.stamp, b.piece = l.lane, c.number, c.session, c.config.Epoch, stamp, uint32(k)
 			b.weights = weights
+			if c.o.Up != nil {
+				b.codec = c.o.Up.String()
+			}
 			b.bytes = b.Size()
 			l.inflight += b.bytes
 			l.unacked = append(l.unacked, b)

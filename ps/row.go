@@ -317,7 +317,7 @@ func (s *shard[T]) writable(c cutState) {
 func (s *shard[T]) check(c *section, update bool) error {
 	sp := &s.t.spec
 	size := sp.Cell.Size()
-	if update && len(c.cells) != c.n*size {
+	if update && !c.coded && len(c.cells) != c.n*size {
 		return fmt.Errorf("%d cells in %d bytes", c.n, len(c.cells))
 	}
 	inRows := func(r int64) bool { return sp.Rows == 0 || r >= 0 && r < sp.Rows }

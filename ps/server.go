@@ -34,6 +34,7 @@ type ServerState struct {
 	jobs     map[uint64]*loadJob
 	owed     bool // the version is to be accepted once they are done
 	out      []protocol.Command
+	codecs   codecs
 
 	now     time.Duration
 	part    roundPart
@@ -327,6 +328,10 @@ func (m *batch) own() *batch {
 
 // admit checks the sections of a piece; lost: it refers to a key list that is not here.
 func (s *ServerState) admit(c *session, m *batch) (lost bool, err error) {
+	codec, err := s.codecs.of(m.codec)
+	if err != nil {
+		return false, err
+	}
 	for k, secs := range [2][]section{m.secs, m.drop} {
 		for i := range secs {
 			q := &secs[i]
@@ -339,6 +344,11 @@ func (s *ServerState) admit(c *session, m *batch) (lost bool, err error) {
 			}
 			if err := st.check(q, k == 0); err != nil {
 				return false, fmt.Errorf("table %q: %w", s.tables[q.table].spec.Name, err)
+			}
+			if q.coded {
+				if err := q.decode(codec, &s.tables[q.table].spec); err != nil {
+					return false, fmt.Errorf("table %q: %w", s.tables[q.table].spec.Name, err)
+				}
 			}
 		}
 	}
