@@ -166,19 +166,23 @@ func (b *bench) costs(ctx context.Context) (Costs, error) {
 	for line := range c.Times {
 		copy(c.Times[line][:], all[1+line*len(timedBytes):])
 	}
-	c.Times.smooth()
+	c.smooth()
 	c.fit(p)
 	return c, nil
 }
 
-// smooth takes out what can only be a disturbance: halving and the ring send and add the same long vectors, so that neither takes much
-// longer. They have few measurements, and each takes longer than the time slices of other processes.
-func (t *Times) smooth() {
+// smooth takes out what can only be a disturbance, in a calibration of a short while on a busy machine. Halving and the ring send and add
+// the same long vectors, so that neither takes much longer. Two ranks send the same bytes by each algorithm: doubling in one message, with
+// twice the additions.
+func (c *Costs) smooth() {
 	const much = 1.25
-	a, b := &t[slices.Index(timed[:], Halving)], &t[slices.Index(timed[:], Ring)]
+	d, h, r := &c.Times[c.Times.of(Doubling, 2)], &c.Times[c.Times.of(Halving, 2)], &c.Times[c.Times.of(Ring, 2)]
 	for col, n := range timedBytes {
-		if n >= 1<<20 && a[col] > 0 && b[col] > 0 {
-			a[col], b[col] = min(a[col], much*b[col]), min(b[col], much*a[col])
+		if (c.Ranks == 2 || n >= 1<<20) && h[col] > 0 && r[col] > 0 {
+			h[col], r[col] = min(h[col], much*r[col]), min(r[col], much*h[col])
+		}
+		if c.Ranks == 2 && d[col] > 0 && h[col] > 0 {
+			d[col], h[col] = min(d[col], h[col]+float64(n)/2*c.Gamma), min(h[col], d[col]+d[0])
 		}
 	}
 }
