@@ -199,6 +199,9 @@ func TestSparse(t *testing.T) {
 func TestResumeAnywhere(t *testing.T) {
 	job := digits()
 	job.Exact, job.Epochs, job.EvalEvery = true, 3, 7
+	if testing.Short() {
+		job.Model = "mlp:8"
+	}
 	want, err := local.New(train.Env{}, local.Options{}).Train(t.Context(), job)
 	if err != nil {
 		t.Fatal(err)
@@ -249,10 +252,14 @@ func TestShardOptimizer(t *testing.T) {
 		Batch: 50, Epochs: 2, Seed: 3, Optimizer: trivium.OptimizerSpec{Name: "adam", Rate: 0.01},
 	}
 	dense.EvalEvery = 4
+	sizes := []int{2, 3}
+	if testing.Short() {
+		dense.Model, dense.Steps, sparse.Steps, sizes = "mlp:8", 6, 6, []int{3}
+	}
 	for _, job := range []*trivium.Job{dense, sparse} {
 		for _, exact := range []bool{false, true} {
 			job.Exact = exact
-			for _, n := range []int{2, 3} {
+			for _, n := range sizes {
 				whole, parts := &crew{n: n}, &crew{n: n, o: allreduce.Options{ShardOptimizer: true}}
 				want, err := whole.Train(t.Context(), job)
 				if err != nil {
@@ -279,8 +286,9 @@ func TestShardOptimizer(t *testing.T) {
 			}
 		}
 	}
+	dense.Exact = false
 	coded := &crew{n: 3, o: allreduce.Options{ShardOptimizer: true, Compress: "topk:0.1"}}
-	if _, err := coded.Train(t.Context(), digits()); err != nil {
+	if _, err := coded.Train(t.Context(), dense); err != nil {
 		t.Fatal(err)
 	}
 	for rank, got := range coded.results {

@@ -42,7 +42,7 @@ func phases(get func(observe.Counter) time.Duration) (sum time.Duration) {
 // TestCase3Overlap: the transfer of what is final while the backward pass still runs is beside the step's parts, never in them.
 func TestCase3Overlap(t *testing.T) {
 	job := digits()
-	job.Model, job.Steps = "mlp:300,20", 5
+	job.Model, job.Steps = "mlp:300,20", 3
 	c := &crew{n: 2}
 	if _, err := c.Train(t.Context(), job); err != nil {
 		t.Fatal(err)
@@ -219,6 +219,9 @@ func groups(t *testing.T, n int) (list []*collective.Group) {
 func TestCase25SameBits(t *testing.T) {
 	job := digits()
 	job.Exact = true
+	if testing.Short() {
+		job.Steps = 8
+	}
 	want, err := local.New(train.Env{}, local.Options{}).Train(t.Context(), job)
 	if err != nil {
 		t.Fatal(err)
