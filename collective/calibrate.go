@@ -93,7 +93,7 @@ func (b *bench) want(col int) uint8 {
 	left := time.Until(b.until).Seconds()
 	var lines uint8
 	for line, a := range timed {
-		if a == GatherCast && timedBytes[col] > gatherMost || a == Shared && b.g.c.arena == nil {
+		if a == GatherCast && (b.g.Size() == 2 || timedBytes[col] > gatherMost) || a == Shared && b.g.c.arena == nil {
 			continue
 		}
 		cost := b.spent[line][col]

@@ -229,7 +229,7 @@ func (c Costs) Choose(p, bytes int) Algorithm {
 	}
 	const clearly = 1.5
 	most := []Algorithm{Doubling, Halving, Ring}
-	if bytes <= gatherMost {
+	if p > 2 && bytes <= gatherMost {
 		most = append(most, GatherCast) // only where it was seen to be fast: its root does all the work
 	}
 	best := c.least(p, bytes, most...)
