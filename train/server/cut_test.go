@@ -28,7 +28,11 @@ func TestCutCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	models := nn.Models{"counts": func(string, trivium.Schema, *tensor.CPU) (trivium.Model, error) { return &counts{l: l}, nil }}
-	for _, o := range []server.Options{{Mode: ps.SSP, Staleness: 3}, {Mode: ps.ESSP, Staleness: 1}, {Mode: ps.ASP}, {Mode: ps.SSP, Servers: 2}} {
+	modes := []server.Options{{Mode: ps.SSP, Staleness: 3}, {Mode: ps.ESSP, Staleness: 1}, {Mode: ps.ASP}, {Mode: ps.SSP, Servers: 2}}
+	if testing.Short() {
+		modes = modes[:1]
+	}
+	for _, o := range modes {
 		j := job()
 		j.Model, j.Epochs, j.Batch = "counts", 4, 30 // 54 updates of 10 rows a worker, the last one short
 		o.Slow = server.Slow{Worker: 1, Factor: 2, Unit: time.Millisecond}
@@ -74,6 +78,9 @@ func TestCutResumes(t *testing.T) {
 		},
 	} {
 		for _, at := range []server.Place{server.AtServer, server.AtWorker} {
+			if testing.Short() && (name == "sparse") != (at == server.AtServer) {
+				continue
+			}
 			j := job()
 			j.Batch, j.Epochs, j.Optimizer = 100, 6, trivium.OptimizerSpec{Name: "adam", Rate: 0.003}
 			change(j)

@@ -146,6 +146,9 @@ func TestKilled(t *testing.T) {
 // of servers, and as local.
 func TestServersKilled(t *testing.T) {
 	for _, o := range []server.Options{{Mode: ps.SSP, Staleness: 2}, {Mode: ps.ASP}} {
+		if testing.Short() && o.Mode == ps.ASP {
+			continue
+		}
 		j := job()
 		j.Epochs, j.Optimizer = 1<<20, trivium.OptimizerSpec{Name: "adam", Rate: 0.002}
 		store := blob.Dir(t.TempDir())

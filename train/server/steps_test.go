@@ -25,7 +25,7 @@ import (
 func TestCase24(t *testing.T) {
 	rows, columns := int64(10_000), 10_000
 	if testing.Short() {
-		rows, columns = 2000, 500
+		rows, columns = 1000, 300
 	}
 	j := &trivium.Job{
 		Version: trivium.JobVersion, Model: "logistic", Data: trivium.Data{Source: "logistic", Rows: rows, Columns: columns, Order: "index"},
@@ -72,6 +72,9 @@ func TestStepsApart(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, o := range []server.Options{{StepsPerRound: 7}, {Clocks: 10}, {Clocks: 2, Mean: true}} {
+			if testing.Short() && (o.Clocks == 10 || optimizer.Name == "adam" && !o.Mean) {
+				continue
+			}
 			o.Mode, o.Staleness, o.OptimizerAt = ps.SSP, 3, server.AtWorker
 			got, err := server.New(train.Env{}, o).Train(t.Context(), j)
 			if err != nil {
