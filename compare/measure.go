@@ -126,11 +126,15 @@ func (s *sampler) use() map[Role]Use {
 			u.MeanBytes += m.sum / m.n
 			u.PeakBytes += m.peak
 		}
-		if x, ok := s.first.net[p.PID]; ok && s.last.net != nil {
-			y := s.last.net[p.PID]
+		x, began := s.first.net[p.PID]
+		y, ended := s.last.net[p.PID]
+		switch {
+		case began && ended:
 			u.In += y[0] - x[0]
 			u.Out += y[1] - x[1]
-		} else {
+		case began:
+			u.NotCounted = fmt.Sprintf("%s %d had ended before its bytes were read", p.Role, p.Rank)
+		default:
 			u.NotCounted = s.first.missing
 		}
 		out[p.Role] = u

@@ -93,12 +93,12 @@ func (o *own) Start(ctx context.Context, s Spec) (_ Trial, err error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &ownTrial{row: o.row, began: time.Now(), events: make(chan Event, 64), gone: make(chan struct{})}
+	t := &ownTrial{row: o.row, began: time.Now(), events: make(chan Event), gone: make(chan struct{})}
 	t.ctx, t.cancel = context.WithTimeoutCause(context.WithoutCancel(ctx), s.limit, fmt.Errorf("it hangs: no end after %v", s.limit))
 	defer func() {
 		if err != nil {
 			t.cancel()
-			t.put()
+			err = errors.Join(err, t.put())
 		}
 	}()
 	trials := Trials(o.host.Topologies)
@@ -209,6 +209,7 @@ func (t *ownTrial) watch(d *processes.Driver) {
 		Note: func(text string) {
 			if text == endNote {
 				t.say(Event{Kind: End})
+				t.say(Event{Kind: Updated}) // taken once the reading at the end is over: from then on processes may go
 			}
 		},
 	}

@@ -80,7 +80,7 @@ func newPeerTrial(ctx context.Context, limit time.Duration) *peerTrial {
 	if limit == 0 {
 		limit = trialLimit
 	}
-	t := &peerTrial{began: time.Now(), events: make(chan Event, 256), lines: make(chan peerSays), thread: make(chan func()), idle: make(chan struct{})}
+	t := &peerTrial{began: time.Now(), events: make(chan Event), lines: make(chan peerSays), thread: make(chan func()), idle: make(chan struct{})}
 	timed, stop := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it hangs: no end after %v", limit))
 	t.stop = stop
 	t.ctx, t.cancel = context.WithCancelCause(timed)
@@ -244,6 +244,7 @@ func (t *peerTrial) follow(s Spec) error {
 		return err
 	}
 	t.say(Event{Kind: End})
+	t.say(Event{Kind: Updated}) // taken once the reading at the end is over: from then on processes may go
 	if err := counted(words, n); err != nil {
 		return err
 	}

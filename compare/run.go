@@ -389,7 +389,7 @@ func (r *runner) measure(ctx context.Context, system System, spec Spec, status S
 			sampler.begin()
 			status.Phase = "train"
 		case Updated:
-			if e.Seconds > 0 {
+			if e.Seconds > 0 && e.Samples > 0 {
 				status.Rate = float64(e.Samples) / e.Seconds
 			}
 		case End:

@@ -1,0 +1,141 @@
+"""TensorFlow's replicated training, between graphs, with parameter servers: driven as compare/peers/README.md says.
+
+The 1.x interface: variables on the servers by replica_device_setter; `async` applies each worker's gradient as it comes, `sync` has a
+SyncReplicasOptimizer. The rows are a variable of the worker, so that a step feeds one number. `worker.py --detect` prints what is here.
+"""
+import json
+import os
+import sys
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+
+
+def say(event, **fields):
+    print(json.dumps({"event": event, **fields}), flush=True)
+
+
+if sys.argv[1:] == ["--detect"]:
+    import tensorflow
+    print(json.dumps({"python": sys.version.split()[0], "tensorflow": tensorflow.__version__}))
+    sys.exit()
+
+spec = json.loads(sys.stdin.readline())
+if spec["version"] != 1 or spec["mode"] not in ("sync", "async") or spec["full"]:
+    sys.exit("this program does version 1, modes sync and async, and no full batch")
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+tf1 = tf.compat.v1
+tf1.disable_eager_execution()
+rank, workers, batch, model = spec["rank"], spec["workers"], spec["batch"], spec["model"]
+cluster = tf1.train.ClusterSpec({"ps": spec["addresses"]["server"], "worker": spec["addresses"]["worker"]})
+config = tf1.ConfigProto(intra_op_parallelism_threads=spec["threads"], inter_op_parallelism_threads=2)
+job = "ps" if spec["role"] == "server" else "worker"
+server = tf1.train.Server(cluster, job_name=job, task_index=rank, config=config)
+if job == "ps":
+    say("ready")
+    sys.stdin.read()  # until its end
+    os._exit(0)
+
+
+def tensors(path):
+    with open(path, "rb") as f:
+        head = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+        body = f.read()
+    head.pop("__metadata__", None)
+    return {n: np.frombuffer(body[slice(*t["data_offsets"])], np.float32).reshape(t["shape"]) for n, t in head.items()}
+
+
+def save(path, named):
+    head, at = {}, 0
+    for n, t in named.items():
+        head[n] = {"dtype": "F32", "shape": list(t.shape), "data_offsets": [at, at + t.nbytes]}
+        at += t.nbytes
+    text = json.dumps(head).encode()
+    with open(path + ".part", "wb") as f:
+        f.write(len(text).to_bytes(8, "little") + text + b"".join(np.ascontiguousarray(t).tobytes() for t in named.values()))
+    os.rename(path + ".part", path)
+
+
+init = tensors(spec["init"])
+binary = model["outputs"] == 1
+names = [("w", "b")] if binary else [(f"w{i}", f"b{i}") for i in range(1, len(model["hidden"]) + 2)]
+data_x, data_y = np.load(spec["train_x"]), np.load(spec["train_y"])
+with tf1.device(f"/job:worker/task:{rank}"):
+    feed_x, feed_y = tf1.placeholder(tf.float32, data_x.shape), tf1.placeholder(tf.int32, data_y.shape)
+    rows_x = tf1.Variable(feed_x, trainable=False, collections=[tf1.GraphKeys.LOCAL_VARIABLES], name=f"x{rank}")
+    rows_y = tf1.Variable(feed_y, trainable=False, collections=[tf1.GraphKeys.LOCAL_VARIABLES], name=f"y{rank}")
+with tf1.device(tf1.train.replica_device_setter(worker_device=f"/job:worker/task:{rank}", cluster=cluster)):
+    at = tf1.placeholder(tf.int32, [])
+    x, y = rows_x[at:at + batch], rows_y[at:at + batch]
+    h, variables, feeds, sets = x, {}, {}, []
+    for i, pair in enumerate(names):
+        for n in pair:
+            variables[n] = tf1.get_variable(n, init[n].shape, tf.float32, tf1.zeros_initializer())
+            feeds[n] = tf1.placeholder(tf.float32, init[n].shape)
+            sets.append(tf1.assign(variables[n], feeds[n]))
+        h = tf.matmul(h, variables[pair[0]]) + variables[pair[1]]
+        if i < len(names) - 1:
+            h = tf.nn.relu(h)
+    if binary:
+        loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.cast(y, tf.float32)[:, None], logits=h))
+    else:
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=h))
+    step = tf1.train.get_or_create_global_step()
+    optimizer = tf1.train.GradientDescentOptimizer(spec["rate"])
+    hooks = []
+    if spec["mode"] == "sync":
+        optimizer = tf1.train.SyncReplicasOptimizer(optimizer, replicas_to_aggregate=workers, total_num_replicas=workers)
+        hooks = [optimizer.make_session_run_hook(rank == 0, num_tokens=0)]
+    train = optimizer.minimize(loss, global_step=step)
+
+scaffold = tf1.train.Scaffold(local_init_op=tf1.group(tf1.local_variables_initializer(), *( [optimizer.chief_init_op if rank == 0 else optimizer.local_step_init_op] if spec["mode"] == "sync" else [])),
+                              local_init_feed_dict={feed_x: data_x, feed_y: data_y})
+ready_for = optimizer.ready_for_local_init_op if spec["mode"] == "sync" else None
+if ready_for is not None:
+    scaffold._ready_for_local_init_op = ready_for
+creator = tf1.train.ChiefSessionCreator if rank == 0 else tf1.train.WorkerSessionCreator
+session = tf1.train.MonitoredSession(creator(scaffold=scaffold, master=server.target, config=config), hooks=hooks)
+raw = session._tf_sess()  # hooks are for the start; a step is a plain call
+
+
+def start():
+    if rank == 0:
+        raw.run(sets, {feeds[n]: v for n, v in init.items()})
+
+
+start()
+say("ready", versions={"tensorflow": tf.__version__}, threads=spec["threads"])
+run = raw.make_callable(train, feed_list=[at])
+t = done = 0
+seconds = 0.0
+for line in sys.stdin:
+    command = json.loads(line)
+    if command["do"] == "reset":
+        start()
+        t = done = 0
+        seconds = 0.0
+        say("ready")
+    elif command["do"] == "run":
+        snapshots, kept = set(command.get("snapshots") or ()), []
+        begin = time.perf_counter()
+        for _ in range(command["updates"]):
+            if t == spec["rows"] // (workers * batch):
+                t = 0
+            run((t * workers + rank) * batch)
+            t, done = t + 1, done + 1
+            if rank == 0 and done in snapshots:
+                seconds += time.perf_counter() - begin
+                kept.append((done, seconds, raw.run(variables)))
+                begin = time.perf_counter()
+        seconds += time.perf_counter() - begin
+        for update, clock, values in kept:
+            path = os.path.join(spec["out"], f"update-{update:06d}.safetensors")
+            save(path, values)
+            say("snapshot", update=update, seconds=clock, path=path)
+        say("update", update=done, seconds=seconds)
+    elif command["do"] == "quit":
+        say("done")
+        os._exit(0)  # a session that leaves first would keep the others waiting
