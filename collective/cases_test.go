@@ -727,7 +727,8 @@ func TestRankNeverCalls(t *testing.T) {
 			t.Errorf("rank %d: %v", r, err)
 		}
 	}
-	if len(slow) != 3 || slow[0].Rank != 2 || !slow[0].NotStarted {
+	named := slices.ContainsFunc(slow, func(w collective.Wait) bool { return w.Rank == 2 && w.NotStarted })
+	if len(slow) != 3 || !named { // a rank without a processor for so long names another that it has not heard yet
 		t.Errorf("stragglers: %+v", slow)
 	}
 }
