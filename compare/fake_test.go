@@ -125,6 +125,7 @@ func fakePeers(t *testing.T, kinds ...string) []System {
 func TestCase11Harness(t *testing.T) {
 	task := digits()
 	task.Job.Optimizer.Rate = 1e-30 // nothing is learned: the initial parameters are those of every update
+	task.Cap = 1
 	p := small(t, inMemory(), task)
 	p.Systems = fakePeers(t, "binary", "counts", "crashes", "good", "hangs", "lies")
 	p.Systems = append(p.Systems, &peer{peerSpec: &peerSpec{Name: "gone", Module: "no_such_module_anywhere"}, row: &peerRow{Name: "gone", Mode: "sync"}, env: t.TempDir()})
