@@ -195,7 +195,7 @@ func TestRowSparse(t *testing.T) {
 	j.Model, j.Data = "fm:4", trivium.Data{Source: "adult", Rows: 3000, Train: "0:2400", Test: "2400:"}
 	for _, optimizer := range []string{"adam", "ftrl", "sgd"} {
 		j.Optimizer = trivium.OptimizerSpec{Name: optimizer, Rate: 0.05}
-		j.Exact, j.Epochs = true, 3
+		j.Exact, j.Epochs = true, 12
 		want, err := local.New(train.Env{}, local.Options{}).Train(t.Context(), j)
 		if err != nil {
 			t.Fatal(err)
