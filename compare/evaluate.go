@@ -40,7 +40,7 @@ type evaluator struct {
 
 // openEvaluator reads the task's data and builds its model.
 func openEvaluator(ctx context.Context, t Task, h Host) (_ *evaluator, err error) {
-	e := &evaluator{task: t, host: h, cpu: tensor.NewCPU(0, false), known: map[string]reference{}}
+	e := &evaluator{task: t, host: h, cpu: tensor.NewCPU(0, t.Job.Exact), known: map[string]reference{}}
 	defer func() {
 		if err != nil {
 			e.close()
