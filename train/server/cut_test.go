@@ -126,6 +126,9 @@ func TestCutResumes(t *testing.T) {
 
 // TestCase19: snapshots every 10 rounds, all killed, restored on other numbers of servers: under BSP the bits of an uninterrupted run.
 func TestCase19(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not run here: trains five times; TestCutResumes is the short one")
+	}
 	j := job()
 	j.Exact, j.Batch, j.Epochs, j.Optimizer = true, 100, 5, trivium.OptimizerSpec{Name: "adam", Rate: 0.01}
 	store := blob.Dir(t.TempDir())

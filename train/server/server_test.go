@@ -150,10 +150,17 @@ func TestExact(t *testing.T) {
 
 // TestModes: what workers may not have seen yet costs no more than a little of the loss, wherever the optimizer is.
 func TestModes(t *testing.T) {
+	epochs, loose := 40, 1.0
+	if testing.Short() { // the modes are run, and compared when they have come less close
+		epochs, loose = 3, 10.0
+	}
 	for _, optimizer := range []trivium.OptimizerSpec{{Name: "sgd", Rate: 0.1}, {Name: "adam", Rate: 0.002}} {
 		j := job()
-		j.Epochs, j.Batch = 40, 120
+		j.Epochs, j.Batch = epochs, 120
 		j.Optimizer = optimizer
+		if testing.Short() && optimizer.Name != "sgd" {
+			continue
+		}
 		want, err := local.New(train.Env{}, local.Options{}).Train(t.Context(), j)
 		if err != nil {
 			t.Fatal(err)
@@ -179,7 +186,7 @@ func TestModes(t *testing.T) {
 			if o.OptimizerAt == server.AtWorker {
 				within = 0.08 // each worker steps its own rule on its own rows: Adam makes less of three noisy gradients than of their mean
 			}
-			if !(math.Abs(a/b-1) < within) {
+			if !(math.Abs(a/b-1) < loose*within) {
 				t.Errorf("%s %s:%d, optimizer at the %s: test loss %v, local reaches %v", optimizer.Name, o.Mode, o.Staleness, o.OptimizerAt, a, b)
 			}
 			if got.Steps != want.Steps || got.Samples != want.Samples || got.Reason != trivium.Finished {
@@ -229,6 +236,9 @@ func TestResume(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if testing.Short() && name == "sparse" {
+				t.Skip("not run here: twice as long as the dense one")
+			}
 			j := job()
 			j.Exact, j.Epochs, j.Optimizer = true, 2, trivium.OptimizerSpec{Name: "adam", Rate: 0.01, Schedule: "cosine:20"}
 			change(j)
