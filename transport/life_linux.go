@@ -4,9 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
+	"path/filepath"
 	"runtime"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -57,17 +58,12 @@ func (l *life) hold(ready chan<- error, locked chan<- struct{}) {
 	}
 }
 
-// listen gives the thread files of its own: the socket, and standard error, in case that the runtime says something here.
+// listen gives the thread files of its own, and among them the socket.
 func (l *life) listen() (int, error) {
-	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_UNSHARE); err != nil {
-		return -1, os.NewSyscallError("close_range", err)
+	if err := ownFiles(); err != nil {
+		return -1, err
 	}
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	for std := range 2 {
-		if std != fd {
-			_ = unix.Close(std) // it may not have been open
-		}
-	}
 	if err == nil {
 		err = unix.Bind(fd, &unix.SockaddrUnix{Name: l.path})
 	}
@@ -78,6 +74,36 @@ func (l *life) listen() (int, error) {
 		err = unix.Listen(fd, lifeBacklog)
 	}
 	return fd, err
+}
+
+// ownFiles gives the calling thread its own table of files, and leaves in it what the Go runtime may use on any thread: the
+// network poller, which it asks when a garbage collection that began here lets the world go on (without it the process ends), and
+// standard error.
+func ownFiles() error {
+	r, w, err := os.Pipe() // the poller exists from now on
+	if err := errors.Join(err, r.Close(), w.Close()); err != nil {
+		return err
+	}
+	if err := unix.Unshare(unix.CLONE_FILES); err != nil {
+		return os.NewSyscallError("unshare", err)
+	}
+	const own = "/proc/thread-self/fd"
+	files, err := os.ReadDir(own)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		fd, err := strconv.Atoi(f.Name())
+		if err != nil || fd == unix.Stderr {
+			continue
+		}
+		switch at, _ := os.Readlink(filepath.Join(own, f.Name())); at {
+		case "anon_inode:[eventpoll]", "anon_inode:[eventfd]":
+		default:
+			_ = unix.Close(fd)
+		}
+	}
+	return nil
 }
 
 const lifeBacklog = 4096 // of peers; the system may allow fewer, and who finds no room does without
