@@ -11,6 +11,7 @@ import (
 	"github.com/trivium-ml/trivium/cluster"
 	"github.com/trivium-ml/trivium/protocol"
 	"github.com/trivium-ml/trivium/transport"
+	"github.com/trivium-ml/trivium/wire/control"
 )
 
 // A Client is a store that another process serves. While the link to that process is lost, all its methods return
@@ -73,7 +74,7 @@ func (c *Client) read(ctx context.Context) {
 			c.fail(ev.Err, true)
 		case transport.LinkBack:
 			// What the server still does for requests from before has no reader.
-			_ = c.send(ctx, request{op: opReset}, nil)
+			_ = c.send(ctx, request{Op: opReset}, nil)
 			c.lock.Lock()
 			c.down = nil
 			c.lock.Unlock()
@@ -83,7 +84,7 @@ func (c *Client) read(ctx context.Context) {
 			switch {
 			case ev.Kind != kindAnswer:
 				err = fmt.Errorf("want an answer, found a frame of kind %d", ev.Kind)
-			case err == nil && a.id == 0:
+			case err == nil && a.ID == 0:
 				if err = a.err(c.server); err == nil {
 					err = errors.New("the link was lost for a moment")
 				}
@@ -101,19 +102,19 @@ func (c *Client) read(ctx context.Context) {
 func (c *Client) deliver(a answer, value []byte) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	to := c.under[a.id]
+	to := c.under[a.ID]
 	if to == nil {
 		return // nobody waits any more
 	}
-	r := result{kv: cluster.KV{Key: a.key, Rev: a.rev, Lease: a.lease}, err: a.err(c.server)}
-	if a.hasValue {
+	r := result{kv: cluster.KV{Key: string(a.Key), Rev: a.Rev, Lease: a.Lease}, err: a.err(c.server)}
+	if a.HasValue {
 		r.kv.Value = value
 	}
 	select {
 	case to <- r:
 	default:
 		// The server sends more than the watch has room for: it breaks the protocol. What came so far is in order.
-		delete(c.under, a.id)
+		delete(c.under, a.ID)
 		close(to)
 	}
 }
@@ -156,15 +157,19 @@ func (c *Client) drop(id uint64) {
 }
 
 func (c *Client) send(ctx context.Context, q request, value []byte) error {
+	head, err := control.Append(nil, q)
+	if err != nil {
+		return err
+	}
 	return c.stream.Send(ctx, c.server, transport.Frame{
-		Kind: kindRequest, Priority: transport.Control, Head: q.append(nil), Payload: value, Done: func(err error) {
-			if err == nil || q.id == 0 {
+		Kind: kindRequest, Priority: transport.Control, Head: head, Payload: value, Done: func(err error) {
+			if err == nil || q.ID == 0 {
 				return
 			}
 			c.lock.Lock()
 			defer c.lock.Unlock()
-			if to := c.under[q.id]; to != nil {
-				delete(c.under, q.id)
+			if to := c.under[q.ID]; to != nil {
+				delete(c.under, q.ID)
 				close(to)
 			}
 		},
@@ -177,14 +182,14 @@ func (c *Client) ask(ctx context.Context, what string, q request, value []byte) 
 		return cluster.KV{}, fmt.Errorf("meta: %s: %w", what, err)
 	}
 	if end, ok := ctx.Deadline(); ok {
-		q.limit = max(time.Until(end), 1)
+		q.Limit = max(time.Until(end), 1)
 	}
 	id, answers, err := c.begin(1)
 	if err != nil {
 		return cluster.KV{}, err
 	}
 	defer c.drop(id)
-	q.id, q.hasValue = id, value != nil
+	q.ID, q.HasValue = id, value != nil
 	if err := c.send(ctx, q, append([]byte{}, value...)); err != nil {
 		return cluster.KV{}, fmt.Errorf("meta: %s: %w", what, c.gaveUp(ctx, err))
 	}
@@ -212,7 +217,7 @@ func (c *Client) gaveUp(ctx context.Context, err error) error {
 func (c *Client) cancel(id uint64) {
 	ctx, stop := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer stop()
-	_ = c.send(ctx, request{op: opCancel, id: id}, nil)
+	_ = c.send(ctx, request{Op: opCancel, ID: id}, nil)
 }
 
 // Get implements cluster.Meta.
@@ -220,7 +225,7 @@ func (c *Client) Get(ctx context.Context, key string) (cluster.KV, error) {
 	if err := check(ctx, key, nil); err != nil {
 		return cluster.KV{Key: key}, err
 	}
-	kv, err := c.ask(ctx, fmt.Sprintf("get %q", key), request{op: opGet, key: key}, nil)
+	kv, err := c.ask(ctx, fmt.Sprintf("get %q", key), request{Op: opGet, Key: control.Bytes(key)}, nil)
 	kv.Key = key
 	return kv, err
 }
@@ -230,25 +235,25 @@ func (c *Client) PutIf(ctx context.Context, key string, val []byte, rev int64, l
 	if err := check(ctx, key, val); err != nil {
 		return 0, err
 	}
-	kv, err := c.ask(ctx, fmt.Sprintf("put %q", key), request{op: opPutIf, key: key, rev: rev, lease: l}, val)
+	kv, err := c.ask(ctx, fmt.Sprintf("put %q", key), request{Op: opPutIf, Key: control.Bytes(key), Rev: rev, Lease: l}, val)
 	return kv.Rev, err
 }
 
 // Grant implements cluster.Meta.
 func (c *Client) Grant(ctx context.Context, ttl time.Duration) (cluster.Lease, error) {
-	kv, err := c.ask(ctx, "grant", request{op: opGrant, ttl: ttl}, nil)
+	kv, err := c.ask(ctx, "grant", request{Op: opGrant, TTL: ttl}, nil)
 	return cluster.Lease(kv.Lease), err
 }
 
 // Keep implements cluster.Meta.
 func (c *Client) Keep(ctx context.Context, l cluster.Lease) error {
-	_, err := c.ask(ctx, fmt.Sprintf("keep lease %d", l), request{op: opKeep, lease: l}, nil)
+	_, err := c.ask(ctx, fmt.Sprintf("keep lease %d", l), request{Op: opKeep, Lease: l}, nil)
 	return err
 }
 
 // Revoke implements cluster.Meta.
 func (c *Client) Revoke(ctx context.Context, l cluster.Lease) error {
-	_, err := c.ask(ctx, fmt.Sprintf("revoke lease %d", l), request{op: opRevoke, lease: l}, nil)
+	_, err := c.ask(ctx, fmt.Sprintf("revoke lease %d", l), request{Op: opRevoke, Lease: l}, nil)
 	return err
 }
 
@@ -276,7 +281,7 @@ func (c *Client) Watch(ctx context.Context, prefix string, rev int64) iter.Seq2[
 			return
 		}
 		defer c.drop(id)
-		if err := c.send(ctx, request{op: opWatch, id: id, key: prefix, rev: rev}, nil); err != nil {
+		if err := c.send(ctx, request{Op: opWatch, ID: id, Key: control.Bytes(prefix), Rev: rev}, nil); err != nil {
 			fail(c.gaveUp(ctx, err))
 			return
 		}
@@ -297,7 +302,7 @@ func (c *Client) Watch(ctx context.Context, prefix string, rev int64) iter.Seq2[
 				}
 				if taken++; taken == watchAhead/2 {
 					// If it does not get through, the link is lost, and that ends the watch.
-					_ = c.send(ctx, request{op: opMore, id: id, rev: int64(taken)}, nil)
+					_ = c.send(ctx, request{Op: opMore, ID: id, Rev: int64(taken)}, nil)
 					taken = 0
 				}
 			case <-ctx.Done():

@@ -3,15 +3,16 @@ package meta
 import (
 	"errors"
 	"fmt"
-	"math"
+	"strings"
 	"time"
 
 	"github.com/trivium-ml/trivium/cluster"
 	"github.com/trivium-ml/trivium/protocol"
-	"github.com/trivium-ml/trivium/wire"
+	"github.com/trivium-ml/trivium/wire/control"
 )
 
-// The kinds of frame. A request has a number, under which its answers come; a watch has many.
+// The kinds of frame. A request has a number, under which its answers come; a watch has many. Both are control messages, coded as
+// package wire/control does.
 const (
 	kindRequest uint8 = 1 + iota
 	kindAnswer
@@ -19,11 +20,11 @@ const (
 
 type operation uint8
 
-// The operations of a request.
+// The operations of a request. None has the number 0, which is what a message without one would mean.
 const (
-	opReset  operation = iota // forget all that I asked for before: the link was lost. Both sides send it
-	opCancel                  // forget the request of that number
-	opMore                    // I have taken rev more answers of that watch
+	opReset  operation = 1 + iota // forget all that I asked for before: the link was lost. Both sides send it
+	opCancel                      // forget the request of that number
+	opMore                        // I have taken rev more answers of that watch
 	opGet
 	opPutIf
 	opWatch
@@ -35,50 +36,42 @@ const (
 
 // A request is what a client asks. The value travels as the frame's payload.
 type request struct {
-	op       operation
-	id       uint64
-	key      string
-	hasValue bool
-	rev      int64
-	lease    cluster.Lease
-	ttl      time.Duration
-	limit    time.Duration // that the client waits at most; 0: for ever
+	Op       operation     `cbor:"1,keyasint"`
+	ID       uint64        `cbor:"2,keyasint"`
+	Key      control.Bytes `cbor:"3,keyasint"` // any bytes may stand in a key
+	HasValue bool          `cbor:"4,keyasint"`
+	Rev      int64         `cbor:"5,keyasint"`
+	Lease    cluster.Lease `cbor:"6,keyasint"`
+	TTL      time.Duration `cbor:"7,keyasint"`
+	Limit    time.Duration `cbor:"8,keyasint"` // that the client waits at most; 0: for ever
 }
 
-func (q *request) append(p []byte) []byte {
-	flag := uint64(0)
-	if q.hasValue {
-		flag = 1
-	}
-	p = wire.AppendUvarint(p, uint64(q.op))
-	p = wire.AppendUvarint(p, q.id)
-	p = wire.AppendString(p, q.key)
-	p = wire.AppendUvarint(p, flag)
-	p = wire.AppendUint64(p, uint64(q.rev))
-	p = wire.AppendUint64(p, uint64(q.lease))
-	p = wire.AppendUint64(p, uint64(q.ttl))
-	return wire.AppendUint64(p, uint64(q.limit))
-}
-
+// parse reads a request that may come from anyone.
 func (q *request) parse(p []byte) error {
-	r := wire.NewReader("meta: request", p)
-	*q = request{
-		op: operation(r.Uvarint("operation", uint64(opEnd)-1)), id: r.Uvarint("number", math.MaxUint64), key: r.String("key", MaxKey),
-		hasValue: r.Uvarint("value", 1) == 1, rev: int64(r.Uint64("revision")), lease: cluster.Lease(r.Uint64("lease")),
-		ttl: time.Duration(r.Uint64("time to live")), limit: time.Duration(r.Uint64("limit")),
+	*q = request{}
+	err := control.Decode("a request", p, q)
+	switch {
+	case err != nil:
+	case q.Op == 0 || q.Op >= opEnd:
+		err = fmt.Errorf("a request has an operation from 1 to %d, got %d", opEnd-1, q.Op)
+	case len(q.Key) > MaxKey:
+		err = fmt.Errorf("a request's key has at most %d bytes, got %d", MaxKey, len(q.Key))
 	}
-	return r.Done()
+	if err != nil {
+		return fmt.Errorf("meta: %w", err)
+	}
+	return nil
 }
 
 // An answer is what the server found: a key, a revision, a lease, or what is wrong.
 type answer struct {
-	id       uint64 // of the request; 0: forget all that you asked for before
-	code     uint64 // index into sentinels, and from len(sentinels) on: another error
-	text     string // of the error
-	key      string
-	hasValue bool
-	rev      int64
-	lease    int64
+	ID       uint64        `cbor:"1,keyasint"` // of the request; 0: forget all that you asked for before
+	Code     int           `cbor:"2,keyasint"` // index into sentinels, and len(sentinels): another error
+	Text     string        `cbor:"3,keyasint"` // of the error
+	Key      control.Bytes `cbor:"4,keyasint"`
+	HasValue bool          `cbor:"5,keyasint"`
+	Rev      int64         `cbor:"6,keyasint"`
+	Lease    int64         `cbor:"7,keyasint"`
 }
 
 // maxText is the largest length of an error's text on the wire.
@@ -89,50 +82,45 @@ var sentinels = []error{
 	nil, protocol.ErrConflict, protocol.ErrUnavailable, cluster.ErrLeaseLost, cluster.ErrCompacted,
 }
 
-func (a *answer) append(p []byte) []byte {
-	flag := uint64(0)
-	if a.hasValue {
-		flag = 1
-	}
-	p = wire.AppendUvarint(p, a.id)
-	p = wire.AppendUvarint(p, a.code)
-	p = wire.AppendString(p, a.text)
-	p = wire.AppendString(p, a.key)
-	p = wire.AppendUvarint(p, flag)
-	p = wire.AppendUint64(p, uint64(a.rev))
-	return wire.AppendUint64(p, uint64(a.lease))
-}
-
+// parse reads an answer that may come from anyone.
 func (a *answer) parse(p []byte) error {
-	r := wire.NewReader("meta: answer", p)
-	*a = answer{
-		id: r.Uvarint("number", math.MaxUint64), code: r.Uvarint("code", uint64(len(sentinels))), text: r.String("text", maxText),
-		key: r.String("key", MaxKey), hasValue: r.Uvarint("value", 1) == 1, rev: int64(r.Uint64("revision")),
-		lease: int64(r.Uint64("lease")),
+	*a = answer{}
+	err := control.Decode("an answer", p, a)
+	switch {
+	case err != nil:
+	case a.Code < 0 || a.Code > len(sentinels):
+		err = fmt.Errorf("an answer has a code from 0 to %d, got %d", len(sentinels), a.Code)
+	case len(a.Text) > maxText:
+		err = fmt.Errorf("an answer's text has at most %d bytes, got %d", maxText, len(a.Text))
+	case len(a.Key) > MaxKey:
+		err = fmt.Errorf("an answer's key has at most %d bytes, got %d", MaxKey, len(a.Key))
 	}
-	return r.Done()
+	if err != nil {
+		return fmt.Errorf("meta: %w", err)
+	}
+	return nil
 }
 
-// fail puts an error into a.
+// fail puts an error into a. Its text is cut, and made the UTF-8 that text is on the wire.
 func (a *answer) fail(err error) {
-	a.code, a.text = uint64(len(sentinels)), err.Error()
+	a.Code, a.Text = len(sentinels), err.Error()
 	for code, sentinel := range sentinels {
 		if code > 0 && errors.Is(err, sentinel) {
-			a.code = uint64(code)
+			a.Code = code
 			break
 		}
 	}
-	a.text = a.text[:min(len(a.text), maxText)]
+	a.Text = strings.ToValidUTF8(a.Text[:min(len(a.Text), maxText)], "?")
 }
 
 // err is what fail was given, as far as it travels.
 func (a *answer) err(from fmt.Stringer) error {
-	if a.code == 0 {
+	if a.Code == 0 {
 		return nil
 	}
-	remote := &remoteError{text: fmt.Sprintf("%s (told by %s)", a.text, from)}
-	if a.code < uint64(len(sentinels)) {
-		remote.is = sentinels[a.code]
+	remote := &remoteError{text: fmt.Sprintf("%s (told by %s)", a.Text, from)}
+	if a.Code < len(sentinels) {
+		remote.is = sentinels[a.Code]
 	}
 	return remote
 }

@@ -10,19 +10,20 @@ import (
 
 	"github.com/trivium-ml/trivium/cluster"
 	"github.com/trivium-ml/trivium/protocol"
+	"github.com/trivium-ml/trivium/wire/control"
 )
 
 func TestFramesRoundTrip(t *testing.T) {
 	q := request{
-		op: opPutIf, id: 1 << 60, key: "k", hasValue: true, rev: -1, lease: 1 << 62, ttl: time.Second, limit: time.Minute,
+		Op: opPutIf, ID: 1 << 60, Key: "k", HasValue: true, Rev: -1, Lease: 1 << 62, TTL: time.Second, Limit: time.Minute,
 	}
 	var q2 request
-	if err := q2.parse(q.append(nil)); err != nil || q2 != q {
+	if err := q2.parse(coded(t, q)); err != nil || q2 != q {
 		t.Errorf("%+v came back as %+v, %v", q, q2, err)
 	}
-	a := answer{id: 7, code: 2, text: "no", key: "k", hasValue: true, rev: 3, lease: 1 << 62}
+	a := answer{ID: 7, Code: 2, Text: "no", Key: "k", HasValue: true, Rev: 3, Lease: 1 << 62}
 	var a2 answer
-	if err := a2.parse(a.append(nil)); err != nil || a2 != a {
+	if err := a2.parse(coded(t, a)); err != nil || a2 != a {
 		t.Errorf("%+v came back as %+v, %v", a, a2, err)
 	}
 }
@@ -31,7 +32,7 @@ func TestErrorsTravel(t *testing.T) {
 	for _, want := range []error{protocol.ErrConflict, protocol.ErrUnavailable, cluster.ErrLeaseLost, cluster.ErrCompacted} {
 		var a, b answer
 		a.fail(fmt.Errorf("meta: put %q: %w", "k", want))
-		if err := b.parse(a.append(nil)); err != nil {
+		if err := b.parse(coded(t, a)); err != nil {
 			t.Fatal(err)
 		}
 		err := b.err(protocol.Name{ID: "parent"})
@@ -40,8 +41,8 @@ func TestErrorsTravel(t *testing.T) {
 		}
 	}
 	var a, b answer
-	a.fail(errors.New(strings.Repeat("x", 10*maxText)))
-	if err := b.parse(a.append(nil)); err != nil {
+	a.fail(errors.New("\xff" + strings.Repeat("ü", 10*maxText))) // no UTF-8, and cut within a rune
+	if err := b.parse(coded(t, a)); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.err(protocol.Name{}); err == nil || len(err.Error()) > maxText+100 {
@@ -51,17 +52,17 @@ func TestErrorsTravel(t *testing.T) {
 
 // FuzzRequest: what is read without an error is what append writes, once more.
 func FuzzRequest(f *testing.F) {
-	f.Add((&request{op: opWatch, id: 1, key: "k", rev: 3}).append(nil))
+	f.Add(coded(f, request{Op: opWatch, ID: 1, Key: "k", Rev: 3}))
 	f.Add([]byte{0xff})
 	f.Fuzz(func(t *testing.T, p []byte) {
 		var q, again request
 		if q.parse(p) != nil {
 			return
 		}
-		if q.op >= opEnd || len(q.key) > MaxKey {
+		if q.Op >= opEnd || len(q.Key) > MaxKey {
 			t.Fatalf("%+v", q)
 		}
-		if err := again.parse(q.append(nil)); err != nil || again != q {
+		if err := again.parse(coded(t, q)); err != nil || again != q {
 			t.Fatalf("%+v came back as %+v, %v", q, again, err)
 		}
 	})
@@ -69,19 +70,61 @@ func FuzzRequest(f *testing.F) {
 
 // FuzzAnswer: what is read without an error is what append writes, once more.
 func FuzzAnswer(f *testing.F) {
-	f.Add((&answer{id: 1, key: "k", rev: 3, hasValue: true}).append(nil))
-	f.Add((&answer{code: 1, text: "no"}).append(nil))
+	f.Add(coded(f, answer{ID: 1, Key: "k", Rev: 3, HasValue: true}))
+	f.Add(coded(f, answer{Code: 1, Text: "no"}))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		var a, again answer
 		if a.parse(p) != nil {
 			return
 		}
 		_ = a.err(protocol.Name{})
-		if err := again.parse(a.append(nil)); err != nil || again != a {
+		if err := again.parse(coded(t, a)); err != nil || again != a {
 			t.Fatalf("%+v came back as %+v, %v", a, again, err)
 		}
-		if !bytes.Equal(again.append(nil), a.append(nil)) {
+		if !bytes.Equal(coded(t, again), coded(t, a)) {
 			t.Fatal("two codings")
 		}
 	})
+}
+
+// coded is a message as it travels.
+func coded(t testing.TB, message any) []byte {
+	t.Helper()
+	p, err := control.Append(nil, message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestFields: every field of a message has a number.
+func TestFields(t *testing.T) {
+	if err := errors.Join(control.Check(request{}), control.Check(answer{})); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFramesOutOfBounds: what is larger than it may be is refused with the bound, as is what says nothing.
+func TestFramesOutOfBounds(t *testing.T) {
+	long := control.Bytes(strings.Repeat("k", MaxKey+1))
+	for _, c := range []struct {
+		into interface{ parse(p []byte) error }
+		from any
+		want string
+	}{
+		{new(request), request{}, "operation from 1 to 9, got 0"},
+		{new(request), request{Op: opEnd}, "operation from 1 to 9, got 10"},
+		{new(request), request{Op: opGet, Key: long}, "at most 1024 bytes, got 1025"},
+		{new(answer), answer{Code: -1}, "code from 0 to 5, got -1"},
+		{new(answer), answer{Code: len(sentinels) + 1}, "code from 0 to 5, got 6"},
+		{new(answer), answer{Text: strings.Repeat("x", maxText+1)}, "at most 2048 bytes, got 2049"},
+		{new(answer), answer{Key: long}, "at most 1024 bytes, got 1025"},
+	} {
+		if err := c.into.parse(coded(t, c.from)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+.99v: error %v, want %q", c.from, err, c.want)
+		}
+	}
+	if err := new(request).parse(nil); err == nil || !strings.HasPrefix(err.Error(), "meta: control: a request: ") {
+		t.Errorf("no bytes: %v", err)
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/trivium-ml/trivium/cluster"
 	"github.com/trivium-ml/trivium/protocol"
 	"github.com/trivium-ml/trivium/transport"
+	"github.com/trivium-ml/trivium/wire/control"
 )
 
 const (
@@ -103,21 +104,21 @@ func (c *served) forget() {
 func (c *served) take(q request, value []byte) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	u := c.under[q.id]
+	u := c.under[q.ID]
 	switch {
-	case q.op == opReset:
+	case q.Op == opReset:
 		for id, u := range c.under {
 			u.stop()
 			delete(c.under, id)
 		}
 		return
-	case q.op == opCancel:
+	case q.Op == opCancel:
 		if u != nil {
 			u.stop()
 		}
 		return
-	case q.op == opMore:
-		for ; u != nil && q.rev > 0; q.rev-- {
+	case q.Op == opMore:
+		for ; u != nil && q.Rev > 0; q.Rev-- {
 			select {
 			case u.ahead <- struct{}{}:
 				continue
@@ -127,38 +128,38 @@ func (c *served) take(q request, value []byte) {
 		}
 		return
 	case u != nil || len(c.under) >= maxUnderWay:
-		a := answer{id: q.id}
+		a := answer{ID: q.ID}
 		a.fail(fmt.Errorf("meta: %d requests of %s are under way, and at most %d may be: %w", len(c.under), c.name, maxUnderWay,
 			protocol.ErrUnavailable))
 		c.refuse(a)
 		return
 	}
-	if !q.hasValue {
+	if !q.HasValue {
 		value = nil
 	}
 	var ctx context.Context
 	u = &underWay{}
 	switch {
-	case q.op == opWatch:
+	case q.Op == opWatch:
 		ctx, u.stop = context.WithCancel(c.ctx)
 		u.ahead = make(chan struct{}, watchAhead)
 		for range watchAhead {
 			u.ahead <- struct{}{}
 		}
-	case q.limit <= 0 || q.limit > maxWait:
+	case q.Limit <= 0 || q.Limit > maxWait:
 		ctx, u.stop = context.WithTimeout(c.ctx, maxWait)
 	default:
-		ctx, u.stop = context.WithTimeout(c.ctx, q.limit)
+		ctx, u.stop = context.WithTimeout(c.ctx, q.Limit)
 	}
-	c.under[q.id] = u
+	c.under[q.ID] = u
 	c.running.Go(func() {
-		defer c.finish(q.id, u)
-		if q.op == opWatch {
+		defer c.finish(q.ID, u)
+		if q.Op == opWatch {
 			c.watch(ctx, q, u.ahead)
 			return
 		}
 		kv, err := c.ask(ctx, q, value)
-		a := answer{id: q.id, key: kv.Key, rev: kv.Rev, lease: kv.Lease, hasValue: kv.Value != nil}
+		a := answer{ID: q.ID, Key: control.Bytes(kv.Key), Rev: kv.Rev, Lease: kv.Lease, HasValue: kv.Value != nil}
 		if err != nil {
 			a.fail(err)
 			kv.Value = nil
@@ -190,27 +191,27 @@ func (c *served) finish(id uint64, u *underWay) {
 
 // ask puts a request to the store.
 func (c *served) ask(ctx context.Context, q request, value []byte) (kv cluster.KV, err error) {
-	switch q.op {
+	switch q.Op {
 	case opGet:
-		return c.store.Get(ctx, q.key)
+		return c.store.Get(ctx, string(q.Key))
 	case opPutIf:
-		kv.Rev, err = c.store.PutIf(ctx, q.key, value, q.rev, q.lease)
+		kv.Rev, err = c.store.PutIf(ctx, string(q.Key), value, q.Rev, q.Lease)
 	case opGrant:
 		var l cluster.Lease
-		l, err = c.store.Grant(ctx, q.ttl)
+		l, err = c.store.Grant(ctx, q.TTL)
 		kv.Lease = int64(l)
 	case opKeep:
-		err = c.store.Keep(ctx, q.lease)
+		err = c.store.Keep(ctx, q.Lease)
 	case opRevoke:
-		err = c.store.Revoke(ctx, q.lease)
+		err = c.store.Revoke(ctx, q.Lease)
 	}
 	return kv, err
 }
 
 // watch sends the changes as the client takes them.
 func (c *served) watch(ctx context.Context, q request, ahead <-chan struct{}) {
-	for kv, err := range c.store.Watch(ctx, q.key, q.rev) {
-		a := answer{id: q.id, key: kv.Key, rev: kv.Rev, lease: kv.Lease, hasValue: kv.Value != nil}
+	for kv, err := range c.store.Watch(ctx, string(q.Key), q.Rev) {
+		a := answer{ID: q.ID, Key: control.Bytes(kv.Key), Rev: kv.Rev, Lease: kv.Lease, HasValue: kv.Value != nil}
 		if err != nil {
 			a.fail(err) // the last one: it needs no room
 			_ = reply(c.ctx, c.stream, c.name, a, nil)
@@ -229,9 +230,13 @@ func (c *served) watch(ctx context.Context, q request, ahead <-chan struct{}) {
 
 // reply sends an answer. An error means that the link is lost, and then the client learns it from its own end of it.
 func reply(ctx context.Context, s transport.Stream, to transport.Name, a answer, value []byte) error {
+	head, err := control.Append(nil, a)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
 	return s.Send(ctx, to, transport.Frame{
-		Kind: kindAnswer, Priority: transport.Control, Head: a.append(nil), Payload: value, Done: func(error) {},
+		Kind: kindAnswer, Priority: transport.Control, Head: head, Payload: value, Done: func(error) {},
 	})
 }

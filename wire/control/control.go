@@ -104,6 +104,10 @@ func fields(t reflect.Type) iter.Seq[reflect.StructField] {
 	}
 }
 
+// Bytes is a string that need not be UTF-8, such as a key or a path: it is coded as a byte string, where a plain string is text. Unlike
+// a []byte it can be compared.
+type Bytes = cbor.ByteString
+
 type coders struct {
 	enc cbor.UserBufferEncMode
 	dec cbor.DecMode
