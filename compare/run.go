@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
-
-	"github.com/trivium-ml/trivium"
 )
 
 // Run carries out p and returns its report, which is also in its directory. When ctx ends, what is finished stays, and the same plan goes
@@ -200,30 +197,6 @@ func (r *runner) evaluator(ctx context.Context, t Task) (*evaluator, error) {
 	}
 	r.eval, r.evalOf = e, t.Name
 	return e, r.room(e)
-}
-
-// processBytes is what a process takes beside its data.
-const processBytes = 64 << 20
-
-// room refuses what the machine cannot hold, before anything runs.
-func (r *runner) room(e *evaluator) error {
-	most := 0
-	for _, g := range r.groups {
-		for _, c := range g.cells {
-			most = max(most, c.Workers+c.Servers)
-		}
-	}
-	want := int64(most) * (e.bytes() + processBytes)
-	if there, ok := freeMemory(); ok && want > there {
-		return fmt.Errorf("compare: %s with %d processes wants about %s of memory (each reads all %d rows), and %s are free: name fewer workers",
-			e.task.Name, most, byteWord(float64(want)), e.rows(), byteWord(float64(there)))
-	}
-	params := int64(e.model.Layout().Len()) * 4
-	if there, ok := freeDisk(r.dir.path); ok && params*int64(r.plan.Most)*2+(64<<20) > there {
-		return fmt.Errorf("compare: %s: a trial keeps up to %d copies of the parameters, %s in all, and the disk has %s left",
-			r.dir.path, r.plan.Most, byteWord(float64(params*int64(r.plan.Most))), byteWord(float64(there)))
-	}
-	return nil
 }
 
 // trial runs one trial and keeps its result. An error ends the plan: that of ctx, or of this machine; what a system does wrong is in
@@ -417,92 +390,4 @@ func (r *runner) measure(ctx context.Context, system System, spec Spec, status S
 	result.PerRole = sampler.use()
 	result.Flags = append(result.Flags, sampler.flags(max(1, len(r.plan.Cores)))...)
 	return result, keep
-}
-
-// tolerance of the equality proof, times 1 + loss.
-const tolerance = 0.001
-
-// judge evaluates what was kept: the way to the target, and, for a row that must, the proof that it computed what local does.
-func (r *runner) judge(ctx context.Context, e *evaluator, g *group, system System, spec Spec, ref *reference, result *Result, keep []Event) error {
-	exact := system.About().Exact()
-	proof := proofs(spec.Snapshots)
-	result.Best = math.NaN()
-	perUpdate := float64(result.Samples) / float64(max(1, result.Updates))
-	for _, k := range keep {
-		inProof := slices.Contains(proof, k.Update)
-		if result.Reached && !inProof {
-			continue
-		}
-		p, err := e.read(k.Path)
-		if err != nil {
-			result.Error = fmt.Sprintf("its parameters after update %d: %v", k.Update, err)
-			return nil
-		}
-		pt := Point{Update: k.Update, Seconds: k.Seconds, Samples: int64(perUpdate * float64(k.Update)), Loss: math.NaN()}
-		if pt.Value, err = e.value(ctx, p, g.task.Target); err != nil {
-			return err
-		}
-		if inProof {
-			if g.task.Target.Split == "train" && g.task.Target.Metric == "loss" {
-				pt.Loss = pt.Value
-			} else if pt.Loss, err = e.loss(ctx, p); err != nil {
-				return err
-			}
-			if math.IsNaN(pt.Loss) || math.IsInf(pt.Loss, 0) {
-				result.Error = fmt.Sprintf("diverged at update %d", k.Update)
-				return nil
-			}
-		}
-		result.Curve = append(result.Curve, pt)
-		if g.task.Target.better(pt.Value, result.Best) {
-			result.Best = pt.Value
-		}
-		if !result.Reached && g.task.Target.Met(pt.Value) {
-			result.Reached, result.SecondsToTarget, result.SamplesToTarget = true, pt.Seconds, pt.Samples
-		}
-		if exact && inProof {
-			prove(result, pt, ref.Losses[k.Update])
-		}
-	}
-	result.Best = finite(result.Best)
-	if exact && result.Proof == "" {
-		result.Proof = "no parameters were saved: nothing is proven"
-	}
-	return nil
-}
-
-// prove compares a loss with local's.
-func prove(result *Result, p Point, want float64) {
-	deviation := math.Abs(p.Loss-want) / (1 + want)
-	result.Deviation = max(result.Deviation, deviation)
-	switch {
-	case deviation > tolerance && (result.Proof == "" || result.Proof == proven):
-		result.Proof = fmt.Sprintf("not the same computation: %.4g against %.4g at update %d", p.Loss, want, p.Update)
-	case result.Proof == "":
-		result.Proof = proven
-	}
-}
-
-// proven is the Proof of a row that computes what local does.
-const proven = "equal"
-
-// bytes is what the data takes in memory: dense cells as they are, sparse ones at the least.
-func (e *evaluator) bytes() int64 {
-	var n int64
-	for _, s := range []string{"train", "valid", "test"} {
-		ds := e.split(s)
-		if ds == nil {
-			continue
-		}
-		columns := int64(0)
-		for _, in := range ds.Schema().Inputs {
-			if in.Form == trivium.CSR {
-				columns += 32 // of a sparse row, a guess
-				continue
-			}
-			columns += int64(in.Columns())
-		}
-		n += ds.Rows() * columns * 4
-	}
-	return n
 }

@@ -1,0 +1,98 @@
+package compare
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Best says which row a user should take for his own job.
+type Best struct {
+	System  string  `json:"system"`
+	Next    string  `json:"next,omitempty"`
+	Verdict Verdict `json:"verdict"`
+	Command string  `json:"command"`
+	Text    string  `json:"text"`
+}
+
+// best is the last line of a user's own comparison.
+func best(t *Table, p *Plan) *Best {
+	a, b := t.first()
+	if a == nil {
+		return &Best{Text: "best: none, since no row may be ranked: " + t.whyNone()}
+	}
+	x := &Best{System: a.System}
+	i := slices.IndexFunc(p.Systems, func(s System) bool { return s.Name() == a.System })
+	if o, ok := p.Systems[i].(*own); ok {
+		x.Command = o.trainCommand(t, a, p)
+	}
+	x.Text = fmt.Sprintf("best: %s reaches %v in %s", a.System, t.Target, secondsWord(a.Target.Median))
+	if b != nil {
+		x.Next = b.System
+		x.Verdict = Judge(a.Target.Values, b.Target.Values)
+		x.Text += fmt.Sprintf(", %.2f times as fast as the next, %s (95 %% interval %.2f to %.2f", x.Verdict.Ratio, b.System, x.Verdict.Low, x.Verdict.High)
+		switch {
+		case x.Verdict.Outcome == Faster:
+			x.Text += fmt.Sprintf(", p = %.2g)", x.Verdict.P)
+		case len(a.Target.Values) < fewest:
+			x.Text += fmt.Sprintf("; %d repeats prove nothing: --repeats 7)", len(a.Target.Values))
+		default:
+			x.Text += "; no difference is proven)"
+		}
+	}
+	if x.Command != "" {
+		x.Text += "; repeat it with: " + x.Command
+	}
+	return x
+}
+
+// whyNone is why no row of the table may be ranked.
+func (t *Table) whyNone() string {
+	var words []string
+	for _, x := range t.Rows {
+		words = append(words, x.System+": "+orElse(x.Why, "not measured"))
+	}
+	return strings.Join(words, "; ")
+}
+
+// trainCommand is what trains a row by itself.
+func (o *own) trainCommand(t *Table, x *Row, p *Plan) string {
+	words := []string{p.programName(), "train"}
+	var file string
+	for _, task := range p.Tasks {
+		if task.Name == t.Task {
+			file = task.File
+		}
+	}
+	if file != "" {
+		words = append(words, "-f", quoted(file))
+	} else {
+		words = append(words, t.Model)
+	}
+	if !o.alone {
+		words = append(words, "--topology", o.topology, "--workers", fmt.Sprint(x.Workers), "--processes")
+		if o.flags != "" {
+			words = append(words, o.flags)
+		}
+	}
+	words = append(words, "--threads", fmt.Sprint(x.Threads))
+	if t.Own && x.Effective > 0 && x.Effective%x.Workers == 0 {
+		words = append(words, "--batch", fmt.Sprint(x.Effective/x.Workers))
+	}
+	return strings.Join(words, " ")
+}
+
+// quoted is a word as a shell takes it.
+func quoted(s string) string {
+	if strings.ContainsAny(s, " \t'\"$&;()<>|*?[]#~\\`") {
+		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	}
+	return s
+}
+
+func (p *Plan) programName() string {
+	if name, _, ok := strings.Cut(p.Command, " compare"); ok && name != "" {
+		return name
+	}
+	return "trivium"
+}

@@ -1,0 +1,271 @@
+package compare
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/trivium-ml/trivium/observe/host"
+)
+
+// formatVersion is that of a plan's directory.
+const formatVersion = 1
+
+// A record is plan.json: what the trials in a directory have in common. What differs from it is not to be mixed with them.
+type record struct {
+	Version int               `json:"version"`
+	Build   string            `json:"build"`   // of the program
+	Machine string            `json:"machine"` // name, processor, cores
+	Host    json.RawMessage   `json:"host,omitempty"`
+	Command string            `json:"command,omitempty"`
+	Created time.Time         `json:"created"`
+	Tasks   []Task            `json:"tasks"`
+	Systems []string          `json:"systems"`
+	Workers []int             `json:"workers"`
+	Batches []Batch           `json:"batches"`
+	Links   []Link            `json:"links"`
+	Repeats int               `json:"repeats"`
+	Seconds float64           `json:"seconds"`
+	WarmUp  float64           `json:"warm_up"`
+	Quick   bool              `json:"quick,omitempty"`
+	Full    bool              `json:"full,omitempty"`
+	Most    int               `json:"most_snapshots"`
+	Cores   []int             `json:"cores"`
+	Facts   map[string]Facts  `json:"facts,omitempty"`  // of the systems
+	Absent  map[string]string `json:"absent,omitempty"` // systems that are not here, and why
+	Notes   []string          `json:"notes,omitempty"`
+}
+
+func (p *Plan) record() record {
+	r := record{
+		Version: formatVersion, Build: p.Host.Build, Command: p.Command, Created: p.now().UTC().Truncate(time.Second), Tasks: p.Tasks,
+		Workers: p.Workers, Batches: p.Batches, Links: slices.Clone(p.Links), Repeats: p.Repeats, Seconds: p.Seconds, WarmUp: p.WarmUp, Quick: p.Quick,
+		Full: p.Full, Most: p.Most, Cores: p.Cores, Facts: map[string]Facts{}, Absent: map[string]string{},
+	}
+	for _, s := range p.Systems {
+		r.Systems = append(r.Systems, s.Name())
+	}
+	facts, _ := host.Describe(host.Options{}) // what could not be read is empty
+	r.Machine = fmt.Sprintf("%s, %s, %d cores", facts.Name, cmp.Or(facts.CPU, facts.Arch), facts.Cores)
+	r.Host, _ = json.Marshal(facts) // a plain struct
+	return r
+}
+
+// A MixedError says that a directory holds trials that must not be mixed with the plan's.
+type MixedError struct {
+	Dir string
+	Why []string
+}
+
+func (e *MixedError) Error() string {
+	return fmt.Sprintf("compare: %s holds another comparison, and trials of two are not mixed: %s; name another directory with --dir", e.Dir, strings.Join(e.Why, "; "))
+}
+
+// differs says in what b is not the same comparison as a.
+func (r *record) differs(o *record) (why []string) {
+	if r.Version != o.Version {
+		return []string{fmt.Sprintf("it is of format %d, this program writes %d", o.Version, r.Version)}
+	}
+	if r.Build != o.Build {
+		why = append(why, "it was made by another build of the program")
+	}
+	if r.Machine != o.Machine {
+		why = append(why, fmt.Sprintf("it was made on %s, this is %s", o.Machine, r.Machine))
+	}
+	for _, x := range []struct {
+		name string
+		a, b any
+	}{
+		{"tasks", r.Tasks, o.Tasks},
+		{"systems", r.Systems, o.Systems},
+		{"workers", r.Workers, o.Workers},
+		{"batches", r.Batches, o.Batches},
+		{"links", r.Links, o.Links},
+		{"repeats", r.Repeats, o.Repeats},
+		{"seconds", r.Seconds, o.Seconds},
+		{"warm-up", r.WarmUp, o.WarmUp},
+		{"cores", r.Cores, o.Cores},
+		{"cells", r.Full, o.Full},
+	} {
+		if !reflect.DeepEqual(x.a, x.b) {
+			why = append(why, fmt.Sprintf("its %s differ", x.name))
+		}
+	}
+	return why
+}
+
+// A directory is a plan's, open and locked.
+type directory struct {
+	path   string
+	record record
+	fresh  bool // it was not there before
+}
+
+const (
+	planFile   = "plan.json"
+	lockFile   = "lock"
+	trialsDir  = "trials"
+	workDir    = "work"
+	resultFile = "result.json"
+	curveFile  = "curve.json"
+)
+
+// openDirectory makes the plan's directory, or opens it where it holds the same comparison.
+func (p *Plan) openDirectory() (_ *directory, err error) {
+	d := &directory{path: p.Dir, record: p.record()}
+	var old record
+	err = readJSON(filepath.Join(p.Dir, planFile), &old)
+	switch {
+	case err == nil:
+		if why := d.record.differs(&old); len(why) > 0 {
+			return nil, &MixedError{p.Dir, why}
+		}
+		d.record = old
+	case errors.Is(err, fs.ErrNotExist):
+		_, gone := os.Stat(p.Dir)
+		d.fresh = errors.Is(gone, fs.ErrNotExist)
+		if entries, err := os.ReadDir(p.Dir); err == nil && len(entries) > 0 {
+			return nil, fmt.Errorf("compare: %s is not empty, and holds no comparison", p.Dir)
+		}
+	default:
+		return nil, fmt.Errorf("compare: the directory cannot be continued: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Join(p.Dir, trialsDir), 0o755); err != nil {
+		return nil, err
+	}
+	if err := d.lock(); err != nil {
+		return nil, err
+	}
+	// What was under way when an earlier process ended is not a result.
+	if err := os.RemoveAll(filepath.Join(p.Dir, workDir)); err != nil {
+		return nil, errors.Join(err, d.close())
+	}
+	return d, nil
+}
+
+// lock refuses a directory that another process works in.
+func (d *directory) lock() error {
+	name := filepath.Join(d.path, lockFile)
+	for range 2 {
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		if err == nil {
+			_, err = fmt.Fprintf(f, "%d\n", os.Getpid())
+			return errors.Join(err, f.Close())
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && pid != os.Getpid() && alive(pid) {
+			return fmt.Errorf("compare: %s: process %d is at work in it", d.path, pid)
+		}
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return fmt.Errorf("compare: %s: another process takes its lock", d.path)
+}
+
+// close puts away what is not a result; of a comparison that ended before its first trial, everything.
+func (d *directory) close() error {
+	if done, err := filepath.Glob(filepath.Join(d.path, trialsDir, "*")); err == nil && len(done) == 0 && d.fresh {
+		if _, err := os.Stat(filepath.Join(d.path, "report.json")); errors.Is(err, fs.ErrNotExist) {
+			return os.RemoveAll(d.path)
+		}
+	}
+	return errors.Join(os.RemoveAll(filepath.Join(d.path, workDir)), os.Remove(filepath.Join(d.path, lockFile)))
+}
+
+func (d *directory) save() error { return writeJSON(filepath.Join(d.path, planFile), &d.record) }
+
+// trialDir is where a finished trial lies.
+func (d *directory) trialDir(c Cell, repeat int) string {
+	return filepath.Join(d.path, trialsDir, fmt.Sprintf("%s-r%d", c.ID(), repeat))
+}
+
+// saved is what is written of a trial.
+type saved struct {
+	Cell   Cell   `json:"cell"`
+	Repeat int    `json:"repeat"`
+	Result Result `json:"result"`
+}
+
+// load reads a finished trial.
+func (d *directory) load(c Cell, repeat int) (Result, bool, error) {
+	var s saved
+	err := readJSON(filepath.Join(d.trialDir(c, repeat), resultFile), &s)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Result{}, false, nil
+	}
+	if err != nil {
+		return Result{}, false, fmt.Errorf("compare: a finished trial cannot be read: %w; remove its folder to run it again", err)
+	}
+	var curve []curvePoint
+	if err := readJSON(filepath.Join(d.trialDir(c, repeat), curveFile), &curve); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return Result{}, false, err
+	}
+	for _, x := range curve {
+		s.Result.Curve = append(s.Result.Curve, x.point())
+	}
+	return s.Result, true, nil
+}
+
+// begin returns the folder of a trial under way.
+func (d *directory) begin(c Cell, repeat int) (string, error) {
+	dir := filepath.Join(d.path, workDir, fmt.Sprintf("%s-r%d", c.ID(), repeat))
+	if err := os.RemoveAll(dir); err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	return filepath.Abs(dir)
+}
+
+// finish makes the folder of a trial that of a result: from then on it counts.
+func (d *directory) finish(dir string, c Cell, repeat int, r Result) error {
+	var curve []curvePoint
+	for _, x := range r.Curve {
+		curve = append(curve, curveOf(x))
+	}
+	if err := writeJSON(filepath.Join(dir, curveFile), curve); err != nil {
+		return err
+	}
+	if err := writeJSON(filepath.Join(dir, resultFile), saved{c, repeat, r}); err != nil {
+		return err
+	}
+	to := d.trialDir(c, repeat)
+	if err := os.RemoveAll(to); err != nil {
+		return err
+	}
+	return os.Rename(dir, to)
+}
+
+// A curvePoint is a Point as JSON has it: null where a number is not finite.
+type curvePoint struct {
+	Update  int64    `json:"update"`
+	Seconds float64  `json:"seconds"`
+	Samples int64    `json:"samples"`
+	Loss    *float64 `json:"loss"`
+	Value   *float64 `json:"value"`
+}
+
+func curveOf(p Point) curvePoint {
+	return curvePoint{p.Update, p.Seconds, p.Samples, finiteOrNil(p.Loss), finiteOrNil(p.Value)}
+}
+
+func (p curvePoint) point() Point {
+	return Point{p.Update, p.Seconds, p.Samples, orNaN(p.Loss), orNaN(p.Value)}
+}

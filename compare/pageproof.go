@@ -1,0 +1,142 @@
+package compare
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/trivium-ml/trivium/observe/report"
+	"github.com/trivium-ml/trivium/observe/svg"
+)
+
+func (r *Report) proof() []report.Block {
+	t := report.Table{Name: "equality", Caption: caption("Largest deviation of the training loss from that of local at the same effective batch, over 1 + loss, at up to %d updates of each repeat. Up to 0.001 is equal.", proofPoints)}
+	t.Columns = []report.Column{{Name: "table"}, {Name: "row"}, {Name: "largest deviation"}, {Name: "proof"}}
+	var figures []report.SmallFigure
+	for _, table := range r.Tables {
+		for _, x := range table.Rows {
+			if x.Good == 0 {
+				continue
+			}
+			verdict := report.Verdict(report.Good, "equal")
+			switch {
+			case x.Approx != "":
+				verdict = report.Verdict(report.Neutral, "exempt: "+x.Approx)
+			case x.Mode != Sync:
+				verdict = report.Verdict(report.Neutral, "exempt: workers read stale parameters")
+			case x.Proof != proven:
+				verdict = report.Verdict(report.Bad, "failed: "+x.Proof)
+			}
+			deviation := report.Cell{}
+			if x.Approx == "" && x.Mode == Sync {
+				deviation = report.Number(x.Largest, func(v float64) string { return fmt.Sprintf("%.1e", v) })
+			}
+			t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Name(table.title()), report.Name(x.System), deviation, verdict}})
+		}
+		if c, ok := table.lossChart(false); ok {
+			figures = append(figures, report.SmallFigure{Title: table.title(), Chart: c})
+		}
+	}
+	blocks := []report.Block{say("Samples per second compare nothing where the systems compute different things. At fixed updates each row's parameters were saved and evaluated afterwards, all by one program.")}
+	switch c := &r.Check; {
+	case c.Compared > 0 && c.Largest <= checkTolerance:
+		blocks = append(blocks, report.Callout{Tone: report.Good, Title: "Checked by NumPy", Blocks: []report.Block{say("check.py, which shares no code with this program, recomputed %d of these losses from the saved parameters; the largest difference is %.1e.", c.Compared, c.Largest)}})
+	case c.Compared > 0:
+		blocks = append(blocks, report.Callout{Tone: report.Bad, Title: "NumPy disagrees", Blocks: []report.Block{say("check.py recomputed %d losses; one differs by %.1e, and 1e-5 is allowed.", c.Compared, c.Largest)}})
+	case c.Why != "":
+		blocks = append(blocks, report.Callout{Tone: report.Open, Title: "Not checked by NumPy", Blocks: []report.Block{say("%s", c.Why)}})
+	}
+	if len(t.Rows) > 0 {
+		blocks = append(blocks, t)
+	}
+	if len(figures) > 0 {
+		blocks = append(blocks, report.Figures{Caption: caption("Training loss against samples: rows that compute the same thing lie on one line."), Items: figures})
+	}
+	return blocks
+}
+
+// lossChart is the training loss of all rows against time or samples; false: there is none.
+func (t *Table) lossChart(time bool) (svg.Lines, bool) {
+	c := svg.Lines{Title: "Training loss, " + t.title(), Y: svg.Axis{Label: "Training loss", Log: true}, X: svg.Axis{Label: "Samples"}}
+	if time {
+		c.X = svg.Axis{Label: "Time since the first update", Unit: "s"}
+	}
+	for i, x := range t.Rows {
+		s := svg.Series{Name: x.System, Hue: i%svg.Hues + 1}
+		for _, one := range x.Trials {
+			if one.Result.Error != "" {
+				continue
+			}
+			for _, p := range one.Result.Curve {
+				if math.IsNaN(p.Loss) || p.Loss <= 0 {
+					continue
+				}
+				at := float64(p.Samples)
+				if time {
+					at = p.Seconds
+				}
+				s.Points = append(s.Points, svg.Point{X: at, Y: p.Loss, Lo: p.Loss, Hi: p.Loss})
+			}
+			break // the first repeat: the others differ in time alone
+		}
+		if len(s.Points) > 0 && len(c.Series) < svg.Hues {
+			c.Series = append(c.Series, s)
+		}
+	}
+	if t.Target.Split == "train" && t.Target.Metric == "loss" {
+		c.YMarks = []svg.Mark{{At: t.Target.Value, Label: fmt.Sprintf("target %v", t.Target.Value)}}
+	}
+	return c, len(c.Series) > 0
+}
+
+func (r *Report) way() []report.Block {
+	var figures []report.SmallFigure
+	for _, t := range r.Tables {
+		if c, ok := t.lossChart(true); ok {
+			figures = append(figures, report.SmallFigure{Title: t.title(), Chart: c})
+		}
+	}
+	if len(figures) == 0 {
+		return nil
+	}
+	return []report.Block{
+		say("Rows rank by the time to the target, which includes how far each update comes. The clock stands still while parameters are copied for evaluation; what is not reached is never extrapolated."),
+		report.Figures{Caption: caption("Training loss against time: the lowest line is the fastest way."), Items: figures},
+	}
+}
+
+func (r *Report) staleness() []report.Block {
+	var panels []svg.Panel
+	for _, t := range r.Tables {
+		for _, x := range t.Rows {
+			if x.Mode.Kind != "ssp" || len(panels) >= 8 {
+				continue
+			}
+			bins := map[int]float64{}
+			for _, one := range x.Trials {
+				for name, n := range one.Result.Staleness {
+					var at int
+					if _, err := fmt.Sscan(name, &at); err == nil {
+						bins[at] += n
+					}
+				}
+			}
+			if len(bins) == 0 {
+				continue
+			}
+			p := svg.Panel{Label: t.Task + ", " + x.System, Hue: 1, Marks: []svg.Mark{{At: float64(x.Mode.Staleness), Label: fmt.Sprintf("bound %d", x.Mode.Staleness)}}}
+			for _, at := range slices.Sorted(maps.Keys(bins)) {
+				p.Bins = append(p.Bins, svg.Bin{Lo: float64(at), Count: bins[at]})
+			}
+			panels = append(panels, p)
+		}
+	}
+	if len(panels) == 0 {
+		return nil
+	}
+	return []report.Block{report.Figure{
+		Chart:   svg.Histogram{Title: "How many clocks reads were behind", Whole: true, X: svg.Axis{Label: "Clocks behind"}, Panels: panels},
+		Caption: caption("How stale reads were under each bound: the bound is a limit, not a habit."),
+	}}
+}

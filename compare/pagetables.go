@@ -1,0 +1,151 @@
+package compare
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/trivium-ml/trivium/observe/report"
+	"github.com/trivium-ml/trivium/observe/svg"
+)
+
+func (r *Report) speed() []report.Block {
+	var blocks []report.Block
+	for _, t := range r.Tables {
+		table := report.Table{
+			Name: "speed-" + anchor(t), Caption: []report.Span{report.Strong(t.title()), report.Text(fmt.Sprintf(": median [minimum–maximum] of %d repeats. Target %v.", r.Repeats, t.Target))},
+			Columns: []report.Column{
+				{Name: "row"},
+				{Name: "what it is"},
+				{Name: "effective batch", Unit: "rows"},
+				{Name: "speed", Unit: "samples/s", Best: report.Highest, Bars: true},
+				{Name: "of the best"},
+				{Name: "to target", Unit: "s", Best: report.Lowest},
+				{Name: "start-up", Unit: "s"},
+				{Name: "workers + servers"},
+			},
+		}
+		best := 0.0
+		for _, x := range t.Rows {
+			best = max(best, x.Rate.Median)
+		}
+		crowded := false
+		for _, x := range t.Rows {
+			name := report.Name(x.System)
+			if x.Peer {
+				name = name.With("another system")
+			}
+			row := report.Row{Muted: x.Crowded, Unranked: !x.Ranked}
+			crowded = crowded || x.Crowded
+			if x.Good == 0 {
+				row.Cells = []report.Cell{name, report.Name(x.Title), report.Name(Batch(x.Effective).String()), report.Missing(orElse(x.Error, "not measured")), {}, {}, {}, {}}
+				table.Rows = append(table.Rows, row)
+				continue
+			}
+			target := report.Interval(x.Target.Median, x.Target.Min, x.Target.Max, svg.Short)
+			if !x.Ranked {
+				target = report.Missing("not ranked: " + x.Why)
+			}
+			target.Rank = x.Place
+			row.Cells = []report.Cell{
+				name, report.Name(x.Title), report.Name(Batch(x.Effective).String()), report.Interval(x.Rate.Median, x.Rate.Min, x.Rate.Max, svg.Short),
+				report.Number(x.Rate.Median/best, report.Digits(2)), target, report.Number(x.Start.Median, report.Digits(2)),
+				report.Name(fmt.Sprintf("%d + %d", x.Workers, x.Servers)),
+			}
+			table.Rows = append(table.Rows, row)
+		}
+		if crowded {
+			table.Notes = append(table.Notes, "Grey rows have more busy threads than cores: they show what this machine gives, and carry no verdict.")
+		}
+		blocks = append(blocks, table)
+		if published, ok := publishedTable(t); ok {
+			blocks = append(blocks, published)
+		}
+	}
+	return blocks
+}
+
+// anchor names a table's data.
+func anchor(t *Table) string {
+	s := fmt.Sprintf("%s-b%s-w%d", t.Task, t.Batch, t.Workers)
+	if t.Link.Mbit > 0 {
+		s += fmt.Sprintf("-%dmbit", t.Link.Mbit)
+	}
+	return strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' {
+			return c
+		}
+		return '-'
+	}, strings.ToLower(s))
+}
+
+// single says how many workers it takes to beat one thread.
+func (r *Report) single() []report.Block {
+	table := report.Table{
+		Name: "single-thread", Caption: caption("How each row compares with local on one thread (McSherry, Isard and Murray 2015): above 1, it beats it."),
+		Columns: []report.Column{{Name: "table"}, {Name: "row"}, {Name: "workers"}, {Name: "speed of local's", Unit: "×"}, {Name: "time to target of local's", Unit: "×"}},
+	}
+	for _, t := range r.Tables {
+		i := slices.IndexFunc(t.Rows, func(x *Row) bool { return x.System == "local" })
+		if i < 0 || t.Rows[i].Good == 0 {
+			continue
+		}
+		one := t.Rows[i]
+		for _, x := range t.Rows {
+			if x == one || x.Good == 0 {
+				continue
+			}
+			target := report.Missing(orElse(x.Why, one.Why))
+			if x.Ranked && one.Ranked {
+				target = report.Number(one.Target.Median/x.Target.Median, report.Digits(2))
+			}
+			table.Rows = append(table.Rows, report.Row{Muted: x.Crowded, Cells: []report.Cell{
+				report.Name(t.title()), report.Name(x.System), report.Number(float64(x.Workers), report.Digits(0)),
+				report.Number(x.Rate.Median/one.Rate.Median, report.Digits(2)), target,
+			}})
+		}
+	}
+	if len(table.Rows) == 0 {
+		return nil
+	}
+	return []report.Block{table}
+}
+
+func (r *Report) scaling() []report.Block {
+	type key struct {
+		task  string
+		batch Batch
+		link  Link
+	}
+	lines := map[key]map[string][]svg.Point{}
+	for _, t := range r.Tables {
+		k := key{t.Task, t.Batch, t.Link}
+		for _, x := range t.Rows {
+			if x.Good == 0 || x.Workers != t.Workers {
+				continue
+			}
+			if lines[k] == nil {
+				lines[k] = map[string][]svg.Point{}
+			}
+			lines[k][x.System] = append(lines[k][x.System], svg.Point{X: float64(x.Workers), Y: x.Rate.Median, Lo: x.Rate.Min, Hi: x.Rate.Max})
+		}
+	}
+	var blocks []report.Block
+	for _, t := range r.Tables {
+		k := key{t.Task, t.Batch, t.Link}
+		chart := svg.Scaling{Title: "Speed against workers, " + t.Task, X: svg.Axis{Label: "Workers"}, Y: svg.Axis{Unit: "samples/s"}}
+		for i, name := range slices.Sorted(maps.Keys(lines[k])) {
+			points := lines[k][name]
+			slices.SortFunc(points, func(a, b svg.Point) int { return int(a.X - b.X) })
+			if len(points) > 1 && len(chart.Series) < svg.Hues {
+				chart.Series = append(chart.Series, svg.Series{Name: name, Points: points, Hue: i%svg.Hues + 1})
+			}
+		}
+		delete(lines, k)
+		if len(chart.Series) > 0 {
+			blocks = append(blocks, report.Figure{Chart: chart, Caption: caption("Speed of %s at batch %s of each worker: weak scaling, since the effective batch grows with the workers.", t.Task, t.Batch)})
+		}
+	}
+	return blocks
+}

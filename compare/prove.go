@@ -1,0 +1,75 @@
+package compare
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// tolerance of the equality proof, times 1 + loss.
+const tolerance = 0.001
+
+// judge evaluates what was kept: the way to the target, and, for a row that must, the proof that it computed what local does.
+func (r *runner) judge(ctx context.Context, e *evaluator, g *group, system System, spec Spec, ref *reference, result *Result, keep []Event) error {
+	exact := system.About().Exact()
+	proof := proofs(spec.Snapshots)
+	result.Best = math.NaN()
+	perUpdate := float64(result.Samples) / float64(max(1, result.Updates))
+	for _, k := range keep {
+		inProof := slices.Contains(proof, k.Update)
+		if result.Reached && !inProof {
+			continue
+		}
+		p, err := e.read(k.Path)
+		if err != nil {
+			result.Error = fmt.Sprintf("its parameters after update %d: %v", k.Update, err)
+			return nil
+		}
+		pt := Point{Update: k.Update, Seconds: k.Seconds, Samples: int64(perUpdate * float64(k.Update)), Loss: math.NaN()}
+		if pt.Value, err = e.value(ctx, p, g.task.Target); err != nil {
+			return err
+		}
+		if inProof {
+			if g.task.Target.Split == "train" && g.task.Target.Metric == "loss" {
+				pt.Loss = pt.Value
+			} else if pt.Loss, err = e.loss(ctx, p); err != nil {
+				return err
+			}
+			if math.IsNaN(pt.Loss) || math.IsInf(pt.Loss, 0) {
+				result.Error = fmt.Sprintf("diverged at update %d", k.Update)
+				return nil
+			}
+		}
+		result.Curve = append(result.Curve, pt)
+		if g.task.Target.better(pt.Value, result.Best) {
+			result.Best = pt.Value
+		}
+		if !result.Reached && g.task.Target.Met(pt.Value) {
+			result.Reached, result.SecondsToTarget, result.SamplesToTarget = true, pt.Seconds, pt.Samples
+		}
+		if exact && inProof {
+			prove(result, pt, ref.Losses[k.Update])
+		}
+	}
+	result.Best = finite(result.Best)
+	if exact && result.Proof == "" {
+		result.Proof = "no parameters were saved: nothing is proven"
+	}
+	return nil
+}
+
+// prove compares a loss with local's.
+func prove(result *Result, p Point, want float64) {
+	deviation := math.Abs(p.Loss-want) / (1 + want)
+	result.Deviation = max(result.Deviation, deviation)
+	switch {
+	case deviation > tolerance && (result.Proof == "" || result.Proof == proven):
+		result.Proof = fmt.Sprintf("not the same computation: %.4g against %.4g at update %d", p.Loss, want, p.Update)
+	case result.Proof == "":
+		result.Proof = proven
+	}
+}
+
+// proven is the Proof of a row that computes what local does.
+const proven = "equal"

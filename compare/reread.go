@@ -1,0 +1,66 @@
+package compare
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+)
+
+// ReadReport reads the report of a finished comparison.
+func ReadReport(dir string) (*Report, error) {
+	r := new(Report)
+	err := readJSON(filepath.Join(dir, "report.json"), r)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, e := readPlan(dir); e == nil {
+			return nil, fmt.Errorf("compare: %s holds a comparison that is not finished: the command that began it goes on with it", dir)
+		}
+		return nil, fmt.Errorf("compare: %s holds no comparison", dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if r.Format != formatVersion {
+		return nil, fmt.Errorf("compare: %s is of format %d, this program reads %d", dir, r.Format, formatVersion)
+	}
+	for _, t := range r.Tables { // the values behind the medians
+		for _, x := range t.Rows {
+			for i := range x.Trials {
+				for _, p := range x.Trials[i].Curve {
+					x.Trials[i].Result.Curve = append(x.Trials[i].Result.Curve, p.point())
+				}
+			}
+			x.count(t)
+		}
+		t.rank()
+	}
+	return r, nil
+}
+
+func readPlan(dir string) (*record, error) {
+	r := new(record)
+	return r, readJSON(filepath.Join(dir, planFile), r)
+}
+
+// FindUnfinished returns the newest folder in root whose comparison is the plan's and not finished; empty: there is none.
+func FindUnfinished(root string, p Plan) string {
+	p.defaults()
+	mine := p.record()
+	entries, err := filepath.Glob(filepath.Join(root, "*", planFile))
+	if err != nil {
+		return ""
+	}
+	slices.Sort(entries)
+	for _, name := range slices.Backward(entries) {
+		dir := filepath.Dir(name)
+		old, err := readPlan(dir)
+		if err != nil || len(mine.differs(old)) > 0 {
+			continue
+		}
+		if _, err := ReadReport(dir); err != nil {
+			return dir
+		}
+	}
+	return ""
+}

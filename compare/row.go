@@ -1,0 +1,159 @@
+package compare
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// A Row is one system in a table.
+type Row struct {
+	System    string   `json:"system"`
+	Title     string   `json:"title"`
+	Mode      Mode     `json:"mode"`
+	Peer      bool     `json:"peer,omitempty"`
+	Approx    string   `json:"approx,omitempty"`
+	Effective int      `json:"effective_batch"`
+	Workers   int      `json:"workers"`
+	Servers   int      `json:"servers"`
+	Threads   int      `json:"threads"`         // of a worker
+	Crowded   bool     `json:"crowded"`         // more busy threads than cores: it carries no verdict
+	Error     string   `json:"error,omitempty"` // why there is no result
+	Trials    []Repeat `json:"trials,omitempty"`
+
+	Rate    Spread          `json:"samples_per_second"`
+	Target  Spread          `json:"seconds_to_target"`
+	Start   Spread          `json:"start_seconds"`
+	Good    int             `json:"good"`    // trials that ended well
+	Reached int             `json:"reached"` // of these, the target
+	Best    float64         `json:"best"`
+	Proof   string          `json:"proof,omitempty"`
+	Largest float64         `json:"deviation"`
+	Ranked  bool            `json:"ranked"`
+	Why     string          `json:"not_ranked,omitempty"`
+	Place   int             `json:"place,omitempty"` // by time to target, from 1
+	Use     map[Role]PerUse `json:"use,omitempty"`
+}
+
+// Repeat is a repeat with its result.
+type Repeat struct {
+	Repeat int          `json:"repeat"`
+	Result Result       `json:"result"`
+	Curve  []curvePoint `json:"curve,omitempty"`
+}
+
+// A Spread is a median with its extremes; of no trial it is zero.
+type Spread struct {
+	Median float64   `json:"median"`
+	Min    float64   `json:"min"`
+	Max    float64   `json:"max"`
+	Values []float64 `json:"-"`
+}
+
+func spread(x []float64) Spread {
+	if len(x) == 0 {
+		return Spread{}
+	}
+	return Spread{Median(x), slices.Min(x), slices.Max(x), x}
+}
+
+// PerUse is what the processes of a role took: medians over the trials.
+type PerUse struct {
+	Processes    int     `json:"processes"`
+	UserShare    float64 `json:"user_cores"`   // cores that were busy
+	SystemShare  float64 `json:"system_cores"` //
+	MicrosSample float64 `json:"cpu_micros_per_sample"`
+	MeanBytes    float64 `json:"mean_bytes"`
+	PeakBytes    float64 `json:"peak_bytes"`
+	BytesSample  float64 `json:"bytes_per_sample"` // in and out
+	BytesSecond  float64 `json:"bytes_per_second"`
+	NotCounted   string  `json:"not_measured,omitempty"`
+}
+
+// good is the least number of good repeats that rank.
+const good = 3
+
+// count makes a row's figures of its trials.
+func (x *Row) count(t *Table) {
+	var rates, targets, starts []float64
+	x.Good, x.Reached, x.Proof, x.Largest, x.Error = 0, 0, "", 0, ""
+	best := math.NaN()
+	roles := map[Role][]PerUse{}
+	for _, one := range x.Trials {
+		r := &one.Result
+		if r.Error != "" {
+			x.Error = r.Error
+			continue
+		}
+		x.Good++
+		rates, starts = append(rates, r.SamplesPerSec), append(starts, r.StartSeconds)
+		if r.Reached {
+			x.Reached++
+			targets = append(targets, r.SecondsToTarget)
+		}
+		if t.Target.better(r.Best, best) {
+			best = r.Best
+		}
+		if x.Proof == "" || x.Proof == proven {
+			x.Proof = r.Proof
+		}
+		x.Largest = max(x.Largest, r.Deviation)
+		for role, u := range r.PerRole {
+			roles[role] = append(roles[role], u.per(r))
+		}
+	}
+	if x.Good > 0 {
+		x.Error = ""
+	}
+	x.Rate, x.Target, x.Start, x.Best = spread(rates), spread(targets), spread(starts), finite(best)
+	x.Use = map[Role]PerUse{}
+	for role, list := range roles {
+		x.Use[role] = medianUse(list)
+	}
+	switch {
+	case x.Error != "":
+		x.Why = x.Error
+	case x.Proof != "" && x.Proof != proven:
+		x.Why = x.Proof
+	case x.Reached < x.Good:
+		x.Why = fmt.Sprintf("not reached in %d epochs (best %.4g)", t.Cap, x.Best)
+	case x.Good < good:
+		x.Why = fmt.Sprintf("%d of %d repeats ended well, and %d are wanted", x.Good, len(x.Trials), good)
+	default:
+		x.Why = ""
+	}
+	x.Ranked = x.Why == ""
+}
+
+// per is u by second and by sample of a trial.
+func (u Use) per(r *Result) PerUse {
+	out := PerUse{Processes: u.Processes, MeanBytes: u.MeanBytes, PeakBytes: u.PeakBytes, NotCounted: u.NotCounted}
+	if r.Seconds > 0 {
+		out.UserShare, out.SystemShare = u.User/r.Seconds, u.System/r.Seconds
+		out.BytesSecond = float64(u.In+u.Out) / r.Seconds
+	}
+	if r.Samples > 0 {
+		out.MicrosSample = (u.User + u.System) * 1e6 / float64(r.Samples)
+		out.BytesSample = float64(u.In+u.Out) / float64(r.Samples)
+	}
+	return out
+}
+
+func medianUse(list []PerUse) PerUse {
+	out := list[0]
+	of := func(f func(*PerUse) *float64) {
+		var x []float64
+		for i := range list {
+			x = append(x, *f(&list[i]))
+		}
+		*f(&out) = Median(x)
+	}
+	of(func(u *PerUse) *float64 { return &u.UserShare })
+	of(func(u *PerUse) *float64 { return &u.SystemShare })
+	of(func(u *PerUse) *float64 { return &u.MicrosSample })
+	of(func(u *PerUse) *float64 { return &u.MeanBytes })
+	of(func(u *PerUse) *float64 { return &u.PeakBytes })
+	of(func(u *PerUse) *float64 { return &u.BytesSample })
+	of(func(u *PerUse) *float64 { return &u.BytesSecond })
+	return out
+}

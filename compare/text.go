@@ -1,0 +1,147 @@
+package compare
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"path/filepath"
+	"text/tabwriter"
+)
+
+// Text prints the tables as a terminal shows them.
+func (r *Report) Text(w io.Writer) error {
+	var errs []error
+	for _, t := range r.Tables {
+		errs = append(errs, t.Text(w))
+		fmt.Fprintln(w)
+	}
+	switch c := &r.Check; {
+	case c.Compared > 0 && c.Largest <= checkTolerance:
+		fmt.Fprintf(w, "proof: check.py, with NumPy and none of this program, finds the same %d losses within %.1g\n", c.Compared, math.Max(c.Largest, 1e-9))
+	case c.Compared > 0:
+		fmt.Fprintf(w, "proof: check.py differs by %.2g in one of %d losses: no row should be trusted\n", c.Largest, c.Compared)
+	case c.Why != "":
+		fmt.Fprintf(w, "proof: not checked by NumPy: %s\n", c.Why)
+	}
+	return errors.Join(errs...)
+}
+
+// Text prints the table as a terminal shows it.
+func (t *Table) Text(w io.Writer) error {
+	fmt.Fprintf(w, "%s (%s on %s): target %v\n", t.title(), t.Model, filepath.Base(t.Data), t.Target)
+	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tab, "\tROW\tBATCH\tSAMPLES/S\t[MIN-MAX]\tTO TARGET\t[MIN-MAX]\tSAME LOSS\tMEMORY\tBYTES/SAMPLE\t")
+	for _, x := range t.Rows {
+		place := " "
+		if x.Place > 0 {
+			place = fmt.Sprint(x.Place)
+		}
+		mark := x.System
+		if x.Crowded {
+			mark += " *"
+		}
+		if x.Good == 0 {
+			note := x.Error
+			if note == "" {
+				note = "not yet"
+			}
+			fmt.Fprintf(tab, "%s\t%s\t%s\t%s\n", place, mark, Batch(x.Effective), note)
+			continue
+		}
+		target, span := secondsWord(x.Target.Median), fmt.Sprintf("%s-%s", secondsWord(x.Target.Min), secondsWord(x.Target.Max))
+		if x.Reached < x.Good {
+			target, span = "not reached", fmt.Sprintf("best %.4g", x.Best)
+		}
+		fmt.Fprintf(tab, "%s\t%s\t%s\t%s\t%s-%s\t%s\t%s\t%s\t%s\t%s\t\n", place, mark, Batch(x.Effective), rateWord(x.Rate.Median), rateWord(x.Rate.Min),
+			rateWord(x.Rate.Max), target, span, x.proofWord(), x.memoryWord(), x.networkWord())
+	}
+	if err := tab.Flush(); err != nil {
+		return err
+	}
+	for _, x := range t.Rows {
+		if x.Crowded {
+			fmt.Fprintln(w, "* more busy threads than cores: no verdict")
+			break
+		}
+	}
+	return nil
+}
+
+func (x *Row) proofWord() string {
+	switch {
+	case x.Approx != "":
+		return "exempt"
+	case x.Mode != Sync:
+		return "stale"
+	case x.Proof == proven:
+		return fmt.Sprintf("yes (%.0e)", x.Largest)
+	case x.Proof == "":
+		return "-"
+	}
+	return "NO"
+}
+
+func (x *Row) memoryWord() string {
+	var sum float64
+	for _, u := range x.Use {
+		sum += u.MeanBytes
+	}
+	if sum == 0 {
+		return "not measured"
+	}
+	return byteWord(sum)
+}
+
+func (x *Row) networkWord() string {
+	if x.Workers == 1 && x.Servers == 0 {
+		return "0"
+	}
+	var sum float64
+	known := len(x.Use) > 0
+	for _, u := range x.Use {
+		sum += u.BytesSample
+		known = known && u.NotCounted == ""
+	}
+	if !known {
+		return "not measured"
+	}
+	return fmt.Sprintf("%.0f", sum/2) // each byte goes out once and comes in once
+}
+
+// rateWord is 20600 as 20.6k.
+func rateWord(x float64) string {
+	switch {
+	case x >= 1e6:
+		return fmt.Sprintf("%.2fM", x/1e6)
+	case x >= 1e5:
+		return fmt.Sprintf("%.0fk", x/1e3)
+	case x >= 1e3:
+		return fmt.Sprintf("%.1fk", x/1e3)
+	}
+	return fmt.Sprintf("%.0f", x)
+}
+
+// secondsWord is 0.0123 as 12.3 ms.
+func secondsWord(x float64) string {
+	switch {
+	case x >= 100:
+		return fmt.Sprintf("%.0f s", x)
+	case x >= 1:
+		return fmt.Sprintf("%.2f s", x)
+	}
+	return fmt.Sprintf("%.0f ms", x*1e3)
+}
+
+// byteWord is 12582912 as 12 MiB.
+func byteWord(x float64) string {
+	switch {
+	case x >= 1<<30:
+		return fmt.Sprintf("%.1f GiB", x/(1<<30))
+	case x >= 1<<20:
+		return fmt.Sprintf("%.0f MiB", x/(1<<20))
+	case x >= 1<<10:
+		return fmt.Sprintf("%.0f KiB", x/(1<<10))
+	}
+	return fmt.Sprintf("%.0f B", x)
+}

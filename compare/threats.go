@@ -1,0 +1,48 @@
+package compare
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// threats are the reasons for doubt that the recorded facts give.
+func (r *Report) threats() {
+	say := func(format string, args ...any) { r.Threats = append(r.Threats, fmt.Sprintf(format, args...)) }
+	crowded, flagged, trials := 0, map[string]int{}, 0
+	for _, t := range r.Tables {
+		for _, x := range t.Rows {
+			if x.Crowded {
+				crowded++
+			}
+			for _, one := range x.Trials {
+				trials++
+				for _, f := range one.Result.Flags {
+					key, _, _ := strings.Cut(f, " took")
+					if strings.HasPrefix(f, "the machine was") {
+						key = "the machine was busy before"
+					}
+					flagged[key]++
+				}
+			}
+		}
+	}
+	if crowded > 0 {
+		say("%d rows have more busy threads than the %d cores: what they show is partly the scheduler. They are grey, and carry no verdict.", crowded, r.Cores)
+	}
+	keys := make([]string, 0, len(flagged))
+	for k := range flagged {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		say("%d of %d trials are flagged: %s.", flagged[k], trials, k)
+	}
+	if r.Repeats < 7 {
+		say("There are %d repeats: too few for verdicts after correction.", r.Repeats)
+	}
+	for _, n := range r.Notes {
+		say("%s.", strings.TrimSuffix(n, "."))
+	}
+	say("One machine: what holds between processes of one host need not hold between hosts.")
+}
