@@ -13,8 +13,8 @@ import (
 //
 // It begins as a newcomer: a lease, its presence under it, knocks at everyone's door. The members' lowest rank admits it in the next
 // view; where there are no members, the newcomer whose presence is oldest founds the view. A member sends a beat to its three watchers,
-// judges those whom it watches itself (detect.go), and takes part in changes of the view (change.go). What it decides it reports:
-// Installed, Convicted, MetaAway, Ended.
+// judges those whom it watches itself (detect.go), and takes part in changes of the view (change.go, with newcomers.go, proof.go and
+// succession.go). What it decides it reports: Installed, Convicted, MetaAway, Ended.
 type Machine struct {
 	self   Member
 	policy Policy
@@ -59,20 +59,6 @@ const (
 	member
 	ended
 )
-
-type presentState struct {
-	presence
-	rev   int64
-	heard time.Duration // when it last knocked; with knocks 0: never
-	first time.Duration // when it first knocked
-	knock bool
-	sent  time.Duration // the last refusal, or the last question where it is
-}
-
-type flapState struct {
-	role, id string
-	at       time.Duration // when the loss was installed here
-}
 
 type strangerState struct {
 	name protocol.Name

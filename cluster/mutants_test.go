@@ -25,12 +25,12 @@ type mutant struct {
 
 var mutants = []mutant{
 	{
-		"conflict-wins", "a proposer whose put met a conflict tells its view all the same: two views of one epoch", "change.go",
+		"conflict-wins", "a proposer whose put met a conflict tells its view all the same: two views of one epoch", "succession.go",
 		"\tif conflict {\n\t\tm.change.active = false",
 		"\tif conflict && m.now < 0 {\n\t\tm.change.active = false",
 	},
 	{
-		"told-before-put", "a proposer tells its view before the store has it", "change.go",
+		"told-before-put", "a proposer tells its view before the store has it", "succession.go",
 		"\tm.change.put = next\n\tm.ask(putting",
 		"\tm.change.put = next\n\tm.flood(&announcement{next, m.rev + 1}, -1)\n\tm.ask(putting",
 	},
@@ -40,7 +40,7 @@ var mutants = []mutant{
 		"\tif c.what == putting && m.change.put != nil {\n\t\tm.learn(m.change.put, m.rev+1)\n\t\tm.unknown()",
 	},
 	{
-		"no-lease", "a minority goes on although nothing proves that the others are dead", "change.go",
+		"no-lease", "a minority goes on although nothing proves that the others are dead", "proof.go",
 		"\t\tif !m.leaseEnded(p.Name) {\n\t\t\tall = false\n\t\t}\n",
 		"",
 	},
