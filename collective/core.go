@@ -68,6 +68,7 @@ const (
 	kindReport
 	kindStarted // an operation that takes long is under way at the sender
 	kindBye
+	kindVerdict // why the group has failed, from the rank that the others leave it to
 )
 
 const never = time.Duration(math.MaxInt64)

@@ -11,19 +11,25 @@ import (
 
 // An incident is a failure on which the ranks are agreeing: each tells all others what it knows, and when all have spoken, or the time
 // is up, each draws the same conclusion from the same reports.
+//
+// Where a rank is lost the others soon want to know, and one that is slow to answer must not hold them up, nor make them conclude from
+// different reports. There the lowest rank that is left, the judge, concludes, after lostWait at the latest, and tells the others, who
+// take its verdict as it is.
 type incident struct {
 	whole   bool
 	step    uint64
 	tag     uint32
 	reports []*report // by rank
-	until   time.Duration
+	begun   time.Duration
 	over    bool
 }
 
-// voidWait is how long an incident waits for a rank that says nothing. Whoever lives answers within a round trip, and whose link is lost
-// is not waited for: so the time passes only where a rank is stopped, or its processor has no time for it. To conclude earlier would give
-// ranks that heard different reports different errors.
-const voidWait = 50 * time.Millisecond
+// How long an incident waits for a rank that says nothing. Whoever lives answers within a round trip, and whose link is lost is not
+// waited for: so the time passes only where a rank is stopped, or its processor has no time for it.
+const (
+	lostWait = 5 * time.Millisecond  // the judge's
+	voidWait = 50 * time.Millisecond // where all conclude; and that of the others for the judge
+)
 
 // trigger voids one operation of this step.
 func (c *core) trigger(tag uint32, f fault) {
@@ -63,9 +69,9 @@ func (c *core) incident(whole bool, step uint64, tag uint32) *incident {
 			return in
 		}
 	}
-	in := &incident{whole: whole, step: step, tag: tag, reports: make([]*report, c.size()), until: c.now + voidWait}
+	in := &incident{whole: whole, step: step, tag: tag, reports: make([]*report, c.size()), begun: c.now}
 	c.incidents = append(c.incidents, in)
-	c.wake(in.until)
+	c.wake(in.begun + lostWait)
 	return in
 }
 
@@ -119,31 +125,81 @@ func (c *core) reported(from int, ev *transport.Event) {
 	c.conclude(in, false)
 }
 
-// conclude draws the verdict once all have spoken who can, or at once.
+// silent says that rank r is not waited for.
+func (c *core) silent(in *incident, r int) bool {
+	if c.gone[r] {
+		return true
+	}
+	for _, m := range in.reports {
+		if m != nil && m.fault.cause == Lost && m.fault.rank == r {
+			return true
+		}
+	}
+	return false
+}
+
+// judge is the rank whose verdict all take; -1: each draws its own.
+func (c *core) judge(in *incident) int {
+	if !in.whole || !slices.ContainsFunc(in.reports, func(m *report) bool { return m != nil && m.fault.cause == Lost }) {
+		return -1
+	}
+	for r := range c.names {
+		if !c.silent(in, r) {
+			return r
+		}
+	}
+	return c.self // all say of one another that they are lost
+}
+
+// until is how long this rank waits for others in an incident.
+func (c *core) until(in *incident) time.Duration {
+	if c.judge(in) == c.self {
+		return in.begun + lostWait
+	}
+	return in.begun + voidWait
+}
+
+// conclude draws the verdict once all have spoken who can and it is this rank's to draw, or at once.
 func (c *core) conclude(in *incident, force bool) {
 	if in.over {
 		return
 	}
+	judge := c.judge(in)
 	if !force {
-		silent := func(r int) bool {
-			if c.gone[r] {
-				return true
-			}
-			for _, m := range in.reports {
-				if m != nil && m.fault.cause == Lost && m.fault.rank == r {
-					return true
-				}
-			}
-			return false
+		if judge >= 0 && judge != c.self {
+			return
 		}
 		for r, m := range in.reports {
-			if m == nil && !silent(r) {
+			if m == nil && !c.silent(in, r) {
 				return
 			}
 		}
 	}
-	in.over = true
 	f := in.verdict()
+	if judge >= 0 {
+		c.controlAll(kindVerdict, 0, f.append(nil))
+	}
+	c.convict(in, f)
+}
+
+// judged takes the verdict of another rank.
+func (c *core) judged(ev *transport.Event) {
+	var f fault
+	r := wire.NewReader("collective verdict", ev.Head)
+	f.read(r, c.size())
+	if r.Done() != nil || f.cause == 0 || c.failed != nil {
+		return
+	}
+	in := c.incident(true, 0, 0)
+	if m := in.reports[c.self]; m != nil && f.rank == c.self {
+		f.err = m.fault.err
+	}
+	c.convict(in, &f)
+}
+
+// convict acts on the verdict.
+func (c *core) convict(in *incident, f *fault) {
+	in.over = true
 	if in.whole {
 		c.fail(f.toError(c.names))
 		return
@@ -353,10 +409,10 @@ func (c *core) tick() {
 	c.due = never
 	for _, in := range c.incidents {
 		if !in.over {
-			if c.now >= in.until {
+			if at := c.until(in); c.now >= at {
 				c.conclude(in, true)
 			} else {
-				c.wake(in.until)
+				c.wake(at)
 			}
 		}
 	}

@@ -15,6 +15,8 @@ func (c *core) received(from int, ev *transport.Event) bool {
 		c.reported(from, ev)
 	case kindStarted:
 		c.startedAt(from, ev)
+	case kindVerdict:
+		c.judged(ev)
 	case kindBye:
 		c.left[from] = true
 	}

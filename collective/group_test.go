@@ -41,6 +41,12 @@ func open(t testing.TB, n network, size int, o collective.Options) *world {
 
 func openHosts(t testing.TB, n network, size int, o collective.Options, hosts [][]int) *world {
 	t.Helper()
+	return openWith(t, n, size, o, hosts, func(s transport.Stream) transport.Stream { return s })
+}
+
+// openWith opens the groups over what wrap makes of their streams.
+func openWith(t testing.TB, n network, size int, o collective.Options, hosts [][]int, wrap func(transport.Stream) transport.Stream) *world {
+	t.Helper()
 	w := &world{t: t, ports: n(t, size)}
 	v := collective.View{Epoch: 1, Hosts: hosts}
 	for _, p := range w.ports {
@@ -59,7 +65,7 @@ func openHosts(t testing.TB, n network, size int, o collective.Options, hosts []
 			}
 		}
 		v.Self = r
-		g, err := collective.New(s, v, o)
+		g, err := collective.New(wrap(s), v, o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -35,6 +35,10 @@ type hub struct {
 
 	flushing atomic.Int64 // calls of flush that send what they have taken from the cores
 
+	waiting atomic.Int64  // calls of await that wait
+	turnMu  sync.Mutex    // guards turn; taken last
+	turn    chan struct{} // closed, and replaced, when something has happened that somebody may wait for
+
 	segments []*transport.Segment // of shared memory
 
 	sentMu   sync.Mutex // guards what follows
@@ -60,12 +64,15 @@ type peer struct {
 }
 
 func newHub(s transport.Stream, v View, o Options) *hub {
-	h := &hub{s: s, opt: o, names: v.Peers, self: v.Self, begin: time.Now(), armed: never, rank: map[transport.Name]int{}}
+	h := &hub{
+		s: s, opt: o, names: v.Peers, self: v.Self, begin: time.Now(), armed: never, rank: map[transport.Name]int{},
+		turn: make(chan struct{}),
+	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	for r, n := range v.Peers {
 		h.rank[n] = r
 		p := &peer{h: h, name: n}
-		p.done = func(error) { p.undone.Add(-1) } // what was not sent shows as a lost link
+		p.done = func(error) { p.through() } // what was not sent shows as a lost link
 		h.peers = append(h.peers, p)
 	}
 	return h
@@ -146,6 +153,7 @@ func (h *hub) flush(list []outTo) []outTo {
 		list[i].p.send(list[i].f)
 	}
 	h.flushing.Add(-1)
+	h.wake()
 	clear(list)
 	for i := range over { // which may call a Done, of a group in this process, which takes its lock
 		over[i].Release()
@@ -157,7 +165,7 @@ func (h *hub) flush(list []outTo) []outTo {
 // not be held up: a goroutine of the hub goes on from there.
 func (h *hub) whenSent(p *peer, c *core, o *operation, task int32) func(error) {
 	return func(err error) {
-		p.undone.Add(-1)
+		p.through()
 		if err != nil {
 			return // it shows as a lost link
 		}
@@ -331,6 +339,7 @@ func (p *peer) drain() {
 		if len(batch) == 0 {
 			p.busy = false
 			p.mu.Unlock()
+			p.h.wake()
 			return
 		}
 		p.mu.Unlock()
@@ -346,7 +355,7 @@ func (p *peer) out(f transport.Frame) {
 	if err == nil {
 		return
 	}
-	p.undone.Add(-1)
+	p.through()
 	if p.h.ctx.Err() != nil {
 		return
 	}
@@ -360,25 +369,67 @@ func (p *peer) out(f transport.Frame) {
 	})
 }
 
-// drain waits until the streams are through with all memory: at once, as a rule, since a commit means that every frame has come.
+// through says that the stream is through with a frame's memory.
+func (p *peer) through() {
+	p.undone.Add(-1)
+	p.h.wake()
+}
+
+// wake has those look again who wait in await. It costs one load where nobody does.
+func (h *hub) wake() {
+	if h.waiting.Load() == 0 {
+		return
+	}
+	h.turnMu.Lock()
+	defer h.turnMu.Unlock()
+	close(h.turn)
+	h.turn = make(chan struct{})
+}
+
+// await waits until there is what it asks for: until holds, or ctx or the hub ends. Whatever may make it hold calls wake afterwards.
+func (h *hub) await(ctx context.Context, until func() bool) {
+	if until() {
+		return
+	}
+	h.waiting.Add(1)
+	defer h.waiting.Add(-1)
+	for {
+		h.turnMu.Lock()
+		turn := h.turn
+		h.turnMu.Unlock()
+		if until() {
+			return
+		}
+		select {
+		case <-turn:
+		case <-ctx.Done():
+			return
+		case <-h.ctx.Done():
+			return
+		}
+	}
+}
+
+// drain waits until the streams are through with all memory: at once, as a rule, since a commit means that every frame has come. Where
+// the group has failed, or another goroutine has begun the next step, nobody waits.
 func (h *hub) drain(ctx context.Context, c *core) error {
 	for r, n := range c.names {
 		p := c.peers[r]
-		for wait := time.Microsecond; p.undone.Load() > 0; wait = min(2*wait, time.Millisecond) {
-			if err := ctx.Err(); err != nil {
-				return fmt.Errorf("collective: committed, but frames to %v are still on their way: %w", n, err)
+		vain := false
+		h.await(ctx, func() bool {
+			if p.undone.Load() == 0 {
+				return true
 			}
 			h.mu.Lock()
-			failed := c.failed
-			busy := false
+			defer h.mu.Unlock()
+			vain = c.failed != nil
 			for _, o := range c.ops {
-				busy = busy || !o.finish
+				vain = vain || !o.finish
 			}
-			h.mu.Unlock()
-			if failed != nil || busy || h.ctx.Err() != nil {
-				break
-			}
-			time.Sleep(wait)
+			return vain
+		})
+		if err := ctx.Err(); err != nil && !vain && p.undone.Load() > 0 {
+			return fmt.Errorf("collective: committed, but frames to %v are still on their way: %w", n, err)
 		}
 		p.mu.Lock()
 		p.recent = 0
@@ -423,6 +474,7 @@ func (h *hub) stop(err error) {
 	}
 	h.early = nil
 	h.mu.Unlock()
+	h.wake()
 	for i := range over {
 		over[i].Release()
 	}
@@ -450,19 +502,17 @@ const settleWait = time.Second
 // settle waits until the stream has what this rank said. A commit ends here when the last vote has come, and perhaps before another
 // goroutine has sent our own last one, which the others wait for.
 func (h *hub) settle() {
-	begin := h.clock()
-	for wait := time.Microsecond; h.clock()-begin < settleWait; wait = min(2*wait, time.Millisecond) {
+	ctx, cancel := context.WithTimeout(h.ctx, settleWait)
+	defer cancel()
+	h.await(ctx, func() bool {
 		busy := h.flushing.Load() > 0
 		for _, p := range h.peers {
 			p.mu.Lock()
 			busy = busy || p.busy
 			p.mu.Unlock()
 		}
-		if !busy {
-			return
-		}
-		time.Sleep(wait)
-	}
+		return !busy
+	})
 }
 
 func (h *hub) close() error {

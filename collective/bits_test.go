@@ -1,0 +1,236 @@
+package collective_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/trivium-ml/trivium/collective"
+	"github.com/trivium-ml/trivium/compress"
+)
+
+func TestCase6Exact(t *testing.T) {
+	n := 200_000
+	if testing.Short() {
+		n = 20_000
+	}
+	for _, v := range []int{8, 16} {
+		shards := make([][]float32, v)
+		for i := range shards {
+			random := rand.New(rand.NewPCG(uint64(v), uint64(i)))
+			shards[i] = make([]float32, n)
+			for k := range shards[i] {
+				shards[i][k] = float32(random.NormFloat64())
+			}
+		}
+		want := treeSum(shards)
+		for size := 1; size <= v; size++ {
+			if size > 8 && size%3 != 1 { // 10, 13, 16
+				continue
+			}
+			w := open(t, inMemory, size, collective.Options{})
+			ringDiffers := make([]float64, size)
+			w.must(func(r int, g *collective.Group) error {
+				var src []float32
+				for _, s := range collective.Subtrees(r, size, v) {
+					src = append(src, treeSum(shards[s.From:s.To])...)
+				}
+				dst := make([]float32, n)
+				for _, part := range []int{n, 100} { // both plans of a power of two
+					var cut []float32
+					for k := 0; k < len(src); k += n {
+						cut = append(cut, src[k:k+part]...)
+					}
+					clear(dst)
+					if err := run(t.Context(), g, collective.Op{Shards: v}, collective.Of(dst[:part]), collective.Of(cut)); err != nil {
+						return err
+					}
+					for i, x := range dst[:part] {
+						if math.Float32bits(x) != math.Float32bits(want[i]) {
+							return fmt.Errorf("%d shards, %d ranks: rank %d has %v at %d, want %v", v, size, r, x, i, want[i])
+						}
+					}
+				}
+				// What the test would find in a plain ring over the ranks' sums.
+				sum := make([]float32, n)
+				for s := r * v / size; s < (r+1)*v/size; s++ {
+					for i, x := range shards[s] {
+						sum[i] += x
+					}
+				}
+				if err := run(t.Context(), g, collective.Op{Plan: collective.Ring}, collective.Of(dst), collective.Of(sum)); err != nil {
+					return err
+				}
+				for i := range dst {
+					if dst[i] != want[i] {
+						ringDiffers[r] += 1 / float64(n)
+					}
+				}
+				return nil
+			})
+			if ringDiffers[0] < 0.2 {
+				t.Errorf("%d shards, %d ranks: a plain ring differs in %.0f %% of the elements: this test finds nothing", v, size, 100*ringDiffers[0])
+			}
+			w.close()
+		}
+	}
+}
+
+func treeSum(shards [][]float32) []float32 {
+	var pending [][]float32
+	for v, s := range shards {
+		now := slices.Clone(s)
+		for size := v + 1; len(pending) > 0 && (size%2 == 0 || v == len(shards)-1); size /= 2 {
+			for i, x := range pending[len(pending)-1] {
+				now[i] += x
+			}
+			pending = pending[:len(pending)-1]
+		}
+		pending = append(pending, now)
+	}
+	return pending[0]
+}
+
+func TestCase7Fast(t *testing.T) {
+	const n = 3000
+	for _, size := range []int{2, 3, 4, 5, 8} {
+		w := openHosts(t, inMemory, size, collective.Options{Segment: 1 << 11}, hostsOf(size, 2))
+		srcs := make([][]float32, size)
+		exact, abs := make([]float64, n), make([]float64, n)
+		for r := range srcs {
+			random := rand.New(rand.NewPCG(7, uint64(r)))
+			srcs[r] = make([]float32, n)
+			for i := range srcs[r] {
+				srcs[r][i] = float32(random.NormFloat64() * math.Pow(10, float64(random.IntN(8)-4)))
+				exact[i] += float64(srcs[r][i])
+				abs[i] += math.Abs(float64(srcs[r][i]))
+			}
+		}
+		agree := func(name string, op collective.Op, check bool) {
+			t.Helper()
+			out := make([][]float32, size)
+			w.must(func(r int, g *collective.Group) error {
+				out[r] = make([]float32, n)
+				op := op
+				if op.Codec != nil {
+					op.Residual, op.Owner = compress.NewResidual(n), compress.NewResidual(n)
+				}
+				return run(t.Context(), g, op, collective.Of(out[r]), collective.Of(srcs[r]))
+			})
+			for r := range out {
+				for i := range out[r] {
+					if math.Float32bits(out[r][i]) != math.Float32bits(out[0][i]) {
+						t.Fatalf("%s, %d ranks: ranks 0 and %d have %v and %v at %d", name, size, r, out[0][i], out[r][i], i)
+					}
+					if d := math.Abs(float64(out[r][i]) - exact[i]); check && d > float64(size)*0x1p-24*abs[i] {
+						t.Fatalf("%s, %d ranks: element %d is %v, want %v", name, size, i, out[r][i], exact[i])
+					}
+				}
+			}
+		}
+		for _, a := range algorithms {
+			agree(a.String(), collective.Op{Plan: a}, true)
+		}
+		// Values that are not numbers, or hardly so.
+		for r := range srcs {
+			for i, v := range []float64{0, math.Copysign(0, -1), 1e-45, -3e-40, math.NaN(), math.Inf(1), math.Inf(-1), 3e38, -3e38, 65505, 1e-8} {
+				for k := range size {
+					srcs[r][(11*k+i*(r+1)*7+r)%n] = float32(v)
+				}
+			}
+		}
+		for _, a := range algorithms {
+			agree(a.String(), collective.Op{Plan: a}, false)
+			agree(a.String()+" max", collective.Op{Plan: a, Reduce: collective.Max}, false)
+		}
+		for _, spec := range []string{"f16", "bf16", "int8", "1bit", "1bit:l2", "topk:0.1", "randomk:0.1", "qsgd:7", "powersgd:2"} {
+			c, err := compress.Parse(spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			agree(spec, collective.Op{Codec: c, Reduce: collective.Mean}, false)
+		}
+		w.close()
+	}
+}
+
+// Under a codec with error feedback the sums over many steps are those of the gradients, up to what the residuals hold.
+func TestCodecFeedback(t *testing.T) {
+	const n, size, steps = 500, 3, 30
+	for _, spec := range []string{"f16", "int8", "1bit", "topk:0.05", "randomk:0.1", "qsgd:3", "powersgd:2"} {
+		c, err := compress.Parse(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := open(t, inMemory, size, collective.Options{})
+		got := make([]float64, n)
+		var mu sync.Mutex
+		want := make([]float64, n)
+		kept := make([]float64, n)
+		w.must(func(r int, g *collective.Group) error {
+			e, owner := compress.NewResidual(n), compress.NewResidual(n)
+			random := rand.New(rand.NewPCG(3, uint64(r)))
+			src, dst := make([]float32, n), make([]float32, n)
+			for range steps {
+				for i := range src {
+					src[i] = float32(random.NormFloat64())
+				}
+				if err := run(t.Context(), g, collective.Op{Codec: c, Residual: e, Owner: owner}, collective.Of(dst), collective.Of(src)); err != nil {
+					return err
+				}
+				mu.Lock()
+				for i := range src {
+					want[i] += float64(src[i])
+					if r == 0 {
+						got[i] += float64(dst[i])
+					}
+				}
+				mu.Unlock()
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for i := range kept {
+				kept[i] += float64(e.Cells()[i]) + float64(owner.Cells()[i])
+			}
+			return nil
+		})
+		for i := range got {
+			if d := math.Abs(got[i] + kept[i] - want[i]); d > 1e-3 {
+				t.Fatalf("%s: element %d: %v arrived and %v is kept, of %v", spec, i, got[i], kept[i], want[i])
+			}
+		}
+		w.close()
+	}
+}
+
+// Sources are intact until the commit, and a destination that overlaps one is refused.
+func TestInputsSurvive(t *testing.T) {
+	w := open(t, inMemory, 4, collective.Options{Segment: 256})
+	for _, a := range algorithms {
+		w.must(func(r int, g *collective.Group) error {
+			src := make([]float32, 500)
+			for i := range src {
+				src[i] = float32(i * r)
+			}
+			before := slices.Clone(src)
+			if err := run(t.Context(), g, collective.Op{Plan: a}, collective.Of(make([]float32, 500)), collective.Of(src)); err != nil {
+				return err
+			}
+			if !slices.Equal(src, before) {
+				return fmt.Errorf("%v changed its source", a)
+			}
+			return nil
+		})
+	}
+	errs := w.each(func(_ int, g *collective.Group) error {
+		x := make([]float32, 10)
+		return run(t.Context(), g, collective.Op{}, collective.Of(x[:5]), collective.Of(x[4:9]))
+	})
+	if errs[0] == nil || !strings.Contains(errs[0].Error(), "overlap") {
+		t.Errorf("overlapping buffers: %v", errs[0])
+	}
+}

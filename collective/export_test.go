@@ -1,0 +1,4 @@
+package collective
+
+// KindVote is the kind of the frames by which ranks vote.
+const KindVote = kindVote

@@ -1,0 +1,248 @@
+package collective_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/trivium-ml/trivium/collective"
+	"github.com/trivium-ml/trivium/compress"
+	"github.com/trivium-ml/trivium/tensor"
+)
+
+func TestCase8Mismatches(t *testing.T) {
+	f32, i32 := collective.Of(make([]float32, 12)), collective.Of(make([]int32, 12))
+	half := collective.Of(make([]float32, 6))
+	topk, _ := compress.Parse("topk:0.1")
+	type ask struct {
+		op       collective.Op
+		dst, src collective.Buffer
+	}
+	for _, v := range []struct {
+		name, field string
+		a, b        ask
+	}{
+		{"operation", "operation", ask{collective.Op{}, f32, f32}, ask{collective.Op{Kind: collective.Broadcast}, f32, f32}},
+		{"broadcast and gather", "operation", ask{collective.Op{Kind: collective.Broadcast}, f32, f32}, ask{collective.Op{Kind: collective.Gather}, f32, collective.Of(make([]float32, 4))}},
+		{"dtype", "dtype", ask{collective.Op{}, f32, f32}, ask{collective.Op{}, i32, i32}},
+		{"tensor rank", "shape", ask{collective.Op{Shape: []int{12}}, f32, f32}, ask{collective.Op{Shape: []int{3, 4}}, f32, f32}},
+		{"shape", "shape", ask{collective.Op{Shape: []int{4, 3}}, f32, f32}, ask{collective.Op{Shape: []int{3, 4}}, f32, f32}},
+		{"count", "count", ask{collective.Op{}, f32, f32}, ask{collective.Op{}, half, half}},
+		{"trailing dimensions", "shape", ask{collective.Op{Kind: collective.AllGather, Shape: []int{-1, 3}}, collective.Of(make([]float32, 36)), f32}, ask{collective.Op{Kind: collective.AllGather, Shape: []int{-1, 4}}, collective.Of(make([]float32, 36)), f32}},
+		{"reduction", "reduction", ask{collective.Op{}, f32, f32}, ask{collective.Op{Reduce: collective.Max}, f32, f32}},
+		{"root", "root", ask{collective.Op{Kind: collective.Broadcast}, f32, f32}, ask{collective.Op{Kind: collective.Broadcast, Root: 1}, f32, f32}},
+		{"scale", "scale", ask{collective.Op{Scale: 2}, f32, f32}, ask{collective.Op{Scale: 3}, f32, f32}},
+		{"codec", "codec", ask{collective.Op{}, f32, f32}, ask{collective.Op{Codec: topk}, f32, f32}},
+		{
+			"splits", "splits",
+			ask{collective.Op{Kind: collective.AllToAll}, f32, f32},
+			ask{collective.Op{Kind: collective.AllToAll, Counts: []int{4, 4, 4}, Recv: []int{3, 5, 4}}, f32, f32},
+		},
+		{
+			"uneven counts", "splits",
+			ask{collective.Op{Kind: collective.ReduceScatter, Counts: []int{4, 4, 4}}, collective.Of(make([]float32, 4)), f32},
+			ask{collective.Op{Kind: collective.ReduceScatter}, collective.Of(make([]float32, 4)), f32},
+		},
+	} {
+		for _, odd := range []int{1, 0, 2} {
+			w := open(t, inMemory, 3, collective.Options{})
+			begin := time.Now()
+			errs := w.each(func(r int, g *collective.Group) error {
+				x := v.a
+				if r == odd {
+					x = v.b
+					if v.name == "uneven counts" {
+						x.op.Counts = []int{4, 4, 4}
+						x.op.Counts[(r+1)%3], x.op.Counts[(r+2)%3] = 3, 5
+					}
+				}
+				// Each rank has memory of its own.
+				x.dst.Bytes, x.src.Bytes = own(x.dst.Bytes), own(x.src.Bytes)
+				return run(t.Context(), g, x.op, x.dst, x.src)
+			})
+			if d := time.Since(begin); d > 20*100*time.Millisecond {
+				t.Errorf("%s: it took %v", v.name, d)
+			}
+			var m *collective.Mismatch
+			if !errors.As(errs[0], &m) {
+				t.Fatalf("%s, rank %d is odd: rank 0 has %v", v.name, odd, errs[0])
+			}
+			for r, err := range errs {
+				if err == nil || err.Error() != errs[0].Error() {
+					t.Fatalf("%s, rank %d is odd: rank 0 has\n%v\nrank %d\n%v", v.name, odd, errs[0], r, err)
+				}
+			}
+			if m.Field != v.field && !(oneSided(v.a.op) && m.Field == "operations of the step") || m.A == m.B || m.RankA != odd && m.RankB != odd {
+				t.Errorf("%s, rank %d is odd: %v", v.name, odd, m)
+			}
+			// The group stays usable.
+			w.must(func(r int, g *collective.Group) error {
+				x := []float32{float32(r)}
+				if err := collective.AllReduceInto(t.Context(), g, x, x, collective.Sum); err != nil {
+					return err
+				}
+				if x[0] != 3 {
+					return fmt.Errorf("after %s the sum is %v", v.name, x[0])
+				}
+				return nil
+			})
+			w.close()
+		}
+	}
+}
+
+// oneSided says that ranks can complete op without having met: then the commit finds what differs.
+func oneSided(op collective.Op) bool { return op.Kind == collective.Broadcast }
+
+func own(b []byte) []byte {
+	c := tensor.AlignedBytes(len(b))
+	copy(c, b)
+	return c
+}
+
+// A scalar has no part for each rank; what one rank refuses is void for all, with its words.
+func TestCase8RefusedArguments(t *testing.T) {
+	w := open(t, inMemory, 3, collective.Options{})
+	errs := w.each(func(r int, g *collective.Group) error {
+		n := 2
+		if r == 1 {
+			n = 1
+		}
+		op := collective.Op{Kind: collective.AllGather, Counts: []int{2, 2, 2}}
+		return run(t.Context(), g, op, collective.Of(make([]float32, 6)), collective.Of(make([]float32, n)))
+	})
+	for r, err := range errs {
+		var b *collective.Blame
+		if !errors.As(err, &b) || b.Rank != 1 || b.Cause != collective.Refused || err.Error() != errs[0].Error() || !strings.Contains(err.Error(), "1 elements, want 2") {
+			t.Errorf("rank %d: %v", r, err)
+		}
+	}
+}
+
+func TestCase10DeadlineAtOneRank(t *testing.T) {
+	w := open(t, inMemory, 4, collective.Options{})
+	errs := w.each(func(r int, g *collective.Group) error {
+		if r == 3 { // it never calls
+			<-time.After(100 * time.Millisecond)
+			return g.Commit(t.Context(), g.Step())
+		}
+		ctx := t.Context()
+		if r == 1 {
+			c, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+			defer cancel()
+			ctx = c
+		}
+		h := g.Start(collective.Op{Label: "weights"}, 0, collective.Of(make([]float32, 100)), collective.Of(make([]float32, 100)))
+		err := h.Wait(ctx)
+		if c := g.Commit(t.Context(), g.Step()); c == nil {
+			return fmt.Errorf("rank %d has committed what was void", r)
+		}
+		return err
+	})
+	for r, err := range errs {
+		var b *collective.Blame
+		if !errors.As(err, &b) || b.Rank != 1 || b.Cause != collective.Canceled || b.Tag != 0 {
+			t.Errorf("rank %d: %v", r, err)
+		}
+		if errors.Is(err, context.DeadlineExceeded) != (r == 1) {
+			t.Errorf("rank %d: %v: is it its own deadline?", r, err)
+		}
+	}
+	w.must(func(r int, g *collective.Group) error {
+		x := []float32{1}
+		return collective.AllReduceInto(t.Context(), g, x, x, collective.Sum)
+	})
+}
+
+// A rank that never calls is named by all: reported to OnStraggler, and blamed at the deadline.
+func TestRankNeverCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // whoever calls has a processor before the others look for a straggler
+		var mu sync.Mutex
+		var slow []collective.Wait
+		o := collective.Options{Deadline: 400 * time.Millisecond, Straggler: 150 * time.Millisecond, OnStraggler: func(w collective.Wait) {
+			mu.Lock()
+			defer mu.Unlock()
+			slow = append(slow, w)
+		}}
+		w := open(t, inMemory, 4, o)
+		errs := w.each(func(r int, g *collective.Group) error {
+			if r == 2 {
+				return nil
+			}
+			h := g.Start(collective.Op{Label: "bucket 3", Plan: collective.Ring}, 3, collective.Of(make([]float32, 100)), collective.Of(make([]float32, 100)))
+			if len(g.Waits()) != 1 {
+				t.Errorf("%d waits", len(g.Waits()))
+			}
+			return h.Wait(t.Context())
+		})
+		for r, err := range errs {
+			var b *collective.Blame
+			if r != 2 && (!errors.As(err, &b) || b.Rank != 2 || b.Cause != collective.Deadline || b.Op != "allreduce of bucket 3" || err.Error() != errs[0].Error()) {
+				t.Errorf("rank %d: %v", r, err)
+			}
+		}
+		wrong := func(w collective.Wait) bool { return w.Rank != 2 || !w.NotStarted }
+		if len(slow) != 3 || slices.ContainsFunc(slow, wrong) {
+			t.Errorf("stragglers: %+v", slow)
+		}
+	})
+}
+
+// A rank that dies is named by all the others, with the same words, and soon.
+func TestCase11Killed(t *testing.T) {
+	for _, size := range []int{2, 3, 4} {
+		for _, n := range []int{4, 1000} {
+			for _, pause := range []time.Duration{0, 5 * time.Millisecond, 50 * time.Millisecond} {
+				w := open(t, inMemory, size, collective.Options{})
+				victim := size - 1
+				var died time.Time
+				took := make([]time.Duration, size)
+				errs := w.each(func(r int, g *collective.Group) error {
+					if r == victim {
+						<-time.After(pause)
+						died = time.Now()
+						return w.ports[r].Close() // all at once, as the kernel does for a killed process
+					}
+					err := run(t.Context(), g, collective.Op{Label: "w"}, collective.Of(make([]float32, n)), collective.Of(make([]float32, n)))
+					took[r] = time.Since(died)
+					return err
+				})
+				for r, err := range errs[:victim] {
+					var b *collective.Blame
+					if !errors.As(err, &b) || b.Rank != victim || b.Cause != collective.Lost || err.Error() != errs[0].Error() {
+						t.Errorf("%d ranks: rank %d: %v\nrank 0: %v", size, r, err, errs[0])
+					}
+					if took[r] > 20*10*time.Millisecond {
+						t.Errorf("%d ranks: rank %d knew after %v", size, r, took[r])
+					}
+				}
+				w.close()
+			}
+		}
+	}
+}
+
+func TestNotFinite(t *testing.T) {
+	w := open(t, inMemory, 3, collective.Options{NotFinite: collective.Skip})
+	errs := w.each(func(r int, g *collective.Group) error {
+		x := make([]float32, 10)
+		if r == 2 {
+			x[7] = float32(math.NaN())
+		}
+		return run(t.Context(), g, collective.Op{Label: "loss"}, collective.Of(make([]float32, 10)), collective.Of(x))
+	})
+	for r, err := range errs {
+		var b *collective.Blame
+		if !errors.As(err, &b) || !b.Skip() || b.Rank != 2 || !strings.Contains(b.Evidence, "element 7") {
+			t.Errorf("rank %d: %v", r, err)
+		}
+	}
+	w.must(func(_ int, g *collective.Group) error { return g.Barrier(t.Context()) })
+}

@@ -1,0 +1,183 @@
+package collective_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/trivium-ml/trivium/collective"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+func TestCase9Tags(t *testing.T) {
+	const size, tags, n = 4, 64, 1025
+	w := open(t, inMemory, size, collective.Options{})
+	for round := range uint64(3) {
+		w.must(func(r int, g *collective.Group) error {
+			order := rand.New(rand.NewPCG(round, uint64(r))).Perm(tags)
+			dst := make([][]int32, tags)
+			hs := make([]*collective.Handle, tags)
+			for _, k := range order {
+				src := make([]int32, n)
+				for i := range src {
+					src[i] = int32(k*i + r)
+				}
+				dst[k] = make([]int32, n)
+				hs[k] = g.Start(collective.Op{}, uint32(k), collective.Of(dst[k]), collective.Of(src))
+			}
+			second := g.Start(collective.Op{}, 5, collective.Of(make([]int32, n)), collective.Of(make([]int32, n)))
+			if err := second.Wait(t.Context()); err == nil || !strings.Contains(err.Error(), "the second is refused") {
+				return fmt.Errorf("a tag that is taken: %w", err)
+			}
+			for _, k := range order {
+				if err := hs[k].Wait(t.Context()); err != nil {
+					return err
+				}
+			}
+			if err := g.Commit(t.Context(), g.Step()); err != nil {
+				return err
+			}
+			for k := range dst {
+				for i, v := range dst[k] {
+					if want := int32(size*k*i + size*(size-1)/2); v != want {
+						return fmt.Errorf("tag %d, element %d: %d, want %d", k, i, v, want)
+					}
+				}
+			}
+			return nil
+		})
+	}
+}
+
+func TestCase9SubGroups(t *testing.T) {
+	const size = 5
+	w := open(t, inMemory, size, collective.Options{})
+	w.must(func(r int, g *collective.Group) error {
+		var ranks []int
+		for q := r % 2; q < size; q += 2 {
+			ranks = append(ranks, q)
+		}
+		sub, err := g.Sub(ranks)
+		if err != nil {
+			return err
+		}
+		if _, err := g.Sub(ranks); err == nil {
+			return errors.New("a sub-group is made twice")
+		}
+		for range 20 {
+			x, all := []int64{int64(r)}, []int64{int64(r)}
+			h := g.Start(collective.Op{}, 3, collective.Of(make([]int64, 1)), collective.Of(all))
+			if err := collective.AllReduceInto(t.Context(), sub, x, x, collective.Sum); err != nil {
+				return err
+			}
+			if want := []int64{0 + 2 + 4, 1 + 3}[r%2]; x[0] != want {
+				return fmt.Errorf("rank %d: the sum of its half is %d, want %d", r, x[0], want)
+			}
+			if err := h.Wait(t.Context()); err != nil {
+				return err
+			}
+			if err := g.Commit(t.Context(), g.Step()); err != nil {
+				return err
+			}
+		}
+		if sub.Size() != len(ranks) || ranks[sub.Rank()] != r {
+			return fmt.Errorf("rank %d of %d", sub.Rank(), sub.Size())
+		}
+		return sub.Close()
+	})
+	if _, err := w.groups[0].Sub([]int{1, 2}); err == nil {
+		t.Error("a sub-group without this rank")
+	}
+	if _, err := w.groups[0].Sub([]int{0, 9}); err == nil {
+		t.Error("a sub-group with a rank that is none")
+	}
+}
+
+// Frames of an old epoch are never applied.
+func TestEpochFence(t *testing.T) {
+	w := open(t, inMemory, 2, collective.Options{})
+	src := collective.Of([]float32{1})
+	h := w.groups[0].Start(collective.Op{}, 0, collective.Of(make([]float32, 1)), src) // rank 1 never answers in this epoch
+	defer func() { _ = h }()
+	var next []*collective.Group
+	for _, g := range w.groups {
+		_ = g.Close()
+	}
+	for r, p := range w.ports {
+		s, err := p.Stream("again", transport.StreamOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for q, other := range w.ports {
+			if q != r {
+				if err := s.Know(other.Name(), other.Addr()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		g, err := collective.New(s, collective.View{Epoch: 2, Peers: []transport.Name{w.ports[0].Name(), w.ports[1].Name()}, Self: r}, collective.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		next = append(next, g)
+	}
+	w.groups = next
+	w.must(func(r int, g *collective.Group) error {
+		x := []float32{float32(10 * (r + 1))}
+		if err := collective.AllReduceInto(t.Context(), g, x, x, collective.Sum); err != nil {
+			return err
+		}
+		if x[0] != 30 {
+			return fmt.Errorf("the sum is %v", x[0])
+		}
+		return nil
+	})
+}
+
+// Frames that come before their turn must not use up the credit of those whose turn it is.
+func TestSmallWindow(t *testing.T) {
+	for name, n := range map[string]network{"memory": inMemory, "tcp": overTCP} {
+		w := openHosts(t, n, 4, collective.Options{MaxFrame: 4096, Segment: 1024, Window: 8192}, hostsOf(4, 2))
+		for _, a := range algorithms {
+			w.must(func(r int, g *collective.Group) error {
+				const n = 40_000
+				src, dst := make([]float32, n), [2][]float32{make([]float32, n), make([]float32, n)}
+				for i := range src {
+					src[i] = float32(i%100 + r)
+				}
+				op := collective.Op{Plan: a}
+				first := g.Start(op, 0, collective.Of(dst[0]), collective.Of(src))
+				if r%2 == 0 { // the others start the second one when the first is done
+					if err := first.Wait(t.Context()); err != nil {
+						return fmt.Errorf("%s, %v: %w", name, a, err)
+					}
+				}
+				g.Start(op, 1, collective.Of(dst[1]), collective.Of(src))
+				if err := g.Commit(t.Context(), g.Step()); err != nil {
+					return fmt.Errorf("%s, %v: %w", name, a, err)
+				}
+				for _, d := range dst {
+					for i, v := range d {
+						if want := float32(4*(i%100) + 6); v != want {
+							return fmt.Errorf("%s, %v: %v at %d, want %v", name, a, v, i, want)
+						}
+					}
+				}
+				return nil
+			})
+		}
+		w.close()
+	}
+}
+
+func TestCommitRefusesAnotherStep(t *testing.T) {
+	w := open(t, inMemory, 1, collective.Options{FirstStep: 7})
+	if err := w.groups[0].Commit(t.Context(), 3); err == nil || !strings.Contains(err.Error(), "at step 7") {
+		t.Error(err)
+	}
+	if err := w.groups[0].Commit(t.Context(), 7); err != nil {
+		t.Error(err)
+	}
+}
