@@ -201,6 +201,8 @@ func (h *Handle) Wait(ctx context.Context) error {
 		return h.err()
 	default:
 	}
+	h.g.h.attend(1)
+	defer h.g.h.attend(-1)
 	select {
 	case <-h.o.done:
 	case <-ctx.Done():
@@ -232,6 +234,8 @@ func (g *Group) Commit(ctx context.Context, step uint64) error {
 		if g.h.voteOver(t) {
 			return g.h.voteErr(t)
 		}
+		g.h.attend(1)
+		defer g.h.attend(-1)
 		select {
 		case <-done:
 		case <-ctx.Done():

@@ -254,6 +254,13 @@ func (h *hub) loop() {
 	}
 }
 
+// attend says that a caller waits, or no longer does: the stream may then look for frames instead of being woken.
+func (h *hub) attend(by int) {
+	if a, ok := h.s.(transport.Attender); ok {
+		a.Attend(by)
+	}
+}
+
 // take is one turn of the loop, for a stream that hands events over where they come in.
 func (h *hub) take(ev *transport.Event) (keep, yield bool) {
 	h.mu.Lock()

@@ -19,6 +19,10 @@ type direct struct {
 	bufs  net.Buffers
 	n     int
 	err   error
+
+	glance func(fd uintptr) bool // likewise
+	into   []byte
+	got    int
 }
 
 // newDirect returns nil where the connection cannot do that.
@@ -32,7 +36,7 @@ func newDirect(nc net.Conn) *direct {
 		return nil
 	}
 	d := &direct{raw: raw, apart: isUnix(nc)}
-	d.call = d.once
+	d.call, d.glance = d.once, d.onceInto
 	return d
 }
 
@@ -69,6 +73,28 @@ func (d *direct) read(dst []byte) (n int, err error) {
 		return 0, errRead // there is no more
 	}
 	return n, nil
+}
+
+// look reads what there is, without waiting: 0 bytes where there is nothing, and -1 where something is wrong. One goroutine calls it, the
+// one that reads.
+func (d *direct) look(dst []byte) int {
+	d.into, d.got = dst, 0
+	if err := d.raw.Read(d.glance); err != nil {
+		d.got = -1
+	}
+	d.into = nil
+	return d.got
+}
+
+func (d *direct) onceInto(fd uintptr) bool {
+	n, errno := unix.Read(int(fd), d.into)
+	switch {
+	case errno == nil && n > 0:
+		d.got = n
+	case errno != unix.EAGAIN && errno != unix.EINTR:
+		d.got = -1
+	}
+	return true
 }
 
 func (d *direct) once(fd uintptr) bool {

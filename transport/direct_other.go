@@ -11,4 +11,6 @@ func newDirect(net.Conn) *direct { return nil }
 
 func (*direct) write(net.Buffers) (int, error) { return 0, nil }
 
+func (*direct) look([]byte) int { return 0 }
+
 func (*direct) read([]byte) (int, error) { return 0, errRead }

@@ -229,6 +229,9 @@ func (pr *peer) lose(err error) {
 func (pr *peer) drop(err error) {
 	l := pr.link
 	l.dead.Store(true)
+	if l.up {
+		pr.port.linked.Add(-1)
+	}
 	for _, fl := range l.flows {
 		for i := range fl.side {
 			q := &fl.side[i].waiting
@@ -484,6 +487,7 @@ func (pr *peer) establish(h *hello, inbound bool, id [16]byte, ctl, dat [2]net.C
 		}
 	}
 	l.up = true
+	p.linked.Add(1)
 	if pr.shutting {
 		l.shut()
 	}

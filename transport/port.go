@@ -34,6 +34,9 @@ type port struct {
 	pending map[net.Conn]time.Time
 	closed  bool
 
+	linked  atomic.Int32 // links that are up
+	clogged atomic.Int32 // connections that take no more at present
+
 	done chan struct{} // closed when the port's goroutines are to end
 	wg   sync.WaitGroup
 

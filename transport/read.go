@@ -32,6 +32,7 @@ type reader struct {
 	streak   int  // small frames for last, one after the other
 	offered  bool // the connection was offered to a Recv
 	loan     loan
+	glances  glancer
 }
 
 func newReader(h *half) *reader {
@@ -116,7 +117,7 @@ func (r *reader) fill(dst []byte) (int, error) {
 		var err error
 		if gone {
 			n, err = r.rest(dst)
-		} else {
+		} else if n = r.glance(dst); n == 0 {
 			n, err = r.h.nc.Read(dst)
 		}
 		if n > 0 {

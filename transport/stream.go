@@ -36,9 +36,12 @@ type stream struct {
 	hot           *reader // lends its connection to Recv
 	inline        *reader // which reads it now
 
-	serve   func(ev *Event) (keep, yield bool) // Serve's
-	direct  bool                               // the readers call it: the queue is empty
-	serving int                                // calls by readers under way
+	serve        func(ev *Event) (keep, yield bool) // Serve's
+	attendedTill atomic.Int64                       // and some of them until that time, perhaps
+	attended     atomic.Int32                       // callers who wait: Attend
+
+	direct  bool // the readers call it: the queue is empty
+	serving int  // calls by readers under way
 
 	watched   <-chan struct{} // Recv's: whose end interrupts the reads
 	unwatched func() bool

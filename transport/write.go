@@ -27,6 +27,7 @@ type half struct {
 	cond    sync.Cond // the writer's goroutine waits for work
 	queue   [3]frameQueue
 	busy    bool
+	clogged bool  // noted in the port
 	first   bool  // the last step of the handshake is still to be written, before all else
 	broken  error // of a write by a Send
 	closing bool  // write what waits, say goodbye, end
@@ -278,12 +279,25 @@ func (h *half) kick() {
 	pr.mu.Lock()
 	h.settle(n, err)
 	h.busy = false
+	h.clog(len(h.rest) > 0)
 	switch {
 	case err != nil:
 		h.broken = err // the writer's goroutine ends the link
 		h.cond.Signal()
 	case len(h.rest) > 0 || h.waiting() || h.closing || l.dead.Load():
 		h.cond.Signal()
+	}
+}
+
+// clog notes whether the writer's goroutine has something that the connection does not take at once. peer.mu is held.
+func (h *half) clog(is bool) {
+	if h.clogged != is {
+		h.clogged = is
+		by := int32(-1)
+		if is {
+			by = 1
+		}
+		h.link.peer.port.clogged.Add(by)
 	}
 }
 
@@ -470,6 +484,7 @@ func (h *half) run() {
 			for h.busy {
 				h.cond.Wait()
 			}
+			h.clog(false)
 			h.settle(0, errLinkDead)
 			return
 		}
@@ -488,6 +503,7 @@ func (h *half) run() {
 			return
 		}
 		h.busy = true
+		h.clog(true)
 		pr.unlock()
 		if fresh {
 			h.fill()
@@ -503,6 +519,7 @@ func (h *half) run() {
 			h.copyAbandoned()
 		}
 		h.busy = false
+		h.clog(len(h.rest) > 0)
 		if err != nil {
 			pr.unlock()
 			l.fail(err)

@@ -1,0 +1,86 @@
+package transport
+
+import (
+	"runtime"
+	"time"
+)
+
+// An Attender is a Stream that can be told when somebody waits for what comes next and has nothing else to do. All but those of
+// [NewMemory] and of simulators are.
+type Attender interface {
+	// Attend(1) says that a caller waits for frames, and Attend(-1) that he does no longer. Meanwhile who reads a connection looks for a
+	// short while whether more has come, before he lets his thread sleep: to be woken takes longer than what small frames are waited for,
+	// and the system may wake him on the processor of the process that he waits for, while another is idle.
+	Attend(by int)
+}
+
+// Attend is Attender's.
+func (s *stream) Attend(by int) {
+	if by < 0 {
+		s.attendedTill.Store(int64(time.Since(s.port.opened) + attendNext))
+	}
+	s.attended.Add(int32(by))
+}
+
+// expects says whether somebody waits, at that time since the port was opened.
+func (s *stream) expects(now time.Duration) bool {
+	return s.attended.Load() > 0 || int64(now) < s.attendedTill.Load()
+}
+
+const (
+	// glanceFor is about what it takes to be woken. Who has looked in vain for that long sleeps, and has lost as much again.
+	glanceFor = 60 * time.Microsecond
+	// glanceRest is how often at most a reader does not look, after it has looked in vain several times: where there are more processes
+	// than processors, looking keeps those from working that are waited for. Of two it is seldom the case for long, and that both look is
+	// how the system sees that they should not share a processor.
+	glanceRest     = 256
+	glanceRestPair = 4
+	// attendNext is how long who has waited is thought to wait again soon: a commit comes after the last operation.
+	attendNext = 10 * time.Microsecond
+)
+
+// A glancer knows whether it pays to look.
+type glancer struct {
+	vain int // looks in vain, less those that found something
+	rest int // times not to look
+}
+
+// glance looks for a short while whether something comes, where somebody waits for it. It returns 0 where nothing does.
+func (r *reader) glance(dst []byte) int {
+	s := r.last
+	if s == nil || r.h.try == nil || !s.expects(time.Since(r.p.opened)) {
+		return 0
+	}
+	g := &r.glances
+	if g.rest > 0 {
+		g.rest--
+		return 0
+	}
+	n := r.h.try.look(dst)
+	if n > 0 {
+		return n
+	}
+	// The runtime asks the system for other connections only when no goroutine can run: with one thread, only he who has one peer can look.
+	if r.p.linked.Load() > 1 && runtime.GOMAXPROCS(0) == 1 {
+		return 0
+	}
+	from := time.Since(r.p.opened)
+	for now := from; s.expects(now) && r.p.clogged.Load() == 0; now = time.Since(r.p.opened) {
+		runtime.Gosched()
+		if n = r.h.try.look(dst); n != 0 {
+			break
+		}
+		if now-from > glanceFor {
+			if g.vain = min(g.vain+1, 8); g.vain >= 4 {
+				if g.rest = glanceRestPair; r.p.linked.Load() > 1 {
+					g.rest = min(1<<g.vain, glanceRest)
+				}
+			}
+			return 0
+		}
+	}
+	if n > 0 {
+		g.vain = max(g.vain-1, 0)
+	}
+	return max(n, 0) // what is an error is found again by who waits
+}
