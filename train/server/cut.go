@@ -219,7 +219,7 @@ func (c *cutting) save(m *ps.Manifest, at mark) error {
 	if w.own != nil {
 		err = w.own.restore(w.ctx, w.cluster, m, x.Params)
 	} else {
-		err = w.tables.restore(w.ctx, w.cluster, m, x.Params.Flat, to, w.o.OptimizerAt == AtServer, w.loads())
+		err = w.restore(m, x.Params.Flat, to, at.at.Step-w.begun)
 	}
 	if err != nil {
 		return w.failure(err)
@@ -235,8 +235,27 @@ func (c *cutting) save(m *ps.Manifest, at mark) error {
 // loads is the number of rounds that filled the tables: the steps that a server's optimizer counts before the first.
 func (w *worker) loads() int { return loads(w.env.Resume != nil, w.rule.Slots()) }
 
-// restore reads a snapshot into flat and, where the servers have the optimizer, its state into to.
-func (t *tables) restore(ctx context.Context, s ps.Store, m *ps.Manifest, flat []float32, to *filling, state bool, loads int) error {
+// restore reads a snapshot into flat and, where the servers have the optimizer, its state into to, so many updates after this run began.
+func (w *worker) restore(m *ps.Manifest, flat []float32, to *filling, updates int64) error {
+	state, workers := w.o.OptimizerAt == AtServer, w.env.Workers()
+	part := newPart(w.job, w.rule)
+	products := state && w.o.Mode != ps.BSP && workers > 1 && part.squares >= 0
+	return w.tables.restore(w.ctx, w.cluster, m, flat, to, state, w.loads(), func(row bool, steps int, x ps.Saved[float32]) {
+		if !products || len(x.Slots) < 3 {
+			return
+		}
+		by := float64(workers)
+		if row {
+			by = together(float64(steps)/float64(max(1, updates)*int64(workers)), workers)
+		}
+		part.mean(x.Slots[1+part.squares], x.Slots[len(x.Slots)-1], by)
+	})
+}
+
+// restore reads a snapshot into flat and, if state, its optimizer's into to, each segment of which is given to mean before.
+func (t *tables) restore(
+	ctx context.Context, s ps.Store, m *ps.Manifest, flat []float32, to *filling, state bool, loads int, mean func(row bool, steps int, x ps.Saved[float32]),
+) error {
 	put := func(base int, x ps.Saved[float32]) {
 		copy(flat[base:], x.Cells)
 		for k := range to.slots {
@@ -250,6 +269,7 @@ func (t *tables) restore(ctx context.Context, s ps.Store, m *ps.Manifest, flat [
 			if v.Row < 0 || int(v.Row) >= x.rows || int(v.From)+len(v.Cells) > x.cols {
 				return fmt.Errorf("server: the snapshot's table %q has a row %d", x.name, v.Row)
 			}
+			mean(true, max(0, int(v.Steps)-loads), v)
 			put(x.from+int(v.Row)*x.cols+int(v.From), v)
 			if counts := to.rowSteps; state && counts[x.tensor] != nil && v.From == 0 {
 				counts[x.tensor][v.Row] += uint32(max(0, int(v.Steps)-loads))
@@ -268,6 +288,7 @@ func (t *tables) restore(ctx context.Context, s ps.Store, m *ps.Manifest, flat [
 		if at+len(v.Cells) > t.cols {
 			return errors.New("server: the snapshot's model is longer than the model")
 		}
+		mean(false, 0, v)
 		for _, r := range t.runs { // cells of the row, run by run
 			n := r[1] - r[0]
 			if at >= n {

@@ -47,16 +47,17 @@ func loads(going bool, slots int) int {
 // which it tells as the object "state" of a blob.Store.
 type keeper struct {
 	rule  trivium.Optimizer
+	part  part
 	apart bool    // each worker's round is a step of its own
 	n     int     // workers
-	share float32 // of such a step's update: what it is divided by
-	blend blend   // what such a step is made of; its mean is kept beside the rule's state
+	share float32 // of such a step's update
 	isa   kernel.ISA
 
 	scheduled bool
 
 	mu   sync.Mutex // of the lane that steps, and of whoever reads
 	runs []segment
+	most int64 // steps of any cell in this run
 
 	reading sync.Mutex
 	told    []byte // what is read: the state when its first byte was asked for
@@ -71,11 +72,12 @@ type segment struct {
 	base   int64 // updates before this run
 	steps  int64
 	slots  [][]float32 // the server's own memory
+	of     []float32   // products, behind slots; nil: none are kept
 }
 
 // newKeeper returns the keeper of a job's rule. Where each worker's gradient is a step of its own, n of them make what is one update
-// elsewhere: each adds its part, as if the workers had steps to add. FTRL's weights are a function of its state, so it makes whole ones.
-// AdaGrad sums the squares of n steps where one update would add one, so its parts are 1/√n.
+// elsewhere: each adds its part. FTRL's weights are a function of its state, so it makes whole steps. AdaGrad sums the squares of n steps
+// where one update would add one, so its parts are 1/√n.
 func newKeeper(job *trivium.Job, apart bool, workers int) (*keeper, error) {
 	isa := kernel.Best()
 	if isa == kernel.Go {
@@ -85,20 +87,15 @@ func newKeeper(job *trivium.Job, apart bool, workers int) (*keeper, error) {
 	if err != nil {
 		return nil, &train.JobError{Err: err}
 	}
-	k := &keeper{rule: rule, apart: apart, n: workers, share: float32(workers), isa: isa, scheduled: job.Optimizer.Schedule != ""}
-	if !apart || workers == 1 {
-		k.share = 1
-		return k, nil
-	}
-	k.blend = newBlend(job, workers)
-	switch job.Optimizer.Name {
-	case "ftrl":
-		k.share = 1
-	case "adagrad":
-		k.share = float32(math.Sqrt(float64(workers)))
+	k := &keeper{rule: rule, part: newPart(job, rule), apart: apart, n: workers, share: 1, isa: isa, scheduled: job.Optimizer.Schedule != ""}
+	if apart && workers > 1 && job.Optimizer.Name != "ftrl" {
+		k.share = 1 / float32(workers)
 	}
 	return k, nil
 }
+
+// products reports whether the products of successive gradients are kept beside the rule's state, see part.
+func (k *keeper) products() bool { return k.apart && k.n > 1 && k.part.squares >= 0 }
 
 func (k *keeper) updaters() map[string]trivium.Optimizer {
 	return map[string]trivium.Optimizer{fresh: &updater{k, loads(false, 0)}, resumed: &updater{k, loads(true, k.rule.Slots())}}
@@ -110,12 +107,12 @@ type updater struct {
 	loads int
 }
 
-// Slots implements trivium.Optimizer: the rule's, before them one that says which segment a cell is of, and behind them the mean of
-// gradients, if there is one.
+// Slots implements trivium.Optimizer: the rule's, before them one that says which segment a cell is of, and behind them the last gradient
+// and the products, if they are kept.
 func (u *updater) Slots() int {
 	n := 1 + u.rule.Slots()
-	if u.blend > 1 {
-		n++
+	if u.products() {
+		n += 2
 	}
 	return n
 }
@@ -131,6 +128,9 @@ func (u *updater) Apply(step int64, l *trivium.Layout, from int, p, g, out []flo
 	if step == roundName {
 		s := segment{layout: l, row: math.Float32bits(g[0]), from: from, n: len(p)}
 		s.slots = append(s.slots, slots[1:1+u.rule.Slots()]...)
+		if u.products() {
+			s.of = slots[len(slots)-1]
+		}
 		for i := range index {
 			index[i] = math.Float32frombits(uint32(len(u.runs)))
 		}
@@ -141,25 +141,7 @@ func (u *updater) Apply(step int64, l *trivium.Layout, from int, p, g, out []flo
 	s := &u.runs[math.Float32bits(index[0])]
 	switch {
 	case step > int64(u.loads):
-		n := step - int64(u.loads)
-		u.each(index, from, func(s *segment, _ int) { s.steps = n })
-		n += s.base
-		if u.apart && !rowTable(l) { // a schedule counts updates, an average that the rule keeps the workers' parts of them
-			n += s.base * int64(u.n-1)
-			if u.scheduled {
-				n = (n + int64(u.n) - 1) / int64(u.n)
-			}
-		}
-		if u.blend > 1 && !rowTable(l) {
-			mean := slots[len(slots)-1]
-			u.blend.add(u.isa, mean, g, step-int64(u.loads))
-			copy(out, mean)
-			g = out
-		}
-		u.rule.Apply(n, l, from, p, g, out, slots[1:1+u.rule.Slots()])
-		if u.share != 1 {
-			kernel.ScaleInto(u.isa, out, out, u.share)
-		}
+		u.step(step-int64(u.loads), s, l, from, p, g, out, slots)
 		return
 	case step == roundValue:
 		copy(out, g)
@@ -167,37 +149,46 @@ func (u *updater) Apply(step int64, l *trivium.Layout, from int, p, g, out []flo
 	case step == roundSteps:
 		u.each(index, from, func(s *segment, i int) { s.base = int64(math.Float32bits(g[i])) })
 	default:
-		copy(slots[1+step-roundSlots], g)
+		k := int(step) - roundSlots
+		copy(slots[1+k], g)
+		if u.products() && k == u.part.squares { // a checkpoint has the squares of all workers' mean
+			copy(slots[len(slots)-1], g)
+		}
 	}
 	clear(out)
 }
 
-// A blend is the number of workers, of about so many of whose gradients a step is made where each worker's gradient makes one; 1: of that
-// gradient alone.
-//
-// A rule that divides by the root of the squares makes less of n gradients than of their mean, since each has n times the variance: Adam
-// on a third of the batch, at a third of the rate, is 4 % behind in loss, without any staleness. So such a rule is given a running mean,
-// m ← m + α(g − m) with α = 2/(n + 1), whose variance is that of the mean of n gradients: α/(2 − α) = 1/n. At a worker it would lag by
-// whole rounds, not by parts of one, which a high rate does not bear: there each has its own rule on its own rows.
-type blend int
-
-func newBlend(job *trivium.Job, workers int) blend {
-	switch job.Optimizer.Name {
-	case "adam", "adamw", "rmsprop", "adagrad":
-		return blend(workers)
+// step makes the kth step of these cells, the first of which is of segment s.
+func (u *updater) step(k int64, s *segment, l *trivium.Layout, from int, p, g, out []float32, slots [][]float32) {
+	rows := rowTable(l)
+	u.each(slots[0], from, func(s *segment, _ int) { s.steps = k })
+	u.most = max(u.most, k)
+	n, share, by := s.base+k, u.share, float64(u.n)
+	if u.apart && !rows { // a schedule counts updates, an average that the rule keeps the workers' parts of them
+		n += s.base * int64(u.n-1)
+		if u.scheduled {
+			n = (n + int64(u.n) - 1) / int64(u.n)
+		}
 	}
-	return 1
-}
-
-// add adds g, the kth of this run, to mean.
-func (b blend) add(isa kernel.ISA, mean, g []float32, kth int64) {
-	alpha := max(2/float32(b+1), 1/float32(kth))
-	if alpha >= 1 {
-		copy(mean, g)
+	if rows && share != 1 && !u.part.linear { // of all gradients, so many had this row
+		by = together(float64(k)/float64(u.most), u.n)
+		share = float32(1 / by)
+	}
+	state := slots[1 : 1+u.rule.Slots()]
+	if !u.products() {
+		u.rule.Apply(n, l, from, p, g, out, state)
+		if share != 1 {
+			kernel.Scale(u.isa, out, out, share)
+		}
 		return
 	}
-	kernel.ScaleInto(isa, mean, mean, 1/(1-alpha))
-	kernel.Axpy(isa, mean, alpha, g)
+	last, product := slots[len(slots)-2], slots[len(slots)-1]
+	u.part.remember(l, from, p, g, last, product, k == 1)
+	u.rule.Apply(n, l, from, p, g, out, state)
+	if u.part.keep == 1 { // sums of squares, of n times as many
+		share = float32(math.Sqrt(float64(share)))
+	}
+	u.part.scale(u.isa, out, state[u.part.squares], product, share, by)
 }
 
 // each calls f with the segments of the cells from `from` on, and where they begin among these.
@@ -228,8 +219,8 @@ type told struct {
 func (k *keeper) appendState(p []byte) []byte {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for i := range k.runs {
-		s := &k.runs[i]
+	for at := range k.runs {
+		s := &k.runs[at]
 		name := s.layout.Spec(0).Name
 		p = binary.LittleEndian.AppendUint16(p, uint16(len(name)))
 		p = append(p, name...)
@@ -238,7 +229,15 @@ func (k *keeper) appendState(p []byte) []byte {
 		p = binary.LittleEndian.AppendUint32(p, uint32(s.n))
 		p = binary.LittleEndian.AppendUint64(p, uint64(s.base+s.steps))
 		p = append(p, byte(len(s.slots)))
-		for _, v := range s.slots {
+		for i, v := range s.slots {
+			if i == k.part.squares && s.of != nil {
+				by := float64(k.n)
+				if rowTable(s.layout) {
+					by = together(float64(s.steps)/float64(max(1, k.most)), k.n)
+				}
+				v = slices.Clone(v)
+				k.part.mean(v, s.of, by)
+			}
 			for _, x := range v {
 				p = binary.LittleEndian.AppendUint32(p, math.Float32bits(x))
 			}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob"
@@ -150,16 +151,16 @@ func TestExact(t *testing.T) {
 
 // TestModes: what workers may not have seen yet costs no more than a little of the loss, wherever the optimizer is.
 func TestModes(t *testing.T) {
-	epochs, loose := 40, 1.0
-	if testing.Short() { // the modes are run, and compared when they have come less close
-		epochs, loose = 3, 10.0
+	epochs := 40
+	if testing.Short() {
+		epochs = 3
 	}
 	for _, optimizer := range []trivium.OptimizerSpec{{Name: "sgd", Rate: 0.1}, {Name: "adam", Rate: 0.002}} {
 		j := job()
 		j.Epochs, j.Batch = epochs, 120
 		j.Optimizer = optimizer
 		if testing.Short() && optimizer.Name != "sgd" {
-			continue
+			continue // it comes close only after more epochs than the race detector allows
 		}
 		want, err := local.New(train.Env{}, local.Options{}).Train(t.Context(), j)
 		if err != nil {
@@ -175,6 +176,9 @@ func TestModes(t *testing.T) {
 			{Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker},
 			{Mode: ps.ASP, OptimizerAt: server.AtWorker},
 		} {
+			if o.Mode == ps.ASP && !testing.Short() { // at one pace, as on cores of their own
+				o.Slow = server.Slow{Factor: 1, Unit: 300 * time.Microsecond}
+			}
 			c := &crew{workers: 3, servers: 2, o: o}
 			got, err := c.Train(t.Context(), j)
 			if err != nil {
@@ -182,11 +186,7 @@ func TestModes(t *testing.T) {
 			}
 			a, b := got.Metrics["test.loss"], want.Metrics["test.loss"]
 			t.Logf("%s %s:%d, optimizer at the %s: test loss %.4f, local %.4f", optimizer.Name, o.Mode, o.Staleness, o.OptimizerAt, a, b)
-			within := 0.02
-			if o.OptimizerAt == server.AtWorker {
-				within = 0.08 // each worker steps its own rule on its own rows: Adam makes less of three noisy gradients than of their mean
-			}
-			if !(math.Abs(a/b-1) < loose*within) {
+			if !(math.Abs(a/b-1) < 0.02) {
 				t.Errorf("%s %s:%d, optimizer at the %s: test loss %v, local reaches %v", optimizer.Name, o.Mode, o.Staleness, o.OptimizerAt, a, b)
 			}
 			if got.Steps != want.Steps || got.Samples != want.Samples || got.Reason != trivium.Finished {
@@ -201,8 +201,8 @@ func TestRowSparse(t *testing.T) {
 	j := job()
 	j.Model, j.Data = "fm:4", trivium.Data{Source: "adult", Rows: 3000, Train: "0:2400", Test: "2400:"}
 	for _, optimizer := range []string{"adam", "ftrl", "sgd"} {
-		j.Optimizer = trivium.OptimizerSpec{Name: optimizer, Rate: 0.05}
-		j.Exact, j.Epochs = true, 12
+		j.Optimizer = trivium.OptimizerSpec{Name: optimizer, Rate: 0.01}
+		j.Exact, j.Epochs = true, 20
 		want, err := local.New(train.Env{}, local.Options{}).Train(t.Context(), j)
 		if err != nil {
 			t.Fatal(err)
@@ -214,13 +214,13 @@ func TestRowSparse(t *testing.T) {
 		}
 		traintest.Same(t, optimizer, got, want)
 		j.Exact = false
-		for _, o := range []server.Options{{Mode: ps.ASP}, {Mode: ps.SSP, Staleness: 1, OptimizerAt: server.AtWorker}} {
+		for _, o := range []server.Options{{Mode: ps.ASP}, {Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker}} {
 			c := &crew{workers: 3, servers: 2, o: o}
 			got, err := c.Train(t.Context(), j)
 			if err != nil {
 				t.Fatal(errors.Join(c.errs...))
 			}
-			if a, b := got.Metrics["test.loss"], want.Metrics["test.loss"]; !(a < 1.5*b) { // 24 updates in, and a row that one worker touches moves by a third
+			if a, b := got.Metrics["test.loss"], want.Metrics["test.loss"]; !(a < 1.1*b) {
 				t.Errorf("%s %+v: test loss %v, local reaches %v", optimizer, o, a, b)
 			}
 		}
@@ -345,7 +345,7 @@ func TestUneven(t *testing.T) {
 
 // TestDiverged: the same error at all, under BSP; else at one, which ends the others.
 func TestDiverged(t *testing.T) {
-	for _, o := range []server.Options{{Mode: ps.BSP}, {Mode: ps.ASP}, {Mode: ps.SSP, Staleness: 1, OptimizerAt: server.AtWorker}} {
+	for _, o := range []server.Options{{Mode: ps.BSP}, {Mode: ps.ASP}, {Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker}} {
 		j := traintest.Job()
 		j.Optimizer = trivium.OptimizerSpec{Name: "sgd", Rate: 1e38}
 		c := &crew{env: traintest.Env(t, 1, false), workers: 3, servers: 1, o: o}

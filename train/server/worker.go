@@ -13,7 +13,6 @@ import (
 	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/tensor"
-	"github.com/trivium-ml/trivium/tensor/kernel"
 	"github.com/trivium-ml/trivium/train"
 )
 
@@ -39,6 +38,7 @@ type worker struct {
 	gradient trivium.Gradient
 	touched  touched
 	update   []float32
+	rules    *ownRule // that made it
 	round    int64 // at hand
 	toldStop bool  // the others know
 	stepping bool  // between the batch and the end of its round
@@ -48,6 +48,7 @@ type worker struct {
 	settled  bool          // all have made their last updates
 	took     time.Duration // by the last step's own work
 	updates  int64         // in all
+	begun    int64         // the update after which this run goes on
 }
 
 // train is the life of a worker.
@@ -95,7 +96,7 @@ func (w *worker) train(ctx context.Context) (trivium.Result, error) {
 		w.run.Cuts(w.cutting.begin)
 		defer w.cutting.end()
 	}
-	w.updates = w.run.Progress(time.Now()).Steps
+	w.updates, w.begun = w.run.Progress(time.Now()).Steps, w.run.At().Step
 	for step, batch := range w.run.Updates(walk) {
 		w.stepping = true
 		t, err := w.step(step, batch, ctx.Err() != nil)
@@ -193,6 +194,7 @@ func (w *worker) openTables() (err error) {
 	w.touched = newTouched(w.tables)
 	if w.o.OptimizerAt == AtWorker {
 		w.update = tensor.Aligned[float32](l.Len())
+		w.rules = newOwnRule(w.run, w.rule, w.state.Slots(), w.env.Workers())
 	}
 	if err := w.fill(); err != nil {
 		return err
@@ -330,40 +332,6 @@ func (w *worker) push(part int, weight, loss float64) error {
 		return err
 	}
 	return w.tables.inc(part, w.gradient.Flat, w.gradient.Rows)
-}
-
-// ownUpdate makes the update of this worker's optimizer, of its own rows, times share.
-func (w *worker) ownUpdate(step int64, weight float64, share float32) {
-	if weight == 0 {
-		return
-	}
-	isa, l, slots := w.run.CPU.ISA, w.run.Layout(), w.state.Slots()
-	views := make([][]float32, len(slots))
-	apply := func(step int64, from, to int) {
-		u := w.update[from:to]
-		kernel.ScaleInto(isa, u, w.gradient.Flat[from:to], float32(weight))
-		for k, v := range slots {
-			views[k] = v[from:to]
-		}
-		w.rule.Apply(step, l, from, w.run.Params.Flat[from:to], u, u, views)
-		for i := range u {
-			u[i] *= share
-		}
-	}
-	for _, r := range w.tables.runs {
-		apply(step, r[0], r[1])
-	}
-	for _, x := range w.tables.sparse {
-		counts := w.state.RowSteps()[x.tensor]
-		for _, r := range w.gradient.Rows[x.tensor] {
-			n := step
-			if counts != nil {
-				counts[r]++
-				n = int64(counts[r])
-			}
-			apply(n, x.from+int(r)*x.cols, x.from+(int(r)+1)*x.cols)
-		}
-	}
 }
 
 // refresh makes rank 0's parameters what the tables have.

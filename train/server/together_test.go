@@ -1,0 +1,99 @@
+package server
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/optim"
+	"github.com/trivium-ml/trivium/tensor/kernel"
+)
+
+// TestPart: the steps of n workers, each on a noisy gradient of its own, add up to those on the mean of them, under every rule that
+// divides by the root of squares, though each worker knows its own gradients only.
+func TestPart(t *testing.T) {
+	const cells, rounds, n = 64, 3000, 4
+	l, err := trivium.NewLayout(trivium.Spec{Name: "x", Shape: []int{cells}, Rate: 1, Decay: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"adam", "rmsprop", "adagrad"} {
+		job := &trivium.Job{Optimizer: trivium.OptimizerSpec{Name: name, Rate: 0.01}}
+		make1 := func() (trivium.Optimizer, [][]float32) {
+			o, err := optim.New(job.Optimizer, kernel.Go)
+			if err != nil {
+				t.Fatal(err)
+			}
+			slots := make([][]float32, o.Slots())
+			for i := range slots {
+				slots[i] = make([]float32, cells)
+			}
+			return o, slots
+		}
+		alone, slots := make1()
+		part := newPart(job, alone)
+		var rules [n]trivium.Optimizer
+		var states [n][][]float32
+		var last, product [n][]float32
+		for w := range n {
+			rules[w], states[w] = make1()
+			last[w], product[w] = make([]float32, cells), make([]float32, cells)
+		}
+		random := rand.New(rand.NewPCG(5, 6))
+		p, u, g, mean := make([]float32, cells), make([]float32, cells), make([]float32, cells), make([]float32, cells)
+		var ratio, plain float64 // of what the workers' steps came to, and would have without the products
+		for round := int64(1); round <= rounds; round++ {
+			clear(mean)
+			var moved, unscaled float64
+			for w := range n {
+				for i := range g {
+					g[i] = 0.2 + float32(random.NormFloat64())
+					mean[i] += g[i] / n
+				}
+				part.remember(l, 0, p, g, last[w], product[w], round == 1)
+				rules[w].Apply(round, l, 0, p, g, u, states[w])
+				for _, x := range u {
+					unscaled += float64(x) / n
+				}
+				part.scale(kernel.Go, u, states[w][part.squares], product[w], 1.0/n, n)
+				for _, x := range u {
+					moved += float64(x)
+				}
+			}
+			alone.Apply(round, l, 0, p, mean, u, slots)
+			var want float64
+			for _, x := range u {
+				want += float64(x)
+			}
+			if round > rounds/2 {
+				ratio += moved / want / (rounds / 2)
+				plain += unscaled / want / (rounds / 2)
+			}
+		}
+		t.Logf("%s: the workers move %.3f times as far as one, %.3f times if nothing were done", name, ratio, plain)
+		if math.Abs(ratio-1) > 0.08 || plain > 0.75 {
+			t.Errorf("%s: the workers move %v times as far as one, %v times if nothing were done", name, ratio, plain)
+		}
+		part.mean(states[0][part.squares], product[0], n)
+		var a, b float64
+		for i, x := range states[0][part.squares] {
+			a, b = a+float64(x), b+float64(slots[part.squares][i])
+		}
+		if math.Abs(a/b-1) > 0.15 {
+			t.Errorf("%s: a checkpoint has squares of %v, one optimizer has %v", name, a, b)
+		}
+	}
+}
+
+func TestTogether(t *testing.T) {
+	for _, c := range []struct {
+		p    float64
+		n    int
+		want float64
+	}{{1, 3, 3}, {0, 3, 1}, {0.5, 2, 4.0 / 3}, {1e-9, 5, 1}, {7, 2, 2}} {
+		if got := together(c.p, c.n); math.Abs(got-c.want) > 1e-6 {
+			t.Errorf("p %v, n %d: %v, want %v", c.p, c.n, got, c.want)
+		}
+	}
+}
