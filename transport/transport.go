@@ -184,9 +184,6 @@ func (e *Event) Release() {
 	}
 }
 
-// OnRelease has Release call f, once: for networks outside this package.
-func (e *Event) OnRelease(f func()) { e.release = f }
-
 // Stats are a port's counters since it was opened.
 type Stats struct {
 	Peers                        int

@@ -363,9 +363,12 @@ func TestProgramReplaced(t *testing.T) {
 	}
 }
 
-func TestPrefixed(t *testing.T) {
+func TestLines(t *testing.T) {
 	var b strings.Builder
-	w := Prefixed(&b, "worker/1: ")
+	w := &lines{emit: func(line []byte) error {
+		fmt.Fprintf(&b, "worker/1: %s\n", line)
+		return nil
+	}}
 	for _, s := range []string{"a\nb", "c\r\n", "", "\n", "rest"} {
 		if n, err := io.WriteString(w, s); n != len(s) || err != nil {
 			t.Fatal(n, err)

@@ -2,7 +2,6 @@ package launch
 
 import (
 	"bytes"
-	"io"
 	"sync"
 )
 
@@ -11,15 +10,6 @@ const (
 	keepLines = 20       // the last lines of an Exit
 	keepBytes = 8 << 10  // that they have together
 )
-
-// Prefixed returns a writer that writes to w line by line, each with the prefix before it. What follows the last end of line waits for
-// more. Several may share w if its Write may be called from several goroutines.
-func Prefixed(w io.Writer, prefix string) io.Writer {
-	return &lines{emit: func(line []byte) error {
-		_, err := w.Write(append(append([]byte(prefix), line...), '\n'))
-		return err
-	}}
-}
 
 // lines cuts what is written into lines, without their ends.
 type lines struct {
