@@ -17,8 +17,9 @@ type Driver interface {
 
 // A Worker is one training thread. It and its tables belong to one goroutine.
 type Worker struct {
-	s *WorkerState
-	d Driver
+	s   *WorkerState
+	d   Driver
+	saw func(table string, v Clock) // nil: nobody wants to know
 }
 
 // NewWorker asks the client that d drives for a worker. Client.Worker is what programs call.
@@ -27,7 +28,7 @@ func NewWorker(ctx context.Context, d Driver) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Worker{r.(*WorkerState), d}, nil
+	return &Worker{s: r.(*WorkerState), d: d}, nil
 }
 
 // Index is the number of the worker in its client.
@@ -42,6 +43,10 @@ func (w *Worker) KeepState(f func() []byte) {
 	w.s.state = f
 	w.d.Unlock()
 }
+
+// OnRead has f called after each read of a table with the value clock that the read returns: Now less that is how stale it was. f is
+// called by the worker's goroutine.
+func (w *Worker) OnRead(f func(table string, v Clock)) { w.saw = f }
 
 // Clock ends the round: what was added is sent. It waits only for Lead, and for room in flight, and returns the new clock. A delta
 // that is no number makes it fail, and nothing is sent. Where ctx ends first the round is ended all the same.
@@ -165,7 +170,7 @@ func (t Table[T]) Get(ctx context.Context, row int64, dst []T) (Clock, error) {
 			r.used = true
 			s.c.Hits++
 			t.copy(r, dst)
-			return v, nil
+			return t.saw(v), nil
 		}
 	}
 	d.Unlock()
@@ -181,7 +186,15 @@ func (t Table[T]) Get(ctx context.Context, row int64, dst []T) (Clock, error) {
 	s.c.unpin(g)
 	r.pins--
 	t.copy(r, dst)
-	return v, nil
+	return t.saw(v), nil
+}
+
+// saw tells who wants to know of a read.
+func (t Table[T]) saw(v Clock) Clock {
+	if f := t.w.saw; f != nil {
+		f(t.t.spec.Name, v)
+	}
+	return v
 }
 
 func (t Table[T]) call(ctx context.Context, g *getCall) (Clock, error) {
@@ -311,7 +324,7 @@ func (t Table[T]) GetAsync(ctx context.Context, rows []int64, dst []T) *Future {
 			t.read(r, dst[i*cols:(i+1)*cols])
 		}
 		s.c.unpin(g)
-		return v, nil
+		return t.saw(v), nil
 	}}
 }
 
@@ -334,7 +347,7 @@ func (t Table[T]) GetCells(ctx context.Context, row int64, cols []int64, dst []T
 			s.c.Hits++
 			t.readCells(r, cols, dst)
 			d.Unlock()
-			return v, nil
+			return t.saw(v), nil
 		}
 	}
 	d.Unlock()
@@ -357,7 +370,7 @@ func (t Table[T]) GetCells(ctx context.Context, row int64, cols []int64, dst []T
 		}
 		d.Unlock()
 	}
-	return v, nil
+	return t.saw(v), nil
 }
 
 // overlayCells adds what the worker added since its round own.
@@ -436,7 +449,7 @@ func (t Table[T]) View(ctx context.Context, row int64, f func([]T)) (Clock, erro
 		s.c.unpin(g)
 		d.Unlock()
 		f(t.r.scratch)
-		return v, nil
+		return t.saw(v), nil
 	}
 	cells := r.cells
 	r.views++
@@ -446,7 +459,7 @@ func (t Table[T]) View(ctx context.Context, row int64, f func([]T)) (Clock, erro
 	r.unview(cells)
 	s.c.unpin(g)
 	d.Unlock()
-	return v, nil
+	return t.saw(v), nil
 }
 
 // pending reports whether the worker has deltas to lay over a row.

@@ -29,22 +29,24 @@ type cluster struct {
 	job       *trivium.Job
 	mode      ps.Mode
 	placement ps.Placement
-	host      *ps.Host         // of this process's own parts
-	done      transport.Stream // nil where servers have processes of their own
-	server    int              // the shards that this process has; -1: none
-	steps     *keeper          // of those shards
-	cuts      *cutStore        // what they wrote of a snapshot
-	dialling  sync.Mutex       // of told
-	told      []*remote.Client // of what servers tell; nil: not asked yet
-	memory    []*cluster       // of a worker that is alone: its servers
-	closers   []func() error   // last first
-	serving   sync.WaitGroup   //
-	stop      func()           // ends serving
-	failed    chan error       // serving ended by itself
+	host      *ps.Host          // of this process's own parts
+	done      transport.Stream  // nil where servers have processes of their own
+	server    int               // the shards that this process has; -1: none
+	steps     *keeper           // of those shards
+	cuts      *cutStore         // what they wrote of a snapshot
+	dialling  sync.Mutex        // of told
+	told      []*remote.Client  // of what servers tell; nil: not asked yet
+	memory    []*cluster        // of a worker that is alone: its servers
+	closers   []func() error    // last first
+	serving   sync.WaitGroup    //
+	stop      func()            // ends serving
+	failed    chan error        // serving ended by itself
+	figures   *observe.Recorder // the worker's, or of a process that only serves; nil: nobody wants to know
 }
 
-func newCluster(ctx context.Context, env *train.Env, o Options, job *trivium.Job) (_ *cluster, err error) {
-	c := &cluster{env: env, job: job, mode: o.Mode, server: -1, failed: make(chan error, 8)}
+// newCluster finds a process's place; figures are its worker's.
+func newCluster(ctx context.Context, env *train.Env, o Options, job *trivium.Job, figures *observe.Recorder) (_ *cluster, err error) {
+	c := &cluster{env: env, job: job, mode: o.Mode, server: -1, failed: make(chan error, 8), figures: figures}
 	defer func() {
 		if err != nil {
 			c.close()
@@ -88,6 +90,7 @@ func (c *cluster) open(ctx context.Context, servers []transport.Name) error {
 	}
 	c.host = ps.Share(s, c.env.Log)
 	c.closers = append(c.closers, c.host.Close)
+	c.record()
 	if c.server < 0 {
 		return nil
 	}
@@ -110,7 +113,7 @@ func (c *cluster) begin(ctx context.Context) error {
 	c.cuts = &cutStore{keeper: c.steps}
 	c.serving.Go(func() { _ = remote.Serve(serving, c.cuts, states, remote.Options{Log: c.env.Log}) }) // ends with its context
 	c.serving.Go(func() {
-		err := c.host.Serve(serving, c.placement, ps.ServerOptions{Log: c.env.Log, Updaters: c.steps.updaters(), Store: c.cuts})
+		err := c.host.Serve(serving, c.placement, ps.ServerOptions{Log: c.env.Log, Updaters: c.steps.updaters(), Store: c.cuts, Trace: c.trace()})
 		if serving.Err() == nil {
 			if err == nil {
 				err = errors.New("the tables are served no more")

@@ -129,7 +129,7 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 		return train.NotBegun(ctx, &train.JobError{Err: errors.Join(err, more)})
 	}
 	if env.Role == observe.Server {
-		c, err := newCluster(ctx, &env, s.o, job)
+		c, err := newCluster(ctx, &env, s.o, job, nil)
 		if err != nil {
 			return train.NotBegun(ctx, err)
 		}
@@ -148,7 +148,7 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 	if err := s.o.rounds(run); err != nil {
 		return train.NotBegun(ctx, err)
 	}
-	c, err := newCluster(ctx, &env, s.o, job)
+	c, err := newCluster(ctx, &env, s.o, job, run.Recorder)
 	if err != nil {
 		return train.NotBegun(ctx, err)
 	}

@@ -39,9 +39,9 @@ type worker struct {
 	touched  touched
 	update   []float32
 	rules    *ownRule // that made it
-	round    int64 // at hand
-	toldStop bool  // the others know
-	stepping bool  // between the batch and the end of its round
+	round    int64    // at hand
+	toldStop bool     // the others know
+	stepping bool     // between the batch and the end of its round
 	cutting  *cutting
 	sums     []partSum
 	wanted   []ps.Wanted
@@ -168,6 +168,7 @@ func (w *worker) open() error {
 	if err := w.openTables(); err != nil {
 		return errors.Join(err, w.client.Close())
 	}
+	w.observe()
 	return nil
 }
 

@@ -1,0 +1,70 @@
+package server
+
+import (
+	"time"
+
+	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/ps"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// record has the bytes that this process sends and receives counted at its worker, or, where it only serves, as a server's.
+func (c *cluster) record() {
+	if c.env.Observe == nil {
+		return
+	}
+	r := c.figures
+	if r == nil {
+		r = c.env.Observe.Recorder(observe.Source{Run: c.env.Run, Strategy: "server", Role: observe.Server, Rank: c.env.Rank})
+		c.figures = r
+	}
+	port, last := c.env.Port, c.env.Port.Stats()
+	c.env.Observe.Poll(func(time.Duration) {
+		now := port.Stats()
+		count(r, &last, &now)
+	})
+}
+
+// count adds to r what a port did since last.
+func count(r *observe.Recorder, last, now *transport.Stats) {
+	for _, x := range []struct {
+		to        observe.Counter
+		last, now uint64
+	}{
+		{observe.BytesOut, last.BytesSent, now.BytesSent},
+		{observe.BytesIn, last.BytesReceived, now.BytesReceived},
+		{observe.MessagesOut, last.FramesSent, now.FramesSent},
+		{observe.MessagesIn, last.FramesReceived, now.FramesReceived},
+	} {
+		if x.now > x.last {
+			r.Add(x.to, x.now-x.last)
+		}
+	}
+	*last = *now
+}
+
+// trace counts the rounds that a process which only serves has applied.
+func (c *cluster) trace() (t ps.ServerTrace) {
+	if r := c.figures; r != nil && c.env.Role == observe.Server {
+		t.Applied = func(int, int, ps.Clock, int) { r.Add(observe.Updates, 1) }
+	}
+	return t
+}
+
+// observe records how stale each read of the model is: by how many rounds of this worker's clock what it returned may lack others'
+// updates.
+func (w *worker) observe() {
+	if w.run.Recorder == nil {
+		return
+	}
+	w.w.OnRead(func(table string, v ps.Clock) {
+		if table == factsTable || table == agreeTable { // not the model's
+			return
+		}
+		now := w.w.Now()
+		stale := max(now-v, 0)
+		w.run.Observe(observe.Staleness, uint64(stale))
+		w.run.Put(observe.WorkerClock, float64(now))
+		w.run.Put(observe.WorkerLead, float64(stale))
+	})
+}

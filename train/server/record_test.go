@@ -1,0 +1,56 @@
+package server_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/ps"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/train/server"
+)
+
+// TestRecorded: a run has how stale each read of the model was, within the bound, and what was sent.
+func TestRecorded(t *testing.T) {
+	for _, c := range []struct {
+		o     server.Options
+		bound uint64
+	}{
+		{server.Options{Mode: ps.BSP}, 0},
+		{server.Options{Mode: ps.SSP, Staleness: 3}, 3},
+		{server.Options{Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker}, 3},
+	} {
+		c.o.Slow = server.Slow{Worker: 1, Factor: 3, Unit: 200 * time.Microsecond}
+		hub := observe.NewHub(observe.Options{Start: time.Now()})
+		x := &crew{env: train.Env{Run: "r", Observe: hub}, workers: 3, servers: 2, o: c.o}
+		r, err := x.Train(t.Context(), job())
+		if err != nil {
+			t.Fatal(errors.Join(x.errs...))
+		}
+		hub.Collect(true)
+		seen := map[string]bool{}
+		for _, report := range hub.Latest() {
+			f := &report.Frame
+			seen[f.Source.String()] = true
+			if f.Counter(observe.BytesOut) == 0 || f.Counter(observe.BytesIn) == 0 {
+				t.Errorf("%s: %s: no bytes are counted", c.o.Mode, f.Source)
+			}
+			h := &f.Distributions[observe.Staleness]
+			if f.Source.Role == observe.Server {
+				if f.Counter(observe.Updates) == 0 || h.Count != 0 {
+					t.Errorf("%s: %s: %d updates, %d reads", c.o.Mode, f.Source, f.Counter(observe.Updates), h.Count)
+				}
+				continue
+			}
+			if h.Count < uint64(r.Steps) || h.Max > c.bound || c.bound > 0 && f.Source.Rank != 1 && h.Max == 0 {
+				t.Errorf("%s: %s: %d reads of %d updates, stale by %d to %d rounds", c.o.Mode, f.Source, h.Count, r.Steps, h.Min, h.Max)
+			}
+		}
+		for _, name := range []string{"worker-0", "worker-1", "worker-2", "server-0", "server-1"} {
+			if !seen[name] {
+				t.Errorf("%s: no figures of %s: %v", c.o.Mode, name, seen)
+			}
+		}
+	}
+}
