@@ -6,10 +6,11 @@ import "unsafe"
 func Gemv[T Float](isa ISA, m, n int, a []T, lda int, x, y []T) {
 	x = x[:n]
 	i := 0
-	if g := dotRows[T](isa); g > 0 && n >= lanes && m >= g {
+	if g := dotRows[T](isa, m); g > 0 && n >= lanes {
 		inside(a, false, m, n, lda)
-		for ; i+g <= m; i += g {
+		for ; g > 0; g = dotRows[T](isa, m-i) {
 			dotGroup(isa, n, a[i*lda:], lda, x, y[i:i+g])
+			i += g
 		}
 	}
 	for ; i < m; i++ {
@@ -17,12 +18,12 @@ func Gemv[T Float](isa ISA, m, n int, a []T, lda int, x, y []T) {
 	}
 }
 
-// dotGroup is y = A·x for as many rows as the kernel takes.
+// dotGroup is y = A·x for as many rows as a kernel takes.
 func dotGroup[T Float](isa ISA, n int, a []T, lda int, x, y []T) {
-	var sums [4]tree[T]
-	var block [4]T
+	var sums [8]tree[T]
+	var block [8]T
 	for j := 0; j < n; j += BlockLen {
-		dots[T](isa, &stripe{
+		dots[T](isa, len(y), &stripe{
 			a: unsafe.Pointer(&a[j]), row: lda * sizeOf[T](), x: unsafe.Pointer(&x[j]), n: min(BlockLen, n-j), out: unsafe.Pointer(&block),
 		})
 		for r := range y {

@@ -11,6 +11,9 @@ func dotsF32AVX512(t *stripe)
 func dotsF64AVX512(t *stripe)
 
 //go:noescape
+func dots8F64AVX512(t *stripe)
+
+//go:noescape
 func dotsF32AVX2(t *stripe)
 
 //go:noescape
@@ -58,17 +61,22 @@ func readAVX512(x unsafe.Pointer, n int) float32
 //go:noescape
 func readAVX2(x unsafe.Pointer, n int) float32
 
-// dotRows returns how many rows dots takes, 0 if there is no such kernel.
-func dotRows[T Float](isa ISA) int {
-	if isa >= AVX2 {
+// dotRows returns how many of m rows dots takes at once, 0 if there is no such kernel.
+func dotRows[T Float](isa ISA, m int) int {
+	switch {
+	case isa == AVX512 && !single[T]() && m >= 8:
+		return 8
+	case isa >= AVX2 && m >= 4:
 		return 4
 	}
 	return 0
 }
 
-// dots runs the kernel for dotRows rows.
-func dots[T Float](isa ISA, t *stripe) {
+// dots runs the kernel for a number of rows that dotRows returned.
+func dots[T Float](isa ISA, rows int, t *stripe) {
 	switch {
+	case rows == 8:
+		dots8F64AVX512(t)
 	case isa == AVX512 && single[T]():
 		dotsF32AVX512(t)
 	case isa == AVX512:

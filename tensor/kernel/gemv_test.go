@@ -17,7 +17,7 @@ func TestGemvIsDotOfRows(t *testing.T) {
 
 func gemvIsDot[T Float](t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 1))
-	for _, m := range []int{0, 1, 2, 3, 4, 5, 7, 16} {
+	for _, m := range []int{0, 1, 2, 3, 4, 5, 7, 8, 13, 16} {
 		for _, n := range []int{0, 1, 15, 63, 64, 65, 100, 127, 784, 4096, 4097, 10000} {
 			ld := n + m%3
 			a, x := randoms[T](r, m*ld), randoms[T](r, n)
