@@ -27,6 +27,7 @@ type Program struct {
 	out      []ref // the fetched values
 	lists    []*typeList
 	axes     []string
+	looked   int // how often the passes looked at a node: what compiling costs, but for the clock
 	feedDims [][]dim
 	plans    plans
 }
@@ -105,7 +106,7 @@ func Compile(g *graph.Graph, feeds, fetches, targets []graph.Value, o Options) (
 	}
 	c.land()
 	c.sweep()
-	for _, n := range c.nodes {
+	for _, n := range c.all() {
 		if n.op == "Const" {
 			n.constant()
 		}
@@ -135,6 +136,12 @@ type compiler struct {
 	key    []byte
 	none   *extra // of nodes without any
 	seeds  [2]maphash.Seed
+}
+
+// all is the nodes, for a pass that looks at each of them.
+func (c *compiler) all() []*node {
+	c.looked += len(c.nodes)
+	return c.nodes
 }
 
 // prune makes nodes of what the fetches and targets need.
@@ -296,7 +303,7 @@ func (c *compiler) orderEffects() {
 		reads []*node
 	}
 	lines := make([]line, len(c.g.Resources()))
-	for _, n := range c.nodes {
+	for _, n := range c.all() {
 		if n.eff == graph.Pure {
 			continue
 		}
@@ -321,7 +328,7 @@ func (c *compiler) orderEffects() {
 // check reports every operation that has no kernel for its element type.
 func (c *compiler) check() error {
 	var errs []error
-	for _, n := range c.nodes {
+	for _, n := range c.all() {
 		k, ok := kernels[n.op]
 		if !ok {
 			errs = append(errs, fmt.Errorf("%s: operation %s has no kernel", n.name(), n.op))

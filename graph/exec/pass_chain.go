@@ -26,12 +26,13 @@ const (
 // fuseChains makes one node of element-wise nodes whose results are read in the chain alone.
 func (c *compiler) fuseChains() {
 	inside := make([]*node, 0, maxChain)
-	for i := len(c.nodes) - 1; i >= 0; i-- {
+	for i := len(c.all()) - 1; i >= 0; i-- {
 		n := c.nodes[i]
 		if !n.live() || !chains(n) {
 			continue
 		}
 		inside = growChain(n, inside[:0])
+		c.looked += len(inside)
 		if len(inside) < 2 {
 			continue
 		}

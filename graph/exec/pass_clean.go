@@ -9,7 +9,7 @@ import (
 // clean removes nodes that change no bit: the identity in disguise, a transposition that a product does for nothing, repetition that
 // an element-wise kernel does anyway.
 func (c *compiler) clean() {
-	for _, n := range c.nodes {
+	for _, n := range c.all() {
 		if n.fwd != nil || n.op == opFeed {
 			continue
 		}

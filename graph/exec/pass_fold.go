@@ -9,7 +9,7 @@ import (
 
 // fold computes now what depends on constants alone, where the result is at most foldLimit bytes.
 func (c *compiler) fold() error {
-	for _, n := range c.nodes {
+	for _, n := range c.all() {
 		if n.fwd != nil || n.op == "Const" || n.op == opFeed || n.effect() != graph.Pure || len(n.list.types) != 1 || len(n.after) > 0 {
 			continue
 		}

@@ -14,7 +14,7 @@ func (c *compiler) fuse() {
 
 // countUsers counts the readers of each node that somebody needs, fetches included.
 func (c *compiler) countUsers() {
-	for _, n := range c.nodes {
+	for _, n := range c.all() {
 		n.users, n.mark = 0, n.op == opFeed
 	}
 	use := func(n *node) {
@@ -24,14 +24,14 @@ func (c *compiler) countUsers() {
 	for _, r := range c.out {
 		use(r.end().n)
 	}
-	for _, n := range c.nodes {
+	for _, n := range c.all() {
 		if n.keep && n.fwd == nil {
 			use(n)
 		} else if n.keep {
 			use(n.fwd[0].end().n)
 		}
 	}
-	for i := len(c.nodes) - 1; i >= 0; i-- { // readers come after what they read
+	for i := len(c.all()) - 1; i >= 0; i-- { // readers come after what they read
 		n := c.nodes[i]
 		if !n.mark {
 			continue
@@ -57,7 +57,7 @@ var activations = map[string]string{"ReLU": "relu", "Tanh": "tanh", "Sigmoid": "
 // fuseDense makes a product with bias and activation one node, whose epilogue works on a tile while that is in registers. Between them
 // nobody else may read what is no longer stored.
 func (c *compiler) fuseDense() {
-	for _, n := range c.nodes {
+	for _, n := range c.all() {
 		if !n.live() || len(n.after) > 0 {
 			continue
 		}
@@ -120,12 +120,15 @@ func isRow(r ref, n *node) bool {
 func (c *compiler) fuseCrossEntropy() {
 	type key struct{ logits, labels ref }
 	losses, fused := map[key]*node{}, false
-	for _, n := range c.nodes {
+	for _, n := range c.all() {
+		n.mark = false
+	}
+	for _, n := range c.all() {
 		if n.live() && n.op == "SoftmaxCrossEntropy" && len(n.after) == 0 {
 			losses[key{n.in[0], n.in[1]}] = n
 		}
 	}
-	for _, n := range c.nodes {
+	for _, n := range c.all() {
 		if !n.live() || n.op != "SoftmaxCrossEntropyGrad" || len(n.after) > 0 {
 			continue
 		}
@@ -146,34 +149,34 @@ func (c *compiler) fuseCrossEntropy() {
 	}
 }
 
-// dependsOn says whether n needs target; dy rarely does, so the search is short: it ends at a constant or a feed.
+// dependsOn says whether n needs target; dy rarely does, so the search is short: it ends at a constant or a feed. No node is marked when it
+// is called, nor when it returns.
 func (c *compiler) dependsOn(n, target *node) bool {
-	for _, m := range c.nodes {
-		m.mark = false
-	}
-	stack := []*node{n}
-	n.mark = true
-	for len(stack) > 0 {
-		m := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
-		if m == target {
-			return true
+	var seen []*node
+	visit := func(m *node) {
+		if !m.mark {
+			m.mark = true
+			seen = append(seen, m)
 		}
+	}
+	visit(n)
+	found := false
+	for at := 0; at < len(seen) && !found; at++ {
+		m := seen[at]
+		found = m == target
 		for _, r := range m.in {
-			if e := r.end().n; !e.mark {
-				e.mark = true
-				stack = append(stack, e)
-			}
+			visit(r.end().n)
 		}
 		for _, a := range m.after {
 			if a.fwd != nil {
 				a = a.fwd[0].end().n
 			}
-			if !a.mark {
-				a.mark = true
-				stack = append(stack, a)
-			}
+			visit(a)
 		}
 	}
-	return false
+	for _, m := range seen {
+		m.mark = false
+	}
+	c.looked += len(seen)
+	return found
 }

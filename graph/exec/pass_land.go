@@ -43,10 +43,10 @@ func computes(r ref) bool {
 
 // sweep drops nodes that nobody needs, resolves replacements, and numbers what is left in creation order.
 func (c *compiler) sweep() {
-	for _, n := range c.nodes {
+	for _, n := range c.all() {
 		n.mark = n.op == opFeed
 	}
-	for _, n := range c.nodes {
+	for _, n := range c.all() {
 		if n.keep {
 			if n.fwd != nil {
 				n = n.fwd[0].end().n
@@ -58,7 +58,7 @@ func (c *compiler) sweep() {
 	for _, r := range c.out {
 		r.end().n.mark = true
 	}
-	for i := len(c.nodes) - 1; i >= 0; i-- {
+	for i := len(c.all()) - 1; i >= 0; i-- {
 		n := c.nodes[i]
 		if !n.mark {
 			continue
@@ -75,14 +75,14 @@ func (c *compiler) sweep() {
 		}
 	}
 	live := c.nodes[:0]
-	for _, n := range c.nodes {
+	for _, n := range c.all() {
 		if n.mark {
 			live = append(live, n)
 		}
 	}
 	clear(c.nodes[len(live):])
 	c.nodes = live
-	for i, n := range c.nodes {
+	for i, n := range c.all() {
 		n.seq = i
 	}
 	for i, r := range c.out {
@@ -92,7 +92,7 @@ func (c *compiler) sweep() {
 
 // sort restores an order in which operands come before their readers, close to that of creation, after a pass appended nodes.
 func (c *compiler) sort() {
-	for _, n := range c.nodes {
+	for _, n := range c.all() {
 		n.mark = false
 	}
 	order := make([]*node, 0, len(c.nodes))
@@ -101,7 +101,7 @@ func (c *compiler) sort() {
 		next int
 	}
 	var stack []frame
-	for _, root := range c.nodes {
+	for _, root := range c.all() {
 		if root.mark {
 			continue
 		}
@@ -128,6 +128,7 @@ func (c *compiler) sort() {
 				continue
 			}
 			f.next++
+			c.looked++
 			if !m.mark {
 				m.mark = true
 				stack = append(stack, frame{m, 0})
@@ -141,7 +142,7 @@ func (c *compiler) sort() {
 // value read before the write is used after it), the write finds the version in use and leaves its memory alone.
 func (c *compiler) protectReads() {
 	users := make(map[*node][]*node) // of Reads and views on them
-	for _, n := range c.nodes {
+	for _, n := range c.all() {
 		for _, r := range n.in {
 			if root := viewed(r); root.n.op == "Read" {
 				users[root.n] = append(users[root.n], n)
@@ -149,7 +150,7 @@ func (c *compiler) protectReads() {
 		}
 	}
 	reads := make(map[int][]*node) // since the last write of each resource
-	for _, n := range c.nodes {
+	for _, n := range c.all() {
 		if n.eff == graph.Pure {
 			continue
 		}
@@ -160,6 +161,7 @@ func (c *compiler) protectReads() {
 			}
 			for _, r := range reads[id] {
 				later := false
+				c.looked += len(users[r])
 				for _, u := range users[r] {
 					if u.seq < n.seq {
 						n.rare().after = append(n.after, u)

@@ -16,7 +16,7 @@ import (
 func (c *compiler) merge() {
 	seen := make(map[uint64]*node, len(c.nodes)) // the first node of each hash
 	var key []byte
-	for _, n := range c.nodes {
+	for _, n := range c.all() {
 		if n.fwd != nil {
 			continue
 		}

@@ -23,9 +23,10 @@ func (c *compiler) cut() {
 	blocker := make(map[*node]int)
 	segOf := make(map[int32]int)
 	seg := make([]int, len(c.nodes))
-	for i, n := range c.nodes {
+	for i, n := range c.all() {
 		s := int32(0)
 		n.predecessors(func(m *node) {
+			c.looked++
 			s = sets.union(s, set[m.seq])
 			if k, ok := blocker[m]; ok {
 				s = sets.union(s, sets.single(k))
@@ -52,6 +53,7 @@ func (c *compiler) cut() {
 	for k, s := range c.segments {
 		for _, n := range s.nodes {
 			n.sources(func(m *node) {
+				c.looked++
 				if f := m.segment; f >= 0 && f != k && !slices.Contains(s.from, f) {
 					s.from = append(s.from, f)
 				}
