@@ -2,6 +2,8 @@ package ps
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/trivium-ml/trivium/compress"
 )
@@ -87,4 +89,50 @@ func (cs *codecs) of(name string) (compress.Codec, error) {
 	}
 	(*cs)[name] = c
 	return c, nil
+}
+
+// Compress has the client send its dense rows of float32 by a codec from now on, as Options.Up does from the start; nil: as they are.
+func (c *Client) Compress(up compress.Codec) {
+	c.Lock()
+	c.state.o.Up = up
+	c.Unlock()
+}
+
+// Dropped calls f with what the codec has dropped of each row until now, in the order of tables and rows. f must not keep cells.
+func (c *Client) Dropped(f func(table string, row int64, cells []float32)) {
+	c.Lock()
+	defer c.Unlock()
+	for _, t := range c.state.tables {
+		for _, row := range slices.Sorted(maps.Keys(t.residuals)) {
+			f(t.spec.Name, row, t.residuals[row].Cells())
+		}
+	}
+}
+
+// Drop adds to what the codec has dropped of a row: what a client before had not sent is sent with this one's next round of the row.
+func (c *Client) Drop(table string, row int64, cells []float32) error {
+	c.Lock()
+	defer c.Unlock()
+	t := c.state.byName[table]
+	if t == nil {
+		return fmt.Errorf("ps: no table is called %q", table)
+	}
+	if t.spec.Sparse || t.spec.Cell != Float32 || t.spec.Cols < codedFrom || int64(len(cells)) != t.spec.Cols {
+		return fmt.Errorf("ps: table %q, row %d: %d cells dropped of %d: want all of a dense row of %d float32 or more", table, row, len(cells), t.spec.Cols, codedFrom)
+	}
+	if t.spec.Rows > 0 && (row < 0 || row >= t.spec.Rows) {
+		return fmt.Errorf("ps: drop %q: row %d: want 0 to %d", table, row, t.spec.Rows-1)
+	}
+	if t.residuals == nil {
+		t.residuals = map[int64]*compress.Residual{}
+	}
+	e := t.residuals[row]
+	if e == nil {
+		e = compress.NewResidual(len(cells))
+		t.residuals[row] = e
+	}
+	for i, x := range cells {
+		e.Cells()[i] += x
+	}
+	return nil
 }

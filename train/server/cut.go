@@ -8,13 +8,13 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob/remote"
 	"github.com/trivium-ml/trivium/checkpoint"
-	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/transport"
@@ -101,20 +101,28 @@ func (s *cutStore) object(ctx context.Context, key string, from int64) ([]byte, 
 type cutting struct {
 	w     *worker
 	marks map[ps.Clock]mark
-	late  ps.Clock       // a round that was reached within a step: marked when it ends; 0: none
+	late  []late         // rounds that were reached, and are not marked yet
 	found chan snapshot  // of the request under way; nil: there is none
 	stop  func()         // gives it up
 	asked sync.WaitGroup //
 }
 
+// A late is a round that was reached, in a step whose end is not known yet, or at that place.
+type late struct {
+	clock ps.Clock
+	step  bool
+	at    checkpoint.Progress
+}
+
 // A mark is what rank 0 was at a round.
 type mark struct {
 	at    checkpoint.Progress
-	state *filling // its own optimizer's, where that is not the servers'
+	state state // what it kept itself
 }
 
 type snapshot struct {
 	manifest *ps.Manifest
+	states   state // of the other workers
 	err      error
 }
 
@@ -129,49 +137,45 @@ func (c *cutting) begin(context.Context) error {
 	found := c.found
 	c.asked.Go(func() {
 		m, err := ps.ReadManifest(ctx, w.cluster, cutKey)
-		found <- snapshot{m, err}
+		var s state
+		if err == nil && w.keepsOwn() {
+			s = make(state, w.stateLen())
+			err = w.addStates(ctx, strconv.FormatInt(int64(m.Clock), 10), s)
+		}
+		found <- snapshot{m, s, err}
 	})
 	return nil
 }
 
-// reached is called within Clock, at a round that may be the snapshot's.
+// reached is called within Clock, at a round that may be the snapshot's. It is marked when its step ends, or else before the next begins:
+// then it is known what was dropped of it, and the worker's own state has not changed.
 func (c *cutting) reached() []byte {
-	if c.w.stepping {
-		c.late = c.w.w.Now()
-		c.note(c.late, checkpoint.Progress{})
-	} else {
-		c.note(c.w.w.Now(), c.w.run.At())
-	}
+	c.late = append(c.late, late{c.w.w.Now(), c.w.stepping, c.w.run.At()})
 	return nil
 }
 
-func (c *cutting) note(clock ps.Clock, at checkpoint.Progress) {
-	if c.marks == nil {
-		return
-	}
-	m := mark{at: at}
-	if w := c.w; w.own == nil && w.o.OptimizerAt == AtWorker {
-		m.state = &filling{}
-		for _, v := range w.state.Slots() {
-			m.state.slots = append(m.state.slots, slices.Clone(v))
+// note marks the rounds that were reached.
+func (c *cutting) note() {
+	for _, x := range c.late {
+		m := mark{at: x.at}
+		if x.step {
+			m.at = c.w.run.At()
 		}
-		for _, v := range w.state.RowSteps() {
-			m.state.rowSteps = append(m.state.rowSteps, slices.Clone(v))
+		if c.w.keepsOwn() {
+			m.state = c.w.ownState()
+		}
+		if c.w.teller != nil {
+			c.w.teller.mark(x.clock, m.state)
+		} else if c.marks != nil {
+			c.marks[x.clock] = m
 		}
 	}
-	c.marks[clock] = m
+	c.late = c.late[:0]
 }
 
 // stepped ends a step: what it reached is marked, and a snapshot that has come is saved.
 func (c *cutting) stepped() error {
-	w := c.w
-	if c.late != 0 {
-		if m, ok := c.marks[c.late]; ok {
-			m.at = w.run.At()
-			c.marks[c.late] = m
-		}
-		c.late = 0
-	}
+	c.note()
 	if c.found == nil {
 		return nil
 	}
@@ -185,6 +189,9 @@ func (c *cutting) stepped() error {
 		m, ok := marks[s.manifest.Clock]
 		if !ok {
 			return fmt.Errorf("server: a checkpoint: the snapshot is of round %d, where this worker was not", s.manifest.Clock)
+		}
+		for i, x := range s.states {
+			m.state[i] += x
 		}
 		return c.save(s.manifest, m)
 	default:
@@ -205,16 +212,7 @@ func (c *cutting) end() {
 func (c *cutting) save(m *ps.Manifest, at mark) error {
 	w := c.w
 	x := train.Cut{Params: trivium.Params{Layout: w.run.Layout(), Flat: slices.Clone(w.run.Params.Flat)}, Progress: at.at}
-	to := at.state
-	if to == nil {
-		to = &filling{}
-		for _, v := range w.state.Slots() {
-			to.slots = append(to.slots, make([]float32, len(v)))
-		}
-		for _, v := range w.state.RowSteps() {
-			to.rowSteps = append(to.rowSteps, slices.Clone(v)) // those of the checkpoint that the run went on from
-		}
-	}
+	to := newFilling(w.state) // row steps are those of the checkpoint that the run went on from
 	var err error
 	if w.own != nil {
 		err = w.own.restore(w.ctx, w.cluster, m, x.Params)
@@ -224,11 +222,13 @@ func (c *cutting) save(m *ps.Manifest, at mark) error {
 	if err != nil {
 		return w.failure(err)
 	}
-	names := []string(nil)
-	if r, ok := w.rule.(*optim.Rule); ok {
-		names = r.SlotNames()
+	names := w.slotNames()
+	if at.state != nil {
+		if names, err = w.saved(at.state, to, x.Params.Flat, at.at.Step); err != nil {
+			return err
+		}
 	}
-	x.Optimizer = &checkpoint.OptimizerState{Names: names, Slots: to.slots, RowSteps: to.rowSteps}
+	x.Optimizer = optimizerState(names, to)
 	return w.run.SaveCut(w.ctx, x)
 }
 

@@ -26,6 +26,7 @@ import (
 	"fmt"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/compress"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/ps"
@@ -47,6 +48,10 @@ type Options struct {
 	// of the job's batch. 0 and 1: none, every update is a round. Clocks says the same as rounds an epoch.
 	StepsPerRound int `json:"steps_per_round,omitempty"`
 	Clocks        int `json:"clocks,omitempty"`
+
+	// Compress names a codec of package compress, such as "topk:0.01", by which workers send what they add to dense tensors and long rows;
+	// what it drops of a round they send with the next. Empty: none.
+	Compress string `json:"compress,omitempty"`
 
 	// Mean adds to the tables the mean of what the workers' steps came to (Multiverso's model averaging), in place of all (PMLS).
 	Mean bool `json:"mean,omitempty"`
@@ -105,6 +110,11 @@ func (o Options) Check(job *trivium.Job) error {
 	if err := o.Slow.validate(); err != nil {
 		errs = append(errs, err)
 	}
+	if codec, err := compress.Parse(o.Compress); err != nil {
+		bad("%w", err)
+	} else if codec != nil && job.Exact {
+		bad("exact mode promises the bits of one process, and %s changes them", codec)
+	}
 	errs = append(errs, o.checkApart(job))
 	if job.Exact && o.Mode != ps.BSP {
 		bad("exact mode promises the bits of one process, which only bsp has; found %s", o.Mode)
@@ -154,5 +164,8 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 	}
 	defer c.close()
 	w := &worker{run: run, env: &env, o: s.o, job: job, cluster: c}
+	if w.codec, err = compress.Parse(s.o.Compress); err != nil {
+		return train.NotBegun(ctx, &train.JobError{Err: err})
+	}
 	return w.train(ctx)
 }

@@ -159,7 +159,9 @@ func (d *descent) descend(b *trivium.Batch) (lossSum, weightSum float64, err err
 		if weight == 0 {
 			continue
 		}
+		w.stateMu.Lock()
 		w.state.Step(d.steps, w.run.Params, w.gradient, weight)
+		w.stateMu.Unlock()
 		for i, rows := range w.gradient.Rows {
 			d.seen[i] = append(d.seen[i], rows...)
 		}

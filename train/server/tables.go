@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/ps"
 )
 
@@ -236,6 +237,18 @@ func (t *tables) fill(round int, params []float32, step int64, state *filling, v
 type filling struct {
 	slots    [][]float32
 	rowSteps [][]uint32
+}
+
+// newFilling returns room for that of an optimizer.
+func newFilling(o *optim.State) *filling {
+	f := &filling{}
+	for _, v := range o.Slots() {
+		f.slots = append(f.slots, make([]float32, len(v)))
+	}
+	for _, v := range o.RowSteps() {
+		f.rowSteps = append(f.rowSteps, slices.Clone(v))
+	}
+	return f
 }
 
 // take puts what a server tells where it belongs.

@@ -174,6 +174,8 @@ func (w *worker) ownUpdate(step int64, weight float64, share float32) {
 	if weight == 0 {
 		return
 	}
+	w.stateMu.Lock()
+	defer w.stateMu.Unlock()
 	isa, l, slots, own := w.run.CPU.ISA, w.run.Layout(), w.state.Slots(), w.rules
 	own.rounds++
 	views := make([][]float32, len(slots))

@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/blob/remote"
 	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/compress"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/ps"
@@ -24,9 +28,13 @@ type worker struct {
 	o   Options
 	job *trivium.Job
 
-	ctx   context.Context // ends when a process that this one needs is lost
-	state *optim.State    // at the worker: its optimizer; else rank 0's room for that of the servers
-	rule  trivium.Optimizer
+	ctx     context.Context // ends when a process that this one needs is lost
+	state   *optim.State    // at the worker: its optimizer; else rank 0's room for that of the servers
+	stateMu sync.Mutex      // of it and rules, where rank 0 reads them
+	rule    trivium.Optimizer
+	codec   compress.Codec   // of what is sent to servers; nil: none
+	teller  *teller          // of this worker's state; nil: rank 0, or there is none
+	others  []*remote.Client // of rank 0: the other workers' tellers
 
 	client   *ps.Client
 	w        *ps.Worker
@@ -91,13 +99,18 @@ func (w *worker) train(ctx context.Context) (trivium.Result, error) {
 		})
 	}
 	w.cutting = &cutting{w: w}
-	if w.o.Mode != ps.BSP && w.env.Rank == 0 && w.env.Blob != nil { // under BSP what rank 0 reads is what all have
+	switch {
+	case w.teller != nil:
+		w.w.KeepState(w.cutting.reached)
+	case w.env.Rank == 0 && w.env.Blob != nil && (w.o.Mode != ps.BSP || w.keepsOwn()): // else what rank 0 reads is what all have
 		w.w.KeepState(w.cutting.reached)
 		w.run.Cuts(w.cutting.begin)
 		defer w.cutting.end()
 	}
+	defer w.release()
 	w.updates, w.begun = w.run.Progress(time.Now()).Steps, w.run.At().Step
 	for step, batch := range w.run.Updates(walk) {
+		w.cutting.note()
 		w.stepping = true
 		t, err := w.step(step, batch, ctx.Err() != nil)
 		if err != nil {
@@ -122,7 +135,12 @@ func (w *worker) train(ctx context.Context) (trivium.Result, error) {
 	}
 	result, err := w.run.Result(walk)
 	if err == nil { // nobody waits for this worker any more
-		err = w.failure(errors.Join(w.w.Finish(hard), w.farewell(hard)))
+		err = w.w.Finish(hard)
+		if w.teller != nil && err == nil {
+			err = w.teller.wait(hard)
+		}
+		w.release()
+		err = w.failure(errors.Join(err, w.farewell(hard)))
 	}
 	return result, err
 }
@@ -169,7 +187,7 @@ func (w *worker) open() error {
 		return errors.Join(err, w.client.Close())
 	}
 	w.observe()
-	return nil
+	return w.tellStates()
 }
 
 func (w *worker) openTables() (err error) {
@@ -195,9 +213,15 @@ func (w *worker) openTables() (err error) {
 	w.touched = newTouched(w.tables)
 	if w.o.OptimizerAt == AtWorker {
 		w.update = tensor.Aligned[float32](l.Len())
-		w.rules = newOwnRule(w.run, w.rule, w.state.Slots(), w.env.Workers())
+		if !w.o.apart() {
+			w.rules = newOwnRule(w.run, w.rule, w.state.Slots(), w.env.Workers())
+		}
 	}
 	if err := w.fill(); err != nil {
+		return err
+	}
+	w.client.Compress(w.codec) // what fills the tables goes as it is
+	if err := w.restoreDropped(); err != nil {
 		return err
 	}
 	return w.tables.getDense(w.ctx, w.run.Params.Flat)
@@ -374,19 +398,38 @@ func (w *worker) settle() error {
 	return w.failure(w.tables.getAll(w.ctx, w.run.Params.Flat))
 }
 
-// keep adds the optimizer's state to a checkpoint: the servers have it, or this worker has its own.
+// keep adds the optimizer's state to a checkpoint: the servers have it, or the workers have their own.
 func (w *worker) keep(c *checkpoint.Checkpoint) error {
-	names := []string(nil)
-	if r, ok := w.rule.(*optim.Rule); ok {
-		names = r.SlotNames()
-	}
 	to := &filling{w.state.Slots(), w.state.RowSteps()}
 	if w.own == nil && w.o.OptimizerAt == AtServer {
 		if err := w.fetch(to); err != nil {
 			return w.failure(err)
 		}
 	}
-	c.Optimizer = &checkpoint.OptimizerState{Names: names, Slots: to.slots, RowSteps: to.rowSteps}
+	names := w.slotNames()
+	if w.keepsOwn() {
+		all := w.ownState()
+		err := w.addStates(w.ctx, nowKey, all)
+		if err == nil {
+			if w.o.OptimizerAt == AtWorker {
+				to = newFilling(w.state) // this worker's own goes on
+			}
+			c.Params.Flat = slices.Clone(c.Params.Flat)
+			names, err = w.saved(all, to, c.Params.Flat, c.Progress.Step)
+		}
+		if err != nil {
+			return w.failure(err)
+		}
+	}
+	c.Optimizer = optimizerState(names, to)
+	return nil
+}
+
+// slotNames are what a checkpoint calls the optimizer's vectors.
+func (w *worker) slotNames() []string {
+	if r, ok := w.rule.(*optim.Rule); ok {
+		return r.SlotNames()
+	}
 	return nil
 }
 

@@ -1,0 +1,383 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/blob/remote"
+	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/ps"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// A state is what all workers keep between rounds, added up: of an optimizer that is theirs its vectors, of which each worker adds one nth,
+// and the updates of each row, and what codecs have dropped. So it depends on no number of workers: each of those that go on begins
+// with the mean of the optimizers' vectors, and with an equal share of what was dropped.
+type state []float32
+
+// keepsOwn reports whether workers keep what a checkpoint needs.
+func (w *worker) keepsOwn() bool {
+	return w.own == nil && w.env.Workers() > 0 && (w.o.OptimizerAt == AtWorker || w.codec != nil)
+}
+
+// ownState is this worker's part of it, as it is now.
+func (w *worker) ownState() (s state) {
+	w.stateMu.Lock()
+	defer w.stateMu.Unlock()
+	n := w.env.Workers()
+	if w.o.OptimizerAt == AtWorker {
+		for k, v := range w.state.Slots() {
+			v = slices.Clone(v)
+			if w.rules != nil && w.rules.product != nil && k == w.rules.squares {
+				w.meanSquares(v)
+			}
+			for i := range v {
+				v[i] /= float32(n)
+			}
+			s = append(s, v...)
+		}
+		for _, rows := range w.state.RowSteps() {
+			for _, k := range rows {
+				s = append(s, float32(k))
+			}
+		}
+	}
+	if w.codec != nil {
+		at := len(s)
+		s = append(s, make([]float32, w.run.Layout().Len())...)
+		w.client.Dropped(func(table string, row int64, cells []float32) { w.tables.put(s[at:], table, row, cells) })
+	}
+	return s
+}
+
+// stateLen is the number of values of a state.
+func (w *worker) stateLen() (n int) {
+	if w.o.OptimizerAt == AtWorker {
+		n = len(w.state.Slots()) * w.run.Layout().Len()
+		for _, rows := range w.state.RowSteps() {
+			n += len(rows)
+		}
+	}
+	if w.codec != nil {
+		n += w.run.Layout().Len()
+	}
+	return n
+}
+
+// meanSquares makes v, the squares of this worker's rule, those of all gradients' mean.
+func (w *worker) meanSquares(v []float32) {
+	own := w.rules
+	for _, r := range w.tables.runs {
+		own.mean(v[r[0]:r[1]], own.product[r[0]:r[1]], float64(own.workers))
+	}
+	for _, x := range w.tables.sparse {
+		for r, k := range own.touched[x.tensor] {
+			if k > 0 {
+				from, to := x.from+r*x.cols, x.from+(r+1)*x.cols
+				own.mean(v[from:to], own.product[from:to], together(float64(k)/float64(own.rounds), own.workers))
+			}
+		}
+	}
+}
+
+// put writes a row of a table where it lies in v, of the tensors' layout.
+func (t *tables) put(v []float32, table string, row int64, cells []float32) {
+	if table == denseTable {
+		at := 0
+		for _, r := range t.runs {
+			at += copy(v[r[0]:r[1]], cells[at:])
+		}
+		return
+	}
+	for _, x := range t.sparse {
+		if x.name == table {
+			copy(v[x.from+int(row)*x.cols:x.from+(int(row)+1)*x.cols], cells)
+		}
+	}
+}
+
+// restoreDropped gives this worker its share of what was dropped when the checkpoint was made.
+func (w *worker) restoreDropped() error {
+	if w.codec == nil || w.own != nil || w.o.OptimizerAt == AtWorker { // there what was dropped is of updates, and in the parameters
+		return nil
+	}
+	saved := w.run.Residual(nil)
+	if saved == nil {
+		return nil
+	}
+	share := slices.Clone(saved)
+	for i := range share {
+		share[i] /= float32(w.env.Workers())
+	}
+	if w.tables.cols >= codedCells {
+		row := make([]float32, 0, w.tables.cols)
+		for _, r := range w.tables.runs {
+			row = append(row, share[r[0]:r[1]]...)
+		}
+		if err := w.client.Drop(denseTable, 0, row); err != nil {
+			return err
+		}
+	}
+	for _, x := range w.tables.sparse {
+		for r := range x.rows {
+			row := share[x.from+r*x.cols : x.from+(r+1)*x.cols]
+			if x.cols < codedCells || !slices.ContainsFunc(row, func(v float32) bool { return v != 0 }) {
+				continue
+			}
+			if err := w.client.Drop(x.name, int64(r), row); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// codedCells is the number of cells from which package ps sends a row by a codec.
+const codedCells = 64
+
+// saved makes what a checkpoint has of all workers' states, into to, after so many updates; flat are its parameters.
+func (w *worker) saved(all state, to *filling, flat []float32, updates int64) (names []string, err error) {
+	names = w.slotNames()
+	l, n := w.run.Layout().Len(), w.env.Workers()
+	if w.o.OptimizerAt == AtWorker {
+		for k := range to.slots {
+			copy(to.slots[k], all[:l])
+			all = all[l:]
+		}
+		for _, rows := range to.rowSteps {
+			for r := range rows { // of one optimizer, which steps once where several workers do
+				by := together(float64(all[r])/float64(n)/float64(max(1, updates)), n)
+				rows[r] = uint32(math.Round(float64(all[r]) / by))
+			}
+			all = all[len(rows):]
+		}
+	}
+	if w.codec == nil {
+		return names, nil
+	}
+	if w.o.OptimizerAt == AtWorker { // it is of updates: they are made
+		for i, x := range all[:l] {
+			flat[i] += x
+		}
+		return names, nil
+	}
+	to.slots = append(slices.Clip(to.slots), slices.Clone(all[:l]))
+	return append(names, residualName), nil
+}
+
+// residualName is what a checkpoint calls what codecs have dropped of gradients, at all workers together, as in package train.
+const residualName = "residual"
+
+// A teller is what a worker other than rank 0 tells of its state: as it is ("now"), and as it was at the rounds of the last snapshots.
+type teller struct {
+	w *worker
+
+	mu    sync.Mutex
+	marks map[ps.Clock]state // the last ones
+	more  chan struct{}      // closed when there is one more
+	told  []byte             // what is being read
+	done  chan struct{}      // closed once rank 0 wants no more
+	over  bool
+}
+
+const (
+	nowKey  = "now"
+	doneKey = "done"
+	// keptMarks is how many snapshots' states a worker keeps: one that came too late is followed by another.
+	keptMarks = 2
+)
+
+func newTeller(w *worker) *teller {
+	return &teller{w: w, marks: map[ps.Clock]state{}, more: make(chan struct{}), done: make(chan struct{})}
+}
+
+// mark keeps a state.
+func (t *teller) mark(at ps.Clock, s state) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.marks[at] = s
+	for len(t.marks) > keptMarks {
+		oldest := at
+		for k := range t.marks {
+			oldest = min(oldest, k)
+		}
+		delete(t.marks, oldest)
+	}
+	close(t.more)
+	t.more = make(chan struct{})
+}
+
+// Get implements blob.Store.
+func (t *teller) Get(ctx context.Context, key string, from, length int64) (io.ReadCloser, error) {
+	if from <= 0 {
+		s, err := t.state(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		p := make([]byte, 0, 4*len(s))
+		for _, x := range s {
+			p = binary.LittleEndian.AppendUint32(p, math.Float32bits(x))
+		}
+		t.mu.Lock()
+		t.told = p
+		t.mu.Unlock()
+	}
+	t.mu.Lock()
+	p := t.told
+	t.mu.Unlock()
+	p = p[min(max(from, 0), int64(len(p))):]
+	if length >= 0 {
+		p = p[:min(length, int64(len(p)))]
+	}
+	return io.NopCloser(bytes.NewReader(p)), nil
+}
+
+func (t *teller) state(ctx context.Context, key string) (state, error) {
+	switch key {
+	case nowKey:
+		return t.w.ownState(), nil
+	case doneKey:
+		t.mu.Lock()
+		if !t.over {
+			t.over = true
+			close(t.done)
+		}
+		t.mu.Unlock()
+		return nil, nil
+	}
+	at, err := strconv.ParseInt(key, 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("server: %s: %w", key, fs.ErrNotExist)
+	}
+	for {
+		t.mu.Lock()
+		s, ok := t.marks[ps.Clock(at)]
+		more := t.more
+		t.mu.Unlock()
+		if ok {
+			return s, nil
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// wait waits until rank 0 wants no more.
+func (t *teller) wait(ctx context.Context) error {
+	select {
+	case <-t.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+var errTold = errors.New("server: a worker's state is not to be written")
+
+// Put implements blob.Store.
+func (*teller) Put(context.Context, string, io.Reader) error { return errTold }
+
+// PutIfAbsent implements blob.Store.
+func (*teller) PutIfAbsent(context.Context, string, io.Reader) error { return errTold }
+
+// List implements blob.Store.
+func (*teller) List(context.Context, string) ([]blob.Object, error) { return nil, nil }
+
+// Delete implements blob.Store.
+func (*teller) Delete(context.Context, string) error { return errTold }
+
+// workerStream is where a worker tells its state.
+func workerStream(rank int) string { return fmt.Sprintf("ps worker %d", rank) }
+
+// tellStates has this worker's state told to rank 0; rank 0 connects to all others.
+func (w *worker) tellStates() error {
+	if !w.keepsOwn() || w.env.Workers() == 1 {
+		return nil
+	}
+	open := func(rank int) (transport.Stream, error) {
+		s, err := w.env.Port.Stream(workerStream(rank), transport.StreamOptions{MaxFrame: remote.Piece + 1<<16})
+		if err == nil {
+			w.closers = append(w.closers, s.Close)
+		}
+		return s, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wait sync.WaitGroup
+	end := func() error { cancel(); wait.Wait(); return nil }
+	if w.env.Rank != 0 {
+		s, err := open(w.env.Rank)
+		if err != nil {
+			cancel()
+			return err
+		}
+		w.teller = newTeller(w)
+		wait.Go(func() { _ = remote.Serve(ctx, w.teller, s, remote.Options{Log: w.env.Log}) }) // ends with its context
+		w.closers = append(w.closers, end)
+		return nil
+	}
+	for rank := 1; rank < w.env.Workers(); rank++ {
+		s, err := open(rank)
+		if err != nil {
+			cancel()
+			return errors.Join(err, end())
+		}
+		x := remote.NewClient(s, w.env.Peers[rank])
+		wait.Go(func() { _ = x.Run(ctx) })
+		w.others = append(w.others, x)
+	}
+	w.closers = append(w.closers, end)
+	return nil
+}
+
+// addStates adds the others' states of that key to s.
+func (w *worker) addStates(ctx context.Context, key string, s state) error {
+	for i, x := range w.others {
+		r, err := x.Get(ctx, key, 0, -1)
+		if err != nil {
+			return fmt.Errorf("server: the state of worker %d: %w", i+1, err)
+		}
+		p, err := io.ReadAll(r)
+		if err = errors.Join(err, r.Close()); err != nil {
+			return fmt.Errorf("server: the state of worker %d: %w", i+1, err)
+		}
+		if len(p) != 4*len(s) {
+			return fmt.Errorf("server: the state of worker %d has %d bytes, want %d", i+1, len(p), 4*len(s))
+		}
+		for k := range s {
+			s[k] += math.Float32frombits(binary.LittleEndian.Uint32(p[4*k:]))
+		}
+	}
+	return nil
+}
+
+// releaseWait is how long a worker that may have ended with an error is told that all is saved.
+const releaseWait = 10 * time.Second
+
+// release tells the others that no state is wanted any more.
+func (w *worker) release() {
+	ctx, cancel := context.WithTimeout(w.ctx, releaseWait)
+	defer cancel()
+	if err := w.addStates(ctx, doneKey, nil); err != nil && w.env.Log != nil {
+		w.env.Log.Debug("server: a worker is not told that all is saved", "error", err) // it is lost, or ends with this one
+	}
+	w.others = nil
+}
+
+// optimizerState makes what a checkpoint has.
+func optimizerState(names []string, to *filling) *checkpoint.OptimizerState {
+	return &checkpoint.OptimizerState{Names: names, Slots: to.slots, RowSteps: to.rowSteps}
+}
