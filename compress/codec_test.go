@@ -510,3 +510,52 @@ func TestRandomKCovers(t *testing.T) {
 		}
 	}
 }
+
+// TestRandomKSamePlaces: parties that have made as many calls send the same places, so that a sum of what they send can be encoded again
+// without loss.
+func TestRandomKSamePlaces(t *testing.T) {
+	const n, calls = 100, 50
+	c := compress.RandomK{Share: 0.1}
+	ranks := []*compress.Residual{compress.NewResidual(n), compress.NewResidual(n), compress.NewResidual(n)}
+	owner := compress.NewResidual(n)
+	var sent, given float64
+	for call := range calls {
+		sum := make([]float32, n)
+		for r, e := range ranks {
+			x := normal(n, uint64(call*len(ranks)+r))
+			for i := range x {
+				x[i] = float32(math.Round(float64(100 * x[i]))) // whole numbers add up without rounding
+				given += float64(x[i])
+			}
+			p, err := c.Encode(nil, x, e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.DecodeAdd(sum, p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p, err := c.Encode(nil, sum, owner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if norm := owner.Norm(); norm != 0 {
+			t.Fatalf("call %d: encoding the sum again lost %v", call, norm)
+		}
+		y := make([]float32, n)
+		if err := c.Decode(y, p); err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range y {
+			sent += float64(v)
+		}
+	}
+	for _, e := range ranks {
+		for _, v := range e.Cells() {
+			sent += float64(v)
+		}
+	}
+	if sent != given {
+		t.Errorf("%v was sent or is kept, of %v", sent, given)
+	}
+}

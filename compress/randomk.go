@@ -12,6 +12,12 @@ import (
 // RandomK sends values drawn at random, without replacement. Without a residual they are multiplied by n/k, so that the mean over many
 // draws is the vector; with one they are sent as they are, and all others are kept.
 //
+// With a residual the draw follows the number of calls alone, so that parties that have made equally many send the same places: what is
+// summed of them, and encoded again by one that has made as many, loses nothing more. Each call draws from all values, also those that
+// were just sent. So a value waits for n/k calls on average and the sum that arrives is as smooth as momentum makes it. Taking turns would
+// halve that wait, but not train: at 10 % of mlp:100 it oscillates, and ends at a loss that is a quarter above that of whole gradients,
+// where independent draws end within 1 %.
+//
 // The indices do not travel: a message is the seed of the draw, the number of values, and these.
 type RandomK struct {
 	Share Share

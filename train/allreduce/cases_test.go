@@ -237,10 +237,11 @@ func TestCase25SameBits(t *testing.T) {
 	}
 }
 
-// TestCompressionMNIST10k: codecs with error feedback reach the loss without one within 1 %, on handwriting.
+// TestCompressionMNIST10k: codecs with error feedback reach the loss without one within 1 %, on handwriting. The rate falls to zero: at a
+// constant one the loss of two runs of any kind differs by up to 2.5 % either way, by what the last few updates happened to be.
 func TestCompressionMNIST10k(t *testing.T) {
 	if testing.Short() {
-		return // nine runs over 80,000 rows
+		return // nine runs over 40,000 rows
 	}
 	dir := filepath.Join("..", "..", "..", "shared", "data", "mnist10k")
 	if _, err := os.Stat(dir); err != nil {
@@ -248,11 +249,11 @@ func TestCompressionMNIST10k(t *testing.T) {
 		return
 	}
 	job := &trivium.Job{
-		Version: trivium.JobVersion, Model: "softmax", Data: trivium.Data{Source: dir}, Batch: 200, Epochs: 10, Seed: 9, EvalEvery: 1 << 40,
-		Optimizer: trivium.OptimizerSpec{Name: "sgd", Rate: 0.1},
+		Version: trivium.JobVersion, Model: "mlp:100", Data: trivium.Data{Source: dir}, Batch: 200, Epochs: 5, Seed: 9, EvalEvery: 1 << 40,
+		Optimizer: trivium.OptimizerSpec{Name: "sgd", Rate: 0.2, Schedule: "cosine:200"},
 	}
 	losses := map[string]float64{}
-	for _, codec := range []string{"none", "f16", "bf16", "int8", "1bit", "topk:0.01", "randomk:0.1", "qsgd:7", "powersgd:2"} {
+	for _, codec := range []string{"none", "f16", "bf16", "int8", "1bit", "topk:0.01", "randomk:0.1", "qsgd:7", "powersgd:4"} {
 		c := &crew{n: 2, o: allreduce.Options{Compress: codec}}
 		got, err := c.Train(t.Context(), job)
 		if err != nil {
