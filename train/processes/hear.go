@@ -1,0 +1,211 @@
+package processes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/transport"
+	"github.com/trivium-ml/trivium/wire/control"
+)
+
+// hear takes a message of a worker.
+func (d *Driver) hear(ctx context.Context, ev *transport.Event, wait *sync.WaitGroup) {
+	p := d.part(ev.From)
+	if p == nil || ev.What != transport.Received {
+		return // a lost link is either an exit, or comes back
+	}
+	var err error
+	decode := func(what string, v any) bool {
+		err = control.Decode(what, ev.Payload, v)
+		return err == nil
+	}
+	switch ev.Kind {
+	case kindHello:
+		var h hello
+		if decode("hello", &h) {
+			d.greet(ctx, p, h, wait)
+		}
+	case kindReady:
+		var r ready
+		if decode("ready", &r) {
+			p.ready = &r
+		}
+	case kindBegin, kindProgress, kindEvaluated, kindCheckpointed:
+		var at position
+		if decode("progress", &at) {
+			p.at = at
+			d.progress(ev.Kind, p)
+		}
+	case kindSaid:
+		var s said
+		if decode("words", &s) {
+			d.say(p, s)
+		}
+	case kindObservation:
+		if p.receiver != nil {
+			err = p.receiver.Accept(ev.Payload)
+		}
+	case kindResult:
+		var r result
+		if decode("result", &r) {
+			d.finished(ctx, p, &r)
+		}
+	default:
+		err = fmt.Errorf("unknown kind %d", ev.Kind)
+	}
+	if err != nil {
+		d.Log.Warn("message refused", "worker", p.index, "error", err)
+	}
+}
+
+func (d *Driver) part(n transport.Name) *part {
+	for _, p := range d.workers {
+		if p.name == n {
+			return p
+		}
+	}
+	return nil
+}
+
+func (d *Driver) greet(ctx context.Context, p *part, h hello, wait *sync.WaitGroup) {
+	p.hello, p.host, p.pid = true, h.Host, h.PID
+	if h.Build != d.Build {
+		d.fail(p, &train.JobError{Err: fmt.Errorf("it runs another program: build %s, want %s", h.Build, d.Build)})
+		return
+	}
+	if d.Started != nil {
+		d.Started(p.index, h.PID, h.Host)
+	}
+	if d.Data == nil || p.serves {
+		return
+	}
+	wait.Go(func() {
+		if err := d.shipTo(ctx, p.name, p.index); err != nil && ctx.Err() == nil {
+			d.Log.Error("data not shipped", "worker", p.index, "error", err)
+			_ = d.send(ctx, p.name, kindAbort, said{Text: "the data cannot be sent: " + err.Error()}) // else its exit tells
+		}
+	})
+}
+
+// progress shows how far the job is. Where each worker walks its own rows, the figures add up.
+func (d *Driver) progress(kind uint8, p *part) {
+	at := d.workers[0].at
+	if d.Topology.Shards {
+		for _, q := range d.workers[1:] {
+			at.Samples += q.at.Samples
+			at.Row += q.at.Row
+			at.Rows += q.at.Rows
+		}
+	} else if p.index != 0 {
+		return
+	}
+	w := &d.Watch
+	switch {
+	case kind == kindBegin && p.index == 0 && w.Begin != nil:
+		w.Begin(at.progress())
+	case kind == kindProgress && w.Progress != nil:
+		w.Progress(at.progress())
+	case kind == kindEvaluated && p.index == 0 && w.Evaluated != nil:
+		w.Evaluated(at.progress(), p.at.Metrics)
+	case kind == kindCheckpointed && w.Checkpointed != nil:
+		w.Checkpointed(at.progress(), p.at.Name)
+	}
+}
+
+// say hands on what a worker says: notes only of worker 0, since all have the same.
+func (d *Driver) say(p *part, s said) {
+	switch {
+	case s.Notice && d.Watch.Notice != nil:
+		d.Watch.Notice(s.Level, fmt.Sprintf("worker %d: %s", p.index, s.Text))
+	case !s.Notice && p.index == 0 && d.Watch.Note != nil:
+		d.Watch.Note(s.Text)
+	}
+}
+
+// finished takes a worker's result.
+func (d *Driver) finished(ctx context.Context, p *part, r *result) {
+	p.result = r
+	if r.Reason == trivium.Interrupted { // one was asked to end: the job is
+		d.stop(ctx, kindStop, nil)
+	}
+	p.at.Step, p.at.Samples = r.Steps, r.Samples
+	if d.hearsay && d.lost.Index == p.index && r.Fault != faultNone && r.Fault != faultUnreachable {
+		d.lost, d.hearsay = nil, false
+	}
+	switch r.Fault {
+	case faultNone:
+	case faultMisuse:
+		d.fail(p, &train.JobError{Err: errors.New(r.Error)})
+	case faultDiverged:
+		d.fail(p, &trivium.DivergedError{Step: r.Steps + 1, Loss: r.Loss, Tensor: r.Tensor})
+	case faultUnreachable:
+		if d.lost == nil {
+			who := p
+			for _, q := range d.workers {
+				if q.name.Role+"/"+q.name.ID == r.Lost {
+					who, d.hearsay = q, true // its exit, or its own words, will say more
+				}
+			}
+			d.lost = &WorkerError{Index: who.index, Name: who.title(), Lost: true, Step: d.stepOf(p), Text: r.Error}
+		}
+	default:
+		d.fail(p, errors.New(r.Error))
+	}
+}
+
+// exited takes note of a worker that ended.
+func (d *Driver) exited(ctx context.Context, p *part) {
+	p.gone = true
+	if p.result != nil {
+		return
+	}
+	e := p.process.Exit()
+	d.Log.Warn("worker lost", "worker", p.index, "step", p.at.Step, "exit", e.String())
+	if d.lost == nil || d.hearsay && d.lost.Index == p.index {
+		d.lost = &WorkerError{Index: p.index, Name: p.title(), Lost: true, Step: d.stepOf(p), Text: e.String()}
+		d.hearsay = false
+	}
+	n := p.name
+	d.broadcast(ctx, kindDied, died{Role: n.Role, ID: n.ID, Incarnation: n.Incarnation, Why: e.String()})
+}
+
+// fail notes the first failure.
+func (d *Driver) fail(p *part, cause error) {
+	if d.lost == nil {
+		d.lost = &WorkerError{Index: p.index, Name: p.title(), Step: d.stepOf(p), Text: cause.Error(), cause: cause}
+	}
+}
+
+// stepOf is how far p is known to be; servers are where worker 0 is.
+func (d *Driver) stepOf(p *part) int64 {
+	if p.serves {
+		p = d.workers[0]
+	}
+	return p.at.Step
+}
+
+// broadcast tells all workers that are left. Who does not hear it is found by its exit.
+func (d *Driver) broadcast(ctx context.Context, kind uint8, v any) {
+	ctx, cancel := context.WithTimeout(ctx, tellWait)
+	defer cancel()
+	for _, p := range d.workers {
+		if p.gone || !p.hello || p.serves && kind == kindStop { // servers end after the workers
+			continue
+		}
+		if err := d.send(ctx, p.name, kind, v); err != nil {
+			d.Log.Warn("not told", "worker", p.index, "kind", kind, "error", err)
+		}
+	}
+}
+
+func (d *Driver) send(ctx context.Context, to transport.Name, kind uint8, v any) error {
+	f, err := message(kind, v)
+	if err != nil {
+		return err
+	}
+	return d.stream.Send(ctx, to, f)
+}

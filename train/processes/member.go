@@ -1,0 +1,125 @@
+package processes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/trivium-ml/trivium/cluster"
+	"github.com/trivium-ml/trivium/cluster/meta"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// join becomes a member of the job's group, waits until all workers are, and fills in env's place. From then on the loss of a member
+// ends training. What it opens, leave closes.
+func (w *worker) join(ctx context.Context, env *train.Env) error {
+	views, err := w.port.Stream(viewStream, transport.StreamOptions{})
+	if err != nil {
+		return err
+	}
+	metas, err := w.port.Stream(metaStream, transport.StreamOptions{})
+	if err != nil {
+		return err
+	}
+	w.meta = meta.NewClient(metas, w.a.Driver)
+	self := cluster.Member{Name: w.port.Name(), Addr: w.port.Addr()}
+	m, err := cluster.Join(ctx, w.meta, views, self, cluster.Policy{
+		StartWorkers: w.a.Workers + w.a.Servers, MaxWorkers: w.a.Workers + w.a.Servers, Forget: w.port.Forget,
+	})
+	if err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return err
+	}
+	w.view.Lock()
+	w.view.members = m
+	w.view.Unlock()
+	first := make(chan cluster.View, 1)
+	w.following.Go(func() { w.follow(m, first) })
+	select {
+	case v, ok := <-first:
+		if !ok {
+			return context.Cause(ctx)
+		}
+		return w.place(v, env)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// leave ends what join began.
+func (w *worker) leave() {
+	w.view.Lock()
+	m := w.view.members
+	w.view.Unlock()
+	var errs []error
+	if m != nil {
+		errs = append(errs, m.Close())
+		w.following.Wait()
+	}
+	if w.meta != nil {
+		errs = append(errs, w.meta.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		w.log.Warn("left without a word", "error", err)
+	}
+}
+
+// place fills in this worker's place among the members of v: ranks are the workers' numbers, whatever order they joined in.
+func (w *worker) place(v cluster.View, env *train.Env) error {
+	env.Rank, env.Epoch, env.Peers = w.a.Index, v.Epoch, make([]transport.Name, w.a.Workers)
+	env.Servers = make([]transport.Name, w.a.Servers)
+	if w.a.Serves() {
+		env.Rank -= w.a.Workers
+	}
+	for _, m := range v.Members {
+		among := env.Peers
+		if m.Name.Role == "server" {
+			among = env.Servers
+		}
+		i, err := strconv.Atoi(m.Name.ID)
+		if err != nil || i < 0 || i >= len(among) {
+			return fmt.Errorf("processes: %v is a member of the job's group, and no worker of it", m.Name)
+		}
+		among[i] = m.Name
+		if err := w.port.Know(m.Name, m.Addr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follow hands on the first view that has all workers, and ends training when a later one lacks one.
+func (w *worker) follow(m *cluster.Membership, first chan<- cluster.View) {
+	defer close(first)
+	var whole *cluster.View
+	for v, err := range m.Views() {
+		switch {
+		case err != nil:
+			w.stop(err)
+			return
+		case whole == nil && len(v.Members) == w.a.Workers+w.a.Servers && v.Self >= 0:
+			whole = &v
+			first <- v
+		case whole != nil:
+			for _, old := range whole.Members {
+				if !contains(v.Members, old.Name) {
+					w.stop(&train.LostError{Peer: old.Name, Why: fmt.Sprintf("it is not in view %d any more", v.Epoch)})
+					return
+				}
+			}
+		}
+	}
+}
+
+func contains(members []cluster.Member, n transport.Name) bool {
+	for _, m := range members {
+		if m.Name == n {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,163 @@
+package processes
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/trivium-ml/trivium/train"
+)
+
+// The phases of a job.
+const (
+	starting = iota
+	opening
+	training
+)
+
+func (d *Driver) phase() int {
+	phase := training
+	for _, p := range d.workers {
+		switch {
+		case !p.hello:
+			return starting
+		case p.ready == nil:
+			phase = opening
+		}
+	}
+	return phase
+}
+
+// begin lets the workers train, if they agree on the data.
+func (d *Driver) begin(ctx context.Context, wait *sync.WaitGroup) {
+	d.compare()
+	if d.lost == nil && d.Ready != nil {
+		if err := d.ready(ctx, wait); err != nil {
+			d.fail(d.workers[0], err)
+		}
+	}
+	if d.lost == nil {
+		d.broadcast(ctx, kindBegin, nil)
+	}
+}
+
+func (d *Driver) ready(ctx context.Context, wait *sync.WaitGroup) error {
+	first := d.workers[0].ready
+	facts := Facts{Checksum: first.Checksum, Notes: first.Notes, Rows: first.Rows}
+	if d.Data != nil { // each has its own rows
+		facts.Rows = d.Data.Train.Rows()
+	}
+	if len(first.Schema) > 0 {
+		if err := json.Unmarshal(first.Schema, &facts.Schema); err != nil {
+			return err
+		}
+	}
+	store, err := d.Ready(facts)
+	if err != nil {
+		return err
+	}
+	if store == nil {
+		store = nowhere{}
+	}
+	return d.serveStore(ctx, wait, blobStream, store)
+}
+
+// compare makes sure that all workers read the same data.
+func (d *Driver) compare() {
+	first := d.workers[0]
+	for _, p := range d.workers[1:d.Workers] {
+		if p.ready.Checksum != first.ready.Checksum {
+			d.fail(p, &train.JobError{Err: fmt.Errorf(
+				"the data differs: worker %d (on %s) reads %s with checksum %s, worker %d (on %s) with %s; give all the same file, or --ship-data",
+				first.index, first.host, d.Job.Data.Source, first.ready.Checksum, p.index, p.host, p.ready.Checksum)})
+			return
+		}
+	}
+}
+
+// late says who keeps the others waiting.
+func (d *Driver) late() {
+	var who []string
+	for _, p := range d.workers {
+		if p.result == nil && !p.gone {
+			who = append(who, fmt.Sprint(p.index))
+		}
+	}
+	list := strings.Join(who, ", ")
+	switch {
+	case d.lost != nil:
+	case d.stopped:
+		d.lost = &WorkerError{Lost: true, Step: d.workers[0].at.Step, Text: fmt.Sprintf("workers %s did not end within %v", list, d.Grace)}
+	case d.phase() == starting:
+		d.lost = &WorkerError{Lost: true, Text: fmt.Sprintf("of workers %s one at least did not start within %v", list, d.Hello)}
+	default:
+		d.lost = &WorkerError{Lost: true, Text: fmt.Sprintf("of workers %s one at least had not opened its data after %v", list, d.Open)}
+	}
+}
+
+// stop tells the workers to end, once.
+func (d *Driver) stop(ctx context.Context, kind uint8, v any) {
+	if !d.stopped {
+		d.stopped = true
+		d.broadcast(ctx, kind, v)
+	}
+}
+
+// release tells the servers to end once no worker needs them.
+func (d *Driver) release(ctx context.Context, deadline *time.Timer) {
+	if d.trained {
+		return
+	}
+	for _, p := range d.workers[:d.Workers] {
+		if p.result == nil && !p.gone {
+			return
+		}
+	}
+	d.trained = true
+	deadline.Reset(d.Grace)
+	for _, p := range d.workers[d.Workers:] {
+		if !p.gone && p.hello {
+			if err := d.send(ctx, p.name, kindStop, nil); err != nil {
+				d.Log.Warn("not told to end", "process", p.title(), "error", err)
+			}
+		}
+	}
+}
+
+func (d *Driver) over() bool {
+	for _, p := range d.workers {
+		if p.result == nil && !p.gone {
+			return false
+		}
+	}
+	return true
+}
+
+// farewell gives the workers time to leave.
+func (d *Driver) farewell(exits <-chan int) {
+	deadline := time.After(d.Grace)
+	for _, p := range d.workers {
+		for !p.gone {
+			select {
+			case i := <-exits:
+				d.workers[i].gone = true
+			case <-deadline:
+				return
+			}
+		}
+	}
+}
+
+func (d *Driver) killAll() {
+	for _, p := range d.workers {
+		if p.gone {
+			continue
+		}
+		if err := p.process.Kill(); err != nil {
+			d.Log.Warn("not killed", "worker", p.index, "error", err)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package processes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/blob/remote"
+	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/observe/host"
+	"github.com/trivium-ml/trivium/observe/relay"
+	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// train runs the strategy, once all workers are there.
+func (w *worker) train(ctx context.Context) (trivium.Result, error) {
+	none := trivium.Result{Reason: trivium.Failed}
+	var err error
+	if w.job, err = trivium.DecodeJob(w.a.Job); err != nil {
+		return none, &train.JobError{Err: err}
+	}
+	topology, ok := w.o.Topologies.Find(w.a.Topology)
+	if !ok {
+		return none, &train.JobError{Err: fmt.Errorf("processes: this program has no topology %q", w.a.Topology)}
+	}
+	env, done, err := w.env(ctx, topology.Bare || w.a.Serves())
+	defer done()
+	if err != nil {
+		return none, err
+	}
+	if err := w.ready(ctx, env.Splits); err != nil {
+		return none, err
+	}
+	select {
+	case <-w.went:
+	case <-ctx.Done():
+		return train.NotBegun(ctx, context.Cause(ctx))
+	}
+	if err := w.join(ctx, &env); err != nil {
+		return none, err
+	}
+	strategy, err := topology.New(env, w.a.Options)
+	if err != nil {
+		return none, &train.JobError{Err: err}
+	}
+	r, err := strategy.Train(ctx, w.job)
+	if x, ok := strategy.(Reporter); ok && err == nil {
+		w.reported, err = x.Report()
+	}
+	return r, err
+}
+
+// A Reporter is a strategy that has more to tell than a Result: the driver gets what it returns at rank 0.
+type Reporter interface{ Report() ([]byte, error) }
+
+// ready tells the driver what this worker will train on.
+func (w *worker) ready(ctx context.Context, splits *data.Splits) error {
+	if splits == nil {
+		return w.send(ctx, kindReady, ready{})
+	}
+	schema, err := json.Marshal(splits.Train.Schema())
+	if err != nil {
+		return err
+	}
+	return w.send(ctx, kindReady, ready{splits.Checksum, splits.Train.Rows(), schema, splits.Notes})
+}
+
+// env makes what this process brings: threads, data, the driver's store. done is to be called in any case.
+func (w *worker) env(ctx context.Context, bare bool) (env train.Env, done func(), err error) {
+	var closers []func()
+	done = func() {
+		for i := len(closers) - 1; i >= 0; i-- {
+			closers[i]()
+		}
+	}
+	a := w.a
+	cpu := tensor.NewCPU(a.Threads, w.job.Exact)
+	closers = append(closers, cpu.Close)
+	hub := observe.NewHub(observe.Options{Start: a.Start}) // its events are told to the driver
+	env = train.Env{
+		Run: a.Run, CPU: cpu, Models: w.o.Models, Sources: w.o.Sources, Port: w.port, Notes: a.Notes, Observe: hub, Log: w.log,
+		Checkpoints: train.Checkpoints{Every: a.CheckpointEvery}, Watch: w.watch(), Narrow: w.o.Narrow,
+	}
+	var wait sync.WaitGroup
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	closers = append(closers, wait.Wait, cancel)
+	store := func(name string) (*remote.Client, error) {
+		s, err := w.port.Stream(name, transport.StreamOptions{MaxFrame: remote.Piece + 1<<16})
+		if err != nil {
+			return nil, err
+		}
+		c := remote.NewClient(s, a.Driver)
+		wait.Go(func() { _ = c.Run(running) }) // ends with its context
+		return c, nil
+	}
+	if a.Saves && a.Index == 0 { // rank 0 saves for all
+		if env.Blob, err = store(blobStream); err != nil {
+			return env, done, err
+		}
+	}
+	if a.Serves() {
+		env.Role = observe.Server
+	} else if a.Resume != "" {
+		from, err := store(resumeStream)
+		if err != nil {
+			return env, done, err
+		}
+		if env.Resume, err = checkpoint.Load(ctx, from, a.Resume); err != nil {
+			return env, done, err
+		}
+	}
+	hub.Attach("driver", relay.NewSender(func(p []byte) error { return w.observed(p) }))
+	figures := hub.Recorder(observe.Source{Run: a.Run, Strategy: a.Topology, Role: observe.Process, Rank: a.Index})
+	hub.Poll(host.NewReader(host.Options{}).Into(figures.Set()))
+	wait.Go(func() { _ = hub.Run(running) }) // ends with its context
+
+	if bare {
+		return env, done, nil
+	}
+	if a.Shipped {
+		env.Splits, err = w.ship.wait(ctx)
+		env.Sharded = true
+	} else {
+		env.Splits, err = train.OpenData(ctx, env, w.job)
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return env, done, context.Cause(ctx)
+		}
+		return env, done, &train.JobError{Err: err}
+	}
+	closers = append(closers, func() { _ = env.Splits.Close() }) // it was only read
+	if env.Splits.Train == nil {
+		return env, done, &train.JobError{Err: errors.New("processes: there are no rows to train on")}
+	}
+	return env, done, nil
+}
+
+func (w *worker) observed(payload []byte) error {
+	ctx, cancel := context.WithTimeout(context.Background(), tellWait)
+	defer cancel()
+	return w.stream.Send(ctx, w.a.Driver, transport.Frame{Kind: kindObservation, Payload: payload})
+}
+
+// watch tells the driver what a command shows.
+func (w *worker) watch() train.Watch {
+	at := func(kind uint8) func(train.Progress) {
+		return func(p train.Progress) { w.tell(kind, positionOf(p)) }
+	}
+	return train.Watch{
+		Begin:    at(kindBegin),
+		Progress: at(kindProgress),
+		Evaluated: func(p train.Progress, m map[string]float64) {
+			q := positionOf(p)
+			q.Metrics = m
+			w.tell(kindEvaluated, q)
+		},
+		Checkpointed: func(p train.Progress, name string) {
+			q := positionOf(p)
+			q.Name = name
+			w.tell(kindCheckpointed, q)
+		},
+		Note:   func(text string) { w.tell(kindSaid, said{Text: text}) },
+		Notice: func(level observe.Level, text string) { w.tell(kindSaid, said{true, level, text}) },
+	}
+}
