@@ -22,8 +22,8 @@
 //   - Sum, Dot and Gemv: 64 lanes, element i in lane i mod 64, folded in halves; blocks of 4,096 elements, added pairwise.
 //   - GemvT and LinearLeaves: leaves of 8 rows, each a chain of fused multiply-adds in ascending rows; leaves are added pairwise, along
 //     the tree of LeafTree, which is that of FoldSums.
-//   - The polynomials of Exp, Log, Tanh and Sigmoid of float32 are chains of fused multiply-adds. Erf and GELU of float32 compute in
-//     float64 with those of math.FMA. Both on every ISA.
+//   - The polynomials of Exp, Log, Tanh, Sigmoid and GELU of float32 are chains of fused multiply-adds. Erf and the slope of GELU of float32
+//     compute in float64 with those of math.FMA. Both on every ISA.
 //   - Everything else rounds each product before it is added.
 //
 // The ISA Go multiplies and then adds in the first and third of these, so its products of matrices differ in the last bits, in float32

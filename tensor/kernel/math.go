@@ -71,7 +71,7 @@ func GELU[T Float](isa ISA, dst, x []T) {
 		geluF32(isa, as32(dst), as32(x[:len(dst)]))
 		return
 	}
-	each(dst, x, func(x float32) float32 { y, _ := gelu32(x); return y }, gelu64)
+	each(dst, x, gelu32, gelu64)
 }
 
 // TanhGrad is dy · (1 - y²) of the output y.
@@ -116,8 +116,7 @@ func GELUGrad[T Float](isa ISA, dst, dy, x []T) {
 			return
 		}
 		for i, v := range x {
-			_, slope := gelu32(v)
-			dst[i] = float32(float64(dy[i]) * slope)
+			dst[i] = float32(float64(dy[i]) * geluSlope32(v))
 		}
 		return
 	}

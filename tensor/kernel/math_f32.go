@@ -24,7 +24,11 @@ func exp32(x float32) float32 {
 	r := fma32(n, 2.12194440e-4, fma32(n, -0.693359375, x))
 	// The polynomial is within 2^-28 of e^r for |r| <= ½ ln 2 (our own fit).
 	y := fmaPoly(r, 1.3814539416e-3, 8.3687454462e-3, 4.1668388993e-2, 1.6666521132e-1, 4.9999994040e-1, 1, 1)
-	// times 2^n in two steps, of which the first is exact, for denormal results
+	return mulPower(y, z)
+}
+
+// mulPower is y·2^n, where z is 1.5·2^23 + n: in two steps, of which the first is exact, for denormal results.
+func mulPower(y, z float32) float32 {
 	i := int32(math.Float32bits(z) - 0x4b400000)
 	half := i >> 1
 	y *= math.Float32frombits(uint32(half+127) << 23)
@@ -90,7 +94,29 @@ func log1p32(e float32) float32 {
 	return log32(u) + (e-(u-1))/u
 }
 
-// The functions of the normal distribution compute in float64, but to 12 digits only, which rounds to a float32 that is at most
+// gelu32 is max(x, 0) - a·Φ(-a) with a = |x|, which loses no digits on either side. a·Φ(-a) is e^(-a²/2) times a function that is almost
+// constant where a is large, and has a polynomial in each of 16 intervals. From 14.75 on the product is less than any float32.
+func gelu32(x float32) float32 {
+	a := smaller(14.75, abs32(x))
+	s := a * a
+	lo := fma32(a, a, -s)
+	// s = -(n·2 ln 2 + r), as in exp32, and so e^(-a²/2) = 2^n·e^(r/2), r with what rounding s lost.
+	z := fma32(s, -math.Log2E/2, 12582912)
+	n := z - 12582912
+	r := -fma32(n, 2*0.693359375, s)
+	r = fma32(n, 2*2.12194440e-4, r) - lo
+	q := r * fmaPoly(r, 2.1774655e-05, 0.00026153898, 0.0026041535, 0.020833144, 0.125, 0.5) // e^(r/2) - 1 within 2^-28
+	j := math.Float32bits(a+1) >> 21 & 15
+	t := a - geluTable[0][j]
+	g := geluTable[7][j]
+	for k := 6; k > 0; k-- {
+		g = fma32(g, t, geluTable[k][j])
+	}
+	y := mulPower(fma32(g, q, g), z)
+	return math.Float32frombits(math.Float32bits(larger(0, x)-y) | math.Float32bits(x)&(1<<31))
+}
+
+// Erf and the slope of GELU compute in float64, but to 12 digits only, which rounds to a float32 that is at most
 // slightly more than half a unit off.
 
 // hornerFMA is horner with fused multiply-adds, which float64 has on every machine.
@@ -139,8 +165,8 @@ func erf32(x float32) float32 {
 	return float32(math.Copysign(y, float64(x)))
 }
 
-// gelu32 also returns the slope. Beyond 20, Φ is 0 or 1, and products with infinities are avoided.
-func gelu32(x float32) (y float32, slope float64) {
+// geluSlope32 is the slope of GELU. Beyond 20, Φ is 0 or 1, and products with infinities are avoided.
+func geluSlope32(x float32) float64 {
 	v := float64(x)
 	a := smaller(20, math.Abs(v))
 	e := expMinus(a * a * 0.5)
@@ -150,5 +176,5 @@ func gelu32(x float32) (y float32, slope float64) {
 	}
 	v = larger(-20, v)
 	density := e * 0.398942280401432677939946059934 // 1/√2π
-	return float32(v * phi), phi + float64(smaller(20, v)*density)
+	return phi + float64(smaller(20, v)*density)
 }

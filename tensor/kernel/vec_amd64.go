@@ -122,13 +122,13 @@ func logF32AVX2(dst, x *float32, n int)
 func tanhF32AVX2(dst, x *float32, n int)
 
 //go:noescape
+func geluF32AVX2(dst, x *float32, n int)
+
+//go:noescape
 func sigmoidF32AVX2(dst, x *float32, n int)
 
 //go:noescape
 func erfF32AVX2(dst, x *float32, n int)
-
-//go:noescape
-func geluF32AVX2(dst, x *float32, n int)
 
 //go:noescape
 func geluGradF32AVX2(dst, dy, x *float32, n int)
@@ -524,13 +524,13 @@ func logF32AVX512(dst, x *float32, n int)
 func tanhF32AVX512(dst, x *float32, n int)
 
 //go:noescape
+func geluF32AVX512(dst, x *float32, n int)
+
+//go:noescape
 func sigmoidF32AVX512(dst, x *float32, n int)
 
 //go:noescape
 func erfF32AVX512(dst, x *float32, n int)
-
-//go:noescape
-func geluF32AVX512(dst, x *float32, n int)
 
 //go:noescape
 func geluGradF32AVX512(dst, dy, x *float32, n int)
@@ -1420,6 +1420,17 @@ func tanhF32(isa ISA, dst, x []float32) {
 	}
 }
 
+func geluF32(isa ISA, dst, x []float32) {
+	for i := 0; i < len(dst); i += piece {
+		n := min(piece, len(dst)-i)
+		if isa == AVX512 {
+			geluF32AVX512(&dst[i], &x[i], n)
+		} else {
+			geluF32AVX2(&dst[i], &x[i], n)
+		}
+	}
+}
+
 func sigmoidF32(isa ISA, dst, x []float32) {
 	for i := 0; i < len(dst); i += piece {
 		n := min(piece, len(dst)-i)
@@ -1438,17 +1449,6 @@ func erfF32(isa ISA, dst, x []float32) {
 			erfF32AVX512(&dst[i], &x[i], n)
 		} else {
 			erfF32AVX2(&dst[i], &x[i], n)
-		}
-	}
-}
-
-func geluF32(isa ISA, dst, x []float32) {
-	for i := 0; i < len(dst); i += piece {
-		n := min(piece, len(dst)-i)
-		if isa == AVX512 {
-			geluF32AVX512(&dst[i], &x[i], n)
-		} else {
-			geluF32AVX2(&dst[i], &x[i], n)
 		}
 	}
 }

@@ -84,11 +84,11 @@ func logF32(isa ISA, dst, x []float32) { panic(noAssembly) }
 
 func tanhF32(isa ISA, dst, x []float32) { panic(noAssembly) }
 
+func geluF32(isa ISA, dst, x []float32) { panic(noAssembly) }
+
 func sigmoidF32(isa ISA, dst, x []float32) { panic(noAssembly) }
 
 func erfF32(isa ISA, dst, x []float32) { panic(noAssembly) }
-
-func geluF32(isa ISA, dst, x []float32) { panic(noAssembly) }
 
 func geluGradF32(isa ISA, dst, dy, x []float32) { panic(noAssembly) }
 

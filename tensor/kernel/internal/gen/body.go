@@ -283,6 +283,26 @@ func (b *body) only(m, x val) val {
 	return b.and(m, x)
 }
 
+// An index is a number from 0 to 15 in the low bits of every lane; with AVX2, high is the lanes where it is 8 or more.
+type index struct{ i, high val }
+
+func (b *body) index(i val) index {
+	if b.avx512() {
+		return index{i: i}
+	}
+	return index{i, b.shl(i, 28)}
+}
+
+// lookUp is geluTable[row] at an index.
+func (b *body) lookUp(at index, row int) val {
+	if b.avx512() {
+		return b.emit('v', "VPERMPS", fmt.Sprintf("gelu<>+%d(SB)", 64*row), at.i)
+	}
+	low := b.emit('v', "VPERMPS", fmt.Sprintf("gelu<>+%d(SB)", 64*row), at.i)
+	high := b.emit('v', "VPERMPS", fmt.Sprintf("gelu<>+%d(SB)", 64*row+32), at.i)
+	return b.choose(at.high, high, low)
+}
+
 // Memory. at is the address of the vector that the loop is at, from a pointer.
 func (b *body) at(ptr string) string {
 	if b.address != nil {

@@ -72,14 +72,14 @@ var loops = []loop{
 	function("exp", (*body).exp),
 	function("log", (*body).log),
 	function("tanh", (*body).tanh),
+	function("gelu", (*body).gelu),
 	function("sigmoid", func(b *body, x val) val { s, _ := b.sigmoid(x); return s }),
 
 	widened("erf", (*body).erf),
-	widened("gelu", func(b *body, x val) val { return b.gelu(x, false) }),
 
 	{
 		name: "geluGrad", ins: []string{"dy", "x"}, outs: []string{"dst"}, wide: true,
-		f: func(b *body, in []val, _ val) []val { return []val{b.mul(in[0], b.gelu(in[1], true))} },
+		f: func(b *body, in []val, _ val) []val { return []val{b.mul(in[0], b.geluSlope(in[1]))} },
 	},
 	output("reluGrad", func(b *body, dy, y val) val { return b.only(b.cmp(above, y, b.num(0)), dy) }),
 	output("tanhGrad", func(b *body, dy, y val) val { return b.mul(dy, b.sub(b.num(1), b.mul(y, y))) }),

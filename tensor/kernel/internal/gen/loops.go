@@ -36,9 +36,6 @@ func (l loop) asm(w *strings.Builder, t target, consts map[uint64]bool, stream b
 	kept := 16 // the first register for constants
 	if l.wide {
 		kept = 22 // long chains: many vectors in turns
-		if l.name == "gelu" {
-			kept = 30 // four of them: 11 % faster than two with their constants in registers
-		}
 	}
 	in := t // what is computed in
 	if l.wide {

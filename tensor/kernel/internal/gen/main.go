@@ -10,6 +10,7 @@ package main
 import (
 	"fmt"
 	"go/format"
+	"math"
 	"os"
 	"sort"
 	"strings"
@@ -80,7 +81,8 @@ func generate() map[string][]byte {
 			}
 		}
 	}
-	for name, text := range map[string]string{"vec_amd64.go": declared.String(), "vec_noasm.go": stubs.String()} {
+	table := fmt.Sprintf("%spackage kernel\n\n// geluTable is that of internal/gen.\nvar geluTable = %#v\n", header, geluTable)
+	for name, text := range map[string]string{"vec_amd64.go": declared.String(), "vec_noasm.go": stubs.String(), "vec_table.go": table} {
 		b, err := format.Source([]byte(text))
 		if err != nil {
 			panic(err)
@@ -125,6 +127,11 @@ func data(t target, consts map[uint64]bool) string {
 			fmt.Fprintf(&w, "DATA lanes<>+%d(SB)/8, $0x%x\n", 4*i, uint64(i+1)<<32|uint64(i))
 		}
 		fmt.Fprintf(&w, "GLOBL lanes<>(SB), RODATA|NOPTR, $%d\n", t.width())
+		for i := 0; i < 8*16; i += 2 {
+			low, high := geluTable[i/16][i%16], geluTable[i/16][i%16+1]
+			fmt.Fprintf(&w, "DATA gelu<>+%d(SB)/8, $0x%016x\n", 4*i, uint64(math.Float32bits(high))<<32|uint64(math.Float32bits(low)))
+		}
+		fmt.Fprint(&w, "GLOBL gelu<>(SB), RODATA|NOPTR, $512\n")
 	}
 	if !t.avx512() {
 		for i := range 8 {

@@ -16,6 +16,11 @@ func (b *body) expClamped(x val) val {
 	n := b.sub(z, b.num(12582912))
 	r := b.fma(n, b.num(2.12194440e-4), b.negFMA(n, b.num(0.693359375), x))
 	y := b.poly(r, 1.3814539416e-3, 8.3687454462e-3, 4.1668388993e-2, 1.6666521132e-1, 4.9999994040e-1, 1, 1)
+	return b.mulPower(y, z, n)
+}
+
+// mulPower is y·2^n, where z is 1.5·2^23 + n.
+func (b *body) mulPower(y, z, n val) val {
 	if b.avx512() {
 		return b.bin("VSCALEFPS", y, n) // rounds once, as the two products below do
 	}
@@ -64,6 +69,26 @@ func (b *body) log1p(e val) val { // 0 <= e <= 1
 	return b.add(b.log(u), b.div(b.sub(e, b.sub(u, b.num(1))), u))
 }
 
+func (b *body) gelu(x val) val {
+	a := b.min(b.num(14.75), b.magnitude(x))
+	s := b.mul(a, a)
+	lo := b.fused("VFMSUB231", a, a, b.fresh(s))
+	z := b.fma(s, b.num(-math.Log2E/2), b.fresh(b.num(12582912)))
+	n := b.sub(z, b.num(12582912))
+	r := b.fused("VFNMSUB231", n, b.num(2*0.693359375), s)
+	r = b.sub(b.fma(n, b.num(2*2.12194440e-4), r), lo)
+	q := b.mul(r, b.poly(r, 2.1774655e-05, 0.00026153898, 0.0026041535, 0.020833144, 0.125, 0.5))
+	at := b.index(b.emit('v', "VPSRLD", "$21", b.add(a, b.num(1))))
+	t := b.sub(a, b.lookUp(at, 0))
+	g := b.lookUp(at, 7)
+	for k := 6; k > 0; k-- {
+		g = b.fma(g, t, b.lookUp(at, k))
+	}
+	b.into(g, "VFMADD213PS", g, q)
+	y := b.mulPower(g, z, n)
+	return b.or(b.sub(b.max(b.num(0), x), y), b.and(x, b.signBit()))
+}
+
 // Of the normal distribution, in float64.
 
 func (b *body) expMinus(s val) val {
@@ -96,16 +121,13 @@ func (b *body) erf(x val) val {
 	return b.or(b.choose(b.cmp(less, a, b.num(1./64)), near, far), b.and(x, b.signBit()))
 }
 
-// gelu is GELU, or its slope.
-func (b *body) gelu(x val, slope bool) val {
+// geluSlope is the slope of GELU.
+func (b *body) geluSlope(x val) val {
 	a := b.min(b.num(20), b.magnitude(x))
 	e := b.expMinus(b.mul(b.mul(a, a), b.num(0.5)))
 	q := b.mul(e, b.millsTail(a))
 	phi := b.choose(b.cmp(less, x, b.num(0)), q, b.sub(b.num(1), q))
 	x = b.max(b.num(-20), x)
-	if !slope {
-		return b.mul(x, phi)
-	}
 	density := b.mul(e, b.num(0.398942280401432677939946059934))
 	return b.add(phi, b.mul(b.min(b.num(20), x), density))
 }
