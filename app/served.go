@@ -23,8 +23,8 @@ type serverFlags struct {
 	Slow        string `group:"Run" placeholder:"LIST" help:"server: make workers slow, for experiments: worker=N|rotate,factor=X[,unit=TIME]."`
 }
 
-// serve gives t the options of the server topology, or says everything that is wrong with them.
-func (f serverFlags) serve(t *training) error {
+// serve gives t the options of the server topology, which sends by that codec, or says everything that is wrong with them.
+func (f serverFlags) serve(t *training, codec string) error {
 	if t.topology != served {
 		if f != (serverFlags{}) {
 			return fmt.Errorf("--servers, --consistency, --optimizer-on, --clocks, --steps-per-round, --merge and --slow are options of %s, not of %s", served, t.topology)
@@ -42,7 +42,7 @@ func (f serverFlags) serve(t *training) error {
 			errs = append(errs, fmt.Errorf("--consistency: %w", err))
 		}
 	}
-	o.Clocks, o.StepsPerRound = f.Clocks, f.StepsARound
+	o.Clocks, o.StepsPerRound, o.Compress = f.Clocks, f.StepsARound, codec
 	switch f.Merge {
 	case "", "sum":
 	case "mean":

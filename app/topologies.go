@@ -100,7 +100,7 @@ const (
 
 // topologyFlags are options of a topology.
 type topologyFlags struct {
-	Compress   string `group:"Run" placeholder:"CODEC" help:"allreduce: send gradients by a codec with error feedback, such as topk:0.01 (help topologies)."`
+	Compress   string `group:"Run" placeholder:"CODEC" help:"allreduce, server: send gradients by a codec with error feedback, such as topk:0.01 (help topologies)."`
 	Every      int64  `group:"Run" placeholder:"H" help:"allreduce: local SGD; average the models every H updates, in place of adding gradients in each."`
 	Accumulate int    `group:"Run" placeholder:"N" help:"allreduce: compute a worker's part of an update in N pieces, for batches that do not fit the memory."`
 	Shard      bool   `name:"shard-optimizer" group:"Run" help:"allreduce: each worker keeps the optimizer's state of its part of the parameters alone (ZeRO, stage 1)."`
@@ -108,6 +108,9 @@ type topologyFlags struct {
 
 // configure gives t the options of its topology, or says what is wrong with them.
 func (f topologyFlags) configure(t *training) error {
+	if t.topology == served { // serve takes it
+		f.Compress = ""
+	}
 	if f == (topologyFlags{}) {
 		return nil
 	}

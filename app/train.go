@@ -59,7 +59,7 @@ func (v *trainVerb) Run(ctx context.Context, s *session) error {
 	if err := v.configure(t); err != nil {
 		return misused(err)
 	}
-	if err := v.serve(t); err != nil {
+	if err := v.serve(t, v.Compress); err != nil {
 		return misused(err)
 	}
 	t.flags = append(v.args(), v.served()...)
