@@ -76,25 +76,7 @@ func BenchmarkProcesses(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			n, args := c.open(b)
 			child := exec.Command(os.Args[0], append([]string{"-test.run=^TestEcho$", "--", "echo", b.TempDir()}, args...)...)
-			in, err := child.StdinPipe()
-			if err != nil {
-				b.Fatal(err)
-			}
-			out, err := child.StdoutPipe()
-			if err != nil {
-				b.Fatal(err)
-			}
-			if err := child.Start(); err != nil {
-				b.Fatal(err)
-			}
-			defer func() {
-				_ = in.Close() // it ends then
-				_ = child.Wait()
-			}()
-			var addr, bareAt string
-			if _, err := fmt.Fscanln(out, &addr, &bareAt); err != nil {
-				b.Fatal(err)
-			}
+			addr, bareAt := listening(b, child)
 			x, err := net.Dial(c.dial, bareAt)
 			if err != nil {
 				b.Fatal(err)
@@ -115,6 +97,31 @@ func BenchmarkProcesses(b *testing.B) {
 			compare(b, 2000, 0, bareTrips(b, x), trips(b, s, transport.Name{ID: "1"}), func(bare, own float64) float64 { return own / bare }, 1.3)
 		})
 	}
+}
+
+// listening starts a process and returns where it says that it listens: the address of its port, and a bare one beside it. The process ends
+// with b.
+func listening(b *testing.B, child *exec.Cmd) (addr, bareAt string) {
+	b.Helper()
+	in, err := child.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	out, err := child.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = in.Close() // it ends then
+		_ = child.Wait()
+	})
+	if _, err := fmt.Fscanln(out, &addr, &bareAt); err != nil {
+		b.Fatal(err)
+	}
+	return addr, bareAt
 }
 
 // TestEcho is the other process of BenchmarkProcesses.

@@ -39,27 +39,9 @@ func BenchmarkHosts(b *testing.B) {
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
 			args := append(strings.Fields(*viaFlag), os.Args[0], "-test.run=^TestSink$", "--", "sink", *thereFlag, fmt.Sprint(int(c.sum)))
-			child := exec.CommandContext(ctx, args[0], args[1:]...)
+			child := exec.Command(args[0], args[1:]...)
 			child.Stderr = os.Stderr
-			in, err := child.StdinPipe()
-			if err != nil {
-				b.Fatal(err)
-			}
-			out, err := child.StdoutPipe()
-			if err != nil {
-				b.Fatal(err)
-			}
-			if err := child.Start(); err != nil {
-				b.Fatal(err)
-			}
-			defer func() {
-				_ = in.Close() // it ends then
-				_ = child.Wait()
-			}()
-			var addr, bareAt string
-			if _, err := fmt.Fscanln(out, &addr, &bareAt); err != nil {
-				b.Fatal(err)
-			}
+			addr, bareAt := listening(b, child)
 			x, err := net.Dial("tcp", bareAt)
 			if err != nil {
 				b.Fatal(err)

@@ -62,12 +62,7 @@ func (s *stream) next(ctx context.Context, f func(ev *Event) (keep, yield bool))
 		select {
 		case <-s.wake:
 		case <-ctx.Done():
-			s.mu.Lock()
-			if !s.waiting { // somebody signalled meanwhile: his signal is to be taken
-				<-s.wake
-			}
-			s.waiting = false
-			s.mu.Unlock()
+			s.waitNoMore()
 			return Event{}, fmt.Errorf("transport: serve %q: %w", s.name, ctx.Err())
 		}
 	}
