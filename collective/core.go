@@ -216,7 +216,13 @@ func (c *core) start(op Op, tag uint32, dst, src Buffer, done chan struct{}) *op
 	return o
 }
 
-func (c *core) release(ev transport.Event) { c.over = append(c.over, ev) }
+func (c *core) release(ev transport.Event) {
+	if ev.Err == errCopied {
+		c.free(ev.Payload)
+		return
+	}
+	c.over = append(c.over, ev)
+}
 
 func (c *core) rankOf(n transport.Name) int { return slices.Index(c.names, n) }
 
@@ -324,6 +330,13 @@ func (c *core) memory(n int) []byte {
 		}
 	}
 	return tensor.AlignedBytes(n)
+}
+
+// free keeps memory for another use.
+func (c *core) free(m []byte) {
+	if len(c.memories) < 16 && cap(m) > 0 {
+		c.memories = append(c.memories, m[:cap(m)])
+	}
 }
 
 func (c *core) wake(at time.Duration) { c.due = min(c.due, at) }

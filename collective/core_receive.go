@@ -1,6 +1,8 @@
 package collective
 
 import (
+	"errors"
+
 	"github.com/trivium-ml/trivium/transport"
 )
 
@@ -137,13 +139,16 @@ const earlyBytes = 256 << 20
 // copyOf is ev with memory of its own. A frame that comes before its turn must not keep the sender's credit: what has its turn may be
 // waiting behind it.
 func (c *core) copyOf(ev *transport.Event) transport.Event {
-	k := transport.Event{From: ev.From, Kind: ev.Kind, Priority: ev.Priority, Fingerprint: ev.Fingerprint, Key: ev.Key}
+	k := transport.Event{From: ev.From, Err: errCopied, Kind: ev.Kind, Priority: ev.Priority, Fingerprint: ev.Fingerprint, Key: ev.Key}
 	if n := len(ev.Payload); n > 0 {
 		k.Payload = c.memory(n)[:n]
 		copy(k.Payload, ev.Payload)
 	}
 	return k
 }
+
+// errCopied marks events whose payload is memory of the core. It is no error: the field is empty in frames.
+var errCopied = errors.New("collective: copied")
 
 // count sums up what early holds.
 func (c *core) count() {

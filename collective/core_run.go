@@ -126,9 +126,7 @@ func (c *core) arm(o *operation, i int32, t *Task) {
 			if !c.land(o, i, t, &h.ev) {
 				c.disagree(o, t.Peer, len(h.ev.Payload))
 			}
-			if len(c.memories) < 16 && cap(h.ev.Payload) > 0 {
-				c.memories = append(c.memories, h.ev.Payload[:cap(h.ev.Payload)])
-			}
+			c.free(h.ev.Payload)
 			return
 		}
 	}

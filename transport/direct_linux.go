@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,13 +21,17 @@ type direct struct {
 	n     int
 	err   error
 
-	glance func(fd uintptr) bool // likewise
-	into   []byte
-	got    int
+	beats func() bool // calls may do without the runtime
+	iov   []unix.Iovec
+
+	glance, await func(fd uintptr) bool // bound as well; the reader's
+	into          []byte
+	got           int
+	errno         syscall.Errno
 }
 
 // newDirect returns nil where the connection cannot do that.
-func newDirect(nc net.Conn) *direct {
+func newDirect(nc net.Conn, beats func() bool) *direct {
 	sc, ok := nc.(syscall.Conn)
 	if !ok {
 		return nil
@@ -35,8 +40,8 @@ func newDirect(nc net.Conn) *direct {
 	if err != nil {
 		return nil
 	}
-	d := &direct{raw: raw, apart: isUnix(nc)}
-	d.call, d.glance = d.once, d.onceInto
+	d := &direct{raw: raw, apart: isUnix(nc), beats: beats}
+	d.call, d.glance, d.await = d.once, d.onceInto, d.untilInto
 	return d
 }
 
@@ -78,7 +83,7 @@ func (d *direct) read(dst []byte) (n int, err error) {
 // look reads what there is, without waiting: 0 bytes where there is nothing, and -1 where something is wrong. One goroutine calls it, the
 // one that reads.
 func (d *direct) look(dst []byte) int {
-	d.into, d.got = dst, 0
+	d.into = dst
 	if err := d.raw.Read(d.glance); err != nil {
 		d.got = -1
 	}
@@ -86,18 +91,76 @@ func (d *direct) look(dst []byte) int {
 	return d.got
 }
 
-func (d *direct) onceInto(fd uintptr) bool {
-	n, errno := unix.Read(int(fd), d.into)
+// wait is Read of the connection, but for the runtime's part: see pulse.
+func (d *direct) wait(dst []byte) (int, error) {
+	d.into = dst
+	err := d.raw.Read(d.await)
+	d.into = nil
 	switch {
-	case errno == nil && n > 0:
-		d.got = n
-	case errno != unix.EAGAIN && errno != unix.EINTR:
+	case err != nil:
+		return 0, err
+	case d.errno != 0:
+		return 0, os.NewSyscallError("read", d.errno)
+	case d.got == 0:
+		return 0, io.EOF
+	}
+	return d.got, nil
+}
+
+func (d *direct) onceInto(fd uintptr) bool {
+	if d.readRaw(fd); d.errno == unix.EAGAIN {
+		d.got = 0
+	} else if d.errno != 0 || d.got == 0 {
 		d.got = -1
 	}
 	return true
 }
 
+func (d *direct) untilInto(fd uintptr) bool {
+	d.readRaw(fd)
+	return d.errno != unix.EAGAIN
+}
+
+// readRaw takes from a socket what it has. It never waits, so the runtime need not be told.
+func (d *direct) readRaw(fd uintptr) {
+	for {
+		n, _, errno := unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(unsafe.SliceData(d.into))), uintptr(len(d.into)))
+		d.got, d.errno = int(n), errno
+		if errno != unix.EINTR {
+			return
+		}
+	}
+}
+
+// writeRaw gives a socket what it takes, likewise.
+func (d *direct) writeRaw(fd uintptr, part net.Buffers) (int, error) {
+	d.iov = d.iov[:0]
+	for _, b := range part {
+		v := unix.Iovec{Base: unsafe.SliceData(b)}
+		v.SetLen(len(b))
+		d.iov = append(d.iov, v)
+	}
+	n, _, errno := unix.RawSyscall(unix.SYS_WRITEV, fd, uintptr(unsafe.Pointer(unsafe.SliceData(d.iov))), uintptr(len(d.iov)))
+	clear(d.iov)
+	if errno != 0 {
+		return -1, errno
+	}
+	return int(n), nil
+}
+
+// rawBytes are written at most without the runtime's knowledge: some 50 µs, for which it cannot stop the goroutine.
+const rawBytes = 256 << 10
+
+func total(bufs net.Buffers) int {
+	n := 0
+	for _, b := range bufs {
+		n += len(b)
+	}
+	return n
+}
+
 func (d *direct) once(fd uintptr) bool {
+	raw := d.beats() && total(d.bufs) <= rawBytes
 	for len(d.bufs) > 0 {
 		part := d.bufs
 		if d.apart {
@@ -105,7 +168,9 @@ func (d *direct) once(fd uintptr) bool {
 		}
 		var n int
 		var err error
-		if len(part) == 1 {
+		if raw && len(part) <= batchFrames {
+			n, err = d.writeRaw(fd, part)
+		} else if len(part) == 1 {
 			n, err = unix.Write(int(fd), part[0])
 		} else {
 			n, err = unix.Writev(int(fd), part)

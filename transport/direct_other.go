@@ -7,10 +7,12 @@ import "net"
 // A direct writes to a socket without waiting. Not on this system: all is written by the writer's goroutine.
 type direct struct{}
 
-func newDirect(net.Conn) *direct { return nil }
+func newDirect(net.Conn, func() bool) *direct { return nil }
 
 func (*direct) write(net.Buffers) (int, error) { return 0, nil }
 
 func (*direct) look([]byte) int { return 0 }
+
+func (*direct) wait([]byte) (int, error) { return 0, errRead }
 
 func (*direct) read([]byte) (int, error) { return 0, errRead }

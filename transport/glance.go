@@ -2,6 +2,7 @@ package transport
 
 import (
 	"runtime"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,6 +19,8 @@ type Attender interface {
 func (s *stream) Attend(by int) {
 	if by < 0 {
 		s.attendedTill.Store(int64(time.Since(s.port.opened) + attendNext))
+	} else {
+		s.port.pulse.keep(s.port)
 	}
 	s.attended.Add(int32(by))
 }
@@ -48,7 +51,7 @@ type glancer struct {
 // glance looks for a short while whether something comes, where somebody waits for it. It returns 0 where nothing does.
 func (r *reader) glance(dst []byte) int {
 	s := r.last
-	if s == nil || r.h.try == nil || !s.expects(time.Since(r.p.opened)) {
+	if s == nil || r.h.try == nil || s.attended.Load() == 0 && !s.expects(time.Since(r.p.opened)) {
 		return 0
 	}
 	g := &r.glances
@@ -56,19 +59,18 @@ func (r *reader) glance(dst []byte) int {
 		g.rest--
 		return 0
 	}
-	n := r.h.try.look(dst)
-	if n > 0 {
-		return n
-	}
 	// The runtime asks the system for other connections only when no goroutine can run: with one thread, only he who has one peer can look.
 	if r.p.linked.Load() > 1 && runtime.GOMAXPROCS(0) == 1 {
 		return 0
 	}
 	from := time.Since(r.p.opened)
-	for now := from; s.expects(now) && r.p.clogged.Load() == 0; now = time.Since(r.p.opened) {
-		runtime.Gosched()
-		if n = r.h.try.look(dst); n != 0 {
-			break
+	for now := from; ; now = time.Since(r.p.opened) {
+		if n := r.h.try.look(dst); n != 0 {
+			g.vain = max(g.vain-1, 0)
+			return max(n, 0) // what is an error is found again by who waits
+		}
+		if !s.expects(now) || r.p.clogged.Load() > 0 {
+			return 0
 		}
 		if now-from > glanceFor {
 			if g.vain = min(g.vain+1, 8); g.vain >= 4 {
@@ -78,9 +80,58 @@ func (r *reader) glance(dst []byte) int {
 			}
 			return 0
 		}
+		runtime.Gosched()
 	}
-	if n > 0 {
-		g.vain = max(g.vain-1, 0)
-	}
-	return max(n, 0) // what is an error is found again by who waits
 }
+
+// A pulse is a timer that keeps the runtime's watch going while callers attend.
+//
+// A system call through the runtime begins by waking the watch (sysmon), which sleeps while a process is idle: a thread that is woken, and
+// sleeps again 20 µs later, for each frame that a process was woken by. It took a tenth of all time of small operations. So on connections
+// that somebody attends, calls that cannot wait do without the runtime. But then nobody might wake the watch at all, and a goroutine that
+// goes on to compute would not be interrupted for others: a timer wakes it too, and this one is always there.
+type pulse struct {
+	used    atomic.Bool // since the last beat
+	running atomic.Bool
+}
+
+const (
+	pulseBeat = 5 * time.Millisecond
+	pulseIdle = 40 // beats
+)
+
+// keep has the pulse beat from now on.
+func (u *pulse) keep(p *port) {
+	if !u.used.Load() {
+		u.used.Store(true)
+	}
+	if u.running.Load() || !u.running.CompareAndSwap(false, true) {
+		return
+	}
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if p.closed {
+		return
+	}
+	p.wg.Go(func() { u.run(p.done) })
+}
+
+func (u *pulse) run(done <-chan struct{}) {
+	tick := time.NewTicker(pulseBeat)
+	defer tick.Stop()
+	for idle := 0; idle < pulseIdle; idle++ {
+		if u.used.Swap(false) {
+			idle = 0
+		}
+		select {
+		case <-tick.C:
+		case <-done:
+			return
+		}
+	}
+	u.running.Store(false)
+	// Who has come between the two starts it with the next.
+}
+
+// beats says whether calls may do without the runtime.
+func (u *pulse) beats() bool { return u.running.Load() }

@@ -469,7 +469,7 @@ func (pr *peer) establish(h *hello, inbound bool, id [16]byte, ctl, dat [2]net.C
 		half.nc, half.hard, half.sum = nc[0], nc[1], p.carrier.sum(nc[1])
 		_ = nc[1].SetDeadline(time.Time{}) // the handshake's; fails on a closed connection, as the next read does
 		if nc[0] == nc[1] {
-			half.try = newDirect(nc[0])
+			half.try = newDirect(nc[0], p.pulse.beats)
 			half.apart = isUnix(nc[0])
 		}
 	}

@@ -27,6 +27,7 @@ type port struct {
 	opened   time.Time
 	pool     pool
 	tender   tender
+	pulse    pulse
 
 	mu      sync.RWMutex
 	peers   map[Name]*peer

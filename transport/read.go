@@ -118,7 +118,11 @@ func (r *reader) fill(dst []byte) (int, error) {
 		if gone {
 			n, err = r.rest(dst)
 		} else if n = r.glance(dst); n == 0 {
-			n, err = r.h.nc.Read(dst)
+			if r.h.try != nil && r.p.pulse.beats() {
+				n, err = r.h.try.wait(dst)
+			} else {
+				n, err = r.h.nc.Read(dst)
+			}
 		}
 		if n > 0 {
 			r.p.bytesReceived.Add(uint64(n))

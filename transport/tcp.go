@@ -137,23 +137,29 @@ func (t TCP) summed(nc net.Conn) bool {
 	case t.TLS != nil:
 		return false
 	}
-	local, ok := nc.LocalAddr().(*net.TCPAddr)
-	remote, ok2 := nc.RemoteAddr().(*net.TCPAddr)
-	return !ok || !ok2 || !remote.IP.IsLoopback() && !remote.IP.Equal(local.IP)
+	return !local(nc)
 }
 
 func (t TCP) tune(nc net.Conn) net.Conn {
-	if c, ok := nc.(*net.TCPConn); ok && t.Buffer > 0 {
+	c, ok := nc.(*net.TCPConn)
+	if ok && local(nc) {
+		tuneLocal(c)
+	}
+	if ok && t.Buffer > 0 {
 		_ = c.SetReadBuffer(t.Buffer) // the system's own sizes do too
 		_ = c.SetWriteBuffer(t.Buffer)
 	}
 	return nc
 }
 
+// local reports whether both ends are on this host.
+func local(nc net.Conn) bool {
+	at, ok := nc.LocalAddr().(*net.TCPAddr)
+	to, ok2 := nc.RemoteAddr().(*net.TCPAddr)
+	return ok && ok2 && (to.IP.IsLoopback() || to.IP.Equal(at.IP))
+}
+
 func (t TCP) listener(ln net.Listener) net.Listener {
-	if t.Buffer == 0 {
-		return ln
-	}
 	return tunedListener{ln, t.tune}
 }
 

@@ -1,0 +1,100 @@
+package transport
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// Between two ports whose users attend, frames of all sizes come whole and in order, both while something is waited for and while nobody
+// waits; a frame that comes after a long silence too; and Close ends all that attending began.
+func TestAttend(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	type end struct {
+		p Port
+		s Stream
+	}
+	var ends [2]end
+	names := [2]Name{{Role: "worker", ID: "0"}, {Role: "worker", ID: "1"}}
+	for i := range ends {
+		p, err := TCP{}.Open(ctx, names[i], Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := p.Stream("a", StreamOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends[i] = end{p, s}
+		defer func() {
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	if err := ends[0].s.Know(names[1], ends[1].p.Addr()); err != nil {
+		t.Fatal(err)
+	}
+	sizes := []int{0, 1, 100, 4 << 10, 40 << 10, 256 << 10, 1 << 20}
+	done := make(chan error, 1)
+	go func() { // sends back what comes
+		s := ends[1].s
+		s.(Attender).Attend(1)
+		defer s.(Attender).Attend(-1)
+		for range 3 * len(sizes) {
+			ev, err := s.Recv(ctx)
+			if err == nil {
+				err = s.Send(ctx, names[0], Frame{Kind: ev.Kind, Payload: ev.Payload})
+			}
+			ev.Release()
+			if err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	s := ends[0].s
+	for k := range 3 * len(sizes) {
+		n := sizes[k%len(sizes)]
+		payload := make([]byte, n)
+		for i := range payload {
+			payload[i] = byte(i + k)
+		}
+		if err := s.Send(ctx, names[1], Frame{Kind: uint8(k + 1), Payload: payload}); err != nil {
+			t.Fatal(err)
+		}
+		attend := k%3 < 2
+		if attend {
+			s.(Attender).Attend(1)
+		}
+		ev, err := s.Recv(ctx)
+		if attend {
+			s.(Attender).Attend(-1)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev.Kind != uint8(k+1) || len(ev.Payload) != n || string(ev.Payload) != string(payload) {
+			t.Fatalf("frame %d of %d bytes: kind %d of %d bytes came", k, n, ev.Kind, len(ev.Payload))
+		}
+		ev.Release()
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	p := ends[0].p.(*port)
+	if newDirect(nil, nil) != nil {
+		t.Error("what is no connection can be read directly")
+	}
+	if n := p.linked.Load(); n != 1 {
+		t.Errorf("%d links are up, want 1", n)
+	}
+	if n := p.clogged.Load(); n != 0 {
+		t.Errorf("%d connections take nothing, want 0", n)
+	}
+	if !p.pulse.running.Load() {
+		t.Error("nothing keeps the runtime's watch going")
+	}
+}
