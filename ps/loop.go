@@ -25,6 +25,7 @@ type Host struct {
 
 	parcels parcels
 	replies sync.Pool
+	attends transport.Attender // of the stream; nil: it has none
 
 	mu      sync.Mutex
 	boxes   map[Name]*outbox
@@ -49,6 +50,7 @@ func Share(s transport.Stream, log *slog.Logger) *Host {
 		log = slog.New(slog.DiscardHandler)
 	}
 	h := &Host{s: s, boxes: map[Name]*outbox{}, retain: retained, held: map[Name]*atomic.Int64{}, log: log}
+	h.attends, _ = s.(transport.Attender)
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
 	h.wg.Go(h.receive)
 	return h
@@ -128,7 +130,14 @@ func (h *Host) remove(p *part) {
 // receive passes on what comes in.
 func (h *Host) receive() {
 	for {
+		serves := h.onlyServes()
+		if serves {
+			h.attend(1)
+		}
 		ev, err := h.s.Recv(h.ctx)
+		if serves {
+			h.attend(-1)
+		}
 		if err != nil {
 			h.mu.Lock()
 			all := slices.Concat(h.parts[0], h.parts[1], h.parts[2], h.parts[3])
@@ -150,6 +159,20 @@ func (h *Host) receive() {
 		}
 		ev.Release()
 	}
+}
+
+// attend tells the stream that somebody waits for what comes next, and has nothing else to do, or that he does no longer.
+func (h *Host) attend(by int) {
+	if h.attends != nil {
+		h.attends.Attend(by)
+	}
+}
+
+// onlyServes reports whether this process has lanes and no workers: then it does nothing while nothing comes.
+func (h *Host) onlyServes() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.parts[forServer]) > 0 && len(h.parts[forClient]) == 0
 }
 
 func (h *Host) each(in protocol.Event) {
@@ -607,6 +630,13 @@ func (p *part) call(ctx context.Context, ch chan reply, arg any) (any, error) {
 	p.calls[id] = ch
 	p.stepLocked(protocol.Call{ID: id, Arg: arg})
 	p.mu.Unlock()
+	select {
+	case r := <-ch: // mostly what a call asks for is here
+		return r.result, r.err
+	default:
+	}
+	p.h.attend(1)
+	defer p.h.attend(-1)
 	select {
 	case r := <-ch:
 		return r.result, r.err
