@@ -85,6 +85,9 @@ func (b *body) gelu(x val) val {
 		g = b.fma(g, t, b.lookUp(at, k))
 	}
 	b.into(g, "VFMADD213PS", g, q)
+	if !b.avx512() { // its products that underflow take long, and a that is cut off is common: 0 from the start
+		g = b.only(b.cmp(less, a, b.num(14.75)), g)
+	}
 	y := b.mulPower(g, z, n)
 	return b.or(b.sub(b.max(b.num(0), x), y), b.and(x, b.signBit()))
 }
