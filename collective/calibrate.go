@@ -5,7 +5,6 @@ import (
 	"hash/fnv"
 	"math"
 	"os"
-	"runtime"
 	"slices"
 	"time"
 
@@ -74,8 +73,9 @@ func (b *bench) typical(line, col int) float64 {
 	return list[(len(list)-1)/4]
 }
 
-// batchOps is how many operations are timed at once, one after the other, as they come in a step.
-var batchOps = [len(timedBytes)]int{16, 8, 4, 4, 2, 2, 1}
+// batchOps is how many operations are timed at once, one after the other, as they come in a step: of small ones many, since the ranks
+// begin a batch at different times. Each has memory of its own, as the buckets of a gradient have.
+var batchOps = [len(timedBytes)]int{32, 24, 16, 8, 4, 2, 1}
 
 // agree tells all ranks what rank 0 wants to measure of a size: a bit for each line.
 func (b *bench) agree(ctx context.Context, col int) (uint8, error) {
@@ -126,11 +126,14 @@ func (b *bench) least(col int) float64 {
 func (b *bench) batch(ctx context.Context, line, col int) error {
 	ops, n := batchOps[col], timedBytes[col]/4
 	if len(b.y) < ops*n {
-		b.x, b.y = make([]float32, n), make([]float32, ops*n)
+		b.x, b.y = make([]float32, ops*n), make([]float32, ops*n)
+		for i := range b.x {
+			b.x[i] = float32(i % 5) // memory that was never written is a single page of zeros, which every cache holds
+		}
 	}
 	at := time.Now()
 	for i := range ops {
-		if err := b.g.Start(Op{Plan: timed[line]}, uint32(i), Of(b.y[i*n:(i+1)*n]), Of(b.x[:n])).Wait(ctx); err != nil {
+		if err := b.g.Start(Op{Plan: timed[line]}, uint32(i), Of(b.y[i*n:(i+1)*n]), Of(b.x[i*n:(i+1)*n])).Wait(ctx); err != nil {
 			return err
 		}
 	}
@@ -143,12 +146,11 @@ func (b *bench) batch(ctx context.Context, line, col int) error {
 // costs are what all ranks have found, on the average.
 func (b *bench) costs(ctx context.Context) (Costs, error) {
 	p := float64(b.g.Size())
-	here := hostNumber()
-	far := []float64{here, -here, -float64(runtime.NumCPU())}
-	if err := AllReduceInto(ctx, b.g, far, far, Max); err != nil {
+	crowded, err := b.g.crowded(ctx)
+	if err != nil {
 		return Costs{}, err
 	}
-	c := Costs{Ranks: b.g.Size(), Crowded: far[0] == -far[1] && -far[2] < 2*p} // all on one host, with less than two cores each
+	c := Costs{Ranks: b.g.Size(), Crowded: crowded}
 	all := []float64{measureGamma()}
 	for line := range timed {
 		for col := range timedBytes {

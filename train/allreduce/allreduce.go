@@ -145,7 +145,7 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 			<-heard
 		}
 	}()
-	x, err := newExchange(&env, s.o, run, func() bool { return ctx.Err() != nil && lostOf(ctx) == nil })
+	x, err := newExchange(agreed, &env, s.o, run, func() bool { return ctx.Err() != nil && lostOf(ctx) == nil })
 	if err != nil {
 		return train.NotBegun(ctx, err)
 	}

@@ -82,7 +82,7 @@ type totals struct {
 	stop         bool
 }
 
-func newExchange(env *train.Env, o Options, run *train.Run, wants func() bool) (*exchange, error) {
+func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run, wants func() bool) (*exchange, error) {
 	l := run.Layout()
 	x := &exchange{run: run, rank: env.Rank, workers: env.Workers(), wants: wants}
 	x.own, x.ownFacts = gradient(l)
@@ -104,6 +104,11 @@ func newExchange(env *train.Env, o Options, run *train.Run, wants func() bool) (
 	x.g, err = collective.New(x.stream, collective.View{Epoch: env.Epoch, Peers: env.Peers, Self: env.Rank}, collective.Options{Deadline: o.Wait, Log: env.Log})
 	if err != nil {
 		return nil, errors.Join(err, x.stream.Close())
+	}
+	if x.workers&(x.workers-1) != 0 && 4*l.Len() <= crowdMost {
+		if err := x.g.Crowd(ctx); err != nil {
+			return nil, errors.Join(x.failed(ctx, err), x.g.Close(), x.stream.Close())
+		}
 	}
 	if run.Job.Exact {
 		x.exact = newExactSums(run, env.Rank, x.workers)
@@ -128,6 +133,10 @@ func newExchange(env *train.Env, o Options, run *train.Run, wants func() bool) (
 	x.tag = uint32(max(len(x.buckets), 2))
 	return x, nil
 }
+
+// crowdMost is the size of a gradient up to which three workers, five or six are asked whether they share their cores: few messages, one
+// after the other, are better then than many at once. Beyond, it is the bytes that take the time, of which all plans send as many.
+const crowdMost = 128 << 10
 
 // denseRuns are the runs of neighbouring dense tensors, the first and the last of each, in reverse order, which is that of the backward
 // pass.
