@@ -203,17 +203,19 @@ func (n Nearest) Open(ctx context.Context, self Name, o Options) (Port, error) {
 			}
 			return far, addr, far.check(addr)
 		}
-		parts := strings.Split(list, ",")
-		if len(parts) != 3 {
+		of, rest, _ := strings.Cut(list, ",")
+		comma := strings.LastIndex(rest, ",") // the path may have some too
+		if comma < 0 {
 			return nil, "", fmt.Errorf("want %s<host>,%s/path,%shost:port", nearScheme, unixScheme, tcpScheme)
 		}
-		if err := errors.Join(near.check(parts[1]), far.check(parts[2])); err != nil {
+		path, port := rest[:comma], rest[comma+1:]
+		if err := errors.Join(near.check(path), far.check(port)); err != nil {
 			return nil, "", err
 		}
-		if parts[0] == host && !n.Apart {
-			return near, parts[1], nil
+		if of == host && !n.Apart {
+			return near, path, nil
 		}
-		return far, parts[2], nil
+		return far, port, nil
 	}
 	c := &carrier{
 		addr:      nearScheme + strings.Join([]string{host, near.addr, far.addr}, ","),
