@@ -45,6 +45,9 @@ type compareRun struct {
 
 	Peers string `placeholder:"DIR" help:"Where the other systems' environments are; else in your cache folder."`
 
+	Faults   bool `help:"At the end, kill and stop processes of each row, and say what becomes of the others (the full run does)."`
+	Estimate bool `help:"Say how long it would take, and measure nothing."`
+
 	Out  string `default:"comparisons" placeholder:"DIR" help:"Where comparisons go (default comparisons)."`
 	Dir  string `placeholder:"DIR" help:"The folder of this comparison itself; else one named by time, or the newest that the same command left unfinished."`
 	JSON bool   `name:"json" group:"Output" help:"Print the report as a JSON object."`
@@ -67,6 +70,15 @@ func (v *compareRun) Run(ctx context.Context, s *session) error {
 		} else if p.Dir, err = freshDir(v.Out, v.name()); err != nil {
 			return err
 		}
+	}
+	if v.Estimate {
+		p.Watch.Note = nil
+		f, err := compare.Foresee(ctx, p)
+		show.finish()
+		if err == nil {
+			fmt.Fprintln(s.out, f)
+		}
+		return err
 	}
 	report, err := compare.Run(ctx, p)
 	show.finish()
@@ -222,7 +234,9 @@ func (v *compareRun) paper(p *compare.Plan, all []compare.Task) (err error) {
 	if len(names) > 0 {
 		p.Tasks, err = compare.PickTasks(all, names)
 	}
+	p.Faults = v.Faults
 	p.Full = !v.Quick && len(v.Workers) == 0 && len(v.Batch) == 0 && len(v.Links) == 0
+	p.Faults = p.Faults || p.Full
 	return err
 }
 
@@ -284,12 +298,22 @@ func (v *compareRun) typed() []string {
 type compareShow struct {
 	Dir  string `arg:"" help:"The folder of a comparison."`
 	JSON bool   `name:"json" help:"Print it as a JSON object."`
+
+	Rewrite bool `help:"Write report.html anew, of the recorded trials."`
 }
 
 func (v *compareShow) Run(s *session) error {
 	r, err := compare.ReadReport(v.Dir)
+	if v.Rewrite || errors.Is(err, compare.ErrUnfinished) && !v.JSON {
+		r, err = compare.Rebuild(v.Dir)
+	}
 	if err != nil {
 		return misused(err)
+	}
+	if v.Rewrite {
+		if err := r.WritePage(v.Dir); err != nil {
+			return err
+		}
 	}
 	if v.JSON {
 		return printFile(s, filepath.Join(v.Dir, "report.json"))
@@ -298,7 +322,12 @@ func (v *compareShow) Run(s *session) error {
 	if err := r.Text(s.out); err != nil {
 		return err
 	}
-	fmt.Fprintf(s.out, "report: %s\n", filepath.Join(v.Dir, "report.html"))
+	page := filepath.Join(v.Dir, "report.html")
+	if _, err := os.Stat(page); err == nil {
+		fmt.Fprintf(s.out, "report: %s\n", page)
+	} else {
+		fmt.Fprintln(s.out, "not finished: the command that began it goes on with it")
+	}
 	if r.Best != nil {
 		fmt.Fprintln(s.out, r.Best.Text)
 	}
@@ -379,6 +408,7 @@ func (v *peersList) Run(ctx context.Context, s *session) error {
 type peersInstall struct {
 	Names []string `arg:"" name:"name" help:"Of the systems, as the list has them."`
 	peersFlags
+	PeerSource map[string]string `placeholder:"NAME=DIR" help:"Folder of the source of a system that is built: pmls=DIR."`
 }
 
 func (peersInstall) Help() string {
@@ -386,5 +416,5 @@ func (peersInstall) Help() string {
 }
 
 func (v *peersInstall) Run(ctx context.Context, s *session) error {
-	return compare.InstallPeers(ctx, v.Peers, v.Names, s.out)
+	return compare.InstallPeers(ctx, v.Peers, v.Names, v.PeerSource, s.out)
 }

@@ -2,7 +2,10 @@
 
 package compare
 
-import "os"
+import (
+	"errors"
+	"os"
+)
 
 // alive reports whether there is a process of that number.
 func alive(pid int) bool {
@@ -12,4 +15,22 @@ func alive(pid int) bool {
 	}
 	_ = p.Release() // nothing is done with it
 	return true
+}
+
+// The signals of a fault.
+const (
+	killSignal = iota
+	stopSignal
+	contSignal
+)
+
+func signalProcess(pid, s int) error {
+	if s != killSignal {
+		return errors.New("not measured: this system has no signal that makes a process stand still")
+	}
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		return err
+	}
+	return p.Kill()
 }

@@ -46,7 +46,7 @@ func (p *Plan) groups() []group {
 		g := group{task: t.At(b), batch: b, work: workers, link: link}
 		for i, s := range p.Systems {
 			a := s.About()
-			if only != nil && !only(s) || b == trivium.FullBatch && !a.Full || !suits(s, t) {
+			if only != nil && !only(s) || b == trivium.FullBatch && !a.Full || b != trivium.FullBatch && a.Whole || !suits(s, t) {
 				continue
 			}
 			c := Cell{Task: t.Name, Batch: b, Workers: workers, Servers: a.Server, Link: link, System: s.Name(), index: i}
@@ -86,12 +86,14 @@ func (p *Plan) groups() []group {
 	}
 	base := p.Links[0]
 	sweep := func(s System) bool {
-		return s.Name() == "server-bsp" || strings.HasPrefix(s.Name(), "server-ssp") || s.Name() == "server-asp"
+		return slices.Contains([]string{"server-bsp", "server-asp"}, strings.TrimSuffix(s.Name(), slow)) || strings.HasPrefix(s.Name(), "server-ssp")
 	}
 	few := func(s System) bool {
 		return s.About().Peer || slices.Contains([]string{"local", "server-bsp", "allreduce"}, s.Name())
 	}
-	main := func(s System) bool { return s.Name() != "server-ssp5" } // of the sweep alone
+	main := func(s System) bool { // the others are of the sweep alone
+		return s.Name() != "server-ssp5" && !strings.HasSuffix(s.Name(), slow)
+	}
 	named := func(t Task, names ...string) bool {
 		return slices.Contains(names, strings.TrimSuffix(t.Name, "-10k"))
 	}
@@ -105,6 +107,9 @@ func (p *Plan) groups() []group {
 		if named(t, "mlp1") {
 			for _, w := range []int{1, 2, 5} {
 				add(t, 100, w, base, few)
+				if !strings.HasSuffix(t.Name, "-10k") { // as many rows an update as 3 workers with 500 have
+					add(t, Batch(1500/w), w, base, few)
+				}
 			}
 		}
 		if named(t, "logistic", "mlp1") {
@@ -120,8 +125,11 @@ func (p *Plan) groups() []group {
 	return list
 }
 
-// suits reports whether a system trains a task: per-sample SGD with clocks is how PMLS trains its regression.
+// suits reports whether a system trains a task: per-sample SGD with clocks is how PMLS trains its regression, and a peer may have classes
+// for some models alone.
 func suits(s System, t Task) bool {
-	o, ok := s.(*own)
-	return !ok || o.clocks == 0 || strings.HasPrefix(t.Job.Model, "logistic")
+	if p, ok := s.(*peer); ok && !p.trains(t.Job.Model) {
+		return false
+	}
+	return s.About().Clocks == 0 || strings.HasPrefix(t.Job.Model, "logistic")
 }

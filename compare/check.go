@@ -86,7 +86,7 @@ func (r *Report) checkList(ctx context.Context, p *Plan) (list []checked, why st
 		if t.Own {
 			return nil, "check.py knows the paper's models, and not every user's"
 		}
-		dir := filepath.Join(p.Dir, "data", t.Task)
+		dir := filepath.Join(p.Dir, dataDir, t.Task)
 		var wanted bool
 		for _, x := range t.Rows {
 			for _, one := range x.Trials {
@@ -109,7 +109,12 @@ func (r *Report) checkList(ctx context.Context, p *Plan) (list []checked, why st
 			continue
 		}
 		i := slices.IndexFunc(p.Tasks, func(x Task) bool { return x.Name == t.Task })
-		if err := Prepare(ctx, p.Tasks[i], p.Host, dir); err != nil {
+		task := p.Tasks[i]
+		var err error
+		if task.Job.Data, err = drawn(ctx, task.Job.Data, filepath.Join(p.Dir, dataDir)); err != nil {
+			return nil, err.Error()
+		}
+		if err := Prepare(ctx, task, p.Host, dir); err != nil {
 			return nil, err.Error()
 		}
 	}

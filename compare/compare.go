@@ -86,6 +86,8 @@ type About struct {
 	Server int    // processes beside the workers
 	Approx string // why it does not compute what local does, such as a codec; empty: it must prove that it does
 	Full   bool   // it can take all rows in one update
+	Whole  bool   // it can do nothing else
+	Clocks int    // per-sample SGD on a copy of each worker's own, which meets the others so often an epoch; 0: it is not that
 	Shared bool   // its processes share memory, where the others talk TCP
 }
 
@@ -249,9 +251,10 @@ type Result struct {
 	Curve           []Point            `json:"-"`
 	Phases          map[string]float64 `json:"phases,omitempty"`
 	Staleness       map[string]float64 `json:"staleness,omitempty"`
-	Deviation       float64            `json:"deviation"`       // of the loss from local's, over 1 + loss; the largest
-	Proof           string             `json:"proof,omitempty"` // empty: not asked for; "equal", or what differs
-	Flags           []string           `json:"flags,omitempty"` // why the repeat is doubtful
+	Deviation       float64            `json:"deviation"`              // of the loss from local's, over 1 + loss; the largest
+	Proof           string             `json:"proof,omitempty"`        // empty: not asked for; "equal", or what differs
+	Wall            map[string]float64 `json:"wall_seconds,omitempty"` // where the trial's own time went: prepare, start, warm up, train, stop, evaluate
+	Flags           []string           `json:"flags,omitempty"`        // why the repeat is doubtful
 	Error           string             `json:"error,omitempty"`
 	Last            []string           `json:"last_lines,omitempty"` // of a system that failed
 }

@@ -22,38 +22,42 @@ const formatVersion = 1
 
 // A record is plan.json: what the trials in a directory have in common. What differs from it is not to be mixed with them.
 type record struct {
-	Version int               `json:"version"`
-	Build   string            `json:"build"`   // of the program
-	Machine string            `json:"machine"` // name, processor, cores
-	Host    json.RawMessage   `json:"host,omitempty"`
-	Command string            `json:"command,omitempty"`
-	Created time.Time         `json:"created"`
-	Tasks   []Task            `json:"tasks"`
-	Systems []string          `json:"systems"`
-	Workers []int             `json:"workers"`
-	Batches []Batch           `json:"batches"`
-	Links   []Link            `json:"links"`
-	Repeats int               `json:"repeats"`
-	Seconds float64           `json:"seconds"`
-	WarmUp  float64           `json:"warm_up"`
-	Quick   bool              `json:"quick,omitempty"`
-	Full    bool              `json:"full,omitempty"`
-	Most    int               `json:"most_snapshots"`
-	Cores   []int             `json:"cores"`
-	Facts   map[string]Facts  `json:"facts,omitempty"`  // of the systems
-	Absent  map[string]string `json:"absent,omitempty"` // systems that are not here, and why
-	Notes   []string          `json:"notes,omitempty"`
+	Version   int               `json:"version"`
+	Build     string            `json:"build"`   // of the program
+	Machine   string            `json:"machine"` // name, processor, cores
+	Host      json.RawMessage   `json:"host,omitempty"`
+	Frequency string            `json:"frequency,omitempty"`
+	Abouts    map[string]About  `json:"abouts,omitempty"` // of the systems
+	Command   string            `json:"command,omitempty"`
+	Created   time.Time         `json:"created"`
+	Tasks     []Task            `json:"tasks"`
+	Systems   []string          `json:"systems"`
+	Workers   []int             `json:"workers"`
+	Batches   []Batch           `json:"batches"`
+	Links     []Link            `json:"links"`
+	Repeats   int               `json:"repeats"`
+	Seconds   float64           `json:"seconds"`
+	WarmUp    float64           `json:"warm_up"`
+	Quick     bool              `json:"quick,omitempty"`
+	Full      bool              `json:"full,omitempty"`
+	Most      int               `json:"most_snapshots"`
+	Cores     []int             `json:"cores"`
+	Facts     map[string]Facts  `json:"facts,omitempty"`  // of the systems
+	Absent    map[string]string `json:"absent,omitempty"` // systems that are not here, and why
+	Notes     []string          `json:"notes,omitempty"`
 }
 
 func (p *Plan) record() record {
 	r := record{
 		Version: formatVersion, Build: p.Host.Build, Command: p.Command, Created: p.now().UTC().Truncate(time.Second), Tasks: p.Tasks,
 		Workers: p.Workers, Batches: p.Batches, Links: slices.Clone(p.Links), Repeats: p.Repeats, Seconds: p.Seconds, WarmUp: p.WarmUp, Quick: p.Quick,
-		Full: p.Full, Most: p.Most, Cores: p.Cores, Facts: map[string]Facts{}, Absent: map[string]string{},
+		Full: p.Full, Most: p.Most, Cores: p.Cores, Facts: map[string]Facts{}, Abouts: map[string]About{}, Absent: map[string]string{},
 	}
 	for _, s := range p.Systems {
 		r.Systems = append(r.Systems, s.Name())
+		r.Abouts[s.Name()] = s.About()
 	}
+	r.Frequency = frequencyPolicy("/sys/devices/system/cpu")
 	facts, _ := host.Describe(host.Options{}) // what could not be read is empty
 	r.Machine = fmt.Sprintf("%s, %s, %d cores", facts.Name, cmp.Or(facts.CPU, facts.Arch), facts.Cores)
 	r.Host, _ = json.Marshal(facts) // a plain struct
@@ -115,6 +119,7 @@ const (
 	lockFile   = "lock"
 	trialsDir  = "trials"
 	workDir    = "work"
+	dataDir    = "data" // what processes read; made anew where it is missing, and put away at the end
 	resultFile = "result.json"
 	curveFile  = "curve.json"
 )

@@ -2,12 +2,13 @@ package compare
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/checkpoint"
@@ -35,12 +36,26 @@ type evaluator struct {
 	splits *data.Splits
 	model  trivium.Model
 	scores *train.Evaluator // the loss and the target's metric
-	known  map[string]reference
+	seen   map[seenAt]float64
+}
+
+// A seenAt is what was measured at parameters: those of deterministic rows are the same, bit for bit, in every repeat.
+type seenAt struct {
+	params [sha256.Size]byte
+	split  string
+	metric string
+}
+
+// at names a measurement.
+func at(p trivium.Params, split, metric string) seenAt {
+	h := sha256.New()
+	_ = writeFloats(h, p.Flat) // a hash takes everything
+	return seenAt{[sha256.Size]byte(h.Sum(nil)), split, metric}
 }
 
 // openEvaluator reads the task's data and builds its model.
 func openEvaluator(ctx context.Context, t Task, h Host) (_ *evaluator, err error) {
-	e := &evaluator{task: t, host: h, cpu: tensor.NewCPU(0, t.Job.Exact), known: map[string]reference{}}
+	e := &evaluator{task: t, host: h, cpu: tensor.NewCPU(0, t.Job.Exact), seen: map[seenAt]float64{}}
 	defer func() {
 		if err != nil {
 			e.close()
@@ -89,28 +104,32 @@ func (e *evaluator) rows() int64 { return e.splits.Train.Rows() }
 
 // value is the target's metric at p.
 func (e *evaluator) value(ctx context.Context, p trivium.Params, t Target) (float64, error) {
-	s, err := e.scores.Evaluate(ctx, p, e.split(t.Split))
-	if err != nil {
-		return 0, err
-	}
-	if t.Metric == "loss" {
-		return s.Loss, nil
-	}
-	for _, m := range s.Metrics {
-		if m.Name() == t.Metric {
-			return m.Value(), nil
-		}
-	}
-	return 0, fmt.Errorf("compare: nothing measures %s", t.Metric)
+	return e.measured(ctx, p, t.Split, t.Metric)
 }
 
 // loss is that of the training rows.
 func (e *evaluator) loss(ctx context.Context, p trivium.Params) (float64, error) {
-	s, err := e.scores.Evaluate(ctx, p, e.splits.Train)
+	return e.measured(ctx, p, "train", "loss")
+}
+
+func (e *evaluator) measured(ctx context.Context, p trivium.Params, split, name string) (float64, error) {
+	key := at(p, split, name)
+	if x, ok := e.seen[key]; ok {
+		return x, nil
+	}
+	s, err := e.scores.Evaluate(ctx, p, e.split(split))
 	if err != nil {
 		return 0, err
 	}
-	return s.Loss, nil
+	e.seen[at(p, split, "loss")] = s.Loss
+	for _, m := range s.Metrics {
+		e.seen[at(p, split, m.Name())] = m.Value()
+	}
+	x, ok := e.seen[key]
+	if !ok {
+		return 0, fmt.Errorf("compare: nothing measures %s", name)
+	}
+	return x, nil
 }
 
 // read reads saved parameters: safetensors with the names and shapes of the model.
@@ -163,11 +182,13 @@ func (e *evaluator) perEpoch(batch int) int64 {
 
 // A reference is what local does at one effective batch: the losses that synchronous rows must have, and how long the way is.
 type reference struct {
-	Batch   int               `json:"batch"`
-	Reached bool              `json:"reached"`
-	Updates int64             `json:"updates"` // to the target; else to the cap
-	Value   float64           `json:"value"`   // of the target's metric there
-	Losses  map[int64]float64 `json:"losses"`  // of the training rows
+	Batch    int               `json:"batch"`
+	Reached  bool              `json:"reached"`
+	Updates  int64             `json:"updates"`            // to the target; else to the cap
+	Value    float64           `json:"value"`              // of the target's metric there
+	Seconds  float64           `json:"seconds"`            // that it took, on all cores
+	Checksum string            `json:"checksum,omitempty"` // of the data
+	Losses   map[int64]float64 `json:"-"`                  // of the training rows, by update
 }
 
 // grain is the number of updates between two places where parameters may be kept: ten places an epoch, or every fifth full update.
@@ -215,16 +236,16 @@ const proofPoints = 12
 
 // refer trains local in this process, at that effective batch, until the target is met.
 func (e *evaluator) refer(ctx context.Context, t Task, batch int) (reference, error) {
-	key := fmt.Sprintf("%d %v", batch, t.Target)
-	if r, ok := e.known[key]; ok {
-		return r, nil
-	}
-	r := reference{Batch: batch, Updates: e.perEpoch(batch) * int64(t.Cap), Value: math.NaN(), Losses: map[int64]float64{}}
+	r := reference{Batch: batch, Updates: e.perEpoch(batch) * int64(t.Cap), Losses: map[int64]float64{}}
 	grain := e.grain(batch)
+	began := time.Now()
+	var looking time.Duration
 	err := e.follow(ctx, t, batch, r.Updates, func(p trivium.Params, step int64) (more bool, err error) {
 		if step%grain != 0 {
 			return true, nil
 		}
+		at := time.Now()
+		defer func() { looking += time.Since(at) }()
 		if r.Value, err = e.value(ctx, p, t.Target); err != nil {
 			return false, err
 		}
@@ -233,9 +254,8 @@ func (e *evaluator) refer(ctx context.Context, t Task, batch int) (reference, er
 		}
 		return !r.Reached, nil
 	})
-	if err == nil {
-		e.known[key] = r
-	}
+	r.Checksum = fmt.Sprint(e.splits.Checksum)
+	r.Value, r.Seconds = finite(r.Value), (time.Since(began) - looking).Seconds()
 	return r, err
 }
 

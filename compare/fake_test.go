@@ -76,7 +76,6 @@ func fakePeer(how string) {
 				done-- // one update less than it was told
 			}
 			done += c.Updates
-			time.Sleep(time.Millisecond)
 			for _, u := range c.Snapshots {
 				path := filepath.Join(spec.Out, snapshotName(u))
 				if spec.Rank == 0 {
@@ -116,7 +115,7 @@ func fakePeers(t *testing.T, kinds ...string) []System {
 	}
 	var list []System
 	for _, s := range specs {
-		list = append(list, &peer{peerSpec: s, row: &s.Rows[0]})
+		list = append(list, s.peer(&s.Rows[0], ""))
 	}
 	return list
 }

@@ -50,8 +50,8 @@ func PeerStates(ctx context.Context, root string) ([]PeerState, error) {
 const doneFile = "installed"
 
 // InstallPeers makes private environments for those peers, by Python's usual client: its size is said first, what the client prints goes to
-// out, and one that was interrupted goes on.
-func InstallPeers(ctx context.Context, root string, names []string, out io.Writer) error {
+// out, and one that was interrupted goes on. sources are the folders of those that are built from a source that the user has, by name.
+func InstallPeers(ctx context.Context, root string, names []string, sources map[string]string, out io.Writer) error {
 	files, err := fs.Sub(peerFiles, "peers")
 	if err != nil {
 		return err
@@ -81,7 +81,19 @@ func InstallPeers(ctx context.Context, root string, names []string, out io.Write
 			errs = append(errs, fmt.Errorf("compare: %s has no package to install: %s", n, specs[i].Mend))
 			continue
 		}
+		if s := specs[i]; s.Source != "" && sources[n] == "" {
+			errs = append(errs, fmt.Errorf("compare: %s is built from %s: name its folder with --peer-source %s=DIR", n, s.Source, n))
+			continue
+		}
 		chosen = append(chosen, specs[i])
+	}
+	for n, dir := range sources {
+		i := slices.Index(known, n)
+		if i < 0 || specs[i].Source == "" {
+			errs = append(errs, fmt.Errorf("compare: --peer-source %s=%s: no peer of that name is built from a source", n, dir))
+		} else if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			errs = append(errs, fmt.Errorf("compare: --peer-source %s=%s: there is no such folder", n, dir))
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
@@ -100,7 +112,7 @@ func InstallPeers(ctx context.Context, root string, names []string, out io.Write
 		return fmt.Errorf("compare: %s has %s left, and about %s are wanted", root, byteWord(float64(there)), byteWord(float64(want)))
 	}
 	for _, s := range chosen {
-		if err := s.install(ctx, filepath.Join(root, s.Name), out); err != nil {
+		if err := s.install(ctx, filepath.Join(root, s.Name), sources[s.Name], out); err != nil {
 			return fmt.Errorf("compare: %s: %w; what there is stays, and the same command goes on", s.Name, err)
 		}
 	}
@@ -108,7 +120,16 @@ func InstallPeers(ctx context.Context, root string, names []string, out io.Write
 }
 
 // install makes one environment.
-func (s *peerSpec) install(ctx context.Context, env string, out io.Writer) error {
+func (s *peerSpec) install(ctx context.Context, env, source string, out io.Writer) error {
+	for _, dir := range []*string{&env, &source} {
+		if *dir != "" {
+			whole, err := filepath.Abs(*dir) // commands run in folders of their own
+			if err != nil {
+				return err
+			}
+			*dir = whole
+		}
+	}
 	if _, err := os.Stat(filepath.Join(env, doneFile)); err == nil {
 		fmt.Fprintf(out, "%s: is there\n", s.Name)
 		return nil
@@ -123,11 +144,16 @@ func (s *peerSpec) install(ctx context.Context, env string, out io.Writer) error
 			return err
 		}
 	}
+	here, err := os.MkdirTemp("", "trivium-peer-") // what a step may need of the peer's own files
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(here)
+	if err := os.CopyFS(here, s.dir); err != nil {
+		return err
+	}
 	for _, words := range s.Install {
-		words = slices.Clone(words)
-		for i := range words {
-			words[i] = strings.ReplaceAll(words[i], "{python}", python)
-		}
+		words = replaced(words, "{python}", python, "{env}", env, "{source}", source, "{here}", filepath.Join(here, s.folder))
 		if err := step(ctx, out, s.Name, words...); err != nil {
 			return err
 		}

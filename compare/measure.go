@@ -30,6 +30,7 @@ type reading struct {
 	machine   machineTime
 	self      cpuTime
 	throttled int64 // periods
+	hot       int64 // events of thermal throttling
 }
 
 type cpuTime struct{ user, system float64 }
@@ -165,6 +166,9 @@ func (s *sampler) flags(cores int) (list []string) {
 	}
 	if n := s.last.throttled - s.first.throttled; n > 0 {
 		list = append(list, fmt.Sprintf("the control group was throttled in %d periods", n))
+	}
+	if n := s.last.hot - s.first.hot; n > 0 {
+		list = append(list, fmt.Sprintf("the processors were throttled for heat %d times", n))
 	}
 	return list
 }

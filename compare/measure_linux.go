@@ -43,7 +43,7 @@ func readMachine(processes []Process) reading {
 		r.self = cpuTime{seconds(u.Utime), seconds(u.Stime)}
 	}
 	r.machine = machine()
-	r.throttled = throttled()
+	r.throttled, r.hot = throttled(), throttledEvents("/sys/devices/system/cpu")
 	return r
 }
 

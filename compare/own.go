@@ -238,6 +238,9 @@ func (t *ownTrial) train(d *processes.Driver) {
 			err = json.Unmarshal(d.Report, &report)
 		}
 	}
+	if err == nil && len(report.Clocks) == 0 {
+		err = fmt.Errorf("it ended before it was measured: %s", r.Reason)
+	}
 	if err != nil {
 		if cause := context.Cause(t.ctx); cause != nil {
 			err = cause

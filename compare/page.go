@@ -1,12 +1,14 @@
 package compare
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
 	"slices"
 	"strings"
 
+	"github.com/trivium-ml/trivium/observe/host"
 	"github.com/trivium-ml/trivium/observe/report"
 )
 
@@ -35,13 +37,14 @@ func (r *Report) page() *report.Page {
 	}
 	add("Setup", r.setup()...)
 	add("Equality proof", r.proof()...)
-	add("Speed", r.speed()...)
+	add("Speed, in the paper's layout and in ours", append(r.paperTables(), r.speed()...)...)
 	add("Time to target", r.way()...)
-	add("Staleness", r.staleness()...)
+	add("The sweep of staleness", r.staleness()...)
 	add("Processor, memory and network by role", r.roles()...)
 	add("Scaling", r.scaling()...)
 	add("Where a step's time goes", r.phases()...)
 	add("The best single thread", r.single()...)
+	add("Faults and effort", r.effort()...)
 	add("Threats to validity", r.doubts()...)
 	add("What was not found or failed", r.missing()...)
 	p.Footer = []report.Span{report.Text("Made by "), report.Mono(orElse(r.Command, "trivium compare")), report.Text(", build "), report.Mono(short(r.Build)), report.Text(". Its numbers are those of report.json.")}
@@ -109,6 +112,10 @@ func (r *Report) setup() []report.Block {
 		{Name: "arithmetic", Value: caption("float32, one arithmetic thread a worker unless the row says otherwise")},
 		{Name: "started", Value: caption("%s", r.Created)},
 	}
+	if !r.own() {
+		facts = append(facts, report.Fact{Name: "seed, order of rows", Value: caption("%d; index order, the short last update dropped", paperSeed)})
+	}
+	facts = append(facts, r.hostFacts()...)
 	versions := map[string]string{}
 	for system, f := range r.Facts {
 		for name, v := range f {
@@ -127,7 +134,7 @@ func (r *Report) setup() []report.Block {
 	}
 	var tasks report.Table
 	tasks.Name, tasks.Caption = "tasks", caption("What was trained.")
-	tasks.Columns = []report.Column{{Name: "task"}, {Name: "model"}, {Name: "data"}, {Name: "target"}, {Name: "counts within", Unit: "epochs"}}
+	tasks.Columns = []report.Column{{Name: "task"}, {Name: "model"}, {Name: "data"}, {Name: "target"}, {Name: "counts within", Unit: "epochs"}, {Name: "checksum of the data"}}
 	seen := map[string]bool{}
 	for _, t := range r.Tables {
 		key := t.Task + t.Target.String()
@@ -136,7 +143,7 @@ func (r *Report) setup() []report.Block {
 		}
 		seen[key] = true
 		tasks.Rows = append(tasks.Rows, report.Row{Cells: []report.Cell{
-			report.Name(t.Task), report.Name(t.Model), report.Name(t.Data), report.Name(t.Target.String()), report.Number(float64(t.Cap), report.Digits(0)),
+			report.Name(t.Task), report.Name(t.Model), report.Name(t.Data), report.Name(t.Target.String()), report.Number(float64(t.Cap), report.Digits(0)), report.Name(t.Checksum),
 		}})
 	}
 	return append(blocks, tasks)
@@ -176,4 +183,22 @@ func (r *Report) missing() []report.Block {
 		}
 	}
 	return blocks
+}
+
+// hostFacts are what the machine says of itself.
+func (r *Report) hostFacts() (facts report.Facts) {
+	var h host.Facts
+	if json.Unmarshal(r.Host, &h) == nil && h.OS != "" {
+		facts = append(facts, report.Fact{Name: "system", Value: caption("%s, kernel %s", h.OS, h.Kernel)})
+		if h.MemoryBytes > 0 {
+			facts = append(facts, report.Fact{Name: "memory", Value: caption("%s", byteWord(float64(h.MemoryBytes)))})
+		}
+		if h.CPULimit > 0 {
+			facts = append(facts, report.Fact{Name: "limit of the control group", Value: caption("%.2f cores", h.CPULimit)})
+		}
+	}
+	if r.Frequency != "" {
+		facts = append(facts, report.Fact{Name: "processor frequency", Value: caption("%s", r.Frequency)})
+	}
+	return facts
 }

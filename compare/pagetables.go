@@ -2,7 +2,6 @@ package compare
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -110,42 +109,4 @@ func (r *Report) single() []report.Block {
 		return nil
 	}
 	return []report.Block{table}
-}
-
-func (r *Report) scaling() []report.Block {
-	type key struct {
-		task  string
-		batch Batch
-		link  Link
-	}
-	lines := map[key]map[string][]svg.Point{}
-	for _, t := range r.Tables {
-		k := key{t.Task, t.Batch, t.Link}
-		for _, x := range t.Rows {
-			if x.Good == 0 || x.Workers != t.Workers {
-				continue
-			}
-			if lines[k] == nil {
-				lines[k] = map[string][]svg.Point{}
-			}
-			lines[k][x.System] = append(lines[k][x.System], svg.Point{X: float64(x.Workers), Y: x.Rate.Median, Lo: x.Rate.Min, Hi: x.Rate.Max})
-		}
-	}
-	var blocks []report.Block
-	for _, t := range r.Tables {
-		k := key{t.Task, t.Batch, t.Link}
-		chart := svg.Scaling{Title: "Speed against workers, " + t.Task, X: svg.Axis{Label: "Workers"}, Y: svg.Axis{Unit: "samples/s"}}
-		for i, name := range slices.Sorted(maps.Keys(lines[k])) {
-			points := lines[k][name]
-			slices.SortFunc(points, func(a, b svg.Point) int { return int(a.X - b.X) })
-			if len(points) > 1 && len(chart.Series) < svg.Hues {
-				chart.Series = append(chart.Series, svg.Series{Name: name, Points: points, Hue: i%svg.Hues + 1})
-			}
-		}
-		delete(lines, k)
-		if len(chart.Series) > 0 {
-			blocks = append(blocks, report.Figure{Chart: chart, Caption: caption("Speed of %s at batch %s of each worker: weak scaling, since the effective batch grows with the workers.", t.Task, t.Batch)})
-		}
-	}
-	return blocks
 }

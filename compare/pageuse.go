@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -8,57 +9,130 @@ import (
 	"github.com/trivium-ml/trivium/observe/svg"
 )
 
+// roles are the paper's figures 7 to 11 and 13 to 15: processor, memory and network of workers and servers, a second and a sample, as bars;
+// the numbers are folded away below them.
 func (r *Report) roles() []report.Block {
 	var blocks []report.Block
 	for _, t := range r.Tables {
-		table := report.Table{
-			Name: "use-" + anchor(t), Caption: []report.Span{report.Strong(t.title()), report.Text(": what the processes of each role took, all together, within the clock.")},
-			Columns: []report.Column{
-				{Name: "row"},
-				{Name: "role"},
-				{Name: "processes"},
-				{Name: "user", Unit: "cores", Group: "processor"},
-				{Name: "system", Unit: "cores", Group: "processor"},
-				{Name: "each sample", Unit: "µs", Group: "processor"},
-				{Name: "mean", Unit: "bytes", Group: "memory"},
-				{Name: "peak", Unit: "bytes", Group: "memory"},
-				{Name: "a second", Unit: "bytes", Group: "network"},
-				{Name: "each sample", Unit: "bytes", Group: "network"},
-			},
+		table := t.useTable()
+		if len(table.Rows) == 0 {
+			continue
 		}
-		for _, x := range t.Rows {
-			for _, role := range slices.Sorted(maps.Keys(x.Use)) {
-				u := x.Use[role]
-				second, sample := report.Number(u.BytesSecond, svg.Bytes), report.Number(u.BytesSample, report.Digits(0))
-				if u.NotCounted != "" {
-					second = report.Missing("not measured: " + u.NotCounted)
-					sample = second
-				}
-				memory, peak := report.Number(u.MeanBytes, svg.Bytes), report.Number(u.PeakBytes, svg.Bytes)
-				if u.MeanBytes == 0 {
-					memory = report.Missing("not measured")
-					peak = memory
-				}
-				table.Rows = append(table.Rows, report.Row{Muted: x.Crowded, Cells: []report.Cell{
-					report.Name(x.System), report.Name(string(role)), report.Number(float64(u.Processes), report.Digits(0)),
-					report.Number(u.UserShare, report.Digits(2)), report.Number(u.SystemShare, report.Digits(2)), report.Number(u.MicrosSample, report.Digits(2)),
-					memory, peak, second, sample,
-				}})
+		var items []report.SmallFigure
+		for _, x := range uses {
+			if f, ok := t.useBars(x); ok {
+				items = append(items, f)
 			}
 		}
-		if len(table.Rows) > 0 {
-			table.Notes = []string{"Memory is the proportional set size, so that shared pages count once. Bytes are both directions of the processes' own interfaces."}
+		if len(items) == 0 {
 			blocks = append(blocks, table)
+			continue
 		}
+		blocks = append(blocks, report.Figures{
+			Caption: []report.Span{report.Strong(t.title()), report.Text(": what the processes of each role took, all together, within the clock. Bytes a second flatter a slow system; bytes a sample do not.")},
+			Items:   items, Data: &table,
+		})
 	}
 	return blocks
 }
 
+// A usage is one figure of what processes take.
+type usage struct {
+	title  string
+	axis   svg.Axis
+	format func(float64) string
+	of     func(PerUse) (v float64, known bool)
+}
+
+var uses = []usage{
+	{"Busy cores", svg.Axis{Label: "Busy cores"}, svg.Short, func(u PerUse) (float64, bool) { return u.UserShare + u.SystemShare, true }},
+	{"Processor time of a sample", svg.Axis{Label: "Processor time of a sample", Unit: "µs"}, svg.Short, func(u PerUse) (float64, bool) { return u.MicrosSample, true }},
+	{"Memory", svg.Axis{Label: "Memory, mean", Format: svg.Bytes}, svg.Bytes, func(u PerUse) (float64, bool) { return u.MeanBytes, u.MeanBytes > 0 }},
+	{"Network, a second", svg.Axis{Label: "Bytes a second", Format: svg.Bytes}, svg.Bytes, func(u PerUse) (float64, bool) { return u.BytesSecond, u.NotCounted == "" }},
+	{"Network, a sample", svg.Axis{Label: "Bytes a sample", Format: svg.Bytes}, svg.Bytes, func(u PerUse) (float64, bool) { return u.BytesSample, u.NotCounted == "" }},
+}
+
+// useBars is one figure by row and role; false: nothing of it was measured.
+func (t *Table) useBars(use usage) (f report.SmallFigure, measured bool) {
+	chart := svg.Bars{Title: use.title + ", " + t.title(), Value: use.axis, Series: []string{"workers", "servers"}, Hues: []int{1, 2}}
+	if !slices.ContainsFunc(t.Rows, func(x *Row) bool { _, ok := x.Use[ServerRole]; return ok }) {
+		chart.Series, chart.Hues = chart.Series[:1], chart.Hues[:1]
+	}
+	for _, x := range t.Rows {
+		if len(x.Use) == 0 {
+			continue
+		}
+		g := svg.Group{Label: x.System}
+		if x.Crowded {
+			g.Note = "oversubscribed"
+		}
+		for i, role := range []Role{WorkerRole, ServerRole} {
+			u, ok := x.Use[role]
+			if !ok {
+				continue
+			}
+			b := svg.Bar{Series: i}
+			if v, known := use.of(u); known {
+				b.Value, b.Text, measured = v, use.format(v), true
+			} else {
+				b.Missing = "not measured"
+			}
+			g.Bars = append(g.Bars, b)
+		}
+		chart.Groups = append(chart.Groups, g)
+	}
+	return report.SmallFigure{Title: use.title, Chart: chart}, measured
+}
+
+func (t *Table) useTable() report.Table {
+	table := report.Table{
+		Name: "use-" + anchor(t),
+		Columns: []report.Column{
+			{Name: "row"},
+			{Name: "role"},
+			{Name: "processes"},
+			{Name: "user", Unit: "cores", Group: "processor"},
+			{Name: "system", Unit: "cores", Group: "processor"},
+			{Name: "each sample", Unit: "µs", Group: "processor"},
+			{Name: "mean", Unit: "bytes", Group: "memory"},
+			{Name: "peak", Unit: "bytes", Group: "memory"},
+			{Name: "a second", Unit: "bytes", Group: "network"},
+			{Name: "each sample", Unit: "bytes", Group: "network"},
+		},
+		Notes: []string{"Memory is the proportional set size, so that shared pages count once. Bytes are both directions of the processes' own interfaces."},
+	}
+	for _, x := range t.Rows {
+		for _, role := range slices.Sorted(maps.Keys(x.Use)) {
+			u := x.Use[role]
+			second, sample := report.Number(u.BytesSecond, svg.Bytes), report.Number(u.BytesSample, report.Digits(0))
+			if u.NotCounted != "" {
+				second = report.Missing("not measured: " + u.NotCounted)
+				sample = second
+			}
+			memory, peak := report.Number(u.MeanBytes, svg.Bytes), report.Number(u.PeakBytes, svg.Bytes)
+			if u.MeanBytes == 0 {
+				memory = report.Missing("not measured")
+				peak = memory
+			}
+			table.Rows = append(table.Rows, report.Row{Muted: x.Crowded, Cells: []report.Cell{
+				report.Name(x.System), report.Name(string(role)), report.Number(float64(u.Processes), report.Digits(0)),
+				report.Number(u.UserShare, report.Digits(2)), report.Number(u.SystemShare, report.Digits(2)), report.Number(u.MicrosSample, report.Digits(2)),
+				memory, peak, second, sample,
+			}})
+		}
+	}
+	return table
+}
+
+// phases is how the workers' time splits.
 func (r *Report) phases() []report.Block {
 	var figures []report.SmallFigure
 	for _, t := range r.Tables {
 		chart := svg.Stack{Title: "Where a step goes, " + t.title(), Share: true, Parts: report.Phases()}
 		for _, x := range t.Rows {
+			if x.Good == 0 {
+				continue
+			}
 			var sums []float64
 			for _, one := range x.Trials {
 				if one.Result.Error != "" || len(one.Result.Phases) == 0 {
@@ -89,3 +163,73 @@ func (r *Report) phases() []report.Block {
 
 // phaseOrder are the words of observe.Phase.
 var phaseOrder = []string{"load", "compute", "serialise", "push", "pull", "wait-barrier", "wait-stale", "apply", "other"}
+
+// scaling is the paper's figure 12: speed, and speed per worker, against workers, with the line of ideal growth; at equal batch of each
+// worker (weak), and at equal effective batch (strong).
+func (r *Report) scaling() []report.Block {
+	type key struct {
+		task   string
+		link   Link
+		size   int // rows of each worker, or of all
+		strong bool
+	}
+	lines := map[key]map[string][]svg.Point{}
+	single := map[key]float64{}
+	var order []key
+	add := func(k key, t *Table) {
+		if lines[k] == nil {
+			lines[k] = map[string][]svg.Point{}
+			order = append(order, k)
+		}
+		for _, x := range t.Rows {
+			if x.System == "local" && x.Good > 0 {
+				single[k] = x.Rate.Median
+			}
+			if x.Good == 0 || x.Workers != t.Workers || x.System == "local" || x.System == "local-cores" {
+				continue
+			}
+			lines[k][x.System] = append(lines[k][x.System], svg.Point{X: float64(x.Workers), Y: x.Rate.Median, Lo: x.Rate.Min, Hi: x.Rate.Max})
+		}
+	}
+	for _, t := range r.Tables {
+		switch {
+		case t.Own, t.Batch < 0: // shared out
+			add(key{t.Task, t.Link, int(t.Batch), true}, t)
+		default:
+			add(key{t.Task, t.Link, int(t.Batch), false}, t)
+			add(key{t.Task, t.Link, int(t.Batch) * t.Workers, true}, t)
+		}
+	}
+	var blocks []report.Block
+	for _, k := range order {
+		how := fmt.Sprintf("batch %s of each worker (weak scaling: the effective batch grows with the workers)", Batch(k.size))
+		if k.strong {
+			how = fmt.Sprintf("%s rows an update, shared by all workers (strong scaling)", Batch(k.size))
+		}
+		speed := svg.Scaling{Title: "Speed against workers, " + k.task, X: svg.Axis{Label: "Workers"}, Y: svg.Axis{Label: "Speed", Unit: "samples/s"}}
+		each := svg.Scaling{Title: "Speed of a worker, " + k.task, X: svg.Axis{Label: "Workers"}, Y: svg.Axis{Label: "Speed of a worker", Unit: "samples/s"}, Flat: true}
+		if s := single[k]; s > 0 {
+			speed.YMarks = []svg.Mark{{At: s, Label: "one thread"}}
+		}
+		for i, name := range slices.Sorted(maps.Keys(lines[k])) {
+			points := lines[k][name]
+			slices.SortFunc(points, func(a, b svg.Point) int { return int(a.X - b.X) })
+			if len(points) < 2 || len(speed.Series) == svg.Hues {
+				continue
+			}
+			speed.Series = append(speed.Series, svg.Series{Name: name, Points: points, Hue: i%svg.Hues + 1})
+			var one []svg.Point
+			for _, p := range points {
+				one = append(one, svg.Point{X: p.X, Y: p.Y / p.X, Lo: p.Lo / p.X, Hi: p.Hi / p.X})
+			}
+			each.Series = append(each.Series, svg.Series{Name: name, Points: one, Hue: i%svg.Hues + 1})
+		}
+		if len(speed.Series) > 0 {
+			blocks = append(blocks, report.Figures{
+				Items:   []report.SmallFigure{{Title: "Together", Chart: speed}, {Title: "Each worker", Chart: each}},
+				Caption: []report.Span{report.Strong(k.task), report.Text(fmt.Sprintf(", %s, %s. Dotted: what as many would do if each kept the speed of the first.", k.link, how))},
+			})
+		}
+	}
+	return blocks
+}

@@ -29,14 +29,17 @@ type peerSpec struct {
 	Name    string         `json:"name"`
 	Title   string         `json:"title"`
 	Module  string         `json:"module"` // that Python must find
+	Built   string         `json:"built"`  // a file that its environment must have beside, built from a source that the user gives
 	Python  string         `json:"python"` // versions that it takes
 	Program []string       `json:"program"`
 	Roles   map[string]any `json:"roles"` // how many of each: a number, or "workers", "servers"
+	Lead    Role           `json:"lead"`  // the role that is told what to do; empty: the workers
 	Modes   []string       `json:"modes"`
 	Full    bool           `json:"full"`
 	Rows    []peerRow      `json:"rows"`
 	Install [][]string     `json:"install"`
 	SizeMB  int            `json:"size_mb"`
+	Source  string         `json:"source"` // what the user is to give the folder of; empty: nothing
 	Mend    string         `json:"mend"`
 
 	dir    fs.FS  // of all peers: one program may build on another's
@@ -49,8 +52,16 @@ type peerRow struct {
 	Mode      string         `json:"mode"`
 	Staleness int            `json:"staleness"`
 	Title     string         `json:"title"`
-	Approx    string         `json:"approx"` // why it computes something else, such as an untouched default
+	Approx    string         `json:"approx"` // why it computes something else
 	Extra     map[string]any `json:"extra"`
+
+	// What is not as in the rest of the peer. Empty: it is.
+	Program []string       `json:"program"`
+	Roles   map[string]any `json:"roles"`
+	Full    string         `json:"full"` // "too": it also takes the full batch; "only": nothing else
+
+	Models []string `json:"models"` // that it has: "logistic", "softmax", "mlp"; empty: all
+	Clocks int      `json:"clocks"` // see About
 }
 
 // knownPeers reads the peer.json files of dir.
@@ -97,10 +108,21 @@ func Peers(root string) ([]System, error) {
 	var list []System
 	for _, s := range specs {
 		for i := range s.Rows {
-			list = append(list, &peer{peerSpec: s, row: &s.Rows[i], env: filepath.Join(root, s.Name)})
+			list = append(list, s.peer(&s.Rows[i], filepath.Join(root, s.Name)))
 		}
 	}
 	return list, nil
+}
+
+// peer is a row of s.
+func (s *peerSpec) peer(row *peerRow, env string) *peer {
+	if len(row.Program) == 0 {
+		row.Program = s.Program
+	}
+	if len(row.Roles) == 0 {
+		row.Roles = s.Roles
+	}
+	return &peer{peerSpec: s, row: row, env: env}
 }
 
 // peerRoot is where environments of peers go: they are hundreds of megabytes, and serve every comparison.
@@ -126,11 +148,20 @@ func (p *peer) Name() string { return p.row.Name }
 
 // About implements System.
 func (p *peer) About() About {
-	a := About{Title: orElse(p.row.Title, p.Title+", "+p.row.Mode), Peer: true, Full: p.Full, Approx: p.row.Approx, Mode: Mode{Kind: p.row.Mode, Staleness: p.row.Staleness}}
-	if p.Roles["server"] == "servers" {
+	a := About{
+		Title: orElse(p.row.Title, p.Title+", "+p.row.Mode), Peer: true, Full: p.Full || p.row.Full != "", Whole: p.row.Full == "only", Approx: p.row.Approx,
+		Mode: Mode{Kind: p.row.Mode, Staleness: p.row.Staleness}, Clocks: p.row.Clocks,
+	}
+	if p.row.Roles["server"] != nil {
 		a.Server = 1
 	}
 	return a
+}
+
+// trains reports whether the row has that model.
+func (p *peer) trains(model string) bool {
+	name, _, _ := strings.Cut(model, ":")
+	return len(p.row.Models) == 0 || slices.Contains(p.row.Models, name)
 }
 
 // detectLimit is for a Python to import what may be a large library, on a machine that may be busy.
@@ -148,7 +179,12 @@ func (p *peer) Detect(ctx context.Context) (Facts, error) {
 		}
 	}
 	if p.Module == "" { // not a Python module: the program itself says
-		candidates = p.Program[:1]
+		candidates = p.row.Program[:1]
+	}
+	if p.Built != "" {
+		if _, err := os.Stat(filepath.Join(p.env, p.Built)); err != nil {
+			return nil, &AbsentError{p.peerSpec.Name, filepath.Join(p.env, p.Built), mend}
+		}
 	}
 	for _, python := range candidates {
 		if p.Module != "" {
@@ -202,16 +238,22 @@ func (p *peer) detect(ctx context.Context, python string) (Facts, error) {
 
 // command is the program's, with the interpreter in its place.
 func (p *peer) command(python string) []string {
-	words := slices.Clone(p.Program)
+	return replaced(p.row.Program, "{python}", python, "{env}", p.env)
+}
+
+// replaced returns the words with the values of {names} in their places.
+func replaced(words []string, pairs ...string) []string {
+	r := strings.NewReplacer(pairs...)
+	words = slices.Clone(words)
 	for i := range words {
-		words[i] = strings.ReplaceAll(words[i], "{python}", python)
+		words[i] = r.Replace(words[i])
 	}
 	return words
 }
 
 // count is how many processes of a role there are.
 func (p *peer) count(role Role, s *Spec) int {
-	switch n := p.Roles[string(role)].(type) {
+	switch n := p.row.Roles[string(role)].(type) {
 	case float64:
 		return int(n)
 	case string:
@@ -245,6 +287,7 @@ type peerLine struct {
 	Rate      float64             `json:"rate"`
 	Init      string              `json:"init"`
 	Out       string              `json:"out"`
+	Clocks    int                 `json:"clocks,omitempty"`
 	Extra     map[string]any      `json:"extra,omitempty"`
 }
 
@@ -280,7 +323,7 @@ func peerModelOf(t *Task, inputs, classes int) (peerModel, error) {
 
 // Start implements System.
 func (p *peer) Start(ctx context.Context, s Spec) (Trial, error) {
-	if s.Batch == trivium.FullBatch && !p.Full {
+	if s.Batch == trivium.FullBatch && !p.About().Full {
 		return nil, fmt.Errorf("compare: %s takes no full batch", p.Name())
 	}
 	model, err := peerModelOf(&s.Task, s.inputs, s.classes)
@@ -288,7 +331,7 @@ func (p *peer) Start(ctx context.Context, s Spec) (Trial, error) {
 		return nil, err
 	}
 	t := newPeerTrial(ctx, s.limit)
-	t.mode = p.About().Mode
+	t.mode, t.lead, t.clocks = p.About().Mode, Role(orElse(string(p.Lead), string(WorkerRole))), p.row.Clocks
 	if err := p.launch(t, &s, model); err != nil {
 		return nil, errors.Join(err, t.Stop(ctx))
 	}
@@ -309,7 +352,7 @@ func (p *peer) launch(t *peerTrial, s *Spec, model peerModel) error {
 	line := peerLine{
 		Version: peerProtocol, Task: s.Task.Name, Mode: p.row.Mode, Staleness: p.row.Staleness, Workers: s.Workers, Servers: p.count(ServerRole, s),
 		Threads: s.Threads, Interface: "lo", Model: model, TrainX: filepath.Join(s.DataDir, "train-x.npy"), TrainY: filepath.Join(s.DataDir, "train-y.npy"),
-		Rows: s.rows, Batch: max(0, int(s.Batch)), Full: s.Batch == trivium.FullBatch, Rate: s.Task.Job.Optimizer.Rate, Init: s.InitPath, Extra: p.row.Extra,
+		Rows: s.rows, Batch: max(0, int(s.Batch)), Full: s.Batch == trivium.FullBatch, Rate: s.Task.Job.Optimizer.Rate, Init: s.InitPath, Extra: p.row.Extra, Clocks: p.row.Clocks,
 		Addresses: map[string][]string{},
 	}
 	if s.spaces != nil {

@@ -35,6 +35,8 @@ type peerTrial struct {
 	remove string // the copy of the programs
 	out    string // folder of the trial
 	mode   Mode
+	lead   Role // that commands go to
+	clocks int  // an epoch has, in place of batches; see About
 	list   []*peerProcess
 }
 
@@ -252,7 +254,10 @@ func (t *peerTrial) follow(s Spec) error {
 		t.say(k)
 	}
 	done := Event{Kind: Finished, Update: n, Samples: n * int64(s.Batch) * int64(s.Workers)}
-	if s.Batch < 0 {
+	switch {
+	case t.clocks > 0:
+		done.Samples = n * s.rows / int64(t.clocks)
+	case s.Batch < 0:
 		done.Samples = n * s.rows
 	}
 	for _, w := range words {
@@ -299,14 +304,14 @@ func together(mode Mode, clocks []float64) float64 {
 	return float64(len(clocks)) / rate
 }
 
-// command sends a line to all workers at once, and waits for the answer of each.
+// command sends a line to all that lead at once, and waits for the answer of each.
 func (t *peerTrial) command(c peerCommand, answer string, other func(*peerProcess, peerWord) error) ([]peerWord, error) {
 	line, err := json.Marshal(c)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range t.list {
-		if p.Role != WorkerRole {
+		if p.Role != t.lead {
 			continue
 		}
 		if _, err := p.in.Write(append(line, '\n')); err != nil {
@@ -316,11 +321,11 @@ func (t *peerTrial) command(c peerCommand, answer string, other func(*peerProces
 	return t.gather(answer, other)
 }
 
-// gather waits until each worker has said answer, once.
+// gather waits until each that leads has said answer, once.
 func (t *peerTrial) gather(answer string, other func(*peerProcess, peerWord) error) ([]peerWord, error) {
 	workers := 0
 	for _, p := range t.list {
-		if p.Role == WorkerRole {
+		if p.Role == t.lead {
 			workers++
 		}
 	}
@@ -341,9 +346,9 @@ func (t *peerTrial) gather(answer string, other func(*peerProcess, peerWord) err
 			return nil, fmt.Errorf("%s %d ended before it was told to%s", s.from.Role, s.from.Rank, s.from.how())
 		case s.err != nil:
 			return nil, s.err
-		case s.from.Role != WorkerRole:
+		case s.from.Role != t.lead:
 		case s.word.Event == answer && said[s.from.Rank]:
-			return nil, fmt.Errorf("worker %d says %q twice", s.from.Rank, answer)
+			return nil, fmt.Errorf("%s %d says %q twice", s.from.Role, s.from.Rank, answer)
 		case s.word.Event == answer:
 			words[s.from.Rank], said[s.from.Rank] = s.word, true
 			left--

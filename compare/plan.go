@@ -20,6 +20,7 @@ type Plan struct {
 	Repeats int     // 0: 3
 	Quick   bool
 	Full    bool // the cells that the evaluation names, in place of all combinations; see cells
+	Faults  bool // kill and stop processes of each row, after all trials
 	Dir     string
 
 	Host    Host

@@ -2,6 +2,7 @@ package compare
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -10,25 +11,29 @@ import (
 
 // A Report is what a plan found.
 type Report struct {
-	Format   int               `json:"format"`
-	Quick    bool              `json:"quick,omitempty"`
-	Command  string            `json:"command,omitempty"`
-	Created  string            `json:"created"`
-	Build    string            `json:"build"`
-	Machine  string            `json:"machine"`
-	Cores    int               `json:"cores"`
-	Repeats  int               `json:"repeats"`
-	Seconds  float64           `json:"seconds"`
-	WarmUp   float64           `json:"warm_up"`
-	Facts    map[string]Facts  `json:"facts,omitempty"`
-	Absent   map[string]string `json:"absent,omitempty"`
-	Notes    []string          `json:"notes,omitempty"`
-	Tables   []*Table          `json:"tables"`
-	Verdicts []Verdict         `json:"verdicts,omitempty"`
-	Claims   []Claim           `json:"claims,omitempty"`
-	Check    Check             `json:"check"`
-	Threats  []string          `json:"threats,omitempty"`
-	Best     *Best             `json:"best,omitempty"` // of the user's own job
+	Format    int               `json:"format"`
+	Quick     bool              `json:"quick,omitempty"`
+	Command   string            `json:"command,omitempty"`
+	Created   string            `json:"created"`
+	Build     string            `json:"build"`
+	Machine   string            `json:"machine"`
+	Cores     int               `json:"cores"`
+	Repeats   int               `json:"repeats"`
+	Seconds   float64           `json:"seconds"`
+	WarmUp    float64           `json:"warm_up"`
+	Facts     map[string]Facts  `json:"facts,omitempty"`
+	Absent    map[string]string `json:"absent,omitempty"`
+	Notes     []string          `json:"notes,omitempty"`
+	Tables    []*Table          `json:"tables"`
+	Verdicts  []Verdict         `json:"verdicts,omitempty"`
+	Claims    []Claim           `json:"claims,omitempty"`
+	Faults    []Fault           `json:"faults,omitempty"`
+	Efforts   []Effort          `json:"efforts,omitempty"`
+	Host      json.RawMessage   `json:"host,omitempty"`      // as observe/host describes it
+	Frequency string            `json:"frequency,omitempty"` // policy of the processor
+	Check     Check             `json:"check"`
+	Threats   []string          `json:"threats,omitempty"`
+	Best      *Best             `json:"best,omitempty"` // of the user's own job
 }
 
 // A Check is what check.py, which knows none of our code, made of the saved parameters.
@@ -50,6 +55,7 @@ type Table struct {
 	Link      Link   `json:"link,omitzero"`
 	Own       bool   `json:"own,omitempty"`
 	Reference int64  `json:"reference,omitempty"` // updates that local needs at the workers' effective batch
+	Checksum  string `json:"checksum,omitempty"`  // of the data
 	Rows      []*Row `json:"rows"`
 }
 
@@ -57,7 +63,7 @@ func newReport(p *Plan, r *record) *Report {
 	return &Report{
 		Format: formatVersion, Quick: p.Quick, Command: r.Command, Created: r.Created.Format("2006-01-02 15:04:05 MST"), Build: r.Build,
 		Machine: r.Machine, Cores: len(p.Cores), Repeats: p.Repeats, Seconds: p.Seconds, WarmUp: p.WarmUp, Facts: r.Facts, Absent: r.Absent,
-		Notes: r.Notes,
+		Notes: r.Notes, Host: r.Host, Frequency: r.Frequency, Efforts: efforts(p.Systems),
 	}
 }
 
@@ -134,6 +140,11 @@ func (t *Table) first() (best, next *Row) {
 // finish draws the conclusions.
 func (r *Report) finish(ctx context.Context, p *Plan) {
 	r.check(ctx, p)
+	r.conclude(p)
+}
+
+// conclude draws the conclusions that need no more than the trials.
+func (r *Report) conclude(p *Plan) {
 	if !p.Quick && !r.own() {
 		r.judge()
 	}

@@ -8,13 +8,16 @@ import (
 	"slices"
 )
 
+// ErrUnfinished says that a comparison has trials to do.
+var ErrUnfinished = errors.New("the comparison is not finished")
+
 // ReadReport reads the report of a finished comparison.
 func ReadReport(dir string) (*Report, error) {
 	r := new(Report)
 	err := readJSON(filepath.Join(dir, "report.json"), r)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, e := readPlan(dir); e == nil {
-			return nil, fmt.Errorf("compare: %s holds a comparison that is not finished: the command that began it goes on with it", dir)
+			return nil, fmt.Errorf("compare: %s: %w: the command that began it goes on with it", dir, ErrUnfinished)
 		}
 		return nil, fmt.Errorf("compare: %s holds no comparison", dir)
 	}

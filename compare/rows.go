@@ -29,12 +29,22 @@ var strategies = []row{
 	{name: "server-ssp3-clock1", title: "PMLS's way: per-sample SGD, SSP 3, 1 clock an epoch", topology: "server", mode: Stale(3), options: server.Options{Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker, Clocks: 1}, clocks: 1, approx: perSample},
 	{name: "server-ssp3-clock10", title: "PMLS's way: per-sample SGD, SSP 3, 10 clocks an epoch", topology: "server", mode: Stale(3), options: server.Options{Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker, Clocks: 10}, clocks: 10, approx: perSample},
 	{name: "server-ssp3-clock100", title: "PMLS's way: per-sample SGD, SSP 3, 100 clocks an epoch", topology: "server", mode: Stale(3), options: server.Options{Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker, Clocks: 100}, clocks: 100, approx: perSample},
+	{name: "server-bsp-slow", title: "parameter server, BSP, one worker half as fast", topology: "server", mode: Sync, options: server.Options{Mode: ps.BSP, Slow: straggler}, flags: "--consistency bsp --slow worker=1,factor=2"},
+	{name: "server-ssp3-slow", title: "parameter server, SSP 3, one worker half as fast", topology: "server", mode: Stale(3), options: server.Options{Mode: ps.SSP, Staleness: 3, Slow: straggler}, flags: "--consistency ssp:3 --slow worker=1,factor=2"},
+	{name: "server-ssp10-slow", title: "parameter server, SSP 10, one worker half as fast", topology: "server", mode: Stale(10), options: server.Options{Mode: ps.SSP, Staleness: 10, Slow: straggler}, flags: "--consistency ssp:10 --slow worker=1,factor=2"},
+	{name: "server-asp-slow", title: "parameter server, ASP, one worker half as fast", topology: "server", mode: Async, options: server.Options{Mode: ps.ASP, Slow: straggler}, flags: "--consistency asp --slow worker=1,factor=2"},
 	{name: "allreduce", title: "allreduce", topology: "allreduce", mode: Sync, options: allreduce.Options{}},
 	{name: "allreduce-shm", title: "allreduce over shared memory", topology: "allreduce", mode: Sync, options: allreduce.Options{}, shared: true},
 	{name: "allreduce-topk", title: "allreduce, the largest 1 % of cells", topology: "allreduce", mode: Sync, options: allreduce.Options{Compress: "topk:0.01"}, flags: "--compress topk:0.01", approx: "a codec drops what is small until it adds up"},
 	{name: "allreduce-f16", title: "allreduce, half precision", topology: "allreduce", mode: Sync, options: allreduce.Options{Compress: "f16"}, flags: "--compress f16", approx: "a codec rounds gradients to half precision"},
 	{name: "allreduce-local8", title: "local SGD, averaged every 8 updates", topology: "allreduce", mode: Sync, options: allreduce.Options{Every: 8}, flags: "--every 8", approx: "workers train apart between two averages"},
 }
+
+// straggler makes worker 1 take twice as long for each update, as in the published sweeps of staleness.
+var straggler = server.Slow{Worker: 1, Factor: 2}
+
+// slow ends the names of rows with a straggler, which are for the sweep of staleness alone.
+const slow = "-slow"
 
 // The rows of `compare --quick`, and those that a user's own job is compared under where he names none.
 var (
@@ -70,7 +80,7 @@ func (r *row) about() About {
 	if r.topology == "server" {
 		a.Server = 1
 	}
-	a.Full = r.clocks == 0
+	a.Full, a.Clocks = r.clocks == 0, r.clocks
 	return a
 }
 

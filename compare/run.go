@@ -13,6 +13,49 @@ import (
 // Run carries out p and returns its report, which is also in its directory. When ctx ends, what is finished stays, and the same plan goes
 // on from there. A system that is absent, or whose trials fail, is a row that says so, and no error.
 func Run(ctx context.Context, p Plan) (_ *Report, err error) {
+	r, err := begin(ctx, &p)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.close()) }()
+	report := newReport(&p, &r.dir.record)
+	for i := range r.groups {
+		if err := r.table(ctx, report, &r.groups[i]); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.faults(ctx, report); err != nil {
+		return nil, err
+	}
+	report.finish(ctx, &p)
+	if err := report.Write(p.Dir); err != nil {
+		return nil, err
+	}
+	return report, os.RemoveAll(filepath.Join(p.Dir, dataDir)) // it can be made again
+}
+
+// A Forecast is what a plan has still to do.
+type Forecast struct {
+	Trials int           // those of systems that are not here left out
+	Time   time.Duration // of those that are not finished
+}
+
+func (f Forecast) String() string {
+	return fmt.Sprintf("%d trials, about %v; it may be interrupted at any time, and goes on from there", f.Trials, f.Time.Round(10*time.Second))
+}
+
+// Foresee says how long Run would take, and measures nothing but how long local takes to the targets.
+func Foresee(ctx context.Context, p Plan) (_ Forecast, err error) {
+	r, err := begin(ctx, &p)
+	if err != nil {
+		return Forecast{}, err
+	}
+	defer func() { err = errors.Join(err, r.close()) }()
+	return r.forecast(), nil
+}
+
+// begin makes everything ready for the first trial.
+func begin(ctx context.Context, p *Plan) (_ *runner, err error) {
 	p.defaults()
 	if err := p.validate(); err != nil {
 		return nil, err
@@ -21,9 +64,12 @@ func Run(ctx context.Context, p Plan) (_ *Report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, d.close()) }()
-	r := &runner{plan: &p, dir: d}
-	defer r.close()
+	r := &runner{plan: p, dir: d}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.close())
+		}
+	}()
 	if err := r.detect(ctx); err != nil {
 		return nil, err
 	}
@@ -35,18 +81,13 @@ func Run(ctx context.Context, p Plan) (_ *Report, err error) {
 	for i := range r.groups {
 		r.total += len(r.groups[i].cells) * p.Repeats
 	}
-	if p.Full {
-		each := time.Duration((p.Seconds + p.WarmUp + 4) * float64(time.Second))
-		p.Watch.Note(fmt.Sprintf("%d trials, at the least about %v in all; it may be interrupted at any time", r.total, (each * time.Duration(r.total)).Round(time.Minute)))
+	if err := r.foresee(ctx); err != nil {
+		return nil, err
 	}
-	report := newReport(&p, &d.record)
-	for i := range r.groups {
-		if err := r.table(ctx, report, &r.groups[i]); err != nil {
-			return nil, err
-		}
+	if f := r.forecast(); f.Trials > 0 {
+		p.Watch.Note(f.String())
 	}
-	report.finish(ctx, &p)
-	return report, report.Write(p.Dir)
+	return r, nil
 }
 
 // A runner is a plan under way.
@@ -55,9 +96,14 @@ type runner struct {
 	dir    *directory
 	groups []group
 	done   int
-	fresh  int           // trials of this process
-	spent  time.Duration // on them
 	total  int
+
+	references map[string]reference     // by task, batch and target
+	foreseen   map[string]time.Duration // of a trial, by cell
+	measured   map[string]bool          // by cell: foreseen is what one took
+	finished   map[string]int           // trials, by cell
+	spent      time.Duration            // on trials of this process
+	planned    time.Duration            // what was foreseen of them
 
 	absent map[string]error
 	spaces map[Link]*spaces
@@ -65,13 +111,14 @@ type runner struct {
 	evalOf string
 }
 
-func (r *runner) close() {
+func (r *runner) close() error {
 	for _, s := range r.spaces {
 		s.close()
 	}
 	if r.eval != nil {
 		r.eval.close()
 	}
+	return r.dir.close()
 }
 
 // detect looks which systems are here.
@@ -165,20 +212,16 @@ func (r *runner) table(ctx context.Context, report *Report, g *group) error {
 				if result, err = r.trial(ctx, g, c, system, repeat); err != nil {
 					return err
 				}
-				r.fresh++
-				r.spent += r.plan.now().Sub(began)
+				r.took(c, r.plan.now().Sub(began))
 			}
 			r.done++
+			r.finished[c.ID()] = max(r.finished[c.ID()], repeat)
 			t.add(i, repeat, result)
 			r.plan.Watch.Trialed(Trialed{c, repeat, result}, *t)
 		}
 	}
-	if r.eval != nil && r.evalOf == g.task.Name {
-		batch := effective(&g.task, g.batch, g.work)
-		if ref, ok := r.eval.known[fmt.Sprintf("%d %v", batch, g.task.Target)]; ok {
-			t.Reference = ref.Updates
-		}
-	}
+	ref := r.references[referenceKey(&g.task, effective(&g.task, g.batch, g.work))]
+	t.Reference, t.Checksum = ref.Updates, ref.Checksum
 	return nil
 }
 
@@ -190,6 +233,10 @@ func (r *runner) evaluator(ctx context.Context, t Task) (*evaluator, error) {
 	if r.eval != nil {
 		r.eval.close()
 		r.eval = nil
+	}
+	var err error
+	if t.Job.Data, err = drawn(ctx, t.Job.Data, filepath.Join(r.dir.path, dataDir)); err != nil {
+		return nil, err
 	}
 	e, err := openEvaluator(ctx, t, r.plan.Host)
 	if err != nil {
@@ -203,6 +250,7 @@ func (r *runner) evaluator(ctx context.Context, t Task) (*evaluator, error) {
 // the result.
 func (r *runner) trial(ctx context.Context, g *group, c Cell, system System, repeat int) (Result, error) {
 	status := Status{Cell: c, Repeat: repeat, Done: r.done, Total: r.total, Phase: "prepare", Left: r.left()}
+	lap := laps{now: r.plan.now, last: r.plan.now(), sum: map[string]float64{}}
 	r.plan.Watch.Status(status)
 	e, err := r.evaluator(ctx, g.task)
 	if err != nil {
@@ -221,16 +269,17 @@ func (r *runner) trial(ctx context.Context, g *group, c Cell, system System, rep
 		result.Error = err.Error()
 	} else {
 		spec.spaces = space
-		pause := time.Second
+		pause := quietPause
 		if r.plan.Quick {
-			pause = 100 * time.Millisecond
+			pause = quickPause
 		}
 		flag := ""
 		if r.plan.Host.Launcher == nil {
 			flag = quiet(pause, max(1, len(r.plan.Cores)), time.Sleep)
 		}
+		lap.end("prepare")
 		var keep []Event
-		result, keep = r.measure(ctx, system, spec, status)
+		result, keep = r.measure(ctx, system, spec, status, &lap)
 		if flag != "" {
 			result.Flags = append(result.Flags, flag)
 		}
@@ -240,15 +289,36 @@ func (r *runner) trial(ctx context.Context, g *group, c Cell, system System, rep
 		if result.Error == "" {
 			status.Phase = "evaluate"
 			r.plan.Watch.Status(status)
-			if err := r.judge(ctx, e, g, system, spec, ref, &result, keep); err != nil {
+			if err := r.judge(ctx, e, g, system, spec, ref, repeat, &result, keep); err != nil {
 				return result, err
 			}
 		}
 		if err := tidy(spec.OutDir, keep, repeat, proofs(spec.Snapshots)); err != nil {
 			return result, err
 		}
+		lap.end("evaluate")
+		result.Wall = lap.sum
 	}
 	return result, r.dir.finish(spec.OutDir, c, repeat, result)
+}
+
+// How long the machine is watched before a trial, for what else it does.
+const (
+	quietPause = time.Second
+	quickPause = 100 * time.Millisecond
+)
+
+// laps divide the time of a trial.
+type laps struct {
+	now  func() time.Time
+	last time.Time
+	sum  map[string]float64
+}
+
+func (l *laps) end(name string) {
+	now := l.now()
+	l.sum[name] += now.Sub(l.last).Seconds()
+	l.last = now
 }
 
 // tidy removes the parameters that nobody asks for any more: those of the proof stay, of the first repeat.
@@ -266,14 +336,6 @@ func tidy(dir string, keep []Event, repeat int, proof []int64) error {
 	return errors.Join(errs...)
 }
 
-// left is how long the rest takes, at the pace so far.
-func (r *runner) left() time.Duration {
-	if r.fresh == 0 {
-		return -1
-	}
-	return r.spent / time.Duration(r.fresh) * time.Duration(r.total-r.done)
-}
-
 // spec says what a trial is to do: to the target as local reaches it, an epoch more, and as long as the rule has it. Rows that take
 // another way get twice as much.
 func (r *runner) spec(ctx context.Context, e *evaluator, g *group, c Cell, system System) (Spec, *reference, error) {
@@ -282,6 +344,7 @@ func (r *runner) spec(ctx context.Context, e *evaluator, g *group, c Cell, syste
 		Task: g.task, Workers: c.Workers, Servers: c.Servers, Threads: 1, Batch: g.batch, Mode: a.Mode, Cores: r.plan.Cores, Link: c.Link,
 		Seconds: r.plan.Seconds, WarmUp: r.plan.WarmUp, limit: r.plan.Limit, rows: e.rows(), classes: e.splits.Schema().Labels.Width,
 	}
+	s.Task.Job.Data = e.task.Job.Data // where the processes find it
 	if in := e.splits.Schema().Inputs; len(in) == 1 {
 		s.inputs = in[0].Columns()
 	}
@@ -289,7 +352,7 @@ func (r *runner) spec(ctx context.Context, e *evaluator, g *group, c Cell, syste
 	if batch > 0 && int64(batch) > e.rows() {
 		return s, nil, fmt.Errorf("compare: %s: an update of %d rows, and there are %d: name fewer workers, or a smaller batch", c.Task, batch, e.rows())
 	}
-	ref, err := e.refer(ctx, g.task, batch)
+	ref, err := r.reference(ctx, e, &g.task, batch)
 	if err != nil {
 		return s, nil, err
 	}
@@ -302,10 +365,10 @@ func (r *runner) spec(ctx context.Context, e *evaluator, g *group, c Cell, syste
 	var every int64
 	if o, ok := system.(*own); ok {
 		every = o.every()
-		if c := int64(o.clocks); c > 0 { // an update is what lies between two clocks
-			batch = int((e.rows() + c - 1) / c)
-			last = c * int64(g.task.Cap)
-		}
+	}
+	if c := int64(a.Clocks); c > 0 { // an update is what lies between two clocks
+		batch = int((e.rows() + c - 1) / c)
+		last = c * int64(g.task.Cap)
 	}
 	s.Updates = last
 	s.Snapshots = e.places(batch, last, every, r.plan.Most)
@@ -327,7 +390,7 @@ func (r *runner) spec(ctx context.Context, e *evaluator, g *group, c Cell, syste
 
 // prepare writes what peers read, once a task.
 func (r *runner) prepare(ctx context.Context, e *evaluator) (dir, init string, err error) {
-	if dir, err = filepath.Abs(filepath.Join(r.dir.path, "data", e.task.Name)); err != nil {
+	if dir, err = filepath.Abs(filepath.Join(r.dir.path, dataDir, e.task.Name)); err != nil {
 		return "", "", err
 	}
 	if err := prepare(ctx, e, dir); err != nil {
@@ -338,7 +401,7 @@ func (r *runner) prepare(ctx context.Context, e *evaluator) (dir, init string, e
 }
 
 // measure starts the row's processes and follows them to their end.
-func (r *runner) measure(ctx context.Context, system System, spec Spec, status Status) (result Result, keep []Event) {
+func (r *runner) measure(ctx context.Context, system System, spec Spec, status Status, lap *laps) (result Result, keep []Event) {
 	began := r.plan.now()
 	t, err := system.Start(ctx, spec)
 	if err != nil {
@@ -356,10 +419,12 @@ func (r *runner) measure(ctx context.Context, system System, spec Spec, status S
 		}
 		switch e.Kind {
 		case Ready:
+			lap.end("start")
 			result.StartSeconds = e.Seconds
 			status.Phase = "warm up"
 		case Begin:
 			sampler.begin()
+			lap.end("warm up")
 			status.Phase = "train"
 		case Updated:
 			if e.Seconds > 0 && e.Samples > 0 {
@@ -367,6 +432,7 @@ func (r *runner) measure(ctx context.Context, system System, spec Spec, status S
 			}
 		case End:
 			sampler.end()
+			lap.end("train")
 		case Snapshot:
 			keep = append(keep, e)
 		case Finished:
@@ -384,6 +450,7 @@ func (r *runner) measure(ctx context.Context, system System, spec Spec, status S
 	if err := t.Stop(context.WithoutCancel(ctx)); err != nil && result.Error == "" {
 		result.Flags = append(result.Flags, "not all of it was put away: "+err.Error())
 	}
+	lap.end("stop")
 	if !finished && result.Error == "" {
 		result.Error = "it ended without a result"
 	}

@@ -18,9 +18,16 @@ func (r *Report) threats() {
 			for _, one := range x.Trials {
 				trials++
 				for _, f := range one.Result.Flags {
-					key, _, _ := strings.Cut(f, " took")
-					if strings.HasPrefix(f, "the machine was") {
-						key = "the machine was busy before"
+					key, _, took := strings.Cut(f, " took")
+					switch {
+					case strings.HasPrefix(f, "the machine was"):
+						key = "the machine was busy with something else before"
+					case strings.HasPrefix(f, "the control group"):
+						key = "the control group was throttled"
+					case strings.HasPrefix(f, "the processors"):
+						key = "the processors were throttled for heat"
+					case took:
+						key += " took more than their part of the cores"
 					}
 					flagged[key]++
 				}
@@ -40,6 +47,15 @@ func (r *Report) threats() {
 	}
 	if r.Repeats < 7 {
 		say("There are %d repeats: too few for verdicts after correction.", r.Repeats)
+	}
+	if r.Frequency != "" {
+		say("Processor frequency: %s.", r.Frequency)
+	}
+	for _, t := range r.Tables {
+		if t.Data == generatedSource {
+			say("Digits are generated where MNIST is not at hand: the same shapes and the same arithmetic, and other pictures.")
+			break
+		}
 	}
 	for _, n := range r.Notes {
 		say("%s.", strings.TrimSuffix(n, "."))

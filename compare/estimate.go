@@ -1,0 +1,197 @@
+package compare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// What a trial takes beside its measuring, in seconds, and an update beside its arithmetic: as measured on two cores. They are for the
+// estimate that is printed before the first trial, and for nothing else; what finished trials took replaces them.
+var pace = []struct {
+	system string // that begins so
+	start  float64
+	update float64 // seconds
+}{
+	{"local", 0.8, 0},
+	{"server", 1.0, 0.0008},
+	{"allreduce", 1.0, 0.0004},
+	{"pytorch", 5, 0.0045},
+	{"horovod", 5, 0.004},
+	{"mxnet", 4, 0.004},
+	{"tensorflow", 9, 0.008},
+	{"spark", 20, 0.065},
+	{"pmls", 3, 0.002},
+	{"", 6, 0.006},
+}
+
+// endSeconds are for a trial's processes to go and its parameters to be evaluated.
+const endSeconds = 1.2
+
+// estimate is how long trial c takes, where local trains so many samples a second on all cores.
+func (p *Plan) estimate(g *group, c Cell, a About, ref *reference, epoch int64) time.Duration {
+	var start, update float64
+	for _, x := range pace {
+		if strings.HasPrefix(c.System, x.system) {
+			start, update = x.start, x.update
+			break
+		}
+	}
+	updates := ref.Updates + epoch
+	if !a.Exact() {
+		updates += ref.Updates
+	}
+	updates = min(updates, epoch*int64(g.task.Cap))
+	train := float64(updates) * (update + ref.Seconds/float64(max(1, ref.Updates)))
+	pause := quietPause
+	if p.Quick {
+		pause = quickPause
+	}
+	return time.Duration((start+p.WarmUp+max(p.Seconds, train)+endSeconds)*float64(time.Second)) + pause
+}
+
+// foresee looks how long local takes to each target, which decides how long trials are, and says how long all of them take.
+func (r *runner) foresee(ctx context.Context) error {
+	if err := r.openReferences(); err != nil {
+		return err
+	}
+	r.foreseen, r.measured, r.finished = map[string]time.Duration{}, map[string]bool{}, map[string]int{}
+	var order []*group // by task: its data is read once
+	for _, t := range r.plan.Tasks {
+		for i := range r.groups {
+			if r.groups[i].task.Name == t.Name {
+				order = append(order, &r.groups[i])
+			}
+		}
+	}
+	for _, g := range order {
+		if !r.wanted(g) {
+			continue
+		}
+		e, err := r.evaluator(ctx, g.task)
+		if err != nil {
+			return err
+		}
+		for _, c := range g.cells {
+			batch := effective(&g.task, g.batch, c.Workers)
+			if batch > 0 && int64(batch) > e.rows() {
+				return fmt.Errorf("compare: %s: an update of %d rows, and there are %d: name fewer workers, or a smaller batch", c.Task, batch, e.rows())
+			}
+			if r.absent[c.System] != nil || r.measured[c.ID()] {
+				continue
+			}
+			r.plan.Watch.Status(Status{Cell: c, Repeat: 1, Total: r.total, Phase: "see how long local takes", Left: -1})
+			ref, err := r.reference(ctx, e, &g.task, batch)
+			if err != nil {
+				return err
+			}
+			r.foreseen[c.ID()] = r.plan.estimate(g, c, r.plan.Systems[c.index].About(), &ref, e.perEpoch(batch))
+		}
+	}
+	return nil
+}
+
+// wanted reports whether a trial of the group is not done yet, and counts those that are.
+func (r *runner) wanted(g *group) (some bool) {
+	for _, c := range g.cells {
+		for repeat := 1; repeat <= r.plan.Repeats; repeat++ {
+			result, known, err := r.dir.load(c, repeat)
+			if err != nil || !known {
+				some = true
+				break
+			}
+			r.finished[c.ID()] = repeat
+			if sum := result.whole(); sum > 0 {
+				r.foreseen[c.ID()], r.measured[c.ID()] = sum, true
+			}
+		}
+	}
+	return some
+}
+
+// whole is how long the trial took, with all that belongs to it.
+func (r *Result) whole() (sum time.Duration) {
+	for _, x := range r.Wall {
+		sum += time.Duration(x * float64(time.Second))
+	}
+	return sum
+}
+
+// reference is what local does there, which the plan's directory keeps.
+func (r *runner) reference(ctx context.Context, e *evaluator, t *Task, batch int) (reference, error) {
+	key := referenceKey(t, batch)
+	if ref, ok := r.references[key]; ok {
+		return ref, nil
+	}
+	ref, err := e.refer(ctx, *t, batch)
+	if err != nil {
+		return ref, err
+	}
+	r.references[key] = ref
+	return ref, writeJSON(filepath.Join(r.dir.path, referenceFile), r.references)
+}
+
+func referenceKey(t *Task, batch int) string { return fmt.Sprintf("%s %d %v", t.Name, batch, t.Target) }
+
+const referenceFile = "references.json"
+
+// openReferences reads what an earlier process looked up.
+func (r *runner) openReferences() error {
+	r.references = map[string]reference{}
+	err := readJSON(filepath.Join(r.dir.path, referenceFile), &r.references)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for key, ref := range r.references {
+		ref.Losses = map[int64]float64{}
+		r.references[key] = ref
+	}
+	return nil
+}
+
+// forecast is what is still to do.
+func (r *runner) forecast() Forecast {
+	f := Forecast{Time: r.left()}
+	for i := range r.groups {
+		for _, c := range r.groups[i].cells {
+			if r.absent[c.System] == nil {
+				f.Trials += r.plan.Repeats - r.finished[c.ID()]
+			}
+		}
+	}
+	return f
+}
+
+// took replaces what was foreseen of a trial by what it took.
+func (r *runner) took(c Cell, d time.Duration) {
+	r.spent += d
+	r.planned += r.foreseen[c.ID()]
+	r.foreseen[c.ID()] = d
+	r.measured[c.ID()] = true
+}
+
+// left is how long the trials take that are not done: as long as the same took before, else as foreseen, at the pace so far.
+func (r *runner) left() time.Duration {
+	pace := 1.0
+	if r.planned > 0 {
+		pace = float64(r.spent) / float64(r.planned)
+	}
+	var sum time.Duration
+	for i := range r.groups {
+		for _, c := range r.groups[i].cells {
+			if r.absent[c.System] != nil {
+				continue
+			}
+			one := r.foreseen[c.ID()]
+			if !r.measured[c.ID()] {
+				one = time.Duration(float64(one) * pace)
+			}
+			sum += one * time.Duration(r.plan.Repeats-r.finished[c.ID()])
+		}
+	}
+	return sum
+}

@@ -1,0 +1,126 @@
+package compare
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/trivium-ml/trivium/observe/report"
+	"github.com/trivium-ml/trivium/observe/svg"
+)
+
+// A twin is the row of ours with the topology of a peer's; without one, why there is none.
+type twin struct{ peer, row, lacks string }
+
+var twins = []twin{
+	{"pytorch-ddp", "allreduce", ""},
+	{"horovod", "allreduce", ""},
+	{"mxnet-sync", "server-bsp", ""},
+	{"mxnet-async", "server-asp", ""},
+	{"tensorflow-mirrored", "allreduce", ""},
+	{"pmls", "server-ssp3-clock10", ""},
+	{"tensorflow-sync", "", noReplica},
+	{"tensorflow-async", "", noReplica},
+	{"spark", "", noDriver},
+}
+
+// untouched is how the row of a peer as it is shipped is called, after the tuned one.
+const untouched = "-default"
+
+// gap is where the published gap goes: for each peer, the time to the target from the peer as shipped to the tuned one, from there to our
+// row of the same topology (what the implementation costs), and to the best row of the table (what the topology costs). All at equal
+// batch, so that nothing of it is the algorithm's.
+func (r *Report) gap() []report.Block {
+	var blocks []report.Block
+	var without []string
+	for _, t := range r.Tables {
+		best, _ := t.first()
+		for _, w := range twins {
+			x := t.row(w.peer)
+			if x == nil || best == nil {
+				continue
+			}
+			if !x.Ranked {
+				if x.Good > 0 {
+					without = append(without, fmt.Sprintf("%s on %s: %s", w.peer, t.title(), x.Why))
+				}
+				continue
+			}
+			blocks = append(blocks, t.waterfall(x, w, best))
+		}
+	}
+	if len(blocks) == 0 {
+		why := "no other system reached a target here"
+		if n := len(r.Absent); n > 0 {
+			why = fmt.Sprintf("%d rows of other systems are not installed (see the end of the page)", n)
+		}
+		blocks = append(blocks, say("Nothing is drawn: %s.", why))
+	} else {
+		blocks = append([]report.Block{say("Each chart goes from another system to the best row of the same table, by the median time to the same target, at equal batch, on the same cores. What lies between a system and our row of its topology is the implementation; what lies between that and the best row is the topology.")}, blocks...)
+	}
+	if len(without) > 0 {
+		l := report.List{}
+		for _, x := range without {
+			l.Items = append(l.Items, say("%s", x))
+		}
+		blocks = append(blocks, report.Details{Summary: caption("%d that cannot be drawn", len(without)), Blocks: []report.Block{l}})
+	}
+	return blocks
+}
+
+func (t *Table) waterfall(x *Row, w twin, best *Row) report.Block {
+	chart := svg.Waterfall{
+		Title: fmt.Sprintf("%s on %s", x.System, t.title()), HigherWorse: true,
+		Value: svg.Axis{Label: "Time to " + t.Target.String(), Log: true, Format: svg.Seconds},
+	}
+	step := func(label string, y *Row, note string) {
+		l := svg.Level{Label: label, Note: note}
+		switch {
+		case y == nil:
+			l.Missing = "not run"
+		case !y.Ranked:
+			l.Missing = "not ranked"
+		default:
+			l.Value, l.Lo, l.Hi = y.Target.Median, y.Target.Min, y.Target.Max
+		}
+		chart.Steps = append(chart.Steps, l)
+	}
+	if y := t.row(w.peer + untouched); y != nil && y.Ranked {
+		step("as shipped", y, y.System)
+	}
+	step("tuned", x, x.System)
+	our := t.row(w.row)
+	var words []string
+	if w.row == "" {
+		chart.Steps = append(chart.Steps, svg.Level{Label: "our twin", Missing: "no twin yet"})
+		words = append(words, "no twin yet: "+w.lacks)
+	} else {
+		step("our twin", our, "implementation: "+w.row)
+		if our != nil && our.Ranked {
+			words = append(words, fmt.Sprintf("%s in the implementation", times(x.Target.Median/our.Target.Median)))
+		}
+	}
+	if best != our {
+		step("best here", best, "topology: "+best.System)
+		if our != nil && our.Ranked {
+			words = append(words, fmt.Sprintf("%s in the topology", times(our.Target.Median/best.Target.Median)))
+		}
+	}
+	words = append(words, fmt.Sprintf("%s in all", times(x.Target.Median/best.Target.Median)))
+	text := fmt.Sprintf("From %s to the best row of %s: %s.", x.System, t.title(), strings.Join(words, ", "))
+	if x.Crowded || our != nil && our.Crowded || best.Crowded {
+		text += " Oversubscribed: more busy threads than cores, so it carries no verdict."
+	}
+	return report.Figure{Chart: chart, Caption: caption("%s", text)}
+}
+
+func times(x float64) string { return svg.Short(x) + " ×" }
+
+// row returns the row of a system; nil: there is none.
+func (t *Table) row(system string) *Row {
+	for _, x := range t.Rows {
+		if x.System == system {
+			return x
+		}
+	}
+	return nil
+}

@@ -1,0 +1,72 @@
+package compare
+
+import (
+	"fmt"
+
+	"github.com/trivium-ml/trivium/observe/report"
+)
+
+// effort is what happens to each system when a process is lost, and what it asks of its user.
+func (r *Report) effort() []report.Block {
+	var blocks []report.Block
+	if len(r.Faults) > 0 {
+		table := report.Table{
+			Name: "faults", Caption: caption("A process of each row was killed (SIGKILL), or stood still for %v (SIGSTOP), a second into its training of %s with %d workers.", faultStop, r.Faults[0].Task, r.Faults[0].Workers),
+			Columns: []report.Column{{Name: "row"}, {Name: "signal"}, {Name: "to a"}, {Name: "outcome"}, {Name: "after", Unit: "s"}, {Name: "the others meanwhile"}, {Name: "what it says"}},
+			Notes: []string{
+				"After a kill: until all other workers had ended by themselves. Work lost is what was done since the last checkpoint; within a trial no row keeps one.",
+				"After a standstill: from its end to the next bytes that worker 0 sent, where it had waited.",
+			},
+		}
+		last := ""
+		for _, f := range r.Faults {
+			row := report.Row{}
+			if f.System != last {
+				row.Heading, last = f.System, f.System
+			}
+			outcome, after := report.Verdict(report.Open, orElse(f.Error, "not measured")), report.Cell{}
+			switch {
+			case f.Error != "":
+			case f.Signal == "kill" && f.Ended:
+				outcome = report.Verdict(report.Good, f.Outcome)
+				after = report.Number(f.Seconds, report.Digits(1))
+			case f.Signal == "stop" && f.Outcome == "goes on":
+				outcome = report.Verdict(report.Good, f.Outcome)
+				if f.Seconds > 0 {
+					after = report.Number(f.Seconds, report.Digits(3))
+				}
+			default:
+				outcome = report.Verdict(report.Bad, f.Outcome)
+			}
+			row.Cells = []report.Cell{report.Name(f.System), report.Name(f.Signal), report.Name(string(f.Role)), outcome, after, report.Name(f.Others), report.Name(clip(f.Said, 160))}
+			table.Rows = append(table.Rows, row)
+		}
+		blocks = append(blocks, table)
+	} else if !r.Quick {
+		blocks = append(blocks, say("Faults were not measured: --faults asks for them."))
+	}
+	table := report.Table{
+		Name: "effort", Caption: caption("What a row asks of its user: lines of a program for the paper's tasks, without blank lines and comments, counted in compare/peers; and the processes that he starts."),
+		Columns: []report.Column{{Name: "row"}, {Name: "lines of code"}, {Name: "processes to start"}, {Name: "command"}},
+		Notes:   []string{"The programs of other systems hold what the harness asks of them too (a Spec is read, snapshots are written): about a third of each."},
+	}
+	for _, e := range r.Efforts {
+		command := report.Cell{}
+		if e.Command != "" {
+			command = report.Words(report.Mono(e.Command))
+		}
+		table.Rows = append(table.Rows, report.Row{Cells: []report.Cell{report.Name(e.System), report.Number(float64(e.Lines), report.Digits(0)), report.Name(e.Processes), command}})
+	}
+	if len(table.Rows) > 0 && !r.Quick {
+		blocks = append(blocks, table)
+	}
+	return blocks
+}
+
+// clip is s in at most n bytes.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return fmt.Sprintf("%s …", printable(s[:n]))
+}

@@ -1,0 +1,177 @@
+package compare
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/trivium-ml/trivium/observe/report"
+	"github.com/trivium-ml/trivium/observe/svg"
+)
+
+// bound is where a row of the parameter server stands in the sweep of staleness: BSP at 0, ASP beyond every bound. false: it is another
+// row, or one of another rule.
+func (x *Row) bound() (at int, ok bool) {
+	switch name := strings.TrimSuffix(x.System, slow); {
+	case name == "server-bsp":
+		return 0, true
+	case name == "server-asp":
+		return math.MaxInt, true
+	case x.Mode.Kind == "ssp" && name == fmt.Sprintf("server-ssp%d", x.Mode.Staleness):
+		return x.Mode.Staleness, true
+	}
+	return 0, false
+}
+
+func boundWord(at int) string {
+	switch at {
+	case 0:
+		return "0 (BSP)"
+	case math.MaxInt:
+		return "none (ASP)"
+	}
+	return fmt.Sprint(at)
+}
+
+// staleness is the sweep of the SSP bound: what it does to the speed, to the samples that are needed, and how stale reads were.
+func (r *Report) staleness() []report.Block {
+	table := report.Table{
+		Name: "staleness", Caption: caption("What the staleness bound does: a looser one lets workers wait less, and makes each sample worth less."),
+		Columns: []report.Column{
+			{Name: "table"},
+			{Name: "bound", Unit: "clocks", Align: report.Right},
+			{Name: "speed", Unit: "samples/s"},
+			{Name: "samples to target"},
+			{Name: "time to target", Unit: "s"},
+			{Name: "waited for others", Unit: "% of workers' time"},
+			{Name: "reads were behind", Unit: "clocks, mean"},
+		},
+	}
+	var panels []svg.Panel
+	unrecorded := false
+	for _, t := range r.Tables {
+		rows := t.sweep()
+		first := true
+		for _, x := range rows {
+			at, _ := x.bound() // each has one
+			heading := ""
+			if first {
+				heading, first = t.title(), false
+			}
+			behind := report.Missing("not recorded")
+			bins := x.staleReads()
+			if len(bins) > 0 {
+				behind = report.Number(meanOf(bins), report.Digits(2))
+			}
+			target := report.Missing("not reached")
+			samples := target
+			if x.Reached == x.Good {
+				target = report.Interval(x.Target.Median, x.Target.Min, x.Target.Max, svg.Short)
+				samples = report.Number(x.medianOf(func(r *Result) float64 { return float64(r.SamplesToTarget) }), svg.Short)
+			}
+			wait := report.Missing("not recorded")
+			if w := x.medianOf(func(r *Result) float64 { return waited(r.Phases) }); !math.IsNaN(w) {
+				wait = report.Number(100*w, report.Digits(0))
+			}
+			table.Rows = append(table.Rows, report.Row{Heading: heading, Muted: x.Crowded, Unranked: !x.Ranked, Cells: []report.Cell{
+				report.Name(x.System), report.Name(boundWord(at)), report.Interval(x.Rate.Median, x.Rate.Min, x.Rate.Max, svg.Short), samples, target, wait, behind,
+			}})
+			if len(panels) < 10 && x.Mode != Sync {
+				p := svg.Panel{Label: t.Task + ", " + x.System, Hue: 1}
+				if at < math.MaxInt {
+					p.Marks = []svg.Mark{{At: float64(at), Label: fmt.Sprintf("bound %d", at)}}
+				}
+				for _, b := range slices.Sorted(maps.Keys(bins)) {
+					p.Bins = append(p.Bins, svg.Bin{Lo: float64(b), Count: bins[b]})
+				}
+				if len(bins) == 0 {
+					unrecorded = true
+					continue
+				}
+				panels = append(panels, p)
+			}
+		}
+	}
+	if len(table.Rows) == 0 {
+		return nil
+	}
+	blocks := []report.Block{table}
+	if len(panels) > 0 {
+		blocks = append(blocks, report.Figure{
+			Chart:   svg.Histogram{Title: "How many clocks reads were behind", Whole: true, X: svg.Axis{Label: "Clocks behind"}, Panels: panels},
+			Caption: caption("How stale reads were under each bound: the bound is a limit, not a habit."),
+		})
+	}
+	if unrecorded {
+		blocks = append(blocks, say("How stale reads were is not recorded for all rows: their workers counted none."))
+	}
+	return blocks
+}
+
+// sweep are the rows of the table that differ in the bound alone, without a straggler and then with one, each in the order of the bound.
+func (t *Table) sweep() (rows []*Row) {
+	for _, x := range t.Rows {
+		if _, ok := x.bound(); ok && x.Good > 0 {
+			rows = append(rows, x)
+		}
+	}
+	if len(rows) < 2 {
+		return nil
+	}
+	slices.SortStableFunc(rows, func(a, b *Row) int {
+		i, _ := a.bound()
+		k, _ := b.bound()
+		return cmp.Or(cmp.Compare(len(a.System)-len(strings.TrimSuffix(a.System, slow)), len(b.System)-len(strings.TrimSuffix(b.System, slow))), cmp.Compare(i, k))
+	})
+	return rows
+}
+
+// staleReads are the reads of all trials by how many clocks they were behind.
+func (x *Row) staleReads() map[int]float64 {
+	bins := map[int]float64{}
+	for _, one := range x.Trials {
+		for name, n := range one.Result.Staleness {
+			var at int
+			if _, err := fmt.Sscan(name, &at); err == nil {
+				bins[at] += n
+			}
+		}
+	}
+	return bins
+}
+
+func meanOf(bins map[int]float64) float64 {
+	var sum, n float64
+	for at, c := range bins {
+		sum, n = sum+float64(at)*c, n+c
+	}
+	return sum / n
+}
+
+// waited is the share of the workers' time in which they waited for others; NaN where phases were not counted.
+func waited(phases map[string]float64) float64 {
+	var sum float64
+	for _, x := range phases {
+		sum += x
+	}
+	if sum == 0 {
+		return math.NaN()
+	}
+	return (phases["wait-barrier"] + phases["wait-stale"]) / sum
+}
+
+// medianOf is the median of a figure over the good trials; NaN of none.
+func (x *Row) medianOf(f func(*Result) float64) float64 {
+	var list []float64
+	for i := range x.Trials {
+		if r := &x.Trials[i].Result; r.Error == "" {
+			if v := f(r); !math.IsNaN(v) {
+				list = append(list, v)
+			}
+		}
+	}
+	return Median(list)
+}

@@ -1,0 +1,206 @@
+package compare
+
+import (
+	"errors"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/data"
+)
+
+// TestRebuild: the recorded trials give the report again, of a finished comparison and of one that is not.
+func TestRebuild(t *testing.T) {
+	p := small(t, inMemory(), digits(), "local", "allreduce")
+	whole := run(t, p)
+	again, err := Rebuild(p.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, x := range whole.Tables[0].Rows {
+		y := again.Tables[0].Rows[i]
+		if x.System != y.System || x.Rate.Median != y.Rate.Median || x.Proof != y.Proof || x.Why != y.Why || !reflect.DeepEqual(x.Use, y.Use) {
+			t.Errorf("row %s: %+v, rebuilt %+v", x.System, x, y)
+		}
+	}
+	if again.Tables[0].Reference != whole.Tables[0].Reference || again.Tables[0].title() != whole.Tables[0].title() {
+		t.Errorf("table %+v, rebuilt %+v", whole.Tables[0], again.Tables[0])
+	}
+	page := filepath.Join(p.Dir, "report.html")
+	if err := errors.Join(os.Remove(page), again.WritePage(p.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "Equality proof") {
+		t.Errorf("the page was not written anew: %v", err)
+	}
+	if err := errors.Join(os.Remove(filepath.Join(p.Dir, "report.json")), os.RemoveAll(filepath.Join(p.Dir, trialsDir, Cell{Task: "softmax", Batch: 20, Workers: 3, System: "allreduce"}.ID()+"-r1"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadReport(p.Dir); !errors.Is(err, ErrUnfinished) {
+		t.Errorf("a comparison without its report is read: %v", err)
+	}
+	part, err := Rebuild(p.Dir)
+	if err != nil || part.Tables[0].Rows[0].Good != 1 || part.Tables[0].Rows[1].Good != 0 || part.Check.Why == "" {
+		t.Errorf("of an unfinished comparison: %+v, %v", part, err)
+	}
+	if _, err := Rebuild(t.TempDir()); err == nil || !strings.Contains(err.Error(), "holds no comparison") {
+		t.Errorf("of an empty folder: %v", err)
+	}
+}
+
+// TestForesee: a forecast measures nothing and leaves nothing behind; of finished trials it knows what they took.
+func TestForesee(t *testing.T) {
+	p := small(t, inMemory(), digits(), "local", "allreduce", "server-asp")
+	p.Repeats = 4
+	f, err := Foresee(t.Context(), p)
+	if err != nil || f.Trials != 12 || f.Time <= 0 {
+		t.Errorf("%v: %v", f, err)
+	}
+	if _, err := os.Stat(p.Dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it leaves %s: %v", p.Dir, err)
+	}
+	var notes []string
+	p.Repeats = 1
+	p.Watch.Note = func(s string) { notes = append(notes, s) }
+	run(t, p)
+	if len(notes) == 0 || !strings.HasPrefix(notes[len(notes)-1], "3 trials, about ") {
+		t.Errorf("it says %q", notes)
+	}
+	if f, err = Foresee(t.Context(), p); err != nil || f.Trials != 0 || f.Time != 0 {
+		t.Errorf("of a finished plan: %v, %v", f, err)
+	}
+}
+
+// TestDrawnDigits: digits that are read from files are those that are generated, bit for bit; a part of them is not written.
+func TestDrawnDigits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("draws 70,000 digits: left out of -short")
+	}
+	dir := t.TempDir()
+	d := trivium.Data{Source: "digits", Order: "index"}
+	got, err := drawn(t.Context(), d, dir)
+	if err != nil || got.Source == d.Source {
+		t.Fatalf("%+v: %v", got, err)
+	}
+	want, err := data.Digits(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer want.Close()
+	task := digits()
+	task.Job.Data = got
+	e, err := openEvaluator(t.Context(), task, inMemory())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.close()
+	for _, x := range []struct{ a, b data.Dataset }{{want.Train, e.splits.Train}, {want.Test, e.splits.Test}} {
+		if a, b := crcOf(t, x.a), crcOf(t, x.b); a != b || x.a.Rows() != x.b.Rows() {
+			t.Errorf("%d rows with checksum %08x, read from files %d with %08x", x.a.Rows(), a, x.b.Rows(), b)
+		}
+	}
+	part := d
+	part.Rows = 100
+	if got, err := drawn(t.Context(), part, dir); err != nil || got.Source != part.Source {
+		t.Errorf("a part is written: %+v, %v", got, err)
+	}
+}
+
+// crcOf is a checksum of all cells and labels.
+func crcOf(t *testing.T, ds data.Dataset) uint32 {
+	t.Helper()
+	h := crc32.NewIEEE()
+	for b, err := range data.Batches(t.Context(), ds, data.BatchOptions{Batch: 500}) {
+		if err == nil {
+			err = errors.Join(writeFloats(h, b.Inputs[0].Values[:b.Rows*784]), writeInts(h, b.Labels.Class[:b.Rows]))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return h.Sum32()
+}
+
+// TestPages: every section is there once its facts are.
+func TestPages(t *testing.T) {
+	seconds := []float64{1, 1.1, 1.2}
+	row := func(name string, mode Mode, peer bool, workers int, rate float64) *Row {
+		x := &Row{System: name, Title: name, Mode: mode, Peer: peer, Workers: workers, Servers: 1, Threads: 1, Good: 3, Reached: 3, Ranked: true, Proof: proven, Target: spread(seconds), Rate: spread([]float64{rate, rate, rate})}
+		x.Use = map[Role]PerUse{WorkerRole: {Processes: workers, MeanBytes: 1e6, BytesSample: 3}, ServerRole: {Processes: 1, NotCounted: "no namespaces"}}
+		for i := range 3 {
+			x.Trials = append(x.Trials, Repeat{Repeat: i + 1, Result: Result{SamplesPerSec: rate, Seconds: 1, SamplesToTarget: 1000, Reached: true, Phases: map[string]float64{"compute": 1, "wait-stale": 1}, Staleness: map[string]float64{"0": 1, "2": 3}}})
+		}
+		return x
+	}
+	r := &Report{Cores: 8, Repeats: 3, Frequency: "governor performance on 8 processors"}
+	for _, w := range []int{1, 3} {
+		t1 := &Table{Task: "softmax", Data: "digits", Batch: 500, Workers: w, Target: Target{"test", "accuracy", 0.9, true}}
+		for _, x := range []*Row{row("local", Sync, false, 1, 100), row("server-bsp", Sync, false, w, 200), row("server-ssp3", Stale(3), false, w, 300), row("server-asp", Async, false, w, 350), row("mxnet-sync", Sync, true, w, 50), row("mxnet-sync-default", Sync, true, w, 40)} {
+			t1.Rows = append(t1.Rows, x)
+		}
+		t1.rank()
+		r.Tables = append(r.Tables, t1)
+	}
+	r.Faults = []Fault{{System: "server-bsp", Signal: "kill", Role: WorkerRole, Outcome: "the others end", Ended: true, Seconds: 0.1}, {System: "mxnet-sync", Signal: "stop", Role: ServerRole, Error: "not measured: why"}}
+	r.Efforts = []Effort{{System: "mxnet-sync", Lines: 120, Processes: "1 scheduler, 1 server, N workers"}}
+	r.conclude(&Plan{})
+	f, err := os.Create(filepath.Join(t.TempDir(), "page"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := r.html(f); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(f.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := 0
+	for _, want := range []string{
+		"Where the published gap goes", "as shipped", "our twin", "A verdict per claim", "Setup", "governor performance", "Equality proof", "Table 3 of the paper", "424,600", "generated digits stand in for MNIST",
+		"Time to target", "The sweep of staleness", "How many clocks reads were behind", "Processor, memory and network by role", "Scaling", "weak scaling", "Where a step", "The best single thread",
+		"Faults and effort", "the others end", "lines of code", "Threats to validity",
+	} {
+		i := strings.Index(string(page[at:]), want)
+		if i < 0 {
+			t.Errorf("the page has no %q after byte %d, in this order", want, at)
+			continue
+		}
+		if want[0] >= 'A' && want[0] <= 'Z' && !strings.Contains(want, "How many") { // sections come in order
+			at += i
+		}
+	}
+}
+
+// TestFrequencyPolicy: what Linux says of the processors' frequency is read from its files.
+func TestFrequencyPolicy(t *testing.T) {
+	dir := t.TempDir()
+	if got := frequencyPolicy(dir); !strings.HasPrefix(got, "not said") {
+		t.Errorf("without files: %q", got)
+	}
+	for name, text := range map[string]string{"cpu0/cpufreq/scaling_governor": "powersave\n", "cpu1/cpufreq/scaling_governor": "performance\n", "intel_pstate/no_turbo": "0\n", "cpu0/thermal_throttle/core_throttle_count": "4\n"} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := frequencyPolicy(dir), "governor performance on 1 processors, powersave on 1 processors; turbo allowed"; got != want {
+		t.Errorf("it says %q, want %q", got, want)
+	}
+	if n := throttledEvents(dir); n != 4 {
+		t.Errorf("%d events of throttling, want 4", n)
+	}
+}
+
+// TestCodeLines: blank lines, comments and texts that stand alone are not code.
+func TestCodeLines(t *testing.T) {
+	program := "\"\"\"What it is,\nand why.\"\"\"\n\n# a comment\nimport os\n\ndef f():\n    '''One line.'''\n    return os  # here\n"
+	if n := codeLines([]byte(program)); n != 3 {
+		t.Errorf("%d lines of code, want 3", n)
+	}
+}
