@@ -46,6 +46,12 @@
 // Tables are cut into shards when they are made (placement.go). A shard's rows lie in one run of memory or are found by key (row.go);
 // apply.go adds a round to them, or steps an optimizer whose state lies beside the cells.
 //
+// Updates are sent when their round ends, and not before, though pieces of a large round could leave while it is being computed. They would
+// leave in vain: a shard applies a round whole; a row that is added to again after a piece of it left would travel twice, or be closed to
+// Inc until Clock; and who adds, adds when its gradient is finished: what the wire could overlap with is the computing of later layers'
+// gradients, which needs tables by layer, not a number of bytes. A round of many megabytes overlaps with itself: its pieces of up to 1 MiB
+// are added by the server while later ones travel.
+//
 // What is not here yet: replicas of shards and their live moves. A server that is lost takes its shards with it, and a job goes on from
 // its last snapshot (snapshot.go).
 //

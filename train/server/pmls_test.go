@@ -4,7 +4,9 @@ package server_test
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,9 +24,9 @@ import (
 func BenchmarkPMLS(b *testing.B) {
 	for clocks, target := range map[int]float64{1: 400_000, 10: 350_000, 100: 230_000} {
 		b.Run(fmt.Sprintf("clocks=%d", clocks), func(b *testing.B) {
-			var rates, reads, parts []float64
+			var rates, reads, parts, together, ofCores []float64
 			for b.Loop() {
-				read := readGigabytes()
+				read, all := readGigabytes(1), readGigabytes(runtime.NumCPU())
 				j := &trivium.Job{
 					Version: trivium.JobVersion, Model: "logistic", Data: trivium.Data{Source: "logistic", Order: "index"}, Batch: 3, Epochs: 40,
 					EvalEvery: 1 << 40, Seed: 1, Optimizer: trivium.OptimizerSpec{Name: "sgd", Rate: 0.001},
@@ -36,14 +38,17 @@ func BenchmarkPMLS(b *testing.B) {
 				if _, err := d.Train(b.Context()); err != nil {
 					b.Fatal(err)
 				}
-				read = (read + readGigabytes()) / 2
+				read, all = (read+readGigabytes(1))/2, (all+readGigabytes(runtime.NumCPU()))/2
 				rates, reads = append(rates, last.SamplesPerSec()), append(reads, read)
 				parts = append(parts, last.SamplesPerSec()/(target*read/14))
+				together, ofCores = append(together, all), append(ofCores, last.SamplesPerSec()/(target*all/30))
 			}
 			b.ReportMetric(median(rates), "rows/s")
 			b.ReportMetric(slices.Max(rates), "best_rows/s")
 			b.ReportMetric(median(reads), "read_GB/s")
 			b.ReportMetric(median(parts), "of_target")
+			b.ReportMetric(median(together), "cores_GB/s")
+			b.ReportMetric(median(ofCores), "of_cores")
 			b.ReportMetric(0, "ns/op")
 		})
 	}
@@ -54,15 +59,24 @@ func median(x []float64) float64 {
 	return x[len(x)/2]
 }
 
-// readGigabytes is what one core reads from memory, in GB/s: the mean of some passes over more than a cache holds, since training too has
-// the machine as it is.
-func readGigabytes() float64 {
-	x := tensor.Aligned[float32](64 << 20)
-	kernel.Fill(kernel.Best(), x, 1)
-	const passes = 10
-	start := time.Now()
-	for range passes {
-		kernel.Sum(kernel.Best(), x)
+// readGigabytes is what so many cores read from memory together, in GB/s: the mean of some passes, of each over more than a cache holds, since
+// training too has the machine as it is.
+func readGigabytes(cores int) float64 {
+	const passes, cells = 10, 64 << 20
+	xs := make([][]float32, cores)
+	for i := range xs {
+		xs[i] = tensor.Aligned[float32](cells / cores)
+		kernel.Fill(kernel.Best(), xs[i], 1)
 	}
-	return passes * float64(4*len(x)) / time.Since(start).Seconds() / 1e9
+	var wait sync.WaitGroup
+	start := time.Now()
+	for _, x := range xs {
+		wait.Go(func() {
+			for range passes {
+				kernel.Sum(kernel.Best(), x)
+			}
+		})
+	}
+	wait.Wait()
+	return passes * 4 * cells / time.Since(start).Seconds() / 1e9
 }
