@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/ps"
+	"github.com/trivium-ml/trivium/train/server"
 )
 
 // rerunVerb repeats a run.
@@ -22,7 +24,7 @@ type rerunVerb struct {
 }
 
 func (rerunVerb) Help() string {
-	return "Trains the same job on the same data and compares the parameters bit for bit. Exits with 0 if they are the same, else with 1, naming what differs between the runs: the code, the data's checksum, the kernels."
+	return "Trains the same job on the same data and compares the parameters bit for bit. Exits with 0 if they are the same, else with 1, naming what differs between the runs: the code, the data's checksum, the kernels. Of the topologies, server repeats its bits only under bsp."
 }
 
 func (v *rerunVerb) Run(ctx context.Context, s *session) error {
@@ -90,10 +92,22 @@ func (v *rerunVerb) Run(ctx context.Context, s *session) error {
 		return nil
 	}
 	why := "job, data, code and kernels are the same: this is a fault of " + s.name
+	if loose := looseMode(t); loose != "" {
+		why = fmt.Sprintf("under %s what a worker reads depends on who is late: only bsp repeats", loose)
+	}
 	if len(differences) > 0 {
 		why = "what differs: " + strings.Join(differences, "; ")
 	}
 	return fmt.Errorf("rerun: %s of %s parameters differ, first in %s; %s", thousands(int64(wrong)), thousands(int64(len(want.Params.Flat))), first, why)
+}
+
+// looseMode is the consistency of a training whose bits depend on time; empty: there is none.
+func looseMode(t *training) string {
+	o := server.DefaultOptions()
+	if t.topology != served || len(t.options) > 0 && json.Unmarshal(t.options, &o) != nil || o.Mode == ps.BSP {
+		return ""
+	}
+	return o.Mode.String()
 }
 
 // conditions lists what differs between two runs of one job and can change its bits.
