@@ -133,6 +133,11 @@ func child() error {
 	var room [2][]float32
 	for k := range room {
 		room[k] = floats(tensor.AlignedBytes(64 << 20))
+		if k == 0 {
+			for i := range room[k] {
+				room[k][i] = float32(i % 5)
+			}
+		}
 		if o.Net == "inside" {
 			room[k] = floats(g.Memory(64 << 20))
 		}
@@ -161,9 +166,10 @@ func child() error {
 			for range o.Count {
 				bare.allReduce(o.Rank, dst, src)
 			}
-		case "ops": // all into one place, which only a benchmark may do: their sums are equal
+		case "ops": // each on memory of its own, as buckets
 			for k := range o.Count {
-				if err = g.Start(collective.Op{Plan: o.Plan}, uint32(k), collective.Of(dst), collective.Of(src)).Wait(ctx); err != nil {
+				at := k * len(src) % (len(room[0]) - len(src) + 1)
+				if err = g.Start(collective.Op{Plan: o.Plan}, uint32(k), collective.Of(room[1][at:][:len(src)]), collective.Of(room[0][at:][:len(src)])).Wait(ctx); err != nil {
 					break
 				}
 			}
@@ -395,7 +401,7 @@ func predictCell(b *testing.B, c *crew, network string, bytes int, cells, good *
 	all := make([][]reply, len(plans))
 	for range 9 {
 		for i, a := range plans {
-			all[i] = append(all[i], c.reply(order{Do: "ops", Bytes: bytes, Count: max(2, min(50, (4<<20)/bytes)), Plan: a}))
+			all[i] = append(all[i], c.reply(order{Do: "ops", Bytes: bytes, Count: max(2, min(200, (8<<20)/bytes)), Plan: a}))
 		}
 	}
 	best := make([]reply, len(plans)) // the lower quartile, as in the calibration
