@@ -292,6 +292,9 @@ func TestPartitions(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			if testing.Short() && tt.n > 8 {
+				t.Skip("not run here: -short; the simulator has one goroutine, and 40 members are slow under the race detector")
+			}
 			s := formed(t, tt.n, cluster.Policy{LeaseTTL: 20 * second, MaxWorkers: 64})
 			tt.fault.At, tt.fault.For = second, 4*second
 			s.until(t, 5*second, tt.fault)
