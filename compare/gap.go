@@ -2,6 +2,8 @@ package compare
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/trivium-ml/trivium/observe/report"
@@ -67,7 +69,32 @@ func (r *Report) gap() []report.Block {
 	return blocks
 }
 
-func (t *Table) waterfall(x *Row, w twin, best *Row) report.Block {
+// writeGap writes the longest of these charts as gap.svg, to be shown elsewhere; where there is none, nothing.
+func (r *Report) writeGap(dir string) error {
+	var chart svg.Chart
+	most := 1.0
+	for _, t := range r.Tables {
+		best, _ := t.first()
+		for _, w := range twins {
+			if x := t.row(w.peer); x != nil && x.Ranked && best != nil && x.Target.Median/best.Target.Median > most {
+				chart, most = t.waterfallChart(x, w, best), x.Target.Median/best.Target.Median
+			}
+		}
+	}
+	if chart == nil {
+		return nil
+	}
+	text, err := chart.Draw(svg.Frame{Width: 760, ID: "gap", Standalone: true})
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(dir, "gap.svg"), func(f *os.File) error {
+		_, err := f.WriteString(text)
+		return err
+	})
+}
+
+func (t *Table) waterfallChart(x *Row, w twin, best *Row) svg.Waterfall {
 	chart := svg.Waterfall{
 		Title: fmt.Sprintf("%s on %s", x.System, t.title()), HigherWorse: true,
 		Value: svg.Axis{Label: "Time to " + t.Target.String(), Log: true, Format: svg.Seconds},
@@ -89,19 +116,26 @@ func (t *Table) waterfall(x *Row, w twin, best *Row) report.Block {
 	}
 	step("tuned", x, x.System)
 	our := t.row(w.row)
-	var words []string
 	if w.row == "" {
 		chart.Steps = append(chart.Steps, svg.Level{Label: "our twin", Missing: "no twin yet"})
-		words = append(words, "no twin yet: "+w.lacks)
 	} else {
 		step("our twin", our, "implementation: "+w.row)
-		if our != nil && our.Ranked {
-			words = append(words, fmt.Sprintf("%s in the implementation", times(x.Target.Median/our.Target.Median)))
-		}
 	}
 	if best != our {
 		step("best here", best, "topology: "+best.System)
-		if our != nil && our.Ranked {
+	}
+	return chart
+}
+
+func (t *Table) waterfall(x *Row, w twin, best *Row) report.Block {
+	var words []string
+	our := t.row(w.row)
+	switch {
+	case w.row == "":
+		words = append(words, "no twin yet: "+w.lacks)
+	case our != nil && our.Ranked:
+		words = append(words, fmt.Sprintf("%s in the implementation", times(x.Target.Median/our.Target.Median)))
+		if best != our {
 			words = append(words, fmt.Sprintf("%s in the topology", times(our.Target.Median/best.Target.Median)))
 		}
 	}
@@ -110,7 +144,7 @@ func (t *Table) waterfall(x *Row, w twin, best *Row) report.Block {
 	if x.Crowded || our != nil && our.Crowded || best.Crowded {
 		text += " Oversubscribed: more busy threads than cores, so it carries no verdict."
 	}
-	return report.Figure{Chart: chart, Caption: caption("%s", text)}
+	return report.Figure{Chart: t.waterfallChart(x, w, best), Caption: caption("%s", text)}
 }
 
 func times(x float64) string { return svg.Short(x) + " ×" }

@@ -172,6 +172,11 @@ func (p *peer) Detect(ctx context.Context) (Facts, error) {
 	ctx, cancel := context.WithTimeout(ctx, detectLimit)
 	defer cancel()
 	mend := orElse(p.Mend, "trivium compare peers install "+p.peerSpec.Name)
+	if p.Built != "" {
+		if _, err := os.Stat(filepath.Join(p.env, p.Built)); err != nil {
+			return nil, &AbsentError{p.peerSpec.Name, filepath.Join(p.env, p.Built), mend}
+		}
+	}
 	candidates := []string{filepath.Join(p.env, "bin", "python")}
 	for _, n := range []string{"python3", "python"} {
 		if path, err := exec.LookPath(n); err == nil && !slices.Contains(candidates, path) {
@@ -180,11 +185,6 @@ func (p *peer) Detect(ctx context.Context) (Facts, error) {
 	}
 	if p.Module == "" { // not a Python module: the program itself says
 		candidates = p.row.Program[:1]
-	}
-	if p.Built != "" {
-		if _, err := os.Stat(filepath.Join(p.env, p.Built)); err != nil {
-			return nil, &AbsentError{p.peerSpec.Name, filepath.Join(p.env, p.Built), mend}
-		}
 	}
 	for _, python := range candidates {
 		if p.Module != "" {

@@ -83,9 +83,9 @@ func Rebuild(dir string) (*Report, error) {
 	return r, nil
 }
 
-// WritePage writes report.html alone.
+// WritePage writes report.html, and the picture of the gap, alone.
 func (r *Report) WritePage(dir string) error {
-	return writeFile(filepath.Join(dir, "report.html"), r.html)
+	return errors.Join(writeFile(filepath.Join(dir, "report.html"), r.html), r.writeGap(dir))
 }
 
 // apart reports whether the processes of the trials had network namespaces of their own.

@@ -127,8 +127,11 @@ func crcOf(t *testing.T, ds data.Dataset) uint32 {
 
 // TestPages: every section is there once its facts are.
 func TestPages(t *testing.T) {
-	seconds := []float64{1, 1.1, 1.2}
 	row := func(name string, mode Mode, peer bool, workers int, rate float64) *Row {
+		seconds := []float64{1, 1.1, 1.2}
+		if peer {
+			seconds = []float64{5, 5.1, 5.2}
+		}
 		x := &Row{System: name, Title: name, Mode: mode, Peer: peer, Workers: workers, Servers: 1, Threads: 1, Good: 3, Reached: 3, Ranked: true, Proof: proven, Target: spread(seconds), Rate: spread([]float64{rate, rate, rate})}
 		x.Use = map[Role]PerUse{WorkerRole: {Processes: workers, MeanBytes: 1e6, BytesSample: 3}, ServerRole: {Processes: 1, NotCounted: "no namespaces"}}
 		for i := range 3 {
@@ -148,7 +151,14 @@ func TestPages(t *testing.T) {
 	r.Faults = []Fault{{System: "server-bsp", Signal: "kill", Role: WorkerRole, Outcome: "the others end", Ended: true, Seconds: 0.1}, {System: "mxnet-sync", Signal: "stop", Role: ServerRole, Error: "not measured: why"}}
 	r.Efforts = []Effort{{System: "mxnet-sync", Lines: 120, Processes: "1 scheduler, 1 server, N workers"}}
 	r.conclude(&Plan{})
-	f, err := os.Create(filepath.Join(t.TempDir(), "page"))
+	dir := t.TempDir()
+	if err := r.writeGap(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "gap.svg")); (err == nil) != (r.Tables[0].Rows[4].Target.Median > r.Tables[0].Rows[0].Target.Median) {
+		t.Errorf("gap.svg: %v", err)
+	}
+	f, err := os.Create(filepath.Join(dir, "page"))
 	if err != nil {
 		t.Fatal(err)
 	}

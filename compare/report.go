@@ -169,5 +169,6 @@ func (r *Report) Write(dir string) error {
 		writeJSON(filepath.Join(dir, "report.json"), r),
 		writeFile(filepath.Join(dir, "report.csv"), r.csv),
 		writeFile(filepath.Join(dir, "report.html"), r.html),
+		r.writeGap(dir),
 	)
 }
