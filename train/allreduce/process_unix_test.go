@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"runtime"
 	"strings"
@@ -176,5 +177,34 @@ func TestKilledWorker(t *testing.T) {
 		if took > 20*10*time.Millisecond {
 			t.Errorf("worker %d returned %v after the kill, want 10ms", i, took)
 		}
+	}
+}
+
+// TestShippedRows: workers that get all rows from the driver train what those do that open them.
+func TestShippedRows(t *testing.T) {
+	job := digits()
+	job.Exact, job.Steps = true, 12
+	var metrics []map[string]float64
+	for _, ship := range []bool{false, true} {
+		d, _ := driver(t, job, 3, allreduce.Options{})
+		if ship {
+			splits, err := train.OpenData(t.Context(), train.Env{}, job)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer splits.Close()
+			d.Data = splits
+		}
+		r, err := d.Train(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Steps != job.Steps || r.Metrics["test.loss"] == 0 {
+			t.Errorf("shipped: %v: %d updates, %v", ship, r.Steps, r.Metrics)
+		}
+		metrics = append(metrics, r.Metrics)
+	}
+	if !maps.Equal(metrics[0], metrics[1]) {
+		t.Errorf("with rows of their own %v, with rows that were shipped %v", metrics[0], metrics[1])
 	}
 }

@@ -43,7 +43,7 @@ type Driver struct {
 	Launcher  launch.Launcher
 	CPUs      []int        // the cores that the workers share; nil: all
 	Build     string       // that the workers must have too
-	Data      *data.Splits // given: its rows are shipped to the workers, which then open no data
+	Data      *data.Splits // given: its rows are shipped to the workers, which then open no data: each gets its shard, or all rows (Topology.Shards)
 
 	// Ready is called when all workers have opened their data, and it is the same. It returns the place for checkpoints, or nil, and may
 	// refuse the job.
@@ -66,6 +66,10 @@ type Driver struct {
 	lost    *WorkerError // the first that failed or vanished
 	hearsay bool         // lost is what another worker says of it
 	stopped bool
+	told    struct { // to end: who says hello later hears it too
+		kind uint8
+		v    any
+	}
 	trained bool // all workers have ended: servers are told to
 }
 

@@ -73,6 +73,12 @@ func (d *Driver) part(n transport.Name) *part {
 
 func (d *Driver) greet(ctx context.Context, p *part, h hello, wait *sync.WaitGroup) {
 	p.hello, p.host, p.pid = true, h.Host, h.PID
+	if d.stopped && (!p.serves || d.told.kind != kindStop || d.trained) {
+		if err := d.send(ctx, p.name, d.told.kind, d.told.v); err != nil {
+			d.Log.Warn("not told to end", "process", p.title(), "error", err)
+		}
+		return
+	}
 	if h.Build != d.Build {
 		d.fail(p, &train.JobError{Err: fmt.Errorf("it runs another program: build %s, want %s", h.Build, d.Build)})
 		return

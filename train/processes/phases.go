@@ -101,7 +101,7 @@ func (d *Driver) late() {
 // stop tells the workers to end, once.
 func (d *Driver) stop(ctx context.Context, kind uint8, v any) {
 	if !d.stopped {
-		d.stopped = true
+		d.stopped, d.told.kind, d.told.v = true, kind, v
 		d.broadcast(ctx, kind, v)
 	}
 }

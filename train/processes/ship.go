@@ -43,15 +43,20 @@ func (s *shipment) wait(ctx context.Context) (*data.Splits, error) {
 // close refuses what still comes.
 func (s *shipment) close() { _ = s.r.Close() } // never fails
 
-// shipTo sends worker index its shard of the driver's data, and to number 0 what the model is measured on.
+// shipTo sends worker index its rows of the driver's data, and to number 0 what the model is measured on. They are its shard, or, where
+// each update is shared out anew, all.
 func (d *Driver) shipTo(ctx context.Context, to transport.Name, index int) error {
-	shard, err := data.Shard(ctx, d.Data.Train, data.ShardOptions{
-		Part: index, Parts: d.Workers, Shuffle: d.Job.Data.Order != "index", Seed: d.Job.Seed,
-	})
-	if err != nil {
-		return err
+	rows := d.Data.Train
+	if d.Topology.Shards {
+		var err error
+		rows, err = data.Shard(ctx, rows, data.ShardOptions{
+			Part: index, Parts: d.Workers, Shuffle: d.Job.Data.Order != "index", Seed: d.Job.Seed,
+		})
+		if err != nil {
+			return err
+		}
 	}
-	s := data.Splits{Train: shard, Transform: d.Data.Transform, Checksum: d.Data.Checksum, Notes: d.Data.Notes}
+	s := data.Splits{Train: rows, Transform: d.Data.Transform, Checksum: d.Data.Checksum, Notes: d.Data.Notes}
 	if index == 0 {
 		s.Valid, s.Test = d.Data.Valid, d.Data.Test
 	}

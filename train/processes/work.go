@@ -30,7 +30,7 @@ func (w *worker) train(ctx context.Context) (trivium.Result, error) {
 	if !ok {
 		return none, &train.JobError{Err: fmt.Errorf("processes: this program has no topology %q", w.a.Topology)}
 	}
-	env, done, err := w.env(ctx, topology.Bare || w.a.Serves())
+	env, done, err := w.env(ctx, topology)
 	defer done()
 	if err != nil {
 		return none, err
@@ -73,7 +73,7 @@ func (w *worker) ready(ctx context.Context, splits *data.Splits) error {
 }
 
 // env makes what this process brings: threads, data, the driver's store. done is to be called in any case.
-func (w *worker) env(ctx context.Context, bare bool) (env train.Env, done func(), err error) {
+func (w *worker) env(ctx context.Context, topology Topology) (env train.Env, done func(), err error) {
 	var closers []func()
 	done = func() {
 		for i := len(closers) - 1; i >= 0; i-- {
@@ -121,12 +121,12 @@ func (w *worker) env(ctx context.Context, bare bool) (env train.Env, done func()
 	hub.Poll(host.NewReader(host.Options{}).Into(figures.Set()))
 	wait.Go(func() { _ = hub.Run(running) }) // ends with its context
 
-	if bare {
+	if topology.Bare || a.Serves() {
 		return env, done, nil
 	}
 	if a.Shipped {
 		env.Splits, err = w.ship.wait(ctx)
-		env.Sharded = true
+		env.Sharded = topology.Shards
 	} else {
 		env.Splits, err = train.OpenData(ctx, env, w.job)
 	}
