@@ -20,8 +20,11 @@ func TestCrowd(t *testing.T) {
 				return fmt.Errorf("%d ranks on %d cores: crowded is %v", size, runtime.NumCPU(), got)
 			}
 			x := []float32{1}
-			if err := collective.AllReduceInto(t.Context(), g, x, x, collective.Sum); err != nil || x[0] != float32(size) {
-				return fmt.Errorf("%v: the sum of %d ones is %v", err, size, x)
+			if err := collective.AllReduceInto(t.Context(), g, x, x, collective.Sum); err != nil {
+				return err
+			}
+			if x[0] != float32(size) {
+				return fmt.Errorf("the sum of %d ones is %v", size, x[0])
 			}
 			return nil
 		})
