@@ -25,8 +25,10 @@ host, port = place["scheduler"][0].rsplit(":", 1)
 os.environ.update({
     "DMLC_ROLE": spec["role"], "DMLC_PS_ROOT_URI": host, "DMLC_PS_ROOT_PORT": port, "DMLC_NUM_WORKER": str(spec["workers"]),
     "DMLC_NUM_SERVER": str(spec["servers"]), "DMLC_NODE_HOST": place[spec["role"]][spec["rank"]].rsplit(":", 1)[0],
-    "DMLC_INTERFACE": spec["interface"], "OMP_NUM_THREADS": str(spec["threads"]), "MXNET_CPU_WORKER_NTHREADS": str(spec["threads"]),
+    "DMLC_INTERFACE": spec["interface"],
 })
+if not spec.get("extra", {}).get("untouched"):
+    os.environ.update({"OMP_NUM_THREADS": str(spec["threads"]), "MXNET_CPU_WORKER_NTHREADS": str(spec["threads"])})
 if spec["role"] != "worker":
     say("ready")
 import mxnet as mx  # noqa: E402: a scheduler or server serves in here, and ends with the workers

@@ -31,7 +31,8 @@ tf1 = tf.compat.v1
 tf1.disable_eager_execution()
 rank, workers, batch, model = spec["rank"], spec["workers"], spec["batch"], spec["model"]
 cluster = tf1.train.ClusterSpec({"ps": spec["addresses"]["server"], "worker": spec["addresses"]["worker"]})
-config = tf1.ConfigProto(intra_op_parallelism_threads=spec["threads"], inter_op_parallelism_threads=2)
+untouched = spec.get("extra", {}).get("untouched")
+config = tf1.ConfigProto() if untouched else tf1.ConfigProto(intra_op_parallelism_threads=spec["threads"], inter_op_parallelism_threads=2)
 job = "ps" if spec["role"] == "server" else "worker"
 server = tf1.train.Server(cluster, job_name=job, task_index=rank, config=config)
 if job == "ps":

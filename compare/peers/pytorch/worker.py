@@ -1,6 +1,6 @@
 """PyTorch's DistributedDataParallel over gloo, as its tutorials train: one process a worker, driven as compare/peers/README.md says.
 
-`train.py --detect` prints what is here; `train.py --standalone SPEC.json UPDATES` runs all workers of a Spec without the harness, and
+`worker.py --detect` prints what is here; `worker.py --standalone SPEC.json UPDATES` runs all workers of a Spec without the harness, and
 prints the samples per second of all together.
 """
 import json
@@ -45,8 +45,10 @@ class Worker:
         import torch
         from torch import nn
         self.torch, self.spec = torch, spec
-        torch.set_num_threads(spec["threads"])
-        torch.set_num_interop_threads(1)
+        self.untouched = spec.get("extra", {}).get("untouched", False)
+        if not self.untouched:
+            torch.set_num_threads(spec["threads"])
+            torch.set_num_interop_threads(1)
         self.x = torch.from_numpy(np.load(spec["train_x"]))
         y = torch.from_numpy(np.load(spec["train_y"]))
         m = spec["model"]
@@ -110,7 +112,7 @@ class Worker:
 
     def step(self):
         begin, end, factor = self.rows()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         loss = self.loss(self.model(self.x[begin:end]), self.y[begin:end])
         (loss if factor == 1 else loss * factor).backward()
         self.optimizer.step()
@@ -136,8 +138,9 @@ def serve(worker_of):
     spec = json.loads(sys.stdin.readline())
     if spec["version"] != 1 or spec["mode"] != "sync" or spec["role"] != "worker":
         sys.exit(f"this program does version 1, mode sync, role worker; not {spec['version']}, {spec['mode']}, {spec['role']}")
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = str(spec["threads"])
+    if not spec.get("extra", {}).get("untouched"):
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+            os.environ[name] = str(spec["threads"])
     worker = worker_of(spec)
     say("ready", versions=worker.versions, threads=spec["threads"])
     for line in sys.stdin:

@@ -1,0 +1,199 @@
+"""Spark as a dataset program: the weights are broadcast, the gradients of a cached dataset are summed by treeAggregate, and the driver takes the
+step. Driven as compare/peers/README.md says: the server is the driver, with the master of a standalone cluster; each worker is one of its
+machines, with one executor. `worker.py --detect` prints what is here.
+"""
+import json
+import os
+import subprocess
+import sys
+import time
+
+os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+
+
+def say(event, **fields):
+    print(json.dumps({"event": event, **fields}), flush=True)
+
+
+def detect():
+    import pyspark
+    java = os.path.join(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java"
+    try:
+        version = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr.split("\n")[0]
+    except OSError:
+        sys.exit("Spark needs Java 17 or later, and there is no java on PATH: install a Java runtime, such as Debian's openjdk-17-jre-headless")
+    print(json.dumps({"python": sys.version.split()[0], "pyspark": pyspark.__version__, "java": version}))
+
+
+def spark_class(*words, **options):
+    import pyspark
+    program = os.path.join(os.path.dirname(pyspark.__file__), "bin", "spark-class")
+    return subprocess.Popen([program, *words], stdin=subprocess.DEVNULL, stdout=sys.stderr, **options)
+
+
+def machine(spec):
+    """A worker of the standalone cluster: it starts the executor that it is told to."""
+    host, port = spec["addresses"]["worker"][spec["rank"]].rsplit(":", 1)
+    os.environ["SPARK_LOCAL_IP"] = host
+    daemon = spark_class("org.apache.spark.deploy.worker.Worker", "--host", host, "--port", port, "--webui-port", "0", "--cores", str(spec["threads"]),
+                         "--memory", "4g", "--work-dir", spec["out"], "spark://" + spec["addresses"]["server"][0])
+    say("ready")
+    sys.stdin.read()  # until its end
+    daemon.terminate()
+
+
+def session(spec):
+    """The driver's, once all machines have an executor."""
+    from pyspark.sql import SparkSession
+    address = spec["addresses"]["server"][0]
+    host, port = address.rsplit(":", 1)
+    os.environ["SPARK_LOCAL_IP"] = host
+    spark_class("org.apache.spark.deploy.master.Master", "--host", host, "--port", port, "--webui-port", "0")
+    builder = SparkSession.builder.master("spark://" + address).appName(spec["task"])
+    settings = {
+        "spark.driver.host": host, "spark.driver.bindAddress": host, "spark.driver.memory": "2g", "spark.executor.memory": "3g",
+        "spark.executor.cores": spec["threads"], "spark.cores.max": spec["workers"] * spec["threads"], "spark.ui.enabled": "false",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0", "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
+    }
+    if not spec.get("extra", {}).get("untouched"):  # see TUNING.md
+        settings.update({
+            "spark.locality.wait": "30s", "spark.broadcast.compress": "false", "spark.rdd.compress": "false",
+            "spark.executorEnv.OMP_NUM_THREADS": spec["threads"], "spark.executorEnv.OPENBLAS_NUM_THREADS": spec["threads"],
+        })
+    for name, value in settings.items():
+        builder = builder.config(name, str(value))
+    return builder.getOrCreate()
+
+
+def tensors(path):
+    import numpy as np
+    with open(path, "rb") as f:
+        head = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+        body = f.read()
+    head.pop("__metadata__", None)
+    return {n: np.frombuffer(body[slice(*t["data_offsets"])], np.float32).reshape(t["shape"]).copy() for n, t in head.items()}
+
+
+def save(path, named):
+    import numpy as np
+    head, at = {}, 0
+    for n, t in named.items():
+        head[n] = {"dtype": "F32", "shape": list(t.shape), "data_offsets": [at, at + t.nbytes]}
+        at += t.nbytes
+    text = json.dumps(head).encode()
+    with open(path + ".part", "wb") as f:
+        f.write(len(text).to_bytes(8, "little") + text + b"".join(np.ascontiguousarray(t).tobytes() for t in named.values()))
+    os.rename(path + ".part", path)
+
+
+def serve(spec, run, reset, versions):
+    """The driver's commands."""
+    say("ready", versions=versions, threads=spec["threads"])
+    done, seconds = 0, 0.0
+    for line in sys.stdin:
+        command = json.loads(line)
+        if command["do"] == "reset":
+            reset()
+            done, seconds = 0, 0.0
+            say("ready")
+        elif command["do"] == "run":
+            snapshots, kept = set(command.get("snapshots") or ()), []
+            end = done + command["updates"]
+            while done < end:
+                to = min([s for s in snapshots if s > done] + [end])
+                begin = time.perf_counter()
+                weights = run(done, to)
+                seconds += time.perf_counter() - begin
+                done = to
+                if done in snapshots:
+                    kept.append((done, seconds, {n: w.copy() for n, w in weights.items()}))
+            for update, clock, weights in kept:
+                path = os.path.join(spec["out"], f"update-{update:06d}.safetensors")
+                save(path, weights)
+                say("snapshot", update=update, seconds=clock, path=path)
+            say("update", update=done, seconds=seconds)
+        elif command["do"] == "quit":
+            say("done")
+            return
+
+
+def names_of(model):
+    return [("w", "b")] if model["outputs"] == 1 else [(f"w{i}", f"b{i}") for i in range(1, len(model["hidden"]) + 2)]
+
+
+def gradient(weights, names, x, y):
+    """The sum over the rows of x of the loss's gradient."""
+    import numpy as np
+    h = [x]
+    for i, (w, b) in enumerate(names):
+        z = h[-1] @ weights[w] + weights[b]
+        h.append(np.maximum(z, 0) if i < len(names) - 1 else z)
+    z = h.pop()
+    if z.shape[1] == 1:
+        d = 1 / (1 + np.exp(-z)) - y[:, None]
+    else:
+        d = np.exp(z - z.max(axis=1, keepdims=True))
+        d /= d.sum(axis=1, keepdims=True)
+        d[np.arange(len(y)), y] -= 1
+    d = d.astype(np.float32)
+    out = {}
+    for (w, b), x in zip(reversed(names), reversed(h)):
+        out[w], out[b] = x.T @ d, d.sum(axis=0)
+        if x is not h[0]:
+            d = (d @ weights[w].T) * (x > 0)
+    return out
+
+
+def add(a, b):
+    return {n: a[n] + b[n] for n in b} if a else b
+
+
+def driver(spec):
+    import numpy as np
+    spark = session(spec)
+    sc = spark.sparkContext
+    sc.setLogLevel("ERROR")
+    model, rows, workers, batch = spec["model"], spec["rows"], spec["workers"], spec["batch"]
+    names = names_of(model)
+    if spec["full"]:
+        shares = [[(r * rows // workers, (r + 1) * rows // workers) for r in range(workers)]]
+    else:
+        shares = [[((t * workers + r) * batch, (t * workers + r + 1) * batch) for r in range(workers)] for t in range(rows // (workers * batch))]
+    train_x, train_y = spec["train_x"], spec["train_y"]
+
+    def block(share):
+        x, y = np.load(train_x, mmap_mode="r"), np.load(train_y, mmap_mode="r")
+        return np.array(x[slice(*share)]), np.array(y[slice(*share)])
+
+    # A dataset for each update of an epoch, a partition for each worker; all in the executors' memory before the clock starts.
+    data = [sc.parallelize(s, workers).map(block).cache() for s in shares]
+    sc.union(data).count()
+    effective = rows if spec["full"] else workers * batch
+    init = tensors(spec["init"])
+    weights = dict(init)
+
+    def run(begin, end):
+        for t in range(begin, end):
+            w = sc.broadcast(weights)
+            g = data[t % len(data)].treeAggregate({}, lambda sum, xy: add(sum, gradient(w.value, names, *xy)), add)
+            w.destroy()
+            for n in weights:
+                weights[n] = weights[n] - np.float32(spec["rate"] / effective) * g[n]
+        return weights
+
+    serve(spec, run, lambda: weights.update(init), {"spark": sc.version})
+
+
+def main(driver):
+    if sys.argv[1:] == ["--detect"]:
+        return detect()
+    spec = json.loads(sys.stdin.readline())
+    if spec["version"] != 1 or spec["mode"] != "sync":
+        sys.exit("this program does version 1, mode sync")
+    machine(spec) if spec["role"] == "worker" else driver(spec)
+    sys.stdout.flush()
+    os._exit(0)  # the harness ends what a cluster leaves behind
+
+
+if __name__ == "__main__":
+    main(driver)
