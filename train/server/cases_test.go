@@ -19,11 +19,15 @@ import (
 	"github.com/trivium-ml/trivium/train/server"
 )
 
-// caseModels has the cases of package ps as a model, so that they run in the processes of a job.
-var caseModels = nn.Models{"cases": func(string, trivium.Schema, *tensor.CPU) (trivium.Model, error) {
-	l, err := trivium.NewLayout(trivium.Spec{Name: "exactly", Shape: []int{4, 4}}, trivium.Spec{Name: "array", Shape: []int{1, 10}})
-	return &cases{l: l}, err
-}}
+// caseModels has, beside the standard ones, the cases of package ps as a model, so that they run in the processes of a job.
+func caseModels() nn.Models {
+	m := nn.Standard()
+	m["cases"] = func(string, trivium.Schema, *tensor.CPU) (trivium.Model, error) {
+		l, err := trivium.NewLayout(trivium.Spec{Name: "exactly", Shape: []int{4, 4}}, trivium.Spec{Name: "array", Shape: []int{1, 10}})
+		return &cases{l: l}, err
+	}
+	return m
+}
 
 // cases is a model that has no gradient: in each round every worker checks what it reads, and adds.
 type cases struct {

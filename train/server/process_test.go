@@ -59,7 +59,7 @@ func work(child launch.Child) error {
 		return err
 	}
 	return processes.Work(context.Background(), &a, processes.Options{
-		Topologies: processes.Topologies{topology}, Models: caseModels, Build: "this", Log: slog.New(slog.NewTextHandler(child.Stderr, nil)),
+		Topologies: processes.Topologies{topology}, Models: caseModels(), Build: "this", Log: slog.New(slog.NewTextHandler(child.Stderr, nil)),
 	})
 }
 
