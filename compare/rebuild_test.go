@@ -142,8 +142,9 @@ func TestPages(t *testing.T) {
 	r := &Report{Cores: 8, Repeats: 3, Frequency: "governor performance on 8 processors"}
 	for _, w := range []int{1, 3} {
 		t1 := &Table{Task: "softmax", Data: "digits", Batch: 500, Workers: w, Target: Target{"test", "accuracy", 0.9, true}}
-		for _, x := range []*Row{row("local", Sync, false, 1, 100), row("server-bsp", Sync, false, w, 200), row("server-ssp3", Stale(3), false, w, 300), row("server-asp", Async, false, w, 350), row("mxnet-sync", Sync, true, w, 50), row("mxnet-sync-default", Sync, true, w, 40)} {
-			t1.Rows = append(t1.Rows, x)
+		t1.Rows = []*Row{
+			row("local", Sync, false, 1, 100), row("server-bsp", Sync, false, w, 200), row("server-ssp3", Stale(3), false, w, 300),
+			row("server-asp", Async, false, w, 350), row("mxnet-sync", Sync, true, w, 50), row("mxnet-sync-default", Sync, true, w, 40),
 		}
 		t1.rank()
 		r.Tables = append(r.Tables, t1)

@@ -81,7 +81,8 @@ func generate() map[string][]byte {
 			}
 		}
 	}
-	table := fmt.Sprintf("%spackage kernel\n\n// geluTable is that of internal/gen.\nvar geluTable = %#v\n", header, geluTable)
+	rows := strings.NewReplacer("{[16]float32{", "{\n\t{", ", [16]float32{", ",\n\t{", "}}", "},\n}").Replace(fmt.Sprintf("%#v", geluTable))
+	table := fmt.Sprintf("%spackage kernel\n\n// geluTable is that of internal/gen.\nvar geluTable = %s\n", header, rows)
 	for name, text := range map[string]string{"vec_amd64.go": declared.String(), "vec_noasm.go": stubs.String(), "vec_table.go": table} {
 		b, err := format.Source([]byte(text))
 		if err != nil {
