@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -55,6 +57,35 @@ func TestCase3Overlap(t *testing.T) {
 		if sum, wall := phases(get), get(observe.WallTime); sum != wall {
 			t.Errorf("rank %d: the parts sum to %v, the steps took %v", rank, sum, wall)
 		}
+	}
+}
+
+// TestPredicted: the run tells of each size of sum how long it took, how often, and what was predicted.
+func TestPredicted(t *testing.T) {
+	job := digits()
+	job.Model, job.Steps = "mlp:300,20", 3
+	c := &crew{n: 2}
+	if _, err := c.Train(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	told := regexp.MustCompile(`^sum of (\d+) bytes among 2 workers, [a-z]+: [0-9.]+[mµ]?s in the median of (\d+), predicted [0-9.]+[mµ]?s$`)
+	bytes := 0
+	for _, e := range c.hubs[0].Events() {
+		if e.Kind != "collective" {
+			continue
+		}
+		m := told.FindStringSubmatch(e.Text)
+		if m == nil {
+			t.Fatalf("event %q", e.Text)
+		}
+		if m[2] != "3" {
+			t.Errorf("%q: there were 3 updates", e.Text)
+		}
+		n, _ := strconv.Atoi(m[1])
+		bytes += n
+	}
+	if least := 4 * (784*300 + 300 + 300*20 + 20 + 20*10 + 10); bytes < least || bytes > least+64 {
+		t.Errorf("the sums are of %d bytes, the gradient has %d", bytes, least)
 	}
 }
 

@@ -50,6 +50,7 @@ type exchange struct {
 	rides                bool
 	least                time.Duration // that an exchange took so far: what is beyond it is waiting for the others
 
+	measured    measured
 	over        bool // a failure is known to all
 	facts, sums [numFacts]float64
 	tag         uint32 // of the facts; the buckets' are below
@@ -101,7 +102,7 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 	if x.stream, err = env.Port.Stream("allreduce", transport.StreamOptions{}); err != nil {
 		return nil, err
 	}
-	x.g, err = collective.New(x.stream, collective.View{Epoch: env.Epoch, Peers: env.Peers, Self: env.Rank}, collective.Options{Deadline: o.Wait, Log: env.Log})
+	x.g, err = collective.New(x.stream, collective.View{Epoch: env.Epoch, Peers: env.Peers, Self: env.Rank}, collective.Options{Deadline: o.Wait, Record: x.measured.add, Log: env.Log})
 	if err != nil {
 		return nil, errors.Join(err, x.stream.Close())
 	}
@@ -440,6 +441,9 @@ func (x *exchange) closeOn(ctx context.Context) (done func()) {
 
 func (x *exchange) close() {
 	if x.g != nil {
+		if x.rank == 0 {
+			x.measured.tell(x.run.Recorder, x.run.At().Step)
+		}
 		_ = x.g.Close() // the others hear it or see the link end
 		_ = x.stream.Close()
 	}

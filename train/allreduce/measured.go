@@ -1,0 +1,60 @@
+package allreduce
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/trivium-ml/trivium/collective"
+	"github.com/trivium-ml/trivium/observe"
+)
+
+// measured is how long this worker's sums took, by what they were of, beside what the group's costs predict.
+type measured struct {
+	mu  sync.Mutex
+	ops map[operation]*observe.Histogram // nanoseconds
+}
+
+type operation struct {
+	algorithm collective.Algorithm
+	ranks     int
+	bytes     int
+	predicted time.Duration
+}
+
+// add counts an operation that completed. The group calls it with its lock held.
+func (m *measured) add(x collective.Measurement) {
+	if x.Predicted == 0 {
+		return
+	}
+	of := operation{x.Algorithm, x.Ranks, x.Bytes, x.Predicted}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h := m.ops[of]
+	if h == nil {
+		if m.ops == nil {
+			m.ops = map[operation]*observe.Histogram{}
+		}
+		h = new(observe.Histogram)
+		m.ops[of] = h
+	}
+	h.Add(uint64(max(x.Took, 0)))
+}
+
+// tell makes each operation an event of the run. What it took is from its start, so it holds the wait for workers that started later and,
+// for a part of the gradient, what the backward pass left of the processor.
+func (m *measured) tell(r *observe.Recorder, step int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, of := range slices.SortedFunc(maps.Keys(m.ops), func(a, b operation) int {
+		return cmp.Or(cmp.Compare(a.bytes, b.bytes), cmp.Compare(a.algorithm, b.algorithm), cmp.Compare(a.predicted, b.predicted))
+	}) {
+		h := m.ops[of]
+		lo, hi := h.Quantile(0.5)
+		r.Event(observe.Info, "collective", step, fmt.Sprintf("sum of %d bytes among %d workers, %v: %v in the median of %d, predicted %v",
+			of.bytes, of.ranks, of.algorithm, time.Duration((lo+hi)/2).Round(time.Microsecond), h.Count, of.predicted.Round(time.Microsecond)))
+	}
+}
