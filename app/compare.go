@@ -14,6 +14,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/compare"
+	"github.com/trivium-ml/trivium/train"
 )
 
 // compareVerb compares topologies.
@@ -78,18 +79,15 @@ func (v *compareRun) Run(ctx context.Context, s *session) error {
 		if err == nil {
 			fmt.Fprintln(s.out, f)
 		}
-		return err
+		return refused(err)
 	}
 	report, err := compare.Run(ctx, p)
 	show.finish()
-	var mixed *compare.MixedError
 	switch {
 	case ctx.Err() != nil:
 		return &codedError{Interrupted, fmt.Errorf("interrupted; what is finished is in %s, and the same command goes on from there", p.Dir)}
-	case errors.As(err, &mixed):
-		return misused(err)
 	case err != nil:
-		return err
+		return refused(err)
 	}
 	if v.JSON {
 		return printFile(s, filepath.Join(p.Dir, "report.json"))
@@ -102,6 +100,17 @@ func (v *compareRun) Run(ctx context.Context, s *session) error {
 		fmt.Fprintln(s.out, report.Best.Text)
 	}
 	return nil
+}
+
+// refused marks what is the user's to mend: what was asked for, the job, its data, the folder that is to be gone on with.
+func refused(err error) error {
+	var plan *compare.PlanError
+	var mixed *compare.MixedError
+	var job *train.JobError
+	if errors.As(err, &plan) || errors.As(err, &mixed) || errors.As(err, &job) {
+		return misused(err)
+	}
+	return err
 }
 
 // name of the comparison's folder, after the time.
@@ -416,5 +425,5 @@ func (peersInstall) Help() string {
 }
 
 func (v *peersInstall) Run(ctx context.Context, s *session) error {
-	return compare.InstallPeers(ctx, v.Peers, v.Names, v.PeerSource, s.out)
+	return refused(compare.InstallPeers(ctx, v.Peers, v.Names, v.PeerSource, s.out))
 }

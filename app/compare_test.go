@@ -36,7 +36,7 @@ func TestCompareMistakes(t *testing.T) {
 	} {
 		in := t.TempDir()
 		got := runIn(t, in, append([]string{"compare"}, c.args...)...)
-		if got.code == Done || !strings.Contains(got.err, c.want) {
+		if got.code != Misused || !strings.Contains(got.err, c.want) {
 			t.Errorf("%q exits with %d: %s; want %q", c.args, got.code, got.err, c.want)
 		}
 		if files, _ := filepath.Glob(filepath.Join(in, "*", "*", "report.html")); len(files) > 0 {

@@ -68,7 +68,9 @@ func openEvaluator(ctx context.Context, t Task, h Host) (_ *evaluator, err error
 		return nil, err
 	}
 	if e.split(t.Target.Split) == nil {
-		return nil, fmt.Errorf("compare: the target is %v, but the data has no %s split (job.yaml: data.%s names one)", t.Target, t.Target.Split, t.Target.Split)
+		return nil, &PlanError{
+			fmt.Errorf("compare: the target is %v, but the data has no %s split (job.yaml: data.%s names one)", t.Target, t.Target.Split, t.Target.Split),
+		}
 	}
 	names := []string{t.Target.Metric}
 	if t.Target.Metric == "loss" {

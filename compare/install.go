@@ -2,7 +2,6 @@ package compare
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -95,7 +94,7 @@ func InstallPeers(ctx context.Context, root string, names []string, sources map[
 			errs = append(errs, fmt.Errorf("compare: --peer-source %s=%s: there is no such folder", n, dir))
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := mistakes(errs); err != nil {
 		return err
 	}
 	for _, s := range chosen {

@@ -102,7 +102,22 @@ func (p *Plan) defaults() {
 	}
 }
 
-// Validate reports every mistake in p.
+// A PlanError is a mistake in what was asked for: the user's to mend.
+type PlanError struct{ Err error }
+
+func (e *PlanError) Error() string { return e.Err.Error() }
+
+func (e *PlanError) Unwrap() error { return e.Err }
+
+// mistakes is nil where there are none.
+func mistakes(errs []error) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return &PlanError{errors.Join(errs...)}
+}
+
+// validate reports every mistake in p, as a PlanError.
 func (p *Plan) validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("compare: "+format, args...)) }
@@ -140,5 +155,5 @@ func (p *Plan) validate() error {
 		}
 		seen[s.Name()] = true
 	}
-	return errors.Join(errs...)
+	return mistakes(errs)
 }
