@@ -74,6 +74,18 @@ func checkDatabase(path string) (applied uint64, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	if err := checkPages(f, st.Size()); err != nil { // bbolt would follow them without end
+		return 0, err
+	}
 	tx, err := db.Begin(false)
 	if err != nil {
 		return 0, err
