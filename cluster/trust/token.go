@@ -56,6 +56,9 @@ func ParseToken(text string) (Token, error) {
 	case len(s) != want:
 		return Token{}, fmt.Errorf("trust: a token has %d characters, and this one has %d: %s", want, len(s), again)
 	}
+	if i := strings.IndexAny(code, "\r\n"); i >= 0 { // the decoder would skip it
+		return Token{}, fmt.Errorf("trust: character %d of the token is a line break: %s", len(tokenPrefix)+i+1, again)
+	}
 	p, err := tokenCode.DecodeString(code)
 	var at base32.CorruptInputError
 	if errors.As(err, &at) {
