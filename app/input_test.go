@@ -67,6 +67,9 @@ func gzipped(text string) string {
 // TestBadInput: each mistake in data, job or command is a sentence that names file, line or field, the exit code is 2, and nothing is
 // left behind.
 func TestBadInput(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not run here: commands, one after the other, that read and refuse")
+	}
 	parity := func(i int) byte { return byte(i % 2) }
 	mnist := func(images, labels string) map[string]string {
 		return map[string]string{"train-images-idx3-ubyte": images, "train-labels-idx1-ubyte": labels}

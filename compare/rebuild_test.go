@@ -15,6 +15,9 @@ import (
 
 // TestRebuild: the recorded trials give the report again, of a finished comparison and of one that is not.
 func TestRebuild(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not run here: what it adds to other comparisons has no second goroutine")
+	}
 	p := small(t, inMemory(), digits(), "local", "allreduce")
 	whole := run(t, p)
 	again, err := Rebuild(p.Dir)
@@ -54,6 +57,9 @@ func TestRebuild(t *testing.T) {
 
 // TestForesee: a forecast measures nothing and leaves nothing behind; of finished trials it knows what they took.
 func TestForesee(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not run here: what it adds to other comparisons has no second goroutine")
+	}
 	p := small(t, inMemory(), digits(), "local", "allreduce", "server-asp")
 	p.Repeats = 4
 	f, err := Foresee(t.Context(), p)

@@ -19,6 +19,9 @@ import (
 // of workers goes on from it, and local does. Two workers whose rows are the same have the same state, and so has local.
 func TestWorkerState(t *testing.T) {
 	for _, mode := range []ps.Mode{ps.BSP, ps.SSP, ps.ASP} {
+		if testing.Short() && mode != ps.SSP {
+			continue
+		}
 		j := job()
 		j.Batch, j.Epochs, j.Optimizer = 320, 4, trivium.OptimizerSpec{Name: "momentum", Rate: 0.05}
 		alone := blob.Dir(t.TempDir())
@@ -88,7 +91,7 @@ func TestWorkerState(t *testing.T) {
 func TestCompress(t *testing.T) {
 	for _, at := range []server.Place{server.AtServer, server.AtWorker} {
 		for _, codec := range []string{"f16", "int8", "topk:0.05"} {
-			if testing.Short() && codec != "topk:0.05" {
+			if testing.Short() && (codec != "topk:0.05" || at != server.AtWorker) {
 				continue
 			}
 			j := job()
