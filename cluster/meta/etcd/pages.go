@@ -85,10 +85,12 @@ func (p *pages) begin() error {
 		if firstErr == nil && size != p.page {
 			continue
 		}
-		if m, err := p.metaAt(size); err == nil && int64(m.PageSize) == size && (firstErr != nil || m.Commit > first.Commit) {
-			p.page, p.meta = size, m
-			return nil
+		m, err := p.metaAt(size)
+		if err != nil || int64(m.PageSize) != size || firstErr == nil && m.Commit <= first.Commit {
+			continue
 		}
+		p.page, p.meta, firstErr = size, m, nil
+		break
 	}
 	return firstErr
 }
