@@ -1,0 +1,130 @@
+package ps
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/trivium-ml/trivium/sim"
+)
+
+// TestCase13Push: rows that were read once come unasked, with v = M; an evicted one costs nothing from the next round on.
+func TestCase13Push(t *testing.T) {
+	const workers, rows, rounds = 3, 10, 20
+	spec := Spec{Name: "t", Rows: rows, Cols: 8, Mode: ESSP, Staleness: 1}
+	j := newSimJob(sim.New(13, sim.Options{}), simOptions{clients: workers, servers: 1, tables: []Spec{spec}, client: Options{CacheBytes: 1 << 20}})
+	for k := range workers {
+		j.start(k, 0, func(w *Worker, _ func(time.Duration)) error {
+			c, tab, row := j.clients[k].state, tableOf[float32](w, "t"), make([]float32, 8)
+			var pulls, pushed uint64
+			for i := range rounds {
+				for r := range int64(rows) {
+					v, err := tab.Get(bg, r, row)
+					if err != nil {
+						return err
+					}
+					if i > 1 && v != c.lanes[0].m {
+						return fmt.Errorf("round %d: value clock %d, M %d", i, v, c.lanes[0].m)
+					}
+					if err := tab.Inc(r, int64(k), 1); err != nil {
+						return err
+					}
+				}
+				if i == 0 {
+					pulls = c.Pulls
+				} else if i < rounds-2 && c.Pulls != pulls {
+					return fmt.Errorf("round %d: %d requests, the first round made %d", i, c.Pulls, pulls)
+				}
+				if i == 10 { // row 0 is thrown out: others are sent still
+					for _, r := range c.ring.rows {
+						r.used = r.row != 0
+					}
+					c.ring.limit = c.ring.bytes - 1
+					c.evict()
+					c.ring.limit = 1 << 20
+					if c.Evicted != 1 || c.tables[0].find(0) != nil {
+						return fmt.Errorf("%d rows are evicted", c.Evicted)
+					}
+				}
+				if err := w.Barrier(bg); err != nil {
+					return err
+				}
+				if i >= 11 {
+					if n := c.Pushed - pushed; i > 11 && n != rows-1 {
+						return fmt.Errorf("round %d: %d rows are pushed, want %d", i, n, rows-1)
+					}
+				} else if n := c.Pushed - pushed; i > 1 && i < 10 && n != rows {
+					return fmt.Errorf("round %d: %d rows are pushed, want %d", i, n, rows)
+				}
+				pushed = c.Pushed
+				if i >= 10 {
+					break
+				}
+			}
+			for i := 11; i < rounds; i++ { // row 0 is not read any more
+				if err := tab.Inc(0, int64(k), 1); err != nil {
+					return err
+				}
+				if err := w.Barrier(bg); err != nil {
+					return err
+				}
+				if c.Pushed != pushed {
+					return fmt.Errorf("round %d: an evicted row is pushed", i)
+				}
+			}
+			return w.Finish(bg)
+		})
+	}
+	j.run(t, time.Hour)
+}
+
+// TestCase14SmallCache: a cache of 8 rows, a table of 64, four workers inside View.
+func TestCase14SmallCache(t *testing.T) {
+	for _, mode := range []Spec{{Mode: SSP, Staleness: 2}, {Mode: ESSP, Staleness: 2}, {Mode: BSP}, {Mode: ASP}} {
+		spec := mode
+		spec.Name, spec.Rows, spec.Cols = "t", 64, 16
+		j := newSimJob(sim.New(14, sim.Options{}), simOptions{
+			clients: 1, servers: 2, min: 64, tables: []Spec{spec}, client: Options{Workers: 4, CacheBytes: 8 * (rowOverhead + 64)},
+		})
+		most := int64(0)
+		for k := range 4 {
+			j.start(0, 0, func(w *Worker, sleep func(time.Duration)) error {
+				tab := tableOf[float32](w, "t")
+				for i := range 20 {
+					for r := range int64(16) {
+						row := (r*4 + int64(k) + int64(i)) % 64
+						var x float32
+						v, err := tab.View(bg, row, func(c []float32) {
+							x = c[0]
+							sleep(time.Millisecond)
+							if c[0] != x {
+								j.failures = append(j.failures, fmt.Errorf("%s: a row changed under View", modeName(spec)))
+							}
+						})
+						if err != nil {
+							return err
+						}
+						if least := w.Now() - spec.staleness(); spec.Mode != ASP && v < least {
+							return fmt.Errorf("%s: value clock %d at clock %d", modeName(spec), v, w.Now())
+						}
+						if err := tab.Inc(row, 0, 1); err != nil {
+							return err
+						}
+						most = max(most, j.clients[0].state.ring.bytes)
+					}
+					if _, err := w.Clock(bg); err != nil {
+						return err
+					}
+				}
+				return w.Finish(bg)
+			})
+		}
+		j.run(t, time.Hour)
+		if limit := int64(13 * (rowOverhead + 64)); most > limit { // eight, and one for each that reads
+			t.Errorf("%s: the cache took %d bytes, want at most %d", modeName(spec), most, limit)
+		}
+		if j.clients[0].state.Evicted == 0 {
+			t.Errorf("%s: nothing was evicted", modeName(spec))
+		}
+	}
+}

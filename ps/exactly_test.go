@@ -1,0 +1,138 @@
+package ps
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/trivium-ml/trivium/draw"
+	"github.com/trivium-ml/trivium/sim"
+)
+
+// TestCase16Exactly: 10 % of frames are dropped and 10 % doubled, and every cell counts 1,000.
+func TestCase16Exactly(t *testing.T) {
+	const workers, rounds = 4, 250
+	for _, mode := range []Spec{{Mode: SSP, Staleness: 3}, {Mode: ESSP, Staleness: 3}, {Mode: BSP}, {Mode: ASP}} {
+		spec := mode
+		spec.Name, spec.Rows, spec.Cols, spec.Cell = "t", 4, 4, Int64
+		link := sim.Link{Delay: 100 * time.Microsecond, Jitter: 100 * time.Microsecond, Loss: 0.1, Duplicate: 0.1, Reorder: 0.05, Datagram: true}
+		j := newSimJob(sim.New(16, sim.Options{Link: link}), simOptions{clients: workers, servers: 2, min: 2, tables: []Spec{spec}})
+		for k := range workers {
+			j.start(k, 0, func(w *Worker, _ func(time.Duration)) error {
+				tab, row := tableOf[int64](w, "t"), make([]int64, 4)
+				for i := range rounds {
+					for r := range int64(4) {
+						for c := range int64(4) {
+							if err := tab.Inc(r, c, 1); err != nil {
+								return err
+							}
+						}
+					}
+					if _, err := w.Clock(bg); err != nil {
+						return err
+					}
+					if i%10 == 0 {
+						if _, err := tab.Get(bg, int64(k), row); err != nil {
+							return err
+						}
+					}
+				}
+				if err := w.Barrier(bg); err != nil {
+					return err
+				}
+				for r := range int64(4) {
+					if _, err := tab.Get(bg, r, row); err != nil {
+						return err
+					}
+					for c, x := range row {
+						if mode.Mode == BSP && x != workers*rounds || x > workers*rounds || x < rounds {
+							return fmt.Errorf("row %d, cell %d: %d, want %d", r, c, x, workers*rounds)
+						}
+					}
+				}
+				return w.Finish(bg)
+			})
+		}
+		j.run(t, 10*time.Hour)
+		for l := range 2 {
+			for _, lt := range j.lane(l).tables {
+				for _, k := range lt.here {
+					for i, x := range lt.shards[k].(*shard[int64]).live.cells {
+						if x != workers*rounds {
+							t.Errorf("%s: lane %d, shard %d, cell %d: %d, want %d", modeName(spec), l, k, i, x, workers*rounds)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestCase17ExactKill kills a worker at 50 points of a round: all cells agree, at its acknowledged rounds or one more.
+func TestCase17ExactKill(t *testing.T) {
+	for seed := range uint64(50) {
+		if testing.Short() && seed%7 != 0 {
+			continue // the others in the full run
+		}
+		spec := Spec{Name: "t", Rows: 1, Cols: 64, Mode: BSP, Cell: Int64}
+		j := newSimJob(sim.New(seed, sim.Options{}), simOptions{clients: 3, servers: 3, min: 4, exact: true, tables: []Spec{spec}})
+		held := Clock(0)
+		for k := range 3 {
+			j.startThen(k, 0, func(w *Worker, sleep func(time.Duration)) error {
+				tab, one := tableOf[int64](w, "t"), make([]int64, 64)
+				for i := range one {
+					one[i] = 1 << (20 * k)
+				}
+				for i := range 30 {
+					if k == 0 && i == 25 {
+						sleep(time.Second) // the killed one must not be needed any more
+					}
+					if _, err := tab.Get(bg, 0, make([]int64, 64)); err != nil {
+						return err
+					}
+					if err := tab.DenseInc(0, 0, one); err != nil {
+						return err
+					}
+					if _, err := w.Clock(bg); err != nil {
+						return err
+					}
+					if k == 2 {
+						held = j.clients[2].state.held
+					}
+				}
+				return w.Finish(bg)
+			}, func(err error) {
+				if err != nil && k != 2 {
+					j.failures = append(j.failures, err)
+				}
+			})
+		}
+		at := time.Millisecond + time.Duration(draw.Below(seed, 99, 0, 2000))*time.Microsecond
+		if err := j.w.Run(sim.Plan{{Kind: sim.Crash, At: at, For: time.Hour, Nodes: []sim.Node{j.clients[2].node}}}, at+time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+		rounds := held
+		j.w.Call(j.dir, 0, lostCall{clientName(2)}, nil)
+		if err := j.w.Run(nil, at+time.Hour/2); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(j.failures...); err != nil || j.running > 0 {
+			t.Fatalf("seed %d: %d still run, %v", seed, j.running, err)
+		}
+		var all []int64
+		for l := range 3 {
+			for _, lt := range j.lane(l).tables {
+				for _, k := range lt.here {
+					all = append(all, lt.shards[k].(*shard[int64]).live.cells...)
+				}
+			}
+		}
+		for i, x := range all {
+			a, b, c := x&(1<<20-1), x>>20&(1<<20-1), x>>40
+			if x != all[0] || a != 30 || b != 30 || c < int64(rounds) || c > int64(rounds)+1 {
+				t.Fatalf("seed %d: cell %d counts %d, %d and %d rounds; %d of the killed one were acknowledged", seed, i, a, b, c, rounds)
+			}
+		}
+	}
+}

@@ -1,0 +1,204 @@
+package ps
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/trivium-ml/trivium/sim"
+)
+
+// TestCase11Forms: 100 columns, ten deltas, shards of 50; Get equals the deltas. (Angel)
+func TestCase11Forms(t *testing.T) {
+	for _, cell := range []Cell{Float32, Float64, Int32, Int64} {
+		for _, spec := range []Spec{{Rows: 1}, {Rows: 1, Partition: Hash}, {}, {Sparse: true}, {Rows: 7}, {Rows: 7, Partition: Hash}} {
+			for _, mode := range []Mode{BSP, SSP, ESSP} {
+				spec.Name, spec.Cell, spec.Cols, spec.Mode = "t", cell, 100, mode
+				j := newSimJob(sim.New(11, sim.Options{}), simOptions{clients: 1, servers: 2, min: 50, tables: []Spec{spec}})
+				j.start(0, 0, func(w *Worker, _ func(time.Duration)) error {
+					switch cell {
+					case Float64:
+						return case11[float64](w)
+					case Int32:
+						return case11[int32](w)
+					case Int64:
+						return case11[int64](w)
+					}
+					return case11[float32](w)
+				})
+				j.run(t, time.Hour)
+			}
+		}
+	}
+}
+
+func case11[T Number](w *Worker) error {
+	tab := tableOf[T](w, "t")
+	want, row := make([]T, 100), make([]T, 100)
+	for round := range 3 {
+		for k := range 10 {
+			c := int64(k*9 + round)
+			want[c] += T(k + 1)
+			if err := tab.Inc(0, c, T(k+1)); err != nil {
+				return err
+			}
+		}
+		for _, after := range []bool{false, true} { // its own writes, then what the servers have
+			if after {
+				if _, err := w.Clock(bg); err != nil {
+					return err
+				}
+			}
+			if _, err := tab.Get(bg, 0, row); err != nil {
+				return err
+			}
+			if !slices.Equal(row, want) {
+				return fmt.Errorf("%+v, round %d, after clock %v: %v, want %v", tab.Spec(), round, after, row, want)
+			}
+			cells := make([]T, 3)
+			if _, err := tab.GetCells(bg, 0, []int64{0, 9, 99}, cells); err != nil {
+				return err
+			}
+			if !slices.Equal(cells, []T{want[0], want[9], want[99]}) {
+				return fmt.Errorf("%+v, round %d: cells %v of %v", tab.Spec(), round, cells, want)
+			}
+			var seen []T
+			if _, err := tab.View(bg, 0, func(v []T) { seen = slices.Clone(v) }); err != nil {
+				return err
+			}
+			if !slices.Equal(seen, want) {
+				return fmt.Errorf("%+v, round %d: view %v, want %v", tab.Spec(), round, seen, want)
+			}
+		}
+	}
+	return w.Finish(bg)
+}
+
+// TestCase12OneRow: one row of 10,000 cells over four servers makes nine shards, and each server has at least 2,200 cells.
+func TestCase12OneRow(t *testing.T) {
+	for _, part := range []Partition{Range, Hash} {
+		p := Placement{Servers: make([]Name, 4)}.withDefaults()
+		s := Spec{Name: "w", Rows: 1, Cols: 10000, Partition: part}
+		c := newCut(&s, &p)
+		if c.shards != 9 {
+			t.Errorf("%s: %d shards, want 9", part, c.shards)
+		}
+		if part == Hash {
+			continue
+		}
+		cells := make([]int64, 4)
+		for k, o := range p.owners(0, c.shards) {
+			cells[o] += c.bounds[k+1] - c.bounds[k]
+		}
+		if least := slices.Min(cells); least < 2200 {
+			t.Errorf("%s: the servers have %v cells, want at least 2,200 each", part, cells)
+		}
+	}
+}
+
+// TestCase21KeyLists: a repeated request carries no keys, a lost list one resend, and only equal lists share a number.
+func TestCase21KeyLists(t *testing.T) {
+	spec := Spec{Name: "t", Cols: 1, Mode: BSP}
+	j := newSimJob(sim.New(21, sim.Options{}), simOptions{clients: 1, servers: 1, shards: 1, tables: []Spec{spec}})
+	j.start(0, 0, func(w *Worker, _ func(time.Duration)) error {
+		c, tab := j.clients[0].state, tableOf[float32](w, "t")
+		rows := make([]int64, 1000)
+		for i := range rows {
+			rows[i] = int64(i) * 7
+		}
+		dst := make([]float32, len(rows))
+		round := func() (uint64, error) {
+			before := c.KeysSent
+			if _, err := tab.GetRows(bg, rows, dst); err != nil {
+				return 0, err
+			}
+			for _, r := range rows {
+				if err := tab.Inc(r, 0, 1); err != nil {
+					return 0, err
+				}
+			}
+			_, err := w.Clock(bg)
+			return c.KeysSent - before, err
+		}
+		n, err := round()
+		if err != nil || n != 8000 { // the same rows are read and written, so one list
+			return fmt.Errorf("first round: %d bytes of keys, want 8000; %w", n, err)
+		}
+		for i := range 3 {
+			if n, err := round(); err != nil || n != 0 {
+				return fmt.Errorf("round %d: %d bytes of keys, want 0; %w", i+1, n, err)
+			}
+		}
+		// The server forgets: the next round is sent again with its keys, and counts once.
+		j.lane(0).clients[0].lists = keyLists{}
+		resent := c.Resent
+		if _, err := round(); err != nil {
+			return err
+		}
+		if _, err := tab.GetRows(bg, rows, dst); err != nil {
+			return err
+		}
+		for i, x := range dst {
+			if x != 5 {
+				return fmt.Errorf("row %d is %v, want 5", rows[i], x)
+			}
+		}
+		if n := c.Resent - resent; n > 1 {
+			return fmt.Errorf("%d pieces were sent again", n)
+		}
+		// Equal in their first 2 KiB.
+		rows[999]++
+		before := len(c.lanes[0].lists.lists)
+		if _, err := round(); err != nil {
+			return err
+		}
+		if len(c.lanes[0].lists.lists) == before {
+			return errors.New("another list has the number of one that begins alike")
+		}
+		return w.Finish(bg)
+	})
+	j.run(t, time.Hour)
+}
+
+func TestParts(t *testing.T) {
+	for v := 1; v <= 40; v++ {
+		for p := 1; p <= v; p++ {
+			next := 0
+			for k := range p {
+				for _, x := range Parts(v, k*v/p, (k+1)*v/p) {
+					if x.From != next || x.To <= x.From || x.To > v {
+						t.Fatalf("%d shards, worker %d of %d: part %+v after shard %d", v, k, p, x, next)
+					}
+					next = x.To
+				}
+			}
+			if next != v {
+				t.Fatalf("%d shards, %d workers: %d are covered", v, p, next)
+			}
+		}
+		if ps := Parts(v, 0, v); len(ps) != 1 || ps[0].ID != 1 {
+			t.Fatalf("%d shards: the whole is %+v, want part 1", v, ps)
+		}
+	}
+}
+
+// TestSpecsThatDiffer names table, field, both values and both peers.
+func TestSpecsThatDiffer(t *testing.T) {
+	j := newSimJob(sim.New(1, sim.Options{}), simOptions{clients: 1, servers: 1, tables: []Spec{{Name: "weights", Rows: 1, Cols: 10}}})
+	j.addClient(1, []Spec{{Name: "weights", Rows: 1, Cols: 11}})
+	var got, other error
+	j.startThen(0, 0, func(w *Worker, sleep func(time.Duration)) error { sleep(time.Second); return w.Finish(bg) }, func(err error) { other = err })
+	j.startThen(1, 100*time.Millisecond, func(*Worker, func(time.Duration)) error { return nil }, func(err error) { got = err })
+	j.run(t, time.Minute)
+	if got == nil { // the other was first
+		got = other
+	}
+	for _, want := range []string{`"weights"`, "cols", "10 by j/worker/0", "11 by j/worker/1"} {
+		if got == nil || !strings.Contains(got.Error(), want) {
+			t.Errorf("error %v, want it to name %s", got, want)
+		}
+	}
+}
