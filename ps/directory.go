@@ -72,10 +72,11 @@ type SnapshotResult struct {
 }
 
 type snapshotting struct {
-	id    uint64
-	store Store
-	job   *manifestJob
-	begun bool
+	id      uint64
+	store   Store
+	job     *manifestJob
+	begun   bool
+	givenUp bool // while its manifest is being written: nobody waits for it
 }
 
 // NewDirectoryState returns the directory of a placement.
@@ -449,8 +450,12 @@ func (d *DirectoryState) call(id uint64, arg any) {
 		d.beginSnapshot()
 	case cancelCall:
 		for i, s := range d.calls {
-			if s.id == x.id {
+			if s.id == x.id && !s.givenUp {
 				d.out = append(d.out, protocol.Answer{ID: s.id, Err: fmt.Errorf("ps: snapshot at clock %d: %s: %w", d.config.Cut.At, d.missing(), x.cause)})
+				if s.job != nil { // no other begins before its manifest is written
+					s.givenUp = true
+					return
+				}
 				d.calls = slices.Delete(d.calls, i, i+1)
 				if s.begun {
 					d.endSnapshot()
@@ -568,6 +573,8 @@ func (d *DirectoryState) written(id uint64) {
 	}
 	s := d.calls[0]
 	d.calls = d.calls[1:]
-	d.out = append(d.out, protocol.Answer{ID: s.id, Result: SnapshotResult{Key: s.job.key, Clock: s.job.manifest.Clock}, Err: s.job.err})
+	if !s.givenUp {
+		d.out = append(d.out, protocol.Answer{ID: s.id, Result: SnapshotResult{Key: s.job.key, Clock: s.job.manifest.Clock}, Err: s.job.err})
+	}
 	d.endSnapshot()
 }

@@ -30,6 +30,7 @@ type ServerState struct {
 	holder   uint16
 	parked   []*waiting
 	cut      laneCut
+	saves    saves
 	loads    int // restores that are under way
 	jobs     map[uint64]*loadJob
 	owed     bool // the version is to be accepted once they are done

@@ -250,6 +250,12 @@ type laneCut struct {
 	job   *saveJob
 }
 
+// saves writes one snapshot after the other. A cut that was put off may still be being written when the next one is taken; were the two
+// written side by side, a Store that keeps the newest alone could take the older one for it.
+type saves struct {
+	running, next *saveJob
+}
+
 // A saveJob writes images while the lane goes on.
 type saveJob struct {
 	store  Store
@@ -295,7 +301,6 @@ func (s *ServerState) checkCut() {
 	}
 	s.cut.taken = true
 	j := &saveJob{store: s.o.Store, prefix: cutPrefix(s.cut.Cut), result: saved{cut: s.cut.ID, lane: s.self}}
-	var cells time.Duration
 	for _, t := range s.tables {
 		for _, k := range t.here {
 			j.images = append(j.images, t.shards[k].image())
@@ -303,7 +308,21 @@ func (s *ServerState) checkCut() {
 		}
 	}
 	s.cut.job = j
-	s.out = append(s.out, protocol.Compute{ID: saveID(s.cut.ID), For: cells + time.Millisecond, Work: j.run})
+	if s.saves.next != nil { // nobody waits for it any more
+		s.saves.next.free()
+	}
+	s.saves.next = j
+	s.save()
+}
+
+// save begins to write the images that are next, once those before them are written.
+func (s *ServerState) save() {
+	if s.saves.running != nil || s.saves.next == nil {
+		return
+	}
+	j := s.saves.next
+	s.saves = saves{running: j}
+	s.out = append(s.out, protocol.Compute{ID: saveID(j.result.cut), For: time.Millisecond, Work: j.run})
 }
 
 func cutPrefix(c Cut) string { return fmt.Sprintf("ps-%012d.%d", c.At, c.ID) }
@@ -322,6 +341,13 @@ func (j *saveJob) run() {
 			}
 			j.result.objects = append(j.result.objects, o)
 		}
+	}
+	j.free()
+}
+
+// free gives the images' memory back.
+func (j *saveJob) free() {
+	for _, m := range j.images {
 		m.free()
 	}
 	j.images = nil
@@ -396,10 +422,13 @@ func (j *loadJob) run() {
 // computed hears that a save or a load has ended.
 func (s *ServerState) computed(id uint64) {
 	if id&1 == 0 {
-		if j := s.cut.job; j != nil && saveID(s.cut.ID) == id {
+		j := s.saves.running
+		s.saves.running = nil
+		if j == s.cut.job {
 			s.cut.saved = true
 			s.send(s.p.Directory, &j.result)
 		}
+		s.save()
 		return
 	}
 	j := s.jobs[id]

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/trivium-ml/trivium/draw"
+	"github.com/trivium-ml/trivium/protocol"
 	"github.com/trivium-ml/trivium/sim"
 )
 
@@ -191,6 +193,40 @@ func TestCase20FullDisk(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestSavesInTurn: a lane that is still writing a cut when the next is taken begins the next only then, and a cut that a third replaced
+// meanwhile never.
+func TestSavesInTurn(t *testing.T) {
+	p := Placement{Directory: dirName(), Servers: []Name{serverName(0)}, Clients: []Name{clientName(0)}}
+	s, err := NewServerState(p, 0, ServerOptions{Store: newMemory()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.m = 5
+	writes := func() (ids []uint64) {
+		for _, c := range s.out {
+			if c, ok := c.(protocol.Compute); ok {
+				ids = append(ids, c.ID)
+			}
+		}
+		s.out = nil
+		return ids
+	}
+	for cut := range uint64(3) {
+		s.setCut(Cut{ID: cut + 1, At: 5})
+	}
+	if got := writes(); !slices.Equal(got, []uint64{saveID(1)}) {
+		t.Errorf("while one is written: %v are", got)
+	}
+	s.computed(saveID(1))
+	if got := writes(); !slices.Equal(got, []uint64{saveID(3)}) || s.cut.saved {
+		t.Errorf("when the first is written: %v are begun, saved %v", got, s.cut.saved)
+	}
+	s.computed(saveID(3))
+	if got := writes(); len(got) != 0 || !s.cut.saved {
+		t.Errorf("when the last is written: %v are begun, saved %v", got, s.cut.saved)
 	}
 }
 

@@ -23,10 +23,11 @@ type Nodes struct {
 	build string
 	log   *slog.Logger
 
-	mu      sync.Mutex
-	lent    []*lent // in order of their arrival
-	next    uint64
-	changed chan struct{} // closed at each change, and replaced
+	changed chan struct{} // 1: the list has changed since it was last received from
+
+	mu   sync.Mutex
+	lent []*lent // in order of their arrival
+	next uint64
 }
 
 // A lent machine.
@@ -50,7 +51,7 @@ func NewNodes(s transport.Stream, build string, log *slog.Logger) *Nodes {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Nodes{s: s, build: build, log: log, changed: make(chan struct{})}
+	return &Nodes{s: s, build: build, log: log, changed: make(chan struct{}, 1)}
 }
 
 // Run takes offers and what nodes tell, until ctx ends, whose error it then returns.
@@ -189,18 +190,17 @@ func (v *Nodes) find(n transport.Name) *lent {
 	return nil
 }
 
-// change wakes those who wait for Changed. The caller holds the lock.
+// change has Changed say so.
 func (v *Nodes) change() {
-	close(v.changed)
-	v.changed = make(chan struct{})
+	select {
+	case v.changed <- struct{}{}:
+	default:
+	}
 }
 
-// Changed is closed at the next change of the list.
-func (v *Nodes) Changed() <-chan struct{} {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.changed
-}
+// Changed receives once after changes of the list, also those of before the call: nobody who lists, then waits, misses one. It is for one
+// reader.
+func (v *Nodes) Changed() <-chan struct{} { return v.changed }
 
 // A Lent says what there is of one machine.
 type Lent struct {

@@ -1,0 +1,34 @@
+package fleet
+
+import (
+	"testing"
+
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// TestChangedBefore: a change between a look at the list and the wait for changes is not missed.
+func TestChangedBefore(t *testing.T) {
+	port, err := transport.NewMemory().Open(t.Context(), transport.Name{Role: "coordinator", ID: "0", Incarnation: 1}, transport.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer port.Close()
+	s, err := port.Stream(StreamName, transport.StreamOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := NewNodes(s, "this", nil)
+	node := transport.Name{Role: "node", ID: "a", Incarnation: 1}
+	_ = v.take(t.Context(), node, offer(1)) // nobody is there to be told
+	v.Lost(node, nil)
+	select {
+	case <-v.Changed():
+	default:
+		t.Error("a machine came and went, and the list has not changed")
+	}
+	select {
+	case <-v.Changed():
+		t.Error("a change is told twice")
+	default:
+	}
+}
