@@ -1,0 +1,115 @@
+package ps
+
+import (
+	"context"
+	"fmt"
+	"sync"
+)
+
+// A Worker is one training thread. It and its tables belong to one goroutine.
+type Worker struct {
+	s   *WorkerState
+	d   Driver
+	saw func(table string, v Clock) // nil: nobody wants to know
+}
+
+// A Driver runs a ClientState for its workers: a Client over a network, or a simulator. What Call's argument is, ClientState knows.
+type Driver interface {
+	sync.Locker // the state's: held for short, by calls that the cache answers
+	// Call gives arg to the state as a protocol.Call and returns its answer. When ctx ends first, it withdraws the call.
+	Call(ctx context.Context, arg any) (any, error)
+}
+
+// NewWorker asks the client that d drives for a worker. Client.Worker is what programs call.
+func NewWorker(ctx context.Context, d Driver) (*Worker, error) {
+	r, err := d.Call(ctx, workerCall{})
+	if err != nil {
+		return nil, err
+	}
+	return &Worker{s: r.(*WorkerState), d: d}, nil
+}
+
+// Index is the number of the worker in its client.
+func (w *Worker) Index() int { return w.s.index }
+
+// Now is the worker's clock: the rounds that it has finished.
+func (w *Worker) Now() Clock { return w.s.clock }
+
+// KeepState says how a snapshot gets what the worker needs to go on: f is called within Clock, at the snapshot's round.
+func (w *Worker) KeepState(f func() []byte) {
+	w.d.Lock()
+	w.s.state = f
+	w.d.Unlock()
+}
+
+// OnRead has f called after each read of a table with the value clock that the read returns: Now less that is how stale it was. f is
+// called by the worker's goroutine.
+func (w *Worker) OnRead(f func(table string, v Clock)) { w.saw = f }
+
+// Clock ends the round: what was added is sent. It waits only for Lead, and for room in flight, and returns the new clock. A delta
+// that is no number makes it fail, and nothing is sent. Where ctx ends first the round is ended all the same.
+func (w *Worker) Clock(ctx context.Context) (Clock, error) { return w.end(ctx, false) }
+
+// Barrier is Clock, and waits until all workers have ended as many rounds.
+func (w *Worker) Barrier(ctx context.Context) error {
+	_, err := w.end(ctx, true)
+	return err
+}
+
+func (w *Worker) end(ctx context.Context, barrier bool) (Clock, error) {
+	if _, err := w.d.Call(ctx, clockCall{w.s, barrier}); err != nil {
+		return w.s.clock, err
+	}
+	return w.s.clock, nil
+}
+
+// Finish ends the worker: what it added since the last Clock is its last round, and it counts as finished with every later one. The
+// client's last worker returns once all is held.
+func (w *Worker) Finish(ctx context.Context) error {
+	_, err := w.d.Call(ctx, finishCall{w.s})
+	return err
+}
+
+// Weight tells what the round's sums are to be divided by: the server adds the weights of all, along the tree of their parts, and
+// divides the sum of a row's deltas once. In a round where nobody calls it, nothing is divided; counts never are.
+func (w *Worker) Weight(part int, sum float64) error {
+	if part < 0 || part > maxPart || !isFinite(sum) {
+		return fmt.Errorf("ps: weight %v of part %d", sum, part)
+	}
+	w.d.Lock()
+	defer w.d.Unlock()
+	ws := w.s.now.weights
+	for i := range ws {
+		if ws[i].part == uint32(part) {
+			ws[i].sum += sum
+			return nil
+		}
+	}
+	w.s.now.weights = append(ws, weight{uint32(part), sum})
+	return nil
+}
+
+const maxPart = 1 << 30
+
+// Parts returns the maximal aligned subtrees of v virtual shards that cover shards from to to-1, in order: what a worker that has
+// these shards sums by itself. Their numbers are for IncPart and Weight.
+func Parts(v, from, to int) []Part {
+	size := 1
+	for size < v {
+		size *= 2
+	}
+	var ps []Part
+	for from < to {
+		n, node := 1, size+from
+		// A subtree may end beyond v: the tree's last ones are short.
+		for node%2 == 0 && (from+2*n <= to || to == v && from+2*n > v) {
+			n, node = 2*n, node/2
+		}
+		ps = append(ps, Part{ID: node, From: from, To: min(from+n, to)})
+		from += n
+	}
+	return ps
+}
+
+// A Part is a subtree of the virtual shards: From to To-1.
+type Part struct{ ID, From, To int }
