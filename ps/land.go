@@ -1,0 +1,345 @@
+package ps
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// onValues takes an answer, or rows that a lane sends unasked.
+func (c *ClientState) onValues(l *laneLink, m *values) {
+	push := m.id == 0
+	next := push && m.gen == l.gen && m.pushes == l.pushes+1
+	c.hear(l, &m.status, push)
+	for i := range m.secs {
+		c.BytesReceived += uint64(len(m.secs[i].cells))
+	}
+	if push {
+		if next {
+			c.onPush(l, m)
+		}
+		return
+	}
+	k := slices.IndexFunc(c.pulls, func(p *pulling) bool { return p.id == m.id })
+	if k < 0 || m.pieces == 0 || m.piece >= m.pieces {
+		return
+	}
+	p := c.pulls[k]
+	if p.lane != l {
+		return
+	}
+	if p.seen == nil || len(p.seen) != int(m.pieces) {
+		if m.pieces > math.MaxUint16*16 {
+			return
+		}
+		p.seen, p.left, p.held = make([]bool, m.pieces), int(m.pieces), nil
+		for _, s := range p.segs {
+			if s.seg().pull == p {
+				s.seg().landed = 0
+			}
+		}
+	}
+	if p.seen[m.piece] {
+		return
+	}
+	if p.t.spec.Sparse && p.cells == nil {
+		p.held = append(p.held, m.keep())
+	} else {
+		for i := range m.secs {
+			if !c.land(p, l, m, &m.secs[i]) {
+				return
+			}
+		}
+	}
+	p.seen[m.piece] = true
+	if p.left--; p.left > 0 {
+		return
+	}
+	if p.held != nil {
+		c.landSparse(p, l)
+	}
+	for _, s := range p.segs {
+		if s.seg().pull == p {
+			s.seg().pull = nil
+		}
+	}
+	for _, g := range p.calls {
+		g.pulls--
+		if p.cells != nil {
+			g.v = min(g.v, m.m)
+		}
+	}
+	k = slices.Index(c.pulls, p)
+	c.pulls = slices.Delete(c.pulls, k, k+1)
+}
+
+// keep copies what m holds, so that its memory can be returned.
+func (m *values) keep() *values {
+	n := &values{status: m.status, id: m.id, piece: m.piece, sub: m.sub, secs: slices.Clone(m.secs)}
+	for i := range n.secs {
+		s := &n.secs[i]
+		s.rows, s.ends, s.cols, s.cells = slices.Clone(s.rows), slices.Clone(s.ends), slices.Clone(s.cols), slices.Clone(s.cells)
+	}
+	return n
+}
+
+// land puts one section of an answer where it belongs. False: it makes no sense.
+func (c *ClientState) land(p *pulling, l *laneLink, m *values, s *section) bool {
+	t := p.tableOf(s.table)
+	if t == nil {
+		return false
+	}
+	size := t.spec.Cell.Size()
+	if s.form != formSame && len(s.cells) != s.n*size {
+		return false
+	}
+	if p.cells != nil {
+		k := int(s.part) - 1
+		if k < 0 || k >= len(p.cells) || s.form != formRange {
+			return false
+		}
+		g, at := p.calls[0], p.cells[k]+int(s.from)*size
+		if s.from < 0 || s.from > int64(len(g.out)) || at+len(s.cells) > len(g.out) {
+			return false
+		}
+		copy(g.out[at:], s.cells)
+		for i := at / size; i < at/size+s.n; i++ {
+			g.owns[i] = m.ownOf(s)
+		}
+		return true
+	}
+	set := func(row, from int64, n int, cells []byte) bool {
+		r, seg := t.segmentAt(row, from)
+		if seg == nil || seg.pull != p && (seg.landed > 0 || int64(n) < seg.to-seg.from) {
+			return true // no longer wanted, or asked for anew: then only whole segments are of use
+		}
+		if v, own := c.value(seg); seg.landed == 0 && (v > m.m || v == m.m && own > m.ownOf(s)) {
+			seg.pull = nil // an answer that was overtaken
+			return true
+		}
+		if cells == nil {
+			c.Unchanged++
+			if seg.v < 0 {
+				return false
+			}
+		} else {
+			if from < seg.from || from+int64(n) > seg.to {
+				return false
+			}
+			if seg.landed == 0 {
+				r.writable()
+			}
+			if r.cells == nil {
+				r.room()
+				c.ring.weigh(r)
+			}
+			r.land(from, n, cells)
+			if seg.landed += n; seg.landed < int(seg.to-seg.from) {
+				seg.v, seg.gen = -1, 0
+				return true
+			}
+		}
+		c.settle(l, seg, p, m, s)
+		return true
+	}
+	switch s.form {
+	case formRange:
+		return s.n > 0 && set(s.row, s.from, s.n, s.cells)
+	case formRows:
+		n := int(t.spec.Cols)
+		if s.n != len(s.rows)*n {
+			return false
+		}
+		for i, row := range s.rows {
+			if !set(row, 0, n, s.cells[i*n*size:(i+1)*n*size]) {
+				return false
+			}
+		}
+	case formSame:
+		for _, row := range s.rows {
+			if !set(row, s.from, 0, nil) {
+				return false
+			}
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// settle marks a segment as what an answer says.
+func (c *ClientState) settle(l *laneLink, seg *cachedSegment, p *pulling, m *values, s *section) {
+	last := seg.pull == p
+	seg.v, seg.own, seg.version, seg.pull, seg.landed = m.m, m.ownOf(s), s.version, nil, 0
+	seg.at = p.at
+	seg.gen = 0
+	if m.sub && last && !seg.quiet && m.gen == l.gen && m.pushes == l.pushes {
+		seg.gen, seg.pushes = l.gen, m.pushes
+	}
+}
+
+// dropping reports whether an unsubscription from a segment is on its way, which may come before or after a request.
+func (l *laneLink) dropping(t *clientTable, row, from int64) bool {
+	is := func(s section) bool { return s.table == t.id && s.row == row && s.from == from }
+	if slices.ContainsFunc(l.drop, is) {
+		return true
+	}
+	for _, b := range l.unacked {
+		if slices.ContainsFunc(b.drop, is) {
+			return true
+		}
+	}
+	return false
+}
+
+// ownOf returns the clock below which a section has the asker's own rounds.
+func (m *values) ownOf(s *section) Clock {
+	if s.mark {
+		return m.own + 1
+	}
+	return m.own
+}
+
+// segmentAt finds the segment of a cell; nil if its row is not in the cache.
+func (t *clientTable) segmentAt(row, col int64) (*cachedRow, *cachedSegment) {
+	if t.byRow != nil && (row < 0 || row >= int64(len(t.byRow))) {
+		return nil, nil
+	}
+	r := t.find(row)
+	if r == nil {
+		return nil, nil
+	}
+	for i := range r.segs {
+		if s := &r.segs[i]; s.from <= col && col < s.to {
+			return r, &r.segs[i]
+		}
+	}
+	return nil, nil
+}
+
+// landSparse puts sparse rows together from all pieces of an answer.
+func (c *ClientState) landSparse(p *pulling, l *laneLink) {
+	slices.SortFunc(p.held, func(a, b *values) int { return cmp.Compare(a.piece, b.piece) })
+	begun := map[*cachedRow]bool{}
+	size := p.t.spec.Cell.Size()
+	for _, m := range p.held {
+		for i := range m.secs {
+			s := &m.secs[i]
+			if s.form != formCells && s.form != formRange {
+				c.land(p, l, m, s)
+				continue
+			}
+			if s.form == formRange { // a block of a row that is too long to be one
+				c.land(p, l, m, s)
+				continue
+			}
+			start := int64(0)
+			for k, row := range s.rows {
+				if k >= len(s.ends) || s.ends[k] < start || s.ends[k] > int64(len(s.cols)) || int64(len(s.cells)) < s.ends[k]*int64(size) {
+					break
+				}
+				cols, cells := s.cols[start:s.ends[k]], s.cells[start*int64(size):s.ends[k]*int64(size)]
+				start = s.ends[k]
+				r, seg := p.t.segmentAt(row, 0)
+				if seg == nil || seg.pull != p && !begun[r] {
+					continue
+				}
+				if v, own := c.value(seg); !begun[r] && (v > m.m || v == m.m && own > m.ownOf(s)) {
+					seg.pull = nil
+					continue
+				}
+				if !begun[r] {
+					r.cols, r.cells, r.n = nil, nil, 0
+					begun[r] = true
+				}
+				r.appendCells(cols, cells)
+				c.ring.weigh(r)
+				c.settle(l, seg, p, m, s)
+			}
+		}
+	}
+}
+
+// appendCells adds cells to a sparse row.
+func (r *cachedRow) appendCells(cols []int64, p []byte) {
+	size := r.t.spec.Cell.Size()
+	n := r.n + len(cols)
+	if w := words(n, size); w > len(r.cells) {
+		r.cells = append(r.cells, make([]uint64, w-len(r.cells))...)
+	}
+	from := int64(r.n)
+	r.n = n
+	r.cols = append(r.cols, cols...)
+	switch r.t.spec.Cell {
+	case Float32:
+		landCells[float32](r, from, len(cols), p)
+	case Float64:
+		landCells[float64](r, from, len(cols), p)
+	case Int32:
+		landCells[int32](r, from, len(cols), p)
+	default:
+		landCells[int64](r, from, len(cols), p)
+	}
+}
+
+// onPush takes rows that changed.
+func (c *ClientState) onPush(l *laneLink, m *values) {
+	for i := range m.secs {
+		s := &m.secs[i]
+		if int(s.table) >= len(c.tables) {
+			continue
+		}
+		t := c.tables[s.table]
+		size := t.spec.Cell.Size()
+		one := func(row, from int64, n int, cells []byte) {
+			r, seg := t.segmentAt(row, from)
+			if seg == nil || seg.gen != l.gen || seg.v < 0 && seg.landed == 0 || from < seg.from || from+int64(n) > seg.to || len(cells) != n*size {
+				return
+			}
+			c.Pushed++
+			if seg.landed == 0 {
+				r.writable()
+			}
+			r.land(from, n, cells)
+			if seg.landed += n; seg.landed < int(seg.to-seg.from) {
+				seg.v = -1
+				return
+			}
+			seg.pull = nil // whatever is asked for is older
+			seg.v, seg.own, seg.version, seg.landed, seg.pushes = m.m, m.ownOf(s), s.version, 0, m.pushes
+		}
+		switch s.form {
+		case formRange:
+			one(s.row, s.from, s.n, s.cells)
+		case formRows:
+			n := int(t.spec.Cols)
+			if len(s.cells) != len(s.rows)*n*size {
+				continue
+			}
+			for k, row := range s.rows {
+				one(row, 0, n, s.cells[k*n*size:(k+1)*n*size])
+			}
+		case formCells:
+			start := int64(0)
+			for k, row := range s.rows {
+				if k >= len(s.ends) || s.ends[k] < start || s.ends[k] > int64(len(s.cols)) || int64(len(s.cells)) < s.ends[k]*int64(size) {
+					break
+				}
+				cols, cells := s.cols[start:s.ends[k]], s.cells[start*int64(size):s.ends[k]*int64(size)]
+				start = s.ends[k]
+				r, seg := t.segmentAt(row, 0)
+				if seg == nil || seg.gen != l.gen || seg.v < 0 {
+					continue
+				}
+				c.Pushed++
+				if seg.pushes != m.pushes || !slices.Contains(s.rows[:k], row) && seg.version != s.version { // the first piece of the row
+					r.cols, r.cells, r.n = nil, nil, 0
+				}
+				r.appendCells(cols, cells)
+				c.ring.weigh(r)
+				seg.pull = nil
+				seg.v, seg.own, seg.version, seg.pushes = m.m, m.ownOf(s), s.version, m.pushes
+			}
+		}
+	}
+}
