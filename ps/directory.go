@@ -1,10 +1,6 @@
 package ps
 
 import (
-	"bytes"
-	"cmp"
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -419,17 +415,6 @@ func (d *DirectoryState) putOff() {
 	d.spread()
 }
 
-func (d *DirectoryState) propose(c *Config) {
-	c.Cut = Cut{ID: d.nextCut, At: d.later()}
-	d.nextCut++
-	for l := range d.lanes {
-		d.lanes[l].saved = nil
-	}
-	for i := range d.clients {
-		d.clients[i].states, d.clients[i].told = nil, false
-	}
-}
-
 func (d *DirectoryState) call(id uint64, arg any) {
 	switch x := arg.(type) {
 	case configCall:
@@ -464,117 +449,4 @@ func (d *DirectoryState) call(id uint64, arg any) {
 			}
 		}
 	}
-}
-
-// beginSnapshot begins the first that was asked for, one at a time.
-func (d *DirectoryState) beginSnapshot() {
-	if len(d.calls) == 0 || d.calls[0].begun || d.err != nil {
-		return
-	}
-	d.calls[0].begun = true
-	d.propose(d.change())
-	d.spread()
-}
-
-// maxMargin is how many rounds a snapshot is put off at most beyond those that a worker may lead.
-const maxMargin = 1 << 12
-
-func (d *DirectoryState) endSnapshot() {
-	d.margin = 0
-	d.change().Cut = Cut{}
-	d.spread()
-	d.beginSnapshot()
-}
-
-// missing says whom a snapshot waits for.
-func (d *DirectoryState) missing() string {
-	for l := range d.lanes {
-		if d.lanes[l].saved == nil {
-			return fmt.Sprintf("%s has not written its part", d.p.server(l))
-		}
-	}
-	for i := range d.clients {
-		if d.config.Clients[i].State == Active && !d.clients[i].told && !d.finished(i) {
-			return fmt.Sprintf("%s has not come to it", d.config.Clients[i].Name)
-		}
-	}
-	return "its manifest is being written"
-}
-
-// checkSnapshot writes the manifest once every lane wrote its part and every client told its workers' progress.
-func (d *DirectoryState) checkSnapshot() {
-	if d.config.Cut.At == 0 || len(d.calls) == 0 || !d.calls[0].begun || d.calls[0].job != nil || d.counted != d.config.Version {
-		return
-	}
-	for l := range d.lanes {
-		if s := d.lanes[l].saved; s == nil {
-			return
-		} else if s.text != "" {
-			d.out = append(d.out, protocol.Answer{ID: d.calls[0].id, Err: errors.New(s.text)})
-			d.calls = d.calls[1:]
-			d.endSnapshot()
-			return
-		}
-	}
-	m := &Manifest{Format: manifestFormat, Clock: d.config.Cut.At}
-	for i := range d.clients {
-		if d.config.Clients[i].State != Active {
-			continue
-		}
-		if !d.clients[i].told {
-			if !d.finished(i) {
-				return
-			}
-			continue
-		}
-		for k, s := range d.clients[i].states {
-			m.Workers = append(m.Workers, SavedProgress{Client: d.config.Clients[i].Name.String(), Worker: k, State: s})
-		}
-	}
-	for i := range d.config.Tables {
-		t := &d.config.Tables[i]
-		s := SavedTable{Name: t.Spec.Name, Spec: t.Spec.append(nil)}
-		for l := range d.lanes {
-			for _, o := range d.lanes[l].saved.objects {
-				if o.Table == t.ID {
-					s.Objects = append(s.Objects, o)
-				}
-			}
-		}
-		slices.SortFunc(s.Objects, func(a, b *object) int { return cmp.Compare(a.Lo, b.Lo) })
-		m.Tables = append(m.Tables, s)
-	}
-	j := &manifestJob{store: d.calls[0].store, manifest: m, key: cutPrefix(d.config.Cut) + "/manifest.json"}
-	d.calls[0].job = j
-	d.out = append(d.out, protocol.Compute{ID: d.config.Cut.ID, For: time.Millisecond, Work: j.run})
-}
-
-// A manifestJob writes a manifest.
-type manifestJob struct {
-	store    Store
-	manifest *Manifest
-	key      string
-	err      error
-}
-
-func (j *manifestJob) run() {
-	p, err := json.MarshalIndent(j.manifest, "", " ")
-	if err == nil {
-		err = j.store.Put(context.Background(), j.key, bytes.NewReader(p))
-	}
-	if err != nil {
-		j.err = fmt.Errorf("ps: snapshot: %s: %w", j.key, err)
-	}
-}
-
-func (d *DirectoryState) written(id uint64) {
-	if len(d.calls) == 0 || d.calls[0].job == nil || id != d.config.Cut.ID {
-		return
-	}
-	s := d.calls[0]
-	d.calls = d.calls[1:]
-	if !s.givenUp {
-		d.out = append(d.out, protocol.Answer{ID: s.id, Result: SnapshotResult{Key: s.job.key, Clock: s.job.manifest.Clock}, Err: s.job.err})
-	}
-	d.endSnapshot()
 }

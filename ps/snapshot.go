@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -446,76 +445,6 @@ func (s *ServerState) computed(id uint64) {
 		s.advance()
 		s.unpark()
 	}
-}
-
-// A Manifest names what a snapshot holds. It is written last: without it there is no snapshot.
-type Manifest struct {
-	Format  string          `json:"format"`
-	Clock   Clock           `json:"clock"` // it holds exactly the rounds below
-	Tables  []SavedTable    `json:"tables"`
-	Workers []SavedProgress `json:"workers"` // in the order of clients and their workers
-}
-
-// A SavedTable is a table of a snapshot.
-type SavedTable struct {
-	Name    string    `json:"name"`
-	Spec    []byte    `json:"spec"`
-	Objects []*object `json:"objects"`
-}
-
-// A SavedProgress is what a worker kept for itself at the cut.
-type SavedProgress struct {
-	Client string `json:"client"`
-	Worker int    `json:"worker"`
-	State  []byte `json:"state,omitempty"`
-}
-
-const manifestFormat = "trivium ps snapshot 1"
-
-// maxManifest is the largest manifest that is read, in bytes.
-const maxManifest = 256 << 20
-
-// ReadManifest reads the manifest at key, which Directory.Snapshot returned.
-func ReadManifest(ctx context.Context, s Store, key string) (*Manifest, error) {
-	r, err := s.Get(ctx, key, 0, maxManifest)
-	if err != nil {
-		return nil, fmt.Errorf("ps: restore %s: %w", key, err)
-	}
-	p, err := io.ReadAll(r)
-	if err = errors.Join(err, r.Close()); err != nil {
-		return nil, fmt.Errorf("ps: restore %s: %w", key, err)
-	}
-	var m Manifest
-	if err := json.Unmarshal(p, &m); err != nil {
-		return nil, fmt.Errorf("ps: restore %s: %w", key, err)
-	}
-	if m.Format != manifestFormat {
-		return nil, fmt.Errorf("ps: restore %s: want the format %q, found %q", key, manifestFormat, m.Format)
-	}
-	if m.Clock < 0 || len(m.Tables) > maxTables {
-		return nil, fmt.Errorf("ps: restore %s: clock %d, %d tables", key, m.Clock, len(m.Tables))
-	}
-	for i := range m.Tables {
-		t := &m.Tables[i]
-		if _, err := t.spec(); err != nil {
-			return nil, fmt.Errorf("ps: restore %s: %w", key, err)
-		}
-		for _, o := range t.Objects {
-			if o == nil || len(o.Key) > maxKey || o.Size < 0 || o.Lo < 0 || o.Hi < 0 {
-				return nil, fmt.Errorf("ps: restore %s: table %q has an object that makes no sense", key, t.Name)
-			}
-		}
-	}
-	return &m, nil
-}
-
-func (t *SavedTable) spec() (Spec, error) {
-	r := wire.NewReader("ps spec of "+t.Name, t.Spec)
-	s := readSpec(r)
-	if err := r.Done(); err != nil {
-		return s, err
-	}
-	return s, s.validate()
 }
 
 // rawBytes reads n bytes with their length before them.
