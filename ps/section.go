@@ -1,0 +1,199 @@
+package ps
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"sync/atomic"
+
+	"github.com/trivium-ml/trivium/wire"
+)
+
+// A hold counts who still uses memory that a message refers to: cells are sent from where they lie. A machine takes one for each
+// message that it makes; the loop that sends a message gives it back once the bytes are out. Where nobody gives it back, as in the
+// simulator, the memory is never written again.
+type hold struct{ n atomic.Int32 }
+
+func (h *hold) free() bool { return h == nil || h.n.Load() == 0 }
+
+// holds are those of one message.
+type holds []*hold
+
+// add takes h, unless it is taken or nil.
+func (hs *holds) add(h *hold) {
+	if h != nil && !slices.Contains(*hs, h) {
+		h.n.Add(1)
+		*hs = append(*hs, h)
+	}
+}
+
+// take takes all once more, for a message that is sent again.
+func (hs holds) take() {
+	for _, h := range hs {
+		h.n.Add(1)
+	}
+}
+
+func (hs holds) give() {
+	for _, h := range hs {
+		h.n.Add(-1)
+	}
+}
+
+// A form is how a section names its cells.
+type form uint8
+
+const (
+	formRange form = iota // a run of columns of one row
+	formRows              // whole segments of rows, ascending
+	formCells             // for each row, ascending, some columns, ascending
+	formSame              // in a reply: these rows are as they were
+)
+
+// A section is cells of one shard: deltas in a batch, values in a reply.
+type section struct {
+	table, shard uint32
+	form         form
+	part         uint32  // of the tree of exact mode; 0: none
+	row, from    int64   // formRange; formSame has the column of its segments
+	rows         []int64 // formRows, formCells, formSame
+	ends         []int64 // formCells: where each row's columns end
+	cols         []int64 // formCells
+	list         uint32  // the number of the key list that rows, ends and cols are; 0: none
+	listed       bool    // the list is not in the message, since the receiver has it
+	n            int     // cells
+	cells        []byte  // n of them
+	version      uint64  // replies: of the segments; in a request: of what the asker has
+	mark         bool    // in a batch: the round has no more of this shard; in a reply: the asker's round status.own is in it, too
+	coded        bool    // cells are what the batch's codec made of n float32
+	done         bool    // at a server: applied
+}
+
+// keyBytes is the size of the keys in a payload.
+func (s *section) keyBytes() int {
+	if s.listed || s.form == formRange {
+		return 0
+	}
+	n := 8 * len(s.rows)
+	if s.form == formCells {
+		n += 8 * (len(s.ends) + len(s.cols))
+	}
+	return n
+}
+
+func pad8(n int) int { return (n + 7) &^ 7 }
+
+func (s *section) size() int { return s.keyBytes() + pad8(len(s.cells)) }
+
+// sectionHead is an upper bound of what a section takes in a head.
+const sectionHead = 80
+
+func (s *section) appendHead(p []byte) []byte {
+	flags := byte(s.form)
+	if s.mark {
+		flags |= 4
+	}
+	if s.listed {
+		flags |= 8
+	}
+	if s.coded {
+		flags |= 16
+	}
+	p = append(p, flags)
+	p = wire.AppendUvarint(p, uint64(s.table))
+	p = wire.AppendUvarint(p, uint64(s.shard))
+	p = wire.AppendUvarint(p, uint64(s.part))
+	p = wire.AppendUvarint(p, uint64(s.list))
+	p = wire.AppendUvarint(p, s.version)
+	p = wire.AppendUvarint(p, uint64(s.n))
+	p = wire.AppendUvarint(p, uint64(len(s.cells)))
+	switch s.form {
+	case formRange:
+		p = binary.AppendVarint(p, s.row)
+		p = wire.AppendUvarint(p, uint64(s.from))
+	case formCells:
+		p = wire.AppendUvarint(p, uint64(len(s.rows)))
+		p = wire.AppendUvarint(p, uint64(len(s.cols)))
+	default:
+		p = wire.AppendUvarint(p, uint64(s.from))
+		p = wire.AppendUvarint(p, uint64(len(s.rows)))
+	}
+	return p
+}
+
+func (s *section) appendPayload(p []byte) []byte {
+	if s.keyBytes() > 0 {
+		p = append(p, asBytes(s.rows)...)
+		if s.form == formCells {
+			p = append(p, asBytes(s.ends)...)
+			p = append(p, asBytes(s.cols)...)
+		}
+	}
+	return append(p, s.cells...)
+}
+
+// appendPayloads appends the payloads of secs, each from a multiple of 8 on.
+func appendPayloads(p []byte, secs []section) []byte {
+	for i := range secs {
+		for len(p)%8 != 0 {
+			p = append(p, 0)
+		}
+		p = secs[i].appendPayload(p)
+	}
+	return p
+}
+
+// readSection reads what the two appends wrote; payload is what is left of it, and what is left after.
+func readSection(r *wire.Reader, payload []byte, s *section) []byte {
+	flags := r.Uvarint("form", 31)
+	s.form, s.mark, s.listed, s.coded = form(flags&3), flags&4 != 0, flags&8 != 0, flags&16 != 0
+	s.table = uint32(r.Uvarint("table", maxTables))
+	s.shard = uint32(r.Uvarint("shard", maxShards))
+	s.part = uint32(r.Uvarint("part", math.MaxUint32))
+	s.list = uint32(r.Uvarint("key list", math.MaxUint32))
+	s.version = r.Uvarint("version", math.MaxUint64)
+	s.n = int(r.Uvarint("cells", wire.MaxFrame))
+	bytes := int(r.Uvarint("bytes", wire.MaxFrame))
+	take := func(what string, n int) []byte {
+		if r.Err() != nil {
+			return nil
+		}
+		if n > len(payload) {
+			r.Fail(what, fmt.Errorf("%d bytes are announced, %d are left", n, len(payload)))
+			return nil
+		}
+		p := payload[:n:n]
+		payload = payload[n:]
+		return p
+	}
+	switch s.form {
+	case formRange:
+		s.row = readVarint(r, "row")
+		s.from = int64(r.Uvarint("column", maxCols))
+	case formCells:
+		rows, cols := int(r.Uvarint("rows", wire.MaxFrame/8)), int(r.Uvarint("columns", wire.MaxFrame/8))
+		if !s.listed {
+			s.rows = asCells[int64](take("rows", 8*rows))
+			s.ends = asCells[int64](take("ends", 8*rows))
+			s.cols = asCells[int64](take("columns", 8*cols))
+		}
+	default:
+		s.from = int64(r.Uvarint("column", maxCols))
+		if rows := int(r.Uvarint("rows", wire.MaxFrame/8)); !s.listed {
+			s.rows = asCells[int64](take("rows", 8*rows))
+		}
+	}
+	s.cells = take("cells", bytes)
+	take("padding", min(pad8(bytes)-bytes, len(payload)))
+	return payload
+}
+
+func readVarint(r *wire.Reader, field string) int64 {
+	u := r.Uvarint(field, math.MaxUint64)
+	x := int64(u >> 1)
+	if u&1 != 0 {
+		x = ^x
+	}
+	return x
+}
