@@ -35,13 +35,13 @@
 // # How
 //
 // The three protocols are pure machines: [ClientState], [ServerState] (one lane of a server, one core) and [DirectoryState]. The loops of
-// Open, Serve and Direct drive them over a network, a simulator drives the same.
+// Open, Serve and Direct (loop.go, part.go, outbox.go) drive them over a network, a simulator drives the same.
 //
-// A client keeps what its workers add in buffers (buffer.go), and sends a round to every lane as one batch in pieces, numbered by the
-// clock; an empty one too, since it carries the clock (round.go). A lane takes pieces in order, holds the rest back, and acknowledges a
-// round once it has it whole; the client sends again what is not acknowledged, the same bytes (server.go, hold.go). Reads go to the cache
-// (cache.go), then to the lanes that have the row's segments; a lane parks a read that comes too early (get.go, answer.go). An answer says how
-// many of the asker's own rounds are in it: later ones are laid over.
+// A client keeps what its workers add in buffers (inc.go, buffer.go), and sends a round to every lane as one batch in pieces (pack.go),
+// numbered by the clock; an empty one too, since it carries the clock (round.go). A lane takes pieces in order, holds the rest back, and
+// acknowledges a round once it has it whole; the client sends again what is not acknowledged, the same bytes (server.go, hold.go). Reads
+// go to the cache (cache.go), then to the lanes that have the row's segments; a lane parks a read that comes too early (get.go,
+// answer.go, land.go). An answer says how many of the asker's own rounds are in it: later ones are laid over.
 //
 // Tables are cut into shards when they are made (placement.go). A shard's rows lie in one run of memory or are found by key (row.go);
 // apply.go adds a round to them, or steps an optimizer whose state lies beside the cells.
@@ -53,7 +53,7 @@
 // are added by the server while later ones travel.
 //
 // What is not here yet: replicas of shards and their live moves. A server that is lost takes its shards with it, and a job goes on from
-// its last snapshot (snapshot.go).
+// its last snapshot (snapshot.go, manifest.go).
 //
 // Next in the life of a gradient: wire and transport, the bytes.
 package ps
