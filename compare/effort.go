@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"slices"
 	"strings"
 )
 
@@ -26,17 +25,14 @@ func efforts(systems []System) (list []Effort) {
 			if x.dir == nil { // its program is not among ours
 				continue
 			}
-			for _, word := range x.Program {
+			for _, word := range x.row.Program {
 				if p, err := fs.ReadFile(x.dir, path.Join(x.folder, word)); err == nil {
 					e.Lines += codeLines(p)
 				}
 			}
-			if p, err := fs.ReadFile(x.dir, path.Join(x.folder, "train.py")); err == nil && !slices.Contains(x.Program, "train.py") { // on which worker.py builds
-				e.Lines += codeLines(p)
-			}
 			var words []string
 			for _, role := range []Role{SchedulerRole, ServerRole, WorkerRole} {
-				switch n := x.Roles[string(role)].(type) {
+				switch n := x.row.Roles[string(role)].(type) {
 				case float64:
 					words = append(words, fmt.Sprintf("%v %s", n, role))
 				case string:

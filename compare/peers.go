@@ -36,6 +36,8 @@ type peerSpec struct {
 	Lead    Role           `json:"lead"`  // the role that is told what to do; empty: the workers
 	Modes   []string       `json:"modes"`
 	Full    bool           `json:"full"`
+	Approx  string         `json:"approx"` // of every row that says nothing else, as Models
+	Models  []string       `json:"models"`
 	Rows    []peerRow      `json:"rows"`
 	Install [][]string     `json:"install"`
 	SizeMB  int            `json:"size_mb"`
@@ -122,6 +124,10 @@ func (s *peerSpec) peer(row *peerRow, env string) *peer {
 	if len(row.Roles) == 0 {
 		row.Roles = s.Roles
 	}
+	if len(row.Models) == 0 {
+		row.Models = s.Models
+	}
+	row.Approx = orElse(row.Approx, s.Approx)
 	return &peer{peerSpec: s, row: row, env: env}
 }
 

@@ -155,5 +155,8 @@ func (p *Plan) validate() error {
 		}
 		seen[s.Name()] = true
 	}
+	if len(errs) == 0 && len(p.groups()) == 0 {
+		bad("none of those systems trains any of those tasks at such a batch: rows with clocks are for logistic regression, and some rows take the full batch alone or never")
+	}
 	return mistakes(errs)
 }
