@@ -26,24 +26,20 @@ func (g *Group) CalibrateFor(ctx context.Context, limit time.Duration) (Costs, e
 		return g.Costs(), nil
 	}
 	b := &bench{g: g, until: time.Now().Add(limit)}
-	for {
-		ran := false
+	if _, err := g.timeBatch(ctx, Op{Plan: Doubling}, timedBytes[0], &b.walk); err != nil { // all have woken up
+		return Costs{}, err
+	}
+	again := true
+	for pass := 0; again; pass++ {
+		again = false
 		for col := range timedBytes {
-			lines, err := b.agree(ctx, col)
-			if err != nil {
-				return Costs{}, err
-			}
-			for line := range timed {
-				if lines&(1<<line) != 0 {
-					ran = true
-					if err := b.batch(ctx, line, col); err != nil {
-						return Costs{}, err
-					}
+			for range batchesOf(timedBytes[col], pass) {
+				ran, err := b.column(ctx, col)
+				if err != nil {
+					return Costs{}, err
 				}
+				again = again || ran
 			}
-		}
-		if !ran {
-			break
 		}
 	}
 	c, err := b.costs(ctx)
@@ -60,22 +56,70 @@ type bench struct {
 	until time.Time
 	took  [len(timed)][len(timedBytes)][]float64 // seconds of an operation, in each batch
 	spent Times                                  // the longest batch, which the next will hardly exceed
-	x, y  []float32
+	walk  walk
 }
 
-// typical is the lower quartile of the batches: the shortest of many was lucky, and half of them may have been disturbed. +Inf: none.
+// typical is the median of the batches: some of them meet other work on the machine. +Inf: none.
 func (b *bench) typical(line, col int) float64 {
 	list := b.took[line][col]
 	if len(list) == 0 {
 		return math.Inf(1)
 	}
 	slices.Sort(list)
-	return list[(len(list)-1)/4]
+	n := len(list)
+	return (list[(n-1)/2] + list[n/2]) / 2
 }
 
-// batchOps is how many operations are timed at once, one after the other, as they come in a step: of small ones many, since the ranks
-// begin a batch at different times. Each has memory of its own, as the buckets of a gradient have.
-var batchOps = [len(timedBytes)]int{32, 24, 16, 8, 4, 2, 1}
+// batchesOf is how many batches of a size a pass has: small operations take little time, and scatter most. The first pass is for all sizes.
+func batchesOf(bytes, pass int) int {
+	if pass > 0 && bytes <= 64<<10 {
+		return 3
+	}
+	return 1
+}
+
+// column measures one batch of a size by each algorithm, as far as they fit the time.
+func (b *bench) column(ctx context.Context, col int) (ran bool, err error) {
+	lines, err := b.agree(ctx, col)
+	for line := range timed {
+		if err == nil && lines&(1<<line) != 0 {
+			ran = true
+			err = b.batch(ctx, line, col)
+		}
+	}
+	return ran, err
+}
+
+// batchOps is how many operations of so many bytes are timed at once, one after the other, as they come in a step. Some go before,
+// at whose end all ranks have begun.
+func batchOps(bytes int) int { return min(max((2<<20)/bytes, 1), 16) }
+
+// A walk is the memory of operations that come one after the other. Each has memory of its own, as the buckets of a gradient have, and
+// a small one comes again soon enough to be in a cache: how much memory takes part decides what long vectors cost.
+type walk struct {
+	src, dst []float32
+	at       int // elements
+}
+
+// walkBytes is how far operations of so many bytes walk before they begin again.
+func walkBytes(bytes int) int { return max(min(max(16*bytes, 1<<20), 16<<20), bytes) }
+
+// next is memory for an operation of so many elements.
+func (w *walk) next(n int) (dst, src []float32) {
+	most := walkBytes(4*n) / 4
+	if len(w.src) < most {
+		w.src, w.dst = make([]float32, most), make([]float32, most)
+		for i := range w.src {
+			w.src[i], w.dst[i] = float32(i%5), 1 // memory that was never written is a single page of zeros, which every cache holds
+		}
+	}
+	if w.at+n > most {
+		w.at = 0
+	}
+	at := w.at
+	w.at += n
+	return w.dst[at:w.at], w.src[at:w.at]
+}
 
 // agree tells all ranks what rank 0 wants to measure of a size: a bit for each line.
 func (b *bench) agree(ctx context.Context, col int) (uint8, error) {
@@ -101,9 +145,8 @@ func (b *bench) want(col int) uint8 {
 			if (a == Doubling || a == GatherCast) && b.typical(line, col-1) > slow*b.least(col-1) {
 				continue // what is for small vectors is left out where it becomes slow
 			}
-			grow := float64(timedBytes[col]*batchOps[col]) / float64(timedBytes[col-1]*batchOps[col-1])
-			// The first measurement touches new memory: it is of no use without a second.
-			cost = 2 * b.spent[line][col-1] * max(grow, 1)
+			grow := float64(timedBytes[col]*(1+batchOps(timedBytes[col]))) / float64(timedBytes[col-1]*(1+batchOps(timedBytes[col-1])))
+			cost = b.spent[line][col-1] * max(grow, 1)
 		}
 		if cost > left {
 			continue
@@ -124,23 +167,29 @@ func (b *bench) least(col int) float64 {
 
 // batch times some operations of a size by one algorithm.
 func (b *bench) batch(ctx context.Context, line, col int) error {
-	ops, n := batchOps[col], timedBytes[col]/4
-	if len(b.y) < ops*n {
-		b.x, b.y = make([]float32, ops*n), make([]float32, ops*n)
-		for i := range b.x {
-			b.x[i] = float32(i % 5) // memory that was never written is a single page of zeros, which every cache holds
+	begin := time.Now()
+	took, err := b.g.timeBatch(ctx, Op{Plan: timed[line]}, timedBytes[col], &b.walk)
+	b.took[line][col] = append(b.took[line][col], took.Seconds())
+	b.spent[line][col] = max(b.spent[line][col], time.Since(begin).Seconds())
+	return err
+}
+
+// timeBatch is the time of one of some operations, in a step of their own.
+func (g *Group) timeBatch(ctx context.Context, op Op, bytes int, w *walk) (time.Duration, error) {
+	ops := batchOps(bytes)
+	before := 1 + ops/4
+	var at time.Time
+	for i := range before + ops {
+		if i == before {
+			at = time.Now()
+		}
+		dst, src := w.next(bytes / 4)
+		if err := g.Start(op, uint32(i), Of(dst), Of(src)).Wait(ctx); err != nil {
+			return 0, err
 		}
 	}
-	at := time.Now()
-	for i := range ops {
-		if err := b.g.Start(Op{Plan: timed[line]}, uint32(i), Of(b.y[i*n:(i+1)*n]), Of(b.x[i*n:(i+1)*n])).Wait(ctx); err != nil {
-			return err
-		}
-	}
-	took := time.Since(at).Seconds()
-	b.took[line][col] = append(b.took[line][col], took/float64(ops))
-	b.spent[line][col] = max(b.spent[line][col], took)
-	return b.g.Commit(ctx, b.g.Step())
+	took := time.Since(at) / time.Duration(ops)
+	return took, g.Commit(ctx, g.Step())
 }
 
 // costs are what all ranks have found, on the average.
@@ -168,9 +217,25 @@ func (b *bench) costs(ctx context.Context) (Costs, error) {
 	for line := range c.Times {
 		copy(c.Times[line][:], all[1+line*len(timedBytes):])
 	}
-	c.smooth()
+	if b.batches() < 3 {
+		c.smooth()
+	}
 	c.fit(p)
 	return c, nil
+}
+
+// batches are as many as there are of each size and algorithm that was measured at all, at least. Of three the median is none that was
+// disturbed alone.
+func (b *bench) batches() int {
+	least := math.MaxInt
+	for line := range timed {
+		for col := range timedBytes {
+			if n := len(b.took[line][col]); n > 0 {
+				least = min(least, n)
+			}
+		}
+	}
+	return least
 }
 
 // smooth takes out what can only be a disturbance, in a calibration of a short while on a busy machine. Halving and the ring send and add

@@ -54,7 +54,7 @@ func (c *core) do(o *operation, i int32) {
 		}
 		combine(o.dtype, o.Reduce, o.span(t.To), list...)
 	case DoCopy:
-		copy(o.span(t.To), o.span(t.From[0]))
+		copyNear(o.span(t.To), o.span(t.From[0]))
 	case DoFinish:
 		finish(o.dtype, o.Reduce, c.size(), o.Scale, o.span(t.To))
 	case DoEncode, DoSumCoded, DoEncodeSum, DoDecodeInto:
@@ -64,6 +64,15 @@ func (c *core) do(o *operation, i int32) {
 		}
 	}
 	o.complete(i)
+}
+
+// copyNear copies by pieces, which stay in the cache for whoever reads them next. A single copy of 1 MiB or more would go around the cache.
+func copyNear(dst, src []byte) {
+	const piece = 256 << 10
+	for len(src) > 0 {
+		n := copy(dst, src[:min(len(src), piece)])
+		dst, src = dst[n:], src[n:]
+	}
 }
 
 func (o *operation) span(s Span) []byte {

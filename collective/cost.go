@@ -31,7 +31,7 @@ var timed = [...]Algorithm{Doubling, Halving, Ring, GatherCast, Shared}
 
 // timedBytes reach from what is all message to what is all memory: below 1 KiB nothing changes, and what happens in caches happens between
 // 64 KiB and 16 MiB.
-var timedBytes = [...]int{1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24}
+var timedBytes = [...]int{1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 19, 1 << 20, 1 << 22, 1 << 24}
 
 // of is the line of a; -1: it has none. The plans of one rounding and of the exact tree move what a ring, or halving and doubling, moves.
 func (t *Times) of(a Algorithm, p int) int {

@@ -1,4 +1,17 @@
 package collective
 
+import (
+	"context"
+	"time"
+)
+
 // KindVote is the kind of the frames by which ranks vote.
 const KindVote = kindVote
+
+// A Walk is the memory that calibration uses.
+type Walk = walk
+
+// TimeBatch is what calibration measures.
+func (g *Group) TimeBatch(ctx context.Context, op Op, bytes int, w *Walk) (time.Duration, error) {
+	return g.timeBatch(ctx, op, bytes, w)
+}

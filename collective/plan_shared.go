@@ -23,7 +23,17 @@ func (b *builder) shared(n, block int, srcIn, dstIn bool) {
 			do(Span{Src, at, min(n, at+block)})
 		}
 	}
-	b.give(each, srcIn)
+	b.give(each, func(s Span) {
+		mine := s.share(me, b.size)
+		if srcIn {
+			return
+		}
+		for _, part := range []Span{{Src, s.From, mine.From}, {Src, mine.To, s.To}} { // nobody else reads the own slice
+			if part.Len() > 0 {
+				b.add(Task{Do: DoCopy, To: part.in(given(me), 0), From: []Span{part}}, true, part)
+			}
+		}
+	})
 	each(func(s Span) {
 		b.hear(func(r int) Span { return s.in(given(r), 0) })
 		mine := s.share(me, b.size)
@@ -31,6 +41,7 @@ func (b *builder) shared(n, block int, srcIn, dstIn bool) {
 		for r := range operands {
 			operands[r] = mine.in(given(r), 0)
 		}
+		operands[me] = mine
 		sum := mine.in(sums(me), 0)
 		b.combine(sum, operands...)
 		if sum.Len() > 0 {
@@ -63,7 +74,11 @@ func (b *builder) sharedWhole(n, block int, srcIn bool) {
 			do(Span{Src, at, min(n, at+block)})
 		}
 	}
-	b.give(each, srcIn)
+	b.give(each, func(s Span) {
+		if !srcIn {
+			b.add(Task{Do: DoCopy, To: s.in(given(b.rank), 0), From: []Span{s}}, true, s)
+		}
+	})
 	each(func(s Span) {
 		b.hear(func(r int) Span { return s.in(given(r), 0) })
 		operands := make([]Span, b.size)
@@ -76,14 +91,11 @@ func (b *builder) sharedWhole(n, block int, srcIn bool) {
 	})
 }
 
-// give lets the others read the own contribution.
-func (b *builder) give(each func(func(Span)), srcIn bool) {
+// give lets the others read the own contribution, once place has put it where they can.
+func (b *builder) give(each func(func(Span)), place func(Span)) {
 	each(func(s Span) {
-		own := s.in(given(b.rank), 0)
-		if !srcIn {
-			b.add(Task{Do: DoCopy, To: own, From: []Span{s}}, true, s)
-		}
-		b.tell(own)
+		place(s)
+		b.tell(s.in(given(b.rank), 0))
 	})
 }
 

@@ -4,7 +4,6 @@ package collective_test
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,7 +13,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -56,6 +54,8 @@ type order struct {
 	Count int
 	Plan  collective.Algorithm
 	Exact int // shards
+	Sizes []int
+	Plans []collective.Algorithm
 }
 
 // A reply is what a child writes.
@@ -66,6 +66,11 @@ type reply struct {
 	Micros     float64
 	Predicted  float64
 	Plan       string
+
+	Timings      []timing
+	P99          float64 // microseconds
+	Share        float64 // of a step, in its commit
+	Sent, Frames uint64  // so far
 }
 
 func child() error {
@@ -142,6 +147,7 @@ func child() error {
 			room[k] = floats(g.Memory(64 << 20))
 		}
 	}
+	var walk collective.Walk
 	for {
 		if err := in.Decode(&o); err != nil {
 			if errors.Is(err, io.EOF) {
@@ -160,6 +166,12 @@ func child() error {
 		switch o.Do {
 		case "calibrate":
 			_, err = g.CalibrateFor(ctx, time.Duration(max(o.Count, 150))*time.Millisecond)
+		case "windows":
+			re.Timings, err = windows(ctx, g, &walk, o, &last)
+		case "tail":
+			err = re.tail(ctx, g, dst, src, o.Count)
+		case "step":
+			err = re.step(ctx, g, room[1], room[0], o)
 		case "bare":
 			bare.tmp[o.Rank] = make([]byte, o.Bytes)
 			begin = time.Now()
@@ -184,7 +196,10 @@ func child() error {
 			}
 		}
 		re.Predicted, re.Plan = float64(last.Predicted.Nanoseconds())/1e3, last.Algorithm.String()
-		re.Micros = float64(time.Since(begin).Nanoseconds()) / 1e3 / float64(max(o.Count, 1))
+		re.Sent, re.Frames = port.Stats().BytesSent, port.Stats().FramesSent
+		if re.Micros == 0 {
+			re.Micros = float64(time.Since(begin).Nanoseconds()) / 1e3 / float64(max(o.Count, 1))
+		}
 		if o.Do == "ops" && err == nil {
 			err = g.Commit(ctx, g.Step())
 		}
@@ -368,66 +383,6 @@ func BenchmarkProcesses(b *testing.B) {
 			}
 		}
 	}
-}
-
-// BenchmarkPrediction sets what the calibrated cost model predicts beside what operations take: the issue asks for 20 % in 90 % of the
-// cells. Each line is a cell (ranks, bytes) of an algorithm that comes near the fastest; the lower quartile of some windows counts, as in the
-// calibration. The last figure of a size is how much longer the chosen algorithm takes than the one that turns out fastest.
-func BenchmarkPrediction(b *testing.B) {
-	for _, network := range []string{"tcp", "direct"} {
-		for _, size := range []int{2, 3, 4} {
-			b.Run(fmt.Sprintf("%s/P=%d", network, size), func(b *testing.B) {
-				c := newCrew(b, network, size)
-				cells, good := [2]int{}, [2]int{}
-				for b.Loop() {
-					c.all(order{Do: "calibrate", Count: 1500}) // longer than in training: it stands for a quiet host
-					for _, bytes := range []int{1 << 10, 4 << 10, 32 << 10, 128 << 10, 256 << 10, 1 << 20, 2 << 20, 4 << 20, 16 << 20} {
-						predictCell(b, c, network, bytes, &cells, &good)
-					}
-				}
-				b.ReportMetric(0, "ns/op")
-				b.ReportMetric(100*float64(good[0])/float64(cells[0]), "%within-20%")
-				b.ReportMetric(100*float64(good[1])/float64(cells[1]), "%within-20%-of-chosen")
-			})
-		}
-	}
-}
-
-func predictCell(b *testing.B, c *crew, network string, bytes int, cells, good *[2]int) {
-	plans := []collective.Algorithm{collective.Auto, collective.Doubling, collective.Halving, collective.Ring}
-	if network == "direct" {
-		plans = append(plans, collective.Shared)
-	}
-	all := make([][]reply, len(plans))
-	for range 9 {
-		for i, a := range plans {
-			all[i] = append(all[i], c.reply(order{Do: "ops", Bytes: bytes, Count: max(2, min(200, (8<<20)/bytes)), Plan: a}))
-		}
-	}
-	best := make([]reply, len(plans)) // the lower quartile, as in the calibration
-	for i, list := range all {
-		slices.SortFunc(list, func(a, b reply) int { return cmp.Compare(a.Micros, b.Micros) })
-		best[i] = list[len(list)/4]
-	}
-	fastest := best[0].Micros
-	for _, re := range best[1:] {
-		fastest = min(fastest, re.Micros)
-	}
-	for i, re := range best {
-		if i > 0 && re.Micros > 2*fastest {
-			continue // nobody would
-		}
-		which := 0
-		if i == 0 {
-			which = 1
-		}
-		cells[which]++
-		if r := re.Micros / re.Predicted; r > 0.8 && r < 1.25 {
-			good[which]++
-		}
-		b.Logf("%8d KiB %-10v %-16v predicted %8.0f µs, took %8.0f µs: %.2f", bytes>>10, plans[i], re.Plan, re.Predicted, re.Micros, re.Micros/re.Predicted)
-	}
-	b.Logf("%8d KiB: the choice takes %.2f times the fastest", bytes>>10, best[0].Micros/fastest)
 }
 
 // BenchmarkExact sets exact mode over 16 shards beside the fast one: at most 1.15 times as long for a power of two of ranks, else 1.7.
