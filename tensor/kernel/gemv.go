@@ -20,6 +20,31 @@ func Gemv[T Float](isa ISA, m, n int, a []T, lda int, x, y []T) {
 
 // dotGroup is y = A·x for as many rows as a kernel takes.
 func dotGroup[T Float](isa ISA, n int, a []T, lda int, x, y []T) {
+	const few = 16 // blocks: clearing a tree for each row takes long
+	if n > few*BlockLen {
+		dotBlocks(isa, n, a, lda, x, y)
+		return
+	}
+	var sums [few][8]T
+	blocks := 0
+	for j := 0; j < n; j += BlockLen {
+		dots[T](isa, len(y), &stripe{
+			a: unsafe.Pointer(&a[j]), row: lda * sizeOf[T](), x: unsafe.Pointer(&x[j]), n: min(BlockLen, n-j), out: unsafe.Pointer(&sums[blocks]),
+		})
+		blocks++
+	}
+	for width := 1; width < blocks; width *= 2 { // as a tree adds them
+		for i := 0; i+width < blocks; i += 2 * width {
+			for r := range y {
+				sums[i][r] += sums[i+width][r]
+			}
+		}
+	}
+	copy(y, sums[0][:])
+}
+
+// dotBlocks is dotGroup for any number of blocks.
+func dotBlocks[T Float](isa ISA, n int, a []T, lda int, x, y []T) {
 	var sums [8]tree[T]
 	var block [8]T
 	for j := 0; j < n; j += BlockLen {

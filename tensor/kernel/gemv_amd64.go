@@ -14,6 +14,12 @@ func dotsF64AVX512(t *stripe)
 func dots8F64AVX512(t *stripe)
 
 //go:noescape
+func dots6F32AVX2(t *stripe)
+
+//go:noescape
+func dots6F64AVX2(t *stripe)
+
+//go:noescape
 func dotsF32AVX2(t *stripe)
 
 //go:noescape
@@ -66,6 +72,8 @@ func dotRows[T Float](isa ISA, m int) int {
 	switch {
 	case isa == AVX512 && !single[T]() && m >= 8:
 		return 8
+	case isa == AVX2 && m >= 6 && m%6 != 2 && m%6 != 3: // the rest is of fours, not of single rows
+		return 6
 	case isa >= AVX2 && m >= 4:
 		return 4
 	}
@@ -77,6 +85,10 @@ func dots[T Float](isa ISA, rows int, t *stripe) {
 	switch {
 	case rows == 8:
 		dots8F64AVX512(t)
+	case rows == 6 && single[T]():
+		dots6F32AVX2(t)
+	case rows == 6:
+		dots6F64AVX2(t)
 	case isa == AVX512 && single[T]():
 		dotsF32AVX512(t)
 	case isa == AVX512:

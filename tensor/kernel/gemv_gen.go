@@ -29,13 +29,16 @@ func main() {
 	z64 := arch{"AVX512", "F64", "Z", 8, 8, "PD", "VBROADCASTSD"}
 	y32 := arch{"AVX2", "F32", "Y", 4, 8, "PS", "VBROADCASTSS"}
 	y64 := arch{"AVX2", "F64", "Y", 8, 4, "PD", "VBROADCASTSD"}
+	const block = 4096 // BlockLen
 	z32.dots(4)
-	z64.dotsByParts(8, 2)
-	z64.dotsByParts(4, 4)
+	z64.dotsByParts(8, 2, block, 0)
+	z64.dotsByParts(4, 4, block, 0)
 	y32.maskTable()
 	y64.maskTable()
-	y32.dotsByParts(4, 2)
-	y64.dotsByParts(4, 2)
+	y32.dotsByParts(6, 2, 1024, 512)
+	y64.dotsByParts(6, 2, 512, 512)
+	y32.dotsByParts(4, 2, 1024, 512)
+	y64.dotsByParts(4, 2, 512, 512)
 	for _, a := range []arch{z32, z64, y32, y64} {
 		a.leaf(8)
 		a.leaf(4)
@@ -132,19 +135,30 @@ func (a arch) maskTable() {
 	p("GLOBL ones%s<>(SB), RODATA|NOPTR, $64\n", a.elem)
 }
 
-// dotsByParts is dots of four or eight rows, more than there are registers for 64 lanes of: it passes over the block once for every group
-// of vectors of lanes, and adds what the passes give as folding in halves does. The more rows at once, the more lines come from memory at
-// a time, and the less often x is read: where there are registers for eight, they are an eighth faster than four (measured).
-func (a arch) dotsByParts(rows, group int) {
+// dotsByParts is dots of four or eight rows, more than there are registers for 64 lanes of: it passes over some columns, no more than
+// stay in first-level cache, once for every group of vectors of lanes, whose sums wait on the stack meanwhile, and adds the groups in the
+// end as folding in halves does. The more rows at once, the more lines come from memory at a time, and the less often x is read: where
+// there are registers for eight, they are an eighth faster than four. Fewer columns fetch lines of memory in order, which is 8 % faster
+// with AVX2 than whole blocks, and so does fetching ahead, by so many bytes (all measured).
+//
+//	DI t, SI rows, R8 R9 BX AX as at has them, R10 x, CX the columns of a pass left, R12 those of the block after them
+func (a arch) dotsByParts(rows, group, columns, ahead int) {
 	vecs := 64 / a.lanes
 	parts := vecs / group
 	bytes := a.size * a.lanes
 	reg := func(n int) string { return fmt.Sprintf("%s%d", a.reg, n) }
 	acc := func(i, v int) string { return reg(i*group + v) }
 	x := func(v int) string { return reg(rows*group + v) }
-	temps := map[string]int{"Y": 15, "Z": 32}[a.reg] - rows*group - group
+	temps := map[string]int{"Y": 16, "Z": 32}[a.reg] - rows*group - group // in tails, Y15 is the mask
 	temp := func(n int) string { return reg(rows*group + group + n%temps) }
-	slot := func(k, i, v int) string { return fmt.Sprintf("%d(SP)", ((k*rows+i)*group+v)*bytes) }
+	slot := func(part, i, v int) string { return fmt.Sprintf("%d(SP)", ((part*rows+i)*group+v)*bytes) }
+	each := func(f func(i, v int)) {
+		for i := range rows {
+			for v := range group {
+				f(i, v)
+			}
+		}
+	}
 	name := "dots" + a.elem + a.isa
 	if rows > 4 {
 		name = fmt.Sprintf("dots%d%s%s", rows, a.elem, a.isa)
@@ -155,30 +169,29 @@ func (a arch) dotsByParts(rows, group int) {
 		}
 	}
 	p("// func %s(t *stripe)", name)
-	p("TEXT ·%s(SB), 0, $%d-8", name, bits.Len(uint(parts)-1)*rows*group*bytes)
-	p("\tMOVQ t+0(FP), DI\n\tMOVQ 8(DI), R8\n\tLEAQ (R8)(R8*2), R9")
-	depth := 0 // of partial sums in slots
-	for n := range parts {
-		part := int(bits.Reverse(uint(n)) >> (bits.UintSize - (bits.Len(uint(parts)) - 1))) // what is half of all lanes away comes next
-		p("\tMOVQ 0(DI), SI\n\tMOVQ 16(DI), R10\n\tMOVQ 24(DI), CX")
-		p("\tADDQ $%d, SI\n\tADDQ $%d, R10", part*group*bytes, part*group*bytes)
+	p("TEXT ·%s(SB), 0, $%d-8", name, parts*rows*group*bytes)
+	p("\tMOVQ t+0(FP), DI\n\tMOVQ 0(DI), SI\n\tMOVQ 8(DI), R8\n\tLEAQ (R8)(R8*2), R9\n\tMOVQ 16(DI), R10\n\tMOVQ 24(DI), R12")
+	p("\tVXORPS %s, %s, %s", reg(0), reg(0), reg(0))
+	for part := range parts {
+		each(func(i, v int) { p("\tVMOVU%s %s, %s", a.suffix, reg(0), slot(part, i, v)) })
+	}
+	p("columns:\n\tMOVQ $%d, R13\n\tCMPQ R12, R13\n\tCMOVQLT R12, R13\n\tSUBQ R13, R12", columns)
+	for part := range parts {
+		p("\tMOVQ R13, CX")
 		fifth()
-		for i := range rows {
-			for v := range group {
-				p("\tVXORPS %s, %s, %s", acc(i, v), acc(i, v), acc(i, v))
-			}
-		}
+		each(func(i, v int) { p("\tVMOVU%s %s, %s", a.suffix, slot(part, i, v), acc(i, v)) })
 		p("\tSUBQ $64, CX\n\tJL tail%d\nloop%d:", part, part)
 		for v := range group {
 			p("\tVMOVU%s %d(R10), %s", a.suffix, v*bytes, x(v))
 		}
-		for i := range rows {
-			for v := range group {
-				t := temp(i*group + v)
-				p("\tVMUL%s %d%s, %s, %s", a.suffix, v*bytes, at("SI", i), x(v), t)
-				p("\tVADD%s %s, %s, %s", a.suffix, t, acc(i, v), acc(i, v))
+		each(func(i, v int) {
+			if v == 0 && ahead > 0 {
+				p("\tPREFETCHT0 %d%s", ahead, at("SI", i))
 			}
-		}
+			t := temp(i*group + v)
+			p("\tVMUL%s %d%s, %s, %s", a.suffix, v*bytes, at("SI", i), x(v), t)
+			p("\tVADD%s %s, %s, %s", a.suffix, t, acc(i, v), acc(i, v))
+		})
 		p("\tADDQ $%d, SI\n\tADDQ $%d, R10\n\tSUBQ $64, CX\n\tJGE loop%d", vecs*bytes, vecs*bytes, part)
 		p("tail%d:\n\tADDQ $%d, CX\n\tJLE end%d", part, 64-part*group*a.lanes, part)
 		for v := range group { // CX elements are left, from the first lane of vector v on
@@ -196,22 +209,25 @@ func (a arch) dotsByParts(rows, group int) {
 			}
 		}
 		p("end%d:", part)
-		for m := n; m&1 == 1; m >>= 1 {
-			depth--
-			for i := range rows {
-				for v := range group {
-					p("\tVADD%s %s, %s, %s", a.suffix, slot(depth, i, v), acc(i, v), acc(i, v))
-				}
-			}
+		each(func(i, v int) { p("\tVMOVU%s %s, %s", a.suffix, acc(i, v), slot(part, i, v)) })
+		if part < parts-1 { // the next lanes of the same columns
+			p("\tMOVQ R13, CX\n\tANDQ $-64, CX\n\tSHLQ $%d, CX\n\tSUBQ CX, SI\n\tSUBQ CX, R10", bits.Len(uint(a.size))-1)
+			p("\tADDQ $%d, SI\n\tADDQ $%d, R10", group*bytes, group*bytes)
+		} else {
+			p("\tSUBQ $%d, SI\n\tSUBQ $%d, R10", part*group*bytes, part*group*bytes)
 		}
-		for i := range rows {
-			for v := 0; v < group && n < parts-1; v++ {
-				p("\tVMOVU%s %s, %s", a.suffix, acc(i, v), slot(depth, i, v))
-			}
-		}
-		depth++
 	}
-	p("\tMOVQ 32(DI), R11")
+	p("\tTESTQ R12, R12\n\tJG columns\n\tMOVQ 32(DI), R11")
+	// What is half of all lanes away is added first.
+	for half := parts / 2; half > 0; half /= 2 {
+		for part := range half {
+			each(func(i, v int) { p("\tVMOVU%s %s, %s", a.suffix, slot(part, i, v), acc(i, v)) })
+			each(func(i, v int) { p("\tVADD%s %s, %s, %s", a.suffix, slot(part+half, i, v), acc(i, v), acc(i, v)) })
+			if half > 1 {
+				each(func(i, v int) { p("\tVMOVU%s %s, %s", a.suffix, acc(i, v), slot(part, i, v)) })
+			}
+		}
+	}
 	for i := range rows {
 		a.fold(i, group, acc, temp(0))
 	}
