@@ -54,7 +54,11 @@ func (c *core) do(o *operation, i int32) {
 		}
 		combine(o.dtype, o.Reduce, o.span(t.To), list...)
 	case DoCopy:
-		copyNear(o.span(t.To), o.span(t.From[0]))
+		if t.To.Buf >= numBufs {
+			copyNear(o.span(t.To), o.span(t.From[0]))
+		} else {
+			copy(o.span(t.To), o.span(t.From[0])) // a long result goes around the cache, which has the others' sums
+		}
 	case DoFinish:
 		finish(o.dtype, o.Reduce, c.size(), o.Scale, o.span(t.To))
 	case DoEncode, DoSumCoded, DoEncodeSum, DoDecodeInto:
@@ -66,7 +70,7 @@ func (c *core) do(o *operation, i int32) {
 	o.complete(i)
 }
 
-// copyNear copies by pieces, which stay in the cache for whoever reads them next. A single copy of 1 MiB or more would go around the cache.
+// copyNear copies by pieces, which stay in the cache for the rank that reads them next. A single copy of 1 MiB or more goes around it.
 func copyNear(dst, src []byte) {
 	const piece = 256 << 10
 	for len(src) > 0 {

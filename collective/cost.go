@@ -209,8 +209,14 @@ func (c *core) choose(j *job) Algorithm {
 // sharedFrom is the size from which two bells cost less than what they save.
 const sharedFrom = 16 << 10
 
-// sharedBlock is what travels at once in shared memory: a few of them fit a second-level cache.
-const sharedBlock = 1 << 20
+// sharedBlock is what travels at once in shared memory, between two ranks and among more. Each block of two is summed while it is in a
+// cache; of more, who share cores, each costs a change of processes, and bells between all of them.
+func sharedBlock(size int) int {
+	if size == 2 {
+		return 1 << 20
+	}
+	return 4 << 20
+}
 
 // smallBytes go to everyone at once.
 const smallBytes = 16 << 10
@@ -254,7 +260,7 @@ func (c Costs) least(p, bytes int, list ...Algorithm) Algorithm {
 func (c *core) segment(j *job, a Algorithm) int {
 	s := c.opt.Segment
 	if a == Shared {
-		return max(sharedBlock, j.n*j.dtype.Size()/(1<<14)) &^ 63
+		return max(sharedBlock(c.size()), j.n*j.dtype.Size()/(1<<14)) &^ 63
 	}
 	if most := j.n * j.dtype.Size() / (1 << 15); most > s {
 		s = min(most, c.opt.MaxFrame)
