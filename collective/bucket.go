@@ -109,6 +109,9 @@ func NewLauncher(buckets []Bucket, start func(i int)) *Launcher {
 	return l
 }
 
+// Len is the number of buckets.
+func (l *Launcher) Len() int { return len(l.buckets) }
+
 // Reset begins the next step.
 func (l *Launcher) Reset() {
 	for i, b := range l.buckets {

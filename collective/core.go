@@ -31,6 +31,8 @@ type core struct {
 	votes  []*tally
 	vote   *tally // ours: Commit has been called
 
+	settled settled // of the step
+
 	incidents []*incident
 	gone      []bool // links that are lost
 	left      []bool // who said goodbye
@@ -161,6 +163,10 @@ func (c *core) start(op Op, tag uint32, dst, src Buffer, done chan struct{}) *op
 	switch {
 	case c.failed != nil:
 		return c.end(o, c.failed)
+	case c.settled.f != nil:
+		return c.end(o, c.settled.f.toError(c.names))
+	case tag < c.settled.below:
+		return c.end(o, fmt.Errorf("collective: step %d: tag %d is below %d, up to which operations are settled: use a new one", c.step, tag, c.settled.below))
 	case tag > maxTag:
 		return c.end(o, fmt.Errorf("collective: tag %d is above %d", tag, maxTag))
 	case c.vote != nil:

@@ -97,11 +97,9 @@ func (c *core) tryVote() {
 			t.note(*v.f)
 		}
 	}
-	var sum uint32
+	sum := c.settled.sum
 	for _, o := range c.ops {
-		if o.Kind != Send && o.Kind != Receive { // these concern two ranks
-			sum += (o.print ^ o.tag*0x9e3779b9) * 0x85ebca6b
-		}
+		sum += o.seal()
 	}
 	t.seen.merge(opsSeen{sum, sum, c.self, c.self})
 	c.wake(c.now + c.opt.Deadline)
@@ -243,6 +241,7 @@ func (c *core) decided() {
 	}
 	clear(c.ops)
 	c.ops = c.ops[:0]
+	c.settled = settled{}
 	c.step++
 	if c.arena != nil {
 		c.arena.used = 0 // nobody reads it any more: every rank has voted

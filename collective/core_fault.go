@@ -103,6 +103,8 @@ func (c *core) speak(in *incident, f fault) {
 			m.fault.phase = phase.String()
 		}
 		m.fault.op = o.title()
+	} else if !in.whole && c.isSettled(in.step, in.tag) {
+		m.status = complete
 	}
 	m.fault.step, m.fault.tag = m.step, m.tag
 	in.reports[c.self] = m
@@ -205,6 +207,9 @@ func (c *core) convict(in *incident, f *fault) {
 		return
 	}
 	c.void = append(c.void, voided{in.step, in.tag, f})
+	if c.isSettled(in.step, in.tag) {
+		c.unsettle(f)
+	}
 	if o := c.find(in.step, in.tag); o != nil {
 		c.abort(o, f.toError(c.names))
 	}

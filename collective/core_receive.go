@@ -27,7 +27,7 @@ func (c *core) received(from int, ev *transport.Event) bool {
 
 func (c *core) data(from int, ev *transport.Event) bool {
 	step, tag := ev.Op.Step(), ev.Op.Index()
-	if c.failed != nil || step < c.step || c.voided(step, tag) != nil {
+	if c.failed != nil || step < c.step || c.voided(step, tag) != nil || c.isSettled(step, tag) {
 		if o := c.find(step, tag); o != nil && ev.Posted {
 			c.landed(o)
 		}

@@ -1,0 +1,107 @@
+package collective
+
+import (
+	"context"
+	"fmt"
+)
+
+// Settle waits until all operations of the step so far are complete at this rank, and returns the error of one that is not. The step goes
+// on: their results stay provisional until Commit, but their memory is the caller's again, and what is started afterwards builds on them:
+// where one of them turns out to have failed at another rank, so does all that follows, everywhere, with its error. A rank that is told of a
+// failure starts no more, and commits, which returns that error everywhere.
+//
+// A vote costs two messages a rank and, where ranks share cores, waiting for one that has none. Settle saves most of them: an allreduce that
+// completes shows that every rank has contributed, and so has settled what was before it. All ranks settle at the same places, and use new
+// tags afterwards. Where ranks share memory it is refused: others may still read there.
+func (g *Group) Settle(ctx context.Context) error {
+	h := g.h
+	for {
+		var next *operation
+		h.mu.Lock()
+		shared := g.c.arena != nil
+		for _, o := range g.c.ops {
+			if !o.finish {
+				next = o
+				break
+			}
+		}
+		h.mu.Unlock()
+		if shared {
+			return fmt.Errorf("collective: settle: the ranks share memory, which others may still read: commit the step")
+		}
+		if next == nil {
+			break
+		}
+		if err := (&Handle{g, next}).Wait(ctx); err != nil {
+			return err
+		}
+	}
+	// Whoever had the last frame of an operation in hand may be about to send what came of it.
+	h.await(ctx, func() bool { return h.flushing.Load() == 0 })
+	if err := h.drain(ctx, g.c); err != nil {
+		return err
+	}
+	var err error
+	h.do(func() { err = g.c.settle() })
+	return err
+}
+
+// A settled step is what a core keeps of operations that have been settled.
+type settled struct {
+	below uint32 // tags from here on are new
+	sum   uint32 // of what the vote compares
+	f     *fault // of one of them, which has failed at another rank
+}
+
+// settle forgets the operations of the step, which are complete and no longer read.
+func (c *core) settle() error {
+	if c.failed != nil {
+		return c.failed
+	}
+	if f := c.settled.f; f != nil {
+		return f.toError(c.names)
+	}
+	for _, o := range c.ops {
+		if o.err != nil {
+			return o.err
+		}
+		if !o.finish {
+			return fmt.Errorf("collective: settle: %s (tag %d) was started meanwhile", o.title(), o.tag)
+		}
+	}
+	for _, o := range c.ops {
+		c.settled.below = max(c.settled.below, o.tag+1)
+		c.settled.sum += o.seal()
+		c.recycle(o)
+		if len(c.spare) < 64 {
+			c.spare = append(c.spare, o.left)
+		}
+		o.left, o.mem, o.remote, o.plan = nil, [numBufs][]byte{}, nil, nil // a Handle may live on
+	}
+	clear(c.ops)
+	c.ops = c.ops[:0]
+	return nil
+}
+
+// isSettled says whether the operation is one of those.
+func (c *core) isSettled(step uint64, tag uint32) bool {
+	return step == c.step && tag < c.settled.below
+}
+
+// unsettle ends what builds on operations of which one has failed elsewhere.
+func (c *core) unsettle(f *fault) {
+	if c.settled.f == nil {
+		c.settled.f = f
+	}
+	for _, o := range c.ops {
+		c.abort(o, c.settled.f.toError(c.names))
+	}
+}
+
+// seal is what an operation adds to the sum that the vote compares.
+func (o *operation) seal() uint32 {
+	if o.job == nil || o.Kind == Send || o.Kind == Receive { // these concern two ranks
+		return 0
+	}
+	return (o.print ^ o.tag*0x9e3779b9) * 0x85ebca6b
+}
