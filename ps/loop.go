@@ -23,9 +23,11 @@ type Host struct {
 	wg     sync.WaitGroup
 	log    *slog.Logger
 
-	parcels parcels
-	replies sync.Pool
-	attends transport.Attender // of the stream; nil: it has none
+	parcels  parcels
+	replies  sync.Pool
+	attends  transport.Attender // of the stream; nil: it has none
+	serves   atomic.Bool        // it has lanes and no workers
+	answered atomic.Uint64      // calls
 
 	mu      sync.Mutex
 	boxes   map[Name]*outbox
@@ -114,6 +116,7 @@ func (h *Host) add(role, place int, p *part) error {
 	}
 	ps[place] = p
 	h.parts[role] = ps
+	h.look()
 	return nil
 }
 
@@ -125,39 +128,59 @@ func (h *Host) remove(p *part) {
 			ps[i] = nil
 		}
 	}
+	h.look()
 }
 
-// receive passes on what comes in.
+// receive passes on what comes in: from the goroutines that read the connections, where the stream can do that.
 func (h *Host) receive() {
-	for {
-		serves := h.onlyServes()
-		if serves {
-			h.attend(1)
-		}
-		ev, err := h.s.Recv(h.ctx)
-		if serves {
-			h.attend(-1)
-		}
-		if err != nil {
-			h.mu.Lock()
-			all := slices.Concat(h.parts[0], h.parts[1], h.parts[2], h.parts[3])
-			h.mu.Unlock()
-			for _, p := range all {
-				if p != nil && h.ctx.Err() == nil {
-					p.fail(fmt.Errorf("ps: %s: %w", h.s.Self(), err))
-				}
+	if sv, ok := h.s.(transport.Server); ok {
+		h.over(sv.Serve(h.ctx, func(ev *transport.Event) (keep, yield bool) {
+			if h.serves.Load() { // while this lasts it is not idle
+				h.attend(-1)
+				defer h.attend(1)
 			}
+			return h.take(ev)
+		}))
+		return
+	}
+	for {
+		ev, err := h.s.Recv(h.ctx)
+		if err != nil {
+			h.over(err)
 			return
 		}
-		switch ev.What {
-		case transport.LinkLost:
-			h.each(protocol.LinkLost{Peer: ev.From, Err: ev.Err})
-		case transport.LinkBack:
-			h.each(protocol.LinkBack{Peer: ev.From})
-		default:
-			h.frame(&ev)
-		}
+		h.take(&ev)
 		ev.Release()
+	}
+}
+
+// take handles an event. yield: a call was answered, and who waited for it has more to do than who reads.
+func (h *Host) take(ev *transport.Event) (keep, yield bool) {
+	switch ev.What {
+	case transport.LinkLost:
+		h.each(protocol.LinkLost{Peer: ev.From, Err: ev.Err})
+	case transport.LinkBack:
+		h.each(protocol.LinkBack{Peer: ev.From})
+	default:
+		before := h.answered.Load()
+		h.frame(ev)
+		yield = h.answered.Load() != before
+	}
+	return false, yield
+}
+
+// over ends all parts: nothing comes in any more.
+func (h *Host) over(err error) {
+	if h.ctx.Err() != nil {
+		return
+	}
+	h.mu.Lock()
+	all := slices.Concat(h.parts[0], h.parts[1], h.parts[2], h.parts[3])
+	h.mu.Unlock()
+	for _, p := range all {
+		if p != nil {
+			p.fail(fmt.Errorf("ps: %s: %w", h.s.Self(), err))
+		}
 	}
 }
 
@@ -168,11 +191,16 @@ func (h *Host) attend(by int) {
 	}
 }
 
-// onlyServes reports whether this process has lanes and no workers: then it does nothing while nothing comes.
-func (h *Host) onlyServes() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.parts[forServer]) > 0 && len(h.parts[forClient]) == 0
+// look finds out whether this process has lanes and no workers: then it does nothing while nothing comes, and attends. h.mu is held.
+func (h *Host) look() {
+	any := func(role int) bool { return slices.ContainsFunc(h.parts[role], func(p *part) bool { return p != nil }) }
+	if serves := any(forServer) && !any(forClient); serves != h.serves.Swap(serves) {
+		if serves {
+			h.attend(1)
+		} else {
+			h.attend(-1)
+		}
+	}
 }
 
 func (h *Host) each(in protocol.Event) {

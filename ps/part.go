@@ -55,6 +55,7 @@ func (p *part) stepLocked(in protocol.Event) {
 			if ch := p.calls[c.ID]; ch != nil {
 				delete(p.calls, c.ID)
 				ch <- reply{c.Result, c.Err}
+				p.h.answered.Add(1)
 			}
 		case protocol.Compute:
 			p.work.Go(func() {
