@@ -71,7 +71,7 @@ type shardGrad struct {
 	p     trivium.Params
 	batch *trivium.Batch
 	view  trivium.Batch
-	f     func(v int, g trivium.Gradient) (float64, float64, error)
+	f     func(v int, g trivium.Gradient, ready func(tensor int)) (float64, float64, error)
 }
 
 // Layout returns the layout of the model's parameters.
@@ -102,7 +102,7 @@ func (r *Run) Updates(ctx context.Context) iter.Seq2[int64, *trivium.Batch] {
 					}
 					break
 				}
-				r.Leave()
+				r.Pass()
 				if !yield(r.at.Step+1, b) {
 					r.over(trivium.Failed, errors.New("train: the strategy left its loop without saying why"))
 					return
@@ -132,8 +132,7 @@ func (r *Run) Due() bool {
 
 // load begins the next update with its phase load.
 func (r *Run) load() {
-	r.Begin(r.at.Step + 1)
-	r.Enter(observe.Load)
+	r.BeginIn(r.at.Step+1, observe.Load)
 }
 
 // batches describes the rest of this epoch.
@@ -245,7 +244,7 @@ func (r *Run) Sum(p trivium.Params, b *trivium.Batch, g trivium.Gradient) (lossS
 		return r.Model.Grad(context.Background(), p, *b, g, nil)
 	}
 	r.shard.p, r.shard.batch = p, b
-	return r.tree.Sum(r.Job.VirtualShards(), g, r.shard.f)
+	return r.tree.SumReady(r.Job.VirtualShards(), g, r.shard.f, nil)
 }
 
 // OwnShards are the virtual shards [from, to) of each update that this rank owns.
@@ -257,12 +256,19 @@ func (r *Run) OwnShards() (from, to int) {
 // SumShards writes to g the gradient sum over the virtual shards [from, to), of those that this rank owns, of which b has the rows,
 // added along the tree; they are one of its subtrees, or more than one where nobody else adds to them. It is Sum for a rank of exact mode.
 func (r *Run) SumShards(b *trivium.Batch, from, to int, g trivium.Gradient) (lossSum, weightSum float64, err error) {
+	return r.SumShardsReady(b, from, to, g, nil)
+}
+
+// SumShardsReady is SumShards, and calls ready, if it is not nil, for tensors of g that are final before the rest is: see Tree.SumReady.
+func (r *Run) SumShardsReady(b *trivium.Batch, from, to int, g trivium.Gradient, ready func(tensor int)) (lossSum, weightSum float64, err error) {
 	r.shard.p, r.shard.batch = r.Params, b
-	return r.tree.Sum(to-from, g, func(v int, g trivium.Gradient) (float64, float64, error) { return r.shardSum(from+v, g) })
+	return r.tree.SumReady(to-from, g, func(v int, g trivium.Gradient, ready func(int)) (float64, float64, error) {
+		return r.shardSum(from+v, g, ready)
+	}, ready)
 }
 
 // shardSum is the gradient of virtual shard v of the batch at hand; of an empty one, +0.
-func (r *Run) shardSum(v int, g trivium.Gradient) (lossSum, weightSum float64, err error) {
+func (r *Run) shardSum(v int, g trivium.Gradient, ready func(tensor int)) (lossSum, weightSum float64, err error) {
 	s := &r.shard
 	rows, first := s.batch.Rows, 0
 	if r.env.Shares { // the batch has those of our own shards
@@ -277,7 +283,7 @@ func (r *Run) shardSum(v int, g trivium.Gradient) (lossSum, weightSum float64, e
 		return 0, 0, nil
 	}
 	s.batch.SliceInto(&s.view, from, to)
-	return r.Model.Grad(context.Background(), s.p, s.view, g, nil)
+	return r.Model.Grad(context.Background(), s.p, s.view, g, ready)
 }
 
 // CheckLoss returns a DivergedError if the loss is not finite. It names the first tensor that is not: of the parameters, else of the
@@ -291,7 +297,11 @@ func (r *Run) CheckLoss(lossSum, weightSum float64, g trivium.Gradient) error {
 	if i < 0 {
 		i = notFinite(l, g.Flat, g.Rows)
 	}
-	return &trivium.DivergedError{Step: r.at.Step + 1, Loss: lossSum / weightSum, Tensor: tensorName(l, i)}
+	err := &trivium.DivergedError{Step: r.at.Step + 1, Loss: lossSum / weightSum, Tensor: tensorName(l, i)}
+	if i < 0 {
+		err.Largest = tensorName(l, largest(l, g))
+	}
+	return err
 }
 
 // Finish ends an update of so many rows: the step's time is booked and the run moves on. Where workers share an update, rows are this
@@ -318,7 +328,11 @@ func (r *Run) Finish(rows int, lossSum, weightSum float64) {
 		a.Row = 0
 	}
 	r.End(observe.Facts{Samples: int64(rows), Loss: r.watched.loss})
-	if now := time.Now(); now.After(r.watched.next) {
+	now, observed := r.Ended()
+	if !observed {
+		now = time.Now()
+	}
+	if now.After(r.watched.next) {
 		r.watched.next = now.Add(watchEvery)
 		r.progress(now)
 	}

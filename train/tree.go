@@ -21,7 +21,8 @@ type Tree struct {
 	a, b     []float32 // of the addition under way
 	onBlock  func(i, worker int)
 	merged   []int32
-	ownRange []int // cell ranges of dense tensors, from and to, without the tied ones
+	early    []bool // tensors of the sum under way that are final before its last shard is done
+	ownRange []int  // cell ranges of dense tensors, from and to, without the tied ones
 }
 
 // A partial is the sum of some shards.
@@ -59,13 +60,26 @@ func NewTree(l *trivium.Layout, cpu *tensor.CPU) *Tree {
 // Sum writes to g the sum of n shards, which shard writes one after the other, and returns the sums of loss and weight, added along
 // the same tree. The gradient that shard is given holds anything; it must write all of it.
 func (t *Tree) Sum(n int, g trivium.Gradient, shard func(v int, g trivium.Gradient) (lossSum, weightSum float64, err error)) (lossSum, weightSum float64, err error) {
+	return t.SumReady(n, g, func(v int, g trivium.Gradient, _ func(int)) (float64, float64, error) { return shard(v, g) }, nil)
+}
+
+// SumReady is Sum, and calls ready for each dense tensor of g that is final while the last shard is still being written: shard is given a
+// function then, to be called as trivium.Model's ready. The rest is final at the end. Tensors must not be tied. A nil ready is Sum.
+func (t *Tree) SumReady(n int, g trivium.Gradient, shard func(v int, g trivium.Gradient, ready func(tensor int)) (lossSum, weightSum float64, err error),
+	ready func(tensor int),
+) (lossSum, weightSum float64, err error) {
 	defer t.release()
 	for v := range n {
 		now := partial{g: g}
 		if v < n-1 { // g itself takes the last shard, which all others are added to
 			now.g = t.take()
 		}
-		if now.lossSum, now.weightSum, err = shard(v, now.g); err != nil {
+		var each func(int)
+		if v == n-1 && ready != nil {
+			t.early = append(t.early[:0], make([]bool, t.layout.Tensors())...)
+			each = func(i int) { t.addEarly(g, i, ready) }
+		}
+		if now.lossSum, now.weightSum, err = shard(v, now.g, each); err != nil {
 			if v < n-1 {
 				t.free = append(t.free, now.g)
 			}
@@ -75,7 +89,7 @@ func (t *Tree) Sum(n int, g trivium.Gradient, shard func(v int, g trivium.Gradie
 		for size := v + 1; len(t.pending) > 0 && (size%2 == 0 || v == n-1); size /= 2 {
 			last := t.pending[len(t.pending)-1]
 			t.pending = t.pending[:len(t.pending)-1]
-			t.add(now.g, last.g)
+			t.add(now.g, last.g, each != nil)
 			now.lossSum, now.weightSum = last.lossSum+now.lossSum, last.weightSum+now.weightSum
 			t.free = append(t.free, last.g)
 		}
@@ -105,15 +119,30 @@ func (t *Tree) release() {
 	t.pending = t.pending[:0]
 }
 
-// add is g += h.
-func (t *Tree) add(g, h trivium.Gradient) {
-	for i := 0; i < len(t.ownRange); i += 2 {
-		t.a, t.b = g.Flat[t.ownRange[i]:t.ownRange[i+1]], h.Flat[t.ownRange[i]:t.ownRange[i+1]]
-		if len(t.a) <= 2*addBlock {
-			kernel.AddInto(t.isa, t.a, t.b)
-			continue
+// addEarly adds to a tensor of the last shard, which is final, what waits for it: from the last partial sum to the first, as Sum does.
+func (t *Tree) addEarly(g trivium.Gradient, i int, ready func(tensor int)) {
+	if spec := t.layout.Spec(i); spec.RowSparse || spec.Tie != "" || t.early[i] {
+		return
+	}
+	for k := len(t.pending) - 1; k >= 0; k-- {
+		kernel.AddInto(t.isa, g.Tensor(i), t.pending[k].g.Tensor(i))
+	}
+	t.early[i] = true
+	ready(i)
+}
+
+// add is g += h, but for what addEarly has added.
+func (t *Tree) add(g, h trivium.Gradient, early bool) {
+	if early {
+		for i, done := range t.early {
+			if spec := t.layout.Spec(i); !done && !spec.RowSparse && spec.Tie == "" {
+				t.addCells(g.Tensor(i), h.Tensor(i))
+			}
 		}
-		t.pool.Run((len(t.a)+addBlock-1)/addBlock, t.onBlock)
+	} else {
+		for i := 0; i < len(t.ownRange); i += 2 {
+			t.addCells(g.Flat[t.ownRange[i]:t.ownRange[i+1]], h.Flat[t.ownRange[i]:t.ownRange[i+1]])
+		}
 	}
 	if !t.sparse {
 		return
@@ -123,6 +152,14 @@ func (t *Tree) add(g, h trivium.Gradient) {
 			g.Rows[i] = t.addRows(g.Rows[i], rows, g.Tensor(i), h.Tensor(i), t.layout.Cols(i))
 		}
 	}
+}
+
+func (t *Tree) addCells(a, b []float32) {
+	if t.a, t.b = a, b; len(a) <= 2*addBlock {
+		kernel.AddInto(t.isa, a, b)
+		return
+	}
+	t.pool.Run((len(a)+addBlock-1)/addBlock, t.onBlock)
 }
 
 func (t *Tree) addBlock(i, _ int) {

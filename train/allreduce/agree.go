@@ -37,7 +37,10 @@ func (x *exchange) agree(ctx context.Context, values map[string]float64, failure
 		}
 	}
 	length := []int64{int64(len(message))}
-	err := collective.BroadcastInto(ctx, x.g, length, 0)
+	err := x.confirm(ctx)
+	if err == nil {
+		err = collective.BroadcastInto(ctx, x.g, length, 0)
+	}
 	if err == nil {
 		if x.rank != 0 {
 			message = make([]byte, length[0])
@@ -98,12 +101,8 @@ func (x *exchange) silence() {
 	if x.exact != nil {
 		clear(x.exact.facts)
 		for _, g := range x.exact.sums {
-			clear(g.Flat)
 			empty(g)
 		}
-		return
-	}
-	if x.launcher == nil {
 		return
 	}
 	empty(x.own) // what its buckets hold is of no account

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -54,6 +53,7 @@ type exchange struct {
 	over        bool // a failure is known to all
 	facts, sums [numFacts]float64
 	tag         uint32 // of the facts; the buckets' are below
+	base        uint32 // added to all tags of the update at hand: see conclude
 }
 
 // The facts that travel with the gradient.
@@ -69,13 +69,6 @@ const (
 // lossScale brings losses that only a float64 holds into the range of the float32 in which they ride: a run that diverges should have
 // parameters to blame before its loss is infinite.
 const lossScale = 0x1p-40
-
-// A bucket is a range of the gradient that is reduced by one operation.
-type bucket struct {
-	collective.Bucket
-	op       collective.Op
-	dst, src collective.Buffer
-}
 
 // totals are what all workers know after an update's exchange.
 type totals struct {
@@ -112,7 +105,7 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 		}
 	}
 	if run.Job.Exact {
-		x.exact = newExactSums(run, env.Rank, x.workers)
+		x.exact = newExactSums(x, l)
 	} else {
 		x.cut(l, codec, o.ShardOptimizer)
 	}
@@ -121,7 +114,10 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 			return nil, errors.Join(err, x.g.Close(), x.stream.Close())
 		}
 	}
-	if env.Narrow != nil && len(x.buckets) < 2 { // nothing travels while this worker computes
+	if x.tag = 2; x.launcher != nil {
+		x.tag = uint32(max(x.launcher.Len(), 2))
+	}
+	if env.Narrow != nil && x.launcher.Len() < 2 { // nothing travels while this worker computes
 		env.Narrow()
 	}
 	for i := range l.Tensors() {
@@ -131,129 +127,12 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 		}
 	}
 	x.restore(run)
-	x.tag = uint32(max(len(x.buckets), 2))
 	return x, nil
 }
 
 // crowdMost is the size of a gradient up to which three workers, five or six are asked whether they share their cores: few messages, one
 // after the other, are better then than many at once. Beyond, it is the bytes that take the time, of which all plans send as many.
 const crowdMost = 128 << 10
-
-// denseRuns are the runs of neighbouring dense tensors, the first and the last of each, in reverse order, which is that of the backward
-// pass.
-func denseRuns(l *trivium.Layout) (runs [][2]int) {
-	for last := l.Tensors() - 1; last >= 0; last-- {
-		if !dense(l, last) {
-			continue
-		}
-		first := last
-		for first > 0 && dense(l, first-1) {
-			first--
-		}
-		runs = append(runs, [2]int{first, last})
-		last = first
-	}
-	return runs
-}
-
-// cut makes the buckets of the runs of dense tensors.
-func (x *exchange) cut(l *trivium.Layout, codec compress.Codec, sharded bool) {
-	bytes := x.g.Costs().BucketBytes(4*l.Len(), x.workers)
-	tied := false
-	for i := range l.Tensors() {
-		tied = tied || l.Spec(i).Tie != ""
-	}
-	for _, run := range denseRuns(l) {
-		first, last := run[0], run[1]
-		var lens []int
-		for i := first; i <= last; i++ {
-			from, to := l.Range(i)
-			lens = append(lens, to-from)
-		}
-		base, _ := l.Range(first)
-		for _, b := range join(collective.Cut(lens, 4, bytes)) {
-			b.From, b.To = b.From+base, b.To+base
-			for k := range b.Tensors {
-				b.Tensors[k] += first
-			}
-			x.buckets = append(x.buckets, x.bucket(l, b, codec))
-		}
-	}
-	var plain []collective.Bucket
-	for _, b := range x.buckets {
-		plain = append(plain, b.Bucket)
-	}
-	if n := len(x.buckets); !sharded && n > 0 && x.buckets[n-1].From == 0 && x.buckets[n-1].op.Codec == nil {
-		b := &x.buckets[n-1]
-		b.dst, b.src = collective.Of(x.totalFacts[:numFacts+b.To]), collective.Of(x.ownFacts[:numFacts+b.To])
-		x.rides = true
-	}
-	x.launcher = collective.NewLauncher(plain, x.launch)
-	if !tied { // else a tensor is final only when all that share its cells are
-		x.ready = x.final
-	}
-}
-
-// joined is the number of cells up to which neighbouring buckets become one: what is so short arrives sooner in one operation than in
-// two that overlap with the backward pass, because each costs a fixed time at each end.
-const joined = 128 << 10
-
-func join(list []collective.Bucket) []collective.Bucket {
-	out := list[:1]
-	for _, b := range list[1:] {
-		last := &out[len(out)-1]
-		if last.To-b.From > joined {
-			out = append(out, b)
-			continue
-		}
-		last.From, last.Priority = b.From, b.Priority
-		for _, t := range b.Tensors {
-			if !slices.Contains(last.Tensors, t) {
-				last.Tensors = append(last.Tensors, t)
-			}
-		}
-	}
-	return out
-}
-
-func dense(l *trivium.Layout, i int) bool {
-	s := l.Spec(i)
-	return s.Tie == "" && !s.RowSparse
-}
-
-func (x *exchange) bucket(l *trivium.Layout, b collective.Bucket, codec compress.Codec) bucket {
-	n := b.To - b.From
-	label := "gradient of " + l.Spec(b.Tensors[len(b.Tensors)-1]).Name
-	if len(b.Tensors) > 1 {
-		label += " to " + l.Spec(b.Tensors[0]).Name
-	}
-	op := collective.Op{Label: label, Priority: b.Priority}
-	if codec != nil && compress.Fits(codec, n) == nil {
-		op.Codec, op.Residual, op.Owner = codec, compress.NewResidual(n), compress.NewResidual(n)
-	}
-	return bucket{b, op, collective.Of(x.total.Flat[b.From:b.To]), collective.Of(x.own.Flat[b.From:b.To])}
-}
-
-// final says that a tensor of this worker's gradient is final.
-func (x *exchange) final(tensor int) {
-	if !dense(x.own.Layout, tensor) {
-		return
-	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	_ = x.launcher.Ready(tensor) // it is one of the buckets' tensors
-}
-
-func (x *exchange) launch(i int) {
-	if i == 0 {
-		x.launched = x.run.Now()
-	}
-	if x.rides && i == len(x.buckets)-1 {
-		return // when the facts are known
-	}
-	b := &x.buckets[i]
-	x.g.Start(b.op, uint32(i), b.dst, b.src)
-}
 
 // gradient returns a zero gradient, and the memory from its facts to its end.
 func gradient(l *trivium.Layout) (g trivium.Gradient, facts []float32) {
@@ -309,7 +188,7 @@ func (x *exchange) compute(batch *trivium.Batch) (loss, weight float64, err erro
 	}
 	switch x.rows = batch.Rows; {
 	case x.exact != nil:
-		err = x.exact.compute(run, batch)
+		err = x.exact.compute(run, batch, x.ready)
 	case run.Job.Exact:
 		loss, weight, err = run.Sum(run.Params, batch, x.own)
 	case batch.Rows == 0:
@@ -343,18 +222,10 @@ func (x *exchange) travel(ctx context.Context, step uint64) error {
 	}
 	run.Move(observe.Push, observe.WaitBarrier, took-x.least)
 	run.Move(observe.Push, observe.Pull, x.least/2)
-	switch {
-	case x.rides:
-		for i := range x.sums {
-			x.sums[i] = float64(x.totalFacts[i])
-		}
-		x.sums[factLoss] /= lossScale
-	case x.exact != nil:
-		x.sums[factLoss], x.sums[factWeight] = x.exact.all[0], x.exact.all[1]
-	}
 	return nil
 }
 
+// trade sends what has not been sent, and returns when this worker has everything: see conclude.
 func (x *exchange) trade(ctx context.Context, step uint64) error {
 	if x.exact != nil {
 		if x.sparse != nil {
@@ -363,27 +234,26 @@ func (x *exchange) trade(ctx context.Context, step uint64) error {
 			}
 		}
 		x.exact.start(x)
-	} else {
-		x.mu.Lock()
-		x.launcher.Rest()
-		x.mu.Unlock()
 	}
+	x.mu.Lock()
+	x.launcher.Rest()
+	x.mu.Unlock()
 	if x.rides {
 		for i, v := range x.facts {
 			x.ownFacts[i] = float32(v)
 		}
 		x.ownFacts[factLoss] = float32(x.facts[factLoss] * lossScale)
 		b := &x.buckets[len(x.buckets)-1]
-		x.g.Start(b.op, uint32(len(x.buckets)-1), b.dst, b.src)
+		x.g.Start(b.op, x.base+uint32(len(x.buckets)-1), b.dst, b.src)
 	} else {
-		x.g.Start(collective.Op{Label: "loss"}, x.tag, collective.Of(x.sums[:]), collective.Of(x.facts[:]))
+		x.g.Start(collective.Op{Label: "loss"}, x.base+x.tag, collective.Of(x.sums[:]), collective.Of(x.facts[:]))
 	}
 	if x.sparse != nil {
 		if err := x.sparse.travel(ctx, x); err != nil {
 			return err
 		}
 	}
-	return x.g.Commit(context.WithoutCancel(ctx), step) // a lost worker ends it: see closeOn
+	return x.conclude(context.WithoutCancel(ctx), step) // a lost worker ends it: see closeOn
 }
 
 // failed says in one way, at all workers, why an exchange failed.
@@ -391,8 +261,9 @@ func (x *exchange) failed(ctx context.Context, err error) error {
 	if lost, ok := errors.AsType[*train.LostError](context.Cause(ctx)); ok && ctx.Err() != nil {
 		return lost
 	}
-	err = fmt.Errorf("allreduce: update %d: %w", x.run.At().Step+1, err)
-	if blame, ok := errors.AsType[*collective.Blame](err); ok && blame.Cause == collective.Lost {
+	blame, ok := errors.AsType[*collective.Blame](err)
+	err = fmt.Errorf("allreduce: %s: %w", x.where(blame), err)
+	if ok && blame.Cause == collective.Lost {
 		return &train.LostError{Peer: blame.Name, Why: err.Error()}
 	}
 	return err
@@ -410,9 +281,7 @@ func (x *exchange) withdraw(ctx context.Context) (trivium.Result, error) {
 	if x.mean != nil {
 		err = x.mean.travel(ctx)
 	} else {
-		if x.launcher != nil {
-			x.launcher.Reset()
-		}
+		x.launcher.Reset()
 		x.silence()
 		err = x.trade(ctx, x.g.Step()) // outside of a step: no time is booked
 	}
@@ -452,8 +321,8 @@ func (x *exchange) close() {
 // accumulate computes the gradient piece by piece.
 func (x *exchange) accumulate(batch *trivium.Batch) (loss, weight float64, err error) {
 	n := min(x.accumulated, batch.Rows)
-	return x.pieces.Sum(n, x.own, func(k int, g trivium.Gradient) (float64, float64, error) {
+	return x.pieces.SumReady(n, x.own, func(k int, g trivium.Gradient, ready func(int)) (float64, float64, error) {
 		batch.SliceInto(&x.piece, k*batch.Rows/n, (k+1)*batch.Rows/n)
-		return x.run.Model.Grad(context.Background(), x.run.Params, x.piece, g, nil)
-	})
+		return x.run.Model.Grad(context.Background(), x.run.Params, x.piece, g, ready)
+	}, x.ready)
 }

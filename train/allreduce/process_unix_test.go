@@ -103,6 +103,12 @@ func (w *tape) Write(p []byte) (int, error) {
 // driver returns the driver of a job in n processes, which say their end to the tapes.
 func driver(t testing.TB, job *trivium.Job, n int, o allreduce.Options) (*processes.Driver, []*tape) {
 	t.Helper()
+	return driverOver(t, job, n, o, false)
+}
+
+// driverOver is driver with TCP between the workers, or unix sockets and shared memory.
+func driverOver(t testing.TB, job *trivium.Job, n int, o allreduce.Options, tcp bool) (*processes.Driver, []*tape) {
+	t.Helper()
 	options, err := json.Marshal(o)
 	if err != nil {
 		t.Fatal(err)
@@ -115,6 +121,9 @@ func driver(t testing.TB, job *trivium.Job, n int, o allreduce.Options) (*proces
 		Run: "test", Job: job, Topology: topology(), Options: options, Workers: n, Threads: 1, Build: "this", Log: slog.New(slog.DiscardHandler),
 		Grace: 30 * time.Second, Launcher: launch.NewChildren(launch.Options{}), Output: func(i int) io.Writer { return tapes[i] },
 		Network: processes.Network{Dir: t.TempDir(), Secret: []byte("secret")},
+	}
+	if tcp {
+		d.Network.Listen, d.Network.Apart = "127.0.0.1:0", true
 	}
 	network, err := d.Network.Open()
 	if err != nil {

@@ -74,7 +74,7 @@ func (s *sparseRows) union(ctx context.Context, x *exchange) (cells int, err err
 		s.mark(x.own)
 	}
 	op := collective.Op{Reduce: collective.Or, Label: "touched rows"}
-	if err := x.g.Start(op, x.tag+1, collective.Of(s.any), collective.Of(s.touched)).Wait(ctx); err != nil {
+	if err := x.g.Start(op, x.base+x.tag+1, collective.Of(s.any), collective.Of(s.touched)).Wait(ctx); err != nil {
 		return 0, err
 	}
 	for k, i := range s.tensors {
@@ -115,7 +115,7 @@ func (s *sparseRows) travel(ctx context.Context, x *exchange) error {
 		}
 	}
 	op := collective.Op{Label: "rows"}
-	if err := x.g.Start(op, x.tag+2, collective.Of(s.dst[:n]), collective.Of(s.src[:n])).Wait(ctx); err != nil {
+	if err := x.g.Start(op, x.base+x.tag+2, collective.Of(s.dst[:n]), collective.Of(s.src[:n])).Wait(ctx); err != nil {
 		return err
 	}
 	at = 0

@@ -1,0 +1,148 @@
+package allreduce
+
+import (
+	"slices"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/collective"
+	"github.com/trivium-ml/trivium/compress"
+)
+
+// A bucket is a range of the gradient that is reduced by one operation.
+type bucket struct {
+	collective.Bucket
+	op       collective.Op
+	dst, src collective.Buffer
+}
+
+// denseRuns are the runs of neighbouring dense tensors, the first and the last of each, in reverse order, which is that of the backward
+// pass.
+func denseRuns(l *trivium.Layout) (runs [][2]int) {
+	for last := l.Tensors() - 1; last >= 0; last-- {
+		if !dense(l, last) {
+			continue
+		}
+		first := last
+		for first > 0 && dense(l, first-1) {
+			first--
+		}
+		runs = append(runs, [2]int{first, last})
+		last = first
+	}
+	return runs
+}
+
+// denseBuckets cuts the runs of dense tensors into the ranges that travel by themselves.
+func (x *exchange) denseBuckets(l *trivium.Layout) (list []collective.Bucket) {
+	bytes := x.g.Costs().BucketBytes(4*l.Len(), x.workers)
+	for _, run := range denseRuns(l) {
+		first, last := run[0], run[1]
+		var lens []int
+		for i := first; i <= last; i++ {
+			from, to := l.Range(i)
+			lens = append(lens, to-from)
+		}
+		base, _ := l.Range(first)
+		for _, b := range join(collective.Cut(lens, 4, bytes)) {
+			b.From, b.To = b.From+base, b.To+base
+			for k := range b.Tensors {
+				b.Tensors[k] += first
+			}
+			list = append(list, b)
+		}
+	}
+	return list
+}
+
+// cut makes the buckets.
+func (x *exchange) cut(l *trivium.Layout, codec compress.Codec, sharded bool) {
+	plain := x.denseBuckets(l)
+	for _, b := range plain {
+		x.buckets = append(x.buckets, x.bucket(l, b, codec))
+	}
+	if n := len(x.buckets); !sharded && n > 0 && x.buckets[n-1].From == 0 && x.buckets[n-1].op.Codec == nil {
+		b := &x.buckets[n-1]
+		b.dst, b.src = collective.Of(x.totalFacts[:numFacts+b.To]), collective.Of(x.ownFacts[:numFacts+b.To])
+		x.rides = true
+	}
+	x.launches(l, plain, x.launch)
+}
+
+// launches has buckets leave, by start, as their tensors become final.
+func (x *exchange) launches(l *trivium.Layout, list []collective.Bucket, start func(i int)) {
+	x.launcher = collective.NewLauncher(list, func(i int) {
+		if i == 0 {
+			x.launched = x.run.Now()
+		}
+		start(i)
+	})
+	for i := range l.Tensors() {
+		if l.Spec(i).Tie != "" {
+			return // a tensor is final only when all that share its cells are
+		}
+	}
+	x.ready = x.final
+}
+
+// joined is the number of cells up to which neighbouring buckets become one: what is so short arrives sooner in one operation than in
+// two that overlap with the backward pass, because each costs a fixed time at each end.
+const joined = 128 << 10
+
+func join(list []collective.Bucket) []collective.Bucket {
+	out := list[:1]
+	for _, b := range list[1:] {
+		last := &out[len(out)-1]
+		if last.To-b.From > joined {
+			out = append(out, b)
+			continue
+		}
+		last.From, last.Priority = b.From, b.Priority
+		for _, t := range b.Tensors {
+			if !slices.Contains(last.Tensors, t) {
+				last.Tensors = append(last.Tensors, t)
+			}
+		}
+	}
+	return out
+}
+
+func dense(l *trivium.Layout, i int) bool {
+	s := l.Spec(i)
+	return s.Tie == "" && !s.RowSparse
+}
+
+func (x *exchange) bucket(l *trivium.Layout, b collective.Bucket, codec compress.Codec) bucket {
+	n := b.To - b.From
+	op := collective.Op{Label: "gradient of " + span(l, b.Tensors), Priority: b.Priority}
+	if codec != nil && compress.Fits(codec, n) == nil {
+		op.Codec, op.Residual, op.Owner = codec, compress.NewResidual(n), compress.NewResidual(n)
+	}
+	return bucket{b, op, collective.Of(x.total.Flat[b.From:b.To]), collective.Of(x.own.Flat[b.From:b.To])}
+}
+
+// span names the tensors of a bucket, which are in reverse order.
+func span(l *trivium.Layout, tensors []int) string {
+	first, last := l.Spec(tensors[len(tensors)-1]).Name, l.Spec(tensors[0]).Name
+	if first == last {
+		return first
+	}
+	return first + " to " + last
+}
+
+// final says that a tensor of this worker's gradient is final.
+func (x *exchange) final(tensor int) {
+	if !dense(x.own.Layout, tensor) {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	_ = x.launcher.Ready(tensor) // it is one of the buckets' tensors
+}
+
+func (x *exchange) launch(i int) {
+	if x.rides && i == len(x.buckets)-1 {
+		return // when the facts are known
+	}
+	b := &x.buckets[i]
+	x.g.Start(b.op, x.base+uint32(i), b.dst, b.src)
+}
