@@ -95,6 +95,7 @@ type WorkerState struct {
 	now      *workerRound
 	sent     []*workerRound // ascending; kept to be laid over reads, or until they are held
 	base     Clock          // rounds below it are not kept
+	reads    int            // under way: what is laid over them is kept
 	state    func() []byte
 	bad      error // a delta of this round that is no number
 }
@@ -141,6 +142,7 @@ type (
 		v      Clock
 		pulls  int
 		silent bool // a prefetch: nobody waits
+		begun  bool // it is one of its worker's reads
 	}
 	// prefetchCall is answered at once.
 	prefetchCall struct{ gets []*getCall }

@@ -57,6 +57,10 @@ func needOf(t *clientTable, at Clock) Clock {
 func (c *ClientState) get(id uint64, g *getCall) {
 	g.at = g.w.clock
 	g.need = needOf(g.t, g.at)
+	if !g.silent {
+		g.begun = true
+		g.w.reads++
+	}
 	if g.cols != nil {
 		c.pullCells(g)
 	} else {
@@ -92,14 +96,25 @@ func (c *ClientState) pin(t *clientTable, row int64) *cachedRow {
 	return r
 }
 
+// unpin ends a read: its rows may be evicted.
 func (c *ClientState) unpin(g *getCall) {
 	for _, r := range g.hits {
 		r.pins--
 	}
 	g.hits = nil
+	if g.begun {
+		g.begun = false
+		c.endRead(g.w)
+	}
 	if c.ring.bytes > c.ring.limit {
 		c.evict()
 	}
+}
+
+// endRead lets rounds go that a read of w might still have had laid over it.
+func (c *ClientState) endRead(w *WorkerState) {
+	w.reads--
+	c.prune(w)
 }
 
 // arrived answers a read whose rows are here, and reports whether they are.

@@ -274,8 +274,12 @@ func (c *ClientState) acked(stamp Clock) {
 	}
 }
 
-// prune gives up a worker's rounds that all lanes hold and that are in whatever it may read: a value of v ≥ c - s has those below.
+// prune gives up a worker's rounds that all lanes hold and that are in whatever it may read: a value of v ≥ c - s has those below. While
+// it reads, none: what it was told that it may read, before it heard that they are held, may lack them.
 func (c *ClientState) prune(w *WorkerState) {
+	if w.reads > 0 {
+		return
+	}
 	for len(w.sent) > 0 && w.sent[0].stamp < c.held && w.sent[0].stamp < w.clock-c.overlays {
 		for id, parts := range w.sent[0].tables {
 			t := c.tables[id]

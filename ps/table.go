@@ -65,16 +65,16 @@ func (t Table[T]) Get(ctx context.Context, row int64, dst []T) (Clock, error) {
 	}
 	d.Unlock()
 	t.r.one[0] = row
-	g := &getCall{w: s, t: t.t, rows: t.r.one[:]}
-	v, err := t.call(ctx, g)
+	g, v, err := t.fetch(ctx, t.r.one[:])
 	if err != nil {
 		return 0, err
 	}
-	d.Lock()
 	r := g.hits[0]
 	r.pins++ // until it is copied
+	s.reads++
 	s.c.unpin(g)
 	r.pins--
+	s.reads--
 	t.copy(r, dst)
 	return t.saw(v), nil
 }
@@ -93,6 +93,30 @@ func (t Table[T]) call(ctx context.Context, g *getCall) (Clock, error) {
 		return 0, err
 	}
 	return v.(Clock), nil
+}
+
+// fetch has rows in the cache, and returns with the lock held. Between the answer and the lock another worker's read may have begun to
+// land on them: then they are asked for again.
+func (t Table[T]) fetch(ctx context.Context, rows []int64) (*getCall, Clock, error) {
+	s, d := t.w.s, t.w.d
+	for {
+		g := &getCall{w: s, t: t.t, rows: rows}
+		v, err := t.call(ctx, g)
+		if err != nil {
+			return nil, 0, err
+		}
+		d.Lock()
+		torn := false
+		for _, r := range g.hits {
+			_, ok := s.c.fresh(r, s)
+			torn = torn || !ok
+		}
+		if !torn {
+			return g, v, nil
+		}
+		s.c.unpin(g)
+		d.Unlock()
+	}
 }
 
 // copyLocked is the number of cells up to which a row is copied under the lock: above, others would wait.
@@ -114,6 +138,7 @@ func (t Table[T]) copy(r *cachedRow, dst []T) {
 	cells := r.cells
 	r.views++
 	r.pins++
+	s.reads++
 	d.Unlock()
 	copy(dst, viewOf[T](cells, r.n))
 	d.Lock()
@@ -122,6 +147,7 @@ func (t Table[T]) copy(r *cachedRow, dst []T) {
 	if over {
 		t.overlay(r, dst, own)
 	}
+	s.c.endRead(s)
 	d.Unlock()
 }
 
@@ -203,17 +229,15 @@ func (t Table[T]) GetAsync(ctx context.Context, rows []int64, dst []T) *Future {
 	t.Prefetch(rows...)
 	return &Future{func(ctx context.Context) (Clock, error) {
 		s, d := t.w.s, t.w.d
-		g := &getCall{w: s, t: t.t, rows: rows}
-		v, err := t.call(ctx, g)
+		g, v, err := t.fetch(ctx, rows)
 		if err != nil {
 			return 0, err
 		}
-		d.Lock()
-		defer d.Unlock()
 		for i, r := range g.hits {
 			t.read(r, dst[i*cols:(i+1)*cols])
 		}
 		s.c.unpin(g)
+		d.Unlock()
 		return t.saw(v), nil
 	}}
 }
@@ -248,8 +272,8 @@ func (t Table[T]) GetCells(ctx context.Context, row int64, cols []int64, dst []T
 		return 0, err
 	}
 	copy(dst, asCells[T](g.out))
+	d.Lock()
 	if t.t.spec.Optimizer == "" {
-		d.Lock()
 		for at := 0; at < len(cols); {
 			n := 1
 			for at+n < len(cols) && g.owns[at+n] == g.owns[at] {
@@ -258,8 +282,9 @@ func (t Table[T]) GetCells(ctx context.Context, row int64, cols []int64, dst []T
 			t.overlayCells(row, cols[at:at+n], dst[at:at+n], g.owns[at])
 			at += n
 		}
-		d.Unlock()
 	}
+	s.c.unpin(g)
+	d.Unlock()
 	return t.saw(v), nil
 }
 
@@ -327,10 +352,9 @@ func (t Table[T]) View(ctx context.Context, row int64, f func([]T)) (Clock, erro
 	if !fresh {
 		d.Unlock()
 		var err error
-		if v, err = t.call(ctx, g); err != nil {
+		if g, v, err = t.fetch(ctx, t.r.one[:]); err != nil {
 			return 0, err
 		}
-		d.Lock()
 		r = g.hits[0]
 	}
 	if t.t.spec.Sparse || t.pending(r) {

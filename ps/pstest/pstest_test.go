@@ -5,10 +5,7 @@ import (
 
 	"github.com/trivium-ml/trivium/ps/pstest"
 	"github.com/trivium-ml/trivium/transport"
-	"go.uber.org/goleak"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestMemory(t *testing.T) {
 	pstest.Run(t, func(testing.TB) transport.Network { return transport.NewMemory() })
