@@ -27,8 +27,11 @@ type incident struct {
 // How long an incident waits for a rank that says nothing. Whoever lives answers within a round trip, and whose link is lost is not
 // waited for: so the time passes only where a rank is stopped, or its processor has no time for it.
 const (
-	lostWait = 5 * time.Millisecond  // the judge's
-	voidWait = 50 * time.Millisecond // where all conclude; and that of the others for the judge
+	lostWait  = 5 * time.Millisecond  // the judge's
+	judgeWait = 50 * time.Millisecond // that of the others for the judge
+	// voidWait is where all conclude. Who does so without a rank that is only slow may conclude something else than it does: so this is
+	// longer than a busy machine keeps a process waiting. 50 ms were not.
+	voidWait = time.Second
 )
 
 // trigger voids one operation of this step.
@@ -155,10 +158,13 @@ func (c *core) judge(in *incident) int {
 
 // until is how long this rank waits for others in an incident.
 func (c *core) until(in *incident) time.Duration {
-	if c.judge(in) == c.self {
+	switch c.judge(in) {
+	case -1:
+		return in.begun + voidWait
+	case c.self:
 		return in.begun + lostWait
 	}
-	return in.begun + voidWait
+	return in.begun + judgeWait
 }
 
 // conclude draws the verdict once all have spoken who can and it is this rank's to draw, or at once.

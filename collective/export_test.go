@@ -5,8 +5,11 @@ import (
 	"time"
 )
 
-// KindVote is the kind of the frames by which ranks vote.
-const KindVote = kindVote
+// The kinds of the frames by which ranks vote, and say what they know of a failure.
+const (
+	KindVote   = kindVote
+	KindReport = kindReport
+)
 
 // A Walk is the memory that calibration uses.
 type Walk = walk

@@ -15,6 +15,7 @@ import (
 	"github.com/trivium-ml/trivium/collective"
 	"github.com/trivium-ml/trivium/compress"
 	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/transport"
 )
 
 func TestCase8Mismatches(t *testing.T) {
@@ -107,6 +108,48 @@ func own(b []byte) []byte {
 	return c
 }
 
+// A lateStream sends frames of a kind late, as a rank does that waits for its processor.
+type lateStream struct {
+	transport.Stream
+	kind uint8
+	time time.Duration
+}
+
+func (s *lateStream) Send(ctx context.Context, to transport.Name, f transport.Frame) error {
+	if f.Kind == s.kind {
+		time.Sleep(s.time) // in a bubble of synctest
+	}
+	return s.Stream.Send(ctx, to, f)
+}
+
+// A rank that is slow to say what it knows is waited for: else the others conclude without it, and something else than it does.
+func TestCase8SlowRank(t *testing.T) {
+	for slow := range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			w := openWith(t, inMemory, 3, collective.Options{}, nil, func(s transport.Stream) transport.Stream {
+				if s.Self().ID != fmt.Sprint(slow) {
+					return s
+				}
+				return &lateStream{s, collective.KindReport, 200 * time.Millisecond}
+			})
+			errs := w.each(func(r int, g *collective.Group) error {
+				x := make([]float32, 12)
+				op := collective.Op{Shape: []int{12}}
+				if r == 2 {
+					op.Shape = []int{3, 4}
+				}
+				return run(t.Context(), g, op, collective.Of(make([]float32, 12)), collective.Of(x))
+			})
+			var m *collective.Mismatch
+			for r, err := range errs {
+				if !errors.As(err, &m) || m.Field != "shape" || err.Error() != errs[0].Error() {
+					t.Errorf("rank %d is slow: rank %d has %v, rank 0 %v", slow, r, err, errs[0])
+				}
+			}
+		})
+	}
+}
+
 // A scalar has no part for each rank; what one rank refuses is void for all, with its words.
 func TestCase8RefusedArguments(t *testing.T) {
 	w := open(t, inMemory, 3, collective.Options{})
@@ -127,37 +170,39 @@ func TestCase8RefusedArguments(t *testing.T) {
 }
 
 func TestCase10DeadlineAtOneRank(t *testing.T) {
-	w := open(t, inMemory, 4, collective.Options{})
-	errs := w.each(func(r int, g *collective.Group) error {
-		if r == 3 { // it never calls
-			<-time.After(100 * time.Millisecond)
-			return g.Commit(t.Context(), g.Step())
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, inMemory, 4, collective.Options{})
+		errs := w.each(func(r int, g *collective.Group) error {
+			if r == 3 { // it never calls
+				<-time.After(100 * time.Millisecond)
+				return g.Commit(t.Context(), g.Step())
+			}
+			ctx := t.Context()
+			if r == 1 {
+				c, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+				defer cancel()
+				ctx = c
+			}
+			h := g.Start(collective.Op{Label: "weights"}, 0, collective.Of(make([]float32, 100)), collective.Of(make([]float32, 100)))
+			err := h.Wait(ctx)
+			if c := g.Commit(t.Context(), g.Step()); c == nil {
+				return fmt.Errorf("rank %d has committed what was void", r)
+			}
+			return err
+		})
+		for r, err := range errs {
+			var b *collective.Blame
+			if !errors.As(err, &b) || b.Rank != 1 || b.Cause != collective.Canceled || b.Tag != 0 {
+				t.Errorf("rank %d: %v", r, err)
+			}
+			if errors.Is(err, context.DeadlineExceeded) != (r == 1) {
+				t.Errorf("rank %d: %v: is it its own deadline?", r, err)
+			}
 		}
-		ctx := t.Context()
-		if r == 1 {
-			c, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
-			defer cancel()
-			ctx = c
-		}
-		h := g.Start(collective.Op{Label: "weights"}, 0, collective.Of(make([]float32, 100)), collective.Of(make([]float32, 100)))
-		err := h.Wait(ctx)
-		if c := g.Commit(t.Context(), g.Step()); c == nil {
-			return fmt.Errorf("rank %d has committed what was void", r)
-		}
-		return err
-	})
-	for r, err := range errs {
-		var b *collective.Blame
-		if !errors.As(err, &b) || b.Rank != 1 || b.Cause != collective.Canceled || b.Tag != 0 {
-			t.Errorf("rank %d: %v", r, err)
-		}
-		if errors.Is(err, context.DeadlineExceeded) != (r == 1) {
-			t.Errorf("rank %d: %v: is it its own deadline?", r, err)
-		}
-	}
-	w.must(func(r int, g *collective.Group) error {
-		x := []float32{1}
-		return collective.AllReduceInto(t.Context(), g, x, x, collective.Sum)
+		w.must(func(r int, g *collective.Group) error {
+			x := []float32{1}
+			return collective.AllReduceInto(t.Context(), g, x, x, collective.Sum)
+		})
 	})
 }
 
@@ -197,36 +242,38 @@ func TestRankNeverCalls(t *testing.T) {
 
 // A rank that dies is named by all the others, with the same words, and soon.
 func TestCase11Killed(t *testing.T) {
-	for _, size := range []int{2, 3, 4} {
-		for _, n := range []int{4, 1000} {
-			for _, pause := range []time.Duration{0, 5 * time.Millisecond, 50 * time.Millisecond} {
-				w := open(t, inMemory, size, collective.Options{})
-				victim := size - 1
-				var died time.Time
-				took := make([]time.Duration, size)
-				errs := w.each(func(r int, g *collective.Group) error {
-					if r == victim {
-						<-time.After(pause)
-						died = time.Now()
-						return w.ports[r].Close() // all at once, as the kernel does for a killed process
+	synctest.Test(t, func(t *testing.T) {
+		for _, size := range []int{2, 3, 4} {
+			for _, n := range []int{4, 1000} {
+				for _, pause := range []time.Duration{0, 5 * time.Millisecond, 50 * time.Millisecond} {
+					w := open(t, inMemory, size, collective.Options{})
+					victim := size - 1
+					var died time.Time
+					took := make([]time.Duration, size)
+					errs := w.each(func(r int, g *collective.Group) error {
+						if r == victim {
+							<-time.After(pause)
+							died = time.Now()
+							return w.ports[r].Close() // all at once, as the kernel does for a killed process
+						}
+						err := run(t.Context(), g, collective.Op{Label: "w"}, collective.Of(make([]float32, n)), collective.Of(make([]float32, n)))
+						took[r] = time.Since(died)
+						return err
+					})
+					for r, err := range errs[:victim] {
+						var b *collective.Blame
+						if !errors.As(err, &b) || b.Rank != victim || b.Cause != collective.Lost || err.Error() != errs[0].Error() {
+							t.Errorf("%d ranks: rank %d: %v\nrank 0: %v", size, r, err, errs[0])
+						}
+						if took[r] > 20*10*time.Millisecond {
+							t.Errorf("%d ranks: rank %d knew after %v", size, r, took[r])
+						}
 					}
-					err := run(t.Context(), g, collective.Op{Label: "w"}, collective.Of(make([]float32, n)), collective.Of(make([]float32, n)))
-					took[r] = time.Since(died)
-					return err
-				})
-				for r, err := range errs[:victim] {
-					var b *collective.Blame
-					if !errors.As(err, &b) || b.Rank != victim || b.Cause != collective.Lost || err.Error() != errs[0].Error() {
-						t.Errorf("%d ranks: rank %d: %v\nrank 0: %v", size, r, err, errs[0])
-					}
-					if took[r] > 20*10*time.Millisecond {
-						t.Errorf("%d ranks: rank %d knew after %v", size, r, took[r])
-					}
+					w.close()
 				}
-				w.close()
 			}
 		}
-	}
+	})
 }
 
 func TestNotFinite(t *testing.T) {
