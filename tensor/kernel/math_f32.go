@@ -62,15 +62,23 @@ func log32(x float32) float32 {
 	return fma32(k, 0.693359375, f+y)
 }
 
+// tanh32 is h / (h + 1) with h = (e^2|x| - 1) / 2, which loses no digits where x is small. From 9.1 on the result is 1.
 func tanh32(x float32) float32 {
-	a := abs32(x)
-	var y float32
-	if a < 0.625 {
-		z := x * x
-		p := fmaPoly(z, -5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
-		y = fma32(float32(x*z), p, x)
-	} else {
-		y = 1 - 2/(exp32(a+a)+1)
+	const magic = 12582912 + 126 // as in exp32; the low bits of z are the exponent of 2^(n-1) then
+	d := smaller(18.2, abs32(x+x))
+	z := fma32(d, math.Log2E, magic)
+	n := z - magic
+	r := fma32(n, 2.12194440e-4, fma32(n, -0.693359375, d))
+	// q = e^r - 1 = r + r²·p, with pairs of terms of p: a shorter chain.
+	s := r * r
+	p := fma32(s, 1.3814539416e-3, fma32(r, 8.3687454462e-3, 4.1668388993e-2))
+	p = fma32(s, p, fma32(r, 1.6666521132e-1, 4.9999994040e-1))
+	q := fma32(s, p, r)
+	power := math.Float32frombits(math.Float32bits(z) << 23)
+	h := fma32(power, q, power-0.5)
+	y := h / (h + 1)
+	if h < 0.5 {
+		y = fma32(-h, y, h) // the sum's rounding weighs less
 	}
 	return math.Float32frombits(math.Float32bits(y) | math.Float32bits(x)&(1<<31))
 }

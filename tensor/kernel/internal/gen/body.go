@@ -390,6 +390,43 @@ func (b *body) interleave(n int) {
 	b.insts = dealt
 }
 
+// share has the constants that n interleaved parts read at the same place loaded once: a processor loads two vectors a cycle, but
+// computes with up to four.
+func (b *body) share(n int) {
+	shared := make([]inst, 0, len(b.insts))
+	for i := 0; i < len(b.insts); i += n {
+		turn := b.insts[i : i+n]
+		at := slices.IndexFunc(turn[0].src, func(s any) bool {
+			mem, ok := s.(string)
+			return ok && strings.HasSuffix(mem, "(SB)")
+		})
+		if at < 0 {
+			shared = append(shared, turn...)
+			continue
+		}
+		op, broadcast := strings.CutSuffix(turn[0].op, ".BCST")
+		load := "VMOVU" + b.f()
+		if broadcast {
+			load = map[int]string{4: "VBROADCASTSS", 8: "VBROADCASTSD"}[b.elem]
+		}
+		var c val
+		switch {
+		case op == "VBROADCASTSS" || op == "VBROADCASTSD" || op == load: // itself what loads: the others copy it
+			shared, c, op = append(shared, turn[0]), val{id: turn[0].dst}, "VMOVA"+b.f()
+			turn = turn[1:]
+		default:
+			c = val{id: b.reg('v')}
+			shared = append(shared, inst{load, []any{turn[0].src[at]}, c.id})
+		}
+		for _, in := range turn {
+			src := slices.Clone(in.src)
+			src[at] = c
+			shared = append(shared, inst{op, src, in.dst})
+		}
+	}
+	b.insts = shared
+}
+
 // print writes the recorded code with real registers and forgets it. vectors are the free ones, from 0.
 func (b *body) print(w *strings.Builder, vectors int) {
 	text, ok := b.allocate(vectors)

@@ -86,21 +86,29 @@ func (l loop) asm(w *strings.Builder, t target, consts map[uint64]bool, stream b
 			b.store(v, pointers[i])
 		}
 	}
-	// As many vectors a turn as there are registers for, four at most: they are independent, and so hide each other's latency.
+	// As many vectors a turn as there are registers for, four at most: they are independent, and so hide each other's latency. One
+	// register more lets them share what they read.
 	unroll, text := 8, ""
 	for ok := false; !ok; {
 		unroll /= 2
-		b := newBody(in, consts)
-		b.kept, b.narrow = shared.kept, l.wide
-		for u := range unroll {
-			b.offset = ""
-			if u > 0 {
-				b.offset = fmt.Sprint(u * step)
+		for _, share := range []bool{true, false} {
+			b := newBody(in, consts)
+			b.kept, b.narrow = shared.kept, l.wide
+			for u := range unroll {
+				b.offset = ""
+				if u > 0 {
+					b.offset = fmt.Sprint(u * step)
+				}
+				record(b)
 			}
-			record(b)
+			b.interleave(unroll)
+			if share {
+				b.share(unroll)
+			}
+			if text, ok = b.allocate(vectors); ok {
+				break
+			}
 		}
-		b.interleave(unroll)
-		text, ok = b.allocate(vectors)
 	}
 	fmt.Fprint(w, strings.Join(shared.kept.load, ""))
 	fmt.Fprintf(w, "\tXORQ AX, AX\n\tSUBQ $%d, CX\n\tJLT rest\n\nturn:\n%s", unroll*lanes, text)

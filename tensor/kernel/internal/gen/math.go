@@ -4,30 +4,49 @@ import "math"
 
 // The functions of kernel/math_f32.go, step by step: change both or neither.
 
-func (b *body) exp(x val) val { return b.expClamped(b.max(b.num(-104), b.min(b.num(89), x))) }
-
-// expNegative is exp of x <= 0, expPositive of x >= 0: one comparison less.
-func (b *body) expNegative(x val) val { return b.expClamped(b.max(b.num(-104), x)) }
-func (b *body) expPositive(x val) val { return b.expClamped(b.min(b.num(89), x)) }
-
-// expClamped overwrites x.
-func (b *body) expClamped(x val) val {
-	z := b.fma(b.num(math.Log2E), x, b.fresh(b.num(12582912)))
-	n := b.sub(z, b.num(12582912))
-	r := b.fma(n, b.num(2.12194440e-4), b.negFMA(n, b.num(0.693359375), x))
-	y := b.poly(r, 1.3814539416e-3, 8.3687454462e-3, 4.1668388993e-2, 1.6666521132e-1, 4.9999994040e-1, 1, 1)
-	return b.mulPower(y, z, n)
+func (b *body) exp(x val) val {
+	return b.expClamped(b.max(b.num(-104), b.min(b.num(89), x)), b.anyPower())
 }
 
-// mulPower is y·2^n, where z is 1.5·2^23 + n.
-func (b *body) mulPower(y, z, n val) val {
+// expNegative is exp of x <= 0: one comparison less, and a simpler power.
+func (b *body) expNegative(x val) val { return b.expClamped(b.max(b.num(-104), x), b.smallPower()) }
+
+// expClamped overwrites x.
+func (b *body) expClamped(x val, p power) val {
+	z := b.fma(b.num(math.Log2E), x, b.fresh(b.num(p.magic)))
+	n := b.sub(z, b.num(p.magic))
+	r := b.fma(n, b.num(2.12194440e-4), b.negFMA(n, b.num(0.693359375), x))
+	y := b.poly(r, 1.3814539416e-3, 8.3687454462e-3, 4.1668388993e-2, 1.6666521132e-1, 4.9999994040e-1, 1, 1)
+	return p.times(y, z, n)
+}
+
+// A power multiplies by 2^n, where z is magic + n, an even number more than 1.5·2^23, and rounds once as mulPower in Go does.
+type power struct {
+	magic float64
+	times func(y, z, n val) val
+}
+
+// anyPower is of all n that exp has.
+func (b *body) anyPower() power {
+	return power{12582912, func(y, z, n val) val {
+		if b.avx512() {
+			return b.bin("VSCALEFPS", y, n)
+		}
+		i := b.subInt(z, b.bits(0x4b400000))
+		half := b.sar(i, 1)
+		y = b.mul(y, b.shl(b.addInt(half, b.bits(127)), 23))
+		return b.mul(y, b.shl(b.addInt(b.subInt(i, half), b.bits(127)), 23))
+	}}
+}
+
+// smallPower is of n from -190 to 0: the low bits of z are the exponent of 2^(n+65), by which multiplying is exact.
+func (b *body) smallPower() power {
 	if b.avx512() {
-		return b.bin("VSCALEFPS", y, n) // rounds once, as the two products below do
+		return b.anyPower()
 	}
-	i := b.subInt(z, b.bits(0x4b400000))
-	half := b.sar(i, 1)
-	y = b.mul(y, b.shl(b.addInt(half, b.bits(127)), 23))
-	return b.mul(y, b.shl(b.addInt(b.subInt(i, half), b.bits(127)), 23))
+	return power{12582912 + 65 + 127, func(y, z, _ val) val {
+		return b.mul(b.mul(y, b.shl(z, 23)), b.num(0x1p-65))
+	}}
 }
 
 func (b *body) log(x val) val {
@@ -49,12 +68,24 @@ func (b *body) log(x val) val {
 }
 
 func (b *body) tanh(x val) val {
-	a := b.magnitude(x)
-	z := b.mul(x, x)
-	p := b.poly(z, -5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
-	near := b.fma(b.mul(x, z), p, b.fresh(x))
-	far := b.sub(b.num(1), b.div(b.num(2), b.add(b.expPositive(b.add(a, a)), b.num(1))))
-	return b.or(b.choose(b.cmp(less, a, b.num(0.625)), near, far), b.and(x, b.signBit()))
+	const magic = 12582912 + 126
+	d := b.min(b.num(18.2), b.magnitude(b.add(x, x)))
+	z := b.fma(d, b.num(math.Log2E), b.fresh(b.num(magic)))
+	n := b.sub(z, b.num(magic))
+	r := b.fma(n, b.num(2.12194440e-4), b.negFMA(n, b.num(0.693359375), d))
+	s := b.mul(r, r)
+	p := b.fma(s, b.num(1.3814539416e-3), b.fma(r, b.num(8.3687454462e-3), b.fresh(b.num(4.1668388993e-2))))
+	p = b.fma(s, p, b.fma(r, b.num(1.6666521132e-1), b.fresh(b.num(4.9999994040e-1))))
+	q := b.fma(s, p, b.fresh(r))
+	power := b.shl(z, 23)
+	h := b.fma(power, q, b.sub(power, b.num(0.5)))
+	y, small := b.div(h, b.add(h, b.num(1))), b.cmp(less, h, b.num(0.5))
+	if b.avx512() {
+		b.into(y, "VFNMADD213PS", h, h, small)
+	} else {
+		y = b.choose(small, b.negFMA(h, y, b.fresh(h)), y)
+	}
+	return b.or(y, b.and(x, b.signBit()))
 }
 
 // sigmoid also returns e^-|x|.
@@ -73,8 +104,9 @@ func (b *body) gelu(x val) val {
 	a := b.min(b.num(14.75), b.magnitude(x))
 	s := b.mul(a, a)
 	lo := b.fused("VFMSUB231", a, a, b.fresh(s))
-	z := b.fma(s, b.num(-math.Log2E/2), b.fresh(b.num(12582912)))
-	n := b.sub(z, b.num(12582912))
+	p := b.smallPower()
+	z := b.fma(s, b.num(-math.Log2E/2), b.fresh(b.num(p.magic)))
+	n := b.sub(z, b.num(p.magic))
 	r := b.fused("VFNMSUB231", n, b.num(2*0.693359375), s)
 	r = b.sub(b.fma(n, b.num(2*2.12194440e-4), r), lo)
 	q := b.mul(r, b.poly(r, 2.1774655e-05, 0.00026153898, 0.0026041535, 0.020833144, 0.125, 0.5))
@@ -88,7 +120,7 @@ func (b *body) gelu(x val) val {
 	if !b.avx512() { // its products that underflow take long, and a that is cut off is common: 0 from the start
 		g = b.only(b.cmp(less, a, b.num(14.75)), g)
 	}
-	y := b.mulPower(g, z, n)
+	y := p.times(g, z, n)
 	return b.or(b.sub(b.max(b.num(0), x), y), b.and(x, b.signBit()))
 }
 
