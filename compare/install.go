@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -134,7 +135,8 @@ func (s *peerSpec) install(ctx context.Context, env, source string, out io.Write
 		return nil
 	}
 	python := filepath.Join(env, "bin", "python")
-	if _, err := os.Stat(python); err != nil {
+	// A command that was killed may have left an environment without its pip, or with half of it: what pip installs is known from its end on.
+	if exec.CommandContext(ctx, python, "-m", "pip", "show", "--quiet", "pip").Run() != nil {
 		base, err := findPython(ctx, s.Python)
 		if err != nil {
 			return err
@@ -169,6 +171,9 @@ func step(ctx context.Context, out io.Writer, name string, words ...string) erro
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it tidies up
 	cmd.WaitDelay = 10 * time.Second
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	endWithUs(cmd)
 	var problems lastLines
 	cmd.Stdout, cmd.Stderr = out, io.MultiWriter(out, &problems)
 	if err := cmd.Run(); err != nil {

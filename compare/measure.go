@@ -75,16 +75,12 @@ func (s *sampler) begin() {
 
 // look adds what the processes have in memory.
 func (s *sampler) look(processes []Process) {
-	for _, p := range processes {
-		bytes, ok := residentBytes(p.PID)
-		if !ok {
-			continue
-		}
+	for pid, bytes := range residentBytes(processes) {
 		s.mu.Lock()
-		m := s.peaks[p.PID]
+		m := s.peaks[pid]
 		if m == nil {
 			m = new(memory)
-			s.peaks[p.PID] = m
+			s.peaks[pid] = m
 		}
 		m.sum, m.n, m.peak = m.sum+bytes, m.n+1, max(m.peak, bytes)
 		s.mu.Unlock()

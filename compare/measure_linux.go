@@ -95,8 +95,23 @@ func processTime(pid int) cpuTime {
 	return cpuTime{user / ticks, system / ticks}
 }
 
-// residentBytes is the proportional set size of a process and of what it started.
-func residentBytes(pid int) (float64, bool) {
+// residentBytes is the proportional set size of each process that is there, with what it started.
+func residentBytes(processes []Process) map[int]float64 {
+	children, out := descendants(processes), map[int]float64{}
+	for _, p := range processes {
+		if n, ok := setSize(p.PID); ok {
+			out[p.PID] = n
+			for _, child := range children[p.PID] {
+				n, _ := setSize(child) // none, once it has ended
+				out[p.PID] += n
+			}
+		}
+	}
+	return out
+}
+
+// setSize is the proportional set size of one process.
+func setSize(pid int) (float64, bool) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {
 		return 0, false

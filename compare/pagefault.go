@@ -48,7 +48,7 @@ func (r *Report) effort() []report.Block {
 	table := report.Table{
 		Name: "effort", Caption: caption("What a row asks of its user: lines of a program for the paper's tasks, without blank lines and comments, counted in compare/peers; and the processes that he starts."),
 		Columns: []report.Column{{Name: "row"}, {Name: "lines of code"}, {Name: "processes to start"}, {Name: "command"}},
-		Notes:   []string{"The programs of other systems hold what the harness asks of them too (a Spec is read, snapshots are written): about a third of each."},
+		Notes:   []string{"What the harness asks of other systems' programs (a Spec is read, snapshots are written) is in one file beside them, and is not counted."},
 	}
 	for _, e := range r.Efforts {
 		command := report.Cell{}

@@ -35,5 +35,9 @@ func startIn(cmd *exec.Cmd, space string, cores []int) error {
 	return cmd.Start()
 }
 
+// endWithUs has cmd killed where this program is, so that the same command, repeated, meets no other at the same work. The thread that
+// starts it must last as long.
+func endWithUs(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
+
 // killGroup ends a process with what it started.
 func killGroup(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) } // it may be gone

@@ -1,5 +1,6 @@
 // Command throughput measures training of the evaluation's tasks in one process, beside PyTorch, TensorFlow and MXNet on the same
-// cores: each trial is a process of its own, the systems take turns, and the table has medians with minimum and maximum.
+// cores: each system at each thread count is a process of its own, they take turns cell by cell, and the table has medians with minimum
+// and maximum.
 //
 //	go run ./compare/throughput -pytorch PYTHON -tensorflow PYTHON -mxnet PYTHON
 //
@@ -8,10 +9,11 @@
 package main
 
 import (
-	"bytes"
-	"context"
+	"bufio"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,20 +21,16 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/trivium-ml/trivium"
-	"github.com/trivium-ml/trivium/data"
-	"github.com/trivium-ml/trivium/draw"
-	"github.com/trivium-ml/trivium/tensor"
-	"github.com/trivium-ml/trivium/train"
-	"github.com/trivium-ml/trivium/train/local"
 )
 
-// A variant is one way to run a system: its program, Python and further arguments.
-type variant struct {
-	system  string
-	command func(task, batch string, seconds float64) *exec.Cmd
+// A contestant is a process that trains what it is told to, and says how fast.
+type contestant struct {
+	system string
+	kinds  []string // ways to run it that the process is asked for, such as xla; "" is the plain one
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *bufio.Scanner
+	stderr string // a file
 }
 
 func main() {
@@ -41,148 +39,201 @@ func main() {
 	mxnet := flag.String("mxnet", "", "Python with mxnet 1.9")
 	tasks := flag.String("tasks", "softmax;mlp:100;mlp:128,32;logistic", "tasks, by semicolon")
 	only := flag.String("batches", "", "batches, by comma; empty: 100 and 500, and full for logistic")
-	rounds := flag.Int("rounds", 5, "trials of each cell")
-	seconds := flag.Float64("seconds", 2, "measured time of a trial")
+	rounds := flag.Int("rounds", 5, "trials of each cell, after one that warms up and does not count")
+	seconds := flag.Float64("seconds", 1, "measured time of a trial; half as much goes before it")
+	step := flag.Bool("step", false, "wait for Enter before each round, so that rounds can be taken while the machine is quiet")
 	scripts := flag.String("scripts", "compare/throughput", "where the peers' programs are")
-	self := flag.String("self", "", "TASK/BATCH: run one trial of ours and print samples/s")
+	self := flag.Bool("self", false, "be one of the processes: ours")
 	flag.Parse()
-	if *self != "" {
-		task, batch, _ := strings.Cut(*self, "/")
-		rate, err := trial(task, batch, *seconds)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		fmt.Println(rate)
-		return
+	err := error(nil)
+	if *self {
+		err = serve(os.Stdin, os.Stdout)
+	} else {
+		err = run(map[string]string{"pytorch.py": *pytorch, "tensorflow_function.py": *tensorflow, "mxnet_module.py": *mxnet},
+			cells(*tasks, *only), *rounds, *seconds, *step, *scripts)
 	}
-	variants := []variant{{"trivium", func(task, batch string, seconds float64) *exec.Cmd {
-		return exec.Command(os.Args[0], "-self", task+"/"+batch, "-seconds", fmt.Sprint(seconds))
-	}}}
-	peer := func(system, python, script string, more ...string) {
-		if python == "" {
-			fmt.Printf("%s: left out, no Python given\n", system)
-			return
-		}
-		for threads := 1; threads <= runtime.NumCPU(); threads *= 2 {
-			variants = append(variants, variant{system, func(task, batch string, seconds float64) *exec.Cmd {
-				args := []string{filepath.Join(*scripts, script), task, batch, strconv.Itoa(threads), fmt.Sprint(seconds)}
-				return exec.Command(python, append(args, more...)...)
-			}})
-		}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "throughput:", err)
+		os.Exit(1)
 	}
-	peer("pytorch", *pytorch, "pytorch.py")
-	peer("tensorflow", *tensorflow, "tensorflow_function.py")
-	peer("tensorflow", *tensorflow, "tensorflow_function.py", "xla")
-	peer("mxnet", *mxnet, "mxnet_module.py")
-	for task := range strings.SplitSeq(*tasks, ";") {
+}
+
+// A cell is a row of the table.
+type cell struct{ task, batch string }
+
+func cells(tasks, only string) []cell {
+	var all []cell
+	for task := range strings.SplitSeq(tasks, ";") {
 		batches := []string{"100", "500"}
 		if task == "logistic" {
 			batches = append(batches, "full")
 		}
-		if *only != "" {
-			batches = strings.Split(*only, ",")
+		if only != "" {
+			batches = strings.Split(only, ",")
 		}
-		for _, batch := range batches {
-			cell(variants, task, batch, *rounds, *seconds)
+		for _, b := range batches {
+			all = append(all, cell{task, b})
 		}
 	}
+	return all
 }
 
-// cell runs the variants in turn and prints the best variant of each system, with our ratio to it.
-func cell(variants []variant, task, batch string, rounds int, seconds float64) {
-	rates := make([][]float64, len(variants))
-	for range rounds {
-		for i, v := range variants {
-			if v.system == "mxnet" && task == "logistic" {
-				continue
+// run starts the contestants, takes the rounds, and prints the table.
+func run(pythons map[string]string, cells []cell, rounds int, seconds float64, step bool, scripts string) (err error) {
+	var all []*contestant
+	defer func() {
+		for _, c := range all {
+			err = errors.Join(err, c.stop())
+		}
+	}()
+	add := func(system string, kinds []string, name string, args ...string) error {
+		c := &contestant{system: system, kinds: kinds, cmd: exec.Command(name, args...)}
+		if err := c.start(); err != nil {
+			return fmt.Errorf("%s: %w", system, err)
+		}
+		all = append(all, c)
+		return nil
+	}
+	if err := add("trivium", []string{""}, os.Args[0], "-self"); err != nil {
+		return err
+	}
+	for _, script := range []string{"pytorch.py", "tensorflow_function.py", "mxnet_module.py"} {
+		system, _, _ := strings.Cut(strings.TrimSuffix(script, ".py"), "_")
+		kinds := []string{""}
+		if system == "tensorflow" {
+			kinds = append(kinds, "xla")
+		}
+		if pythons[script] == "" {
+			fmt.Printf("%s: left out, no Python given\n", system)
+			continue
+		}
+		for threads := 1; threads <= runtime.NumCPU(); threads *= 2 {
+			if err := add(system, kinds, pythons[script], filepath.Join(scripts, script), strconv.Itoa(threads)); err != nil {
+				return err
 			}
-			var stderr bytes.Buffer
-			c := v.command(task, batch, seconds)
-			c.Stderr = &stderr
-			out, err := c.Output()
-			rate, parseErr := strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
-			if err != nil || parseErr != nil {
-				fmt.Printf("%s %s/%s failed: %v %s\n", v.system, task, batch, err, lastLine(stderr.String()))
-				continue
-			}
-			rates[i] = append(rates[i], rate)
 		}
 	}
-	best := map[string][]float64{}
-	for i, v := range variants {
-		if slices.Sort(rates[i]); len(rates[i]) > 0 && (best[v.system] == nil || median(rates[i]) > median(best[v.system])) {
-			best[v.system] = rates[i]
+	rates := map[cell]map[string][]float64{} // by system, process and kind
+	enter := bufio.NewScanner(os.Stdin)
+	for round := range rounds + 1 {
+		took := seconds
+		if round == 0 {
+			took = 0.01
+		}
+		if step && round > 0 && !enter.Scan() {
+			break
+		}
+		for _, cell := range cells {
+			if rates[cell] == nil {
+				rates[cell] = map[string][]float64{}
+			}
+			for i, c := range all {
+				if c.system == "mxnet" && cell.task == "logistic" {
+					continue // its Module has no loss for it that the others share
+				}
+				for _, kind := range c.kinds {
+					rate, err := c.trial(cell, took, kind)
+					if err != nil {
+						return fmt.Errorf("%s, %s at %s: %w", c.system, cell.task, cell.batch, err)
+					}
+					if round > 0 {
+						key := fmt.Sprintf("%s/%d/%s", c.system, i, kind)
+						rates[cell][key] = append(rates[cell][key], rate)
+					}
+				}
+			}
+		}
+		if step || round == rounds {
+			for _, cell := range cells {
+				print(cell, rates[cell])
+			}
+		}
+		fmt.Printf("round %d of %d done\n", round, rounds)
+	}
+	return nil
+}
+
+// print shows the best way to run each system, and our ratio to it: that of the medians, and the range of those round by round.
+func print(c cell, rates map[string][]float64) {
+	best := map[string]string{}
+	for key, r := range rates {
+		system, _, _ := strings.Cut(key, "/")
+		if b := best[system]; b == "" || median(r) > median(rates[b]) || median(r) == median(rates[b]) && key < b {
+			best[system] = key
 		}
 	}
-	ours := best["trivium"]
+	ours := rates[best["trivium"]]
 	for _, system := range []string{"trivium", "pytorch", "tensorflow", "mxnet"} {
-		if r := best[system]; r != nil {
-			fmt.Printf("%-10s batch %-4s  %-10s %9.0f [%.0f to %.0f] samples/s", task, batch, system, median(r), r[0], r[len(r)-1])
-			if system != "trivium" && ours != nil {
-				fmt.Printf("   ours is %.2f times", median(ours)/median(r))
+		r := rates[best[system]]
+		if len(r) == 0 {
+			continue
+		}
+		fmt.Printf("%-10s batch %-4s  %-10s %9.0f [%.0f to %.0f] samples/s", c.task, c.batch, system, median(r), slices.Min(r), slices.Max(r))
+		if system != "trivium" {
+			ratios := make([]float64, len(r))
+			for i := range r {
+				ratios[i] = ours[i] / r[i]
 			}
-			fmt.Println()
+			fmt.Printf("   ours is %.2f times [%.2f to %.2f]", median(ratios), slices.Min(ratios), slices.Max(ratios))
 		}
+		fmt.Println()
 	}
 }
 
-func median(sorted []float64) float64 { return sorted[len(sorted)/2] }
+func median(v []float64) float64 { return slices.Sorted(slices.Values(v))[len(v)/2] }
 
-func lastLine(s string) string {
-	lines := strings.Split(strings.TrimSpace(s), "\n")
-	return lines[len(lines)-1]
+// start starts the process and waits until it is ready.
+func (c *contestant) start() error {
+	f, err := os.CreateTemp("", "throughput-*.txt")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	c.stderr, c.cmd.Stderr = f.Name(), f
+	if c.in, err = c.cmd.StdinPipe(); err != nil {
+		return err
+	}
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	c.out = bufio.NewScanner(out)
+	if err := c.cmd.Start(); err != nil {
+		return err
+	}
+	_, err = c.answer("ready")
+	return err
 }
 
-// trial trains for the given time after half as long a warm-up, and returns samples/s.
-func trial(task, batch string, seconds float64) (float64, error) {
-	rows, cols, classes := 10_000, 784, 10
-	if task == "logistic" {
-		cols, classes = 10_000, 2
-	}
-	x := tensor.Aligned[float32](rows * cols)
-	for i := range x {
-		if x[i] = draw.Unit(42, 0, uint64(i)); task != "logistic" {
-			x[i] = (x[i] + 1) / 2
+// answer returns what follows a line's first word, which is to be want.
+func (c *contestant) answer(want string) (string, error) {
+	for c.out.Scan() {
+		switch word, rest, _ := strings.Cut(c.out.Text(), " "); word {
+		case want:
+			return rest, nil
+		case "failed":
+			return "", errors.New(rest)
 		}
 	}
-	class := make([]int32, rows)
-	for i := range class {
-		class[i] = int32(draw.Below(42, 1, uint64(i), uint64(classes)))
+	said, err := os.ReadFile(c.stderr)
+	lines := strings.Split(strings.TrimSpace(string(said)), "\n")
+	return "", errors.Join(fmt.Errorf("it ended: %s", lines[len(lines)-1]), err)
+}
+
+// trial returns samples/s.
+func (c *contestant) trial(cell cell, seconds float64, kind string) (float64, error) {
+	if _, err := fmt.Fprintln(c.in, cell.task, cell.batch, seconds, kind); err != nil {
+		return 0, err
 	}
-	schema := trivium.Schema{
-		Inputs: []trivium.InputSpec{{Name: "x", Shape: []int{cols}}},
-		Labels: trivium.LabelSpec{Kind: trivium.Class, Width: classes},
+	rate, err := c.answer("rate")
+	if err != nil {
+		return 0, err
 	}
-	set := data.Memory(schema, trivium.Batch{
-		Rows: rows, Inputs: []trivium.Input{{Name: "x", Shape: []int{cols}, Values: x}},
-		Labels: trivium.Labels{Kind: trivium.Class, Width: classes, Class: class},
-	})
-	job := &trivium.Job{
-		Version: trivium.JobVersion, Model: task, Batch: trivium.FullBatch, Epochs: 1 << 30, Seed: 42,
-		Data:      trivium.Data{Source: "memory", Order: "index"},
-		Optimizer: trivium.OptimizerSpec{Name: "sgd", Rate: 0.1},
-	}
-	if batch != "full" {
-		var err error
-		if job.Batch, err = strconv.Atoi(batch); err != nil {
-			return 0, err
-		}
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	var began time.Time
-	var from, rate float64
-	env := train.Env{Splits: &data.Splits{Train: set}, Watch: train.Watch{Progress: func(p train.Progress) {
-		switch s := p.Elapsed.Seconds(); {
-		case rate > 0:
-		case began.IsZero() && s >= seconds/2:
-			began, from = time.Now(), float64(p.Samples)
-		case !began.IsZero() && time.Since(began).Seconds() >= seconds:
-			rate = (float64(p.Samples) - from) / time.Since(began).Seconds()
-			cancel()
-		}
-	}}}
-	_, err := local.New(env, local.Options{}).Train(ctx, job)
-	return rate, err
+	return strconv.ParseFloat(rate, 64)
+}
+
+func (c *contestant) stop() error {
+	err := c.in.Close()
+	_ = c.cmd.Wait() // what it did counted when it did it
+	return errors.Join(err, os.Remove(c.stderr))
 }

@@ -44,7 +44,7 @@ def meet(spec):
 class Worker(pytorch.Worker):
     def connect(self):
         meet(self.spec)
-        if not self.untouched:
+        if not pytorch.driven.untouched(self.spec):
             os.environ["HOROVOD_CYCLE_TIME"] = "0.1"  # milliseconds; see TUNING.md
         import horovod
         import horovod.torch as hvd
@@ -68,4 +68,4 @@ def detect():
 
 
 if __name__ == "__main__":
-    pytorch.main(__file__, Worker, detect)
+    pytorch.main(Worker, detect)

@@ -11,24 +11,22 @@ import sys
 
 import numpy as np
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import driven  # noqa: E402
+
 RATE = 0.001  # of a step of one row: that of the other rows, 0.1, over a batch of 100
-
-
-def say(event, **fields):
-    print(json.dumps({"event": event, **fields}), flush=True)
-
 
 env = sys.argv[1]
 if sys.argv[2:] == ["--detect"]:
     for name in ("mlr_main", "mlr_main_mended"):
         if subprocess.run([os.path.join(env, "bin", name), "--version"], capture_output=True).returncode != 0:
             sys.exit(f"{name} does not start: build it again")
-    print(json.dumps({"python": sys.version.split()[0], "pmls": "1.1"}))
+    driven.detected(pmls="1.1")
     sys.exit()
 
-spec = json.loads(sys.stdin.readline())
-if spec["version"] != 1 or spec["mode"] != "ssp" or spec["model"]["outputs"] != 1 or spec["full"]:
-    sys.exit("this program does version 1, mode ssp, logistic regression, and no full batch")
+spec = driven.told("ssp")
+if spec["model"]["outputs"] != 1:
+    sys.exit("this program does logistic regression")
 rank, workers, rows, clocks, out = spec["rank"], spec["workers"], spec["rows"], spec["clocks"], spec["out"]
 x, y = np.load(spec["train_x"], mmap_mode="r"), np.load(spec["train_y"])
 columns = x.shape[1] + 1
@@ -67,41 +65,31 @@ def answers(word):
     sys.exit(f"mlr_main ends with {process.wait()}")
 
 
-def save(update):
-    """The weights of a snapshot as safetensors."""
+def saved(update):
+    """Where the weights of a snapshot are, as safetensors."""
     raw = os.path.join(out, f"w-{update}")
     w = np.fromfile(raw, np.float32)
     os.remove(raw)
-    named = {"w": w[:-1, None], "b": w[-1:]}
-    head, at = {}, 0
-    for n, t in named.items():
-        head[n] = {"dtype": "F32", "shape": list(t.shape), "data_offsets": [at, at + t.nbytes]}
-        at += t.nbytes
-    text = json.dumps(head).encode()
-    path = os.path.join(out, f"update-{update:06d}.safetensors")
-    with open(path + ".part", "wb") as f:
-        f.write(len(text).to_bytes(8, "little") + text + b"".join(t.tobytes() for t in named.values()))
-    os.rename(path + ".part", path)
-    return path
+    return driven.save(spec, update, {"w": w[:-1, None], "b": w[-1:]})
 
 
 list(answers("ready"))  # it has read its rows and met the others; its weights are zeros, as those of these models are
 os.remove(f"{train}.{rank}")
-say("ready", versions={"pmls": "1.1"}, threads=1)
+driven.say("ready", versions={"pmls": "1.1"}, threads=1)
 for line in sys.stdin:
     command = json.loads(line)
     if command["do"] == "reset":
         tell("reset")
         list(answers("ready"))
-        say("ready")
+        driven.say("ready")
     elif command["do"] == "run":
         keep = command.get("snapshots") or [] if rank == 0 else []
         tell(" ".join(map(str, [command["updates"], *keep])))
         for word, update, seconds in answers("update"):
-            path = {"path": save(int(update))} if word == "snapshot" else {}
-            say(word, update=int(update), seconds=float(seconds), **path)
+            path = {"path": saved(int(update))} if word == "snapshot" else {}
+            driven.say(word, update=int(update), seconds=float(seconds), **path)
     elif command["do"] == "quit":
         process.stdin.close()
         process.wait()
-        say("done")
+        driven.say("done")
         break

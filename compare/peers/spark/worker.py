@@ -2,17 +2,14 @@
 step. Driven as compare/peers/README.md says: the server is the driver, with the master of a standalone cluster; each worker is one of its
 machines, with one executor. `worker.py --detect` prints what is here.
 """
-import json
 import os
 import subprocess
 import sys
-import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import driven  # noqa: E402
 
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-
-
-def say(event, **fields):
-    print(json.dumps({"event": event, **fields}), flush=True)
 
 
 def detect():
@@ -22,7 +19,7 @@ def detect():
         version = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr.split("\n")[0]
     except OSError:
         sys.exit("Spark needs Java 17 or later, and there is no java on PATH: install a Java runtime, such as Debian's openjdk-17-jre-headless")
-    print(json.dumps({"python": sys.version.split()[0], "pyspark": pyspark.__version__, "java": version}))
+    driven.detected(pyspark=pyspark.__version__, java=version)
 
 
 def spark_class(*words, **options):
@@ -37,7 +34,7 @@ def machine(spec):
     os.environ["SPARK_LOCAL_IP"] = host
     daemon = spark_class("org.apache.spark.deploy.worker.Worker", "--host", host, "--port", port, "--webui-port", "0", "--cores", str(spec["threads"]),
                          "--memory", "4g", "--work-dir", spec["out"], "spark://" + spec["addresses"]["server"][0])
-    say("ready")
+    driven.say("ready")
     sys.stdin.read()  # until its end
     daemon.terminate()
 
@@ -55,7 +52,7 @@ def session(spec):
         "spark.executor.cores": spec["threads"], "spark.cores.max": spec["workers"] * spec["threads"], "spark.ui.enabled": "false",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0", "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
     }
-    if not spec.get("extra", {}).get("untouched"):  # see TUNING.md
+    if not driven.untouched(spec):  # see TUNING.md
         settings.update({
             "spark.locality.wait": "30s", "spark.broadcast.compress": "false", "spark.rdd.compress": "false",
             "spark.executorEnv.OMP_NUM_THREADS": spec["threads"], "spark.executorEnv.OPENBLAS_NUM_THREADS": spec["threads"],
@@ -63,62 +60,6 @@ def session(spec):
     for name, value in settings.items():
         builder = builder.config(name, str(value))
     return builder.getOrCreate()
-
-
-def tensors(path):
-    import numpy as np
-    with open(path, "rb") as f:
-        head = json.loads(f.read(int.from_bytes(f.read(8), "little")))
-        body = f.read()
-    head.pop("__metadata__", None)
-    return {n: np.frombuffer(body[slice(*t["data_offsets"])], np.float32).reshape(t["shape"]).copy() for n, t in head.items()}
-
-
-def save(path, named):
-    import numpy as np
-    head, at = {}, 0
-    for n, t in named.items():
-        head[n] = {"dtype": "F32", "shape": list(t.shape), "data_offsets": [at, at + t.nbytes]}
-        at += t.nbytes
-    text = json.dumps(head).encode()
-    with open(path + ".part", "wb") as f:
-        f.write(len(text).to_bytes(8, "little") + text + b"".join(np.ascontiguousarray(t).tobytes() for t in named.values()))
-    os.rename(path + ".part", path)
-
-
-def serve(spec, run, reset, versions):
-    """The driver's commands."""
-    say("ready", versions=versions, threads=spec["threads"])
-    done, seconds = 0, 0.0
-    for line in sys.stdin:
-        command = json.loads(line)
-        if command["do"] == "reset":
-            reset()
-            done, seconds = 0, 0.0
-            say("ready")
-        elif command["do"] == "run":
-            snapshots, kept = set(command.get("snapshots") or ()), []
-            end = done + command["updates"]
-            while done < end:
-                to = min([s for s in snapshots if s > done] + [end])
-                begin = time.perf_counter()
-                weights = run(done, to)
-                seconds += time.perf_counter() - begin
-                done = to
-                if done in snapshots:
-                    kept.append((done, seconds, {n: w.copy() for n, w in weights.items()}))
-            for update, clock, weights in kept:
-                path = os.path.join(spec["out"], f"update-{update:06d}.safetensors")
-                save(path, weights)
-                say("snapshot", update=update, seconds=clock, path=path)
-            say("update", update=done, seconds=seconds)
-        elif command["do"] == "quit":
-            say("done")
-            return
-
-
-def names_of(model):
-    return [("w", "b")] if model["outputs"] == 1 else [(f"w{i}", f"b{i}") for i in range(1, len(model["hidden"]) + 2)]
 
 
 def gradient(weights, names, x, y):
@@ -154,7 +95,7 @@ def driver(spec):
     sc = spark.sparkContext
     sc.setLogLevel("ERROR")
     model, rows, workers, batch = spec["model"], spec["rows"], spec["workers"], spec["batch"]
-    names = names_of(model)
+    names = driven.names(model)
     if spec["full"]:
         shares = [[(r * rows // workers, (r + 1) * rows // workers) for r in range(workers)]]
     else:
@@ -169,7 +110,7 @@ def driver(spec):
     data = [sc.parallelize(s, workers).map(block).cache() for s in shares]
     sc.union(data).count()
     effective = rows if spec["full"] else workers * batch
-    init = tensors(spec["init"])
+    init = driven.tensors(spec["init"])
     weights = dict(init)
 
     def run(begin, end):
@@ -179,18 +120,19 @@ def driver(spec):
             w.destroy()
             for n in weights:
                 weights[n] = weights[n] - np.float32(spec["rate"] / effective) * g[n]
-        return weights
 
-    serve(spec, run, lambda: weights.update(init), {"spark": sc.version})
+    driven.serve(spec, {"spark": sc.version}, run, lambda: dict(weights), lambda: weights.update(init))
 
 
 def main(driver):
     if sys.argv[1:] == ["--detect"]:
         return detect()
-    spec = json.loads(sys.stdin.readline())
-    if spec["version"] != 1 or spec["mode"] != "sync":
-        sys.exit("this program does version 1, mode sync")
-    machine(spec) if spec["role"] == "worker" else driver(spec)
+    spec = driven.told("sync", full=True)
+    if spec["role"] == "worker":
+        machine(spec)
+    else:
+        driver(spec)
+        driven.say("done")
     sys.stdout.flush()
     os._exit(0)  # the harness ends what a cluster leaves behind
 

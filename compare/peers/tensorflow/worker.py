@@ -3,27 +3,20 @@
 The 1.x interface: variables on the servers by replica_device_setter; `async` applies each worker's gradient as it comes, `sync` has a
 SyncReplicasOptimizer. The rows are a variable of the worker, so that a step feeds one number. `worker.py --detect` prints what is here.
 """
-import json
 import os
 import sys
-import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
-
-
-def say(event, **fields):
-    print(json.dumps({"event": event, **fields}), flush=True)
-
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import driven  # noqa: E402
 
 if sys.argv[1:] == ["--detect"]:
     import tensorflow
-    print(json.dumps({"python": sys.version.split()[0], "tensorflow": tensorflow.__version__}))
+    driven.detected(tensorflow=tensorflow.__version__)
     sys.exit()
 
-spec = json.loads(sys.stdin.readline())
-if spec["version"] != 1 or spec["mode"] not in ("sync", "async") or spec["full"]:
-    sys.exit("this program does version 1, modes sync and async, and no full batch")
+spec = driven.told("sync", "async")
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
@@ -31,38 +24,17 @@ tf1 = tf.compat.v1
 tf1.disable_eager_execution()
 rank, workers, batch, model = spec["rank"], spec["workers"], spec["batch"], spec["model"]
 cluster = tf1.train.ClusterSpec({"ps": spec["addresses"]["server"], "worker": spec["addresses"]["worker"]})
-untouched = spec.get("extra", {}).get("untouched")
-config = tf1.ConfigProto() if untouched else tf1.ConfigProto(intra_op_parallelism_threads=spec["threads"], inter_op_parallelism_threads=2)
+config = tf1.ConfigProto() if driven.untouched(spec) else tf1.ConfigProto(intra_op_parallelism_threads=spec["threads"], inter_op_parallelism_threads=2)
 job = "ps" if spec["role"] == "server" else "worker"
 server = tf1.train.Server(cluster, job_name=job, task_index=rank, config=config)
 if job == "ps":
-    say("ready")
+    driven.say("ready")
     sys.stdin.read()  # until its end
     os._exit(0)
 
-
-def tensors(path):
-    with open(path, "rb") as f:
-        head = json.loads(f.read(int.from_bytes(f.read(8), "little")))
-        body = f.read()
-    head.pop("__metadata__", None)
-    return {n: np.frombuffer(body[slice(*t["data_offsets"])], np.float32).reshape(t["shape"]) for n, t in head.items()}
-
-
-def save(path, named):
-    head, at = {}, 0
-    for n, t in named.items():
-        head[n] = {"dtype": "F32", "shape": list(t.shape), "data_offsets": [at, at + t.nbytes]}
-        at += t.nbytes
-    text = json.dumps(head).encode()
-    with open(path + ".part", "wb") as f:
-        f.write(len(text).to_bytes(8, "little") + text + b"".join(np.ascontiguousarray(t).tobytes() for t in named.values()))
-    os.rename(path + ".part", path)
-
-
-init = tensors(spec["init"])
+init = driven.tensors(spec["init"])
 binary = model["outputs"] == 1
-names = [("w", "b")] if binary else [(f"w{i}", f"b{i}") for i in range(1, len(model["hidden"]) + 2)]
+names = driven.names(model)
 data_x, data_y = np.load(spec["train_x"]), np.load(spec["train_y"])
 with tf1.device(f"/job:worker/task:{rank}"):
     feed_x, feed_y = tf1.placeholder(tf.float32, data_x.shape), tf1.placeholder(tf.int32, data_y.shape)
@@ -108,35 +80,14 @@ def start():
 
 
 start()
-say("ready", versions={"tensorflow": tf.__version__}, threads=spec["threads"])
-run = raw.make_callable(train, feed_list=[at])
-t = done = 0
-seconds = 0.0
-for line in sys.stdin:
-    command = json.loads(line)
-    if command["do"] == "reset":
-        start()
-        t = done = 0
-        seconds = 0.0
-        say("ready")
-    elif command["do"] == "run":
-        snapshots, kept = set(command.get("snapshots") or ()), []
-        begin = time.perf_counter()
-        for _ in range(command["updates"]):
-            if t == spec["rows"] // (workers * batch):
-                t = 0
-            run((t * workers + rank) * batch)
-            t, done = t + 1, done + 1
-            if rank == 0 and done in snapshots:
-                seconds += time.perf_counter() - begin
-                kept.append((done, seconds, raw.run(variables)))
-                begin = time.perf_counter()
-        seconds += time.perf_counter() - begin
-        for update, clock, values in kept:
-            path = os.path.join(spec["out"], f"update-{update:06d}.safetensors")
-            save(path, values)
-            say("snapshot", update=update, seconds=clock, path=path)
-        say("update", update=done, seconds=seconds)
-    elif command["do"] == "quit":
-        say("done")
-        os._exit(0)  # a session that leaves first would keep the others waiting
+step_at = raw.make_callable(train, feed_list=[at])
+
+
+def run(begin, end):
+    for update in range(begin, end):
+        step_at(driven.rows(spec, update)[0])
+
+
+driven.serve(spec, {"tensorflow": tf.__version__}, run, lambda: raw.run(variables), start)
+driven.say("done")
+os._exit(0)  # a session that leaves first would keep the others waiting
