@@ -1,0 +1,140 @@
+package collective
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// A peer is what is on its way to a rank.
+type peer struct {
+	h    *hub
+	name transport.Name
+
+	mu     sync.Mutex
+	queue  []transport.Frame
+	busy   bool // drain runs
+	recent int  // bytes sent directly since the last commit
+	undone atomic.Int64
+	done   func(error)
+}
+
+// send sends f at once where that cannot block: while little is under way to the peer, it is certain to have room for it. Otherwise a
+// goroutine sends, so that a receiver never waits for its own sending.
+func (p *peer) send(f transport.Frame) {
+	if f.Done == nil {
+		f.Done = p.done
+	}
+	n := len(f.Head) + len(f.Payload) + 64
+	p.undone.Add(1)
+	p.mu.Lock()
+	if !p.busy && p.recent+n <= p.h.opt.Window/2 && p.undone.Load() <= 16 {
+		p.recent += n
+		p.mu.Unlock()
+		p.out(f)
+		return
+	}
+	p.queue = append(p.queue, f)
+	if !p.busy {
+		p.busy = true
+		p.h.wg.Add(1)
+		go p.drain()
+	}
+	p.mu.Unlock()
+}
+
+func (p *peer) drain() {
+	defer p.h.wg.Done()
+	var batch []transport.Frame
+	for {
+		p.mu.Lock()
+		batch, p.queue = p.queue, batch[:0]
+		if len(batch) == 0 {
+			p.busy = false
+			p.mu.Unlock()
+			p.h.wake()
+			return
+		}
+		p.mu.Unlock()
+		for i := range batch {
+			p.out(batch[i])
+			batch[i] = transport.Frame{}
+		}
+	}
+}
+
+func (p *peer) out(f transport.Frame) {
+	err := p.h.s.Send(p.h.ctx, p.name, f)
+	if err == nil {
+		return
+	}
+	p.through()
+	if p.h.ctx.Err() != nil {
+		return
+	}
+	h := p.h
+	h.do(func() {
+		for _, c := range h.cores {
+			if r := c.rankOf(p.name); r >= 0 {
+				c.lost(r, err)
+			}
+		}
+	})
+}
+
+// through says that the stream is through with a frame's memory.
+func (p *peer) through() {
+	p.undone.Add(-1)
+	p.h.wake()
+}
+
+// whenSent is the Done of a frame whose memory is to be written to afterwards. The transport calls it from wherever it writes, and must
+// not be held up: a goroutine of the hub goes on from there.
+func (h *hub) whenSent(p *peer, c *core, o *operation, task int32) func(error) {
+	return func(err error) {
+		p.through()
+		if err != nil {
+			return // it shows as a lost link
+		}
+		h.sentMu.Lock()
+		defer h.sentMu.Unlock()
+		if h.sentOver {
+			return
+		}
+		h.sent = append(h.sent, sentTask{c, o, task})
+		if !h.sentBusy {
+			h.sentBusy = true
+			h.wg.Add(1)
+			go h.goOn()
+		}
+	}
+}
+
+type sentTask struct {
+	c    *core
+	o    *operation
+	task int32
+}
+
+// goOn tells the cores what has been sent, until there is no more.
+func (h *hub) goOn() {
+	defer h.wg.Done()
+	var list []sentTask
+	for {
+		h.sentMu.Lock()
+		list, h.sent = h.sent, list[:0]
+		if len(list) == 0 {
+			h.sentBusy = false
+			h.sentMu.Unlock()
+			return
+		}
+		h.sentMu.Unlock()
+		h.do(func() {
+			for _, t := range list {
+				t.c.sent(t.o, t.task)
+			}
+		})
+		clear(list)
+	}
+}
