@@ -41,9 +41,15 @@ type DivergedError struct {
 	Step   int64
 	Loss   float64
 	Tensor string // the first tensor with a cell that is not finite; empty: none, the loss alone
+
+	// Largest is, where no cell is, the tensor whose gradient has the largest one: that is where the loss grew from. Empty: not known.
+	Largest string
 }
 
 func (e *DivergedError) Error() string {
+	if e.Tensor == "" && e.Largest != "" {
+		return fmt.Sprintf("diverged at update %d: the loss is %v, while all tensors are finite still, with the largest gradient in tensor %q; a lower learning rate or clipping usually helps", e.Step, e.Loss, e.Largest)
+	}
 	if e.Tensor == "" {
 		return fmt.Sprintf("diverged at update %d: the loss is %v; a lower learning rate or clipping usually helps", e.Step, e.Loss)
 	}

@@ -8,7 +8,7 @@ import (
 // A Recorder is what one training thread reports to: a Split for its steps, a Set for its counters, and a queue through which steps
 // leave the thread. Nothing here allocates, waits or takes a lock. A nil Recorder is off.
 //
-// Begin, Enter, Leave, Move and End belong to the one training thread; the other methods may be called from any.
+// Begin, Enter, Leave, Pass, Move and End belong to the one training thread; the other methods may be called from any.
 type Recorder struct {
 	base  time.Time
 	hub   *Hub // nil: nobody collects
@@ -55,6 +55,16 @@ func (r *Recorder) Begin(step int64) {
 	}
 }
 
+// BeginIn is Begin and Enter of p at one reading of the clock. A reading takes about as long as all else that is done at such a call, and
+// short steps are made of few of them.
+func (r *Recorder) BeginIn(step int64, p Phase) {
+	if r != nil {
+		now := time.Since(r.base)
+		r.split.Begin(step, now)
+		r.split.Enter(p, now)
+	}
+}
+
 // Enter suspends the open phase and opens p.
 func (r *Recorder) Enter(p Phase) {
 	if r != nil {
@@ -67,6 +77,21 @@ func (r *Recorder) Leave() {
 	if r != nil {
 		r.split.Leave(time.Since(r.base))
 	}
+}
+
+// Pass is Leave without a reading of the clock, for a phase that the next one follows at once: see Split.Pass.
+func (r *Recorder) Pass() {
+	if r != nil {
+		r.split.Pass()
+	}
+}
+
+// Ended returns when the last finished step ended, without a reading of the clock; false where nothing is recorded.
+func (r *Recorder) Ended() (time.Time, bool) {
+	if r == nil {
+		return time.Time{}, false
+	}
+	return r.base.Add(r.split.step.Start + r.split.step.Wall()), true
 }
 
 // Move books d of one phase as another: see Split.Move.

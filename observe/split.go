@@ -18,6 +18,7 @@ type Split struct {
 	open    Phase
 	depth   int8 // suspended phases
 	running bool // inside a step
+	passing bool // the open phase is over, and ends at the next reading of the clock
 	stack   [splitDepth]Phase
 
 	anomalies uint64
@@ -30,11 +31,14 @@ func (s *Split) Begin(step int64, now time.Duration) {
 		panic(fmt.Sprintf("observe: Begin of step %d inside step %d", step, s.step.Step))
 	}
 	s.step = Step{Step: step, Start: now, Every: 1}
-	s.since, s.open, s.depth, s.running = now, Other, 0, true
+	s.since, s.open, s.depth, s.running, s.passing = now, Other, 0, true, false
 }
 
 // Enter suspends the open phase and opens p.
 func (s *Split) Enter(p Phase, now time.Duration) {
+	if s.passing {
+		s.settle(now)
+	}
 	if !s.running || p >= NumPhases || s.depth == splitDepth {
 		s.refuseEnter(p)
 	}
@@ -56,12 +60,33 @@ func (s *Split) refuseEnter(p Phase) {
 
 // Leave closes the open phase and resumes the one that it suspended.
 func (s *Split) Leave(now time.Duration) {
+	if s.passing {
+		s.settle(now)
+	}
 	if !s.running || s.depth == 0 {
 		s.refuseLeave()
 	}
 	s.step.Phases[s.open] += now - s.since
 	s.depth--
 	s.open, s.since = s.stack[s.depth&(splitDepth-1)], now
+}
+
+// Pass is Leave without a reading of the clock: the phase ends with the next Enter, Leave or End, at the time that one is given. It is for
+// phases that follow one another at once; what lies between is booked as the first.
+func (s *Split) Pass() {
+	if s.passing {
+		panic(fmt.Sprintf("observe: Pass after Pass in step %d, phase %v", s.step.Step, s.open))
+	}
+	if !s.running || s.depth == 0 {
+		s.refuseLeave()
+	}
+	s.passing = true
+}
+
+// settle is the Leave that a Pass put off.
+func (s *Split) settle(now time.Duration) {
+	s.passing = false
+	s.Leave(now)
 }
 
 func (s *Split) refuseLeave() {
@@ -72,7 +97,7 @@ func (s *Split) refuseLeave() {
 }
 
 // Move books d of phase from as phase to: a wait that a server reports inside what looked like a transfer. The open phase can only
-// give what is booked already, so call it after the Leave of from. More than there is cannot be moved: the rest is counted as an
+// give what is booked already, so call it after the Leave of from (after its Pass is too early). More than there is cannot be moved: the rest is counted as an
 // anomaly.
 func (s *Split) Move(from, to Phase, d time.Duration) {
 	if !s.running || from >= NumPhases || to >= NumPhases {
@@ -109,6 +134,9 @@ func (s *Split) close(now time.Duration) {
 	if !s.running {
 		panic("observe: End without Begin")
 	}
+	if s.passing {
+		s.settle(now)
+	}
 	if s.depth != 0 {
 		panic(fmt.Sprintf("observe: End of step %d inside phase %v", s.step.Step, s.open))
 	}
@@ -117,7 +145,7 @@ func (s *Split) close(now time.Duration) {
 }
 
 // Abandon forgets an open step, for a thread that leaves its loop with an error.
-func (s *Split) Abandon() { s.running = false }
+func (s *Split) Abandon() { s.running, s.passing = false, false }
 
 // Anomalies returns how many Moves asked for more than there was, and how much more in all.
 func (s *Split) Anomalies() (count uint64, excess time.Duration) { return s.anomalies, s.excess }

@@ -77,6 +77,50 @@ func TestCase3Overlap(t *testing.T) {
 	}
 }
 
+// TestSplitPass: a phase that passes ends at the next reading of the clock, and what it had suspended goes on from there.
+func TestSplitPass(t *testing.T) {
+	var s Split
+	s.Begin(0, 0)
+	s.Enter(Load, 0)
+	s.Pass()
+	s.Enter(Compute, 3*ms) // load until 3
+	s.Enter(Push, 5*ms)
+	s.Pass()
+	s.Leave(6 * ms) // push until 6, and compute as well, which is left then
+	s.Enter(Apply, 8*ms)
+	s.Pass()
+	got := s.End(11 * ms)
+	if p := got.Phases; p[Load] != 3*ms || p[Compute] != 2*ms || p[Push] != ms || p[Other] != 2*ms || p[Apply] != 3*ms || got.Wall() != 11*ms {
+		t.Errorf("phases %v, wall %v", got.Phases, got.Wall())
+	}
+	s.Begin(1, 11*ms)
+	s.Enter(Load, 11*ms)
+	s.Pass()
+	s.Abandon()
+	s.Begin(2, 20*ms)
+	if got := s.End(21 * ms); got.Phases[Other] != ms || got.Wall() != ms {
+		t.Errorf("after Abandon: %v", got.Phases)
+	}
+}
+
+// TestEnded: the end of a step by the recorder is that of the clock.
+func TestEnded(t *testing.T) {
+	if _, ok := (*Recorder)(nil).Ended(); ok {
+		t.Error("nothing records, and a step has ended")
+	}
+	before := time.Now()
+	r := NewRecorder(Source{Role: Worker}, before)
+	r.BeginIn(1, Load)
+	r.Pass()
+	r.End(Facts{})
+	if ended, ok := r.Ended(); !ok || ended.Before(before) || ended.After(time.Now()) {
+		t.Errorf("ended %v, %v after the base", ok, ended.Sub(before))
+	}
+	if s := r.Step(); s.Phases[Load] != s.Wall() {
+		t.Errorf("phases %v", s.Phases)
+	}
+}
+
 // TestSplitSumsToWall compares random nests with a dumb account that asks, for each nanosecond, which phase was entered last.
 func TestSplitSumsToWall(t *testing.T) {
 	seed := rand.Uint64()
@@ -122,6 +166,9 @@ func TestSplitRefusesImbalance(t *testing.T) {
 		{"leave outside", "Leave outside of a step", func(s *Split) { s.Leave(0) }},
 		{"enter outside", "Enter of phase push outside of a step", func(s *Split) { s.Enter(Push, 0) }},
 		{"leave without enter", "Leave without Enter in step 3", func(s *Split) { s.Begin(3, 0); s.Leave(0) }},
+		{"pass outside", "Leave outside of a step", func(s *Split) { s.Pass() }},
+		{"pass twice", "Pass after Pass in step 3", func(s *Split) { s.Begin(3, 0); s.Enter(Pull, 0); s.Pass(); s.Pass() }},
+		{"leave after the last pass", "Leave without Enter in step 3", func(s *Split) { s.Begin(3, 0); s.Enter(Pull, 0); s.Pass(); s.Leave(0) }},
 		{"end inside", "End of step 3 inside phase pull", func(s *Split) { s.Begin(3, 0); s.Enter(Pull, 0); s.End(1) }},
 		{"begin twice", "Begin of step 4 inside step 3", func(s *Split) { s.Begin(3, 0); s.Begin(4, 0) }},
 		{"end without begin", "End without Begin", func(s *Split) { s.End(1) }},

@@ -176,6 +176,29 @@ func notFinite(l *trivium.Layout, flat []float32, rows [][]int32) (tensor int) {
 	return -1
 }
 
+// largest returns the tensor of g with the cell of the largest magnitude.
+func largest(l *trivium.Layout, g trivium.Gradient) (tensor int) {
+	most := float32(-1)
+	look := func(i int, v []float32) {
+		for _, x := range v {
+			if x = max(x, -x); x > most {
+				most, tensor = x, i
+			}
+		}
+	}
+	for i := range l.Tensors() {
+		if g.Rows[i] == nil {
+			look(i, g.Tensor(i))
+			continue
+		}
+		cols := l.Cols(i)
+		for _, r := range g.Rows[i] { // the other cells hold anything
+			look(i, g.Tensor(i)[int(r)*cols:(int(r)+1)*cols])
+		}
+	}
+	return tensor
+}
+
 // tensorName names a tensor for an error.
 func tensorName(l *trivium.Layout, i int) string {
 	if i < 0 {

@@ -87,8 +87,8 @@ func (r *Run) At() checkpoint.Progress { return r.at }
 func (r *Run) Keep(f func(c *checkpoint.Checkpoint) error) { r.keep = f }
 
 // Updates walks the batches of all updates from where the run is, numbered from 1: epochs in their order, until the job or its early
-// stop or ctx ends it. The time between two of them is phase load. A batch is valid until the next; each is to be ended by Finish, or
-// by leaving the loop after Fail.
+// stop or ctx ends it. The time between two of them, up to the first phase that the loop enters, is phase load. A batch is valid
+// until the next; each is to be ended by Finish, or by leaving the loop after Fail.
 func (r *Run) Updates(ctx context.Context) iter.Seq2[int64, *trivium.Batch] {
 	return func(yield func(int64, *trivium.Batch) bool) {
 		defer r.Abandon()
@@ -225,13 +225,13 @@ func (r *Run) Fail(err error) {
 	r.over(trivium.Failed, err)
 }
 
-// Grad writes to g the gradient sum over b, in phase compute, and returns the sums of loss and weight. In exact mode there is one
-// call of the model for each virtual shard, and the sums are added along a fixed tree. A loss that is not finite is a DivergedError.
-// It is not interrupted: a step that was begun is finished.
+// Grad writes to g the gradient sum over b, in phase compute, which lasts until the next is entered, and returns the sums of loss and
+// weight. In exact mode there is one call of the model for each virtual shard, and the sums are added along a fixed tree. A loss that is
+// not finite is a DivergedError. It is not interrupted: a step that was begun is finished.
 func (r *Run) Grad(b *trivium.Batch, g trivium.Gradient) (lossSum, weightSum float64, err error) {
 	r.Enter(observe.Compute)
 	lossSum, weightSum, err = r.Sum(r.Params, b, g)
-	r.Leave()
+	r.Pass()
 	if err != nil {
 		return 0, 0, fmt.Errorf("train: update %d: %w", r.at.Step+1, err)
 	}

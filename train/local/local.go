@@ -44,7 +44,7 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 		}
 		run.Enter(observe.Apply)
 		state.Step(step, run.Params, gradient, weightSum)
-		run.Leave()
+		run.Pass()
 		run.Finish(batch.Rows, lossSum, weightSum)
 	}
 	return run.Result(ctx)
