@@ -142,21 +142,20 @@ func rowLosses[T Float](isa ISA, loss, sum, at, largest, w []T) {
 const narrowRows = 16
 
 // narrow is what softmaxNarrow takes: blocks of 16 rows, at most rowGroup rows, and a table with, for each of the cols vectors of a block,
-// the rows and columns of its elements. stream says to write dx, which is aligned then, past the cache. picked gets the logits at the
-// labels; bad is set if a label is outside, and then nothing else.
+// the rows and columns of its elements. loss gets that of rowGroup rows, before they are multiplied by w. stream says to write dx, which
+// is aligned then, past the cache. bad is set if a label is outside, and then nothing else.
 type narrow struct {
-	x, dx, largest, sum, w unsafe.Pointer
-	labels                 unsafe.Pointer
-	blocks, cols           int
-	index                  unsafe.Pointer
-	stream                 int
-	picked                 unsafe.Pointer
-	bad                    int
+	x, dx, largest, loss, w unsafe.Pointer
+	labels                  unsafe.Pointer
+	blocks, cols            int
+	index                   unsafe.Pointer
+	stream                  int
+	bad                     int
 }
 
 // entropyNarrow is SoftmaxCrossEntropy of blocks of rows of at most 16 columns, on AVX-512.
 func entropyNarrow(isa ISA, loss, dx, x []float32, labels []int32, w []float32, cols int) {
-	var at, largest, sum, ones [rowGroup]float32
+	var largest, ones, out [rowGroup]float32
 	var index [16][2][16]int32
 	for i, r, c := 0, int32(0), int32(0); i < narrowRows*cols; i++ {
 		index[i/16][0][i%16], index[i/16][1][i%16] = r, c
@@ -165,8 +164,7 @@ func entropyNarrow(isa ISA, loss, dx, x []float32, labels []int32, w []float32, 
 		}
 	}
 	s := narrow{
-		largest: unsafe.Pointer(&largest), sum: unsafe.Pointer(&sum), w: unsafe.Pointer(&ones), cols: cols,
-		index: unsafe.Pointer(&index), picked: unsafe.Pointer(&at),
+		largest: unsafe.Pointer(&largest), loss: unsafe.Pointer(&out), w: unsafe.Pointer(&ones), cols: cols, index: unsafe.Pointer(&index),
 	}
 	if w == nil {
 		Fill(isa, ones[:], 1)
@@ -179,16 +177,20 @@ func entropyNarrow(isa ISA, loss, dx, x []float32, labels []int32, w []float32, 
 		n := min(rowGroup, len(labels))
 		s.x, s.dx = unsafe.Pointer(&x[:n*cols][0]), unsafe.Pointer(&dx[:n*cols][0])
 		s.labels, s.blocks = unsafe.Pointer(&labels[0]), n/narrowRows
-		var weights []float32
 		if w != nil {
-			s.w, weights, w = unsafe.Pointer(&w[0]), w[:n], w[n:]
+			s.w = unsafe.Pointer(&w[:n][0])
 		}
 		if softmaxNarrowF32(isa, &s); s.bad != 0 {
 			for _, label := range labels[:n] {
 				_ = x[:cols][label] // panics
 			}
 		}
-		rowLosses(isa, loss[:n], sum[:n], at[:n], largest[:n], weights)
+		if w != nil {
+			Mul(isa, loss[:n], out[:n], w)
+			w = w[n:]
+		} else {
+			copy(loss[:n], out[:])
+		}
 		loss, dx, x, labels = loss[n:], dx[n*cols:], x[n*cols:], labels[n:]
 	}
 }

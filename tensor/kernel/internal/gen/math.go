@@ -52,19 +52,29 @@ func (b *body) smallPower() power {
 func (b *body) log(x val) val {
 	tiny := b.cmp(less, x, b.num(0x1p-126))
 	s := b.choose(tiny, b.mul(x, b.num(0x1p23)), x)
-	bias := b.only(tiny, b.num(23))
+	y := b.logOf(x, s, b.only(tiny, b.num(23)))
+	y = b.choose(b.cmp(less, x, b.num(0)), b.bits(0x7fc00000), y)
+	return b.choose(b.cmp("$0", x, b.num(0)), b.bits(0xff800000), y)
+}
+
+// logPlain is log of x that is a positive normal number, or NaN.
+func (b *body) logPlain(x val) val { return b.logOf(x, x, val{}) }
+
+// logOf is log of x, which is s·2^-bias.
+func (b *body) logOf(x, s, bias val) val {
 	e := b.sar(b.subInt(s, b.bits(0x3f3504f3)), 23)
 	f := b.sub(b.subInt(s, b.shl(e, 23)), b.num(1))
-	k := b.sub(b.intToFloat(e), bias)
+	k := b.intToFloat(e)
+	if bias.id > 0 {
+		k = b.sub(k, bias)
+	}
 	z := b.mul(f, f)
 	p := b.poly(f, 7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,
 		2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)
 	y := b.fma(k, b.num(-2.12194440e-4), b.mul(b.mul(f, z), p))
 	y = b.fma(z, b.num(-0.5), y)
 	y = b.fma(k, b.num(0.693359375), b.add(f, y))
-	y = b.choose(b.cmp(less, x, b.bits(0x7f800000)), y, x) // +Inf and NaN are their own logarithms
-	y = b.choose(b.cmp(less, x, b.num(0)), b.bits(0x7fc00000), y)
-	return b.choose(b.cmp("$0", x, b.num(0)), b.bits(0xff800000), y)
+	return b.choose(b.cmp(less, x, b.bits(0x7f800000)), y, x) // +Inf and NaN are their own logarithms
 }
 
 func (b *body) tanh(x val) val {

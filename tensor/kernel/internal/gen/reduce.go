@@ -313,7 +313,7 @@ var routines = []routine{
 	{name: "expRows", args: append(ptrs("e", "x", "largest", "sum"), ints("rows", "cols")...), f: expRows},
 	{name: "expScale", args: []arg{{"e", "T"}, {"x", "T"}, {"out", "T"}, {"prev", "T"}, {"s", "*expScale"}}, f: expScale},
 	{name: "softmaxShort", args: append(ptrs("p", "x", "largest", "sum", "w"), ints("rows", "cols")...), f: softmaxShort, frame: 17 * 64},
-	{name: "softmaxNarrow", args: []arg{{"s", "*narrow"}}, f: softmaxNarrow, frame: 64*16*4 + 4*64 + 64, wide: true},
+	{name: "softmaxNarrow", args: []arg{{"s", "*narrow"}}, f: softmaxNarrow, frame: 64*16*4 + 2*4*64 + 64, wide: true},
 	{name: "poolRow", args: []arg{{"y", "T"}, {"arg", "*int32"}, {"x", "T"}, {"s", "*poolRow"}}, f: poolRow},
 	{name: "scaleRows", args: append(ptrs("dst", "e", "k"), ints("rows", "cols")...), f: scaleRows},
 }

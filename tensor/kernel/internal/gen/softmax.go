@@ -297,8 +297,8 @@ func (c *code) softmax16() {
 // the values of 16 rows are permuted by a table of row numbers and columns. Labels are checked before anything is read. Each step is for all blocks, so that nothing is read just
 // after it was written in other pieces. The fields of s are at multiples of 8.
 func softmaxNarrow(c *code) { // DI s
-	const x, dx, largest, sum, w, labels, blocks, cols, index, stream, picked, bad = "(DI)", "8(DI)", "16(DI)", "24(DI)", "32(DI)", "40(DI)", "48(DI)", "56(DI)", "64(DI)", "72(DI)", "80(DI)", "88(DI)"
-	const scales = 64 * 16 * 4 // past the exponentials at R14
+	const x, dx, largest, loss, w, labels, blocks, cols, index, stream, bad = "(DI)", "8(DI)", "16(DI)", "24(DI)", "32(DI)", "40(DI)", "48(DI)", "56(DI)", "64(DI)", "72(DI)", "80(DI)"
+	const scales, sums = 64 * 16 * 4, 64*16*4 + 4*64 // past the exponentials at R14
 	c.keep(16, 20)
 	c.keep(24, 32)
 	c.line("LEAQ 63(SP), R14")
@@ -331,35 +331,36 @@ func softmaxNarrow(c *code) { // DI s
 		c.line("DECQ R10")
 		c.line("JNE %s", name)
 	}
-	// flat runs f for every vector of a block at SI, two at a time; R9 is at its row numbers and columns, BX past SI.
-	flat := func(name string, f func(at func(ptr string) string, table int)) {
+	// flat runs f for every vector of a block at SI, some at a time; R9 is at its row numbers and columns, BX past SI.
+	flat := func(name string, f func(at func(ptr string) string, table int), turns ...int) {
 		c.line("MOVQ %s, R9", index)
 		c.line("MOVQ %s, CX", cols)
 		c.line("XORQ BX, BX")
-		c.line("SUBQ $2, CX")
-		c.line("JLT %sone", name)
-		c.label(name + "two")
-		for i := range 2 {
-			f(func(ptr string) string { return fmt.Sprintf("%d(%s)(BX*1)", 64*i, ptr) }, 128*i)
+		for t, n := range append(turns, 1) {
+			label := fmt.Sprintf("%s%d", name, n)
+			c.line("SUBQ $%d, CX", n)
+			c.line("JLT %sless", label)
+			c.label(label)
+			for i := range n {
+				f(func(ptr string) string { return fmt.Sprintf("%d(%s)(BX*1)", 64*i, ptr) }, 128*i)
+			}
+			c.interleave(n)
+			c.print(c.w, 16)
+			c.line("ADDQ $%d, BX", 64*n)
+			c.line("ADDQ $%d, R9", 128*n)
+			c.line("SUBQ $%d, CX", n)
+			c.line("JGE %s", label)
+			c.label(label + "less")
+			if t < len(turns) {
+				c.line("ADDQ $%d, CX", n)
+			}
 		}
-		c.interleave(2)
-		c.print(c.w, 16)
-		c.line("ADDQ $128, BX")
-		c.line("ADDQ $256, R9")
-		c.line("SUBQ $2, CX")
-		c.line("JGE %stwo", name)
-		c.label(name + "one")
-		c.line("ADDQ $2, CX")
-		c.line("JEQ %send", name)
-		f(func(ptr string) string { return fmt.Sprintf("(%s)(BX*1)", ptr) }, 0)
-		c.print(c.w, 16)
-		c.label(name + "end")
 	}
 	each("max", x, func() {
 		c.line("MOVQ SI, R15")
 		c.line("MOVQ %s, R8", labels)
 		c.line("ADDQ AX, R8")
-		c.line("MOVQ %s, R9", picked)
+		c.line("MOVQ %s, R9", loss) // the logits at the labels, for now
 		c.line("ADDQ AX, R9")
 		for i := range 16 {
 			c.line("MOVLQSX %d(R8), CX", 4*i)
@@ -389,8 +390,9 @@ func softmaxNarrow(c *code) { // DI s
 		flat("exp", func(at func(string) string, table int) {
 			rows := c.emit('v', "VMOVUPS", fmt.Sprintf("%d(R9)", table))
 			d := c.sub(c.emit('v', "VMOVUPS", at("SI")), c.emit('v', "VPERMPS", top, rows))
+			c.do("PREFETCHT0", fmt.Sprintf("%d(SI)(BX*1)", farAhead+table/2))
 			c.do("VMOVUPS", c.expNegative(d), at("DX"))
-		})
+		}, 5, 2)
 		c.line("LEAQ (DX)(R12*4), DX")
 	})
 	each("sum", "R14", func() {
@@ -402,13 +404,24 @@ func softmaxNarrow(c *code) { // DI s
 			c.quad("VADDPS", q, r)
 			c.print(c.w, 16)
 		})
-		c.line("MOVQ %s, R8", sum)
-		c.line("MOVQ %s, R9", w)
+		c.line("MOVQ %s, R8", w)
 		s := c.foldQuads("VADDPS")
-		c.do("VMOVUPS", s, "(R8)(AX*1)")
-		c.do("VMOVUPS", c.div(c.emit('v', "VMOVUPS", "(R9)(AX*1)"), s), fmt.Sprintf("%d(R14)(AX*1)", scales))
+		c.do("VMOVUPS", s, fmt.Sprintf("%d(R14)(AX*1)", sums))
+		c.do("VMOVUPS", c.div(c.emit('v', "VMOVUPS", "(R8)(AX*1)"), s), fmt.Sprintf("%d(R14)(AX*1)", scales))
 		c.print(c.w, 16)
 	})
+	// The losses of all four blocks, be there as many or not: one logarithm alone would wait for itself.
+	c.line("MOVQ %s, R8", loss)
+	c.line("MOVQ %s, R9", largest)
+	for i := range 4 {
+		at := c.sub(c.emit('v', "VMOVUPS", fmt.Sprintf("%d(R8)", 64*i)), c.emit('v', "VMOVUPS", fmt.Sprintf("%d(R9)", 64*i)))
+		l := c.logPlain(c.emit('v', "VMOVUPS", fmt.Sprintf("%d(R14)", sums+64*i)))
+		c.do("VMOVUPS", c.sub(l, at), fmt.Sprintf("%d(R8)", 64*i))
+		if i%2 == 1 {
+			c.interleave(2)
+			c.print(c.w, 16)
+		}
+	}
 	for _, op := range []string{"VMOVUPS", "VMOVNTPS"} {
 		name := map[string]string{"VMOVUPS": "put", "VMOVNTPS": "stream"}[op]
 		if op == "VMOVUPS" {
@@ -430,7 +443,7 @@ func softmaxNarrow(c *code) { // DI s
 				hit := c.emit('k', "VPCMPEQD", fmt.Sprintf("%d(R9)", table+64), c.emit('v', "VPERMD", hits, rows))
 				c.into(p, "VSUBPS", c.emit('v', "VPERMPS", weights, rows), p, hit)
 				c.do(op, p, at("DX"))
-			})
+			}, 5, 2)
 			c.line("LEAQ (DX)(R12*4), DX")
 		})
 		c.line("VZEROUPPER")
