@@ -122,7 +122,7 @@ func (c *Children) Start(ctx context.Context, s Spec) (*Process, error) {
 		at := time.Now()
 		line.close()
 		// What the child printed is in the pipes, and their ends are there too, unless something that it started holds them open.
-		end := at.Add(100 * time.Millisecond)
+		end := at.Add(printWait)
 		_, _ = stdoutR.SetReadDeadline(end), stderrR.SetReadDeadline(end)
 		printed := make(chan struct{})
 		go func() { printing.Wait(); close(printed) }()
@@ -144,6 +144,10 @@ func (c *Children) Start(ctx context.Context, s Spec) (*Process, error) {
 	}()
 	return p, nil
 }
+
+// printWait is how long what a child has printed is read after its end, where that does not end by itself. It is longer than a busy machine
+// keeps those who read waiting: after 100 ms a child's last words were lost at times.
+const printWait = time.Second
 
 // start runs cmd.Start on the launcher's thread, with the cores that the child is to have, which it inherits.
 func (c *Children) start(ctx context.Context, cmd *exec.Cmd, s Spec, p *Process) error {

@@ -59,7 +59,7 @@ func role(c Child) int {
 		fmt.Fprintf(c.Stdout, "%d\n", runtime.NumCPU())
 		return 0
 	case "leave": // something behind that holds its stderr open
-		cmd := exec.Command("sleep", "2")
+		cmd := exec.Command("sleep", "6")
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {
 			return 1
@@ -317,8 +317,26 @@ func TestExitDespiteHeldStderr(t *testing.T) {
 	defer l.Close()
 	began := time.Now()
 	e := ended(t, start(t, l, Spec{Name: "a", Args: []string{"leave"}}))
-	if d := time.Since(began); e.Code != 3 || d > 1900*time.Millisecond || !slices.Equal(e.Stderr, []string{"left"}) {
+	if d := time.Since(began); e.Code != 3 || d > 5900*time.Millisecond || !slices.Equal(e.Stderr, []string{"left"}) {
 		t.Errorf("%v after %v, %q", e, d, e.Stderr)
+	}
+}
+
+// A slowWriter takes its time, as one does that waits for its processor.
+type slowWriter struct{}
+
+func (slowWriter) Write(p []byte) (int, error) {
+	time.Sleep(3 * time.Millisecond)
+	return len(p), nil
+}
+
+// A child's last words are in its exit, also where who prints them is slow.
+func TestSlowPrinter(t *testing.T) {
+	l := NewChildren(Options{})
+	defer l.Close()
+	e := ended(t, start(t, l, Spec{Name: "a", Args: []string{"fail"}, Stderr: slowWriter{}})) // a hundred lines: 0.3 s
+	if n := len(e.Stderr); n == 0 || e.Stderr[n-1] != "the last words" {
+		t.Errorf("its last lines are %q", e.Stderr)
 	}
 }
 
