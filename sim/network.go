@@ -145,7 +145,12 @@ func (n *Network) dial(ctx context.Context, from Node, addr string) (net.Conn, e
 	theirs := &conn{in: ab, out: ba, local: address(addr), remote: mine.local}
 	select {
 	case ln.conns <- theirs:
-		return mine, nil
+		select {
+		case <-ln.closed:
+			ln.drop() // Close may have done so before
+		default:
+			return mine, nil
+		}
 	case <-ln.closed:
 	case <-ctx.Done():
 	}
@@ -325,16 +330,21 @@ func (l *listener) Close() error {
 		delete(l.n.listeners, l.name)
 		l.n.mu.Unlock()
 		close(l.closed)
-		for {
-			select {
-			case c := <-l.conns:
-				_ = c.Close()
-			default:
-				return
-			}
-		}
+		l.drop()
 	})
 	return nil
+}
+
+// drop closes the connections that nobody accepts any more.
+func (l *listener) drop() {
+	for {
+		select {
+		case c := <-l.conns:
+			_ = c.Close()
+		default:
+			return
+		}
+	}
 }
 
 func (l *listener) Addr() net.Addr { return address(scheme + l.name.String()) }
