@@ -42,7 +42,7 @@ var shared = processes.Topologies{
 		},
 	},
 	{
-		Name: served,
+		Name: served, Apart: true,
 		New: func(env train.Env, options json.RawMessage) (trivium.Strategy, error) {
 			o := server.DefaultOptions()
 			if len(options) > 0 {

@@ -55,18 +55,20 @@ type Driver struct {
 	Started func(index, pid int, host string) // a worker said hello
 	Log     *slog.Logger                      // nil discards
 
-	Hello time.Duration // limit for a worker to start; 0: 1 min
-	Open  time.Duration // limit for the data to be opened by all; 0: 30 min
-	Grace time.Duration // limit for workers to end, once they are told to; 0: 10 s
+	Hello   time.Duration // limit for a worker to start; 0: 1 min
+	Open    time.Duration // limit for the data to be opened by all; 0: 30 min
+	Silence time.Duration // a process that says nothing for so long is lost, as when it was stopped; 0: 20 s
+	Grace   time.Duration // limit for workers to end, once they are told to; 0: 10 s
 
 	Report []byte // set by Train: what rank 0's strategy reports
 
-	stream  transport.Stream
-	workers []*part
-	lost    *WorkerError // the first that failed or vanished
-	hearsay bool         // lost is what another worker says of it
-	stopped bool
-	told    struct { // to end: who says hello later hears it too
+	stream   transport.Stream
+	workers  []*part
+	lost     *WorkerError // the first that failed or vanished
+	hearsay  bool         // lost is what another worker says of it
+	ofServer bool         // which is a server
+	stopped  bool
+	told     struct { // to end: who says hello later hears it too
 		kind uint8
 		v    any
 	}
@@ -94,6 +96,7 @@ type part struct {
 	at       position
 	result   *result
 	gone     bool
+	quiet    int // ticks of the driver since it said something
 	receiver *relay.Receiver
 }
 
@@ -148,7 +151,7 @@ func (d *Driver) prepare() error {
 	for _, x := range []struct {
 		d *time.Duration
 		v time.Duration
-	}{{&d.Hello, time.Minute}, {&d.Open, 30 * time.Minute}, {&d.Grace, 10 * time.Second}} {
+	}{{&d.Hello, time.Minute}, {&d.Open, 30 * time.Minute}, {&d.Silence, 20 * time.Second}, {&d.Grace, 10 * time.Second}} {
 		if *x.d == 0 {
 			*x.d = x.v
 		}
@@ -280,6 +283,8 @@ func (d *Driver) receive(ctx context.Context, events chan<- transport.Event) {
 func (d *Driver) loop(ctx, running context.Context, events <-chan transport.Event, exits <-chan int, wait *sync.WaitGroup) {
 	deadline := time.NewTimer(d.Hello)
 	defer deadline.Stop()
+	tick := time.NewTicker(max(d.Silence/quietTicks, time.Millisecond))
+	defer tick.Stop()
 	interrupt := ctx.Done()
 	for !d.over() {
 		phase, stopped := d.phase(), d.stopped
@@ -289,6 +294,8 @@ func (d *Driver) loop(ctx, running context.Context, events <-chan transport.Even
 			ev.Release()
 		case i := <-exits:
 			d.exited(running, d.workers[i])
+		case <-tick.C:
+			d.listen()
 		case <-interrupt:
 			interrupt = nil
 			d.stop(running, kindStop, nil)

@@ -18,12 +18,14 @@ func (d *Driver) hear(ctx context.Context, ev *transport.Event, wait *sync.WaitG
 	if p == nil || ev.What != transport.Received {
 		return // a lost link is either an exit, or comes back
 	}
+	p.quiet = 0
 	var err error
 	decode := func(what string, v any) bool {
 		err = control.Decode(what, ev.Payload, v)
 		return err == nil
 	}
 	switch ev.Kind {
+	case kindAlive:
 	case kindHello:
 		var h hello
 		if decode("hello", &h) {
@@ -108,6 +110,12 @@ func (d *Driver) progress(kind uint8, p *part) {
 		}
 	} else if p.index != 0 {
 		return
+	} else if d.Topology.Apart {
+		at.Samples = 0
+		for _, q := range d.workers[:d.Workers] {
+			at.Samples += q.at.Samples
+		}
+		at.Samples /= int64(d.Workers)
 	}
 	w := &d.Watch
 	switch {
@@ -149,7 +157,7 @@ func (d *Driver) finished(ctx context.Context, p *part, r *result) {
 	case faultDiverged:
 		d.fail(p, &trivium.DivergedError{Step: r.Steps + 1, Loss: r.Loss, Tensor: r.Tensor})
 	case faultUnreachable:
-		if d.lost == nil {
+		if d.lost == nil || d.hearsay && d.ofServer && !p.serves { // a worker knows what it waited for
 			who := p
 			for _, q := range d.workers {
 				if q.name.Role+"/"+q.name.ID == r.Lost {
@@ -157,6 +165,7 @@ func (d *Driver) finished(ctx context.Context, p *part, r *result) {
 				}
 			}
 			d.lost = &WorkerError{Index: who.index, Name: who.title(), Lost: true, Step: d.stepOf(p), Text: r.Error}
+			d.ofServer = p.serves
 		}
 	default:
 		d.fail(p, errors.New(r.Error))

@@ -36,6 +36,7 @@ const (
 	kindAbort                         // driver: the job has failed; end at once
 	kindDied                          // driver: another worker is gone
 	kindEnd                           // driver: the result is known, the worker may go
+	kindAlive                         // worker: it is still there, every aliveEvery
 )
 
 type hello struct {

@@ -98,6 +98,29 @@ func (d *Driver) late() {
 	}
 }
 
+// quietTicks is in how many parts Silence is counted. Ticks that this process missed, because it was stopped itself, do not count.
+const quietTicks = 20
+
+// listen finds who has said nothing for too long: a process that is stopped, or hangs. The group of members finds it too, and sooner,
+// but only once all have joined it.
+func (d *Driver) listen() {
+	for _, p := range d.workers {
+		if !p.hello || p.gone || p.result != nil {
+			continue
+		}
+		if p.quiet++; p.quiet <= quietTicks || d.lost != nil {
+			continue
+		}
+		d.lost = &WorkerError{
+			Index: p.index, Name: p.title(), Lost: true, Step: d.stepOf(p),
+			Text: fmt.Sprintf("process %d on %s has said nothing for %v: it was stopped, or its machine is gone", p.pid, p.host, d.Silence),
+		}
+		if err := p.process.Kill(); err != nil {
+			d.Log.Warn("not killed", "process", p.title(), "error", err)
+		}
+	}
+}
+
 // stop tells the workers to end, once.
 func (d *Driver) stop(ctx context.Context, kind uint8, v any) {
 	if !d.stopped {
@@ -160,4 +183,15 @@ func (d *Driver) killAll() {
 			d.Log.Warn("not killed", "worker", p.index, "error", err)
 		}
 	}
+	limit := time.After(killWait)
+	for _, p := range d.workers {
+		select {
+		case <-p.process.Exited():
+		case <-limit:
+			return
+		}
+	}
 }
+
+// killWait is how long a killed process is waited for: the kernel takes it away as soon as it may.
+const killWait = 5 * time.Second

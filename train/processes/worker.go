@@ -42,6 +42,7 @@ type Topology struct {
 
 	Bare   bool // it reads no data and trains nothing
 	Shards bool // each worker walks the epochs of its own rows, so that their progress adds up
+	Apart  bool // workers need not be after the same update: each counts all rows of its own, so that the job's are the mean
 }
 
 // Topologies are those that a program knows.
@@ -119,6 +120,7 @@ func Work(ctx context.Context, a *Assignment, o Options) (err error) {
 	if err := w.send(ctx, kindHello, hello{o.Build, hostname, os.Getpid()}); err != nil {
 		return err
 	}
+	wait.Go(func() { w.live(ctx) })
 	r, err := w.train(training)
 	w.ship.close() // what still comes must not hold up the listener
 	w.report(ctx, r, err)
@@ -149,6 +151,24 @@ func (w *worker) send(ctx context.Context, kind uint8, v any) error {
 	}
 	return nil
 }
+
+// live tells the driver, until ctx ends, that this process still runs: it may have nothing else to say while it opens its data.
+func (w *worker) live(ctx context.Context) {
+	tick := time.NewTicker(aliveEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := w.send(ctx, kindAlive, nil); err != nil {
+			return // the link's loss is told by itself
+		}
+	}
+}
+
+const aliveEvery = 250 * time.Millisecond
 
 // tell is send for what may be lost: the run does not depend on it.
 func (w *worker) tell(kind uint8, v any) {

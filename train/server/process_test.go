@@ -142,6 +142,64 @@ func TestKilled(t *testing.T) {
 	}
 }
 
+// TestStopped: a worker that is stopped (SIGSTOP) ends the job with an error that names it: before it has opened its data, when only the
+// driver knows it, and in the middle of training, when all wait for it and say where.
+func TestStopped(t *testing.T) {
+	for _, when := range []string{"at the start", "in training"} {
+		if testing.Short() && when == "in training" {
+			continue
+		}
+		t.Run(when, func(t *testing.T) {
+			j := job()
+			j.Epochs = 1 << 20
+			d := driver(t, j, server.Options{Mode: ps.SSP, Staleness: 2})
+			d.Silence, d.Grace = 3*time.Second, time.Second
+			pids := map[int]int{}
+			var once sync.Once
+			stop := func() {
+				once.Do(func() {
+					if err := syscall.Kill(pids[1], syscall.SIGSTOP); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			d.Started = func(index, pid int, _ string) {
+				if pids[index] = pid; index == 1 && when == "at the start" {
+					stop()
+				}
+			}
+			d.Watch.Progress = func(p train.Progress) {
+				if p.Step > 10 {
+					stop()
+				}
+			}
+			start := time.Now()
+			_, err := d.Train(t.Context())
+			lost, ok := errors.AsType[*processes.WorkerError](err)
+			if !ok || !lost.Lost || lost.Index != 1 || !strings.Contains(err.Error(), "worker 1 is lost") {
+				t.Fatalf("error %v", err)
+			}
+			want := []string{"has said nothing for 3s"}
+			if when == "in training" {
+				want = []string{"ps: read ", " row ", "by worker 0 of test/worker/", "at clock", "held by test/worker/1"}
+			}
+			for _, want := range want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %v, want it to have %q", err, want)
+				}
+			}
+			if took := time.Since(start); took > 60*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			for index, pid := range pids {
+				if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+					t.Errorf("process %d (%d) is still there: %v", index, pid, err)
+				}
+			}
+		})
+	}
+}
+
 // TestServersKilled: all servers are killed while workers are at different updates; the run goes on from its last cut, on another number
 // of servers, and as local.
 func TestServersKilled(t *testing.T) {

@@ -152,10 +152,11 @@ func (w *worker) failure(err error) error {
 	if err == nil {
 		return nil
 	}
-	if lost, ok := errors.AsType[*train.LostError](context.Cause(w.ctx)); ok {
-		return lost
+	lost, ok := errors.AsType[*train.LostError](context.Cause(w.ctx))
+	if _, told := errors.AsType[*train.LostError](err); !ok || told { // then it also says what was waited for: table, row, worker and clock
+		return err
 	}
-	return err
+	return lost
 }
 
 // open joins the tables and fills them.

@@ -1,0 +1,117 @@
+package server_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/ps"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/train/server"
+)
+
+// timed trains three workers, of which number 1 may be slow, and returns what each has counted.
+func timed(t *testing.T, o server.Options, j *trivium.Job, watch train.Watch) []func(observe.Counter) time.Duration {
+	t.Helper()
+	hub := observe.NewHub(observe.Options{Start: time.Now()})
+	x := &crew{env: train.Env{Run: "r", Observe: hub, Watch: watch}, workers: 3, servers: 1, o: o}
+	if _, err := x.Train(t.Context(), j); err != nil {
+		t.Fatal(errors.Join(x.errs...))
+	}
+	hub.Collect(true)
+	all := make([]func(observe.Counter) time.Duration, 3)
+	for _, report := range hub.Latest() {
+		if f := report.Frame; f.Source.Role == observe.Worker {
+			all[f.Source.Rank] = func(k observe.Counter) time.Duration { return time.Duration(f.Counters[k]) }
+		}
+	}
+	return all
+}
+
+// TestPhases is cases 2 and 3 of the design's chapter on observation: the wait for a slow worker is wait-barrier where staleness is 0 and
+// wait-stale where it is not, under ASP there is none, and it is no part of the pull. What is counted as overlapped is never in the
+// step's parts too.
+func TestPhases(t *testing.T) {
+	const unit = 2 * time.Millisecond
+	for _, c := range []struct {
+		o       server.Options
+		waiting observe.Phase
+		waits   bool
+	}{
+		{server.Options{Mode: ps.BSP}, observe.WaitBarrier, true},
+		{server.Options{Mode: ps.SSP}, observe.WaitBarrier, true},
+		{server.Options{Mode: ps.ESSP}, observe.WaitBarrier, true},
+		{server.Options{Mode: ps.SSP, Staleness: 3}, observe.WaitStale, true},
+		{server.Options{Mode: ps.ESSP, Staleness: 3}, observe.WaitStale, true},
+		{server.Options{Mode: ps.ASP}, observe.WaitStale, false},
+	} {
+		if testing.Short() && c.o.Mode == ps.ESSP {
+			continue
+		}
+		j := job()
+		j.Epochs, j.Steps = 100, 24
+		c.o.Slow = server.Slow{Worker: 1, Factor: 4, Unit: unit}
+		for rank, get := range timed(t, c.o, j, train.Watch{}) {
+			sum := time.Duration(0)
+			for _, p := range observe.Phases() {
+				sum += get(observe.PhaseTime(p))
+				if over := get(observe.OverlapTime(p)); over > get(observe.WallTime) {
+					t.Errorf("%s:%d, rank %d: %v of %s overlapped in %v", c.o.Mode, c.o.Staleness, rank, over, p, get(observe.WallTime))
+				}
+			}
+			if wall := get(observe.WallTime); sum != wall || sum == 0 {
+				t.Errorf("%s:%d, rank %d: the parts sum to %v, the steps took %v", c.o.Mode, c.o.Staleness, rank, sum, wall)
+			}
+			other := observe.WaitBarrier
+			if c.waiting == other {
+				other = observe.WaitStale
+			}
+			if x := get(observe.PhaseTime(other)); x != 0 {
+				t.Errorf("%s:%d, rank %d: %v of %s", c.o.Mode, c.o.Staleness, rank, x, other)
+			}
+			waited, pull := get(observe.PhaseTime(c.waiting)), get(observe.PhaseTime(observe.Pull))
+			t.Logf("%s:%d, rank %d: %v of %s, pull %v", c.o.Mode, c.o.Staleness, rank, waited, c.waiting, pull)
+			switch {
+			case !c.waits && waited != 0:
+				t.Errorf("%s, rank %d: %v of waiting", c.o.Mode, rank, waited)
+			case c.waits && rank != 1 && (waited < (24-8)*3*unit || pull > waited/2): // 3 units a step, less what the bound lets it lead
+				t.Errorf("%s:%d, rank %d: %v of %s, and %v of pull", c.o.Mode, c.o.Staleness, rank, waited, c.waiting, pull)
+			}
+		}
+	}
+}
+
+// TestCase4Parts: over 1,000 updates the parts sum to the wall, and that is what an outer clock shows.
+func TestCase4Parts(t *testing.T) {
+	for _, o := range []server.Options{{Mode: ps.BSP}, {Mode: ps.SSP, Staleness: 3}, {Mode: ps.ASP, OptimizerAt: server.AtWorker}} {
+		if testing.Short() && o.Mode != ps.SSP {
+			continue
+		}
+		j := job()
+		j.Epochs, j.Steps, j.EvalEvery = 1000, 1000, 1<<40
+		var begin, end time.Time
+		watch := train.Watch{Begin: func(train.Progress) { begin = time.Now() }, Progress: func(p train.Progress) {
+			if p.Step == j.Steps {
+				end = time.Now()
+			}
+		}}
+		all := timed(t, o, j, watch)
+		for rank, get := range all {
+			sum := time.Duration(0)
+			for _, p := range observe.Phases() {
+				sum += get(observe.PhaseTime(p))
+			}
+			if wall := get(observe.WallTime); sum != wall || sum == 0 || get(observe.Steps) != 1000 {
+				t.Errorf("%s, rank %d: in %d steps the parts sum to %v, the steps took %v", o.Mode, rank, get(observe.Steps), sum, wall)
+			}
+		}
+		// 1 % on an idle machine. Between updates nothing is booked, and on a busy one the thread may be taken off there.
+		wall, outer := all[0](observe.WallTime), end.Sub(begin)
+		t.Logf("%s: the steps took %v, by an outer clock %v", o.Mode, wall, outer)
+		if outer <= 0 || wall > outer || float64(wall) < 0.8*float64(outer) {
+			t.Errorf("%s: the steps took %v, by an outer clock %v", o.Mode, wall, outer)
+		}
+	}
+}
