@@ -19,7 +19,7 @@ type Fault struct {
 	Outcome string  `json:"outcome"`
 	Ended   bool    `json:"ended"`                    // of kill: the others ended by themselves
 	Seconds float64 `json:"seconds,omitempty"`        // of kill: until they had; of stop: from its end to the next bytes of worker 0
-	Others  string  `json:"others,omitempty"`         // of stop: what worker 0 did meanwhile: "went on", "waited"
+	Others  string  `json:"others,omitempty"`         // of stop: what worker 0 did meanwhile: "went on", "waited", "gave it up"
 	Error   string  `json:"error,omitempty"`          // why it was not measured
 	Said    string  `json:"said,omitempty"`           // what the row said of it
 	Updates int64   `json:"updates_before,omitempty"` // of kill: that were made by then, as far as the row says
@@ -27,11 +27,16 @@ type Fault struct {
 	Workers int     `json:"workers"`
 }
 
+// A faultTimes is when a process is hit, and for how long.
+type faultTimes struct {
+	after time.Duration // into the training
+	stop  time.Duration // that a process stands still
+	hang  time.Duration // after which the others are said to hang
+}
+
 const (
-	faultAfter = time.Second      // into the training
-	faultStop  = 3 * time.Second  // that a process stands still
-	faultHang  = 15 * time.Second // after which the others are said to hang
-	faultFile  = "faults.json"
+	faultStop = 3 * time.Second
+	faultFile = "faults.json"
 )
 
 // faults hits a process of each role of each row, where the plan asks for that. What is done is kept.
@@ -90,8 +95,9 @@ func (r *runner) fault(ctx context.Context, g *group, c Cell, system System, sig
 		return f, err
 	}
 	spec.Snapshots, spec.WarmUp, spec.Updates = nil, 0.2, 1
-	spec.Seconds = (faultAfter + 2*faultStop).Seconds()
-	spec.limit = faultAfter + faultStop + 4*faultHang
+	x := r.plan.fault
+	spec.Seconds = (x.after + 2*x.stop).Seconds()
+	spec.limit = x.after + x.stop + 4*x.hang
 	if spec.OutDir, err = r.dir.begin(c, 0); err != nil {
 		return f, err
 	}
@@ -113,6 +119,7 @@ func (r *runner) fault(ctx context.Context, g *group, c Cell, system System, sig
 
 // hit waits until t trains, and hits a process of f's role. Stop closes what it returns.
 func (r *runner) hit(ctx context.Context, t Trial, f *Fault) <-chan struct{} {
+	x := r.plan.fault
 	begun, over := make(chan struct{}), make(chan struct{})
 	var ended error
 	var update int64
@@ -161,7 +168,7 @@ func (r *runner) hit(ctx context.Context, t Trial, f *Fault) <-chan struct{} {
 		f.Error = "not measured: its processes cannot be told apart"
 		return over
 	}
-	if wait(over, faultAfter) {
+	if wait(over, x.after) {
 		f.Error = "it ended before it could be hit"
 		return over
 	}
@@ -174,7 +181,7 @@ func (r *runner) hit(ctx context.Context, t Trial, f *Fault) <-chan struct{} {
 		gone := make(chan struct{})
 		stop := make(chan struct{})
 		go func() { defer close(gone); untilGone(processes, victim.PID, stop) }()
-		f.Ended = wait(gone, faultHang)
+		f.Ended = wait(gone, x.hang)
 		close(stop)
 		<-gone
 		f.Seconds = r.plan.now().Sub(at).Seconds()
@@ -188,7 +195,7 @@ func (r *runner) hit(ctx context.Context, t Trial, f *Fault) <-chan struct{} {
 		case f.Ended:
 			f.Outcome = "the others end"
 		default:
-			f.Outcome = fmt.Sprintf("hangs: the others are still there after %v", faultHang)
+			f.Outcome = fmt.Sprintf("hangs: the others are still there after %v", x.hang)
 		}
 		return over
 	}
@@ -196,9 +203,9 @@ func (r *runner) hit(ctx context.Context, t Trial, f *Fault) <-chan struct{} {
 		f.Error = err.Error()
 		return over
 	}
-	wait(over, faultStop/3) // what was on its way arrives
+	wait(over, x.stop/3) // what was on its way arrives
 	a, known := sentBytes(first)
-	wait(over, faultStop-faultStop/3)
+	wait(over, x.stop-x.stop/3)
 	b, _ := sentBytes(first)
 	// A worker that waits still sends heartbeats and acknowledgements.
 	switch {
@@ -215,7 +222,7 @@ func (r *runner) hit(ctx context.Context, t Trial, f *Fault) <-chan struct{} {
 		return over
 	}
 	if known && f.Others == "waited" {
-		for r.plan.now().Sub(at) < faultHang {
+		for r.plan.now().Sub(at) < x.hang {
 			if n, ok := sentBytes(first); !ok || n-b > 64<<10 {
 				f.Seconds = r.plan.now().Sub(at).Seconds()
 				break
@@ -226,11 +233,11 @@ func (r *runner) hit(ctx context.Context, t Trial, f *Fault) <-chan struct{} {
 		}
 	}
 	switch {
-	case !wait(over, 2*faultHang):
-		f.Outcome = fmt.Sprintf("hangs: no end %v after it went on", 2*faultHang)
-	case ended != nil:
+	case !wait(over, 2*x.hang):
+		f.Outcome = fmt.Sprintf("hangs: no end %v after it went on", 2*x.hang)
+	case ended != nil: // a process that stands still was taken for dead
 		f.Said, _ = why(ended)
-		f.Outcome = "ends with an error"
+		f.Outcome, f.Others, f.Seconds = "ends with an error", "gave it up", 0
 	default:
 		f.Outcome = "goes on"
 	}

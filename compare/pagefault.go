@@ -16,6 +16,7 @@ func (r *Report) effort() []report.Block {
 			Notes: []string{
 				"After a kill: until all other workers had ended by themselves. Work lost is what was done since the last checkpoint; within a trial no row keeps one.",
 				"After a standstill: from its end to the next bytes that worker 0 sent, where it had waited.",
+				"Trivium takes a process for dead that says nothing for a quarter of a second, once two others agree, and ends the job; outside a comparison, --resume then goes on from its newest checkpoint. Of two processes neither is a majority, and the other waits.",
 			},
 		}
 		last := ""

@@ -34,6 +34,7 @@ type Plan struct {
 
 	Watch Watch
 	now   func() time.Time
+	fault faultTimes
 }
 
 // Watch is told how a plan goes on. Nil funcs are off.
@@ -78,6 +79,9 @@ func (p *Plan) defaults() {
 	p.Limit = cmp.Or(p.Limit, trialLimit)
 	if p.Cores == nil {
 		p.Cores = ownCores()
+	}
+	if p.fault == (faultTimes{}) {
+		p.fault = faultTimes{time.Second, faultStop, 15 * time.Second}
 	}
 	if p.now == nil {
 		p.now = time.Now

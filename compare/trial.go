@@ -127,21 +127,30 @@ func (t *trial) Train(ctx context.Context, job *trivium.Job) (trivium.Result, er
 		}
 	}()
 	if err := t.join(); err != nil {
-		return train.NotBegun(ctx, err)
+		return ended(ctx, err)
 	}
 	perUpdate, warm, err := t.warmUp(ctx)
 	if err != nil {
-		return train.NotBegun(ctx, err)
+		return ended(ctx, err)
 	}
 	n := t.order.Updates
 	if perUpdate > 0 {
 		n = max(n, int64(math.Ceil(t.order.Seconds/perUpdate)))
 	}
 	if n, err = t.agree(ctx, n); err != nil {
-		return train.NotBegun(ctx, err)
+		return ended(ctx, err)
 	}
 	t.report.Warm = warm
 	return t.measure(ctx, n)
+}
+
+// ended is what a trial returns that did not come to its end: an interrupt is no failure, but the loss of another process is, and it is
+// told as what it is.
+func ended(ctx context.Context, err error) (trivium.Result, error) {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return trivium.Result{Reason: trivium.Failed}, cause
+	}
+	return train.NotBegun(ctx, err)
 }
 
 // Report implements processes.Reporter.
@@ -342,7 +351,7 @@ func (t *trial) measure(ctx context.Context, n int64) (trivium.Result, error) {
 	cancel()
 	<-done
 	if err != nil {
-		return train.NotBegun(ctx, err)
+		return ended(ctx, err)
 	}
 	return t.finish(ctx, n, hub)
 }
@@ -372,7 +381,7 @@ func (t *trial) finish(ctx context.Context, n int64, hub *observe.Hub) (trivium.
 	}
 	if t.group != nil {
 		if err := t.group.AllReduce64(ctx, sums); err != nil {
-			return train.NotBegun(ctx, err)
+			return ended(ctx, err)
 		}
 	}
 	r := &t.report
@@ -384,7 +393,7 @@ func (t *trial) finish(ctx context.Context, n int64, hub *observe.Hub) (trivium.
 		}
 		r.Samples = samplesOf(&job, t.env.Splits.Train.Rows(), n)
 		if err := t.write(); err != nil {
-			return train.NotBegun(ctx, err)
+			return ended(ctx, err)
 		}
 	}
 	return trivium.Result{Reason: trivium.Finished, Steps: n, Samples: r.Samples}, nil

@@ -178,6 +178,9 @@ func (o *options) columns(dir string, ranks int) ([]column, func() error, error)
 // mostOps bound a window: a peer that polls may, where others compute too, take a time slice for each.
 const mostOps = 500
 
+// hopeless is how many times as long as the fastest an algorithm may take at first: who takes longer is not scouted any further.
+const hopeless = 5
+
 // cell measures one size. Ways that a scouting round finds slow take no part in the windows.
 func (o *options) cell(ctx context.Context, columns []column, ranks, bytes int) (*cell, error) {
 	c := &cell{ranks: ranks, bytes: bytes}
@@ -193,11 +196,15 @@ func (o *options) cell(ctx context.Context, columns []column, ranks, bytes int) 
 		t := &timing{name: col.name, ratio: col.ratio}
 		c.columns = append(c.columns, t)
 		var list []*runner
+		var first time.Duration // of the fastest
 		for _, w := range col.ways {
 			r := &runner{way: w, column: t}
 			d, err := w.run(ctx, ranks, bytes, 3)
+			if first == 0 || d > 0 && d < first {
+				first = d
+			}
 			for range 2 {
-				if err == nil {
+				if err == nil && d <= hopeless*first {
 					r.count = min(max(int(o.window/max(d, time.Microsecond)), 3), mostOps)
 					d, err = w.run(ctx, ranks, bytes, max(3, r.count/3))
 				}
