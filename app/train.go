@@ -124,12 +124,17 @@ func standIn(d *trivium.Data) string {
 	if _, err := os.Stat(d.Source); !errors.Is(err, os.ErrNotExist) {
 		return ""
 	}
-	missing := d.Source
-	d.Source, d.Format, d.Rows = generated.Source, "", generated.Rows
-	if d.Train == "" && d.Valid == "" && d.Test == "" {
-		d.Train, d.Test = generated.Train, generated.Test
+	missing, as := d.Source, generated.Source
+	d.Source, d.Format = generated.Source, ""
+	switch {
+	case d.Rows > 0: // as many as were asked for, with the generator's own rows to test on
+		as += fmt.Sprintf(" --rows %d", d.Rows)
+	case d.Train == "" && d.Valid == "" && d.Test == "":
+		d.Rows, d.Train, d.Test = generated.Rows, generated.Train, generated.Test
+	default:
+		d.Rows = generated.Rows
 	}
-	return fmt.Sprintf("%s is not on this machine: generated data of its shape is used instead (--data %s)", missing, d.Source)
+	return fmt.Sprintf("%s is not on this machine: generated data of its shape is used instead (--data %s)", missing, as)
 }
 
 // job puts the job together: the model's defaults, under the file, under the flags. It reports every mistake at once.

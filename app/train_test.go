@@ -196,6 +196,24 @@ func TestCheckpointThatCannotBeWritten(t *testing.T) {
 	if got := runWith(t.Context(), t, dir, options, "eval", "x", "--checkpoint", "step-000000000010"); got.code != Done {
 		t.Errorf("the checkpoint before it: exits with %d: %s", got.code, got.err)
 	}
+	resume := regexp.MustCompile(`resume with: trivium (.*)`).FindStringSubmatch(got.err)
+	if resume == nil {
+		t.Fatalf("does not say how to resume: %s", got.err)
+	}
+	if err := os.Remove(filepath.Join(dir, blocked, "step-000000000020")); err != nil {
+		t.Fatal(err)
+	}
+	if got := runWith(t.Context(), t, dir, options, append(strings.Fields(resume[1]), "--name", "y")...); got.code != Done || !strings.Contains(got.out, "from update 10 on") {
+		t.Errorf("%s: exits with %d: %s%s", resume[1], got.code, got.out, got.err)
+	}
+}
+
+// TestRowsOfAStandIn: where a set is not on this machine, as many rows are generated as were asked for.
+func TestRowsOfAStandIn(t *testing.T) {
+	got := runIn(t, t.TempDir(), strings.Fields("train softmax --data shared/mnist10k --rows 300 --epochs 1")...)
+	if got.code != Done || !strings.Contains(got.out, "--data digits --rows 300") || !strings.Contains(got.out, "softmax on 300 rows") {
+		t.Errorf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
 }
 
 // TestDamagedCheckpoints: half-written, bit-flipped, or of another model, a checkpoint is refused by name, with exit code 2.

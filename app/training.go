@@ -232,12 +232,17 @@ func (t *training) verdict(s *session, r trivium.Result, err error) error {
 		}
 		return &codedError{Lost, err}
 	case errors.As(err, &diverged):
+		if t.topology == alone {
+			err = diverged // without the name of the checkpoint: the user gets the path
+		}
 		if t.saved != "" {
 			err = fmt.Errorf("%w; the last good checkpoint is %s", err, filepath.Join(t.dir, checkpointsDir, t.saved))
 		}
 		return &codedError{Diverged, err}
 	case errors.As(err, &refused), errors.As(err, &mistake):
 		return misused(err)
+	case r.Reason == trivium.Failed && t.topology == alone && t.saved != "":
+		return fmt.Errorf("%w; resume with: %s", err, t.resumeCommand(s))
 	}
 	return err
 }

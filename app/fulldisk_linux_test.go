@@ -1,0 +1,39 @@
+package app
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/trivium-ml/trivium/data"
+)
+
+// TestFullDisk: a disk that fills up while a checkpoint is written: exit code 1, and the checkpoints before it stay, load and resume.
+func TestFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	// A checkpoint of mlp:4096 on 3 inputs takes 300 KiB, all else some 60: there is room for the two that are kept, not for a third.
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=800k"); err != nil {
+		t.Skipf("not run here: a small disk cannot be mounted: %v", err)
+	}
+	t.Cleanup(func() { // after the test's folder is another one
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err, syscall.Unmount(dir, syscall.MNT_DETACH))
+		}
+	})
+	options := Options{Sources: data.Sources{"points": points(-1, nil)}}
+	got := runWith(t.Context(), t, dir, options, strings.Fields("train mlp:4096 --data points --epochs 9 --name x --checkpoint-every 10")...)
+	m := regexp.MustCompile(`no space left on device; the last one, step-0*20, stays; resume with: trivium (.*)`).FindStringSubmatch(got.err)
+	if got.code != Failed || m == nil {
+		t.Fatalf("exits with %d, want %d: %s%s", got.code, Failed, got.out, got.err)
+	}
+	if got := runWith(t.Context(), t, dir, options, "eval", "x"); got.code != Done {
+		t.Errorf("the checkpoint before it: exits with %d: %s", got.code, got.err)
+	}
+	resume := strings.Replace(m[1], "runs/x", filepath.Join(dir, "runs/x"), 1)
+	got = runWith(t.Context(), t, t.TempDir(), options, strings.Fields(resume)...)
+	if got.code != Done || !strings.Contains(got.out, "from update 20 on") {
+		t.Errorf("%s: exits with %d: %s%s", resume, got.code, got.out, got.err)
+	}
+}
