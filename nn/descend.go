@@ -6,8 +6,8 @@ import (
 )
 
 // Descend takes a step of plain gradient descent for each row of b, in their order, and returns the sums of loss and weight, each row's
-// before its step. A row's margin is a pass over the row and the weights, its step another while both are in the cache; no gradient is
-// written.
+// before its step. A row's step, while it is in the cache, and the margin of the next, which comes from memory meanwhile, are one pass over
+// the weights; no gradient is written.
 func (m *linear) Descend(p trivium.Params, b trivium.Batch, rate float32) (lossSum, weightSum float64, err error) {
 	if err := m.begin(p, b); err != nil {
 		return 0, 0, err
@@ -18,6 +18,7 @@ func (m *linear) Descend(p trivium.Params, b trivium.Batch, rate float32) (lossS
 	}
 	x, w, bias := m.call.x, m.call.w, p.Tensor(1)
 	loss, deriv := m.rows.loss, m.rows.deriv
+	next, ahead := -1, float32(0) // a row whose margin, but for the bias, is known
 	for r := range b.Rows {
 		if b.Weights != nil && b.Weights[r] == 0 { // its mean gradient is none
 			loss[r] = 0
@@ -32,7 +33,10 @@ func (m *linear) Descend(p trivium.Params, b trivium.Batch, rate float32) (lossS
 			z[0] = kernel.SparseDot(index, row, w) + bias[0]
 		} else {
 			row = x.Values[r*len(w) : (r+1)*len(w)]
-			z[0] = kernel.Dot(m.cpu.ISA, w, row) + bias[0]
+			if next != r {
+				ahead = kernel.Dot(m.cpu.ISA, w, row)
+			}
+			z[0] = ahead + bias[0]
 		}
 		m.loss.point(loss[r:r+1], z, z, m.rows.target[r:r+1], nil) // of one row the mean is not weighted
 		step := -rate * z[0]
@@ -49,7 +53,11 @@ func (m *linear) Descend(p trivium.Params, b trivium.Batch, rate float32) (lossS
 			}
 			continue
 		}
-		kernel.Axpy(m.cpu.ISA, w, step, row)
+		if next = r + 1; next < b.Rows {
+			ahead = kernel.AxpyDot(m.cpu.ISA, w, step, row, x.Values[next*len(w):(next+1)*len(w)])
+		} else {
+			kernel.Axpy(m.cpu.ISA, w, step, row)
+		}
 	}
 	return sum64(loss), b.WeightSum(), nil
 }
