@@ -13,6 +13,7 @@ type clientTable struct {
 	byRow []*cachedRow // where rows are few enough to be numbered
 	rows  map[int64]*cachedRow
 
+	unposted  bool                         // answers do not come as they are asked for: they land where all do
 	residuals map[int64]*compress.Residual // by row: what Options.Up dropped
 }
 
@@ -40,6 +41,8 @@ type cachedRow struct {
 	t     *clientTable
 	row   int64
 	cells []uint64 // memory of the cells: all of them, or of a sparse row those of cols
+	spare []uint64 // as much, for the next answer to land in; nil: there is none
+	left  *landing // whose memory was not taken
 	n     int      // cells in it
 	cols  []int64  // sparse
 	segs  []cachedSegment
@@ -196,7 +199,10 @@ const rowOverhead = 200
 
 // weigh counts what r takes.
 func (g *rowRing) weigh(r *cachedRow) {
-	n := rowOverhead + 8*len(r.cells) + 8*len(r.cols)
+	n := rowOverhead + 8*len(r.cells) + 8*len(r.spare) + 8*len(r.cols)
+	if r.left != nil {
+		n += 8 * len(r.left.cells)
+	}
 	g.bytes += int64(n - r.bytes)
 	r.bytes = n
 }

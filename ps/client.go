@@ -65,6 +65,7 @@ type Counters struct {
 	KeysSent      uint64 // bytes of keys
 	BytesReceived uint64 // of values
 	Unchanged     uint64 // rows that a server did not send again
+	InPlace       uint64 // answers that the transport read straight to where they stay
 }
 
 // A laneLink is what a client knows of one lane.
@@ -316,6 +317,11 @@ func (c *ClientState) fail(err error) {
 			c.unpin(w.get)
 		}
 		c.answer(w.id, nil, err)
+	}
+	for _, p := range c.pulls {
+		if p.into != nil {
+			p.into.done = true
+		}
 	}
 	c.opens, c.creates, c.waits, c.pulls = nil, nil, nil, nil
 }

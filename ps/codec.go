@@ -47,6 +47,7 @@ type parcel struct {
 	head, body []byte // its own memory
 	payload    []byte // body, or cells where they lie
 	kind       uint8
+	key        transport.Key
 	holds      holds // of cells in payload
 	copied     holds // of cells that are in body now: to be given back by who sends
 	done       func(error)
@@ -78,7 +79,7 @@ func (p *parcel) free() {
 func (x *parcels) encode(b protocol.Body) *parcel {
 	p := x.take()
 	h := p.head[:0]
-	p.payload = nil
+	p.payload, p.key = nil, transport.Key{}
 	secs := func(secs, more []section, hs holds) {
 		p.copied = hs
 		switch {
@@ -108,6 +109,9 @@ func (x *parcels) encode(b protocol.Body) *parcel {
 	case *values:
 		p.kind, h = kindValues, m.appendHead(append(h, 0))
 		secs(m.secs, nil, m.holds)
+		if p.holds != nil { // the cells alone
+			p.key = m.key()
+		}
 	case *clocks:
 		p.kind, h = kindClocks, m.appendHead(h)
 	case *refused:
@@ -151,7 +155,7 @@ const zeros = "\x00\x00\x00\x00\x00\x00\x00"
 
 // frame is the parcel as the transport takes it.
 func (p *parcel) frame() transport.Frame {
-	f := transport.Frame{Kind: p.kind, Head: p.head, Payload: p.payload, Done: p.done}
+	f := transport.Frame{Kind: p.kind, Key: p.key, Head: p.head, Payload: p.payload, Done: p.done}
 	return f
 }
 

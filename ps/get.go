@@ -19,6 +19,7 @@ type pulling struct {
 	seen  []bool
 	left  int
 	held  []*values // sparse rows are put together once all pieces are here
+	into  *landing  // of a large row; nil: there is none
 }
 
 // A segmentOf is a segment of a cached row.
@@ -165,6 +166,7 @@ func (c *ClientState) pullRows(g *getCall) {
 	for l, segs := range missing {
 		if len(segs) > 0 {
 			c.pullSegments(g, c.lanes[l], segs)
+			c.apart(g, segs)
 		}
 	}
 }

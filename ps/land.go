@@ -33,6 +33,9 @@ func (c *ClientState) onValues(l *laneLink, m *values) {
 			return
 		}
 		p.seen, p.left, p.held = make([]bool, m.pieces), int(m.pieces), nil
+		if p.into != nil {
+			p.into.reset()
+		}
 		for _, s := range p.segs {
 			if s.seg().pull == p {
 				s.seg().landed = 0
@@ -57,6 +60,9 @@ func (c *ClientState) onValues(l *laneLink, m *values) {
 	}
 	if p.held != nil {
 		c.landSparse(p, l)
+	}
+	if p.into != nil {
+		c.swap(p, l)
 	}
 	for _, s := range p.segs {
 		if s.seg().pull == p {
@@ -109,6 +115,9 @@ func (c *ClientState) land(p *pulling, l *laneLink, m *values, s *section) bool 
 		return true
 	}
 	set := func(row, from int64, n int, cells []byte) bool {
+		if in := p.into; in != nil && in.r.t == t && in.r.row == row {
+			return in.take(m, s, row, from, n, cells)
+		}
 		r, seg := t.segmentAt(row, from)
 		if seg == nil || seg.pull != p && (seg.landed > 0 || int64(n) < seg.to-seg.from) {
 			return true // no longer wanted, or asked for anew: then only whole segments are of use

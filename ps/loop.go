@@ -29,6 +29,8 @@ type Host struct {
 	serves   atomic.Bool        // it has lanes and no workers
 	answered atomic.Uint64      // calls
 
+	landings []posted // under the lock of the client's part
+
 	mu      sync.Mutex
 	boxes   map[Name]*outbox
 	parts   [4][]*part // by role; of servers by lane

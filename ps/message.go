@@ -142,6 +142,8 @@ type pull struct {
 	subscribe    bool   // send changes of these rows from now on
 	gen          uint32 // of the subscriptions
 	secs         []section
+
+	into *landing // asker: where a row of the answer is to land; nil: nowhere
 }
 
 func (m *pull) Size() int {

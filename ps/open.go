@@ -44,6 +44,7 @@ func (h *Host) Open(ctx context.Context, p Placement, tables []Spec, o Options) 
 		return nil, err
 	}
 	c := &Client{h: h, state: s, part: h.newPart(s)}
+	c.part.lands = true
 	if err := h.add(forClient, 0, c.part); err != nil {
 		return nil, err
 	}

@@ -24,6 +24,9 @@ type outbox struct {
 
 // send queues a message for a peer.
 func (h *Host) send(to Name, b protocol.Body) {
+	if m, ok := b.(*pull); ok && m.into != nil {
+		h.post(to, m)
+	}
 	h.mu.Lock()
 	x := h.boxes[to]
 	if x == nil {

@@ -13,6 +13,7 @@ import (
 type part struct {
 	h     *Host
 	begun time.Time
+	lands bool                  // a client: its answers may land beside its cache
 	queue chan protocol.Message // of lanes; nil: whoever receives steps
 	work  sync.WaitGroup
 
@@ -69,6 +70,9 @@ func (p *part) stepLocked(in protocol.Event) {
 		case protocol.Exit:
 			p.end(c.Err)
 		}
+	}
+	if p.lands {
+		p.h.takeBack()
 	}
 }
 

@@ -1,0 +1,116 @@
+package ps
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// TestApart: rows large enough to be read straight into their place hold what was added, in every mode, on every network, while readers
+// look at what was there before.
+func TestApart(t *testing.T) {
+	const cols = 700_000
+	for name, open := range map[string]func() transport.Network{
+		"memory":  func() transport.Network { return transport.NewMemory() },
+		"unix":    func() transport.Network { return &transport.Unix{Dir: t.TempDir()} },
+		"sockets": func() transport.Network { return &transport.Unix{Dir: t.TempDir(), Sockets: true} },
+		"tcp":     func() transport.Network { return &transport.TCP{} },
+	} {
+		for _, servers := range []int{1, 2} {
+			for _, mode := range []Mode{BSP, SSP, ASP} {
+				t.Run(name+"/"+mode.String(), func(t *testing.T) {
+					spec := Spec{Name: "t", Rows: 2, Cols: cols, Mode: mode}
+					if mode == SSP {
+						spec.Staleness = 1
+					}
+					j := newRealJob(t, open(), simOptions{clients: 2, servers: servers, tables: []Spec{spec}})
+					defer j.close()
+					var wait sync.WaitGroup
+					for _, c := range j.clients {
+						wait.Go(func() { addAndLook(t, c, mode) })
+					}
+					wait.Wait()
+					landed := uint64(0)
+					for _, c := range j.clients {
+						c.Lock()
+						landed += c.state.InPlace
+						if len(c.h.landings) > 0 {
+							t.Errorf("%d answers are still to land", len(c.h.landings))
+						}
+						c.Unlock()
+					}
+					if servers == 1 && landed == 0 {
+						t.Error("no answer was read straight into its place")
+					}
+				})
+			}
+		}
+	}
+}
+
+// addAndLook adds 1 to every cell in each of some rounds, and looks at all cells.
+func addAndLook(t *testing.T, c *Client, mode Mode) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	w, err := c.Worker(ctx)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	tab := tableOf[float32](w, "t")
+	ones, row := make([]float32, tab.Spec().Cols), make([]float32, tab.Spec().Cols)
+	for i := range ones {
+		ones[i] = 1
+	}
+	const rounds = 6
+	for n := range rounds {
+		round := float32(n)
+		if err := tab.DenseInc(1, 0, ones); err != nil {
+			t.Error(err)
+			return
+		}
+		if _, err := w.Clock(ctx); err != nil {
+			t.Error(err)
+			return
+		}
+		tab.Prefetch(1)
+		look := func(cells []float32) {
+			first := cells[0]
+			for i, x := range cells {
+				if x < round+1 || x > 2*rounds || mode == BSP && x != 2*(round+1) || x != first && mode == BSP {
+					t.Errorf("%v: cell %d after round %v is %v", mode, i, round, x)
+					return
+				}
+			}
+		}
+		if _, err := tab.View(ctx, 1, look); err != nil {
+			t.Error(err)
+			return
+		}
+		if _, err := tab.Get(ctx, 1, row); err != nil {
+			t.Error(err)
+			return
+		}
+		look(row)
+	}
+	if err := w.Barrier(ctx); err != nil {
+		t.Error(err)
+		return
+	}
+	if _, err := tab.Get(ctx, 1, row); err != nil {
+		t.Error(err)
+		return
+	}
+	for i, x := range row {
+		if x != 2*rounds && mode == BSP {
+			t.Errorf("%v: cell %d is %v at the end, want %v", mode, i, x, 2*rounds)
+			return
+		}
+	}
+	if err := w.Finish(ctx); err != nil {
+		t.Error(err)
+	}
+}
