@@ -157,10 +157,10 @@ func TestQueueWaitEndsAtTheDeadline(t *testing.T) {
 // TestCase10RandomOperations runs random programs on 100 Variables, in which the order of effects alone decides the result: 1,000
 // operations, ten times each.
 func TestCase10RandomOperations(t *testing.T) {
-	const variables, operations, runs = 100, 1000, 10
-	seeds := uint64(5)
+	const variables, operations = 100, 1000
+	seeds, runs := uint64(5), 10
 	if raceEnabled {
-		seeds = 1 // the detector makes each some twenty times slower
+		seeds, runs = 1, 3 // the detector makes each some twenty times slower
 	}
 	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 10))
