@@ -283,24 +283,26 @@ func (b *body) only(m, x val) val {
 	return b.and(m, x)
 }
 
-// An index is a number from 0 to 15 in the low bits of every lane; with AVX2, high is the lanes where it is 8 or more.
-type index struct{ i, high val }
+// An index is a number from 0 to 15 in the low bits of every lane; with AVX2 its highest bit is the highest of the lane too.
+type index struct{ val }
 
-func (b *body) index(i val) index {
+// index is bits by to by+3 of x.
+func (b *body) index(x val, by int) index {
+	i := b.emit('v', "VPSRLD", fmt.Sprintf("$%d", by), x)
 	if b.avx512() {
-		return index{i: i}
+		return index{i}
 	}
-	return index{i, b.shl(i, 28)}
+	return index{b.or(i, b.shl(x, 31-3-by))}
 }
 
 // lookUp is geluTable[row] at an index.
 func (b *body) lookUp(at index, row int) val {
 	if b.avx512() {
-		return b.emit('v', "VPERMPS", fmt.Sprintf("gelu<>+%d(SB)", 64*row), at.i)
+		return b.emit('v', "VPERMPS", fmt.Sprintf("gelu<>+%d(SB)", 64*row), at.val)
 	}
-	low := b.emit('v', "VPERMPS", fmt.Sprintf("gelu<>+%d(SB)", 64*row), at.i)
-	high := b.emit('v', "VPERMPS", fmt.Sprintf("gelu<>+%d(SB)", 64*row+32), at.i)
-	return b.choose(at.high, high, low)
+	low := b.emit('v', "VPERMPS", fmt.Sprintf("gelu<>+%d(SB)", 64*row), at.val)
+	high := b.emit('v', "VPERMPS", fmt.Sprintf("gelu<>+%d(SB)", 64*row+32), at.val)
+	return b.choose(at.val, high, low)
 }
 
 // Memory. at is the address of the vector that the loop is at, from a pointer.

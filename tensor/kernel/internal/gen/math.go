@@ -112,25 +112,42 @@ func (b *body) log1p(e val) val { // 0 <= e <= 1
 
 func (b *body) gelu(x val) val {
 	a := b.min(b.num(14.75), b.magnitude(x))
-	s := b.mul(a, a)
-	lo := b.fused("VFMSUB231", a, a, b.fresh(s))
 	p := b.smallPower()
-	z := b.fma(s, b.num(-math.Log2E/2), b.fresh(b.num(p.magic)))
-	n := b.sub(z, b.num(p.magic))
-	r := b.fused("VFNMSUB231", n, b.num(2*0.693359375), s)
-	r = b.sub(b.fma(n, b.num(2*2.12194440e-4), r), lo)
-	q := b.mul(r, b.poly(r, 2.1774655e-05, 0.00026153898, 0.0026041535, 0.020833144, 0.125, 0.5))
-	at := b.index(b.emit('v', "VPSRLD", "$21", b.add(a, b.num(1))))
-	t := b.sub(a, b.lookUp(at, 0))
-	g := b.lookUp(at, 7)
-	for k := 6; k > 0; k-- {
-		g = b.fma(g, t, b.lookUp(at, k))
+	var g, q, z, n val
+	tail := func() {
+		at := b.index(b.add(a, b.num(1)), 21)
+		t := b.sub(a, b.lookUp(at, 0))
+		g = b.lookUp(at, 7)
+		for k := 6; k > 0; k-- {
+			g = b.fma(g, t, b.lookUp(at, k))
+		}
 	}
+	bell := func() {
+		s := b.mul(a, a)
+		lo := b.fused("VFMSUB231", a, a, b.fresh(s))
+		z = b.fma(s, b.num(-math.Log2E/2), b.fresh(b.num(p.magic)))
+		n = b.sub(z, b.num(p.magic))
+		r := b.fused("VFNMSUB231", n, b.num(2*0.693359375), s)
+		r = b.sub(b.fma(n, b.num(2*2.12194440e-4), r), lo)
+		q = b.mul(r, b.poly(r, 2.1774655e-05, 0.00026153898, 0.0026041535, 0.020833144, 0.125, 0.5))
+	}
+	if b.avx512() {
+		bell()
+		tail()
+		b.into(g, "VFMADD213PS", g, q)
+		y := p.times(g, z, n)
+		return b.or(b.sub(b.max(b.num(0), x), y), b.and(x, b.signBit()))
+	}
+	tail() // first, and x is read again: registers are few
+	bell()
 	b.into(g, "VFMADD213PS", g, q)
-	if !b.avx512() { // its products that underflow take long, and a that is cut off is common: 0 from the start
-		g = b.only(b.cmp(less, a, b.num(14.75)), g)
-	}
-	y := p.times(g, z, n)
+	// Products that underflow take AVX2 long. Exponents are subtracted as integers, and where the result is denormal, a sum that is rounded
+	// at the same digit has it in its lowest bits, and is the larger one. A NaN is in x still.
+	const least = 0x1p-61 // 2^65 times the least float32 that is not denormal
+	large := b.mul(g, b.shl(z, 23))
+	tiny := b.subInt(b.add(large, b.num(least)), b.bits(uint64(math.Float32bits(least))))
+	y := b.bin("VPMAXSD", b.subInt(large, b.bits(65<<23)), tiny)
+	x = b.load("SI")
 	return b.or(b.sub(b.max(b.num(0), x), y), b.and(x, b.signBit()))
 }
 
