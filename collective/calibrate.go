@@ -33,13 +33,11 @@ func (g *Group) CalibrateFor(ctx context.Context, limit time.Duration) (Costs, e
 	for pass := 0; again; pass++ {
 		again = false
 		for col := range timedBytes {
-			for range batchesOf(timedBytes[col], pass) {
-				ran, err := b.column(ctx, col)
-				if err != nil {
-					return Costs{}, err
-				}
-				again = again || ran
+			ran, err := b.column(ctx, col, batchesOf(timedBytes[col], pass))
+			if err != nil {
+				return Costs{}, err
 			}
+			again = again || ran
 		}
 	}
 	c, err := b.costs(ctx)
@@ -78,13 +76,13 @@ func batchesOf(bytes, pass int) int {
 	return 1
 }
 
-// column measures one batch of a size by each algorithm, as far as they fit the time.
-func (b *bench) column(ctx context.Context, col int) (ran bool, err error) {
+// column measures some batches of a size by each algorithm, as far as they fit the time.
+func (b *bench) column(ctx context.Context, col, batches int) (ran bool, err error) {
 	lines, err := b.agree(ctx, col)
 	for line := range timed {
 		if err == nil && lines&(1<<line) != 0 {
 			ran = true
-			err = b.batch(ctx, line, col)
+			err = b.batches(ctx, line, col, batches)
 		}
 	}
 	return ran, err
@@ -165,13 +163,34 @@ func (b *bench) least(col int) float64 {
 	return least
 }
 
-// batch times some operations of a size by one algorithm.
-func (b *bench) batch(ctx context.Context, line, col int) error {
+// batches times operations of a size by one algorithm.
+func (b *bench) batches(ctx context.Context, line, col, count int) error {
 	begin := time.Now()
-	took, err := b.g.timeBatch(ctx, Op{Plan: timed[line]}, timedBytes[col], &b.walk)
-	b.took[line][col] = append(b.took[line][col], took.Seconds())
+	list, err := b.g.timeBatches(ctx, Op{Plan: timed[line]}, timedBytes[col], count, &b.walk)
+	b.took[line][col] = append(b.took[line][col], list...)
 	b.spent[line][col] = max(b.spent[line][col], time.Since(begin).Seconds())
 	return err
+}
+
+// inCache is up to where it matters for an operation whether those before it were by the same algorithm, and so on the same memory.
+const inCache = 2 << 20
+
+// timeBatches are the seconds of an operation in each of some batches, after one that does not count where it matters what was before.
+func (g *Group) timeBatches(ctx context.Context, op Op, bytes, count int, w *walk) ([]float64, error) {
+	var list []float64
+	if bytes <= inCache {
+		if _, err := g.timeBatch(ctx, op, bytes, w); err != nil {
+			return nil, err
+		}
+	}
+	for range count {
+		d, err := g.timeBatch(ctx, op, bytes, w)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, d.Seconds())
+	}
+	return list, nil
 }
 
 // timeBatch is the time of one of some operations, in a step of their own.
@@ -217,16 +236,16 @@ func (b *bench) costs(ctx context.Context) (Costs, error) {
 	for line := range c.Times {
 		copy(c.Times[line][:], all[1+line*len(timedBytes):])
 	}
-	if b.batches() < 3 {
+	if b.fewest() < 3 {
 		c.smooth()
 	}
 	c.fit(p)
 	return c, nil
 }
 
-// batches are as many as there are of each size and algorithm that was measured at all, at least. Of three the median is none that was
+// fewest is how many batches there are of each size and algorithm that was measured at all, at least. Of three the median is none that was
 // disturbed alone.
-func (b *bench) batches() int {
+func (b *bench) fewest() int {
 	least := math.MaxInt
 	for line := range timed {
 		for col := range timedBytes {

@@ -1,9 +1,6 @@
 package collective
 
-import (
-	"context"
-	"time"
-)
+import "context"
 
 // The kinds of the frames by which ranks vote, and say what they know of a failure.
 const (
@@ -14,7 +11,7 @@ const (
 // A Walk is the memory that calibration uses.
 type Walk = walk
 
-// TimeBatch is what calibration measures.
-func (g *Group) TimeBatch(ctx context.Context, op Op, bytes int, w *Walk) (time.Duration, error) {
-	return g.timeBatch(ctx, op, bytes, w)
+// TimeBatches is what calibration measures.
+func (g *Group) TimeBatches(ctx context.Context, op Op, bytes, count int, w *Walk) ([]float64, error) {
+	return g.timeBatches(ctx, op, bytes, count, w)
 }

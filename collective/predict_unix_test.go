@@ -23,26 +23,17 @@ type timing struct {
 func windows(ctx context.Context, g *collective.Group, w *collective.Walk, o order, last *collective.Measurement) ([]timing, error) {
 	var all []timing
 	for _, bytes := range o.Sizes {
-		took := make([][]float64, len(o.Plans))
-		list := make([]timing, len(o.Plans))
 		count := 5
 		if bytes <= 64<<10 {
 			count = 15
 		}
-		for range count {
-			for i, a := range o.Plans {
-				d, err := g.TimeBatch(ctx, collective.Op{Plan: a}, bytes, w)
-				if err != nil {
-					return nil, err
-				}
-				took[i] = append(took[i], float64(d.Nanoseconds())/1e3)
-				list[i] = timing{Predicted: float64(last.Predicted.Nanoseconds()) / 1e3, Chosen: last.Algorithm.String()}
+		for _, a := range o.Plans {
+			list, err := g.TimeBatches(ctx, collective.Op{Plan: a}, bytes, count, w)
+			if err != nil {
+				return nil, err
 			}
+			all = append(all, timing{1e6 * median(list), float64(last.Predicted.Nanoseconds()) / 1e3, last.Algorithm.String()})
 		}
-		for i := range list {
-			list[i].Took = median(took[i])
-		}
-		all = append(all, list...)
 	}
 	return all, nil
 }

@@ -54,6 +54,7 @@ type order struct {
 	Count int
 	Plan  collective.Algorithm
 	Exact int // shards
+	Ops   int // of a step
 	Sizes []int
 	Plans []collective.Algorithm
 }
@@ -69,7 +70,6 @@ type reply struct {
 
 	Timings      []timing
 	P99          float64 // microseconds
-	Share        float64 // of a step, in its commit
 	Sent, Frames uint64  // so far
 }
 
@@ -388,27 +388,6 @@ func BenchmarkProcesses(b *testing.B) {
 					b.ReportMetric(best[2]/best[0], "×bare")
 				})
 			}
-		}
-	}
-}
-
-// BenchmarkExact sets exact mode over 16 shards beside the fast one: at most 1.15 times as long for a power of two of ranks, else 1.7.
-func BenchmarkExact(b *testing.B) {
-	for _, size := range []int{2, 3, 4} {
-		for _, bytes := range []int{1 << 20, 4 << 20} {
-			b.Run(fmt.Sprintf("P=%d/%dKiB", size, bytes>>10), func(b *testing.B) {
-				c := newCrew(b, "tcp", size)
-				c.all(order{Do: "calibrate"})
-				fast, exact := math.Inf(1), math.Inf(1)
-				for b.Loop() {
-					for range 9 {
-						fast = min(fast, c.all(order{Do: "commits", Bytes: bytes, Count: 5}))
-						exact = min(exact, c.all(order{Do: "commits", Bytes: bytes, Count: 5, Exact: 16}))
-					}
-				}
-				b.ReportMetric(0, "ns/op")
-				b.ReportMetric(exact/fast, "×fast")
-			})
 		}
 	}
 }
