@@ -412,8 +412,8 @@ func (b *body) share(n int) {
 			load = map[int]string{4: "VBROADCASTSS", 8: "VBROADCASTSD"}[b.elem]
 		}
 		var c val
-		switch {
-		case op == "VBROADCASTSS" || op == "VBROADCASTSD" || op == load: // itself what loads: the others copy it
+		switch op {
+		case "VBROADCASTSS", "VBROADCASTSD", load: // itself what loads: the others copy it
 			shared, c, op = append(shared, turn[0]), val{id: turn[0].dst}, "VMOVA"+b.f()
 			turn = turn[1:]
 		default:
