@@ -167,3 +167,57 @@ func TestTreeAfterAnError(t *testing.T) {
 		}
 	}
 }
+
+// TestTreeReady: a tensor that is said to be ready has the bits of the whole sum already, and those that are not said are there at the end.
+func TestTreeReady(t *testing.T) {
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 1))
+	l := layout(t, trivium.Spec{Name: "a", Shape: []int{40, 7}}, trivium.Spec{Name: "b", Shape: []int{3}}, trivium.Spec{Name: "c", Shape: []int{5}})
+	tree := train.NewTree(l, nil)
+	for n := 1; n <= 19; n++ {
+		leaves := make([][]float32, n)
+		for v := range leaves {
+			leaves[v] = make([]float32, l.Len())
+			for i := range leaves[v] {
+				leaves[v][i] = float32(r.NormFloat64())
+			}
+		}
+		want := trivium.NewGradient(l)
+		copy(want.Flat, naiveTree(leaves))
+		g := trivium.NewGradient(l)
+		var said []int
+		same := func(tensor int) {
+			for i, v := range want.Tensor(tensor) {
+				if math.Float32bits(g.Tensor(tensor)[i]) != math.Float32bits(v) {
+					t.Fatalf("seed %d: %d shards: cell %d of tensor %d is %v, want %v", seed, n, i, tensor, g.Tensor(tensor)[i], v)
+				}
+			}
+		}
+		if _, _, err := tree.SumReady(n, g, func(v int, g trivium.Gradient, ready func(int)) (float64, float64, error) {
+			if (ready != nil) != (v == n-1) {
+				t.Errorf("shard %d of %d: it can say what is ready: %v", v, n, ready != nil)
+			}
+			leaf := trivium.NewGradient(l)
+			copy(leaf.Flat, leaves[v])
+			for _, i := range []int{2, 0, 1} {
+				copy(g.Tensor(i), leaf.Tensor(i))
+				if ready != nil && i != 1 { // which it does not say
+					ready(i)
+					ready(i)
+				}
+			}
+			return 0, 0, nil
+		}, func(tensor int) {
+			said = append(said, tensor)
+			same(tensor)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(said, []int{2, 0}) {
+			t.Errorf("%d shards: ready were %v", n, said)
+		}
+		for i := range l.Tensors() {
+			same(i)
+		}
+	}
+}

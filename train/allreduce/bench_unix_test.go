@@ -19,7 +19,7 @@ func BenchmarkProcesses(b *testing.B) {
 				for _, n := range []int{1, 2, 3} {
 					b.Run(fmt.Sprintf("%s/batch=%d/link=%s/processes=%d", model, batch, link, n), func(b *testing.B) {
 						job := &trivium.Job{
-							Version: trivium.JobVersion, Model: model, Data: trivium.Data{Source: "digits", Rows: 10_000, Train: "0:10000"},
+							Version: trivium.JobVersion, Model: model, Data: trivium.Data{Source: "digits", Rows: 10_000, Train: "0:10000", Order: "index"},
 							Batch: n * batch, Epochs: 1 << 20, Steps: int64(200_000 / batch), Seed: 1, EvalEvery: 1 << 40,
 							Optimizer: trivium.OptimizerSpec{Name: "sgd", Rate: 0.1},
 						}

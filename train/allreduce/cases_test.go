@@ -43,9 +43,15 @@ func phases(get func(observe.Counter) time.Duration) (sum time.Duration) {
 
 // TestCase3Overlap: the transfer of what is final while the backward pass still runs is beside the step's parts, never in them.
 func TestCase3Overlap(t *testing.T) {
+	for name, o := range map[string]allreduce.Options{"fast": {}, "exact": {}, "accumulated": {Accumulate: 3}} {
+		t.Run(name, func(t *testing.T) { overlaps(t, name == "exact", o) })
+	}
+}
+
+func overlaps(t *testing.T, exact bool, o allreduce.Options) {
 	job := digits()
-	job.Model, job.Steps = "mlp:300,20", 3
-	c := &crew{n: 2}
+	job.Model, job.Steps, job.Exact = "mlp:300,20", 3, exact
+	c := &crew{n: 2, o: o}
 	if _, err := c.Train(t.Context(), job); err != nil {
 		t.Fatal(err)
 	}

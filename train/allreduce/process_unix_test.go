@@ -23,6 +23,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/cluster/launch"
+	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/allreduce"
 	"github.com/trivium-ml/trivium/train/processes"
@@ -38,7 +39,7 @@ func TestMain(m *testing.M) {
 		}
 		if err == nil {
 			err = processes.Work(context.Background(), &a, processes.Options{
-				Topologies: processes.Topologies{topology()}, Build: "this", Narrow: func() { runtime.GOMAXPROCS(1) },
+				Topologies: processes.Topologies{topology()}, Models: models(), Build: "this", Narrow: func() { runtime.GOMAXPROCS(1) },
 			})
 		}
 		if err != nil {
@@ -56,14 +57,17 @@ func topology() processes.Topology {
 		if err := json.Unmarshal(options, &o); err != nil {
 			return nil, err
 		}
-		return &timed{allreduce.New(env, o), env.Rank}, nil
+		if env.Observe == nil {
+			env.Observe = observe.NewHub(observe.Options{})
+		}
+		return &timed{allreduce.New(env, o), env.Observe}, nil
 	}}
 }
 
 // A timed strategy says on its standard error when its training ended, and how.
 type timed struct {
 	trivium.Strategy
-	rank int
+	hub *observe.Hub
 }
 
 // Train implements trivium.Strategy.
@@ -71,8 +75,19 @@ func (s *timed) Train(ctx context.Context, job *trivium.Job) (trivium.Result, er
 	start, before := time.Now(), used()
 	r, err := s.Strategy.Train(ctx, job)
 	end := time.Now()
-	fmt.Fprintf(os.Stderr, "%d %d %d %d %v\n", end.UnixNano(), end.Sub(start).Nanoseconds(), r.Steps, used()-before, err)
+	fmt.Fprintf(os.Stderr, "%d %d %d %d %d %v\n", end.UnixNano(), end.Sub(start).Nanoseconds(), r.Steps, used()-before, exposed(s.hub), err)
 	return r, err
+}
+
+// exposed is how long the training thread was busy with what travels, or waited for it.
+func exposed(hub *observe.Hub) (sum uint64) {
+	hub.Collect(true)
+	for _, f := range hub.Latest() {
+		for _, p := range []observe.Phase{observe.Push, observe.Pull, observe.WaitBarrier} {
+			sum += f.Frame.Counters[observe.PhaseTime(p)]
+		}
+	}
+	return sum
 }
 
 // used is the processor time of this process.
@@ -84,8 +99,8 @@ func used() int64 {
 
 // A said is what a worker says at its end.
 type said struct {
-	at, took, steps, cpu int64
-	err                  string
+	at, took, steps, cpu, exposed int64
+	err                           string
 }
 
 // A tape is an output that is read while it is written.
@@ -145,7 +160,7 @@ func read(t testing.TB, w *tape) (s said) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	text := w.b.String()
-	if _, err := fmt.Sscan(text, &s.at, &s.took, &s.steps, &s.cpu); err != nil {
+	if _, err := fmt.Sscan(text, &s.at, &s.took, &s.steps, &s.cpu, &s.exposed); err != nil {
 		t.Fatalf("%q: %v", text, err)
 	}
 	s.err = text
