@@ -24,6 +24,7 @@ type oracle struct {
 	slack   Clock
 	workers []*logged
 	cuts    []SnapshotResult
+	count   *uint64 // of reads that were checked; nil: nobody wants to know
 }
 
 // logged is what one worker did. Its column of a row grows by stamp + 1 in each round that touches it, so that a sum tells its prefix.
@@ -74,6 +75,9 @@ func (o *oracle) least() Clock {
 
 // read checks what worker q found in a row.
 func (o *oracle) read(q int, row int64, v Clock, cells []int64) error {
+	if o.count != nil {
+		*o.count++
+	}
 	me := o.workers[q]
 	c, s := me.clock, o.spec.staleness()
 	fail := func(invariant, format string, args ...any) error {
@@ -124,6 +128,11 @@ func (o *oracle) read(q int, row int64, v Clock, cells []int64) error {
 
 // program is what a worker does in the exploration.
 func (o *oracle) program(q int, seed uint64, rounds int) program {
+	return o.programOf(q, seed, rounds, 0)
+}
+
+// programOf is the program of a worker that computes for so long in each round.
+func (o *oracle) programOf(q int, seed uint64, rounds int, computes time.Duration) program {
 	me := o.workers[q]
 	return func(w *Worker, sleep func(time.Duration)) error {
 		die := func(n int, k int) int {
@@ -161,6 +170,9 @@ func (o *oracle) program(q int, seed uint64, rounds int) program {
 				if err := tab.Inc(row, int64(q), o.write(q, row, w.Now())); err != nil {
 					return err
 				}
+			}
+			if computes > 0 {
+				sleep(computes/2 + time.Duration(die(int(computes), 400)))
 			}
 			// The others may see the round from the moment it is sent.
 			me.clock++
