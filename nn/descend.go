@@ -13,7 +13,8 @@ func (m *linear) Descend(p trivium.Params, b trivium.Batch, rate float32) (lossS
 		return 0, 0, err
 	}
 	m.rows.grow(b.Rows)
-	if err := m.loss.targets(m.rows.target, &b.Labels); err != nil {
+	m.rows.labels = b.Labels
+	if err := m.loss.targets(m.rows.target, &m.rows.labels); err != nil {
 		return 0, 0, err
 	}
 	x, w, bias := m.call.x, m.call.w, p.Tensor(1)

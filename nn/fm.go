@@ -121,7 +121,8 @@ func (m *fm) Grad(_ context.Context, p trivium.Params, b trivium.Batch, g triviu
 		return 0, 0, err
 	}
 	m.rows.grow(b.Rows)
-	if err := m.loss.targets(m.rows.target, &b.Labels); err != nil {
+	m.rows.labels = b.Labels
+	if err := m.loss.targets(m.rows.target, &m.rows.labels); err != nil {
 		return 0, 0, err
 	}
 	z := m.rows.deriv
@@ -204,7 +205,8 @@ func (m *fm) Predict(_ context.Context, p trivium.Params, b trivium.Batch, score
 
 func (m *fm) Loss(b trivium.Batch, scores []float32) (lossSum, weightSum float64, err error) {
 	m.rows.grow(b.Rows)
-	if err := m.loss.targets(m.rows.target, &b.Labels); err != nil {
+	m.rows.labels = b.Labels
+	if err := m.loss.targets(m.rows.target, &m.rows.labels); err != nil {
 		return 0, 0, err
 	}
 	m.loss.point(m.rows.loss, m.rows.deriv, scores[:b.Rows], m.rows.target, b.Weights)

@@ -34,7 +34,10 @@ type linear struct {
 }
 
 // rowScratch holds one value a row.
-type rowScratch struct{ loss, deriv, target []float32 }
+type rowScratch struct {
+	loss, deriv, target []float32
+	labels              trivium.Labels // the batch's: what an interface is given lies here, or each call would make room for it
+}
 
 func (s *rowScratch) grow(rows int) {
 	if cap(s.loss) < rows {
@@ -133,7 +136,8 @@ func (m *linear) Grad(_ context.Context, p trivium.Params, b trivium.Batch, g tr
 		return 0, 0, err
 	}
 	m.rows.grow(b.Rows)
-	if err := m.loss.targets(m.rows.target, &b.Labels); err != nil {
+	m.rows.labels = b.Labels
+	if err := m.loss.targets(m.rows.target, &m.rows.labels); err != nil {
 		return 0, 0, err
 	}
 	m.call.weights = b.Weights
@@ -283,7 +287,8 @@ func (m *linear) runScores(i, _ int) {
 
 func (m *linear) Loss(b trivium.Batch, scores []float32) (lossSum, weightSum float64, err error) {
 	m.rows.grow(b.Rows)
-	if err := m.loss.targets(m.rows.target, &b.Labels); err != nil {
+	m.rows.labels = b.Labels
+	if err := m.loss.targets(m.rows.target, &m.rows.labels); err != nil {
 		return 0, 0, err
 	}
 	m.loss.point(m.rows.loss, m.rows.deriv, scores[:b.Rows], m.rows.target, b.Weights)

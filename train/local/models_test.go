@@ -52,6 +52,9 @@ func smallRows(form trivium.Form, shape []int, classes int) *data.Splits {
 // TestNoModelAllocates trains every standard model and every optimizer, observed and not in exact mode and in it, for n and for 3n updates
 // within an epoch of shuffled rows, and wants as many allocations.
 func TestNoModelAllocates(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not run here: forty trainings, which the whole tests have")
+	}
 	flat, image, sparse := []int{6}, []int{14, 14, 1}, []int{40}
 	wide := []int{1 << 15} // its gradient names rows
 	all := optim.Names()
