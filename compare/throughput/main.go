@@ -45,7 +45,7 @@ func main() {
 	scripts := flag.String("scripts", "compare/throughput", "where the peers' programs are")
 	self := flag.Bool("self", false, "be one of the processes: ours")
 	flag.Parse()
-	err := error(nil)
+	var err error
 	if *self {
 		err = serve(os.Stdin, os.Stdout)
 	} else {
