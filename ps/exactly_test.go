@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium/draw"
+	"github.com/trivium-ml/trivium/protocol"
 	"github.com/trivium-ml/trivium/sim"
 )
 
@@ -132,6 +133,65 @@ func TestCase17ExactKill(t *testing.T) {
 			a, b, c := x&(1<<20-1), x>>20&(1<<20-1), x>>40
 			if x != all[0] || a != 30 || b != 30 || c < int64(rounds) || c > int64(rounds)+1 {
 				t.Fatalf("seed %d: cell %d counts %d, %d and %d rounds; %d of the killed one were acknowledged", seed, i, a, b, c, rounds)
+			}
+		}
+	}
+}
+
+// TestLaneAhead: in exact mode a lane that already knows where a lost client ended does not lead one that does not yet into a round of it
+// that is void.
+func TestLaneAhead(t *testing.T) {
+	p := Placement{
+		Directory: dirName(), Servers: []Name{serverName(0), serverName(1)}, Clients: []Name{clientName(0), clientName(1)},
+		ShardsEach: 1, MinShardCells: 1, Exact: true,
+	}.withDefaults()
+	s, err := NewServerState(p, 0, ServerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := Definition{Spec: Spec{Name: "t", Rows: 1, Cols: 4, Cell: Int64, Mode: BSP}}
+	d.Owners = p.owners(0, newCut(&d.Spec, &p).shards)
+	config := func(version uint64, lost State) *Config {
+		return &Config{
+			Version: version, Tables: []Definition{d},
+			Clients: []Member{{Name: clientName(0), Session: 1, State: Active}, {Name: clientName(1), Session: 1, State: lost}},
+		}
+	}
+	step := func(from Name, b protocol.Body) { s.Step(0, protocol.Message{From: from, Body: b}) }
+	tab := newTable(&d, &p)
+	step(dirName(), &install{config: config(1, Active)})
+	for k := range 2 { // both lanes have the round of client 0; that of client 1, here alone, is void
+		buf := newDeltas[int64](newClientTable(tab), 0)
+		for c := range int64(4) {
+			buf.inc(0, c, 1)
+		}
+		m := &batch{client: uint16(k), session: 1, last: true}
+		buf.sections(func(c section, _ *hold) {
+			if tab.owners[c.shard] == 0 {
+				m.secs = append(m.secs, c)
+			}
+		})
+		x, err := decodeBatch(m.appendHead(nil), appendPayloads(nil, m.secs))
+		if err != nil {
+			t.Fatal(err)
+		}
+		step(clientName(k), x)
+	}
+	step(dirName(), &install{config: config(2, Ending)})
+	step(serverName(1), &have{lane: 1, version: 3, complete: 1})
+	if s.m != 0 {
+		t.Fatalf("at round %d before it knows who is counted", s.m)
+	}
+	step(dirName(), &install{config: config(3, Ended)})
+	if s.m != 1 {
+		t.Fatalf("at round %d when both lanes have round 1", s.m)
+	}
+	for _, l := range s.tables {
+		for _, k := range l.here {
+			for i, x := range l.shards[k].(*shard[int64]).live.cells {
+				if x != 1 {
+					t.Errorf("cell %d is %d: the void round is in it", i, x)
+				}
 			}
 		}
 	}

@@ -29,7 +29,7 @@ func samples() []protocol.Body {
 		&batch{codec: "f16", last: true, prompt: true, secs: []section{{form: formRange, n: 2, cells: []byte{1, 2, 3, 4}, coded: true}}},
 		&pull{lane: 1, client: 2, session: 3, epoch: 4, id: 5, need: 6, own: 7, subscribe: true, gen: 8, secs: []section{rows}},
 		&probe{lane: 1, client: 2, session: 3, epoch: 4, gen: 5, stamp: 6, piece: 7},
-		&have{lane: 1, to: 2, epoch: 3, complete: 4, reply: true},
+		&have{lane: 1, to: 2, epoch: 3, version: 5, complete: 4, reply: true},
 		&values{status: st, id: 1, pieces: 2, piece: 1, sub: true, secs: []section{rows, run}},
 		&clocks{st},
 		&refused{req: 1, text: "no"},

@@ -201,10 +201,26 @@ const noHolder = 1<<16 - 1
 // counts reports whether M waits for c.
 func (c *session) counts() bool { return c.State != Ended && !c.done }
 
+// hears takes what another lane has. Of a configuration that is not here yet it may count rounds without a client that is over there, and
+// whose last round, of which that lane knows that it is void, is complete here: it is put by until the configuration comes.
+func (s *ServerState) hears(m *have) (news bool) {
+	switch {
+	case m.version > s.config.Version:
+		if x := s.ahead[m.lane]; x == nil || x.version < m.version || x.version == m.version && x.complete < m.complete {
+			s.ahead[m.lane] = m
+			return true
+		}
+	case m.complete > s.haves[m.lane]:
+		s.haves[m.lane] = m.complete
+		return true
+	}
+	return false
+}
+
 func (s *ServerState) tellLanes(reply bool) {
 	for l := range s.p.lanes() {
 		if l != int(s.self) {
-			s.send(s.p.server(l), &have{lane: s.self, to: uint16(l), epoch: s.config.Epoch, complete: s.complete, reply: reply})
+			s.send(s.p.server(l), &have{lane: s.self, to: uint16(l), epoch: s.config.Epoch, version: s.config.Version, complete: s.complete, reply: reply})
 		}
 	}
 }

@@ -64,6 +64,12 @@ func (s *ServerState) install(c *Config) {
 		late = s.setCut(c.Cut) || late
 	}
 	s.config = c
+	for l, m := range s.ahead {
+		if m != nil && m.version <= c.Version {
+			s.ahead[l] = nil
+			s.hears(m)
+		}
+	}
 	if s.loads > 0 {
 		s.owed = true
 		return

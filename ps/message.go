@@ -313,16 +313,18 @@ func decodeClocks(head []byte) (*clocks, error) {
 type have struct {
 	lane, to uint16
 	epoch    Epoch
+	version  uint64 // of the configuration that says whom complete is of
 	complete Clock
 	reply    bool // answer with yours
 }
 
-func (m *have) Size() int { return 24 }
+func (m *have) Size() int { return 32 }
 
 func (m *have) appendHead(p []byte) []byte {
 	p = wire.AppendUvarint(p, uint64(m.lane))
 	p = wire.AppendUvarint(p, uint64(m.to))
 	p = wire.AppendUvarint(p, uint64(m.epoch))
+	p = wire.AppendUvarint(p, m.version)
 	p = wire.AppendUvarint(p, uint64(m.complete))
 	reply := byte(0)
 	if m.reply {
@@ -334,7 +336,8 @@ func (m *have) appendHead(p []byte) []byte {
 func decodeHave(head []byte) (*have, error) {
 	r := wire.NewReader("ps have", head)
 	m := &have{lane: uint16(r.Uvarint("lane", maxServers*maxLanes)), to: uint16(r.Uvarint("to", maxServers*maxLanes))}
-	m.epoch, m.complete = Epoch(r.Uvarint("epoch", math.MaxUint64)), readClock(r, "complete")
+	m.epoch, m.version = Epoch(r.Uvarint("epoch", math.MaxUint64)), r.Uvarint("version", math.MaxUint64)
+	m.complete = readClock(r, "complete")
 	m.reply = r.Uvarint("reply", 1) == 1
 	return m, r.Done()
 }

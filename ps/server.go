@@ -27,6 +27,7 @@ type ServerState struct {
 	complete Clock   // the same, here
 	hi       Clock   // the highest clock of any client
 	haves    []Clock // exact: by lane
+	ahead    []*have // the same, of configurations that are not here yet
 	holder   uint16
 	parked   []*waiting
 	cut      laneCut
@@ -118,7 +119,7 @@ func NewServerState(p Placement, lane int, o ServerOptions) (*ServerState, error
 	if o.Retry == 0 {
 		o.Retry = 50 * time.Millisecond
 	}
-	return &ServerState{p: p, o: o, self: uint16(lane), name: p.server(lane), config: &Config{}, haves: make([]Clock, p.lanes())}, nil
+	return &ServerState{p: p, o: o, self: uint16(lane), name: p.server(lane), config: &Config{}, haves: make([]Clock, p.lanes()), ahead: make([]*have, p.lanes())}, nil
 }
 
 const (
@@ -200,12 +201,11 @@ func (s *ServerState) message(from Name, body protocol.Body) {
 		if s.p.index(from) != int(m.lane)/s.p.Lanes || m.epoch != s.config.Epoch {
 			return
 		}
-		if m.complete > s.haves[m.lane] {
-			s.haves[m.lane] = m.complete
+		if s.hears(m) {
 			s.log(from, m)
 		}
 		if m.reply {
-			s.send(from, &have{lane: s.self, to: m.lane, epoch: s.config.Epoch, complete: s.complete})
+			s.send(from, &have{lane: s.self, to: m.lane, epoch: s.config.Epoch, version: s.config.Version, complete: s.complete})
 		}
 		s.advance()
 	}
