@@ -34,7 +34,8 @@ func timed(t *testing.T, o server.Options, j *trivium.Job, watch train.Watch) []
 // wait-stale where it is not, under ASP there is none, and it is no part of the pull. What is counted as overlapped is never in the
 // step's parts too.
 func TestPhases(t *testing.T) {
-	const unit = 2 * time.Millisecond
+	const unit, factor, steps = 2 * time.Millisecond, 12, 20
+	slow := server.Slow{Worker: 1, Factor: factor, Unit: unit}
 	for _, c := range []struct {
 		o       server.Options
 		waiting observe.Phase
@@ -51,8 +52,8 @@ func TestPhases(t *testing.T) {
 			continue
 		}
 		j := job()
-		j.Epochs, j.Steps = 100, 24
-		c.o.Slow = server.Slow{Worker: 1, Factor: 4, Unit: unit}
+		j.Epochs, j.Steps = 100, steps
+		c.o.Slow = slow
 		for rank, get := range timed(t, c.o, j, train.Watch{}) {
 			sum := time.Duration(0)
 			for _, p := range observe.Phases() {
@@ -76,7 +77,8 @@ func TestPhases(t *testing.T) {
 			switch {
 			case !c.waits && waited != 0:
 				t.Errorf("%s, rank %d: %v of waiting", c.o.Mode, rank, waited)
-			case c.waits && rank != 1 && (waited < (24-8)*3*unit || pull > waited/2): // 3 units a step, less what the bound lets it lead
+			// Of a step's wait, less what the bound lets it lead, a quarter is asked for: on a busy machine all are slow.
+			case c.waits && rank != 1 && (waited < (steps-8)*(factor-1)*unit/4 || pull > waited/2):
 				t.Errorf("%s:%d, rank %d: %v of %s, and %v of pull", c.o.Mode, c.o.Staleness, rank, waited, c.waiting, pull)
 			}
 		}
