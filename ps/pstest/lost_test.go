@@ -136,6 +136,9 @@ func case17(in *inside, w *ps.Worker) error {
 
 // TestCase19Restore: snapshots every ten rounds, all processes killed, restored on 1, 2 and 5 servers: the bits of an uninterrupted run.
 func TestCase19Restore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not run here: starts all processes five times")
+	}
 	store := t.TempDir()
 	c := child{Case: "19", Servers: 2, Clients: 3, Min: 16, Most: 5, Rounds: 100, Store: store}
 	whole := begin(t, c, nil)
@@ -161,9 +164,6 @@ func TestCase19Restore(t *testing.T) {
 		t.Fatalf("the last snapshot is of round %d", m.Clock)
 	}
 	for _, servers := range []int{1, 2, 5} {
-		if testing.Short() && servers == 2 {
-			continue
-		}
 		c.Servers = servers
 		again := begin(t, c, m)
 		got := again.clients[0].rest()
@@ -307,6 +307,9 @@ func case20Read(in *inside, w *ps.Worker) error {
 // TestCase23SameBits: Adam at the server under BSP has the same bits for any number of servers and lanes; in exact mode also of workers.
 // (That these are the bits of one loop over the tree is in the simulator's case.)
 func TestCase23SameBits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not run here: starts all processes nine times")
+	}
 	run := func(workers, servers, lanes int, exact bool) string {
 		j := begin(t, child{Dir: t.TempDir(), Case: "23", Servers: servers, Clients: workers, Lanes: lanes, Exact: exact, Min: 16, Most: 5}, nil)
 		said := j.clients[0].rest()
@@ -315,18 +318,12 @@ func TestCase23SameBits(t *testing.T) {
 	}
 	first := run(3, 1, 1, false)
 	for _, x := range [][2]int{{1, 4}, {2, 1}, {5, 1}, {5, 4}} {
-		if testing.Short() && x != [2]int{2, 1} {
-			continue
-		}
 		if got := run(3, x[0], x[1], false); got != first {
 			t.Errorf("%d servers of %d lanes: %s, want %s", x[0], x[1], got, first)
 		}
 	}
 	first = run(1, 1, 1, true)
 	for _, x := range [][2]int{{2, 3}, {4, 1}, {8, 3}} {
-		if testing.Short() && x[0] != 2 {
-			continue
-		}
 		if got := run(x[0], x[1], 1, true); got != first {
 			t.Errorf("exact, %d workers and %d servers: %s, want %s", x[0], x[1], got, first)
 		}

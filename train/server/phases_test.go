@@ -87,10 +87,10 @@ func TestPhases(t *testing.T) {
 
 // TestCase4Parts: over 1,000 updates the parts sum to the wall, and that is what an outer clock shows.
 func TestCase4Parts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not run here: 1,000 updates, three times")
+	}
 	for _, o := range []server.Options{{Mode: ps.BSP}, {Mode: ps.SSP, Staleness: 3}, {Mode: ps.ASP, OptimizerAt: server.AtWorker}} {
-		if testing.Short() && o.Mode != ps.SSP {
-			continue
-		}
 		j := job()
 		j.Epochs, j.Steps, j.EvalEvery = 1000, 1000, 1<<40
 		var begin, end time.Time

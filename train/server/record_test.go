@@ -13,6 +13,9 @@ import (
 
 // TestRecorded: a run has how stale each read of the model was, within the bound, and what was sent.
 func TestRecorded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not run here: trains three times with a slow worker")
+	}
 	for _, c := range []struct {
 		o     server.Options
 		bound uint64

@@ -198,6 +198,9 @@ func TestModes(t *testing.T) {
 
 // TestRowSparse: a model with row-sparse tensors, of which only the rows of a batch travel.
 func TestRowSparse(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not run here: trains twelve models to the end")
+	}
 	j := job()
 	j.Model, j.Data = "fm:4", trivium.Data{Source: "adult", Rows: 3000, Train: "0:2400", Test: "2400:"}
 	for _, optimizer := range []string{"adam", "ftrl", "sgd"} {
