@@ -27,6 +27,12 @@ var (
 // serve makes store reachable and returns a client of it, and its port, which ends with the test.
 func serve(t *testing.T, store blob.Store) (*remote.Client, transport.Port) {
 	t.Helper()
+	return serveUntil(t, context.Background(), store)
+}
+
+// serveUntil serves until serving ends.
+func serveUntil(t *testing.T, serving context.Context, store blob.Store) (*remote.Client, transport.Port) {
+	t.Helper()
 	network := transport.NewMemory()
 	open := func(n transport.Name) (transport.Port, transport.Stream) {
 		p, err := network.Open(t.Context(), n, transport.Options{})
@@ -47,9 +53,11 @@ func serve(t *testing.T, store blob.Store) (*remote.Client, transport.Port) {
 	client := remote.NewClient(c, there)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wait sync.WaitGroup
-	wait.Go(func() { _ = remote.Serve(ctx, store, s, remote.Options{}) })
+	serving, stop := context.WithCancel(serving)
+	wait.Go(func() { _ = remote.Serve(serving, store, s, remote.Options{}) })
 	wait.Go(func() { _ = client.Run(ctx) })
 	t.Cleanup(func() {
+		stop()
 		cancel()
 		wait.Wait()
 		_ = port.Close() // a test may have closed it
@@ -112,5 +120,31 @@ func TestLostWriter(t *testing.T) {
 	}
 	if err := client.Put(t.Context(), "next", strings.NewReader("x")); err == nil {
 		t.Error("a closed client wrote")
+	}
+}
+
+// A last is a store whose Get ends who serves it.
+type last struct {
+	blob.Store
+	end func()
+}
+
+func (l last) Get(context.Context, string, int64, int64) (io.ReadCloser, error) {
+	l.end()
+	return io.NopCloser(strings.NewReader("word")), nil
+}
+
+// The answer to a request that ends the server is still sent.
+func TestLastAnswer(t *testing.T) {
+	for range 20 { // which of the two comes first is a race
+		ctx, cancel := context.WithCancel(t.Context())
+		client, _ := serveUntil(t, ctx, last{blob.Dir(t.TempDir()), cancel})
+		r, err := client.Get(t.Context(), "any", 0, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, err := io.ReadAll(r); err != nil || string(p) != "word" {
+			t.Errorf("%q, %v", p, err)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/transport"
@@ -90,10 +91,22 @@ func (v *server) answer(ctx context.Context, ev *transport.Event) {
 	if err != nil {
 		v.o.Log.Debug("blob request refused", "peer", ev.From.String(), "key", q.key, "error", err)
 	}
-	err = v.s.Send(ctx, ev.From, transport.Frame{Kind: ev.Kind | answer, Key: ev.Key, Head: appendError(nil, err), Payload: payload})
+	err = v.send(ctx, ev.From, transport.Frame{Kind: ev.Kind | answer, Key: ev.Key, Head: appendError(nil, err), Payload: payload})
 	if err != nil && ctx.Err() == nil {
 		v.o.Log.Warn("blob answer not sent", "peer", ev.From.String(), "key", q.key, "error", err)
 	}
+}
+
+// answerWait is for how long an answer that is ready is still sent after the end of Serve's context.
+const answerWait = time.Second
+
+// send sends an answer. Somebody waits for it, and what it answers may be the very word that ends this server.
+func (v *server) send(ctx context.Context, to transport.Name, f transport.Frame) error {
+	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	over := context.AfterFunc(ctx, func() { time.AfterFunc(answerWait, cancel) })
+	defer over()
+	return v.s.Send(sending, to, f)
 }
 
 func (v *server) do(ctx context.Context, ev *transport.Event, q request) ([]byte, error) {

@@ -367,13 +367,24 @@ func (w *worker) addStates(ctx context.Context, key string, s state) error {
 // releaseWait is how long a worker that may have ended with an error is told that all is saved.
 const releaseWait = 10 * time.Second
 
-// release tells the others that no state is wanted any more.
+// release tells the others that no state is wanted any more, each by itself: one that is lost, or ends before its answer is here, keeps
+// nobody else waiting for the word.
 func (w *worker) release() {
 	ctx, cancel := context.WithTimeout(w.ctx, releaseWait)
 	defer cancel()
-	if err := w.addStates(ctx, doneKey, nil); err != nil && w.env.Log != nil {
-		w.env.Log.Debug("server: a worker is not told that all is saved", "error", err) // it is lost, or ends with this one
+	var told sync.WaitGroup
+	for i, x := range w.others {
+		told.Go(func() {
+			r, err := x.Get(ctx, doneKey, 0, -1)
+			if err == nil {
+				err = r.Close()
+			}
+			if err != nil && w.env.Log != nil {
+				w.env.Log.Debug("server: a worker is not told that all is saved", "worker", i+1, "error", err)
+			}
+		})
 	}
+	told.Wait()
 	w.others = nil
 }
 
