@@ -128,6 +128,11 @@ func (t *tableFile) fitNumber(c *Column, at int, d *trivium.Data) {
 	}
 }
 
+// noLabels says that nothing tells the classes.
+func (t *tableFile) noLabels(column string) error {
+	return fault(t.fileName(), "column %q has no label in the rows to train on: in each it is missing, or the row is dropped", column)
+}
+
 func (t *tableFile) fitLabels(tr *Transform, f fitting) error {
 	p := t.p
 	if !p.hasLabel {
@@ -143,10 +148,16 @@ func (t *tableFile) fitLabels(tr *Transform, f fitting) error {
 		if err != nil {
 			return t.at(err, bad)
 		}
+		if spec.Kind == trivium.Class && spec.Width == 0 {
+			return t.noLabels(tr.Label.Column)
+		}
 		tr.Schema.Labels = spec
 		return nil
 	}
 	names := p.labels.names
+	if len(names) == 0 {
+		return t.noLabels(tr.Label.Column)
+	}
 	if n := f.desc.Classes; n > 0 && len(names) > n {
 		return fault(t.fileName(), "%d classes are declared, and the labels have %d values: %s", n, len(names), listNames(names))
 	}
