@@ -186,7 +186,11 @@ func TestModes(t *testing.T) {
 			}
 			a, b := got.Metrics["test.loss"], want.Metrics["test.loss"]
 			t.Logf("%s %s:%d, optimizer at the %s: test loss %.4f, local %.4f", optimizer.Name, o.Mode, o.Staleness, o.OptimizerAt, a, b)
-			if !(math.Abs(a/b-1) < 0.02) {
+			within := 0.02
+			if optimizer.Name == "adam" && o.Mode == ps.ASP && o.OptimizerAt == server.AtWorker { // 0.3 to 2.5 % in 16 runs
+				within = 0.04
+			}
+			if !(math.Abs(a/b-1) < within) {
 				t.Errorf("%s %s:%d, optimizer at the %s: test loss %v, local reaches %v", optimizer.Name, o.Mode, o.Staleness, o.OptimizerAt, a, b)
 			}
 			if got.Steps != want.Steps || got.Samples != want.Samples || got.Reason != trivium.Finished {
