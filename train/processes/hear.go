@@ -73,6 +73,16 @@ func (d *Driver) part(n transport.Name) *part {
 	return nil
 }
 
+// called returns the process of that ROLE/ID; nil: none of the job's.
+func (d *Driver) called(name string) *part {
+	for _, p := range d.workers {
+		if p.name.Role+"/"+p.name.ID == name {
+			return p
+		}
+	}
+	return nil
+}
+
 func (d *Driver) greet(ctx context.Context, p *part, h hello, wait *sync.WaitGroup) {
 	p.hello, p.host, p.pid = true, h.Host, h.PID
 	if d.stopped && (!p.serves || d.told.kind != kindStop || d.trained) {
@@ -157,16 +167,17 @@ func (d *Driver) finished(ctx context.Context, p *part, r *result) {
 	case faultDiverged:
 		d.fail(p, &trivium.DivergedError{Step: r.Steps + 1, Loss: r.Loss, Tensor: r.Tensor})
 	case faultUnreachable:
-		if d.lost == nil || d.hearsay && d.ofServer && !p.serves { // a worker knows what it waited for
-			who := p
-			for _, q := range d.workers {
-				if q.name.Role+"/"+q.name.ID == r.Lost {
-					who, d.hearsay = q, true // its exit, or its own words, will say more
-				}
-			}
-			d.lost = &WorkerError{Index: who.index, Name: who.title(), Lost: true, Step: d.stepOf(p), Text: r.Error}
-			d.ofServer = p.serves
+		// A worker knows what it waited for, so it overrides a server, unless it only repeats what this driver told it.
+		who := d.called(r.Lost)
+		if d.lost != nil && (!d.hearsay || !d.ofServer || p.serves || who == nil) {
+			return
 		}
+		d.hearsay = who != nil // its exit, or its own words, will say more
+		if who == nil {
+			who = p
+		}
+		d.lost = &WorkerError{Index: who.index, Name: who.title(), Lost: true, Step: d.stepOf(p), Text: r.Error}
+		d.ofServer = p.serves
 	default:
 		d.fail(p, errors.New(r.Error))
 	}

@@ -151,7 +151,7 @@ func TestExact(t *testing.T) {
 
 // TestModes: what workers may not have seen yet costs no more than a little of the loss, wherever the optimizer is.
 func TestModes(t *testing.T) {
-	epochs := 40
+	epochs := 80 // at 40 Adam at ASP's workers was 0.3 to 2.5 % off, in 16 runs
 	if testing.Short() {
 		epochs = 3
 	}
@@ -186,11 +186,7 @@ func TestModes(t *testing.T) {
 			}
 			a, b := got.Metrics["test.loss"], want.Metrics["test.loss"]
 			t.Logf("%s %s:%d, optimizer at the %s: test loss %.4f, local %.4f", optimizer.Name, o.Mode, o.Staleness, o.OptimizerAt, a, b)
-			within := 0.02
-			if optimizer.Name == "adam" && o.Mode == ps.ASP && o.OptimizerAt == server.AtWorker { // 0.3 to 2.5 % in 16 runs
-				within = 0.04
-			}
-			if !(math.Abs(a/b-1) < within) {
+			if !(math.Abs(a/b-1) < 0.02) {
 				t.Errorf("%s %s:%d, optimizer at the %s: test loss %v, local reaches %v", optimizer.Name, o.Mode, o.Staleness, o.OptimizerAt, a, b)
 			}
 			if got.Steps != want.Steps || got.Samples != want.Samples || got.Reason != trivium.Finished {
