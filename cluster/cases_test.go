@@ -42,7 +42,19 @@ func (s *scene) sizes() []int {
 	}
 }
 
-// formed makes a scene whose processes have ranks in the order of their IDs: each starts a little after the one before.
+// TestRanks: the ranks of those who found a group follow their names, whatever order they start in.
+func TestRanks(t *testing.T) {
+	s := newScene(1, 0, cluster.Policy{StartWorkers: 12}, sim.Options{})
+	for i := range 12 {
+		s.add(time.Duration(12-i) * 5 * time.Millisecond)
+	}
+	s.until(t, time.Second)
+	if got := s.ids(0); got != "0 1 2 3 4 5 6 7 8 9 10 11" {
+		t.Errorf("the ranks are of %s", got)
+	}
+}
+
+// formed makes a scene of that many processes, whose ranks are their IDs. Each starts a little after the one before.
 func formed(t *testing.T, n int, pol cluster.Policy) *scene {
 	t.Helper()
 	pol.StartWorkers = n

@@ -1,8 +1,10 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/trivium-ml/trivium/protocol"
@@ -76,6 +78,7 @@ func (m *Machine) found() {
 	if len(next.Members) < need || next.rank(m.self.Name) < 0 || len(next.encode()) > MaxValue {
 		return
 	}
+	slices.SortStableFunc(next.Members, byName)
 	if len(m.peers) > 0 && !m.deserted() {
 		return
 	}
@@ -87,6 +90,12 @@ func (m *Machine) found() {
 		next.Gone = append(next.Gone, gone{m.peers[r].Name, dead, "its lease ended and nobody hears it"})
 	}
 	m.write(next)
+}
+
+// byName orders those who found a view: by role, then as numbers where the IDs are such. Which half of a group may go on depends on who
+// has its lowest rank, and that should not depend on who started a moment sooner.
+func byName(a, b Member) int {
+	return cmp.Or(cmp.Compare(a.Name.Role, b.Name.Role), cmp.Compare(len(a.Name.ID), len(b.Name.ID)), cmp.Compare(a.Name.ID, b.Name.ID))
 }
 
 // younger says whether a newcomer of the same ID as p, and a higher incarnation, knocks too.

@@ -67,7 +67,7 @@ func (r *runner) faults(ctx context.Context, report *Report) error {
 					if slices.ContainsFunc(report.Faults, same) {
 						continue
 					}
-					r.plan.Watch.Status(Status{Cell: c, Repeat: 1, Done: r.done, Total: r.total, Phase: signal + " a " + string(role), Left: -1})
+					r.plan.Watch.Status(Status{Cell: c, Repeat: 1, Done: len(r.done), Total: r.total, Phase: signal + " a " + string(role), Left: -1})
 					f, err := r.fault(ctx, g, c, system, signal, role)
 					if err != nil {
 						return err
@@ -246,12 +246,13 @@ func (r *runner) hit(ctx context.Context, t Trial, f *Fault) <-chan struct{} {
 
 // pick returns the last process of a role: not the first, which often leads.
 func pick(list []Process, role Role) *Process {
-	for i, p := range slices.Backward(list) {
-		if p.Role == role {
-			return &list[i]
+	var last *Process
+	for i, p := range list {
+		if p.Role == role && (last == nil || p.Rank > last.Rank) {
+			last = &list[i]
 		}
 	}
-	return nil
+	return last
 }
 
 // pick0 returns worker 0.

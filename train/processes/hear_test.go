@@ -1,9 +1,14 @@
 package processes
 
 import (
+	"errors"
+	"fmt"
+	"io"
 	"testing"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/cluster"
+	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/transport"
 )
 
@@ -41,6 +46,35 @@ func TestHearsay(t *testing.T) {
 		}
 		if d.lost == nil || d.lost.Index != c.want || d.lost.Text != c.text || d.hearsay != c.hearsay || !d.lost.Lost {
 			t.Errorf("%s: %+v, hearsay %v", c.name, d.lost, d.hearsay)
+		}
+	}
+}
+
+// TestFailed: what a worker ended with is of the class that decides the job's exit code, and names who is lost.
+func TestFailed(t *testing.T) {
+	peer := transport.Name{Job: "job", Role: "server", ID: "1"}
+	for _, c := range []struct {
+		err   error
+		fault fault
+		lost  string
+	}{
+		{nil, faultNone, ""},
+		{errors.New("no such column"), faultOther, ""},
+		{&train.JobError{Err: errors.New("batch 0")}, faultMisuse, ""},
+		{&train.JobError{Err: io.EOF}, faultMisuse, ""}, // of a file, not of a link
+		{&trivium.DivergedError{Step: 3}, faultDiverged, ""},
+		{&train.LostError{Peer: peer, Why: "killed"}, faultUnreachable, "server/1"},
+		{&cluster.OutError{Self: peer, Epoch: 2}, faultUnreachable, "server/1"},
+		{cluster.ErrNoQuorum, faultUnreachable, ""},
+		{transport.ErrLinkLost, faultUnreachable, ""},
+	} {
+		err := c.err
+		if err != nil {
+			err = fmt.Errorf("allreduce: %w", err)
+		}
+		var r result
+		if r.failed(err); r.Fault != c.fault || r.Lost != c.lost || (r.Error == "") != (err == nil) {
+			t.Errorf("%v: fault %d of %q, %q", err, r.Fault, r.Lost, r.Error)
 		}
 	}
 }

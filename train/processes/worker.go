@@ -235,30 +235,37 @@ func (w *worker) hear(ev *transport.Event) {
 // report tells the driver how training ended.
 func (w *worker) report(ctx context.Context, r trivium.Result, err error) {
 	out := result{Reason: r.Reason, Steps: r.Steps, Epochs: r.Epochs, Samples: r.Samples, Metrics: r.Metrics, Report: w.reported}
-	var diverged *trivium.DivergedError
-	var misuse *train.JobError
-	var mistake *data.Error
-	var lost *train.LostError
-	switch {
-	case err == nil:
-	case errors.As(err, &diverged):
-		out.Fault, out.Tensor, out.Loss = faultDiverged, diverged.Tensor, diverged.Loss
-	case errors.As(err, &lost), errors.Is(err, transport.ErrLinkLost), errors.Is(err, io.EOF):
-		out.Fault = faultUnreachable
-		if lost != nil {
-			out.Lost = lost.Peer.Role + "/" + lost.Peer.ID
-		}
-	case errors.As(err, &misuse), errors.As(err, &mistake):
-		out.Fault = faultMisuse
-	default:
-		out.Fault = faultOther
-	}
-	if err != nil {
-		out.Error = err.Error()
-	}
+	out.failed(err)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellWait)
 	defer cancel()
 	if err := w.send(ctx, kindResult, out); err != nil {
 		w.log.Warn("the result was not told", "error", err)
+	}
+}
+
+// failed notes why training ended, in the driver's terms. A nil error is no failure.
+func (out *result) failed(err error) {
+	if err == nil {
+		return
+	}
+	out.Error = err.Error()
+	var diverged *trivium.DivergedError
+	var misuse *train.JobError
+	var mistake *data.Error
+	var lost *train.LostError
+	var evicted *cluster.OutError
+	switch {
+	case errors.As(err, &diverged):
+		out.Fault, out.Tensor, out.Loss = faultDiverged, diverged.Tensor, diverged.Loss
+	case errors.As(err, &lost):
+		out.Fault, out.Lost = faultUnreachable, lost.Peer.Role+"/"+lost.Peer.ID
+	case errors.As(err, &evicted): // the others took this worker for dead
+		out.Fault, out.Lost = faultUnreachable, evicted.Self.Role+"/"+evicted.Self.ID
+	case errors.As(err, &misuse), errors.As(err, &mistake):
+		out.Fault = faultMisuse
+	case errors.Is(err, cluster.ErrNoQuorum), errors.Is(err, transport.ErrLinkLost), errors.Is(err, io.EOF):
+		out.Fault = faultUnreachable
+	default:
+		out.Fault = faultOther
 	}
 }
