@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -51,7 +52,7 @@ func (p *Plan) estimate(g *group, c Cell, a About, ref *reference, epoch int64) 
 	if p.Quick {
 		pause = quickPause
 	}
-	return time.Duration((start+p.WarmUp+max(p.Seconds, train)+endSeconds)*float64(time.Second)) + pause
+	return min(p.Limit, time.Duration((start+p.WarmUp+max(p.Seconds, train))*float64(time.Second))) + time.Duration(endSeconds*float64(time.Second)) + pause
 }
 
 // foresee looks how long local takes to each target, which decides how long trials are, and says how long all of them take.
@@ -60,15 +61,8 @@ func (r *runner) foresee(ctx context.Context) error {
 		return err
 	}
 	r.foreseen, r.measured, r.finished = map[string]time.Duration{}, map[string]bool{}, map[string]int{}
-	var order []*group // by task: its data is read once
-	for _, t := range r.plan.Tasks {
-		for i := range r.groups {
-			if r.groups[i].task.Name == t.Name {
-				order = append(order, &r.groups[i])
-			}
-		}
-	}
-	for _, g := range order {
+	for _, i := range slices.Concat(r.byTask()...) {
+		g := &r.groups[i]
 		if !r.wanted(g) {
 			continue
 		}
@@ -153,19 +147,6 @@ func (r *runner) openReferences() error {
 	return nil
 }
 
-// forecast is what is still to do.
-func (r *runner) forecast() Forecast {
-	f := Forecast{Time: r.left()}
-	for i := range r.groups {
-		for _, c := range r.groups[i].cells {
-			if r.absent[c.System] == nil {
-				f.Trials += r.plan.Repeats - r.finished[c.ID()]
-			}
-		}
-	}
-	return f
-}
-
 // took replaces what was foreseen of a trial by what it took.
 func (r *runner) took(c Cell, d time.Duration) {
 	r.spent += d
@@ -181,17 +162,20 @@ func (r *runner) left() time.Duration {
 		pace = float64(r.spent) / float64(r.planned)
 	}
 	var sum time.Duration
-	for i := range r.groups {
-		for _, c := range r.groups[i].cells {
-			if r.absent[c.System] != nil {
-				continue
-			}
-			one := r.foreseen[c.ID()]
-			if !r.measured[c.ID()] {
-				one = time.Duration(float64(one) * pace)
-			}
-			sum += one * time.Duration(r.plan.Repeats-r.finished[c.ID()])
+	for _, c := range r.cells() {
+		if r.absent[c.System] == nil {
+			one, n := r.remains(c, pace)
+			sum += one * time.Duration(n)
 		}
 	}
 	return sum
+}
+
+// remains is how long one more trial of a cell takes, and how many are to come.
+func (r *runner) remains(c Cell, pace float64) (one time.Duration, n int) {
+	one = r.foreseen[c.ID()]
+	if !r.measured[c.ID()] {
+		one = time.Duration(float64(one) * pace)
+	}
+	return one, r.plan.Repeats - r.finished[c.ID()]
 }

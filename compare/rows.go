@@ -147,6 +147,18 @@ func QuickTasks(all []Task) []string {
 	return names
 }
 
+// PaperTasks are those of a comparison that names none: logistic regression, and the three of MNIST on the best that there is of it, its
+// four files, else its 10,000 test images, else generated digits. The others are there by their names.
+func PaperTasks(all []Task) []Task {
+	onDigits := func(t Task) bool { return t.Job.Data.Source == "digits" }
+	tenth := func(t Task) bool { return strings.HasSuffix(t.Name, "-10k") }
+	drop := tenth
+	if slices.ContainsFunc(all, onDigits) && slices.ContainsFunc(all, tenth) {
+		drop = onDigits
+	}
+	return slices.DeleteFunc(slices.Clone(all), drop)
+}
+
 // ParseLink reads "750mbit", "10gbit" or "none".
 func ParseLink(s string) (Link, error) {
 	if s == "none" {

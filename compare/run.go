@@ -19,10 +19,8 @@ func Run(ctx context.Context, p Plan) (_ *Report, err error) {
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
 	report := newReport(&p, &r.dir.record)
-	for i := range r.groups {
-		if err := r.table(ctx, report, &r.groups[i]); err != nil {
-			return nil, err
-		}
+	if err := r.tables(ctx, report); err != nil {
+		return nil, err
 	}
 	if err := r.faults(ctx, report); err != nil {
 		return nil, err
@@ -32,16 +30,6 @@ func Run(ctx context.Context, p Plan) (_ *Report, err error) {
 		return nil, err
 	}
 	return report, os.RemoveAll(filepath.Join(p.Dir, dataDir)) // it can be made again
-}
-
-// A Forecast is what a plan has still to do.
-type Forecast struct {
-	Trials int           // those of systems that are not here left out
-	Time   time.Duration // of those that are not finished
-}
-
-func (f Forecast) String() string {
-	return fmt.Sprintf("%d trials, about %v; it may be interrupted at any time, and goes on from there", f.Trials, f.Time.Round(10*time.Second))
 }
 
 // Foresee says how long Run would take, and measures nothing but how long local takes to the targets.
@@ -78,14 +66,12 @@ func begin(ctx context.Context, p *Plan) (_ *runner, err error) {
 		return nil, err
 	}
 	r.groups = p.groups()
-	for i := range r.groups {
-		r.total += len(r.groups[i].cells) * p.Repeats
-	}
+	r.total = len(r.cells()) * p.Repeats
 	if err := r.foresee(ctx); err != nil {
 		return nil, err
 	}
 	if f := r.forecast(); f.Trials > 0 {
-		p.Watch.Note(f.String())
+		p.Watch.Note(f.brief())
 	}
 	return r, nil
 }
@@ -95,7 +81,7 @@ type runner struct {
 	plan   *Plan
 	dir    *directory
 	groups []group
-	done   int
+	done   map[trialOf]bool
 	total  int
 
 	references map[string]reference     // by task, batch and target
@@ -192,36 +178,89 @@ func (r *runner) space(link Link) (*spaces, error) {
 	return s, err
 }
 
-// table measures one table: its rows in turns, repeat after repeat.
-func (r *runner) table(ctx context.Context, report *Report, g *group) error {
-	t := report.table(g, r.plan)
-	for repeat := 1; repeat <= r.plan.Repeats; repeat++ {
-		for i, c := range g.cells {
-			system := r.plan.Systems[c.index]
-			result, known, err := r.dir.load(c, repeat)
-			if err != nil {
-				return err
-			}
-			if !known {
-				if gone := r.absent[c.System]; gone != nil {
-					t.Rows[i].Error = gone.Error()
-					r.done++
-					continue
-				}
-				began := r.plan.now()
-				if result, err = r.trial(ctx, g, c, system, repeat); err != nil {
+// A trialOf names a trial: tables that ask for the same one share it.
+type trialOf struct {
+	cell   string
+	repeat int
+}
+
+// tables measures all tables, task after task. Of a task, each repeat goes through all its tables before the next one begins: rows that
+// are compared are measured in turns, also where two tables share one, and what the machine does in an hour falls on all of them.
+func (r *runner) tables(ctx context.Context, report *Report) error {
+	r.done = map[trialOf]bool{}
+	made := make([]*Table, len(r.groups))
+	for i := range r.groups {
+		made[i] = report.table(&r.groups[i], r.plan)
+	}
+	for _, list := range r.byTask() {
+		for repeat := 1; repeat <= r.plan.Repeats; repeat++ {
+			for _, i := range list {
+				if err := r.round(ctx, &r.groups[i], made[i], repeat); err != nil {
 					return err
 				}
-				r.took(c, r.plan.now().Sub(began))
 			}
-			r.done++
-			r.finished[c.ID()] = max(r.finished[c.ID()], repeat)
-			t.add(i, repeat, result)
-			r.plan.Watch.Trialed(Trialed{c, repeat, result}, *t)
 		}
 	}
-	ref := r.references[referenceKey(&g.task, effective(&g.task, g.batch, g.work))]
-	t.Reference, t.Checksum = ref.Updates, ref.Checksum
+	for i := range r.groups {
+		g := &r.groups[i]
+		ref := r.references[referenceKey(&g.task, effective(&g.task, g.batch, g.work))]
+		made[i].Reference, made[i].Checksum = ref.Updates, ref.Checksum
+	}
+	return nil
+}
+
+// byTask are the groups of each task, whose data is then read once.
+func (r *runner) byTask() (list [][]int) {
+	for _, t := range r.plan.Tasks {
+		var of []int
+		for i := range r.groups {
+			if r.groups[i].task.Name == t.Name {
+				of = append(of, i)
+			}
+		}
+		list = append(list, of)
+	}
+	return list
+}
+
+// cells are those of all tables, each once.
+func (r *runner) cells() (list []Cell) {
+	seen := map[string]bool{}
+	for i := range r.groups {
+		for _, c := range r.groups[i].cells {
+			if !seen[c.ID()] {
+				seen[c.ID()] = true
+				list = append(list, c)
+			}
+		}
+	}
+	return list
+}
+
+// round measures the rows of a table once.
+func (r *runner) round(ctx context.Context, g *group, t *Table, repeat int) error {
+	for i, c := range g.cells {
+		result, known, err := r.dir.load(c, repeat)
+		if err != nil {
+			return err
+		}
+		if !known {
+			if gone := r.absent[c.System]; gone != nil {
+				t.Rows[i].Error = gone.Error()
+				r.done[trialOf{c.ID(), repeat}] = true
+				continue
+			}
+			began := r.plan.now()
+			if result, err = r.trial(ctx, g, c, r.plan.Systems[c.index], repeat); err != nil {
+				return err
+			}
+			r.took(c, r.plan.now().Sub(began))
+		}
+		r.done[trialOf{c.ID(), repeat}] = true
+		r.finished[c.ID()] = max(r.finished[c.ID()], repeat)
+		t.add(i, repeat, result)
+		r.plan.Watch.Trialed(Trialed{c, repeat, result}, *t)
+	}
 	return nil
 }
 
@@ -249,7 +288,7 @@ func (r *runner) evaluator(ctx context.Context, t Task) (*evaluator, error) {
 // trial runs one trial and keeps its result. An error ends the plan: that of ctx, or of this machine; what a system does wrong is in
 // the result.
 func (r *runner) trial(ctx context.Context, g *group, c Cell, system System, repeat int) (Result, error) {
-	status := Status{Cell: c, Repeat: repeat, Done: r.done, Total: r.total, Phase: "prepare", Left: r.left()}
+	status := Status{Cell: c, Repeat: repeat, Done: len(r.done), Total: r.total, Phase: "prepare", Left: r.left()}
 	lap := laps{now: r.plan.now, last: r.plan.now(), sum: map[string]float64{}}
 	r.plan.Watch.Status(status)
 	e, err := r.evaluator(ctx, g.task)

@@ -1,0 +1,123 @@
+package compare
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// paperPlan is the full run with all rows there are, in namespaces.
+func paperPlan(t *testing.T, s Sources) Plan {
+	t.Helper()
+	peers, err := Peers(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := Plan{Tasks: PaperTasks(Tasks(s)), Systems: append(Strategies(Host{}), peers...), Full: true, Repeats: 7, Links: []Link{{Apart: true}}}
+	p.defaults()
+	return p
+}
+
+// TestFullRun: the full run has the cells that the evaluation names, and no others.
+func TestFullRun(t *testing.T) {
+	p := paperPlan(t, Sources{})
+	got := map[string][]string{} // systems of each table
+	for _, g := range p.groups() {
+		name := g.title()
+		for _, c := range g.cells {
+			if slices.Contains(got[name], c.System) {
+				t.Errorf("%s has %s twice", name, c.System)
+			}
+			got[name] = append(got[name], c.System)
+		}
+	}
+	synchronous := "local server-bsp allreduce horovod mxnet-sync pytorch-ddp spark tensorflow-sync tensorflow-mirrored"
+	all := "local local-cores server-bsp server-bsp-worker server-ssp1 server-ssp3 server-ssp3-worker server-ssp10 server-asp allreduce allreduce-shm allreduce-topk allreduce-f16 allreduce-local8 " +
+		"horovod horovod-default mxnet-sync mxnet-async mxnet-sync-default pytorch-ddp pytorch-ddp-default spark spark-default tensorflow-sync tensorflow-async tensorflow-sync-default tensorflow-mirrored"
+	sweep := " server-ssp5 server-bsp-slow server-ssp3-slow server-ssp10-slow server-asp-slow"
+	perSample := " server-ssp3-clock1 server-ssp3-clock10 server-ssp3-clock100 pmls-ssp0 pmls-ssp1 pmls-ssp5 pmls-ssp10 pmls-ssp3-clock1 pmls-ssp3-clock10 pmls-ssp3-clock100 pmls-ssp3-shipped"
+	links := "local server-bsp allreduce horovod mxnet-sync pytorch-ddp tensorflow-mirrored"
+	want := map[string]string{
+		"logistic 100 3": all + sweep + perSample, "softmax 100 3": all, "mlp1 100 3": all + sweep, "mlp2 100 3": all,
+		"mlp1 100 1": synchronous, "mlp1 100 2": synchronous, "mlp1 100 5": synchronous,
+	}
+	for _, task := range []string{"logistic", "softmax", "mlp1", "mlp2"} {
+		want[task+" 500 3"] = all
+		want[task+" full 3"] = "local server-bsp allreduce spark spark-mllib"
+	}
+	for _, task := range []string{"logistic", "mlp2"} {
+		for _, rate := range []string{"750", "1000", "10000"} {
+			want[task+" 100 3 "+rate] = links
+		}
+	}
+	for name, systems := range got {
+		list := strings.Fields(want[name])
+		slices.Sort(list)
+		slices.Sort(systems)
+		if !slices.Equal(list, systems) {
+			t.Errorf("%s has the rows\n%v, want\n%v", name, systems, list)
+		}
+		delete(want, name)
+	}
+	for name := range want {
+		t.Errorf("there is no table %s", name)
+	}
+}
+
+// title names a table of the test above.
+func (g *group) title() string {
+	words := []string{g.task.Name, g.batch.String(), Batch(g.work).String()}
+	if g.link.Mbit > 0 {
+		words = append(words, Batch(g.link.Mbit).String())
+	}
+	return strings.Join(words, " ")
+}
+
+// TestSharedTrials: a row that several tables ask for is one cell; that of one process is the same beside 1, 3 and 5 workers, and on every
+// link.
+func TestSharedTrials(t *testing.T) {
+	p := paperPlan(t, Sources{})
+	r := &runner{plan: &p, groups: p.groups()}
+	asked, locals := 0, map[string]int{}
+	for _, g := range r.groups {
+		asked += len(g.cells)
+	}
+	list := r.cells()
+	for _, c := range list {
+		if c.System == "local" {
+			locals[c.Task]++
+		}
+	}
+	if asked-len(list) != 3+6 { // local beside 1, 2 and 5 workers; beside 3, at three rates, in two tasks
+		t.Errorf("%d cells are asked for, and %d are measured", asked, len(list))
+	}
+	for task, n := range locals {
+		if n != 3 { // batch 100, 500, full
+			t.Errorf("%s: %d cells of local, want 3", task, n)
+		}
+	}
+}
+
+// TestPaperTasks: of MNIST, the best that there is.
+func TestPaperTasks(t *testing.T) {
+	for _, x := range []struct {
+		sources Sources
+		want    string
+		from    string
+	}{
+		{Sources{}, "logistic softmax mlp1 mlp2", "digits"},
+		{Sources{Tenth: "tenth"}, "logistic softmax-10k mlp1-10k mlp2-10k", "tenth"},
+		{Sources{MNIST: "all", Tenth: "tenth"}, "logistic softmax mlp1 mlp2", "all"},
+	} {
+		var names []string
+		for _, task := range PaperTasks(Tasks(x.sources)) {
+			names = append(names, task.Name)
+			if task.Name != "logistic" && task.Job.Data.Source != x.from {
+				t.Errorf("%+v: %s is on %s", x.sources, task.Name, task.Job.Data.Source)
+			}
+		}
+		if got := strings.Join(names, " "); got != x.want {
+			t.Errorf("%+v: %s, want %s", x.sources, got, x.want)
+		}
+	}
+}

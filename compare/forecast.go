@@ -1,0 +1,74 @@
+package compare
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// A Forecast is what a plan has still to do.
+type Forecast struct {
+	Trials  int           // those of systems that are not here left out
+	Time    time.Duration // of those that are not finished
+	Parts   []Share       // of the full run: what asks for them; a trial that two ask for counts for the first
+	Systems []Share       // the longest first
+}
+
+// A Share is a part of a Forecast.
+type Share struct {
+	Name   string
+	Trials int
+	Time   time.Duration
+}
+
+func (f Forecast) brief() string {
+	return fmt.Sprintf("%d trials, about %v; it may be interrupted at any time, and goes on from there", f.Trials, f.Time.Round(10*time.Second))
+}
+
+// String is the forecast with what takes how much of it.
+func (f Forecast) String() string {
+	var b strings.Builder
+	fmt.Fprintln(&b, f.brief())
+	for _, list := range [][]Share{f.Parts, f.Systems} {
+		if len(list) < 2 {
+			continue
+		}
+		fmt.Fprintln(&b)
+		tab := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		for _, s := range list {
+			fmt.Fprintf(tab, "  %s\t%d trials\t%v\n", s.Name, s.Trials, s.Time.Round(10*time.Second))
+		}
+		_ = tab.Flush() // a Builder has no errors
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// forecast is what is still to do.
+func (r *runner) forecast() Forecast {
+	f := Forecast{Time: r.left()}
+	add := func(list *[]Share, name string, n int, d time.Duration) {
+		i := slices.IndexFunc(*list, func(s Share) bool { return s.Name == name })
+		if i < 0 {
+			i = len(*list)
+			*list = append(*list, Share{Name: name})
+		}
+		(*list)[i].Trials += n
+		(*list)[i].Time += d
+	}
+	for _, c := range r.cells() {
+		one, n := r.remains(c, 1)
+		if r.absent[c.System] != nil || n == 0 {
+			continue
+		}
+		f.Trials += n
+		if c.part != "" {
+			add(&f.Parts, c.part, n, one*time.Duration(n))
+		}
+		name, _, _ := strings.Cut(c.System, "-")
+		add(&f.Systems, name, n, one*time.Duration(n))
+	}
+	slices.SortStableFunc(f.Systems, func(a, b Share) int { return int(b.Time - a.Time) })
+	return f
+}
