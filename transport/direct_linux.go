@@ -91,6 +91,9 @@ func (d *direct) look(dst []byte) int {
 	return d.got
 }
 
+// yield lets another thread run that waits for this processor. It costs a third of a microsecond where there is none.
+func (*direct) yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+
 // wait is Read of the connection, but for the runtime's part: see pulse.
 func (d *direct) wait(dst []byte) (int, error) {
 	d.into = dst

@@ -13,6 +13,8 @@ func (*direct) write(net.Buffers) (int, error) { return 0, nil }
 
 func (*direct) look([]byte) int { return 0 }
 
+func (*direct) yield() {}
+
 func (*direct) wait([]byte) (int, error) { return 0, errRead }
 
 func (*direct) read([]byte) (int, error) { return 0, errRead }

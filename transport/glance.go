@@ -40,6 +40,9 @@ const (
 	glanceRestPair = 4
 	// attendNext is how long who has waited is thought to wait again soon: a commit comes after the last operation.
 	attendNext = 10 * time.Microsecond
+	// yieldMost is more than a peer with whom the processor is shared takes for an answer. Who was away for longer has let somebody
+	// run who computes, and a slice of time is too much to give often.
+	yieldMost = 500 * time.Microsecond
 )
 
 // A glancer knows whether it pays to look.
@@ -64,7 +67,13 @@ func (r *reader) glance(dst []byte) int {
 		return 0
 	}
 	from := time.Since(r.p.opened)
+	last := from
 	for now := from; ; now = time.Since(r.p.opened) {
+		away := now - last
+		last = now
+		if away > yieldMost {
+			g.rest = glanceRest
+		}
 		if n := r.h.try.look(dst); n != 0 {
 			g.vain = max(g.vain-1, 0)
 			return max(n, 0) // what is an error is found again by who waits
@@ -74,13 +83,16 @@ func (r *reader) glance(dst []byte) int {
 		}
 		if now-from > glanceFor {
 			if g.vain = min(g.vain+1, 8); g.vain >= 4 {
-				if g.rest = glanceRestPair; r.p.linked.Load() > 1 {
-					g.rest = min(1<<g.vain, glanceRest)
+				rest := glanceRestPair
+				if r.p.linked.Load() > 1 {
+					rest = min(1<<g.vain, glanceRest)
 				}
+				g.rest = max(g.rest, rest)
 			}
 			return 0
 		}
 		runtime.Gosched()
+		r.h.try.yield() // perhaps to him who is waited for: the system often has both on one processor, for a tenth of a second or more
 	}
 }
 
