@@ -62,3 +62,63 @@ func TestCloseAfterCommit(t *testing.T) {
 		})
 	}
 }
+
+// heldSend is a stream whose first send of an operation's frame is held up, and which tells who is sent to.
+type heldSend struct {
+	transport.Stream
+	held sync.Once
+	time time.Duration
+	tell func(to transport.Name)
+}
+
+func (s *heldSend) Send(ctx context.Context, to transport.Name, f transport.Frame) error {
+	s.tell(to)
+	if f.Kind == collective.KindData {
+		s.held.Do(func() { time.Sleep(s.time) }) // in a bubble of synctest, whatever ctx says: its goroutine has lost its processor
+	}
+	return s.Stream.Send(ctx, to, f)
+}
+
+// TestStartBesideClose: where Start is held up in its first send until after Close, what it has still to send begins no goroutine, which
+// nobody would wait for.
+func TestStartBesideClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 3
+		var mu sync.Mutex
+		closed := false
+		var late []string
+		first := true
+		w := openWith(t, inMemory, size, collective.Options{MaxFrame: 16 << 10, Window: 16 << 10}, nil, func(s transport.Stream) transport.Stream {
+			if !first {
+				return s
+			}
+			first = false
+			return &heldSend{Stream: s, time: 5 * time.Second, tell: func(to transport.Name) {
+				mu.Lock()
+				defer mu.Unlock()
+				if closed {
+					late = append(late, to.ID)
+				}
+			}}
+		})
+		defer w.close()
+		src, dst := make([]float32, 3000), make([]float32, 3)
+		var all sync.WaitGroup
+		all.Go(func() { // a little for rank 1 at once, and more for rank 2 than is sent at once
+			op := collective.Op{Kind: collective.AllToAll, Counts: []int{1, 1, 2998}, Recv: []int{1, 1, 1}}
+			if err := w.groups[0].Start(op, 0, collective.Of(dst), collective.Of(src)).Wait(t.Context()); err == nil {
+				t.Error("an operation of a closed group is complete")
+			}
+		})
+		time.Sleep(time.Second)
+		_ = w.groups[0].Close()
+		mu.Lock()
+		closed = true
+		mu.Unlock()
+		all.Wait()
+		synctest.Wait()
+		if len(late) > 0 {
+			t.Errorf("after Close something was sent to %v", late)
+		}
+	})
+}

@@ -2,8 +2,9 @@ package collective
 
 import "context"
 
-// The kinds of the frames by which ranks vote, and say what they know of a failure.
+// The kinds of the frames that carry data, by which ranks vote, and say what they know of a failure.
 const (
+	KindData   = kindData
 	KindVote   = kindVote
 	KindReport = kindReport
 )

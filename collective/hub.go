@@ -24,6 +24,8 @@ type hub struct {
 	ctx    context.Context // of the loop and of all sends; ends with Close
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+	goMu   sync.Mutex // guards over; taken last
+	over   bool       // Close waits for wg: nothing begins any more
 
 	mu     sync.Mutex // guards the cores; held by nobody who waits
 	cores  []*core
@@ -44,7 +46,6 @@ type hub struct {
 	sentMu   sync.Mutex // guards what follows
 	sent     []sentTask
 	sentBusy bool // goOn runs
-	sentOver bool
 
 	rank  map[transport.Name]int
 	peers []*peer
@@ -390,6 +391,17 @@ func (h *hub) settle() {
 	})
 }
 
+// spawn runs f beside the caller, and Close waits for it; false: Close does no longer wait for what begins, and f does not.
+func (h *hub) spawn(f func()) bool {
+	h.goMu.Lock()
+	defer h.goMu.Unlock()
+	if h.over {
+		return false
+	}
+	h.wg.Go(f)
+	return true
+}
+
 func (h *hub) close() error {
 	h.mu.Lock()
 	first := !h.closed
@@ -404,9 +416,9 @@ func (h *hub) close() error {
 		h.settle()
 	}
 	h.stop(ErrClosed)
-	h.sentMu.Lock()
-	h.sentOver = true
-	h.sentMu.Unlock()
+	h.goMu.Lock()
+	h.over = true
+	h.goMu.Unlock()
 	h.cancel()
 	h.wg.Wait()
 	h.mu.Lock()

@@ -36,16 +36,21 @@ func (p *peer) send(f transport.Frame) {
 		return
 	}
 	p.queue = append(p.queue, f)
+	late := false
 	if !p.busy {
-		p.busy = true
-		p.h.wg.Add(1)
-		go p.drain()
+		p.busy = p.h.spawn(p.drain)
+		late = !p.busy
+	}
+	if late {
+		p.queue = nil
 	}
 	p.mu.Unlock()
+	if late { // whoever called was held up until after Close
+		p.through()
+	}
 }
 
 func (p *peer) drain() {
-	defer p.h.wg.Done()
 	var batch []transport.Frame
 	for {
 		p.mu.Lock()
@@ -99,14 +104,9 @@ func (h *hub) whenSent(p *peer, c *core, o *operation, task int32) func(error) {
 		}
 		h.sentMu.Lock()
 		defer h.sentMu.Unlock()
-		if h.sentOver {
-			return
-		}
 		h.sent = append(h.sent, sentTask{c, o, task})
 		if !h.sentBusy {
-			h.sentBusy = true
-			h.wg.Add(1)
-			go h.goOn()
+			h.sentBusy = h.spawn(h.goOn)
 		}
 	}
 }
@@ -119,7 +119,6 @@ type sentTask struct {
 
 // goOn tells the cores what has been sent, until there is no more.
 func (h *hub) goOn() {
-	defer h.wg.Done()
 	var list []sentTask
 	for {
 		h.sentMu.Lock()

@@ -1,0 +1,108 @@
+package collective
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// tick does what is due, and says when it is next.
+func (c *core) tick() {
+	c.due = never
+	for _, in := range c.incidents {
+		if !in.over {
+			if at := c.until(in); c.now >= at {
+				c.conclude(in, true)
+			} else {
+				c.wake(at)
+			}
+		}
+	}
+	if c.failed != nil {
+		return
+	}
+	for _, o := range slices.Clone(c.ops) { // the last that ends may end the step
+		if !o.finish {
+			c.tickOp(o)
+		}
+	}
+	if t := c.vote; t != nil && t.begun && !t.over {
+		if at := t.since + c.opt.Deadline; c.now < at {
+			c.wake(at)
+		} else {
+			from := c.voter(t)
+			c.triggerWhole(fault{cause: Deadline, rank: from, op: "commit", evidence: fmt.Sprintf("no vote from it for %v", c.now-t.since)})
+		}
+	}
+}
+
+func (c *core) tickOp(o *operation) {
+	if o.err != nil { // landing: give up
+		if c.now >= o.started+c.opt.Deadline {
+			c.end(o, o.err)
+		} else {
+			c.wake(c.now + c.opt.tellAfter())
+		}
+		return
+	}
+	if at := o.started + c.opt.tellAfter(); !o.told {
+		if c.now < at {
+			c.wake(at)
+		} else if o.told = true; o.Kind == Send || o.Kind == Receive {
+			c.out = append(c.out, c.tell(o, o.Root))
+		} else {
+			for r := range c.names {
+				if r != c.self && !c.gone[r] {
+					c.out = append(c.out, c.tell(o, r))
+				}
+			}
+		}
+	}
+	if at := o.started + c.opt.Straggler; !o.slow && c.opt.OnStraggler != nil {
+		if c.now < at {
+			c.wake(at)
+		} else {
+			o.slow = true
+			c.opt.OnStraggler(c.waiting(o))
+		}
+	}
+	if at := o.started + c.opt.Deadline; c.now < at {
+		c.wake(at)
+	} else {
+		w := c.waiting(o)
+		c.trigger(o.tag, fault{cause: Deadline, rank: w.Rank, op: o.title(), evidence: fmt.Sprintf("nothing from it for %v", c.opt.Deadline)})
+	}
+}
+
+func (c *core) tell(o *operation, to int) outFrame {
+	return outFrame{to: to, f: transport.Frame{Kind: kindStarted, Priority: transport.Control, Fingerprint: o.print, Key: c.key(o.tag, 0)}}
+}
+
+// waiting names the rank that o waits for: one that has not started it, if there is one.
+func (c *core) waiting(o *operation) Wait {
+	w := Wait{Step: c.step, Tag: o.tag, Op: o.title(), For: c.now - o.started}
+	rank, phase := o.waits()
+	w.Rank, w.Phase = max(rank, 0), phase.String()
+	if o.told && c.now >= o.started+2*c.opt.tellAfter() && o.Kind != Send && o.Kind != Receive {
+		for r, heard := range o.heard {
+			if !heard && r != c.self {
+				w.Rank, w.NotStarted = r, true
+				break
+			}
+		}
+	}
+	return w
+}
+
+// startedAt compares an operation that takes long with ours.
+func (c *core) startedAt(from int, ev *transport.Event) {
+	o := c.find(ev.Op.Step(), ev.Op.Index())
+	if o == nil || o.finish || o.err != nil || o.job == nil || o.left == nil {
+		return
+	}
+	o.heard[from] = true
+	if ev.Fingerprint != o.print {
+		c.disagree(o, from, 0)
+	}
+}
