@@ -59,29 +59,63 @@ func (o *BatchOptions) validate(rows int64) error {
 // all parts together are those of one part. In steady state a batch allocates nothing.
 func Batches(ctx context.Context, ds Dataset, o BatchOptions) iter.Seq2[*trivium.Batch, error] {
 	return func(yield func(*trivium.Batch, error) bool) {
-		c, err := newCursor(ctx, ds, o)
-		if err != nil {
+		var w Walk
+		if err := w.Begin(ctx, ds, o); err != nil {
 			yield(nil, err)
 			return
 		}
-		defer c.close()
-		if o.Prefetch > 0 && !c.views {
-			prefetch(ctx, c, o.Prefetch, yield)
+		defer w.End()
+		if o.Prefetch > 0 && !w.c.views {
+			prefetch(ctx, &w.c, o.Prefetch, yield)
 			return
 		}
-		var b trivium.Batch
 		for {
-			ok, err := c.next(ctx, &b)
+			b, err := w.Next(ctx)
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			if !ok || !yield(&b, nil) {
+			if b == nil || !yield(b, nil) {
 				return
 			}
 		}
 	}
 }
+
+// A Walk is Batches for who walks one data set epoch after epoch: its memory serves all of them, so that an epoch of one batch
+// allocates nothing either. It belongs to one goroutine. The zero value is ready; Prefetch is not used.
+//
+//	for epoch := range epochs {
+//		Begin
+//		Next, until there is no batch
+//		End
+//	}
+type Walk struct {
+	c cursor
+	b trivium.Batch
+}
+
+// Begin starts an epoch of ds, which is the same in all epochs.
+func (w *Walk) Begin(ctx context.Context, ds Dataset, o BatchOptions) error {
+	views := w.c.views
+	err := w.c.begin(ctx, ds, o)
+	if w.c.views != views {
+		w.b = trivium.Batch{} // nobody writes to what was a view
+	}
+	return err
+}
+
+// Next returns the next batch, valid until the next call; nil: the epoch is over.
+func (w *Walk) Next(ctx context.Context) (*trivium.Batch, error) {
+	ok, err := w.c.next(ctx, &w.b)
+	if !ok || err != nil {
+		return nil, err
+	}
+	return &w.b, nil
+}
+
+// End ends the epoch, at any batch.
+func (w *Walk) End() { w.c.close() }
 
 // prefetch runs c in a goroutine that stays up to n batches ahead, and waits for it before it returns.
 func prefetch(ctx context.Context, c *cursor, n int, yield func(*trivium.Batch, error) bool) {
@@ -132,19 +166,21 @@ type cursor struct {
 	views   bool  // every batch is a view of memory: index order over resident rows
 	all     *trivium.Batch
 	firstID int64
-	order   *epochOrder
+	order   epochOrder
 	windows windowReader
-	win     *window // the current one; nil before the first
+	memory  memoryWindows // what windows is, where the rows are resident
+	win     *window       // the current one; nil before the first
 	team    *copyTeam
 	winPos  int64 // position of the order that win.shuffle hands out next
 }
 
-func newCursor(ctx context.Context, ds Dataset, o BatchOptions) (*cursor, error) {
+// begin is the start of an epoch. What an earlier one left is used again.
+func (c *cursor) begin(ctx context.Context, ds Dataset, o BatchOptions) error {
 	rows := ds.Rows()
 	if err := o.validate(rows); err != nil {
-		return nil, err
+		return err
 	}
-	c := &cursor{o: o, ds: ds, rows: rows, batch: int64(o.Batch), pos: o.From, firstID: firstID(ds)}
+	*c = cursor{o: o, ds: ds, rows: rows, batch: int64(o.Batch), pos: o.From, firstID: firstID(ds), order: c.order, memory: c.memory, team: c.team}
 	if c.batch <= 0 {
 		c.batch, c.o.Last = max(rows, 1), trivium.LastKeep
 	}
@@ -157,23 +193,24 @@ func newCursor(ctx context.Context, ds Dataset, o BatchOptions) (*cursor, error)
 	}
 	if resident && !c.o.Shuffle {
 		c.views = true
-		return c, nil
+		return nil
 	}
 	if err := checkBatch(ds, min(c.batch, rows)*int64(max(1, o.Span))/int64(max(1, o.Parts))); err != nil {
-		return nil, err
+		return err
 	}
-	c.order = newEpochOrder(rows, c.o.Shuffle, o.Seed, o.Epoch)
+	c.order.begin(rows, c.o.Shuffle, o.Seed, o.Epoch)
 	if o.Prefetch == 0 {
-		c.team = newCopyTeam(o.Run)
+		c.team = c.team.of(o.Run)
 	}
 	window, within := c.order.locate(c.pos)
 	c.winPos = c.pos - within
 	if resident {
-		c.windows = &memoryWindows{all: c.all, order: c.order, next: window}
+		c.memory.all, c.memory.order, c.memory.next = c.all, &c.order, window
+		c.windows = &c.memory
 	} else {
-		c.windows = startWindows(ctx, ds, c.order, window)
+		c.windows = startWindows(ctx, ds, &c.order, window)
 	}
-	return c, nil
+	return nil
 }
 
 func (c *cursor) close() {

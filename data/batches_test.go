@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -239,14 +240,13 @@ func TestViewsCopyNothing(t *testing.T) {
 func TestBatchesDoNotAllocate(t *testing.T) {
 	ds := numberedRows(windowRows * 2)
 	for _, o := range []BatchOptions{{Batch: 64}, {Batch: 64, Shuffle: true, IDs: true}, {Batch: 64, Shuffle: true, Run: runSerially}} {
-		c, err := newCursor(context.Background(), ds, o)
-		if err != nil {
+		var w Walk
+		if err := w.Begin(context.Background(), ds, o); err != nil {
 			t.Fatal(err)
 		}
-		var b trivium.Batch
 		next := func() {
-			if ok, err := c.next(context.Background(), &b); !ok || err != nil {
-				t.Fatal(ok, err)
+			if b, err := w.Next(context.Background()); b == nil || err != nil {
+				t.Fatal(b, err)
 			}
 		}
 		for range 300 { // past the first window, and the growth of sparse buffers
@@ -255,7 +255,64 @@ func TestBatchesDoNotAllocate(t *testing.T) {
 		if n := testing.AllocsPerRun(100, next); n > 0.05 {
 			t.Errorf("%+v: %v allocations a batch", o, n)
 		}
-		c.close()
+		w.End()
+	}
+}
+
+// TestEpochsDoNotAllocate: a walk's second epoch and those after it take the memory of the first, and have the batches that Batches has.
+func TestEpochsDoNotAllocate(t *testing.T) {
+	ds := numberedRows(3000)
+	for _, o := range []BatchOptions{
+		{Batch: trivium.FullBatch},
+		{Batch: trivium.FullBatch, IDs: true, Part: 1, Parts: 3},
+		{Batch: 1000, Shuffle: true, Run: runSerially},
+		{Batch: 1000, Shuffle: true, IDs: true},
+		{Batch: 1000},
+	} {
+		var w Walk
+		epoch := func(each func(b *trivium.Batch)) {
+			if err := w.Begin(context.Background(), ds, o); err != nil {
+				t.Fatal(err)
+			}
+			defer w.End()
+			for {
+				b, err := w.Next(context.Background())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if b == nil {
+					return
+				}
+				each(b)
+			}
+		}
+		for o.Epoch = range 3 {
+			type rows struct {
+				values []float32
+				ids    []int64
+			}
+			of := func(b *trivium.Batch) rows { return rows{slices.Clone(b.Inputs[0].Values), slices.Clone(b.IDs)} }
+			var want []rows
+			for b, err := range Batches(context.Background(), ds, o) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				want = append(want, of(b))
+			}
+			epoch(func(b *trivium.Batch) {
+				if len(want) == 0 || !reflect.DeepEqual(of(b), want[0]) {
+					t.Fatalf("%+v: another batch than Batches has", o)
+				}
+				want = want[1:]
+			})
+			if len(want) > 0 {
+				t.Errorf("%+v: %d batches are missing", o, len(want))
+			}
+		}
+		none := func(*trivium.Batch) {}
+		if n := testing.AllocsPerRun(10, func() { o.Epoch++; epoch(none) }); n > 0.5 {
+			t.Errorf("%+v: %v allocations an epoch", o, n)
+		}
 	}
 }
 

@@ -76,15 +76,19 @@ type copyTeam struct {
 	local []uint32
 }
 
-func newCopyTeam(run func(n int, f func(i, worker int))) *copyTeam {
+// of returns a team for the threads of run, t if there is one; nil: there are no threads.
+func (t *copyTeam) of(run func(n int, f func(i, worker int))) *copyTeam {
 	if run == nil {
 		return nil
 	}
-	t := &copyTeam{run: run}
-	t.piece = func(i, _ int) {
-		from, to := i*len(t.local)/teamPieces, (i+1)*len(t.local)/teamPieces
-		t.w.copyDense(t.dst[from*t.n:to*t.n], t.k, t.n, t.local[from:to])
+	if t == nil {
+		t = new(copyTeam)
+		t.piece = func(i, _ int) {
+			from, to := i*len(t.local)/teamPieces, (i+1)*len(t.local)/teamPieces
+			t.w.copyDense(t.dst[from*t.n:to*t.n], t.k, t.n, t.local[from:to])
+		}
 	}
+	t.run = run
 	return t
 }
 

@@ -25,21 +25,21 @@ type epochOrder struct {
 	epoch  uint64
 }
 
-func newEpochOrder(rows int64, shuffle bool, seed uint64, epoch int) *epochOrder {
-	o := &epochOrder{rows: rows, seed: seed, epoch: uint64(epoch)}
+// begin makes o the order of an epoch, in the memory of an earlier one.
+func (o *epochOrder) begin(rows int64, shuffle bool, seed uint64, epoch int) {
+	*o = epochOrder{rows: rows, seed: seed, epoch: uint64(epoch), blocks: o.blocks[:0]}
 	if !shuffle {
-		return o
+		o.blocks = nil
+		return
 	}
-	o.blocks = make([]int32, o.numBlocks())
-	for i := range o.blocks {
-		o.blocks[i] = int32(i)
+	for i := range o.numBlocks() {
+		o.blocks = append(o.blocks, int32(i))
 	}
 	r := randomOf(draw.Bits(seed, orderStream, o.epoch<<24))
 	for i := len(o.blocks) - 1; i > 0; i-- {
 		j := r.below(uint64(i + 1))
 		o.blocks[i], o.blocks[j] = o.blocks[j], o.blocks[i]
 	}
-	return o
 }
 
 func (o *epochOrder) numBlocks() int64  { return (o.rows + blockRows - 1) / blockRows }

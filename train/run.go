@@ -40,10 +40,12 @@ type Run struct {
 	refresh   func(ctx context.Context) error      // brings Params up to date; nil: they are
 
 	at        checkpoint.Progress
-	batch     int   // rows of an update here; trivium.FullBatch: all
-	epochRows int64 // that an epoch consumes: less than there are where the last update is dropped
-	steps     int64 // in all; 0: as many as there are
-	ids       bool  // batches say which rows theirs are
+	walk      data.Walk
+	gather    func(n int, f func(i, worker int)) // shuffled rows are gathered by all threads
+	batch     int                                // rows of an update here; trivium.FullBatch: all
+	epochRows int64                              // that an epoch consumes: less than there are where the last update is dropped
+	steps     int64                              // in all; 0: as many as there are
+	ids       bool                               // batches say which rows theirs are
 	watched   watched
 	shard     shardGrad
 	metrics   map[string]float64
@@ -92,30 +94,46 @@ func (r *Run) Keep(f func(c *checkpoint.Checkpoint) error) { r.keep = f }
 func (r *Run) Updates(ctx context.Context) iter.Seq2[int64, *trivium.Batch] {
 	return func(yield func(int64, *trivium.Batch) bool) {
 		defer r.Abandon()
+		r.gather = r.CPU.Pool.Run
 		r.begin(ctx)
 		for r.more(ctx) {
 			r.load()
-			for b, err := range data.Batches(ctx, r.splits.Train, r.batches()) {
-				if err != nil {
-					if ctx.Err() == nil {
-						r.Fail(fmt.Errorf("train: update %d: %w", r.at.Step+1, err))
-					}
-					break
-				}
-				r.Pass()
-				if !yield(r.at.Step+1, b) {
-					r.over(trivium.Failed, errors.New("train: the strategy left its loop without saying why"))
-					return
-				}
-				r.between(ctx)
-				r.boundary(ctx)
-				if r.at.Row == 0 || !r.more(ctx) {
-					break
-				}
-				r.load()
+			if !r.epoch(ctx, yield) {
+				r.over(trivium.Failed, errors.New("train: the strategy left its loop without saying why"))
+				return
 			}
 			r.Abandon()
 		}
+	}
+}
+
+// epoch yields the batches of what is left of an epoch; false: the strategy left its loop.
+func (r *Run) epoch(ctx context.Context, yield func(int64, *trivium.Batch) bool) bool {
+	err := r.walk.Begin(ctx, r.splits.Train, r.batches())
+	if err == nil {
+		defer r.walk.End()
+	}
+	for {
+		var b *trivium.Batch
+		if err == nil {
+			b, err = r.walk.Next(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			r.Fail(fmt.Errorf("train: update %d: %w", r.at.Step+1, err))
+		}
+		if err != nil || b == nil {
+			return true
+		}
+		r.Pass()
+		if !yield(r.at.Step+1, b) {
+			return false
+		}
+		r.between(ctx)
+		r.boundary(ctx)
+		if r.at.Row == 0 || !r.more(ctx) {
+			return true
+		}
+		r.load()
 	}
 }
 
@@ -139,8 +157,7 @@ func (r *Run) load() {
 func (r *Run) batches() data.BatchOptions {
 	o := data.BatchOptions{
 		Batch: r.batch, Last: r.Job.Last, Shuffle: r.Job.Data.Order != "index", Seed: r.Job.Seed, Epoch: r.at.Epoch, From: r.at.Row,
-		Run: r.CPU.Pool.Run, // shuffled rows are gathered by all threads
-		IDs: r.ids,
+		Run: r.gather, IDs: r.ids,
 	}
 	if r.env.Shares {
 		o.Part, o.Parts = r.env.Rank, r.env.Workers()

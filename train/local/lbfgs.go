@@ -16,16 +16,19 @@ func lbfgs(ctx context.Context, run *train.Run) (trivium.Result, error) {
 	if err != nil {
 		return train.NotBegun(ctx, err)
 	}
-	for _, batch := range run.Updates(ctx) {
-		var lossSum, weightSum float64 // where the search ended, or, if it did not begin, at its start
+	var batch *trivium.Batch
+	var lossSum, weightSum float64 // where the search ended, or, if it did not begin, at its start
+	gradient := func(p trivium.Params, g trivium.Gradient) (float64, float64, error) {
+		run.Enter(observe.Compute)
+		defer run.Leave()
+		var err error
+		lossSum, weightSum, err = run.Sum(p, batch, g)
+		return lossSum, weightSum, err
+	}
+	for _, batch = range run.Updates(ctx) {
+		lossSum, weightSum = 0, 0
 		run.Enter(observe.Apply)
-		loss, _, err := o.Step(run.Params, func(p trivium.Params, g trivium.Gradient) (float64, float64, error) {
-			run.Enter(observe.Compute)
-			defer run.Leave()
-			var err error
-			lossSum, weightSum, err = run.Sum(p, batch, g)
-			return lossSum, weightSum, err
-		})
+		loss, _, err := o.Step(run.Params, gradient)
 		run.Leave()
 		if e := run.CheckLoss(loss, 1, o.Gradient()); e != nil {
 			run.Fail(e)
