@@ -148,7 +148,7 @@ func (list *tables) add(p *Plan, part string, t Task, b Batch, workers int, link
 		}
 		c := Cell{Task: t.Name, Batch: b, Workers: workers, Servers: a.Server, Link: link, System: s.Name(), index: i, part: part}
 		if a.Alone {
-			c.Workers, c.Link = 1, p.Links[0]
+			c.Workers, c.Link = 1, Link{Apart: link.Apart}
 		}
 		g.cells = append(g.cells, c)
 	}

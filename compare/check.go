@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/data"
@@ -139,7 +140,7 @@ func findNumPy(ctx context.Context, given string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("looked for %v with NumPy on PATH (--python names one)", names)
+	return "", fmt.Errorf("looked for %s with NumPy on PATH (--python names one)", strings.Join(names, " and "))
 }
 
 // Prepare writes what programs that are not ours read: the training rows as train-x.npy (float32) and train-y.npy (int32). What is

@@ -139,15 +139,18 @@ func (p *Plan) openDirectory() (_ *directory, err error) {
 		_, gone := os.Stat(p.Dir)
 		d.fresh = errors.Is(gone, fs.ErrNotExist)
 		if entries, err := os.ReadDir(p.Dir); err == nil && len(entries) > 0 {
-			return nil, fmt.Errorf("compare: %s is not empty, and holds no comparison", p.Dir)
+			return nil, &PlanError{fmt.Errorf("compare: %s is not empty, and holds no comparison; name another directory with --dir", p.Dir)}
 		}
 	default:
-		return nil, fmt.Errorf("compare: the directory cannot be continued: %w", err)
+		return nil, fmt.Errorf("compare: the directory cannot be gone on with: %w; name another with --dir", err)
 	}
 	if err := os.MkdirAll(filepath.Join(p.Dir, trialsDir), 0o755); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("compare: the directory cannot be made: %w", err)
 	}
 	if err := d.lock(); err != nil {
+		if d.fresh {
+			err = errors.Join(err, os.RemoveAll(p.Dir))
+		}
 		return nil, err
 	}
 	// What was under way when an earlier process ended is not a result.
@@ -164,7 +167,10 @@ func (d *directory) lock() error {
 		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 		if err == nil {
 			_, err = fmt.Fprintf(f, "%d\n", os.Getpid())
-			return errors.Join(err, f.Close())
+			if err = errors.Join(err, f.Close()); err != nil {
+				err = errors.Join(err, os.Remove(name))
+			}
+			return err
 		}
 		if !errors.Is(err, fs.ErrExist) {
 			return err

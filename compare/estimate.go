@@ -21,11 +21,13 @@ var pace = []struct {
 	{"local", 0.8, 0},
 	{"server", 1.0, 0.0008},
 	{"allreduce", 1.0, 0.0004},
-	{"pytorch", 5, 0.0045},
-	{"horovod", 5, 0.004},
-	{"mxnet", 4, 0.004},
-	{"tensorflow", 9, 0.008},
-	{"spark", 20, 0.065},
+	{"pytorch", 8, 0.0045},
+	{"horovod", 3.5, 0.007},
+	{"mxnet", 3.5, 0.004},
+	{"tensorflow-mirrored", 4, 0.005},
+	{"tensorflow-sync-default", 22, 0.008}, // as shipped, a worker looks every 30 s whether the first is ready
+	{"tensorflow", 7, 0.008},
+	{"spark", 37, 0.22},
 	{"pmls", 3, 0.002},
 	{"", 6, 0.006},
 }
@@ -73,7 +75,7 @@ func (r *runner) foresee(ctx context.Context) error {
 		for _, c := range g.cells {
 			batch := effective(&g.task, g.batch, c.Workers)
 			if batch > 0 && int64(batch) > e.rows() {
-				return fmt.Errorf("compare: %s: an update of %d rows, and there are %d: name fewer workers, or a smaller batch", c.Task, batch, e.rows())
+				return &PlanError{fmt.Errorf("compare: %s: an update of %d rows, and there are %d: name fewer workers, or a smaller batch", c.Task, batch, e.rows())}
 			}
 			if r.absent[c.System] != nil || r.measured[c.ID()] {
 				continue

@@ -24,7 +24,22 @@ type Share struct {
 }
 
 func (f Forecast) brief() string {
-	return fmt.Sprintf("%d trials, about %v; it may be interrupted at any time, and goes on from there", f.Trials, f.Time.Round(10*time.Second))
+	trials := "trials"
+	if f.Trials == 1 {
+		trials = "trial"
+	}
+	return fmt.Sprintf("%d %s, about %v; it may be interrupted at any time, and goes on from there", f.Trials, trials, inRound(f.Time))
+}
+
+// inRound is d as exactly as an estimate may say it.
+func inRound(d time.Duration) time.Duration {
+	switch {
+	case d >= time.Hour:
+		return d.Round(time.Minute)
+	case d >= time.Minute:
+		return d.Round(10 * time.Second)
+	}
+	return d.Round(time.Second)
 }
 
 // String is the forecast with what takes how much of it.
@@ -38,7 +53,7 @@ func (f Forecast) String() string {
 		fmt.Fprintln(&b)
 		tab := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 		for _, s := range list {
-			fmt.Fprintf(tab, "  %s\t%d trials\t%v\n", s.Name, s.Trials, s.Time.Round(10*time.Second))
+			fmt.Fprintf(tab, "  %s\t%d trials\t%v\n", s.Name, s.Trials, inRound(s.Time))
 		}
 		_ = tab.Flush() // a Builder has no errors
 	}

@@ -107,6 +107,9 @@ func Peers(root string) ([]System, error) {
 			return nil, err
 		}
 	}
+	if root, err = filepath.Abs(root); err != nil { // programs are started elsewhere
+		return nil, err
+	}
 	var list []System
 	for _, s := range specs {
 		for i := range s.Rows {

@@ -2,7 +2,6 @@ package compare
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -120,16 +119,19 @@ func systemNames(list []System) string {
 // PickSystems returns the systems of those names, or says which there are.
 func PickSystems(all []System, names []string) ([]System, error) {
 	var list []System
-	var errs []error
+	var unknown []string
 	for _, n := range names {
 		i := slices.IndexFunc(all, func(s System) bool { return s.Name() == n })
 		if i < 0 {
-			errs = append(errs, fmt.Errorf("compare: no system is called %q; there are %s", n, systemNames(all)))
+			unknown = append(unknown, fmt.Sprintf("%q", n))
 			continue
 		}
 		list = append(list, all[i])
 	}
-	return list, errors.Join(errs...)
+	if len(unknown) > 0 {
+		return list, fmt.Errorf("compare: no system is called %s; there are %s", strings.Join(unknown, " or "), systemNames(all))
+	}
+	return list, nil
 }
 
 // QuickRows names the rows of `compare --quick`.

@@ -17,7 +17,7 @@ func Run(ctx context.Context, p Plan) (_ *Report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, r.close()) }()
+	defer func() { err = errors.Join(r.fullDisk(err, nil), r.close()) }()
 	report := newReport(&p, &r.dir.record)
 	if err := r.tables(ctx, report); err != nil {
 		return nil, err
@@ -168,6 +168,9 @@ func (r *runner) space(link Link) (*spaces, error) {
 		return s, nil
 	}
 	one, ok := r.spaces[Link{Apart: true}]
+	if !ok && link.Mbit == 0 {
+		return nil, nil
+	}
 	if !ok {
 		return nil, errors.New("not measured: network namespaces are not permitted here, so the link cannot be shaped")
 	}
@@ -322,7 +325,7 @@ func (r *runner) trial(ctx context.Context, g *group, c Cell, system System, rep
 		if flag != "" {
 			result.Flags = append(result.Flags, flag)
 		}
-		if err := ctx.Err(); err != nil {
+		if err := errors.Join(ctx.Err(), r.fullDisk(nil, &result)); err != nil {
 			return result, err
 		}
 		if result.Error == "" {

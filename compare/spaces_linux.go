@@ -43,7 +43,7 @@ func newSpace() (*space, error) {
 	}()
 	if err := <-made; err != nil {
 		<-s.ended
-		return nil, fmt.Errorf("a network namespace: %w", err)
+		return nil, fmt.Errorf("network namespaces want root, or the capability CAP_SYS_ADMIN: %w", err)
 	}
 	return s, nil
 }
@@ -74,7 +74,8 @@ func batch(tool string, commands []string) error {
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s: %w: %s", tool, err, strings.TrimSpace(out.String()))
+		said, _, _ := strings.Cut(strings.TrimSpace(out.String()), "\n")
+		return fmt.Errorf("links between network namespaces want CAP_NET_ADMIN, and the programs ip and tc: %s: %w: %s", tool, err, orElse(said, "it says nothing"))
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package compare
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -170,18 +169,20 @@ func has(dir, name string) bool {
 // PickTasks returns the tasks of those names, or says which there are.
 func PickTasks(all []Task, names []string) ([]Task, error) {
 	var list []Task
-	var errs []error
+	var known, unknown []string
+	for _, t := range all {
+		known = append(known, t.Name)
+	}
 	for _, n := range names {
 		i := slices.IndexFunc(all, func(t Task) bool { return t.Name == n })
 		if i < 0 {
-			var known []string
-			for _, t := range all {
-				known = append(known, t.Name)
-			}
-			errs = append(errs, fmt.Errorf("compare: no task is called %q; there are %s", n, strings.Join(known, ", ")))
+			unknown = append(unknown, fmt.Sprintf("%q", n))
 			continue
 		}
 		list = append(list, all[i])
 	}
-	return list, errors.Join(errs...)
+	if len(unknown) > 0 {
+		return list, fmt.Errorf("compare: no task is called %s; there are %s", strings.Join(unknown, " or "), strings.Join(known, ", "))
+	}
+	return list, nil
 }

@@ -46,6 +46,9 @@ func (t *Table) Text(w io.Writer) error {
 			if note == "" {
 				note = "not yet"
 			}
+			if said := x.lastSaid(); said != "" {
+				note += "; the last it said: " + said
+			}
 			fmt.Fprintf(tab, "%s\t%s\t%s\t%s\n", place, mark, Batch(x.Effective), note)
 			continue
 		}
@@ -66,6 +69,16 @@ func (t *Table) Text(w io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// lastSaid is the last line of a trial that failed; empty: it said nothing, or has no trial that failed.
+func (x *Row) lastSaid() string {
+	for i := len(x.Trials) - 1; i >= 0; i-- {
+		if r := &x.Trials[i].Result; r.Error != "" && len(r.Last) > 0 {
+			return last(r.Last)
+		}
+	}
+	return ""
 }
 
 func (x *Row) proofWord() string {

@@ -69,8 +69,10 @@ scaffold = tf1.train.Scaffold(local_init_op=tf1.group(tf1.local_variables_initia
 ready_for = optimizer.ready_for_local_init_op if spec["mode"] == "sync" else None
 if ready_for is not None:
     scaffold._ready_for_local_init_op = ready_for
-creator = tf1.train.ChiefSessionCreator if rank == 0 else tf1.train.WorkerSessionCreator
-session = tf1.train.MonitoredSession(creator(scaffold=scaffold, master=server.target, config=config), hooks=hooks)
+creator = (tf1.train.ChiefSessionCreator if rank == 0 else tf1.train.WorkerSessionCreator)(scaffold=scaffold, master=server.target, config=config)
+if rank > 0 and not driven.untouched(spec):
+    creator._get_session_manager()._recovery_wait_secs = 1  # it looks so often whether the chief is ready: 30 s as it ships
+session = tf1.train.MonitoredSession(creator, hooks=hooks)
 raw = session._tf_sess()  # hooks are for the start; a step is a plain call
 
 

@@ -1,0 +1,74 @@
+package compare
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// TestFullDisk: a disk that fills up in the middle of a comparison ends it, and no trial is counted as failed for that; with room, the same
+// plan goes on to its end. A disk that is too small is refused before anything runs, with what is wanted.
+func TestFullDisk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not run here: what it adds to other comparisons has no second goroutine")
+	}
+	disk := t.TempDir()
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=90m"); err != nil {
+		t.Skipf("not run here: a small disk cannot be mounted: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(disk, 0); err != nil {
+			t.Error(err, syscall.Unmount(disk, syscall.MNT_DETACH))
+		}
+	})
+	fill := func() {
+		f, err := os.Create(filepath.Join(disk, "fill"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for err == nil { // until there is no room
+			_, err = f.Write(make([]byte, 1<<16))
+		}
+		if !errors.Is(errors.Join(err, f.Close()), syscall.ENOSPC) {
+			t.Fatal(err)
+		}
+	}
+	empty := func() {
+		if err := os.Remove(filepath.Join(disk, "fill")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := small(t, inMemory(), digits(), "local", "allreduce")
+	p.Dir = filepath.Join(disk, "report")
+
+	fill()
+	if _, err := Run(t.Context(), p); err == nil {
+		t.Error("a comparison begins on a full disk")
+	}
+	empty()
+	p.Watch.Status = func(s Status) {
+		if s.Cell.System == "allreduce" && s.Phase == "train" {
+			p.Watch.Status = nil
+			if _, err := os.Stat(filepath.Join(disk, "fill")); err != nil {
+				fill()
+			}
+		}
+	}
+	_, err := Run(t.Context(), p)
+	if full := new(FullDiskError); !errors.As(err, &full) || full.Dir != p.Dir {
+		t.Fatalf("with a disk that fills up it ends with %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(p.Dir, workDir)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("half of a trial is left: %v", err)
+	}
+	empty()
+	p.Watch.Status = nil
+	r := run(t, p)
+	for _, x := range r.Tables[0].Rows {
+		if x.Error != "" || len(x.Trials) != 1 || x.Proof != proven {
+			t.Errorf("%s, with room again: error %q, %d trials, proof %q", x.System, x.Error, len(x.Trials), x.Proof)
+		}
+	}
+}
