@@ -97,7 +97,8 @@ func GemmTiles(m, n, k, workers int) (rows, cols int) {
 			wide -= 6
 		}
 		cost := (roundUp(r, 4)*wide + 32*(r+c)) * ceil(ceil(m, max(r, 1))*ceil(n, max(c, 1)), workers)
-		if least == 0 || cost <= least {
+		// Of two that are as good, the one that has more cuts by columns: each piece packs the columns of B that it has.
+		if least == 0 || cost < least {
 			rows, cols, least = r, min(c, n), cost
 		}
 	}
