@@ -113,15 +113,32 @@ func (s *shard[T]) addCells(t target[T], cols []int64, d []T) {
 		}
 		return
 	}
-	s.ensure(t.r, cols)
-	at := 0
-	for k, c := range cols {
-		at += search(t.r.cols[at:], c)
+	if !s.places(t.r, cols) {
+		s.ensure(t.r, cols)
+		s.places(t.r, cols)
+	}
+	for k, at := range s.at {
 		t.r.cells[at] += d[k]
 	}
 }
 
-// search is the index of x in a, which has it, found from the front: columns come in clusters.
+// places finds where a sparse row has these columns, and reports whether it has all.
+func (s *shard[T]) places(r *row[T], cols []int64) bool {
+	s.at = s.at[:0]
+	at := 0
+	for _, c := range cols {
+		if at == len(r.cols) {
+			return false
+		}
+		if at += search(r.cols[at:], c); r.cols[at] != c {
+			return false
+		}
+		s.at = append(s.at, int32(at))
+	}
+	return true
+}
+
+// search is the index of the first of a that is x or more, or of the last, found from the front: columns come in clusters.
 func search(a []int64, x int64) int {
 	step := 1
 	for step < len(a) && a[step] < x {
@@ -214,6 +231,10 @@ func (s *shard[T]) step(p *roundPart) {
 	if p.divide && p.sum == 0 {
 		return // there is no mean
 	}
+	if len(p.secs) == 1 && p.secs[0].form == formRows {
+		s.stepRows(p.secs[0], p)
+		return
+	}
 	es := s.entries[:0]
 	for k, c := range p.secs {
 		d := asCells[T](c.cells)
@@ -274,6 +295,50 @@ func (s *shard[T]) step(p *roundPart) {
 	clear(s.entries)
 }
 
+// stepRows steps rows that one section has whole, which are ascending: none has anything to be summed with.
+func (s *shard[T]) stepRows(c *section, p *roundPart) {
+	d, n := asCells[T](c.cells), int(s.t.spec.Cols)
+	for i, r := range c.rows {
+		if i%warmRows == 0 {
+			s.warm(c.rows[i:min(i+warmRows, len(c.rows))])
+		}
+		live, fork := s.touch(s.findOrMake(r, 0), p.cut)
+		s.stepRow(&live, d[i*n:i*n+n], p)
+		if fork.cells != nil {
+			s.stepRow(&fork, d[i*n:i*n+n], p)
+		}
+	}
+}
+
+// warmRows are read ahead of their steps: their memory is waited for together, which for rows far apart is most of the time.
+const warmRows = 32
+
+// warm reads a cell of each of these rows, and what is kept beside them.
+func (s *shard[T]) warm(rows []int64) {
+	if s.live == nil || len(s.live.steps) == 0 {
+		return
+	}
+	n := s.t.spec.Cols
+	for _, r := range rows {
+		k := r - s.first
+		s.warmed += s.live.cells[k*n]
+		s.warmedSteps += s.live.steps[k] + uint32(s.segs[k].version)
+	}
+}
+
+func (s *shard[T]) stepRow(t *target[T], d []T, p *roundPart) {
+	if t.steps != nil {
+		*t.steps++
+	}
+	for a := 0; a < len(d); a += stepCells {
+		n := min(stepCells, len(d)-a)
+		sum := s.buffer(0, n)
+		copy(sum, d[a:a+n])
+		s.update(t.cells[a:a+n], sum, t, a, n, p)
+	}
+	s.keep(*t)
+}
+
 // stepRuns steps runs of cells of one segment.
 func (s *shard[T]) stepRuns(t target[T], es []entry[T], p *roundPart) {
 	same := true
@@ -310,12 +375,12 @@ func (s *shard[T]) stepRun(t target[T], es []entry[T], a, b int, p *roundPart) {
 	for ; a < b; a += stepCells {
 		n := min(stepCells, b-a)
 		sum := s.sum(es, a, n)
-		s.update(t.cells[a:a+n], sum, t, a, n, p)
+		s.update(t.cells[a:a+n], sum, &t, a, n, p)
 	}
 }
 
 // update adds sum, divided if need be, to cells, or what the optimizer makes of it. sum is the shard's to change.
-func (s *shard[T]) update(cells, sum []T, t target[T], at, n int, p *roundPart) {
+func (s *shard[T]) update(cells, sum []T, t *target[T], at, n int, p *roundPart) {
 	if p.divide {
 		divide(s.t.isa, sum, p.sum)
 	}

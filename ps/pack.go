@@ -106,14 +106,24 @@ func (d *deltas[T]) sparseSections(emit emitter) {
 		})
 		return
 	}
-	for _, i := range d.order { // rows in blocks: a section for each
+	packers := make([]*cellPacker[T], d.t.cut.shards) // rows in blocks, each of which has a shard of its own
+	for _, i := range d.order {
 		l := &d.lists[i]
 		for k := 0; k < len(l.cols); {
 			shard, _, to := d.t.cut.segment(d.rows[i], l.cols[k])
-			b := d.newCells(uint32(shard), emit)
+			b := packers[shard]
+			if b == nil {
+				b = d.newCells(uint32(shard), emit)
+				packers[shard] = b
+			}
+			b.apart = true
 			for ; k < len(l.cols) && l.cols[k] < to; k++ {
 				b.add(d.rows[i], l.cols[k], l.cells[k])
 			}
+		}
+	}
+	for _, b := range packers {
+		if b != nil {
 			b.flush()
 		}
 	}
@@ -141,6 +151,7 @@ type cellPacker[T Number] struct {
 	c     section
 	cells []T
 	per   int
+	apart bool // the next cell begins a block
 	emit  emitter
 }
 
@@ -153,8 +164,8 @@ func (b *cellPacker[T]) add(row, col int64, x T) {
 	if 16*len(b.c.rows)+b.per*(len(b.cells)+1)+16 > maxPiece {
 		b.flush()
 	}
-	if n := len(b.c.rows); n == 0 || b.c.rows[n-1] != row {
-		b.c.rows, b.c.ends = append(b.c.rows, row), append(b.c.ends, int64(len(b.cells)))
+	if n := len(b.c.rows); n == 0 || b.apart || b.c.rows[n-1] != row {
+		b.c.rows, b.c.ends, b.apart = append(b.c.rows, row), append(b.c.ends, int64(len(b.cells))), false
 	}
 	b.c.cols, b.cells = append(b.c.cols, col), append(b.cells, x)
 	b.c.ends[len(b.c.ends)-1]++

@@ -139,6 +139,10 @@ type shard[T Number] struct {
 	views   [8][]float32
 	sums    [][]T
 	entries []entry[T]
+	at      []int32
+
+	warmed      T // what warm has read: it is of no use, but the compiler does not know
+	warmedSteps uint32
 }
 
 func newShard[T Number](t *table, index int) *shard[T] {

@@ -1,0 +1,93 @@
+package ps
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestSparseSections: rows of many blocks make one section a shard, whose columns are of one block in each of its rows, and which has all
+// that was added.
+func TestSparseSections(t *testing.T) {
+	p := Placement{Directory: dirName(), Servers: []Name{serverName(0)}, Clients: []Name{clientName(0)}}.withDefaults()
+	d := Definition{Spec: Spec{Name: "t", Cols: 1 << 20, Sparse: true}}
+	cut := newCut(&d.Spec, &p)
+	d.Owners = p.owners(0, cut.shards)
+	table := newTable(&d, &p)
+	buf := newDeltas[float32](newClientTable(table), 0)
+	type cell struct{ row, col int64 }
+	want := map[cell]float32{}
+	for row := range int64(200) {
+		for c := range int64(16) {
+			at := cell{row * 997, c * c * 4001 % (1 << 20)}
+			buf.inc(at.row, at.col, float32(row+c))
+			want[at] += float32(row + c)
+		}
+	}
+	seen := map[uint32]bool{}
+	buf.sections(func(c section, _ *hold) {
+		if seen[c.shard] {
+			t.Errorf("shard %d has two sections", c.shard)
+		}
+		seen[c.shard] = true
+		if err := newShard[float32](table, int(c.shard)).check(&c, true); err != nil {
+			t.Error(err)
+		}
+		x, start := asCells[float32](c.cells), int64(0)
+		for i, end := range c.ends {
+			for k := start; k < end; k++ {
+				at := cell{c.rows[i], c.cols[k]}
+				if want[at] != x[k] {
+					t.Errorf("row %d, column %d: %v is sent, want %v", at.row, at.col, x[k], want[at])
+				}
+				delete(want, at)
+			}
+			start = end
+		}
+	})
+	if len(want) > 0 || len(seen) < 2 {
+		t.Errorf("%d cells are not sent; %d shards", len(want), len(seen))
+	}
+}
+
+// TestStepRows: rows that are stepped by themselves come to the bits that they come to among others.
+func TestStepRows(t *testing.T) {
+	for _, optimizer := range []string{"sgd rate=0.1", "adam rate=0.01"} {
+		for _, spec := range []Spec{{Rows: 100, Cols: 3}, {Rows: 40, Cols: 5000}, {Cols: 7}} {
+			spec.Name, spec.Optimizer, spec.Mode = "t", optimizer, SSP
+			apply := func(apart bool) []float32 {
+				j, w := alone(t, spec)
+				defer j.close()
+				tab := tableOf[float32](w, "t")
+				row := make([]float32, spec.Cols)
+				for round := range int64(3) {
+					for r := range int64(20) {
+						for c := range row {
+							row[c] = float32(r*3+int64(c)+round) / 7
+						}
+						if apart {
+							if err := tab.IncPart(int(1+r%2), r, 0, row); err != nil {
+								t.Fatal(err)
+							}
+						} else if err := tab.DenseInc(r, 0, row); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if err := w.Barrier(bg); err != nil {
+						t.Fatal(err)
+					}
+				}
+				var all []float32
+				for r := range int64(20) {
+					if _, err := tab.Get(bg, r, row); err != nil {
+						t.Fatal(err)
+					}
+					all = append(all, row...)
+				}
+				return all
+			}
+			if a, b := apply(false), apply(true); !slices.Equal(a, b) {
+				t.Errorf("%s, %d rows of %d: not the same bits", optimizer, spec.Rows, spec.Cols)
+			}
+		}
+	}
+}
