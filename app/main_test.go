@@ -5,9 +5,12 @@ import (
 	"testing"
 )
 
-// TestMain is where the worker processes of the tests begin: they are this very program.
+// TestMain is where the child processes of the tests begin: they are this very program.
 func TestMain(m *testing.M) {
 	if code, ok := Child(Options{}); ok {
+		os.Exit(code)
+	}
+	if code, ok := residentChild(os.Args[1:]); ok {
 		os.Exit(code)
 	}
 	os.Exit(m.Run())

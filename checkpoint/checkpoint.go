@@ -278,10 +278,7 @@ func stateTensors(l *trivium.Layout, o *OptimizerState) (tensors []Tensor, err e
 		if steps == nil {
 			continue
 		}
-		t := Tensor{Name: rowSteps + "/" + l.Spec(i).Name, DType: "I64", Shape: []int{len(steps)}, Int64: make([]int64, len(steps))}
-		for r, n := range steps {
-			t.Int64[r] = int64(n)
-		}
+		t := Tensor{Name: rowSteps + "/" + l.Spec(i).Name, DType: "I64", Shape: []int{len(steps)}, Counts: steps}
 		tensors = append(tensors, t)
 	}
 	return tensors, nil

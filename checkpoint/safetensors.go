@@ -12,14 +12,15 @@ import (
 	"strings"
 )
 
-// A Tensor is one entry of a safetensors file: cells in row-major order, in Float32, Int64 or, for types that this program only
-// carries, Raw.
+// A Tensor is one entry of a safetensors file: cells in row-major order, in Float32, Int64 (or, to be written as such, Counts) or, for
+// types that this program only carries, Raw.
 type Tensor struct {
 	Name    string
 	DType   string // F32, I64 or another name of the format, such as BF16
 	Shape   []int
 	Float32 []float32 // DType F32
 	Int64   []int64   // DType I64
+	Counts  []uint32  // DType I64, in place of Int64
 	Raw     []byte    // any other, little-endian
 }
 
@@ -106,7 +107,7 @@ func (t *Tensor) cells() (int, error) {
 	case t.DType == "F32":
 		have = len(t.Float32)
 	case t.DType == "I64":
-		have = len(t.Int64)
+		have = len(t.Int64) + len(t.Counts)
 	case known && len(t.Raw)%size == 0:
 		have = len(t.Raw) / size
 	}
@@ -141,6 +142,13 @@ func writeCells(w io.Writer, buf []byte, t Tensor) ([]byte, error) {
 		}
 	}
 	for _, x := range t.Int64 {
+		if buf = binary.LittleEndian.AppendUint64(buf, uint64(x)); len(buf) >= 64<<10-8 {
+			if err := flush(); err != nil {
+				return buf, err
+			}
+		}
+	}
+	for _, x := range t.Counts {
 		if buf = binary.LittleEndian.AppendUint64(buf, uint64(x)); len(buf) >= 64<<10-8 {
 			if err := flush(); err != nil {
 				return buf, err

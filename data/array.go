@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/tensor"
@@ -42,6 +43,7 @@ type array struct {
 	rows   int64
 	shape  []int // of one row; empty: a number
 	elem   element
+	raw    sync.Pool // of *[]byte: what was read
 }
 
 func (a *array) rowLen() int {
@@ -83,34 +85,64 @@ func (a *array) check(what string) error {
 // bytesAreImages reports whether the numbers are pixels from 0 to 255.
 func (a *array) bytesAreImages() bool { return a.elem.name == "u1" && len(a.shape) >= 2 }
 
-// readInto writes the rows [from, to), each number divided by divisor, to dst.
-func (a *array) readInto(dst []float32, buf []byte, from, to int64, divisor float32, bad func(*Error) error) ([]byte, error) {
-	n := a.rowLen()
-	row := int64(n) * int64(a.elem.size)
-	buf, err := a.f.read(buf, a.offset+from*row, a.offset+to*row)
-	if err != nil {
-		return buf, err
+// pieceBytes is how much of a file is read at a time: enough that a call costs nothing beside it, and little beside the data.
+const pieceBytes = 1 << 20
+
+// pieces reads the rows [from, to), some at a time, into memory that is used again after f.
+func (a *array) pieces(from, to int64, f func(raw []byte, from, to int64) error) error {
+	row := int64(a.rowLen()) * int64(a.elem.size)
+	rows := max(1, pieceBytes/row)
+	buf, ok := a.raw.Get().(*[]byte)
+	if !ok {
+		buf = new([]byte)
 	}
-	dst = dst[:(to-from)*int64(n)]
+	defer a.raw.Put(buf)
+	for ; from < to; from += rows {
+		end := min(from+rows, to)
+		raw, err := a.f.read(*buf, a.offset+from*row, a.offset+end*row)
+		if err != nil {
+			return err
+		}
+		*buf = raw
+		if err := f(raw, from, end); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readInto writes the rows [from, to), each number divided by divisor, to dst.
+func (a *array) readInto(dst []float32, from, to int64, divisor float32, bad func(*Error) error) error {
+	n := a.rowLen()
+	first := from
+	return a.pieces(from, to, func(raw []byte, from, to int64) error {
+		return a.convert(dst[(from-first)*int64(n):(to-first)*int64(n)], raw, from, divisor, bad)
+	})
+}
+
+// convert writes the numbers of raw, which are rows from first on, to dst.
+func (a *array) convert(dst []float32, raw []byte, first int64, divisor float32, bad func(*Error) error) error {
 	if a.elem.name == "u1" && divisor == 255 {
-		for i, v := range buf {
+		for i, v := range raw {
 			dst[i] = byteUnit[v]
 		}
-		return buf, nil
+		return nil
 	}
+	n := a.rowLen()
+	row := int64(n) * int64(a.elem.size)
 	for i := range dst {
-		v := a.elem.get(buf[i*a.elem.size:])
+		v := a.elem.get(raw[i*a.elem.size:])
 		if !finite32(v) {
-			r := from + int64(i/n)
+			r := first + int64(i/n)
 			e := faultAt(a.f.name, a.offset+r*row+int64(i%n*a.elem.size), "%v is not a finite number of 32 bits", v)
 			e.Row, e.Field = r, fmt.Sprintf("element %d", i%n)
 			if err := bad(e); err != nil {
-				return buf, err
+				return err
 			}
 		}
 		dst[i] = float32(v) / divisor
 	}
-	return buf, nil
+	return nil
 }
 
 // An arrayFile is a pair of files: rows of a fixed shape, and their labels.
@@ -142,8 +174,7 @@ func newArrayFile(x, y *array) (*arrayFile, error) {
 	}
 	a.crc ^= more*2 + 1
 	a.labels = make([]float32, y.rows)
-	_, err = y.readInto(a.labels, nil, 0, y.rows, 1, stop)
-	return a, err
+	return a, y.readInto(a.labels, 0, y.rows, 1, stop)
 }
 
 func (a *arrayFile) fileName() string { return a.x.f.name }
@@ -229,7 +260,7 @@ func (a *arrayFile) dataset(ctx context.Context, t *Transform, budget int64) (Da
 			read: func(_ context.Context, dst *trivium.Batch, from, to int64) error {
 				in := &dst.Inputs[0]
 				in.Values = extend(in.Values[:0], int(to-from)*n)
-				if _, err := a.x.readInto(in.Values, nil, from, to, t.Divisor, stop); err != nil {
+				if err := a.x.readInto(in.Values, from, to, t.Divisor, stop); err != nil {
 					return err
 				}
 				dst.Rows = int(to - from)
@@ -242,8 +273,7 @@ func (a *arrayFile) dataset(ctx context.Context, t *Transform, budget int64) (Da
 	}
 	x := tensor.Aligned[float32](int(a.x.rows) * n)
 	err := parallel(ctx, a.x.rows, chunkRows, func(from, to int64) error {
-		_, err := a.x.readInto(x[from*int64(n):to*int64(n)], nil, from, to, t.Divisor, stop)
-		return err
+		return a.x.readInto(x[from*int64(n):to*int64(n)], from, to, t.Divisor, stop)
 	})
 	if err != nil {
 		return nil, nil, err
@@ -263,7 +293,6 @@ func (a *arrayFile) verify(ctx context.Context) error {
 		return nil
 	}
 	return parallel(ctx, a.x.rows, chunkRows, func(from, to int64) error {
-		_, err := a.x.readInto(make([]float32, (to-from)*int64(a.x.rowLen())), nil, from, to, 1, stop)
-		return err
+		return a.x.readInto(make([]float32, (to-from)*int64(a.x.rowLen())), from, to, 1, stop)
 	})
 }

@@ -222,7 +222,7 @@ func (a *arrayFile) describe(ctx context.Context, d *Description, f fitting) err
 	}
 	err := parallel(ctx, a.x.rows, chunkRows, func(from, to int64) error {
 		x := make([]float32, (to-from)*int64(a.x.rowLen()))
-		if _, err := a.x.readInto(x, nil, from, to, 1, report); err != nil {
+		if err := a.x.readInto(x, from, to, 1, report); err != nil {
 			return err
 		}
 		part := columnStats{min: math.Inf(1), max: math.Inf(-1)}

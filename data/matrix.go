@@ -20,20 +20,19 @@ func (m *matrixFile) locate(e *Error, row int64) {
 
 func (m *matrixFile) decode(p *plan, dst *rawRows, from, to int64, bad func(*Error) error) error {
 	n := m.rowLen()
-	width := int64(n * m.elem.size)
-	buf, err := m.f.read(nil, m.offset+from*width, m.offset+to*width)
-	if err != nil {
-		return err
-	}
-	for i := range int(to-from) * n {
-		if e := p.putNumber(dst, i/n, i%n, m.elem.get(buf[i*m.elem.size:])); e != nil {
-			e.File = m.f.name
-			m.locate(e, from+int64(i/n))
-			e.Offset += int64(i % n * m.elem.size)
-			if err := bad(e); err != nil {
-				return err
+	first := from
+	return m.pieces(from, to, func(raw []byte, from, to int64) error {
+		at := int(from - first)
+		for i := range int(to-from) * n {
+			if e := p.putNumber(dst, at+i/n, i%n, m.elem.get(raw[i*m.elem.size:])); e != nil {
+				e.File = m.f.name
+				m.locate(e, from+int64(i/n))
+				e.Offset += int64(i % n * m.elem.size)
+				if err := bad(e); err != nil {
+					return err
+				}
 			}
 		}
-	}
-	return nil
+		return nil
+	})
 }

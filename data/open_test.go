@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -286,5 +287,24 @@ func TestRealSamples(t *testing.T) {
 	s = open(t, trivium.Data{Source: filepath.Join(dir, "sample_libsvm_data.txt")}, Options{})
 	if s.Train.Rows() != 80 || s.Test.Rows() != 20 {
 		t.Errorf("sample: %d + %d rows", s.Train.Rows(), s.Test.Rows())
+	}
+}
+
+// TestArraysAreReadInPieces: reading an array takes its rows' memory and a few pieces more, not as much again.
+func TestArraysAreReadInPieces(t *testing.T) {
+	dir := t.TempDir()
+	const rows, columns = 2000, 4000
+	write(t, dir, "x.npy", npyFile("<f4", fmt.Sprintf("%d, %d", rows, columns), make([]byte, 4*rows*columns)))
+	write(t, dir, "y.npy", npyFile("|u1", fmt.Sprintf("%d,", rows), append(make([]byte, rows-1), 1)))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	s, err := Open(t.Context(), trivium.Data{Source: filepath.Join(dir, "x.npy")}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	runtime.ReadMemStats(&after)
+	if got, most := after.TotalAlloc-before.TotalAlloc, uint64(4*rows*columns+12<<20); got > most {
+		t.Errorf("%d bytes were allocated for %d of numbers, want at most %d", got, 4*rows*columns, most)
 	}
 }

@@ -1,0 +1,127 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// residentArgument makes of the test program a command, that says in the end how much memory it had at most.
+const residentArgument = "resident-child"
+
+// residentChild runs the command that args are, if they begin with residentArgument.
+func residentChild(args []string) (code int, ok bool) {
+	if len(args) == 0 || args[0] != residentArgument {
+		return 0, false
+	}
+	code = Run(context.Background(), args[1:], strings.NewReader(""), io.Discard, os.Stderr, Options{})
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return Failed, true
+	}
+	fmt.Printf("%s\n", status)
+	return code, true
+}
+
+// TestResidentMemory: a training takes at most the data, its parameters and their gradient, a vector for each of the optimizer's slots,
+// the activations and 64 MiB, from reading the data to the last checkpoint. L-BFGS takes (4 + 2 × history) × the parameters in all;
+// exact mode four times the parameters more, for the partial sums of its tree. What is measured is the kernel's account of the most
+// memory that a process had, of one that runs the command and nothing else.
+func TestResidentMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not run here: trains models of some hundred megabytes for seconds, which the whole tests have")
+	}
+	if runtime.GOOS != "linux" {
+		t.Skip("not run here: the most memory that a process had is read from Linux's /proc")
+	}
+	dir := t.TempDir()
+	const entries, width = 100, 1_000_000
+	writeSparse(t, filepath.Join(dir, "wide.libsvm"), 5000, entries, width)
+
+	const (
+		digit    = 4 * (784 + 1) // bytes of a row, with its label
+		wide     = 784*2000 + 2000 + 2000*2000 + 2000 + 2000*10 + 10
+		lenet    = 25*20 + 20 + 25*20*50 + 50 + 800*500 + 500 + 500*10 + 10
+		lenetRow = 24*24*20 + 12*12*20 + 8*8*50 + 4*4*50 + 500 + 10 // values of a row's activations
+	)
+	for _, c := range []struct {
+		args        string
+		data        int // bytes
+		parameters  int
+		vectors     int // of so many numbers
+		activations int // numbers, of one batch; each has a gradient
+	}{
+		{"mlp:2000,2000 --optimizer sgd --data digits --rows 300 --batch 100 --epochs 2", 350 * digit, wide, 2, 100 * 4010},
+		{"mlp:2000,2000 --optimizer adam --data digits --rows 300 --batch 100 --epochs 2", 350 * digit, wide, 4, 100 * 4010},
+		{"mlp:2000,2000 --optimizer adam --data digits --rows 300 --batch 100 --epochs 1 --exact", 350 * digit, wide, 8, 100 * 4010},
+		{"mlp:2000,2000 --optimizer lbfgs --data digits --rows 120 --epochs 12", 140 * digit, wide, 24, 120 * 4010},
+		{"mlp:2000,2000 --optimizer lbfgs --data digits --rows 120 --epochs 12 --exact", 140 * digit, wide, 28, 120 * 4010},
+		{"cnn --data digits --rows 1000 --batch 500 --epochs 2", 1200 * digit, lenet, 4, 500 * lenetRow},
+		{"fm:8 --optimizer sgd --data wide.libsvm --columns 1000000 --epochs 2", 5000 * (8*entries + 12), 9*width + 1, 2, 0},
+		{"fm:8 --optimizer adam --data wide.libsvm --columns 1000000 --epochs 2", 5000 * (8*entries + 12), 9*width + 1, 4, 0},
+		{"fm:8 --optimizer adam --data wide.libsvm --columns 1000000 --epochs 1 --exact", 5000 * (8*entries + 12), 9*width + 1, 8, 0},
+		{"logistic --data logistic --batch 250 --epochs 10", 12_000 * 40_004, 10_001, 3, 0},
+		{"logistic --data logistic --batch full --epochs 3", 12_000 * 40_004, 10_001, 3, 0},
+	} {
+		peak := peakOf(t, dir, append(strings.Fields("train "+c.args), "--threads", "2")...)
+		most := c.data + 4*c.vectors*c.parameters + 2*4*c.activations + 64<<20
+		t.Logf("%s: %d MiB of %d", c.args, peak>>20, most>>20)
+		if peak > most {
+			t.Errorf("%s: %d bytes were resident, want at most %d: %d of data, %d of parameters %d times, %d of activations, 64 MiB",
+				c.args, peak, most, c.data, 4*c.parameters, c.vectors, 2*4*c.activations)
+		}
+	}
+}
+
+// peakOf runs a command in a process of its own and returns the bytes that it had at most.
+func peakOf(t *testing.T, dir string, args ...string) int {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, problems bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), self, append([]string{residentArgument}, args...)...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &problems
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %v: %s", args, err, problems.String())
+	}
+	m := regexp.MustCompile(`(?m)^VmHWM:\s*(\d+) kB$`).FindStringSubmatch(out.String())
+	if m == nil {
+		t.Fatalf("no VmHWM in %s", out.String())
+	}
+	kilobytes, err := strconv.Atoi(m[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kilobytes << 10
+}
+
+// writeSparse writes rows with so many entries each, in columns below width.
+func writeSparse(t *testing.T, name string, rows, entries, width int) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(1, 3))
+	var b []byte
+	for row := range rows {
+		b = strconv.AppendInt(b, int64(row%2), 10)
+		for i := range entries { // in ascending order
+			c := 1 + i*width/entries + r.IntN(width/entries)
+			b = append(strconv.AppendInt(append(b, ' '), int64(c), 10), ":1"...)
+		}
+		b = append(b, '\n')
+	}
+	if err := os.WriteFile(name, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
