@@ -141,7 +141,8 @@ func (a arch) maskTable() {
 // there are registers for eight, they are an eighth faster than four. Fewer columns fetch lines of memory in order, which is 8 % faster
 // with AVX2 than whole blocks, and so does fetching ahead, by so many bytes (all measured).
 //
-//	DI t, SI rows, R8 R9 BX AX as at has them, R10 x, CX the columns of a pass left, R12 those of the block after them
+//	DI t, SI rows, R8 R9 BX AX as at has them, R10 x, CX the columns of a pass left, R12 those of the block after them,
+//	R14 whether the stack has sums
 func (a arch) dotsByParts(rows, group, columns, ahead int) {
 	vecs := 64 / a.lanes
 	parts := vecs / group
@@ -171,16 +172,16 @@ func (a arch) dotsByParts(rows, group, columns, ahead int) {
 	p("// func %s(t *stripe)", name)
 	p("TEXT ·%s(SB), 0, $%d-8", name, parts*rows*group*bytes)
 	p("\tMOVQ t+0(FP), DI\n\tMOVQ 0(DI), SI\n\tMOVQ 8(DI), R8\n\tLEAQ (R8)(R8*2), R9\n\tMOVQ 16(DI), R10\n\tMOVQ 24(DI), R12")
-	p("\tVXORPS %s, %s, %s", reg(0), reg(0), reg(0))
-	for part := range parts {
-		each(func(i, v int) { p("\tVMOVU%s %s, %s", a.suffix, reg(0), slot(part, i, v)) })
-	}
+	p("\tXORQ R14, R14") // whether there are sums on the stack
 	p("columns:\n\tMOVQ $%d, R13\n\tCMPQ R12, R13\n\tCMOVQLT R12, R13\n\tSUBQ R13, R12", columns)
 	for part := range parts {
 		p("\tMOVQ R13, CX")
 		fifth()
+		p("\tTESTQ R14, R14\n\tJNZ go%d", part)
+		each(func(i, v int) { p("\tVXORPS %s, %s, %s", acc(i, v), acc(i, v), acc(i, v)) })
+		p("\tJMP from%d\ngo%d:", part, part)
 		each(func(i, v int) { p("\tVMOVU%s %s, %s", a.suffix, slot(part, i, v), acc(i, v)) })
-		p("\tSUBQ $64, CX\n\tJL tail%d\nloop%d:", part, part)
+		p("from%d:\n\tSUBQ $64, CX\n\tJL tail%d\n\tPCALIGN $32\nloop%d:", part, part, part)
 		for v := range group {
 			p("\tVMOVU%s %d(R10), %s", a.suffix, v*bytes, x(v))
 		}
@@ -217,7 +218,7 @@ func (a arch) dotsByParts(rows, group, columns, ahead int) {
 			p("\tSUBQ $%d, SI\n\tSUBQ $%d, R10", part*group*bytes, part*group*bytes)
 		}
 	}
-	p("\tTESTQ R12, R12\n\tJG columns\n\tMOVQ 32(DI), R11")
+	p("\tMOVQ $1, R14\n\tTESTQ R12, R12\n\tJG columns\n\tMOVQ 32(DI), R11")
 	// What is half of all lanes away is added first.
 	for half := parts / 2; half > 0; half /= 2 {
 		for part := range half {
