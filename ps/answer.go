@@ -118,24 +118,29 @@ type packer struct {
 	full  func(m *values)
 	m     *values
 	size  int
+	alone bool // it is one section's cells, where they lie
 }
 
 func (p *packer) add(c section, h *hold) {
 	c.mark = slices.Contains(p.early, shardKey(&c))
 	n := c.size() + 8
 	alone := h != nil && len(c.cells) >= inPlace // sent from where it lies
-	if p.m != nil && (alone || p.size+n > maxPiece || len(p.m.secs) >= maxSections) {
+	switch {
+	case p.m == nil:
+	case p.alone && c.small() && len(p.m.secs) <= besideSections:
+		c.beside = true
+	case !p.alone && alone && smallOnes(p.m.secs):
+		putBeside(p.m.secs)
+		p.alone = true
+	case p.alone || alone || p.size+n > maxPiece || len(p.m.secs) >= maxSections:
 		p.flush()
 	}
 	if p.m == nil {
-		p.m, p.size = &values{}, 0
+		p.m, p.size, p.alone = &values{}, 0, alone
 	}
 	p.m.holds.add(h)
 	p.m.secs = append(p.m.secs, c)
 	p.size += n
-	if alone {
-		p.flush()
-	}
 }
 
 func (p *packer) flush() {

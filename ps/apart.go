@@ -166,7 +166,7 @@ func pieceKey(id uint64, part uint32, from int64) transport.Key {
 
 // key is that of the frame of an answer whose cells are sent from where they lie.
 func (m *values) key() transport.Key {
-	if s := &m.secs[0]; m.id != 0 && s.form == formRange && s.part > 0 && s.part < 1<<8 {
+	if s := bulk(m.secs); m.id != 0 && s != nil && s.form == formRange && s.part > 0 && s.part < 1<<8 {
 		return pieceKey(m.id, s.part, s.from)
 	}
 	return transport.Key{}

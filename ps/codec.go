@@ -82,9 +82,9 @@ func (x *parcels) encode(b protocol.Body) *parcel {
 	p.payload, p.key = nil, transport.Key{}
 	secs := func(secs, more []section, hs holds) {
 		p.copied = hs
-		switch {
-		case len(hs) > 0 && len(secs) == 1 && len(secs[0].cells) >= inPlace && secs[0].keyBytes() == 0 && len(more) == 0:
-			p.payload = secs[0].cells
+		switch s := bulk(secs); {
+		case len(hs) > 0 && s != nil && len(s.cells) >= inPlace && s.keyBytes() == 0 && len(more) == 0:
+			p.payload = s.cells
 			p.holds, p.copied = hs, nil
 		case len(secs)+len(more) > 0:
 			p.body = appendPayloads(appendPayloads(p.body[:0], secs), more)

@@ -3,6 +3,8 @@ package ps
 import (
 	"slices"
 	"testing"
+
+	"github.com/trivium-ml/trivium/protocol"
 )
 
 // TestSparseSections: rows of many blocks make one section a shard, whose columns are of one block in each of its rows, and which has all
@@ -89,5 +91,89 @@ func TestStepRows(t *testing.T) {
 				t.Errorf("%s, %d rows of %d: not the same bits", optimizer, spec.Rows, spec.Cols)
 			}
 		}
+	}
+}
+
+// TestBeside: a few small sections travel in the head of the message whose payload is a large one's cells, where they lie, in either order
+// and both ways; more make a message of their own.
+func TestBeside(t *testing.T) {
+	cells := make([]float32, inPlace/4)
+	for i := range cells {
+		cells[i] = float32(i)
+	}
+	large := section{table: 1, form: formRange, row: 3, part: 1, n: len(cells), cells: asBytes(cells)}
+	few := func(k int64) section {
+		return section{table: 2, form: formCells, rows: []int64{k}, ends: []int64{2}, cols: []int64{1, 5}, n: 2, cells: asBytes([]int64{k, -k})}
+	}
+	for _, c := range []struct {
+		name   string
+		secs   []section
+		pieces int
+	}{
+		{"before", []section{few(1), large}, 1},
+		{"after", []section{large, few(1), few(2)}, 1},
+		{"around", []section{few(1), large, few(2), few(3), few(4)}, 1},
+		{"too many", []section{large, few(1), few(2), few(3), few(4), few(5)}, 2},
+		{"two large ones", []section{few(1), large, few(2), large}, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			state, err := NewClientState(Placement{Directory: dirName(), Servers: []Name{serverName(0)}, Clients: []Name{clientName(0)}}, clientName(0), nil, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var up laneBatch
+			var down []protocol.Body
+			answer := packer{full: func(v *values) { v.id = 7; down = append(down, v) }}
+			for _, s := range c.secs {
+				h := new(hold)
+				if s.form != formRange {
+					h = nil
+				}
+				state.pack(&up, state.lanes[0], s, h)
+				answer.add(s, h)
+			}
+			answer.flush()
+			var all []protocol.Body
+			for _, b := range up.pieces {
+				all = append(all, b)
+			}
+			if len(all) != c.pieces || len(down) != c.pieces {
+				t.Errorf("%d pieces up, %d down, want %d", len(all), len(down), c.pieces)
+			}
+			for _, way := range [][]protocol.Body{all, down} {
+				var got []section
+				for _, b := range way {
+					var x parcels
+					p := x.encode(b)
+					if len(p.payload) >= inPlace && &p.payload[0] != &large.cells[0] {
+						t.Error("the large section's cells were copied")
+					}
+					if v, ok := b.(*values); ok && len(p.payload) >= inPlace && p.key != v.key() {
+						t.Errorf("key %v, want %v", p.key, v.key())
+					}
+					head := slices.Clone(p.head)
+					m, err := decode(p.kind, head, p.payload, nil)
+					clear(head) // as its reader's memory is used again
+					if err != nil {
+						t.Fatal(err)
+					}
+					switch m := m.(type) {
+					case *batch:
+						got = append(got, m.secs...)
+					case *values:
+						got = append(got, m.secs...)
+					}
+				}
+				if len(got) != len(c.secs) {
+					t.Fatalf("%d sections, want %d", len(got), len(c.secs))
+				}
+				for i, s := range got {
+					w := c.secs[i]
+					if s.table != w.table || s.row != w.row || s.part != w.part || !slices.Equal(s.rows, w.rows) && !s.listed || !slices.Equal(s.cols, w.cols) && !s.listed || !slices.Equal(s.cells, w.cells) {
+						t.Errorf("section %d: %+v, want %+v", i, s.table, w.table)
+					}
+				}
+			}
+		})
 	}
 }

@@ -130,7 +130,7 @@ func (c *ClientState) sendRounds() {
 type laneBatch struct {
 	pieces []*batch
 	size   int
-	alone  bool // the last piece is full
+	alone  bool // the last piece is one section's cells, where they lie: it is full but for what travels beside them
 }
 
 // markLast marks each shard's last section.
@@ -243,7 +243,13 @@ func (c *ClientState) pack(o *laneBatch, l *laneLink, s section, h *hold) {
 		b = o.pieces[k-1]
 	}
 	alone := h != nil && len(s.cells) >= inPlace // sent from where it lies
-	if b == nil || o.alone || alone || o.size+n > c.o.piece || len(b.secs) >= maxSections {
+	switch {
+	case b != nil && o.alone && s.small() && len(b.secs) <= besideSections:
+		s.beside = true
+	case b != nil && !o.alone && alone && smallOnes(b.secs):
+		putBeside(b.secs)
+		o.alone = true
+	case b == nil || o.alone || alone || o.size+n > c.o.piece || len(b.secs) >= maxSections:
 		b, o.size, o.alone = &batch{}, 0, alone
 		o.pieces = append(o.pieces, b)
 	}

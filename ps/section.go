@@ -67,6 +67,7 @@ type section struct {
 	version      uint64  // replies: of the segments; in a request: of what the asker has
 	mark         bool    // in a batch: the round has no more of this shard; in a reply: the asker's round status.own is in it, too
 	coded        bool    // cells are what the batch's codec made of n float32
+	beside       bool    // keys and cells travel in the head, since the payload is the cells of another section, where they lie
 	done         bool    // at a server: applied
 }
 
@@ -100,7 +101,14 @@ func (s *section) appendHead(p []byte) []byte {
 	if s.coded {
 		flags |= 16
 	}
+	if s.beside {
+		flags |= 32
+	}
 	p = append(p, flags)
+	if s.beside {
+		p = wire.AppendUvarint(p, uint64(s.keyBytes()+len(s.cells)))
+		p = s.appendPayload(p)
+	}
 	p = wire.AppendUvarint(p, uint64(s.table))
 	p = wire.AppendUvarint(p, uint64(s.shard))
 	p = wire.AppendUvarint(p, uint64(s.part))
@@ -133,9 +141,12 @@ func (s *section) appendPayload(p []byte) []byte {
 	return append(p, s.cells...)
 }
 
-// appendPayloads appends the payloads of secs, each from a multiple of 8 on.
+// appendPayloads appends the payloads of secs, each from a multiple of 8 on, but for those that the head has.
 func appendPayloads(p []byte, secs []section) []byte {
 	for i := range secs {
+		if secs[i].beside {
+			continue
+		}
 		for len(p)%8 != 0 {
 			p = append(p, 0)
 		}
@@ -146,8 +157,12 @@ func appendPayloads(p []byte, secs []section) []byte {
 
 // readSection reads what the two appends wrote; payload is what is left of it, and what is left after.
 func readSection(r *wire.Reader, payload []byte, s *section) []byte {
-	flags := r.Uvarint("form", 31)
-	s.form, s.mark, s.listed, s.coded = form(flags&3), flags&4 != 0, flags&8 != 0, flags&16 != 0
+	flags := r.Uvarint("form", 63)
+	s.form, s.mark, s.listed, s.coded, s.beside = form(flags&3), flags&4 != 0, flags&8 != 0, flags&16 != 0, flags&32 != 0
+	rest := payload
+	if s.beside {
+		payload = slices.Clone(r.Bytes("cells beside", besideMost)) // the head's memory is used again
+	}
 	s.table = uint32(r.Uvarint("table", maxTables))
 	s.shard = uint32(r.Uvarint("shard", maxShards))
 	s.part = uint32(r.Uvarint("part", math.MaxUint32))
@@ -185,8 +200,53 @@ func readSection(r *wire.Reader, payload []byte, s *section) []byte {
 		}
 	}
 	s.cells = take("cells", bytes)
+	if s.beside {
+		if len(payload) > 0 {
+			r.Fail("cells beside", errFollows)
+		}
+		return rest
+	}
 	take("padding", min(pad8(bytes)-bytes, len(payload)))
 	return payload
+}
+
+const (
+	// besideMost is the size in bytes up to which a section may travel in the head of a message whose payload is another's cells, and
+	// besideSections how many may: then a round of a large row and a few numbers is one message, in place of two.
+	besideMost     = 256
+	besideSections = 4
+)
+
+// small reports whether a section may travel beside a large one, with its keys even where the receiver has them: it may come to lose them.
+func (s *section) small() bool {
+	return 8*(len(s.rows)+len(s.ends)+len(s.cols))+len(s.cells) <= besideMost
+}
+
+// smallOnes reports whether all of secs may travel beside a large one.
+func smallOnes(secs []section) bool {
+	return len(secs) <= besideSections && !slices.ContainsFunc(secs, func(s section) bool { return !s.small() })
+}
+
+// putBeside has all of secs travel so.
+func putBeside(secs []section) {
+	for i := range secs {
+		secs[i].beside = true
+	}
+}
+
+// bulk returns the section whose cells are the payload, if others travel beside it at most; nil: there is none.
+func bulk(secs []section) *section {
+	var s *section
+	for i := range secs {
+		switch {
+		case secs[i].beside:
+		case s != nil:
+			return nil
+		default:
+			s = &secs[i]
+		}
+	}
+	return s
 }
 
 func readVarint(r *wire.Reader, field string) int64 {
