@@ -233,6 +233,10 @@ func (p *Panic) Unwrap() error {
 
 // A spinner counts turns of a waiting loop. At first they are as short as can be, for the usual wait; then each yields the processor
 // to other goroutines.
+//
+// Two goroutines that yield at the same time may both end up in the queue of one processor, and nobody looks for work for the other: one
+// of the two then stands still for milliseconds, until it is noticed. So the first part is long enough for the gaps between the loops of
+// one step, in which the workers and their caller wait for each other by turns.
 type spinner struct {
 	turns int
 	start time.Time
@@ -242,14 +246,21 @@ func newSpinner() spinner { return spinner{} }
 
 // next says whether to go on spinning.
 func (s *spinner) next() bool {
-	const short = 2000 // about 2 µs
+	const short, busy = 64, 20 * time.Microsecond // a turn is some nanoseconds, a look at the clock forty
 	s.turns++
-	if s.turns < short {
+	if s.turns%short != 0 {
 		return true
 	}
-	if s.turns == short {
+	if s.start.IsZero() {
 		s.start = time.Now()
+		return true
 	}
-	runtime.Gosched()
-	return s.turns%16 != 0 || time.Since(s.start) < spin
+	switch waited := time.Since(s.start); {
+	case waited < busy:
+		return true
+	case waited < spin:
+		runtime.Gosched()
+		return true
+	}
+	return false
 }

@@ -2,6 +2,7 @@ package exec
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -13,6 +14,7 @@ import (
 type instance struct {
 	p        *Program
 	threads  int
+	crowded  bool  // the threads are more than may run at once
 	caps     []int // sizes that memory was planned for
 	axes     []int // sizes of now
 	values   [][]*slot
@@ -72,6 +74,7 @@ func newInstance(p *Program, caps, axes []int) (*instance, error) {
 	x := &instance{p: p, threads: 1, later: map[*node][]view{}, caps: append([]int(nil), caps...), axes: make([]int, len(axes))}
 	if !p.o.Serial {
 		x.threads = p.pool.Threads()
+		x.crowded = x.threads > runtime.GOMAXPROCS(0)
 	}
 	for range x.threads {
 		x.workers = append(x.workers, &worker{})

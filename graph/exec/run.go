@@ -223,18 +223,21 @@ func (x *instance) loop(_, worker int) {
 }
 
 // await spins until another thread has finished a task; false if the step has failed. It never waits for anything but computation. At
-// first it spins hard, for the usual few microseconds; then it lets other goroutines run; then, since the other thread seems to have lost
-// its processor, other processes.
+// first it does nothing else: the other thread's tile takes some 10 to 100 µs. Then, since that thread seems to have lost its processor,
+// it lets other goroutines have this one, and other processes.
 func (x *instance) await(done *atomic.Bool) bool {
-	const hard, kind = 4000, 4200 // about 4 µs, and 40 µs more
-	for spins := 0; !done.Load(); spins++ {
+	const look, busy = 64, 100 * time.Microsecond // turns between looks at the clock
+	var start time.Time
+	for spins := 1; !done.Load(); spins++ {
 		switch {
 		case x.failed.Load():
 			return false
-		case spins > kind:
-			time.Sleep(20 * time.Microsecond)
-		case spins > hard:
+		case spins%look != 0:
+		case start.IsZero():
+			start = time.Now()
+		case x.crowded || time.Since(start) > busy:
 			runtime.Gosched()
+			nap()
 		}
 	}
 	return true
