@@ -45,6 +45,7 @@ func BenchmarkBandwidth(b *testing.B) {
 		{"AddInto", 12, func(isa kernel.ISA, i, j int) { kernel.AddInto(isa, p[i:j], g[i:j]) }},
 		{"ReLU", 8, func(isa kernel.ISA, i, j int) { kernel.ReLU(isa, u[i:j], p[i:j]) }},
 		{"Exp", 8, func(isa kernel.ISA, i, j int) { kernel.Exp(isa, u[i:j], p[i:j]) }},
+		{"Read", 4, func(isa kernel.ISA, i, j int) { kernel.ReadSum(isa, p[i:j]) }}, // the most that Sum can reach
 		{"Sum", 4, func(isa kernel.ISA, i, j int) {
 			kernel.SumBlocks(isa, parts[i/kernel.BlockLen:j/kernel.BlockLen], p[i:j])
 		}},

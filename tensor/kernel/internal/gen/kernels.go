@@ -30,6 +30,13 @@ func function(name string, op func(b *body, x val) val) loop {
 	return l
 }
 
+// inTurns is a function whose chain is long.
+func inTurns(name string, op func(b *body, x val) val) loop {
+	l := function(name, op)
+	l.turns = true
+	return l
+}
+
 // widened is a function that computes in float64.
 func widened(name string, op func(b *body, x val) val) loop {
 	l := function(name, op)
@@ -71,7 +78,7 @@ var loops = []loop{
 
 	function("exp", (*body).exp),
 	function("log", (*body).log),
-	function("tanh", (*body).tanh),
+	inTurns("tanh", (*body).tanh),
 	function("gelu", (*body).gelu),
 	function("sigmoid", func(b *body, x val) val { s, _ := b.sigmoid(x); return s }),
 

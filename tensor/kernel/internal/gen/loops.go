@@ -16,6 +16,7 @@ type loop struct {
 	f64    bool     // for float64 too
 	stream bool     // has a form that bypasses the cache when it writes
 	wide   bool     // computes in float64 what is float32 in memory
+	turns  bool     // four vectors in turns matter more than constants in registers
 	f      func(b *body, in []val, s val) []val
 }
 
@@ -34,7 +35,7 @@ func (l loop) slices() []string {
 // asm writes the function for one target. The streaming form takes whole vectors and an aligned output only.
 func (l loop) asm(w *strings.Builder, t target, consts map[uint64]bool, stream bool) {
 	kept := 16 // the first register for constants
-	if l.wide {
+	if l.wide || l.turns {
 		kept = 22 // long chains: many vectors in turns
 	}
 	in := t // what is computed in

@@ -82,11 +82,11 @@ func (b *body) tanh(x val) val {
 	d := b.min(b.num(18.2), b.magnitude(b.add(x, x)))
 	z := b.fma(d, b.num(math.Log2E), b.fresh(b.num(magic)))
 	n := b.sub(z, b.num(magic))
-	r := b.fma(n, b.num(2.12194440e-4), b.negFMA(n, b.num(0.693359375), d))
+	r := b.negFMA(n, b.num(math.Ln2), d)
 	s := b.mul(r, r)
 	p := b.fma(s, b.num(1.3814539416e-3), b.fma(r, b.num(8.3687454462e-3), b.fresh(b.num(4.1668388993e-2))))
 	p = b.fma(s, p, b.fma(r, b.num(1.6666521132e-1), b.fresh(b.num(4.9999994040e-1))))
-	q := b.fma(s, p, b.fresh(r))
+	q := b.fma(s, p, r)
 	power := b.shl(z, 23)
 	h := b.fma(power, q, b.sub(power, b.num(0.5)))
 	y, small := b.div(h, b.add(h, b.num(1))), b.cmp(less, h, b.num(0.5))
@@ -95,6 +95,7 @@ func (b *body) tanh(x val) val {
 	} else {
 		y = b.choose(small, b.negFMA(h, y, b.fresh(h)), y)
 	}
+	x = b.load("SI") // again: a register for another vector
 	return b.or(y, b.and(x, b.signBit()))
 }
 
