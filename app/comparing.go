@@ -117,7 +117,7 @@ func (c *comparing) trialed(t compare.Trialed, table compare.Table) {
 	case r.Error != "":
 		words += r.Error
 	case r.Reached:
-		words += fmt.Sprintf("%s samples/s, target in %.2f s", scaled(r.SamplesPerSec), r.SecondsToTarget)
+		words += fmt.Sprintf("%s samples/s, target in %v", scaled(r.SamplesPerSec), time.Duration(r.SecondsToTarget*float64(time.Second)).Round(100*time.Microsecond))
 	default:
 		words += fmt.Sprintf("%s samples/s, target not reached (best %s)", scaled(r.SamplesPerSec), figure(r.Best))
 	}

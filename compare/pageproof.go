@@ -10,9 +10,10 @@ import (
 
 func (r *Report) proof() []report.Block {
 	t := report.Table{Name: "equality", Caption: caption("Largest deviation of the training loss from that of local at the same effective batch, over 1 + loss, at up to %d updates of each repeat. Up to 0.001 is equal.", proofPoints)}
-	t.Columns = []report.Column{{Name: "table"}, {Name: "row"}, {Name: "largest deviation"}, {Name: "proof"}}
+	t.Columns = []report.Column{{Name: "row"}, {Name: "largest deviation"}, {Name: "proof"}}
 	var figures []report.SmallFigure
 	for _, table := range r.Tables {
+		heading := table.title() // of its first row
 		for _, x := range table.Rows {
 			if x.Good == 0 {
 				continue
@@ -30,7 +31,8 @@ func (r *Report) proof() []report.Block {
 			if x.Approx == "" && x.Mode == Sync {
 				deviation = report.Number(x.Largest, func(v float64) string { return fmt.Sprintf("%.1e", v) })
 			}
-			t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Name(table.title()), report.Name(x.System), deviation, verdict}})
+			t.Rows = append(t.Rows, report.Row{Heading: heading, Cells: []report.Cell{report.Name(x.System), deviation, verdict}})
+			heading = ""
 		}
 		if c, ok := table.lossChart(false); ok {
 			figures = append(figures, report.SmallFigure{Title: table.title(), Chart: c})

@@ -41,13 +41,13 @@ func (r *Report) staleness() []report.Block {
 	table := report.Table{
 		Name: "staleness", Caption: caption("What the staleness bound does: a looser one lets workers wait less, and makes each sample worth less."),
 		Columns: []report.Column{
-			{Name: "table"},
+			{Name: "row"},
 			{Name: "bound", Unit: "clocks", Align: report.Right},
 			{Name: "speed", Unit: "samples/s"},
-			{Name: "samples to target"},
-			{Name: "time to target", Unit: "s"},
-			{Name: "waited for others", Unit: "% of workers' time"},
-			{Name: "reads were behind", Unit: "clocks, mean"},
+			{Name: "to target", Unit: "samples"},
+			{Name: "to target", Unit: "s"},
+			{Name: "waited", Unit: "% of the time"},
+			{Name: "reads behind", Unit: "clocks, mean"},
 		},
 	}
 	var panels []svg.Panel

@@ -17,12 +17,12 @@ func (r *Report) speed() []report.Block {
 			Columns: []report.Column{
 				{Name: "row"},
 				{Name: "what it is"},
-				{Name: "effective batch", Unit: "rows"},
+				{Name: "batch of all", Unit: "rows"},
 				{Name: "speed", Unit: "samples/s", Best: report.Highest, Bars: true},
 				{Name: "of the best"},
 				{Name: "to target", Unit: "s", Best: report.Lowest},
 				{Name: "start-up", Unit: "s"},
-				{Name: "workers + servers"},
+				{Name: "processes"},
 			},
 		}
 		best := 0.0
@@ -30,6 +30,7 @@ func (r *Report) speed() []report.Block {
 			best = max(best, x.Rate.Median)
 		}
 		crowded := false
+		table.Notes = append(table.Notes, "Processes are workers + servers.")
 		for _, x := range t.Rows {
 			name := report.Name(x.System)
 			if x.Peer {
@@ -50,7 +51,7 @@ func (r *Report) speed() []report.Block {
 			row.Cells = []report.Cell{
 				name, report.Name(x.Title), report.Name(Batch(x.Effective).String()), report.Interval(x.Rate.Median, x.Rate.Min, x.Rate.Max, svg.Short),
 				report.Number(x.Rate.Median/best, report.Digits(2)), target, report.Number(x.Start.Median, report.Digits(2)),
-				report.Name(fmt.Sprintf("%d + %d", x.Workers, x.Servers)),
+				report.Name(fmt.Sprintf("%d+%d", x.Workers, x.Servers)),
 			}
 			table.Rows = append(table.Rows, row)
 		}

@@ -61,7 +61,7 @@ thead .groups span{display:block;border-bottom:1px solid var(--tv-grid);padding-
 .best .range{font-weight:400}
 td.r{position:relative}
 .star{position:absolute;margin-left:.2rem;color:var(--tv-better);font-size:.75rem;line-height:1.6;font-weight:400}
-.rank{color:var(--tv-ink-2);font-weight:400}
+.rank{color:var(--tv-ink-2);font-weight:400;font-size:.78em;margin-right:.2em}
 .none{color:var(--tv-ink-2);font-style:italic;white-space:normal}
 .muted th,.muted td{color:var(--tv-ink-2);font-weight:400}
 .total th,.total td{border-top:1px solid var(--tv-axis)}

@@ -67,7 +67,7 @@ type Cell struct {
 	Missing string   // why there is none: "not measured: no permission for namespaces"
 	Notes   []string // footnotes; equal ones in a table share their letter
 	Best    bool     // marked as best, whatever the column says
-	Rank    int      // written before the value; 0: none
+	Rank    int      // place, written before the value; 0: none
 	Tone    Tone
 }
 

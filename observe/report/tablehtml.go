@@ -198,7 +198,7 @@ func (h *html) cell(c Cell, align string, first, best bool, longest float64, not
 	}
 	h.raw(">")
 	if c.Rank > 0 {
-		h.raw("<span class=\"rank\">", strconv.Itoa(c.Rank), "</span> ")
+		h.raw("<span class=\"rank\">", ordinal(c.Rank), "</span> ")
 	}
 	marks := c.Notes
 	if c.Missing != "" {
@@ -314,4 +314,20 @@ func plain(spans []Span) string {
 		b.WriteString(s.Text)
 	}
 	return b.String()
+}
+
+// ordinal is 1 as 1st: a place beside a value is not to be read as a part of it.
+func ordinal(n int) string {
+	ending := "th"
+	if n%100 < 11 || n%100 > 13 {
+		switch n % 10 {
+		case 1:
+			ending = "st"
+		case 2:
+			ending = "nd"
+		case 3:
+			ending = "rd"
+		}
+	}
+	return strconv.Itoa(n) + ending
 }
