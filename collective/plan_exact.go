@@ -50,11 +50,13 @@ func (b *builder) exact(shards, n int, small bool) {
 		return
 	}
 	mine := out.share(b.rank, b.size)
-	for t := 1; t < b.size; t++ {
+	for t := 1; t < b.size; t++ { // a segment of each subtree in turn: what they add up to is still in a cache when its last part comes
 		to := (b.rank + t) % b.size
-		for k := range all[b.rank] {
-			b.send(to, in.in(Src, k*n).share(to, b.size))
-		}
+		b.segments(in.share(to, b.size), func(seg Span) {
+			for k := range all[b.rank] {
+				b.sendOne(to, seg.in(Src, k*n))
+			}
+		})
 	}
 	part := map[Subtree]Span{}
 	for k, s := range all[b.rank] {
@@ -64,8 +66,12 @@ func (b *builder) exact(shards, n int, small bool) {
 		from := mod(b.rank-t, b.size)
 		for _, s := range all[from] {
 			part[s] = b.scratch(mine.Len())
-			b.recv(from, part[s])
 		}
+		b.segments(mine, func(seg Span) {
+			for _, s := range all[from] {
+				b.recvOne(from, seg.in(Scratch, part[s].From-mine.From))
+			}
+		})
 	}
 	b.segments(mine, func(seg Span) {
 		var eval func(a, z int, top bool) Span
