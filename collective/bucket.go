@@ -13,9 +13,11 @@ type Bucket struct {
 	Priority Priority
 }
 
-// Limits of a bucket, in bytes. The first is small, so that something travels early.
+// Limits of a bucket, in bytes. The first is small, so that something travels early. The last ones are ever shorter, down to lastBucket,
+// since nothing is left to hide them behind.
 const (
 	firstBucket = 256 << 10
+	lastBucket  = 128 << 10
 	leastBucket = 256 << 10
 	mostBucket  = 16 << 20
 )
@@ -38,8 +40,8 @@ func (c Costs) bestBucket(bytes, ranks float64) float64 {
 }
 
 // Cut makes the buckets of a gradient whose tensors have these lengths, in the order of the parameters, with cells of so many bytes. They
-// come in reverse order, which is that of the backward pass: bucket 0 holds the last tensors. Small tensors share a bucket. The last
-// bucket holds what the next forward pass needs first, and goes before others.
+// come in reverse order, which is that of the backward pass: bucket 0 holds the last tensors. Small tensors share a bucket, which has at
+// most half of the cells that are left. The last bucket holds what the next forward pass needs first, and goes before others.
 func Cut(lens []int, cell, bytes int) []Bucket {
 	var list []Bucket
 	limit := max(1, min(firstBucket, max(bytes, 1))/cell)
@@ -57,7 +59,9 @@ func Cut(lens []int, cell, bytes int) []Bucket {
 	}
 	for i := len(lens) - 1; i >= 0; i-- {
 		for left := lens[i]; ; {
-			if full := now.To - now.From; full > 0 && full+left > limit && (full >= limit/2 || left > limit) {
+			full := now.To - now.From
+			short := min(limit, max((at+full)/2, lastBucket/cell, 1))
+			if full > 0 && full+left > short && (full >= short/2 || left > short) {
 				flush()
 			}
 			take := left

@@ -82,6 +82,26 @@ func TestCut(t *testing.T) {
 	}
 }
 
+// The buckets become shorter towards the end, where there is ever less to hide them behind: the last is a single layer, and each but the
+// shortest has at most half of what is left.
+func TestCutEnd(t *testing.T) {
+	for _, layer := range []int{32 << 10, 128 << 10, 512 << 10} {
+		lens := make([]int, 32)
+		for i := range lens {
+			lens[i] = layer
+		}
+		buckets := collective.Cut(lens, 4, collective.Costs{}.BucketBytes(4*32*layer, 2))
+		for i, b := range buckets {
+			if n := b.To - b.From; n > layer && 2*n > b.To {
+				t.Errorf("layers of %d: bucket %d has %d of the %d cells that are left", layer, i, n, b.To)
+			}
+		}
+		if b := buckets[len(buckets)-1]; b.To-b.From != layer {
+			t.Errorf("layers of %d: the last bucket has %d", layer, b.To-b.From)
+		}
+	}
+}
+
 const firstMost = 256<<10 + 128<<10
 
 // Buckets start in the order of their index, whatever the order in which tensors become final.

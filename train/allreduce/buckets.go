@@ -84,15 +84,19 @@ func (x *exchange) launches(l *trivium.Layout, list []collective.Bucket, start f
 	x.ready = x.final
 }
 
-// joined is the number of cells up to which neighbouring buckets become one: what is so short arrives sooner in one operation than in
-// two that overlap with the backward pass, because each costs a fixed time at each end.
+// joined is the number of cells up to which a gradient is one bucket: what is so short arrives sooner in one operation than in two that
+// overlap with the backward pass, because each costs a fixed time at each end. Of a longer one, only what is a quarter as long is joined.
 const joined = 128 << 10
 
 func join(list []collective.Bucket) []collective.Bucket {
+	most := joined
+	if n := len(list); n > 0 && list[0].To-list[n-1].From > joined {
+		most /= 4
+	}
 	out := list[:1]
 	for _, b := range list[1:] {
 		last := &out[len(out)-1]
-		if last.To-b.From > joined {
+		if last.To-b.From > most {
 			out = append(out, b)
 			continue
 		}

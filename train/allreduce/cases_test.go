@@ -84,11 +84,12 @@ func TestPredicted(t *testing.T) {
 		if m == nil {
 			t.Fatalf("event %q", e.Text)
 		}
-		if m[2] != "3" {
+		n, _ := strconv.Atoi(m[1])
+		count, _ := strconv.Atoi(m[2])
+		if count == 0 || count%3 != 0 { // buckets may be equally long
 			t.Errorf("%q: there were 3 updates", e.Text)
 		}
-		n, _ := strconv.Atoi(m[1])
-		bytes += n
+		bytes += n * count / 3
 	}
 	if least := 4 * (784*300 + 300 + 300*20 + 20 + 20*10 + 10); bytes < least || bytes > least+64 {
 		t.Errorf("the sums are of %d bytes, the gradient has %d", bytes, least)
