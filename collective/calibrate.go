@@ -25,15 +25,18 @@ func (g *Group) CalibrateFor(ctx context.Context, limit time.Duration) (Costs, e
 	if g.Size() == 1 {
 		return g.Costs(), nil
 	}
-	b := &bench{g: g, until: time.Now().Add(limit)}
+	b := &bench{g: g}
+	b.walk.grow(timedBytes[len(timedBytes)-1])
+	b.gamma = measureGamma()
+	b.until = time.Now().Add(limit)
 	if _, err := g.timeBatch(ctx, Op{Plan: Doubling}, timedBytes[0], &b.walk); err != nil { // all have woken up
 		return Costs{}, err
 	}
 	again := true
 	for pass := 0; again; pass++ {
 		again = false
-		for col := range timedBytes {
-			ran, err := b.column(ctx, col, batchesOf(timedBytes[col], pass))
+		for _, cells := range passCells(pass) {
+			ran, err := b.visit(ctx, cells, pass)
 			if err != nil {
 				return Costs{}, err
 			}
@@ -53,8 +56,9 @@ type bench struct {
 	g     *Group
 	until time.Time
 	took  [len(timed)][len(timedBytes)][]float64 // seconds of an operation, in each batch
-	spent Times                                  // the longest batch, which the next will hardly exceed
+	spent Times                                  // seconds of an operation on the slowest visit, which the next will hardly exceed
 	walk  walk
+	gamma float64
 }
 
 // typical is the median of the batches: some of them meet other work on the machine. +Inf: none.
@@ -68,29 +72,78 @@ func (b *bench) typical(line, col int) float64 {
 	return (list[(n-1)/2] + list[n/2]) / 2
 }
 
-// batchesOf is how many batches of a size a pass has: small operations take little time, and scatter most. The first pass is for all sizes.
-func batchesOf(bytes, pass int) int {
-	if pass > 0 && bytes <= 64<<10 {
-		return 3
+// A cell is an algorithm and a size, as places in timed and timedBytes.
+type cell struct{ line, col int }
+
+// passCells are the cells in the order of a pass. The first pass goes from size to size: where time is short, the small ones are measured by
+// every algorithm. Later ones go from algorithm to algorithm, since in a run, too, each operation follows some of its own kind.
+func passCells(pass int) (groups [][]cell) {
+	if pass == 0 {
+		for col := range timedBytes {
+			var g []cell
+			for line := range timed {
+				g = append(g, cell{line, col})
+			}
+			groups = append(groups, g)
+		}
+		return groups
 	}
-	return 1
+	for line := len(timed) - 1; line >= 0; line-- { // shared memory first: it is used wherever there is some
+		var g []cell
+		for col := range timedBytes {
+			g = append(g, cell{line, col})
+		}
+		groups = append(groups, g)
+	}
+	return groups
 }
 
-// column measures some batches of a size by each algorithm, as far as they fit the time.
-func (b *bench) column(ctx context.Context, col, batches int) (ran bool, err error) {
-	lines, err := b.agree(ctx, col)
-	for line := range timed {
-		if err == nil && lines&(1<<line) != 0 {
-			ran = true
-			err = b.batches(ctx, line, col, batches)
+// between says which sizes the first pass leaves out.
+func between(bytes int) bool { return bytes == 1<<17 || bytes == 1<<21 }
+
+// longMost is the longest vector of all passes. What is longer takes most of the time, and changes least from one visit to the next.
+const longMost = 4 << 20
+
+// batchesOf is how many batches of a size a visit to a cell has. Afterwards what goes before a batch pays for several.
+func batchesOf(bytes, pass int) int {
+	switch {
+	case pass == 0:
+		return 1
+	case bytes <= 1<<20:
+		return 5
+	}
+	return 3
+}
+
+// visit measures cells, as far as they fit the time: rank 0 says which.
+func (b *bench) visit(ctx context.Context, cells []cell, pass int) (ran bool, err error) {
+	fit := make([]uint8, len(cells))
+	if b.g.Rank() == 0 {
+		b.want(cells, pass, fit)
+	}
+	if err := BroadcastInto(ctx, b.g, fit, 0); err != nil {
+		return false, err
+	}
+	if pass > 0 && slices.Max(fit) > 0 {
+		b.gamma = min(b.gamma, measureGamma()) // at work, as before operations of a run
+	}
+	for i, c := range cells {
+		if fit[i] == 0 {
+			continue
+		}
+		ran = true
+		if err := b.batches(ctx, c, pass); err != nil {
+			return false, err
 		}
 	}
-	return ran, err
+	return ran, nil
 }
 
-// batchOps is how many operations of so many bytes are timed at once, one after the other, as they come in a step. Some go before,
-// at whose end all ranks have begun.
+// batchOps is how many operations of so many bytes are timed at once, one after the other, as they come in a step.
 func batchOps(bytes int) int { return min(max((2<<20)/bytes, 1), 16) }
+
+// beforeOps go before them: at their end all ranks have begun.
+func beforeOps(bytes int) int { return 1 + batchOps(bytes)/4 }
 
 // A walk is the memory of operations that come one after the other. Each has memory of its own, as the buckets of a gradient have, and
 // a small one comes again soon enough to be in a cache: how much memory takes part decides what long vectors cost.
@@ -102,15 +155,22 @@ type walk struct {
 // walkBytes is how far operations of so many bytes walk before they begin again.
 func walkBytes(bytes int) int { return max(min(max(16*bytes, 1<<20), 16<<20), bytes) }
 
+// grow has memory for operations of so many bytes.
+func (w *walk) grow(bytes int) {
+	most := walkBytes(bytes) / 4
+	if len(w.src) >= most {
+		return
+	}
+	w.src, w.dst = make([]float32, most), make([]float32, most)
+	for i := range w.src {
+		w.src[i], w.dst[i] = float32(i%5), 1 // memory that was never written is a single page of zeros, which every cache holds
+	}
+}
+
 // next is memory for an operation of so many elements.
 func (w *walk) next(n int) (dst, src []float32) {
 	most := walkBytes(4*n) / 4
-	if len(w.src) < most {
-		w.src, w.dst = make([]float32, most), make([]float32, most)
-		for i := range w.src {
-			w.src[i], w.dst[i] = float32(i%5), 1 // memory that was never written is a single page of zeros, which every cache holds
-		}
-	}
+	w.grow(4 * n)
 	if w.at+n > most {
 		w.at = 0
 	}
@@ -119,40 +179,40 @@ func (w *walk) next(n int) (dst, src []float32) {
 	return w.dst[at:w.at], w.src[at:w.at]
 }
 
-// agree tells all ranks what rank 0 wants to measure of a size: a bit for each line.
-func (b *bench) agree(ctx context.Context, col int) (uint8, error) {
-	lines := []uint8{0}
-	if b.g.Rank() == 0 {
-		lines[0] = b.want(col)
-	}
-	err := BroadcastInto(ctx, b.g, lines, 0)
-	return lines[0], err
-}
-
-// want is what fits the time.
-func (b *bench) want(col int) uint8 {
+// want marks what fits the time.
+func (b *bench) want(cells []cell, pass int, fit []uint8) {
 	const slow = 2.5
 	left := time.Until(b.until).Seconds()
-	var lines uint8
-	for line, a := range timed {
-		if a == GatherCast && (b.g.Size() == 2 || timedBytes[col] > gatherMost) || a == Shared && b.g.c.arena == nil {
+	for i, c := range cells {
+		a, n := timed[c.line], timedBytes[c.col]
+		if a == GatherCast && (b.g.Size() == 2 || n > gatherMost) || a == Shared && b.g.c.arena == nil || pass > 1 && n > longMost || pass == 0 && between(n) {
 			continue
 		}
-		cost := b.spent[line][col]
-		if cost == 0 && col > 0 {
-			if (a == Doubling || a == GatherCast) && b.typical(line, col-1) > slow*b.least(col-1) {
+		each := b.spent[c.line][c.col]
+		before := c.col - 1
+		if before > 0 && between(timedBytes[before]) {
+			before--
+		}
+		if each == 0 && c.col > 0 {
+			if (a == Doubling || a == GatherCast) && b.typical(c.line, before) > slow*b.least(before) {
 				continue // what is for small vectors is left out where it becomes slow
 			}
-			grow := float64(timedBytes[col]*(1+batchOps(timedBytes[col]))) / float64(timedBytes[col-1]*(1+batchOps(timedBytes[col-1])))
-			cost = b.spent[line][col-1] * max(grow, 1)
+			if each = b.spent[c.line][before] * float64(n) / float64(timedBytes[before]); each == 0 {
+				continue // there was no time for what is shorter
+			}
 		}
+		cost := each * float64(opsOf(n, pass))
 		if cost > left {
 			continue
 		}
 		left -= cost
-		lines |= 1 << line
+		fit[i] = 1
 	}
-	return lines
+}
+
+// opsOf is how many operations of so many bytes a visit does.
+func opsOf(bytes, pass int) int {
+	return warmOps(bytes, pass) + batchesOf(bytes, pass)*(beforeOps(bytes)+batchOps(bytes))
 }
 
 func (b *bench) least(col int) float64 {
@@ -163,26 +223,30 @@ func (b *bench) least(col int) float64 {
 	return least
 }
 
-// batches times operations of a size by one algorithm.
-func (b *bench) batches(ctx context.Context, line, col, count int) error {
+// batches times operations of a cell. What the first pass found, where other algorithms were between, does not count beside that of others.
+func (b *bench) batches(ctx context.Context, c cell, pass int) error {
 	begin := time.Now()
-	list, err := b.g.timeBatches(ctx, Op{Plan: timed[line]}, timedBytes[col], count, &b.walk)
-	b.took[line][col] = append(b.took[line][col], list...)
-	b.spent[line][col] = max(b.spent[line][col], time.Since(begin).Seconds())
+	n := timedBytes[c.col]
+	count := batchesOf(n, pass)
+	list, err := b.g.timeBatches(ctx, Op{Plan: timed[c.line]}, n, warmOps(n, pass), count, &b.walk)
+	if at := &b.took[c.line][c.col]; pass == 1 {
+		*at = list
+	} else {
+		*at = append(*at, list...)
+	}
+	spent := &b.spent[c.line][c.col]
+	*spent = max(*spent, time.Since(begin).Seconds()/float64(opsOf(n, pass)))
 	return err
 }
 
-// inCache is up to where it matters for an operation whether those before it were by the same algorithm, and so on the same memory.
-const inCache = 2 << 20
-
-// timeBatches are the seconds of an operation in each of some batches, after one that does not count where it matters what was before.
-func (g *Group) timeBatches(ctx context.Context, op Op, bytes, count int, w *walk) ([]float64, error) {
-	var list []float64
-	if bytes <= inCache {
-		if _, err := g.timeBatch(ctx, op, bytes, w); err != nil {
-			return nil, err
-		}
+// timeBatches are the seconds of an operation in each of some batches. What goes before does not count: it brings what the algorithm walks
+// over, and its own memory, where its own operations leave them. After those of another algorithm the first of 4 MiB among ranks that share
+// memory takes up to a third longer than the next.
+func (g *Group) timeBatches(ctx context.Context, op Op, bytes, warm, count int, w *walk) ([]float64, error) {
+	if err := g.warm(ctx, op, bytes, warm, w); err != nil {
+		return nil, err
 	}
+	var list []float64
 	for range count {
 		d, err := g.timeBatch(ctx, op, bytes, w)
 		if err != nil {
@@ -193,10 +257,34 @@ func (g *Group) timeBatches(ctx context.Context, op Op, bytes, count int, w *wal
 	return list, nil
 }
 
+// warmOps are the operations that go once over all memory that those of so many bytes walk over, or, where they are small and that matters
+// little, over some; and over all memory of their own that those of a batch have. The first pass, which is to reach long vectors in time, has
+// less.
+func warmOps(bytes, pass int) int {
+	batch := beforeOps(bytes) + batchOps(bytes)
+	switch {
+	case pass > 0:
+		return max(min(walkBytes(bytes)/bytes, 16), batch)
+	case bytes <= 1<<20:
+		return batch
+	}
+	return 0
+}
+
+// warm does operations that do not count.
+func (g *Group) warm(ctx context.Context, op Op, bytes, ops int, w *walk) error {
+	for i := range ops {
+		dst, src := w.next(bytes / 4)
+		if err := g.Start(op, uint32(i), Of(dst), Of(src)).Wait(ctx); err != nil {
+			return err
+		}
+	}
+	return g.Commit(ctx, g.Step())
+}
+
 // timeBatch is the time of one of some operations, in a step of their own.
 func (g *Group) timeBatch(ctx context.Context, op Op, bytes int, w *walk) (time.Duration, error) {
-	ops := batchOps(bytes)
-	before := 1 + ops/4
+	ops, before := batchOps(bytes), beforeOps(bytes)
 	var at time.Time
 	for i := range before + ops {
 		if i == before {
@@ -219,7 +307,7 @@ func (b *bench) costs(ctx context.Context) (Costs, error) {
 		return Costs{}, err
 	}
 	c := Costs{Ranks: b.g.Size(), Crowded: crowded}
-	all := []float64{measureGamma()}
+	all := []float64{b.gamma}
 	for line := range timed {
 		for col := range timedBytes {
 			s := b.typical(line, col)
@@ -298,12 +386,16 @@ func hostNumber() float64 {
 	return float64(h.Sum32())
 }
 
+// atWork is how long ranks compute before they are measured. Two that were idle, or wake each other up, often share a processor while
+// another is free, for a tenth of a second or more; the system finds that out where both compute, as between the operations of a run.
+const atWork = 12 * time.Millisecond
+
 // measureGamma times the addition of a segment that lies in the cache, as one that has just been received does.
 func measureGamma() float64 {
 	const n = 64 << 10
 	a, b := tensor.AlignedBytes(n), tensor.AlignedBytes(n)
 	best := math.Inf(1)
-	for range 20 {
+	for begin := time.Now(); time.Since(begin) < atWork; {
 		at := time.Now()
 		combine(tensor.F32, Sum, a, a, b)
 		best = min(best, time.Since(at).Seconds()/n)

@@ -31,7 +31,7 @@ var timed = [...]Algorithm{Doubling, Halving, Ring, GatherCast, Shared}
 
 // timedBytes reach from what is all message to what is all memory: below 1 KiB nothing changes, and what happens in caches happens between
 // 64 KiB and 16 MiB.
-var timedBytes = [...]int{1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 19, 1 << 20, 1 << 22, 1 << 24}
+var timedBytes = [...]int{1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 17, 1 << 18, 1 << 19, 1 << 20, 1 << 21, 1 << 22, 1 << 24}
 
 // of is the line of a; -1: it has none. The plans of one rounding and of the exact tree move what a ring, or halving and doubling, moves.
 func (t *Times) of(a Algorithm, p int) int {
@@ -224,17 +224,25 @@ const smallBytes = 16 << 10
 // gatherMost is up to where everything to one rank and back may pay: few messages, where what counts is their number.
 const gatherMost = 16 << 10
 
+// doublingMost is up to where doubling among four ranks, eight and so on is considered: beyond, halving sends less and takes as long at most,
+// which a short calibration does not always find.
+const doublingMost = 128 << 10
+
 // Choose is the algorithm that is predicted to be fastest for an allreduce of so many bytes. Measurements of a short while on a busy
 // machine are what they are: they overrule the formulas where they find an algorithm to be clearly faster.
 func (c Costs) Choose(p, bytes int) Algorithm {
 	plain := c
 	plain.Ranks = 0
-	first := plain.least(p, bytes, Doubling, Halving, Ring)
+	few := []Algorithm{Doubling, Halving, Ring}
+	if p > 2 && p&(p-1) == 0 && bytes > doublingMost {
+		few = few[1:]
+	}
+	first := plain.least(p, bytes, few...)
 	if p != c.Ranks {
 		return first
 	}
 	const clearly = 1.5
-	most := []Algorithm{Doubling, Halving, Ring}
+	most := slices.Clone(few)
 	if p > 2 && bytes <= gatherMost {
 		most = append(most, GatherCast) // only where it was seen to be fast: its root does all the work
 	}

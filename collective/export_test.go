@@ -14,5 +14,8 @@ type Walk = walk
 
 // TimeBatches is what calibration measures.
 func (g *Group) TimeBatches(ctx context.Context, op Op, bytes, count int, w *Walk) ([]float64, error) {
-	return g.timeBatches(ctx, op, bytes, count, w)
+	return g.timeBatches(ctx, op, bytes, warmOps(bytes, 1), count, w)
 }
+
+// MeasureGamma is what calibration begins with.
+func MeasureGamma() float64 { return measureGamma() }

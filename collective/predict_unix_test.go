@@ -22,12 +22,13 @@ type timing struct {
 // order goes to sleep, and wakes up on any processor.
 func windows(ctx context.Context, g *collective.Group, w *collective.Walk, o order, last *collective.Measurement) ([]timing, error) {
 	var all []timing
+	collective.MeasureGamma() // all are at work, as before the operations of a run
 	for _, bytes := range o.Sizes {
-		count := 5
-		if bytes <= 64<<10 {
-			count = 15
-		}
 		for _, a := range o.Plans {
+			count := 5
+			if bytes <= 64<<10 || a == collective.Auto && bytes <= 1<<20 {
+				count = 15
+			}
 			list, err := g.TimeBatches(ctx, collective.Op{Plan: a}, bytes, count, w)
 			if err != nil {
 				return nil, err
@@ -44,10 +45,10 @@ func median(list []float64) float64 {
 }
 
 // heldOut are sizes that calibration does not measure: each lies in the middle between two that it does.
-var heldOut = []int{2 << 10, 8 << 10, 32 << 10, 128 << 10, 384 << 10, 768 << 10, 2 << 20, 8 << 20}
+var heldOut = []int{2 << 10, 8 << 10, 32 << 10, 96 << 10, 192 << 10, 384 << 10, 768 << 10, 1536 << 10, 3 << 20, 8 << 20}
 
-// A cell is what was predicted and measured of a size by one algorithm, a pair for each round.
-type cell struct {
+// A guessed cell is what was predicted and measured of a size by one algorithm, a pair for each round.
+type guessed struct {
 	bytes           int
 	plan            collective.Algorithm
 	chosen          map[string]int
@@ -70,16 +71,16 @@ func BenchmarkPrediction(b *testing.B) {
 				if network == "direct" {
 					plans = append(plans, collective.Shared)
 				}
-				var cells []*cell
+				var cells []*guessed
 				for _, bytes := range heldOut {
 					for _, a := range plans {
-						cells = append(cells, &cell{bytes: bytes, plan: a, chosen: map[string]int{}})
+						cells = append(cells, &guessed{bytes: bytes, plan: a, chosen: map[string]int{}})
 					}
 				}
 				c := newCrew(b, network, size)
 				c.all(order{Do: "calibrate", Count: 300}) // touches memory
 				for b.Loop() {
-					c.all(order{Do: "calibrate", Count: 150 * size})
+					c.all(order{Do: "calibrate", Count: 500 * size})
 					round(c, cells, order{Do: "windows", Sizes: heldOut, Plans: plans})
 				}
 				b.ReportMetric(0, "ns/op")
@@ -90,7 +91,7 @@ func BenchmarkPrediction(b *testing.B) {
 }
 
 // round adds a measurement to each cell: the mean over the ranks.
-func round(c *crew, cells []*cell, o order) {
+func round(c *crew, cells []*guessed, o order) {
 	for r := range c.cmd {
 		o.Rank = r
 		c.say(r, o)
@@ -114,7 +115,7 @@ func round(c *crew, cells []*cell, o order) {
 	}
 }
 
-func reportCells(b *testing.B, cells []*cell) {
+func reportCells(b *testing.B, cells []*guessed) {
 	var n, good, all, allGood, single, singleGood, slow float64
 	for _, x := range cells {
 		fastest := math.Inf(1)

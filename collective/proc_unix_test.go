@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -238,6 +239,7 @@ func newCrew(t testing.TB, network string, size int) *crew {
 	for r := range size {
 		cmd := exec.Command(self, "child")
 		cmd.Stderr = os.Stderr
+		cmd.Env = append(os.Environ(), fmt.Sprint("GOMAXPROCS=", max(1, runtime.NumCPU()/size))) // the cores divided among them, as training has it
 		in, err := cmd.StdinPipe()
 		if err != nil {
 			t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 func TestTimes(t *testing.T) {
 	c := Costs{Alpha: 10e-6, Beta: 1e-9, Gamma: 0.1e-9, Ranks: 2}
 	halving := c.Times.of(Halving, 2)
-	c.Times[halving] = [len(timedBytes)]float64{30e-6, 0, 0, 100e-6, 0, 0, 0, 0, 0}
+	c.Times[halving] = [len(timedBytes)]float64{0: 30e-6, 3: 100e-6}
 	plain := c
 	plain.Ranks = 0
 	grow := plain.Predict(Halving, 2, 1<<20, 1) - plain.Predict(Halving, 2, 1<<16, 1)
@@ -29,7 +29,7 @@ func TestTimes(t *testing.T) {
 			t.Errorf("%d bytes: %v, want %v", v.bytes, got, v.want)
 		}
 	}
-	c.Times[halving] = [len(timedBytes)]float64{0, 0, 0, 0, 0, 0, 1e-3, 4e-3, 0}
+	c.Times[halving] = [len(timedBytes)]float64{7: 1e-3, 9: 4e-3}
 	if got := c.Predict(Halving, 2, 1<<24, 1); (got - 16*time.Millisecond).Abs() > time.Microsecond {
 		t.Errorf("16 MiB after 1 and 4: %v, want 16 ms", got)
 	}
