@@ -132,7 +132,9 @@ func crosses(name string, _ About) bool {
 	return basic(name) || slices.ContainsFunc(twins, func(w twin) bool { return w.peer == name && basic(w.row) })
 }
 
-func basic(name string) bool { return slices.Contains([]string{"local", "server-bsp", "allreduce"}, name) }
+func basic(name string) bool {
+	return slices.Contains([]string{"local", "server-bsp", "allreduce"}, name)
+}
 
 // Tables are groups under construction.
 type tables []group

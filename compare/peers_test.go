@@ -106,3 +106,16 @@ func TestInstallMistakes(t *testing.T) {
 		t.Errorf("something was made: %v %q", err, out.String())
 	}
 }
+
+// TestPeersFolder: programs are started in folders of their own, so a relative folder of environments is one of the caller's.
+func TestPeersFolder(t *testing.T) {
+	list, err := Peers("environments")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range list {
+		if p := s.(*peer); !filepath.IsAbs(p.env) {
+			t.Errorf("the environment of %s is looked for in %s", p.Name(), p.env)
+		}
+	}
+}
