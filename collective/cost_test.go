@@ -138,6 +138,18 @@ func TestLauncher(t *testing.T) {
 	}
 }
 
+// TestCalibrateLate: where the ranks take longer to wake up than calibration may last, the shortest vectors are measured all the same.
+func TestCalibrateLate(t *testing.T) {
+	w := open(t, inMemory, 2, collective.Options{})
+	w.must(func(_ int, g *collective.Group) error {
+		c, err := g.CalibrateFor(t.Context(), -time.Second)
+		if err == nil && (c.Alpha <= 0 || c.Beta <= 0) {
+			t.Errorf("costs %+v", c)
+		}
+		return err
+	})
+}
+
 // Every measurement comes with its prediction, and calibration gives all ranks the same costs.
 func TestCalibrate(t *testing.T) {
 	var mu sync.Mutex

@@ -342,6 +342,13 @@ func (d *Driver) verdict() (trivium.Result, error) {
 			}
 		}
 	}
+	if d.Topology.Apart {
+		r.Samples = 0
+		for _, p := range d.workers[:d.Workers] {
+			r.Samples += p.at.Samples
+		}
+		r.Samples /= int64(d.Workers)
+	}
 	if d.lost != nil {
 		if r.Reason != trivium.Diverged {
 			r.Reason = trivium.Failed
