@@ -24,6 +24,17 @@ type Client struct {
 	err     error // Run has ended
 }
 
+// A LostError says that the link to the server broke while it was asked. Whether it did what it was asked is not known.
+type LostError struct {
+	Server transport.Name
+	err    error
+}
+
+func (e *LostError) Error() string { return e.err.Error() }
+
+// Unwrap returns an error that is transport.ErrLinkLost, and the link's own.
+func (e *LostError) Unwrap() error { return e.err }
+
 type reply struct {
 	head, payload []byte
 	err           error
@@ -54,7 +65,7 @@ func (c *Client) Run(ctx context.Context) error {
 func (c *Client) take(ev *transport.Event) {
 	switch {
 	case ev.What == transport.LinkLost:
-		c.fail(fmt.Errorf("blob: the link to %v was lost: %w", c.server, ev.Err), false)
+		c.fail(fmt.Errorf("%w: %w", transport.ErrLinkLost, ev.Err), false)
 	case ev.What == transport.Received && ev.Kind&answer != 0:
 		c.mu.Lock()
 		ch := c.waiting[uint64(ev.Op)]
@@ -106,7 +117,10 @@ func (c *Client) call(ctx context.Context, q request, payload []byte) (uint64, r
 		c.mu.Lock()
 		delete(c.waiting, op)
 		c.mu.Unlock()
-		return op, r, fmt.Errorf("blob: %q at %v: %w", q.key, c.server, err)
+		if err = fmt.Errorf("blob: %q at %v: %w", q.key, c.server, err); errors.Is(err, transport.ErrLinkLost) {
+			err = &LostError{c.server, err}
+		}
+		return op, r, err
 	}
 	head := wire.NewReader("blob answer", r.head)
 	return op, r, readError(head)
@@ -167,7 +181,7 @@ func (c *Client) Get(ctx context.Context, key string, from, length int64) (io.Re
 	if length < 0 {
 		g.left = 1<<62 - from
 	}
-	if err := g.fill(); err != nil && !errors.Is(err, io.EOF) {
+	if err := g.fill(); err != nil { // not even the io.EOF of a link that broke, which is no end of an object
 		return nil, err
 	}
 	return g, nil

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -120,6 +121,56 @@ func TestLostWriter(t *testing.T) {
 	}
 	if err := client.Put(t.Context(), "next", strings.NewReader("x")); err == nil {
 		t.Error("a closed client wrote")
+	}
+}
+
+// TestLostServer: a server that ends while it is asked is named. The link's error is io.EOF, which is not taken for the object's end.
+func TestLostServer(t *testing.T) {
+	network := transport.Unix{Dir: t.TempDir(), Sockets: true}
+	self, gone := transport.Name{Role: "worker", ID: "0"}, transport.Name{Role: "server", ID: "3"}
+	var ports []transport.Port
+	for _, n := range []transport.Name{self, gone} {
+		port, err := network.Open(t.Context(), n, transport.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer port.Close()
+		ports = append(ports, port)
+	}
+	if err := ports[0].Know(gone, ports[1].Addr()); err != nil {
+		t.Fatal(err)
+	}
+	asked, err := ports[1].Stream("blob", transport.StreamOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := ports[0].Stream("blob", transport.StreamOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := remote.NewClient(stream, gone)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	var wait sync.WaitGroup
+	defer wait.Wait()
+	defer cancel()
+	wait.Go(func() { _ = client.Run(ctx) })
+	wait.Go(func() {
+		for {
+			ev, err := asked.Recv(ctx)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			question := ev.What == transport.Received
+			if ev.Release(); question {
+				_ = ports[1].Close()
+				return
+			}
+		}
+	})
+	_, err = client.Get(ctx, "part", 0, -1)
+	if lost, ok := errors.AsType[*remote.LostError](err); !ok || lost.Server != gone || !errors.Is(err, transport.ErrLinkLost) {
+		t.Errorf("error %v, want that %v is lost", err, gone)
 	}
 }
 

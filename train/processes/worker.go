@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/blob/remote"
 	"github.com/trivium-ml/trivium/cluster"
 	"github.com/trivium-ml/trivium/cluster/meta"
 	"github.com/trivium-ml/trivium/data"
@@ -254,6 +255,7 @@ func (out *result) failed(err error) {
 	var mistake *data.Error
 	var lost *train.LostError
 	var evicted *cluster.OutError
+	var told *remote.LostError
 	switch {
 	case errors.As(err, &diverged):
 		out.Fault, out.Tensor, out.Loss = faultDiverged, diverged.Tensor, diverged.Loss
@@ -261,6 +263,8 @@ func (out *result) failed(err error) {
 		out.Fault, out.Lost = faultUnreachable, lost.Peer.Role+"/"+lost.Peer.ID
 	case errors.As(err, &evicted): // the others took this worker for dead
 		out.Fault, out.Lost = faultUnreachable, evicted.Self.Role+"/"+evicted.Self.ID
+	case errors.As(err, &told): // a server that had a part of the parameters, or the driver, which keeps the checkpoints
+		out.Fault, out.Lost = faultUnreachable, told.Server.Role+"/"+told.Server.ID
 	case errors.As(err, &misuse), errors.As(err, &mistake):
 		out.Fault = faultMisuse
 	case errors.Is(err, cluster.ErrNoQuorum), errors.Is(err, transport.ErrLinkLost), errors.Is(err, io.EOF):
