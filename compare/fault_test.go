@@ -28,8 +28,8 @@ func TestFaults(t *testing.T) {
 			t.Errorf("%+v", f)
 			continue
 		}
-		switch {
-		case f.Signal == "kill":
+		switch f.Signal {
+		case "kill":
 			// Whose end is heard first is a race: that of the process, or of a link to it. Either names it.
 			if !f.Ended || f.Outcome != "the others end" || !strings.Contains(f.Said, "was killed") && !strings.Contains(f.Said, "lost") {
 				t.Errorf("%+v", f)

@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -48,14 +49,8 @@ func TestFullDisk(t *testing.T) {
 		t.Error("a comparison begins on a full disk")
 	}
 	empty()
-	p.Watch.Status = func(s Status) {
-		if s.Cell.System == "allreduce" && s.Phase == "train" {
-			p.Watch.Status = nil
-			if _, err := os.Stat(filepath.Join(disk, "fill")); err != nil {
-				fill()
-			}
-		}
-	}
+	row := p.Systems[1]
+	p.Systems[1] = late{row, fill}
 	_, err := Run(t.Context(), p)
 	if full := new(FullDiskError); !errors.As(err, &full) || full.Dir != p.Dir {
 		t.Fatalf("with a disk that fills up it ends with %v", err)
@@ -64,11 +59,23 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("half of a trial is left: %v", err)
 	}
 	empty()
-	p.Watch.Status = nil
+	p.Systems[1] = row
 	r := run(t, p)
 	for _, x := range r.Tables[0].Rows {
 		if x.Error != "" || len(x.Trials) != 1 || x.Proof != proven {
 			t.Errorf("%s, with room again: error %q, %d trials, proof %q", x.System, x.Error, len(x.Trials), x.Proof)
 		}
 	}
+}
+
+// A late is a row before whose start something happens.
+type late struct {
+	System
+	before func()
+}
+
+// Start implements System.
+func (l late) Start(ctx context.Context, s Spec) (Trial, error) {
+	l.before()
+	return l.System.Start(ctx, s)
 }
