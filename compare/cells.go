@@ -40,7 +40,8 @@ type group struct {
 }
 
 // groups are the tables of the plan, in the order of the report. A full run has those that the evaluation names: (a) all rows and tasks with
-// 3 workers, batch 100 and 500; (b) scaling on mlp1; (c) the sweep of SSP; (d) the full batch; (e) the shaped rates.
+// 3 workers, batch 100 and 500; (b) scaling on mlp1, at equal batch of each worker and of all; (c) the sweep of SSP; (d) the full batch;
+// (e) the shaped rates.
 func (p *Plan) groups() []group {
 	if p.Full {
 		return p.paper()
@@ -67,9 +68,8 @@ func (p *Plan) paper() []group {
 	var list tables
 	base := p.Links[0]
 	for _, t := range p.Tasks {
-		tenth := strings.HasSuffix(t.Name, "-10k") // its targets are for batch 100 alone
 		list.add(p, partRows, t, 100, 3, base, isMain)
-		if !tenth {
+		if !tenth(t) {
 			list.add(p, partRows, t, 500, 3, base, isMainWithBatch)
 		}
 	}
@@ -78,6 +78,11 @@ func (p *Plan) paper() []group {
 		if named("mlp1") {
 			for _, w := range []int{1, 2, 5} {
 				list.add(p, partScaling, t, 100, w, base, scales)
+				if !tenth(t) { // as many rows an update as 3 workers with 500 have
+					list.add(p, partScaling, t, Batch(1500/w), w, base, func(name string, a About) bool {
+						return scales(name, a) && (w == 1 || !a.Alone) // a row of one process would have other rows an update
+					})
+				}
 			}
 		}
 		if named("logistic", "mlp1") {
@@ -92,6 +97,9 @@ func (p *Plan) paper() []group {
 	}
 	return list
 }
+
+// tenth: of MNIST's test images, for which there are targets at batch 100 alone.
+func tenth(t Task) bool { return strings.HasSuffix(t.Name, "-10k") }
 
 // The parts of the full run.
 const (

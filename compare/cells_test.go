@@ -40,6 +40,7 @@ func TestFullRun(t *testing.T) {
 	want := map[string]string{
 		"logistic 100 3": all + sweep + perSample, "softmax 100 3": all, "mlp1 100 3": all + sweep, "mlp2 100 3": all,
 		"mlp1 100 1": synchronous, "mlp1 100 2": synchronous, "mlp1 100 5": synchronous,
+		"mlp1 1500 1": synchronous, "mlp1 750 2": synchronous[len("local "):], "mlp1 300 5": synchronous[len("local "):],
 	}
 	for _, task := range []string{"logistic", "softmax", "mlp1", "mlp2"} {
 		want[task+" 500 3"] = all
@@ -92,8 +93,12 @@ func TestSharedTrials(t *testing.T) {
 		t.Errorf("%d cells are asked for, and %d are measured", asked, len(list))
 	}
 	for task, n := range locals {
-		if n != 3 { // batch 100, 500, full
-			t.Errorf("%s: %d cells of local, want 3", task, n)
+		want := 3 // batch 100, 500, full
+		if task == "mlp1" {
+			want++ // 1,500
+		}
+		if n != want {
+			t.Errorf("%s: %d cells of local, want %d", task, n, want)
 		}
 	}
 }
