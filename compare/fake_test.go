@@ -65,7 +65,7 @@ func fakePeer(how string) {
 			case "hangs":
 				child := exec.Command("sleep", "600") // that its end must end too
 				_ = child.Start()
-				select {}
+				time.Sleep(time.Hour) // not select {}: a program in which nothing can happen any more is ended by the runtime at times
 			case "binary":
 				os.Stdout.Write([]byte{0, 1, 2, 0xff, 0xfe, '\n', 27, '[', 'A', '\n'})
 				continue
