@@ -2,7 +2,9 @@ package compare
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/trivium-ml/trivium/cluster/launch"
@@ -37,4 +39,59 @@ func (s spaced) Start(ctx context.Context, spec launch.Spec) (*launch.Process, e
 	}
 	spec.Space = s.spaces.list[i].path
 	return s.Launcher.Start(ctx, spec)
+}
+
+// joinNetwork decides, before the first trial, how processes reach each other, and says so.
+func (r *runner) joinNetwork() {
+	r.spaces = map[Link]*spaces{}
+	note := func(text string) {
+		r.plan.Watch.Note(text)
+		if !slices.Contains(r.dir.record.Notes, text) {
+			r.dir.record.Notes = append(r.dir.record.Notes, text)
+		}
+	}
+	if r.plan.Host.Launcher != nil {
+		return
+	}
+	most := slices.Max(r.plan.Workers)
+	for _, s := range r.plan.Systems {
+		most = max(most, slices.Max(r.plan.Workers)+s.About().Server+1) // a peer may have a scheduler
+	}
+	if r.plan.Full { // its cells have 5 workers
+		most = max(most, 8)
+	}
+	probe, err := newSpaces(Link{Apart: true}, most)
+	if err != nil {
+		note(fmt.Sprintf("network: not measured, and links are not shaped: %v; processes talk over the loopback of this machine", err))
+		return
+	}
+	r.spaces[Link{Apart: true}] = probe
+	for i, l := range r.plan.Links {
+		if l.Mbit == 0 {
+			r.plan.Links[i].Apart = true
+		}
+	}
+}
+
+// space returns the namespaces of a link; nil: there are none.
+func (r *runner) space(link Link) (*spaces, error) {
+	if !link.Apart && link.Mbit == 0 {
+		return nil, nil
+	}
+	link.Apart = true
+	if s, ok := r.spaces[link]; ok {
+		return s, nil
+	}
+	one, ok := r.spaces[Link{Apart: true}]
+	if !ok && link.Mbit == 0 {
+		return nil, nil
+	}
+	if !ok {
+		return nil, errors.New("not measured: network namespaces are not permitted here, so the link cannot be shaped")
+	}
+	s, err := newSpaces(link, len(one.list))
+	if err == nil {
+		r.spaces[link] = s
+	}
+	return s, err
 }

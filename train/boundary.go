@@ -1,0 +1,140 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/observe"
+)
+
+// begin starts the clock. Where an interrupt came between an update and its evaluation, that is made up for first.
+func (r *Run) begin(ctx context.Context) {
+	now := time.Now()
+	r.watched = watched{start: now, began: r.at.Step, beganSamples: r.at.Samples, next: now.Add(watchEvery)}
+	if r.at.Step > 0 {
+		r.keeper.when = now // else the first epoch's end is time for one
+	}
+	if f := r.env.Watch.Begin; f != nil {
+		f(r.Progress(now))
+	}
+	if r.saved != nil {
+		r.notice(observe.Warn, "residual", "the checkpoint has a residual of a codec, and this run has no codec: that much gradient is lost")
+		r.saved = nil
+	}
+	if r.at.Step > 0 {
+		r.boundary(ctx)
+	}
+}
+
+// between lets a measurement take what it wants.
+func (r *Run) between(ctx context.Context) {
+	after := r.env.Between.After
+	if after == nil || r.reason != "" {
+		return
+	}
+	if err := after(ctx, r.at.Step, r.latest); err != nil && ctx.Err() == nil {
+		r.Fail(err)
+	}
+}
+
+// latest returns the job's model of this moment.
+func (r *Run) latest(ctx context.Context) (trivium.Params, error) {
+	if r.refresh != nil {
+		if err := r.refresh(ctx); err != nil {
+			return trivium.Params{}, err
+		}
+	}
+	return r.Params, nil
+}
+
+// boundary does what is due between two updates: evaluation, early stop, checkpoint.
+func (r *Run) boundary(ctx context.Context) {
+	improved := false
+	if r.evaluationDue() && r.reason == "" {
+		if ctx.Err() != nil {
+			return // the checkpoint at the end tells the next process to do it
+		}
+		var reason trivium.Reason
+		var err error
+		if reason, improved, err = r.evaluate(ctx); err != nil {
+			if ctx.Err() == nil {
+				r.Fail(err)
+			}
+			return
+		}
+		if reason != "" {
+			r.over(reason, nil)
+		}
+	}
+	last := r.steps > 0 && r.at.Step >= r.steps // Result saves that one, when all is evaluated
+	if r.reason == "" && !last && r.at.Step > r.keeper.step && (improved || r.checkpointDue()) {
+		save := r.save
+		if r.cuts != nil && !improved {
+			save = r.cuts
+		}
+		if err := save(ctx); err != nil {
+			r.Fail(err)
+		}
+	}
+}
+
+func (r *Run) evaluationDue() bool {
+	if r.at.Step == r.evaluated || r.at.Step == 0 || r.env.AtEnd {
+		return false
+	}
+	if n := r.Job.EvalEvery; n > 0 {
+		return r.at.Step%n == 0
+	}
+	return r.at.Row == 0
+}
+
+// Result ends the run: what was not yet evaluated is, the last checkpoint is written, and the strategy returns what this does.
+func (r *Run) Result(ctx context.Context) (trivium.Result, error) {
+	if r.reason == "" {
+		r.over(trivium.Failed, errors.New("train: the strategy left its loop before the job was done"))
+	}
+	if r.reason != trivium.Failed && r.reason != trivium.Diverged {
+		if err := r.finish(ctx); err != nil {
+			r.Fail(err)
+		}
+	}
+	r.progress(time.Now())
+	switch {
+	case r.err != nil:
+		r.Event(observe.Error, string(r.reason), r.at.Step, r.err.Error())
+	default:
+		r.Event(observe.Info, "end", r.at.Step, string(r.reason))
+	}
+	return trivium.Result{
+		Params: r.Params, Reason: r.reason, Steps: r.at.Step, Epochs: r.at.Epoch, Samples: r.at.Samples, Metrics: r.metrics,
+	}, r.err
+}
+
+// finish evaluates what is left to, and saves.
+func (r *Run) finish(ctx context.Context) error {
+	if i := notFinite(r.Layout(), r.Params.Flat, nil); i >= 0 { // the last update broke it, and no loss said so
+		return &trivium.DivergedError{Step: r.at.Step, Loss: r.watched.loss, Tensor: tensorName(r.Layout(), i)}
+	}
+	if r.reason != trivium.Interrupted {
+		if _, _, err := r.evaluate(ctx); err != nil {
+			if ctx.Err() == nil {
+				return err
+			}
+			r.reason = trivium.Interrupted
+		}
+	}
+	if r.at.Step == 0 || r.at.Step == r.keeper.step {
+		return nil
+	}
+	return r.save(context.WithoutCancel(ctx))
+}
+
+// Close lets go of what Open opened.
+func (r *Run) Close() {
+	for i := len(r.owned) - 1; i >= 0; i-- {
+		r.owned[i]()
+	}
+	r.owned = nil
+}
