@@ -5,18 +5,13 @@ import "unsafe"
 // Softmax writes e^x / Σ e^x of each row of cols columns. The largest x of a row is subtracted first, so nothing overflows. dst may
 // be x.
 func Softmax[T Float](isa ISA, dst, x []T, cols int) {
-	var largest, sum, ones [rowGroup]T
-	short := single[T]() && isShort(isa, cols)
-	if short {
-		Fill(isa, ones[:], 1)
+	if isNarrow[T](isa, cols) {
+		softmaxNarrow(isa, nil, as32(dst), as32(x), nil, nil, len(dst)/cols, cols)
+		return
 	}
+	var largest, sum [rowGroup]T
 	for len(dst) > 0 {
 		n := min(groupRows(cols), len(dst)/cols)
-		if short {
-			softmaxShort(isa, dst, x, largest[:n], sum[:n], ones[:n], cols)
-			dst, x = dst[n*cols:], x[n*cols:]
-			continue
-		}
 		expRows(isa, dst[:n*cols], x, largest[:n], sum[:n], cols)
 		ScalarDiv(isa, sum[:n], sum[:n], 1)
 		scaleRows(isa, dst[:n*cols], dst, sum[:n], cols)
@@ -51,6 +46,13 @@ func SoftmaxGrad[T Float](isa ISA, dst, dy, y []T, cols int) {
 // mistake of the program, and panics: readers of data check labels.
 func SoftmaxCrossEntropy[T Float](isa ISA, loss, dx, x []T, labels []int32, w []T, cols int) {
 	whole := len(labels) * cols
+	if isNarrow[T](isa, cols) {
+		if dx != nil {
+			dx = dx[:whole]
+		}
+		softmaxNarrow(isa, as32(loss), as32(dx), as32(x), labels, as32(w), len(labels), cols)
+		return
+	}
 	if stream := single[T]() && isa >= AVX2 && cols >= 256 && cols <= BlockLen && streams(2*whole, 4); dx == nil || stream {
 		if stream {
 			entropyStream(isa, as32(loss), as32(dx), as32(x), labels, as32(w), cols)
@@ -65,53 +67,19 @@ func SoftmaxCrossEntropy[T Float](isa ISA, loss, dx, x []T, labels []int32, w []
 
 // softmaxLoss keeps the exponentials in dx until they are scaled, or in scratch if there is no dx.
 func softmaxLoss[T Float](isa ISA, loss, dx, x []T, labels []int32, w []T, cols int, scratch []T) {
-	var largest, sum, at, ones [rowGroup]T
-	short := dx != nil && single[T]() && isShort(isa, cols)
-	if short && w == nil {
-		Fill(isa, ones[:], 1)
-	}
-	if short && isa == AVX512 && len(labels) >= 2*narrowRows {
-		// Past the cache go whole lines: the rows before the first that begins one are taken apart.
-		head := 0
-		for head < narrowRows && misaligned(dx[head*cols:]) != 0 && streams(2*len(labels)*cols, 4) {
-			head++
-		}
-		if head > 0 && head < narrowRows {
-			var some []T
-			if w != nil {
-				some, w = w[:head], w[head:]
-			}
-			softmaxLoss(isa, loss[:head], dx[:head*cols], x, labels[:head], some, cols, nil)
-			loss, dx, x, labels = loss[head:], dx[head*cols:], x[head*cols:], labels[head:]
-		}
-		n := len(labels) / narrowRows * narrowRows
-		entropyNarrow(isa, as32(loss[:n]), as32(dx), as32(x), labels[:n], as32(w), cols)
-		loss, dx, x, labels = loss[n:], dx[n*cols:], x[n*cols:], labels[n:]
-		if w != nil {
-			w = w[n:]
-		}
-	}
+	var largest, sum, at [rowGroup]T
 	for len(labels) > 0 {
 		n := min(groupRows(cols), len(labels))
 		pick(at[:n], x, labels, cols) // dx may be x
-		switch {
-		case short:
-			k := ones[:n]
-			if w != nil {
-				k = w[:n]
-			}
-			softmaxShort(isa, dx, x, largest[:n], sum[:n], k, cols)
-		case dx == nil:
+		if dx == nil {
 			sumExpRows(isa, scratch, x, largest[:n], sum[:n], cols)
-		default:
+		} else {
 			expRows(isa, dx[:n*cols], x, largest[:n], sum[:n], cols)
 		}
 		rowLosses(isa, loss[:n], sum[:n], at[:n], largest[:n], w)
 		if dx != nil {
-			if !short {
-				scales(isa, sum[:n], w)
-				scaleRows(isa, dx[:n*cols], dx, sum[:n], cols)
-			}
+			scales(isa, sum[:n], w)
+			scaleRows(isa, dx[:n*cols], dx, sum[:n], cols)
 			for r, label := range labels[:n] {
 				i, hit := r*cols+int(label), T(1)
 				if w != nil {
@@ -135,63 +103,6 @@ func rowLosses[T Float](isa ISA, loss, sum, at, largest, w []T) {
 	Sub(isa, loss, loss, at)
 	if w != nil {
 		Mul(isa, loss, loss, w)
-	}
-}
-
-// narrowRows is the rows of a block of softmaxNarrow, one for each lane.
-const narrowRows = 16
-
-// narrow is what softmaxNarrow takes: blocks of 16 rows, at most rowGroup rows, and a table with, for each of the cols vectors of a block,
-// the rows and columns of its elements. loss gets that of rowGroup rows, before they are multiplied by w. stream says to write dx, which
-// is aligned then, past the cache. bad is set if a label is outside, and then nothing else.
-type narrow struct {
-	x, dx, largest, loss, w unsafe.Pointer
-	labels                  unsafe.Pointer
-	blocks, cols            int
-	index                   unsafe.Pointer
-	stream                  int
-	bad                     int
-}
-
-// entropyNarrow is SoftmaxCrossEntropy of blocks of rows of at most 16 columns, on AVX-512.
-func entropyNarrow(isa ISA, loss, dx, x []float32, labels []int32, w []float32, cols int) {
-	var largest, ones, out [rowGroup]float32
-	var index [16][2][16]int32
-	for i, r, c := 0, int32(0), int32(0); i < narrowRows*cols; i++ {
-		index[i/16][0][i%16], index[i/16][1][i%16] = r, c
-		if c++; int(c) == cols {
-			r, c = r+1, 0
-		}
-	}
-	s := narrow{
-		largest: unsafe.Pointer(&largest), loss: unsafe.Pointer(&out), w: unsafe.Pointer(&ones), cols: cols, index: unsafe.Pointer(&index),
-	}
-	if w == nil {
-		Fill(isa, ones[:], 1)
-	}
-	if misaligned(dx) == 0 && streams(2*len(labels)*cols, 4) {
-		s.stream = 1
-		defer fence()
-	}
-	for len(labels) > 0 {
-		n := min(rowGroup, len(labels))
-		s.x, s.dx = unsafe.Pointer(&x[:n*cols][0]), unsafe.Pointer(&dx[:n*cols][0])
-		s.labels, s.blocks = unsafe.Pointer(&labels[0]), n/narrowRows
-		if w != nil {
-			s.w = unsafe.Pointer(&w[:n][0])
-		}
-		if softmaxNarrowF32(isa, &s); s.bad != 0 {
-			for _, label := range labels[:n] {
-				_ = x[:cols][label] // panics
-			}
-		}
-		if w != nil {
-			Mul(isa, loss[:n], out[:n], w)
-			w = w[n:]
-		} else {
-			copy(loss[:n], out[:])
-		}
-		loss, dx, x, labels = loss[n:], dx[n*cols:], x[n*cols:], labels[n:]
 	}
 }
 
@@ -271,16 +182,6 @@ func pick[T Float](at, x []T, labels []int32, cols int) {
 const rowGroup = 64
 
 func groupRows(cols int) int { return max(1, min(rowGroup, BlockLen/cols)) }
-
-// isShort says whether a row fits a vector.
-func isShort(isa ISA, cols int) bool { return isa == AVX512 && cols <= 16 || isa == AVX2 && cols <= 8 }
-
-// softmaxShort writes w · e^(x-max) / sum of each row, for rows that are short, and what expRows does of max and sum.
-func softmaxShort[T Float](isa ISA, p, x, largest, sum, w []T, cols int) {
-	n := len(sum)
-	p, x = p[:n*cols], x[:n*cols]
-	softmaxShortF32(isa, &as32(p)[0], &as32(x)[0], &as32(largest)[0], &as32(sum)[0], &as32(w)[0], n, cols)
-}
 
 // scales turns the sums of rows into what their exponentials are multiplied by: w / sum.
 func scales[T Float](isa ISA, sum, w []T) {

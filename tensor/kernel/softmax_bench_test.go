@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 )
 
 // BenchmarkSoftmaxCrossEntropy is in second-level cache: what computing takes, without memory.
@@ -17,10 +18,13 @@ func BenchmarkSoftmaxCrossEntropy(b *testing.B) {
 				labels[i] = int32(r.IntN(cols))
 			}
 			b.Run(fmt.Sprintf("%d/%v", cols, isa), func(b *testing.B) {
+				best := time.Hour // holds on a busy machine
 				for b.Loop() {
+					start := time.Now()
 					SoftmaxCrossEntropy(isa, loss, dx, x, labels, nil, cols)
+					best = min(best, time.Since(start))
 				}
-				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*rows*cols), "ns/element")
+				b.ReportMetric(float64(best.Nanoseconds())/float64(rows*cols), "best-ns/element")
 			})
 		}
 	}

@@ -251,7 +251,7 @@ func expRowsF32AVX2(e *float32, x *float32, largest *float32, sum *float32, rows
 func expScaleF32AVX2(e *float32, x *float32, out *float32, prev *float32, s *expScale)
 
 //go:noescape
-func softmaxShortF32AVX2(p *float32, x *float32, largest *float32, sum *float32, w *float32, rows int, cols int)
+func softmaxNarrowF32AVX2(s *narrow)
 
 //go:noescape
 func poolRowF32AVX2(y *float32, arg *int32, x *float32, s *poolRow)
@@ -651,9 +651,6 @@ func expRowsF32AVX512(e *float32, x *float32, largest *float32, sum *float32, ro
 
 //go:noescape
 func expScaleF32AVX512(e *float32, x *float32, out *float32, prev *float32, s *expScale)
-
-//go:noescape
-func softmaxShortF32AVX512(p *float32, x *float32, largest *float32, sum *float32, w *float32, rows int, cols int)
 
 //go:noescape
 func softmaxNarrowF32AVX512(s *narrow)
@@ -2006,15 +2003,13 @@ func expScaleF32(isa ISA, e *float32, x *float32, out *float32, prev *float32, s
 	}
 }
 
-func softmaxShortF32(isa ISA, p *float32, x *float32, largest *float32, sum *float32, w *float32, rows int, cols int) {
+func softmaxNarrowF32(isa ISA, s *narrow) {
 	if isa == AVX512 {
-		softmaxShortF32AVX512(p, x, largest, sum, w, rows, cols)
+		softmaxNarrowF32AVX512(s)
 	} else {
-		softmaxShortF32AVX2(p, x, largest, sum, w, rows, cols)
+		softmaxNarrowF32AVX2(s)
 	}
 }
-
-func softmaxNarrowF32(isa ISA, s *narrow) { softmaxNarrowF32AVX512(s) }
 
 func poolRowF32(isa ISA, y *float32, arg *int32, x *float32, s *poolRow) {
 	if isa == AVX512 {

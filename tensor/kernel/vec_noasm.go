@@ -178,10 +178,6 @@ func expScaleF32(isa ISA, e *float32, x *float32, out *float32, prev *float32, s
 	panic(noAssembly)
 }
 
-func softmaxShortF32(isa ISA, p *float32, x *float32, largest *float32, sum *float32, w *float32, rows int, cols int) {
-	panic(noAssembly)
-}
-
 func softmaxNarrowF32(isa ISA, s *narrow) { panic(noAssembly) }
 
 func poolRowF32(isa ISA, y *float32, arg *int32, x *float32, s *poolRow) { panic(noAssembly) }

@@ -58,7 +58,7 @@ func generate() map[string][]byte {
 			}
 		}
 		for _, r := range routines {
-			if t.elem == 8 && !r.f64 || r.wide && !t.avx512() {
+			if t.elem == 8 && !r.f64 {
 				continue
 			}
 			r.asm(&text, t, consts)

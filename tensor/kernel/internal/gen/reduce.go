@@ -13,8 +13,7 @@ type routine struct {
 	f64  bool
 	f    func(c *code)
 
-	frame int  // bytes on the stack, with AVX-512
-	wide  bool // for AVX-512 alone
+	frame int // bytes on the stack
 }
 
 type arg struct{ name, typ string } // typ is T for a pointer to elements, or a Go type of 8 bytes
@@ -59,7 +58,7 @@ func (r routine) asm(w *strings.Builder, t target, consts map[uint64]bool) {
 		frame = c.spilled() * t.width()
 	}
 	flags := "NOSPLIT"
-	if r.frame > 0 && t.avx512() {
+	if r.frame > 0 {
 		flags, frame = "0", r.frame
 	}
 	fmt.Fprintf(w, "\n// func %s%s\nTEXT ·%s(SB), %s, $%d-%d\n", name, r.signature(t), name, flags, frame, size)
@@ -85,10 +84,6 @@ func (r routine) dispatch(w *strings.Builder, t target, asm bool) {
 		pass = append(pass, a.name)
 	}
 	call := strings.Join(pass, ", ")
-	if r.wide {
-		fmt.Fprintf(w, " %sAVX512(%s) }\n", name, call)
-		return
-	}
 	if r.ret == "" {
 		fmt.Fprintf(w, "\n\tif isa == AVX512 {\n\t\t%sAVX512(%s)\n\t} else {\n\t\t%sAVX2(%s)\n\t}\n}\n", name, call, name, call)
 		return
@@ -312,8 +307,7 @@ var routines = []routine{
 	{name: "csrScatter", args: []arg{{"dw", "T"}, {"dy", "T"}, {"values", "T"}, {"indices", "*int32"}, {"s", "*scatter"}}, f64: true, f: csrScatter},
 	{name: "expRows", args: append(ptrs("e", "x", "largest", "sum"), ints("rows", "cols")...), f: expRows},
 	{name: "expScale", args: []arg{{"e", "T"}, {"x", "T"}, {"out", "T"}, {"prev", "T"}, {"s", "*expScale"}}, f: expScale},
-	{name: "softmaxShort", args: append(ptrs("p", "x", "largest", "sum", "w"), ints("rows", "cols")...), f: softmaxShort, frame: 17 * 64},
-	{name: "softmaxNarrow", args: []arg{{"s", "*narrow"}}, f: softmaxNarrow, frame: 64*16*4 + 2*4*64 + 64, wide: true},
+	{name: "softmaxNarrow", args: []arg{{"s", "*narrow"}}, f: softmaxNarrow, frame: narrowFrame},
 	{name: "poolRow", args: []arg{{"y", "T"}, {"arg", "*int32"}, {"x", "T"}, {"s", "*poolRow"}}, f: poolRow},
 	{name: "scaleRows", args: append(ptrs("dst", "e", "k"), ints("rows", "cols")...), f: scaleRows},
 }
