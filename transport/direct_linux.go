@@ -3,6 +3,7 @@ package transport
 import (
 	"errors"
 	"io"
+	"math"
 	"net"
 	"os"
 	"syscall"
@@ -17,12 +18,14 @@ type direct struct {
 	raw   syscall.RawConn
 	apart bool                  // see together
 	call  func(fd uintptr) bool // bound once: no allocation per call
-	bufs  net.Buffers
+	bufs  net.Buffers           // what is left, but for the first from bytes
+	from  int
 	n     int
 	err   error
 
 	beats func() bool // calls may do without the runtime
 	iov   []unix.Iovec
+	asked int // bytes of iov
 
 	glance, await func(fd uintptr) bool // bound as well; the reader's
 	into          []byte
@@ -47,7 +50,7 @@ func newDirect(nc net.Conn, beats func() bool) *direct {
 
 // write writes what the socket takes at once.
 func (d *direct) write(bufs net.Buffers) (int, error) {
-	d.bufs, d.n, d.err = bufs, 0, nil
+	d.bufs, d.from, d.n, d.err = bufs, 0, 0, nil
 	err := d.raw.Write(d.call)
 	d.bufs = nil
 	if d.err != nil {
@@ -135,66 +138,68 @@ func (d *direct) readRaw(fd uintptr) {
 	}
 }
 
-// writeRaw gives a socket what it takes, likewise.
-func (d *direct) writeRaw(fd uintptr, part net.Buffers) (int, error) {
-	d.iov = d.iov[:0]
-	for _, b := range part {
-		v := unix.Iovec{Base: unsafe.SliceData(b)}
-		v.SetLen(len(b))
-		d.iov = append(d.iov, v)
-	}
-	n, _, errno := unix.RawSyscall(unix.SYS_WRITEV, fd, uintptr(unsafe.Pointer(unsafe.SliceData(d.iov))), uintptr(len(d.iov)))
-	clear(d.iov)
-	if errno != 0 {
-		return -1, errno
-	}
-	return int(n), nil
-}
-
-// rawBytes are written at most without the runtime's knowledge: some 50 µs, for which it cannot stop the goroutine.
+// rawBytes are written at most in one call without the runtime's knowledge: some 50 µs, for which it cannot stop the goroutine.
 const rawBytes = 256 << 10
 
-func total(bufs net.Buffers) int {
-	n := 0
-	for _, b := range bufs {
-		n += len(b)
-	}
-	return n
-}
-
+// once writes until nothing is left, or the socket is full.
 func (d *direct) once(fd uintptr) bool {
-	raw := d.beats() && total(d.bufs) <= rawBytes
-	for len(d.bufs) > 0 {
-		part := d.bufs
-		if d.apart {
-			part = part[:together(part)]
-		}
-		var n int
-		var err error
-		if raw && len(part) <= batchFrames {
-			n, err = d.writeRaw(fd, part)
-		} else if len(part) == 1 {
-			n, err = unix.Write(int(fd), part[0])
+	raw, most := d.beats(), math.MaxInt
+	if raw {
+		most = rawBytes
+	}
+	for d.gather(most) {
+		var n uintptr
+		var errno syscall.Errno
+		if raw {
+			n, _, errno = unix.RawSyscall(unix.SYS_WRITEV, fd, uintptr(unsafe.Pointer(unsafe.SliceData(d.iov))), uintptr(len(d.iov)))
 		} else {
-			n, err = unix.Writev(int(fd), part)
+			n, _, errno = unix.Syscall(unix.SYS_WRITEV, fd, uintptr(unsafe.Pointer(unsafe.SliceData(d.iov))), uintptr(len(d.iov)))
 		}
-		switch {
-		case err == unix.EINTR:
+		clear(d.iov)
+		switch errno {
+		case 0:
+		case unix.EINTR:
 			continue
-		case err == unix.EAGAIN:
+		case unix.EAGAIN:
 			return true
-		case err != nil:
-			d.err = err
+		default:
+			d.err = errno
 			return true
 		}
-		d.n += n
-		for _, b := range part {
-			n -= len(b)
+		d.n += int(n)
+		if int(n) < d.asked {
+			return true
 		}
-		if n < 0 {
-			return true // the socket is full
-		}
-		d.bufs = d.bufs[len(part):]
+		d.advance(int(n))
 	}
 	return true
+}
+
+// gather lays out what the next call writes, most bytes of it, and reports whether there is anything.
+func (d *direct) gather(most int) bool {
+	part := d.bufs
+	if d.apart {
+		part = part[:together(part)]
+	}
+	d.iov, d.asked = d.iov[:0], 0
+	from := d.from
+	for _, b := range part {
+		n := min(len(b)-from, most-d.asked)
+		if n <= 0 {
+			break
+		}
+		v := unix.Iovec{Base: &b[from]}
+		v.SetLen(n)
+		d.iov = append(d.iov, v)
+		d.asked += n
+		from = 0
+	}
+	return d.asked > 0
+}
+
+// advance drops n bytes that are written. The buffers themselves are the caller's, and stay as they are.
+func (d *direct) advance(n int) {
+	for d.from += n; len(d.bufs) > 0 && d.from >= len(d.bufs[0]); d.bufs = d.bufs[1:] {
+		d.from -= len(d.bufs[0])
+	}
 }

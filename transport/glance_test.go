@@ -98,3 +98,47 @@ func TestAttend(t *testing.T) {
 		t.Error("nothing keeps the runtime's watch going")
 	}
 }
+
+// Frames of data alone keep the runtime's watch going, at both ends: nobody has to attend.
+func TestPulse(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	names := [2]Name{{Role: "worker", ID: "0"}, {Role: "worker", ID: "1"}}
+	var ports [2]*port
+	var streams [2]Stream
+	for i, name := range names {
+		p, err := TCP{}.Open(ctx, name, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		ports[i] = p.(*port)
+		if streams[i], err = p.Stream("a", StreamOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := streams[0].Know(names[1], ports[1].Addr()); err != nil {
+		t.Fatal(err)
+	}
+	for k := range 2 { // the first may be written while the link comes up, by another
+		if err := streams[0].Send(ctx, names[1], Frame{Kind: 1, Payload: make([]byte, 1<<20)}); err != nil {
+			t.Fatal(err)
+		}
+		ev, err := streams[1].Recv(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev.Release(); k == 0 {
+			continue
+		}
+		for i, p := range ports {
+			if !p.pulse.running.Load() {
+				t.Errorf("nothing keeps the watch going at port %d", i)
+			}
+		}
+	}
+}

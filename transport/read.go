@@ -314,6 +314,9 @@ func (r *reader) frame() error {
 	}
 	r.p.framesReceived.Add(1)
 	r.p.payloadReceived.Add(uint64(payload))
+	if !r.h.ctl {
+		r.p.pulse.keep(r.p)
+	}
 	landed = true
 	if a.ev.Posted {
 		d.n = -1 // its bytes are no longer the port's to hold

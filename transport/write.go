@@ -70,6 +70,9 @@ func (h *half) kick() {
 	}
 	h.busy = true
 	pr.unlock()
+	if !h.ctl {
+		pr.port.pulse.keep(pr.port)
+	}
 	h.fill()
 	n, err := h.try.write(h.rest)
 	h.consume(n)

@@ -1,0 +1,86 @@
+package transport
+
+import (
+	"bytes"
+	"io"
+	"math/rand/v2"
+	"net"
+	"path/filepath"
+	"runtime"
+	"testing"
+)
+
+// What a direct writes comes whole and in order, in calls of any number of buffers of any size, whether or not the runtime is told; and the
+// caller's buffers stay as they are.
+func TestDirectWrite(t *testing.T) {
+	for _, network := range []string{"tcp", "unix"} {
+		for _, raw := range []bool{true, false} {
+			seed := rand.Uint64()
+			t.Logf("%s, raw %v: seed %d", network, raw, seed)
+			r := rand.New(rand.NewPCG(seed, 1))
+			address := "127.0.0.1:0"
+			if network == "unix" {
+				address = filepath.Join(t.TempDir(), "s")
+			}
+			ln, err := net.Listen(network, address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			to, err := net.Dial(network, ln.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			from, err := ln.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			read := make(chan []byte)
+			go func() {
+				b, err := io.ReadAll(from)
+				if err != nil {
+					t.Error(err)
+				}
+				read <- b
+			}()
+			d := newDirect(to, func() bool { return raw })
+			var want []byte
+			for range 40 {
+				bufs := make(net.Buffers, 1+r.IntN(5))
+				var all []byte
+				for i := range bufs {
+					bufs[i] = make([]byte, 1+r.IntN(1<<(1+r.IntN(20))))
+					for j := range bufs[i] {
+						bufs[i][j] = byte(r.Uint32())
+					}
+					all = append(all, bufs[i]...)
+				}
+				want = append(want, all...)
+				h := half{rest: append(net.Buffers(nil), bufs...)}
+				for len(h.rest) > 0 {
+					n, err := d.write(h.rest)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if n == 0 {
+						runtime.Gosched() // to him who reads
+					}
+					h.consume(n)
+				}
+				if !bytes.Equal(bytes.Join(bufs, nil), all) {
+					t.Fatal("the caller's buffers have changed")
+				}
+			}
+			for _, c := range []io.Closer{to, ln} {
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			if got := <-read; !bytes.Equal(got, want) {
+				t.Errorf("%d bytes came, which are not the %d that were sent", len(got), len(want))
+			}
+			if err := from.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
