@@ -64,6 +64,19 @@ func (s *space) ip(ip, tc []string) (err error) {
 	return err
 }
 
+// unfiltered keeps the host's firewall (the module br_netfilter, where a container system has loaded it) out of a bridge of the namespace: no
+// switch looks into what passes it. Where the module is not there, neither are its files.
+func (s *space) unfiltered() {
+	done := make(chan struct{})
+	s.work <- func() {
+		defer close(done)
+		for _, tables := range []string{"iptables", "ip6tables", "arptables"} {
+			_ = os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-"+tables, []byte("0\n"), 0)
+		}
+	}
+	<-done
+}
+
 // batch gives a tool commands on its standard input.
 func batch(tool string, commands []string) error {
 	if len(commands) == 0 {
@@ -110,6 +123,7 @@ func newSpaces(link Link, n int) (_ *spaces, err error) {
 	if err := s.hub.ip(commands, shape); err != nil {
 		return nil, err
 	}
+	s.hub.unfiltered()
 	for i, x := range s.list {
 		up := []string{
 			"link set lo up", fmt.Sprintf("addr add %s/24 dev %s", s.at(i), spaceInterface), fmt.Sprintf("link set %s up", spaceInterface),
