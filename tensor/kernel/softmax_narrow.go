@@ -3,13 +3,13 @@ package kernel
 import "unsafe"
 
 // narrow is what the assembly of softmaxNarrow takes: blocks of as many rows of x as a vector has lanes, at least one, and the weights of
-// 64 rows, the next of which are step bytes on. Without labels, which then are no loss either, it is softmax alone; dx may be nil.
-// stream says to write dx, which is aligned then, past the cache. bad is set if a label is outside, and then nothing of its group of 64
-// rows is written. All but step, cols and stream are used up.
+// a block, of which the next one's are so many bytes on. Without labels, which then are no loss either, it is softmax alone; dx may be
+// nil. stream says to write dx, which is aligned then, past the cache. bad is set if a label is outside; then only blocks before may be
+// written. The pointers are used up.
 type narrow struct {
 	x, dx, loss, w, labels     unsafe.Pointer
-	blocks, cols, step, stream int
-	bad, now                   int
+	blocks, cols, next, stream int
+	bad                        int
 }
 
 // maxNarrow is the most columns that softmaxNarrow takes: fewer than the lanes of a sum.
@@ -78,8 +78,8 @@ func after[T any](s []T, n int) []T {
 
 // narrowBlocks is softmaxNarrow of whole blocks of rows, and four elements of x more if there are fewer columns.
 func narrowBlocks(isa ISA, loss, dx, x []float32, labels []int32, w []float32, rows, cols int, stream bool) {
-	var ones [64]float32
-	s := narrow{x: unsafe.Pointer(&x[:rows*cols][0]), blocks: rows / narrowBlock(isa), cols: cols, step: 4 * len(ones)}
+	var ones [16]float32
+	s := narrow{x: unsafe.Pointer(&x[:rows*cols][0]), blocks: rows / narrowBlock(isa), cols: cols, next: 4 * narrowBlock(isa)}
 	if dx != nil {
 		s.dx = unsafe.Pointer(&dx[:rows*cols][0])
 	}
@@ -90,7 +90,7 @@ func narrowBlocks(isa ISA, loss, dx, x []float32, labels []int32, w []float32, r
 		s.w = unsafe.Pointer(&w[:rows][0])
 	} else {
 		Fill(isa, ones[:], 1)
-		s.w, s.step = unsafe.Pointer(&ones), 0
+		s.w, s.next = unsafe.Pointer(&ones), 0
 	}
 	if stream {
 		s.stream = 1
