@@ -254,6 +254,8 @@ type Result struct {
 	Deviation       float64            `json:"deviation"`              // of the loss from local's, over 1 + loss; the largest
 	Proof           string             `json:"proof,omitempty"`        // empty: not asked for; "equal", or what differs
 	Wall            map[string]float64 `json:"wall_seconds,omitempty"` // where the trial's own time went: prepare, start, warm up, train, stop, evaluate
+	Cut             bool               `json:"cut,omitempty"`          // the time limit left room for fewer updates than the target may take
+	Sitting         int                `json:"sitting,omitempty"`      // of the comparison, from 1: see Sitting
 	Flags           []string           `json:"flags,omitempty"`        // why the repeat is doubtful
 	Error           string             `json:"error,omitempty"`
 	Last            []string           `json:"last_lines,omitempty"` // of a system that failed
@@ -279,5 +281,7 @@ func why(err error) (text string, last []string) {
 const (
 	trialLimit  = 10 * time.Minute // a system that hangs is a result, not a report that hangs
 	warmUpdates = 20
+	warmFull    = 2   // of the full batch
+	limitShare  = 0.9 // of the limit may be training: the rest is for what belongs to a trial beside it
 	snapshots   = 200 // at most
 )

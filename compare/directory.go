@@ -45,6 +45,7 @@ type record struct {
 	Facts     map[string]Facts  `json:"facts,omitempty"`  // of the systems
 	Absent    map[string]string `json:"absent,omitempty"` // systems that are not here, and why
 	Notes     []string          `json:"notes,omitempty"`
+	Sittings  []Sitting         `json:"sittings,omitempty"`
 }
 
 func (p *Plan) record() record {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/trivium-ml/trivium"
 )
 
 // What a trial takes beside its measuring, in seconds, and an update beside its arithmetic: as measured on two cores. They are for the
@@ -18,22 +20,22 @@ var pace = []struct {
 	start  float64
 	update float64 // seconds
 }{
-	{"local", 0.8, 0},
-	{"server", 1.0, 0.0008},
-	{"allreduce", 1.0, 0.0004},
-	{"pytorch", 8, 0.0045},
-	{"horovod", 3.5, 0.007},
-	{"mxnet", 3.5, 0.004},
-	{"tensorflow-mirrored", 4, 0.005},
+	{"local", 0.2, 0},
+	{"server", 0.3, 0.0008},
+	{"allreduce", 0.3, 0.0004},
+	{"pytorch", 6, 0.0055},
+	{"horovod", 2.5, 0.009},
+	{"mxnet", 2.5, 0.0045},
+	{"tensorflow-mirrored", 5, 0.0065},
 	{"tensorflow-sync-default", 22, 0.008}, // as shipped, a worker looks every 30 s whether the first is ready
-	{"tensorflow", 7, 0.008},
-	{"spark", 37, 0.22},
+	{"tensorflow", 5, 0.008},
+	{"spark", 28, 0.24},
 	{"pmls", 3, 0.002},
 	{"", 6, 0.006},
 }
 
 // endSeconds are for a trial's processes to go and its parameters to be evaluated.
-const endSeconds = 1.2
+const endSeconds = 0.6
 
 // estimate is how long trial c takes, where local trains so many samples a second on all cores.
 func (p *Plan) estimate(g *group, c Cell, a About, ref *reference, epoch int64) time.Duration {
@@ -49,12 +51,22 @@ func (p *Plan) estimate(g *group, c Cell, a About, ref *reference, epoch int64) 
 		updates += ref.Updates
 	}
 	updates = min(updates, epoch*int64(g.task.Cap))
+	n := warmUpdates
+	if g.batch == trivium.FullBatch {
+		n = warmFull
+	}
+	warm := max(p.WarmUp, float64(n)*update)
 	train := float64(updates) * (update + ref.Seconds/float64(max(1, ref.Updates)))
 	pause := quietPause
 	if p.Quick {
 		pause = quickPause
 	}
-	return min(p.Limit, time.Duration((start+p.WarmUp+max(p.Seconds, train))*float64(time.Second))) + time.Duration(endSeconds*float64(time.Second)) + pause
+	in := func(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
+	whole := in(start + warm + max(p.Seconds, train))
+	if most := in(limitShare * p.Limit.Seconds()); whole > most { // once to the limit; see speedAlone
+		whole = (most + time.Duration(p.Repeats-1)*in(start+warm+p.Seconds)) / time.Duration(p.Repeats)
+	}
+	return whole + in(endSeconds) + pause
 }
 
 // foresee looks how long local takes to each target, which decides how long trials are, and says how long all of them take.

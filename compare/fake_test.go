@@ -56,6 +56,10 @@ func fakePeer(how string) {
 	}
 	say(map[string]any{"event": "ready"})
 	var done int64
+	per := 0.001
+	if how == "slow" { // says its clock
+		per = 0.2
+	}
 	for in.Scan() {
 		var c peerCommand
 		_ = json.Unmarshal(in.Bytes(), &c)
@@ -80,10 +84,10 @@ func fakePeer(how string) {
 				path := filepath.Join(spec.Out, snapshotName(u))
 				if spec.Rank == 0 {
 					_ = os.WriteFile(path, raw, 0o600)
-					say(map[string]any{"event": "snapshot", "update": u, "seconds": 0.001 * float64(u), "path": path})
+					say(map[string]any{"event": "snapshot", "update": u, "seconds": per * float64(u), "path": path})
 				}
 			}
-			say(map[string]any{"event": "update", "update": done, "seconds": 0.001 * float64(done)})
+			say(map[string]any{"event": "update", "update": done, "seconds": per * float64(done)})
 		case "reset":
 			done = 0
 			say(map[string]any{"event": "ready"})

@@ -112,6 +112,9 @@ func (r *Report) setup() []report.Block {
 		{Name: "arithmetic", Value: caption("float32, one arithmetic thread a worker unless the row says otherwise")},
 		{Name: "started", Value: caption("%s", r.Created)},
 	}
+	if n := len(r.Sittings); n > 1 {
+		facts = append(facts, report.Fact{Name: "sittings", Value: caption("%d, the last begun %s", n, r.Sittings[n-1].Began.Format("2006-01-02 15:04 MST"))})
+	}
 	if !r.own() {
 		facts = append(facts, report.Fact{Name: "seed, order of rows", Value: caption("%d; index order, the short last update dropped", paperSeed)})
 	}

@@ -121,6 +121,8 @@ func (t *Table) targetChart() (svg.Bars, bool) {
 			some = true
 		case x.Good == 0:
 			continue
+		case x.Why == unseen:
+			b.Missing = "not seen"
 		default:
 			b.Missing = "not reached"
 		}

@@ -37,6 +37,7 @@ type peerTrial struct {
 	mode   Mode
 	lead   Role // that commands go to
 	clocks int  // an epoch has, in place of batches; see About
+	left   bool // all have left the group in good order; set before events is closed
 	list   []*peerProcess
 }
 
@@ -201,9 +202,9 @@ func (t *peerTrial) follow(s Spec) error {
 	t.say(Event{Kind: Ready, Seconds: time.Since(t.began).Seconds()})
 	n := int64(warmUpdates)
 	if s.Batch < 0 {
-		n = 2
+		n = warmFull
 	}
-	per := 0.0
+	per, before := 0.0, 0.0
 	for done := int64(0); n > 0; {
 		done += n
 		words, err := t.command(peerCommand{Do: "run", Updates: n}, "update", nil)
@@ -214,7 +215,7 @@ func (t *peerTrial) follow(s Spec) error {
 			return err
 		}
 		spent := longest(words)
-		per = spent / float64(done)
+		per, before = (spent-before)/float64(n), spent // of the last: the first updates are slow
 		n = 0
 		if left := s.WarmUp - spent; left > 0.05*s.WarmUp && per > 0 {
 			n = int64(math.Ceil(left / per))
@@ -225,7 +226,7 @@ func (t *peerTrial) follow(s Spec) error {
 	}
 	n = s.Updates
 	if per > 0 {
-		n = max(n, int64(math.Ceil(s.Seconds/per)))
+		n = atMost(max(n, int64(math.Ceil(s.Seconds/per))), limitShare*s.limit.Seconds(), time.Since(t.began), per)
 	}
 	t.say(Event{Kind: Begin})
 	var kept []Event
@@ -244,6 +245,16 @@ func (t *peerTrial) follow(s Spec) error {
 	})
 	if err != nil {
 		return err
+	}
+	for per = shortest(words) / float64(n); per > 0 && shortest(words) < s.Seconds; { // it is faster than it was
+		more := atMost(int64(math.Ceil(1.05*(s.Seconds-shortest(words))/per)), limitShare*s.limit.Seconds(), time.Since(t.began), per)
+		if words, err = t.command(peerCommand{Do: "run", Updates: more}, "update", nil); err != nil {
+			return err
+		}
+		n += more
+		if time.Since(t.began) > time.Duration(limitShare*float64(s.limit)) {
+			break
+		}
 	}
 	t.say(Event{Kind: End})
 	t.say(Event{Kind: Updated}) // taken once the reading at the end is over: from then on processes may go
@@ -270,6 +281,7 @@ func (t *peerTrial) follow(s Spec) error {
 	if _, err := t.command(peerCommand{Do: "quit"}, "done", nil); err != nil && !errors.Is(err, errEnded) {
 		return err
 	}
+	t.left = true
 	t.say(done)
 	return nil
 }
@@ -282,6 +294,14 @@ func counted(words []peerWord, want int64) error {
 		}
 	}
 	return nil
+}
+
+func shortest(words []peerWord) float64 {
+	seconds := math.Inf(1)
+	for _, w := range words {
+		seconds = min(seconds, w.Seconds)
+	}
+	return seconds
 }
 
 func longest(words []peerWord) (seconds float64) {
@@ -415,7 +435,7 @@ func (t *peerTrial) Stop(context.Context) error {
 			_ = p.in.Close() // the process may be gone
 		}
 		late := time.After(leaveWait)
-		if t.ctx.Err() != nil || t.err != nil {
+		if t.ctx.Err() != nil || t.err != nil || t.left { // an interpreter takes up to 2 s to put itself away, with nothing left to lose
 			late = time.After(0)
 		}
 		t.cancel(context.Canceled)

@@ -48,6 +48,7 @@ func Rebuild(dir string) (*Report, error) {
 		}
 	}
 	r := newReport(&p, rec)
+	r.Sittings = rec.Sittings
 	groups := p.groups()
 	for i := range groups {
 		g := &groups[i]

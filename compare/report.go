@@ -24,6 +24,7 @@ type Report struct {
 	Facts     map[string]Facts  `json:"facts,omitempty"`
 	Absent    map[string]string `json:"absent,omitempty"`
 	Notes     []string          `json:"notes,omitempty"`
+	Sittings  []Sitting         `json:"sittings,omitempty"`
 	Tables    []*Table          `json:"tables"`
 	Verdicts  []Verdict         `json:"verdicts,omitempty"`
 	Claims    []Claim           `json:"claims,omitempty"`

@@ -70,6 +70,9 @@ type PerUse struct {
 	NotCounted   string  `json:"not_measured,omitempty"`
 }
 
+// unseen is why a row that saves no parameters is not ranked.
+const unseen = "it saves no parameters of this model: its way to the target is not seen"
+
 // good is the least number of good repeats that rank.
 const good = 3
 
@@ -77,7 +80,7 @@ const good = 3
 func (x *Row) count(t *Table) {
 	var rates, targets, starts []float64
 	x.Good, x.Reached, x.Proof, x.Largest, x.Error = 0, 0, "", 0, ""
-	best := math.NaN()
+	best, cut, blind := math.NaN(), false, 0
 	roles := map[Role][]PerUse{}
 	for _, one := range x.Trials {
 		r := &one.Result
@@ -87,6 +90,10 @@ func (x *Row) count(t *Table) {
 		}
 		x.Good++
 		rates, starts = append(rates, r.SamplesPerSec), append(starts, r.StartSeconds)
+		cut = cut || r.Cut
+		if len(r.Curve) == 0 && len(one.Curve) == 0 {
+			blind++
+		}
 		if r.Reached {
 			x.Reached++
 			targets = append(targets, r.SecondsToTarget)
@@ -115,6 +122,10 @@ func (x *Row) count(t *Table) {
 		x.Why = x.Error
 	case x.Proof != "" && x.Proof != proven:
 		x.Why = x.Proof
+	case x.Good > 0 && blind == x.Good:
+		x.Why = unseen
+	case x.Reached < x.Good && cut:
+		x.Why = fmt.Sprintf("not reached within the time limit of a trial (best %.4g)", x.Best)
 	case x.Reached < x.Good:
 		x.Why = fmt.Sprintf("not reached in %d epochs (best %.4g)", t.Cap, x.Best)
 	case x.Good < good:

@@ -25,6 +25,7 @@ func Run(ctx context.Context, p Plan) (_ *Report, err error) {
 	if err := r.faults(ctx, report); err != nil {
 		return nil, err
 	}
+	report.Sittings = r.dir.record.Sittings
 	report.finish(ctx, &p)
 	if err := report.Write(p.Dir); err != nil {
 		return nil, err
@@ -51,6 +52,11 @@ func begin(ctx context.Context, p *Plan) (_ *runner, err error) {
 	d, err := p.openDirectory()
 	if err != nil {
 		return nil, err
+	}
+	if d.fresh {
+		if other := p.stranded(); other != "" {
+			p.Watch.Note(other)
+		}
 	}
 	r := &runner{plan: p, dir: d}
 	defer func() {
@@ -84,10 +90,12 @@ type runner struct {
 	done   map[trialOf]bool
 	total  int
 
+	sitting    int                      // of this process; 0: it has not measured yet
 	references map[string]reference     // by task, batch and target
 	foreseen   map[string]time.Duration // of a trial, by cell
 	measured   map[string]bool          // by cell: foreseen is what one took
 	finished   map[string]int           // trials, by cell
+	cut        map[string]bool          // by cell: a trial ended at the time limit, short of the target
 	spent      time.Duration            // on trials of this process
 	planned    time.Duration            // what was foreseen of them
 
@@ -110,6 +118,7 @@ func (r *runner) close() error {
 // detect looks which systems are here.
 func (r *runner) detect(ctx context.Context) error {
 	r.absent = map[string]error{}
+	var mixed []string
 	for _, s := range r.plan.Systems {
 		facts, err := s.Detect(ctx)
 		if ctx.Err() != nil {
@@ -120,8 +129,14 @@ func (r *runner) detect(ctx context.Context) error {
 			r.dir.record.Absent[s.Name()] = err.Error()
 			continue
 		}
+		if why := r.dir.changed(s.Name(), facts); why != "" {
+			mixed = append(mixed, why)
+		}
 		delete(r.dir.record.Absent, s.Name())
 		r.dir.record.Facts[s.Name()] = facts
+	}
+	if len(mixed) > 0 {
+		return &MixedError{r.dir.path, mixed}
 	}
 	return nil
 }
@@ -135,7 +150,7 @@ type trialOf struct {
 // tables measures all tables, task after task. Of a task, each repeat goes through all its tables before the next one begins: rows that
 // are compared are measured in turns, also where two tables share one, and what the machine does in an hour falls on all of them.
 func (r *runner) tables(ctx context.Context, report *Report) error {
-	r.done = map[trialOf]bool{}
+	r.done, r.cut = map[trialOf]bool{}, map[string]bool{}
 	made := make([]*Table, len(r.groups))
 	for i := range r.groups {
 		made[i] = report.table(&r.groups[i], r.plan)
@@ -206,6 +221,9 @@ func (r *runner) round(ctx context.Context, g *group, t *Table, repeat int) erro
 		}
 		r.done[trialOf{c.ID(), repeat}] = true
 		r.finished[c.ID()] = max(r.finished[c.ID()], repeat)
+		if result.Cut && !result.Reached {
+			r.cut[c.ID()] = true
+		}
 		t.add(i, repeat, result)
 		r.plan.Watch.Trialed(Trialed{c, repeat, result}, *t)
 	}
@@ -247,10 +265,19 @@ func (r *runner) trial(ctx context.Context, g *group, c Cell, system System, rep
 	if err != nil {
 		return Result{}, err
 	}
+	if r.cut[c.ID()] {
+		if err := r.speedAlone(ctx, e, g, system, &spec, ref); err != nil {
+			return Result{}, err
+		}
+	}
 	if spec.OutDir, err = r.dir.begin(c, repeat); err != nil {
 		return Result{}, err
 	}
 	var result Result
+	sitting, err := r.sit()
+	if err != nil {
+		return Result{}, err
+	}
 	space, err := r.space(c.Link)
 	if err != nil {
 		result.Error = err.Error()
@@ -286,6 +313,7 @@ func (r *runner) trial(ctx context.Context, g *group, c Cell, system System, rep
 		lap.end("evaluate")
 		result.Wall = lap.sum
 	}
+	result.Sitting = sitting
 	return result, r.dir.finish(spec.OutDir, c, repeat, result)
 }
 
@@ -375,6 +403,19 @@ func (r *runner) spec(ctx context.Context, e *evaluator, g *group, c Cell, syste
 	return s, &ref, nil
 }
 
+// speedAlone shortens a trial of a row that has been to the time limit once and did not meet the target: another would say so again. Its
+// speed is measured for as long as the rule has it, and the first of its places is proven.
+func (r *runner) speedAlone(ctx context.Context, e *evaluator, g *group, system System, s *Spec, ref *reference) error {
+	s.Updates = 1
+	if len(s.Snapshots) > 0 {
+		s.Updates, s.Snapshots = s.Snapshots[0], s.Snapshots[:1]
+	}
+	if !system.About().Exact() {
+		return nil
+	}
+	return e.losses(ctx, g.task, ref, s.Snapshots)
+}
+
 // prepare writes what peers read, once a task.
 func (r *runner) prepare(ctx context.Context, e *evaluator) (dir, init string, err error) {
 	if dir, err = filepath.Abs(filepath.Join(r.dir.path, dataDir, e.task.Name)); err != nil {
@@ -429,6 +470,7 @@ func (r *runner) measure(ctx context.Context, system System, spec Spec, status S
 			if e.Seconds > 0 {
 				result.SamplesPerSec = float64(e.Samples) / e.Seconds
 			}
+			result.Cut = e.Update < spec.Updates
 		}
 		status.Elapsed = r.plan.now().Sub(began)
 		r.plan.Watch.Status(status)

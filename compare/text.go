@@ -56,6 +56,9 @@ func (t *Table) Text(w io.Writer) error {
 		if x.Reached < x.Good {
 			target, span = "not reached", fmt.Sprintf("best %.4g", x.Best)
 		}
+		if x.Why == unseen {
+			target, span = "not seen", ""
+		}
 		fmt.Fprintf(tab, "%s\t%s\t%s\t%s\t%s-%s\t%s\t%s\t%s\t%s\t%s\t\n", place, mark, Batch(x.Effective), rateWord(x.Rate.Median), rateWord(x.Rate.Min),
 			rateWord(x.Rate.Max), target, span, x.proofWord(), x.memoryWord(), x.networkWord())
 	}

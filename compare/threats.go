@@ -45,6 +45,7 @@ func (r *Report) threats() {
 	for _, k := range keys {
 		say("%d of %d trials are flagged: %s.", flagged[k], trials, k)
 	}
+	r.sittings(say)
 	if r.Repeats < 7 {
 		say("There are %d repeats: too few for verdicts after correction.", r.Repeats)
 	}

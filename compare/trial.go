@@ -34,6 +34,7 @@ type trialOrder struct {
 	WarmUp    float64         `json:"warm_up"`          // seconds at least, after warmUpdates
 	Updates   int64           `json:"updates"`          // at least
 	Seconds   float64         `json:"seconds"`          // at least
+	Longest   float64         `json:"longest"`          // seconds from the warm-up's start on, if need be with fewer updates; 0: no bound
 	Snapshots []int64         `json:"snapshots"`
 	Dir       string          `json:"dir"`
 }
@@ -129,19 +130,28 @@ func (t *trial) Train(ctx context.Context, job *trivium.Job) (trivium.Result, er
 	if err := t.join(); err != nil {
 		return ended(ctx, err)
 	}
+	began := time.Now()
 	perUpdate, warm, err := t.warmUp(ctx)
 	if err != nil {
 		return ended(ctx, err)
 	}
 	n := t.order.Updates
 	if perUpdate > 0 {
-		n = max(n, int64(math.Ceil(t.order.Seconds/perUpdate)))
+		n = atMost(max(n, int64(math.Ceil(1.05*t.order.Seconds/perUpdate))), t.order.Longest, time.Since(began), perUpdate)
 	}
 	if n, err = t.agree(ctx, n); err != nil {
 		return ended(ctx, err)
 	}
 	t.report.Warm = warm
 	return t.measure(ctx, n)
+}
+
+// atMost is n, or as many updates as there is time for within so many seconds.
+func atMost(n int64, seconds float64, gone time.Duration, perUpdate float64) int64 {
+	if seconds == 0 {
+		return n
+	}
+	return min(n, max(1, int64((seconds-gone.Seconds())/perUpdate)))
 }
 
 // ended is what a trial returns that did not come to its end: an interrupt is no failure, but the loss of another process is, and it is
@@ -218,7 +228,7 @@ func (t *trial) barrier(ctx context.Context) error {
 func (t *trial) warmUp(ctx context.Context) (perUpdate float64, updates int64, err error) {
 	n := int64(warmUpdates)
 	if t.job.Batch == trivium.FullBatch {
-		n = 2
+		n = warmFull
 	}
 	for phase, spent := 1, 0.0; n > 0; phase++ {
 		var clock stopwatch

@@ -3,12 +3,15 @@ step. Driven as compare/peers/README.md says: the server is the driver, with the
 machines, with one executor. `worker.py --detect` prints what is here.
 """
 import os
+import socket
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import driven  # noqa: E402
 
+os.environ["SPARK_LOCAL_DIRS"] = os.getcwd()  # the harness removes it
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
 
@@ -28,10 +31,23 @@ def spark_class(*words, **options):
     return subprocess.Popen([program, *words], stdin=subprocess.DEVNULL, stdout=sys.stderr, **options)
 
 
+# The master and the machines' daemons only start others: they need no second compiler. What runs in their Java is not what is measured.
+DAEMONS = {"SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "SPARK_DAEMON_MEMORY": "512m"}
+
+
 def machine(spec):
     """A worker of the standalone cluster: it starts the executor that it is told to."""
     host, port = spec["addresses"]["worker"][spec["rank"]].rsplit(":", 1)
     os.environ["SPARK_LOCAL_IP"] = host
+    if not driven.untouched(spec):
+        os.environ.update(DAEMONS)
+    master, at = spec["addresses"]["server"][0].rsplit(":", 1)
+    while True:  # the master first, as start-all.sh does: a machine that does not find it looks again after 5 to 15 s
+        try:
+            socket.create_connection((master, int(at))).close()
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.05)
     daemon = spark_class("org.apache.spark.deploy.worker.Worker", "--host", host, "--port", port, "--webui-port", "0", "--cores", str(spec["threads"]),
                          "--memory", "4g", "--work-dir", spec["out"], "spark://" + spec["addresses"]["server"][0])
     driven.say("ready")
@@ -45,11 +61,12 @@ def session(spec):
     address = spec["addresses"]["server"][0]
     host, port = address.rsplit(":", 1)
     os.environ["SPARK_LOCAL_IP"] = host
-    spark_class("org.apache.spark.deploy.master.Master", "--host", host, "--port", port, "--webui-port", "0")
+    spark_class("org.apache.spark.deploy.master.Master", "--host", host, "--port", port, "--webui-port", "0", env={**os.environ, **({} if driven.untouched(spec) else DAEMONS)})
     builder = SparkSession.builder.master("spark://" + address).appName(spec["task"])
     settings = {
         "spark.driver.host": host, "spark.driver.bindAddress": host, "spark.driver.memory": "2g", "spark.executor.memory": "3g",
         "spark.executor.cores": spec["threads"], "spark.cores.max": spec["workers"] * spec["threads"], "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0", "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
     }
     if not driven.untouched(spec):  # see TUNING.md
@@ -108,7 +125,7 @@ def driver(spec):
 
     # A dataset for each update of an epoch, a partition for each worker; all in the executors' memory before the clock starts.
     data = [sc.parallelize(s, workers).map(block).cache() for s in shares]
-    sc.union(data).count()
+    sc.union(data)._jrdd.count()  # by Java: count() of Python would have each block read by Python once more
     effective = rows if spec["full"] else workers * batch
     init = driven.tensors(spec["init"])
     weights = dict(init)

@@ -1,0 +1,128 @@
+package compare
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/trivium-ml/trivium/checkpoint"
+)
+
+// TestCase1Parameters: the tasks' models have as many parameters as the evaluation says, and as many bytes are saved of them.
+func TestCase1Parameters(t *testing.T) {
+	want := map[string]int{"logistic": 10_001, "softmax": 7_850, "mlp1": 79_510, "mlp2": 104_938}
+	for _, task := range Tasks(Sources{}) {
+		if task.Name != "logistic" {
+			task.Job.Data.Rows = 20 // the columns are what counts
+		}
+		if testing.Short() && task.Name == "logistic" {
+			continue // 400 MB
+		}
+		e, err := openEvaluator(t.Context(), task, inMemory())
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "init")
+		if err := e.writeInit(path); err != nil {
+			t.Fatal(err)
+		}
+		p, err := e.read(path)
+		if err != nil || len(p.Flat) != want[task.Name] {
+			t.Errorf("%s: %d parameters, want %d (%v)", task.Name, len(p.Flat), want[task.Name], err)
+		}
+		bytes := 0
+		for _, x := range tensorsOf(t, path) {
+			bytes += 4 * len(x.Float32)
+			if x.DType != "F32" {
+				t.Errorf("%s: %s is saved as %s", task.Name, x.Name, x.DType)
+			}
+		}
+		if bytes != 4*want[task.Name] {
+			t.Errorf("%s: %d bytes are saved, want %d", task.Name, bytes, 4*want[task.Name])
+		}
+		e.close()
+	}
+}
+
+// TestSittings: a comparison that is interrupted and goes on another day says from how many sittings its trials come; a system that is not
+// the same then is refused, and a program that was built anew is told where the trials of the other one are.
+func TestSittings(t *testing.T) {
+	p := small(t, inMemory(), digits(), "local", "allreduce")
+	p.Dir = filepath.Join(filepath.Dir(p.Dir), "20260101-paper")
+	first := time.Date(2026, 1, 1, 9, 30, 0, 0, time.UTC)
+	p.now = func() time.Time { return first }
+	ctx, cancel := context.WithCancel(t.Context())
+	p.Watch.Trialed = func(Trialed, Table) { cancel() }
+	if _, err := Run(ctx, p); !errors.Is(err, context.Canceled) {
+		t.Fatalf("it ends with %v", err)
+	}
+	p.Watch.Trialed = nil
+
+	rebuilt, note := p, ""
+	rebuilt.Host.Build, rebuilt.Dir = "another", filepath.Join(filepath.Dir(p.Dir), "20260102-paper")
+	rebuilt.Watch.Note = func(s string) { note += s + "\n" }
+	if _, err := Foresee(t.Context(), rebuilt); err != nil || !strings.Contains(note, p.Dir+" holds 1 trials of the same comparison by another build") {
+		t.Errorf("another build says %q: %v", note, err)
+	}
+
+	p.now = func() time.Time { return first.Add(26 * time.Hour) }
+	other := p
+	other.Systems = []System{changed{p.Systems[0]}, p.Systems[1]}
+	if _, err := Run(t.Context(), other); err == nil || !strings.Contains(err.Error(), "local is another (go ") || !strings.Contains(err.Error(), "trivium test then, 2.0 now") {
+		t.Errorf("with a system that has changed: %v", err)
+	}
+
+	r := run(t, p)
+	if len(r.Sittings) != 2 || !strings.Contains(strings.Join(r.Threats, "\n"), "The trials come from 2 sittings (begun 2026-01-01 09:30, 2026-01-02 11:30 UTC)") {
+		t.Errorf("sittings %v, threats %q", r.Sittings, r.Threats)
+	}
+	if a, b := r.Tables[0].Rows[0].Trials[0].Result.Sitting, r.Tables[0].Rows[1].Trials[0].Result.Sitting; a != 1 || b != 2 {
+		t.Errorf("the trials are of sittings %d and %d, want 1 and 2", a, b)
+	}
+	again, err := Rebuild(p.Dir)
+	if err != nil || strings.Join(again.Threats, "\n") != strings.Join(r.Threats, "\n") {
+		t.Errorf("rebuilt: threats %q, want %q (%v)", again.Threats, r.Threats, err)
+	}
+}
+
+// A changed system says another version than the one that it is.
+type changed struct{ System }
+
+func (c changed) Detect(context.Context) (Facts, error) { return Facts{"trivium": "2.0"}, nil }
+
+// TestTimeLimit: a row too slow for the target within the time limit is cut there, says so, and its later repeats measure its speed alone.
+func TestTimeLimit(t *testing.T) {
+	task := digits()
+	task.Job.Optimizer.Rate = 1e-30
+	task.Cap = 1
+	p := small(t, inMemory(), task)
+	p.Systems, p.Repeats, p.Limit = fakePeers(t, "slow"), 2, 3*time.Second
+	x := run(t, p).Tables[0].Rows[0]
+	if len(x.Trials) != 2 || x.Good != 2 || !strings.HasPrefix(x.Why, "not reached within the time limit of a trial") || x.Ranked {
+		t.Fatalf("%+v", x)
+	}
+	one, two := x.Trials[0].Result, x.Trials[1].Result
+	if !one.Cut || one.Updates < 5 || one.Updates > 13 || one.SamplesPerSec != 300 || one.Proof != proven { // 60 rows in 0.2 s
+		t.Errorf("repeat 1: %+v", one)
+	}
+	if two.Cut || two.Updates != 2 || two.SamplesPerSec != 300 || two.Proof != proven {
+		t.Errorf("repeat 2: %+v", two)
+	}
+}
+
+func tensorsOf(t *testing.T, path string) []checkpoint.Tensor {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, _, err := checkpoint.ReadSafetensors(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
