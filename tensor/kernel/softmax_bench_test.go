@@ -11,7 +11,7 @@ import (
 func BenchmarkSoftmaxCrossEntropy(b *testing.B) {
 	r := rand.New(rand.NewPCG(15, 15))
 	for _, isa := range Available()[1:] {
-		for _, cols := range []int{2, 10, 16, 100} {
+		for _, cols := range []int{2, 10, 16, 100, 1000} {
 			rows := 32000 / cols / 16 * 16
 			x, dx, loss, labels := plain[float32](r, rows*cols), make([]float32, rows*cols), make([]float32, rows), make([]int32, rows)
 			for i := range labels {

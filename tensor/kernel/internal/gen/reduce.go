@@ -11,6 +11,7 @@ type routine struct {
 	args []arg
 	ret  string // Go type of the result; "T" is the element, "" none
 	f64  bool
+	sums bool // AVX2 keeps the accumulators in the frame, where registers are needed for long chains
 	f    func(c *code)
 
 	frame int // bytes on the stack
@@ -52,7 +53,7 @@ func (r routine) asm(w *strings.Builder, t target, consts map[uint64]bool) {
 	}
 	name := r.name + t.typ() + t.isa
 	var text strings.Builder
-	c := &code{w: &text, body: newBody(t, consts)}
+	c := &code{w: &text, body: newBody(t, consts), framed: r.sums && !t.avx512()}
 	frame := 0
 	if c.spilled() > 0 {
 		frame = c.spilled() * t.width()
@@ -95,6 +96,7 @@ func (r routine) dispatch(w *strings.Builder, t target, asm bool) {
 type code struct {
 	w *strings.Builder
 	*body
+	framed bool // all accumulators are in the frame
 }
 
 func (c *code) line(format string, args ...any) { fmt.Fprintf(c.w, "\t"+format+"\n", args...) }
@@ -120,7 +122,15 @@ func (c *code) ss() string { return map[int]string{4: "SS", 8: "SD"}[c.elem] }
 
 // Sums over 64 lanes take 64/lanes accumulators. The first are registers, the rest, of AVX2's float64, are in the frame.
 func (c *code) accumulators() int { return 64 / c.lanes() }
-func (c *code) spilled() int      { return max(0, c.accumulators()-8) }
+func (c *code) spilled() int      { return c.accumulators() - c.registers() }
+
+// registers is how many accumulators are registers.
+func (c *code) registers() int {
+	if c.framed {
+		return 0
+	}
+	return min(c.accumulators(), 8)
+}
 func (c *code) firstAcc() int {
 	if c.avx512() {
 		return 20
@@ -131,10 +141,10 @@ func (c *code) acc(j int) string { return c.v(c.firstAcc() + j) }
 
 // zero clears the accumulators.
 func (c *code) zero() {
-	for j := range min(c.accumulators(), 8) {
+	for j := range max(1, c.registers()) {
 		c.line("VXOR%s %s, %s, %s", c.f(), c.acc(j), c.acc(j), c.acc(j))
 	}
-	for j := 8; j < c.accumulators(); j++ {
+	for j := c.registers(); j < c.accumulators(); j++ {
 		c.line("VMOVU%s %s, %s", c.f(), c.acc(0), c.slot(j))
 	}
 }
@@ -145,7 +155,7 @@ func (c *code) slot(j int) string {
 
 // accumulate adds register x to accumulator j; it may use the mask's register in a frame, so masks are used up before.
 func (c *code) accumulate(j int, x val) {
-	if j < 8 {
+	if j < c.registers() {
 		a := c.named(c.acc(j))
 		c.into(a, "VADD"+c.f(), x, a)
 		return
@@ -157,9 +167,12 @@ func (c *code) accumulate(j int, x val) {
 // fold leaves the sum of all lanes in lane 0 of the first accumulator.
 func (c *code) fold() {
 	a, b := c.acc(0), c.v(0)
+	for j := range c.accumulators() / 2 * count(c.framed) {
+		c.line("VMOVU%s %s, %s", c.f(), c.slot(j), c.acc(j))
+	}
 	for half := c.accumulators() / 2; half > 0; half /= 2 {
 		for j := range half {
-			if j+half < 8 {
+			if j+half < max(c.registers(), c.accumulators()/2) {
 				c.line("VADD%s %s, %s, %s", c.f(), c.acc(j+half), c.acc(j), c.acc(j))
 			} else {
 				c.line("VADD%s %s, %s, %s", c.f(), c.slot(j+half), c.acc(j), c.acc(j))
@@ -197,9 +210,23 @@ func (c *code) over64(n, suffix string, f func(j int)) {
 	c.from64(suffix, f)
 }
 
-// turn64 is a turn of over64. There are registers to take four vectors in turns in AVX-512.
+// turn64 is a turn of over64. There are registers to take four vectors in turns in AVX-512, and in AVX2 if the accumulators are not in
+// registers: all but the two that hold a number for all, and the mask.
 func (c *code) turn64(f func(j int)) {
 	vectors := min(c.firstAcc(), 16)
+	if c.framed {
+		for j := range c.accumulators() {
+			c.offset, c.masked = c.past(j), false
+			if f(j); j%4 == 3 {
+				c.interleave(4)
+				c.share(4)
+				c.print(c.w, 14)
+			}
+		}
+		c.line("ADDQ $%d, AX", 64*c.elem)
+		c.line("SUBQ $64, CX")
+		return
+	}
 	for j := range c.accumulators() {
 		c.offset, c.masked = c.past(j), false
 		if f(j); !c.avx512() {
@@ -305,8 +332,8 @@ var routines = []routine{
 	{name: "colSumLeaf", args: append(ptrs("dst", "x"), ints("rows", "cols", "ld")...), f64: true, f: colSumLeaf},
 	{name: "csrRow", args: []arg{{"dst", "T"}, {"b", "T"}, {"values", "T"}, {"indices", "*int32"}, {"nnz", "int"}, {"n", "int"}, {"ldb", "int"}}, f64: true, f: csrRow},
 	{name: "csrScatter", args: []arg{{"dw", "T"}, {"dy", "T"}, {"values", "T"}, {"indices", "*int32"}, {"s", "*scatter"}}, f64: true, f: csrScatter},
-	{name: "expRows", args: append(ptrs("e", "x", "largest", "sum"), ints("rows", "cols")...), f: expRows},
-	{name: "expScale", args: []arg{{"e", "T"}, {"x", "T"}, {"out", "T"}, {"prev", "T"}, {"s", "*expScale"}}, f: expScale},
+	{name: "expRows", args: append(ptrs("e", "x", "largest", "sum"), ints("rows", "cols")...), f: expRows, sums: true},
+	{name: "expScale", args: []arg{{"e", "T"}, {"x", "T"}, {"out", "T"}, {"prev", "T"}, {"s", "*expScale"}}, f: expScale, sums: true},
 	{name: "softmaxNarrow", args: []arg{{"s", "*narrow"}}, f: softmaxNarrow, frame: narrowFrame},
 	{name: "poolRow", args: []arg{{"y", "T"}, {"arg", "*int32"}, {"x", "T"}, {"s", "*poolRow"}}, f: poolRow},
 	{name: "scaleRows", args: append(ptrs("dst", "e", "k"), ints("rows", "cols")...), f: scaleRows},

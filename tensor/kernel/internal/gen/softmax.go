@@ -64,7 +64,7 @@ func (c *code) top() int {
 // expSum writes e^(x-top) of the row at SI to DI, and adds it up; what is ahead of next comes into cache meanwhile.
 func (c *code) expSum(top int, next string, ahead int) func(j int) {
 	return func(j int) {
-		if !c.masked && (c.avx512() || j%2 == 0) {
+		if !c.masked {
 			c.do("PREFETCHT0", fmt.Sprintf("%d(%s)(AX*1)", ahead+j*c.width(), next))
 		}
 		e := c.live(c.expNegative(c.sub(c.load("SI"), c.named(c.v(top)))))
