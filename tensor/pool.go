@@ -23,6 +23,7 @@ type Pool struct {
 	n        int64
 	panicked atomic.Pointer[Panic]
 	joined   chan struct{} // the last worker to leave tells a parked caller
+	idle     idle
 
 	_    [64]byte
 	gate atomic.Uint64 // which loop, whether it is open, how many are inside
@@ -57,14 +58,19 @@ func NewPool(threads int) *Pool {
 		threads = runtime.GOMAXPROCS(0)
 	}
 	threads = min(threads, gateCount)
-	p := &Pool{threads: threads, workers: make([]worker, threads-1), joined: make(chan struct{}, 1)}
+	p := &Pool{threads: threads, workers: make([]worker, threads-1), joined: make(chan struct{}, 1), idle: idle{time.Now, runtime.Gosched}}
+	p.start()
+	return p
+}
+
+// start begins the lives of the workers.
+func (p *Pool) start() {
 	p.gate.Store(gateClosed)
 	p.done.Add(len(p.workers))
 	for i := range p.workers {
 		p.workers[i].wake = make(chan struct{}, 1)
 		go p.work(i)
 	}
-	return p
 }
 
 // Threads is the number of threads of a Run, the caller's included: 1 for a nil Pool.
@@ -117,7 +123,7 @@ func (p *Pool) fork(n int, f func(i, worker int)) {
 // join waits for the workers inside the gate, even while the caller's f unwinds the stack.
 func (p *Pool) join() {
 	p.gate.Or(gateClosed)
-	for spins := newSpinner(); p.gate.Load()&gateCount != 0; {
+	for spins := p.idle.spinner(); p.gate.Load()&gateCount != 0; {
 		if spins.next() {
 			continue
 		}
@@ -169,7 +175,7 @@ func (p *Pool) work(i int) {
 		p.leave()
 		go p.work(i)
 	}()
-	for spins := newSpinner(); ; {
+	for spins := p.idle.spinner(); ; {
 		v := p.gate.Load()
 		switch {
 		case v&gateStop != 0:
@@ -180,7 +186,7 @@ func (p *Pool) work(i int) {
 				seen = v / gateLoop
 				p.loop(i + 1)
 				p.leave()
-				spins = newSpinner()
+				spins = p.idle.spinner()
 			}
 		case !spins.next():
 			w.parked.Store(true)
@@ -188,7 +194,7 @@ func (p *Pool) work(i int) {
 			if p.gate.Load()/gateLoop == v/gateLoop && p.gate.Load()&gateStop == 0 || !w.parked.CompareAndSwap(true, false) {
 				<-w.wake
 			}
-			spins = newSpinner()
+			spins = p.idle.spinner()
 		}
 	}
 }
@@ -238,11 +244,18 @@ func (p *Panic) Unwrap() error {
 // of the two then stands still for milliseconds, until it is noticed. So the first part is long enough for the gaps between the loops of
 // one step, in which the workers and their caller wait for each other by turns.
 type spinner struct {
+	*idle
 	turns int
 	start time.Time
 }
 
-func newSpinner() spinner { return spinner{} }
+// An idle is what a waiting thread knows: the time, and how to yield.
+type idle struct {
+	now   func() time.Time
+	yield func()
+}
+
+func (i *idle) spinner() spinner { return spinner{idle: i} }
 
 // next says whether to go on spinning.
 func (s *spinner) next() bool {
@@ -252,14 +265,14 @@ func (s *spinner) next() bool {
 		return true
 	}
 	if s.start.IsZero() {
-		s.start = time.Now()
+		s.start = s.now()
 		return true
 	}
-	switch waited := time.Since(s.start); {
+	switch waited := s.now().Sub(s.start); {
 	case waited < busy:
 		return true
 	case waited < spin:
-		runtime.Gosched()
+		s.yield()
 		return true
 	}
 	return false

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 func TestPoolRunsEachIndexOnce(t *testing.T) {
@@ -165,6 +166,48 @@ func TestPoolWorkerThatExitsIsReplaced(t *testing.T) {
 	var both sync.WaitGroup
 	both.Add(2)
 	p.Run(2, func(_, _ int) { both.Done(); both.Wait() }) // hangs unless there are two threads again
+}
+
+// TestSpinnerYieldsLate: two threads that yield while they wait for each other can end up in the queue of one processor.
+func TestSpinnerYieldsLate(t *testing.T) {
+	begun := time.Unix(0, 0)
+	now, yields := begun, 0
+	i := idle{now: func() time.Time { now = now.Add(time.Microsecond); return now }}
+	i.yield = func() {
+		if waited := now.Sub(begun); waited < 20*time.Microsecond {
+			t.Errorf("yields after %v", waited)
+		}
+		yields++
+	}
+	for spins := i.spinner(); spins.next(); {
+	}
+	if waited := now.Sub(begun); yields == 0 || waited < spin || waited > spin+5*time.Microsecond {
+		t.Errorf("%d yields, parks after %v: want some, and %v", yields, waited, spin)
+	}
+}
+
+// TestPoolYieldsNotAtOnce: a caller that waits for its worker looks at the clock a thousand times, and while the clock stands still, neither
+// of them yields.
+func TestPoolYieldsNotAtOnce(t *testing.T) {
+	p := &Pool{threads: 2, workers: make([]worker, 1), joined: make(chan struct{}, 1)}
+	var looks, yields atomic.Int64
+	p.idle = idle{now: func() time.Time { looks.Add(1); return time.Unix(1, 0) }, yield: func() { yields.Add(1) }}
+	p.start()
+	defer p.Close()
+	for range 3 {
+		var both sync.WaitGroup
+		both.Add(2)
+		p.Run(2, func(_, worker int) {
+			both.Done()
+			both.Wait()
+			for from := looks.Load(); worker == 1 && looks.Load() < from+1000; {
+				runtime.Gosched() // the caller has a processor then
+			}
+		})
+	}
+	if n := yields.Load(); n != 0 {
+		t.Errorf("%d yields though no time passed", n)
+	}
 }
 
 func TestPoolNil(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/trivium-ml/trivium/graph"
 )
@@ -14,7 +15,8 @@ import (
 type instance struct {
 	p        *Program
 	threads  int
-	crowded  bool  // the threads are more than may run at once
+	crowded  bool // the threads are more than may run at once
+	idle     idle
 	caps     []int // sizes that memory was planned for
 	axes     []int // sizes of now
 	values   [][]*slot
@@ -71,7 +73,7 @@ func (x *instance) slot(r ref) *slot { return x.values[r.n.seq][r.out] }
 
 // newInstance binds a program to sizes. caps is what memory is planned for, axes what it is for now.
 func newInstance(p *Program, caps, axes []int) (*instance, error) {
-	x := &instance{p: p, threads: 1, later: map[*node][]view{}, caps: append([]int(nil), caps...), axes: make([]int, len(axes))}
+	x := &instance{p: p, threads: 1, idle: idle{time.Now, rest}, later: map[*node][]view{}, caps: append([]int(nil), caps...), axes: make([]int, len(axes))}
 	if !p.o.Serial {
 		x.threads = p.pool.Threads()
 		x.crowded = x.threads > runtime.GOMAXPROCS(0)

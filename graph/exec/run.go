@@ -234,13 +234,23 @@ func (x *instance) await(done *atomic.Bool) bool {
 			return false
 		case spins%look != 0:
 		case start.IsZero():
-			start = time.Now()
-		case x.crowded || time.Since(start) > busy:
-			runtime.Gosched()
-			nap()
+			start = x.idle.now()
+		case x.crowded || x.idle.now().Sub(start) > busy:
+			x.idle.rest()
 		}
 	}
 	return true
+}
+
+// An idle is what a waiting thread knows: the time, and how to give its processor to others for a moment.
+type idle struct {
+	now  func() time.Time
+	rest func()
+}
+
+func rest() {
+	runtime.Gosched()
+	nap()
 }
 
 // tile runs one tile of a node.

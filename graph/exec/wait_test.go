@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,4 +90,31 @@ func TestRendezvousCase6(t *testing.T) {
 			t.Fatalf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 	})
+}
+
+// TestAwaitRestsLate: a thread that waits for another's tile keeps its processor for 100 µs, unless there are more threads than processors.
+// Two threads that yield while they wait for each other can end up in the queue of one processor.
+func TestAwaitRestsLate(t *testing.T) {
+	for _, c := range []struct {
+		crowded     bool
+		least, most time.Duration
+	}{{false, 100 * time.Microsecond, 105 * time.Microsecond}, {true, 0, 5 * time.Microsecond}} {
+		begun := time.Unix(0, 0)
+		now, rested := begun, time.Duration(-1)
+		var done atomic.Bool
+		x := &instance{crowded: c.crowded}
+		x.idle.now = func() time.Time { now = now.Add(time.Microsecond); return now }
+		x.idle.rest = func() {
+			rested = now.Sub(begun)
+			done.Store(true)
+		}
+		if !x.await(&done) || rested < c.least || rested > c.most {
+			t.Errorf("crowded %v: rests after %v, want %v to %v", c.crowded, rested, c.least, c.most)
+		}
+		done.Store(false)
+		x.failed.Store(true)
+		if x.await(&done) {
+			t.Error("waits for a step that failed")
+		}
+	}
 }
