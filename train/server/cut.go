@@ -240,21 +240,25 @@ func (w *worker) restore(m *ps.Manifest, flat []float32, to *filling, updates in
 	state, workers := w.o.OptimizerAt == AtServer, w.env.Workers()
 	part := newPart(w.job, w.rule)
 	products := state && w.o.Mode != ps.BSP && workers > 1 && part.squares >= 0
-	return w.tables.restore(w.ctx, w.cluster, m, flat, to, state, w.loads(), func(row bool, steps int, x ps.Saved[float32]) {
-		if !products || len(x.Slots) < 3 {
-			return
-		}
-		by := float64(workers)
+	return w.tables.restore(w.ctx, w.cluster, m, flat, to, state, w.loads(), func(row bool, steps int64, x ps.Saved[float32]) int64 {
+		most, by := max(1, updates)*int64(workers), float64(workers)
 		if row {
-			by = together(float64(steps)/float64(max(1, updates)*int64(workers)), workers)
+			by = together(float64(steps)/float64(most), workers)
 		}
-		part.mean(x.Slots[1+part.squares], x.Slots[len(x.Slots)-1], by)
+		if products && len(x.Slots) >= 3 {
+			part.mean(x.Slots[1+part.squares], x.Slots[len(x.Slots)-1], by)
+		}
+		if w.o.Mode == ps.BSP {
+			return steps
+		}
+		return updatesOf(steps, most, workers)
 	})
 }
 
-// restore reads a snapshot into flat and, if state, its optimizer's into to, each segment of which is given to mean before.
+// restore reads a snapshot into flat and, if state, its optimizer's into to. mean is given each segment before,
+// with the steps that the servers made there, and returns how many updates these are.
 func (t *tables) restore(
-	ctx context.Context, s ps.Store, m *ps.Manifest, flat []float32, to *filling, state bool, loads int, mean func(row bool, steps int, x ps.Saved[float32]),
+	ctx context.Context, s ps.Store, m *ps.Manifest, flat []float32, to *filling, state bool, loads int, mean func(row bool, steps int64, x ps.Saved[float32]) int64,
 ) error {
 	put := func(base int, x ps.Saved[float32]) {
 		copy(flat[base:], x.Cells)
@@ -269,10 +273,10 @@ func (t *tables) restore(
 			if v.Row < 0 || int(v.Row) >= x.rows || int(v.From)+len(v.Cells) > x.cols {
 				return fmt.Errorf("server: the snapshot's table %q has a row %d", x.name, v.Row)
 			}
-			mean(true, max(0, int(v.Steps)-loads), v)
+			updates := mean(true, max(0, int64(v.Steps)-int64(loads)), v)
 			put(x.from+int(v.Row)*x.cols+int(v.From), v)
 			if counts := to.rowSteps; state && counts[x.tensor] != nil && v.From == 0 {
-				counts[x.tensor][v.Row] += uint32(max(0, int(v.Steps)-loads))
+				counts[x.tensor][v.Row] += uint32(updates)
 			}
 			return nil
 		})

@@ -48,6 +48,7 @@ func loads(going bool, slots int) int {
 type keeper struct {
 	rule  trivium.Optimizer
 	part  part
+	pacer *pacer  // nil: there is none
 	apart bool    // each worker's round is a step of its own
 	n     int     // workers
 	share float32 // of such a step's update
@@ -90,6 +91,9 @@ func newKeeper(job *trivium.Job, apart bool, workers int) (*keeper, error) {
 	k := &keeper{rule: rule, part: newPart(job, rule), apart: apart, n: workers, share: 1, isa: isa, scheduled: job.Optimizer.Schedule != ""}
 	if apart && workers > 1 && job.Optimizer.Name != "ftrl" {
 		k.share = 1 / float32(workers)
+		if k.pacer, err = newPacer(job, isa, workers); err != nil {
+			return nil, err
+		}
 	}
 	return k, nil
 }
@@ -174,6 +178,10 @@ func (u *updater) step(k int64, s *segment, l *trivium.Layout, from int, p, g, o
 		by = together(float64(k)/float64(u.most), u.n)
 		share = float32(1 / by)
 	}
+	if u.pacer != nil {
+		u.paced(k, s.base, by, share, l, from, p, g, out, slots)
+		return
+	}
 	state := slots[1 : 1+u.rule.Slots()]
 	if !u.products() {
 		u.rule.Apply(n, l, from, p, g, out, state)
@@ -227,7 +235,11 @@ func (k *keeper) appendState(p []byte) []byte {
 		p = binary.LittleEndian.AppendUint32(p, s.row)
 		p = binary.LittleEndian.AppendUint64(p, uint64(s.from))
 		p = binary.LittleEndian.AppendUint32(p, uint32(s.n))
-		p = binary.LittleEndian.AppendUint64(p, uint64(s.base+s.steps))
+		steps := s.steps
+		if k.apart && rowTable(s.layout) { // what one optimizer would have made
+			steps = updatesOf(steps, k.most, k.n)
+		}
+		p = binary.LittleEndian.AppendUint64(p, uint64(s.base+steps))
 		p = append(p, byte(len(s.slots)))
 		for i, v := range s.slots {
 			if i == k.part.squares && s.of != nil {
