@@ -96,12 +96,12 @@ func (r *Report) claimTable() []report.Block {
 	}
 	t := report.Table{
 		Name: "claims", Caption: caption("What the paper and the survey say, and what this run says of it, corrected by Holm over all that could be judged."),
-		Columns: []report.Column{{Name: "claim"}, {Name: "what it says"}, {Name: "published evidence"}, {Name: "here"}, {Name: "why"}},
+		Columns: []report.Column{{Name: "claim"}, {Name: "here"}, {Name: "what it says"}, {Name: "why"}, {Name: "published evidence"}},
 	}
 	for _, c := range r.Claims {
 		tone := map[string]report.Tone{holds: report.Good, holdsNot: report.Bad, undecided: report.Open}[c.Verdict]
 		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{
-			report.Name(c.ID), report.Name(c.Text), report.Name(c.Published), report.Verdict(tone, c.Verdict), report.Name(c.Why),
+			report.Name(c.ID), report.Verdict(tone, c.Verdict), report.Name(c.Text), report.Name(c.Why), report.Name(c.Published),
 		}})
 	}
 	return []report.Block{t}

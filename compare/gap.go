@@ -29,8 +29,8 @@ var twins = []twin{
 const untouched = "-default"
 
 // gap is where the published gap goes: for each peer, the time to the target from the peer as shipped to the tuned one, from there to our
-// row of the same topology (what the implementation costs), and to the best row of the table (what the topology costs). All at equal
-// batch, so that nothing of it is the algorithm's.
+// row of the same topology (what the implementation costs), to the best row at the same batch of all workers (what the topology costs), and
+// to the best row of the table, where that has another batch (what the algorithm does: local has the rows of one worker in an update).
 func (r *Report) gap() []report.Block {
 	var blocks []report.Block
 	var without []string
@@ -57,7 +57,7 @@ func (r *Report) gap() []report.Block {
 		}
 		blocks = append(blocks, say("Nothing is drawn: %s.", why))
 	} else {
-		blocks = append([]report.Block{say("Each chart goes from another system to the best row of the same table, by the median time to the same target, at equal batch, on the same cores. What lies between a system and our row of its topology is the implementation; what lies between that and the best row is the topology.")}, blocks...)
+		blocks = append([]report.Block{say("Each chart goes from another system to the best row of the same table, by the median time to the same target, on the same cores. What lies between a system and our row of its topology is the implementation; between that and the best row with as many rows in an update, the topology; and what a row with fewer rows in an update gains beyond that is another algorithm's.")}, blocks...)
 	}
 	if len(without) > 0 {
 		l := report.List{}
@@ -121,23 +121,32 @@ func (t *Table) waterfallChart(x *Row, w twin, best *Row) svg.Waterfall {
 	} else {
 		step("our twin", our, "implementation: "+w.row)
 	}
-	if best != our {
-		step("best here", best, "topology: "+best.System)
+	same := t.bestAt(x.Effective)
+	if same != nil && same != our {
+		step("best at this batch", same, "topology: "+same.System)
+	}
+	if best != same && best != our {
+		step("best here", best, fmt.Sprintf("batch %s, not %s: %s", Batch(best.Effective), Batch(x.Effective), best.System))
 	}
 	return chart
 }
 
 func (t *Table) waterfall(x *Row, w twin, best *Row) report.Block {
 	var words []string
-	our := t.row(w.row)
+	our, same := t.row(w.row), t.bestAt(x.Effective)
+	from := x
 	switch {
 	case w.row == "":
 		words = append(words, "no twin yet: "+w.lacks)
 	case our != nil && our.Ranked:
 		words = append(words, fmt.Sprintf("%s in the implementation", times(x.Target.Median/our.Target.Median)))
-		if best != our {
-			words = append(words, fmt.Sprintf("%s in the topology", times(our.Target.Median/best.Target.Median)))
+		if from = our; same != nil && same != our {
+			words = append(words, fmt.Sprintf("%s in the topology", times(our.Target.Median/same.Target.Median)))
+			from = same
 		}
+	}
+	if best.Effective != x.Effective {
+		words = append(words, fmt.Sprintf("%s by %s with a batch of %s in place of %s, which is another algorithm", times(from.Target.Median/best.Target.Median), best.System, Batch(best.Effective), Batch(x.Effective)))
 	}
 	words = append(words, fmt.Sprintf("%s in all", times(x.Target.Median/best.Target.Median)))
 	text := fmt.Sprintf("From %s to the best row of %s: %s.", x.System, t.title(), strings.Join(words, ", "))
@@ -148,6 +157,16 @@ func (t *Table) waterfall(x *Row, w twin, best *Row) report.Block {
 }
 
 func times(x float64) string { return svg.Short(x) + " ×" }
+
+// bestAt returns the best ranked row at that effective batch; nil: there is none.
+func (t *Table) bestAt(effective int) (best *Row) {
+	for _, x := range t.Rows {
+		if x.Ranked && x.Effective == effective && (best == nil || x.Place < best.Place) {
+			best = x
+		}
+	}
+	return best
+}
 
 // row returns the row of a system; nil: there is none.
 func (t *Table) row(system string) *Row {

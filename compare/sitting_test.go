@@ -3,13 +3,16 @@ package compare
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/observe/report"
 )
 
 // TestCase1Parameters: the tasks' models have as many parameters as the evaluation says, and as many bytes are saved of them.
@@ -125,4 +128,32 @@ func tensorsOf(t *testing.T, path string) []checkpoint.Tensor {
 		t.Fatal(err)
 	}
 	return list
+}
+
+// TestGapSteps: the way from another system to the best row says what of it a smaller batch does, and does not call that the topology.
+func TestGapSteps(t *testing.T) {
+	row := func(name string, effective int, seconds float64) *Row {
+		return &Row{System: name, Mode: Sync, Effective: effective, Good: 3, Reached: 3, Ranked: true, Target: spread([]float64{seconds, seconds, seconds})}
+	}
+	table := &Table{Task: "softmax", Batch: 100, Workers: 3, Rows: []*Row{row("local", 100, 1), row("server-bsp", 300, 4), row("allreduce", 300, 2), row("mxnet-sync", 300, 8)}}
+	table.rank()
+	best, _ := table.first()
+	for peer, want := range map[string][]string{
+		"mxnet-sync": {"tuned", "our twin", "best at this batch", "best here"},
+	} {
+		i := slices.IndexFunc(twins, func(w twin) bool { return w.peer == peer })
+		var got []string
+		for _, s := range table.waterfallChart(table.row(peer), twins[i], best).Steps {
+			got = append(got, s.Label)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: steps %q, want %q", peer, got, want)
+		}
+		text := fmt.Sprint(table.waterfall(table.row(peer), twins[i], best).(report.Figure).Caption)
+		for _, want := range []string{"2 × in the implementation", "2 × in the topology", "2 × by local with a batch of 100 in place of 300", "8 × in all"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: %q does not say %q", peer, text, want)
+			}
+		}
+	}
 }

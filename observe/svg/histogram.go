@@ -114,9 +114,10 @@ func (h Histogram) layout(c *canvas) (float64, error) {
 	}
 	r := c.rows(labels)
 	x := h.X
-	p := plot{left: r.left + 34, right: c.w - 10}
-	if h.Whole {
-		p.left = r.left
+	p := plot{left: r.left, right: c.w - max(10, h.beside(xs.hi))}
+	shares := h.Whole && h.widest() < (p.right-p.left)/(xs.hi-xs.lo+1)-6
+	if !shares {
+		p.left += 34
 	}
 	if h.Whole {
 		x.Log = false
@@ -127,13 +128,38 @@ func (h Histogram) layout(c *canvas) (float64, error) {
 	p.x, ticks = x.resolve(xs, p.left, p.right, 76, false)
 	y := 16.0
 	for i, panel := range h.Panels {
-		y = h.panel(c, &p, r, y, highest, i, panel)
+		y = h.panel(c, &p, r, y, highest, i, panel, shares)
 	}
 	p.below(c, ticks, x.title())
 	if x.title() == "" {
 		return p.bottom + 22, nil
 	}
 	return p.bottom + 38, nil
+}
+
+// beside is the room that labels of marks at the right end take: there they would else lie on the last bar.
+func (h Histogram) beside(end float64) (room float64) {
+	for _, p := range h.Panels {
+		for _, m := range p.Marks {
+			if m.At == end && h.total(p) > 0 {
+				room = max(room, textWidth(m.Label, smallSize)+8)
+			}
+		}
+	}
+	return room
+}
+
+// widest is the width of the longest share above a bar: all bars have theirs, or none has.
+func (h Histogram) widest() (w float64) {
+	for _, p := range h.Panels {
+		total := h.total(p)
+		for _, b := range p.Bins {
+			if total > 0 && h.shows(b) {
+				w = max(w, textWidth(roundPercent(b.Count/total), smallSize))
+			}
+		}
+	}
+	return w
 }
 
 // wholeTicks returns whole numbers, all of them or every 2nd, 5th, 10th …
@@ -150,10 +176,10 @@ func wholeTicks(s span, count float64) []float64 {
 	return out
 }
 
-func (h Histogram) panel(c *canvas, p *plot, r rows, y, highest float64, place int, panel Panel) float64 {
+func (h Histogram) panel(c *canvas, p *plot, r rows, y, highest float64, place int, panel Panel, shares bool) float64 {
 	gap := 26.0
 	y = c.label(r, y, panelHeight, panel.Label, panel.Note)
-	if r.above && h.Whole {
+	if r.above && shares {
 		y += 10 // for the shares above the bars
 	}
 	p.top, p.bottom = y, y+panelHeight
@@ -164,7 +190,7 @@ func (h Histogram) panel(c *canvas, p *plot, r rows, y, highest float64, place i
 		return p.bottom + gap
 	}
 	c.line("g", p.left, p.top, p.right, p.top)
-	if !h.Whole {
+	if !shares {
 		c.text("l", end, p.left-5, p.top+8, roundPercent(highest))
 	}
 	n := strconv.Itoa(hue(panel.Hue, place))
@@ -183,8 +209,8 @@ func (h Histogram) panel(c *canvas, p *plot, r rows, y, highest float64, place i
 		high := b.Count / total / highest * panelHeight
 		title := panel.Label + ", " + h.X.text(b.Lo) + ": " + Percent(b.Count/total)
 		c.rect("f"+n, "", x1, p.bottom-high, max(x2-x1, 0.75), high, title)
-		if words := roundPercent(b.Count / total); h.Whole && textWidth(words, smallSize) < p.x.at(1)-p.x.at(0)-6 {
-			c.text("l halo", middle, (x1+x2)/2, max(p.bottom-high-4, p.top-4), words)
+		if shares {
+			c.text("l halo", middle, (x1+x2)/2, max(p.bottom-high-4, p.top-4), roundPercent(b.Count/total))
 		}
 	}
 	c.line("a", p.left, p.bottom, p.right, p.bottom)
