@@ -29,7 +29,8 @@ var pace = []struct {
 	{"tensorflow-mirrored", 5, 0.0065},
 	{"tensorflow-sync-default", 22, 0.008}, // as shipped, a worker looks every 30 s whether the first is ready
 	{"tensorflow", 5, 0.008},
-	{"spark", 28, 0.24},
+	{"spark-mllib", 32, 0.32},
+	{"spark", 25, 0.22},
 	{"pmls", 3, 0.002},
 	{"", 6, 0.006},
 }
