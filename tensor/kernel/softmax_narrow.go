@@ -16,7 +16,9 @@ type narrow struct {
 const maxNarrow = 16
 
 // isNarrow says whether softmaxNarrow takes such rows.
-func isNarrow[T Float](isa ISA, cols int) bool { return single[T]() && isa >= AVX2 && cols <= maxNarrow }
+func isNarrow[T Float](isa ISA, cols int) bool {
+	return single[T]() && isa >= AVX2 && cols <= maxNarrow
+}
 
 // narrowBlock is the rows of a block.
 func narrowBlock(isa ISA) int {
@@ -121,7 +123,7 @@ func narrowPadded(isa ISA, loss, dx, x []float32, labels []int32, w []float32, r
 	if labels != nil {
 		l = classes[:]
 		copy(l, labels[:rows])
-		copy(weights[:], after(w, 0)[:min(rows, len(w))])
+		copy(weights[:], w[:min(rows, len(w))])
 	} else {
 		s[0] = nil
 	}

@@ -9,8 +9,8 @@ import (
 
 func testSoftmax[T Float](t *testing.T, tolerance float64) {
 	r := rand.New(rand.NewPCG(8, 8))
-	for _, cols := range []int{1, 2, 10, 16, 17, 63, 64, 65, 100, 1000, BlockLen, BlockLen + 70} {
-		for _, rows := range []int{0, 1, 3, 65, 130} {
+	for _, cols := range []int{1, 2, 3, 4, 5, 7, 8, 9, 10, 15, 16, 17, 63, 64, 65, 100, 1000, BlockLen, BlockLen + 70} {
+		for _, rows := range []int{0, 1, 3, 8, 17, 65, 130, 177} {
 			if rows*cols > 70_000 {
 				continue
 			}
@@ -251,7 +251,7 @@ func TestSoftmaxLabelOutside(t *testing.T) {
 // Gradients too large for the cache, wherever they begin in memory, have the bits of those that are not.
 func TestSoftmaxPastTheCache(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 9))
-	for _, cols := range []int{10, 300} {
+	for _, cols := range []int{3, 10, 16, 300} {
 		rows := halfCache/8/cols + 100
 		x, memory := plain[float32](r, rows*cols), aligned[float32](rows*cols+16)
 		labels, w := make([]int32, rows), plain[float32](r, rows)

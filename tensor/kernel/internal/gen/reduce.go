@@ -131,6 +131,7 @@ func (c *code) registers() int {
 	}
 	return min(c.accumulators(), 8)
 }
+
 func (c *code) firstAcc() int {
 	if c.avx512() {
 		return 20
