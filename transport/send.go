@@ -61,20 +61,41 @@ const (
 )
 
 func (s *stream) Send(ctx context.Context, to Name, f Frame) error {
+	_, err := s.send(ctx, to, f, false)
+	return err
+}
+
+// A Trier is a Stream that can send without ever waiting. All but those of [NewMemory] and of simulators are.
+type Trier interface {
+	// Try is Send of a frame that has a Done, where there is room for it: where Send would wait, it sends nothing and returns false, and the
+	// frame stays the caller's. Whoever reads what comes in (see Server) may call it: what he waited for, he would have to read himself.
+	Try(ctx context.Context, to Name, f Frame) (sent bool, err error)
+}
+
+// Try is Trier's.
+func (s *stream) Try(ctx context.Context, to Name, f Frame) (sent bool, err error) {
+	if f.Done == nil {
+		return false, nil
+	}
+	return s.send(ctx, to, f, true)
+}
+
+// send is Send, or Try, which does not wait.
+func (s *stream) send(ctx context.Context, to Name, f Frame, try bool) (sent bool, err error) {
 	n := len(f.Head) + len(f.Payload)
 	switch {
 	case ctx.Err() != nil:
-		return s.sendErr(to, ctx.Err())
+		return false, s.sendErr(to, ctx.Err())
 	case len(f.Head) > wire.MaxHead:
-		return s.sendErr(to, fmt.Errorf("a head of %d bytes, at most %d", len(f.Head), wire.MaxHead))
+		return false, s.sendErr(to, fmt.Errorf("a head of %d bytes, at most %d", len(f.Head), wire.MaxHead))
 	case n > s.o.MaxFrame:
-		return s.sendErr(to, fmt.Errorf("a frame of %d bytes, the stream's MaxFrame is %d", n, s.o.MaxFrame))
+		return false, s.sendErr(to, fmt.Errorf("a frame of %d bytes, the stream's MaxFrame is %d", n, s.o.MaxFrame))
 	case f.Priority > Control:
-		return s.sendErr(to, fmt.Errorf("there is no priority %d", f.Priority))
+		return false, s.sendErr(to, fmt.Errorf("there is no priority %d", f.Priority))
 	}
 	pr := s.peer(to)
 	if pr == nil {
-		return s.sendErr(to, ErrUnknownPeer)
+		return false, s.sendErr(to, ErrUnknownPeer)
 	}
 	which := data
 	if f.Priority == Control {
@@ -89,12 +110,19 @@ func (s *stream) Send(ctx context.Context, to Name, f Frame) error {
 	l, err := pr.ready(s)
 	if err != nil {
 		pr.unlock()
-		return s.sendErr(to, err)
+		return false, s.sendErr(to, err)
 	}
 	fl := l.flow(s.id)
 	if fl.assumed == 0 {
 		fl.assumed = min(s.o.Window, defaultWindow)
 		fl.credit += fl.assumed
+	}
+	h, sd := l.half[which], &fl.side[which]
+	rank := queueOf[f.Priority]
+	now := (sd.waiting.first == nil || sd.waiting.first.rank > rank) && fl.fits(which, n, s.o.Queue)
+	if try && !now {
+		pr.unlock()
+		return false, nil
 	}
 	o := s.port.pool.outgoing()
 	o.h = wire.Header{
@@ -103,9 +131,7 @@ func (s *stream) Send(ctx context.Context, to Name, f Frame) error {
 	}
 	o.head, o.payload, o.done, o.flow, o.which, o.n = f.Head, f.Payload, f.Done, fl, which, n
 	o.summed, o.h.Sum = summed, sum
-	o.rank, o.limit, o.stream = queueOf[f.Priority], s.o.Queue, s
-	h, sd := l.half[which], &fl.side[which]
-	now := (sd.waiting.first == nil || sd.waiting.first.rank > o.rank) && fl.fits(which, n, s.o.Queue)
+	o.rank, o.limit, o.stream = rank, s.o.Queue, s
 	var w *waiter
 	if f.Done == nil || !now {
 		w = s.port.pool.waiter()
@@ -126,7 +152,7 @@ func (s *stream) Send(ctx context.Context, to Name, f Frame) error {
 	pr.unlock()
 	switch {
 	case w == nil:
-		return nil
+		return true, nil
 	case over:
 		err = w.err
 	default:
@@ -134,9 +160,9 @@ func (s *stream) Send(ctx context.Context, to Name, f Frame) error {
 	}
 	s.port.pool.freeWaiter(w)
 	if err != nil {
-		return s.sendErr(to, err)
+		return false, s.sendErr(to, err)
 	}
-	return nil
+	return true, nil
 }
 
 // peer returns the peer of that name: mostly it is the one of the last Send.
