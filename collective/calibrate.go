@@ -11,13 +11,17 @@ import (
 	"github.com/trivium-ml/trivium/tensor"
 )
 
-// calibrateWithin is how long Calibrate measures; what it has begun then, it ends.
-const calibrateWithin = 150 * time.Millisecond
+// calibrateEach is how long Calibrate measures for each rank, up to calibrateRanks of them; what it has begun then, it ends. Among more ranks an
+// operation takes longer, on a host whose cores they share as much longer as they are more.
+const (
+	calibrateEach  = 250 * time.Millisecond
+	calibrateRanks = 8
+)
 
-// Calibrate measures what operations cost among the ranks, within 200 ms, and makes it the group's costs: all ranks call it, and all get
-// the same. It takes steps of the group. What it finds is the cost while all ranks work, on the cores that they have.
+// Calibrate measures what operations cost among the ranks, in 250 ms for each of them and 2 s at most, and makes it the group's costs: all
+// ranks call it, and all get the same. It takes steps of the group. What it finds is the cost while all ranks work, on the cores that they have.
 func (g *Group) Calibrate(ctx context.Context) (Costs, error) {
-	return g.CalibrateFor(ctx, calibrateWithin)
+	return g.CalibrateFor(ctx, calibrateEach*time.Duration(min(g.Size(), calibrateRanks)))
 }
 
 // CalibrateFor is Calibrate with another limit, that of rank 0: more time finds more of the long vectors, and disturbances count less.
@@ -30,6 +34,10 @@ func (g *Group) CalibrateFor(ctx context.Context, limit time.Duration) (Costs, e
 	b.gamma = measureGamma()
 	b.until = time.Now().Add(limit)
 	if _, err := g.timeBatch(ctx, Op{Plan: Doubling}, timedBytes[0], &b.walk); err != nil { // all have woken up
+		return Costs{}, err
+	}
+	var err error
+	if b.crowded, err = g.crowded(ctx); err != nil {
 		return Costs{}, err
 	}
 	again := true
@@ -56,9 +64,12 @@ type bench struct {
 	g     *Group
 	until time.Time
 	took  [len(timed)][len(timedBytes)][]float64 // seconds of an operation, in each batch
+	count [len(timed)][len(timedBytes)]int       // visits after the first pass
 	spent Times                                  // seconds of an operation on the slowest visit, which the next will hardly exceed
 	walk  walk
 	gamma float64
+
+	crowded bool
 }
 
 // typical is the median of the batches: some of them meet other work on the machine. +Inf: none.
@@ -75,36 +86,43 @@ func (b *bench) typical(line, col int) float64 {
 // A cell is an algorithm and a size, as places in timed and timedBytes.
 type cell struct{ line, col int }
 
-// passCells are the cells in the order of a pass. The first pass goes from size to size: where time is short, the small ones are measured by
-// every algorithm. Later ones go from algorithm to algorithm, since in a run, too, each operation follows some of its own kind.
+// passCells are the cells in the order of a pass. The first goes from size to size, and so do those of what the planner chooses: as in a run,
+// each operation follows some of its own kind there. Passes over all cells go from algorithm to algorithm, for the same reason.
 func passCells(pass int) (groups [][]cell) {
-	if pass == 0 {
-		for col := range timedBytes {
-			var g []cell
-			for line := range timed {
+	var g []cell
+	if pass > 0 && every(pass) {
+		for line := range timed {
+			for col := range timedBytes {
 				g = append(g, cell{line, col})
 			}
-			groups = append(groups, g)
 		}
-		return groups
+		return [][]cell{g}
 	}
-	for line := len(timed) - 1; line >= 0; line-- { // shared memory first: it is used wherever there is some
-		var g []cell
-		for col := range timedBytes {
+	for col := range timedBytes {
+		for line := range timed {
 			g = append(g, cell{line, col})
 		}
-		groups = append(groups, g)
+		if pass == 0 {
+			groups, g = append(groups, g), nil
+		}
+	}
+	if pass > 0 {
+		groups = [][]cell{g}
 	}
 	return groups
 }
 
+// every says whether a pass is over all cells; the others have what the planner chooses.
+func every(pass int) bool { return pass%4 == 0 }
+
 // between says which sizes the first pass leaves out.
-func between(bytes int) bool { return bytes == 1<<17 || bytes == 1<<21 }
+func between(bytes int) bool { return bytes == 1<<17 || bytes == 1<<21 || bytes > longMost }
 
 // longMost is the longest vector of all passes. What is longer takes most of the time, and changes least from one visit to the next.
 const longMost = 4 << 20
 
-// batchesOf is how many batches of a size a visit to a cell has. Afterwards what goes before a batch pays for several.
+// batchesOf is how many batches of a size a visit to a cell has. Afterwards what goes before a batch pays for several. The first of several does
+// not count: where ranks share cores it takes up to half as long again as those after it.
 func batchesOf(bytes, pass int) int {
 	switch {
 	case pass == 0:
@@ -183,9 +201,11 @@ func (w *walk) next(n int) (dst, src []float32) {
 func (b *bench) want(cells []cell, pass int, fit []uint8) {
 	const slow = 2.5
 	left := time.Until(b.until).Seconds()
+	needed := b.needed(pass)
 	for i, c := range cells {
 		a, n := timed[c.line], timedBytes[c.col]
-		if a == GatherCast && (b.g.Size() == 2 || n > gatherMost) || a == Shared && b.g.c.arena == nil || pass > 1 && n > longMost || pass == 0 && between(n) {
+		if a == GatherCast && (b.g.Size() == 2 || n > gatherMost) || a == Shared && b.g.c.arena == nil || !needed[c.line][c.col] ||
+			n > longMost && b.count[c.line][c.col] > 0 || pass == 0 && between(n) {
 			continue
 		}
 		each := b.spent[c.line][c.col]
@@ -210,6 +230,50 @@ func (b *bench) want(cells []cell, pass int, fit []uint8) {
 	}
 }
 
+// needed says which cells a pass measures. The first has all, but where memory is shared, of what the planner does not choose there, only what
+// the costs of a message and of a byte come from. Every fourth pass has all as well. The others have what the planner chooses, with the
+// costs so far, for the sizes between those that are measured: the more often that is visited, the less does one disturbance count.
+func (b *bench) needed(pass int) (cells [len(timed)][len(timedBytes)]bool) {
+	shared := b.g.c.arena != nil
+	if !every(pass) {
+		c := b.found()
+		c.fit(float64(c.Ranks))
+		plain := c
+		plain.Ranks = 0
+		for col := range timedBytes[1:] {
+			bytes := (timedBytes[col] + timedBytes[col+1]) / 2
+			likely := []Algorithm{c.Choose(c.Ranks, bytes), plain.Choose(b.g.Size(), bytes)} // a single batch may mislead the one or the other
+			if shared && bytes >= sharedFrom {
+				likely = []Algorithm{Shared}
+			}
+			for _, a := range likely {
+				line := slices.Index(timed[:], a)
+				cells[line][col], cells[line][col+1] = true, true
+			}
+		}
+		return cells
+	}
+	for line, a := range timed {
+		for col, bytes := range timedBytes {
+			cells[line][col] = pass > 0 || !shared || a == Shared || bytes <= sharedFrom || a == Ring && (bytes == fitBytes || bytes == fitLong)
+		}
+	}
+	return cells
+}
+
+// found are the times at this rank so far.
+func (b *bench) found() Costs {
+	c := Costs{Ranks: b.g.Size(), Crowded: b.crowded, Gamma: b.gamma}
+	for line := range timed {
+		for col := range timedBytes {
+			if s := b.typical(line, col); !math.IsInf(s, 1) {
+				c.Times[line][col] = s
+			}
+		}
+	}
+	return c
+}
+
 // opsOf is how many operations of so many bytes a visit does.
 func opsOf(bytes, pass int) int {
 	return warmOps(bytes, pass) + batchesOf(bytes, pass)*(beforeOps(bytes)+batchOps(bytes))
@@ -223,17 +287,21 @@ func (b *bench) least(col int) float64 {
 	return least
 }
 
-// batches times operations of a cell. What the first pass found, where other algorithms were between, does not count beside that of others.
+// batches times operations of a cell. What the first pass found, where other algorithms were between, does not count beside that of others, nor what
+// the visit after it found: ranks that share cores take up to a third longer then than later, until the system has settled who runs where.
 func (b *bench) batches(ctx context.Context, c cell, pass int) error {
 	begin := time.Now()
 	n := timedBytes[c.col]
 	count := batchesOf(n, pass)
 	list, err := b.g.timeBatches(ctx, Op{Plan: timed[c.line]}, n, warmOps(n, pass), count, &b.walk)
-	if at := &b.took[c.line][c.col]; pass == 1 {
-		*at = list
-	} else {
-		*at = append(*at, list...)
+	at, visits := &b.took[c.line][c.col], &b.count[c.line][c.col]
+	if pass > 0 {
+		*visits++
 	}
+	if *visits == 1 || *visits == 2 {
+		*at = (*at)[:0]
+	}
+	*at = append(*at, list...)
 	spent := &b.spent[c.line][c.col]
 	*spent = max(*spent, time.Since(begin).Seconds()/float64(opsOf(n, pass)))
 	return err
@@ -247,12 +315,14 @@ func (g *Group) timeBatches(ctx context.Context, op Op, bytes, warm, count int, 
 		return nil, err
 	}
 	var list []float64
-	for range count {
+	for i := range count {
 		d, err := g.timeBatch(ctx, op, bytes, w)
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, d.Seconds())
+		if i > 0 || count == 1 {
+			list = append(list, d.Seconds())
+		}
 	}
 	return list, nil
 }
@@ -301,21 +371,10 @@ func (g *Group) timeBatch(ctx context.Context, op Op, bytes int, w *walk) (time.
 
 // costs are what all ranks have found, on the average.
 func (b *bench) costs(ctx context.Context) (Costs, error) {
-	p := float64(b.g.Size())
-	crowded, err := b.g.crowded(ctx)
-	if err != nil {
-		return Costs{}, err
-	}
-	c := Costs{Ranks: b.g.Size(), Crowded: crowded}
-	all := []float64{b.gamma}
-	for line := range timed {
-		for col := range timedBytes {
-			s := b.typical(line, col)
-			if math.IsInf(s, 1) {
-				s = 0 // not measured
-			}
-			all = append(all, s)
-		}
+	c := b.found()
+	all := []float64{c.Gamma}
+	for _, line := range c.Times {
+		all = append(all, line[:]...)
 	}
 	if err := AllReduceInto(ctx, b.g, all, all, Mean); err != nil {
 		return Costs{}, err
@@ -324,42 +383,50 @@ func (b *bench) costs(ctx context.Context) (Costs, error) {
 	for line := range c.Times {
 		copy(c.Times[line][:], all[1+line*len(timedBytes):])
 	}
-	if b.fewest() < 3 {
-		c.smooth()
-	}
-	c.fit(p)
+	c.smooth(b.few())
+	c.fit(float64(c.Ranks))
 	return c, nil
 }
 
-// fewest is how many batches there are of each size and algorithm that was measured at all, at least. Of three the median is none that was
-// disturbed alone.
-func (b *bench) fewest() int {
-	least := math.MaxInt
+// few says of which cells there are fewer than three batches: of three the median is none that was disturbed alone.
+func (b *bench) few() (cells [len(timed)][len(timedBytes)]bool) {
 	for line := range timed {
 		for col := range timedBytes {
-			if n := len(b.took[line][col]); n > 0 {
-				least = min(least, n)
+			cells[line][col] = len(b.took[line][col]) < 3
+		}
+	}
+	return cells
+}
+
+// smooth takes out what can only be a disturbance, where a cell was measured for a short while on a busy machine. Halving and the ring send and
+// add the same long vectors, so that neither takes much longer. Two ranks send the same bytes by each algorithm: doubling in one message, with
+// twice the additions.
+func (c *Costs) smooth(few [len(timed)][len(timedBytes)]bool) {
+	const much = 1.25
+	doubling, halving, ring := c.Times.of(Doubling, 2), c.Times.of(Halving, 2), c.Times.of(Ring, 2)
+	for col, n := range timedBytes {
+		d, h, r := c.Times[doubling][col], c.Times[halving][col], c.Times[ring][col]
+		most := [len(timed)]float64{}
+		for line := range most {
+			most[line] = math.Inf(1)
+		}
+		if (c.Ranks == 2 || n >= 1<<20) && h > 0 && r > 0 {
+			most[halving], most[ring] = much*r, much*h
+		}
+		if c.Ranks == 2 && d > 0 && h > 0 {
+			most[doubling] = h + float64(n)/2*c.Gamma
+			most[halving] = min(most[halving], d+c.Times[doubling][0])
+		}
+		for line := range most {
+			if at := &c.Times[line][col]; few[line][col] {
+				*at = min(*at, most[line])
 			}
 		}
 	}
-	return least
 }
 
-// smooth takes out what can only be a disturbance, in a calibration of a short while on a busy machine. Halving and the ring send and add
-// the same long vectors, so that neither takes much longer. Two ranks send the same bytes by each algorithm: doubling in one message, with
-// twice the additions.
-func (c *Costs) smooth() {
-	const much = 1.25
-	d, h, r := &c.Times[c.Times.of(Doubling, 2)], &c.Times[c.Times.of(Halving, 2)], &c.Times[c.Times.of(Ring, 2)]
-	for col, n := range timedBytes {
-		if (c.Ranks == 2 || n >= 1<<20) && h[col] > 0 && r[col] > 0 {
-			h[col], r[col] = min(h[col], much*r[col]), min(r[col], much*h[col])
-		}
-		if c.Ranks == 2 && d[col] > 0 && h[col] > 0 {
-			d[col], h[col] = min(d[col], h[col]+float64(n)/2*c.Gamma), min(h[col], d[col]+d[0])
-		}
-	}
-}
+// fitBytes and fitLong are the sizes that Beta and Long come from.
+const fitBytes, fitLong = 1 << 20, 4 << 20
 
 // fit finds the parameters of the formulas, for what was not measured.
 func (c *Costs) fit(p float64) {
@@ -372,7 +439,7 @@ func (c *Costs) fit(p float64) {
 	beta := func(n float64) float64 {
 		return max((took(Ring, n)-2*(p-1)*c.Alpha-(p-1)/p*n*c.Gamma)/(2*(p-1)/p*n), 1e-12)
 	}
-	c.Beta, c.Long = beta(1<<20), beta(4<<20)
+	c.Beta, c.Long = beta(fitBytes), beta(fitLong)
 }
 
 // hostNumber is the same for processes of one host, and hardly for others.

@@ -189,7 +189,7 @@ type Handle struct {
 func (g *Group) Start(op Op, tag uint32, dst, src Buffer) *Handle {
 	done := make(chan struct{})
 	var o *operation
-	g.h.do(func() { o = g.c.start(op, tag, dst, src, done) })
+	g.h.act(func() { o = g.c.start(op, tag, dst, src, done) }, op.Aside)
 	return &Handle{g, o}
 }
 

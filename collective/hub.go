@@ -89,12 +89,15 @@ func (h *hub) core(id uint16) *core {
 }
 
 // do calls f with the lock held, and sends what comes of it.
-func (h *hub) do(f func()) {
+func (h *hub) do(f func()) { h.act(f, false) }
+
+// act is do, where the caller may have something else to do than to send.
+func (h *hub) act(f func(), aside bool) {
 	h.mu.Lock()
 	h.tell()
 	f()
 	var few [8]outTo
-	h.flush(few[:0])
+	h.flushBy(few[:0], aside)
 }
 
 // tell gives the cores the time.
@@ -106,7 +109,10 @@ func (h *hub) tell() {
 }
 
 // flush frees the lock, and then sends what is to be sent.
-func (h *hub) flush(list []outTo) []outTo {
+func (h *hub) flush(list []outTo) []outTo { return h.flushBy(list, false) }
+
+// flushBy is flush, aside or not: see peer.send.
+func (h *hub) flushBy(list []outTo, aside bool) []outTo {
 	list = list[:0]
 	var over []transport.Event
 	due := never
@@ -138,7 +144,7 @@ func (h *hub) flush(list []outTo) []outTo {
 	h.flushing.Add(1)
 	h.mu.Unlock()
 	for i := range list {
-		list[i].p.send(list[i].f)
+		list[i].p.send(list[i].f, aside)
 	}
 	h.flushing.Add(-1)
 	h.wake()

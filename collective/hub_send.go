@@ -20,21 +20,17 @@ type peer struct {
 	done   func(error)
 }
 
-// send sends f at once where that cannot block: while little is under way to the peer, it is certain to have room for it. Otherwise a
-// goroutine sends, so that a receiver never waits for its own sending.
-func (p *peer) send(f transport.Frame) {
+// send sends f at once where that cannot block. Otherwise a goroutine sends, so that a receiver never waits for its own sending; or where the
+// caller has something else to do (aside) and f is not short.
+func (p *peer) send(f transport.Frame, aside bool) {
 	if f.Done == nil {
 		f.Done = p.done
 	}
-	n := len(f.Head) + len(f.Payload) + 64
 	p.undone.Add(1)
-	p.mu.Lock()
-	if !p.busy && p.recent+n <= p.h.opt.Window/2 && p.undone.Load() <= 16 {
-		p.recent += n
-		p.mu.Unlock()
-		p.out(f)
+	if !(aside && len(f.Payload) >= asideFrom) && p.try(&f) {
 		return
 	}
+	p.mu.Lock()
 	p.queue = append(p.queue, f)
 	late := false
 	if !p.busy {
@@ -48,6 +44,34 @@ func (p *peer) send(f transport.Frame) {
 	if late { // whoever called was held up until after Close
 		p.through()
 	}
+}
+
+// asideFrom is the size from which writing a frame takes longer than having another goroutine do it.
+const asideFrom = 16 << 10
+
+// try sends f at once, unless others go before or it might block. A stream that can say so itself is asked. Of the others it is known that they
+// have room while little is under way to the peer.
+func (p *peer) try(f *transport.Frame) bool {
+	n := len(f.Head) + len(f.Payload) + 64
+	t, can := p.h.s.(transport.Trier)
+	p.mu.Lock()
+	free := !p.busy && p.undone.Load() <= 16 && (can || p.recent+n <= p.h.opt.Window/2)
+	if free && !can {
+		p.recent += n
+	}
+	p.mu.Unlock()
+	switch {
+	case !free:
+		return false
+	case !can:
+		p.out(*f)
+		return true
+	}
+	sent, err := t.Try(p.h.ctx, p.name, *f)
+	if err != nil {
+		p.failed(err)
+	}
+	return sent || err != nil
 }
 
 func (p *peer) drain() {
@@ -70,10 +94,13 @@ func (p *peer) drain() {
 }
 
 func (p *peer) out(f transport.Frame) {
-	err := p.h.s.Send(p.h.ctx, p.name, f)
-	if err == nil {
-		return
+	if err := p.h.s.Send(p.h.ctx, p.name, f); err != nil {
+		p.failed(err)
 	}
+}
+
+// failed says that a frame was not sent.
+func (p *peer) failed(err error) {
 	p.through()
 	if p.h.ctx.Err() != nil {
 		return

@@ -37,6 +37,7 @@ type Op struct {
 
 	Plan     Algorithm // Auto: the planner chooses
 	Priority Priority
+	Aside    bool   // the caller has something else to do than to send: another goroutine does what is long of it
 	Label    string // what errors call it: the bucket, the tensor
 }
 

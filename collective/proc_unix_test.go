@@ -166,7 +166,7 @@ func child() error {
 		begin := time.Now()
 		switch o.Do {
 		case "calibrate":
-			_, err = g.CalibrateFor(ctx, time.Duration(max(o.Count, 150))*time.Millisecond)
+			_, err = g.Calibrate(ctx)
 		case "windows":
 			re.Timings, err = windows(ctx, g, &walk, o, &last)
 		case "tail":

@@ -65,8 +65,18 @@ func TestTimesAndChoice(t *testing.T) {
 			t.Errorf("%v %v times as slow: %v is chosen, want %v", v.slow, v.by, got, v.want)
 		}
 	}
+	var often, once [len(timed)][len(timedBytes)]bool // cells that were measured a few times alone
+	for line := range once {
+		for col := range once[line] {
+			once[line][col] = true
+		}
+	}
 	c := measured(Halving, 3)
-	c.smooth()
+	c.smooth(often)
+	if got := c.Choose(4, 1<<22); got != Ring {
+		t.Errorf("measured often, and smoothed: %v", got)
+	}
+	c.smooth(once)
 	if got := c.Choose(4, 1<<22); got != Halving {
 		t.Errorf("after smoothing: %v", got)
 	}
@@ -78,7 +88,7 @@ func TestTimesAndChoice(t *testing.T) {
 		}
 	}
 	two.Times[0][3] *= 5
-	two.smooth()
+	two.smooth(once)
 	if want := two.Times[1][3] + float64(timedBytes[3])/2*two.Gamma; math.Abs(two.Times[0][3]-want) > 1e-9 {
 		t.Errorf("doubling between two: %v, want %v", two.Times[0][3], want)
 	}
