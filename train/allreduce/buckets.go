@@ -139,8 +139,12 @@ func (x *exchange) final(tensor int) {
 		return
 	}
 	x.mu.Lock()
-	defer x.mu.Unlock()
 	_ = x.launcher.Ready(tensor) // it is one of the buckets' tensors
+	due := x.courtesy.due(x.run.Now())
+	x.mu.Unlock()
+	if due {
+		yield()
+	}
 }
 
 func (x *exchange) launch(i int) {
@@ -148,5 +152,7 @@ func (x *exchange) launch(i int) {
 		return // when the facts are known
 	}
 	b := &x.buckets[i]
-	x.g.Start(b.op, x.base+uint32(i), b.dst, b.src)
+	op := b.op
+	op.Aside = i < len(x.buckets)-1 // the backward pass goes on
+	x.g.Start(op, x.base+uint32(i), b.dst, b.src)
 }

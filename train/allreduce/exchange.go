@@ -35,8 +35,9 @@ type exchange struct {
 
 	buckets  []bucket
 	launched time.Duration // when the first was
-	mu       sync.Mutex    // guards launcher: tensors become final on several threads
+	mu       sync.Mutex    // guards what follows: tensors become final on several threads
 	launcher *collective.Launcher
+	courtesy courtesy
 	ready    func(tensor int)
 	sparse   *sparseRows // nil: no tensor is row-sparse
 	exact    *exactSums  // nil: not in exact mode
@@ -253,7 +254,9 @@ func (x *exchange) trade(ctx context.Context, step uint64) error {
 			return err
 		}
 	}
-	return x.conclude(context.WithoutCancel(ctx), step) // a lost worker ends it: see closeOn
+	err := x.conclude(context.WithoutCancel(ctx), step) // a lost worker ends it: see closeOn
+	yield()                                             // who waits for this processor has the others' last frames in hand, and a long step follows here
+	return err
 }
 
 // failed says in one way, at all workers, why an exchange failed.

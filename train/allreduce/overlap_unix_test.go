@@ -26,7 +26,7 @@ func models() nn.Models {
 type emulated struct {
 	layout *trivium.Layout
 	took   time.Duration
-	busy   bool
+	pause  *pauser // nil: at work
 }
 
 const emulatedLayers = 32
@@ -37,12 +37,17 @@ func newEmulated(args string, _ trivium.Schema, _ *tensor.CPU) (trivium.Model, e
 	if _, err := fmt.Sscanf(args, "%d,%d,%s", &mebibytes, &micros, &how); err != nil {
 		return nil, fmt.Errorf("emulated: want MEBIBYTES,MICROSECONDS,waits or works, found %q: %w", args, err)
 	}
-	m := &emulated{took: time.Duration(micros) * time.Microsecond, busy: how == "works"}
+	m := &emulated{took: time.Duration(micros) * time.Microsecond}
+	var err error
+	if how != "works" {
+		if m.pause, err = newPauser(); err != nil {
+			return nil, err
+		}
+	}
 	var specs []trivium.Spec
 	for i := range emulatedLayers {
 		specs = append(specs, trivium.Spec{Name: fmt.Sprintf("layer %d", i), Shape: []int{mebibytes << 18 / emulatedLayers}})
 	}
-	var err error
 	m.layout, err = trivium.NewLayout(specs...)
 	return m, err
 }
@@ -58,8 +63,10 @@ func (m *emulated) Grad(_ context.Context, _ trivium.Params, b trivium.Batch, _ 
 	begin := time.Now()
 	for k := range emulatedLayers {
 		until := m.took * time.Duration(k+1) / emulatedLayers
-		if !m.busy && until > 0 {
-			time.Sleep(until - time.Since(begin))
+		if m.pause != nil {
+			if err := m.pause.wait(until - time.Since(begin)); err != nil {
+				return 0, 0, err
+			}
 		}
 		for time.Since(begin) < until { // at work
 		}
