@@ -142,8 +142,8 @@ func (t TCP) summed(nc net.Conn) bool {
 
 func (t TCP) tune(nc net.Conn) net.Conn {
 	c, ok := nc.(*net.TCPConn)
-	if ok && local(nc) {
-		tuneLocal(c)
+	if ok {
+		unpace(c, local(nc))
 	}
 	if ok && t.Buffer > 0 {
 		_ = c.SetReadBuffer(t.Buffer) // the system's own sizes do too

@@ -4,5 +4,5 @@ package transport
 
 import "net"
 
-// tuneLocal is for connections within a host. Nothing is to be done here.
-func tuneLocal(*net.TCPConn) {}
+// unpace is for connections within a host, or nearly. Nothing is to be done here.
+func unpace(*net.TCPConn, bool) {}
