@@ -73,7 +73,7 @@ func (x *instance) slot(r ref) *slot { return x.values[r.n.seq][r.out] }
 
 // newInstance binds a program to sizes. caps is what memory is planned for, axes what it is for now.
 func newInstance(p *Program, caps, axes []int) (*instance, error) {
-	x := &instance{p: p, threads: 1, idle: idle{time.Now, rest}, later: map[*node][]view{}, caps: append([]int(nil), caps...), axes: make([]int, len(axes))}
+	x := &instance{p: p, threads: 1, idle: idle{time.Now, runtime.Gosched, rest}, later: map[*node][]view{}, caps: append([]int(nil), caps...), axes: make([]int, len(axes))}
 	if !p.o.Serial {
 		x.threads = p.pool.Threads()
 		x.crowded = x.threads > runtime.GOMAXPROCS(0)

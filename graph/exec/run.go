@@ -224,7 +224,7 @@ func (x *instance) loop(_, worker int) {
 
 // await spins until another thread has finished a task; false if the step has failed. It never waits for anything but computation. At
 // first it does nothing else: the other thread's tile takes some 10 to 100 µs. Then, since that thread seems to have lost its processor,
-// it lets other goroutines have this one, and other processes.
+// it lets other goroutines have this one, and other processes. Other goroutines may have it before, if the threads are too many to run at once.
 func (x *instance) await(done *atomic.Bool) bool {
 	const look, busy = 64, 100 * time.Microsecond // turns between looks at the clock
 	var start time.Time
@@ -235,17 +235,19 @@ func (x *instance) await(done *atomic.Bool) bool {
 		case spins%look != 0:
 		case start.IsZero():
 			start = x.idle.now()
-		case x.crowded || x.idle.now().Sub(start) > busy:
+		case x.idle.now().Sub(start) > busy:
 			x.idle.rest()
+		case x.crowded:
+			x.idle.yield()
 		}
 	}
 	return true
 }
 
-// An idle is what a waiting thread knows: the time, and how to give its processor to others for a moment.
+// An idle is what a waiting thread knows: the time, how to let other goroutines run, and how to let other processes, too.
 type idle struct {
-	now  func() time.Time
-	rest func()
+	now         func() time.Time
+	yield, rest func()
 }
 
 func rest() {
