@@ -14,11 +14,11 @@ import (
 // calibrateEach is how long Calibrate measures for each rank, up to calibrateRanks of them; what it has begun then, it ends. Among more ranks an
 // operation takes longer, on a host whose cores they share as much longer as they are more.
 const (
-	calibrateEach  = 250 * time.Millisecond
-	calibrateRanks = 8
+	calibrateEach  = 500 * time.Millisecond
+	calibrateRanks = 4
 )
 
-// Calibrate measures what operations cost among the ranks, in 250 ms for each of them and 2 s at most, and makes it the group's costs: all
+// Calibrate measures what operations cost among the ranks, in 500 ms for each of them and 2 s at most, and makes it the group's costs: all
 // ranks call it, and all get the same. It takes steps of the group. What it finds is the cost while all ranks work, on the cores that they have.
 func (g *Group) Calibrate(ctx context.Context) (Costs, error) {
 	return g.CalibrateFor(ctx, calibrateEach*time.Duration(min(g.Size(), calibrateRanks)))

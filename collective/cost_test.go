@@ -162,7 +162,7 @@ func TestCalibrate(t *testing.T) {
 	costs := make([]collective.Costs, 3)
 	w.must(func(r int, g *collective.Group) error {
 		begin := time.Now()
-		c, err := g.Calibrate(t.Context())
+		c, err := g.CalibrateFor(t.Context(), 150*time.Millisecond)
 		if d := time.Since(begin); d > 20*200*time.Millisecond {
 			t.Errorf("calibration took %v", d)
 		}
