@@ -180,8 +180,19 @@ func (d *deltas[T]) dense(row, from int64, x []T) {
 		} else {
 			addInto(d.isa, d.short(i)[from:from+n], x)
 		}
+	case fresh && whole:
+		d.long[i].fill(x)
 	default:
 		d.denseLong(d.long[i], from, x)
+	}
+}
+
+// fill sets all cells of a row of which none was touched.
+func (l *longRow[T]) fill(x []T) {
+	copy(l.cells, x)
+	groups := (len(x) + group - 1) / group
+	for i := range l.touched {
+		l.touched[i] = ^uint64(0) >> max(0, 64*(i+1)-groups)
 	}
 }
 
@@ -275,6 +286,9 @@ func (l *longRow[T]) runs(from, to int64) func(yield func(a, b int64) bool) {
 			a := g
 			for (g+1)*group < to && l.touched[(g+1)/64]>>((g+1)%64)&1 != 0 {
 				g++
+				for g%64 == 63 && (g+64)*group < to && l.touched[g/64+1] == ^uint64(0) {
+					g += 64
+				}
 			}
 			if !yield(max(a*group, from), min((g+1)*group, to)) {
 				return

@@ -1,0 +1,63 @@
+package ps
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// The runs of a long row are those of its touched groups, whatever lies between which words; and a row filled whole is one run.
+func TestRuns(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 2))
+	for range 2000 {
+		cols := int64(1 + r.IntN(5*64*group))
+		groups := (cols + group - 1) / group
+		l := &longRow[float32]{cells: make([]float32, cols), touched: make([]uint64, (groups+63)/64)}
+		in := make([]bool, groups)
+		for g := 0; g < len(in); { // runs of all lengths
+			n, is := 1+r.IntN(1+r.IntN(200)), r.IntN(3) > 0
+			for ; n > 0 && g < len(in); n, g = n-1, g+1 {
+				if in[g] = is; is {
+					l.touched[g/64] |= 1 << (g % 64)
+				}
+			}
+		}
+		from := r.Int64N(cols)
+		to := from + 1 + r.Int64N(cols-from)
+		var want, got []int64 // columns, from and to by turns
+		for c := from; c < to; c++ {
+			switch {
+			case !in[c/group]:
+			case len(want) > 0 && want[len(want)-1] == c:
+				want[len(want)-1] = c + 1
+			default:
+				want = append(want, c, c+1)
+			}
+		}
+		for a, b := range l.runs(from, to) {
+			got = append(got, a, b)
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("%d columns, of %d to %d: runs %v, want %v", cols, from, to, got, want)
+		}
+		x := make([]float32, cols)
+		for i := range x {
+			x[i] = r.Float32()
+		}
+		l.fill(x)
+		got = got[:0]
+		for a, b := range l.runs(0, cols) {
+			got = append(got, a, b)
+		}
+		if !slices.Equal(got, []int64{0, cols}) || !slices.Equal(l.cells, x) {
+			t.Fatalf("%d columns, filled: runs %v", cols, got)
+		}
+		for g := groups; g < int64(len(l.touched))*64; g++ {
+			if l.touched[g/64]>>(g%64)&1 != 0 {
+				t.Fatalf("%d columns, filled: group %d of %d is touched", cols, g, groups)
+			}
+		}
+	}
+}
