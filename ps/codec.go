@@ -52,6 +52,7 @@ type parcel struct {
 	copied     holds // of cells that are in body now: to be given back by who sends
 	done       func(error)
 	pool       *parcels
+	leg        *leg // of a round's frame; nil: nobody wants to know
 }
 
 // parcels keeps the memory of parcels that were sent.
@@ -69,6 +70,8 @@ func (x *parcels) take() *parcel {
 func (p *parcel) free() {
 	p.holds.give()
 	p.holds, p.copied, p.payload = nil, nil, nil
+	p.leg.land()
+	p.leg = nil
 	if cap(p.body) > 2*maxPiece {
 		p.body = nil
 	}

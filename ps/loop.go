@@ -29,6 +29,7 @@ type Host struct {
 	serves   atomic.Bool        // it has lanes and no workers
 	answered atomic.Uint64      // calls
 
+	flight   flight
 	landings []posted // under the lock of the client's part
 
 	mu      sync.Mutex

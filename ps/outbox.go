@@ -60,9 +60,12 @@ func (x *outbox) now(b protocol.Body) bool {
 	x.busy = true
 	x.mu.Unlock()
 	p := x.h.parcels.encode(b)
-	copied := p.copied
+	copied, leg := p.copied, x.legOf(p)
 	err := x.h.s.Send(&atOnce{}, x.to, p.frame())
 	wait := errors.Is(err, errWait)
+	if err == nil {
+		leg.leave()
+	}
 	if wait {
 		p.holds = nil // it is still to be sent
 	} else {
@@ -181,9 +184,18 @@ func (x *outbox) send(b protocol.Body) {
 	}
 	p := x.h.parcels.encode(b)
 	p.copied.give()
+	x.legOf(p).leave()
 	if err := x.h.s.Send(x.h.ctx, x.to, p.frame()); err != nil {
 		p.free() // the link's loss is told by itself
 	}
+}
+
+// legOf returns the leg of a frame that is about to be sent, if it is a round's.
+func (x *outbox) legOf(p *parcel) *leg {
+	if p.kind == kindBatch {
+		p.leg = x.h.flight.leg()
+	}
+	return p.leg
 }
 
 // local delivers a message within the process: cells are handed over where they lie.

@@ -52,11 +52,12 @@ func (c *cluster) trace() (t ps.ServerTrace) {
 }
 
 // observe records how stale each read of the model is: by how many rounds of this worker's clock what it returned may lack others'
-// updates.
+// updates; and how long its rounds were on their way while it did something else.
 func (w *worker) observe() {
 	if w.run.Recorder == nil {
 		return
 	}
+	w.host.OnFlight(func(d time.Duration) { w.run.Overlap(observe.Push, d) })
 	w.w.OnRead(func(table string, v ps.Clock) {
 		if table == factsTable || table == agreeTable { // not the model's
 			return
