@@ -15,6 +15,9 @@ import (
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/checkpoint"
 	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/nn"
+	"github.com/trivium-ml/trivium/ps"
+	"github.com/trivium-ml/trivium/tensor"
 )
 
 // A trap is a source of two classes whose data set calls spring before read number after.
@@ -403,5 +406,29 @@ func TestRunsVerbs(t *testing.T) {
 		if c.not != "" && strings.Contains(got.out, c.not) {
 			t.Errorf("%s: %q in:\n%s", c.command, c.not, got.out)
 		}
+	}
+}
+
+// tabled is a model that is trained on tables.
+type tabled struct{ trivium.Model }
+
+func (tabled) Tables() []ps.Spec                                      { return nil }
+func (tabled) Round(context.Context, *ps.Worker, trivium.Batch) error { return nil }
+
+// A model that has no gradients names the topology it wants, and nothing is written.
+func TestTabled(t *testing.T) {
+	dir := t.TempDir()
+	options := Options{Sources: data.Sources{"points": points(-1, nil)}, Models: nn.Models{
+		"tabled": func(_ string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+			m, err := nn.Softmax("", s, cpu)
+			return tabled{m}, err
+		},
+	}}
+	got := runWith(t.Context(), t, dir, options, "train", "tabled", "--data", "points", "--batch", "10", "--epochs", "1")
+	if got.code != Misused || !strings.Contains(got.err, "tabled is trained on tables and has no gradients: give --topology server") {
+		t.Errorf("exits with %d: %s", got.code, got.err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("there is %v in the directory: %v", left, err)
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/local"
 	"github.com/trivium-ml/trivium/train/processes"
+	"github.com/trivium-ml/trivium/train/server"
 )
 
 // A training is one run of a job with all that is around it: data, threads, run directory, exporters, progress.
@@ -80,6 +81,9 @@ func (s *session) train(ctx context.Context, t *training) error {
 	var err error
 	if t.model, err = s.models.Build(t.job.Model, t.splits.Schema(), cpu); err != nil { // before anything is written
 		return misused(err)
+	}
+	if _, ok := t.model.(server.Program); ok {
+		return misused(fmt.Errorf("%s is trained on tables and has no gradients: give --topology %s", t.job.Model, served))
 	}
 	about, err := t.head(cpu.ISA)
 	if err != nil {
