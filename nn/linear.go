@@ -3,6 +3,7 @@ package nn
 import (
 	"context"
 	"fmt"
+	"math/bits"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/graph"
@@ -171,8 +172,11 @@ func (m *linear) denseGrad(g []float32) {
 	c.parts = max(1, min(len(m.workers), leaves))
 	c.out = g
 	m.cuts = cutLeaves(m.cuts[:0], leaves, c.parts)
+	// Any thread may take any runs: one vector for each, and those of the run that is under way.
+	most := len(m.cuts) - 1 + bits.Len(uint(leaves))
 	for _, t := range m.trees {
 		t.Reset(len(c.w))
+		t.Reserve(most)
 	}
 	m.cpu.Pool.Run(len(m.cuts)-1, m.leaves)
 	m.cpu.Pool.Run(c.parts, m.sums)

@@ -31,6 +31,16 @@ func (t *LeafTree[T]) Reset(n int) {
 	t.n, t.next, t.depth = n, 0, 0
 }
 
+// Reserve makes room for so many vectors, so that nothing is allocated for them when they come.
+func (t *LeafTree[T]) Reserve(vectors int) {
+	for len(t.nodes) < vectors {
+		t.nodes = append(t.nodes, leafNode[T]{})
+	}
+	for i := range t.nodes {
+		room(&t.nodes[i].sum, t.n)
+	}
+}
+
 // Skip says that the next leaf is number next, and that those between are in other trees. Trees stay small if each takes runs of 2^k
 // leaves that start at multiples of 2^k.
 func (t *LeafTree[T]) Skip(next int) { t.next = next }
