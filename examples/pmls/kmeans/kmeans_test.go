@@ -46,7 +46,9 @@ func check(t *testing.T, o server.Options, r trivium.Result, points float32) {
 			}
 		}
 	}
-	if !(r.Metrics["train.loss"] < 2.2) { // two coordinates of variance 1
+	// Two coordinates of variance 1. Under ASP nothing bounds how old the centres are by which a worker measures its last rows: in a job
+	// this short they may be those of the beginning.
+	if o.Mode != ps.ASP && !(r.Metrics["train.loss"] < 2.2) {
 		t.Errorf("%s: mean squared distance %v, want 2", o.Mode, r.Metrics["train.loss"])
 	}
 }
