@@ -18,6 +18,9 @@ func TestRuns(t *testing.T) {
 		in := make([]bool, groups)
 		for g := 0; g < len(in); { // runs of all lengths
 			n, is := 1+r.IntN(1+r.IntN(200)), r.IntN(3) > 0
+			if r.IntN(2) > 0 {
+				n += 63 - (g+n+63)%64 // to the end of a word
+			}
 			for ; n > 0 && g < len(in); n, g = n-1, g+1 {
 				if in[g] = is; is {
 					l.touched[g/64] |= 1 << (g % 64)

@@ -8,7 +8,45 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+	"unsafe"
 )
+
+// What calls of so many bytes at most are given, and take some of each, is all there is, in order.
+func TestDirectGather(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 3))
+	for range 500 {
+		d := &direct{apart: r.IntN(2) > 0}
+		var want, got []byte
+		for range 1 + r.IntN(5) {
+			b := make([]byte, 1+r.IntN(1<<(1+r.IntN(17))))
+			for i := range b {
+				b[i] = byte(r.Uint32())
+			}
+			d.bufs, want = append(d.bufs, b), append(want, b...)
+		}
+		most := 1 << (8 + r.IntN(10))
+		for d.gather(most) {
+			var call []byte
+			for _, v := range d.iov {
+				call = append(call, unsafe.Slice(v.Base, v.Len)...)
+			}
+			if len(call) != d.asked || len(call) > most {
+				t.Fatalf("a call of %d bytes, %d are asked for and at most %d allowed", len(call), d.asked, most)
+			}
+			n := 1 + r.IntN(len(call))
+			if r.IntN(2) > 0 {
+				n = len(call)
+			}
+			got = append(got, call[:n]...)
+			d.advance(n)
+		}
+		if !bytes.Equal(got, want) {
+			t.Fatalf("%d bytes, which are not the %d that were given", len(got), len(want))
+		}
+	}
+}
 
 // What a direct writes comes whole and in order, in calls of any number of buffers of any size, whether or not the runtime is told; and the
 // caller's buffers stay as they are.
