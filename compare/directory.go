@@ -27,6 +27,7 @@ type record struct {
 	Machine   string            `json:"machine"` // name, processor, cores
 	Host      json.RawMessage   `json:"host,omitempty"`
 	Frequency string            `json:"frequency,omitempty"`
+	Control   string            `json:"congestion_control,omitempty"`
 	Abouts    map[string]About  `json:"abouts,omitempty"` // of the systems
 	Command   string            `json:"command,omitempty"`
 	Created   time.Time         `json:"created"`
@@ -59,6 +60,7 @@ func (p *Plan) record() record {
 		r.Abouts[s.Name()] = s.About()
 	}
 	r.Frequency = frequencyPolicy("/sys/devices/system/cpu")
+	r.Control = congestionControl("/proc/sys/net/ipv4")
 	facts, _ := host.Describe(host.Options{}) // what could not be read is empty
 	r.Machine = fmt.Sprintf("%s, %s, %d cores", facts.Name, cmp.Or(facts.CPU, facts.Arch), facts.Cores)
 	r.Host, _ = json.Marshal(facts) // a plain struct

@@ -53,3 +53,12 @@ func throttledEvents(dir string) (n int64) {
 	}
 	return n
 }
+
+// congestionControl is the one of TCP that the system's connections begin with, as Linux says it under dir; empty: it does not say.
+func congestionControl(dir string) string {
+	b, err := os.ReadFile(filepath.Join(dir, "tcp_congestion_control"))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}

@@ -221,3 +221,21 @@ func TestCodeLines(t *testing.T) {
 		t.Errorf("%d lines of code, want 3", n)
 	}
 }
+
+// The page says where our connections are not what the system's are, and only there.
+func TestCongestionControl(t *testing.T) {
+	dir := t.TempDir()
+	if got := congestionControl(dir); got != "" {
+		t.Errorf("%q, and the system says nothing", got)
+	}
+	for name, want := range map[string]bool{"bbr": true, "cubic": false} {
+		if err := os.WriteFile(filepath.Join(dir, "tcp_congestion_control"), []byte(name+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := Report{Control: congestionControl(dir)}
+		r.threats()
+		if got := strings.Contains(strings.Join(r.Threats, "\n"), "congestion control of TCP is "+name); got != want {
+			t.Errorf("%s: the page says so: %v, want %v: %q", name, got, want, r.Threats)
+		}
+	}
+}

@@ -30,8 +30,9 @@ type Report struct {
 	Claims    []Claim           `json:"claims,omitempty"`
 	Faults    []Fault           `json:"faults,omitempty"`
 	Efforts   []Effort          `json:"efforts,omitempty"`
-	Host      json.RawMessage   `json:"host,omitempty"`      // as observe/host describes it
-	Frequency string            `json:"frequency,omitempty"` // policy of the processor
+	Host      json.RawMessage   `json:"host,omitempty"`               // as observe/host describes it
+	Frequency string            `json:"frequency,omitempty"`          // policy of the processor
+	Control   string            `json:"congestion_control,omitempty"` // of TCP, as the system has it
 	Check     Check             `json:"check"`
 	Threats   []string          `json:"threats,omitempty"`
 	Best      *Best             `json:"best,omitempty"` // of the user's own job
@@ -64,7 +65,7 @@ func newReport(p *Plan, r *record) *Report {
 	return &Report{
 		Format: formatVersion, Quick: p.Quick, Command: r.Command, Created: r.Created.Format("2006-01-02 15:04:05 MST"), Build: r.Build,
 		Machine: r.Machine, Cores: len(p.Cores), Repeats: p.Repeats, Seconds: p.Seconds, WarmUp: p.WarmUp, Facts: r.Facts, Absent: r.Absent,
-		Notes: r.Notes, Host: r.Host, Frequency: r.Frequency, Efforts: efforts(p.Systems),
+		Notes: r.Notes, Host: r.Host, Frequency: r.Frequency, Control: r.Control, Efforts: efforts(p.Systems),
 	}
 }
 

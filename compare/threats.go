@@ -52,6 +52,9 @@ func (r *Report) threats() {
 	if r.Frequency != "" {
 		say("Processor frequency: %s.", r.Frequency)
 	}
+	if strings.HasPrefix(r.Control, "bbr") {
+		say("The system's congestion control of TCP is %s, which paces what is sent. Trivium asks for reno where the other end is near, which helps some sizes of frames and costs others; peers keep what the system has.", r.Control)
+	}
 	for _, t := range r.Tables {
 		if t.Data == generatedSource {
 			say("Digits are generated where MNIST is not at hand: the same shapes and the same arithmetic, and other pictures.")
