@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/trivium-ml/trivium"
@@ -149,6 +150,22 @@ func TestExact(t *testing.T) {
 	}
 }
 
+// paced trains with three workers that keep one pace, as on cores of their own: virtual time sees to that. On a busy machine one is left
+// behind as far as the mode lets it be, and ASP lets it be left forever.
+func paced(t *testing.T, o server.Options, j *trivium.Job) (got trivium.Result) {
+	t.Helper()
+	cpu := tensor.NewCPU(1, j.Exact) // a pool of more looks at the clock while it waits for work
+	defer cpu.Close()
+	o.Slow = server.Slow{Factor: 1, Unit: time.Millisecond}
+	c := &crew{env: train.Env{CPU: cpu}, workers: 3, servers: 2, o: o}
+	var err error
+	synctest.Test(t, func(t *testing.T) { got, err = c.Train(t.Context(), j) })
+	if err != nil {
+		t.Fatalf("%s %+v: %v", j.Optimizer.Name, o, errors.Join(c.errs...))
+	}
+	return got
+}
+
 // TestModes: what workers may not have seen yet costs no more than a little of the loss, wherever the optimizer is.
 func TestModes(t *testing.T) {
 	epochs := 80 // at 40 Adam at ASP's workers was 0.3 to 2.5 % off, in 16 runs
@@ -176,14 +193,7 @@ func TestModes(t *testing.T) {
 			{Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker},
 			{Mode: ps.ASP, OptimizerAt: server.AtWorker},
 		} {
-			if o.Mode == ps.ASP && !testing.Short() { // at one pace, as on cores of their own
-				o.Slow = server.Slow{Factor: 1, Unit: 300 * time.Microsecond}
-			}
-			c := &crew{workers: 3, servers: 2, o: o}
-			got, err := c.Train(t.Context(), j)
-			if err != nil {
-				t.Fatalf("%s %+v: %v", optimizer.Name, o, errors.Join(c.errs...))
-			}
+			got := paced(t, o, j)
 			a, b := got.Metrics["test.loss"], want.Metrics["test.loss"]
 			t.Logf("%s %s:%d, optimizer at the %s: test loss %.4f, local %.4f", optimizer.Name, o.Mode, o.Staleness, o.OptimizerAt, a, b)
 			if !(math.Abs(a/b-1) < 0.02) {
@@ -218,11 +228,7 @@ func TestRowSparse(t *testing.T) {
 		traintest.Same(t, optimizer, got, want)
 		j.Exact = false
 		for _, o := range []server.Options{{Mode: ps.ASP}, {Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker}} {
-			c := &crew{workers: 3, servers: 2, o: o}
-			got, err := c.Train(t.Context(), j)
-			if err != nil {
-				t.Fatal(errors.Join(c.errs...))
-			}
+			got := paced(t, o, j)
 			if a, b := got.Metrics["test.loss"], want.Metrics["test.loss"]; !(a < 1.1*b) {
 				t.Errorf("%s %+v: test loss %v, local reaches %v", optimizer, o, a, b)
 			}
