@@ -68,7 +68,7 @@ type Port interface {
 	Heard(n Name) time.Time
 	Stats() Stats
 	// Close ends all streams and waits for the port's goroutines. Frames that were sent before are written out first, for at most
-	// Options.Linger.
+	// Options.Linger. A Send that another goroutine is in, returns soon, and may call Dones until then.
 	Close() error
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/trivium-ml/trivium/transport"
@@ -15,13 +16,15 @@ func order(s *scene) {
 	a, b := s.pair(transport.StreamOptions{})
 	const n = 400
 	priorities := []transport.Priority{transport.Data, transport.Bulk, transport.Urgent, transport.Control}
+	sent := make(chan error, 1)
 	go func() {
 		for i := range n {
 			if err := s.send(s.ctx, a, b.Self(), transport.Frame{Priority: priorities[i%4], Key: key(i), Head: []byte{byte(i)}, Payload: content(i, i%97)}); err != nil {
-				s.Errorf("send %d: %v", i, err)
+				sent <- fmt.Errorf("send %d: %w", i, err)
 				return
 			}
 		}
+		sent <- nil
 	}()
 	next := [4]uint32{0, 1, 2, 3}
 	for range n {
@@ -35,6 +38,7 @@ func order(s *scene) {
 		s.same("head", []byte{byte(ev.Chunk)}, ev.Head)
 		ev.Release()
 	}
+	s.must(<-sent)
 }
 
 // sizes: nothing, one byte, what fits no block, and the most that a frame may have.

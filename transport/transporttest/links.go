@@ -3,6 +3,7 @@ package transporttest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -79,13 +80,15 @@ func streamClose(s *scene) {
 	s.fill(a, b, size, 1000)
 	s.must(b.Close())
 	b = s.stream(s.ports[1], "kit", o)
+	sent := make(chan error, 1)
 	go func() {
 		for i := range 40 {
 			if err := s.send(s.ctx, a, b.Self(), transport.Frame{Key: key(5000 + i), Payload: content(5000+i, size)}); err != nil {
-				s.Errorf("send after the peer opened its stream again: %v", err)
+				sent <- fmt.Errorf("send after the peer opened its stream again: %w", err)
 				return
 			}
 		}
+		sent <- nil
 	}()
 	for next := 5000; next < 5040; {
 		ev := s.recv(b) // of what waited before Close, some may come, or not
@@ -100,6 +103,7 @@ func streamClose(s *scene) {
 		}
 		ev.Release()
 	}
+	s.must(<-sent) // a Send calls the Done of what it wrote itself, and the frame may have arrived before
 }
 
 func contextEnds(s *scene) {
