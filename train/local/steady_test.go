@@ -50,6 +50,10 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	cpu := tensor.NewCPU(2, false)
 	defer cpu.Close()
 	hub := observe.NewHub(observe.Options{})
+	n := int64(300)
+	if testing.Short() {
+		n = 60 // the race detector makes arithmetic slow
+	}
 	for _, exact := range []bool{false, true} {
 		for _, name := range []string{"sgd", "adam"} {
 			mallocs := func(steps int64) uint64 {
@@ -69,10 +73,13 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 				return after.Mallocs - before.Mallocs
 			}
 			mallocs(10)
-			few, many := mallocs(300), mallocs(900)
-			// The runtime allocates a little of its own accord.
+			// The runtime allocates a little of its own accord: what counts is there each time.
+			few, many := uint64(0), uint64(21)
+			for try := 0; try < 3 && many > few+20; try++ {
+				few, many = mallocs(n), mallocs(3*n)
+			}
 			if many > few+20 {
-				t.Errorf("%s, exact %v: %d allocations in 300 updates, %d in 900", name, exact, few, many)
+				t.Errorf("%s, exact %v: %d allocations in %d updates, %d in %d", name, exact, few, n, many, 3*n)
 			}
 		}
 	}
