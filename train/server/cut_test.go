@@ -35,18 +35,18 @@ func TestCutCounts(t *testing.T) {
 	for _, o := range modes {
 		j := job()
 		j.Model, j.Epochs, j.Batch = "counts", 4, 30 // 54 updates of 10 rows a worker, the last one short
-		want := 2                                    // one is that at the end
+		want := 6                                    // of 216 updates, that at the end among them
 		if o.Mode == ps.ASP {
-			want = 1 // whoever is fast may be done before a cut is
+			want = 3 // the fast ones are done when the slow one is half way, and then it is cut no more
 		}
 		servers := 2 - o.Servers
-		store, names := untilCut(t, want, time.Millisecond, func(store blob.Store, unit time.Duration) {
-			o.Slow = server.Slow{Worker: 1, Factor: 2, Unit: unit}
-			c := &crew{env: train.Env{Models: models, Blob: store, Checkpoints: train.Checkpoints{Every: 40, Keep: 1000}}, workers: 3, servers: servers, o: o}
-			if _, err := c.Train(t.Context(), j); err != nil {
-				t.Fatal(errors.Join(c.errs...))
-			}
-		})
+		store := blob.Dir(t.TempDir())
+		o.Slow = server.Slow{Worker: 1, Factor: 2, Unit: time.Millisecond}
+		c := &crew{env: train.Env{Models: models, Blob: store, Checkpoints: train.Checkpoints{Every: 40, Keep: 1000}}, workers: 3, servers: servers, o: o}
+		if _, err := c.paced(t, j); err != nil {
+			t.Fatal(err)
+		}
+		names := cuts(t, store, want)
 		for _, name := range names {
 			x, err := checkpoint.Load(t.Context(), store, name)
 			if err != nil {
@@ -67,24 +67,14 @@ func TestCutCounts(t *testing.T) {
 	}
 }
 
-// untilCut trains until there are so many checkpoints. A cut is taken while training goes on: where the machine is busy with something
-// else, training may be over before it is. Then it is done again with slower updates, whose unit begins with that.
-func untilCut(t *testing.T, want int, unit time.Duration, train func(store blob.Store, unit time.Duration)) (store blob.Store, names []string) {
+// cuts are the checkpoints, of which there are so many at least. A cut is taken while training goes on; in virtual time it takes none.
+func cuts(t *testing.T, store blob.Store, want int) []string {
 	t.Helper()
-	for ; ; unit = max(2*unit, time.Millisecond) {
-		store = blob.Dir(t.TempDir())
-		train(store, unit)
-		var err error
-		if names, err = checkpoint.List(t.Context(), store); err != nil {
-			t.Fatal(err)
-		}
-		if len(names) >= want {
-			return store, names
-		}
-		if unit > 100*time.Millisecond {
-			t.Fatalf("%d checkpoints, want %d at least, with %v for an update", len(names), want, unit)
-		}
+	names, err := checkpoint.List(t.Context(), store)
+	if err != nil || len(names) < want {
+		t.Fatalf("%d checkpoints, want %d at least: %v", len(names), want, err)
 	}
+	return names
 }
 
 // TestCutResumes: what a cut holds is what there was: alone, and with staleness 0, local goes on from it to the same model.
@@ -101,26 +91,25 @@ func TestCutResumes(t *testing.T) {
 			}
 			j := job()
 			j.Batch, j.Epochs, j.Optimizer = 100, 6, trivium.OptimizerSpec{Name: "adam", Rate: 0.003}
+			if testing.Short() {
+				j.Epochs = 3
+			}
 			change(j)
-			whole, err := local.New(train.Env{}, local.Options{}).Train(t.Context(), j)
-			if err != nil {
+			whole := alone(t, train.Env{}, j)
+			store := blob.Dir(t.TempDir())
+			one := &crew{env: train.Env{Blob: store, Checkpoints: train.Checkpoints{Every: int64(5 * j.Epochs / 3), Keep: 1000}}, o: server.Options{Mode: ps.SSP, Servers: 2, OptimizerAt: at}}
+			if _, err := one.paced(t, j); err != nil {
 				t.Fatal(err)
 			}
-			store, names := untilCut(t, 3, 0, func(store blob.Store, unit time.Duration) {
-				env := train.Env{Blob: store, Checkpoints: train.Checkpoints{Every: 10, Keep: 1000}}
-				o := server.Options{Mode: ps.SSP, Servers: 2, OptimizerAt: at, Slow: server.Slow{Factor: 1, Unit: unit}}
-				if _, err := server.New(env, o).Train(t.Context(), j); err != nil {
-					t.Fatal(err)
-				}
-			})
+			names := cuts(t, store, 3)
 			for _, n := range []string{names[0], names[len(names)/2]} {
 				c, err := checkpoint.Load(t.Context(), store, n)
 				if err != nil {
 					t.Fatal(err)
 				}
 				for way, s := range map[string]trivium.Strategy{
-					"local":  local.New(train.Env{Resume: c}, local.Options{}),
-					"server": server.New(train.Env{Resume: c}, server.Options{Mode: ps.SSP, Servers: 3, OptimizerAt: at}),
+					"local":  local.New(train.Env{Resume: c, Splits: shared(t.Context(), train.Env{}, j)}, local.Options{}),
+					"server": &crew{env: train.Env{Resume: c}, o: server.Options{Mode: ps.SSP, Servers: 3, OptimizerAt: at}},
 				} {
 					got, err := s.Train(t.Context(), j)
 					if err != nil {
@@ -195,18 +184,13 @@ func (f *fullDisk) Put(ctx context.Context, key string, r io.Reader) error {
 // TestCase20: a disk that is full in the middle of a cut ends the run with an error that says so, and the cut before it loads.
 func TestCase20(t *testing.T) {
 	j := job()
-	j.Epochs = 30
-	var disk blob.Store
-	var err error
-	// Where the machine is busy with something else, training may be over before there are three cuts: see untilCut.
-	for unit := time.Millisecond; err == nil && unit < 200*time.Millisecond; unit *= 2 {
-		disk = blob.Dir(t.TempDir())
-		c := &crew{
-			env:     train.Env{Blob: &fullDisk{disk, 2}, Checkpoints: train.Checkpoints{Every: 10, Keep: 10}},
-			workers: 3, servers: 2, o: server.Options{Mode: ps.SSP, Staleness: 3, Slow: server.Slow{Factor: 1, Unit: unit}},
-		}
-		_, err = c.Train(t.Context(), j)
+	j.Epochs, j.Batch = 30, 30
+	disk := blob.Dir(t.TempDir())
+	c := &crew{
+		env:     train.Env{Blob: &fullDisk{disk, 2}, Checkpoints: train.Checkpoints{Every: 10, Keep: 10}},
+		workers: 3, servers: 2, o: server.Options{Mode: ps.SSP, Staleness: 3},
 	}
+	_, err := c.paced(t, j)
 	if err == nil || !strings.Contains(err.Error(), "no space left") || !strings.Contains(err.Error(), "stays") {
 		t.Fatalf("error %v", err)
 	}
@@ -219,7 +203,7 @@ func TestCase20(t *testing.T) {
 		t.Fatal(err)
 	}
 	j.Epochs = saved.Progress.Epoch + 2
-	if r, err := local.New(train.Env{Resume: saved}, local.Options{}).Train(t.Context(), j); err != nil || r.Reason != trivium.Finished {
-		t.Fatalf("%s, %v", r.Reason, err)
+	if r := alone(t, train.Env{Resume: saved}, j); r.Reason != trivium.Finished {
+		t.Fatal(r.Reason)
 	}
 }

@@ -98,7 +98,8 @@ func TestCase3Overlap(t *testing.T) {
 	const steps, computes, takes = 12, 50 * time.Millisecond, 40 * time.Millisecond
 	for _, o := range []server.Options{{Mode: ps.SSP, Staleness: 3}, {Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker}, {Mode: ps.BSP}} {
 		j := job()
-		j.Epochs, j.Steps, j.EvalEvery = 100, steps, 1<<40
+		j.Epochs, j.Steps, j.EvalEvery, j.Batch = 100, steps, 1<<40, 30
+		shared(t.Context(), train.Env{}, j)
 		o.Slow = server.Slow{Factor: 1, Unit: computes}
 		var all [3]func(observe.Counter) time.Duration
 		synctest.Test(t, func(t *testing.T) {

@@ -53,7 +53,8 @@ func TestPhases(t *testing.T) {
 		{server.Options{Mode: ps.ASP}, observe.WaitStale, false},
 	} {
 		j := job()
-		j.Epochs, j.Steps = 100, steps
+		j.Epochs, j.Steps, j.Batch, j.EvalEvery = 100, steps, 30, 1<<40 // the rows take no time
+		shared(t.Context(), train.Env{}, j)                             // outside of virtual time, which does not pass while it is opened
 		c.o.Slow = slow
 		var all []func(observe.Counter) time.Duration
 		synctest.Test(t, func(t *testing.T) { all = timed(t, c.o, j, train.Watch{}) })
@@ -98,27 +99,43 @@ func TestCase4Parts(t *testing.T) {
 	for _, o := range []server.Options{{Mode: ps.BSP}, {Mode: ps.SSP, Staleness: 3}, {Mode: ps.ASP, OptimizerAt: server.AtWorker}} {
 		j := job()
 		j.Epochs, j.Steps, j.EvalEvery = 1000, 1000, 1<<40
-		var begin, end time.Time
-		watch := train.Watch{Begin: func(train.Progress) { begin = time.Now() }, Progress: func(p train.Progress) {
-			if p.Step == j.Steps {
-				end = time.Now()
-			}
-		}}
-		all := timed(t, o, j, watch)
-		for rank, get := range all {
-			sum := time.Duration(0)
-			for _, p := range observe.Phases() {
-				sum += get(observe.PhaseTime(p))
-			}
-			if wall := get(observe.WallTime); sum != wall || sum == 0 || get(observe.Steps) != 1000 {
-				t.Errorf("%s, rank %d: in %d steps the parts sum to %v, the steps took %v", o.Mode, rank, get(observe.Steps), sum, wall)
+		var outside float64 // the part of the time between updates that is booked nowhere
+		for range 5 {
+			if outside = unbooked(t, o, j); outside < 0.2 {
+				break
 			}
 		}
-		// 1 % on an idle machine. Between updates nothing is booked, and on a busy one the thread may be taken off there.
-		wall, outer := all[0](observe.WallTime), end.Sub(begin)
-		t.Logf("%s: the steps took %v, by an outer clock %v", o.Mode, wall, outer)
-		if outer <= 0 || wall > outer || float64(wall) < 0.8*float64(outer) {
-			t.Errorf("%s: the steps took %v, by an outer clock %v", o.Mode, wall, outer)
+		// 1 % on an idle machine. What the code does not book it does not book in any run; on a busy machine the thread may be taken off
+		// just there, and that is not so in each of five.
+		if !(outside >= 0 && outside < 0.2) {
+			t.Errorf("%s: of what an outer clock shows, the steps have not %.0f %%", o.Mode, 100*outside)
 		}
 	}
+}
+
+// unbooked trains and returns how much of the time that an outer clock shows is in no update's time, as a part of it.
+func unbooked(t *testing.T, o server.Options, j *trivium.Job) float64 {
+	t.Helper()
+	var begin, end time.Time
+	watch := train.Watch{Begin: func(train.Progress) { begin = time.Now() }, Progress: func(p train.Progress) {
+		if p.Step == j.Steps {
+			end = time.Now()
+		}
+	}}
+	all := timed(t, o, j, watch)
+	for rank, get := range all {
+		sum := time.Duration(0)
+		for _, p := range observe.Phases() {
+			sum += get(observe.PhaseTime(p))
+		}
+		if wall := get(observe.WallTime); sum != wall || sum == 0 || int64(get(observe.Steps)) != j.Steps {
+			t.Errorf("%s, rank %d: in %d steps the parts sum to %v, the steps took %v", o.Mode, rank, get(observe.Steps), sum, wall)
+		}
+	}
+	wall, outer := all[0](observe.WallTime), end.Sub(begin)
+	t.Logf("%s: the steps took %v, by an outer clock %v", o.Mode, wall, outer)
+	if outer <= 0 || wall > outer {
+		t.Fatalf("%s: the steps took %v, by an outer clock %v", o.Mode, wall, outer)
+	}
+	return 1 - wall.Seconds()/outer.Seconds()
 }

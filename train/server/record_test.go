@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -13,9 +12,6 @@ import (
 
 // TestRecorded: a run has how stale each read of the model was, within the bound, and what was sent.
 func TestRecorded(t *testing.T) {
-	if testing.Short() {
-		t.Skip("not run here: trains three times with a slow worker")
-	}
 	for _, c := range []struct {
 		o     server.Options
 		bound uint64
@@ -27,9 +23,9 @@ func TestRecorded(t *testing.T) {
 		c.o.Slow = server.Slow{Worker: 1, Factor: 3, Unit: 200 * time.Microsecond}
 		hub := observe.NewHub(observe.Options{Start: time.Now()})
 		x := &crew{env: train.Env{Run: "r", Observe: hub}, workers: 3, servers: 2, o: c.o}
-		r, err := x.Train(t.Context(), job())
+		r, err := x.paced(t, job())
 		if err != nil {
-			t.Fatal(errors.Join(x.errs...))
+			t.Fatal(err)
 		}
 		hub.Collect(true)
 		seen := map[string]bool{}

@@ -14,6 +14,7 @@ import (
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/data"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/tensor"
@@ -27,7 +28,7 @@ import (
 // A crew is a strategy that runs workers and servers in this process, and returns what rank 0 returns.
 type crew struct {
 	env              train.Env
-	workers, servers int // no servers: the first ranks have the shards
+	workers, servers int // no servers: the first ranks have the shards; no workers: one that is no peer of anyone
 	o                server.Options
 	network          transport.Network // nil: in memory
 	results          []trivium.Result
@@ -36,6 +37,12 @@ type crew struct {
 
 // Train implements trivium.Strategy.
 func (c *crew) Train(ctx context.Context, job *trivium.Job) (trivium.Result, error) {
+	c.env.Splits = shared(ctx, c.env, job)
+	if c.workers == 0 {
+		r, err := server.New(c.env, c.o).Train(ctx, job)
+		c.errs = []error{err}
+		return r, err
+	}
 	network := c.network
 	if network == nil {
 		network = transport.NewMemory()
@@ -116,6 +123,44 @@ func job() *trivium.Job {
 	}
 }
 
+// opened are the data that tests share: to make them anew takes longer than many a test. Processes and TestStrategy open their own.
+var opened struct {
+	sync.Mutex
+	splits map[string]*data.Splits
+}
+
+// shared is the job's data, opened once for all tests, or nil, where env has its own, or where there are none.
+func shared(ctx context.Context, env train.Env, j *trivium.Job) *data.Splits {
+	if env.Splits != nil || env.Sources != nil {
+		return env.Splits
+	}
+	opened.Lock()
+	defer opened.Unlock()
+	key := fmt.Sprintf("%+v", j.Data)
+	if opened.splits[key] == nil {
+		s, err := data.Open(ctx, j.Data, data.Options{})
+		if err != nil {
+			return nil // the strategy says what is wrong
+		}
+		if opened.splits == nil {
+			opened.splits = map[string]*data.Splits{}
+		}
+		opened.splits[key] = s
+	}
+	return opened.splits[key]
+}
+
+// alone trains with local, on the same data.
+func alone(t testing.TB, env train.Env, j *trivium.Job) trivium.Result {
+	t.Helper()
+	env.Splits = shared(t.Context(), env, j)
+	r, err := local.New(env, local.Options{}).Train(t.Context(), j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 // TestStrategy: one worker behaves as local does, over tables.
 func TestStrategy(t *testing.T) {
 	traintest.Run(t, func(env train.Env) trivium.Strategy { return server.New(env, server.Options{Mode: ps.BSP, Servers: 2}) })
@@ -150,18 +195,31 @@ func TestExact(t *testing.T) {
 	}
 }
 
-// paced trains with three workers that keep one pace, as on cores of their own: virtual time sees to that. On a busy machine one is left
-// behind as far as the mode lets it be, and ASP lets it be left forever.
-func paced(t *testing.T, o server.Options, j *trivium.Job) (got trivium.Result) {
+// paced trains with workers that keep one pace, as on cores of their own: virtual time sees to that. On a busy machine one is left
+// behind as far as the mode lets it be, and ASP lets it be left forever. Unless c says how slow they are, a round is a millisecond.
+func (c *crew) paced(t *testing.T, j *trivium.Job) (got trivium.Result, err error) {
 	t.Helper()
-	cpu := tensor.NewCPU(1, j.Exact) // a pool of more looks at the clock while it waits for work
-	defer cpu.Close()
-	o.Slow = server.Slow{Factor: 1, Unit: time.Millisecond}
-	c := &crew{env: train.Env{CPU: cpu}, workers: 3, servers: 2, o: o}
-	var err error
-	synctest.Test(t, func(t *testing.T) { got, err = c.Train(t.Context(), j) })
+	if c.o.Slow == (server.Slow{}) {
+		c.o.Slow = server.Slow{Factor: 1, Unit: time.Millisecond}
+	}
+	c.env.Splits = shared(t.Context(), c.env, j)
+	synctest.Test(t, func(t *testing.T) {
+		c.env.CPU = tensor.NewCPU(1, j.Exact) // a pool of more looks at the clock while it waits for work
+		defer c.env.CPU.Close()
+		got, err = c.Train(t.Context(), j)
+	})
 	if err != nil {
-		t.Fatalf("%s %+v: %v", j.Optimizer.Name, o, errors.Join(c.errs...))
+		err = errors.Join(c.errs...)
+	}
+	return got, err
+}
+
+// paced trains so with three workers and two servers.
+func paced(t *testing.T, o server.Options, j *trivium.Job) trivium.Result {
+	t.Helper()
+	got, err := (&crew{workers: 3, servers: 2, o: o}).paced(t, j)
+	if err != nil {
+		t.Fatalf("%s %+v: %v", j.Optimizer.Name, o, err)
 	}
 	return got
 }
@@ -179,10 +237,7 @@ func TestModes(t *testing.T) {
 		if testing.Short() && optimizer.Name != "sgd" {
 			continue // it comes close only after more epochs than the race detector allows
 		}
-		want, err := local.New(train.Env{}, local.Options{}).Train(t.Context(), j)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := alone(t, train.Env{}, j)
 		for _, o := range []server.Options{
 			{Mode: ps.BSP},
 			{Mode: ps.SSP, Staleness: 3},
@@ -216,10 +271,7 @@ func TestRowSparse(t *testing.T) {
 	for _, optimizer := range []string{"adam", "ftrl", "sgd"} {
 		j.Optimizer = trivium.OptimizerSpec{Name: optimizer, Rate: 0.01}
 		j.Exact, j.Epochs = true, 20
-		want, err := local.New(train.Env{}, local.Options{}).Train(t.Context(), j)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := alone(t, train.Env{}, j)
 		c := &crew{workers: 3, servers: 2, o: server.Options{Mode: ps.BSP}}
 		got, err := c.Train(t.Context(), j)
 		if err != nil {
@@ -251,14 +303,14 @@ func TestResume(t *testing.T) {
 			j := job()
 			j.Exact, j.Epochs, j.Optimizer = true, 2, trivium.OptimizerSpec{Name: "adam", Rate: 0.01, Schedule: "cosine:20"}
 			change(j)
-			whole, err := local.New(train.Env{}, local.Options{}).Train(t.Context(), j)
-			if err != nil {
-				t.Fatal(err)
-			}
+			whole := alone(t, train.Env{}, j)
 			half := *j
 			half.Steps = whole.Steps/2 + 1
 			begin := map[string]func(env train.Env) trivium.Strategy{
-				"local": func(env train.Env) trivium.Strategy { return local.New(env, local.Options{}) },
+				"local": func(env train.Env) trivium.Strategy {
+					env.Splits = shared(t.Context(), env, j)
+					return local.New(env, local.Options{})
+				},
 				"server": func(env train.Env) trivium.Strategy {
 					return &crew{env: env, workers: 3, servers: 2, o: server.Options{Mode: ps.BSP}}
 				},
@@ -331,9 +383,9 @@ func TestEarlyStop(t *testing.T) {
 		j := job()
 		j.Epochs, j.Stop = 1000, trivium.EarlyStop{Metric: "test.accuracy", Target: ">= 0.7"}
 		c := &crew{workers: 3, servers: 1, o: o}
-		r, err := c.Train(t.Context(), j)
+		r, err := c.paced(t, j)
 		if err != nil {
-			t.Fatal(errors.Join(c.errs...))
+			t.Fatal(err)
 		}
 		for rank, x := range c.results[:3] {
 			if x.Reason != trivium.TargetMet || x.Steps != r.Steps {
@@ -361,7 +413,7 @@ func TestDiverged(t *testing.T) {
 		j := traintest.Job()
 		j.Optimizer = trivium.OptimizerSpec{Name: "sgd", Rate: 1e38}
 		c := &crew{env: traintest.Env(t, 1, false), workers: 3, servers: 1, o: o}
-		_, _ = c.Train(t.Context(), j)
+		_, _ = c.paced(t, j)
 		found := 0
 		for rank := range 3 {
 			if _, ok := errors.AsType[*trivium.DivergedError](c.errs[rank]); ok {

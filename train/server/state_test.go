@@ -1,17 +1,14 @@
 package server_test
 
 import (
-	"errors"
 	"math"
 	"testing"
-	"time"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/checkpoint"
 	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/train"
-	"github.com/trivium-ml/trivium/train/local"
 	"github.com/trivium-ml/trivium/train/server"
 )
 
@@ -24,16 +21,12 @@ func TestWorkerState(t *testing.T) {
 		}
 		j := job()
 		j.Batch, j.Epochs, j.Optimizer = 320, 4, trivium.OptimizerSpec{Name: "momentum", Rate: 0.05}
-		alone := blob.Dir(t.TempDir())
-		whole, err := local.New(train.Env{Blob: alone, Checkpoints: train.Checkpoints{Every: 7, Keep: 100}}, local.Options{}).Train(t.Context(), j)
-		if err != nil {
-			t.Fatal(err)
-		}
+		whole := alone(t, train.Env{Blob: blob.Dir(t.TempDir()), Checkpoints: train.Checkpoints{Every: 7, Keep: 100}}, j)
 		store := blob.Dir(t.TempDir())
-		o := server.Options{Mode: mode, OptimizerAt: server.AtWorker, Slow: server.Slow{Factor: 1, Unit: time.Millisecond}}
+		o := server.Options{Mode: mode, OptimizerAt: server.AtWorker}
 		c := &crew{env: train.Env{Blob: store, Checkpoints: train.Checkpoints{Every: 7, Keep: 100}}, workers: 3, servers: 2, o: o}
-		if _, err := c.Train(t.Context(), j); err != nil {
-			t.Fatal(errors.Join(c.errs...))
+		if _, err := c.paced(t, j); err != nil {
+			t.Fatal(err)
 		}
 		names, err := checkpoint.List(t.Context(), store)
 		if err != nil || len(names) < 2 {
@@ -52,9 +45,7 @@ func TestWorkerState(t *testing.T) {
 			half := *j
 			half.Steps = got.Progress.Step
 			sure := blob.Dir(t.TempDir())
-			if _, err := local.New(train.Env{Blob: sure}, local.Options{}).Train(t.Context(), &half); err != nil {
-				t.Fatal(err)
-			}
+			alone(t, train.Env{Blob: sure}, &half)
 			want, _, err := checkpoint.Latest(t.Context(), sure)
 			if err != nil {
 				t.Fatal(err)
@@ -72,13 +63,12 @@ func TestWorkerState(t *testing.T) {
 		for workers := range 4 {
 			var r trivium.Result
 			if workers == 0 {
-				r, err = local.New(train.Env{Resume: saved}, local.Options{}).Train(t.Context(), j)
+				r = alone(t, train.Env{Resume: saved}, j)
 			} else {
 				again := &crew{env: train.Env{Resume: saved}, workers: workers, servers: 1, o: o}
-				r, err = again.Train(t.Context(), j)
-			}
-			if err != nil {
-				t.Fatal(err)
+				if r, err = again.paced(t, j); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if a, b := r.Metrics["test.loss"], whole.Metrics["test.loss"]; !(math.Abs(a/b-1) < 0.05) {
 				t.Errorf("%s: resumed by %d workers: test loss %v, uninterrupted %v", mode, workers, a, b)
@@ -96,17 +86,14 @@ func TestCompress(t *testing.T) {
 			}
 			j := job()
 			j.Batch, j.Epochs, j.Optimizer = 160, 10, trivium.OptimizerSpec{Name: "sgd", Rate: 0.1}
-			want, err := local.New(train.Env{}, local.Options{}).Train(t.Context(), j)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := alone(t, train.Env{}, j)
 			store := blob.Dir(t.TempDir())
 			half := *j
 			half.Epochs = 5
 			o := server.Options{Mode: ps.SSP, Staleness: 1, OptimizerAt: at, Compress: codec}
 			c := &crew{env: train.Env{Blob: store, Checkpoints: train.Checkpoints{Every: 15, Keep: 100}}, workers: 3, servers: 2, o: o}
-			if _, err := c.Train(t.Context(), &half); err != nil {
-				t.Fatal(errors.Join(c.errs...))
+			if _, err := c.paced(t, &half); err != nil {
+				t.Fatal(err)
 			}
 			saved, _, err := checkpoint.Latest(t.Context(), store)
 			if err != nil {
@@ -126,9 +113,9 @@ func TestCompress(t *testing.T) {
 				}
 			}
 			again := &crew{env: train.Env{Resume: saved}, workers: 2, servers: 1, o: o}
-			got, err := again.Train(t.Context(), j)
+			got, err := again.paced(t, j)
 			if err != nil {
-				t.Fatal(errors.Join(again.errs...))
+				t.Fatal(err)
 			}
 			a, b := got.Metrics["test.loss"], want.Metrics["test.loss"]
 			t.Logf("%s, optimizer at the %s: test loss %.4f, local %.4f", codec, at, a, b)

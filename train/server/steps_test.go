@@ -50,9 +50,9 @@ func TestCase24(t *testing.T) {
 		{&apart, server.Options{Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker, Clocks: 100}},
 	} {
 		c := &crew{env: train.Env{Splits: splits}, workers: 3, servers: 1, o: x.o}
-		got, err := c.Train(t.Context(), x.job)
+		got, err := c.paced(t, x.job)
 		if err != nil {
-			t.Fatal(errors.Join(c.errs...))
+			t.Fatal(err)
 		}
 		a, b := got.Metrics["test.loss"], want.Metrics["test.loss"]
 		t.Logf("%+v: test loss %.4f, local %.4f", x.o, a, b)
@@ -67,16 +67,13 @@ func TestStepsApart(t *testing.T) {
 	for _, optimizer := range []trivium.OptimizerSpec{{Name: "sgd", Rate: 0.1}, {Name: "adam", Rate: 0.003}} {
 		j := job()
 		j.Batch, j.Epochs, j.Optimizer = 20, 2, optimizer
-		want, err := local.New(train.Env{}, local.Options{}).Train(t.Context(), j)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := alone(t, train.Env{}, j)
 		for _, o := range []server.Options{{StepsPerRound: 7}, {Clocks: 10}, {Clocks: 2, Mean: true}} {
 			if testing.Short() && (o.Clocks == 10 || optimizer.Name == "adam" && !o.Mean) {
 				continue
 			}
 			o.Mode, o.Staleness, o.OptimizerAt = ps.SSP, 3, server.AtWorker
-			got, err := server.New(train.Env{}, o).Train(t.Context(), j)
+			got, err := (&crew{o: o}).Train(t.Context(), j)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -94,8 +91,8 @@ func TestStepsApart(t *testing.T) {
 			}
 			o.Mean = true // three workers' steps summed overshoot at such rates
 			c := &crew{workers: 3, servers: 1, o: o}
-			if got, err = c.Train(t.Context(), j); err != nil {
-				t.Fatal(errors.Join(c.errs...))
+			if got, err = c.paced(t, j); err != nil {
+				t.Fatal(err)
 			}
 			t.Logf("%s, %+v: 3 workers: test loss %.4f, local %.4f", optimizer.Name, o, got.Metrics["test.loss"], want.Metrics["test.loss"])
 			if !(got.Metrics["test.loss"] < 1.6) { // 2.30 is a guess
@@ -110,10 +107,7 @@ func TestStepsSparse(t *testing.T) {
 	j := job()
 	j.Model, j.Data = "fm:4", trivium.Data{Source: "adult", Rows: 1200, Train: "0:1000", Test: "1000:"}
 	j.Batch, j.Epochs, j.Optimizer = 10, 2, trivium.OptimizerSpec{Name: "sgd", Rate: 0.05}
-	want, err := local.New(train.Env{}, local.Options{}).Train(t.Context(), j)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := alone(t, train.Env{}, j)
 	got, err := server.New(train.Env{}, server.Options{OptimizerAt: server.AtWorker, Clocks: 10}).Train(t.Context(), j)
 	if err != nil {
 		t.Fatal(err)
