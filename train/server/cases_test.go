@@ -203,6 +203,7 @@ func (m *cases) Round(ctx context.Context, _ *ps.Worker, _ trivium.Batch) error 
 // TestCasesInProcesses runs cases 1, 3, 5, 6, 7, 10, 12, 16 and 21 of package ps in processes of their own, four workers and two servers: what
 // each worker reads in every round is within its bound, and in the end each of 16 cells has counted every round of all.
 func TestCasesInProcesses(t *testing.T) {
+	t.Parallel()
 	for _, o := range []server.Options{{Mode: ps.BSP}, {Mode: ps.SSP, Staleness: 3}, {Mode: ps.ESSP, Staleness: 1}, {Mode: ps.ASP}, {Mode: ps.SSP}} {
 		if testing.Short() && (o.Mode != ps.SSP || o.Staleness == 0) {
 			continue
@@ -212,7 +213,7 @@ func TestCasesInProcesses(t *testing.T) {
 			rounds = 250
 		}
 		t.Run(fmt.Sprintf("%s:%d", o.Mode, o.Staleness), func(t *testing.T) {
-			j := job()
+			j := small(job())
 			j.Model, j.Epochs, j.Steps, j.Batch = "cases", 0, rounds, 100
 			d := driver(t, j, o)
 			d.Workers, d.Servers = 4, 2

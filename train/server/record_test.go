@@ -23,7 +23,7 @@ func TestRecorded(t *testing.T) {
 		c.o.Slow = server.Slow{Worker: 1, Factor: 3, Unit: 200 * time.Microsecond}
 		hub := observe.NewHub(observe.Options{Start: time.Now()})
 		x := &crew{env: train.Env{Run: "r", Observe: hub}, workers: 3, servers: 2, o: c.o}
-		r, err := x.paced(t, job())
+		r, err := x.paced(t, small(job()))
 		if err != nil {
 			t.Fatal(err)
 		}

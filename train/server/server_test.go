@@ -161,6 +161,14 @@ func alone(t testing.TB, env train.Env, j *trivium.Job) trivium.Result {
 	return r
 }
 
+// small returns the job with a quarter of the rows where tests are to be short: in as many updates.
+func small(j *trivium.Job) *trivium.Job {
+	if testing.Short() {
+		j.Data.Rows, j.Data.Train, j.Data.Test, j.Batch = 500, "0:400", "400:", j.Batch/4
+	}
+	return j
+}
+
 // TestStrategy: one worker behaves as local does, over tables.
 func TestStrategy(t *testing.T) {
 	traintest.Run(t, func(env train.Env) trivium.Strategy { return server.New(env, server.Options{Mode: ps.BSP, Servers: 2}) })
@@ -176,6 +184,9 @@ func TestExact(t *testing.T) {
 		}
 		for _, n := range []int{1, 2, 3, 5} {
 			for _, servers := range []int{1, 3} {
+				if testing.Short() && (n == 1 || n == 3) != (servers == 3) {
+					continue // all in the full run
+				}
 				c := &crew{env: traintest.Env(t, 1, true), workers: n, servers: servers, o: server.Options{Mode: ps.BSP}}
 				got, err := c.Train(t.Context(), j)
 				if err != nil {
@@ -300,7 +311,7 @@ func TestResume(t *testing.T) {
 			if testing.Short() && name == "sparse" {
 				t.Skip("not run here: twice as long as the dense one")
 			}
-			j := job()
+			j := small(job())
 			j.Exact, j.Epochs, j.Optimizer = true, 2, trivium.OptimizerSpec{Name: "adam", Rate: 0.01, Schedule: "cosine:20"}
 			change(j)
 			whole := alone(t, train.Env{}, j)
@@ -345,7 +356,7 @@ func TestResume(t *testing.T) {
 // TestInterrupt: all stop after the same update; under ASP each after one of its own. What is saved is resumed.
 func TestInterrupt(t *testing.T) {
 	for _, o := range []server.Options{{Mode: ps.BSP}, {Mode: ps.SSP, Staleness: 2}, {Mode: ps.ASP}} {
-		j := job()
+		j := small(job())
 		j.Epochs = 1 << 20
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
