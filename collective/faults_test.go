@@ -19,84 +19,86 @@ import (
 )
 
 func TestCase8Mismatches(t *testing.T) {
-	f32, i32 := collective.Of(make([]float32, 12)), collective.Of(make([]int32, 12))
-	half := collective.Of(make([]float32, 6))
-	topk, _ := compress.Parse("topk:0.1")
-	type ask struct {
-		op       collective.Op
-		dst, src collective.Buffer
-	}
-	for _, v := range []struct {
-		name, field string
-		a, b        ask
-	}{
-		{"operation", "operation", ask{collective.Op{}, f32, f32}, ask{collective.Op{Kind: collective.Broadcast}, f32, f32}},
-		{"broadcast and gather", "operation", ask{collective.Op{Kind: collective.Broadcast}, f32, f32}, ask{collective.Op{Kind: collective.Gather}, f32, collective.Of(make([]float32, 4))}},
-		{"dtype", "dtype", ask{collective.Op{}, f32, f32}, ask{collective.Op{}, i32, i32}},
-		{"tensor rank", "shape", ask{collective.Op{Shape: []int{12}}, f32, f32}, ask{collective.Op{Shape: []int{3, 4}}, f32, f32}},
-		{"shape", "shape", ask{collective.Op{Shape: []int{4, 3}}, f32, f32}, ask{collective.Op{Shape: []int{3, 4}}, f32, f32}},
-		{"count", "count", ask{collective.Op{}, f32, f32}, ask{collective.Op{}, half, half}},
-		{"trailing dimensions", "shape", ask{collective.Op{Kind: collective.AllGather, Shape: []int{-1, 3}}, collective.Of(make([]float32, 36)), f32}, ask{collective.Op{Kind: collective.AllGather, Shape: []int{-1, 4}}, collective.Of(make([]float32, 36)), f32}},
-		{"reduction", "reduction", ask{collective.Op{}, f32, f32}, ask{collective.Op{Reduce: collective.Max}, f32, f32}},
-		{"root", "root", ask{collective.Op{Kind: collective.Broadcast}, f32, f32}, ask{collective.Op{Kind: collective.Broadcast, Root: 1}, f32, f32}},
-		{"scale", "scale", ask{collective.Op{Scale: 2}, f32, f32}, ask{collective.Op{Scale: 3}, f32, f32}},
-		{"codec", "codec", ask{collective.Op{}, f32, f32}, ask{collective.Op{Codec: topk}, f32, f32}},
-		{
-			"splits", "splits",
-			ask{collective.Op{Kind: collective.AllToAll}, f32, f32},
-			ask{collective.Op{Kind: collective.AllToAll, Counts: []int{4, 4, 4}, Recv: []int{3, 5, 4}}, f32, f32},
-		},
-		{
-			"uneven counts", "splits",
-			ask{collective.Op{Kind: collective.ReduceScatter, Counts: []int{4, 4, 4}}, collective.Of(make([]float32, 4)), f32},
-			ask{collective.Op{Kind: collective.ReduceScatter}, collective.Of(make([]float32, 4)), f32},
-		},
-	} {
-		for _, odd := range []int{1, 0, 2} {
-			w := open(t, inMemory, 3, collective.Options{})
-			begin := time.Now()
-			errs := w.each(func(r int, g *collective.Group) error {
-				x := v.a
-				if r == odd {
-					x = v.b
-					if v.name == "uneven counts" {
-						x.op.Counts = []int{4, 4, 4}
-						x.op.Counts[(r+1)%3], x.op.Counts[(r+2)%3] = 3, 5
+	synctest.Test(t, func(t *testing.T) {
+		f32, i32 := collective.Of(make([]float32, 12)), collective.Of(make([]int32, 12))
+		half := collective.Of(make([]float32, 6))
+		topk, _ := compress.Parse("topk:0.1")
+		type ask struct {
+			op       collective.Op
+			dst, src collective.Buffer
+		}
+		for _, v := range []struct {
+			name, field string
+			a, b        ask
+		}{
+			{"operation", "operation", ask{collective.Op{}, f32, f32}, ask{collective.Op{Kind: collective.Broadcast}, f32, f32}},
+			{"broadcast and gather", "operation", ask{collective.Op{Kind: collective.Broadcast}, f32, f32}, ask{collective.Op{Kind: collective.Gather}, f32, collective.Of(make([]float32, 4))}},
+			{"dtype", "dtype", ask{collective.Op{}, f32, f32}, ask{collective.Op{}, i32, i32}},
+			{"tensor rank", "shape", ask{collective.Op{Shape: []int{12}}, f32, f32}, ask{collective.Op{Shape: []int{3, 4}}, f32, f32}},
+			{"shape", "shape", ask{collective.Op{Shape: []int{4, 3}}, f32, f32}, ask{collective.Op{Shape: []int{3, 4}}, f32, f32}},
+			{"count", "count", ask{collective.Op{}, f32, f32}, ask{collective.Op{}, half, half}},
+			{"trailing dimensions", "shape", ask{collective.Op{Kind: collective.AllGather, Shape: []int{-1, 3}}, collective.Of(make([]float32, 36)), f32}, ask{collective.Op{Kind: collective.AllGather, Shape: []int{-1, 4}}, collective.Of(make([]float32, 36)), f32}},
+			{"reduction", "reduction", ask{collective.Op{}, f32, f32}, ask{collective.Op{Reduce: collective.Max}, f32, f32}},
+			{"root", "root", ask{collective.Op{Kind: collective.Broadcast}, f32, f32}, ask{collective.Op{Kind: collective.Broadcast, Root: 1}, f32, f32}},
+			{"scale", "scale", ask{collective.Op{Scale: 2}, f32, f32}, ask{collective.Op{Scale: 3}, f32, f32}},
+			{"codec", "codec", ask{collective.Op{}, f32, f32}, ask{collective.Op{Codec: topk}, f32, f32}},
+			{
+				"splits", "splits",
+				ask{collective.Op{Kind: collective.AllToAll}, f32, f32},
+				ask{collective.Op{Kind: collective.AllToAll, Counts: []int{4, 4, 4}, Recv: []int{3, 5, 4}}, f32, f32},
+			},
+			{
+				"uneven counts", "splits",
+				ask{collective.Op{Kind: collective.ReduceScatter, Counts: []int{4, 4, 4}}, collective.Of(make([]float32, 4)), f32},
+				ask{collective.Op{Kind: collective.ReduceScatter}, collective.Of(make([]float32, 4)), f32},
+			},
+		} {
+			for _, odd := range []int{1, 0, 2} {
+				w := open(t, inMemory, 3, collective.Options{})
+				begin := time.Now()
+				errs := w.each(func(r int, g *collective.Group) error {
+					x := v.a
+					if r == odd {
+						x = v.b
+						if v.name == "uneven counts" {
+							x.op.Counts = []int{4, 4, 4}
+							x.op.Counts[(r+1)%3], x.op.Counts[(r+2)%3] = 3, 5
+						}
+					}
+					// Each rank has memory of its own.
+					x.dst.Bytes, x.src.Bytes = own(x.dst.Bytes), own(x.src.Bytes)
+					return run(t.Context(), g, x.op, x.dst, x.src)
+				})
+				if d := time.Since(begin); d > 100*time.Millisecond {
+					t.Errorf("%s: it took %v", v.name, d)
+				}
+				var m *collective.Mismatch
+				if !errors.As(errs[0], &m) {
+					t.Fatalf("%s, rank %d is odd: rank 0 has %v", v.name, odd, errs[0])
+				}
+				for r, err := range errs {
+					if err == nil || err.Error() != errs[0].Error() {
+						t.Fatalf("%s, rank %d is odd: rank 0 has\n%v\nrank %d\n%v", v.name, odd, errs[0], r, err)
 					}
 				}
-				// Each rank has memory of its own.
-				x.dst.Bytes, x.src.Bytes = own(x.dst.Bytes), own(x.src.Bytes)
-				return run(t.Context(), g, x.op, x.dst, x.src)
-			})
-			if d := time.Since(begin); d > 20*100*time.Millisecond {
-				t.Errorf("%s: it took %v", v.name, d)
-			}
-			var m *collective.Mismatch
-			if !errors.As(errs[0], &m) {
-				t.Fatalf("%s, rank %d is odd: rank 0 has %v", v.name, odd, errs[0])
-			}
-			for r, err := range errs {
-				if err == nil || err.Error() != errs[0].Error() {
-					t.Fatalf("%s, rank %d is odd: rank 0 has\n%v\nrank %d\n%v", v.name, odd, errs[0], r, err)
+				if m.Field != v.field && !(oneSided(v.a.op) && m.Field == "operations of the step") || m.A == m.B || m.RankA != odd && m.RankB != odd {
+					t.Errorf("%s, rank %d is odd: %v", v.name, odd, m)
 				}
+				// The group stays usable.
+				w.must(func(r int, g *collective.Group) error {
+					x := []float32{float32(r)}
+					if err := collective.AllReduceInto(t.Context(), g, x, x, collective.Sum); err != nil {
+						return err
+					}
+					if x[0] != 3 {
+						return fmt.Errorf("after %s the sum is %v", v.name, x[0])
+					}
+					return nil
+				})
+				w.close()
 			}
-			if m.Field != v.field && !(oneSided(v.a.op) && m.Field == "operations of the step") || m.A == m.B || m.RankA != odd && m.RankB != odd {
-				t.Errorf("%s, rank %d is odd: %v", v.name, odd, m)
-			}
-			// The group stays usable.
-			w.must(func(r int, g *collective.Group) error {
-				x := []float32{float32(r)}
-				if err := collective.AllReduceInto(t.Context(), g, x, x, collective.Sum); err != nil {
-					return err
-				}
-				if x[0] != 3 {
-					return fmt.Errorf("after %s the sum is %v", v.name, x[0])
-				}
-				return nil
-			})
-			w.close()
 		}
-	}
+	})
 }
 
 // oneSided says that ranks can complete op without having met: then the commit finds what differs.
@@ -152,21 +154,23 @@ func TestCase8SlowRank(t *testing.T) {
 
 // A scalar has no part for each rank; what one rank refuses is void for all, with its words.
 func TestCase8RefusedArguments(t *testing.T) {
-	w := open(t, inMemory, 3, collective.Options{})
-	errs := w.each(func(r int, g *collective.Group) error {
-		n := 2
-		if r == 1 {
-			n = 1
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, inMemory, 3, collective.Options{})
+		errs := w.each(func(r int, g *collective.Group) error {
+			n := 2
+			if r == 1 {
+				n = 1
+			}
+			op := collective.Op{Kind: collective.AllGather, Counts: []int{2, 2, 2}}
+			return run(t.Context(), g, op, collective.Of(make([]float32, 6)), collective.Of(make([]float32, n)))
+		})
+		for r, err := range errs {
+			var b *collective.Blame
+			if !errors.As(err, &b) || b.Rank != 1 || b.Cause != collective.Refused || err.Error() != errs[0].Error() || !strings.Contains(err.Error(), "1 elements, want 2") {
+				t.Errorf("rank %d: %v", r, err)
+			}
 		}
-		op := collective.Op{Kind: collective.AllGather, Counts: []int{2, 2, 2}}
-		return run(t.Context(), g, op, collective.Of(make([]float32, 6)), collective.Of(make([]float32, n)))
 	})
-	for r, err := range errs {
-		var b *collective.Blame
-		if !errors.As(err, &b) || b.Rank != 1 || b.Cause != collective.Refused || err.Error() != errs[0].Error() || !strings.Contains(err.Error(), "1 elements, want 2") {
-			t.Errorf("rank %d: %v", r, err)
-		}
-	}
 }
 
 func TestCase10DeadlineAtOneRank(t *testing.T) {
@@ -240,56 +244,70 @@ func TestRankNeverCalls(t *testing.T) {
 	})
 }
 
-// A rank that dies is named by all the others, with the same words, and soon.
+// A rank that dies is named by all the others, with the same words, and soon: at once where they have met, and else when they find that
+// they cannot tell it what they have started.
 func TestCase11Killed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, size := range []int{2, 3, 4} {
 			for _, n := range []int{4, 1000} {
 				for _, pause := range []time.Duration{0, 5 * time.Millisecond, 50 * time.Millisecond} {
-					w := open(t, inMemory, size, collective.Options{})
-					victim := size - 1
-					var died time.Time
-					took := make([]time.Duration, size)
-					errs := w.each(func(r int, g *collective.Group) error {
-						if r == victim {
-							<-time.After(pause)
-							died = time.Now()
-							return w.ports[r].Close() // all at once, as the kernel does for a killed process
-						}
-						err := run(t.Context(), g, collective.Op{Label: "w"}, collective.Of(make([]float32, n)), collective.Of(make([]float32, n)))
-						took[r] = time.Since(died)
-						return err
-					})
-					for r, err := range errs[:victim] {
-						var b *collective.Blame
-						if !errors.As(err, &b) || b.Rank != victim || b.Cause != collective.Lost || err.Error() != errs[0].Error() {
-							t.Errorf("%d ranks: rank %d: %v\nrank 0: %v", size, r, err, errs[0])
-						}
-						if took[r] > 20*10*time.Millisecond {
-							t.Errorf("%d ranks: rank %d knew after %v", size, r, took[r])
-						}
+					for _, met := range []bool{false, true} {
+						killed(t, size, n, pause, met)
 					}
-					w.close()
 				}
 			}
 		}
 	})
 }
 
-func TestNotFinite(t *testing.T) {
-	w := open(t, inMemory, 3, collective.Options{NotFinite: collective.Skip})
+func killed(t *testing.T, size, n int, pause time.Duration, met bool) {
+	w := open(t, inMemory, size, collective.Options{})
+	defer w.close()
+	limit := 20 * 10 * time.Millisecond
+	if met {
+		w.must(func(_ int, g *collective.Group) error { return g.Barrier(t.Context()) })
+		limit = 10 * time.Millisecond // time is virtual
+	}
+	victim := size - 1
+	var died time.Time
+	took := make([]time.Duration, size)
 	errs := w.each(func(r int, g *collective.Group) error {
-		x := make([]float32, 10)
-		if r == 2 {
-			x[7] = float32(math.NaN())
+		if r == victim {
+			<-time.After(pause)
+			died = time.Now()
+			return w.ports[r].Close() // all at once, as the kernel does for a killed process
 		}
-		return run(t.Context(), g, collective.Op{Label: "loss"}, collective.Of(make([]float32, 10)), collective.Of(x))
+		err := run(t.Context(), g, collective.Op{Label: "w"}, collective.Of(make([]float32, n)), collective.Of(make([]float32, n)))
+		took[r] = time.Since(died)
+		return err
 	})
-	for r, err := range errs {
+	for r, err := range errs[:victim] {
 		var b *collective.Blame
-		if !errors.As(err, &b) || !b.Skip() || b.Rank != 2 || !strings.Contains(b.Evidence, "element 7") {
-			t.Errorf("rank %d: %v", r, err)
+		if !errors.As(err, &b) || b.Rank != victim || b.Cause != collective.Lost || err.Error() != errs[0].Error() {
+			t.Errorf("%d ranks: rank %d: %v\nrank 0: %v", size, r, err, errs[0])
+		}
+		if took[r] > limit {
+			t.Errorf("%d ranks, met %v: rank %d knew %v after %v", size, met, r, took[r], pause)
 		}
 	}
-	w.must(func(_ int, g *collective.Group) error { return g.Barrier(t.Context()) })
+}
+
+func TestNotFinite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, inMemory, 3, collective.Options{NotFinite: collective.Skip})
+		errs := w.each(func(r int, g *collective.Group) error {
+			x := make([]float32, 10)
+			if r == 2 {
+				x[7] = float32(math.NaN())
+			}
+			return run(t.Context(), g, collective.Op{Label: "loss"}, collective.Of(make([]float32, 10)), collective.Of(x))
+		})
+		for r, err := range errs {
+			var b *collective.Blame
+			if !errors.As(err, &b) || !b.Skip() || b.Rank != 2 || !strings.Contains(b.Evidence, "element 7") {
+				t.Errorf("rank %d: %v", r, err)
+			}
+		}
+		w.must(func(_ int, g *collective.Group) error { return g.Barrier(t.Context()) })
+	})
 }

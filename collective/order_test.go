@@ -142,7 +142,10 @@ func TestSmallWindow(t *testing.T) {
 		w := openHosts(t, n, 4, collective.Options{MaxFrame: 4096, Segment: 1024, Window: 8192}, hostsOf(4, 2))
 		for _, a := range algorithms {
 			w.must(func(r int, g *collective.Group) error {
-				const n = 40_000
+				n := 40_000
+				if testing.Short() {
+					n = 10_000 // five windows
+				}
 				src, dst := make([]float32, n), [2][]float32{make([]float32, n), make([]float32, n)}
 				for i := range src {
 					src[i] = float32(i%100 + r)

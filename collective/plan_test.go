@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -237,7 +238,7 @@ func TestPlansExact(t *testing.T) {
 				}
 				runPlans(t, jobs, a, 4, nil, uint64(size))
 				for r, j := range jobs {
-					if got := as[float32](j.dst.Bytes); fmt.Sprint(got) != fmt.Sprint(want) {
+					if got := as[float32](j.dst.Bytes); !bytes.Equal(j.dst.Bytes, Of(want).Bytes) {
 						t.Fatalf("%d shards, %d ranks: rank %d has %v, want %v", v, size, r, got, want)
 					}
 				}

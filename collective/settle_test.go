@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/trivium-ml/trivium/collective"
@@ -24,12 +25,15 @@ func TestSettle(t *testing.T) {
 func settleMany(t *testing.T, n network, size int, plan collective.Algorithm) {
 	w := open(t, n, size, collective.Options{})
 	w.must(func(r int, g *collective.Group) error {
-		const cells = 3000
+		cells, sums := 3000, 20
+		if testing.Short() { // the race detector makes arithmetic slow
+			cells, sums = 300, 10
+		}
 		src, dst := make([]float32, cells), make([]float32, cells)
 		var tag uint32
 		for step := range uint64(3) {
 			tag = 0
-			for range 20 {
+			for range sums {
 				for i := range src {
 					src[i] = dst[i]/float32(size) + float32(r) // of what the one before has given
 				}
@@ -60,74 +64,78 @@ func settleMany(t *testing.T, n network, size int, plan collective.Algorithm) {
 // TestSettledThenFailed: an operation fails at one rank after the others have settled it and gone on. What they have begun since fails with
 // the same error, at once, so does the step, and the group is usable.
 func TestSettledThenFailed(t *testing.T) {
-	w := open(t, inMemory, 3, collective.Options{})
-	var mu sync.Mutex
-	said := map[string]int{}
-	through := make(chan struct{}) // rank 0 has settled
-	begin := time.Now()
-	w.must(func(r int, g *collective.Group) error {
-		long, short := make([]float32, 10), make([]float32, 9)
-		x, src := long, collective.Buffer{}
-		if r == 0 {
-			src = collective.Of(make([]float32, 10)) // sends, and is through
-		}
-		if r == 2 {
-			x = short
-			<-through
-		}
-		g.Start(collective.Op{Kind: collective.Broadcast}, 0, collective.Of(x), src)
-		err := g.Settle(t.Context())
-		if r == 0 {
-			if err != nil {
-				return fmt.Errorf("rank 0 has sent, and is told %w", err)
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, inMemory, 3, collective.Options{})
+		var mu sync.Mutex
+		said := map[string]int{}
+		through := make(chan struct{}) // rank 0 has settled
+		begin := time.Now()
+		w.must(func(r int, g *collective.Group) error {
+			long, short := make([]float32, 10), make([]float32, 9)
+			x, src := long, collective.Buffer{}
+			if r == 0 {
+				src = collective.Of(make([]float32, 10)) // sends, and is through
 			}
-			close(through)
-		}
-		settled := err == nil
-		if settled {
-			err = g.Start(collective.Op{}, 1, collective.Of(long), collective.Of(make([]float32, 10))).Wait(t.Context())
-		}
-		if err == nil {
-			return fmt.Errorf("rank %d: the sum after it is complete", r)
-		}
-		if again := g.Settle(t.Context()); again == nil || again.Error() != err.Error() {
-			return fmt.Errorf("rank %d: %w, and then %w", r, err, again)
-		}
-		if settled {
-			if again := g.Start(collective.Op{}, 2, collective.Of(long), collective.Of(make([]float32, 10))).Wait(t.Context()); again == nil || again.Error() != err.Error() {
+			if r == 2 {
+				x = short
+				<-through
+			}
+			g.Start(collective.Op{Kind: collective.Broadcast}, 0, collective.Of(x), src)
+			err := g.Settle(t.Context())
+			if r == 0 {
+				if err != nil {
+					return fmt.Errorf("rank 0 has sent, and is told %w", err)
+				}
+				close(through)
+			}
+			settled := err == nil
+			if settled {
+				err = g.Start(collective.Op{}, 1, collective.Of(long), collective.Of(make([]float32, 10))).Wait(t.Context())
+			}
+			if err == nil {
+				return fmt.Errorf("rank %d: the sum after it is complete", r)
+			}
+			if again := g.Settle(t.Context()); again == nil || again.Error() != err.Error() {
 				return fmt.Errorf("rank %d: %w, and then %w", r, err, again)
 			}
+			if settled {
+				if again := g.Start(collective.Op{}, 2, collective.Of(long), collective.Of(make([]float32, 10))).Wait(t.Context()); again == nil || again.Error() != err.Error() {
+					return fmt.Errorf("rank %d: %w, and then %w", r, err, again)
+				}
+			}
+			commit := g.Commit(t.Context(), 0)
+			if m, ok := errors.AsType[*collective.Mismatch](commit); !ok || m.Error() != err.Error() {
+				return fmt.Errorf("rank %d: %w, and the step's is %w", r, err, commit)
+			}
+			mu.Lock()
+			said[err.Error()]++
+			mu.Unlock()
+			return collective.AllReduceInto(t.Context(), g, long, long, collective.Sum)
+		})
+		if len(said) != 1 {
+			t.Errorf("the ranks say %v", said)
 		}
-		commit := g.Commit(t.Context(), 0)
-		if m, ok := errors.AsType[*collective.Mismatch](commit); !ok || m.Error() != err.Error() {
-			return fmt.Errorf("rank %d: %w, and the step's is %w", r, err, commit)
+		if took := time.Since(begin); took > 100*time.Millisecond {
+			t.Errorf("it took %v, want 100ms", took)
 		}
-		mu.Lock()
-		said[err.Error()]++
-		mu.Unlock()
-		return collective.AllReduceInto(t.Context(), g, long, long, collective.Sum)
 	})
-	if len(said) != 1 {
-		t.Errorf("the ranks say %v", said)
-	}
-	if took := time.Since(begin); took > 20*100*time.Millisecond {
-		t.Errorf("it took %v, want 100ms", took)
-	}
 }
 
 // TestSettledUnequally: what has been settled is compared by the vote as well.
 func TestSettledUnequally(t *testing.T) {
-	w := open(t, inMemory, 2, collective.Options{})
-	w.must(func(r int, g *collective.Group) error {
-		if r == 0 {
-			g.Start(collective.Op{Kind: collective.Broadcast}, 0, collective.Of(make([]float32, 4)), collective.Of(make([]float32, 4)))
-			if err := g.Settle(t.Context()); err != nil {
-				return err
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, inMemory, 2, collective.Options{})
+		w.must(func(r int, g *collective.Group) error {
+			if r == 0 {
+				g.Start(collective.Op{Kind: collective.Broadcast}, 0, collective.Of(make([]float32, 4)), collective.Of(make([]float32, 4)))
+				if err := g.Settle(t.Context()); err != nil {
+					return err
+				}
 			}
-		}
-		if m, ok := errors.AsType[*collective.Mismatch](g.Commit(t.Context(), 0)); !ok || m.Field != "operations of the step" {
-			return fmt.Errorf("rank %d: the vote found no difference", r)
-		}
-		return nil
+			if m, ok := errors.AsType[*collective.Mismatch](g.Commit(t.Context(), 0)); !ok || m.Field != "operations of the step" {
+				return fmt.Errorf("rank %d: the vote found no difference", r)
+			}
+			return nil
+		})
 	})
 }
