@@ -185,7 +185,7 @@ func (r *runner) hit(ctx context.Context, t Trial, f *Fault) <-chan struct{} {
 		close(stop)
 		<-gone
 		f.Seconds = r.plan.now().Sub(at).Seconds()
-		if wait(over, time.Second) {
+		if wait(over, x.hang/3) { // what the row says of it is still on its way
 			f.Updates = update
 			if ended != nil {
 				f.Said, _ = why(ended)
@@ -217,7 +217,7 @@ func (r *runner) hit(ctx context.Context, t Trial, f *Fault) <-chan struct{} {
 		f.Others = "waited"
 	}
 	at := r.plan.now()
-	if err := signalProcess(victim.PID, contSignal); err != nil {
+	if err := signalProcess(victim.PID, contSignal); err != nil && alive(victim.PID) { // else it was given up, and ended meanwhile
 		f.Error = err.Error()
 		return over
 	}

@@ -72,7 +72,11 @@ func TestSpaces(t *testing.T) {
 			t.Errorf("%s: %.1f Mbit/s went through it", table.title(), rate/1e6)
 		}
 	}
-	if a, b := r.Tables[0].Rows[0].Rate.Median, r.Tables[1].Rows[0].Rate.Median; b >= a {
+	// Where what is not shaped is no faster than that, the machine is the bound of both, and they are not compared.
+	fast := r.Tables[0].Rows[0].Trials[0].Result
+	if mbit := float64(fast.PerRole[WorkerRole].Out) * 8 / fast.Seconds / 2 / 1e6; mbit < 40 {
+		t.Logf("not compared here: %.1f Mbit/s went through a link that is not shaped: this machine has no time for more", mbit)
+	} else if a, b := r.Tables[0].Rows[0].Rate.Median, r.Tables[1].Rows[0].Rate.Median; b >= a {
 		t.Errorf("%.0f samples/s through a link of 20 Mbit/s, %.0f through one that is not shaped", b, a)
 	}
 }

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/cluster/launch"
+	"github.com/trivium-ml/trivium/data"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/allreduce"
 	"github.com/trivium-ml/trivium/train/local"
@@ -24,7 +27,7 @@ import (
 func TestMain(m *testing.M) {
 	if child, ok, err := launch.Enter(os.Args); ok {
 		if err == nil {
-			err = work(context.Background(), child, nil)
+			err = work(context.Background(), child, nil, nil)
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -64,26 +67,53 @@ var topologies = processes.Topologies{
 	}},
 }
 
-func work(ctx context.Context, child launch.Child, network transport.Network) error {
+func work(ctx context.Context, child launch.Child, network transport.Network, sources data.Sources) error {
 	var a processes.Assignment
 	if err := json.Unmarshal(child.Config, &a); err != nil {
 		return err
 	}
 	return processes.Work(ctx, &a, processes.Options{
-		Topologies: processes.Topologies{Trials(topologies)}, Build: "this", Network: network,
+		Topologies: processes.Topologies{Trials(topologies)}, Build: "this", Network: network, Sources: sources,
 		Log: slog.New(slog.NewTextHandler(child.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 }
 
 // inMemory is a host whose processes are goroutines on a network in memory.
 func inMemory() Host {
-	network := transport.NewMemory()
+	network, sources := transport.NewMemory(), drawnOnce()
 	return Host{
-		Topologies: topologies, Build: "this", Version: "test", Network: network,
+		Topologies: topologies, Build: "this", Version: "test", Network: network, Sources: sources,
 		Launcher: func() launch.Launcher {
-			return launch.NewGoroutines(func(ctx context.Context, c launch.Child) error { return work(ctx, c, network) })
+			return launch.NewGoroutines(func(ctx context.Context, c launch.Child) error { return work(ctx, c, network, sources) })
 		},
 	}
+}
+
+// drawnOnce are the generators, which draw the same rows once for all that ask: rows are read-only to everyone, so that the evaluator and the
+// workers of every trial may share them.
+func drawnOnce() data.Sources {
+	list := data.Sources{}
+	for name, generate := range data.Generators() {
+		var mu sync.Mutex // held while rows are drawn: the others want the same ones
+		made := map[string]data.Splits{}
+		list[name] = func(ctx context.Context, d trivium.Data) (*data.Splits, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			key := fmt.Sprintf("%+v", d)
+			s, ok := made[key]
+			if !ok {
+				drawn, err := generate(ctx, d)
+				if err != nil {
+					return nil, err
+				}
+				s = *drawn
+				s.Notes = slices.Clip(s.Notes) // whoever adds one makes a list of its own
+				made[key] = s
+			}
+			return &s, nil
+		}
+	}
+	return list
 }
 
 // byProcess is a host whose processes are this test.
@@ -91,7 +121,7 @@ func byProcess() Host { return Host{Topologies: topologies, Build: "this", Versi
 
 // digits is a small task of the paper's kind.
 func digits() Task {
-	t := paperTask("softmax", "softmax", trivium.Data{Source: "digits", Rows: 2000, Train: "0:1500", Test: "1500:"}, Target{"test", "accuracy", 0.75, true}, 20)
+	t := paperTask("softmax", "softmax", trivium.Data{Source: "digits", Rows: 800, Train: "0:600", Test: "600:"}, Target{"test", "accuracy", 0.75, true}, 20)
 	return t
 }
 

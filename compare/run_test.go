@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/data"
 )
 
 // small is a plan that takes a second or two.
@@ -55,7 +56,8 @@ func TestCase7Equality(t *testing.T) {
 		if !exact && x.Proof != "" {
 			t.Errorf("%s is exempt, and has the proof %q", x.System, x.Proof)
 		}
-		if one := x.Trials[0].Result; one.SamplesPerSec <= 0 || one.Updates < 20 || len(one.Curve) == 0 || !one.Reached {
+		// Without a bound on staleness nothing promises that so many updates are enough: the scheduler decides how old a gradient is.
+		if one := x.Trials[0].Result; one.SamplesPerSec <= 0 || one.Updates < 20 || len(one.Curve) == 0 || !one.Reached && x.Mode != Async {
 			t.Errorf("%s: %+v", x.System, one)
 		}
 		if sum := sumOf(x.Trials[0].Result.Phases); sum <= 0 {
@@ -164,6 +166,7 @@ func TestCase12Resume(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts and kills dozens of processes: left out of -short")
 	}
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "killed")
 	seed := uint64(time.Now().UnixNano())
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -264,20 +267,24 @@ func TestResumeRefuses(t *testing.T) {
 		},
 		"wants about": func(p *Plan) {
 			p.Workers, p.Systems, p.Dir = []int{64}, systems(t, p.Host, "allreduce"), t.TempDir()+"/x"
-			p.Tasks[0].Job.Data.Rows = 900_000
+			p.Tasks[0].Job.Data = trivium.Data{Source: "many"} // nobody reads them
+			p.Host.Sources["many"] = func(ctx context.Context, d trivium.Data) (*data.Splits, error) {
+				few, err := data.Digits(ctx, trivium.Data{Rows: 20})
+				if err == nil {
+					few.Train, few.Checksum = many{few.Train}, "many"
+				}
+				return few, err
+			}
 		},
 		"no valid split": func(p *Plan) {
 			p.Dir = t.TempDir() + "/x"
 			p.Tasks = []Task{digits()}
 			p.Tasks[0].Target.Split = "valid"
 		},
-		"want 1 to 64":       func(p *Plan) { p.Workers = []int{0} },
-		"and there are 1500": func(p *Plan) { p.Dir = t.TempDir() + "/x"; p.Batches = []Batch{2000} },
-		"there is no task":   func(p *Plan) { p.Tasks = nil },
+		"want 1 to 64":      func(p *Plan) { p.Workers = []int{0} },
+		"and there are 600": func(p *Plan) { p.Dir = t.TempDir() + "/x"; p.Batches = []Batch{1000} },
+		"there is no task":  func(p *Plan) { p.Tasks = nil },
 	} {
-		if name == "wants about" && testing.Short() {
-			continue // it makes the data of 64 workers' wishes
-		}
 		q := p
 		q.Tasks = append([]Task(nil), p.Tasks...)
 		change(&q)
@@ -286,6 +293,11 @@ func TestResumeRefuses(t *testing.T) {
 		}
 	}
 }
+
+// many says that it has more rows than 64 workers can hold.
+type many struct{ data.Dataset }
+
+func (many) Rows() int64 { return 900_000_000 }
 
 // TestInterrupt: a comparison that is told to end leaves what is finished, and no trial that is not.
 func TestInterrupt(t *testing.T) {

@@ -19,12 +19,7 @@ import (
 func TestCase1Parameters(t *testing.T) {
 	want := map[string]int{"logistic": 10_001, "softmax": 7_850, "mlp1": 79_510, "mlp2": 104_938}
 	for _, task := range Tasks(Sources{}) {
-		if task.Name != "logistic" {
-			task.Job.Data.Rows = 20 // the columns are what counts
-		}
-		if testing.Short() && task.Name == "logistic" {
-			continue // 400 MB
-		}
+		task.Job.Data.Rows = 20 // the columns are what counts
 		e, err := openEvaluator(t.Context(), task, inMemory())
 		if err != nil {
 			t.Fatal(err)
@@ -101,18 +96,19 @@ func (c changed) Detect(context.Context) (Facts, error) { return Facts{"trivium"
 func TestTimeLimit(t *testing.T) {
 	task := digits()
 	task.Job.Optimizer.Rate = 1e-30
-	task.Cap = 1
+	task.Cap = 3
 	p := small(t, inMemory(), task)
-	p.Systems, p.Repeats, p.Limit = fakePeers(t, "slow"), 2, 3*time.Second
+	// An update of the fake one takes 40 s by its own clock, so that a busy machine's seconds do not count.
+	p.Systems, p.Repeats, p.Limit = fakePeers(t, "slow"), 2, 10*time.Minute
 	x := run(t, p).Tables[0].Rows[0]
 	if len(x.Trials) != 2 || x.Good != 2 || !strings.HasPrefix(x.Why, "not reached within the time limit of a trial") || x.Ranked {
 		t.Fatalf("%+v", x)
 	}
 	one, two := x.Trials[0].Result, x.Trials[1].Result
-	if !one.Cut || one.Updates < 5 || one.Updates > 13 || one.SamplesPerSec != 300 || one.Proof != proven { // 60 rows in 0.2 s
+	if !one.Cut || one.Updates < 5 || one.Updates > 13 || one.SamplesPerSec != 1.5 || one.Proof != proven { // 60 rows in 40 s
 		t.Errorf("repeat 1: %+v", one)
 	}
-	if two.Cut || two.Updates != 2 || two.SamplesPerSec != 300 || two.Proof != proven {
+	if two.Cut || two.Updates != 2 || two.SamplesPerSec != 1.5 || two.Proof != proven {
 		t.Errorf("repeat 2: %+v", two)
 	}
 }
