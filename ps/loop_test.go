@@ -101,7 +101,7 @@ func (j *realJob) check() {
 // each runs f as a worker of each client, and waits.
 func (j *realJob) each(f func(w *Worker, client int) error) {
 	j.t.Helper()
-	ctx, cancel := context.WithTimeout(j.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(j.t.Context(), 3*time.Minute) // to end a hang
 	defer cancel()
 	var wg sync.WaitGroup
 	for i, c := range j.clients {
@@ -138,25 +138,25 @@ func networks(t testing.TB) map[string]transport.Network {
 
 // TestLoops runs Bösen's staleness test over real loops.
 func TestLoops(t *testing.T) {
-	stride := 1 // of the cells that are looked at
+	stride, cols, shards := 1, 300_000, 8 // of the cells that are looked at; a shard of 75,000 is sent from where it lies
 	if testing.Short() {
-		stride = 101
+		stride, cols, shards = 101, 140_000, 2 // and so is one of 70,000
 	}
 	for name, n := range networks(t) {
 		for _, mode := range modes() {
 			for _, lanes := range []int{1, 3} {
-				if testing.Short() && (lanes == 3) != (name == "unix") {
+				if testing.Short() && ((lanes == 3) != (name == "unix") || name != "memory" && mode.Staleness == 1) {
 					continue // all in the full run
 				}
 				t.Run(fmt.Sprintf("%s/%s/%d", name, modeName(mode), lanes), func(t *testing.T) {
 					small, large := mode, mode
 					small.Name, small.Rows, small.Cols, small.Cell = "small", 100, 16, Int32
-					large.Name, large.Rows, large.Cols = "large", 2, 300_000
-					j := newRealJob(t, n, simOptions{clients: 3, servers: 2, lanes: lanes, min: 64, tables: []Spec{small, large}})
+					large.Name, large.Rows, large.Cols = "large", 2, int64(cols)
+					j := newRealJob(t, n, simOptions{clients: 3, servers: 2, lanes: lanes, min: 64, shards: shards, tables: []Spec{small, large}})
 					defer j.close()
 					j.each(func(w *Worker, id int) error {
 						a, b := tableOf[int32](w, "small"), tableOf[float32](w, "large")
-						row, big, one := make([]int32, 16), make([]float32, 300_000), make([]float32, 300_000)
+						row, big, one := make([]int32, 16), make([]float32, cols), make([]float32, cols)
 						for i := range one {
 							one[i] = 1
 						}
