@@ -23,7 +23,7 @@ func TestFullDisk(t *testing.T) {
 		}
 	})
 	options := Options{Sources: data.Sources{"points": points(-1, nil)}}
-	got := runWith(t.Context(), t, dir, options, strings.Fields("train mlp:4096 --data points --epochs 9 --name x --checkpoint-every 10")...)
+	got := runWith(t.Context(), t, dir, options, strings.Fields("train mlp:4096 --data points --epochs 4 --name x --checkpoint-every 10")...)
 	m := regexp.MustCompile(`no space left on device; the last one, step-0*20, stays; resume with: trivium (.*)`).FindStringSubmatch(got.err)
 	if got.code != Failed || m == nil {
 		t.Fatalf("exits with %d, want %d: %s%s", got.code, Failed, got.out, got.err)

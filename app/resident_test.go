@@ -46,8 +46,8 @@ func TestResidentMemory(t *testing.T) {
 		t.Skip("not run here: the most memory that a process had is read from Linux's /proc")
 	}
 	dir := t.TempDir()
-	const entries, width = 100, 1_000_000
-	writeSparse(t, filepath.Join(dir, "wide.libsvm"), 5000, entries, width)
+	const rows, entries, width = 1500, 100, 1_000_000 // enough entries for every page of the parameters to be touched
+	writeSparse(t, filepath.Join(dir, "wide.libsvm"), rows, entries, width)
 
 	const (
 		digit    = 4 * (784 + 1) // bytes of a row, with its label
@@ -68,9 +68,9 @@ func TestResidentMemory(t *testing.T) {
 		{"mlp:2000,2000 --optimizer lbfgs --data digits --rows 120 --epochs 12", 140 * digit, wide, 24, 120 * 4010},
 		{"mlp:2000,2000 --optimizer lbfgs --data digits --rows 120 --epochs 12 --exact", 140 * digit, wide, 28, 120 * 4010},
 		{"cnn --data digits --rows 1000 --batch 500 --epochs 2", 1200 * digit, lenet, 4, 500 * lenetRow},
-		{"fm:8 --optimizer sgd --data wide.libsvm --columns 1000000 --epochs 2", 5000 * (8*entries + 12), 9*width + 1, 2, 0},
-		{"fm:8 --optimizer adam --data wide.libsvm --columns 1000000 --epochs 2", 5000 * (8*entries + 12), 9*width + 1, 4, 0},
-		{"fm:8 --optimizer adam --data wide.libsvm --columns 1000000 --epochs 1 --exact", 5000 * (8*entries + 12), 9*width + 1, 8, 0},
+		{"fm:8 --optimizer sgd --data wide.libsvm --columns 1000000 --epochs 2", rows * (8*entries + 12), 9*width + 1, 2, 0},
+		{"fm:8 --optimizer adam --data wide.libsvm --columns 1000000 --epochs 2", rows * (8*entries + 12), 9*width + 1, 4, 0},
+		{"fm:8 --optimizer adam --data wide.libsvm --columns 1000000 --epochs 1 --exact", rows * (8*entries + 12), 9*width + 1, 8, 0},
 		{"logistic --data logistic --batch 250 --epochs 10", 12_000 * 40_004, 10_001, 3, 0},
 		{"logistic --data logistic --batch full --epochs 3", 12_000 * 40_004, 10_001, 3, 0},
 	} {
