@@ -59,41 +59,61 @@ func run(t *testing.T, n int, gone ...int) (links.Result, []error) {
 	return result, errs
 }
 
+// TestMeasure: every link is measured, and what is found is what a network has. On a busy machine a thread may be taken off for longer
+// than one of these rates is measured: what the code does wrong it does wrong in each of some runs.
 func TestMeasure(t *testing.T) {
 	for _, n := range []int{1, 2, 3} {
-		r, errs := run(t, n)
-		for i, err := range errs {
-			if err != nil {
-				t.Fatalf("%d ranks: rank %d: %v", n, i, err)
-			}
-		}
-		if len(r.Links) != n*(n-1) || len(r.Exchange) != n {
-			t.Fatalf("%d ranks: %d links, %d rates", n, len(r.Links), len(r.Exchange))
-		}
-		seen := map[[2]int]bool{}
-		for _, l := range r.Links {
-			seen[[2]int{l.From, l.To}] = true
-			if l.From == l.To || l.RTT[0] <= 0 || l.RTT[1] < l.RTT[0] || l.RTT[2] < l.RTT[1] {
-				t.Errorf("link %+v", l)
-			}
-			for i, rate := range l.Rates {
-				if rate < 1e5 || rate > 1e12 {
-					t.Errorf("%d to %d: %d bytes at %g bytes/s", l.From, l.To, l.Sizes[i], rate)
+		var wrong []string
+		for range 5 {
+			r, errs := run(t, n)
+			for i, err := range errs {
+				if err != nil {
+					t.Fatalf("%d ranks: rank %d: %v", n, i, err)
 				}
 			}
-		}
-		if len(seen) != len(r.Links) {
-			t.Errorf("%d ranks: a link was measured twice", n)
-		}
-		for i, rate := range r.Exchange {
-			if n > 1 && rate < 1e5 {
-				t.Errorf("rank %d of %d exchanged %g bytes/s", i, n, rate)
+			if len(r.Links) != n*(n-1) || len(r.Exchange) != n {
+				t.Fatalf("%d ranks: %d links, %d rates", n, len(r.Links), len(r.Exchange))
+			}
+			seen := map[[2]int]bool{}
+			for _, l := range r.Links {
+				seen[[2]int{l.From, l.To}] = true
+				if l.From == l.To || l.RTT[0] <= 0 || l.RTT[1] < l.RTT[0] || l.RTT[2] < l.RTT[1] {
+					t.Errorf("link %+v", l)
+				}
+			}
+			if len(seen) != len(r.Links) {
+				t.Errorf("%d ranks: a link was measured twice", n)
+			}
+			if wrong = unlikely(r); len(wrong) == 0 {
+				break
 			}
 		}
-		if n > 1 && (r.Costs.Alpha <= 0 || r.Costs.Beta <= 0) {
-			t.Errorf("costs %+v", r.Costs)
+		if len(wrong) > 0 {
+			t.Errorf("%d ranks: %q", n, wrong)
 		}
 	}
+}
+
+// unlikely says which of r's rates and costs no network has.
+func unlikely(r links.Result) (wrong []string) {
+	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	for _, l := range r.Links {
+		for i, rate := range l.Rates {
+			if rate < 1e5 || rate > 1e12 {
+				bad("%d to %d: %d bytes at %g bytes/s", l.From, l.To, l.Sizes[i], rate)
+			}
+		}
+	}
+	n := len(r.Exchange)
+	for i, rate := range r.Exchange {
+		if n > 1 && rate < 1e5 {
+			bad("rank %d of %d exchanged %g bytes/s", i, n, rate)
+		}
+	}
+	if n > 1 && (r.Costs.Alpha <= 0 || r.Costs.Beta <= 0) {
+		bad("costs %+v", r.Costs)
+	}
+	return wrong
 }
 
 func TestLostPeer(t *testing.T) {
