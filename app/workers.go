@@ -84,11 +84,11 @@ func work(ctx context.Context, child launch.Child, o Options, network transport.
 // narrow keeps a process of the server topology to its own threads where the processes of this machine are more than its cores: a worker
 // waits as often as it computes, and a process that may run on all cores spends those waits looking for work on each.
 func narrow(a *processes.Assignment) {
-	topology, near := a.Topology, a.Network.Listen == "" || a.Network.Apart
+	topology := a.Topology
 	if topology == compare.TrialName {
 		topology = compare.InnerTopology(a.Options)
 	}
-	if topology == served && near && a.Workers+a.Servers > runtime.NumCPU() {
+	if topology == served && a.Network.Near() && a.Workers+a.Servers > runtime.NumCPU() {
 		runtime.GOMAXPROCS(max(1, a.Threads))
 	}
 }
@@ -96,7 +96,7 @@ func narrow(a *processes.Assignment) {
 // narrows returns what keeps this process to its own threads, for a strategy that knows when that pays; nil where the workers of this
 // machine leave cores free.
 func narrows(a *processes.Assignment) func() {
-	if near := a.Network.Listen == "" || a.Network.Apart; !near || a.Workers*max(1, a.Threads) < runtime.NumCPU() {
+	if !a.Network.Near() || a.Workers*max(1, a.Threads) < runtime.NumCPU() {
 		return nil
 	}
 	return func() { runtime.GOMAXPROCS(max(1, a.Threads)) }

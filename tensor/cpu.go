@@ -14,6 +14,7 @@ type CPU struct {
 	ISA  kernel.ISA
 	Pool *Pool
 
+	turns  *Turns
 	spaces [2]sync.Pool // *kernel.Workspace of float32 and of float64
 }
 
@@ -25,6 +26,22 @@ func NewCPU(threads int, exact bool) *CPU {
 		c.ISA = kernel.Exact()
 	}
 	return c
+}
+
+// Among says that this is the index-th of n processes of this machine that compute the same at the same time. Where each has one thread, and
+// they are more than the cores, their steps take turns: see Turns. It changes no bit of a result.
+func (c *CPU) Among(index, n int) {
+	if c.Threads() == 1 {
+		c.turns = newTurns(index, n)
+	}
+}
+
+// Turns returns nil where steps need not take turns; its methods may be called all the same.
+func (c *CPU) Turns() *Turns {
+	if c == nil {
+		return nil
+	}
+	return c.turns
 }
 
 // Close ends the threads.

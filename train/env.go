@@ -70,11 +70,20 @@ type Env struct {
 	// not look for work on cores on which others compute. A strategy calls it where nothing is to run beside its computation. nil: it
 	// may not, or there are cores enough.
 	Narrow func()
+	Near   bool // all workers are on this host, a process each
 
 	Observe *observe.Hub // nil: nothing is observed
 	Log     *slog.Logger // nil discards
 	Watch   Watch
 	Between Between
+}
+
+// TakeTurns is for workers that wait for one another after each step. Where they share this host's cores, which are fewer, it sees to it that
+// none of them idles meanwhile.
+func (e *Env) TakeTurns() {
+	if e.Near && e.CPU != nil {
+		e.CPU.Among(e.Rank, e.Workers())
+	}
 }
 
 // Between is a measurement's place between two updates, on the training thread: what it takes belongs to no update's time.

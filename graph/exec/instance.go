@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium/graph"
+	"github.com/trivium-ml/trivium/tensor"
 )
 
 // An instance is a program bound to sizes of its axes, with memory of its own: what one run at a time uses. After it was made, a run
@@ -33,6 +34,9 @@ type instance struct {
 	reads    []*bound // nodes that need their Variable to have a value
 	writes   []*bound // nodes that write a resource
 	attached *State   // whose resources the nodes point to
+
+	turns *tensor.Turns // of the step under way
+	took  time.Duration // computing, of the step before
 
 	steps   run
 	run     *run // of the step under way: &steps, or of a Scan that of the instance around it

@@ -122,6 +122,11 @@ func (x *instance) follow(vs []view) {
 
 // exec runs the segments, each as soon as what it waits for is there.
 func (x *instance) exec(ctx context.Context) error {
+	x.turns = x.p.o.CPU.Turns().Begin(x.took)
+	defer func() {
+		x.took = x.turns.End()
+		x.turns = nil
+	}()
 	if len(x.p.blocking) > 0 {
 		x.execSegments(ctx)
 	} else {
@@ -272,6 +277,7 @@ func (x *instance) tile(b *bound, tile, worker int, w *worker) {
 
 // finish runs once after a node's last tile.
 func (x *instance) finish(b *bound) {
+	x.turns.Between()
 	if b.finish != nil {
 		b.finish()
 	}

@@ -155,6 +155,8 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 	update := x.update
 	if s.o.Every > 1 && x.g != nil {
 		update = newMean(x, s.o.Every, state).update
+	} else {
+		env.TakeTurns()
 	}
 	for step, batch := range run.Updates(agreed) {
 		t, err := update(agreed, step, batch, state)

@@ -65,6 +65,9 @@ type Network struct {
 	Apart    bool   `json:"apart,omitempty"`    // the other workers are reached by TCP though they are on this host: for measurements
 }
 
+// Near reports whether all workers are on this host.
+func (n Network) Near() bool { return n.Listen == "" || n.Apart }
+
 // Open returns the network.
 func (n Network) Open() (transport.Network, error) {
 	local := transport.Unix{Dir: n.Dir}

@@ -158,6 +158,9 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 	if err := s.o.rounds(run); err != nil {
 		return train.NotBegun(ctx, err)
 	}
+	if s.o.Mode != ps.ASP && s.o.Staleness == 0 {
+		env.TakeTurns()
+	}
 	c, err := newCluster(ctx, &env, s.o, job, run.Recorder)
 	if err != nil {
 		return train.NotBegun(ctx, err)

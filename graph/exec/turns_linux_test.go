@@ -1,0 +1,65 @@
+package exec_test
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/trivium-ml/trivium/graph"
+	"github.com/trivium-ml/trivium/graph/exec"
+	"github.com/trivium-ml/trivium/tensor"
+)
+
+// TestTurns: a long step of a process that shares the cores keeps to its own, from the second on, and leaves none of its threads there.
+func TestTurns(t *testing.T) {
+	all := coresNow(t)
+	if all == 1 {
+		t.Skip("not run here: there is one core")
+	}
+	cpu := tensor.NewCPU(1, false)
+	defer cpu.Close()
+	cpu.Among(0, all+1)
+	b := graph.NewBuilder()
+	x := b.Input("x", graph.F32, graph.N(512), graph.N(512))
+	y := x
+	for range 8 {
+		y = graph.Tanh(graph.MatMul(y, x))
+	}
+	g, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := exec.Compile(g, []graph.Value{x}, []graph.Value{y}, nil, exec.Options{CPU: cpu})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := exec.NewState(exec.StateOptions{})
+	feed, dst := tensor.New(tensor.F32, 512, 512), tensor.New(tensor.F32, 512, 512)
+	for step := range 3 {
+		var during atomic.Int32
+		if err := p.RunInto(t.Context(), s, []*tensor.Tensor{feed}, []*tensor.Tensor{dst}, func(int) { during.Store(int32(coresNow(t))) }); err != nil {
+			t.Fatal(err)
+		}
+		want := 1
+		if step == 0 { // how long it takes is not known
+			want = all
+		}
+		if int(during.Load()) != want {
+			t.Errorf("step %d may run on %d cores, want %d", step, during.Load(), want)
+		}
+		if now := coresNow(t); now != all {
+			t.Errorf("after step %d the thread has %d cores, had %d", step, now, all)
+		}
+	}
+}
+
+// coresNow is how many cores the calling thread may run on.
+func coresNow(t *testing.T) int {
+	t.Helper()
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		t.Error(err)
+	}
+	return set.Count()
+}

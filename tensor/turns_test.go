@@ -1,0 +1,99 @@
+package tensor
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestDuties: every core has the same to do, no process is on two cores at once, and whoever changes does so at most once.
+func TestDuties(t *testing.T) {
+	for cores := 2; cores <= 9; cores++ {
+		for n := cores + 1; n <= 4*cores; n++ {
+			work := make([]float64, cores)
+			length := float64(n) / float64(cores) // of the best schedule, in steps
+			for i := range n {
+				d := dutyOf(i, n, cores)
+				if d.first < 0 || d.first >= cores || d.rest < 0 || d.rest >= cores || d.part <= 0 || d.part > 1 || d.part < 1 == (d.first == d.rest) {
+					t.Fatalf("%d of %d on %d cores: %+v", i, n, cores, d)
+				}
+				work[d.first] += d.part
+				work[d.rest] += 1 - d.part
+				// The first part is done from time 0 on, the other at the end.
+				if d.part > length-(1-d.part)+1e-9 {
+					t.Errorf("%d of %d on %d cores: both parts at once: %+v", i, n, cores, d)
+				}
+			}
+			for core, x := range work {
+				if math.Abs(x-length) > 1e-9 {
+					t.Errorf("%d on %d cores: core %d has %v steps, want %v", n, cores, core, x, length)
+				}
+			}
+		}
+	}
+}
+
+// A fakeCores counts what is asked of the system.
+type fakeCores struct {
+	now   time.Duration
+	calls []string
+}
+
+func (f *fakeCores) keep() { f.calls = append(f.calls, "keep") }
+func (f *fakeCores) run(core int) { f.calls = append(f.calls, "run "+string(rune('0'+core))) }
+
+func (f *fakeCores) free(ran bool) {
+	f.calls = append(f.calls, "free")
+	if ran {
+		f.calls = append(f.calls, "run everywhere")
+	}
+}
+func (f *fakeCores) yield()                  { f.calls = append(f.calls, "yield") }
+func (f *fakeCores) computed() time.Duration { return f.now }
+
+// TestTurns: a step that was long enough the last time is computed where its duty says; others are left alone.
+func TestTurns(t *testing.T) {
+	const node = 150 * time.Microsecond
+	for _, c := range []struct {
+		name string
+		duty duty
+		took time.Duration
+		want []string
+	}{
+		{"not known yet", dutyOf(0, 3, 2), 0, []string{"keep", "free"}},
+		{"short", dutyOf(1, 3, 2), turnsWorth - 1, []string{"keep", "free"}},
+		{"one core", dutyOf(0, 3, 2), 4 * node, []string{"keep", "run 0", "yield", "yield", "yield", "free", "run everywhere"}},
+		{"two cores", dutyOf(1, 3, 2), 4 * node, []string{"keep", "run 1", "yield", "run 0", "yield", "free", "run everywhere"}},
+		{"two cores, thirds", dutyOf(2, 4, 3), 4 * node, []string{"keep", "run 2", "run 1", "yield", "yield", "free", "run everywhere"}},
+	} {
+		f := &fakeCores{now: time.Hour}
+		turns := &Turns{duty: c.duty, sys: f}
+		x := turns.Begin(c.took)
+		if turns.Begin(c.took) != nil {
+			t.Errorf("%s: two steps at once", c.name)
+		}
+		for range 3 {
+			f.now += node
+			x.Between()
+			f.now += turnLeast / 2 // too soon
+			x.Between()
+		}
+		f.now += node
+		if took := x.End(); took != 4*node+3*turnLeast/2 {
+			t.Errorf("%s: took %v", c.name, took)
+		}
+		if !slices.Equal(f.calls, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, f.calls, c.want)
+		}
+		if turns.Begin(0) == nil {
+			t.Errorf("%s: the step does not end", c.name)
+		}
+	}
+	var none *Turns
+	if none.Begin(time.Second) != nil {
+		t.Error("where there are cores enough a step takes turns")
+	}
+	none.Between()
+	none.End()
+}
