@@ -108,7 +108,7 @@ func Run(t *testing.T, open func(env train.Env) trivium.Strategy) {
 			job.EvalEvery = 6
 			job.Stop = trivium.EarlyStop{Metric: "valid.loss", Patience: 1000}
 			if testing.Short() {
-				job.Steps = 14 // three interruptions and two evaluations
+				job.Steps = 17 // two interruptions also where one comes after eight updates, and two evaluations
 			}
 			want := train1(t, Env(t, 2, true), job)
 			// Interrupted in every fourth update, and resumed from the last checkpoint on another number of threads.
