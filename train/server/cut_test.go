@@ -190,9 +190,12 @@ func TestCase20(t *testing.T) {
 		env:     train.Env{Blob: &fullDisk{disk, 2}, Checkpoints: train.Checkpoints{Every: 10, Keep: 10}},
 		workers: 3, servers: 2, o: server.Options{Mode: ps.SSP, Staleness: 3},
 	}
-	_, err := c.paced(t, j)
+	r, err := c.paced(t, j)
 	if err == nil || !strings.Contains(err.Error(), "no space left") || !strings.Contains(err.Error(), "stays") {
 		t.Fatalf("error %v", err)
+	}
+	if r.Steps > 200 { // the third cut is asked for after some 30 updates of 1,620
+		t.Errorf("the run went on until update %d: what is told is the checkpoint at its end", r.Steps)
 	}
 	names, err := checkpoint.List(t.Context(), disk)
 	if err != nil || len(names) == 0 {
