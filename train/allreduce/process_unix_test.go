@@ -241,7 +241,7 @@ func TestShippedRows(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r.Steps != job.Steps || r.Metrics["test.loss"] == 0 {
-			t.Errorf("shipped: %v: %d updates, %v", ship, r.Steps, r.Metrics)
+			t.Errorf("shipped: %v: %s after %d updates, %v", ship, r.Reason, r.Steps, r.Metrics)
 		}
 		metrics = append(metrics, r.Metrics)
 	}

@@ -49,10 +49,6 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	// Under the race detector a process sleeps for a second at its end, in case others have something to report; those of a test need not.
-	if err := os.Setenv("GORACE", strings.TrimSpace(os.Getenv("GORACE")+" atexit_sleep_ms=20")); err != nil {
-		panic(err)
-	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -40,10 +41,6 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
-	}
-	// Under the race detector a process sleeps for a second at its end, in case others have something to report; those of a test need not.
-	if err := os.Setenv("GORACE", strings.TrimSpace(os.Getenv("GORACE")+" atexit_sleep_ms=20")); err != nil {
-		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -152,55 +149,67 @@ func TestStopped(t *testing.T) {
 		}
 		t.Run(when, func(t *testing.T) {
 			t.Parallel() // most of the time it waits
-			j := small(job())
-			j.Epochs = 1 << 20
-			d := driver(t, j, server.Options{Mode: ps.SSP, Staleness: 2})
-			d.Silence, d.Grace = 8*time.Second, time.Second // long enough that on a busy machine nobody else is silent as long
-			pids := map[int]int{}
-			var once sync.Once
-			var stopped time.Time
-			stop := func() {
-				once.Do(func() {
-					stopped = time.Now()
-					if err := syscall.Kill(pids[1], syscall.SIGSTOP); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			d.Started = func(index, pid int, _ string) {
-				if pids[index] = pid; index == 1 && when == "at the start" {
-					stop()
-				}
-			}
-			d.Watch.Progress = func(p train.Progress) {
-				if p.Step > 10 {
-					stop()
-				}
-			}
-			_, err := d.Train(t.Context())
-			lost, ok := errors.AsType[*processes.WorkerError](err)
-			if !ok || !lost.Lost || lost.Index != 1 || !strings.Contains(err.Error(), "worker 1 is lost") {
-				t.Fatalf("error %v", err)
-			}
 			want := []string{"has said nothing for 8s"}
 			if when == "in training" {
 				want = []string{"ps: read ", " row ", "by worker 0 of test/worker/", "at clock", "held by test/worker/1"}
 			}
-			for _, want := range want {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("error %v, want it to have %q", err, want)
+			// On a busy machine worker 0 may get no processor, and wait for nothing yet, when the other has been found; not each time.
+			var missing []string
+			for range 4 {
+				err := trainStopped(t, when)
+				missing = slices.DeleteFunc(slices.Clone(want), func(want string) bool { return strings.Contains(err.Error(), want) })
+				if len(missing) == 0 {
+					return
 				}
+				t.Logf("error %v", err)
 			}
-			if took := time.Since(stopped); took > 60*time.Second {
-				t.Errorf("it took %v", took)
-			}
-			for index, pid := range pids {
-				if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-					t.Errorf("process %d (%d) is still there: %v", index, pid, err)
-				}
+			t.Errorf("no error has %q", missing)
+		})
+	}
+}
+
+// trainStopped trains with two workers of which one is stopped, and returns the error, which names it.
+func trainStopped(t *testing.T, when string) error {
+	t.Helper()
+	j := small(job())
+	j.Epochs = 1 << 20
+	d := driver(t, j, server.Options{Mode: ps.SSP, Staleness: 2})
+	d.Silence, d.Grace = 8*time.Second, time.Second // long enough that on a busy machine nobody else is silent as long
+	pids := map[int]int{}
+	var once sync.Once
+	var stopped time.Time
+	stop := func() {
+		once.Do(func() {
+			stopped = time.Now()
+			if err := syscall.Kill(pids[1], syscall.SIGSTOP); err != nil {
+				t.Error(err)
 			}
 		})
 	}
+	d.Started = func(index, pid int, _ string) {
+		if pids[index] = pid; index == 1 && when == "at the start" {
+			stop()
+		}
+	}
+	d.Watch.Progress = func(p train.Progress) {
+		if p.Step > 10 {
+			stop()
+		}
+	}
+	_, err := d.Train(t.Context())
+	lost, ok := errors.AsType[*processes.WorkerError](err)
+	if !ok || !lost.Lost || lost.Index != 1 || !strings.Contains(err.Error(), "worker 1 is lost") {
+		t.Fatalf("error %v", err)
+	}
+	if took := time.Since(stopped); took > 60*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	for index, pid := range pids {
+		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+			t.Errorf("process %d (%d) is still there: %v", index, pid, err)
+		}
+	}
+	return err
 }
 
 // TestServersKilled: all servers are killed while workers are at different updates; the run goes on from its last cut, on another number
