@@ -40,7 +40,7 @@ type fakeCores struct {
 	calls []string
 }
 
-func (f *fakeCores) keep() { f.calls = append(f.calls, "keep") }
+func (f *fakeCores) keep()        { f.calls = append(f.calls, "keep") }
 func (f *fakeCores) run(core int) { f.calls = append(f.calls, "run "+string(rune('0'+core))) }
 
 func (f *fakeCores) free(ran bool) {
