@@ -86,7 +86,7 @@ func (w *worker) env(ctx context.Context, topology Topology) (env train.Env, don
 	hub := observe.NewHub(observe.Options{Start: a.Start}) // its events are told to the driver
 	env = train.Env{
 		Run: a.Run, CPU: cpu, Models: w.o.Models, Sources: w.o.Sources, Port: w.port, Notes: a.Notes, Observe: hub, Log: w.log,
-		Checkpoints: train.Checkpoints{Every: a.CheckpointEvery}, Watch: w.watch(), Narrow: w.o.Narrow, Near: a.Network.Near(),
+		Checkpoints: train.Checkpoints{Every: a.CheckpointEvery}, Watch: w.watch(), Narrow: w.o.Narrow, Near: w.o.Network == nil && a.Network.Near(),
 	}
 	var wait sync.WaitGroup
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
