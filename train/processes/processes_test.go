@@ -29,9 +29,17 @@ import (
 var topology = processes.Topology{
 	Name: "average", Check: average.Check, Shards: true,
 	New: func(env train.Env, _ json.RawMessage) (trivium.Strategy, error) {
-		return average.New(env, average.Options{}), nil
+		return nearby{average.New(env, average.Options{}), env.Near}, nil
 	},
 }
+
+// nearby reports whether its workers are processes of this host, as they were told.
+type nearby struct {
+	trivium.Strategy
+	near bool
+}
+
+func (n nearby) Report() ([]byte, error) { return json.Marshal(n.near) }
 
 func options() processes.Options {
 	return processes.Options{Topologies: processes.Topologies{topology}, Build: "this"}
@@ -150,6 +158,9 @@ func TestTrain(t *testing.T) {
 			}
 			if saw.Samples != 4*1200 || saw.Rows != 1200 || metrics["test.accuracy"] != r.Metrics["test.accuracy"] {
 				t.Errorf("the last progress was %+v, the last evaluation %v", saw, metrics)
+			}
+			if near := fmt.Sprint(how == "processes"); string(d.Report) != near {
+				t.Errorf("the workers were told %q of being processes of this host, not %q", d.Report, near)
 			}
 			c, name, err := checkpoint.Latest(t.Context(), store)
 			if err != nil || name != saved {
