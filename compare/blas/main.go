@@ -22,7 +22,7 @@ import (
 )
 
 func main() {
-	core := flag.String("core", "SkylakeX", "OpenBLAS core type; with -avx2, Haswell unless given")
+	core := flag.String("core", "", "OpenBLAS core type; else SkylakeX, or Haswell where there is only AVX2")
 	avx2 := flag.Bool("avx2", false, "restrict all to AVX2 and FMA")
 	rounds := flag.Int("rounds", 15, "rounds of each comparison, at least 10")
 	only := flag.String("run", "", "only rows whose name matches this regular expression")
@@ -42,7 +42,10 @@ func run(core string, avx2 bool, rounds int, only string, each time.Duration) er
 	isa := kernel.Best()
 	if avx2 {
 		isa = kernel.AVX2
-		if core == "SkylakeX" {
+	}
+	if core == "" {
+		core = "SkylakeX"
+		if isa == kernel.AVX2 {
 			core = "Haswell"
 		}
 	}

@@ -403,7 +403,9 @@ func blockMax(c *code) { // running maxima in accumulators 0 to 3, unordered lan
 		c.fill(c.v(m+j), c.minusInf())
 	}
 	c.line("VXOR%s %s, %s, %s", c.f(), c.v(nan), c.v(nan), c.v(nan))
-	c.line("KXORW K0, K0, K0")
+	if c.avx512() {
+		c.line("KXORW K0, K0, K0")
+	}
 	one := func(j int) {
 		x := c.load("DI")
 		if c.avx512() {
