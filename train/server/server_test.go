@@ -138,7 +138,7 @@ func shared(ctx context.Context, env train.Env, j *trivium.Job) *data.Splits {
 	defer opened.Unlock()
 	key := fmt.Sprintf("%+v", j.Data)
 	if opened.splits[key] == nil {
-		s, err := data.Open(ctx, j.Data, data.Options{})
+		s, err := data.Open(ctx, j.Data, data.Options{Sources: traintest.Sources()})
 		if err != nil {
 			return nil // the strategy says what is wrong
 		}
@@ -278,7 +278,7 @@ func TestRowSparse(t *testing.T) {
 		t.Skip("not run here: trains twelve models to the end")
 	}
 	j := job()
-	j.Model, j.Data = "fm:4", trivium.Data{Source: "adult", Rows: 3000, Train: "0:2400", Test: "2400:"}
+	j.Model, j.Data = "fm:4", trivium.Data{Source: "wide", Rows: 3000, Train: "0:2400", Test: "2400:"}
 	for _, optimizer := range []string{"adam", "ftrl", "sgd"} {
 		j.Optimizer = trivium.OptimizerSpec{Name: optimizer, Rate: 0.01}
 		j.Exact, j.Epochs = true, 20
@@ -304,7 +304,7 @@ func TestResume(t *testing.T) {
 	for name, change := range map[string]func(j *trivium.Job){
 		"softmax": func(*trivium.Job) {},
 		"sparse": func(j *trivium.Job) {
-			j.Model, j.Data = "fm:4", trivium.Data{Source: "adult", Rows: 1500, Train: "0:1200", Test: "1200:"}
+			j.Model, j.Data = "fm:4", trivium.Data{Source: "wide", Rows: 1500, Train: "0:1200", Test: "1200:"}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

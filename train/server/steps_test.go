@@ -105,10 +105,13 @@ func TestStepsApart(t *testing.T) {
 // TestStepsSparse: of row-sparse tensors the rows that a round touched travel.
 func TestStepsSparse(t *testing.T) {
 	j := job()
-	j.Model, j.Data = "fm:4", trivium.Data{Source: "adult", Rows: 1200, Train: "0:1000", Test: "1000:"}
+	j.Model, j.Data = "fm:4", trivium.Data{Source: "wide", Rows: 1200, Train: "0:1000", Test: "1000:"}
 	j.Batch, j.Epochs, j.Optimizer = 10, 2, trivium.OptimizerSpec{Name: "sgd", Rate: 0.05}
 	want := alone(t, train.Env{}, j)
-	got, err := server.New(train.Env{}, server.Options{OptimizerAt: server.AtWorker, Clocks: 10}).Train(t.Context(), j)
+	if !want.Params.Layout.Spec(0).RowSparse {
+		t.Fatal("nothing is row-sparse")
+	}
+	got, err := (&crew{o: server.Options{OptimizerAt: server.AtWorker, Clocks: 10}}).Train(t.Context(), j)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/data"
@@ -142,9 +143,9 @@ const (
 	toyCols, toyClasses        = 5, 3
 )
 
-// Sources returns the source "toy": rows around one centre a class, some of them weighted, with validation and test rows.
+// Sources returns the source "toy": rows around one centre a class, some of them weighted, with validation and test rows; and "wide".
 func Sources() data.Sources {
-	return data.Sources{"toy": func(_ context.Context, d trivium.Data) (*data.Splits, error) {
+	return data.Sources{"wide": wide, "toy": func(_ context.Context, d trivium.Data) (*data.Splits, error) {
 		r := rand.New(rand.NewPCG(7, 7))
 		var centres [toyClasses][toyCols]float64
 		for k := range centres {
@@ -173,4 +174,29 @@ func Sources() data.Sources {
 		}
 		return &data.Splits{Train: part(toyRows), Valid: part(toyValid), Test: part(toyTest), Checksum: "toy", Notes: []string{"the data is a toy"}}, nil
 	}}
+}
+
+// wide returns the rows of data.Adult with their columns spread over so many that the models of package nn are row-sparse.
+func wide(ctx context.Context, d trivium.Data) (*data.Splits, error) {
+	s, err := data.Adult(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	const columns = 1 << 14
+	for _, part := range []*data.Dataset{&s.Train, &s.Test} {
+		var b trivium.Batch
+		if err := (*part).Read(ctx, &b, 0, (*part).Rows()); err != nil {
+			return nil, err
+		}
+		schema, in := (*part).Schema(), b.Inputs[0]
+		apart := int32(columns / schema.Inputs[0].Columns())
+		in.Shape, in.Index = []int{columns}, slices.Clone(in.Index)
+		for i, c := range in.Index {
+			in.Index[i] = c/8*8*apart + c%8 // some rows side by side
+		}
+		b.Inputs = []trivium.Input{in}
+		schema.Inputs = []trivium.InputSpec{{Name: in.Name, Form: in.Form, Shape: in.Shape}}
+		*part = data.Memory(schema, b)
+	}
+	return s, nil
 }
