@@ -174,19 +174,23 @@ func TestAgreement(t *testing.T) {
 
 // TestSparse: row-sparse tensors, in fast and in exact mode.
 func TestSparse(t *testing.T) {
+	env := train.Env{Sources: traintest.Sources()}
 	for _, model := range []string{"logistic", "fm:4"} {
 		job := &trivium.Job{
-			Version: trivium.JobVersion, Model: model, Data: trivium.Data{Source: "adult", Rows: 700, Train: "0:600", Test: "600:"},
+			Version: trivium.JobVersion, Model: model, Data: trivium.Data{Source: "wide", Rows: 700, Train: "0:600", Test: "600:"},
 			Batch: 50, Epochs: 2, Seed: 3, Optimizer: trivium.OptimizerSpec{Name: "adam", Rate: 0.01},
 		}
 		for _, exact := range []bool{false, true} {
 			job.Exact = exact
-			want, err := local.New(train.Env{}, local.Options{}).Train(t.Context(), job)
+			want, err := local.New(env, local.Options{}).Train(t.Context(), job)
 			if err != nil {
 				t.Fatal(err)
 			}
+			if !want.Params.Layout.Spec(0).RowSparse {
+				t.Fatalf("%s: nothing is row-sparse", model)
+			}
 			for _, n := range []int{2, 3} {
-				c := &crew{n: n}
+				c := &crew{env: env, n: n}
 				if _, err := c.Train(t.Context(), job); err != nil {
 					t.Fatal(err)
 				}
@@ -255,8 +259,9 @@ func TestResumeAnywhere(t *testing.T) {
 
 // TestShardOptimizer: workers that keep a part of the optimizer's state each make the updates of those that keep all of it.
 func TestShardOptimizer(t *testing.T) {
+	env := train.Env{Sources: traintest.Sources()}
 	dense, sparse := digits(), &trivium.Job{
-		Version: trivium.JobVersion, Model: "fm:4", Data: trivium.Data{Source: "adult", Rows: 400, Train: "0:300", Test: "300:"},
+		Version: trivium.JobVersion, Model: "fm:4", Data: trivium.Data{Source: "wide", Rows: 400, Train: "0:300", Test: "300:"},
 		Batch: 50, Epochs: 2, Seed: 3, Optimizer: trivium.OptimizerSpec{Name: "adam", Rate: 0.01},
 	}
 	dense.EvalEvery = 4
@@ -268,7 +273,7 @@ func TestShardOptimizer(t *testing.T) {
 		for _, exact := range []bool{false, true} {
 			job.Exact = exact
 			for _, n := range sizes {
-				whole, parts := &crew{n: n}, &crew{n: n, o: allreduce.Options{ShardOptimizer: true}}
+				whole, parts := &crew{env: env, n: n}, &crew{env: env, n: n, o: allreduce.Options{ShardOptimizer: true}}
 				want, err := whole.Train(t.Context(), job)
 				if err != nil {
 					t.Fatal(err)
@@ -311,13 +316,14 @@ func TestShardOptimizer(t *testing.T) {
 
 // TestLocalSGD: ranks that average every few updates end with the same bits, and learn nearly what local learns.
 func TestLocalSGD(t *testing.T) {
+	env := train.Env{Sources: traintest.Sources()}
 	sparse := &trivium.Job{
-		Version: trivium.JobVersion, Model: "fm:4", Data: trivium.Data{Source: "adult", Rows: 700, Train: "0:600", Test: "600:"},
+		Version: trivium.JobVersion, Model: "fm:4", Data: trivium.Data{Source: "wide", Rows: 700, Train: "0:600", Test: "600:"},
 		Batch: 50, Epochs: 2, Seed: 3, Optimizer: trivium.OptimizerSpec{Name: "adam", Rate: 0.01},
 	}
 	for _, job := range []*trivium.Job{digits(), sparse} {
 		job.EvalEvery = 10
-		want, err := local.New(train.Env{}, local.Options{}).Train(t.Context(), job)
+		want, err := local.New(env, local.Options{}).Train(t.Context(), job)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -325,7 +331,7 @@ func TestLocalSGD(t *testing.T) {
 			if testing.Short() && every == 1000 { // too few rows to learn from alone
 				continue
 			}
-			c := &crew{n: 3, o: allreduce.Options{Every: every}}
+			c := &crew{env: env, n: 3, o: allreduce.Options{Every: every}}
 			if _, err := c.Train(t.Context(), job); err != nil {
 				t.Fatal(err)
 			}
