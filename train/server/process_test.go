@@ -55,32 +55,16 @@ func work(child launch.Child) error {
 	})
 }
 
-// driver returns the driver of a job of three workers and a server, as processes.
+// driver returns the driver of a job whose members are processes.
 func driver(t testing.TB, j *trivium.Job, o server.Options) *processes.Driver {
 	t.Helper()
-	options, err := json.Marshal(o)
+	n := processes.Network{Dir: t.TempDir(), Secret: []byte("secret")}
+	network, err := n.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &processes.Driver{
-		Run: "test", Job: j, Topology: topology, Options: options, Workers: 3, Servers: 1, Threads: 1, Build: "this",
-		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Grace: 30 * time.Second,
-		Network:  processes.Network{Dir: t.TempDir(), Secret: []byte("secret")},
-		Launcher: launch.NewChildren(launch.Options{}),
-	}
-	network, err := d.Network.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.Port, err = network.Open(t.Context(), transport.Name{Job: "test", Role: "driver", ID: "0"}, transport.Options{Secret: d.Network.Secret})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(d.Launcher.Close(), d.Port.Close()); err != nil {
-			t.Error(err)
-		}
-	})
+	d := drive(t, j, o, network, transport.Options{Secret: n.Secret}, launch.NewChildren(launch.Options{}))
+	d.Network = n
 	return d
 }
 

@@ -38,8 +38,7 @@ func TestRate(t *testing.T) {
 			rows, updates = 400, 75
 		}
 		j.Epochs = 1 << 20
-		network := transport.NewMemory()
-		d := together(t, network, j, server.Options{Mode: ps.ASP, Slow: server.Slow{Factor: 8, Unit: 20 * time.Millisecond}})
+		d := together(t, j, server.Options{Mode: ps.ASP, Slow: server.Slow{Factor: 8, Unit: 20 * time.Millisecond}})
 		d.Topology.Apart = true
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
@@ -69,8 +68,21 @@ func TestRate(t *testing.T) {
 	})
 }
 
-// together returns the driver of a job of three workers and a server that are goroutines of this process.
-func together(t *testing.T, network transport.Network, j *trivium.Job, o server.Options) *processes.Driver {
+// together returns the driver of a job whose members are goroutines of this process.
+func together(t *testing.T, j *trivium.Job, o server.Options) *processes.Driver {
+	t.Helper()
+	network := transport.NewMemory()
+	return drive(t, j, o, network, transport.Options{}, launch.NewGoroutines(func(ctx context.Context, c launch.Child) error {
+		var a processes.Assignment
+		if err := json.Unmarshal(c.Config, &a); err != nil {
+			return err
+		}
+		return processes.Work(ctx, &a, processes.Options{Topologies: processes.Topologies{topology}, Build: "this", Network: network, Log: slog.New(slog.NewTextHandler(c.Stderr, nil))})
+	}))
+}
+
+// drive returns the driver of a job of three workers and a server.
+func drive(t testing.TB, j *trivium.Job, o server.Options, network transport.Network, port transport.Options, launcher launch.Launcher) *processes.Driver {
 	t.Helper()
 	options, err := json.Marshal(o)
 	if err != nil {
@@ -78,16 +90,9 @@ func together(t *testing.T, network transport.Network, j *trivium.Job, o server.
 	}
 	d := &processes.Driver{
 		Run: "test", Job: j, Topology: topology, Options: options, Workers: 3, Servers: 1, Threads: 1, Build: "this",
-		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Grace: 30 * time.Second,
-		Launcher: launch.NewGoroutines(func(ctx context.Context, c launch.Child) error {
-			var a processes.Assignment
-			if err := json.Unmarshal(c.Config, &a); err != nil {
-				return err
-			}
-			return processes.Work(ctx, &a, processes.Options{Topologies: processes.Topologies{topology}, Build: "this", Network: network, Log: slog.New(slog.NewTextHandler(c.Stderr, nil))})
-		}),
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Grace: 30 * time.Second, Launcher: launcher,
 	}
-	if d.Port, err = network.Open(t.Context(), transport.Name{Job: "test", Role: "driver", ID: "0"}, transport.Options{}); err != nil {
+	if d.Port, err = network.Open(t.Context(), transport.Name{Job: "test", Role: "driver", ID: "0"}, port); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
