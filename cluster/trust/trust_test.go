@@ -45,34 +45,17 @@ type clusterOf struct {
 	issuer    *Issuer
 	token     Token
 	addr      string
-	log       *lockedBuffer
-}
-
-type lockedBuffer struct {
-	lock sync.Mutex
-	b    bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.lock.Lock()
-	defer l.lock.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.lock.Lock()
-	defer l.lock.Unlock()
-	return l.b.String()
+	log       bytes.Buffer // the issuer writes it before it answers
 }
 
 func newCluster(t *testing.T, role string) *clusterOf {
 	t.Helper()
 	now := time.Now()
-	c := &clusterOf{authority: must(NewAuthority(now)), log: &lockedBuffer{}}
+	c := &clusterOf{authority: must(NewAuthority(now))}
 	c.token = Token{must(NewSecret()), c.authority.Hash()}
 	c.self = must(c.authority.Identity(Name{role, "0"}, []string{"127.0.0.1"}, now))
 	c.issuer = &Issuer{
-		Authority: c.authority, Secret: c.token.Secret, Extra: []byte("etcd=10.0.0.1:2379"), Log: slog.New(slog.NewTextHandler(c.log, nil)),
+		Authority: c.authority, Secret: c.token.Secret, Extra: []byte("etcd=10.0.0.1:2379"), Log: slog.New(slog.NewTextHandler(&c.log, nil)),
 	}
 	mux := http.NewServeMux()
 	mux.Handle("POST /v1/join", c.issuer)
@@ -99,7 +82,7 @@ func TestJoin(t *testing.T) {
 		t.Errorf("%q, %+v", extra, self)
 	}
 	if !strings.Contains(c.log.String(), "joined") {
-		t.Errorf("the coordinator's log: %s", c.log)
+		t.Errorf("the coordinator's log: %s", &c.log)
 	}
 	// What it got is good for both ends of a connection.
 	for _, ends := range [][2]*Identity{{c.self, self}, {self, c.self}} {
@@ -153,7 +136,7 @@ func TestJoinRefused(t *testing.T) {
 			t.Errorf("%s: %v, want field %s", k.name, err, k.field)
 		}
 		if k.field != "" && !strings.Contains(c.log.String(), "join refused: "+k.field) {
-			t.Errorf("%s: the coordinator's log has no word of it: %s", k.name, c.log)
+			t.Errorf("%s: the coordinator's log has no word of it: %s", k.name, &c.log)
 		}
 	}
 	over, cancel := context.WithCancel(t.Context())
@@ -162,7 +145,7 @@ func TestJoinRefused(t *testing.T) {
 		t.Errorf("a join that was cancelled: %v", err)
 	}
 	if strings.Contains(c.log.String(), "level=INFO") {
-		t.Errorf("somebody joined: %s", c.log)
+		t.Errorf("somebody joined: %s", &c.log)
 	}
 }
 
