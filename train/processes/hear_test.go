@@ -1,13 +1,17 @@
 package processes
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/cluster"
+	"github.com/trivium-ml/trivium/cluster/launch"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/transport"
 )
@@ -46,6 +50,28 @@ func TestHearsay(t *testing.T) {
 		}
 		if d.lost == nil || d.lost.Index != c.want || d.lost.Text != c.text || d.hearsay != c.hearsay || !d.lost.Lost {
 			t.Errorf("%s: %+v, hearsay %v", c.name, d.lost, d.hearsay)
+		}
+	}
+}
+
+// TestExitOfWhoIsLost: how a process ended says more than what others say of it, and less of another one.
+func TestExitOfWhoIsLost(t *testing.T) {
+	l := launch.NewGoroutines(func(context.Context, launch.Child) error { return errors.New("out of memory") })
+	defer l.Close()
+	p, err := l.Start(t.Context(), launch.Spec{Name: "worker"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-p.Exited()
+	for index, want := range []string{"says 2", "out of memory"} {
+		d := &Driver{Workers: 3, Log: slog.New(slog.DiscardHandler)}
+		for i := range 3 {
+			d.workers = append(d.workers, &part{index: i, name: transport.Name{Role: "worker", ID: fmt.Sprint(i)}, process: p})
+		}
+		d.finished(t.Context(), d.workers[2], &result{Reason: trivium.Failed, Fault: faultUnreachable, Lost: "worker/1", Error: "says 2"})
+		d.exited(t.Context(), d.workers[index])
+		if d.lost.Index != 1 || !strings.Contains(d.lost.Text, want) {
+			t.Errorf("worker %d ends: %v, want %q", index, d.lost, want)
 		}
 	}
 }

@@ -3,6 +3,7 @@
 package processes_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync"
@@ -39,6 +40,33 @@ func TestKilledWorker(t *testing.T) {
 	}
 	if took := time.Since(killed); took > 25*time.Second {
 		t.Errorf("the others took %v to end", took)
+	}
+	for index, pid := range pids {
+		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+			t.Errorf("worker %d (process %d) is still there: %v", index, pid, err)
+		}
+	}
+}
+
+// TestWorkerThatDoesNotEnd stops a process and then asks all to end: the driver waits for a while, and leaves none behind.
+func TestWorkerThatDoesNotEnd(t *testing.T) {
+	d := driver(t, nil)
+	d.Job.Epochs, d.Grace = 1<<20, 200*time.Millisecond
+	pids := map[int]int{}
+	d.Started = func(index, pid int, _ string) { pids[index] = pid }
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	d.Watch.Progress = func(p train.Progress) {
+		if p.Step > 10 && ctx.Err() == nil {
+			if err := syscall.Kill(pids[2], syscall.SIGSTOP); err != nil {
+				t.Error(err)
+			}
+			cancel()
+		}
+	}
+	_, err := d.Train(ctx)
+	if lost, ok := errors.AsType[*processes.WorkerError](err); !ok || !lost.Lost {
+		t.Errorf("error %v", err)
 	}
 	for index, pid := range pids {
 		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
