@@ -183,7 +183,7 @@ func (c *core) sendVote(to int, t *tally, round int) {
 	}
 	v := vote{round: round, fault: t.fault, seen: t.seen}
 	c.out = append(c.out, outFrame{to: to, f: transport.Frame{
-		Kind: kindVote, Priority: transport.Urgent, Key: transport.Key{Epoch: c.epoch, Op: wire.MakeOp(t.step, 0), Chunk: uint32(c.id) << 16}, Head: v.append(nil),
+		Kind: kindVote, Priority: transport.Urgent, Key: transport.Key{Epoch: c.epoch, Op: wire.MakeOp(t.step, 0), Chunk: uint32(c.id)<<16 | noData}, Head: v.append(nil),
 	}})
 }
 
@@ -288,7 +288,7 @@ func (c *core) control(to int, kind uint8, op wire.Op, head []byte) {
 		return
 	}
 	c.out = append(c.out, outFrame{to: to, f: transport.Frame{
-		Kind: kind, Priority: transport.Control, Key: transport.Key{Epoch: c.epoch, Op: op, Chunk: uint32(c.id) << 16}, Head: head,
+		Kind: kind, Priority: transport.Control, Key: transport.Key{Epoch: c.epoch, Op: op, Chunk: uint32(c.id)<<16 | noData}, Head: head,
 	}})
 }
 

@@ -127,6 +127,10 @@ func (c *core) key(tag uint32, chunk uint32) transport.Key {
 	return transport.Key{Epoch: c.epoch, Op: wire.MakeOp(c.step, tag), Chunk: uint32(c.id)<<16 | chunk}
 }
 
+// noData is the chunk of frames without data. None with data has it: a frame takes away what was posted for its key, and would leave the
+// operation to wait for a landing that never ends if it fails.
+const noData = 0xffff
+
 // postFrom is the size from which a frame is worth a Post: below, a copy is cheaper.
 const postFrom = 8 << 10
 

@@ -76,7 +76,7 @@ func (c *core) tickOp(o *operation) {
 }
 
 func (c *core) tell(o *operation, to int) outFrame {
-	return outFrame{to: to, f: transport.Frame{Kind: kindStarted, Priority: transport.Control, Fingerprint: o.print, Key: c.key(o.tag, 0)}}
+	return outFrame{to: to, f: transport.Frame{Kind: kindStarted, Priority: transport.Control, Fingerprint: o.print, Key: c.key(o.tag, noData)}}
 }
 
 // waiting names the rank that o waits for: one that has not started it, if there is one.

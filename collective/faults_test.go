@@ -249,7 +249,7 @@ func TestRankNeverCalls(t *testing.T) {
 func TestCase11Killed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, size := range []int{2, 3, 4} {
-			for _, n := range []int{4, 1000} {
+			for _, n := range []int{4, 1000, 20_000} { // of the last, frames are posted
 				for _, pause := range []time.Duration{0, 5 * time.Millisecond, 50 * time.Millisecond} {
 					for _, met := range []bool{false, true} {
 						killed(t, size, n, pause, met)

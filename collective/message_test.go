@@ -65,7 +65,7 @@ func TestCase5PlanOfThreeGiB(t *testing.T) {
 				p.index(size)
 				received := 0
 				for _, task := range p.Tasks {
-					if task.Chunk > 0xffff || task.To.Len()*4 > o.MaxFrame && task.Do == DoSend {
+					if task.Chunk >= 0xffff || task.To.Len()*4 > o.MaxFrame && task.Do == DoSend {
 						t.Fatalf("%v: chunk %d of %d bytes", a, task.Chunk, task.To.Len()*4)
 					}
 					if task.Do == DoRecv {
