@@ -67,11 +67,9 @@ func (d *descent) blocks(x, w []float32, rows int) (taken int) {
 			}
 		}
 	}
-	for i, step := range steps[:min(taken, block)] {
-		if step != 0 {
-			r := taken - block + i
-			kernel.Axpy(isa, w, step, x[r*len(w):(r+1)*len(w)])
-		}
+	if taken > 0 { // the last block's steps, for whatever products
+		last := x[taken*len(w)-size:]
+		kernel.AxpyDots(isa, w, &steps, last, last)
 	}
 	return taken
 }
