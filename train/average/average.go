@@ -133,7 +133,7 @@ func (s *Strategy) mean(ctx context.Context, run *train.Run) error {
 	waiting, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.wait) // an interrupted run is averaged as it is
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { // but not without a worker
-		if _, ok := errors.AsType[*train.LostError](context.Cause(ctx)); ok {
+		if lostOf(ctx) != nil {
 			cancel()
 		}
 	})()
@@ -150,7 +150,7 @@ func (s *Strategy) mean(ctx context.Context, run *train.Run) error {
 	mine := float64(run.At().Samples)
 	all := []float64{mine}
 	if err := g.AllReduce64(waiting, all); err != nil {
-		return fmt.Errorf("average: the rows that each worker saw: %w", err)
+		return failed(ctx, "the rows that each worker saw", err)
 	}
 	if all[0] == 0 {
 		return nil // interrupted before the first update of any: all are as they began
@@ -160,8 +160,26 @@ func (s *Strategy) mean(ctx context.Context, run *train.Run) error {
 		p[i] *= share
 	}
 	if err := g.AllReduce32(waiting, p); err != nil {
-		return fmt.Errorf("average: the models: %w", err)
+		return failed(ctx, "the models", err)
 	}
 	run.Replaced()
 	return nil
+}
+
+// failed says why what could not be added over all: a worker that is lost is named as such.
+func failed(ctx context.Context, what string, err error) error {
+	if lost := lostOf(ctx); lost != nil {
+		return lost
+	}
+	err = fmt.Errorf("average: %s: %w", what, err)
+	if blame, ok := errors.AsType[*collective.Blame](err); ok && blame.Cause == collective.Lost {
+		return &train.LostError{Peer: blame.Name, Why: err.Error()}
+	}
+	return err
+}
+
+// lostOf returns the lost process because of which ctx ended, or nil.
+func lostOf(ctx context.Context) *train.LostError {
+	lost, _ := errors.AsType[*train.LostError](context.Cause(ctx))
+	return lost
 }

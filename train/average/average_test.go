@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/checkpoint"
 	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/average"
 	"github.com/trivium-ml/trivium/train/local"
@@ -153,9 +156,31 @@ func TestLostPeer(t *testing.T) {
 		live := append(append([]train.Env{}, envs[:gone]...), envs[gone+1:]...)
 		_, errs := run(t.Context(), live, job())
 		for i, err := range errs {
-			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("worker/%d", gone)) {
+			if lost, ok := errors.AsType[*train.LostError](err); !ok || lost.Peer != envs[gone].Peers[gone] {
 				t.Errorf("without rank %d: error %d is %v", gone, i, err)
 			}
 		}
 	}
+}
+
+// TestHungPeer: no link tells of a worker that only hangs. Ranks that hear of it at different times all name it, and not each other.
+func TestHungPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		envs := group(t, 3)
+		cpu := tensor.NewCPU(1, false) // a pool of more looks at the clock while it waits for work
+		defer cpu.Close()
+		lost := &train.LostError{Peer: envs[2].Peers[2], Why: "a test says so"}
+		var wait sync.WaitGroup
+		for rank := range 2 {
+			envs[rank].CPU = cpu
+			wait.Go(func() {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer time.AfterFunc(time.Minute+time.Duration(rank)*100*time.Millisecond, func() { cancel(lost) }).Stop()
+				if _, err := average.New(envs[rank], average.Options{}).Train(ctx, job()); !errors.Is(err, lost) {
+					t.Errorf("rank %d: %v", rank, err)
+				}
+			})
+		}
+		wait.Wait()
+	})
 }
