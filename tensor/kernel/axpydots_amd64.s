@@ -27,6 +27,19 @@
 	PREFETCHT0 NEAR(DX)(R8*2); \
 	PREFETCHT0 NEAR(DX)(R9*1)
 
+// CLEAR makes all sums zero, also the upper halves of Z registers.
+#define CLEAR \
+	VXORPS Y6, Y6, Y6; \
+	VXORPS Y7, Y7, Y7; \
+	VXORPS Y8, Y8, Y8; \
+	VXORPS Y9, Y9, Y9; \
+	VXORPS Y10, Y10, Y10; \
+	VXORPS Y11, Y11, Y11; \
+	VXORPS Y12, Y12, Y12; \
+	VXORPS Y13, Y13, Y13; \
+	VXORPS Y14, Y14, Y14; \
+	VXORPS Y15, Y15, Y15
+
 // SUM writes the sum of vector Y, of which X is the lower half, as the i-th of d.
 #define SUM(Y, X, i) \
 	VEXTRACTF128 $1, Y, X0; \
@@ -34,6 +47,18 @@
 	VHADDPS X, X, X; \
 	VHADDPS X, X, X; \
 	VMOVSS X, (4*i)(R11)
+
+#define SUMS \
+	SUM(Y6, X6, 0); \
+	SUM(Y7, X7, 1); \
+	SUM(Y8, X8, 2); \
+	SUM(Y9, X9, 3); \
+	SUM(Y10, X10, 4); \
+	SUM(Y11, X11, 5); \
+	SUM(Y12, X12, 6); \
+	SUM(Y13, X13, 7); \
+	SUM(Y14, X14, 8); \
+	SUM(Y15, X15, 9)
 
 // FOLD adds the upper half of Z to Y, its lower.
 #define FOLD(Z, Y) \
@@ -51,16 +76,7 @@ TEXT ·axpyDotsF32AVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS 4(R10), Z17
 	VBROADCASTSS 8(R10), Z18
 	VBROADCASTSS 12(R10), Z19
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	VXORPS Z11, Z11, Z11
-	VXORPS Z12, Z12, Z12
-	VXORPS Z13, Z13, Z13
-	VXORPS Z14, Z14, Z14
-	VXORPS Z15, Z15, Z15
+	CLEAR
 
 loopAVX512:
 	PREFETCH
@@ -99,16 +115,7 @@ loopAVX512:
 	FOLD(Z13, Y13)
 	FOLD(Z14, Y14)
 	FOLD(Z15, Y15)
-	SUM(Y6, X6, 0)
-	SUM(Y7, X7, 1)
-	SUM(Y8, X8, 2)
-	SUM(Y9, X9, 3)
-	SUM(Y10, X10, 4)
-	SUM(Y11, X11, 5)
-	SUM(Y12, X12, 6)
-	SUM(Y13, X13, 7)
-	SUM(Y14, X14, 8)
-	SUM(Y15, X15, 9)
+	SUMS
 	VZEROUPPER
 	RET
 
@@ -142,16 +149,7 @@ loopAVX512:
 // func axpyDotsF32AVX2(y *float32, alpha *[AxpyRows]float32, x, z *float32, n, cols int, d *Dots)
 TEXT ·axpyDotsF32AVX2(SB), NOSPLIT, $0-56
 	ARGUMENTS
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
-	VXORPS Y8, Y8, Y8
-	VXORPS Y9, Y9, Y9
-	VXORPS Y10, Y10, Y10
-	VXORPS Y11, Y11, Y11
-	VXORPS Y12, Y12, Y12
-	VXORPS Y13, Y13, Y13
-	VXORPS Y14, Y14, Y14
-	VXORPS Y15, Y15, Y15
+	CLEAR
 
 loopAVX2:
 	PREFETCH
@@ -162,15 +160,6 @@ loopAVX2:
 	ADDQ $64, DX
 	SUBQ $16, CX
 	JNE  loopAVX2
-	SUM(Y6, X6, 0)
-	SUM(Y7, X7, 1)
-	SUM(Y8, X8, 2)
-	SUM(Y9, X9, 3)
-	SUM(Y10, X10, 4)
-	SUM(Y11, X11, 5)
-	SUM(Y12, X12, 6)
-	SUM(Y13, X13, 7)
-	SUM(Y14, X14, 8)
-	SUM(Y15, X15, 9)
+	SUMS
 	VZEROUPPER
 	RET
