@@ -122,12 +122,33 @@ func (o Options) Check(job *trivium.Job) error {
 	if job.Exact && o.OptimizerAt == AtWorker {
 		bad("exact mode wants the optimizer on the server: to round each worker's update by itself gives other bits than to round their sum")
 	}
+	if job.Optimizer.Name == "ftrl" {
+		errs = append(errs, o.checkFTRL())
+	}
 	if job.Optimizer.Name == "lbfgs" {
 		bad("lbfgs searches along a line, which only local does")
 	} else if opt, err := optim.New(job.Optimizer, kernel.Go); err == nil && !opt.Elementwise() && o.OptimizerAt == AtServer {
 		bad("clipping by the norm of the whole gradient wants all of it in one place, and servers hold shards: clip by value, or give --optimizer-on worker")
 	}
 	return errors.Join(errs...)
+}
+
+// checkFTRL returns what is wrong with FTRL at the workers. Its update is w - p: where the worker's own sums of gradients put a parameter, less
+// the parameter that it read. So it takes back all that p is away from w. With p some rounds old, or with n whole such updates added, more
+// than all is taken back, and p swings ever wider.
+func (o Options) checkFTRL() error {
+	const what = "server: ftrl puts a parameter where the sums of its gradients say: "
+	ahead := o.Mode == ps.ASP || o.Staleness > 0
+	switch {
+	case o.OptimizerAt == AtServer:
+	case ahead && o.apart():
+		return errors.New(what + "with sums of their own, and parameters that are some rounds old, workers drive it apart: give --consistency bsp, or another optimizer")
+	case ahead:
+		return errors.New(what + "with sums of their own, and parameters that are some rounds old, workers drive it apart: give --optimizer-on server, or --consistency bsp")
+	case o.apart() && !o.Mean:
+		return errors.New(what + "where each worker does so by itself, their moves added up go too far: give --merge mean")
+	}
+	return nil
 }
 
 // Train runs this process's part of job. A worker returns the model as it last read it; under BSP it is the same at all.

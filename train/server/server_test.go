@@ -275,21 +275,17 @@ func TestModes(t *testing.T) {
 // TestRowSparse: a model with row-sparse tensors, of which only the rows of a batch travel.
 func TestRowSparse(t *testing.T) {
 	if testing.Short() {
-		t.Skip("not run here: trains fifteen models to the end")
+		t.Skip("not run here: trains thirteen models to the end")
 	}
-	stale := []server.Options{{Mode: ps.ASP}, {Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker}}
-	for _, c := range []struct {
-		optimizer, source string
-		stale             []server.Options
-	}{
-		{"adam", "wide", stale},
-		{"ftrl", "wide", stale[:1]}, // each worker's own FTRL of rows, under SSP, diverges in half of the runs
-		{"ftrl", "adult", stale},    // its tensors are dense
-		{"sgd", "wide", stale},
+	at := server.AtWorker
+	stale := []server.Options{{Mode: ps.ASP}, {Mode: ps.SSP, Staleness: 3, OptimizerAt: at}}
+	for optimizer, loose := range map[string][]server.Options{
+		"adam": stale,
+		"sgd":  stale,
+		"ftrl": {{Mode: ps.ASP}, {Mode: ps.BSP, OptimizerAt: at}, {Mode: ps.BSP, OptimizerAt: at, StepsPerRound: 4, Mean: true}},
 	} {
-		optimizer := c.optimizer
 		j := job()
-		j.Model, j.Data = "fm:4", trivium.Data{Source: c.source, Rows: 3000, Train: "0:2400", Test: "2400:"}
+		j.Model, j.Data = "fm:4", trivium.Data{Source: "wide", Rows: 3000, Train: "0:2400", Test: "2400:"}
 		j.Optimizer = trivium.OptimizerSpec{Name: optimizer, Rate: 0.01}
 		j.Exact, j.Epochs = true, 20
 		want := alone(t, train.Env{}, j)
@@ -300,7 +296,7 @@ func TestRowSparse(t *testing.T) {
 		}
 		traintest.Same(t, optimizer, got, want)
 		j.Exact = false
-		for _, o := range c.stale {
+		for _, o := range loose {
 			got := paced(t, o, j)
 			if a, b := got.Metrics["test.loss"], want.Metrics["test.loss"]; !(a < 1.1*b) {
 				t.Errorf("%s %+v: test loss %v, local reaches %v", optimizer, o, a, b)
@@ -467,6 +463,25 @@ func TestMistakes(t *testing.T) {
 	j.Optimizer.Name = "lbfgs"
 	if err := (server.Options{}).Check(j); err == nil || !strings.Contains(err.Error(), "lbfgs") {
 		t.Error(err)
+	}
+	j.Optimizer.Name = "ftrl"
+	at := server.AtWorker
+	for _, c := range []struct {
+		o    server.Options
+		want string // empty: nothing is wrong
+	}{
+		{server.Options{Mode: ps.ASP}, ""},
+		{server.Options{Mode: ps.BSP, OptimizerAt: at}, ""},
+		{server.Options{Mode: ps.SSP, OptimizerAt: at}, ""},
+		{server.Options{Mode: ps.SSP, Staleness: 1, OptimizerAt: at}, "--optimizer-on server"},
+		{server.Options{Mode: ps.ASP, OptimizerAt: at}, "--optimizer-on server"},
+		{server.Options{Mode: ps.BSP, OptimizerAt: at, Clocks: 2}, "--merge mean"},
+		{server.Options{Mode: ps.BSP, OptimizerAt: at, Clocks: 2, Mean: true}, ""},
+		{server.Options{Mode: ps.SSP, Staleness: 1, OptimizerAt: at, Clocks: 2, Mean: true}, "another optimizer"},
+	} {
+		if err := c.o.Check(j); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", c.o, err, c.want)
+		}
 	}
 	for _, s := range []string{"worker=x", "factor=0.5", "unit=soon", "speed=2", ""} {
 		if _, err := server.ParseSlow(s); err == nil {
