@@ -79,8 +79,11 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	code := Failed
 	var coded *codedError
-	if errors.As(err, &coded) {
+	switch {
+	case errors.As(err, &coded):
 		code = coded.code
+	case ctx.Err() != nil && errors.Is(err, context.Canceled): // whatever it was about to do
+		code, err = Interrupted, errors.New("interrupted")
 	}
 	if text := err.Error(); text != "" {
 		for line := range strings.Lines(text) {

@@ -106,6 +106,29 @@ func TestInterruptAndResume(t *testing.T) {
 	}
 }
 
+// TestInterruptedEarly: nothing is promised of a run that has saved nothing.
+func TestInterruptedEarly(t *testing.T) {
+	for _, c := range []struct{ how, when string }{
+		{"", "before"}, {"--topology average --workers 2", "before"},
+		{"", "open"}, {"--topology average --workers 2", "open"}, {"--topology allreduce --workers 2", "open"}, {"--topology server --workers 2", "open"},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if c.when == "before" {
+			cancel()
+		}
+		open := points(-1, nil)
+		options := Options{Sources: data.Sources{"points": func(ctx context.Context, d trivium.Data) (*data.Splits, error) {
+			cancel()
+			return open(ctx, d)
+		}}}
+		got := runWith(ctx, t, t.TempDir(), options, strings.Fields("train mlp:8 --data points --batch 30 --epochs 12 "+c.how)...)
+		if got.code != Interrupted || !strings.Contains(got.err, "trivium: interrupted") || strings.Contains(got.err, "resume") {
+			t.Errorf("%s, %s: exits with %d: %s", c.how, c.when, got.code, got.err)
+		}
+	}
+}
+
 func TestRerun(t *testing.T) {
 	dir := t.TempDir()
 	options := Options{Sources: data.Sources{"points": points(-1, nil)}}

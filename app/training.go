@@ -222,6 +222,9 @@ func (t *training) verdict(s *session, r trivium.Result, err error) error {
 		if t.assemble != nil { // who submitted it resumes elsewhere
 			return &codedError{Interrupted, fmt.Errorf("interrupted after update %s", thousands(r.Steps))}
 		}
+		if t.saved == "" {
+			return &codedError{Interrupted, fmt.Errorf("interrupted after update %s, before the first checkpoint: nothing is saved", thousands(r.Steps))}
+		}
 		return &codedError{Interrupted, fmt.Errorf("interrupted after update %s; resume with: %s", thousands(r.Steps), t.resumeCommand(s))}
 	case err == nil:
 		return nil
@@ -253,9 +256,6 @@ func (t *training) verdict(s *session, r trivium.Result, err error) error {
 
 // resumeCommand is what a user types to go on.
 func (t *training) resumeCommand(s *session) string {
-	if t.dir == "" {
-		return "(there is no run directory)"
-	}
 	command := []string{s.command, "train", "--resume", t.dir}
 	if t.topology != alone {
 		command = append(command, "--topology", t.topology, "--workers", fmt.Sprint(t.workers))

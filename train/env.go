@@ -21,7 +21,6 @@ package train
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -153,15 +152,6 @@ func (p Progress) Left() time.Duration {
 
 // Workers returns the number of processes that share the job.
 func (e *Env) Workers() int { return max(1, len(e.Peers)) }
-
-// A LostError ends a run that needs a process which is gone: as the cause with which a strategy's context is cancelled, it makes the run
-// fail, where any other cause interrupts it.
-type LostError struct {
-	Peer transport.Name
-	Why  string // how that is known
-}
-
-func (e *LostError) Error() string { return fmt.Sprintf("%v is lost: %s", e.Peer, e.Why) }
 
 // A JobError is a mistake in the job, its data, or the checkpoint to resume from: the user's to mend.
 type JobError struct{ Err error }

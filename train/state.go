@@ -2,6 +2,7 @@ package train
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -124,8 +125,12 @@ func (r *Run) stateMismatch(saved, want []string) error {
 	return &JobError{fmt.Errorf("train: the checkpoint has optimizer state %q, optimizer %q keeps %q: resume with the optimizer that it was saved under", saved, r.Job.Optimizer.Name, want)}
 }
 
-// NotBegun is what a strategy returns where Open, or what it does before its loop, failed: an interrupt is no failure.
+// NotBegun is what a strategy returns where Open, or what it does before its loop, failed under ctx: an interrupt is no failure, and one
+// because something is lost is that loss.
 func NotBegun(ctx context.Context, err error) (trivium.Result, error) {
+	if lost, ok := errors.AsType[*LostError](context.Cause(ctx)); ok {
+		return trivium.Result{Reason: trivium.Failed}, lost
+	}
 	if ctx.Err() != nil {
 		return trivium.Result{Reason: trivium.Interrupted}, nil //nolint:nilerr // as the comment says
 	}

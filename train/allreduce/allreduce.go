@@ -108,30 +108,31 @@ const lostWait = time.Second
 func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result, error) {
 	env := s.env
 	env.Shares = true
+	hard := train.UntilLost(ctx)
 	if err := s.o.Check(job); err != nil {
-		return train.NotBegun(ctx, &train.JobError{Err: err})
+		return train.NotBegun(hard, &train.JobError{Err: err})
 	}
 	if env.Sharded {
-		return train.NotBegun(ctx, &train.JobError{Err: errors.New("allreduce: each update is shared out anew, so every worker reads all rows: they cannot be shipped")})
+		return train.NotBegun(hard, &train.JobError{Err: errors.New("allreduce: each update is shared out anew, so every worker reads all rows: they cannot be shipped")})
 	}
-	run, err := train.Open(ctx, env, job, "allreduce")
+	run, err := train.Open(hard, env, job, "allreduce")
 	if err != nil {
-		return train.NotBegun(ctx, err)
+		return train.NotBegun(hard, err)
 	}
 	defer run.Close()
 	var state *optim.State // nil: the exchange has a part of it
 	if !s.o.ShardOptimizer || env.Workers() == 1 {
 		if state, err = run.OptimizerState(); err != nil {
-			return train.NotBegun(ctx, err)
+			return train.NotBegun(hard, err)
 		}
 	}
 	// What ends training here must end it everywhere, after the same update: agreed ends when all know.
-	agreed, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	agreed, stop := context.WithCancelCause(context.WithoutCancel(hard))
 	defer stop(nil)
 	heard := make(chan struct{})
-	unhook := context.AfterFunc(ctx, func() {
+	unhook := context.AfterFunc(hard, func() {
 		defer close(heard)
-		if lost := lostOf(ctx); lost != nil {
+		if lost := lostOf(hard); lost != nil {
 			select {
 			case <-time.After(lostWait):
 				stop(lost)
@@ -147,7 +148,7 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 	}()
 	x, err := newExchange(agreed, &env, s.o, run, func() bool { return ctx.Err() != nil && lostOf(ctx) == nil })
 	if err != nil {
-		return train.NotBegun(ctx, err)
+		return train.NotBegun(hard, err)
 	}
 	defer x.close()
 	defer x.closeOn(agreed)()

@@ -480,11 +480,11 @@ func (f *faulty) Grad(ctx context.Context, p trivium.Params, b trivium.Batch, g 
 // TestGone: ranks that lose one return an error that names it.
 func TestGone(t *testing.T) {
 	job := digits()
-	ctx, cancel := context.WithCancelCause(t.Context())
-	defer cancel(nil)
+	ctx, interrupt, lose := train.Member(t.Context())
+	defer interrupt()
 	gone := transport.Name{Role: "worker", ID: "7"}
 	env := train.Env{}
-	env.Watch.Evaluated = func(train.Progress, map[string]float64) { cancel(&train.LostError{Peer: gone, Why: "a test says so"}) }
+	env.Watch.Evaluated = func(train.Progress, map[string]float64) { lose(&train.LostError{Peer: gone, Why: "a test says so"}) }
 	job.Epochs = 1 << 20
 	c := &crew{env: env, n: 2}
 	_, err := c.Train(ctx, job)

@@ -57,22 +57,23 @@ func Check(job *trivium.Job) error {
 func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result, error) {
 	env := s.env
 	env.AtEnd = true
+	hard := train.UntilLost(ctx) // an interrupted run is averaged as it is, so that none may be missing
 	if err := Check(job); err != nil {
-		return train.NotBegun(ctx, &train.JobError{Err: err})
+		return train.NotBegun(hard, &train.JobError{Err: err})
 	}
-	done, err := shard(ctx, &env, job)
+	done, err := shard(hard, &env, job)
 	if err != nil {
-		return train.NotBegun(ctx, &train.JobError{Err: err})
+		return train.NotBegun(hard, &train.JobError{Err: err})
 	}
 	defer done()
-	run, err := train.Open(ctx, env, job, "average")
+	run, err := train.Open(hard, env, job, "average")
 	if err != nil {
-		return train.NotBegun(ctx, err)
+		return train.NotBegun(hard, err)
 	}
 	defer run.Close()
 	state, err := run.OptimizerState()
 	if err != nil {
-		return train.NotBegun(ctx, err)
+		return train.NotBegun(hard, err)
 	}
 	gradient := train.NewGradient(run.Layout())
 	for step, batch := range run.Updates(ctx) {
@@ -87,7 +88,7 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 		run.Finish(batch.Rows, lossSum, weightSum)
 	}
 	if reason := run.Reason(); reason != trivium.Failed && reason != trivium.Diverged {
-		if err := s.mean(ctx, run); err != nil {
+		if err := s.mean(hard, run); err != nil {
 			run.Fail(err)
 		}
 	}
@@ -124,19 +125,14 @@ func shard(ctx context.Context, env *train.Env, job *trivium.Job) (done func(), 
 	return done, nil
 }
 
-// mean makes the parameters the mean over all workers, weighted by the rows that each has consumed.
+// mean makes the parameters the mean over all workers, weighted by the rows that each has consumed. It fails when ctx ends.
 func (s *Strategy) mean(ctx context.Context, run *train.Run) error {
 	env := &s.env
 	if env.Workers() == 1 {
 		return nil
 	}
-	waiting, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.wait) // an interrupted run is averaged as it is
+	waiting, cancel := context.WithTimeout(ctx, s.wait)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { // but not without a worker
-		if lostOf(ctx) != nil {
-			cancel()
-		}
-	})()
 	stream, err := env.Port.Stream("average", transport.StreamOptions{})
 	if err != nil {
 		return err

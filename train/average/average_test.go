@@ -174,8 +174,9 @@ func TestHungPeer(t *testing.T) {
 		for rank := range 2 {
 			envs[rank].CPU = cpu
 			wait.Go(func() {
-				ctx, cancel := context.WithCancelCause(t.Context())
-				defer time.AfterFunc(time.Minute+time.Duration(rank)*100*time.Millisecond, func() { cancel(lost) }).Stop()
+				ctx, interrupt, lose := train.Member(t.Context())
+				defer time.AfterFunc(30*time.Second, interrupt).Stop() // it does not end the wait, nor what may be said of a loss
+				defer time.AfterFunc(time.Minute+time.Duration(rank)*100*time.Millisecond, func() { lose(lost) }).Stop()
 				if _, err := average.New(envs[rank], average.Options{}).Train(ctx, job()); !errors.Is(err, lost) {
 					t.Errorf("rank %d: %v", rank, err)
 				}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 
 	"github.com/trivium-ml/trivium"
@@ -190,6 +191,11 @@ func (d *Driver) exited(ctx context.Context, p *part) {
 		return
 	}
 	e := p.process.Exit()
+	if e.Signal == os.Interrupt && !p.hello { // a Ctrl-C came before the process had a group of its own: the driver has got it too
+		p.result = &result{Reason: trivium.Interrupted}
+		d.stop(ctx, kindStop, nil)
+		return
+	}
 	d.Log.Warn("worker lost", "worker", p.index, "step", p.at.Step, "exit", e.String())
 	if d.lost == nil || d.hearsay && d.lost.Index == p.index {
 		d.lost = &WorkerError{Index: p.index, Name: p.title(), Lost: true, Step: d.stepOf(p), Text: e.String()}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/processes"
 )
@@ -45,6 +46,14 @@ func TestKilledWorker(t *testing.T) {
 		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
 			t.Errorf("worker %d (process %d) is still there: %v", index, pid, err)
 		}
+	}
+}
+
+// TestInterruptReachesChild: a Ctrl-C that comes while a child has no group of its own yet ends it.
+func TestInterruptReachesChild(t *testing.T) {
+	t.Setenv(interrupted, "worker/1")
+	if r, err := driver(t, nil).Train(t.Context()); err != nil || r.Reason != trivium.Interrupted {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 

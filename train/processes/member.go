@@ -99,7 +99,7 @@ func (w *worker) follow(m *cluster.Membership, first chan<- cluster.View) {
 	for v, err := range m.Views() {
 		switch {
 		case err != nil:
-			w.stop(err)
+			w.lose(err)
 			return
 		case whole == nil && len(v.Members) == w.a.Workers+w.a.Servers && v.Self >= 0:
 			whole = &v
@@ -107,7 +107,7 @@ func (w *worker) follow(m *cluster.Membership, first chan<- cluster.View) {
 		case whole != nil:
 			for _, old := range whole.Members {
 				if !contains(v.Members, old.Name) {
-					w.stop(&train.LostError{Peer: old.Name, Why: fmt.Sprintf("it is not in view %d any more", v.Epoch)})
+					w.lose(&train.LostError{Peer: old.Name, Why: fmt.Sprintf("it is not in view %d any more", v.Epoch)})
 					return
 				}
 			}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"os/signal"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +50,12 @@ func options() processes.Options {
 func TestMain(m *testing.M) {
 	if child, ok, err := launch.Enter(os.Args); ok {
 		if err == nil {
+			if child.Name == os.Getenv(interrupted) {
+				signal.Reset(os.Interrupt)
+				self, _ := os.FindProcess(os.Getpid())
+				_ = self.Signal(os.Interrupt)
+				select {}
+			}
 			err = work(context.Background(), child, options())
 		}
 		if err != nil {
@@ -59,6 +66,9 @@ func TestMain(m *testing.M) {
 	}
 	goleak.VerifyTestMain(m)
 }
+
+// interrupted is the variable with the name of a process that ends itself as a Ctrl-C does.
+const interrupted = "TRIVIUM_TEST_INTERRUPTED"
 
 func work(ctx context.Context, child launch.Child, o processes.Options) error {
 	var a processes.Assignment
@@ -217,6 +227,41 @@ func TestInterrupt(t *testing.T) {
 	r, err = again.Train(t.Context())
 	if err != nil || r.Reason != trivium.Finished || began.Step != c.Progress.Step {
 		t.Errorf("resumed at update %d, want %d: %+v, %v", began.Step, c.Progress.Step, r, err)
+	}
+}
+
+// TestInterruptBeforeUpdates: a job that is interrupted before its first update is so, at whatever its workers are then.
+func TestInterruptBeforeUpdates(t *testing.T) {
+	for when, change := range map[string]func(interrupt func(), name string, o *processes.Options){
+		"data": func(interrupt func(), _ string, o *processes.Options) {
+			o.Sources = data.Sources{"digits": func(ctx context.Context, _ trivium.Data) (*data.Splits, error) {
+				interrupt()
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}}
+		},
+		"others train": func(interrupt func(), name string, o *processes.Options) {
+			slow := topology
+			slow.New = func(env train.Env, _ json.RawMessage) (trivium.Strategy, error) {
+				env.Watch.Begin = func(train.Progress) { interrupt() }
+				return trains(func(ctx context.Context) (trivium.Result, error) {
+					if name == "worker/2" {
+						<-ctx.Done()
+					}
+					return average.New(env, average.Options{}).Train(ctx, job())
+				}), nil
+			}
+			o.Topologies = processes.Topologies{slow}
+		},
+	} {
+		t.Run(when, func(t *testing.T) {
+			ctx, interrupt := context.WithCancel(t.Context())
+			defer interrupt()
+			d := driver(t, func(name string, o *processes.Options) { change(interrupt, name, o) })
+			if r, err := d.Train(ctx); err != nil || r.Reason != trivium.Interrupted {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
 	}
 }
 

@@ -19,42 +19,59 @@ import (
 	"github.com/trivium-ml/trivium/transport"
 )
 
-// train runs the strategy, once all workers are there.
+// train runs the strategy. One that is asked to end before it begins is interrupted, whatever it was doing.
 func (w *worker) train(ctx context.Context) (trivium.Result, error) {
-	none := trivium.Result{Reason: trivium.Failed}
-	var err error
-	if w.job, err = trivium.DecodeJob(w.a.Job); err != nil {
-		return none, &train.JobError{Err: err}
-	}
-	topology, ok := w.o.Topologies.Find(w.a.Topology)
-	if !ok {
-		return none, &train.JobError{Err: fmt.Errorf("processes: this program has no topology %q", w.a.Topology)}
-	}
-	env, done, err := w.env(ctx, topology)
+	strategy, done, err := w.begin(ctx)
 	defer done()
-	if err != nil {
-		return none, err
-	}
-	if err := w.ready(ctx, env.Splits); err != nil {
-		return none, err
-	}
-	select {
-	case <-w.went:
-	case <-ctx.Done():
-		return train.NotBegun(ctx, context.Cause(ctx))
-	}
-	if err := w.join(ctx, &env); err != nil {
-		return none, err
-	}
-	strategy, err := topology.New(env, w.a.Options)
-	if err != nil {
-		return none, &train.JobError{Err: err}
+	switch why := context.Cause(ctx); {
+	case err == nil:
+	case errors.Is(why, context.Canceled):
+		return trivium.Result{Reason: trivium.Interrupted}, nil
+	case why != nil:
+		return trivium.Result{Reason: trivium.Failed}, why
+	default:
+		return trivium.Result{Reason: trivium.Failed}, err
 	}
 	r, err := strategy.Train(ctx, w.job)
 	if x, ok := strategy.(Reporter); ok && err == nil {
 		w.reported, err = x.Report()
 	}
 	return r, err
+}
+
+// begin returns the strategy, once all workers are there. done is to be called in any case.
+func (w *worker) begin(ctx context.Context) (s trivium.Strategy, done func(), err error) {
+	done = func() {}
+	if w.job, err = trivium.DecodeJob(w.a.Job); err != nil {
+		return nil, done, &train.JobError{Err: err}
+	}
+	topology, ok := w.o.Topologies.Find(w.a.Topology)
+	if !ok {
+		return nil, done, &train.JobError{Err: fmt.Errorf("processes: this program has no topology %q", w.a.Topology)}
+	}
+	env, done, err := w.env(ctx, topology)
+	if err != nil {
+		return nil, done, err
+	}
+	if err := w.ready(ctx, env.Splits); err != nil {
+		return nil, done, err
+	}
+	select {
+	case <-w.went:
+	case <-ctx.Done():
+	}
+	select {
+	case <-w.went: // so have all, whatever came since: one that went no further would be missed
+	default:
+		return nil, done, context.Cause(ctx)
+	}
+	if err := w.join(train.UntilLost(ctx), &env); err != nil {
+		return nil, done, err
+	}
+	if s, err = topology.New(env, w.a.Options); err != nil {
+		return nil, done, &train.JobError{Err: err}
+	}
+	return s, done, nil
 }
 
 // A Reporter is a strategy that has more to tell than a Result: the driver gets what it returns at rank 0.
@@ -131,9 +148,6 @@ func (w *worker) env(ctx context.Context, topology Topology) (env train.Env, don
 		env.Splits, err = train.OpenData(ctx, env, w.job)
 	}
 	if err != nil {
-		if ctx.Err() != nil {
-			return env, done, context.Cause(ctx)
-		}
 		return env, done, &train.JobError{Err: err}
 	}
 	closers = append(closers, func() { _ = env.Splits.Close() }) // it was only read

@@ -68,7 +68,8 @@ type worker struct {
 	port   transport.Port
 	stream transport.Stream // the job's
 
-	stop     context.CancelCauseFunc // of training
+	stop     context.CancelFunc      // asks training to end
+	lose     context.CancelCauseFunc // fails it
 	reported []byte
 	ship     shipment
 	went     chan struct{} // closed by kindBegin: all workers are ready
@@ -107,12 +108,12 @@ func Work(ctx context.Context, a *Assignment, o Options) (err error) {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	training, stop := context.WithCancelCause(ctx)
-	w.stop = stop
+	var training context.Context
+	training, w.stop, w.lose = train.Member(ctx)
 	var wait sync.WaitGroup
 	defer wait.Wait()
 	defer cancel()
-	defer stop(nil)
+	defer w.stop()
 	wait.Go(func() { w.listen(ctx) })
 	hostname, err := os.Hostname()
 	if err != nil {
@@ -198,7 +199,7 @@ func (w *worker) listen(ctx context.Context) {
 
 func (w *worker) hear(ev *transport.Event) {
 	if ev.What == transport.LinkLost {
-		w.stop(&train.LostError{Peer: w.a.Driver, Why: ev.Err.Error()})
+		w.lose(&train.LostError{Peer: w.a.Driver, Why: ev.Err.Error()})
 		w.once.end.Do(func() { close(w.end) })
 		return
 	}
@@ -206,13 +207,13 @@ func (w *worker) hear(ev *transport.Event) {
 	case kindBegin:
 		w.once.went.Do(func() { close(w.went) })
 	case kindStop:
-		w.stop(nil)
+		w.stop()
 	case kindAbort:
 		var s said
 		if err := control.Decode("abort", ev.Payload, &s); err != nil {
 			s.Text = err.Error()
 		}
-		w.stop(&train.LostError{Peer: w.a.Driver, Why: s.Text})
+		w.lose(&train.LostError{Peer: w.a.Driver, Why: s.Text})
 	case kindEnd:
 		w.once.end.Do(func() { close(w.end) })
 	case kindRows:

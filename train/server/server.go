@@ -153,43 +153,43 @@ func (o Options) checkFTRL() error {
 
 // Train runs this process's part of job. A worker returns the model as it last read it; under BSP it is the same at all.
 func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result, error) {
-	env := s.env
+	env, hard := s.env, train.UntilLost(ctx)
 	if err := s.o.Check(job); err != nil && env.Role != observe.Server {
 		// What Open finds is told with it: a user mends all at once.
-		_, more := train.Open(ctx, env, job, "server")
-		return train.NotBegun(ctx, &train.JobError{Err: errors.Join(err, more)})
+		_, more := train.Open(hard, env, job, "server")
+		return train.NotBegun(hard, &train.JobError{Err: errors.Join(err, more)})
 	}
 	if env.Role == observe.Server {
-		c, err := newCluster(ctx, &env, s.o, job, nil)
+		c, err := newCluster(hard, &env, s.o, job, nil)
 		if err != nil {
-			return train.NotBegun(ctx, err)
+			return train.NotBegun(hard, err)
 		}
 		defer c.close()
 		return c.serve(ctx)
 	}
 	env.Shares = true
 	if env.Sharded {
-		return train.NotBegun(ctx, &train.JobError{Err: errors.New("server: each update is shared out anew, so every worker reads all rows: they cannot be shipped")})
+		return train.NotBegun(hard, &train.JobError{Err: errors.New("server: each update is shared out anew, so every worker reads all rows: they cannot be shipped")})
 	}
-	run, err := train.Open(ctx, env, job, "server")
+	run, err := train.Open(hard, env, job, "server")
 	if err != nil {
-		return train.NotBegun(ctx, err)
+		return train.NotBegun(hard, err)
 	}
 	defer run.Close()
 	if err := s.o.rounds(run); err != nil {
-		return train.NotBegun(ctx, err)
+		return train.NotBegun(hard, err)
 	}
 	if s.o.Mode != ps.ASP && s.o.Staleness == 0 {
 		env.TakeTurns()
 	}
-	c, err := newCluster(ctx, &env, s.o, job, run.Recorder)
+	c, err := newCluster(hard, &env, s.o, job, run.Recorder)
 	if err != nil {
-		return train.NotBegun(ctx, err)
+		return train.NotBegun(hard, err)
 	}
 	defer c.close()
 	w := &worker{run: run, env: &env, o: s.o, job: job, cluster: c}
 	if w.codec, err = compress.Parse(s.o.Compress); err != nil {
-		return train.NotBegun(ctx, &train.JobError{Err: err})
+		return train.NotBegun(hard, &train.JobError{Err: err})
 	}
 	return w.train(ctx)
 }

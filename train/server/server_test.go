@@ -73,7 +73,8 @@ func (c *crew) Train(ctx context.Context, job *trivium.Job) (trivium.Result, err
 		}
 	}
 	c.results, c.errs = make([]trivium.Result, c.workers+c.servers), make([]error, c.workers+c.servers)
-	working, abort := context.WithCancelCause(ctx)
+	working, interrupt, abort := train.Member(ctx)
+	defer interrupt()
 	defer abort(nil)
 	serving, end := context.WithCancel(context.Background())
 	defer end()

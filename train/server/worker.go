@@ -61,26 +61,20 @@ type worker struct {
 
 // train is the life of a worker.
 func (w *worker) train(ctx context.Context) (trivium.Result, error) {
+	// An interrupt ends training between two updates, and is agreed on where updates are made by all; what is lost ends it at once.
+	hard := train.UntilLost(ctx)
+	w.ctx = hard
 	var err error
 	if w.state, err = w.run.OptimizerState(); err != nil {
-		return train.NotBegun(ctx, err)
+		return train.NotBegun(hard, err)
 	}
 	if w.rule, err = optim.New(w.job.Optimizer, w.run.CPU.ISA); err != nil {
-		return train.NotBegun(ctx, &train.JobError{Err: err})
+		return train.NotBegun(hard, &train.JobError{Err: err})
 	}
-	// An interrupt ends training between two updates, and is agreed on where updates are made by all; what is lost ends it at once.
-	hard, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer end(nil)
-	defer context.AfterFunc(ctx, func() {
-		if lost, ok := errors.AsType[*train.LostError](context.Cause(ctx)); ok {
-			end(lost)
-		}
-	})()
-	w.ctx = hard
 	walk, stop := context.WithCancelCause(hard)
 	defer stop(nil)
 	if err := w.open(); err != nil {
-		return train.NotBegun(ctx, w.failure(err))
+		return train.NotBegun(hard, w.failure(err))
 	}
 	defer w.client.Close()
 	w.run.Refresh(w.refresh)
