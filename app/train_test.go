@@ -109,8 +109,12 @@ func TestInterruptAndResume(t *testing.T) {
 // TestInterruptedEarly: nothing is promised of a run that has saved nothing.
 func TestInterruptedEarly(t *testing.T) {
 	for _, c := range []struct{ how, when string }{
-		{"", "before"}, {"--topology average --workers 2", "before"},
-		{"", "open"}, {"--topology average --workers 2", "open"}, {"--topology allreduce --workers 2", "open"}, {"--topology server --workers 2", "open"},
+		{"", "before"},
+		{"--topology average --workers 2", "before"},
+		{"", "open"},
+		{"--topology average --workers 2", "open"},
+		{"--topology allreduce --workers 2", "open"},
+		{"--topology server --workers 2", "open"},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
