@@ -271,6 +271,9 @@ func (c *core) check(o *operation, op Op, dst, src Buffer) error {
 	if o.plan == nil {
 		o.plan = planOf(j, a, c.self, c.size(), max(1, segment/max(j.dtype.Size(), 1)), c.opt.MaxFrame, c.hosts, in)
 		o.plan.index(c.size())
+		if n := o.plan.chunks; n > noData {
+			return fmt.Errorf("it takes %d frames to one rank, of at most %d bytes, and %d is the most that are told apart: the group wants a larger MaxFrame", n, c.opt.MaxFrame, noData)
+		}
 		if len(c.plans) >= 1024 {
 			clear(c.plans) // ops of ever new sizes must not fill the memory
 		}
@@ -355,6 +358,7 @@ func (p *Plan) index(size int) {
 		if p.after[i] = t.after; t.after == 0 {
 			p.first = append(p.first, int32(i))
 		}
+		p.chunks = max(p.chunks, t.Chunk+1)
 		p.sent = p.sent || t.Do == DoSend && t.To.Buf == Scratch
 		switch t.Do {
 		case DoRecv, DoRecvCoded, DoHear, DoHearAll:

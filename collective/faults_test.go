@@ -173,6 +173,21 @@ func TestCase8RefusedArguments(t *testing.T) {
 	})
 }
 
+// More frames than numbers for them are refused: their keys would be those of other groups' frames.
+func TestCase8TooManyFrames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, inMemory, 2, collective.Options{MaxFrame: 256})
+		for rank, err := range w.each(func(r int, g *collective.Group) error {
+			return run(t.Context(), g, collective.Op{Kind: collective.Broadcast}, collective.Of(make([]float32, 8<<20)), collective.Of(make([]float32, 8<<20)))
+		}) {
+			var b *collective.Blame
+			if !errors.As(err, &b) || b.Cause != collective.Refused || !strings.Contains(err.Error(), "131072 frames") {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		}
+	})
+}
+
 func TestCase10DeadlineAtOneRank(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, inMemory, 4, collective.Options{})

@@ -18,6 +18,7 @@ type Plan struct {
 	Scratch   int // elements of memory of its own
 
 	frames [][]int32 // by sender and chunk, the task that receives it
+	chunks uint32    // of the peer with the most
 	slots  int       // of coded memory
 	sent   bool      // something of the scratch is
 	after  []int32   // of each task
