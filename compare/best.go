@@ -59,9 +59,10 @@ func (t *Table) whyNone() string {
 func (o *own) trainCommand(t *Table, x *Row, p *Plan) string {
 	words := []string{p.programName(), "train"}
 	var file string
+	var rate float64
 	for _, task := range p.Tasks {
 		if task.Name == t.Task {
-			file = task.File
+			file, rate = task.File, task.Job.Optimizer.Rate
 		}
 	}
 	if file != "" {
@@ -73,6 +74,9 @@ func (o *own) trainCommand(t *Table, x *Row, p *Plan) string {
 		words = append(words, "--topology", o.topology, "--workers", fmt.Sprint(x.Workers), "--processes")
 		if o.flags != "" {
 			words = append(words, o.flags)
+		}
+		if o.whole {
+			words = append(words, "--rate", fmt.Sprint(rate*float64(x.Workers)))
 		}
 	}
 	words = append(words, "--threads", fmt.Sprint(x.Threads))

@@ -32,7 +32,7 @@ func TestFullRun(t *testing.T) {
 		}
 	}
 	synchronous := "local server-bsp allreduce horovod mxnet-sync pytorch-ddp spark tensorflow-sync tensorflow-mirrored"
-	all := "local local-cores server-bsp server-bsp-worker server-ssp1 server-ssp3 server-ssp3-worker server-ssp10 server-asp allreduce allreduce-shm allreduce-topk allreduce-f16 allreduce-local8 " +
+	all := "local local-cores server-bsp server-bsp-worker server-ssp1 server-ssp3 server-ssp3-worker server-ssp10 server-asp server-asp-whole allreduce allreduce-shm allreduce-topk allreduce-f16 allreduce-local8 " +
 		"horovod horovod-default mxnet-sync mxnet-async mxnet-sync-default pytorch-ddp pytorch-ddp-default spark spark-default tensorflow-sync tensorflow-async tensorflow-sync-default tensorflow-mirrored"
 	sweep := " server-ssp5 server-bsp-slow server-ssp3-slow server-ssp10-slow server-asp-slow"
 	perSample := " server-ssp3-clock1 server-ssp3-clock10 server-ssp3-clock100 pmls-ssp0 pmls-ssp1 pmls-ssp5 pmls-ssp10 pmls-ssp3-clock1 pmls-ssp3-clock10 pmls-ssp3-clock100 pmls-ssp3-shipped"

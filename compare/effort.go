@@ -53,6 +53,9 @@ func efforts(systems []System) (list []Effort) {
 			if x.flags != "" {
 				command += " " + x.flags
 			}
+			if x.whole {
+				command += " --rate N×RATE"
+			}
 			list = append(list, Effort{System: x.Name(), Processes: "1, which starts the others", Command: command})
 		}
 	}

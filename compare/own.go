@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/cluster/launch"
 	"github.com/trivium-ml/trivium/data"
@@ -56,6 +57,25 @@ func (o *own) Detect(context.Context) (Facts, error) {
 	return Facts{"trivium": o.host.Version, "go": runtime.Version()}, nil
 }
 
+// job is what the row trains in the place of its task's job.
+func (o *own) job(s Spec) (trivium.Job, error) {
+	job := s.Task.Job
+	job.Batch = s.Effective()
+	if o.clocks > 0 {
+		job.Batch = s.Workers // a row of each
+		if !s.Task.Own {
+			job.Optimizer.Rate = sampleRate
+		}
+	}
+	if o.whole {
+		if job.Optimizer.Rate == 0 {
+			return job, fmt.Errorf("compare: %s multiplies the learning rate by the workers: the job must say it", o.name)
+		}
+		job.Optimizer.Rate *= float64(s.Workers)
+	}
+	return job, nil
+}
+
 // Start implements System.
 func (o *own) Start(ctx context.Context, s Spec) (_ Trial, err error) {
 	topology, ok := o.host.Topologies.Find(o.topology)
@@ -66,15 +86,11 @@ func (o *own) Start(ctx context.Context, s Spec) (_ Trial, err error) {
 	if err != nil {
 		return nil, err
 	}
-	job := s.Task.Job
-	job.Batch, job.Last = s.Effective(), s.Task.Job.Last
-	workers, servers, threads := s.Workers, s.Servers, s.Threads
-	if o.clocks > 0 {
-		job.Batch = workers // a row of each
-		if !s.Task.Own {
-			job.Optimizer.Rate = sampleRate
-		}
+	job, err := o.job(s)
+	if err != nil {
+		return nil, err
 	}
+	workers, servers, threads := s.Workers, s.Servers, s.Threads
 	if o.alone {
 		workers, servers = 1, 0
 		if o.allCores {

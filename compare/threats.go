@@ -9,12 +9,13 @@ import (
 // threats are the reasons for doubt that the recorded facts give.
 func (r *Report) threats() {
 	say := func(format string, args ...any) { r.Threats = append(r.Threats, fmt.Sprintf(format, args...)) }
-	crowded, flagged, trials := 0, map[string]int{}, 0
+	crowded, flagged, trials, measured := 0, map[string]int{}, 0, map[string]bool{}
 	for _, t := range r.Tables {
 		for _, x := range t.Rows {
 			if x.Crowded {
 				crowded++
 			}
+			measured[x.System] = measured[x.System] || len(x.Trials) > 0
 			for _, one := range x.Trials {
 				trials++
 				for _, f := range one.Result.Flags {
@@ -60,6 +61,9 @@ func (r *Report) threats() {
 			say("Digits are generated where MNIST is not at hand: the same shapes and the same arithmetic, and other pictures.")
 			break
 		}
+	}
+	if measured["server-asp"] && (measured["mxnet-async"] || measured["tensorflow-async"]) {
+		say(wholeSteps)
 	}
 	for _, n := range r.Notes {
 		say("%s.", strings.TrimSuffix(n, "."))

@@ -1,0 +1,49 @@
+package compare
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/trivium-ml/trivium"
+)
+
+// TestOwnJob: what a row trains in the place of its task's job.
+func TestOwnJob(t *testing.T) {
+	task := Task{Job: trivium.Job{Optimizer: trivium.OptimizerSpec{Name: "sgd", Rate: 0.5}}}
+	spec := Spec{Task: task, Workers: 3, Batch: 100}
+	theirs := spec
+	theirs.Task.Own = true
+	for _, c := range []struct {
+		row   string
+		spec  Spec
+		batch int
+		rate  float64
+	}{
+		{"server-asp", spec, 300, 0.5},
+		{"server-asp-whole", spec, 300, 1.5},
+		{"server-ssp3-clock10", spec, 3, sampleRate},
+		{"server-ssp3-clock10", theirs, 3, 0.5},
+	} {
+		i := slices.IndexFunc(strategies, func(r row) bool { return r.name == c.row })
+		if job, err := (&own{row: &strategies[i]}).job(c.spec); err != nil || job.Batch != c.batch || job.Optimizer.Rate != c.rate {
+			t.Errorf("%s: batch %d, rate %v, %v; want %d, %v", c.row, job.Batch, job.Optimizer.Rate, err, c.batch, c.rate)
+		}
+		c.spec.Task.Job.Optimizer.Rate = 0
+		if _, err := (&own{row: &strategies[i]}).job(c.spec); (err != nil) != (c.row == "server-asp-whole") {
+			t.Errorf("%s without a rate: %v", c.row, err)
+		}
+	}
+}
+
+// The page says why asynchronous rows of ours and of others come to their targets differently, where it has both.
+func TestWholeSteps(t *testing.T) {
+	for other, want := range map[string]bool{"mxnet-async": true, "tensorflow-async": true, "mxnet-sync": false} {
+		ran := []Repeat{{}}
+		r := Report{Tables: []*Table{{Rows: []*Row{{System: "server-asp", Trials: ran}, {System: other, Trials: ran}}}}}
+		r.threats()
+		if got := slices.Contains(r.Threats, wholeSteps); got != want {
+			t.Errorf("%s: the page says so: %v, want %v: %s", other, got, want, strings.Join(r.Threats, "\n"))
+		}
+	}
+}
