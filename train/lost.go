@@ -20,8 +20,7 @@ type untilLost struct{}
 
 // Member returns the context of a strategy that runs in one of several processes, and the two ways to end it. interrupt, and the end of
 // parent, ask training to end: where updates are made by all, after the same one at all. lose fails it because something is gone, usually
-// with a LostError, also when it has been asked to end. What is held
-// is released by interrupt.
+// with a LostError, also when it has been asked to end. interrupt releases what is held.
 func Member(parent context.Context) (ctx context.Context, interrupt context.CancelFunc, lose context.CancelCauseFunc) {
 	hard, fail := context.WithCancelCause(context.WithoutCancel(parent))
 	ctx, end := context.WithCancelCause(context.WithValue(parent, untilLost{}, hard))
