@@ -3,6 +3,7 @@ package ps
 import (
 	"bytes"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/trivium-ml/trivium"
@@ -133,7 +134,11 @@ func FuzzRestore(f *testing.F) {
 		if i > 0 {
 			s.findOrMake(0, 0)
 		}
-		f.Add(uint8(i), i == 0, s.image().encode())
+		b := s.image().encode()
+		f.Add(uint8(i), i == 0, b)
+		b = slices.Clone(b)
+		copy(b[len(objectMagic)+2:], "\x00\x00\x00\x00\x00\x00\x00\x80") // a first cell, or row, so far below 0 that the distance wraps
+		f.Add(uint8(i), i == 0, b)
 	}
 	f.Fuzz(func(_ *testing.T, which uint8, cells bool, b []byte) {
 		s := newShard[float32](tables[int(which)%len(tables)], 0)

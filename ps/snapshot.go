@@ -193,6 +193,9 @@ func (s *shard[T]) restore(p []byte, o *object) error {
 		for range slots {
 			vs = append(vs, slices.Clone(asCells[float32](rawBytes(r, "slot", 4*n))))
 		}
+		if r.Err() == nil && (id < 0 || from < 0) {
+			r.Fail("row", fmt.Errorf("row %d from column %d", id, from))
+		}
 		if r.Err() != nil || s.t.cut.shardOf(id, from) != s.index {
 			continue
 		}
@@ -212,7 +215,7 @@ func (s *shard[T]) restore(p []byte, o *object) error {
 
 func (s *shard[T]) restoreCells(r *wire.Reader, slots int) error {
 	lo, hi := int64(r.Uint64("lo")), int64(r.Uint64("hi"))
-	if r.Err() == nil && (s.live == nil || lo > hi || hi-lo > int64(len(r.Rest()))) {
+	if r.Err() == nil && (s.live == nil || lo < 0 || lo > hi || hi-lo > int64(len(r.Rest()))) {
 		r.Fail("hi", fmt.Errorf("cells %d to %d", lo, hi))
 	}
 	steps := make([]uint32, 0, 16)
