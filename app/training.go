@@ -223,7 +223,7 @@ func (t *training) verdict(s *session, r trivium.Result, err error) error {
 			return &codedError{Interrupted, fmt.Errorf("interrupted after update %s", thousands(r.Steps))}
 		}
 		if t.saved == "" {
-			return &codedError{Interrupted, fmt.Errorf("interrupted after update %s, before the first checkpoint: nothing is saved", thousands(r.Steps))}
+			return &codedError{Interrupted, fmt.Errorf("interrupted after update %s, before the first checkpoint: nothing is saved, repeat the command", thousands(r.Steps))}
 		}
 		return &codedError{Interrupted, fmt.Errorf("interrupted after update %s; resume with: %s", thousands(r.Steps), t.resumeCommand(s))}
 	case err == nil:

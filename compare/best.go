@@ -76,7 +76,7 @@ func (o *own) trainCommand(t *Table, x *Row, p *Plan) string {
 			words = append(words, o.flags)
 		}
 		if o.whole {
-			words = append(words, "--rate", fmt.Sprint(rate*float64(x.Workers)))
+			words = append(words, "--rate", fmt.Sprintf("%.6g", rate*float64(x.Workers)))
 		}
 	}
 	words = append(words, "--threads", fmt.Sprint(x.Threads))

@@ -36,6 +36,16 @@ func TestOwnJob(t *testing.T) {
 	}
 }
 
+// TestWholeCommand: the command that repeats the row has its rate.
+func TestWholeCommand(t *testing.T) {
+	i := slices.IndexFunc(strategies, func(r row) bool { return r.name == "server-asp-whole" })
+	p := &Plan{Tasks: []Task{{Name: "mine", File: "job.yaml", Job: trivium.Job{Optimizer: trivium.OptimizerSpec{Rate: 0.1}}}}}
+	got := (&own{row: &strategies[i]}).trainCommand(&Table{Task: "mine", Own: true}, &Row{Workers: 3, Threads: 1, Effective: 300}, p)
+	if want := "trivium train -f job.yaml --topology server --workers 3 --processes --consistency asp --rate 0.3 --threads 1 --batch 100"; got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+}
+
 // The page says why asynchronous rows of ours and of others come to their targets differently, where it has both.
 func TestWholeSteps(t *testing.T) {
 	for other, want := range map[string]bool{"mxnet-async": true, "tensorflow-async": true, "mxnet-sync": false} {

@@ -12,7 +12,9 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/tools/go/packages"
@@ -31,16 +33,19 @@ func main() {
 
 // check prints what is wrong with the packages of those patterns, in the module of the working directory, and counts it.
 func check(patterns []string) (found int, err error) {
-	dir, err := os.Getwd()
+	where, err := exec.Command("go", "env", "GOROOT", "GOMODCACHE").Output()
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("go env: %w", err)
 	}
-	own := dir + string(filepath.Separator)
+	others := strings.Split(strings.TrimSpace(string(where)), "\n")
+	ofOthers := func(name string) bool {
+		return slices.ContainsFunc(others, func(dir string) bool { return strings.HasPrefix(name, dir+string(filepath.Separator)) })
+	}
 	list, err := packages.Load(&packages.Config{
 		Mode: packages.LoadAllSyntax, Tests: true,
 		ParseFile: func(fset *token.FileSet, name string, src []byte) (*ast.File, error) {
 			file, err := parser.ParseFile(fset, name, src, parser.SkipObjectResolution)
-			if file != nil && !strings.HasPrefix(name, own) {
+			if file != nil && ofOthers(name) {
 				withoutBodies(file)
 			}
 			return file, err
