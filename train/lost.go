@@ -2,6 +2,7 @@ package train
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/trivium-ml/trivium/transport"
@@ -37,4 +38,10 @@ func UntilLost(ctx context.Context) context.Context {
 		return hard
 	}
 	return context.WithoutCancel(ctx)
+}
+
+// LostOf returns the lost process because of which ctx ended, or nil.
+func LostOf(ctx context.Context) *LostError {
+	lost, _ := errors.AsType[*LostError](context.Cause(ctx))
+	return lost
 }

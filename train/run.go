@@ -188,7 +188,7 @@ func (r *Run) more(ctx context.Context) bool {
 	case r.steps > 0 && r.at.Step >= r.steps, r.steps == 0 && r.Job.Steps == 0:
 		r.over(trivium.Finished, nil)
 	case ctx.Err() != nil:
-		if lost, ok := errors.AsType[*LostError](context.Cause(ctx)); ok {
+		if lost := LostOf(ctx); lost != nil {
 			r.over(trivium.Failed, lost)
 			break
 		}

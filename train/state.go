@@ -2,7 +2,6 @@ package train
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -128,7 +127,7 @@ func (r *Run) stateMismatch(saved, want []string) error {
 // NotBegun is what a strategy returns where Open, or what it does before its loop, failed under ctx: an interrupt is no failure, and one
 // because something is lost is that loss.
 func NotBegun(ctx context.Context, err error) (trivium.Result, error) {
-	if lost, ok := errors.AsType[*LostError](context.Cause(ctx)); ok {
+	if lost := LostOf(ctx); lost != nil {
 		return trivium.Result{Reason: trivium.Failed}, lost
 	}
 	if ctx.Err() != nil {

@@ -132,7 +132,7 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 	heard := make(chan struct{})
 	unhook := context.AfterFunc(hard, func() {
 		defer close(heard)
-		if lost := lostOf(hard); lost != nil {
+		if lost := train.LostOf(hard); lost != nil {
 			select {
 			case <-time.After(lostWait):
 				stop(lost)
@@ -146,7 +146,7 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 			<-heard
 		}
 	}()
-	x, err := newExchange(agreed, &env, s.o, run, func() bool { return ctx.Err() != nil && lostOf(ctx) == nil })
+	x, err := newExchange(agreed, &env, s.o, run, func() bool { return ctx.Err() != nil && train.LostOf(ctx) == nil })
 	if err != nil {
 		return train.NotBegun(hard, err)
 	}
@@ -201,12 +201,6 @@ func (x *exchange) update(ctx context.Context, step int64, batch *trivium.Batch,
 	state.Step(step, x.run.Params, x.total, t.weight)
 	x.run.Leave()
 	return t, nil
-}
-
-// lostOf returns the lost process because of which ctx ended, or nil.
-func lostOf(ctx context.Context) *train.LostError {
-	lost, _ := errors.AsType[*train.LostError](context.Cause(ctx))
-	return lost
 }
 
 var errStopped = errors.New("a worker was asked to stop")

@@ -261,7 +261,7 @@ func (x *exchange) trade(ctx context.Context, step uint64) error {
 
 // failed says in one way, at all workers, why an exchange failed.
 func (x *exchange) failed(ctx context.Context, err error) error {
-	if lost, ok := errors.AsType[*train.LostError](context.Cause(ctx)); ok && ctx.Err() != nil {
+	if lost := train.LostOf(ctx); lost != nil {
 		return lost
 	}
 	blame, ok := errors.AsType[*collective.Blame](err)
@@ -300,7 +300,7 @@ func (x *exchange) closeOn(ctx context.Context) (done func()) {
 	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(closed)
-		if x.g != nil && lostOf(ctx) != nil {
+		if x.g != nil && train.LostOf(ctx) != nil {
 			_ = x.g.Close()
 		}
 	})

@@ -164,7 +164,7 @@ func (s *Strategy) mean(ctx context.Context, run *train.Run) error {
 
 // failed says why what could not be added over all: a worker that is lost is named as such.
 func failed(ctx context.Context, what string, err error) error {
-	if lost := lostOf(ctx); lost != nil {
+	if lost := train.LostOf(ctx); lost != nil {
 		return lost
 	}
 	err = fmt.Errorf("average: %s: %w", what, err)
@@ -172,10 +172,4 @@ func failed(ctx context.Context, what string, err error) error {
 		return &train.LostError{Peer: blame.Name, Why: err.Error()}
 	}
 	return err
-}
-
-// lostOf returns the lost process because of which ctx ended, or nil.
-func lostOf(ctx context.Context) *train.LostError {
-	lost, _ := errors.AsType[*train.LostError](context.Cause(ctx))
-	return lost
 }

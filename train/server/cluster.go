@@ -139,7 +139,7 @@ func (c *cluster) serve(ctx context.Context) (trivium.Result, error) {
 	case err := <-c.failed:
 		return trivium.Result{Reason: trivium.Failed}, err
 	}
-	if lost, ok := errors.AsType[*train.LostError](context.Cause(ctx)); ok {
+	if lost := train.LostOf(ctx); lost != nil {
 		return trivium.Result{Reason: trivium.Failed}, lost
 	}
 	return trivium.Result{Reason: trivium.Finished}, nil

@@ -146,8 +146,8 @@ func (w *worker) failure(err error) error {
 	if err == nil {
 		return nil
 	}
-	lost, ok := errors.AsType[*train.LostError](context.Cause(w.ctx))
-	if _, told := errors.AsType[*train.LostError](err); !ok || told { // then it also says what was waited for: table, row, worker and clock
+	lost := train.LostOf(w.ctx)
+	if _, told := errors.AsType[*train.LostError](err); lost == nil || told { // then it also says what was waited for: table, row, worker and clock
 		return err
 	}
 	return lost
