@@ -1,6 +1,9 @@
 package collective
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // The kinds of the frames that carry data, by which ranks vote, and say what they know of a failure.
 const (
@@ -19,3 +22,22 @@ func (g *Group) TimeBatches(ctx context.Context, op Op, bytes, count int, w *Wal
 
 // MeasureGamma is what calibration begins with.
 func MeasureGamma() float64 { return measureGamma() }
+
+// Foresee says how much of the time that is left a pass of calibration takes for its cells, if each operation takes so long.
+func (g *Group) Foresee(pass int, left, each time.Duration) time.Duration {
+	b := &bench{g: g, until: time.Now().Add(left)}
+	var cells []cell
+	for _, group := range passCells(pass) {
+		cells = append(cells, group...)
+	}
+	for _, c := range cells {
+		b.spent[c.line][c.col] = each.Seconds()
+	}
+	fit := make([]uint8, len(cells))
+	b.want(cells, pass, fit)
+	var sum time.Duration
+	for i, c := range cells {
+		sum += time.Duration(fit[i]) * time.Duration(opsOf(timedBytes[c.col], pass)) * each
+	}
+	return sum
+}
