@@ -65,6 +65,8 @@ func Gemm[T Float](isa ISA, ta, tb bool, m, n, k int, a []T, lda int, b []T, ldb
 		gemmAsm(isa, ta, tb, m, n, k, a, lda, b, ldb, c, ldc, ep, w)
 		return
 	}
+	reads(a, ta, m, k, lda)
+	reads(b, tb, k, n, ldb)
 	gemmGo(isa, ta, tb, m, n, k, a, lda, b, ldb, c, ldc, ep, w)
 }
 
