@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -46,6 +47,15 @@ type peerSpec struct {
 
 	dir    fs.FS  // of all peers: one program may build on another's
 	folder string // its own in there
+
+	found map[string]finding // by program: its rows share what Detect found, since to import some libraries takes seconds
+}
+
+// A finding is what a look for a peer's program found.
+type finding struct {
+	interpreter string
+	facts       Facts
+	err         error
 }
 
 // A peerRow is one way to run a peer.
@@ -149,7 +159,7 @@ type peer struct {
 	row *peerRow
 	env string // folder of its private environment
 
-	interpreter string // found by Detect
+	interpreter string // that Detect found
 }
 
 // Name implements System.
@@ -178,12 +188,33 @@ const detectLimit = 2 * time.Minute
 
 // Detect implements System: it looks into the peer's own environment, and then for a Python that has the module.
 func (p *peer) Detect(ctx context.Context) (Facts, error) {
+	program := strings.Join(p.row.Program, "\x00")
+	f, known := p.found[program]
+	if !known {
+		f = p.look(ctx)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if p.found == nil {
+			p.found = map[string]finding{}
+		}
+		p.found[program] = f
+	}
+	p.interpreter = f.interpreter
+	return maps.Clone(f.facts), f.err
+}
+
+// look does what Detect says.
+func (p *peer) look(ctx context.Context) finding {
 	ctx, cancel := context.WithTimeout(ctx, detectLimit)
 	defer cancel()
 	mend := orElse(p.Mend, "trivium compare peers install "+p.peerSpec.Name)
+	absent := func(looked string) finding {
+		return finding{err: &AbsentError{p.peerSpec.Name, looked, mend}}
+	}
 	if p.Built != "" {
 		if _, err := os.Stat(filepath.Join(p.env, p.Built)); err != nil {
-			return nil, &AbsentError{p.peerSpec.Name, filepath.Join(p.env, p.Built), mend}
+			return absent(filepath.Join(p.env, p.Built))
 		}
 	}
 	candidates := []string{filepath.Join(p.env, "bin", "python")}
@@ -206,12 +237,11 @@ func (p *peer) Detect(ctx context.Context) (Facts, error) {
 		}
 		facts, err := p.detect(ctx, python)
 		if err != nil {
-			return nil, &AbsentError{p.peerSpec.Name, fmt.Sprintf("%s of %s, which does not work: %v", p.Module, python, err), mend}
+			return absent(fmt.Sprintf("%s of %s, which does not work: %v", p.Module, python, err))
 		}
-		p.interpreter = python
-		return facts, nil
+		return finding{interpreter: python, facts: facts}
 	}
-	return nil, &AbsentError{p.peerSpec.Name, fmt.Sprintf("Python module %s in %s and of python3 on PATH", p.Module, p.env), mend}
+	return absent(fmt.Sprintf("Python module %s in %s and of python3 on PATH", p.Module, p.env))
 }
 
 // detect asks the program for its versions.

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/trivium-ml/trivium"
 )
@@ -89,6 +91,28 @@ func TestPeerBuilt(t *testing.T) {
 	var absent *AbsentError
 	if !errors.As(err, &absent) || absent.Looked != filepath.Join(env, "bin/x") || absent.Mend != "build it" {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestDetectOnce: rows of one program ask it once, since that may take it seconds; a row with another program asks that.
+func TestDetectOnce(t *testing.T) {
+	asked := filepath.Join(t.TempDir(), "asked")
+	says := func(version string) []string {
+		return []string{"/bin/sh", "-c", "echo " + version + " >>" + asked + `; echo '{"x":"` + version + `"}'`}
+	}
+	s := &peerSpec{Name: "x", Program: says("1"), dir: fstest.MapFS{}}
+	for i, row := range []*peerRow{{Name: "a"}, {Name: "b"}, {Name: "c", Program: says("2")}, {Name: "d"}} {
+		want := Facts{"x": "1"}
+		if row.Name == "c" {
+			want["x"] = "2"
+		}
+		p := s.peer(row, "")
+		if f, err := p.Detect(t.Context()); err != nil || !maps.Equal(f, want) || p.interpreter != "/bin/sh" {
+			t.Errorf("row %d: %v of %q, %v", i, f, p.interpreter, err)
+		}
+	}
+	if got, err := os.ReadFile(asked); err != nil || string(got) != "1\n2\n" {
+		t.Errorf("asked %q, %v", got, err)
 	}
 }
 
