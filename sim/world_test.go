@@ -172,7 +172,11 @@ func run(t *testing.T, seed uint64, plan sim.Plan) (string, uint64) {
 }
 
 func TestSameSeedSameTrace(t *testing.T) {
-	for seed := range uint64(20) {
+	seeds := uint64(20)
+	if testing.Short() {
+		seeds = 4
+	}
+	for seed := range seeds {
 		a, ha := run(t, seed, nil)
 		b, hb := run(t, seed, nil)
 		if a != b || ha != hb {
