@@ -60,7 +60,7 @@ func gemmGo[T Float](isa ISA, ta, tb bool, m, n, k int, a []T, lda int, b []T, l
 	}
 }
 
-// accumulate is s[j] += x * b[j], fused unless isa is Go.
+// accumulate is s[j] += x * b[j], fused unless isa is Go. Who calls it tells the race detector what is read.
 //
 //go:norace
 func accumulate[T Float](isa ISA, s []T, x T, b []T) {

@@ -88,6 +88,7 @@ func Leaf[T Float](isa ISA, rows, n int, a []T, lda int, d, g []T) {
 	g = g[:n]
 	if rows == 0 || isa < AVX2 {
 		clear(g)
+		reads(a, false, rows, n, lda)
 		for i := range rows {
 			accumulate(isa, g, d[i], a[i*lda:][:n])
 		}
