@@ -69,6 +69,9 @@ func (c *comparing) status(s compare.Status) {
 		c.left = s.Left
 	}
 	line := fmt.Sprintf("trial %d of %d: %s %s, repeat %d: %s", s.Done+1, s.Total, s.Cell.Task, s.Cell.System, s.Repeat, s.Phase)
+	if s.Total == 0 {
+		line = s.Cell.System + ": " + s.Phase
+	}
 	if s.Rate > 0 {
 		line += fmt.Sprintf(", %s samples/s", scaled(s.Rate))
 	}

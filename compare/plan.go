@@ -44,11 +44,11 @@ type Watch struct {
 	Trialed func(t Trialed, s Table) // a trial is over, and what its table is by now
 }
 
-// A Status is a trial under way.
+// A Status is a trial under way, or what comes before the first.
 type Status struct {
 	Cell        Cell
 	Repeat      int // from 1
-	Done, Total int // trials
+	Done, Total int // trials; Total is 0 while systems are asked for their versions, and Cell has the system's name alone
 	Phase       string
 	Rate        float64 // samples a second so far; 0: not yet known
 	Elapsed     time.Duration

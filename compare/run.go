@@ -120,6 +120,7 @@ func (r *runner) detect(ctx context.Context) error {
 	r.absent = map[string]error{}
 	var mixed []string
 	for _, s := range r.plan.Systems {
+		r.plan.Watch.Status(Status{Cell: Cell{System: s.Name()}, Phase: "ask which version is here", Left: -1})
 		facts, err := s.Detect(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
