@@ -153,6 +153,7 @@ func TestCase7Fast(t *testing.T) {
 				t.Fatal(err)
 			}
 			agree(spec, collective.Op{Codec: c, Reduce: collective.Mean}, false)
+			agree(spec+" at one rank", collective.Op{Codec: c, Reduce: collective.Mean, Plan: collective.GatherCast}, false)
 		}
 		w.close()
 	}
@@ -161,7 +162,11 @@ func TestCase7Fast(t *testing.T) {
 // Under a codec with error feedback the sums over many steps are those of the gradients, up to what the residuals hold.
 func TestCodecFeedback(t *testing.T) {
 	const n, size, steps = 500, 3, 30
-	for _, spec := range []string{"f16", "int8", "1bit", "topk:0.05", "randomk:0.1", "qsgd:3", "powersgd:2"} {
+	for k, spec := range []string{"f16", "int8", "1bit", "topk:0.05", "randomk:0.1", "qsgd:3", "powersgd:2", "f16", "topk:0.05"} {
+		plan := collective.Auto
+		if k >= 7 {
+			plan = collective.GatherCast
+		}
 		c, err := compress.Parse(spec)
 		if err != nil {
 			t.Fatal(err)
@@ -179,7 +184,7 @@ func TestCodecFeedback(t *testing.T) {
 				for i := range src {
 					src[i] = float32(random.NormFloat64())
 				}
-				if err := run(t.Context(), g, collective.Op{Codec: c, Residual: e, Owner: owner}, collective.Of(dst), collective.Of(src)); err != nil {
+				if err := run(t.Context(), g, collective.Op{Codec: c, Plan: plan, Residual: e, Owner: owner}, collective.Of(dst), collective.Of(src)); err != nil {
 					return err
 				}
 				mu.Lock()
@@ -203,6 +208,38 @@ func TestCodecFeedback(t *testing.T) {
 				t.Fatalf("%s: element %d: %v arrived and %v is kept, of %v", spec, i, got[i], kept[i], want[i])
 			}
 		}
+		w.close()
+	}
+}
+
+// What a checkpoint kept, shared out to all ranks, arrives at once where the codec has the bits for it: also the part that the owner of a
+// share has of it, who encodes nothing of that share.
+func TestCodecRestored(t *testing.T) {
+	const n, size = 500, 3
+	for _, plan := range []collective.Algorithm{collective.Auto, collective.GatherCast} {
+		w := open(t, inMemory, size, collective.Options{})
+		w.must(func(r int, g *collective.Group) error {
+			e, owner := compress.NewResidual(n), compress.NewResidual(n)
+			src, dst := make([]float32, n), make([]float32, n)
+			for i := range src {
+				src[i], e.Cells()[i] = float32(i), float32(10*r)
+			}
+			for step := range 2 {
+				if err := run(t.Context(), g, collective.Op{Codec: compress.F16{}, Plan: plan, Residual: e, Owner: owner}, collective.Of(dst), collective.Of(src)); err != nil {
+					return err
+				}
+				for i, v := range dst {
+					want := float32(size * i)
+					if step == 0 {
+						want += 10 + 20
+					}
+					if v != want {
+						return fmt.Errorf("%v, step %d: element %d is %v, want %v", plan, step, i, v, want)
+					}
+				}
+			}
+			return nil
+		})
 		w.close()
 	}
 }

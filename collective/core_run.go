@@ -205,8 +205,10 @@ func (c *core) code(o *operation, t *Task) error {
 			switch {
 			case s.Buf == Src && k == 0:
 				copy(sum, as[float32](o.span(s)))
+				part(o.Residual, s).Release(sum)
 			case s.Buf == Src:
 				combine(tensor.F32, Sum, o.span(t.To), o.span(t.To), o.span(s))
+				part(o.Residual, s).Release(sum)
 			case k == 0:
 				err = o.Codec.Decode(sum, o.coded[s.From])
 			default:

@@ -185,6 +185,8 @@ func (c *core) choose(j *job) Algorithm {
 		return Doubling // to everyone at once
 	case j.Kind != AllReduce:
 		return Direct
+	case j.Codec != nil && (j.Plan == GatherCast || j.Plan == Auto && c.costs().Crowded && c.size() > 2 && bytes <= codedMost):
+		return GatherCast
 	case j.Codec != nil:
 		return Pairwise
 	case j.Plan == Shared && c.arena == nil:
@@ -223,6 +225,9 @@ const smallBytes = 16 << 10
 
 // gatherMost is up to where everything to one rank and back may pay: few messages, where what counts is their number.
 const gatherMost = 16 << 10
+
+// codedMost is up to where ranks that share their cores send what they encode to one of them: as many bytes in fewer messages.
+const codedMost = 128 << 10
 
 // doublingMost is up to where doubling among four ranks, eight and so on is considered: beyond, halving sends less and takes as long at most,
 // which a short calibration does not always find.

@@ -10,9 +10,20 @@ import (
 // the order of the ranks, with its own values as they are, encodes the sum once and sends it to all. The owner takes over what it
 // decodes itself, so that all have the same bits. A value is rounded at most twice.
 //
+// Each rank owns a share; or rank 0 owns all, for a third of the messages among three ranks, but then one rank adds everything.
+//
 // A unit is what is encoded at once: it fits a frame.
-func (b *builder) coded(n, unit int) {
+func (b *builder) coded(n, unit int, all bool) {
 	ranks := b.size
+	share := func(s Span, rank int) Span {
+		switch {
+		case !all:
+			return s.share(rank, ranks)
+		case rank == 0:
+			return s
+		}
+		return Span{s.Buf, s.To, s.To}
+	}
 	slots := 0
 	slot := func() Span { slots++; return Span{Coded, slots - 1, slots} }
 	units := func(s Span, do func(Span)) {
@@ -23,13 +34,13 @@ func (b *builder) coded(n, unit int) {
 	in, out := Span{Src, 0, n}, Span{Dst, 0, n}
 	for t := 1; t < ranks; t++ {
 		to := (b.rank + t) % ranks
-		units(in.share(to, ranks), func(s Span) {
+		units(share(in, to), func(s Span) {
 			c := slot()
 			b.add(Task{Do: DoEncode, To: c, From: []Span{s}}, true, s)
 			b.sendCoded(to, c)
 		})
 	}
-	mine := out.share(b.rank, ranks)
+	mine := share(out, b.rank)
 	operands := make([][]Span, ranks) // by rank, by unit
 	for t := 1; t < ranks; t++ {
 		from := mod(b.rank-t, ranks)
@@ -63,7 +74,7 @@ func (b *builder) coded(n, unit int) {
 	b.phase = PhaseGather
 	for t := 1; t < ranks; t++ {
 		from := mod(b.rank-t, ranks)
-		units(out.share(from, ranks), func(s Span) {
+		units(share(out, from), func(s Span) {
 			c := slot()
 			b.recvCoded(from, c)
 			b.add(Task{Do: DoDecodeInto, To: s, From: []Span{c}}, true, c)

@@ -30,7 +30,7 @@ func planOf(j *job, a Algorithm, rank, size, segment, frame int, hosts [][]int, 
 		case a == Shared:
 			b.shared(j.n, max(1, segment), in[0], in[1])
 		case j.Codec != nil:
-			b.coded(j.n, unitOf(j.Codec, frame))
+			b.coded(j.n, unitOf(j.Codec, frame), a == GatherCast)
 		case j.Shards > 0:
 			b.exact(j.Shards, j.n, a == Doubling)
 		default:

@@ -20,9 +20,9 @@ func combine(dt tensor.DType, r Reduce, dst []byte, from ...[]byte) {
 	case tensor.U8, tensor.Bool:
 		combineWhole[uint8](r, dst, from)
 	case tensor.F16:
-		combineHalf(r, dst, from, tensor.Float16.Float32, tensor.ToFloat16)
+		combineHalf(r, kernel.F16, dst, from)
 	case tensor.BF16:
-		combineHalf(r, dst, from, tensor.BFloat16.Float32, tensor.ToBFloat16)
+		combineHalf(r, kernel.BF16, dst, from)
 	}
 }
 
@@ -35,19 +35,23 @@ func combineFloat[T kernel.Float](r Reduce, dst []byte, from [][]byte) {
 		to := min(len(dst), at+blockBytes)
 		out, a := as[T](dst[at:to]), as[T](from[0][at:to])
 		for _, f := range from[1:] {
-			b := as[T](f[at:to])
-			switch r {
-			case Sum, Mean:
-				kernel.Add(isa, out, a, b)
-			case Min:
-				kernel.Min(isa, out, a, b)
-			case Max:
-				kernel.Max(isa, out, a, b)
-			case Product:
-				kernel.Mul(isa, out, a, b)
-			}
+			combineTwo(isa, r, out, a, as[T](f[at:to]))
 			a = out
 		}
+	}
+}
+
+// combineTwo is dst = a ⊕ b.
+func combineTwo[T kernel.Float](isa kernel.ISA, r Reduce, dst, a, b []T) {
+	switch r {
+	case Sum, Mean:
+		kernel.Add(isa, dst, a, b)
+	case Min:
+		kernel.Min(isa, dst, a, b)
+	case Max:
+		kernel.Max(isa, dst, a, b)
+	case Product:
+		kernel.Mul(isa, dst, a, b)
 	}
 }
 
@@ -86,35 +90,18 @@ func combineWhole[T int32 | int64 | uint8](r Reduce, dst []byte, from [][]byte) 
 	}
 }
 
-func combineHalf[T ~uint16](r Reduce, dst []byte, from [][]byte, wide func(T) float32, narrow func(float32) T) {
-	var acc [blockBytes / 4]float32
-	out := as[T](dst)
-	for at := 0; at < len(out); at += len(acc) {
-		n := min(len(acc), len(out)-at)
-		for i, v := range as[T](from[0])[at : at+n] {
-			acc[i] = wide(v)
-		}
+func combineHalf(r Reduce, h kernel.Half, dst []byte, from [][]byte) {
+	isa := kernel.Best()
+	var sum, next [blockBytes / 4]float32
+	for at := 0; at < len(dst); at += 2 * len(sum) {
+		to := min(len(dst), at+2*len(sum))
+		acc, x := sum[:(to-at)/2], next[:(to-at)/2]
+		kernel.Widen(isa, h, acc, from[0][at:to])
 		for _, f := range from[1:] {
-			for i, v := range as[T](f)[at : at+n] {
-				switch x := wide(v); r {
-				case Sum, Mean:
-					acc[i] += x
-				case Min: // as kernel.Min: the second unless the first is less
-					if !(acc[i] < x) {
-						acc[i] = x
-					}
-				case Max:
-					if !(acc[i] > x) {
-						acc[i] = x
-					}
-				case Product:
-					acc[i] *= x
-				}
-			}
+			kernel.Widen(isa, h, x, f[at:to])
+			combineTwo(isa, r, acc, acc, x)
 		}
-		for i, v := range acc[:n] {
-			out[at+i] = narrow(v)
-		}
+		kernel.Narrow(isa, h, dst[at:to], acc)
 	}
 }
 
@@ -143,13 +130,9 @@ func finish(dt tensor.DType, r Reduce, ranks int, scale float64, x []byte) {
 			x[i] = uint8(int(v) / ranks)
 		}
 	case tensor.F16:
-		for i, v := range as[tensor.Float16](x) {
-			as[tensor.Float16](x)[i] = tensor.ToFloat16(float32(v.Float32()/float32(ranks)) * float32(scale))
-		}
+		finishHalf(kernel.F16, x, ranks, scale)
 	case tensor.BF16:
-		for i, v := range as[tensor.BFloat16](x) {
-			as[tensor.BFloat16](x)[i] = tensor.ToBFloat16(float32(v.Float32()/float32(ranks)) * float32(scale))
-		}
+		finishHalf(kernel.BF16, x, ranks, scale)
 	}
 }
 
@@ -159,6 +142,18 @@ func finishFloat[T kernel.Float](x []T, ranks int, scale float64) {
 	}
 	if scale != 1 {
 		kernel.Scale(kernel.Best(), x, x, T(scale))
+	}
+}
+
+func finishHalf(h kernel.Half, x []byte, ranks int, scale float64) {
+	isa := kernel.Best()
+	var wide [blockBytes / 4]float32
+	for at := 0; at < len(x); at += 2 * len(wide) {
+		part := x[at:min(len(x), at+2*len(wide))]
+		y := wide[:len(part)/2]
+		kernel.Widen(isa, h, y, part)
+		finishFloat(y, ranks, scale)
+		kernel.Narrow(isa, h, part, y)
 	}
 }
 

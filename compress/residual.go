@@ -18,6 +18,8 @@ type Residual struct {
 	calls uint64    // encodings so far: codecs that draw at random draw anew in each
 	warm  []float32 // PowerSGD's right factor of the last call
 	parts []part    // by from, then to
+
+	released bool // since it was last encoded with
 }
 
 // A part is a range of a residual that is encoded on its own.
@@ -68,6 +70,19 @@ func (e *Residual) SetRate(rate float64) {
 	e.rate = rate
 }
 
+// Release adds what is kept to dst, and keeps nothing. Who sums a range adds its own values as they are, and never encodes them: what it
+// keeps of them is of another cut, or of a checkpoint. Only the first call after an encoding looks.
+func (e *Residual) Release(dst []float32) {
+	if e == nil || e.released {
+		return
+	}
+	for i, v := range e.cells {
+		dst[i] += v
+	}
+	clear(e.cells)
+	e.released = true
+}
+
 // Norm is the Euclidean norm: what would be lost with the residual.
 func (e *Residual) Norm() float64 {
 	var s float64
@@ -80,7 +95,7 @@ func (e *Residual) Norm() float64 {
 // Reset makes the residual as NewResidual returned it.
 func (e *Residual) Reset() {
 	clear(e.cells)
-	e.rate, e.calls, e.warm, e.parts = 0, 0, nil, nil
+	e.rate, e.calls, e.warm, e.parts, e.released = 0, 0, nil, nil, false
 }
 
 // add adds src to e and returns e's cells, to be encoded; without a residual it returns src.
@@ -88,14 +103,23 @@ func (e *Residual) add(c Codec, src []float32) ([]float32, error) {
 	if e == nil {
 		return src, nil
 	}
-	if len(e.cells) != len(src) {
-		return nil, fmt.Errorf("compress: %s: %d values come with a residual of %d", c, len(src), len(e.cells))
+	if err := e.begin(c, len(src)); err != nil {
+		return nil, err
 	}
 	for i, v := range src {
 		e.cells[i] += v
 	}
-	e.calls++
 	return e.cells, nil
+}
+
+// begin notes an encoding of n values.
+func (e *Residual) begin(c Codec, n int) error {
+	if len(e.cells) != n {
+		return fmt.Errorf("compress: %s: %d values come with a residual of %d", c, n, len(e.cells))
+	}
+	e.calls++
+	e.released = false
+	return nil
 }
 
 // AppendState appends e as bytes.
@@ -156,7 +180,7 @@ func (e *Residual) SetState(p []byte) error {
 		return fmt.Errorf("compress: %w", err)
 	}
 	copy(e.cells, cells)
-	e.rate, e.calls, e.warm, e.parts = now.rate, now.calls, now.warm, now.parts
+	e.rate, e.calls, e.warm, e.parts, e.released = now.rate, now.calls, now.warm, now.parts, false
 	for _, q := range e.parts {
 		q.e.cells = e.cells[q.from:q.to:q.to]
 	}

@@ -12,7 +12,7 @@ const (
 	Go ISA = iota
 	// GoExact is the portable twin with fused multiply-adds emulated, for exact mode and tests: the bits of the assembly, slowly.
 	GoExact
-	AVX2   // AVX2 and FMA
+	AVX2   // AVX2, FMA and F16C
 	AVX512 // AVX-512 F, BW, DQ and VL
 )
 
@@ -33,8 +33,10 @@ func (i ISA) String() string {
 // Best returns the fastest ISA of this machine: Go where there is no assembly, and in race-detector builds, because the detector
 // does not see what assembly reads and writes.
 func Best() ISA {
-	a := Available()
-	return a[len(a)-1]
+	if raceEnabled {
+		return Go
+	}
+	return widest()
 }
 
 // Exact returns the fastest ISA whose bits are those of every other machine in exact mode.
@@ -48,8 +50,8 @@ func Exact() ISA {
 // Available lists what runs here, slowest first; Go and GoExact always do.
 func Available() []ISA {
 	isas := []ISA{GoExact, Go}
-	if raceEnabled {
-		return isas
+	for isa := AVX2; isa <= Best(); isa++ {
+		isas = append(isas, isa)
 	}
-	return append(isas, assembly()...)
+	return isas
 }
