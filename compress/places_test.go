@@ -1,43 +1,100 @@
 package compress_test
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/trivium-ml/trivium/compress"
 	"github.com/trivium-ml/trivium/draw"
 )
 
+// Against sorting all: few values with many ties, and many, of which a sample tells where the largest begin, or tells it wrongly.
 func TestTopKAgainstSort(t *testing.T) {
-	for seed := range uint64(300) {
-		n := 1 + int(draw.Below(seed, 1, 0, 200))
-		k := 1 + int(draw.Below(seed, 1, 1, uint64(n)))
-		x := make([]float32, n)
-		for i := range x {
-			x[i] = float32(int(draw.Below(seed, 2, uint64(i), 9))-4) * 1e-3 // many ties
-		}
-		left := map[int]bool{}
-		for i := range x {
-			larger := 0
-			for j := range x {
-				if a, b := math.Abs(float64(x[j])), math.Abs(float64(x[i])); a > b || a == b && j < i {
-					larger++
+	normal := func(seed uint64, i int) float32 {
+		return float32(draw.Below(seed, 3, uint64(i), 1<<20)) * float32(draw.Below(seed, 4, uint64(i), 1<<20)) * 0x1p-30
+	}
+	for _, c := range []struct {
+		name   string
+		most   uint64 // values
+		share  uint64 // one in so many at least is sent
+		values func(seed uint64, i int) float32
+	}{
+		{"ties", 200, 1, func(seed uint64, i int) float32 { return float32(int(draw.Below(seed, 2, uint64(i), 9))-4) * 1e-3 }},
+		{"all sizes", 30_000, 100, normal},
+		{"many", 30_000, 3, normal},
+		{"few are not 0", 30_000, 50, func(seed uint64, i int) float32 {
+			if draw.Below(seed, 2, uint64(i), 40) > 0 {
+				return 0
+			}
+			return -normal(seed, i)
+		}},
+		{"not numbers", 30_000, 300, func(seed uint64, i int) float32 {
+			switch draw.Below(seed, 2, uint64(i), 500) {
+			case 0:
+				return float32(math.NaN())
+			case 1:
+				return float32(math.Inf(-1))
+			}
+			return normal(seed, i)
+		}},
+		{"only the sample is large", 30_000, 60, func(seed uint64, i int) float32 {
+			if i%9 == 0 {
+				return 1e6 + normal(seed, i)
+			}
+			return normal(seed, i)
+		}},
+		{"only the sample is small", 30_000, 60, func(seed uint64, i int) float32 {
+			if i%9 == 0 {
+				return 1e-6 * normal(seed, i)
+			}
+			return normal(seed, i)
+		}},
+	} {
+		for seed := range uint64(40) {
+			n := 1 + int(draw.Below(seed, 1, 0, c.most))
+			k := 1 + int(draw.Below(seed, 1, 1, (uint64(n)+c.share-1)/c.share))
+			x, order := make([]float32, n), make([]int, n)
+			for i := range x {
+				x[i], order[i] = c.values(seed, i), i
+			}
+			size := func(i int) uint32 { return math.Float32bits(x[i]) &^ (1 << 31) }
+			slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(size(b), size(a)) })
+			sent := make([]bool, n)
+			for _, i := range order[:k] {
+				sent[i] = true
+			}
+			codec, e := compress.TopK{Share: compress.Share(k)}, compress.NewResidual(n)
+			if k == 1 {
+				codec.Share = compress.Share(1 / float64(n))
+			}
+			for _, e := range []*compress.Residual{nil, e} {
+				p, err := codec.Encode(nil, x, e)
+				if err != nil {
+					t.Fatal(err)
+				}
+				y := make([]float32, n)
+				if err := codec.Decode(y, p); err != nil {
+					t.Fatal(err)
+				}
+				for i, v := range x {
+					if !sent[i] {
+						v = 0
+					}
+					if math.Float32bits(y[i]) != math.Float32bits(v) && x[i] != 0 && x[i] == x[i] {
+						t.Fatalf("%s, seed %d: of the largest %d of %d, element %d, %v, became %v", c.name, seed, k, n, i, x[i], y[i])
+					}
 				}
 			}
-			left[i] = larger < k
-		}
-		c := compress.TopK{Share: compress.Share(k)}
-		p, err := c.Encode(nil, x, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		y := make([]float32, n)
-		if err := c.Decode(y, p); err != nil {
-			t.Fatal(err)
-		}
-		for i := range x {
-			if want := x[i]; left[i] != (y[i] != 0) && want != 0 {
-				t.Fatalf("seed %d: top-%d of %v is %v", seed, k, x, y)
+			for i, v := range e.Cells() {
+				want := x[i]
+				if sent[i] || want-want != 0 {
+					want = 0
+				}
+				if v != want {
+					t.Fatalf("%s, seed %d: of element %d, %v, is kept %v", c.name, seed, i, x[i], v)
+				}
 			}
 		}
 	}

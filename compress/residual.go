@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/trivium-ml/trivium/tensor/kernel"
 	"github.com/trivium-ml/trivium/wire"
 )
 
@@ -20,6 +21,7 @@ type Residual struct {
 	parts []part    // by from, then to
 
 	released bool // since it was last encoded with
+	largest  largest
 }
 
 // A part is a range of a residual that is encoded on its own.
@@ -106,9 +108,7 @@ func (e *Residual) add(c Codec, src []float32) ([]float32, error) {
 	if err := e.begin(c, len(src)); err != nil {
 		return nil, err
 	}
-	for i, v := range src {
-		e.cells[i] += v
-	}
+	kernel.Add(kernel.Best(), e.cells, e.cells, src)
 	return e.cells, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // TopK sends the values of largest absolute value; of equal ones, those of lower index. NaN counts as largest.
@@ -31,41 +32,110 @@ func (c TopK) Encode(dst []byte, src []float32, e *Residual) ([]byte, error) {
 		return dst, err
 	}
 	k := c.Share.bound(len(x))
+	var own largest
+	l := &own
+	if e != nil {
+		l = &e.largest
+	}
+	least := l.find(x, k)
 	dst, room := grow(dst, c.MaxLen(len(x)))
 	start := len(dst) - len(room)
-	at := binary.PutUvarint(room, uint64(k))
-	least, above := threshold(x, k)
-	equal := k - above // so many of those that equal the threshold are sent
-	values := room[len(room)-4*k:]
-	last, sent := -1, 0
-	for i, v := range x {
-		b := math.Float32bits(v) & 0x7fffffff
-		if b < least {
-			continue
-		}
-		if b == least {
-			if equal == 0 {
-				continue
-			}
-			equal--
-		}
-		at += binary.PutUvarint(room[at:], uint64(i-last-1))
-		last = i
-		binary.LittleEndian.PutUint32(values[4*sent:], math.Float32bits(v))
-		if sent++; e != nil {
+	n := binary.PutUvarint(room, uint64(k))
+	last := -1
+	for _, i := range l.at {
+		n += binary.PutUvarint(room[n:], uint64(int(i)-last-1))
+		last = int(i)
+	}
+	for _, v := range l.values {
+		binary.LittleEndian.PutUint32(room[n:], math.Float32bits(v))
+		n += 4
+	}
+	if e != nil {
+		for _, i := range l.at {
 			x[i] = 0
 		}
-		if sent == k {
-			break
+		if least >= infinite { // more such than are sent
+			for i, v := range x {
+				x[i] = dropped(v)
+			}
 		}
 	}
-	at += copy(room[at:], values)
-	if e != nil {
+	return dst[:start+n], nil
+}
+
+// infinite are the bits of the smallest absolute value that is not finite.
+const infinite = 0x7f800000
+
+func magnitude(v float32) uint32 { return math.Float32bits(v) &^ (1 << 31) }
+
+// largest are some values of a vector and where they are, in the order of their indices. Its memory is used again.
+type largest struct {
+	at     []int32
+	values []float32
+}
+
+// find makes l the k of x that are largest, of equal ones the first, and returns the magnitude of the k-th.
+func (l *largest) find(x []float32, k int) (least uint32) {
+	l.at, l.values = slices.Grow(l.at[:0], k), slices.Grow(l.values[:0], k)
+	if floor := sampled(x, k); floor > 0 {
 		for i, v := range x {
-			x[i] = dropped(v)
+			if magnitude(v) >= floor {
+				l.at, l.values = append(l.at, int32(i)), append(l.values, v)
+			}
+		}
+		if len(l.at) >= k {
+			least, above := threshold(l.values, k)
+			l.cut(least, k-above)
+			return least
+		}
+		l.at, l.values = l.at[:0], l.values[:0]
+	}
+	least, above := threshold(x, k)
+	equal := k - above
+	for i, v := range x {
+		if b := magnitude(v); b > least || b == least && equal > 0 {
+			if b == least {
+				equal--
+			}
+			l.at, l.values = append(l.at, int32(i)), append(l.values, v)
 		}
 	}
-	return dst[:start+at], nil
+	return least
+}
+
+// cut leaves what is larger than least, and the first so many that equal it.
+func (l *largest) cut(least uint32, equal int) {
+	n := 0
+	for i, v := range l.values {
+		if b := magnitude(v); b > least || b == least && equal > 0 {
+			if b == least {
+				equal--
+			}
+			l.at[n], l.values[n] = l.at[i], v
+			n++
+		}
+	}
+	l.at, l.values = l.at[:n], l.values[:n]
+}
+
+// sampled guesses a magnitude that at least k of x have, and not many more: what is below it need not be sorted out. 0: there is no good
+// guess. Of a sample, so many reach the k-th largest as it has of the k, and four standard deviations more.
+func sampled(x []float32, k int) uint32 {
+	const most = 4096
+	n := len(x)
+	stride := max(8, n/most) | 1 // of rows of an even length, all columns
+	size := n / stride
+	hits := float64(k) / float64(stride)
+	rank := int(hits + 4*math.Sqrt(hits) + 4)
+	if k == 0 || 4*rank > size {
+		return 0
+	}
+	var sample [most]float32
+	for i := range size {
+		sample[i] = x[i*stride]
+	}
+	floor, _ := threshold(sample[:size], rank)
+	return floor
 }
 
 // threshold returns the bits of the k-th largest absolute value of x, and how many are larger. It looks at 11, 10 and 10 bits in turn,
@@ -79,7 +149,7 @@ func threshold(x []float32, k int) (least uint32, above int) {
 		var count [2][2048]uint32 // two, since a counter that is hit again at once makes the processor wait
 		low := uint32(1)<<digit.bits - 1
 		for i, v := range x {
-			if b := math.Float32bits(v) & 0x7fffffff; b&mask == prefix {
+			if b := magnitude(v); b&mask == prefix {
 				count[i&1][b>>digit.shift&low]++
 			}
 		}
