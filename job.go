@@ -199,6 +199,14 @@ func DecodeJob(p []byte) (*Job, error) {
 	if j.Version != JobVersion {
 		return nil, fmt.Errorf("job: version: this program reads version %d, found %d", JobVersion, j.Version)
 	}
+	for _, list := range []*[]string{&j.Metrics, &j.Data.Drop, &j.Data.Categorical} { // as Encode leaves them out
+		if len(*list) == 0 {
+			*list = nil
+		}
+	}
+	if len(j.Optimizer.Params) == 0 {
+		j.Optimizer.Params = nil
+	}
 	return &j, nil
 }
 

@@ -124,6 +124,7 @@ func FuzzDecodeJob(f *testing.F) {
 	p, _ := exampleJob().Encode()
 	f.Add(p)
 	f.Add([]byte(`{"version":1,"optimizer":{"params":{"a":1e308}}}`))
+	f.Add([]byte(`{"version":1,"optimizer":{"params":{}},"metrics":[],"data":{"drop":[],"categorical":[]}}`))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		j, err := trivium.DecodeJob(p)
 		if err != nil {

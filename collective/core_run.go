@@ -185,15 +185,19 @@ func (c *core) land(o *operation, i int32, t *Task, ev *transport.Event) bool {
 	return true
 }
 
-// code runs the tasks of a codec.
-func (c *core) code(o *operation, t *Task) error {
+// code runs the tasks of a codec. A codec that panics is an error like others: the lock is held here, and all would wait for ever.
+func (c *core) code(o *operation, t *Task) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("codec %s panicked: %v", o.Codec, r)
+		}
+	}()
 	part := func(e *compress.Residual, s Span) *compress.Residual {
 		if e == nil {
 			return nil
 		}
 		return e.Range(s.From, s.To)
 	}
-	var err error
 	switch t.Do {
 	case DoEncode:
 		slot := &o.coded[t.To.From]

@@ -173,6 +173,33 @@ func TestCase8RefusedArguments(t *testing.T) {
 	})
 }
 
+// A brokenCodec panics where it encodes.
+type brokenCodec struct{ compress.F16 }
+
+func (brokenCodec) Encode([]byte, []float32, *compress.Residual) ([]byte, error) {
+	panic("index out of range")
+}
+
+// A codec that panics, which may be a caller's own, fails the operation at all ranks; nobody waits for a lock that it left.
+func TestCodecPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, inMemory, 3, collective.Options{})
+		errs := w.each(func(r int, g *collective.Group) error {
+			op := collective.Op{Codec: compress.F16{}}
+			if r == 1 {
+				op.Codec = brokenCodec{}
+			}
+			return run(t.Context(), g, op, collective.Of(make([]float32, 6)), collective.Of(make([]float32, 6)))
+		})
+		for r, err := range errs {
+			var b *collective.Blame
+			if !errors.As(err, &b) || b.Rank != 1 || b.Cause != collective.Refused || err.Error() != errs[0].Error() || !strings.Contains(err.Error(), "codec f16 panicked: index out of range") {
+				t.Errorf("rank %d: %v", r, err)
+			}
+		}
+	})
+}
+
 // More frames than numbers for them are refused: their keys would be those of other groups' frames.
 func TestCase8TooManyFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

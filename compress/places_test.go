@@ -24,6 +24,7 @@ func TestTopKAgainstSort(t *testing.T) {
 		{"ties", 200, 1, func(seed uint64, i int) float32 { return float32(int(draw.Below(seed, 2, uint64(i), 9))-4) * 1e-3 }},
 		{"all sizes", 30_000, 100, normal},
 		{"many", 30_000, 3, normal},
+		{"more than are sampled", 200_000, 100, normal},
 		{"few are not 0", 30_000, 50, func(seed uint64, i int) float32 {
 			if draw.Below(seed, 2, uint64(i), 40) > 0 {
 				return 0

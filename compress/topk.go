@@ -124,7 +124,7 @@ func sampled(x []float32, k int) uint32 {
 	const most = 4096
 	n := len(x)
 	stride := max(8, n/most) | 1 // of rows of an even length, all columns
-	size := n / stride
+	size := min(n/stride, most)
 	hits := float64(k) / float64(stride)
 	rank := int(hits + 4*math.Sqrt(hits) + 4)
 	if k == 0 || 4*rank > size {

@@ -138,13 +138,17 @@ func (x *exchange) final(tensor int) {
 	if !dense(x.own.Layout, tensor) {
 		return
 	}
-	x.mu.Lock()
-	_ = x.launcher.Ready(tensor) // it is one of the buckets' tensors
-	due := x.courtesy.due(x.run.Now())
-	x.mu.Unlock()
-	if due {
+	if x.start(tensor) {
 		yield()
 	}
+}
+
+// start starts the buckets that a tensor was missing to, and reports whether the others should have this processor for a moment.
+func (x *exchange) start(tensor int) (due bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()          // also after a panic, which the executor makes an error of: the others hear of it by trade
+	_ = x.launcher.Ready(tensor) // it is one of the buckets' tensors
+	return x.courtesy.due(x.run.Now())
 }
 
 func (x *exchange) launch(i int) {
