@@ -148,16 +148,17 @@ type trialOf struct {
 	repeat int
 }
 
-// tables measures all tables, task after task. Of a task, each repeat goes through all its tables before the next one begins: rows that
-// are compared are measured in turns, also where two tables share one, and what the machine does in an hour falls on all of them.
+// tables measures all tables. Each repeat goes through all of them, task after task, before the next one begins: rows that are compared are
+// measured in turns, also where two tables share one; what the machine does in an hour falls on all of them; and a plan that is given up
+// in the middle of some hours has all its tables, of fewer repeats.
 func (r *runner) tables(ctx context.Context, report *Report) error {
 	r.done, r.cut = map[trialOf]bool{}, map[string]bool{}
 	made := make([]*Table, len(r.groups))
 	for i := range r.groups {
 		made[i] = report.table(&r.groups[i], r.plan)
 	}
-	for _, list := range r.byTask() {
-		for repeat := 1; repeat <= r.plan.Repeats; repeat++ {
+	for repeat := 1; repeat <= r.plan.Repeats; repeat++ {
+		for _, list := range r.byTask() {
 			for _, i := range list {
 				if err := r.round(ctx, &r.groups[i], made[i], repeat); err != nil {
 					return err
@@ -173,7 +174,7 @@ func (r *runner) tables(ctx context.Context, report *Report) error {
 	return nil
 }
 
-// byTask are the groups of each task, whose data is then read once.
+// byTask are the groups of each task, whose data is then read once a repeat.
 func (r *runner) byTask() (list [][]int) {
 	for _, t := range r.plan.Tasks {
 		var of []int

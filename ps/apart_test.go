@@ -75,11 +75,17 @@ func addAndLook(t *testing.T, c *Client, mode Mode) {
 			t.Error(err)
 			return
 		}
-		if _, err := w.Clock(ctx); err != nil {
+		var next []Wanted
+		if n%2 > 0 {
+			next = append(next, tab.Rows(1))
+		}
+		if _, err := w.Clock(ctx, next...); err != nil {
 			t.Error(err)
 			return
 		}
-		tab.Prefetch(1)
+		if n%2 == 0 {
+			tab.Prefetch(1)
+		}
 		look := func(cells []float32) {
 			first := cells[0]
 			for i, x := range cells {

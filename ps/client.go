@@ -147,10 +147,11 @@ type (
 	}
 	// prefetchCall is answered at once.
 	prefetchCall struct{ gets []*getCall }
-	// clockCall ends a worker's round.
+	// clockCall ends a worker's round, and asks for what the next one reads, as prefetchCall does.
 	clockCall struct {
 		w       *WorkerState
 		barrier bool
+		next    []*getCall
 	}
 	// finishCall ends a worker.
 	finishCall struct{ w *WorkerState }

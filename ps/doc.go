@@ -10,7 +10,7 @@
 //	for _, batch := range batches {
 //		_, err = weights.Get(ctx, 0, local)         // waits, if others are too far behind
 //		err = weights.DenseInc(0, 0, gradient(batch, local))
-//		_, err = w.Clock(ctx)                       // sends the round
+//		_, err = w.Clock(ctx, weights.Rows(0))      // sends the round, and asks for what the next one reads
 //	}
 //	err = w.Finish(ctx)
 //

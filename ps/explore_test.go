@@ -176,7 +176,11 @@ func (o *oracle) programOf(q int, seed uint64, rounds int, computes time.Duratio
 			}
 			// The others may see the round from the moment it is sent.
 			me.clock++
-			if _, err := w.Clock(bg); err != nil {
+			var next []Wanted
+			if die(3, 500) > 0 { // it may want what it does not read
+				next = append(next, tab.Rows(sorted(int64(die(int(o.spec.Rows), 501)), 0)...))
+			}
+			if _, err := w.Clock(bg, next...); err != nil {
 				return err
 			}
 			if m := o.least(); o.slack >= 0 && me.clock-m > o.slack+1 {

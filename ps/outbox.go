@@ -22,10 +22,14 @@ type outbox struct {
 	idles []chan struct{}
 }
 
-// send queues a message for a peer.
-func (h *Host) send(to Name, b protocol.Body) {
-	if m, ok := b.(*pull); ok && m.into != nil {
-		h.post(to, m)
+// send sends messages to a peer, in this order: together, as far as they need not wait.
+func (h *Host) send(to Name, bs ...protocol.Body) {
+	small := true
+	for _, b := range bs {
+		if m, ok := b.(*pull); ok && m.into != nil {
+			h.post(to, m)
+		}
+		small = small && b.Size() <= sendAtOnce
 	}
 	h.mu.Lock()
 	x := h.boxes[to]
@@ -37,18 +41,18 @@ func (h *Host) send(to Name, b protocol.Body) {
 		}
 	}
 	h.mu.Unlock()
-	if b.Size() <= sendAtOnce && x.now(b) {
+	if small && x.now(bs) {
 		return
 	}
-	x.put(b)
+	x.put(bs)
 }
 
 // sendAtOnce is the size in bytes up to which a message is sent by whoever made it, if that takes no waiting: a question and its answer
 // are two switches of goroutines shorter so, and cells that are sent from where they lie are free again before the next round comes.
 const sendAtOnce = 1 << 20
 
-// now sends b if nothing is before it and nothing makes it wait, and reports whether it did.
-func (x *outbox) now(b protocol.Body) bool {
+// now sends bs if nothing is before them and nothing makes them wait, and reports whether it did.
+func (x *outbox) now(bs []protocol.Body) bool {
 	if x.to == x.h.s.Self() {
 		return false
 	}
@@ -59,25 +63,31 @@ func (x *outbox) now(b protocol.Body) bool {
 	}
 	x.busy = true
 	x.mu.Unlock()
-	p := x.h.parcels.encode(b)
-	copied, leg := p.copied, x.legOf(p)
-	err := x.h.s.Send(&atOnce{}, x.to, p.frame())
-	wait := errors.Is(err, errWait)
-	if err == nil {
-		leg.leave()
+	var few [2]*leg
+	legs, wait := few[:0], false
+	for len(bs) > 0 && !wait {
+		p := x.h.parcels.encode(bs[0])
+		copied, leg := p.copied, x.legOf(p)
+		f := p.frame()
+		f.More = len(bs) > 1
+		err := x.h.s.Send(&atOnce{}, x.to, f)
+		if wait = errors.Is(err, errWait); wait {
+			p.holds = nil // it is still to be sent
+		} else {
+			copied.give()
+			bs = bs[1:]
+		}
+		if err != nil {
+			p.free()
+		} else {
+			legs = append(legs, leg)
+		}
 	}
-	if wait {
-		p.holds = nil // it is still to be sent
-	} else {
-		copied.give()
-	}
-	if err != nil {
-		p.free()
+	for _, l := range legs { // the first frames may have waited for the last
+		l.leave()
 	}
 	x.mu.Lock()
-	if wait {
-		x.queue = slices.Insert(x.queue, 0, b)
-	}
+	x.queue = slices.Insert(x.queue, 0, bs...)
 	x.busy = false
 	more := len(x.queue) > 0 || len(x.idles) > 0
 	x.mu.Unlock()
@@ -107,9 +117,9 @@ func (c *atOnce) Err() error {
 	return errWait
 }
 
-func (x *outbox) put(b protocol.Body) {
+func (x *outbox) put(bs []protocol.Body) {
 	x.mu.Lock()
-	x.queue = append(x.queue, b)
+	x.queue = append(x.queue, bs...)
 	x.mu.Unlock()
 	x.kick()
 }

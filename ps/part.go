@@ -22,7 +22,8 @@ type part struct {
 	timers map[protocol.TimerID]*time.Timer
 	calls  map[uint64]chan reply
 	lastID uint64
-	ended  chan struct{} // closed by Exit or fail
+	bodies []protocol.Body // of one send
+	ended  chan struct{}   // closed by Exit or fail
 	exit   error
 }
 
@@ -46,10 +47,11 @@ func (p *part) stepLocked(in protocol.Event) {
 	if p.over() {
 		return
 	}
-	for _, c := range p.m.Step(time.Since(p.begun), in) {
+	list := p.m.Step(time.Since(p.begun), in)
+	for i, c := range list {
 		switch c := c.(type) {
 		case protocol.Send:
-			p.h.send(c.To, c.Body)
+			p.send(c, list[i+1:])
 		case protocol.SetTimer:
 			p.setTimer(c)
 		case protocol.Answer:
@@ -74,6 +76,21 @@ func (p *part) stepLocked(in protocol.Event) {
 	if p.lands {
 		p.h.takeBack()
 	}
+}
+
+// send sends c's message, and with a client's what follows it to the same server: a worker's round, and what it asks for the next.
+func (p *part) send(c protocol.Send, rest []protocol.Command) {
+	p.bodies = append(p.bodies[:0], c.Body)
+	if p.lands {
+		for i := range rest {
+			if s, ok := rest[i].(protocol.Send); ok && s.To == c.To {
+				p.bodies = append(p.bodies, s.Body)
+				rest[i] = nil
+			}
+		}
+	}
+	p.h.send(c.To, p.bodies...)
+	clear(p.bodies)
 }
 
 func (p *part) over() bool {

@@ -76,6 +76,9 @@ func (c *ClientState) endRound(id uint64, x clockCall) {
 		}
 	}
 	c.waits = append(c.waits, y)
+	for _, g := range x.next {
+		c.get(0, g)
+	}
 	c.wake()
 }
 

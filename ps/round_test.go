@@ -10,8 +10,8 @@ import (
 	"github.com/trivium-ml/trivium/transport"
 )
 
-// BenchmarkRound is a whole round of three clients and a server without any computing: read, add, clock. Its cells are the models of
-// the evaluation.
+// BenchmarkRound is a whole round of three clients and a server without any computing: read, add, clock, where the clock asks for what
+// the next round reads. Its cells are the models of the evaluation.
 func BenchmarkRound(b *testing.B) {
 	for _, cells := range []int64{7850, 79510, 105194} {
 		for _, mode := range []Spec{{Mode: BSP, Optimizer: "sgd rate=0.1"}, {Mode: SSP, Staleness: 3}, {Mode: ASP, Optimizer: "sgd rate=0.1"}} {
@@ -48,7 +48,7 @@ func BenchmarkRound(b *testing.B) {
 								err = w.Weight(0, 100)
 							}
 							if err == nil {
-								_, err = w.Clock(ctx)
+								_, err = w.Clock(ctx, tab.Rows(0))
 							}
 							if err != nil {
 								j.fail(err)

@@ -409,7 +409,7 @@ func (t Table[T]) pending(r *cachedRow) bool {
 // Prefetch begins to fetch rows that are soon read, and does not wait. Rows that do not exist are left out: Get will say so.
 func (t Table[T]) Prefetch(rows ...int64) { t.w.Prefetch(t.Rows(rows...)) }
 
-// Wanted is rows of a table, for Worker.Prefetch.
+// Wanted is rows of a table, for Worker.Prefetch and Worker.Clock.
 type Wanted struct {
 	t    *clientTable
 	rows []int64
@@ -428,13 +428,17 @@ func (t Table[T]) Rows(rows ...int64) Wanted {
 
 // Prefetch is Table.Prefetch for several tables: a server is asked once for all that it has.
 func (w *Worker) Prefetch(wanted ...Wanted) {
-	var x prefetchCall
+	if gets := w.silent(wanted); len(gets) > 0 {
+		_, _ = w.d.Call(context.Background(), prefetchCall{gets}) // it is answered at once; what fails, fails the Get
+	}
+}
+
+// silent returns reads that nobody waits for.
+func (w *Worker) silent(wanted []Wanted) (gets []*getCall) {
 	for _, r := range wanted {
 		if len(r.rows) > 0 {
-			x.gets = append(x.gets, &getCall{w: w.s, t: r.t, rows: r.rows, silent: true})
+			gets = append(gets, &getCall{w: w.s, t: r.t, rows: r.rows, silent: true})
 		}
 	}
-	if len(x.gets) > 0 {
-		_, _ = w.d.Call(context.Background(), x) // it is answered at once; what fails, fails the Get
-	}
+	return gets
 }

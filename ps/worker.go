@@ -48,16 +48,20 @@ func (w *Worker) OnRead(f func(table string, v Clock)) { w.saw = f }
 
 // Clock ends the round: what was added is sent. It waits only for Lead, and for room in flight, and returns the new clock. A delta
 // that is no number makes it fail, and nothing is sent. Where ctx ends first the round is ended all the same.
-func (w *Worker) Clock(ctx context.Context) (Clock, error) { return w.end(ctx, false) }
+//
+// With the round goes the question for next, which is what the next one soon reads: it is Prefetch, and a message less.
+func (w *Worker) Clock(ctx context.Context, next ...Wanted) (Clock, error) {
+	return w.end(ctx, clockCall{w: w.s, next: w.silent(next)})
+}
 
 // Barrier is Clock, and waits until all workers have ended as many rounds.
 func (w *Worker) Barrier(ctx context.Context) error {
-	_, err := w.end(ctx, true)
+	_, err := w.end(ctx, clockCall{w: w.s, barrier: true})
 	return err
 }
 
-func (w *Worker) end(ctx context.Context, barrier bool) (Clock, error) {
-	if _, err := w.d.Call(ctx, clockCall{w.s, barrier}); err != nil {
+func (w *Worker) end(ctx context.Context, x clockCall) (Clock, error) {
+	if _, err := w.d.Call(ctx, x); err != nil {
 		return w.s.clock, err
 	}
 	return w.s.clock, nil

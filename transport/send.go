@@ -141,9 +141,11 @@ func (s *stream) send(ctx context.Context, to Name, f Frame, try bool) (sent boo
 		fl.take(which, n)
 		o.state = sendQueued
 		h.queue[o.rank].push(o)
-		h.kick()
 	} else {
 		sd.waiting.insert(o)
+	}
+	if !now || !f.More || f.Done == nil { // where this one waits, one before may wait for it
+		h.kick()
 	}
 	over := w != nil && w.o == nil // written at once, as most are
 	if w != nil {

@@ -143,6 +143,10 @@ type Frame struct {
 	Head    []byte      // fields, coded by package wire: at most 64 KiB
 	Payload []byte      // what may be large; sent without a copy
 	Done    func(error) // called once, when Head and Payload are the caller's again; it must not block. The error: not (wholly) sent
+
+	// More says that the same caller sends another frame to the same peer at once, whatever happens. A frame with a Done may wait for it, so
+	// that one system call writes both and the peer wakes once (as MSG_MORE of send(2)).
+	More bool
 }
 
 // An EventKind says what an Event is.

@@ -49,7 +49,7 @@ var queueOf = [...]int{Urgent: 0, Data: 1, Bulk: 2, Control: 0}
 
 const (
 	batchFrames = 64
-	batchBytes  = 64 << 10 // frames beyond go alone, so that none waits long for a batch that began before it
+	batchBytes  = 64 << 10 // frames beyond go alone, so that none waits long for a batch that began before it; small ones go with any
 	copyBytes   = 2 << 10  // a frame up to this is copied: cheaper than its three entries in a vector
 	sharedFrom  = 32 << 10 // payloads from this on travel in shared memory, where there is
 )
@@ -120,7 +120,7 @@ func (h *half) gather() bool {
 	for i := range h.queue {
 		q := &h.queue[i]
 		for o := q.first; o != nil && len(h.flight) < batchFrames; o = q.first {
-			if n += o.n; len(h.flight) > 0 && n > batchBytes {
+			if n += o.n; len(h.flight) > 0 && n > batchBytes && o.n > copyBytes {
 				return true
 			}
 			q.remove(o)

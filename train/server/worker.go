@@ -262,10 +262,7 @@ func (w *worker) step(step int64, b *trivium.Batch, interrupted bool) (t total, 
 		run.Leave()
 	}
 	run.Enter(observe.Push)
-	_, err = w.w.Clock(w.ctx)
-	if err == nil {
-		w.prefetch(step)
-	}
+	_, err = w.w.Clock(w.ctx, w.next(step)...)
 	run.Leave()
 	if err != nil {
 		return t, w.broken(err)
@@ -308,8 +305,8 @@ func (w *worker) tell(step int64, interrupted bool) error {
 	return w.facts.stopAfter(step + int64(w.o.Staleness))
 }
 
-// prefetch asks for what the next round begins with.
-func (w *worker) prefetch(step int64) {
+// next is what the next round begins with.
+func (w *worker) next(step int64) []ps.Wanted {
 	w.wanted = w.wanted[:0]
 	if w.facts != nil {
 		w.wanted = append(w.wanted, w.facts.table.Rows(w.facts.rowOf(step)))
@@ -317,7 +314,7 @@ func (w *worker) prefetch(step int64) {
 	if len(w.tables.runs) > 0 {
 		w.wanted = append(w.wanted, w.tables.dense.Rows(0))
 	}
-	w.w.Prefetch(w.wanted...)
+	return w.wanted
 }
 
 // broken is what a delta that is no number means: the table has refused it.

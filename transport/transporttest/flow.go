@@ -62,6 +62,34 @@ func creditUnblocks(s *scene) {
 	s.must(<-sent)
 }
 
+// more: frames that are followed by more come whole and in order, small and large, also where the next of them waits for credit.
+func more(s *scene) {
+	const size, groups = 100 << 10, 20
+	sizes := []int{0, 100, 5000, size, 100, 40 << 10, 0}
+	a, b := s.pair(transport.StreamOptions{MaxFrame: size, Window: size + 100, Queue: 3})
+	sent := make(chan error, 1)
+	go func() {
+		for i := range groups * len(sizes) {
+			k := i % len(sizes)
+			f := transport.Frame{Key: key(i), Payload: content(i, sizes[k]), More: k+1 < len(sizes)}
+			if err := s.send(s.ctx, a, b.Self(), f); err != nil {
+				sent <- err
+				return
+			}
+		}
+		sent <- nil
+	}()
+	for i := range groups * len(sizes) {
+		ev := s.recv(b)
+		if ev.Chunk != uint32(i) {
+			s.Fatalf("received frame %d, want %d", ev.Chunk, i)
+		}
+		s.same("payload", content(i, sizes[i%len(sizes)]), ev.Payload)
+		ev.Release()
+	}
+	s.must(<-sent)
+}
+
 // controlPasses: control frames do not wait for data, whose credit is used up.
 func controlPasses(s *scene) {
 	const size = 10 << 10

@@ -92,6 +92,7 @@ var cases = []struct {
 	{"Unpost", unpost},
 	{"CreditBlocks", creditBlocks},
 	{"CreditUnblocks", creditUnblocks},
+	{"More", more},
 	{"ControlPasses", controlPasses},
 	{"UrgentFirst", urgentFirst},
 	{"StreamNotOpenYet", streamNotOpenYet},
