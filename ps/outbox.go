@@ -51,6 +51,10 @@ func (h *Host) send(to Name, bs ...protocol.Body) {
 // are two switches of goroutines shorter so, and cells that are sent from where they lie are free again before the next round comes.
 const sendAtOnce = 1 << 20
 
+// rider is the size in bytes up to which a message is waited for by the one before it. One that follows a larger message is summed and
+// queued while that travels.
+const rider = 2 << 10
+
 // now sends bs if nothing is before them and nothing makes them wait, and reports whether it did.
 func (x *outbox) now(bs []protocol.Body) bool {
 	if x.to == x.h.s.Self() {
@@ -69,7 +73,7 @@ func (x *outbox) now(bs []protocol.Body) bool {
 		p := x.h.parcels.encode(bs[0])
 		copied, leg := p.copied, x.legOf(p)
 		f := p.frame()
-		f.More = len(bs) > 1
+		f.More = len(bs) > 1 && bs[1].Size() <= rider
 		err := x.h.s.Send(&atOnce{}, x.to, f)
 		if wait = errors.Is(err, errWait); wait {
 			p.holds = nil // it is still to be sent
