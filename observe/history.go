@@ -12,6 +12,8 @@ type Point struct {
 	At             time.Duration // begin of the stretch
 	Min, Mean, Max float64
 	N              uint32 // values in it
+
+	weight float64 // of Mean: of a rate the seconds it is of, so that the last frame of a run, soon after another, counts as little
 }
 
 // resolutions of a history: an hour of seconds, a day of ten seconds, 30 days of minutes.
@@ -48,43 +50,44 @@ func (h *history) add(f *Frame) {
 		if Counter(c).Metric().Unit == Nanoseconds {
 			rate /= 1e9
 		}
-		h.point(Counter(c).Metric().Name, f.At, rate)
+		h.point(Counter(c).Metric().Name, f.At, rate, seconds)
 	}
 	for g := range Gauge(NumGauges) {
 		if x, ok := f.Gauge(g); ok {
-			h.point(g.Metric().Name, f.At, x)
+			h.point(g.Metric().Name, f.At, x, 1)
 		}
 	}
 	for _, v := range f.Values {
-		h.point(v.Name, f.At, v.Value)
+		h.point(v.Name, f.At, v.Value, 1)
 	}
 	h.last = *f
 }
 
-func (h *history) point(name string, at time.Duration, x float64) {
+func (h *history) point(name string, at time.Duration, x, weight float64) {
 	s := h.series[name]
 	if s == nil {
 		s = &series{}
 		h.series[name] = s
 	}
 	for i, r := range resolutions {
-		s[i] = addPoint(s[i], at-at%r.width, x, r.keep)
+		s[i] = addPoint(s[i], at-at%r.width, x, weight, r.keep)
 	}
 }
 
 // addPoint adds x to the stretch that begins at; beyond keep stretches the oldest go, a quarter at a time so that the copying is cheap.
-func addPoint(p []Point, at time.Duration, x float64, keep int) []Point {
+func addPoint(p []Point, at time.Duration, x, weight float64, keep int) []Point {
 	if n := len(p); n > 0 && p[n-1].At == at {
 		last := &p[n-1]
 		last.N++
 		last.Min, last.Max = min(last.Min, x), max(last.Max, x)
-		last.Mean += (x - last.Mean) / float64(last.N)
+		last.weight += weight
+		last.Mean += (x - last.Mean) * weight / last.weight
 		return p
 	}
 	if len(p) >= keep+keep/4 {
 		p = append(p[:0], p[len(p)-keep:]...)
 	}
-	return append(p, Point{at, x, x, x, 1})
+	return append(p, Point{at, x, x, x, 1, weight})
 }
 
 // Names returns the series of a source, sorted.

@@ -97,6 +97,29 @@ func TestHubCollects(t *testing.T) {
 	})
 }
 
+// The last frame of a run comes when it ends, mostly soon after another: its rate is of that moment only.
+func TestRateOfShortFrame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hub := NewHub(Options{})
+		source := Source{Run: "r", Role: Worker}
+		r := hub.Recorder(source)
+		hub.Collect(true)
+		for i := range int64(20) {
+			step(r, i, 50*ms)
+		}
+		hub.Collect(true)
+		time.Sleep(ms)
+		hub.Collect(true)
+		points, err := hub.Series(source, "samples", 0, time.Hour, time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last := points[len(points)-1]; last.N != 2 || math.Abs(last.Mean-200/1.001) > 1e-6 {
+			t.Errorf("200 samples in a second, and none in the next millisecond: %+v", last)
+		}
+	})
+}
+
 func TestFailingSinkCostsMetricsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := NewHub(Options{})
