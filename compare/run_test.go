@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,26 @@ func run(t testing.TB, p Plan) *Report {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// TestRepeatsInterleave: a repeat takes all rows of all tasks, so that a comparison that is given up has each as often.
+func TestRepeatsInterleave(t *testing.T) {
+	p := small(t, inMemory(), digits(), "local", "allreduce")
+	other := digits()
+	other.Name = "softmax2"
+	p.Tasks, p.Repeats = append(p.Tasks, other), 2
+	var got []string
+	p.Watch.Trialed = func(x Trialed, _ Table) {
+		got = append(got, fmt.Sprint(x.Repeat, " ", x.Cell.Task, " ", x.Cell.System))
+	}
+	run(t, p)
+	want := []string{
+		"1 softmax local", "1 softmax allreduce", "1 softmax2 local", "1 softmax2 allreduce",
+		"2 softmax local", "2 softmax allreduce", "2 softmax2 local", "2 softmax2 allreduce",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("measured %q, want %q", got, want)
+	}
 }
 
 // TestCase7Equality: synchronous rows with 3 workers have the losses of local at three times the batch; the measured trial is

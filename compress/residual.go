@@ -20,8 +20,8 @@ type Residual struct {
 	warm  []float32 // PowerSGD's right factor of the last call
 	parts []part    // by from, then to
 
-	released bool // since it was last encoded with
-	largest  largest
+	released bool    // since it was last encoded with
+	largest  largest // TopK's memory
 }
 
 // A part is a range of a residual that is encoded on its own.

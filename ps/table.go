@@ -407,15 +407,20 @@ func (t Table[T]) pending(r *cachedRow) bool {
 }
 
 // Prefetch begins to fetch rows that are soon read, and does not wait. Rows that do not exist are left out: Get will say so.
-func (t Table[T]) Prefetch(rows ...int64) { t.w.Prefetch(t.Rows(rows...)) }
+// What the next round reads, Clock asks for with a message less.
+func (t Table[T]) Prefetch(rows ...int64) {
+	if gets := t.w.silent([]Wanted{t.Rows(rows...)}); len(gets) > 0 {
+		_, _ = t.w.d.Call(context.Background(), prefetchCall{gets}) // it is answered at once; what fails, fails the Get
+	}
+}
 
-// Wanted is rows of a table, for Worker.Prefetch and Worker.Clock.
+// Wanted is rows of a table, for Worker.Clock.
 type Wanted struct {
 	t    *clientTable
 	rows []int64
 }
 
-// Rows names rows of the table.
+// Rows names rows of the table. Rows that do not exist are left out: Get will say so.
 func (t Table[T]) Rows(rows ...int64) Wanted {
 	w := Wanted{t: t.t}
 	for _, r := range rows {
@@ -424,13 +429,6 @@ func (t Table[T]) Rows(rows ...int64) Wanted {
 		}
 	}
 	return w
-}
-
-// Prefetch is Table.Prefetch for several tables: a server is asked once for all that it has.
-func (w *Worker) Prefetch(wanted ...Wanted) {
-	if gets := w.silent(wanted); len(gets) > 0 {
-		_, _ = w.d.Call(context.Background(), prefetchCall{gets}) // it is answered at once; what fails, fails the Get
-	}
 }
 
 // silent returns reads that nobody waits for.

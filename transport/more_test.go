@@ -14,7 +14,7 @@ func TestMore(t *testing.T) {
 			t.Run(fmt.Sprint(name, " ", sizes), func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				from, to := twoStreams(ctx, t, n)
+				from, to := twoStreams(ctx, t, n, StreamOptions{})
 				done := make(chan int, 3)
 				send := func(k, size int, more bool) {
 					t.Helper()
@@ -57,7 +57,7 @@ func TestMore(t *testing.T) {
 }
 
 // twoStreams opens a stream at each of two ports, of which the first knows the second.
-func twoStreams(ctx context.Context, t *testing.T, n Network) (from, to Stream) {
+func twoStreams(ctx context.Context, t *testing.T, n Network, o StreamOptions) (from, to Stream) {
 	t.Helper()
 	var streams [2]Stream
 	var ports [2]Port
@@ -71,7 +71,7 @@ func twoStreams(ctx context.Context, t *testing.T, n Network) (from, to Stream) 
 				t.Error(err)
 			}
 		})
-		if streams[i], err = p.Stream("a", StreamOptions{}); err != nil {
+		if streams[i], err = p.Stream("a", o); err != nil {
 			t.Fatal(err)
 		}
 		ports[i] = p

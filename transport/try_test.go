@@ -12,35 +12,13 @@ func TestTry(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	const frame = 64 << 10
-	names := [2]Name{{Role: "worker", ID: "0"}, {Role: "worker", ID: "1"}}
-	var streams [2]Stream
-	var ports [2]Port
-	for i := range names {
-		p, err := TCP{}.Open(ctx, names[i], Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			if err := p.Close(); err != nil {
-				t.Error(err)
-			}
-		}()
-		s, err := p.Stream("a", StreamOptions{MaxFrame: frame, Window: 4 * frame})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ports[i], streams[i] = p, s
-	}
-	from, to := streams[0], streams[1]
-	if err := from.Know(names[1], ports[1].Addr()); err != nil {
-		t.Fatal(err)
-	}
-	if sent, err := from.(Trier).Try(ctx, names[1], Frame{Kind: 1}); sent || err != nil {
+	from, to := twoStreams(ctx, t, &TCP{}, StreamOptions{MaxFrame: frame, Window: 4 * frame})
+	if sent, err := from.(Trier).Try(ctx, to.Self(), Frame{Kind: 1}); sent || err != nil {
 		t.Errorf("without a Done: %v, %v", sent, err)
 	}
 	done := make(chan error, 100)
 	f := Frame{Kind: 1, Payload: make([]byte, frame), Done: func(err error) { done <- err }}
-	if err := from.Send(ctx, names[1], f); err != nil { // the link is up, and the window known
+	if err := from.Send(ctx, to.Self(), f); err != nil { // the link is up, and the window known
 		t.Fatal(err)
 	}
 	events := make([]Event, 1, 8)
@@ -49,7 +27,7 @@ func TestTry(t *testing.T) {
 		t.Fatal(err)
 	}
 	for k := 1; ; k++ {
-		sent, err := from.(Trier).Try(ctx, names[1], f)
+		sent, err := from.(Trier).Try(ctx, to.Self(), f)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +47,7 @@ func TestTry(t *testing.T) {
 		events[i].Release()
 	}
 	for { // until the release is told
-		sent, err := from.(Trier).Try(ctx, names[1], f)
+		sent, err := from.(Trier).Try(ctx, to.Self(), f)
 		if err != nil {
 			t.Fatal(err)
 		}
