@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -194,10 +195,12 @@ func (h *Host) attend(by int) {
 	}
 }
 
-// look finds out whether this process has lanes and no workers: then it does nothing while nothing comes, and attends. h.mu is held.
+// look finds out whether this process has lanes and no workers: then it does nothing while nothing comes, and attends, unless its workers are
+// to have the processor meanwhile: of those who have one thread each, since the processors are fewer than they. h.mu is held.
 func (h *Host) look() {
 	any := func(role int) bool { return slices.ContainsFunc(h.parts[role], func(p *part) bool { return p != nil }) }
-	if serves := any(forServer) && !any(forClient); serves != h.serves.Swap(serves) {
+	serves := any(forServer) && !any(forClient) && runtime.GOMAXPROCS(0) > 1
+	if serves != h.serves.Swap(serves) {
 		if serves {
 			h.attend(1)
 		} else {

@@ -53,9 +53,9 @@ type cores interface {
 }
 
 const (
-	// turnsWorth is the shortest step that may gain from it. One of 150 µs gained a fifth under allreduce, and nothing with a parameter server;
-	// one of 50 µs lost a sixth.
-	turnsWorth = 100 * time.Microsecond
+	// turnsWorth is the shortest step that may gain from it. One of 95 µs lost a twelfth under allreduce; with a parameter server it gained
+	// nothing, and one of 500 µs a tenth.
+	turnsWorth = 200 * time.Microsecond
 	// turnLeast is how long a process computes before it lets others run.
 	turnLeast = 20 * time.Microsecond
 	// turnNear is how much of a step may be missing where it changes cores: a node is not cut.

@@ -29,6 +29,6 @@ func (c Conns) Open(ctx context.Context, self Name, o Options) (Port, error) {
 		check = func(string) error { return nil }
 	}
 	return openPort(self, o, &carrier{
-		addr: c.Addr, listeners: []net.Listener{c.Listener}, dial: c.Dial, check: check, sum: func(net.Conn) bool { return true },
+		addr: c.Addr, listeners: []net.Listener{c.Listener}, dial: c.Dial, check: check, sum: func(net.Conn, string) bool { return true },
 	}), nil
 }

@@ -16,6 +16,7 @@ import (
 // is a good part of a round trip.
 type direct struct {
 	raw   syscall.RawConn
+	fd    int32                 // to be asked about, not to be used: after Close it may be another's
 	apart bool                  // see together
 	call  func(fd uintptr) bool // bound once: no allocation per call
 	bufs  net.Buffers           // what is left, but for the first from bytes
@@ -45,6 +46,9 @@ func newDirect(nc net.Conn, beats func() bool) *direct {
 	}
 	d := &direct{raw: raw, apart: isUnix(nc), beats: beats}
 	d.call, d.glance, d.await = d.once, d.onceInto, d.untilInto
+	if raw.Control(func(fd uintptr) { d.fd = int32(fd) }) != nil {
+		return nil
+	}
 	return d
 }
 
@@ -92,6 +96,20 @@ func (d *direct) look(dst []byte) int {
 	}
 	d.into = nil
 	return d.got
+}
+
+// A readiness asks the system about several connections at once.
+type readiness struct{ asked []unix.PollFd }
+
+// any reports whether one of them has something to read, or has ended.
+func (r *readiness) any(all []*direct) bool {
+	r.asked = r.asked[:0]
+	for _, d := range all {
+		r.asked = append(r.asked, unix.PollFd{Fd: d.fd, Events: unix.POLLIN})
+	}
+	var at unix.Timespec // at once
+	n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(r.asked))), uintptr(len(r.asked)), uintptr(unsafe.Pointer(&at)), 0, 0, 0)
+	return errno == 0 && n > 0
 }
 
 // yield lets another thread run that waits for this processor. It costs a third of a microsecond where there is none.

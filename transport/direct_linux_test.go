@@ -122,3 +122,56 @@ func TestDirectWrite(t *testing.T) {
 		}
 	}
 }
+
+// TestReadiness: several connections are asked about at once: whether one has something to read, or has ended.
+func TestReadiness(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	var all []*direct
+	var conns directs
+	var far [3]net.Conn
+	for i := range far {
+		nc, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		if far[i], err = ln.Accept(); err != nil {
+			t.Fatal(err)
+		}
+		defer far[i].Close()
+		d := newDirect(nc, func() bool { return true })
+		all = append(all, d)
+		conns.add(d)
+	}
+	var r readiness
+	if r.any(conns.list()) {
+		t.Error("there is something to read before anything was written")
+	}
+	if _, err := far[1].Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if !r.any(conns.list()) {
+		t.Error("what was written to one is not seen")
+	}
+	if n := all[0].look(make([]byte, 1)); n != 0 {
+		t.Errorf("another has %d bytes", n)
+	}
+	if n := all[1].look(make([]byte, 8)); n != 1 {
+		t.Errorf("it has %d bytes, want 1", n)
+	}
+	if r.any(conns.list()) {
+		t.Error("there is something to read after all was read")
+	}
+	far[2].Close()
+	for !r.any(conns.list()) { // the end arrives soon
+		runtime.Gosched()
+	}
+	conns.remove(all[2])
+	if n := len(conns.list()); n != 2 || r.any(conns.list()) {
+		t.Errorf("%d connections are left, want 2, and neither has anything", n)
+	}
+}

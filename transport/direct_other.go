@@ -11,6 +11,10 @@ func newDirect(net.Conn, func() bool) *direct { return nil }
 
 func (*direct) write(net.Buffers) (int, error) { return 0, nil }
 
+type readiness struct{}
+
+func (readiness) any([]*direct) bool { return false }
+
 func (*direct) look([]byte) int { return 0 }
 
 func (*direct) yield() {}

@@ -403,7 +403,7 @@ func FuzzFrames(f *testing.F) {
 			binary.LittleEndian.PutUint32(p[at+44:], wire.Sum(p[at:at+44]))
 			at += wire.HeaderLen + int(binary.LittleEndian.Uint32(p[at+4:])%4096)
 		}
-		pt := openPort(Name{ID: "a"}, Options{}, &carrier{sum: func(net.Conn) bool { return false }})
+		pt := openPort(Name{ID: "a"}, Options{}, &carrier{sum: func(net.Conn, string) bool { return false }})
 		defer pt.Close()
 		s, err := pt.Stream("s", StreamOptions{MaxFrame: 4096})
 		if err != nil {

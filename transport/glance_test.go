@@ -1,7 +1,9 @@
 package transport
 
 import (
+	"bytes"
 	"context"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -88,6 +90,9 @@ func TestAttend(t *testing.T) {
 	if newDirect(nil, nil) != nil {
 		t.Error("what is no connection can be read directly")
 	}
+	if n := len(p.conns.list()); n != 0 && n != 2 {
+		t.Errorf("%d connections can be looked at, want 2, where the system can do that", n)
+	}
 	if n := p.linked.Load(); n != 1 {
 		t.Errorf("%d links are up, want 1", n)
 	}
@@ -96,6 +101,69 @@ func TestAttend(t *testing.T) {
 	}
 	if !p.pulse.running.Load() {
 		t.Error("nothing keeps the runtime's watch going")
+	}
+}
+
+// TestAttendAmong: with one thread of Go, who looks does so for all of a port's connections: frames of two peers come in turns, and each asks
+// for the next of the other.
+func TestAttendAmong(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var streams [3]Stream
+	var names [3]Name
+	for i := range streams {
+		names[i] = Name{Role: "worker", ID: string(rune('0' + i))}
+		p, err := TCP{}.Open(ctx, names[i], Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+			if n := len(p.(*port).conns.list()); n != 0 {
+				t.Errorf("%d connections of a port that is closed", n)
+			}
+		}()
+		if streams[i], err = p.Stream("a", StreamOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if i > 0 {
+			if err := streams[0].Know(names[i], p.Addr()); err != nil {
+				t.Fatal(err)
+			}
+			go func() { // sends back what comes
+				for {
+					ev, err := streams[i].Recv(ctx)
+					if err != nil {
+						return
+					}
+					payload := bytes.Clone(ev.Payload)
+					ev.Release()
+					if streams[i].Send(ctx, names[0], Frame{Kind: 1, Payload: payload}) != nil {
+						return
+					}
+				}
+			}()
+		}
+	}
+	hub := streams[0]
+	hub.(Attender).Attend(1)
+	defer hub.(Attender).Attend(-1)
+	for k := range 500 {
+		to, payload := names[1+k%2], bytes.Repeat([]byte{byte(k)}, k*k%40_000)
+		if err := hub.Send(ctx, to, Frame{Kind: 1, Payload: payload}); err != nil {
+			t.Fatal(err)
+		}
+		ev, err := hub.Recv(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev.From != to || !bytes.Equal(ev.Payload, payload) {
+			t.Fatalf("frame %d: %d bytes of %v, want %d of %v", k, len(ev.Payload), ev.From, len(payload), to)
+		}
+		ev.Release()
 	}
 }
 

@@ -2,7 +2,9 @@ package transport
 
 import (
 	"context"
+	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -31,5 +33,41 @@ func TestNearestCommas(t *testing.T) {
 	defer nc.Close()
 	if found := nc.RemoteAddr().Network(); found != "unix" {
 		t.Errorf("a peer of this host is reached by %s", found)
+	}
+}
+
+// A farConn is a connection between two addresses.
+type farConn struct {
+	net.Conn
+	at, to string
+}
+
+func (c farConn) LocalAddr() net.Addr  { return &net.TCPAddr{IP: net.ParseIP(c.at)} }
+func (c farConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(c.to)} }
+
+// TestNearestSums: between hosts payloads have checksums; between namespaces of one host, which have addresses of their own, only where that
+// was asked for.
+func TestNearestSums(t *testing.T) {
+	for _, c := range []struct {
+		sum         Checksums
+		here, there bool
+	}{{SumBetweenHosts, false, true}, {SumAlways, true, true}, {SumNever, false, false}} {
+		p, err := Nearest{Unix: Unix{Dir: t.TempDir()}, TCP: TCP{Sum: c.sum}, Apart: true}.Open(t.Context(), Name{ID: "a"}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		host, _, _ := strings.Cut(strings.TrimPrefix(p.Addr(), nearScheme), ",")
+		nc := farConn{at: "10.0.0.1", to: "10.0.0.2"}
+		sum := p.(*port).carrier.sum
+		for addr, want := range map[string]bool{
+			nearScheme + host + ",unix:/b,tcp:10.0.0.2:1":  c.here,
+			nearScheme + host + "0,unix:/b,tcp:10.0.0.2:1": c.there,
+			"tcp:10.0.0.2:1": c.there,
+		} {
+			if found := sum(nc, addr); found != want {
+				t.Errorf("%d: payloads to %s are summed: %v, want %v", c.sum, addr, found, want)
+			}
+		}
 	}
 }

@@ -65,11 +65,14 @@ func (pr *peer) establish(h *hello, inbound bool, id [16]byte, ctl, dat [2]net.C
 	}
 	for i, nc := range [2][2]net.Conn{data: dat, control: ctl} {
 		half := l.half[i]
-		half.nc, half.hard, half.sum = nc[0], nc[1], p.carrier.sum(nc[1])
+		half.nc, half.hard, half.sum = nc[0], nc[1], p.carrier.sum(nc[1], addr)
 		_ = nc[1].SetDeadline(time.Time{}) // the handshake's; fails on a closed connection, as the next read does
 		if nc[0] == nc[1] {
 			half.try = newDirect(nc[0], p.pulse.beats)
 			half.apart = isUnix(nc[0])
+			if half.try != nil {
+				p.conns.add(half.try)
+			}
 		}
 	}
 	pr.sums.Store(l.half[data].sum)

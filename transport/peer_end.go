@@ -64,6 +64,9 @@ func (pr *peer) drop(err error) {
 		}
 	}
 	for _, h := range l.half {
+		if h.try != nil {
+			pr.port.conns.remove(h.try)
+		}
 		if h.r != nil {
 			h.r.reclaim()
 		}

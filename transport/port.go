@@ -37,6 +37,7 @@ type port struct {
 
 	linked  atomic.Int32 // links that are up
 	clogged atomic.Int32 // connections that take no more at present
+	conns   directs      // of links that are up
 
 	done chan struct{} // closed when the port's goroutines are to end
 	wg   sync.WaitGroup
@@ -56,7 +57,7 @@ type carrier struct {
 	admit     func(net.Conn) error                            // a stranger, before anything is read; may be nil
 	secure    func(nc net.Conn, server bool) (net.Conn, bool) // adds TLS, whose handshake is still to come; may be nil
 	verify    func(Name, net.Conn) error                      // whose certificate it is; may be nil
-	sum       func(net.Conn) bool                             // payloads need a checksum
+	sum       func(nc net.Conn, addr string) bool             // payloads to the peer of that address need a checksum
 	shared    bool                                            // unix sockets carry large payloads in shared memory
 
 	life     *life                                           // of this process, closed with the port; may be nil

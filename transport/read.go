@@ -33,6 +33,7 @@ type reader struct {
 	offered  bool // the connection was offered to a Recv
 	loan     loan
 	glances  glancer
+	ready    readiness
 }
 
 func newReader(h *half) *reader {

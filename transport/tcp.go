@@ -130,7 +130,7 @@ func tcpAddr(addr string) (string, error) {
 }
 
 // summed reports whether what passes over nc needs checksums: not on one host.
-func (t TCP) summed(nc net.Conn) bool {
+func (t TCP) summed(nc net.Conn, _ string) bool {
 	switch {
 	case t.Sum != SumBetweenHosts:
 		return t.Sum == SumAlways

@@ -96,7 +96,7 @@ func (u Unix) carrier(ctx context.Context, self Name) (*carrier, error) {
 		addr:      unixScheme + path,
 		listeners: []net.Listener{tunedListener{ln, tune}},
 		check:     func(addr string) error { _, err := unixPath(addr); return err },
-		sum:       func(net.Conn) bool { return false },
+		sum:       func(net.Conn, string) bool { return false },
 		admit:     admitUser,
 		shared:    !u.Sockets,
 		life:      life,
@@ -230,7 +230,12 @@ func (n Nearest) Open(ctx context.Context, self Name, o Options) (Port, error) {
 			return nil
 		},
 		check: func(addr string) error { _, _, err := at(addr); return err },
-		sum:   func(nc net.Conn) bool { return !isNear(nc) && far.sum(nc) },
+		sum: func(nc net.Conn, addr string) bool {
+			if isNear(nc) || n.TCP.Sum == SumBetweenHosts && strings.HasPrefix(addr, nearScheme+host+",") {
+				return false // another namespace of this host is not another host
+			}
+			return far.sum(nc, addr)
+		},
 		admit: func(nc net.Conn) error {
 			if isNear(nc) {
 				return near.admit(nc)
