@@ -31,6 +31,7 @@ type ClientState struct {
 
 	workers []*WorkerState
 	clock   Clock // rounds below it are sent
+	unsent  Clock // and below this one before the step at hand
 	done    bool  // all workers are finished, and the last round is sent
 	lanes   []*laneLink
 	m       Clock
@@ -258,7 +259,7 @@ const timerRetry protocol.TimerID = 1
 
 // Step is the machine.
 func (c *ClientState) Step(now time.Duration, in protocol.Event) []protocol.Command {
-	c.now = now
+	c.now, c.unsent = now, c.clock
 	c.out = c.out[:0]
 	switch in := in.(type) {
 	case protocol.Start:

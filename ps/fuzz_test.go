@@ -27,7 +27,7 @@ func samples() []protocol.Body {
 	return []protocol.Body{
 		&batch{lane: 1, client: 2, session: 3, epoch: 4, stamp: 5, piece: 6, last: true, finish: true, weights: []weight{{1, 2}}, secs: []section{rows, cells, run}, drop: []section{run}},
 		&batch{secs: []section{listed}},
-		&batch{codec: "f16", last: true, prompt: true, secs: []section{{form: formRange, n: 2, cells: []byte{1, 2, 3, 4}, coded: true}}},
+		&batch{codec: "f16", last: true, prompt: true, asks: true, secs: []section{{form: formRange, n: 2, cells: []byte{1, 2, 3, 4}, coded: true}}},
 		&pull{lane: 1, client: 2, session: 3, epoch: 4, id: 5, need: 6, own: 7, subscribe: true, gen: 8, secs: []section{rows}},
 		&probe{lane: 1, client: 2, session: 3, epoch: 4, gen: 5, stamp: 6, piece: 7},
 		&have{lane: 1, to: 2, epoch: 3, version: 5, complete: 4, reply: true},

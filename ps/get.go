@@ -292,6 +292,9 @@ func (c *ClientState) pullCells(g *getCall) {
 func (c *ClientState) sendPulls() {
 	for _, p := range c.asked {
 		c.Pulls++
+		if u := p.lane.unacked; len(u) > 0 && u[len(u)-1].stamp >= c.unsent {
+			u[len(u)-1].asks = true
+		}
 		for i := range p.msg.secs {
 			c.KeysSent += uint64(p.msg.secs[i].keyBytes())
 		}

@@ -70,7 +70,11 @@ func (s *ServerState) roundHeld(c *session) {
 	}
 	c.done = last.finish
 	before := s.m
+	if last.asks {
+		s.asker = c
+	}
 	s.advance()
+	s.asker = nil
 	switch {
 	case last.finish || last.prompt:
 		s.tell(c, 0)
@@ -187,7 +191,7 @@ func (s *ServerState) advance() {
 	for _, c := range s.clients {
 		switch {
 		case c.State != Active || c.Session == 0 || c.told == s.m: // an answer has told it
-		case s.loose:
+		case s.loose || c == s.asker:
 			s.owe(c)
 		default:
 			s.tell(c, 0)

@@ -24,6 +24,7 @@ type batch struct {
 	last    bool      // of this round's pieces
 	finish  bool      // with the last: the client counts as finished with every later round
 	prompt  bool      // with the last: the client waits to hear that the round is held
+	asks    bool      // with the last: a question follows, whose answer tells that, and M
 	codec   string    // of the sections that are coded
 	weights []weight  // of the round, in each piece
 	drop    []section // with the last: cells of segments that the client no longer wants to be sent
@@ -58,6 +59,9 @@ func (m *batch) appendHead(p []byte) []byte {
 	}
 	if m.prompt {
 		flags |= 4
+	}
+	if m.asks {
+		flags |= 8
 	}
 	p = append(p, flags)
 	p = wire.AppendString(p, m.codec)
@@ -116,8 +120,8 @@ func decodeBatch(head, payload []byte) (*batch, error) {
 	m.lane, m.client, m.session, m.epoch = readUp(r)
 	m.stamp = readClock(r, "stamp")
 	m.piece = uint32(r.Uvarint("piece", math.MaxUint32))
-	flags := r.Uvarint("flags", 7)
-	m.last, m.finish, m.prompt = flags&1 != 0, flags&2 != 0, flags&4 != 0
+	flags := r.Uvarint("flags", 15)
+	m.last, m.finish, m.prompt, m.asks = flags&1 != 0, flags&2 != 0, flags&4 != 0, flags&8 != 0
 	m.codec = r.String("codec", maxCodec)
 	for n := r.Uvarint("weights", wire.MaxHead/9); n > 0 && r.Err() == nil; n-- {
 		w := weight{part: uint32(r.Uvarint("part", math.MaxUint32)), sum: r.Float64("weight")}

@@ -41,8 +41,9 @@ type ServerState struct {
 	now     time.Duration
 	part    roundPart
 	groups  []*section
-	torn    int // rounds of lost clients that had been applied here
-	refused int // messages
+	asker   *session // its batch is at hand, and a question follows
+	torn    int      // rounds of lost clients that had been applied here
+	refused int      // messages
 	fatal   string
 	late    bool // what the configuration asks for is past
 	owing   bool // timerOwed is set

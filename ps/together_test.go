@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trivium-ml/trivium/protocol"
 	"github.com/trivium-ml/trivium/transport"
 )
 
@@ -109,4 +110,52 @@ func TestClockAsksWithTheRound(t *testing.T) {
 		}
 		return w.Finish(bg)
 	})
+}
+
+// The last of a round hears from the answer to its question how far the lane is, in place of a message of its own; without a question it is
+// told at once, and soon where the question does not come.
+func TestAnswerTells(t *testing.T) {
+	p := Placement{
+		Directory: dirName(), Servers: []Name{serverName(0)}, Clients: []Name{clientName(0), clientName(1)}, ShardsEach: 1, MinShardCells: 1,
+	}.withDefaults()
+	d := Definition{Spec: Spec{Name: "t", Rows: 1, Cols: 4, Cell: Float32, Mode: BSP}}
+	d.Owners = p.owners(0, newCut(&d.Spec, &p).shards)
+	for _, c := range []struct {
+		name       string
+		asks, pull bool
+		want       string
+	}{
+		{"asks", true, true, "clocks 1, values 0"},
+		{"does not", false, false, "clocks 0, clocks 1"},
+		{"says so, and does not", true, false, "clocks 1, clocks 0"},
+	} {
+		s, err := NewServerState(p, 0, ServerOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sent []string
+		step := func(in protocol.Event) {
+			for _, x := range s.Step(0, in) {
+				if x, ok := x.(protocol.Send); ok && x.To != dirName() {
+					what := strings.TrimPrefix(fmt.Sprintf("%T", x.Body), "*ps.")
+					sent = append(sent, what+" "+x.To.ID)
+				}
+			}
+		}
+		step(protocol.Message{From: dirName(), Body: &install{config: &Config{
+			Version: 1, Tables: []Definition{d},
+			Clients: []Member{{Name: clientName(0), Session: 1, State: Active}, {Name: clientName(1), Session: 1, State: Active}},
+		}}})
+		step(protocol.Message{From: clientName(1), Body: &batch{client: 1, session: 1, last: true}})
+		sent = nil
+		step(protocol.Message{From: clientName(0), Body: &batch{session: 1, last: true, asks: c.asks}})
+		if c.pull {
+			step(protocol.Message{From: clientName(0), Body: &pull{session: 1, id: 1, need: 1, secs: []section{{form: formRange, n: 4}}}})
+		} else {
+			step(protocol.Timer{ID: timerOwed})
+		}
+		if got := strings.Join(sent, ", "); got != c.want {
+			t.Errorf("%s: sent %s; want %s", c.name, got, c.want)
+		}
+	}
 }
