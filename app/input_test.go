@@ -120,6 +120,8 @@ func TestBadInput(t *testing.T) {
 		},
 		{"broken YAML", map[string]string{"job.yaml": "model: [softmax\n"}, "train -f job.yaml", []string{"job.yaml", "line"}},
 		{"no job file", nil, "train -f nowhere.yaml", []string{"nowhere.yaml"}},
+		{"mistyped model", map[string]string{"job.yaml": "modle: softmax\n"}, "train -f job.yaml", []string{"job.yaml: line 1", `did you mean "model"?`}},
+		{"job file without a model", map[string]string{"job.yaml": "batch: 3\n"}, "train -f job.yaml", []string{"no model"}},
 		{"no model", nil, "train", []string{"no model"}},
 		{"no run", nil, "eval last", []string{"no run"}},
 		{"no run to resume", nil, "train --resume last", []string{"no run"}},
@@ -139,6 +141,9 @@ func TestBadInput(t *testing.T) {
 				if !strings.Contains(got.err, w) {
 					t.Errorf("the error has no %q:\n%s", w, got.err)
 				}
+			}
+			if n := strings.Count(got.err, "\n"); n > 1 && strings.Contains(got.err, "no model is named") {
+				t.Errorf("asks for a model where something else is wrong with the file:\n%s", got.err)
 			}
 			entries, err := os.ReadDir(dir)
 			if err != nil {

@@ -153,7 +153,9 @@ func (v *trainVerb) job(s *session) (*trivium.Job, error) {
 	v.apply(job, g)
 	ofWorker := v.Batch != nil || !g["batch"]
 	if v.Model == "" && !g["model"] {
-		errs = append(errs, fmt.Errorf("no model is named; try: %s train softmax", s.name))
+		if len(errs) == 0 { // else what is wrong with the file comes first: it may name one
+			errs = append(errs, fmt.Errorf("no model is named; try: %s train softmax", s.name))
+		}
 		job.Model = "?" // said already
 	} else if err := s.checkModel(job.Model); err != nil {
 		errs = append(errs, file.at(fmt.Errorf("job: model: %w", err)))
