@@ -16,8 +16,12 @@ import (
 // parts as there are cores. A step with a cut in it changes cores there; what is behind the cut comes first, so that the two parts do not
 // meet in time. Processes on one core let each other run between nodes, so that none begins late. Between steps the system decides: who waits
 // for a message is best woken wherever there is room.
+//
+// Steps too short for that are computed on a core of the process's own, and it stays there: the system wakes all where one is idle at the
+// moment, so that three workers follow one another on one of two cores for whole seconds, beside a server alone on the other.
 type Turns struct {
 	duty duty
+	home int // core of steps that are too short to take turns
 	sys  cores
 	busy atomic.Bool
 
@@ -69,11 +73,15 @@ func (t *Turns) Begin(took time.Duration) *Turns {
 	}
 	t.sys.keep()
 	t.moves = 0
-	if t.kept = took >= turnsWorth; t.kept {
+	t.kept = took >= turnsWorth
+	switch {
+	case t.kept:
 		t.sys.run(t.duty.first)
 		if t.duty.part < 1 {
 			t.moves = time.Duration((t.duty.part - turnNear) * float64(took))
 		}
+	case took > 0:
+		t.sys.run(t.home) // and stays there
 	}
 	t.began = t.sys.computed()
 	t.yielded = t.began

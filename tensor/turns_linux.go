@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"runtime"
+	"sync"
 	"syscall"
 	"time"
 	"unsafe"
@@ -11,10 +12,11 @@ import (
 
 // newTurns returns nil where there is a core for each of n processes, and where only one is for all.
 func newTurns(index, n int) *Turns {
-	s := &affinity{}
-	if err := unix.SchedGetaffinity(0, &s.all); err != nil {
+	all, err := allowed()
+	if err != nil {
 		return nil
 	}
+	s := &affinity{all: all}
 	for i := range len(s.all) * int(unsafe.Sizeof(s.all[0])) * 8 {
 		if s.all.IsSet(i) {
 			var one unix.CPUSet
@@ -25,8 +27,14 @@ func newTurns(index, n int) *Turns {
 	if len(s.each) < 2 || n <= len(s.each) {
 		return nil
 	}
-	return &Turns{duty: dutyOf(index, n, len(s.each)), sys: s}
+	return &Turns{duty: dutyOf(index, n, len(s.each)), home: index * len(s.each) / n, sys: s}
 }
+
+// allowed is where this process may run, before any of its threads is kept anywhere.
+var allowed = sync.OnceValues(func() (all unix.CPUSet, err error) {
+	err = unix.SchedGetaffinity(0, &all)
+	return all, err
+})
 
 // An affinity says where threads may run. What fails leaves them where they are.
 type affinity struct {

@@ -1,6 +1,8 @@
 package tensor
 
 import (
+	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -49,6 +51,21 @@ func TestAmong(t *testing.T) {
 	var now unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &now); err != nil || now != all {
 		t.Errorf("afterwards on %v, was %v: %v", now, all, err)
+	}
+
+	// A short step's thread is on the process's own core, and stays. The processes' cores are as even as they can be.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer turns.sys.free(true)
+	turns.Begin(turnsWorth - 1).End()
+	on("after a short step", turns.home)
+	of := make([]int, cores)
+	for i := range 3 * cores {
+		c.Among(i, 3*cores)
+		of[c.Turns().home]++
+	}
+	if slices.Max(of) != 3 {
+		t.Errorf("%d processes on %d cores: %v of each", 3*cores, cores, of)
 	}
 	two := NewCPU(2, false)
 	defer two.Close()

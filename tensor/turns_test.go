@@ -62,13 +62,13 @@ func TestTurns(t *testing.T) {
 		want []string
 	}{
 		{"not known yet", dutyOf(0, 3, 2), 0, []string{"keep", "free"}},
-		{"short", dutyOf(1, 3, 2), turnsWorth - 1, []string{"keep", "free"}},
+		{"short", dutyOf(1, 3, 2), turnsWorth - 1, []string{"keep", "run 5", "free"}},
 		{"one core", dutyOf(0, 3, 2), 4 * node, []string{"keep", "run 0", "yield", "yield", "yield", "free", "run everywhere"}},
 		{"two cores", dutyOf(1, 3, 2), 4 * node, []string{"keep", "run 1", "yield", "run 0", "yield", "free", "run everywhere"}},
 		{"two cores, thirds", dutyOf(2, 4, 3), 4 * node, []string{"keep", "run 2", "run 1", "yield", "yield", "free", "run everywhere"}},
 	} {
 		f := &fakeCores{now: time.Hour}
-		turns := &Turns{duty: c.duty, sys: f}
+		turns := &Turns{duty: c.duty, home: 5, sys: f}
 		x := turns.Begin(c.took)
 		if turns.Begin(c.took) != nil {
 			t.Errorf("%s: two steps at once", c.name)
