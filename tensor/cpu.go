@@ -29,9 +29,11 @@ func NewCPU(threads int, exact bool) *CPU {
 }
 
 // Among says that this is the index-th of n processes of this machine that compute the same at the same time. Where each has one thread, and
-// they are more than the cores, their steps take turns: see Turns. It changes no bit of a result.
+// they are more than the cores, their steps take turns, and short ones keep to a core of their process: see Turns. It changes no bit of a
+// result. Threads that were kept on a core may run everywhere again after Close.
 func (c *CPU) Among(index, n int) {
 	if c.Threads() == 1 {
+		c.turns.leave()
 		c.turns = newTurns(index, n)
 	}
 }
@@ -44,10 +46,11 @@ func (c *CPU) Turns() *Turns {
 	return c.turns
 }
 
-// Close ends the threads.
+// Close ends the threads, and what Among began.
 func (c *CPU) Close() {
 	if c != nil {
 		c.Pool.Close()
+		c.turns.leave()
 	}
 }
 

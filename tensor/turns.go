@@ -20,10 +20,11 @@ import (
 // Steps too short for that are computed on a core of the process's own, and it stays there: the system wakes all where one is idle at the
 // moment, so that three workers follow one another on one of two cores for whole seconds, beside a server alone on the other.
 type Turns struct {
-	duty duty
-	home int // core of steps that are too short to take turns
-	sys  cores
-	busy atomic.Bool
+	duty  duty
+	home  int // core of steps that are too short to take turns
+	sys   cores
+	busy  atomic.Bool
+	stays atomic.Bool // a thread has been left on home
 
 	kept    bool          // this step is computed where duty says
 	moves   time.Duration // when to change cores, in computing time; 0: not any more
@@ -51,14 +52,15 @@ func dutyOf(index, n, cores int) duty {
 type cores interface {
 	keep()                   // the goroutine stays on its thread, and threads that are started meanwhile have all cores
 	run(core int)            // only there
-	free(ran bool)           // as before keep; ran says whether run was called
+	free(ran bool)           // as before keep; ran says that the thread is kept on a core, and should not stay there
+	leave(core int)          // threads that stayed on this core may run everywhere
 	yield()                  // lets run who waits for this core
 	computed() time.Duration // by this thread
 }
 
 const (
-	// turnsWorth is the shortest step that may gain from it. One of 95 µs lost a twelfth under allreduce; with a parameter server it gained
-	// nothing, and one of 500 µs a tenth.
+	// turnsWorth is the shortest step that may gain from it. One of 95 µs lost a twelfth under allreduce. With a parameter server one of 500 µs
+	// (mlp:100) gained nothing, one of 600 µs (mlp:128,32) a seventh.
 	turnsWorth = 200 * time.Microsecond
 	// turnLeast is how long a process computes before it lets others run.
 	turnLeast = 20 * time.Microsecond
@@ -81,7 +83,8 @@ func (t *Turns) Begin(took time.Duration) *Turns {
 			t.moves = time.Duration((t.duty.part - turnNear) * float64(took))
 		}
 	case took > 0:
-		t.sys.run(t.home) // and stays there
+		t.stays.Store(true)
+		t.sys.run(t.home)
 	}
 	t.began = t.sys.computed()
 	t.yielded = t.began
@@ -115,4 +118,11 @@ func (t *Turns) End() time.Duration {
 	t.sys.free(t.kept)
 	t.busy.Store(false)
 	return took
+}
+
+// leave lets threads run everywhere that short steps have left on the process's own core, and those that the runtime has copied from them.
+func (t *Turns) leave() {
+	if t != nil && t.stays.Load() {
+		t.sys.leave(t.home)
+	}
 }

@@ -1,7 +1,9 @@
 package tensor
 
 import (
+	"os"
 	"runtime"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -52,6 +54,21 @@ func (s *affinity) free(ran bool) {
 		s.set(&s.all)
 	}
 	runtime.UnlockOSThread()
+}
+
+// leave looks again until it finds none: a thread that is not done yet may start others.
+func (s *affinity) leave(core int) {
+	for found := true; found; {
+		found = false
+		threads, _ := os.ReadDir("/proc/self/task")
+		for _, d := range threads {
+			var now unix.CPUSet
+			id, err := strconv.Atoi(d.Name())
+			if err == nil && unix.SchedGetaffinity(id, &now) == nil && now == s.each[core] && unix.SchedSetaffinity(id, &s.all) == nil {
+				found = true
+			}
+		}
+	}
 }
 
 // set does without the runtime: the call takes half a microsecond.

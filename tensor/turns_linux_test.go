@@ -53,12 +53,18 @@ func TestAmong(t *testing.T) {
 		t.Errorf("afterwards on %v, was %v: %v", now, all, err)
 	}
 
-	// A short step's thread is on the process's own core, and stays. The processes' cores are as even as they can be.
+	// A short step's thread is on the process's own core, and stays until the CPU is closed. The processes' cores are as even as they can be.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	defer turns.sys.free(true)
-	turns.Begin(turnsWorth - 1).End()
-	on("after a short step", turns.home)
+	for what, leave := range map[string]func(){"among others": func() { c.Among(1, cores+1) }, "closed": c.Close} {
+		turns = c.Turns()
+		turns.Begin(turnsWorth - 1).End()
+		on("after a short step", turns.home)
+		leave()
+		if err := unix.SchedGetaffinity(0, &now); err != nil || now != all {
+			t.Errorf("%s: on %v, was %v: %v", what, now, all, err)
+		}
+	}
 	of := make([]int, cores)
 	for i := range 3 * cores {
 		c.Among(i, 3*cores)

@@ -49,6 +49,8 @@ func (f *fakeCores) free(ran bool) {
 		f.calls = append(f.calls, "run everywhere")
 	}
 }
+
+func (f *fakeCores) leave(core int)          { f.calls = append(f.calls, "leave "+string(rune('0'+core))) }
 func (f *fakeCores) yield()                  { f.calls = append(f.calls, "yield") }
 func (f *fakeCores) computed() time.Duration { return f.now }
 
@@ -86,6 +88,11 @@ func TestTurns(t *testing.T) {
 		if !slices.Equal(f.calls, c.want) {
 			t.Errorf("%s: %q, want %q", c.name, f.calls, c.want)
 		}
+		f.calls = nil
+		turns.leave()
+		if left := slices.Equal(f.calls, []string{"leave 5"}); left != (c.name == "short") {
+			t.Errorf("%s: what stayed on the process's core was left: %t", c.name, left)
+		}
 		if turns.Begin(0) == nil {
 			t.Errorf("%s: the step does not end", c.name)
 		}
@@ -96,4 +103,5 @@ func TestTurns(t *testing.T) {
 	}
 	none.Between()
 	none.End()
+	none.leave()
 }
