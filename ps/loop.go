@@ -27,7 +27,7 @@ type Host struct {
 	parcels  parcels
 	replies  sync.Pool
 	attends  transport.Attender // of the stream; nil: it has none
-	serves   atomic.Bool        // it has lanes and no workers
+	serves   atomic.Bool        // see look
 	answered atomic.Uint64      // calls
 
 	flight   flight
@@ -195,8 +195,8 @@ func (h *Host) attend(by int) {
 	}
 }
 
-// look finds out whether this process has lanes and no workers: then it does nothing while nothing comes, and attends, unless its workers are
-// to have the processor meanwhile: of those who have one thread each, since the processors are fewer than they. h.mu is held.
+// look finds out whether this process has lanes and no workers: then it has nothing to do while nothing comes, and attends. One with a single
+// thread of Go does not: it has that because the job's processes are more than the processors, which its workers need. h.mu is held.
 func (h *Host) look() {
 	any := func(role int) bool { return slices.ContainsFunc(h.parts[role], func(p *part) bool { return p != nil }) }
 	serves := any(forServer) && !any(forClient) && runtime.GOMAXPROCS(0) > 1

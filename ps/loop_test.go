@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -204,5 +206,61 @@ func TestLoops(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// An attended stream counts who attends.
+type attended struct {
+	transport.Stream
+	now atomic.Int32
+}
+
+func (a *attended) Attend(by int) { a.now.Add(int32(by)) }
+
+// TestLook: a process attends that has lanes and no workers, unless it has one thread of Go.
+func TestLook(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		procs int
+		roles []int
+		want  int32
+	}{
+		{"a server", 2, []int{forServer}, 1},
+		{"a server with one thread", 1, []int{forServer}, 0},
+		{"a server with a worker", 2, []int{forServer, forClient}, 0},
+		{"a worker", 2, []int{forClient}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(c.procs))
+			port, err := transport.NewMemory().Open(bg, Name{Role: "server", ID: "0"}, transport.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer port.Close()
+			s, err := port.Stream("ps", StreamOptions())
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := &attended{Stream: s}
+			h := Share(a, nil)
+			defer h.Close()
+			var parts []*part
+			for _, role := range c.roles {
+				p := &part{}
+				if err := h.add(role, 0, p); err != nil {
+					t.Fatal(err)
+				}
+				parts = append(parts, p)
+			}
+			if now := a.now.Load(); now != c.want {
+				t.Errorf("%d attend, want %d", now, c.want)
+			}
+			for _, p := range parts {
+				h.remove(p)
+			}
+			if now := a.now.Load(); now != 0 {
+				t.Errorf("%d attend where nothing is left, want 0", now)
+			}
+		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+	"time"
 	"unsafe"
 )
 
@@ -167,8 +168,10 @@ func TestReadiness(t *testing.T) {
 		t.Error("there is something to read after all was read")
 	}
 	far[2].Close()
-	for !r.any(conns.list()) { // the end arrives soon
-		runtime.Gosched()
+	for by := time.Now().Add(10 * time.Second); !r.any(conns.list()); runtime.Gosched() { // it arrives soon
+		if time.Now().After(by) {
+			t.Fatal("the end of a connection is not seen after 10 s")
+		}
 	}
 	conns.remove(all[2])
 	if n := len(conns.list()); n != 2 || r.any(conns.list()) {
