@@ -68,5 +68,5 @@ func (r *Report) threats() {
 	for _, n := range r.Notes {
 		say("%s.", strings.TrimSuffix(n, "."))
 	}
-	say("One machine: what holds between processes of one host need not hold between hosts. There Trivium's frames carry checksums, which they do not here.")
+	say("One machine: what holds between processes of one host need not hold between hosts. There the payloads of Trivium's frames carry checksums, which they do not here.")
 }

@@ -129,7 +129,7 @@ func TestNetworkFaults(t *testing.T) {
 		{"clog", "50.5ms clog 0 for 100ms", 300, 300, false, func(_ []uint64, ms []int64) bool { return ms[60] >= 150 && ms[60] < 160 }},
 		{"pause", "50.5ms pause 1 for 100ms", 300, 300, false, func(_ []uint64, ms []int64) bool { return ms[60] >= 150 && ms[60] < 160 }},
 		{"reset", "50.5ms reset 0,1", 270, 299, true, nil},
-		// Dials wait 20, 20, 40, 80 ms, each half as long or half as long again: of 40 ms without a process the last may end 160 ms after their begin.
+		// Dials wait 20, 20, 40, 80 ms, each times 0.5 to 1.5: of 40 ms without a process the last may end 160 ms after their begin.
 		{"crash", "50.5ms crash 1 for 40ms", 120, 260, true, func(_ []uint64, ms []int64) bool {
 			return !slices.ContainsFunc(ms, func(m int64) bool { return m > 51 && m < 90 })
 		}},
