@@ -8,6 +8,9 @@ import (
 	"github.com/trivium-ml/trivium/wire"
 )
 
+// apartFrom is the size in bytes from which a row lands so.
+const apartFrom = 1 << 18
+
 // A landing is memory for a large dense row that is asked for as a whole: the transport reads the answer straight into it, beside the cells
 // that readers have meanwhile, and once all is here it takes their place. Without it a row went through the transport's memory.
 type landing struct {
@@ -39,7 +42,7 @@ func (c *ClientState) apart(g *getCall, segs []segmentOf) {
 	}
 	r := segs[0].r
 	size := int(g.t.spec.Cols) * g.t.spec.Cell.Size()
-	if size < inPlace || int64(size) > c.ring.limit/4 || len(segs) != len(r.segs) {
+	if size < apartFrom || int64(size) > c.ring.limit/4 || len(segs) != len(r.segs) {
 		return
 	}
 	p := segs[0].seg().pull
@@ -195,7 +198,7 @@ func (h *Host) post(to Name, m *pull) {
 		}
 		for at := 0; at < cells; at += step {
 			n := min(step, cells-at)
-			if n*size < inPlace {
+			if n*size < apartFrom {
 				continue
 			}
 			key := pieceKey(m.id, uint32(k)+1, from+int64(at))

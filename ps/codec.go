@@ -112,7 +112,7 @@ func (x *parcels) encode(b protocol.Body) *parcel {
 	case *values:
 		p.kind, h = kindValues, m.appendHead(append(h, 0))
 		secs(m.secs, nil, m.holds)
-		if p.holds != nil { // the cells alone
+		if p.holds != nil && len(p.payload) >= apartFrom { // the cells alone
 			p.key = m.key()
 		}
 	case *clocks:

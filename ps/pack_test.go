@@ -1,6 +1,7 @@
 package ps
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -97,7 +98,13 @@ func TestStepRows(t *testing.T) {
 // TestBeside: a few small sections travel in the head of the message whose payload is a large one's cells, where they lie, in either order
 // and both ways; more make a message of their own.
 func TestBeside(t *testing.T) {
-	cells := make([]float32, inPlace/4)
+	for _, size := range []int{inPlace, apartFrom} {
+		testBeside(t, size)
+	}
+}
+
+func testBeside(t *testing.T, size int) {
+	cells := make([]float32, size/4)
 	for i := range cells {
 		cells[i] = float32(i)
 	}
@@ -116,7 +123,7 @@ func TestBeside(t *testing.T) {
 		{"too many", []section{large, few(1), few(2), few(3), few(4), few(5)}, 2},
 		{"two large ones", []section{few(1), large, few(2), large}, 2},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s/%d", c.name, size), func(t *testing.T) {
 			state, err := NewClientState(Placement{Directory: dirName(), Servers: []Name{serverName(0)}, Clients: []Name{clientName(0)}}, clientName(0), nil, Options{})
 			if err != nil {
 				t.Fatal(err)
@@ -148,8 +155,8 @@ func TestBeside(t *testing.T) {
 					if len(p.payload) >= inPlace && &p.payload[0] != &large.cells[0] {
 						t.Error("the large section's cells were copied")
 					}
-					if v, ok := b.(*values); ok && len(p.payload) >= inPlace && p.key != v.key() {
-						t.Errorf("key %v, want %v", p.key, v.key())
+					if v, ok := b.(*values); ok && len(p.payload) >= inPlace && (p.key == v.key()) != (size >= apartFrom) {
+						t.Errorf("%d bytes: key %v", size, p.key)
 					}
 					head := slices.Clone(p.head)
 					m, err := decode(p.kind, head, p.payload, nil)

@@ -7,8 +7,9 @@ const (
 	maxPiece = 1<<20 - 1<<14
 	// maxSections of one message, so that its head fits the rest.
 	maxSections = (1<<14 - 512) / sectionHead
-	// inPlace is the size in bytes from which cells are sent from where they lie, in a frame of their own.
-	inPlace = 1 << 18
+	// inPlace is the size in bytes from which cells are sent from where they lie, in a frame of their own: to copy less costs no more than
+	// to keep it unchanged meanwhile.
+	inPlace = 1 << 14
 	// copyBelow is the size in bytes below which an answer copies cells: that costs less than to keep them unchanged until it is sent,
 	// and so does a small part of a large shard, since all of it is copied if it changes meanwhile.
 	copyBelow = 1 << 10
