@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/big"
@@ -113,7 +114,7 @@ func TestBadFrames(t *testing.T) {
 		{"payload's checksum", data, headed(wire.Header{Stream: id, Flags: wire.Summed, Sum: 1}, "body"), "checksum", "of 4 bytes on stream"},
 		{"too long for the stream", data, headed(wire.Header{Stream: id, Length: 1001}, ""), "length", "at most 1000 bytes on stream"},
 		{"too long for any", data, headed(wire.Header{Stream: id, Length: wire.MaxFrame + 1}, ""), "length", "at most 67108864 bytes"},
-		{"too long for a stream that is not open", data, headed(wire.Header{Stream: 5, Length: 1<<20 + 1}, ""), "length", "at most 1048576 bytes"},
+		{"too long for a stream that is not open", data, headed(wire.Header{Stream: 5, Length: 4<<20 + 1}, ""), "credit", "more than was granted"},
 		{"head beyond the frame", data, headed(wire.Header{Stream: id, Head: 9}, "body"), "length", "a head of 9 bytes"},
 		{"unknown flags", data, headed(wire.Header{Stream: id, Flags: 1 << 14}, "body"), "flags", "unknown flags"},
 		{"shared memory on TCP", data, headed(wire.Header{Stream: id, Flags: wire.Shared}, "12345678"), "flags", "of which there is none"},
@@ -166,6 +167,58 @@ func TestBadFrames(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestHalfFrame: a sender that stops amid a frame for a posted slice holds up neither who fences it off nor who closes.
+func TestHalfFrame(t *testing.T) {
+	const head, size = 8, 100
+	id := wire.StreamID("s")
+	for _, part := range []int{0, head - 5, head, size / 2} {
+		for name, end := range map[string]func(u *puppet) error{
+			"Fence":        func(u *puppet) error { u.stream.Fence(2, nil); return nil },
+			"Stream.Close": func(u *puppet) error { return u.stream.Close() },
+			"Port.Close":   func(u *puppet) error { return u.victim.Close() },
+		} {
+			t.Run(fmt.Sprintf("%s/%d", name, part), func(t *testing.T) {
+				u := openPuppet(t)
+				s, from := u.stream.(*stream), Name{ID: "puppet"}
+				dst := make([]byte, size)
+				u.must(u.stream.Post(from, Key{Op: 7}, dst))
+				frame := headed(wire.Header{Stream: id, Op: 7, Head: head}, strings.Repeat("x", head+size))
+				_, err := io.WriteString(u.conns[data], frame[:wire.HeaderLen+part])
+				u.must(err)
+				for begun := false; !begun; time.Sleep(time.Millisecond) {
+					s.mu.Lock()
+					begun = s.posts[postKey{from, Key{Op: 7}}].state == landing
+					s.mu.Unlock()
+					u.must(u.ctx.Err())
+				}
+				ended := make(chan error, 1)
+				go func() { ended <- end(u) }()
+				select {
+				case err := <-ended:
+					u.must(err)
+				case <-time.After(10 * time.Second):
+					u.conns[data].Close() // it would wait for that
+					t.Fatal("it waits for the rest of the frame")
+				}
+				if name != "Fence" {
+					return
+				}
+				clear(dst)
+				_, err = io.WriteString(u.conns[data], frame[wire.HeaderLen+part:]+headed(wire.Header{Stream: id, Epoch: 2, Kind: 7}, "next"))
+				u.must(err)
+				ev := u.event()
+				if ev.Kind != 7 || string(ev.Payload) != "next" {
+					t.Errorf("received %+v", ev)
+				}
+				ev.Release()
+				if !bytes.Equal(dst, make([]byte, size)) {
+					t.Errorf("the rest landed: %q", dst)
+				}
+			})
+		}
 	}
 }
 

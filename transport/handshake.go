@@ -162,8 +162,9 @@ func readStep(nc net.Conn, kind uint8, from Name) ([]byte, error) {
 	if err := h.Parse(&b); err != nil {
 		return nil, err
 	}
+	refusal := h.Kind == kindRefuse && (kind == kindChallenge || kind == kindAccept) // only who was dialled refuses
 	switch {
-	case h.Flags&^wire.Summed != wire.Internal || h.Kind != kind && h.Kind != kindRefuse:
+	case h.Flags&^wire.Summed != wire.Internal || h.Kind != kind && !refusal:
 		return nil, &wire.FrameError{Cause: "kind", Text: fmt.Sprintf("want step %d of the handshake, found kind %d with flags %#x", kind, h.Kind, h.Flags)}
 	case h.Length > maxHello:
 		return nil, &wire.FrameError{Cause: "length", Text: fmt.Sprintf("at most %d bytes before the peer is known, found %d", maxHello, h.Length)}
@@ -175,7 +176,7 @@ func readStep(nc net.Conn, kind uint8, from Name) ([]byte, error) {
 	if wire.Sum(body) != h.Sum {
 		return nil, &wire.FrameError{Cause: "checksum", Text: "of a step of the handshake"}
 	}
-	if h.Kind == kindRefuse {
+	if refusal {
 		return nil, readRefusal(from, body)
 	}
 	return body, nil

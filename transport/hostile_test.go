@@ -158,6 +158,7 @@ func TestBadInput(t *testing.T) {
 		{"beyond huge", frame(1, 1, internal, 1<<31, ""), false, "length", "at most 67108864", "at most 67108864"},
 		{"no hello", frame(3, 1, internal, 4, "body"), false, "kind", "want step 1 of the handshake", "want step 1"},
 		{"a carrier's frame", frame(1, 1, 0, 4, "body"), false, "kind", "want step 1 of the handshake", "want step 1"},
+		{"a refusal", frame(5, 1, internal, 9, "\x06closed\x01x"), false, "kind", "want step 1 of the handshake", "want step 1"},
 		{"empty hello", frame(1, 1, internal, 0, ""), false, "hello", "hello", "hello"},
 		{"random hello", frame(1, 1, internal, 400, strings.Repeat("\xff\x00\x7f\x80", 100)), false, "hello", "hello", "hello"},
 		{"truncated header", frame(1, 1, internal, 4, "body")[:20], true, "truncated", "ended before the handshake", "ended before the handshake"},

@@ -161,6 +161,9 @@ func (s *memStream) Fence(e Epoch, members []Name) {
 	for f := held.pop(); f != nil; f = held.pop() {
 		in.take(f, &over)
 	}
+	for in.landing { // it may be a frame of what is over
+		m.landed.Wait()
+	}
 	m.mu.Unlock()
 	over.finish(m)
 }

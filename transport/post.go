@@ -82,7 +82,11 @@ func (s *stream) forget(pk postKey, po *post) {
 func (s *stream) begin(from Name, h *wire.Header, at *half) (*post, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if limit := s.o.MaxFrame; int(h.Length) > limit {
+	switch limit := s.o.MaxFrame; {
+	case int(h.Length) <= limit:
+	case s.name == "":
+		return nil, false, nil // only who sent to a stream that was open here can have the credit for it
+	default:
 		return nil, false, &wire.FrameError{Cause: "length", Text: fmt.Sprintf("at most %d bytes on stream %q, found %d", limit, s.name, h.Length)}
 	}
 	if s.closed || h.Epoch < s.epoch || h.Epoch == s.epoch && !s.member(from) {

@@ -260,10 +260,13 @@ func (r *reader) frame() error {
 		From: r.pr.name, Kind: h.Kind, Priority: Priority(h.Flags >> wire.PriorityShift & 3), Fingerprint: h.Fingerprint,
 		Key: Key{h.Epoch, h.Op, h.Chunk},
 	}}
-	held := n // bytes of the pool
-	if !want {
+	held, shared := n, h.Flags&wire.Shared != 0 // bytes of the pool
+	switch {
+	case !want:
 		held = 0
-	} else if po != nil || h.Flags&wire.Shared != 0 {
+	case shared:
+		held = head + refBytes
+	case po != nil:
 		held = head
 	}
 	d := r.p.newDelivery(held)
@@ -285,30 +288,47 @@ func (r *reader) frame() error {
 		r.p.stale.Add(1)
 		return r.skip(head, payload)
 	}
+	if shared && r.h.link.shared == nil {
+		return errNotShared
+	}
 	var sum *uint32
 	if h.Flags&wire.Summed != 0 {
 		r.sum = 0
 		sum = &r.sum
 	}
-	switch {
-	case h.Flags&wire.Shared != 0:
-		err = r.shared(&a, head, payload, sum)
-	case po != nil:
-		a.ev.Head, a.ev.Payload, a.ev.Posted = d.buf, po.dst, true
-		if _, err = r.into(a.ev.Head, s, nil, sum); err != nil {
-			return err
+	rest, err := r.into(d.buf, s, po, sum)
+	if po != nil && !shared && err == nil {
+		if rest > 0 {
+			rest += payload
+		} else {
+			rest, err = r.into(po.dst, s, po, sum)
 		}
-		var rest int
-		if rest, err = r.into(po.dst, s, po, sum); err == nil && rest > 0 {
-			r.p.stale.Add(1)
-			return r.discard(rest)
-		}
-	default:
-		a.ev.Head, a.ev.Payload = d.buf[:head:head], d.buf[head:]
-		_, err = r.into(d.buf, s, nil, sum)
 	}
 	if err != nil {
 		return err
+	}
+	if rest > 0 { // no longer wanted: who waits for that is not to wait for the sender
+		r.p.stale.Add(1)
+		s.failed(postKey{a.ev.From, a.ev.Key}, po)
+		po = nil
+		if !shared {
+			return r.discard(rest)
+		}
+		if _, err := r.into(d.buf[held-rest:], nil, nil, nil); err != nil {
+			return err
+		}
+		r.h.link.shared.free(binary.LittleEndian.Uint64(d.buf[head:]), payload)
+		return nil
+	}
+	switch {
+	case shared:
+		if err := r.shared(&a, head, payload); err != nil {
+			return err
+		}
+	case po != nil:
+		a.ev.Head, a.ev.Payload, a.ev.Posted = d.buf, po.dst, true
+	default:
+		a.ev.Head, a.ev.Payload = d.buf[:head:head], d.buf[head:]
 	}
 	if sum != nil && *sum != h.Sum {
 		return &wire.FrameError{Cause: "checksum", Text: fmt.Sprintf("of %d bytes on stream %q: want %#08x, found %#08x", n, s.name, h.Sum, *sum)}
@@ -365,51 +385,33 @@ func (r *reader) skip(head, payload int) error {
 	if r.hdr.Flags&wire.Shared == 0 {
 		return r.discard(head + payload)
 	}
+	if r.h.link.shared == nil {
+		return errNotShared
+	}
 	if err := r.discard(head); err != nil {
 		return err
 	}
-	ref, err := r.ref()
+	ref, err := r.need(refBytes)
 	if err == nil {
-		r.h.link.shared.free(ref, payload)
+		r.h.link.shared.free(binary.LittleEndian.Uint64(ref), payload)
 	}
 	return err
 }
 
-// ref reads where a payload lies in shared memory.
-func (r *reader) ref() (uint64, error) {
-	if r.h.link.shared == nil {
-		return 0, &wire.FrameError{Cause: "flags", Text: "a payload in shared memory, of which there is none"}
-	}
-	b, err := r.need(8)
-	if err != nil {
-		return 0, err
-	}
-	return binary.LittleEndian.Uint64(b), nil
-}
+// refBytes say where a payload lies in shared memory.
+const refBytes = 8
 
-func putRef(p *[8]byte, ref uint64) { binary.LittleEndian.PutUint64(p[:], ref) }
+var errNotShared = &wire.FrameError{Cause: "flags", Text: "a payload in shared memory, of which there is none"}
 
-// shared takes a payload from shared memory: into the posted slice, or where it lies.
-func (r *reader) shared(a *arrival, head, payload int, sum *uint32) error {
-	d := a.d
-	a.ev.Head = d.buf
-	if _, err := r.into(d.buf, nil, nil, sum); err != nil {
-		return err
-	}
-	ref, err := r.ref()
-	if err != nil {
-		return err
-	}
-	if sum != nil {
-		var b [8]byte
-		putRef(&b, ref)
-		*sum = wire.UpdateSum(*sum, b[:])
-	}
-	l := r.h.link
+// shared takes a payload from shared memory, whose place was read after the head: into the posted slice, or where it lies.
+func (r *reader) shared(a *arrival, head, payload int) error {
+	d, l := a.d, r.h.link
+	ref := binary.LittleEndian.Uint64(d.buf[head:])
 	view, err := l.shared.view(ref, payload)
 	if err != nil {
 		return &wire.FrameError{Cause: "shared", Text: err.Error()}
 	}
+	a.ev.Head = d.buf[:head:head]
 	if a.post != nil {
 		copy(a.post.dst, view)
 		l.shared.free(ref, payload)

@@ -71,8 +71,11 @@ func CreateSegment(ctx context.Context, dir string, size int) (*Segment, error) 
 func (g *Segment) serve() {
 	for {
 		c, err := g.ln.AcceptUnix()
-		if err != nil {
-			return // closed
+		if errors.Is(err, net.ErrClosed) {
+			return
+		} else if err != nil { // out of file descriptors, for one: others may close theirs
+			time.Sleep(10 * time.Millisecond)
+			continue
 		}
 		if admitUser(c) == nil {
 			var size [8]byte

@@ -21,7 +21,7 @@ type outgoing struct {
 	start     int // in the batch
 	end       int
 	err       error
-	ref       [8]byte
+	ref       [refBytes]byte
 	state     sendState
 	rank      int // of its priority: the least goes first
 	limit     int // of the queue

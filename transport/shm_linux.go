@@ -199,12 +199,16 @@ func mapShared(fd, n, prot int) ([]byte, error) {
 	}
 	// Huge pages by reservation are also sealed, but reading one that cannot be had kills the process.
 	var fs unix.Statfs_t
-	if err := unix.Fstatfs(fd, &fs); err != nil || fs.Type != unix.TMPFS_MAGIC {
-		return nil, fmt.Errorf("the peer's file is on file system %#x, want %#x (error %w)", fs.Type, unix.TMPFS_MAGIC, err)
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return nil, fmt.Errorf("the peer's file: %w", err)
+	} else if fs.Type != unix.TMPFS_MAGIC {
+		return nil, fmt.Errorf("the peer's file is on file system %#x, want %#x", fs.Type, unix.TMPFS_MAGIC)
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Size != int64(n) {
-		return nil, fmt.Errorf("the peer's memory has %d bytes, want %d (error %w)", st.Size, n, err)
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, fmt.Errorf("the peer's file: %w", err)
+	} else if st.Size != int64(n) {
+		return nil, fmt.Errorf("the peer's memory has %d bytes, want %d", st.Size, n)
 	}
 	return unix.Mmap(fd, 0, n, prot, unix.MAP_SHARED)
 }

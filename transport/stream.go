@@ -45,7 +45,7 @@ type stream struct {
 
 func newStream(p *port, id uint32) *stream {
 	s := &stream{port: p, id: id, wake: make(chan struct{}, 1)}
-	s.o, _ = StreamOptions{}.defaults("")
+	s.o, _ = StreamOptions{MaxFrame: defaultWindow}.defaults("") // until it is opened, who sends has that much credit
 	s.idle.L = &s.mu
 	return s
 }
@@ -126,6 +126,9 @@ func (s *stream) Fence(e Epoch, members []Name) {
 		return false
 	})
 	s.stop(func(pk postKey) bool { return pk.key.Epoch < e || pk.key.Epoch == e && !s.member(pk.from) })
+	for s.copying { // it may be such a frame
+		s.idle.Wait()
+	}
 }
 
 func (s *stream) Close() error {

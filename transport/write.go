@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -149,7 +150,7 @@ func (h *half) fill() {
 		if h.link.shared != nil && !h.ctl && len(payload) >= sharedFrom {
 			if ref, ok := h.link.shared.place(payload); ok {
 				o.h.Flags |= wire.Shared
-				putRef(&o.ref, ref)
+				binary.LittleEndian.PutUint64(o.ref[:], ref)
 				payload = o.ref[:]
 			}
 		}
