@@ -139,7 +139,7 @@ func (v *nodeVerb) lend(ctx context.Context, s *session, log *slog.Logger, self 
 	if err != nil {
 		return err
 	}
-	members, err := cluster.Join(ctx, store, group, cluster.Member{Name: name, Addr: port.Addr(), Info: map[string]string{"host": offer.Host}}, fleet.Policy(log))
+	members, err := cluster.Join(ctx, store, group, cluster.Member{Name: name, Addr: port.Addr(), Info: map[string]string{"host": offer.Host}}, fleet.Policy(port, log))
 	if err != nil {
 		return err
 	}

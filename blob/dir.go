@@ -23,9 +23,6 @@ type Directory struct{ path string }
 // Dir returns the Store in the directory at path, which is made by the first write.
 func Dir(path string) *Directory { return &Directory{path} }
 
-// Path returns the directory.
-func (d *Directory) Path() string { return d.path }
-
 // Put writes the object at key.
 func (d *Directory) Put(ctx context.Context, key string, r io.Reader) error {
 	return d.write(ctx, key, r, func(root *os.Root, from, to string) error { return root.Rename(from, to) })
@@ -66,11 +63,16 @@ func (d *Directory) write(ctx context.Context, key string, r io.Reader, commit f
 	}
 	defer root.Close()
 	folder := path.Dir(key)
-	if err := root.MkdirAll(folder, 0o755); err != nil {
-		return err
-	}
 	temp := path.Join(folder, ".tmp-"+rand.Text())
-	f, err := root.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	var f *os.File
+	for range 100 { // deletes may remove the folder, which is empty, before the file is in it
+		if err = root.MkdirAll(folder, 0o755); err == nil {
+			f, err = root.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/trivium-ml/trivium/blob"
@@ -13,6 +14,35 @@ import (
 
 func TestDir(t *testing.T) {
 	blobtest.Run(t, func(t *testing.T) blob.Store { return blob.Dir(filepath.Join(t.TempDir(), "not", "made", "yet")) })
+}
+
+// TestDirDeleteBesidePut: the folder that a Delete empties, and takes away, is there again for a Put.
+func TestDirDeleteBesidePut(t *testing.T) {
+	store := blob.Dir(t.TempDir())
+	var deleting sync.WaitGroup
+	over := make(chan struct{})
+	deleting.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			default:
+				if err := store.Delete(t.Context(), "a/b/none"); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+	for range 200 {
+		if err := store.Put(t.Context(), "a/b/c", strings.NewReader("x")); err != nil {
+			t.Error(err)
+		}
+		if err := store.Delete(t.Context(), "a/b/c"); err != nil {
+			t.Error(err)
+		}
+	}
+	close(over)
+	deleting.Wait()
 }
 
 func TestDirLeavesNothingBehind(t *testing.T) {

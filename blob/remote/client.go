@@ -7,6 +7,7 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/transport"
@@ -141,16 +142,22 @@ func (c *Client) put(ctx context.Context, key string, r io.Reader, absent bool) 
 		return err
 	}
 	write, _, err := c.call(ctx, request{kind: begin, key: key, absent: absent}, nil)
-	if err != nil {
-		return err
+	if err == nil {
+		err = c.pieces(ctx, key, write, r)
 	}
-	if err := c.pieces(ctx, key, write, r); err != nil {
-		_, _, e := c.call(context.WithoutCancel(ctx), request{kind: abort, key: key, write: write}, nil)
-		return errors.Join(err, e)
+	if err == nil {
+		_, _, err = c.call(ctx, request{kind: commit, key: key, write: write}, nil)
 	}
-	_, _, err = c.call(ctx, request{kind: commit, key: key, write: write}, nil)
+	if err != nil { // the server may have the write open: if it does not, it says nothing of that
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortWait)
+		defer cancel()
+		_, _, _ = c.call(ctx, request{kind: abort, key: key, write: write}, nil) // a server that is lost drops what this client wrote
+	}
 	return err
 }
+
+// abortWait is for how long a server is told that a write was given up: it may be frozen.
+const abortWait = time.Second
 
 func (c *Client) pieces(ctx context.Context, key string, write uint64, r io.Reader) error {
 	buffer := make([]byte, Piece)

@@ -66,6 +66,7 @@ type server struct {
 
 	mu     sync.Mutex
 	writes map[writeID]*write
+	ended  bool // no write is begun any more
 }
 
 type writeID struct {
@@ -159,6 +160,9 @@ func (v *server) do(ctx context.Context, ev *transport.Event, q request) ([]byte
 func (v *server) begin(ctx context.Context, id writeID, q request) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.ended {
+		return errAborted
+	}
 	open := 0
 	for other := range v.writes {
 		if other.peer == id.peer {
@@ -221,6 +225,7 @@ func (v *server) drop(peer transport.Name) {
 // end gives up all writes and waits for what runs.
 func (v *server) end() {
 	v.mu.Lock()
+	v.ended = true
 	for id, w := range v.writes {
 		w.pipe.CloseWithError(errAborted)
 		delete(v.writes, id)

@@ -119,7 +119,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		return err
 	}
 	self := cluster.Member{Name: c.o.Port.Name(), Addr: cmp.Or(c.o.Addr, c.o.Port.Addr()), Info: map[string]string{"role": "coordinator"}}
-	if c.members, err = cluster.Join(ctx, c.o.Meta, group, self, Policy(c.log)); err != nil {
+	if c.members, err = cluster.Join(ctx, c.o.Meta, group, self, Policy(c.o.Port, c.log)); err != nil {
 		return fmt.Errorf("fleet: the group of machines: %w", err)
 	}
 	inner, cancel := context.WithCancel(ctx)
@@ -147,9 +147,9 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	}
 }
 
-// Policy is that of the group of machines: any number, of which each may come and go.
-func Policy(log *slog.Logger) cluster.Policy {
-	return cluster.Policy{MaxWorkers: 256, Group: GroupName, Log: log}
+// Policy is that of the group of machines: any number, of which each may come and go. The port forgets those that went.
+func Policy(port transport.Port, log *slog.Logger) cluster.Policy {
+	return cluster.Policy{MaxWorkers: 256, Group: GroupName, Forget: port.Forget, Log: log}
 }
 
 // follow takes away the machines that the group has convicted.

@@ -36,9 +36,6 @@ type Codec interface {
 	Decode(ev *transport.Event) (b protocol.Body, kept bool, err error)
 }
 
-// A Sent body is told when its memory is its own again: it was written out, or, with an error, it was not, or not wholly.
-type Sent interface{ Sent(err error) }
-
 // Meta asks the metadata store: it walks the answers to c, of which all but a watch have one. A walk that ends without any means
 // protocol.ErrUnavailable.
 type Meta func(ctx context.Context, c protocol.MetaCall) iter.Seq2[protocol.MetaKV, error]

@@ -30,17 +30,13 @@ type peer struct {
 // outgoing is one frame's memory, kept for the next.
 type outgoing struct {
 	p    *peer
-	body protocol.Body
 	f    transport.Frame
 	head []byte
 	done func(error) // the method value, made once
 }
 
-func (o *outgoing) sent(err error) {
-	if s, ok := o.body.(Sent); ok {
-		s.Sent(err)
-	}
-	o.body, o.f = nil, transport.Frame{}
+func (o *outgoing) sent(error) {
+	o.f = transport.Frame{}
 	o.p.free.Put(o)
 }
 
@@ -60,21 +56,17 @@ func (l *Loop) send(c *protocol.Send) {
 		l.peers[c.To] = p
 		l.wg.Go(p.run)
 	}
-	if !p.put(c.Body) {
-		if s, ok := c.Body.(Sent); ok {
-			s.Sent(ErrQueueFull)
-		}
-	}
+	p.put(c.Body)
 }
 
-// put queues a message: false if the queue is full.
-func (p *peer) put(b protocol.Body) bool {
+// put queues a message. If the queue is full it drops it, and the machine is told when there is room again.
+func (p *peer) put(b protocol.Body) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.n == len(p.queue) {
 		if p.n >= p.l.o.Queue {
 			p.full = true
-			return false
+			return
 		}
 		grown := make([]protocol.Body, min(max(2*p.n, 16), p.l.o.Queue))
 		for i := range p.n {
@@ -85,7 +77,6 @@ func (p *peer) put(b protocol.Body) bool {
 	p.queue[(p.first+p.n)%len(p.queue)] = b
 	p.n++
 	p.signal()
-	return true
 }
 
 func (p *peer) signal() {
@@ -146,7 +137,6 @@ func (p *peer) run() {
 			o = &outgoing{p: p}
 			o.done = o.sent
 		}
-		o.body = b
 		o.f = transport.Frame{Head: o.head[:0]}
 		err := p.l.o.Codec.Encode(b, &o.f)
 		if err != nil {
