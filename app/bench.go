@@ -24,7 +24,7 @@ type benchVerb struct {
 type benchNet struct {
 	Workers int           `short:"w" placeholder:"N" help:"Processes on this machine (default 2), or machines of the cluster (default all)."`
 	For     time.Duration `default:"100ms" placeholder:"TIME" help:"Of each measurement (default 100ms)."`
-	Sizes   []count       `placeholder:"BYTES,..." help:"Payloads whose rate is measured (default 65536,1048576,4194304)."`
+	Sizes   []count       `placeholder:"BYTES" help:"Payloads whose rate is measured (default 65536,1048576,4194304)."`
 	JSON    bool          `name:"json" help:"Print a JSON object."`
 	onFlags
 }

@@ -33,15 +33,15 @@ type compareRun struct {
 
 	Target string `placeholder:"CONDITION" help:"When your job counts as done, such as 'valid.auc >= 0.78'."`
 
-	Tasks   []string `placeholder:"NAME,..." help:"logistic, softmax, mlp1, mlp2, or with -10k on the ten thousand test images of MNIST (default these four, on the best of MNIST that there is, else on generated digits)."`
-	Systems []string `placeholder:"NAME,..." help:"Rows: ours and other systems (default all; an unknown name lists them)."`
-	Workers []int    `short:"w" placeholder:"N,..." help:"Workers (default 2; the full run has its own)."`
-	Batch   []string `short:"b" placeholder:"N|full,..." help:"Rows of each worker in an update (default 100; the full run has its own)."`
-	Links   []string `placeholder:"RATE,..." help:"Shape the links between processes: 750mbit, 1gbit, 10gbit, or none (default)."`
+	Tasks   []string `placeholder:"NAME" help:"logistic, softmax, mlp1, mlp2, or with -10k on the ten thousand test images of MNIST (default these four, on the best of MNIST that there is, else on generated digits)."`
+	Systems []string `placeholder:"NAME" help:"Rows: ours and other systems (default all; an unknown name lists them)."`
+	Workers []int    `short:"w" placeholder:"N" help:"Workers (default 2; the full run has its own)."`
+	Batch   []string `short:"b" placeholder:"N|full" help:"Rows of each worker in an update (default 100; the full run has its own)."`
+	Links   []string `placeholder:"RATE" help:"Shape the links between processes: 750mbit, 1gbit, 10gbit, or none (default)."`
 	Repeats int      `placeholder:"N" help:"Interleaved repeats of every row (default 7; quick and your own job 3)."`
 	Seconds float64  `placeholder:"X" help:"To measure at least in each trial (default 5; quick 3)."`
 	WarmUp  float64  `placeholder:"X" help:"Seconds of warm-up at least (default 2; quick 1)."`
-	Data    string   `short:"d" placeholder:"DIR" help:"MNIST's IDX files; else they are looked for beside the project, else digits are generated."`
+	Data    string   `short:"d" placeholder:"DIR" help:"MNIST's IDX files; else they are looked for beside the project, else digits are generated. With --file: in place of its data."`
 	Python  string   `placeholder:"PATH" help:"A Python with NumPy, for the independent check; else python3."`
 
 	Peers string `placeholder:"DIR" help:"Where the other systems' environments are; else in your cache folder."`
@@ -172,7 +172,7 @@ func (v *compareRun) plan(s *session) (compare.Plan, error) {
 	if v.File != "" {
 		task, err := v.own(s, slices.Max(append([]int{2}, v.Workers...)))
 		bad(err)
-		p.Tasks = []compare.Task{task}
+		p.Tasks, p.Faults = []compare.Task{task}, v.Faults
 		if len(names) == 0 {
 			names = compare.OwnRows()
 		}
@@ -243,9 +243,8 @@ func (v *compareRun) paper(p *compare.Plan, all []compare.Task) (err error) {
 	if len(names) > 0 {
 		p.Tasks, err = compare.PickTasks(all, names)
 	}
-	p.Faults = v.Faults
 	p.Full = !v.Quick && len(v.Workers) == 0 && len(v.Batch) == 0 && len(v.Links) == 0
-	p.Faults = p.Faults || p.Full
+	p.Faults = v.Faults || p.Full
 	return err
 }
 
@@ -274,7 +273,7 @@ func (v *compareRun) own(s *session, workers int) (compare.Task, error) {
 		return compare.Task{}, fmt.Errorf("%s: batch: %d workers share an update of %d rows; give it at least a row for each", v.File, workers, job.Batch)
 	}
 	name := identifier(strings.TrimSuffix(filepath.Base(v.File), filepath.Ext(v.File)))
-	return compare.Task{Name: name, Job: *job, Target: target, Own: true, Cap: epochs, File: v.File}, nil
+	return compare.Task{Name: name, Job: *job, Target: target, Own: true, Cap: epochs, File: v.File, Data: v.Data}, nil
 }
 
 // typed are the words of the command.
@@ -289,6 +288,7 @@ func (v *compareRun) typed() []string {
 		words = append(words, "--quick")
 	}
 	add("-f", v.File)
+	add("--data", v.Data)
 	if v.Target != "" {
 		add("--target", "'"+v.Target+"'")
 	}

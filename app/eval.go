@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/data"
@@ -94,8 +95,15 @@ func (t *trained) sets(ctx context.Context, s *session, df *dataFlags, sf *split
 	df.apply(&d, g)
 	sf.apply(&d, g)
 	if df.Data != nil && d.Train == "" && d.Valid == "" && d.Test == "" {
-		if info, err := os.Stat(d.Source); err == nil && info.Mode().IsRegular() {
+		if oneFile(d.Source) {
 			d.Test = "0:" // all of it: nothing is for training
+		}
+	}
+	if t.transform != nil {
+		for _, name := range []string{"label", "drop", "categorical", "hash", "missing", "scale", "weight", "class_weight"} {
+			if g["data."+name] {
+				return nil, misusedf("--%s: the transform that was fitted in training says that already", strings.ReplaceAll(name, "_", "-"))
+			}
 		}
 	}
 	splits, err := s.open(ctx, d, data.Options{Transform: t.transform, Unlabelled: unlabelled})
@@ -111,6 +119,19 @@ func (t *trained) sets(ctx context.Context, s *session, df *dataFlags, sf *split
 		sets[0].name = "data"
 	}
 	return sets, nil
+}
+
+// oneFile reports whether a source is a file, or a folder with one file and nothing else: all its rows are to be read.
+func oneFile(source string) bool {
+	if strings.Contains(source, "://") {
+		return true
+	}
+	info, err := os.Stat(source)
+	if err != nil || !info.IsDir() {
+		return err == nil && info.Mode().IsRegular()
+	}
+	entries, err := os.ReadDir(source)
+	return err == nil && len(entries) == 1 && entries[0].Type().IsRegular()
 }
 
 // source names the data in a message.

@@ -2,6 +2,7 @@ package app
 
 import (
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -45,11 +46,10 @@ func (v *helpVerb) Run(s *session) error {
 	for _, child := range parser.Model.Children {
 		verbs = append(verbs, child.Name)
 		if child.Name == name {
-			c, err := parser.Parse(append(v.Topic, "--help"))
-			if c != nil || err == nil {
-				return err
+			if _, err := parser.Parse(append(v.Topic, "--help")); err != nil && !errors.Is(err, errHelped) {
+				return misused(err)
 			}
-			return nil // printed: parsing ended in errHelped
+			return nil
 		}
 	}
 	return misusedf("help: no topic or verb %q; %s", name, nearest.Sentence(name, slices.Compact(slices.Sorted(slices.Values(append(topicNames(), verbs...))))))

@@ -6,7 +6,7 @@ import (
 	"github.com/trivium-ml/trivium"
 )
 
-// dataFlags describe data; the verbs that read data share them. A nil field was not given.
+// dataFlags describe data; the verbs that read data share them. A nil field was not given; a list may be given in parts.
 type dataFlags struct {
 	Data    *string `short:"d" group:"Data" placeholder:"PATH" help:"A file, a folder, a URL, or a generator by name (help data lists them). Without it: generated digits."`
 	Format  *string `group:"Data" placeholder:"NAME" help:"idx, csv, libsvm, jsonl, npy or parquet; else by the file's name."`
@@ -14,14 +14,14 @@ type dataFlags struct {
 	Columns *count  `group:"Data" placeholder:"N" help:"Declared width of sparse rows; an index beyond it is an error."`
 	Classes *count  `group:"Data" placeholder:"N" help:"Declared number of classes; a label outside is an error."`
 
-	Label       *string   `group:"Tables" placeholder:"COL" help:"Column to predict; else 'label', else the first."`
-	Drop        *[]string `group:"Tables" placeholder:"COL,..." help:"Columns to leave out."`
-	Categorical *[]string `group:"Tables" placeholder:"COL,..." help:"Columns whose values are names: one-hot, or hashed with --hash."`
-	Hash        *count    `group:"Tables" placeholder:"N" help:"Hash categorical columns into N buckets, such as 2^20."`
-	Missing     *string   `group:"Tables" placeholder:"HOW" help:"What an empty cell means: error (default), mean, zero, or drop the row."`
-	Scale       *string   `group:"Tables" placeholder:"HOW" help:"none (default), standard (mean 0, deviation 1) or minmax (0 to 1), fitted on the training rows."`
-	Weight      *string   `group:"Tables" placeholder:"COL" help:"Column of sample weights."`
-	ClassWeight *string   `group:"Tables" placeholder:"W" help:"balanced, or CLASS=WEIGHT,...: weights by class."`
+	Label       *string  `group:"Tables" placeholder:"COL" help:"Column to predict; else 'label', else the first."`
+	Drop        []string `group:"Tables" placeholder:"COL" help:"Columns to leave out."`
+	Categorical []string `group:"Tables" placeholder:"COL" help:"Columns whose values are names: one-hot, or hashed with --hash."`
+	Hash        *count   `group:"Tables" placeholder:"N" help:"Hash categorical columns into N buckets, such as 2^20."`
+	Missing     *string  `group:"Tables" placeholder:"HOW" help:"What an empty cell means: error (default), mean, zero, or drop the row."`
+	Scale       *string  `group:"Tables" placeholder:"HOW" help:"none (default), standard (mean 0, deviation 1) or minmax (0 to 1), fitted on the training rows."`
+	Weight      *string  `group:"Tables" placeholder:"COL" help:"Column of sample weights."`
+	ClassWeight *string  `group:"Tables" placeholder:"W" help:"balanced, or CLASS=WEIGHT,...: weights by class."`
 }
 
 // splitFlags say which rows are for what.
@@ -45,17 +45,17 @@ type jobFlags struct {
 	Exact     *bool     `group:"Training" negatable:"" help:"The same bits on every machine, thread count and topology."`
 	Shards    *int      `group:"Training" placeholder:"N" help:"Virtual shards of an update in exact mode (default 16)."`
 	EvalEvery *int64    `group:"Training" placeholder:"N" help:"Evaluate every N updates; else once an epoch."`
-	Metrics   *[]string `group:"Training" placeholder:"NAME,..." help:"What to measure beside the loss; else what suits the task."`
+	Metrics   []string  `group:"Training" placeholder:"NAME" help:"What to measure beside the loss; else what suits the task."`
 
-	Optimizer *string             `short:"o" group:"Optimizer" placeholder:"NAME" help:"sgd, momentum, nesterov, adagrad, rmsprop, adam, adamw, ftrl or lbfgs."`
-	Rate      *float64            `short:"r" group:"Optimizer" placeholder:"X" help:"Learning rate."`
-	Schedule  *string             `group:"Optimizer" placeholder:"RULE" help:"How the rate changes, such as cosine:1000 or step:100,0.1 (help optimizers)."`
-	Set       *map[string]float64 `group:"Optimizer" placeholder:"KEY=X;..." help:"Other parameters of the optimizer, such as beta1=0.9."`
-	L1        *float64            `name:"l1" group:"Optimizer" placeholder:"X" help:"L1 regularisation."`
-	L2        *float64            `name:"l2" group:"Optimizer" placeholder:"X" help:"L2 regularisation."`
-	Decay     *float64            `group:"Optimizer" placeholder:"X" help:"Decoupled weight decay."`
-	ClipValue *float64            `group:"Optimizer" placeholder:"X" help:"Clip each cell of the gradient to -X..X."`
-	ClipNorm  *float64            `group:"Optimizer" placeholder:"X" help:"Scale the gradient down to this norm."`
+	Optimizer *string            `short:"o" group:"Optimizer" placeholder:"NAME" help:"sgd, momentum, nesterov, adagrad, rmsprop, adam, adamw, ftrl or lbfgs."`
+	Rate      *float64           `short:"r" group:"Optimizer" placeholder:"X" help:"Learning rate."`
+	Schedule  *string            `group:"Optimizer" placeholder:"RULE" help:"How the rate changes, such as cosine:1000 or step:100,0.1 (help optimizers)."`
+	Set       map[string]float64 `group:"Optimizer" placeholder:"KEY=X" help:"Other parameters of the optimizer, such as beta1=0.9;beta2=0.99."`
+	L1        *float64           `name:"l1" group:"Optimizer" placeholder:"X" help:"L1 regularisation."`
+	L2        *float64           `name:"l2" group:"Optimizer" placeholder:"X" help:"L2 regularisation."`
+	Decay     *float64           `group:"Optimizer" placeholder:"X" help:"Decoupled weight decay."`
+	ClipValue *float64           `group:"Optimizer" placeholder:"X" help:"Clip each cell of the gradient to -X..X."`
+	ClipNorm  *float64           `group:"Optimizer" placeholder:"X" help:"Scale the gradient down to this norm."`
 
 	StopMetric *string  `group:"Early stop" placeholder:"NAME" help:"Metric that decides, such as valid.auc."`
 	Patience   *int     `group:"Early stop" placeholder:"N" help:"Stop after N evaluations without progress."`
@@ -76,6 +76,14 @@ func put[D, S any](g given, field string, dst *D, src *S, convert func(S) D) {
 
 func same[T any](x T) T { return x }
 
+// notNil is the flag that may be repeated, if it was given.
+func notNil(list []string) *[]string {
+	if list == nil {
+		return nil
+	}
+	return &list
+}
+
 func (f *dataFlags) apply(d *trivium.Data, g given) {
 	put(g, "data.source", &d.Source, f.Data, same)
 	put(g, "data.format", &d.Format, f.Format, same)
@@ -83,8 +91,8 @@ func (f *dataFlags) apply(d *trivium.Data, g given) {
 	put(g, "data.columns", &d.Columns, f.Columns, func(c count) int { return int(c) })
 	put(g, "data.classes", &d.Classes, f.Classes, func(c count) int { return int(c) })
 	put(g, "data.label", &d.Label, f.Label, same)
-	put(g, "data.drop", &d.Drop, f.Drop, same)
-	put(g, "data.categorical", &d.Categorical, f.Categorical, same)
+	put(g, "data.drop", &d.Drop, notNil(f.Drop), same)
+	put(g, "data.categorical", &d.Categorical, notNil(f.Categorical), same)
 	put(g, "data.hash", &d.Hash, f.Hash, func(c count) int { return int(c) })
 	put(g, "data.missing", &d.Missing, f.Missing, same)
 	put(g, "data.scale", &d.Scale, f.Scale, same)
@@ -110,14 +118,14 @@ func (f *jobFlags) apply(j *trivium.Job, g given) {
 	put(g, "exact", &j.Exact, f.Exact, same)
 	put(g, "shards", &j.Shards, f.Shards, same)
 	put(g, "eval_every", &j.EvalEvery, f.EvalEvery, same)
-	put(g, "metrics", &j.Metrics, f.Metrics, same)
+	put(g, "metrics", &j.Metrics, notNil(f.Metrics), same)
 	put(g, "optimizer.name", &j.Optimizer.Name, f.Optimizer, same)
 	put(g, "optimizer.rate", &j.Optimizer.Rate, f.Rate, same)
 	put(g, "optimizer.schedule", &j.Optimizer.Schedule, f.Schedule, same)
 	if f.Set != nil {
 		params := map[string]float64{}
 		maps.Copy(params, j.Optimizer.Params)
-		maps.Copy(params, *f.Set)
+		maps.Copy(params, f.Set)
 		j.Optimizer.Params = params
 		g["optimizer.params"] = true
 	}

@@ -76,6 +76,9 @@ func (o *observation) create(t *training) (err error) {
 	if _, err := os.Stat(t.out); errors.Is(err, os.ErrNotExist) {
 		o.made = append(o.made, t.out)
 	}
+	if err := vacant(dir); err != nil {
+		return err
+	}
 	if o.writer, err = rundir.Create(dir, o.head); err != nil {
 		return err
 	}

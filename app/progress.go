@@ -151,6 +151,10 @@ func (p *progress) say(event, sentence string) {
 	case bar, lines:
 		p.clear()
 		fmt.Fprintln(p.out, sentence)
+	case quiet:
+		if event == "notice" { // it went wrong, though training goes on
+			fmt.Fprintln(p.out, sentence)
+		}
 	}
 }
 

@@ -47,7 +47,7 @@ func (v *trainVerb) Run(ctx context.Context, s *session) error {
 	var err error
 	if v.Resume == "" {
 		t.job, err = v.job(s)
-	} else {
+	} else if err = misused(joinByLine(v.checkRun())); err == nil {
 		err = v.goOn(ctx, t)
 	}
 	if err != nil {
@@ -188,7 +188,35 @@ func (v *trainVerb) checkRun() (errs []error) {
 	if err := checkTopology(v.Topology); err != nil {
 		errs = append(errs, err)
 	}
+	if err := checkName(v.Name); err != nil {
+		errs = append(errs, fmt.Errorf("--name: %w", err))
+	} else if err := vacant(filepath.Join(v.Out, v.Name)); v.Name != "" && v.On == "" && err != nil {
+		errs = append(errs, fmt.Errorf("--name: %w: choose another name", err))
+	}
+	if v.On != "" && v.Listen != "" {
+		errs = append(errs, errors.New("--listen: with --on the job's metrics are at the coordinator"))
+	}
+	if v.On != "" && v.JSON {
+		errs = append(errs, errors.New("--json: with --on the coordinator prints, in lines"))
+	}
 	return errs
+}
+
+// checkName refuses the name of a run that would be more than a folder beside the other runs.
+func checkName(name string) error {
+	if name != "" && (name == "." || name == ".." || strings.ContainsAny(name, `/\`)) {
+		return fmt.Errorf("want the name of a folder, without its path, found %q", name)
+	}
+	return nil
+}
+
+// vacant says why dir cannot become a run directory: what lies there is somebody's.
+func vacant(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err == nil && len(entries) > 0 {
+		return fmt.Errorf("%s is not empty", dir)
+	}
+	return nil // where it cannot be read for another reason, making it fails likewise
 }
 
 func notEmpty(s string) *string {

@@ -214,12 +214,14 @@ func TestRunDirectoryThatCannotBeWritten(t *testing.T) {
 func TestCheckpointThatCannotBeWritten(t *testing.T) {
 	dir := t.TempDir()
 	blocked := filepath.Join("runs", "x", checkpointsDir)
-	if err := os.MkdirAll(filepath.Join(dir, blocked), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	write(t, filepath.Join(dir, blocked), "step-000000000020", "in the way")
 	options := Options{Sources: data.Sources{"points": points(-1, nil)}}
-	got := runWith(t.Context(), t, dir, options, strings.Fields("train mlp:8 --data points --epochs 3 --name x --checkpoint-every 10")...)
+	hindered := Options{Sources: data.Sources{"points": points(1, func() {
+		if err := os.MkdirAll(filepath.Join(dir, blocked), 0o755); err != nil {
+			t.Error(err)
+		}
+		write(t, filepath.Join(dir, blocked), "step-000000000020", "in the way")
+	})}}
+	got := runWith(t.Context(), t, dir, hindered, strings.Fields("train mlp:8 --data points --epochs 3 --name x --checkpoint-every 10")...)
 	if got.code != Failed || !strings.Contains(got.err, "step-000000000020") {
 		t.Errorf("exits with %d, want %d: %s", got.code, Failed, got.err)
 	}
@@ -235,6 +237,77 @@ func TestCheckpointThatCannotBeWritten(t *testing.T) {
 	}
 	if got := runWith(t.Context(), t, dir, options, append(strings.Fields(resume[1]), "--name", "y")...); got.code != Done || !strings.Contains(got.out, "from update 10 on") {
 		t.Errorf("%s: exits with %d: %s%s", resume[1], got.code, got.out, got.err)
+	}
+}
+
+// TestNameThatIsTaken: a folder with something in it becomes no run directory, and loses nothing, whatever else is wrong.
+func TestNameThatIsTaken(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "runs", "mine"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "runs", "mine"), "thesis.txt", "years")
+	options := Options{Sources: data.Sources{"points": points(-1, nil)}}
+	const train = "train mlp:8 --data points --epochs 1 "
+	if got := runWith(t.Context(), t, dir, options, strings.Fields(train+"--name first -q")...); got.code != Done || got.out != "" {
+		t.Fatalf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	for _, c := range []struct{ flags, says string }{
+		{"--name mine --optimizer adan", "runs/mine is not empty"},
+		{"--name first", "runs/first is not empty"},
+		{"--name .", "the name of a folder"},
+		{"--name ..", "the name of a folder"},
+		{"--name a/b", "the name of a folder"},
+		{"--out . --name runs", "runs is not empty"},
+		{"--resume first --name mine", "runs/mine is not empty"},
+		{"--resume first --topology allredcue", "no topology is called"},
+		{"--resume first --workers=-3", "want 1 or more"},
+		{"--name fresh --optimizer adan", "adan"},
+	} {
+		flags := strings.Fields(train + c.flags)
+		if strings.Contains(c.flags, "--resume") {
+			flags = strings.Fields("train " + c.flags)
+		}
+		if got := runWith(t.Context(), t, dir, options, flags...); got.code != Misused || !strings.Contains(got.err, c.says) {
+			t.Errorf("%s: exits with %d: %s%s", c.flags, got.code, got.out, got.err)
+		}
+	}
+	if p, err := os.ReadFile(filepath.Join(dir, "runs", "mine", "thesis.txt")); string(p) != "years" {
+		t.Errorf("%q, %v", p, err)
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, "runs")); len(left) != 2 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// TestListsInParts: a list may be given in parts.
+func TestListsInParts(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "t.csv", "label,id,name,x\n"+strings.Repeat("0,1,2,3\n1,3,2,1\n", 20))
+	got := runIn(t, dir, strings.Fields("train logistic --data t.csv --drop id --drop name --optimizer adam --set beta1=0.8 --set beta2=0.9 --epochs 1 --name x")...)
+	if got.code != Done {
+		t.Fatalf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	job := params(t, filepath.Join(dir, "runs", "x")).Job
+	if !slices.Equal(job.Data.Drop, []string{"id", "name"}) || job.Optimizer.Params["beta1"] != 0.8 || job.Optimizer.Params["beta2"] != 0.9 {
+		t.Errorf("drops %v, with %v", job.Data.Drop, job.Optimizer.Params)
+	}
+	write(t, dir, "hole.csv", "x\n1\n\"\"\n")
+	for _, c := range []struct{ flags, says string }{
+		{"apply x --data hole.csv", "train with --missing"},
+		{"apply x --data hole.csv --missing zero", "--missing: the transform"},
+		{"help train --nonsense", "nonsense"},
+	} {
+		if got := runIn(t, dir, strings.Fields(c.flags)...); got.code != Misused || !strings.Contains(got.err, c.says) {
+			t.Errorf("%s: exits with %d: %s%s", c.flags, got.code, got.out, got.err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "one"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "one"), "t.csv", "x\n"+strings.Repeat("1\n", 50))
+	if got := runIn(t, dir, "apply", "x", "--data", "one"); got.code != Done || strings.Count(got.out, "\n") != 51 {
+		t.Errorf("exits with %d: %s%s", got.code, got.out, got.err)
 	}
 }
 

@@ -54,6 +54,7 @@ type training struct {
 	known  facts
 	model  trivium.Model // to be described; training builds its own
 	dir    string        // of the run, once it is there
+	kept   string        // where its checkpoints are, likewise
 	saved  string        // the newest checkpoint
 }
 
@@ -225,7 +226,7 @@ func (t *training) verdict(s *session, r trivium.Result, err error) error {
 		if t.saved == "" {
 			return &codedError{Interrupted, fmt.Errorf("interrupted after update %s, before the first checkpoint: nothing is saved, repeat the command", thousands(r.Steps))}
 		}
-		return &codedError{Interrupted, fmt.Errorf("interrupted after update %s; resume with: %s", thousands(r.Steps), t.resumeCommand(s))}
+		return &codedError{Interrupted, fmt.Errorf("interrupted after update %s; %s", thousands(r.Steps), t.goOnWith(s))}
 	case err == nil:
 		return nil
 	case errors.As(err, &worker) && worker.Lost:
@@ -233,7 +234,7 @@ func (t *training) verdict(s *session, r trivium.Result, err error) error {
 			return &codedError{Lost, err}
 		}
 		if t.saved != "" {
-			err = fmt.Errorf("%w; resume with: %s", err, t.resumeCommand(s))
+			err = fmt.Errorf("%w; %s", err, t.goOnWith(s))
 		} else {
 			err = fmt.Errorf("%w; there was no checkpoint yet", err)
 		}
@@ -243,19 +244,22 @@ func (t *training) verdict(s *session, r trivium.Result, err error) error {
 			err = diverged // without the name of the checkpoint: the user gets the path
 		}
 		if t.saved != "" {
-			err = fmt.Errorf("%w; the last good checkpoint is %s", err, filepath.Join(t.dir, checkpointsDir, t.saved))
+			err = fmt.Errorf("%w; the last good checkpoint is %s", err, filepath.Join(t.kept, t.saved))
 		}
 		return &codedError{Diverged, err}
 	case errors.As(err, &refused), errors.As(err, &mistake):
 		return misused(err)
 	case r.Reason == trivium.Failed && t.topology == alone && t.saved != "":
-		return fmt.Errorf("%w; resume with: %s", err, t.resumeCommand(s))
+		return fmt.Errorf("%w; %s", err, t.goOnWith(s))
 	}
 	return err
 }
 
-// resumeCommand is what a user types to go on.
-func (t *training) resumeCommand(s *session) string {
+// goOnWith tells a user how to go on.
+func (t *training) goOnWith(s *session) string {
+	if t.dir == "" {
+		return "its checkpoints are in " + t.kept
+	}
 	command := []string{s.command, "train", "--resume", t.dir}
 	if t.topology != alone {
 		command = append(command, "--topology", t.topology, "--workers", fmt.Sprint(t.workers))
@@ -270,7 +274,7 @@ func (t *training) resumeCommand(s *session) string {
 	if t.out != "runs" {
 		command = append(command, "--out", t.out)
 	}
-	return strings.Join(command, " ")
+	return "resume with: " + strings.Join(command, " ")
 }
 
 // conclude writes the result and says what came of it.
@@ -324,8 +328,10 @@ func (t *training) store() (blob.Store, error) {
 		if err != nil {
 			return nil, err
 		}
-		t.show.say("notice", "the model goes to "+filepath.Join(dir, checkpointsDir)+" instead")
-		return blob.Dir(filepath.Join(dir, checkpointsDir)), nil
+		t.kept = filepath.Join(dir, checkpointsDir)
+		t.show.say("notice", "the model goes to "+t.kept+" instead")
+		return blob.Dir(t.kept), nil
 	}
-	return blob.Dir(filepath.Join(t.dir, checkpointsDir)), nil
+	t.kept = filepath.Join(t.dir, checkpointsDir)
+	return blob.Dir(t.kept), nil
 }

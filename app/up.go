@@ -29,7 +29,7 @@ type upVerb struct {
 	Listen    string   `default:"127.0.0.1:7070" placeholder:"ADDR" help:"Where machines and commands reach the coordinator, as host:port (default 127.0.0.1:7070)."`
 	Advertise string   `placeholder:"HOST" help:"The host by which others reach this machine, where it is not the one of --listen."`
 	Dir       string   `default:"cluster" placeholder:"DIR" help:"Where the cluster keeps its state: authority, token, jobs, metadata (default cluster)."`
-	Etcd      []string `placeholder:"HOST:PORT,..." help:"An etcd that runs already; else the coordinator starts one."`
+	Etcd      []string `placeholder:"HOST:PORT" help:"An etcd that runs already; else the coordinator starts one."`
 	EtcdTLS   []string `placeholder:"CERT,KEY,CA" help:"Files to speak TLS to that etcd."`
 	CA        []string `name:"ca" placeholder:"CERT,KEY" help:"Files of the authority that signs the machines' certificates; else one is made."`
 	JSON      bool     `name:"json" help:"Print addresses and token as a JSON object."`
@@ -277,7 +277,7 @@ func (s *session) drive(ctx context.Context, w *fleet.Work, host string) error {
 		return misused(fmt.Errorf("the job: %w", err))
 	}
 	job, err := trivium.DecodeJob(sub.Job)
-	if err != nil {
+	if err := errors.Join(err, checkName(sub.Name)); err != nil {
 		return misused(err)
 	}
 	t := &training{

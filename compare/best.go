@@ -58,15 +58,18 @@ func (t *Table) whyNone() string {
 // trainCommand is what trains a row by itself.
 func (o *own) trainCommand(t *Table, x *Row, p *Plan) string {
 	words := []string{p.programName(), "train"}
-	var file string
+	var file, source string
 	var rate float64
 	for _, task := range p.Tasks {
 		if task.Name == t.Task {
-			file, rate = task.File, task.Job.Optimizer.Rate
+			file, source, rate = task.File, task.Data, task.Job.Optimizer.Rate
 		}
 	}
 	if file != "" {
 		words = append(words, "-f", quoted(file))
+		if source != "" {
+			words = append(words, "--data", quoted(source))
+		}
 	} else {
 		words = append(words, t.Model)
 	}

@@ -32,6 +32,7 @@ type Task struct {
 	Own     bool    `json:"own,omitempty"`     // the user's own: its batch is that of all workers together, whatever their number
 	Cap     int     `json:"cap"`               // epochs within which the target counts
 	File    string  `json:"file,omitempty"`    // the user's, as he named it
+	Data    string  `json:"data,omitempty"`    // in place of the file's, likewise
 }
 
 // A Batch is the rows of one worker in one update; trivium.FullBatch: all rows, shared out.

@@ -95,6 +95,7 @@ type plan struct {
 	categories int
 	hasLabel   bool
 	hasWeight  bool
+	fitted     bool // laid out as a fitted transform says
 	missing    bool // values may be missing
 	drop       bool // rows with missing values are dropped
 	strict     bool // NaN is a mistake even where values may be missing
@@ -175,6 +176,8 @@ func (p *plan) putMissing(dst *rawRows, row, column int) *Error {
 		return p.fail(column, "the label is missing; --missing drop passes over such rows")
 	case r.kind == roleWeight:
 		return p.fail(column, "the weight is missing; --missing drop passes over such rows")
+	case p.fitted:
+		return p.fail(column, "the value is missing, and the model was trained on a table where none may be: fill it, or train with --missing mean, zero or drop")
 	default:
 		return p.fail(column, "the value is missing; say what to do with --missing mean, zero or drop")
 	}

@@ -143,7 +143,7 @@ func (t *tableFile) number() {
 // follow lays the columns out as a fitted transform says.
 func (t *tableFile) follow(tr *Transform) error {
 	names := t.columns()
-	p := &plan{names: names, roles: make([]role, len(names)), missing: tr.Missing != "error", drop: tr.Missing == "drop"}
+	p := &plan{names: names, roles: make([]role, len(names)), fitted: true, missing: tr.Missing != "error", drop: tr.Missing == "drop"}
 	var errs []error
 	for i := range tr.Columns {
 		c := &tr.Columns[i]
