@@ -270,31 +270,31 @@ func (d *DirectoryState) onHello(m *hello) {
 // later is a round that, as far as is known, nobody has begun.
 func (d *DirectoryState) later() Clock { return d.hi + d.slack + 2 + d.margin }
 
-// admit defines the tables of specs that are not there, and returns a sentence where one is there and is another.
+// admit defines the tables of specs that are not there, or returns a sentence where one is there and is another: then it defines none.
 func (d *DirectoryState) admit(specs []Spec, by Name) string {
-	defined := false
+	tables := slices.Clip(d.config.Tables)
 	for i := range specs {
 		s := &specs[i]
 		if err := checkTable(&d.p, s); err != nil {
 			return err.Error()
 		}
-		k := slices.IndexFunc(d.config.Tables, func(t Definition) bool { return t.Spec.Name == s.Name })
+		k := slices.IndexFunc(tables, func(t Definition) bool { return t.Spec.Name == s.Name })
 		if k < 0 {
-			if len(d.config.Tables) == maxTables {
+			if len(tables) == maxTables {
 				return fmt.Sprintf("ps: table %q: there are %d tables, and more are not provided for", s.Name, maxTables)
 			}
-			if !defined {
-				d.change()
-				defined = true
-			}
-			d.define(s, by)
+			tables = append(tables, Definition{Spec: *s, By: by})
 			continue
 		}
-		if field, theirs, mine := s.differ(&d.config.Tables[k].Spec); field != "" {
-			return fmt.Sprintf("ps: table %q: %s: %s by %s, %s by %s: every member must give the same definition", s.Name, field, mine, d.config.Tables[k].By, theirs, by)
+		if field, theirs, mine := s.differ(&tables[k].Spec); field != "" {
+			return fmt.Sprintf("ps: table %q: %s: %s by %s, %s by %s: every member must give the same definition", s.Name, field, mine, tables[k].By, theirs, by)
 		}
 	}
-	if defined {
+	if fresh := tables[len(d.config.Tables):]; len(fresh) > 0 {
+		d.change()
+		for i := range fresh {
+			d.define(&fresh[i].Spec, by)
+		}
 		d.spread()
 	}
 	return ""
@@ -374,6 +374,9 @@ func (d *DirectoryState) check() {
 	}
 	d.counted = d.config.Version
 	d.wait = d.o.Retry
+	if d.config.Cut.At == 0 {
+		d.margin = 0
+	}
 	for i := range d.clients {
 		d.clients[i].settled = d.clients[i].settled || d.config.Clients[i].Session != 0
 	}
@@ -400,16 +403,14 @@ func (d *DirectoryState) check() {
 
 // putOff proposes later rounds for what is not decided yet.
 func (d *DirectoryState) putOff() {
-	if d.config.Cut.At > 0 {
-		d.margin = min(2*d.margin+1, maxMargin)
-	}
+	d.margin = min(2*d.margin+1, maxMargin)
 	c := d.change()
 	for i := range c.Clients {
 		if m := &c.Clients[i]; m.State == Active && !d.clients[i].settled && i >= len(d.p.Clients) {
 			m.Start = max(m.Start, d.later())
 		}
 	}
-	if c.Cut.At > 0 {
+	if c.Cut.At > 0 && len(d.calls) > 0 && d.calls[0].job == nil { // a cut whose manifest is being written is done
 		d.propose(c)
 	}
 	d.spread()

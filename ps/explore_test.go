@@ -347,8 +347,10 @@ func scene(w *sim.World) (sim.Plan, func(sim.Plan) error) {
 				}
 			})
 		}
-		for k := range die(15, 3) {
+		asked := die(15, 3) // snapshots that are not answered yet
+		for k := range asked {
 			w.Call(j.dir, time.Duration(die(16+uint64(k), 60))*time.Millisecond, snapshotCall{store}, func(r any, err error) {
+				asked--
 				if err == nil {
 					or.cuts = append(or.cuts, r.(SnapshotResult))
 				} else if !errors.Is(err, sim.ErrDown) {
@@ -374,6 +376,9 @@ func scene(w *sim.World) (sim.Plan, func(sim.Plan) error) {
 		}
 		if err := errors.Join(j.failures...); err != nil {
 			return err
+		}
+		if err := w.Converges(10*time.Second, func() bool { return asked == 0 }); err != nil {
+			return fmt.Errorf("snapshots: %w", err)
 		}
 		// In exact mode the last round is applied one hop after it is held.
 		if err := w.Converges(10*time.Second, or.applied); err != nil {

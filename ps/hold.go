@@ -148,6 +148,9 @@ func (s *ServerState) advance() {
 			s.complete, s.holder, live = c.next, c.number, true
 		}
 	}
+	if !live && s.complete < s.cut.At { // nobody is left to come to the cut
+		s.complete, s.hi = s.cut.At, s.cut.At
+	}
 	to := s.complete
 	if s.p.Exact && s.p.lanes() > 1 {
 		if s.complete > s.haves[s.self] {

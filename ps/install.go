@@ -38,8 +38,8 @@ func (s *ServerState) install(c *Config) {
 			if m.Start > old.next && old.next == old.Start { // it joins later than was planned
 				old.next = m.Start
 			}
-			late = late || old.next < s.m && old.next == old.Start && m.Session != old.Session
 			old.Member = m
+			late = late || m.State == Active && !old.done && old.next == m.Start && old.next < s.m // also if it was refused in an earlier version
 		case m.State == Ending:
 			old.State = m.State
 			s.dropPieces(old)
@@ -62,6 +62,8 @@ func (s *ServerState) install(c *Config) {
 	}
 	if c.Cut != s.cut.Cut {
 		late = s.setCut(c.Cut) || late
+	} else {
+		late = late || s.cut.taken && s.cut.job == nil // also if it was refused in an earlier version
 	}
 	s.config = c
 	for l, m := range s.ahead {

@@ -318,6 +318,8 @@ func (h *Host) deliver(role int, from Name, b protocol.Body) {
 	}
 	select {
 	case p.queue <- protocol.Message{From: from, Body: b}:
+	case <-p.ended:
+		giveUp(b)
 	case <-h.ctx.Done():
 		giveUp(b)
 	}

@@ -131,6 +131,9 @@ func (h *Host) Serve(ctx context.Context, p Placement, o ServerOptions) error {
 		}
 		wg.Wait()
 	}()
+	if o.Store != nil {
+		o.Store = boundStore{ctx, o.Store}
+	}
 	for l := range p.Lanes {
 		s, err := NewServerState(p, self*p.Lanes+l, o)
 		if err != nil {
@@ -164,6 +167,12 @@ func (h *Host) Serve(ctx context.Context, p Placement, o ServerOptions) error {
 
 // run steps a lane of its own.
 func (p *part) run(ctx context.Context) {
+	defer func() {
+		p.fail(nil)
+		for len(p.queue) > 0 {
+			giveUp((<-p.queue).Body)
+		}
+	}()
 	for {
 		select {
 		case m := <-p.queue:
@@ -218,7 +227,9 @@ func (d *Directory) call(ctx context.Context, arg any) (any, error) {
 // Snapshot writes what all tables are at a round that nobody has begun, while training goes on: servers to their own stores, the
 // manifest, last, to this one. It returns where the manifest is, and the round: the snapshot holds exactly those below.
 func (d *Directory) Snapshot(ctx context.Context, to Store) (SnapshotResult, error) {
-	r, err := d.call(ctx, snapshotCall{to})
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // Close does not wait for a store that answers no more
+	r, err := d.call(ctx, snapshotCall{boundStore{ctx, to}})
 	if err != nil {
 		return SnapshotResult{}, err
 	}

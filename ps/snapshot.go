@@ -22,6 +22,20 @@ type Store interface {
 	Get(ctx context.Context, key string, from, length int64) (io.ReadCloser, error)
 }
 
+// A boundStore is a Store whose calls end with ctx: the machines whose commands make them have none.
+type boundStore struct {
+	ctx context.Context
+	s   Store
+}
+
+func (b boundStore) Put(_ context.Context, key string, r io.Reader) error {
+	return b.s.Put(b.ctx, key, r)
+}
+
+func (b boundStore) Get(_ context.Context, key string, from, length int64) (io.ReadCloser, error) {
+	return b.s.Get(b.ctx, key, from, length)
+}
+
 // An object is what one shard was at the cut, as it lies in the store. It says which cells it has, so that any number of servers can
 // take theirs from it.
 type object struct {
