@@ -271,3 +271,35 @@ func TestInputsSurvive(t *testing.T) {
 		t.Errorf("overlapping buffers: %v", errs[0])
 	}
 }
+
+// Fits says of a codec and a length what an operation finds out, whatever the plan makes of the ranks' shares.
+func TestFits(t *testing.T) {
+	w := open(t, inMemory, 3, collective.Options{MaxFrame: 1 << 10, Segment: 1 << 10})
+	for _, crowded := range []bool{false, true} {
+		refused := 0
+		for _, spec := range []string{"topk:100", "topk:0.5", "randomk:7", "powersgd:4", "int8", "qsgd:7"} {
+			codec, err := compress.Parse(spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range []int{0, 2, 20, 48, 150, 250, 299, 300, 301, 1000, 3084} {
+				w.must(func(r int, g *collective.Group) error {
+					g.SetCosts(collective.Costs{Alpha: 1e-5, Beta: 1e-9, Gamma: 1e-10, Crowded: crowded})
+					op := collective.Op{Codec: codec, Residual: compress.NewResidual(n), Owner: compress.NewResidual(n)}
+					says := g.Fits(codec, n)
+					err := run(t.Context(), g, op, collective.Of(make([]float32, n)), collective.Of(make([]float32, n)))
+					if (says == nil) != (err == nil) {
+						return fmt.Errorf("%s, %d values, crowded %v: Fits says %w, the operation %w", spec, n, crowded, says, err)
+					}
+					if r == 0 && says != nil {
+						refused++
+					}
+					return nil
+				})
+			}
+		}
+		if refused < 5 {
+			t.Errorf("crowded %v: %d refusals", crowded, refused)
+		}
+	}
+}

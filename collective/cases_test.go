@@ -298,3 +298,36 @@ func TestSendReceive(t *testing.T) {
 		return nil
 	})
 }
+
+// Operations of one size and several types: what is kept of one is of no use to the others, also where a rank has only a destination, and where
+// their frames hold other numbers of elements.
+func TestOneSizeManyTypes(t *testing.T) {
+	w := open(t, inMemory, 3, collective.Options{Segment: 1 << 10, MaxFrame: 1 << 10})
+	types := []tensor.DType{tensor.U8, tensor.F32, tensor.I32, tensor.F64, tensor.U8}
+	w.must(func(r int, g *collective.Group) error {
+		for _, bytes := range []bool{true, false} { // that all have 4,000 bytes, or 4,000 elements
+			for _, dt := range types {
+				each := dt.Size()
+				if bytes {
+					each = 1
+				}
+				dst, src := collective.Buffer{DType: dt, Bytes: tensor.AlignedBytes(4000 * each)}, collective.Buffer{}
+				if r == 0 {
+					src = collective.Buffer{DType: dt, Bytes: tensor.AlignedBytes(4000 * each)}
+					for i := range src.Bytes {
+						src.Bytes[i] = byte(i % 61)
+					}
+				}
+				if err := run(t.Context(), g, collective.Op{Kind: collective.Broadcast}, dst, src); err != nil {
+					return fmt.Errorf("%v: %w", dt, err)
+				}
+				for i, v := range dst.Bytes {
+					if v != byte(i%61) {
+						return fmt.Errorf("%v: rank %d has %d at byte %d, want %d", dt, r, v, i, i%61)
+					}
+				}
+			}
+		}
+		return nil
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -77,4 +78,116 @@ func TestCommitEndsWithItsContext(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 	})
+}
+
+// A second Commit of a step is refused, and the first one ends as ever.
+func TestCommitTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		groups := pair(t)
+		var wg sync.WaitGroup
+		var errs [2]error
+		wg.Go(func() { errs[0] = groups[0].Commit(t.Context(), 0) })
+		synctest.Wait()
+		if err := groups[0].Commit(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "step 0 is being committed already") {
+			t.Errorf("the second Commit: %v", err)
+		}
+		wg.Go(func() { errs[1] = groups[1].Commit(t.Context(), 0) })
+		wg.Wait()
+		if err := errors.Join(errs[:]...); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Where a frame lands for ever in a group that has failed, its operation ends at its deadline, with the group's error.
+func TestLandsAfterTheGroupFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := pair(t)[0]
+		g.h.do(func() { g.c.take = func(int, transport.Key) bool { return false } }) // all have begun to land
+		begin := time.Now()
+		h := g.Start(Op{Plan: Ring}, 0, Of(make([]float32, 20_000)), Of(make([]float32, 20_000)))
+		failure := errors.New("the group has failed")
+		g.h.do(func() { g.c.fail(failure) })
+		if h.o.landing == 0 {
+			t.Fatal("nothing lands")
+		}
+		if err := h.Wait(t.Context()); !errors.Is(err, failure) {
+			t.Error(err)
+		}
+		if took := time.Since(begin); took > 31*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// voted is the core of rank 0 of three, which waits for the last of these operations to end: the others have voted.
+func voted(t *testing.T, start ...Op) (*core, *tally) {
+	t.Helper()
+	o, err := Options{}.resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCore(0, View{Epoch: 1, Peers: []transport.Name{{ID: "0"}, {ID: "1"}, {ID: "2"}}}, &o)
+	for tag, op := range start {
+		c.start(op, uint32(tag), Of(make([]float32, 10)), Of(make([]float32, 10)), nil)
+	}
+	c.tally(0).have = 1<<1 | 1<<2
+	return c, c.commit(0, nil)
+}
+
+// Where the end of one of several failures, or operations, ends the step, the others are left alone.
+func TestStepEndsAmongOthers(t *testing.T) {
+	gone := errors.New("reset")
+	for name, last := range map[string]func(c *core){
+		"in time":     func(c *core) { c.now = voidWait; c.tick() },
+		"by the loss": func(c *core) { c.incidents[0].reports[1] = &report{waits: -1}; c.lost(2, gone) },
+	} {
+		c, vote := voted(t, Op{})
+		c.trigger(0, fault{cause: Canceled})
+		c.speak(c.incident(false, 0, 7), fault{}) // another rank has said something of one that is not begun here
+		if last(c); !vote.over || vote.err == nil || c.step != 1 {
+			t.Errorf("%s: %+v", name, vote)
+		}
+	}
+	c, vote := voted(t, Op{}, Op{Kind: Send, Root: 1})
+	if c.unsettle(&fault{cause: Refused}); !vote.over || c.step != 1 {
+		t.Errorf("what was settled: %+v", vote)
+	}
+}
+
+// The verdict of a deadline, by what the ranks report.
+func TestCulprit(t *testing.T) {
+	sends := &descriptor{kind: Send.String(), from: 2, to: 1}
+	for _, v := range []struct {
+		name    string
+		whole   bool
+		seen    int // by the fault's witness
+		reports []*report
+		want    int
+	}{
+		{"a vote is missing", true, 0, []*report{{status: complete, waits: 2}, {status: complete, waits: 0}, {status: running, waits: 1}}, 2},
+		{"Commit was not called", true, 0, []*report{{status: complete, waits: 1}, {status: complete, waits: 2}, {status: notStarted, waits: -1}}, 2},
+		{"a rank is through with the step", true, 1, []*report{{step: 1, waits: -1}, {status: running, waits: -1}, {status: complete, waits: 1}}, 1},
+		{"a rank says nothing", true, 0, []*report{{status: complete, waits: 1}, nil, {status: notStarted, waits: -1}}, 1},
+		{"a chain of waits", false, 1, []*report{{status: running, waits: 1}, {status: running, waits: 2}, {status: running, waits: -1}}, 2},
+		{"a third is silent", false, 2, []*report{nil, {status: running, waits: 2, desc: sends}, {status: running, waits: -1, desc: sends}}, 2},
+		{"a third has not started", false, 2, []*report{{waits: -1}, {status: running, waits: 2, desc: sends}, {waits: -1}}, 2},
+	} {
+		in := &incident{whole: v.whole, reports: v.reports}
+		if got := in.culprit(&fault{cause: Deadline, rank: v.seen}); got != v.want {
+			t.Errorf("%s: rank %d is to blame, want %d", v.name, got, v.want)
+		}
+	}
+}
+
+// An operation that only waits until its frames are taken waits for whom they are for.
+func TestWaitsForTheReceiver(t *testing.T) {
+	o := &operation{plan: &Plan{Tasks: []Task{{Do: DoSend, Peer: 2}, {Do: DoRecv, Peer: 1}}}, left: []int32{taskSending, taskArmed}}
+	if r, _ := o.waits(); r != 1 {
+		t.Errorf("it waits for rank %d, want the sender, 1", r)
+	}
+	o.left[1] = taskDone
+	if r, _ := o.waits(); r != 2 {
+		t.Errorf("it waits for rank %d, want the receiver, 2", r)
+	}
 }

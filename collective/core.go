@@ -371,15 +371,20 @@ func (p *Plan) index(size int) {
 }
 
 // waits returns whom o waits for, and in which phase; -1: nobody.
-func (o *operation) waits() (int, Phase) {
+func (o *operation) waits() (rank int, phase Phase) {
+	rank = -1
 	if o.left != nil && !o.finish {
 		for i := range o.plan.Tasks {
-			if s := o.left[i]; s == taskArmed || s == taskPosted {
-				return o.plan.Tasks[i].Peer, o.plan.Tasks[i].Phase
+			t := &o.plan.Tasks[i]
+			switch s := o.left[i]; {
+			case s == taskArmed || s == taskPosted:
+				return t.Peer, t.Phase
+			case s == taskSending && rank < 0:
+				rank, phase = t.Peer, t.Phase
 			}
 		}
 	}
-	return -1, 0
+	return rank, phase
 }
 
 func (c *core) notFinite(j *job) int {

@@ -60,23 +60,21 @@ func (t *tally) note(f fault) {
 
 // commit votes once all operations have ended.
 func (c *core) commit(step uint64, done chan struct{}) *tally {
-	t := c.tally(step)
-	t.done = done
 	switch {
 	case c.failed != nil:
-		c.endVote(t, c.failed)
-		return t
+		return &tally{over: true, err: c.failed}
 	case step != c.step:
 		return &tally{over: true, err: fmt.Errorf("collective: commit of step %d: the group is at step %d", step, c.step)}
 	case c.vote != nil:
 		return &tally{over: true, err: fmt.Errorf("collective: step %d is being committed already", step)}
 	}
+	t := c.tally(step)
+	t.done, c.vote = done, t
 	for r, gone := range c.gone {
 		if gone && !c.left[r] {
 			c.triggerWhole(fault{cause: Lost, rank: r, evidence: "it has left"})
 		}
 	}
-	c.vote = t
 	c.tryVote()
 	return t
 }

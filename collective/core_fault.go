@@ -91,6 +91,9 @@ func (c *core) speak(in *incident, f fault) {
 			}
 		}
 		m.step = c.step
+		if t := c.vote; t != nil && t.begun {
+			m.status, m.waits = complete, c.voter(t)
+		}
 	}
 	if o != nil && o.job != nil {
 		m.tag = o.tag
@@ -263,7 +266,7 @@ func (c *core) lost(from int, err error) {
 		}
 	}
 	c.triggerWhole(fault{cause: Lost, rank: from, evidence: fmt.Sprintf("the link to it broke: %v", err)})
-	for _, in := range c.incidents {
+	for _, in := range slices.Clone(c.incidents) { // a conclusion may end the step
 		c.conclude(in, false)
 	}
 }

@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 	"fmt"
+	"slices"
 )
 
 // Settle waits until all operations of the step so far are complete at this rank, and returns the error of one that is not. The step goes
@@ -93,8 +94,9 @@ func (c *core) unsettle(f *fault) {
 	if c.settled.f == nil {
 		c.settled.f = f
 	}
-	for _, o := range c.ops {
-		c.abort(o, c.settled.f.toError(c.names))
+	err := c.settled.f.toError(c.names)
+	for _, o := range slices.Clone(c.ops) { // the last that ends may end the step
+		c.abort(o, err)
 	}
 }
 

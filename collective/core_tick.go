@@ -10,7 +10,7 @@ import (
 // tick does what is due, and says when it is next.
 func (c *core) tick() {
 	c.due = never
-	for _, in := range c.incidents {
+	for _, in := range slices.Clone(c.incidents) { // a conclusion may end the step
 		if !in.over {
 			if at := c.until(in); c.now >= at {
 				c.conclude(in, true)
@@ -18,9 +18,6 @@ func (c *core) tick() {
 				c.wake(at)
 			}
 		}
-	}
-	if c.failed != nil {
-		return
 	}
 	for _, o := range slices.Clone(c.ops) { // the last that ends may end the step
 		if !o.finish {

@@ -45,7 +45,7 @@ func TestCase8Mismatches(t *testing.T) {
 			{
 				"splits", "splits",
 				ask{collective.Op{Kind: collective.AllToAll}, f32, f32},
-				ask{collective.Op{Kind: collective.AllToAll, Counts: []int{4, 4, 4}, Recv: []int{3, 5, 4}}, f32, f32},
+				ask{collective.Op{Kind: collective.AllToAll, Counts: []int{4, 4, 4}, Recv: []int{4, 4, 4}}, f32, f32},
 			},
 			{
 				"uneven counts", "splits",
@@ -60,9 +60,13 @@ func TestCase8Mismatches(t *testing.T) {
 					x := v.a
 					if r == odd {
 						x = v.b
-						if v.name == "uneven counts" {
-							x.op.Counts = []int{4, 4, 4}
-							x.op.Counts[(r+1)%3], x.op.Counts[(r+2)%3] = 3, 5
+						uneven := []int{4, 4, 4}
+						uneven[(r+1)%3], uneven[(r+2)%3] = 3, 5
+						switch v.name {
+						case "uneven counts":
+							x.op.Counts = uneven
+						case "splits":
+							x.op.Recv = uneven
 						}
 					}
 					// Each rank has memory of its own.
@@ -169,6 +173,46 @@ func TestCase8RefusedArguments(t *testing.T) {
 			if !errors.As(err, &b) || b.Rank != 1 || b.Cause != collective.Refused || err.Error() != errs[0].Error() || !strings.Contains(err.Error(), "1 elements, want 2") {
 				t.Errorf("rank %d: %v", r, err)
 			}
+		}
+	})
+}
+
+// Lengths that do not fit are refused with a sentence, the same at all ranks.
+func TestCase8Lengths(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, inMemory, 3, collective.Options{})
+		for _, v := range []struct {
+			name, want string
+			op         collective.Op
+			dst, src   int
+		}{
+			{"to itself", "sends 2 elements to itself, and receives 3 from itself", collective.Op{Kind: collective.AllToAll, Counts: []int{2, 2, 2}, Recv: []int{3, 3, 3}}, 9, 6},
+			{"exact, too few", "the source has 3 elements, want 4", collective.Op{Shards: 6}, 4, 3},
+			{"exact, too many", "the source has 12 elements, want 4", collective.Op{Shards: 6}, 4, 12},
+			{"exact, no destination", "the source has 8 elements, want 0", collective.Op{Shards: 6}, 0, 8},
+		} {
+			errs := w.each(func(r int, g *collective.Group) error {
+				return run(t.Context(), g, v.op, collective.Of(make([]float32, v.dst)), collective.Of(make([]float32, v.src)))
+			})
+			for r, err := range errs {
+				var b *collective.Blame
+				if !errors.As(err, &b) || b.Cause != collective.Refused || err.Error() != errs[0].Error() || !strings.Contains(err.Error(), v.want) {
+					t.Errorf("%s: rank %d: %v", v.name, r, err)
+				}
+			}
+		}
+		view := collective.View{Epoch: 1, Hosts: [][]int{{0, 1}, {}}}
+		for _, p := range w.ports[:2] {
+			view.Peers = append(view.Peers, p.Name())
+		}
+		s, err := w.ports[0].Stream("other", transport.StreamOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if g, err := collective.New(s, view, collective.Options{}); err == nil || !strings.Contains(err.Error(), "one of them has no ranks") {
+			_ = g.Close()
+			t.Errorf("a host without ranks: %v", err)
 		}
 	})
 }
@@ -282,6 +326,57 @@ func TestRankNeverCalls(t *testing.T) {
 		wrong := func(w collective.Wait) bool { return w.Rank != 2 || !w.NotStarted }
 		if len(slow) != 3 || slices.ContainsFunc(slow, wrong) {
 			t.Errorf("stragglers: %+v", slow)
+		}
+	})
+}
+
+// A rank that never commits is named by all, whoever runs out of patience first, also where there is no operation: in a barrier.
+func TestRankNeverCommits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, size := range []int{2, 3, 4, 9} {
+			for idle := range size {
+				for first := range size {
+					neverCommits(t, size, idle, first, (idle+first)%2 == 0)
+				}
+			}
+		}
+	})
+}
+
+func neverCommits(t *testing.T, size, idle, first int, barrier bool) {
+	t.Helper()
+	w := open(t, inMemory, size, collective.Options{Deadline: 400 * time.Millisecond})
+	defer w.close()
+	errs := w.each(func(r int, g *collective.Group) error {
+		if !barrier {
+			if err := g.Start(collective.Op{}, 0, collective.Of(make([]float32, 10)), collective.Of(make([]float32, 10))).Wait(t.Context()); err != nil {
+				return err
+			}
+		}
+		if r == idle {
+			return nil
+		}
+		if r != first {
+			<-time.After(10 * time.Millisecond)
+		}
+		return g.Commit(t.Context(), g.Step())
+	})
+	for r, err := range errs {
+		var b *collective.Blame
+		if r != idle && (!errors.As(err, &b) || b.Rank != idle || b.Cause != collective.Deadline || b.Op != "commit" || err.Error() != errs[(idle+1)%size].Error()) {
+			t.Errorf("%d ranks, %d never commits, %d is the first: rank %d: %v", size, idle, first, r, err)
+		}
+	}
+}
+
+// A rank that never sends what another is to receive is named, and not a third one, whom that does not concern.
+func TestRankNeverSends(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, inMemory, 3, collective.Options{Deadline: 400 * time.Millisecond})
+		err := w.groups[1].Start(collective.Op{Kind: collective.Receive, Root: 2}, 0, collective.Of(make([]float32, 10)), collective.Buffer{}).Wait(t.Context())
+		var b *collective.Blame
+		if !errors.As(err, &b) || b.Rank != 2 || b.Cause != collective.Deadline {
+			t.Error(err)
 		}
 	})
 }

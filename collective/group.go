@@ -150,6 +150,9 @@ func checkHosts(hosts [][]int, size int) error {
 	seen := make([]bool, size)
 	n := 0
 	for _, h := range hosts {
+		if len(h) == 0 {
+			return fmt.Errorf("collective: hosts %v: one of them has no ranks", hosts)
+		}
 		for _, r := range h {
 			if r < 0 || r >= size || seen[r] {
 				return fmt.Errorf("collective: hosts %v are not the %d ranks, each once", hosts, size)
@@ -223,7 +226,7 @@ func (h *Handle) err() error {
 
 // Commit waits until every operation of the step is complete at every rank: the only point of no return. If one of them failed, at any
 // rank, all get its error, nothing of the step counts, and the next step begins. If ctx ends while Commit waits for the others, the
-// outcome is not known here, and the group is of no more use.
+// outcome is not known here, and the group is of no more use. A second Commit of the step meanwhile is refused.
 func (g *Group) Commit(ctx context.Context, step uint64) error {
 	done := make(chan struct{})
 	var t *tally

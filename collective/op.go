@@ -187,12 +187,17 @@ type job struct {
 	print    uint32
 }
 
+// dtypeOf is the type of an op with these buffers, of which one may have none.
+func dtypeOf(dst, src Buffer) tensor.DType {
+	if src.DType.Valid() {
+		return src.DType
+	}
+	return dst.DType
+}
+
 // validate checks op at this rank alone and fixes its sizes.
 func (op Op) validate(rank, size int, dst, src Buffer) (job, error) {
-	j := job{Op: op, dst: dst, src: src, dtype: src.DType}
-	if !src.DType.Valid() {
-		j.dtype = dst.DType
-	}
+	j := job{Op: op, dst: dst, src: src, dtype: dtypeOf(dst, src)}
 	err := errors.Join(dst.validate("the destination"), src.validate("the source"))
 	say := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
 	if dst.DType.Valid() && src.DType.Valid() && dst.DType != src.DType {
@@ -257,8 +262,11 @@ func (j *job) sizes(rank, size int) error {
 	switch j.Kind {
 	case AllReduce:
 		j.n = d
-		if j.Shards == 0 {
+		switch {
+		case j.Shards == 0:
 			want("destination", d, s)
+		case j.Shards > 0:
+			want("source", s, d*len(Subtrees(rank, size, j.Shards)))
 		}
 	case ReduceTo:
 		j.n = s
@@ -316,6 +324,9 @@ func (j *job) sizes(rank, size int) error {
 		}
 		want("source", s, total(j.Counts))
 		want("destination", d, total(j.Recv))
+		if err == nil && j.Counts[rank] != j.Recv[rank] {
+			say("rank %d sends %d elements to itself, and receives %d from itself", rank, j.Counts[rank], j.Recv[rank])
+		}
 	case Send:
 		j.n = s
 	case Receive:
@@ -385,9 +396,9 @@ type prepared struct {
 }
 
 func (op *Op) quick(dst, src Buffer) (quickKey, bool) {
-	k := quickKey{op.Kind, op.Reduce, op.Root, op.Scale, op.Shards, op.Plan, src.DType, len(dst.Bytes), len(src.Bytes), [2]bool{}}
+	k := quickKey{op.Kind, op.Reduce, op.Root, op.Scale, op.Shards, op.Plan, dtypeOf(dst, src), len(dst.Bytes), len(src.Bytes), [2]bool{}}
 	return k, op.Counts == nil && op.Recv == nil && op.Shape == nil && op.Codec == nil && op.Residual == nil && op.Owner == nil && op.Scale == op.Scale &&
-		(src.DType == dst.DType || len(dst.Bytes) == 0 || len(src.Bytes) == 0)
+		(src.DType == dst.DType || !src.DType.Valid() || !dst.DType.Valid())
 }
 
 // again is what must be checked of the buffers of an op that is known.

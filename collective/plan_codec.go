@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/trivium-ml/trivium/compress"
+	"github.com/trivium-ml/trivium/tensor"
 )
 
 // coded sums what a codec makes small: every rank encodes its part of each other's share, the owner of a share decodes and adds them in
@@ -15,22 +16,10 @@ import (
 // A unit is what is encoded at once: it fits a frame.
 func (b *builder) coded(n, unit int, all bool) {
 	ranks := b.size
-	share := func(s Span, rank int) Span {
-		switch {
-		case !all:
-			return s.share(rank, ranks)
-		case rank == 0:
-			return s
-		}
-		return Span{s.Buf, s.To, s.To}
-	}
+	share := func(s Span, rank int) Span { return codedShare(s, rank, ranks, all) }
 	slots := 0
 	slot := func() Span { slots++; return Span{Coded, slots - 1, slots} }
-	units := func(s Span, do func(Span)) {
-		for at := s.From; at < s.To; at += unit {
-			do(Span{s.Buf, at, min(s.To, at+unit)})
-		}
-	}
+	units := func(s Span, do func(Span)) { codedUnits(s, unit, do) }
 	in, out := Span{Src, 0, n}, Span{Dst, 0, n}
 	for t := 1; t < ranks; t++ {
 		to := (b.rank + t) % ranks
@@ -80,6 +69,39 @@ func (b *builder) coded(n, unit int, all bool) {
 			b.add(Task{Do: DoDecodeInto, To: s, From: []Span{c}}, true, c)
 		})
 	}
+}
+
+// codedShare is the part of s that rank owns, or, if all is true, rank 0 alone.
+func codedShare(s Span, rank, ranks int, all bool) Span {
+	switch {
+	case !all:
+		return s.share(rank, ranks)
+	case rank == 0:
+		return s
+	}
+	return Span{s.Buf, s.To, s.To}
+}
+
+func codedUnits(s Span, unit int, do func(Span)) {
+	for at := s.From; at < s.To; at += unit {
+		do(Span{s.Buf, at, min(s.To, at+unit)})
+	}
+}
+
+// Fits says why codec c cannot be used in an allreduce of n values of this group, of which it encodes every rank's share by itself; nil: it
+// can. As the plan does, it follows from the group's costs.
+func (g *Group) Fits(c compress.Codec, n int) (err error) {
+	g.h.mu.Lock()
+	defer g.h.mu.Unlock()
+	all := g.c.choose(&job{Op: Op{Codec: c}, dtype: tensor.F32, n: n}) == GatherCast
+	for rank := range g.c.size() {
+		codedUnits(codedShare(Span{Src, 0, n}, rank, g.c.size(), all), unitOf(c, g.c.opt.MaxFrame), func(s Span) {
+			if err == nil {
+				err = compress.Fits(c, s.Len())
+			}
+		})
+	}
+	return err
 }
 
 func (b *builder) sendCoded(to int, c Span) {

@@ -7,7 +7,8 @@ type planKey struct {
 	kind      Kind
 	algorithm Algorithm
 	n         int
-	segment   int
+	element   int // bytes
+	segment   int // bytes
 	root      int
 	shards    int
 	unit      int
@@ -149,7 +150,7 @@ func (b *builder) reduceScatter(counts []int) {
 
 // key is what j's plan is kept by.
 func (j *job) key(a Algorithm, segment, frame int, in [2]bool) planKey {
-	k := planKey{kind: j.Kind, in: in, algorithm: a, n: j.n, segment: segment, root: j.Root, shards: j.Shards}
+	k := planKey{kind: j.Kind, in: in, algorithm: a, n: j.n, element: j.dtype.Size(), segment: segment, root: j.Root, shards: j.Shards}
 	if j.Codec != nil {
 		k.unit = unitOf(j.Codec, frame)
 	}

@@ -40,7 +40,7 @@ func (in *incident) verdict() *fault {
 			}
 		}
 	case Deadline:
-		f.rank = in.culprit(f.rank)
+		f.rank = in.culprit(&f)
 		switch m := in.reports[f.rank]; {
 		case m == nil:
 			f.evidence = "it says nothing"
@@ -58,24 +58,31 @@ func (in *incident) verdict() *fault {
 }
 
 // culprit is the rank that everyone waits for: one that says nothing, or has not started; else the end of the chain of waits that
-// begins at rank.
-func (in *incident) culprit(rank int) int {
+// begins where f is seen. Of a commit, that chain is of those who have voted, and ends at one who has not. Send and Receive concern two ranks.
+func (in *incident) culprit(f *fault) int {
+	other := func(int) bool { return false } // whom it does not concern
+	for _, m := range in.reports {
+		if !in.whole && m != nil && m.desc != nil && m.desc.kind == Send.String() {
+			other = func(r int) bool { return r != m.desc.from && r != m.desc.to }
+		}
+	}
 	for r, m := range in.reports {
-		if m == nil {
+		if m == nil && !other(r) {
 			return r
 		}
 	}
 	for r, m := range in.reports {
-		if m.status == notStarted {
+		if m != nil && m.status == notStarted && m.step <= f.step && !other(r) { // a later step: it has done its part
 			return r
 		}
 	}
+	rank := f.rank
 	for range in.reports {
-		next := in.reports[rank].waits
-		if next < 0 {
+		m := in.reports[rank]
+		if m == nil || m.waits < 0 || in.whole && m.status != complete {
 			break
 		}
-		rank = next
+		rank = m.waits
 	}
 	return rank
 }

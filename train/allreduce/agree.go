@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/collective"
@@ -87,6 +88,9 @@ func (x *exchange) share(ctx context.Context, failure error) error {
 	for rank, n := range counts {
 		if n > 0 && rank == x.rank {
 			return failure
+		}
+		if n > 0 && slices.ContainsFunc(x.run.Params.Flat, func(v float32) bool { return v-v != 0 }) { // as there, where that was seen first
+			return x.run.CheckLoss(math.NaN(), 1, x.total)
 		}
 		if n > 0 {
 			return fmt.Errorf("allreduce: rank %d: %s", rank, all[:n])

@@ -171,7 +171,8 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 		}
 		run.Finish(x.rows, t.loss, t.weight)
 	}
-	if run.Reason() == trivium.Failed && agreed.Err() == nil && !x.over { // here alone: the others are about to make the next update
+	alone := run.Reason() == trivium.Failed || run.Reason() == trivium.Diverged
+	if alone && agreed.Err() == nil && !x.over { // the others are about to make the next update
 		return x.withdraw(agreed)
 	}
 	return run.Result(agreed)

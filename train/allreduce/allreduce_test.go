@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob"
@@ -419,6 +420,50 @@ func TestResidual(t *testing.T) {
 	}
 }
 
+// TestResidualRate: what a codec dropped counts as much after a resume at another learning rate as it did when it was dropped.
+func TestResidualRate(t *testing.T) {
+	job := digits()
+	job.Epochs, job.Optimizer = 1, trivium.OptimizerSpec{Name: "sgd", Rate: 0.5}
+	store := blob.Dir(t.TempDir())
+	c := &crew{env: train.Env{Blob: store}, n: 2, o: allreduce.Options{Compress: "topk:0.01"}}
+	if _, err := c.Train(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	var results [2]trivium.Result
+	for k := range results {
+		saved, _, err := checkpoint.Latest(t.Context(), store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		more := *job
+		more.Epochs, more.Optimizer.Rate = 2, 0.25
+		if k == 1 { // as if it had been so all the time
+			saved.Job = &more
+			for i := range saved.Optimizer.Slots[0] {
+				saved.Optimizer.Slots[0][i] *= 2
+			}
+		}
+		c := &crew{env: train.Env{Resume: saved}, n: 2, o: allreduce.Options{Compress: "topk:0.01"}}
+		if results[k], err = c.Train(t.Context(), &more); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(results[0].Params.Flat, results[1].Params.Flat) {
+		t.Error("the residual is not rescaled")
+	}
+}
+
+// TestSmallShares: a codec that can encode a bucket and not a rank's share of it leaves it as it is.
+func TestSmallShares(t *testing.T) {
+	env := traintest.Env(t, 1, false)
+	for _, o := range []allreduce.Options{{Compress: "topk:10"}, {Compress: "topk:10", ShardOptimizer: true}} { // of 18 cells
+		c := &crew{env: env, n: 4, o: o}
+		if _, err := c.Train(t.Context(), traintest.Job()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestDivergence: all ranks say the same.
 func TestDivergence(t *testing.T) {
 	job := digits()
@@ -433,6 +478,51 @@ func TestDivergence(t *testing.T) {
 			t.Errorf("rank %d: %s, %v; rank 0: %v", rank, c.results[rank].Reason, c.errs[rank], err)
 		}
 	}
+}
+
+// TestDivergenceSeenByOne: what only rank 0 finds, as it saves, all know after the next update.
+func TestDivergenceSeenByOne(t *testing.T) {
+	for name, o := range map[string]allreduce.Options{"": {}, "sharded": {ShardOptimizer: true}, "local": {Every: 2}} {
+		job := traintest.Job()
+		job.EvalEvery = 1 << 40
+		env := traintest.Env(t, 1, false)
+		env.Blob, env.Checkpoints.Every = blob.Dir(t.TempDir()), 4
+		models := traintest.Models()
+		toy := models["toy"]
+		models["toy"] = func(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+			m, err := toy(args, s, cpu)
+			return &explosive{m.(*traintest.Toy), 0}, err
+		}
+		env.Models = models
+		o.Wait = 3 * time.Second
+		c := &crew{env: env, n: 3, o: o}
+		_, _ = c.Train(t.Context(), job)
+		for rank, err := range c.errs {
+			d, ok := errors.AsType[*trivium.DivergedError](err)
+			if !ok || d.Tensor != "weight" || c.results[rank].Reason != trivium.Diverged || c.results[rank].Steps > 5 { // under local SGD the others have made one more
+				t.Errorf("%s rank %d: %s after update %d: %v", name, rank, c.results[rank].Reason, c.results[rank].Steps, err)
+			}
+		}
+	}
+}
+
+// An explosive model's fourth gradient is infinite, with a loss that is not.
+type explosive struct {
+	*traintest.Toy
+	calls int
+}
+
+// Grad implements trivium.Model.
+func (e *explosive) Grad(ctx context.Context, p trivium.Params, b trivium.Batch, g trivium.Gradient, ready func(int)) (lossSum, weightSum float64, err error) {
+	lossSum, weightSum, err = e.Toy.Grad(ctx, p, b, g, nil)
+	if e.calls++; e.calls == 4 {
+		g.Flat[0] = float32(math.Inf(1))
+	}
+	if ready != nil {
+		ready(0)
+		ready(1)
+	}
+	return lossSum, weightSum, err
 }
 
 // TestOneFails: a rank that cannot compute its gradient ends the job everywhere, with its words.

@@ -118,7 +118,7 @@ func dense(l *trivium.Layout, i int) bool {
 func (x *exchange) bucket(l *trivium.Layout, b collective.Bucket, codec compress.Codec) bucket {
 	n := b.To - b.From
 	op := collective.Op{Label: "gradient of " + span(l, b.Tensors), Priority: b.Priority}
-	if codec != nil && compress.Fits(codec, n) == nil {
+	if codec != nil && x.g.Fits(codec, n) == nil {
 		op.Codec, op.Residual, op.Owner = codec, compress.NewResidual(n), compress.NewResidual(n)
 	}
 	return bucket{b, op, collective.Of(x.total.Flat[b.From:b.To]), collective.Of(x.own.Flat[b.From:b.To])}

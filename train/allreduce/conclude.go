@@ -42,8 +42,11 @@ func (x *exchange) conclude(ctx context.Context, step uint64) error {
 
 // commit votes on all updates since the last vote, if there are any.
 func (x *exchange) commit(ctx context.Context) error {
+	if err := x.g.Commit(ctx, x.g.Step()); err != nil {
+		return err // of an update since the last vote: see where
+	}
 	x.base = 0
-	return x.g.Commit(ctx, x.g.Step())
+	return nil
 }
 
 // confirm is commit, where all workers are between two updates.

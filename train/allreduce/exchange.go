@@ -127,7 +127,7 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 			break
 		}
 	}
-	x.restore(run)
+	x.restore(env, run)
 	return x, nil
 }
 

@@ -12,11 +12,15 @@ import (
 	"github.com/trivium-ml/trivium/observe"
 )
 
-// measured is how long this worker's sums took, by what they were of, beside what the group's costs predict.
+// measured is how long this worker's sums took, by what they were of, beside what the group's costs predict. The first update has those
+// of all buckets. Touched rows may be others in each: the first sums alone are kept, so that those of ever new sizes do not fill the memory.
 type measured struct {
 	mu  sync.Mutex
 	ops map[operation]*observe.Histogram // nanoseconds
 }
+
+// mostMeasured is the number of different sums that are kept, in a megabyte.
+const mostMeasured = 256
 
 type operation struct {
 	algorithm collective.Algorithm
@@ -35,6 +39,9 @@ func (m *measured) add(x collective.Measurement) {
 	defer m.mu.Unlock()
 	h := m.ops[of]
 	if h == nil {
+		if len(m.ops) == mostMeasured {
+			return
+		}
 		if m.ops == nil {
 			m.ops = map[operation]*observe.Histogram{}
 		}

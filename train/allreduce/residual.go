@@ -4,12 +4,13 @@ import (
 	"context"
 
 	"github.com/trivium-ml/trivium/collective"
+	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/train"
 )
 
 // restore gives each worker an equal share of what codecs had dropped when the checkpoint was made, by whatever number of workers: what
 // counts is the sum.
-func (x *exchange) restore(run *train.Run) {
+func (x *exchange) restore(env *train.Env, run *train.Run) {
 	coded := false
 	for i := range x.buckets {
 		coded = coded || x.buckets[i].op.Codec != nil
@@ -23,11 +24,17 @@ func (x *exchange) restore(run *train.Run) {
 		return
 	}
 	copy(x.dropped, saved)
+	var rate float64 // what is saved is measured in that of the last update before, under the job of then
+	o, _ := optim.New(env.Resume.Job.Optimizer, 0)
+	if rule, ok := o.(*optim.Rule); ok {
+		rate = rule.Rate(env.Resume.Progress.Step)
+	}
 	for i := range x.buckets {
 		b := &x.buckets[i]
 		if b.op.Codec == nil {
 			continue
 		}
+		b.op.Residual.SetRate(rate)
 		cells := b.op.Residual.Cells()
 		for k, v := range saved[b.From:b.To] {
 			cells[k] = v / float32(x.workers)

@@ -1,0 +1,68 @@
+package allreduce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/trivium-ml/trivium/collective"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// TestFailedVote: where a vote on several updates fails, the error still counts them from the first of those; where it does not, the next are
+// counted anew.
+func TestFailedVote(t *testing.T) {
+	network := transport.NewMemory()
+	v := collective.View{Epoch: 1}
+	var groups [2]*collective.Group
+	for r := range groups {
+		v.Peers = append(v.Peers, transport.Name{Role: "worker", ID: fmt.Sprint(r)})
+	}
+	var ports [2]transport.Port
+	for r := range ports {
+		var err error
+		if ports[r], err = network.Open(t.Context(), v.Peers[r], transport.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		defer ports[r].Close()
+	}
+	for r, port := range ports {
+		s, err := port.Stream("test", transport.StreamOptions{})
+		if err == nil {
+			err = s.Know(v.Peers[1-r], ports[1-r].Addr())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.Self = r
+		if groups[r], err = collective.New(s, v, collective.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		defer groups[r].Close()
+	}
+	x := &exchange{g: groups[0], run: new(train.Run), base: 3 * updateTags}
+	var others sync.WaitGroup
+	others.Go(func() {
+		if err := groups[1].Commit(t.Context(), 0); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := x.commit(t.Context()); err != nil || x.base != 0 {
+		t.Errorf("base %d, %v", x.base, err)
+	}
+	others.Wait()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	x.base = 3 * updateTags
+	var blame *collective.Blame
+	err := x.commit(ctx)
+	if !errors.As(err, &blame) {
+		t.Fatal(err)
+	}
+	if got := x.where(&collective.Blame{Op: "allreduce", Tag: 1*updateTags + 2}); got != "update -1" { // of updates -2 to 0, since the run has made none
+		t.Errorf("it was %s", got)
+	}
+}
