@@ -125,6 +125,9 @@ func inferSliceGrad(c *inference) ([]Type, error) {
 }
 
 func inferOneHot(c *inference) ([]Type, error) {
+	if dt := c.dtype("dtype"); dt == BF16 || dt == F16 {
+		return nil, fmt.Errorf("of %v: that type is for storage; want another, and a Cast", dt)
+	}
 	s := append(slices.Clip(c.in[0].Shape), N(c.int("depth")))
 	return []Type{{c.dtype("dtype"), s}}, wantInteger("indices", c.in[0])
 }

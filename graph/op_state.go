@@ -156,6 +156,10 @@ func (b *Builder) resource(r Resource) *Resource {
 			b.fail(r.Kind.String(), "%q is %v, want a known element type and fixed axes", r.Name, t)
 			return p
 		}
+		if r.Kind == AccumulatorKind && t.DType != F32 && t.DType != F64 {
+			b.fail(r.Kind.String(), "%q is %v: gradients are f32 or f64", r.Name, t.DType)
+			return p
+		}
 	}
 	top.resNames[r.Name] = true
 	top.resources = append(top.resources, p)

@@ -41,11 +41,19 @@ func (s *State) accumulator(r *graph.Resource) *accumulator {
 
 // apply adds a gradient computed at a local step, dense if rows is nil; false if it is stale.
 func (a *accumulator) apply(local int64, rows []int32, g *slot) bool {
+	wake, ok := a.add(local, rows, g)
+	for _, f := range wake {
+		f()
+	}
+	return ok
+}
+
+func (a *accumulator) add(local int64, rows []int32, g *slot) (wake []func(), ok bool) {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	if local < a.step {
 		a.dropped++
-		a.mu.Unlock()
-		return false
+		return nil, false
 	}
 	if a.sum.DType() == graph.F64 {
 		accumulate(tensor.Flat[float64](a.sum), a.rows, rows, flat[float64](g))
@@ -53,12 +61,7 @@ func (a *accumulator) apply(local int64, rows []int32, g *slot) bool {
 		accumulate(tensor.Flat[float32](a.sum), a.rows, rows, flat[float32](g))
 	}
 	a.count++
-	wake := a.serve()
-	a.mu.Unlock()
-	for _, f := range wake {
-		f()
-	}
-	return true
+	return a.serve(), true
 }
 
 // accumulate adds a gradient's cells, and counts it once for each row that it has.
@@ -94,7 +97,7 @@ func (a *accumulator) take(ctx context.Context, n int64, done func([]*tensor.Ten
 	w := &waiter{need: int(n), done: done}
 	a.takes = append(a.takes, w)
 	wake := a.serve()
-	if len(wake) == 0 {
+	if slices.Contains(a.takes, w) {
 		w.stop = context.AfterFunc(ctx, func() {
 			a.mu.Lock()
 			i := slices.Index(a.takes, w)
@@ -102,7 +105,11 @@ func (a *accumulator) take(ctx context.Context, n int64, done func([]*tensor.Ten
 				a.takes = slices.Delete(a.takes, i, i+1)
 			}
 			have, step := a.count, a.step
+			wake := a.serve() // who waited behind it
 			a.mu.Unlock()
+			for _, f := range wake {
+				f()
+			}
 			if i >= 0 {
 				done(nil, fmt.Errorf("take from %q at its step %d: %d of %d gradients arrived: %w", a.name, step, have, n, context.Cause(ctx)))
 			}

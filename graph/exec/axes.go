@@ -101,13 +101,13 @@ func sizes(dst []int, dims []dim, axes []int) error {
 	return nil
 }
 
-// sizeOf is the size of a graph.Dim in this instance.
+// sizeOf is the size of a graph.Dim in this instance; -1 where no feed gives it.
 func (x *instance) sizeOf(d graph.Dim) int {
 	if d.Fixed() {
 		return d.N
 	}
-	if k := slices.Index(x.p.axes, d.Name); k >= 0 {
-		return x.axes[k] + d.N
+	if k := slices.Index(x.p.axes, d.Name); k >= 0 && x.axes[k] >= 0 {
+		return max(x.axes[k]+d.N, -1)
 	}
-	return d.N
+	return -1
 }

@@ -29,6 +29,7 @@ type bound struct {
 	task              *task
 	attach            func(s *State) error // looks its resource up when the instance meets another State
 	variable          *variable
+	decl              declaration // of what it reads or writes
 	last              int64       // what a write gave
 	wrote             atomic.Bool // in this step
 	held              *buffer     // of a Read, while the step needs it

@@ -24,7 +24,11 @@ func bindSize(b *bound) {
 	b.run = func(int, *worker) {
 		n := int64(1)
 		for _, d := range shape {
-			n *= int64(b.x.sizeOf(d))
+			size := b.x.sizeOf(d)
+			if size < 0 {
+				panic(userError{fmt.Sprintf("no feed gives the size of axis %v", d)})
+			}
+			n *= int64(size)
 		}
 		one := slot{p: unsafe.Pointer(&n), n: 1, dt: graph.I64}
 		castRange(b.out[0], &one, 0, 1)

@@ -10,11 +10,24 @@ import (
 	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
+// A declaration is a Variable as the graph has it.
+type declaration struct {
+	*graph.Resource
+	dt    graph.DType
+	sizes []int
+}
+
+func (x *instance) declared(id int) declaration {
+	r := x.p.g.Resources()[id]
+	sizes, _ := r.Types[0].Shape.Fixed()
+	return declaration{r, r.Types[0].DType, sizes}
+}
+
 // bindRead makes the node's result the Variable's memory itself, held until a write that all readers come before, or the end of the step.
 func bindRead(b *bound) {
-	res := b.x.p.g.Resources()[b.n.src.Resources[0]]
+	b.decl = b.x.declared(b.n.src.Resources[0])
 	b.attach = func(s *State) error {
-		b.variable = s.variable(res)
+		b.variable = s.variable(b.decl.Resource)
 		return nil
 	}
 	b.x.reads = append(b.x.reads, b)
@@ -29,9 +42,9 @@ func bindRead(b *bound) {
 
 // bindWrite is Assign and AssignAdd.
 func bindWrite(b *bound) {
-	res := b.x.p.g.Resources()[b.n.src.Resources[0]]
+	b.decl = b.x.declared(b.n.src.Resources[0])
 	b.attach = func(s *State) error {
-		b.variable = s.variable(res)
+		b.variable = s.variable(b.decl.Resource)
 		return nil
 	}
 	if b.n.op == "AssignAdd" {
@@ -126,18 +139,21 @@ type Cells[T float] struct {
 func bindApply(b *bound) {
 	rule := b.x.p.o.Rules[b.n.attr("rule").S]
 	sparse := b.n.attr("sparse").I != 0
-	all := b.x.p.g.Resources()
-	vars := make([]*variable, len(b.n.src.Resources))
+	all := make([]declaration, len(b.n.src.Resources))
+	for i, id := range b.n.src.Resources {
+		all[i] = b.x.declared(id)
+	}
+	vars := make([]*variable, len(all))
 	var locks []*variable
 	to := make([]*buffer, len(vars))
 	b.attach = func(s *State) error {
-		for i, id := range b.n.src.Resources {
-			vars[i] = s.variable(all[id])
+		for i := range all {
+			vars[i] = s.variable(all[i].Resource)
 			vars[i].mu.Lock()
 			has := vars[i].cur != nil
 			vars[i].mu.Unlock()
 			if !has {
-				return fmt.Errorf("Variable %q: %w", all[id].Name, ErrUninitialised)
+				return fmt.Errorf("Variable %q: %w", all[i].Name, ErrUninitialised)
 			}
 		}
 		b.variable = vars[0]
@@ -146,7 +162,7 @@ func bindApply(b *bound) {
 		locks = slices.Compact(locks)
 		return nil
 	}
-	u := &Update{Name: all[b.n.src.Resources[0]].Name}
+	u := &Update{Name: all[0].Name}
 	u.F32.Slots, u.F64.Slots = make([][]float32, len(vars)-1), make([][]float64, len(vars)-1)
 	b.size = func() { b.whole(float64(b.in[len(b.in)-1].n) * 40) }
 	b.run = func(_ int, w *worker) {
@@ -157,7 +173,7 @@ func bindApply(b *bound) {
 			}
 			for i, v := range vars {
 				b.letGo(v)
-				t, err := v.target(v.cur.t.DType(), v.cur.t.Shape(), 0)
+				t, err := v.target(all[i].dt, all[i].sizes, 0)
 				if err != nil {
 					return err
 				}

@@ -159,7 +159,7 @@ func (a *arena) inPlace(b *bound, lives lifetimes) *lifetime {
 		if l == nil || l.left != 1 || l.keep || l.bytes != out.bytes || r.typ().DType != n.list.types[0].DType || !r.typ().Shape.Equal(n.list.types[0].Shape) {
 			continue
 		}
-		if n.op == "ScatterAdd" && i > 0 {
+		if n.op == "ScatterAdd" && (i > 0 || viewed(n.in[2]) == viewed(r)) { // its rows are read while others are added to
 			continue
 		}
 		for _, t := range l.users {

@@ -55,7 +55,7 @@ func (c *compiler) foldNode(n *node) (err error) {
 	}
 	sizes, _ := n.list.types[0].Shape.Fixed()
 	out := tensor.New(n.list.types[0].DType, sizes...)
-	x := &instance{p: c.Program, workers: []*worker{{}}}
+	x := &instance{p: c.Program, threads: 1, workers: []*worker{{}}}
 	b := &bound{n: n, x: x, isa: c.isa}
 	for _, r := range n.in {
 		b.in = append(b.in, slotOf(r.n.constant()))

@@ -70,7 +70,7 @@ func (p *Program) RunStep(ctx context.Context, s *State, step Step, feeds, dst [
 		return err
 	}
 	defer x.leave()
-	if err = x.exec(ctx); err == errEnded {
+	if err = x.exec(ctx); errors.Is(err, errEnded) { // also in a body
 		err = fmt.Errorf("exec: step %d on %s: %w", step.ID, p.o.Device, context.Cause(ctx))
 	}
 	return err

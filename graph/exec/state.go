@@ -115,9 +115,20 @@ func (s *State) Get(v *graph.Variable) (*tensor.Tensor, int64, error) {
 	return x.cur.t.Clone(), x.version, nil
 }
 
+// holds reports, as an error, a value of another type or shape: graphs find a Variable by its name alone. The caller has the lock.
+func (v *variable) holds(dt graph.DType, shape []int) error {
+	if v.cur != nil && (v.cur.t.DType() != dt || !slices.Equal(v.cur.t.Shape(), shape)) {
+		return fmt.Errorf("Variable %q is %v%v in this State, and %v%v in the graph", v.name, v.cur.t.DType(), v.cur.t.Shape(), dt, tensor.Shape(shape))
+	}
+	return nil
+}
+
 // target is the buffer that a write may fill: the current one if nobody but the writer, who holds it own times, reads it, else another.
 // The caller has the lock, and publishes what it wrote.
 func (v *variable) target(dt graph.DType, shape []int, own int) (*buffer, error) {
+	if err := v.holds(dt, shape); err != nil {
+		return nil, err
+	}
 	if v.cur != nil && v.cur.held <= own {
 		return v.cur, nil
 	}
@@ -178,7 +189,7 @@ func (s *State) Init(g *graph.Graph) error {
 
 // attach looks up the resources of every node in a State, unless the instance was there before, and checks that Variables have values.
 func (x *instance) attach(s *State) error {
-	if x.attached != s {
+	if x.attached != s || s == nil {
 		x.attached = nil
 		for _, b := range x.bound {
 			if b == nil || b.attach == nil {
@@ -197,6 +208,10 @@ func (x *instance) attach(s *State) error {
 	for _, b := range x.reads {
 		v := b.variable
 		v.mu.Lock()
+		if err := v.holds(b.decl.dt, b.decl.sizes); err != nil {
+			v.mu.Unlock()
+			return fmt.Errorf("exec: run: %s (%s): %w", b.n.name(), b.n.op, err)
+		}
 		if v.cur == nil && !x.assigns(b) && !slices.Contains(missing, v.name) {
 			missing = append(missing, v.name)
 		}

@@ -45,7 +45,7 @@ func Write(w io.Writer, g *graph.Graph, o Options) error {
 	}
 	e := &exporter{
 		g: g, o: o, names: map[graph.Value]string{}, taken: map[string]bool{}, axes: map[string]axis{}, variables: map[int]string{},
-		entries: map[graph.Value]bool{},
+		sparse: map[graph.Value]csr{}, entries: map[graph.Value]bool{},
 	}
 	e.root = e
 	if err := e.model(); err != nil {
@@ -93,7 +93,14 @@ type exporter struct {
 	taken     map[string]bool      // names
 	axes      map[string]axis      // where the size of a named axis can be read
 	variables map[int]string       // initialisers, by resource
+	sparse    map[graph.Value]csr  // by their values
 	entries   map[graph.Value]bool // indptr, indices and values of CSR matrices, and what is computed from values entry by entry
+}
+
+// A csr is what a sparse matrix is besides its values.
+type csr struct {
+	indptr, indices graph.Value
+	columns         graph.Dim
 }
 
 // axis is a place in an input's shape.
@@ -108,6 +115,14 @@ func (e *exporter) model() error {
 	if err := e.declare(needed); err != nil {
 		return err
 	}
+	names := make([]string, len(e.o.Outputs)) // before those of nodes: who reads the model finds its outputs by them
+	for i, v := range e.o.Outputs {
+		names[i] = v.String()
+		if len(e.o.Names) > 0 {
+			names[i] = e.o.Names[i]
+		}
+		names[i] = e.claim(names[i])
+	}
 	var errs []error
 	for _, id := range slices.Sorted(maps.Keys(needed)) {
 		if err := e.node(e.g.Node(id)); err != nil {
@@ -118,21 +133,13 @@ func (e *exporter) model() error {
 		return errors.Join(errs...)
 	}
 	for i, v := range e.o.Outputs {
-		name := v.String()
-		if len(e.o.Names) > 0 {
-			name = e.o.Names[i]
-		}
-		e.output(name, v, e.names[v])
+		e.output(names[i], v, e.names[v])
 	}
 	return nil
 }
 
-// output adds a graph output under its own name.
+// output adds a graph output under a name that was claimed.
 func (e *exporter) output(name string, v graph.Value, from string) {
-	if e.root.taken[name] {
-		name = e.fresh(name)
-	}
-	e.root.taken[name] = true
 	e.emit("Identity", []string{from}, []string{name})
 	e.outs.message(12, valueInfo(name, e.g.TypeOf(v)))
 }
@@ -196,16 +203,21 @@ func (e *exporter) dense(n *graph.Node) error {
 		}
 		e.entries[v] = true
 	}
-	if _, done := e.names[values]; done {
+	w := e.g.TypeOf(n.Inputs[3])
+	is := csr{n.Inputs[0], n.Inputs[1], w.Shape[0]}
+	if was, done := e.sparse[values]; done {
+		if was != is {
+			return fmt.Errorf("onnx: %s: the values %v are those of another sparse matrix too; want one for each", n.Name, values)
+		}
 		return nil
 	}
+	e.sparse[values] = is
 	name := e.g.Node(values.Node()).Name
 	if other := e.o.Dense[name]; other != "" {
 		name = other
 	}
 	name = e.claim(name)
 	e.names[values] = name
-	w := e.g.TypeOf(n.Inputs[3])
 	e.input(name, graph.Type{DType: e.g.TypeOf(values).DType, Shape: graph.Shape{n.Types[0].Shape[0], w.Shape[0]}})
 	return nil
 }

@@ -221,8 +221,14 @@ func TestRefusals(t *testing.T) {
 	gradient := graph.SliceGrad(taken, graph.Of(4), []int{0}, []int{1}, []int{1})
 	sparse := b.Input("values", graph.F32, graph.Axis("entries"))
 	idx := b.Input("indices", graph.I64, graph.Axis("entries"))
-	product := graph.SparseMatMul(b.Input("indptr", graph.I64, batch.Plus(1)), idx, sparse, b.Const(graph.Fill(graph.F32, 0, 3, 2)))
+	indptr, w := b.Input("indptr", graph.I64, batch.Plus(1)), b.Const(graph.Fill(graph.F32, 0, 3, 2))
+	product := graph.SparseMatMul(indptr, idx, sparse, w)
 	other := graph.Sum(graph.Exp(sparse), nil, false)
+	second := graph.SparseMatMul(b.Input("more", graph.I64, batch.Plus(1)), idx, sparse, w)
+	zeros := []graph.Value{graph.BroadcastTo(b.Scalar(graph.F32, 0), batch, graph.N(2))}
+	looped, _ := graph.Scan(zeros, []graph.Value{b.Input("times", graph.F32, graph.Axis("time"))}, func(c, _ []graph.Value) (next, ys []graph.Value) {
+		return []graph.Value{graph.Add(c[0], graph.SparseMatMul(indptr, idx, sparse, w))}, nil
+	})
 	g, err := b.Build()
 	if err != nil {
 		t.Fatal(err)
@@ -238,6 +244,8 @@ func TestRefusals(t *testing.T) {
 		{onnx.Options{Outputs: []graph.Value{read}, Variables: map[string]*tensor.Tensor{"v": tensor.New(graph.F32, 3)}}, `Variable "v" is f32[2], its value f32[3]`},
 		{onnx.Options{Outputs: []graph.Value{gradient}, Variables: values}, "SliceGrad (SliceGrad): not part of an inference graph"},
 		{onnx.Options{Outputs: []graph.Value{product, other}}, "uses the entries of sparse input values"},
+		{onnx.Options{Outputs: []graph.Value{product, second}}, "the values values are those of another sparse matrix too"},
+		{onnx.Options{Outputs: looped}, "in the body of a Scan has no dense input"},
 	} {
 		var file bytes.Buffer
 		if err := onnx.Write(&file, g, c.o); err == nil || !strings.Contains(err.Error(), c.want) || file.Len() > 0 {

@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -47,6 +48,9 @@ var table = map[string]writer{
 	"MatMul": matmul,
 	"Dense":  dense,
 	"SparseMatMul": func(e *exporter, n *graph.Node) ([]string, error) {
+		if e != e.root {
+			return nil, errors.New("a sparse product in the body of a Scan has no dense input")
+		}
 		return one(e.op("MatMul", []string{e.in(n, 2), e.in(n, 3)}))
 	},
 	"Transpose": func(e *exporter, n *graph.Node) ([]string, error) {

@@ -98,7 +98,7 @@ func scan(e *exporter, n *graph.Node) ([]string, error) {
 			return nil, fmt.Errorf("result %d of the body is not computed in inference", i)
 		}
 		body.at = n
-		body.output(fmt.Sprintf("%s/result%d", n.Name, i), v, from)
+		body.output(e.claim(fmt.Sprintf("%s/result%d", n.Name, i)), v, from)
 		out[i] = e.claim(fmt.Sprintf("%s.%d", n.Name, i))
 	}
 	directions := slices.Repeat([]int{n.Int("reverse")}, xs)

@@ -1,0 +1,143 @@
+package exec
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/trivium-ml/trivium/graph"
+	"github.com/trivium-ml/trivium/graph/autodiff"
+	"github.com/trivium-ml/trivium/graph/graphtest"
+	"github.com/trivium-ml/trivium/tensor"
+)
+
+// TestScatterAddOfItself: rows that are added to are read as values too, as in the gradient of x + x[i].
+func TestScatterAddOfItself(t *testing.T) {
+	b := graph.NewBuilder()
+	x := b.Input("x", graph.F64, graph.N(2), graph.N(1))
+	square := graph.Square(x)
+	loss := sum(graph.Add(square, graph.Gather(square, graph.ConstOf(b, []int64{1, 0}, 2))))
+	want(t, b, map[graph.Value]*tensor.Tensor{x: graphtest.Of([]float64{3, 5}, 2, 1).Tensor(graph.F64)}, grads(loss, x)[0], []float64{12, 20})
+}
+
+// TestFoldsKernelsThatCutForThreads: a constant node may be one whose work is cut by the number of threads.
+func TestFoldsKernelsThatCutForThreads(t *testing.T) {
+	b := graph.NewBuilder()
+	w := b.Input("w", graph.F64, graph.N(3), graph.N(1))
+	indptr, indices, values := graph.ConstOf(b, []int64{0, 2}, 2), graph.ConstOf(b, []int64{0, 2}, 2), graph.ConstOf(b, []float64{7, 9}, 2)
+	y := graph.SparseMatMul(indptr, indices, values, w)
+	g := autodiff.Gradients(y, []graph.Value{w}, autodiff.Options{Dense: true, Seed: graph.ConstOf(b, []float64{1}, 1, 1)})[0].Dense
+	want(t, b, map[graph.Value]*tensor.Tensor{w: tensor.New(graph.F64, 3, 1)}, g, []float64{7, 0, 9})
+}
+
+// TestVariableOfAnotherGraph: two graphs may have a Variable of one name in a State only if it is the same one.
+func TestVariableOfAnotherGraph(t *testing.T) {
+	s := NewState(StateOptions{})
+	b := graph.NewBuilder()
+	b.Variable("w", graph.F32, []int{2}, graph.Zeros())
+	if err := s.Init(build(t, b)); err != nil {
+		t.Fatal(err)
+	}
+	for name, use := range map[string]func(b *graph.Builder, w *graph.Variable) graph.Value{
+		"read": func(_ *graph.Builder, w *graph.Variable) graph.Value { return graph.Exp(w.Read()) },
+		"assign": func(b *graph.Builder, w *graph.Variable) graph.Value {
+			return w.Assign(b.Const(graph.Fill(graph.F32, 1, 1000)))
+		},
+		"add": func(b *graph.Builder, w *graph.Variable) graph.Value {
+			return w.AssignAdd(b.Const(graph.Fill(graph.F32, 1, 1000)))
+		},
+	} {
+		b := graph.NewBuilder()
+		v := use(b, b.Variable("w", graph.F32, []int{1000}, graph.Zeros()))
+		_, err := compile(t, build(t, b), nil, fetches{v}, nil, Options{}).Run(ctx, s)
+		if err == nil || !strings.Contains(err.Error(), `Variable "w" is f32[2] in this State, and f32[1000] in the graph`) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	b = graph.NewBuilder()
+	w := b.Variable("w", graph.F32, []int{3}, graph.Zeros())
+	build(t, b)
+	if err := s.Set(w, tensor.New(graph.F32, 3)); err == nil {
+		t.Error("Set of another shape")
+	}
+}
+
+// TestNoState: a program of Variables says that it needs a State, also on a first step.
+func TestNoState(t *testing.T) {
+	b := graph.NewBuilder()
+	w := b.Variable("w", graph.F32, []int{2}, graph.Zeros())
+	read := graph.Exp(w.Read())
+	p := compile(t, build(t, b), nil, fetches{read}, nil, Options{})
+	for range 2 {
+		if _, err := p.Run(ctx, nil); err == nil || !strings.Contains(err.Error(), "needs a State") {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestCancelledInScan: the caller's cause comes out of a body as well.
+func TestCancelledInScan(t *testing.T) {
+	b := graph.NewBuilder()
+	x, xs := b.Input("x", graph.F64), b.Input("xs", graph.F64, graph.Axis("time"))
+	before := graph.Exp(x)
+	last, _ := graph.Scan(fetches{graph.Neg(before)}, fetches{xs}, func(c, x []graph.Value) (next, ys []graph.Value) {
+		return fetches{graph.Tanh(graph.Add(c[0], graph.Exp(x[0])))}, nil
+	})
+	p := compile(t, build(t, b), fetches{x, xs}, append(fetches{before}, last...), nil, Options{})
+	stopped, cancel := context.WithCancel(ctx)
+	defer cancel()
+	feeds, dst := []*tensor.Tensor{tensor.Scalar(1.0), tensor.New(graph.F64, 1<<22)}, []*tensor.Tensor{tensor.New(graph.F64), tensor.New(graph.F64)}
+	if err := p.RunInto(stopped, NewState(StateOptions{}), feeds, dst, func(int) { go cancel() }); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+}
+
+// TestSizeOfAnUnboundAxis: the size of an axis that no feed has is an error, and not a number.
+func TestSizeOfAnUnboundAxis(t *testing.T) {
+	b := graph.NewBuilder()
+	x := b.Input("x", graph.F64, graph.Axis("batch"))
+	total := sum(x)
+	mean := graph.Div(total, b.Size(graph.F64, graph.Axis("batch")))
+	p := compile(t, build(t, b), fetches{total}, fetches{mean}, nil, Options{})
+	if out, err := p.Run(ctx, NewState(StateOptions{}), tensor.Scalar(6.0)); err == nil || !strings.Contains(err.Error(), "no feed gives the size of axis batch") {
+		t.Fatal(out, err)
+	}
+}
+
+// TestTakesInTurn: who waits behind a take that gave up is served by what is there.
+func TestTakesInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := graph.NewBuilder()
+		r := b.Accumulator("acc", graph.F64)
+		s := NewState(StateOptions{})
+		a := s.accumulator(r.Resource)
+		first, giveUp := context.WithCancel(ctx)
+		got := make([]error, 2)
+		a.take(first, 5, func(_ []*tensor.Tensor, err error) { got[0] = err })
+		a.take(ctx, 2, func(_ []*tensor.Tensor, err error) { got[1] = err })
+		for range 3 {
+			a.apply(0, nil, slotOf(tensor.Scalar(1.0)))
+		}
+		giveUp()
+		synctest.Wait()
+		if got[0] == nil || got[1] != nil || a.step != 1 {
+			t.Fatal(got, a.step)
+		}
+	})
+}
+
+// TestRefusedTypes: what no kernel can do is refused when the graph is built.
+func TestRefusedTypes(t *testing.T) {
+	for what, make := range map[string]func(b *graph.Builder){
+		"gradients are f32 or f64": func(b *graph.Builder) { b.Accumulator("n", graph.I64, 3) },
+		"that type is for storage": func(b *graph.Builder) { graph.OneHot(b.Input("i", graph.I64, graph.N(2)), 4, graph.BF16) },
+	} {
+		b := graph.NewBuilder()
+		make(b)
+		if _, err := b.Build(); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%v, want %q", err, what)
+		}
+	}
+}
