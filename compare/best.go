@@ -15,8 +15,15 @@ type Best struct {
 	Text    string  `json:"text"`
 }
 
-// best is the last line of a user's own comparison.
-func best(t *Table, p *Plan) *Best {
+// best is the last line of a user's own comparison: the best row of the table in which a row is the soonest at the target.
+func best(tables []*Table, p *Plan) *Best {
+	t := tables[0]
+	for _, other := range tables {
+		a, _ := t.first()
+		if b, _ := other.first(); b != nil && (a == nil || b.Target.Median < a.Target.Median) {
+			t = other
+		}
+	}
 	a, b := t.first()
 	if a == nil {
 		return &Best{Text: "best: none, since no row may be ranked: " + t.whyNone()}
@@ -29,9 +36,18 @@ func best(t *Table, p *Plan) *Best {
 	x.Text = fmt.Sprintf("best: %s reaches %v in %s", a.System, t.Target, secondsWord(a.Target.Median))
 	if b != nil {
 		x.Next = b.System
-		x.Verdict = Judge(a.Target.Values, b.Target.Values)
+		list := []Verdict{Judge(a.Target.Values, b.Target.Values)} // the next, and with it all that are behind: each would have been chosen
+		for _, y := range t.Rows {
+			if y.Ranked && y != a && y != b {
+				list = append(list, Judge(a.Target.Values, y.Target.Values))
+			}
+		}
+		x.Verdict = Holm(list)[0]
 		x.Text += fmt.Sprintf(", %.2f times as fast as the next, %s (95 %% interval %.2f to %.2f", x.Verdict.Ratio, b.System, x.Verdict.Low, x.Verdict.High)
 		switch {
+		case a.Crowded || b.Crowded:
+			x.Verdict = Verdict{Outcome: NoDifference, P: 1, Ratio: x.Verdict.Ratio, Low: x.Verdict.Low, High: x.Verdict.High}
+			x.Text += "; oversubscribed: more busy threads than cores, so it carries no verdict)"
 		case x.Verdict.Outcome == Faster:
 			x.Text += fmt.Sprintf(", p = %.2g)", x.Verdict.P)
 		case len(a.Target.Values) < fewest:

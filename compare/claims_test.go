@@ -1,7 +1,10 @@
 package compare
 
 import (
+	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -64,7 +67,7 @@ func TestCase10Derived(t *testing.T) {
 // TestClaims: a claim is decided by its comparisons alone, and says why it is not.
 func TestClaims(t *testing.T) {
 	row := func(name string, crowded bool, seconds ...float64) *Row {
-		return &Row{System: name, Ranked: true, Crowded: crowded, Good: len(seconds), Target: spread(seconds)}
+		return &Row{System: name, Ranked: true, Crowded: crowded, Good: len(seconds), Target: spread(seconds), Rate: spread(inverse(seconds))}
 	}
 	quick, slow := []float64{1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6}, []float64{3, 3.1, 3.2, 3.3, 3.4, 3.5, 3.6}
 	for _, c := range []struct {
@@ -85,5 +88,106 @@ func TestClaims(t *testing.T) {
 		if len(r.Claims) != 24 {
 			t.Errorf("%d claims", len(r.Claims))
 		}
+	}
+}
+
+// TestClaimsBySpeed: what is said of speed is judged by samples a second, a difference in either direction; and the fastest of all is compared
+// with all.
+func TestClaimsBySpeed(t *testing.T) {
+	quick, slow := []float64{1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6}, []float64{3, 3.1, 3.2, 3.3, 3.4, 3.5, 3.6}
+	row := func(name string, seconds, rates []float64) *Row {
+		return &Row{System: name, Ranked: true, Good: 7, Target: spread(seconds), Rate: spread(rates)}
+	}
+	r := &Report{Cores: 8, Tables: []*Table{{Task: "logistic", Workers: 3, Batch: 100, Rows: []*Row{
+		row("server-asp", quick, quick), row("server-bsp", slow, slow), // sooner, with fewer samples a second
+		row("server-ssp1", quick, quick), row("server-ssp3", slow, quick), row("server-ssp10", slow, slow),
+		row("server-ssp3-clock10", slow, slow), row("local", quick, quick),
+	}}}}
+	r.judge()
+	for _, x := range r.Claims {
+		want, any := map[string]string{"C1": holdsNot, "C9": holdsNot, "C13": holds}[x.ID]
+		if any && x.Verdict != want {
+			t.Errorf("%s is %s (%s), want %s", x.ID, x.Verdict, x.Why, want)
+		}
+	}
+}
+
+// TestNamesOfRows: whatever row of another system or of ours the report looks for, there is one.
+func TestNamesOfRows(t *testing.T) {
+	known := map[string]bool{"": true, others: true}
+	for i := range strategies {
+		known[strategies[i].name] = true
+	}
+	peers, err := Peers(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range peers {
+		known[x.Name()] = true
+	}
+	check := func(where string, names ...string) {
+		for _, name := range names {
+			if !known[name] {
+				t.Errorf("%s: there is no row %q", where, name)
+			}
+		}
+	}
+	for _, w := range twins {
+		check("the gap", w.peer, w.row, w.shipped)
+	}
+	for _, p := range slices.Concat(table1, table3) {
+		check("the paper's tables", p.peer, p.our)
+	}
+	for _, x := range rules {
+		check(x.id, x.fits)
+		for _, pair := range x.pairs {
+			check(x.id, pair[:]...)
+		}
+	}
+}
+
+// TestDiffFamilies: a row that is ten times as fast is found, however many tables there are; and other data is no counterpart.
+func TestDiffFamilies(t *testing.T) {
+	report := func(factor float64, checksum string) *Report {
+		r := &Report{}
+		for k := range 60 {
+			x := &Row{System: "local", Good: 7}
+			y := &Row{System: "allreduce", Good: 7}
+			for i := range 7 {
+				x.Rate.Values = append(x.Rate.Values, factor*float64(100+i))
+				y.Rate.Values = append(y.Rate.Values, float64(100+i))
+			}
+			r.Tables = append(r.Tables, &Table{Task: fmt.Sprint("task", k), Workers: 2, Batch: 100, Checksum: checksum, Rows: []*Row{x, y}})
+		}
+		return r
+	}
+	for _, x := range Diff(report(1, "a"), report(10, "a")).Rows {
+		if want := map[string]Outcome{"local": Faster, "allreduce": NoDifference}[x.System]; x.Verdict.Outcome != want {
+			t.Fatalf("%s, %s: %v (p %g), want %v", x.Table, x.System, x.Verdict.Outcome, x.Verdict.P, want)
+		}
+	}
+	for _, x := range Diff(report(1, "a"), report(1, "b")).Rows {
+		if x.Only == "" {
+			t.Fatalf("%s, %s: compared with other data", x.Table, x.System)
+		}
+	}
+}
+
+// TestBestOfAllTables: a user's own comparison has one best row, of all its tables, and an oversubscribed one carries no verdict.
+func TestBestOfAllTables(t *testing.T) {
+	quick, slow := []float64{1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6}, []float64{3, 3.1, 3.2, 3.3, 3.4, 3.5, 3.6}
+	table := func(workers int, crowded bool, a, b []float64) *Table {
+		x := &Table{Task: "job", Own: true, Workers: workers, Rows: []*Row{
+			{System: "local", Workers: 1, Ranked: true, Good: 7, Target: spread(a)}, {System: "allreduce", Workers: workers, Crowded: crowded, Ranked: true, Good: 7, Target: spread(b)},
+		}}
+		x.rank()
+		return x
+	}
+	p := &Plan{Systems: systems(t, Host{}, "local", "allreduce"), Tasks: []Task{{Name: "job"}}}
+	if x := best([]*Table{table(2, false, slow, quick), table(4, false, slow, slow)}, p); x.System != "allreduce" || x.Verdict.Outcome != Faster || !strings.Contains(x.Text, "--workers 2") {
+		t.Errorf("%+v", x)
+	}
+	if x := best([]*Table{table(4, true, slow, quick)}, p); x.Verdict.Outcome != NoDifference || !strings.Contains(x.Text, "oversubscribed") {
+		t.Errorf("%+v", x)
 	}
 }

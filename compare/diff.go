@@ -23,7 +23,7 @@ type Differences struct {
 	Rows  []Difference `json:"rows"`
 }
 
-// Diff compares b with a, row by row. Verdicts are corrected for all of them.
+// Diff compares b with a, row by row. Verdicts are corrected for all rows of a table.
 func Diff(a, b *Report) *Differences {
 	d := &Differences{}
 	for _, x := range [][3]string{{"machine", a.Machine, b.Machine}, {"build", short(a.Build), short(b.Build)}} {
@@ -33,7 +33,7 @@ func Diff(a, b *Report) *Differences {
 	}
 	find := func(r *Report, t *Table, system string) *Row {
 		for _, o := range r.Tables {
-			if o.title() == t.title() && o.Target == t.Target {
+			if o.title() == t.title() && o.Target == t.Target && o.Checksum == t.Checksum {
 				for _, x := range o.Rows {
 					if x.System == system {
 						return x
@@ -43,13 +43,14 @@ func Diff(a, b *Report) *Differences {
 		}
 		return nil
 	}
-	var verdicts []Verdict
 	for _, t := range a.Tables {
+		first := len(d.Rows)
+		var verdicts []Verdict
 		for _, x := range t.Rows {
 			y := find(b, t, x.System)
 			one := Difference{Table: t.title(), System: x.System, A: x.Rate, Verdict: Verdict{Outcome: NoDifference, P: 1}}
 			if y == nil || y.Good == 0 || x.Good == 0 {
-				one.Only = "it has no counterpart"
+				one.Only = "it has no counterpart on the same data"
 			} else {
 				one.B = y.Rate
 				one.Verdict = Judge(inverse(y.Rate.Values), inverse(x.Rate.Values))
@@ -57,11 +58,11 @@ func Diff(a, b *Report) *Differences {
 			}
 			d.Rows = append(d.Rows, one)
 		}
-	}
-	verdicts = Holm(verdicts)
-	for i := range d.Rows {
-		if d.Rows[i].Only == "" {
-			d.Rows[i].Verdict, verdicts = verdicts[0], verdicts[1:]
+		verdicts = Holm(verdicts)
+		for i := first; i < len(d.Rows); i++ {
+			if d.Rows[i].Only == "" {
+				d.Rows[i].Verdict, verdicts = verdicts[0], verdicts[1:]
+			}
 		}
 	}
 	return d

@@ -36,6 +36,7 @@ type record struct {
 	Workers   []int             `json:"workers"`
 	Batches   []Batch           `json:"batches"`
 	Links     []Link            `json:"links"`
+	Network   string            `json:"network,omitempty"` // how processes reach each other
 	Repeats   int               `json:"repeats"`
 	Seconds   float64           `json:"seconds"`
 	WarmUp    float64           `json:"warm_up"`
@@ -200,6 +201,15 @@ func (d *directory) close() error {
 		}
 	}
 	return errors.Join(os.RemoveAll(filepath.Join(d.path, workDir)), os.Remove(filepath.Join(d.path, lockFile)))
+}
+
+// reach says how processes reach each other, which is found out anew at each sitting: not every user may make namespaces.
+func (d *directory) reach(by string) error {
+	if was := d.record.Network; was != "" && was != by {
+		return &MixedError{d.path, []string{fmt.Sprintf("its processes talked over %s, and these would over %s: repeat the command as the user who began it", was, by)}}
+	}
+	d.record.Network = by
+	return nil
 }
 
 func (d *directory) save() error { return writeJSON(filepath.Join(d.path, planFile), &d.record) }

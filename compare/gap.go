@@ -11,18 +11,21 @@ import (
 )
 
 // A twin is the row of ours with the topology of a peer's; without one, why there is none.
-type twin struct{ peer, row, lacks string }
+type twin struct {
+	peer, row, lacks string
+	shipped          string // the peer's row as it is shipped; empty: its name with untouched behind it
+}
 
 var twins = []twin{
-	{"pytorch-ddp", "allreduce", ""},
-	{"horovod", "allreduce", ""},
-	{"mxnet-sync", "server-bsp", ""},
-	{"mxnet-async", "server-asp", ""},
-	{"tensorflow-mirrored", "allreduce", ""},
-	{"pmls", "server-ssp3-clock10", ""},
-	{"tensorflow-sync", "", noReplica},
-	{"tensorflow-async", "", noReplica},
-	{"spark", "", noDriver},
+	{peer: "pytorch-ddp", row: "allreduce"},
+	{peer: "horovod", row: "allreduce"},
+	{peer: "mxnet-sync", row: "server-bsp"},
+	{peer: "mxnet-async", row: wholeRow},
+	{peer: "tensorflow-mirrored", row: "allreduce"},
+	{peer: "pmls-ssp3-clock10", row: "server-ssp3-clock10", shipped: "pmls-ssp3-shipped"},
+	{peer: "tensorflow-sync", lacks: noReplica},
+	{peer: "tensorflow-async", lacks: noReplica},
+	{peer: "spark", lacks: noDriver},
 }
 
 // untouched is how the row of a peer as it is shipped is called, after the tuned one.
@@ -111,7 +114,7 @@ func (t *Table) waterfallChart(x *Row, w twin, best *Row) svg.Waterfall {
 		}
 		chart.Steps = append(chart.Steps, l)
 	}
-	if y := t.row(w.peer + untouched); y != nil && y.Ranked {
+	if y := t.row(orElse(w.shipped, w.peer+untouched)); y != nil && y.Ranked {
 		step("as shipped", y, y.System)
 	}
 	step("tuned", x, x.System)
@@ -158,10 +161,10 @@ func (t *Table) waterfall(x *Row, w twin, best *Row) report.Block {
 
 func times(x float64) string { return svg.Short(x) + " ×" }
 
-// bestAt returns the best ranked row at that effective batch; nil: there is none.
+// bestAt returns the best ranked row of the same algorithm, at that effective batch; nil: there is none.
 func (t *Table) bestAt(effective int) (best *Row) {
 	for _, x := range t.Rows {
-		if x.Ranked && x.Effective == effective && (best == nil || x.Place < best.Place) {
+		if x.Ranked && x.Effective == effective && x.Approx == "" && x.System != wholeRow && (best == nil || x.Place < best.Place) {
 			best = x
 		}
 	}

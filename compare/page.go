@@ -97,7 +97,7 @@ func (r *Report) lead() []report.Block {
 	if len(tiles) > 0 {
 		blocks = append(blocks, tiles)
 	}
-	text := "Each row trains the same model on the same rows from the same initial weights, on the same cores; only where the parameters live, and who waits for whom, differs. Medians of %d interleaved repeats; warm-up and evaluation are outside the clock."
+	text := "Each row trains the same model on the same rows from the same initial weights, on the same cores; what differs is where the parameters live, who waits for whom, and what the row's name says beside that. Medians of %d interleaved repeats; warm-up and evaluation are outside the clock."
 	blocks = append(blocks, say(text, r.Repeats))
 	if r.Quick {
 		blocks = append(blocks, say("A quick look has no verdicts: three repeats cannot carry them."))

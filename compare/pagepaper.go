@@ -23,7 +23,7 @@ var (
 		{"TensorFlow 500", "TensorFlow", 500, "tensorflow-sync", ""},
 		{"MXNet 100", "MXNet", 100, "mxnet-sync", "server-bsp"},
 		{"MXNet 500", "MXNet", 500, "mxnet-sync", "server-bsp"},
-		{"PMLS SSP 3", "PMLS SSP 3", 1, "pmls", "server-ssp3-clock10"},
+		{"PMLS SSP 3", "PMLS SSP 3", 1, "pmls-ssp3-clock10", "server-ssp3-clock10"},
 	}
 	table3 = []place{
 		{"Spark, full", "Spark", -1, "spark", ""},

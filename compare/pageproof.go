@@ -1,8 +1,10 @@
 package compare
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/trivium-ml/trivium/observe/report"
 	"github.com/trivium-ml/trivium/observe/svg"
@@ -62,7 +64,16 @@ func (t *Table) lossChart(time bool) (svg.Lines, bool) {
 	if time {
 		c.X = svg.Axis{Label: "Time since the first update", Unit: "s"}
 	}
-	for i, x := range t.Rows {
+	rows := slices.Clone(t.Rows) // first what must have the same losses
+	held := func(x *Row) int {
+		if x.Mode == Sync && x.Approx == "" {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(rows, func(a, b *Row) int { return cmp.Compare(held(a), held(b)) })
+	more := 0
+	for i, x := range rows {
 		s := svg.Series{Name: x.System, Hue: i%svg.Hues + 1}
 		for _, one := range x.Trials {
 			if one.Result.Error != "" {
@@ -80,9 +91,16 @@ func (t *Table) lossChart(time bool) (svg.Lines, bool) {
 			}
 			break // the first repeat: the others differ in time alone
 		}
-		if len(s.Points) > 0 && len(c.Series) < svg.Hues {
+		switch {
+		case len(s.Points) == 0:
+		case len(c.Series) < svg.Hues:
 			c.Series = append(c.Series, s)
+		default:
+			more++
 		}
+	}
+	if more > 0 {
+		c.Title += fmt.Sprintf(" (%d rows more are in the tables alone)", more)
 	}
 	if t.Target.Split == "train" && t.Target.Metric == "loss" {
 		c.YMarks = []svg.Mark{{At: t.Target.Value, Label: fmt.Sprintf("target %v", t.Target.Value)}}

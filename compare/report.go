@@ -81,6 +81,9 @@ func (r *Report) table(g *group, p *Plan) *Table {
 			System: c.System, Title: a.Title, Mode: a.Mode, Peer: a.Peer, Approx: a.Approx, Workers: c.Workers, Servers: c.Servers, Threads: 1,
 			Effective: effective(&g.task, g.batch, c.Workers),
 		}
+		if a.Clocks > 0 { // each worker makes steps of one row
+			x.Effective = c.Workers
+		}
 		if o, ok := p.Systems[c.index].(*own); ok && o.allCores {
 			x.Threads = max(1, len(p.Cores))
 		}
@@ -151,26 +154,32 @@ func (r *Report) conclude(p *Plan) {
 		r.judge()
 	}
 	r.threats()
-	for _, t := range r.Tables {
-		if t.Own {
-			r.Best = best(t, p)
-		}
+	if r.own() {
+		r.Best = best(r.Tables, p)
 	}
 }
 
 func (t *Table) title() string {
 	if t.Own {
-		return fmt.Sprintf("%s, %d workers, batch %s", t.Task, t.Workers, t.Batch)
+		title := fmt.Sprintf("%s, %d workers, batch %s", t.Task, t.Workers, t.Batch)
+		if t.Link.Mbit > 0 {
+			title += fmt.Sprintf(", %s", t.Link)
+		}
+		return title
 	}
 	return fmt.Sprintf("%s, %d workers, batch %s each, %s", t.Task, t.Workers, t.Batch, t.Link)
 }
 
-// Write writes report.json, report.csv and report.html, each whole or not at all.
+// Write writes report.csv, report.html, gap.svg and report.json, each whole or not at all. The last says that the comparison is finished: a
+// disk that is full before leaves one that the same command goes on with.
 func (r *Report) Write(dir string) error {
-	return errors.Join(
-		writeJSON(filepath.Join(dir, "report.json"), r),
+	err := errors.Join(
 		writeFile(filepath.Join(dir, "report.csv"), r.csv),
 		writeFile(filepath.Join(dir, "report.html"), r.html),
 		r.writeGap(dir),
 	)
+	if err != nil {
+		return err
+	}
+	return writeJSON(filepath.Join(dir, "report.json"), r)
 }

@@ -127,7 +127,7 @@ func (x *Row) count(t *Table) {
 	case x.Reached < x.Good && cut:
 		x.Why = fmt.Sprintf("not reached within the time limit of a trial (best %.4g)", x.Best)
 	case x.Reached < x.Good:
-		x.Why = fmt.Sprintf("not reached in %d epochs (best %.4g)", t.Cap, x.Best)
+		x.Why = fmt.Sprintf("not reached where it was looked for, in at most %d epochs (best %.4g)", t.Cap, x.Best)
 	case x.Good < good:
 		x.Why = fmt.Sprintf("%d of %d repeats ended well, and %d are wanted", x.Good, len(x.Trials), good)
 	default:

@@ -25,7 +25,7 @@ var strategies = []row{
 	{name: "server-ssp5", title: "parameter server, SSP 5", topology: "server", mode: Stale(5), options: server.Options{Mode: ps.SSP, Staleness: 5}, flags: "--consistency ssp:5"},
 	{name: "server-ssp10", title: "parameter server, SSP 10", topology: "server", mode: Stale(10), options: server.Options{Mode: ps.SSP, Staleness: 10}, flags: "--consistency ssp:10"},
 	{name: "server-asp", title: "parameter server, ASP", topology: "server", mode: Async, options: server.Options{Mode: ps.ASP}, flags: "--consistency asp"},
-	{name: "server-asp-whole", title: "parameter server, ASP, whole steps", topology: "server", mode: Async, options: server.Options{Mode: ps.ASP}, flags: "--consistency asp", whole: true},
+	{name: wholeRow, title: "parameter server, ASP, whole steps", topology: "server", mode: Async, options: server.Options{Mode: ps.ASP}, flags: "--consistency asp", whole: true},
 	{name: "server-ssp3-clock1", title: "PMLS's way: per-sample SGD, SSP 3, 1 clock an epoch", topology: "server", mode: Stale(3), options: server.Options{Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker, Clocks: 1}, clocks: 1, approx: perSample},
 	{name: "server-ssp3-clock10", title: "PMLS's way: per-sample SGD, SSP 3, 10 clocks an epoch", topology: "server", mode: Stale(3), options: server.Options{Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker, Clocks: 10}, clocks: 10, approx: perSample},
 	{name: "server-ssp3-clock100", title: "PMLS's way: per-sample SGD, SSP 3, 100 clocks an epoch", topology: "server", mode: Stale(3), options: server.Options{Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker, Clocks: 100}, clocks: 100, approx: perSample},
@@ -73,8 +73,11 @@ const (
 	sampleRate = 0.001
 )
 
+// wholeRow is the row whose asynchronous workers make whole steps.
+const wholeRow = "server-asp-whole"
+
 // wholeSteps is said where an asynchronous row of ours stands beside another system's.
-const wholeSteps = "Where workers step by themselves, Trivium makes each step the worker's share of one, so that a rate means the same in every mode. MXNet's and TensorFlow's asynchronous workers make whole steps, so that they train at as many times the rate as there are workers: by the row server-asp-whole Trivium does too. The others compare in samples/s, and not in time to target."
+const wholeSteps = "Where workers step by themselves, Trivium makes each step the worker's share of one, so that a rate means the same in every mode. MXNet's and TensorFlow's asynchronous workers make whole steps, so that they train at as many times the rate as there are workers: by the row " + wholeRow + " Trivium does too. The others compare in samples/s, and not in time to target."
 
 func (r *row) about() About {
 	a := About{Title: r.title, Mode: r.mode, Alone: r.alone, Approx: r.approx, Full: true, Shared: r.shared}

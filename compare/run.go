@@ -68,6 +68,13 @@ func begin(ctx context.Context, p *Plan) (_ *runner, err error) {
 		return nil, err
 	}
 	r.joinNetwork()
+	by := "the loopback"
+	if len(r.spaces) > 0 {
+		by = "namespaces of their own"
+	}
+	if err := d.reach(by); err != nil {
+		return nil, err
+	}
 	if err := d.save(); err != nil {
 		return nil, err
 	}

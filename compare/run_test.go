@@ -244,6 +244,19 @@ func withoutTimes(r *Report) string {
 	return b.String()
 }
 
+// edit changes what a directory says of its trials.
+func edit(t *testing.T, p *Plan, change func(r *record)) {
+	t.Helper()
+	var r record
+	if err := readJSON(filepath.Join(p.Dir, planFile), &r); err != nil {
+		t.Fatal(err)
+	}
+	change(&r)
+	if err := writeJSON(filepath.Join(p.Dir, planFile), &r); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestResumeRefuses: trials of two comparisons are not mixed, and what is half written does not count.
 func TestResumeRefuses(t *testing.T) {
 	p := small(t, inMemory(), digits(), "local")
@@ -253,20 +266,12 @@ func TestResumeRefuses(t *testing.T) {
 		t.Error("a finished trial was not found")
 	}
 	for name, change := range map[string]func(p *Plan){
-		"another build": func(p *Plan) { p.Host.Build = "other" },
-		"its repeats":   func(p *Plan) { p.Repeats = 2 },
-		"its systems":   func(p *Plan) { p.Systems = systems(t, p.Host, "local-cores") },
-		"its tasks":     func(p *Plan) { p.Tasks = []Task{digits()}; p.Tasks[0].Cap = 3 },
-		"is of format 9": func(p *Plan) {
-			var r record
-			if err := errors.Join(readJSON(filepath.Join(p.Dir, planFile), &r)); err != nil {
-				t.Fatal(err)
-			}
-			r.Version = 9
-			if err := writeJSON(filepath.Join(p.Dir, planFile), &r); err != nil {
-				t.Fatal(err)
-			}
-		},
+		"another build":         func(p *Plan) { p.Host.Build = "other" },
+		"its repeats":           func(p *Plan) { p.Repeats = 2 },
+		"its systems":           func(p *Plan) { p.Systems = systems(t, p.Host, "local-cores") },
+		"its tasks":             func(p *Plan) { p.Tasks = []Task{digits()}; p.Tasks[0].Cap = 3 },
+		"is of format 9":        func(p *Plan) { edit(t, p, func(r *record) { r.Version = 9 }) },
+		"talked over something": func(p *Plan) { edit(t, p, func(r *record) { r.Network = "something" }) },
 	} {
 		q := p
 		q.Dir = filepath.Join(t.TempDir(), "copy")

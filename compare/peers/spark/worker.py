@@ -2,7 +2,9 @@
 step. Driven as compare/peers/README.md says: the server is the driver, with the master of a standalone cluster; each worker is one of its
 machines, with one executor. `worker.py --detect` prints what is here.
 """
+import ctypes
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -25,10 +27,16 @@ def detect():
     driven.detected(pyspark=pyspark.__version__, java=version)
 
 
+def with_us():
+    """Whoever ends this process, however, ends Java too (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
 def spark_class(*words, **options):
     import pyspark
     program = os.path.join(os.path.dirname(pyspark.__file__), "bin", "spark-class")
-    return subprocess.Popen([program, *words], stdin=subprocess.DEVNULL, stdout=sys.stderr, **options)
+    return subprocess.Popen([program, *words], stdin=subprocess.DEVNULL, stdout=sys.stderr, preexec_fn=with_us, **options)
 
 
 # The master and the machines' daemons only start others: they need no second compiler. What runs in their Java is not what is measured.
