@@ -30,7 +30,7 @@ def detect():
 def with_us():
     """Whoever ends this process, however, ends Java too (Linux)."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: a machine ends its executors then
 
 
 def spark_class(*words, **options):
