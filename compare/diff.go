@@ -23,7 +23,7 @@ type Differences struct {
 	Rows  []Difference `json:"rows"`
 }
 
-// Diff compares b with a, row by row. Verdicts are corrected for all rows of a table.
+// Diff compares b with a, row by row. Verdicts are corrected for all rows of a table that carry one.
 func Diff(a, b *Report) *Differences {
 	d := &Differences{}
 	for _, x := range [][3]string{{"machine", a.Machine, b.Machine}, {"build", short(a.Build), short(b.Build)}} {
@@ -54,13 +54,17 @@ func Diff(a, b *Report) *Differences {
 			} else {
 				one.B = y.Rate
 				one.Verdict = Judge(inverse(y.Rate.Values), inverse(x.Rate.Values))
-				verdicts = append(verdicts, one.Verdict)
+				if x.Crowded || y.Crowded {
+					one.Verdict.Outcome = undecided // as in the report
+				} else {
+					verdicts = append(verdicts, one.Verdict)
+				}
 			}
 			d.Rows = append(d.Rows, one)
 		}
 		verdicts = Holm(verdicts)
 		for i := first; i < len(d.Rows); i++ {
-			if d.Rows[i].Only == "" {
+			if d.Rows[i].Only == "" && d.Rows[i].Verdict.Outcome != undecided {
 				d.Rows[i].Verdict, verdicts = verdicts[0], verdicts[1:]
 			}
 		}
@@ -95,8 +99,11 @@ func (d *Differences) Text(w io.Writer) error {
 			fmt.Fprintf(t, "%s\t%s\t%s\t\t\t\t%s\n", x.Table, x.System, rateWord(x.A.Median), x.Only)
 			continue
 		}
-		v := x.Verdict
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.2f\t%.2f-%.2f\t%s (p %.2g)\n", x.Table, x.System, rateWord(x.A.Median), rateWord(x.B.Median), v.Ratio, v.Low, v.High, v.Outcome, v.P)
+		v, word := x.Verdict, fmt.Sprintf("%s (p %.2g)", x.Verdict.Outcome, x.Verdict.P)
+		if v.Outcome == undecided {
+			word = "undecided: more busy threads than cores"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.2f\t%.2f-%.2f\t%s\n", x.Table, x.System, rateWord(x.A.Median), rateWord(x.B.Median), v.Ratio, v.Low, v.High, word)
 	}
 	return t.Flush()
 }

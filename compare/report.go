@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 )
 
 // A Report is what a plan found.
@@ -92,6 +93,32 @@ func (r *Report) table(g *group, p *Plan) *Table {
 	}
 	r.Tables = append(r.Tables, t)
 	return t
+}
+
+// repeats are those that the rows of tables have, in words: fewer than were asked for where the comparison is not finished.
+func (r *Report) repeats(tables ...*Table) string {
+	least, most := r.repeatsOf(tables)
+	switch {
+	case most == 0 || least == r.Repeats:
+		return strconv.Itoa(r.Repeats)
+	case least == most:
+		return fmt.Sprintf("%d (of %d planned)", least, r.Repeats)
+	default:
+		return fmt.Sprintf("%d to %d (of %d planned)", least, most, r.Repeats)
+	}
+}
+
+// repeatsOf are the least and the most of what the measured rows of tables have: what is asked for and none, where nothing is measured.
+func (r *Report) repeatsOf(tables []*Table) (least, most int) {
+	least = r.Repeats
+	for _, t := range tables {
+		for _, x := range t.Rows {
+			if n := len(x.Trials); n > 0 { // else it is absent, and says so
+				least, most = min(least, n), max(most, n)
+			}
+		}
+	}
+	return least, most
 }
 
 // add adds a trial to row i, and ranks the rows anew.

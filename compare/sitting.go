@@ -80,6 +80,29 @@ func (p *Plan) stranded() string {
 	return ""
 }
 
+// late are the systems with a repeat of a later sitting than some other row's next repeat has in the same table.
+func (r *Report) late() []string {
+	names := map[string]bool{}
+	for _, t := range r.Tables {
+		began := map[int]int{} // the first sitting of a repeat
+		for _, x := range t.Rows {
+			for _, one := range x.Trials {
+				if first, ok := began[one.Repeat]; !ok || one.Result.Sitting < first {
+					began[one.Repeat] = one.Result.Sitting
+				}
+			}
+		}
+		for _, x := range t.Rows {
+			for _, one := range x.Trials {
+				if next, ok := began[one.Repeat+1]; ok && one.Result.Sitting > next {
+					names[x.System] = true
+				}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
 // sittings are the doubts that several of them raise.
 func (r *Report) sittings(say func(format string, args ...any)) {
 	used := map[int]bool{}
@@ -106,6 +129,9 @@ func (r *Report) sittings(say func(format string, args ...any)) {
 	}
 	say("The trials come from %d sittings (begun %s UTC), between which the machine may have changed. In %d of %d tables the repeats are of more than one; every repeat takes all rows of a table in turn, so that a change falls on all of them alike.",
 		len(used), strings.Join(began, ", "), mixed, len(r.Tables))
+	if late := r.late(); len(late) > 0 {
+		say("Not interleaved with the rest: %s. Repeats of these rows were measured in a sitting after that of the others' next repeat, as happens where a system is installed in between: a change of the machine falls on them alone.", strings.Join(late, ", "))
+	}
 	for i, s := range r.Sittings {
 		first := r.Sittings[0]
 		if i > 0 && used[i+1] && (s.Kernel != first.Kernel || s.Frequency != first.Frequency) {

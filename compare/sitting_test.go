@@ -87,6 +87,32 @@ func TestSittings(t *testing.T) {
 	}
 }
 
+// TestLate: a row whose repeats were measured in a sitting after the others' next ones is not interleaved with them, and a page of fewer
+// repeats than planned says so.
+func TestLate(t *testing.T) {
+	row := func(name string, sittings ...int) *Row {
+		x := &Row{System: name}
+		for i, s := range sittings {
+			x.Trials = append(x.Trials, Repeat{Repeat: i + 1, Result: Result{Sitting: s}})
+		}
+		return x
+	}
+	r := &Report{Repeats: 3, Tables: []*Table{
+		{Rows: []*Row{row("local", 1, 1, 2), row("allreduce", 1, 2, 2), row("absent")}}, // interrupted in the middle of a repeat
+		{Rows: []*Row{row("local", 1, 1, 2), row("mxnet-sync", 2, 2)}},
+	}}
+	if got := r.late(); !slices.Equal(got, []string{"mxnet-sync"}) {
+		t.Errorf("not interleaved: %q", got)
+	}
+	if one, all := r.repeats(r.Tables[0]), r.repeats(r.Tables...); one != "3" || all != "2 to 3 (of 3 planned)" {
+		t.Errorf("%q, %q repeats", one, all)
+	}
+	r.threats()
+	if said := strings.Join(r.Threats, "\n"); !strings.Contains(said, "Not interleaved with the rest: mxnet-sync.") || !strings.Contains(said, "There are 2 to 3 (of 3 planned) repeats") {
+		t.Errorf("threats %q", said)
+	}
+}
+
 // A changed system says another version than the one that it is.
 type changed struct{ System }
 

@@ -47,8 +47,8 @@ func (r *Report) threats() {
 		say("%d of %d trials are flagged: %s.", flagged[k], trials, k)
 	}
 	r.sittings(say)
-	if r.Repeats < 7 {
-		say("There are %d repeats: too few for verdicts after correction.", r.Repeats)
+	if least, _ := r.repeatsOf(r.Tables); least < 7 {
+		say("There are %s repeats: too few for verdicts after correction.", r.repeats(r.Tables...))
 	}
 	if r.Frequency != "" {
 		say("Processor frequency: %s.", r.Frequency)
