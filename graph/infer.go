@@ -1,8 +1,10 @@
 package graph
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Broadcast is NumPy's rule: axes are aligned at the end, and an axis of size 1 stretches. Names stretch like sizes; a named axis meets
@@ -121,14 +123,14 @@ func reduced(s Shape, axes []int, keep bool) Shape {
 // count is a number of elements: a fixed factor and the dynamic axes, sorted.
 type count struct {
 	fixed int
-	names []string
+	axes  []Dim
 }
 
 func countOf(s Shape) (count, error) {
 	c := count{fixed: 1}
 	for _, d := range s {
 		if !d.Fixed() {
-			c.names = append(c.names, d.String())
+			c.axes = append(c.axes, d)
 			continue
 		}
 		if d.N > 0 && c.fixed > maxElements/d.N {
@@ -136,7 +138,7 @@ func countOf(s Shape) (count, error) {
 		}
 		c.fixed *= d.N
 	}
-	slices.Sort(c.names)
+	slices.SortFunc(c.axes, func(a, b Dim) int { return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(a.N, b.N)) })
 	return c, nil
 }
 
@@ -163,7 +165,7 @@ func reshaped(from, to Shape) (Shape, error) {
 		to[open] = N(have.fixed / want.fixed)
 		want.fixed = have.fixed
 	}
-	if have.fixed != want.fixed || !slices.Equal(have.names, want.names) {
+	if have.fixed != want.fixed || !slices.Equal(have.axes, want.axes) {
 		return nil, fmt.Errorf("%v does not hold as many elements as %v", to, from)
 	}
 	return to, nil

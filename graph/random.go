@@ -3,8 +3,8 @@ package graph
 import "github.com/trivium-ml/trivium/draw"
 
 // Key is the root of a random node's numbers in one step: they depend on the job's seed, the step, the shard of the batch and the node's
-// id, never on time or attempt, so that computing again gives the same. Inside a Scan path holds the index of each enclosing Scan,
-// outermost first.
+// id, never on time or attempt, so that computing again gives the same. Inside a Scan path holds each enclosing Scan's id and
+// index, outermost first.
 func Key(seed uint64, step int64, shard, node int, path ...int) uint64 {
 	k := mix(seed)
 	k = mix(k ^ uint64(step))

@@ -3,9 +3,11 @@ package exec
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/trivium-ml/trivium/graph"
 	"github.com/trivium-ml/trivium/graph/autodiff"
@@ -139,5 +141,77 @@ func TestRefusedTypes(t *testing.T) {
 		if _, err := b.Build(); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("%v, want %q", err, what)
 		}
+	}
+}
+
+// TestLossBeforeReceivedGradient: a loss that another device needs to send its gradient does not wait for that gradient.
+func TestLossBeforeReceivedGradient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := graph.NewBuilder()
+		x := b.Input("x", graph.F32, graph.Of(2, 3)...)
+		loss := graph.SoftmaxCrossEntropy(x, graph.ConstOf(b, []int32{1, 2}, 2))
+		send := graph.Send(loss, "loss", "/cpu:1")
+		dy := b.Recv("dy", "/cpu:1", graph.Type{DType: graph.F32, Shape: graph.Of(2)})
+		dx := autodiff.Gradients(loss, []graph.Value{x}, autodiff.Options{Dense: true, Seed: dy})[0].Dense
+		meet := NewLocal()
+		p := compile(t, build(t, b), fetches{x}, fetches{dx}, fetches{send}, Options{Rendezvous: meet})
+		meet.Recv(ctx, Key{Edge: "loss"}, func(got *tensor.Tensor, err error) {
+			if err == nil {
+				err = meet.Send(Key{Edge: "dy"}, got)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		limited, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		if _, err := p.Run(limited, NewState(StateOptions{}), tensor.New(graph.F32, 2, 3)); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestDropoutInTwoScans: each Scan's body draws its own numbers.
+func TestDropoutInTwoScans(t *testing.T) {
+	b := graph.NewBuilder()
+	xs := b.Input("xs", graph.F32, graph.Of(4, 64)...)
+	var ys fetches
+	for range 2 {
+		_, y := graph.Scan(nil, fetches{xs}, func(_, x []graph.Value) (next, ys []graph.Value) { return nil, fetches{graph.Dropout(x[0], 0.5)} })
+		ys = append(ys, y[0])
+	}
+	p := compile(t, build(t, b), fetches{xs}, ys, nil, Options{})
+	in := tensor.New(graph.F32, 4, 64)
+	for i := range tensor.Flat[float32](in) {
+		tensor.Flat[float32](in)[i] = 1
+	}
+	out, err := p.Run(ctx, NewState(StateOptions{}), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := 0
+	for i, v := range tensor.Flat[float32](out[0]) {
+		if v == tensor.Flat[float32](out[1])[i] {
+			same++
+		}
+	}
+	if same < 80 || same > 176 { // 128 of 256, and six standard deviations
+		t.Errorf("%d of 256 are alike", same)
+	}
+}
+
+// TestTooManyAxesToStack: what a body makes of as many axes as a value may have cannot leave its Scan, however it is asked for.
+func TestTooManyAxesToStack(t *testing.T) {
+	b := graph.NewBuilder()
+	xs := b.Input("xs", graph.F32, graph.Of(3, 1)...)
+	var deep graph.Value
+	_, ys := graph.Scan(nil, fetches{xs}, func(_, x []graph.Value) (next, ys []graph.Value) {
+		deep = graph.Exp(graph.Reshape(x[0], graph.Of(slices.Repeat([]int{1}, 32)...)...))
+		return nil, fetches{graph.Reshape(deep)}
+	})
+	g := build(t, b)
+	saved := g.Value(ys[0].Node(), ys[0].Def().Saved(deep))
+	if _, err := Compile(g, fetches{xs}, fetches{saved}, nil, Options{}); err == nil || !strings.Contains(err.Error(), "too many axes to be stacked") {
+		t.Error(err)
 	}
 }

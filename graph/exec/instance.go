@@ -30,7 +30,7 @@ type instance struct {
 	workers  []*worker
 	arena    []byte
 	sum      int      // bytes of all values that the arena holds, were they side by side
-	path     []int    // indices of the enclosing Scans
+	path     []int    // id and index of each enclosing Scan
 	reads    []*bound // nodes that need their Variable to have a value
 	writes   []*bound // nodes that write a resource
 	attached *State   // whose resources the nodes point to

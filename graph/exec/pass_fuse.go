@@ -149,7 +149,7 @@ func (c *compiler) fuseCrossEntropy() {
 	}
 }
 
-// dependsOn says whether n needs target; dy rarely does, so the search is short: it ends at a constant or a feed. No node is marked when it
+// dependsOn says whether n needs target, or a Recv, since who sends to it may wait for what target leads to; dy rarely does, so the search is short: it ends at a constant or a feed. No node is marked when it
 // is called, nor when it returns.
 func (c *compiler) dependsOn(n, target *node) bool {
 	var seen []*node
@@ -163,7 +163,7 @@ func (c *compiler) dependsOn(n, target *node) bool {
 	found := false
 	for at := 0; at < len(seen) && !found; at++ {
 		m := seen[at]
-		found = m == target
+		found = m == target || m.op == "Recv"
 		for _, r := range m.in {
 			visit(r.end().n)
 		}

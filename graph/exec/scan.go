@@ -51,6 +51,9 @@ func (c *compiler) compileScans() error {
 		var fetches []graph.Value
 		for k, v := range scanValues(body) {
 			if k < s.carries || s.wanted[k] {
+				if k >= s.carries && len(n.list.types[k].Shape) == 0 {
+					return fmt.Errorf("exec: compile: %s: output %d is wanted, which has too many axes to be stacked", n.name(), k)
+				}
 				fetches = append(fetches, v)
 				s.outputs = append(s.outputs, k)
 			}
@@ -147,7 +150,7 @@ func (s *scan) run(b *bound) error {
 		return nil
 	}
 	x.run, x.ready = b.x.run, nil
-	x.path = append(append(x.path[:0], b.x.path...), 0)
+	x.path = append(append(x.path[:0], b.x.path...), b.n.src.ID, 0)
 	for i := range length {
 		t := i
 		if s.reverse {

@@ -211,9 +211,9 @@ func (x *instance) begin(ctx context.Context, n *node, done func([]*tensor.Tenso
 func (x *instance) key(n *node) Key {
 	k := Key{Step: x.run.step.ID, Incarnation: x.run.step.Requester, Edge: n.attr("key").S}
 	if len(x.path) > 0 {
-		parts := make([]string, len(x.path))
-		for i, p := range x.path {
-			parts[i] = strconv.Itoa(p)
+		parts := make([]string, 0, len(x.path)/2)
+		for i := 1; i < len(x.path); i += 2 { // the indices alone: the Scan's id may be another at the other end
+			parts = append(parts, strconv.Itoa(x.path[i]))
 		}
 		k.Path = strings.Join(parts, "/")
 	}

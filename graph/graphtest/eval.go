@@ -263,7 +263,7 @@ func scan(c *call) ([]Array, error) {
 		if c.n.Bool("reverse") {
 			t = length - 1 - t
 		}
-		r := &run{m: c.m, g: body, axes: c.axes, path: append(slices.Clip(c.path), t), vals: map[graph.Value]Array{}, ops: c.ops}
+		r := &run{m: c.m, g: body, axes: c.axes, path: append(slices.Clip(c.path), c.n.ID, t), vals: map[graph.Value]Array{}, ops: c.ops}
 		for i, v := range body.Inputs() {
 			switch {
 			case i < carries:

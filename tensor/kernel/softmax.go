@@ -5,6 +5,9 @@ import "unsafe"
 // Softmax writes e^x / Σ e^x of each row of cols columns. The largest x of a row is subtracted first, so nothing overflows. dst may
 // be x.
 func Softmax[T Float](isa ISA, dst, x []T, cols int) {
+	if cols == 0 {
+		return
+	}
 	if isNarrow[T](isa, cols) {
 		softmaxNarrow(isa, nil, as32(dst), as32(x), nil, nil, len(dst)/cols, cols)
 		return

@@ -88,6 +88,16 @@ func checkSoftmax[T Float](t *testing.T, name string, got [5][]T, x, dy []T, lab
 }
 
 func TestSoftmaxF32(t *testing.T) { testSoftmax[float32](t, 2e-6) }
+
+// TestSoftmaxOfNothing: rows without columns are no rows.
+func TestSoftmaxOfNothing(t *testing.T) {
+	for _, isa := range Available() {
+		Softmax[float32](isa, nil, nil, 0)
+		Softmax[float64](isa, nil, nil, 0)
+		SoftmaxGrad[float32](isa, nil, nil, nil, 0)
+	}
+}
+
 func TestSoftmaxF64(t *testing.T) { testSoftmax[float64](t, 1e-13) }
 
 func TestCase16SoftmaxCrossEntropy(t *testing.T) {
