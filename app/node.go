@@ -31,6 +31,8 @@ type nodeVerb struct {
 	Cores  int    `placeholder:"N" help:"Cores to lend (default: all that this process may use)."`
 	Memory int64  `placeholder:"BYTES" help:"Memory to tell of (default: the machine's, or its control group's)."`
 	ID     string `name:"id" placeholder:"NAME" help:"Of this machine in the cluster (default: its host name and a few letters)."`
+
+	EtcdTLS []string `placeholder:"CERT,KEY,CA" help:"Files to speak TLS to the cluster's etcd, where up was given such."`
 }
 
 func (nodeVerb) Help() string {
@@ -91,13 +93,32 @@ func (v *nodeVerb) belong(ctx context.Context, s *session, log *slog.Logger, tok
 	if to.Build != offer.Build {
 		return misusedf("the cluster runs another program (build %.12s, this is %.12s): start the same one on all machines", to.Build, offer.Build)
 	}
-	store, closer, err := etcd.Open(joining, to.Etcd, self.ClientConfig(trust.Name{}), metaPrefix, log)
+	config, err := v.etcdConfig(to.EtcdSpeaks, self)
+	if err != nil {
+		return misused(err)
+	}
+	store, closer, err := etcd.Open(joining, to.Etcd, config, metaPrefix, log)
 	if err != nil {
 		return &codedError{Lost, fmt.Errorf("the cluster's metadata store: %w", err)}
 	}
 	defer closer.Close()
 	fmt.Fprintf(s.out, "%s lends %d cores and %.1f GB to the cluster at %s\n", v.ID, offer.Cores, float64(offer.Memory)/1e9, v.Join)
 	return asLost(v.lend(ctx, s, log, self, to, store, offer, children))
+}
+
+// etcdConfig is how this machine speaks to the cluster's metadata store.
+func (v *nodeVerb) etcdConfig(speaks etcdTongue, self *trust.Identity) (*tls.Config, error) {
+	switch {
+	case speaks != foreignTLS && len(v.EtcdTLS) > 0:
+		return nil, fmt.Errorf("--etcd-tls: this cluster's etcd takes %s: leave it out", speaks)
+	case speaks == clusterTLS:
+		return self.ClientConfig(trust.Name{}), nil
+	case speaks == plainEtcd:
+		return nil, nil
+	case len(v.EtcdTLS) == 0:
+		return nil, errors.New("--etcd-tls: this cluster's etcd has certificates of its own: give the files CERT,KEY,CA by which to speak to it")
+	}
+	return etcdTLS(v.EtcdTLS)
 }
 
 func isLost(err error) bool {

@@ -42,10 +42,20 @@ func (upVerb) Help() string {
 // An invitation is what who joins is told besides its certificate.
 type invitation struct {
 	Etcd        []string       `json:"etcd"`
+	EtcdSpeaks  etcdTongue     `json:"etcd_speaks"`
 	Coordinator transport.Name `json:"coordinator"`
 	Addr        string         `json:"addr"` // of the coordinator's port
 	Build       string         `json:"build"`
 }
+
+// An etcdTongue is how a cluster's etcd is spoken to: its coordinator's own takes the cluster's certificates, another's what it was set up for.
+type etcdTongue string
+
+const (
+	clusterTLS etcdTongue = "the cluster's TLS"
+	plainEtcd  etcdTongue = "no TLS"
+	foreignTLS etcdTongue = "TLS of its own"
+)
 
 // metaPrefix is where a cluster's keys lie in an etcd.
 const metaPrefix = "trivium/"
@@ -147,7 +157,7 @@ func (v *upVerb) prepare(ctx context.Context, s *session, log *slog.Logger) (*co
 	if err != nil {
 		return u, err
 	}
-	extra, err := json.Marshal(invitation{endpoints, self, addr, b.Binary})
+	extra, err := json.Marshal(invitation{endpoints, v.tongue(), self, addr, b.Binary})
 	if err != nil {
 		return u, err
 	}
@@ -189,19 +199,38 @@ func (v *upVerb) trust(u *coordinating) (err error) {
 	return err
 }
 
+// tongue is how nodes are to speak to the metadata store.
+func (v *upVerb) tongue() etcdTongue {
+	switch {
+	case len(v.Etcd) == 0:
+		return clusterTLS
+	case len(v.EtcdTLS) == 0:
+		return plainEtcd
+	}
+	return foreignTLS
+}
+
+// etcdTLS reads the files of --etcd-tls; nil without.
+func etcdTLS(files []string) (*tls.Config, error) {
+	switch len(files) {
+	case 0:
+		return nil, nil
+	case 3:
+		id, err := trust.LoadIdentity(trust.Files{Cert: files[0], Key: files[1], CA: files[2]}, time.Now())
+		if err != nil {
+			return nil, fmt.Errorf("--etcd-tls: %w", err)
+		}
+		return id.ClientConfig(trust.Name{}), nil
+	}
+	return nil, fmt.Errorf("--etcd-tls: want three files, CERT,KEY,CA; found %d", len(files))
+}
+
 // meta opens the metadata store: the one that is named, or one of its own.
 func (v *upVerb) meta(ctx context.Context, u *coordinating, log *slog.Logger) (store cluster.Meta, endpoints []string, err error) {
 	if len(v.Etcd) > 0 {
-		var config *tls.Config
-		if len(v.EtcdTLS) > 0 {
-			if len(v.EtcdTLS) != 3 {
-				return nil, nil, fmt.Errorf("--etcd-tls: want three files, CERT,KEY,CA; found %d", len(v.EtcdTLS))
-			}
-			id, err := trust.LoadIdentity(trust.Files{Cert: v.EtcdTLS[0], Key: v.EtcdTLS[1], CA: v.EtcdTLS[2]}, time.Now())
-			if err != nil {
-				return nil, nil, err
-			}
-			config = id.ClientConfig(trust.Name{})
+		config, err := etcdTLS(v.EtcdTLS)
+		if err != nil {
+			return nil, nil, err
 		}
 		ctx, cancel := context.WithTimeout(ctx, joinWait)
 		defer cancel()
