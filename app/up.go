@@ -106,6 +106,7 @@ type coordinating struct {
 	etcd        *etcd.Server // nil: another's
 	closers     []func() error
 	port        transport.Port
+	portAddr    string // by which others reach it
 	listener    net.Listener
 	coordinator *fleet.Coordinator
 }
@@ -153,16 +154,15 @@ func (v *upVerb) prepare(ctx context.Context, s *session, log *slog.Logger) (*co
 	if err != nil {
 		return u, err
 	}
-	addr, err := withHost(u.port.Addr(), u.host)
-	if err != nil {
+	if u.portAddr, err = withHost(u.port.Addr(), u.host); err != nil {
 		return u, err
 	}
-	extra, err := json.Marshal(invitation{endpoints, v.tongue(), self, addr, b.Binary})
+	extra, err := json.Marshal(invitation{endpoints, v.tongue(), self, u.portAddr, b.Binary})
 	if err != nil {
 		return u, err
 	}
 	u.coordinator, err = fleet.New(fleet.Options{
-		Dir: v.Dir, Build: b.Binary, Authority: u.authority, Meta: store, Port: u.port, Addr: addr, Log: log,
+		Dir: v.Dir, Build: b.Binary, Authority: u.authority, Meta: store, Port: u.port, Addr: u.portAddr, Log: log,
 		Issuer: &trust.Issuer{Authority: u.authority, Secret: u.token.Secret, Extra: extra, Log: log},
 		Run:    func(ctx context.Context, w *fleet.Work) fleet.Outcome { return s.runWork(ctx, w, u.host) },
 	})
@@ -241,25 +241,36 @@ func (v *upVerb) meta(ctx context.Context, u *coordinating, log *slog.Logger) (s
 		u.closers = append(u.closers, closer.Close)
 		return store, v.Etcd, nil
 	}
+	at, _, err := net.SplitHostPort(u.listener.Addr().String()) // by number, as etcd wants it; --advertise may be an address of a router
+	if err != nil {
+		return nil, nil, err
+	}
 	files, err := u.self.Save(filepath.Join(v.Dir, "identity"))
 	if err != nil {
 		return nil, nil, err
 	}
 	u.etcd, err = etcd.Embed(ctx, filepath.Join(v.Dir, "etcd"), etcd.Options{
-		Listen: []string{net.JoinHostPort(u.host, "0")}, Files: etcd.Files(files),
+		Listen: []string{net.JoinHostPort(at, "0")}, Files: etcd.Files(files),
 	})
 	if err != nil {
 		return nil, nil, err
 	}
 	u.closers = append(u.closers, u.etcd.Close)
-	return u.etcd.Meta(metaPrefix), u.etcd.Endpoints(), nil
+	for _, e := range u.etcd.Endpoints() {
+		_, port, err := net.SplitHostPort(e)
+		if err != nil {
+			return nil, nil, err
+		}
+		endpoints = append(endpoints, net.JoinHostPort(u.host, port))
+	}
+	return u.etcd.Meta(metaPrefix), endpoints, nil
 }
 
 // greet says how to join.
 func (v *upVerb) greet(s *session, u *coordinating) error {
 	token := u.token.String()
 	if v.JSON {
-		return json.NewEncoder(s.out).Encode(map[string]string{"addr": u.addr, "token": token, "port": u.port.Addr()})
+		return json.NewEncoder(s.out).Encode(map[string]string{"addr": u.addr, "token": token, "port": u.portAddr})
 	}
 	_, err := fmt.Fprintf(s.out, "cluster at %s, state in %s\ntoken %s\n\nlend a machine:  %s node --join %s --token %s\ngive it a job:   %s train MODEL --workers 2 --on %s --token %s\nlook:            %s status --on %s --token %s\n",
 		u.addr, v.Dir, token, s.command, u.addr, token, s.command, u.addr, token, s.command, u.addr, token)

@@ -242,6 +242,15 @@ func TestClusterOnAnEtcd(t *testing.T) {
 	}
 }
 
+// TestAdvertise: a coordinator may be reached by an address that is not this machine's own.
+func TestAdvertise(t *testing.T) {
+	up, _, down := background(t, t.TempDir(), "up", "--listen", ":0", "--advertise", "192.0.2.7", "--json") // an address for documentation
+	defer down()
+	if got := up.await(t, "}\n"); strings.Count(got, "192.0.2.7:") != 2 {
+		t.Error(got)
+	}
+}
+
 // TestCluster goes the whole way: a coordinator, machines, jobs one after another, a lost machine, a coordinator that begins anew.
 func TestCluster(t *testing.T) {
 	dir := t.TempDir()

@@ -45,7 +45,8 @@ import (
 const (
 	// AuthorityLife is how long an authority's certificate is valid: longer than any cluster.
 	AuthorityLife = 10 * 365 * 24 * time.Hour
-	// NodeLife is how long a machine's certificate is valid. A machine that stays longer joins again.
+	// NodeLife is how long a machine's certificate is valid. A machine that stays longer joins again. The coordinator's is as long as its
+	// authority's: it has nobody to join, and the authority's key lies beside it.
 	NodeLife = 30 * 24 * time.Hour
 	// skew is how much the clocks of a cluster's machines may differ.
 	skew = 15 * time.Minute
@@ -175,9 +176,12 @@ func (a *Authority) sign(n Name, hosts []string, key any, now time.Time) ([]byte
 	}
 	t := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: n.String()}, URIs: []*url.URL{n.uri()},
-		NotBefore: now.Add(-skew), NotAfter: now.Add(NodeLife),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		NotBefore: now.Add(-skew), NotAfter: now.Add(NodeLife), KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		BasicConstraintsValid: true,
+	}
+	if n.Role == CoordinatorRole {
+		t.NotAfter = a.cert.NotAfter
 	}
 	for _, h := range hosts {
 		if ip := net.ParseIP(h); ip != nil {

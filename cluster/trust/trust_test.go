@@ -81,6 +81,9 @@ func TestJoin(t *testing.T) {
 	if string(extra) != "etcd=10.0.0.1:2379" || self.Name != (Name{"node", "7"}) || time.Until(self.Expires) < NodeLife-time.Hour {
 		t.Errorf("%q, %+v", extra, self)
 	}
+	if got := c.self.Expires; !got.Equal(c.issuer.Authority.cert.NotAfter) {
+		t.Errorf("the coordinator's own certificate ends at %v", got)
+	}
 	if !strings.Contains(c.log.String(), "joined") {
 		t.Errorf("the coordinator's log: %s", &c.log)
 	}
@@ -433,7 +436,7 @@ func TestFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if _, err := LoadIdentity(files, now.Add(2*NodeLife)); err == nil || !strings.Contains(err.Error(), "join again") {
+	if _, err := LoadIdentity(files, now.Add(2*AuthorityLife)); err == nil || !strings.Contains(err.Error(), "join again") {
 		t.Errorf("an identity that has expired: %v", err)
 	}
 	path := filepath.Join(dir, authorityFile)
