@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/protocol"
 )
 
@@ -35,9 +36,10 @@ type DirectoryState struct {
 
 // DirectoryOptions are a directory's. The zero value works.
 type DirectoryOptions struct {
-	Restore *Manifest     // tables begin with it, and clients at its clock
-	Retry   time.Duration // between repeats of what is not answered, doubling to 2 s; 0: 50 ms
-	Log     *slog.Logger  // of what is refused; nil discards
+	Restore  *Manifest                    // tables begin with it, and clients at its clock
+	Updaters map[string]trivium.Optimizer // as ServerOptions has them: a table whose optimizer no server could make is refused
+	Retry    time.Duration                // between repeats of what is not answered, doubling to 2 s; 0: 50 ms
+	Log      *slog.Logger                 // of what is refused; nil discards
 }
 
 // A peerState is how far a lane or a client follows.
@@ -282,6 +284,9 @@ func (d *DirectoryState) admit(specs []Spec, by Name) string {
 		if k < 0 {
 			if len(tables) == maxTables {
 				return fmt.Sprintf("ps: table %q: there are %d tables, and more are not provided for", s.Name, maxTables)
+			}
+			if err := newTable(&Definition{Spec: *s}, &d.p).equip(d.o.Updaters); err != nil {
+				return err.Error()
 			}
 			tables = append(tables, Definition{Spec: *s, By: by})
 			continue

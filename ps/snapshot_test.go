@@ -337,7 +337,7 @@ func TestCase31BadInput(t *testing.T) {
 	}
 }
 
-// TestLateTable creates tables in a run; one definition wins.
+// TestLateTable creates tables in a run; one definition wins, and one that no server could hold ends nothing.
 func TestLateTable(t *testing.T) {
 	j := newSimJob(sim.New(5, sim.Options{}), simOptions{clients: 2, servers: 2})
 	for k := range 2 {
@@ -350,6 +350,9 @@ func TestLateTable(t *testing.T) {
 			}
 			if _, err := w.d.Call(bg, createCall{Spec{Name: "late", Rows: 2, Cols: 4, Mode: BSP}}); err == nil || !strings.Contains(err.Error(), "cols") {
 				return fmt.Errorf("another definition: %w", err)
+			}
+			if _, err := w.d.Call(bg, createCall{Spec{Name: "odd", Rows: 2, Cols: 4, Mode: BSP, Optimizer: "adamm"}}); err == nil || !strings.Contains(err.Error(), "adamm") {
+				return fmt.Errorf("an unknown optimizer: %w", err)
 			}
 			tab, row := tableOf[float32](w, "late"), make([]float32, 3)
 			if err := tab.Inc(1, int64(k), 1); err != nil {

@@ -56,6 +56,7 @@ func clientName(i int) Name { return Name{Job: "j", Role: "worker", ID: fmt.Spri
 
 func newSimJob(w *sim.World, o simOptions) *simJob {
 	j := &simJob{stuck: map[int]int{}, w: w, co: o.client, so: o.server, do: o.dir}
+	j.do.Updaters = o.server.Updaters
 	j.p = Placement{Epoch: 1, Directory: dirName(), Lanes: o.lanes, Exact: o.exact, MinShardCells: o.min, ShardsEach: o.shards, MaxServers: o.most}
 	for i := range o.servers {
 		j.p.Servers = append(j.p.Servers, serverName(i))
@@ -64,7 +65,7 @@ func newSimJob(w *sim.World, o simOptions) *simJob {
 		j.p.Clients = append(j.p.Clients, clientName(i))
 	}
 	j.dir = w.Add(dirName(), sim.Host{}, func(sim.Disk) protocol.Machine {
-		d, err := NewDirectoryState(j.p, o.dir)
+		d, err := NewDirectoryState(j.p, j.do)
 		if err != nil {
 			panic(err)
 		}

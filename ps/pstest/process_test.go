@@ -132,7 +132,7 @@ func runChild(arg string) (err error) {
 			}
 			cancel()
 		}()
-		o := ps.ServerOptions{Updaters: map[string]trivium.Optimizer{"twice": twice{}}}
+		o := ps.ServerOptions{Updaters: updaters}
 		if c.Store != "" {
 			o.Store = folder(c.Store)
 		}
@@ -229,7 +229,7 @@ func begin(t testing.TB, c child, restore *ps.Manifest) *processes {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if j.directory, err = ps.Direct(stream, c.placement(), ps.DirectoryOptions{Restore: restore}); err != nil {
+	if j.directory, err = ps.Direct(stream, c.placement(), ps.DirectoryOptions{Restore: restore, Updaters: updaters}); err != nil {
 		t.Fatal(err)
 	}
 	text, err := json.Marshal(addrs)
@@ -387,6 +387,9 @@ func (p *process) wait() {
 		p.t.Errorf("%s: %v: %s", p.name, err, p.err)
 	}
 }
+
+// updaters are the rules of the tests' own.
+var updaters = map[string]trivium.Optimizer{"twice": twice{}}
 
 // twice is MXNet's test rule: a cell grows by twice the sum of the gradients.
 type twice struct{}

@@ -122,7 +122,7 @@ func (c *cluster) begin(ctx context.Context) error {
 		}
 	})
 	if c.server == 0 {
-		d, err := c.host.Direct(c.placement, ps.DirectoryOptions{Log: c.env.Log})
+		d, err := c.host.Direct(c.placement, ps.DirectoryOptions{Log: c.env.Log, Updaters: c.steps.updaters()})
 		if err != nil {
 			return err
 		}
