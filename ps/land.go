@@ -337,17 +337,21 @@ func (c *ClientState) onPush(l *laneLink, m *values) {
 				cols, cells := s.cols[start:s.ends[k]], s.cells[start*int64(size):s.ends[k]*int64(size)]
 				start = s.ends[k]
 				r, seg := t.segmentAt(row, 0)
-				if seg == nil || seg.gen != l.gen || seg.v < 0 {
+				if seg == nil || seg.gen != l.gen || seg.v < 0 && seg.landed == 0 {
 					continue
 				}
 				c.Pushed++
-				if seg.pushes != m.pushes || !slices.Contains(s.rows[:k], row) && seg.version != s.version { // the first piece of the row
+				if seg.landed == 0 {
 					r.cols, r.cells, r.n = nil, nil, 0
 				}
 				r.appendCells(cols, cells)
 				c.ring.weigh(r)
+				if len(cols) == sparsePiece(t.spec.Cell) { // the rest is in the next message
+					seg.v, seg.landed = -1, seg.landed+len(cols)
+					continue
+				}
 				seg.pull = nil
-				seg.v, seg.own, seg.version, seg.pushes = m.m, m.ownOf(s), s.version, m.pushes
+				seg.v, seg.own, seg.version, seg.landed, seg.pushes = m.m, m.ownOf(s), s.version, 0, m.pushes
 			}
 		}
 	}

@@ -131,6 +131,9 @@ func (s *shard[T]) readRows(q *section, base section, emit emitter) {
 	}
 }
 
+// sparsePiece is the number of cells of a sparse row in a piece that is full: the row goes on in the next one, if only with none.
+func sparsePiece(c Cell) int { return (maxPiece - 16) / (c.Size() + 8) }
+
 // readSparse answers with the columns that rows have. The others hold what Init says, which the reader computes.
 func (s *shard[T]) readSparse(q *section, base section, emit emitter) {
 	per := s.t.spec.Cell.Size() + 8
@@ -155,11 +158,11 @@ func (s *shard[T]) readSparse(q *section, base section, emit emitter) {
 		if 16*len(c.rows)+per*(len(c.cols)+len(cols)) > maxPiece {
 			flush()
 		}
-		for { // a row that is too large for one piece goes on in the next
-			n := min(len(cols), (maxPiece-16)/per)
+		for most := sparsePiece(s.t.spec.Cell); ; {
+			n := min(len(cols), most)
 			c.cols, cells = append(c.cols, cols[:n]...), append(cells, x[:n]...)
 			c.rows, c.ends = append(c.rows, r), append(c.ends, int64(len(c.cols)))
-			if cols, x = cols[n:], x[n:]; len(cols) == 0 {
+			if cols, x = cols[n:], x[n:]; n < most {
 				break
 			}
 			flush()

@@ -202,3 +202,43 @@ func TestSpecsThatDiffer(t *testing.T) {
 		}
 	}
 }
+
+// TestPushOfLongSparseRow: a sparse row that fills more than one message is pushed whole, and is not read before it is.
+func TestPushOfLongSparseRow(t *testing.T) {
+	full := int64(sparsePiece(Float64))
+	for _, cols := range []int64{full - 1, full, full + 1, 2 * full, 2*full + 300} {
+		j := newSimJob(sim.New(1, sim.Options{}), simOptions{clients: 2, servers: 1, tables: []Spec{{Name: "n", Rows: 30, Cols: cols, Cell: Float64, Sparse: true, Mode: ESSP}}})
+		for i := range 2 {
+			j.start(i, 0, func(w *Worker, sleep func(time.Duration)) error {
+				n := tableOf[float64](w, "n")
+				row, one := make([]float64, cols), slices.Repeat([]float64{1}, int(cols))
+				for k := range 4 {
+					for r := range int64(4) {
+						if _, err := n.Get(bg, r, row); err != nil {
+							return err
+						}
+						for c, x := range row {
+							if x < float64(k) || x > float64(k+1) || x != row[0] {
+								return fmt.Errorf("client %d, clock %d: column %d of row %d is %v, column 0 %v", i, k, c, r, x, row[0])
+							}
+						}
+						if i == 0 {
+							if err := n.DenseInc(r, 0, one); err != nil {
+								return err
+							}
+						}
+					}
+					if err := w.Barrier(bg); err != nil {
+						return err
+					}
+					sleep(time.Second)
+				}
+				return w.Finish(bg)
+			})
+		}
+		j.run(t, time.Hour)
+		if j.clients[1].state.Pushed == 0 && cols <= 2*full {
+			t.Errorf("%d columns: nothing is pushed", cols)
+		}
+	}
+}
