@@ -84,6 +84,7 @@ type laneLink struct {
 	pushedM   Clock     // subscribed rows have this value clock
 	pushedOwn Clock
 	heard     time.Duration
+	asked     time.Duration // again, for want of an answer
 	rto       time.Duration
 	tries     uint64
 }

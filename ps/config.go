@@ -275,10 +275,11 @@ type progress struct {
 	client  uint16
 	session uint64
 	states  [][]byte
+	text    string // why there are none
 }
 
 func (m *progress) Size() int {
-	n := 32
+	n := 32 + len(m.text)
 	for _, s := range m.states {
 		n += 4 + len(s)
 	}
@@ -293,7 +294,7 @@ func (m *progress) append(p []byte) []byte {
 	for _, s := range m.states {
 		p = wire.AppendBytes(p, s)
 	}
-	return p
+	return wire.AppendString(p, m.text)
 }
 
 // maxStates is the largest size in bytes of what all workers of a client keep in a snapshot: it travels in one frame.
@@ -305,6 +306,7 @@ func decodeProgress(payload []byte) (*progress, error) {
 	for n := r.Uvarint("workers", 1<<16); n > 0 && r.Err() == nil; n-- {
 		m.states = append(m.states, r.Bytes("state", maxStates))
 	}
+	m.text = r.String("text", 1<<15)
 	return m, r.Done()
 }
 

@@ -49,7 +49,8 @@ type peerState struct {
 	ends     []Clock
 	saved    *saved
 	states   [][]byte
-	told     bool // states are those of the cut
+	text     string // why there are none
+	told     bool   // states are those of the cut
 	settled  bool // its first round is decided
 }
 
@@ -223,7 +224,7 @@ func (d *DirectoryState) message(from Name, body protocol.Body) {
 	case *progress:
 		i := int(m.client)
 		if m.cut == d.config.Cut.ID && d.config.Cut.At > 0 && i < len(d.clients) && d.config.Clients[i].Name == from && d.config.Clients[i].Session == m.session {
-			d.clients[i].states, d.clients[i].told = m.states, true
+			d.clients[i].states, d.clients[i].text, d.clients[i].told = m.states, m.text, true
 			d.checkSnapshot()
 		}
 	case *saved:

@@ -38,7 +38,7 @@ func samples() []protocol.Body {
 		&hello{name: clientName(1), session: 2, specs: []Spec{spec}},
 		&create{client: 1, session: 2, req: 3, spec: spec},
 		&accept{version: 1, lane: 2, client: 3, isClient: true, session: 4, refused: true, text: "x", m: 5, hi: 6, ends: []Clock{7}},
-		&progress{cut: 1, client: 2, session: 3, states: [][]byte{{1}, nil}},
+		&progress{cut: 1, client: 2, session: 3, states: [][]byte{{1}, nil}, text: "x"},
 		&saved{cut: 1, lane: 2, text: "x", objects: []*object{ob}},
 	}
 }

@@ -116,6 +116,14 @@ func (c *ClientState) tellProgress() {
 	if c.cut.states == nil || slices.Contains(c.cut.have, false) {
 		return
 	}
-	c.send(c.p.Directory, &progress{cut: c.cut.ID, client: c.number, session: c.session, states: c.cut.states})
+	m := &progress{cut: c.cut.ID, client: c.number, session: c.session, states: c.cut.states}
+	size := 0
+	for _, s := range c.cut.states {
+		size += len(s)
+	}
+	if size > maxStates {
+		m.states, m.text = nil, fmt.Sprintf("ps: snapshot: the workers of %s keep %d bytes, and at most %d are provided for", c.self, size, maxStates)
+	}
+	c.send(c.p.Directory, m)
 	c.cut.told = true
 }

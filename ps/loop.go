@@ -39,6 +39,7 @@ type Host struct {
 	retain  int64
 	copies  [][]byte
 	held    map[Name]*atomic.Int64 // bytes of batches that lanes keep, by sender
+	gaveUp  uint64                 // the session of an Open that ended by its context
 	refused uint64
 }
 

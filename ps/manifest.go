@@ -140,9 +140,7 @@ func (d *DirectoryState) checkSnapshot() {
 		if s := d.lanes[l].saved; s == nil {
 			return
 		} else if s.text != "" {
-			d.out = append(d.out, protocol.Answer{ID: d.calls[0].id, Err: errors.New(s.text)})
-			d.calls = d.calls[1:]
-			d.endSnapshot()
+			d.failSnapshot(s.text)
 			return
 		}
 	}
@@ -156,6 +154,10 @@ func (d *DirectoryState) checkSnapshot() {
 				return
 			}
 			continue
+		}
+		if text := d.clients[i].text; text != "" {
+			d.failSnapshot(text)
+			return
 		}
 		for k, s := range d.clients[i].states {
 			m.Workers = append(m.Workers, SavedProgress{Client: d.config.Clients[i].Name.String(), Worker: k, State: s})
@@ -177,6 +179,13 @@ func (d *DirectoryState) checkSnapshot() {
 	j := &manifestJob{store: d.calls[0].store, manifest: m, key: cutPrefix(d.config.Cut) + "/manifest.json"}
 	d.calls[0].job = j
 	d.out = append(d.out, protocol.Compute{ID: d.config.Cut.ID, For: time.Millisecond, Work: j.run})
+}
+
+// failSnapshot answers the call at hand.
+func (d *DirectoryState) failSnapshot(text string) {
+	d.out = append(d.out, protocol.Answer{ID: d.calls[0].id, Err: errors.New(text)})
+	d.calls = d.calls[1:]
+	d.endSnapshot()
 }
 
 // A manifestJob writes a manifest.

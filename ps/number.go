@@ -34,6 +34,9 @@ func (c Cell) Size() int {
 	return 8
 }
 
+// float reports whether a round's weights divide what is added to such cells.
+func (c Cell) float() bool { return c == Float32 || c == Float64 }
+
 func cellOf[T Number]() Cell {
 	var x T
 	switch any(x).(type) {

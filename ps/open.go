@@ -32,8 +32,14 @@ func Open(ctx context.Context, s transport.Stream, p Placement, tables []Spec, o
 	return c, nil
 }
 
-// Open is the function Open, on a shared stream.
+// Open is the function Open, on a shared stream. One that gave up by its context may be repeated with the same tables: it is the same session,
+// which the directory may have let in meanwhile.
 func (h *Host) Open(ctx context.Context, p Placement, tables []Spec, o Options) (*Client, error) {
+	if o.Session == 0 {
+		h.mu.Lock()
+		o.Session, h.gaveUp = h.gaveUp, 0
+		h.mu.Unlock()
+	}
 	if o.Session == 0 {
 		var b [8]byte
 		_, _ = rand.Read(b[:]) // it never fails
@@ -51,6 +57,11 @@ func (h *Host) Open(ctx context.Context, p Placement, tables []Spec, o Options) 
 	c.part.step(protocol.Start{})
 	if _, err := c.Call(ctx, openCall{}); err != nil {
 		c.part.close()
+		if ctx.Err() != nil {
+			h.mu.Lock()
+			h.gaveUp = o.Session
+			h.mu.Unlock()
+		}
 		return nil, err
 	}
 	return c, nil
@@ -98,14 +109,18 @@ func (c *Client) Start() Clock {
 	return c.state.start
 }
 
-// Close ends the client and waits for its goroutines. Who has not finished is waited for by others until it is counted as lost.
+// Close ends the client and waits for its goroutines. Who has not finished is waited for by others until it is counted as lost. It is an
+// error if rounds were never sent because fewer workers were made than Options.Workers.
 func (c *Client) Close() error {
+	c.Lock()
+	err := c.state.unmade()
+	c.Unlock()
 	c.part.step(protocol.Stop{})
 	c.part.close()
 	if c.owns {
-		return c.h.Close()
+		return errors.Join(err, c.h.Close())
 	}
-	return nil
+	return err
 }
 
 // Serve holds this process's shards until ctx ends.

@@ -171,11 +171,11 @@ func (c *ClientState) retry() {
 	}
 	c.tellProgress()
 	for _, l := range c.lanes {
-		if !c.owes(l) && !c.waitsFor(l) || c.now-l.heard < l.rto {
+		if !c.owes(l) && !c.waitsFor(l) || c.now-max(l.heard, l.asked) < l.rto {
 			continue
 		}
 		l.tries++
-		l.heard = c.now
+		l.asked = c.now
 		l.rto = min(2*l.rto, maxRetry)
 		l.rto += time.Duration(draw.Below(c.session, uint64(l.lane)+64, l.tries, uint64(l.rto)/4+1)) // so that not all ask at once
 		c.ask(l)

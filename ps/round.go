@@ -129,6 +129,15 @@ func (c *ClientState) sendRounds() {
 	}
 }
 
+// unmade is the error of workers that were promised and never made: rounds wait for all.
+func (c *ClientState) unmade() error {
+	n := len(c.workers)
+	if c.err != nil || n == 0 || n >= c.o.Workers || !slices.ContainsFunc(c.workers, func(w *WorkerState) bool { return len(w.sent) > 0 }) {
+		return nil
+	}
+	return fmt.Errorf("ps: close: the rounds of %s were not sent: it has %d workers of the %d that Options.Workers names", c.self, n, c.o.Workers)
+}
+
 // A laneBatch is the pieces of a round for one lane, while it is packed.
 type laneBatch struct {
 	pieces []*batch

@@ -13,7 +13,7 @@ const stepCells = 4096
 // step sums a round's sections, divides the sum once, and adds it, or the update that the optimizer makes of it. A row that several
 // sections have is stepped once.
 func (s *shard[T]) step(p *roundPart) {
-	if p.divide && p.sum == 0 {
+	if p.divide && p.sum == 0 && s.t.spec.Cell.float() {
 		return // there is no mean
 	}
 	if len(p.secs) == 1 && p.secs[0].form == formRows {

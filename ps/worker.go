@@ -35,7 +35,8 @@ func (w *Worker) Index() int { return w.s.index }
 // Now is the worker's clock: the rounds that it has finished.
 func (w *Worker) Now() Clock { return w.s.clock }
 
-// KeepState says how a snapshot gets what the worker needs to go on: f is called within Clock, at the snapshot's round.
+// KeepState says how a snapshot gets what the worker needs to go on: f is called within Clock, at the snapshot's round. A snapshot in which
+// a client's workers keep more than 512 KiB fails.
 func (w *Worker) KeepState(f func() []byte) {
 	w.d.Lock()
 	w.s.state = f
@@ -76,7 +77,8 @@ func (w *Worker) Finish(ctx context.Context) error {
 }
 
 // Weight tells what the round's sums are to be divided by: the server adds the weights of all, along the tree of their parts, and
-// divides the sum of a row's deltas once. In a round where nobody calls it, nothing is divided; counts never are.
+// divides the sum of a row's deltas once. In a round where nobody calls it, nothing is divided; counts never are. Where the weights add up
+// to 0 there is no mean, and the round changes counts alone.
 func (w *Worker) Weight(part int, sum float64) error {
 	if part < 0 || part > maxPart || !isFinite(sum) {
 		return fmt.Errorf("ps: weight %v of part %d", sum, part)

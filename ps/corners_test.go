@@ -1,0 +1,212 @@
+package ps
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/trivium-ml/trivium/sim"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// TestWeightsOfNothing: where a round's weights add up to 0 there is no mean, and what is counted counts.
+func TestWeightsOfNothing(t *testing.T) {
+	for _, mode := range []Mode{BSP, SSP, ESSP} {
+		tables := []Spec{{Name: "n", Rows: 1, Cols: 4, Cell: Int64, Mode: mode}, {Name: "x", Rows: 1, Cols: 4, Mode: mode}}
+		j := newSimJob(sim.New(1, sim.Options{}), simOptions{clients: 1, servers: 1, tables: tables})
+		j.start(0, 0, func(w *Worker, _ func(time.Duration)) error {
+			n, x := tableOf[int64](w, "n"), tableOf[float32](w, "x")
+			if err := w.Weight(0, 0); err != nil {
+				return err
+			}
+			if err := n.Inc(0, 0, 1); err != nil {
+				return err
+			}
+			if err := x.Inc(0, 0, 1); err != nil {
+				return err
+			}
+			for range 3 {
+				if err := w.Barrier(bg); err != nil {
+					return err
+				}
+			}
+			counts, means := make([]int64, 4), make([]float32, 4)
+			if _, err := n.Get(bg, 0, counts); err != nil {
+				return err
+			}
+			if _, err := x.Get(bg, 0, means); err != nil {
+				return err
+			}
+			if counts[0] != 1 || means[0] != 0 {
+				return fmt.Errorf("%s: counted %v, added %v; want 1, 0", mode, counts, means)
+			}
+			return w.Finish(bg)
+		})
+		j.run(t, time.Minute)
+	}
+}
+
+// TestLastHeard: the error of a call that waits in vain says when the server was last heard, not when it was last asked.
+func TestLastHeard(t *testing.T) {
+	w := sim.New(1, sim.Options{})
+	j := newSimJob(w, simOptions{clients: 1, servers: 1, tables: []Spec{{Name: "n", Rows: 1, Cols: 4}}, client: Options{RoundTimeout: time.Minute}})
+	var got error
+	j.startThen(0, 0, func(w *Worker, sleep func(time.Duration)) error {
+		if err := w.Barrier(bg); err != nil {
+			return err
+		}
+		sleep(10 * time.Second)
+		_, err := tableOf[float32](w, "n").Get(bg, 0, make([]float32, 4))
+		return err
+	}, func(err error) { got = err })
+	if err := w.Run(sim.Plan{{Kind: sim.Crash, At: 5 * time.Second, For: time.Hour, Nodes: []sim.Node{j.servers[0]}}}, 2*time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if got == nil || !strings.Contains(got.Error(), "no answer from j/server/0 (last heard 1m10") && !strings.Contains(got.Error(), "(last heard 1m9") {
+		t.Error(got)
+	}
+	j.end()
+}
+
+// single calls f with the directory and the client of a job that is one process.
+func single(t *testing.T, o Options, f func(ctx context.Context, d *Directory, s Store, c *Client)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(bg)
+		self := transport.Name{Job: "j", Role: "all", ID: "0"}
+		port, err := transport.NewMemory().Open(ctx, self, transport.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer port.Close()
+		stream, err := port.Stream("ps", StreamOptions())
+		if err != nil {
+			t.Fatal(err)
+		}
+		host := Share(stream, nil)
+		defer host.Close()
+		p := Placement{Directory: self, Servers: []transport.Name{self}, Clients: []transport.Name{self}}
+		d, err := host.Direct(p, DirectoryOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store, served := newMemory(), make(chan error, 1)
+		go func() { served <- host.Serve(ctx, p, ServerOptions{Store: store}) }()
+		c, err := host.Open(ctx, p, []Spec{{Name: "n", Rows: 1, Cols: 4}}, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(ctx, d, store, c)
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestOpenAgain: who gave up to take part may try again, also if it was let in meanwhile.
+func TestOpenAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(bg)
+		self := transport.Name{Job: "j", Role: "all", ID: "0"}
+		port, err := transport.NewMemory().Open(ctx, self, transport.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer port.Close()
+		stream, err := port.Stream("ps", StreamOptions())
+		if err != nil {
+			t.Fatal(err)
+		}
+		host := Share(stream, nil)
+		defer host.Close()
+		p, tables := Placement{Directory: self, Servers: []transport.Name{self}, Clients: []transport.Name{self}}, []Spec{{Name: "n", Rows: 1, Cols: 4}}
+		if _, err := host.Direct(p, DirectoryOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		short, end := context.WithTimeout(ctx, time.Second)
+		defer end()
+		if _, err := host.Open(short, p, tables, Options{}); err == nil { // no server: the directory lets it in, and cannot tell it
+			t.Fatal("it takes part without a server")
+		}
+		served := make(chan error, 1)
+		go func() { served <- host.Serve(ctx, p, ServerOptions{}) }()
+		long, end := context.WithTimeout(ctx, time.Minute)
+		defer end()
+		c, err := host.Open(long, p, tables, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestLargeStates: a snapshot of workers that keep more than there is room for fails, and says why.
+func TestLargeStates(t *testing.T) {
+	for size, want := range map[int]string{maxStates: "", maxStates + 1: "the workers of j/all/0 keep 524289 bytes, and at most 524288"} {
+		single(t, Options{}, func(ctx context.Context, d *Directory, s Store, c *Client) {
+			w, err := c.Worker(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.KeepState(func() []byte { return make([]byte, size) })
+			limited, end := context.WithTimeout(ctx, time.Minute)
+			defer end()
+			done := make(chan error, 1)
+			go func() {
+				_, err := d.Snapshot(limited, s)
+				done <- err
+			}()
+			for {
+				select {
+				case err := <-done:
+					if text := fmt.Sprint(err); want == "" && err != nil || !strings.Contains(text, want) {
+						t.Errorf("%d bytes: %v", size, err)
+					}
+				default:
+					time.Sleep(time.Millisecond)
+					if _, err := w.Clock(ctx); err != nil {
+						t.Fatal(err)
+					}
+					continue
+				}
+				break
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestWorkersThatWereNotMade: rounds wait for all workers that were promised, and a client that ends without them says so.
+func TestWorkersThatWereNotMade(t *testing.T) {
+	single(t, Options{Workers: 2}, func(ctx context.Context, _ *Directory, _ Store, c *Client) {
+		w, err := c.Worker(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := TableOf[float32](w, "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Inc(0, 0, 1); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Finish(ctx); err != nil { // the other may come yet
+			t.Fatal(err)
+		}
+		if err := c.Close(); err == nil || !strings.Contains(err.Error(), "it has 1 workers of the 2 that Options.Workers names") {
+			t.Error(err)
+		}
+	})
+}
