@@ -15,6 +15,7 @@ type feed struct {
 	name string // of the batch's input
 	axis graph.Dim
 	t    *tensor.Tensor
+	ptr  []int64 // of feedIndptr: the batch's offsets from its own first one
 }
 
 type feedKind uint8
@@ -101,15 +102,32 @@ func (n *Net) fill(f *feed, b *trivium.Batch, scores []float32) error {
 		return fmt.Errorf("nn: input %q: the batch has %v rows, which the net does not take there", f.name, x.Form)
 	}
 	var err error
+	from, to := int64(0), int64(0) // a batch may be a view of the whole data set: its own entries are these
+	if f.kind != feedDense {
+		if len(x.Ptr) <= b.Rows {
+			return fmt.Errorf("nn: input %q: %d offsets of %d rows", f.name, len(x.Ptr), b.Rows)
+		}
+		if from, to = x.Ptr[0], x.Ptr[b.Rows]; from < 0 || from > to || to > int64(min(len(x.Index), len(x.Values))) {
+			return fmt.Errorf("nn: input %q: the rows lie at %d to %d of %d columns and %d values", f.name, from, to, len(x.Index), len(x.Values))
+		}
+	}
 	switch f.kind {
 	case feedDense:
 		err = tensor.Attach(f.t, x.Values, b.Rows)
 	case feedIndptr:
-		err = tensor.Attach(f.t, x.Ptr, b.Rows+1)
+		ptr := x.Ptr[:b.Rows+1]
+		if from > 0 {
+			f.ptr = f.ptr[:0]
+			for _, at := range ptr {
+				f.ptr = append(f.ptr, at-from)
+			}
+			ptr = f.ptr
+		}
+		err = tensor.Attach(f.t, ptr, b.Rows+1)
 	case feedIndices:
-		err = tensor.Attach(f.t, x.Index, len(x.Index))
+		err = tensor.Attach(f.t, x.Index[from:to], int(to-from))
 	case feedValues:
-		err = tensor.Attach(f.t, x.Values, len(x.Values))
+		err = tensor.Attach(f.t, x.Values[from:to], int(to-from))
 	}
 	if err != nil {
 		return fmt.Errorf("nn: input %q: %w", f.name, err)

@@ -234,6 +234,44 @@ func TestGradientsAdd(t *testing.T) {
 }
 
 // Threads change no bit, and every tensor is reported ready once.
+// TestViewsAreTheirRows: the gradient of some rows of a data set is that of these rows alone, and touches no others' columns.
+func TestViewsAreTheirRows(t *testing.T) {
+	const from, to = 9, 20
+	for _, s := range samples() {
+		in := s.batch.Inputs[0]
+		if in.Form != trivium.CSR {
+			continue
+		}
+		m, p := build(t, s, 1)
+		var view trivium.Batch
+		s.batch.SliceInto(&view, from, to)
+		own := view
+		own.Inputs = slices.Clone(view.Inputs)
+		x := &own.Inputs[0]
+		x.Index, x.Values, x.Ptr = in.Index[in.Ptr[from]:in.Ptr[to]], in.Values[in.Ptr[from]:in.Ptr[to]], nil
+		for _, at := range in.Ptr[from : to+1] {
+			x.Ptr = append(x.Ptr, at-in.Ptr[from])
+		}
+		a, b := trivium.NewGradient(m.Layout()), trivium.NewGradient(m.Layout())
+		la, _, err := m.Grad(t.Context(), p, view, a, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lb, _, err := m.Grad(t.Context(), p, own, b, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if la != lb || !slices.Equal(a.Flat, b.Flat) {
+			t.Errorf("%s of %d columns: another gradient", s.model, s.schema.Inputs[0].Columns())
+		}
+		for i := range a.Rows {
+			if !slices.Equal(a.Rows[i], b.Rows[i]) {
+				t.Errorf("%s of %d columns: it touches %d rows, and has %d", s.model, s.schema.Inputs[0].Columns(), len(a.Rows[i]), len(b.Rows[i]))
+			}
+		}
+	}
+}
+
 func TestThreadsChangeNoBit(t *testing.T) {
 	for _, s := range samples() {
 		t.Run(s.String(), func(t *testing.T) {
