@@ -10,5 +10,13 @@ func (r *Run) Rounds(rows int) error {
 	return nil
 }
 
+// Extent is the number of rows of an update that is not short, at all workers together, and of an epoch.
+func (r *Run) Extent() (update, epoch int64) {
+	if r.batch < 0 {
+		return r.epochRows, r.epochRows
+	}
+	return int64(r.batch), r.epochRows
+}
+
 // Identify fills IDs of the batches, for models that keep something for each row.
 func (r *Run) Identify() { r.ids = true }

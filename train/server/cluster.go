@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob/remote"
@@ -188,31 +189,75 @@ func (c *cluster) alone(ctx context.Context, servers int) error {
 	return c.open(ctx, names)
 }
 
+// The frames of a farewell.
+const (
+	frameDone  = iota + 1 // the sender is done
+	frameHeard            // the answer
+)
+
+// A frame that a broken link has swallowed is sent again, as often as somebody may hear it: who has all that it waits for ends without another
+// word.
+const (
+	farewellRetry = time.Second
+	farewellTries = 10
+)
+
 // farewell tells those workers that also serve that this one is done; one that serves itself waits until all are.
 func (c *cluster) farewell(ctx context.Context) error {
 	if c.done == nil {
 		return nil
 	}
 	self := c.env.Port.Name()
+	deaf, busy := map[transport.Name]bool{}, map[transport.Name]bool{}
 	for _, n := range c.placement.Servers {
 		if n != self {
-			if err := c.done.Send(ctx, n, transport.Frame{Kind: 1}); err != nil {
-				return fmt.Errorf("server: %v is not told that this worker is done: %w", n, err)
+			deaf[n] = true
+		}
+	}
+	if c.server >= 0 {
+		for _, n := range c.env.Peers {
+			if n != self {
+				busy[n] = true
 			}
 		}
 	}
-	if c.server < 0 {
-		return nil
+	say := func(n transport.Name, kind uint8) { // what is not said now is asked for again
+		short, cancel := context.WithTimeout(ctx, farewellRetry)
+		defer cancel()
+		if err := c.done.Send(short, n, transport.Frame{Kind: kind}); err != nil && c.env.Log != nil {
+			c.env.Log.Debug("server: a worker is not told that this one is done", "worker", n, "error", err)
+		}
 	}
-	for left := len(c.env.Peers) - 1; left > 0; {
-		ev, err := c.done.Recv(ctx)
-		if err != nil {
-			return err
+	for tries := 0; len(deaf)+len(busy) > 0; {
+		if tries++; tries > farewellTries {
+			clear(deaf)
 		}
-		if ev.What == transport.Received {
-			left--
+		for n := range deaf {
+			say(n, frameDone)
 		}
-		ev.Release()
+		for short, cancel := context.WithTimeout(ctx, farewellRetry); ; {
+			ev, err := c.done.Recv(short)
+			if err != nil {
+				cancel()
+				if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+					return err
+				}
+				break
+			}
+			switch {
+			case ev.What != transport.Received:
+			case ev.Kind == frameDone:
+				delete(busy, ev.From)
+				say(ev.From, frameHeard)
+			default:
+				delete(deaf, ev.From)
+			}
+			ev.Release()
+			if len(deaf)+len(busy) == 0 {
+				cancel()
+				return nil
+			}
+		}
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob/remote"
@@ -136,7 +137,7 @@ func (c *cutting) begin(context.Context) error {
 	c.found, c.stop, c.marks = make(chan snapshot, 1), cancel, map[ps.Clock]mark{}
 	found := c.found
 	c.asked.Go(func() {
-		m, err := ps.ReadManifest(ctx, w.cluster, cutKey)
+		m, err := again(ctx, func() (*ps.Manifest, error) { return ps.ReadManifest(ctx, w.cluster, cutKey) })
 		var s state
 		if err == nil && w.keepsOwn() {
 			s = make(state, w.stateLen())
@@ -213,12 +214,12 @@ func (c *cutting) save(m *ps.Manifest, at mark) error {
 	w := c.w
 	x := train.Cut{Params: trivium.Params{Layout: w.run.Layout(), Flat: slices.Clone(w.run.Params.Flat)}, Progress: at.at}
 	to := newFilling(w.state) // row steps are those of the checkpoint that the run went on from
-	var err error
-	if w.own != nil {
-		err = w.own.restore(w.ctx, w.cluster, m, x.Params)
-	} else {
-		err = w.restore(m, x.Params.Flat, to, at.at.Step-w.begun)
-	}
+	_, err := again(w.ctx, func() (struct{}, error) {
+		if w.own != nil {
+			return struct{}{}, w.own.restore(w.ctx, w.cluster, m, x.Params)
+		}
+		return struct{}{}, w.restore(m, x.Params.Flat, to, at.at.Step-w.begun)
+	})
 	if err != nil {
 		return w.failure(err)
 	}
@@ -230,6 +231,21 @@ func (c *cutting) save(m *ps.Manifest, at mark) error {
 	}
 	x.Optimizer = optimizerState(names, to)
 	return w.run.SaveCut(w.ctx, x)
+}
+
+// again repeats what reads from another process while a link breaks under it; who is lost ends ctx.
+func again[T any](ctx context.Context, read func() (T, error)) (T, error) {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+		x, err := read()
+		if _, lost := errors.AsType[*remote.LostError](err); !lost {
+			return x, err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return x, err
+		}
+	}
 }
 
 // loads is the number of rounds that filled the tables: the steps that a server's optimizer counts before the first.

@@ -38,6 +38,8 @@ type facts struct {
 	table ps.Table[int64]
 	parts []ps.Part // of all ranks, in their order; of one that has no tree, ID 0
 	first []int     // of each rank's among these
+	idle  int       // ranks that have none
+	from  int       // this worker's first cell
 	rank  int
 	loose bool               // not BSP
 	own   [factsRows][]int64 // what this worker added
@@ -66,14 +68,26 @@ func newFacts(job *trivium.Job, rank, workers int, loose bool) *facts {
 		}
 	}
 	f.first = append(f.first, len(f.parts))
+	f.from = factsCells * f.first[rank]
+	cells := factsCells * len(f.mine())
+	for r := range workers {
+		if f.first[r] < f.first[r+1] {
+			continue
+		}
+		if r == rank {
+			f.from, cells = f.cols(), 1
+		}
+		f.idle++
+	}
 	f.row = make([]int64, f.cols())
 	for i := range f.own {
-		f.own[i] = make([]int64, factsCells*len(f.mine()))
+		f.own[i] = make([]int64, cells)
 	}
 	return f
 }
 
-func (f *facts) cols() int { return max(1, factsCells*len(f.parts)) }
+// cols are the cells of all parts, and behind them one of each worker that has none, for its flags.
+func (f *facts) cols() int { return factsCells*len(f.parts) + f.idle }
 
 // mine are this worker's parts.
 func (f *facts) mine() []ps.Part { return f.parts[f.first[f.rank]:f.first[f.rank+1]] }
@@ -98,10 +112,7 @@ func (f *facts) stopAfter(step int64) error { return f.table.Inc(0, int64(f.rank
 
 // add tells this worker's facts of update step.
 func (f *facts) add(step int64, sums []partSum, stop bool) error {
-	if len(f.mine()) == 0 {
-		return nil
-	}
-	from := int64(factsCells * f.first[f.rank])
+	from := int64(f.from)
 	old := f.own[(step+factsRows-1)%factsRows]
 	clearing := false
 	for i, x := range old {
@@ -123,6 +134,9 @@ func (f *facts) add(step int64, sums []partSum, stop bool) error {
 			now[factsCells*i+2] = flagStop
 		}
 	}
+	if len(f.mine()) == 0 && stop {
+		now[0] = flagStop
+	}
 	return f.table.DenseInc(step%factsRows, from, now)
 }
 
@@ -142,6 +156,9 @@ func (f *facts) total(ctx context.Context, step int64) (t total, err error) {
 		c := f.row[factsCells*i:]
 		f.sums = append(f.sums, partSum{p.ID, math.Float64frombits(uint64(c[0])), math.Float64frombits(uint64(c[1]))})
 		t.stop = t.stop || c[2]&flagStop != 0
+	}
+	for _, c := range f.row[factsCells*len(f.parts):] {
+		t.stop = t.stop || c&flagStop != 0
 	}
 	t.loss, t.weight = fold(f.sums)
 	return t, nil

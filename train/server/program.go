@@ -123,7 +123,7 @@ func (g *gradients) Round(ctx context.Context, _ *ps.Worker, b trivium.Batch) er
 			w.ownUpdate(w.round, weight, w.share(b.Rows))
 			w.run.Leave()
 		}
-		if err := w.push(0, weight, loss); err != nil {
+		if err := w.push(0, weight/w.evenly(b.Rows), loss); err != nil {
 			return err
 		}
 	}
@@ -134,12 +134,23 @@ func (g *gradients) Round(ctx context.Context, _ *ps.Worker, b trivium.Batch) er
 // share is this worker's part of the update's rows.
 func (w *worker) share(rows int) float32 { return float32(float64(rows) / float64(w.run.UpdateRows())) }
 
+// evenly is how many times an nth of the update's rows these are, where the server makes a step of each worker's gradient and takes an nth
+// of it: a rule that is linear then makes of the gradient's share what the rows' share is. One that is not counts workers, whatever rows they
+// had.
+func (w *worker) evenly(rows int) float64 {
+	if !w.linear {
+		return 1
+	}
+	return float64(rows) * float64(w.env.Workers()) / float64(w.run.UpdateRows())
+}
+
 // A modelProgram is one that a model brings.
 type modelProgram struct {
 	Program
 	w       *worker
 	layout  *trivium.Layout
 	tensors []programTensor
+	slack   int // rounds that a read of any of its tables may lack
 }
 
 // A programTensor is a tensor of the model with the table that is it.
@@ -160,6 +171,7 @@ func (p *modelProgram) specs(o Options) []ps.Spec {
 		if o.Mode != ps.SSP && o.Mode != ps.ESSP && s.Mode == o.Mode {
 			s.Staleness = 0
 		}
+		p.slack = max(p.slack, s.Staleness)
 		if t := p.layout.Index(s.Name); t >= 0 {
 			if from, to := p.layout.Range(t); s.Rows*s.Cols == int64(to-from) {
 				p.tensors = append(p.tensors, programTensor{tensor: t, spec: *s})

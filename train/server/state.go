@@ -155,10 +155,12 @@ func (w *worker) saved(all state, to *filling, flat []float32, updates int64) (n
 			copy(to.slots[k], all[:l])
 			all = all[l:]
 		}
-		for _, rows := range to.rowSteps {
-			for r := range rows { // of one optimizer, which steps once where several workers do
-				by := together(float64(all[r])/float64(n)/float64(max(1, updates)), n)
-				rows[r] = uint32(math.Round(float64(all[r]) / by))
+		for t, rows := range to.rowSteps {
+			for r := range rows { // of one optimizer, which steps once where several workers do; each began with what was there
+				was := w.rowsWere[t][r]
+				own := float64(all[r])/float64(n) - float64(was)
+				by := together(own/float64(max(1, updates-w.begun)), n)
+				rows[r] = was + uint32(math.Round(max(0, own)*float64(n)/by))
 			}
 			all = all[len(rows):]
 		}
@@ -346,12 +348,15 @@ func (w *worker) tellStates() error {
 // addStates adds the others' states of that key to s.
 func (w *worker) addStates(ctx context.Context, key string, s state) error {
 	for i, x := range w.others {
-		r, err := x.Get(ctx, key, 0, -1)
+		p, err := again(ctx, func() ([]byte, error) {
+			r, err := x.Get(ctx, key, 0, -1)
+			if err != nil {
+				return nil, err
+			}
+			p, err := io.ReadAll(r)
+			return p, errors.Join(err, r.Close())
+		})
 		if err != nil {
-			return fmt.Errorf("server: the state of worker %d: %w", i+1, err)
-		}
-		p, err := io.ReadAll(r)
-		if err = errors.Join(err, r.Close()); err != nil {
 			return fmt.Errorf("server: the state of worker %d: %w", i+1, err)
 		}
 		if len(p) != 4*len(s) {

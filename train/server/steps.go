@@ -81,13 +81,25 @@ func newDescent(w *worker) *descent {
 	if x := w.job.Optimizer; d.rows == 1 && x.Name == "sgd" && x.L1 == 0 && x.L2 == 0 && x.Decay == 0 && x.ClipValue == 0 && x.ClipNorm == 0 {
 		d.fused, _ = w.run.Model.(descender)
 	}
-	if b := int64(w.job.Batch); b > 0 {
-		d.steps = w.run.At().Samples / b
+	if w.job.Batch > 0 {
+		round, epoch := w.run.Extent()
+		d.steps = stepsBefore(w.run.At().Samples, epoch, round, int64(d.rows), w.env.Rank, w.env.Workers())
 	}
 	l := w.run.Layout()
 	d.old = tensor.Aligned[float32](l.Len())
 	d.seen = make([][]int32, l.Tensors())
 	return d
+}
+
+// stepsBefore is how many steps of so many rows a worker has taken, when all have gone through samples: rounds of round rows, which are cut
+// among the workers, in epochs of epoch rows, whose last round is short if need be.
+func stepsBefore(samples, epoch, round, rows int64, rank, workers int) int64 {
+	of := func(all int64) int64 { // the steps of a round
+		own := all*int64(rank+1)/int64(workers) - all*int64(rank)/int64(workers)
+		return (own + rows - 1) / rows
+	}
+	in := func(all int64) int64 { return all/round*of(round) + of(all%round) }
+	return samples/epoch*in(epoch) + in(samples%epoch)
 }
 
 // Round implements Program.

@@ -54,9 +54,11 @@ type worker struct {
 	sums     []partSum
 	wanted   []ps.Wanted
 	settled  bool          // all have made their last updates
+	linear   bool          // the server makes of each worker's gradient a step that is linear in it
 	took     time.Duration // by the last step's own work
 	updates  int64         // in all
 	begun    int64         // the update after which this run goes on
+	rowsWere [][]uint32    // the updates of each row by then, as the optimizer at the worker counts them
 }
 
 // train is the life of a worker.
@@ -71,6 +73,7 @@ func (w *worker) train(ctx context.Context) (trivium.Result, error) {
 	if w.rule, err = optim.New(w.job.Optimizer, w.run.CPU.ISA); err != nil {
 		return train.NotBegun(hard, &train.JobError{Err: err})
 	}
+	w.linear = w.o.Mode != ps.BSP && w.o.OptimizerAt == AtServer && newPart(w.job, w.rule).linear
 	walk, stop := context.WithCancelCause(hard)
 	defer stop(nil)
 	if err := w.open(); err != nil {
@@ -96,13 +99,16 @@ func (w *worker) train(ctx context.Context) (trivium.Result, error) {
 	switch {
 	case w.teller != nil:
 		w.w.KeepState(w.cutting.reached)
-	case w.env.Rank == 0 && w.env.Blob != nil && (w.o.Mode != ps.BSP || w.keepsOwn()): // else what rank 0 reads is what all have
+	case w.env.Rank == 0 && w.env.Blob != nil && (w.o.Mode != ps.BSP || w.keepsOwn() || w.slack() > 0): // else what rank 0 reads is what all have
 		w.w.KeepState(w.cutting.reached)
 		w.run.Cuts(w.cutting.begin)
 		defer w.cutting.end()
 	}
 	defer w.release()
 	w.updates, w.begun = w.run.Progress(time.Now()).Steps, w.run.At().Step
+	for _, rows := range w.state.RowSteps() {
+		w.rowsWere = append(w.rowsWere, slices.Clone(rows))
+	}
 	for step, batch := range w.run.Updates(walk) {
 		w.cutting.note()
 		w.stepping = true
@@ -122,9 +128,9 @@ func (w *worker) train(ctx context.Context) (trivium.Result, error) {
 		}
 	}
 	w.cutting.end()
-	if w.own != nil && w.o.Mode == ps.BSP && w.env.Rank == 0 && w.run.Reason() != trivium.Failed && w.run.Reason() != trivium.Diverged {
-		if err := w.own.read(hard, w.run.Params); err != nil {
-			w.run.Fail(w.failure(err))
+	if w.own != nil && w.o.Mode == ps.BSP && w.run.Reason() != trivium.Failed && w.run.Reason() != trivium.Diverged {
+		if err := w.settle(); err != nil {
+			w.run.Fail(err)
 		}
 	}
 	result, err := w.run.Result(walk)
@@ -370,13 +376,21 @@ func (w *worker) refresh(context.Context) error {
 	return nil
 }
 
+// slack is how many rounds a read may lack.
+func (w *worker) slack() int {
+	if w.own != nil {
+		return max(w.o.Staleness, w.own.slack)
+	}
+	return w.o.Staleness
+}
+
 // settle waits until the others have made their last updates, where nobody waits otherwise, and reads what came of them.
 func (w *worker) settle() error {
 	w.settled = true
 	if err := w.w.Barrier(w.ctx); err != nil {
 		return w.failure(err)
 	}
-	for range w.o.Staleness { // so that a read may lack nothing
+	for range w.slack() { // so that a read may lack nothing
 		if _, err := w.w.Clock(w.ctx); err != nil {
 			return w.failure(err)
 		}
@@ -443,10 +457,12 @@ func (w *worker) fetch(to *filling) error {
 }
 
 func (w *worker) stateOf(server int) ([]byte, error) {
-	r, err := w.ask(w.ctx, server, stateKey, 0, -1)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	return io.ReadAll(r)
+	return again(w.ctx, func() ([]byte, error) {
+		r, err := w.ask(w.ctx, server, stateKey, 0, -1)
+		if err != nil {
+			return nil, err
+		}
+		defer r.Close()
+		return io.ReadAll(r)
+	})
 }

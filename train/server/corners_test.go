@@ -1,0 +1,252 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/nn"
+	"github.com/trivium-ml/trivium/ps"
+	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/train/server"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// lazy is counts with a table of its own staleness, which every round reads.
+type lazy struct{ counts }
+
+func (m *lazy) Tables() []ps.Spec {
+	return []ps.Spec{{Name: "seen", Rows: 2, Cols: 4, Cell: ps.Int64, Mode: ps.SSP, Staleness: 5}}
+}
+
+func (m *lazy) Round(ctx context.Context, w *ps.Worker, b trivium.Batch) error {
+	if _, err := m.t.Get(ctx, 0, make([]int64, 4)); err != nil {
+		return err
+	}
+	return m.counts.Round(ctx, w, b)
+}
+
+// TestProgramOfOwnStaleness: result and checkpoint hold all rounds of all workers, however stale a read of the program's table may be.
+func TestProgramOfOwnStaleness(t *testing.T) {
+	l, err := trivium.NewLayout(trivium.Spec{Name: "seen", Shape: []int{2, 4}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	models := nn.Models{"lazy": func(string, trivium.Schema, *tensor.CPU) (trivium.Model, error) { return &lazy{counts{l: l}}, nil }}
+	for _, o := range []server.Options{{Mode: ps.BSP}, {Mode: ps.SSP, Staleness: 1}, {Mode: ps.SSP, Staleness: 5}, {Mode: ps.ASP}} {
+		j := job()
+		j.Model, j.Epochs, j.Steps, j.Batch = "lazy", 0, 18, 300
+		store := blob.Dir(t.TempDir())
+		c := &crew{env: train.Env{Models: models, Blob: store, Checkpoints: train.Checkpoints{Every: 7}}, workers: 3, servers: 2, o: o}
+		r, err := c.paced(t, j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		saved, _, err := checkpoint.Latest(t.Context(), store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, g := r.Params.Flat, saved.Params.Flat
+		if want := float32(r.Samples); f[0]+f[1]+f[2] != want || g[0]+g[1]+g[2] != want {
+			t.Errorf("%s:%d: result %v, checkpoint %v, want %v", o.Mode, o.Staleness, f[0]+f[1]+f[2], g[0]+g[1]+g[2], want)
+		}
+	}
+}
+
+// TestRowStepsOfResumed: how often a row was updated does not depend on how often the run was resumed.
+func TestRowStepsOfResumed(t *testing.T) {
+	sum := func(c *checkpoint.Checkpoint) (n int) {
+		for _, rows := range c.Optimizer.RowSteps {
+			for _, k := range rows {
+				n += int(k)
+			}
+		}
+		return n
+	}
+	for _, at := range []server.Place{server.AtWorker, server.AtServer} {
+		j := job()
+		j.Model, j.Data = "fm:4", trivium.Data{Source: "wide", Rows: 1500, Train: "0:1200", Test: "1200:"}
+		j.Batch, j.Epochs, j.Optimizer = 8, 0, trivium.OptimizerSpec{Name: "adam", Rate: 0.003}
+		run := func(steps int64, from *checkpoint.Checkpoint) *checkpoint.Checkpoint {
+			x := *j
+			x.Steps = steps
+			store := blob.Dir(t.TempDir())
+			c := &crew{env: train.Env{Blob: store, Resume: from}, workers: 4, servers: 1, o: server.Options{OptimizerAt: at}}
+			if _, err := c.paced(t, &x); err != nil {
+				t.Fatal(err)
+			}
+			got, _, err := checkpoint.Latest(t.Context(), store)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got
+		}
+		want := sum(run(64, nil))
+		var c *checkpoint.Checkpoint
+		for _, s := range []int64{60, 61, 62, 64} {
+			c = run(s, c)
+		}
+		if got := sum(c); math.Abs(float64(got-want)) > 0.02*float64(want) {
+			t.Errorf("optimizer at the %v: %d updates of rows, uninterrupted %d", at, got, want)
+		}
+	}
+}
+
+// TestOwnStepsOfResumed: the steps that a worker takes by itself go on where they were, also where a round is no whole number of them.
+func TestOwnStepsOfResumed(t *testing.T) {
+	for _, batch := range []int{80, 64} {
+		j := job()
+		j.Batch, j.Epochs, j.Optimizer = batch, 2, trivium.OptimizerSpec{Name: "sgd", Rate: 0.1, Schedule: "step:26,0.01"}
+		o := server.Options{Mode: ps.SSP, OptimizerAt: server.AtWorker, Clocks: 10} // rounds of 160 rows
+		whole, err := (&crew{o: o}).Train(t.Context(), j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := blob.Dir(t.TempDir())
+		half := *j
+		half.Epochs = 1
+		if _, err := (&crew{env: train.Env{Blob: store}, o: o}).Train(t.Context(), &half); err != nil {
+			t.Fatal(err)
+		}
+		c, _, err := checkpoint.Latest(t.Context(), store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := (&crew{env: train.Env{Resume: c}, o: o}).Train(t.Context(), j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, x := range got.Params.Flat {
+			if x != whole.Params.Flat[i] {
+				t.Errorf("batch %d: parameter %d is %v, uninterrupted %v", batch, i, x, whole.Params.Flat[i])
+				break
+			}
+		}
+	}
+}
+
+// TestUnevenRows: workers whose parts of an update are not equal, or empty, move the model together as far as one process would.
+func TestUnevenRows(t *testing.T) {
+	for _, batch := range []int{4, 2, 6} {
+		for _, o := range []server.Options{{Mode: ps.BSP}, {Mode: ps.SSP}, {Mode: ps.ASP}, {Mode: ps.SSP, OptimizerAt: server.AtWorker}} {
+			j := job()
+			j.Batch, j.Epochs, j.Steps, j.Optimizer = batch, 0, 20, trivium.OptimizerSpec{Name: "sgd", Rate: 0.001}
+			want := alone(t, train.Env{}, j)
+			still := *j
+			still.Optimizer.Rate = 1e-12
+			begin := alone(t, train.Env{}, &still)
+			got, err := (&crew{workers: 4, servers: 1, o: o}).paced(t, j)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var along, all float64
+			for i, x := range want.Params.Flat {
+				a, b := float64(x-begin.Params.Flat[i]), float64(got.Params.Flat[i]-begin.Params.Flat[i])
+				along, all = along+a*b, all+a*a
+			}
+			if r := along / all; math.Abs(r-1) > 0.02 {
+				t.Errorf("batch %d, %v, optimizer at the %v: the model moves %.3f times as far as one process moves it", batch, o.Mode, o.OptimizerAt, r)
+			}
+		}
+	}
+}
+
+// portsOf keeps the ports that a network opens, by their names' IDs.
+type portsOf struct {
+	transport.Network
+	mu    sync.Mutex
+	ports map[string]transport.Port
+}
+
+func (s *portsOf) Open(ctx context.Context, n transport.Name, o transport.Options) (transport.Port, error) {
+	p, err := s.Network.Open(ctx, n, o)
+	s.mu.Lock()
+	s.ports[n.ID] = p
+	s.mu.Unlock()
+	return p, err
+}
+
+// TestLinkBreaksDuringCut: a link that breaks while a checkpoint is taken, and comes back, ends nothing.
+func TestLinkBreaksDuringCut(t *testing.T) {
+	j := job()
+	j.Batch, j.Epochs = 30, 2
+	network := &portsOf{Network: transport.NewMemory(), ports: map[string]transport.Port{}}
+	store := blob.Dir(t.TempDir())
+	env := train.Env{Blob: store, Checkpoints: train.Checkpoints{Every: 6, Keep: 100}}
+	env.Between.After = func(_ context.Context, step int64, _ func(context.Context) (trivium.Params, error)) error {
+		if step%6 < 4 {
+			a, b := network.ports["0"], network.ports["3"]
+			a.Forget(b.Name())
+			b.Forget(a.Name())
+			return errors.Join(a.Know(b.Name(), b.Addr()), b.Know(a.Name(), a.Addr()))
+		}
+		return nil
+	}
+	o := server.Options{Mode: ps.SSP, Staleness: 3, Slow: server.Slow{Worker: 1, Factor: 2, Unit: 10 * time.Millisecond}}
+	r, err := (&crew{env: env, workers: 3, servers: 1, o: o, network: network}).Train(t.Context(), j)
+	if err != nil || r.Reason != trivium.Finished {
+		t.Fatalf("%s after %d: %v", r.Reason, r.Steps, err)
+	}
+	saved, _, err := checkpoint.Latest(t.Context(), store)
+	if err != nil || saved.Progress.Step != r.Steps {
+		t.Error(err)
+	}
+}
+
+// TestInterruptOfIdleWorker: also a worker that has no shard of an exact job can end it for all.
+func TestInterruptOfIdleWorker(t *testing.T) {
+	for _, shards := range []int{3, 2} {
+		j := job()
+		j.Exact, j.Shards, j.Batch, j.Epochs, j.Steps = true, shards, 30, 0, 40
+		network := transport.NewMemory()
+		var peers []transport.Name
+		var ports []transport.Port
+		for i := range 3 {
+			n := transport.Name{Role: "worker", ID: fmt.Sprint(i)}
+			p, err := network.Open(t.Context(), n, transport.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			peers, ports = append(peers, n), append(ports, p)
+		}
+		for _, a := range ports {
+			for _, b := range ports {
+				if a != b {
+					if err := a.Know(b.Name(), b.Addr()); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		var wait sync.WaitGroup
+		for i := range 3 {
+			ctx, interrupt, _ := train.Member(t.Context())
+			env := train.Env{Rank: i, Peers: peers, Port: ports[i], Epoch: 7, Splits: shared(t.Context(), train.Env{}, j)}
+			if i == 0 { // the one without a shard, where there are two
+				env.Between.After = func(_ context.Context, step int64, _ func(context.Context) (trivium.Params, error)) error {
+					if step == 5 {
+						interrupt()
+					}
+					return nil
+				}
+			}
+			wait.Go(func() {
+				r, err := server.New(env, server.Options{Mode: ps.BSP}).Train(ctx, j)
+				if r.Steps > 7 || err != nil && !strings.Contains(err.Error(), "interrupt") {
+					t.Errorf("%d shards: worker %d ends after %d updates, %s: %v", shards, i, r.Steps, r.Reason, err)
+				}
+			})
+		}
+		wait.Wait()
+	}
+}
