@@ -53,6 +53,7 @@ type Rule struct {
 type at struct {
 	step        int64
 	rate, decay float32
+	fresh       bool // the cells may have had no update yet
 }
 
 // A family is what there is to know of one name.
@@ -100,9 +101,24 @@ func families() map[string]family {
 		"ftrl": {
 			rate: 0.1, params: map[string]float64{"beta": 1}, slots: []string{"z", "n"}, adaptive: true,
 			apply: func(r *Rule, at at, p, g, u []float32, s [][]float32) {
-				kernel.FTRL(r.isa, u, p, g, s[0], s[1], kernel.FTRLParams{Alpha: at.rate, Beta: r.a, L1: r.l1 * at.decay, L2: r.l2 * at.decay})
+				h := kernel.FTRLParams{Alpha: at.rate, Beta: r.a, L1: r.l1 * at.decay, L2: r.l2 * at.decay}
+				if at.fresh {
+					beginFTRL(p, s[0], s[1], h)
+				}
+				kernel.FTRL(r.isa, u, p, g, s[0], s[1], h)
 			},
 		},
+	}
+}
+
+// beginFTRL gives parameters that do not begin at 0, as McMahan's do, the z of which FTRL makes them: those of a net would else be 0, all alike,
+// after the first update.
+func beginFTRL(p, z, n []float32, h kernel.FTRLParams) {
+	k := h.Beta/h.Alpha + h.L2
+	for i, v := range p {
+		if v != 0 && z[i] == 0 && n[i] == 0 {
+			z[i] = -float32(v*k) - float32(math.Copysign(float64(h.L1), float64(v)))
+		}
 	}
 }
 
@@ -266,7 +282,7 @@ func (r *Rule) regular(at at) kernel.Regular {
 
 // at returns where the cells of a tensor with these multipliers stand at update step.
 func (r *Rule) at(step int64, spec *trivium.Spec) at {
-	return at{step, float32(r.Rate(step) * float64(spec.Rate)), spec.Decay}
+	return at{step, float32(r.Rate(step) * float64(spec.Rate)), spec.Decay, step == 1 || spec.RowSparse}
 }
 
 // Apply writes the update u of the cells from `from` on of l: see trivium.Optimizer. Cells of a buffer get none. Under clipping by

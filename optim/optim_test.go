@@ -177,6 +177,9 @@ func (x *naive) step(t int, g float64) {
 		m, v := x.a/(1-math.Pow(0.9, float64(t))), x.b/(1-math.Pow(0.999, float64(t)))
 		x.p -= rate*m/(math.Sqrt(v)+1e-8) + decay
 	case "ftrl":
+		if t == 1 { // its z is where it began
+			x.a = -x.p*(1/rate+s.L2) - sign*s.L1
+		}
 		sigma := (math.Sqrt(x.b+g*g) - math.Sqrt(x.b)) / rate
 		x.a += g - sigma*x.p
 		x.b += g * g
@@ -213,9 +216,9 @@ func TestByHand(t *testing.T) {
 			0.9 - 0.1*(0.14/0.19)/math.Sqrt(0.001249/0.001999) - 0.1*(0.026/0.271)/math.Sqrt(0.002247751/0.002997001),
 		}},
 		{trivium.OptimizerSpec{Name: "adamw", Rate: 0.1, Decay: 0.5}, [3]float64{0.85, 0.85 - 0.1*(0.14/0.19)/math.Sqrt(0.001249/0.001999) - 0.0425, math.NaN()}},
-		// n = 1, z = 1 - 10·1 = -9: (9 - 1)/(20 + 1); McMahan's w does not depend on where p started but for z.
-		{trivium.OptimizerSpec{Name: "ftrl", Rate: 0.1, L1: 1, L2: 1}, [3]float64{8. / 21, math.NaN(), math.NaN()}},
-		{trivium.OptimizerSpec{Name: "ftrl", Rate: 0.1, L1: 9.5}, [3]float64{0, math.NaN(), math.NaN()}},
+		// z begins at -1·(10 + 1) - 1 = -12, which is where 1 is; n = 1, z = -12 + 1 - 10·1 = -21: (21 - 1)/(20 + 1).
+		{trivium.OptimizerSpec{Name: "ftrl", Rate: 0.1, L1: 1, L2: 1}, [3]float64{20. / 21, math.NaN(), math.NaN()}},
+		{trivium.OptimizerSpec{Name: "ftrl", Rate: 0.1, L1: 9.5}, [3]float64{0.95, math.NaN(), math.NaN()}},
 	} {
 		state, err := optim.NewState(l, rule(t, c.spec, kernel.Best()), nil)
 		if err != nil {
@@ -638,4 +641,29 @@ func FuzzSchedule(f *testing.F) {
 			t.Fatalf("%q: the rate of update %d is %v", s, step, rate)
 		}
 	})
+}
+
+// TestFTRLBeginsWhereTheModelDoes: parameters that begin elsewhere than at 0, as those of a net, stay where no gradient moves them, also in
+// rows that are touched late.
+func TestFTRLBeginsWhereTheModelDoes(t *testing.T) {
+	l := layout(t, trivium.Spec{Name: "dense", Shape: []int{3}, Decay: 1}, trivium.Spec{Name: "rows", Shape: []int{4, 2}, Decay: 1, RowSparse: true})
+	for _, isa := range kernel.Available() {
+		state, err := optim.NewState(l, rule(t, trivium.OptimizerSpec{Name: "ftrl", Rate: 0.1, L1: 0.5, L2: 0.1}, isa), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, g := trivium.NewParams(l), trivium.NewGradient(l)
+		begin := []float32{0.5, -0.5, 0, 1, -1, 2, -2, 3, -3, 4, -4}
+		copy(p.Flat, begin)
+		for step := range int64(4) { // row step at update step
+			g.Zero()
+			g.Touch(1, []int32{int32(step)})
+			state.Step(step+1, p, g, 1)
+		}
+		for i, x := range p.Flat {
+			if math.Abs(float64(x-begin[i])) > 1e-6*math.Abs(float64(begin[i])) {
+				t.Errorf("%v: cell %d began at %v and is %v", isa, i, begin[i], x)
+			}
+		}
+	}
 }
