@@ -155,7 +155,10 @@ func (d *Data) validate() (errs []error) {
 		name  string
 		value int64
 	}{{"rows", d.Rows}, {"columns", int64(d.Columns)}, {"classes", int64(d.Classes)}, {"hash", int64(d.Hash)}} {
-		if f.value < 0 || f.value > math.MaxInt32 && f.name != "rows" {
+		switch {
+		case f.name == "rows" && f.value < 0:
+			errs = append(errs, fmt.Errorf("job: data.rows: want 0 or more, found %d", f.value))
+		case f.name != "rows" && (f.value < 0 || f.value > math.MaxInt32):
 			errs = append(errs, fmt.Errorf("job: data.%s: want 0 to %d, found %d", f.name, math.MaxInt32, f.value))
 		}
 	}

@@ -79,8 +79,7 @@ func firstLines(f *file) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		text := bytes.TrimLeft(bytes.TrimPrefix(p, utf8Mark), " \t\r\n")
-		if end := bytes.LastIndexByte(text, '\n'); int64(len(p)) == f.size || end >= 0 && bytes.Count(text[:end], quote)%2 == 0 {
+		if int64(len(p)) == f.size || wholeLine(bytes.TrimLeft(bytes.TrimPrefix(p, utf8Mark), " \t\r\n")) {
 			return p, nil
 		}
 		if n >= maxLine {
@@ -89,6 +88,20 @@ func firstLines(f *file) ([]byte, error) {
 			return nil, e
 		}
 	}
+}
+
+// wholeLine reports whether the first line of text ends in it: at a newline that is not in quotes.
+func wholeLine(text []byte) bool {
+	quoted := false
+	for _, b := range text {
+		switch {
+		case b == '"':
+			quoted = !quoted
+		case b == '\n' && !quoted:
+			return true
+		}
+	}
+	return false
 }
 
 var utf8Mark = []byte("\xef\xbb\xbf") // a byte order mark, which some programs put before text

@@ -89,6 +89,9 @@ func cut(d *trivium.Data, rows int64, others bool) (cuts, error) {
 			continue
 		}
 		p.piece.rows = &rowRange{portion(done, rows), portion(done+f, rows)}
+		if p.piece.rows.from == p.piece.rows.to {
+			return c, setting(p.field, "the fraction %s of %d rows is none of them", p.text, rows)
+		}
 		done += f
 	}
 	if d.Train == "" {

@@ -68,7 +68,7 @@ func (d *Description) Sparsity() float64 {
 // can be mended in one go; an error means that the source cannot be read as a whole. Splits other than the source itself are not looked
 // at.
 func Describe(ctx context.Context, d trivium.Data, o Options) (*Description, error) {
-	if err := o.validate(); err != nil {
+	if err := errors.Join(checkCounts(&d), o.validate()); err != nil {
 		return nil, err
 	}
 	if _, own := o.Sources[d.Source]; own || d.Source == "" || Generators()[d.Source] != nil {

@@ -146,7 +146,7 @@ func (j *jsonFile) decode(p *plan, dst *rawRows, from, to int64, bad func(*Error
 			switch {
 			case v.kind == jsonNull:
 				e = p.putMissing(dst, row, column)
-			case v.kind == jsonBool && p.roles[column].kind == roleNumber:
+			case v.kind == jsonBool && p.takesNumber(column):
 				e = p.putNumber(dst, row, column, v.number())
 			default:
 				e = p.putText(dst, row, column, v.text)

@@ -45,7 +45,7 @@ func openLibsvm(f *file, declared int) (*sparseFile, error) {
 		return nil, err
 	}
 	line, _ := r.row()
-	first, _, _ := bytes.Cut(trim(line), []byte{' '})
+	first, _ := nextToken(trim(line))
 	s.unlabelled = bytes.IndexByte(first, ':') >= 0
 	return s, nil
 }

@@ -97,7 +97,7 @@ func (o *Options) validate() error {
 //
 // A mistake in the data or in d is an *Error. Close the splits when the data is no longer read.
 func Open(ctx context.Context, d trivium.Data, o Options) (*Splits, error) {
-	if err := o.validate(); err != nil {
+	if err := errors.Join(checkCounts(&d), o.validate()); err != nil {
 		return nil, err
 	}
 	name := d.Source
@@ -123,6 +123,19 @@ func Open(ctx context.Context, d trivium.Data, o Options) (*Splits, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// checkCounts refuses what no description can mean: those of a job are checked with it, others come from a program.
+func checkCounts(d *trivium.Data) error {
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{{"rows", d.Rows}, {"columns", int64(d.Columns)}, {"classes", int64(d.Classes)}, {"hash", int64(d.Hash)}} {
+		if f.value < 0 {
+			return setting(f.name, "want 0 or more, found %d", f.value)
+		}
+	}
+	return nil
 }
 
 func openSource(ctx context.Context, source Source, d trivium.Data, o Options) (*Splits, error) {

@@ -5,8 +5,12 @@ import (
 	"errors"
 	"io"
 	"math"
+	"math/big"
 
 	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/format"
+
+	"github.com/trivium-ml/trivium/tensor"
 )
 
 // A parquetFile is a Parquet file of flat columns. Its pages cannot be entered in the middle, and shuffling needs that; so the file is
@@ -80,9 +84,10 @@ func openParquet(f *file) (p *parquetFile, err error) {
 
 // unpack writes all rows to w.
 func (p *parquetFile) unpack(pf *parquet.File, columns []*parquet.Column, w *spool) error {
-	dicts := make([]*dictionary, len(columns))
+	dicts, kinds := make([]*dictionary, len(columns)), make([]numberKind, len(columns))
 	for i, c := range columns {
-		if k := c.Type().Kind(); k == parquet.ByteArray || k == parquet.FixedLenByteArray {
+		kinds[i] = numberKindOf(c.Type())
+		if k := c.Type().Kind(); kinds[i].form == plainNumber && (k == parquet.ByteArray || k == parquet.FixedLenByteArray) {
 			dicts[i] = newDictionary(nil)
 		}
 	}
@@ -104,7 +109,7 @@ func (p *parquetFile) unpack(pf *parquet.File, columns []*parquet.Column, w *spo
 					}
 					for row, v := range values[:n] {
 						at := (row*len(columns) + i) * 8
-						binary.LittleEndian.PutUint64(chunk[at:], math.Float64bits(cell(v, dicts[i])))
+						binary.LittleEndian.PutUint64(chunk[at:], math.Float64bits(cell(v, dicts[i], kinds[i])))
 					}
 				}
 				if _, err := w.Write(chunk[:n*len(columns)*8]); err != nil {
@@ -132,8 +137,41 @@ func (p *parquetFile) unpack(pf *parquet.File, columns []*parquet.Column, w *spo
 	return nil
 }
 
+// A numberKind is what a column's logical type makes of its values.
+type numberKind struct {
+	form numberForm
+	unit float64 // of decimalNumber: what the value is divided by
+}
+
+type numberForm uint8
+
+const (
+	plainNumber    numberForm = iota
+	unsignedNumber            // integers
+	decimalNumber             // integers, or their bytes from the highest on, as two's complement
+	halfNumber                // the two bytes of a float16
+)
+
+func numberKindOf(t parquet.Type) numberKind {
+	l := t.LogicalType()
+	if l == nil {
+		return numberKind{}
+	}
+	switch l := l.Value.(type) {
+	case *format.IntType:
+		if !l.IsSigned {
+			return numberKind{form: unsignedNumber}
+		}
+	case *format.DecimalType:
+		return numberKind{decimalNumber, math.Pow10(int(l.Scale))}
+	case *format.Float16Type:
+		return numberKind{form: halfNumber}
+	}
+	return numberKind{}
+}
+
 // cell is a value as a float64.
-func cell(v parquet.Value, d *dictionary) float64 {
+func cell(v parquet.Value, d *dictionary, kind numberKind) float64 {
 	switch {
 	case v.IsNull():
 		return cellNull
@@ -142,6 +180,26 @@ func cell(v parquet.Value, d *dictionary) float64 {
 			return float64(c)
 		}
 		return cellTooMany
+	}
+	switch kind.form {
+	case unsignedNumber:
+		if v.Kind() == parquet.Int32 {
+			return float64(uint32(v.Int32()))
+		}
+		return float64(uint64(v.Int64()))
+	case decimalNumber:
+		switch v.Kind() {
+		case parquet.Int32:
+			return float64(v.Int32()) / kind.unit
+		case parquet.Int64:
+			return float64(v.Int64()) / kind.unit
+		}
+		return twosComplement(v.ByteArray()) / kind.unit
+	case halfNumber:
+		if b := v.ByteArray(); len(b) == 2 {
+			return float64(tensor.Float16(binary.LittleEndian.Uint16(b)).Float32())
+		}
+		return math.NaN()
 	}
 	switch v.Kind() {
 	case parquet.Boolean:
@@ -157,6 +215,16 @@ func cell(v parquet.Value, d *dictionary) float64 {
 		return float64(v.Float())
 	}
 	return v.Double()
+}
+
+// twosComplement is the integer that b is from its highest byte on.
+func twosComplement(b []byte) float64 {
+	x := new(big.Int).SetBytes(b)
+	if len(b) > 0 && b[0]&0x80 != 0 {
+		x.Sub(x, new(big.Int).Lsh(big.NewInt(1), uint(8*len(b))))
+	}
+	f, _ := new(big.Float).SetInt(x).Float64()
+	return f
 }
 
 // A columnReader reads the values of one column of a row group in turn.

@@ -163,6 +163,17 @@ func (p *plan) putNumber(dst *rawRows, row, column int, v float64) *Error {
 	return nil
 }
 
+// takesNumber reports whether what lies in a column is kept as a number.
+func (p *plan) takesNumber(column int) bool {
+	switch p.roles[column].kind {
+	case roleNumber, roleWeight:
+		return true
+	case roleLabel:
+		return p.labels == nil
+	}
+	return false
+}
+
 // putMissing stores that row has no value there.
 func (p *plan) putMissing(dst *rawRows, row, column int) *Error {
 	r := p.roles[column]

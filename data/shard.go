@@ -28,10 +28,7 @@ func Shard(ctx context.Context, ds Dataset, o ShardOptions) (Dataset, error) {
 	if budget == 0 {
 		budget = defaultBudget
 	}
-	st, streamed := ds.(*stream)
-	if sl, ok := ds.(*slice); ok {
-		st, streamed = sl.whole.(*stream)
-	}
+	st, streamed := streamOf(ds)
 	if !o.Shuffle || streamed && (to-from)*st.rowBytes > budget {
 		return Slice(ds, from, to)
 	}
@@ -52,6 +49,19 @@ func Shard(ctx context.Context, ds Dataset, o ShardOptions) (Dataset, error) {
 		}
 	}
 	return rows.Dataset(ds.Schema()), nil
+}
+
+// streamOf returns the stream whose rows ds has.
+func streamOf(ds Dataset) (*stream, bool) {
+	switch x := ds.(type) {
+	case *stream:
+		return x, true
+	case *slice:
+		return streamOf(x.whole)
+	case *weighted:
+		return streamOf(x.Dataset)
+	}
+	return nil, false
 }
 
 // shardBatch is the number of rows copied at a time. An order of fewer rows than a batch is not shuffled: so it is one.

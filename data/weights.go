@@ -36,14 +36,11 @@ type weighted struct {
 }
 
 func (w *weighted) Read(ctx context.Context, dst *trivium.Batch, from, to int64) error {
+	dst.Weights = nil // a data set without weights may leave there what an earlier Read of this one wrote
 	if err := w.Dataset.Read(ctx, dst, from, to); err != nil {
 		return err
 	}
-	if len(dst.Weights) == 0 {
-		dst.Weights = weighRows(dst.Weights, &trivium.Batch{Labels: dst.Labels}, w.weights)
-		return nil
-	}
-	// The rows have weights of their own, which may be a view of the data set's.
+	// Weights of the rows' own may be a view of the data set's.
 	dst.Weights = weighRows(make([]float32, 0, dst.Rows), dst, w.weights)
 	return nil
 }

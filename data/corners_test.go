@@ -1,0 +1,158 @@
+package data
+
+import (
+	"context"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/trivium-ml/trivium"
+)
+
+// openText opens a file of that text.
+func openText(t *testing.T, name, text string, d trivium.Data, o Options) (*Splits, error) {
+	t.Helper()
+	d.Source = filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(d.Source, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return Open(t.Context(), d, o)
+}
+
+// TestGoodInput: what was once refused, though others write it.
+func TestGoodInput(t *testing.T) {
+	for name, c := range map[string]struct {
+		file, text string
+		labels     []int32 // of the first two rows
+	}{
+		"libsvm with tabs":              {"a.libsvm", "1\t1:0.5\t3:1\n0\t2:1\n1\t1:1\n0\t3:1\n1\t1:1\n", []int32{1, 0}},
+		"a label that is true or false": {"a.jsonl", strings.Repeat("{\"label\": true, \"x\": 1}\n{\"label\": false, \"x\": 2}\n", 5), []int32{1, 0}},
+	} {
+		s, err := openText(t, c.file, c.text, trivium.Data{}, Options{})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var b trivium.Batch
+		if err := s.Train.Read(t.Context(), &b, 0, 2); err != nil || !slices.Equal(b.Labels.Class, c.labels) {
+			t.Errorf("%s: labels %v, want %v (%v)", name, b.Labels.Class, c.labels, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestFirstLine: where the first line ends does not depend on what is quoted after it.
+func TestFirstLine(t *testing.T) {
+	for text, want := range map[string]bool{"a,b\n0,\"x\n": true, "a,\"b\n": false, "a,\"b\nc\"\n0": true, "a,b": false, "a,\"\"\"\n\"\n": true} {
+		if got := wholeLine([]byte(text)); got != want {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}
+
+type logicalRow struct {
+	Label int32   `parquet:"label"`
+	Price int64   `parquet:"price,decimal(2:10)"`
+	Small int32   `parquet:"small,decimal(3:9)"`
+	Wide  [9]byte `parquet:"wide,decimal(1:20)"`
+	U     uint32  `parquet:"u"`
+	V     uint64  `parquet:"v"`
+}
+
+// TestParquetLogicalTypes: unsigned and decimal columns are the numbers that they stand for.
+func TestParquetLogicalTypes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.parquet")
+	row := logicalRow{0, 1234, -1500, [9]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x85}, 4_000_000_000, 1 << 63}
+	if err := parquet.WriteFile(path, slices.Repeat([]logicalRow{row, {Label: 1}}, 4)); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(t.Context(), trivium.Data{Source: path}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var b trivium.Batch
+	if err := s.Train.Read(t.Context(), &b, 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	want := []float32{12.34, -1.5, -12.3, 4e9, 1 << 63}
+	if got := b.Inputs[0].Values; !slices.EqualFunc(got, want, func(x, y float32) bool { return math.Abs(float64(x-y)) <= 1e-6*math.Abs(float64(y)) }) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestEmptyFraction: a split that was asked for has rows.
+func TestEmptyFraction(t *testing.T) {
+	_, err := openText(t, "a.csv", "label,a\n0,1\n1,2\n0,5\n1,6\n0,7\n", trivium.Data{Valid: "0.01", Test: "0.2"}, Options{})
+	if err == nil || !strings.Contains(err.Error(), "valid: the fraction 0.01 of 5 rows is none of them") {
+		t.Error(err)
+	}
+}
+
+// TestNegativeCounts: generators are asked for no fewer rows than none.
+func TestNegativeCounts(t *testing.T) {
+	for _, d := range []trivium.Data{{Source: "logistic", Rows: -5}, {Source: "logistic", Columns: -1}, {Source: "digits", Rows: -5}, {Source: "adult", Rows: -3}} {
+		if _, err := Open(t.Context(), d, Options{}); err == nil || !strings.Contains(err.Error(), "want 0 or more") {
+			t.Errorf("%+v: %v", d, err)
+		}
+		if _, err := Describe(t.Context(), d, Options{}); err == nil || !strings.Contains(err.Error(), "want 0 or more") {
+			t.Errorf("%+v described: %v", d, err)
+		}
+	}
+}
+
+// plain is a program's own data set, which has no weights and leaves those of the batch as they are.
+type plain struct{ Dataset }
+
+func (p plain) Read(ctx context.Context, dst *trivium.Batch, from, to int64) error {
+	weights := dst.Weights
+	err := p.Dataset.Read(ctx, dst, from, to)
+	dst.Weights = weights
+	return err
+}
+
+// TestClassWeightsOnce: a class's weight counts once, however often a batch is read into.
+func TestClassWeightsOnce(t *testing.T) {
+	rows := trivium.Batch{
+		Rows: 6, Inputs: []trivium.Input{{Name: "x", Shape: []int{1}, Values: make([]float32, 6)}},
+		Labels: trivium.Labels{Kind: trivium.Class, Width: 2, Class: []int32{0, 1, 0, 1, 0, 1}},
+	}
+	ds := weigh(plain{Memory(tableSchema([]int{1}, []string{"0", "1"}), rows)}, []float32{1, 3})
+	var b trivium.Batch
+	for _, to := range []int64{2, 2, 6} {
+		if err := ds.Read(t.Context(), &b, 0, to); err != nil {
+			t.Fatal(err)
+		}
+		if want := []float32{1, 3, 1, 3, 1, 3}[:to]; !slices.Equal(b.Weights, want) {
+			t.Errorf("weights %v, want %v", b.Weights, want)
+		}
+	}
+}
+
+// TestShardOfWeighted: a shard that does not fit the budget is not made resident, with class weights too.
+func TestShardOfWeighted(t *testing.T) {
+	text := "label,a\n" + strings.Repeat("0,1\n1,2\n", 3000)
+	for _, weights := range []string{"", "balanced"} {
+		s, err := openText(t, "a.csv", text, trivium.Data{ClassWeight: weights}, Options{Budget: 4096})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ds, err := Shard(t.Context(), s.Train, ShardOptions{Parts: 2, Shuffle: true, Budget: 4096})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, resident := ds.(*memory); resident {
+			t.Errorf("class weight %q: the shard is resident", weights)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
