@@ -51,7 +51,7 @@ type peerState struct {
 	states   [][]byte
 	text     string // why there are none
 	told     bool   // states are those of the cut
-	settled  bool // its first round is decided
+	settled  bool   // its first round is decided
 }
 
 // The calls of a DirectoryState.

@@ -132,10 +132,11 @@ func (c *ClientState) sendRounds() {
 // unmade is the error of workers that were promised and never made: rounds wait for all.
 func (c *ClientState) unmade() error {
 	n := len(c.workers)
-	if c.err != nil || n == 0 || n >= c.o.Workers || !slices.ContainsFunc(c.workers, func(w *WorkerState) bool { return len(w.sent) > 0 }) {
-		return nil
+	begun := slices.ContainsFunc(c.workers, func(w *WorkerState) bool { return len(w.sent) > 0 })
+	if c.err == nil && begun && n < c.o.Workers { // what failed before says more
+		return fmt.Errorf("ps: close: the rounds of %s were not sent: it has %d workers of the %d that Options.Workers names", c.self, n, c.o.Workers)
 	}
-	return fmt.Errorf("ps: close: the rounds of %s were not sent: it has %d workers of the %d that Options.Workers names", c.self, n, c.o.Workers)
+	return nil
 }
 
 // A laneBatch is the pieces of a round for one lane, while it is packed.
