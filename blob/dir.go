@@ -73,6 +73,9 @@ func (d *Directory) write(ctx context.Context, key string, r io.Reader, commit f
 			break
 		}
 	}
+	if errors.Is(err, fs.ErrExist) { // a file lies where a folder should: that is not the object
+		return fmt.Errorf("%s is no folder: %v", folder, err)
+	}
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,8 @@ package blob_test
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -83,5 +85,17 @@ func TestDirThatCannotBeMade(t *testing.T) {
 	err := blob.Dir(filepath.Join(file, "below")).Put(context.Background(), "a", strings.NewReader("1"))
 	if err == nil || !strings.Contains(err.Error(), filepath.Join(file, "below", "a")) {
 		t.Errorf("error %v does not name the file", err)
+	}
+}
+
+// TestDirFileForFolder: a file where a folder should be is no object of that name, and the error must not say that there is one.
+func TestDirFileForFolder(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "folder"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := blob.Dir(dir).PutIfAbsent(context.Background(), "folder/a", strings.NewReader("1"))
+	if err == nil || errors.Is(err, fs.ErrExist) || !strings.Contains(err.Error(), "folder is no folder") {
+		t.Errorf("error %v", err)
 	}
 }

@@ -109,12 +109,14 @@ const (
 	manifestName  = "manifest.json"
 	paramsName    = "params.safetensors"
 	optimizerName = "optimizer.safetensors"
+	claimName     = "claim"
 	maxManifest   = 64 << 20
 	zeros         = "0000000000000000000000000000000000000000000000000000000000000000"
 )
 
-// Save writes c to s under a name made of its step, "step-000000000120", and returns the name. If there is one of that name, a number
-// is put behind it: what is there is never changed. After an error nothing of that name is there to be read.
+// Save writes c to s under a name made of its step, "step-000000000120", and returns the name. If there is one of that name, or another
+// process is writing it, a number is put behind it: what is there is never changed. After an error nothing of that name is there to be
+// read.
 func Save(ctx context.Context, s blob.Store, c *Checkpoint) (name string, err error) {
 	base := fmt.Sprintf("step-%012d", c.Progress.Step)
 	all, err := List(ctx, s)
@@ -122,28 +124,44 @@ func Save(ctx context.Context, s blob.Store, c *Checkpoint) (name string, err er
 		return "", fmt.Errorf("checkpoint: save %s: %w", base, err)
 	}
 	name = base
-	for n := 2; slices.Contains(all, name); n++ {
+	for n := 2; ; n++ {
+		if !slices.Contains(all, name) {
+			if err = save(ctx, s, name, c); !errors.Is(err, fs.ErrExist) {
+				break
+			}
+		}
 		name = fmt.Sprintf("%s.%d", base, n)
 	}
-	return name, SaveAs(ctx, s, name, c)
+	if err != nil {
+		return "", fmt.Errorf("checkpoint: save %s: %w", name, err)
+	}
+	return name, nil
 }
 
-// SaveAs writes c to s under that name, which must be free.
-func SaveAs(ctx context.Context, s blob.Store, name string, c *Checkpoint) (err error) {
-	var written []string
+// save writes c to s under that name. It is an error that wraps fs.ErrExist if the name is taken. Of several at once, one gets it, by a
+// claim, which is deleted at the end. Where a process was killed the claim stays, and with it what garbage it left.
+func save(ctx context.Context, s blob.Store, name string, c *Checkpoint) (err error) {
+	m, err := manifest(c)
+	if err != nil {
+		return err
+	}
+	claim := name + "/" + claimName
+	if err := s.PutIfAbsent(ctx, claim, strings.NewReader("")); err != nil {
+		return err
+	}
+	written := []string{claim}
 	defer func() {
-		if err == nil {
-			return
-		}
-		err = fmt.Errorf("checkpoint: save %s: %w", name, err)
-		for _, key := range written { // without a manifest they are garbage
-			if e := s.Delete(context.WithoutCancel(ctx), key); e != nil {
+		for _, key := range written {
+			if e := s.Delete(context.WithoutCancel(ctx), key); e != nil && err != nil {
 				err = errors.Join(err, e)
 			}
 		}
 	}()
-	m, err := manifest(c)
-	if err != nil {
+	// Who had the claim before may have come to its end.
+	if _, err := s.Get(ctx, name+"/"+manifestName, 0, 0); !errors.Is(err, fs.ErrNotExist) {
+		if err == nil {
+			err = fs.ErrExist
+		}
 		return err
 	}
 	put := func(file string, tensors []Tensor) error {
@@ -151,12 +169,6 @@ func SaveAs(ctx context.Context, s blob.Store, name string, c *Checkpoint) (err 
 		written = append(written, name+"/"+file)
 		f.Name = file
 		m.Files = append(m.Files, f)
-		return err
-	}
-	if _, err := s.Get(ctx, name+"/"+manifestName, 0, 0); !errors.Is(err, fs.ErrNotExist) {
-		if err == nil {
-			err = fs.ErrExist
-		}
 		return err
 	}
 	if err := put(paramsName, paramTensors(c.Params)); err != nil {
@@ -176,7 +188,11 @@ func SaveAs(ctx context.Context, s blob.Store, name string, c *Checkpoint) (err 
 	if err != nil {
 		return err
 	}
-	return s.PutIfAbsent(ctx, name+"/"+manifestName, bytes.NewReader(p))
+	if err := s.PutIfAbsent(ctx, name+"/"+manifestName, bytes.NewReader(p)); err != nil {
+		return err
+	}
+	written = written[:1] // the rest is no garbage now
+	return nil
 }
 
 func manifest(c *Checkpoint) (*Manifest, error) {

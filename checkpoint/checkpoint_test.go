@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/trivium-ml/trivium"
@@ -124,6 +125,44 @@ func TestSaveAndLoad(t *testing.T) {
 	same(t, model, want)
 	if _, name, _ := checkpoint.Latest(ctx, s); name != "step-000000000120.2" {
 		t.Errorf("the latest is %q", name)
+	}
+}
+
+// TestSaversAtOnce: several processes that take themselves for the one that saves do not write into one another's checkpoints.
+func TestSaversAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	s := blob.Dir(dir)
+	const n = 8
+	var wg sync.WaitGroup
+	names := make([]string, n)
+	for i := range n {
+		wg.Go(func() {
+			c := example(t)
+			c.Params.Flat[2] = float32(i)
+			var err error
+			if names[i], err = checkpoint.Save(ctx, s, c); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for i, name := range names {
+		if c, err := checkpoint.Load(ctx, s, name); err != nil || c.Params.Flat[2] != float32(i) {
+			t.Errorf("saver %d, %s: %v", i, name, err)
+		}
+	}
+	objects, err := s.List(ctx, "")
+	if err != nil || len(objects) != 3*n {
+		t.Errorf("%d checkpoints left %d objects, want %d; %v", n, len(objects), 3*n, err)
+	}
+	// The claim of a saver that was killed takes its name with it, and no more.
+	c := example(t)
+	c.Progress.Step = 7
+	if err := s.Put(ctx, "step-000000000007/claim", strings.NewReader("")); err != nil {
+		t.Fatal(err)
+	}
+	if name := save(t, s, c); name != "step-000000000007.2" {
+		t.Errorf("saved as %q", name)
 	}
 }
 

@@ -67,7 +67,7 @@ func openEvaluator(ctx context.Context, t Task, h Host) (_ *evaluator, err error
 	if e.model, err = buildModel(h.Models, t.Job.Model, e.splits.Schema(), e.cpu); err != nil {
 		return nil, err
 	}
-	if e.split(t.Target.Split) == nil {
+	if ds := e.split(t.Target.Split); ds == nil || ds.Rows() == 0 {
 		return nil, &PlanError{
 			fmt.Errorf("compare: the target is %v, but the data has no %s split (job.yaml: data.%s names one)", t.Target, t.Target.Split, t.Target.Split),
 		}

@@ -9,22 +9,27 @@ import (
 	"github.com/trivium-ml/trivium/wire"
 )
 
-// A Confusion counts, by weight, how often each class was predicted for each class: all that precision, recall and F1 need. Under the
-// name "confusion" its value is the accuracy, and String draws the matrix.
+// A Confusion counts, by weight, how often each class was predicted for each class. Its value is the accuracy, and String draws the
+// matrix.
 type Confusion struct {
-	name    string
 	outputs trivium.Outputs
 	n       int
 	counts  []float64 // n rows of n+1 columns: label, then prediction; the last column is for rows without a prediction (NaN)
 }
 
-func newConfusion(name string, o trivium.Outputs) trivium.Metric {
+// maxMatrix is the number of classes up to which there is a matrix: 32 MiB.
+const maxMatrix = 2048
+
+func newConfusion(_ string, o trivium.Outputs) (trivium.Metric, error) {
 	n := classes(o)
-	return &Confusion{name: name, outputs: o, n: n, counts: make([]float64, n*(n+1))}
+	if n > maxMatrix {
+		return nil, fmt.Errorf("metric: confusion has a cell for each pair of classes: want %d classes at most, found %d", maxMatrix, n)
+	}
+	return &Confusion{outputs: o, n: n, counts: make([]float64, n*(n+1))}, nil
 }
 
-// Name returns precision, recall, f1 or confusion.
-func (c *Confusion) Name() string { return c.name }
+// Name returns confusion.
+func (c *Confusion) Name() string { return "confusion" }
 
 // HigherIsBetter returns true.
 func (c *Confusion) HigherIsBetter() bool { return true }
@@ -40,7 +45,7 @@ func (c *Confusion) Count(label, prediction int) float64 { return c.counts[label
 
 // Add accounts for b's rows.
 func (c *Confusion) Add(o trivium.Outputs, b trivium.Batch, scores []float32) error {
-	return eachRow(c.name, c.outputs, o, &b, scores, func(i int, w float64, s []float32) error {
+	return eachRow(c.Name(), c.outputs, o, &b, scores, func(i int, w float64, s []float32) error {
 		label, err := class(&b.Labels, i, c.n)
 		if err != nil {
 			return err
@@ -54,11 +59,11 @@ func (c *Confusion) Add(o trivium.Outputs, b trivium.Batch, scores []float32) er
 	})
 }
 
-// Merge adds m's counts, which may be those of another metric made of them.
+// Merge adds m's counts.
 func (c *Confusion) Merge(m trivium.Metric) error {
 	x, ok := m.(*Confusion)
 	if !ok || x.n != c.n {
-		return mergeError(c.name, m)
+		return mergeError(c.Name(), m)
 	}
 	for i, v := range x.counts {
 		c.counts[i] += v
@@ -66,65 +71,16 @@ func (c *Confusion) Merge(m trivium.Metric) error {
 	return nil
 }
 
-// sums returns the weight of class k's rows, of the predictions of k, and of those that are right.
-func (c *Confusion) sums(k int) (labelled, predicted, right float64) {
-	for j := range c.n + 1 {
-		labelled += c.counts[k*(c.n+1)+j]
-	}
-	for j := range c.n {
-		predicted += c.Count(j, k)
-	}
-	return labelled, predicted, c.Count(k, k)
-}
-
-// Value returns what the name asks for. A class that occurs but is never predicted has precision 0, one that is predicted but never
-// occurs has recall 0; a class that does neither is left out of the mean.
+// Value returns the accuracy: the share of the weight that lies on the diagonal.
 func (c *Confusion) Value() float64 {
-	if c.name == "confusion" {
-		var right, all float64
-		for k := range c.n {
-			labelled, _, r := c.sums(k)
-			right += r
-			all += labelled
-		}
-		return right / all
-	}
-	if c.outputs.Task == trivium.Binary {
-		return c.of(1)
-	}
-	var sum, n float64
-	for k := range c.n {
-		if labelled, predicted, _ := c.sums(k); labelled > 0 || predicted > 0 {
-			sum += c.of(k)
-			n++
+	var right, all float64
+	for i, v := range c.counts {
+		all += v
+		if label, predicted := i/(c.n+1), i%(c.n+1); label == predicted {
+			right += v
 		}
 	}
-	return sum / n
-}
-
-// of returns the metric of class k; NaN where nothing was added.
-func (c *Confusion) of(k int) float64 {
-	labelled, predicted, right := c.sums(k)
-	var whole float64
-	switch c.name {
-	case "precision":
-		whole = predicted
-	case "recall":
-		whole = labelled
-	default: // F1, the harmonic mean of both
-		whole = (labelled + predicted) / 2
-	}
-	if whole == 0 && c.total() > 0 {
-		return 0
-	}
-	return right / whole
-}
-
-func (c *Confusion) total() (sum float64) {
-	for _, v := range c.counts {
-		sum += v
-	}
-	return sum
+	return right / all
 }
 
 // String draws the matrix, a row a label and a column a prediction.
@@ -146,24 +102,132 @@ func (c *Confusion) String() string {
 
 // AppendBinary appends the encoded counts to p.
 func (c *Confusion) AppendBinary(p []byte) ([]byte, error) {
-	return wire.AppendFloat64s(header(p, c.name), c.counts), nil
+	return wire.AppendFloat64s(header(p, c.Name()), c.counts), nil
 }
 
 // UnmarshalBinary replaces c's counts by those in p, of as many classes.
 func (c *Confusion) UnmarshalBinary(p []byte) error {
-	r := open(c.name, p)
-	counts := r.Float64s("counts", len(c.counts))
-	if r.Err() == nil && len(counts) != len(c.counts) {
-		r.Fail("counts", fmt.Errorf("want %d, of %d classes; found %d", len(c.counts), c.n, len(counts)))
-	}
-	for _, v := range counts {
-		if !(v >= 0) || math.IsInf(v, 1) {
-			r.Fail("counts", fmt.Errorf("%v is no weight", v))
-		}
-	}
+	r := open(c.Name(), p)
+	counts := weights(r, len(c.counts), c.n)
 	if err := r.Done(); err != nil {
 		return err
 	}
 	copy(c.counts, counts)
+	return nil
+}
+
+// weights reads so many sums of weights, of n classes.
+func weights(r *wire.Reader, want, n int) []float64 {
+	p := r.Float64s("counts", want)
+	if r.Err() == nil && len(p) != want {
+		r.Fail("counts", fmt.Errorf("want %d, of %d classes; found %d", want, n, len(p)))
+	}
+	for _, v := range p {
+		if !(v >= 0) || math.IsInf(v, 1) {
+			r.Fail("counts", fmt.Errorf("%v is no weight", v))
+		}
+	}
+	return p
+}
+
+// A perClass is precision, recall or F1: of class 1 for a binary model, else the mean over the classes that occur.
+type perClass struct {
+	name    string
+	outputs trivium.Outputs
+	n       int
+	sums    []float64 // by class: the weight of its rows, of the predictions of it, and of those that are right
+}
+
+func newPerClass(name string, o trivium.Outputs) (trivium.Metric, error) {
+	n := classes(o)
+	return &perClass{name: name, outputs: o, n: n, sums: make([]float64, 3*n)}, nil
+}
+
+func (c *perClass) Name() string         { return c.name }
+func (c *perClass) HigherIsBetter() bool { return true }
+func (c *perClass) Reset()               { clear(c.sums) }
+
+func (c *perClass) Add(o trivium.Outputs, b trivium.Batch, scores []float32) error {
+	return eachRow(c.name, c.outputs, o, &b, scores, func(i int, w float64, s []float32) error {
+		label, err := class(&b.Labels, i, c.n)
+		if err != nil {
+			return err
+		}
+		c.sums[3*label] += w
+		p := predicted(o, s)
+		if p >= 0 {
+			c.sums[3*p+1] += w
+		}
+		if p == label {
+			c.sums[3*p+2] += w
+		}
+		return nil
+	})
+}
+
+// Merge adds m's sums, which may be those of another of the three.
+func (c *perClass) Merge(m trivium.Metric) error {
+	x, ok := m.(*perClass)
+	if !ok || x.n != c.n {
+		return mergeError(c.name, m)
+	}
+	for i, v := range x.sums {
+		c.sums[i] += v
+	}
+	return nil
+}
+
+// Value returns what the name asks for. A class that occurs but is never predicted has precision 0, one that is predicted but never
+// occurs has recall 0; a class that does neither is left out of the mean.
+func (c *perClass) Value() float64 {
+	if c.outputs.Task == trivium.Binary {
+		var all float64
+		for k := range c.n {
+			all += c.sums[3*k]
+		}
+		if all == 0 {
+			return math.NaN()
+		}
+		return c.of(1)
+	}
+	var sum, n float64
+	for k := range c.n {
+		if c.sums[3*k] > 0 || c.sums[3*k+1] > 0 {
+			sum += c.of(k)
+			n++
+		}
+	}
+	return sum / n
+}
+
+// of returns the metric of class k.
+func (c *perClass) of(k int) float64 {
+	labelled, predicted, right := c.sums[3*k], c.sums[3*k+1], c.sums[3*k+2]
+	var whole float64
+	switch c.name {
+	case "precision":
+		whole = predicted
+	case "recall":
+		whole = labelled
+	default: // F1, the harmonic mean of both
+		whole = (labelled + predicted) / 2
+	}
+	if whole == 0 {
+		return 0
+	}
+	return right / whole
+}
+
+func (c *perClass) AppendBinary(p []byte) ([]byte, error) {
+	return wire.AppendFloat64s(header(p, c.name), c.sums), nil
+}
+
+func (c *perClass) UnmarshalBinary(p []byte) error {
+	r := open(c.name, p)
+	sums := weights(r, len(c.sums), c.n)
+	if err := r.Done(); err != nil {
+		return err
+	}
+	copy(c.sums, sums)
 	return nil
 }

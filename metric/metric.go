@@ -39,7 +39,7 @@ func New(name string, o trivium.Outputs) (trivium.Metric, error) {
 	if !slices.Contains(k.tasks, o.Task) {
 		return nil, fmt.Errorf("metric: %s does not fit a model for %v; %s would", name, o.Task, strings.Join(Default(o), " or "))
 	}
-	return k.make(name, o), nil
+	return k.make(name, o)
 }
 
 // Names returns the names that New knows, sorted; top5 stands for all of its kind.
@@ -65,26 +65,30 @@ func Default(o trivium.Outputs) []string {
 
 type kind struct {
 	tasks []trivium.Task
-	make  func(name string, o trivium.Outputs) trivium.Metric
+	make  func(name string, o trivium.Outputs) (trivium.Metric, error)
 }
 
 var (
 	classifiers = []trivium.Task{trivium.Binary, trivium.MultiClass}
 	kinds       = map[string]kind{
-		"accuracy": {classifiers, func(n string, o trivium.Outputs) trivium.Metric {
-			return &mean{name: n, outputs: o, higher: true, row: hit}
+		"accuracy": {classifiers, func(n string, o trivium.Outputs) (trivium.Metric, error) {
+			return &mean{name: n, outputs: o, higher: true, row: hit}, nil
 		}},
-		"logloss": {classifiers, func(n string, o trivium.Outputs) trivium.Metric { return &mean{name: n, outputs: o, row: logLoss} }},
-		"rmse": {[]trivium.Task{trivium.Regression}, func(n string, o trivium.Outputs) trivium.Metric {
-			return &mean{name: n, outputs: o, row: squaredError, root: true}
+		"logloss": {classifiers, func(n string, o trivium.Outputs) (trivium.Metric, error) {
+			return &mean{name: n, outputs: o, row: logLoss}, nil
 		}},
-		"mae": {[]trivium.Task{trivium.Regression}, func(n string, o trivium.Outputs) trivium.Metric {
-			return &mean{name: n, outputs: o, row: absoluteError}
+		"rmse": {[]trivium.Task{trivium.Regression}, func(n string, o trivium.Outputs) (trivium.Metric, error) {
+			return &mean{name: n, outputs: o, row: squaredError, root: true}, nil
 		}},
-		"auc":       {[]trivium.Task{trivium.Binary}, func(n string, o trivium.Outputs) trivium.Metric { return &AUC{outputs: o} }},
-		"precision": {classifiers, newConfusion},
-		"recall":    {classifiers, newConfusion},
-		"f1":        {classifiers, newConfusion},
+		"mae": {[]trivium.Task{trivium.Regression}, func(n string, o trivium.Outputs) (trivium.Metric, error) {
+			return &mean{name: n, outputs: o, row: absoluteError}, nil
+		}},
+		"auc": {[]trivium.Task{trivium.Binary}, func(_ string, o trivium.Outputs) (trivium.Metric, error) {
+			return &AUC{outputs: o}, nil
+		}},
+		"precision": {classifiers, newPerClass},
+		"recall":    {classifiers, newPerClass},
+		"f1":        {classifiers, newPerClass},
 		"confusion": {classifiers, newConfusion},
 	}
 )

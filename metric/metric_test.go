@@ -219,6 +219,7 @@ func TestErrors(t *testing.T) {
 		{second(metric.New("rmse", binary)), "accuracy or auc would"},
 		{second(metric.New("top5", binary)), "several classes"},
 		{second(metric.New("top05", three)), `"top5"`},
+		{second(metric.New("confusion", trivium.Outputs{Task: trivium.MultiClass, Width: 1 << 20})), "2048 classes at most, found 1048576"},
 		{accuracy.Add(three, classesOf(3, nil, 0, 7), make([]float32, 6)), "row 1: class 7 is outside 0 to 2"},
 		{accuracy.Add(three, classesOf(3, nil, 0), make([]float32, 6)), "want 3, found 6"},
 		{accuracy.Add(binary, classesOf(2, nil, 0), make([]float32, 1)), "was made for multi-class"},
@@ -244,6 +245,24 @@ func TestConfusionDraws(t *testing.T) {
 	}
 	if m.Classes() != 2 || m.Count(1, 0) != 1 || m.Count(0, 1) != 0 {
 		t.Errorf("%d classes, %v and %v", m.Classes(), m.Count(1, 0), m.Count(0, 1))
+	}
+}
+
+// TestManyClasses: what is no matrix has room for a million classes.
+func TestManyClasses(t *testing.T) {
+	const n = 1 << 20
+	many := trivium.Outputs{Task: trivium.MultiClass, Width: n}
+	for _, name := range []string{"precision", "recall", "f1"} {
+		m := must(metric.New(name, many))
+		scores := make([]float32, 2*n)
+		scores[n-1], scores[n] = 1, 1
+		if err := m.Add(many, classesOf(n, nil, n-1, 1), scores); err != nil {
+			t.Fatal(err)
+		}
+		// Class n-1 is right, class 1 is missed, class 0 is mistaken for it.
+		if got, want := m.Value(), 1./3; math.Abs(got-want) > 1e-12 {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
 	}
 }
 

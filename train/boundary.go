@@ -68,6 +68,9 @@ func (r *Run) boundary(ctx context.Context) {
 			r.over(reason, nil)
 		}
 	}
+	if improved && r.at.Step == r.keeper.step { // made up for after a resume: what was resumed from is the best
+		r.keeper.best = r.keeper.last
+	}
 	last := r.steps > 0 && r.at.Step >= r.steps // Result saves that one, when all is evaluated
 	if r.reason == "" && !last && r.at.Step > r.keeper.step && (improved || r.checkpointDue()) {
 		save := r.save

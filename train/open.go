@@ -200,8 +200,8 @@ func (r *Run) buildEvaluator() error {
 	if stop == "" {
 		return nil
 	}
-	if r.split(r.stopper.split) == nil {
-		return fmt.Errorf("train: stop.metric is %s, but the data has no %s split", r.Job.Stop.Metric, r.stopper.split)
+	if ds := r.split(r.stopper.split); ds == nil || ds.Rows() == 0 {
+		return fmt.Errorf("train: stop.metric is %s, but the data has no %s rows", r.Job.Stop.Metric, r.stopper.split)
 	}
 	s, err := e.empty()
 	if err != nil {
@@ -243,6 +243,9 @@ func (r *Run) resume(ctx context.Context) error {
 	r.at = c.Progress
 	if r.at.Row >= r.epochRows {
 		r.at.Epoch, r.at.Row = r.at.Epoch+1, 0
+	}
+	if c.Job != nil && c.Job.Stop.Metric != r.Job.Stop.Metric { // the best of another metric is no bound for this one
+		r.at.Best, r.at.BestStep, r.at.Bad = nil, 0, 0
 	}
 	r.evaluated = c.Progress.Evaluated
 	for k, v := range c.Progress.Metrics {

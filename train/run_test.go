@@ -262,6 +262,58 @@ func TestInterruptedInAnEvaluation(t *testing.T) {
 	}
 }
 
+// TestBestIsKept: an evaluation that is made up for after a resume finds the best model, and it is the one that was resumed from.
+func TestBestIsKept(t *testing.T) {
+	job := traintest.Job()
+	job.Stop = trivium.EarlyStop{Metric: "valid.loss", Patience: 1000, MinDelta: 1000} // the first stays the best
+	env := traintest.Env(t, 1, false)
+	env.Blob = blob.Dir(t.TempDir())
+	env.Checkpoints.Keep = 1
+	ctx, cancel := context.WithCancel(t.Context())
+	splits, err := data.Open(ctx, job.Data, data.Options{Sources: env.Sources})
+	if err != nil {
+		t.Fatal(err)
+	}
+	env.Splits = splits
+	valid := splits.Valid
+	splits.Valid = &tripwire{valid, cancel}
+	if r, err := local.New(env, local.Options{}).Train(ctx, job); err != nil || r.Reason != trivium.Interrupted || r.Epochs != 1 {
+		t.Fatalf("%s after epoch %d, %v", r.Reason, r.Epochs, err)
+	}
+	splits.Valid = valid
+	if env.Resume, _, err = checkpoint.Latest(t.Context(), env.Blob); err != nil {
+		t.Fatal(err)
+	}
+	run(t, env, job)
+	names, err := checkpoint.List(t.Context(), env.Blob)
+	if err != nil || !slices.Equal(names, []string{"step-000000000011", "step-000000000044"}) {
+		t.Errorf("checkpoints %v, %v: want the first, which was the best, and the last", names, err)
+	}
+}
+
+// TestOtherMetricAfterResume: the best of the metric that was watched before is no bound for another.
+func TestOtherMetricAfterResume(t *testing.T) {
+	env := traintest.Env(t, 1, false)
+	env.Blob = blob.Dir(t.TempDir())
+	job := traintest.Job()
+	job.Stop = trivium.EarlyStop{Metric: "valid.loss", Patience: 1000}
+	run(t, env, job)
+	c, _, err := checkpoint.Latest(t.Context(), env.Blob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	high := 1000.
+	c.Progress.Best = &high // as a loss may be
+	env.Resume, env.Blob = c, blob.Dir(t.TempDir())
+	longer := traintest.Job()
+	longer.Epochs, longer.Stop = 7, trivium.EarlyStop{Metric: "valid.accuracy", Patience: 1000}
+	run(t, env, longer)
+	c, _, err = checkpoint.Latest(t.Context(), env.Blob)
+	if err != nil || c.Progress.Best == nil || *c.Progress.Best > 1 {
+		t.Errorf("%v: the best accuracy is %v", err, c.Progress.Best)
+	}
+}
+
 // A tripwire calls f when it is read.
 type tripwire struct {
 	data.Dataset

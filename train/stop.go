@@ -3,7 +3,6 @@ package train
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 
@@ -61,7 +60,7 @@ func (p *Stopper) Next(value float64, step int64, at *StopState) (reason trivium
 	if !p.higher {
 		gain = -gain
 	}
-	if at.Best == nil && !math.IsNaN(value) || at.Best != nil && gain > p.stop.MinDelta {
+	if finite(value) && (at.Best == nil || gain > p.stop.MinDelta) {
 		at.Best, at.BestStep, at.Bad, improved = &value, step, 0, true
 	} else {
 		at.Bad++

@@ -27,6 +27,7 @@ func TestStopper(t *testing.T) {
 		{"target", trivium.EarlyStop{Metric: "valid.auc", Target: ">= 0.9"}, true, []float64{0.8, 0.89, 0.9}, trivium.TargetMet, 0.9, 0},
 		{"strict target", trivium.EarlyStop{Metric: "valid.auc", Target: ">0.9"}, true, []float64{0.8, 0.9}, "", 0.9, 0},
 		{"low target", trivium.EarlyStop{Metric: "valid.loss", Target: "< 1e-1"}, false, []float64{0.2, 0.09}, trivium.TargetMet, 0.09, 0},
+		{"nor is infinity", trivium.EarlyStop{Metric: "valid.auc", Patience: 2}, true, []float64{0.5, math.Inf(1), 0.4}, trivium.Stopped, 0.5, 2},
 		{"undefined is no progress", trivium.EarlyStop{Metric: "valid.auc", Patience: 3}, true, []float64{nan, 0.5, nan, nan, nan}, trivium.Stopped, 0.5, 3},
 	} {
 		s, err := train.NewStopper(c.stop)
