@@ -30,48 +30,28 @@ func Adult(ctx context.Context, d trivium.Data) (*Splits, error) {
 	if train > 1<<32 {
 		return nil, setting("rows", "want at most %d, found %d", int64(1)<<32, train)
 	}
-	all, err := adultRange(ctx, train+test)
-	if err != nil {
-		return nil, err
-	}
-	s := &Splits{Notes: []string{fmt.Sprintf("data is generated: a stand-in for the adult set, %d + %d rows of %d binary columns", train, test, adultColumns)}}
-	if s.Train, err = Slice(all, 0, train); err != nil {
-		return nil, err
-	}
-	s.Test, err = Slice(all, train, train+test)
-	return s, err
-}
-
-func adultRange(ctx context.Context, rows int64) (Dataset, error) {
-	const groups = int64(len(adultGroups))
-	ptr := make([]int64, rows+1)
-	index := make([]int32, rows*groups)
-	values := make([]float32, rows*groups)
-	class := make([]int32, rows)
 	weights := adultWeights()
-	err := parallel(ctx, rows, 1024, func(from, to int64) error {
-		for r := from; r < to; r++ {
-			ptr[r+1] = (r + 1) * groups
-			class[r] = adultRow(index[r*groups:(r+1)*groups], weights, uint64(r))
-			for i := range groups {
-				values[r*groups+i] = 1
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
 	schema := tableSchema([]int{adultColumns}, []string{"-1", "1"})
 	schema.Inputs[0].Form = trivium.CSR
-	return newMemory(schema, trivium.Batch{
-		Rows: int(rows),
-		Inputs: []trivium.Input{{
-			Name: "x", Form: trivium.CSR, Shape: []int{adultColumns},
-			Ptr: ptr, Index: index, Values: values,
-		}},
-		Labels: trivium.Labels{Kind: trivium.Class, Width: 2, Class: class},
-	}), nil
+	const n = int64(len(adultGroups))
+	g := &generated{schema, int(n), 8*n + 12, func(ctx context.Context, b *trivium.Batch, from, to int64) error {
+		in, rows := &b.Inputs[0], to-from
+		in.Ptr, in.Index = extend(in.Ptr[:0], int(rows)+1), extend(in.Index[:0], int(rows*n))
+		b.Labels.Class = extend(b.Labels.Class[:0], int(rows))
+		in.Ptr[0] = 0
+		return parallel(ctx, rows, 1024, func(lo, hi int64) error {
+			for r := lo; r < hi; r++ {
+				in.Ptr[r+1] = (r + 1) * n
+				b.Labels.Class[r] = adultRow(in.Index[r*n:(r+1)*n], weights, uint64(from+r))
+				for i := range n {
+					in.Values[r*n+i] = 1
+				}
+			}
+			return nil
+		})
+	}}
+	note := fmt.Sprintf("a stand-in for the adult set, %d + %d rows of %d binary columns", train, test, adultColumns)
+	return g.splits(ctx, note, train, train, test)
 }
 
 func adultWeights() (w [adultColumns]int64) {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/draw"
-	"github.com/trivium-ml/trivium/tensor"
 )
 
 const (
@@ -45,41 +44,19 @@ func Digits(ctx context.Context, d trivium.Data) (*Splits, error) {
 	if train > digitsTestFrom {
 		return nil, setting("rows", "there are at most %d generated digits to train on, found %d", digitsTestFrom, train)
 	}
-	s := &Splits{Notes: []string{fmt.Sprintf("data is generated: digits, %d + %d images of %d × %d", train, test, digitSide, digitSide)}}
-	var err error
-	if s.Train, err = digitsRange(ctx, 0, train); err != nil {
-		return nil, err
-	}
-	if s.Test, err = digitsRange(ctx, digitsTestFrom, test); err != nil {
-		return nil, err
-	}
-	return s, nil
+	g := dense(imageSchema([]int{digitSide, digitSide, 1}, 10), digitRow)
+	note := fmt.Sprintf("digits, %d + %d images of %d × %d", train, test, digitSide, digitSide)
+	return g.splits(ctx, note, train, digitsTestFrom, test)
 }
 
-func digitsRange(ctx context.Context, from, rows int64) (Dataset, error) {
-	x := tensor.Aligned[float32](int(rows) * digitPixels)
-	y := make([]int32, rows)
-	err := parallel(ctx, rows, 256, func(lo, hi int64) error {
-		var pixels [digitPixels]byte
-		for r := lo; r < hi; r++ {
-			y[r] = Digit(pixels[:], from+r)
-			row := x[r*digitPixels : (r+1)*digitPixels]
-			for p, v := range pixels {
-				row[p] = byteUnit[v]
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
+// digitRow writes the pixels of image i, and returns its label.
+func digitRow(x []float32, i int64) int32 {
+	var pixels [digitPixels]byte
+	label := Digit(pixels[:], i)
+	for p, v := range pixels {
+		x[p] = byteUnit[v]
 	}
-	m := newMemory(imageSchema([]int{digitSide, digitSide, 1}, 10), trivium.Batch{
-		Rows:   int(rows),
-		Inputs: []trivium.Input{{Name: "x", Form: trivium.Dense, Shape: []int{digitSide, digitSide, 1}, Values: x}},
-		Labels: trivium.Labels{Kind: trivium.Class, Width: 10, Class: y},
-	})
-	m.firstID = from
-	return m, nil
+	return label
 }
 
 // byteUnit[b] is b/255: a pixel as a number of [0, 1].

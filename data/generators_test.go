@@ -2,7 +2,11 @@ package data
 
 import (
 	"context"
+	"errors"
 	"hash/crc32"
+	"math"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/trivium-ml/trivium"
@@ -173,5 +177,49 @@ func BenchmarkDigit(b *testing.B) {
 	for b.Loop() {
 		Digit(p[:], i)
 		i++
+	}
+}
+
+// TestGeneratedBeyondMemory: a set that does not fit into the budget is generated as it is read, and has the rows of the small one.
+func TestGeneratedBeyondMemory(t *testing.T) {
+	for _, c := range []struct {
+		large, small trivium.Data
+		note         string
+	}{
+		{trivium.Data{Source: "logistic", Rows: 110_000}, trivium.Data{Source: "logistic", Rows: 700}, "all would take 4196 MiB"},
+		{trivium.Data{Source: "adult", Rows: 1 << 32}, trivium.Data{Source: "adult", Rows: 700}, "all would take 496 GiB"},
+	} {
+		large, err := Open(t.Context(), c.large, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		small, err := Open(t.Context(), c.small, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if large.Train.Rows() != c.large.Rows || !strings.Contains(strings.Join(large.Notes, "\n"), c.note) {
+			t.Errorf("%s: %d rows, %q", c.large.Source, large.Train.Rows(), large.Notes)
+		}
+		var got, want trivium.Batch
+		if err := errors.Join(large.Train.Read(t.Context(), &got, 300, 303), small.Train.Read(t.Context(), &want, 300, 303)); err != nil {
+			t.Fatal(err)
+		}
+		a, b := got.Inputs[0], want.Inputs[0]
+		if b.Ptr != nil { // of a view of the whole
+			b.Values, b.Index = b.Values[b.Ptr[0]:b.Ptr[3]], b.Index[b.Ptr[0]:b.Ptr[3]]
+		}
+		if !slices.Equal(a.Values, b.Values) || !slices.Equal(a.Index, b.Index) || !slices.Equal(got.Labels.Class, want.Labels.Class) {
+			t.Errorf("%s: rows 300 to 302 differ", c.large.Source)
+		}
+		if id := firstID(large.Test); id != c.large.Rows {
+			t.Errorf("%s: the first test row has the id %d, want %d", c.large.Source, id, c.large.Rows)
+		}
+		if err := errors.Join(large.Close(), small.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+	_, err := Logistic(t.Context(), trivium.Data{Rows: 1, Columns: math.MaxInt32})
+	if err == nil || !strings.Contains(err.Error(), "at most 536870912 columns") {
+		t.Errorf("error %v", err)
 	}
 }

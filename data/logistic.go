@@ -6,7 +6,6 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/draw"
-	"github.com/trivium-ml/trivium/tensor"
 )
 
 // Shape of the logistic set of the paper (Zhang, Alqahtani, Demirbas 2017): 10,000 × 10,000, synthetic.
@@ -32,42 +31,17 @@ func Logistic(ctx context.Context, d trivium.Data) (*Splits, error) {
 	if rows > 1<<40/int64(columns) { // counters of one stream
 		return nil, setting("rows", "the logistic set has at most %d rows of %d columns, found %d", 1<<40/columns, columns, rows)
 	}
-	train, err := logisticRange(ctx, 0, rows, columns)
-	if err != nil {
-		return nil, err
+	if int64(columns) > defaultBudget/8 { // the true weights
+		return nil, setting("columns", "the logistic set has at most %d columns, found %d", defaultBudget/8, columns)
 	}
-	test, err := logisticRange(ctx, max(rows, logisticRows), (rows+testShare-1)/testShare, columns)
-	if err != nil {
-		return nil, err
-	}
-	return &Splits{Train: train, Test: test, Notes: []string{fmt.Sprintf("data is generated: the logistic set, %d + %d rows of %d columns",
-		train.Rows(), test.Rows(), columns)}}, nil
-}
-
-func logisticRange(ctx context.Context, from, rows int64, columns int) (Dataset, error) {
 	w := make([]int64, columns)
 	for j := range w {
 		w[j] = draw.Int24(Seed, 1, uint64(j))
 	}
-	x := tensor.Aligned[float32](int(rows) * columns)
-	y := make([]int32, rows)
-	err := parallel(ctx, rows, 64, func(lo, hi int64) error {
-		for r := lo; r < hi; r++ {
-			y[r] = logisticRow(x[r*int64(columns):(r+1)*int64(columns)], w, uint64(from+r))
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	schema := tableSchema([]int{columns}, []string{"0", "1"})
-	m := newMemory(schema, trivium.Batch{
-		Rows:   int(rows),
-		Inputs: []trivium.Input{{Name: "x", Form: trivium.Dense, Shape: []int{columns}, Values: x}},
-		Labels: trivium.Labels{Kind: trivium.Class, Width: 2, Class: y},
-	})
-	m.firstID = from
-	return m, nil
+	g := dense(tableSchema([]int{columns}, []string{"0", "1"}), func(x []float32, id int64) int32 { return logisticRow(x, w, uint64(id)) })
+	test := (rows + testShare - 1) / testShare
+	note := fmt.Sprintf("the logistic set, %d + %d rows of %d columns", rows, test, columns)
+	return g.splits(ctx, note, rows, max(rows, logisticRows), test)
 }
 
 // logisticRow writes row i and returns its label.

@@ -31,17 +31,20 @@ type fitting struct {
 	unlabelled bool
 }
 
-// A stream is a data set that is decoded from its file whenever rows are read.
+// A stream is a data set that is decoded from its file, or generated, whenever rows are read.
 type stream struct {
-	schema   trivium.Schema
-	rows     int64
-	rowBytes int64 // of one row, decoded, on average
-	budget   int64
-	read     func(ctx context.Context, dst *trivium.Batch, from, to int64) error
+	schema    trivium.Schema
+	rows      int64
+	rowBytes  int64 // of one row, decoded, on average
+	budget    int64
+	firstID   int64
+	generated bool
+	read      func(ctx context.Context, dst *trivium.Batch, from, to int64) error
 }
 
 func (s *stream) Schema() trivium.Schema { return s.schema }
 func (s *stream) Rows() int64            { return s.rows }
+func (s *stream) first() int64           { return s.firstID }
 
 func (s *stream) Read(ctx context.Context, dst *trivium.Batch, from, to int64) error {
 	if err := checkRange(from, to, s.rows); err != nil {

@@ -2,6 +2,7 @@ package ps
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -146,6 +147,43 @@ func TestOpenAgain(t *testing.T) {
 		cancel()
 		if err := <-served; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestMessageThatIsTooLarge: what no frame has room for ends the host with a reason, where its receiver would wait for it.
+func TestMessageThatIsTooLarge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := transport.NewMemory()
+		hosts := map[string]*Host{}
+		var names []transport.Name
+		var server transport.Port
+		for _, id := range []string{"server", "client"} {
+			name := transport.Name{Job: "j", Role: "all", ID: id}
+			port, err := network.Open(bg, name, transport.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer port.Close()
+			stream, err := port.Stream("ps", transport.StreamOptions{MaxFrame: 400})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if server != nil {
+				if err := port.Know(server.Name(), server.Addr()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			hosts[id], names, server = Share(stream, nil), append(names, name), port
+			defer hosts[id].Close()
+		}
+		p := Placement{Directory: names[0], Servers: names[:1], Clients: names[1:]}
+		if _, err := hosts["server"].Direct(p, DirectoryOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := hosts["client"].Open(bg, p, []Spec{{Name: strings.Repeat("n", 200), Rows: 1, Cols: 4}, {Name: strings.Repeat("m", 200), Rows: 1, Cols: 4}}, Options{})
+		if !errors.Is(err, transport.ErrTooLarge) {
+			t.Errorf("error %v, want one that says what is too large", err)
 		}
 	})
 }

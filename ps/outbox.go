@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium/protocol"
+	"github.com/trivium-ml/trivium/transport"
 )
 
 // An outbox is what waits for one peer, so that nobody who makes messages is blocked. It is bounded by what its machines may have under
@@ -75,8 +76,8 @@ func (x *outbox) now(bs []protocol.Body) bool {
 		f := p.frame()
 		f.More = len(bs) > 1 && bs[1].Size() <= rider
 		err := x.h.s.Send(&atOnce{}, x.to, f)
-		if wait = errors.Is(err, errWait); wait {
-			p.holds = nil // it is still to be sent
+		if wait = errors.Is(err, errWait) || errors.Is(err, transport.ErrTooLarge); wait {
+			p.holds = nil // it is still to be sent, or refused where nobody who made it holds a lock
 		} else {
 			copied.give()
 			bs = bs[1:]
@@ -201,6 +202,9 @@ func (x *outbox) send(b protocol.Body) {
 	x.legOf(p).leave()
 	if err := x.h.s.Send(x.h.ctx, x.to, p.frame()); err != nil {
 		p.free() // the link's loss is told by itself
+		if errors.Is(err, transport.ErrTooLarge) { // others would wait for it
+			x.h.over(err)
+		}
 	}
 }
 

@@ -45,9 +45,9 @@ func (s *memStream) Send(ctx context.Context, to Name, f Frame) error {
 	}
 	switch n := len(f.Head) + len(f.Payload); {
 	case len(f.Head) > wire.MaxHead:
-		return fmt.Errorf("transport: send to %v on %q: a head of %d bytes, at most %d", to, s.name, len(f.Head), wire.MaxHead)
+		return fmt.Errorf("transport: send to %v on %q: %w: a head of %d bytes, at most %d", to, s.name, ErrTooLarge, len(f.Head), wire.MaxHead)
 	case n > s.o.MaxFrame:
-		return fmt.Errorf("transport: send to %v on %q: a frame of %d bytes, the stream's MaxFrame is %d", to, s.name, n, s.o.MaxFrame)
+		return fmt.Errorf("transport: send to %v on %q: %w: a frame of %d bytes, the stream's MaxFrame is %d", to, s.name, ErrTooLarge, n, s.o.MaxFrame)
 	case f.Priority > Control:
 		return fmt.Errorf("transport: send to %v on %q: there is no priority %d", to, s.name, f.Priority)
 	}
@@ -183,7 +183,7 @@ func (m *Memory) pumpOne(out *memOutbox, priority Priority, in *memInbox, flow *
 	}
 	if in.open && size > in.o.MaxFrame {
 		out.wait[priority].pop()
-		err := fmt.Errorf("transport: send to %v on %q: a frame of %d bytes, the peer's MaxFrame is %d", out.peer, out.s.name, size, in.o.MaxFrame)
+		err := fmt.Errorf("transport: send to %v on %q: %w: a frame of %d bytes, the peer's MaxFrame is %d", out.peer, out.s.name, ErrTooLarge, size, in.o.MaxFrame)
 		if f.waiter != nil {
 			f.Done = nil
 			f.answer(err)

@@ -87,9 +87,9 @@ func (s *stream) send(ctx context.Context, to Name, f Frame, try bool) (sent boo
 	case ctx.Err() != nil:
 		return false, s.sendErr(to, ctx.Err())
 	case len(f.Head) > wire.MaxHead:
-		return false, s.sendErr(to, fmt.Errorf("a head of %d bytes, at most %d", len(f.Head), wire.MaxHead))
+		return false, s.sendErr(to, fmt.Errorf("%w: a head of %d bytes, at most %d", ErrTooLarge, len(f.Head), wire.MaxHead))
 	case n > s.o.MaxFrame:
-		return false, s.sendErr(to, fmt.Errorf("a frame of %d bytes, the stream's MaxFrame is %d", n, s.o.MaxFrame))
+		return false, s.sendErr(to, fmt.Errorf("%w: a frame of %d bytes, the stream's MaxFrame is %d", ErrTooLarge, n, s.o.MaxFrame))
 	case f.Priority > Control:
 		return false, s.sendErr(to, fmt.Errorf("there is no priority %d", f.Priority))
 	}

@@ -206,4 +206,6 @@ var (
 	ErrLinkLost = errors.New("transport: link lost")
 	// ErrUnknownPeer: nobody said where the peer is, and it has not connected.
 	ErrUnknownPeer = errors.New("transport: unknown peer")
+	// ErrTooLarge: the frame has more bytes than the stream takes, at either end: no repetition sends it.
+	ErrTooLarge = errors.New("too large")
 )
