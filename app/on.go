@@ -58,6 +58,9 @@ func (f *onFlags) dial(ctx context.Context) (*fleet.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, joinWait)
 	defer cancel()
 	self, _, err := trust.Join(ctx, f.On, token, trust.JoinOptions{Name: trust.Name{Role: "client", ID: "pid-" + strconv.Itoa(os.Getpid())}})
+	if _, refused := errors.AsType[*trust.Refusal](err); refused {
+		return nil, misused(err) // the token, the clock or this program is another than the cluster takes
+	}
 	if err != nil {
 		return nil, &codedError{Lost, err}
 	}
