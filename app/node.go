@@ -12,6 +12,7 @@ import (
 	"os"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,6 +34,8 @@ type nodeVerb struct {
 	ID     string `name:"id" placeholder:"NAME" help:"Of this machine in the cluster (default: its host name and a few letters)."`
 
 	EtcdTLS []string `placeholder:"CERT,KEY,CA" help:"Files to speak TLS to the cluster's etcd, where up was given such."`
+
+	lent bool // it was taken once: from then on it waits for the cluster, whatever becomes of that
 }
 
 func (nodeVerb) Help() string {
@@ -63,7 +66,7 @@ func (v *nodeVerb) Run(ctx context.Context, s *session) error {
 		}
 		var out *cluster.OutError
 		var lost *fleet.LostError
-		if !errors.As(err, &out) && !errors.As(err, &lost) && (wait == 0 || !isLost(err)) {
+		if !errors.As(err, &out) && !errors.As(err, &lost) && !(isLost(err) && (wait > 0 || v.lent)) {
 			return err
 		}
 		if wait = min(2*wait+time.Second, 30*time.Second); time.Since(began) > time.Minute {
@@ -174,7 +177,13 @@ func (v *nodeVerb) lend(ctx context.Context, s *session, log *slog.Logger, self 
 	ended := make(chan error, 1)
 	go func() {
 		defer close(ended)
-		for _, err := range members.Views() {
+		led := false
+		for view, err := range members.Views() {
+			before := led
+			led = slices.ContainsFunc(view.Members, func(m cluster.Member) bool { return m.Name == to.Coordinator })
+			if err == nil && before && !led { // the port forgets it, and tells nobody of its link
+				err = &codedError{Lost, fmt.Errorf("the group goes on without the coordinator %v", to.Coordinator)}
+			}
 			if err != nil {
 				ended <- err
 				cancel()
@@ -186,6 +195,7 @@ func (v *nodeVerb) lend(ctx context.Context, s *session, log *slog.Logger, self 
 		Stream: stream, Coordinator: to.Coordinator, Launcher: children, Offer: offer, Log: log,
 		Said: func(lost error) {
 			if lost == nil {
+				v.lent = true
 				fmt.Fprintf(s.out, "lent to %v\n", to.Coordinator)
 			}
 		},

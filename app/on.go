@@ -150,10 +150,7 @@ func (s *session) attend(ctx context.Context, t *training, client *fleet.Client,
 	if err != nil {
 		return clusterError(err)
 	}
-	if err := client.Files(ctx, id, filepath.Join(t.out, id)); err != nil {
-		return clusterError(err)
-	}
-	moved, err := settleFiles(t.out, id)
+	moved, err := fetchFiles(ctx, client, t.out, id)
 	if err != nil {
 		return err
 	}
@@ -170,9 +167,19 @@ func (s *session) attend(ctx context.Context, t *training, client *fleet.Client,
 	return nil
 }
 
-// settleFiles puts the run directory among a job's files where those of this machine are, and the rest away. It returns its new place.
-func settleFiles(out, id string) (string, error) {
-	root := filepath.Join(out, id)
+// fetchFiles puts the run directory among a job's files where those of this machine are. It returns its new place. What comes, comes into
+// a folder of its own: a run here may have the job's name.
+func fetchFiles(ctx context.Context, client *fleet.Client, out, id string) (string, error) {
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return "", err
+	}
+	root, err := os.MkdirTemp(out, ".fetch-")
+	if err != nil {
+		return "", err
+	}
+	if err := client.Files(ctx, id, root); err != nil {
+		return "", errors.Join(clusterError(err), os.RemoveAll(root))
+	}
 	made, err := filepath.Glob(filepath.Join(root, jobRuns, "*"))
 	if err != nil {
 		return "", err

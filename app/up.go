@@ -3,6 +3,7 @@ package app
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -401,7 +402,8 @@ func assembleOn(ctx context.Context, w *fleet.Work, host string) (*team, error) 
 		n.Identity, err = id.Encode()
 		return n, err
 	}
-	name := transport.Name{Job: w.Job.ID, Role: "driver", ID: "0", Incarnation: 1}
+	// Other coordinators have jobs of this number too, maybe on the same machines.
+	name := transport.Name{Job: w.Job.ID + "-" + rand.Text()[:8], Role: "driver", ID: "0", Incarnation: 1}
 	own, err := network(name, host)
 	if err != nil {
 		return nil, err

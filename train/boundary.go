@@ -120,18 +120,23 @@ func (r *Run) finish(ctx context.Context) error {
 	if i := notFinite(r.Layout(), r.Params.Flat, nil); i >= 0 { // the last update broke it, and no loss said so
 		return &trivium.DivergedError{Step: r.at.Step, Loss: r.watched.loss, Tensor: tensorName(r.Layout(), i)}
 	}
+	var lost error
 	if r.reason != trivium.Interrupted {
 		if _, _, err := r.evaluate(ctx); err != nil {
 			if ctx.Err() == nil {
 				return err
 			}
-			r.reason = trivium.Interrupted
+			if l := LostOf(ctx); l != nil {
+				lost = l
+			} else {
+				r.reason = trivium.Interrupted
+			}
 		}
 	}
 	if r.at.Step == 0 || r.at.Step == r.keeper.step {
-		return nil
+		return lost
 	}
-	return r.save(context.WithoutCancel(ctx))
+	return errors.Join(lost, r.save(context.WithoutCancel(ctx)))
 }
 
 // Close lets go of what Open opened.

@@ -22,7 +22,7 @@ import (
 //	POST /v1/jobs/{id}/cancel     answers with the Job
 //	GET  /v1/jobs/{id}/log        its lines, as text; ?follow=1: until it ends
 //	GET  /v1/jobs/{id}/files      what it left, as a tar archive
-//	POST /v1/data                 data for a job; answers with {"id": ...}
+//	POST /v1/sent                 data for a job; answers with {"id": ...}
 //
 // All but the first want a certificate of the cluster. An error is {"error": ...}, with a status that fits.
 func (c *Coordinator) Handler() http.Handler {

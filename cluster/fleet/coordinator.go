@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -70,15 +71,16 @@ type Coordinator struct {
 	log     *slog.Logger
 	nodes   *Nodes
 	stream  transport.Stream
-	members *cluster.Membership
+	members *cluster.Membership // under mu; nil: it has not joined
 	began   time.Time
 
 	mu      sync.Mutex
 	queue   Queue
 	live    map[string]*running
 	logs    map[string]*jobLog
-	changed chan struct{} // 1: the queue is to be looked at
-	wait    sync.WaitGroup
+	changed chan struct{}  // 1: the queue is to be looked at
+	wait    sync.WaitGroup // what hears machines
+	jobs    sync.WaitGroup
 }
 
 // A running job.
@@ -119,30 +121,47 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		return err
 	}
 	self := cluster.Member{Name: c.o.Port.Name(), Addr: cmp.Or(c.o.Addr, c.o.Port.Addr()), Info: map[string]string{"role": "coordinator"}}
-	if c.members, err = cluster.Join(ctx, c.o.Meta, group, self, Policy(c.o.Port, c.log)); err != nil {
+	members, err := cluster.Join(ctx, c.o.Meta, group, self, Policy(c.o.Port, c.log))
+	if err != nil {
 		return fmt.Errorf("fleet: the group of machines: %w", err)
 	}
+	c.mu.Lock()
+	c.members = members
+	c.mu.Unlock()
 	inner, cancel := context.WithCancel(ctx)
+	hearing, deaf := context.WithCancel(context.WithoutCancel(ctx)) // the machines are heard until the last job has ended
 	defer func() {
 		cancel()
-		_ = c.members.Close() // its end is what is wanted
+		c.jobs.Wait()
+		deaf()
+		_ = members.Close() // its end is what is wanted
 		c.wait.Wait()
 	}()
-	var failed error
+	failed := make(chan error, 2)
 	c.wait.Go(func() {
-		if err := c.nodes.Run(inner); inner.Err() == nil {
-			failed = err
+		if err := c.nodes.Run(hearing); hearing.Err() == nil {
+			failed <- err
 			cancel()
 		}
 	})
-	c.wait.Go(func() { c.follow() })
+	c.wait.Go(func() {
+		if err := c.follow(members); inner.Err() == nil {
+			failed <- fmt.Errorf("fleet: the group of machines went on without this coordinator: start it again: %w", err)
+			cancel()
+		}
+	})
 	for {
 		c.schedule(inner)
 		select {
 		case <-c.changed:
 		case <-c.nodes.Changed():
 		case <-inner.Done():
-			return failed
+			select {
+			case err := <-failed:
+				return err
+			default:
+				return nil
+			}
 		}
 	}
 }
@@ -152,13 +171,12 @@ func Policy(port transport.Port, log *slog.Logger) cluster.Policy {
 	return cluster.Policy{MaxWorkers: 256, Group: GroupName, Forget: port.Forget, Log: log}
 }
 
-// follow takes away the machines that the group has convicted.
-func (c *Coordinator) follow() {
+// follow takes away the machines that the group has convicted, until the membership ends.
+func (c *Coordinator) follow(members *cluster.Membership) error {
 	var before []cluster.Member
-	for v, err := range c.members.Views() {
+	for v, err := range members.Views() {
 		if err != nil {
-			c.log.Error("the group of machines is lost", "error", err)
-			return
+			return err
 		}
 		for _, m := range before {
 			if !slices.ContainsFunc(v.Members, func(x cluster.Member) bool { return x.Name == m.Name }) {
@@ -167,6 +185,7 @@ func (c *Coordinator) follow() {
 		}
 		before = v.Members
 	}
+	return nil
 }
 
 // poke has the queue looked at.
@@ -199,7 +218,7 @@ func (c *Coordinator) schedule(ctx context.Context) {
 		w.Data, w.Resume = c.sentFile(j.Spec.Data), c.sentFile(j.Spec.Resume)
 		jobCtx, cancel := context.WithCancel(ctx)
 		c.live[j.ID] = &running{cancel: cancel}
-		c.wait.Go(func() {
+		c.jobs.Go(func() {
 			defer cancel()
 			c.run(jobCtx, w)
 		})
@@ -211,9 +230,12 @@ func (c *Coordinator) run(ctx context.Context, w *Work) {
 	id := w.Job.ID
 	c.log.Info("job started", "job", id, "nodes", w.Job.Nodes, "threads", w.Job.Threads)
 	l := c.logOf(id)
-	w.Log = l
+	w.Log = io.Discard
+	if l != nil {
+		w.Log = l
+	}
 	w.Launcher = c.nodes.Launcher(w.Job.Nodes)
-	out := c.o.Run(ctx, w)
+	out := c.attempt(ctx, w)
 	if err := w.Launcher.Close(); err != nil {
 		c.log.Error("processes of a job are left", "job", id, "error", err)
 	}
@@ -228,11 +250,12 @@ func (c *Coordinator) run(ctx context.Context, w *Work) {
 	c.mu.Lock()
 	state := Done
 	switch {
+	case out.Code == 0: // also where the end of it came when it was done
 	case c.live[id].cancelled:
 		state = Cancelled
 	case ctx.Err() != nil:
 		state, out.Why = Forgotten, "the coordinator ended"
-	case out.Code != 0:
+	default:
 		state = Failed
 	}
 	delete(c.live, id)
@@ -252,6 +275,17 @@ func (c *Coordinator) run(ctx context.Context, w *Work) {
 	}
 	c.log.Info("job ended", "job", id, "state", state, "why", out.Why)
 	c.poke()
+}
+
+// attempt is Options.Run. A panic is the job's: the coordinator has others.
+func (c *Coordinator) attempt(ctx context.Context, w *Work) (out Outcome) {
+	defer func() {
+		if p := recover(); p != nil {
+			out = Outcome{Code: 1, Why: fmt.Sprintf("panic: %v", p)}
+			fmt.Fprintf(w.Log, "panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return c.o.Run(ctx, w)
 }
 
 func (c *Coordinator) identity(n trust.Name) (*trust.Identity, error) {
@@ -374,7 +408,13 @@ type MemberStatus struct {
 // Status returns it.
 func (c *Coordinator) Status(ctx context.Context) (Status, error) {
 	out := Status{Time: time.Now(), Since: c.began, Build: c.o.Build}
-	group, err := c.members.Status(ctx)
+	c.mu.Lock()
+	members := c.members
+	c.mu.Unlock()
+	if members == nil {
+		return out, errors.New("the coordinator has not joined its group yet: ask again in a moment")
+	}
+	group, err := members.Status(ctx)
 	if err != nil {
 		return out, err
 	}

@@ -4,10 +4,10 @@
 // the coordinator, [Nodes] knows the offers, and is a launch.Launcher whose processes run on them. A [Queue] says which job is next, and
 // where its workers go. A [Coordinator] puts these together behind an API in HTTP and JSON, which a [Client] speaks.
 //
-//	c, err := fleet.Up(ctx, fleet.Options{Dir: "cluster", Listen: ":7070", Build: build, Run: run})     // trivium up
-//	err = fleet.Lend(ctx, fleet.LendOptions{Coordinator: addr, Token: token, Offer: fleet.OfferAll()})  // trivium node
-//	client, err := fleet.Dial(ctx, addr, token)                                                          // trivium train --on
-//	job, err := client.Submit(ctx, fleet.Spec{Workers: 4, Threads: 1, Payload: payload})
+//	c, err := fleet.New(options)              // trivium up: then c.Run, and c.Handler behind HTTPS
+//	err = node.Run(ctx)                       // trivium node
+//	client := fleet.NewClient(addr, identity) // trivium train --on
+//	job, err := client.Submit(ctx, spec)
 //
 // What a job is, the package does not know: its payload is its caller's, and so is Options.Run, which runs it.
 package fleet

@@ -247,6 +247,52 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// TestEndsAfterItsJobs: a coordinator that is told to end hears its machines until the last job has ended, also one that just starts.
+func TestEndsAfterItsJobs(t *testing.T) {
+	began, heard := make(chan struct{}), make(chan error, 1)
+	r := newRig(t, t.TempDir(), func(ctx context.Context, w *Work) Outcome {
+		close(began)
+		<-ctx.Done()
+		p, err := w.Launcher.Start(context.WithoutCancel(ctx), launch.Spec{Name: "worker/0"})
+		if err == nil {
+			<-p.Exited()
+			err = p.Exit().AsError()
+		}
+		heard <- err
+		return Outcome{6, "interrupted"}
+	})
+	r.lend("a", offer(1), func(context.Context, launch.Child) error { return nil })
+	if _, err := r.client().Submit(t.Context(), Spec{Need: Need{Workers: 1}, Build: "this", Payload: json.RawMessage(`1`)}); err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	r.stop()
+	if err := <-heard; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPanicOfAJob: it is the job's, and the next one runs.
+func TestPanicOfAJob(t *testing.T) {
+	r := newRig(t, t.TempDir(), func(_ context.Context, w *Work) Outcome {
+		if string(w.Job.Spec.Payload) == "1" {
+			panic("a model's constructor")
+		}
+		return Outcome{}
+	})
+	r.lend("a", offer(1), nil)
+	client := r.client()
+	for payload, want := range map[string]State{"1": Failed, "2": Done} {
+		j, err := client.Submit(t.Context(), Spec{Need: Need{Workers: 1}, Build: "this", Payload: json.RawMessage(payload)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.until(client, j.ID, want); want == Failed && got.Why != "panic: a model's constructor" {
+			t.Errorf("it ended as %+v", got)
+		}
+	}
+}
+
 // TestLostMachine: what runs there is lost with it, and the job says so.
 func TestLostMachine(t *testing.T) {
 	r := newRig(t, t.TempDir(), startAll)

@@ -296,11 +296,16 @@ func (v *Nodes) start(ctx context.Context, id string, s launch.Spec) (*launch.Pr
 	})
 	on.processes[seq] = p
 	v.mu.Unlock()
-	err := send(ctx, v.s, on.name, kindStart, start{seq, s.Name, s.Args, s.Config})
+	waiting, cancel := context.WithTimeoutCause(ctx, startWait, fmt.Errorf("no word of %s within %v", s.Name, startWait))
+	defer cancel()
+	err := send(waiting, v.s, on.name, kindStart, start{seq, s.Name, s.Args, s.Config})
 	if err == nil {
-		err = p.answer(ctx)
+		err = p.answer(waiting)
 	}
 	if err != nil {
+		if waiting.Err() != nil {
+			_ = p.process.Kill() // it may run all the same
+		}
 		v.process(on.name, seq, true)
 		return nil, fmt.Errorf("on %s: %w", on.offer.Host, err)
 	}
@@ -326,6 +331,9 @@ func (p *remote) answer(ctx context.Context) error {
 			return p.process.Exit().AsError() // the machine is lost
 		}
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 }
+
+// startWait is how long a machine may take to say that a process runs.
+const startWait = 30 * time.Second

@@ -22,5 +22,9 @@ func NewProcess(name string, signal func(os.Signal) error) (p *Process, end func
 	return p, func(e Exit) { once.Do(func() { p.end(e) }) }
 }
 
-// Started tells the number that the system gave a process of NewProcess. It is called once, before others see p and before end.
-func (p *Process) Started(pid int) { p.pid = pid }
+// Started tells the number that the system gave a process of NewProcess. It is called once.
+func (p *Process) Started(pid int) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	p.pid = pid
+}

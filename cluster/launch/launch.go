@@ -90,7 +90,11 @@ type Process struct {
 func (p *Process) Name() string { return p.name }
 
 // PID is the system's number of the process; for a goroutine, that of its own process.
-func (p *Process) PID() int { return p.pid }
+func (p *Process) PID() int {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	return p.pid
+}
 
 // Exited is closed when the process has ended.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
@@ -103,8 +107,8 @@ func (p *Process) Exit() Exit {
 }
 
 func (p *Process) end(e Exit) {
-	e.Name, e.PID, e.Ran = p.name, p.pid, e.At.Sub(p.began)
 	p.lock.Lock()
+	e.Name, e.PID, e.Ran = p.name, p.pid, e.At.Sub(p.began)
 	p.exit = e
 	p.lock.Unlock()
 	close(p.exited)
@@ -114,7 +118,7 @@ func (p *Process) end(e Exit) {
 // as Child.Stop.
 func (p *Process) Signal(s os.Signal) error {
 	if err := p.signal(s); err != nil {
-		return fmt.Errorf("launch: signal %s (process %d): %w", p.name, p.pid, err)
+		return fmt.Errorf("launch: signal %s (process %d): %w", p.name, p.PID(), err)
 	}
 	return nil
 }
@@ -151,7 +155,7 @@ func (p *Process) Stop(ctx context.Context, grace time.Duration) (Exit, error) {
 	case <-p.exited:
 		return p.Exit(), nil
 	case <-time.After(killed):
-		return Exit{}, fmt.Errorf("launch: stop %s (process %d): it is still there %v after it was killed", p.name, p.pid, killed)
+		return Exit{}, fmt.Errorf("launch: stop %s (process %d): it is still there %v after it was killed", p.name, p.PID(), killed)
 	}
 }
 

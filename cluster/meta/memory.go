@@ -288,7 +288,7 @@ func (m *Memory) Revoke(ctx context.Context, l cluster.Lease) error {
 func (m *Memory) expire(l cluster.Lease) {
 	m.lock.Lock()
 	defer m.lock.Unlock()
-	if held := m.leases[l]; held != nil && !time.Now().Before(held.deadline) {
+	if held := m.leases[l]; held != nil && !m.closed && !time.Now().Before(held.deadline) {
 		m.end(l)
 	}
 }

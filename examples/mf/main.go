@@ -36,7 +36,8 @@ func movielens(context.Context, trivium.Data) (*data.Splits, error) {
 		}
 		defer f.Close()
 		var all ratings
-		for lines := bufio.NewScanner(f); lines.Scan(); {
+		lines := bufio.NewScanner(f)
+		for lines.Scan() {
 			var user, item int32
 			var rating float32
 			var at int64
@@ -48,7 +49,7 @@ func movielens(context.Context, trivium.Data) (*data.Splits, error) {
 				rating     float32
 			}{user, item, rating})
 		}
-		return all.splits(), nil
+		return all.splits(), lines.Err()
 	}
 	s := generated().splits()
 	s.Notes = append(s.Notes, file+" is not on this machine: ratings of its shape are generated")

@@ -21,7 +21,7 @@ import (
 
 // Options of the strategy. The zero value works.
 type Options struct {
-	Wait time.Duration // for the slowest, once this worker is done; 0: an hour
+	Wait time.Duration // for the slowest, once this worker is done; 0: thirty days. One that is lost is not waited for
 }
 
 // A Strategy trains one worker's part.
@@ -33,7 +33,7 @@ type Strategy struct {
 // New returns the strategy.
 func New(env train.Env, o Options) trivium.Strategy {
 	if o.Wait == 0 {
-		o.Wait = time.Hour
+		o.Wait = 30 * 24 * time.Hour
 	}
 	return &Strategy{env, o.Wait}
 }

@@ -48,12 +48,12 @@ type Assignment struct {
 // Serves reports whether this process trains nothing, and only serves.
 func (a *Assignment) Serves() bool { return a.Index >= a.Workers }
 
-// Name is the worker's on the network.
+// Name is the worker's on the network: of the driver's job there, for two runs may have one name.
 func (a *Assignment) Name() transport.Name {
 	if a.Serves() {
-		return transport.Name{Job: a.Run, Role: "server", ID: fmt.Sprint(a.Index - a.Workers), Incarnation: 1}
+		return transport.Name{Job: a.Driver.Job, Role: "server", ID: fmt.Sprint(a.Index - a.Workers), Incarnation: 1}
 	}
-	return transport.Name{Job: a.Run, Role: "worker", ID: fmt.Sprint(a.Index), Incarnation: 1}
+	return transport.Name{Job: a.Driver.Job, Role: "worker", ID: fmt.Sprint(a.Index), Incarnation: 1}
 }
 
 // A Network says how a worker reaches the others: by unix sockets and shared memory on one host, and, where Listen is set, by TCP too.

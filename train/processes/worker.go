@@ -126,21 +126,16 @@ func Work(ctx context.Context, a *Assignment, o Options) (err error) {
 	r, err := w.train(training)
 	w.ship.close() // what still comes must not hold up the listener
 	w.report(ctx, r, err)
-	timer := time.NewTimer(endWait)
-	defer timer.Stop()
+	// Not before the others are done too, however long rank 0 evaluates: they would miss this worker. The loss of the driver is an end.
 	select {
 	case <-w.end:
 	case <-ctx.Done():
-	case <-timer.C:
 	}
-	w.leave() // not before the others are done too: they would miss this worker
+	w.leave()
 	return nil
 }
 
-const (
-	maxMessage = 8 << 20          // bytes on the job stream
-	endWait    = 30 * time.Second // for the driver to take the result
-)
+const maxMessage = 8 << 20 // bytes on the job stream
 
 // send sends a message to the driver.
 func (w *worker) send(ctx context.Context, kind uint8, v any) error {
@@ -224,7 +219,7 @@ func (w *worker) hear(ev *transport.Event) {
 			w.log.Warn("message refused", "error", err)
 			return
 		}
-		name := transport.Name{Job: w.a.Run, Role: d.Role, ID: d.ID, Incarnation: d.Incarnation}
+		name := transport.Name{Job: w.a.Driver.Job, Role: d.Role, ID: d.ID, Incarnation: d.Incarnation}
 		w.view.Lock()
 		m := w.view.members
 		w.view.Unlock()
