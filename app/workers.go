@@ -232,7 +232,7 @@ func (s *session) assemble(ctx context.Context, t *training) (_ *team, err error
 		o := Options{Models: s.models, Sources: s.sources, Name: s.name}
 		m.launcher = launch.NewGoroutines(func(ctx context.Context, c launch.Child) error { return work(ctx, c, o, memory) })
 	}
-	driver := transport.Name{Job: t.name, Role: "driver", ID: "0", Incarnation: 1}
+	driver := transport.Name{Job: "run", Role: "driver", ID: "0", Incarnation: 1} // the network is its own
 	m.port, err = network.Open(ctx, driver, transport.Options{Secret: m.network.Secret, Log: m.log})
 	return m, err
 }

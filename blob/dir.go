@@ -74,7 +74,7 @@ func (d *Directory) write(ctx context.Context, key string, r io.Reader, commit f
 		}
 	}
 	if errors.Is(err, fs.ErrExist) { // a file lies where a folder should: that is not the object
-		return fmt.Errorf("%s is no folder: %v", folder, err)
+		return errors.New(folder + " is no folder: " + err.Error())
 	}
 	if err != nil {
 		return err

@@ -201,7 +201,7 @@ func (x *outbox) send(b protocol.Body) {
 	p.copied.give()
 	x.legOf(p).leave()
 	if err := x.h.s.Send(x.h.ctx, x.to, p.frame()); err != nil {
-		p.free() // the link's loss is told by itself
+		p.free()                                   // the link's loss is told by itself
 		if errors.Is(err, transport.ErrTooLarge) { // others would wait for it
 			x.h.over(err)
 		}
