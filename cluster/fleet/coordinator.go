@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -122,7 +123,10 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	}
 	self := cluster.Member{Name: c.o.Port.Name(), Addr: cmp.Or(c.o.Addr, c.o.Port.Addr()), Info: map[string]string{"role": "coordinator"}}
 	members, err := cluster.Join(ctx, c.o.Meta, group, self, Policy(c.o.Port, c.log))
-	if err != nil {
+	switch {
+	case ctx.Err() != nil && err != nil: // ended before it began
+		return nil
+	case err != nil:
 		return fmt.Errorf("fleet: the group of machines: %w", err)
 	}
 	c.mu.Lock()
@@ -239,14 +243,7 @@ func (c *Coordinator) run(ctx context.Context, w *Work) {
 	if err := w.Launcher.Close(); err != nil {
 		c.log.Error("processes of a job are left", "job", id, "error", err)
 	}
-	for _, sent := range []string{w.Data, w.Resume} {
-		if sent == "" {
-			continue
-		}
-		if err := os.Remove(sent); err != nil {
-			c.log.Warn("a file that came with a job stays", "job", id, "error", err)
-		}
-	}
+	c.dropSent(w.Job.Spec)
 	c.mu.Lock()
 	state := Done
 	switch {
@@ -302,7 +299,40 @@ func (c *Coordinator) sentFile(id string) string {
 	if id == "" {
 		return ""
 	}
-	return filepath.Join(c.o.Dir, sentDir, filepath.Base(id))
+	return filepath.Join(c.o.Dir, sentDir, filepath.Base(id)+".sent") // a plain name, whatever a stranger's id is
+}
+
+// dropSent removes the files that came with a job, which will not run, or not again.
+func (c *Coordinator) dropSent(s Spec) {
+	for _, id := range []string{s.Data, s.Resume} {
+		if id == "" {
+			continue
+		}
+		if err := os.Remove(c.sentFile(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			c.log.Warn("a file that came with a job stays", "job", s.Name, "error", err)
+		}
+	}
+}
+
+// dropUnwanted removes the files that came for no job that waits: their senders, or this process, ended between the two.
+func (c *Coordinator) dropUnwanted() error {
+	wanted := map[string]bool{}
+	for _, j := range c.queue.jobs {
+		if j.State == Queued {
+			wanted[c.sentFile(j.Spec.Data)], wanted[c.sentFile(j.Spec.Resume)] = true, true
+		}
+	}
+	dir := filepath.Join(c.o.Dir, sentDir)
+	files, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, f := range files {
+		if path := filepath.Join(dir, f.Name()); !wanted[path] {
+			err = errors.Join(err, os.Remove(path))
+		}
+	}
+	return err
 }
 
 // logOf returns a job's log, or nil where it cannot be written: then the job runs without.
@@ -312,8 +342,16 @@ func (c *Coordinator) logOf(id string) *jobLog {
 	return c.logs[id]
 }
 
-// Submit puts a job into the queue.
+// Submit puts a job into the queue. The files that came for one that it refuses are removed.
 func (c *Coordinator) Submit(s Spec) (Job, error) {
+	j, err := c.submit(s)
+	if err != nil {
+		c.dropSent(s)
+	}
+	return j, err
+}
+
+func (c *Coordinator) submit(s Spec) (Job, error) {
 	switch {
 	case s.Build != c.o.Build:
 		return Job{}, fmt.Errorf("it comes from another program (build %s, the cluster's is %s): submit with the one that the cluster runs", short(s.Build), short(c.o.Build))
@@ -364,6 +402,7 @@ func (c *Coordinator) Cancel(id string) (Job, error) {
 	switch j.State {
 	case Queued:
 		c.queue.End(j, Cancelled, 0, "it had not begun", time.Now())
+		c.dropSent(j.Spec)
 		_ = c.logs[id].Close() // it is empty
 		c.save()
 		c.poke()
@@ -507,6 +546,9 @@ func (c *Coordinator) load() error {
 				return fmt.Errorf("fleet: %w", err)
 			}
 		}
+	}
+	if err := c.dropUnwanted(); err != nil {
+		return fmt.Errorf("fleet: files of jobs that are over: %w", err)
 	}
 	return nil
 }

@@ -401,6 +401,66 @@ func TestRestart(t *testing.T) {
 	again.until(client, ids[1], Done)
 }
 
+// TestSentFiles: what came for a job stays as long as the job waits: one that is refused or cancelled leaves nothing, and neither does a
+// sender that never submitted.
+func TestSentFiles(t *testing.T) {
+	dir := t.TempDir()
+	r := newRig(t, dir, func(_ context.Context, w *Work) Outcome {
+		p, err := os.ReadFile(w.Data)
+		if err != nil {
+			return Outcome{1, err.Error()}
+		}
+		return Outcome{Why: string(p)}
+	})
+	client := r.client()
+	submit := func(build string) (Job, error) {
+		t.Helper()
+		id, err := client.Send(t.Context(), strings.NewReader("rows"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return client.Submit(t.Context(), Spec{Need: Need{Workers: 1}, Build: build, Payload: json.RawMessage(`1`), Data: id})
+	}
+	left := func(want int, when string) {
+		t.Helper()
+		files, err := os.ReadDir(filepath.Join(dir, sentDir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(files) != want {
+			t.Errorf("%s: %d files are left, want %d", when, len(files), want)
+		}
+	}
+	if _, err := submit("that"); err == nil {
+		t.Error("a job of another program is taken")
+	}
+	left(0, "a job refused")
+	j, err := submit("this")
+	if err != nil {
+		t.Fatal(err)
+	}
+	left(1, "a job that waits")
+	if _, err := client.Cancel(t.Context(), j.ID); err != nil {
+		t.Fatal(err)
+	}
+	left(0, "a job cancelled")
+	if j, err = submit("this"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Send(t.Context(), strings.NewReader("nobody's")); err != nil {
+		t.Fatal(err)
+	}
+	left(2, "one that waits and one that never came")
+	r.stop()
+	again := newRig(t, dir, r.c.o.Run)
+	left(1, "a restart")
+	again.lend("a", offer(1), nil)
+	if got := again.until(again.client(), j.ID, Done); got.Why != "rows" {
+		t.Errorf("the job read %q", got.Why)
+	}
+	left(0, "a job done")
+}
+
 // TestBrokenState: a list of jobs that cannot be read is named, and stays.
 func TestBrokenState(t *testing.T) {
 	dir := t.TempDir()

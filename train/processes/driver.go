@@ -58,7 +58,8 @@ type Driver struct {
 	Hello   time.Duration // limit for a worker to start; 0: 1 min
 	Open    time.Duration // limit for the data to be opened by all; 0: 30 min
 	Silence time.Duration // a process that says nothing for so long is lost, as when it was stopped; 0: 20 s
-	Grace   time.Duration // limit for workers to end, once they are told to; 0: 10 s
+	Finish  time.Duration // limit for workers to finish what they are at and save it, when the job is interrupted; 0: 2 min
+	Grace   time.Duration // limit for workers to end without that; 0: 10 s
 
 	Report []byte // set by Train: what rank 0's strategy reports
 
@@ -68,7 +69,8 @@ type Driver struct {
 	hearsay  bool         // lost is what another worker says of it
 	ofServer bool         // which is a server
 	stopped  bool
-	told     struct { // to end: who says hello later hears it too
+	limit    time.Duration // how long they may then take to end
+	told     struct {      // to end: who says hello later hears it too
 		kind uint8
 		v    any
 	}
@@ -151,7 +153,7 @@ func (d *Driver) prepare() error {
 	for _, x := range []struct {
 		d *time.Duration
 		v time.Duration
-	}{{&d.Hello, time.Minute}, {&d.Open, 30 * time.Minute}, {&d.Silence, 20 * time.Second}, {&d.Grace, 10 * time.Second}} {
+	}{{&d.Hello, time.Minute}, {&d.Open, 30 * time.Minute}, {&d.Silence, 20 * time.Second}, {&d.Finish, 2 * time.Minute}, {&d.Grace, 10 * time.Second}} {
 		if *x.d == 0 {
 			*x.d = x.v
 		}
@@ -287,7 +289,7 @@ func (d *Driver) loop(ctx, running context.Context, events <-chan transport.Even
 	defer tick.Stop()
 	interrupt := ctx.Done()
 	for !d.over() {
-		phase, stopped := d.phase(), d.stopped
+		phase, stopped, lost := d.phase(), d.stopped, d.lost != nil
 		select {
 		case ev := <-events:
 			d.hear(running, &ev, wait)
@@ -314,8 +316,12 @@ func (d *Driver) loop(ctx, running context.Context, events <-chan transport.Even
 		if d.lost != nil { // the others cannot go on
 			d.stop(running, kindAbort, said{Text: d.lost.Error()})
 		}
-		if d.stopped && !stopped {
-			deadline.Reset(d.Grace)
+		if d.stopped && !stopped || d.lost != nil && !lost {
+			d.limit = d.Grace
+			if d.lost == nil && phase == training {
+				d.limit = d.Finish
+			}
+			deadline.Reset(d.limit)
 		}
 		d.release(running, deadline)
 	}

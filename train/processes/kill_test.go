@@ -60,7 +60,7 @@ func TestInterruptReachesChild(t *testing.T) {
 // TestWorkerThatDoesNotEnd stops a process and then asks all to end: the driver waits for a while, and leaves none behind.
 func TestWorkerThatDoesNotEnd(t *testing.T) {
 	d := driver(t, nil)
-	d.Job.Epochs, d.Grace = 1<<20, 200*time.Millisecond
+	d.Job.Epochs, d.Finish, d.Grace = 1<<20, 200*time.Millisecond, 200*time.Millisecond
 	pids := map[int]int{}
 	d.Started = func(index, pid int, _ string) { pids[index] = pid }
 	ctx, cancel := context.WithCancel(t.Context())

@@ -90,7 +90,7 @@ func (d *Driver) late() {
 	switch {
 	case d.lost != nil:
 	case d.stopped:
-		d.lost = &WorkerError{Lost: true, Step: d.workers[0].at.Step, Text: fmt.Sprintf("workers %s did not end within %v", list, d.Grace)}
+		d.lost = &WorkerError{Lost: true, Step: d.workers[0].at.Step, Text: fmt.Sprintf("workers %s did not end within %v", list, d.limit)}
 	case d.phase() == starting:
 		d.lost = &WorkerError{Lost: true, Text: fmt.Sprintf("of workers %s one at least did not start within %v", list, d.Hello)}
 	default:
