@@ -15,24 +15,32 @@ func fmaPoly(x float32, c ...float32) float32 {
 	return y
 }
 
+// sixteenths is 1.5·2^19: near it, a float32 is a multiple of 1/16.
+const sixteenths = 786432
+
+// e^r - 1 is r + expSquare·r² + expCubic·r³ within 2^-29 for |r| <= ln 2 / 32 (our own fit).
+const (
+	expSquare = 0.5000162
+	expCubic  = 0.16666667
+)
+
 func exp32(x float32) float32 {
 	x = larger(-104, smaller(89, x)) // beyond, the result is 0 or +Inf all the same
-	// x = n·ln 2 + r with an integer n: adding 1.5·2^23 rounds to one, and leaves it in the low bits of z. ln 2 is in two parts, the
-	// first of 9 bits, so that its product with n is exact.
-	z := fma32(x, math.Log2E, 12582912)
-	n := z - 12582912
+	// x = n·ln 2 + r with n a multiple of 1/16 (Tang, ACM TOMS 15, 1989): adding 1.5·2^19 rounds to one, and leaves sixteen times it in the low
+	// bits of z. ln 2 is in two parts, the first of 9 bits, so that its product with n is exact.
+	z := fma32(x, math.Log2E, sixteenths)
+	n := z - sixteenths
 	r := fma32(n, 2.12194440e-4, fma32(n, -0.693359375, x))
-	// The polynomial is within 2^-28 of e^r for |r| <= ½ ln 2 (our own fit).
-	y := fmaPoly(r, 1.3814539416e-3, 8.3687454462e-3, 4.1668388993e-2, 1.6666521132e-1, 4.9999994040e-1, 1, 1)
-	return mulPower(y, z)
+	bits := math.Float32bits(z)
+	t := expTable[bits&15]
+	return mulPower(fma32(t*r, fmaPoly(r, expCubic, expSquare, 1), t), int32(bits-0x49400000)>>4)
 }
 
-// mulPower is y·2^n, where z is 1.5·2^23 + n: in two steps, of which the first is exact, for denormal results.
-func mulPower(y, z float32) float32 {
-	i := int32(math.Float32bits(z) - 0x4b400000)
-	half := i >> 1
+// mulPower is y·2^k: in two steps, of which the first is exact, for denormal results.
+func mulPower(y float32, k int32) float32 {
+	half := k >> 1
 	y *= math.Float32frombits(uint32(half+127) << 23)
-	return float32(y * math.Float32frombits(uint32(i-half+127)<<23))
+	return float32(y * math.Float32frombits(uint32(k-half+127)<<23))
 }
 
 func abs32(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ (1 << 31)) }
@@ -64,7 +72,7 @@ func log32(x float32) float32 {
 
 // tanh32 is h / (h + 1) with h = (e^2|x| - 1) / 2, which loses no digits where x is small. From 9.1 on the result is 1.
 func tanh32(x float32) float32 {
-	const magic = 12582912 + 126 // as in exp32; the low bits of z are the exponent of 2^(n-1) then
+	const magic = 12582912 + 126 // 1.5·2^23: n is an integer, and the low bits of z are the exponent of 2^(n-1)
 	d := smaller(18.2, abs32(x+x))
 	z := fma32(d, math.Log2E, magic)
 	n := z - magic
@@ -87,7 +95,7 @@ func tanh32(x float32) float32 {
 func sigmoid32(x float32) (s, e float32) {
 	e = exp32(-abs32(x))
 	switch d := e + 1; {
-	case x < -1.375:
+	case x < -1.125:
 		return fma32(-e, e/d, e), e // the sum's rounding weighs little
 	case x < 0:
 		return e / d, e
@@ -108,7 +116,7 @@ func gelu32(x float32) float32 {
 	a := smaller(14.75, abs32(x))
 	s := a * a
 	lo := fma32(a, a, -s)
-	// s = -(n·2 ln 2 + r), as in exp32, and so e^(-a²/2) = 2^n·e^(r/2), r with what rounding s lost.
+	// s = -(n·2 ln 2 + r), as in exp32 but with an integer n, and so e^(-a²/2) = 2^n·e^(r/2), r with what rounding s lost.
 	z := fma32(s, -math.Log2E/2, 12582912)
 	n := z - 12582912
 	r := -fma32(n, 2*0.693359375, s)
@@ -120,7 +128,7 @@ func gelu32(x float32) float32 {
 	for k := 6; k > 0; k-- {
 		g = fma32(g, t, geluTable[k][j])
 	}
-	y := mulPower(fma32(g, q, g), z)
+	y := mulPower(fma32(g, q, g), int32(math.Float32bits(z)-0x4b400000))
 	return math.Float32frombits(math.Float32bits(larger(0, x)-y) | math.Float32bits(x)&(1<<31))
 }
 

@@ -283,26 +283,34 @@ func (b *body) only(m, x val) val {
 	return b.and(m, x)
 }
 
-// An index is a number from 0 to 15 in the low bits of every lane; with AVX2 its highest bit is the highest of the lane too.
-type index struct{ val }
+// An index is a number from 0 to 15 in the lowest bits of every lane of at. With AVX2, high has its highest bit as the highest of the lane.
+type index struct{ at, high val }
 
 // index is bits by to by+3 of x.
 func (b *body) index(x val, by int) index {
 	i := b.emit('v', "VPSRLD", fmt.Sprintf("$%d", by), x)
-	if b.avx512() {
-		return index{i}
+	if !b.avx512() {
+		i = b.or(i, b.shl(x, 31-3-by))
 	}
-	return index{b.or(i, b.shl(x, 31-3-by))}
+	return index{i, i}
 }
 
-// lookUp is geluTable[row] at an index.
-func (b *body) lookUp(at index, row int) val {
+// lowest is the lowest four bits of x.
+func (b *body) lowest(x val) index {
 	if b.avx512() {
-		return b.emit('v', "VPERMPS", fmt.Sprintf("gelu<>+%d(SB)", 64*row), at.val)
+		return index{at: x}
 	}
-	low := b.emit('v', "VPERMPS", fmt.Sprintf("gelu<>+%d(SB)", 64*row), at.val)
-	high := b.emit('v', "VPERMPS", fmt.Sprintf("gelu<>+%d(SB)", 64*row+32), at.val)
-	return b.choose(at.val, high, low)
+	return index{x, b.shl(x, 28)}
+}
+
+// lookUp is a number in a row of a table at an index.
+func (b *body) lookUp(table string, i index, row int) val {
+	low := b.emit('v', "VPERMPS", fmt.Sprintf("%s<>+%d(SB)", table, 64*row), i.at)
+	if b.avx512() {
+		return low
+	}
+	high := b.emit('v', "VPERMPS", fmt.Sprintf("%s<>+%d(SB)", table, 64*row+32), i.at)
+	return b.choose(i.high, high, low)
 }
 
 // Memory. at is the address of the vector that the loop is at, from a pointer.

@@ -82,7 +82,7 @@ func generate() map[string][]byte {
 		}
 	}
 	rows := strings.NewReplacer("{[16]float32{", "{\n\t{", ", [16]float32{", ",\n\t{", "}}", "},\n}").Replace(fmt.Sprintf("%#v", geluTable))
-	table := fmt.Sprintf("%spackage kernel\n\n// geluTable is that of internal/gen.\nvar geluTable = %s\n", header, rows)
+	table := fmt.Sprintf("%spackage kernel\n\n// expTable and geluTable are those of internal/gen.\nvar (\nexpTable = %#v\ngeluTable = %s\n)\n", header, expTable, rows)
 	for name, text := range map[string]string{"vec_amd64.go": declared.String(), "vec_noasm.go": stubs.String(), "vec_table.go": table} {
 		b, err := format.Source([]byte(text))
 		if err != nil {
@@ -91,6 +91,15 @@ func generate() map[string][]byte {
 		files[name] = b
 	}
 	return files
+}
+
+func writeTable(w *strings.Builder, name string, rows [][16]float32) {
+	for r, row := range rows {
+		for i := 0; i < 16; i += 2 {
+			fmt.Fprintf(w, "DATA %s<>+%d(SB)/8, $0x%016x\n", name, 64*r+4*i, uint64(math.Float32bits(row[i+1]))<<32|uint64(math.Float32bits(row[i])))
+		}
+	}
+	fmt.Fprintf(w, "GLOBL %s<>(SB), RODATA|NOPTR, $%d\n", name, 64*len(rows))
 }
 
 // fence makes streaming stores visible to other processors, before whatever the program stores next.
@@ -128,11 +137,9 @@ func data(t target, consts map[uint64]bool) string {
 			fmt.Fprintf(&w, "DATA lanes<>+%d(SB)/8, $0x%x\n", 4*i, uint64(i+1)<<32|uint64(i))
 		}
 		fmt.Fprintf(&w, "GLOBL lanes<>(SB), RODATA|NOPTR, $%d\n", t.width())
-		for i := 0; i < 8*16; i += 2 {
-			low, high := geluTable[i/16][i%16], geluTable[i/16][i%16+1]
-			fmt.Fprintf(&w, "DATA gelu<>+%d(SB)/8, $0x%016x\n", 4*i, uint64(math.Float32bits(high))<<32|uint64(math.Float32bits(low)))
-		}
-		fmt.Fprint(&w, "GLOBL gelu<>(SB), RODATA|NOPTR, $512\n")
+		exp := exponentials()
+		writeTable(&w, "exp", exp[:])
+		writeTable(&w, "gelu", geluTable[:])
 	}
 	if !t.avx512() {
 		for i := range 8 {

@@ -4,49 +4,49 @@ import "math"
 
 // The functions of kernel/math_f32.go, step by step: change both or neither.
 
+// sixteenths is 1.5·2^19: near it, a float32 is a multiple of 1/16.
+const sixteenths = 786432
+
+// e^r - 1 is r + expSquare·r² + expCubic·r³ within 2^-29 for |r| <= ln 2 / 32 (our own fit).
+const (
+	expSquare = 0.5000162
+	expCubic  = 0.16666667
+)
+
+// reduce is x = n·ln 2 + r with n a multiple of 1/16; z is n and magic, so that its lowest four bits say which sixteenth. It overwrites x.
+func (b *body) reduce(x val) (z, n, r val) {
+	z = b.fma(b.num(math.Log2E), x, b.fresh(b.num(sixteenths)))
+	n = b.sub(z, b.num(sixteenths))
+	return z, n, b.fma(n, b.num(2.12194440e-4), b.negFMA(n, b.num(0.693359375), x))
+}
+
+// times is t·e^r, in the register of t.
+func (b *body) times(t, r val) val {
+	u := b.poly(r, expCubic, expSquare, 1)
+	return b.fma(b.mul(t, r), u, t)
+}
+
 func (b *body) exp(x val) val {
-	return b.expClamped(b.max(b.num(-104), b.min(b.num(89), x)), b.anyPower())
-}
-
-// expNegative is exp of x <= 0: one comparison less, and a simpler power.
-func (b *body) expNegative(x val) val { return b.expClamped(b.max(b.num(-104), x), b.smallPower()) }
-
-// expClamped overwrites x.
-func (b *body) expClamped(x val, p power) val {
-	z := b.fma(b.num(math.Log2E), x, b.fresh(b.num(p.magic)))
-	n := b.sub(z, b.num(p.magic))
-	r := b.fma(n, b.num(2.12194440e-4), b.negFMA(n, b.num(0.693359375), x))
-	y := b.poly(r, 1.3814539416e-3, 8.3687454462e-3, 4.1668388993e-2, 1.6666521132e-1, 4.9999994040e-1, 1, 1)
-	return p.times(y, z, n)
-}
-
-// A power multiplies by 2^n, where z is magic + n, an even number more than 1.5·2^23, and rounds once as mulPower in Go does.
-type power struct {
-	magic float64
-	times func(y, z, n val) val
-}
-
-// anyPower is of all n that exp has.
-func (b *body) anyPower() power {
-	return power{12582912, func(y, z, n val) val {
-		if b.avx512() {
-			return b.bin("VSCALEFPS", y, n)
-		}
-		i := b.subInt(z, b.bits(0x4b400000))
-		half := b.sar(i, 1)
-		y = b.mul(y, b.shl(b.addInt(half, b.bits(127)), 23))
-		return b.mul(y, b.shl(b.addInt(b.subInt(i, half), b.bits(127)), 23))
-	}}
-}
-
-// smallPower is of n from -190 to 0: the low bits of z are the exponent of 2^(n+65), by which multiplying is exact.
-func (b *body) smallPower() power {
+	z, n, r := b.reduce(b.max(b.num(-104), b.min(b.num(89), x)))
+	y := b.times(b.lookUp("exp", b.lowest(z), expRow), r)
 	if b.avx512() {
-		return b.anyPower()
+		return b.bin("VSCALEFPS", y, n) // which rounds n down
 	}
-	return power{12582912 + 65 + 127, func(y, z, _ val) val {
-		return b.mul(b.mul(y, b.shl(z, 23)), b.num(0x1p-65))
-	}}
+	i := b.sar(b.subInt(z, b.bits(0x49400000)), 4)
+	half := b.sar(i, 1)
+	y = b.mul(y, b.shl(b.addInt(half, b.bits(127)), 23))
+	return b.mul(y, b.shl(b.addInt(b.subInt(i, half), b.bits(127)), 23))
+}
+
+// expNegative is exp of x <= 0: one comparison less, and of AVX2 a simpler power. 2^65 times the result is no denormal: the table's number can
+// have the power, and the product rounds once.
+func (b *body) expNegative(x val) val {
+	z, n, r := b.reduce(b.max(b.num(-104), x))
+	if b.avx512() {
+		return b.bin("VSCALEFPS", b.times(b.lookUp("exp", b.lowest(z), expRow), r), n)
+	}
+	large := b.addInt(b.shl(z, 19), b.lookUp("exp", b.lowest(z), expLarge))
+	return b.mul(b.times(large, r), b.num(0x1p-65))
 }
 
 func (b *body) log(x val) val {
@@ -103,7 +103,7 @@ func (b *body) tanh(x val) val {
 func (b *body) sigmoid(x val) (s, e val) {
 	e = b.expNegative(b.or(x, b.signBit()))
 	q := b.div(b.choose(b.cmp(less, x, b.num(0)), e, b.num(1)), b.add(e, b.num(1)))
-	return b.choose(b.cmp(less, x, b.num(-1.375)), b.negFMA(e, q, b.fresh(e)), q), e
+	return b.choose(b.cmp(less, x, b.num(-1.125)), b.negFMA(e, q, b.fresh(e)), q), e
 }
 
 func (b *body) log1p(e val) val { // 0 <= e <= 1
@@ -113,21 +113,24 @@ func (b *body) log1p(e val) val { // 0 <= e <= 1
 
 func (b *body) gelu(x val) val {
 	a := b.min(b.num(14.75), b.magnitude(x))
-	p := b.smallPower()
+	magic := 12582912. // the low bits of z are an integer then
+	if !b.avx512() {
+		magic += 65 + 127 // and here the exponent of 2^(n+65), by which multiplying is exact
+	}
 	var g, q, z, n val
 	tail := func() {
 		at := b.index(b.add(a, b.num(1)), 21)
-		t := b.sub(a, b.lookUp(at, 0))
-		g = b.lookUp(at, 7)
+		t := b.sub(a, b.lookUp("gelu", at, 0))
+		g = b.lookUp("gelu", at, 7)
 		for k := 6; k > 0; k-- {
-			g = b.fma(g, t, b.lookUp(at, k))
+			g = b.fma(g, t, b.lookUp("gelu", at, k))
 		}
 	}
 	bell := func() {
 		s := b.mul(a, a)
 		lo := b.fused("VFMSUB231", a, a, b.fresh(s))
-		z = b.fma(s, b.num(-math.Log2E/2), b.fresh(b.num(p.magic)))
-		n = b.sub(z, b.num(p.magic))
+		z = b.fma(s, b.num(-math.Log2E/2), b.fresh(b.num(magic)))
+		n = b.sub(z, b.num(magic))
 		r := b.fused("VFNMSUB231", n, b.num(2*0.693359375), s)
 		r = b.sub(b.fma(n, b.num(2*2.12194440e-4), r), lo)
 		q = b.mul(r, b.poly(r, 2.1774655e-05, 0.00026153898, 0.0026041535, 0.020833144, 0.125, 0.5))
@@ -136,7 +139,7 @@ func (b *body) gelu(x val) val {
 		bell()
 		tail()
 		b.into(g, "VFMADD213PS", g, q)
-		y := p.times(g, z, n)
+		y := b.bin("VSCALEFPS", g, n)
 		return b.or(b.sub(b.max(b.num(0), x), y), b.and(x, b.signBit()))
 	}
 	tail() // first, and x is read again: registers are few

@@ -211,7 +211,11 @@ func (n narrow) exp() {
 	n.line("MOVQ %s, SI", narrowX)
 	n.line("MOVQ R9, DX")
 	n.line("MOVQ %s, CX", narrowCols)
-	n.turns("exp", []int{5, 2, 1}, func(i int) {
+	sizes := []int{4, 2, 1}
+	if !n.avx512() {
+		sizes = sizes[1:] // a look-up is in two halves, and wants registers
+	}
+	n.turns("exp", sizes, func(i int) {
 		d := n.sub(n.emit('v', "VMOVUPS", n.column(i)), n.vector(n.ring(narrowTop)))
 		n.do("PREFETCHT0", fmt.Sprintf("%d(SI)", farAhead+i*n.width()))
 		n.do("VMOVUPS", n.expNegative(d), n.column(i))

@@ -218,9 +218,9 @@ func (c *code) turn64(f func(j int)) {
 	if c.framed {
 		for j := range c.accumulators() {
 			c.offset, c.masked = c.past(j), false
-			if f(j); j%4 == 3 {
-				c.interleave(4)
-				c.share(4)
+			if f(j); j%2 == 1 {
+				c.interleave(2)
+				c.share(2)
 				c.print(c.w, 14)
 			}
 		}

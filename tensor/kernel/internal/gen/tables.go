@@ -1,5 +1,30 @@
 package main
 
+import "math"
+
+// expTable is 2^(j/16) by j, which exponentials look up.
+var expTable = func() (t [16]float32) {
+	for j := range t {
+		t[j] = float32(math.Exp2(float64(j) / 16))
+	}
+	return t
+}()
+
+// The rows of the table exp of the assembly: expTable, and 2^65 times that, less what j adds to the exponent where it is shifted along with the
+// integer before it.
+const (
+	expRow = iota
+	expLarge
+)
+
+func exponentials() (t [2][16]float32) {
+	t[expRow] = expTable
+	for j, x := range expTable {
+		t[expLarge][j] = math.Float32frombits(math.Float32bits(x) + 65<<23 - uint32(j)<<19)
+	}
+	return t
+}
+
 // geluTable is what gelu looks up by interval: of a+1 from 1 to 16, four to an octave, numbered by the low two bits of the exponent and the
 // first two of the fraction. Row 0 is where the interval's polynomial has its origin, near the middle and where its value is almost a
 // float32; rows 1 to 7 are its coefficients, the constant first (our own fit, to a relative error of 2^-28).
