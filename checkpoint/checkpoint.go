@@ -1,9 +1,10 @@
 // Package checkpoint saves and restores named parameters and progress, atomically, in a blob.Store.
 //
 // A [Checkpoint] is all that a run needs to go on under any strategy and size, and all that a model needs to be used: parameters and
-// optimizer state by tensor name, job, schema and fitted transform, and how far training came. It holds no place where it was made
-// but the layout. It lies in the store as NAME/params.safetensors, NAME/optimizer.safetensors and NAME/manifest.json, which is written
-// last and has the size and SHA-256 of the others and of itself: without its manifest a checkpoint does not exist.
+// optimizer state by tensor name, job, schema and fitted transform, and how far training came. It holds no place where it was made but the
+// layout, and, so that as many workers go on with the same bits, what the codec of each worker keeps. It lies in the store as
+// NAME/params.safetensors, NAME/optimizer.safetensors, NAME/codecs.safetensors and NAME/manifest.json, which is written last and has the size
+// and SHA-256 of the others and of itself: without its manifest a checkpoint does not exist.
 //
 //	name, err := checkpoint.Save(ctx, store, c)
 //	c, err := checkpoint.Latest(ctx, store)
@@ -39,6 +40,7 @@ type Checkpoint struct {
 	Data      string          // checksum of the training data
 	Params    trivium.Params
 	Optimizer *OptimizerState // nil for a model alone
+	Codecs    [][]byte        // what the codecs of each worker keep; nil: there are none
 	Progress  Progress
 	Notes     map[string]string // what else is good to know, such as the program's version and kernels
 }
@@ -109,6 +111,7 @@ const (
 	manifestName  = "manifest.json"
 	paramsName    = "params.safetensors"
 	optimizerName = "optimizer.safetensors"
+	codecsName    = "codecs.safetensors"
 	claimName     = "claim"
 	maxManifest   = 64 << 20
 	zeros         = "0000000000000000000000000000000000000000000000000000000000000000"
@@ -181,6 +184,11 @@ func save(ctx context.Context, s blob.Store, name string, c *Checkpoint) (err er
 			return err
 		}
 		if err := put(optimizerName, tensors); err != nil {
+			return err
+		}
+	}
+	if c.Codecs != nil {
+		if err := put(codecsName, codecTensors(c.Codecs)); err != nil {
 			return err
 		}
 	}
@@ -300,6 +308,14 @@ func stateTensors(l *trivium.Layout, o *OptimizerState) (tensors []Tensor, err e
 	return tensors, nil
 }
 
+// codecTensors are the bytes of each worker, in the order of the workers.
+func codecTensors(codecs [][]byte) (tensors []Tensor) {
+	for i, p := range codecs {
+		tensors = append(tensors, Tensor{Name: fmt.Sprintf("worker/%d", i), DType: "U8", Shape: []int{len(p)}, Raw: p})
+	}
+	return tensors
+}
+
 // List returns the names of the checkpoints in s, oldest first: by step, then by the number behind it.
 func List(ctx context.Context, s blob.Store) ([]string, error) {
 	objects, err := s.List(ctx, "")
@@ -331,7 +347,11 @@ func compareNames(a, b string) int {
 
 // Delete removes the checkpoint of that name, its manifest first.
 func Delete(ctx context.Context, s blob.Store, name string) error {
-	return errors.Join(s.Delete(ctx, name+"/"+manifestName), s.Delete(ctx, name+"/"+paramsName), s.Delete(ctx, name+"/"+optimizerName))
+	var errs []error
+	for _, file := range []string{manifestName, paramsName, optimizerName, codecsName} {
+		errs = append(errs, s.Delete(ctx, name+"/"+file))
+	}
+	return errors.Join(errs...)
 }
 
 // Prune deletes all checkpoints but the last keep and those named.

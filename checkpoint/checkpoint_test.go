@@ -1,6 +1,7 @@
 package checkpoint_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -53,6 +54,7 @@ func example(t testing.TB) *checkpoint.Checkpoint {
 		Data:      "d41d8cd98f00b204",
 		Params:    p,
 		Optimizer: &checkpoint.OptimizerState{Names: []string{"velocity"}, Slots: [][]float32{slot}, RowSteps: [][]uint32{{1, 0, math.MaxUint32}, nil, nil, nil, nil}},
+		Codecs:    [][]byte{{1, 2, 3}, {}, {0xff}},
 		Progress: checkpoint.Progress{
 			Step: 120, Samples: 12000, Epoch: 1, Row: 4000, LossSum: math.Pi, WeightSum: 100, Best: &best, BestStep: 100, Bad: 2,
 			Metrics: map[string]float64{"valid.auc": best},
@@ -73,6 +75,9 @@ func same(t *testing.T, got, want *checkpoint.Checkpoint) {
 	}
 	if !reflect.DeepEqual(got.Optimizer, want.Optimizer) {
 		t.Errorf("optimizer state %+v, want %+v", got.Optimizer, want.Optimizer)
+	}
+	if !slices.EqualFunc(got.Codecs, want.Codecs, bytes.Equal) {
+		t.Errorf("codecs keep %v, want %v", got.Codecs, want.Codecs)
 	}
 	if !reflect.DeepEqual(got.Progress, want.Progress) {
 		t.Errorf("progress %+v, want %+v", got.Progress, want.Progress)
@@ -152,8 +157,8 @@ func TestSaversAtOnce(t *testing.T) {
 		}
 	}
 	objects, err := s.List(ctx, "")
-	if err != nil || len(objects) != 3*n {
-		t.Errorf("%d checkpoints left %d objects, want %d; %v", n, len(objects), 3*n, err)
+	if err != nil || len(objects) != 4*n {
+		t.Errorf("%d checkpoints left %d objects, want %d; %v", n, len(objects), 4*n, err)
 	}
 	// The claim of a saver that was killed takes its name with it, and no more.
 	c := example(t)
@@ -196,7 +201,7 @@ func TestEveryByteCounts(t *testing.T) {
 			t.Fatalf("%s %s: the error says %q", file, what, msg)
 		}
 	}
-	for _, file := range []string{"params.safetensors", "optimizer.safetensors", "manifest.json"} {
+	for _, file := range []string{"params.safetensors", "optimizer.safetensors", "codecs.safetensors", "manifest.json"} {
 		path := filepath.Join(dir, name, file)
 		whole, err := os.ReadFile(path)
 		if err != nil {
@@ -307,7 +312,7 @@ func TestPrune(t *testing.T) {
 		t.Errorf("left: %v, %v; want %v", names, err, want)
 	}
 	objects, err := s.List(ctx, "")
-	if err != nil || len(objects) != 9 {
+	if err != nil || len(objects) != 12 {
 		t.Errorf("left: %v, %v", objects, err)
 	}
 }

@@ -112,6 +112,8 @@ func load(ctx context.Context, s blob.Store, name string) (*Checkpoint, error) {
 			err = fill(c.Params, "", tensors)
 		case optimizerName:
 			c.Optimizer, err = restore(layout, m.OptimizerIDs, tensors)
+		case codecsName:
+			c.Codecs, err = restoreCodecs(tensors)
 		}
 		if err != nil {
 			return nil, fail(f.Name, err)
@@ -150,7 +152,7 @@ func DecodeManifest(p []byte) (*Manifest, *trivium.Layout, error) {
 	}
 	seen := false
 	for _, f := range m.Files {
-		if f.Name != paramsName && f.Name != optimizerName {
+		if f.Name != paramsName && f.Name != optimizerName && f.Name != codecsName {
 			return nil, nil, fmt.Errorf("file %q is none of a checkpoint's", f.Name)
 		}
 		if f.Size < 0 || f.Size > 1<<46 || len(f.SHA256) != len(zeros) {
@@ -228,6 +230,16 @@ func restore(l *trivium.Layout, names []string, tensors []Tensor) (*OptimizerSta
 		}
 	}
 	return o, nil
+}
+
+func restoreCodecs(tensors []Tensor) (codecs [][]byte, err error) {
+	for i, t := range tensors {
+		if want := fmt.Sprintf("worker/%d", i); t.Name != want || t.DType != "U8" {
+			return nil, fmt.Errorf("tensor %q of %s, want %q of U8", t.Name, t.DType, want)
+		}
+		codecs = append(codecs, t.Raw)
+	}
+	return codecs, nil
 }
 
 // A MismatchError says that a checkpoint is of another model.

@@ -3,6 +3,7 @@ package compress_test
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,7 +62,7 @@ func TestParse(t *testing.T) {
 // Case B8 of the bad inputs, and case 18: refused at the start.
 func TestParseRefusals(t *testing.T) {
 	for _, bad := range []string{
-		"zip", "f16:3", "topk", "topk:", "topk:0", "topk:-1", "topk:-0.5", "topk:NaN", "topk:Inf", "topk:1.5", "topk:1e12", "topk:x", "randomk:0", "randomk:NaN",
+		"zip", "f16:3", "topk", "topk:", "topk:0", "topk:-1", "topk:-0.5", "topk:NaN", "topk:Inf", "topk:1.5", "topk:1e12", "topk:2147483648", "topk:x", "randomk:0", "randomk:NaN",
 		"qsgd", "qsgd:0", "qsgd:-1", "qsgd:128", "qsgd:1.5", "qsgd:NaN", "powersgd:0", "powersgd", "powersgd:-2", "int8:0", "int8:-1", "int8:x", "1bit:l3", "1bit:",
 	} {
 		c, err := compress.Parse(bad)
@@ -158,11 +159,15 @@ func TestCase18Edges(t *testing.T) {
 		compress.PowerSGD{Rank: 4},
 		compress.PowerSGD{Rank: 3, Rows: 2, Cols: 5},
 		compress.PowerSGD{Rank: 1, Rows: 3, Cols: 5},
+		compress.PowerSGD{Rank: 1, Cols: 5},
+		compress.PowerSGD{Rank: 1, Rows: -2, Cols: -5},
 		compress.Int8{Block: -1},
+		compress.Int8{Block: math.MaxInt},
 	} {
 		if err := compress.Fits(c, len(x)); err == nil {
 			t.Errorf("%#v fits 10 values", c)
 		}
+		_ = c.Decode(make([]float32, 10), make([]byte, c.MaxLen(10))) // does not panic
 		e := compress.NewResidual(10)
 		if p, err := c.Encode([]byte("x"), x, e); err == nil || string(p) != "x" || e.Norm() != 0 {
 			t.Errorf("%#v: Encode returned %q, %v; residual %v", c, p, err, e.Norm())
@@ -232,11 +237,23 @@ func TestNotFinite(t *testing.T) {
 				t.Fatal(err)
 			}
 			seen := math.IsNaN(float64(y[50])) || math.IsInf(float64(y[50]), 0)
-			if !seen && !strings.HasPrefix(spec, "randomk") && !strings.HasPrefix(spec, "powersgd") {
+			if strings.HasPrefix(spec, "randomk") { // of what it did not draw, the message tells
+				seen = slices.ContainsFunc(y, func(v float32) bool { return v != v })
+			}
+			if !seen {
 				t.Errorf("%s: %v became %v", spec, bad, y[50])
 			}
 			if n := e.Norm(); n-n != 0 {
 				t.Errorf("%s: %v: the residual's norm is %v", spec, bad, n)
+			}
+			if p, err = c.Encode(p[:0], x, nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Decode(y, p); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.ContainsFunc(y, func(v float32) bool { return v-v != 0 }) {
+				t.Errorf("%s without a residual: %v is not seen", spec, bad)
 			}
 		}
 	}

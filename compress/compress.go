@@ -24,6 +24,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
 // A Codec makes vectors of float32 small. Its methods may be called from any goroutine.
@@ -141,7 +143,7 @@ func (s Share) validate() error {
 		return errors.New("the number of values to send is not a number")
 	case k <= 0:
 		return fmt.Errorf("%v values would be sent, that is none; want more than 0", k)
-	case k >= 1 && k != math.Trunc(k), k > 1<<31:
+	case k >= 1 && k != math.Trunc(k), k >= 1<<31:
 		return fmt.Errorf("%v values cannot be sent; want a part below 1, or a whole number below 2³¹", k)
 	}
 	return nil
@@ -194,6 +196,30 @@ func grow(p []byte, n int) (all, added []byte) {
 // badLen is the error for a message of another length than n values have.
 func badLen(c Codec, n, want, found int) error {
 	return fmt.Errorf("compress: %s: %d values take %d bytes, found %d", c, n, want, found)
+}
+
+// finite reports whether all of x is, a piece that stays in the first-level cache at a time.
+func finite(x []float32) bool {
+	var abs [1024]float32
+	for len(x) > 0 {
+		n := min(len(x), len(abs))
+		kernel.Abs(kernel.Best(), abs[:n], x[:n])
+		if most := kernel.MaxOf(kernel.Best(), abs[:n]); most-most != 0 {
+			return false
+		}
+		x = x[n:]
+	}
+	return true
+}
+
+// dropAll makes of x what a residual keeps.
+func dropAll(x []float32) {
+	if finite(x) {
+		return
+	}
+	for i, v := range x {
+		x[i] = dropped(v)
+	}
 }
 
 // dropped is what a residual keeps of the difference d: nothing that is not finite.

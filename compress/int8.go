@@ -107,6 +107,9 @@ func (c Int8) Decode(dst []float32, src []byte) error {
 }
 
 func (c Int8) blocks(dst []float32, src []byte, apply func(dst []float32, q []byte, scale float32)) error {
+	if err := Fits(c, len(dst)); err != nil {
+		return err
+	}
 	if want := c.MaxLen(len(dst)); len(src) != want {
 		return badLen(c, len(dst), want, len(src))
 	}

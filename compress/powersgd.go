@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/trivium-ml/trivium/draw"
+	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
 // PowerSGD sends a matrix M as the product of two thin ones, P·Qᵀ, found by one step of power iteration that starts from the last
@@ -52,6 +53,8 @@ func (c PowerSGD) MaxLen(n int) int {
 func (c PowerSGD) fits(n int) error {
 	rows, cols := c.shape(n)
 	switch {
+	case c.Rows < 0 || c.Cols < 0 || (c.Rows > 0) != (c.Cols > 0):
+		return fmt.Errorf("a matrix of %d×%d has no values; want both sides above 0, or both 0", c.Rows, c.Cols)
 	case c.Rank < 1 || c.Rank > maxRank:
 		return fmt.Errorf("the rank must be from 1 to %d, found %d", maxRank, c.Rank)
 	case n > 0 && c.Rank > min(rows, cols):
@@ -75,11 +78,11 @@ func (c PowerSGD) Encode(dst []byte, src []float32, e *Residual) ([]byte, error)
 	if e != nil {
 		warm = e.warm
 	}
-	q := c.start(warm, cols)
+	q, w := c.start(warm, cols), newThin(cols, c.Rank)
 	p := make([]float32, rows*c.Rank)
-	multiply(p, x, q, cols, c.Rank)
+	w.multiply(p, x, q)
 	orthonormalise(p, c.Rank)
-	multiplyT(q, x, p, cols, c.Rank)
+	w.multiplyT(q, x, p)
 	all, out := grow(dst, c.MaxLen(len(x)))
 	for i, v := range p {
 		binary.LittleEndian.PutUint32(out[4*i:], math.Float32bits(v))
@@ -89,20 +92,20 @@ func (c PowerSGD) Encode(dst []byte, src []float32, e *Residual) ([]byte, error)
 	}
 	if e != nil {
 		e.warm = q
-		product(x, p, q, cols, c.Rank, func(at int, v float32) { x[at] = dropped(x[at] - v) })
+		w.product(x, p, q, keep)
 	}
 	return all, nil
 }
 
 func (c PowerSGD) DecodeAdd(dst []float32, src []byte) error {
-	return c.decode(dst, src, func(at int, v float32) { dst[at] += v })
+	return c.decode(dst, src, func(dst, row []float32) { kernel.Add(kernel.Best(), dst, dst, row) })
 }
 
 func (c PowerSGD) Decode(dst []float32, src []byte) error {
-	return c.decode(dst, src, func(at int, v float32) { dst[at] = v })
+	return c.decode(dst, src, write)
 }
 
-func (c PowerSGD) decode(dst []float32, src []byte, apply func(at int, v float32)) error {
+func (c PowerSGD) decode(dst []float32, src []byte, apply func(dst, row []float32)) error {
 	if err := Fits(c, len(dst)); err != nil {
 		return err
 	}
@@ -114,7 +117,7 @@ func (c PowerSGD) decode(dst []float32, src []byte, apply func(at int, v float32
 	for i := range f {
 		f[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
 	}
-	product(dst, f[:rows*c.Rank], f[rows*c.Rank:], cols, c.Rank, apply)
+	newThin(cols, c.Rank).product(dst, f[:rows*c.Rank], f[rows*c.Rank:], apply)
 	return nil
 }
 
@@ -152,6 +155,7 @@ type Factor struct {
 	e           *Residual
 	left, right []float32
 	own         []float32 // right before it is summed
+	work        *thin
 }
 
 // Factor returns the state of one matrix, rows × cols and row-major.
@@ -163,7 +167,7 @@ func (c PowerSGD) Factor(rows, cols int) (*Factor, error) {
 	if err := Fits(c, rows*cols); err != nil {
 		return nil, err
 	}
-	return &Factor{c: c, rows: rows, cols: cols, e: NewResidual(rows * cols), left: make([]float32, rows*c.Rank)}, nil
+	return &Factor{c: c, rows: rows, cols: cols, e: NewResidual(rows * cols), left: make([]float32, rows*c.Rank), work: newThin(cols, c.Rank)}, nil
 }
 
 // Saves says whether the factors are smaller than the matrix.
@@ -179,14 +183,14 @@ func (f *Factor) Left(m []float32) ([]float32, error) {
 		return nil, err
 	}
 	f.right = f.c.start(f.e.warm, f.cols)
-	multiply(f.left, x, f.right, f.cols, f.c.Rank)
+	f.work.multiply(f.left, x, f.right)
 	return f.left, nil
 }
 
 // Right makes the columns of the summed left factor orthonormal and returns Mᵀ·P, cols × rank, to be summed.
 func (f *Factor) Right() []float32 {
 	orthonormalise(f.left, f.c.Rank)
-	multiplyT(f.right, f.e.cells, f.left, f.cols, f.c.Rank)
+	f.work.multiplyT(f.right, f.e.cells, f.left)
 	f.own = append(f.own[:0], f.right...)
 	return f.right
 }
@@ -196,84 +200,118 @@ func (f *Factor) Sum(dst []float32) error {
 	if len(dst) != f.rows*f.cols {
 		return fmt.Errorf("compress: %s: the result has %d values", f.c, len(dst))
 	}
-	x := f.e.cells
-	product(x, f.left, f.own, f.cols, f.c.Rank, func(at int, v float32) { x[at] = dropped(x[at] - v) })
-	product(dst, f.left, f.right, f.cols, f.c.Rank, func(at int, v float32) { dst[at] = v })
+	f.work.product(f.e.cells, f.left, f.own, keep)
+	f.work.product(dst, f.left, f.right, write)
 	f.e.warm = slices.Clone(f.right)
 	return nil
 }
 
-// multiply is p = m·q for a matrix m of cols columns, whose last row may be short.
-func multiply(p, m, q []float32, cols, rank int) {
-	clear(p)
-	for i := 0; i*cols < len(m); i++ {
-		out := p[i*rank : (i+1)*rank]
-		for j, v := range m[i*cols : min((i+1)*cols, len(m))] {
-			for k, w := range q[j*rank : (j+1)*rank] {
-				out[k] += float32(v * w)
-			}
+// A thin multiplies matrices of so many columns, whose last row may be short, by thin ones. The functions of package kernel that it
+// calls round each product before they add it, in an order that follows from the shape alone, so the bits are the same on every machine.
+type thin struct {
+	cols, rank int
+	q          []float32 // a right factor by its columns: rank × cols
+	row        []float32 // of a product
+}
+
+func newThin(cols, rank int) *thin {
+	return &thin{cols, rank, make([]float32, cols*rank), make([]float32, cols)}
+}
+
+// load takes the right factor q, cols × rank.
+func (w *thin) load(q []float32) {
+	for j := range w.cols {
+		for k, v := range q[j*w.rank : (j+1)*w.rank] {
+			w.q[k*w.cols+j] = v
 		}
 	}
+}
+
+// rows visits the rows of m.
+func (w *thin) rows(m []float32, visit func(i int, row []float32)) {
+	for i := 0; len(m) > 0; i++ {
+		n := min(len(m), w.cols)
+		visit(i, m[:n])
+		m = m[n:]
+	}
+}
+
+// multiply is p = m·q.
+func (w *thin) multiply(p, m, q []float32) {
+	isa := kernel.Best()
+	w.load(q)
+	w.rows(m, func(i int, row []float32) {
+		kernel.Gemv(isa, w.rank, len(row), w.q, w.cols, row, p[i*w.rank:(i+1)*w.rank])
+	})
 }
 
 // multiplyT is q = mᵀ·p.
-func multiplyT(q, m, p []float32, cols, rank int) {
-	clear(q)
-	for i := 0; i*cols < len(m); i++ {
-		in := p[i*rank : (i+1)*rank]
-		for j, v := range m[i*cols : min((i+1)*cols, len(m))] {
-			out := q[j*rank : (j+1)*rank]
-			for k, w := range in {
-				out[k] += float32(v * w)
-			}
+func (w *thin) multiplyT(q, m, p []float32) {
+	isa := kernel.Best()
+	clear(w.q)
+	w.rows(m, func(i int, row []float32) {
+		for k, v := range p[i*w.rank : (i+1)*w.rank] {
+			kernel.Axpy(isa, w.q[k*w.cols:][:len(row)], v, row)
+		}
+	})
+	for j := range w.cols {
+		for k := range w.rank {
+			q[j*w.rank+k] = w.q[k*w.cols+j]
 		}
 	}
 }
 
-// product visits the values of p·qᵀ as far as m has them.
-func product(m, p, q []float32, cols, rank int, visit func(at int, v float32)) {
-	for at := range m {
-		left, right := p[at/cols*rank:][:rank], q[at%cols*rank:][:rank]
-		var s float32
-		for k, v := range left {
-			s += float32(v * right[k])
+// product applies the rows of p·qᵀ to those of m.
+func (w *thin) product(m, p, q []float32, apply func(m, row []float32)) {
+	isa := kernel.Best()
+	w.load(q)
+	w.rows(m, func(i int, row []float32) {
+		s := w.row[:len(row)]
+		kernel.Scale(isa, s, w.q[:len(row)], p[i*w.rank])
+		for k := 1; k < w.rank; k++ {
+			kernel.Axpy(isa, s, p[i*w.rank+k], w.q[k*w.cols:][:len(row)])
 		}
-		visit(at, s)
-	}
+		apply(row, s)
+	})
 }
 
-// orthonormalise makes p's columns orthogonal and of length 1, by the modified Gram-Schmidt process, done twice (Giraud et al. 2005). A
-// column that depends on those before it becomes 0.
+func write(dst, row []float32) { copy(dst, row) }
+
+// keep subtracts a row of what was sent, and leaves nothing that is not finite.
+func keep(x, row []float32) {
+	kernel.Sub(kernel.Best(), x, x, row)
+	dropAll(x)
+}
+
+// orthonormalise makes p's columns orthogonal and of length 1, by the modified Gram-Schmidt process, done twice (Giraud et al. 2005), in
+// float64. A column that depends on those before it becomes 0, and one that is not finite NaN, so that a run that diverges is seen.
 func orthonormalise(p []float32, rank int) {
+	isa := kernel.Best()
+	rows := len(p) / rank
+	columns := make([]float64, len(p))
+	for i, v := range p {
+		columns[i%rank*rows+i/rank] = float64(v)
+	}
 	for j := range rank {
-		before := length(p, j, rank)
+		x := columns[j*rows : (j+1)*rows]
+		before := math.Sqrt(kernel.SumSquares(isa, x))
 		for range 2 {
 			for k := range j {
-				var dot float64
-				for i := 0; i < len(p); i += rank {
-					dot += float64(float64(p[i+j]) * float64(p[i+k]))
-				}
-				for i := 0; i < len(p); i += rank {
-					p[i+j] = float32(float64(p[i+j]) - float64(dot*float64(p[i+k])))
-				}
+				y := columns[k*rows : (k+1)*rows]
+				kernel.Axpy(isa, x, -kernel.Dot(isa, x, y), y)
 			}
 		}
-		// 1e-6 of its length is what rounding leaves of a dependent column.
-		norm := length(p, j, rank)
-		for i := j; i < len(p); i += rank {
-			if norm <= 1e-6*before {
-				p[i] = 0
-			} else {
-				p[i] = float32(float64(p[i]) / norm)
-			}
+		// 1e-6 of its length is what the rounding of p to float32 leaves of a dependent column.
+		switch norm := math.Sqrt(kernel.SumSquares(isa, x)); {
+		case before-before != 0:
+			kernel.Fill(isa, x, math.NaN())
+		case norm <= 1e-6*before:
+			clear(x)
+		default:
+			kernel.DivScalar(isa, x, x, norm)
 		}
 	}
-}
-
-func length(p []float32, j, rank int) float64 {
-	var s float64
-	for i := j; i < len(p); i += rank {
-		s += float64(float64(p[i]) * float64(p[i]))
+	for i := range p {
+		p[i] = float32(columns[i%rank*rows+i/rank])
 	}
-	return math.Sqrt(s)
 }

@@ -7,6 +7,7 @@ import (
 	"math/bits"
 
 	"github.com/trivium-ml/trivium/draw"
+	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
 // QSGD rounds each value to one of a few levels (Alistarh et al. 2017): blocks of 512 share a scale, their largest absolute value, as
@@ -53,137 +54,201 @@ func (c QSGD) Encode(dst []byte, src []float32, e *Residual) ([]byte, error) {
 		seed = drawSeed(c.Seed, qsgdStream, x, nil)
 	}
 	all, out := grow(dst, c.MaxLen(len(x)))
+	var w qsgdWork
 	for block := uint64(0); len(x) > 0; block++ {
 		n := min(len(x), qsgdBlock)
-		size := 4 + (n*c.bits()+7)/8
-		c.encode(out[:size], x[:n], e != nil, seed+block<<32)
-		x, out = x[n:], out[size:]
+		step, inverse := w.scale(x[:n], float32(c.Levels))
+		binary.LittleEndian.PutUint32(out, math.Float32bits(step))
+		switch {
+		case inverse == 0:
+			w.zero(x[:n], step, e != nil)
+		case e == nil:
+			w.random(x[:n], inverse, c.Levels, seed+block<<32)
+		default:
+			w.nearest(x[:n], inverse, step, c.Levels)
+		}
+		out = out[4+w.pack(out[4:], n, c.bits(), c.Levels):]
+		x = x[n:]
 	}
 	return all, nil
 }
 
-func (c QSGD) encode(out []byte, x []float32, keep bool, seed uint64) {
-	var top uint32
-	for _, v := range x {
-		top = max(top, math.Float32bits(v)&0x7fffffff)
-	}
-	levels := float32(c.Levels)
-	most := math.Float32frombits(top)
-	step, inverse := most/levels, levels/most
-	switch {
-	case top >= 0x7f800000:
-		step, inverse = float32(math.NaN()), 0
+// A qsgdWork is the memory for a block, which stays in the first-level cache. Levels are kept as roundBias plus the level: a float32 whose
+// last bits are the level, in two's complement.
+type qsgdWork struct{ biased, level, rest [qsgdBlock]float32 }
+
+// scale returns the distance of two levels, and its inverse; 0, if all values become level 0.
+func (w *qsgdWork) scale(x []float32, levels float32) (step, inverse float32) {
+	kernel.Abs(kernel.Best(), w.rest[:len(x)], x)
+	switch most := kernel.MaxOf(kernel.Best(), w.rest[:len(x)]); {
+	case most-most != 0: // NaN, or infinite
+		return float32(math.NaN()), 0
 	case most < tiny:
-		step, inverse = 0, 0
+		return 0, 0
+	default:
+		return most / levels, levels / most
 	}
-	binary.LittleEndian.PutUint32(out, math.Float32bits(step))
-	out = out[4:]
-	w := c.bits()
-	var codes [8]uint8
-	for i := 0; i < len(x); i += len(codes) {
-		part := x[i:min(i+len(codes), len(x))]
-		if keep {
-			c.nearest(&codes, part, inverse, step)
-		} else {
-			seed = c.random(&codes, part, inverse, seed)
-		}
-		var word uint64
-		for k := range part {
-			word |= uint64(codes[k]) << (k * w)
-		}
-		if len(out) >= 8 { // what is too much is written over
+}
+
+// zero makes all values level 0. Of what is not finite, keep leaves nothing.
+func (w *qsgdWork) zero(x []float32, step float32, keep bool) {
+	for i := range x {
+		w.biased[i] = roundBias
+	}
+	if keep && step != 0 {
+		clear(x)
+	}
+}
+
+// random rounds up or down at random. It draws 64 bits for two values.
+func (w *qsgdWork) random(x []float32, inverse float32, levels int, seed uint64) {
+	most, scale := int32(levels), float64(inverse)
+	for i := 0; i+2 <= len(x); i += 2 {
+		seed += draw.Weyl
+		u := draw.Mix(seed)
+		pair, to := x[i:i+2:i+2], w.biased[i:i+2:i+2]
+		to[0] = biased(level(pair[0], scale, float64(uint32(u))*0x1p-32, most))
+		to[1] = biased(level(pair[1], scale, float64(u>>32)*0x1p-32, most))
+	}
+	if i := len(x) - 1; i&1 == 0 {
+		w.biased[i] = biased(level(x[i], scale, float64(uint32(draw.Mix(seed+draw.Weyl)))*0x1p-32, most))
+	}
+}
+
+// nearest rounds to nearest, and leaves in x what that drops. What float32 cannot tell from the middle of two levels is rounded by the
+// definition, in float64; so the bits are the definition's.
+func (w *qsgdWork) nearest(x []float32, inverse, step float32, levels int) {
+	isa := kernel.Best()
+	b, f, rest := w.biased[:len(x)], w.level[:len(x)], w.rest[:len(x)]
+	kernel.Scale(isa, rest, x, inverse)
+	kernel.AddScalar(isa, b, rest, roundBias)
+	kernel.AddScalar(isa, f, b, -roundBias)
+	kernel.Sub(isa, rest, rest, f)
+	kernel.Abs(isa, rest, rest)
+	// A product below 128 is rounded by 2⁻¹⁸ at most. Levels times a step may be infinite only if it is near the largest number.
+	if kernel.MaxOf(isa, rest) < 0.5-0x1p-16 && step < math.MaxFloat32/256 {
+		kernel.Axpy(isa, x, -step, f)
+		return
+	}
+	most, scale := int32(levels), float64(inverse)
+	for i, v := range x {
+		q := level(v, scale, 0.5, most)
+		b[i] = biased(q)
+		x[i] = dropped(v - float32(float32(q)*step))
+	}
+}
+
+// level is that of v, rounded up if the fraction and up reach one. In float64 their sum is exact enough that the mean over up is right to
+// 2⁻³².
+func level(v float32, scale, up float64, most int32) int32 {
+	b := math.Float32bits(v)
+	q := min(int32(float64(float64(math.Float32frombits(b&0x7fffffff))*scale)+up), most)
+	sign := int32(b) >> 31 // 0 or −1
+	return q ^ sign - sign
+}
+
+func biased(level int32) float32 { return math.Float32frombits(uint32(biasBits + level)) }
+
+// biasBits are the bits of roundBias.
+const biasBits = 0x4b400000
+
+// pack writes the codes, levels plus the number of levels, of the block's n values, of width bits each, and returns how many bytes these
+// are. What it writes beyond them, up to the end of out, is written again.
+func (w *qsgdWork) pack(out []byte, n, width, levels int) (size int) {
+	size = (n*width + 7) / 8
+	whole := (n + 7) &^ 7
+	for i := n; i < whole; i++ {
+		w.biased[i] = biased(int32(-levels)) // code 0
+	}
+	s := uint(width)
+	var bias uint64 // what the sum of eight has too much, modulo 2⁶⁴
+	for range 8 {
+		bias = bias<<(s&63) + uint64(biasBits-levels)
+	}
+	for i := 0; i < whole; i += 8 {
+		v := (*[8]float32)(w.biased[i:])
+		low := ((bitsOf(v[3])<<(s&63)+bitsOf(v[2]))<<(s&63)+bitsOf(v[1]))<<(s&63) + bitsOf(v[0])
+		high := ((bitsOf(v[7])<<(s&63)+bitsOf(v[6]))<<(s&63)+bitsOf(v[5]))<<(s&63) + bitsOf(v[4])
+		word := high<<(4*s&63) + low - bias
+		if len(out) >= 8 {
 			binary.LittleEndian.PutUint64(out, word)
-			out = out[w:]
+			out = out[width:]
 			continue
 		}
-		for k := range (len(part)*w + 7) / 8 {
+		for k := range out {
 			out[k] = byte(word >> (8 * k))
 		}
-		out = out[(len(part)*w+7)/8:]
+		out = out[min(width, len(out)):]
 	}
+	return size
 }
 
-// random codes up to 8 values, rounding up or down at random, and returns the seed of the next.
-func (c QSGD) random(codes *[8]uint8, x []float32, inverse float32, seed uint64) uint64 {
-	var u uint64
-	for i, v := range x {
-		if i&1 == 0 {
-			seed += draw.Weyl
-			u = draw.Mix(seed)
-		}
-		codes[i] = c.code(v, inverse, uint32(u))
-		u >>= 32
-	}
-	return seed
-}
-
-// nearest codes up to 8 values, rounding to nearest, and leaves in them what that drops.
-func (c QSGD) nearest(codes *[8]uint8, x []float32, inverse, step float32) {
-	for i, v := range x {
-		codes[i] = c.code(v, inverse, 1<<31)
-		x[i] = dropped(v - float32(float32(int32(codes[i])-int32(c.Levels))*step))
-	}
-}
-
-// code is the level of v, rounded up if the fraction and u/2³² reach one, plus Levels. In float64 their sum is exact enough that the mean
-// is right to 2⁻³².
-func (c QSGD) code(v, inverse float32, u uint32) uint8 {
-	b := math.Float32bits(v)
-	q := int32(0)
-	if inverse != 0 {
-		q = int32(float64(float64(math.Float32frombits(b&0x7fffffff))*float64(inverse)) + float64(u)*0x1p-32)
-	}
-	sign := int32(b) >> 31 // 0 or −1
-	return uint8((min(q, int32(c.Levels)) ^ sign - sign) + int32(c.Levels))
-}
+func bitsOf(v float32) uint64 { return uint64(math.Float32bits(v)) }
 
 func (c QSGD) DecodeAdd(dst []float32, src []byte) error {
-	if err := c.verify(len(dst), src); err != nil {
-		return err
-	}
-	c.walk(dst, src, func(dst []float32, codes *[8]uint8, step float32) {
-		for i := range dst {
-			dst[i] += float32(float32(int32(codes[i])-int32(c.Levels)) * step)
-		}
-	})
-	return nil
+	return c.decode(dst, src, func(dst, level []float32, step float32) { kernel.Axpy(kernel.Best(), dst, step, level) })
 }
 
 func (c QSGD) Decode(dst []float32, src []byte) error {
+	return c.decode(dst, src, func(dst, level []float32, step float32) { kernel.Scale(kernel.Best(), dst, level, step) })
+}
+
+// decode checks the length and all codes of src, and applies the levels of each block.
+func (c QSGD) decode(dst []float32, src []byte, apply func(dst, level []float32, step float32)) error {
+	if err := Fits(c, len(dst)); err != nil {
+		return err
+	}
+	if want := c.MaxLen(len(dst)); len(src) != want {
+		return badLen(c, len(dst), want, len(src))
+	}
 	if err := c.verify(len(dst), src); err != nil {
 		return err
 	}
-	c.walk(dst, src, func(dst []float32, codes *[8]uint8, step float32) {
-		for i := range dst {
-			dst[i] = float32(float32(int32(codes[i])-int32(c.Levels)) * step)
-		}
-	})
+	var w qsgdWork
+	for len(dst) > 0 {
+		n := min(len(dst), qsgdBlock)
+		step := math.Float32frombits(binary.LittleEndian.Uint32(src))
+		src = src[4+w.unpack(src[4:], n, c.bits(), c.Levels):]
+		apply(dst[:n], w.level[:n], step)
+		dst = dst[n:]
+	}
 	return nil
 }
 
-// verify checks the length and all codes of src.
+// verify checks all codes of src, eight at a time: adding what the highest is below 2ʷ − 1 carries out of a code that is too high.
 func (c QSGD) verify(n int, src []byte) error {
-	if err := Fits(c, n); err != nil {
-		return err
-	}
-	if want := c.MaxLen(n); len(src) != want {
-		return badLen(c, n, want, len(src))
-	}
 	w, most := c.bits(), uint64(2*c.Levels)
+	var add, top uint64
+	for k := range 8 {
+		add |= (1<<w - 1 - most) << (k * w)
+		top |= 1 << (k*w + w - 1)
+	}
+	rest := add &^ top
 	for from := 0; from < n; from += qsgdBlock {
 		src = src[4:]
 		for at := from; at < min(n, from+qsgdBlock); at += 8 {
 			k := min(8, n-at)
 			word, used := loadCodes(src, k, w)
-			for i := range k {
-				if level := word >> (i * w) & (1<<w - 1); level > most {
-					return fmt.Errorf("compress: %s: value %d has level %d", c, at+i, int(level)-c.Levels)
-				}
+			if k < 8 {
+				word &= 1<<(k*w) - 1
+			}
+			carry := (word &^ top) + rest
+			if (word&add|(word|add)&carry)&top != 0 {
+				return c.badLevel(word, at, w, most)
 			}
 			src = src[used:]
 		}
 	}
 	return nil
+}
+
+// badLevel is the error for the first code of word that is too high.
+func (c QSGD) badLevel(word uint64, at, w int, most uint64) error {
+	for word&(1<<w-1) <= most {
+		word >>= w
+		at++
+	}
+	return fmt.Errorf("compress: %s: value %d has level %d", c, at, int(word&(1<<w-1))-c.Levels)
 }
 
 // loadCodes returns the first k codes of src, at most 8 of w bits, and the bytes that they take.
@@ -198,25 +263,29 @@ func loadCodes(src []byte, k, w int) (word uint64, used int) {
 	return word, used
 }
 
-// walk calls visit for up to 8 values at a time.
-func (c QSGD) walk(dst []float32, src []byte, visit func(dst []float32, codes *[8]uint8, step float32)) {
-	w := c.bits()
-	mask := uint64(1)<<w - 1
-	var codes [8]uint8
-	for len(dst) > 0 {
-		block := dst[:min(len(dst), qsgdBlock)]
-		dst = dst[len(block):]
-		step := math.Float32frombits(binary.LittleEndian.Uint32(src))
-		src = src[4:]
-		for len(block) > 0 {
-			k := min(8, len(block))
-			word, used := loadCodes(src, k, w)
-			for i := range codes {
-				codes[i] = uint8(word & mask)
-				word >>= w
-			}
-			visit(block[:k], &codes, step)
-			block, src = block[k:], src[used:]
+// unpack reads the codes of a block of n values and makes w.level their levels; it returns how many bytes they are.
+func (w *qsgdWork) unpack(src []byte, n, width, levels int) (size int) {
+	s, mask := uint(width)&63, uint32(1)<<width-1
+	for i := 0; i < n; i += 8 {
+		var word uint64
+		if at := i / 8 * width; len(src)-at >= 8 {
+			word = binary.LittleEndian.Uint64(src[at:])
+		} else {
+			word, _ = loadCodes(src[at:], min(8, n-i), width)
 		}
+		v := (*[8]float32)(w.biased[i:])
+		v[0] = math.Float32frombits(biasBits + uint32(word)&mask)
+		v[1] = math.Float32frombits(biasBits + uint32(word>>s)&mask)
+		word >>= 2 * s
+		v[2] = math.Float32frombits(biasBits + uint32(word)&mask)
+		v[3] = math.Float32frombits(biasBits + uint32(word>>s)&mask)
+		word >>= 2 * s
+		v[4] = math.Float32frombits(biasBits + uint32(word)&mask)
+		v[5] = math.Float32frombits(biasBits + uint32(word>>s)&mask)
+		word >>= 2 * s
+		v[6] = math.Float32frombits(biasBits + uint32(word)&mask)
+		v[7] = math.Float32frombits(biasBits + uint32(word>>s)&mask)
 	}
+	kernel.AddScalar(kernel.Best(), w.level[:n], w.biased[:n], -float32(roundBias+levels))
+	return (n*width + 7) / 8
 }

@@ -20,7 +20,10 @@ type Residual struct {
 	warm  []float32 // PowerSGD's right factor of the last call
 	parts []part    // by from, then to
 
-	released bool    // since it was last encoded with
+	whole *Residual // whose cells [from, from+len(cells)) these are; nil: it is no part
+	from  int
+
+	released bool    // since a value of these was last encoded
 	largest  largest // TopK's memory
 }
 
@@ -45,6 +48,9 @@ func (e *Residual) Range(from, to int) *Residual {
 	if from == 0 && to == len(e.cells) {
 		return e
 	}
+	if e.whole != nil { // which saves all of its parts
+		return e.whole.Range(e.from+from, e.from+to)
+	}
 	i, found := slices.BinarySearchFunc(e.parts, part{from: from, to: to}, func(a, b part) int {
 		if a.from != b.from {
 			return a.from - b.from
@@ -52,7 +58,7 @@ func (e *Residual) Range(from, to int) *Residual {
 		return a.to - b.to
 	})
 	if !found {
-		e.parts = slices.Insert(e.parts, i, part{from, to, &Residual{cells: e.cells[from:to:to]}})
+		e.parts = slices.Insert(e.parts, i, part{from, to, &Residual{cells: e.cells[from:to:to], whole: e, from: from}})
 	}
 	return e.parts[i].e
 }
@@ -73,7 +79,7 @@ func (e *Residual) SetRate(rate float64) {
 }
 
 // Release adds what is kept to dst, and keeps nothing. Who sums a range adds its own values as they are, and never encodes them: what it
-// keeps of them is of another cut, or of a checkpoint. Only the first call after an encoding looks.
+// keeps of them is of another cut, or of a checkpoint. Only the first call after an encoding of some of these values looks.
 func (e *Residual) Release(dst []float32) {
 	if e == nil || e.released {
 		return
@@ -118,6 +124,16 @@ func (e *Residual) begin(c Codec, n int) error {
 		return fmt.Errorf("compress: %s: %d values come with a residual of %d", c, n, len(e.cells))
 	}
 	e.calls++
+	whole := e
+	if e.whole != nil {
+		whole = e.whole
+	}
+	whole.released = false
+	for _, q := range whole.parts { // of other cuts too: they share cells
+		if q.from < e.from+n && e.from < q.to {
+			q.e.released = false
+		}
+	}
 	e.released = false
 	return nil
 }
@@ -125,7 +141,7 @@ func (e *Residual) begin(c Codec, n int) error {
 // AppendState appends e as bytes.
 func (e *Residual) AppendState(p []byte) []byte {
 	p = wire.AppendUvarint(p, stateVersion)
-	p = wire.AppendFloat32s(p, e.cells)
+	p = e.appendCells(p)
 	p = e.appendOwn(p)
 	p = wire.AppendUvarint(p, uint64(len(e.parts)))
 	for _, q := range e.parts {
@@ -136,7 +152,67 @@ func (e *Residual) AppendState(p []byte) []byte {
 	return p
 }
 
-const stateVersion = 1
+const stateVersion = 2
+
+// appendCells appends the cells, and of long runs of zeros their length: who sums a range keeps nothing of its own values there, and of the
+// sums nothing elsewhere.
+func (e *Residual) appendCells(p []byte) []byte {
+	const long = 16 // cells: what ends a run takes a few bytes
+	p = wire.AppendUvarint(p, uint64(len(e.cells)))
+	for rest := e.cells; len(rest) > 0; {
+		zeros := leadingZeros(rest)
+		p = wire.AppendUvarint(p, uint64(zeros))
+		rest = rest[zeros:]
+		n := 0
+		for n < len(rest) {
+			z := leadingZeros(rest[n:min(n+long, len(rest))])
+			if z == long {
+				break
+			}
+			n = min(n+z+1, len(rest))
+		}
+		p = wire.AppendFloat32s(p, rest[:n])
+		rest = rest[n:]
+	}
+	return p
+}
+
+func leadingZeros(x []float32) int {
+	for i, v := range x {
+		if math.Float32bits(v) != 0 { // so −0 stays what it is
+			return i
+		}
+	}
+	return len(x)
+}
+
+// readCells reads n cells.
+func readCells(r *wire.Reader, n int) []float32 {
+	if found := r.Uvarint("cells", math.MaxInt32); r.Err() == nil && found != uint64(n) {
+		r.Fail("cells", fmt.Errorf("want %d, found %d", n, found))
+	}
+	if r.Err() != nil {
+		return nil
+	}
+	cells := make([]float32, n)
+	for rest := cells; len(rest) > 0 && r.Err() == nil; {
+		zeros := int(r.Uvarint("zeros", uint64(len(rest))))
+		v := r.Float32s("cells", len(rest)-zeros)
+		if r.Err() == nil && zeros+len(v) == 0 {
+			r.Fail("cells", fmt.Errorf("%d are missing", len(rest)))
+			break
+		}
+		for _, x := range v {
+			if x-x != 0 {
+				r.Fail("cells", fmt.Errorf("%v is not finite", x))
+				break
+			}
+		}
+		copy(rest[zeros:], v)
+		rest = rest[zeros+len(v):]
+	}
+	return cells
+}
 
 func (e *Residual) appendOwn(p []byte) []byte {
 	p = wire.AppendFloat64(p, e.rate)
@@ -151,16 +227,7 @@ func (e *Residual) SetState(p []byte) error {
 	if v := r.Uvarint("version", math.MaxUint64); r.Err() == nil && v != stateVersion {
 		r.Fail("version", fmt.Errorf("want %d, found %d", stateVersion, v))
 	}
-	cells := r.Float32s("cells", math.MaxInt32)
-	if r.Err() == nil && len(cells) != n {
-		r.Fail("cells", fmt.Errorf("want %d, found %d", n, len(cells)))
-	}
-	for _, v := range cells {
-		if v-v != 0 {
-			r.Fail("cells", fmt.Errorf("%v is not finite", v))
-			break
-		}
-	}
+	cells := readCells(r, n)
 	var now Residual
 	now.readOwn(r)
 	for range r.Uvarint("parts", uint64(len(p))) {
@@ -182,7 +249,7 @@ func (e *Residual) SetState(p []byte) error {
 	copy(e.cells, cells)
 	e.rate, e.calls, e.warm, e.parts, e.released = now.rate, now.calls, now.warm, now.parts, false
 	for _, q := range e.parts {
-		q.e.cells = e.cells[q.from:q.to:q.to]
+		q.e.cells, q.e.whole, q.e.from = e.cells[q.from:q.to:q.to], e, q.from
 	}
 	return nil
 }

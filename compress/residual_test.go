@@ -3,9 +3,12 @@ package compress_test
 import (
 	"bytes"
 	"fmt"
+	"math"
+	"slices"
 	"testing"
 
 	"github.com/trivium-ml/trivium/compress"
+	"github.com/trivium-ml/trivium/draw"
 )
 
 // A run that is saved and resumed sends the same bytes as one that goes on.
@@ -81,5 +84,82 @@ func TestResidualMoves(t *testing.T) {
 	}
 	if p := e.Range(2, 5); &p.Cells()[0] != &e.Cells()[2] || e.Range(2, 5) != p || e.Range(0, 10) != e {
 		t.Error("a range does not share its cells, or is made twice")
+	}
+}
+
+// TestResidualComesBack: after a cut of other ranges, a range that is summed again gives back what was kept of it meanwhile; and what is
+// encoded of a range of a range is saved with the whole.
+func TestResidualComesBack(t *testing.T) {
+	e, c := compress.NewResidual(100), parse(t, "1bit")
+	encode := func(from, to int) {
+		t.Helper()
+		if _, err := c.Encode(nil, normal(to-from, 3), e.Range(from, to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	release := func(from, to int) {
+		t.Helper()
+		want, got := slices.Clone(e.Cells()[from:to]), make([]float32, to-from)
+		e.Range(from, to).Release(got)
+		if !slices.Equal(got, want) || slices.ContainsFunc(e.Cells()[from:to], func(v float32) bool { return v != 0 }) {
+			t.Fatalf("of [%d, %d) came back %v, and %v is still kept; want %v and zeros", from, to, got, e.Cells()[from:to], want)
+		}
+	}
+	encode(50, 100)
+	release(0, 50)
+	release(50, 100)
+	for _, cut := range [][2]int{{0, 30}, {30, 60}, {49, 50}, {0, 100}} {
+		encode(cut[0], cut[1])
+		release(0, 50)
+		release(50, 100)
+		release(0, 100)
+	}
+	encode(20, 70)
+	if _, err := parse(t, "randomk:0.1").Encode(nil, normal(10, 3), e.Range(20, 70).Range(5, 15)); err != nil {
+		t.Fatal(err)
+	}
+	release(0, 100)
+	encode(20, 70)
+	resumed := compress.NewResidual(100)
+	if err := resumed.SetState(e.AppendState(nil)); err != nil {
+		t.Fatal(err)
+	}
+	if e.Range(20, 70).Range(5, 15) != e.Range(25, 35) {
+		t.Error("one range has two residuals")
+	}
+	a, _ := parse(t, "randomk:0.1").Encode(nil, normal(10, 3), e.Range(25, 35))
+	b, _ := parse(t, "randomk:0.1").Encode(nil, normal(10, 3), resumed.Range(25, 35))
+	if !bytes.Equal(a, b) {
+		t.Error("what was encoded of a range of a range is not in the state")
+	}
+}
+
+// TestResidualStateZeros: runs of zeros of every length come back, zeros below zero too, and long ones take no room.
+func TestResidualStateZeros(t *testing.T) {
+	for n := range 70 {
+		for seed := range uint64(20) {
+			e, again := compress.NewResidual(n), compress.NewResidual(n)
+			for i := range e.Cells() {
+				switch draw.Below(seed, 6, uint64(i)/(1+seed), 3) { // runs of seed + 1
+				case 0:
+					e.Cells()[i] = float32(i)
+				case 1:
+					e.Cells()[i] = float32(math.Copysign(0, -1))
+				}
+			}
+			if err := again.SetState(e.AppendState(nil)); err != nil {
+				t.Fatalf("%d cells, seed %d: %v", n, seed, err)
+			}
+			for i, v := range e.Cells() {
+				if math.Float32bits(again.Cells()[i]) != math.Float32bits(v) {
+					t.Fatalf("%d cells, seed %d: cell %d is %v, was %v", n, seed, i, again.Cells()[i], v)
+				}
+			}
+		}
+	}
+	e := compress.NewResidual(100_000)
+	copy(e.Cells()[50_000:], normal(1000, 1))
+	if n := len(e.AppendState(nil)); n > 4100 {
+		t.Errorf("%d bytes for 1000 values among zeros", n)
 	}
 }

@@ -35,6 +35,7 @@ type Run struct {
 	keep      func(c *checkpoint.Checkpoint) error // adds the optimizer's state to a checkpoint
 	agree     agreement                            // nil: this process decides alone
 	dropped   func() []float32                     // what codecs have dropped; nil: there are none
+	codecs    func() [][]byte                      // what those of each worker keep; nil: that is not saved
 	saved     []float32                            // the same, from the checkpoint, if nobody has asked for it
 	cuts      func(ctx context.Context) error      // begins a checkpoint, which SaveCut ends; nil: save is all
 	refresh   func(ctx context.Context) error      // brings Params up to date; nil: they are

@@ -64,6 +64,9 @@ func (r *Run) OptimizerPart(
 			c.Optimizer.Names = append(slices.Clone(names), residualName)
 			c.Optimizer.Slots = append(slices.Clone(slots), r.dropped())
 		}
+		if r.codecs != nil {
+			c.Codecs = r.codecs()
+		}
 		return nil
 	})
 	return s, nil
@@ -76,6 +79,16 @@ const residualName = "residual"
 // the length of the parameters. It returns that of the checkpoint from which the run goes on, or nil. It is called after OptimizerState.
 func (r *Run) Residual(dropped func() []float32) (saved []float32) {
 	r.dropped, saved, r.saved = dropped, r.saved, nil
+	return saved
+}
+
+// Codecs has what the codecs of each worker keep saved with each checkpoint, so that as many workers go on with the same bits. It returns
+// what the checkpoint has from which the run goes on, or nil.
+func (r *Run) Codecs(keep func() [][]byte) (saved [][]byte) {
+	r.codecs = keep
+	if c := r.env.Resume; c != nil {
+		saved = c.Codecs
+	}
 	return saved
 }
 

@@ -435,6 +435,7 @@ func TestResidualRate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		saved.Codecs = nil // so that its sum is shared out
 		more := *job
 		more.Epochs, more.Optimizer.Rate = 2, 0.25
 		if k == 1 { // as if it had been so all the time
@@ -450,6 +451,45 @@ func TestResidualRate(t *testing.T) {
 	}
 	if !slices.Equal(results[0].Params.Flat, results[1].Params.Flat) {
 		t.Error("the residual is not rescaled")
+	}
+}
+
+// TestResidualOfPlainBucket: what a codec dropped of a bucket counts too where more workers go on, whose shares of it the codec cannot
+// encode.
+func TestResidualOfPlainBucket(t *testing.T) {
+	job := digits()
+	job.Model, job.Steps, job.Optimizer = "mlp:300,20", 2, trivium.OptimizerSpec{Name: "sgd", Rate: 0.5}
+	store := blob.Dir(t.TempDir())
+	o := allreduce.Options{Compress: "topk:1500"} // of half of the second bucket, not of a fifth
+	if _, err := (&crew{env: train.Env{Blob: store}, n: 2, o: o}).Train(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	saved, _, err := checkpoint.Latest(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, dropped := saved.Params.Layout, saved.Optimizer.Slots[0]
+	from, to := l.Range(l.Tensors() - 1)
+	clear(dropped[:from])
+	for i := range dropped[from:to] {
+		dropped[from+i] = float32(i + 1)
+	}
+	more := *job
+	more.Steps, more.Optimizer.Rate = 3, 0.25
+	var flat [2][]float32
+	for k := range flat {
+		r, err := (&crew{env: train.Env{Resume: saved}, n: 5, o: o}).Train(t.Context(), &more)
+		if err != nil {
+			t.Fatal(err)
+		}
+		flat[k] = r.Params.Flat
+		clear(dropped)
+	}
+	for i := range to - from {
+		want := -0.5 * float64(i+1) / float64(job.Batch) // at the rate at which it was dropped
+		if found := float64(flat[0][from+i] - flat[1][from+i]); math.Abs(found-want) > 1e-5 {
+			t.Errorf("cell %d: what was dropped moved it by %v, want %v", i, found, want)
+		}
 	}
 }
 

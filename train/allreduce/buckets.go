@@ -13,6 +13,7 @@ type bucket struct {
 	collective.Bucket
 	op       collective.Op
 	dst, src collective.Buffer
+	late     *compress.Residual // what a codec had dropped of it before, and travels with the next gradient; nil: nothing
 }
 
 // denseRuns are the runs of neighbouring dense tensors, the first and the last of each, in reverse order, which is that of the backward
@@ -121,7 +122,7 @@ func (x *exchange) bucket(l *trivium.Layout, b collective.Bucket, codec compress
 	if codec != nil && x.g.Fits(codec, n) == nil {
 		op.Codec, op.Residual, op.Owner = codec, compress.NewResidual(n), compress.NewResidual(n)
 	}
-	return bucket{b, op, collective.Of(x.total.Flat[b.From:b.To]), collective.Of(x.own.Flat[b.From:b.To])}
+	return bucket{Bucket: b, op: op, dst: collective.Of(x.total.Flat[b.From:b.To]), src: collective.Of(x.own.Flat[b.From:b.To])}
 }
 
 // span names the tensors of a bucket, which are in reverse order.
@@ -156,6 +157,7 @@ func (x *exchange) launch(i int) {
 		return // when the facts are known
 	}
 	b := &x.buckets[i]
+	b.late.Release(x.own.Flat[b.From:b.To])
 	op := b.op
 	op.Aside = i < len(x.buckets)-1 // the backward pass goes on
 	x.g.Start(op, x.base+uint32(i), b.dst, b.src)

@@ -44,6 +44,7 @@ type exchange struct {
 	mean     *mean       // nil: no local SGD
 	sharding *sharding   // nil: every worker keeps all of the optimizer's state
 	dropped  []float32   // the sum of all workers' residuals when it was last asked for; nil: there is no codec
+	kept     [][]byte    // at rank 0: the residuals of each worker, of the same time
 
 	// The facts lie right before the gradient's first cell, and travel in the bucket that has it, which is the last: then rides is true.
 	ownFacts, totalFacts []float32
@@ -245,6 +246,7 @@ func (x *exchange) trade(ctx context.Context, step uint64) error {
 		}
 		x.ownFacts[factLoss] = float32(x.facts[factLoss] * lossScale)
 		b := &x.buckets[len(x.buckets)-1]
+		b.late.Release(x.own.Flat[b.From:b.To])
 		x.g.Start(b.op, x.base+uint32(len(x.buckets)-1), b.dst, b.src)
 	} else {
 		x.g.Start(collective.Op{Label: "loss"}, x.base+x.tag, collective.Of(x.sums[:]), collective.Of(x.facts[:]))

@@ -2,14 +2,17 @@ package allreduce
 
 import (
 	"context"
+	"encoding/binary"
+	"fmt"
 
 	"github.com/trivium-ml/trivium/collective"
+	"github.com/trivium-ml/trivium/compress"
 	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/train"
 )
 
-// restore gives each worker an equal share of what codecs had dropped when the checkpoint was made, by whatever number of workers: what
-// counts is the sum.
+// restore gives each worker what its codecs kept when the checkpoint was made. Where that was of another number of workers, or they cut the
+// gradient otherwise, it gives each an equal share of what codecs had dropped: what counts is the sum.
 func (x *exchange) restore(env *train.Env, run *train.Run) {
 	coded := false
 	for i := range x.buckets {
@@ -20,10 +23,14 @@ func (x *exchange) restore(env *train.Env, run *train.Run) {
 	}
 	x.dropped = make([]float32, run.Layout().Len())
 	saved := run.Residual(func() []float32 { return x.dropped })
+	x.kept = run.Codecs(func() [][]byte { return x.kept })
 	if saved == nil {
 		return
 	}
 	copy(x.dropped, saved)
+	if len(x.kept) == x.workers && x.setState(x.kept[x.rank]) == nil {
+		return
+	}
 	var rate float64 // what is saved is measured in that of the last update before, under the job of then
 	o, _ := optim.New(env.Resume.Job.Optimizer, 0)
 	if rule, ok := o.(*optim.Rule); ok {
@@ -31,11 +38,13 @@ func (x *exchange) restore(env *train.Env, run *train.Run) {
 	}
 	for i := range x.buckets {
 		b := &x.buckets[i]
-		if b.op.Codec == nil {
-			continue
+		e := b.op.Residual
+		if e == nil { // the codec cannot encode what so many workers have of it
+			e = compress.NewResidual(b.To - b.From)
+			b.late = e
 		}
-		b.op.Residual.SetRate(rate)
-		cells := b.op.Residual.Cells()
+		e.SetRate(rate)
+		cells := e.Cells()
 		for k, v := range saved[b.From:b.To] {
 			cells[k] = v / float32(x.workers)
 		}
@@ -49,9 +58,11 @@ func (x *exchange) rate(step int64) {
 	}
 	rate := x.run.LearningRate(step)
 	for i := range x.buckets {
-		if op := &x.buckets[i].op; op.Codec != nil {
-			op.Residual.SetRate(rate)
-			op.Owner.SetRate(rate)
+		if b := &x.buckets[i]; b.op.Codec != nil {
+			b.op.Residual.SetRate(rate)
+			b.op.Owner.SetRate(rate)
+		} else if b.late != nil {
+			b.late.SetRate(rate)
 		}
 	}
 }
@@ -69,8 +80,89 @@ func (x *exchange) collect(ctx context.Context) error {
 			part[k] = v + owner[k]
 		}
 	}
-	if err := collective.AllReduceInto(ctx, x.g, x.dropped, x.dropped, collective.Sum); err != nil {
+	err := collective.AllReduceInto(ctx, x.g, x.dropped, x.dropped, collective.Sum)
+	if err == nil {
+		err = x.gather(ctx)
+	}
+	if err != nil {
 		return x.failed(ctx, err)
+	}
+	return nil
+}
+
+// gather brings every worker's residuals to rank 0 as they are: with their sum alone, a run would go on, but with other bits.
+func (x *exchange) gather(ctx context.Context) error {
+	own := x.appendState(nil)
+	lens := make([]int64, x.workers)
+	if err := collective.AllGatherInto(ctx, x.g, lens, []int64{int64(len(own))}); err != nil {
+		return err
+	}
+	counts, sum := make([]int, len(lens)), 0
+	for i, n := range lens {
+		counts[i] = int(n)
+		sum += int(n)
+	}
+	var all []byte
+	dst := collective.Buffer{}
+	if x.rank == 0 {
+		all = make([]byte, sum)
+		dst = collective.Of(all)
+	}
+	x.g.Start(collective.Op{Kind: collective.Gather, Counts: counts, Label: "residuals"}, 0, dst, collective.Of(own))
+	if err := x.g.Commit(context.WithoutCancel(ctx), x.g.Step()); err != nil {
+		return err
+	}
+	if x.rank == 0 {
+		x.kept = make([][]byte, len(counts))
+		for i, n := range counts {
+			x.kept[i], all = all[:n:n], all[n:]
+		}
+	}
+	return nil
+}
+
+// residuals are those of the buckets that a codec encodes.
+func (x *exchange) residuals() (list []*compress.Residual) {
+	for i := range x.buckets {
+		if op := &x.buckets[i].op; op.Codec != nil {
+			list = append(list, op.Residual, op.Owner)
+		}
+	}
+	return list
+}
+
+func (x *exchange) appendState(p []byte) []byte {
+	for _, e := range x.residuals() {
+		state := e.AppendState(nil)
+		p = append(binary.LittleEndian.AppendUint64(p, uint64(len(state))), state...)
+	}
+	return p
+}
+
+// setState makes this worker's residuals what appendState wrote. An error says that it is of other buckets, at all workers: their number,
+// and their sizes, are part of it.
+func (x *exchange) setState(p []byte) error {
+	list := x.residuals()
+	var states [][]byte
+	for len(p) >= 8 {
+		n := binary.LittleEndian.Uint64(p)
+		if p = p[8:]; n > uint64(len(p)) {
+			break
+		}
+		states, p = append(states, p[:n]), p[n:]
+	}
+	if len(p) > 0 || len(states) != len(list) {
+		return fmt.Errorf("allreduce: the state of %d residuals, want %d", len(states), len(list))
+	}
+	for i, e := range list { // all or none
+		if err := compress.NewResidual(e.Len()).SetState(states[i]); err != nil {
+			return err
+		}
+	}
+	for i, e := range list {
+		if err := e.SetState(states[i]); err != nil {
+			return err
+		}
 	}
 	return nil
 }

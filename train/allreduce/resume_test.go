@@ -1,0 +1,49 @@
+package allreduce_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/train/allreduce"
+)
+
+// TestResumeBits: with a codec too, a run that ends early and is resumed by as many workers ends with the bits of one that is not, also
+// where it resumes in the middle of an epoch and under a schedule of learning rates.
+func TestResumeBits(t *testing.T) {
+	for _, codec := range []string{"none", "f16", "bf16", "int8", "1bit", "1bit:l2", "topk:0.05", "randomk:0.1", "qsgd:7", "powersgd:2"} {
+		for n := 2; n <= 3; n++ {
+			for _, o := range []allreduce.Options{{Compress: codec}, {Compress: codec, ShardOptimizer: true}} {
+				if o.ShardOptimizer && testing.Short() {
+					continue
+				}
+				job := digits()
+				job.Epochs, job.Optimizer = 2, trivium.OptimizerSpec{Name: "momentum", Rate: 0.02, Schedule: "step:3,0.5"}
+				want, err := (&crew{n: n, o: o}).Train(t.Context(), job)
+				if err != nil {
+					t.Fatal(err)
+				}
+				store := blob.Dir(t.TempDir())
+				first := *job
+				first.Steps = 7
+				if _, err := (&crew{env: train.Env{Blob: store}, n: n, o: o}).Train(t.Context(), &first); err != nil {
+					t.Fatal(err)
+				}
+				saved, _, err := checkpoint.Latest(t.Context(), store)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := (&crew{env: train.Env{Resume: saved}, n: n, o: o}).Train(t.Context(), job)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !slices.Equal(got.Params.Flat, want.Params.Flat) {
+					t.Errorf("%+v, %d workers: resumed after update %d, the run ends with other bits", o, n, saved.Progress.Step)
+				}
+			}
+		}
+	}
+}
