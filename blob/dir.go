@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // Directory is a Store of the files below a directory. A write goes to a hidden file beside the key, is synced to the disk and then
@@ -87,6 +88,9 @@ func (d *Directory) write(ctx context.Context, key string, r io.Reader, commit f
 		err = commit(root, temp, key)
 	}
 	if err != nil {
+		if errors.Is(err, fs.ErrExist) && isFolder(root, key) { // that is not the object either
+			err = errors.New(key + " is a folder: " + err.Error())
+		}
 		if e := root.Remove(temp); e != nil && !errors.Is(e, fs.ErrNotExist) {
 			err = errors.Join(err, e)
 		}
@@ -107,6 +111,17 @@ func (r reader) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	return r.r.Read(p)
+}
+
+// missing reports whether err says that there is no such file, or that its folder is none: then it is not there either.
+func missing(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+}
+
+// isFolder reports whether there are keys that begin with key and a slash, or were: a folder is no object.
+func isFolder(root *os.Root, key string) bool {
+	info, err := root.Stat(key)
+	return err == nil && info.IsDir()
 }
 
 // syncFolder makes a rename last. Not every system can sync a directory, and the data itself is already safe: no error is one here.
@@ -131,6 +146,11 @@ func (d *Directory) Get(ctx context.Context, key string, from, length int64) (io
 	}
 	defer root.Close()
 	f, err := root.Open(key)
+	if err == nil && isFolder(root, key) {
+		err = errors.Join(fmt.Errorf("%w: it is a folder", fs.ErrNotExist), f.Close())
+	} else if missing(err) && !errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: %w", fs.ErrNotExist, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("blob: read %s: %w", filepath.Join(d.path, filepath.FromSlash(key)), err)
 	}
@@ -149,21 +169,28 @@ func (d *Directory) Get(ctx context.Context, key string, from, length int64) (io
 // List returns the objects below prefix.
 func (d *Directory) List(ctx context.Context, prefix string) ([]Object, error) {
 	var objects []Object
-	start := d.path
-	if folder := path.Dir(prefix + "x"); folder != "." { // a prefix need not end at a name
+	folder := path.Dir(prefix + "x") // a prefix need not end at a name
+	if folder != "." {
 		if err := CheckKey(folder); err != nil {
 			return nil, err
 		}
-		start = filepath.Join(d.path, filepath.FromSlash(folder))
 	}
-	err := filepath.WalkDir(start, func(p string, e fs.DirEntry, err error) error {
+	root, err := os.OpenRoot(d.path) // as Get and Put: d.path may be a link itself, and what leads out of it is refused
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("blob: list %s: %w", d.path, err)
+	}
+	defer root.Close()
+	err = fs.WalkDir(root.FS(), folder, func(key string, e fs.DirEntry, err error) error {
 		if err != nil {
-			if errors.Is(err, fs.ErrNotExist) { // not made yet, or removed as we look
+			if missing(err) { // not made yet, or removed as we look
 				return nil
 			}
 			return err
 		}
-		if strings.HasPrefix(e.Name(), ".") && p != start {
+		if strings.HasPrefix(e.Name(), ".") && key != folder {
 			if e.IsDir() {
 				return fs.SkipDir
 			}
@@ -172,11 +199,6 @@ func (d *Directory) List(ctx context.Context, prefix string) ([]Object, error) {
 		if err := ctx.Err(); err != nil || !e.Type().IsRegular() {
 			return err
 		}
-		rel, err := filepath.Rel(d.path, p)
-		if err != nil {
-			return err
-		}
-		key := filepath.ToSlash(rel)
 		if named := CheckKey(key) == nil; !named || !strings.HasPrefix(key, prefix) {
 			return nil
 		}
@@ -210,12 +232,12 @@ func (d *Directory) Delete(ctx context.Context, key string) error {
 		return fmt.Errorf("blob: delete %s: %w", key, err)
 	}
 	defer root.Close()
-	if err := root.Remove(key); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := root.Remove(key); err != nil && !missing(err) && !isFolder(root, key) {
 		return fmt.Errorf("blob: delete %s: %w", filepath.Join(d.path, filepath.FromSlash(key)), err)
 	}
 	for folder := path.Dir(key); folder != "."; folder = path.Dir(folder) {
-		if root.Remove(folder) != nil {
-			break // others are in it
+		if !isFolder(root, folder) || root.Remove(folder) != nil {
+			break // it is an object, or others are in it
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -97,5 +98,41 @@ func TestDirFileForFolder(t *testing.T) {
 	err := blob.Dir(dir).PutIfAbsent(context.Background(), "folder/a", strings.NewReader("1"))
 	if err == nil || errors.Is(err, fs.ErrExist) || !strings.Contains(err.Error(), "folder is no folder") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestDirThroughLink: the store's own directory may be a link to where there is room, as of checkpoints it often is.
+func TestDirThroughLink(t *testing.T) {
+	ctx, link := context.Background(), filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(t.TempDir(), link); err != nil {
+		t.Logf("this system makes no symbolic links (%v): there is nothing to follow", err)
+		return
+	}
+	s := blob.Dir(link)
+	if err := s.Put(ctx, "step-1/params", strings.NewReader("1")); err != nil {
+		t.Fatal(err)
+	}
+	want := []blob.Object{{Key: "step-1/params", Size: 1}}
+	for _, prefix := range []string{"", "step", "step-1/"} {
+		if objects, err := s.List(ctx, prefix); err != nil || !slices.Equal(objects, want) {
+			t.Errorf("%q: listed %v, %v; want %v", prefix, objects, err, want)
+		}
+	}
+}
+
+// TestDirListsNothingOutside: what Get refuses to read is not listed.
+func TestDirListsNothingOutside(t *testing.T) {
+	ctx, outside, path := context.Background(), t.TempDir(), t.TempDir()
+	if err := blob.Dir(outside).Put(ctx, "below/secret", strings.NewReader("1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, filepath.Join(path, "out")); err != nil {
+		t.Logf("this system makes no symbolic links (%v): nothing to refuse", err)
+		return
+	}
+	for _, prefix := range []string{"", "out/", "out/below/"} {
+		if objects, _ := blob.Dir(path).List(ctx, prefix); len(objects) > 0 { // an error is as good
+			t.Errorf("%q: listed %v", prefix, objects)
+		}
 	}
 }

@@ -108,9 +108,12 @@ func ownFiles() error {
 
 const lifeBacklog = 4096 // of peers; the system may allow fewer, and who finds no room does without
 
+// leave gives the path up, before the port gives up its name: from then on it is the next one's. Who is connected stays so.
+func (l *life) leave() error { return os.Remove(l.path) }
+
 // Close tells those who are connected that this port is gone.
 func (l *life) Close() error {
 	close(l.over)
 	<-l.ended
-	return os.Remove(l.path)
+	return nil
 }

@@ -47,14 +47,17 @@ type flow struct {
 	// What this end sends.
 	assumed int // window that credit counts from; 0: nothing was sent yet
 	credit  int // bytes of data that may be sent; below 0 where the window turned out smaller than assumed
+	largest int // frame that the other end takes; 0: it has not said
 	side    [2]side
 
 	// What this end receives.
 	window, maxFrame int
+	most             int      // the largest window that was told
 	used             [2]usage // received, and not granted again
 	owed             [2]usage // of it, released
 	announce         bool     // window is to be told
 	dirty            bool
+	missing          bool // frames were turned away: what comes is dropped
 }
 
 // A side is the sender's account of a flow's data frames, or of its control frames.
@@ -193,10 +196,31 @@ func (fl *flow) granted(h *wire.Header) error {
 		}
 		fl.credit += int(h.Op) - fl.assumed
 		fl.assumed = int(h.Op)
+		fl.largest = int(h.Chunk)
+		for i := range fl.side { // what waits and is too large would wait for ever, and all that is behind it
+			q := &fl.side[i].waiting
+			for o := q.first; o != nil; {
+				next := o.next
+				if err := fl.tooLarge(o.n); err != nil {
+					q.remove(o)
+					o.done = nil // its Send returns the error
+					fl.link.peer.give(o, err)
+				}
+				o = next
+			}
+		}
 	}
 	fl.wake(data)
 	fl.wake(control)
 	return nil
+}
+
+// tooLarge says that the other end takes no frame of n bytes, where it has said so.
+func (fl *flow) tooLarge(n int) error {
+	if fl.largest == 0 || n <= fl.largest {
+		return nil
+	}
+	return fmt.Errorf("%w: a frame of %d bytes, the peer's MaxFrame is %d", ErrTooLarge, n, fl.largest)
 }
 
 // arrived charges a frame of n bytes that begins to come.
@@ -204,7 +228,7 @@ func (fl *flow) arrived(which, n int) error {
 	u := &fl.used[which]
 	u.frames++
 	u.bytes += n
-	if u.frames > maxUnderWay || which == data && u.bytes > max(fl.window, defaultWindow) {
+	if u.frames > maxUnderWay || which == data && u.bytes > max(fl.most, defaultWindow) {
 		return &wire.FrameError{Cause: "credit", Text: fmt.Sprintf("%d frames with %d bytes are under way on one stream: more than was granted", u.frames, u.bytes)}
 	}
 	return nil
@@ -248,7 +272,7 @@ func (l *link) appendGrants(p []byte) []byte {
 		fl.dirty = false
 		if fl.announce {
 			fl.announce = false
-			h := wire.Header{Kind: kindWindow, Flags: wire.Internal, Stream: fl.id, Op: wire.Op(fl.window)}
+			h := wire.Header{Kind: kindWindow, Flags: wire.Internal, Stream: fl.id, Op: wire.Op(fl.window), Chunk: uint32(fl.maxFrame)}
 			p = appendHeader(p, &h)
 		}
 		if o := &fl.owed; o[data].frames > 0 || o[control].frames > 0 {

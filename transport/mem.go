@@ -19,7 +19,8 @@ import (
 // A frame whose Send has a Done is handed over as it is: the receiver reads the sender's slices and must not change them, and Done is
 // called when it releases the event. Without Done, Send copies. A posted payload is copied by Recv.
 //
-// A link opens at the first Send. It is lost when the peer's port closes, and back when a port of that name opens again.
+// A link opens at the first Send, for which frames wait until the peer's port opens. It is lost when that port closes, and back when a port
+// of that name opens again.
 type Memory struct {
 	mu     sync.Mutex // guards all that hangs from the network; never held while anyone waits or is called
 	landed *sync.Cond // a Recv has copied a posted payload
@@ -97,6 +98,7 @@ type memPort struct {
 type memPeer struct {
 	name  Name
 	up    bool // frames pass
+	was   bool // and did before
 	lost  bool // LinkLost was reported, LinkBack not yet
 	heard time.Time
 }
@@ -224,7 +226,7 @@ func (m *Memory) link(p *memPort, peer *memPeer) (*memPort, error) {
 		port *memPort
 		peer *memPeer
 	}{{p, peer}, {q, back}} {
-		end.peer.up = true
+		end.peer.up, end.peer.was = true, true
 		if end.peer.lost {
 			end.peer.lost = false
 			end.port.tell(LinkBack, end.peer.name, nil)

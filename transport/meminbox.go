@@ -217,12 +217,13 @@ func (s *memStream) Recv(ctx context.Context) (Event, error) {
 		}
 		l, f := in.pop()
 		if f == nil {
+			wake := in.wake // that of this stream: one of its name that is opened again has its own
 			m.mu.Unlock()
 			if l.what != Received {
 				return Event{What: l.what, From: l.from, Err: l.err}, nil
 			}
 			select {
-			case <-in.wake:
+			case <-wake:
 			case <-ctx.Done():
 				return Event{}, fmt.Errorf("transport: receive on %q: %w", s.name, ctx.Err())
 			}

@@ -61,6 +61,9 @@ func (s *memStream) Send(ctx context.Context, to Name, f Frame) error {
 	}
 	fr.Frame, fr.from = f, s.port.self
 	out, err := s.outbox(to)
+	if err == nil {
+		err = m.back(out)
+	}
 	if err != nil {
 		fr.Done = nil
 		m.recycle(fr)
@@ -87,8 +90,10 @@ func (s *memStream) Send(ctx context.Context, to Name, f Frame) error {
 				fr.waiter, fr.Done = nil, nil
 				m.recycle(fr)
 				w.ready <- fmt.Errorf("transport: send to %v on %q: no credit, or no link: %w", to, s.name, ctx.Err())
+				m.pump(out, &over) // it may have been this one that had no room
 			}
 			m.mu.Unlock()
+			over.finish(m)
 			err = <-w.ready
 		}
 	}
@@ -115,6 +120,19 @@ func (s *memStream) outbox(to Name) (*memOutbox, error) {
 	out := &memOutbox{s: s, peer: to}
 	s.out[to] = out
 	return out, nil
+}
+
+// back says that the link of out is lost, where it was up and the peer cannot be reached again.
+func (m *Memory) back(out *memOutbox) error {
+	p := out.s.port
+	peer := p.peers[out.peer]
+	if !peer.lost || !peer.was {
+		return nil
+	}
+	if _, err := m.link(p, peer); err != nil {
+		return fmt.Errorf("transport: send to %v on %q: %w: %w", out.peer, out.s.name, ErrLinkLost, err)
+	}
+	return nil
 }
 
 // pump delivers what waits in out as far as link and credit allow.

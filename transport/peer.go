@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"sync"
@@ -185,25 +186,41 @@ func (pr *peer) report(err error) {
 	pr.lose(err)
 }
 
-// announce tells the peer the window of a stream.
-func (pr *peer) announce(id uint32, o StreamOptions) {
+// announce tells the peer the window of a stream that was opened. If frames of it were turned away, the link is lost, as one on which they
+// were lost.
+func (pr *peer) announce(s *stream) {
 	pr.mu.Lock()
-	defer pr.unlock()
-	if pr.gone == nil {
-		pr.link.announce(id, o)
+	l := pr.link
+	fl := l.flows[s.id]
+	missing := fl != nil && fl.missing
+	if pr.gone == nil && !missing {
+		l.announce(s.id, s.o)
+	}
+	pr.unlock()
+	if missing {
+		err := missed(fmt.Sprintf("%q", s.name))
+		l.say(err.Cause, err.Text)
+		l.fail(err)
 	}
 }
 
 func (l *link) announce(id uint32, o StreamOptions) {
 	fl := l.flow(id)
 	fl.window, fl.maxFrame, fl.announce = o.Window, o.MaxFrame, true
+	fl.most = max(fl.most, o.Window) // the peer may not know yet that it is less
 	fl.tell()
 }
 
-// leave ends the Sends of s that wait.
+// leave ends the Sends of s that wait: for credit, or for their frames to be written, which a peer that is frozen may never take.
 func (pr *peer) leave(s *stream) {
+	var stuck []*half
 	pr.mu.Lock()
-	defer pr.unlock()
+	defer func() {
+		pr.unlock()
+		for _, h := range stuck {
+			h.stop(s)
+		}
+	}()
 	fl := pr.link.flows[s.id]
 	if fl == nil {
 		return
@@ -218,6 +235,22 @@ func (pr *peer) leave(s *stream) {
 				pr.give(o, ErrClosed)
 			}
 			o = next
+		}
+	}
+	for _, h := range pr.link.half {
+		for i := range h.queue {
+			for o := h.queue[i].first; o != nil; {
+				next := o.next
+				if o.stream == s && o.waiter != nil {
+					h.queue[i].remove(o)
+					fl.untake(o.which, o.n)
+					pr.give(o, ErrClosed)
+				}
+				o = next
+			}
+		}
+		if h.writes(s) {
+			stuck = append(stuck, h)
 		}
 	}
 }

@@ -68,6 +68,9 @@ type carrier struct {
 // close closes what a carrier has opened.
 func (c *carrier) close() error {
 	var err error
+	if c.life != nil {
+		err = c.life.leave()
+	}
 	for _, ln := range c.listeners {
 		err = errors.Join(err, ln.Close())
 	}
@@ -207,12 +210,13 @@ func (p *port) Stream(name string, o StreamOptions) (Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := p.take(name, o)
+	s, over, err := p.take(name, o)
 	if err != nil {
 		return nil, err
 	}
+	freeAll(over)
 	for _, pr := range p.all() {
-		pr.announce(s.id, o)
+		pr.announce(s)
 	}
 	return s, nil
 }
@@ -224,13 +228,13 @@ func (p *port) all() []*peer {
 	return slices.Collect(maps.Values(p.peers))
 }
 
-// take returns the stream of that name, which it opens.
-func (p *port) take(name string, o StreamOptions) (*stream, error) {
+// take returns the stream of that name, which it opens, and what of it is to be freed.
+func (p *port) take(name string, o StreamOptions) (*stream, []*delivery, error) {
 	id := wire.StreamID(name)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return nil, fmt.Errorf("transport: stream %q of %v: %w", name, p.self, ErrClosed)
+		return nil, nil, fmt.Errorf("transport: stream %q of %v: %w", name, p.self, ErrClosed)
 	}
 	s := p.streams[id]
 	switch {
@@ -238,12 +242,11 @@ func (p *port) take(name string, o StreamOptions) (*stream, error) {
 		s = newStream(p, id)
 		p.streams[id] = s
 	case s.name == name:
-		return nil, fmt.Errorf("transport: stream %q of %v is open already", name, p.self)
+		return nil, nil, fmt.Errorf("transport: stream %q of %v is open already", name, p.self)
 	case s.name != "":
-		return nil, fmt.Errorf("transport: stream %q of %v: its number %#x is that of stream %q: choose another name", name, p.self, id, s.name)
+		return nil, nil, fmt.Errorf("transport: stream %q of %v: its number %#x is that of stream %q: choose another name", name, p.self, id, s.name)
 	}
-	s.open(name, o)
-	return s, nil
+	return s, s.open(name, o), nil
 }
 
 // stub returns the stream of that number, open or not; nil: too many that nobody opened.
@@ -271,6 +274,14 @@ func (p *port) stub(id uint32) *stream {
 	s = newStream(p, id)
 	p.streams[id] = s
 	return s
+}
+
+// isOpen reports whether the stream of that number is.
+func (p *port) isOpen(id uint32) bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	s := p.streams[id]
+	return s != nil && s.name != ""
 }
 
 func (o StreamOptions) defaults(name string) (StreamOptions, error) {
@@ -308,6 +319,9 @@ func (p *port) Close() error {
 	streams, peers := slices.Collect(maps.Values(p.streams)), slices.Collect(maps.Values(p.peers))
 	p.mu.Unlock()
 
+	if p.carrier.life != nil {
+		_ = p.carrier.life.leave() // what it leaves is replaced
+	}
 	for _, ln := range p.carrier.listeners {
 		_ = ln.Close() // nothing can be done about a listener that cannot be closed
 	}
@@ -337,7 +351,7 @@ func (p *port) Close() error {
 	p.mu.Unlock()
 	p.wg.Wait()
 	if p.carrier.life != nil {
-		_ = p.carrier.life.Close() // what it leaves is replaced
+		_ = p.carrier.life.Close() // never fails
 	}
 	return nil
 }

@@ -229,27 +229,30 @@ func (r *reader) discard(n int) error {
 func (r *reader) frame() error {
 	h := &r.hdr
 	s, n := r.last, int(h.Length)
+	which := data
+	if r.h.ctl {
+		which = control
+	}
 	if s == nil || s.id != h.Stream || s.ended.Load() {
 		if s = r.p.stub(h.Stream); s == nil {
-			return &wire.FrameError{Cause: "stream", Text: fmt.Sprintf("stream %#x: %d streams that are not open here have frames already", h.Stream, maxUnopened)}
+			return r.turnAway(which, n)
 		}
 		r.last, r.streak = s, 0
 	}
 	if r.streak++; n > lendFrame {
 		r.streak = 0
 	}
-	which := data
-	if r.h.ctl {
-		which = control
-	}
 	po, want, err := s.begin(r.pr.name, h, r.h)
 	if err != nil {
 		return err
 	}
-	fl, err := r.arrived(which, n)
-	if err != nil {
+	fl, missing, err := r.arrived(which, n)
+	if err != nil || missing {
 		if po != nil {
 			s.failed(postKey{r.pr.name, Key{h.Epoch, h.Op, h.Chunk}}, po)
+		}
+		if err == nil {
+			err = r.skip(int(h.Head), n-int(h.Head))
 		}
 		return err
 	}
@@ -351,19 +354,51 @@ func (r *reader) frame() error {
 	return nil
 }
 
-// arrived charges a frame that begins to come to its flow.
-func (r *reader) arrived(which, n int) (*flow, error) {
+// arrived charges a frame that begins to come to its flow. missing: one before it was turned away.
+func (r *reader) arrived(which, n int) (fl *flow, missing bool, err error) {
 	id, l := r.hdr.Stream, r.h.link
 	r.pr.mu.Lock()
 	defer r.pr.unlock()
 	if l.dead.Load() {
-		return nil, errLinkDead
+		return nil, false, errLinkDead
 	}
 	if l.flows[id] == nil && len(l.flows) >= maxFlows {
-		return nil, &wire.FrameError{Cause: "stream", Text: fmt.Sprintf("more than %d streams", maxFlows)}
+		return nil, false, &wire.FrameError{Cause: "stream", Text: fmt.Sprintf("more than %d streams", maxFlows)}
 	}
-	fl := l.flow(id)
-	return fl, fl.arrived(which, n)
+	fl = l.flow(id)
+	return fl, fl.missing, fl.arrived(which, n)
+}
+
+// turnAway drops a frame for a stream that nobody opened, where too many such have frames. Others use the link: so it stays. What was
+// charged is not granted again, and then its sender waits, as for any stream that is not open; and all that follow it are dropped too, so
+// that none comes where one before it is missing. Who opens the stream ends the link: see peer.announce.
+func (r *reader) turnAway(which, n int) error {
+	h := &r.hdr
+	fl, missing, err := r.arrived(which, n)
+	if err != nil {
+		return err
+	}
+	if !missing {
+		r.pr.mu.Lock()
+		first := !fl.missing // else it was the other connection's reader
+		fl.missing = true
+		r.pr.unlock()
+		if r.p.isOpen(h.Stream) { // meanwhile: whether or not it has seen that something is missing
+			return missed(fmt.Sprintf("%#x", h.Stream))
+		}
+		if first {
+			r.p.count("stream")
+			r.p.o.Log.Warn("transport: frames are dropped", "peer", r.pr.name.String(), "cause", "stream",
+				"err", fmt.Sprintf("stream %#x: %d streams that are not open here have frames already", h.Stream, maxUnopened))
+		}
+	}
+	return r.skip(int(h.Head), n-int(h.Head))
+}
+
+// missed says why the link ends when a stream is opened of which frames were turned away.
+func missed(stream string) *wire.FrameError {
+	const why = "stream %s: frames that came before it was opened were dropped: too many streams were not open"
+	return &wire.FrameError{Cause: "stream", Text: fmt.Sprintf(why, stream)}
 }
 
 // redeliver offers a frame whose stream was closed while it came to the one that is open under that name now, or will be.

@@ -117,6 +117,10 @@ func (s *stream) send(ctx context.Context, to Name, f Frame, try bool) (sent boo
 		fl.assumed = min(s.o.Window, defaultWindow)
 		fl.credit += fl.assumed
 	}
+	if err := fl.tooLarge(n); err != nil {
+		pr.unlock()
+		return false, s.sendErr(to, err)
+	}
 	h, sd := l.half[which], &fl.side[which]
 	rank := queueOf[f.Priority]
 	now := (sd.waiting.first == nil || sd.waiting.first.rank > rank) && fl.fits(which, n, s.o.Queue)
@@ -215,8 +219,7 @@ func (h *half) await(ctx context.Context, w *waiter) error {
 			_ = h.nc.SetWriteDeadline(longAgo) // fails where the connection is closed: then the writer ends too
 			return <-w.ready
 		}
-		// A write of TLS cannot be taken up again: the peer gets a second, and then the link breaks.
-		t := time.NewTimer(time.Second)
+		t := time.NewTimer(tlsGrace)
 		defer t.Stop()
 		select {
 		case err := <-w.ready:

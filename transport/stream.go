@@ -50,10 +50,11 @@ func newStream(p *port, id uint32) *stream {
 	return s
 }
 
-// open gives s its name. What has come meanwhile and is longer than its frames may be is dropped.
-func (s *stream) open(name string, o StreamOptions) {
-	var over []*delivery
+// open gives s its name. It returns what has come meanwhile and is longer than its frames may be, for freeAll once port.mu is free: a Done
+// that comes due then may call the port.
+func (s *stream) open(name string, o StreamOptions) (over []*delivery) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.name, s.o = name, o
 	for _, r := range []*ring{&s.main, &s.ctl, &s.held} {
 		r.keep(func(a *arrival) bool {
@@ -65,8 +66,7 @@ func (s *stream) open(name string, o StreamOptions) {
 			return false
 		})
 	}
-	s.mu.Unlock()
-	freeAll(over)
+	return over
 }
 
 func freeAll(over []*delivery) {

@@ -55,7 +55,8 @@ type Network interface {
 // A Port is this process on a network. Its methods may be called from any goroutine.
 type Port interface {
 	// Stream opens the stream of that name; both ends must use the same. A name may be opened once, and again after its Close.
-	// Frames for a stream that is not open yet wait within their credit.
+	// Frames for a stream that is not open yet wait within their credit. Over sockets 64 streams at a time have room for that: frames of more
+	// are dropped, and the link is lost when such a stream is opened.
 	Stream(name string, o StreamOptions) (Stream, error)
 	Name() Name
 	// Addr is what others pass to Know in order to reach this port.
@@ -196,7 +197,7 @@ type Stats struct {
 	PayloadSent, PayloadReceived uint64
 	Reconnects                   uint64
 	Stale                        uint64            // frames dropped by a fence
-	Refused                      map[string]uint64 // connections closed, by cause
+	Refused                      map[string]uint64 // connections closed and streams turned away, by cause
 }
 
 var (

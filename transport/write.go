@@ -383,12 +383,51 @@ func (h *half) copyAbandoned() {
 	}
 }
 
+// writes reports whether a frame of s is being written that a Send waits for, which gives it up. peer.mu is held.
+func (h *half) writes(s *stream) bool {
+	any := false
+	for _, o := range h.flight {
+		if o.stream == s && o.waiter != nil {
+			o.abandoned, any = true, true
+		}
+	}
+	return any
+}
+
+// stop ends the write that Sends of s wait for, which was closed: see await.
+func (h *half) stop(s *stream) {
+	if h.nc == h.hard {
+		_ = h.nc.SetWriteDeadline(longAgo) // fails where the connection is closed: then the writer ends too
+		return
+	}
+	time.AfterFunc(tlsGrace, func() {
+		pr := h.link.peer
+		pr.mu.Lock()
+		stuck := h.writes(s) && !pr.shutting // else Linger is its limit
+		pr.unlock()
+		if stuck {
+			h.link.fail(fmt.Errorf("transport: %v takes no bytes: %w", pr.name, ErrClosed))
+		}
+	})
+}
+
+// tlsGrace is how long a peer has to take a frame that was given up: a write of TLS cannot be taken up again, so then the link breaks.
+const tlsGrace = time.Second
+
 // farewell ends this direction of the connection.
 func (h *half) farewell() {
 	var b [wire.HeaderLen]byte
 	bye := wire.Header{Kind: kindBye, Flags: wire.Internal}
 	bye.Put(&b)
-	if _, err := h.nc.Write(b[:]); err == nil {
+	n, err := h.nc.Write(b[:])
+	for errors.Is(err, os.ErrDeadlineExceeded) && h.nc == h.hard { // of a Send that gave up when its frame was just through: see await
+		if err = h.nc.SetWriteDeadline(time.Time{}); err == nil {
+			var more int
+			more, err = h.nc.Write(b[n:])
+			n += more
+		}
+	}
+	if err == nil {
 		if c, ok := h.nc.(interface{ CloseWrite() error }); ok {
 			err = c.CloseWrite()
 		}

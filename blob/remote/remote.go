@@ -7,7 +7,8 @@
 //	name, err := checkpoint.Save(ctx, store, c)
 //
 // A request is one frame, and so is its answer: reads are pieces of at most [Piece] bytes, and a write is a session of begin, pieces
-// and commit, which the server forgets when the link to its writer is lost. Nothing is seen of a write that was not committed.
+// and commit, which the server forgets when the link to its writer is lost. Nothing is seen of a write that was not committed. The streams
+// at both ends need a MaxFrame of a piece and 64 KiB.
 package remote
 
 import (

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -172,6 +173,43 @@ func TestLostServer(t *testing.T) {
 	if lost, ok := errors.AsType[*remote.LostError](err); !ok || lost.Server != gone || !errors.Is(err, transport.ErrLinkLost) {
 		t.Errorf("error %v, want that %v is lost", err, gone)
 	}
+}
+
+// TestNarrowStream: a piece that does not fit the frames of the server's stream is an error, and keeps nobody waiting for an answer.
+func TestNarrowStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := transport.NewMemory()
+		var streams []transport.Stream
+		for i, n := range []transport.Name{there, here} {
+			port, err := network.Open(t.Context(), n, transport.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer port.Close()
+			s, err := port.Stream("blob", transport.StreamOptions{MaxFrame: remote.Piece + i<<16})
+			if err != nil {
+				t.Fatal(err)
+			}
+			streams = append(streams, s)
+		}
+		if err := streams[1].Know(there, "memory:there"); err != nil {
+			t.Fatal(err)
+		}
+		store, client := blob.Dir(t.TempDir()), remote.NewClient(streams[1], there)
+		if err := store.Put(t.Context(), "piece", bytes.NewReader(make([]byte, remote.Piece))); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		var wait sync.WaitGroup
+		defer wait.Wait()
+		defer cancel()
+		wait.Go(func() { _ = remote.Serve(ctx, store, streams[0], remote.Options{}) })
+		wait.Go(func() { _ = client.Run(ctx) })
+		r, err := client.Get(ctx, "piece", 0, -1)
+		if err == nil || !strings.Contains(err.Error(), "MaxFrame") {
+			t.Errorf("%v, error %v; want one that names MaxFrame", r, err)
+		}
+	})
 }
 
 // A last is a store whose Get ends who serves it.

@@ -93,6 +93,9 @@ func (v *server) answer(ctx context.Context, ev *transport.Event) {
 		v.o.Log.Debug("blob request refused", "peer", ev.From.String(), "key", q.key, "error", err)
 	}
 	err = v.send(ctx, ev.From, transport.Frame{Kind: ev.Kind | answer, Key: ev.Key, Head: appendError(nil, err), Payload: payload})
+	if errors.Is(err, transport.ErrTooLarge) { // who asked is to hear so
+		err = v.send(ctx, ev.From, transport.Frame{Kind: ev.Kind | answer, Key: ev.Key, Head: appendError(nil, err)})
+	}
 	if err != nil && ctx.Err() == nil {
 		v.o.Log.Warn("blob answer not sent", "peer", ev.From.String(), "key", q.key, "error", err)
 	}

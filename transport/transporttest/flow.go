@@ -3,6 +3,7 @@ package transporttest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
 	"sync"
@@ -60,6 +61,34 @@ func creditUnblocks(s *scene) {
 		ev.Release()
 	}
 	s.must(<-sent)
+}
+
+// givenUp: a Send that waits for credit and ends by its context makes way for those behind it, which have enough.
+func givenUp(s *scene) {
+	const size = 10 << 10
+	a, b := s.pair(transport.StreamOptions{MaxFrame: 3 * size, Window: 4 * size})
+	s.mustSend(a, b, transport.Frame{Key: key(0), Payload: content(0, 3*size)})
+	begin := func(i, n int) (result <-chan error, giveUp func()) {
+		ctx, cancel := context.WithCancel(s.ctx)
+		sent := make(chan error, 1)
+		go func() { sent <- s.send(ctx, a, b.Self(), transport.Frame{Key: key(i), Payload: content(i, n)}) }()
+		s.settle()
+		return sent, cancel
+	}
+	large, giveUp := begin(1, 3*size)
+	small, cancel := begin(2, size)
+	defer cancel()
+	giveUp()
+	if err := <-large; !errors.Is(err, context.Canceled) {
+		s.Fatalf("a send without credit: error %v, want context.Canceled", err)
+	}
+	s.must(<-small)
+	first, second := s.recv(b), s.recv(b)
+	if first.Key != key(0) || second.Key != key(2) {
+		s.Fatalf("received %v and %v, want %v and %v", first.Key, second.Key, key(0), key(2))
+	}
+	first.Release()
+	second.Release()
 }
 
 // more: frames that are followed by more come whole and in order, small and large, also where the next of them waits for credit.
@@ -218,6 +247,25 @@ func streamsApart(s *scene) {
 		ev := s.recv(b2)
 		s.same("payload", content(i, size), ev.Payload)
 		ev.Release()
+	}
+}
+
+// manyNotOpen: frames for however many streams that the peer has not opened stop none of those that it has.
+func manyNotOpen(s *scene) {
+	a, b := s.pair(transport.StreamOptions{})
+	for i := range 100 {
+		late := s.stream(s.ports[0], fmt.Sprintf("late %d", i), transport.StreamOptions{})
+		for k := range 3 {
+			s.mustSend(late, b, transport.Frame{Key: key(k), Payload: content(k, 1000)})
+		}
+		for _, d := range [][2]transport.Stream{{a, b}, {b, a}} {
+			s.mustSend(d[0], d[1], transport.Frame{Key: key(i)})
+			ev := s.recv(d[1])
+			if ev.Key != key(i) {
+				s.Fatalf("received %v, want %v", ev.Key, key(i))
+			}
+			ev.Release()
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/trivium-ml/trivium/transport"
 	"github.com/trivium-ml/trivium/wire"
@@ -116,6 +117,31 @@ func tooLong(s *scene) {
 	if _, err := p.Stream("huge", transport.StreamOptions{MaxFrame: wire.MaxFrame + 1}); err == nil {
 		s.Fatal("a stream with frames of more than 64 MiB was opened")
 	}
+}
+
+// tooLongThere: a frame that is longer than the peer's MaxFrame, which it has told, is refused at once, and what follows passes.
+func tooLongThere(s *scene) {
+	a := s.stream(s.open(name(0)), "kit", transport.StreamOptions{MaxFrame: 1 << 20})
+	b := s.stream(s.open(name(1)), "kit", transport.StreamOptions{MaxFrame: 1000, Window: 8000})
+	s.mustSend(a, b, transport.Frame{Key: key(0)})
+	ev := s.recv(b)
+	ev.Release()
+	s.mustSend(b, a, transport.Frame{Priority: transport.Control}) // comes after what its end says of the stream
+	ev = s.recv(a)
+	ev.Release()
+	for i, n := range []int{1001, 9000} { // for the second there will never be credit either
+		ctx, cancel := context.WithTimeout(s.ctx, time.Second)
+		defer cancel()
+		if err := s.send(ctx, a, b.Self(), transport.Frame{Key: key(i), Payload: content(i, n)}); !errors.Is(err, transport.ErrTooLarge) {
+			s.Fatalf("send of %d bytes to a stream that takes 1000: error %v, want ErrTooLarge", n, err)
+		}
+	}
+	s.mustSend(a, b, transport.Frame{Key: key(3), Payload: content(3, 1000)})
+	ev = s.recv(b)
+	if ev.Key != key(3) {
+		s.Fatalf("received %v, want %v", ev.Key, key(3))
+	}
+	ev.Release()
 }
 
 func openTwice(s *scene) {

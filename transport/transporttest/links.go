@@ -106,6 +106,35 @@ func streamClose(s *scene) {
 	s.must(<-sent) // a Send calls the Done of what it wrote itself, and the frame may have arrived before
 }
 
+// streamAgain: Close wakes the Recv of the stream that it closes, and takes nothing from one of that name which is opened at once.
+func streamAgain(s *scene) {
+	a, b := s.pair(transport.StreamOptions{})
+	for i := range 200 {
+		came, ended := make(chan transport.Key, 1), make(chan error, 1)
+		go func() {
+			for {
+				ev, err := b.Recv(s.ctx)
+				if err != nil {
+					ended <- err
+					return
+				}
+				ev.Release()
+				came <- ev.Key
+			}
+		}()
+		s.mustSend(a, b, transport.Frame{Key: key(i)})
+		if k := <-came; k != key(i) {
+			s.Fatalf("received %v, want %v", k, key(i))
+		}
+		s.must(b.Close()) // while Recv begins to wait
+		again := s.stream(s.ports[1], "kit", transport.StreamOptions{})
+		if err := <-ended; !errors.Is(err, transport.ErrClosed) {
+			s.Fatalf("round %d: receive on a closed stream: error %v, want ErrClosed", i, err)
+		}
+		b = again
+	}
+}
+
 func contextEnds(s *scene) {
 	a, b := s.pair(transport.StreamOptions{})
 	s.mustSend(a, b, transport.Frame{})
@@ -125,7 +154,7 @@ func contextEnds(s *scene) {
 	}
 }
 
-// linkLost: when a peer closes its port, every stream hears so, with the cause; the others go on.
+// linkLost: when a peer closes its port, every stream hears so, with the cause, and can send nothing to it; the others go on.
 func linkLost(s *scene) {
 	o := transport.StreamOptions{}
 	a, b := s.pair(o)
@@ -144,6 +173,9 @@ func linkLost(s *scene) {
 			s.Fatalf("LinkLost: cause %v, want io.EOF or protocol.ErrRefused", ev.Err)
 		}
 		ev.Release()
+		if err := s.send(s.ctx, st, b.Self(), transport.Frame{}); !errors.Is(err, transport.ErrLinkLost) {
+			s.Fatalf("send over a link that is lost: error %v, want ErrLinkLost", err)
+		}
 	}
 	s.mustSend(c, a, transport.Frame{Key: key(3)})
 	ev = s.event(a)
