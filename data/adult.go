@@ -22,7 +22,10 @@ const (
 // entries a row, and classes −1 and +1 that a linear model tells apart as well as it does there: about one row in four is positive, and
 // a logistic regression reaches an accuracy of about 0.85. Rows of Data is the number of training rows; a quarter as many test rows
 // follow. It says nothing about incomes.
-func Adult(ctx context.Context, d trivium.Data) (*Splits, error) {
+func Adult(ctx context.Context, d trivium.Data) (*Splits, error) { return adult(ctx, d, false) }
+
+// adult makes all rows at once: they are small, and sparse ones have no places before they are made.
+func adult(ctx context.Context, d trivium.Data, _ bool) (*Splits, error) {
 	train, test := int64(adultRows), int64(adultTest)
 	if d.Rows > 0 {
 		train, test = d.Rows, max(1, d.Rows/4)
@@ -34,7 +37,7 @@ func Adult(ctx context.Context, d trivium.Data) (*Splits, error) {
 	schema := tableSchema([]int{adultColumns}, []string{"-1", "1"})
 	schema.Inputs[0].Form = trivium.CSR
 	const n = int64(len(adultGroups))
-	g := &generated{schema, int(n), 8*n + 12, func(ctx context.Context, b *trivium.Batch, from, to int64) error {
+	fill := func(ctx context.Context, b *trivium.Batch, from, to int64) error {
 		in, rows := &b.Inputs[0], to-from
 		in.Ptr, in.Index = extend(in.Ptr[:0], int(rows)+1), extend(in.Index[:0], int(rows*n))
 		b.Labels.Class = extend(b.Labels.Class[:0], int(rows))
@@ -49,7 +52,8 @@ func Adult(ctx context.Context, d trivium.Data) (*Splits, error) {
 			}
 			return nil
 		})
-	}}
+	}
+	g := &generated{schema: schema, values: int(n), rowBytes: 8*n + 12, fill: fill}
 	note := fmt.Sprintf("a stand-in for the adult set, %d + %d rows of %d binary columns", train, test, adultColumns)
 	return g.splits(ctx, note, train, train, test)
 }

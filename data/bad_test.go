@@ -84,6 +84,9 @@ func TestBadInput(t *testing.T) {
 		"csv all dropped":  {files: text("a.csv", "label,a,b", "0,,1", "1,,2"), d: trivium.Data{Train: ":", Missing: "drop"}, want: []string{"train", "no rows are left"}},
 		"csv no columns":   {files: text("a.csv", "label,a", "0,1", "1,2"), d: trivium.Data{Drop: []string{"a"}}, want: []string{"a.csv", "no column is left"}},
 
+		"csv UTF-16":       {files: text("a.csv", "\xff\xfel\x00a\x00b\x00e\x00l\x00,\x00a\x00"), want: []string{"a.csv", "UTF-16", "UTF-8"}},
+		"jsonl UTF-16":     {files: text("a.jsonl", "\xfe\xff\x00{\x00}"), want: []string{"a.jsonl", "UTF-16", "UTF-8"}},
+		"libsvm no column": {files: text("a.libsvm", "1", "0", "1", "0", "1"), want: []string{"a.libsvm", "no column"}},
 		"libsvm index 0":   {files: text("a.libsvm", "1 1:1", "0 0:1"), want: []string{"a.libsvm", "line 2", "index 0", "start at 1"}},
 		"libsvm order":     {files: text("a.libsvm", "1 1:1", "0 3:1 2:1"), want: []string{"a.libsvm", "line 2", "index 2 follows 3", "ascending"}},
 		"libsvm width":     {files: text("a.libsvm", "1 1:1", "0 9:1"), d: trivium.Data{Columns: 8}, want: []string{"a.libsvm", "line 2", "index 9 is beyond the width of 8"}},

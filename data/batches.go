@@ -174,22 +174,35 @@ type cursor struct {
 	winPos  int64 // position of the order that win.shuffle hands out next
 }
 
-// begin is the start of an epoch. What an earlier one left is used again.
-func (c *cursor) begin(ctx context.Context, ds Dataset, o BatchOptions) error {
-	rows := ds.Rows()
-	if err := o.validate(rows); err != nil {
-		return err
-	}
-	*c = cursor{o: o, ds: ds, rows: rows, batch: int64(o.Batch), pos: o.From, firstID: firstID(ds), order: c.order, memory: c.memory, team: c.team}
+// walkOf is a cursor at the start of a walk over so many rows, without what it reads them by.
+func walkOf(o BatchOptions, rows int64) cursor {
+	c := cursor{o: o, rows: rows, batch: int64(o.Batch), pos: o.From}
 	if c.batch <= 0 {
 		c.batch, c.o.Last = max(rows, 1), trivium.LastKeep
 	}
 	if c.batch >= rows {
 		c.o.Shuffle = false
 	}
+	return c
+}
+
+// begin is the start of an epoch. What an earlier one left is used again.
+func (c *cursor) begin(ctx context.Context, ds Dataset, o BatchOptions) error {
+	rows := ds.Rows()
+	if err := o.validate(rows); err != nil {
+		return err
+	}
+	order, windows, team := c.order, c.memory, c.team
+	*c = walkOf(o, rows)
+	c.ds, c.firstID, c.order, c.memory, c.team = ds, firstID(ds), order, windows, team
 	m, resident := ds.(*memory)
 	if resident {
 		c.all = &m.all
+		if m.late != nil {
+			if err := m.want(ctx, c.walked()); err != nil {
+				return fmt.Errorf("data: making the rows that are walked: %w", err)
+			}
+		}
 	}
 	if resident && !c.o.Shuffle {
 		c.views = true
@@ -213,6 +226,40 @@ func (c *cursor) begin(ctx context.Context, ds Dataset, o BatchOptions) error {
 	return nil
 }
 
+// walked are the rows that the walk finds from where it is on: of a shuffled one all, since the next epoch will find others.
+func (c *cursor) walked() iter.Seq[rowRange] {
+	if c.o.Shuffle {
+		return oneRange(0, c.rows)
+	}
+	return func(yield func(rowRange) bool) {
+		for pos := c.pos; ; {
+			n := c.update(pos)
+			if n == 0 || !yield(c.share(pos, n)) {
+				return
+			}
+			pos += n
+		}
+	}
+}
+
+// update is the number of rows of the update at pos; 0: the epoch is over.
+func (c *cursor) update(pos int64) int64 {
+	n := min(c.batch, c.rows-pos)
+	if n <= 0 || n < c.batch && c.o.Last == trivium.LastDrop {
+		return 0
+	}
+	return n
+}
+
+// share is where this part's rows of an update of n rows at pos are.
+func (c *cursor) share(pos, n int64) rowRange {
+	first, parts, span := int64(c.o.Part), int64(max(1, c.o.Parts)), int64(c.o.Span)
+	if span == 0 {
+		span = 1
+	}
+	return rowRange{pos + first*n/parts, pos + (first+max(0, span))*n/parts}
+}
+
 func (c *cursor) close() {
 	if c.windows != nil {
 		c.windows.close()
@@ -224,16 +271,12 @@ func (c *cursor) next(ctx context.Context, dst *trivium.Batch) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, fmt.Errorf("data: reading stopped at row %d of the epoch: %w", c.pos, err)
 	}
-	n := min(c.batch, c.rows-c.pos)
-	if n <= 0 || n < c.batch && c.o.Last == trivium.LastDrop {
+	n := c.update(c.pos)
+	if n == 0 {
 		return false, nil
 	}
-	first, parts, span := int64(c.o.Part), int64(max(1, c.o.Parts)), int64(c.o.Span)
-	if span == 0 {
-		span = 1
-	}
-	from, to := first*n/parts, (first+max(0, span))*n/parts
-	from, to = c.pos+from, c.pos+to
+	share := c.share(c.pos, n)
+	from, to := share.from, share.to
 	c.pos += n
 	if c.views {
 		ids := dst.IDs

@@ -31,6 +31,8 @@ func TestGoodInput(t *testing.T) {
 		labels     []int32 // of the first two rows
 	}{
 		"libsvm with tabs":              {"a.libsvm", "1\t1:0.5\t3:1\n0\t2:1\n1\t1:1\n0\t3:1\n1\t1:1\n", []int32{1, 0}},
+		"libsvm with a byte order mark": {"a.libsvm", "\xef\xbb\xbf1 1:0.5 3:1\n0 2:1\n1 1:1\n0 3:1\n1 1:1\n", []int32{1, 0}},
+		"JSON with a byte order mark":   {"a.jsonl", "\xef\xbb\xbf" + strings.Repeat("{\"label\": 1, \"x\": 1}\n{\"label\": 0, \"x\": 2}\n", 5), []int32{1, 0}},
 		"a label that is true or false": {"a.jsonl", strings.Repeat("{\"label\": true, \"x\": 1}\n{\"label\": false, \"x\": 2}\n", 5), []int32{1, 0}},
 	} {
 		s, err := openText(t, c.file, c.text, trivium.Data{}, Options{})
@@ -154,5 +156,64 @@ func TestShardOfWeighted(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestLabelsOfRowsToPredict: who only wants predictions may have labels that training did not, or none yet, and weights that nobody
+// asks for. Who measures may not, and is told what can be done about it.
+func TestLabelsOfRowsToPredict(t *testing.T) {
+	for _, c := range []struct{ name, file, fitted, text, mistake string }{
+		{"text", "t.csv", "a,label\n1,no\n2,yes\n", "a,label\n1,maybe\n2,yes\n", `line 2, column "label": label "maybe" is outside`},
+		{"number", "t.csv", "a,label\n1,0\n2,1\n", "a,label\n1,5\n2,1\n", `label 5 is outside`},
+		{"text for a number", "t.csv", "a,label\n1,0\n2,1\n", "a,label\n1,maybe\n2,1\n", `want a number as label, as in training`},
+		{"missing", "t.csv", "a,label\n1,0\n2,1\n", "a,label\n1,\n2,1\n", `the label is missing: fill it, or leave the row out`},
+		{"weight", "t.csv", "a,label,w\n1,0,1\n2,1,1\n", "a,label,w\n1,0,-1\n2,1,1\n", `want a weight of 0 or more`},
+		{"missing weight", "t.csv", "a,label,w\n1,0,1\n2,1,1\n", "a,label,w\n1,0,\n2,1,1\n", `the weight is missing: fill it, or leave the row out`},
+		{"libsvm", "t.libsvm", "0 1:1\n1 1:2\n", "5 1:1\n1 1:2\n", `label 5 is outside`},
+	} {
+		d := trivium.Data{Train: ":"}
+		if strings.Contains(c.name, "weight") {
+			d.Weight = "w"
+		}
+		fitted, err := openText(t, c.file, c.fitted, d, Options{})
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		d.ClassWeight = "balanced" // as the job of the model may say
+		s, err := openText(t, c.file, c.text, d, Options{Transform: fitted.Transform, Unlabelled: true})
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		} else if b := read(t, s.Train); b.Labels.Kind != trivium.NoLabel || b.Weights != nil || b.Rows != 2 {
+			t.Errorf("%s: labels %v, weights %v, %d rows", c.name, b.Labels.Kind, b.Weights, b.Rows)
+		}
+		if _, err := openText(t, c.file, c.text, d, Options{Transform: fitted.Transform}); err == nil || !strings.Contains(err.Error(), c.mistake) {
+			t.Errorf("%s: to be measured: %v, want %q", c.name, err, c.mistake)
+		}
+	}
+}
+
+// TestSharedRows: rows that two splits share are allowed, and said, since what is measured on them is no measure of other rows.
+func TestSharedRows(t *testing.T) {
+	const text = "label,a\n0,1\n1,2\n0,3\n1,4\n0,5\n1,6\n0,7\n1,8\n"
+	for _, c := range []struct {
+		d    trivium.Data
+		want []string
+	}{
+		{trivium.Data{Train: "0:4", Valid: "4:6", Test: "6:8"}, nil},
+		{trivium.Data{Train: "0:6", Test: "4:8"}, []string{"rows 4:6 are both in train and in test"}},
+		{trivium.Data{Train: ":", Valid: "0:4", Test: "2:8"}, []string{
+			"rows 0:4 are both in train and in valid", "rows 2:8 are both in train and in test", "rows 2:4 are both in valid and in test",
+		}},
+		{trivium.Data{Train: "0.5", Test: "0.5"}, nil},
+		{trivium.Data{}, nil},
+	} {
+		s, err := openText(t, "a.csv", text, c.d, Options{})
+		if err != nil || !slices.Equal(s.Notes, c.want) {
+			t.Errorf("%+v: notes %q (%v), want %q", c.d, s.Notes, err, c.want)
+		}
+	}
+	s := open(t, trivium.Data{Source: "logistic", Rows: 8, Columns: 2, Train: "0:6", Test: "4:8"}, Options{})
+	if !slices.Contains(s.Notes, "rows 4:6 are both in train and in test") {
+		t.Errorf("of a generator: notes %q", s.Notes)
 	}
 }

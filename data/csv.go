@@ -20,14 +20,15 @@ type csvBuffer struct {
 }
 
 func openCSV(f *file) (*csvFile, error) {
+	skip, err := textStart(f)
+	if err != nil {
+		return nil, err
+	}
 	first, err := firstLines(f)
 	if err != nil {
 		return nil, err
 	}
-	skip := int64(0)
-	if bytes.HasPrefix(first, utf8Mark) {
-		skip, first = 3, first[3:]
-	}
+	first = first[skip:]
 	line := int64(1)
 	for { // blank lines
 		end := bytes.IndexByte(first, '\n')

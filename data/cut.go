@@ -2,6 +2,8 @@ package data
 
 import (
 	"cmp"
+	"fmt"
+	"iter"
 	"math"
 	"regexp"
 	"slices"
@@ -13,6 +15,11 @@ import (
 
 // A rowRange is the rows [from, to).
 type rowRange struct{ from, to int64 }
+
+// oneRange is the rows [from, to) where several ranges may be.
+func oneRange(from, to int64) iter.Seq[rowRange] {
+	return func(yield func(rowRange) bool) { yield(rowRange{from, to}) }
+}
 
 // A cutPiece is one split: rows of the main file, a file of its own, or what the source's convention gives it.
 type cutPiece struct {
@@ -150,6 +157,25 @@ func (c *cuts) rest(rows int64) error {
 		return nil
 	}
 	return setting("train", "valid and test leave %d pieces of the %d rows; name the rows to train on", len(free), rows)
+}
+
+// shared says which splits have rows in common: what is measured on those is no measure of other rows.
+func (c *cuts) shared() (notes []string) {
+	pieces := []struct {
+		name string
+		rows *rowRange
+	}{{"train", c.train.rows}, {"valid", c.valid.rows}, {"test", c.test.rows}}
+	for i, a := range pieces {
+		for _, b := range pieces[i+1:] {
+			if a.rows == nil || b.rows == nil {
+				continue
+			}
+			if from, to := max(a.rows.from, b.rows.from), min(a.rows.to, b.rows.to); from < to {
+				notes = append(notes, fmt.Sprintf("rows %d:%d are both in %s and in %s", from, to, a.name, b.name))
+			}
+		}
+	}
+	return notes
 }
 
 func describeCut(d *trivium.Data) string {

@@ -21,6 +21,7 @@ type memory struct {
 	schema  trivium.Schema
 	all     trivium.Batch
 	firstID int64
+	late    *late // nil: all rows are there
 }
 
 func newMemory(schema trivium.Schema, b trivium.Batch) *memory {
@@ -34,7 +35,12 @@ func Memory(schema trivium.Schema, b trivium.Batch) Dataset { return newMemory(s
 func (m *memory) Schema() trivium.Schema { return m.schema }
 func (m *memory) Rows() int64            { return int64(m.all.Rows) }
 
-func (m *memory) Read(_ context.Context, dst *trivium.Batch, from, to int64) error {
+func (m *memory) Read(ctx context.Context, dst *trivium.Batch, from, to int64) error {
+	if m.late != nil {
+		if err := m.want(ctx, oneRange(from, to)); err != nil {
+			return err
+		}
+	}
 	m.all.SliceInto(dst, int(from), int(to))
 	return nil
 }
@@ -52,7 +58,7 @@ func Slice(ds Dataset, from, to int64) (Dataset, error) {
 	switch d := ds.(type) {
 	case *memory:
 		m := newMemory(d.schema, d.all.Slice(int(from), int(to)))
-		m.firstID = d.firstID + from
+		m.firstID, m.late = d.firstID+from, d.late
 		return m, nil
 	case *slice:
 		return &slice{d.whole, d.from + from, d.from + to}, nil

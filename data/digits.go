@@ -34,7 +34,9 @@ var digitStrokes = [10][][][2]float64{
 // Digits generates an MNIST-shaped set: 60,000 training and 10,000 test images of 28 × 28 bytes with labels 0 to 9, drawn as randomly
 // moved and sheared pen strokes. Rows of Data is the number of training images; one sixth as many test images follow. Pixels are
 // divided by 255, as those of MNIST.
-func Digits(ctx context.Context, d trivium.Data) (*Splits, error) {
+func Digits(ctx context.Context, d trivium.Data) (*Splits, error) { return digits(ctx, d, false) }
+
+func digits(ctx context.Context, d trivium.Data, late bool) (*Splits, error) {
 	train, test := d.Rows, int64(digitsTest)
 	if train == 0 {
 		train = digitsTrain
@@ -45,6 +47,7 @@ func Digits(ctx context.Context, d trivium.Data) (*Splits, error) {
 		return nil, setting("rows", "there are at most %d generated digits to train on, found %d", digitsTestFrom, train)
 	}
 	g := dense(imageSchema([]int{digitSide, digitSide, 1}, 10), digitRow)
+	g.late = late
 	note := fmt.Sprintf("digits, %d + %d images of %d × %d", train, test, digitSide, digitSide)
 	return g.splits(ctx, note, train, digitsTestFrom, test)
 }

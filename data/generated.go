@@ -15,6 +15,19 @@ type generated struct {
 	rowBytes int64 // of a row, all in all
 	// fill makes the rows of ids [from, to) the rows of b. Their values lie in place already.
 	fill func(ctx context.Context, b *trivium.Batch, from, to int64) error
+	late bool // rows that are resident are made when they are first wanted
+}
+
+// A generator is a Source that has its rows made late if it is asked to, and can.
+type generator func(ctx context.Context, d trivium.Data, late bool) (*Splits, error)
+
+// source is the generator as a Source: it makes all rows at once.
+func (g generator) source(ctx context.Context, d trivium.Data) (*Splits, error) {
+	return g(ctx, d, false)
+}
+
+func generators() map[string]generator {
+	return map[string]generator{"digits": digits, "logistic": logistic, "adult": adult}
 }
 
 // rows returns the rows of ids [from, from+n): resident where they fit into the default budget, else made again whenever they are read.
@@ -23,9 +36,7 @@ func (g *generated) rows(ctx context.Context, from, n int64) (Dataset, error) {
 		return &stream{
 			schema: g.schema, rows: n, rowBytes: g.rowBytes, budget: defaultBudget, firstID: from, generated: true,
 			read: func(ctx context.Context, dst *trivium.Batch, lo, hi int64) error {
-				dst.Inputs[0].Values = extend(dst.Inputs[0].Values[:0], int(hi-lo)*g.values)
-				dst.Rows = int(hi - lo)
-				return g.fill(ctx, dst, from+lo, from+hi)
+				return g.read(ctx, dst, from+lo, from+hi)
 			},
 		}, nil
 	}
@@ -33,12 +44,24 @@ func (g *generated) rows(ctx context.Context, from, n int64) (Dataset, error) {
 	shapeOf(&b, &g.schema)
 	b.Inputs[0].Values = tensor.Aligned[float32](int(n) * g.values)
 	b.Rows = int(n)
-	if err := g.fill(ctx, &b, from, from+n); err != nil {
-		return nil, err
-	}
 	m := newMemory(g.schema, b)
 	m.firstID = from
-	return m, nil
+	if g.late {
+		m.all.Labels.Class = make([]int32, n)
+		m.late = newLate(g, m.all, from)
+		return m, nil
+	}
+	return m, g.fill(ctx, &m.all, from, from+n)
+}
+
+// read makes dst, an empty batch or an earlier one, the rows of ids [from, to).
+func (g *generated) read(ctx context.Context, dst *trivium.Batch, from, to int64) error {
+	if dst.Inputs == nil {
+		shapeOf(dst, &g.schema)
+	}
+	dst.Inputs[0].Values = extend(dst.Inputs[0].Values[:0], int(to-from)*g.values)
+	dst.Rows = int(to - from)
+	return g.fill(ctx, dst, from, to)
 }
 
 // dense is a generator of one dense input and a class: row writes the values of the row of that id, and returns its class.
@@ -47,7 +70,7 @@ func dense(schema trivium.Schema, row func(x []float32, id int64) int32) *genera
 	for _, d := range schema.Inputs[0].Shape {
 		n *= d
 	}
-	return &generated{schema, n, int64(n)*4 + 4, func(ctx context.Context, b *trivium.Batch, from, to int64) error {
+	fill := func(ctx context.Context, b *trivium.Batch, from, to int64) error {
 		x, y := b.Inputs[0].Values, extend(b.Labels.Class[:0], b.Rows)
 		b.Labels.Class = y
 		return parallel(ctx, to-from, 64, func(lo, hi int64) error {
@@ -56,7 +79,8 @@ func dense(schema trivium.Schema, row func(x []float32, id int64) int32) *genera
 			}
 			return nil
 		})
-	}}
+	}
+	return &generated{schema: schema, values: n, rowBytes: int64(n)*4 + 4, fill: fill}
 }
 
 // splits makes rows [0, train) those for training, and test rows from testFrom on those for testing.

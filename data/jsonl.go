@@ -30,7 +30,11 @@ type jsonBuffer struct {
 }
 
 func openJSONL(f *file) (*jsonFile, error) {
-	x, err := indexLines(f, lineSyntax{}, 0, 1)
+	start, err := textStart(f)
+	if err != nil {
+		return nil, err
+	}
+	x, err := indexLines(f, lineSyntax{}, start, 1)
 	if err != nil {
 		return nil, err
 	}

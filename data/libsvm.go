@@ -32,7 +32,11 @@ type sparseRows struct {
 }
 
 func openLibsvm(f *file, declared int) (*sparseFile, error) {
-	x, err := indexLines(f, lineSyntax{comment: '#', count: ':'}, 0, 1)
+	start, err := textStart(f)
+	if err != nil {
+		return nil, err
+	}
+	x, err := indexLines(f, lineSyntax{comment: '#', count: ':'}, start, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -271,6 +275,9 @@ func (s *sparseFile) fit(ctx context.Context, f fitting) (*Transform, error) {
 	}
 	if width == 0 {
 		width = int(seen)
+	}
+	if width == 0 {
+		return nil, fault(s.x.f.name, "no row has an index:value, so that there is no column to learn from")
 	}
 	t := &Transform{Version: TransformVersion, Kind: KindSparse, Schema: trivium.Schema{
 		Inputs: []trivium.InputSpec{{Name: "x", Form: trivium.CSR, Shape: []int{width}}},

@@ -34,6 +34,20 @@ type lineSyntax struct {
 	count   byte // a byte to count, such as the colons of libsvm; 0: none
 }
 
+// textStart is where the text of a file begins: after UTF-8's byte order mark, if there is one.
+func textStart(f *file) (int64, error) {
+	p, err := f.read(nil, 0, min(int64(len(utf8Mark)), f.size))
+	switch {
+	case err != nil:
+		return 0, err
+	case bytes.HasPrefix(p, utf8Mark):
+		return int64(len(utf8Mark)), nil
+	case bytes.HasPrefix(p, []byte("\xff\xfe")) || bytes.HasPrefix(p, []byte("\xfe\xff")):
+		return 0, fault(f.name, "its text is in UTF-16, as the first two bytes say; save it as UTF-8")
+	}
+	return 0, nil
+}
+
 // indexLines reads the file once, from offset on, where line number line starts.
 func indexLines(f *file, syntax lineSyntax, offset, line int64) (*lineIndex, error) {
 	x := &lineIndex{f: f, syntax: syntax}

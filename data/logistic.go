@@ -20,7 +20,9 @@ const (
 // 10,000; one fifth as many follow for testing (from row 10,000 on, or after the last training row).
 //
 // With as many features as samples the training set is separable: training loss can reach 0 while test accuracy stays near 0.69.
-func Logistic(ctx context.Context, d trivium.Data) (*Splits, error) {
+func Logistic(ctx context.Context, d trivium.Data) (*Splits, error) { return logistic(ctx, d, false) }
+
+func logistic(ctx context.Context, d trivium.Data, late bool) (*Splits, error) {
 	rows, columns := d.Rows, d.Columns
 	if rows == 0 {
 		rows = logisticRows
@@ -39,6 +41,7 @@ func Logistic(ctx context.Context, d trivium.Data) (*Splits, error) {
 		w[j] = draw.Int24(Seed, 1, uint64(j))
 	}
 	g := dense(tableSchema([]int{columns}, []string{"0", "1"}), func(x []float32, id int64) int32 { return logisticRow(x, w, uint64(id)) })
+	g.late = late
 	test := (rows + testShare - 1) / testShare
 	note := fmt.Sprintf("the logistic set, %d + %d rows of %d columns", rows, test, columns)
 	return g.splits(ctx, note, rows, max(rows, logisticRows), test)

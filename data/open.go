@@ -52,7 +52,13 @@ type Source func(ctx context.Context, d trivium.Data) (*Splits, error)
 type Sources map[string]Source
 
 // Generators returns the sources that need no file: digits, logistic and adult.
-func Generators() Sources { return Sources{"digits": Digits, "logistic": Logistic, "adult": Adult} }
+func Generators() Sources {
+	sources := Sources{}
+	for name, g := range generators() {
+		sources[name] = g.source
+	}
+	return sources
+}
 
 // Options says how Open reads.
 type Options struct {
@@ -61,7 +67,12 @@ type Options struct {
 	Labels    LabelMode  // what the model takes labels for
 	Budget    int64      // bytes of memory for the rows of one file; beyond it they are streamed. 0: 4 GiB
 
-	// Unlabelled says that rows may have no labels, as when a model is only to be applied.
+	// Walk, given, says how the training rows, of which there are so many, will be walked, by who walks a part of them. The generators then
+	// keep what that walk finds, so that the rest takes no memory; a row that another walk or a Read wants after all is made then.
+	Walk func(rows int64) BatchOptions
+
+	// Unlabelled says that rows may have no labels, as when a model is only to be applied. With a Transform, labels and weights of a
+	// file that has them are passed over: what they are makes no difference to predictions.
 	Unlabelled bool
 }
 
@@ -108,11 +119,11 @@ func Open(ctx context.Context, d trivium.Data, o Options) (*Splits, error) {
 	var err error
 	if own, ok := o.Sources[name]; ok {
 		s, err = openSource(ctx, own, d, o)
-	} else if generate, ok := Generators()[name]; ok {
+	} else if generate, ok := generators()[name]; ok {
 		if err := refuseTableSettings(name, &d); err != nil {
 			return nil, err
 		}
-		s, err = openSource(ctx, generate, d, o)
+		s, err = openSource(ctx, func(ctx context.Context, d trivium.Data) (*Splits, error) { return generate(ctx, d, o.Walk != nil) }, d, o)
 	} else {
 		s, err = openFetched(ctx, d, o)
 	}
@@ -166,6 +177,7 @@ func openSource(ctx context.Context, source Source, d trivium.Data, o Options) (
 
 // cutMain makes the splits that are ranges of the main data set.
 func (s *Splits) cutMain(main Dataset, c cuts, place func(int64) int64) error {
+	s.Notes = append(s.Notes, c.shared()...)
 	for _, x := range []struct {
 		piece cutPiece
 		dst   *Dataset
@@ -286,6 +298,11 @@ func (s *Splits) assemble(ctx context.Context, main rowFile, c cuts, others map[
 			return err
 		}
 	}
+	if o.Transform != nil && o.Unlabelled {
+		bare := *t
+		bare.Schema.Labels, bare.Label, bare.Weight = trivium.LabelSpec{}, LabelTransform{}, ""
+		t = &bare
+	}
 	s.Transform = t
 	ds, place, err := main.dataset(ctx, t, o.Budget)
 	if err != nil {
@@ -331,6 +348,9 @@ func finish(ctx context.Context, s *Splits, d trivium.Data, o Options) error {
 	if s.Train != nil && s.Train.Rows() == 0 {
 		return setting("train", "no rows are left to train on")
 	}
+	if m, ok := s.Train.(*memory); ok && o.Walk != nil {
+		m.expect(o.Walk(m.Rows()))
+	}
 	if s.Checksum == "" {
 		var err error
 		if s.Checksum, err = checksum(ctx, s.Train, s.Valid, s.Test); err != nil {
@@ -347,7 +367,7 @@ func finish(ctx context.Context, s *Splits, d trivium.Data, o Options) error {
 		}
 	}
 	s.noteAbsentClasses(schema.Labels)
-	if s.Train == nil || d.ClassWeight == "" && len(s.Transform.Label.Weights) == 0 {
+	if s.Train == nil || o.Unlabelled || d.ClassWeight == "" && len(s.Transform.Label.Weights) == 0 {
 		return nil
 	}
 	return s.weighClasses(ctx, d.ClassWeight, schema.Labels)

@@ -129,10 +129,14 @@ func (p *plan) putText(dst *rawRows, row, column int, text []byte) *Error {
 		if len(text) > most {
 			text = text[:most]
 		}
-		switch r.kind {
-		case roleNumber:
+		switch {
+		case p.fitted && r.kind == roleNumber:
+			return p.fail(column, "want a number, as in training, found %q", text)
+		case p.fitted && r.kind == roleLabel:
+			return p.fail(column, "want a number as label, as in training, found %q", text)
+		case r.kind == roleNumber:
 			return p.fail(column, "want a number, found %q; if the column holds names, list it with --categorical %s", text, p.names[column])
-		case roleLabel:
+		case r.kind == roleLabel:
 			return p.fail(column, "want a number as label, as in the rows before, found %q; if labels are names, list the column with --categorical %s",
 				text, p.names[column])
 		}
@@ -183,6 +187,10 @@ func (p *plan) putMissing(dst *rawRows, row, column int) *Error {
 	p.store(dst, row, r, nan)
 	switch {
 	case p.missing && (p.drop || r.kind == roleNumber || r.kind == roleCategory):
+	case p.fitted && r.kind == roleLabel:
+		return p.fail(column, "the label is missing: fill it, or leave the row out")
+	case p.fitted && r.kind == roleWeight:
+		return p.fail(column, "the weight is missing: fill it, or leave the row out")
 	case r.kind == roleLabel:
 		return p.fail(column, "the label is missing; --missing drop passes over such rows")
 	case r.kind == roleWeight:

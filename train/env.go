@@ -58,6 +58,9 @@ type Env struct {
 
 	Shares bool // all workers share every update: this one gets its part of the update's rows, which may be none (see Run.Agree)
 
+	// Walk is data.Options': which rows this process is expected to train on, where it is the same ones every epoch. nil: any.
+	Walk func(rows int64) data.BatchOptions
+
 	AtEnd bool // nothing is evaluated or saved before the end: what there is until then is not the job's model
 
 	Blob        blob.Store // where checkpoints go; nil: there are none

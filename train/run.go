@@ -96,6 +96,7 @@ func (r *Run) Updates(ctx context.Context) iter.Seq2[int64, *trivium.Batch] {
 	return func(yield func(int64, *trivium.Batch) bool) {
 		defer r.Abandon()
 		r.gather = r.CPU.Pool.Run
+		_ = data.Prepare(ctx, r.splits.Train, r.batches()) // an error comes again when the epoch begins
 		r.begin(ctx)
 		for r.more(ctx) {
 			r.load()

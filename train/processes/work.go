@@ -104,6 +104,7 @@ func (w *worker) env(ctx context.Context, topology Topology) (env train.Env, don
 	env = train.Env{
 		Run: a.Run, CPU: cpu, Models: w.o.Models, Sources: w.o.Sources, Port: w.port, Notes: a.Notes, Observe: hub, Log: w.log,
 		Checkpoints: train.Checkpoints{Every: a.CheckpointEvery}, Watch: w.watch(), Narrow: w.o.Narrow, Near: w.o.Network == nil && a.Network.Near(),
+		Walk: w.walk(topology),
 	}
 	var wait sync.WaitGroup
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -155,6 +156,31 @@ func (w *worker) env(ctx context.Context, topology Topology) (env train.Env, don
 		return env, done, &train.JobError{Err: errors.New("processes: there are no rows to train on")}
 	}
 	return env, done, nil
+}
+
+// walk is how this worker is expected to walk the training rows, so that it generates no others; nil: it may want any.
+func (w *worker) walk(t Topology) func(rows int64) data.BatchOptions {
+	a, job := w.a, w.job
+	if a.Workers == 1 || job.Data.Order != "index" {
+		return nil
+	}
+	return func(rows int64) data.BatchOptions {
+		o := data.BatchOptions{Batch: job.Batch, Last: job.Last, Part: a.Index, Parts: a.Workers}
+		switch {
+		case t.Shards:
+			o.Batch, o.Last = trivium.FullBatch, trivium.LastKeep
+		case t.Round != nil:
+			o.Batch = t.Round(job, a.Options, rows)
+		}
+		if job.Exact {
+			shards := job.VirtualShards()
+			from, to := a.Index*shards/a.Workers, (a.Index+1)*shards/a.Workers
+			if o.Part, o.Parts, o.Span = from, shards, to-from; from == to {
+				o.Part, o.Span = 0, -1
+			}
+		}
+		return o
+	}
 }
 
 func (w *worker) observed(payload []byte) error {

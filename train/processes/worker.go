@@ -43,7 +43,10 @@ type Topology struct {
 
 	Bare   bool // it reads no data and trains nothing
 	Shards bool // each worker walks the epochs of its own rows, so that their progress adds up
-	Apart  bool // workers need not be after the same update: each counts all rows of its own, so that the job's are the mean
+	// Round is the number of rows, of so many, that lie between two meetings of the workers; nil: the job's batch.
+	Round func(job *trivium.Job, options json.RawMessage, rows int64) int
+
+	Apart bool // workers need not be after the same update: each counts all rows of its own, so that the job's are the mean
 }
 
 // Topologies are those that a program knows.

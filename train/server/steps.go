@@ -43,16 +43,23 @@ func (o Options) checkApart(job *trivium.Job) error {
 	return errors.Join(errs...)
 }
 
-// rounds makes the run's updates rounds of several steps.
-func (o Options) rounds(run *train.Run) error {
-	rows := run.Splits().Train.Rows()
+// RowsPerRound is how many of the training rows lie between two rounds: those of the job's batch, or of several steps.
+func (o Options) RowsPerRound(job *trivium.Job, rows int64) int {
 	switch {
 	case o.Clocks > 0:
-		return run.Rounds(int((rows + int64(o.Clocks) - 1) / int64(o.Clocks)))
+		return int((rows + int64(o.Clocks) - 1) / int64(o.Clocks))
 	case o.StepsPerRound > 1:
-		return run.Rounds(int(min(rows, int64(run.Job.Batch)*int64(o.StepsPerRound))))
+		return int(min(rows, int64(job.Batch)*int64(o.StepsPerRound)))
 	}
-	return nil
+	return job.Batch
+}
+
+// rounds makes the run's updates rounds of several steps.
+func (o Options) rounds(run *train.Run) error {
+	if o.Clocks == 0 && o.StepsPerRound <= 1 {
+		return nil
+	}
+	return run.Rounds(o.RowsPerRound(run.Job, run.Splits().Train.Rows()))
 }
 
 // descent is training by gradients with several steps a round: each worker takes them on its own copy of the parameters, which is then
