@@ -83,19 +83,24 @@ type checked struct {
 
 // checkList are the losses that check.py can recompute: those of the paper's models.
 func (r *Report) checkList(ctx context.Context, p *Plan) (list []checked, why string) {
-	for _, t := range r.Tables {
+	groups, seen := p.groups(), map[string]bool{}
+	for k, t := range r.Tables {
 		if t.Own {
 			return nil, "check.py knows the paper's models, and not every user's"
 		}
 		dir := filepath.Join(p.Dir, dataDir, t.Task)
 		var wanted bool
-		for _, x := range t.Rows {
+		for i, x := range t.Rows {
+			id := groups[k].cells[i].ID()
+			if seen[id] { // a row of several tables
+				continue
+			}
+			seen[id] = true
 			for _, one := range x.Trials {
 				if one.Repeat != 1 || one.Result.Error != "" {
 					continue
 				}
-				c := Cell{Task: t.Task, Batch: t.Batch, Workers: x.Workers, Link: t.Link, System: x.System}
-				trial := filepath.Join(p.Dir, trialsDir, fmt.Sprintf("%s-r1", c.ID()))
+				trial := filepath.Join(p.Dir, trialsDir, id+"-r1")
 				for _, pt := range one.Result.Curve {
 					path := filepath.Join(trial, snapshotName(pt.Update))
 					if _, err := os.Stat(path); err != nil || math.IsNaN(pt.Loss) {

@@ -108,7 +108,7 @@ func (r *Report) claimTable() []report.Block {
 }
 
 // A rule is what decides a claim: pairs of rows, of which the first must reach the target sooner, in all tables of those tasks. For the second
-// of a pair, others stands for all ranked rows but the first.
+// of a pair, others stands for all ranked rows but the first and those that go its way.
 type rule struct {
 	id, text, published string
 	tasks               []string // empty: all
@@ -164,7 +164,7 @@ func (x *rule) among(t *Table) (pairs [][2]string) {
 			continue
 		}
 		for _, y := range t.Rows {
-			if y.Ranked && y.System != p[0] {
+			if y.Ranked && y.System != p[0] && y.Approx != perSample { // PMLS's way with other clocks, or PMLS, refutes nothing said of PMLS
 				pairs = append(pairs, [2]string{p[0], y.System})
 			}
 		}
@@ -259,13 +259,22 @@ func (r *Report) judge() {
 }
 
 // fit is the time a sample of a row on logistic, as a + b/batch: what each sample costs, and what each step does. Empty: it was not run
-// at two batches.
+// at two batches by as many workers.
 func (r *Report) fit(system string) string {
+	for _, t := range r.Tables {
+		if text := r.fitAt(system, t.Workers); text != "" {
+			return text
+		}
+	}
+	return ""
+}
+
+func (r *Report) fitAt(system string, workers int) string {
 	type point struct{ batch, micros float64 }
 	var list []point
 	for _, t := range r.Tables {
 		x := t.row(system)
-		if system == "" || t.Task != "logistic" || t.Batch < 1 || t.Link.Mbit > 0 || x == nil || x.Good == 0 {
+		if system == "" || t.Task != "logistic" || t.Workers != workers || t.Batch < 1 || t.Link.Mbit > 0 || x == nil || x.Good == 0 {
 			continue
 		}
 		list = append(list, point{float64(t.Batch), 1e6 / x.Rate.Median})

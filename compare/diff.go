@@ -13,8 +13,8 @@ type Difference struct {
 	System  string  `json:"system"`
 	A       Spread  `json:"a"` // samples a second
 	B       Spread  `json:"b"`
-	Verdict Verdict `json:"verdict"` // of the seconds a sample: Faster means that b's is the faster
-	Only    string  `json:"only,omitempty"`
+	Verdict Verdict `json:"verdict"`        // of the seconds a sample: Faster means that b's is the faster
+	Only    string  `json:"only,omitempty"` // why there is no verdict: one of the two alone has the row
 }
 
 // Differences are all of them, with what is not the same about the two.
@@ -26,18 +26,25 @@ type Differences struct {
 // Diff compares b with a, row by row. Verdicts are corrected for all rows of a table that carry one.
 func Diff(a, b *Report) *Differences {
 	d := &Differences{}
-	for _, x := range [][3]string{{"machine", a.Machine, b.Machine}, {"build", short(a.Build), short(b.Build)}} {
-		if x[1] != x[2] {
-			d.Setup = append(d.Setup, fmt.Sprintf("%s: %s against %s", x[0], x[1], x[2]))
+	for _, x := range []struct {
+		name string
+		a, b any
+	}{
+		{"machine", a.Machine, b.Machine},
+		{"build", short(a.Build), short(b.Build)},
+		{"cores of every row", a.Cores, b.Cores},
+		{"seconds to measure", a.Seconds, b.Seconds},
+		{"warm-up in seconds", a.WarmUp, b.WarmUp},
+	} {
+		if x.a != x.b {
+			d.Setup = append(d.Setup, fmt.Sprintf("%s: %v against %v", x.name, x.a, x.b))
 		}
 	}
 	find := func(r *Report, t *Table, system string) *Row {
 		for _, o := range r.Tables {
-			if o.title() == t.title() && o.Target == t.Target && o.Checksum == t.Checksum {
-				for _, x := range o.Rows {
-					if x.System == system {
-						return x
-					}
+			if o.title() == t.title() && o.Model == t.Model && o.Target == t.Target && o.Checksum == t.Checksum {
+				if x := o.row(system); x != nil {
+					return x
 				}
 			}
 		}
@@ -50,7 +57,7 @@ func Diff(a, b *Report) *Differences {
 			y := find(b, t, x.System)
 			one := Difference{Table: t.title(), System: x.System, A: x.Rate, Verdict: Verdict{Outcome: NoDifference, P: 1}}
 			if y == nil || y.Good == 0 || x.Good == 0 {
-				one.Only = "it has no counterpart on the same data"
+				one.Only = alone
 			} else {
 				one.B = y.Rate
 				one.Verdict = Judge(inverse(y.Rate.Values), inverse(x.Rate.Values))
@@ -69,8 +76,18 @@ func Diff(a, b *Report) *Differences {
 			}
 		}
 	}
+	for _, t := range b.Tables {
+		for _, y := range t.Rows {
+			if find(a, t, y.System) == nil {
+				d.Rows = append(d.Rows, Difference{Table: t.title(), System: y.System, B: y.Rate, Verdict: Verdict{Outcome: NoDifference, P: 1}, Only: alone})
+			}
+		}
+	}
 	return d
 }
+
+// alone is why a row has no verdict.
+const alone = "it has no counterpart of the same model on the same data"
 
 func inverse(x []float64) []float64 {
 	out := make([]float64, len(x))
@@ -78,6 +95,14 @@ func inverse(x []float64) []float64 {
 		out[i] = 1 / x[i]
 	}
 	return out
+}
+
+// rateOrNone is the median in words; of no trial it is empty.
+func rateOrNone(s Spread) string {
+	if s.Median == 0 {
+		return ""
+	}
+	return rateWord(s.Median)
 }
 
 // JSON writes d as an object.
@@ -96,7 +121,7 @@ func (d *Differences) Text(w io.Writer) error {
 	fmt.Fprintln(t, "TABLE\tROW\tFIRST\tSECOND\tRATIO\t95 % INTERVAL\tVERDICT")
 	for _, x := range d.Rows {
 		if x.Only != "" {
-			fmt.Fprintf(t, "%s\t%s\t%s\t\t\t\t%s\n", x.Table, x.System, rateWord(x.A.Median), x.Only)
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\t\t%s\n", x.Table, x.System, rateOrNone(x.A), rateOrNone(x.B), x.Only)
 			continue
 		}
 		v, word := x.Verdict, fmt.Sprintf("%s (p %.2g)", x.Verdict.Outcome, x.Verdict.P)

@@ -170,7 +170,7 @@ func (d *directory) lock() error {
 	for range 2 {
 		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 		if err == nil {
-			_, err = fmt.Fprintf(f, "%d\n", os.Getpid())
+			_, err = fmt.Fprintf(f, "%d %s\n", os.Getpid(), processStart(os.Getpid()))
 			if err = errors.Join(err, f.Close()); err != nil {
 				err = errors.Join(err, os.Remove(name))
 			}
@@ -183,7 +183,10 @@ func (d *directory) lock() error {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && pid != os.Getpid() && alive(pid) {
+		number, start, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
+		pid, err := strconv.Atoi(number)
+		same := start == "" || start == processStart(pid) // else that number is another process's by now
+		if err == nil && pid != os.Getpid() && alive(pid) && same {
 			return fmt.Errorf("compare: %s: process %d is at work in it", d.path, pid)
 		}
 		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -66,6 +66,10 @@ func fakePeer(how string) {
 	if how == "slow" { // says its clock
 		per = 40
 	}
+	saved := per
+	if how == "stands" { // says that no time went by before it saved
+		saved = 0
+	}
 	for in.Scan() {
 		var c peerCommand
 		_ = json.Unmarshal(in.Bytes(), &c)
@@ -90,7 +94,7 @@ func fakePeer(how string) {
 				path := filepath.Join(spec.Out, snapshotName(u))
 				if spec.Rank == 0 {
 					_ = os.WriteFile(path, raw, 0o600)
-					say(map[string]any{"event": "snapshot", "update": u, "seconds": per * float64(u), "path": path})
+					say(map[string]any{"event": "snapshot", "update": u, "seconds": saved * float64(u), "path": path})
 				}
 			}
 			say(map[string]any{"event": "update", "update": done, "seconds": per * float64(done)})

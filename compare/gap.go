@@ -148,6 +148,10 @@ func (t *Table) waterfall(x *Row, w twin, best *Row) report.Block {
 			from = same
 		}
 	}
+	if from == x && same != nil && same != x {
+		words = append(words, fmt.Sprintf("%s in implementation and topology", times(x.Target.Median/same.Target.Median)))
+		from = same
+	}
 	if best.Effective != x.Effective {
 		words = append(words, fmt.Sprintf("%s by %s with a batch of %s in place of %s, which is another algorithm", times(from.Target.Median/best.Target.Median), best.System, Batch(best.Effective), Batch(x.Effective)))
 	}

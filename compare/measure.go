@@ -139,6 +139,12 @@ func (s *sampler) use() map[Role]Use {
 	return out
 }
 
+// What others may take before a repeat is doubtful: other programs, of the row's cores, and the hypervisor, of the machine's time.
+const (
+	foreignMost = 0.05
+	stealMost   = 0.02
+)
+
 // flags says what makes the repeat doubtful: what other programs, the hypervisor or a limit took during it.
 func (s *sampler) flags(cores int) (list []string) {
 	if s.last.cpu == nil {
@@ -154,10 +160,10 @@ func (s *sampler) flags(cores int) (list []string) {
 		ours += u.User + u.System
 	}
 	ours += s.last.self.user + s.last.self.system - s.first.self.user - s.first.self.system
-	if foreign := (d.busy - ours) / (wall * float64(cores)); foreign > 0.05 {
+	if foreign := (d.busy - ours) / (wall * float64(cores)); foreign > foreignMost {
 		list = append(list, fmt.Sprintf("other programs took %.0f %% of the cores", 100*foreign))
 	}
-	if share := d.steal / d.all; share > 0.02 {
+	if share := d.steal / d.all; share > stealMost {
 		list = append(list, fmt.Sprintf("the hypervisor took %.1f %% of the time", 100*share))
 	}
 	if n := s.last.throttled - s.first.throttled; n > 0 {

@@ -85,6 +85,17 @@ func statFields(pid int) []string {
 	return strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
 }
 
+// processStart is when a process began: the boot of the machine, and ticks since then. Empty: there is none.
+func processStart(pid int) string {
+	const began = 19 // of statFields
+	f := statFields(pid)
+	if len(f) <= began {
+		return ""
+	}
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without it, ticks are better than nothing
+	return strings.TrimSpace(string(boot)) + ", " + f[began]
+}
+
 func processTime(pid int) cpuTime {
 	f := statFields(pid)
 	if len(f) < 15 {

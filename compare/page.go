@@ -79,6 +79,9 @@ func (r *Report) lead() []report.Block {
 			note := ""
 			if next != nil {
 				note = fmt.Sprintf("%.2f times as fast as %s", next.Target.Median/best.Target.Median, next.System)
+				if best.Crowded || next.Crowded {
+					note += "; oversubscribed, so no verdict"
+				}
 				if next.Effective != best.Effective {
 					note += fmt.Sprintf(", which has %s rows in an update where it has %s", Batch(next.Effective), Batch(best.Effective))
 				}

@@ -182,7 +182,7 @@ func (r *Report) scaling() []report.Block {
 			order = append(order, k)
 		}
 		for _, x := range t.Rows {
-			if x.System == "local" && x.Good > 0 {
+			if x.System == "local" && x.Good > 0 && x.Effective == k.size { // as many rows an update as the others have, or as each of them
 				single[k] = x.Rate.Median
 			}
 			if x.Good == 0 || x.Workers != t.Workers || x.System == "local" || x.System == "local-cores" {

@@ -240,6 +240,9 @@ func (t *peerTrial) follow(s Spec) error {
 		if filepath.Dir(w.Path) != p.out {
 			return fmt.Errorf("%s %d saves parameters to %s, and not to its own folder", p.Role, p.Rank, w.Path)
 		}
+		if !(w.Seconds > 0) { // a ratio of times would be no number
+			return fmt.Errorf("%s %d saved parameters after %v s of its clock, at update %d", p.Role, p.Rank, w.Seconds, w.Update)
+		}
 		kept = append(kept, Event{Kind: Snapshot, Update: w.Update, Seconds: w.Seconds, Path: w.Path})
 		return nil
 	})

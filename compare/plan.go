@@ -106,6 +106,9 @@ func (p *Plan) defaults() {
 	}
 }
 
+// mostRepeats is as many as the exact test of a verdict takes seconds for: its memory grows with their third power.
+const mostRepeats = 100
+
 // A PlanError is a mistake in what was asked for: the user's to mend.
 type PlanError struct{ Err error }
 
@@ -146,18 +149,24 @@ func (p *Plan) validate() error {
 			bad("batch: want 1 row or more, or full; found %d", b)
 		}
 	}
-	if p.Repeats < 1 || p.Repeats > 1000 {
-		bad("repeats: want 1 to 1000, found %d", p.Repeats)
+	if p.Repeats < 1 || p.Repeats > mostRepeats {
+		bad("repeats: want 1 to %d, found %d", mostRepeats, p.Repeats)
 	}
 	if p.Dir == "" {
 		bad("there is no directory for the report")
 	}
 	seen := map[string]bool{}
-	for _, s := range p.Systems {
-		if seen[s.Name()] {
-			bad("system %s is named twice", s.Name())
+	once := func(name string) {
+		if seen[name] {
+			bad("%s is named twice", name)
 		}
-		seen[s.Name()] = true
+		seen[name] = true
+	}
+	for _, t := range p.Tasks { // its trials would count twice
+		once("task " + t.Name)
+	}
+	for _, s := range p.Systems {
+		once("system " + s.Name())
 	}
 	if len(errs) == 0 && len(p.groups()) == 0 {
 		bad("none of those systems trains any of those tasks at such a batch: rows with clocks are for logistic regression, and some rows take the full batch alone or never")

@@ -33,6 +33,8 @@ type Row struct {
 	Why     string          `json:"not_ranked,omitempty"`
 	Place   int             `json:"place,omitempty"` // by time to target, from 1
 	Use     map[Role]PerUse `json:"use,omitempty"`
+
+	best string // in words
 }
 
 // Repeat is a repeat with its result.
@@ -91,14 +93,15 @@ func (x *Row) count(t *Table) {
 		x.Good++
 		rates, starts = append(rates, r.SamplesPerSec), append(starts, r.StartSeconds)
 		cut = cut || r.Cut
-		if len(r.Curve) == 0 && len(one.Curve) == 0 {
+		seen := len(r.Curve) > 0 || len(one.Curve) > 0
+		if !seen && !r.Cut { // else it was too slow for its first place
 			blind++
 		}
 		if r.Reached {
 			x.Reached++
 			targets = append(targets, r.SecondsToTarget)
 		}
-		if t.Target.better(r.Best, best) {
+		if seen && t.Target.better(r.Best, best) {
 			best = r.Best
 		}
 		if x.Proof == "" || x.Proof == proven {
@@ -113,6 +116,10 @@ func (x *Row) count(t *Table) {
 		x.Error = ""
 	}
 	x.Rate, x.Target, x.Start, x.Best = spread(rates), spread(targets), spread(starts), finite(best)
+	x.best = "best unknown"
+	if !math.IsNaN(best) {
+		x.best = fmt.Sprintf("best %.4g", best)
+	}
 	x.Use = map[Role]PerUse{}
 	for role, list := range roles {
 		x.Use[role] = medianUse(list)
@@ -125,9 +132,9 @@ func (x *Row) count(t *Table) {
 	case x.Good > 0 && blind == x.Good:
 		x.Why = unseen
 	case x.Reached < x.Good && cut:
-		x.Why = fmt.Sprintf("not reached within the time limit of a trial (best %.4g)", x.Best)
+		x.Why = fmt.Sprintf("not reached within the time limit of a trial (%s)", x.best)
 	case x.Reached < x.Good:
-		x.Why = fmt.Sprintf("not reached where it was looked for, in at most %d epochs (best %.4g)", t.Cap, x.Best)
+		x.Why = fmt.Sprintf("not reached where it was looked for, in at most %d epochs (%s)", t.Cap, x.best)
 	case x.Good < good:
 		x.Why = fmt.Sprintf("%d of %d repeats ended well, and %d are wanted", x.Good, len(x.Trials), good)
 	default:
@@ -150,21 +157,27 @@ func (u Use) per(r *Result) PerUse {
 	return out
 }
 
+// medianUse is the median of each figure; of bytes, over the trials in which those of all processes were counted, if there is one.
 func medianUse(list []PerUse) PerUse {
 	out := list[0]
-	of := func(f func(*PerUse) *float64) {
+	median := func(list []PerUse, f func(*PerUse) *float64) {
 		var x []float64
 		for i := range list {
 			x = append(x, *f(&list[i]))
 		}
 		*f(&out) = Median(x)
 	}
+	of := func(f func(*PerUse) *float64) { median(list, f) }
 	of(func(u *PerUse) *float64 { return &u.UserShare })
 	of(func(u *PerUse) *float64 { return &u.SystemShare })
 	of(func(u *PerUse) *float64 { return &u.MicrosSample })
 	of(func(u *PerUse) *float64 { return &u.MeanBytes })
 	of(func(u *PerUse) *float64 { return &u.PeakBytes })
-	of(func(u *PerUse) *float64 { return &u.BytesSample })
-	of(func(u *PerUse) *float64 { return &u.BytesSecond })
+	counted := slices.DeleteFunc(slices.Clone(list), func(u PerUse) bool { return u.NotCounted != "" })
+	if len(counted) > 0 {
+		out.NotCounted = ""
+		median(counted, func(u *PerUse) *float64 { return &u.BytesSample })
+		median(counted, func(u *PerUse) *float64 { return &u.BytesSecond })
+	}
 	return out
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -27,6 +28,9 @@ func Run(ctx context.Context, p Plan) (_ *Report, err error) {
 	}
 	report.Sittings = r.dir.record.Sittings
 	report.finish(ctx, &p)
+	if err := ctx.Err(); err != nil { // the check was not let finish: who goes on makes the report
+		return nil, err
+	}
 	if err := report.Write(p.Dir); err != nil {
 		return nil, err
 	}
@@ -256,8 +260,23 @@ func (r *runner) evaluator(ctx context.Context, t Task) (*evaluator, error) {
 	if err != nil {
 		return nil, err
 	}
+	if why := r.otherData(e); why != "" {
+		e.close()
+		return nil, &MixedError{r.dir.path, []string{why}}
+	}
 	r.eval, r.evalOf = e, t.Name
 	return e, r.room(e)
+}
+
+// otherData says that the task's data is not what earlier trials trained on: a file may have been changed under its name. Empty: it is, or
+// there are none.
+func (r *runner) otherData(e *evaluator) string {
+	for key, ref := range r.references {
+		if strings.HasPrefix(key, e.task.Name+" ") && ref.Checksum != e.splits.Checksum {
+			return fmt.Sprintf("the data of %s has the checksum %s, and had %s", e.task.Name, e.splits.Checksum, ref.Checksum)
+		}
+	}
+	return ""
 }
 
 // trial runs one trial and keeps its result. An error ends the plan: that of ctx, or of this machine; what a system does wrong is in

@@ -54,7 +54,7 @@ func (t *Table) Text(w io.Writer) error {
 		}
 		target, span := secondsWord(x.Target.Median), fmt.Sprintf("%s-%s", secondsWord(x.Target.Min), secondsWord(x.Target.Max))
 		if x.Reached < x.Good {
-			target, span = "not reached", fmt.Sprintf("best %.4g", x.Best)
+			target, span = "not reached", x.best
 		}
 		if x.Why == unseen {
 			target, span = "not seen", ""

@@ -19,7 +19,7 @@ func (r *Report) threats() {
 			for _, one := range x.Trials {
 				trials++
 				for _, f := range one.Result.Flags {
-					key, _, took := strings.Cut(f, " took")
+					key := f
 					switch {
 					case strings.HasPrefix(f, "the machine was"):
 						key = "the machine was busy with something else before"
@@ -27,8 +27,10 @@ func (r *Report) threats() {
 						key = "the control group was throttled"
 					case strings.HasPrefix(f, "the processors"):
 						key = "the processors were throttled for heat"
-					case took:
-						key += " took more than their part of the cores"
+					case strings.HasPrefix(f, "other programs"):
+						key = fmt.Sprintf("other programs took more than %.0f %% of the cores", 100*foreignMost)
+					case strings.HasPrefix(f, "the hypervisor"):
+						key = fmt.Sprintf("the hypervisor took more than %.0f %% of the time", 100*stealMost)
 					}
 					flagged[key]++
 				}

@@ -66,7 +66,7 @@ type kept struct {
 // same links. The first runs warm up, on parameters that are then gone; before the last there is a barrier, and then the clock starts.
 func Trials(inner processes.Topologies) processes.Topology {
 	return processes.Topology{
-		Name: TrialName,
+		Name: TrialName, Round: round,
 		New: func(env train.Env, options json.RawMessage) (trivium.Strategy, error) {
 			t := &trial{env: env}
 			if err := json.Unmarshal(options, &t.order); err != nil {
@@ -79,6 +79,15 @@ func Trials(inner processes.Topologies) processes.Topology {
 			return t, nil
 		},
 	}
+}
+
+// round is processes.Topology's: rows with clocks meet so often an epoch, however large the batch.
+func round(job *trivium.Job, options json.RawMessage, rows int64) int {
+	var o trialOrder
+	if err := json.Unmarshal(options, &o); err != nil || o.Clocks == 0 {
+		return job.Batch
+	}
+	return int((rows + o.Clocks - 1) / o.Clocks)
 }
 
 // InnerTopology is the topology that an order of a trial names.

@@ -1,0 +1,312 @@
+package compare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/observe/report"
+	"github.com/trivium-ml/trivium/observe/svg"
+)
+
+// TestNamedTwice: a task that is named twice would count each of its trials twice, as if there were twice the repeats.
+func TestNamedTwice(t *testing.T) {
+	p := small(t, inMemory(), digits(), "local")
+	p.Tasks = append(p.Tasks, p.Tasks[0])
+	if _, err := Run(t.Context(), p); err == nil || !strings.Contains(err.Error(), "task softmax is named twice") {
+		t.Errorf("it ends with %v", err)
+	}
+}
+
+// TestInterruptAtTheEnd: an interrupt after the last trial, while the report is made, leaves no finished comparison: the same command goes on.
+func TestInterruptAtTheEnd(t *testing.T) {
+	p := small(t, inMemory(), digits(), "local")
+	ctx, cancel := context.WithCancel(t.Context())
+	p.Watch.Trialed = func(Trialed, Table) { cancel() }
+	if _, err := Run(ctx, p); !errors.Is(err, context.Canceled) {
+		t.Errorf("it ends with %v", err)
+	}
+	if _, err := ReadReport(p.Dir); !errors.Is(err, ErrUnfinished) {
+		t.Errorf("its report: %v, want that it is not finished", err)
+	}
+	p.Watch.Trialed = nil
+	if r := run(t, p); len(r.Tables[0].Rows[0].Trials) != 1 {
+		t.Error("the trial is not there")
+	}
+}
+
+// TestResumeRefusesOtherData: a data file that was changed between two sittings is other data, though it has the same name.
+func TestResumeRefusesOtherData(t *testing.T) {
+	p := small(t, inMemory(), digits(), "local")
+	p.Repeats = 2
+	version := "one"
+	p.Host.Sources["file"] = func(ctx context.Context, d trivium.Data) (*data.Splits, error) {
+		s, err := p.Host.Sources["digits"](ctx, trivium.Data{Source: "digits", Rows: 800})
+		if err != nil {
+			return nil, err
+		}
+		s.Checksum = version
+		return s, nil
+	}
+	p.Tasks[0].Job.Data.Source, p.Tasks[0].Job.Data.Rows = "file", 0
+	ctx, cancel := context.WithCancel(t.Context())
+	p.Watch.Trialed = func(Trialed, Table) { cancel() }
+	if _, err := Run(ctx, p); !errors.Is(err, context.Canceled) {
+		t.Fatalf("it ends with %v", err)
+	}
+	p.Watch.Trialed, version = nil, "two"
+	_, err := Run(t.Context(), p)
+	if mixed := new(MixedError); !errors.As(err, &mixed) || !strings.Contains(err.Error(), "the data of softmax has the checksum two, and had one") {
+		t.Errorf("with other data it ends with %v", err)
+	}
+	version = "one"
+	run(t, p)
+}
+
+// TestUseOfSomeTrials: bytes are the median of the trials in which they were counted, whichever of the trials those are.
+func TestUseOfSomeTrials(t *testing.T) {
+	part := PerUse{BytesSample: 1, BytesSecond: 10, MicrosSample: 5, NotCounted: "worker 1 had ended before its bytes were read"}
+	whole := PerUse{BytesSample: 100, BytesSecond: 1000, MicrosSample: 5}
+	for _, list := range [][]PerUse{{part, whole, part}, {whole, part, part}} {
+		if u := medianUse(list); u.BytesSample != 100 || u.BytesSecond != 1000 || u.NotCounted != "" || u.MicrosSample != 5 {
+			t.Errorf("%+v", u)
+		}
+	}
+	if u := medianUse([]PerUse{part, part}); u.NotCounted == "" {
+		t.Errorf("counted in no trial: %+v", u)
+	}
+}
+
+// TestDiffOfUnequalSets: what only the second comparison has is shown too; another model is no counterpart; and what else is not the same is said.
+func TestDiffOfUnequalSets(t *testing.T) {
+	row := func(name string) *Row {
+		return &Row{System: name, Good: 7, Rate: spread([]float64{1, 2, 3, 4, 5, 6, 7})}
+	}
+	table := func(task, model string, rows ...*Row) *Table {
+		return &Table{Task: task, Model: model, Workers: 2, Batch: 100, Rows: rows}
+	}
+	a := &Report{Cores: 2, Seconds: 5, WarmUp: 2, Tables: []*Table{
+		table("job", "mlp:100", row("local"), row("server-bsp")), table("other", "softmax", row("local")),
+	}}
+	b := &Report{Cores: 4, Seconds: 3, WarmUp: 1, Tables: []*Table{
+		table("job", "mlp:100", row("local"), row("allreduce")), table("other", "mlp:9", row("local")),
+	}}
+	d := Diff(a, b)
+	var got []string
+	for _, x := range d.Rows {
+		got = append(got, fmt.Sprintf("%s %s %v %v %v", strings.Fields(x.Table)[0], x.System, x.Only != "", x.A.Median > 0, x.B.Median > 0))
+	}
+	want := []string{
+		"job, local false true true", "job, server-bsp true true false", "other, local true true false",
+		"job, allreduce true false true", "other, local true false true",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("rows %q, want %q", got, want)
+	}
+	for _, what := range []string{"cores", "seconds", "warm-up"} {
+		if !slices.ContainsFunc(d.Setup, func(s string) bool { return strings.HasPrefix(s, what) }) {
+			t.Errorf("that the %s differ is not said: %q", what, d.Setup)
+		}
+	}
+	var text strings.Builder
+	if err := d.Text(&text); err != nil || strings.Count(text.String(), "counterpart") != 4 {
+		t.Errorf("%v\n%s", err, text.String())
+	}
+}
+
+// TestFitOfEqualWorkers: the line through two batches is of rows with as many workers.
+func TestFitOfEqualWorkers(t *testing.T) {
+	table := func(workers int, batch Batch, micros float64) *Table {
+		return &Table{Task: "logistic", Workers: workers, Batch: batch, Rows: []*Row{{System: "mxnet-sync", Good: 7, Rate: Spread{Median: 1e6 / micros}}}}
+	}
+	three := &Report{Tables: []*Table{table(3, 100, 30), table(3, 500, 14)}} // 10 µs a sample, 2 ms a step
+	want := three.fit("mxnet-sync")
+	if !strings.Contains(want, "a sample costs 10 µs and a step 2 ms") {
+		t.Fatalf("%q", want)
+	}
+	mixed := &Report{Tables: []*Table{table(1, 100, 90), table(3, 100, 30), table(3, 500, 14)}}
+	if got := mixed.fit("mxnet-sync"); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := (&Report{Tables: []*Table{table(1, 100, 90), table(3, 500, 14)}}).fit("mxnet-sync"); got != "" {
+		t.Errorf("two batches of other workers give %q", got)
+	}
+}
+
+// TestScalingOneThread: the line of one thread is that of local with as many rows in an update as the others have.
+func TestScalingOneThread(t *testing.T) {
+	table := func(workers int, batch Batch, local, rate float64) *Table {
+		return &Table{Task: "mlp1", Workers: workers, Batch: batch, Rows: []*Row{
+			{System: "local", Workers: 1, Effective: int(batch), Good: 7, Rate: spread([]float64{local})},
+			{System: "allreduce", Workers: workers, Effective: int(batch) * workers, Good: 7, Rate: spread([]float64{rate})},
+		}}
+	}
+	r := &Report{Tables: []*Table{table(1, 300, 70, 60), table(3, 100, 50, 90)}}
+	some := false
+	for _, b := range r.scaling() {
+		f := b.(report.Figures)
+		if chart := f.Items[0].Chart.(svg.Scaling); strings.Contains(fmt.Sprint(f.Caption), "strong") {
+			some = true
+			if len(chart.YMarks) != 1 || chart.YMarks[0].At != 70 {
+				t.Errorf("one thread is at %+v, want at 70, of 300 rows an update", chart.YMarks)
+			}
+		}
+	}
+	if !some {
+		t.Fatal("there is no figure of 300 rows an update")
+	}
+}
+
+// TestWaterfallWithoutTwin: what the best row gains with fewer rows in an update begins where the best with as many rows is, also where no
+// twin of ours lies between.
+func TestWaterfallWithoutTwin(t *testing.T) {
+	row := func(name string, effective int, seconds float64) *Row {
+		return &Row{System: name, Effective: effective, Ranked: true, Good: 7, Target: spread([]float64{seconds})}
+	}
+	table := &Table{Task: "mlp1", Workers: 3, Batch: 100, Rows: []*Row{row("tensorflow-sync", 300, 40), row("allreduce", 300, 4), row("local", 100, 2)}}
+	table.rank()
+	best, _ := table.first()
+	for _, w := range []twin{{peer: "tensorflow-sync", lacks: noReplica}, {peer: "tensorflow-sync", row: "server-bsp"}} {
+		text := fmt.Sprint(table.waterfall(table.row("tensorflow-sync"), w, best).(report.Figure).Caption)
+		for _, part := range []string{"10 × in implementation and topology", "2 × by local", "20 × in all"} {
+			if !strings.Contains(text, part) {
+				t.Errorf("twin %q: %q lacks %q", w.row, text, part)
+			}
+		}
+	}
+}
+
+// TestClaimOfPMLS: that PMLS's way is the fastest is not refuted by PMLS's way with other clocks, nor by PMLS.
+func TestClaimOfPMLS(t *testing.T) {
+	quick, slow := []float64{1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6}, []float64{3, 3.1, 3.2, 3.3, 3.4, 3.5, 3.6}
+	row := func(name, approx string, seconds []float64) *Row {
+		return &Row{System: name, Approx: approx, Ranked: true, Good: 7, Target: spread(seconds), Rate: spread(inverse(seconds))}
+	}
+	third := []float64{9, 9.1, 9.2, 9.3, 9.4, 9.5, 9.6}
+	r := &Report{Cores: 8, Tables: []*Table{{Task: "logistic", Workers: 3, Batch: 100, Rows: []*Row{
+		row("server-ssp3-clock100", perSample, quick), row("pmls-ssp3-clock10", perSample, quick),
+		row("server-ssp3-clock10", perSample, slow), row("allreduce", "", third),
+	}}}}
+	r.judge()
+	for _, x := range r.Claims {
+		if x.ID == "C1" && x.Verdict != holds {
+			t.Errorf("C1 %s: %s", x.Verdict, x.Why)
+		}
+	}
+}
+
+// TestThreatOfTheHypervisor: what the hypervisor takes is no part of the cores that other programs may have.
+func TestThreatOfTheHypervisor(t *testing.T) {
+	flags := []string{"the hypervisor took 3.1 % of the time", "other programs took 20 % of the cores"}
+	r := &Report{Tables: []*Table{{Rows: []*Row{{System: "local", Trials: []Repeat{{Repeat: 1, Result: Result{Flags: flags}}}}}}}}
+	r.threats()
+	for _, want := range []string{
+		"1 of 1 trials are flagged: the hypervisor took more than 2 % of the time.",
+		"1 of 1 trials are flagged: other programs took more than 5 % of the cores.",
+	} {
+		if !slices.Contains(r.Threats, want) {
+			t.Errorf("%q is not among %q", want, r.Threats)
+		}
+	}
+}
+
+// TestCheckOfLocalOnALink: the parameters that local saved are found where its trial is, also in a table of a shaped link, and are checked once.
+func TestCheckOfLocalOnALink(t *testing.T) {
+	p := small(t, inMemory(), digits(), "local")
+	p.Workers = []int{2, 3}
+	r := run(t, p)
+	p.defaults() // as Run's has them
+	once, why := r.checkList(t.Context(), &p)
+	if why != "" || len(once) == 0 {
+		t.Fatalf("%d losses: %s", len(once), why)
+	}
+	paths := map[string]bool{}
+	for _, x := range once {
+		if paths[x.path] {
+			t.Fatalf("%s is checked twice", x.path)
+		}
+		paths[x.path] = true
+	}
+	p.Links = []Link{{Mbit: 750, Apart: true}}
+	for _, x := range r.Tables {
+		x.Link = p.Links[0]
+	}
+	shaped, why := r.checkList(t.Context(), &p)
+	if why != "" || len(shaped) != len(once) {
+		t.Errorf("%d losses are checked in tables of a link, want %d: %s", len(shaped), len(once), why)
+	}
+}
+
+// TestPeerClockThatStands: a peer that says no time has gone to a snapshot is refused: a report cannot divide by it.
+func TestPeerClockThatStands(t *testing.T) {
+	task := digits()
+	task.Job.Optimizer.Rate, task.Cap = 1e-30, 1
+	p := small(t, inMemory(), task)
+	p.Systems = fakePeers(t, "stands")
+	x := run(t, p).Tables[0].Rows[0]
+	if !strings.Contains(x.Error, "saved parameters after 0 s") {
+		t.Errorf("error %q, good %d", x.Error, x.Good)
+	}
+}
+
+// TestTooManyRepeats: an exact test of so many values would take all memory, and its number of ways no float64 holds.
+func TestTooManyRepeats(t *testing.T) {
+	p := small(t, inMemory(), digits(), "local")
+	p.defaults()
+	p.Repeats = 101
+	if err := p.validate(); err == nil || !strings.Contains(err.Error(), "repeats: want 1 to 100, found 101") {
+		t.Errorf("%v", err)
+	}
+	p.Repeats = 100
+	if err := p.validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLeadOfCrowdedRows: rows that carry no verdict do not get one in what a reader sees first.
+func TestLeadOfCrowdedRows(t *testing.T) {
+	table := &Table{Task: "mlp1", Workers: 3, Batch: 100, Rows: []*Row{
+		{System: "allreduce", Ranked: true, Good: 7, Target: spread([]float64{1})},
+		{System: "local", Ranked: true, Good: 7, Target: spread([]float64{2})},
+	}}
+	table.rank()
+	for crowded, want := range map[bool]string{true: "2.00 times as fast as local; oversubscribed, so no verdict", false: "2.00 times as fast as local"} {
+		table.Rows[0].Crowded = crowded
+		r := &Report{Tables: []*Table{table}}
+		if got := r.lead()[0].(report.Tiles)[0].Note; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestCutBeforeTheFirstPlace: a row that the time limit left no way to its first place did not reach the target: it is not one that saves
+// no parameters, and no best value is made up for it.
+func TestCutBeforeTheFirstPlace(t *testing.T) {
+	p := &Table{Target: Target{"train", "loss", 0.3, false}, Cap: 25, Rows: []*Row{{System: "server-asp", Mode: Async}}}
+	for repeat := range 3 {
+		p.add(0, repeat+1, Result{SamplesPerSec: 10, Updates: 3, Cut: true})
+	}
+	x := p.Rows[0]
+	if x.Why != "not reached within the time limit of a trial (best unknown)" || x.Ranked {
+		t.Errorf("not ranked: %q", x.Why)
+	}
+	var text strings.Builder
+	if err := p.Text(&text); err != nil || strings.Contains(text.String(), "best 0") || !strings.Contains(text.String(), "best unknown") {
+		t.Errorf("%v\n%s", err, text.String())
+	}
+	p.add(0, 4, Result{SamplesPerSec: 10, Updates: 9, Cut: true, Best: 0.5, Curve: []Point{{Update: 8, Value: 0.5}}})
+	if x.Best != 0.5 || !strings.Contains(x.Why, "(best 0.5)") {
+		t.Errorf("best %v: %q", x.Best, x.Why)
+	}
+	blind := &Row{System: "spark-mllib", Mode: Async}
+	p.Rows = []*Row{blind}
+	p.add(0, 1, Result{SamplesPerSec: 10, Updates: 3})
+	if blind.Why != unseen {
+		t.Errorf("of a row that saves nothing: %q", blind.Why)
+	}
+}
