@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"strconv"
@@ -68,9 +69,13 @@ func writeTo(stdout io.Writer, name string, f func(io.Writer) error) (err error)
 		w := bufio.NewWriter(stdout)
 		return errors.Join(f(w), w.Flush())
 	}
-	file, err := os.Create(name + ".partial")
+	partial := name + ".partial"
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
+		partial = name // a pipe or a device is written as it is: another file could not take its place
+	}
+	file, err := os.OpenFile(partial, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
 	if err != nil {
-		return err
+		return unwritable(name, err)
 	}
 	w := bufio.NewWriterSize(file, 1<<16)
 	err = f(w)
@@ -80,10 +85,31 @@ func writeTo(stdout io.Writer, name string, f func(io.Writer) error) (err error)
 	if e := file.Close(); err == nil {
 		err = e
 	}
-	if err != nil {
-		return errors.Join(err, os.Remove(file.Name()))
+	if partial == name {
+		return err
 	}
-	return os.Rename(file.Name(), name)
+	if err == nil {
+		err = os.Rename(partial, name)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(partial))
+	}
+	return nil
+}
+
+// unwritable says that the file which --to names cannot be made.
+func unwritable(name string, err error) error {
+	if info, e := os.Stat(name); e == nil && info.IsDir() {
+		return misusedf("--to: %s is a folder; want the name of a file", name)
+	}
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		err = path.Err
+	}
+	if err = fmt.Errorf("--to: %s: %w", name, err); errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return misused(err)
+	}
+	return err
 }
 
 // A predictionWriter writes a line for each row.

@@ -51,6 +51,9 @@ func (v *benchNet) Run(ctx context.Context, s *session) error {
 	if v.Workers == 0 {
 		v.Workers = 2
 	}
+	if v.Workers == 1 {
+		return misusedf("--workers: a link has two ends: want 2 or more, found 1")
+	}
 	t := &training{job: linksJob(), topology: linksName, workers: v.Workers, processes: true}
 	team, err := s.assemble(ctx, t)
 	if err != nil {

@@ -148,7 +148,7 @@ func (v *compareRun) plan(s *session) (compare.Plan, error) {
 	p := compare.Plan{
 		Dir: v.Dir, Repeats: v.Repeats, Seconds: v.Seconds, WarmUp: v.WarmUp, Workers: v.Workers, Quick: v.Quick, Python: v.Python,
 		Host:    compare.Host{Topologies: shared, Models: s.models, Sources: s.sources, Build: b.Binary, Version: b.Version},
-		Command: strings.Join(append([]string{s.command}, v.typed()...), " "),
+		Command: shellWords(append([]string{s.command}, v.typed()...)),
 	}
 	var errs []error
 	bad := func(err error) {
@@ -289,9 +289,7 @@ func (v *compareRun) typed() []string {
 	}
 	add("-f", v.File)
 	add("--data", v.Data)
-	if v.Target != "" {
-		add("--target", "'"+v.Target+"'")
-	}
+	add("--target", v.Target)
 	add("--tasks", strings.Join(v.Tasks, ","))
 	add("--systems", strings.Join(v.Systems, ","))
 	add("--workers", strings.Trim(strings.Join(strings.Fields(fmt.Sprint(v.Workers)), ","), "[]"))

@@ -54,7 +54,7 @@ func fillDefaults(job *trivium.Job, g given) {
 	if !g["optimizer.name"] {
 		job.Optimizer.Name = r.optimizer
 	}
-	if !g["optimizer.rate"] {
+	if job.Optimizer.Rate == 0 { // given or not: no optimizer trains at it
 		job.Optimizer.Rate = r.rate
 		if job.Optimizer.Name != r.optimizer {
 			job.Optimizer.Rate = rates[job.Optimizer.Name]

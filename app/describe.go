@@ -35,6 +35,11 @@ func (v *dataVerb) Run(ctx context.Context, s *session) error {
 		}
 		d.Source = v.Source
 	}
+	rest := trivium.Job{Version: trivium.JobVersion, Model: "any", Batch: 1} // of a job that has this data
+	rest.Data = d
+	if err := rest.Validate(); err != nil {
+		return misused(err)
+	}
 	about, err := data.Describe(ctx, d, data.Options{Sources: s.sources})
 	if err != nil {
 		return misused(err)
@@ -48,9 +53,17 @@ func (v *dataVerb) Run(ctx context.Context, s *session) error {
 		return err
 	}
 	if about.ProblemCount > 0 {
-		return misusedf("data: %s: %s mistakes", about.Source, thousands(about.ProblemCount))
+		return misusedf("data: %s: %s", about.Source, counted(about.ProblemCount, "mistake", "mistakes"))
 	}
 	return nil
+}
+
+// counted is a number of things.
+func counted(n int64, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return thousands(n) + " " + more
 }
 
 // listedColumns are described one by one where not all are asked for.
@@ -83,7 +96,7 @@ func (s *session) printDescription(d *data.Description, all bool) error {
 	fmt.Fprintln(s.out)
 	switch d.Labels.Kind {
 	case trivium.Class:
-		fmt.Fprintf(s.out, "labels: %d classes: %s\n", d.Labels.Width, balance(d))
+		fmt.Fprintf(s.out, "labels: %s: %s\n", counted(int64(d.Labels.Width), "class", "classes"), balance(d))
 	case trivium.Real:
 		fmt.Fprintln(s.out, "labels: numbers")
 	default:

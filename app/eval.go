@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/trivium-ml/trivium"
@@ -62,7 +63,8 @@ func (v *evalVerb) Run(ctx context.Context, s *session) error {
 		evaluation.Values(set.name, all)
 		for _, m := range evaluation.Metrics {
 			if table, ok := m.(*metric.Confusion); ok && m.Name() == "confusion" {
-				tables = append(tables, fmt.Sprintf("%s confusion: a row a label, a column a prediction\n%v", set.name, table))
+				tables = append(tables, fmt.Sprintf("%s confusion: a row a label, a column a prediction\n%v%s", set.name, table,
+					legend(t.saved.Schema.Labels)))
 			}
 		}
 	}
@@ -94,6 +96,10 @@ func (t *trained) sets(ctx context.Context, s *session, df *dataFlags, sf *split
 	}
 	df.apply(&d, g)
 	sf.apply(&d, g)
+	named := sf.Train == nil && (sf.Valid != nil || sf.Test != nil)
+	if named && d.Train == "" && (isRange(d.Valid) || isRange(d.Test)) {
+		d.Train = ":" // of which nothing is measured: the rest may be in pieces
+	}
 	if df.Data != nil && d.Train == "" && d.Valid == "" && d.Test == "" {
 		if oneFile(d.Source) {
 			d.Test = "0:" // all of it: nothing is for training
@@ -112,13 +118,31 @@ func (t *trained) sets(ctx context.Context, s *session, df *dataFlags, sf *split
 	}
 	t.splits = splits
 	sets := parts(splits)
-	if df.Data == nil && len(sets) > 1 {
-		sets = sets[1:] // not what it was trained on
+	if (df.Data == nil || named) && len(sets) > 1 && sets[0].rows == splits.Train {
+		sets = sets[1:] // not what it was trained on, nor what is left over
 	}
 	if len(sets) == 1 && df.Data != nil {
 		sets[0].name = "data"
 	}
 	return sets, nil
+}
+
+// isRange reports whether what a split is told is a range of rows, such as 5:10.
+func isRange(text string) bool {
+	return strings.Contains(text, ":") && strings.Trim(text, ":0123456789") == ""
+}
+
+// legend says what the classes' numbers mean, where their names are others.
+func legend(spec trivium.LabelSpec) string {
+	words, plain := make([]string, len(spec.Names)), true
+	for c, name := range spec.Names {
+		words[c] = fmt.Sprintf("%d %s", c, name)
+		plain = plain && name == strconv.Itoa(c)
+	}
+	if plain {
+		return ""
+	}
+	return "classes: " + strings.Join(words, ", ") + "\n"
 }
 
 // oneFile reports whether a source is a file, or a folder with one file and nothing else: all its rows are to be read.

@@ -1,6 +1,9 @@
 package app
 
 import (
+	"fmt"
+	"io"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -35,5 +38,28 @@ func TestFullDisk(t *testing.T) {
 	got = runWith(t.Context(), t, t.TempDir(), options, strings.Fields(resume)...)
 	if got.code != Done || !strings.Contains(got.out, "from update 20 on") {
 		t.Errorf("%s: exits with %d: %s%s", resume, got.code, got.out, got.err)
+	}
+}
+
+// TestOutputToAPipe: what is no plain file is written, not replaced by one: with root's rights that would end /dev/null.
+func TestOutputToAPipe(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan string)
+	go func() {
+		text, err := os.ReadFile(pipe)
+		read <- fmt.Sprintf("%s %v", text, err)
+	}()
+	err := writeTo(io.Discard, pipe, func(w io.Writer) error {
+		_, err := io.WriteString(w, "predictions")
+		return err
+	})
+	if got := <-read; err != nil || got != "predictions <nil>" {
+		t.Errorf("%v, and what comes out is %s", err, got)
+	}
+	if info, err := os.Stat(pipe); err != nil || info.Mode()&os.ModeNamedPipe == 0 {
+		t.Errorf("the pipe is gone: %v %v", info, err)
 	}
 }

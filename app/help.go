@@ -31,7 +31,7 @@ func (v *helpVerb) Run(s *session) error {
 		return nil
 	}
 	name := v.Topic[0]
-	if title, text, err := topic(name); err == nil {
+	if title, text, err := topic(name); err == nil && len(v.Topic) == 1 {
 		fmt.Fprintf(s.out, "%s\n\n%s", title, strings.ReplaceAll(text, "PROGRAM", s.name))
 		if name == "models" {
 			fmt.Fprintf(s.out, "\nThis program's models: %s\n", strings.Join(s.models.Names(), ", "))
@@ -51,6 +51,9 @@ func (v *helpVerb) Run(s *session) error {
 			}
 			return nil
 		}
+	}
+	if slices.Contains(topicNames(), name) {
+		return misusedf("help: one topic or verb at a time: found %q", strings.Join(v.Topic, " "))
 	}
 	return misusedf("help: no topic or verb %q; %s", name, nearest.Sentence(name, slices.Compact(slices.Sorted(slices.Values(append(topicNames(), verbs...))))))
 }

@@ -47,7 +47,7 @@ func (v *initVerb) Run(s *session) error {
 		return misusedf("init: %s is there already; --force overwrites it, --to names another file", v.To)
 	}
 	if err != nil {
-		return err
+		return unwritable(v.To, err)
 	}
 	if _, err := f.WriteString(text); err != nil {
 		f.Close()
@@ -56,6 +56,6 @@ func (v *initVerb) Run(s *session) error {
 	if err := f.Close(); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(s.out, "wrote %s; train with: %s train -f %s\n", v.To, s.command, v.To)
+	_, err = fmt.Fprintf(s.out, "wrote %s; train with: %s\n", v.To, shellWords([]string{s.command, "train", "-f", v.To}))
 	return err
 }

@@ -28,6 +28,9 @@ func (rerunVerb) Help() string {
 }
 
 func (v *rerunVerb) Run(ctx context.Context, s *session) error {
+	if err := checkThreads(v.Threads); err != nil {
+		return misused(err)
+	}
 	old, err := findRun(v.Out, v.Name)
 	if err != nil {
 		return err

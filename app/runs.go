@@ -223,7 +223,9 @@ func (v *runsDelete) Run(s *session) error {
 		if err != nil {
 			return err
 		}
-		runs = append(runs, r)
+		if !slices.ContainsFunc(runs, func(o *run) bool { return filepath.Clean(o.Dir) == filepath.Clean(r.Dir) }) {
+			runs = append(runs, r)
+		}
 	}
 	for _, r := range runs {
 		if err := rundir.Delete(r.Dir); err != nil {
@@ -246,6 +248,9 @@ func readRuns(root string) (runs []*run, broken []error, err error) {
 			continue
 		}
 		runs = append(runs, &run{e})
+	}
+	if info, e := os.Stat(root); e == nil && !info.IsDir() {
+		err = misused(err)
 	}
 	return runs, broken, err
 }
@@ -306,9 +311,18 @@ func (r *run) fields() map[string]string {
 	out["data.checksum"] = r.Head.DataChecksum
 	out["kernels"] = r.Head.Kernels
 	out["threads"] = strconv.Itoa(r.Head.Threads)
+	for k, n := range map[string]int{"workers": r.Head.Workers, "servers": r.Head.Servers} {
+		if n > 0 {
+			out[k] = strconv.Itoa(n)
+		}
+	}
+	var options map[string]any
+	if json.Unmarshal(r.Head.Options, &options) == nil { // else it has none
+		flattenJSON(out, "option.", options)
+	}
 	out["job"] = r.Head.ConfigurationHash
 	if len(r.Head.Command) > 0 {
-		out["command"] = strings.Join(r.Head.Command, " ")
+		out["command"] = shellWords(r.Head.Command)
 	}
 	for k, v := range r.Head.Versions {
 		out["build."+k] = v

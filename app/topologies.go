@@ -43,14 +43,16 @@ var shared = processes.Topologies{
 	},
 	{
 		Name: served, Apart: true,
-		New: func(env train.Env, options json.RawMessage) (trivium.Strategy, error) {
-			o := server.DefaultOptions()
-			if len(options) > 0 {
-				if err := json.Unmarshal(options, &o); err != nil {
-					return nil, fmt.Errorf("server: its options: %w", err)
-				}
+		Round: func(job *trivium.Job, options json.RawMessage, rows int64) int {
+			o, err := serverOptions(options)
+			if err != nil { // New says so
+				return job.Batch
 			}
-			return server.New(env, o), nil
+			return o.RowsPerRound(job, rows)
+		},
+		New: func(env train.Env, options json.RawMessage) (trivium.Strategy, error) {
+			o, err := serverOptions(options)
+			return server.New(env, o), err
 		},
 	},
 	{
@@ -59,6 +61,16 @@ var shared = processes.Topologies{
 			return average.New(env, average.Options{}), nil
 		},
 	},
+}
+
+func serverOptions(text json.RawMessage) (server.Options, error) {
+	o := server.DefaultOptions()
+	if len(text) > 0 {
+		if err := json.Unmarshal(text, &o); err != nil {
+			return o, fmt.Errorf("server: its options: %w", err)
+		}
+	}
+	return o, nil
 }
 
 // started are what worker processes can be started for: the topologies, trials of them, and a measurement of the links between them.

@@ -179,8 +179,8 @@ func (v *trainVerb) checkRun() (errs []error) {
 	if v.CheckpointEvery < 0 {
 		errs = append(errs, fmt.Errorf("--checkpoint-every: want 0 or more updates, found %d", v.CheckpointEvery))
 	}
-	if v.Threads < 0 {
-		errs = append(errs, fmt.Errorf("--threads: want 0 or more, found %d", v.Threads))
+	if err := checkThreads(v.Threads); err != nil {
+		errs = append(errs, err)
 	}
 	if v.Workers < 0 {
 		errs = append(errs, fmt.Errorf("--workers: want 1 or more, found %d", v.Workers))
@@ -188,7 +188,9 @@ func (v *trainVerb) checkRun() (errs []error) {
 	if err := checkTopology(v.Topology); err != nil {
 		errs = append(errs, err)
 	}
-	if err := checkName(v.Name); err != nil {
+	if v.Name == "last" {
+		errs = append(errs, errors.New("--name: last means the newest run; choose another name"))
+	} else if err := checkName(v.Name); err != nil {
 		errs = append(errs, fmt.Errorf("--name: %w", err))
 	} else if err := vacant(filepath.Join(v.Out, v.Name)); v.Name != "" && v.On == "" && err != nil {
 		errs = append(errs, fmt.Errorf("--name: %w: choose another name", err))
@@ -200,6 +202,13 @@ func (v *trainVerb) checkRun() (errs []error) {
 		errs = append(errs, errors.New("--json: with --on the coordinator prints, in lines"))
 	}
 	return errs
+}
+
+func checkThreads(n int) error {
+	if n < 0 {
+		return fmt.Errorf("--threads: want 0 or more, found %d", n)
+	}
+	return nil
 }
 
 // checkName refuses the name of a run that would be more than a folder beside the other runs.

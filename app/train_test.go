@@ -106,6 +106,29 @@ func TestInterruptAndResume(t *testing.T) {
 	}
 }
 
+// TestCommandsToType: a command that is printed for a user to repeat is one that a shell takes, whatever its paths are called.
+func TestCommandsToType(t *testing.T) {
+	for want, words := range map[string][]string{
+		"trivium train --resume runs/a-1":     {"trivium", "train", "--resume", "runs/a-1"},
+		`'my programs/trivium' 'it'\''s' ''`:  {"my programs/trivium", "it's", ""},
+		"train --target '>= 0.9' --set 'a;b'": {"train", "--target", ">= 0.9", "--set", "a;b"},
+	} {
+		if got := shellWords(words); got != want {
+			t.Errorf("%q is written %s, want %s", words, got, want)
+		}
+	}
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	broken := Options{Sources: data.Sources{"points": points(10, cancel)}}
+	got := runWith(ctx, t, dir, broken, "train", "mlp:8", "--data", "points", "--batch", "30", "--epochs", "12", "--out", "my runs", "--name", "a")
+	if want := "resume with: trivium train --resume 'my runs/a' --out 'my runs'\n"; !strings.HasSuffix(got.err, want) {
+		t.Errorf("exits with %d: %s, want %s", got.code, got.err, want)
+	}
+	if got := runIn(t, dir, "init", "--to", "my job.yaml"); !strings.HasSuffix(got.out, "trivium train -f 'my job.yaml'\n") {
+		t.Errorf("init says %s%s", got.out, got.err)
+	}
+}
+
 // TestInterruptedEarly: nothing is promised of a run that has saved nothing.
 func TestInterruptedEarly(t *testing.T) {
 	for _, c := range []struct{ how, when string }{
@@ -491,8 +514,15 @@ func TestRunsVerbs(t *testing.T) {
 		{"runs report run0 --to page.html", Done, []string{"wrote page.html"}, ""},
 		{"runs report run7", Misused, []string{"run7"}, ""},
 		{"runs delete run0 run7", Misused, []string{"run7"}, ""},
-		{"runs delete run0", Done, []string{"deleted"}, ""},
+		{"runs delete run0 run0", Done, []string{"deleted"}, ""},
 		{"runs", Done, []string{"run1"}, "run0"},
+		{"runs --out page.html", Misused, []string{"page.html", "not a directory"}, ""},
+		{"runs show last --out page.html", Misused, []string{"page.html", "not a directory"}, ""},
+		{"train softmax --rows 300 --epochs 1 --name last", Misused, []string{"--name", "last", "newest"}, ""},
+		{"train softmax --rows 300 --epochs 1 --rate 0", Done, []string{"adam at rate 0.001"}, ""},
+		{"train softmax --rows 300 --epochs 1 --workers 2 --compress topk:9 --name pair", Done, nil, ""},
+		{"runs show pair", Done, []string{"workers  ", "option.compress", "topk:9"}, "servers"},
+		{"runs workers=2", Done, []string{"pair"}, "run1"},
 	} {
 		got := runIn(t, dir, strings.Fields(c.command)...)
 		if got.code != c.code {

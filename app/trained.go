@@ -7,11 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/checkpoint"
 	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/internal/nearest"
 	"github.com/trivium-ml/trivium/tensor"
 )
 
@@ -39,6 +41,9 @@ type trained struct {
 
 // load opens the model that f names. The caller closes it.
 func (f *trainedFlags) load(ctx context.Context, s *session) (*trained, error) {
+	if err := checkThreads(f.Threads); err != nil {
+		return nil, misused(err)
+	}
 	r, err := findRun(f.Out, f.Name)
 	if err != nil {
 		return nil, err
@@ -96,6 +101,8 @@ func loadCheckpoint(ctx context.Context, dir, name string) (*checkpoint.Checkpoi
 	var err error
 	if name == "" {
 		c, name, err = checkpoint.Latest(ctx, store)
+	} else if names, e := checkpoint.List(ctx, store); e == nil && !slices.Contains(names, name) {
+		return nil, "", misusedf("checkpoint: in %s no checkpoint is called %q; %s", dir, name, nearest.Sentence(name, names))
 	} else {
 		c, err = checkpoint.Load(ctx, store, name)
 	}

@@ -274,7 +274,19 @@ func (t *training) goOnWith(s *session) string {
 	if t.out != "runs" {
 		command = append(command, "--out", t.out)
 	}
-	return "resume with: " + strings.Join(command, " ")
+	return "resume with: " + shellWords(command)
+}
+
+// shellWords writes a command as a shell takes it.
+func shellWords(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = w
+		if w == "" || strings.ContainsAny(w, " \t\n'\"$&;()<>|*?[]{}#~!\\`") {
+			quoted[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(quoted, " ")
 }
 
 // conclude writes the result and says what came of it.

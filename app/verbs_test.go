@@ -104,6 +104,101 @@ func TestExport(t *testing.T) {
 	}
 }
 
+func TestHelp(t *testing.T) {
+	for _, c := range []struct {
+		words, want string
+		code        int
+	}{
+		{"runs", "Runs: what training leaves behind", Done},
+		{"runs diff", "Usage: trivium runs diff <a> <b>", Done}, // a topic's name, and a verb
+		{"bench net", "Usage: trivium bench net", Done},
+		{"models data", "one topic or verb at a time", Misused},
+		{"modles", `did you mean "models"?`, Misused},
+	} {
+		got := runIn(t, t.TempDir(), append([]string{"help"}, strings.Fields(c.words)...)...)
+		if got.code != c.code || !strings.Contains(got.out+got.err, c.want) {
+			t.Errorf("help %s: exits with %d: %s%s\nwant %s", c.words, got.code, got.out, got.err, c.want)
+		}
+	}
+}
+
+// TestRowsToMeasure: rows that are named are those that are measured, wherever they lie; nothing is left for training, nor wanted.
+func TestRowsToMeasure(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "people.csv", people(200))
+	train := "train mlp:4 --data people.csv --categorical city --drop id --epochs 1 --class-weight balanced --metrics auc,f1,confusion"
+	if got := runIn(t, dir, strings.Fields(train)...); got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	for _, c := range []struct {
+		flags string
+		want  string // the sets that are measured, with their rows
+	}{
+		{"", "test: 40 rows\n"},
+		{"--test 5:10", "test: 5 rows\n"},
+		{"--test 0.1", "test: 20 rows\n"},
+		{"--valid 0:100 --test 100:", "valid: 100 rows\ntest: 100 rows\n"},
+		{"--data people.csv", "data: 200 rows\n"},
+		{"--data people.csv --test 5:10", "data: 5 rows\n"},
+		{"--data people.csv --test 0.1", "data: 20 rows\n"},
+		{"--data people.csv --valid 5:10 --test 50:90", "valid: 5 rows\ntest: 40 rows\n"},
+		{"--data people.csv --train 0:30 --test 50:90", "train: 30 rows\ntest: 40 rows\n"},
+	} {
+		got := runIn(t, dir, append(strings.Fields("eval last"), strings.Fields(c.flags)...)...)
+		if sets := got.out[:strings.LastIndex(" rows\n"+got.out, " rows\n")]; got.code != Done || sets != c.want {
+			t.Errorf("%s: exits with %d: %s%s\nwant %s", c.flags, got.code, got.out, got.err, c.want)
+		}
+		if !strings.Contains(got.out, "classes: 0 no, 1 yes\n") {
+			t.Errorf("%s: the matrix does not say what its classes are:\n%s", c.flags, got.out)
+		}
+	}
+	write(t, dir, "new.csv", "age,city,label\n20,Oslo,\n60,Rome,perhaps\n")
+	if got := runIn(t, dir, "apply", "last", "--data", "new.csv"); got.code != Done || strings.Count(got.out, "\n") != 3 {
+		t.Errorf("labels that are not there yet: exits with %d: %s%s", got.code, got.out, got.err)
+	}
+}
+
+// TestOutputThatCannotBeWritten: where a file cannot be, the error says so, and nothing is left beside it.
+func TestOutputThatCannotBeWritten(t *testing.T) {
+	dir := t.TempDir()
+	if got := runIn(t, dir, strings.Fields("train logistic --data logistic --rows 50 --columns 4 --epochs 1")...); got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range []string{"apply last", "export last --format onnx", "runs report last", "init softmax --force"} {
+		for to, want := range map[string]string{"folder": "folder is a folder", "nowhere/x.csv": "nowhere/x.csv"} {
+			got := runIn(t, dir, append(strings.Fields(verb), "--to", to)...)
+			if got.code != Misused || !strings.Contains(got.err, want) || strings.Contains(got.err, "partial") {
+				t.Errorf("%s --to %s: exits with %d: %s", verb, to, got.code, got.err)
+			}
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "*.partial")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+}
+
+// TestTrainedMistakes: what a verb is told of a trained model, and cannot be.
+func TestTrainedMistakes(t *testing.T) {
+	dir := t.TempDir()
+	if got := runIn(t, dir, strings.Fields("train logistic --data logistic --rows 50 --columns 4 --epochs 1")...); got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	for command, want := range map[string]string{
+		"eval last --threads=-1":               "--threads: want 0 or more, found -1",
+		"apply last --threads=-1":              "--threads: want 0 or more, found -1",
+		"export last --to x.onnx --threads=-1": "--threads: want 0 or more, found -1",
+		"rerun last --threads=-1":              "--threads: want 0 or more, found -1",
+		"eval last --checkpoint nope":          `no checkpoint is called "nope"; there are step-000000000001`,
+	} {
+		if got := runIn(t, dir, strings.Fields(command)...); got.code != Misused || !strings.Contains(got.err, want) {
+			t.Errorf("%s: exits with %d: %s\nwant %s", command, got.code, got.err, want)
+		}
+	}
+}
+
 func TestDescribe(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "people.csv", people(90))
@@ -111,6 +206,14 @@ func TestDescribe(t *testing.T) {
 	for _, want := range []string{"90 rows", "age", "city", "text", "labels: 2 classes: no ", "no mistakes found"} {
 		if !strings.Contains(got.out, want) {
 			t.Errorf("no %q in:\n%s", want, got.out)
+		}
+	}
+	for command, want := range map[string]string{
+		"--scale big": "data.scale", "--missing no": "data.missing", "--categorical name": `no column "name"`,
+	} {
+		got := runIn(t, dir, append([]string{"data", "people.csv"}, strings.Fields(command)...)...)
+		if got.code != Misused || !strings.Contains(got.err, want) {
+			t.Errorf("%s: exits with %d: %s", command, got.code, got.err)
 		}
 	}
 	write(t, dir, "broken.csv", "a,label\n1,0\nx,1\nNaN,1\n2\n")

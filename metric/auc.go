@@ -50,11 +50,15 @@ func (a *AUC) Add(o trivium.Outputs, b trivium.Batch, scores []float32) error {
 		if err != nil {
 			return err
 		}
-		if s[0] != s[0] {
+		score := s[0]
+		if len(s) == 2 { // a score for each class: what speaks for class 1 is by how much it is ahead
+			score = s[1] - s[0]
+		}
+		if score != score {
 			a.nans++
 			return nil
 		}
-		a.rows = append(a.rows, key(s[0], c == 1, float32(w)))
+		a.rows = append(a.rows, key(score, c == 1, float32(w)))
 		return nil
 	})
 }

@@ -130,7 +130,7 @@ func weights(r *wire.Reader, want, n int) []float64 {
 	return p
 }
 
-// A perClass is precision, recall or F1: of class 1 for a binary model, else the mean over the classes that occur.
+// A perClass is precision, recall or F1: of class 1 where there are two, else the mean over the classes that occur.
 type perClass struct {
 	name    string
 	outputs trivium.Outputs
@@ -180,7 +180,7 @@ func (c *perClass) Merge(m trivium.Metric) error {
 // Value returns what the name asks for. A class that occurs but is never predicted has precision 0, one that is predicted but never
 // occurs has recall 0; a class that does neither is left out of the mean.
 func (c *perClass) Value() float64 {
-	if c.outputs.Task == trivium.Binary {
+	if c.n == 2 {
 		var all float64
 		for k := range c.n {
 			all += c.sums[3*k]

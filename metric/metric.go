@@ -23,8 +23,9 @@ import (
 )
 
 // New returns an empty metric of that name for a model with these outputs: accuracy, logloss, auc, precision, recall, f1, confusion,
-// top2 to top1000, rmse or mae. Precision, recall and F1 are those of class 1 for a binary model, and the mean over the classes that
-// occur, in labels or predictions, for one of several (macro average).
+// top2 to top1000, rmse or mae. AUC is for two classes. Precision, recall and F1 are those of class 1 where there are two, and of more
+// the mean over the classes that occur, in labels or predictions (macro average). Of a model with a score for each of two classes, the
+// difference counts.
 func New(name string, o trivium.Outputs) (trivium.Metric, error) {
 	if k, ok := topK(name); ok {
 		if o.Task != trivium.MultiClass {
@@ -36,7 +37,7 @@ func New(name string, o trivium.Outputs) (trivium.Metric, error) {
 	if !ok {
 		return nil, fmt.Errorf("metric: no metric is called %q; %s", name, nearest.Sentence(name, Names()))
 	}
-	if !slices.Contains(k.tasks, o.Task) {
+	if !slices.Contains(k.tasks, o.Task) || name == "auc" && classes(o) != 2 {
 		return nil, fmt.Errorf("metric: %s does not fit a model for %v; %s would", name, o.Task, strings.Join(Default(o), " or "))
 	}
 	return k.make(name, o)
@@ -83,7 +84,7 @@ var (
 		"mae": {[]trivium.Task{trivium.Regression}, func(n string, o trivium.Outputs) (trivium.Metric, error) {
 			return &mean{name: n, outputs: o, row: absoluteError}, nil
 		}},
-		"auc": {[]trivium.Task{trivium.Binary}, func(_ string, o trivium.Outputs) (trivium.Metric, error) {
+		"auc": {classifiers, func(_ string, o trivium.Outputs) (trivium.Metric, error) {
 			return &AUC{outputs: o}, nil
 		}},
 		"precision": {classifiers, newPerClass},

@@ -13,6 +13,7 @@ import (
 
 var (
 	binary = trivium.Outputs{Task: trivium.Binary, Width: 1}
+	two    = trivium.Outputs{Task: trivium.MultiClass, Width: 2}
 	three  = trivium.Outputs{Task: trivium.MultiClass, Width: 3}
 	real2  = trivium.Outputs{Task: trivium.Regression, Width: 2}
 )
@@ -77,6 +78,11 @@ func TestValues(t *testing.T) {
 		{"recall", binary, classesOf(2, nil, 1, 1, 0, 1, 1, 0), []float32{1, 1, 1, -1, -1, -1}, 0.5, 0},
 		{"f1", binary, classesOf(2, nil, 1, 1, 0, 1, 1, 0), []float32{1, 1, 1, -1, -1, -1}, 4. / 7, 1e-15},
 		{"precision", binary, classesOf(2, nil, 1, 0), []float32{-1, -1}, 0, 0},
+		// The same of a model with a score for each of two classes, such as mlp: it is the difference that counts.
+		{"precision", two, classesOf(2, nil, 1, 1, 0, 1, 1, 0), []float32{0, 1, 1, 2, 2, 3, 1, 0, 2, 1, 3, 2}, 2. / 3, 1e-15},
+		{"recall", two, classesOf(2, nil, 1, 1, 0, 1, 1, 0), []float32{0, 1, 1, 2, 2, 3, 1, 0, 2, 1, 3, 2}, 0.5, 0},
+		{"f1", two, classesOf(2, nil, 1, 1, 0, 1, 1, 0), []float32{0, 1, 1, 2, 2, 3, 1, 0, 2, 1, 3, 2}, 4. / 7, 1e-15},
+		{"auc", two, classesOf(2, nil, 0, 0, 1, 1), []float32{5, 3, 1, 1.4, 7, 7.3, -1, 0}, 0.75, 0},
 		// Macro: class 0 right 1 of 1 predicted, 2 labelled; class 1: 1 of 1 predicted, 2 labelled; class 2 predicted once, never there.
 		{"precision", three, classesOf(3, nil, labels3...), scores3, 2. / 3, 1e-15},
 		{"recall", three, classesOf(3, nil, labels3...), scores3, 1. / 3, 1e-15},

@@ -26,7 +26,7 @@ var gaugeTags = []struct {
 	gauge observe.Gauge
 	tag   string
 }{
-	{observe.Loss, "train/loss"},
+	{observe.Loss, "train/batch_loss"}, // train/loss is an evaluation's: the mean of its epoch
 	{observe.LearningRate, "train/learning_rate"},
 	{observe.GradientNorm, "train/gradient_norm"},
 	{observe.CurrentEpoch, "train/epoch"},
@@ -144,6 +144,6 @@ func StandardLayout() []Category {
 	}
 	return []Category{
 		{"Speed", []Chart{{"samples/s of all workers", []string{`speed/samples_per_second$`}}, {"phases, share of a step", phases}}},
-		{"Learning", []Chart{{"loss", []string{`/loss$`}}, {"accuracy", []string{`/accuracy$`, `/auc$`}}}},
+		{"Learning", []Chart{{"loss", []string{`loss$`}}, {"accuracy", []string{`/accuracy$`, `/auc$`}}}},
 	}
 }

@@ -244,6 +244,7 @@ func TestHubFeedsWriter(t *testing.T) {
 			r.End(observe.Facts{Samples: 100, Loss: 1 / float64(i+1)})
 			if i%10 == 9 {
 				r.Evaluate("valid.auc", float64(i), i)
+				r.Evaluate("train.loss", 100, i) // of the epoch: another chart than each update's
 				hub.Collect(true)
 			}
 		}
@@ -263,7 +264,8 @@ func TestHubFeedsWriter(t *testing.T) {
 			}
 		}
 		want := map[string][]float32{
-			"train/loss":               {1. / 10, 1. / 20, 1. / 30, 1. / 40, 1. / 40},
+			"train/batch_loss":         {1. / 10, 1. / 20, 1. / 30, 1. / 40, 1. / 40},
+			"train/loss":               {100, 100, 100, 100},
 			"valid/auc":                {9, 19, 29, 39},
 			"speed/samples_per_second": {1000, 1000, 1000, 1000},
 			"phases/compute":           {.75, .75, .75, .75},
