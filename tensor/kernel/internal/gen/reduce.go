@@ -211,8 +211,8 @@ func (c *code) over64(n, suffix string, f func(j int)) {
 	c.from64(suffix, f)
 }
 
-// turn64 is a turn of over64. There are registers to take four vectors in turns in AVX-512, and in AVX2 if the accumulators are not in
-// registers: all but the two that hold a number for all, and the mask.
+// turn64 is a turn of over64. There are registers to take four vectors in turns in AVX-512, and two in AVX2 if the accumulators are not in
+// registers: all but the two that hold a number for all, and the mask. A look-up of AVX2 has two halves.
 func (c *code) turn64(f func(j int)) {
 	vectors := min(c.firstAcc(), 16)
 	if c.framed {
