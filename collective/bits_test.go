@@ -11,6 +11,7 @@ import (
 
 	"github.com/trivium-ml/trivium/collective"
 	"github.com/trivium-ml/trivium/compress"
+	"github.com/trivium-ml/trivium/shards"
 )
 
 func TestCase6Exact(t *testing.T) {
@@ -19,15 +20,15 @@ func TestCase6Exact(t *testing.T) {
 		n = 20_000
 	}
 	for _, v := range []int{8, 16} {
-		shards := make([][]float32, v)
-		for i := range shards {
+		leaves := make([][]float32, v)
+		for i := range leaves {
 			random := rand.New(rand.NewPCG(uint64(v), uint64(i)))
-			shards[i] = make([]float32, n)
-			for k := range shards[i] {
-				shards[i][k] = float32(random.NormFloat64())
+			leaves[i] = make([]float32, n)
+			for k := range leaves[i] {
+				leaves[i][k] = float32(random.NormFloat64())
 			}
 		}
-		want := treeSum(shards)
+		want := treeSum(leaves)
 		for size := 1; size <= v; size++ {
 			if size > 8 && size%3 != 1 { // 10, 13, 16
 				continue
@@ -36,8 +37,8 @@ func TestCase6Exact(t *testing.T) {
 			ringDiffers := make([]float64, size)
 			w.must(func(r int, g *collective.Group) error {
 				var src []float32
-				for _, s := range collective.Subtrees(r, size, v) {
-					src = append(src, treeSum(shards[s.From:s.To])...)
+				for _, s := range shards.Owned(r, size, v) {
+					src = append(src, treeSum(leaves[s.From:s.To])...)
 				}
 				dst := make([]float32, n)
 				for _, part := range []int{n, 100} { // both plans of a power of two
@@ -58,7 +59,7 @@ func TestCase6Exact(t *testing.T) {
 				// What the test would find in a plain ring over the ranks' sums.
 				sum := make([]float32, n)
 				for s := r * v / size; s < (r+1)*v/size; s++ {
-					for i, x := range shards[s] {
+					for i, x := range leaves[s] {
 						sum[i] += x
 					}
 				}
@@ -80,11 +81,11 @@ func TestCase6Exact(t *testing.T) {
 	}
 }
 
-func treeSum(shards [][]float32) []float32 {
+func treeSum(leaves [][]float32) []float32 {
 	var pending [][]float32
-	for v, s := range shards {
+	for v, s := range leaves {
 		now := slices.Clone(s)
-		for size := v + 1; len(pending) > 0 && (size%2 == 0 || v == len(shards)-1); size /= 2 {
+		for size := v + 1; len(pending) > 0 && (size%2 == 0 || v == len(leaves)-1); size /= 2 {
 			for i, x := range pending[len(pending)-1] {
 				now[i] += x
 			}

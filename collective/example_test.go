@@ -75,16 +75,6 @@ func ExampleMismatch() {
 	// Output: collective: step 0, tag 0: the ranks disagree on the count: rank 0 has 4, rank 1 has 5
 }
 
-func ExampleSubtrees() {
-	for rank := range 3 {
-		fmt.Println(collective.Subtrees(rank, 3, 8))
-	}
-	// Output:
-	// [{0 2}]
-	// [{2 4} {4 5}]
-	// [{5 6} {6 8}]
-}
-
 func ExampleCut() {
 	for _, b := range collective.Cut([]int{600_000, 100, 60_000, 10}, 4, 1<<20) {
 		fmt.Println(b.From, b.To, b.Tensors)

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/trivium-ml/trivium/compress"
+	"github.com/trivium-ml/trivium/shards"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/wire"
 )
@@ -32,7 +33,7 @@ type Op struct {
 	Residual, Owner *compress.Residual
 
 	// Shards is the job's number of virtual shards: AllReduce adds along their tree, the same bits for every number of ranks. The
-	// source then holds, one after the other, a vector for each of Subtrees(rank, size, shards).
+	// source then holds, one after the other, a vector for each of shards.Owned(rank, size, Shards).
 	Shards int
 
 	Plan     Algorithm // Auto: the planner chooses
@@ -266,7 +267,7 @@ func (j *job) sizes(rank, size int) error {
 		case j.Shards == 0:
 			want("destination", d, s)
 		case j.Shards > 0:
-			want("source", s, d*len(Subtrees(rank, size, j.Shards)))
+			want("source", s, d*len(shards.Owned(rank, size, j.Shards)))
 		}
 	case ReduceTo:
 		j.n = s

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/trivium-ml/trivium/shards"
 	"github.com/trivium-ml/trivium/tensor"
 )
 
@@ -188,11 +189,11 @@ func TestPlansAllReduce(t *testing.T) {
 }
 
 // exactSum is the tree, written apart from the plans: the counter of package train.
-func exactSum(shards [][]float32) []float32 {
+func exactSum(leaves [][]float32) []float32 {
 	var pending [][]float32
-	for v, s := range shards {
+	for v, s := range leaves {
 		now := append([]float32(nil), s...)
-		for size := v + 1; len(pending) > 0 && (size%2 == 0 || v == len(shards)-1); size /= 2 {
+		for size := v + 1; len(pending) > 0 && (size%2 == 0 || v == len(leaves)-1); size /= 2 {
 			last := pending[len(pending)-1]
 			pending = pending[:len(pending)-1]
 			for i := range now {
@@ -206,21 +207,21 @@ func exactSum(shards [][]float32) []float32 {
 
 func shardVectors(v, n int, seed uint64) [][]float32 {
 	random := rand.New(rand.NewPCG(seed, 2))
-	shards := make([][]float32, v)
-	for i := range shards {
-		shards[i] = make([]float32, n)
-		for k := range shards[i] {
-			shards[i][k] = float32(random.NormFloat64())
+	leaves := make([][]float32, v)
+	for i := range leaves {
+		leaves[i] = make([]float32, n)
+		for k := range leaves[i] {
+			leaves[i][k] = float32(random.NormFloat64())
 		}
 	}
-	return shards
+	return leaves
 }
 
 // exactSource is what rank contributes.
-func exactSource(shards [][]float32, rank, size int) []float32 {
+func exactSource(leaves [][]float32, rank, size int) []float32 {
 	var src []float32
-	for _, s := range Subtrees(rank, size, len(shards)) {
-		src = append(src, exactSum(shards[s.From:s.To])...)
+	for _, s := range shards.Owned(rank, size, len(leaves)) {
+		src = append(src, exactSum(leaves[s.From:s.To])...)
 	}
 	return src
 }
@@ -228,13 +229,13 @@ func exactSource(shards [][]float32, rank, size int) []float32 {
 func TestPlansExact(t *testing.T) {
 	const n = 29
 	for _, v := range []int{1, 2, 3, 5, 8, 12, 16, 21} {
-		shards := shardVectors(v, n, uint64(v))
-		want := exactSum(shards)
+		leaves := shardVectors(v, n, uint64(v))
+		want := exactSum(leaves)
 		for _, size := range []int{1, 2, 3, 4, 5, 7, 8, 13, 16, 18} {
 			for _, a := range []Algorithm{ExactTree, Doubling} {
 				jobs := make([]*job, size)
 				for r := range jobs {
-					jobs[r] = mustJob(t, Op{Kind: AllReduce, Shards: v}, r, size, Of(make([]float32, n)), Of(exactSource(shards, r, size)))
+					jobs[r] = mustJob(t, Op{Kind: AllReduce, Shards: v}, r, size, Of(make([]float32, n)), Of(exactSource(leaves, r, size)))
 				}
 				runPlans(t, jobs, a, 4, nil, uint64(size))
 				for r, j := range jobs {
@@ -244,20 +245,6 @@ func TestPlansExact(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// Five partial sums instead of three travel at 3 ranks and 8 shards.
-func TestSubtrees(t *testing.T) {
-	n := 0
-	for r := range 3 {
-		n += len(Subtrees(r, 3, 8))
-	}
-	if n != 5 {
-		t.Errorf("%d subtrees", n)
-	}
-	if got := fmt.Sprint(Subtrees(0, 1, 7), Subtrees(1, 2, 7), Subtrees(3, 4, 2), Subtrees(0, 4, 2)); got != "[{0 7}] [{3 4} {4 7}] [{1 2}] []" {
-		t.Error(got)
 	}
 }
 

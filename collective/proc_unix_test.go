@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/trivium-ml/trivium/collective"
+	"github.com/trivium-ml/trivium/shards"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/transport"
 )
@@ -188,7 +189,7 @@ func child() error {
 			}
 		case "commits":
 			if o.Exact > 0 {
-				src = room[0][:len(src)*len(collective.Subtrees(o.Rank, size, o.Exact))]
+				src = room[0][:len(src)*len(shards.Owned(o.Rank, size, o.Exact))]
 			}
 			for range o.Count {
 				if err = run(ctx, g, collective.Op{Plan: o.Plan, Shards: o.Exact}, collective.Of(dst), collective.Of(src)); err != nil {

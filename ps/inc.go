@@ -95,8 +95,8 @@ func (t Table[T]) BatchInc(row int64, cols []int64, deltas []T) error {
 // DenseInc adds to the columns of a row from column from on.
 func (t Table[T]) DenseInc(row, from int64, deltas []T) error { return t.IncPart(0, row, from, deltas) }
 
-// IncPart is DenseInc of a partial sum: part is the number of a subtree of the virtual shards, which Parts returns, and the server
-// adds the parts of all workers along the tree. Part 0 is DenseInc.
+// IncPart is DenseInc of a partial sum: part is the Node of a subtree of the virtual shards (see package shards), and the server adds
+// the parts of all workers along the tree. Part 0 is DenseInc.
 func (t Table[T]) IncPart(part int, row, from int64, deltas []T) error {
 	if err := t.checkRow("inc", row); err != nil {
 		return err

@@ -163,28 +163,6 @@ func TestCase21KeyLists(t *testing.T) {
 	j.run(t, time.Hour)
 }
 
-func TestParts(t *testing.T) {
-	for v := 1; v <= 40; v++ {
-		for p := 1; p <= v; p++ {
-			next := 0
-			for k := range p {
-				for _, x := range Parts(v, k*v/p, (k+1)*v/p) {
-					if x.From != next || x.To <= x.From || x.To > v {
-						t.Fatalf("%d shards, worker %d of %d: part %+v after shard %d", v, k, p, x, next)
-					}
-					next = x.To
-				}
-			}
-			if next != v {
-				t.Fatalf("%d shards, %d workers: %d are covered", v, p, next)
-			}
-		}
-		if ps := Parts(v, 0, v); len(ps) != 1 || ps[0].ID != 1 {
-			t.Fatalf("%d shards: the whole is %+v, want part 1", v, ps)
-		}
-	}
-}
-
 // TestSpecsThatDiffer names table, field, both values and both peers.
 func TestSpecsThatDiffer(t *testing.T) {
 	j := newSimJob(sim.New(1, sim.Options{}), simOptions{clients: 1, servers: 1, tables: []Spec{{Name: "weights", Rows: 1, Cols: 10}}})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/draw"
+	"github.com/trivium-ml/trivium/shards"
 	"github.com/trivium-ml/trivium/sim"
 	"github.com/trivium-ml/trivium/tensor/kernel"
 )
@@ -120,7 +121,7 @@ func TestCase10SparseRows(t *testing.T) {
 // TestCase23SameBits: Adam at the server under BSP has the same bits for any number of servers and lanes; in exact mode also of workers,
 // and they are those of one loop over the tree.
 func TestCase23SameBits(t *testing.T) {
-	const shards, rounds, cols, rows = 16, 6, 300, 9
+	const leaves, rounds, cols, rows = 16, 6, 300, 9
 	grad := func(v, round, i int) float32 {
 		x := draw.Unit(uint64(round), 70, uint64(v*10000+i))
 		if i%7 == 0 {
@@ -140,8 +141,8 @@ func TestCase23SameBits(t *testing.T) {
 			j.start(k, 0, func(w *Worker, _ func(time.Duration)) error {
 				a, b := tableOf[float32](w, "dense"), tableOf[float32](w, "sparse")
 				for r := range rounds {
-					for _, p := range Parts(shards, k*shards/workers, (k+1)*shards/workers) {
-						id := p.ID
+					for _, p := range shards.Owned(k, workers, leaves) {
+						id := p.Node
 						if !exact {
 							id = 0
 						}
@@ -241,7 +242,7 @@ func TestCase23SameBits(t *testing.T) {
 		rowSlots = append(rowSlots, [][]float32{make([]float32, 10), make([]float32, 10)})
 	}
 	for r := range rounds {
-		g, weight := treeSum(0, shards, func(v int) []float32 {
+		g, weight := treeSum(0, leaves, func(v int) []float32 {
 			g := make([]float32, cols)
 			for i := range g {
 				g[i] = grad(v, r, i)
@@ -250,7 +251,7 @@ func TestCase23SameBits(t *testing.T) {
 		})
 		step(0, 0, int64(r+1), dense, g, slots, weight)
 		for row := range int64(rows) {
-			g := treeRow(0, shards, func(v int) []float32 {
+			g := treeRow(0, leaves, func(v int) []float32 {
 				if !touched(v, r, row) {
 					return nil
 				}

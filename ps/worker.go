@@ -97,26 +97,3 @@ func (w *Worker) Weight(part int, sum float64) error {
 }
 
 const maxPart = 1 << 30
-
-// Parts returns the maximal aligned subtrees of v virtual shards that cover shards from to to-1, in order: what a worker that has
-// these shards sums by itself. Their numbers are for IncPart and Weight.
-func Parts(v, from, to int) []Part {
-	size := 1
-	for size < v {
-		size *= 2
-	}
-	var ps []Part
-	for from < to {
-		n, node := 1, size+from
-		// A subtree may end beyond v: the tree's last ones are short.
-		for node%2 == 0 && (from+2*n <= to || to == v && from+2*n > v) {
-			n, node = 2*n, node/2
-		}
-		ps = append(ps, Part{ID: node, From: from, To: min(from+n, to)})
-		from += n
-	}
-	return ps
-}
-
-// A Part is a subtree of the virtual shards: From to To-1.
-type Part struct{ ID, From, To int }

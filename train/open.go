@@ -14,6 +14,7 @@ import (
 	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/optim"
+	"github.com/trivium-ml/trivium/shards"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/tensor/kernel"
 )
@@ -162,6 +163,7 @@ func (r *Run) build(ctx context.Context) error {
 	if r.Job.Exact {
 		r.tree = NewTree(l, r.CPU)
 		r.shard.f = r.shardSum
+		r.shard.own, r.shard.end = shards.Of(r.env.Rank, r.env.Workers(), r.Job.VirtualShards())
 	}
 	errs := []error{r.buildEvaluator()}
 	if r.env.Resume != nil {

@@ -71,10 +71,11 @@ const watchEvery = 100 * time.Millisecond
 
 // shardGrad is what a call of Grad leaves for the tree's leaves: kept here, so that a step allocates nothing.
 type shardGrad struct {
-	p     trivium.Params
-	batch *trivium.Batch
-	view  trivium.Batch
-	f     func(v int, g trivium.Gradient, ready func(tensor int)) (float64, float64, error)
+	own, end int // this rank's virtual shards, from own to end-1
+	p        trivium.Params
+	batch    *trivium.Batch
+	view     trivium.Batch
+	f        func(v int, g trivium.Gradient, ready func(tensor int)) (float64, float64, error)
 }
 
 // Layout returns the layout of the model's parameters.
@@ -164,7 +165,7 @@ func (r *Run) batches() data.BatchOptions {
 	if r.env.Shares {
 		o.Part, o.Parts = r.env.Rank, r.env.Workers()
 		if r.tree != nil {
-			from, to := r.OwnShards()
+			from, to := r.shard.own, r.shard.end
 			o.Part, o.Parts, o.Span = from, r.Job.VirtualShards(), to-from
 			if from == to {
 				o.Part, o.Span = 0, -1
@@ -266,12 +267,6 @@ func (r *Run) Sum(p trivium.Params, b *trivium.Batch, g trivium.Gradient) (lossS
 	return r.tree.SumReady(r.Job.VirtualShards(), g, r.shard.f, nil)
 }
 
-// OwnShards are the virtual shards [from, to) of each update that this rank owns.
-func (r *Run) OwnShards() (from, to int) {
-	v, n := r.Job.VirtualShards(), r.env.Workers()
-	return r.env.Rank * v / n, (r.env.Rank + 1) * v / n
-}
-
 // SumShards writes to g the gradient sum over the virtual shards [from, to), of those that this rank owns, of which b has the rows,
 // added along the tree; they are one of its subtrees, or more than one where nobody else adds to them. It is Sum for a rank of exact mode.
 func (r *Run) SumShards(b *trivium.Batch, from, to int, g trivium.Gradient) (lossSum, weightSum float64, err error) {
@@ -292,8 +287,7 @@ func (r *Run) shardSum(v int, g trivium.Gradient, ready func(tensor int)) (lossS
 	rows, first := s.batch.Rows, 0
 	if r.env.Shares { // the batch has those of our own shards
 		rows = int(r.updateRows())
-		own, _ := r.OwnShards()
-		first, _ = r.Job.Shard(min(own, r.Job.VirtualShards()-1), rows)
+		first, _ = r.Job.Shard(min(s.own, r.Job.VirtualShards()-1), rows)
 	}
 	from, to := r.Job.Shard(v, rows)
 	from, to = from-first, to-first

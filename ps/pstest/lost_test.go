@@ -16,6 +16,7 @@ import (
 
 	"github.com/trivium-ml/trivium/draw"
 	"github.com/trivium-ml/trivium/ps"
+	"github.com/trivium-ml/trivium/shards"
 )
 
 // Cases in which processes are killed (SIGKILL), and those whose bits are the same however many processes there are.
@@ -338,11 +339,11 @@ func case23Tables(*child) []ps.Spec {
 }
 
 func case23(in *inside, w *ps.Worker) error {
-	const shards = 16
+	const leaves = 16
 	a, b := tableOf[float32](w, "dense"), tableOf[float32](w, "rows")
 	for round := range uint64(6) {
-		for _, p := range ps.Parts(shards, in.Index*shards/in.Clients, (in.Index+1)*shards/in.Clients) {
-			id := p.ID
+		for _, p := range shards.Owned(in.Index, in.Clients, leaves) {
+			id := p.Node
 			if !in.Exact {
 				id = 0
 			}

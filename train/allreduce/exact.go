@@ -3,6 +3,7 @@ package allreduce
 import (
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/collective"
+	"github.com/trivium-ml/trivium/shards"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/train"
 )
@@ -15,7 +16,7 @@ import (
 type exactSums struct {
 	x       *exchange
 	shards  int // of the job
-	trees   []collective.Subtree
+	trees   []shards.Subtree
 	sums    []trivium.Gradient // of each subtree
 	packed  []float32          // of a bucket, the parts of all subtrees one after the other; nil: there is one subtree, and its part is that
 	facts   []float64          // loss and weight of each
@@ -25,8 +26,8 @@ type exactSums struct {
 }
 
 func newExactSums(x *exchange, l *trivium.Layout) *exactSums {
-	shards := x.run.Job.VirtualShards()
-	e := &exactSums{x: x, shards: shards, trees: collective.Subtrees(x.rank, x.workers, shards)}
+	n := x.run.Job.VirtualShards()
+	e := &exactSums{x: x, shards: n, trees: shards.Owned(x.rank, x.workers, n)}
 	e.facts = make([]float64, 2*len(e.trees))
 	for range e.trees {
 		e.sums = append(e.sums, train.NewGradient(l))

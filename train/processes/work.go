@@ -14,6 +14,7 @@ import (
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/observe/host"
 	"github.com/trivium-ml/trivium/observe/relay"
+	"github.com/trivium-ml/trivium/shards"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/transport"
@@ -173,9 +174,9 @@ func (w *worker) walk(t Topology) func(rows int64) data.BatchOptions {
 			o.Batch = t.Round(job, a.Options, rows)
 		}
 		if job.Exact {
-			shards := job.VirtualShards()
-			from, to := a.Index*shards/a.Workers, (a.Index+1)*shards/a.Workers
-			if o.Part, o.Parts, o.Span = from, shards, to-from; from == to {
+			n := job.VirtualShards()
+			from, to := shards.Of(a.Index, a.Workers, n)
+			if o.Part, o.Parts, o.Span = from, n, to-from; from == to {
 				o.Part, o.Span = 0, -1
 			}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/ps"
+	"github.com/trivium-ml/trivium/shards"
 )
 
 // factsTable has what workers tell each other of an update: the sums of loss and weight, and whether one wants to stop. Its cells are the
@@ -36,10 +37,10 @@ type total struct {
 // facts are a worker's access to that table.
 type facts struct {
 	table ps.Table[int64]
-	parts []ps.Part // of all ranks, in their order; of one that has no tree, ID 0
-	first []int     // of each rank's among these
-	idle  int       // ranks that have none
-	from  int       // this worker's first cell
+	parts []shards.Subtree // of all ranks, in their order; of one that has no tree, node 0
+	first []int            // of each rank's among these
+	idle  int              // ranks that have none
+	from  int              // this worker's first cell
 	rank  int
 	loose bool               // not BSP
 	own   [factsRows][]int64 // what this worker added
@@ -62,9 +63,9 @@ func newFacts(job *trivium.Job, rank, workers int, loose bool) *facts {
 	for r := range workers {
 		f.first = append(f.first, len(f.parts))
 		if job.Exact {
-			f.parts = append(f.parts, ps.Parts(v, r*v/workers, (r+1)*v/workers)...)
+			f.parts = append(f.parts, shards.Owned(r, workers, v)...)
 		} else {
-			f.parts = append(f.parts, ps.Part{})
+			f.parts = append(f.parts, shards.Subtree{})
 		}
 	}
 	f.first = append(f.first, len(f.parts))
@@ -90,7 +91,7 @@ func newFacts(job *trivium.Job, rank, workers int, loose bool) *facts {
 func (f *facts) cols() int { return factsCells*len(f.parts) + f.idle }
 
 // mine are this worker's parts.
-func (f *facts) mine() []ps.Part { return f.parts[f.first[f.rank]:f.first[f.rank+1]] }
+func (f *facts) mine() []shards.Subtree { return f.parts[f.first[f.rank]:f.first[f.rank+1]] }
 
 func (f *facts) spec(o Options) ps.Spec {
 	if f.loose {
@@ -154,7 +155,7 @@ func (f *facts) total(ctx context.Context, step int64) (t total, err error) {
 	f.sums = f.sums[:0]
 	for i, p := range f.parts {
 		c := f.row[factsCells*i:]
-		f.sums = append(f.sums, partSum{p.ID, math.Float64frombits(uint64(c[0])), math.Float64frombits(uint64(c[1]))})
+		f.sums = append(f.sums, partSum{p.Node, math.Float64frombits(uint64(c[0])), math.Float64frombits(uint64(c[1]))})
 		t.stop = t.stop || c[2]&flagStop != 0
 	}
 	for _, c := range f.row[factsCells*len(f.parts):] {

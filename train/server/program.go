@@ -102,8 +102,8 @@ func (g *gradients) Round(ctx context.Context, _ *ps.Worker, b trivium.Batch) er
 			if err != nil {
 				return fmt.Errorf("train: update %d: %w", w.round, err)
 			}
-			w.sums = append(w.sums, partSum{p.ID, loss, weight})
-			if err := w.push(p.ID, weight, loss); err != nil {
+			w.sums = append(w.sums, partSum{p.Node, loss, weight})
+			if err := w.push(p.Node, weight, loss); err != nil {
 				return err
 			}
 		}
