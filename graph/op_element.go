@@ -16,7 +16,7 @@ var elementOps = []Op{
 	{Name: "Tanh", Min: 1, Max: 1, Doc: "hyperbolic tangent", infer: inferUnary},
 	{Name: "Sigmoid", Min: 1, Max: 1, Doc: "1/(1+e^−a)", infer: inferUnary},
 	{Name: "ReLU", Min: 1, Max: 1, Doc: "max(a, 0); its derivative at 0 is 0", infer: inferUnary},
-	{Name: "Max", Min: 2, Max: 2, Doc: "the larger of a and b; ties share the gradient evenly", infer: inferBinary},
+	{Name: "Max", Min: 2, Max: 2, Doc: "the larger of a and b, NaN where either is; ties share the gradient evenly", infer: inferBinary},
 	{Name: "Where", Min: 3, Max: 3, Doc: "a where the condition holds, else b", infer: inferWhere},
 	{Name: "Less", Min: 2, Max: 2, Doc: "a < b", infer: compare},
 	{Name: "Equal", Min: 2, Max: 2, Doc: "a = b", infer: compare},
@@ -124,7 +124,7 @@ func Sigmoid(a Value) Value { return apply("Sigmoid", nil, a) }
 // ReLU is max(a, 0). Gradient: dy where a > 0, else 0.
 func ReLU(a Value) Value { return apply("ReLU", nil, a) }
 
-// Max is the larger of a and b, broadcast. Gradient: dy to the larger, half to each of a tie.
+// Max is the larger of a and b, broadcast; NaN where either is. Gradient: dy to the larger, half to each of a tie, none past a NaN.
 func Max(a, b Value) Value { return apply("Max", nil, a, b) }
 
 // Where is a where cond (bool) holds, else b, all broadcast. Gradient: dy to the chosen one, 0 to the other.

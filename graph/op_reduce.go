@@ -53,10 +53,11 @@ func Sum(a Value, axes []int, keep bool) Value { return reduction("Sum", a, axes
 // Mean is the sum over axes divided by the number of elements summed. Gradient: dy broadcast, divided by that number.
 func Mean(a Value, axes []int, keep bool) Value { return reduction("Mean", a, axes, keep) }
 
-// ReduceMax is the maximum over axes. Gradient: dy, shared evenly among the elements equal to the maximum.
+// ReduceMax is the maximum over axes: NaN if there is one, −Inf of no elements. Gradient: dy, shared evenly among the elements equal to
+// the maximum.
 func ReduceMax(a Value, axes []int, keep bool) Value { return reduction("ReduceMax", a, axes, keep) }
 
-// ArgMax is the i64 index of the first maximum along an axis. It has no gradient.
+// ArgMax is the i64 index of the first maximum along an axis: of the first NaN if there is one, −1 of no elements. It has no gradient.
 func ArgMax(a Value, axis int, keep bool) Value {
 	if axis < 0 {
 		axis += len(a.Shape())

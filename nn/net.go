@@ -57,7 +57,8 @@ type NetSpec struct {
 // FromGraph makes a model of the graph that s.Loss belongs to. The graph's inputs are fed by name: input "x" of shape [batch, …] with
 // the batch's dense input "x"; "x.indptr" (i64, [batch+1]), "x.indices" (i32) and "x.values" with its sparse input "x"; "label" with
 // classes (i32, [batch]) or real labels ([batch, width]). FromGraph adds the input "weight", multiplies each row's loss by it, and
-// sums: never a mean. The Layout is the graph's Variables in creation order; those of two or more axes are decayed.
+// sums: never a mean. The Layout is the graph's Variables in creation order; those of two or more axes are decayed. Dropout is refused: a
+// Model learns neither the seed and step that its random numbers belong to, nor that it predicts, when nothing may be dropped.
 func FromGraph(cpu *tensor.CPU, s NetSpec) (*Net, error) {
 	b := s.Loss.Builder()
 	if b == nil || s.Scores.Builder() != b {
@@ -77,6 +78,9 @@ func FromGraph(cpu *tensor.CPU, s NetSpec) (*Net, error) {
 	if err != nil {
 		return nil, err
 	}
+	if r := random(forward); r != nil {
+		return nil, fmt.Errorf("nn: %s (%s) draws random numbers; a net would draw the same in every update, and draw in predictions too", r.Op.Name, r.Name)
+	}
 	if err := n.layOut(forward); err != nil {
 		return nil, err
 	}
@@ -89,6 +93,21 @@ func FromGraph(cpu *tensor.CPU, s NetSpec) (*Net, error) {
 	}
 	n.onFetched = n.fetched
 	return n, n.compile(fetches, s.Scores, weighted)
+}
+
+// random finds a node that draws random numbers, in bodies too.
+func random(g *graph.Graph) *graph.Node {
+	for node := range g.Nodes() {
+		if node.Op.Effect == graph.Random {
+			return node
+		}
+		if node.Body != nil {
+			if r := random(node.Body); r != nil {
+				return r
+			}
+		}
+	}
+	return nil
 }
 
 func checkSpec(s NetSpec) (width int, err error) {

@@ -458,6 +458,27 @@ func TestGradRefusesOtherBatches(t *testing.T) {
 	}
 }
 
+// A net with Dropout is refused, in the body of a Scan too: a Model is told neither the seed and step of an update, so that each would
+// drop the same cells, nor whether it predicts for the training or for a user.
+func TestFromGraphRefusesDropout(t *testing.T) {
+	for name, drop := range map[string]func(x graph.Value) graph.Value{
+		"Dropout": func(x graph.Value) graph.Value { return graph.Dropout(x, 0.5) },
+		"Scan": func(x graph.Value) graph.Value {
+			_, ys := graph.Scan(nil, []graph.Value{x}, func(_, x []graph.Value) (next, y []graph.Value) {
+				return nil, []graph.Value{graph.Dropout(x[0], 0.5)}
+			})
+			return ys[0]
+		},
+	} {
+		b := graph.NewBuilder()
+		scores := drop(b.Input("x", graph.F32, graph.Axis("batch"), graph.N(2)))
+		_, err := nn.FromGraph(tensor.NewCPU(1, false), nn.NetSpec{Loss: graph.Sum(scores, []int{1}, false), Scores: scores, Task: trivium.Regression})
+		if err == nil || !strings.Contains(err.Error(), "nn: Dropout (Dropout) draws random numbers") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func ExampleFromGraph() {
 	b := graph.NewBuilder()
 	batch := graph.Axis("batch")

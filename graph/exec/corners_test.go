@@ -3,6 +3,8 @@ package exec
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -213,5 +215,73 @@ func TestTooManyAxesToStack(t *testing.T) {
 	saved := g.Value(ys[0].Node(), ys[0].Def().Saved(deep))
 	if _, err := Compile(g, fetches{xs}, fetches{saved}, nil, Options{}); err == nil || !strings.Contains(err.Error(), "too many axes to be stacked") {
 		t.Error(err)
+	}
+}
+
+// TestMaxOfNaN: what is not a number stays so on either side, as a vector and as a number: else a bound would hide a loss that blew up.
+// torch.maximum(torch.tensor([nan, 1, nan, inf, 2]), torch.tensor([1, nan, inf, nan, 1])) is [nan, nan, nan, nan, 2]; tf.maximum and
+// ONNX's Max agree.
+func TestMaxOfNaN(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	for _, dt := range []graph.DType{graph.F32, graph.F64} {
+		l := newLab(t, dt, 1, 1)
+		list := func(v ...float64) graph.Value {
+			return l.input(dt, graph.Of(len(v)), []int{len(v)}, func(i int) float64 { return v[i] })
+		}
+		a, b, none := list(nan, 1, nan, inf, 2), list(1, nan, inf, nan, 1), list(nan)
+		three, nothing := l.b.Scalar(dt, 3), l.b.Scalar(dt, nan)
+		out := fetches{
+			graph.Max(a, b), graph.Max(b, a), graph.Max(a, three), graph.Max(three, a),
+			graph.Max(a, none), graph.Max(none, a), graph.Max(a, nothing), graph.Max(nothing, a),
+		}
+		all, some := []float64{nan, nan, nan, nan, nan}, []float64{nan, 3, nan, inf, 3}
+		check(t, l, out, [][]float64{{nan, nan, nan, nan, 2}, {nan, nan, nan, nan, 2}, some, some, all, all, all, all})
+	}
+}
+
+// TestMaximaOfNothingAndNaN: over no elements, as in a batch without rows, the maximum is -Inf and its index -1; a NaN is the maximum,
+// and its index that of the first. torch.argmax(torch.tensor([[3, nan, 1], [nan, 2, nan]]), 1) is [1, 0].
+func TestMaximaOfNothingAndNaN(t *testing.T) {
+	nan, low := math.NaN(), math.Inf(-1)
+	for _, dt := range []graph.DType{graph.F32, graph.F64} {
+		l := newLab(t, dt, 1, 1)
+		list := []float64{3, nan, 1, nan, 2, nan}
+		a := l.input(dt, graph.Of(2, 3), []int{2, 3}, func(i int) float64 { return list[i] })
+		pool := graph.MaxPool(graph.Reshape(a, graph.N(1), graph.N(2), graph.N(3), graph.N(1)), 2, 2, graph.Window{})
+		none := l.dyn("n", 0, 1, 0, 3)
+		flat := l.in(0, 1, 2, 0)
+		out := fetches{
+			graph.ReduceMax(none, []int{0}, false), graph.ArgMax(none, 0, false), graph.ReduceMax(flat, []int{1}, false), graph.ArgMax(flat, 1, false),
+			graph.ReduceMax(a, []int{1}, false), graph.ArgMax(a, 1, false), graph.ArgMax(a, 0, false),
+			pool, pool.Output(1),
+		}
+		expect := [][]float64{{low, low, low}, {-1, -1, -1}, {low, low}, {-1, -1}, {nan, nan}, {1, 0}, {1, 0, 1}, {nan}, {1}}
+		check(t, l, out, expect)
+	}
+}
+
+// check runs l's graph in every way, the oracle's too: the numbers of out have to be these.
+func check(t *testing.T, l *lab, out fetches, expect [][]float64) {
+	t.Helper()
+	g := build(t, l.b)
+	in := graphtest.Feeds{}
+	for i, v := range l.feeds {
+		in[v] = graphtest.FromTensor(l.data[i])
+	}
+	oracle, err := graphtest.Eval(g, in, out...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, o := range variants(t) {
+		got, err := compile(t, g, l.feeds, out, nil, o).Run(ctx, nil, l.data...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range expect {
+			have, ref := graphtest.FromTensor(got[i]).Data, oracle[i].Data
+			if fmt.Sprint(have) != fmt.Sprint(want) || fmt.Sprint(ref) != fmt.Sprint(want) {
+				t.Errorf("%v, variant %d, result %d: %v, and %v of the oracle; want %v", l.dt, k, i, have, ref, want)
+			}
+		}
 	}
 }

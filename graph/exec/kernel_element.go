@@ -77,7 +77,13 @@ func divOps[T float]() ewise[T] {
 	}
 }
 
-func scalarMax[T float](isa kernel.ISA, dst []T, s T, b []T) { kernel.MaxScalar(isa, dst, b, s) }
+func scalarMax[T float](isa kernel.ISA, dst []T, s T, b []T) {
+	if s != s { // NaN beside any number, where MaxScalar gives the number
+		kernel.Fill(isa, dst, s)
+		return
+	}
+	kernel.MaxScalar(isa, dst, b, s)
+}
 
 func ewiseOf[T float](op string) (e *ewise[T], row ewiseRow) {
 	row = elementwise[op]

@@ -15,7 +15,7 @@ var elementKernels = map[string]kernel{
 	"Sub":          binary(func(a, b float64) float64 { return a - b }),
 	"Mul":          binary(func(a, b float64) float64 { return a * b }),
 	"Div":          binary(func(a, b float64) float64 { return a / b }),
-	"Max":          binary(math.Max),
+	"Max":          binary(func(a, b float64) float64 { return max(a, b) }), // of an infinity and NaN, math.Max gives the infinity
 	"Less":         binary(func(a, b float64) float64 { return truth(a < b) }),
 	"Equal":        binary(func(a, b float64) float64 { return truth(a == b) }),
 	"Neg":          unary(func(a float64) float64 { return -a }),
@@ -143,11 +143,24 @@ var shapeKernels = map[string]kernel{
 			}
 		})
 	},
-	"Sum":       reduction(func(sum float64, v []float64) float64 { return sum }),
-	"Mean":      reduction(func(sum float64, v []float64) float64 { return sum / float64(len(v)) }),
-	"ReduceMax": reduction(func(sum float64, v []float64) float64 { return slices.Max(v) }),
+	"Sum":  reduction(func(sum float64, v []float64) float64 { return sum }),
+	"Mean": reduction(func(sum float64, v []float64) float64 { return sum / float64(len(v)) }),
+	"ReduceMax": reduction(func(sum float64, v []float64) float64 {
+		if len(v) == 0 {
+			return math.Inf(-1)
+		}
+		return slices.Max(v)
+	}),
 	"ArgMax": func(c *call) ([]Array, error) {
-		y := foldAxes(c.in[0], []int{c.n.Int("axis")}, c.n.Bool("keep"), func(v []float64) float64 { return float64(slices.Index(v, slices.Max(v))) })
+		y := foldAxes(c.in[0], []int{c.n.Int("axis")}, c.n.Bool("keep"), func(v []float64) float64 {
+			at := -1
+			for i, x := range v {
+				if at < 0 || x > v[at] || x != x && v[at] == v[at] {
+					at = i
+				}
+			}
+			return float64(at)
+		})
 		return out(y)
 	},
 }

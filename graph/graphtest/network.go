@@ -234,7 +234,7 @@ var networkKernels = map[string]kernel{
 		windows(c, x.Shape, c.n.Ints("window"), s, func(o, i, _ int) {
 			for ch := range x.Shape[3] {
 				from, to := i*x.Shape[3]+ch, o*x.Shape[3]+ch
-				if v := x.Data[from]; v > y.Data[to] || arg.Data[to] < 0 {
+				if v := x.Data[from]; v > y.Data[to] || v != v && y.Data[to] == y.Data[to] || arg.Data[to] < 0 {
 					y.Data[to], arg.Data[to] = v, float64(from%image)
 				}
 			}

@@ -69,7 +69,7 @@ func Div[T Float](isa ISA, dst, a, b []T) {
 	}
 }
 
-// Max is the larger of a[i] and b[i]: b[i] unless a[i] is greater, so a NaN in b passes and one in a does not.
+// Max is the larger of a[i] and b[i], or NaN where either is: a[i] if it is greater or NaN, else b[i].
 func Max[T Float](isa ISA, dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	if isa >= AVX2 {
@@ -81,11 +81,11 @@ func Max[T Float](isa ISA, dst, a, b []T) {
 		return
 	}
 	for i := range dst {
-		dst[i] = larger(a[i], b[i])
+		dst[i] = nanOr(a[i], larger(a[i], b[i]))
 	}
 }
 
-// Min is the smaller of a[i] and b[i]: b[i] unless a[i] is less.
+// Min is the smaller of a[i] and b[i], or NaN where either is: a[i] if it is less or NaN, else b[i].
 func Min[T Float](isa ISA, dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	if isa >= AVX2 {
@@ -97,7 +97,7 @@ func Min[T Float](isa ISA, dst, a, b []T) {
 		return
 	}
 	for i := range dst {
-		dst[i] = smaller(a[i], b[i])
+		dst[i] = nanOr(a[i], smaller(a[i], b[i]))
 	}
 }
 
@@ -111,6 +111,14 @@ func larger[T Float](a, b T) T {
 
 func smaller[T Float](a, b T) T {
 	if a < b {
+		return a
+	}
+	return b
+}
+
+// nanOr is a if that is NaN, else b.
+func nanOr[T Float](a, b T) T {
+	if a != a {
 		return a
 	}
 	return b

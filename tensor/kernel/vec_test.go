@@ -89,6 +89,14 @@ func elementwise[T Float](t *testing.T, name string, inputs int, f func(isa ISA,
 	}
 }
 
+// either is NaN where a or b is, else m: so are the maxima and minima of PyTorch, TensorFlow and ONNX.
+func either[T Float](a, b, m T) T {
+	if a != a || b != b {
+		return T(math.NaN())
+	}
+	return m
+}
+
 func testElementwise[T Float](t *testing.T) {
 	for _, k := range []struct {
 		name   string
@@ -99,8 +107,8 @@ func testElementwise[T Float](t *testing.T) {
 		{"Sub", Sub[T], func(a, b T) T { return a - b }},
 		{"Mul", Mul[T], func(a, b T) T { return a * b }},
 		{"Div", Div[T], func(a, b T) T { return a / b }},
-		{"Max", Max[T], larger[T]},
-		{"Min", Min[T], smaller[T]},
+		{"Max", Max[T], func(a, b T) T { return either(a, b, larger(a, b)) }},
+		{"Min", Min[T], func(a, b T) T { return either(a, b, smaller(a, b)) }},
 		{"ReLUGrad", ReLUGrad[T], func(dy, y T) T {
 			if y > 0 {
 				return dy

@@ -275,6 +275,9 @@ func (b *body) choose(m, x, y val) val {
 	return b.emit('v', "VBLENDV"+b.f(), m, operand(x), y)
 }
 
+// nanOr is x where that is NaN, else y.
+func (b *body) nanOr(x, y val) val { return b.choose(b.cmp(isNaN, x, x), x, y) }
+
 // only is x where m, else 0.
 func (b *body) only(m, x val) val {
 	if b.avx512() {

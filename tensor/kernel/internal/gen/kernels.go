@@ -56,8 +56,8 @@ var loops = []loop{
 	binary("sub", (*body).sub),
 	binary("mul", (*body).mul),
 	binary("div", (*body).div),
-	binary("max", (*body).max),
-	binary("min", (*body).min),
+	binary("max", func(b *body, x, y val) val { return b.nanOr(x, b.max(x, y)) }),
+	binary("min", func(b *body, x, y val) val { return b.nanOr(x, b.min(x, y)) }),
 
 	unary("neg", func(b *body, x val) val { return b.xor(x, b.signBit()) }),
 	unary("abs", (*body).magnitude),
