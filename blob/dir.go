@@ -42,7 +42,16 @@ func (d *Directory) PutIfAbsent(ctx context.Context, key string, r io.Reader) er
 		if err != nil {
 			return err
 		}
-		return errors.Join(f.Close(), root.Rename(from, to))
+		claim, err := f.Stat()
+		if err = errors.Join(err, f.Close()); err == nil {
+			err = root.Rename(from, to)
+		}
+		if err != nil {
+			if found, e := root.Lstat(to); e == nil && os.SameFile(claim, found) { // else a Put has replaced it
+				err = errors.Join(err, root.Remove(to))
+			}
+		}
+		return err
 	})
 }
 

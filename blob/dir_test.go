@@ -3,6 +3,7 @@ package blob_test
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -46,6 +47,40 @@ func TestDirDeleteBesidePut(t *testing.T) {
 	}
 	close(over)
 	deleting.Wait()
+}
+
+// A sweeper gives an object, and removes the hidden files beside it: then neither a link nor a rename of the one that was written succeeds.
+type sweeper struct {
+	io.Reader
+	folder string
+}
+
+func (s sweeper) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	if err == io.EOF {
+		hidden, _ := filepath.Glob(filepath.Join(s.folder, ".tmp-*")) // fails for a bad pattern only
+		for _, path := range hidden {
+			if err := os.Remove(path); err != nil {
+				return n, err
+			}
+		}
+	}
+	return n, err
+}
+
+// TestDirFailedClaim: where an object that must not replace another cannot be put in its place, its name is not left claimed.
+func TestDirFailedClaim(t *testing.T) {
+	path := t.TempDir()
+	s := blob.Dir(path)
+	if err := s.PutIfAbsent(t.Context(), "a", sweeper{strings.NewReader("1"), path}); err == nil || errors.Is(err, fs.ErrExist) {
+		t.Fatalf("a write whose file was removed: error %v, want another than ErrExist", err)
+	}
+	if left, err := os.ReadDir(path); err != nil || len(left) != 0 {
+		t.Errorf("%v, %v; want nothing", left, err)
+	}
+	if err := s.PutIfAbsent(t.Context(), "a", strings.NewReader("2")); err != nil {
+		t.Errorf("the next write of it: %v", err)
+	}
 }
 
 func TestDirLeavesNothingBehind(t *testing.T) {

@@ -66,18 +66,20 @@ type pending struct {
 
 const one = 1 << 20 // 1 in units of 2⁻²⁰
 
-// scaled is d·num/den, rounded down, without overflow in between.
+// scaled is d·num/den, rounded down, without overflow in between; at most eternity.
 func scaled(d, num, den int64) int64 {
 	if num == den || d <= 0 {
-		return max(d, 0)
+		return min(max(d, 0), eternity)
 	}
 	hi, lo := bits.Mul64(uint64(d), uint64(num))
 	if hi >= uint64(den) {
-		return math.MaxInt64 / 4
+		return eternity
 	}
 	q, _ := bits.Div64(hi, lo, uint64(den))
-	return int64(min(q, math.MaxInt64/4))
+	return int64(min(q, eternity))
 }
+
+const eternity = math.MaxInt64 / 4 // which can be added to what is now
 
 // fixed is f in units of 2⁻²⁰: to scale by a power of two is exact, so that every processor has the same.
 func fixed(f float64) int64 { return int64(math.Round(f * one)) }

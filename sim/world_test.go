@@ -3,6 +3,7 @@ package sim_test
 import (
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -75,6 +76,28 @@ func (r watcher) Step(now time.Duration, in protocol.Event) []protocol.Command {
 		*r.seen = append(*r.seen, "back "+in.Peer.String())
 	}
 	return nil
+}
+
+// patient sets a timer beyond the end of time, and one that it counts.
+type patient struct{ rang *[]protocol.TimerID }
+
+func (p patient) Step(_ time.Duration, in protocol.Event) []protocol.Command {
+	if in, ok := in.(protocol.Timer); ok {
+		*p.rang = append(*p.rang, in.ID)
+	}
+	return []protocol.Command{protocol.SetTimer{ID: 1, After: math.MaxInt64}, protocol.SetTimer{ID: 2, After: time.Second}}
+}
+
+func TestTimerBeyondTime(t *testing.T) {
+	var rang []protocol.TimerID
+	w := sim.New(1, sim.Options{})
+	w.Add(name("a"), sim.Host{}, func(sim.Disk) protocol.Machine { return patient{&rang} })
+	if err := w.Run(nil, 3500*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if want := []protocol.TimerID{2, 2, 2}; !slices.Equal(rang, want) {
+		t.Errorf("timers %v ran out, want %v", rang, want)
+	}
 }
 
 // pair is two watchers; it returns what each saw, without repeats one after the other.

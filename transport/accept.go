@@ -229,7 +229,7 @@ func (p *port) meet(conn *[2]net.Conn, limit time.Time) (*hello, error) {
 		return h, err
 	}
 	if _, err = nc.Write(accept); err == nil {
-		shared := p.share(conn[1], pr, false)
+		shared := p.share(conn[1], pr)
 		life := p.attend(context.Background(), conn[1], h.addr)
 		err = pr.establish(&first.hello, true, first.id, [2]net.Conn{first.nc, first.hard}, *conn, shared, life, h.addr)
 		if err != nil && shared != nil {
@@ -313,6 +313,13 @@ func (pr *peer) replaced(by Name) {
 	pr.unlock()
 	p.mu.RUnlock()
 	pr.end(fmt.Errorf("%w: %w", ErrLinkLost, err))
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	for _, s := range p.streams {
+		if s.name == "" {
+			s.outdate(pr.name)
+		}
+	}
 }
 
 // hold keeps a control connection until its data connection comes.

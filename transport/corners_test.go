@@ -1,7 +1,9 @@
 package transport
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -58,90 +60,169 @@ func TestGoodbyeAfterGivingUp(t *testing.T) {
 	}
 }
 
-// A pipes is a listener whose connections are made within the process: they hold nothing, so that a write waits for its reader.
-type pipes struct {
-	net.Listener
-	come chan net.Conn
-	over chan struct{}
+// A frozen peer has passed the handshake, and takes no bytes unless the test reads them. Three Sends of its victim's stream s wait, the first
+// while its frame is being written, and behind it a frame of another stream.
+type frozen struct {
+	*testing.T
+	conns    [2]net.Conn
+	victim   Port
+	s, other Stream
+	sent     [3]error // what the Sends returned
+	ended    atomic.Int32
+	group    sync.WaitGroup
+	last     chan error // of the other stream's frame
 }
 
-func (l pipes) Close() error   { close(l.over); return nil }
-func (l pipes) Addr() net.Addr { return nil }
-
-func (l pipes) Accept() (net.Conn, error) {
-	select {
-	case nc := <-l.come:
-		return nc, nil
-	case <-l.over:
-		return nil, net.ErrClosed
+func freeze(t *testing.T, secured *tls.Config) *frozen {
+	z := &frozen{T: t, last: make(chan error, 1)}
+	ln := newPipes()
+	z.victim = openPort(Name{ID: "victim"}, Options{}, ln.carrier(secured, nil))
+	var err error
+	z.s, err = z.victim.Stream("s", StreamOptions{})
+	z.must(err)
+	z.other, err = z.victim.Stream("other", StreamOptions{})
+	z.must(err)
+	p := &port{self: Name{ID: "frozen"}, carrier: ln.carrier(secured, nil)}
+	h := &hello{name: p.self, target: z.victim.Name(), instance: [16]byte{1}, attempt: 1}
+	for _, role := range []uint8{control, data} {
+		nc, err := ln.dial(t.Context(), "")
+		z.must(err)
+		t.Cleanup(func() { nc.Close() })
+		conn := [2]net.Conn{nc, nc}
+		z.must(p.introduce(t.Context(), h, role, &conn))
+		z.conns[role] = conn[0]
 	}
+	_, err = readStep(z.conns[data], kindAccept, h.target)
+	z.must(err)
+	for i := range z.sent {
+		z.group.Go(func() {
+			z.sent[i] = z.s.Send(context.Background(), p.self, Frame{Kind: 7, Payload: make([]byte, 5000)})
+			z.ended.Add(1)
+		})
+		synctest.Wait() // the first is being written
+	}
+	z.must(z.other.Send(t.Context(), p.self, Frame{Kind: 8, Done: func(err error) { z.last <- err }}))
+	return z
+}
+
+func (z *frozen) must(err error) {
+	z.Helper()
+	if err != nil {
+		z.Fatal(err)
+	}
+}
+
+// thaw takes the frames that are on their way: the first of s, and that of the other stream.
+func (z *frozen) thaw() {
+	z.Helper()
+	for _, kind := range []uint8{7, 8} {
+		var b [wire.HeaderLen]byte
+		_, err := io.ReadFull(z.conns[data], b[:])
+		z.must(err)
+		var found wire.Header
+		z.must(found.Parse(&b))
+		if found.Kind != kind {
+			z.Errorf("a frame of kind %d was written, want %d", found.Kind, kind)
+		}
+		_, err = io.CopyN(io.Discard, z.conns[data], int64(found.Length))
+		z.must(err)
+	}
+	z.must(<-z.last)
 }
 
 // TestCloseBesideFrozenPeer: Close of a stream ends its Sends also where their frames have credit, but the peer takes no bytes, as one does
 // that is frozen. The link stays, and what other streams sent is written out when it takes some again.
 func TestCloseBesideFrozenPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		must := func(err error) {
-			t.Helper()
-			if err != nil {
+		z := freeze(t, nil)
+		z.must(z.s.Close())
+		synctest.Wait()
+		if n := int(z.ended.Load()); n != len(z.sent) {
+			t.Errorf("%d of %d Sends have returned after Close", n, len(z.sent))
+		} else if z.sent[0] != nil || !errors.Is(z.sent[1], ErrClosed) || !errors.Is(z.sent[2], ErrClosed) {
+			t.Errorf("the Sends returned %v; want one that is on its way, and ErrClosed", z.sent)
+		} else {
+			z.thaw()
+		}
+		z.must(z.victim.Close())
+		z.group.Wait()
+	})
+}
+
+// TestCloseBesideFrozenTLS: over TLS a frame that is being written cannot be given up: Close ends its Send, and with it the link, when the peer
+// has taken nothing for tlsGrace. If it takes the frame meanwhile, the link stays.
+func TestCloseBesideFrozenTLS(t *testing.T) {
+	for name, thaws := range map[string]bool{"stays frozen": false, "thaws": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				secured := selfSigned(t)
+				secured.ServerName = "127.0.0.1"
+				z := freeze(t, secured)
+				z.must(z.s.Close())
+				time.Sleep(tlsGrace - time.Nanosecond)
+				synctest.Wait()
+				if n := z.ended.Load(); n != 2 {
+					t.Errorf("%d Sends have returned just before the time is over, want the two that were not begun", n)
+				}
+				if thaws {
+					z.thaw()
+				}
+				time.Sleep(time.Nanosecond)
+				z.group.Wait()
+				if first := z.sent[0]; thaws && first != nil || !thaws && !errors.Is(first, ErrLinkLost) {
+					t.Errorf("the Send whose frame was being written returned %v", first)
+				}
+				if !errors.Is(z.sent[1], ErrClosed) || !errors.Is(z.sent[2], ErrClosed) {
+					t.Errorf("the Sends returned %v; want ErrClosed", z.sent[1:])
+				}
+				if thaws {
+					time.Sleep(tlsGrace)
+					if n := z.victim.Stats().Peers; n != 1 {
+						t.Errorf("%d links are up, want the one whose peer thawed", n)
+					}
+				} else {
+					if err := <-z.last; !errors.Is(err, ErrLinkLost) {
+						t.Errorf("the other stream's frame ended with %v, want ErrLinkLost", err)
+					}
+					if ev, err := z.other.Recv(t.Context()); err != nil || ev.What != LinkLost || !strings.Contains(ev.Err.Error(), "takes no bytes") {
+						t.Errorf("event %+v, %v; want a LinkLost that says that the peer takes no bytes", ev, err)
+					}
+				}
+				z.must(z.victim.Close())
+			})
+		})
+	}
+}
+
+// TestSocketsAtOneEnd: where one end keeps payloads out of shared memory, both do.
+func TestSocketsAtOneEnd(t *testing.T) {
+	for _, dials := range []bool{true, false} {
+		dir := t.TempDir()
+		ports := [2]Port{}
+		streams := [2]Stream{}
+		for i := range ports {
+			var err error
+			if ports[i], err = (Unix{Dir: dir, Sockets: dials == (i == 0)}).Open(t.Context(), Name{ID: string(rune('a' + i))}, Options{}); err != nil {
+				t.Fatal(err)
+			}
+			defer ports[i].Close()
+			if streams[i], err = ports[i].Stream("s", StreamOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		ln := pipes{come: make(chan net.Conn), over: make(chan struct{})}
-		none := func(context.Context, string) (net.Conn, error) { return nil, errors.New("nobody dials here") }
-		victim, err := Conns{Listener: ln, Dial: none}.Open(t.Context(), Name{ID: "victim"}, Options{})
-		must(err)
-		s, err := victim.Stream("s", StreamOptions{})
-		must(err)
-		other, err := victim.Stream("other", StreamOptions{})
-		must(err)
-		frozen := &port{self: Name{ID: "frozen"}, carrier: &carrier{}}
-		h := &hello{name: frozen.self, target: victim.Name(), instance: [16]byte{1}, attempt: 1}
-		var conns [2]net.Conn
-		for _, role := range []uint8{control, data} {
-			here, there := net.Pipe()
-			defer here.Close()
-			ln.come <- there
-			must(frozen.introduce(t.Context(), h, role, &[2]net.Conn{here, here}))
-			conns[role] = here
+		if err := ports[0].Know(ports[1].Name(), ports[1].Addr()); err != nil {
+			t.Fatal(err)
 		}
-		_, err = readStep(conns[data], kindAccept, h.target)
-		must(err)
-
-		var sent [3]error
-		var ended atomic.Int32
-		var group sync.WaitGroup
-		for i := range sent {
-			group.Go(func() {
-				sent[i] = s.Send(context.Background(), frozen.self, Frame{Kind: 7, Payload: make([]byte, 5000)})
-				ended.Add(1)
-			})
-			synctest.Wait() // the first is being written
+		sent := bytes.Repeat([]byte("large"), sharedFrom)
+		if err := streams[0].Send(t.Context(), ports[1].Name(), Frame{Payload: sent}); err != nil {
+			t.Fatalf("the end that dials has Sockets: %v: %v", dials, err)
 		}
-		must(other.Send(t.Context(), frozen.self, Frame{Kind: 8, Done: func(error) {}}))
-		must(s.Close())
-		synctest.Wait()
-		if n := int(ended.Load()); n != len(sent) {
-			t.Errorf("%d of %d Sends have returned after Close", n, len(sent))
-		} else if sent[0] != nil || !errors.Is(sent[1], ErrClosed) || !errors.Is(sent[2], ErrClosed) {
-			t.Errorf("the Sends returned %v; want one that is on its way, and ErrClosed", sent)
-		} else {
-			for _, kind := range []uint8{7, 8} {
-				var b [wire.HeaderLen]byte
-				_, err := io.ReadFull(conns[data], b[:])
-				must(err)
-				var found wire.Header
-				must(found.Parse(&b))
-				if found.Kind != kind {
-					t.Errorf("a frame of kind %d was written, want %d", found.Kind, kind)
-				}
-				_, err = io.CopyN(io.Discard, conns[data], int64(found.Length))
-				must(err)
-			}
+		ev, err := streams[1].Recv(t.Context())
+		if err != nil || !bytes.Equal(ev.Payload, sent) {
+			t.Errorf("the end that dials has Sockets: %v: event %d, %v", dials, ev.What, err)
 		}
-		must(victim.Close())
-		group.Wait()
-	})
+		ev.Release()
+	}
 }
 
 // TestWindowShrinks: a stream may be opened again with a smaller window. What a peer sends before it hears so is within its credit.
@@ -261,5 +342,99 @@ func TestTooManyStreams(t *testing.T) {
 			t.Errorf("event %+v, %v; want %d", ev, err, want)
 		}
 		ev.Release()
+	}
+}
+
+// cut ends the puppet's link, as its victim sees.
+func (u *puppet) cut() {
+	u.Helper()
+	for _, nc := range u.conns {
+		u.must(nc.Close())
+	}
+	if ev := u.event(); ev.What != LinkLost {
+		u.Fatalf("event %+v, want LinkLost", ev)
+	}
+}
+
+// back makes another.
+func (u *puppet) back() {
+	u.Helper()
+	u.connect()
+	if ev := u.event(); ev.What != LinkBack {
+		u.Fatalf("event %+v, want LinkBack", ev)
+	}
+}
+
+// comes sends frames, and waits until they are there.
+func (u *puppet) comes(frames string) {
+	u.Helper()
+	_, err := io.WriteString(u.conns[data], frames+headed(wire.Header{Stream: wire.StreamID("s"), Kind: 7}, ""))
+	u.must(err)
+	ev := u.event()
+	if ev.What != Received || ev.Kind != 7 {
+		u.Fatalf("event %+v, want a frame", ev)
+	}
+	ev.Release()
+}
+
+// gets checks what s receives: payloads, and for LinkLost and LinkBack "lost" and "back".
+func (u *puppet) gets(s Stream, want ...string) {
+	u.Helper()
+	for _, want := range want {
+		ev, err := s.Recv(u.ctx)
+		u.must(err)
+		if found := [...]string{Received: string(ev.Payload), LinkLost: "lost", LinkBack: "back"}[ev.What]; found != want {
+			u.Errorf("%q came (%v), want %q", found, ev.Err, want)
+		}
+		ev.Release()
+	}
+}
+
+// TestNotOpenDuringLoss: what waits for a stream that is opened after its link was lost is followed by LinkLost. What came over one link
+// and what came over the next never wait together, as nobody could tell where some is missing between them, nor how much it may be in the end.
+func TestNotOpenDuringLoss(t *testing.T) {
+	frame := func(stream, body string) string { return headed(wire.Header{Stream: wire.StreamID(stream)}, body) }
+	u := openPuppet(t)
+	u.comes(frame("a", "1") + frame("a", "2"))
+	u.cut()
+	a, err := u.victim.Stream("a", StreamOptions{})
+	u.must(err)
+	u.gets(a, "1", "2", "lost")
+	u.back()
+	u.comes(frame("a", "3") + frame("b", "4"))
+	u.gets(a, "back", "3")
+	u.cut()
+	u.back()
+	u.comes(frame("b", "5"))
+	b, err := u.victim.Stream("b", StreamOptions{})
+	u.must(err)
+	u.comes(frame("b", "6") + frame("c", "7"))
+	u.gets(b, "5", "6")
+	u.name.Incarnation++
+	u.connect() // which replaces the one before
+	u.gets(b, "lost")
+	u.gets(u.stream, "lost")
+	u.comes(frame("c", "8"))
+	c, err := u.victim.Stream("c", StreamOptions{})
+	u.must(err)
+	u.gets(c, "8")
+}
+
+// TestStreamsOfTheGone: streams that nobody opened and whose senders' links are lost make room where others need it.
+func TestStreamsOfTheGone(t *testing.T) {
+	u := openPuppet(t)
+	u.comes(notOpen(maxUnopened))
+	u.cut()
+	u.back()
+	u.comes(headed(wire.Header{Stream: wire.StreamID("late")}, "1") + headed(wire.Header{Stream: 7}, ""))
+	late, err := u.victim.Stream("late", StreamOptions{})
+	u.must(err)
+	u.gets(late, "1")
+	if n := u.victim.Stats().Refused["stream"]; n != 0 {
+		t.Errorf("%d streams were refused", n)
+	}
+	u.comes(notOpen(2 * maxUnopened)) // over a link that is up they make no room for one another
+	if n := u.victim.Stats().Refused["stream"]; n != maxUnopened+1 {
+		t.Errorf("%d streams were refused, want %d", n, maxUnopened+1)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 )
@@ -17,6 +18,7 @@ func (p *port) dial(ctx context.Context, pr *peer, addr string, attempt uint64) 
 	h := &hello{name: p.self, target: pr.name, instance: p.instance, attempt: attempt, last: pr.last, addr: p.carrier.addr}
 	pr.mu.Unlock()
 	var conns [2][2]net.Conn
+	var release [2]func() bool // from ctx, which cuts a connection off; false: it has
 	up := false
 	defer func() {
 		for _, c := range conns {
@@ -31,8 +33,8 @@ func (p *port) dial(ctx context.Context, pr *peer, addr string, attempt uint64) 
 			return fmt.Errorf("transport: %v at %s: %w", pr.name, addr, err)
 		}
 		conns[role] = [2]net.Conn{nc, nc}
-		stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(longAgo) })
-		defer stop()
+		release[role] = context.AfterFunc(ctx, func() { _ = nc.SetDeadline(longAgo) })
+		defer release[role]()
 		if err := p.introduce(ctx, h, role, &conns[role]); err != nil {
 			if ctx.Err() != nil {
 				err = ctx.Err()
@@ -42,8 +44,12 @@ func (p *port) dial(ctx context.Context, pr *peer, addr string, attempt uint64) 
 		if role == control {
 			continue
 		}
-		shared := p.share(conns[data][1], pr, true)
-		if _, err = readStep(conns[data][0], kindAccept, h.target); err != nil {
+		shared := p.share(conns[data][1], pr)
+		_, err = readStep(conns[data][0], kindAccept, h.target)
+		if !release[control]() || !release[data]() { // before the link is made: ctx may end at any time
+			err = ctx.Err()
+		}
+		if err != nil {
 			err = fmt.Errorf("transport: %v at %s: %w", pr.name, addr, err)
 		} else {
 			life := p.attend(ctx, conns[data][1], addr)
@@ -63,16 +69,15 @@ func (p *port) dial(ctx context.Context, pr *peer, addr string, attempt uint64) 
 	return nil
 }
 
-// share agrees on shared memory, where there is.
-func (p *port) share(nc net.Conn, pr *peer, dialler bool) sharedPath {
+// share agrees on shared memory, where both ends have some.
+func (p *port) share(nc net.Conn, pr *peer) sharedPath {
 	c, ok := nc.(*net.UnixConn)
-	if !ok || !p.carrier.shared {
+	if !ok {
 		return nil
 	}
-	shared, err := openShared(c, dialler)
-	if err != nil {
+	shared, err := openShared(c, p.carrier.shared)
+	if err != nil && !ended(err) && !errors.Is(err, net.ErrClosed) { // then the next step of the handshake says so
 		p.o.Log.Warn("transport: no shared memory", "peer", pr.name.String(), "err", err.Error())
-		return nil
 	}
 	return shared
 }
@@ -87,6 +92,11 @@ func (p *port) attend(ctx context.Context, nc net.Conn, addr string) net.Conn {
 
 // introduce is the dialler's part of the handshake.
 func (p *port) introduce(ctx context.Context, h *hello, role uint8, conn *[2]net.Conn) error {
+	if p.carrier.admit != nil {
+		if err := p.carrier.admit(conn[1]); err != nil {
+			return &RefusedError{"user", err.Error()}
+		}
+	}
 	if p.carrier.secure != nil {
 		if nc, ok := p.carrier.secure(conn[1], false); ok {
 			conn[0] = nc

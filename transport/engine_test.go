@@ -36,6 +36,7 @@ type puppet struct {
 	log       bytes.Buffer
 	conns     [2]net.Conn
 	intruders int
+	name      Name
 }
 
 func openPuppet(t *testing.T) *puppet {
@@ -43,7 +44,7 @@ func openPuppet(t *testing.T) *puppet {
 	goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	t.Cleanup(cancel)
-	u := &puppet{T: t, ctx: ctx}
+	u := &puppet{T: t, ctx: ctx, name: Name{ID: "puppet"}}
 	v, err := TCP{}.Open(ctx, Name{ID: "victim"}, Options{Log: slog.New(slog.NewTextHandler(&u.log, nil))})
 	u.must(err)
 	t.Cleanup(func() { u.must(v.Close()) })
@@ -67,7 +68,7 @@ func (u *puppet) connect() {
 	c, err := TCP{}.carrier(u.ctx, Name{})
 	u.must(err)
 	u.must(c.listeners[0].Close())
-	p := &port{self: Name{ID: "puppet"}, carrier: c}
+	p := &port{self: u.name, carrier: c}
 	h := &hello{name: p.self, target: u.victim.Name(), instance: [16]byte{1}, attempt: uint64(u.intruders)}
 	for _, role := range []uint8{control, data} {
 		nc, err := c.dial(u.ctx, u.victim.Addr())
@@ -119,6 +120,7 @@ func TestBadFrames(t *testing.T) {
 		{"more than was granted", data, many(5000, wire.Header{Stream: id}, strings.Repeat("x", 1000)), "credit", "more than was granted"},
 		{"more frames than may be under way", data, many(1025, wire.Header{Stream: id}, ""), "credit", "more than was granted"},
 		{"more control frames", control, many(1025, wire.Header{Stream: id, Flags: uint16(Control) << wire.PriorityShift}, ""), "credit", "more than was granted"},
+		{"more bytes of control frames", control, many(100, wire.Header{Stream: 5, Flags: uint16(Control) << wire.PriorityShift}, strings.Repeat("x", 64<<10)), "credit", "more than was granted"},
 		{"more than was granted for a stream too many", data, notOpen(maxUnopened) + many(5000, wire.Header{Stream: 5}, strings.Repeat("x", 1000)), "credit", "more than was granted"},
 		{"grants what it never had", control, headed(wire.Header{Flags: wire.Internal, Kind: kindGrant, Stream: id, Chunk: 5}, ""), "credit", "more than was sent"},
 		{"grants without end", control, headed(wire.Header{Flags: wire.Internal, Kind: kindGrant, Stream: id, Op: 1 << 60}, ""), "credit", "more than was sent"},

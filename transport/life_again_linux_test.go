@@ -36,6 +36,8 @@ func TestLifeOfTheNext(t *testing.T) {
 		must(frozen.introduce(ctx, h, role, &[2]net.Conn{nc, nc}))
 		conns[role] = nc
 	}
+	_, err = openShared(conns[data].(*net.UnixConn), false)
+	must(err)
 	_, err = readStep(conns[data], kindAccept, h.target)
 	must(err)
 	for range 4 { // more than a socket holds

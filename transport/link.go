@@ -45,15 +45,14 @@ type flow struct {
 	id   uint32
 
 	// What this end sends.
-	assumed int // window that credit counts from; 0: nothing was sent yet
-	credit  int // bytes of data that may be sent; below 0 where the window turned out smaller than assumed
+	assumed int // window that credit counts from, on either side; 0: nothing was sent yet
 	largest int // frame that the other end takes; 0: it has not said
 	side    [2]side
 
 	// What this end receives.
 	window, maxFrame int
 	most             int      // the largest window that was told
-	used             [2]usage // received, and not granted again
+	used             [2]usage // of each side: received, and not granted again
 	owed             [2]usage // of it, released
 	announce         bool     // window is to be told
 	dirty            bool
@@ -62,6 +61,7 @@ type flow struct {
 
 // A side is the sender's account of a flow's data frames, or of its control frames.
 type side struct {
+	credit  int        // bytes that may be sent; below 0 where the window turned out smaller than assumed
 	frames  int        // under way, not granted again
 	queued  int        // not yet written
 	waiting frameQueue // for credit, or for room in the queue; by priority
@@ -75,6 +75,17 @@ const (
 	defaultWindow = 4 << 20
 	maxFlows      = 4096 // streams of one link
 )
+
+// sideOf is the side of a flow that frames of that priority belong to.
+func sideOf(p Priority) int {
+	if p == Control {
+		return control
+	}
+	return data
+}
+
+// priorityOf is the priority of a frame.
+func priorityOf(h *wire.Header) Priority { return Priority(h.Flags >> wire.PriorityShift & 3) }
 
 func newLink(pr *peer) *link {
 	l := &link{peer: pr, flows: map[uint32]*flow{}}
@@ -140,24 +151,22 @@ func (l *link) dropShared() {
 // fits reports whether a frame of n bytes may be queued now.
 func (fl *flow) fits(which, n, queue int) bool {
 	sd := &fl.side[which]
-	return sd.queued < queue && sd.frames < maxUnderWay && (which == control || fl.credit >= n)
+	return sd.queued < queue && sd.frames < maxUnderWay && sd.credit >= n
 }
 
 func (fl *flow) take(which, n int) {
-	fl.side[which].queued++
-	fl.side[which].frames++
-	if which == data {
-		fl.credit -= n
-	}
+	sd := &fl.side[which]
+	sd.queued++
+	sd.frames++
+	sd.credit -= n
 }
 
 // untake returns what take took, for a frame that was not sent.
 func (fl *flow) untake(which, n int) {
-	fl.side[which].queued--
-	fl.side[which].frames--
-	if which == data {
-		fl.credit += n
-	}
+	sd := &fl.side[which]
+	sd.queued--
+	sd.frames--
+	sd.credit += n
 	fl.wake(which)
 }
 
@@ -182,23 +191,22 @@ func (fl *flow) wake(which int) {
 func (fl *flow) granted(h *wire.Header) error {
 	switch h.Kind {
 	case kindGrant:
-		sd := &fl.side
-		bytes, frames, ctl := int(h.Op), int(h.Chunk), int(h.Epoch)
-		if uint64(h.Op) > 1<<40 || frames > sd[data].frames || uint64(h.Epoch) > uint64(max(sd[control].frames, 0)) {
-			return &wire.FrameError{Cause: "credit", Text: fmt.Sprintf("%d bytes in %d frames, %d control frames granted again: more than was sent", h.Op, frames, h.Epoch)}
+		sd, frames := &fl.side[sideOf(priorityOf(h))], int(h.Chunk)
+		if uint64(h.Op) > 1<<40 || frames > sd.frames {
+			return &wire.FrameError{Cause: "credit", Text: fmt.Sprintf("%d bytes in %d frames granted again: more than was sent", h.Op, frames)}
 		}
-		fl.credit += bytes
-		sd[data].frames -= frames
-		sd[control].frames -= ctl
+		sd.credit += int(h.Op)
+		sd.frames -= frames
 	case kindWindow:
 		if uint64(h.Op) > 1<<40 {
 			return &wire.FrameError{Cause: "credit", Text: fmt.Sprintf("a window of %d bytes", h.Op)}
 		}
-		fl.credit += int(h.Op) - fl.assumed
+		more := int(h.Op) - fl.assumed
 		fl.assumed = int(h.Op)
 		fl.largest = int(h.Chunk)
-		for i := range fl.side { // what waits and is too large would wait for ever, and all that is behind it
-			q := &fl.side[i].waiting
+		for i := range fl.side {
+			fl.side[i].credit += more
+			q := &fl.side[i].waiting // what is too large would wait for ever, and all that is behind it
 			for o := q.first; o != nil; {
 				next := o.next
 				if err := fl.tooLarge(o.n); err != nil {
@@ -228,18 +236,14 @@ func (fl *flow) arrived(which, n int) error {
 	u := &fl.used[which]
 	u.frames++
 	u.bytes += n
-	if u.frames > maxUnderWay || which == data && u.bytes > max(fl.most, defaultWindow) {
+	if u.frames > maxUnderWay || u.bytes > max(fl.most, defaultWindow) {
 		return &wire.FrameError{Cause: "credit", Text: fmt.Sprintf("%d frames with %d bytes are under way on one stream: more than was granted", u.frames, u.bytes)}
 	}
 	return nil
 }
 
 // giveBack says that a frame of n bytes was released: the other end may send as much again.
-func (fl *flow) giveBack(ctl bool, n int) {
-	which := data
-	if ctl {
-		which = control
-	}
+func (fl *flow) giveBack(which, n int) {
 	l := fl.link
 	if l.dead.Load() {
 		return
@@ -251,7 +255,7 @@ func (fl *flow) giveBack(ctl bool, n int) {
 	o.frames++
 	o.bytes += n
 	// Few messages for much credit; but a frame of the largest size must never wait for what is not yet told.
-	if o.frames >= grantFrames || which == data && o.bytes >= min(fl.window/4, fl.window-fl.maxFrame+1) && o.bytes > 0 {
+	if o.frames >= grantFrames || o.bytes >= min(fl.window/4, fl.window-fl.maxFrame+1) && o.bytes > 0 {
 		fl.tell()
 	}
 }
@@ -275,17 +279,18 @@ func (l *link) appendGrants(p []byte) []byte {
 			h := wire.Header{Kind: kindWindow, Flags: wire.Internal, Stream: fl.id, Op: wire.Op(fl.window), Chunk: uint32(fl.maxFrame)}
 			p = appendHeader(p, &h)
 		}
-		if o := &fl.owed; o[data].frames > 0 || o[control].frames > 0 {
+		for i, priority := range [...]Priority{data: Data, control: Control} {
+			o := &fl.owed[i]
+			if o.frames == 0 {
+				continue
+			}
 			h := wire.Header{
-				Kind: kindGrant, Flags: wire.Internal, Stream: fl.id, Op: wire.Op(o[data].bytes), Chunk: uint32(o[data].frames),
-				Epoch: Epoch(o[control].frames),
+				Kind: kindGrant, Flags: wire.Internal | uint16(priority)<<wire.PriorityShift, Stream: fl.id, Op: wire.Op(o.bytes), Chunk: uint32(o.frames),
 			}
 			p = appendHeader(p, &h)
-			for i := range o {
-				fl.used[i].bytes -= o[i].bytes
-				fl.used[i].frames -= o[i].frames
-				o[i] = usage{}
-			}
+			fl.used[i].bytes -= o.bytes
+			fl.used[i].frames -= o.frames
+			*o = usage{}
 		}
 	}
 	l.dirty = l.dirty[:0]

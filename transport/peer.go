@@ -36,6 +36,8 @@ type peer struct {
 	attempt    uint64 // counts the dials
 	cancel     func()
 	nudge      chan struct{} // ends keep's wait
+	backoff    time.Duration // keep's: until the next dial
+	since      time.Time     // the last link was up
 	reported   [2]bool       // of this outage: nobody listens; any other cause
 	last       [16]byte      // the link that was up last
 	instance   [16]byte      // of the process it led to
@@ -63,7 +65,7 @@ const (
 )
 
 func newPeer(p *port, n Name) *peer {
-	pr := &peer{port: p, name: n, nudge: make(chan struct{}, 1), drained: make(chan struct{})}
+	pr := &peer{port: p, name: n, backoff: leastBackoff, nudge: make(chan struct{}, 1), drained: make(chan struct{})}
 	pr.link = newLink(pr)
 	return pr
 }
@@ -112,10 +114,8 @@ func (pr *peer) start() {
 
 // keep dials until the link is up, or the peer forgotten.
 func (pr *peer) keep() {
-	backoff := leastBackoff
-	if pr.refused() {
-		backoff = afterDeath
-		pr.wait(backoff)
+	if !pr.calm() {
+		pr.wait()
 	}
 	for {
 		pr.mu.Lock()
@@ -138,26 +138,34 @@ func (pr *peer) keep() {
 			continue
 		}
 		pr.report(err)
-		pr.wait(backoff)
-		backoff = min(2*backoff, mostBackoff)
+		pr.wait()
 	}
 }
 
-// refused says whether it is known that nobody listens, from before any dial. It forgets older nudges.
-func (pr *peer) refused() bool {
+// calm says whether the first dial may be at once: the link before has lasted, and it is not known that nobody listens. Then the time between
+// two dials begins anew. It forgets older nudges.
+func (pr *peer) calm() bool {
 	pr.mu.Lock()
 	defer pr.unlock()
 	select {
 	case <-pr.nudge:
 	default:
 	}
-	return pr.reported[0]
+	lasted, refused := time.Since(pr.since) >= mostBackoff, pr.reported[0]
+	if lasted {
+		pr.backoff = leastBackoff
+	}
+	if refused {
+		pr.backoff = max(pr.backoff, afterDeath)
+	}
+	return lasted && !refused
 }
 
-// wait is the time between two dials.
-func (pr *peer) wait(backoff time.Duration) {
-	t := time.NewTimer(backoff/2 + rand.N(backoff))
+// wait is the time between two dials, each twice as long as the one before.
+func (pr *peer) wait() {
+	t := time.NewTimer(pr.backoff/2 + rand.N(pr.backoff))
 	defer t.Stop()
+	pr.backoff = min(2*pr.backoff, mostBackoff)
 	select {
 	case <-t.C:
 	case <-pr.nudge:

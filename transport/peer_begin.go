@@ -86,9 +86,11 @@ func (pr *peer) establish(h *hello, inbound bool, id [16]byte, ctl, dat [2]net.C
 	for id, s := range p.streams {
 		if s.name != "" {
 			l.announce(id, s.o) // to be written by the goroutine below
+		} else {
+			s.outdate(pr.name) // else it might wait for ever more, and with some missing
 		}
 	}
-	l.up = true
+	l.up, pr.since = true, time.Now()
 	p.linked.Add(1)
 	if pr.shutting {
 		l.shut()

@@ -62,7 +62,7 @@ func (p *pool) put(b []byte) {
 type delivery struct {
 	port *port
 	flow *flow
-	ctl  bool   // which credit
+	side int    // of the flow
 	n    int    // bytes of it; -1: it was returned
 	buf  []byte // of the pool: the head, and the payload unless it was posted
 	view []byte // the payload, in shared memory
@@ -91,7 +91,7 @@ func (p *port) newDelivery(n int) *delivery {
 
 // free returns memory and credit.
 func (d *delivery) free() {
-	p, fl, ctl, n := d.port, d.flow, d.ctl, d.n
+	p, fl, side, n := d.port, d.flow, d.side, d.n
 	buf := d.buf
 	if d.view != nil {
 		fl.link.shared.free(d.ref, len(d.view))
@@ -105,6 +105,6 @@ func (d *delivery) free() {
 	}
 	p.pool.mu.Unlock()
 	if n >= 0 {
-		fl.giveBack(ctl, n)
+		fl.giveBack(side, n)
 	}
 }

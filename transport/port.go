@@ -54,11 +54,11 @@ type carrier struct {
 	listeners []net.Listener
 	dial      func(ctx context.Context, addr string) (net.Conn, error)
 	check     func(addr string) error                         // Know's
-	admit     func(net.Conn) error                            // a stranger, before anything is read; may be nil
+	admit     func(net.Conn) error                            // whose process is at the other end, before anything is said; may be nil
 	secure    func(nc net.Conn, server bool) (net.Conn, bool) // adds TLS, whose handshake is still to come; may be nil
 	verify    func(Name, net.Conn) error                      // whose certificate it is; may be nil
 	sum       func(nc net.Conn, addr string) bool             // payloads to the peer of that address need a checksum
-	shared    bool                                            // unix sockets carry large payloads in shared memory
+	shared    bool                                            // unix sockets carry large payloads in shared memory, if the other end's do
 
 	life     *life                                           // of this process, closed with the port; may be nil
 	lifeless error                                           // why it is nil
@@ -268,12 +268,23 @@ func (p *port) stub(id uint32) *stream {
 			unopened++
 		}
 	}
-	if unopened >= maxUnopened {
+	if unopened >= maxUnopened && !p.makeRoom() {
 		return nil
 	}
 	s = newStream(p, id)
 	p.streams[id] = s
 	return s
+}
+
+// makeRoom gives up a stream that nobody opened and whose frames all came over links that are lost. port.mu is held.
+func (p *port) makeRoom() bool {
+	for id, s := range p.streams {
+		if s.name == "" && s.vacate() {
+			delete(p.streams, id)
+			return true
+		}
+	}
+	return false
 }
 
 // isOpen reports whether the stream of that number is.

@@ -260,7 +260,7 @@ func (r *reader) frame() error {
 	head, payload := int(h.Head), n-int(h.Head)
 	r.large = r.h.apart && payload >= sharedFrom && h.Flags&wire.Shared == 0
 	a := arrival{ev: Event{
-		From: r.pr.name, Kind: h.Kind, Priority: Priority(h.Flags >> wire.PriorityShift & 3), Fingerprint: h.Fingerprint,
+		From: r.pr.name, Kind: h.Kind, Priority: priorityOf(h), Fingerprint: h.Fingerprint,
 		Key: Key{h.Epoch, h.Op, h.Chunk},
 	}}
 	held, shared := n, h.Flags&wire.Shared != 0 // bytes of the pool
@@ -273,7 +273,7 @@ func (r *reader) frame() error {
 		held = head
 	}
 	d := r.p.newDelivery(held)
-	d.flow, d.ctl, d.n = fl, r.h.ctl, n
+	d.flow, d.side, d.n = fl, which, n
 	a.d, a.post = d, po
 	landed := false
 	defer func() {
@@ -344,7 +344,7 @@ func (r *reader) frame() error {
 	landed = true
 	if a.ev.Posted {
 		d.n = -1 // its bytes are no longer the port's to hold
-		defer fl.giveBack(r.h.ctl, n)
+		defer fl.giveBack(which, n)
 	}
 	ok, woke := s.deliver(&a, r)
 	if !ok && !(s.ended.Load() && r.redeliver(&a)) {

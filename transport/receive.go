@@ -85,9 +85,13 @@ func (s *stream) signal(by *reader) {
 func (s *stream) tell(what EventKind, from Name, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.name == "" {
-		return
+	if !s.closed && s.name != "" {
+		s.note(what, from, err)
 	}
+}
+
+// note has Recv return an event of a link, after all that has come. s.mu is held.
+func (s *stream) note(what EventKind, from Name, err error) {
 	s.push(&arrival{ev: Event{What: what, From: from, Err: err}})
 	s.pushed++
 }

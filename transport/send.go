@@ -97,10 +97,7 @@ func (s *stream) send(ctx context.Context, to Name, f Frame, try bool) (sent boo
 	if pr == nil {
 		return false, s.sendErr(to, ErrUnknownPeer)
 	}
-	which := data
-	if f.Priority == Control {
-		which = control
-	}
+	which := sideOf(f.Priority)
 	// Summed here, the frame before may be written meanwhile.
 	summed, sum := pr.sums.Load() && n > copyBytes && which == data, uint32(0)
 	if summed {
@@ -115,7 +112,9 @@ func (s *stream) send(ctx context.Context, to Name, f Frame, try bool) (sent boo
 	fl := l.flow(s.id)
 	if fl.assumed == 0 {
 		fl.assumed = min(s.o.Window, defaultWindow)
-		fl.credit += fl.assumed
+		for i := range fl.side {
+			fl.side[i].credit += fl.assumed
+		}
 	}
 	if err := fl.tooLarge(n); err != nil {
 		pr.unlock()

@@ -4,8 +4,7 @@ package transport
 // frames that travel over the socket say where.
 //
 // openShared agrees on it with the other end, which does the same at this moment; nothing else passes over the connection meanwhile, and
-// a deadline is set on it. It returns nil where there is none: then all goes through the socket. Whether memory is used must come out
-// the same at both ends.
+// a deadline is set on it. It returns nil where either end wants or has none: then all goes through the socket.
 type sharedPath interface {
 	// place copies payload to this end's part and returns where; false: there is no room now, and it goes through the socket. One
 	// goroutine calls it at a time.

@@ -55,9 +55,13 @@ const (
 	sharedHello = 16         // magic u32, version u32, bytes to place in u64
 )
 
-// openShared exchanges memory with the other end.
-func openShared(c *net.UnixConn, _ bool) (sharedPath, error) {
-	s, err := openSharedSize(c, sharedSize)
+// openShared exchanges memory with the other end, or says that this one wants none.
+func openShared(c *net.UnixConn, wanted bool) (sharedPath, error) {
+	size := 0
+	if wanted {
+		size = sharedSize
+	}
+	s, err := openSharedSize(c, size)
 	if s == nil {
 		return nil, err // not a nil *sharedMemory in an interface
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -292,6 +293,29 @@ func TestSharedClose(t *testing.T) {
 	b.free(ref, 5)
 }
 
+// TestSharedGivenUp: that a connection ended amid the exchange, as that of a dial which gives way does, is no word about memory.
+func TestSharedGivenUp(t *testing.T) {
+	var log bytes.Buffer
+	p := &port{carrier: &carrier{shared: true}, o: Options{Log: slog.New(slog.NewTextHandler(&log, nil))}}
+	for _, both := range []bool{true, false} {
+		a, b := socketPair(t)
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if both {
+			if err := a.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s := p.share(a, newPeer(p, Name{ID: "b"})); s != nil {
+			t.Error("memory is shared")
+		}
+	}
+	if log.Len() > 0 {
+		t.Errorf("it logs %s", &log)
+	}
+}
+
 // TestSharedHandshake: what another end may send instead of good memory. There is no shared memory then, at both ends.
 func TestSharedHandshake(t *testing.T) {
 	memory := func(t *testing.T, n int64, seals int) int {
@@ -361,7 +385,7 @@ func TestSharedHandshake(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := openFiles(t)
-			path, err := openShared(a, false)
+			path, err := openShared(a, true)
 			if path != nil {
 				t.Fatal("memory is shared")
 			}

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,14 +52,18 @@ func newStream(p *port, id uint32) *stream {
 }
 
 // open gives s its name. It returns what has come meanwhile and is longer than its frames may be, for freeAll once port.mu is free: a Done
-// that comes due then may call the port.
+// that comes due then may call the port. Peers that were lost meanwhile are so after what came from them.
 func (s *stream) open(name string, o StreamOptions) (over []*delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.name, s.o = name, o
-	for _, r := range []*ring{&s.main, &s.ctl, &s.held} {
+	var lost []Name
+	for _, r := range s.rings() {
 		r.keep(func(a *arrival) bool {
-			if a.d == nil || len(a.ev.Head)+len(a.ev.Payload) <= o.MaxFrame {
+			if a.d.flow.link.dead.Load() && !slices.Contains(lost, a.ev.From) {
+				lost = append(lost, a.ev.From)
+			}
+			if len(a.ev.Head)+len(a.ev.Payload) <= o.MaxFrame {
 				return true
 			}
 			over = append(over, a.d)
@@ -66,8 +71,29 @@ func (s *stream) open(name string, o StreamOptions) (over []*delivery) {
 			return false
 		})
 	}
+	for _, n := range lost {
+		s.note(LinkLost, n, ErrLinkLost)
+	}
 	return over
 }
+
+// outdate drops what came from a peer over links that are lost, and waits for s to be opened.
+func (s *stream) outdate(from Name) {
+	var over []*delivery
+	s.mu.Lock()
+	for _, r := range s.rings() {
+		r.keep(func(a *arrival) bool {
+			if a.ev.From == from {
+				over = append(over, a.d)
+			}
+			return a.ev.From != from
+		})
+	}
+	s.mu.Unlock()
+	freeAll(over)
+}
+
+func (s *stream) rings() [3]*ring { return [...]*ring{&s.main, &s.ctl, &s.held} }
 
 func freeAll(over []*delivery) {
 	for _, d := range over {
@@ -145,17 +171,40 @@ func (s *stream) Close() error {
 	return nil
 }
 
+// vacate closes s, which nobody opened, if all that waits in it came over links that are lost.
+func (s *stream) vacate() bool {
+	s.mu.Lock()
+	wanted := false
+	for _, r := range s.rings() {
+		r.keep(func(a *arrival) bool {
+			wanted = wanted || !a.d.flow.link.dead.Load()
+			return true
+		})
+	}
+	if wanted {
+		s.mu.Unlock()
+		return false
+	}
+	s.finish()
+	return true
+}
+
 // end closes s.
 func (s *stream) end() {
-	var over []*delivery
 	s.mu.Lock()
+	s.finish()
+}
+
+// finish closes s, whose lock is held, and given up.
+func (s *stream) finish() {
+	var over []*delivery
 	if s.closed {
 		s.mu.Unlock()
 		return
 	}
 	s.closed = true
 	s.ended.Store(true)
-	for _, r := range []*ring{&s.main, &s.ctl, &s.held} {
+	for _, r := range s.rings() {
 		r.keep(func(a *arrival) bool {
 			if a.d != nil {
 				over = append(over, a.d)

@@ -55,8 +55,9 @@ type Network interface {
 // A Port is this process on a network. Its methods may be called from any goroutine.
 type Port interface {
 	// Stream opens the stream of that name; both ends must use the same. A name may be opened once, and again after its Close.
-	// Frames for a stream that is not open yet wait within their credit. Over sockets 64 streams at a time have room for that: frames of more
-	// are dropped, and the link is lost when such a stream is opened.
+	// Frames for a stream that is not open yet wait within their credit, until their sender is back after the loss of its link. Over sockets 64
+	// streams at a time have room for that, of which those whose frames came over links that are lost make room for others: frames of more are
+	// dropped, and the link is lost when such a stream is opened. LinkLost follows what waited and came over a link that is lost.
 	Stream(name string, o StreamOptions) (Stream, error)
 	Name() Name
 	// Addr is what others pass to Know in order to reach this port.
@@ -85,7 +86,7 @@ type Options struct {
 // StreamOptions are one carrier's. The zero value works.
 type StreamOptions struct {
 	MaxFrame int // bytes of head and payload together that a frame may have; 0: 1 MiB; at most 64 MiB
-	Window   int // bytes that a peer may have under way to this stream, received but not released; 0: 4 × MaxFrame
+	Window   int // bytes that a peer may have under way to this stream, received but not released; as many again of control frames; 0: 4 × MaxFrame
 	Queue    int // frames that may wait for one peer before Send blocks; 0: 64
 }
 

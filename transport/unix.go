@@ -27,7 +27,7 @@ type Unix struct {
 	Dir    string // "": trivium-<user's number> in the directory for temporary files; made if it is not there, for its owner alone
 	Buffer int    // bytes of each socket's buffers, in the kernel; 0: as the system has them
 
-	// Sockets keeps large payloads out of shared memory: all goes through the sockets.
+	// Sockets keeps large payloads out of shared memory: all goes through the sockets, both ways, whatever the other end has.
 	Sockets bool
 }
 

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -236,4 +238,77 @@ func TestLastAnswer(t *testing.T) {
 			t.Errorf("%q, %v", p, err)
 		}
 	}
+}
+
+// A script is a stream that receives what it was given, and sends to nowhere.
+type script struct {
+	transport.Stream
+	events []transport.Event
+}
+
+func (s *script) Recv(ctx context.Context) (transport.Event, error) {
+	if len(s.events) > 0 {
+		ev := s.events[0]
+		s.events = s.events[1:]
+		return ev, nil
+	}
+	<-ctx.Done()
+	return transport.Event{}, ctx.Err()
+}
+
+func (s *script) Send(context.Context, transport.Name, transport.Frame) error { return nil }
+
+// A pending store counts the writes that are under way.
+type pending struct {
+	blob.Store
+	writes atomic.Int64
+}
+
+func (p *pending) Put(_ context.Context, _ string, r io.Reader) error {
+	p.writes.Add(1)
+	defer p.writes.Add(-1)
+	_, err := io.Copy(io.Discard, r)
+	return err
+}
+
+// TestLostWhileItBegins: a write whose writer is lost at once is forgotten, too.
+func TestLostWhileItBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const begin = 4
+		s, store := &script{}, &pending{}
+		for i := range 200 { // which of the two would come first is a race
+			writer := transport.Name{ID: strconv.Itoa(i)}
+			s.events = append(s.events, transport.Event{From: writer, Kind: begin, Head: []byte("\x03key\x00\x00\x00\x00")},
+				transport.Event{From: writer, What: transport.LinkLost, Err: io.EOF})
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		served := make(chan error)
+		go func() { served <- remote.Serve(ctx, store, s, remote.Options{}) }()
+		synctest.Wait()
+		if n := store.writes.Load(); n != 0 {
+			t.Errorf("%d of 200 writes are still open", n)
+		}
+		cancel()
+		<-served
+	})
+}
+
+// TestBeginTwice: a second write of the same number is refused, and does not take the first one's place.
+func TestBeginTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const begin = 4
+		s, store := &script{}, &pending{}
+		for range 2 {
+			s.events = append(s.events, transport.Event{From: here, Kind: begin, Head: []byte("\x03key\x00\x00\x00\x00")})
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		served := make(chan error)
+		go func() { served <- remote.Serve(ctx, store, s, remote.Options{}) }()
+		synctest.Wait()
+		if n := store.writes.Load(); n != 1 {
+			t.Errorf("%d writes are open, want 1", n)
+		}
+		cancel()
+		<-served
+	})
 }

@@ -46,10 +46,14 @@ func Serve(ctx context.Context, store blob.Store, s transport.Stream, o Options)
 				ev.Release()
 				return ctx.Err()
 			}
+			q, err := decodeRequest(ev.Kind, ev.Head)
+			if err == nil && q.kind == begin { // here, so that a LinkLost which comes next finds it
+				err = v.begin(ctx, writeID{ev.From, uint64(ev.Op)}, q)
+			}
 			v.wait.Go(func() {
 				defer func() { <-v.slots }()
 				defer ev.Release()
-				v.answer(ctx, &ev)
+				v.answer(ctx, &ev, q, err)
 			})
 			continue
 		}
@@ -83,8 +87,8 @@ type write struct {
 
 var errAborted = errors.New("the write was given up")
 
-func (v *server) answer(ctx context.Context, ev *transport.Event) {
-	q, err := decodeRequest(ev.Kind, ev.Head)
+// answer does what is asked, unless that has failed already, and says so.
+func (v *server) answer(ctx context.Context, ev *transport.Event, q request, err error) {
 	var payload []byte
 	if err == nil {
 		payload, err = v.do(ctx, ev, q)
@@ -136,7 +140,7 @@ func (v *server) do(ctx context.Context, ev *transport.Event, q request) ([]byte
 	case remove:
 		return nil, v.store.Delete(ctx, q.key)
 	case begin:
-		return nil, v.begin(ctx, writeID{ev.From, uint64(ev.Op)}, q)
+		return nil, nil // it has
 	case piece:
 		w, err := v.find(id, false)
 		if err != nil {
@@ -165,6 +169,9 @@ func (v *server) begin(ctx context.Context, id writeID, q request) error {
 	defer v.mu.Unlock()
 	if v.ended {
 		return errAborted
+	}
+	if v.writes[id] != nil {
+		return fmt.Errorf("blob: write %d of %v has begun already", id.op, id.peer)
 	}
 	open := 0
 	for other := range v.writes {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -161,7 +162,10 @@ func TestTimersRunOutInOrder(t *testing.T) {
 				}
 			case protocol.Timer:
 				rang = append(rang, fmt.Sprintf("%d at %v", in.ID, now))
-				if in.ID == 3 {
+				switch in.ID {
+				case 1:
+					return []protocol.Command{protocol.SetTimer{ID: 6, After: math.MaxInt64}} // beyond the end of time
+				case 3:
 					return []protocol.Command{protocol.Exit{}}
 				}
 			}

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"math"
 	"time"
 
 	"github.com/trivium-ml/trivium/protocol"
@@ -34,7 +35,7 @@ func (t *timers) set(id protocol.TimerID, now, after time.Duration) {
 		t.place = map[protocol.TimerID]int{}
 	}
 	t.set_++
-	r := running{now + after, t.set_, id}
+	r := running{now + min(after, math.MaxInt64-now), t.set_, id} // what is beyond the end of time comes at it
 	if runs {
 		t.heap[i] = r
 	} else {

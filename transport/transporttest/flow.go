@@ -37,6 +37,40 @@ func creditBlocks(s *scene) {
 	}
 }
 
+// controlCredit: control frames have a window of their own, and one that is used up blocks data as little as data's blocks them.
+func controlCredit(s *scene) {
+	const size, window, queue = 16 << 10, 64 << 10, 4
+	a, b := s.pair(transport.StreamOptions{MaxFrame: size, Window: window, Queue: queue})
+	frame := func(i int) transport.Frame {
+		return transport.Frame{Priority: transport.Control, Key: key(i), Payload: content(i, size)}
+	}
+	took := 0
+	for took < 1000 && s.blocked(func(ctx context.Context) error { return s.send(ctx, a, b.Self(), frame(took)) }) == nil {
+		took++
+	}
+	if took < window/size || took > window/size+queue+2 {
+		s.Fatalf("%d control frames of %d bytes were taken, of a window of %d bytes and a queue of %d", took, size, window, queue)
+	}
+	for i := range window / size {
+		s.mustSend(a, b, transport.Frame{Key: key(i), Payload: content(i, size)})
+	}
+	next := [4]uint32{}
+	for range took + window/size {
+		ev := s.recv(b)
+		if ev.Chunk != next[ev.Priority] {
+			s.Fatalf("frame %d of priority %d came, want %d", ev.Chunk, ev.Priority, next[ev.Priority])
+		}
+		next[ev.Priority]++
+		s.same("payload", content(int(ev.Chunk), size), ev.Payload)
+		ev.Release()
+	}
+	for i := range 3 * took { // and it is granted again
+		s.mustSend(a, b, frame(took+i))
+		ev := s.recv(b)
+		ev.Release()
+	}
+}
+
 // creditUnblocks: a Send that waits returns when the peer releases.
 func creditUnblocks(s *scene) {
 	const size = 10 << 10

@@ -93,6 +93,7 @@ var cases = []struct {
 	{"Unpost", unpost},
 	{"CreditBlocks", creditBlocks},
 	{"CreditUnblocks", creditUnblocks},
+	{"ControlCredit", controlCredit},
 	{"More", more},
 	{"GivenUp", givenUp},
 	{"ControlPasses", controlPasses},

@@ -40,7 +40,7 @@ const (
 	MaxPairs    = 16 << 10
 )
 
-// Append appends v, coded, to p. Times keep their nanoseconds.
+// Append appends v, coded, to p. What is larger than Decode accepts is refused. Times keep their nanoseconds.
 func Append(p []byte, v any) ([]byte, error) {
 	b := bytes.NewBuffer(p)
 	if err := modes().enc.MarshalToBuffer(v, b); err != nil {
@@ -48,6 +48,9 @@ func Append(p []byte, v any) ([]byte, error) {
 	}
 	if n := b.Len() - len(p); n > MaxLen {
 		return p, fmt.Errorf("control: encode %T: %d bytes, at most %d", v, n, MaxLen)
+	}
+	if err := modes().dec.Wellformed(b.Bytes()[len(p):]); err != nil {
+		return p, fmt.Errorf("control: encode %T: %w", v, err)
 	}
 	return b.Bytes(), nil
 }

@@ -141,13 +141,27 @@ func TestUnknownKeys(t *testing.T) {
 	}
 }
 
+// TestAppendRefuses: what Decode would not take back is not written.
 func TestAppendRefuses(t *testing.T) {
 	p := []byte("before")
-	for _, v := range []any{make(chan int), struct{ F func() }{}, message{Data: make([]byte, control.MaxLen)}} {
+	deep := any(1)
+	for range control.MaxNesting + 1 {
+		deep = []any{deep}
+	}
+	pairs := map[int]bool{}
+	for i := range control.MaxPairs + 1 {
+		pairs[i] = true
+	}
+	for _, v := range []any{
+		make(chan int), struct{ F func() }{}, message{Data: make([]byte, control.MaxLen)}, make([]int, control.MaxElements+1), pairs, deep,
+	} {
 		found, err := control.Append(p, v)
 		if err == nil || !strings.HasPrefix(err.Error(), "control: encode ") || string(found) != "before" {
-			t.Errorf("%T: %q, error %v", v, found, err)
+			t.Errorf("%T: %d bytes, error %v", v, len(found), err)
 		}
+	}
+	if p, err := control.Append(nil, make([]int, control.MaxElements)); err != nil || control.Decode("largest", p, new([]int)) != nil {
+		t.Errorf("the largest: error %v", err)
 	}
 }
 
