@@ -98,19 +98,22 @@ func (c PowerSGD) Encode(dst []byte, src []float32, e *Residual) ([]byte, error)
 }
 
 func (c PowerSGD) DecodeAdd(dst []float32, src []byte) error {
-	return c.decode(dst, src, func(dst, row []float32) { kernel.Add(kernel.Best(), dst, dst, row) })
+	return c.decode(dst, src, func(dst, rows []float32) { kernel.Add(kernel.Best(), dst, dst, rows) })
 }
 
 func (c PowerSGD) Decode(dst []float32, src []byte) error {
 	return c.decode(dst, src, write)
 }
 
-func (c PowerSGD) decode(dst []float32, src []byte, apply func(dst, row []float32)) error {
+func (c PowerSGD) decode(dst []float32, src []byte, apply func(dst, rows []float32)) error {
 	if err := Fits(c, len(dst)); err != nil {
 		return err
 	}
 	if want := c.MaxLen(len(dst)); len(src) != want {
 		return badLen(c, len(dst), want, len(src))
+	}
+	if len(dst) == 0 {
+		return nil
 	}
 	rows, cols := c.shape(len(dst))
 	f := make([]float32, len(src)/4)
@@ -211,11 +214,10 @@ func (f *Factor) Sum(dst []float32) error {
 type thin struct {
 	cols, rank int
 	q          []float32 // a right factor by its columns: rank × cols
-	row        []float32 // of a product
 }
 
 func newThin(cols, rank int) *thin {
-	return &thin{cols, rank, make([]float32, cols*rank), make([]float32, cols)}
+	return &thin{cols, rank, make([]float32, cols*rank)}
 }
 
 // load takes the right factor q, cols × rank.
@@ -261,25 +263,30 @@ func (w *thin) multiplyT(q, m, p []float32) {
 	}
 }
 
-// product applies the rows of p·qᵀ to those of m.
-func (w *thin) product(m, p, q []float32, apply func(m, row []float32)) {
+// product applies the rows of p·qᵀ to those of m, of short ones many at a time.
+func (w *thin) product(m, p, q []float32, apply func(m, rows []float32)) {
+	const piece = 1024 // values: they stay in the first-level cache
 	isa := kernel.Best()
 	w.load(q)
-	w.rows(m, func(i int, row []float32) {
-		s := w.row[:len(row)]
-		kernel.Scale(isa, s, w.q[:len(row)], p[i*w.rank])
-		for k := 1; k < w.rank; k++ {
-			kernel.Axpy(isa, s, p[i*w.rank+k], w.q[k*w.cols:][:len(row)])
-		}
-		apply(row, s)
-	})
+	block := make([]float32, min(len(m), max(1, piece/w.cols)*w.cols))
+	for len(m) > 0 {
+		n := min(len(m), len(block))
+		w.rows(block[:n], func(i int, row []float32) {
+			kernel.Scale(isa, row, w.q[:len(row)], p[i*w.rank])
+			for k := 1; k < w.rank; k++ {
+				kernel.Axpy(isa, row, p[i*w.rank+k], w.q[k*w.cols:][:len(row)])
+			}
+		})
+		apply(m[:n], block[:n])
+		m, p = m[n:], p[(n+w.cols-1)/w.cols*w.rank:]
+	}
 }
 
-func write(dst, row []float32) { copy(dst, row) }
+func write(dst, rows []float32) { copy(dst, rows) }
 
-// keep subtracts a row of what was sent, and leaves nothing that is not finite.
-func keep(x, row []float32) {
-	kernel.Sub(kernel.Best(), x, x, row)
+// keep subtracts what was sent, and leaves nothing that is not finite.
+func keep(x, rows []float32) {
+	kernel.Sub(kernel.Best(), x, x, rows)
 	dropAll(x)
 }
 

@@ -1,6 +1,8 @@
 package compress
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -91,6 +93,12 @@ func (e *Residual) Release(dst []float32) {
 	e.released = true
 }
 
+// Take adds x, of e's length, to what is kept: what another had dropped.
+func (e *Residual) Take(x []float32) {
+	kernel.Add(kernel.Best(), e.cells, e.cells, x)
+	e.unrelease()
+}
+
 // Norm is the Euclidean norm: what would be lost with the residual.
 func (e *Residual) Norm() float64 {
 	var s float64
@@ -124,18 +132,23 @@ func (e *Residual) begin(c Codec, n int) error {
 		return fmt.Errorf("compress: %s: %d values come with a residual of %d", c, n, len(e.cells))
 	}
 	e.calls++
+	e.unrelease()
+	return nil
+}
+
+// unrelease notes that some of the values may be other than 0.
+func (e *Residual) unrelease() {
 	whole := e
 	if e.whole != nil {
 		whole = e.whole
 	}
 	whole.released = false
 	for _, q := range whole.parts { // of other cuts too: they share cells
-		if q.from < e.from+n && e.from < q.to {
+		if q.from < e.from+len(e.cells) && e.from < q.to {
 			q.e.released = false
 		}
 	}
 	e.released = false
-	return nil
 }
 
 // AppendState appends e as bytes.
@@ -250,6 +263,41 @@ func (e *Residual) SetState(p []byte) error {
 	e.rate, e.calls, e.warm, e.parts, e.released = now.rate, now.calls, now.warm, now.parts, false
 	for _, q := range e.parts {
 		q.e.cells, q.e.whole, q.e.from = e.cells[q.from:q.to:q.to], e, q.from
+	}
+	return nil
+}
+
+// AppendStates appends the states of several residuals.
+func AppendStates(p []byte, list []*Residual) []byte {
+	for _, e := range list {
+		state := e.AppendState(nil)
+		p = append(binary.LittleEndian.AppendUint64(p, uint64(len(state))), state...)
+	}
+	return p
+}
+
+// SetStates makes all of list what AppendStates wrote. An error, which says that those were others, leaves all as they were.
+func SetStates(list []*Residual, p []byte) error {
+	var states [][]byte
+	for len(p) >= 8 {
+		n := binary.LittleEndian.Uint64(p)
+		if p = p[8:]; n > uint64(len(p)) {
+			return errors.New("compress: the states of residuals end in the middle")
+		}
+		states, p = append(states, p[:n]), p[n:]
+	}
+	if len(p) > 0 || len(states) != len(list) {
+		return fmt.Errorf("compress: the states of %d residuals and %d bytes, want %d", len(states), len(p), len(list))
+	}
+	for i, e := range list { // all or none
+		if err := NewResidual(e.Len()).SetState(states[i]); err != nil {
+			return err
+		}
+	}
+	for i, e := range list {
+		if err := e.SetState(states[i]); err != nil {
+			return err
+		}
 	}
 	return nil
 }

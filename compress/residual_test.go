@@ -114,6 +114,9 @@ func TestResidualComesBack(t *testing.T) {
 		release(50, 100)
 		release(0, 100)
 	}
+	e.Range(40, 60).Take(normal(20, 4))
+	release(0, 50)
+	release(50, 100)
 	encode(20, 70)
 	if _, err := parse(t, "randomk:0.1").Encode(nil, normal(10, 3), e.Range(20, 70).Range(5, 15)); err != nil {
 		t.Fatal(err)

@@ -3,9 +3,11 @@ package ps
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/trivium-ml/trivium/compress"
+	"github.com/trivium-ml/trivium/wire"
 )
 
 const (
@@ -19,11 +21,7 @@ const (
 // are those of the shards and of full pieces, the same in every round, as its residuals are. What a codec cannot encode, such as the
 // 100 largest of 64 cells, goes as it is.
 func codedSections(d *deltas[float32], up compress.Codec, emit emitter) {
-	t := d.t
-	if t.residuals == nil {
-		t.residuals = map[int64]*compress.Residual{}
-	}
-	cols := t.spec.Cols
+	t, cols := d.t, d.t.spec.Cols
 	for i, row := range d.rows {
 		var x []float32
 		if cols <= shortRow {
@@ -32,17 +30,14 @@ func codedSections(d *deltas[float32], up compress.Codec, emit emitter) {
 			d.touch(d.long[i], 0, cols)
 			x = d.long[i].cells
 		}
-		e := t.residuals[row]
-		if e == nil {
-			e = compress.NewResidual(int(cols))
-			t.residuals[row] = e
-		}
+		e := t.residual(row)
 		for from := int64(0); from < cols; {
 			shard, _, end := t.cut.segment(row, from)
 			to := min(end, cols, from+maxPiece/4)
 			c := section{table: t.id, shard: uint32(shard), form: formRange, row: row, from: from, n: int(to - from)}
 			cells, err := up.Encode(nil, x[from:to], e.Range(int(from), int(to)))
 			if err != nil {
+				e.Range(int(from), int(to)).Release(x[from:to])
 				c.cells = asBytes(x[from:to])
 				emit(c, d.hold)
 			} else {
@@ -50,6 +45,16 @@ func codedSections(d *deltas[float32], up compress.Codec, emit emitter) {
 				emit(c, nil)
 			}
 			from = to
+		}
+	}
+}
+
+// release adds to d what a codec had dropped of its rows before they went as they are.
+func release(d *deltas[float32]) {
+	for _, row := range d.rows {
+		if e := d.t.residuals[row]; e != nil {
+			d.dense(row, 0, e.Cells())
+			delete(d.t.residuals, row)
 		}
 	}
 }
@@ -91,7 +96,8 @@ func (cs *codecs) of(name string) (compress.Codec, error) {
 	return c, nil
 }
 
-// Compress has the client send its dense rows of float32 by a codec from now on, as Options.Up does from the start; nil: as they are.
+// Compress has the client send its dense rows of float32 by a codec from now on, as Options.Up does from the start; nil: as they are, and
+// with them what the codec before had dropped.
 func (c *Client) Compress(up compress.Codec) {
 	c.Lock()
 	c.state.o.Up = up
@@ -113,26 +119,90 @@ func (c *Client) Dropped(f func(table string, row int64, cells []float32)) {
 func (c *Client) Drop(table string, row int64, cells []float32) error {
 	c.Lock()
 	defer c.Unlock()
-	t := c.state.byName[table]
-	if t == nil {
-		return fmt.Errorf("ps: no table is called %q", table)
+	t, err := c.state.dense(table, row)
+	if err != nil {
+		return err
 	}
-	if t.spec.Sparse || t.spec.Cell != Float32 || t.spec.Cols < codedFrom || int64(len(cells)) != t.spec.Cols {
-		return fmt.Errorf("ps: table %q, row %d: %d cells dropped of %d: want all of a dense row of %d float32 or more", table, row, len(cells), t.spec.Cols, codedFrom)
+	if int64(len(cells)) != t.spec.Cols {
+		return fmt.Errorf("ps: table %q, row %d: %d cells dropped: want all %d", table, row, len(cells), t.spec.Cols)
 	}
-	if t.spec.Rows > 0 && (row < 0 || row >= t.spec.Rows) {
-		return fmt.Errorf("ps: drop %q: row %d: want 0 to %d", table, row, t.spec.Rows-1)
+	t.residual(row).Take(cells)
+	return nil
+}
+
+// dense returns a table that has a row of which a codec may have dropped something.
+func (c *ClientState) dense(table string, row int64) (*clientTable, error) {
+	t := c.byName[table]
+	switch {
+	case t == nil:
+		return nil, fmt.Errorf("ps: no table is called %q", table)
+	case t.spec.Sparse || t.spec.Cell != Float32:
+		return nil, fmt.Errorf("ps: table %q: no codec drops anything of its rows: want dense ones of float32", table)
+	case t.spec.Rows > 0 && (row < 0 || row >= t.spec.Rows):
+		return nil, fmt.Errorf("ps: table %q: row %d: want 0 to %d", table, row, t.spec.Rows-1)
 	}
+	return t, nil
+}
+
+// residual is what the codec keeps of a row.
+func (t *clientTable) residual(row int64) *compress.Residual {
 	if t.residuals == nil {
 		t.residuals = map[int64]*compress.Residual{}
 	}
 	e := t.residuals[row]
 	if e == nil {
-		e = compress.NewResidual(len(cells))
+		e = compress.NewResidual(int(t.spec.Cols))
 		t.residuals[row] = e
 	}
-	for i, x := range cells {
-		e.Cells()[i] += x
+	return e
+}
+
+// AppendCodec appends what the codec keeps of all rows: what it has dropped, and from where it goes on to draw and to iterate.
+func (c *Client) AppendCodec(p []byte) []byte {
+	c.Lock()
+	defer c.Unlock()
+	var keys []byte
+	var list []*compress.Residual
+	for _, t := range c.state.tables {
+		for _, row := range slices.Sorted(maps.Keys(t.residuals)) {
+			keys = wire.AppendUvarint(wire.AppendString(keys, t.spec.Name), uint64(row))
+			list = append(list, t.residuals[row])
+		}
+	}
+	return compress.AppendStates(append(wire.AppendUvarint(p, uint64(len(list))), keys...), list)
+}
+
+// SetCodec has the codec go on where that of another client was when AppendCodec wrote p: with as many shards, it sends what that would
+// have sent. An error says that p is of other tables, and changes nothing.
+func (c *Client) SetCodec(p []byte) error {
+	c.Lock()
+	defer c.Unlock()
+	kept := map[*clientTable]map[int64]*compress.Residual{}
+	var list []*compress.Residual
+	r := wire.NewReader("codec", p)
+	for range r.Uvarint("rows", uint64(len(p))) {
+		table, row := r.String("table", maxName), int64(r.Uvarint("row", math.MaxUint64))
+		if r.Err() != nil {
+			return fmt.Errorf("ps: %w", r.Err())
+		}
+		t, err := c.state.dense(table, row)
+		if err != nil {
+			return err
+		}
+		if kept[t] == nil {
+			kept[t] = map[int64]*compress.Residual{}
+		}
+		kept[t][row] = compress.NewResidual(int(t.spec.Cols))
+		list = append(list, kept[t][row])
+	}
+	if r.Err() != nil {
+		return fmt.Errorf("ps: %w", r.Err())
+	}
+	if err := compress.SetStates(list, r.Rest()); err != nil {
+		return fmt.Errorf("ps: %w", err)
+	}
+	for _, t := range c.state.tables {
+		t.residuals = kept[t]
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/trivium-ml/trivium/compress"
 	"github.com/trivium-ml/trivium/draw"
 	"github.com/trivium-ml/trivium/sim"
+	"github.com/trivium-ml/trivium/transport"
 )
 
 // TestCase22Codec: what a codec drops is not lost: the sum that was applied and the residuals are the sum of the deltas.
@@ -115,5 +117,105 @@ func TestCodecIntegers(t *testing.T) {
 	p.Exact = true
 	if _, err := NewClientState(p, clientName(0), nil, Options{Up: compress.F16{}}); err == nil || !strings.Contains(err.Error(), "exact mode") {
 		t.Errorf("exact mode takes a codec: %v", err)
+	}
+}
+
+// TestDropPlain: what a client before had dropped of cells that go as they are in this one is sent with the next round too: those of a cut
+// that the codec cannot encode, of short rows, and of a client without a codec. Also where it is told of late.
+func TestDropPlain(t *testing.T) {
+	for cols, up := range map[int64]compress.Codec{150: compress.TopK{Share: 100} /* of shards of 75 */, 10: compress.F16{}, 100: nil} {
+		spec := Spec{Name: "t", Rows: 1, Cols: cols, Mode: BSP}
+		j := newRealJob(t, transport.NewMemory(), simOptions{clients: 1, servers: 2, min: 16, tables: []Spec{spec}, client: Options{Up: up}})
+		j.each(func(w *Worker, client int) error {
+			tab, x, got := tableOf[float32](w, "t"), make([]float32, cols), make([]float32, cols)
+			for i := range x {
+				x[i] = float32(i)
+			}
+			for round := range 3 {
+				if err := j.clients[client].Drop("t", 0, x); err != nil {
+					return err
+				}
+				if err := errors.Join(tab.DenseInc(0, 0, x), w.Barrier(bg)); err != nil {
+					return err
+				}
+				if _, err := tab.Get(bg, 0, got); err != nil {
+					return err
+				}
+				for i, v := range got {
+					if want := 2 * float32(round+1) * x[i]; v != want {
+						return fmt.Errorf("%d columns: after round %d cell %d is %v, want %v", cols, round, i, v, want)
+					}
+				}
+			}
+			return w.Finish(bg)
+		})
+		j.close()
+	}
+}
+
+// TestSetCodec: a client that goes on in another's place sends what that would have sent, and what is no state of these tables changes
+// nothing.
+func TestSetCodec(t *testing.T) {
+	const rounds = 6
+	specs := []Spec{{Name: "a", Rows: 1, Cols: 300, Mode: BSP}, {Name: "b", Cols: 100, Mode: BSP}}
+	run := func(codec string, from int, begin []byte, apply func(round int, a, b []float32)) (end []byte) {
+		up, err := compress.Parse(codec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := newRealJob(t, transport.NewMemory(), simOptions{clients: 1, servers: 2, min: 16, tables: specs, client: Options{Up: up}})
+		j.each(func(w *Worker, client int) error {
+			a, b := tableOf[float32](w, "a"), tableOf[float32](w, "b")
+			c := j.clients[client]
+			if begin != nil {
+				for _, bad := range [][]byte{begin[:len(begin)-1], append(slices.Clone(begin), 0), {1, 1, 'c', 0}, {200}, {}} {
+					if err := c.SetCodec(bad); err == nil {
+						return fmt.Errorf("%d bytes are a codec's state", len(bad))
+					}
+				}
+				if err := c.SetCodec(begin); err != nil {
+					return err
+				}
+			}
+			for i := from; i < rounds; i++ {
+				x, was, now := make([]float32, 400), make([]float32, 400), make([]float32, 400)
+				for k := range x {
+					x[k] = float32(draw.Normal(5, uint64(i), uint64(k)))
+				}
+				get := func(to []float32) error {
+					_, err1 := a.Get(bg, 0, to[:300])
+					_, err2 := b.Get(bg, -7, to[300:])
+					return errors.Join(err1, err2)
+				}
+				if err := errors.Join(get(was), a.DenseInc(0, 0, x[:300]), b.DenseInc(-7, 0, x[300:]), w.Barrier(bg), get(now)); err != nil {
+					return err
+				}
+				apply(i, was, now)
+				if from == 0 && i == 2 {
+					end = c.AppendCodec(nil)
+				}
+			}
+			return w.Finish(bg)
+		})
+		j.close()
+		return end
+	}
+	for _, codec := range []string{"randomk:0.1", "powersgd:1"} {
+		var kept []byte
+		sent := map[int][]float32{}
+		kept = run(codec, 0, nil, func(round int, was, now []float32) {
+			for i := range now {
+				now[i] -= was[i]
+			}
+			sent[round] = now
+		})
+		run(codec, 3, kept, func(round int, was, now []float32) {
+			for i := range now {
+				if d := now[i] - was[i] - sent[round][i]; d > 1e-5 || d < -1e-5 { // of sums that began elsewhere
+					t.Errorf("%s: round %d changes cell %d by %v, want %v", codec, round, i, now[i]-was[i], sent[round][i])
+					return
+				}
+			}
+		})
 	}
 }

@@ -175,9 +175,14 @@ func (c *ClientState) sendRound(stamp Clock, finish bool) {
 	for _, t := range c.tables {
 		for _, b := range c.sumOf(from, t) {
 			emit := func(s section, h *hold) { c.pack(&outs[t.owners[s.shard]], c.lanes[t.owners[s.shard]], s, h) }
-			if d, ok := b.(*deltas[float32]); ok && c.o.Up != nil && !t.spec.Sparse && t.spec.Cols >= codedFrom && d.part == 0 {
-				codedSections(d, c.o.Up, emit)
-				continue
+			if d, ok := b.(*deltas[float32]); ok {
+				if c.o.Up != nil && !t.spec.Sparse && t.spec.Cols >= codedFrom && d.part == 0 {
+					codedSections(d, c.o.Up, emit)
+					continue
+				}
+				if len(t.residuals) > 0 {
+					release(d)
+				}
 			}
 			b.sections(emit)
 		}

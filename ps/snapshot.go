@@ -207,7 +207,7 @@ func (s *shard[T]) restore(p []byte, o *object) error {
 		for range slots {
 			vs = append(vs, slices.Clone(asCells[float32](rawBytes(r, "slot", 4*n))))
 		}
-		if r.Err() == nil && (id < 0 || from < 0) {
+		if r.Err() == nil && (s.t.spec.Rows > 0 && (id < 0 || id >= s.t.spec.Rows) || from < 0) {
 			r.Fail("row", fmt.Errorf("row %d from column %d", id, from))
 		}
 		if r.Err() != nil || s.t.cut.shardOf(id, from) != s.index {

@@ -13,6 +13,7 @@ type Cut struct {
 	Params    trivium.Params
 	Progress  checkpoint.Progress // as At said then
 	Optimizer *checkpoint.OptimizerState
+	Codecs    [][]byte // what those of each worker keep; nil: there are none
 }
 
 // Cuts has the checkpoints between updates made from cuts: begin is called where one is due, and returns before it is known what the
@@ -36,6 +37,6 @@ func (r *Run) SaveCut(ctx context.Context, x Cut) error {
 	if c.Progress.Evaluated > x.Progress.Step { // who goes on from here is before that evaluation
 		c.Progress.Evaluated = -1
 	}
-	c.Optimizer = x.Optimizer
+	c.Optimizer, c.Codecs = x.Optimizer, x.Codecs
 	return r.write(ctx, c, start)
 }

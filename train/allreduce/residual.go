@@ -2,8 +2,6 @@ package allreduce
 
 import (
 	"context"
-	"encoding/binary"
-	"fmt"
 
 	"github.com/trivium-ml/trivium/collective"
 	"github.com/trivium-ml/trivium/compress"
@@ -28,7 +26,7 @@ func (x *exchange) restore(env *train.Env, run *train.Run) {
 		return
 	}
 	copy(x.dropped, saved)
-	if len(x.kept) == x.workers && x.setState(x.kept[x.rank]) == nil {
+	if len(x.kept) == x.workers && compress.SetStates(x.residuals(), x.kept[x.rank]) == nil {
 		return
 	}
 	var rate float64 // what is saved is measured in that of the last update before, under the job of then
@@ -92,7 +90,7 @@ func (x *exchange) collect(ctx context.Context) error {
 
 // gather brings every worker's residuals to rank 0 as they are: with their sum alone, a run would go on, but with other bits.
 func (x *exchange) gather(ctx context.Context) error {
-	own := x.appendState(nil)
+	own := compress.AppendStates(nil, x.residuals())
 	lens := make([]int64, x.workers)
 	if err := collective.AllGatherInto(ctx, x.g, lens, []int64{int64(len(own))}); err != nil {
 		return err
@@ -129,40 +127,4 @@ func (x *exchange) residuals() (list []*compress.Residual) {
 		}
 	}
 	return list
-}
-
-func (x *exchange) appendState(p []byte) []byte {
-	for _, e := range x.residuals() {
-		state := e.AppendState(nil)
-		p = append(binary.LittleEndian.AppendUint64(p, uint64(len(state))), state...)
-	}
-	return p
-}
-
-// setState makes this worker's residuals what appendState wrote. An error says that it is of other buckets, at all workers: their number,
-// and their sizes, are part of it.
-func (x *exchange) setState(p []byte) error {
-	list := x.residuals()
-	var states [][]byte
-	for len(p) >= 8 {
-		n := binary.LittleEndian.Uint64(p)
-		if p = p[8:]; n > uint64(len(p)) {
-			break
-		}
-		states, p = append(states, p[:n]), p[n:]
-	}
-	if len(p) > 0 || len(states) != len(list) {
-		return fmt.Errorf("allreduce: the state of %d residuals, want %d", len(states), len(list))
-	}
-	for i, e := range list { // all or none
-		if err := compress.NewResidual(e.Len()).SetState(states[i]); err != nil {
-			return err
-		}
-	}
-	for i, e := range list {
-		if err := e.SetState(states[i]); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -140,8 +139,8 @@ func (c *cutting) begin(context.Context) error {
 		m, err := again(ctx, func() (*ps.Manifest, error) { return ps.ReadManifest(ctx, w.cluster, cutKey) })
 		var s state
 		if err == nil && w.keepsOwn() {
-			s = make(state, w.stateLen())
-			err = w.addStates(ctx, strconv.FormatInt(int64(m.Clock), 10), s)
+			s.sums = make([]float32, w.stateLen())
+			err = w.addStates(ctx, markKey(m.Clock), &s)
 		}
 		found <- snapshot{m, s, err}
 	})
@@ -191,9 +190,7 @@ func (c *cutting) stepped() error {
 		if !ok {
 			return fmt.Errorf("server: a checkpoint: the snapshot is of round %d, where this worker was not", s.manifest.Clock)
 		}
-		for i, x := range s.states {
-			m.state[i] += x
-		}
+		m.state.add(s.states)
 		return c.save(s.manifest, m)
 	default:
 		return nil
@@ -224,12 +221,12 @@ func (c *cutting) save(m *ps.Manifest, at mark) error {
 		return w.failure(err)
 	}
 	names := w.slotNames()
-	if at.state != nil {
-		if names, err = w.saved(at.state, to, x.Params.Flat, at.at.Step); err != nil {
+	if w.keepsOwn() {
+		if names, err = w.saved(at.state.sums, to, x.Params.Flat, at.at.Step); err != nil {
 			return err
 		}
 	}
-	x.Optimizer = optimizerState(names, to)
+	x.Optimizer, x.Codecs = optimizerState(names, to), at.state.codecs
 	return w.run.SaveCut(w.ctx, x)
 }
 

@@ -23,13 +23,27 @@ import (
 
 // A state is what all workers keep between rounds, added up: of an optimizer that is theirs its vectors, of which each worker adds one nth,
 // and the updates of each row, and what codecs have dropped. So it depends on no number of workers: each of those that go on begins
-// with the mean of the optimizers' vectors, and with an equal share of what was dropped.
-type state []float32
+// with the mean of the optimizers' vectors, and with an equal share of what was dropped; as many go on each where its codec was.
+type state struct {
+	sums   []float32
+	codecs [][]byte // what that of each worker keeps, in their order; nil: there are none
+}
+
+// add adds o, of workers behind those of s.
+func (s *state) add(o state) {
+	for i, x := range o.sums {
+		s.sums[i] += x
+	}
+	s.codecs = append(s.codecs, o.codecs...)
+}
 
 // keepsOwn reports whether workers keep what a checkpoint needs.
 func (w *worker) keepsOwn() bool {
 	return w.own == nil && w.env.Workers() > 0 && (w.o.OptimizerAt == AtWorker || w.codec != nil)
 }
+
+// savesCodec reports whether a checkpoint has what each worker's codec keeps. Of updates what was dropped is in its parameters.
+func (w *worker) savesCodec() bool { return w.codec != nil && w.o.OptimizerAt == AtServer }
 
 // ownState is this worker's part of it, as it is now.
 func (w *worker) ownState() (s state) {
@@ -45,23 +59,26 @@ func (w *worker) ownState() (s state) {
 			for i := range v {
 				v[i] /= float32(n)
 			}
-			s = append(s, v...)
+			s.sums = append(s.sums, v...)
 		}
 		for _, rows := range w.state.RowSteps() {
 			for _, k := range rows {
-				s = append(s, float32(k))
+				s.sums = append(s.sums, float32(k))
 			}
 		}
 	}
 	if w.codec != nil {
-		at := len(s)
-		s = append(s, make([]float32, w.run.Layout().Len())...)
-		w.client.Dropped(func(table string, row int64, cells []float32) { w.tables.put(s[at:], table, row, cells) })
+		at := len(s.sums)
+		s.sums = append(s.sums, make([]float32, w.run.Layout().Len())...)
+		w.client.Dropped(func(table string, row int64, cells []float32) { w.tables.put(s.sums[at:], table, row, cells) })
+		if w.savesCodec() {
+			s.codecs = [][]byte{w.client.AppendCodec(nil)}
+		}
 	}
 	return s
 }
 
-// stateLen is the number of values of a state.
+// stateLen is the number of a state's sums.
 func (w *worker) stateLen() (n int) {
 	if w.o.OptimizerAt == AtWorker {
 		n = len(w.state.Slots()) * w.run.Layout().Len()
@@ -107,20 +124,24 @@ func (t *tables) put(v []float32, table string, row int64, cells []float32) {
 	}
 }
 
-// restoreDropped gives this worker its share of what was dropped when the checkpoint was made.
+// restoreDropped gives this worker what its codec kept when the checkpoint was made, or, where that was of another number of workers, its
+// share of what codecs had dropped.
 func (w *worker) restoreDropped() error {
 	if w.codec == nil || w.own != nil || w.o.OptimizerAt == AtWorker { // there what was dropped is of updates, and in the parameters
 		return nil
 	}
-	saved := w.run.Residual(nil)
+	saved, kept := w.run.Residual(nil), w.run.Codecs(nil)
 	if saved == nil {
+		return nil
+	}
+	if len(kept) == w.env.Workers() && w.client.SetCodec(kept[w.env.Rank]) == nil {
 		return nil
 	}
 	share := slices.Clone(saved)
 	for i := range share {
 		share[i] /= float32(w.env.Workers())
 	}
-	if w.tables.cols >= codedCells {
+	if w.tables.cols > 0 {
 		row := make([]float32, 0, w.tables.cols)
 		for _, r := range w.tables.runs {
 			row = append(row, share[r[0]:r[1]]...)
@@ -132,7 +153,7 @@ func (w *worker) restoreDropped() error {
 	for _, x := range w.tables.sparse {
 		for r := range x.rows {
 			row := share[x.from+r*x.cols : x.from+(r+1)*x.cols]
-			if x.cols < codedCells || !slices.ContainsFunc(row, func(v float32) bool { return v != 0 }) {
+			if !slices.ContainsFunc(row, func(v float32) bool { return v != 0 }) {
 				continue
 			}
 			if err := w.client.Drop(x.name, int64(r), row); err != nil {
@@ -143,38 +164,35 @@ func (w *worker) restoreDropped() error {
 	return nil
 }
 
-// codedCells is the number of cells from which package ps sends a row by a codec.
-const codedCells = 64
-
-// saved makes what a checkpoint has of all workers' states, into to, after so many updates; flat are its parameters.
-func (w *worker) saved(all state, to *filling, flat []float32, updates int64) (names []string, err error) {
+// saved makes what a checkpoint has of all workers' sums, into to, after so many updates; flat are its parameters.
+func (w *worker) saved(sums []float32, to *filling, flat []float32, updates int64) (names []string, err error) {
 	names = w.slotNames()
 	l, n := w.run.Layout().Len(), w.env.Workers()
 	if w.o.OptimizerAt == AtWorker {
 		for k := range to.slots {
-			copy(to.slots[k], all[:l])
-			all = all[l:]
+			copy(to.slots[k], sums[:l])
+			sums = sums[l:]
 		}
 		for t, rows := range to.rowSteps {
 			for r := range rows { // of one optimizer, which steps once where several workers do; each began with what was there
 				was := w.rowsWere[t][r]
-				own := float64(all[r])/float64(n) - float64(was)
+				own := float64(sums[r])/float64(n) - float64(was)
 				by := together(own/float64(max(1, updates-w.begun)), n)
 				rows[r] = was + uint32(math.Round(max(0, own)*float64(n)/by))
 			}
-			all = all[len(rows):]
+			sums = sums[len(rows):]
 		}
 	}
 	if w.codec == nil {
 		return names, nil
 	}
 	if w.o.OptimizerAt == AtWorker { // it is of updates: they are made
-		for i, x := range all[:l] {
+		for i, x := range sums[:l] {
 			flat[i] += x
 		}
 		return names, nil
 	}
-	to.slots = append(slices.Clip(to.slots), slices.Clone(all[:l]))
+	to.slots = append(slices.Clip(to.slots), slices.Clone(sums[:l]))
 	return append(names, residualName), nil
 }
 
@@ -188,7 +206,7 @@ type teller struct {
 	mu    sync.Mutex
 	marks map[ps.Clock]state // the last ones
 	more  chan struct{}      // closed when there is one more
-	told  []byte             // what is being read
+	told  map[string][]byte  // what is being read, by key: now, while a snapshot's may be
 	done  chan struct{}      // closed once rank 0 wants no more
 	over  bool
 }
@@ -200,8 +218,11 @@ const (
 	keptMarks = 2
 )
 
+// markKey is the key of what a worker was at a snapshot.
+func markKey(at ps.Clock) string { return strconv.FormatInt(int64(at), 10) }
+
 func newTeller(w *worker) *teller {
-	return &teller{w: w, marks: map[ps.Clock]state{}, more: make(chan struct{}), done: make(chan struct{})}
+	return &teller{w: w, marks: map[ps.Clock]state{}, told: map[string][]byte{}, more: make(chan struct{}), done: make(chan struct{})}
 }
 
 // mark keeps a state.
@@ -215,6 +236,7 @@ func (t *teller) mark(at ps.Clock, s state) {
 			oldest = min(oldest, k)
 		}
 		delete(t.marks, oldest)
+		delete(t.told, markKey(oldest))
 	}
 	close(t.more)
 	t.more = make(chan struct{})
@@ -227,16 +249,19 @@ func (t *teller) Get(ctx context.Context, key string, from, length int64) (io.Re
 		if err != nil {
 			return nil, err
 		}
-		p := make([]byte, 0, 4*len(s))
-		for _, x := range s {
+		p := make([]byte, 0, 4*len(s.sums))
+		for _, x := range s.sums {
 			p = binary.LittleEndian.AppendUint32(p, math.Float32bits(x))
 		}
+		for _, c := range s.codecs {
+			p = append(p, c...)
+		}
 		t.mu.Lock()
-		t.told = p
+		t.told[key] = p
 		t.mu.Unlock()
 	}
 	t.mu.Lock()
-	p := t.told
+	p := t.told[key]
 	t.mu.Unlock()
 	p = p[min(max(from, 0), int64(len(p))):]
 	if length >= 0 {
@@ -245,7 +270,7 @@ func (t *teller) Get(ctx context.Context, key string, from, length int64) (io.Re
 	return io.NopCloser(bytes.NewReader(p)), nil
 }
 
-func (t *teller) state(ctx context.Context, key string) (state, error) {
+func (t *teller) state(ctx context.Context, key string) (s state, err error) {
 	switch key {
 	case nowKey:
 		return t.w.ownState(), nil
@@ -256,11 +281,11 @@ func (t *teller) state(ctx context.Context, key string) (state, error) {
 			close(t.done)
 		}
 		t.mu.Unlock()
-		return nil, nil
+		return s, nil
 	}
 	at, err := strconv.ParseInt(key, 10, 64)
 	if err != nil {
-		return nil, fmt.Errorf("server: %s: %w", key, fs.ErrNotExist)
+		return s, fmt.Errorf("server: %s: %w", key, fs.ErrNotExist)
 	}
 	for {
 		t.mu.Lock()
@@ -273,7 +298,7 @@ func (t *teller) state(ctx context.Context, key string) (state, error) {
 		select {
 		case <-more:
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return s, context.Cause(ctx)
 		}
 	}
 }
@@ -346,7 +371,7 @@ func (w *worker) tellStates() error {
 }
 
 // addStates adds the others' states of that key to s.
-func (w *worker) addStates(ctx context.Context, key string, s state) error {
+func (w *worker) addStates(ctx context.Context, key string, s *state) error {
 	for i, x := range w.others {
 		p, err := again(ctx, func() ([]byte, error) {
 			r, err := x.Get(ctx, key, 0, -1)
@@ -359,11 +384,15 @@ func (w *worker) addStates(ctx context.Context, key string, s state) error {
 		if err != nil {
 			return fmt.Errorf("server: the state of worker %d: %w", i+1, err)
 		}
-		if len(p) != 4*len(s) {
-			return fmt.Errorf("server: the state of worker %d has %d bytes, want %d", i+1, len(p), 4*len(s))
+		n := 4 * len(s.sums)
+		if len(p) < n || len(p) > n && !w.savesCodec() {
+			return fmt.Errorf("server: the state of worker %d has %d bytes, want %d", i+1, len(p), n)
 		}
-		for k := range s {
-			s[k] += math.Float32frombits(binary.LittleEndian.Uint32(p[4*k:]))
+		for k := range s.sums {
+			s.sums[k] += math.Float32frombits(binary.LittleEndian.Uint32(p[4*k:]))
+		}
+		if w.savesCodec() {
+			s.codecs = append(s.codecs, p[n:])
 		}
 	}
 	return nil
@@ -380,10 +409,13 @@ func (w *worker) release() {
 	var told sync.WaitGroup
 	for i, x := range w.others {
 		told.Go(func() {
-			r, err := x.Get(ctx, doneKey, 0, -1)
-			if err == nil {
-				err = r.Close()
-			}
+			_, err := again(ctx, func() (struct{}, error) {
+				r, err := x.Get(ctx, doneKey, 0, -1)
+				if err == nil {
+					err = r.Close()
+				}
+				return struct{}{}, err
+			})
 			if err != nil && w.env.Log != nil {
 				w.env.Log.Debug("server: a worker is not told that all is saved", "worker", i+1, "error", err)
 			}

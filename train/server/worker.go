@@ -415,13 +415,14 @@ func (w *worker) keep(c *checkpoint.Checkpoint) error {
 	names := w.slotNames()
 	if w.keepsOwn() {
 		all := w.ownState()
-		err := w.addStates(w.ctx, nowKey, all)
+		err := w.addStates(w.ctx, nowKey, &all)
 		if err == nil {
 			if w.o.OptimizerAt == AtWorker {
 				to = newFilling(w.state) // this worker's own goes on
 			}
 			c.Params.Flat = slices.Clone(c.Params.Flat)
-			names, err = w.saved(all, to, c.Params.Flat, c.Progress.Step)
+			c.Codecs = all.codecs
+			names, err = w.saved(all.sums, to, c.Params.Flat, c.Progress.Step)
 		}
 		if err != nil {
 			return w.failure(err)

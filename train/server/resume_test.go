@@ -1,0 +1,111 @@
+package server_test
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/compress"
+	"github.com/trivium-ml/trivium/ps"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/train/server"
+)
+
+// TestResumeBits: under BSP, with a codec too, a run that as many workers and servers go on with ends with the bits of one that was not
+// interrupted, from what is saved at its end and from a snapshot between, in the middle of an epoch and under a schedule of learning rates.
+func TestResumeBits(t *testing.T) {
+	const rows = "rows of randomk:0.1" // of a row-sparse tensor
+	for _, name := range []string{rows, "none", "f16", "bf16", "int8", "1bit", "1bit:l2", "topk:0.05", "randomk:0.1", "qsgd:7", "powersgd:2"} {
+		for n := 2; n <= 3; n++ {
+			if testing.Short() && (n == 3 || name != rows) {
+				continue
+			}
+			j, codec := job(), strings.TrimPrefix(name, "rows of ")
+			if name == rows {
+				j.Model, j.Data = "fm:64", trivium.Data{Source: "wide", Rows: 1500, Train: "0:1200", Test: "1200:"}
+			}
+			j.Epochs, j.Optimizer = 3, trivium.OptimizerSpec{Name: "momentum", Rate: 0.02, Schedule: "step:3,0.5"}
+			c := func(env train.Env) *crew {
+				return &crew{env: env, workers: n, servers: 2, o: server.Options{Mode: ps.BSP, Compress: codec}}
+			}
+			want, err := c(train.Env{}).Train(t.Context(), j)
+			if err != nil {
+				t.Fatal(err)
+			}
+			store := blob.Dir(t.TempDir())
+			first := *j
+			first.Steps = 11
+			if _, err := c(train.Env{Blob: store, Checkpoints: train.Checkpoints{Every: 3, Keep: 100}}).paced(t, &first); err != nil {
+				t.Fatal(err)
+			}
+			names, err := checkpoint.List(t.Context(), store)
+			if err != nil || len(names) < 2 {
+				t.Fatalf("%q, %v", names, err)
+			}
+			for _, at := range names {
+				saved, err := checkpoint.Load(t.Context(), store, at)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := c(train.Env{Resume: saved}).Train(t.Context(), j)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !slices.Equal(got.Params.Flat, want.Params.Flat) {
+					t.Errorf("%s, %d workers: resumed after update %d, the run ends with other bits", name, n, saved.Progress.Step)
+				}
+			}
+		}
+	}
+}
+
+// TestDroppedGoesOn: what codecs had dropped of gradients counts in full where another number of workers goes on, or as many after another
+// topology, and of a model that is too small for a codec here.
+func TestDroppedGoesOn(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "small.csv")
+	if err := os.WriteFile(file, []byte("label,a,b,c\n"+strings.Repeat("1,0.5,-1,2\n0,-1,1.5,1\n", 150)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	small := trivium.Data{Source: file, Train: "0:200", Test: "200:"}
+	for model, d := range map[string]trivium.Data{"softmax": job().Data, "logistic": small} {
+		j := job()
+		j.Model, j.Data, j.Batch, j.Steps = model, d, 100, 1
+		store := blob.Dir(t.TempDir())
+		alone(t, train.Env{Blob: store}, j)
+		saved, _, err := checkpoint.Latest(t.Context(), store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dropped := make([]float32, saved.Params.Layout.Len())
+		saved.Optimizer.Names = append(saved.Optimizer.Names, "residual")
+		saved.Optimizer.Slots = append(saved.Optimizer.Slots, dropped)
+		for range 3 { // as allreduce would have them
+			saved.Codecs = append(saved.Codecs, compress.AppendStates(nil, []*compress.Residual{compress.NewResidual(len(dropped)), compress.NewResidual(len(dropped))}))
+		}
+		j.Steps = 2
+		var flat [2][]float32
+		for k := range flat {
+			c := &crew{env: train.Env{Resume: saved}, workers: 3, servers: 2, o: server.Options{Mode: ps.BSP, Compress: "f16"}}
+			r, err := c.Train(t.Context(), j)
+			if err != nil {
+				t.Fatal(err)
+			}
+			flat[k] = r.Params.Flat
+			for i := range dropped {
+				dropped[i] = float32(100 + i%50)
+			}
+		}
+		for i, x := range dropped {
+			want := -j.Optimizer.Rate * float64(x) / float64(j.Batch)
+			if found := float64(flat[1][i] - flat[0][i]); math.Abs(found/want-1) > 0.01 {
+				t.Fatalf("%s, of %d cells: what was dropped of cell %d moved it by %v, want %v", model, len(dropped), i, found, want)
+			}
+		}
+	}
+}
