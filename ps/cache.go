@@ -15,6 +15,7 @@ type clientTable struct {
 
 	unposted  bool                         // answers do not come as they are asked for: they land where all do
 	residuals map[int64]*compress.Residual // by row: what Options.Up dropped
+	rate      float64                      // that these are measured in; 0: not told
 }
 
 const numberedRows = 1 << 20

@@ -104,6 +104,22 @@ func (c *Client) Compress(up compress.Codec) {
 	c.Unlock()
 }
 
+// SetRate says that what the codec takes and has dropped are gradients, and what they will be multiplied by; what was dropped before counts
+// as much as when it was dropped. See compress.Residual.
+func (c *Client) SetRate(rate float64) {
+	c.Lock()
+	defer c.Unlock()
+	for _, t := range c.state.tables {
+		if t.rate == rate {
+			continue
+		}
+		t.rate = rate
+		for _, e := range t.residuals {
+			e.SetRate(rate)
+		}
+	}
+}
+
 // Dropped calls f with what the codec has dropped of each row until now, in the order of tables and rows. f must not keep cells.
 func (c *Client) Dropped(f func(table string, row int64, cells []float32)) {
 	c.Lock()
@@ -152,6 +168,7 @@ func (t *clientTable) residual(row int64) *compress.Residual {
 	e := t.residuals[row]
 	if e == nil {
 		e = compress.NewResidual(int(t.spec.Cols))
+		e.SetRate(t.rate)
 		t.residuals[row] = e
 	}
 	return e

@@ -3,6 +3,7 @@ package ps
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -151,6 +152,31 @@ func TestDropPlain(t *testing.T) {
 		})
 		j.close()
 	}
+}
+
+// TestSetRate: what a codec has dropped counts as much after the learning rate has changed, also of a row that was not sent meanwhile.
+func TestSetRate(t *testing.T) {
+	const cols = 100
+	j := newRealJob(t, transport.NewMemory(), simOptions{clients: 1, servers: 1, tables: []Spec{{Name: "t", Cols: cols, Mode: BSP}}, client: Options{Up: compress.TopK{Share: 1}}})
+	j.each(func(w *Worker, client int) error {
+		tab, c := tableOf[float32](w, "t"), j.clients[client]
+		push := func(row int64, rate, large, small float32) error { // the large one is sent
+			x := make([]float32, cols)
+			x[0], x[1] = large, small
+			c.SetRate(float64(rate))
+			return errors.Join(tab.DenseInc(row, 0, x), w.Barrier(bg))
+		}
+		if err := errors.Join(push(0, 1, 8, 3), push(1, 1, 8, 3), push(0, 0.5, 8, 0)); err != nil {
+			return err
+		}
+		got := map[int64]float32{}
+		c.Dropped(func(_ string, row int64, cells []float32) { got[row] = cells[1] })
+		if want := map[int64]float32{0: 6, 1: 6}; !maps.Equal(got, want) {
+			return fmt.Errorf("dropped at rate 1, and now worth %v at rate 0.5, want %v", got, want)
+		}
+		return w.Finish(bg)
+	})
+	j.close()
 }
 
 // TestSetCodec: a client that goes on in another's place sends what that would have sent, and what is no state of these tables changes

@@ -100,6 +100,20 @@ func (r *Run) LearningRate(step int64) float64 {
 	return r.rate(step)
 }
 
+// SavedRate is the LearningRate of the last update before the checkpoint that the run goes on from, under the job of then.
+func (r *Run) SavedRate() float64 {
+	c := r.env.Resume
+	if c == nil {
+		return 0
+	}
+	o, _ := optim.New(c.Job.Optimizer, 0)
+	rule, ok := o.(*optim.Rule)
+	if !ok {
+		return 0
+	}
+	return rule.Rate(c.Progress.Step)
+}
+
 // LBFGS returns the job's L-BFGS, from the checkpoint where the run resumes one, and has its history saved with each.
 func (r *Run) LBFGS() (*optim.LBFGS, error) {
 	o, err := optim.NewLBFGS(r.Job.Optimizer, r.Layout(), r.CPU)

@@ -128,7 +128,7 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 			break
 		}
 	}
-	x.restore(env, run)
+	x.restore(run)
 	return x, nil
 }
 

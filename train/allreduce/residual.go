@@ -5,13 +5,12 @@ import (
 
 	"github.com/trivium-ml/trivium/collective"
 	"github.com/trivium-ml/trivium/compress"
-	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/train"
 )
 
 // restore gives each worker what its codecs kept when the checkpoint was made. Where that was of another number of workers, or they cut the
 // gradient otherwise, it gives each an equal share of what codecs had dropped: what counts is the sum.
-func (x *exchange) restore(env *train.Env, run *train.Run) {
+func (x *exchange) restore(run *train.Run) {
 	coded := false
 	for i := range x.buckets {
 		coded = coded || x.buckets[i].op.Codec != nil
@@ -29,11 +28,7 @@ func (x *exchange) restore(env *train.Env, run *train.Run) {
 	if len(x.kept) == x.workers && compress.SetStates(x.residuals(), x.kept[x.rank]) == nil {
 		return
 	}
-	var rate float64 // what is saved is measured in that of the last update before, under the job of then
-	o, _ := optim.New(env.Resume.Job.Optimizer, 0)
-	if rule, ok := o.(*optim.Rule); ok {
-		rate = rule.Rate(env.Resume.Progress.Step)
-	}
+	rate := run.SavedRate() // which what is saved is measured in
 	for i := range x.buckets {
 		b := &x.buckets[i]
 		e := b.op.Residual

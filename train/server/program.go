@@ -94,6 +94,9 @@ func (g *gradients) Round(ctx context.Context, _ *ps.Worker, b trivium.Batch) er
 	began := time.Now()
 	defer func() { w.took = time.Since(began) }()
 	w.sums = w.sums[:0]
+	if w.codec != nil && w.o.OptimizerAt == AtServer {
+		w.client.SetRate(w.run.LearningRate(w.round))
+	}
 	if w.job.Exact {
 		for _, p := range w.facts.mine() {
 			w.run.Enter(observe.Compute)

@@ -66,7 +66,7 @@ func TestResumeBits(t *testing.T) {
 }
 
 // TestDroppedGoesOn: what codecs had dropped of gradients counts in full where another number of workers goes on, or as many after another
-// topology, and of a model that is too small for a codec here.
+// topology, at another learning rate, and of a model that is too small for a codec here.
 func TestDroppedGoesOn(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "small.csv")
 	if err := os.WriteFile(file, []byte("label,a,b,c\n"+strings.Repeat("1,0.5,-1,2\n0,-1,1.5,1\n", 150)), 0o600); err != nil {
@@ -88,7 +88,7 @@ func TestDroppedGoesOn(t *testing.T) {
 		for range 3 { // as allreduce would have them
 			saved.Codecs = append(saved.Codecs, compress.AppendStates(nil, []*compress.Residual{compress.NewResidual(len(dropped)), compress.NewResidual(len(dropped))}))
 		}
-		j.Steps = 2
+		j.Steps, j.Optimizer.Rate = 2, j.Optimizer.Rate/2 // what was dropped counts as it did at the rate of then
 		var flat [2][]float32
 		for k := range flat {
 			c := &crew{env: train.Env{Resume: saved}, workers: 3, servers: 2, o: server.Options{Mode: ps.BSP, Compress: "f16"}}
@@ -102,7 +102,7 @@ func TestDroppedGoesOn(t *testing.T) {
 			}
 		}
 		for i, x := range dropped {
-			want := -j.Optimizer.Rate * float64(x) / float64(j.Batch)
+			want := -2 * j.Optimizer.Rate * float64(x) / float64(j.Batch)
 			if found := float64(flat[1][i] - flat[0][i]); math.Abs(found/want-1) > 0.01 {
 				t.Fatalf("%s, of %d cells: what was dropped of cell %d moved it by %v, want %v", model, len(dropped), i, found, want)
 			}

@@ -137,6 +137,7 @@ func (w *worker) restoreDropped() error {
 	if len(kept) == w.env.Workers() && w.client.SetCodec(kept[w.env.Rank]) == nil {
 		return nil
 	}
+	w.client.SetRate(w.run.SavedRate()) // which what is saved is measured in
 	share := slices.Clone(saved)
 	for i := range share {
 		share[i] /= float32(w.env.Workers())
