@@ -250,7 +250,7 @@ func (v *compareRun) paper(p *compare.Plan, all []compare.Task) (err error) {
 
 // own makes a task of the user's job file. Its batch is that of all workers together.
 func (v *compareRun) own(s *session, workers int) (compare.Task, error) {
-	train := trainVerb{File: v.File}
+	train := trainVerb{File: v.File, Workers: 1}
 	if v.Data != "" {
 		train.Data = &v.Data
 	}

@@ -55,7 +55,11 @@ func (s *session) completions() ([]completion, error) {
 	var walk func(n *kong.Node, path string)
 	walk = func(n *kong.Node, path string) {
 		c := completion{path: path, help: map[string]string{}}
-		for _, group := range n.AllFlags(true) {
+		takes := n
+		if n.DefaultCmd != nil { // what stands for the verb alone
+			takes = n.DefaultCmd
+		}
+		for _, group := range takes.AllFlags(true) {
 			for _, f := range group {
 				flag := "--" + f.Name
 				c.flags = append(c.flags, flag)

@@ -47,7 +47,7 @@ func (v *dataVerb) Run(ctx context.Context, s *session) error {
 	if v.JSON {
 		err = json.NewEncoder(s.out).Encode(about)
 	} else {
-		err = s.printDescription(about, v.All)
+		err = s.printDescription(about, v.All, d.Missing)
 	}
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func counted(n int64, one, more string) string {
 // listedColumns are described one by one where not all are asked for.
 const listedColumns = 30
 
-func (s *session) printDescription(d *data.Description, all bool) error {
+func (s *session) printDescription(d *data.Description, all bool, missing string) error {
 	fmt.Fprintf(s.out, "%s: %s, %s rows of %v, %.1f %% of the cells are 0 or missing, checksum %s\n", cmp.Or(d.Source, "digits"), d.Kind,
 		thousands(d.Rows), d.Shape, 100*d.Sparsity(), d.Checksum)
 	for _, n := range d.Notes {
@@ -105,10 +105,49 @@ func (s *session) printDescription(d *data.Description, all bool) error {
 	for _, problem := range d.Problems {
 		fmt.Fprintf(s.out, "mistake: %v\n", problem)
 	}
+	other := ""
+	if d.Incomplete > 0 {
+		fmt.Fprintln(s.out, missingCells(d, missing))
+		other = "other "
+	}
 	if d.ProblemCount == 0 {
-		fmt.Fprintln(s.out, "no mistakes found")
+		fmt.Fprintf(s.out, "no %smistakes found\n", other)
 	}
 	return nil
+}
+
+// missingCells says where cells are missing, and what training makes of them under that --missing.
+func missingCells(d *data.Description, how string) string {
+	var cells int64
+	var columns []string
+	label := false
+	for _, c := range d.Columns {
+		if c.Missing > 0 {
+			cells += c.Missing
+			columns = append(columns, c.Name+" "+thousands(c.Missing))
+			label = label || c.Kind == "label" || c.Kind == "weight"
+		}
+	}
+	if n := len(columns); n > listedColumns {
+		columns = append(columns[:listedColumns], fmt.Sprintf("and %d more columns", n-listedColumns))
+	}
+	becomes := map[string]string{
+		"mean": "--missing mean makes each the mean of its column",
+		"zero": "--missing zero makes each 0",
+		"drop": "--missing drop leaves these rows out",
+	}[how]
+	switch {
+	case becomes == "":
+		becomes = "training stops at one, unless --missing says mean, zero, or drop to leave these rows out"
+	case label && how != "drop":
+		becomes += "; but a row without label or weight stops training, unless it is left out by drop"
+	}
+	what := "missing"
+	if d.ProblemCount > 0 {
+		what += " or mistaken"
+	}
+	return fmt.Sprintf("%s: %s in %s of %s rows: %s; %s", what, counted(cells, "cell", "cells"), thousands(d.Incomplete), thousands(d.Rows),
+		strings.Join(columns, ", "), becomes)
 }
 
 // columnFigures are the cells of the last four columns: numbers have a spread, text the number of its values.
@@ -147,7 +186,7 @@ type namedSet struct {
 
 // parts lists the data sets that there are.
 func parts(s *data.Splits) (out []namedSet) {
-	for _, p := range []namedSet{{"train", s.Train}, {"valid", s.Valid}, {"test", s.Test}} {
+	for _, p := range []namedSet{{"train", s.Measured()}, {"valid", s.Valid}, {"test", s.Test}} {
 		if p.rows != nil {
 			out = append(out, p)
 		}

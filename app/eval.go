@@ -118,7 +118,7 @@ func (t *trained) sets(ctx context.Context, s *session, df *dataFlags, sf *split
 	}
 	t.splits = splits
 	sets := parts(splits)
-	if (df.Data == nil || named) && len(sets) > 1 && sets[0].rows == splits.Train {
+	if (df.Data == nil || named) && len(sets) > 1 && sets[0].name == "train" {
 		sets = sets[1:] // not what it was trained on, nor what is left over
 	}
 	if len(sets) == 1 && df.Data != nil {

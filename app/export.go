@@ -29,6 +29,9 @@ func (v *exportVerb) Run(ctx context.Context, s *session) error {
 		format = strings.TrimPrefix(filepath.Ext(v.To), ".")
 	}
 	write := map[string]func(*trained, io.Writer) error{"onnx": (*trained).writeONNX, "safetensors": (*trained).writeSafetensors}[format]
+	if format == "" {
+		return misusedf("export: %s does not say the format: give --format onnx or safetensors", v.To)
+	}
 	if write == nil {
 		return misusedf("export: no format is called %q; %s", format, nearest.Sentence(format, []string{"onnx", "safetensors"}))
 	}

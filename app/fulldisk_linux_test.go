@@ -13,11 +13,11 @@ import (
 	"github.com/trivium-ml/trivium/data"
 )
 
-// TestFullDisk: a disk that fills up while a checkpoint is written: exit code 1, and the checkpoints before it stay, load and resume.
-func TestFullDisk(t *testing.T) {
-	dir := t.TempDir()
-	// A checkpoint of mlp:4096 on 3 inputs takes 300 KiB, all else some 60: there is room for the two that are kept, not for a third.
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=800k"); err != nil {
+// smallDisk mounts a disk of that size on a test's folder.
+func smallDisk(t *testing.T, size string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
 		t.Skipf("not run here: a small disk cannot be mounted: %v", err)
 	}
 	t.Cleanup(func() { // after the test's folder is another one
@@ -25,6 +25,30 @@ func TestFullDisk(t *testing.T) {
 			t.Error(err, syscall.Unmount(dir, syscall.MNT_DETACH))
 		}
 	})
+	return dir
+}
+
+// TestFullDiskInit: a job file that does not fit leaves nothing, and overwrites nothing.
+func TestFullDiskInit(t *testing.T) {
+	dir := smallDisk(t, "8k")
+	write(t, dir, "mine.yaml", "model: softmax\n")
+	write(t, dir, "rest", strings.Repeat("x", 4096))
+	for _, command := range []string{"init mlp:8", "init mlp:8 --force --to mine.yaml"} {
+		got := runIn(t, dir, strings.Fields(command)...)
+		if got.code != Failed || !strings.Contains(got.err, "no space left on device") {
+			t.Errorf("%s: exits with %d: %s%s", command, got.code, got.out, got.err)
+		}
+	}
+	left, err := os.ReadDir(dir)
+	if text, e := os.ReadFile(filepath.Join(dir, "mine.yaml")); err != nil || len(left) != 2 || string(text) != "model: softmax\n" {
+		t.Errorf("left: %v, %v; mine.yaml is %q, %v", left, err, text, e)
+	}
+}
+
+// TestFullDisk: a disk that fills up while a checkpoint is written: exit code 1, and the checkpoints before it stay, load and resume.
+func TestFullDisk(t *testing.T) {
+	// A checkpoint of mlp:4096 on 3 inputs takes 300 KiB, all else some 60: there is room for the two that are kept, not for a third.
+	dir := smallDisk(t, "800k")
 	options := Options{Sources: data.Sources{"points": points(-1, nil)}}
 	got := runWith(t.Context(), t, dir, options, strings.Fields("train mlp:4096 --data points --epochs 4 --name x --checkpoint-every 10")...)
 	m := regexp.MustCompile(`no space left on device; the last one, step-0*20, stays; resume with: trivium (.*)`).FindStringSubmatch(got.err)

@@ -3,6 +3,7 @@ package app
 import (
 	_ "embed"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -34,26 +35,14 @@ func (v *initVerb) Run(s *session) error {
 		"OPTIMIZER", job.Optimizer.Name, "RATE", fmt.Sprint(job.Optimizer.Rate), "SEED", fmt.Sprint(job.Seed),
 		"PROGRAM", s.name,
 	).Replace(jobTemplate)
-	if v.To == "-" {
-		_, err := fmt.Fprint(s.out, text)
-		return err
-	}
-	mode := os.O_CREATE | os.O_WRONLY | os.O_EXCL
-	if v.Force {
-		mode = os.O_CREATE | os.O_WRONLY | os.O_TRUNC
-	}
-	f, err := os.OpenFile(v.To, mode, 0o644)
-	if os.IsExist(err) {
+	if _, err := os.Lstat(v.To); err == nil && !v.Force {
 		return misusedf("init: %s is there already; --force overwrites it, --to names another file", v.To)
 	}
-	if err != nil {
-		return unwritable(v.To, err)
-	}
-	if _, err := f.WriteString(text); err != nil {
-		f.Close()
+	err := writeTo(s.out, v.To, func(w io.Writer) error {
+		_, err := io.WriteString(w, text)
 		return err
-	}
-	if err := f.Close(); err != nil {
+	})
+	if err != nil || v.To == "-" {
 		return err
 	}
 	_, err = fmt.Fprintf(s.out, "wrote %s; train with: %s\n", v.To, shellWords([]string{s.command, "train", "-f", v.To}))

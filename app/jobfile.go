@@ -1,8 +1,10 @@
 package app
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"reflect"
 	"slices"
@@ -43,8 +45,9 @@ func readJobFile(name string, job *trivium.Job, g given) (*jobFile, error) {
 func decodeJob(name string, text []byte, job *trivium.Job, g given) (*jobFile, error) {
 	f := &jobFile{name, map[string]int{}}
 	var document yaml.Node
-	if err := yaml.Unmarshal(text, &document); err != nil {
-		return f, fmt.Errorf("%s: %s", name, strings.TrimPrefix(err.Error(), "yaml: "))
+	documents := yaml.NewDecoder(bytes.NewReader(text))
+	if err := documents.Decode(&document); err != nil && !errors.Is(err, io.EOF) {
+		return f, fmt.Errorf("%s: %s", name, plainSyntax(err.Error()))
 	}
 	if len(document.Content) == 0 {
 		return f, fmt.Errorf("%s: is empty; %q writes one to start from", name, "trivium init")
@@ -52,6 +55,9 @@ func decodeJob(name string, text []byte, job *trivium.Job, g given) (*jobFile, e
 	root := document.Content[0]
 	if root.Kind != yaml.MappingNode {
 		return f, fmt.Errorf("%s: line %d: want keys and values, such as 'model: softmax'", name, root.Line)
+	}
+	if documents.Decode(new(yaml.Node)) != io.EOF { // else what stands there would be passed over
+		return f, fmt.Errorf("%s: a line of --- begins a second document; a file has one job", name)
 	}
 	var errs []error
 	f.walk(root, reflect.TypeFor[trivium.Job](), "", &errs)
@@ -159,6 +165,13 @@ func joinByLine(errs []error) error {
 	slices.SortStableFunc(errs, func(a, b error) int { return line(a) - line(b) })
 	errs = slices.CompactFunc(errs, func(a, b error) bool { return a.Error() == b.Error() })
 	return errors.Join(errs...)
+}
+
+// plainSyntax says what yaml does not.
+func plainSyntax(e string) string {
+	return strings.NewReplacer(
+		"yaml: ", "", "found character that cannot start any token", "found a character that begins no word, such as a tab (indent with spaces), @ or `",
+	).Replace(e)
 }
 
 // plainType says in words what yaml says in Go's types.

@@ -13,7 +13,8 @@ import (
 //
 // A table's columns are inputs of their own, by name. A number enters as f32[batch,1], NaN where it is missing. A categorical column
 // enters as the index of its category, i64[batch]: of a one-hot column in the order of the categories, one past the last for a value
-// that training did not have; of a hashed one its bucket. A sparse row enters dense. An array enters as the file holds it.
+// that training did not have; of a hashed one its bucket, the number of buckets where it is missing. A sparse row enters dense. An array
+// enters as the file holds it.
 type prefix struct {
 	b      *graph.Builder
 	inputs map[string]graph.Value // what the model takes, by name
@@ -72,8 +73,8 @@ func (p *prefix) table(in trivium.InputSpec, t *data.Transform) {
 				blocks = append(blocks, p.oneHot(c))
 			}
 		case data.Hashed:
-			x := graph.OneHot(p.b.Input(c.Name, graph.I64, graph.Axis("batch")), c.Buckets, graph.F32)
-			p.legend[c.Name] = fmt.Sprintf("bucket of [0, %d): FNV-1a over the column's name, a zero byte and the value, finished by SplitMix64, modulo the buckets", c.Buckets)
+			x := p.category(c.Name, c.Buckets)
+			p.legend[c.Name] = fmt.Sprintf("bucket of [0, %[1]d): FNV-1a over the column's name, a zero byte and the value, finished by SplitMix64, modulo the buckets; %[1]d where it is missing", c.Buckets)
 			if buckets == 0 {
 				hashed, buckets = x, c.Buckets
 			} else {
@@ -105,10 +106,15 @@ func (p *prefix) number(c data.Column, missing string) graph.Value {
 	return x
 }
 
-// oneHot makes one position more than there are categories, for all other values, and drops it.
+// oneHot makes the categories of a column positions.
 func (p *prefix) oneHot(c data.Column) graph.Value {
 	k := len(c.Categories)
-	x := graph.OneHot(p.b.Input(c.Name, graph.I64, graph.Axis("batch")), k+1, graph.F32)
 	p.legend[c.Name] = fmt.Sprintf("index in %q, %d for any other value", c.Categories, k)
-	return graph.Slice(x, graph.Range{Start: 0, Stop: graph.End, Step: 1}, graph.Range{Start: 0, Stop: k, Step: 1})
+	return p.category(c.Name, k)
+}
+
+// category declares an input of indices below n, or n for what is none of them, and makes them n positions.
+func (p *prefix) category(name string, n int) graph.Value {
+	x := graph.OneHot(p.b.Input(name, graph.I64, graph.Axis("batch")), n+1, graph.F32)
+	return graph.Slice(x, graph.Range{Start: 0, Stop: graph.End, Step: 1}, graph.Range{Start: 0, Stop: n, Step: 1})
 }

@@ -41,15 +41,15 @@ func (v *runsList) Run(s *session) error {
 	if err != nil {
 		return misused(err)
 	}
-	runs, broken, err := readRuns(v.Out)
+	runs, err := readRuns(v.Out)
 	if err != nil {
 		return err
 	}
-	for _, b := range broken {
-		fmt.Fprintf(s.err, "%s: %v\n", s.name, b)
-	}
 	var fields []map[string]string
 	for _, r := range runs {
+		if r.Err != nil {
+			fmt.Fprintf(s.err, "%s: %v\n", s.name, r.unreadable())
+		}
 		fields = append(fields, r.fields())
 	}
 	if err := f.unknown(fields); err != nil {
@@ -94,7 +94,7 @@ func printRuns(s *session, rows []*run) error {
 			metrics = append(metrics, m+" "+figure(r.metrics()[m]))
 		}
 		source := r.Head.DataSource
-		if source == "" {
+		if source == "" && r.Err == nil {
 			source = "(generated digits)"
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.name(), r.Head.Model, source, r.State(), epochs, speed, strings.Join(metrics, "  "))
@@ -219,7 +219,7 @@ type runsDelete struct {
 func (v *runsDelete) Run(s *session) error {
 	var runs []*run
 	for _, name := range v.Names { // all are found before one is deleted
-		r, err := findRun(v.Out, name)
+		r, err := locateRun(v.Out, name)
 		if err != nil {
 			return err
 		}
@@ -239,34 +239,43 @@ func (v *runsDelete) Run(s *session) error {
 // A run is what a run directory says of itself, without its measurements.
 type run struct{ rundir.Entry }
 
-// readRuns reads every run directory in root, oldest first. Those that cannot be read are reported beside.
-func readRuns(root string) (runs []*run, broken []error, err error) {
+// readRuns reads every run directory in root, oldest first, after those that cannot be read.
+func readRuns(root string) (runs []*run, err error) {
 	entries, err := rundir.List(root)
 	for _, e := range entries {
-		if e.Err != nil {
-			broken = append(broken, e.Err)
-			continue
-		}
 		runs = append(runs, &run{e})
 	}
 	if info, e := os.Stat(root); e == nil && !info.IsDir() {
 		err = misused(err)
 	}
-	return runs, broken, err
+	return runs, err
 }
 
-// findRun finds the run that name means: a directory, a name in root, the beginning of one, or last.
+// findRun finds the run that name means, and refuses one that cannot be read.
 func findRun(root, name string) (*run, error) {
+	r, err := locateRun(root, name)
+	if err == nil && r.Err != nil {
+		return nil, misused(r.unreadable())
+	}
+	return r, err
+}
+
+// locateRun finds the run that name means: a directory, a name in root, the beginning of one, or last.
+func locateRun(root, name string) (*run, error) {
+	if name == "" { // which every name begins with: a variable that a script has not set
+		return nil, misusedf("runs: want the name of a run in %s, found none", root)
+	}
 	for _, dir := range []string{name, filepath.Join(root, name)} {
 		if _, err := os.Stat(filepath.Join(dir, "run.json")); err == nil {
 			r, err := rundir.Open(dir)
-			if err != nil {
-				return nil, misused(err)
+			found := &run{rundir.Entry{Dir: dir, Err: err}}
+			if err == nil {
+				found.Head, found.Result = r.Head, r.Result
 			}
-			return &run{rundir.Entry{Dir: dir, Head: r.Head, Result: r.Result}}, nil
+			return found, nil
 		}
 	}
-	runs, _, err := readRuns(root)
+	runs, err := readRuns(root)
 	if err != nil {
 		return nil, err
 	}
@@ -295,6 +304,11 @@ func findRun(root, name string) (*run, error) {
 
 func (r *run) name() string { return filepath.Base(r.Dir) }
 
+// unreadable says what is wrong with a run that cannot be read, and what is left to do with it.
+func (r *run) unreadable() error {
+	return fmt.Errorf("%w: the run cannot be read; runs delete %s removes it", r.Err, shellWords([]string{r.Dir}))
+}
+
 func (r *run) metrics() map[string]float64 {
 	if r.Result == nil {
 		return nil
@@ -306,6 +320,10 @@ func (r *run) metrics() map[string]float64 {
 func (r *run) fields() map[string]string {
 	out := r.outcome()
 	out["run"] = r.name()
+	if r.Err != nil {
+		out["error"] = r.Err.Error()
+		return out
+	}
 	out["started"] = r.Head.Start.UTC().Format(time.RFC3339)
 	out["strategy"] = r.Head.Strategy
 	out["data.checksum"] = r.Head.DataChecksum

@@ -14,7 +14,7 @@ const served = "server"
 
 // serverFlags are options of the server topology.
 type serverFlags struct {
-	Servers     int    `group:"Run" placeholder:"N" help:"server: processes that hold the model (default 1); on a cluster they are the first workers."`
+	Servers     *int   `group:"Run" placeholder:"N" help:"server: processes that hold the model (default 1); on a cluster they are the first workers."`
 	Consistency string `group:"Run" placeholder:"MODE" help:"server: bsp, ssp:N, essp:N or asp: how many rounds a worker may read behind (default ssp:3)."`
 	OptimizerOn string `group:"Run" placeholder:"PLACE" help:"server: where updates are made of gradients: server (default) or worker."`
 	Clocks      int    `group:"Run" placeholder:"N" help:"server: meet the tables N times an epoch; between, a worker takes steps of --batch rows on a copy of its own."`
@@ -34,8 +34,13 @@ func (f serverFlags) serve(t *training, codec string) error {
 	o := server.DefaultOptions()
 	var errs []error
 	var err error
-	if f.Servers < 0 || f.Servers > 256 {
-		errs = append(errs, fmt.Errorf("--servers: want 1 to 256, found %d", f.Servers))
+	o.Servers = 1
+	if f.Servers != nil {
+		o.Servers = *f.Servers
+	}
+	if o.Servers < 1 || o.Servers > 256 {
+		errs = append(errs, fmt.Errorf("--servers: want 1 to 256, found %d", o.Servers))
+		o.Servers = 1 // so that it is said once
 	}
 	if f.Consistency != "" {
 		if o.Mode, o.Staleness, err = ps.ParseMode(f.Consistency); err != nil {
@@ -68,7 +73,6 @@ func (f serverFlags) serve(t *training, codec string) error {
 			errs = append(errs, fmt.Errorf("--slow: worker %d: there are %d, numbered from 0", o.Slow.Worker, t.workers))
 		}
 	}
-	o.Servers = max(1, f.Servers)
 	errs = append(errs, o.Check(t.job))
 	if err := errors.Join(errs...); err != nil {
 		return err
@@ -80,8 +84,8 @@ func (f serverFlags) serve(t *training, codec string) error {
 
 // served are the flags as they are typed.
 func (f serverFlags) served() (list []string) {
-	if f.Servers != 0 {
-		list = append(list, "--servers", fmt.Sprint(f.Servers))
+	if f.Servers != nil {
+		list = append(list, "--servers", fmt.Sprint(*f.Servers))
 	}
 	if f.Clocks != 0 {
 		list = append(list, "--clocks", fmt.Sprint(f.Clocks))

@@ -19,7 +19,7 @@ type trainVerb struct {
 	jobFlags
 
 	Topology  string `group:"Run" placeholder:"NAME" help:"Where parameters live (help topologies; default local, or allreduce for several workers)."`
-	Workers   int    `short:"w" group:"Run" placeholder:"N" help:"Workers that share the job (default 1); --batch is then each worker's."`
+	Workers   int    `short:"w" group:"Run" default:"1" placeholder:"N" help:"Workers that share the job (default 1); --batch is then each worker's."`
 	Processes bool   `group:"Run" help:"Give each worker a process of its own, in place of threads of this one."`
 	ShipData  bool   `group:"Run" help:"Read the data here and send each worker its rows, in place of letting each open it."`
 
@@ -41,7 +41,7 @@ type trainVerb struct {
 func (v *trainVerb) Run(ctx context.Context, s *session) error {
 	t := &training{
 		out: v.Out, name: v.Name, threads: v.Threads, every: v.CheckpointEvery, listen: v.Listen,
-		topology: v.Topology, workers: max(1, v.Workers), processes: v.Processes || v.On != "", ship: v.ShipData,
+		topology: v.Topology, workers: v.Workers, processes: v.Processes || v.On != "", ship: v.ShipData,
 	}
 	t.show = newProgress(s.out, v.JSON, v.Quiet, os.Getenv)
 	var err error
@@ -88,6 +88,13 @@ func (v *trainVerb) goOn(ctx context.Context, t *training) error {
 	var errs []error
 	for _, field := range []string{"epochs", "steps", "stop.metric", "stop.patience", "stop.min_delta", "stop.target"} {
 		delete(g, field)
+	}
+	if p := saved.Progress; r.Result != nil && (job.Epochs > 0 && p.Epoch >= job.Epochs || job.Steps > 0 && p.Step >= job.Steps) {
+		more := fmt.Sprintf("--epochs %d", p.Epoch+1)
+		if job.Steps > 0 && p.Step >= job.Steps {
+			more = fmt.Sprintf("--steps %d", 2*p.Step)
+		}
+		errs = append(errs, fmt.Errorf("--resume: %s is finished after %d updates: to go on, give it more, such as %s", r.name(), p.Step, more))
 	}
 	if v.Model != "" && v.Model != job.Model {
 		errs = append(errs, fmt.Errorf("--resume: %s is a checkpoint of %s, not of %s", name, job.Model, v.Model))
@@ -182,7 +189,7 @@ func (v *trainVerb) checkRun() (errs []error) {
 	if err := checkThreads(v.Threads); err != nil {
 		errs = append(errs, err)
 	}
-	if v.Workers < 0 {
+	if v.Workers < 1 {
 		errs = append(errs, fmt.Errorf("--workers: want 1 or more, found %d", v.Workers))
 	}
 	if err := checkTopology(v.Topology); err != nil {
@@ -192,7 +199,7 @@ func (v *trainVerb) checkRun() (errs []error) {
 		errs = append(errs, errors.New("--name: last means the newest run; choose another name"))
 	} else if err := checkName(v.Name); err != nil {
 		errs = append(errs, fmt.Errorf("--name: %w", err))
-	} else if err := vacant(filepath.Join(v.Out, v.Name)); v.Name != "" && v.On == "" && err != nil {
+	} else if err := vacant(filepath.Join(v.Out, v.Name)); v.Name != "" && err != nil {
 		errs = append(errs, fmt.Errorf("--name: %w: choose another name", err))
 	}
 	if v.On != "" && v.Listen != "" {

@@ -285,6 +285,10 @@ func TestNameThatIsTaken(t *testing.T) {
 		{"--resume first --name mine", "runs/mine is not empty"},
 		{"--resume first --topology allredcue", "no topology is called"},
 		{"--resume first --workers=-3", "want 1 or more"},
+		{"--topology server --servers 0", "--servers: want 1 to 256, found 0"},
+		{"--workers 0", "--workers: want 1 or more, found 0"},
+		{"--resume first", "first is finished after 8 updates: to go on, give it more, such as --epochs 2"},
+		{"--resume first --steps 8 --epochs 3", "such as --steps 16"},
 		{"--name fresh --optimizer adan", "adan"},
 	} {
 		flags := strings.Fields(train + c.flags)
@@ -495,6 +499,11 @@ func TestRunsVerbs(t *testing.T) {
 			t.Fatalf("exits with %d: %s", got.code, got.err)
 		}
 	}
+	if err := os.Mkdir(filepath.Join(dir, "runs", "broken"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "runs", "broken"), "run.json", "{")
+	write(t, dir, "a.csv", "a,label\n1,0\n2,1\n")
 	for _, c := range []struct {
 		command string
 		code    int
@@ -504,7 +513,7 @@ func TestRunsVerbs(t *testing.T) {
 		{"runs", Done, []string{"run0", "run1", "softmax", "mlp:8", "finished"}, ""},
 		{"runs list model=softmax and test.accuracy>0", Done, []string{"run0"}, "run1"},
 		{"runs model~mlp", Done, []string{"run1"}, "run0"},
-		{"runs test.accuracy>1", Done, []string{"none of 2 runs"}, "run1"},
+		{"runs test.accuracy>1", Done, []string{"none of 3 runs"}, "run1"},
 		{"runs modle=softmax", Misused, []string{`did you mean "model"?`}, ""},
 		{"runs show run0", Done, []string{"optimizer.name", "adam", "compute"}, ""},
 		{"runs diff run0 run1", Done, []string{"configuration.model", "softmax", "mlp:8"}, "optimizer.name"},
@@ -515,7 +524,14 @@ func TestRunsVerbs(t *testing.T) {
 		{"runs report run7", Misused, []string{"run7"}, ""},
 		{"runs delete run0 run7", Misused, []string{"run7"}, ""},
 		{"runs delete run0 run0", Done, []string{"deleted"}, ""},
-		{"runs", Done, []string{"run1"}, "run0"},
+		{"runs", Done, []string{"run1", "unreadable"}, "run0"},
+		{"runs status=unreadable", Done, []string{"broken", "unreadable"}, "run1"},
+		{"runs show last", Done, []string{"run1"}, ""},
+		{"runs show broken", Misused, []string{"runs/broken/run.json", "runs delete runs/broken removes it"}, ""},
+		{"export run1 --to x", Misused, []string{"x does not say the format: give --format onnx or safetensors"}, ""},
+		{"eval run1 --data a.csv", Misused, []string{"a.csv: it is a table, and the model was trained on array rows"}, ""},
+		{"runs delete broken", Done, []string{"deleted runs/broken"}, ""},
+		{"runs", Done, []string{"run1"}, "broken"},
 		{"runs --out page.html", Misused, []string{"page.html", "not a directory"}, ""},
 		{"runs show last --out page.html", Misused, []string{"page.html", "not a directory"}, ""},
 		{"train softmax --rows 300 --epochs 1 --name last", Misused, []string{"--name", "last", "newest"}, ""},
@@ -523,6 +539,7 @@ func TestRunsVerbs(t *testing.T) {
 		{"train softmax --rows 300 --epochs 1 --workers 2 --compress topk:9 --name pair", Done, nil, ""},
 		{"runs show pair", Done, []string{"workers  ", "option.compress", "topk:9"}, "servers"},
 		{"runs workers=2", Done, []string{"pair"}, "run1"},
+		{"runs delete pair", Done, []string{"deleted"}, ""},
 	} {
 		got := runIn(t, dir, strings.Fields(c.command)...)
 		if got.code != c.code {
@@ -536,6 +553,9 @@ func TestRunsVerbs(t *testing.T) {
 		if c.not != "" && strings.Contains(got.out, c.not) {
 			t.Errorf("%s: %q in:\n%s", c.command, c.not, got.out)
 		}
+	}
+	if got := runIn(t, dir, "runs", "delete", ""); got.code != Misused || !strings.Contains(got.err, "want the name of a run in runs, found none") {
+		t.Errorf("no name, of one run: exits with %d: %s%s", got.code, got.out, got.err)
 	}
 }
 

@@ -60,6 +60,8 @@ func TestCompletion(t *testing.T) {
 		"trivium train softmax --epo":   "--epochs",
 		"trivium runs s":                "show",
 		"trivium runs show --js":        "--json",
+		"trivium runs --js":             "--json",
+		"trivium compare --est":         "--estimate",
 		"trivium help exit":             "exit-codes",
 		"trivium completion f":          "fish",
 		"trivium eval last --checkpoin": "--checkpoint",
@@ -158,6 +160,32 @@ func TestRowsToMeasure(t *testing.T) {
 	}
 }
 
+// TestMeasuredAlike: rows are measured alike in every split, by train and by eval: class weights are for training.
+func TestMeasuredAlike(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "people.csv", people(200))
+	train := "train logistic --data people.csv --categorical city --drop id --epochs 2 --class-weight no=1,yes=9 --name x --train 0:150"
+	got := runIn(t, dir, append(strings.Fields(train), "--stop-metric", "train.accuracy", "--target", "> 1")...)
+	if got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	r, err := findRun(filepath.Join(dir, "runs"), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	measured := func(split string) (m map[string]any) {
+		got := runIn(t, dir, "eval", "x", "--json", "--"+split, "0:150")
+		if err := json.Unmarshal([]byte(got.out), &m); err != nil {
+			t.Fatalf("exits with %d: %s%s", got.code, got.out, got.err)
+		}
+		return m
+	}
+	asTrain, asTest := measured("train"), measured("test")
+	if asTrain["train.accuracy"] != r.metrics()["train.accuracy"] || asTrain["train.accuracy"] != asTest["test.accuracy"] || asTrain["train.loss"] != asTest["test.loss"] {
+		t.Errorf("the run says %v, eval of the same rows as train %v, as test %v", r.metrics(), asTrain, asTest)
+	}
+}
+
 // TestOutputThatCannotBeWritten: where a file cannot be, the error says so, and nothing is left beside it.
 func TestOutputThatCannotBeWritten(t *testing.T) {
 	dir := t.TempDir()
@@ -214,6 +242,17 @@ func TestDescribe(t *testing.T) {
 		got := runIn(t, dir, append([]string{"data", "people.csv"}, strings.Fields(command)...)...)
 		if got.code != Misused || !strings.Contains(got.err, want) {
 			t.Errorf("%s: exits with %d: %s", command, got.code, got.err)
+		}
+	}
+	write(t, dir, "holes.csv", "a,b,label\n1,2,x\n,,y\n3,,\n4,5,y\n")
+	for flags, want := range map[string]string{
+		"":               "missing: 4 cells in 2 of 4 rows: a 1, b 2, label 1; training stops at one, unless --missing says mean, zero, or drop to leave these rows out\nno other mistakes found\n",
+		"--missing zero": "--missing zero makes each 0; but a row without label or weight stops training, unless it is left out by drop\n",
+		"--missing drop": "label 1; --missing drop leaves these rows out\nno other mistakes found\n",
+	} {
+		got := runIn(t, dir, append([]string{"data", "holes.csv"}, strings.Fields(flags)...)...)
+		if got.code != Done || !strings.Contains(got.out, want) {
+			t.Errorf("%s: exits with %d: %s%s\nwant %s", flags, got.code, got.out, got.err, want)
 		}
 	}
 	write(t, dir, "broken.csv", "a,label\n1,0\nx,1\nNaN,1\n2\n")

@@ -14,18 +14,19 @@ import (
 
 // A Description is what a look at all rows of a source finds.
 type Description struct {
-	Source   string              `json:"source"`
-	Kind     string              `json:"kind"` // table, sparse, array
-	Rows     int64               `json:"rows"`
-	Shape    []int               `json:"shape"`             // of a row: columns, or an array's extents
-	Cells    int64               `json:"cells"`             // rows × columns
-	Nonzero  int64               `json:"nonzero"`           // cells that are neither zero nor missing; text counts
-	Columns  []ColumnDescription `json:"columns,omitempty"` // of a table all, of sparse rows those that occur, of arrays one for all numbers
-	Label    string              `json:"label,omitempty"`   // the column
-	Labels   trivium.LabelSpec   `json:"labels"`            // what they are taken for
-	Balance  []ClassCount        `json:"balance,omitempty"` // rows of each class
-	Checksum string              `json:"checksum"`
-	Notes    []string            `json:"notes,omitempty"`
+	Source     string              `json:"source"`
+	Kind       string              `json:"kind"` // table, sparse, array
+	Rows       int64               `json:"rows"`
+	Shape      []int               `json:"shape"`             // of a row: columns, or an array's extents
+	Cells      int64               `json:"cells"`             // rows × columns
+	Nonzero    int64               `json:"nonzero"`           // cells that are neither zero nor missing; text counts
+	Incomplete int64               `json:"incomplete_rows"`   // rows of a table in which a cell is missing, the label's and the weight's too
+	Columns    []ColumnDescription `json:"columns,omitempty"` // of a table all, of sparse rows those that occur, of arrays one for all numbers
+	Label      string              `json:"label,omitempty"`   // the column
+	Labels     trivium.LabelSpec   `json:"labels"`            // what they are taken for
+	Balance    []ClassCount        `json:"balance,omitempty"` // rows of each class
+	Checksum   string              `json:"checksum"`
+	Notes      []string            `json:"notes,omitempty"`
 
 	// The first mistakes found, at most MaxProblems, and how many there are in all.
 	Problems     []*Error `json:"first_problems,omitempty"`
@@ -287,6 +288,11 @@ func (t *tableFile) describe(ctx context.Context, d *Description, f fitting) err
 	}
 	texts := map[int32]int64{} // rows by text label
 	t.watch = func(r *rawRows) {
+		for row := range r.n {
+			if r.incomplete(p, row) {
+				d.Incomplete++
+			}
+		}
 		for _, v := range r.numbers {
 			if v == v && v != 0 {
 				d.Nonzero++

@@ -33,6 +33,9 @@ func TestDescribeTable(t *testing.T) {
 	if job.Kind != "text" || job.Distinct != 2 || job.Missing != 1 {
 		t.Errorf("job: %+v", job)
 	}
+	if d.Incomplete != 5 {
+		t.Errorf("%d rows are incomplete, want those of lines 4, 5, 6, 7 and 9", d.Incomplete)
+	}
 	if got := fmt.Sprint(d.Balance); got != "[{0 4} {1 3}]" {
 		t.Errorf("balance %s", got)
 	}

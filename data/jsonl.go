@@ -292,9 +292,10 @@ func (s *jsonScanner) found(wanted string) *Error {
 
 // object calls field for each name, with the scanner at its value, and wants nothing to follow.
 func (s *jsonScanner) object(buf *jsonBuffer, field func(name []byte) *Error) *Error {
-	if bad := s.want('{'); bad != nil {
-		return bad
+	if s.peek() != '{' {
+		return s.found("'{', which begins an object a line")
 	}
+	s.p = s.p[1:]
 	for first := true; s.peek() != '}' || !first; first = false {
 		name, bad := s.text(buf)
 		if bad != nil {

@@ -22,6 +22,7 @@ const (
 const (
 	maxAutoClasses = 100     // more integers than this are taken for quantities, such as counts or prices
 	maxClasses     = 1 << 20 // a model has a row of weights for each
+	maxLabel       = 1 << 24 // from here on float32 does not tell a whole number from the next
 )
 
 // labelSet collects the distinct numeric labels of a file: how often each occurs, and the first row that has it.
@@ -81,6 +82,12 @@ func (s *labelSet) spec(mode LabelMode, declared int) (spec trivium.LabelSpec, b
 	if s.over {
 		return spec, -1, setting("label", "more than %d distinct labels: they are no classes; use a model for real numbers", maxClasses)
 	}
+	for _, v := range values {
+		if v >= maxLabel || v <= -maxLabel {
+			return spec, s.seen[v].first, fault("", "label %s is too large for a class: from %d on numbers run together; number the classes from 0, or, in a table, name the column categorical",
+				labelName(v), maxLabel)
+		}
+	}
 	spec.Kind = trivium.Class
 	if declared > 0 {
 		return declaredClasses(values, declared, s)
@@ -126,8 +133,8 @@ func declaredClasses(values []float32, n int, s *labelSet) (spec trivium.LabelSp
 	return spec, -1, nil
 }
 
-// labelName writes a numeric label as a class name.
-func labelName(v float32) string { return strconv.FormatFloat(float64(v), 'g', -1, 32) }
+// labelName writes a numeric label as a class name: as files have it, without an exponent.
+func labelName(v float32) string { return strconv.FormatFloat(float64(v), 'f', -1, 32) }
 
 // classIndex finds the class of numeric labels. Class names that are no numbers have none.
 type classIndex struct {

@@ -168,7 +168,7 @@ func sniff(f *file) string {
 		return "parquet"
 	case len(head) > 3 && head[0] == 0 && head[1] == 0 && idxTypes[head[2]] != "":
 		return "idx"
-	case len(line) > 0 && line[0] == '{':
+	case len(line) > 0 && line[0] == '{', bytes.HasPrefix(line, []byte("[{")): // the reader says what is wrong with an array
 		return "jsonl"
 	case colon && number:
 		return "libsvm"

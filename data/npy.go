@@ -12,7 +12,7 @@ const npyMagic = "\x93NUMPY"
 
 // The header of an NPY file is the text of a Python dictionary with exactly these keys, which NumPy writes in this order.
 var (
-	npyDescr   = regexp.MustCompile(`'descr'\s*:\s*'([<>|=])([a-zA-Z]\d+)'`)
+	npyDescr   = regexp.MustCompile(`'descr'\s*:\s*'([<>|=])([a-zA-Z]\d*)'`)
 	npyFortran = regexp.MustCompile(`'fortran_order'\s*:\s*(True|False)`)
 	npyShape   = regexp.MustCompile(`'shape'\s*:\s*\(([0-9,\sL]*)\)`)
 )

@@ -18,6 +18,7 @@ type Splits struct {
 	Checksum           string   // of the contents, however they are compressed
 	Notes              []string // what a reader of the run should know, such as that the data is generated
 
+	plain   Dataset // Train without class weights, where it has them
 	files   []rowFile
 	fetched *fetched // nil: nothing was
 }
@@ -32,6 +33,15 @@ func (s *Splits) Close() error {
 	errs = append(errs, s.fetched.close())
 	s.fetched = nil
 	return errors.Join(errs...)
+}
+
+// Measured returns the training rows as a model is measured on them: class weights are for training alone, so that the figures of all
+// splits compare.
+func (s *Splits) Measured() Dataset {
+	if s.plain != nil {
+		return s.plain
+	}
+	return s.Train
 }
 
 // Schema returns what all splits' batches hold.
@@ -156,6 +166,9 @@ func openSource(ctx context.Context, source Source, d trivium.Data, o Options) (
 	}
 	if s == nil || s.Train == nil && s.Valid == nil && s.Test == nil {
 		return nil, fault("", "the source %q returned no data", d.Source)
+	}
+	if l := s.Schema().Labels; d.Classes != 0 && l.Kind == trivium.Class && l.Width != d.Classes {
+		return nil, setting("classes", "%d are declared, and the labels of %s are %d classes", d.Classes, cmp.Or(d.Source, "digits"), l.Width)
 	}
 	if s.Train != nil {
 		cuts, err := cut(&d, s.Train.Rows(), s.Test != nil || s.Valid != nil)
@@ -367,10 +380,32 @@ func finish(ctx context.Context, s *Splits, d trivium.Data, o Options) error {
 		}
 	}
 	s.noteAbsentClasses(schema.Labels)
-	if s.Train == nil || o.Unlabelled || d.ClassWeight == "" && len(s.Transform.Label.Weights) == 0 {
-		return nil
+	if s.Train != nil && !o.Unlabelled && (d.ClassWeight != "" || len(s.Transform.Label.Weights) > 0) {
+		if err := s.weighClasses(ctx, d.ClassWeight, schema.Labels); err != nil {
+			return err
+		}
 	}
-	return s.weighClasses(ctx, d.ClassWeight, schema.Labels)
+	return s.checkWeights(ctx)
+}
+
+// checkWeights refuses splits whose rows all weigh nothing: there is no mean over them.
+func (s *Splits) checkWeights(ctx context.Context) error {
+	for _, p := range []struct {
+		name string
+		rows Dataset
+	}{{"train", s.Train}, {"valid", s.Valid}, {"test", s.Test}} {
+		if p.rows == nil || p.rows.Rows() == 0 {
+			continue
+		}
+		none, err := weightless(ctx, p.rows)
+		if err != nil {
+			return err
+		}
+		if none {
+			return setting(p.name, "the weights of its %d rows are all 0: want some above 0", p.rows.Rows())
+		}
+	}
+	return nil
 }
 
 // readyTransform is that of rows that are numbers already. Those of the generators can be had from files too. Classes that the source
@@ -432,6 +467,6 @@ func (s *Splits) weighClasses(ctx context.Context, text string, l trivium.LabelS
 		}
 		s.Transform.Label.Weights = w
 	}
-	s.Train = weigh(s.Train, w)
+	s.plain, s.Train = s.Train, weigh(s.Train, w)
 	return nil
 }

@@ -305,7 +305,7 @@ func (t *tableFile) at(err error, row int64) error {
 
 func (t *tableFile) dataset(ctx context.Context, tr *Transform, budget int64) (Dataset, func(int64) int64, error) {
 	if tr.Kind != KindTable {
-		return nil, nil, fault(t.fileName(), "it is a table, and the transform is for %s rows", tr.Kind)
+		return nil, nil, fault(t.fileName(), "it is a table, and the model was trained on %s rows", tr.Kind)
 	}
 	fitted := t.p != nil
 	if !fitted {

@@ -321,6 +321,8 @@ func TestLabels(t *testing.T) {
 		{"0.5 1 2", trivium.Data{}, 0, "real [] [0.5 1 2]"},
 		{"0 1 1", trivium.Data{}, LabelsReal, "real [] [0 1 1]"},
 		{"0.5 1 2", trivium.Data{}, LabelsClass, "class [0.5 1 2] [0 1 2]"},
+		{"1234567 1000000 1234567", trivium.Data{}, 0, "class [1000000 1234567] [1 0 1]"},
+		{"16777217 16777216 16777217", trivium.Data{Categorical: []string{"label"}}, 0, "class [16777216 16777217] [1 0 1]"},
 		{"no yes no", trivium.Data{}, 0, "class [no yes] [0 1 0]"},
 		{"1 2 2", trivium.Data{Categorical: []string{"label"}}, 0, "class [1 2] [0 1 1]"},
 	} {
@@ -381,7 +383,7 @@ func TestTransformReused(t *testing.T) {
 	fails(`column "a" is missing, which the model needs`, "b,c,label", "10,x,1")
 	fails(`label 5 is outside the 2 classes: -1, 1`, "a,b,c,label", "10,1,x,1", "10,1,x,5")
 	svm := write(t, t.TempDir(), "t.libsvm", []byte("1 1:1\n"))
-	if _, err := Open(context.Background(), trivium.Data{Source: svm, Test: ":"}, Options{Transform: tr}); err == nil || !strings.Contains(err.Error(), "for table rows") {
+	if _, err := Open(context.Background(), trivium.Data{Source: svm, Test: ":"}, Options{Transform: tr}); err == nil || !strings.Contains(err.Error(), "trained on table rows") {
 		t.Errorf("a libsvm file under a table's transform: %v", err)
 	}
 }
@@ -492,6 +494,8 @@ func TestSettingsOfOtherKinds(t *testing.T) {
 		{trivium.Data{Source: csv, Format: "arff"}, "no format"},
 		{trivium.Data{Source: dir, Label: "y"}, "holds arrays"},
 		{trivium.Data{Source: "adult", Columns: 5}, "is generated"},
+		{trivium.Data{Rows: 20, Classes: 3}, "classes: 3 are declared, and the labels of digits are 10 classes"},
+		{trivium.Data{Source: "logistic", Rows: 20, Classes: 3}, "3 are declared"},
 		{trivium.Data{Source: dir, ClassWeight: "balance"}, "want balanced or name=weight"},
 	} {
 		_, err := Open(context.Background(), c.d, Options{})

@@ -2,6 +2,7 @@ package data
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 
 	"github.com/trivium-ml/trivium"
@@ -47,6 +48,27 @@ func (w *weighted) Read(ctx context.Context, dst *trivium.Batch, from, to int64)
 
 func (w *weighted) first() int64                { return firstID(w.Dataset) }
 func (w *weighted) checkBatch(rows int64) error { return checkBatch(w.Dataset, rows) }
+
+// weightless reports whether the weights of ds, if it has any, are all 0. Of a stream it reads no further than to the first that is not;
+// what a program's own data set has is the program's matter.
+func weightless(ctx context.Context, ds Dataset) (bool, error) {
+	nothing := func(b *trivium.Batch) bool {
+		return b.Weights != nil && !slices.ContainsFunc(b.Weights, func(w float32) bool { return w != 0 })
+	}
+	if m, ok := ds.(*memory); ok {
+		return nothing(&m.all), nil
+	}
+	if _, ok := streamOf(ds); !ok {
+		return false, nil
+	}
+	var b trivium.Batch
+	for from := int64(0); from < ds.Rows(); from += blockRows {
+		if err := ds.Read(ctx, &b, from, min(from+blockRows, ds.Rows())); err != nil || !nothing(&b) {
+			return false, err
+		}
+	}
+	return true, nil
+}
 
 // countClasses returns how many rows each class has.
 func countClasses(ctx context.Context, ds Dataset, classes int) ([]int64, error) {

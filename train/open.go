@@ -220,7 +220,7 @@ func (r *Run) buildEvaluator() error {
 func (r *Run) split(name string) data.Dataset {
 	switch name {
 	case "train":
-		return r.splits.Train
+		return r.splits.Measured()
 	case "valid":
 		return r.splits.Valid
 	case "test":

@@ -359,6 +359,29 @@ func TestSourcesAreChecked(t *testing.T) {
 	}
 }
 
+// TestCreateIsWhole: a run directory is one run's, of two that begin at once too, and what cannot be written leaves nothing.
+func TestCreateIsWhole(t *testing.T) {
+	root := t.TempDir()
+	unwritable := someHead()
+	unwritable.Configuration = json.RawMessage("{")
+	if _, err := Create(filepath.Join(root, "bad"), unwritable); err == nil {
+		t.Error("a head that is no JSON is written")
+	}
+	if left, err := os.ReadDir(root); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	other := filepath.Join(root, "other", seriesDir) // what a run that began a moment ago has made so far
+	if err := os.MkdirAll(other, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Create(filepath.Dir(other), someHead()); err == nil || !strings.Contains(err.Error(), "holds a run already") {
+		t.Errorf("a folder that another run has just taken: %v", err)
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Errorf("what the other run made is gone: %v", err)
+	}
+}
+
 // TestDiskTrouble removes the directory under a hub's writer: training goes on, and the status says so.
 func TestDiskTrouble(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "r1")

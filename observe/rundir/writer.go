@@ -47,7 +47,7 @@ type seriesFile struct {
 }
 
 // Create makes dir a new run directory. A folder that holds a run already is refused.
-func Create(dir string, head Head) (*Writer, error) {
+func Create(dir string, head Head) (w *Writer, err error) {
 	if _, err := os.Stat(filepath.Join(dir, headFile)); err == nil {
 		return nil, fmt.Errorf("rundir: %s holds a run already", dir)
 	}
@@ -58,10 +58,25 @@ func Create(dir string, head Head) (*Writer, error) {
 	if head.Name == "" {
 		head.Name = filepath.Base(dir)
 	}
-	for _, d := range []string{dir, filepath.Join(dir, seriesDir), filepath.Join(dir, stepsDir)} {
-		if err := os.MkdirAll(d, 0o777); err != nil {
-			return nil, fmt.Errorf("rundir: %w", err)
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, fmt.Errorf("rundir: %w", err)
+	}
+	err = os.Mkdir(filepath.Join(dir, seriesDir), 0o777)
+	if errors.Is(err, fs.ErrExist) { // of two that begin at once, one made it
+		return nil, fmt.Errorf("rundir: %s holds a run already", dir)
+	}
+	defer func() {
+		if err != nil { // nothing half-made stays behind; a folder with something else in it does
+			for _, name := range []string{eventsFile, headFile, stepsDir, seriesDir, "."} {
+				_ = os.Remove(filepath.Join(dir, name))
+			}
 		}
+	}()
+	if err == nil {
+		err = os.Mkdir(filepath.Join(dir, stepsDir), 0o777)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("rundir: %w", err)
 	}
 	if err := writeJSON(filepath.Join(dir, headFile), head); err != nil {
 		return nil, err
