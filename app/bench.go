@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -116,15 +117,24 @@ func (v *benchNet) onCluster(ctx context.Context, s *session, options json.RawMe
 	if err != nil {
 		return clusterError(err)
 	}
+	if j.Why != "" {
+		fmt.Fprintln(s.err, j.Sentence())
+	}
 	var words strings.Builder
-	if err := client.Log(ctx, j.ID, true, &words); err != nil {
+	if err = client.Log(ctx, j.ID, true, &words); ctx.Err() != nil { // nobody is left who wants the result
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), joinWait)
+		defer cancel()
+		_, failed := client.Cancel(ending, j.ID)
+		return errors.Join(clusterError(ctx.Err()), clusterError(failed))
+	}
+	if err != nil {
 		return clusterError(err)
 	}
 	if j, err = client.Job(ctx, j.ID); err != nil {
 		return clusterError(err)
 	}
 	if j.State != fleet.Done {
-		return &codedError{max(j.Code, Failed), fmt.Errorf("%s is %s: %s", j.ID, j.State, j.Why)}
+		return &codedError{max(j.Code, Failed), errors.New(j.Sentence())}
 	}
 	return v.print(s.out, []byte(words.String()), func(i int) string { return j.Nodes[i] })
 }

@@ -45,6 +45,23 @@ func TestCompareMistakes(t *testing.T) {
 	}
 }
 
+// TestCompareEstimate: in a pipe, what takes its time before the first trial is said as it is done, and nothing is left behind.
+func TestCompareEstimate(t *testing.T) {
+	dir := t.TempDir()
+	job := "model: softmax\nbatch: 60\nepochs: 2\ndata:\n  source: digits\n  rows: 1200\n  train: \"0:1000\"\n  valid: \"1000:\"\noptimizer:\n  name: sgd\n  rate: 0.1\n"
+	if err := os.WriteFile(filepath.Join(dir, "job.yaml"), []byte(job), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := runIn(t, dir, "compare", "-f", "job.yaml", "--target", "valid.accuracy >= 0.5", "--systems", "local,server-bsp,allreduce", "--estimate")
+	want := "ask which version is here\njob: see how long local takes\n9 trials, about "
+	if got.code != Done || !strings.HasPrefix(got.out, want) || strings.Count(got.out, "see how long") != 1 {
+		t.Errorf("exits with %d: %s%s; want %q first", got.code, got.out, got.err, want)
+	}
+	if left, _ := os.ReadDir(filepath.Join(dir, "comparisons")); len(left) > 0 {
+		t.Errorf("%d folders are left", len(left))
+	}
+}
+
 // TestCompareOwn: a job of the user's own, end to end with real processes; its page opens, show prints the same table, and the last line
 // has the command that repeats the best row.
 func TestCompareOwn(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 )
 
 // A comparing shows how far a comparison is: on a terminal, the table under work with the trial, its rate so far and the time left, drawn
-// anew several times a second; in a pipe, a line for each trial.
+// anew several times a second; in a pipe, a line for each trial, and for each step that comes before the first, which may take long.
 type comparing struct {
 	out    io.Writer
 	live   bool
@@ -26,6 +26,7 @@ type comparing struct {
 	drawn int    // lines on the screen
 	last  time.Time
 	left  time.Duration
+	step  string // before the first trial, that was printed last
 }
 
 func newComparing(out io.Writer, asJSON bool) *comparing {
@@ -57,6 +58,7 @@ func (c *comparing) note(text string) {
 // status draws the trial under way.
 func (c *comparing) status(s compare.Status) {
 	if !c.live {
+		c.prepare(s)
 		return
 	}
 	c.mu.Lock()
@@ -79,6 +81,23 @@ func (c *comparing) status(s compare.Status) {
 		line += fmt.Sprintf(", about %s left", clock(c.left))
 	}
 	c.draw(c.table + line)
+}
+
+// prepare prints what comes before the first trial, where nothing is drawn.
+func (c *comparing) prepare(s compare.Status) {
+	if c.silent || s.Left >= 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	step := s.Phase
+	if s.Cell.Task != "" {
+		step = s.Cell.Task + ": " + step
+	}
+	if step != c.step {
+		c.step = step
+		fmt.Fprintln(c.out, step)
+	}
 }
 
 // draw puts text on the screen in place of what it drew last. A line that is too long is cut, so that it stays one.

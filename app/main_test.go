@@ -13,5 +13,8 @@ func TestMain(m *testing.M) {
 	if code, ok := residentChild(os.Args[1:]); ok {
 		os.Exit(code)
 	}
+	if code, ok := commandChild(os.Args[1:]); ok {
+		os.Exit(code)
+	}
 	os.Exit(m.Run())
 }

@@ -85,9 +85,12 @@ func (v *nodeVerb) Run(ctx context.Context, s *session) error {
 func (v *nodeVerb) belong(ctx context.Context, s *session, log *slog.Logger, token trust.Token, offer fleet.Offer, children launch.Launcher) error {
 	joining, cancel := context.WithTimeout(ctx, joinWait)
 	defer cancel()
-	self, extra, err := trust.Join(joining, v.Join, token, trust.JoinOptions{Name: trust.Name{Role: "node", ID: v.ID}, Hosts: []string{offer.Addr}})
-	if err != nil {
-		return &codedError{Lost, err}
+	self, extra, err := trust.Join(joining, v.Join, token, trust.JoinOptions{Name: trust.Name{Role: fleet.NodeRole, ID: v.ID}, Hosts: []string{offer.Addr}})
+	if err = joinError(err); err != nil {
+		if v.lent { // it is known there: what is refused now, such as while its loss is not noticed, may be taken later
+			err = &codedError{Lost, err}
+		}
+		return err
 	}
 	var to invitation
 	if err := json.Unmarshal(extra, &to); err != nil {
@@ -150,7 +153,7 @@ func (v *nodeVerb) lend(ctx context.Context, s *session, log *slog.Logger, self 
 			return trust.VerifyName(cs, trust.Name{Role: n.Role, ID: n.ID})
 		},
 	}
-	name := transport.Name{Role: "node", ID: self.Name.ID, Incarnation: uint64(time.Now().UnixMilli())}
+	name := transport.Name{Role: fleet.NodeRole, ID: self.Name.ID, Incarnation: uint64(time.Now().UnixMilli())}
 	port, err := network.Open(ctx, name, transport.Options{Log: log})
 	if err != nil {
 		return err

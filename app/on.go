@@ -24,6 +24,15 @@ type onFlags struct {
 	Token string `group:"Cluster" placeholder:"TOKEN" help:"The cluster's token, or @FILE that holds it."`
 }
 
+// String is what is typed for the flags. The token is a secret, and not repeated.
+func (f onFlags) String() string {
+	token := "TOKEN"
+	if strings.HasPrefix(f.Token, "@") {
+		token = f.Token
+	}
+	return "--on " + f.On + " --token " + token
+}
+
 // joinWait bounds what a command waits for a coordinator's answer.
 const joinWait = 30 * time.Second
 
@@ -51,6 +60,9 @@ func (f *onFlags) dial(ctx context.Context) (*fleet.Client, error) {
 	if f.On == "" {
 		return nil, misusedf("--on: name the coordinator, as host:port")
 	}
+	if _, _, err := net.SplitHostPort(f.On); err != nil {
+		return nil, misusedf("--on: want the coordinator as host:port, found %q", f.On)
+	}
 	token, err := parseToken(f.Token)
 	if err != nil {
 		return nil, misused(err)
@@ -58,13 +70,21 @@ func (f *onFlags) dial(ctx context.Context) (*fleet.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, joinWait)
 	defer cancel()
 	self, _, err := trust.Join(ctx, f.On, token, trust.JoinOptions{Name: trust.Name{Role: "client", ID: "pid-" + strconv.Itoa(os.Getpid())}})
-	if _, refused := errors.AsType[*trust.Refusal](err); refused {
-		return nil, misused(err) // the token, the clock or this program is another than the cluster takes
-	}
-	if err != nil {
-		return nil, &codedError{Lost, err}
+	if err = joinError(err); err != nil {
+		return nil, err
 	}
 	return fleet.NewClient(f.On, self), nil
+}
+
+// joinError gives what trust.Join returned its exit code.
+func joinError(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, refused := errors.AsType[*trust.Refusal](err); refused {
+		return misused(err) // the token, the clock, the name or this program is another than the cluster takes
+	}
+	return &codedError{Lost, err}
 }
 
 // clusterError gives what a cluster's API returned its exit code.
@@ -107,14 +127,14 @@ func (s *session) submit(ctx context.Context, t *training, on onFlags) error {
 	if payload.Job, err = t.job.Encode(); err != nil {
 		return err
 	}
-	if t.resume != nil {
-		payload.From = t.from
-		if spec.Resume, err = sendWritten(ctx, client, func(w io.Writer) error { return fleet.Pack(w, t.from) }); err != nil {
+	if t.ship { // before the checkpoint, which the coordinator need not keep so long then
+		if spec.Data, err = s.sendData(ctx, t, client); err != nil {
 			return err
 		}
 	}
-	if t.ship {
-		if spec.Data, err = s.sendData(ctx, t, client); err != nil {
+	if t.resume != nil {
+		payload.From = t.from
+		if spec.Resume, err = sendWritten(ctx, client, func(w io.Writer) error { return fleet.Pack(w, t.from) }); err != nil {
 			return err
 		}
 	}
@@ -125,30 +145,30 @@ func (s *session) submit(ctx context.Context, t *training, on onFlags) error {
 	if err != nil {
 		return clusterError(err)
 	}
-	t.show.say("job", fmt.Sprintf("%s is %s", j.ID, j.State))
-	if j, err = client.Job(ctx, j.ID); err == nil && j.Why != "" {
-		t.show.say("job", fmt.Sprintf("%s %s", j.ID, j.Why))
-	}
-	return s.attend(ctx, t, client, j.ID)
+	t.show.say("job", j.Sentence())
+	return s.attend(ctx, t, client, j.ID, on)
 }
 
 // attend follows a job until it ends, and fetches its files. When ctx ends first, the job goes on.
-func (s *session) attend(ctx context.Context, t *training, client *fleet.Client, id string) error {
+func (s *session) attend(ctx context.Context, t *training, client *fleet.Client, id string, on onFlags) error {
 	words := s.out
 	if t.show.style == quiet {
 		words = io.Discard
 	}
 	err := client.Log(ctx, id, true, words)
 	if ctx.Err() != nil {
-		return &codedError{Interrupted, fmt.Errorf("%s goes on without this command; follow it with: %s logs -f %s, end it with: %s cancel %s",
-			id, s.command, id, s.command, id)}
+		return &codedError{Interrupted, fmt.Errorf("%s goes on without this command; follow it with: %s logs -f %s %s, end it with: %s cancel %s %s",
+			id, s.command, id, on, s.command, id, on)}
+	}
+	var j fleet.Job
+	if err == nil {
+		j, err = client.Job(ctx, id)
+	}
+	if err = clusterError(err); isLost(err) {
+		return &codedError{Lost, fmt.Errorf("%w; once it is there again, ask it what became of %s with: %s status %s", err, id, s.command, on)}
 	}
 	if err != nil {
-		return clusterError(err)
-	}
-	j, err := client.Job(ctx, id)
-	if err != nil {
-		return clusterError(err)
+		return err
 	}
 	moved, err := fetchFiles(ctx, client, t.out, id)
 	if err != nil {
@@ -162,7 +182,7 @@ func (s *session) attend(ctx context.Context, t *training, client *fleet.Client,
 		if code == 0 {
 			code = Failed
 		}
-		return &codedError{code, fmt.Errorf("%s is %s: %s", id, j.State, j.Why)}
+		return &codedError{code, errors.New(j.Sentence())}
 	}
 	return nil
 }
@@ -186,7 +206,11 @@ func fetchFiles(ctx context.Context, client *fleet.Client, out, id string) (stri
 	}
 	moved := ""
 	for _, dir := range made {
-		moved = filepath.Join(out, filepath.Base(dir))
+		at := filepath.Join(out, filepath.Base(dir))
+		moved = at
+		for n := 2; vacant(moved) != nil; n++ { // a run here has got the name meanwhile
+			moved = fmt.Sprintf("%s-%d", at, n)
+		}
 		if err := os.Rename(dir, moved); err != nil {
 			return "", fmt.Errorf("the run stays in %s: %w", dir, err)
 		}

@@ -100,7 +100,11 @@ func statusText(st fleet.Status) string {
 			}
 			ran = end.Sub(j.Started).Round(100 * time.Millisecond).String()
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%v\t%s\t%s\n", j.ID, j.Name, j.State, j.Need.Workers, j.Threads, placesOf(j.Nodes),
+		workers := fmt.Sprint(j.Need.Workers)
+		if j.Need.Workers == 0 {
+			workers = "all"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%v\t%s\t%s\n", j.ID, j.Name, j.State, workers, j.Threads, placesOf(j.Nodes),
 			st.Time.Sub(j.Submitted).Round(time.Second), ran, j.Why)
 	}
 	_ = w.Flush()

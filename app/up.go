@@ -63,6 +63,17 @@ const metaPrefix = "trivium/"
 
 func (v *upVerb) Run(ctx context.Context, s *session) error {
 	log := slog.New(slog.NewTextHandler(s.err, nil))
+	for first := true; ; first = false {
+		err := v.coordinate(ctx, s, log, first)
+		if _, out := errors.AsType[*cluster.OutError](err); !out || ctx.Err() != nil {
+			return err
+		}
+		log.Warn("the coordinator begins again, with the jobs that wait", "why", err)
+	}
+}
+
+// coordinate is one incarnation of the coordinator. The first says how to join.
+func (v *upVerb) coordinate(ctx context.Context, s *session, log *slog.Logger, first bool) error {
 	up, err := v.prepare(ctx, s, log)
 	if up != nil {
 		defer up.close(log)
@@ -85,8 +96,10 @@ func (v *upVerb) Run(ctx context.Context, s *session) error {
 			}
 		}()
 	}
-	if err := v.greet(s, up); err != nil {
-		return err
+	if first {
+		if err := v.greet(s, up); err != nil {
+			return err
+		}
 	}
 	if err := up.coordinator.Run(ctx); err != nil {
 		return err
@@ -135,6 +148,7 @@ func (v *upVerb) prepare(ctx context.Context, s *session, log *slog.Logger) (*co
 	if err != nil {
 		return u, err
 	}
+	v.Listen = net.JoinHostPort(listenHost(v.Listen), port) // also of the next incarnation
 	u.addr = net.JoinHostPort(u.host, port)
 	store, endpoints, err := v.meta(ctx, u, log)
 	if err != nil {

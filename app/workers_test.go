@@ -293,11 +293,33 @@ func TestCluster(t *testing.T) {
 	if !slices.Equal(params(t, filepath.Join(dir, "runs", "cluster")).Params.Flat, params(t, filepath.Join(dir, "runs", "here")).Params.Flat) {
 		t.Error("the cluster trains another model than this process")
 	}
+	if got = runIn(t, dir, append(strings.Fields("train "+small+" --workers 3 --name cluster"), on...)...); got.code != Misused || !strings.Contains(got.err, "choose another name") {
+		t.Errorf("a name that a run here has: exits with %d: %s%s", got.code, got.out, got.err)
+	}
 	if got = runIn(t, dir, append([]string{"logs", "job-1"}, on...)...); !strings.Contains(got.out, "average of 3 workers") {
 		t.Errorf("logs: %s%s", got.out, got.err)
 	}
 	if got = runIn(t, dir, append(strings.Fields("train "+small+" --topology average --workers 2 --threads 1 --ship-data --name sent"), on...)...); got.code != Done {
 		t.Errorf("with shipped data: exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	if got = runIn(t, dir, "node", "--join", at.Addr, "--token", at.Token, "--id", "a"); got.code != Misused || !strings.Contains(got.err, "lent already") {
+		t.Errorf("a second machine of a name exits with %d: %s", got.code, got.err)
+	}
+
+	// Jobs that need more than there is say so, and hold up nobody. Interrupted, one that trains is left to the cluster; who wanted to know
+	// rates does so no more.
+	words, hint, leave := background(t, dir, append(strings.Fields("train "+small+" --workers 9"), on...)...)
+	words.await(t, "job-3 is queued: 9 workers of 1 cores each do not fit")
+	if code := leave(); code != Interrupted || !strings.Contains(hint.String(), "logs -f job-3 --on "+at.Addr+" --token TOKEN,") {
+		t.Errorf("interrupted, train exits with %d: %s", code, hint)
+	}
+	_, words, leave = background(t, dir, append(strings.Fields("bench net --workers 9"), on...)...)
+	words.await(t, "job-4 is queued: 9 machines are wanted, 2 are lent")
+	if code := leave(); code != Interrupted {
+		t.Errorf("interrupted, bench net exits with %d: %s", code, words)
+	}
+	if jobs := status().Jobs; jobs[2].State != fleet.Queued || jobs[3].State != fleet.Cancelled {
+		t.Errorf("afterwards the jobs are %+v", jobs)
 	}
 	if got = runIn(t, dir, append(strings.Fields("bench net --for 3ms --sizes 4096"), on...)...); got.code != Done || !strings.Contains(got.out, "a to all") {
 		t.Errorf("bench net: exits with %d: %s%s", got.code, got.out, got.err)
@@ -310,7 +332,7 @@ func TestCluster(t *testing.T) {
 	more := "train --resume begun --epochs 4 --workers 2 --threads 1 --name "
 	there := runIn(t, dir, append(strings.Fields(more+"there"), on...)...)
 	here = runIn(t, dir, strings.Fields(more+"here2")...)
-	if there.code != Done || here.code != Done || !strings.Contains(there.out, "job-4 is") {
+	if there.code != Done || here.code != Done || !strings.Contains(there.out, "job-6 is") {
 		t.Fatalf("exits with %d and %d: %s%s%s", there.code, here.code, there.out, there.err, here.err)
 	}
 	if !slices.Equal(params(t, filepath.Join(dir, "runs", "there")).Params.Flat, params(t, filepath.Join(dir, "runs", "here2")).Params.Flat) {
@@ -318,8 +340,8 @@ func TestCluster(t *testing.T) {
 	}
 
 	// Two long jobs: the second waits for the first, and both can be cancelled.
-	long := "train mlp:20 --data digits --rows 1200 --epochs 1000000 --workers 3 --quiet"
-	_, firstErrs, first := background(t, dir, append(strings.Fields(long), on...)...)
+	long := "train mlp:20 --data digits --rows 1200 --epochs 1000000 --workers 3"
+	firstOut, firstErrs, first := background(t, dir, append(strings.Fields(long+" --name long"), on...)...)
 	wait := func(ok func(st fleet.Status) bool) {
 		t.Helper()
 		for deadline := time.Now().Add(3 * time.Minute); !ok(status()); time.Sleep(20 * time.Millisecond) {
@@ -336,23 +358,30 @@ func TestCluster(t *testing.T) {
 		}
 		return fleet.Job{}
 	}
-	wait(func(st fleet.Status) bool { return job(st, "job-5").State == fleet.Running })
-	_, _, second := background(t, dir, append(strings.Fields(long), on...)...)
-	wait(func(st fleet.Status) bool { return strings.Contains(job(st, "job-6").Why, "waits for cores") })
-	if got = runIn(t, dir, append([]string{"cancel", "job-6"}, on...)...); got.code != Done || !strings.Contains(got.out, "job-6 is cancelled") {
+	wait(func(st fleet.Status) bool { return job(st, "job-7").State == fleet.Running })
+	firstOut.await(t, "evaluated") // it has a run by now
+	_, _, second := background(t, dir, append(strings.Fields(long+" --quiet"), on...)...)
+	wait(func(st fleet.Status) bool { return strings.Contains(job(st, "job-8").Why, "waits for cores") })
+	if got = runIn(t, dir, append([]string{"cancel", "job-8"}, on...)...); got.code != Done || !strings.Contains(got.out, "job-8 is cancelled") {
 		t.Errorf("cancel: exits with %d: %s%s", got.code, got.out, got.err)
 	}
 
-	// The machine b goes: the job that runs there ends with it, and says so.
+	// The machine b goes: the job that runs there ends with it, and says so. Its run comes beside another that has got its name meanwhile.
+	if err := os.MkdirAll(filepath.Join(dir, "runs", "long", "other"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	if code := endB(); code != Done {
 		t.Errorf("node exits with %d", code)
 	}
-	wait(func(st fleet.Status) bool { return job(st, "job-5").State == fleet.Failed })
+	wait(func(st fleet.Status) bool { return job(st, "job-7").State == fleet.Failed })
 	if text := firstErrs.await(t, "is lost"); first() != Lost {
 		t.Errorf("a job that lost its machine: %s", text)
 	}
-	if code := second(); code == Done {
-		t.Error("a cancelled job exits with 0")
+	if _, err := os.Stat(filepath.Join(dir, "runs", "long-2", "run.json")); err != nil {
+		t.Error(err)
+	}
+	if code := second(); code != Interrupted {
+		t.Errorf("a cancelled job exits with %d", code)
 	}
 	wait(func(st fleet.Status) bool { return len(st.Members) == 2 })
 
@@ -367,6 +396,9 @@ func TestCluster(t *testing.T) {
 		if got := runIn(t, dir, append(c.args, on...)...); got.code != c.code || !strings.Contains(got.err, c.want) {
 			t.Errorf("%v: exits with %d: %s", c.args, got.code, got.err)
 		}
+	}
+	if got := runIn(t, dir, "status", "--on", "127.0.0.1", "--token", at.Token); got.code != Misused || !strings.Contains(got.err, "--on: want the coordinator as host:port") {
+		t.Errorf("an address without a port: exits with %d: %s", got.code, got.err)
 	}
 	other := runIn(t, dir, "status", "--on", at.Addr, "--token", at.Token[:len(at.Token)-1]+"x")
 	if other.code != Misused || !strings.Contains(other.err, "token") {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/trivium-ml/trivium/cluster/trust"
 )
@@ -22,7 +23,7 @@ import (
 //	POST /v1/jobs/{id}/cancel     answers with the Job
 //	GET  /v1/jobs/{id}/log        its lines, as text; ?follow=1: until it ends
 //	GET  /v1/jobs/{id}/files      what it left, as a tar archive
-//	POST /v1/sent                 data for a job; answers with {"id": ...}
+//	POST /v1/sent                 data for a job, which is to come within an hour; answers with {"id": ...}
 //
 // All but the first want a certificate of the cluster. An error is {"error": ...}, with a status that fits.
 func (c *Coordinator) Handler() http.Handler {
@@ -160,5 +161,8 @@ func (c *Coordinator) takeSent(w http.ResponseWriter, r *http.Request) error {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return errors.Join(fmt.Errorf("what was sent did not arrive whole: %w", err), os.Remove(f.Name()))
 	}
+	c.mu.Lock()
+	c.sent[id] = time.Now()
+	c.mu.Unlock()
 	return answer(w, map[string]string{"id": id})
 }

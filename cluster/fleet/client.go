@@ -23,6 +23,9 @@ type Client struct {
 // CoordinatorName is the coordinator's in its certificate.
 var CoordinatorName = trust.Name{Role: trust.CoordinatorRole, ID: "0"}
 
+// NodeRole is the role of machines in their certificates.
+const NodeRole = "node"
+
 // NewClient returns a client of the coordinator at addr, host and port, known by self's certificate.
 func NewClient(addr string, self *trust.Identity) *Client {
 	return &Client{addr: addr, http: &http.Client{Transport: &http.Transport{
@@ -117,8 +120,10 @@ func (c *Client) Log(ctx context.Context, id string, follow bool, w io.Writer) e
 		return err
 	}
 	defer b.Close()
-	_, err = io.Copy(w, b)
-	return err
+	if _, err = io.Copy(w, b); err != nil {
+		return fmt.Errorf("fleet: the log of %s from the coordinator at %s: %w", id, c.addr, err)
+	}
+	return nil
 }
 
 // Send sends a file for a job to come, and returns its id: for a Spec's Data or Resume.

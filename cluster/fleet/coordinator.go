@@ -55,9 +55,9 @@ type Outcome struct {
 
 // Options of a coordinator. All are required but Addr and Log.
 type Options struct {
-	Dir       string // of its state: made if it is not there
-	Build     string // of this program: nodes and submitters must have the same
-	Issuer    *trust.Issuer
+	Dir       string        // of its state: made if it is not there
+	Build     string        // of this program: nodes and submitters must have the same
+	Issuer    *trust.Issuer // New sets its Accept: no two machines have one name
 	Authority *trust.Authority
 	Meta      cluster.Meta
 	Port      transport.Port                             // where nodes reach it
@@ -79,8 +79,9 @@ type Coordinator struct {
 	queue   Queue
 	live    map[string]*running
 	logs    map[string]*jobLog
-	changed chan struct{}  // 1: the queue is to be looked at
-	wait    sync.WaitGroup // what hears machines
+	sent    map[string]time.Time // when files came that no job has yet, by id
+	changed chan struct{}        // 1: the queue is to be looked at
+	wait    sync.WaitGroup       // what hears machines
 	jobs    sync.WaitGroup
 }
 
@@ -96,7 +97,7 @@ const GroupName = "fleet"
 // New returns a coordinator with the jobs that Dir knows. Those that ran when it ended are lost; those that waited still do.
 func New(o Options) (*Coordinator, error) {
 	c := &Coordinator{
-		o: o, log: o.Log, live: map[string]*running{}, logs: map[string]*jobLog{}, changed: make(chan struct{}, 1), began: time.Now(),
+		o: o, log: o.Log, live: map[string]*running{}, logs: map[string]*jobLog{}, sent: map[string]time.Time{}, changed: make(chan struct{}, 1), began: time.Now(),
 	}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
@@ -112,10 +113,26 @@ func New(o Options) (*Coordinator, error) {
 		return nil, err
 	}
 	c.nodes = NewNodes(c.stream, o.Build, c.log)
+	o.Issuer.Accept = c.accept
 	return c, nil
 }
 
-// Run takes machines and jobs until ctx ends; then it cancels what runs, and waits for it.
+// accept refuses a machine whose name another has, which it would drive out of the group.
+func (c *Coordinator) accept(n trust.Name) error {
+	if n.Role != NodeRole {
+		return nil
+	}
+	for _, l := range c.nodes.List() {
+		if l.ID == n.ID {
+			return fmt.Errorf("a machine of that name is lent already, %s at %s: take another (--id); if it is this one that comes back, wait some seconds, until its loss is noticed",
+				l.Offer.Host, l.Offer.Addr)
+		}
+	}
+	return nil
+}
+
+// Run takes machines and jobs until ctx ends; then it cancels what runs, and waits for it. It does so too where the machines went on
+// without it, since it stood still for longer than they bear: the error is then a cluster.OutError, and a new coordinator may follow.
 func (c *Coordinator) Run(ctx context.Context) error {
 	group, err := c.o.Port.Stream(GroupName+" members", transport.StreamOptions{})
 	if err != nil {
@@ -132,47 +149,45 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	c.mu.Lock()
 	c.members = members
 	c.mu.Unlock()
-	inner, cancel := context.WithCancel(ctx)
+	inner, cancel := context.WithCancelCause(ctx)
 	hearing, deaf := context.WithCancel(context.WithoutCancel(ctx)) // the machines are heard until the last job has ended
 	defer func() {
-		cancel()
+		cancel(nil)
 		c.jobs.Wait()
 		deaf()
 		_ = members.Close() // its end is what is wanted
 		c.wait.Wait()
 	}()
-	failed := make(chan error, 2)
+	c.wait.Go(func() { cancel(c.nodes.Run(hearing)) })
 	c.wait.Go(func() {
-		if err := c.nodes.Run(hearing); hearing.Err() == nil {
-			failed <- err
-			cancel()
-		}
+		cancel(fmt.Errorf("fleet: the machines went on without this coordinator: %w", c.follow(members)))
 	})
-	c.wait.Go(func() {
-		if err := c.follow(members); inner.Err() == nil {
-			failed <- fmt.Errorf("fleet: the group of machines went on without this coordinator: start it again: %w", err)
-			cancel()
-		}
-	})
+	sweep := time.NewTicker(sentWait / 10)
+	defer sweep.Stop()
 	for {
 		c.schedule(inner)
 		select {
+		case <-sweep.C:
+			c.dropLate(time.Now().Add(-sentWait))
 		case <-c.changed:
 		case <-c.nodes.Changed():
 		case <-inner.Done():
-			select {
-			case err := <-failed:
-				return err
-			default:
+			if ctx.Err() != nil {
 				return nil
 			}
+			return context.Cause(inner)
 		}
 	}
 }
 
-// Policy is that of the group of machines: any number, of which each may come and go. The port forgets those that went.
+// Policy is that of the group of machines: any number, of which each may come and go. The port forgets those that went. Machines may be
+// silent for longer than the workers of a job, who judge one another: one that is convicted too early costs its jobs, and the coordinator
+// all jobs, while little depends on knowing at once that an idle machine is gone. The budget is half of what leases live, so that a group
+// whose members are all gone is founded anew as soon as their leases have ended.
 func Policy(port transport.Port, log *slog.Logger) cluster.Policy {
-	return cluster.Policy{MaxWorkers: 256, Group: GroupName, Forget: port.Forget, Log: log}
+	return cluster.Policy{
+		MaxWorkers: 256, Budget: 2500 * time.Millisecond, LeaseTTL: 5 * time.Second, Group: GroupName, Forget: port.Forget, Log: log,
+	}
 }
 
 // follow takes away the machines that the group has convicted, until the membership ends.
@@ -203,10 +218,7 @@ func (c *Coordinator) poke() {
 // schedule starts the jobs that there is room for.
 func (c *Coordinator) schedule(ctx context.Context) {
 	lent := c.nodes.List()
-	rooms := make([]room, len(lent))
-	for i, n := range lent {
-		rooms[i] = room{n.ID, n.Offer.Cores}
-	}
+	rooms := roomsOf(lent)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for ctx.Err() == nil {
@@ -243,7 +255,7 @@ func (c *Coordinator) run(ctx context.Context, w *Work) {
 	if err := w.Launcher.Close(); err != nil {
 		c.log.Error("processes of a job are left", "job", id, "error", err)
 	}
-	c.dropSent(w.Job.Spec)
+	c.dropSent(w.Job.Spec.sent()...)
 	c.mu.Lock()
 	state := Done
 	switch {
@@ -251,19 +263,14 @@ func (c *Coordinator) run(ctx context.Context, w *Work) {
 	case c.live[id].cancelled:
 		state = Cancelled
 	case ctx.Err() != nil:
-		state, out.Why = Forgotten, "the coordinator ended"
+		if state, out.Why = Forgotten, "the coordinator ended"; !errors.Is(context.Cause(ctx), context.Canceled) {
+			out.Why = context.Cause(ctx).Error()
+		}
 	default:
 		state = Failed
 	}
 	delete(c.live, id)
-	c.queue.End(c.queue.Find(id), state, out.Code, out.Why, time.Now())
-	for _, gone := range c.queue.Forget() {
-		delete(c.logs, gone)
-		if err := os.RemoveAll(c.jobDir(gone)); err != nil {
-			c.log.Warn("an old job stays", "job", gone, "error", err)
-		}
-	}
-	c.save()
+	c.end(c.queue.Find(id), state, out.Code, out.Why)
 	c.mu.Unlock()
 	if l != nil {
 		if err := l.Close(); err != nil {
@@ -274,11 +281,23 @@ func (c *Coordinator) run(ctx context.Context, w *Work) {
 	c.poke()
 }
 
+// end ends a job, and drops the oldest of those that have ended. The caller holds the lock.
+func (c *Coordinator) end(j *Job, s State, code int, why string) {
+	c.queue.End(j, s, code, why, time.Now())
+	for _, gone := range c.queue.Forget() {
+		delete(c.logs, gone)
+		if err := os.RemoveAll(c.jobDir(gone)); err != nil {
+			c.log.Warn("an old job stays", "job", gone, "error", err)
+		}
+	}
+	c.save()
+}
+
 // attempt is Options.Run. A panic is the job's: the coordinator has others.
 func (c *Coordinator) attempt(ctx context.Context, w *Work) (out Outcome) {
 	defer func() {
 		if p := recover(); p != nil {
-			out = Outcome{Code: 1, Why: fmt.Sprintf("panic: %v", p)}
+			out = Outcome{Code: codeFailed, Why: fmt.Sprintf("panic: %v", p)}
 			fmt.Fprintf(w.Log, "panic: %v\n%s", p, debug.Stack())
 		}
 	}()
@@ -302,16 +321,35 @@ func (c *Coordinator) sentFile(id string) string {
 	return filepath.Join(c.o.Dir, sentDir, filepath.Base(id)+".sent") // a plain name, whatever a stranger's id is
 }
 
-// dropSent removes the files that came with a job, which will not run, or not again.
-func (c *Coordinator) dropSent(s Spec) {
-	for _, id := range []string{s.Data, s.Resume} {
-		if id == "" {
-			continue
-		}
+// sent are the ids of the files that come with the job.
+func (s *Spec) sent() []string {
+	return slices.DeleteFunc([]string{s.Data, s.Resume}, func(id string) bool { return id == "" })
+}
+
+// dropSent removes files that came with a job which will not run, or not again.
+func (c *Coordinator) dropSent(ids ...string) {
+	for _, id := range ids {
 		if err := os.Remove(c.sentFile(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			c.log.Warn("a file that came with a job stays", "job", s.Name, "error", err)
+			c.log.Warn("a file that came for a job stays", "error", err)
 		}
 	}
+}
+
+// sentWait is how long a file waits for its job: a sender that has ended in between never submits it.
+const sentWait = time.Hour
+
+// dropLate removes the files that came before then, and for which no job has come.
+func (c *Coordinator) dropLate(then time.Time) {
+	c.mu.Lock()
+	var late []string
+	for id, at := range c.sent {
+		if at.Before(then) {
+			delete(c.sent, id)
+			late = append(late, id)
+		}
+	}
+	c.mu.Unlock()
+	c.dropSent(late...)
 }
 
 // dropUnwanted removes the files that came for no job that waits: their senders, or this process, ended between the two.
@@ -344,11 +382,29 @@ func (c *Coordinator) logOf(id string) *jobLog {
 
 // Submit puts a job into the queue. The files that came for one that it refuses are removed.
 func (c *Coordinator) Submit(s Spec) (Job, error) {
+	if err := c.claim(s.sent()); err != nil {
+		return Job{}, err
+	}
 	j, err := c.submit(s)
 	if err != nil {
-		c.dropSent(s)
+		c.dropSent(s.sent()...)
 	}
 	return j, err
+}
+
+// claim makes files that were sent those of one job, or says which is not here.
+func (c *Coordinator) claim(ids []string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range ids {
+		if _, ok := c.sent[id]; !ok {
+			return fmt.Errorf("the file %q that the job wants is not here: send it again", id)
+		}
+	}
+	for _, id := range ids {
+		delete(c.sent, id)
+	}
+	return nil
 }
 
 func (c *Coordinator) submit(s Spec) (Job, error) {
@@ -360,27 +416,24 @@ func (c *Coordinator) submit(s Spec) (Job, error) {
 	case s.Need.Threads < 0:
 		return Job{}, fmt.Errorf("threads: want 0 or more, found %d", s.Need.Threads)
 	}
-	for _, id := range []string{s.Data, s.Resume} {
-		if id == "" {
-			continue
-		}
-		if _, err := os.Stat(c.sentFile(id)); err != nil {
-			return Job{}, fmt.Errorf("the file %q that the job wants is not here: send it again", id)
-		}
-	}
+	lent := c.nodes.List()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	j := c.queue.Add(s, time.Now())
-	if err := os.MkdirAll(c.jobDir(j.ID), 0o700); err != nil {
-		c.queue.End(j, Failed, 1, err.Error(), time.Now())
-		return *j, err
+	if n := c.queue.waiting(); n >= maxWaiting {
+		return Job{}, fmt.Errorf("%d jobs wait already: come again when some have run, or cancel some", n)
 	}
-	l, err := newJobLog(filepath.Join(c.jobDir(j.ID), logName))
+	j := c.queue.Add(s, time.Now())
+	err := os.MkdirAll(c.jobDir(j.ID), 0o700)
+	var l *jobLog
+	if err == nil {
+		l, err = newJobLog(filepath.Join(c.jobDir(j.ID), logName))
+	}
 	if err != nil {
-		c.queue.End(j, Failed, 1, err.Error(), time.Now())
+		c.end(j, Failed, codeFailed, err.Error())
 		return *j, err
 	}
 	c.logs[j.ID] = l
+	c.queue.first(roomsOf(lent)) // so that its submitter is told at once why it waits
 	c.save()
 	c.poke()
 	return *j, nil
@@ -388,7 +441,15 @@ func (c *Coordinator) submit(s Spec) (Job, error) {
 
 const (
 	maxJobWorkers = 1024
+	maxWaiting    = 1000 // jobs: each change of one writes all down
 	logName       = "log"
+)
+
+// The exit codes of commands whose jobs this package ends itself.
+const (
+	codeFailed      = 1
+	codeLost        = 3
+	codeInterrupted = 6
 )
 
 // Cancel ends a job: one that waits at once, one that runs in good order.
@@ -401,10 +462,9 @@ func (c *Coordinator) Cancel(id string) (Job, error) {
 	}
 	switch j.State {
 	case Queued:
-		c.queue.End(j, Cancelled, 0, "it had not begun", time.Now())
-		c.dropSent(j.Spec)
 		_ = c.logs[id].Close() // it is empty
-		c.save()
+		c.dropSent(j.Spec.sent()...)
+		c.end(j, Cancelled, codeInterrupted, "it had not begun")
 		c.poke()
 	case Running:
 		r := c.live[id]
@@ -461,11 +521,7 @@ func (c *Coordinator) Status(ctx context.Context) (Status, error) {
 	lent := c.nodes.List()
 	c.mu.Lock()
 	out.Jobs = c.queue.Jobs()
-	rooms := make([]room, len(lent))
-	for i, n := range lent {
-		rooms[i] = room{n.ID, n.Offer.Cores}
-	}
-	rooms = c.queue.left(rooms)
+	rooms := c.queue.left(roomsOf(lent))
 	c.mu.Unlock()
 	for i := range out.Jobs {
 		out.Jobs[i].Spec.Payload = nil // large, and its submitter's
@@ -537,7 +593,7 @@ func (c *Coordinator) load() error {
 		path := filepath.Join(c.jobDir(j.ID), logName)
 		switch {
 		case j.State == Running:
-			c.queue.End(j, Forgotten, 3, "the coordinator ended while it ran", time.Now())
+			c.queue.End(j, Forgotten, codeLost, "the coordinator ended while it ran", time.Now())
 			fallthrough
 		case j.State.Ended():
 			c.logs[j.ID] = endedLog(path)

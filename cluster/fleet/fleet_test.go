@@ -11,11 +11,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -213,6 +215,33 @@ func TestJobs(t *testing.T) {
 	}
 }
 
+// TestSaysWhyItWaits: a job that waits says so to who submits it; one that fits no machine does not keep another from them.
+func TestSaysWhyItWaits(t *testing.T) {
+	r := newRig(t, t.TempDir(), startAll)
+	client := r.client()
+	submit := func(n Need) Job {
+		t.Helper()
+		j, err := client.Submit(t.Context(), Spec{Need: n, Build: "this", Payload: json.RawMessage(`1`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j
+	}
+	early := submit(Need{Workers: 1, Threads: 1})
+	if !strings.HasPrefix(early.Sentence(), "job-1 is queued: no machine is lent yet") {
+		t.Error(early.Sentence())
+	}
+	r.lend("a", offer(2), func(context.Context, launch.Child) error { return nil })
+	r.until(client, early.ID, Done)
+	large := submit(Need{Workers: 3, Threads: 1})
+	if !strings.HasPrefix(large.Sentence(), "job-2 is queued: 3 workers of 1 cores each do not fit on the 1 machines that are lent, 2 cores in all") {
+		t.Error(large.Sentence())
+	}
+	r.until(client, submit(Need{Workers: 2, Threads: 1}).ID, Done)
+	r.lend("b", offer(1), func(context.Context, launch.Child) error { return nil })
+	r.until(client, large.ID, Done)
+}
+
 func TestCancel(t *testing.T) {
 	began := make(chan struct{})
 	r := newRig(t, t.TempDir(), func(ctx context.Context, _ *Work) Outcome {
@@ -232,7 +261,7 @@ func TestCancel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if j, err := client.Cancel(t.Context(), waits.ID); err != nil || j.State != Cancelled {
+	if j, err := client.Cancel(t.Context(), waits.ID); err != nil || j.State != Cancelled || j.Code != 6 {
 		t.Errorf("one that waits is %+v, %v", j, err)
 	}
 	if _, err := client.Cancel(t.Context(), runs.ID); err != nil {
@@ -244,6 +273,37 @@ func TestCancel(t *testing.T) {
 	var refused *RemoteError
 	if _, err := client.Cancel(t.Context(), "job-99"); !errors.As(err, &refused) || refused.Code != http.StatusNotFound {
 		t.Errorf("one that is not there: %v", err)
+	}
+}
+
+// TestBounds: neither jobs that wait nor those that ended become ever more, whatever ended them.
+func TestBounds(t *testing.T) {
+	r := newRig(t, t.TempDir(), startAll)
+	r.c.mu.Lock()
+	for range maxWaiting - 1 {
+		r.c.queue.Add(Spec{Need: Need{Workers: 1}}, time.Now())
+	}
+	for range keepEnded {
+		r.c.queue.End(r.c.queue.Add(Spec{}, time.Now()), Done, 0, "", time.Now())
+	}
+	r.c.mu.Unlock()
+	spec := Spec{Need: Need{Workers: 1}, Build: "this", Payload: json.RawMessage(`1`)}
+	for range 2 {
+		j, err := r.c.Submit(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.c.Submit(spec); err == nil || !strings.Contains(err.Error(), "1000 jobs wait already") {
+			t.Fatalf("one more than may wait: %v", err)
+		}
+		if _, err := r.c.Cancel(j.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	if got, want := len(r.c.queue.jobs), maxWaiting-1+keepEnded; got != want {
+		t.Errorf("%d jobs are known, want %d", got, want)
 	}
 }
 
@@ -316,6 +376,40 @@ func TestLostMachine(t *testing.T) {
 	}
 	if left := r.c.nodes.List(); len(left) != 0 {
 		t.Errorf("%d machines are left", len(left))
+	}
+}
+
+// TestOneMachineAName: who comes with the name of a machine that is lent is told so, and drives nobody out; once that is gone, it is taken.
+func TestOneMachineAName(t *testing.T) {
+	r := newRig(t, t.TempDir(), startAll)
+	end := r.lend("a", offer(1), func(context.Context, launch.Child) error { return nil })
+	client := r.client()
+	j, err := client.Submit(t.Context(), Spec{Need: Need{Workers: 1}, Build: "this", Payload: json.RawMessage(`1`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.until(client, j.ID, Done)
+	join := func(id string) error {
+		_, _, err := trust.Join(t.Context(), r.addr, r.token, trust.JoinOptions{Name: trust.Name{Role: NodeRole, ID: id}})
+		return err
+	}
+	var refusal *trust.Refusal
+	if err := join("a"); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "lent already, here at 127.0.0.1: take another (--id)") {
+		t.Errorf("a second machine of a name: %v", err)
+	}
+	if err := join("b"); err != nil {
+		t.Errorf("another name: %v", err)
+	}
+	if err := end(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); len(r.c.nodes.List()) > 0; time.Sleep(time.Millisecond) { // it ends a hang, no more
+		if time.Now().After(deadline) {
+			t.Fatal("its loss is not noticed")
+		}
+	}
+	if err := join("a"); err != nil {
+		t.Errorf("the name of one that is gone: %v", err)
 	}
 }
 
@@ -459,6 +553,71 @@ func TestSentFiles(t *testing.T) {
 		t.Errorf("the job read %q", got.Why)
 	}
 	left(0, "a job done")
+}
+
+// TestSentForNothing: a file whose sender never submitted its job goes after an hour; one that waits for its job, or has it, stays. A file
+// is one job's: another that names it is refused, and does not take it away.
+func TestSentForNothing(t *testing.T) {
+	dir := t.TempDir()
+	authority, err := trust.OpenAuthority(filepath.Join(dir, "ca"), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		port, err := transport.NewMemory().Open(t.Context(), transport.Name{Role: "coordinator", ID: "0", Incarnation: 1}, transport.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := meta.NewMemory(meta.Options{})
+		c, err := New(Options{Dir: dir, Build: "this", Authority: authority, Issuer: &trust.Issuer{Authority: authority}, Meta: store, Port: port})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wait sync.WaitGroup
+		defer func() {
+			cancel()
+			wait.Wait()
+			if err := errors.Join(port.Close(), store.Close()); err != nil {
+				t.Error(err)
+			}
+		}()
+		wait.Go(func() {
+			if err := c.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		send := func() string {
+			w := httptest.NewRecorder()
+			if err := c.takeSent(w, httptest.NewRequest(http.MethodPost, "/v1/sent", strings.NewReader("rows"))); err != nil {
+				t.Fatal(err)
+			}
+			var a struct{ ID string }
+			if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil {
+				t.Fatal(err)
+			}
+			return a.ID
+		}
+		there := func(id string) bool {
+			_, err := os.Stat(c.sentFile(id))
+			return err == nil
+		}
+		spec := Spec{Need: Need{Workers: 1}, Build: "this", Payload: json.RawMessage(`1`)}
+		spec.Data = send()
+		if _, err := c.Submit(spec); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Submit(spec); err == nil || !strings.Contains(err.Error(), "send it again") {
+			t.Errorf("a second job with the file of the first: %v", err)
+		}
+		nobodys := send()
+		time.Sleep(sentWait / 2)
+		late := send()
+		time.Sleep(sentWait * 2 / 3)
+		if !there(spec.Data) || there(nobodys) || !there(late) {
+			t.Errorf("of a job that waits, of nobody, of one to come: %v, %v, %v; want the second gone", there(spec.Data), there(nobodys), there(late))
+		}
+	})
 }
 
 // TestBrokenState: a list of jobs that cannot be read is named, and stays.

@@ -29,6 +29,7 @@ type Node struct {
 
 	mu        sync.Mutex
 	processes map[uint64]*launch.Process
+	fail      context.CancelCauseFunc // ends Run
 	wait      sync.WaitGroup
 }
 
@@ -43,23 +44,21 @@ func (n *Node) Run(ctx context.Context) error {
 	n.processes = map[uint64]*launch.Process{}
 	defer n.wait.Wait()
 	defer n.killAll()
-	running, cancel := context.WithCancel(ctx)
-	defer cancel()
+	running, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	n.fail = fail
 	events := make(chan transport.Event)
-	var failed error
 	n.wait.Go(func() {
-		defer close(events)
 		for {
 			ev, err := n.Stream.Recv(running)
 			if err != nil {
-				failed = err
+				fail(err)
 				return
 			}
 			select {
 			case events <- ev:
 			case <-running.Done():
 				ev.Release()
-				failed = running.Err()
 				return
 			}
 		}
@@ -79,13 +78,7 @@ func (n *Node) Run(ctx context.Context) error {
 			}
 		}
 		select {
-		case ev, ok := <-events:
-			if !ok {
-				if ctx.Err() != nil {
-					return nil
-				}
-				return failed
-			}
+		case ev := <-events:
 			before := taken
 			err := n.hear(running, &ev, &taken)
 			ev.Release()
@@ -100,8 +93,11 @@ func (n *Node) Run(ctx context.Context) error {
 		case <-patience.C:
 			return &LostError{n.Coordinator, n.Patience}
 		case <-tick.C:
-		case <-ctx.Done():
-			return nil
+		case <-running.Done():
+			if ctx.Err() != nil {
+				return nil
+			}
+			return context.Cause(running)
 		}
 	}
 }
@@ -212,10 +208,16 @@ func (n *Node) start(ctx context.Context, s *start) {
 	})
 }
 
-// tell sends the coordinator what it hears of a lost link otherwise.
+// tell sends the coordinator what it hears of a lost link otherwise. One that takes nothing, and keeps its link, would never know it: it
+// is given up.
 func (n *Node) tell(ctx context.Context, kind uint8, v any) {
-	if err := send(ctx, n.Stream, n.Coordinator, kind, v); err != nil {
-		n.Log.Debug("not told to the coordinator", "kind", kind, "error", err)
+	err := send(ctx, n.Stream, n.Coordinator, kind, v)
+	if err == nil {
+		return
+	}
+	n.Log.Debug("not told to the coordinator", "kind", kind, "error", err)
+	if errors.Is(err, context.DeadlineExceeded) {
+		n.fail(&LostError{n.Coordinator, sendWait})
 	}
 }
 

@@ -162,7 +162,7 @@ func (v *Nodes) Lost(n transport.Name, why error) {
 	v.mu.Unlock()
 	v.log.Warn("node lost", "node", n.String(), "host", gone.offer.Host, "error", why)
 	for _, p := range gone.processes {
-		p.end(launch.Exit{Code: -1, At: time.Now(), Err: fmt.Errorf("the machine %s is lost: %w", gone.offer.Host, why)})
+		p.end(launch.Exit{Code: -1, At: time.Now(), Err: fmt.Errorf("the machine %s is lost: %w", n.ID, why)})
 	}
 }
 
@@ -307,7 +307,7 @@ func (v *Nodes) start(ctx context.Context, id string, s launch.Spec) (*launch.Pr
 			_ = p.process.Kill() // it may run all the same
 		}
 		v.process(on.name, seq, true)
-		return nil, fmt.Errorf("on %s: %w", on.offer.Host, err)
+		return nil, fmt.Errorf("on the machine %s: %w", id, err)
 	}
 	return p.process, nil
 }

@@ -37,6 +37,15 @@ type room struct {
 	free int // cores
 }
 
+// roomsOf is what machines have as long as no job runs there.
+func roomsOf(lent []Lent) []room {
+	out := make([]room, len(lent))
+	for i, n := range lent {
+		out[i] = room{n.ID, n.Offer.Cores}
+	}
+	return out
+}
+
 // place returns the node of each worker, by index, and the cores that each gets; nil: there is no room now. Workers go one by one to
 // the node with the most free cores, so that they spread. rooms are in the order in which ties are broken, and are not changed.
 func place(n Need, rooms []room) (nodes []int, threads int) {
@@ -101,7 +110,7 @@ func never(n Need, rooms []room) string {
 	if threads > largest {
 		return fmt.Sprintf("a worker takes %d cores, and the largest machine lends %d", threads, largest)
 	}
-	return fmt.Sprintf("%d workers of %d cores each are more than the %d machines lend, %d cores in all", n.Workers, threads, len(rooms), all)
+	return fmt.Sprintf("%d workers of %d cores each do not fit on the %d machines that are lent, %d cores in all", n.Workers, threads, len(rooms), all)
 }
 
 // A Queue is the jobs of a cluster in the order in which they came. It is pure: times come in.
@@ -126,6 +135,15 @@ type Job struct {
 	Spec      Spec      `json:"spec"`
 }
 
+// Sentence says how j is, and why.
+func (j *Job) Sentence() string {
+	s := fmt.Sprintf("%s is %s", j.ID, j.State)
+	if j.Why != "" {
+		s += ": " + j.Why
+	}
+	return s
+}
+
 // Add puts a job at the end.
 func (q *Queue) Add(s Spec, now time.Time) *Job {
 	q.next++
@@ -144,6 +162,16 @@ func (q *Queue) Find(id string) *Job {
 	return nil
 }
 
+// waiting is how many jobs have not begun.
+func (q *Queue) waiting() (n int) {
+	for _, j := range q.jobs {
+		if j.State == Queued {
+			n++
+		}
+	}
+	return n
+}
+
 // Jobs returns copies of all jobs, oldest first.
 func (q *Queue) Jobs() []Job {
 	out := make([]Job, len(q.jobs))
@@ -154,32 +182,44 @@ func (q *Queue) Jobs() []Job {
 	return out
 }
 
-// Start starts the oldest waiting job, if there is room for it beside those that run: first come, first served, so that nobody who asks
-// for little overtakes one who asks for much. total is what each node lends. nil: none can start; the first in line then says why.
+// Start starts the next job, if there is room for it beside those that run. Jobs are served first come, first served, so that nobody who
+// asks for little overtakes one who asks for much; but one that would not fit even if no other ran is passed over, as long as no machines
+// come for it. total is what each node lends. nil: none can start. Each job that waits says why.
 func (q *Queue) Start(total []room, now time.Time) *Job {
-	i := slices.IndexFunc(q.jobs, func(j *Job) bool { return j.State == Queued })
-	if i < 0 {
+	j, nodes, threads := q.first(total)
+	if j == nil {
 		return nil
 	}
-	j := q.jobs[i]
-	for _, other := range q.jobs[i+1:] {
-		if other.State == Queued {
-			other.Why = "waits behind " + j.ID
-		}
-	}
-	rooms := q.left(total)
-	nodes, threads := place(j.Need, rooms)
-	if nodes == nil {
-		if j.Why = never(j.Need, total); j.Why == "" {
-			j.Why = "waits for cores that other jobs use"
-		}
-		return nil
-	}
-	j.State, j.Started, j.Why, j.Threads, j.Nodes = Running, now, "", threads, nil
+	j.State, j.Started, j.Threads, j.Nodes = Running, now, threads, nil
 	for _, n := range nodes {
-		j.Nodes = append(j.Nodes, rooms[n].id)
+		j.Nodes = append(j.Nodes, total[n].id)
 	}
 	return j
+}
+
+// first is the job that may start now, and where; nil: none may. It has those that wait before it, or all, say why.
+func (q *Queue) first(total []room) (j *Job, nodes []int, threads int) {
+	rooms := q.left(total)
+	var inLine *Job // the first that waits for room
+	for _, j := range q.jobs {
+		if j.State != Queued {
+			continue
+		}
+		if lacks := never(j.Need, total); lacks != "" {
+			j.Why = lacks + "; other jobs go first until that changes"
+			continue
+		}
+		if inLine != nil {
+			j.Why = "waits behind " + inLine.ID
+			continue
+		}
+		if nodes, threads := place(j.Need, rooms); nodes != nil {
+			j.Why = ""
+			return j, nodes, threads
+		}
+		inLine, j.Why = j, "waits for cores that other jobs use"
+	}
+	return nil, nil, 0
 }
 
 // left is total without what running jobs use.

@@ -49,7 +49,6 @@ func TestFirstComeFirstServed(t *testing.T) {
 	first := q.Add(Spec{Need: Need{Workers: 2, Threads: 1}}, now)
 	large := q.Add(Spec{Need: Need{Workers: 4, Threads: 1}}, now)
 	small := q.Add(Spec{Need: Need{Workers: 1, Threads: 1}}, now)
-	huge := q.Add(Spec{Need: Need{Workers: 1, Threads: 3}}, now)
 	if got := q.Start(rooms, now); got != first || first.State != Running || !slices.Equal(first.Nodes, []string{"a", "b"}) {
 		t.Fatalf("started %+v", got)
 	}
@@ -67,11 +66,38 @@ func TestFirstComeFirstServed(t *testing.T) {
 	if got := q.Start(rooms, now); got != small || small.Why != "" {
 		t.Fatalf("started %+v, want the small one", got)
 	}
-	if got := q.Start(rooms, now); got != nil || !strings.Contains(huge.Why, "3 cores, and the largest machine lends 2") {
-		t.Errorf("the huge one waits because %q", huge.Why)
+}
+
+// TestPassedOver: a job that the machines could not run even if they were idle holds up nobody, and is in line again once they could.
+func TestPassedOver(t *testing.T) {
+	now := time.Unix(0, 0)
+	var q Queue
+	rooms := []room{{"a", 2}, {"b", 2}}
+	large := q.Add(Spec{Need: Need{Workers: 1, Threads: 3}}, now)
+	many := q.Add(Spec{Need: Need{Workers: 3, Threads: 1, Each: true}}, now)
+	small := q.Add(Spec{Need: Need{Workers: 4, Threads: 1}}, now)
+	if got := q.Start(nil, now); got != nil || !strings.HasPrefix(small.Why, "no machine is lent yet") {
+		t.Errorf("without machines it waits because %q", small.Why)
 	}
-	if got := q.Start(nil, now); got != nil || huge.Why != "no machine is lent yet" {
-		t.Errorf("without machines it waits because %q", huge.Why)
+	if got := q.Start(rooms, now); got != small {
+		t.Fatalf("started %+v, want the small one", got)
+	}
+	for _, c := range []struct {
+		job  *Job
+		want string
+	}{{large, "3 cores, and the largest machine lends 2"}, {many, "3 machines are wanted, 2 are lent"}} {
+		if got := q.Start(rooms, now); got != nil || !strings.Contains(c.job.Why, c.want) || !strings.Contains(c.job.Why, "other jobs go first") {
+			t.Errorf("it waits because %q, want %q", c.job.Why, c.want)
+		}
+	}
+	later := q.Add(Spec{Need: Need{Workers: 1, Threads: 2}}, now)
+	rooms = append(rooms, room{"c", 2})
+	if got := q.Start(rooms, now); got != nil || !strings.Contains(many.Why, "other jobs use") || later.Why != "waits behind "+many.ID {
+		t.Errorf("with a third machine they wait because %q and %q", many.Why, later.Why)
+	}
+	q.End(small, Done, 0, "", now)
+	if got := q.Start(rooms, now); got != many {
+		t.Errorf("started %+v, want the one for three machines", got)
 	}
 }
 
@@ -100,7 +126,10 @@ func TestNothingIsLentTwice(t *testing.T) {
 			}
 			waiting := false
 			for _, j := range q.jobs {
-				waiting = waiting || j.State == Queued
+				waiting = waiting || j.State == Queued && never(j.Need, rooms) == ""
+				if j.State == Queued && j.Why == "" {
+					t.Fatalf("%s waits, and does not say why", j.ID)
+				}
 				if waiting && j.State == Running {
 					t.Fatalf("%s overtook one that waits", j.ID)
 				}

@@ -28,7 +28,7 @@ type Issuer struct {
 	Secret    Secret
 	Expires   time.Time        // of the token; the zero time: never
 	Extra     []byte           // what who joins is told besides, such as the address of the metadata store
-	Accept    func(Name) error // has the last word; nil: all names but those of coordinators
+	Accept    func(Name) error // has the last word; nil: all names. Those of coordinators are refused before
 	Log       *slog.Logger     // refusals and joins; nil discards
 	Now       func() time.Time // nil: time.Now
 
@@ -159,10 +159,10 @@ func (i *Issuer) check(p []byte, now time.Time) (q request, n Name, err error) {
 	if err := n.validate(); err != nil {
 		return q, n, refuse("name", "%v", err)
 	}
-	if i.Accept != nil {
-		err = i.Accept(n)
-	} else if n.Role == CoordinatorRole {
+	if n.Role == CoordinatorRole {
 		err = errors.New("nobody becomes a coordinator by joining")
+	} else if i.Accept != nil {
+		err = i.Accept(n)
 	}
 	if err != nil {
 		return q, n, refuse("name", "%s: %v", n, err)
