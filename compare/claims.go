@@ -219,7 +219,7 @@ func (r *Report) judge() {
 	}
 	r.Verdicts = Holm(verdicts)
 	for i, x := range rules {
-		c := Claim{ID: x.id, Text: x.text, Published: x.published, Verdict: undecided, Why: orElse(x.lacks, orElse(reasons[i], "its rows were not measured"))}
+		c := Claim{ID: x.id, Text: x.text, Published: x.published, Verdict: undecided, Why: orElse(reasons[i], orElse(x.lacks, "its rows were not measured"))}
 		var words []string
 		faster, slower := 0, 0
 		for k, j := range list {

@@ -112,6 +112,20 @@ func TestClaimsBySpeed(t *testing.T) {
 	}
 }
 
+// TestClaimsReason: a claim whose rows are here says what keeps them from a verdict, and not that they are wanted.
+func TestClaimsReason(t *testing.T) {
+	seconds := spread([]float64{1, 2, 3, 4})
+	r := &Report{Cores: 2, Tables: []*Table{{Task: "mlp1", Workers: 3, Batch: 100, Rows: []*Row{
+		{System: "mxnet-sync", Ranked: true, Crowded: true, Target: seconds}, {System: "tensorflow-sync", Ranked: true, Crowded: true, Target: seconds},
+	}}}}
+	r.judge()
+	for _, x := range r.Claims {
+		if x.ID == "C10" && (x.Verdict != undecided || !strings.HasPrefix(x.Why, "oversubscribed")) {
+			t.Errorf("C10 is %s: %s", x.Verdict, x.Why)
+		}
+	}
+}
+
 // TestNamesOfRows: whatever row of another system or of ours the report looks for, there is one.
 func TestNamesOfRows(t *testing.T) {
 	known := map[string]bool{"": true, others: true}

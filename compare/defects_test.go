@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -308,5 +310,16 @@ func TestCutBeforeTheFirstPlace(t *testing.T) {
 	p.add(0, 1, Result{SamplesPerSec: 10, Updates: 3})
 	if blind.Why != unseen {
 		t.Errorf("of a row that saves nothing: %q", blind.Why)
+	}
+}
+
+// TestDamagedPlan: a plan that cannot be read is not called a folder without a comparison.
+func TestDamagedPlan(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, planFile), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadReport(dir); err == nil || !strings.Contains(err.Error(), planFile+": unexpected end of JSON input") {
+		t.Errorf("%v", err)
 	}
 }

@@ -139,6 +139,12 @@ func (p *Plan) openDirectory() (_ *directory, err error) {
 			return nil, &MixedError{p.Dir, why}
 		}
 		d.record = old
+		if old.Facts == nil { // what is empty is not written
+			d.record.Facts = map[string]Facts{}
+		}
+		if old.Absent == nil {
+			d.record.Absent = map[string]string{}
+		}
 	case errors.Is(err, fs.ErrNotExist):
 		_, gone := os.Stat(p.Dir)
 		d.fresh = errors.Is(gone, fs.ErrNotExist)

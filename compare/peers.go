@@ -42,13 +42,14 @@ type peerSpec struct {
 	Rows    []peerRow      `json:"rows"`
 	Install [][]string     `json:"install"`
 	SizeMB  int            `json:"size_mb"`
-	Source  string         `json:"source"` // what the user is to give the folder of; empty: nothing
+	Memory  int            `json:"memory_mb"` // of each process, beside the rows that it trains on; 0: not measured
+	Source  string         `json:"source"`    // what the user is to give the folder of; empty: nothing
 	Mend    string         `json:"mend"`
 
 	dir    fs.FS  // of all peers: one program may build on another's
 	folder string // its own in there
 
-	found map[string]finding // by program: its rows share what Detect found, since to import some libraries takes seconds
+	found *finding // what Detect found, which its rows share, since to import some libraries takes seconds; nil: it was not asked yet
 }
 
 // A finding is what a look for a peer's program found.
@@ -188,20 +189,15 @@ const detectLimit = 2 * time.Minute
 
 // Detect implements System: it looks into the peer's own environment, and then for a Python that has the module.
 func (p *peer) Detect(ctx context.Context) (Facts, error) {
-	program := strings.Join(p.row.Program, "\x00")
-	f, known := p.found[program]
-	if !known {
-		f = p.look(ctx)
+	if p.found == nil {
+		f := p.look(ctx)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		if p.found == nil {
-			p.found = map[string]finding{}
-		}
-		p.found[program] = f
+		p.found = &f
 	}
-	p.interpreter = f.interpreter
-	return maps.Clone(f.facts), f.err
+	p.interpreter = p.found.interpreter
+	return maps.Clone(p.found.facts), p.found.err
 }
 
 // look does what Detect says.
@@ -224,7 +220,7 @@ func (p *peer) look(ctx context.Context) finding {
 		}
 	}
 	if p.Module == "" { // not a Python module: the program itself says
-		candidates = p.row.Program[:1]
+		candidates = p.Program[:1]
 	}
 	for _, python := range candidates {
 		if p.Module != "" {
@@ -254,7 +250,7 @@ func (p *peer) detect(ctx context.Context, python string) (Facts, error) {
 	if err := os.CopyFS(dir, p.dir); err != nil {
 		return nil, err
 	}
-	words := p.command(python)
+	words := p.command(p.Program, python)
 	cmd := exec.CommandContext(ctx, words[0], append(words[1:], "--detect")...)
 	cmd.Dir = filepath.Join(dir, p.folder)
 	var problems lastLines
@@ -275,9 +271,9 @@ func (p *peer) detect(ctx context.Context, python string) (Facts, error) {
 	return f, nil
 }
 
-// command is the program's, with the interpreter in its place.
-func (p *peer) command(python string) []string {
-	return replaced(p.row.Program, "{python}", python, "{env}", p.env)
+// command is that of a program, with the interpreter in its place.
+func (p *peer) command(program []string, python string) []string {
+	return replaced(program, "{python}", python, "{env}", p.env)
 }
 
 // replaced returns the words with the values of {names} in their places.
@@ -431,7 +427,7 @@ func (p *peer) launch(t *peerTrial, s *Spec, model peerModel) error {
 		if s.spaces != nil {
 			space = s.spaces.list[i].path
 		}
-		if err := t.start(x.role, x.rank, p.command(p.interpreter), program, space, s.Cores, text); err != nil {
+		if err := t.start(x.role, x.rank, p.command(p.row.Program, p.interpreter), program, space, s.Cores, text); err != nil {
 			return fmt.Errorf("compare: %s does not start: %w", p.Name(), err)
 		}
 	}

@@ -2,11 +2,14 @@ package compare
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -54,7 +57,7 @@ func TestPeerRows(t *testing.T) {
 	s := &peerSpec{Name: "x", Program: []string{"{python}", "a.py", "{env}"}, Roles: map[string]any{"server": "servers", "worker": "workers"}}
 	plain := s.peer(&peerRow{Name: "plain", Mode: "sync"}, "ENV")
 	own := s.peer(&peerRow{Name: "own", Mode: "sync", Program: []string{"{python}", "b.py"}, Roles: map[string]any{"worker": "workers"}, Full: "only", Models: []string{"mlp"}}, "ENV")
-	if got := strings.Join(plain.command("PY"), " "); got != "PY a.py ENV" {
+	if got := strings.Join(plain.command(plain.row.Program, "PY"), " "); got != "PY a.py ENV" {
 		t.Errorf("command %q", got)
 	}
 	if a := plain.About(); a.Server != 1 || a.Full || a.Whole {
@@ -94,24 +97,24 @@ func TestPeerBuilt(t *testing.T) {
 	}
 }
 
-// TestDetectOnce: rows of one program ask it once, since that may take it seconds; a row with another program asks that.
+// TestDetectOnce: the rows of a system ask it once, since that may take it seconds: by its own program, also those that have another.
 func TestDetectOnce(t *testing.T) {
 	asked := filepath.Join(t.TempDir(), "asked")
-	says := func(version string) []string {
-		return []string{"/bin/sh", "-c", "echo " + version + " >>" + asked + `; echo '{"x":"` + version + `"}'`}
+	s := &peerSpec{Name: "x", Program: []string{"/bin/sh", "-c", "echo asked >>" + asked + `; echo '{"x":"1"}'`}, dir: fstest.MapFS{}}
+	var systems []System
+	for _, row := range []*peerRow{{Name: "a"}, {Name: "b"}, {Name: "c", Program: []string{"/bin/false"}}} {
+		systems = append(systems, s.peer(row, ""))
 	}
-	s := &peerSpec{Name: "x", Program: says("1"), dir: fstest.MapFS{}}
-	for i, row := range []*peerRow{{Name: "a"}, {Name: "b"}, {Name: "c", Program: says("2")}, {Name: "d"}} {
-		want := Facts{"x": "1"}
-		if row.Name == "c" {
-			want["x"] = "2"
-		}
-		p := s.peer(row, "")
-		if f, err := p.Detect(t.Context()); err != nil || !maps.Equal(f, want) || p.interpreter != "/bin/sh" {
-			t.Errorf("row %d: %v of %q, %v", i, f, p.interpreter, err)
+	systems = append(systems, fakePeers(t, "good")...)
+	r := &runner{plan: &Plan{Systems: systems}}
+	r.plan.defaults()
+	facts, errs := r.ask(t.Context())
+	for i, want := range []Facts{{"x": "1"}, {"x": "1"}, {"x": "1"}, {"fake": "1.0"}} {
+		if p := systems[i].(*peer); errs[i] != nil || !maps.Equal(facts[i], want) || p.interpreter != p.Program[0] {
+			t.Errorf("%s: %v of %q, %v", p.Name(), facts[i], p.interpreter, errs[i])
 		}
 	}
-	if got, err := os.ReadFile(asked); err != nil || string(got) != "1\n2\n" {
+	if got, err := os.ReadFile(asked); err != nil || string(got) != "asked\n" {
 		t.Errorf("asked %q, %v", got, err)
 	}
 }
@@ -141,5 +144,73 @@ func TestPeersFolder(t *testing.T) {
 		if p := s.(*peer); !filepath.IsAbs(p.env) {
 			t.Errorf("the environment of %s is looked for in %s", p.Name(), p.env)
 		}
+	}
+}
+
+// TestOwnRows: a peer's worker holds the rows of its part of each update, in that order, and of all rows its share; of an update past the
+// epoch's end it takes those of the next one.
+func TestOwnRows(t *testing.T) {
+	python, err := findNumPy(t.Context(), "")
+	if err != nil {
+		t.Logf("not run here: %v", err)
+		return
+	}
+	const rows, workers, batch = 23, 2, 3 // three updates of six rows, and five that are left over
+	dir := t.TempDir()
+	var x []float32
+	var y []int32
+	for i := range rows {
+		x, y = append(x, float32(i), -float32(i)), append(y, int32(i))
+	}
+	err = errors.Join(
+		writeFile(filepath.Join(dir, "x.npy"), func(f *os.File) error {
+			_, err := f.Write(npyHeader("<f4", rows, 2))
+			return errors.Join(err, writeFloats(f, x))
+		}),
+		writeFile(filepath.Join(dir, "y.npy"), func(f *os.File) error {
+			_, err := f.Write(npyHeader("<i4", rows))
+			return errors.Join(err, writeInts(f, y))
+		}),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := peerFiles.ReadFile("peers/driven.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const asks = `
+for spec in json.loads(sys.argv[1]):
+    x, y = own(spec)
+    assert x.flags.owndata or x.base.flags.owndata, "pages of the file"
+    assert (x[:, 0] == y).all() and (x[:, 1] == -y).all()
+    for t in range(4):
+        at, to = rows(spec, t, len(y))
+        print(*y[at:to])
+    print("of", len(y))
+`
+	var specs []peerLine
+	for _, full := range []bool{false, true} {
+		for rank := range workers {
+			specs = append(specs, peerLine{
+				Rank: rank, Workers: workers, Batch: batch, Full: full, Rows: rows, TrainX: filepath.Join(dir, "x.npy"), TrainY: filepath.Join(dir, "y.npy"),
+			})
+		}
+	}
+	words, err := json.Marshal(specs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), python, "-c", string(program)+asks, string(words)).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	low, high := "0 1 2 3 4 5 6 7 8 9 10", "11 12 13 14 15 16 17 18 19 20 21 22"
+	want := []string{
+		"0 1 2", "6 7 8", "12 13 14", "0 1 2", "of 9", "3 4 5", "9 10 11", "15 16 17", "3 4 5", "of 9",
+		low, low, low, low, "of 11", high, high, high, high, "of 12",
+	}
+	if got := strings.Split(strings.TrimSpace(string(out)), "\n"); !slices.Equal(got, want) {
+		t.Errorf("%q\nwant %q", got, want)
 	}
 }

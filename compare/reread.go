@@ -16,8 +16,11 @@ func ReadReport(dir string) (*Report, error) {
 	r := new(Report)
 	err := readJSON(filepath.Join(dir, "report.json"), r)
 	if errors.Is(err, fs.ErrNotExist) {
-		if _, e := readPlan(dir); e == nil {
+		switch _, e := readPlan(dir); {
+		case e == nil:
 			return nil, fmt.Errorf("compare: %s: %w: the command that began it goes on with it", dir, ErrUnfinished)
+		case !errors.Is(e, fs.ErrNotExist):
+			return nil, fmt.Errorf("compare: the comparison cannot be read: %w", e)
 		}
 		return nil, fmt.Errorf("compare: %s holds no comparison", dir)
 	}

@@ -7,26 +7,34 @@ import (
 	"syscall"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/data"
 )
 
-// processBytes is what a process takes beside its data.
-const processBytes = 64 << 20
+// What a process takes beside its rows: one of ours, and one of another system that does not say (peer.json: memory_mb).
+const (
+	processBytes = 64 << 20
+	peerBytes    = 512 << 20
+)
 
 // room refuses what the machine cannot hold, before anything runs.
 func (r *runner) room(e *evaluator) error {
-	most := 0
+	var most int64
+	var at Cell
 	for _, g := range r.groups {
 		for _, c := range g.cells {
-			most = max(most, c.Workers+c.Servers)
+			if g.task.Name == e.task.Name && r.absent[c.System] == nil {
+				if want := e.takes(c, r.plan.Systems[c.index]); want > most {
+					most, at = want, c
+				}
+			}
 		}
 	}
-	want := int64(most) * (e.bytes() + processBytes)
-	if there, ok := freeMemory(); ok && want > there {
-		return &PlanError{fmt.Errorf("compare: %s with %d processes wants about %s of memory (each reads all %d rows), and %s are free: name fewer workers",
-			e.task.Name, most, byteWord(float64(want)), e.rows(), byteWord(float64(there)))}
+	if there, ok := freeMemory(); ok && most > there {
+		return &PlanError{fmt.Errorf("compare: %s with the %d processes of %s wants about %s of memory, and %s are free: name fewer workers, or other systems",
+			e.task.Name, at.Workers+at.Servers, at.System, byteWord(float64(most)), byteWord(float64(there)))}
 	}
 	params := int64(e.model.Layout().Len()) * 4
-	want = params*int64(r.plan.Most)*2 + diskBytes
+	want := params*int64(r.plan.Most)*2 + diskBytes
 	if there, ok := freeDisk(r.dir.path); ok && want > there {
 		return fmt.Errorf("compare: %s wants about %s of disk (a trial of %s keeps up to %d copies of the parameters until they are evaluated), and %s are free: make room, or name another folder with --out",
 			r.dir.path, byteWord(float64(want)), e.task.Name, r.plan.Most, byteWord(float64(there)))
@@ -62,23 +70,73 @@ func (r *runner) fullDisk(err error, result *Result) error {
 	return &FullDiskError{r.dir.path, err.Error()}
 }
 
-// bytes is what the data takes in memory: dense cells as they are, sparse ones at the least.
-func (e *evaluator) bytes() int64 {
-	var n int64
-	for _, s := range []string{"train", "valid", "test"} {
-		ds := e.split(s)
-		if ds == nil {
+// takes is about what all processes of a cell have in memory.
+func (e *evaluator) takes(c Cell, system System) int64 {
+	rows, process := e.holds(c, system.About()), int64(processBytes)
+	if p, ok := system.(*peer); ok {
+		process = peerBytes
+		if p.Memory > 0 {
+			process = int64(p.Memory) << 20
+		}
+	}
+	return int64(c.Workers)*rows + int64(c.Workers+c.Servers)*process
+}
+
+// hugePage is the grain in which Linux gives memory that is written to in large pieces.
+const hugePage = 2 << 20
+
+// holds is about what one worker of a cell has of the data in memory: of files everything, of a generated set the training rows that it
+// trains on, which lie apart by update. Other systems read those alone, and lay them side by side.
+func (e *evaluator) holds(c Cell, a About) int64 {
+	train := e.resident(e.splits.Train)
+	share := train / int64(c.Workers)
+	switch {
+	case a.Peer:
+		return share
+	case c.Workers == 1 || !e.late():
+		return train + e.resident(e.splits.Valid) + e.resident(e.splits.Test)
+	}
+	pieces := int64(a.Clocks)
+	if pieces == 0 {
+		pieces = e.perEpoch(effective(&e.task, c.Batch, c.Workers))
+	}
+	return min(train, share+pieces*hugePage)
+}
+
+// late reports whether the rows are those of a generator that makes them when a worker first wants them: see train.Env.Walk.
+func (e *evaluator) late() bool {
+	d := &e.task.Job.Data
+	_, generated := data.Generators()[d.Source]
+	return generated && !e.programs() && d.Order == "index"
+}
+
+// programs reports whether the rows are those of a source of the user's program, which holds them as it likes.
+func (e *evaluator) programs() bool {
+	_, ok := e.host.Sources[e.task.Job.Data.Source]
+	return ok
+}
+
+// Rows that take more than data.Options.Budget are read anew in every epoch, through two windows.
+const (
+	budgetBytes = 4 << 30
+	windowRows  = 2 * 16384
+)
+
+// resident is what rows take in memory: dense cells as they are, sparse ones at the least.
+func (e *evaluator) resident(ds data.Dataset) int64 {
+	if ds == nil {
+		return 0
+	}
+	columns := int64(0)
+	for _, in := range ds.Schema().Inputs {
+		if in.Form == trivium.CSR {
+			columns += 32 // of a sparse row, a guess
 			continue
 		}
-		columns := int64(0)
-		for _, in := range ds.Schema().Inputs {
-			if in.Form == trivium.CSR {
-				columns += 32 // of a sparse row, a guess
-				continue
-			}
-			columns += int64(in.Columns())
-		}
-		n += ds.Rows() * columns * 4
+		columns += int64(in.Columns())
 	}
-	return n
+	if n := ds.Rows() * columns * 4; n <= budgetBytes || e.programs() {
+		return n
+	}
+	return min(ds.Rows(), windowRows) * columns * 4
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -129,28 +130,59 @@ func (r *runner) close() error {
 // detect looks which systems are here.
 func (r *runner) detect(ctx context.Context) error {
 	r.absent = map[string]error{}
+	facts, errs := r.ask(ctx)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	var mixed []string
-	for _, s := range r.plan.Systems {
-		r.plan.Watch.Status(Status{Cell: Cell{System: s.Name()}, Phase: "ask which version is here", Left: -1})
-		facts, err := s.Detect(ctx)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil {
-			r.absent[s.Name()] = err
-			r.dir.record.Absent[s.Name()] = err.Error()
+	for i, s := range r.plan.Systems {
+		if errs[i] != nil {
+			r.absent[s.Name()] = errs[i]
+			r.dir.record.Absent[s.Name()] = errs[i].Error()
 			continue
 		}
-		if why := r.dir.changed(s.Name(), facts); why != "" {
+		if why := r.dir.changed(s.Name(), facts[i]); why != "" {
 			mixed = append(mixed, why)
 		}
 		delete(r.dir.record.Absent, s.Name())
-		r.dir.record.Facts[s.Name()] = facts
+		r.dir.record.Facts[s.Name()] = facts[i]
 	}
 	if len(mixed) > 0 {
 		return &MixedError{r.dir.path, mixed}
 	}
 	return nil
+}
+
+// ask asks all systems which version is here: other systems side by side, one on each core, since a processor takes seconds to import some
+// libraries. The rows of one share what it answers.
+func (r *runner) ask(ctx context.Context) (facts []Facts, errs []error) {
+	facts, errs = make([]Facts, len(r.plan.Systems)), make([]error, len(r.plan.Systems))
+	rows := map[*peerSpec][]int{} // nil: those that are no peer's
+	for i, s := range r.plan.Systems {
+		var of *peerSpec
+		if p, ok := s.(*peer); ok {
+			of = p.peerSpec
+		}
+		rows[of] = append(rows[of], i)
+	}
+	var wait sync.WaitGroup
+	var telling sync.Mutex
+	cores := make(chan struct{}, max(1, len(r.plan.Cores)))
+	for _, list := range rows {
+		wait.Go(func() {
+			cores <- struct{}{}
+			defer func() { <-cores }()
+			for _, i := range list {
+				s := r.plan.Systems[i]
+				telling.Lock()
+				r.plan.Watch.Status(Status{Cell: Cell{System: s.Name()}, Phase: "ask which version is here", Left: -1})
+				telling.Unlock()
+				facts[i], errs[i] = s.Detect(ctx)
+			}
+		})
+	}
+	wait.Wait()
+	return facts, errs
 }
 
 // A trialOf names a trial: tables that ask for the same one share it.

@@ -87,6 +87,33 @@ func TestSittings(t *testing.T) {
 	}
 }
 
+// A missing system was here when the comparison began.
+type missing struct{ System }
+
+// Detect implements System.
+func (missing) Detect(context.Context) (Facts, error) {
+	return nil, &AbsentError{"local", "its program", "install it"}
+}
+
+// TestResumeWithoutSystem: a system that is taken away in the middle is a row that says so, with the trials that it has.
+func TestResumeWithoutSystem(t *testing.T) {
+	p := small(t, inMemory(), digits(), "local", "allreduce")
+	ctx, cancel := context.WithCancel(t.Context())
+	p.Watch.Trialed = func(Trialed, Table) { cancel() }
+	if _, err := Run(ctx, p); !errors.Is(err, context.Canceled) {
+		t.Fatalf("it ends with %v", err)
+	}
+	p.Watch.Trialed = nil
+	p.Systems[0] = missing{p.Systems[0]}
+	rows := run(t, p).Tables[0].Rows
+	if x := rows[0]; len(x.Trials) != 1 || x.Ranked {
+		t.Errorf("local has %d trials, ranked: %v", len(x.Trials), x.Ranked)
+	}
+	if x := rows[1]; x.Good != p.Repeats {
+		t.Errorf("allreduce has %d good trials: %s", x.Good, x.Error)
+	}
+}
+
 // TestLate: a row whose repeats were measured in a sitting after the others' next ones is not interleaved with them, and a page of fewer
 // repeats than planned says so.
 func TestLate(t *testing.T) {

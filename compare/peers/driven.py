@@ -32,12 +32,26 @@ def names(model):
     return [("w", "b")] if model["outputs"] == 1 else [(f"w{i}", f"b{i}") for i in range(1, len(model["hidden"]) + 2)]
 
 
-def rows(spec, update):
-    """The worker's own rows of an update that is counted from 0."""
+def own(spec):
+    """The rows that this worker trains on, those of an update after those of the one before, and their labels: it holds no others."""
+    import numpy as np
+    rank, workers, batch = spec["rank"], spec["workers"], spec["batch"]
+
+    def part(path):
+        all = np.load(path, mmap_mode="r")
+        if spec["full"]:
+            return np.array(all[rank * len(all) // workers:(rank + 1) * len(all) // workers])
+        updates = len(all) // (workers * batch)
+        shares = all[:updates * workers * batch].reshape(updates, workers, batch, *all.shape[1:])
+        return np.array(shares[:, rank]).reshape(updates * batch, *all.shape[1:])
+    return part(spec["train_x"]), part(spec["train_y"])
+
+
+def rows(spec, update, count):
+    """Where the rows of an update that is counted from 0 are, among those count that own() returns."""
     if spec["full"]:
-        return spec["rank"] * spec["rows"] // spec["workers"], (spec["rank"] + 1) * spec["rows"] // spec["workers"]
-    t = update % (spec["rows"] // (spec["workers"] * spec["batch"]))
-    at = (t * spec["workers"] + spec["rank"]) * spec["batch"]
+        return 0, count
+    at = update * spec["batch"] % count
     return at, at + spec["batch"]
 
 

@@ -32,7 +32,7 @@ import numpy as np  # noqa: E402
 model, batch, init = spec["model"], spec["batch"], driven.tensors(spec["init"])
 binary = model["outputs"] == 1
 names = driven.names(model)
-x, y = mx.nd.array(np.load(spec["train_x"])), mx.nd.array(np.load(spec["train_y"]).astype(np.float32))
+x, y = map(mx.nd.array, driven.own(spec))  # labels are float32 then
 kv = mx.kv.create("dist_" + spec["mode"])
 starts = 0
 
@@ -68,7 +68,7 @@ def parameters():
 
 def run(begin, end):
     for update in range(begin, end):
-        at, to = driven.rows(spec, update)
+        at, to = driven.rows(spec, update, len(y))
         label = y[at:to]
         module.forward_backward(mx.io.DataBatch([x[at:to]], [label.reshape((batch, 1)) if binary else label]))
         module.update()

@@ -5,8 +5,6 @@
 import os
 import sys
 
-import numpy as np
-
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import driven  # noqa: E402
 
@@ -21,8 +19,7 @@ class Worker:
         if not driven.untouched(spec):
             torch.set_num_threads(spec["threads"])
             torch.set_num_interop_threads(1)
-        self.x = torch.from_numpy(np.load(spec["train_x"]))
-        y = torch.from_numpy(np.load(spec["train_y"]))
+        self.x, y = map(torch.from_numpy, driven.own(spec))
         m = spec["model"]
         binary = m["outputs"] == 1
         self.y = y.float().unsqueeze(1) if binary else y.long()
@@ -67,7 +64,7 @@ class Worker:
     def run(self, begin, end):
         spec, uneven = self.spec, 1
         for update in range(begin, end):
-            at, to = driven.rows(spec, update)
+            at, to = driven.rows(spec, update, len(self.y))
             if spec["full"]:  # shares may differ by a row, and the mean is over all rows
                 uneven = (to - at) * spec["workers"] / spec["rows"]
             self.optimizer.zero_grad()

@@ -1,6 +1,6 @@
 """TensorFlow's MultiWorkerMirroredStrategy, a custom training loop: driven as compare/peers/README.md says.
 
-Each worker keeps a copy of the variables; their gradients are summed by a ring over gRPC. `mirrored.py --detect` prints what is here.
+Each worker keeps a copy of the variables; their gradients are summed by a ring over gRPC.
 """
 import json
 import os
@@ -10,11 +10,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import driven  # noqa: E402
-
-if sys.argv[1:] == ["--detect"]:
-    import tensorflow
-    driven.detected(tensorflow=tensorflow.__version__)
-    sys.exit()
 
 spec = driven.told("sync", full=True)
 rank, workers, batch, rows, model = spec["rank"], spec["workers"], spec["batch"], spec["rows"], spec["model"]
@@ -31,7 +26,7 @@ strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=optio
 init = driven.tensors(spec["init"])
 binary = model["outputs"] == 1
 names = driven.names(model)
-x, y = tf.constant(np.load(spec["train_x"])), tf.constant(np.load(spec["train_y"]))
+x, y = map(tf.constant, driven.own(spec))
 with strategy.scope():
     variables = {n: tf.Variable(init[n], name=n) for pair in names for n in pair}
     optimizer = tf.keras.optimizers.SGD(spec["rate"])
@@ -67,7 +62,7 @@ def start():
 
 def run(begin, end):
     for update in range(begin, end):
-        at, to = driven.rows(spec, update)
+        at, to = driven.rows(spec, update, len(y))
         step(tf.constant(at), tf.constant(to))
     variables[names[0][0]].numpy()  # the last update is complete
 

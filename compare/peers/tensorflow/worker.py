@@ -35,7 +35,8 @@ if job == "ps":
 init = driven.tensors(spec["init"])
 binary = model["outputs"] == 1
 names = driven.names(model)
-data_x, data_y = np.load(spec["train_x"]), np.load(spec["train_y"])
+data_x, data_y = driven.own(spec)
+count = len(data_y)
 with tf1.device(f"/job:worker/task:{rank}"):
     feed_x, feed_y = tf1.placeholder(tf.float32, data_x.shape), tf1.placeholder(tf.int32, data_y.shape)
     rows_x = tf1.Variable(feed_x, trainable=False, collections=[tf1.GraphKeys.LOCAL_VARIABLES], name=f"x{rank}")
@@ -73,6 +74,8 @@ creator = (tf1.train.ChiefSessionCreator if rank == 0 else tf1.train.WorkerSessi
 if rank > 0 and not driven.untouched(spec):
     creator._get_session_manager()._recovery_wait_secs = 1  # it looks so often whether the chief is ready: 30 s as it ships
 session = tf1.train.MonitoredSession(creator, hooks=hooks)
+scaffold.local_init_feed_dict.clear()
+del data_x, data_y  # the variables have them by now
 raw = session._tf_sess()  # hooks are for the start; a step is a plain call
 
 
@@ -87,7 +90,7 @@ step_at = raw.make_callable(train, feed_list=[at])
 
 def run(begin, end):
     for update in range(begin, end):
-        step_at(driven.rows(spec, update)[0])
+        step_at(driven.rows(spec, update, count)[0])
 
 
 driven.serve(spec, {"tensorflow": tf.__version__}, run, lambda: raw.run(variables), start)

@@ -1,0 +1,75 @@
+package compare
+
+import (
+	"testing"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/data"
+)
+
+// manyRows are dense rows of which nothing but their number is looked at.
+type manyRows struct {
+	data.Dataset
+	rows    int64
+	columns int
+}
+
+func (m manyRows) Rows() int64 { return m.rows }
+
+func (m manyRows) Schema() trivium.Schema {
+	return trivium.Schema{Inputs: []trivium.InputSpec{{Name: "x", Form: trivium.Dense, Shape: []int{m.columns}}}}
+}
+
+// TestTakes: what a trial's processes are expected to take is within a tenth of what they took (proportional set size, in MB, on Linux with
+// huge pages), or a little more: a worker of a generated set holds its own rows, of files everything, a peer its own rows of either.
+func TestTakes(t *testing.T) {
+	sets := map[string]data.Splits{
+		"logistic":   {Train: manyRows{rows: 10_000, columns: 10_000}, Test: manyRows{rows: 2_000, columns: 10_000}},
+		"drawn/mlp1": {Train: manyRows{rows: 60_000, columns: 784}, Test: manyRows{rows: 10_000, columns: 784}}, // four files of digits
+	}
+	peers, err := Peers(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	systems := append(Strategies(Host{}), peers...)
+	for _, c := range []struct {
+		set, system string
+		workers     int
+		measured    float64
+	}{
+		{"logistic", "local", 1, 503},
+		{"logistic", "allreduce", 2, 2 * 367},
+		{"logistic", "allreduce", 3, 3 * 270},
+		{"logistic", "allreduce", 5, 5 * 180},
+		{"logistic", "server-bsp", 3, 3*273 + 16},
+		{"logistic", "server-ssp3-clock10", 3, 3*216 + 15},
+		{"logistic", "pytorch-ddp", 3, 1900},
+		{"logistic", "horovod", 3, 1086},
+		{"logistic", "mxnet-sync", 3, 694 + 61},
+		{"logistic", "tensorflow-mirrored", 3, 1467},
+		{"drawn/mlp1", "allreduce", 3, 3 * 254},
+		{"drawn/mlp1", "server-bsp", 3, 3*256 + 19},
+	} {
+		list, err := PickSystems(systems, []string{c.system})
+		if err != nil {
+			t.Fatal(err)
+		}
+		splits := sets[c.set]
+		e := &evaluator{splits: &splits}
+		e.task.Job.Data, e.task.Job.Last = trivium.Data{Source: c.set, Order: "index"}, trivium.LastDrop
+		a := list[0].About()
+		got := float64(e.takes(Cell{System: c.system, Workers: c.workers, Servers: a.Server, Batch: 100}, list[0])) / 1e6
+		if got < 0.9*c.measured || got > 1.1*c.measured+64*float64(c.workers+a.Server) {
+			t.Errorf("%s, %s, %d workers: %.0f MB, and it took %.0f", c.set, c.system, c.workers, got, c.measured)
+		}
+	}
+	// What does not fit into the memory for data is streamed; a program's own source may hold it all the same.
+	many, e := manyRows{rows: 1 << 30, columns: 100}, &evaluator{}
+	if got := e.resident(many); got != 2*16384*100*4 {
+		t.Errorf("%d bytes of a stream", got)
+	}
+	e.host.Sources = data.Sources{"": nil}
+	if got := e.resident(many); got != 1<<30*100*4 {
+		t.Errorf("%d bytes of a program's own", got)
+	}
+}
