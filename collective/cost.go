@@ -233,6 +233,11 @@ const codedMost = 128 << 10
 // which a short calibration does not always find.
 const doublingMost = 128 << 10
 
+// pairsMost is up to where three ranks exchange in pairs in place of a ring. They send as much in as many messages, and each waits for the
+// other two at once, where a ring's parts go through one after the other: among ranks that come at different times, as those of a training
+// do, the sums are there sooner. Of longer vectors the parts of one rank have left the cache when those of the other come.
+const pairsMost = 1 << 20
+
 // Choose is the algorithm that is predicted to be fastest for an allreduce of so many bytes. Measurements of a short while on a busy
 // machine are what they are: they overrule the formulas where they find an algorithm to be clearly faster.
 func (c Costs) Choose(p, bytes int) Algorithm {
@@ -244,6 +249,9 @@ func (c Costs) Choose(p, bytes int) Algorithm {
 	}
 	first := plain.least(p, bytes, few...)
 	if p != c.Ranks {
+		if first == Ring && p == 3 && bytes <= pairsMost {
+			return Pairwise
+		}
 		return first
 	}
 	const clearly = 1.5

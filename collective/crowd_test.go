@@ -35,8 +35,11 @@ func TestCrowd(t *testing.T) {
 // Three ranks that share two cores do with four messages what takes twelve in a ring.
 func TestCrowdedChoice(t *testing.T) {
 	c := collective.Costs{Alpha: 20e-6, Beta: 0.4e-9, Gamma: 0.1e-9}
-	if got := c.Choose(3, 31<<10); got != collective.Ring {
-		t.Errorf("with cores enough: %v, want a ring", got)
+	if got := c.Choose(3, 31<<10); got != collective.Pairwise {
+		t.Errorf("with cores enough: %v, want pairs", got)
+	}
+	if got := c.Choose(3, 2<<20); got != collective.Ring {
+		t.Errorf("what fits no cache: %v, want a ring", got)
 	}
 	c.Crowded = true
 	if got := c.Choose(3, 31<<10); got != collective.Doubling {

@@ -51,13 +51,7 @@ func (b *builder) allGather(counts []int, small bool) {
 		b.ringAllGather(everyone(b.size), b.rank, parts)
 		return
 	}
-	for t := 1; t < b.size; t++ {
-		b.send((b.rank+t)%b.size, own)
-	}
-	for t := 1; t < b.size; t++ {
-		from := mod(b.rank-t, b.size)
-		b.recv(from, parts[from])
-	}
+	b.directAllGather(own, parts)
 }
 
 // allToAll sends at least one frame to everyone, also of nothing, so that splits that disagree are found.

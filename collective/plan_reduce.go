@@ -40,6 +40,17 @@ func (b *builder) ringAllGather(ranks []int, me int, parts []Span) {
 	}
 }
 
+// directAllGather sends this rank's part to all at once.
+func (b *builder) directAllGather(own Span, parts []Span) {
+	for t := 1; t < b.size; t++ {
+		b.send((b.rank+t)%b.size, own)
+	}
+	for t := 1; t < b.size; t++ {
+		from := mod(b.rank-t, b.size)
+		b.recv(from, parts[from])
+	}
+}
+
 func mod(a, p int) int { return (a%p + p) % p }
 
 func shares(s Span, p int) []Span {

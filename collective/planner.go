@@ -106,9 +106,10 @@ func (b *builder) allReduce(a Algorithm, ranks []int, in, out Span, hosts [][]in
 		b.treeCast(ranks, b.rank, out)
 	case Pairwise:
 		b.pairwiseReduceScatter(ranks, b.rank, in, out)
-		b.finish(out.share(b.rank, b.size))
+		mine := out.share(b.rank, b.size)
+		b.finish(mine)
 		b.phase = PhaseGather
-		b.ringAllGather(ranks, b.rank, shares(out, b.size))
+		b.directAllGather(mine, shares(out, b.size))
 	case Hierarchy:
 		b.hierarchy(hosts, in, out)
 	default:
