@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -164,13 +165,13 @@ func (s *session) attend(ctx context.Context, t *training, client *fleet.Client,
 	if err == nil {
 		j, err = client.Job(ctx, id)
 	}
-	if err = clusterError(err); isLost(err) {
+	moved := ""
+	if err = clusterError(err); err == nil {
+		moved, err = fetchFiles(ctx, client, t.out, id)
+	}
+	if isLost(err) {
 		return &codedError{Lost, fmt.Errorf("%w; once it is there again, ask it what became of %s with: %s status %s", err, id, s.command, on)}
 	}
-	if err != nil {
-		return err
-	}
-	moved, err := fetchFiles(ctx, client, t.out, id)
 	if err != nil {
 		return err
 	}
@@ -198,7 +199,10 @@ func fetchFiles(ctx context.Context, client *fleet.Client, out, id string) (stri
 		return "", err
 	}
 	if err := client.Files(ctx, id, root); err != nil {
-		return "", errors.Join(clusterError(err), os.RemoveAll(root))
+		if _, here := errors.AsType[*fs.PathError](err); !here { // such as a full disk
+			err = clusterError(err)
+		}
+		return "", errors.Join(err, os.RemoveAll(root))
 	}
 	made, err := filepath.Glob(filepath.Join(root, jobRuns, "*"))
 	if err != nil {

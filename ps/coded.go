@@ -114,8 +114,8 @@ func (c *Client) SetRate(rate float64) {
 			continue
 		}
 		t.rate = rate
-		for _, e := range t.residuals {
-			e.SetRate(rate)
+		for _, row := range slices.Sorted(maps.Keys(t.residuals)) {
+			t.residuals[row].SetRate(rate)
 		}
 	}
 }

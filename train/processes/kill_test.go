@@ -70,6 +70,10 @@ func TestWorkerThatDoesNotEnd(t *testing.T) {
 			if err := syscall.Kill(pids[2], syscall.SIGSTOP); err != nil {
 				t.Error(err)
 			}
+			// Until the thread that takes the signal has a processor, the others go on, and may end as they are asked to.
+			if _, err := syscall.Wait4(pids[2], nil, syscall.WUNTRACED, nil); err != nil {
+				t.Error(err)
+			}
 			cancel()
 		}
 	}
