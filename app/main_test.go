@@ -1,7 +1,10 @@
 package app
 
 import (
+	"context"
 	"os"
+	"os/signal"
+	"syscall"
 	"testing"
 )
 
@@ -17,4 +20,16 @@ func TestMain(m *testing.M) {
 		os.Exit(code)
 	}
 	os.Exit(m.Run())
+}
+
+// commandArgument makes of the test program the command that follows.
+const commandArgument = "command-child"
+
+func commandChild(args []string) (code int, ok bool) {
+	if len(args) == 0 || args[0] != commandArgument {
+		return 0, false
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer cancel()
+	return Run(ctx, args[1:], nil, os.Stdout, os.Stderr, Options{}), true
 }

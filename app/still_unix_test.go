@@ -3,12 +3,10 @@
 package app
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -17,18 +15,6 @@ import (
 
 	"github.com/trivium-ml/trivium/cluster/fleet"
 )
-
-// commandArgument makes of the test program the command that follows.
-const commandArgument = "command-child"
-
-func commandChild(args []string) (code int, ok bool) {
-	if len(args) == 0 || args[0] != commandArgument {
-		return 0, false
-	}
-	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer cancel()
-	return Run(ctx, args[1:], nil, os.Stdout, os.Stderr, Options{}), true
-}
 
 // TestCoordinatorStandsStill: a coordinator's process that is stopped and goes on, as when its machine sleeps, has its machines and jobs
 // as before, if that took less than the machines bear; else its jobs end with the reason, and it has its machines again by itself.

@@ -2,6 +2,7 @@ package collective_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -120,5 +121,128 @@ func TestStartBesideClose(t *testing.T) {
 		if len(late) > 0 {
 			t.Errorf("after Close something was sent to %v", late)
 		}
+	})
+}
+
+// A landingStream is one where all that was posted has begun to land.
+type landingStream struct{ transport.Stream }
+
+// Unpost implements transport.Stream.
+func (landingStream) Unpost(transport.Name, transport.Key) bool { return false }
+
+// TestCloseWhileLanding: an operation of a group that is closed fails when nothing lands in its memory any more, or a second later.
+func TestCloseWhileLanding(t *testing.T) {
+	for _, whole := range []bool{true, false} {
+		for _, comes := range []bool{true, false} {
+			synctest.Test(t, func(t *testing.T) {
+				w := openWith(t, inMemory, 2, collective.Options{}, nil, func(s transport.Stream) transport.Stream { return landingStream{s} })
+				defer w.close()
+				groups := w.groups
+				if !whole {
+					groups = make([]*collective.Group, 2)
+					for r, g := range w.groups {
+						var err error
+						if groups[r], err = g.Sub([]int{0, 1}); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				src, dst := make([]float32, 30000), make([]float32, 30000)
+				src[0] = 1
+				op := collective.Op{Kind: collective.Broadcast, Root: 1}
+				h := groups[0].Start(op, 0, collective.Of(dst), collective.Buffer{})
+				begin := time.Now()
+				var all sync.WaitGroup
+				all.Go(func() { _ = groups[0].Close() })
+				all.Go(func() {
+					if err := h.Wait(t.Context()); !errors.Is(err, collective.ErrClosed) {
+						t.Errorf("whole group %v: %v", whole, err)
+					}
+					if comes && dst[0] != 1 {
+						t.Errorf("whole group %v: failed after %v, and the frame is still to land", whole, time.Since(begin))
+					}
+				})
+				time.Sleep(100 * time.Millisecond)
+				if comes {
+					groups[1].Start(op, 0, collective.Of(make([]float32, 30000)), collective.Of(src))
+				}
+				all.Wait()
+				if took := time.Since(begin); took > 2*time.Second {
+					t.Errorf("whole group %v: it took %v", whole, took)
+				}
+			})
+		}
+	}
+}
+
+// TestCommitWithoutOne: a rank that has left after the operations of a step, and before its vote, is missed at once.
+func TestCommitWithoutOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, inMemory, 2, collective.Options{})
+		defer w.close()
+		for _, h := range []*collective.Handle{
+			w.groups[0].Start(collective.Op{}, 0, collective.Of(make([]float32, 10)), collective.Of(make([]float32, 10))),
+			w.groups[1].Start(collective.Op{}, 0, collective.Of(make([]float32, 10)), collective.Of(make([]float32, 10))),
+		} {
+			if err := h.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = w.groups[1].Close()
+		_ = w.ports[1].Close()
+		synctest.Wait()
+		begin := time.Now()
+		err := w.groups[0].Commit(t.Context(), 0)
+		if b, ok := errors.AsType[*collective.Blame](err); !ok || b.Rank != 1 || b.Cause != collective.Lost {
+			t.Errorf("rank 0 has %v", err)
+		}
+		if took := time.Since(begin); took > 100*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// A wardedStream is a landingStream that knows where frames of step 0 may still land.
+type wardedStream struct {
+	landingStream
+	t     *testing.T
+	taken [][]byte
+}
+
+// Post implements transport.Stream.
+func (s *wardedStream) Post(from transport.Name, k transport.Key, dst []byte) error {
+	for _, b := range s.taken {
+		if &b[0] == &dst[0] {
+			s.t.Errorf("step %d: posted where a frame of step 0 may still land", k.Op.Step())
+		}
+	}
+	if k.Op.Step() == 0 {
+		s.taken = append(s.taken, dst)
+	}
+	return s.Stream.Post(from, k, dst)
+}
+
+// TestLandingForEver: scratch in which a frame may land that never came is not used again.
+func TestLandingForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := openWith(t, inMemory, 2, collective.Options{Deadline: time.Second}, nil, func(s transport.Stream) transport.Stream {
+			return &wardedStream{landingStream: landingStream{s}, t: t}
+		})
+		defer w.close()
+		w.must(func(r int, g *collective.Group) error {
+			for step := range uint64(5) {
+				if step > 0 || r == 0 {
+					src, dst := make([]float32, 30000), make([]float32, 30000)
+					g.Start(collective.Op{Plan: collective.Pairwise}, 0, collective.Of(dst), collective.Of(src))
+				} else {
+					time.Sleep(500 * time.Millisecond)
+				}
+				err := g.Commit(t.Context(), step)
+				if b, ok := errors.AsType[*collective.Blame](err); ok != (step == 0) || ok && (b.Rank != 1 || b.Cause != collective.Deadline) {
+					return fmt.Errorf("rank %d, step %d: %w", r, step, err)
+				}
+			}
+			return nil
+		})
 	})
 }

@@ -71,7 +71,7 @@ func (c *core) commit(step uint64, done chan struct{}) *tally {
 	t := c.tally(step)
 	t.done, c.vote = done, t
 	for r, gone := range c.gone {
-		if gone && !c.left[r] {
+		if gone {
 			c.triggerWhole(fault{cause: Lost, rank: r, evidence: "it has left"})
 		}
 	}
@@ -229,7 +229,7 @@ func (c *core) decided() {
 	clear(c.cooling)
 	c.cooling = c.cooling[:0]
 	for _, o := range c.ops {
-		if m := o.mem[Scratch]; m != nil && len(c.cooling) < 16 {
+		if m := o.mem[Scratch]; m != nil && o.landing == 0 && len(c.cooling) < 16 {
 			c.cooling = append(c.cooling, m)
 		}
 		if o.err == nil && len(c.spare) < 64 {

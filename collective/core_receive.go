@@ -27,13 +27,11 @@ func (c *core) received(from int, ev *transport.Event) bool {
 
 func (c *core) data(from int, ev *transport.Event) bool {
 	step, tag := ev.Op.Step(), ev.Op.Index()
+	o := c.find(step, tag)
 	if c.failed != nil || step < c.step || c.voided(step, tag) != nil || c.isSettled(step, tag) {
-		if o := c.find(step, tag); o != nil && ev.Posted {
-			c.landed(o)
-		}
+		c.landed(o, from, ev)
 		return false
 	}
-	o := c.find(step, tag)
 	if o == nil {
 		if c.copied+len(ev.Payload) > earlyBytes {
 			c.early = append(c.early, *ev) // the sender waits for its credit
@@ -44,23 +42,25 @@ func (c *core) data(from int, ev *transport.Event) bool {
 		return false
 	}
 	if o.err != nil || o.job == nil || o.left == nil {
-		if ev.Posted {
-			c.landed(o)
-		}
+		c.landed(o, from, ev)
 		return false
 	}
 	o.heard[from] = true
-	chunk := ev.Chunk & 0xffff
-	list := o.plan.frames[from]
-	if ev.Fingerprint != o.print || int(chunk) >= len(list) {
+	i := o.task(from, ev)
+	if i >= 0 && o.left[i] == taskPosted { // whatever it is, it has taken the post away; or it came before that
+		if !ev.Posted {
+			c.take(from, ev.Key)
+		}
+		o.left[i] = taskArmed
+	}
+	if i < 0 || ev.Fingerprint != o.print {
 		c.disagree(o, from, len(ev.Payload))
 		return false
 	}
-	i := list[chunk]
 	switch o.left[i] {
 	case taskDone:
 		return false
-	case taskArmed, taskPosted:
+	case taskArmed:
 		if !c.land(o, i, &o.plan.Tasks[i], ev) {
 			c.disagree(o, from, len(ev.Payload))
 			return false
@@ -70,6 +70,15 @@ func (c *core) data(from int, ev *transport.Event) bool {
 	}
 	o.held = append(o.held, heldFrame{i, c.copyOf(ev)})
 	return false
+}
+
+// task is the task that receives a frame; -1: none.
+func (o *operation) task(from int, ev *transport.Event) int32 {
+	list := o.plan.frames[from]
+	if chunk := int(ev.Chunk & 0xffff); chunk < len(list) {
+		return list[chunk]
+	}
+	return -1
 }
 
 // end ends o, and what its end releases.
@@ -112,7 +121,12 @@ func (c *core) abort(o *operation, err error) {
 	o.held = nil
 	if o.left != nil && c.take != nil {
 		for i := range o.plan.Tasks {
-			if o.left[i] == taskPosted && !c.take(o.plan.Tasks[i].Peer, c.key(o.tag, o.plan.Tasks[i].Chunk)) && !c.gone[o.plan.Tasks[i].Peer] {
+			t := &o.plan.Tasks[i]
+			switch {
+			case o.left[i] != taskPosted:
+			case c.take(t.Peer, c.key(o.tag, t.Chunk)) || c.gone[t.Peer]:
+				o.left[i] = taskArmed
+			default:
 				o.landing++
 			}
 		}
@@ -124,9 +138,13 @@ func (c *core) abort(o *operation, err error) {
 	c.wake(c.now + c.opt.tellAfter())
 }
 
-// landed says that a frame of an operation that was given up has come to rest.
-func (c *core) landed(o *operation) {
-	if o.landing > 0 {
+// landed says that a frame of an operation that was given up, if it was, has come to rest.
+func (c *core) landed(o *operation, from int, ev *transport.Event) {
+	if o == nil || o.landing == 0 {
+		return
+	}
+	if i := o.task(from, ev); i >= 0 && o.left[i] == taskPosted {
+		o.left[i] = taskArmed
 		if o.landing--; o.landing == 0 {
 			c.end(o, o.err)
 		}

@@ -62,8 +62,8 @@ func (c *core) do(o *operation, i int32) {
 	case DoFinish:
 		finish(o.dtype, o.Reduce, c.size(), o.Scale, o.span(t.To))
 	case DoEncode, DoSumCoded, DoEncodeSum, DoDecodeInto:
-		if err := c.code(o, t); err != nil {
-			c.trigger(o.tag, fault{cause: Refused, rank: c.self, op: o.title(), phase: t.Phase.String(), evidence: err.Error()})
+		if rank, err := c.code(o, t); err != nil {
+			c.trigger(o.tag, fault{cause: Refused, rank: rank, op: o.title(), phase: t.Phase.String(), evidence: err.Error()})
 			return
 		}
 	}
@@ -176,17 +176,16 @@ func (c *core) land(o *operation, i int32, t *Task, ev *transport.Event) bool {
 		return false
 	}
 	if !ev.Posted {
-		if o.left[i] == taskPosted { // the frame came before the Post
-			c.take(t.Peer, ev.Key)
-		}
 		copy(dst, ev.Payload)
 	}
 	o.complete(i)
 	return true
 }
 
-// code runs the tasks of a codec. A codec that panics is an error like others: the lock is held here, and all would wait for ever.
-func (c *core) code(o *operation, t *Task) (err error) {
+// code runs the tasks of a codec, and names the rank of an error: that which sent what cannot be decoded. A codec that panics is an error
+// like others: the lock is held here, and all would wait for ever.
+func (c *core) code(o *operation, t *Task) (rank int, err error) {
+	rank = c.self
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("codec %s panicked: %v", o.Codec, r)
@@ -219,7 +218,7 @@ func (c *core) code(o *operation, t *Task) (err error) {
 				err = o.Codec.DecodeAdd(sum, o.coded[s.From])
 			}
 			if err != nil {
-				return fmt.Errorf("the part of rank %d: %w", k, err)
+				return k, fmt.Errorf("the part of rank %d: %w", k, err)
 			}
 		}
 	case DoEncodeSum:
@@ -230,7 +229,7 @@ func (c *core) code(o *operation, t *Task) (err error) {
 			err = o.Codec.Decode(sum, *slot)
 		}
 	case DoDecodeInto:
-		err = o.Codec.Decode(as[float32](o.span(t.To)), o.coded[t.From[0].From])
+		rank, err = t.Peer, o.Codec.Decode(as[float32](o.span(t.To)), o.coded[t.From[0].From])
 	}
-	return err
+	return rank, err
 }

@@ -38,7 +38,11 @@ func (g *Group) Settle(ctx context.Context) error {
 		}
 	}
 	// Whoever had the last frame of an operation in hand may be about to send what came of it.
-	h.await(ctx, func() bool { return h.flushing.Load() == 0 })
+	sent := func() bool { return h.flushing.Load() == 0 }
+	h.await(ctx, sent)
+	if ctx.Err() != nil && !sent() {
+		return fmt.Errorf("collective: settle: frames are still to be sent: %w", context.Cause(ctx))
+	}
 	if err := h.drain(ctx, g.c); err != nil {
 		return err
 	}

@@ -92,10 +92,10 @@ func (c *core) waiting(o *operation) Wait {
 	return w
 }
 
-// startedAt compares an operation that takes long with ours.
+// startedAt compares an operation that takes long with ours, which may have ended: where there is nothing to send, it has met nobody.
 func (c *core) startedAt(from int, ev *transport.Event) {
 	o := c.find(ev.Op.Step(), ev.Op.Index())
-	if o == nil || o.finish || o.err != nil || o.job == nil || o.left == nil {
+	if o == nil || o.err != nil || o.job == nil || o.left == nil {
 		return
 	}
 	o.heard[from] = true

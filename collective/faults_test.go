@@ -448,3 +448,111 @@ func TestNotFinite(t *testing.T) {
 		w.must(func(_ int, g *collective.Group) error { return g.Barrier(t.Context()) })
 	})
 }
+
+// TestCase8LongVectors: what ranks disagree on is found as soon among vectors whose frames land where they were posted.
+func TestCase8LongVectors(t *testing.T) {
+	for _, size := range []int{2, 3, 4} {
+		for name, odd := range map[string]struct {
+			n  int
+			op collective.Op
+		}{"reduction": {30000, collective.Op{Reduce: collective.Mean}}, "count": {60000, collective.Op{}}} {
+			synctest.Test(t, func(t *testing.T) {
+				w := open(t, inMemory, size, collective.Options{})
+				defer w.close()
+				begin := time.Now()
+				errs := w.each(func(r int, g *collective.Group) error {
+					n, op := 30000, collective.Op{}
+					if r == 0 {
+						n, op = odd.n, odd.op
+					}
+					return run(t.Context(), g, op, collective.Of(make([]float32, n)), collective.Of(make([]float32, n)))
+				})
+				for r, err := range errs {
+					if m, ok := errors.AsType[*collective.Mismatch](err); !ok || m.Field != name || err.Error() != errs[0].Error() {
+						t.Errorf("%s, %d ranks: rank %d has %v, rank 0 %v", name, size, r, err, errs[0])
+					}
+				}
+				if took := time.Since(begin); took > 100*time.Millisecond {
+					t.Errorf("%s, %d ranks: it took %v", name, size, took)
+				}
+			})
+		}
+	}
+}
+
+// TestCase8Nothing: a rank that has no elements, and so nothing to send, differs as others do from those that have some.
+func TestCase8Nothing(t *testing.T) {
+	for _, kind := range []collective.Kind{collective.AllReduce, collective.Broadcast} {
+		synctest.Test(t, func(t *testing.T) {
+			w := open(t, inMemory, 3, collective.Options{})
+			defer w.close()
+			begin := time.Now()
+			errs := w.each(func(r int, g *collective.Group) error {
+				n := min(r, 1)
+				return run(t.Context(), g, collective.Op{Kind: kind}, collective.Of(make([]float32, n)), collective.Of(make([]float32, n)))
+			})
+			for r, err := range errs {
+				if m, ok := errors.AsType[*collective.Mismatch](err); !ok || m.Field != "count" || err.Error() != errs[0].Error() {
+					t.Errorf("%v: rank %d has %v, rank 0 %v", kind, r, err, errs[0])
+				}
+			}
+			if took := time.Since(begin); took > 100*time.Millisecond {
+				t.Errorf("%v: it took %v", kind, took)
+			}
+		})
+	}
+}
+
+// TestNothingIsSettled: that a sum of no elements is complete shows that all ranks have begun it, so that it can be settled.
+func TestNothingIsSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, inMemory, 2, collective.Options{})
+		defer w.close()
+		w.must(func(r int, g *collective.Group) error {
+			x, y := make([]float32, r), make([]float32, r)
+			g.Start(collective.Op{}, 0, collective.Of(y), collective.Of(x))
+			if m, ok := errors.AsType[*collective.Mismatch](g.Settle(t.Context())); !ok || m.Field != "count" {
+				return fmt.Errorf("rank %d: settled what the other has not", r)
+			}
+			if m, ok := errors.AsType[*collective.Mismatch](g.Commit(t.Context(), 0)); !ok || m.Field != "count" {
+				return fmt.Errorf("rank %d: committed", r)
+			}
+			return nil
+		})
+	})
+}
+
+// A rottenCodec encodes what nobody can decode.
+type rottenCodec struct{ compress.Codec }
+
+func (rottenCodec) Encode(dst []byte, _ []float32, _ *compress.Residual) ([]byte, error) {
+	return append(dst, 0xff), nil
+}
+
+// TestRottenPart: whoever sent what cannot be decoded is to blame, not who found out.
+func TestRottenPart(t *testing.T) {
+	topk, err := compress.Parse("topk:0.5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for bad := range 3 {
+		for _, plan := range []collective.Algorithm{collective.Pairwise, collective.GatherCast} {
+			synctest.Test(t, func(t *testing.T) {
+				w := open(t, inMemory, 3, collective.Options{})
+				defer w.close()
+				errs := w.each(func(r int, g *collective.Group) error {
+					op := collective.Op{Codec: topk, Plan: plan}
+					if r == bad {
+						op.Codec = rottenCodec{topk}
+					}
+					return run(t.Context(), g, op, collective.Of(make([]float32, 300)), collective.Of(make([]float32, 300)))
+				})
+				for r, err := range errs {
+					if b, ok := errors.AsType[*collective.Blame](err); !ok || b.Rank != bad || b.Cause != collective.Refused || err.Error() != errs[0].Error() {
+						t.Errorf("rank %d sends rotten parts, %v: rank %d has %v", bad, plan, r, err)
+					}
+				}
+			})
+		}
+	}
+}

@@ -29,6 +29,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"time"
 
@@ -113,7 +114,8 @@ func (o Options) resolve() (Options, error) {
 // tellAfter is when ranks tell each other what they have started: most mismatches show in the first frame, long before.
 func (o *Options) tellAfter() time.Duration { return 40 * time.Millisecond }
 
-// New makes this rank's end of a group over s, which it receives from, and fences at the view's epoch, until Close.
+// New makes this rank's end of a group over s, which it receives from, and fences at the view's epoch, until Close. The stream's port knows
+// where the others are (Port.Know). All ports are open before the first operation of anyone: a rank whose address refuses counts as lost.
 func New(s transport.Stream, v View, o Options) (*Group, error) {
 	o, err := o.resolve()
 	if err != nil {
@@ -273,8 +275,8 @@ func (g *Group) Waits() []Wait {
 	return list
 }
 
-// Sub is the group of these ranks of g, in this order, of which this rank must be one. All of them call Sub with the same list. Its
-// steps are its own. It lives as long as g, and fails with it.
+// Sub is the group of these ranks of g, in this order, of which this rank must be one. All of them call Sub with the same list, also
+// again after Close. Its steps are its own. It lives as long as g, and fails with it.
 func (g *Group) Sub(ranks []int) (*Group, error) {
 	h := g.h
 	h.mu.Lock()
@@ -304,10 +306,16 @@ func (g *Group) Sub(ranks []int) (*Group, error) {
 			v.Hosts = append(v.Hosts, in)
 		}
 	}
-	id := subID(g.c.id, ranks)
-	if h.core(id) != nil {
-		return nil, fmt.Errorf("collective: sub-group %v: this rank has it already, or one with the same number; list the ranks in another order", ranks)
+	list := fmt.Sprint(g.c.id, ranks)
+	times := h.made[list]
+	id := subID(g.c.id, ranks, times)
+	switch {
+	case times > 0 && h.core(subID(g.c.id, ranks, times-1)) != nil:
+		return nil, fmt.Errorf("collective: sub-group %v: this rank has it already", ranks)
+	case h.numbers[id]:
+		return nil, fmt.Errorf("collective: sub-group %v: another has or had the same number; list the ranks in another order", ranks)
 	}
+	h.made[list], h.numbers[id] = times+1, true
 	c := newCore(id, v, &h.opt)
 	for i := range v.Peers {
 		if j := slices.Index(g.c.names, v.Peers[i]); g.c.gone[j] {
@@ -320,14 +328,15 @@ func (g *Group) Sub(ranks []int) (*Group, error) {
 	return &Group{h: h, c: c}, nil
 }
 
-// subID numbers a sub-group: the members know it without asking one another. 0 is the whole group.
-func subID(parent uint16, ranks []int) uint16 {
+// subID numbers a sub-group: the members know it without asking one another. 0 is the whole group. One that is made again has another
+// number each time: what was sent in the one before may still come.
+func subID(parent uint16, ranks []int, times uint32) uint16 {
 	x := uint32(parent) + 0x9e3779b9
 	for _, r := range ranks {
 		x = (x ^ uint32(r+1)) * 0x85ebca6b
 		x ^= x >> 15
 	}
-	return uint16(max(x>>16, 1))
+	return uint16(1 + (x>>16+times)%math.MaxUint16)
 }
 
 // Close says goodbye to the others and ends the group: what is under way fails with ErrClosed. The stream stays open. Of a sub-group it

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,6 +36,9 @@ type hub struct {
 	closed bool
 	ended  int // operations and steps so far: somebody may wait for each
 
+	made    map[string]uint32 // how often each sub-group was, by parent and ranks
+	numbers map[uint16]bool   // of all sub-groups so far
+
 	flushing atomic.Int64 // calls of flush that send what they have taken from the cores
 
 	waiting atomic.Int64  // calls of await that wait
@@ -54,7 +58,7 @@ type hub struct {
 func newHub(s transport.Stream, v View, o Options) *hub {
 	h := &hub{
 		s: s, opt: o, names: v.Peers, self: v.Self, begin: time.Now(), armed: never, rank: map[transport.Name]int{},
-		turn: make(chan struct{}),
+		turn: make(chan struct{}), made: map[string]uint32{}, numbers: map[uint16]bool{},
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	for r, n := range v.Peers {
@@ -231,7 +235,10 @@ func (h *hub) dispatch(ev *transport.Event) bool {
 		return false // what was under way is lost all the same
 	}
 	c := h.core(uint16(ev.Chunk >> 16))
-	if c == nil {
+	switch {
+	case c == nil && h.numbers[uint16(ev.Chunk>>16)]:
+		return false // it is closed
+	case c == nil:
 		h.early = append(h.early, *ev)
 		return true
 	}
@@ -363,11 +370,12 @@ func (h *hub) stop(err error) {
 }
 
 func (h *hub) drop(c *core) {
+	h.giveUp(c)
 	h.mu.Lock()
 	defer h.flush(nil)
 	h.tell()
-	if c.failed == nil {
-		c.fail(ErrClosed)
+	for _, o := range c.ops { // also what was landing
+		c.end(o, ErrClosed)
 	}
 	for i, x := range h.cores {
 		if x == c {
@@ -378,7 +386,30 @@ func (h *hub) drop(c *core) {
 	}
 }
 
-// settleWait is how long Close waits for a peer that takes nothing.
+// giveUp fails cores, and waits until nothing lands in memory that is the caller's again, but not for a peer that stands still.
+func (h *hub) giveUp(cores ...*core) {
+	h.do(func() {
+		for _, c := range cores {
+			if c.failed == nil {
+				c.fail(ErrClosed)
+			}
+		}
+	})
+	ctx, cancel := context.WithTimeout(h.ctx, settleWait)
+	defer cancel()
+	h.await(ctx, func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		for _, c := range cores {
+			if slices.ContainsFunc(c.ops, func(o *operation) bool { return !o.finish }) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// settleWait is how long Close waits for a peer that takes nothing, or sends the rest of a frame.
 const settleWait = time.Second
 
 // settle waits until the stream has what this rank said. A commit ends here when the last vote has come, and perhaps before another
@@ -411,6 +442,7 @@ func (h *hub) spawn(f func()) bool {
 func (h *hub) close() error {
 	h.mu.Lock()
 	first := !h.closed
+	cores := slices.Clone(h.cores)
 	h.mu.Unlock()
 	if first {
 		h.do(func() {
@@ -420,6 +452,7 @@ func (h *hub) close() error {
 			}
 		})
 		h.settle()
+		h.giveUp(cores...)
 	}
 	h.stop(ErrClosed)
 	h.goMu.Lock()

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/trivium-ml/trivium/collective"
 	"github.com/trivium-ml/trivium/transport"
@@ -183,4 +185,41 @@ func TestCommitRefusesAnotherStep(t *testing.T) {
 	if err := w.groups[0].Commit(t.Context(), 7); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestSubGroupAgain: a sub-group is made again after one of the same ranks was closed in the middle of an operation. What was sent in that
+// one, and comes late, is of no use to the new one, and takes nothing of its room.
+func TestSubGroupAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, inMemory, 2, collective.Options{MaxFrame: 4 << 10, Window: 16 << 10})
+		defer w.close()
+		w.must(func(r int, g *collective.Group) error {
+			for round := range 20 {
+				sub, err := g.Sub([]int{0, 1})
+				if err != nil {
+					return err
+				}
+				src, dst := make([]float32, 1000), make([]float32, 1000)
+				for i := range src {
+					src[i] = float32(round)
+				}
+				givesUp := round%2 == 0 // rank 0 does
+				if givesUp && r == 1 {
+					time.Sleep(time.Millisecond)
+				}
+				h := sub.Start(collective.Op{}, 0, collective.Of(dst), collective.Of(src))
+				if givesUp {
+					_ = sub.Close()
+				}
+				if err := h.Wait(t.Context()); !givesUp && (err != nil || dst[0] != 2*float32(round)) {
+					return fmt.Errorf("rank %d, round %d: the sum is %v: %w", r, round, dst[0], err)
+				}
+				_ = sub.Close()
+				if err := g.Barrier(t.Context()); err != nil {
+					return fmt.Errorf("rank %d, round %d: %w", r, round, err)
+				}
+			}
+			return nil
+		})
+	})
 }

@@ -53,7 +53,7 @@ const (
 	DoRecvCoded  // into slot
 	DoSumCoded   // Dst[To] = own + the decoded slots, in the order of From
 	DoEncodeSum  // Dst[To] into slot, and decoded back into Dst[To]
-	DoDecodeInto // slot into Dst[To]
+	DoDecodeInto // slot, which is Peer's, into Dst[To]
 	DoRing       // the bell, to Peer: what lies in the arena can be read
 	DoHear       // Peer's bell
 	DoRingAll    // the bells of all ranks, to Peer

@@ -66,7 +66,7 @@ func (b *builder) coded(n, unit int, all bool) {
 		units(share(out, from), func(s Span) {
 			c := slot()
 			b.recvCoded(from, c)
-			b.add(Task{Do: DoDecodeInto, To: s, From: []Span{c}}, true, c)
+			b.add(Task{Do: DoDecodeInto, Peer: from, To: s, From: []Span{c}}, true, c)
 		})
 	}
 }

@@ -26,6 +26,8 @@ func planOf(j *job, a Algorithm, rank, size, segment, frame int, hosts [][]int, 
 	switch j.Kind {
 	case AllReduce:
 		switch {
+		case j.n == 0: // that it is complete still says that all ranks have begun it
+			b.barrier()
 		case a == Shared && whole(j.n*j.dtype.Size(), size):
 			b.sharedWhole(j.n, max(1, segment), in[0])
 		case a == Shared:

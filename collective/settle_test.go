@@ -1,6 +1,7 @@
 package collective_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium/collective"
+	"github.com/trivium-ml/trivium/transport"
 )
 
 // TestSettle: many sums of one step, in the same memory, each built on the one before; then one vote for all of them.
@@ -137,5 +139,36 @@ func TestSettledUnequally(t *testing.T) {
 			}
 			return nil
 		})
+	})
+}
+
+// TestSettleCanceled: a context that has ended does not make memory the caller's from which a frame is still to be sent.
+func TestSettleCanceled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := openWith(t, inMemory, 3, collective.Options{}, nil, func(s transport.Stream) transport.Stream {
+			if s.Self().ID != "0" {
+				return s
+			}
+			return &slowVotes{s, collective.KindData, time.Second}
+		})
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		w.must(func(r int, g *collective.Group) error {
+			src, dst := collective.Of([]float32{1, 2, 3}), collective.Of(make([]float32, 3))
+			if r == 0 {
+				go g.Start(collective.Op{Kind: collective.AllToAll}, 0, dst, src) // it has sent to rank 1, and rank 2 is next
+				time.Sleep(100 * time.Millisecond)
+				if err := g.Settle(ended); !errors.Is(err, context.Canceled) {
+					return fmt.Errorf("settled with a frame to be sent: %w", err)
+				}
+			} else {
+				g.Start(collective.Op{Kind: collective.AllToAll}, 0, dst, src)
+			}
+			if err := g.Settle(t.Context()); err != nil {
+				return err
+			}
+			return g.Commit(t.Context(), 0)
+		})
+		w.close()
 	})
 }

@@ -21,7 +21,7 @@ import (
 // Options of the measurement. The zero value works.
 type Options struct {
 	For   time.Duration `json:"for,omitempty"`   // of each measurement; 0: 100 ms
-	Sizes []int         `json:"sizes,omitempty"` // of the payloads whose rate is measured, in bytes; nil: 64 KiB, 1 MiB and 4 MiB
+	Sizes []int         `json:"sizes,omitempty"` // of the payloads whose rate is measured, in bytes; none: 64 KiB, 1 MiB and 4 MiB
 }
 
 // A Result is what was measured: at rank 0.
@@ -70,7 +70,7 @@ func New(env train.Env, o Options) *Strategy {
 	if o.For == 0 {
 		o.For = 100 * time.Millisecond
 	}
-	if o.Sizes == nil {
+	if len(o.Sizes) == 0 {
 		o.Sizes = []int{64 << 10, 1 << 20, 4 << 20}
 	}
 	return &Strategy{env: env, o: o}

@@ -131,3 +131,16 @@ func TestBadSizes(t *testing.T) {
 		t.Error("a payload of 0 bytes was accepted")
 	}
 }
+
+// TestNoSizes: an empty list of sizes, as JSON may have it, is none.
+func TestNoSizes(t *testing.T) {
+	port, err := transport.NewMemory().Open(t.Context(), transport.Name{Role: "worker", ID: "0"}, transport.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer port.Close()
+	env := train.Env{Peers: []transport.Name{port.Name()}, Port: port}
+	if _, err := links.New(env, links.Options{For: time.Millisecond, Sizes: []int{}}).Train(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+}
