@@ -63,6 +63,46 @@ func ExampleGroup_Start() {
 	// Output: [[3 6] [30]]
 }
 
+func ExampleBlame() {
+	ctx := context.Background()
+	// Three ranks over TCP, in this process. All ports are open before anyone sends.
+	ports, view := make([]transport.Port, 3), collective.View{Epoch: 1}
+	for r := range ports {
+		ports[r], _ = transport.TCP{}.Open(ctx, transport.Name{Job: "sum", Role: "worker", ID: fmt.Sprint(r)}, transport.Options{Secret: []byte("ours")})
+		view.Peers = append(view.Peers, ports[r].Name())
+	}
+	var ranks sync.WaitGroup
+	failed := make([]error, len(ports))
+	for r, port := range ports {
+		for _, p := range ports {
+			if p != port {
+				_ = port.Know(p.Name(), p.Addr()) // such as tcp:127.0.0.1:7401
+			}
+		}
+		ranks.Go(func() {
+			defer func() { _ = port.Close() }()
+			s, _ := port.Stream("sum", transport.StreamOptions{})
+			v := view
+			v.Self = r
+			g, err := collective.New(s, v, collective.Options{})
+			for x := []float32{1}; err == nil && (r != 2 || g.Step() < 10); x[0] = 1 {
+				err = collective.AllReduceInto(ctx, g, x, x, collective.Sum)
+			}
+			failed[r] = err // rank 2 has none: it ends, and says no goodbye
+		})
+	}
+	ranks.Wait()
+	for r, err := range failed[:2] {
+		var b *collective.Blame
+		if errors.As(err, &b) {
+			fmt.Printf("rank %d: rank %d is %v, in step %d\n", r, b.Rank, b.Cause, b.Step)
+		}
+	}
+	// Output:
+	// rank 0: rank 2 is lost, in step 10
+	// rank 1: rank 2 is lost, in step 10
+}
+
 func ExampleMismatch() {
 	together(2, func(g *collective.Group) {
 		x := make([]float32, 4+g.Rank())

@@ -189,7 +189,7 @@ type Options struct {
 	// round. A read has what came of this client's rounds there, and its later ones as they were added.
 	Up compress.Codec
 
-	RoundTimeout time.Duration // for a wait on other clients; 0: 10 min
+	RoundTimeout time.Duration // for a read, and for what the end of a round waits for: other clients, servers that are gone; 0: 10 min
 	Log          *slog.Logger  // of what is refused; nil discards
 
 	piece int // the largest payload of a piece of a round; tests make it small

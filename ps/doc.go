@@ -32,6 +32,13 @@
 // nobody is more than s + 1 rounds ahead of the slowest, and while too many bytes are under way. A round is applied whole, once, in the
 // order of its client, through lost and doubled messages and reconnects.
 //
+// # Who is gone
+//
+// Nobody is judged here: a link that is lost may come back. Whoever waits for a process that is gone does so until its context ends, a read
+// or the end of a round for at most Options.RoundTimeout, and gets an error that names what it waited for and who held it back. Who knows
+// better, such as package cluster or the parent of the processes, ends their contexts, or calls [Directory.Lost] where the others are to
+// go on without a client.
+//
 // # How
 //
 // The three protocols are pure machines: [ClientState], [ServerState] (one lane of a server, one core) and [DirectoryState]. The loops of

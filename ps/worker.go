@@ -56,7 +56,8 @@ func (w *Worker) Clock(ctx context.Context, next ...Wanted) (Clock, error) {
 	return w.end(ctx, clockCall{w: w.s, next: w.silent(next)})
 }
 
-// Barrier is Clock, and waits until all workers have ended as many rounds.
+// Barrier is Clock, and waits until all workers have ended as many rounds. What is read afterwards may lack some of them as before, as its
+// table's mode has it: all are in it once Staleness more rounds have ended.
 func (w *Worker) Barrier(ctx context.Context) error {
 	_, err := w.end(ctx, clockCall{w: w.s, barrier: true})
 	return err

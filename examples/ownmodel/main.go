@@ -1,4 +1,7 @@
 // Command ownmodel is trivium with a data source and two models of its own: a circle by hand, a net by the graph builder.
+//
+//	ownmodel train circle --data rings --rate 0.1
+//	ownmodel train net --data rings --rate 0.01 --epochs 20 --workers 2 --processes
 package main
 
 import (
