@@ -128,7 +128,7 @@ func (j *Job) Validate() error {
 	check(j.EvalEvery >= 0, "eval_every: want 0 or more, found %d", j.EvalEvery)
 	check(j.Shards >= 0 && j.Shards <= 1<<16, "shards: want 1 to %d, found %d", 1<<16, j.Shards)
 	check(j.Stop.Patience >= 0, "stop.patience: want 0 or more, found %d", j.Stop.Patience)
-	check(j.Stop.Metric != "" || j.Stop == EarlyStop{}, "stop: names no metric")
+	check(j.Stop.Metric != "" || j.Stop == EarlyStop{}, "stop.metric: none is named, such as valid.auc, and the rest of an early stop is about one (--stop-metric)")
 	check(finite(j.Stop.MinDelta) && j.Stop.MinDelta >= 0, "stop.min_delta: want a number of 0 or more, found %v", j.Stop.MinDelta)
 	errs = append(errs, j.Data.validate()...)
 	errs = append(errs, j.Optimizer.validate()...)

@@ -79,7 +79,7 @@ func TestJobValidateNamesEveryMistake(t *testing.T) {
 	err := j.Validate()
 	for _, want := range []string{
 		"version", "model: none is named", "batch: want at least 1 row, or full; found 0", "last", "epochs", "steps", "eval_every", "shards",
-		"stop.patience", "stop: names no metric", "stop.min_delta", "data.format", "data.missing", "data.scale", "data.order", "data.rows",
+		"stop.patience", "stop.metric: none is named", "stop.min_delta", "data.format", "data.missing", "data.scale", "data.order", "data.rows",
 		"data.hash", "optimizer.rate", "optimizer.l1", "optimizer.params.momentum",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -2,6 +2,7 @@ package app
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/csv"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -33,12 +35,13 @@ func (applyVerb) Help() string {
 
 func (v *applyVerb) Run(ctx context.Context, s *session) error {
 	format := v.As
-	switch {
-	case format == "" && strings.HasSuffix(v.To, ".jsonl"):
-		format = "jsonl"
-	case format == "":
-		format = "csv"
-	case format != "csv" && format != "jsonl":
+	if format == "" {
+		format = cmp.Or(strings.TrimPrefix(filepath.Ext(v.To), "."), "csv")
+		if format != "csv" && format != "jsonl" {
+			return misusedf("apply: --to: %s is called neither .csv nor .jsonl; say with --as which of the two is written", v.To)
+		}
+	}
+	if format != "csv" && format != "jsonl" {
 		return misusedf("apply: --as: want csv or jsonl, found %q", format)
 	}
 	t, err := v.load(ctx, s)

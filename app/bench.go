@@ -46,7 +46,7 @@ func (v *benchNet) Run(ctx context.Context, s *session) error {
 	if v.Workers < 0 || v.For <= 0 {
 		return misusedf("--workers and --for: want numbers above 0, found %d and %v", v.Workers, v.For)
 	}
-	if v.On != "" {
+	if v.On != "" || v.Token != "" { // a token alone is refused there
 		return v.onCluster(ctx, s, options)
 	}
 	if v.Workers == 0 {

@@ -92,7 +92,7 @@ func (t *trained) sets(ctx context.Context, s *session, df *dataFlags, sf *split
 	d := t.saved.Job.Data
 	g := given{}
 	if df.Data != nil { // another source: what the job says of splits was about its own
-		d.Train, d.Valid, d.Test, d.Format, d.Rows = "", "", "", "", 0
+		d = trivium.Data{Columns: d.Columns, Classes: d.Classes} // and how its columns are read, the transform says
 	}
 	df.apply(&d, g)
 	sf.apply(&d, g)

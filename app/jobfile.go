@@ -20,7 +20,8 @@ import (
 // A jobFile is a job.yaml: the fields of a trivium.Job, all optional. It remembers on which line each stands.
 type jobFile struct {
 	name  string
-	lines map[string]int // by dotted field
+	lines map[string]int  // by dotted field
+	wrong map[string]bool // of these, whose values cannot be theirs, as is said already
 }
 
 // maxJobBytes bounds a job file: one with every key and its explanation is a hundredth of it.
@@ -43,7 +44,7 @@ func readJobFile(name string, job *trivium.Job, g given) (*jobFile, error) {
 }
 
 func decodeJob(name string, text []byte, job *trivium.Job, g given) (*jobFile, error) {
-	f := &jobFile{name, map[string]int{}}
+	f := &jobFile{name, map[string]int{}, map[string]bool{}}
 	var document yaml.Node
 	documents := yaml.NewDecoder(bytes.NewReader(text))
 	if err := documents.Decode(&document); err != nil && !errors.Is(err, io.EOF) {
@@ -62,22 +63,16 @@ func decodeJob(name string, text []byte, job *trivium.Job, g given) (*jobFile, e
 	var errs []error
 	f.walk(root, reflect.TypeFor[trivium.Job](), "", &errs)
 	if err := root.Decode(job); err != nil {
-		var wrong *yaml.TypeError
-		if !errors.As(err, &wrong) {
-			return f, fmt.Errorf("%s: %w", name, err)
-		}
-		for _, e := range wrong.Errors {
-			errs = append(errs, fmt.Errorf("%s: %s", name, plainType(e)))
-		}
+		return f, fmt.Errorf("%s: %w", name, err)
 	}
 	for field := range f.lines {
-		g[field] = true
+		g[field] = !f.wrong[field]
 	}
 	return f, joinByLine(errs)
 }
 
-// walk notes the line of each key below node, which should be those of t's fields, reports those that are not, and writes counts such
-// as full and 2^20 as the numbers that they stand for.
+// walk notes the line of each key below node, which should be those of t's fields, takes out those that are not or have no value of the
+// field's type, with a report, and writes counts such as full and 2^20 as the numbers that they stand for.
 func (f *jobFile) walk(node *yaml.Node, t reflect.Type, prefix string, errs *[]error) {
 	fields := map[string]reflect.Type{}
 	var names []string
@@ -101,21 +96,38 @@ func (f *jobFile) walk(node *yaml.Node, t reflect.Type, prefix string, errs *[]e
 			continue
 		}
 		f.lines[field] = key.Line
-		node.Content = append(node.Content, key, value)
-		switch {
-		case kind.Kind() == reflect.Struct && value.Kind == yaml.MappingNode:
+		if kind.Kind() == reflect.Struct && value.Kind == yaml.MappingNode {
 			f.walk(value, kind, field+".", errs)
-		case isWhole(kind.Kind()) && value.Kind == yaml.ScalarNode:
-			if field == "batch" && value.Value == "full" {
-				value.Value, value.Tag = strconv.Itoa(trivium.FullBatch), "!!int"
-			} else if n, err := parseCount(value.Value); err == nil {
-				value.Value, value.Tag = strconv.Itoa(n), "!!int"
-			} else if value.ShortTag() == "!!float" { // which the decoder would cut to a whole number
-				*errs = append(*errs, fmt.Errorf("%s: line %d: %s: want a whole number, found %s", f.name, value.Line, field, value.Value))
-				node.Content = node.Content[:len(node.Content)-2]
-			}
+		} else if misfits := f.misfits(value, kind, field); len(misfits) > 0 {
+			f.wrong[field] = true
+			*errs = append(*errs, misfits...)
+			continue
+		}
+		node.Content = append(node.Content, key, value)
+	}
+}
+
+// misfits says why a field of type t cannot have the value.
+func (f *jobFile) misfits(value *yaml.Node, t reflect.Type, field string) (errs []error) {
+	if isWhole(t.Kind()) && value.Kind == yaml.ScalarNode {
+		if field == "batch" && value.Value == "full" {
+			value.Value, value.Tag = strconv.Itoa(trivium.FullBatch), "!!int"
+		} else if n, err := parseCount(value.Value); err == nil {
+			value.Value, value.Tag = strconv.Itoa(n), "!!int"
+		} else if value.ShortTag() == "!!float" { // which the decoder would cut to a whole number
+			return []error{fmt.Errorf("%s: line %d: %s: want a whole number, found %s", f.name, value.Line, field, value.Value)}
 		}
 	}
+	err := value.Decode(reflect.New(t).Interface())
+	if wrong, ok := errors.AsType[*yaml.TypeError](err); ok {
+		for _, e := range wrong.Errors {
+			line, text, _ := strings.Cut(e, ": ")
+			errs = append(errs, fmt.Errorf("%s: %s: %s: %s", f.name, line, field, plainType(text)))
+		}
+	} else if err != nil {
+		errs = append(errs, fmt.Errorf("%s: line %d: %s: %w", f.name, value.Line, field, err))
+	}
+	return errs
 }
 
 func isWhole(k reflect.Kind) bool {

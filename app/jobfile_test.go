@@ -53,12 +53,12 @@ data2: 1
 	got := strings.Split(err.Error(), "\n")
 	want := []string{
 		`job.yaml: line 2: unknown key "epocs"; did you mean "epochs"?`,
-		`job.yaml: line 3: found the text`,
+		`job.yaml: line 3: batch: found the text`,
 		`job.yaml: line 5: unknown key "data.sourse"; did you mean "source"?`,
 		`job.yaml: line 6: data.rows: want a whole number, found 1.5`,
-		`job.yaml: line 7: found the number`,
+		`job.yaml: line 7: seed: found the number ` + "`-1`, want a whole number of 0 or more",
 		`job.yaml: line 8: "seed" is there already, on line 7`,
-		`job.yaml: line 9: found the text`,
+		`job.yaml: line 9: stop: found the text`,
 		`job.yaml: line 10: unknown key "data2"; did you mean "data"?`,
 	}
 	if len(got) != len(want) {

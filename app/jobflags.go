@@ -41,7 +41,7 @@ type jobFlags struct {
 	Epochs    *int      `short:"e" group:"Training" placeholder:"N" help:"Passes over the training rows."`
 	Steps     *int64    `group:"Training" placeholder:"N" help:"Stop after this many updates, if before the epochs."`
 	Order     *string   `group:"Training" placeholder:"HOW" help:"Order of an epoch: shuffle (default) or index."`
-	Seed      *uint64   `group:"Training" placeholder:"N" help:"Of initial weights, order and dropout (default 42)."`
+	Seed      *uint64   `group:"Training" placeholder:"N" help:"Of initial weights and order (default 42)."`
 	Exact     *bool     `group:"Training" negatable:"" help:"The same bits on every machine, thread count and topology."`
 	Shards    *int      `group:"Training" placeholder:"N" help:"Virtual shards of an update in exact mode (default 16)."`
 	EvalEvery *int64    `group:"Training" placeholder:"N" help:"Evaluate every N updates; else once an epoch."`

@@ -32,7 +32,7 @@ type trainVerb struct {
 	Out             string `group:"Run" default:"runs" placeholder:"DIR" help:"Where run directories go (default runs)."`
 	Name            string `group:"Run" placeholder:"NAME" help:"Of the run directory; else time and model."`
 	Resume          string `group:"Run" placeholder:"RUN" help:"Go on from the newest checkpoint of a run."`
-	CheckpointEvery int64  `group:"Run" placeholder:"N" help:"Write a checkpoint every N updates; else once an epoch."`
+	CheckpointEvery int64  `group:"Run" placeholder:"N" help:"Write a checkpoint every N updates; else at the end of an epoch, at most every 5 s."`
 	Listen          string `group:"Run" placeholder:"ADDR" help:"Serve /metrics for Prometheus there, such as 127.0.0.1:7077."`
 	JSON            bool   `name:"json" group:"Output" help:"Print a JSON object a line."`
 	Quiet           bool   `short:"q" group:"Output" help:"Print only what went wrong."`
@@ -201,6 +201,9 @@ func (v *trainVerb) checkRun() (errs []error) {
 		errs = append(errs, fmt.Errorf("--name: %w", err))
 	} else if err := vacant(filepath.Join(v.Out, v.Name)); v.Name != "" && err != nil {
 		errs = append(errs, fmt.Errorf("--name: %w: choose another name", err))
+	}
+	if v.On == "" && v.Token != "" {
+		errs = append(errs, errors.New("--token: it is a cluster's; name its coordinator with --on"))
 	}
 	if v.On != "" && v.Listen != "" {
 		errs = append(errs, errors.New("--listen: with --on the job's metrics are at the coordinator"))

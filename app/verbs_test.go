@@ -154,6 +154,18 @@ func TestRowsToMeasure(t *testing.T) {
 			t.Errorf("%s: the matrix does not say what its classes are:\n%s", c.flags, got.out)
 		}
 	}
+	for args, want := range map[string]string{
+		"eval last --data people.csv --rows 5":             "rows: it is for generated data",
+		"eval last --rows 5":                               "rows: it is for generated data",
+		"apply last --data digits":                         "the model was made for",
+		"apply last --data people.csv --to new.parquet":    "--as",
+		"apply last --data people.csv --to x.csv --as txt": "want csv or jsonl",
+	} {
+		got := runIn(t, dir, strings.Fields(args)...)
+		if got.code != Misused || !strings.Contains(got.err, want) || strings.Contains(got.err, "categorical") {
+			t.Errorf("%s: exits with %d: %s\nwant %s", args, got.code, got.err, want)
+		}
+	}
 	write(t, dir, "new.csv", "age,city,label\n20,Oslo,\n60,Rome,perhaps\n")
 	if got := runIn(t, dir, "apply", "last", "--data", "new.csv"); got.code != Done || strings.Count(got.out, "\n") != 3 {
 		t.Errorf("labels that are not there yet: exits with %d: %s%s", got.code, got.out, got.err)

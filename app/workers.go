@@ -193,7 +193,7 @@ type team struct {
 	network  processes.Network
 	launcher launch.Launcher
 	log      *slog.Logger
-	dir      string // of sockets; empty: there are none
+	sockets  *processes.Folder // nil: there are none
 
 	networkOf func(worker transport.Name, index int) (processes.Network, error) // nil: network is that of all
 }
@@ -218,10 +218,10 @@ func (s *session) assemble(ctx context.Context, t *training) (_ *team, err error
 	}()
 	var network transport.Network
 	if t.processes {
-		if m.dir, err = os.MkdirTemp("", "trivium-"); err != nil {
+		if m.sockets, err = processes.NewFolder(); err != nil {
 			return nil, err
 		}
-		m.network = processes.Network{Dir: m.dir, Secret: newSecret()}
+		m.network = processes.Network{Dir: m.sockets.Path, Secret: newSecret()}
 		if network, err = m.network.Open(); err != nil {
 			return nil, err
 		}
@@ -245,8 +245,8 @@ func (m *team) close() {
 	if m.port != nil {
 		errs = append(errs, m.port.Close())
 	}
-	if m.dir != "" {
-		errs = append(errs, os.RemoveAll(m.dir))
+	if m.sockets != nil {
+		errs = append(errs, m.sockets.Close())
 	}
 	if err := errors.Join(errs...); err != nil {
 		m.log.Warn("not all was put away", "error", err)

@@ -9,7 +9,6 @@ import (
 	"io"
 	"iter"
 	"log/slog"
-	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -142,12 +141,12 @@ func (o *own) Start(ctx context.Context, s Spec) (_ Trial, err error) {
 func (t *ownTrial) connect(d *processes.Driver, h Host, spaces *spaces) (err error) {
 	network := h.Network
 	if network == nil {
-		if t.dir, err = os.MkdirTemp("", "trivium-"); err != nil {
+		if t.sockets, err = processes.NewFolder(); err != nil {
 			return err
 		}
 		secret := make([]byte, 32)
 		_, _ = rand.Read(secret) // never fails
-		d.Network = processes.Network{Dir: t.dir, Secret: secret}
+		d.Network = processes.Network{Dir: t.sockets.Path, Secret: secret}
 		if network, err = d.Network.Open(); err != nil {
 			return err
 		}
@@ -189,7 +188,7 @@ type ownTrial struct {
 	gone     chan struct{}
 	wait     sync.WaitGroup
 	once     sync.Once
-	dir      string // of sockets
+	sockets  *processes.Folder
 	launcher launch.Launcher
 	port     transport.Port
 	spaces   *spaces
@@ -332,8 +331,8 @@ func (t *ownTrial) put() error {
 	if t.port != nil {
 		errs = append(errs, t.port.Close())
 	}
-	if t.dir != "" {
-		errs = append(errs, os.RemoveAll(t.dir))
+	if t.sockets != nil {
+		errs = append(errs, t.sockets.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -59,6 +59,32 @@ func TestFirstLine(t *testing.T) {
 	}
 }
 
+// TestParquetDropped: a column that is not read is no harm where it is dropped, and the others are what they are without it.
+func TestParquetDropped(t *testing.T) {
+	type group struct{ A, B int32 }
+	type row struct {
+		Inner group     `parquet:"inner"`
+		Label int32     `parquet:"label"`
+		List  []float32 `parquet:"list"`
+		X     float64   `parquet:"x"`
+		Name  string    `parquet:"name"`
+	}
+	path := filepath.Join(t.TempDir(), "a.parquet")
+	rows := []row{{group{7, 8}, 0, nil, 3, "a"}, {group{9, 10}, 1, []float32{4, 5}, 6, "b"}}
+	if err := parquet.WriteFile(path, rows); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(t.Context(), trivium.Data{Source: path, Train: ":", Drop: []string{"inner", "list"}, Categorical: []string{"name"}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	b := read(t, s.Train)
+	if want := []float32{3, 1, 0, 6, 0, 1}; !slices.Equal(b.Inputs[0].Values, want) || !slices.Equal(b.Labels.Class, []int32{0, 1}) {
+		t.Errorf("rows %v of the classes %v, want %v", b.Inputs[0].Values, b.Labels.Class, want)
+	}
+}
+
 type logicalRow struct {
 	Label int32   `parquet:"label"`
 	Price int64   `parquet:"price,decimal(2:10)"`

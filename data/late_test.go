@@ -132,6 +132,33 @@ func TestLateReaders(t *testing.T) {
 	}
 }
 
+// Who leaves the checksum to another process makes the rows that it walks, and no others; class weights want all labels nevertheless.
+func TestLateUnsummed(t *testing.T) {
+	o := BatchOptions{Batch: 300, Part: 1, Parts: 3}
+	for _, weights := range []string{"", "0=1,1=2"} {
+		d := trivium.Data{Source: "logistic", Rows: 1100, Columns: 30, ClassWeight: weights}
+		open := Options{Walk: func(int64) BatchOptions { return o }}
+		summed, err := Open(t.Context(), d, open)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open.Unsummed = true
+		unsummed, err := Open(t.Context(), d, open)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if weights == "" && unsummed.Checksum != "" {
+			t.Errorf("all rows were looked at: their checksum is %s", unsummed.Checksum)
+		}
+		if n := unsummed.Train.(*memory).late.rowsMade(); n != 300+67 {
+			t.Errorf("class weights %q: %d rows are made, and 367 are walked", weights, n)
+		}
+		if !slices.Equal(unsummed.Notes, summed.Notes) || !reflect.DeepEqual(walkAll(t, unsummed.Train, o), walkAll(t, summed.Train, o)) {
+			t.Errorf("class weights %q: the batches are others, or the notes: %q", weights, unsummed.Notes)
+		}
+	}
+}
+
 // Who is interrupted while rows are made says so, and the next one makes them.
 func TestLateInterrupted(t *testing.T) {
 	whole, late := openBoth(t, trivium.Data{Source: "digits", Rows: 200}, noRows)

@@ -55,7 +55,7 @@ func (s *Splits) Schema() trivium.Schema {
 }
 
 // A Source makes the data sets of a job: a generator, or a program's own reader. Rows that it returns as Train are cut further if the
-// job asks for that; Valid and Test where it returns them.
+// job asks for that, and, where it returns no others and the job says nothing, the last fifth of them is for testing.
 type Source func(ctx context.Context, d trivium.Data) (*Splits, error)
 
 // Sources are the sources that a job may name.
@@ -80,6 +80,10 @@ type Options struct {
 	// Walk, given, says how the training rows, of which there are so many, will be walked, by who walks a part of them. The generators then
 	// keep what that walk finds, so that the rest takes no memory; a row that another walk or a Read wants after all is made then.
 	Walk func(rows int64) BatchOptions
+
+	// Unsummed says that another process opens the same data and has its checksum. Rows that Walk lets the generators leave unmade are then
+	// not looked at, and the splits have no checksum, nor a note of the classes that training rows lack.
+	Unsummed bool
 
 	// Unlabelled says that rows may have no labels, as when a model is only to be applied. With a Transform, labels and weights of a
 	// file that has them are passed over: what they are makes no difference to predictions.
@@ -261,10 +265,8 @@ func (s *Splits) openSplits(ctx context.Context, where *location, d trivium.Data
 	if err != nil {
 		return err
 	}
-	if o.Transform == nil {
-		if err := refuseFileSettings(main, &d); err != nil {
-			return err
-		}
+	if err := refuseFileSettings(main, &d, o.Transform != nil); err != nil {
+		return err
 	}
 	c, err := cut(&d, main.numRows(), where.valid != "" || where.test != "")
 	if err != nil {
@@ -361,15 +363,6 @@ func finish(ctx context.Context, s *Splits, d trivium.Data, o Options) error {
 	if s.Train != nil && s.Train.Rows() == 0 {
 		return setting("train", "no rows are left to train on")
 	}
-	if m, ok := s.Train.(*memory); ok && o.Walk != nil {
-		m.expect(o.Walk(m.Rows()))
-	}
-	if s.Checksum == "" {
-		var err error
-		if s.Checksum, err = checksum(ctx, s.Train, s.Valid, s.Test); err != nil {
-			return err
-		}
-	}
 	schema := s.Schema()
 	if s.Transform == nil {
 		s.Transform = readyTransform(d.Source, schema)
@@ -379,13 +372,33 @@ func finish(ctx context.Context, s *Splits, d trivium.Data, o Options) error {
 			return fault(d.Source, "its rows are %v of shape %v; the model was made for %v of shape %v", got.Form, got.Shape, want.Form, want.Shape)
 		}
 	}
-	s.noteAbsentClasses(schema.Labels)
-	if s.Train != nil && !o.Unlabelled && (d.ClassWeight != "" || len(s.Transform.Label.Weights) > 0) {
+	weighed := s.Train != nil && !o.Unlabelled && (d.ClassWeight != "" || len(s.Transform.Label.Weights) > 0)
+	if m, ok := s.Train.(*memory); ok && m.late != nil && o.Unsummed && !weighed { // weights are of all rows' labels
+		_ = Prepare(ctx, m, o.Walk(m.Rows())) // a hint: what it lacks is made when it is wanted
+	} else if err := s.look(ctx, o.Walk); err != nil {
+		return err
+	}
+	if weighed {
 		if err := s.weighClasses(ctx, d.ClassWeight, schema.Labels); err != nil {
 			return err
 		}
 	}
 	return s.checkWeights(ctx)
+}
+
+// look takes what only a look at all rows tells: the checksum where no file had one, and the classes that training rows lack.
+func (s *Splits) look(ctx context.Context, walk func(rows int64) BatchOptions) error {
+	if m, ok := s.Train.(*memory); ok && walk != nil {
+		m.expect(walk(m.Rows()))
+	}
+	if s.Checksum == "" {
+		var err error
+		if s.Checksum, err = checksum(ctx, s.Train, s.Valid, s.Test); err != nil {
+			return err
+		}
+	}
+	s.noteAbsentClasses(s.Schema().Labels)
+	return nil
 }
 
 // checkWeights refuses splits whose rows all weigh nothing: there is no mean over them.

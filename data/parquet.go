@@ -3,6 +3,7 @@ package data
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"math/big"
@@ -13,7 +14,7 @@ import (
 	"github.com/trivium-ml/trivium/tensor"
 )
 
-// A parquetFile is a Parquet file of flat columns. Its pages cannot be entered in the middle, and shuffling needs that; so the file is
+// A parquetFile is a Parquet file, of which flat columns are read. Its pages cannot be entered in the middle, and shuffling needs that; so the file is
 // unpacked when it is opened, to 8 bytes a cell: in memory up to 64 MiB, then in a temporary file.
 type parquetFile struct {
 	f     *file
@@ -21,6 +22,7 @@ type parquetFile struct {
 	rows  int64
 	names []string
 	texts [][]string // by column: its distinct texts; nil: numbers
+	other []string   // by column: why it is not read; empty: it is
 	crc   uint32
 }
 
@@ -55,17 +57,13 @@ func openParquet(f *file) (p *parquetFile, err error) {
 		return nil, fault(f.name, "%d columns are more than %d", len(columns), maxParquetCols)
 	}
 	for _, c := range columns {
+		why := ""
 		if !c.Leaf() || c.Repeated() {
-			e := fault(f.name, "it holds lists or groups; want numbers, text or true and false")
-			e.Field = columnField(c.Name())
-			return nil, e
+			why = "it holds lists or groups, which are not read: leave it out with --drop"
+		} else if k := c.Type().Kind(); k == parquet.Int96 {
+			why = fmt.Sprintf("values of type %v are not read: leave it out with --drop", c.Type())
 		}
-		if k := c.Type().Kind(); k == parquet.Int96 {
-			e := fault(f.name, "values of type %v are not read", c.Type())
-			e.Field = columnField(c.Name())
-			return nil, e
-		}
-		p.names = append(p.names, c.Name())
+		p.names, p.other = append(p.names, c.Name()), append(p.other, why)
 	}
 	p.texts = make([][]string, len(columns))
 	if p.crc, err = f.checksum(); err != nil {
@@ -86,6 +84,9 @@ func openParquet(f *file) (p *parquetFile, err error) {
 func (p *parquetFile) unpack(pf *parquet.File, columns []*parquet.Column, w *spool) error {
 	dicts, kinds := make([]*dictionary, len(columns)), make([]numberKind, len(columns))
 	for i, c := range columns {
+		if p.other[i] != "" {
+			continue
+		}
 		kinds[i] = numberKindOf(c.Type())
 		if k := c.Type().Kind(); kinds[i].form == plainNumber && (k == parquet.ByteArray || k == parquet.FixedLenByteArray) {
 			dicts[i] = newDictionary(nil)
@@ -94,9 +95,12 @@ func (p *parquetFile) unpack(pf *parquet.File, columns []*parquet.Column, w *spo
 	values := make([]parquet.Value, parquetRows)
 	chunk := make([]byte, parquetRows*len(columns)*8)
 	for _, g := range pf.RowGroups() {
-		readers := make([]*columnReader, len(columns))
-		for i, c := range g.ColumnChunks() {
-			readers[i] = &columnReader{pages: c.Pages()}
+		readers := map[int]*columnReader{} // by column
+		chunks := g.ColumnChunks()         // of the leaves
+		for i, c := range columns {
+			if p.other[i] == "" {
+				readers[i] = &columnReader{pages: chunks[c.Index()].Pages()}
+			}
 		}
 		err := func() error {
 			for left := g.NumRows(); left > 0; {
@@ -295,6 +299,12 @@ func (p *parquetFile) decode(pl *plan, dst *rawRows, from, to int64, bad func(*E
 
 func (p *parquetFile) put(pl *plan, dst *rawRows, row, column int, v float64) *Error {
 	switch {
+	case p.other[column] != "":
+		if pl.roles[column].kind == roleSkip {
+			return nil
+		}
+		pl.store(dst, row, pl.roles[column], nan)
+		return pl.fail(column, "%s", p.other[column])
 	case math.Float64bits(v) == math.Float64bits(cellNull):
 		return pl.putMissing(dst, row, column)
 	case p.texts[column] == nil:

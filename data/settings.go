@@ -6,11 +6,15 @@ import (
 	"github.com/trivium-ml/trivium"
 )
 
-// refuseFileSettings reports settings that the files have no use for, rather than pass over them.
-func refuseFileSettings(main rowFile, d *trivium.Data) error {
+// refuseFileSettings reports settings that the files have no use for, rather than pass over them. Where a transform is fitted already,
+// most of them are those that it was fitted with, to other files perhaps.
+func refuseFileSettings(main rowFile, d *trivium.Data, fitted bool) error {
 	var errs []error
 	if d.Rows != 0 {
 		errs = append(errs, setting("rows", "it is for generated data; of a file take a range, such as --train 0:%d", d.Rows))
+	}
+	if fitted {
+		return errors.Join(errs...)
 	}
 	if _, sparse := main.(*sparseFile); d.Columns != 0 && !sparse {
 		errs = append(errs, setting("columns", "it declares the width of libsvm rows, and %s has its own", main.fileName()))

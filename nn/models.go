@@ -87,6 +87,9 @@ func classesOrReal(l trivium.LabelSpec) error {
 	if l.Kind == trivium.Class && l.Width >= 2 || l.Kind == trivium.Real && l.Width >= 1 {
 		return nil
 	}
+	if l.Kind == trivium.Class {
+		return fmt.Errorf("takes labels of 2 or more classes, or real numbers; the data has only %d class", l.Width)
+	}
 	return fmt.Errorf("takes labels of 2 or more classes, or real numbers; the data has %v labels of width %d", l.Kind, l.Width)
 }
 

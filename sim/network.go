@@ -140,8 +140,8 @@ func (n *Network) dial(ctx context.Context, from Node, addr string) (net.Conn, e
 		return nil, fmt.Errorf("sim: connect to %s: %w", addr, protocol.ErrRefused)
 	}
 	ab, ba := n.pipe(from, ln.node), n.pipe(ln.node, from)
-	n.mu.Unlock()
 	mine := &conn{in: ba, out: ab, local: address(n.w.nodes[from].name.String()), remote: address(addr)}
+	n.mu.Unlock()
 	theirs := &conn{in: ab, out: ba, local: address(addr), remote: mine.local}
 	select {
 	case ln.conns <- theirs:
@@ -154,7 +154,7 @@ func (n *Network) dial(ctx context.Context, from Node, addr string) (net.Conn, e
 	case <-ln.closed:
 	case <-ctx.Done():
 	}
-	_ = mine.Close()
+	_, _ = mine.Close(), theirs.Close() // drop may have closed it already
 	return nil, fmt.Errorf("sim: connect to %s: %w", addr, protocol.ErrRefused)
 }
 

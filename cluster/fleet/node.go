@@ -178,7 +178,7 @@ func (n *Node) start(ctx context.Context, s *start) {
 	p, err := n.Launcher.Start(ctx, launch.Spec{Name: s.Name, Args: s.Args, Config: s.Config, Stderr: lineSender{ctx, n, s.Seq}})
 	answer := started{Seq: s.Seq}
 	if err != nil {
-		answer.Error = err.Error()
+		answer.Error = control.Text(err.Error())
 	} else {
 		answer.PID = p.PID()
 		n.mu.Lock()
@@ -196,12 +196,15 @@ func (n *Node) start(ctx context.Context, s *start) {
 		delete(n.processes, s.Seq)
 		n.mu.Unlock()
 		x := p.Exit()
-		e := exited{Seq: s.Seq, Code: x.Code, Ran: x.Ran, Stderr: x.Stderr}
+		e := exited{Seq: s.Seq, Code: x.Code, Ran: x.Ran}
+		for _, line := range x.Stderr {
+			e.Stderr = append(e.Stderr, control.Text(line))
+		}
 		if sig, ok := x.Signal.(syscall.Signal); ok {
 			e.Signal = int(sig)
 		}
 		if x.Err != nil {
-			e.Error = x.Err.Error()
+			e.Error = control.Text(x.Err.Error())
 		}
 		n.Log.Info("process ended", "name", s.Name, "exit", x.String())
 		n.tell(ctx, kindExited, e)

@@ -212,6 +212,24 @@ func TestModelsAreWellFormed(t *testing.T) {
 	}
 }
 
+// TestReshapeOfNothing: ONNX refuses an axis that follows from the others where one of these is 0.
+func TestReshapeOfNothing(t *testing.T) {
+	b := graph.NewBuilder()
+	y := graph.Reshape(b.Input("x", graph.F32, batch, graph.N(0), graph.N(2)), batch, graph.N(0))
+	g, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	if err := onnx.Write(&file, g, onnx.Options{Outputs: []graph.Value{y}, Names: []string{"y"}}); err != nil {
+		t.Fatal(err)
+	}
+	checkModel(t, file.Bytes(), []string{"y"})
+	if sizes := append(bytes.Repeat([]byte{0xff}, 8), make([]byte, 8)...); bytes.Contains(file.Bytes(), sizes) {
+		t.Error("it is reshaped to -1, 0")
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	b := graph.NewBuilder()
 	x := b.Input("x", graph.F32, batch)

@@ -226,14 +226,16 @@ func size(e *exporter, n *graph.Node) ([]string, error) {
 // reshape leaves at most one axis open, which ONNX works out.
 func reshape(e *exporter, n *graph.Node) ([]string, error) {
 	to := n.Types[0].Shape
-	sizes, open := make([]int, len(to)), 0
+	sizes, open, empty := make([]int, len(to)), 0, false
 	for i, d := range to {
 		if sizes[i] = d.N; !d.Fixed() {
 			sizes[i] = -1
 			open++
+		} else if d.N == 0 {
+			empty = true
 		}
 	}
-	if open <= 1 {
+	if open == 0 || open == 1 && !empty { // beside an axis of size 0 any size fits: -1 is refused there
 		return one(e.op("Reshape", []string{e.in(n, 0), e.ints(sizes...)}, intAttr("allowzero", 1)))
 	}
 	s, err := e.shape(to)

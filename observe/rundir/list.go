@@ -89,12 +89,22 @@ func read(dir string) Entry {
 	return e
 }
 
-// Delete removes a run with all that is in its folder, checkpoints too. A folder that holds no run is refused.
+// Delete removes a run with all that is in its folder, checkpoints too. A folder that holds no run is refused. The head goes last: what
+// cannot be removed stays a run, which is listed and can be deleted again.
 func Delete(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, headFile)); err != nil {
 		return fmt.Errorf("rundir: %s is no run directory: %w", dir, err)
 	}
-	if err := os.RemoveAll(dir); err != nil {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if e.Name() != headFile {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	if err == nil {
+		err = os.RemoveAll(dir)
+	}
+	if err != nil {
 		return fmt.Errorf("rundir: %w", err)
 	}
 	return nil

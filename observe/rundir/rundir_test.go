@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -343,6 +345,38 @@ func TestListDiffDelete(t *testing.T) {
 	}
 	if l, _ := List(root); len(l) != 3 {
 		t.Errorf("%d runs are left, want 3", len(l))
+	}
+}
+
+// TestDeletePart: a run of which something cannot be removed stays one, and is deleted once it can be.
+func TestDeletePart(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("not run here: this user may remove anything")
+	}
+	root := t.TempDir()
+	dir := filepath.Join(root, "r")
+	w, err := Create(dir, someHead())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Finish(Result{Reason: "finished"}); err != nil {
+		t.Fatal(err)
+	}
+	locked := filepath.Join(dir, "checkpoints")
+	if err := errors.Join(os.MkdirAll(filepath.Join(locked, "a"), 0o777), os.Chmod(locked, 0o555)); err != nil {
+		t.Fatal(err)
+	}
+	if err := Delete(dir); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("error %v", err)
+	}
+	if l, err := List(root); err != nil || len(l) != 1 {
+		t.Errorf("%d runs are left, want the one: %v", len(l), err)
+	}
+	if err := errors.Join(os.Chmod(locked, 0o777), Delete(dir)); err != nil {
+		t.Error(err)
+	}
+	if l, err := List(root); err != nil || len(l) != 0 {
+		t.Errorf("%d runs are left: %v", len(l), err)
 	}
 }
 

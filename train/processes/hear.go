@@ -196,13 +196,14 @@ func (d *Driver) exited(ctx context.Context, p *part) {
 		d.stop(ctx, kindStop, nil)
 		return
 	}
-	d.Log.Warn("worker lost", "worker", p.index, "step", p.at.Step, "exit", e.String())
+	why := control.Text(e.String()) // it has what the process printed
+	d.Log.Warn("worker lost", "worker", p.index, "step", p.at.Step, "exit", why)
 	if d.lost == nil || d.hearsay && d.lost.Index == p.index {
-		d.lost = &WorkerError{Index: p.index, Name: p.title(), Lost: true, Step: d.stepOf(p), Text: e.String()}
+		d.lost = &WorkerError{Index: p.index, Name: p.title(), Lost: true, Step: d.stepOf(p), Text: why}
 		d.hearsay = false
 	}
 	n := p.name
-	d.broadcast(ctx, kindDied, died{Role: n.Role, ID: n.ID, Incarnation: n.Incarnation, Why: e.String()})
+	d.broadcast(ctx, kindDied, died{Role: n.Role, ID: n.ID, Incarnation: n.Incarnation, Why: why})
 }
 
 // fail notes the first failure.

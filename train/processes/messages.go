@@ -46,7 +46,7 @@ type hello struct {
 }
 
 type ready struct {
-	Checksum string   `cbor:"1,keyasint"` // of the data
+	Checksum string   `cbor:"1,keyasint"` // of the data; empty: not taken, since the program generates it
 	Rows     int64    `cbor:"2,keyasint"` // for training, in all
 	Schema   []byte   `cbor:"3,keyasint"` // JSON of trivium.Schema
 	Notes    []string `cbor:"4,keyasint,omitempty"`

@@ -198,6 +198,31 @@ func TestTrain(t *testing.T) {
 	}
 }
 
+// TestChecksumOnce: of rows that all workers generate, the first takes the checksum.
+func TestChecksumOnce(t *testing.T) {
+	var sums [3]string
+	d := driver(t, func(_ string, o *processes.Options) {
+		watched := topology
+		watched.New = func(env train.Env, options json.RawMessage) (trivium.Strategy, error) {
+			sums[env.Rank] = env.Splits.Checksum
+			return topology.New(env, options)
+		}
+		o.Topologies = processes.Topologies{watched}
+	})
+	d.Job.Data.Order, d.Job.Epochs = "index", 1
+	var facts processes.Facts
+	d.Ready = func(f processes.Facts) (blob.Store, error) {
+		facts = f
+		return blob.Dir(t.TempDir()), nil
+	}
+	if _, err := d.Train(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if facts.Checksum == "" || sums != [3]string{facts.Checksum} {
+		t.Errorf("the run's checksum is %q, those of the workers %q", facts.Checksum, sums)
+	}
+}
+
 // TestInterrupt: the model so far is averaged and saved.
 func TestInterrupt(t *testing.T) {
 	d := driver(t, same)
@@ -287,6 +312,9 @@ func TestRefusals(t *testing.T) {
 				return s, err
 			}}
 		}, nil, []string{"the data differs", "worker 1", "another", "--ship-data"}, true},
+		{"a text that is no UTF-8", func(_ string, o *processes.Options) {
+			o.Sources = data.Sources{"digits": func(context.Context, trivium.Data) (*data.Splits, error) { return nil, errors.New("no \xff here") }}
+		}, nil, []string{"no \uFFFD here"}, true},
 		{"no such data", same, func(j *trivium.Job) { j.Data = trivium.Data{Source: "nowhere.csv"} }, []string{"nowhere.csv"}, true},
 		{"no such model", same, func(j *trivium.Job) { j.Model = "oracle" }, []string{"oracle"}, true},
 		{"diverging", same, func(j *trivium.Job) { j.Model, j.Optimizer.Rate = "mlp:10", 1e30 }, []string{"loss"}, false},

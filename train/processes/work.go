@@ -18,6 +18,7 @@ import (
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/transport"
+	"github.com/trivium-ml/trivium/wire/control"
 )
 
 // train runs the strategy. One that is asked to end before it begins is interrupted, whatever it was doing.
@@ -87,7 +88,11 @@ func (w *worker) ready(ctx context.Context, splits *data.Splits) error {
 	if err != nil {
 		return err
 	}
-	return w.send(ctx, kindReady, ready{splits.Checksum, splits.Train.Rows(), schema, splits.Notes})
+	r := ready{Checksum: splits.Checksum, Rows: splits.Train.Rows(), Schema: schema}
+	for _, note := range splits.Notes { // which name files
+		r.Notes = append(r.Notes, control.Text(note))
+	}
+	return w.send(ctx, kindReady, r)
 }
 
 // env makes what this process brings: threads, data, the driver's store. done is to be called in any case.
@@ -105,7 +110,7 @@ func (w *worker) env(ctx context.Context, topology Topology) (env train.Env, don
 	env = train.Env{
 		Run: a.Run, CPU: cpu, Models: w.o.Models, Sources: w.o.Sources, Port: w.port, Notes: a.Notes, Observe: hub, Log: w.log,
 		Checkpoints: train.Checkpoints{Every: a.CheckpointEvery}, Watch: w.watch(), Narrow: w.o.Narrow, Near: w.o.Network == nil && a.Network.Near(),
-		Walk: w.walk(topology),
+		Walk: w.walk(topology), Unsummed: a.Index > 0, // the first worker's is the run's
 	}
 	var wait sync.WaitGroup
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))

@@ -248,7 +248,7 @@ func (out *result) failed(err error) {
 	if err == nil {
 		return
 	}
-	out.Error = err.Error()
+	out.Error = control.Text(err.Error()) // it may quote a file's name or contents
 	var diverged *trivium.DivergedError
 	var misuse *train.JobError
 	var mistake *data.Error

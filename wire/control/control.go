@@ -40,7 +40,10 @@ const (
 	MaxPairs    = 16 << 10
 )
 
-// Append appends v, coded, to p. What is larger than Decode accepts is refused. Times keep their nanoseconds.
+// Text is s with U+FFFD in place of what is no UTF-8: what a process printed, or a file is called, as a string that Append takes.
+func Text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+// Append appends v, coded, to p. What Decode would refuse, as too large or as text that is no UTF-8, is refused. Times keep their nanoseconds.
 func Append(p []byte, v any) ([]byte, error) {
 	b := bytes.NewBuffer(p)
 	if err := modes().enc.MarshalToBuffer(v, b); err != nil {
@@ -49,7 +52,7 @@ func Append(p []byte, v any) ([]byte, error) {
 	if n := b.Len() - len(p); n > MaxLen {
 		return p, fmt.Errorf("control: encode %T: %d bytes, at most %d", v, n, MaxLen)
 	}
-	if err := modes().dec.Wellformed(b.Bytes()[len(p):]); err != nil {
+	if err := modes().dec.Unmarshal(b.Bytes()[len(p):], new(any)); err != nil {
 		return p, fmt.Errorf("control: encode %T: %w", v, err)
 	}
 	return b.Bytes(), nil

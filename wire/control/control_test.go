@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"errors"
 	"bytes"
 	"encoding/hex"
 	"fmt"
@@ -153,7 +154,13 @@ func TestAppendRefuses(t *testing.T) {
 		pairs[i] = true
 	}
 	for _, v := range []any{
-		make(chan int), struct{ F func() }{}, message{Data: make([]byte, control.MaxLen)}, make([]int, control.MaxElements+1), pairs, deep,
+		make(chan int),
+		struct{ F func() }{},
+		message{Data: make([]byte, control.MaxLen)},
+		make([]int, control.MaxElements+1), pairs, deep,
+		message{Name: "a\xff"},
+		message{Notes: map[string]string{"\xff": ""}},
+		message{Next: &message{Peers: []peer{{ID: "\xff"}}}},
 	} {
 		found, err := control.Append(p, v)
 		if err == nil || !strings.HasPrefix(err.Error(), "control: encode ") || string(found) != "before" {
@@ -162,6 +169,15 @@ func TestAppendRefuses(t *testing.T) {
 	}
 	if p, err := control.Append(nil, make([]int, control.MaxElements)); err != nil || control.Decode("largest", p, new([]int)) != nil {
 		t.Errorf("the largest: error %v", err)
+	}
+}
+
+// TestText: what a process printed can be told, whatever it is.
+func TestText(t *testing.T) {
+	p, err := control.Append(nil, message{Name: control.Text("a\xffb")})
+	var m message
+	if err = errors.Join(err, control.Decode("message", p, &m)); err != nil || m.Name != "a\uFFFDb" {
+		t.Errorf("%q, error %v", m.Name, err)
 	}
 }
 
