@@ -127,7 +127,7 @@ func (f topologyFlags) configure(t *training) error {
 		return nil
 	}
 	if t.topology != summed {
-		return fmt.Errorf("--compress, --every, --accumulate and --shard-optimizer are options of %s, not of %s", summed, t.topology)
+		return fmt.Errorf("--every, --accumulate and --shard-optimizer are options of %s, and --compress of %s and %s, not of %s", summed, summed, served, t.topology)
 	}
 	o := allreduce.Options{Compress: f.Compress, Every: f.Every, Accumulate: f.Accumulate, ShardOptimizer: f.Shard}
 	if err := o.Check(t.job); err != nil {

@@ -2,7 +2,6 @@ package collective
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/trivium-ml/trivium/tensor"
@@ -80,10 +79,7 @@ func (g *Group) one(ctx context.Context, op Op, dst, src Buffer) error {
 	if c := g.Commit(ctx, step); err == nil {
 		err = c
 	}
-	if err != nil {
-		return fmt.Errorf("collective: %v: %w", op.Kind, err)
-	}
-	return nil
+	return err
 }
 
 // Half is x as a Buffer, a view.
