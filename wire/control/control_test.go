@@ -1,9 +1,9 @@
 package control_test
 
 import (
-	"errors"
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
