@@ -43,14 +43,6 @@ func SumBlocks[T Float](isa ISA, parts, x []T) {
 	}
 }
 
-// DotBlocks is SumBlocks of the products a[i]*b[i].
-func DotBlocks[T Float](isa ISA, parts, a, b []T) {
-	for j := range parts {
-		from, to := j*BlockLen, min((j+1)*BlockLen, len(a))
-		parts[j] = blockDot(isa, a[from:to], b[from:to])
-	}
-}
-
 // FoldSums adds parts pairwise: neighbours first, then neighbouring pairs, and so on. A group of 2^k parts that starts at a multiple
 // of 2^k is a subtree, so its sum can be computed apart; a short last group joins at the end, smallest first. No parts sum to 0.
 func FoldSums[T Float](parts []T) T {

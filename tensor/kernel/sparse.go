@@ -137,23 +137,9 @@ func Touched[T Float](dst []int32, a CSR[T], seen []uint64) []int32 {
 	return dst
 }
 
-// GatherRows is dst[i,:] = x[rows[i],:], of cols columns.
-func GatherRows[T Float](isa ISA, dst, x []T, rows []int32, cols int) {
-	for i, r := range rows {
-		copy(dst[i*cols:(i+1)*cols], x[int(r)*cols:])
-	}
-}
-
 // ScatterAddRows is dst[rows[i],:] += x[i,:], in ascending i.
 func ScatterAddRows[T Float](isa ISA, dst []T, rows []int32, x []T, cols int) {
 	for i, r := range rows {
 		AddInto(isa, dst[int(r)*cols:][:cols], x[i*cols:])
-	}
-}
-
-// ZeroRows is dst[rows[i],:] = 0.
-func ZeroRows[T Float](dst []T, rows []int32, cols int) {
-	for _, r := range rows {
-		clear(dst[int(r)*cols:][:cols])
 	}
 }

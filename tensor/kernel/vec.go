@@ -249,34 +249,6 @@ func ReLUGrad[T Float](isa ISA, dst, dy, y []T) {
 	}
 }
 
-// Less is dst[i] = a[i] < b[i].
-func Less[T Float](isa ISA, dst []bool, a, b []T) {
-	a, b = a[:len(dst)], b[:len(dst)]
-	for i := range dst {
-		dst[i] = a[i] < b[i]
-	}
-}
-
-// Equal is dst[i] = a[i] == b[i]. A NaN equals nothing.
-func Equal[T Float](isa ISA, dst []bool, a, b []T) {
-	a, b = a[:len(dst)], b[:len(dst)]
-	for i := range dst {
-		dst[i] = a[i] == b[i]
-	}
-}
-
-// Where is a[i] where cond[i], else b[i].
-func Where[T Float](isa ISA, dst []T, cond []bool, a, b []T) {
-	cond, a, b = cond[:len(dst)], a[:len(dst)], b[:len(dst)]
-	for i := range dst {
-		if cond[i] {
-			dst[i] = a[i]
-		} else {
-			dst[i] = b[i]
-		}
-	}
-}
-
 // Axpy is y[i] += alpha * x[i].
 func Axpy[T Float](isa ISA, y []T, alpha T, x []T) {
 	Triad(isa, y, y, alpha, x)
@@ -313,9 +285,3 @@ func Fill[T Float](isa ISA, dst []T, s T) {
 		n += copy(dst[n:min(len(dst), n+piece)], dst[:n])
 	}
 }
-
-// Copy copies src to dst, which has src's length or more.
-func Copy[T Float](isa ISA, dst, src []T) { copy(dst[:len(src)], src) }
-
-// Zero is dst[i] = 0.
-func Zero[T Float](isa ISA, dst []T) { clear(dst) }

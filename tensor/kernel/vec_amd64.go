@@ -101,12 +101,6 @@ func maxScalarF32AVX2(dst, x *float32, n int, s float32)
 func maxScalarF32AVX2Stream(dst, x *float32, n int, s float32)
 
 //go:noescape
-func minScalarF32AVX2(dst, x *float32, n int, s float32)
-
-//go:noescape
-func minScalarF32AVX2Stream(dst, x *float32, n int, s float32)
-
-//go:noescape
 func triadF32AVX2(dst, a, b *float32, n int, s float32)
 
 //go:noescape
@@ -356,12 +350,6 @@ func maxScalarF64AVX2(dst, x *float64, n int, s float64)
 func maxScalarF64AVX2Stream(dst, x *float64, n int, s float64)
 
 //go:noescape
-func minScalarF64AVX2(dst, x *float64, n int, s float64)
-
-//go:noescape
-func minScalarF64AVX2Stream(dst, x *float64, n int, s float64)
-
-//go:noescape
 func triadF64AVX2(dst, a, b *float64, n int, s float64)
 
 //go:noescape
@@ -501,12 +489,6 @@ func maxScalarF32AVX512(dst, x *float32, n int, s float32)
 
 //go:noescape
 func maxScalarF32AVX512Stream(dst, x *float32, n int, s float32)
-
-//go:noescape
-func minScalarF32AVX512(dst, x *float32, n int, s float32)
-
-//go:noescape
-func minScalarF32AVX512Stream(dst, x *float32, n int, s float32)
 
 //go:noescape
 func triadF32AVX512(dst, a, b *float32, n int, s float32)
@@ -756,12 +738,6 @@ func maxScalarF64AVX512(dst, x *float64, n int, s float64)
 
 //go:noescape
 func maxScalarF64AVX512Stream(dst, x *float64, n int, s float64)
-
-//go:noescape
-func minScalarF64AVX512(dst, x *float64, n int, s float64)
-
-//go:noescape
-func minScalarF64AVX512Stream(dst, x *float64, n int, s float64)
 
 //go:noescape
 func triadF64AVX512(dst, a, b *float64, n int, s float64)
@@ -1316,38 +1292,6 @@ func maxScalarF32Stream(isa ISA, dst, x []float32, s float32) {
 			maxScalarF32AVX512Stream(&dst[i], &x[i], n, s)
 		} else {
 			maxScalarF32AVX2Stream(&dst[i], &x[i], n, s)
-		}
-	}
-}
-
-func minScalarF32(isa ISA, dst, x []float32, s float32) {
-	if streams(len(dst), 8) {
-		minScalarF32Stream(isa, dst, x, s)
-		fence()
-		return
-	}
-	for i := 0; i < len(dst); i += piece {
-		n := min(piece, len(dst)-i)
-		if isa == AVX512 {
-			minScalarF32AVX512(&dst[i], &x[i], n, s)
-		} else {
-			minScalarF32AVX2(&dst[i], &x[i], n, s)
-		}
-	}
-}
-
-func minScalarF32Stream(isa ISA, dst, x []float32, s float32) {
-	head := min(misaligned(dst), len(dst))
-	end := head + (len(dst)-head)&^63
-	minScalarF32(isa, dst[:head], x[:head], s)
-	minScalarF32(isa, dst[end:], x[end:], s)
-	dst, x = dst[head:end], x[head:end]
-	for i := 0; i < len(dst); i += piece {
-		n := min(piece, len(dst)-i)
-		if isa == AVX512 {
-			minScalarF32AVX512Stream(&dst[i], &x[i], n, s)
-		} else {
-			minScalarF32AVX2Stream(&dst[i], &x[i], n, s)
 		}
 	}
 }
@@ -2535,38 +2479,6 @@ func maxScalarF64Stream(isa ISA, dst, x []float64, s float64) {
 			maxScalarF64AVX512Stream(&dst[i], &x[i], n, s)
 		} else {
 			maxScalarF64AVX2Stream(&dst[i], &x[i], n, s)
-		}
-	}
-}
-
-func minScalarF64(isa ISA, dst, x []float64, s float64) {
-	if streams(len(dst), 16) {
-		minScalarF64Stream(isa, dst, x, s)
-		fence()
-		return
-	}
-	for i := 0; i < len(dst); i += piece {
-		n := min(piece, len(dst)-i)
-		if isa == AVX512 {
-			minScalarF64AVX512(&dst[i], &x[i], n, s)
-		} else {
-			minScalarF64AVX2(&dst[i], &x[i], n, s)
-		}
-	}
-}
-
-func minScalarF64Stream(isa ISA, dst, x []float64, s float64) {
-	head := min(misaligned(dst), len(dst))
-	end := head + (len(dst)-head)&^63
-	minScalarF64(isa, dst[:head], x[:head], s)
-	minScalarF64(isa, dst[end:], x[end:], s)
-	dst, x = dst[head:end], x[head:end]
-	for i := 0; i < len(dst); i += piece {
-		n := min(piece, len(dst)-i)
-		if isa == AVX512 {
-			minScalarF64AVX512Stream(&dst[i], &x[i], n, s)
-		} else {
-			minScalarF64AVX2Stream(&dst[i], &x[i], n, s)
 		}
 	}
 }

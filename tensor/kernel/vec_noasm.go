@@ -70,10 +70,6 @@ func maxScalarF32(isa ISA, dst, x []float32, s float32) { panic(noAssembly) }
 
 func maxScalarF32Stream(isa ISA, dst, x []float32, s float32) { panic(noAssembly) }
 
-func minScalarF32(isa ISA, dst, x []float32, s float32) { panic(noAssembly) }
-
-func minScalarF32Stream(isa ISA, dst, x []float32, s float32) { panic(noAssembly) }
-
 func triadF32(isa ISA, dst, a, b []float32, s float32) { panic(noAssembly) }
 
 func triadF32Stream(isa ISA, dst, a, b []float32, s float32) { panic(noAssembly) }
@@ -249,10 +245,6 @@ func scalarDivF64Stream(isa ISA, dst, x []float64, s float64) { panic(noAssembly
 func maxScalarF64(isa ISA, dst, x []float64, s float64) { panic(noAssembly) }
 
 func maxScalarF64Stream(isa ISA, dst, x []float64, s float64) { panic(noAssembly) }
-
-func minScalarF64(isa ISA, dst, x []float64, s float64) { panic(noAssembly) }
-
-func minScalarF64Stream(isa ISA, dst, x []float64, s float64) { panic(noAssembly) }
 
 func triadF64(isa ISA, dst, a, b []float64, s float64) { panic(noAssembly) }
 

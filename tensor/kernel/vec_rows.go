@@ -1,42 +1,5 @@
 package kernel
 
-// AddRow is dst[r,c] = x[r,c] + row[c] for a contiguous matrix of len(row) columns: the bias of a layer. dst may be x.
-func AddRow[T Float](isa ISA, dst, x, row []T) {
-	var tile [tileLen]T
-	row = repeat(&tile, row, len(dst))
-	for len(dst) > 0 {
-		n := min(len(row), len(dst))
-		Add(isa, dst[:n], x[:n], row)
-		dst, x = dst[n:], x[n:]
-	}
-}
-
-// MulRow is dst[r,c] = x[r,c] * row[c].
-func MulRow[T Float](isa ISA, dst, x, row []T) {
-	var tile [tileLen]T
-	row = repeat(&tile, row, len(dst))
-	for len(dst) > 0 {
-		n := min(len(row), len(dst))
-		Mul(isa, dst[:n], x[:n], row)
-		dst, x = dst[n:], x[n:]
-	}
-}
-
-// A tile holds a short row several times over, so that one call serves several rows.
-const tileLen = 256
-
-func repeat[T Float](tile *[tileLen]T, row []T, n int) []T {
-	if len(row) == 0 || 2*len(row) > min(len(tile), n) {
-		return row
-	}
-	whole := min(len(tile), n) / len(row) * len(row)
-	copy(tile[:], row)
-	for have := len(row); have < whole; have *= 2 {
-		copy(tile[have:whole], tile[:have])
-	}
-	return tile[:whole]
-}
-
 // ColSums is dst[c] = the sum over rows of x[r*ld+c], for c < len(dst): the gradient of a bias. Leaves of LeafRows rows are added one
 // row after the other, from zero, and leaves pairwise. Any cut by columns gives the same bits, and so does a cut into parts of
 // LeafRows·2^k rows whose sums are added along the tree of FoldSums.

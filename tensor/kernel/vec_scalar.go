@@ -97,19 +97,3 @@ func MaxScalar[T Float](isa ISA, dst, x []T, s T) {
 		dst[i] = larger(s, x[i])
 	}
 }
-
-// MinScalar is the smaller of s and x[i]: s if s < x[i], else x[i].
-func MinScalar[T Float](isa ISA, dst, x []T, s T) {
-	x = x[:len(dst)]
-	if isa >= AVX2 {
-		if single[T]() {
-			minScalarF32(isa, as32(dst), as32(x), float32(s))
-		} else {
-			minScalarF64(isa, as64(dst), as64(x), float64(s))
-		}
-		return
-	}
-	for i := range dst {
-		dst[i] = smaller(s, x[i])
-	}
-}

@@ -120,21 +120,6 @@ func testElementwise[T Float](t *testing.T) {
 		{"Triad", func(isa ISA, dst, a, b []T) { Triad(isa, dst, a, 0.3, b) }, func(a, b T) T { return a + T(0.3*b) }},
 		{"Axpy", func(isa ISA, dst, a, b []T) { copy(dst, a); Axpy(isa, dst, 0.3, b) }, func(a, b T) T { return a + T(0.3*b) }},
 		{"AddInto", func(isa ISA, dst, a, b []T) { copy(dst, a); AddInto(isa, dst, b) }, func(a, b T) T { return a + b }},
-		{"Where", func(isa ISA, dst, a, b []T) {
-			less := make([]bool, len(dst))
-			Less(isa, less, a, b)
-			Where(isa, dst, less, a, b)
-		}, smaller[T]},
-		{"Equal", func(isa ISA, dst, a, b []T) {
-			equal := make([]bool, len(dst))
-			Equal(isa, equal, a, b)
-			Where(isa, dst, equal, a, make([]T, len(dst)))
-		}, func(a, b T) T {
-			if a == b {
-				return a
-			}
-			return 0
-		}},
 	} {
 		elementwise(t, k.name, 2, func(isa ISA, dst []T, in [][]T) { k.f(isa, dst, in[0], in[1]) }, func(in []T) T { return k.oracle(in[0], in[1]) })
 	}
@@ -161,10 +146,7 @@ func testElementwise[T Float](t *testing.T) {
 		{"ScaleInto", func(isa ISA, dst, x []T) { ScaleInto(isa, dst, x, s) }, func(x T) T { return x / s }},
 		{"ScalarDiv", func(isa ISA, dst, x []T) { ScalarDiv(isa, dst, x, s) }, func(x T) T { return s / x }},
 		{"MaxScalar", func(isa ISA, dst, x []T) { MaxScalar(isa, dst, x, s) }, func(x T) T { return larger(s, x) }},
-		{"MinScalar", func(isa ISA, dst, x []T) { MinScalar(isa, dst, x, s) }, func(x T) T { return smaller(s, x) }},
 		{"Fill", func(isa ISA, dst, x []T) { Fill(isa, dst, s) }, func(T) T { return s }},
-		{"Zero", func(isa ISA, dst, x []T) { Zero(isa, dst) }, func(T) T { return 0 }},
-		{"Copy", func(isa ISA, dst, x []T) { Copy(isa, dst, x[:len(dst)]) }, func(x T) T { return x }},
 		{"Sqrt in place", func(isa ISA, dst, x []T) { copy(dst, x); Sqrt(isa, dst, dst) }, func(x T) T { return T(math.Sqrt(float64(x))) }},
 	} {
 		elementwise(t, k.name, 1, func(isa ISA, dst []T, in [][]T) { k.f(isa, dst, in[0]) }, func(in []T) T { return k.oracle(in[0]) })
@@ -224,15 +206,6 @@ func testRows[T Float](t *testing.T) {
 					ColSums(isa, b, x[64*ld:], 36, ld)
 					AddInto(isa, a, b)
 					wantSame(t, "ColSums in parts", a, want)
-				}
-				sum := make([]T, rows*cols)
-				row := plain[T](r, cols)
-				AddRow(isa, sum, x[:rows*cols], row)
-				MulRow(isa, sum, sum, row)
-				for i, v := range sum {
-					if !same(v, T(x[i]+row[i%cols])*row[i%cols]) {
-						t.Fatalf("AddRow, MulRow %d×%d on %v: element %d is %v", rows, cols, isa, i, v)
-					}
 				}
 			}
 		}
