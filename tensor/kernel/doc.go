@@ -33,3 +33,5 @@
 //
 // A slice that is too short for its shape is a mistake of the program and panics, as an index out of range does.
 package kernel
+
+//go:generate go run ./internal/gen

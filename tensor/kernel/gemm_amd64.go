@@ -1,7 +1,5 @@
 package kernel
 
-//go:generate go run gemm_gen.go
-
 // The micro-kernels: see the type tile. At most 14 rows (28 in the narrow ones) with AVX-512, 6 (12) with AVX2; wide tiles are two
 // vectors wide, narrow ones one. With AVX2, whole vectors of B are read at the right edge.
 

@@ -2,8 +2,6 @@ package kernel
 
 import "unsafe"
 
-//go:generate go run gemv_gen.go
-
 //go:noescape
 func dotsF32AVX512(t *stripe)
 

@@ -1,10 +1,8 @@
-// Gen writes the assembly of package kernel's memory-bound kernels, and the Go that calls it:
-//
-//	go run ./internal/gen
-//
-// in the folder of the package. A kernel is a few lines of arithmetic on vectors (kernels.go, math.go); body.go gives it registers,
-// and loops.go and reduce.go the loop around it. Products are fused with additions only where the Go function that the kernel equals
-// calls fma32 or math.FMA: each element has the bits of that function.
+// Gen writes the assembly of package kernel, and the Go that calls the memory-bound kernels of it; `go generate` in the folder of the
+// package runs it. Products of matrices and of matrices with vectors are written an instruction at a time (gemm.go, gemv.go). Of the
+// other kernels each is a few lines of arithmetic on vectors (kernels.go, math.go); body.go gives it registers, and loops.go and
+// reduce.go the loop around it. There, products are fused with additions only where the Go function that the kernel equals calls fma32
+// or math.FMA: each element has the bits of that function.
 package main
 
 import (
@@ -43,7 +41,10 @@ func generate() map[string][]byte {
 	var declared, stubs strings.Builder
 	declared.WriteString(header + "package kernel\n\nfunc fence()\n")
 	stubs.WriteString(header + "//go:build !amd64\n\npackage kernel\n\nfunc fence() {}\n")
-	files := map[string][]byte{"vec_fence_amd64.s": []byte(header + fence)}
+	files := map[string][]byte{"vec_fence_amd64.s": assembly(fence), "gemv_amd64.s": assembly(gemvFile())}
+	for _, isa := range []string{"AVX2", "AVX512"} {
+		files[fmt.Sprintf("gemm_%s_amd64.s", strings.ToLower(isa))] = assembly(gemmFile(isa))
+	}
 	for _, t := range targets {
 		consts := map[uint64]bool{}
 		var text strings.Builder
@@ -65,7 +66,7 @@ func generate() map[string][]byte {
 			fmt.Fprintf(&declared, "\n//go:noescape\nfunc %s%s%s%s\n", r.name, t.typ(), t.isa, r.signature(t))
 		}
 		name := fmt.Sprintf("vec_%s_%s_amd64.s", strings.ToLower(t.typ()), strings.ToLower(t.isa))
-		files[name] = []byte(header + "#include \"textflag.h\"\n\n" + data(t, consts) + text.String())
+		files[name] = assembly(data(t, consts) + text.String())
 	}
 	for _, t := range targets[:2] {
 		for _, l := range all {
@@ -93,6 +94,9 @@ func generate() map[string][]byte {
 	return files
 }
 
+// assembly is a file of functions.
+func assembly(text string) []byte { return []byte(header + "#include \"textflag.h\"\n\n" + text) }
+
 func writeTable(w *strings.Builder, name string, rows [][16]float32) {
 	for r, row := range rows {
 		for i := 0; i < 16; i += 2 {
@@ -103,9 +107,7 @@ func writeTable(w *strings.Builder, name string, rows [][16]float32) {
 }
 
 // fence makes streaming stores visible to other processors, before whatever the program stores next.
-const fence = `#include "textflag.h"
-
-// func fence()
+const fence = `// func fence()
 TEXT ·fence(SB), NOSPLIT, $0-0
 	SFENCE
 	RET

@@ -1,0 +1,317 @@
+package main
+
+import (
+	"fmt"
+	"math/bits"
+	"strings"
+)
+
+// A gemv writes dot products of several rows at once, sums of several rows with factors, and a loop that only reads.
+type gemv struct{ simd }
+
+func gemvFile() string {
+	var w strings.Builder
+	z, y := simds("AVX512", &w), simds("AVX2", &w)
+	z32, z64, y32, y64 := gemv{z[0]}, gemv{z[1]}, gemv{y[0]}, gemv{y[1]}
+	const block = 4096 // BlockLen
+	z32.dots(4)
+	z64.dotsByParts(8, 2, block, 0)
+	z64.dotsByParts(4, 4, block, 0)
+	y32.maskTable()
+	y64.maskTable()
+	y32.dotsByParts(6, 2, 1024, 512)
+	y64.dotsByParts(6, 2, 512, 512)
+	y32.dotsByParts(4, 2, 1024, 512)
+	y64.dotsByParts(4, 2, 512, 512)
+	for _, a := range []gemv{z32, z64, y32, y64} {
+		a.leaf(8)
+		a.leaf(4)
+		a.leaf(1)
+	}
+	z32.read()
+	y32.read()
+	return w.String()
+}
+
+// at is the address of row i: base the first row, R8, R9, BX, AX one, three, five, seven row strides.
+func at(base string, i int) string {
+	return "(" + base + ")" + []string{"", "(R8*1)", "(R8*2)", "(R9*1)", "(R8*4)", "(BX*1)", "(R9*2)", "(AX*1)"}[i]
+}
+
+// dots writes func dots…(t *stripe): out[i] = a[i]·x with 64 lanes, for a block of at most BlockLen columns.
+func (a gemv) dots(rows int) {
+	vecs := 64 / a.lanes
+	bytes := a.size * a.lanes
+	acc := func(i, v int) string { return fmt.Sprintf("Z%d", i*vecs+v) }
+	x := func(v int) string { return fmt.Sprintf("Z%d", rows*vecs+v) }
+	temps := 32 - rows*vecs - vecs
+	temp := func(n int) string { return fmt.Sprintf("Z%d", rows*vecs+vecs+n%temps) }
+	name := "dots" + a.elem + a.isa
+	a.p("// func %s(t *stripe)", name)
+	a.p("TEXT ·%s(SB), NOSPLIT, $0-8", name)
+	a.p("\tMOVQ t+0(FP), DI\n\tMOVQ 0(DI), SI\n\tMOVQ 8(DI), R8\n\tMOVQ 16(DI), R10\n\tMOVQ 24(DI), CX\n\tLEAQ (R8)(R8*2), R9")
+	for i := range rows {
+		for v := range vecs {
+			a.p("\tVXORPS %s, %s, %s", acc(i, v), acc(i, v), acc(i, v))
+		}
+	}
+	a.p("\tSUBQ $64, CX\n\tJL tail\nloop:")
+	n := 0
+	for v := range vecs {
+		a.p("\tVMOVU%s %d(R10), %s", a.suffix, v*bytes, x(v))
+	}
+	for i := range rows {
+		for v := range vecs {
+			a.p("\tVMUL%s %d%s, %s, %s", a.suffix, v*bytes, at("SI", i), x(v), temp(n))
+			a.p("\tVADD%s %s, %s, %s", a.suffix, temp(n), acc(i, v), acc(i, v))
+			n++
+		}
+	}
+	a.p("\tADDQ $%d, SI\n\tADDQ $%d, R10\n\tSUBQ $64, CX\n\tJGE loop", vecs*bytes, vecs*bytes)
+	a.p("tail:\n\tADDQ $64, CX\n\tJZ fold\n\tMOVQ $-1, AX\n\tBZHIQ CX, AX, AX")
+	for v := range vecs {
+		a.p("\tKMOVW AX, K1\n\tSHRQ $%d, AX", a.lanes)
+		a.p("\tVMOVU%s.Z %d(R10), K1, %s", a.suffix, v*bytes, x(v))
+		for i := range rows {
+			a.p("\tVMOVU%s.Z %d%s, K1, %s", a.suffix, v*bytes, at("SI", i), temp(i))
+			a.p("\tVMUL%s %s, %s, %s", a.suffix, temp(i), x(v), temp(i))
+			a.p("\tVADD%s %s, %s, %s", a.suffix, temp(i), acc(i, v), acc(i, v))
+		}
+	}
+	a.p("fold:\n\tMOVQ 32(DI), R11")
+	for i := range rows {
+		a.fold(i, vecs, acc, temp(0))
+	}
+	a.p("\tVZEROUPPER\n\tRET\n")
+}
+
+// fold adds the vectors of row i, and then the lanes of the first, in halves, and stores the sum at R11. t is free.
+func (a gemv) fold(i, vecs int, acc func(i, v int) string, t string) {
+	for half := vecs / 2; half > 0; half /= 2 {
+		for v := range half {
+			a.p("\tVADD%s %s, %s, %s", a.suffix, acc(i, v+half), acc(i, v), acc(i, v))
+		}
+	}
+	z := acc(i, 0)
+	y, xmm := "Y"+z[1:], "X"+z[1:]
+	ty, tx := "Y"+t[1:], "X"+t[1:]
+	extract := "VEXTRACTF128"
+	if a.reg == "Z" {
+		extract = "VEXTRACTF64X2" // reaches the upper registers
+		a.p("\tVEXTRACTF64X4 $1, %s, %s\n\tVADD%s %s, %s, %s", z, ty, a.suffix, ty, y, y)
+	}
+	a.p("\t%s $1, %s, %s\n\tVADD%s %s, %s, %s", extract, y, tx, a.suffix, tx, xmm, xmm)
+	if a.size == 4 {
+		a.p("\tVPERMILPD $1, %s, %s\n\tVADDPS %s, %s, %s", xmm, tx, tx, xmm, xmm)
+		a.p("\tVMOVSHDUP %s, %s\n\tVADDSS %s, %s, %s\n\tVMOVSS %s, %d(R11)", xmm, tx, tx, xmm, xmm, xmm, i*4)
+	} else {
+		a.p("\tVPERMILPD $1, %s, %s\n\tVADDSD %s, %s, %s\n\tVMOVSD %s, %d(R11)", xmm, tx, tx, xmm, xmm, xmm, i*8)
+	}
+}
+
+// maskTable is a vector of ones and one of zeros, from which masks of the first lanes are read.
+func (a gemv) maskTable() {
+	for i := range 8 {
+		a.p("DATA ones%s<>+%d(SB)/8, $%d", a.elem, 8*i, map[bool]int{true: -1, false: 0}[i < 4])
+	}
+	a.p("GLOBL ones%s<>(SB), RODATA|NOPTR, $64\n", a.elem)
+}
+
+// dotsByParts is dots of four or eight rows, more than there are registers for 64 lanes of: it passes over some columns, no more than
+// stay in first-level cache, once for every group of vectors of lanes, whose sums wait on the stack meanwhile, and adds the groups in the
+// end as folding in halves does. The more rows at once, the more lines come from memory at a time, and the less often x is read: where
+// there are registers for eight, they are an eighth faster than four. Fewer columns fetch lines of memory in order, which is 8 % faster
+// with AVX2 than whole blocks, and so does fetching ahead, by so many bytes (all measured).
+//
+//	DI t, SI rows, R8 R9 BX AX as at has them, R10 x, CX the columns of a pass left, R12 those of the block after them,
+//	R14 whether the stack has sums
+func (a gemv) dotsByParts(rows, group, columns, ahead int) {
+	vecs := 64 / a.lanes
+	parts := vecs / group
+	bytes := a.size * a.lanes
+	reg := func(n int) string { return fmt.Sprintf("%s%d", a.reg, n) }
+	acc := func(i, v int) string { return reg(i*group + v) }
+	x := func(v int) string { return reg(rows*group + v) }
+	temps := map[string]int{"Y": 16, "Z": 32}[a.reg] - rows*group - group // in tails, Y15 is the mask
+	temp := func(n int) string { return reg(rows*group + group + n%temps) }
+	slot := func(part, i, v int) string { return fmt.Sprintf("%d(SP)", ((part*rows+i)*group+v)*bytes) }
+	each := func(f func(i, v int)) {
+		for i := range rows {
+			for v := range group {
+				f(i, v)
+			}
+		}
+	}
+	name := "dots" + a.elem + a.isa
+	if rows > 4 {
+		name = fmt.Sprintf("dots%d%s%s", rows, a.elem, a.isa)
+	}
+	fifth := func() { // and on
+		if rows > 4 {
+			a.p("\tLEAQ (R8)(R8*4), BX\n\tLEAQ (R9)(R8*4), AX")
+		}
+	}
+	a.p("// func %s(t *stripe)", name)
+	a.p("TEXT ·%s(SB), 0, $%d-8", name, parts*rows*group*bytes)
+	a.p("\tMOVQ t+0(FP), DI\n\tMOVQ 0(DI), SI\n\tMOVQ 8(DI), R8\n\tLEAQ (R8)(R8*2), R9\n\tMOVQ 16(DI), R10\n\tMOVQ 24(DI), R12")
+	a.p("\tXORQ R14, R14") // whether there are sums on the stack
+	a.p("columns:\n\tMOVQ $%d, R13\n\tCMPQ R12, R13\n\tCMOVQLT R12, R13\n\tSUBQ R13, R12", columns)
+	for part := range parts {
+		a.p("\tMOVQ R13, CX")
+		fifth()
+		a.p("\tTESTQ R14, R14\n\tJNZ go%d", part)
+		each(func(i, v int) { a.p("\tVXORPS %s, %s, %s", acc(i, v), acc(i, v), acc(i, v)) })
+		a.p("\tJMP from%d\ngo%d:", part, part)
+		each(func(i, v int) { a.p("\tVMOVU%s %s, %s", a.suffix, slot(part, i, v), acc(i, v)) })
+		a.p("from%d:\n\tSUBQ $64, CX\n\tJL tail%d\n\tPCALIGN $32\nloop%d:", part, part, part)
+		for v := range group {
+			a.p("\tVMOVU%s %d(R10), %s", a.suffix, v*bytes, x(v))
+		}
+		each(func(i, v int) {
+			if v == 0 && ahead > 0 {
+				a.p("\tPREFETCHT0 %d%s", ahead, at("SI", i))
+			}
+			t := temp(i*group + v)
+			a.p("\tVMUL%s %d%s, %s, %s", a.suffix, v*bytes, at("SI", i), x(v), t)
+			a.p("\tVADD%s %s, %s, %s", a.suffix, t, acc(i, v), acc(i, v))
+		})
+		a.p("\tADDQ $%d, SI\n\tADDQ $%d, R10\n\tSUBQ $64, CX\n\tJGE loop%d", vecs*bytes, vecs*bytes, part)
+		a.p("tail%d:\n\tADDQ $%d, CX\n\tJLE end%d", part, 64-part*group*a.lanes, part)
+		for v := range group { // CX elements are left, from the first lane of vector v on
+			a.p("\tMOVQ $%d, AX\n\tCMPQ CX, AX\n\tCMOVQLT CX, AX", a.lanes)
+			a.tailMask()
+			fifth()
+			a.masked(fmt.Sprintf("%d(R10)", v*bytes), x(v))
+			for i := range rows {
+				t := temp(0)
+				a.masked(fmt.Sprintf("%d%s", v*bytes, at("SI", i)), t)
+				a.p("\tVMUL%s %s, %s, %s\n\tVADD%s %s, %s, %s", a.suffix, t, x(v), t, a.suffix, t, acc(i, v), acc(i, v))
+			}
+			if v < group-1 {
+				a.p("\tSUBQ $%d, CX\n\tJLE end%d", a.lanes, part)
+			}
+		}
+		a.p("end%d:", part)
+		each(func(i, v int) { a.p("\tVMOVU%s %s, %s", a.suffix, acc(i, v), slot(part, i, v)) })
+		if part < parts-1 { // the next lanes of the same columns
+			a.p("\tMOVQ R13, CX\n\tANDQ $-64, CX\n\tSHLQ $%d, CX\n\tSUBQ CX, SI\n\tSUBQ CX, R10", bits.Len(uint(a.size))-1)
+			a.p("\tADDQ $%d, SI\n\tADDQ $%d, R10", group*bytes, group*bytes)
+		} else {
+			a.p("\tSUBQ $%d, SI\n\tSUBQ $%d, R10", part*group*bytes, part*group*bytes)
+		}
+	}
+	a.p("\tMOVQ $1, R14\n\tTESTQ R12, R12\n\tJG columns\n\tMOVQ 32(DI), R11")
+	// What is half of all lanes away is added first.
+	for half := parts / 2; half > 0; half /= 2 {
+		for part := range half {
+			each(func(i, v int) { a.p("\tVMOVU%s %s, %s", a.suffix, slot(part, i, v), acc(i, v)) })
+			each(func(i, v int) { a.p("\tVADD%s %s, %s, %s", a.suffix, slot(part+half, i, v), acc(i, v), acc(i, v)) })
+			if half > 1 {
+				each(func(i, v int) { a.p("\tVMOVU%s %s, %s", a.suffix, acc(i, v), slot(part, i, v)) })
+			}
+		}
+	}
+	for i := range rows {
+		a.fold(i, group, acc, temp(0))
+	}
+	a.p("\tVZEROUPPER\n\tRET\n")
+}
+
+// tailMask sets K1, or Y15, for the first AX lanes.
+func (a gemv) tailMask() {
+	if a.reg == "Z" {
+		a.p("\tMOVQ $-1, BX\n\tBZHIQ AX, BX, BX\n\tKMOVW BX, K1")
+		return
+	}
+	a.p("\tLEAQ ones%s<>+32(SB), R11\n\tNEGQ AX\n\tVMOVU%s (R11)(AX*%d), Y15", a.elem, a.suffix, a.size)
+}
+
+// masked loads the lanes of the tail mask.
+func (a gemv) masked(from, to string) {
+	if a.reg == "Z" {
+		a.p("\tVMOVU%s.Z %s, K1, %s", a.suffix, from, to)
+		return
+	}
+	a.p("\tVMASKMOV%s %s, Y15, %s", a.suffix, from, to)
+}
+
+// leaf writes func leaf…(t *stripe): out[j] = (out[j], or 0 if start is not chain) + d[0]*a[0][j] + d[1]*a[1][j] + …, one fused
+// multiply-add after the other; if start is sibling, out[j] is added in the end. d is x.
+func (a gemv) leaf(rows int) {
+	const unroll = 4
+	bytes := a.size * a.lanes
+	r := func(n int) string { return fmt.Sprintf("%s%d", a.reg, n) }
+	name := fmt.Sprintf("leaf%d%s%s", rows, a.elem, a.isa)
+	a.p("// func %s(t *stripe)", name)
+	a.p("TEXT ·%s(SB), NOSPLIT, $0-8", name)
+	a.p("\tMOVQ t+0(FP), DI\n\tMOVQ 0(DI), SI\n\tMOVQ 8(DI), R8\n\tMOVQ 16(DI), R10\n\tMOVQ 24(DI), CX\n\tMOVQ 32(DI), R11\n\tLEAQ (R8)(R8*2), R9\n\tMOVQ 40(DI), DX")
+	a.p("\tLEAQ (R8)(R8*4), BX\n\tLEAQ (R9)(R8*4), AX")
+	for i := range rows {
+		a.p("\t%s %d(R10), %s", a.bcast, i*a.size, r(unroll+i))
+	}
+	loop := func(label string, vecs int, tail string) {
+		step := vecs * a.lanes
+		a.p("%s:\n\tSUBQ $%d, CX\n\tJL %s", label, step, tail)
+		for v := range vecs {
+			a.p("\tVXORPS %s, %s, %s", r(v), r(v), r(v))
+		}
+		a.p("\tTESTQ DX, DX\n\tJNZ %szero", label)
+		for v := range vecs {
+			a.p("\tVMOVU%s %d(R11), %s", a.suffix, v*bytes, r(v))
+		}
+		a.p("%szero:", label)
+		for i := range rows {
+			for v := range vecs {
+				a.p("\tVFMADD231%s %d%s, %s, %s", a.suffix, v*bytes, at("SI", i), r(unroll+i), r(v))
+			}
+		}
+		a.p("\tCMPQ DX, $2\n\tJNE %sstore", label)
+		for v := range vecs {
+			a.p("\tVADD%s %d(R11), %s, %s", a.suffix, v*bytes, r(v), r(v))
+		}
+		a.p("%sstore:", label)
+		for v := range vecs {
+			a.p("\tVMOVU%s %s, %d(R11)", a.suffix, r(v), v*bytes)
+		}
+		a.p("\tADDQ $%d, SI\n\tADDQ $%d, R11\n\tJMP %s", vecs*bytes, vecs*bytes, label)
+		a.p("%s:\n\tADDQ $%d, CX", tail, step)
+	}
+	loop("four", unroll, "endfour")
+	loop("one", 1, "endone")
+	// what is left, one element at a time
+	s := map[int]string{4: "SS", 8: "SD"}[a.size]
+	a.p("single:\n\tDECQ CX\n\tJL done\n\tVXORPS X0, X0, X0\n\tTESTQ DX, DX\n\tJNZ singlezero\n\tVMOV%s (R11), X0\nsinglezero:", s)
+	for i := range rows {
+		a.p("\tVFMADD231%s %s, X%d, X0", s, at("SI", i), unroll+i)
+	}
+	a.p("\tCMPQ DX, $2\n\tJNE singlestore\n\tVADD%s (R11), X0, X0\nsinglestore:", s)
+	a.p("\tVMOV%s X0, (R11)\n\tADDQ $%d, SI\n\tADDQ $%d, R11\n\tJMP single\ndone:\n\tVZEROUPPER\n\tRET\n", s, a.size, a.size)
+}
+
+// read writes func read…(x unsafe.Pointer, n int) float32: the sum, in some order, of n bytes of float32, a multiple of 1,024.
+// read adds up what it reads in eight registers.
+func (a gemv) read() {
+	const sums = 8
+	reg, bytes := a.reg, a.size*a.lanes
+	a.p("// func read%s(x unsafe.Pointer, n int) float32", a.isa)
+	a.p("TEXT ·read%s(SB), NOSPLIT, $0-20\n\tMOVQ x+0(FP), SI\n\tMOVQ n+8(FP), CX", a.isa)
+	for i := range sums {
+		a.p("\tVXORPS %s%d, %s%d, %s%d", reg, i, reg, i, reg, i)
+	}
+	a.p("\tTESTQ CX, CX\n\tJLE end\nloop:")
+	for off := 0; off < 1024; off += bytes {
+		i := off / bytes % sums
+		a.p("\tVADDPS %d(SI), %s%d, %s%d", off, reg, i, reg, i)
+	}
+	a.p("\tADDQ $1024, SI\n\tSUBQ $1024, CX\n\tJG loop\nend:")
+	for half := sums / 2; half > 0; half /= 2 {
+		for i := range half {
+			a.p("\tVADDPS %s%d, %s%d, %s%d", reg, i+half, reg, i, reg, i)
+		}
+	}
+	if reg == "Z" {
+		a.p("\tVEXTRACTF64X4 $1, Z0, Y1\n\tVADDPS Y1, Y0, Y0")
+	}
+	a.p("\tVEXTRACTF128 $1, Y0, X1\n\tVADDPS X1, X0, X0\n\tVPERMILPD $1, X0, X1\n\tVADDPS X1, X0, X0\n\tVMOVSHDUP X0, X1\n\tVADDSS X1, X0, X0")
+	a.p("\tVMOVSS X0, ret+16(FP)\n\tVZEROUPPER\n\tRET\n")
+}
