@@ -1,7 +1,5 @@
-// Command ownmodel is trivium with a data source and two models of its own: a circle by hand, a net by the graph builder.
-//
-//	ownmodel train circle --data rings --rate 0.1
-//	ownmodel train net --data rings --rate 0.01 --epochs 20 --workers 2 --processes
+// Command ownmodel is trivium with a data source and two models of its own, a circle by hand and a net by the graph builder:
+// ownmodel train net --data rings --rate 0.01 --epochs 20 --workers 2 --processes
 package main
 
 import (
@@ -19,7 +17,7 @@ import (
 func main() {
 	models := nn.Standard()
 	models["circle"] = func(string, trivium.Schema, *tensor.CPU) (trivium.Model, error) {
-		l, err := trivium.NewLayout(trivium.Spec{Name: "slope"}, trivium.Spec{Name: "bias"})
+		l, err := trivium.NewLayout(trivium.Spec{Name: "slope and bias", Shape: []int{2}})
 		return circle{l}, err
 	}
 	models["net"] = func(_ string, _ trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
@@ -27,8 +25,7 @@ func main() {
 		w1, b1 := b.Variable("w1", graph.F32, []int{2, 16}, graph.GlorotUniform()), b.Variable("b1", graph.F32, []int{16}, graph.Zeros())
 		w2 := b.Variable("w2", graph.F32, []int{16, 2}, graph.GlorotUniform())
 		z := graph.MatMul(graph.Dense(b.Input("x", graph.F32, graph.Axis("batch"), graph.N(2)), w1.Read(), b1.Read(), graph.WithReLU), w2.Read())
-		loss := graph.SoftmaxCrossEntropy(z, b.Input("label", graph.I32, graph.Axis("batch")))
-		return nn.FromGraph(cpu, nn.NetSpec{Loss: loss, Scores: z, Task: trivium.MultiClass})
+		return nn.FromGraph(cpu, nn.NetSpec{Loss: graph.SoftmaxCrossEntropy(z, b.Input("label", graph.I32, graph.Axis("batch"))), Scores: z, Task: trivium.MultiClass})
 	}
 	app.Main(app.Options{Models: models, Sources: data.Sources{"rings": rings}})
 }
@@ -46,8 +43,8 @@ func (c circle) Grad(_ context.Context, p trivium.Params, b trivium.Batch, g tri
 		d := float32(-sign / (1 + math.Exp(z)))
 		g.Flat[0], g.Flat[1] = g.Flat[0]+d*(x*x+y*y), g.Flat[1]+d
 	}
-	for i := 0; ready != nil && i < 2; i++ {
-		ready(i)
+	if ready != nil {
+		ready(0)
 	}
 	return loss, float64(b.Rows), nil
 }
