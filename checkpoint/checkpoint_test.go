@@ -133,6 +133,23 @@ func TestSaveAndLoad(t *testing.T) {
 	}
 }
 
+// TestManyCodecs: what more than ten workers keep comes back in their order, where several keep nothing too.
+func TestManyCodecs(t *testing.T) {
+	s, want := blob.Dir(t.TempDir()), example(t)
+	want.Codecs = make([][]byte, 12)
+	want.Codecs[3], want.Codecs[10] = []byte{3}, []byte{10}
+	got, err := checkpoint.Load(ctx, s, save(t, s, want))
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, got, want)
+	want.Codecs = make([][]byte, 12)
+	if got, err = checkpoint.Load(ctx, s, save(t, s, want)); err != nil {
+		t.Fatal(err)
+	}
+	same(t, got, want)
+}
+
 // TestSaversAtOnce: several processes that take themselves for the one that saves do not write into one another's checkpoints.
 func TestSaversAtOnce(t *testing.T) {
 	dir := t.TempDir()

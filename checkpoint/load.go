@@ -177,12 +177,17 @@ func DecodeManifest(p []byte) (*Manifest, *trivium.Layout, error) {
 	return &m, l, nil
 }
 
-// fill copies tensors, by name after prefix, into p, all of whose tensors (less buffers, behind a prefix) have to be there.
-func fill(p trivium.Params, prefix string, tensors []Tensor) error {
+func named(tensors []Tensor) map[string]*Tensor {
 	byName := make(map[string]*Tensor, len(tensors))
 	for i := range tensors {
 		byName[tensors[i].Name] = &tensors[i]
 	}
+	return byName
+}
+
+// fill copies tensors, by name after prefix, into p, all of whose tensors (less buffers, behind a prefix) have to be there.
+func fill(p trivium.Params, prefix string, tensors []Tensor) error {
+	byName := named(tensors)
 	for i := range p.Layout.Tensors() {
 		spec := p.Layout.Spec(i)
 		if spec.Tie != "" || spec.Buffer && prefix != "" {
@@ -233,9 +238,12 @@ func restore(l *trivium.Layout, names []string, tensors []Tensor) (*OptimizerSta
 }
 
 func restoreCodecs(tensors []Tensor) (codecs [][]byte, err error) {
-	for i, t := range tensors {
-		if want := fmt.Sprintf("worker/%d", i); t.Name != want || t.DType != "U8" {
-			return nil, fmt.Errorf("tensor %q of %s, want %q of U8", t.Name, t.DType, want)
+	byName := named(tensors) // by their place in the file, those that are empty come in any order
+	for i := range tensors {
+		name := fmt.Sprintf("worker/%d", i)
+		t, ok := byName[name]
+		if !ok || t.DType != "U8" {
+			return nil, fmt.Errorf("%d tensors, and %q of U8 is not among them", len(tensors), name)
 		}
 		codecs = append(codecs, t.Raw)
 	}

@@ -56,9 +56,13 @@ type sinkState struct {
 
 // NewHub returns a Hub without sources.
 func NewHub(o Options) *Hub {
+	now := time.Now()
 	if o.Start.IsZero() {
-		o.Start = time.Now()
+		o.Start = now
 	}
+	// What comes from another process or a file has no reading of the monotonic clock: without one, a step of the wall clock would turn
+	// times around, and phases and their counters negative.
+	o.Start = now.Add(o.Start.Sub(now))
 	if o.Interval <= 0 {
 		o.Interval = time.Second
 	}

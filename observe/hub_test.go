@@ -48,6 +48,20 @@ func step(r *Recorder, i int64, d time.Duration) {
 	r.End(Facts{Samples: 10, Loss: 1})
 }
 
+// TestStartIsMonotonic: a start that came over a network is the same moment, and no step of the wall clock moves it from then on.
+func TestStartIsMonotonic(t *testing.T) {
+	begin := time.Now().Add(-time.Minute)
+	for _, start := range []time.Time{{}, begin, begin.Round(0)} {
+		got := NewHub(Options{Start: start}).Start()
+		if !strings.Contains(got.String(), " m=") {
+			t.Errorf("of %v: %v has no reading of the monotonic clock", start, got)
+		}
+		if !start.IsZero() && !got.Equal(start) {
+			t.Errorf("of %v: %v", start, got)
+		}
+	}
+}
+
 func TestHubCollects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := NewHub(Options{})

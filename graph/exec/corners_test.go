@@ -260,6 +260,31 @@ func TestMaximaOfNothingAndNaN(t *testing.T) {
 	}
 }
 
+// TestReLUGradOfWhatIsNotFinite: where ReLU was 0 nothing comes through, an infinity and a NaN neither.
+func TestReLUGradOfWhatIsNotFinite(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	for _, dt := range []graph.DType{graph.F32, graph.F64} {
+		l := newLab(t, dt, 1, 1)
+		list := func(v ...float64) graph.Value {
+			return l.input(dt, graph.Of(len(v)), []int{len(v)}, func(i int) float64 { return v[i] })
+		}
+		check(t, l, fetches{graph.ReLUGrad(list(inf, nan, -inf, nan, 3), list(0, 0, 2, 1, nan))}, [][]float64{{0, 0, -inf, nan, 0}})
+	}
+}
+
+// TestReductionsOfNothing folds any axes of shapes in which some have no elements, as in a batch without rows.
+func TestReductionsOfNothing(t *testing.T) {
+	for code := range 27 {
+		compareOp(t, func(l *lab) (out fetches) {
+			x := l.in(-1, 1, code%3, code/3%3, code/9)
+			for _, axes := range [][]int{{0}, {1}, {2}, {0, 1}, {0, 2}, {1, 2}, {0, 1, 2}} {
+				out = append(out, graph.Sum(x, axes, false), graph.Mean(x, axes, true), graph.ReduceMax(x, axes, false))
+			}
+			return out
+		}, []graph.DType{graph.F32, graph.F64}[code%2], 1)
+	}
+}
+
 // check runs l's graph in every way, the oracle's too: the numbers of out have to be these.
 func check(t *testing.T, l *lab, out fetches, expect [][]float64) {
 	t.Helper()

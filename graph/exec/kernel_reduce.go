@@ -140,7 +140,7 @@ func bindSum[T float](b *bound) {
 
 // part is what a pass writes for units from to to: columns of a single matrix, else whole matrices.
 func (p pass) part(from, to int) (int, int) {
-	if p.outer == 1 && p.inner > 1 {
+	if p.outer == 1 && p.inner != 1 {
 		return from, to
 	}
 	return from * p.inner, to * p.inner
@@ -171,7 +171,7 @@ func tail[T any](x []T, from int) []T { return x[min(from, len(x)):] }
 
 // units is the number of units that a pass may be cut into.
 func (p pass) units() int {
-	if p.outer == 1 && p.inner > 1 {
+	if p.outer == 1 && p.inner != 1 {
 		return p.inner
 	}
 	return p.outer
@@ -230,7 +230,7 @@ func maxPass[T float](isa kernel.ISA, dst, src []T, p pass, from, to int) {
 		return
 	}
 	lo, hi, outer := 0, p.inner, from
-	if p.outer == 1 && p.inner > 1 {
+	if p.outer == 1 && p.inner != 1 {
 		lo, hi, outer = from, to, 0
 		to = 1
 	}

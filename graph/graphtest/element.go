@@ -27,9 +27,14 @@ var elementKernels = map[string]kernel{
 	"Sigmoid":      unary(sigmoid),
 	"ReLU":         unary(func(a float64) float64 { return math.Max(a, 0) }),
 	"StopGradient": unary(func(a float64) float64 { return a }),
-	"ReLUGrad":     binary(func(dy, y float64) float64 { return dy * truth(y > 0) }),
-	"TanhGrad":     binary(func(dy, y float64) float64 { return dy * (1 - y*y) }),
-	"SigmoidGrad":  binary(func(dy, y float64) float64 { return dy * y * (1 - y) }),
+	"ReLUGrad": binary(func(dy, y float64) float64 {
+		if y > 0 {
+			return dy
+		}
+		return 0 // also where dy is not finite
+	}),
+	"TanhGrad":    binary(func(dy, y float64) float64 { return dy * (1 - y*y) }),
+	"SigmoidGrad": binary(func(dy, y float64) float64 { return dy * y * (1 - y) }),
 	"Cast": func(c *call) ([]Array, error) {
 		dt := c.n.DType("dtype")
 		return unary(func(x float64) float64 { return cast(x, dt) })(c)

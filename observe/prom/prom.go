@@ -97,7 +97,7 @@ func (c *collector) Describe(out chan<- *prometheus.Desc) {
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	for _, r := range c.hub.Latest() {
 		f := &r.Frame
-		labels := []string{f.Source.Run, f.Source.Strategy, string(f.Source.Role), strconv.Itoa(f.Source.Rank)}
+		labels := []string{clean(f.Source.Run), clean(f.Source.Strategy), clean(string(f.Source.Role)), strconv.Itoa(f.Source.Rank)}
 		for _, family := range c.families {
 			family.collect(f, family.desc, labels, out)
 		}
@@ -110,7 +110,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(c.build, prometheus.GaugeValue, 1, c.version, runtime.Version())
 }
 
-// clean makes a label's value valid UTF-8: names may come from a user's metric.
+// clean makes a label's value valid UTF-8: names come from a user, such as a run's or a metric's, and from other processes.
 func clean(name string) string { return strings.ToValidUTF8(name, "?") }
 
 // scale is what one of a unit is in the base unit.

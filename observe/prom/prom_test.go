@@ -88,6 +88,22 @@ func TestMetrics(t *testing.T) {
 }
 
 // TestLint runs the checks of promtool check metrics over all metrics.
+// TestAnyName: a run may be called anything a folder can, and the page is served all the same.
+func TestAnyName(t *testing.T) {
+	hub := observe.NewHub(observe.Options{})
+	set := observe.NewSet(observe.Source{Run: "a\xff\"\n\\b", Strategy: "lo\xfecal", Role: "work\xffer"})
+	if err := set.Evaluate("valid.\xff", 1, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := hub.Accept(set.Frame(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	want := `trivium_evaluation{kind="valid.?",rank="0",role="work?er",run="a?\"\n\\b",strategy="lo?cal"} 1`
+	if text := scrape(t, hub); !strings.Contains(text, want) {
+		t.Errorf("%s\nlacks %s", text, want)
+	}
+}
+
 func TestLint(t *testing.T) {
 	problems, err := promlint.New(strings.NewReader(scrape(t, someHub(t)))).Lint()
 	if err != nil {

@@ -17,12 +17,12 @@ type curve struct {
 }
 
 type bucket struct {
-	n              int // finite values
+	n              int // values that can be shown
 	seen           int // all points
 	x, sum, lo, hi float64
 }
 
-// add counts a point. A value that is not finite makes its bucket a gap, if no other value falls into it.
+// add counts a point. A value that no chart can show makes its bucket a gap, if no other value falls into it.
 func (c *curve) add(x, y float64) {
 	if c.each == 0 {
 		c.each = 1
@@ -41,7 +41,7 @@ func (c *curve) add(x, y float64) {
 func (b *bucket) add(x, y float64) {
 	b.seen++
 	b.x = x
-	if math.IsNaN(y) || math.IsInf(y, 0) {
+	if !svg.Plottable(y) {
 		return
 	}
 	if b.n == 0 {
@@ -92,7 +92,7 @@ func (c *curve) points(n int, scale float64) []svg.Point {
 	return out
 }
 
-// values tells how many finite values the curve has seen, and the largest.
+// values tells how many values the curve has that can be shown, and the largest.
 func (c *curve) values() (n int, largest float64) {
 	largest = math.Inf(-1)
 	for _, b := range c.buckets {

@@ -92,7 +92,7 @@ func scoreFigures(all []*measured) Figures {
 					}
 				}
 			}
-			if slices.ContainsFunc(line.Points, func(p svg.Point) bool { return isFinite(p.Y) }) {
+			if slices.ContainsFunc(line.Points, func(p svg.Point) bool { return svg.Plottable(p.Y) }) {
 				chart.Series = append(chart.Series, line)
 			}
 		}
@@ -103,6 +103,12 @@ func scoreFigures(all []*measured) Figures {
 	f.Data = &data
 	return f
 }
+
+// A page is no list of a thousand workers; a run directory is. What is left out is said.
+const (
+	shownWorkers   = 16 // of a run
+	shownProcesses = 12 // as lines of one chart
+)
 
 // phaseSection is where the time of a step went, by worker.
 func phaseSection(all []*measured) Section {
@@ -116,13 +122,12 @@ func phaseSection(all []*measured) Section {
 		Columns: []Column{{Name: "worker"}, {Name: "steps"}, {Name: "mean"}, {Name: "p50"}, {Name: "p95"}, {Name: "longest"}, {Name: "overlapped", Unit: "beside the steps"}},
 		Notes:   []string{"Percentiles are those of a histogram whose buckets are at most 12.5 % wide. Overlapped work ran in the background and is no part of a step."},
 	}
+	left := 0
 	for _, m := range all {
 		workers := m.of(observe.Worker)
-		for i, w := range workers {
+		left += max(len(workers)-shownWorkers, 0)
+		for _, w := range workers[:min(len(workers), shownWorkers)] {
 			label := sourceLabel(all, m, w)
-			if i >= 16 {
-				break // a page is no list of a thousand workers; the CSV of a run directory is
-			}
 			row := svg.StackRow{Label: label}
 			cells := []Cell{Name(label)}
 			overlapped := 0.0
@@ -144,6 +149,9 @@ func phaseSection(all []*measured) Section {
 	}
 	if !slices.ContainsFunc(chart.Rows, func(r svg.StackRow) bool { return r.Missing == "" }) {
 		return Section{}
+	}
+	if left > 0 {
+		steps.Notes = append(steps.Notes, fmt.Sprintf("Left out, beyond the first %d of a run: %s.", shownWorkers, count(left, "worker")))
 	}
 	s := Section{Title: "Where the time goes"}
 	s.Blocks = append(s.Blocks, Figure{
@@ -272,7 +280,7 @@ func machineSection(all []*measured) Section {
 				cells = append(cells, Number(float64(s.last.Counter(c)), svg.Bytes))
 			}
 			t.Rows = append(t.Rows, Row{Cells: cells})
-			if len(cpu.Series) >= 12 {
+			if len(cpu.Series) == shownProcesses {
 				continue
 			}
 			series := svg.Series{Name: label}
@@ -291,6 +299,9 @@ func machineSection(all []*measured) Section {
 	}
 	s := Section{Title: "Processor and memory", Blocks: []Block{t.withoutZeros()}}
 	figures := Figures{Caption: []Span{Strong("What each process took."), Text(" As it reported it, about once a second.")}}
+	if len(t.Rows) > shownProcesses {
+		figures.Caption = append(figures.Caption, Text(fmt.Sprintf(" Lines are those of the first %d in the table.", shownProcesses)))
+	}
 	for _, chart := range []svg.Lines{cpu, memory} {
 		longest := 0
 		for _, line := range chart.Series {

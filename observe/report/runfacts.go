@@ -85,7 +85,7 @@ func eventSection(all []*measured) Section {
 	}
 	summary := count(len(t.Rows), "event")
 	if serious > 0 {
-		summary += ", " + count(serious, "warning or error")
+		summary += "; warnings and errors: " + svg.Grouped(float64(serious), 0)
 	}
 	return Section{Title: "Events", Blocks: []Block{Details{Summary: []Span{Text(summary)}, Open: serious > 0 || len(t.Rows) <= 8, Blocks: []Block{t}}}}
 }
@@ -266,7 +266,7 @@ func limitsSection(all []*measured) Section {
 			say(m, "One step in %d was kept one by one; loss curves are made of those.", every)
 		}
 		if dropped > 0 {
-			say(m, "%s were not recorded one by one, since the collector was behind.", count(int(dropped), "step"))
+			say(m, "Not recorded one by one, since the collector was behind: %s.", count(int(dropped), "step"))
 		}
 		if anomalies > 0 {
 			say(m, "%s longer than what they are part of: phases of those steps are clamped.", count(int(anomalies), "reported wait"))

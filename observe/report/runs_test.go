@@ -3,6 +3,7 @@ package report_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"math"
 	"os"
@@ -185,4 +186,60 @@ func TestRunsUnfinished(t *testing.T) {
 	if page := pageOf(t, r); !strings.Contains(page, "No worker left a record") {
 		t.Error("a run without records has a page that does not say so")
 	}
+}
+
+// short leaves and opens the directory of a run of so many workers, each of which had a step of each of these losses.
+func short(t *testing.T, workers int, losses ...float64) *rundir.Run {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "short")
+	w, err := rundir.Create(dir, rundir.Head{Strategy: "allreduce", Workers: workers, Model: "softmax"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rank := range workers {
+		set := observe.NewSet(observe.Source{Strategy: "allreduce", Role: observe.Worker, Rank: rank})
+		for i, loss := range losses {
+			s := observe.Step{Step: int64(i + 1), Start: time.Duration(i) * time.Second, Loss: loss}
+			s.Phases[observe.Compute] = time.Second
+			set.Add(observe.Steps, 1)
+			set.Add(observe.WallTime, uint64(time.Second))
+			set.Add(observe.PhaseTime(observe.Compute), uint64(time.Second))
+			set.Observe(observe.StepTime, uint64(time.Second))
+			set.Put(observe.ResidentBytes, 1e6)
+			err := errors.Join(set.Evaluate("test.loss", loss, s.Step), w.Step(set.Source(), s), w.Frame(set.Frame(s.Start)))
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, level := range []observe.Level{observe.Info, observe.Warn, observe.Error} {
+		if err := w.Event(observe.Event{Level: level, Kind: "kind", Step: -1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := rundir.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestRunsOfAnySize: one update is not "1 updates", what there is no room for is said, and values that no chart can show leave a page.
+func TestRunsOfAnySize(t *testing.T) {
+	page := pageOf(t, short(t, 20, 3))
+	for _, want := range []string{
+		"or did not live to say so, after 1 update in 1 s", "3 events; warnings and errors: 2", "beyond the first 16 of a run: 4 workers.",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	if page := pageOf(t, short(t, 14, 3, 2, 1)); !strings.Contains(page, "Lines are those of the first 12 in the table.") {
+		t.Error("the page does not say that two processes have no line")
+	}
+	pageOf(t, short(t, 1, 1e305, 2e305, math.MaxFloat64))
+	pageOf(t, short(t, 2, 3), short(t, 2, math.MaxFloat64))
 }

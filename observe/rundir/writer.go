@@ -34,6 +34,7 @@ type Writer struct {
 
 	mu     sync.Mutex
 	events *os.File
+	torn   bool // the last event is there in part: the disk was full
 	series map[string]*seriesFile
 	steps  map[string]*stepsFile
 	buffer []byte
@@ -229,7 +230,13 @@ func (w *Writer) Event(e observe.Event) error {
 	if w.closed {
 		return errClosed
 	}
-	if _, err := w.events.Write(append(p, '\n')); err != nil {
+	p = append(p, '\n')
+	if w.torn {
+		p = append([]byte{'\n'}, p...)
+	}
+	n, err := w.events.Write(p)
+	w.torn = err != nil && (w.torn || n > 0)
+	if err != nil {
 		return fmt.Errorf("rundir: %w", err)
 	}
 	return nil

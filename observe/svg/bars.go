@@ -91,6 +91,7 @@ func (b Bars) shows(bar Bar) bool { return bar.Missing == "" && b.Value.has(bar.
 // rows is how the labels of a chart of rows stand: beside the rows, or above them where the chart is narrow.
 type rows struct {
 	left  float64 // where the plot begins
+	room  float64 // of the labels beside the rows
 	above bool
 }
 
@@ -100,9 +101,10 @@ func (c *canvas) rows(labels []string) rows {
 		widest = max(widest, textWidth(l, fontSize))
 	}
 	if c.w < narrowBelow {
-		return rows{2, true}
+		return rows{left: 2, above: true}
 	}
-	return rows{min(widest, c.w*0.36) + 10, false}
+	room := min(widest, c.w*0.36)
+	return rows{left: room + 10, room: room}
 }
 
 // label writes a row's label and note, and returns the y at which the row's bars begin.
@@ -118,9 +120,9 @@ func (c *canvas) label(r rows, y, height float64, label, note string) float64 {
 	at := y + height/2 + 4
 	if note != "" {
 		at -= 6
-		c.fitted("l", end, r.left-10, at+13, r.left-10, smallSize, note)
+		c.fitted("l", end, r.room, at+13, r.room, smallSize, note)
 	}
-	c.fitted("", end, r.left-10, at, r.left-10, fontSize, label)
+	c.fitted("", end, r.room, at, r.room, fontSize, label)
 	return y
 }
 

@@ -86,8 +86,8 @@ func (a Axis) text(v float64) string {
 	return Short(v)
 }
 
-// plottable tells whether v can be a place on an axis. The bounds keep differences and powers of ten finite.
-func plottable(v float64) bool {
+// Plottable tells whether v can be a place on a linear axis. The bounds keep differences and powers of ten finite.
+func Plottable(v float64) bool {
 	return !math.IsNaN(v) && math.Abs(v) <= largest
 }
 
@@ -98,12 +98,12 @@ const (
 
 // has tells whether v can be a place on this axis.
 func (a Axis) has(v float64) bool {
-	return plottable(v) && (!a.Log || v >= smallest)
+	return Plottable(v) && (!a.Log || v >= smallest)
 }
 
 // interval returns lo and hi where they are a whisker or a band around v on this axis; both 0 means none.
 func (a Axis) interval(v, lo, hi float64) (float64, float64, bool) {
-	if lo == 0 && hi == 0 || !plottable(lo) || !plottable(hi) || lo > hi {
+	if lo == 0 && hi == 0 || !Plottable(lo) || !Plottable(hi) || lo > hi {
 		return 0, 0, false
 	}
 	if a.Log && lo < smallest {

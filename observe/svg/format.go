@@ -15,7 +15,7 @@ func Short(v float64) string {
 	case a == 0:
 		return "0"
 	case a < 1e-4 || a >= 999.5e12:
-		return scientific(v)
+		return scientific(v, 1)
 	}
 	div, suffix := thousands(a * (1 + 0.0005)) // 999.95 is 1k in three digits
 	return significant(v/div, 3) + suffix
@@ -48,10 +48,13 @@ func significant(v float64, digits int) string {
 	return minus(s)
 }
 
-func scientific(v float64) string {
-	s := strconv.FormatFloat(v, 'e', 1, 64)
+// scientific writes v with up to that many digits after the point of its mantissa.
+func scientific(v float64, digits int) string {
+	s := strconv.FormatFloat(v, 'e', digits, 64)
 	mantissa, exponent, _ := strings.Cut(s, "e")
-	mantissa = strings.TrimSuffix(mantissa, ".0")
+	if strings.Contains(mantissa, ".") {
+		mantissa = strings.TrimSuffix(strings.TrimRight(mantissa, "0"), ".")
+	}
 	n, _ := strconv.Atoi(exponent)
 	return minus(mantissa) + "e" + minus(strconv.Itoa(n))
 }
@@ -73,7 +76,7 @@ func Grouped(v float64, after int) string {
 		return "–"
 	}
 	if math.Abs(v) >= 1e15 {
-		return scientific(v)
+		return scientific(v, 1)
 	}
 	s := strconv.FormatFloat(v, 'f', min(max(after, 0), 12), 64)
 	negative := strings.HasPrefix(s, "-")
@@ -114,7 +117,7 @@ func Seconds(v float64) string {
 	case a < 119.5:
 		return significant(v, 3) + " s"
 	case a >= 1e9:
-		return scientific(v) + " s"
+		return scientific(v, 1) + " s"
 	}
 	sign := ""
 	if v < 0 {
@@ -142,9 +145,9 @@ func Bytes(v float64) string {
 	case math.IsNaN(v) || math.IsInf(v, 0):
 		return "–"
 	case a >= 999.5e12:
-		return scientific(v) + " B"
+		return scientific(v, 1) + " B"
 	case a != 0 && a < 1e-2:
-		return scientific(v) + " B"
+		return scientific(v, 1) + " B"
 	}
 	div, suffix := thousands(a * (1 + 0.0005))
 	if suffix == "k" {

@@ -55,7 +55,7 @@ func (h Histogram) describe() string {
 }
 
 func (h Histogram) shows(b Bin) bool {
-	if !h.X.has(b.Lo) || !plottable(b.Count) || b.Count <= 0 {
+	if !h.X.has(b.Lo) || !Plottable(b.Count) || b.Count <= 0 {
 		return false
 	}
 	if h.Whole {
@@ -75,7 +75,7 @@ func (h Histogram) total(p Panel) float64 {
 			sum += b.Count
 		}
 	}
-	if !plottable(sum) {
+	if !Plottable(sum) {
 		return 0
 	}
 	return sum

@@ -109,8 +109,8 @@ func tickLabel(v, step, largestPlace float64) string {
 		div, suffix = thousands(largestPlace)
 	}
 	after := int(max(0, -math.Floor(math.Log10(step/div)+1e-9)))
-	if after > 6 || largestPlace >= 1e15 {
-		return scientific(v)
+	if after > 6 && largestPlace < 1e-3 || largestPlace >= 1e15 {
+		return scientific(v, max(1, int(math.Floor(math.Log10(math.Abs(v))+1e-9)-math.Floor(math.Log10(step)+1e-9))))
 	}
 	return Grouped(v/div, after) + suffix
 }

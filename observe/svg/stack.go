@@ -62,7 +62,7 @@ func (r StackRow) sum() float64 {
 	for _, v := range r.Values {
 		sum += v
 	}
-	if !plottable(sum) || sum < smallest {
+	if !Plottable(sum) || sum < smallest {
 		return 0
 	}
 	return sum

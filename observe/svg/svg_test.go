@@ -373,3 +373,17 @@ func TestLongNames(t *testing.T) {
 		checkSVG(t, s)
 	}
 }
+
+// TestWidestLabel: the labels beside rows have the room that the widest of them takes, and none is shortened.
+func TestWidestLabel(t *testing.T) {
+	for n := range 24 {
+		label := strings.Repeat("a", n+1)
+		s, err := Bars{Title: "t", Groups: []Group{{Label: label, Bars: []Bar{{Value: 1}}}}}.Draw(Frame{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(s, ">"+label+"</text>") {
+			t.Errorf("%q is not there in full", label)
+		}
+	}
+}
