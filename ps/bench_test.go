@@ -94,7 +94,7 @@ func BenchmarkApply(b *testing.B) {
 			d := Definition{Spec: spec}
 			d.Owners = p.owners(0, newCut(&d.Spec, &p).shards)
 			s.Step(0, protocol.Message{From: dirName(), Body: &install{config: &Config{
-				Version: 1, Clients: []Member{{Name: clientName(0), Session: 1, State: Active}}, Tables: []Definition{d},
+				Version: 1, Place: s.p.hash(), Clients: []Member{{Name: clientName(0), Session: 1, State: Active}}, Tables: []Definition{d},
 			}}})
 			// A client's batch, as it is coded.
 			t := newClientTable(newTable(&d, &p))

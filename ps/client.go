@@ -9,6 +9,7 @@ import (
 
 	"github.com/trivium-ml/trivium/compress"
 	"github.com/trivium-ml/trivium/protocol"
+	"github.com/trivium-ml/trivium/transport"
 )
 
 // A ClientState is a client: a cache, the rounds that servers do not hold yet, and the clocks of its workers. It is a
@@ -42,6 +43,7 @@ type ClientState struct {
 	nextID  uint64
 	waits   []*wait
 	opens   []uint64
+	away    error // why there is no link to the directory, which has not let this client in
 	creates []*creating
 	cut     clientCut
 	ring    rowRing
@@ -120,7 +122,15 @@ type wait struct {
 	flow     bool  // and the bytes under way few enough
 	acked    bool  // and everything held
 	barrier  bool
-	deadline time.Duration
+	deadline time.Duration // later where there is progress
+}
+
+// needs is what M must be.
+func (w *wait) needs() Clock {
+	if w.get != nil {
+		return w.get.need
+	}
+	return w.clock
 }
 
 // The calls of a ClientState.
@@ -189,8 +199,10 @@ type Options struct {
 	// round. A read has what came of this client's rounds there, and its later ones as they were added.
 	Up compress.Codec
 
-	RoundTimeout time.Duration // for a read, and for what the end of a round waits for: other clients, servers that are gone; 0: 10 min
-	Log          *slog.Logger  // of what is refused; nil discards
+	// RoundTimeout is for how long a read, or the end of a round, waits without progress: others complete no round that it needs, or a server
+	// does not answer. 0: 10 min.
+	RoundTimeout time.Duration
+	Log          *slog.Logger // of what is refused; nil discards
 
 	piece int // the largest payload of a piece of a round; tests make it small
 }
@@ -272,6 +284,8 @@ func (c *ClientState) Step(now time.Duration, in protocol.Event) []protocol.Comm
 	case protocol.Timer:
 		c.armed = false
 		c.retry()
+	case protocol.LinkLost:
+		c.lost(in)
 	case protocol.LinkBack:
 		for _, l := range c.lanes {
 			if l.server == in.Peer {
@@ -280,6 +294,7 @@ func (c *ClientState) Step(now time.Duration, in protocol.Event) []protocol.Comm
 			}
 		}
 		if in.Peer == c.p.Directory && !c.joined {
+			c.away = nil
 			c.sayHello()
 		}
 	case protocol.Stop:
@@ -301,6 +316,18 @@ func (c *ClientState) answer(id uint64, result any, err error) {
 
 func (c *ClientState) sayHello() {
 	c.send(c.p.Directory, &hello{name: c.self, session: c.session, specs: c.specs})
+}
+
+// lost hears that a link is gone, or was never there. It may come back; but to a server, or to a directory that is still to let this client
+// in, of which nobody has said where it is, there will be none.
+func (c *ClientState) lost(in protocol.LinkLost) {
+	opening := in.Peer == c.p.Directory && !c.joined
+	switch {
+	case errors.Is(in.Err, transport.ErrUnknownPeer) && (opening || c.p.index(in.Peer) >= 0):
+		c.fail(fmt.Errorf("ps: %s was not told where %s is: %w", c.self, in.Peer, in.Err))
+	case opening:
+		c.away = in.Err
+	}
 }
 
 // fail ends everything that waits, and what will.
@@ -451,7 +478,11 @@ func (c *ClientState) cancel(x cancelCall) {
 	for i, o := range c.opens {
 		if o == x.id {
 			c.opens = slices.Delete(c.opens, i, i+1)
-			c.answer(x.id, nil, fmt.Errorf("ps: open by %s: %s has not let it in: %w", c.self, c.p.Directory, x.cause))
+			err := fmt.Errorf("ps: open by %s: %s has not let it in, as it does once all servers are there: %w", c.self, c.p.Directory, x.cause)
+			if c.away != nil {
+				err = fmt.Errorf("ps: open by %s: no link to %s: %w (%w)", c.self, c.p.Directory, x.cause, c.away)
+			}
+			c.answer(x.id, nil, err)
 			return
 		}
 	}

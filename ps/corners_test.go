@@ -248,3 +248,49 @@ func TestWorkersThatWereNotMade(t *testing.T) {
 		}
 	})
 }
+
+// TestSlowIsNotStuck: RoundTimeout counts from when last a round was completed that a call waits for, and not from when it began to wait.
+func TestSlowIsNotStuck(t *testing.T) {
+	tables := []Spec{{Name: "loose", Rows: 1, Cols: 4, Staleness: 3}, {Name: "tight", Rows: 1, Cols: 4}}
+	calls := map[string]func(w *Worker) error{
+		"barrier": func(w *Worker) error { return w.Barrier(bg) },
+		`read "tight"`: func(w *Worker) error {
+			_, err := tableOf[float32](w, "tight").Get(bg, 0, make([]float32, 4))
+			return err
+		},
+	}
+	for name, call := range calls {
+		for _, rounds := range []int{5, 2} { // of the slow one, which then does nothing for an hour
+			j := newSimJob(sim.New(1, sim.Options{}), simOptions{clients: 2, servers: 1, tables: tables})
+			var got error
+			var ended time.Duration
+			j.startThen(0, 0, func(w *Worker, _ func(time.Duration)) error {
+				for range 4 {
+					if _, err := w.Clock(bg); err != nil {
+						return err
+					}
+				}
+				return call(w)
+			}, func(err error) { got, ended = err, j.w.Now() })
+			j.startThen(1, 0, func(w *Worker, sleep func(time.Duration)) error {
+				for range rounds {
+					sleep(6 * time.Minute)
+					if _, err := w.Clock(bg); err != nil {
+						return err
+					}
+				}
+				sleep(time.Hour)
+				return nil
+			}, func(error) {})
+			if err := j.w.Run(nil, 3*time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			j.end()
+			switch at := ended.Round(time.Minute); {
+			case rounds == 5 && got != nil,
+				rounds == 2 && (got == nil || !strings.Contains(got.Error(), name) || !strings.Contains(got.Error(), "is at 2, held by j/worker/1: no progress in 10m0s") || at != 22*time.Minute):
+				t.Errorf("%s, %d rounds of the slow one: after %v: %v", name, rounds, at, got)
+			}
+		}
+	}
+}

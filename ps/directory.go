@@ -87,7 +87,7 @@ func NewDirectoryState(p Placement, o DirectoryOptions) (*DirectoryState, error)
 	if o.Retry == 0 {
 		o.Retry = 50 * time.Millisecond
 	}
-	d := &DirectoryState{p: p, o: o, config: &Config{Version: 1, Epoch: p.Epoch}, lanes: make([]peerState, p.lanes()), wait: o.Retry, nextCut: 1}
+	d := &DirectoryState{p: p, o: o, config: &Config{Version: 1, Epoch: p.Epoch, Place: p.hash()}, lanes: make([]peerState, p.lanes()), wait: o.Retry, nextCut: 1}
 	start := Clock(0)
 	if m := o.Restore; m != nil {
 		start = m.Clock

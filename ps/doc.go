@@ -35,9 +35,9 @@
 // # Who is gone
 //
 // Nobody is judged here: a link that is lost may come back. Whoever waits for a process that is gone does so until its context ends, a read
-// or the end of a round for at most Options.RoundTimeout, and gets an error that names what it waited for and who held it back. Who knows
-// better, such as package cluster or the parent of the processes, ends their contexts, or calls [Directory.Lost] where the others are to
-// go on without a client.
+// or the end of a round for at most Options.RoundTimeout after the last progress, and gets an error that names what it waited for and who
+// held it back. Who knows better, such as package cluster or the parent of the processes, ends their contexts, or calls [Directory.Lost]
+// where the others are to go on without a client.
 //
 // # How
 //

@@ -153,7 +153,7 @@ func TestLaneAhead(t *testing.T) {
 	d.Owners = p.owners(0, newCut(&d.Spec, &p).shards)
 	config := func(version uint64, lost State) *Config {
 		return &Config{
-			Version: version, Tables: []Definition{d},
+			Version: version, Place: s.p.hash(), Tables: []Definition{d},
 			Clients: []Member{{Name: clientName(0), Session: 1, State: Active}, {Name: clientName(1), Session: 1, State: lost}},
 		}
 	}

@@ -18,6 +18,9 @@ func (s *ServerState) install(c *Config) {
 		}
 		return
 	}
+	if err := s.p.check(s.name, c); err != nil {
+		s.fatal = err.Error()
+	}
 	if s.fatal != "" {
 		s.accept(c.Version, false)
 		return

@@ -21,6 +21,10 @@ func (c *ClientState) install(n *Config) {
 		c.fail(fmt.Errorf("ps: %s was counted as lost at clock %d, and the others go on without it", c.self, m.End))
 		return
 	}
+	if err := c.p.check(c.self, n); err != nil {
+		c.fail(err)
+		return
+	}
 	again := n.Version == c.config.Version
 	c.config = n
 	for i := len(c.tables); i < len(n.Tables); i++ {

@@ -22,7 +22,7 @@ type Client struct {
 
 // Open joins a job's parameter server with the tables that this process uses, and returns once it takes part. The stream is one that
 // was opened with StreamOptions; it stays open. Its port knows where the directory and the servers are, who hear of a client from itself.
-// They may start later: Open asks until ctx ends.
+// They may start later: Open asks until ctx ends. Of one that the port does not know it is an error at once.
 func Open(ctx context.Context, s transport.Stream, p Placement, tables []Spec, o Options) (*Client, error) {
 	h := Share(s, o.Log)
 	c, err := h.Open(ctx, p, tables, o)

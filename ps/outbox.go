@@ -76,7 +76,7 @@ func (x *outbox) now(bs []protocol.Body) bool {
 		f := p.frame()
 		f.More = len(bs) > 1 && bs[1].Size() <= rider
 		err := x.h.s.Send(&atOnce{}, x.to, f)
-		if wait = errors.Is(err, errWait) || errors.Is(err, transport.ErrTooLarge); wait {
+		if wait = errors.Is(err, errWait) || errors.Is(err, transport.ErrTooLarge) || errors.Is(err, transport.ErrUnknownPeer); wait {
 			p.holds = nil // it is still to be sent, or refused where nobody who made it holds a lock
 		} else {
 			copied.give()
@@ -201,9 +201,12 @@ func (x *outbox) send(b protocol.Body) {
 	p.copied.give()
 	x.legOf(p).leave()
 	if err := x.h.s.Send(x.h.ctx, x.to, p.frame()); err != nil {
-		p.free()                                   // the link's loss is told by itself
-		if errors.Is(err, transport.ErrTooLarge) { // others would wait for it
+		p.free()
+		switch { // the loss of a link is told by itself
+		case errors.Is(err, transport.ErrTooLarge): // others would wait for it
 			x.h.over(err)
+		case errors.Is(err, transport.ErrUnknownPeer):
+			x.h.each(protocol.LinkLost{Peer: x.to, Err: err})
 		}
 	}
 }

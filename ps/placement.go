@@ -1,6 +1,8 @@
 package ps
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -85,6 +87,25 @@ func (p *Placement) validate() error {
 		bad("shards: want sizes of 0 or more, found %d for each server, of at least %d cells", p.ShardsEach, p.MinShardCells)
 	}
 	return errors.Join(errs...)
+}
+
+// hash tells placements apart, but for what the directory alone looks at: who counts from the start.
+func (p *Placement) hash() uint64 {
+	b := appendName(nil, p.Directory)
+	for _, n := range p.Servers {
+		b = appendName(b, n)
+	}
+	b = fmt.Append(b, p.Lanes, p.MaxServers, p.ShardsEach, p.MinShardCells, p.Exact)
+	sum := sha256.Sum256(b)
+	return binary.LittleEndian.Uint64(sum[:])
+}
+
+// check says that a directory's placement is not p, which self was given.
+func (p *Placement) check(self Name, c *Config) error {
+	if c.Place == p.hash() {
+		return nil
+	}
+	return fmt.Errorf("ps: the placement of %s is not that of %s: every member must be given the same servers, in the same order, lanes, sizes and exactness", self, p.Directory)
 }
 
 // lanes is the number of lanes of all servers: lane l is part l mod Lanes of server l / Lanes.

@@ -12,6 +12,9 @@ import (
 // hear takes what a lane says of itself.
 func (c *ClientState) hear(l *laneLink, s *status, push bool) {
 	l.heard, l.rto, l.tries = c.now, c.o.Retry, 0
+	if s.m > l.m {
+		c.progress(func(w *wait) bool { return l.m < w.needs() })
+	}
 	if s.m >= l.m {
 		l.m, l.holder = s.m, s.holder
 	}
@@ -35,6 +38,9 @@ func (c *ClientState) hear(l *laneLink, s *status, push bool) {
 		}
 		n++
 	}
+	if n > 0 {
+		c.progress(func(w *wait) bool { return w.flow || w.acked })
+	}
 	l.unacked = slices.Delete(l.unacked, 0, n)
 	switch s.gap {
 	case 1:
@@ -57,6 +63,15 @@ func (c *ClientState) hear(l *laneLink, s *status, push bool) {
 	c.m = l.m
 	for _, o := range c.lanes {
 		c.m = min(c.m, o.m)
+	}
+}
+
+// progress gives those more time that wait for what came to pass: more rounds, which are as many as they need, or batches that are held.
+func (c *ClientState) progress(waitedFor func(w *wait) bool) {
+	for _, w := range c.waits {
+		if waitedFor(w) {
+			w.deadline = c.now + c.o.RoundTimeout
+		}
 	}
 }
 
@@ -207,14 +222,13 @@ func (c *ClientState) waitsFor(l *laneLink) bool {
 
 // describe says what a call waits for: table, row, clock, M, and who holds it back.
 func (c *ClientState) describe(w *wait) string {
-	what, need := "clock", w.clock
+	what, need := "clock", w.needs()
 	lanes := c.lanes
 	if g := w.get; g != nil {
 		what = fmt.Sprintf("read %q row %d", g.t.spec.Name, g.rows[0])
 		if len(g.rows) > 1 {
 			what = fmt.Sprintf("read %q rows %d to %d", g.t.spec.Name, g.rows[0], g.rows[len(g.rows)-1])
 		}
-		need = g.need
 		lanes = nil
 		for _, p := range c.pulls {
 			if slices.Contains(p.calls, g) {
@@ -240,6 +254,9 @@ func (c *ClientState) describe(w *wait) string {
 	s += fmt.Sprintf(": waits for clock %d, and %s is at %d", need, slow.server, slow.m)
 	if int(slow.holder) < len(c.config.Clients) {
 		s += fmt.Sprintf(", held by %s", c.config.Clients[slow.holder].Name)
+	}
+	if n := len(c.workers); slow.holder == c.number && n < c.o.Workers {
+		s += fmt.Sprintf(", which has %d of the %d workers that Options.Workers names", n, c.o.Workers)
 	}
 	return s
 }

@@ -207,24 +207,64 @@ func (s *shard[T]) restore(p []byte, o *object) error {
 		for range slots {
 			vs = append(vs, slices.Clone(asCells[float32](rawBytes(r, "slot", 4*n))))
 		}
-		if r.Err() == nil && (s.t.spec.Rows > 0 && (id < 0 || id >= s.t.spec.Rows) || from < 0) {
-			r.Fail("row", fmt.Errorf("row %d from column %d", id, from))
-		}
-		if r.Err() != nil || s.t.cut.shardOf(id, from) != s.index {
-			continue
-		}
-		if slots != want {
+		switch sp := &s.t.spec; {
+		case r.Err() != nil:
+		case s.live != nil || sp.Rows > 0 && (id < 0 || id >= sp.Rows) || from < 0 || !sp.Sparse && from > sp.Cols-int64(n) || !ascending(cols, sp.Cols):
+			r.Fail("row", fmt.Errorf("row %d from column %d has %d cells", id, from, n))
+		case n > 0 && slots != want:
 			r.Fail("slots", fmt.Errorf("the optimizer has %d, found %d", want, slots))
-			break
+		default:
+			s.restoreRow(id, from, steps, cols, cells, vs)
 		}
-		if s.live != nil || from%s.t.cut.block != 0 || !s.t.spec.Sparse && int64(n) != min(s.t.cut.block, s.t.spec.Cols-from) {
-			r.Fail("row", fmt.Errorf("row %d from column %d has %d cells, and this table is cut otherwise: restore it with the sizes of the placement that it was saved under", id, from, n))
-			break
-		}
-		x := s.rows[s.findOrMake(id, from)]
-		x.cols, x.cells, x.slots, x.steps = cols, cells, vs, steps
 	}
 	return r.Err()
+}
+
+// ascending reports whether cols are columns of a row of n cells, in order.
+func ascending(cols []int64, n int64) bool {
+	last := int64(-1)
+	for _, c := range cols {
+		if c <= last || c >= n {
+			return false
+		}
+		last = c
+	}
+	return true
+}
+
+// restoreRow takes what is this shard's from a run of a row's cells, which other numbers of servers may have cut elsewhere. cols are those
+// of a sparse row; a dense one has all from from on.
+func (s *shard[T]) restoreRow(id, from int64, steps uint32, cols []int64, cells []T, slots [][]float32) {
+	colOf := func(i int) int64 { return from + int64(i) }
+	if s.t.spec.Sparse {
+		colOf = func(i int) int64 { return cols[i] }
+	}
+	for i, j := 0, 0; i < len(cells); i = j {
+		shard, _, to := s.t.cut.segment(id, colOf(i))
+		for j < len(cells) && colOf(j) < to { // those of one segment
+			j++
+		}
+		if shard != s.index {
+			continue
+		}
+		x := s.rows[s.findOrMake(id, colOf(i))]
+		x.steps = max(x.steps, steps)
+		at := int(colOf(i) - x.from)
+		if s.t.spec.Sparse {
+			s.ensure(x, cols[i:j])
+			s.places(x, cols[i:j])
+		}
+		for k := i; k < j; k++ {
+			to := at + k - i
+			if s.t.spec.Sparse {
+				to = int(s.at[k-i])
+			}
+			x.cells[to] = cells[k]
+			for v := range slots {
+				x.slots[v][to] = slots[v][k]
+			}
+		}
+	}
 }
 
 func (s *shard[T]) restoreCells(r *wire.Reader, slots int) error {

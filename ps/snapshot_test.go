@@ -15,27 +15,35 @@ import (
 	"github.com/trivium-ml/trivium/sim"
 )
 
-// train19 is a BSP run with Adam on a dense and a lazy table: 3 workers' worth of gradients, shared by the clients that there are. It
-// returns the bits of both in the end.
+// train19 is a BSP run with Adam on tables that are dense, lazy, and of few rows by hash, dense and sparse, whose blocks depend on the number
+// of servers: 3 workers' worth of gradients, shared by the clients that there are. It returns the bits of all in the end.
 func train19(t *testing.T, servers, clients int, rounds Clock, store *memory, from *Manifest, every Clock) (bits []uint32, cuts []SnapshotResult) {
 	t.Helper()
 	d := Spec{Name: "dense", Rows: 1, Cols: 500, Mode: BSP, Optimizer: "adam rate=0.01", Init: Init{Kind: Normal, B: 1, Seed: 3}}
 	s := Spec{Name: "lazy", Cols: 10, Mode: BSP, Optimizer: "adam rate=0.01", Init: Init{Kind: Uniform, A: -1, B: 1}}
+	h := Spec{Name: "hash", Rows: 2, Cols: 520, Mode: BSP, Optimizer: "adam rate=0.01", Init: Init{Kind: Uniform, A: -1, B: 1}, Partition: Hash}
+	p := h
+	p.Name, p.Sparse = "sparse", true
 	j := newSimJob(sim.New(19, sim.Options{}), simOptions{
-		clients: clients, servers: servers, min: 16, most: 5, tables: []Spec{d, s}, server: ServerOptions{Store: store}, dir: DirectoryOptions{Restore: from},
+		clients: clients, servers: servers, min: 16, tables: []Spec{d, s, h, p}, server: ServerOptions{Store: store}, dir: DirectoryOptions{Restore: from},
 	})
 	for k := range clients {
 		j.start(k, 0, func(w *Worker, sleep func(time.Duration)) error {
 			a, b := tableOf[float32](w, "dense"), tableOf[float32](w, "lazy")
+			e, f := tableOf[float32](w, "hash"), tableOf[float32](w, "sparse")
 			w.KeepState(func() []byte { return []byte(fmt.Sprint("client ", k, " at ", w.Now())) })
 			for w.Now() < rounds {
 				c := w.Now()
-				g := make([]float32, 500)
+				g := make([]float32, 520)
 				for i := range g {
 					g[i] = draw.Unit(uint64(c), 72, uint64(i))
 				}
 				if k == 0 { // one gives the gradient, so that the sum does not depend on how many there are
-					if err := errors.Join(a.DenseInc(0, 0, g), b.DenseInc(int64(c%7)-3, 0, g[:10])); err != nil {
+					cols := make([]int64, 104) // some of each block, since an optimizer counts the steps of each
+					for i := range cols {
+						cols[i] = int64(5*i) + int64(c%5)
+					}
+					if err := errors.Join(a.DenseInc(0, 0, g[:500]), b.DenseInc(int64(c%7)-3, 0, g[:10]), e.DenseInc(int64(c%2), 0, g), f.BatchInc(int64(c%2), cols, g[:104])); err != nil {
 						return err
 					}
 				}
@@ -52,6 +60,13 @@ func train19(t *testing.T, servers, clients int, rounds Clock, store *memory, fr
 				for r := int64(-3); r <= 3; r++ { // any int64 is an id
 					y := make([]float32, 10)
 					if _, err := b.Get(bg, r, y); err != nil {
+						return err
+					}
+					x = append(x, y...)
+				}
+				y := make([]float32, 2*520)
+				for _, t := range []Table[float32]{e, f} {
+					if _, err := t.GetRows(bg, []int64{0, 1}, y); err != nil {
 						return err
 					}
 					x = append(x, y...)

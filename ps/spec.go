@@ -78,6 +78,7 @@ const DefaultStaleness = 3
 const (
 	maxStaleness = 1 << 20
 	maxCols      = 1 << 40
+	maxWhole     = 1 << 34 // cells of a row that is read whole: a dense one, and a sparse one other than cell by cell
 	maxName      = 256
 	maxTensors   = 1 << 12
 )
@@ -182,8 +183,8 @@ func (s *Spec) validate() error {
 	}
 	if s.Cols < 1 || s.Cols > maxCols {
 		bad("cols: want 1 to %d, found %d", int64(maxCols), s.Cols)
-	} else if !s.Sparse && s.Cols > 1<<34 {
-		bad("cols: a dense row has at most %d cells, found %d: set Sparse", int64(1)<<34, s.Cols)
+	} else if !s.Sparse && s.Cols > maxWhole {
+		bad("cols: a dense row has at most %d cells, found %d: set Sparse", int64(maxWhole), s.Cols)
 	}
 	if s.Cell > Int64 {
 		bad("cell: unknown type %d", s.Cell)

@@ -27,7 +27,11 @@ func TableOf[T Number](w *Worker, name string) (Table[T], error) {
 	defer w.d.Unlock()
 	t := w.s.c.byName[name]
 	if t == nil {
-		return Table[T]{}, fmt.Errorf("ps: no table is called %q", name)
+		var there []string
+		for _, t := range w.s.c.tables {
+			there = append(there, t.spec.Name)
+		}
+		return Table[T]{}, fmt.Errorf("ps: no table is called %q; there are %q", name, there)
 	}
 	if c := cellOf[T](); c != t.spec.Cell {
 		return Table[T]{}, fmt.Errorf("ps: table %q: its cells are %s, and it was asked for with %s", name, t.spec.Cell, c)
@@ -334,6 +338,9 @@ func (t Table[T]) View(ctx context.Context, row int64, f func([]T)) (Clock, erro
 	if err := t.checkRow("view", row); err != nil {
 		return 0, err
 	}
+	if t.t.spec.Cols > maxWhole {
+		return 0, fmt.Errorf("ps: view %q: row %d: it has %d cells, and one of at most %d is read whole: see GetCells", t.t.spec.Name, row, t.t.spec.Cols, int64(maxWhole))
+	}
 	s, d := t.w.s, t.w.d
 	t.r.one[0] = row
 	g := &getCall{w: s, t: t.t, rows: t.r.one[:]}
@@ -358,11 +365,13 @@ func (t Table[T]) View(ctx context.Context, row int64, f func([]T)) (Clock, erro
 		r = g.hits[0]
 	}
 	if t.t.spec.Sparse || t.pending(r) {
-		t.r.scratch = slices.Grow(t.r.scratch[:0], int(t.t.spec.Cols))[:t.t.spec.Cols]
-		t.read(r, t.r.scratch)
+		x := slices.Grow(t.r.scratch, int(t.t.spec.Cols))[:t.t.spec.Cols]
+		t.r.scratch = nil // f may take another view
+		t.read(r, x)
 		s.c.unpin(g)
 		d.Unlock()
-		f(t.r.scratch)
+		f(x)
+		t.r.scratch = x[:0]
 		return t.saw(v), nil
 	}
 	cells := r.cells
@@ -406,7 +415,7 @@ func (t Table[T]) pending(r *cachedRow) bool {
 	return false
 }
 
-// Prefetch begins to fetch rows that are soon read, and does not wait. Rows that do not exist are left out: Get will say so.
+// Prefetch begins to fetch rows that are soon read, and does not wait. It leaves out what Rows does.
 // What the next round reads, Clock asks for with a message less.
 func (t Table[T]) Prefetch(rows ...int64) {
 	if gets := t.w.silent([]Wanted{t.Rows(rows...)}); len(gets) > 0 {
@@ -420,11 +429,11 @@ type Wanted struct {
 	rows []int64
 }
 
-// Rows names rows of the table. Rows that do not exist are left out: Get will say so.
+// Rows names rows of the table. Rows that do not exist are left out, since Get will say so, and those that are too long to be read whole.
 func (t Table[T]) Rows(rows ...int64) Wanted {
 	w := Wanted{t: t.t}
 	for _, r := range rows {
-		if t.checkRow("prefetch", r) == nil {
+		if t.checkRow("prefetch", r) == nil && t.t.spec.Cols <= maxWhole {
 			w.rows = append(w.rows, r)
 		}
 	}

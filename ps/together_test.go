@@ -143,7 +143,7 @@ func TestAnswerTells(t *testing.T) {
 			}
 		}
 		step(protocol.Message{From: dirName(), Body: &install{config: &Config{
-			Version: 1, Tables: []Definition{d},
+			Version: 1, Place: s.p.hash(), Tables: []Definition{d},
 			Clients: []Member{{Name: clientName(0), Session: 1, State: Active}, {Name: clientName(1), Session: 1, State: Active}},
 		}}})
 		step(protocol.Message{From: clientName(1), Body: &batch{client: 1, session: 1, last: true}})

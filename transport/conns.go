@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"reflect"
 )
 
 // Conns is a network over connections that its maker brings: those of a simulator, or through a proxy. It serves one port, which closes
@@ -28,7 +29,19 @@ func (c Conns) Open(ctx context.Context, self Name, o Options) (Port, error) {
 	if check == nil {
 		check = func(string) error { return nil }
 	}
+	dial := func(ctx context.Context, addr string) (net.Conn, error) {
+		nc, err := c.Dial(ctx, addr)
+		return distinct(nc), err
+	}
 	return openPort(self, o, &carrier{
-		addr: c.Addr, listeners: []net.Listener{c.Listener}, dial: c.Dial, check: check, sum: func(net.Conn, string) bool { return true },
+		addr: c.Addr, listeners: []net.Listener{tunedListener{c.Listener, distinct}}, dial: dial, check: check, sum: func(net.Conn, string) bool { return true },
 	}), nil
+}
+
+// distinct returns a connection that a port can tell from others: one that is a struct need not compare.
+func distinct(nc net.Conn) net.Conn {
+	if nc == nil || reflect.ValueOf(nc).Comparable() {
+		return nc
+	}
+	return &struct{ net.Conn }{nc}
 }

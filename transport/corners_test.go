@@ -438,3 +438,65 @@ func TestStreamsOfTheGone(t *testing.T) {
 		t.Errorf("%d streams were refused, want %d", n, maxUnopened+1)
 	}
 }
+
+// TestLinksOfNobody: what a stream that nobody reads keeps of links that come and go does not grow, and who reads it in the end learns how
+// they are, and what has come between.
+func TestLinksOfNobody(t *testing.T) {
+	p, err := Unix{Dir: t.TempDir()}.Open(t.Context(), Name{ID: "self"}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	opened, err := p.Stream("s", StreamOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, a, b := opened.(*stream), Name{ID: "a"}, Name{ID: "b"}
+	first, last := errors.New("first"), errors.New("last")
+	flap := func() {
+		for range 1000 {
+			for _, n := range []Name{a, b} {
+				s.tell(LinkLost, n, first)
+				s.tell(LinkBack, n, nil)
+			}
+		}
+	}
+	frame := func(from Name, priority Priority) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.push(&arrival{ev: Event{From: from, Priority: priority}, d: &delivery{}})
+	}
+	s.tell(LinkBack, a, nil) // its loss was returned
+	flap()
+	s.tell(LinkLost, b, last)
+	if n := s.main.len(); n != 4 {
+		t.Errorf("%d events are kept of two links, want 4", n)
+	}
+	frame(a, Control)
+	frame(b, Data)
+	flap()
+	if n := s.main.len(); n != 9 {
+		t.Errorf("%d events are kept of two links, and a frame, want 9", n)
+	}
+	want := []Event{
+		{What: LinkBack, From: a},
+		{What: LinkLost, From: a, Err: first},
+		{What: LinkLost, From: b, Err: last},
+		{What: LinkBack, From: a},
+		{From: a, Priority: Control},
+		{From: b},
+		{What: LinkLost, From: a, Err: first},
+		{What: LinkLost, From: b, Err: first},
+		{What: LinkBack, From: a},
+		{What: LinkBack, From: b},
+	}
+	for i, w := range want {
+		ev, err := s.Recv(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev.What != w.What || ev.From != w.From || ev.Err != w.Err || ev.Priority != w.Priority {
+			t.Errorf("event %d: %+v, want %+v", i, ev, w)
+		}
+	}
+}

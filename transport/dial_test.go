@@ -133,3 +133,45 @@ func TestShortLivedLinks(t *testing.T) {
 		}
 	})
 }
+
+// A taggedConn cannot be compared, as a user's connection need not be.
+type taggedConn struct {
+	net.Conn
+	_ []string
+}
+
+type taggedListener struct{ pipes }
+
+func (l taggedListener) Accept() (net.Conn, error) {
+	nc, err := l.pipes.Accept()
+	return taggedConn{Conn: nc}, err
+}
+
+// TestConnsThatDoNotCompare: the connections of a user's network are whatever they like.
+func TestConnsThatDoNotCompare(t *testing.T) {
+	here, there := newPipes(), newPipes()
+	dial := func(ctx context.Context, _ string) (net.Conn, error) {
+		nc, err := there.dial(ctx, "")
+		return taggedConn{Conn: nc}, err
+	}
+	var streams [2]Stream
+	for i, l := range []pipes{here, there} {
+		p, err := Conns{Listener: taggedListener{l}, Addr: "there", Dial: dial}.Open(t.Context(), Name{ID: "ab"[i : i+1]}, Options{Linger: time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		if streams[i], err = p.Stream("s", StreamOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := streams[0].Know(streams[1].Self(), "there"); err != nil {
+		t.Fatal(err)
+	}
+	if err := streams[0].Send(t.Context(), streams[1].Self(), Frame{Kind: 7}); err != nil {
+		t.Fatal(err)
+	}
+	if ev, err := streams[1].Recv(t.Context()); err != nil || ev.Kind != 7 {
+		t.Errorf("%+v, %v", ev, err)
+	}
+}

@@ -329,6 +329,42 @@ func TestStaleSocket(t *testing.T) {
 	}
 }
 
+// TestStaleSocketOfMany: of several processes of one name that find the socket of a dead one, one takes its place, and all others hear that it did.
+func TestStaleSocketOfMany(t *testing.T) {
+	for range 200 {
+		path := filepath.Join(t.TempDir(), "s")
+		dead, err := net.Listen("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dead.(*net.UnixListener).SetUnlinkOnClose(false)
+		if err := dead.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var wait sync.WaitGroup
+		var opened [4]net.Listener
+		for i := range opened {
+			wait.Go(func() { opened[i], _ = listenUnix(t.Context(), path) })
+		}
+		wait.Wait()
+		n := 0
+		for _, ln := range opened {
+			if ln != nil {
+				n++
+				defer ln.Close()
+			}
+		}
+		if n != 1 {
+			t.Fatalf("%d listen at one path", n)
+		}
+		nc, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+	}
+}
+
 func TestLongSocketPath(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
 	if _, err := (Unix{Dir: dir}).Open(t.Context(), Name{ID: "x"}, Options{}); err == nil || !strings.Contains(err.Error(), "choose a shorter Dir") {

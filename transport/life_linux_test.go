@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/trivium-ml/trivium/transport"
 )
 
@@ -144,5 +146,24 @@ func TestLifeThreads(t *testing.T) {
 	}
 	if fds, err := os.ReadDir("/proc/self/fd"); err != nil || len(fds) < 3 {
 		t.Errorf("the process has %d files open (%v)", len(fds), err)
+	}
+}
+
+// TestLockedDirectory: who owns the directory of the sockets may have it locked for as long as he lives.
+func TestLockedDirectory(t *testing.T) {
+	dir, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	p, err := transport.Unix{Dir: dir.Name()}.Open(t.Context(), transport.Name{ID: "x"}, transport.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
 	}
 }

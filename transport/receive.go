@@ -10,7 +10,7 @@ type arrival struct {
 	ev      Event
 	d       *delivery
 	post    *post
-	barrier int // link events that come first
+	barrier int // link events that came before it; of a control frame: that are returned first
 }
 
 // deliver hands a whole frame to Recv, or holds it back, or drops it: then it returns false, and the delivery is the caller's. lends: a
@@ -92,8 +92,37 @@ func (s *stream) tell(what EventKind, from Name, err error) {
 
 // note has Recv return an event of a link, after all that has come. s.mu is held.
 func (s *stream) note(what EventKind, from Name, err error) {
+	if what == LinkLost && s.lostAgain(from, err) {
+		return
+	}
 	s.push(&arrival{ev: Event{What: what, From: from, Err: err}})
 	s.pushed++
+}
+
+// lostAgain reports whether Recv is to return already that this link was lost, and nothing but links has changed since: then that tells of
+// this loss as well, and that the link was back between the two is dropped. So a stream that nobody reads keeps little of a link that comes
+// and goes. s.mu is held.
+func (s *stream) lostAgain(from Name, err error) bool {
+	back := -1
+	for i := s.main.len() - 1; i >= 0; i-- {
+		a := s.main.index(i)
+		if a.ev.What == Received || s.ctl.len() > 0 && s.ctl.index(s.ctl.len()-1).barrier > a.barrier {
+			return false
+		}
+		switch {
+		case a.ev.From != from:
+		case a.ev.What == LinkBack:
+			back = i
+		default:
+			a.ev.Err = err
+			if back >= 0 {
+				s.main.remove(back)
+				s.pushed--
+			}
+			return true
+		}
+	}
+	return false
 }
 
 func (s *stream) Recv(ctx context.Context) (Event, error) {
@@ -208,8 +237,9 @@ type ring struct {
 	at, used int
 }
 
-func (r *ring) len() int        { return r.used }
-func (r *ring) first() *arrival { return &r.a[r.at] }
+func (r *ring) len() int             { return r.used }
+func (r *ring) first() *arrival      { return &r.a[r.at] }
+func (r *ring) index(i int) *arrival { return &r.a[(r.at+i)%len(r.a)] }
 
 func (r *ring) push(a *arrival) {
 	if r.used == len(r.a) {
@@ -226,6 +256,17 @@ func (r *ring) push(a *arrival) {
 func (r *ring) pop() {
 	r.a[r.at] = arrival{}
 	r.at = (r.at + 1) % len(r.a)
+	r.used--
+}
+
+// remove removes the link event at i; link events alone follow.
+func (r *ring) remove(i int) {
+	for ; i < r.used-1; i++ {
+		next := r.index(i + 1)
+		next.barrier--
+		*r.index(i) = *next
+	}
+	*r.index(i) = arrival{}
 	r.used--
 }
 

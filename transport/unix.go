@@ -137,31 +137,40 @@ func unixPath(addr string) (string, error) {
 	return path, nil
 }
 
-// listenUnix listens at path. A socket there to which nobody listens is what a dead process left.
+// listenUnix listens at path. A socket there to which nobody listens is what a dead process left. It takes two steps to listen, and two to
+// replace what is dead: another process may see none half done, else it would take a socket for dead that is about to live.
 func listenUnix(ctx context.Context, path string) (net.Listener, error) {
-	for range 3 {
-		ln, err := new(net.ListenConfig).Listen(ctx, "unix", path)
-		if err == nil {
-			if err := os.Chmod(path, 0o600); err != nil {
-				return nil, errors.Join(err, ln.Close())
-			}
-			return ln, nil
-		}
-		if !errors.Is(err, syscall.EADDRINUSE) {
+	unlock := lockDir(filepath.Dir(path))
+	defer unlock()
+	ln, err := new(net.ListenConfig).Listen(ctx, "unix", path)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		if err := removeDead(ctx, path); err != nil {
 			return nil, err
 		}
-		nc, dialErr := new(net.Dialer).DialContext(ctx, "unix", path)
-		if dialErr == nil {
-			return nil, errors.Join(fmt.Errorf("it is open already: a process listens at %s", path), nc.Close())
-		}
-		if !errors.Is(dialErr, syscall.ECONNREFUSED) && !errors.Is(dialErr, fs.ErrNotExist) {
-			return nil, errors.Join(err, dialErr)
-		}
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
+		ln, err = new(net.ListenConfig).Listen(ctx, "unix", path)
 	}
-	return nil, fmt.Errorf("another process takes the socket %s each time it is free", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(err, ln.Close())
+	}
+	return ln, nil
+}
+
+// removeDead removes a socket, unless somebody listens to it.
+func removeDead(ctx context.Context, path string) error {
+	nc, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err == nil {
+		return errors.Join(fmt.Errorf("it is open already: a process listens at %s", path), nc.Close())
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("a socket is in use: %w", err)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // Nearest is a network that reaches peers of the same host by Unix, and others by TCP. Its addresses name both, and the host:

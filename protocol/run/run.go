@@ -259,15 +259,16 @@ func (l *Loop) run(ctx context.Context) {
 	l.end()
 }
 
-// ring handles the timers that have run out, and sets the clock for the next one.
+// ring handles the timers that have run out, and sets the clock for the next one. Those that this sets come after what else waits.
 func (l *Loop) ring(clock *time.Timer) {
+	last := l.timers.last
 	for l.exit == nil {
-		at, any := l.timers.next()
+		next, any := l.timers.next()
 		if !any {
 			clock.Stop()
 			return
 		}
-		if wait := at - l.now(); wait > 0 {
+		if wait := next.at - l.now(); wait > 0 || next.seq > last {
 			clock.Reset(wait)
 			return
 		}

@@ -465,3 +465,26 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 	stop(b, a, e)
 }
+
+// TestTimersOfNow: timers that are set anew each time they run out, for at once, leave room for calls, and for the end.
+func TestTimersOfNow(t *testing.T) {
+	rings := 0
+	l := start(t, script(func(_ time.Duration, in protocol.Event) []protocol.Command {
+		switch in := in.(type) {
+		case protocol.Start:
+			return []protocol.Command{protocol.SetTimer{ID: 1}, protocol.SetTimer{ID: 2}}
+		case protocol.Timer:
+			if rings++; rings > 1e6 {
+				return []protocol.Command{protocol.Exit{Err: errors.New("the timers let nothing else through")}}
+			}
+			return []protocol.Command{protocol.SetTimer{ID: in.ID}}
+		case protocol.Call:
+			return []protocol.Command{protocol.Answer{ID: in.ID, Result: rings}}
+		}
+		return exitOnStop(in)
+	}), nil, run.Options{})
+	if _, err := l.Call(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	stop(t, l)
+}

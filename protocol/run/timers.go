@@ -11,7 +11,7 @@ import (
 type timers struct {
 	heap  []running
 	place map[protocol.TimerID]int
-	set_  uint64
+	last  uint64 // seq that was given
 }
 
 type running struct {
@@ -34,8 +34,8 @@ func (t *timers) set(id protocol.TimerID, now, after time.Duration) {
 	if t.place == nil {
 		t.place = map[protocol.TimerID]int{}
 	}
-	t.set_++
-	r := running{now + min(after, math.MaxInt64-now), t.set_, id} // what is beyond the end of time comes at it
+	t.last++
+	r := running{now + min(after, math.MaxInt64-now), t.last, id} // what is beyond the end of time comes at it
 	if runs {
 		t.heap[i] = r
 	} else {
@@ -46,12 +46,12 @@ func (t *timers) set(id protocol.TimerID, now, after time.Duration) {
 	t.fix(i)
 }
 
-// next says when the first one runs out.
-func (t *timers) next() (at time.Duration, any bool) {
+// next is the first one to run out.
+func (t *timers) next() (r running, any bool) {
 	if len(t.heap) == 0 {
-		return 0, false
+		return running{}, false
 	}
-	return t.heap[0].at, true
+	return t.heap[0], true
 }
 
 // pop removes the first one.

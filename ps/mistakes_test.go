@@ -1,0 +1,145 @@
+package ps
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/trivium-ml/trivium/protocol"
+	"github.com/trivium-ml/trivium/sim"
+)
+
+// TestPlacementsThatDiffer: a member that was given another placement than the directory is told so, whatever differs.
+func TestPlacementsThatDiffer(t *testing.T) {
+	for name, change := range map[string]func(p *Placement){
+		"servers":       func(p *Placement) { p.Servers = p.Servers[:1] },
+		"order":         func(p *Placement) { p.Servers = []Name{serverName(1), serverName(0)} },
+		"MinShardCells": func(p *Placement) { p.MinShardCells = 1 },
+		"ShardsEach":    func(p *Placement) { p.ShardsEach = 1 },
+		"MaxServers":    func(p *Placement) { p.MaxServers = 9 },
+		"Lanes":         func(p *Placement) { p.Lanes = 2 },
+		"Exact":         func(p *Placement) { p.Exact = true },
+	} {
+		right := Placement{Epoch: 1, Directory: dirName(), Servers: []Name{serverName(0), serverName(1)}, Clients: []Name{clientName(0)}}
+		wrong := right
+		change(&wrong)
+		tables := []Spec{{Name: "t", Rows: 10, Cols: 500, Mode: BSP}}
+		d, err := NewDirectoryState(right, DirectoryOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := NewClientState(wrong, clientName(0), tables, Options{Session: 7})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := NewServerState(wrong, 0, ServerOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Step(0, protocol.Message{From: clientName(0), Body: &hello{name: clientName(0), session: 7, specs: tables}})
+		told := protocol.Message{From: dirName(), Body: &install{config: d.config}}
+		c.Step(0, protocol.Call{ID: 1, Arg: openCall{}})
+		text := ""
+		for _, out := range c.Step(0, told) {
+			if a, ok := out.(protocol.Answer); ok {
+				text = fmt.Sprint(a.Err)
+			}
+		}
+		if !strings.Contains(text, "the placement of j/worker/0 is not that of j/directory/0") {
+			t.Errorf("%s: a client says %q", name, text)
+		}
+		text = ""
+		for _, out := range s.Step(0, told) {
+			if m, ok := out.(protocol.Send); ok {
+				text = m.Body.(*accept).text
+			}
+		}
+		if !strings.Contains(text, "the placement of "+s.name.String()+" is not that of j/directory/0") {
+			t.Errorf("%s: a server says %q", name, text)
+		}
+	}
+}
+
+// TestViewsWithinViews: a view may be taken within another, also of rows that the worker has added to.
+func TestViewsWithinViews(t *testing.T) {
+	for _, sparse := range []bool{false, true} {
+		j := newSimJob(sim.New(1, sim.Options{}), simOptions{clients: 1, servers: 1, tables: []Spec{{Name: "t", Rows: 10, Cols: 2, Sparse: sparse}}})
+		j.start(0, 0, func(w *Worker, _ func(time.Duration)) error {
+			tab := tableOf[float32](w, "t")
+			if err := errors.Join(tab.Inc(0, 0, 1), tab.Inc(1, 0, 2)); err != nil {
+				return err
+			}
+			var a0, b0 float32
+			var inner error
+			_, err := tab.View(bg, 0, func(a []float32) {
+				_, inner = tab.View(bg, 1, func(b []float32) { b0 = b[0] })
+				a0 = a[0]
+			})
+			if a0 != 1 || b0 != 2 {
+				err = errors.Join(err, fmt.Errorf("views of 1 and 2 hold %v and %v", a0, b0))
+			}
+			return errors.Join(err, inner, w.Finish(bg))
+		})
+		j.run(t, time.Minute)
+	}
+}
+
+// TestRowsOfAllColumns: of sparse rows that no memory holds cells are read, and nothing else.
+func TestRowsOfAllColumns(t *testing.T) {
+	j := newSimJob(sim.New(1, sim.Options{}), simOptions{clients: 1, servers: 1, tables: []Spec{{Name: "t", Cols: maxCols, Sparse: true}}})
+	j.start(0, 0, func(w *Worker, _ func(time.Duration)) error {
+		tab := tableOf[float32](w, "t")
+		tab.Prefetch(7)
+		_, err := tab.View(bg, 7, func([]float32) {})
+		if err == nil || !strings.Contains(err.Error(), `view "t": row 7: it has 1099511627776 cells, and one of at most 17179869184 is read whole: see GetCells`) {
+			return fmt.Errorf("a view: %w", err)
+		}
+		x := make([]float32, 1)
+		if err := tab.Inc(7, maxCols-1, 3); err != nil {
+			return err
+		}
+		if _, err := w.Clock(bg, tab.Rows(7)); err != nil {
+			return err
+		}
+		if _, err := tab.GetCells(bg, 7, []int64{maxCols - 1}, x); err != nil || x[0] != 3 {
+			return fmt.Errorf("cell %v: %w", x[0], err)
+		}
+		return w.Finish(bg)
+	})
+	j.run(t, time.Minute)
+}
+
+// TestTooFewWorkers: a read that waits for a worker of its own client that nobody has made says so.
+func TestTooFewWorkers(t *testing.T) {
+	j := newSimJob(sim.New(1, sim.Options{}), simOptions{clients: 1, servers: 1, tables: []Spec{{Name: "t", Rows: 1, Cols: 4}}, client: Options{Workers: 2}})
+	var got error
+	j.startThen(0, 0, func(w *Worker, _ func(time.Duration)) error {
+		if _, err := w.Clock(bg); err != nil {
+			return err
+		}
+		_, err := tableOf[float32](w, "t").Get(bg, 0, make([]float32, 4))
+		return err
+	}, func(err error) { got = err })
+	if err := j.w.Run(nil, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	j.end()
+	if got == nil || !strings.Contains(got.Error(), "held by j/worker/0, which has 1 of the 2 workers that Options.Workers names: no progress in 10m0s") {
+		t.Error(got)
+	}
+}
+
+// TestUnknownTable: who asks for a table that is not there is told which are.
+func TestUnknownTable(t *testing.T) {
+	j := newSimJob(sim.New(1, sim.Options{}), simOptions{clients: 1, servers: 1, tables: []Spec{{Name: "weights", Rows: 1, Cols: 4}, {Name: "bias", Rows: 1, Cols: 4}}})
+	j.start(0, 0, func(w *Worker, _ func(time.Duration)) error {
+		_, err := TableOf[float32](w, "weight")
+		if err == nil || err.Error() != `ps: no table is called "weight"; there are ["weights" "bias"]` {
+			return fmt.Errorf("found %w", err)
+		}
+		return w.Finish(bg)
+	})
+	j.run(t, time.Minute)
+}

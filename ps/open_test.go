@@ -1,0 +1,153 @@
+package ps
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/trivium-ml/trivium/protocol"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// TestOpenOfStrangers: who does not know where the directory is, or a server, is told so at once: nobody will call him.
+func TestOpenOfStrangers(t *testing.T) {
+	for _, stranger := range []string{"directory", "server"} {
+		t.Run(stranger, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(bg, time.Hour)
+				defer cancel()
+				network := transport.NewMemory()
+				p := Placement{Directory: dirName(), Servers: []Name{serverName(0)}, Clients: []Name{clientName(0)}}
+				hosts := map[Name]*Host{}
+				for _, name := range []Name{dirName(), serverName(0), clientName(0)} {
+					port, err := network.Open(ctx, name, transport.Options{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer port.Close()
+					for _, other := range []Name{dirName(), serverName(0)} {
+						if name == clientName(0) && other.Role == stranger {
+							continue
+						}
+						if err := port.Know(other, "memory:"+other.String()); err != nil {
+							t.Fatal(err)
+						}
+					}
+					stream, err := port.Stream("ps", StreamOptions())
+					if err != nil {
+						t.Fatal(err)
+					}
+					hosts[name] = Share(stream, nil)
+					defer hosts[name].Close()
+				}
+				if _, err := hosts[dirName()].Direct(p, DirectoryOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				served := make(chan error, 1)
+				go func() { served <- hosts[serverName(0)].Serve(ctx, p, ServerOptions{}) }()
+				begun := time.Now()
+				c, err := hosts[clientName(0)].Open(ctx, p, []Spec{{Name: "n", Rows: 1, Cols: 4}}, Options{})
+				if err == nil {
+					w, openErr := c.Worker(ctx)
+					if openErr != nil {
+						t.Fatal(openErr)
+					}
+					_, err = tableOf[float32](w, "n").Get(ctx, 0, make([]float32, 4))
+				}
+				if !errors.Is(err, transport.ErrUnknownPeer) || !strings.Contains(err.Error(), "j/"+stranger+"/0") || time.Since(begun) > time.Second {
+					t.Errorf("after %v: %v", time.Since(begun), err)
+				}
+				cancel()
+				if err := <-served; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// TestOpenBeforeAll: a client may ask before anyone is there who could let it in.
+func TestOpenBeforeAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(bg, time.Hour)
+		defer cancel()
+		network := transport.NewMemory()
+		p := Placement{Directory: dirName(), Servers: []Name{serverName(0)}, Clients: []Name{clientName(0)}}
+		share := func(name Name) *Host {
+			port, err := network.Open(ctx, name, transport.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = port.Close() })
+			for _, other := range []Name{dirName(), serverName(0)} {
+				if err := port.Know(other, "memory:"+other.String()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			stream, err := port.Stream("ps", StreamOptions())
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := Share(stream, nil)
+			t.Cleanup(func() { _ = h.Close() })
+			return h
+		}
+		opened := make(chan error, 1)
+		client := share(clientName(0))
+		go func() {
+			_, err := client.Open(ctx, p, nil, Options{})
+			opened <- err
+		}()
+		time.Sleep(time.Minute)
+		if _, err := share(dirName()).Direct(p, DirectoryOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		server, served := share(serverName(0)), make(chan error, 1)
+		go func() { served <- server.Serve(ctx, p, ServerOptions{}) }()
+		if err := <-opened; err != nil {
+			t.Error(err)
+		}
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestOpenInVain: who gives up is told why the directory was not reached, as far as is known.
+func TestOpenInVain(t *testing.T) {
+	lost := protocol.LinkLost{Peer: dirName(), Err: errors.New("j/directory/0 at tcp:127.0.0.1:9: connection refused")}
+	for _, c := range []struct {
+		name   string
+		before []protocol.Event
+		want   string
+	}{
+		{"nobody listens", []protocol.Event{lost}, "connection refused"},
+		{"silence", nil, "j/directory/0 has not let it in, as it does once all servers are there"},
+		{"it is back", []protocol.Event{lost, protocol.LinkBack{Peer: dirName()}}, "j/directory/0 has not let it in, as it does once all servers are there"},
+		{"another", []protocol.Event{protocol.LinkLost{Peer: serverName(0), Err: io.EOF}}, "j/directory/0 has not let it in, as it does once all servers are there"},
+	} {
+		s, err := NewClientState(Placement{Directory: dirName(), Servers: []Name{serverName(0)}}, clientName(0), nil, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Step(0, protocol.Start{})
+		s.Step(0, protocol.Call{ID: 1, Arg: openCall{}})
+		for _, ev := range c.before {
+			s.Step(0, ev)
+		}
+		for _, out := range s.Step(time.Second, protocol.Call{Arg: cancelCall{1, context.DeadlineExceeded}}) {
+			if a, ok := out.(protocol.Answer); ok {
+				err = a.Err
+			}
+		}
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want it to say %q", c.name, err, c.want)
+		}
+	}
+}
