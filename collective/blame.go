@@ -37,7 +37,7 @@ type Cause uint8
 
 // The causes.
 const (
-	Lost      Cause = iota + 1 // the link to the rank broke, or its process is gone
+	Lost      Cause = iota + 1 // the link to the rank broke, its process is gone, or it has left the group
 	Canceled                   // its context ended
 	Refused                    // its arguments were refused
 	NotFinite                  // its contribution holds a NaN or an infinity, and Options.NotFinite is Refuse or Skip

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -245,4 +246,135 @@ func TestLandingForEver(t *testing.T) {
 			return nil
 		})
 	})
+}
+
+// TestLeft: whoever waits for a rank that has closed its group, while its port stays open, is told at once that it has left. What it had done
+// before is complete, whenever others ask for it, and what it is no part of goes on.
+func TestLeft(t *testing.T) {
+	const cells = 100_000 // several frames, which goodbye overtakes
+	vector := func() collective.Buffer { return collective.Of(make([]float32, cells)) }
+	left := func(t *testing.T, name string, r int, err error) {
+		if b, ok := errors.AsType[*collective.Blame](err); !ok || b.Rank != r || b.Cause != collective.Lost || !strings.Contains(b.Evidence, "has left") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	type start func(r, tag int, op collective.Op) error // of rank r, which waits
+	for name, story := range map[string]func(t *testing.T, w *world, g []*collective.Group, do start){
+		"before an operation": func(t *testing.T, w *world, g []*collective.Group, do start) {
+			_ = g[2].Close()
+			synctest.Wait()
+			for r, err := range w.each(func(r int, _ *collective.Group) error {
+				if r == 2 {
+					return nil
+				}
+				return do(r, 0, collective.Op{})
+			})[:2] {
+				left(t, fmt.Sprint("rank ", r), 2, err)
+			}
+		},
+		"in an operation": func(t *testing.T, w *world, g []*collective.Group, do start) {
+			for r, err := range w.each(func(r int, _ *collective.Group) error {
+				if r == 0 {
+					time.Sleep(10 * time.Millisecond)
+					return g[0].Close()
+				}
+				return do(r, 0, collective.Op{Plan: collective.Ring})
+			})[1:] {
+				left(t, fmt.Sprint("rank ", r+1), 0, err)
+			}
+		},
+		"after an operation": func(t *testing.T, w *world, g []*collective.Group, do start) {
+			cast := collective.Op{Kind: collective.Broadcast, Root: 1, Plan: collective.GatherCast}
+			if err := do(1, 0, cast); err != nil {
+				t.Error(err)
+			}
+			_ = g[1].Close()
+			synctest.Wait()
+			var all sync.WaitGroup
+			for _, r := range []int{0, 2} {
+				all.Go(func() {
+					if err := do(r, 0, cast); err != nil {
+						t.Errorf("rank %d: what it had done: %v", r, err)
+					}
+					if err := do(r, 1, collective.Op{Kind: collective.Send + collective.Kind(r/2), Root: 2 - r}); err != nil {
+						t.Errorf("rank %d: what it is no part of: %v", r, err)
+					}
+				})
+			}
+			all.Wait()
+			for _, r := range []int{0, 2} {
+				all.Go(func() { left(t, fmt.Sprint("the commit of rank ", r), 1, g[r].Commit(t.Context(), 0)) })
+			}
+			all.Wait()
+		},
+		"in a commit": func(t *testing.T, w *world, g []*collective.Group, do start) {
+			w.must(func(r int, _ *collective.Group) error { return do(r, 0, collective.Op{}) })
+			for r, err := range w.each(func(r int, _ *collective.Group) error {
+				if r == 1 {
+					time.Sleep(10 * time.Millisecond)
+					return g[1].Close()
+				}
+				return g[r].Commit(t.Context(), 0)
+			}) {
+				if r != 1 {
+					left(t, fmt.Sprint("rank ", r), 1, err)
+				}
+			}
+		},
+	} {
+		for _, sub := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/sub-group %v", name, sub), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := open(t, inMemory, 3, collective.Options{})
+					defer w.close()
+					groups := w.groups
+					if sub {
+						groups = make([]*collective.Group, 3)
+						w.must(func(r int, g *collective.Group) (err error) {
+							groups[r], err = g.Sub([]int{0, 1, 2})
+							return err
+						})
+					}
+					begin := time.Now()
+					story(t, w, groups, func(r, tag int, op collective.Op) error {
+						return groups[r].Start(op, uint32(tag), vector(), vector()).Wait(t.Context())
+					})
+					if took := time.Since(begin); took > 100*time.Millisecond {
+						t.Errorf("it took %v", took)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestLeftBeforeSub: a rank that leaves the whole group is missed in the sub-groups that others have made, or make then, without it.
+func TestLeftBeforeSub(t *testing.T) {
+	for _, made := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			w := open(t, inMemory, 2, collective.Options{})
+			defer w.close()
+			var sub *collective.Group
+			begin := time.Now()
+			for _, leave := range []bool{!made, made} {
+				if leave {
+					_ = w.groups[1].Close()
+					synctest.Wait()
+					continue
+				}
+				var err error
+				if sub, err = w.groups[0].Sub([]int{1, 0}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			x := []float32{1}
+			err := collective.AllReduceInto(t.Context(), sub, x, x, collective.Sum)
+			if b, ok := errors.AsType[*collective.Blame](err); !ok || b.Rank != 0 || b.Cause != collective.Lost {
+				t.Errorf("made before %v: %v", made, err)
+			}
+			if took := time.Since(begin); took > 100*time.Millisecond {
+				t.Errorf("made before %v: it took %v", made, took)
+			}
+		})
+	}
 }

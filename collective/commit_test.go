@@ -9,8 +9,10 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/trivium-ml/trivium/transport"
+	"github.com/trivium-ml/trivium/wire"
 )
 
 // pair opens a group of two ranks in this process.
@@ -189,5 +191,56 @@ func TestWaitsForTheReceiver(t *testing.T) {
 	o.left[1] = taskDone
 	if r, _ := o.waits(); r != 2 {
 		t.Errorf("it waits for rank %d, want the receiver, 2", r)
+	}
+}
+
+// What a member sends of operations that nobody else knows does not fill the memory: steps that no rank can be at are ignored, and it is
+// blamed where it goes on.
+func TestHostileMember(t *testing.T) {
+	frame := func(kind uint8, step uint64, tag uint32, head []byte) *transport.Event {
+		return &transport.Event{Kind: kind, Key: transport.Key{Epoch: 1, Op: wire.MakeOp(step, tag)}, Head: head}
+	}
+	vote := (&vote{seen: opsSeen{1, 1, 1, 1}}).append(nil)
+	report := func(step uint64, tag uint32) []byte {
+		return (&report{step: step, tag: tag, waits: -1, fault: fault{cause: Canceled, rank: 1}}).append(nil)
+	}
+	for name, send := range map[string]func(c *core, i int) *transport.Event{
+		"reports of far steps": func(_ *core, i int) *transport.Event {
+			s := uint64(2 + i)
+			return frame(kindReport, s, 0, report(s, 0))
+		},
+		"votes of far steps":      func(_ *core, i int) *transport.Event { return frame(kindVote, uint64(2+i), 0, vote) },
+		"data of far steps":       func(_ *core, i int) *transport.Event { return frame(kindData, uint64(2+i), 0, nil) },
+		"reports of many tags":    func(_ *core, i int) *transport.Event { return frame(kindReport, 0, uint32(i), report(0, uint32(i))) },
+		"empty data of many tags": func(_ *core, i int) *transport.Event { return frame(kindData, 1, uint32(i), nil) },
+		"one frame again and again": func(c *core, _ int) *transport.Event {
+			ev := frame(kindData, 0, 0, nil)
+			ev.Fingerprint, ev.Chunk = c.ops[0].print, 3 // the last: others have their turn before
+			return ev
+		},
+	} {
+		o, err := Options{}.resolve()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := newCore(0, View{Epoch: 1, Peers: []transport.Name{{ID: "0"}, {ID: "1"}, {ID: "2"}}}, &o)
+		ring := c.start(Op{Plan: Ring}, 0, Of(make([]float32, 30)), Of(make([]float32, 30)), nil)
+		const most = mostUnknown + 1
+		for i := range 3 * most {
+			c.received(2, send(c, i))
+			c.out = c.out[:0]
+		}
+		kept := len(c.votes) + len(c.incidents) + len(c.void) + len(ring.held)
+		if counted := c.copied / int(unsafe.Sizeof(transport.Event{})); kept+len(c.early)-counted > 2*most {
+			t.Errorf("%s: of %d frames %d are kept, and %d of %d are counted", name, 3*most, kept, counted, len(c.early))
+		}
+		b, ok := errors.AsType[*Blame](c.failed)
+		if c.now = voidWait; c.failed == nil {
+			c.tick()
+			b, ok = errors.AsType[*Blame](c.failed)
+		}
+		if blamed := ok && b.Rank == 2 && b.Cause == Refused; blamed != (name == "reports of many tags") {
+			t.Errorf("%s: the group has failed with %v", name, c.failed)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/trivium-ml/trivium/compress"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/transport"
 	"github.com/trivium-ml/trivium/wire"
@@ -26,7 +27,7 @@ type core struct {
 	step   uint64
 	ops    []*operation      // of the step, by tag
 	early  []transport.Event // of operations that have not been started here
-	copied int               // bytes of them that were copied
+	copied int               // bytes that they take
 	void   []voided
 	votes  []*tally
 	vote   *tally // ours: Commit has been called
@@ -35,7 +36,9 @@ type core struct {
 
 	incidents []*incident
 	gone      []bool // links that are lost
-	left      []bool // who said goodbye
+	went      []int  // frames of data, and votes, to each rank
+	came      []int  // and from each
+	bye       []int  // how many come in all from a rank that has said goodbye, which overtakes them; -1: it has not
 	failed    error
 
 	plans    map[planKey]*Plan
@@ -88,6 +91,7 @@ type operation struct {
 	remote  [][]byte // the memories of all ranks, in shared memory
 	cards   []byte   // what the bells of all ranks say
 	held    []heldFrame
+	before  []residual
 	ready   []int32
 	started time.Duration
 	ended   time.Duration
@@ -108,6 +112,12 @@ type heldFrame struct {
 	ev   transport.Event
 }
 
+// A residual is a part of one, as it was before the operation.
+type residual struct {
+	e     *compress.Residual
+	cells []byte
+}
+
 // States of a task in left, besides the number of those it waits for.
 const (
 	taskDone   = -1
@@ -125,9 +135,11 @@ type voided struct {
 }
 
 func newCore(id uint16, v View, o *Options) *core {
+	n := len(v.Peers)
 	return &core{
 		id: id, epoch: v.Epoch, self: v.Self, names: v.Peers, opt: o, hosts: v.Hosts, step: o.FirstStep, due: never,
-		gone: make([]bool, len(v.Peers)), left: make([]bool, len(v.Peers)), plans: map[planKey]*Plan{}, known: map[quickKey]*prepared{},
+		gone: make([]bool, n), went: make([]int, n), came: make([]int, n), bye: slices.Repeat([]int{-1}, n),
+		plans: map[planKey]*Plan{}, known: map[quickKey]*prepared{},
 	}
 }
 
@@ -190,8 +202,8 @@ func (c *core) start(op Op, tag uint32, dst, src Buffer, done chan struct{}) *op
 		return o
 	}
 	for r, gone := range c.gone {
-		if gone {
-			c.triggerWhole(fault{cause: Lost, rank: r, evidence: "it has left"})
+		if gone && !c.left(r) { // what it has done before it left may be here
+			c.triggerWhole(fault{cause: Lost, rank: r, evidence: hasLeft})
 			return o
 		}
 	}
@@ -219,6 +231,11 @@ func (c *core) start(op Op, tag uint32, dst, src Buffer, done chan struct{}) *op
 	clear(c.early[len(keep):])
 	c.early = keep
 	c.count()
+	for r := range c.names {
+		if c.left(r) {
+			c.miss(r)
+		}
+	}
 	return o
 }
 
@@ -229,6 +246,9 @@ func (c *core) release(ev transport.Event) {
 	}
 	c.over = append(c.over, ev)
 }
+
+// far says that no rank can be at that step: for the one before it needs our vote.
+func (c *core) far(step uint64) bool { return step > c.step+1 }
 
 func (c *core) rankOf(n transport.Name) int { return slices.Index(c.names, n) }
 
@@ -321,6 +341,34 @@ func (c *core) prepare(o *operation) {
 	if p.slots > 0 {
 		o.coded = make([][]byte, p.slots)
 	}
+}
+
+// save keeps what e holds, where a void operation is no accident and training goes on: codecs write there.
+func (c *core) save(o *operation, e *compress.Residual) {
+	if c.opt.NotFinite == Allow {
+		return
+	}
+	cells := bytesOf(e.Cells())
+	m := c.memory(len(cells))[:len(cells)]
+	copy(m, cells)
+	o.before = append(o.before, residual{e, m})
+}
+
+// restore makes the residuals of a void operation as they were.
+func (c *core) restore(o *operation) {
+	for _, b := range o.before {
+		clear(b.e.Cells())
+		b.e.Take(as[float32](b.cells))
+	}
+	c.forget(o)
+}
+
+// forget gives back what save has copied.
+func (c *core) forget(o *operation) {
+	for _, b := range o.before {
+		c.free(b.cells)
+	}
+	o.before = nil
 }
 
 // recycle keeps o's scratch for another, where nobody may still read it.

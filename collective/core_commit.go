@@ -70,11 +70,6 @@ func (c *core) commit(step uint64, done chan struct{}) *tally {
 	}
 	t := c.tally(step)
 	t.done, c.vote = done, t
-	for r, gone := range c.gone {
-		if gone {
-			c.triggerWhole(fault{cause: Lost, rank: r, evidence: "it has left"})
-		}
-	}
 	c.tryVote()
 	return t
 }
@@ -101,6 +96,11 @@ func (c *core) tryVote() {
 	}
 	t.seen.merge(opsSeen{sum, sum, c.self, c.self})
 	c.wake(c.now + c.opt.Deadline)
+	for r := range c.names {
+		if c.away(r) { // without our vote it cannot have committed this step
+			c.triggerWhole(fault{cause: Lost, rank: r, evidence: hasLeft})
+		}
+	}
 	c.advance()
 }
 
@@ -176,9 +176,10 @@ func (c *core) mayVote(from, round int) (bit uint32, ok bool) {
 
 // sendVote sends it behind the data, whose connection the other end is reading as a rule: a control frame would wake another reader.
 func (c *core) sendVote(to int, t *tally, round int) {
-	if c.gone[to] {
+	if c.away(to) {
 		return
 	}
+	c.went[to]++
 	v := vote{round: round, fault: t.fault, seen: t.seen}
 	c.out = append(c.out, outFrame{to: to, f: transport.Frame{
 		Kind: kindVote, Priority: transport.Urgent, Key: transport.Key{Epoch: c.epoch, Op: wire.MakeOp(t.step, 0), Chunk: uint32(c.id)<<16 | noData}, Head: v.append(nil),
@@ -192,7 +193,7 @@ func (c *core) voted(from int, ev *transport.Event) {
 	}
 	step := ev.Op.Step()
 	bit, ok := c.mayVote(from, v.round)
-	if !ok || step < c.step {
+	if !ok || step < c.step || c.far(step) {
 		return // of a step that is over, or from nobody who may send it
 	}
 	t := c.tally(step)
@@ -229,6 +230,10 @@ func (c *core) decided() {
 	clear(c.cooling)
 	c.cooling = c.cooling[:0]
 	for _, o := range c.ops {
+		if err != nil {
+			c.restore(o)
+		}
+		c.forget(o)
 		if m := o.mem[Scratch]; m != nil && o.landing == 0 && len(c.cooling) < 16 {
 			c.cooling = append(c.cooling, m)
 		}
@@ -282,7 +287,7 @@ func (c *core) endVote(t *tally, err error) {
 }
 
 func (c *core) control(to int, kind uint8, op wire.Op, head []byte) {
-	if c.gone[to] {
+	if c.away(to) {
 		return
 	}
 	c.out = append(c.out, outFrame{to: to, f: transport.Frame{

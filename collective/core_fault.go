@@ -66,11 +66,23 @@ func (c *core) open(whole bool, step uint64, tag uint32, f fault) {
 	c.conclude(in, false)
 }
 
-func (c *core) incident(whole bool, step uint64, tag uint32) *incident {
+// mostUnknown is the number of failures at most of operations that are not under way here. What a member tells of them is kept until the
+// step is over: the size of its frames, so 256 MiB.
+const mostUnknown = 4096
+
+// incidentOf is that of the group, or of an operation; nil: there is none.
+func (c *core) incidentOf(whole bool, step uint64, tag uint32) *incident {
 	for _, in := range c.incidents {
 		if in.whole == whole && (whole || in.step == step && in.tag == tag) {
 			return in
 		}
+	}
+	return nil
+}
+
+func (c *core) incident(whole bool, step uint64, tag uint32) *incident {
+	if in := c.incidentOf(whole, step, tag); in != nil {
+		return in
 	}
 	in := &incident{whole: whole, step: step, tag: tag, reports: make([]*report, c.size()), begun: c.now}
 	c.incidents = append(c.incidents, in)
@@ -119,7 +131,13 @@ func (c *core) speak(in *incident, f fault) {
 
 func (c *core) reported(from int, ev *transport.Event) {
 	m, err := readReport(ev.Head, c.size())
-	if err != nil || c.failed != nil || !m.whole && m.step < c.step {
+	if err != nil || c.failed != nil || !m.whole && (m.step < c.step || c.far(m.step)) {
+		return
+	}
+	if !m.whole && len(c.incidents) >= len(c.ops)+mostUnknown && c.incidentOf(false, m.step, m.tag) == nil {
+		if m.fault.cause != 0 { // others only answer it
+			c.triggerWhole(fault{cause: Refused, rank: from, evidence: fmt.Sprintf("it tells of the failure of more than %d operations that are not under way", mostUnknown)})
+		}
 		return
 	}
 	in := c.incident(m.whole, m.step, m.tag)
@@ -135,7 +153,7 @@ func (c *core) reported(from int, ev *transport.Event) {
 
 // silent says that rank r is not waited for.
 func (c *core) silent(in *incident, r int) bool {
-	if c.gone[r] {
+	if c.away(r) {
 		return true
 	}
 	for _, m := range in.reports {
@@ -257,13 +275,13 @@ func (c *core) lost(from int, err error) {
 		return
 	}
 	c.gone[from] = true
-	if c.left[from] && !c.needs(from) {
-		return
-	}
 	for _, o := range slices.Clone(c.ops) {
 		if o.err != nil && !o.finish { // what was landing from there lands no more
 			c.end(o, o.err)
 		}
+	}
+	if c.left(from) {
+		return
 	}
 	c.triggerWhole(fault{cause: Lost, rank: from, evidence: fmt.Sprintf("the link to it broke: %v", err)})
 	for _, in := range slices.Clone(c.incidents) { // a conclusion may end the step
@@ -271,10 +289,46 @@ func (c *core) lost(from int, err error) {
 	}
 }
 
-// needs says whether something of this step must still come from a rank that has said goodbye.
+// hasLeft is the evidence against a rank that has closed its group.
+const hasLeft = "it has left the group"
+
+// left says that a rank has closed its group, and all that it sent has come.
+func (c *core) left(r int) bool { return c.bye[r] >= 0 && c.came[r] >= c.bye[r] }
+
+// away says that nothing comes from a rank any more.
+func (c *core) away(r int) bool { return c.gone[r] || c.left(r) }
+
+// leave says goodbye to the others: nothing is sent afterwards.
+func (c *core) leave() {
+	for r, n := range c.went {
+		if r != c.self {
+			c.control(r, kindBye, 0, wire.AppendUvarint(nil, uint64(n)))
+		}
+	}
+}
+
+// absent notes that a member of a sub-group has left the whole group; it had not made this one unless it said goodbye.
+func (c *core) absent(n transport.Name) {
+	if r := c.rankOf(n); r >= 0 && c.bye[r] < 0 {
+		c.bye[r] = 0
+		c.miss(r)
+	}
+}
+
+// miss fails the group where it needs a rank that has left, and has nobody wait for what that one would say.
+func (c *core) miss(r int) {
+	if c.needs(r) {
+		c.triggerWhole(fault{cause: Lost, rank: r, evidence: hasLeft})
+	}
+	for _, in := range slices.Clone(c.incidents) { // a conclusion may end the step
+		c.conclude(in, false)
+	}
+}
+
+// needs says whether something of this step is missing from a rank that has left.
 func (c *core) needs(from int) bool {
 	for _, o := range c.ops {
-		if !o.finish {
+		if !o.finish && o.err == nil && o.left != nil && o.needs(from) {
 			return true
 		}
 	}
@@ -283,6 +337,24 @@ func (c *core) needs(from int) bool {
 			if bit, ok := c.mayVote(from, r); ok && t.have&bit == 0 {
 				return true
 			}
+		}
+	}
+	return false
+}
+
+// needs says whether o still waits for a frame from a rank that has left, or has one for it: then that rank has not completed it.
+func (o *operation) needs(r int) bool {
+	for i := range o.plan.Tasks {
+		if o.left[i] == taskDone || o.left[i] == taskSending || o.plan.Tasks[i].Peer != r {
+			continue
+		}
+		switch o.plan.Tasks[i].Do {
+		case DoRecv, DoRecvCoded, DoHear, DoHearAll:
+			if !o.holds(int32(i)) {
+				return true
+			}
+		case DoSend, DoSendCoded, DoRing, DoRingAll:
+			return true
 		}
 	}
 	return false

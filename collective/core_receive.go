@@ -2,16 +2,22 @@ package collective
 
 import (
 	"errors"
+	"math"
+	"slices"
+	"unsafe"
 
 	"github.com/trivium-ml/trivium/transport"
+	"github.com/trivium-ml/trivium/wire"
 )
 
 // received takes an event that came from rank from. If it reports true it keeps the event, and releases it later.
-func (c *core) received(from int, ev *transport.Event) bool {
+func (c *core) received(from int, ev *transport.Event) (keep bool) {
 	switch ev.Kind {
 	case kindData:
-		return c.data(from, ev)
+		c.came[from]++
+		keep = c.data(from, ev)
 	case kindVote:
+		c.came[from]++
 		c.voted(from, ev)
 	case kindReport:
 		c.reported(from, ev)
@@ -20,24 +26,30 @@ func (c *core) received(from int, ev *transport.Event) bool {
 	case kindVerdict:
 		c.judged(ev)
 	case kindBye:
-		c.left[from] = true
+		r := wire.NewReader("collective goodbye", ev.Head)
+		if n := r.Uvarint("frames", math.MaxInt64); r.Done() == nil {
+			c.bye[from] = int(n)
+		}
 	}
-	return false
+	if c.left(from) {
+		c.miss(from)
+	}
+	return keep
 }
 
 func (c *core) data(from int, ev *transport.Event) bool {
 	step, tag := ev.Op.Step(), ev.Op.Index()
 	o := c.find(step, tag)
-	if c.failed != nil || step < c.step || c.voided(step, tag) != nil || c.isSettled(step, tag) {
+	if c.failed != nil || step < c.step || c.far(step) || c.voided(step, tag) != nil || c.isSettled(step, tag) {
 		c.landed(o, from, ev)
 		return false
 	}
 	if o == nil {
-		if c.copied+len(ev.Payload) > earlyBytes {
+		if c.copied+weight(ev) > earlyBytes {
 			c.early = append(c.early, *ev) // the sender waits for its credit
 			return true
 		}
-		c.copied += len(ev.Payload)
+		c.copied += weight(ev)
 		c.early = append(c.early, c.copyOf(ev))
 		return false
 	}
@@ -59,13 +71,16 @@ func (c *core) data(from int, ev *transport.Event) bool {
 	}
 	switch o.left[i] {
 	case taskDone:
-		return false
+		return false // the sender repeats itself
 	case taskArmed:
 		if !c.land(o, i, &o.plan.Tasks[i], ev) {
 			c.disagree(o, from, len(ev.Payload))
 			return false
 		}
 		c.run(o)
+		return false
+	}
+	if o.holds(i) {
 		return false
 	}
 	o.held = append(o.held, heldFrame{i, c.copyOf(ev)})
@@ -105,6 +120,7 @@ func (c *core) end(o *operation, err error) *operation {
 
 // abort gives o up: nothing lands in its memory any more.
 func (c *core) abort(o *operation, err error) {
+	c.restore(o)
 	if o.finish {
 		if o.err == nil {
 			o.err = err // its Wait has returned; Commit will say so
@@ -151,6 +167,11 @@ func (c *core) landed(o *operation, from int, ev *transport.Event) {
 	}
 }
 
+// holds says whether the frame of task i came before its turn.
+func (o *operation) holds(i int32) bool {
+	return slices.ContainsFunc(o.held, func(h heldFrame) bool { return h.task == i })
+}
+
 // earlyBytes are copied at most, of frames of operations that have not been started here. What is beyond keeps its sender's credit.
 const earlyBytes = 256 << 20
 
@@ -171,7 +192,10 @@ var errCopied = errors.New("collective: copied")
 // count sums up what early holds.
 func (c *core) count() {
 	c.copied = 0
-	for _, ev := range c.early {
-		c.copied += len(ev.Payload)
+	for i := range c.early {
+		c.copied += weight(&c.early[i])
 	}
 }
+
+// weight is the memory that a copy of ev takes.
+func weight(ev *transport.Event) int { return int(unsafe.Sizeof(*ev)) + len(ev.Payload) }

@@ -99,6 +99,7 @@ func (o *operation) complete(i int32) {
 }
 
 func (c *core) send(o *operation, t *Task, payload []byte) {
+	c.went[t.Peer]++
 	c.out = append(c.out, outFrame{to: t.Peer, f: transport.Frame{
 		Kind: kindData, Priority: o.Priority.transport(), Fingerprint: o.print, Key: c.key(o.tag, t.Chunk), Payload: payload,
 	}})
@@ -195,7 +196,9 @@ func (c *core) code(o *operation, t *Task) (rank int, err error) {
 		if e == nil {
 			return nil
 		}
-		return e.Range(s.From, s.To)
+		e = e.Range(s.From, s.To)
+		c.save(o, e)
+		return e
 	}
 	switch t.Do {
 	case DoEncode:

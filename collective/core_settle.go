@@ -78,6 +78,7 @@ func (c *core) settle() error {
 		c.settled.below = max(c.settled.below, o.tag+1)
 		c.settled.sum += o.seal()
 		c.recycle(o)
+		c.forget(o)
 		if len(c.spare) < 64 {
 			c.spare = append(c.spare, o.left)
 		}

@@ -50,7 +50,7 @@ func (c *core) tickOp(o *operation) {
 			c.out = append(c.out, c.tell(o, o.Root))
 		} else {
 			for r := range c.names {
-				if r != c.self && !c.gone[r] {
+				if r != c.self && !c.away(r) {
 					c.out = append(c.out, c.tell(o, r))
 				}
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -242,6 +243,62 @@ func TestCodecPanics(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A step that is skipped leaves the residuals as they were: of the operation whose contribution is not finite, which the others have encoded, and
+// of the one beside it, which is complete.
+func TestSkipKeepsResiduals(t *testing.T) {
+	for _, name := range []string{"topk:0.1", "f16", "powersgd:2"} {
+		synctest.Test(t, func(t *testing.T) {
+			codec, err := compress.Parse(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			const n, size = 3000, 3
+			w := open(t, inMemory, size, collective.Options{NotFinite: collective.Skip})
+			defer w.close()
+			w.must(func(r int, g *collective.Group) error {
+				var list []*compress.Residual // of two operations, and their owners'
+				for range 4 {
+					list = append(list, compress.NewResidual(n))
+				}
+				list[0].Take(slices.Repeat([]float32{0.25}, n)) // of a checkpoint, say: what is this rank's own part is released
+				cells := func() (c [][]float32) {
+					for _, e := range list {
+						c = append(c, slices.Clone(e.Cells()))
+					}
+					return c
+				}
+				for step := range uint64(4) {
+					before := cells()
+					bad := step%2 == 0
+					var handles []*collective.Handle
+					for tag := range 2 {
+						src := make([]float32, n)
+						for i := range src {
+							src[i] = float32(math.Sin(float64(i*(r+2)*(tag+1)))) / 3
+						}
+						if bad && tag == 1 && r == 2 {
+							src[5] = float32(math.NaN())
+						}
+						op := collective.Op{Codec: codec, Residual: list[tag], Owner: list[2+tag]}
+						handles = append(handles, g.Start(op, uint32(tag), collective.Of(make([]float32, n)), collective.Of(src)))
+					}
+					if err := handles[0].Wait(t.Context()); err != nil {
+						return err
+					}
+					err := g.Commit(t.Context(), step)
+					if b, ok := errors.AsType[*collective.Blame](err); ok != bad || ok && !b.Skip() || !ok && err != nil {
+						return fmt.Errorf("rank %d, step %d: %w", r, step, err)
+					}
+					if same := reflect.DeepEqual(before, cells()); same != bad {
+						return fmt.Errorf("%s: rank %d, step %d, skipped %v: the residuals are as before: %v", codec, r, step, bad, same)
+					}
+				}
+				return nil
+			})
+		})
+	}
 }
 
 // More frames than numbers for them are refused: their keys would be those of other groups' frames.

@@ -325,6 +325,11 @@ func (g *Group) Sub(ranks []int) (*Group, error) {
 	h.adopt(c)
 	c.planner = g.c.planner
 	h.replay(id)
+	for r, n := range h.names {
+		if h.cores[0].bye[r] >= 0 {
+			c.absent(n)
+		}
+	}
 	return &Group{h: h, c: c}, nil
 }
 
@@ -339,8 +344,9 @@ func subID(parent uint16, ranks []int, times uint32) uint16 {
 	return uint16(1 + (x>>16+times)%math.MaxUint16)
 }
 
-// Close says goodbye to the others and ends the group: what is under way fails with ErrClosed. The stream stays open. Of a sub-group it
-// ends nothing else.
+// Close says goodbye to the others and ends the group: what is under way fails with ErrClosed. At the others, an operation that needs this rank
+// fails at once, with a [*Blame] of cause Lost; what was complete here becomes so there. The stream stays open. Of a sub-group it ends
+// nothing else.
 func (g *Group) Close() error {
 	if !g.whole {
 		g.h.drop(g.c)

@@ -246,7 +246,13 @@ func (h *hub) dispatch(ev *transport.Event) bool {
 	if r < 0 {
 		return false
 	}
-	return c.received(r, ev)
+	keep := c.received(r, ev)
+	if ev.Kind == kindBye && c == h.cores[0] { // sub-groups of which it has not said goodbye before it has not made
+		for _, sub := range h.cores[1:] {
+			sub.absent(ev.From)
+		}
+	}
+	return keep
 }
 
 // replay hands a new core what came for it.
@@ -386,15 +392,17 @@ func (h *hub) drop(c *core) {
 	}
 }
 
-// giveUp fails cores, and waits until nothing lands in memory that is the caller's again, but not for a peer that stands still.
+// giveUp says goodbye and fails cores, sub-groups before the whole group, and waits until nothing lands in memory that is the caller's again,
+// but not for a peer that stands still.
 func (h *hub) giveUp(cores ...*core) {
-	h.do(func() {
-		for _, c := range cores {
+	for _, c := range slices.Backward(cores) {
+		h.do(func() {
 			if c.failed == nil {
+				c.leave()
 				c.fail(ErrClosed)
 			}
-		}
-	})
+		})
+	}
 	ctx, cancel := context.WithTimeout(h.ctx, settleWait)
 	defer cancel()
 	h.await(ctx, func() bool {
@@ -445,14 +453,8 @@ func (h *hub) close() error {
 	cores := slices.Clone(h.cores)
 	h.mu.Unlock()
 	if first {
-		h.do(func() {
-			c := h.cores[0]
-			if c.failed == nil {
-				c.controlAll(kindBye, 0, nil)
-			}
-		})
-		h.settle()
 		h.giveUp(cores...)
+		h.settle()
 	}
 	h.stop(ErrClosed)
 	h.goMu.Lock()

@@ -406,7 +406,7 @@ func TestResidual(t *testing.T) {
 	if _, err := local.New(env, local.Options{}).Train(t.Context(), &more); err != nil {
 		t.Fatal(err)
 	}
-	if len(notices) != 1 || !strings.Contains(notices[0], "residual") {
+	if len(notices) != 1 || !strings.Contains(notices[0], "codec dropped") {
 		t.Errorf("local says %q", notices)
 	}
 	clear(saved.Optimizer.Slots[1])
