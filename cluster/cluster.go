@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"time"
-	"unicode/utf8"
 
 	"github.com/trivium-ml/trivium/protocol"
+	"github.com/trivium-ml/trivium/wire/control"
 )
 
 // A Member is one incarnation of one process in a group.
@@ -144,13 +142,11 @@ func (p Policy) validate(self Member) error {
 	if p.Group == "" && self.Name.Job == "" {
 		bad("neither Policy.Group nor the job of %q says which group this is", self.Name)
 	}
-	for _, s := range append(slices.Collect(maps.Values(self.Info)), self.Name.Job, self.Name.Role, self.Name.ID, self.Addr) {
-		if !utf8.ValidString(s) {
-			bad("%q of the member %v is no UTF-8", s, self.Name)
-		}
-	}
-	if n := len(encoded(nil, self)); n > maxMember {
-		bad("name, address and info of %v take %d bytes, want at most %d", self.Name, n, maxMember)
+	switch p, err := control.Append(nil, self); {
+	case err != nil: // such as a text that is no UTF-8
+		bad("the member %q at %.80q, %.80q: %w", self.Name, self.Addr, self.Info, err)
+	case len(p) > maxMember:
+		bad("name, address and info of %v take %d bytes, want at most %d", self.Name, len(p), maxMember)
 	}
 	return errors.Join(errs...)
 }

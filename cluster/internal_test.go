@@ -408,3 +408,18 @@ func BenchmarkTick(b *testing.B) {
 		m.Step(now, tick)
 	}
 }
+
+// TestMemberRefused: a member that no record could hold is refused by an error that shows which of its texts it is.
+func TestMemberRefused(t *testing.T) {
+	for want, m := range map[string]Member{
+		`"j/\xff"`:        {Name: protocol.Name{Job: "j", ID: "\xff"}},
+		`"host \xff"`:     {Name: name(0), Info: map[string]string{"host": "host \xff"}},
+		`"\xff":"0"`:      {Name: name(0), Info: map[string]string{"\xff": "0"}},
+		"2973 bytes":      {Name: name(0), Addr: strings.Repeat("a", 2950)},
+		"at most 1048576": {Name: name(0), Addr: strings.Repeat("a", 1<<21)},
+	} {
+		if _, err := NewMachine(m, Policy{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.200q, want %s", fmt.Sprint(err), want)
+		}
+	}
+}

@@ -140,11 +140,26 @@ func (c *Coordinator) serveFiles(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("%s has not ended yet: it is %s", j.ID, j.State)
 	}
 	w.Header().Set("Content-Type", "application/x-tar")
-	if err := Pack(w, c.jobDir(j.ID)); err != nil {
+	if err := Pack(fetching{w, c.fetched}, c.jobDir(j.ID)); err != nil {
 		c.log.Warn("the files of a job were not sent whole", "job", j.ID, "error", err)
 		panic(http.ErrAbortHandler) // so that the reader sees a broken stream, not a short archive
 	}
 	return nil
+}
+
+// fetching are files on their way.
+type fetching struct {
+	io.Writer
+	told chan<- struct{}
+}
+
+func (f fetching) Write(p []byte) (int, error) {
+	n, err := f.Writer.Write(p)
+	select {
+	case f.told <- struct{}{}:
+	default:
+	}
+	return n, err
 }
 
 // takeSent keeps the body of a request for a job to come.

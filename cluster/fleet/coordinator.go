@@ -80,6 +80,7 @@ type Coordinator struct {
 	logs    map[string]*jobLog
 	sent    map[string]time.Time // when files came that no job has yet, by id
 	changed chan struct{}        // 1: the queue is to be looked at
+	fetched chan struct{}        // 1: what a job left is on its way to who submitted it
 	wait    sync.WaitGroup       // what hears machines
 	jobs    sync.WaitGroup
 }
@@ -96,7 +97,8 @@ const GroupName = "fleet"
 // New returns a coordinator with the jobs that Dir knows. Those that ran when it ended are lost; those that waited still do.
 func New(o Options) (*Coordinator, error) {
 	c := &Coordinator{
-		o: o, log: o.Log, live: map[string]*running{}, logs: map[string]*jobLog{}, sent: map[string]time.Time{}, changed: make(chan struct{}, 1), began: time.Now(),
+		o: o, log: o.Log, live: map[string]*running{}, logs: map[string]*jobLog{}, sent: map[string]time.Time{},
+		changed: make(chan struct{}, 1), fetched: make(chan struct{}, 1), began: time.Now(),
 	}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
@@ -130,8 +132,9 @@ func (c *Coordinator) accept(n trust.Name) error {
 	return nil
 }
 
-// Run takes machines and jobs until ctx ends; then it cancels what runs, and waits for it. It does so too where the machines went on
-// without it, since it stood still for longer than they bear: the error is then a cluster.OutError, and a new coordinator may follow.
+// Run takes machines and jobs until ctx ends; then it cancels what runs, and waits for it, and for who comes for what it left: until Run
+// returns, the Handler is to be served. It ends so too, but waits for nobody to come, where the machines went on without it, since it stood
+// still for longer than they bear: the error is then a cluster.OutError, and a new coordinator may follow.
 func (c *Coordinator) Run(ctx context.Context) error {
 	group, err := c.o.Port.Stream(GroupName+" members", transport.StreamOptions{})
 	if err != nil {
@@ -151,8 +154,14 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	inner, cancel := context.WithCancelCause(ctx)
 	hearing, deaf := context.WithCancel(context.WithoutCancel(ctx)) // the machines are heard until the last job has ended
 	defer func() {
+		c.mu.Lock()
+		cut := len(c.live) > 0
+		c.mu.Unlock()
 		cancel(nil)
 		c.jobs.Wait()
+		if cut && ctx.Err() != nil {
+			c.linger()
+		}
 		deaf()
 		_ = members.Close() // its end is what is wanted
 		c.wait.Wait()
@@ -179,15 +188,31 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	}
 }
 
+// fetchWait is how long who follows a job may take to come for what it left, and what is fetched may stand still.
+const fetchWait = time.Second
+
+// linger waits for those who followed the jobs that ended last.
+func (c *Coordinator) linger() {
+	for {
+		select {
+		case <-c.fetched:
+		case <-time.After(fetchWait):
+			return
+		}
+	}
+}
+
 // Policy is that of the group of machines: any number, of which each may come and go. The port forgets those that went. Machines may be
 // silent for longer than the workers of a job, who judge one another: one that is convicted too early costs its jobs, and the coordinator
 // all jobs, while little depends on knowing at once that an idle machine is gone. The budget is half of what leases live, so that a group
 // whose members are all gone is founded anew as soon as their leases have ended.
 func Policy(port transport.Port, log *slog.Logger) cluster.Policy {
 	return cluster.Policy{
-		MaxWorkers: 256, Budget: 2500 * time.Millisecond, LeaseTTL: 5 * time.Second, Group: GroupName, Forget: port.Forget, Log: log,
+		MaxWorkers: 256, Budget: budget, LeaseTTL: 2 * budget, Group: GroupName, Forget: port.Forget, Log: log,
 	}
 }
+
+const budget = 2500 * time.Millisecond
 
 // follow takes away the machines that the group has convicted, until the membership ends.
 func (c *Coordinator) follow(members *cluster.Membership) error {

@@ -71,17 +71,18 @@ func newRig(t *testing.T, dir string, run func(context.Context, *Work) Outcome) 
 	r.addr = l.Addr().String()
 	server := &http.Server{Handler: r.c.Handler(), ReadHeaderTimeout: time.Second, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)}
 	ctx, cancel := context.WithCancel(context.Background())
-	var wait sync.WaitGroup
-	wait.Go(func() { _ = server.Serve(tls.NewListener(l, self.OpenConfig())) })
-	wait.Go(func() {
+	var running, serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(tls.NewListener(l, self.OpenConfig())) })
+	running.Go(func() {
 		if err := r.c.Run(ctx); err != nil {
 			t.Error(err)
 		}
 	})
 	r.stop = sync.OnceFunc(func() {
 		cancel()
+		running.Wait()
 		_ = server.Close()
-		wait.Wait()
+		serving.Wait()
 		if err := errors.Join(r.port.Close(), store.Close()); err != nil {
 			t.Error(err)
 		}
@@ -410,6 +411,43 @@ func TestOneMachineAName(t *testing.T) {
 	}
 	if err := join("a"); err != nil {
 		t.Errorf("the name of one that is gone: %v", err)
+	}
+}
+
+// TestFilesAtTheEnd: who follows a job that ends with its coordinator gets what it left.
+func TestFilesAtTheEnd(t *testing.T) {
+	began := make(chan struct{})
+	left := bytes.Repeat([]byte("weights "), 1<<20)
+	r := newRig(t, t.TempDir(), func(ctx context.Context, w *Work) Outcome {
+		close(began)
+		<-ctx.Done()
+		if err := os.WriteFile(filepath.Join(w.Dir, "model"), left, 0o600); err != nil {
+			t.Error(err)
+		}
+		return Outcome{6, "interrupted after update 7"}
+	})
+	r.lend("a", offer(1), nil)
+	client := r.client()
+	j, err := client.Submit(t.Context(), Spec{Need: Need{Workers: 1}, Build: "this", Payload: json.RawMessage(`1`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	var stopped sync.WaitGroup
+	stopped.Go(r.stop)
+	defer stopped.Wait()
+	if err := client.Log(t.Context(), j.ID, true, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if j, err = client.Job(t.Context(), j.ID); err != nil || j.State != Forgotten {
+		t.Fatalf("%+v, %v", j, err)
+	}
+	dir := t.TempDir()
+	if err := client.Files(t.Context(), j.ID, dir); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := os.ReadFile(filepath.Join(dir, "model")); err != nil || !bytes.Equal(p, left) {
+		t.Errorf("the file has %d bytes, %v", len(p), err)
 	}
 }
 

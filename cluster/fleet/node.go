@@ -21,7 +21,7 @@ type Node struct {
 	Coordinator transport.Name
 	Launcher    launch.Launcher
 	Offer       Offer
-	Patience    time.Duration // for a coordinator that is lost, or does not answer, before Run gives it up with a LostError; 0: 10 s
+	Patience    time.Duration // for a coordinator that is lost, or does not answer, before Run gives it up with a LostError; 0: as long as the group has, 2.5 s
 	Log         *slog.Logger  // nil discards
 
 	// Said is called when the coordinator has taken the offer, or the link to it is lost: nil, or the cause.
@@ -65,7 +65,7 @@ func (n *Node) Run(ctx context.Context) error {
 	})
 	taken := false
 	if n.Patience == 0 {
-		n.Patience = 10 * time.Second
+		n.Patience = budget
 	}
 	patience := time.NewTimer(n.Patience)
 	defer patience.Stop()

@@ -12,25 +12,28 @@ import (
 	"github.com/trivium-ml/trivium/transport"
 )
 
+// open returns a port on the network, and its stream between a coordinator and its nodes.
+func open(t *testing.T, network *transport.Memory, role string) (transport.Port, transport.Stream) {
+	t.Helper()
+	port, err := network.Open(t.Context(), transport.Name{Role: role, ID: "0", Incarnation: 1}, transport.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := port.Stream(StreamName, transport.StreamOptions{MaxFrame: MaxMessage})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port, s
+}
+
 // TestDeafCoordinator: a coordinator that takes nothing any more, such as word that a process has ended, does not know what runs here.
 // So it is lost to the machine, which ends what it started.
 func TestDeafCoordinator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := transport.NewMemory()
-		open := func(role string) (transport.Port, transport.Stream) {
-			port, err := network.Open(t.Context(), transport.Name{Role: role, ID: "0", Incarnation: 1}, transport.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			s, err := port.Stream(StreamName, transport.StreamOptions{MaxFrame: MaxMessage})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return port, s
-		}
-		coordinator, s := open("coordinator")
+		coordinator, s := open(t, network, "coordinator")
 		defer coordinator.Close()
-		port, stream := open(NodeRole)
+		port, stream := open(t, network, NodeRole)
 		defer port.Close()
 		if err := port.Know(coordinator.Name(), coordinator.Addr()); err != nil {
 			t.Fatal(err)
@@ -61,5 +64,38 @@ func TestDeafCoordinator(t *testing.T) {
 			t.Errorf("it ends with %v", err)
 		}
 		<-ended
+	})
+}
+
+// TestLostCoordinator: a machine whose coordinator's process is gone gives it up as soon as the group would, to look for a new one behind
+// the same door.
+func TestLostCoordinator(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := transport.NewMemory()
+		coordinator, s := open(t, network, "coordinator")
+		port, stream := open(t, network, NodeRole)
+		defer port.Close()
+		if err := port.Know(coordinator.Name(), coordinator.Addr()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		lent, result := make(chan error, 2), make(chan error, 1)
+		node := Node{Stream: stream, Coordinator: coordinator.Name(), Offer: offer(1), Said: func(lost error) { lent <- lost }}
+		go func() { result <- node.Run(ctx) }()
+		if _, err := s.Recv(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(send(ctx, s, port.Name(), kindWelcome, nil), <-lent, coordinator.Close()); err != nil {
+			t.Fatal(err)
+		}
+		gone := time.Now()
+		var lost *LostError
+		if err := <-result; !errors.As(err, &lost) || <-lent == nil {
+			t.Errorf("it ends with %v", err)
+		}
+		if took, want := time.Since(gone), Policy(port, nil).Budget; took > want {
+			t.Errorf("it took %v, want at most %v", took, want)
+		}
 	})
 }

@@ -168,7 +168,7 @@ func (a *Authority) Identity(n Name, hosts []string, now time.Time) (*Identity, 
 // sign certifies that a key is n's.
 func (a *Authority) sign(n Name, hosts []string, key any, now time.Time) ([]byte, error) {
 	if err := n.validate(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("trust: name %w", err)
 	}
 	serial, err := newSerial()
 	if err != nil {
@@ -218,7 +218,7 @@ func (n Name) uri() *url.URL { return &url.URL{Scheme: "trivium", Host: n.Role, 
 func (n Name) validate() error {
 	for _, part := range []string{n.Role, n.ID} {
 		if !namePattern.MatchString(part) {
-			return fmt.Errorf("trust: name %.150q: %.70q has to be 1 to 63 letters, digits, points, dashes and underscores, a letter or digit "+
+			return fmt.Errorf("%.150q: %.70q has to be 1 to 63 letters, digits, points, dashes and underscores, a letter or digit "+
 				"first", n.String(), part)
 		}
 	}
@@ -230,7 +230,10 @@ func nameOf(c *x509.Certificate) (Name, error) {
 	for _, u := range c.URIs {
 		if u.Scheme == "trivium" && len(u.Path) > 1 {
 			n := Name{u.Host, u.Path[1:]}
-			return n, n.validate()
+			if err := n.validate(); err != nil {
+				return n, fmt.Errorf("trust: name %w", err)
+			}
+			return n, nil
 		}
 	}
 	return Name{}, fmt.Errorf("trust: the certificate of %q has no name of a cluster's member (trivium://role/id) in it", c.Subject.CommonName)

@@ -71,7 +71,7 @@ type response struct {
 	MAC     []byte `cbor:"7,keyasint,omitempty"`
 }
 
-// A Refusal says why a machine may not join.
+// A Refusal says why a machine may not join: the coordinator does, or the machine itself, before it has asked.
 type Refusal struct {
 	Field string // of the request: version, token, time, nonce, name, hosts, key
 	Text  string
@@ -260,8 +260,8 @@ type JoinOptions struct {
 func Join(ctx context.Context, addr string, t Token, o JoinOptions) (*Identity, []byte, error) {
 	fail := func(err error) (*Identity, []byte, error) {
 		var refusal *Refusal
-		if errors.As(err, &refusal) {
-			return nil, nil, err
+		if errors.As(err, &refusal) { // what is around it of HTTP says nothing more
+			return nil, nil, refusal
 		}
 		return nil, nil, fmt.Errorf("trust: join %s as %s: %w", addr, o.Name, err)
 	}
@@ -311,7 +311,7 @@ func Join(ctx context.Context, addr string, t Token, o JoinOptions) (*Identity, 
 // newRequest makes a key and the request for its certificate. finish turns the response into the identity.
 func newRequest(t Token, o JoinOptions, now time.Time) (p []byte, finish func(answer []byte) (*Identity, []byte, error), err error) {
 	if err := o.Name.validate(); err != nil {
-		return nil, nil, err
+		return nil, nil, refuse("name", "%v", err)
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -125,15 +125,11 @@ func (t Token) ClientConfig(role string) *tls.Config {
 					return err
 				}
 			}
-			return &otherAuthority{fmt.Sprintf("trust: the server's authority has the hash %x, the token's has %x: the token is of another cluster, "+
-				"or somebody stands between", found[:8], t.CA[:8])}
+			return refuse("token", "the server's authority has the hash %x, the token's has %x: the token is of another cluster, or somebody stands "+
+				"between", found[:8], t.CA[:8])
 		},
 	}
 }
-
-type otherAuthority struct{ text string }
-
-func (e *otherAuthority) Error() string { return e.text }
 
 func newSerial() (*big.Int, error) {
 	var b [16]byte

@@ -50,7 +50,7 @@ type keeper struct {
 	part  part
 	pacer *pacer  // nil: there is none
 	apart bool    // each worker's round is a step of its own
-	n     int     // workers
+	n     int     // workers that have rows
 	share float32 // of such a step's update
 	isa   kernel.ISA
 
@@ -88,6 +88,7 @@ func newKeeper(job *trivium.Job, apart bool, workers int) (*keeper, error) {
 	if err != nil {
 		return nil, &train.JobError{Err: err}
 	}
+	workers = busy(job.Batch, workers)
 	k := &keeper{rule: rule, part: newPart(job, rule), apart: apart, n: workers, share: 1, isa: isa, scheduled: job.Optimizer.Schedule != ""}
 	if apart && workers > 1 && job.Optimizer.Name != "ftrl" {
 		k.share = 1 / float32(workers)

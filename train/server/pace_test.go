@@ -33,19 +33,25 @@ func steps(t *testing.T, job *trivium.Job, l *trivium.Layout, p []float32, n int
 }
 
 // TestPace: a server that takes n steps an update forgets the squares of gradients after as many updates as one optimizer does, and a
-// schedule is as far. Here gradients become a tenth at once: how fast the steps grow again says how long their squares are remembered.
+// schedule is as far. Workers without rows take no step. Here gradients become a tenth at once: how fast the steps grow again says how long their squares are remembered.
 func TestPace(t *testing.T) {
 	const n, rounds = 4, 600
 	l, err := trivium.NewLayout(trivium.Spec{Name: "x", Shape: []int{8}, Rate: 1, Decay: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, spec := range []trivium.OptimizerSpec{
-		{Name: "adam", Rate: 0.01, Params: map[string]float64{"beta2": 0.99}},
-		{Name: "adamw", Rate: 0.01, Decay: 0.01, Schedule: "warmup:50+cosine:600"},
-		{Name: "rmsprop", Rate: 0.01},
+	for _, c := range []struct {
+		trivium.OptimizerSpec
+		batch, steps int // an update
+	}{
+		{trivium.OptimizerSpec{Name: "adam", Rate: 0.01, Params: map[string]float64{"beta2": 0.99}}, trivium.FullBatch, n},
+		{trivium.OptimizerSpec{Name: "adam", Rate: 0.01, Params: map[string]float64{"beta2": 0.99}}, 2, 2},
+		{trivium.OptimizerSpec{Name: "adam", Rate: 0.01}, 1, 1},
+		{trivium.OptimizerSpec{Name: "adamw", Rate: 0.01, Decay: 0.01, Schedule: "warmup:50+cosine:600"}, 100, n},
+		{trivium.OptimizerSpec{Name: "rmsprop", Rate: 0.01}, trivium.FullBatch, n},
+		{trivium.OptimizerSpec{Name: "momentum", Rate: 0.01}, 3, 3},
 	} {
-		job := &trivium.Job{Optimizer: spec}
+		job := &trivium.Job{Optimizer: c.OptimizerSpec, Batch: c.batch}
 		alone, together := make([]float32, l.Len()), make([]float32, l.Len())
 		one, all := steps(t, job, l, alone, 1), steps(t, job, l, together, n)
 		g, u := make([]float32, l.Len()), make([]float32, l.Len())
@@ -62,7 +68,7 @@ func TestPace(t *testing.T) {
 			for i, x := range u {
 				a, alone[i] = a+float64(x), alone[i]+x
 			}
-			for range n { // workers
+			for range c.steps {
 				for i := range g {
 					g[i] = size
 				}
@@ -72,11 +78,11 @@ func TestPace(t *testing.T) {
 				}
 			}
 			settling := round%(rounds/2) < 70 // Adam's mean of gradients is n times as short
-			if spec.Name == "rmsprop" {
+			if c.Name == "rmsprop" {
 				settling = round < 30 // the first squares are small, and of another part of an update
 			}
 			if !settling && math.Abs(b/a-1) > 0.06 {
-				t.Fatalf("%s: in update %d the workers' steps move %v, one optimizer's %v", spec.Name, round+1, b, a)
+				t.Fatalf("%s, %d rows: in update %d the workers' steps move %v, one optimizer's %v", c.Name, c.batch, round+1, b, a)
 			}
 		}
 	}

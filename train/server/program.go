@@ -137,14 +137,22 @@ func (g *gradients) Round(ctx context.Context, _ *ps.Worker, b trivium.Batch) er
 // share is this worker's part of the update's rows.
 func (w *worker) share(rows int) float32 { return float32(float64(rows) / float64(w.run.UpdateRows())) }
 
+// busy is how many workers have rows in an update of so many, which are shared out evenly: the others take no step.
+func busy(rows, workers int) int {
+	if rows == trivium.FullBatch {
+		return workers
+	}
+	return min(rows, workers)
+}
+
 // evenly is how many times an nth of the update's rows these are, where the server makes a step of each worker's gradient and takes an nth
-// of it: a rule that is linear then makes of the gradient's share what the rows' share is. One that is not counts workers, whatever rows they
-// had.
+// of it: a rule that is linear then makes of the gradient's share what the rows' share is. One that is not counts the workers that have rows,
+// whatever their number.
 func (w *worker) evenly(rows int) float64 {
 	if !w.linear {
 		return 1
 	}
-	return float64(rows) * float64(w.env.Workers()) / float64(w.run.UpdateRows())
+	return float64(rows) * float64(busy(w.job.Batch, w.env.Workers())) / float64(w.run.UpdateRows())
 }
 
 // A modelProgram is one that a model brings.

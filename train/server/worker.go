@@ -215,7 +215,7 @@ func (w *worker) openTables() (err error) {
 	if w.o.OptimizerAt == AtWorker {
 		w.update = tensor.Aligned[float32](l.Len())
 		if !w.o.apart() {
-			w.rules = newOwnRule(w.run, w.rule, w.state.Slots(), w.env.Workers())
+			w.rules = newOwnRule(w.run, w.rule, w.state.Slots(), busy(w.job.Batch, w.env.Workers()))
 		}
 	}
 	if err := w.fill(); err != nil {
@@ -285,7 +285,10 @@ func (w *worker) step(step int64, b *trivium.Batch, interrupted bool) (t total, 
 		t.loss, t.weight = fold(w.sums)
 		t.stop = t.stop || w.facts == nil && interrupted
 		if step == w.updates && !t.stop {
-			if err := w.settle(); err != nil {
+			run.Enter(observe.WaitBarrier)
+			err := w.settle()
+			run.Leave()
+			if err != nil {
 				return t, err
 			}
 		}
