@@ -2,6 +2,8 @@
 
 package transport
 
+import "context"
+
 // lockDir is for systems that lock files. On this one two processes that open one name at the same moment may both find a dead
 // one's socket, and one of them is not reached then.
-func lockDir(string) (unlock func()) { return func() {} }
+func lockDir(context.Context, string) (unlock func()) { return func() {} }

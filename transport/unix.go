@@ -140,7 +140,7 @@ func unixPath(addr string) (string, error) {
 // listenUnix listens at path. A socket there to which nobody listens is what a dead process left. It takes two steps to listen, and two to
 // replace what is dead: another process may see none half done, else it would take a socket for dead that is about to live.
 func listenUnix(ctx context.Context, path string) (net.Listener, error) {
-	unlock := lockDir(filepath.Dir(path))
+	unlock := lockDir(ctx, filepath.Dir(path))
 	defer unlock()
 	ln, err := new(net.ListenConfig).Listen(ctx, "unix", path)
 	if errors.Is(err, syscall.EADDRINUSE) {
