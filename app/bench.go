@@ -46,14 +46,14 @@ func (v *benchNet) Run(ctx context.Context, s *session) error {
 	if v.Workers < 0 || v.For <= 0 {
 		return misusedf("--workers and --for: want numbers above 0, found %d and %v", v.Workers, v.For)
 	}
+	if v.Workers == 1 {
+		return misusedf("--workers: a link has two ends: want 2 or more, found 1")
+	}
 	if v.On != "" || v.Token != "" { // a token alone is refused there
 		return v.onCluster(ctx, s, options)
 	}
 	if v.Workers == 0 {
 		v.Workers = 2
-	}
-	if v.Workers == 1 {
-		return misusedf("--workers: a link has two ends: want 2 or more, found 1")
 	}
 	t := &training{job: linksJob(), topology: linksName, workers: v.Workers, processes: true}
 	team, err := s.assemble(ctx, t)
@@ -141,20 +141,21 @@ func (v *benchNet) onCluster(ctx context.Context, s *session, options json.RawMe
 
 // print lays the result out.
 func (v *benchNet) print(w io.Writer, report []byte, name func(rank int) string) error {
-	if v.JSON {
-		_, err := fmt.Fprintf(w, "%s\n", strings.TrimSpace(string(report)))
-		return err
-	}
 	var r links.Result
 	if err := json.Unmarshal(report, &r); err != nil {
 		return fmt.Errorf("bench net: the result: %w", err)
 	}
+	if len(r.Links) == 0 {
+		return misusedf("bench net: a link has two ends, and the cluster has one machine, %s", name(0))
+	}
+	if v.JSON {
+		_, err := fmt.Fprintf(w, "%s\n", strings.TrimSpace(string(report)))
+		return err
+	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	head := "FROM\tTO\tROUND TRIP\t99 %\tLONGEST"
-	if len(r.Links) > 0 {
-		for _, n := range r.Links[0].Sizes {
-			head += "\t" + bytesWord(n)
-		}
+	for _, n := range r.Links[0].Sizes {
+		head += "\t" + bytesWord(n)
 	}
 	fmt.Fprintln(t, head)
 	for _, l := range r.Links {
@@ -173,12 +174,10 @@ func (v *benchNet) print(w io.Writer, report []byte, name func(rank int) string)
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	if c := r.Costs; len(r.Exchange) > 1 {
-		_, err := fmt.Fprintf(w, "costs of a collective: %.1f µs a message, %.3f ns a byte sent (%.2f GB/s), %.3f ns a byte reduced\n",
-			c.Alpha*1e6, c.Beta*1e9, 1/c.Beta/1e9, c.Gamma*1e9)
-		return err
-	}
-	return nil
+	c := r.Costs
+	_, err := fmt.Fprintf(w, "costs of a collective: %.1f µs a message, %.3f ns a byte sent (%.2f GB/s), %.3f ns a byte reduced\n",
+		c.Alpha*1e6, c.Beta*1e9, 1/c.Beta/1e9, c.Gamma*1e9)
+	return err
 }
 
 func micros(d time.Duration) string { return fmt.Sprintf("%.1f µs", float64(d)/1e3) }

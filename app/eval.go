@@ -106,7 +106,7 @@ func (t *trained) sets(ctx context.Context, s *session, df *dataFlags, sf *split
 		}
 	}
 	if t.transform != nil {
-		for _, name := range []string{"label", "drop", "categorical", "hash", "missing", "scale", "weight", "class_weight"} {
+		for _, name := range []string{"classes", "label", "drop", "categorical", "hash", "missing", "scale", "weight", "class_weight"} {
 			if g["data."+name] {
 				return nil, misusedf("--%s: the transform that was fitted in training says that already", strings.ReplaceAll(name, "_", "-"))
 			}

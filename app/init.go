@@ -1,13 +1,18 @@
 package app
 
 import (
+	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/nn"
+	"github.com/trivium-ml/trivium/tensor"
 )
 
 //go:embed job.yaml
@@ -20,9 +25,12 @@ type initVerb struct {
 	Force bool   `help:"Overwrite a file that is there."`
 }
 
-func (v *initVerb) Run(s *session) error {
+func (v *initVerb) Run(ctx context.Context, s *session) error {
 	if err := s.checkModel(v.Model); err != nil {
 		return misused(err)
+	}
+	if err := s.checkArguments(ctx, v.Model); err != nil {
+		return err
 	}
 	job := trivium.Job{Version: trivium.JobVersion, Model: v.Model}
 	fillDefaults(&job, given{})
@@ -47,4 +55,21 @@ func (v *initVerb) Run(s *session) error {
 	}
 	_, err = fmt.Fprintf(s.out, "wrote %s; train with: %s\n", v.To, shellWords([]string{s.command, "train", "-f", v.To}))
 	return err
+}
+
+// checkArguments refuses a model whose arguments are wrong whatever the data, as it turns out where it is built for what a job without a
+// source trains on. That the model wants other data than this is no mistake: the file is there to name it.
+func (s *session) checkArguments(ctx context.Context, spec string) error {
+	splits, err := s.open(ctx, trivium.Data{Rows: 10}, data.Options{})
+	if err != nil {
+		return err
+	}
+	defer splits.Close()
+	cpu := tensor.NewCPU(1, false)
+	defer cpu.Close()
+	_, err = s.models.Build(spec, splits.Schema(), cpu)
+	if _, wrong := errors.AsType[*nn.ArgumentError](err); !wrong {
+		return nil
+	}
+	return misused(err)
 }

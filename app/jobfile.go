@@ -96,9 +96,13 @@ func (f *jobFile) walk(node *yaml.Node, t reflect.Type, prefix string, errs *[]e
 			continue
 		}
 		f.lines[field] = key.Line
-		if kind.Kind() == reflect.Struct && value.Kind == yaml.MappingNode {
-			f.walk(value, kind, field+".", errs)
-		} else if misfits := f.misfits(value, kind, field); len(misfits) > 0 {
+		meant := value
+		if value.Kind == yaml.AliasNode { // the decoder gets it as it is: it refuses what contains itself
+			meant = value.Alias
+		}
+		if kind.Kind() == reflect.Struct && meant.Kind == yaml.MappingNode {
+			f.walk(meant, kind, field+".", errs)
+		} else if misfits := f.misfits(meant, kind, field); len(misfits) > 0 {
 			f.wrong[field] = true
 			*errs = append(*errs, misfits...)
 			continue

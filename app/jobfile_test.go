@@ -94,6 +94,23 @@ func TestJobFileLines(t *testing.T) {
 	}
 }
 
+// TestJobFileAliases: what an alias stands for is read, and its mistakes are found, as if it stood there.
+func TestJobFileAliases(t *testing.T) {
+	job, g := trivium.Job{}, given{}
+	if _, err := decodeJob("job.yaml", []byte("batch: &n 2^4\nepochs: *n\n"), &job, g); err != nil || job.Epochs != 16 || !g["epochs"] {
+		t.Errorf("epochs %d, %v", job.Epochs, err)
+	}
+	_, err := decodeJob("job.yaml", []byte("optimizer: &o {name: adam, rate: 0.1}\nstop: *o\n"), &job, given{})
+	if want := `job.yaml: line 1: unknown key "stop.name"`; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+	for _, text := range []string{"optimizer: &o {params: *o}\n", "stop: &s {metric: *s}\n", "data: &d {drop: [*d]}\n"} {
+		if _, err := decodeJob("job.yaml", []byte(text), &job, given{}); err == nil {
+			t.Errorf("%s contains itself", text)
+		}
+	}
+}
+
 // TestJobTemplate: the file that init writes holds every key of a job, and is valid as it is and with every key in use.
 func TestJobTemplate(t *testing.T) {
 	var keys func(prefix string, typ reflect.Type) []string

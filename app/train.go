@@ -89,12 +89,20 @@ func (v *trainVerb) goOn(ctx context.Context, t *training) error {
 	for _, field := range []string{"epochs", "steps", "stop.metric", "stop.patience", "stop.min_delta", "stop.target"} {
 		delete(g, field)
 	}
-	if p := saved.Progress; r.Result != nil && (job.Epochs > 0 && p.Epoch >= job.Epochs || job.Steps > 0 && p.Step >= job.Steps) {
+	p := saved.Progress
+	past := func(j *trivium.Job) bool {
+		return j.Epochs > 0 && p.Epoch >= j.Epochs || j.Steps > 0 && p.Step >= j.Steps
+	}
+	if past(&job) && (r.Result != nil || v.Epochs != nil || v.Steps != nil) { // else it was killed before it could say that it is finished
+		state := "is finished after"
+		if !past(saved.Job) {
+			state = "has a checkpoint after"
+		}
 		more := fmt.Sprintf("--epochs %d", p.Epoch+1)
 		if job.Steps > 0 && p.Step >= job.Steps {
 			more = fmt.Sprintf("--steps %d", 2*p.Step)
 		}
-		errs = append(errs, fmt.Errorf("--resume: %s is finished after %d updates: to go on, give it more, such as %s", r.name(), p.Step, more))
+		errs = append(errs, fmt.Errorf("--resume: %s %s %d updates: to go on, give it more, such as %s", r.name(), state, p.Step, more))
 	}
 	if v.Model != "" && v.Model != job.Model {
 		errs = append(errs, fmt.Errorf("--resume: %s is a checkpoint of %s, not of %s", name, job.Model, v.Model))
@@ -214,9 +222,15 @@ func (v *trainVerb) checkRun() (errs []error) {
 	return errs
 }
 
+// maxThreads is more than any machine has cores: each takes memory, needed or not.
+const maxThreads = 1 << 12
+
 func checkThreads(n int) error {
 	if n < 0 {
 		return fmt.Errorf("--threads: want 0 or more, found %d", n)
+	}
+	if n > maxThreads {
+		return fmt.Errorf("--threads: want at most %d, found %d", maxThreads, n)
 	}
 	return nil
 }

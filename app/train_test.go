@@ -409,6 +409,25 @@ func TestDamagedCheckpoints(t *testing.T) {
 	}
 }
 
+// TestResumeBehind: a run that was interrupted or killed cannot go on to where it has been, and is not called finished.
+func TestResumeBehind(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	if got := runWith(ctx, t, dir, Options{Sources: data.Sources{"points": points(10, cancel)}}, strings.Fields("train softmax --data points --batch 30 --name x")...); got.code != Interrupted {
+		t.Fatalf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	options := Options{Sources: data.Sources{"points": points(-1, nil)}}
+	for _, how := range []string{"interrupted", "killed"} {
+		got := runWith(t.Context(), t, dir, options, strings.Fields("train --resume x --steps 1")...)
+		if got.code != Misused || !strings.Contains(got.err, "--resume: x has a checkpoint after ") || !strings.Contains(got.err, "to go on, give it more, such as --steps ") {
+			t.Errorf("%s: exits with %d: %s%s", how, got.code, got.out, got.err)
+		}
+		if err := os.RemoveAll(filepath.Join(dir, "runs", "x", "result.json")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestTable: the transform that was fitted in training is part of the model.
 func TestTable(t *testing.T) {
 	dir := t.TempDir()
@@ -441,6 +460,11 @@ func TestTable(t *testing.T) {
 		line := strings.Split(string(lines), "\n")[i]
 		if err := json.Unmarshal([]byte(line), &p); err != nil || p.Row != i || p.Class != want || p.No+p.Yes < 0.9999 || p.No+p.Yes > 1.0001 {
 			t.Errorf("row %d: %s (%v), want %s", i, line, err, want)
+		}
+	}
+	for _, flag := range []string{"--columns", "--classes"} {
+		if got := runIn(t, dir, "eval", "last", "--data", "new.csv", flag, "7"); got.code != Misused || !strings.Contains(got.err, strings.TrimPrefix(flag, "--")+":") {
+			t.Errorf("%s: exits with %d: %s%s", flag, got.code, got.out, got.err)
 		}
 	}
 	write(t, dir, "new.csv", "city,age\nOslo,60\n") // no label
@@ -565,7 +589,7 @@ type tabled struct{ trivium.Model }
 func (tabled) Tables() []ps.Spec                                      { return nil }
 func (tabled) Round(context.Context, *ps.Worker, trivium.Batch) error { return nil }
 
-// A model that has no gradients names the topology it wants, and nothing is written.
+// A model that has no gradients names the topology it wants, and nothing is written. Under that, no optimizer is named that it has no use for.
 func TestTabled(t *testing.T) {
 	dir := t.TempDir()
 	options := Options{Sources: data.Sources{"points": points(-1, nil)}, Models: nn.Models{
@@ -574,11 +598,65 @@ func TestTabled(t *testing.T) {
 			return tabled{m}, err
 		},
 	}}
-	got := runWith(t.Context(), t, dir, options, "train", "tabled", "--data", "points", "--batch", "10", "--epochs", "1")
-	if got.code != Misused || !strings.Contains(got.err, "tabled is trained on tables and has no gradients: give --topology server") {
-		t.Errorf("exits with %d: %s", got.code, got.err)
+	train := func(topology ...string) outcome {
+		return runWith(t.Context(), t, dir, options, append([]string{"train", "tabled", "--data", "points", "--batch", "10", "--epochs", "1"}, topology...)...)
 	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("there is %v in the directory: %v", left, err)
+	for _, topology := range [][]string{nil, {"--topology", "allreduce", "--workers", "2"}, {"--topology", "average", "--workers", "2"}} {
+		got := train(topology...)
+		if got.code != Misused || !strings.Contains(got.err, "tabled is trained on tables and has no gradients: give --topology server") {
+			t.Errorf("%v: exits with %d: %s%s", topology, got.code, got.out, got.err)
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("%v: there is %v in the directory: %v", topology, left, err)
+		}
+	}
+	got := train("--topology", "server", "--workers", "2")
+	if want := "tabled on 800 rows, batch 20, server of 2 workers\n"; !strings.Contains(got.out, want) {
+		t.Errorf("exits with %d: %s%s, want %s", got.code, got.out, got.err, want)
+	}
+}
+
+// TestShippedClassWeights: what classes weigh in training is no part of what is measured, wherever the rows come from.
+func TestShippedClassWeights(t *testing.T) {
+	dir := t.TempDir()
+	var rows strings.Builder
+	rows.WriteString("label,a\n")
+	for i := range 200 {
+		fmt.Fprintf(&rows, "%d,%d\n", min(1, i%5), i%7)
+	}
+	write(t, dir, "a.csv", rows.String())
+	measured := map[string]string{}
+	for _, ship := range []string{"--ship-data", "--ship-data=false"} {
+		got := runIn(t, dir, strings.Fields("train logistic --data a.csv --class-weight 0=9 --topology allreduce --workers 2 --epochs 2 --exact --stop-metric train.accuracy --patience 9 "+ship)...)
+		if got.code != Done {
+			t.Fatalf("%s: exits with %d: %s", ship, got.code, got.err)
+		}
+		measured[ship] = regexp.MustCompile(`(?m)^finished.* train.accuracy [0-9.]+`).FindString(got.out)
+	}
+	if measured["--ship-data"] != measured["--ship-data=false"] || measured["--ship-data"] == "" {
+		t.Errorf("rows that are sent or not give %q", measured)
+	}
+}
+
+// TestNothingToTrainOn: a source of test rows alone can be measured on, and training refuses it.
+func TestNothingToTrainOn(t *testing.T) {
+	dir := t.TempDir()
+	options := Options{Sources: data.Sources{"points": points(-1, nil), "fresh": func(ctx context.Context, d trivium.Data) (*data.Splits, error) {
+		s, err := points(-1, nil)(ctx, d)
+		return &data.Splits{Test: s.Train}, err
+	}}}
+	for _, c := range []struct {
+		command, want string
+		code          int
+	}{
+		{"train softmax --data fresh", `the source "fresh" has no rows to train on`, Misused},
+		{"train softmax --data fresh --train 0:80", `the source "fresh" has no training rows, of which others could be cut: train 0:80`, Misused},
+		{"train softmax --data points --epochs 1 --name x", "finished", Done},
+		{"eval x --data fresh", "data: 1,000 rows", Done},
+	} {
+		got := runWith(t.Context(), t, dir, options, strings.Fields(c.command)...)
+		if got.code != c.code || !strings.Contains(got.out+got.err, c.want) {
+			t.Errorf("%s: exits with %d: %s%s, want %s", c.command, got.code, got.out, got.err, c.want)
+		}
 	}
 }

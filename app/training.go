@@ -53,6 +53,7 @@ type training struct {
 	splits *data.Splits
 	known  facts
 	model  trivium.Model // to be described; training builds its own
+	tabled bool          // it is trained on tables, without the job's optimizer
 	dir    string        // of the run, once it is there
 	kept   string        // where its checkpoints are, likewise
 	saved  string        // the newest checkpoint
@@ -80,11 +81,8 @@ func (s *session) train(ctx context.Context, t *training) error {
 	cpu := tensor.NewCPU(t.threads, t.job.Exact)
 	defer cpu.Close()
 	var err error
-	if t.model, err = s.models.Build(t.job.Model, t.splits.Schema(), cpu); err != nil { // before anything is written
+	if err = t.build(s, t.splits.Schema(), cpu); err != nil { // before anything is written
 		return misused(err)
-	}
-	if _, ok := t.model.(server.Program); ok {
-		return misused(fmt.Errorf("%s is trained on tables and has no gradients: give --topology %s", t.job.Model, served))
 	}
 	about, err := t.head(cpu.ISA)
 	if err != nil {
@@ -126,6 +124,17 @@ func (t *training) know(k facts) error {
 	return t.check(k)
 }
 
+// build makes the model that is described, or says why it cannot be trained like this.
+func (t *training) build(s *session, schema trivium.Schema, cpu *tensor.CPU) (err error) {
+	if t.model, err = s.models.Build(t.job.Model, schema, cpu); err != nil {
+		return err
+	}
+	if _, t.tabled = t.model.(server.Program); t.tabled && t.topology != served {
+		return fmt.Errorf("%s is trained on tables and has no gradients: give --topology %s", t.job.Model, served)
+	}
+	return nil
+}
+
 // open opens the data, with the transform of the checkpoint if there is one.
 func (t *training) open(ctx context.Context, s *session) (err error) {
 	options := data.Options{Labels: train.Labels(t.job.Model)}
@@ -134,8 +143,13 @@ func (t *training) open(ctx context.Context, s *session) (err error) {
 			return misused(err)
 		}
 	}
-	t.splits, err = s.open(ctx, t.job.Data, options)
-	return err
+	if t.splits, err = s.open(ctx, t.job.Data, options); err != nil {
+		return err
+	}
+	if t.splits.Train == nil { // a program's own source has returned others alone
+		return errors.Join(misusedf("train: the source %q has no rows to train on", t.job.Data.Source), t.splits.Close())
+	}
+	return nil
 }
 
 // head describes the run.
@@ -184,8 +198,10 @@ func (t *training) watch(o *observation, begin func()) train.Watch {
 			for _, n := range t.known.notes {
 				t.show.say("note", n)
 			}
-			words := fmt.Sprintf("%s on %s rows, batch %s, %s at rate %v", t.job.Model, thousands(t.known.rows), batchWord(t.job.Batch),
-				t.job.Optimizer.Name, t.job.Optimizer.Rate)
+			words := fmt.Sprintf("%s on %s rows, batch %s", t.job.Model, thousands(t.known.rows), batchWord(t.job.Batch))
+			if !t.tabled {
+				words += fmt.Sprintf(", %s at rate %v", t.job.Optimizer.Name, t.job.Optimizer.Rate)
+			}
 			if t.topology != alone {
 				words += fmt.Sprintf(", %s of %d workers", t.topology, t.workers)
 			}

@@ -33,6 +33,12 @@ func TestInit(t *testing.T) {
 	if got := runIn(t, dir, "init", "softmaks"); got.code != Misused || !strings.Contains(got.err, "softmax") {
 		t.Errorf("unknown model: exits with %d: %s", got.code, got.err)
 	}
+	if got := runIn(t, dir, "init", "mlp:0", "--to", "none.yaml"); got.code != Misused || !strings.Contains(got.err, `model "mlp:0": "0" is not the size of a hidden layer`) {
+		t.Errorf("impossible arguments: exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	if got := runIn(t, dir, "init", "logistic", "--to", "-"); got.code != Done { // although what there is without a source has 10 classes
+		t.Errorf("a model for other data: exits with %d: %s", got.code, got.err)
+	}
 	got = runIn(t, dir, "train", "-f", "job.yaml", "--rows", "300", "--epochs", "1", "--name", "x")
 	if got.code != Done {
 		t.Fatalf("exits with %d: %s", got.code, got.err)
@@ -228,6 +234,7 @@ func TestTrainedMistakes(t *testing.T) {
 	}
 	for command, want := range map[string]string{
 		"eval last --threads=-1":               "--threads: want 0 or more, found -1",
+		"eval last --threads=4097":             "--threads: want at most 4096, found 4097",
 		"apply last --threads=-1":              "--threads: want 0 or more, found -1",
 		"export last --to x.onnx --threads=-1": "--threads: want 0 or more, found -1",
 		"rerun last --threads=-1":              "--threads: want 0 or more, found -1",

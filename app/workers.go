@@ -144,12 +144,11 @@ func (s *session) trainWithWorkers(ctx context.Context, t *training) error {
 			if err := t.know(facts{f.Checksum, f.Rows, f.Notes}); err != nil {
 				return nil, err
 			}
-			model, err := s.models.Build(t.job.Model, f.Schema, cpu)
-			if err != nil { // before anything is written
+			if err := t.build(s, f.Schema, cpu); err != nil { // before anything is written
 				return nil, &train.JobError{Err: err}
 			}
 			began = true
-			t.model, o.head.DataChecksum, o.head.Notes = model, f.Checksum, append(o.head.Notes, f.Notes...)
+			o.head.DataChecksum, o.head.Notes = f.Checksum, append(o.head.Notes, f.Notes...)
 			store := o.open(t)
 			t.model = nil
 			return store, nil

@@ -251,6 +251,30 @@ func TestAdvertise(t *testing.T) {
 	}
 }
 
+// TestBenchNetAlone: a cluster of one machine has no links, and says so.
+func TestBenchNetAlone(t *testing.T) {
+	dir := t.TempDir()
+	var at struct{ Addr, Token string }
+	up, _, down := background(t, dir, "up", "--listen", "127.0.0.1:0", "--json")
+	defer down()
+	if err := json.Unmarshal([]byte(up.await(t, "}\n")), &at); err != nil {
+		t.Fatal(err)
+	}
+	node, _, leave := background(t, dir, "node", "--join", at.Addr, "--token", at.Token, "--id", "a", "--cores", "1")
+	defer leave()
+	node.await(t, "lent to")
+	for _, c := range []struct{ flags, want string }{
+		{"", "a link has two ends, and the cluster has one machine, a\n"},
+		{" --json", "a link has two ends, and the cluster has one machine, a\n"},
+		{" --workers 1", "a link has two ends: want 2 or more, found 1\n"},
+	} {
+		got := runIn(t, dir, strings.Fields("bench net --for 3ms --sizes 4096 --on "+at.Addr+" --token "+at.Token+c.flags)...)
+		if got.code != Misused || got.out != "" || !strings.HasSuffix(got.err, c.want) {
+			t.Errorf("%s: exits with %d: %s%s, want %q", c.flags, got.code, got.out, got.err, c.want)
+		}
+	}
+}
+
 // TestCluster goes the whole way: a coordinator, machines, jobs one after another, a lost machine, a coordinator that begins anew.
 func TestCluster(t *testing.T) {
 	dir := t.TempDir()

@@ -72,7 +72,7 @@ func TestBadInput(t *testing.T) {
 		"csv too large":    {files: text("a.csv", "label,a", "0,1", "1,1e39"), want: []string{"line 3", `column "a"`, "1e+39 is not a finite number of 32 bits"}},
 		"csv quote":        {files: text("a.csv", "label,a", "0,1", `1,"3`), want: []string{"line 3", "double quote", "never closed"}},
 		"csv after quote":  {files: text("a.csv", "label,a", "0,1", `1,"3"4`), want: []string{"line 3", "follows a closing quote"}},
-		"csv twice":        {files: text("a.csv", "label,a,a", "0,1,2"), want: []string{"a.csv", `two columns are called "a"`}},
+		"csv twice":        {files: text("a.csv", "label,a,a", "0,1,2"), want: []string{"a.csv", `two columns are called "a"; give one of them another name`}},
 		"csv header only":  {files: text("a.csv", "label,a"), want: []string{"a.csv", "no rows after the header"}},
 		"csv no column":    {files: text("a.csv", "label,a", "0,1"), d: trivium.Data{Label: "target"}, want: []string{"a.csv", "label", `no column "target"`, "label, a"}},
 		"csv no drop":      {files: text("a.csv", "label,a", "0,1"), d: trivium.Data{Drop: []string{"z"}}, want: []string{"drop", `no column "z"`}},

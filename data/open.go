@@ -174,6 +174,9 @@ func openSource(ctx context.Context, source Source, d trivium.Data, o Options) (
 	if l := s.Schema().Labels; d.Classes != 0 && l.Kind == trivium.Class && l.Width != d.Classes {
 		return nil, setting("classes", "%d are declared, and the labels of %s are %d classes", d.Classes, cmp.Or(d.Source, "digits"), l.Width)
 	}
+	if named := describeCut(&d); s.Train == nil && named != "" {
+		return nil, setting("split", "the source %q has no training rows, of which others could be cut: %s", d.Source, named)
+	}
 	if s.Train != nil {
 		cuts, err := cut(&d, s.Train.Rows(), s.Test != nil || s.Valid != nil)
 		if err != nil {

@@ -13,11 +13,11 @@ func refuseFileSettings(main rowFile, d *trivium.Data, fitted bool) error {
 	if d.Rows != 0 {
 		errs = append(errs, setting("rows", "it is for generated data; of a file take a range, such as --train 0:%d", d.Rows))
 	}
-	if fitted {
-		return errors.Join(errs...)
-	}
 	if _, sparse := main.(*sparseFile); d.Columns != 0 && !sparse {
 		errs = append(errs, setting("columns", "it declares the width of libsvm rows, and %s has its own", main.fileName()))
+	}
+	if fitted {
+		return errors.Join(errs...)
 	}
 	if d.Hash != 0 && len(d.Categorical) == 0 {
 		errs = append(errs, setting("hash", "no column is named categorical, and only those are hashed"))

@@ -170,6 +170,37 @@ func TestShippedSplits(t *testing.T) {
 	}
 }
 
+// Rows arrive with the weights of their classes to train on, and without to be measured on.
+func TestShippedClassWeights(t *testing.T) {
+	for _, weight := range []string{"", "w"} { // of the rows' own
+		want, err := openText(t, "a.csv", "label,a,w\n0,1,2\n1,2,3\n0,3,4\n1,4,5\n", trivium.Data{ClassWeight: "1=5", Weight: weight, Train: ":"}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sent bytes.Buffer
+		if err := Ship(t.Context(), &sent, want); err != nil {
+			t.Fatal(err)
+		}
+		whole := sent.Bytes()
+		got, err := Unship(&sent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, of := range []func(*Splits) Dataset{(*Splits).Measured, func(s *Splits) Dataset { return s.Train }} {
+			var a, b trivium.Batch
+			if err := errors.Join(of(want).Read(t.Context(), &a, 0, 4), of(got).Read(t.Context(), &b, 0, 4)); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(a.Weights, b.Weights) {
+				t.Errorf("the rows weigh %v, and %v where they were sent", a.Weights, b.Weights)
+			}
+		}
+		if _, err := Unship(bytes.NewReader(bytes.Replace(whole, []byte(`"weights":[1,5]`), []byte(`"weights":[125]`), 1))); err == nil {
+			t.Error("one weight for two classes was taken")
+		}
+	}
+}
+
 func FuzzUnship(f *testing.F) {
 	splits, err := Digits(f.Context(), trivium.Data{Rows: 3})
 	if err != nil {

@@ -207,7 +207,8 @@ const (
 	maxShipBatch = 1 << 30  // bytes
 )
 
-// Ship writes the rows of s, so that Unship makes the same data sets of them elsewhere.
+// Ship writes the rows of s, so that Unship makes the same data sets of them elsewhere. Training rows go without the weights of their
+// classes, which s.Transform has: a model is measured without.
 func Ship(ctx context.Context, w io.Writer, s *Splits) error {
 	head := shipHead{Schema: s.Schema(), Checksum: s.Checksum, Notes: s.Notes}
 	if s.Transform != nil {
@@ -217,7 +218,7 @@ func Ship(ctx context.Context, w io.Writer, s *Splits) error {
 		}
 		head.Transform = p
 	}
-	sets := [3]Dataset{s.Train, s.Valid, s.Test}
+	sets := [3]Dataset{s.Measured(), s.Valid, s.Test}
 	for i, ds := range sets {
 		if ds != nil {
 			head.Rows[i] = ds.Rows()
@@ -283,6 +284,13 @@ func Unship(r io.Reader) (*Splits, error) {
 		if head.Rows[i] > 0 {
 			*dst = rows.Dataset(head.Schema)
 		}
+	}
+	if m, ok := s.Train.(*memory); ok && s.Transform != nil && len(s.Transform.Label.Weights) > 0 {
+		w, y := s.Transform.Label.Weights, &m.all.Labels
+		if y.Kind != trivium.Class || y.Width != len(w) {
+			return fail(fmt.Errorf("%d weights of classes, and the labels are %v of width %d", len(w), y.Kind, y.Width))
+		}
+		s.plain, s.Train = m, weigh(m, w)
 	}
 	return s, nil
 }

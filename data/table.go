@@ -45,7 +45,7 @@ func (t *tableFile) layOut(desc *trivium.Data, labelOptional bool) error {
 	seen := map[string]bool{}
 	for _, n := range names {
 		if seen[n] {
-			return fault(t.fileName(), "two columns are called %q", n)
+			return fault(t.fileName(), "two columns are called %q; give one of them another name, as the columns are told apart by theirs", n)
 		}
 		seen[n] = true
 	}

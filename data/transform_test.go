@@ -445,6 +445,14 @@ func TestOwnSource(t *testing.T) {
 	if s.Train.Rows() != 70 || s.Valid.Rows() != 10 || s.Test.Rows() != 20 || s.Checksum == "" || s.Transform == nil {
 		t.Errorf("%+v", s)
 	}
+	own["test"] = func(context.Context, trivium.Data) (*Splits, error) { return &Splits{Test: numberedRows(100)}, nil }
+	if s, err = Open(context.Background(), trivium.Data{Source: "test"}, Options{Sources: own}); err != nil || s.Train != nil || s.Test.Rows() != 100 {
+		t.Errorf("of test rows alone there is %+v, %v", s, err)
+	}
+	_, err = Open(context.Background(), trivium.Data{Source: "test", Train: "0:80"}, Options{Sources: own})
+	if want := `the source "test" has no training rows, of which others could be cut: train 0:80`; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("training rows of test rows: %v, want %s", err, want)
+	}
 }
 
 func TestChecksum(t *testing.T) {

@@ -61,7 +61,7 @@ func FM(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
 		k = []int{8}
 	}
 	if len(k) > 1 {
-		return nil, fmt.Errorf("takes one number of factors, found %q", args)
+		return nil, wrongArguments("takes one number of factors, found %q", args)
 	}
 	in, err := oneInput(s)
 	if err != nil {
@@ -75,7 +75,7 @@ func FM(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
 		m.loss = logLoss{cpu.ISA}
 		err = twoClasses(s.Labels)
 	} else if s.Labels.Kind != trivium.Real || s.Labels.Width != 1 {
-		err = fmt.Errorf("takes labels of 2 classes or one real label a row, the data has %v labels of width %d", s.Labels.Kind, s.Labels.Width)
+		err = fmt.Errorf("takes labels of 2 classes or one real label a row, the data has %s", labelsOf(s.Labels))
 	}
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/bits"
@@ -67,36 +68,36 @@ type leafWorker struct {
 
 // Logistic is binary logistic regression: log-loss on labels of 2 classes.
 func Logistic(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
-	if err := twoClasses(s.Labels); err != nil {
+	if err := cmp.Or(noArguments(args), twoClasses(s.Labels)); err != nil {
 		return nil, err
 	}
-	return newLinear(logLoss{cpu.ISA}, args, s, cpu)
+	return newLinear(logLoss{cpu.ISA}, s, cpu)
 }
 
 // SVM is a linear support vector machine: hinge loss on labels of 2 classes; L2 comes from the optimizer.
 func SVM(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
-	if err := twoClasses(s.Labels); err != nil {
+	if err := cmp.Or(noArguments(args), twoClasses(s.Labels)); err != nil {
 		return nil, err
 	}
-	return newLinear(hingeLoss{}, args, s, cpu)
+	return newLinear(hingeLoss{}, s, cpu)
 }
 
 // Linear is linear regression: squared error, (score − label)², on one real label.
 func Linear(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
-	if s.Labels.Kind != trivium.Real || s.Labels.Width != 1 {
-		return nil, fmt.Errorf("takes one real label a row, the data has %v labels of width %d", s.Labels.Kind, s.Labels.Width)
+	if err := noArguments(args); err != nil {
+		return nil, err
 	}
-	return newLinear(squaredLoss{}, args, s, cpu)
+	if s.Labels.Kind != trivium.Real || s.Labels.Width != 1 {
+		return nil, fmt.Errorf("takes one real label a row, the data has %s", labelsOf(s.Labels))
+	}
+	return newLinear(squaredLoss{}, s, cpu)
 }
 
 // sparseRows is the width from which the gradient of a sparse input names the rows that it touches: below it, a pass over all
 // columns costs less than keeping the list.
 const sparseRows = 1 << 14
 
-func newLinear(loss pointLoss, args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
-	if args != "" {
-		return nil, fmt.Errorf("takes no arguments, found %q", args)
-	}
+func newLinear(loss pointLoss, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
 	in, err := oneInput(s)
 	if err != nil {
 		return nil, err

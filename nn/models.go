@@ -42,7 +42,7 @@ func (x source) matmul(w graph.Value) graph.Value {
 // flat makes rows of more than one axis rows of one.
 func flat(x graph.Value) graph.Value {
 	s := x.Shape()
-	if len(s) == 2 {
+	if len(s) <= 2 { // 0: there is no value, for a reason that the builder knows
 		return x
 	}
 	n, _ := s[1:].Elements()
@@ -87,19 +87,16 @@ func classesOrReal(l trivium.LabelSpec) error {
 	if l.Kind == trivium.Class && l.Width >= 2 || l.Kind == trivium.Real && l.Width >= 1 {
 		return nil
 	}
-	if l.Kind == trivium.Class {
-		return fmt.Errorf("takes labels of 2 or more classes, or real numbers; the data has only %d class", l.Width)
-	}
-	return fmt.Errorf("takes labels of 2 or more classes, or real numbers; the data has %v labels of width %d", l.Kind, l.Width)
+	return fmt.Errorf("takes labels of 2 or more classes, or real numbers; the data has %s", labelsOf(l))
 }
 
 // Softmax is multinomial logistic regression: one layer, all zero at first.
 func Softmax(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
-	if args != "" {
-		return nil, fmt.Errorf("takes no arguments, found %q", args)
+	if err := noArguments(args); err != nil {
+		return nil, err
 	}
 	if s.Labels.Kind != trivium.Class {
-		return nil, fmt.Errorf("takes labels of classes, the data has %v labels; linear learns real numbers", s.Labels.Kind)
+		return nil, fmt.Errorf("takes labels of classes, the data has %s; linear learns real numbers", labelsOf(s.Labels))
 	}
 	return perceptron(nil, s, cpu)
 }
@@ -179,12 +176,12 @@ func CNN(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) 
 	if len(layers) == 0 {
 		layers = lenet
 	}
+	if len(layers) < 2 {
+		return nil, wrongArguments("takes sizes of convolutions and of one dense layer, such as %v; found %v", lenet, layers)
+	}
 	in, err := oneInput(s)
 	if err := errors.Join(err, classesOrReal(s.Labels)); err != nil {
 		return nil, err
-	}
-	if len(layers) < 2 {
-		return nil, fmt.Errorf("takes sizes of convolutions and of one dense layer, such as %v; found %v", lenet, layers)
 	}
 	shape := in.Shape
 	if len(shape) == 2 {
@@ -238,7 +235,7 @@ func LSTM(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error)
 	if len(arg) == 1 {
 		units = arg[0]
 	} else if len(arg) > 1 {
-		return nil, fmt.Errorf("takes one number of units, found %q", args)
+		return nil, wrongArguments("takes one number of units, found %q", args)
 	}
 	in, err := oneInput(s)
 	if err := errors.Join(err, classesOrReal(s.Labels)); err != nil {
@@ -263,14 +260,14 @@ func LSTM(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error)
 		wh := b.Variable("wh", graph.F32, []int{units, 4 * units}, graph.Zeros()).Read()
 		bias := b.Variable("b", graph.F32, []int{4 * units}, graph.Zeros()).Read()
 		zero := graph.BroadcastTo(b.Scalar(graph.F32, 0), batch, graph.N(units))
+		if b.Err() != nil { // there is nothing to scan
+			return zero
+		}
 		last, _ := graph.Scan([]graph.Value{zero, zero}, []graph.Value{graph.Transpose(seq, 1, 0, 2)},
 			func(carry, x []graph.Value) (next, y []graph.Value) {
 				h, c := graph.LSTMCell(x[0], carry[0], carry[1], wx, wh, bias)
 				return []graph.Value{h, c}, nil
 			})
-		if len(last) == 0 {
-			return graph.Value{}
-		}
 		w := b.Variable("w1", graph.F32, []int{units, width}, graph.Zeros()).Read()
 		wb := b.Variable("b1", graph.F32, []int{width}, graph.Zeros()).Read()
 		return graph.Add(graph.MatMul(last[0], w), wb)

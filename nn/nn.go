@@ -27,7 +27,7 @@ import (
 )
 
 // A Builder makes a model for data of schema s, to run on cpu. args is what follows the colon in the model's name, such as "128,32" of
-// "mlp:128,32". The error says what the model wants and what it found.
+// "mlp:128,32". The error says what the model wants and what it found; it is an ArgumentError where no data would help.
 type Builder func(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error)
 
 // Models are builders by name.
@@ -52,6 +52,16 @@ func (m Models) Names() []string { return slices.Sorted(maps.Keys(m)) }
 
 // ErrUnknown is wrapped by Build where no model has the name.
 var ErrUnknown = errors.New("no such model")
+
+// An ArgumentError is what a Builder returns where args are nothing that its model takes, whatever the data.
+type ArgumentError struct{ Err error }
+
+func (e *ArgumentError) Error() string { return e.Err.Error() }
+func (e *ArgumentError) Unwrap() error { return e.Err }
+
+func wrongArguments(format string, args ...any) error {
+	return &ArgumentError{fmt.Errorf(format, args...)}
+}
 
 // Build makes the model that spec names: a name, or a name, a colon and arguments.
 func (m Models) Build(spec string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
@@ -83,11 +93,19 @@ func sizes(args, meaning string) ([]int, error) {
 	for a := range strings.SplitSeq(args, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(a))
 		if err != nil || n < 1 || n > 1<<24 {
-			return nil, fmt.Errorf("%q is not %s: want a whole number from 1 to %d", a, meaning, 1<<24)
+			return nil, wrongArguments("%q is not %s: want a whole number from 1 to %d", a, meaning, 1<<24)
 		}
 		out = append(out, n)
 	}
 	return out, nil
+}
+
+// noArguments refuses any.
+func noArguments(args string) error {
+	if args != "" {
+		return wrongArguments("takes no arguments, found %q", args)
+	}
+	return nil
 }
 
 // oneInput returns the only input of s.
@@ -106,5 +124,20 @@ func twoClasses(l trivium.LabelSpec) error {
 	if l.Kind == trivium.Class {
 		return fmt.Errorf("takes labels of 2 classes, the data has %d; softmax takes any number", l.Width)
 	}
-	return fmt.Errorf("takes labels of 2 classes, the data has %v labels; linear learns real numbers", l.Kind)
+	return fmt.Errorf("takes labels of 2 classes, the data has %s; linear learns real numbers", labelsOf(l))
+}
+
+// labelsOf says in words what labels are.
+func labelsOf(l trivium.LabelSpec) string {
+	switch {
+	case l.Kind == trivium.NoLabel:
+		return "no labels"
+	case l.Kind == trivium.Class && l.Width == 1:
+		return "only 1 class"
+	case l.Kind == trivium.Class:
+		return fmt.Sprintf("%d classes", l.Width)
+	case l.Kind == trivium.Real && l.Width != 1:
+		return fmt.Sprintf("%d real labels a row", l.Width)
+	}
+	return fmt.Sprintf("%v labels", l.Kind)
 }

@@ -2,6 +2,7 @@ package nn_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -418,29 +419,47 @@ func TestInitialWeights(t *testing.T) {
 }
 
 func TestBuildSaysWhatItWants(t *testing.T) {
-	real1 := trivium.LabelSpec{Kind: trivium.Real, Width: 1}
+	real1, real2 := trivium.LabelSpec{Kind: trivium.Real, Width: 1}, trivium.LabelSpec{Kind: trivium.Real, Width: 2}
 	three := trivium.LabelSpec{Kind: trivium.Class, Width: 3}
-	dense := []trivium.InputSpec{{Name: "x", Shape: []int{9}}}
+	dense := trivium.InputSpec{Name: "x", Shape: []int{9}}
+	sparse := trivium.InputSpec{Name: "x", Form: trivium.CSR, Shape: []int{9}}
+	sequence := trivium.InputSpec{Name: "x", Shape: []int{3, 3}}
 	for _, c := range []struct {
-		model  string
-		labels trivium.LabelSpec
-		want   string
+		model     string
+		input     trivium.InputSpec
+		labels    trivium.LabelSpec
+		arguments bool // are what is wrong
+		want      string
 	}{
-		{"nothing", three, "no such model"},
-		{"logistic", three, "softmax takes any number"},
-		{"logistic", real1, "linear learns real numbers"},
-		{"linear", three, "takes one real label"},
-		{"mlp:0", three, "want a whole number from 1"},
-		{"mlp:a", three, `"a" is not the size of a hidden layer`},
-		{"softmax:3", three, "takes no arguments"},
-		{"fm", three, "takes sparse rows"},
-		{"cnn", three, "takes images"},
-		{"lstm", three, "takes sequences"},
-		{"lstm:1,2", three, "takes one number of units"},
+		{"nothing", dense, three, false, "no such model"},
+		{"logistic", dense, three, false, "softmax takes any number"},
+		{"logistic", dense, real1, false, "linear learns real numbers"},
+		{"logistic:3", dense, three, true, "takes no arguments"},
+		{"svm:3", dense, three, true, "takes no arguments"},
+		{"linear", dense, three, false, "takes one real label a row, the data has 3 classes"},
+		{"linear", dense, real2, false, "takes one real label a row, the data has 2 real labels a row"},
+		{"linear", dense, trivium.LabelSpec{}, false, "the data has no labels"},
+		{"linear:3", dense, three, true, "takes no arguments"},
+		{"mlp:0", dense, three, true, "want a whole number from 1"},
+		{"mlp:a", dense, three, true, `"a" is not the size of a hidden layer`},
+		{"mlp:16777216,16777216", dense, three, false, "16777216"},
+		{"softmax:3", dense, three, true, "takes no arguments"},
+		{"softmax", dense, trivium.LabelSpec{}, false, "the data has no labels"},
+		{"fm", dense, three, false, "takes sparse rows"},
+		{"fm", sparse, real2, false, "takes labels of 2 classes or one real label a row, the data has 2 real labels a row"},
+		{"fm:1,2", dense, three, true, "takes one number of factors"},
+		{"cnn", dense, three, false, "takes images"},
+		{"cnn:8", dense, three, true, "takes sizes of convolutions"},
+		{"lstm", dense, three, false, "takes sequences"},
+		{"lstm:1,2", dense, three, true, "takes one number of units"},
+		{"lstm:16777216", sequence, three, false, "16777216"},
 	} {
-		_, err := nn.Standard().Build(c.model, trivium.Schema{Inputs: dense, Labels: c.labels}, tensor.NewCPU(1, false))
+		_, err := nn.Standard().Build(c.model, trivium.Schema{Inputs: []trivium.InputSpec{c.input}, Labels: c.labels}, tensor.NewCPU(1, false))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s on %v: error %v, want %q", c.model, c.labels, err, c.want)
+		}
+		if _, arguments := errors.AsType[*nn.ArgumentError](err); arguments != c.arguments {
+			t.Errorf("%s on %v: it is an ArgumentError: %v, want %v", c.model, c.labels, arguments, c.arguments)
 		}
 	}
 }

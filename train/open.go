@@ -134,7 +134,13 @@ func (r *Run) size(rows int) error {
 	if perEpoch == 0 {
 		return fmt.Errorf("train: an update takes %d rows, there are %d, and the short last one is dropped: there is nothing to train", batch, all)
 	}
-	r.steps = perEpoch * int64(r.Job.Epochs)
+	if r.at.Row >= r.epochRows {
+		r.at.Epoch, r.at.Row = r.at.Epoch+1, 0
+	}
+	r.steps = 0
+	if n := int64(r.Job.Epochs); n > 0 { // from where the run is: updates before a resume may have had other numbers of rows
+		r.steps = r.at.Step + max(0, (n-int64(r.at.Epoch))*perEpoch-(r.at.Row+batch-1)/batch)
+	}
 	if s := r.Job.Steps; s > 0 && (r.steps == 0 || s < r.steps) {
 		r.steps = s
 	}
@@ -184,7 +190,7 @@ func (r *Run) buildEvaluator() error {
 	e, err := NewEvaluator(r.Model, names, shards)
 	if e == nil {
 		if len(names) == 0 && (stop == "" || r.Job.Stop.Metric == "train."+lossName) {
-			r.say([]string{err.Error()})
+			r.say([]string{err.Error() + r.unused()})
 			return nil
 		}
 		return err
@@ -217,6 +223,20 @@ func (r *Run) buildEvaluator() error {
 	return nil
 }
 
+// unused says which rows no model that makes no predictions has a use for.
+func (r *Run) unused() string {
+	var parts []string
+	for _, name := range []string{"valid", "test"} {
+		if ds := r.split(name); ds != nil && ds.Rows() > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", ds.Rows(), name))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; its %s rows are neither measured nor trained on: data.train says which rows are for training, such as 0:", strings.Join(parts, " and "))
+}
+
 func (r *Run) split(name string) data.Dataset {
 	switch name {
 	case "train":
@@ -243,8 +263,8 @@ func (r *Run) resume(ctx context.Context) error {
 	}
 	copy(r.Params.Flat, c.Params.Flat)
 	r.at = c.Progress
-	if r.at.Row >= r.epochRows {
-		r.at.Epoch, r.at.Row = r.at.Epoch+1, 0
+	if err := r.size(r.batch); err != nil {
+		return err
 	}
 	if c.Job != nil && c.Job.Stop.Metric != r.Job.Stop.Metric { // the best of another metric is no bound for this one
 		r.at.Best, r.at.BestStep, r.at.Bad = nil, 0, 0

@@ -17,6 +17,7 @@ import (
 	"github.com/trivium-ml/trivium/checkpoint"
 	"github.com/trivium-ml/trivium/data"
 	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/local"
 	"github.com/trivium-ml/trivium/train/traintest"
@@ -209,6 +210,30 @@ func TestFinishedJobResumed(t *testing.T) {
 	traintest.Same(t, "three epochs more", run(t, env, longer), want)
 }
 
+// TestOtherBatchAfterResume: epochs count rows, whatever the updates behind them had.
+func TestOtherBatchAfterResume(t *testing.T) {
+	store := blob.Dir(t.TempDir())
+	env := traintest.Env(t, 1, false)
+	env.Blob = store
+	first := run(t, env, traintest.Job())
+	c, _, err := checkpoint.Latest(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env.Resume, env.Blob = c, nil
+	for _, batch := range []int{10, 100, trivium.FullBatch} {
+		job := traintest.Job()
+		job.Batch, job.Epochs = batch, job.Epochs+2
+		perEpoch := int64(1)
+		if batch > 0 {
+			perEpoch = (203 + int64(batch) - 1) / int64(batch)
+		}
+		if r := run(t, env, job); r.Steps != first.Steps+2*perEpoch || r.Epochs != job.Epochs {
+			t.Errorf("batch %d: %d updates and %d epochs, want %d and %d", batch, r.Steps, r.Epochs, first.Steps+2*perEpoch, job.Epochs)
+		}
+	}
+}
+
 func TestInterruptedBeforeItBegins(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -360,5 +385,36 @@ func TestCheckpointsGoToAFile(t *testing.T) {
 	r, err := local.New(env, local.Options{}).Train(t.Context(), traintest.Job())
 	if _, ok := errors.AsType[*train.JobError](err); err == nil || ok || r.Reason != trivium.Failed || r.Steps != 11 {
 		t.Errorf("%s after %d updates, %v", r.Reason, r.Steps, err)
+	}
+}
+
+// A mute model makes no predictions.
+type mute struct{ trivium.Model }
+
+// TestMute: rows that are kept from training for an evaluation that there will not be are spoken of.
+func TestMute(t *testing.T) {
+	for _, c := range []struct{ part, want string }{
+		{"", "; its 41 test rows are neither measured nor trained on: data.train says which rows are for training, such as 0:"},
+		{"0:", "so it cannot be evaluated"},
+	} {
+		env := traintest.Env(t, 1, false)
+		toy := env.Models["toy"]
+		env.Models["mute"] = func(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+			m, err := toy(args, s, cpu)
+			return mute{m}, err
+		}
+		env.Sources["alone"] = func(ctx context.Context, d trivium.Data) (*data.Splits, error) {
+			s, err := env.Sources["toy"](ctx, d)
+			return &data.Splits{Train: s.Train}, err
+		}
+		var notes []string
+		env.Watch.Note = func(text string) { notes = append(notes, text) }
+		run(t, env, &trivium.Job{
+			Version: 1, Model: "mute", Data: trivium.Data{Source: "alone", Train: c.part}, Batch: 50, Epochs: 1,
+			Optimizer: trivium.OptimizerSpec{Name: "sgd", Rate: 0.1},
+		})
+		if len(notes) == 0 || !strings.HasSuffix(notes[0], c.want) {
+			t.Errorf("train %q: notes %q, want %s", c.part, notes, c.want)
+		}
 	}
 }

@@ -38,6 +38,7 @@ type Assignment struct {
 	Saves           bool              `json:"saves,omitempty"`  // the driver has a store
 	Notes           map[string]string `json:"notes,omitempty"`
 	Shipped         bool              `json:"shipped,omitempty"` // the data comes from the driver
+	Summed          bool              `json:"summed,omitempty"`  // see Driver
 
 	Driver     transport.Name `json:"driver"`
 	DriverAddr string         `json:"driver_addr"`

@@ -45,6 +45,10 @@ type Driver struct {
 	Build     string       // that the workers must have too
 	Data      *data.Splits // given: its rows are shipped to the workers, which then open no data: each gets its shard, or all rows (Topology.Shards)
 
+	// Summed says that the caller has the data's checksum. No worker takes that of rows that it generates then, and makes those that it trains
+	// on alone.
+	Summed bool
+
 	// Ready is called when all workers have opened their data, and it is the same. It returns the place for checkpoints, or nil, and may
 	// refuse the job.
 	Ready func(Facts) (blob.Store, error)
@@ -98,7 +102,8 @@ type part struct {
 	at       position
 	result   *result
 	gone     bool
-	quiet    int // ticks of the driver since it said something
+	quiet    int  // ticks of the driver since it said something
+	cut      bool // the link to it is lost
 	receiver *relay.Receiver
 }
 
@@ -223,7 +228,7 @@ func (d *Driver) launch(ctx context.Context, exits chan<- int, wait *sync.WaitGr
 	}
 	a := Assignment{
 		Run: d.Run, Workers: d.Workers, Servers: d.Servers, Job: job, Topology: d.Topology.Name, Options: d.Options, Threads: d.Threads,
-		CheckpointEvery: d.CheckpointEvery, Resume: d.Resume, Notes: d.Notes, Shipped: d.Data != nil,
+		CheckpointEvery: d.CheckpointEvery, Resume: d.Resume, Notes: d.Notes, Shipped: d.Data != nil, Summed: d.Summed,
 		Driver: d.Port.Name(), DriverAddr: d.Port.Addr(), Network: d.Network, Start: time.Now(), Saves: d.Ready != nil,
 	}
 	if d.Observe != nil {

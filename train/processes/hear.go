@@ -16,7 +16,10 @@ import (
 // hear takes a message of a worker.
 func (d *Driver) hear(ctx context.Context, ev *transport.Event, wait *sync.WaitGroup) {
 	p := d.part(ev.From)
-	if p == nil || ev.What != transport.Received {
+	if p == nil {
+		return
+	}
+	if p.cut = ev.What == transport.LinkLost; ev.What != transport.Received {
 		return // a lost link is either an exit, or comes back
 	}
 	p.quiet = 0

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 	"testing"
 
@@ -73,6 +74,37 @@ func TestExitOfWhoIsLost(t *testing.T) {
 		if d.lost.Index != 1 || !strings.Contains(d.lost.Text, want) {
 			t.Errorf("worker %d ends: %v, want %q", index, d.lost, want)
 		}
+	}
+}
+
+// TestSilentAfterLoss: a process that others have lost, and that says nothing to the driver either, is not waited for until the job's
+// limit. What they say of it stays. One whose link is lost has ended, and how it did is on its way.
+func TestSilentAfterLoss(t *testing.T) {
+	d := &Driver{Workers: 4, Log: slog.New(slog.DiscardHandler)}
+	var killed [4]bool
+	for i := range killed {
+		var end func(launch.Exit)
+		var p *launch.Process
+		p, end = launch.NewProcess("worker", func(sig os.Signal) error {
+			killed[i] = true
+			end(launch.Exit{Code: -1, Signal: sig})
+			return nil
+		})
+		d.workers = append(d.workers, &part{index: i, name: transport.Name{Role: "worker", ID: fmt.Sprint(i)}, process: p, hello: true})
+	}
+	d.finished(t.Context(), d.workers[2], &result{Reason: trivium.Failed, Fault: faultUnreachable, Lost: "worker/1", Error: "says 2"})
+	d.hear(t.Context(), &transport.Event{From: d.workers[3].name, What: transport.LinkLost}, nil)
+	for range quietTicks / 2 {
+		d.workers[0].quiet = 0 // it still ends in good order
+		d.listen()
+	}
+	if killed != [4]bool{1: true} {
+		t.Fatalf("killed are %v, want the second alone", killed)
+	}
+	d.workers[0].gone, d.workers[2].gone, d.workers[3].gone = true, true, true
+	d.exited(t.Context(), d.workers[1])
+	if d.lost.Index != 1 || d.lost.Text != "says 2" {
+		t.Errorf("%+v", d.lost)
 	}
 }
 

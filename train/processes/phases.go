@@ -101,19 +101,32 @@ func (d *Driver) late() {
 // quietTicks is in how many parts Silence is counted. Ticks that this process missed, because it was stopped itself, do not count.
 const quietTicks = 20
 
+// lostTicks is how many are enough once the job has failed: who says nothing then, with its link in order, has not heard that it is to end,
+// and will not. Where the link is lost an exit is on its way.
+const lostTicks = 2
+
 // listen finds who has said nothing for too long: a process that is stopped, or hangs. The group of members finds it too, and sooner,
-// but only once all have joined it.
+// but only once all have joined it; what it found, others say.
 func (d *Driver) listen() {
 	for _, p := range d.workers {
 		if !p.hello || p.gone || p.result != nil {
 			continue
 		}
-		if p.quiet++; p.quiet <= quietTicks || d.lost != nil {
+		limit := quietTicks
+		if d.lost != nil && !p.cut {
+			limit = lostTicks
+		}
+		if p.quiet++; p.quiet <= limit {
 			continue
 		}
-		d.lost = &WorkerError{
-			Index: p.index, Name: p.title(), Lost: true, Step: d.stepOf(p),
-			Text: fmt.Sprintf("process %d on %s has said nothing for %v: it was stopped, or its machine is gone", p.pid, p.host, d.Silence),
+		if d.lost == nil {
+			d.lost = &WorkerError{
+				Index: p.index, Name: p.title(), Lost: true, Step: d.stepOf(p),
+				Text: fmt.Sprintf("process %d on %s has said nothing for %v: it was stopped, or its machine is gone", p.pid, p.host, d.Silence),
+			}
+		}
+		if d.lost.Index == p.index {
+			d.hearsay = false // how it ends is this driver's doing
 		}
 		if err := p.process.Kill(); err != nil {
 			d.Log.Warn("not killed", "process", p.title(), "error", err)

@@ -198,9 +198,18 @@ func TestTrain(t *testing.T) {
 	}
 }
 
-// TestChecksumOnce: of rows that all workers generate, the first takes the checksum.
+// TestChecksumOnce: of rows that all workers generate, the first takes the checksum, or none, where the driver's caller has it.
 func TestChecksumOnce(t *testing.T) {
-	var sums [3]string
+	for _, summed := range []bool{false, true} {
+		facts, sums := checksums(t, summed)
+		if (facts == "") != summed || sums != [3]string{facts} {
+			t.Errorf("summed %v: the run's checksum is %q, those of the workers %q", summed, facts, sums)
+		}
+	}
+}
+
+// checksums are that of a run, and those of its workers.
+func checksums(t *testing.T, summed bool) (run string, sums [3]string) {
 	d := driver(t, func(_ string, o *processes.Options) {
 		watched := topology
 		watched.New = func(env train.Env, options json.RawMessage) (trivium.Strategy, error) {
@@ -209,18 +218,15 @@ func TestChecksumOnce(t *testing.T) {
 		}
 		o.Topologies = processes.Topologies{watched}
 	})
-	d.Job.Data.Order, d.Job.Epochs = "index", 1
-	var facts processes.Facts
+	d.Job.Data.Order, d.Job.Epochs, d.Summed = "index", 1, summed
 	d.Ready = func(f processes.Facts) (blob.Store, error) {
-		facts = f
+		run = f.Checksum
 		return blob.Dir(t.TempDir()), nil
 	}
 	if _, err := d.Train(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if facts.Checksum == "" || sums != [3]string{facts.Checksum} {
-		t.Errorf("the run's checksum is %q, those of the workers %q", facts.Checksum, sums)
-	}
+	return run, sums
 }
 
 // TestInterrupt: the model so far is averaged and saved.

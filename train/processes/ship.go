@@ -46,7 +46,7 @@ func (s *shipment) close() { _ = s.r.Close() } // never fails
 // shipTo sends worker index its rows of the driver's data, and to number 0 what the model is measured on. They are its shard, or, where
 // each update is shared out anew, all.
 func (d *Driver) shipTo(ctx context.Context, to transport.Name, index int) error {
-	rows := d.Data.Train
+	rows := d.Data.Measured() // what classes weigh, the transform says
 	if d.Topology.Shards {
 		var err error
 		rows, err = data.Shard(ctx, rows, data.ShardOptions{

@@ -18,17 +18,19 @@ func TestExpectedWalk(t *testing.T) {
 		workers  int
 		order    string
 		exact    bool
+		summed   bool
 		want     *data.BatchOptions
 	}{
-		{"alone", Topology{}, 1, "index", false, nil},
-		{"shuffled", Topology{}, 3, "", false, nil},
-		{"updates", Topology{}, 3, "index", false, &data.BatchOptions{Batch: 60, Last: trivium.LastDrop, Part: 2, Parts: 3}},
-		{"rounds", Topology{Round: rounds}, 3, "index", false, &data.BatchOptions{Batch: 100, Last: trivium.LastDrop, Part: 2, Parts: 3}},
-		{"own rows", Topology{Shards: true}, 3, "index", false, &data.BatchOptions{Batch: trivium.FullBatch, Last: trivium.LastKeep, Part: 2, Parts: 3}},
-		{"exact", Topology{}, 3, "index", true, &data.BatchOptions{Batch: 60, Last: trivium.LastDrop, Part: 10, Parts: 16, Span: 6}},
+		{"alone", Topology{}, 1, "index", false, false, nil},
+		{"alone and summed", Topology{}, 1, "index", false, true, &data.BatchOptions{Batch: 60, Last: trivium.LastDrop, Parts: 1}},
+		{"shuffled", Topology{}, 3, "", false, false, nil},
+		{"updates", Topology{}, 3, "index", false, false, &data.BatchOptions{Batch: 60, Last: trivium.LastDrop, Part: 2, Parts: 3}},
+		{"rounds", Topology{Round: rounds}, 3, "index", false, false, &data.BatchOptions{Batch: 100, Last: trivium.LastDrop, Part: 2, Parts: 3}},
+		{"own rows", Topology{Shards: true}, 3, "index", false, false, &data.BatchOptions{Batch: trivium.FullBatch, Last: trivium.LastKeep, Part: 2, Parts: 3}},
+		{"exact", Topology{}, 3, "index", true, false, &data.BatchOptions{Batch: 60, Last: trivium.LastDrop, Part: 10, Parts: 16, Span: 6}},
 	} {
 		job := &trivium.Job{Batch: 60, Last: trivium.LastDrop, Exact: c.exact, Shards: 16, Data: trivium.Data{Order: c.order}}
-		w := &worker{a: &Assignment{Index: 2, Workers: c.workers}, job: job}
+		w := &worker{a: &Assignment{Index: c.workers - 1, Workers: c.workers, Summed: c.summed}, job: job}
 		walk := w.walk(c.topology)
 		switch {
 		case (walk == nil) != (c.want == nil):

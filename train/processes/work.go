@@ -110,7 +110,7 @@ func (w *worker) env(ctx context.Context, topology Topology) (env train.Env, don
 	env = train.Env{
 		Run: a.Run, CPU: cpu, Models: w.o.Models, Sources: w.o.Sources, Port: w.port, Notes: a.Notes, Observe: hub, Log: w.log,
 		Checkpoints: train.Checkpoints{Every: a.CheckpointEvery}, Watch: w.watch(), Narrow: w.o.Narrow, Near: w.o.Network == nil && a.Network.Near(),
-		Walk: w.walk(topology), Unsummed: a.Index > 0, // the first worker's is the run's
+		Walk: w.walk(topology), Unsummed: a.Summed || a.Index > 0, // the first worker's is the run's
 	}
 	var wait sync.WaitGroup
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -164,10 +164,11 @@ func (w *worker) env(ctx context.Context, topology Topology) (env train.Env, don
 	return env, done, nil
 }
 
-// walk is how this worker is expected to walk the training rows, so that it generates no others; nil: it may want any.
+// walk is how this worker is expected to walk the training rows, so that it generates no others; nil: it may want any, or the look for the
+// checksum meets all that it wants.
 func (w *worker) walk(t Topology) func(rows int64) data.BatchOptions {
 	a, job := w.a, w.job
-	if a.Workers == 1 || job.Data.Order != "index" {
+	if a.Workers == 1 && !a.Summed || job.Data.Order != "index" {
 		return nil
 	}
 	return func(rows int64) data.BatchOptions {
