@@ -182,7 +182,7 @@ func (v *compareRun) plan(s *session) (compare.Plan, error) {
 	} else {
 		sources, err := compare.FindSources(v.Data)
 		bad(err)
-		bad(v.paper(&p, compare.Tasks(sources)))
+		bad(v.paper(&p, sources))
 		peers, err := compare.Peers(v.Peers)
 		bad(err)
 		all = append(all, peers...)
@@ -234,14 +234,14 @@ func (v *compareRun) check() error {
 }
 
 // paper puts the paper's tasks into p.
-func (v *compareRun) paper(p *compare.Plan, all []compare.Task) (err error) {
-	names := v.Tasks
+func (v *compareRun) paper(p *compare.Plan, s compare.Sources) (err error) {
+	all, names := compare.Tasks(s), v.Tasks
 	if v.Quick && len(names) == 0 {
 		names = compare.QuickTasks(all)
 	}
 	p.Tasks = compare.PaperTasks(all)
 	if len(names) > 0 {
-		p.Tasks, err = compare.PickTasks(all, names)
+		p.Tasks, err = compare.PickTasks(s, names)
 	}
 	p.Full = !v.Quick && len(v.Workers) == 0 && len(v.Batch) == 0 && len(v.Links) == 0
 	p.Faults = v.Faults || p.Full

@@ -12,8 +12,10 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/observe/report"
 	"github.com/trivium-ml/trivium/observe/svg"
+	"github.com/trivium-ml/trivium/tensor"
 )
 
 // TestNamedTwice: a task that is named twice would count each of its trials twice, as if there were twice the repeats.
@@ -321,5 +323,61 @@ func TestDamagedPlan(t *testing.T) {
 	}
 	if _, err := ReadReport(dir); err == nil || !strings.Contains(err.Error(), planFile+": unexpected end of JSON input") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestNoPredictor: a model that makes no predictions, or not of such labels, and a metric that its outputs have not, are mistakes of who
+// asks, and named before anything runs.
+func TestNoPredictor(t *testing.T) {
+	h := inMemory()
+	h.Models = nn.Standard()
+	h.Models["mute"] = func(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+		m, err := nn.Softmax(args, s, cpu)
+		return struct{ trivium.Model }{m}, err
+	}
+	for _, c := range []struct{ model, target, want string }{
+		{"mute", "test.accuracy >= 0.7", "model mute, target test.accuracy >= 0.7: train: the model makes no predictions"},
+		{"mute", "train.loss <= 1", "model mute, target train.loss <= 1: train: the model makes no predictions"},
+		{"linear", "test.loss <= 1", `model "linear": takes one real label a row`},
+		{"softmax", "test.rmse <= 1", "model softmax, target test.rmse <= 1: metric: rmse does not fit"},
+	} {
+		p := small(t, h, digits(), "local")
+		target, err := ParseTarget(c.target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Tasks[0].Own, p.Tasks[0].Job.Model, p.Tasks[0].Target = true, c.model, target
+		_, err = Run(t.Context(), p)
+		if mistake := new(PlanError); !errors.As(err, &mistake) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s, %s: %v; want a PlanError with %s", c.model, c.target, err, c.want)
+		}
+	}
+}
+
+// TestTaskWithoutData: a task of a set that is not here is no unknown name: what is missing is said, and where it was looked for.
+func TestTaskWithoutData(t *testing.T) {
+	t.Chdir(t.TempDir())
+	missing := func(where string) string {
+		return "mlp1-10k wants a folder with MNIST's test images alone (t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, plain or as .gz), and there is none: looked in " + where
+	}
+	whole := t.TempDir()
+	for _, name := range []string{"train-images-idx3-ubyte", "t10k-images-idx3-ubyte.gz"} {
+		if err := os.WriteFile(filepath.Join(whole, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct{ dir, name, want string }{
+		{"", "mlp1-10k", missing("mnist10k, data/mnist10k, shared/data/mnist10k, ../shared/data/mnist10k, ../data/mnist10k")},
+		{whole, "mlp1-10k", missing(whole)},
+		{"", "mlp3-10k", `no task is called "mlp3-10k"; there are logistic, softmax, mlp1, mlp2`},
+		{"", "logistic-10k", `no task is called "logistic-10k"`},
+	} {
+		s, err := FindSources(c.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if list, err := PickTasks(s, []string{"logistic", c.name}); len(list) != 1 || err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s of %q: %d tasks, %v; want %s", c.name, c.dir, len(list), err, c.want)
+		}
 	}
 }

@@ -65,7 +65,7 @@ func openEvaluator(ctx context.Context, t Task, h Host) (_ *evaluator, err error
 		return nil, err
 	}
 	if e.model, err = buildModel(h.Models, t.Job.Model, e.splits.Schema(), e.cpu); err != nil {
-		return nil, err
+		return nil, &PlanError{fmt.Errorf("compare: %w", err)}
 	}
 	if ds := e.split(t.Target.Split); ds == nil || ds.Rows() == 0 {
 		return nil, &PlanError{
@@ -79,7 +79,7 @@ func openEvaluator(ctx context.Context, t Task, h Host) (_ *evaluator, err error
 		}
 	}
 	if e.scores, err = train.NewEvaluator(e.model, names, 0); err != nil {
-		return nil, err
+		return nil, &PlanError{fmt.Errorf("compare: model %s, target %v: %w", t.Job.Model, t.Target, err)}
 	}
 	return e, nil
 }
@@ -123,9 +123,9 @@ func (e *evaluator) measured(ctx context.Context, p trivium.Params, split, name 
 	if err != nil {
 		return 0, err
 	}
-	e.seen[at(p, split, "loss")] = s.Loss
+	e.seen[seenAt{key.params, split, "loss"}] = s.Loss
 	for _, m := range s.Metrics {
-		e.seen[at(p, split, m.Name())] = m.Value()
+		e.seen[seenAt{key.params, split, m.Name()}] = m.Value()
 	}
 	x, ok := e.seen[key]
 	if !ok {

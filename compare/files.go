@@ -11,17 +11,23 @@ import (
 	"path/filepath"
 )
 
-// writeFile writes a file that is there whole or not at all: under another name first, synchronised, then renamed.
-func writeFile(path string, write func(f *os.File) error) (err error) {
+// writeFile writes a file that is there whole or not at all, also after the machine lost its power.
+func writeFile(path string, write func(f *os.File) error) error {
+	return writeWhole(path, func(f *os.File) error {
+		if err := write(f); err != nil {
+			return err
+		}
+		return f.Sync()
+	})
+}
+
+// writeWhole writes a file that is there whole or not at all, as long as the machine has power: under another name first, then renamed.
+func writeWhole(path string, write func(f *os.File) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".partial-*")
 	if err != nil {
 		return err
 	}
-	err = write(f)
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
+	err = errors.Join(write(f), f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}
@@ -29,6 +35,15 @@ func writeFile(path string, write func(f *os.File) error) (err error) {
 		return errors.Join(fmt.Errorf("%s: %w", path, err), os.Remove(f.Name()))
 	}
 	return nil
+}
+
+// synchronise has what was written to a file outlast a loss of power.
+func synchronise(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0) // some systems want it open for writing
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // writeJSON writes v as JSON, whole or not at all.

@@ -4,12 +4,15 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/trivium-ml/trivium/observe/host"
 )
 
 // ticks is the unit of processor time in /proc: 100 a second on all that Linux runs on.
@@ -217,9 +220,21 @@ func ownCores() []int {
 	return list
 }
 
-// freeMemory is what the machine has left, in bytes.
-func freeMemory() (int64, bool) {
-	p, err := os.ReadFile("/proc/meminfo")
+// freeMemory is what this process and its children may still take, in bytes: what the machine has left, or the limit of their control group,
+// less what this process has.
+func freeMemory(o host.Options) (int64, bool) {
+	free, ok := machineMemory(filepath.Join("/", o.Root, "proc/meminfo"))
+	facts, _ := host.Describe(o) // what could not be read is zero
+	if facts.MemoryLimit > 0 {
+		figures, _ := host.NewReader(o).Read() // likewise
+		free = min(free, max(0, int64(facts.MemoryLimit)-int64(figures.ResidentBytes)))
+	}
+	return free, ok
+}
+
+// machineMemory is what the machine has left, in bytes, as its file meminfo says.
+func machineMemory(meminfo string) (int64, bool) {
+	p, err := os.ReadFile(meminfo)
 	if err != nil {
 		return 0, false
 	}

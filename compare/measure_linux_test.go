@@ -2,11 +2,15 @@ package compare
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/trivium-ml/trivium/observe/host"
 )
 
 // TestSizeOfWhatItStarted: the memory of a process is counted with that of what it started, such as the program that a peer's worker drives.
@@ -76,5 +80,43 @@ func TestLockOfAnEarlierProcess(t *testing.T) {
 	}
 	if text, err := os.ReadFile(name); err != nil || string(text) != fmt.Sprintf("%d %s\n", os.Getpid(), processStart(os.Getpid())) {
 		t.Errorf("the lock says %q (%v)", text, err)
+	}
+}
+
+// TestFreeMemory: in a control group with a limit, as in a container, there is no more room than that leaves.
+func TestFreeMemory(t *testing.T) {
+	const limit = 1 << 30
+	resident := int64(2048 * os.Getpagesize())
+	for _, c := range []struct {
+		name  string
+		files map[string]string
+		want  int64
+	}{
+		{"no group", nil, 6000000 << 10},
+		{"version 2", map[string]string{"proc/7/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "1073741824\n"}, limit - resident},
+		{"version 2 without a limit", map[string]string{"proc/7/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max\n"}, 6000000 << 10},
+		{"version 2, more than there is", map[string]string{"proc/7/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "68719476736\n"}, 6000000 << 10},
+		{"version 2, full", map[string]string{"proc/7/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "4096\n"}, 0},
+		{"version 1", map[string]string{"proc/7/cgroup": "4:memory:/docker/x\n", "sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes": "1073741824\n"}, limit - resident},
+	} {
+		root := t.TempDir()
+		files := map[string]string{
+			"proc/meminfo": "MemTotal:        8000000 kB\nMemAvailable:    6000000 kB\n",
+			"proc/7/stat": "7 (trivium) S 1 7 7 0 -1 4194560 1000 0 0 0 250 50 0 0 20 0 8 0 100 1000000000 2048 " +
+				"18446744073709551615 1 1 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n",
+		}
+		maps.Copy(files, c.files)
+		for name, text := range files {
+			name = filepath.Join(root, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(text), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Symlink("7", filepath.Join(root, "proc/self")); err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := freeMemory(host.Options{Root: root}); !ok || got != c.want {
+			t.Errorf("%s: %d bytes, %v; want %d", c.name, got, ok, c.want)
+		}
 	}
 }

@@ -2,7 +2,11 @@
 
 package compare
 
-import "time"
+import (
+	"time"
+
+	"github.com/trivium-ml/trivium/observe/host"
+)
 
 // readMachine reads nothing: this system has no /proc.
 func readMachine(processes []Process) reading {
@@ -15,7 +19,7 @@ func residentBytes([]Process) map[int]float64 { return nil }
 
 func ownCores() []int { return nil }
 
-func freeMemory() (int64, bool) { return 0, false }
+func freeMemory(host.Options) (int64, bool) { return 0, false }
 
 func freeDisk(string) (int64, bool) { return 0, false }
 

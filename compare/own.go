@@ -120,7 +120,7 @@ func (o *own) Start(ctx context.Context, s Spec) (_ Trial, err error) {
 	d := &processes.Driver{
 		Run: "compare", Job: &job, Topology: trials, Options: order, Workers: workers, Servers: servers, Threads: threads, CPUs: s.Cores,
 		Build: o.host.Build, Log: slog.New(slog.DiscardHandler), Output: func(int) io.Writer { return &t.last },
-		Grace: 3 * time.Second,
+		Grace: 3 * time.Second, Summed: true, // the evaluator has it
 	}
 	if err := t.connect(d, o.host, s.spaces); err != nil {
 		return nil, err

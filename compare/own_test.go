@@ -1,11 +1,18 @@
 package compare
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/cluster/launch"
+	"github.com/trivium-ml/trivium/train/processes"
+	"github.com/trivium-ml/trivium/transport"
 )
 
 // TestOwnJob: what a row trains in the place of its task's job.
@@ -55,5 +62,31 @@ func TestWholeSteps(t *testing.T) {
 		if got := slices.Contains(r.Threats, wholeSteps); got != want {
 			t.Errorf("%s: the page says so: %v, want %v: %s", other, got, want, strings.Join(r.Threats, "\n"))
 		}
+	}
+}
+
+// TestSummed: the evaluator has the data's checksum, so no process of a trial looks at all rows for it.
+func TestSummed(t *testing.T) {
+	h := inMemory()
+	network := transport.NewMemory()
+	h.Network = network
+	var mu sync.Mutex
+	started, summed := 0, 0
+	h.Launcher = func() launch.Launcher {
+		return launch.NewGoroutines(func(ctx context.Context, c launch.Child) error {
+			var a processes.Assignment
+			err := json.Unmarshal(c.Config, &a)
+			mu.Lock()
+			started++
+			if a.Summed {
+				summed++
+			}
+			mu.Unlock()
+			return errors.Join(err, work(ctx, c, network, h.Sources))
+		})
+	}
+	run(t, small(t, h, digits(), "local", "allreduce"))
+	if started != 4 || summed != started {
+		t.Errorf("%d of %d processes leave the checksum to the evaluator, want 4 of 4", summed, started)
 	}
 }

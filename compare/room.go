@@ -8,6 +8,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/observe/host"
 )
 
 // What a process takes beside its rows: one of ours, and one of another system that does not say (peer.json: memory_mb).
@@ -29,7 +30,7 @@ func (r *runner) room(e *evaluator) error {
 			}
 		}
 	}
-	if there, ok := freeMemory(); ok && most > there {
+	if there, ok := freeMemory(host.Options{}); ok && most > there {
 		return &PlanError{fmt.Errorf("compare: %s with the %d processes of %s wants about %s of memory, and %s are free: name fewer workers, or other systems",
 			e.task.Name, at.Workers+at.Servers, at.System, byteWord(float64(most)), byteWord(float64(there)))}
 	}
@@ -93,7 +94,7 @@ func (e *evaluator) holds(c Cell, a About) int64 {
 	switch {
 	case a.Peer:
 		return share
-	case c.Workers == 1 || !e.late():
+	case !e.late():
 		return train + e.resident(e.splits.Valid) + e.resident(e.splits.Test)
 	}
 	pieces := int64(a.Clocks)

@@ -37,8 +37,8 @@ func TestTakes(t *testing.T) {
 		workers     int
 		measured    float64
 	}{
-		{"logistic", "local", 1, 503},
-		{"logistic", "allreduce", 2, 2 * 367},
+		{"logistic", "local", 1, 423},
+		{"logistic", "allreduce", 2, 2 * 329},
 		{"logistic", "allreduce", 3, 3 * 270},
 		{"logistic", "allreduce", 5, 5 * 180},
 		{"logistic", "server-bsp", 3, 3*273 + 16},

@@ -396,7 +396,8 @@ func (l *laps) end(name string) {
 	l.last = now
 }
 
-// tidy removes the parameters that nobody asks for any more: those of the proof stay, of the first repeat.
+// tidy removes the parameters that nobody asks for any more: those of the proof stay, of the first repeat, also after the machine lost its
+// power.
 func tidy(dir string, keep []Event, repeat int, proof []int64) error {
 	var errs []error
 	for _, k := range keep {
@@ -404,9 +405,8 @@ func tidy(dir string, keep []Event, repeat int, proof []int64) error {
 			errs = append(errs, os.Remove(k.Path))
 			continue
 		}
-		if to := filepath.Join(dir, snapshotName(k.Update)); k.Path != to { // a peer's are in folders of its processes
-			errs = append(errs, os.Rename(k.Path, to))
-		}
+		to := filepath.Join(dir, snapshotName(k.Update)) // a peer's are in folders of its processes
+		errs = append(errs, synchronise(k.Path), os.Rename(k.Path, to))
 	}
 	return errors.Join(errs...)
 }

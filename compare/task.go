@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -120,6 +121,8 @@ func (t Task) At(b Batch) Task {
 type Sources struct {
 	MNIST string // four IDX files
 	Tenth string // the 10,000 test images
+
+	Looked []string // where for the test images alone
 }
 
 // FindSources looks for MNIST in dir, or, where dir is empty, beside the project and beside the caller.
@@ -130,12 +133,14 @@ func FindSources(dir string) (Sources, error) {
 			s.MNIST = d
 		}
 	}
-	for _, d := range []string{"mnist10k", "data/mnist10k", "shared/data/mnist10k", "../shared/data/mnist10k", "../data/mnist10k"} {
+	s.Looked = []string{"mnist10k", "data/mnist10k", "shared/data/mnist10k", "../shared/data/mnist10k", "../data/mnist10k"}
+	for _, d := range s.Looked {
 		if s.Tenth == "" && dir == "" && has(d, "t10k-images-idx3-ubyte") {
 			s.Tenth = d
 		}
 	}
 	if dir != "" {
+		s.Looked = []string{dir}
 		switch {
 		case has(dir, "train-images-idx3-ubyte") && has(dir, "t10k-images-idx3-ubyte"):
 			s.MNIST = dir
@@ -166,23 +171,31 @@ func has(dir, name string) bool {
 	return false
 }
 
-// PickTasks returns the tasks of those names, or says which there are.
-func PickTasks(all []Task, names []string) ([]Task, error) {
+// PickTasks returns the tasks of those names, or says which there are, and what those lack that have no data here.
+func PickTasks(s Sources, names []string) ([]Task, error) {
+	all, withData := Tasks(s), Tasks(Sources{Tenth: "somewhere"})
+	called := func(list []Task, name string) int {
+		return slices.IndexFunc(list, func(t Task) bool { return t.Name == name })
+	}
 	var list []Task
 	var known, unknown []string
+	var errs []error
 	for _, t := range all {
 		known = append(known, t.Name)
 	}
 	for _, n := range names {
-		i := slices.IndexFunc(all, func(t Task) bool { return t.Name == n })
-		if i < 0 {
+		switch i := called(all, n); {
+		case i >= 0:
+			list = append(list, all[i])
+		case called(withData, n) >= 0:
+			errs = append(errs, fmt.Errorf("compare: %s wants a folder with MNIST's test images alone (t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, plain or as .gz), and there is none: looked in %s; --data names another",
+				n, strings.Join(s.Looked, ", ")))
+		default:
 			unknown = append(unknown, fmt.Sprintf("%q", n))
-			continue
 		}
-		list = append(list, all[i])
 	}
 	if len(unknown) > 0 {
-		return list, fmt.Errorf("compare: no task is called %s; there are %s", strings.Join(unknown, " or "), strings.Join(known, ", "))
+		errs = append(errs, fmt.Errorf("compare: no task is called %s; there are %s", strings.Join(unknown, " or "), strings.Join(known, ", ")))
 	}
-	return list, nil
+	return list, errors.Join(errs...)
 }

@@ -479,7 +479,7 @@ func (t *trial) layout() (*trivium.Layout, error) {
 	return m.Layout(), nil
 }
 
-// writeParams writes p as safetensors under another name first.
+// writeParams writes p as safetensors. A trial's are synchronised once it is known which of them stay: see tidy.
 func writeParams(path string, p trivium.Params) error {
 	var list []checkpoint.Tensor
 	for i := range p.Layout.Tensors() {
@@ -489,7 +489,7 @@ func writeParams(path string, p trivium.Params) error {
 		}
 		list = append(list, checkpoint.Tensor{Name: s.Name, DType: "F32", Shape: s.Shape, Float32: p.Tensor(i)})
 	}
-	return writeFile(path, func(f *os.File) error { return checkpoint.WriteSafetensors(f, list, nil) })
+	return writeWhole(path, func(f *os.File) error { return checkpoint.WriteSafetensors(f, list, nil) })
 }
 
 // A prefixed port gives its streams names of their own.
