@@ -28,11 +28,12 @@ type landing struct {
 
 // A landed is what came of one segment.
 type landed struct {
-	cells int
-	whole bool // here, or as it was
-	same  bool
-	m     values  // without its sections
-	s     section // without its cells
+	cells   int
+	version uint64
+	whole   bool // here, or as it was
+	same    bool
+	m       values  // without its sections
+	s       section // without its cells
 }
 
 // apart lets the answer to g's question land beside the row that it asks for, if that is one large row and p asks for all of it.
@@ -86,6 +87,9 @@ func (in *landing) take(m *values, s *section, row, from int64, n int, cells []b
 		return false
 	}
 	x := &in.segs[i]
+	if x.version != s.version { // of an answer before, whose rest was lost: it is of another time
+		*x = landed{version: s.version}
+	}
 	if cells == nil {
 		x.same, x.whole = true, true
 	} else {

@@ -1,6 +1,7 @@
 package ps
 
 import (
+	"cmp"
 	"slices"
 	"unsafe"
 
@@ -198,8 +199,11 @@ func (g *rowRing) remove(r *cachedRow) {
 // rowOverhead is about what a cached row takes beside its cells, in bytes.
 const rowOverhead = 200
 
-// weigh counts what r takes.
+// weigh counts what r takes. One whose answer came when it was thrown out takes nothing here.
 func (g *rowRing) weigh(r *cachedRow) {
+	if r.at >= len(g.rows) || g.rows[r.at] != r {
+		return
+	}
 	n := rowOverhead + 8*len(r.cells) + 8*len(r.spare) + 8*len(r.cols)
 	if r.left != nil {
 		n += 8 * len(r.left.cells)
@@ -232,6 +236,43 @@ func (c *ClientState) evict() {
 				}
 			}
 		}
+	}
+}
+
+// dropped returns what the lane is to send no longer, in at most so many sections: of tables whose rows are whole, each has many rows.
+func (l *laneLink) dropped(tables []*clientTable, most int) (secs []section) {
+	slices.SortFunc(l.drop, func(a, b section) int {
+		return cmp.Or(cmp.Compare(a.table, b.table), cmp.Compare(a.shard, b.shard), cmp.Compare(a.row, b.row), cmp.Compare(a.from, b.from))
+	})
+	n := 0
+	for rows := 0; n < len(l.drop) && rows < maxPiece/16; n++ {
+		q := l.drop[n]
+		k, whole := len(secs)-1, tables[q.table].cut.wholeRows()
+		if whole && k >= 0 && secs[k].table == q.table && secs[k].shard == q.shard {
+			if rs := secs[k].rows; rs[len(rs)-1] != q.row {
+				secs[k].rows, rows = append(rs, q.row), rows+1
+			}
+			continue
+		}
+		if len(secs) == most {
+			break
+		}
+		if whole {
+			q, rows = section{table: q.table, shard: q.shard, form: formRows, rows: []int64{q.row}}, rows+1
+		}
+		secs = append(secs, q)
+	}
+	l.drop = slices.Delete(l.drop, 0, n)
+	return secs
+}
+
+// unwanted unsubscribes from a row that is sent though it is not here: it was thrown out before it had come.
+func (l *laneLink) unwanted(t *clientTable, row, col int64) {
+	if t.spec.Rows > 0 && (row < 0 || row >= t.spec.Rows) || col < 0 || col >= t.spec.Cols {
+		return
+	}
+	if shard, from, _ := t.cut.segment(row, col); t.owners[shard] == l.lane && !l.dropping(t, row, from) {
+		l.drop = append(l.drop, section{table: t.id, shard: uint32(shard), form: formRange, row: row, from: from, n: 1})
 	}
 }
 

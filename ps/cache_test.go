@@ -128,3 +128,35 @@ func TestCase14SmallCache(t *testing.T) {
 		}
 	}
 }
+
+// TestManyEvicted: however many rows a round has thrown out, the next one is the last that has them sent.
+func TestManyEvicted(t *testing.T) {
+	for _, part := range []Partition{Range, Hash} {
+		spec := Spec{Name: "t", Rows: 1000, Cols: 4, Mode: ESSP, Staleness: 1, Partition: part}
+		j := newSimJob(sim.New(1, sim.Options{}), simOptions{clients: 1, servers: 1, tables: []Spec{spec}, client: Options{CacheBytes: 8 * (rowOverhead + 16)}})
+		j.start(0, 0, func(w *Worker, _ func(time.Duration)) error {
+			tab, row := tableOf[float32](w, "t"), make([]float32, 4)
+			for r := range spec.Rows {
+				if _, err := tab.Get(bg, r, row); err != nil {
+					return err
+				}
+			}
+			if err := w.Barrier(bg); err != nil {
+				return err
+			}
+			sent := 0
+			for _, s := range j.lane(0).tables[0].shards {
+				for i := range s.(*shard[float32]).segs {
+					if s.(*shard[float32]).segs[i].subscribed(0) {
+						sent++
+					}
+				}
+			}
+			if most := len(j.clients[0].state.ring.rows); sent > most {
+				return fmt.Errorf("%s: the server sends %d rows, and %d are in the cache", part, sent, most)
+			}
+			return w.Finish(bg)
+		})
+		j.run(t, time.Hour)
+	}
+}

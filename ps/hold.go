@@ -44,6 +44,10 @@ func (s *ServerState) roundHeld(c *session) {
 	c.pieces = nil
 	s.hi = max(s.hi, c.next)
 	last := pieces[len(pieces)-1]
+	for i := range last.drop { // while the memory of its rows is not returned yet
+		q := &last.drop[i]
+		s.tables[q.table].shards[q.shard].subscribe(q, c.number, false)
+	}
 	bytes, wait := 0, false
 	for _, m := range pieces {
 		bytes += m.bytes
@@ -63,10 +67,6 @@ func (s *ServerState) roundHeld(c *session) {
 		for _, m := range pieces {
 			drop(m)
 		}
-	}
-	for i := range last.drop {
-		q := &last.drop[i]
-		s.tables[q.table].shards[q.shard].subscribe(q, c.number, false)
 	}
 	c.done = last.finish
 	before := s.m

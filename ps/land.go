@@ -55,6 +55,7 @@ func (c *ClientState) onValues(l *laneLink, m *values) {
 		}
 	}
 	p.seen[m.piece] = true
+	c.progress(func(w *wait) bool { return w.get != nil && slices.Contains(p.calls, w.get) }) // its answer is coming
 	if p.left--; p.left > 0 {
 		return
 	}
@@ -109,6 +110,7 @@ func (c *ClientState) land(p *pulling, l *laneLink, m *values, s *section) bool 
 			return false
 		}
 		copy(g.out[at:], s.cells)
+		g.v = min(g.v, m.m) // of each piece: they may be of several answers
 		for i := at / size; i < at/size+s.n; i++ {
 			g.owns[i] = m.ownOf(s)
 		}
@@ -121,6 +123,9 @@ func (c *ClientState) land(p *pulling, l *laneLink, m *values, s *section) bool 
 		r, seg := t.segmentAt(row, from)
 		if seg == nil || seg.pull != p && (seg.landed > 0 || int64(n) < seg.to-seg.from) {
 			return true // no longer wanted, or asked for anew: then only whole segments are of use
+		}
+		if seg.landed > 0 && seg.version != s.version { // of an answer before, whose rest was lost: it is of another time
+			seg.landed = 0
 		}
 		if v, own := c.value(seg); seg.landed == 0 && (v > m.m || v == m.m && own > m.ownOf(s)) {
 			seg.pull = nil // an answer that was overtaken
@@ -144,7 +149,7 @@ func (c *ClientState) land(p *pulling, l *laneLink, m *values, s *section) bool 
 			}
 			r.land(from, n, cells)
 			if seg.landed += n; seg.landed < int(seg.to-seg.from) {
-				seg.v, seg.gen = -1, 0
+				seg.v, seg.gen, seg.version = -1, 0, s.version
 				return true
 			}
 		}
@@ -189,7 +194,13 @@ func (c *ClientState) settle(l *laneLink, seg *cachedSegment, p *pulling, m *val
 
 // dropping reports whether an unsubscription from a segment is on its way, which may come before or after a request.
 func (l *laneLink) dropping(t *clientTable, row, from int64) bool {
-	is := func(s section) bool { return s.table == t.id && s.row == row && s.from == from }
+	is := func(s section) bool {
+		if s.form == formRows {
+			_, found := slices.BinarySearch(s.rows, row)
+			return found && s.table == t.id
+		}
+		return s.table == t.id && s.row == row && s.from == from
+	}
 	if slices.ContainsFunc(l.drop, is) {
 		return true
 	}
@@ -229,7 +240,7 @@ func (t *clientTable) segmentAt(row, col int64) (*cachedRow, *cachedSegment) {
 // landSparse puts sparse rows together from all pieces of an answer.
 func (c *ClientState) landSparse(p *pulling, l *laneLink) {
 	slices.SortFunc(p.held, func(a, b *values) int { return cmp.Compare(a.piece, b.piece) })
-	begun := map[*cachedRow]bool{}
+	begun := map[*cachedRow]uint64{} // the version of what a row has
 	size := p.t.spec.Cell.Size()
 	for _, m := range p.held {
 		for i := range m.secs {
@@ -250,16 +261,21 @@ func (c *ClientState) landSparse(p *pulling, l *laneLink) {
 				cols, cells := s.cols[start:s.ends[k]], s.cells[start*int64(size):s.ends[k]*int64(size)]
 				start = s.ends[k]
 				r, seg := p.t.segmentAt(row, 0)
-				if seg == nil || seg.pull != p && !begun[r] {
+				version, more := begun[r]
+				switch {
+				case seg == nil || seg.pull != p && !more:
+					continue
+				case more && version != s.version: // of an answer before, whose rest was lost: the row is asked for again
+					seg.v, seg.gen, begun[r] = -1, 0, 0 // no answer has version 0: what follows is not of use either
 					continue
 				}
-				if v, own := c.value(seg); !begun[r] && (v > m.m || v == m.m && own > m.ownOf(s)) {
+				if v, own := c.value(seg); !more && (v > m.m || v == m.m && own > m.ownOf(s)) {
 					seg.pull = nil
 					continue
 				}
-				if !begun[r] {
+				if !more {
 					r.cols, r.cells, r.n = nil, nil, 0
-					begun[r] = true
+					begun[r] = s.version
 				}
 				r.appendCells(cols, cells)
 				c.ring.weigh(r)
@@ -302,6 +318,9 @@ func (c *ClientState) onPush(l *laneLink, m *values) {
 		size := t.spec.Cell.Size()
 		one := func(row, from int64, n int, cells []byte) {
 			r, seg := t.segmentAt(row, from)
+			if r == nil {
+				l.unwanted(t, row, from)
+			}
 			if seg == nil || seg.gen != l.gen || seg.v < 0 && seg.landed == 0 || from < seg.from || from+int64(n) > seg.to || len(cells) != n*size {
 				return
 			}
@@ -337,6 +356,9 @@ func (c *ClientState) onPush(l *laneLink, m *values) {
 				cols, cells := s.cols[start:s.ends[k]], s.cells[start*int64(size):s.ends[k]*int64(size)]
 				start = s.ends[k]
 				r, seg := t.segmentAt(row, 0)
+				if r == nil {
+					l.unwanted(t, row, 0)
+				}
 				if seg == nil || seg.gen != l.gen || seg.v < 0 && seg.landed == 0 {
 					continue
 				}

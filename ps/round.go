@@ -190,8 +190,8 @@ func (c *ClientState) sendRound(stamp Clock, finish bool) {
 	c.rounds = append(c.rounds, roundAcks{stamp, len(c.lanes)})
 	for i, l := range c.lanes {
 		o := &outs[i]
-		if len(o.pieces) == 0 {
-			o.pieces = append(o.pieces, &batch{})
+		if n := len(o.pieces); n == 0 || len(l.drop) > 0 && (o.alone || o.size > maxPiece/2 || len(o.pieces[n-1].secs) > maxSections/2) {
+			o.pieces = append(o.pieces, &batch{}) // where evicted rows have room
 		}
 		last := o.pieces[len(o.pieces)-1]
 		last.last, last.finish = true, finish
@@ -203,11 +203,7 @@ func (c *ClientState) sendRound(stamp Clock, finish bool) {
 		if len(o.pieces) > 1 {
 			o.markLast()
 		}
-		n := min(len(l.drop), maxSections-len(last.secs))
-		if n > 0 {
-			last.drop = slices.Clone(l.drop[:n])
-			l.drop = slices.Delete(l.drop, 0, n)
-		}
+		last.drop = l.dropped(c.tables, maxSections-len(last.secs))
 		for k, b := range o.pieces {
 			b.lane, b.client, b.session, b.epoch, b.stamp, b.piece = l.lane, c.number, c.session, c.config.Epoch, stamp, uint32(k)
 			b.weights = weights

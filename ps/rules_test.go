@@ -306,3 +306,57 @@ func treeRow(from, to int, leaf func(v int) []float32) []float32 {
 	}
 	return a
 }
+
+// TestTreeOfCells: in exact mode partial sums are added along the tree also where rows travel as single cells, since they are sparse or
+// few of their cells are not zero.
+func TestTreeOfCells(t *testing.T) {
+	const leaves, rows, cols = 16, 5, 30
+	for _, spec := range []Spec{{Rows: rows}, {Sparse: true}, {Sparse: true, Optimizer: "sgd rate=0.1"}} {
+		spec.Name, spec.Cols, spec.Mode = "t", cols, BSP
+		run := func(workers int) (bits []uint32) {
+			j := newSimJob(sim.New(23, sim.Options{}), simOptions{clients: workers, servers: 2, exact: true, tables: []Spec{spec}})
+			for k := range workers {
+				j.start(k, 0, func(w *Worker, _ func(time.Duration)) error {
+					tab := tableOf[float32](w, "t")
+					for _, p := range shards.Owned(k, workers, leaves) {
+						for row := range int64(rows) {
+							g := treeRow(p.From, p.To, func(v int) []float32 {
+								g := make([]float32, cols)
+								for i := 0; i < cols; i += 10 {
+									g[i] = draw.Unit(uint64(v), 70, uint64(row*cols)+uint64(i)) * float32(math.Pow(2, float64(v%11)))
+								}
+								return g
+							})
+							if err := tab.IncPart(p.Node, row, 0, g); err != nil {
+								return err
+							}
+						}
+					}
+					if err := w.Barrier(bg); err != nil {
+						return err
+					}
+					if k == 0 {
+						x := make([]float32, cols)
+						for row := range int64(rows) {
+							if _, err := tab.Get(bg, row, x); err != nil {
+								return err
+							}
+							for _, y := range x {
+								bits = append(bits, math.Float32bits(y))
+							}
+						}
+					}
+					return w.Finish(bg)
+				})
+			}
+			j.run(t, time.Hour)
+			return bits
+		}
+		want := run(1)
+		for _, workers := range []int{3, 4, 16} {
+			if got := run(workers); !slices.Equal(got, want) {
+				t.Errorf("sparse %v, optimizer %q: %d workers come to other bits than one", spec.Sparse, spec.Optimizer, workers)
+			}
+		}
+	}
+}

@@ -270,8 +270,9 @@ func foldParts[V any](n int, at func(i int) (uint32, V), add func(x, y V) V) (V,
 // stepColumns steps cells of a segment that sections name by column, or by column and by runs.
 func (s *shard[T]) stepColumns(t target[T], es []entry[T], p *roundPart) {
 	type term struct {
-		col int64
-		x   T
+		col  int64
+		part uint32
+		x    T
 	}
 	var terms []term
 	for _, e := range es {
@@ -280,17 +281,21 @@ func (s *shard[T]) stepColumns(t target[T], es []entry[T], p *roundPart) {
 			if e.cols != nil {
 				col = e.cols[k]
 			}
-			terms = append(terms, term{col, x})
+			terms = append(terms, term{col, e.part, x})
 		}
 	}
 	slices.SortStableFunc(terms, func(a, b term) int { return cmp.Compare(a.col, b.col) })
 	cols, sum := make([]int64, 0, len(terms)), make([]T, 0, len(terms))
-	for _, x := range terms {
-		if n := len(cols); n > 0 && cols[n-1] == x.col {
-			sum[n-1] += x.x
-			continue
+	for len(terms) > 0 {
+		n, x := 1, terms[0].x
+		for ; n < len(terms) && terms[n].col == terms[0].col; n++ {
+			x += terms[n].x
 		}
-		cols, sum = append(cols, x.col), append(sum, x.x)
+		if n > 1 && terms[n-1].part != 0 { // in exact mode, along the tree
+			x, _ = foldParts(n, func(i int) (uint32, T) { return terms[i].part, terms[i].x }, func(a, b T) T { return a + b })
+		}
+		cols, sum = append(cols, terms[0].col), append(sum, x)
+		terms = terms[n:]
 	}
 	index := make([]int, len(cols))
 	cells := t.cells

@@ -140,11 +140,12 @@ func (t Table[T]) copy(r *cachedRow, dst []T) {
 	}
 	over := t.pending(r)
 	cells := r.cells
+	from := viewOf[T](cells, r.n) // another's answer may take its place meanwhile
 	r.views++
 	r.pins++
 	s.reads++
 	d.Unlock()
-	copy(dst, viewOf[T](cells, r.n))
+	copy(dst, from)
 	d.Lock()
 	r.pins--
 	r.unview(cells)
@@ -375,9 +376,10 @@ func (t Table[T]) View(ctx context.Context, row int64, f func([]T)) (Clock, erro
 		return t.saw(v), nil
 	}
 	cells := r.cells
+	x := viewOf[T](cells, r.n) // another's answer may take its place meanwhile
 	r.views++
 	d.Unlock()
-	f(viewOf[T](cells, r.n))
+	f(x)
 	d.Lock()
 	r.unview(cells)
 	s.c.unpin(g)

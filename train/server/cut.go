@@ -250,7 +250,7 @@ func (w *worker) loads() int { return loads(w.env.Resume != nil, w.rule.Slots())
 
 // restore reads a snapshot into flat and, where the servers have the optimizer, its state into to, so many updates after this run began.
 func (w *worker) restore(m *ps.Manifest, flat []float32, to *filling, updates int64) error {
-	state, workers := w.o.OptimizerAt == AtServer, w.env.Workers()
+	state, workers := w.o.OptimizerAt == AtServer, busy(w.job.Batch, w.env.Workers()) // as the servers count them
 	part := newPart(w.job, w.rule)
 	products := state && w.o.Mode != ps.BSP && workers > 1 && part.squares >= 0
 	return w.tables.restore(w.ctx, w.cluster, m, flat, to, state, w.loads(), func(row bool, steps int64, x ps.Saved[float32]) int64 {

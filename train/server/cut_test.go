@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -212,5 +213,40 @@ func TestCase20(t *testing.T) {
 	j.Epochs = saved.Progress.Epoch + 2
 	if r := alone(t, train.Env{Resume: saved}, j); r.Reason != trivium.Finished {
 		t.Fatal(r.Reason)
+	}
+}
+
+// TestCutOfFewRows: of a batch below the number of workers some have no rows. What a cut says of the optimizer is of those that have, as
+// what is saved at the end of a run of as many updates.
+func TestCutOfFewRows(t *testing.T) {
+	j := job()
+	j.Batch, j.Steps, j.Optimizer = 2, 60, trivium.OptimizerSpec{Name: "adam", Rate: 0.001}
+	squares := func(c *checkpoint.Checkpoint) (sum float64) {
+		for _, x := range c.Optimizer.Slots[slices.Index(c.Optimizer.Names, "squares")] {
+			sum += float64(x)
+		}
+		return sum
+	}
+	run := func(j *trivium.Job, every int64) blob.Store {
+		store := blob.Dir(t.TempDir())
+		c := &crew{env: train.Env{Blob: store, Checkpoints: train.Checkpoints{Every: every, Keep: 100}}, workers: 4, servers: 1, o: server.Options{Mode: ps.SSP}}
+		if _, err := c.paced(t, j); err != nil {
+			t.Fatal(err)
+		}
+		return store
+	}
+	store := run(j, 20)
+	got, err := checkpoint.Load(t.Context(), store, cuts(t, store, 2)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := *j
+	part.Steps = got.Progress.Step
+	want, _, err := checkpoint.Latest(t.Context(), run(&part, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := squares(got), squares(want); want.Progress.Step != part.Steps || !(math.Abs(a/b-1) < 0.1) {
+		t.Errorf("after update %d the squares of a cut sum to %v, those of a run that ends there to %v", part.Steps, a, b)
 	}
 }

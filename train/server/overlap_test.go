@@ -135,7 +135,8 @@ func TestCase3Overlap(t *testing.T) {
 				t.Errorf("%s, rank %d: %v of push overlapped, want %v", o.Mode, rank, x, steps*takes)
 			}
 			waits := get(observe.PhaseTime(observe.WaitBarrier))
-			if want := steps * takes; o.Mode == ps.BSP && waits != want || o.Mode != ps.BSP && waits != 0 {
+			// Under SSP no step waits for another; but at the end all wait for what is on its way, a message or three.
+			if want := steps * takes; o.Mode == ps.BSP && waits != want || o.Mode != ps.BSP && waits > 3*takes {
 				t.Errorf("%s, rank %d: %v of wait-barrier", o.Mode, rank, waits)
 			}
 		}

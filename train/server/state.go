@@ -45,12 +45,19 @@ func (w *worker) keepsOwn() bool {
 // savesCodec reports whether a checkpoint has what each worker's codec keeps. Of updates what was dropped is in its parameters.
 func (w *worker) savesCodec() bool { return w.codec != nil && w.o.OptimizerAt == AtServer }
 
+// busy returns how many workers have rows in a whole update, and whether this one has none.
+func (w *worker) busy() (n int, idle bool) {
+	rows, _ := w.run.Extent()
+	rank, workers := int64(w.env.Rank), int64(w.env.Workers())
+	return int(min(rows, workers)), rows*rank/workers == rows*(rank+1)/workers
+}
+
 // ownState is this worker's part of it, as it is now.
 func (w *worker) ownState() (s state) {
 	w.stateMu.Lock()
 	defer w.stateMu.Unlock()
-	n := w.env.Workers()
 	if w.o.OptimizerAt == AtWorker {
+		n, idle := w.busy()
 		for k, v := range w.state.Slots() {
 			v = slices.Clone(v)
 			if w.rules != nil && w.rules.product != nil && k == w.rules.squares {
@@ -65,6 +72,9 @@ func (w *worker) ownState() (s state) {
 			for _, k := range rows {
 				s.sums = append(s.sums, float32(k))
 			}
+		}
+		if idle { // its optimizer is as it was when the run began
+			clear(s.sums)
 		}
 	}
 	if w.codec != nil {
@@ -168,7 +178,8 @@ func (w *worker) restoreDropped() error {
 // saved makes what a checkpoint has of all workers' sums, into to, after so many updates; flat are its parameters.
 func (w *worker) saved(sums []float32, to *filling, flat []float32, updates int64) (names []string, err error) {
 	names = w.slotNames()
-	l, n := w.run.Layout().Len(), w.env.Workers()
+	l := w.run.Layout().Len()
+	n, _ := w.busy()
 	if w.o.OptimizerAt == AtWorker {
 		for k := range to.slots {
 			copy(to.slots[k], sums[:l])

@@ -133,3 +133,28 @@ func TestCompress(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestStateOfFewRows: of a batch below the number of workers, the mean is that of the vectors of workers that have rows.
+func TestStateOfFewRows(t *testing.T) {
+	j := job()
+	j.Batch, j.Steps, j.Optimizer = 2, 10, trivium.OptimizerSpec{Name: "momentum", Rate: 0.05}
+	store, sure := blob.Dir(t.TempDir()), blob.Dir(t.TempDir())
+	alone(t, train.Env{Blob: sure}, j)
+	c := &crew{env: train.Env{Blob: store}, workers: 4, servers: 1, o: server.Options{Mode: ps.BSP, OptimizerAt: server.AtWorker}}
+	if _, err := c.paced(t, j); err != nil {
+		t.Fatal(err)
+	}
+	got, _, err := checkpoint.Latest(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, _, err := checkpoint.Latest(t.Context(), sure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, x := range want.Optimizer.Slots[0] {
+		if y := got.Optimizer.Slots[0][i]; math.Abs(float64(x-y)) > 1e-3 {
+			t.Fatalf("velocity %d is %v, local has %v", i, y, x)
+		}
+	}
+}

@@ -1,0 +1,206 @@
+package ps
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/trivium-ml/trivium/protocol"
+)
+
+// A carried is a client and its only lane, whose messages a test carries. The rounds of another client it makes itself.
+type carried struct {
+	c       *ClientState
+	s       *ServerState
+	w       *WorkerState
+	now     time.Duration
+	calls   uint64
+	answers map[uint64]protocol.Answer
+}
+
+func newCarried(t *testing.T, spec Spec, o Options) *carried {
+	t.Helper()
+	p := Placement{Directory: dirName(), Servers: []Name{serverName(0)}, Clients: []Name{clientName(0), clientName(1)}, ShardsEach: 1}.withDefaults()
+	o.Session = 1
+	c, err := NewClientState(p, clientName(0), []Spec{spec}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := NewServerState(p, 0, ServerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := Definition{Spec: spec}
+	d.Owners = p.owners(0, newCut(&d.Spec, &p).shards)
+	config := &Config{
+		Version: 1, Place: p.hash(), Tables: []Definition{d},
+		Clients: []Member{{Name: clientName(0), Session: 1, State: Active}, {Name: clientName(1), Session: 1, State: Active}},
+	}
+	x := &carried{c: c, s: s, answers: map[uint64]protocol.Answer{}}
+	x.client(protocol.Message{From: dirName(), Body: &install{config: config}})
+	x.lane(dirName(), &install{config: config})
+	id, _ := x.call(workerCall{})
+	x.w = x.answers[id].Result.(*WorkerState)
+	return x
+}
+
+// client gives the client an event, and returns what it sends to the lane.
+func (x *carried) client(in protocol.Event) (up []protocol.Body) {
+	for _, c := range x.c.Step(x.now, in) {
+		switch c := c.(type) {
+		case protocol.Send:
+			if c.To == serverName(0) {
+				up = append(up, c.Body)
+			}
+		case protocol.Answer:
+			x.answers[c.ID] = c
+		}
+	}
+	return up
+}
+
+func (x *carried) call(arg any) (id uint64, up []protocol.Body) {
+	x.calls++
+	return x.calls, x.client(protocol.Call{ID: x.calls, Arg: arg})
+}
+
+func (x *carried) get(row int64) (id uint64, up []protocol.Body) {
+	return x.call(&getCall{w: x.w, t: x.c.tables[0], rows: []int64{row}})
+}
+
+// lane gives the lane a message, and returns what it sends to the client.
+func (x *carried) lane(from Name, b protocol.Body) (down []protocol.Body) {
+	for _, c := range x.s.Step(x.now, protocol.Message{From: from, Body: b}) {
+		if c, ok := c.(protocol.Send); ok && c.To == clientName(0) {
+			down = append(down, c.Body)
+		}
+	}
+	return down
+}
+
+// carry carries messages to and fro until there are none.
+func (x *carried) carry(up []protocol.Body) {
+	for len(up) > 0 {
+		var down []protocol.Body
+		for _, b := range up {
+			down = append(down, x.lane(clientName(0), b)...)
+		}
+		up = x.deliver(down)
+	}
+}
+
+func (x *carried) deliver(down []protocol.Body) (up []protocol.Body) {
+	for _, b := range down {
+		up = append(up, x.client(protocol.Message{From: serverName(0), Body: b})...)
+	}
+	return up
+}
+
+// other ends a round of the other client, which adds 1 to so many cells of row 0.
+func (x *carried) other(stamp Clock, cells int) {
+	ones := slices.Repeat([]float32{1}, cells)
+	x.carry(x.deliver(x.lane(clientName(1), &batch{
+		client: 1, session: 1, stamp: stamp, last: true, secs: []section{{form: formRange, n: cells, cells: asBytes(ones)}},
+	})))
+}
+
+// evictAll throws out all rows, as others that are read would.
+func (x *carried) evictAll() {
+	limit := x.c.ring.limit
+	x.c.ring.limit = 0
+	x.c.evict()
+	x.c.ring.limit = limit
+}
+
+const twoMessages = 300_000 // cells of a row
+
+// TestAnswersAreNotMixed: of an answer that breaks off with its link nothing is kept beside what the next one has: that is of another time.
+func TestAnswersAreNotMixed(t *testing.T) {
+	for _, unposted := range []bool{false, true} {
+		x := newCarried(t, Spec{Name: "t", Rows: 1, Cols: twoMessages, Staleness: 3}, Options{})
+		x.c.tables[0].unposted = unposted
+		id, up := x.get(0)
+		down := x.lane(clientName(0), up[0])
+		if len(down) != 2 {
+			t.Fatalf("an answer of %d messages, want 2", len(down))
+		}
+		x.deliver(down[:1]) // the second is lost
+		x.other(0, twoMessages)
+		x.carry(x.client(protocol.LinkBack{Peer: serverName(0)}))
+		if a, ok := x.answers[id]; !ok || a.Err != nil {
+			t.Fatalf("unposted %v: answered %v, %v", unposted, ok, a.Err)
+		}
+		r := x.c.tables[0].find(0)
+		if v := viewOf[float32](r.cells, r.n); v[0] != 1 || v[twoMessages-1] != 1 {
+			t.Errorf("unposted %v: the first cell is %v, the last %v, want 1", unposted, v[0], v[twoMessages-1])
+		}
+	}
+}
+
+// TestPiecesAreProgress: a read whose answer is still coming is not given up.
+func TestPiecesAreProgress(t *testing.T) {
+	x := newCarried(t, Spec{Name: "t", Rows: 1, Cols: twoMessages}, Options{RoundTimeout: 10 * time.Second})
+	id, up := x.get(0)
+	down := x.lane(clientName(0), up[0])
+	x.now = 6 * time.Second
+	x.deliver(down[:1])
+	x.now = 11 * time.Second
+	x.client(protocol.Timer{ID: timerRetry})
+	x.now = 12 * time.Second
+	x.deliver(down[1:])
+	if a, ok := x.answers[id]; !ok || a.Err != nil {
+		t.Errorf("answered %v, %v", ok, a.Err)
+	}
+}
+
+// TestEvictedBeforeItCame: a row that was thrown out before its answer had come, since nobody waited for it any more, is not sent for ever,
+// and takes no room.
+func TestEvictedBeforeItCame(t *testing.T) {
+	for _, spec := range []Spec{{Rows: 1, Cols: twoMessages}, {Rows: 10, Cols: 4, Mode: ESSP, Staleness: 1}} {
+		spec.Name = "t"
+		x := newCarried(t, spec, Options{})
+		id, up := x.get(0)
+		x.client(protocol.Call{Arg: cancelCall{id, context.Canceled}})
+		x.evictAll()
+		x.carry(up)
+		if n := x.c.ring.bytes; n != 0 {
+			t.Errorf("%s: %d bytes of no rows", modeName(spec), n)
+		}
+		for stamp := range Clock(2) {
+			_, up := x.call(clockCall{w: x.w})
+			x.carry(up)
+			x.other(stamp, 4)
+		}
+		if x.s.tables[0].shards[0].(*shard[float32]).segs[0].subscribed(0) {
+			t.Errorf("%s: a row that is not in the cache is sent still", modeName(spec))
+		}
+	}
+}
+
+// TestPushOfNoCell: a push that makes no sense does no harm, also where its row is not in the cache.
+func TestPushOfNoCell(t *testing.T) {
+	x := newCarried(t, Spec{Name: "t", Rows: 3, Cols: 4, Mode: ESSP}, Options{})
+	m := &values{secs: []section{{form: formRange, row: 1, from: 1000, n: 1, cells: make([]byte, 4)}}}
+	m.gen, m.pushes = 1, 1
+	x.client(protocol.Message{From: serverName(0), Body: m})
+	if n := len(x.c.lanes[0].drop); n > 0 {
+		t.Errorf("%d segments of no cells are dropped", n)
+	}
+}
+
+// TestSparseAnswersAreNotMixed: a row of which one piece is of another answer is not whole, whatever pieces follow.
+func TestSparseAnswersAreNotMixed(t *testing.T) {
+	x := newCarried(t, Spec{Name: "t", Cols: 100, Sparse: true, Staleness: 3}, Options{})
+	x.get(0)
+	p := x.c.pulls[0]
+	for i, version := range []uint64{1, 2, 1} {
+		p.held = append(p.held, &values{id: p.id, piece: uint32(i), secs: []section{{
+			form: formCells, rows: []int64{0}, ends: []int64{1}, cols: []int64{int64(i)}, n: 1, cells: make([]byte, 4), version: version,
+		}}})
+	}
+	x.c.landSparse(p, x.c.lanes[0])
+	if v := x.c.tables[0].find(0).segs[0].v; v >= 0 {
+		t.Errorf("a row of two answers has clock %d", v)
+	}
+}
