@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -259,7 +260,34 @@ func TestLeft(t *testing.T) {
 		}
 	}
 	type start func(r, tag int, op collective.Op) error // of rank r, which waits
+	// The others have voted, and some of them leave, before rank 0 commits.
+	voted := func(leave ...int) func(t *testing.T, w *world, g []*collective.Group, do start) {
+		return func(t *testing.T, w *world, g []*collective.Group, do start) {
+			w.must(func(r int, _ *collective.Group) error { return do(r, 0, collective.Op{}) })
+			errs := make([]error, 3)
+			var all sync.WaitGroup
+			for _, r := range []int{1, 2} {
+				all.Go(func() { errs[r] = g[r].Commit(t.Context(), 0) })
+			}
+			synctest.Wait()
+			for _, r := range leave {
+				_ = g[r].Close()
+			}
+			synctest.Wait()
+			left(t, "rank 0", 1, g[0].Commit(t.Context(), 0))
+			all.Wait()
+			for _, r := range []int{1, 2} {
+				if !slices.Contains(leave, r) {
+					left(t, fmt.Sprint("rank ", r), 1, errs[r])
+				} else if !errors.Is(errs[r], collective.ErrClosed) {
+					t.Errorf("rank %d, which has left: %v", r, errs[r])
+				}
+			}
+		}
+	}
 	for name, story := range map[string]func(t *testing.T, w *world, g []*collective.Group, do start){
+		"after its vote":    voted(1),
+		"after their votes": voted(1, 2),
 		"before an operation": func(t *testing.T, w *world, g []*collective.Group, do start) {
 			_ = g[2].Close()
 			synctest.Wait()
@@ -377,4 +405,21 @@ func TestLeftBeforeSub(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSubOfClosed: a group that is closed, or has failed, has no sub-groups: in one, nothing would come and no deadline pass.
+func TestSubOfClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, inMemory, 2, collective.Options{})
+		defer w.close()
+		_ = w.groups[0].Close()
+		if _, err := w.groups[0].Sub([]int{0, 1}); !errors.Is(err, collective.ErrClosed) {
+			t.Errorf("of a closed group: %v", err)
+		}
+		x := []float32{1}
+		failure := collective.AllReduceInto(t.Context(), w.groups[1], x, x, collective.Sum)
+		if _, err := w.groups[1].Sub([]int{0, 1}); failure == nil || fmt.Sprint(err) != fmt.Sprint(failure) {
+			t.Errorf("of a group that has failed with %v: %v", failure, err)
+		}
+	})
 }

@@ -112,10 +112,10 @@ type heldFrame struct {
 	ev   transport.Event
 }
 
-// A residual is a part of one, as it was before the operation.
+// A residual is what makes a part of one as it was before the operation.
 type residual struct {
-	e     *compress.Residual
-	cells []byte
+	restore func()
+	cells   []byte // its memory
 }
 
 // States of a task in left, besides the number of those it waits for.
@@ -348,17 +348,15 @@ func (c *core) save(o *operation, e *compress.Residual) {
 	if c.opt.NotFinite == Allow {
 		return
 	}
-	cells := bytesOf(e.Cells())
-	m := c.memory(len(cells))[:len(cells)]
-	copy(m, cells)
-	o.before = append(o.before, residual{e, m})
+	n := len(bytesOf(e.Cells()))
+	m := c.memory(n)[:n]
+	o.before = append(o.before, residual{e.Snapshot(as[float32](m)), m})
 }
 
 // restore makes the residuals of a void operation as they were.
 func (c *core) restore(o *operation) {
 	for _, b := range o.before {
-		clear(b.e.Cells())
-		b.e.Take(as[float32](b.cells))
+		b.restore()
 	}
 	c.forget(o)
 }

@@ -84,6 +84,15 @@ func (c *core) tryVote() {
 			return
 		}
 	}
+	for r := range c.names {
+		if !c.away(r) {
+			continue
+		}
+		c.triggerWhole(fault{cause: Lost, rank: r, evidence: hasLeft}) // without our vote it cannot have committed this step
+		if t.over || c.left(r) {
+			return // nor will anybody: the group ends with what we have told the others
+		}
+	}
 	t.begun, t.since = true, c.now
 	for _, v := range c.void {
 		if v.step == c.step {
@@ -96,11 +105,6 @@ func (c *core) tryVote() {
 	}
 	t.seen.merge(opsSeen{sum, sum, c.self, c.self})
 	c.wake(c.now + c.opt.Deadline)
-	for r := range c.names {
-		if c.away(r) { // without our vote it cannot have committed this step
-			c.triggerWhole(fault{cause: Lost, rank: r, evidence: hasLeft})
-		}
-	}
 	c.advance()
 }
 

@@ -248,7 +248,7 @@ func TestCodecPanics(t *testing.T) {
 // A step that is skipped leaves the residuals as they were: of the operation whose contribution is not finite, which the others have encoded, and
 // of the one beside it, which is complete.
 func TestSkipKeepsResiduals(t *testing.T) {
-	for _, name := range []string{"topk:0.1", "f16", "powersgd:2"} {
+	for _, name := range []string{"topk:0.1", "f16", "powersgd:2", "randomk:0.1"} {
 		synctest.Test(t, func(t *testing.T) {
 			codec, err := compress.Parse(name)
 			if err != nil {
@@ -270,7 +270,7 @@ func TestSkipKeepsResiduals(t *testing.T) {
 					return c
 				}
 				for step := range uint64(4) {
-					before := cells()
+					before, states := cells(), compress.AppendStates(nil, list)
 					bad := step%2 == 0
 					var handles []*collective.Handle
 					for tag := range 2 {
@@ -293,6 +293,10 @@ func TestSkipKeepsResiduals(t *testing.T) {
 					}
 					if same := reflect.DeepEqual(before, cells()); same != bad {
 						return fmt.Errorf("%s: rank %d, step %d, skipped %v: the residuals are as before: %v", codec, r, step, bad, same)
+					}
+					// Also what is not in the cells; in the first step there are no parts yet.
+					if same := slices.Equal(states, compress.AppendStates(nil, list)); step > 0 && same != bad {
+						return fmt.Errorf("%s: rank %d, step %d, skipped %v: the states are as before: %v", codec, r, step, bad, same)
 					}
 				}
 				return nil

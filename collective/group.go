@@ -188,9 +188,9 @@ type Handle struct {
 	o *operation
 }
 
-// Start begins op at this tag, which must be new in the step, and returns. src must stay as it is, and dst is the group's, until the
-// step is committed or the Handle has failed. Ranks should start operations in one order: a rank that waits for a late one first may wait
-// for frames that are held up behind those of others.
+// Start begins op at this tag, which must be new in the step, and returns. src must stay as it is, and dst is the group's, until Commit of
+// the step has returned, also where the Handle has failed: what is void may still be on its way. Ranks should start operations in one order:
+// a rank that waits for a late one first may wait for frames that are held up behind those of others.
 func (g *Group) Start(op Op, tag uint32, dst, src Buffer) *Handle {
 	done := make(chan struct{})
 	var o *operation
@@ -276,12 +276,15 @@ func (g *Group) Waits() []Wait {
 }
 
 // Sub is the group of these ranks of g, in this order, of which this rank must be one. All of them call Sub with the same list, also
-// again after Close. Its steps are its own. It lives as long as g, and fails with it.
+// again after Close. Its steps are its own. It is closed with g, which must not have failed yet.
 func (g *Group) Sub(ranks []int) (*Group, error) {
 	h := g.h
 	h.mu.Lock()
 	defer h.flush(nil)
 	h.tell()
+	if err := g.c.failed; err != nil {
+		return nil, err // where the group is closed nothing comes any more, and no deadline passes
+	}
 	v := View{Epoch: g.c.epoch, Self: -1}
 	for i, r := range ranks {
 		if r < 0 || r >= len(g.c.names) || slices.Index(ranks, r) != i {
@@ -344,9 +347,9 @@ func subID(parent uint16, ranks []int, times uint32) uint16 {
 	return uint16(1 + (x>>16+times)%math.MaxUint16)
 }
 
-// Close says goodbye to the others and ends the group: what is under way fails with ErrClosed. At the others, an operation that needs this rank
-// fails at once, with a [*Blame] of cause Lost; what was complete here becomes so there. The stream stays open. Of a sub-group it ends
-// nothing else.
+// Close says goodbye to the others and ends the group: what is under way fails with ErrClosed. At the others, an operation that waits for this
+// rank fails at once, with a [*Blame] of cause Lost, and so does the commit of one that has only something to send to it; what was complete here
+// becomes so there. The stream stays open. Of a sub-group it ends nothing else.
 func (g *Group) Close() error {
 	if !g.whole {
 		g.h.drop(g.c)

@@ -136,6 +136,18 @@ func (e *Residual) begin(c Codec, n int) error {
 	return nil
 }
 
+// Snapshot copies the values to cells, which are as many, and returns what makes e as it is now, as if nothing had been encoded since. It is
+// for a step that may not count: also the number of encodings goes back, which parties that draw alike have in common.
+func (e *Residual) Snapshot(cells []float32) (restore func()) {
+	copy(cells, e.cells)
+	calls, warm := e.calls, e.warm // an encoding makes another factor, and writes to none
+	return func() {
+		copy(e.cells, cells)
+		e.calls, e.warm = calls, warm
+		e.unrelease()
+	}
+}
+
 // unrelease notes that some of the values may be other than 0.
 func (e *Residual) unrelease() {
 	whole := e

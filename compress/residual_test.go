@@ -45,6 +45,34 @@ func TestResidualState(t *testing.T) {
 	}
 }
 
+// TestResidualSnapshot: what was encoded since is as if it had not been, and the next encoding sends what it would have sent.
+func TestResidualSnapshot(t *testing.T) {
+	const n = 64
+	for _, spec := range codecs {
+		c := parse(t, spec)
+		e := compress.NewResidual(n)
+		encode := func(s uint64) []byte {
+			p, err := c.Encode(nil, normal(n, s), e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		encode(0)
+		before := e.AppendState(nil)
+		restore := e.Snapshot(make([]float32, n))
+		first := encode(1)
+		encode(2)
+		restore()
+		if !bytes.Equal(e.AppendState(nil), before) {
+			t.Errorf("%s: the residual is another", spec)
+		}
+		if !bytes.Equal(encode(1), first) {
+			t.Errorf("%s: the same values are encoded otherwise", spec)
+		}
+	}
+}
+
 func TestResidualRefusals(t *testing.T) {
 	e := compress.NewResidual(3)
 	copy(e.Cells(), []float32{1, 2, 3})

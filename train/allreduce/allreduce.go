@@ -146,7 +146,8 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 			<-heard
 		}
 	}()
-	x, err := newExchange(agreed, &env, s.o, run, func() bool { return ctx.Err() != nil && train.LostOf(ctx) == nil })
+	x, err := newExchange(agreed, &env, s.o, run, func() bool { return ctx.Err() != nil && train.LostOf(ctx) == nil },
+		func() *train.LostError { return train.LostOf(hard) })
 	if err != nil {
 		return train.NotBegun(hard, err)
 	}

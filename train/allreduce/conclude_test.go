@@ -66,3 +66,23 @@ func TestFailedVote(t *testing.T) {
 		t.Errorf("it was %s", got)
 	}
 }
+
+// TestLeaverIsNotLost: of workers that were all told of a loss, the first that closes its group is not what the others say is lost.
+func TestLeaverIsNotLost(t *testing.T) {
+	first, gone := transport.Name{Role: "worker", ID: "0"}, transport.Name{Role: "worker", ID: "2"}
+	blame := &collective.Blame{Rank: 0, Name: first, Cause: collective.Lost, Evidence: "it has left the group"}
+	for _, c := range []struct {
+		told *train.LostError
+		want transport.Name
+	}{
+		{&train.LostError{Peer: gone, Why: "it is not in view 2 any more"}, gone},
+		{&train.LostError{Peer: first, Why: "it is not in view 2 any more"}, first},
+		{nil, first},
+	} {
+		x := &exchange{run: new(train.Run), lost: func() *train.LostError { return c.told }}
+		err := x.failed(t.Context(), blame)
+		if lost, ok := errors.AsType[*train.LostError](err); !ok || lost.Peer != c.want {
+			t.Errorf("told %v: %v, want the loss of %v", c.told, err, c.want)
+		}
+	}
+}

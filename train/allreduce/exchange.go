@@ -23,8 +23,9 @@ type exchange struct {
 	g       *collective.Group // nil: there is one worker
 	rank    int
 	workers int
-	wants   func() bool // this worker was asked to stop
-	pieces  *train.Tree // adds the pieces of a part; nil: it has one
+	wants   func() bool             // this worker was asked to stop
+	lost    func() *train.LostError // what this worker has been told is lost; nil: nothing
+	pieces  *train.Tree             // adds the pieces of a part; nil: it has one
 
 	accumulated int // pieces of a part
 	piece       trivium.Batch
@@ -78,9 +79,9 @@ type totals struct {
 	stop         bool
 }
 
-func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run, wants func() bool) (*exchange, error) {
+func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run, wants func() bool, lost func() *train.LostError) (*exchange, error) {
 	l := run.Layout()
-	x := &exchange{run: run, rank: env.Rank, workers: env.Workers(), wants: wants}
+	x := &exchange{run: run, rank: env.Rank, workers: env.Workers(), wants: wants, lost: lost}
 	x.own, x.ownFacts = gradient(l)
 	if o.Accumulate > 1 {
 		x.pieces, x.accumulated = train.NewTree(l, run.CPU), o.Accumulate
@@ -269,6 +270,10 @@ func (x *exchange) failed(ctx context.Context, err error) error {
 	blame, ok := errors.AsType[*collective.Blame](err)
 	err = fmt.Errorf("allreduce: %s: %w", x.where(blame), err)
 	if ok && blame.Cause == collective.Lost {
+		// Who has heard of a loss a moment before us has closed its group (closeOn), and is not what is lost.
+		if lost := x.lost(); lost != nil && lost.Peer != blame.Name {
+			return lost
+		}
 		return &train.LostError{Peer: blame.Name, Why: err.Error()}
 	}
 	return err
