@@ -91,8 +91,12 @@ func (v *evalVerb) Run(ctx context.Context, s *session) error {
 func (t *trained) sets(ctx context.Context, s *session, df *dataFlags, sf *splitFlags, unlabelled bool) ([]namedSet, error) {
 	d := t.saved.Job.Data
 	g := given{}
-	if df.Data != nil { // another source: what the job says of splits was about its own
-		d = trivium.Data{Columns: d.Columns, Classes: d.Classes} // and how its columns are read, the transform says
+	if df.Data != nil { // another source: what the job says of splits was about its own, and how columns are read, the transform says
+		own := d
+		d = trivium.Data{}
+		if t.transform == nil || t.transform.Kind == data.KindReady { // but not to a source that makes as many as it is asked for
+			d.Columns, d.Classes = own.Columns, own.Classes
+		}
 	}
 	df.apply(&d, g)
 	sf.apply(&d, g)

@@ -481,6 +481,26 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// TestColumnsOfTheRun: the width that was declared of the rows trained on is not asked of another source: the transform has it.
+func TestColumnsOfTheRun(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "a.libsvm", strings.Repeat("+1 1:1 5:1\n-1 2:1 7:1\n", 20))
+	write(t, dir, "b.csv", "label,a\n0,1\n1,2\n")
+	for _, c := range []struct {
+		command, want string
+		code          int
+	}{
+		{"train logistic --data a.libsvm --columns 123 --epochs 1", "finished", Done},
+		{"eval last --data adult --rows 100", "train: 100 rows", Done},
+		{"eval last --data b.csv", "it is a table, and the model was trained on sparse rows", Misused},
+		{"eval last --data b.csv --columns 123", "it declares the width of libsvm rows", Misused},
+	} {
+		if got := runIn(t, dir, strings.Fields(c.command)...); got.code != c.code || !strings.Contains(got.out+got.err, c.want) {
+			t.Errorf("%s: exits with %d: %s%s, want %s", c.command, got.code, got.out, got.err, c.want)
+		}
+	}
+}
+
 // TestOwnSourceWithoutNames: a source need not name its classes.
 func TestOwnSourceWithoutNames(t *testing.T) {
 	dir := t.TempDir()

@@ -180,7 +180,7 @@ func walkOf(o BatchOptions, rows int64) cursor {
 	if c.batch <= 0 {
 		c.batch, c.o.Last = max(rows, 1), trivium.LastKeep
 	}
-	if c.batch >= rows {
+	if c.batch >= rows && c.pos == 0 { // what is left of an epoch is what its order has left
 		c.o.Shuffle = false
 	}
 	return c

@@ -140,6 +140,21 @@ func TestEveryRowOnce(t *testing.T) {
 	}
 }
 
+// TestRestOfAnEpoch: what is left of an epoch is the same rows in one update as in many.
+func TestRestOfAnEpoch(t *testing.T) {
+	rows := numberedRows(100)
+	o := BatchOptions{Batch: 10, Shuffle: true, Seed: 3}
+	whole, _ := walk(t, rows, o)
+	for _, batch := range []int{60, 100, trivium.FullBatch} {
+		o.Batch, o.From = batch, 40
+		for _, ds := range []Dataset{rows, streamed{rows}} {
+			if got, _ := walk(t, ds, o); !slices.Equal(got, whole[40:]) {
+				t.Errorf("from row 40 on by %d: %v, want %v", batch, got, whole[40:])
+			}
+		}
+	}
+}
+
 func TestOrderIsPure(t *testing.T) {
 	ds := numberedRows(3000)
 	o := BatchOptions{Batch: 100, Shuffle: true, Seed: 7, Epoch: 2}

@@ -6,7 +6,8 @@ import (
 )
 
 // A csvFile reads delimited text: comma, semicolon or tab, with the quoting of RFC 4180. The first line names the columns unless one of
-// its fields is a number; then columns are called 0, 1, ….
+// its fields is a number; then columns are called 0, 1, …. So is a column that the first line gives no name, such as that of the rows'
+// numbers which pandas writes.
 type csvFile struct {
 	x         *lineIndex
 	delimiter byte
@@ -56,6 +57,11 @@ func openCSV(f *file) (*csvFile, error) {
 	start, startLine := skip, line
 	if header {
 		c.names = fields
+		for i, number := range classNumbers(len(fields)) {
+			if fields[i] == "" {
+				fields[i] = number // which is no other's name: the line would be no header
+			}
+		}
 		if r.rest == nil {
 			return nil, fault(f.name, "there are no rows after the header")
 		}
@@ -230,11 +236,7 @@ func (c *csvFile) textColumns() ([]bool, error) {
 		}
 		for i, done := 0, false; !done; i++ {
 			var field []byte
-			var bad *Error
-			if field, line, done, bad = c.next(&buf, line); bad != nil {
-				bad.File, bad.Line = c.x.f.name, r.line
-				return nil, bad
-			}
+			field, line, done, _ = c.next(&buf, line) // what is wrong with a row is said when it is decoded, with what is wrong with others
 			if i < len(votes) {
 				votes.add(i, field)
 			}
@@ -277,6 +279,8 @@ func (c *csvFile) decodeRow(buf *csvBuffer, p *plan, dst *rawRows, row int, line
 		field, line, done, e = c.next(buf, line)
 		if e == nil && column < len(c.names) {
 			e = p.putText(dst, row, column, field)
+		} else if column < len(c.names) {
+			p.store(dst, row, p.roles[column], nan) // else it would have what lay there
 		}
 		if e != nil {
 			if err := bad(e); err != nil {

@@ -48,6 +48,25 @@ func TestDescribeTable(t *testing.T) {
 	}
 }
 
+// TestDescribeAllMistakes: a row that cannot be read hides no mistake in another, however early it comes.
+func TestDescribeAllMistakes(t *testing.T) {
+	for name, lines := range map[string][]string{
+		"a.jsonl": {`{"label":0,"a":1}`, `{"label":1,"a":2,"b":3}`, `{"label":0,"a":[3]}`, `hello`, `{"label":1,"a":4}`, `{"label":0,"a":"x"}`},
+		"a.csv":   {"label,a", `0,"1"2`, `1,"2"3`, `0,"3"4`, "1,4", "0,x"},
+	} {
+		d := describe(t, trivium.Data{Source: write(t, t.TempDir(), name, []byte(strings.Join(lines, "\n")))})
+		seen := map[int64]bool{}
+		for _, p := range d.Problems {
+			seen[p.Line] = true
+		}
+		for _, line := range []int64{2, 3, 4, 6} {
+			if !seen[line] {
+				t.Errorf("%s: no mistake is found in line %d of %v", name, line, d.Problems)
+			}
+		}
+	}
+}
+
 func TestDescribeSparse(t *testing.T) {
 	path := write(t, t.TempDir(), "s.libsvm.gz", []byte("+1 1:2 3:4\n-1 3:1 2:9\n-1 0:1\n+1 5:6 # good\n"))
 	d := describe(t, trivium.Data{Source: path})

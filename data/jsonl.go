@@ -107,16 +107,13 @@ func (j *jsonFile) textColumns() ([]bool, error) {
 		if !ok {
 			break
 		}
-		bad := j.row(&buf, line, func(column int, v jsonValue) *Error {
+		// What is wrong with a row is said when it is decoded, with what is wrong with others.
+		_ = j.row(&buf, line, func(column int, v jsonValue) *Error {
 			if v.kind != jsonBool {
 				votes.add(column, v.text)
 			}
 			return nil
 		})
-		if bad != nil {
-			bad.File, bad.Line = j.x.f.name, r.line
-			return nil, bad
-		}
 	}
 	return votes.text(), nil
 }

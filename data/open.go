@@ -469,6 +469,9 @@ func (s *Splits) weighClasses(ctx context.Context, text string, l trivium.LabelS
 	if l.Kind != trivium.Class {
 		return setting("class_weight", "the labels are %v, not classes", l.Kind)
 	}
+	if len(l.Names) == 0 { // as readyTransform names them
+		l.Names = classNumbers(l.Width)
+	}
 	w := s.Transform.Label.Weights
 	if text != "" && len(w) == 0 {
 		var counts []int64

@@ -170,6 +170,30 @@ func TestShippedSplits(t *testing.T) {
 	}
 }
 
+// TestShippedWideRows: a block of wide rows is far below what a receiver takes.
+func TestShippedWideRows(t *testing.T) {
+	const rows, columns = 40, 1 << 18 // 40 MiB
+	schema := trivium.Schema{Inputs: []trivium.InputSpec{{Name: "x", Shape: []int{columns}}}}
+	splits := &Splits{Train: Memory(schema, trivium.Batch{
+		Rows: rows, Inputs: []trivium.Input{{Name: "x", Shape: []int{columns}, Values: make([]float32, rows*columns)}},
+	})}
+	var sent blockSizes
+	if err := Ship(t.Context(), &sent, splits); err != nil {
+		t.Fatal(err)
+	}
+	if sent.most > 17<<20 || sent.all < 4*rows*columns {
+		t.Errorf("%d bytes in blocks of up to %d", sent.all, sent.most)
+	}
+}
+
+// blockSizes counts what is written.
+type blockSizes struct{ all, most int }
+
+func (s *blockSizes) Write(p []byte) (int, error) {
+	s.all, s.most = s.all+len(p), max(s.most, len(p))
+	return len(p), nil
+}
+
 // Rows arrive with the weights of their classes to train on, and without to be measured on.
 func TestShippedClassWeights(t *testing.T) {
 	for _, weight := range []string{"", "w"} { // of the rows' own

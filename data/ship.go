@@ -202,10 +202,22 @@ type shipHead struct {
 }
 
 const (
-	shipBatch    = 512      // rows at a time
+	shipBatch    = 512      // rows at a time, but for wide ones
+	shipBytes    = 16 << 20 // of the dense inputs of so many rows
 	maxShipHead  = 16 << 20 // bytes
 	maxShipBatch = 1 << 30  // bytes
 )
+
+// shipAtATime is how many rows of these inputs go in a block: of wide ones so few that the receiver takes it.
+func shipAtATime(s trivium.Schema) int {
+	row := int64(1)
+	for i := range s.Inputs {
+		if in := &s.Inputs[i]; in.Form == trivium.Dense {
+			row += 4 * int64(in.Columns())
+		}
+	}
+	return int(max(1, min(shipBatch, shipBytes/row)))
+}
 
 // Ship writes the rows of s, so that Unship makes the same data sets of them elsewhere. Training rows go without the weights of their
 // classes, which s.Transform has: a model is measured without.
@@ -235,7 +247,7 @@ func Ship(ctx context.Context, w io.Writer, s *Splits) error {
 		if ds == nil {
 			continue
 		}
-		for b, err := range Batches(ctx, ds, BatchOptions{Batch: shipBatch, IDs: true}) {
+		for b, err := range Batches(ctx, ds, BatchOptions{Batch: shipAtATime(head.Schema), IDs: true}) {
 			if err != nil {
 				return err
 			}

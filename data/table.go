@@ -304,6 +304,9 @@ func (t *tableFile) at(err error, row int64) error {
 }
 
 func (t *tableFile) dataset(ctx context.Context, tr *Transform, budget int64) (Dataset, func(int64) int64, error) {
+	if m, ok := t.tableReader.(*matrixFile); ok && tr.Kind == KindArray { // the model's rows had a file of labels beside them
+		return (&arrayFile{x: m.array, crc: m.crc}).dataset(ctx, tr, budget)
+	}
 	if tr.Kind != KindTable {
 		return nil, nil, fault(t.fileName(), "it is a table, and the model was trained on %s rows", tr.Kind)
 	}

@@ -3,6 +3,7 @@ package data
 import (
 	"cmp"
 	"context"
+	"slices"
 
 	"github.com/trivium-ml/trivium"
 )
@@ -21,7 +22,10 @@ func (t *tableFile) fit(ctx context.Context, f fitting) (*Transform, error) {
 	if err := t.scan(ctx, f.from, f.to, scaled || d.Missing == "mean", drop, f.budget, stop); err != nil {
 		return nil, err
 	}
-	tr := &Transform{Version: TransformVersion, Kind: KindTable, Missing: cmp.Or(d.Missing, "error"), Scale: d.Scale, Weight: d.Weight}
+	tr := &Transform{Version: TransformVersion, Kind: KindTable, Missing: cmp.Or(d.Missing, "error"), Scale: d.Scale}
+	if i := slices.IndexFunc(t.p.roles, func(r role) bool { return r.kind == roleWeight }); i >= 0 {
+		tr.Weight = t.p.names[i] // the job may have its number, and later files are matched by name
+	}
 	t.freeze()
 	if err := t.fitColumns(tr, d); err != nil {
 		return nil, err

@@ -388,11 +388,45 @@ func TestTransformReused(t *testing.T) {
 	}
 }
 
+// TestWeightByNumber: a column of weights that the job names by its number has them in every later file, and in those of other splits.
+func TestWeightByNumber(t *testing.T) {
+	lines := []string{"label,a,w", "0,1,2", "1,2,3"}
+	for _, weight := range []string{"2", "-1"} {
+		test := write(t, t.TempDir(), "test.csv", []byte(strings.Join(lines, "\n")))
+		s := table(t, trivium.Data{Weight: weight, Train: ":", Test: test}, Options{}, lines...)
+		again := table(t, trivium.Data{Weight: weight, Train: ":"}, Options{Transform: s.Transform}, lines...)
+		for name, ds := range map[string]Dataset{"the training rows": s.Train, "a file of test rows": s.Test, "the same rows again": again.Train} {
+			if got := fmt.Sprint(read(t, ds).Weights); got != "[2 3]" {
+				t.Errorf("weight %s: %s weigh %s, want [2 3]", weight, name, got)
+			}
+		}
+	}
+}
+
 func TestUnlabelledLibsvm(t *testing.T) {
 	path := write(t, t.TempDir(), "t.libsvm", []byte("1:1 2:3\n3:1\n"))
 	s := open(t, trivium.Data{Source: path, Columns: 4, Train: ":"}, Options{Unlabelled: true})
 	if b := read(t, s.Train); b.Labels.Kind != trivium.NoLabel || b.Inputs[0].RowLen() != 4 || b.Rows != 2 {
 		t.Errorf("%+v", b)
+	}
+}
+
+// TestUnlabelledMatrix: a model of rows that had a file of labels beside them takes rows that have none.
+func TestUnlabelledMatrix(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "y.npy", npyFile("|u1", "2,", []byte{0, 1}))
+	s := open(t, trivium.Data{Source: write(t, dir, "x.npy", npyFile("<f4", "2, 2", float32s(1, 2, 3, 4))), Train: ":"}, Options{})
+	fresh := trivium.Data{Source: write(t, t.TempDir(), "new.npy", npyFile("<f4", "3, 2", float32s(5, 6, 7, 8, 9, 10))), Test: ":"}
+	for _, budget := range []int64{0, 8} {
+		again := open(t, fresh, Options{Transform: s.Transform, Unlabelled: true, Budget: budget})
+		if got := read(t, again.Test); got.Labels.Kind != trivium.NoLabel || fmt.Sprint(got.Inputs[0].Values) != "[5 6 7 8 9 10]" {
+			t.Errorf("budget %d: %v labels, %v", budget, got.Labels.Kind, got.Inputs[0].Values)
+		}
+	}
+	fresh.Source = write(t, t.TempDir(), "new.npy", npyFile("<f4", "1, 3", float32s(5, 6, 7)))
+	_, err := Open(t.Context(), fresh, Options{Transform: s.Transform, Unlabelled: true})
+	if err == nil || !strings.Contains(err.Error(), "its rows have the shape [3]; the model was made for [2]") {
+		t.Errorf("rows of another width: %v", err)
 	}
 }
 
@@ -420,6 +454,18 @@ func TestCSVSyntax(t *testing.T) {
 	s = table(t, trivium.Data{Train: ":", Label: "-1"}, Options{}, "1\t2\t0", "3\t4\t1")
 	if got := read(t, s.Train); fmt.Sprint(got.Inputs[0].Values, got.Labels.Class) != "[1 2 3 4] [0 1]" {
 		t.Errorf("without header, tabs, last column as label: %v %v", got.Inputs[0].Values, got.Labels.Class)
+	}
+}
+
+// TestUnnamedColumns: columns that the first line gives no name are told apart, and have one that the inputs of an exported model can have.
+func TestUnnamedColumns(t *testing.T) {
+	s := table(t, trivium.Data{Label: "y", Train: ":"}, Options{}, `"",a,y,`, "0,1.5,0,7", "1,2.5,1,8")
+	var names []string
+	for _, c := range s.Transform.Columns {
+		names = append(names, c.Name)
+	}
+	if got := read(t, s.Train); !slices.Equal(names, []string{"0", "a", "3"}) || fmt.Sprint(got.Inputs[0].Values) != "[0 1.5 7 1 2.5 8]" {
+		t.Errorf("columns %q, rows %v", names, got.Inputs[0].Values)
 	}
 }
 
@@ -452,6 +498,26 @@ func TestOwnSource(t *testing.T) {
 	_, err = Open(context.Background(), trivium.Data{Source: "test", Train: "0:80"}, Options{Sources: own})
 	if want := `the source "test" has no training rows, of which others could be cut: train 0:80`; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("training rows of test rows: %v, want %s", err, want)
+	}
+}
+
+// TestClassWeightsWithoutNames: classes that a source does not name are named by their numbers, also where they are weighed.
+func TestClassWeightsWithoutNames(t *testing.T) {
+	schema := trivium.Schema{
+		Inputs: []trivium.InputSpec{{Name: "x", Shape: []int{1}}},
+		Labels: trivium.LabelSpec{Kind: trivium.Class, Width: 3},
+	}
+	own := Sources{"mine": func(context.Context, trivium.Data) (*Splits, error) {
+		return &Splits{Train: Memory(schema, trivium.Batch{
+			Rows: 4, Inputs: []trivium.Input{{Name: "x", Shape: []int{1}, Values: []float32{1, 2, 3, 4}}},
+			Labels: trivium.Labels{Kind: trivium.Class, Width: 3, Class: []int32{0, 1, 2, 0}},
+		})}, nil
+	}}
+	for text, want := range map[string]string{"2=5": "[1 1 5 1]", "balanced": "[0.6666667 1.3333334 1.3333334 0.6666667]"} {
+		s := open(t, trivium.Data{Source: "mine", Train: ":", ClassWeight: text}, Options{Sources: own})
+		if got := fmt.Sprint(read(t, s.Train).Weights); got != want {
+			t.Errorf("%s: the rows weigh %s, want %s", text, got, want)
+		}
 	}
 }
 

@@ -125,21 +125,29 @@ func (r *Run) size(rows int) error {
 	if batch < 0 {
 		batch = all
 	}
-	perEpoch := (all + batch - 1) / batch
-	r.epochRows = all
-	if r.Job.Last == trivium.LastDrop && r.batch > 0 {
-		perEpoch = all / batch
-		r.epochRows = perEpoch * batch
+	drop := r.Job.Last == trivium.LastDrop && rows > 0
+	updates := func(rows int64) int64 { // that so many make
+		if drop {
+			return rows / batch
+		}
+		return (rows + batch - 1) / batch
 	}
+	perEpoch := updates(all)
 	if perEpoch == 0 {
 		return fmt.Errorf("train: an update takes %d rows, there are %d, and the short last one is dropped: there is nothing to train", batch, all)
 	}
-	if r.at.Row >= r.epochRows {
-		r.at.Epoch, r.at.Row = r.at.Epoch+1, 0
+	// Updates before a resume may have had other numbers of rows: what counts is the rows that they have left of the epoch.
+	left := updates(all - r.at.Row)
+	if left <= 0 {
+		r.at.Epoch, r.at.Row, left = r.at.Epoch+1, 0, perEpoch
+	}
+	r.epochRows, r.epochEnd = all, all
+	if drop {
+		r.epochRows, r.epochEnd = perEpoch*batch, r.at.Row+left*batch
 	}
 	r.steps = 0
-	if n := int64(r.Job.Epochs); n > 0 { // from where the run is: updates before a resume may have had other numbers of rows
-		r.steps = r.at.Step + max(0, (n-int64(r.at.Epoch))*perEpoch-(r.at.Row+batch-1)/batch)
+	if n := int64(r.Job.Epochs); n > 0 {
+		r.steps = r.at.Step + max(0, (n-int64(r.at.Epoch)-1)*perEpoch+left)
 	}
 	if s := r.Job.Steps; s > 0 && (r.steps == 0 || s < r.steps) {
 		r.steps = s

@@ -45,6 +45,7 @@ type Run struct {
 	gather    func(n int, f func(i, worker int)) // shuffled rows are gathered by all threads
 	batch     int                                // rows of an update here; trivium.FullBatch: all
 	epochRows int64                              // that an epoch consumes: less than there are where the last update is dropped
+	epochEnd  int64                              // the same of the epoch at hand, which may have begun with updates of another size
 	steps     int64                              // in all; 0: as many as there are
 	ids       bool                               // batches say which rows theirs are
 	watched   watched
@@ -148,7 +149,7 @@ func (r *Run) Due() bool {
 	if looks := r.env.Between.Looks; looks != nil && looks(step) {
 		return true
 	}
-	return r.at.Row+r.updateRows() >= r.epochRows || step == r.steps || every(r.Job.EvalEvery) || every(r.env.Checkpoints.Every)
+	return r.at.Row+r.updateRows() >= r.epochEnd || step == r.steps || every(r.Job.EvalEvery) || every(r.env.Checkpoints.Every)
 }
 
 // load begins the next update with its phase load.
@@ -177,7 +178,7 @@ func (r *Run) batches() data.BatchOptions {
 
 // updateRows is the number of rows, at all workers together, of the update at hand.
 func (r *Run) updateRows() int64 {
-	left := r.epochRows - r.at.Row
+	left := r.epochEnd - r.at.Row
 	if r.batch < 0 {
 		return left
 	}
@@ -336,9 +337,9 @@ func (r *Run) Finish(rows int, lossSum, weightSum float64) {
 	if weightSum != 0 {
 		r.watched.loss = lossSum / weightSum
 	}
-	if a.Row >= r.epochRows {
+	if a.Row >= r.epochEnd {
 		a.Epoch++
-		a.Row = 0
+		a.Row, r.epochEnd = 0, r.epochRows
 	}
 	r.End(observe.Facts{Samples: int64(rows), Loss: r.watched.loss})
 	now, observed := r.Ended()
@@ -370,7 +371,7 @@ func (r *Run) progress(now time.Time) {
 func (r *Run) Progress(now time.Time) Progress {
 	a := &r.at
 	p := Progress{
-		Step: a.Step, Steps: r.steps, Epoch: a.Epoch + 1, Epochs: r.Job.Epochs, Row: a.Row, Rows: r.epochRows, Samples: a.Samples,
+		Step: a.Step, Steps: r.steps, Epoch: a.Epoch + 1, Epochs: r.Job.Epochs, Row: a.Row, Rows: r.epochEnd, Samples: a.Samples,
 		Loss: r.watched.loss, EpochLoss: a.LossSum / a.WeightSum,
 		Elapsed: now.Sub(r.watched.start), Began: r.watched.began, BeganSamples: r.watched.beganSamples,
 	}

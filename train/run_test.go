@@ -234,6 +234,45 @@ func TestOtherBatchAfterResume(t *testing.T) {
 	}
 }
 
+// TestOtherBatchInAnEpoch: an epoch that began with updates of one size ends with those of another: at its last row, or, where the short
+// last update is dropped, once no more rows make one.
+func TestOtherBatchInAnEpoch(t *testing.T) {
+	const rows = 203
+	for _, c := range []struct {
+		last                trivium.LastPolicy
+		batch, steps, other int
+		rest, whole         int // updates of the other size in the rest of the epoch, and in one
+	}{
+		{trivium.LastKeep, 17, 3, 10, 16, 21},
+		{trivium.LastKeep, 20, 5, trivium.FullBatch, 1, 1},
+		{trivium.LastDrop, 3, 1, 50, 4, 4},
+		{trivium.LastDrop, 20, 5, 40, 2, 5},
+		{trivium.LastDrop, 40, 4, 50, 0, 4},
+	} {
+		env := traintest.Env(t, 1, false)
+		env.Blob = blob.Dir(t.TempDir())
+		job := traintest.Job()
+		job.Last, job.Batch, job.Steps = c.last, c.batch, int64(c.steps)
+		run(t, env, job)
+		var err error
+		if env.Resume, _, err = checkpoint.Latest(t.Context(), env.Blob); err != nil {
+			t.Fatal(err)
+		}
+		env.Blob = nil
+		job = traintest.Job()
+		job.Last, job.Batch, job.Epochs = c.last, c.other, 2
+		samples := 2 * rows
+		if c.last == trivium.LastDrop {
+			samples = c.steps*c.batch + (c.rest+c.whole)*c.other
+		}
+		r := run(t, env, job)
+		if steps := c.steps + c.rest + c.whole; r.Steps != int64(steps) || r.Epochs != 2 || r.Samples != int64(samples) {
+			t.Fatalf("%s: %d updates of %d rows, then %d: %d updates, %d epochs and %d samples; want %d, 2 and %d", c.last, c.steps, c.batch, c.other,
+				r.Steps, r.Epochs, r.Samples, steps, samples)
+		}
+	}
+}
+
 func TestInterruptedBeforeItBegins(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
