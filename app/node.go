@@ -35,7 +35,8 @@ type nodeVerb struct {
 
 	EtcdTLS []string `placeholder:"CERT,KEY,CA" help:"Files to speak TLS to the cluster's etcd, where up was given such."`
 
-	lent bool // it was taken once: from then on it waits for the cluster, whatever becomes of that
+	lent bool          // it was taken once: from then on it waits for the cluster, whatever becomes of that
+	wait time.Duration // before it joined last: 0 once it was taken
 }
 
 func (nodeVerb) Help() string {
@@ -57,29 +58,31 @@ func (v *nodeVerb) Run(ctx context.Context, s *session) error {
 	}
 	children := launch.NewChildren(launch.Options{})
 	defer children.Close()
-	wait := time.Duration(0)
 	for {
-		began := time.Now()
 		err := v.belong(ctx, s, log, token, offer, children)
 		if ctx.Err() != nil {
 			return nil
 		}
 		var out *cluster.OutError
 		var lost *fleet.LostError
-		if !errors.As(err, &out) && !errors.As(err, &lost) && !(isLost(err) && (wait > 0 || v.lent)) {
+		if !errors.As(err, &out) && !errors.As(err, &lost) && !(isLost(err) && (v.wait > 0 || v.lent)) {
 			return err
 		}
-		if wait = min(2*wait+time.Second, 30*time.Second); time.Since(began) > time.Minute {
-			wait = time.Second
-		}
-		log.Warn("not lent; it joins again", "why", err, "in", wait)
+		v.backOff()
+		log.Warn("not lent; it joins again", "why", err, "in", v.wait)
 		select {
-		case <-time.After(wait):
+		case <-time.After(v.wait):
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
+
+// backOff has it wait longer each time that it is not taken.
+func (v *nodeVerb) backOff() { v.wait = min(2*v.wait+time.Second, 30*time.Second) }
+
+// taken notes that it is lent: when it is lost, it comes back soon.
+func (v *nodeVerb) taken() { v.lent, v.wait = true, 0 }
 
 // belong is one time in the cluster, from its door on: who comes back after the coordinator has begun anew is told the new addresses.
 func (v *nodeVerb) belong(ctx context.Context, s *session, log *slog.Logger, token trust.Token, offer fleet.Offer, children launch.Launcher) error {
@@ -162,11 +165,7 @@ func (v *nodeVerb) lend(ctx context.Context, s *session, log *slog.Logger, self 
 	if err := port.Know(to.Coordinator, to.Addr); err != nil {
 		return err
 	}
-	group, err := port.Stream(fleet.GroupName+" members", transport.StreamOptions{})
-	if err != nil {
-		return err
-	}
-	members, err := cluster.Join(ctx, store, group, cluster.Member{Name: name, Addr: port.Addr(), Info: map[string]string{"host": offer.Host}}, fleet.Policy(port, log))
+	members, err := enter(ctx, store, port, to.Addr, offer.Host, log)
 	if err != nil {
 		return err
 	}
@@ -198,7 +197,7 @@ func (v *nodeVerb) lend(ctx context.Context, s *session, log *slog.Logger, self 
 		Stream: stream, Coordinator: to.Coordinator, Launcher: children, Offer: offer, Log: log,
 		Said: func(lost error) {
 			if lost == nil {
-				v.lent = true
+				v.taken()
 				fmt.Fprintf(s.out, "lent to %v\n", to.Coordinator)
 			}
 		},
@@ -220,6 +219,21 @@ func (v *nodeVerb) lend(ctx context.Context, s *session, log *slog.Logger, self 
 	default:
 	}
 	return err
+}
+
+// enterWait is longer than the group has one wait that was lost again and again, which is a minute.
+const enterWait = 90 * time.Second
+
+// enter makes this machine a member of the group of machines. One whose knock nobody hears, as behind a firewall, would wait for ever.
+func enter(ctx context.Context, store cluster.Meta, port transport.Port, coordinator, host string, log *slog.Logger) (*cluster.Membership, error) {
+	group, err := port.Stream(fleet.GroupName+" members", transport.StreamOptions{})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, enterWait,
+		fmt.Errorf("not let in within %v: does a firewall keep this machine from the coordinator's port, %s?", enterWait, coordinator))
+	defer cancel()
+	return cluster.Join(ctx, store, group, cluster.Member{Name: port.Name(), Addr: port.Addr(), Info: map[string]string{"host": host}}, fleet.Policy(port, log))
 }
 
 // offer says what this machine lends.

@@ -140,7 +140,7 @@ func (c *Coordinator) serveFiles(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("%s has not ended yet: it is %s", j.ID, j.State)
 	}
 	w.Header().Set("Content-Type", "application/x-tar")
-	if err := Pack(fetching{w, c.fetched}, c.jobDir(j.ID)); err != nil {
+	if err := Pack(fetching{w, c}, c.jobDir(j.ID)); err != nil {
 		c.log.Warn("the files of a job were not sent whole", "job", j.ID, "error", err)
 		panic(http.ErrAbortHandler) // so that the reader sees a broken stream, not a short archive
 	}
@@ -150,15 +150,14 @@ func (c *Coordinator) serveFiles(w http.ResponseWriter, r *http.Request) error {
 // fetching are files on their way.
 type fetching struct {
 	io.Writer
-	told chan<- struct{}
+	c *Coordinator
 }
 
 func (f fetching) Write(p []byte) (int, error) {
 	n, err := f.Writer.Write(p)
-	select {
-	case f.told <- struct{}{}:
-	default:
-	}
+	f.c.mu.Lock()
+	f.c.left = time.Now()
+	f.c.mu.Unlock()
 	return n, err
 }
 

@@ -80,7 +80,7 @@ type Coordinator struct {
 	logs    map[string]*jobLog
 	sent    map[string]time.Time // when files came that no job has yet, by id
 	changed chan struct{}        // 1: the queue is to be looked at
-	fetched chan struct{}        // 1: what a job left is on its way to who submitted it
+	left    time.Time            // when last a job ended, or something of what one left was sent to who fetches it
 	wait    sync.WaitGroup       // what hears machines
 	jobs    sync.WaitGroup
 }
@@ -98,7 +98,7 @@ const GroupName = "fleet"
 func New(o Options) (*Coordinator, error) {
 	c := &Coordinator{
 		o: o, log: o.Log, live: map[string]*running{}, logs: map[string]*jobLog{}, sent: map[string]time.Time{},
-		changed: make(chan struct{}, 1), fetched: make(chan struct{}, 1), began: time.Now(),
+		changed: make(chan struct{}, 1), began: time.Now(),
 	}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
@@ -132,9 +132,9 @@ func (c *Coordinator) accept(n trust.Name) error {
 	return nil
 }
 
-// Run takes machines and jobs until ctx ends; then it cancels what runs, and waits for it, and for who comes for what it left: until Run
-// returns, the Handler is to be served. It ends so too, but waits for nobody to come, where the machines went on without it, since it stood
-// still for longer than they bear: the error is then a cluster.OutError, and a new coordinator may follow.
+// Run takes machines and jobs until ctx ends; then it cancels what runs, and waits for it, and for who comes for what it left, or fetches
+// what another job did: until Run returns, the Handler is to be served. It ends so too, but waits for nobody, where the machines went on
+// without it, since it stood still for longer than they bear: the error is then a cluster.OutError, and a new coordinator may follow.
 func (c *Coordinator) Run(ctx context.Context) error {
 	group, err := c.o.Port.Stream(GroupName+" members", transport.StreamOptions{})
 	if err != nil {
@@ -154,12 +154,9 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	inner, cancel := context.WithCancelCause(ctx)
 	hearing, deaf := context.WithCancel(context.WithoutCancel(ctx)) // the machines are heard until the last job has ended
 	defer func() {
-		c.mu.Lock()
-		cut := len(c.live) > 0
-		c.mu.Unlock()
 		cancel(nil)
 		c.jobs.Wait()
-		if cut && ctx.Err() != nil {
+		if ctx.Err() != nil {
 			c.linger()
 		}
 		deaf()
@@ -191,14 +188,16 @@ func (c *Coordinator) Run(ctx context.Context) error {
 // fetchWait is how long who follows a job may take to come for what it left, and what is fetched may stand still.
 const fetchWait = time.Second
 
-// linger waits for those who followed the jobs that ended last.
+// linger waits for those who followed the jobs that ended last, and for those who fetch.
 func (c *Coordinator) linger() {
 	for {
-		select {
-		case <-c.fetched:
-		case <-time.After(fetchWait):
+		c.mu.Lock()
+		wait := fetchWait - time.Since(c.left)
+		c.mu.Unlock()
+		if wait <= 0 {
 			return
 		}
+		time.Sleep(wait)
 	}
 }
 
@@ -308,6 +307,7 @@ func (c *Coordinator) run(ctx context.Context, w *Work) {
 // end ends a job, and drops the oldest of those that have ended. The caller holds the lock.
 func (c *Coordinator) end(j *Job, s State, code int, why string) {
 	c.queue.End(j, s, code, why, time.Now())
+	c.left = time.Now()
 	for _, gone := range c.queue.Forget() {
 		delete(c.logs, gone)
 		if err := os.RemoveAll(c.jobDir(gone)); err != nil {

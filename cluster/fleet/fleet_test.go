@@ -451,6 +451,39 @@ func TestFilesAtTheEnd(t *testing.T) {
 	}
 }
 
+// TestFetchAtTheEnd: who is fetching what a job left when the coordinator is asked to end gets all of it.
+func TestFetchAtTheEnd(t *testing.T) {
+	left := bytes.Repeat([]byte("weights "), 8<<20) // much more than is on its way at a time
+	r := newRig(t, t.TempDir(), func(_ context.Context, w *Work) Outcome {
+		if err := os.WriteFile(filepath.Join(w.Dir, "model"), left, 0o600); err != nil {
+			return Outcome{1, err.Error()}
+		}
+		return Outcome{}
+	})
+	r.lend("a", offer(1), nil)
+	client := r.client()
+	j, err := client.Submit(t.Context(), Spec{Need: Need{Workers: 1}, Build: "this", Payload: json.RawMessage(`1`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.until(client, j.ID, Done)
+	files, err := client.call(t.Context(), http.MethodGet, "/v1/jobs/"+j.ID+"/files", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.Close()
+	var first [1]byte
+	if _, err := io.ReadFull(files, first[:]); err != nil {
+		t.Fatal(err)
+	}
+	var stopped sync.WaitGroup
+	stopped.Go(r.stop)
+	defer stopped.Wait()
+	if n, err := io.Copy(io.Discard, files); err != nil || n < int64(len(left)) {
+		t.Errorf("%d bytes came, of more than %d: %v", n, len(left), err)
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	r := newRig(t, t.TempDir(), startAll)
 	client := r.client()

@@ -290,7 +290,7 @@ func (d *Driver) receive(ctx context.Context, events chan<- transport.Event) {
 func (d *Driver) loop(ctx, running context.Context, events <-chan transport.Event, exits <-chan int, wait *sync.WaitGroup) {
 	deadline := time.NewTimer(d.Hello)
 	defer deadline.Stop()
-	tick := time.NewTicker(max(d.Silence/quietTicks, time.Millisecond))
+	tick := time.NewTicker(d.tick())
 	defer tick.Stop()
 	interrupt := ctx.Done()
 	for !d.over() {

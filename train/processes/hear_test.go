@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/cluster"
@@ -80,7 +81,7 @@ func TestExitOfWhoIsLost(t *testing.T) {
 // TestSilentAfterLoss: a process that others have lost, and that says nothing to the driver either, is not waited for until the job's
 // limit. What they say of it stays. One whose link is lost has ended, and how it did is on its way.
 func TestSilentAfterLoss(t *testing.T) {
-	d := &Driver{Workers: 4, Log: slog.New(slog.DiscardHandler)}
+	d := &Driver{Workers: 4, Silence: 20 * time.Second, Log: slog.New(slog.DiscardHandler)}
 	var killed [4]bool
 	for i := range killed {
 		var end func(launch.Exit)
@@ -105,6 +106,69 @@ func TestSilentAfterLoss(t *testing.T) {
 	d.exited(t.Context(), d.workers[1])
 	if d.lost.Index != 1 || d.lost.Text != "says 2" {
 		t.Errorf("%+v", d.lost)
+	}
+}
+
+// TestAliveAfterLoss: however short a silence is borne, who gives its signs of life as ever is not killed because the job has failed.
+func TestAliveAfterLoss(t *testing.T) {
+	d := &Driver{Workers: 2, Silence: time.Second, Log: slog.New(slog.DiscardHandler)}
+	killed := 0
+	for i := range d.Workers {
+		p, _ := launch.NewProcess("worker", func(os.Signal) error {
+			killed++
+			return nil
+		})
+		d.workers = append(d.workers, &part{index: i, name: transport.Name{Role: "worker", ID: fmt.Sprint(i)}, process: p, hello: true})
+	}
+	d.finished(t.Context(), d.workers[1], &result{Reason: trivium.Failed, Fault: faultOther, Error: "no space"})
+	for range 10 {
+		d.hear(t.Context(), &transport.Event{What: transport.Received, From: d.workers[0].name, Kind: kindAlive}, nil)
+		for range aliveEvery / (d.Silence / quietTicks) {
+			d.listen()
+		}
+	}
+	if killed > 0 {
+		t.Errorf("it was killed %d times", killed)
+	}
+}
+
+// TestLate: who keeps the others waiting is named, with what it has not done.
+func TestLate(t *testing.T) {
+	for name, c := range map[string]struct {
+		set  func(d *Driver)
+		want string
+	}{
+		"start": {
+			func(d *Driver) { d.workers[1].hello, d.workers[2].hello, d.workers[1].ready = false, false, nil },
+			"worker 1 is lost after update 0: it did not start within 1m0s; likewise server 0",
+		},
+		"data": {
+			func(d *Driver) { d.workers[1].ready = nil },
+			"worker 1 is lost after update 0: it had not opened its data after 30m0s",
+		},
+		"interrupted": {
+			func(d *Driver) { d.stopped, d.workers[0].result, d.workers[1].at.Step = true, &result{}, 7 },
+			"worker 1 is lost after update 7: it did not end within 2m0s",
+		},
+		"a server at the end": {
+			func(d *Driver) {
+				d.workers[0].result, d.workers[1].result, d.workers[0].at.Step = &result{}, &result{}, 9
+				d.workers[2].hello = false // there is no stream to tell it on
+				d.release(t.Context(), time.NewTimer(time.Hour))
+				d.workers[2].hello = true
+			},
+			"server 0 is lost after update 9: it did not end within 10s",
+		},
+	} {
+		d := &Driver{Workers: 2, Servers: 1, Hello: time.Minute, Open: 30 * time.Minute, Grace: 10 * time.Second, limit: 2 * time.Minute}
+		for i, n := range []transport.Name{{Role: "worker", ID: "0"}, {Role: "worker", ID: "1"}, {Role: "server", ID: "0"}} {
+			d.workers = append(d.workers, &part{index: i, serves: n.Role == "server", name: n, hello: true, ready: &ready{}})
+		}
+		c.set(d)
+		d.late()
+		if d.lost == nil || d.lost.Error() != c.want || d.workers[d.lost.Index].title() != d.lost.Name {
+			t.Errorf("%s: %v, want %s", name, d.lost, c.want)
+		}
 	}
 }
 

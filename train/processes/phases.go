@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -78,23 +77,30 @@ func (d *Driver) compare() {
 	}
 }
 
-// late says who keeps the others waiting.
+// late says who keeps the others waiting, and with what: the first of them counts as lost.
 func (d *Driver) late() {
-	var who []string
-	for _, p := range d.workers {
-		if p.result == nil && !p.gone {
-			who = append(who, fmt.Sprint(p.index))
-		}
+	if d.lost != nil {
+		return
 	}
-	list := strings.Join(who, ", ")
-	switch {
-	case d.lost != nil:
-	case d.stopped:
-		d.lost = &WorkerError{Lost: true, Step: d.workers[0].at.Step, Text: fmt.Sprintf("workers %s did not end within %v", list, d.limit)}
-	case d.phase() == starting:
-		d.lost = &WorkerError{Lost: true, Text: fmt.Sprintf("of workers %s one at least did not start within %v", list, d.Hello)}
+	what := fmt.Sprintf("did not end within %v", d.limit)
+	holds := func(p *part) bool { return d.trained || !p.serves } // servers end after the workers
+	switch phase := d.phase(); {
+	case d.stopped || d.trained:
+	case phase == starting:
+		what, holds = fmt.Sprintf("did not start within %v", d.Hello), func(p *part) bool { return !p.hello }
 	default:
-		d.lost = &WorkerError{Lost: true, Text: fmt.Sprintf("of workers %s one at least had not opened its data after %v", list, d.Open)}
+		what, holds = fmt.Sprintf("had not opened its data after %v", d.Open), func(p *part) bool { return p.ready == nil }
+	}
+	also := "; likewise "
+	for _, p := range d.workers {
+		switch {
+		case p.result != nil || p.gone || !holds(p):
+		case d.lost == nil:
+			d.lost = &WorkerError{Index: p.index, Name: p.title(), Lost: true, Step: d.stepOf(p), Text: "it " + what}
+		default:
+			d.lost.Text += also + p.title()
+			also = ", "
+		}
 	}
 }
 
@@ -105,6 +111,12 @@ const quietTicks = 20
 // and will not. Where the link is lost an exit is on its way.
 const lostTicks = 2
 
+// lostWait is how long they are at least: some signs of life.
+const lostWait = 8 * aliveEvery
+
+// tick is how often listen is called.
+func (d *Driver) tick() time.Duration { return max(d.Silence/quietTicks, time.Millisecond) }
+
 // listen finds who has said nothing for too long: a process that is stopped, or hangs. The group of members finds it too, and sooner,
 // but only once all have joined it; what it found, others say.
 func (d *Driver) listen() {
@@ -114,7 +126,7 @@ func (d *Driver) listen() {
 		}
 		limit := quietTicks
 		if d.lost != nil && !p.cut {
-			limit = lostTicks
+			limit = min(quietTicks, max(lostTicks, int(lostWait/d.tick())))
 		}
 		if p.quiet++; p.quiet <= limit {
 			continue
@@ -152,8 +164,8 @@ func (d *Driver) release(ctx context.Context, deadline *time.Timer) {
 			return
 		}
 	}
-	d.trained = true
-	deadline.Reset(d.Grace)
+	d.trained, d.limit = true, d.Grace
+	deadline.Reset(d.limit)
 	for _, p := range d.workers[d.Workers:] {
 		if !p.gone && p.hello {
 			if err := d.send(ctx, p.name, kindStop, nil); err != nil {
