@@ -298,6 +298,21 @@ func (v *compareRun) typed() []string {
 	if v.Repeats > 0 {
 		add("--repeats", fmt.Sprint(v.Repeats))
 	}
+	if v.Seconds > 0 {
+		add("--seconds", fmt.Sprint(v.Seconds))
+	}
+	if v.WarmUp > 0 {
+		add("--warm-up", fmt.Sprint(v.WarmUp))
+	}
+	if v.Faults {
+		words = append(words, "--faults")
+	}
+	add("--python", v.Python)
+	add("--peers", v.Peers)
+	if v.Out != "comparisons" { // the default
+		add("--out", v.Out)
+	}
+	add("--dir", v.Dir)
 	return words
 }
 

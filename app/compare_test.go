@@ -99,3 +99,15 @@ func TestCompareOwn(t *testing.T) {
 		t.Errorf("diff exits with %d: %s%s", same.code, same.out, same.err)
 	}
 }
+
+// TestCompareTyped: the command that a comparison records is the one that goes on with it.
+func TestCompareTyped(t *testing.T) {
+	v := &compareRun{Quick: true, Workers: []int{2, 3}, Seconds: 0.5, WarmUp: 2, Faults: true, Python: "py", Peers: "p", Out: "o", Dir: "d"}
+	want := "compare --quick --workers 2,3 --seconds 0.5 --warm-up 2 --faults --python py --peers p --out o --dir d"
+	if got := strings.Join(v.typed(), " "); got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	if got := strings.Join((&compareRun{Out: "comparisons"}).typed(), " "); got != "compare" {
+		t.Errorf("of no flags: %s", got)
+	}
+}

@@ -172,6 +172,9 @@ func (x *rule) among(t *Table) (pairs [][2]string) {
 	return pairs
 }
 
+// absent reports whether the row's system was not here: a comparison with it is as good as none, and gives no reason for an open verdict.
+func (x *Row) absent() bool { return !x.Ranked && x.Good == 0 && len(x.Trials) == 0 }
+
 // A judged is a comparison that a claim rests on.
 type judged struct {
 	rule    int
@@ -190,7 +193,7 @@ func (r *Report) judge() {
 			}
 			for _, pair := range x.among(t) {
 				a, b := t.row(pair[0]), t.row(pair[1])
-				if a == nil || b == nil {
+				if a == nil || b == nil || a.absent() || b.absent() {
 					continue
 				}
 				switch {

@@ -208,3 +208,22 @@ func TestBestOfAllTables(t *testing.T) {
 		t.Errorf("%+v", x)
 	}
 }
+
+// TestClaimsOfAbsent: a system that is not here takes no claim's reason away.
+func TestClaimsOfAbsent(t *testing.T) {
+	seconds := spread([]float64{1, 2, 3, 4})
+	here := func(name string) *Row {
+		return &Row{System: name, Ranked: true, Crowded: true, Good: 4, Target: seconds, Rate: seconds}
+	}
+	gone := func(name string) *Row { return &Row{System: name, Error: "not installed"} }
+	r := &Report{Cores: 2, Tables: []*Table{{Task: "mlp1", Workers: 3, Batch: 100, Rows: []*Row{
+		here("server-asp"), here("server-bsp"), gone("mxnet-sync"), gone("mxnet-async"), gone("tensorflow-sync"), gone("tensorflow-async"),
+	}}}}
+	r.judge()
+	want := map[string]string{"C9": "oversubscribed", "C10": "it compares two other systems that must both be here"}
+	for _, x := range r.Claims {
+		if text := want[x.ID]; x.Verdict != undecided && text != "" || !strings.HasPrefix(x.Why, text) {
+			t.Errorf("%s is %s: %q, want %q", x.ID, x.Verdict, x.Why, text)
+		}
+	}
+}

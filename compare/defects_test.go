@@ -381,3 +381,14 @@ func TestTaskWithoutData(t *testing.T) {
 		}
 	}
 }
+
+// TestTidyWithoutFiles: parameters that a system says it saved, and did not, are its failure, and end no comparison.
+func TestTidyWithoutFiles(t *testing.T) {
+	dir := t.TempDir()
+	keep := []Event{{Kind: Snapshot, Update: 1, Path: filepath.Join(dir, "one")}, {Kind: Snapshot, Update: 2, Path: filepath.Join(dir, "two")}}
+	for repeat := 1; repeat <= 2; repeat++ {
+		if err := tidy(dir, keep, repeat, []int64{2}); err != nil {
+			t.Errorf("repeat %d: %v", repeat, err)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -88,5 +89,21 @@ func TestSummed(t *testing.T) {
 	run(t, small(t, h, digits(), "local", "allreduce"))
 	if started != 4 || summed != started {
 		t.Errorf("%d of %d processes leave the checksum to the evaluator, want 4 of 4", summed, started)
+	}
+}
+
+// TestClocksCommand: the command that repeats a row with clocks has them; without, each step of one row would be a round.
+func TestClocksCommand(t *testing.T) {
+	p := &Plan{Tasks: []Task{{Name: "mine", File: "job.yaml"}}}
+	for i := range strategies {
+		r := &strategies[i]
+		if r.clocks == 0 {
+			continue
+		}
+		got := (&own{row: r}).trainCommand(&Table{Task: "mine", Own: true}, &Row{Workers: 3, Threads: 1, Effective: 3}, p)
+		want := fmt.Sprintf("trivium train -f job.yaml --topology server --workers 3 --processes --consistency ssp:3 --optimizer-on worker --clocks %d --threads 1 --batch 1", r.clocks)
+		if got != want {
+			t.Errorf("%s: %s\nwant %s", r.name, got, want)
+		}
 	}
 }

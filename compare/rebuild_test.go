@@ -246,3 +246,21 @@ func TestCongestionControl(t *testing.T) {
 		}
 	}
 }
+
+// TestReadAbsent: a system that was not here says so too when the finished report is read again.
+func TestReadAbsent(t *testing.T) {
+	dir := t.TempDir()
+	const why = "not installed: looked for Python module mxnet (trivium compare peers install mxnet)"
+	r := &Report{Format: formatVersion, Tables: []*Table{{Task: "mlp1", Workers: 3, Batch: 100, Rows: []*Row{{System: "mxnet-sync", Mode: Sync, Error: why}}}}}
+	if err := writeJSON(filepath.Join(dir, "report.json"), r); err != nil {
+		t.Fatal(err)
+	}
+	again, err := ReadReport(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	if err := again.Text(&text); err != nil || !strings.Contains(text.String(), why) || strings.Contains(text.String(), "not yet") {
+		t.Errorf("%v\n%s", err, text.String())
+	}
+}

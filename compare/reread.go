@@ -37,7 +37,9 @@ func ReadReport(dir string) (*Report, error) {
 					x.Trials[i].Result.Curve = append(x.Trials[i].Result.Curve, p.point())
 				}
 			}
-			x.count(t)
+			if len(x.Trials) > 0 { // else its Error says why there is none
+				x.count(t)
+			}
 		}
 		t.rank()
 	}

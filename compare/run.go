@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -402,11 +403,17 @@ func tidy(dir string, keep []Event, repeat int, proof []int64) error {
 	var errs []error
 	for _, k := range keep {
 		if repeat != 1 || !slices.Contains(proof, k.Update) {
-			errs = append(errs, os.Remove(k.Path))
+			if err := os.Remove(k.Path); !errors.Is(err, fs.ErrNotExist) { // a file that a system only spoke of is its failure, see judge
+				errs = append(errs, err)
+			}
+			continue
+		}
+		err := synchronise(k.Path)
+		if errors.Is(err, fs.ErrNotExist) { // likewise
 			continue
 		}
 		to := filepath.Join(dir, snapshotName(k.Update)) // a peer's are in folders of its processes
-		errs = append(errs, synchronise(k.Path), os.Rename(k.Path, to))
+		errs = append(errs, err, os.Rename(k.Path, to))
 	}
 	return errors.Join(errs...)
 }
