@@ -138,12 +138,13 @@ func (s *ScanBody) AddCarry(v Value) Value {
 // AddX adds a value that is sliced along axis 0 and returns the body's input for a slice.
 func (s *ScanBody) AddX(v Value) Value {
 	t := v.Type()
+	in := Value{b: s.inner, node: -1} // a body may index its xs, whatever they are
 	if len(t.Shape) == 0 {
 		s.outer.fail("Scan", "xs %d is %v, want an axis to scan", len(s.xs), t)
-		return Value{b: s.inner, node: -1}
+	} else {
+		t.Shape = t.Shape[1:]
+		in = s.operand("x", len(s.xs), v, t)
 	}
-	t.Shape = t.Shape[1:]
-	in := s.operand("x", len(s.xs), v, t)
 	s.xs, s.inXs = append(s.xs, v), append(s.inXs, in)
 	return in
 }

@@ -156,6 +156,10 @@ func TestMistakesAreNamed(t *testing.T) {
 			})
 			return last[0]
 		}, "carry 0 is f32[] and its successor f64[]"},
+		"a scan of what failed": {func(b *Builder) Value {
+			_, ys := Scan(nil, []Value{Exp(b.Scalar(I64, 1)), b.Scalar(F32, 1)}, func(_, x []Value) (next, y []Value) { return nil, []Value{Add(x[0], x[1])} })
+			return ys[0]
+		}, "operand 0 is i64"},
 		"effect": {func(b *Builder) Value {
 			v := b.Variable("v", F32, nil, Zeros())
 			_, ys := Scan(nil, []Value{b.Input("x", F32, n)}, func(c, x []Value) (next, y []Value) { return nil, []Value{v.Assign(x[0])} })

@@ -667,3 +667,28 @@ func TestFTRLBeginsWhereTheModelDoes(t *testing.T) {
 		}
 	}
 }
+
+// An update without weight is none: FTRL begins at the model's parameters with the first that has some.
+func TestFTRLBeginsAtTheFirstUpdateWithWeight(t *testing.T) {
+	l := layout(t, trivium.Spec{Name: "dense", Shape: []int{3}, Decay: 1})
+	for _, isa := range kernel.Available() {
+		var got [2][]float32
+		for i, first := range []int64{1, 2} {
+			state, err := optim.NewState(l, rule(t, trivium.OptimizerSpec{Name: "ftrl", Rate: 0.1, L1: 0.5, L2: 0.1}, isa), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, g := trivium.NewParams(l), trivium.NewGradient(l)
+			copy(p.Flat, []float32{0.5, -0.5, 2})
+			for step := int64(1); step < first; step++ {
+				state.Step(step, p, g, 0)
+			}
+			copy(g.Flat, []float32{0, 1, 0})
+			state.Step(first, p, g, 1)
+			got[i] = p.Flat
+		}
+		if !slices.Equal(got[0], got[1]) {
+			t.Errorf("%v: after an update without weight %v, without one %v", isa, got[1], got[0])
+		}
+	}
+}

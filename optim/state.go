@@ -41,6 +41,8 @@ type State struct {
 
 	// The step under way.
 	step    int64
+	begun   bool // there was an update: those without weight are none, so that the first need not be number 1
+	fresh   bool // this is the first
 	p       trivium.Params
 	g       trivium.Gradient
 	mean    float32
@@ -144,6 +146,7 @@ func (s *State) Step(step int64, p trivium.Params, g trivium.Gradient, weightSum
 		return
 	}
 	s.step, s.p, s.g, s.mean, s.scale = step, p, g, float32(weightSum), 1
+	s.fresh, s.begun = !s.begun, true
 	pool := s.pool
 	if s.layout.Len() < s.forkFrom {
 		pool = nil
@@ -170,6 +173,7 @@ func (s *State) stepBlock(i, worker int) {
 	var at at
 	if s.rule != nil {
 		at = s.rule.at(s.step, &b.spec)
+		at.fresh = at.fresh || s.fresh
 	}
 	s.stepCells(at, s.step, worker, b.from, b.to)
 }

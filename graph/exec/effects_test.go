@@ -325,3 +325,75 @@ func TestKernelPanicLeavesStateUsable(t *testing.T) {
 		}
 	}
 }
+
+// A failure in a Scan's body lists what the step had written around it.
+func TestFailureInABodyListsWrites(t *testing.T) {
+	b := graph.NewBuilder()
+	x := b.Input("x", graph.F64, graph.N(1), graph.N(2))
+	v := b.Variable("v", graph.F64, nil, graph.Zeros())
+	up := v.AssignAdd(b.Scalar(graph.F64, 1)) // version 2: outside of the table, so that the body fails behind the write
+	_, ys := graph.Scan(nil, fetches{x}, func(_, x []graph.Value) (next, y []graph.Value) {
+		return nil, fetches{graph.Gather(x[0], up)}
+	})
+	g := build(t, b)
+	for _, o := range variants(t) {
+		s := NewState(StateOptions{})
+		if err := s.Init(g); err != nil {
+			t.Fatal(err)
+		}
+		_, err := compile(t, g, fetches{x}, ys, nil, o).Run(ctx, s, f64s([]float64{1, 2}, 1, 2))
+		var e *NodeError
+		if !errors.As(err, &e) || e.Op != "Gather" || len(e.Written) != 1 || e.Written[0] != "v" {
+			t.Fatalf("%v, want a failed Gather, and v written", err)
+		}
+	}
+}
+
+// Effects that an Eval reaches through what depends on them happen once in a trace, however many Evals follow.
+func TestLazyRunsAnEffectOnce(t *testing.T) {
+	s := NewState(StateOptions{})
+	e := graph.NewBuilder()
+	x := e.Input("x", graph.F64)
+	put := e.Queue("q", 2, graph.Type{DType: graph.F64}).Enqueue(x)
+	fill := compile(t, build(t, e), fetches{x}, nil, fetches{put}, Options{})
+	for _, v := range []float64{5, 7} {
+		if _, err := fill.Run(ctx, s, tensor.Scalar(v)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	z := NewLazy(s, Options{})
+	b := z.Builder()
+	v, in := b.Variable("v", graph.F64, nil, graph.Zeros()), z.Input(tensor.Scalar(2.))
+	up := v.AssignAdd(b.Scalar(graph.F64, 1))
+	var first, second graph.Value
+	b.With(graph.Scope{Control: fetches{up}}, func() { first, second = graph.Neg(in), graph.Square(in) })
+	entry := b.Queue("q", 2, graph.Type{DType: graph.F64}).Dequeue()[0]
+	for _, c := range []struct {
+		y    graph.Value
+		want float64
+	}{{first, -2}, {second, 4}, {graph.Neg(entry), -5}, {graph.Square(entry), 25}} {
+		out, err := z.Eval(ctx, c.y)
+		if err != nil || tensor.Flat[float64](out[0])[0] != c.want {
+			t.Fatalf("%v, %v, want %v", out, err, c.want)
+		}
+	}
+	if got, _, err := s.Get(v); err != nil || tensor.Flat[float64](got)[0] != 1 {
+		t.Fatalf("added more than once: %v, %v", got, err)
+	}
+}
+
+// A trace that declares a Variable otherwise than the State has it is refused, also when one of its structure was compiled.
+func TestLazyRefusesAVariableOfAnotherShape(t *testing.T) {
+	z := NewLazy(NewState(StateOptions{}), Options{})
+	eval := func(shape ...int) error {
+		z.Reset()
+		_, err := z.Eval(ctx, z.Builder().Variable("w", graph.F64, shape, graph.Zeros()).Read())
+		return err
+	}
+	if err := eval(2, 3); err != nil {
+		t.Fatal(err)
+	}
+	if err := eval(3, 2); err == nil || !strings.Contains(err.Error(), `Variable "w"`) {
+		t.Fatal("no error about w:", err)
+	}
+}

@@ -157,9 +157,22 @@ func (z *Lazy) pending(g *graph.Graph, vs []graph.Value) *trace {
 			visit(v)
 		}
 	}
+	// An effect happens once: all that it gives is kept for the Evals that follow.
+	keep := func(m *graph.Node) {
+		for k := range m.Types {
+			if v := g.Value(m.ID, k); z.inputs[v] == nil && !asked[v] {
+				asked[v] = true
+				t.fetches = append(t.fetches, v)
+				visit(v)
+			}
+		}
+	}
 	for len(stack) > 0 {
 		n := g.Node(stack[len(stack)-1])
 		stack = stack[:len(stack)-1]
+		if n.Op.Effect == graph.Write || n.Op.Effect == graph.Blocking {
+			keep(n)
+		}
 		for _, v := range n.Inputs {
 			visit(v)
 		}
@@ -168,11 +181,8 @@ func (z *Lazy) pending(g *graph.Graph, vs []graph.Value) *trace {
 		}
 		for _, r := range n.Resources {
 			for _, id := range effects[r] {
-				m := g.Node(id)
-				if v := g.Value(id, 0); id < n.ID && z.inputs[v] == nil && len(m.Types) > 0 && !asked[v] {
-					asked[v] = true
-					t.fetches = append(t.fetches, v)
-					visit(v)
+				if id < n.ID {
+					keep(g.Node(id))
 				}
 			}
 		}
@@ -229,6 +239,9 @@ func (t *trace) key(g *graph.Graph) string {
 		for _, r := range n.Resources {
 			p = append(p, g.Resources()[r].Name...)
 			p = append(p, 0)
+			for _, typ := range g.Resources()[r].Types { // else a program for a Variable of another shape would do
+				p = appendShape(append(p, byte(typ.DType)), typ.Shape)
+			}
 		}
 		if n.Op.Effect == graph.Random {
 			put(id) // what the numbers are drawn from

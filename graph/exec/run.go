@@ -311,7 +311,8 @@ func (x *instance) fail(err error) {
 
 func (x *instance) failNode(b *bound, err error) {
 	var e *NodeError
-	if errors.As(err, &e) { // of a Scan's body: it has its own node
+	if errors.As(err, &e) { // of a Scan's body: it has its own node, but what was written was around it
+		e.Written = x.written()
 		x.fail(err)
 		return
 	}
