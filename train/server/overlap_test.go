@@ -134,6 +134,9 @@ func TestCase3Overlap(t *testing.T) {
 			if x := get(observe.OverlapTime(observe.Push)); x != steps*takes {
 				t.Errorf("%s, rank %d: %v of push overlapped, want %v", o.Mode, rank, x, steps*takes)
 			}
+			if x := get(observe.PhaseTime(observe.Other)); x != 0 {
+				t.Errorf("%s, rank %d: %v of other", o.Mode, rank, x)
+			}
 			waits := get(observe.PhaseTime(observe.WaitBarrier))
 			// Under SSP no step waits for another. At the end all wait for the others, and then for as many rounds as reads may lack.
 			if want := steps * takes; o.Mode == ps.BSP && waits != want || o.Mode != ps.BSP && waits > time.Duration(o.Staleness+2)*takes {
