@@ -42,8 +42,12 @@ func (g *generated) rows(ctx context.Context, from, n int64) (Dataset, error) {
 	}
 	var b trivium.Batch
 	shapeOf(&b, &g.schema)
-	b.Inputs[0].Values = tensor.Aligned[float32](int(n) * g.values)
 	b.Rows = int(n)
+	if g.late {
+		b.Inputs[0].Values = make([]float32, int(n)*g.values) // huge pages are asked for where rows are wanted
+	} else {
+		b.Inputs[0].Values = tensor.Aligned[float32](int(n) * g.values)
+	}
 	m := newMemory(g.schema, b)
 	m.firstID = from
 	if g.late {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/tensor"
 )
 
 // Late rows have their places in memory, and are made when a walk or a Read first wants them: who walks a part of a set then holds that
@@ -51,6 +52,7 @@ func (l *late) want(ctx context.Context, wanted iter.Seq[rowRange]) error {
 	}
 	l.mu.Lock() // who else wants rows may want these
 	defer l.mu.Unlock()
+	l.huge(wanted)
 	pieces := l.missing(wanted)
 	err := parallel(ctx, int64(len(pieces)), 1, func(i, _ int64) error {
 		p := pieces[i]
@@ -64,6 +66,22 @@ func (l *late) want(ctx context.Context, wanted iter.Seq[rowRange]) error {
 		l.mark(p)
 	}
 	return nil
+}
+
+// huge asks for huge pages beneath the runs of rows that are wanted. One beneath the rows between two runs would take memory for those too:
+// of a walk in many short parts, for all rows.
+func (l *late) huge(wanted iter.Seq[rowRange]) {
+	n, x := int64(l.g.values), l.all.Inputs[0].Values
+	var run rowRange
+	for w := range wanted {
+		if w.from == run.to {
+			run.to = w.to
+			continue
+		}
+		tensor.Huge(x[run.from*n : run.to*n])
+		run = w
+	}
+	tensor.Huge(x[run.from*n : run.to*n])
 }
 
 // mark notes that rows are made, which were not.
@@ -119,8 +137,10 @@ func (m *memory) expect(o BatchOptions) {
 	l, at := m.late, m.firstID-m.late.from
 	l.expected = newRowSet(l.all.Rows)
 	walk := walkOf(o, m.Rows())
-	for r := range walk.walked() {
-		l.expected.add(rowRange{at + r.from, at + r.to})
+	wanted := shifted(walk.walked(), at)
+	l.huge(wanted)
+	for r := range wanted {
+		l.expected.add(r)
 	}
 }
 
@@ -129,14 +149,18 @@ func (m *memory) want(ctx context.Context, wanted iter.Seq[rowRange]) error {
 	if m.late == nil {
 		return nil
 	}
-	at := m.firstID - m.late.from
-	return m.late.want(ctx, func(yield func(rowRange) bool) {
-		for w := range wanted {
-			if !yield(rowRange{at + w.from, at + w.to}) {
+	return m.late.want(ctx, shifted(wanted, m.firstID-m.late.from))
+}
+
+// shifted are the ranges, by so many rows on.
+func shifted(ranges iter.Seq[rowRange], by int64) iter.Seq[rowRange] {
+	return func(yield func(rowRange) bool) {
+		for r := range ranges {
+			if !yield(rowRange{by + r.from, by + r.to}) {
 				return
 			}
 		}
-	})
+	}
 }
 
 // look is Read for a single look at all rows: those that come late are not kept.

@@ -52,6 +52,13 @@ func Aligned[T Elem](n int) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), n)
 }
 
+// Huge asks for huge pages beneath s, as Aligned does for large memory: what is large, but used in part, is made without, and asks where
+// it will be used. Only pages that lie within s whole are asked for.
+func Huge[T Elem](s []T) {
+	var x T
+	adviseHuge(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(x))))
+}
+
 // An Elem is the Go type of an element.
 type Elem interface {
 	float32 | float64 | int32 | int64 | uint8 | bool | BFloat16 | Float16
