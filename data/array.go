@@ -10,6 +10,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
 // An element is the type of the numbers in an array file.
@@ -123,9 +124,7 @@ func (a *array) readInto(dst []float32, from, to int64, divisor float32, bad fun
 // convert writes the numbers of raw, which are rows from first on, to dst.
 func (a *array) convert(dst []float32, raw []byte, first int64, divisor float32, bad func(*Error) error) error {
 	if a.elem.name == "u1" && divisor == 255 {
-		for i, v := range raw {
-			dst[i] = byteUnit[v]
-		}
+		kernel.Pixels(kernel.Best(), dst, raw)
 		return nil
 	}
 	n := a.rowLen()
@@ -246,7 +245,12 @@ func (a *arrayFile) dataset(ctx context.Context, t *Transform, budget int64) (Da
 		schema.Labels = trivium.LabelSpec{}
 	}
 	labels := newLabelWriter(&schema.Labels)
-	if need := a.x.rows * int64(n) * 4; need > budget {
+	isPixels := a.x.elem.name == "u1" && t.Divisor == 255
+	need := a.x.rows * int64(n)
+	if !isPixels {
+		need *= 4
+	}
+	if need > budget {
 		// Labels are checked now, so that no mistake waits until training reaches it.
 		var all trivium.Labels
 		if bad := labels.append(&all, a.labels); bad >= 0 {
@@ -271,20 +275,33 @@ func (a *arrayFile) dataset(ctx context.Context, t *Transform, budget int64) (Da
 			},
 		}, nil, nil
 	}
-	x := tensor.Aligned[float32](int(a.x.rows) * n)
-	err := parallel(ctx, a.x.rows, chunkRows, func(from, to int64) error {
-		return a.x.readInto(x[from*int64(n):to*int64(n)], from, to, t.Divisor, stop)
-	})
-	if err != nil {
+	m := newMemory(schema, trivium.Batch{Rows: int(a.x.rows)})
+	var read func(from, to int64) error
+	if isPixels {
+		of := tensor.AlignedBytes(int(a.x.rows) * n)
+		m.pixels = newPixels(&schema, of)
+		read = func(from, to int64) error {
+			return a.x.pieces(from, to, func(raw []byte, from, _ int64) error {
+				copy(of[from*int64(n):], raw)
+				return nil
+			})
+		}
+	} else {
+		x := tensor.Aligned[float32](int(a.x.rows) * n)
+		m.all.Inputs = []trivium.Input{{Name: "x", Form: trivium.Dense, Shape: schema.Inputs[0].Shape, Values: x}}
+		read = func(from, to int64) error {
+			return a.x.readInto(x[from*int64(n):to*int64(n)], from, to, t.Divisor, stop)
+		}
+	}
+	if err := parallel(ctx, a.x.rows, chunkRows, read); err != nil {
 		return nil, nil, err
 	}
-	b := trivium.Batch{Rows: int(a.x.rows), Inputs: []trivium.Input{{Name: "x", Form: trivium.Dense, Shape: schema.Inputs[0].Shape, Values: x}}}
 	if a.y != nil {
-		if bad := labels.append(&b.Labels, a.labels); bad >= 0 {
+		if bad := labels.append(&m.all.Labels, a.labels); bad >= 0 {
 			return nil, nil, a.labelError(labels.refuse("", a.labels[bad]), int64(bad))
 		}
 	}
-	return newMemory(schema, b), nil, nil
+	return m, nil, nil
 }
 
 // verify reads all rows once, where some may not be finite.

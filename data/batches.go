@@ -164,7 +164,8 @@ type cursor struct {
 	batch   int64
 	pos     int64 // of the epoch's order: where the next update starts
 	views   bool  // every batch is a view of memory: index order over resident rows
-	all     *trivium.Batch
+	of      *memory
+	viewed  viewed
 	firstID int64
 	order   epochOrder
 	windows windowReader
@@ -172,6 +173,14 @@ type cursor struct {
 	win     *window       // the current one; nil before the first
 	team    *copyTeam
 	winPos  int64 // position of the order that win.shuffle hands out next
+}
+
+// A viewed is what a batch holds since it was last written.
+type viewed struct {
+	of    *memory
+	batch *trivium.Batch
+	rows  rowRange
+	ids   bool
 }
 
 // walkOf is a cursor at the start of a walk over so many rows, without what it reads them by.
@@ -192,12 +201,15 @@ func (c *cursor) begin(ctx context.Context, ds Dataset, o BatchOptions) error {
 	if err := o.validate(rows); err != nil {
 		return err
 	}
-	order, windows, team := c.order, c.memory, c.team
+	order, windows, team, last := c.order, c.memory, c.team, c.viewed
 	*c = walkOf(o, rows)
 	c.ds, c.firstID, c.order, c.memory, c.team = ds, firstID(ds), order, windows, team
+	if o.Prefetch == 0 {
+		c.team = c.team.of(o.Run)
+	}
 	m, resident := ds.(*memory)
 	if resident {
-		c.all = &m.all
+		c.of = m
 		if m.late != nil {
 			if err := m.want(ctx, c.walked()); err != nil {
 				return fmt.Errorf("data: making the rows that are walked: %w", err)
@@ -206,19 +218,19 @@ func (c *cursor) begin(ctx context.Context, ds Dataset, o BatchOptions) error {
 	}
 	if resident && !c.o.Shuffle {
 		c.views = true
+		if last.of == m {
+			c.viewed = last
+		}
 		return nil
 	}
 	if err := checkBatch(ds, min(c.batch, rows)*int64(max(1, o.Span))/int64(max(1, o.Parts))); err != nil {
 		return err
 	}
 	c.order.begin(rows, c.o.Shuffle, o.Seed, o.Epoch)
-	if o.Prefetch == 0 {
-		c.team = c.team.of(o.Run)
-	}
 	window, within := c.order.locate(c.pos)
 	c.winPos = c.pos - within
 	if resident {
-		c.memory.all, c.memory.order, c.memory.next = c.all, &c.order, window
+		c.memory.of, c.memory.order, c.memory.next = m, &c.order, window
 		c.windows = &c.memory
 	} else {
 		c.windows = startWindows(ctx, ds, &c.order, window)
@@ -280,8 +292,11 @@ func (c *cursor) next(ctx context.Context, dst *trivium.Batch) (bool, error) {
 	c.pos += n
 	if c.views {
 		ids := dst.IDs
-		c.all.SliceInto(dst, int(from), int(to))
-		if c.o.IDs && c.all.IDs == nil {
+		if now := (viewed{c.of, dst, share, c.o.IDs}); now != c.viewed { // else it is all rows again
+			c.of.rows(dst, int(from), int(to), c.team)
+			c.viewed = now
+		}
+		if c.o.IDs && c.of.all.IDs == nil {
 			dst.IDs = appendRange(ids[:0], c.firstID+from, int(to-from))
 		} else if !c.o.IDs {
 			dst.IDs = nil
@@ -304,7 +319,7 @@ func (c *cursor) gather(ctx context.Context, dst *trivium.Batch, from, to int64)
 			continue
 		}
 		if dst.Inputs == nil {
-			shapeBatch(dst, c.win.slots[0].batch)
+			c.win.shape(dst)
 		}
 		if skip := from - c.winPos; skip > 0 {
 			n := min(int(skip), c.win.shuffle.left())
@@ -322,7 +337,7 @@ func (c *cursor) gather(ctx context.Context, dst *trivium.Batch, from, to int64)
 		from += int64(n)
 	}
 	if dst.Inputs == nil {
-		shapeBatch(dst, c.win.slots[0].batch)
+		c.win.shape(dst)
 	}
 	return nil
 }

@@ -16,10 +16,11 @@ type Dataset interface {
 	Read(ctx context.Context, dst *trivium.Batch, from, to int64) error
 }
 
-// memory is a data set that is one resident batch. Reading it makes views.
+// memory is a data set that is one resident batch. Reading it makes views, but for pixels, of which it makes numbers.
 type memory struct {
 	schema  trivium.Schema
-	all     trivium.Batch
+	all     trivium.Batch // without inputs, where there are pixels
+	pixels  *pixels       // nil: there are none
 	firstID int64
 	late    *late // nil: all rows are there
 }
@@ -41,8 +42,25 @@ func (m *memory) Read(ctx context.Context, dst *trivium.Batch, from, to int64) e
 			return err
 		}
 	}
-	m.all.SliceInto(dst, int(from), int(to))
+	m.rows(dst, int(from), int(to), nil)
 	return nil
+}
+
+// rows makes dst the rows [from, to), which are there. What is large to convert is shared out by team, if it is not nil.
+func (m *memory) rows(dst *trivium.Batch, from, to int, team *copyTeam) {
+	if m.pixels == nil {
+		m.all.SliceInto(dst, from, to)
+		return
+	}
+	in := m.pixels.input
+	if len(dst.Inputs) > 0 {
+		in.Values = dst.Inputs[0].Values
+	}
+	in.Values = extend(in.Values[:0], (to-from)*m.pixels.n)
+	inputs := append(dst.Inputs[:0], in)
+	m.all.SliceInto(dst, from, to)
+	dst.Inputs = inputs
+	team.copy(copying{dst: in.Values, n: m.pixels.n, pixels: m.pixels, from: from})
 }
 
 func (m *memory) first() int64 { return m.firstID }
@@ -59,6 +77,9 @@ func Slice(ds Dataset, from, to int64) (Dataset, error) {
 	case *memory:
 		m := newMemory(d.schema, d.all.Slice(int(from), int(to)))
 		m.firstID, m.late = d.firstID+from, d.late
+		if d.pixels != nil {
+			m.pixels = d.pixels.slice(int(from), int(to))
+		}
 		return m, nil
 	case *slice:
 		return &slice{d.whole, d.from + from, d.from + to}, nil

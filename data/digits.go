@@ -46,29 +46,11 @@ func digits(ctx context.Context, d trivium.Data, late bool) (*Splits, error) {
 	if train > digitsTestFrom {
 		return nil, setting("rows", "there are at most %d generated digits to train on, found %d", digitsTestFrom, train)
 	}
-	g := dense(imageSchema([]int{digitSide, digitSide, 1}, 10), digitRow)
+	g := images(imageSchema([]int{digitSide, digitSide, 1}, 10), Digit)
 	g.late = late
 	note := fmt.Sprintf("digits, %d + %d images of %d × %d", train, test, digitSide, digitSide)
 	return g.splits(ctx, note, train, digitsTestFrom, test)
 }
-
-// digitRow writes the pixels of image i, and returns its label.
-func digitRow(x []float32, i int64) int32 {
-	var pixels [digitPixels]byte
-	label := Digit(pixels[:], i)
-	for p, v := range pixels {
-		x[p] = byteUnit[v]
-	}
-	return label
-}
-
-// byteUnit[b] is b/255: a pixel as a number of [0, 1].
-var byteUnit = func() (t [256]float32) {
-	for i := range t {
-		t[i] = float32(i) / 255
-	}
-	return t
-}()
 
 func imageSchema(shape []int, classes int) trivium.Schema {
 	return tableSchema(shape, classNumbers(classes))

@@ -1,6 +1,9 @@
 package data
 
-import "github.com/trivium-ml/trivium"
+import (
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/tensor/kernel"
+)
 
 // A slot is where one block of a window lies: rows [start, start+n) of batch.
 type slot struct {
@@ -12,7 +15,8 @@ type slot struct {
 // A window is some blocks of an epoch's order, at hand, with the random order of their rows.
 type window struct {
 	slots   []slot
-	rows    []int // of each slot
+	pixels  *pixels // of the slots' rows, of which each batch lacks the input then; nil: there are none
+	rows    []int   // of each slot
 	shuffle shuffler
 }
 
@@ -41,22 +45,54 @@ func (w *window) appendDense(in *trivium.Input, k int, local []uint32, team *cop
 	n := in.RowLen()
 	at := len(in.Values)
 	in.Values = extend(in.Values, len(local)*n)
-	if team == nil || 4*len(local)*n < minTeamBytes {
-		w.copyDense(in.Values[at:], k, n, local)
-		return
-	}
-	team.w, team.dst, team.k, team.n, team.local = w, in.Values[at:], k, n, local
-	team.run(teamPieces, team.piece)
+	team.copy(copying{dst: in.Values[at:], n: n, w: w, k: k, local: local, pixels: w.pixels})
 }
 
-// copyDense copies input k of the rows, of n values each, to dst.
-func (w *window) copyDense(dst []float32, k, n int, local []uint32) {
+// A copying writes rows of n values each to dst.
+type copying struct {
+	dst    []float32
+	n      int
+	w      *window // the rows that local names, of its input k; nil: the pixels from row from on
+	k      int
+	local  []uint32
+	pixels *pixels
+	from   int
+}
+
+// rows writes the rows [from, to) of dst.
+func (c *copying) rows(from, to int) {
+	dst := c.dst[from*c.n : to*c.n]
+	if c.w == nil {
+		c.pixels.into(dst, c.from+from)
+		return
+	}
 	at := 0
-	for _, l := range local {
-		s := &w.slots[l>>blockShift]
-		r := (s.start + int(l&blockMask)) * n
-		copy(dst[at:at+n], s.batch.Inputs[k].Values[r:r+n])
-		at += n
+	local := c.local[from:to]
+	for i, l := range local {
+		if i+fetchAhead < len(local) {
+			c.fetch(local[i+fetchAhead])
+		}
+		s := &c.w.slots[l>>blockShift]
+		row := s.start + int(l&blockMask)
+		if c.pixels != nil {
+			c.pixels.into(dst[at:at+c.n], row)
+		} else {
+			copy(dst[at:at+c.n], s.batch.Inputs[c.k].Values[row*c.n:(row+1)*c.n])
+		}
+		at += c.n
+	}
+}
+
+// fetchAhead is how many rows ahead the beginning of one is asked for.
+const fetchAhead = 2
+
+func (c *copying) fetch(l uint32) {
+	s := &c.w.slots[l>>blockShift]
+	from := (s.start + int(l&blockMask)) * c.n
+	if c.pixels != nil {
+		kernel.Fetch(c.pixels.of[from : from+c.n])
+	} else {
+		kernel.Fetch(s.batch.Inputs[c.k].Values[from : from+c.n])
 	}
 }
 
@@ -70,10 +106,19 @@ const (
 type copyTeam struct {
 	run   func(n int, f func(i, worker int))
 	piece func(i, worker int) // one function for all copies: making one allocates
-	w     *window
-	dst   []float32
-	k, n  int
-	local []uint32
+	at    copying
+}
+
+// copy is all of c. A nil team is the caller alone.
+func (t *copyTeam) copy(c copying) {
+	rows := len(c.dst) / max(c.n, 1)
+	if t == nil || 4*len(c.dst) < minTeamBytes {
+		c.rows(0, rows)
+		return
+	}
+	t.at = c
+	t.run(teamPieces, t.piece)
+	t.at = copying{}
 }
 
 // of returns a team for the threads of run, t if there is one; nil: there are no threads.
@@ -84,8 +129,8 @@ func (t *copyTeam) of(run func(n int, f func(i, worker int))) *copyTeam {
 	if t == nil {
 		t = new(copyTeam)
 		t.piece = func(i, _ int) {
-			from, to := i*len(t.local)/teamPieces, (i+1)*len(t.local)/teamPieces
-			t.w.copyDense(t.dst[from*t.n:to*t.n], t.k, t.n, t.local[from:to])
+			rows := len(t.at.dst) / t.at.n
+			t.at.rows(i*rows/teamPieces, (i+1)*rows/teamPieces)
 		}
 	}
 	t.run = run
@@ -151,6 +196,14 @@ func (w *window) appendIDs(dst *trivium.Batch, local []uint32, first int64) {
 		} else {
 			dst.IDs = append(dst.IDs, first+s.id+int64(off))
 		}
+	}
+}
+
+// shape makes dst an empty batch of the same inputs and labels as the window's rows.
+func (w *window) shape(dst *trivium.Batch) {
+	shapeBatch(dst, w.slots[0].batch)
+	if w.pixels != nil {
+		dst.Inputs = append(dst.Inputs, w.pixels.input)
 	}
 }
 

@@ -15,6 +15,8 @@ type generated struct {
 	rowBytes int64 // of a row, all in all
 	// fill makes the rows of ids [from, to) the rows of b. Their values lie in place already.
 	fill func(ctx context.Context, b *trivium.Batch, from, to int64) error
+	// draw makes them pixels, in place, and returns their labels; nil: they are none.
+	draw func(ctx context.Context, labels []int32, of []byte, from, to int64) error
 	late bool // rows that are resident are made when they are first wanted
 }
 
@@ -43,19 +45,35 @@ func (g *generated) rows(ctx context.Context, from, n int64) (Dataset, error) {
 	var b trivium.Batch
 	shapeOf(&b, &g.schema)
 	b.Rows = int(n)
-	if g.late {
-		b.Inputs[0].Values = make([]float32, int(n)*g.values) // huge pages are asked for where rows are wanted
-	} else {
-		b.Inputs[0].Values = tensor.Aligned[float32](int(n) * g.values)
-	}
+	b.Labels.Class = make([]int32, n)
 	m := newMemory(g.schema, b)
 	m.firstID = from
+	if g.draw != nil {
+		m.all.Inputs, m.pixels = nil, newPixels(&g.schema, places[byte](g, n))
+	} else {
+		m.all.Inputs[0].Values = places[float32](g, n)
+	}
 	if g.late {
-		m.all.Labels.Class = make([]int32, n)
-		m.late = newLate(g, m.all, from)
+		m.late = newLate(g, m)
 		return m, nil
 	}
-	return m, g.fill(ctx, &m.all, from, from+n)
+	return m, g.makeRows(ctx, &m.all, m.pixels, from)
+}
+
+// places is the memory for the values of n rows. Of rows that come late huge pages are asked for where they are wanted.
+func places[T float32 | byte](g *generated, n int64) []T {
+	if g.late {
+		return make([]T, int(n)*g.values)
+	}
+	return tensor.Aligned[T](int(n) * g.values)
+}
+
+// makeRows makes the rows from id from on: those of b, whose values are x, if that is not nil.
+func (g *generated) makeRows(ctx context.Context, b *trivium.Batch, x *pixels, from int64) error {
+	if x != nil {
+		return g.draw(ctx, b.Labels.Class, x.of, from, from+int64(b.Rows))
+	}
+	return g.fill(ctx, b, from, from+int64(b.Rows))
 }
 
 // read makes dst, an empty batch or an earlier one, the rows of ids [from, to).
@@ -85,6 +103,30 @@ func dense(schema trivium.Schema, row func(x []float32, id int64) int32) *genera
 		})
 	}
 	return &generated{schema: schema, values: n, rowBytes: int64(n)*4 + 4, fill: fill}
+}
+
+// images is a generator of one input of pixels and a class: row draws those of the row of that id, and returns its class.
+func images(schema trivium.Schema, row func(of []byte, id int64) int32) *generated {
+	g := dense(schema, nil)
+	g.draw = func(ctx context.Context, labels []int32, of []byte, from, to int64) error {
+		n := int64(g.values)
+		return parallel(ctx, to-from, 64, func(lo, hi int64) error {
+			for r := lo; r < hi; r++ {
+				labels[r] = row(of[r*n:(r+1)*n], from+r)
+			}
+			return nil
+		})
+	}
+	g.fill = func(ctx context.Context, b *trivium.Batch, from, to int64) error {
+		x := newPixels(&schema, make([]byte, int(to-from)*g.values))
+		b.Labels.Class = extend(b.Labels.Class[:0], b.Rows)
+		if err := g.draw(ctx, b.Labels.Class, x.of, from, to); err != nil {
+			return err
+		}
+		x.into(b.Inputs[0].Values, 0)
+		return nil
+	}
+	return g
 }
 
 // splits makes rows [0, train) those for training, and test rows from testFrom on those for testing.

@@ -13,9 +13,10 @@ import (
 // Late rows have their places in memory, and are made when a walk or a Read first wants them: who walks a part of a set then holds that
 // part, since pages that nobody wrote to take no memory.
 type late struct {
-	g    *generated
-	all  trivium.Batch
-	from int64 // the id of the first row
+	g      *generated
+	all    trivium.Batch
+	pixels *pixels
+	from   int64 // the id of the first row
 
 	mu       sync.Mutex
 	made     rowSet
@@ -39,9 +40,9 @@ func (s rowSet) add(r rowRange) {
 // lateRows is how many rows are made at a time by one thread.
 const lateRows = 64
 
-func newLate(g *generated, all trivium.Batch, from int64) *late {
-	l := &late{g: g, all: all, from: from, made: newRowSet(all.Rows)}
-	l.left.Store(int64(all.Rows))
+func newLate(g *generated, m *memory) *late {
+	l := &late{g: g, all: m.all, pixels: m.pixels, from: m.firstID, made: newRowSet(m.all.Rows)}
+	l.left.Store(int64(l.all.Rows))
 	return l
 }
 
@@ -56,8 +57,11 @@ func (l *late) want(ctx context.Context, wanted iter.Seq[rowRange]) error {
 	pieces := l.missing(wanted)
 	err := parallel(ctx, int64(len(pieces)), 1, func(i, _ int64) error {
 		p := pieces[i]
-		rows := l.all.Slice(int(p.from), int(p.to))
-		return l.g.fill(ctx, &rows, l.from+p.from, l.from+p.to)
+		rows, x := l.all.Slice(int(p.from), int(p.to)), l.pixels
+		if x != nil {
+			x = x.slice(int(p.from), int(p.to))
+		}
+		return l.g.makeRows(ctx, &rows, x, l.from+p.from)
 	})
 	if err != nil { // those that were made are made again
 		return err
@@ -71,17 +75,24 @@ func (l *late) want(ctx context.Context, wanted iter.Seq[rowRange]) error {
 // huge asks for huge pages beneath the runs of rows that are wanted. One beneath the rows between two runs would take memory for those too:
 // of a walk in many short parts, for all rows.
 func (l *late) huge(wanted iter.Seq[rowRange]) {
-	n, x := int64(l.g.values), l.all.Inputs[0].Values
+	ask := func(run rowRange) {
+		from, to := run.from*int64(l.g.values), run.to*int64(l.g.values)
+		if l.pixels != nil {
+			tensor.Huge(l.pixels.of[from:to])
+		} else {
+			tensor.Huge(l.all.Inputs[0].Values[from:to])
+		}
+	}
 	var run rowRange
 	for w := range wanted {
 		if w.from == run.to {
 			run.to = w.to
 			continue
 		}
-		tensor.Huge(x[run.from*n : run.to*n])
+		ask(run)
 		run = w
 	}
-	tensor.Huge(x[run.from*n : run.to*n])
+	ask(run)
 }
 
 // mark notes that rows are made, which were not.
@@ -118,12 +129,18 @@ func (l *late) look(ctx context.Context, dst *trivium.Batch, from, to int64) err
 	if l.expected == nil {
 		return nil
 	}
-	n, x := int64(l.g.values), l.all.Inputs[0].Values
+	n := int64(l.g.values)
 	for r := from; r < to; r++ {
-		if l.expected.has(r) && !l.made.has(r) {
-			copy(x[r*n:(r+1)*n], dst.Inputs[0].Values[(r-from)*n:])
-			l.mark(rowRange{r, r + 1})
+		if !l.expected.has(r) || l.made.has(r) {
+			continue
 		}
+		x := dst.Inputs[0].Values[(r-from)*n : (r-from+1)*n]
+		if l.pixels != nil {
+			l.pixels.keep(int(r), x)
+		} else {
+			copy(l.all.Inputs[0].Values[r*n:], x)
+		}
+		l.mark(rowRange{r, r + 1})
 	}
 	return nil
 }

@@ -111,7 +111,8 @@ func (o *Options) validate() error {
 }
 
 // Open makes the data sets that d describes. A file's rows are resident if they fit into the budget; else each read decodes them from
-// the file, of which an index of every 512th row's place is kept (a gzip file is decompressed into a temporary file for that).
+// the file, of which an index of every 512th row's place is kept (a gzip file is decompressed into a temporary file for that). Images of
+// bytes stay bytes in memory, and become numbers of [0, 1] where they are read.
 //
 // Where a source or a split is a URL of http or https, the file is fetched first, into a temporary one.
 //

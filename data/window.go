@@ -16,14 +16,15 @@ type windowReader interface {
 
 // memoryWindows makes windows of resident rows: nothing is read.
 type memoryWindows struct {
-	all   *trivium.Batch
+	of    *memory
 	order *epochOrder
 	next  int64
 	win   window
 }
 
 func (m *memoryWindows) read(context.Context) (*window, error) {
-	m.win.lay(m.order, m.next, func(int) *trivium.Batch { return m.all })
+	m.win.lay(m.order, m.next, func(int) *trivium.Batch { return &m.of.all })
+	m.win.pixels = m.of.pixels
 	for i := range m.win.slots {
 		m.win.slots[i].start = int(m.win.slots[i].id)
 	}

@@ -1,0 +1,42 @@
+package data
+
+import (
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/tensor/kernel"
+)
+
+// Pixels are the values of resident rows that are bytes, each for so many 255ths: they take a quarter of the memory, and of the bandwidth
+// where rows come in random order. Who reads rows gets numbers.
+type pixels struct {
+	of    []byte
+	n     int           // of a row
+	input trivium.Input // of the rows, without values
+}
+
+// newPixels returns pixels for rows of the schema's one input, which lie in memory of that length.
+func newPixels(schema *trivium.Schema, of []byte) *pixels {
+	spec := &schema.Inputs[0]
+	x := &pixels{of: of, input: trivium.Input{Name: spec.Name, Form: spec.Form, Shape: spec.Shape}}
+	x.n = x.input.RowLen()
+	return x
+}
+
+// slice is the rows [from, to) of x, in the same memory.
+func (x *pixels) slice(from, to int) *pixels {
+	y := *x
+	y.of = x.of[from*x.n : to*x.n]
+	return &y
+}
+
+// keep makes row the one of which into makes the numbers x.
+func (x *pixels) keep(row int, numbers []float32) {
+	of := x.of[row*x.n:][:len(numbers)]
+	for i, v := range numbers {
+		of[i] = byte(v*255 + 0.5)
+	}
+}
+
+// into writes the rows from row on to dst, as many as it holds.
+func (x *pixels) into(dst []float32, row int) {
+	kernel.Pixels(kernel.Best(), dst, x.of[row*x.n:][:len(dst)])
+}

@@ -1,0 +1,7 @@
+//go:build !amd64
+
+package kernel
+
+import "unsafe"
+
+func fetch(unsafe.Pointer, uintptr) {}
