@@ -14,6 +14,7 @@ package checkpoint
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -332,17 +333,11 @@ func List(ctx context.Context, s blob.Store) ([]string, error) {
 	return names, nil
 }
 
-// compareNames orders "step-000000000120", "step-000000000120.2", "step-000000000120.10".
+// compareNames orders "step-000000000120", "step-000000000120.2", "step-000000000120.10", "step-1000000000000".
 func compareNames(a, b string) int {
 	x, m, _ := strings.Cut(a, ".")
 	y, n, _ := strings.Cut(b, ".")
-	if x != y {
-		return strings.Compare(x, y)
-	}
-	if len(m) != len(n) {
-		return len(m) - len(n)
-	}
-	return strings.Compare(m, n)
+	return cmp.Or(len(x)-len(y), strings.Compare(x, y), len(m)-len(n), strings.Compare(m, n))
 }
 
 // Delete removes the checkpoint of that name, its manifest first.

@@ -343,6 +343,12 @@ func TestListOrder(t *testing.T) {
 	if err != nil || len(names) != 11 || names[10] != "step-000000000120.11" || names[1] != "step-000000000120.2" {
 		t.Errorf("%v, %v", names, err)
 	}
+	for c.Progress.Step = 999_999_999_999; c.Progress.Step <= 1_000_000_000_000; c.Progress.Step++ { // a digit more than names have room for
+		last := save(t, s, c)
+		if names, err = checkpoint.List(ctx, s); err != nil || names[len(names)-1] != last {
+			t.Errorf("%v, %v: want %s at the end", names, err, last)
+		}
+	}
 }
 
 func TestFits(t *testing.T) {

@@ -32,6 +32,7 @@ func elements(order binary.ByteOrder) map[string]element {
 		"i4": {"i4", 4, func(p []byte) float64 { return float64(int32(order.Uint32(p))) }},
 		"u8": {"u8", 8, func(p []byte) float64 { return float64(order.Uint64(p)) }},
 		"i8": {"i8", 8, func(p []byte) float64 { return float64(int64(order.Uint64(p))) }},
+		"f2": {"f2", 2, func(p []byte) float64 { return float64(tensor.Float16(order.Uint16(p)).Float32()) }},
 		"f4": {"f4", 4, func(p []byte) float64 { return float64(math.Float32frombits(order.Uint32(p))) }},
 		"f8": {"f8", 8, func(p []byte) float64 { return math.Float64frombits(order.Uint64(p)) }},
 	}

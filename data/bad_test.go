@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -66,6 +67,9 @@ func TestBadInput(t *testing.T) {
 		"csv ragged":       {files: text("a.csv", "label,a,b", "0,1,2", "1,3"), want: []string{"a.csv", "line 3", "want 3 fields", "found 2"}},
 		"csv too many":     {files: text("a.csv", "label,a,b", "0,1,2", "1,3,4,5"), want: []string{"a.csv", "line 3", "want 3 fields", "found 4"}},
 		"csv text":         {files: text("a.csv", "label,a,b", "0,1,2", "1,red,2"), want: []string{"a.csv", "line 3", `column "a"`, `"red"`, "--categorical a"}},
+		"csv commas":       {files: text("a.csv", "label;a", "0;1", "1;2,5"), want: []string{"a.csv", "line 3", `column "a"`, `found "2,5": a number has a point, as in 2.5, and no commas`}},
+		"csv name's comma": {files: text("a.csv", `label,"a,b"`, "0,1", "1,red"), want: []string{"line 3", `column "a,b"`, `--categorical 'a\,b'`}},
+		"csv cut name":     {files: text("a.csv", `label,"a,b"`, "0,1"), d: trivium.Data{Drop: []string{"a"}}, want: []string{"drop", `no column "a"`, `the comma of a name is \,`}},
 		"csv missing":      {files: text("a.csv", "label,a,b", "0,1,2", "1,,2"), want: []string{"line 3", `column "a"`, "missing", "--missing mean, zero or drop"}},
 		"csv NaN":          {files: text("a.csv", "label,a,b", "0,1,2", "1,NaN,2"), want: []string{"line 3", `column "a"`, "NaN is not a finite number"}},
 		"csv Inf":          {files: text("a.csv", "label,a,b", "0,1,2", "1,3,-inf"), d: trivium.Data{Missing: "mean"}, want: []string{"line 3", `column "b"`, "-Inf is not a finite number"}},
@@ -105,7 +109,8 @@ func TestBadInput(t *testing.T) {
 		"libsvm test wide": {files: files{"train.libsvm": []byte("1 1:1\n0 2:1\n"), "test.libsvm": []byte("1 1:1\n0 7:1\n")}, d: trivium.Data{Columns: 3}, want: []string{"test.libsvm", "line 2", "index 7 is beyond the width of 3"}},
 
 		"jsonl missing": {files: text("a.jsonl", `{"label":0,"a":1}`, `{"label":1}`), want: []string{"a.jsonl", "line 2", `field "a" is missing`}},
-		"jsonl extra":   {files: text("a.jsonl", `{"label":0,"a":1}`, `{"label":1,"a":2,"b":3}`), want: []string{"line 2", `field "b" is not in the first line`, "label, a"}},
+		"jsonl extra":   {files: text("a.jsonl", `{"label":0,"a":1}`, `{"label":1,"a":2,"b":3}`), want: []string{"line 1", `field "b" is missing, which line 2 has`}},
+		"jsonl late":    {files: text("a.jsonl", append(slices.Repeat([]string{`{"label":0,"a":1}`}, 100), `{"label":1,"a":2,"b":3}`)...), want: []string{"line 101", `field "b" is in none of the first 100 rows`, "label, a"}},
 		"jsonl twice":   {files: text("a.jsonl", `{"label":0,"a":1}`, `{"label":1,"a":2,"a":3}`), want: []string{"line 2", `field "a" occurs twice`}},
 		"jsonl nested":  {files: text("a.jsonl", `{"label":0,"a":1}`, `{"label":1,"a":{"b":1}}`), want: []string{"line 2", `field "a"`, "want a number, a text"}},
 		"jsonl array":   {files: text("a.jsonl", `{"label":0,"a":[1,2]}`, `{"label":1,"a":[1]}`), want: []string{"line 2", `field "a"`, "array of 2 values", "found 1"}},

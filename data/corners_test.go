@@ -116,6 +116,19 @@ func TestParquetLogicalTypes(t *testing.T) {
 	}
 }
 
+// TestNPYTypes: numbers of every type and both byte orders are what they stand for.
+func TestNPYTypes(t *testing.T) {
+	for descr, row := range map[string][]byte{
+		"<f2": {0, 0x3e, 0, 0xc0}, ">f2": {0x3e, 0, 0xc0, 0}, ">f4": {0x3f, 0xc0, 0, 0, 0xc0, 0, 0, 0}, "<f8": {0, 0, 0, 0, 0, 0, 0xf8, 0x3f, 0, 0, 0, 0, 0, 0, 0, 0xc0},
+	} {
+		path := write(t, t.TempDir(), "a.npy", npyFile(descr, "4, 2", slices.Repeat(row, 4)))
+		s := open(t, trivium.Data{Source: path, Label: "1", Train: ":"}, Options{Labels: LabelsReal})
+		if got := read(t, s.Train); got.Inputs[0].Values[3] != 1.5 || got.Labels.Real[3] != -2 {
+			t.Errorf("%s: rows of %v and %v, want 1.5 and -2", descr, got.Inputs[0].Values, got.Labels.Real)
+		}
+	}
+}
+
 // TestEmptyFraction: a split that was asked for has rows.
 func TestEmptyFraction(t *testing.T) {
 	_, err := openText(t, "a.csv", "label,a\n0,1\n1,2\n0,5\n1,6\n0,7\n", trivium.Data{Valid: "0.01", Test: "0.2"}, Options{})

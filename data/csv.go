@@ -113,11 +113,21 @@ func wholeLine(text []byte) bool {
 
 var utf8Mark = []byte("\xef\xbb\xbf") // a byte order mark, which some programs put before text
 
+// delimiterOf is that of comma, semicolon and tab which the line has most of, outside quotes.
 func delimiterOf(line []byte) byte {
-	best, most := byte(','), bytes.Count(line, []byte{','})
+	var counts [256]int
+	quoted := false
+	for _, b := range line {
+		if b == '"' {
+			quoted = !quoted
+		} else if !quoted {
+			counts[b]++
+		}
+	}
+	best := byte(',')
 	for _, d := range []byte{'\t', ';'} {
-		if n := bytes.Count(line, []byte{d}); n > most {
-			best, most = d, n
+		if counts[d] > counts[best] {
+			best = d
 		}
 	}
 	return best

@@ -51,7 +51,7 @@ func TestDescribeTable(t *testing.T) {
 // TestDescribeAllMistakes: a row that cannot be read hides no mistake in another, however early it comes.
 func TestDescribeAllMistakes(t *testing.T) {
 	for name, lines := range map[string][]string{
-		"a.jsonl": {`{"label":0,"a":1}`, `{"label":1,"a":2,"b":3}`, `{"label":0,"a":[3]}`, `hello`, `{"label":1,"a":4}`, `{"label":0,"a":"x"}`},
+		"a.jsonl": {`{"label":0,"a":1}`, `{"label":1,"a":2,"a":3}`, `{"label":0,"a":[3]}`, `hello`, `{"label":1,"a":4}`, `{"label":0,"a":"x"}`},
 		"a.csv":   {"label,a", `0,"1"2`, `1,"2"3`, `0,"3"4`, "1,4", "0,x"},
 	} {
 		d := describe(t, trivium.Data{Source: write(t, t.TempDir(), name, []byte(strings.Join(lines, "\n")))})

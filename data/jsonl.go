@@ -7,8 +7,9 @@ import (
 	"sync"
 )
 
-// A jsonFile reads JSON lines: one object a line, with the same fields in each. A field holds a number, a text, true, false or null, or
-// an array of as many numbers in every line, which become the columns name.0, name.1, ….
+// A jsonFile reads JSON lines: one object a line. Its fields are those of the first sampleRows rows; one that a row lacks is missing
+// there. A field holds a number, a text, true, false or null, or an array of as many numbers in every line, which become the columns
+// name.0, name.1, ….
 type jsonFile struct {
 	x       *lineIndex
 	fields  []jsonField
@@ -19,8 +20,9 @@ type jsonFile struct {
 
 type jsonField struct {
 	name   string
-	column int // the first
-	length int // of an array; −1: a scalar
+	line   int64 // the first that has it
+	column int   // the first
+	length int   // of an array; −1: a scalar
 }
 
 type jsonBuffer struct {
@@ -42,49 +44,62 @@ func openJSONL(f *file) (*jsonFile, error) {
 		return nil, fault(f.name, "there are no rows in it")
 	}
 	j := &jsonFile{x: x, index: map[string]int{}}
-	r, err := x.read(nil, 0, 1)
+	first := min(x.rows, sampleRows)
+	r, err := x.read(nil, 0, first)
 	if err != nil {
 		return nil, err
 	}
-	line, _ := r.row()
-	bad := j.learn(line)
-	if bad == nil && len(j.names) == 0 {
-		bad = fault("", "the first line has no fields")
+	for i := range first {
+		line, ok := r.row()
+		if !ok {
+			return nil, r.failure()
+		}
+		if bad := j.learn(line, r.line); bad != nil && i == 0 { // another's mistake is said when it is decoded
+			bad.File, bad.Line = f.name, r.line
+			return nil, bad
+		}
 	}
-	if bad != nil {
-		bad.File, bad.Line = f.name, r.line
-		return nil, bad
+	j.layOut()
+	if len(j.names) == 0 {
+		return nil, fault(f.name, "there are no fields in the first %d lines", first)
 	}
 	return j, nil
 }
 
-// learn takes the fields from the first row.
-func (j *jsonFile) learn(line []byte) *Error {
+// learn takes the fields that no row before had.
+func (j *jsonFile) learn(line []byte, number int64) *Error {
 	var buf jsonBuffer
 	s := jsonScanner{p: line}
 	return s.object(&buf, func(name []byte) *Error {
-		if _, ok := j.index[string(name)]; ok {
-			return fault("", "field %q occurs twice", name)
-		}
-		f := jsonField{name: string(name), column: len(j.names), length: -1}
+		f := jsonField{name: string(name), line: number, length: -1}
 		if s.peek() == '[' {
 			f.length = 0
 			if bad := s.array(&buf, func(int, jsonValue) *Error { f.length++; return nil }); bad != nil {
 				return bad
 			}
-			for i := range f.length {
-				j.names = append(j.names, fmt.Sprintf("%s.%d", name, i))
-			}
-		} else {
-			if _, bad := s.value(&buf); bad != nil {
-				return bad
-			}
-			j.names = append(j.names, f.name)
+		} else if _, bad := s.value(&buf); bad != nil {
+			return bad
 		}
-		j.index[f.name] = len(j.fields)
-		j.fields = append(j.fields, f)
+		if _, known := j.index[f.name]; !known {
+			j.index[f.name] = len(j.fields)
+			j.fields = append(j.fields, f)
+		}
 		return nil
 	})
+}
+
+// layOut gives the fields their columns.
+func (j *jsonFile) layOut() {
+	for i := range j.fields {
+		f := &j.fields[i]
+		f.column = len(j.names)
+		if f.length < 0 {
+			j.names = append(j.names, f.name)
+		}
+		for k := range f.length {
+			j.names = append(j.names, fmt.Sprintf("%s.%d", f.name, k))
+		}
+	}
 }
 
 func (j *jsonFile) fileName() string  { return j.x.f.name }
@@ -185,7 +200,7 @@ func (j *jsonFile) absent(p *plan, buf *jsonBuffer) *Error {
 		if p.missing && (p.drop || p.roles[f.column].kind == roleNumber || p.roles[f.column].kind == roleCategory) {
 			continue
 		}
-		return fault("", "field %q is missing, which the first line has", f.name)
+		return fault("", "field %q is missing, which line %d has", f.name, f.line)
 	}
 	return nil
 }
@@ -200,7 +215,7 @@ func (j *jsonFile) row(buf *jsonBuffer, line []byte, put func(column int, v json
 		if next >= len(j.fields) || j.fields[next].name != string(name) {
 			i, ok := j.index[string(name)]
 			if !ok {
-				return fault("", "field %q is not in the first line, whose fields are %s", name, listNames(j.names))
+				return fault("", "field %q is in none of the first %d rows, whose fields are %s", name, sampleRows, listNames(j.names))
 			}
 			next = i
 		}
@@ -230,7 +245,7 @@ func (j *jsonFile) row(buf *jsonBuffer, line []byte, put func(column int, v json
 			}
 		}
 		if n != f.length {
-			return fault("", "field %q: want an array of %d values, as in the first line, found %d", f.name, f.length, n)
+			return fault("", "field %q: want an array of %d values, as in line %d, found %d", f.name, f.length, f.line, n)
 		}
 		return nil
 	})

@@ -54,7 +54,7 @@ func openNPY(f *file) (*array, error) {
 	}
 	elem, ok := elements(order)[descr[2]]
 	if !ok {
-		return nil, faultAt(f.name, start, "numbers of type %q are not read; want integers, floats of 32 or 64 bits, or bool", descr[1]+descr[2])
+		return nil, faultAt(f.name, start, "numbers of type %q are not read; want integers, floats of 16, 32 or 64 bits, or bool", descr[1]+descr[2])
 	}
 	a := &array{f: f, offset: start + length, elem: elem}
 	var dims []int

@@ -1,8 +1,10 @@
 package data
 
 import (
+	"bytes"
 	"math"
 	"strconv"
+	"strings"
 )
 
 // rawRows are rows of a table as they stand in the file: numbers, codes of categories, label and weight.
@@ -129,20 +131,31 @@ func (p *plan) putText(dst *rawRows, row, column int, text []byte) *Error {
 		if len(text) > most {
 			text = text[:most]
 		}
+		_, commas := parseNumber(bytes.ReplaceAll(text, []byte{','}, nil))
 		switch {
+		case commas:
+			return p.fail(column, "want a number, found %q: a number has a point, as in 2.5, and no commas", text)
 		case p.fitted && r.kind == roleNumber:
 			return p.fail(column, "want a number, as in training, found %q", text)
 		case p.fitted && r.kind == roleLabel:
 			return p.fail(column, "want a number as label, as in training, found %q", text)
 		case r.kind == roleNumber:
-			return p.fail(column, "want a number, found %q; if the column holds names, list it with --categorical %s", text, p.names[column])
+			return p.fail(column, "want a number, found %q; if the column holds names, list it with --categorical %s", text, listed(p.names[column]))
 		case r.kind == roleLabel:
 			return p.fail(column, "want a number as label, as in the rows before, found %q; if labels are names, list the column with --categorical %s",
-				text, p.names[column])
+				text, listed(p.names[column]))
 		}
 		return p.fail(column, "want a number as weight, found %q", text)
 	}
 	return p.putNumber(dst, row, column, v)
+}
+
+// listed is a column's name as a flag that lists columns takes it.
+func listed(name string) string {
+	if strings.Contains(name, ",") {
+		return "'" + strings.ReplaceAll(name, ",", `\,`) + "'"
+	}
+	return name
 }
 
 // putNumber stores a number in row.

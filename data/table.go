@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/trivium-ml/trivium"
@@ -120,6 +121,9 @@ func (t *tableFile) layOut(desc *trivium.Data, labelOptional bool) error {
 func (t *tableFile) noColumn(field, name string) *Error {
 	e := fault(t.fileName(), "there is no column %q; the columns are %s", name, listNames(t.columns()))
 	e.Field = field
+	if strings.Contains(strings.Join(t.columns(), ""), ",") {
+		e.Msg += `; where a flag lists columns, the comma of a name is \,`
+	}
 	return e
 }
 

@@ -457,6 +457,14 @@ func TestCSVSyntax(t *testing.T) {
 	}
 }
 
+// TestDelimiterInName: what is quoted in the first line is no sign of the delimiter.
+func TestDelimiterInName(t *testing.T) {
+	s := table(t, trivium.Data{Train: ":"}, Options{}, `label,"size (S; M; L; XL)",b`, "0,1,2", "1,3,4")
+	if got := read(t, s.Train); s.Transform.Columns[0].Name != "size (S; M; L; XL)" || fmt.Sprint(got.Inputs[0].Values) != "[1 2 3 4]" {
+		t.Errorf("columns %+v, rows %v", s.Transform.Columns, got.Inputs[0].Values)
+	}
+}
+
 // TestUnnamedColumns: columns that the first line gives no name are told apart, and have one that the inputs of an exported model can have.
 func TestUnnamedColumns(t *testing.T) {
 	s := table(t, trivium.Data{Label: "y", Train: ":"}, Options{}, `"",a,y,`, "0,1.5,0,7", "1,2.5,1,8")
@@ -477,6 +485,26 @@ func TestJSONLSyntax(t *testing.T) {
 	}
 	if got := s.Transform.Columns[0].Name; got != "x.0" {
 		t.Errorf("first column %q", got)
+	}
+}
+
+// TestJSONLFields: a field may begin in a later row, be passed over where the model needs none of it, and be absent from the first row of
+// what the model is applied to.
+func TestJSONLFields(t *testing.T) {
+	dir := t.TempDir()
+	path := write(t, dir, "a.jsonl", []byte(`{"label":0,"a":1}`+"\n"+`{"label":1,"b":[3,4],"a":2}`+"\n"))
+	s := open(t, trivium.Data{Source: path, Missing: "zero", Train: ":"}, Options{})
+	if got := read(t, s.Train); fmt.Sprint(got.Inputs[0].Values) != "[1 0 0 2 3 4]" {
+		t.Errorf("rows %v", got.Inputs[0].Values)
+	}
+	narrow := open(t, trivium.Data{Source: path, Drop: []string{"b.0", "b.1"}, Train: ":"}, Options{})
+	if got := read(t, narrow.Train); fmt.Sprint(got.Inputs[0].Values) != "[1 2]" {
+		t.Errorf("without b: rows %v", got.Inputs[0].Values)
+	}
+	late := write(t, dir, "late.jsonl", []byte(`{"a":5}`+"\n"+`{"a":6,"b":[7,8]}`+"\n"))
+	s = open(t, trivium.Data{Source: late, Train: ":"}, Options{Transform: s.Transform, Unlabelled: true})
+	if got := read(t, s.Train); fmt.Sprint(got.Inputs[0].Values) != "[5 0 0 6 7 8]" {
+		t.Errorf("applied: rows %v", got.Inputs[0].Values)
 	}
 }
 

@@ -42,9 +42,16 @@ type Options struct {
 type sourceState struct {
 	source   Source
 	recorder *Recorder // nil: frames come through Accept
+	ended    []ended   // that it took the place of
 	frame    Frame
 	heard    time.Duration // when the last frame came
 	history  *history
+}
+
+// An ended is a recorder whose steps the sinks do not all have yet, with its last frame.
+type ended struct {
+	recorder *Recorder
+	last     Frame
 }
 
 type sinkState struct {
@@ -86,19 +93,21 @@ func (h *Hub) Recorder(source Source) *Recorder {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, s := range h.sources {
-		if s.source.Same(source) && source.Incarnation <= s.source.Incarnation {
-			source.Incarnation = s.source.Incarnation + 1
-		}
-	}
-	r := NewRecorder(source, h.options.Start)
-	r.hub = h
-	if s := h.find(source); s != nil {
-		s.source, s.recorder = source, r
+	s := h.find(source)
+	if s == nil {
+		s = &sourceState{source: source, history: newHistory()}
+		h.sources = append(h.sources, s)
 	} else {
-		h.sources = append(h.sources, &sourceState{source: source, recorder: r, history: newHistory()})
+		last := s.source.Incarnation
+		if s.recorder != nil { // of which no frame may have been taken yet
+			last = max(last, s.recorder.set.source.Incarnation)
+			s.ended = append(s.ended, ended{s.recorder, s.recorder.set.Frame(h.Now())})
+		}
+		source.Incarnation = max(source.Incarnation, last+1)
 	}
-	return r
+	s.recorder = NewRecorder(source, h.options.Start)
+	s.recorder.hub = h
+	return s.recorder
 }
 
 // Attach adds a sink. Its name is used in events.
@@ -265,10 +274,18 @@ func (h *Hub) Collect(frames bool) {
 	}
 	for _, s := range sources {
 		h.mu.Lock()
-		recorder := s.recorder
+		recorder, ended := s.recorder, s.ended
+		s.ended = nil
 		h.mu.Unlock()
+		for _, e := range ended {
+			h.collectSteps(e.recorder, sinks)
+			h.collectFrame(e.last, sinks)
+		}
 		if recorder != nil {
-			h.collectRecorder(recorder, sinks, frames)
+			h.collectSteps(recorder, sinks)
+			if frames {
+				h.collectFrame(recorder.set.Frame(h.Now()), sinks)
+			}
 		}
 	}
 	for _, r := range others {
@@ -290,19 +307,18 @@ func (h *Hub) Collect(frames bool) {
 	h.feedEvents(sinks) // what the failure of a sink had to say
 }
 
-func (h *Hub) collectRecorder(r *Recorder, sinks []*sinkState, frames bool) {
+func (h *Hub) collectSteps(r *Recorder, sinks []*sinkState) {
 	source := r.set.source
 	r.Drain(func(step Step) {
 		for _, s := range sinks {
 			h.feed(s, func() error { return s.sink.Step(source, step) })
 		}
 	})
-	if !frames {
-		return
-	}
-	f := r.set.Frame(h.Now())
+}
+
+func (h *Hub) collectFrame(f Frame, sinks []*sinkState) {
 	if err := h.Accept(f); err != nil {
-		return // the recorder was replaced by a newer incarnation between two rounds
+		return // a frame of a newer incarnation came from elsewhere
 	}
 	for _, s := range sinks {
 		h.feed(s, func() error { return s.sink.Frame(f) })

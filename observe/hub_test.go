@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -182,6 +183,35 @@ func TestAcceptRefuses(t *testing.T) {
 			t.Errorf("frame %d of incarnation %d, version %d: %v, want %q", c.f.Sequence, c.f.Source.Incarnation, c.f.Version, err, c.want)
 		}
 	}
+}
+
+// TestReplacedRecorder: the steps and counts that a recorder has when another takes its place reach the sinks, and in their order.
+func TestReplacedRecorder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hub := NewHub(Options{})
+		source := Source{Run: "r", Role: Worker}
+		var sink memory
+		hub.Attach("memory", &sink)
+		for i := range int64(3) {
+			step(hub.Recorder(source), i, 50*ms)
+		}
+		hub.Collect(true)
+		var steps []int64
+		for _, s := range sink.steps {
+			steps = append(steps, s.Step)
+		}
+		if !slices.Equal(steps, []int64{0, 1, 2}) {
+			t.Errorf("steps %v, want 0, 1 and 2", steps)
+		}
+		for i, f := range sink.frames {
+			if f.Source.Incarnation != uint64(i) || f.Counter(Samples) != 10 {
+				t.Errorf("frame %d is of incarnation %d, with %d samples", i, f.Source.Incarnation, f.Counter(Samples))
+			}
+		}
+		if len(sink.frames) != 3 {
+			t.Errorf("%d frames, want one of each recorder", len(sink.frames))
+		}
+	})
 }
 
 func TestRestartedRecorderIsANewIncarnation(t *testing.T) {

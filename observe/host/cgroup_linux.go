@@ -68,9 +68,9 @@ func (g *cgroup) mount(names ...string) string {
 }
 
 // within returns the folder of a group. In a container, the path may be the host's, of which only the container's own part is
-// mounted: then that is the root.
+// mounted: then that is the root. One above the container's begins with /.., which leads nowhere from there.
 func within(root, path string) string {
-	dir := filepath.Join(root, path)
+	dir := filepath.Join(root, filepath.Join("/", path))
 	if _, err := os.Stat(dir); err != nil {
 		return root
 	}

@@ -85,6 +85,12 @@ func TestMachines(t *testing.T) {
 			"sys/fs/cgroup/memory.max": "536870912\n",
 			"sys/fs/cgroup/cpu.stat":   "throttled_usec 1\n",
 		}, 2, 0.5, 1 << 29, time.Microsecond},
+		{"version 2, the path of a group outside the container's", map[string]string{
+			"proc/4711/cgroup":         "0::/..\n",
+			"sys/fs/cgroup/cpu.max":    "50000 100000\n",
+			"sys/fs/cgroup/memory.max": "536870912\n",
+			"sys/fs/cgroup/cpu.stat":   "throttled_usec 1\n",
+		}, 2, 0.5, 1 << 29, time.Microsecond},
 		{"version 1", map[string]string{
 			"proc/4711/cgroup": "4:memory:/docker/abc\n2:cpu,cpuacct:/docker/abc\n1:name=systemd:/docker/abc\n0::/system.slice\n",
 			"sys/fs/cgroup/cpu,cpuacct/docker/abc/cpu.cfs_quota_us":  "200000\n",

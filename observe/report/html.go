@@ -23,7 +23,7 @@ func (p *Page) WriteHTML(w io.Writer) error {
 	return err
 }
 
-// An html writes a page into memory. Text reaches it through text and attr alone.
+// An html writes a page into memory. Text reaches it through text and verbatim alone.
 type html struct {
 	b       bytes.Buffer
 	ids     map[string]bool
@@ -38,7 +38,11 @@ func (h *html) raw(s ...string) {
 	}
 }
 
-func (h *html) text(s string) { h.b.WriteString(svg.Escape(s)) }
+// text writes words, which no line break parts from the sign of a percentage behind them.
+func (h *html) text(s string) { h.verbatim(strings.ReplaceAll(s, " %", "\u00a0%")) }
+
+// verbatim writes what may be copied: code and addresses.
+func (h *html) verbatim(s string) { h.b.WriteString(svg.Escape(s)) }
 
 // anchor returns an id that the page does not have yet.
 func (h *html) anchor(wanted, otherwise string) string {
@@ -210,7 +214,9 @@ func (h *html) spans(spans []Span) {
 		case EmphasisSpan:
 			h.tagged("em", s.Text)
 		case MonoSpan:
-			h.tagged("code", s.Text)
+			h.raw("<code>")
+			h.verbatim(s.Text)
+			h.raw("</code>")
 		case LinkSpan:
 			h.link(s)
 		case BadgeSpan:
@@ -240,7 +246,7 @@ func (h *html) link(s Span) {
 		return
 	}
 	h.raw("<a href=\"")
-	h.text(s.Href)
+	h.verbatim(s.Href)
 	h.raw("\">")
 	h.text(s.Text)
 	h.raw("</a>")
@@ -356,7 +362,7 @@ func (h *html) code(c Code) {
 		if i > 0 {
 			h.raw("\n")
 		}
-		h.text(line)
+		h.verbatim(line)
 	}
 	h.raw("</code></pre></figure>\n")
 }

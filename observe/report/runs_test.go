@@ -122,7 +122,7 @@ func TestRuns(t *testing.T) {
 	page := pageOf(t, write(t, serverHead("one"), &finished, nil))
 	for _, want := range []string{
 		"mlp:100 under server, 2 workers, 1 server", "finished after 2,000 updates in 20 s, at 20k samples a second, with test.accuracy at 0.8966.",
-		"computed for 82.4 % of their time", "not finite", "worker 1 is &lt;slow&gt; &amp; late", "trivium train mlp:100 --data &#39;a b.csv&#39;",
+		"computed for 82.4\u00a0% of their time", "not finite", "worker 1 is &lt;slow&gt; &amp; late", "trivium train mlp:100 --data &#39;a b.csv&#39;",
 		"Oversubscribed: 3 busy threads on 2 cores", "25.3 GB", "the stalest read of a step", "test.accuracy by update", "resident memory at most",
 	} {
 		if !strings.Contains(page, want) {

@@ -89,13 +89,17 @@ func read(dir string) Entry {
 	return e
 }
 
-// Delete removes a run with all that is in its folder, checkpoints too. A folder that holds no run is refused. The head goes last: what
-// cannot be removed stays a run, which is listed and can be deleted again.
+// Delete removes a run with all that is in its folder, checkpoints too; of a link to one, the link alone. A folder that holds no run is
+// refused. The head goes last: what cannot be removed stays a run, which is listed and can be deleted again.
 func Delete(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, headFile)); err != nil {
 		return fmt.Errorf("rundir: %s is no run directory: %w", dir, err)
 	}
-	entries, err := os.ReadDir(dir)
+	var entries []fs.DirEntry
+	info, err := os.Lstat(dir)
+	if err == nil && info.IsDir() {
+		entries, err = os.ReadDir(dir)
+	}
 	for _, e := range entries {
 		if e.Name() != headFile {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))

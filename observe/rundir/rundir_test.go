@@ -348,6 +348,24 @@ func TestListDiffDelete(t *testing.T) {
 	}
 }
 
+// TestDeleteLink: of a run that lies elsewhere the link goes, and the run stays.
+func TestDeleteLink(t *testing.T) {
+	dir, link := filepath.Join(t.TempDir(), "r"), filepath.Join(t.TempDir(), "latest")
+	w, err := Create(dir, someHead())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Finish(Result{Reason: "finished"}), os.Symlink(dir, link), Delete(link)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(link); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the link: %v", err)
+	}
+	if e := read(dir); e.State() != "finished" {
+		t.Errorf("the run that it led to is %s", e.State())
+	}
+}
+
 // TestDeletePart: a run of which something cannot be removed stays one, and is deleted once it can be.
 func TestDeletePart(t *testing.T) {
 	if os.Geteuid() == 0 {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/draw"
+	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/tensor/kernel"
@@ -65,7 +66,7 @@ func parse(name, args string, o Options) (Options, error) {
 func NMF(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
 	o, err := parse("nmf", args, Options{Parts: 8, Rate: 0.02, Inner: 10})
 	if err != nil {
-		return nil, err
+		return nil, &nn.ArgumentError{Err: err}
 	}
 	return build(&Model{Options: o, name: "nmf", keep: ps.NonNegative()}, s, cpu)
 }
@@ -74,7 +75,7 @@ func NMF(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) 
 func Sparse(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
 	o, err := parse("coding", args, Options{Parts: 20, Rate: 0.05, Lambda: 0.1, Inner: 10})
 	if err != nil {
-		return nil, err
+		return nil, &nn.ArgumentError{Err: err}
 	}
 	return build(&Model{Options: o, name: "coding", keep: ps.RowNorm(1)}, s, cpu)
 }

@@ -1,6 +1,7 @@
 package coding_test
 
 import (
+	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -78,8 +79,9 @@ func TestCase30(t *testing.T) {
 // TestRefused: arguments and data that are none.
 func TestRefused(t *testing.T) {
 	for args, want := range map[string]string{"x": "number", "0": "none of its", "speed=3": "none of its", "3,rate=-1": "0 or more", "lambda=1": "none of its"} {
-		if _, err := coding.NMF(args, trivium.Schema{}, nil); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v", args, err)
+		_, err := coding.NMF(args, trivium.Schema{}, nil)
+		if _, ok := errors.AsType[*nn.ArgumentError](err); !ok || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want an ArgumentError that says %q", args, err, want)
 		}
 	}
 	for _, b := range []nn.Builder{coding.NMF, coding.Sparse} {

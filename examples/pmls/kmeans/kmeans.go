@@ -13,6 +13,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/draw"
+	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/train/server"
@@ -22,7 +23,7 @@ import (
 func New(args string, s trivium.Schema, _ *tensor.CPU) (trivium.Model, error) {
 	k, err := strconv.Atoi(args)
 	if err != nil || k < 1 || k > 1<<20 {
-		return nil, fmt.Errorf("kmeans: want the number of centres, as in kmeans:4, found %q", args)
+		return nil, &nn.ArgumentError{Err: fmt.Errorf("kmeans: want the number of centres, as in kmeans:4, found %q", args)}
 	}
 	return build(k, nil, s)
 }

@@ -1,6 +1,7 @@
 package kmeans_test
 
 import (
+	"errors"
 	"math"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/examples/pmls/kmeans"
 	"github.com/trivium-ml/trivium/examples/pmls/pmlstest"
+	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/train"
@@ -66,8 +68,9 @@ func TestChoice(t *testing.T) {
 // TestRefused: arguments and data that are none.
 func TestRefused(t *testing.T) {
 	for _, args := range []string{"", "0", "x"} {
-		if _, err := kmeans.New(args, trivium.Schema{}, nil); err == nil {
-			t.Errorf("%q is taken", args)
+		_, err := kmeans.New(args, trivium.Schema{}, nil)
+		if _, ok := errors.AsType[*nn.ArgumentError](err); !ok {
+			t.Errorf("%q: %v, want an ArgumentError", args, err)
 		}
 	}
 	if _, err := kmeans.New("2", trivium.Schema{}, nil); err == nil {

@@ -21,6 +21,7 @@ import (
 	"strings"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/train/server"
@@ -68,7 +69,7 @@ func Parse(args string) (o Options, err error) {
 func New(args string, s trivium.Schema, _ *tensor.CPU) (trivium.Model, error) {
 	o, err := Parse(args)
 	if err != nil {
-		return nil, err
+		return nil, &nn.ArgumentError{Err: err}
 	}
 	if len(s.Inputs) != 1 || s.Inputs[0].Form != trivium.CSR {
 		return nil, errors.New("lda: wants one sparse input, with a column for each word")

@@ -1,6 +1,7 @@
 package lda_test
 
 import (
+	"errors"
 	"math"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"github.com/trivium-ml/trivium/checkpoint"
 	"github.com/trivium-ml/trivium/examples/pmls/lda"
 	"github.com/trivium-ml/trivium/examples/pmls/pmlstest"
+	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/train"
@@ -126,6 +128,10 @@ func TestArguments(t *testing.T) {
 		if _, err := lda.Parse(args); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", args, err)
 		}
+	}
+	_, err = lda.New("x", trivium.Schema{}, nil)
+	if _, ok := errors.AsType[*nn.ArgumentError](err); !ok {
+		t.Errorf("%v, want an ArgumentError", err)
 	}
 	if _, err := lda.New("", trivium.Schema{}, nil); err == nil {
 		t.Error("a model of no data")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/draw"
+	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/train/server"
@@ -69,7 +70,7 @@ func Parse(args string) (o Options, err error) {
 func New(args string, s trivium.Schema, _ *tensor.CPU) (trivium.Model, error) {
 	o, err := Parse(args)
 	if err != nil {
-		return nil, err
+		return nil, &nn.ArgumentError{Err: err}
 	}
 	if len(s.Inputs) != 2 || s.Inputs[0].Form != trivium.CSR || s.Inputs[1].Form != trivium.CSR || s.Labels.Kind != trivium.Real || s.Labels.Width != 1 {
 		return nil, errors.New("mf: wants two sparse inputs, of which each row names one column, and a real label")

@@ -1,6 +1,7 @@
 package mf_test
 
 import (
+	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/trivium-ml/trivium/data"
 	"github.com/trivium-ml/trivium/examples/pmls/mf"
 	"github.com/trivium-ml/trivium/examples/pmls/pmlstest"
+	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/train"
@@ -96,6 +98,10 @@ func TestArguments(t *testing.T) {
 		if _, err := mf.Parse(args); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", args, err)
 		}
+	}
+	_, err = mf.New("x", trivium.Schema{}, nil)
+	if _, ok := errors.AsType[*nn.ArgumentError](err); !ok {
+		t.Errorf("%v, want an ArgumentError", err)
 	}
 	if _, err := mf.New("", trivium.Schema{}, nil); err == nil {
 		t.Error("a model of no data")
