@@ -152,8 +152,12 @@ func (b *Builder) resource(r Resource) *Resource {
 	}
 	for _, t := range r.Types {
 		_, fixed := t.Shape.Fixed()
-		if err := checkType(t); err != nil || !fixed && r.Kind != QueueKind {
-			b.fail(r.Kind.String(), "%q is %v, want a known element type and fixed axes", r.Name, t)
+		err := checkType(t)
+		if err == nil && !fixed && r.Kind != QueueKind {
+			err = fmt.Errorf("%v, want fixed axes", t)
+		}
+		if err != nil {
+			b.fail(r.Kind.String(), "%q: %v", r.Name, err)
 			return p
 		}
 		if r.Kind == AccumulatorKind && t.DType != F32 && t.DType != F64 {

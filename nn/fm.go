@@ -81,14 +81,17 @@ func FM(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
 		return nil, err
 	}
 	sparse := in.Columns() >= sparseRows
-	m.layout, err = trivium.NewLayout(
+	m.layout, err = newLayout(
 		trivium.Spec{Name: "w", Shape: []int{in.Columns(), 1}, Decay: 1, RowSparse: sparse},
 		trivium.Spec{Name: "v", Shape: []int{in.Columns(), k[0]}, Decay: 1, RowSparse: sparse},
 		trivium.Spec{Name: "b", Shape: []int{1}},
 	)
+	if err != nil {
+		return nil, err
+	}
 	m.score, m.column = m.runScore, m.runColumn
 	m.columns.place = make([]int32, in.Columns())
-	return m, err
+	return m, nil
 }
 
 func (m *fm) Layout() *trivium.Layout { return m.layout }

@@ -106,7 +106,7 @@ func newLinear(loss pointLoss, s trivium.Schema, cpu *tensor.CPU) (trivium.Model
 		return nil, fmt.Errorf("takes dense or sparse rows, input %q is ragged", in.Name)
 	}
 	m := &linear{loss: loss, in: in, labels: s.Labels, cpu: cpu}
-	m.layout, err = trivium.NewLayout(
+	m.layout, err = newLayout(
 		trivium.Spec{Name: "w", Shape: []int{in.Columns(), 1}, Decay: 1, RowSparse: in.Form == trivium.CSR && in.Columns() >= sparseRows},
 		trivium.Spec{Name: "b", Shape: []int{1}},
 	)

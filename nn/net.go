@@ -27,6 +27,7 @@ type Net struct {
 	vars    []*graph.Variable
 	tensors []int // per fetch of train after the losses: its tensor; -1 for the rows and values of a row-sparse one
 	sparse  []sparseGrad
+	still   []int // row-sparse tensors that no gradient reaches: frozen, or not part of the loss
 
 	losses, scores *tensor.Tensor
 	dsts           []destination
@@ -140,7 +141,7 @@ func (n *Net) layOut(g *graph.Graph) (err error) {
 			specs[id].RowSparse = true
 		}
 	}
-	n.layout, err = trivium.NewLayout(specs...)
+	n.layout, err = newLayout(specs...)
 	return err
 }
 
@@ -165,13 +166,14 @@ func readsOf(g *graph.Graph) [][]graph.Value {
 // each dense tensor, zeros for one that the loss does not depend on; then rows and values of each row-sparse one.
 func (n *Net) gradients(g *graph.Graph, total graph.Value) []graph.Value {
 	var dense, sparse []graph.Value
-	var owner []int // of dense
+	var owner, table []int // of dense, of sparse
 	for i, reads := range readsOf(g) {
-		switch {
+		switch rows := n.layout.Spec(i).RowSparse; {
+		case rows && !n.vars[i].Trainable:
+			n.still = append(n.still, i)
 		case !n.vars[i].Trainable:
-		case n.layout.Spec(i).RowSparse:
-			sparse = append(sparse, reads...)
-			n.sparse = append(n.sparse, sparseGrad{tensor: i})
+		case rows:
+			sparse, table = append(sparse, reads...), append(table, i)
 		default:
 			for _, r := range reads {
 				dense, owner = append(dense, r), append(owner, i)
@@ -188,7 +190,11 @@ func (n *Net) gradients(g *graph.Graph, total graph.Value) []graph.Value {
 	}
 	var rows, fetches []graph.Value
 	for k, grad := range autodiff.Gradients(total, sparse, autodiff.Options{}) {
-		n.sparse[k].open(n.layout, grad)
+		if grad.Rows.IsZero() {
+			n.still = append(n.still, table[k])
+			continue
+		}
+		n.sparse = append(n.sparse, newSparseGrad(n.layout, table[k], grad))
 		rows = append(rows, grad.Rows, grad.Values)
 	}
 	for i, v := range n.vars {
@@ -274,6 +280,12 @@ func (n *Net) Grad(ctx context.Context, p trivium.Params, b trivium.Batch, g tri
 		n.sparse[i].scatter(n.cpu.ISA, g)
 		if ready != nil {
 			ready(n.sparse[i].tensor)
+		}
+	}
+	for _, i := range n.still {
+		g.Touch(i, nil)
+		if ready != nil {
+			ready(i)
 		}
 	}
 	return sum64(n.room), b.WeightSum(), nil

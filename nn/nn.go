@@ -100,6 +100,18 @@ func sizes(args, meaning string) ([]int, error) {
 	return out, nil
 }
 
+// maxParameters bounds a model: every worker holds its parameters and their gradient, which are 16 GiB each at this many.
+const maxParameters = 1 << 32
+
+// newLayout is that of a model, whose sizes are each fit but may be too much together.
+func newLayout(specs ...trivium.Spec) (*trivium.Layout, error) {
+	l, err := trivium.NewLayout(specs...)
+	if err == nil && uint64(l.Len()) > maxParameters {
+		return nil, fmt.Errorf("%d parameters are more than the %d that a model may have: every worker holds them and their gradient, 4 bytes each", l.Len(), uint64(maxParameters))
+	}
+	return l, err
+}
+
 // noArguments refuses any.
 func noArguments(args string) error {
 	if args != "" {

@@ -423,6 +423,7 @@ func TestBuildSaysWhatItWants(t *testing.T) {
 	three := trivium.LabelSpec{Kind: trivium.Class, Width: 3}
 	dense := trivium.InputSpec{Name: "x", Shape: []int{9}}
 	sparse := trivium.InputSpec{Name: "x", Form: trivium.CSR, Shape: []int{9}}
+	wide := trivium.InputSpec{Name: "x", Form: trivium.CSR, Shape: []int{20_000}}
 	sequence := trivium.InputSpec{Name: "x", Shape: []int{3, 3}}
 	for _, c := range []struct {
 		model     string
@@ -442,12 +443,14 @@ func TestBuildSaysWhatItWants(t *testing.T) {
 		{"linear:3", dense, three, true, "takes no arguments"},
 		{"mlp:0", dense, three, true, "want a whole number from 1"},
 		{"mlp:a", dense, three, true, `"a" is not the size of a hidden layer`},
-		{"mlp:16777216,16777216", dense, three, false, "16777216"},
+		{"mlp:16777216,16777216", dense, three, false, "[16777216,16777216] has more than 1099511627776 elements"},
+		{"mlp:1048576,4096", dense, three, false, "4305469443 parameters are more than the 4294967296 that a model may have"},
 		{"softmax:3", dense, three, true, "takes no arguments"},
 		{"softmax", dense, trivium.LabelSpec{}, false, "the data has no labels"},
 		{"fm", dense, three, false, "takes sparse rows"},
 		{"fm", sparse, real2, false, "takes labels of 2 classes or one real label a row, the data has 2 real labels a row"},
 		{"fm:1,2", dense, three, true, "takes one number of factors"},
+		{"fm:16777216", wide, real1, false, "335544340001 parameters are more than"},
 		{"cnn", dense, three, false, "takes images"},
 		{"cnn:8", dense, three, true, "takes sizes of convolutions"},
 		{"lstm", dense, three, false, "takes sequences"},
@@ -495,6 +498,67 @@ func TestFromGraphRefusesDropout(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "nn: Dropout (Dropout) draws random numbers") {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestFromGraphTakesAnyGather: a wide table may be read at numbers of any type and shape, be frozen, or not be part of the loss at all; only
+// of some of these can a batch's gradient name the rows.
+func TestFromGraphTakesAnyGather(t *testing.T) {
+	const rows = 20_000
+	ids := [][]float32{{3, 7}, {19_999, 3}, {3, 3}}
+	first := func(x graph.Value) graph.Value {
+		return graph.Reshape(graph.Slice(x, graph.Range{}, graph.Range{Stop: 1}), x.Shape()[0])
+	}
+	for name, c := range map[string]struct {
+		scores func(b *graph.Builder, table *graph.Variable, x graph.Value) graph.Value
+		want   map[int]float32 // of the gradient, the rows that are not 0
+	}{
+		"one a row": {func(_ *graph.Builder, table *graph.Variable, x graph.Value) graph.Value {
+			return graph.Gather(table.Read(), graph.Cast(first(x), graph.I32))
+		}, map[int]float32{3: 2, 19_999: 1}},
+		"two a row": {func(_ *graph.Builder, table *graph.Variable, x graph.Value) graph.Value {
+			return graph.Sum(graph.Gather(table.Read(), graph.Cast(x, graph.I32)), []int{1}, false)
+		}, map[int]float32{3: 4, 7: 1, 19_999: 1}},
+		"i64": {func(_ *graph.Builder, table *graph.Variable, x graph.Value) graph.Value {
+			return graph.Gather(table.Read(), graph.Cast(first(x), graph.I64))
+		}, map[int]float32{3: 2, 19_999: 1}},
+		"the same for all": {func(b *graph.Builder, table *graph.Variable, x graph.Value) graph.Value {
+			same := graph.Sum(graph.Gather(table.Read(), graph.ConstOf(b, []int32{5, 6}, 2)), nil, false)
+			return graph.BroadcastTo(same, x.Shape()[0], graph.N(1))
+		}, map[int]float32{5: 3, 6: 3}},
+		"frozen": {func(_ *graph.Builder, table *graph.Variable, x graph.Value) graph.Value {
+			table.Trainable = false
+			return graph.Gather(table.Read(), graph.Cast(first(x), graph.I32))
+		}, nil},
+		"not learnt": {func(_ *graph.Builder, table *graph.Variable, x graph.Value) graph.Value {
+			return graph.StopGradient(graph.Gather(table.Read(), graph.Cast(first(x), graph.I32)))
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := graph.NewBuilder()
+			x := b.Input("x", graph.F32, graph.Axis("batch"), graph.N(2))
+			scores := c.scores(b, b.Variable("table", graph.F32, []int{rows, 1}, graph.Constant(1)), x)
+			m, err := nn.FromGraph(tensor.NewCPU(1, false), nn.NetSpec{Loss: graph.Reshape(scores, x.Shape()[0]), Scores: scores, Task: trivium.Regression})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := trivium.NewParams(m.Layout())
+			m.Init(1, p)
+			batch := trivium.Batch{Rows: len(ids), Inputs: []trivium.Input{{Name: "x", Shape: []int{2}, Values: slices.Concat(ids...)}}}
+			g, lossSum, _ := grad(t, m, p, batch)
+			if want := loss(t, m, p, batch); lossSum != want || want == 0 {
+				t.Errorf("the loss is %v, and of the scores %v", lossSum, want)
+			}
+			for r, have := range g.Flat {
+				if have != c.want[r] {
+					t.Errorf("row %d of the gradient is %v, want %v", r, have, c.want[r])
+				}
+			}
+			done := 0
+			if _, _, err := m.Grad(context.Background(), p, batch, g, func(int) { done++ }); err != nil || done != 1 {
+				t.Errorf("ready was called %d times for one tensor (%v)", done, err)
+			}
+		})
 	}
 }
 

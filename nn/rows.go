@@ -1,6 +1,8 @@
 package nn
 
 import (
+	"slices"
+
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/graph"
 	"github.com/trivium-ml/trivium/graph/autodiff"
@@ -8,21 +10,31 @@ import (
 	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
-// sparseOnly lists the Variables, by position, that are read once and only by an operation whose gradient names rows.
+// sparseOnly lists the Variables, by position, that are read once and only by an operation whose gradient names rows, as many as a batch
+// has of something.
 func sparseOnly(g *graph.Graph) []int {
-	readers := map[graph.Value][]*graph.Node{}
+	counted := map[graph.Dim]bool{} // axes whose size a feed tells
+	for _, v := range g.Inputs() {
+		if s := v.Shape(); len(s) > 0 && !s[0].Fixed() {
+			counted[s[0]] = true
+		}
+	}
+	names := func(node *graph.Node, i int) bool {
+		if !(node.Op.Name == "SparseMatMul" && i == 3 || node.Op.Name == "Gather" && i == 0) {
+			return false
+		}
+		rows := node.Inputs[1].Type()
+		return rows.DType == graph.I32 && len(rows.Shape) == 1 && counted[rows.Shape[0]]
+	}
+	readers := map[graph.Value][]bool{} // of each value: whether the gradient of the reader names rows
 	for node := range g.Nodes() {
 		for i, v := range node.Inputs {
-			if node.Op.Name == "SparseMatMul" && i == 3 || node.Op.Name == "Gather" && i == 0 {
-				readers[v] = append(readers[v], node)
-			} else {
-				readers[v] = append(readers[v], nil)
-			}
+			readers[v] = append(readers[v], names(node, i))
 		}
 	}
 	var ids []int
 	for i, reads := range readsOf(g) {
-		if len(reads) == 1 && len(readers[reads[0]]) == 1 && readers[reads[0]][0] != nil {
+		if len(reads) == 1 && slices.Equal(readers[reads[0]], []bool{true}) {
 			ids = append(ids, i)
 		}
 	}
@@ -42,11 +54,14 @@ type sparseGrad struct {
 	seen         []uint64
 }
 
-// open prepares for what grad fetches.
-func (s *sparseGrad) open(l *trivium.Layout, grad autodiff.Grad) {
-	s.cols, s.axis = l.Cols(s.tensor), grad.Rows.Shape()[0]
-	s.rows, s.values = tensor.New(tensor.I32, 0), tensor.New(tensor.F32, 0, s.cols)
-	s.seen = make([]uint64, (l.Rows(s.tensor)+63)/64)
+// newSparseGrad prepares for what a step fetches of grad, the gradient of tensor i.
+func newSparseGrad(l *trivium.Layout, i int, grad autodiff.Grad) sparseGrad {
+	cols := l.Cols(i)
+	return sparseGrad{
+		tensor: i, cols: cols, axis: grad.Rows.Shape()[0],
+		rows: tensor.New(tensor.I32, 0), values: tensor.New(tensor.F32, 0, cols),
+		seen: make([]uint64, (l.Rows(i)+63)/64),
+	}
 }
 
 // attach makes room for as many rows as the feed with the same axis has entries.

@@ -83,6 +83,11 @@ const foldLimit = 1 << 20
 // Compile prepares the computation of fetches, and of targets for their effects, stopping at feeds. Any value may be fed. The error
 // names every value that is not of g, every operation without a kernel, and every feed that is missing.
 func Compile(g *graph.Graph, feeds, fetches, targets []graph.Value, o Options) (*Program, error) {
+	return compileAfter(nil, g, feeds, fetches, targets, o)
+}
+
+// compileAfter is Compile where the nodes of done, which have no outputs that could be fed, have run already.
+func compileAfter(done map[graph.Value]bool, g *graph.Graph, feeds, fetches, targets []graph.Value, o Options) (*Program, error) {
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("exec: options: %w", err)
 	}
@@ -90,7 +95,7 @@ func Compile(g *graph.Graph, feeds, fetches, targets []graph.Value, o Options) (
 	if o.CPU != nil {
 		p.isa, p.pool = o.CPU.ISA, o.CPU.Pool
 	}
-	c := &compiler{Program: p, byID: make([]*node, g.Len()), fed: make(map[graph.Value]*node, len(feeds)), byType: map[string]*typeList{}, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, none: &extra{shared: true}}
+	c := &compiler{Program: p, done: done, byID: make([]*node, g.Len()), fed: make(map[graph.Value]*node, len(feeds)), byType: map[string]*typeList{}, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, none: &extra{shared: true}}
 	if err := c.prune(targets); err != nil {
 		return nil, fmt.Errorf("exec: compile: %w", err)
 	}
@@ -129,7 +134,8 @@ type compiler struct {
 	*Program
 	byID []*node // of the graph's nodes
 	fed  map[graph.Value]*node
-	slab []node // nodes and operands are allocated many at a time, so that neighbours are neighbours in memory
+	done map[graph.Value]bool // of nodes that are not run
+	slab []node               // nodes and operands are allocated many at a time, so that neighbours are neighbours in memory
 	refs []ref
 	// What setTypes has met.
 	byType map[string]*typeList
@@ -203,8 +209,11 @@ func (c *compiler) prune(targets []graph.Value) error {
 // one walk backwards finds them all; it walks over a short copy of the edges, since memory is read forwards faster.
 func (c *compiler) reach(targets []graph.Value) []bool {
 	n := c.g.Len()
-	fed := make([]bool, n) // has a fed output
+	fed := make([]bool, n) // has a fed output, or nothing to feed
 	for _, v := range c.feeds {
+		fed[v.Node()] = true
+	}
+	for v := range c.done {
 		fed[v.Node()] = true
 	}
 	edges, ends := make([]int32, 0, 2*n), make([]int32, n+1)
@@ -320,6 +329,9 @@ func (c *compiler) orderEffects() {
 				n.rare().after = append(n.after, l.write)
 			}
 			n.rare().after = append(n.after, l.reads...)
+			for _, r := range l.reads {
+				r.rare().next = n
+			}
 			l.write, l.reads = n, nil
 		}
 	}

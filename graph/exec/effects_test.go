@@ -382,6 +382,37 @@ func TestLazyRunsAnEffectOnce(t *testing.T) {
 	}
 }
 
+// An effect that gives nothing happens once as well: before what follows it on its resource, under what depends on it, or asked for itself.
+func TestLazyRunsAnEffectWithoutAResultOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // a Dequeue that nothing was put before waits until the deadline
+		s := NewState(StateOptions{})
+		z := NewLazy(s, Options{})
+		b := z.Builder()
+		q, in := b.Queue("q", 9, graph.Type{DType: graph.F64}), z.Input(tensor.Scalar(2.))
+		var first, second graph.Value
+		b.With(graph.Scope{Control: fetches{q.Enqueue(in)}}, func() { first, second = graph.Neg(in), graph.Square(in) })
+		again := q.Enqueue(graph.Exp(b.Scalar(graph.F64, 0)))
+		taken, other := q.Dequeue()[0], q.Dequeue()[0]
+		for _, c := range []struct {
+			y            graph.Value
+			want, queued float64
+		}{{first, -2, 1}, {second, 4, 1}, {taken, 2, 1}, {graph.Neg(other), -1, 0}, {graph.Neg(in), -2, 0}} {
+			out, err := z.Eval(ctx, c.y)
+			if err != nil || tensor.Flat[float64](out[0])[0] != c.want || float64(s.QueueLen(q)) != c.queued {
+				t.Fatalf("%v, %v, %d queued, want %v", out, err, s.QueueLen(q), c)
+			}
+		}
+		for range 2 {
+			if _, err := z.Eval(ctx, again); err != nil || s.QueueLen(q) != 0 {
+				t.Fatalf("put again: %v, %d queued", err, s.QueueLen(q))
+			}
+		}
+		if _, err := z.Eval(ctx, q.Enqueue(in), first); err != nil || s.QueueLen(q) != 1 {
+			t.Fatalf("not put: %v, %d queued", err, s.QueueLen(q))
+		}
+	})
+}
+
 // A trace that declares a Variable otherwise than the State has it is refused, also when one of its structure was compiled.
 func TestLazyRefusesAVariableOfAnotherShape(t *testing.T) {
 	z := NewLazy(NewState(StateOptions{}), Options{})

@@ -88,7 +88,7 @@ func newInstance(p *Program, caps, axes []int) (*instance, error) {
 	x.work = x.loop
 	x.slotsOf()
 	for _, n := range p.nodes {
-		if n.op == "Reshape" || n.op == "StopGradient" {
+		if n.views() {
 			if r := viewed(ref{n, 0}); r.n.op != "Const" {
 				v := view{x.values[n.seq][0], x.slot(r)}
 				if r.n.op == opFeed || len(r.n.fetches) > 0 {
@@ -139,7 +139,7 @@ func newInstance(p *Program, caps, axes []int) (*instance, error) {
 	x.schedule()
 	x.plan()
 	for _, v := range p.nodes {
-		if v.op == "Reshape" || v.op == "StopGradient" {
+		if v.views() {
 			x.values[v.seq][0].p = x.slot(viewed(ref{v, 0})).p
 		}
 	}

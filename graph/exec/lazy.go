@@ -26,6 +26,7 @@ type Lazy struct {
 	state  *State
 	b      *graph.Builder
 	inputs map[graph.Value]*tensor.Tensor // and all that is known
+	done   map[graph.Value]bool           // output 0 of nodes that have none, and have run
 	trace  int64
 	cache  map[string]*Program
 	recent []string // keys of cache, the oldest first
@@ -51,7 +52,7 @@ func (z *Lazy) Builder() *graph.Builder { return z.b }
 // Reset forgets the trace and its values, and begins a new one.
 func (z *Lazy) Reset() {
 	z.b = graph.NewBuilder()
-	z.inputs = map[graph.Value]*tensor.Tensor{}
+	z.inputs, z.done = map[graph.Value]*tensor.Tensor{}, map[graph.Value]bool{}
 	z.trace++
 }
 
@@ -66,7 +67,8 @@ func (z *Lazy) Input(t *tensor.Tensor) graph.Value {
 }
 
 // Eval returns the tensors of values of this trace, only to be read, computing those that are not known yet. Reads and writes of a Variable
-// happen in the order in which they were made, however Evals ask for them. A Variable without a value gets its initial one.
+// happen in the order in which they were made, however Evals ask for them. A Variable without a value gets its initial one. Of an
+// operation that gives nothing, such as Enqueue, the tensor is nil.
 func (z *Lazy) Eval(ctx context.Context, vs ...graph.Value) ([]*tensor.Tensor, error) {
 	z.stats.Evals++
 	g, err := z.b.Build()
@@ -85,7 +87,7 @@ func (z *Lazy) Eval(ctx context.Context, vs ...graph.Value) ([]*tensor.Tensor, e
 
 func (z *Lazy) compute(ctx context.Context, g *graph.Graph, vs []graph.Value) error {
 	t := z.pending(g, vs)
-	if len(t.fetches) == 0 {
+	if len(t.fetches) == 0 && len(t.targets) == 0 {
 		return nil
 	}
 	key := t.key(g)
@@ -96,7 +98,7 @@ func (z *Lazy) compute(ctx context.Context, g *graph.Graph, vs []graph.Value) er
 			return err
 		}
 		var err error
-		if p, err = Compile(g, t.feeds, t.fetches, nil, z.o); err != nil {
+		if p, err = compileAfter(z.done, g, t.feeds, t.fetches, t.targets, z.o); err != nil {
 			return err
 		}
 		if len(z.recent) == stepCache {
@@ -117,6 +119,9 @@ func (z *Lazy) compute(ctx context.Context, g *graph.Graph, vs []graph.Value) er
 	for i, v := range t.fetches {
 		z.inputs[v] = dst[i]
 	}
+	for _, v := range t.targets {
+		z.done[v] = true
+	}
 	return nil
 }
 
@@ -124,6 +129,7 @@ func (z *Lazy) compute(ctx context.Context, g *graph.Graph, vs []graph.Value) er
 type trace struct {
 	nodes          []int // in creation order
 	feeds, fetches []graph.Value
+	targets        []graph.Value // nodes that give nothing
 }
 
 // pending finds what the values depend on and nobody has computed, and with it the earlier effects on the same resources.
@@ -138,7 +144,7 @@ func (z *Lazy) pending(g *graph.Graph, vs []graph.Value) *trace {
 				isFeed[v] = true
 				t.feeds = append(t.feeds, v)
 			}
-		} else if g.Contains(v) && !need[v.Node()] {
+		} else if g.Contains(v) && !need[v.Node()] && !z.done[v] {
 			need[v.Node()] = true
 			stack = append(stack, v.Node())
 		}
@@ -150,21 +156,25 @@ func (z *Lazy) pending(g *graph.Graph, vs []graph.Value) *trace {
 			effects[r] = append(effects[r], n.ID)
 		}
 	}
-	for _, v := range vs {
-		if z.inputs[v] == nil && !asked[v] {
-			asked[v] = true
-			t.fetches = append(t.fetches, v)
-			visit(v)
+	ask := func(v graph.Value) {
+		if z.inputs[v] != nil || z.done[v] || asked[v] {
+			return
 		}
+		asked[v] = true
+		if g.Contains(v) && len(g.Node(v.Node()).Types) == 0 {
+			t.targets = append(t.targets, v)
+		} else {
+			t.fetches = append(t.fetches, v)
+		}
+		visit(v)
 	}
-	// An effect happens once: all that it gives is kept for the Evals that follow.
+	for _, v := range vs {
+		ask(v)
+	}
+	// An effect happens once: all that it gives, or that it has happened, is kept for the Evals that follow.
 	keep := func(m *graph.Node) {
-		for k := range m.Types {
-			if v := g.Value(m.ID, k); z.inputs[v] == nil && !asked[v] {
-				asked[v] = true
-				t.fetches = append(t.fetches, v)
-				visit(v)
-			}
+		for k := range max(1, len(m.Types)) {
+			ask(g.Value(m.ID, k))
 		}
 	}
 	for len(stack) > 0 {
@@ -200,6 +210,7 @@ func (z *Lazy) pending(g *graph.Graph, vs []graph.Value) *trace {
 	}
 	slices.SortFunc(t.feeds, order)
 	slices.SortFunc(t.fetches, order)
+	slices.SortFunc(t.targets, order)
 	return t
 }
 
@@ -233,8 +244,13 @@ func (t *trace) key(g *graph.Graph) string {
 		for _, v := range n.Inputs {
 			ref(v)
 		}
+		put(len(n.Control))
 		for _, c := range n.Control {
-			put(number[c])
+			k, pending := number[c]
+			if !pending { // it has run
+				k = -1
+			}
+			put(k)
 		}
 		for _, r := range n.Resources {
 			p = append(p, g.Resources()[r].Name...)
@@ -252,7 +268,8 @@ func (t *trace) key(g *graph.Graph) string {
 			p = append(p, h[:]...)
 		}
 	}
-	for _, v := range t.fetches {
+	put(len(t.fetches))
+	for _, v := range slices.Concat(t.fetches, t.targets) {
 		ref(v)
 	}
 	return string(p)

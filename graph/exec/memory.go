@@ -67,7 +67,7 @@ func (x *instance) plan() {
 		for i, r := range n.in {
 			root := viewed(r)
 			l := lives.of(root)
-			if l == nil || n.op == "Reshape" || n.op == "StopGradient" || repeated(n.in[:i], root) {
+			if l == nil || n.views() || repeated(n.in[:i], root) {
 				continue
 			}
 			l.left++

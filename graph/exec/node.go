@@ -32,6 +32,7 @@ type extra struct {
 	shared  bool
 	after   []*node        // nodes that run before this one for their effects' sake
 	own     []*node        // of a write: Reads whose readers have all run by then
+	next    *node          // of a Read: the write that ends its version
 	feed    int            // of a Feed: which
 	value   *tensor.Tensor // of a Const
 	ta, tb  bool           // of a MatMul or Dense
@@ -90,6 +91,16 @@ func (r ref) sameType(n *node) bool {
 		return r.out == 0 || r.typ().Equal(n.list.types[0])
 	}
 	return len(r.n.list.types) > 1 && r.typ().Equal(n.list.types[0]) || len(n.list.types) > 1 && r.typ().Equal(n.list.types[0])
+}
+
+// views says whether the node's result lies where its operand does.
+func (n *node) views() bool { return n.op == "Reshape" || n.op == "StopGradient" }
+
+// outlives says whether n comes after the write that ends the version which r is or views. A pass does not let a node read more of those
+// than the graph does: the write would have to go elsewhere, or be refused where the Variable is bound.
+func (n *node) outlives(r ref) bool {
+	w := viewed(r).n.next
+	return w != nil && w.seq < n.seq
 }
 
 // constant is the value of a Const, copied from the graph when it is first asked for: many constants do not survive the passes.

@@ -81,7 +81,7 @@ func growChain(n *node, chain []*node) []*node {
 
 // fusible2 says whether m may be an instruction of the chain that ends with n.
 func fusible2(m, n *node) bool {
-	return m.live() && m.list == n.list && !m.keep && chains(m)
+	return m.live() && m.list == n.list && !m.keep && chains(m) && !slices.ContainsFunc(m.in, n.outlives)
 }
 
 // readers counts the operands of a chain that are m's result.

@@ -16,13 +16,13 @@ func (c *compiler) clean() {
 		for i, r := range n.in {
 			n.in[i] = r.end()
 		}
-		if to, ok := identity(n); ok && len(n.after) == 0 {
+		if to, ok := identity(n); ok && len(n.after) == 0 && (n.views() || viewed(to).n.next == nil) { // else its readers may outlive it
 			n.fwd = []ref{to}
 			continue
 		}
 		switch n.op {
 		case "Reshape": // of a Reshape: of what that reshapes
-			for n.in[0].n.op == "Reshape" || n.in[0].n.op == "StopGradient" {
+			for n.in[0].n.views() {
 				n.in[0] = n.in[0].n.in[0].end()
 			}
 		case "MatMul":
@@ -118,7 +118,11 @@ func all[T comparable](x []T, want T) bool {
 // absorbTranspose lets a product read operand i as it was before a transposition.
 func absorbTranspose(n *node, i int, transposed bool) bool {
 	for n.in[i].n.op == "Transpose" && slices.Equal(n.in[i].n.attr("perm").Ints, []int{1, 0}) {
-		n.in[i] = n.in[i].n.in[0].end()
+		before := n.in[i].n.in[0].end()
+		if n.outlives(before) {
+			break
+		}
+		n.in[i] = before
 		transposed = !transposed
 	}
 	return transposed
@@ -132,7 +136,7 @@ func absorbBroadcasts(n *node) {
 		}
 		old := n.in[i]
 		n.in[i] = r.n.in[0].end()
-		if s, err := broadcastAll(n.in); err != nil || !s.Equal(n.list.types[0].Shape) {
+		if s, err := broadcastAll(n.in); err != nil || !s.Equal(n.list.types[0].Shape) || n.outlives(n.in[i]) {
 			n.in[i] = old
 		}
 	}

@@ -1,6 +1,10 @@
 package exec
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/trivium-ml/trivium/graph"
+)
 
 // fuse makes one node of several where the bits stay the same and a pass over memory is saved.
 func (c *compiler) fuse() {
@@ -106,7 +110,7 @@ func (n *node) linear(m *node, act string) {
 
 // fusible says whether m may be computed inside its only reader n.
 func fusible(m, n *node) bool {
-	return m.live() && m.users == 1 && len(m.after) == 0 && len(m.list.types) == 1 && !m.keep && m.list == n.list
+	return m.live() && m.users == 1 && len(m.after) == 0 && len(m.list.types) == 1 && !m.keep && m.list == n.list && !slices.ContainsFunc(m.in, n.outlives)
 }
 
 // isRow says whether a value is one number a column of n's result.
@@ -149,8 +153,9 @@ func (c *compiler) fuseCrossEntropy() {
 	}
 }
 
-// dependsOn says whether n needs target, or a Recv, since who sends to it may wait for what target leads to; dy rarely does, so the search is short: it ends at a constant or a feed. No node is marked when it
-// is called, nor when it returns.
+// dependsOn says whether n needs target, or something that waits, since who ends the wait may wait for what target leads to, or a write,
+// since what reads the version before it may follow target; dy rarely does, so the search is short: it ends at a constant or a feed. No
+// node is marked when it is called, nor when it returns.
 func (c *compiler) dependsOn(n, target *node) bool {
 	var seen []*node
 	visit := func(m *node) {
@@ -163,7 +168,7 @@ func (c *compiler) dependsOn(n, target *node) bool {
 	found := false
 	for at := 0; at < len(seen) && !found; at++ {
 		m := seen[at]
-		found = m == target || m.op == "Recv"
+		found = m == target || m.eff == graph.Blocking || m.eff == graph.Write
 		for _, r := range m.in {
 			visit(r.end().n)
 		}

@@ -3,9 +3,10 @@ package exec
 import "github.com/trivium-ml/trivium/graph"
 
 // land gives each fetch a value of its own, which may be written where the caller wants it: the node's own result if nothing else
-// needs that to be elsewhere, else a copy.
+// needs that to be elsewhere, else a copy, made at once, since a write may follow what it is of.
 func (c *compiler) land() {
 	owner := make(map[ref]bool, len(c.out))
+	copies := make(map[*node][]*node) // of each node's results
 	for i, r := range c.out {
 		r = r.end()
 		root := viewed(r)
@@ -17,14 +18,19 @@ func (c *compiler) land() {
 		}
 		n := &node{op: opCopy, src: r.n.src, in: []ref{r}, extra: &extra{fetches: []landing{{i, 0}}}, seq: r.n.seq}
 		c.setTypes(n, []graph.Type{r.typ()})
-		c.nodes = append(c.nodes, n)
+		copies[r.n] = append(copies[r.n], n)
 		c.out[i] = ref{n, 0}
 	}
+	nodes := make([]*node, 0, len(c.nodes)+len(c.out))
+	for _, n := range c.all() {
+		nodes = append(append(nodes, n), copies[n]...)
+	}
+	c.nodes = nodes
 }
 
 // viewed follows views to the value whose memory they share.
 func viewed(r ref) ref {
-	for r.n.op == "Reshape" || r.n.op == "StopGradient" {
+	for r.n.views() {
 		r = r.n.in[0].end()
 	}
 	return r
@@ -165,7 +171,7 @@ func (c *compiler) protectReads() {
 				for _, u := range users[r] {
 					if u.seq < n.seq {
 						n.rare().after = append(n.after, u)
-					} else if u != n {
+					} else if u != n || n.op == "Apply" { // whose rule may read its operands while it writes
 						later = true
 					}
 				}

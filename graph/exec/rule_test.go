@@ -59,6 +59,33 @@ func TestApplyMatchesTheReference(t *testing.T) {
 	}
 }
 
+// TestApplyOfTheVariableItself: a rule may read its gradient after it wrote, so that it is never given what it writes to.
+func TestApplyOfTheVariableItself(t *testing.T) {
+	less := func(u *Update) error {
+		for i, r := range u.Rows {
+			u.F64.P[r] -= u.F64.G[i]
+		}
+		return nil
+	}
+	for i, o := range variants(t) {
+		b := graph.NewBuilder()
+		v := b.Variable("v", graph.F64, []int{2}, graph.Zeros())
+		up := v.ApplyRows("less", graph.ConstOf(b, []int64{1, 0}, 2), v.Read(), nil)
+		g := build(t, b)
+		s := NewState(StateOptions{})
+		if err := s.Set(v, f64s(l{1, 2}, 2)); err != nil {
+			t.Fatal(err)
+		}
+		o.Rules = map[string]Rule{"less": less}
+		if _, err := compile(t, g, nil, nil, fetches{up}, o).Run(ctx, s); err != nil {
+			t.Fatal(err)
+		}
+		if got, _, err := s.Get(v); err != nil || tensor.Flat[float64](got)[0] != -1 || tensor.Flat[float64](got)[1] != 1 {
+			t.Errorf("variant %d: %v, %v, want [-1 1]", i, got, err)
+		}
+	}
+}
+
 func momentum(u *Update) error {
 	if u.F32.P != nil {
 		momentumOf(u, u.F32)

@@ -126,6 +126,90 @@ func TestReadKeepsItsVersion(t *testing.T) {
 	}
 }
 
+// TestPassesDoNotReadPastAWrite runs steps that use a Variable before they write it, and its results afterwards: no pass may make of that a
+// use of the Variable itself after the write, which is refused where the Variable is bound.
+func TestPassesDoNotReadPastAWrite(t *testing.T) {
+	for name, use := range map[string]func(b *graph.Builder, v graph.Value, write func() graph.Value) fetches{
+		"chain": func(b *graph.Builder, v graph.Value, write func() graph.Value) fetches {
+			old := graph.Neg(v)
+			return fetches{graph.Tanh(graph.Add(old, write()))}
+		},
+		"bias": func(b *graph.Builder, v graph.Value, write func() graph.Value) fetches {
+			old := graph.MatMul(v, v)
+			write()
+			return fetches{graph.Add(old, graph.ConstOf(b, []float64{1, 2}, 2))}
+		},
+		"activation": func(b *graph.Builder, v graph.Value, write func() graph.Value) fetches {
+			old := graph.MatMul(v, v)
+			write()
+			return fetches{graph.ReLU(old)}
+		},
+		"transposed": func(b *graph.Builder, v graph.Value, write func() graph.Value) fetches {
+			old := graph.Transpose(v, 1, 0)
+			return fetches{graph.MatMul(old, write())}
+		},
+		"repeated": func(b *graph.Builder, v graph.Value, write func() graph.Value) fetches {
+			old := graph.BroadcastTo(v, graph.Of(3, 2, 2)...)
+			write()
+			return fetches{graph.Mul(old, b.Const(graph.Fill(graph.F64, 2, 3, 2, 2)))}
+		},
+		"times one": func(b *graph.Builder, v graph.Value, write func() graph.Value) fetches {
+			old := graph.Mul(v, b.Scalar(graph.F64, 1))
+			return fetches{graph.Sub(old, write())}
+		},
+		"fetched": func(b *graph.Builder, v graph.Value, write func() graph.Value) fetches {
+			list := graph.Reshape(v, graph.N(4))
+			write()
+			return fetches{v, list}
+		},
+		"loss": func(b *graph.Builder, v graph.Value, write func() graph.Value) fetches {
+			x := graph.Tanh(v)
+			loss := graph.SoftmaxCrossEntropy(x, graph.ConstOf(b, []int32{1, 0}, 2))
+			before, old := graph.Neg(loss), graph.Neg(v)
+			dy := graph.Sum(write(), []int{0}, false)
+			dx := autodiff.Gradients(loss, fetches{x}, autodiff.Options{Dense: true, Seed: dy})[0].Dense
+			return fetches{before, old, dx}
+		},
+	} {
+		b := graph.NewBuilder()
+		v := b.Variable("v", graph.F64, []int{2, 2}, graph.Uniform(-1, 1))
+		var targets fetches
+		out := use(b, v.Read(), func() graph.Value {
+			targets = append(targets, v.Assign(b.Const(graph.Fill(graph.F64, 3, 2, 2))))
+			return v.Read()
+		})
+		g := build(t, b)
+		run := func(bind bool, o Options) []*tensor.Tensor {
+			s := NewState(StateOptions{})
+			if err := s.Init(g); err != nil {
+				t.Fatal(err)
+			}
+			if bind {
+				now, _, err := s.Get(v)
+				if err == nil {
+					err = s.Bind(v, now)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := compile(t, g, nil, out, targets, o).Run(ctx, s)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			return got
+		}
+		want := run(false, Options{Serial: true, Plain: true})
+		for i, o := range variants(t) {
+			for k, got := range run(true, o) {
+				if string(got.Bytes()) != string(want[k].Bytes()) {
+					t.Errorf("%s: variant %d, result %d is %v, want %v", name, i, k, got, want[k])
+				}
+			}
+		}
+	}
+}
+
 // TestConcurrentStepsLoseNoWrite runs a step on many goroutines at once: each write is one version, and no reader sees half of one.
 func TestConcurrentStepsLoseNoWrite(t *testing.T) {
 	b := graph.NewBuilder()

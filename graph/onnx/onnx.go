@@ -52,11 +52,19 @@ func Write(w io.Writer, g *graph.Graph, o Options) error {
 		return err
 	}
 	file := e.file()
-	if len(file) > math.MaxInt32 {
-		return fmt.Errorf("onnx: the model takes %d bytes; a protocol buffer holds at most %d", len(file), math.MaxInt32)
+	if err := fits("the model takes", len(file)); err != nil {
+		return err
 	}
 	if _, err := w.Write(file); err != nil {
 		return fmt.Errorf("onnx: %w", err)
+	}
+	return nil
+}
+
+// fits refuses what is too large for a file.
+func fits(what string, bytes int) error {
+	if bytes > math.MaxInt32 {
+		return fmt.Errorf("onnx: %s %d bytes; a protocol buffer holds at most %d", what, bytes, math.MaxInt32)
 	}
 	return nil
 }
@@ -112,6 +120,9 @@ type axis struct {
 // model writes the nodes that the outputs need.
 func (e *exporter) model() error {
 	needed := e.needed()
+	if err := e.weigh(needed); err != nil {
+		return err
+	}
 	if err := e.declare(needed); err != nil {
 		return err
 	}
@@ -161,6 +172,23 @@ func (e *exporter) needed() map[int]bool {
 		visit(v)
 	}
 	return need
+}
+
+// weigh adds up the Variables before they are copied, as they are several times on their way into the file.
+func (e *exporter) weigh(needed map[int]bool) error {
+	sizes := map[int]int{} // by resource
+	for id := range needed {
+		for _, r := range e.g.Node(id).Resources {
+			if t := e.o.Variables[e.g.Resources()[r].Name]; t != nil {
+				sizes[r] = len(t.Bytes())
+			}
+		}
+	}
+	total := 0
+	for _, n := range sizes {
+		total += n
+	}
+	return fits("the Variables take", total)
 }
 
 // declare writes the inputs. The three of a CSR matrix become one.

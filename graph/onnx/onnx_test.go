@@ -272,6 +272,26 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestTooLargeForAFile: Variables of more than 2 GiB, here all of the same memory, are refused before they are copied.
+func TestTooLargeForAFile(t *testing.T) {
+	const cells, copies = 1 << 20, 1 << 9
+	b, values, one := graph.NewBuilder(), map[string]*tensor.Tensor{}, tensor.New(graph.F32, cells)
+	var outputs []graph.Value
+	for i := range copies {
+		v := b.Variable(fmt.Sprint("v", i), graph.F32, []int{cells}, graph.Zeros())
+		outputs, values[v.Name] = append(outputs, v.Read(), v.Read()), one
+	}
+	g, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	err = onnx.Write(&file, g, onnx.Options{Outputs: outputs, Variables: values})
+	if err == nil || !strings.Contains(err.Error(), "the Variables take 2147483648 bytes") || file.Len() > 0 {
+		t.Errorf("error %v and %d bytes", err, file.Len())
+	}
+}
+
 // save writes model.onnx, in_NAME.npy and out_NAME.npy.
 func save(t *testing.T, folder string, m *model, g *graph.Graph, o onnx.Options, file []byte, expected []graphtest.Array) {
 	check := func(err error) {
