@@ -105,6 +105,22 @@ func (x *carried) other(stamp Clock, cells int) {
 	})))
 }
 
+// carriedDriver drives the client for its worker: between a question and its answer, meanwhile happens.
+type carriedDriver struct {
+	x         *carried
+	meanwhile func(up []protocol.Body)
+}
+
+func (d carriedDriver) Lock()   {}
+func (d carriedDriver) Unlock() {}
+
+func (d carriedDriver) Call(_ context.Context, arg any) (any, error) {
+	id, up := d.x.call(arg)
+	d.meanwhile(up)
+	a := d.x.answers[id]
+	return a.Result, a.Err
+}
+
 // evictAll throws out all rows, as others that are read would.
 func (x *carried) evictAll() {
 	limit := x.c.ring.limit
@@ -135,6 +151,31 @@ func TestAnswersAreNotMixed(t *testing.T) {
 		if v := viewOf[float32](r.cells, r.n); v[0] != 1 || v[twoMessages-1] != 1 {
 			t.Errorf("unposted %v: the first cell is %v, the last %v, want 1", unposted, v[0], v[twoMessages-1])
 		}
+	}
+}
+
+// TestCellsBesideTheCache: single cells are not read newer than a row that came into the cache while they travelled, and that is read next.
+func TestCellsBesideTheCache(t *testing.T) {
+	x := newCarried(t, Spec{Name: "t", Rows: 1, Cols: 4, Staleness: 3}, Options{})
+	_, up := x.call(clockCall{w: x.w})
+	x.carry(up)
+	_, up = x.call(prefetchCall{[]*getCall{{w: x.w, t: x.c.tables[0], rows: []int64{0}, silent: true}}})
+	down := x.lane(clientName(0), up[0]) // as it is at clock 0
+	tab := tableOf[float32](&Worker{s: x.w, d: carriedDriver{x, func(up []protocol.Body) {
+		x.other(0, 4) // the clock is 1
+		x.deliver(append(down, x.lane(clientName(0), up[0])...))
+	}}}, "t")
+	cell, row := make([]float32, 1), make([]float32, 4)
+	v, err := tab.GetCells(bg, 0, []int64{2}, cell)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := tab.Get(bg, 0, row)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if next < v || row[2] < cell[0] {
+		t.Errorf("a cell is %v with value clock %d, and then %v with %d", cell[0], v, row[2], next)
 	}
 }
 
@@ -175,6 +216,25 @@ func TestEvictedBeforeItCame(t *testing.T) {
 		if x.s.tables[0].shards[0].(*shard[float32]).segs[0].subscribed(0) {
 			t.Errorf("%s: a row that is not in the cache is sent still", modeName(spec))
 		}
+	}
+}
+
+// TestPromptOfDrops: a round whose unsubscriptions fill what may be under way is acknowledged at once, as one of deltas is.
+func TestPromptOfDrops(t *testing.T) {
+	x := newCarried(t, Spec{Name: "t", Rows: 100, Cols: 4, Mode: ESSP}, Options{Inflight: 2000})
+	g := &getCall{w: x.w, t: x.c.tables[0], silent: true}
+	for row := range int64(100) {
+		g.rows = append(g.rows, row)
+	}
+	_, up := x.call(prefetchCall{[]*getCall{g}})
+	x.carry(up)
+	x.evictAll()
+	for _, want := range []bool{true, false} { // the next round has none
+		_, up := x.call(clockCall{w: x.w})
+		if b := up[0].(*batch); b.prompt != want {
+			t.Errorf("a round of %d bytes: prompt is %v", b.bytes, b.prompt)
+		}
+		x.carry(up)
 	}
 }
 

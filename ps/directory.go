@@ -25,6 +25,7 @@ type DirectoryState struct {
 	counted uint64 // the version that all lanes accepted last
 	hi      Clock
 	slack   Clock
+	taken   int64 // bytes of each server, by the tables
 	margin  Clock // added to what is proposed again, so that fast rounds do not outrun it for ever
 	calls   []*snapshotting
 	nextCut uint64
@@ -95,6 +96,9 @@ func NewDirectoryState(p Placement, o DirectoryOptions) (*DirectoryState, error)
 		for i := range m.Tables {
 			s, err := m.Tables[i].spec()
 			if err != nil {
+				return nil, err
+			}
+			if d.taken, err = d.room(&s, d.taken); err != nil {
 				return nil, err
 			}
 			d.define(&s, p.Directory)
@@ -275,7 +279,7 @@ func (d *DirectoryState) later() Clock { return d.hi + d.slack + 2 + d.margin }
 
 // admit defines the tables of specs that are not there, or returns a sentence where one is there and is another: then it defines none.
 func (d *DirectoryState) admit(specs []Spec, by Name) string {
-	tables := slices.Clip(d.config.Tables)
+	tables, taken := slices.Clip(d.config.Tables), d.taken
 	for i := range specs {
 		s := &specs[i]
 		if err := checkTable(&d.p, s); err != nil {
@@ -286,7 +290,8 @@ func (d *DirectoryState) admit(specs []Spec, by Name) string {
 			if len(tables) == maxTables {
 				return fmt.Sprintf("ps: table %q: there are %d tables, and more are not provided for", s.Name, maxTables)
 			}
-			if err := newTable(&Definition{Spec: *s}, &d.p).equip(d.o.Updaters); err != nil {
+			var err error
+			if taken, err = d.room(s, taken); err != nil {
 				return err.Error()
 			}
 			tables = append(tables, Definition{Spec: *s, By: by})
@@ -301,9 +306,23 @@ func (d *DirectoryState) admit(specs []Spec, by Name) string {
 		for i := range fresh {
 			d.define(&fresh[i].Spec, by)
 		}
+		d.taken = taken
 		d.spread()
 	}
 	return ""
+}
+
+// room returns what is taken of each server with one more table, or why servers cannot hold it.
+func (d *DirectoryState) room(s *Spec, taken int64) (int64, error) {
+	t := newTable(&Definition{Spec: *s}, &d.p)
+	if err := t.equip(d.o.Updaters); err != nil {
+		return taken, err
+	}
+	n := t.bytes(len(d.p.Servers))
+	if n > d.p.ServerBytes-taken {
+		return taken, fmt.Errorf("ps: table %q: %d × %d cells of %s take %d bytes on each of %d servers, and of the %d of Placement.ServerBytes %d are taken", s.Name, s.Rows, s.Cols, s.Cell, n, len(d.p.Servers), d.p.ServerBytes, taken)
+	}
+	return taken + n, nil
 }
 
 func (d *DirectoryState) define(s *Spec, by Name) {

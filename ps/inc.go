@@ -28,7 +28,8 @@ func (t Table[T]) checkOpen() error {
 	return nil
 }
 
-// Inc adds delta to a cell, once Clock is called. With an optimizer the delta is a gradient. So for the whole family.
+// Inc adds delta to a cell, once Clock is called. With an optimizer the delta is a gradient; of a dense row it is 0 where nothing is added, and
+// the row is stepped as a whole. So for the whole family.
 func (t Table[T]) Inc(row, col int64, delta T) error {
 	if err := t.checkRow("inc", row); err != nil {
 		return err

@@ -7,6 +7,13 @@ import (
 	"github.com/trivium-ml/trivium/protocol"
 )
 
+// stranger answers a directory that is not the placement's: it would wait for ever.
+func (s *ServerState) stranger(from Name, c *Config) {
+	why := fmt.Sprintf("the directory of %s is %s, as its placement says, and not %s", s.name, s.p.Directory, from)
+	s.refuse(from, why)
+	s.send(from, &accept{version: c.Version, lane: s.self, text: "ps: " + why})
+}
+
 // install makes the directory's decisions this lane's.
 func (s *ServerState) install(c *Config) {
 	if c.Version <= s.config.Version {

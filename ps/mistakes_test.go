@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/protocol"
 	"github.com/trivium-ml/trivium/sim"
 )
@@ -20,6 +21,7 @@ func TestPlacementsThatDiffer(t *testing.T) {
 		"ShardsEach":    func(p *Placement) { p.ShardsEach = 1 },
 		"MaxServers":    func(p *Placement) { p.MaxServers = 9 },
 		"Lanes":         func(p *Placement) { p.Lanes = 2 },
+		"ServerBytes":   func(p *Placement) { p.ServerBytes = 1 },
 		"Exact":         func(p *Placement) { p.Exact = true },
 	} {
 		right := Placement{Epoch: 1, Directory: dirName(), Servers: []Name{serverName(0), serverName(1)}, Clients: []Name{clientName(0)}}
@@ -59,6 +61,78 @@ func TestPlacementsThatDiffer(t *testing.T) {
 		if !strings.Contains(text, "the placement of "+s.name.String()+" is not that of j/directory/0") {
 			t.Errorf("%s: a server says %q", name, text)
 		}
+	}
+}
+
+// TestAnotherDirectory: a directory that is not the one of a server's placement is told so.
+func TestAnotherDirectory(t *testing.T) {
+	p := Placement{Directory: Name{Job: "j", Role: "directory", ID: "other"}, Servers: []Name{serverName(0)}}
+	s, err := NewServerState(p, 0, ServerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Directory = dirName()
+	d, err := NewDirectoryState(p, DirectoryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, out := range s.Step(0, protocol.Message{From: dirName(), Body: &install{config: d.config}}) {
+		if m, ok := out.(protocol.Send); ok && m.To == dirName() {
+			d.Step(0, protocol.Message{From: serverName(0), Body: m.Body})
+		}
+	}
+	if d.err == nil || d.err.Error() != "ps: the directory of j/server/0 is j/directory/other, as its placement says, and not j/directory/0" {
+		t.Errorf("the directory says %v", d.err)
+	}
+	if s.fatal != "" {
+		t.Errorf("a stranger ends the server: %s", s.fatal)
+	}
+}
+
+// TestZeroTable: a Table that TableOf did not return is an error at each call.
+func TestZeroTable(t *testing.T) {
+	var tab Table[float32]
+	one, row := []int64{0}, []float32{1}
+	_, get := tab.Get(bg, 0, row)
+	_, rows := tab.GetRows(bg, one, row)
+	_, cells := tab.GetCells(bg, 0, one, row)
+	_, view := tab.View(bg, 0, func([]float32) {})
+	for _, err := range []error{get, rows, cells, view, tab.Inc(0, 0, 1), tab.BatchInc(0, one, row), tab.DenseInc(0, 0, row), tab.IncPart(1, 0, 0, row)} {
+		if err == nil || !strings.HasSuffix(err.Error(), "of the zero Table: want one that TableOf returned") {
+			t.Error(err)
+		}
+	}
+	tab.Prefetch(0)
+	if s := tab.Spec(); s.Name != "" {
+		t.Errorf("its definition is %+v", s)
+	}
+}
+
+// TestTablesThatAreRefused: what no server could hold or make is an error of who asks for it, and the others go on.
+func TestTablesThatAreRefused(t *testing.T) {
+	for _, x := range []struct {
+		spec Spec
+		want string
+	}{
+		{Spec{Rows: 1 << 38, Cols: 1 << 20, Cell: Float64}, `ps: table "t": 274877906944 × 1048576 cells of float64 take 1152927002164985856 bytes on each of 2 servers, and of the 1099511627776 of Placement.ServerBytes 4020 are taken`},
+		{Spec{Rows: 1 << 38, Cols: 1, Optimizer: "adam rate=1"}, `take 7146825580544 bytes on each`},
+		{Spec{Rows: 1 << 36, Cols: 1}, `take 1511828488192 bytes on each`},
+		{Spec{Rows: 1, Cols: 4, Optimizer: "mine"}, `ps: table "t": optimizer: "mine" of Updaters is nil`},
+	} {
+		x.spec.Name = "t"
+		j := newSimJob(sim.New(1, sim.Options{}), simOptions{
+			clients: 1, servers: 2, tables: []Spec{{Name: "before", Rows: 1, Cols: 2000}}, server: ServerOptions{Updaters: map[string]trivium.Optimizer{"mine": nil}},
+		})
+		j.start(0, 0, func(w *Worker, _ func(time.Duration)) error {
+			if _, err := w.d.Call(bg, createCall{x.spec}); err == nil || !strings.Contains(err.Error(), x.want) {
+				return fmt.Errorf("found %w", err)
+			}
+			if _, err := w.d.Call(bg, createCall{Spec{Name: "after", Rows: 1, Cols: 4}}); err != nil {
+				return err
+			}
+			return w.Finish(bg)
+		})
+		j.run(t, time.Minute)
 	}
 }
 

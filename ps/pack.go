@@ -23,8 +23,12 @@ func (d *deltas[T]) sections(emit emitter) {
 		}
 	default:
 		for _, i := range d.order {
-			for a, b := range d.long[i].runs(0, d.t.spec.Cols) {
-				d.rangeSections(d.rows[i], a, d.long[i].cells[a:b], emit)
+			l := d.long[i]
+			if d.t.spec.Optimizer != "" { // it steps a row as a whole, whichever servers have the cells that were added to
+				d.touch(l, 0, d.t.spec.Cols)
+			}
+			for a, b := range l.runs(0, d.t.spec.Cols) {
+				d.rangeSections(d.rows[i], a, l.cells[a:b], emit)
 			}
 		}
 	}

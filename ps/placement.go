@@ -29,10 +29,11 @@ type Placement struct {
 	Lanes     int    // of each server: independent parts, one core each; 0: 1
 	Clients   []Name // those that count from the start; others join at a later round
 
-	MaxServers    int  // the largest number of servers that tables are cut for; 0: their number now
-	ShardsEach    int  // shards of a table for each of MaxServers; 0: 8, so that moves are small; large tables have one for each MiB
-	MinShardCells int  // tables that are smaller are not cut; 0: 1,024
-	Exact         bool // a round is applied only once it is complete at every server, and partial sums are added along one fixed tree
+	MaxServers    int   // the largest number of servers that tables are cut for; 0: their number now
+	ShardsEach    int   // shards of a table for each of MaxServers; 0: 8, so that moves are small; large tables have one for each MiB
+	MinShardCells int   // tables that are smaller are not cut; 0: 1,024
+	ServerBytes   int64 // that tables may take of each server from the start, lest a mistyped size end it; 0: 1 TiB
+	Exact         bool  // a round is applied only once it is complete at every server, and partial sums are added along one fixed tree
 }
 
 // Limits, so that a placement fits one value of the metadata store.
@@ -54,6 +55,9 @@ func (p Placement) withDefaults() Placement {
 	}
 	if p.MinShardCells == 0 {
 		p.MinShardCells = 1024
+	}
+	if p.ServerBytes == 0 {
+		p.ServerBytes = 1 << 40
 	}
 	return p
 }
@@ -86,6 +90,9 @@ func (p *Placement) validate() error {
 	if p.ShardsEach < 0 || p.ShardsEach > maxShards || p.MinShardCells < 0 {
 		bad("shards: want sizes of 0 or more, found %d for each server, of at least %d cells", p.ShardsEach, p.MinShardCells)
 	}
+	if p.ServerBytes < 0 {
+		bad("server_bytes: want 0 or more, found %d", p.ServerBytes)
+	}
 	return errors.Join(errs...)
 }
 
@@ -95,7 +102,7 @@ func (p *Placement) hash() uint64 {
 	for _, n := range p.Servers {
 		b = appendName(b, n)
 	}
-	b = fmt.Append(b, p.Lanes, p.MaxServers, p.ShardsEach, p.MinShardCells, p.Exact)
+	b = fmt.Append(b, p.Lanes, p.MaxServers, p.ShardsEach, p.MinShardCells, p.ServerBytes, p.Exact)
 	sum := sha256.Sum256(b)
 	return binary.LittleEndian.Uint64(sum[:])
 }
@@ -153,10 +160,14 @@ func newCut(s *Spec, p *Placement) *cut {
 	}
 	if s.partition() == Hash {
 		c.block = min(s.Cols, hashBlock)
+		few := int64(c.shards)
+		if s.Sparse && s.Optimizer != "" { // it counts the steps of each block: blocks are the same for any number of servers
+			few = maxServers
+		}
 		if s.Keep.Kind == KeepRowNorm {
 			c.block = s.Cols
-		} else if bounded && s.Rows < int64(c.shards) { // few long rows: all servers share each
-			c.block = min(max((s.Cols+int64(c.shards)-1)/int64(c.shards), int64(p.MinShardCells)), c.block)
+		} else if bounded && s.Rows < few { // few long rows: all servers share each
+			c.block = min(max((s.Cols+few-1)/few, int64(p.MinShardCells)), c.block)
 		}
 		return c
 	}

@@ -195,11 +195,6 @@ func (c *ClientState) sendRound(stamp Clock, finish bool) {
 		}
 		last := o.pieces[len(o.pieces)-1]
 		last.last, last.finish = true, finish
-		size := 0
-		for _, b := range o.pieces {
-			size += b.Size()
-		}
-		last.prompt = l.inflight+size > c.o.Inflight/4
 		if len(o.pieces) > 1 {
 			o.markLast()
 		}
@@ -216,6 +211,7 @@ func (c *ClientState) sendRound(stamp Clock, finish bool) {
 			c.BytesSent += uint64(b.bytes)
 			c.send(l.server, b)
 		}
+		last.prompt = l.inflight > c.o.Inflight/4
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"unsafe"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/draw"
@@ -44,6 +45,21 @@ func (t *table) equip(updaters map[string]trivium.Optimizer) (err error) {
 	}
 	t.layout, err = trivium.NewLayout(tensors...)
 	return err
+}
+
+// bytes is about what t takes of each server from the start, with the optimizer's state: dense rows whose number is known. Others take memory
+// when they are touched.
+func (t *table) bytes(servers int) int64 {
+	if t.cut.bounds == nil {
+		return 0
+	}
+	cell := t.spec.Cell.Size()
+	if t.opt != nil {
+		cell += 4 * t.opt.Slots()
+	}
+	cells, rows := float64(t.spec.Rows)*float64(t.spec.Cols), float64(t.spec.Rows)
+	n := math.Ceil((cells*float64(cell) + rows*float64(unsafe.Sizeof(segment{}))) / float64(servers))
+	return int64(min(n, 1<<62)) // the product might not fit
 }
 
 // A segment is a row's cells in one shard.

@@ -77,6 +77,24 @@ func case11[T Number](w *Worker) error {
 	return w.Finish(bg)
 }
 
+// TestRowsOfAFuture: whoever asked for rows may use the slice that named them before they are here.
+func TestRowsOfAFuture(t *testing.T) {
+	j := newSimJob(sim.New(1, sim.Options{}), simOptions{clients: 1, servers: 1, tables: []Spec{{Name: "t", Rows: 3, Cols: 1}}})
+	j.start(0, 0, func(w *Worker, _ func(time.Duration)) error {
+		tab, rows, x := tableOf[float32](w, "t"), []int64{0, 1}, make([]float32, 2)
+		if err := errors.Join(tab.Inc(0, 0, 1), tab.Inc(1, 0, 2)); err != nil {
+			return err
+		}
+		f := tab.GetAsync(bg, rows, x)
+		rows[0], rows[1] = 2, 99
+		if _, err := f.Wait(bg); err != nil || x[0] != 1 || x[1] != 2 {
+			return fmt.Errorf("rows 0 and 1 are %v, %w", x, err)
+		}
+		return w.Finish(bg)
+	})
+	j.run(t, time.Minute)
+}
+
 // TestCase12OneRow: one row of 10,000 cells over four servers makes nine shards, and each server has at least 2,200 cells.
 func TestCase12OneRow(t *testing.T) {
 	for _, part := range []Partition{Range, Hash} {

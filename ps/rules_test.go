@@ -360,3 +360,39 @@ func TestTreeOfCells(t *testing.T) {
 		}
 	}
 }
+
+// TestStepsOfRows: what an optimizer makes of rows that are added to in part does not depend on the number of servers that have them.
+func TestStepsOfRows(t *testing.T) {
+	for _, spec := range []Spec{{Rows: 2, Cols: 520, Sparse: true}, {Rows: 2, Cols: 1100}, {Rows: 2, Cols: 1100, Partition: Hash}} {
+		spec.Name, spec.Mode, spec.Optimizer = "t", BSP, "adam rate=0.01"
+		var want []float32
+		for _, servers := range []int{1, 2, 5} {
+			got := make([]float32, spec.Cols)
+			j := newSimJob(sim.New(1, sim.Options{}), simOptions{clients: 1, servers: servers, min: 16, tables: []Spec{spec}})
+			j.start(0, 0, func(w *Worker, _ func(time.Duration)) error {
+				tab := tableOf[float32](w, "t")
+				for round := range int64(6) {
+					for col := round % 2 * 480; col < 520; col++ { // every other round has the last of them alone
+						if err := tab.Inc(1, col, float32(1+col+round)); err != nil {
+							return err
+						}
+					}
+					if err := w.Barrier(bg); err != nil {
+						return err
+					}
+				}
+				if _, err := tab.Get(bg, 1, got); err != nil {
+					return err
+				}
+				return w.Finish(bg)
+			})
+			j.run(t, time.Hour)
+			if want == nil {
+				want = got
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("sparse %v, %s: %d servers come to other bits than one", spec.Sparse, spec.partition(), servers)
+			}
+		}
+	}
+}

@@ -195,9 +195,11 @@ func (s *ServerState) message(from Name, body protocol.Body) {
 			s.tell(c, gap)
 		}
 	case *install:
-		if from == s.p.Directory {
-			s.install(m.config)
+		if from != s.p.Directory {
+			s.stranger(from, m.config)
+			return
 		}
+		s.install(m.config)
 	case *have:
 		if s.p.index(from) != int(m.lane)/s.p.Lanes || m.epoch != s.config.Epoch {
 			return

@@ -454,6 +454,9 @@ func optimizerOf(s *Spec, updaters map[string]trivium.Optimizer, isa kernel.ISA)
 		return nil, nil
 	}
 	o, ok := updaters[s.Optimizer]
+	if ok && o == nil {
+		return nil, fmt.Errorf("ps: table %q: optimizer: %q of Updaters is nil", s.Name, s.Optimizer)
+	}
 	if !ok {
 		spec, err := ParseRule(s.Optimizer)
 		if err != nil {

@@ -39,10 +39,26 @@ func TableOf[T Number](w *Worker, name string) (Table[T], error) {
 	return Table[T]{w: w, t: t, r: &reader[T]{}}, nil
 }
 
-// Spec is the table's definition.
-func (t Table[T]) Spec() Spec { return t.t.spec }
+// Spec is the table's definition, of the zero Table the zero Spec.
+func (t Table[T]) Spec() Spec {
+	if t.t == nil {
+		return Spec{}
+	}
+	return t.t.spec
+}
+
+// check refuses the zero Table, as whoever did not look at the error of TableOf has it.
+func (t Table[T]) check(op string) error {
+	if t.t == nil {
+		return fmt.Errorf("ps: %s of the zero Table: want one that TableOf returned", op)
+	}
+	return nil
+}
 
 func (t Table[T]) checkRow(op string, row int64) error {
+	if err := t.check(op); err != nil {
+		return err
+	}
 	if t.t.spec.Rows > 0 && (row < 0 || row >= t.t.spec.Rows) {
 		return fmt.Errorf("ps: %s %q: row %d: want 0 to %d", op, t.t.spec.Name, row, t.t.spec.Rows-1)
 	}
@@ -51,11 +67,11 @@ func (t Table[T]) checkRow(op string, row int64) error {
 
 // Get copies a row into dst, which has length Cols, waiting as the mode demands, and returns its value clock.
 func (t Table[T]) Get(ctx context.Context, row int64, dst []T) (Clock, error) {
-	if int64(len(dst)) != t.t.spec.Cols {
-		return 0, fmt.Errorf("ps: get %q: row %d: want %d cells, found room for %d", t.t.spec.Name, row, t.t.spec.Cols, len(dst))
-	}
 	if err := t.checkRow("get", row); err != nil {
 		return 0, err
+	}
+	if int64(len(dst)) != t.t.spec.Cols {
+		return 0, fmt.Errorf("ps: get %q: row %d: want %d cells, found room for %d", t.t.spec.Name, row, t.t.spec.Cols, len(dst))
 	}
 	s, d := t.w.s, t.w.d
 	d.Lock()
@@ -221,16 +237,11 @@ func (f *Future) Wait(ctx context.Context) (Clock, error) { return f.wait(ctx) }
 
 // GetAsync begins to fetch rows; Wait copies them into dst, as the worker finds them then.
 func (t Table[T]) GetAsync(ctx context.Context, rows []int64, dst []T) *Future {
-	cols := int(t.t.spec.Cols)
-	if len(dst) != len(rows)*cols || len(rows) == 0 {
-		err := fmt.Errorf("ps: get %q: %d rows: want %d cells, found room for %d", t.t.spec.Name, len(rows), len(rows)*cols, len(dst))
+	if err := t.checkRows(rows, len(dst)); err != nil {
 		return &Future{func(context.Context) (Clock, error) { return 0, err }}
 	}
-	for _, r := range rows {
-		if err := t.checkRow("get", r); err != nil {
-			return &Future{func(context.Context) (Clock, error) { return 0, err }}
-		}
-	}
+	cols := int(t.t.spec.Cols)
+	rows = slices.Clone(rows) // the caller's may be others by the time it waits
 	t.Prefetch(rows...)
 	return &Future{func(ctx context.Context) (Clock, error) {
 		s, d := t.w.s, t.w.d
@@ -247,6 +258,22 @@ func (t Table[T]) GetAsync(ctx context.Context, rows []int64, dst []T) *Future {
 	}}
 }
 
+// checkRows checks that rows are some of the table's and fill room for so many cells.
+func (t Table[T]) checkRows(rows []int64, room int) error {
+	if err := t.check("get"); err != nil {
+		return err
+	}
+	if want := len(rows) * int(t.t.spec.Cols); room != want || len(rows) == 0 {
+		return fmt.Errorf("ps: get %q: %d rows: want %d cells, found room for %d", t.t.spec.Name, len(rows), want, room)
+	}
+	for _, r := range rows {
+		if err := t.checkRow("get", r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // GetCells copies single cells of a row into dst; cols are ascending. Where the cache has the row it is read, else only these travel.
 func (t Table[T]) GetCells(ctx context.Context, row int64, cols []int64, dst []T) (Clock, error) {
 	if err := t.checkRow("get", row); err != nil {
@@ -260,14 +287,10 @@ func (t Table[T]) GetCells(ctx context.Context, row int64, cols []int64, dst []T
 	}
 	s, d := t.w.s, t.w.d
 	d.Lock()
-	if r := t.t.find(row); r != nil && s.c.err == nil {
-		if v, ok := s.c.fresh(r, s); ok {
-			r.used = true
-			s.c.Hits++
-			t.readCells(r, cols, dst)
-			d.Unlock()
-			return t.saw(v), nil
-		}
+	if v, ok := t.cachedCells(row, cols, dst); ok {
+		s.c.Hits++
+		d.Unlock()
+		return t.saw(v), nil
 	}
 	d.Unlock()
 	t.r.one[0] = row
@@ -276,21 +299,45 @@ func (t Table[T]) GetCells(ctx context.Context, row int64, cols []int64, dst []T
 	if err != nil {
 		return 0, err
 	}
-	copy(dst, asCells[T](g.out))
 	d.Lock()
-	if t.t.spec.Optimizer == "" {
-		for at := 0; at < len(cols); {
-			n := 1
-			for at+n < len(cols) && g.owns[at+n] == g.owns[at] {
-				n++
-			}
-			t.overlayCells(row, cols[at:at+n], dst[at:at+n], g.owns[at])
-			at += n
-		}
+	if c, ok := t.cachedCells(row, cols, dst); ok { // it came meanwhile, and may be older: the next read has it
+		v = c
+	} else {
+		copy(dst, asCells[T](g.out))
+		t.overlayOwn(g, dst)
 	}
 	s.c.unpin(g)
 	d.Unlock()
 	return t.saw(v), nil
+}
+
+// cachedCells reads cells of a row that the cache has, and reports whether it does.
+func (t Table[T]) cachedCells(row int64, cols []int64, dst []T) (v Clock, ok bool) {
+	s := t.w.s
+	r := t.t.find(row)
+	if r == nil || s.c.err != nil {
+		return 0, false
+	}
+	if v, ok = s.c.fresh(r, s); ok {
+		r.used = true
+		t.readCells(r, cols, dst)
+	}
+	return v, ok
+}
+
+// overlayOwn adds the worker's deltas that the cells of an answer lack.
+func (t Table[T]) overlayOwn(g *getCall, dst []T) {
+	if t.t.spec.Optimizer != "" {
+		return
+	}
+	for at := 0; at < len(g.cols); {
+		n := 1
+		for at+n < len(g.cols) && g.owns[at+n] == g.owns[at] {
+			n++
+		}
+		t.overlayCells(g.rows[0], g.cols[at:at+n], dst[at:at+n], g.owns[at])
+		at += n
+	}
 }
 
 // overlayCells adds what the worker added since its round own.
