@@ -27,10 +27,13 @@ type Blame struct {
 type Mismatch struct {
 	Step         uint64
 	Tag          uint32
-	Field        string // operation, dtype, reduction, root, codec, scale, shape, count, splits
+	Field        string // operation, dtype, reduction, root, codec, scale, shape, count, splits, operations of the step
 	RankA, RankB int
 	A, B         string
 }
+
+// stepOps is the Field where ranks have begun other operations.
+const stepOps = "operations of the step"
 
 // A Cause is why an operation failed.
 type Cause uint8

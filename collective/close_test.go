@@ -66,6 +66,41 @@ func TestCloseAfterCommit(t *testing.T) {
 	}
 }
 
+// TestCloseBeforeTheLastVote: a rank that has voted and closes its group takes no more frames, and nobody's commit waits until it does.
+func TestCloseBeforeTheLastVote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rank := 0
+		w := openWith(t, inMemory, 3, collective.Options{}, nil, func(s transport.Stream) transport.Stream {
+			if rank++; rank > 1 {
+				return s
+			}
+			return &lateStream{s, collective.KindVote, 10 * time.Millisecond} // of rank 0, which has all votes at once
+		})
+		defer w.close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		begin := time.Now()
+		errs := w.each(func(r int, g *collective.Group) error {
+			if r < 2 {
+				return g.Commit(ctx, 0)
+			}
+			time.AfterFunc(5*time.Millisecond, func() { _ = g.Close() })
+			if err := g.Commit(ctx, 0); !errors.Is(err, collective.ErrClosed) {
+				return fmt.Errorf("the commit of a group that was closed meanwhile: %w", err)
+			}
+			return nil
+		})
+		for r, err := range errs {
+			if err != nil {
+				t.Errorf("rank %d: %v", r, err)
+			}
+		}
+		if took := time.Since(begin); took > 100*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
 // heldSend is a stream whose first send of an operation's frame is held up, and which tells who is sent to.
 type heldSend struct {
 	transport.Stream
@@ -299,6 +334,14 @@ func TestLeft(t *testing.T) {
 			})[:2] {
 				left(t, fmt.Sprint("rank ", r), 2, err)
 			}
+		},
+		"before something is sent to it": func(t *testing.T, _ *world, g []*collective.Group, do start) {
+			_ = g[2].Close()
+			synctest.Wait()
+			if err := do(0, 0, collective.Op{Kind: collective.Send, Root: 2}); err != nil {
+				t.Errorf("it is the commit that says so: %v", err)
+			}
+			left(t, "rank 0", 2, g[0].Commit(t.Context(), 0))
 		},
 		"in an operation": func(t *testing.T, w *world, g []*collective.Group, do start) {
 			for r, err := range w.each(func(r int, _ *collective.Group) error {

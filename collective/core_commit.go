@@ -228,7 +228,7 @@ func (c *core) decided() {
 		if a > b {
 			a, b, x, y = b, a, y, x
 		}
-		err = &Mismatch{Step: t.step, Field: "operations of the step", RankA: a, RankB: b, A: fmt.Sprintf("%#08x", x), B: fmt.Sprintf("%#08x", y)}
+		err = &Mismatch{Step: t.step, Field: stepOps, RankA: a, RankB: b, A: fmt.Sprintf("%#08x", x), B: fmt.Sprintf("%#08x", y)}
 	}
 	c.memories = append(c.memories, c.cooling[:min(len(c.cooling), max(0, 16-len(c.memories)))]...)
 	clear(c.cooling)

@@ -92,9 +92,14 @@ func (c *core) waiting(o *operation) Wait {
 	return w
 }
 
-// startedAt compares an operation that takes long with ours, which may have ended: where there is nothing to send, it has met nobody.
+// startedAt compares an operation that takes long with ours, which may have ended: where there is nothing to send, it has met nobody. A rank that
+// commits begins no more, and voids what it has not begun: the vote of the other, which is still to come, says so to all.
 func (c *core) startedAt(from int, ev *transport.Event) {
-	o := c.find(ev.Op.Step(), ev.Op.Index())
+	step, tag := ev.Op.Step(), ev.Op.Index()
+	o := c.find(step, tag)
+	if o == nil && step == c.step && c.vote != nil && !c.isSettled(step, tag) {
+		c.trigger(tag, fault{cause: Disagree, rank: from, field: stepOps, rankA: min(c.self, from), rankB: max(c.self, from)})
+	}
 	if o == nil || o.err != nil || o.job == nil || o.left == nil {
 		return
 	}

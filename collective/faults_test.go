@@ -430,6 +430,46 @@ func neverCommits(t *testing.T, size, idle, first int, barrier bool) {
 	}
 }
 
+// A rank that commits without an operation which the others begin then is found at once, not when its vote has waited too long for theirs.
+func TestRankSkips(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, size := range []int{2, 3, 9} {
+			for skips := range size {
+				for _, op := range []collective.Op{{Kind: collective.Barrier}, {}, {Kind: collective.Gather, Root: (skips + 1) % size}} {
+					w := open(t, inMemory, size, collective.Options{})
+					begin := time.Now()
+					errs := w.each(func(r int, g *collective.Group) error {
+						if r != skips {
+							<-time.After(time.Millisecond)
+							src := make([]float32, 10)
+							dst := make([]float32, 10)
+							if op.Kind == collective.Gather {
+								dst = make([]float32, 10*size)
+							}
+							g.Start(op, 0, collective.Of(dst), collective.Of(src))
+						}
+						return g.Commit(t.Context(), 0)
+					})
+					var m *collective.Mismatch
+					if !errors.As(errs[0], &m) || m.Field != "operations of the step" || m.RankA != skips && m.RankB != skips || (m.A == "") == (m.B == "") {
+						t.Errorf("%v of %d ranks, %d skips it: %v", op.Kind, size, skips, errs[0])
+					}
+					for r, err := range errs {
+						if fmt.Sprint(err) != fmt.Sprint(errs[0]) {
+							t.Errorf("%v of %d ranks, %d skips it: rank 0 has %v, rank %d %v", op.Kind, size, skips, errs[0], r, err)
+						}
+					}
+					if took := time.Since(begin); took > 100*time.Millisecond {
+						t.Errorf("%v of %d ranks, %d skips it: it took %v", op.Kind, size, skips, took)
+					}
+					w.must(func(_ int, g *collective.Group) error { return g.Barrier(t.Context()) })
+					w.close()
+				}
+			}
+		}
+	})
+}
+
 // A rank that never sends what another is to receive is named, and not a third one, whom that does not concern.
 func TestRankNeverSends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

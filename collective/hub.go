@@ -306,7 +306,7 @@ func (h *hub) await(ctx context.Context, until func() bool) {
 }
 
 // drain waits until the streams are through with all memory: at once, as a rule, since a commit means that every frame has come. Where
-// the group has failed, or another goroutine has begun the next step, nobody waits.
+// the group has failed, or a rank has left, or another goroutine has begun the next step, nobody waits.
 func (h *hub) drain(ctx context.Context, c *core) error {
 	for r, n := range c.names {
 		p := c.peers[r]
@@ -317,7 +317,7 @@ func (h *hub) drain(ctx context.Context, c *core) error {
 			}
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			vain = c.failed != nil
+			vain = c.failed != nil || c.left(r)
 			for _, o := range c.ops {
 				vain = vain || !o.finish
 			}

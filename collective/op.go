@@ -76,7 +76,8 @@ func (k Kind) reduces() bool { return k == AllReduce || k == ReduceTo || k == Re
 // A Reduce is how elements are combined.
 type Reduce uint8
 
-// The reductions. Mean of whole numbers rounds towards zero. And and Or are those of bits.
+// The reductions. What is beyond the type wraps round in whole numbers, and is infinite in others. That holds too for the sum that Mean
+// divides, or Scale multiplies: of F16 it is 65,504 at most, of U8 255. Mean of whole numbers rounds towards zero. And and Or are those of bits.
 const (
 	Sum Reduce = iota
 	Mean

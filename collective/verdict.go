@@ -36,7 +36,9 @@ func (in *incident) verdict() *fault {
 			text *string
 		}{{f.rankA, &f.a}, {f.rankB, &f.b}} {
 			if m := in.reports[side.rank]; m != nil && m.desc != nil {
-				*side.text = m.desc.splits
+				if *side.text = m.desc.splits; f.field == stepOps {
+					*side.text = m.fault.op
+				}
 			}
 		}
 	case Deadline:

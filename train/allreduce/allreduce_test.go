@@ -127,7 +127,7 @@ func digits() *trivium.Job {
 // buckets is a model whose gradient travels in more than one bucket.
 func buckets() string {
 	if testing.Short() {
-		return "mlp:150,20"
+		return "mlp:170,20"
 	}
 	return "mlp:300,20"
 }

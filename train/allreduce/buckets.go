@@ -67,6 +67,9 @@ func (x *exchange) cut(l *trivium.Layout, codec compress.Codec, sharded bool) {
 		x.rides = true
 	}
 	x.launches(l, plain, x.launch)
+	if x.rides && len(x.buckets) == 1 {
+		x.ready = nil // all of it waits for the facts
+	}
 }
 
 // launches has buckets leave, by start, as their tensors become final.

@@ -48,6 +48,21 @@ func TestCase3Overlap(t *testing.T) {
 	}
 }
 
+// TestNoOverlap: a gradient of one bucket, which waits for the loss that travels with it, is beside nothing.
+func TestNoOverlap(t *testing.T) {
+	job := digits()
+	job.Steps = 3
+	c := &crew{n: 2}
+	if _, err := c.Train(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	for rank := range c.n {
+		if over := c.counters(t, rank)(observe.OverlapTime(observe.Push)); over != 0 {
+			t.Errorf("rank %d: %v of push overlapped", rank, over)
+		}
+	}
+}
+
 func overlaps(t *testing.T, exact bool, o allreduce.Options) {
 	job := digits()
 	job.Model, job.Steps, job.Exact = buckets(), 3, exact
