@@ -20,7 +20,7 @@ func (r *Run) begin(ctx context.Context) {
 		f(r.Progress(now))
 	}
 	if r.saved != nil {
-		r.notice(observe.Warn, "residual", "the checkpoint has what a codec dropped of gradients, and this run has no codec of gradients: that much is lost")
+		r.Notice(observe.Warn, "residual", "the checkpoint has what a codec dropped of gradients, and this run has no codec of gradients: that much is lost")
 		r.saved = nil
 	}
 	if r.at.Step > 0 {

@@ -121,7 +121,7 @@ type Watch struct {
 	Evaluated    func(p Progress, m map[string]float64) // by split.metric
 	Checkpointed func(p Progress, name string)          // it is safe
 	Note         func(text string)                      // a sentence that a user should read, such as that the data is generated
-	Notice       func(level observe.Level, text string) // what became of training: an early stop, a checkpoint that could not be pruned
+	Notice       func(level observe.Level, text string) // what to know of training: an early stop, a checkpoint that could not be pruned
 	Scores       func(split string, s *Evaluation)      // the metrics themselves, such as a confusion matrix
 }
 

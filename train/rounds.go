@@ -15,7 +15,7 @@ func (r *Run) Extent() (update, epoch int64) {
 	if r.batch < 0 {
 		return r.epochRows, r.epochRows
 	}
-	return int64(r.batch), r.epochRows
+	return min(int64(r.batch), r.epochRows), r.epochRows
 }
 
 // Identify fills IDs of the batches, for models that keep something for each row.

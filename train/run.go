@@ -211,7 +211,7 @@ func (r *Run) over(reason trivium.Reason, err error) {
 // Stop ends the run for that reason, because of what text says: a strategy calls it and leaves its loop.
 func (r *Run) Stop(reason trivium.Reason, text string) {
 	r.over(reason, nil)
-	r.notice(observe.Info, "stop", text)
+	r.Notice(observe.Info, "stop", text)
 }
 
 // Replaced says that the parameters are others than the last update made: what was measured and saved before is not of them.

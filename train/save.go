@@ -129,13 +129,14 @@ func (r *Run) prune(ctx context.Context) {
 	}
 	k.mine = left
 	if err := errors.Join(errs...); err != nil {
-		r.notice(observe.Warn, "prune", fmt.Sprintf("old checkpoints stay: %v", err))
+		r.Notice(observe.Warn, "prune", fmt.Sprintf("old checkpoints stay: %v", err))
 	}
 }
 
-func (r *Run) notice(level observe.Level, kind, text string) {
+// Notice tells whoever watches, in a sentence, what it should know of the run; kind is the event's. Where all decide together, rank 0 says it.
+func (r *Run) Notice(level observe.Level, kind, text string) {
 	if r.agree != nil && r.env.Rank != 0 {
-		return // rank 0 says it
+		return
 	}
 	r.Event(level, kind, r.at.Step, text)
 	r.log.Info(text, "kind", kind, "step", r.at.Step)
@@ -184,9 +185,9 @@ func (r *Run) evaluate(ctx context.Context) (reason trivium.Reason, improved boo
 		}
 		switch reason {
 		case trivium.TargetMet:
-			r.notice(observe.Info, "stop", fmt.Sprintf("%s is %.6g: the target %s is met", r.Job.Stop.Metric, values[r.Job.Stop.Metric], r.Job.Stop.Target))
+			r.Notice(observe.Info, "stop", fmt.Sprintf("%s is %.6g: the target %s is met", r.Job.Stop.Metric, values[r.Job.Stop.Metric], r.Job.Stop.Target))
 		case trivium.Stopped:
-			r.notice(observe.Info, "stop", fmt.Sprintf("%s made no progress in %d evaluations; the best was after update %d", r.Job.Stop.Metric, r.at.Bad, r.at.BestStep))
+			r.Notice(observe.Info, "stop", fmt.Sprintf("%s made no progress in %d evaluations; the best was after update %d", r.Job.Stop.Metric, r.at.Bad, r.at.BestStep))
 		}
 	}
 	r.evaluated = r.at.Step

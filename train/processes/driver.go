@@ -43,7 +43,7 @@ type Driver struct {
 	Launcher  launch.Launcher
 	CPUs      []int        // the cores that the workers share; nil: all
 	Build     string       // that the workers must have too
-	Data      *data.Splits // given: its rows are shipped to the workers, which then open no data: each gets its shard, or all rows (Topology.Shards)
+	Data      *data.Splits // given: its rows are shipped to the workers, which then open no data: each gets its shard, or all rows (Topology.Shards). Train lets go of it before Ready
 
 	// Summed says that the caller has the data's checksum. No worker takes that of rows that it generates then, and makes those that it trains
 	// on alone.

@@ -96,7 +96,7 @@ func (d *Driver) greet(ctx context.Context, p *part, h hello, wait *sync.WaitGro
 		return
 	}
 	if h.Build != d.Build {
-		d.fail(p, &train.JobError{Err: fmt.Errorf("it runs another program: build %s, want %s", h.Build, d.Build)})
+		d.fail(p, &train.JobError{Err: fmt.Errorf("on %s it runs another program: build %.12s, want %.12s; was its file replaced?", h.Host, h.Build, d.Build)})
 		return
 	}
 	if d.Started != nil {

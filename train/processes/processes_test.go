@@ -151,7 +151,11 @@ func TestTrain(t *testing.T) {
 			var metrics map[string]float64
 			saved := ""
 			d.Watch = train.Watch{
-				Begin:        func(p train.Progress) { saw = p },
+				Begin: func(p train.Progress) {
+					if saw = p; d.Data != nil {
+						t.Error("the driver keeps the data that all workers have")
+					}
+				},
 				Progress:     func(p train.Progress) { saw = p },
 				Evaluated:    func(_ train.Progress, m map[string]float64) { metrics = maps.Clone(m) },
 				Checkpointed: func(_ train.Progress, name string) { saved = name },
@@ -296,6 +300,15 @@ func TestInterruptBeforeUpdates(t *testing.T) {
 	}
 }
 
+func hostname(t *testing.T) string {
+	t.Helper()
+	name, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -308,7 +321,7 @@ func TestRefusals(t *testing.T) {
 			if name == "worker/2" {
 				o.Build = "that"
 			}
-		}, nil, []string{"worker 2", "build that, want this"}, true},
+		}, nil, []string{"worker 2", "on " + hostname(t), "build that, want this", "was its file replaced"}, true},
 		{"other data", func(name string, o *processes.Options) {
 			o.Sources = data.Sources{"digits": func(ctx context.Context, d trivium.Data) (*data.Splits, error) {
 				s, err := data.Digits(ctx, d)

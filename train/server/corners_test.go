@@ -13,6 +13,7 @@ import (
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/checkpoint"
 	"github.com/trivium-ml/trivium/nn"
+	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/train"
@@ -155,6 +156,120 @@ func TestUnevenRows(t *testing.T) {
 			if r := along / all; math.Abs(r-1) > 0.02 {
 				t.Errorf("batch %d, %v, optimizer at the %v: the model moves %.3f times as far as one process moves it", batch, o.Mode, o.OptimizerAt, r)
 			}
+		}
+	}
+}
+
+// TestUnevenWeights: where each worker's gradient makes a step, it counts for what its rows weigh, whatever the optimizer.
+func TestUnevenWeights(t *testing.T) {
+	for _, spec := range []trivium.OptimizerSpec{{Name: "sgd", Rate: 0.01}, {Name: "momentum", Rate: 0.001}, {Name: "adam", Rate: 0.0003}} {
+		j := job()
+		j.Data.ClassWeight = "0=10,1=10,2=10,3=10,4=10,5=0.1,6=0.1,7=0.1,8=0.1,9=0.1"
+		j.Batch, j.Epochs, j.Steps, j.Optimizer = 8, 0, 80, spec
+		want := alone(t, train.Env{}, j)
+		still := *j
+		still.Optimizer.Rate = 1e-12
+		begin := alone(t, train.Env{}, &still)
+		for _, o := range []server.Options{{Mode: ps.SSP}, {Mode: ps.ASP}, {Mode: ps.SSP, OptimizerAt: server.AtWorker}, {Mode: ps.BSP, OptimizerAt: server.AtWorker}} {
+			got, err := (&crew{workers: 4, servers: 1, o: o}).paced(t, j)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var off, all float64
+			for i, x := range want.Params.Flat {
+				a, b := float64(x-begin.Params.Flat[i]), float64(got.Params.Flat[i]-begin.Params.Flat[i])
+				off, all = off+(a-b)*(a-b), all+a*a
+			}
+			if r := math.Sqrt(off / all); r > 0.25 { // 0.1 to 0.2; 0.46 to 0.54 where each worker counts the same
+				t.Errorf("%s, %v, optimizer at the %v: the model ends %.2f of its way from where one process brings it", spec.Name, o.Mode, o.OptimizerAt, r)
+			}
+		}
+	}
+}
+
+// TestScheduleOfWeightless: a schedule counts updates also where a worker's rows weigh nothing, as most do here.
+func TestScheduleOfWeightless(t *testing.T) {
+	j := job()
+	j.Data.ClassWeight = "0=0,1=0,2=0,3=0,4=0,5=0"
+	j.Batch, j.Epochs, j.Optimizer = 4, 0, trivium.OptimizerSpec{Name: "sgd", Rate: 0.01, Schedule: "linear:40"}
+	var ends [2]trivium.Result
+	for i, steps := range []int64{50, 80} {
+		x := *j
+		x.Steps = steps
+		var err error
+		if ends[i], err = (&crew{workers: 4, servers: 1, o: server.Options{Mode: ps.SSP, Staleness: 1}}).paced(t, &x); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var off, all float64
+	for i, x := range ends[0].Params.Flat { // softmax begins at 0
+		d := float64(ends[1].Params.Flat[i] - x)
+		off, all = off+d*d, all+float64(x)*float64(x)
+	}
+	if r := math.Sqrt(off / all); !(r < 0.06) { // 0.01 to 0.02, since two runs differ by what came first; 0.19 where updates are counted that have weight
+		t.Errorf("from update 50 to update 80 the model goes %.2f of its way, though the rate is 0 after 40", r)
+	}
+}
+
+// TestFewerRowsThanWorkers: workers that never have a row are not counted: not in the mean of the workers' optimizers; and a job is
+// refused where a server would count them.
+func TestFewerRowsThanWorkers(t *testing.T) {
+	for _, batch := range []int{30, trivium.FullBatch} {
+		j := job()
+		j.Data.Train, j.Batch, j.Epochs, j.Steps, j.Optimizer = "0:2", batch, 0, 9, trivium.OptimizerSpec{Name: "momentum", Rate: 0.001}
+		sure, store := blob.Dir(t.TempDir()), blob.Dir(t.TempDir())
+		alone(t, train.Env{Blob: sure}, j)
+		o := server.Options{Mode: ps.BSP, OptimizerAt: server.AtWorker}
+		if _, err := (&crew{env: train.Env{Blob: store}, workers: 3, servers: 1, o: o}).paced(t, j); err != nil {
+			t.Fatal(err)
+		}
+		want, _, err := checkpoint.Latest(t.Context(), sure)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := checkpoint.Latest(t.Context(), store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, x := range want.Optimizer.Slots[0] {
+			if y := got.Optimizer.Slots[0][i]; math.Abs(float64(x-y)) > 1e-3 {
+				t.Errorf("batch %d: velocity %d is %v, local has %v", batch, i, y, x)
+				break
+			}
+		}
+		for _, mode := range []ps.Mode{ps.SSP, ps.ASP} {
+			_, err := (&crew{workers: 3, servers: 1, o: server.Options{Mode: mode}}).paced(t, j)
+			if err == nil || !contains(err, "2 training rows") || !contains(err, "--workers 2") {
+				t.Errorf("batch %d, %s: %v", batch, mode, err)
+			}
+		}
+	}
+}
+
+// TestMomentumIsTold: who asks for the one momentum that reads its own steps late is told, once, of what does not.
+func TestMomentumIsTold(t *testing.T) {
+	for _, c := range []struct {
+		optimizer string
+		o         server.Options
+		told      int
+	}{
+		{"momentum", server.Options{Mode: ps.SSP, Staleness: 3}, 1},
+		{"nesterov", server.Options{Mode: ps.ESSP, Staleness: 1}, 1},
+		{"momentum", server.Options{Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker}, 0},
+		{"momentum", server.Options{Mode: ps.SSP}, 0},
+		{"momentum", server.Options{Mode: ps.ASP}, 0},
+		{"momentum", server.Options{Mode: ps.BSP}, 0},
+		{"sgd", server.Options{Mode: ps.SSP, Staleness: 3}, 0},
+	} {
+		var told []string
+		j := job()
+		j.Epochs, j.Steps, j.Optimizer = 0, 2, trivium.OptimizerSpec{Name: c.optimizer, Rate: 0.001}
+		env := train.Env{Watch: train.Watch{Notice: func(_ observe.Level, text string) { told = append(told, text) }}}
+		if _, err := (&crew{env: env, workers: 2, servers: 1, o: c.o}).paced(t, j); err != nil {
+			t.Fatal(err)
+		}
+		if len(told) != c.told || c.told > 0 && !strings.Contains(told[0], "--optimizer-on worker") {
+			t.Errorf("%s, %+v: %q", c.optimizer, c.o, told)
 		}
 	}
 }

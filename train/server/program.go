@@ -121,12 +121,13 @@ func (g *gradients) Round(ctx context.Context, _ *ps.Worker, b trivium.Batch) er
 		if err != nil {
 			return fmt.Errorf("train: update %d: %w", w.round, err)
 		}
+		by := w.divisor(b.Rows, weight)
 		if w.o.OptimizerAt == AtWorker {
 			w.run.Enter(observe.Apply)
-			w.ownUpdate(w.round, weight, w.share(b.Rows))
+			w.ownUpdate(w.round, by)
 			w.run.Leave()
 		}
-		if err := w.push(0, weight/w.evenly(b.Rows), loss); err != nil {
+		if err := w.push(0, by, loss); err != nil {
 			return err
 		}
 	}
@@ -137,6 +138,15 @@ func (g *gradients) Round(ctx context.Context, _ *ps.Worker, b trivium.Batch) er
 // share is this worker's part of the update's rows.
 func (w *worker) share(rows int) float32 { return float32(float64(rows) / float64(w.run.UpdateRows())) }
 
+// checkRows refuses data of so few rows that servers, which know none but the job's batch, would count workers that never have one.
+func (o Options) checkRows(run *train.Run, workers int) error {
+	rows, _ := run.Extent()
+	if o.Mode == ps.BSP || o.OptimizerAt == AtWorker || min(rows, int64(workers)) == int64(busy(run.Job.Batch, workers)) {
+		return nil
+	}
+	return &train.JobError{Err: fmt.Errorf("server: %d training rows are too few for %d workers, of whom under %s each takes a step of the server's: give --workers %d, or --consistency bsp", rows, workers, o.Mode, rows)}
+}
+
 // busy is how many workers have rows in an update of so many, which are shared out evenly: the others take no step.
 func busy(rows, workers int) int {
 	if rows == trivium.FullBatch {
@@ -145,14 +155,18 @@ func busy(rows, workers int) int {
 	return min(rows, workers)
 }
 
-// evenly is how many times an nth of the update's rows these are, where the server makes a step of each worker's gradient and takes an nth
-// of it: a rule that is linear then makes of the gradient's share what the rows' share is. One that is not counts the workers that have rows,
-// whatever their number.
-func (w *worker) evenly(rows int) float64 {
-	if !w.linear {
-		return 1
+// divisor is what the sum of this worker's gradients is divided by; 0: it takes no step. Under BSP the server adds up all sums and all weights,
+// and divides once. Where each worker's sum is a step of its own, of which an nth counts, that is to be its part of the update: it is divided
+// by an nth of what all rows of the update weigh. Of the others' that is not known before they meet: each counts for what one here has
+// weighed so far, on average.
+func (w *worker) divisor(rows int, weight float64) float64 {
+	if w.o.Mode == ps.BSP && w.o.OptimizerAt == AtServer {
+		return weight
 	}
-	return float64(rows) * float64(busy(w.job.Batch, w.env.Workers())) / float64(w.run.UpdateRows())
+	w.rows, w.weight = w.rows+int64(rows), w.weight+weight
+	n, _ := w.busy()
+	others := float64(w.run.UpdateRows()-int64(rows)) * w.weight / float64(w.rows)
+	return (weight + others) / float64(n)
 }
 
 // A modelProgram is one that a model brings.

@@ -151,6 +151,18 @@ func (o Options) checkFTRL() error {
 	return nil
 }
 
+// overshoots returns a sentence where a rate that suits local can be far too high, or nothing. A worker that reads what lacks its own last s
+// steps, by one momentum of all, pushes on for as long; momentum of its own on parameters that have its steps does not.
+func (o Options) overshoots(job *trivium.Job) string {
+	momentum := job.Optimizer.Name == "momentum" || job.Optimizer.Name == "nesterov"
+	stale := (o.Mode == ps.SSP || o.Mode == ps.ESSP) && o.Staleness > 0
+	if !momentum || !stale || o.OptimizerAt == AtWorker {
+		return ""
+	}
+	return fmt.Sprintf("%s at the server overshoots at lower rates than in one process, since workers read parameters that lack up to %d rounds, their own too: if the loss stays high, give --optimizer-on worker, --consistency asp, or a lower --rate",
+		job.Optimizer.Name, o.Staleness)
+}
+
 // Train runs this process's part of job. A worker returns the model as it last read it; under BSP it is the same at all.
 func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result, error) {
 	env, hard := s.env, train.UntilLost(ctx)
@@ -176,7 +188,7 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 		return train.NotBegun(hard, err)
 	}
 	defer run.Close()
-	if err := s.o.rounds(run); err != nil {
+	if err := errors.Join(s.o.rounds(run), s.o.checkRows(run, env.Workers())); err != nil {
 		return train.NotBegun(hard, err)
 	}
 	if s.o.Mode != ps.ASP && s.o.Staleness == 0 {

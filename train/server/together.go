@@ -169,9 +169,9 @@ func newOwnRule(run *train.Run, rule trivium.Optimizer, slots [][]float32, worke
 	return r
 }
 
-// ownUpdate makes the update of this worker's optimizer, of its own rows, which are this share of all.
-func (w *worker) ownUpdate(step int64, weight float64, share float32) {
-	if weight == 0 {
+// ownUpdate makes the update of this worker's optimizer: an nth of that by the sum of its gradients, divided by so much.
+func (w *worker) ownUpdate(step int64, by float64) {
+	if by == 0 {
 		return
 	}
 	w.stateMu.Lock()
@@ -179,7 +179,7 @@ func (w *worker) ownUpdate(step int64, weight float64, share float32) {
 	isa, l, slots, own := w.run.CPU.ISA, w.run.Layout(), w.state.Slots(), w.rules
 	own.rounds++
 	views := make([][]float32, len(slots))
-	sum := float32(weight * w.tooLong(weight))
+	sum := float32(by * w.tooLong(by))
 	apply := func(step int64, from, to int, first bool, share float32, n float64) {
 		u, p := w.update[from:to], w.run.Params.Flat[from:to]
 		kernel.ScaleInto(isa, u, w.gradient.Flat[from:to], sum)
@@ -195,6 +195,7 @@ func (w *worker) ownUpdate(step int64, weight float64, share float32) {
 		w.rule.Apply(step, l, from, p, u, u, views)
 		own.scale(isa, u, views[own.squares], own.product[from:to], share, n)
 	}
+	share := 1 / float32(own.workers)
 	for _, r := range w.tables.runs {
 		apply(step, r[0], r[1], own.rounds == 1, share, float64(own.workers))
 	}
@@ -219,7 +220,7 @@ func (w *worker) ownUpdate(step int64, weight float64, share float32) {
 
 // tooLong is how many times the job's limit the norm of the whole gradient is, at least 1: the rule, which is given a part at a time,
 // finds no part too long once all are divided by it.
-func (w *worker) tooLong(weight float64) float64 {
+func (w *worker) tooLong(by float64) float64 {
 	limit := w.job.Optimizer.ClipNorm
 	if limit == 0 {
 		return 1
@@ -238,7 +239,7 @@ func (w *worker) tooLong(weight float64) float64 {
 			add(x.from+int(r)*x.cols, x.from+(int(r)+1)*x.cols)
 		}
 	}
-	return max(1, math.Sqrt(sum)/weight/limit)
+	return max(1, math.Sqrt(sum)/by/limit)
 }
 
 // normBlock is the number of squares that are added in float32.

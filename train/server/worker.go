@@ -54,7 +54,8 @@ type worker struct {
 	sums     []partSum
 	wanted   []ps.Wanted
 	settled  bool          // all have made their last updates
-	linear   bool          // the server makes of each worker's gradient a step that is linear in it
+	rows     int64         // that divisor has seen in this run
+	weight   float64       // theirs
 	took     time.Duration // by the last step's own work
 	updates  int64         // in all
 	begun    int64         // the update after which this run goes on
@@ -73,7 +74,6 @@ func (w *worker) train(ctx context.Context) (trivium.Result, error) {
 	if w.rule, err = optim.New(w.job.Optimizer, w.run.CPU.ISA); err != nil {
 		return train.NotBegun(hard, &train.JobError{Err: err})
 	}
-	w.linear = w.o.Mode != ps.BSP && w.o.OptimizerAt == AtServer && newPart(w.job, w.rule).linear
 	walk, stop := context.WithCancelCause(hard)
 	defer stop(nil)
 	if err := w.open(); err != nil {
@@ -94,6 +94,9 @@ func (w *worker) train(ctx context.Context) (trivium.Result, error) {
 		w.run.Agree(func(_ context.Context, values map[string]float64, err error) (map[string]float64, error) {
 			return values, err
 		})
+	}
+	if s := w.o.overshoots(w.job); s != "" {
+		w.run.Notice(observe.Info, "rate", s)
 	}
 	w.cutting = &cutting{w: w}
 	switch {
@@ -215,7 +218,8 @@ func (w *worker) openTables() (err error) {
 	if w.o.OptimizerAt == AtWorker {
 		w.update = tensor.Aligned[float32](l.Len())
 		if !w.o.apart() {
-			w.rules = newOwnRule(w.run, w.rule, w.state.Slots(), busy(w.job.Batch, w.env.Workers()))
+			n, _ := w.busy()
+			w.rules = newOwnRule(w.run, w.rule, w.state.Slots(), n)
 		}
 	}
 	if err := w.fill(); err != nil {
