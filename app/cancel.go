@@ -27,7 +27,7 @@ func (v *cancelVerb) Run(ctx context.Context, s *session) error {
 	}
 	switch {
 	case j.State.Ended():
-		fmt.Fprintf(s.out, "%s is %s\n", j.ID, j.State)
+		fmt.Fprintln(s.out, j.Sentence())
 	default:
 		fmt.Fprintf(s.out, "%s is told to end\n", j.ID)
 	}

@@ -29,6 +29,7 @@ type grammar struct {
 	Status statusVerb `cmd:"" help:"Show a cluster's members and jobs."`
 	Cancel cancelVerb `cmd:"" help:"Cancel a job of a cluster."`
 	Logs   logsVerb   `cmd:"" help:"Print what a job of a cluster prints."`
+	Fetch  fetchVerb  `cmd:"" help:"Fetch the run that a job of a cluster left."`
 	Bench  benchVerb  `cmd:"" help:"Measure what there is to train on."`
 
 	Compare compareVerb `cmd:"" help:"Train under every topology, beside the real systems, and report which is fastest."`

@@ -61,7 +61,11 @@ func (f *onFlags) dial(ctx context.Context) (*fleet.Client, error) {
 	if f.On == "" {
 		return nil, misusedf("--on: name the coordinator, as host:port")
 	}
-	if _, _, err := net.SplitHostPort(f.On); err != nil {
+	_, port, err := net.SplitHostPort(f.On)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
 		return nil, misusedf("--on: want the coordinator as host:port, found %q", f.On)
 	}
 	token, err := parseToken(f.Token)
@@ -82,8 +86,12 @@ func joinError(err error) error {
 	if err == nil {
 		return nil
 	}
-	if _, refused := errors.AsType[*trust.Refusal](err); refused {
+	_, refused := errors.AsType[*trust.Refusal](err)
+	switch {
+	case refused:
 		return misused(err) // the token, the clock, the name or this program is another than the cluster takes
+	case errors.Is(err, context.Canceled):
+		return &codedError{Interrupted, errors.New("interrupted")}
 	}
 	return &codedError{Lost, err}
 }
@@ -158,8 +166,8 @@ func (s *session) attend(ctx context.Context, t *training, client *fleet.Client,
 	}
 	err := client.Log(ctx, id, true, words)
 	if ctx.Err() != nil {
-		return &codedError{Interrupted, fmt.Errorf("%s goes on without this command; follow it with: %s logs -f %s %s, end it with: %s cancel %s %s",
-			id, s.command, id, on, s.command, id, on)}
+		return &codedError{Interrupted, fmt.Errorf("%s goes on without this command; follow it with: %s logs -f %s %s, then get its run with: %s fetch %s %s, or end it with: %s cancel %s %s",
+			id, s.command, id, on, s.command, id, on, s.command, id, on)}
 	}
 	var j fleet.Job
 	if err == nil {
@@ -177,6 +185,8 @@ func (s *session) attend(ctx context.Context, t *training, client *fleet.Client,
 	}
 	if moved != "" {
 		t.show.say("run", fmt.Sprintf("run directory %s", moved))
+	} else if j.State == fleet.Done {
+		return &codedError{Failed, fmt.Errorf("%s, and left no run: is the coordinator's disk full? What it printed says where its model is, on that machine", j.Sentence())}
 	}
 	if j.State != fleet.Done {
 		code := j.Code

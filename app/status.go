@@ -25,12 +25,20 @@ func (v *statusVerb) Run(ctx context.Context, s *session) error {
 		return err
 	}
 	defer client.Close()
+	return v.show(ctx, s, client)
+}
+
+// show prints the status, or one each second until ctx ends.
+func (v *statusVerb) show(ctx context.Context, s *session, client *fleet.Client) error {
 	screen := v.Follow && !v.JSON && newProgress(s.out, false, false, func(string) string { return "" }).style == bar
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
 		st, err := client.Status(ctx)
-		if err != nil {
+		switch {
+		case err != nil && v.Follow && ctx.Err() != nil:
+			return nil
+		case err != nil:
 			return clusterError(err)
 		}
 		switch {

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/trivium-ml/trivium/blob"
@@ -109,9 +110,14 @@ func (s *session) trainWithWorkers(ctx context.Context, t *training) error {
 			return err
 		}
 	}
-	if t.splits != nil {
-		defer t.splits.Close()
+	closeData := func() {
+		if t.splits != nil {
+			_ = t.splits.Close() // it was only read
+			t.splits = nil
+			debug.FreeOSMemory() // a coordinator lives on, and may make no garbage for long
+		}
 	}
+	defer closeData()
 	cpu := tensor.NewCPU(1, t.job.Exact) // to describe the model; the workers have their own
 	defer cpu.Close()
 	about, err := t.head(cpu.ISA)
@@ -141,6 +147,7 @@ func (s *session) trainWithWorkers(ctx context.Context, t *training) error {
 		Observe: o.hub, Log: team.log, Output: s.workerOutput, Data: t.splits,
 		Watch: t.watch(o, func() { o.figures(observe.Driver) }),
 		Ready: func(f processes.Facts) (blob.Store, error) {
+			closeData() // the workers have their rows
 			if err := t.know(facts{f.Checksum, f.Rows, f.Notes}); err != nil {
 				return nil, err
 			}

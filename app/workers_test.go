@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -323,6 +324,15 @@ func TestCluster(t *testing.T) {
 	if got = runIn(t, dir, append([]string{"logs", "job-1"}, on...)...); !strings.Contains(got.out, "average of 3 workers") {
 		t.Errorf("logs: %s%s", got.out, got.err)
 	}
+	if got = runIn(t, dir, append([]string{"fetch", "job-1"}, on...)...); got.code != Done || !strings.Contains(got.out, filepath.Join("runs", "cluster-2")) {
+		t.Errorf("fetch: exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "runs", "cluster-2", "result.json")); err != nil {
+		t.Error(err)
+	}
+	if got = runIn(t, dir, append([]string{"cancel", "job-1"}, on...)...); got.code != Done || got.out != "job-1 is done\n" {
+		t.Errorf("cancel of a job that is done: exits with %d: %s%s", got.code, got.out, got.err)
+	}
 	if got = runIn(t, dir, append(strings.Fields("train "+small+" --topology average --workers 2 --threads 1 --ship-data --name sent"), on...)...); got.code != Done {
 		t.Errorf("with shipped data: exits with %d: %s%s", got.code, got.out, got.err)
 	}
@@ -334,7 +344,7 @@ func TestCluster(t *testing.T) {
 	// rates does so no more.
 	words, hint, leave := background(t, dir, append(strings.Fields("train "+small+" --workers 9"), on...)...)
 	words.await(t, "job-3 is queued: 9 workers of 1 cores each do not fit")
-	if code := leave(); code != Interrupted || !strings.Contains(hint.String(), "logs -f job-3 --on "+at.Addr+" --token TOKEN,") {
+	if code := leave(); code != Interrupted || !strings.Contains(hint.String(), "logs -f job-3 --on "+at.Addr+" --token TOKEN,") || !strings.Contains(hint.String(), "fetch job-3 --on ") {
 		t.Errorf("interrupted, train exits with %d: %s", code, hint)
 	}
 	_, words, leave = background(t, dir, append(strings.Fields("bench net --workers 9"), on...)...)
@@ -386,7 +396,10 @@ func TestCluster(t *testing.T) {
 	firstOut.await(t, "evaluated") // it has a run by now
 	_, _, second := background(t, dir, append(strings.Fields(long+" --quiet"), on...)...)
 	wait(func(st fleet.Status) bool { return strings.Contains(job(st, "job-8").Why, "waits for cores") })
-	if got = runIn(t, dir, append([]string{"cancel", "job-8"}, on...)...); got.code != Done || !strings.Contains(got.out, "job-8 is cancelled") {
+	if got = runIn(t, dir, append([]string{"fetch", "job-8"}, on...)...); got.code != Misused || !strings.Contains(got.err, "job-8 has not ended yet") {
+		t.Errorf("fetch of a job that waits: exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	if got = runIn(t, dir, append([]string{"cancel", "job-8"}, on...)...); got.code != Done || !strings.Contains(got.out, "job-8 is cancelled: it had not begun") {
 		t.Errorf("cancel: exits with %d: %s%s", got.code, got.out, got.err)
 	}
 
@@ -408,6 +421,15 @@ func TestCluster(t *testing.T) {
 		t.Errorf("a cancelled job exits with %d", code)
 	}
 	wait(func(st fleet.Status) bool { return len(st.Members) == 2 })
+
+	// A coordinator that could not write the run down has nothing to fetch.
+	blocked := filepath.Join(dir, "cluster", "jobs", "job-9")
+	if err := errors.Join(os.MkdirAll(blocked, 0o700), os.WriteFile(filepath.Join(blocked, jobRuns), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if got = runIn(t, dir, append(strings.Fields("train "+small+" --workers 2 --name nowhere"), on...)...); got.code != Failed || !strings.Contains(got.err, "job-9 is done, and left no run") {
+		t.Errorf("a job without a run directory: exits with %d: %s%s", got.code, got.out, got.err)
+	}
 
 	for _, c := range []struct {
 		args []string

@@ -54,6 +54,20 @@ func TestRanks(t *testing.T) {
 	}
 }
 
+// A group that may have no more than those who are there waits for nobody.
+func TestFull(t *testing.T) {
+	for seed := range uint64(20) {
+		s := newScene(seed, 4, cluster.Policy{StartWorkers: 4, MaxWorkers: 4}, sim.Options{})
+		s.keep = true
+		s.until(t, second)
+		for n := range s.processes {
+			if at := s.installs(t, sim.Node(n), 0, 4); at >= 20*time.Millisecond {
+				t.Errorf("seed %d: node %d installed the view after %v, a heartbeat or more", seed, n, at)
+			}
+		}
+	}
+}
+
 // formed makes a scene of that many processes, whose ranks are their IDs. Each starts a little after the one before.
 func formed(t *testing.T, n int, pol cluster.Policy) *scene {
 	t.Helper()

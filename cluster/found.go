@@ -52,7 +52,7 @@ func (m *Machine) knocked(from protocol.Name, b *knock) {
 // oldest does it. That two take themselves for it is the store's to decide.
 func (m *Machine) found() {
 	mine := m.mine()
-	if mine == nil || m.change.put != nil || m.now < m.change.retry || m.now-m.admitted < 2*m.policy.Heartbeat {
+	if mine == nil || m.change.put != nil || m.now < m.change.retry {
 		return
 	}
 	if !m.fresh {
@@ -74,6 +74,9 @@ func (m *Machine) found() {
 			return // its part
 		}
 		next.Members = append(next.Members, p.Member)
+	}
+	if len(next.Members) < m.policy.MaxWorkers && m.now-m.admitted < 2*m.policy.Heartbeat {
+		return // those who come together are waited for, a little
 	}
 	if len(next.Members) < need || next.rank(m.self.Name) < 0 || len(next.encode()) > MaxValue {
 		return

@@ -334,6 +334,9 @@ func (m *Machine) saw(in protocol.MetaReply) {
 	case strings.HasPrefix(key, m.keys.prefix+"present/"):
 		if p, err := decodePresence(in.KV.Value); err == nil && !same(p.Name, m.self.Name) {
 			m.setPresence(p, in.KV.Rev)
+			if mine := m.mine(); m.phase == joining && mine != nil && in.KV.Rev < mine.rev { // the watch is late: it was there for the first knock
+				m.send(p.Name, &knock{m.rec.Epoch})
+			}
 		}
 	default:
 		if role, id, incarnation, ok := m.keys.parse(key, "died"); ok {

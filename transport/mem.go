@@ -263,6 +263,9 @@ func (p *memPort) tell(what EventKind, peer Name, err error) {
 				}
 			}
 		}
+		if what == LinkLost && in.lostAgain(&l) {
+			continue
+		}
 		in.links = append(in.links, l)
 		in.signal()
 	}

@@ -156,3 +156,64 @@ func BenchmarkMemory(b *testing.B) {
 		}
 	}
 }
+
+// TestMemoryLinksOfNobody: what a stream that nobody reads keeps of a link that comes and goes does not grow; a frame in between stays there.
+func TestMemoryLinksOfNobody(t *testing.T) {
+	network := transport.NewMemory()
+	here, err := network.Open(t.Context(), transport.Name{ID: "here"}, transport.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer here.Close()
+	s, err := here.Stream("s", transport.StreamOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var there transport.Port
+	again := func() transport.Stream {
+		if there, err = network.Open(t.Context(), transport.Name{ID: "there"}, transport.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		at, err := there.Stream("s", transport.StreamOptions{})
+		if err == nil {
+			err = errors.Join(at.Know(here.Name(), here.Addr()), s.Know(there.Name(), there.Addr()))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	flap := func() {
+		for range 1000 {
+			if err := there.Close(); err != nil {
+				t.Fatal(err)
+			}
+			again()
+		}
+	}
+	if err := again().Send(t.Context(), here.Name(), transport.Frame{Kind: 1}); err != nil {
+		t.Fatal(err)
+	}
+	flap()
+	if err := there.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := again().Send(t.Context(), here.Name(), transport.Frame{Kind: 2}); err != nil {
+		t.Fatal(err)
+	}
+	flap()
+	now, cancel := context.WithCancel(t.Context())
+	cancel()
+	got := ""
+	for range 20 {
+		ev, err := s.Recv(now)
+		if err != nil {
+			break
+		}
+		got += fmt.Sprintf("%v %d, ", ev.What, ev.Kind)
+		ev.Release()
+	}
+	if want := fmt.Sprintf("%v 1, %[2]v 0, %[3]v 0, %[1]v 2, %[2]v 0, %[3]v 0, ", transport.Received, transport.LinkLost, transport.LinkBack); got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+}

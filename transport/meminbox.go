@@ -276,6 +276,29 @@ func (in *memInbox) pop() (memLink, *memFrame) {
 	return memLink{}, nil
 }
 
+// lostAgain is what stream.lostAgain is: where Recv is to return a loss of that link already, and no frame of that peer came since, it tells
+// of this one as well, and that the link was back between the two is dropped.
+func (in *memInbox) lostAgain(again *memLink) bool {
+	lost, back := -1, -1
+	for i := range in.links {
+		switch l := &in.links[i]; {
+		case l.from != again.from:
+		case l.what == LinkLost:
+			lost, back = i, -1
+		default:
+			back = i
+		}
+	}
+	if lost < 0 || in.links[lost].before < again.before {
+		return false
+	}
+	in.links[lost].err = again.err
+	if back >= 0 {
+		in.popLink(back)
+	}
+	return true
+}
+
 func (in *memInbox) popLink(i int) memLink {
 	l := in.links[i]
 	in.links = append(in.links[:i], in.links[i+1:]...)

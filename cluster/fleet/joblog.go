@@ -14,6 +14,7 @@ type jobLog struct {
 
 	mu      sync.Mutex
 	f       *os.File // nil: nothing is added any more
+	failed  error    // of the first Write that did
 	changed chan struct{}
 }
 
@@ -35,19 +36,22 @@ func (l *jobLog) Write(p []byte) (int, error) {
 		return 0, os.ErrClosed
 	}
 	n, err := l.f.Write(p)
+	if l.failed == nil {
+		l.failed = err
+	}
 	close(l.changed)
 	l.changed = make(chan struct{})
 	return n, err
 }
 
-// Close says that nothing is added any more.
+// Close says that nothing is added any more. It returns why the log is incomplete, if it is.
 func (l *jobLog) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.f == nil {
 		return nil
 	}
-	err := l.f.Close()
+	err := errors.Join(l.failed, l.f.Close())
 	l.f = nil
 	close(l.changed)
 	l.changed = make(chan struct{})

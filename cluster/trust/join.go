@@ -8,6 +8,7 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -291,7 +293,7 @@ func Join(ctx context.Context, addr string, t Token, o JoinOptions) (*Identity, 
 	}
 	r, err := client.Do(q)
 	if err != nil {
-		return fail(err)
+		return fail(strange(err))
 	}
 	defer r.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(r.Body, maxResponse))
@@ -306,6 +308,18 @@ func Join(ctx context.Context, addr string, t Token, o JoinOptions) (*Identity, 
 		return fail(err)
 	}
 	return self, extra, nil
+}
+
+// strange says of an address that was asked for a certificate what may be wrong with it.
+func strange(err error) error {
+	if u, ok := errors.AsType[*url.Error](err); ok { // it repeats the address
+		err = u.Err
+	}
+	_, other := errors.AsType[tls.RecordHeaderError](err)
+	if other || errors.Is(err, http.ErrSchemeMismatch) || errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%w: is this a coordinator's address?", err)
+	}
+	return err
 }
 
 // newRequest makes a key and the request for its certificate. finish turns the response into the identity.

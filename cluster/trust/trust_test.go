@@ -127,7 +127,7 @@ func TestJoinRefused(t *testing.T) {
 		{"bad host", c.addr, c.token, JoinOptions{Name: node.Name, Hosts: []string{"a b"}}, `"a b" is neither an IP`, "hosts", false},
 		{"many hosts", c.addr, c.token, JoinOptions{Name: node.Name, Hosts: make([]string, 17)}, "at most 16", "hosts", false},
 		{"clock", c.addr, c.token, JoinOptions{Name: node.Name, Now: hourLater}, "the joiner's clock differs by", "time", false},
-		{"not TLS", plain.Listener.Addr().String(), c.token, node, "HTTP", "", true},
+		{"not TLS", plain.Listener.Addr().String(), c.token, node, "is this a coordinator's address?", "", true},
 		{"another service", web.Listener.Addr().String(), c.token, node, "is this a coordinator's address?", "", true},
 		{"no port", "127.0.0.1", c.token, node, "host:port", "", true},
 	} {
@@ -147,6 +147,11 @@ func TestJoinRefused(t *testing.T) {
 	cancel()
 	if _, _, err := Join(over, c.addr, c.token, node); !errors.Is(err, context.Canceled) {
 		t.Errorf("a join that was cancelled: %v", err)
+	}
+	late, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	if _, _, err := Join(late, c.addr, c.token, node); err == nil || !strings.Contains(err.Error(), "is this a coordinator's address?") {
+		t.Errorf("a join that nobody answers: %v", err)
 	}
 	if strings.Contains(c.log.String(), "level=INFO") {
 		t.Errorf("somebody joined: %s", &c.log)

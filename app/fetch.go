@@ -1,0 +1,35 @@
+package app
+
+import (
+	"context"
+	"fmt"
+)
+
+// fetchVerb fetches what a job of a cluster left.
+type fetchVerb struct {
+	Job string `arg:"" help:"The job, as status lists it."`
+	Out string `default:"runs" placeholder:"DIR" help:"Where the run directory goes (default runs)."`
+	onFlags
+}
+
+func (fetchVerb) Help() string {
+	return "For a job whose command was interrupted: else that has fetched it. A cluster keeps what its newest 200 jobs left."
+}
+
+func (v *fetchVerb) Run(ctx context.Context, s *session) error {
+	client, err := v.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	dir, err := fetchFiles(ctx, client, v.Out, v.Job)
+	if err != nil {
+		return err
+	}
+	if dir == "" {
+		fmt.Fprintf(s.out, "%s left no run\n", v.Job)
+		return nil
+	}
+	fmt.Fprintf(s.out, "run directory %s\n", dir)
+	return nil
+}

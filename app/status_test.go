@@ -1,0 +1,42 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/trivium-ml/trivium/cluster/fleet"
+	"github.com/trivium-ml/trivium/cluster/trust"
+)
+
+// TestStatusFails: an address that is none is the user's mistake. Who follows is done when he interrupts, also while it asks; else he is told.
+func TestStatusFails(t *testing.T) {
+	authority, err := trust.OpenAuthority(t.TempDir(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := authority.Identity(trust.Name{Role: "client", ID: "1"}, nil, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := fleet.NewClient("127.0.0.1:1", self)
+	defer client.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out bytes.Buffer
+	v := statusVerb{Follow: true}
+	if err := v.show(ctx, newSession(nil, &out, &out, Options{}), client); err != nil {
+		t.Errorf("interrupted while it asks: %v", err)
+	}
+	token := trust.Token{CA: authority.Hash()}.String()
+	for _, addr := range []string{"127.0.0.1", "127.0.0.1:http", "127.0.0.1:70000"} {
+		if got := runIn(t, t.TempDir(), "status", "--on", addr, "--token", token); got.code != Misused || !strings.Contains(got.err, "--on: want the coordinator as host:port") {
+			t.Errorf("at %s: exits with %d: %s", addr, got.code, got.err)
+		}
+	}
+	if got := runWith(ctx, t, t.TempDir(), Options{}, "status", "--on", "127.0.0.1:1", "--token", token); got.code != Interrupted {
+		t.Errorf("interrupted before it asked: exits with %d: %s", got.code, got.err)
+	}
+}
