@@ -159,7 +159,9 @@ func (v *compareRun) plan(s *session) (compare.Plan, error) {
 	bad(v.check())
 	for _, word := range v.Batch {
 		var n rowCount
-		bad(n.UnmarshalText([]byte(word)))
+		if err := n.UnmarshalText([]byte(word)); err != nil {
+			bad(fmt.Errorf("--batch: %w", err))
+		}
 		p.Batches = append(p.Batches, compare.Batch(n))
 	}
 	for _, word := range v.Links {
@@ -326,7 +328,8 @@ type compareShow struct {
 
 func (v *compareShow) Run(s *session) error {
 	r, err := compare.ReadReport(v.Dir)
-	if v.Rewrite || errors.Is(err, compare.ErrUnfinished) && !v.JSON {
+	unfinished := errors.Is(err, compare.ErrUnfinished)
+	if v.Rewrite || unfinished && !v.JSON {
 		r, err = compare.Rebuild(v.Dir)
 	}
 	if err != nil {
@@ -347,7 +350,8 @@ func (v *compareShow) Run(s *session) error {
 	page := filepath.Join(v.Dir, "report.html")
 	if _, err := os.Stat(page); err == nil {
 		fmt.Fprintf(s.out, "report: %s\n", page)
-	} else {
+	}
+	if unfinished {
 		fmt.Fprintln(s.out, "not finished: the command that began it goes on with it")
 	}
 	if r.Best != nil {

@@ -22,7 +22,7 @@ func TestCompareMistakes(t *testing.T) {
 		{[]string{"--systems", "allreduc"}, `no system is called "allreduc"; there are local,`},
 		{[]string{"--workers", "0", "--tasks", "softmax"}, "workers: want 1 to 64, found 0"},
 		{[]string{"--links", "fast"}, "want a rate such as 750mbit"},
-		{[]string{"--batch", "none"}, "want a number of rows"},
+		{[]string{"--batch", "none"}, "--batch: want a number of rows"},
 		{[]string{"--data", dir}, "want MNIST's IDX files"},
 		{[]string{"--target", "test.loss <= 1"}, "goes with --file"},
 		{[]string{"-f", job}, "--target: say when"},
@@ -97,6 +97,12 @@ func TestCompareOwn(t *testing.T) {
 	same := runIn(t, dir, "compare", "diff", filepath.Dir(pages[0]), filepath.Dir(pages[0]))
 	if same.code != Done || strings.Count(same.out, "no difference") != 2 {
 		t.Errorf("diff exits with %d: %s%s", same.code, same.out, same.err)
+	}
+	if err := os.Remove(filepath.Join(filepath.Dir(pages[0]), "report.json")); err != nil { // as where it is to have more rows
+		t.Fatal(err)
+	}
+	if part := runIn(t, dir, "compare", "show", filepath.Dir(pages[0])); part.code != Done || !strings.Contains(part.out, "not finished: the command") {
+		t.Errorf("show of what is not finished exits with %d: %s%s", part.code, part.out, part.err)
 	}
 }
 

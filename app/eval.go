@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -121,6 +122,10 @@ func (t *trained) sets(ctx context.Context, s *session, df *dataFlags, sf *split
 		return nil, err
 	}
 	t.splits = splits
+	if len(g) == 0 && t.saved.Data != "" && splits.Checksum != t.saved.Data {
+		fmt.Fprintf(s.err, "%s: %s has changed since training, from checksum %s to %s: what is taken for new may have been trained on\n",
+			s.name, cmp.Or(d.Source, "the data"), t.saved.Data, splits.Checksum)
+	}
 	sets := parts(splits)
 	if (df.Data == nil || named) && len(sets) > 1 && sets[0].name == "train" {
 		sets = sets[1:] // not what it was trained on, nor what is left over

@@ -15,7 +15,7 @@ type dataFlags struct {
 	Classes *count  `group:"Data" placeholder:"N" help:"Declared number of classes; a label outside is an error."`
 
 	Label       *string  `group:"Tables" placeholder:"COL" help:"Column to predict; else 'label', else the first."`
-	Drop        []string `group:"Tables" placeholder:"COL" help:"Columns to leave out."`
+	Drop        []string `group:"Tables" placeholder:"COL" help:"Columns to leave out; the comma of a name is \\,."`
 	Categorical []string `group:"Tables" placeholder:"COL" help:"Columns whose values are names: one-hot, or hashed with --hash."`
 	Hash        *count   `group:"Tables" placeholder:"N" help:"Hash categorical columns into N buckets, such as 2^20."`
 	Missing     *string  `group:"Tables" placeholder:"HOW" help:"What an empty cell means: error (default), mean, zero, or drop the row."`

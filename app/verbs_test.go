@@ -86,6 +86,30 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
+// TestChangedData: rows that are taken for new may be ones that were trained on, once the file is another.
+func TestChangedData(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "people.csv", people(200))
+	if got := runIn(t, dir, strings.Fields("train logistic --data people.csv --categorical city --missing mean --epochs 1")...); got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	const want = "people.csv has changed since training"
+	for _, verb := range []string{"eval", "apply"} {
+		if got := runIn(t, dir, verb, "last"); got.code != Done || got.err != "" {
+			t.Errorf("%s of what it was trained on: exits with %d: %s", verb, got.code, got.err)
+		}
+	}
+	write(t, dir, "people.csv", people(100))
+	for _, verb := range []string{"eval", "apply"} {
+		if got := runIn(t, dir, verb, "last"); got.code != Done || !strings.Contains(got.err, want) {
+			t.Errorf("%s: exits with %d: %s\nwant %s", verb, got.code, got.err, want)
+		}
+		if got := runIn(t, dir, verb, "last", "--data", "people.csv"); got.code != Done || got.err != "" {
+			t.Errorf("%s of what is named: exits with %d: %s", verb, got.code, got.err)
+		}
+	}
+}
+
 func TestExport(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "people.csv", people(200))
