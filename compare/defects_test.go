@@ -18,12 +18,22 @@ import (
 	"github.com/trivium-ml/trivium/tensor"
 )
 
-// TestNamedTwice: a task that is named twice would count each of its trials twice, as if there were twice the repeats.
+// TestNamedTwice: what is named twice would count each of its trials twice, as if there were twice the repeats.
 func TestNamedTwice(t *testing.T) {
-	p := small(t, inMemory(), digits(), "local")
-	p.Tasks = append(p.Tasks, p.Tasks[0])
-	if _, err := Run(t.Context(), p); err == nil || !strings.Contains(err.Error(), "task softmax is named twice") {
-		t.Errorf("it ends with %v", err)
+	for want, change := range map[string]func(p *Plan){
+		"task softmax":  func(p *Plan) { p.Tasks = append(p.Tasks, p.Tasks[0]) },
+		"system local":  func(p *Plan) { p.Systems = append(p.Systems, p.Systems[0]) },
+		"workers 3":     func(p *Plan) { p.Workers = []int{3, 2, 3} },
+		"batch full":    func(p *Plan) { p.Batches = []Batch{trivium.FullBatch, 20, trivium.FullBatch} },
+		"link 1 Gbit/s": func(p *Plan) { p.Links = []Link{{Mbit: 1000}, {Mbit: 1000}} },
+		"link loopback": func(p *Plan) { p.Links = []Link{{}, {}} },
+	} {
+		p := small(t, inMemory(), digits(), "local")
+		change(&p)
+		_, err := Run(t.Context(), p)
+		if mistake := new(PlanError); !errors.As(err, &mistake) || err.Error() != "compare: "+want+" is named twice" {
+			t.Errorf("%s: it ends with %v", want, err)
+		}
 	}
 }
 
@@ -120,6 +130,31 @@ func TestDiffOfUnequalSets(t *testing.T) {
 	var text strings.Builder
 	if err := d.Text(&text); err != nil || strings.Count(text.String(), "counterpart") != 4 {
 		t.Errorf("%v\n%s", err, text.String())
+	}
+}
+
+// TestDiffOfFailedRows: a row that the other comparison has, and has no good trial of, says so, and why.
+func TestDiffOfFailedRows(t *testing.T) {
+	of := func(good int, why string) *Report {
+		x := &Row{System: "spark", Good: good, Error: why}
+		if good > 0 {
+			x.Rate = spread([]float64{1, 2, 3})
+		}
+		return &Report{Tables: []*Table{{Task: "mlp1", Workers: 2, Batch: 100, Rows: []*Row{x}}}}
+	}
+	well, hung, absent := of(3, ""), of(0, "it hangs: no end after 10m0s"), of(0, "not installed")
+	for _, c := range []struct {
+		a, b *Report
+		want string
+	}{
+		{well, hung, "2  the second has no good trial (it hangs: no end after 10m0s)"},
+		{absent, well, "2  the first has no good trial (not installed)"},
+		{absent, hung, "the first has no good trial (not installed)"},
+	} {
+		var text strings.Builder
+		if err := Diff(c.a, c.b).Text(&text); err != nil || !strings.Contains(strings.Join(strings.Fields(text.String()), " "), strings.Join(strings.Fields(c.want), " ")) {
+			t.Errorf("%v; want %q of\n%s", err, c.want, text.String())
+		}
 	}
 }
 
@@ -315,13 +350,52 @@ func TestCutBeforeTheFirstPlace(t *testing.T) {
 	}
 }
 
-// TestDamagedPlan: a plan that cannot be read is not called a folder without a comparison.
-func TestDamagedPlan(t *testing.T) {
+// TestDamaged: a file of a comparison that is not as it was written is named, with what is wrong and what mends it.
+func TestDamaged(t *testing.T) {
+	p := small(t, inMemory(), digits(), "local")
+	run(t, p)
+	read := func(dir string) error { _, err := ReadReport(dir); return err }
+	rebuild := func(dir string) error { _, err := Rebuild(dir); return err }
+	trial := filepath.Join(trialsDir, Cell{Task: "softmax", Batch: 20, Workers: 1, System: "local"}.ID()+"-r1")
+	for _, c := range []struct {
+		file, old, by string // by: in place of old, or where that is empty of all
+		open          func(dir string) error
+		want          string
+	}{
+		{reportFile, "", "{", read, reportFile + ": unexpected end of JSON input; the command that made it makes it anew"},
+		{reportFile, "", `{"format":1,"tables":[null]}`, read, reportFile + " has a table or a row that is null; the command"},
+		{reportFile, "", `{"format":1,"tables":[{"rows":[null]}]}`, read, reportFile + " has a table or a row that is null; the command"},
+		{filepath.Join(trial, resultFile), "", "{", rebuild, resultFile + ": unexpected end of JSON input; remove its folder to run it again"},
+		{filepath.Join(trial, curveFile), "", "{", rebuild, curveFile + ": unexpected end of JSON input; remove its folder to run it again"},
+		{planFile, `"repeats": 1`, `"repeats": 1000000000`, rebuild, planFile + " is not as it was written: compare: repeats: want 1 to 100, found 1000000000"},
+		{planFile, `"quick": true`, `"full": true, "links": []`, rebuild, planFile + " is not as it was written: compare: there is no link"},
+	} {
+		dir := filepath.Join(t.TempDir(), "copy")
+		if err := os.CopyFS(dir, os.DirFS(p.Dir)); err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Join(dir, c.file)
+		text, err := os.ReadFile(name)
+		if err != nil || !strings.Contains(string(text), c.old) {
+			t.Fatalf("%s has no %q: %v", c.file, c.old, err)
+		}
+		by := c.by
+		if c.old != "" {
+			by = strings.Replace(string(text), c.old, c.by, 1)
+		}
+		if err := os.WriteFile(name, []byte(by), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.open(dir); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s of %s: %v; want %s", c.file, c.by, err, c.want)
+		}
+	}
+	// A plan that cannot be read is not called a folder without a comparison.
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, planFile), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadReport(dir); err == nil || !strings.Contains(err.Error(), planFile+": unexpected end of JSON input") {
+	if err := read(dir); err == nil || !strings.Contains(err.Error(), planFile+": unexpected end of JSON input") {
 		t.Errorf("%v", err)
 	}
 }

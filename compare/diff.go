@@ -14,7 +14,7 @@ type Difference struct {
 	A       Spread  `json:"a"` // samples a second
 	B       Spread  `json:"b"`
 	Verdict Verdict `json:"verdict"`        // of the seconds a sample: Faster means that b's is the faster
-	Only    string  `json:"only,omitempty"` // why there is no verdict: one of the two alone has the row
+	Only    string  `json:"only,omitempty"` // why there is no verdict: one of the two alone has the row, or a good trial of it
 }
 
 // Differences are all of them, with what is not the same about the two.
@@ -56,10 +56,10 @@ func Diff(a, b *Report) *Differences {
 		for _, x := range t.Rows {
 			y := find(b, t, x.System)
 			one := Difference{Table: t.title(), System: x.System, A: x.Rate, Verdict: Verdict{Outcome: NoDifference, P: 1}}
-			if y == nil || y.Good == 0 || x.Good == 0 {
-				one.Only = alone
-			} else {
+			if y != nil {
 				one.B = y.Rate
+			}
+			if one.Only = incomparable(x, y); one.Only == "" {
 				one.Verdict = Judge(inverse(y.Rate.Values), inverse(x.Rate.Values))
 				if x.Crowded || y.Crowded {
 					one.Verdict.Outcome = undecided // as in the report
@@ -88,6 +88,20 @@ func Diff(a, b *Report) *Differences {
 
 // alone is why a row has no verdict.
 const alone = "it has no counterpart of the same model on the same data"
+
+// incomparable is why row x of the first has no verdict beside y of the second, which may be nil; empty: it has one.
+func incomparable(x, y *Row) string {
+	const bad = "the %s has no good trial (%s)"
+	switch {
+	case y == nil:
+		return alone
+	case x.Good == 0:
+		return fmt.Sprintf(bad, "first", x.Error)
+	case y.Good == 0:
+		return fmt.Sprintf(bad, "second", y.Error)
+	}
+	return ""
+}
 
 func inverse(x []float64) []float64 {
 	out := make([]float64, len(x))

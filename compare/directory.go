@@ -78,7 +78,7 @@ func (e *MixedError) Error() string {
 	return fmt.Sprintf("compare: %s holds another comparison, and trials of two are not mixed: %s; name another directory with --dir", e.Dir, strings.Join(e.Why, "; "))
 }
 
-// differs says in what b is not the same comparison as a.
+// differs says in what o is not the same comparison as r.
 func (r *record) differs(o *record) (why []string) {
 	if r.Version != o.Version {
 		return []string{fmt.Sprintf("it is of format %d, this program writes %d", o.Version, r.Version)}
@@ -89,26 +89,78 @@ func (r *record) differs(o *record) (why []string) {
 	if r.Machine != o.Machine {
 		why = append(why, fmt.Sprintf("it was made on %s, this is %s", o.Machine, r.Machine))
 	}
-	for _, x := range []struct {
-		name string
-		a, b any
-	}{
-		{"tasks", r.Tasks, o.Tasks},
-		{"systems", r.Systems, o.Systems},
-		{"workers", r.Workers, o.Workers},
-		{"batches", r.Batches, o.Batches},
-		{"links", r.Links, o.Links},
-		{"repeats", r.Repeats, o.Repeats},
-		{"seconds", r.Seconds, o.Seconds},
-		{"warm-up", r.WarmUp, o.WarmUp},
-		{"cores", r.Cores, o.Cores},
-		{"cells", r.Full, o.Full},
+	why = append(why, otherTasks(o.Tasks, r.Tasks)...)
+	for _, x := range []struct{ name, then, now string }{
+		{"systems", listed(o.Systems), listed(r.Systems)},
+		{"workers", listed(o.Workers), listed(r.Workers)},
+		{"batches", listed(o.Batches), listed(r.Batches)},
+		{"links", listed(o.Links), listed(r.Links)},
+		{"repeats", fmt.Sprint(o.Repeats), fmt.Sprint(r.Repeats)},
+		{"seconds", fmt.Sprint(o.Seconds), fmt.Sprint(r.Seconds)},
+		{"warm-up", fmt.Sprint(o.WarmUp), fmt.Sprint(r.WarmUp)},
+		{"cores", listed(o.Cores), listed(r.Cores)},
+		{"cells", o.cells(), r.cells()},
 	} {
-		if !reflect.DeepEqual(x.a, x.b) {
-			why = append(why, fmt.Sprintf("its %s differ", x.name))
+		if x.then != x.now {
+			why = append(why, fmt.Sprintf("its %s differ (%s then, %s now)", x.name, x.then, x.now))
 		}
 	}
 	return why
+}
+
+func listed[T any](list []T) string {
+	var words []string
+	for _, x := range list {
+		words = append(words, fmt.Sprint(x))
+	}
+	return strings.Join(words, ", ")
+}
+
+func (r *record) cells() string {
+	if r.Full {
+		return "the full run's"
+	}
+	return "all combinations"
+}
+
+// otherTasks says in what now are not the tasks that then are; by which name a user calls a file of his is no matter.
+func otherTasks(then, now []Task) (why []string) {
+	on := func(tasks []Task) string {
+		var words []string
+		for _, t := range tasks {
+			words = append(words, t.Name+" on "+t.Job.Data.Source)
+		}
+		return listed(words)
+	}
+	if a, b := on(then), on(now); a != b {
+		return []string{fmt.Sprintf("its tasks differ (%s then, %s now; --data names a folder)", a, b)}
+	}
+	for i := range then {
+		a, b := &then[i], &now[i]
+		for _, x := range []struct {
+			name string
+			same bool
+		}{
+			{"job", reflect.DeepEqual(a.Job, b.Job) && a.Own == b.Own},
+			{"target", a.Target == b.Target},
+			{"batches", slices.Equal(a.Batches, b.Batches)},
+			{"epochs", a.Cap == b.Cap},
+		} {
+			if !x.same {
+				why = append(why, fmt.Sprintf("its tasks differ, in the %s of %s", x.name, a.Name))
+			}
+		}
+	}
+	return why
+}
+
+// widened is o with what r asks for beyond it: further systems and repeats, which a later sitting measures. Where r asks for less, it is o.
+func (r *record) widened(o record) record {
+	missing := func(system string) bool { return !slices.Contains(r.Systems, system) }
+	if r.Repeats >= o.Repeats && !slices.ContainsFunc(o.Systems, missing) {
+		o.Systems, o.Abouts, o.Repeats, o.Command = r.Systems, r.Abouts, r.Repeats, r.Command
+	}
+	return o
 }
 
 // A directory is a plan's, open and locked.
@@ -126,6 +178,7 @@ const (
 	dataDir    = "data" // what processes read; made anew where it is missing, and put away at the end
 	resultFile = "result.json"
 	curveFile  = "curve.json"
+	reportFile = "report.json" // of a comparison that is finished
 )
 
 // openDirectory makes the plan's directory, or opens it where it holds the same comparison.
@@ -133,8 +186,10 @@ func (p *Plan) openDirectory() (_ *directory, err error) {
 	d := &directory{path: p.Dir, record: p.record()}
 	var old record
 	err = readJSON(filepath.Join(p.Dir, planFile), &old)
+	begun := err == nil
 	switch {
-	case err == nil:
+	case begun:
+		old = d.record.widened(old)
 		if why := d.record.differs(&old); len(why) > 0 {
 			return nil, &MixedError{p.Dir, why}
 		}
@@ -166,6 +221,11 @@ func (p *Plan) openDirectory() (_ *directory, err error) {
 	// What was under way when an earlier process ended is not a result.
 	if err := os.RemoveAll(filepath.Join(p.Dir, workDir)); err != nil {
 		return nil, errors.Join(err, d.close())
+	}
+	if !begun {
+		if err := d.save(); err != nil {
+			return nil, errors.Join(err, d.close())
+		}
 	}
 	return d, nil
 }
@@ -205,7 +265,7 @@ func (d *directory) lock() error {
 // close puts away what is not a result; of a comparison that ended before its first trial, everything.
 func (d *directory) close() error {
 	if done, err := filepath.Glob(filepath.Join(d.path, trialsDir, "*")); err == nil && len(done) == 0 && d.fresh {
-		if _, err := os.Stat(filepath.Join(d.path, "report.json")); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(d.path, reportFile)); errors.Is(err, fs.ErrNotExist) {
 			return os.RemoveAll(d.path)
 		}
 	}
@@ -218,6 +278,14 @@ func (d *directory) reach(by string) error {
 		return &MixedError{d.path, []string{fmt.Sprintf("its processes talked over %s, and these would over %s: repeat the command as the user who began it", was, by)}}
 	}
 	d.record.Network = by
+	return nil
+}
+
+// unfinish takes the directory for one with trials to do: what its report says is not all any more.
+func (d *directory) unfinish() error {
+	if err := os.Remove(filepath.Join(d.path, reportFile)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	return nil
 }
 
@@ -237,17 +305,20 @@ type saved struct {
 
 // load reads a finished trial.
 func (d *directory) load(c Cell, repeat int) (Result, bool, error) {
+	dir := d.trialDir(c, repeat)
 	var s saved
-	err := readJSON(filepath.Join(d.trialDir(c, repeat), resultFile), &s)
+	err := readJSON(filepath.Join(dir, resultFile), &s)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Result{}, false, nil
 	}
+	var curve []curvePoint
+	if err == nil {
+		if err = readJSON(filepath.Join(dir, curveFile), &curve); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	}
 	if err != nil {
 		return Result{}, false, fmt.Errorf("compare: a finished trial cannot be read: %w; remove its folder to run it again", err)
-	}
-	var curve []curvePoint
-	if err := readJSON(filepath.Join(d.trialDir(c, repeat), curveFile), &curve); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return Result{}, false, err
 	}
 	for _, x := range curve {
 		s.Result.Curve = append(s.Result.Curve, x.point())

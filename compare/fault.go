@@ -53,7 +53,7 @@ func (r *runner) faults(ctx context.Context, report *Report) error {
 		g := &r.groups[i]
 		for _, c := range g.cells {
 			system := r.plan.Systems[c.index]
-			if seen[c.System] || c.Workers < 2 || r.absent[c.System] != nil {
+			if seen[c.System] || c.Workers < 2 || r.absent[c.System] != nil || report.Tables[i].row(c.System).Good == 0 {
 				continue
 			}
 			seen[c.System] = true
@@ -97,7 +97,7 @@ func (r *runner) fault(ctx context.Context, g *group, c Cell, system System, sig
 	spec.Snapshots, spec.WarmUp, spec.Updates = nil, 0.2, 1
 	x := r.plan.fault
 	spec.Seconds = (x.after + 2*x.stop).Seconds()
-	spec.limit = x.after + x.stop + 4*x.hang
+	spec.limit = r.plan.Limit + x.after + x.stop + 3*x.hang // to its training it may take as long as in any trial
 	if spec.OutDir, err = r.dir.begin(c, 0); err != nil {
 		return f, err
 	}

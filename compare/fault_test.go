@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -50,5 +51,36 @@ func testFaults(t *testing.T, name string, faults int) {
 			}
 		}
 		t.Logf("%s %s %s: %s; the others %s; %s", f.System, f.Signal, f.Role, f.Outcome, f.Others, f.Said)
+	}
+}
+
+// A timed system writes down the limits of its trials.
+type timed struct {
+	System
+	limits *[]time.Duration
+}
+
+// Start implements System.
+func (x timed) Start(ctx context.Context, s Spec) (Trial, error) {
+	*x.limits = append(*x.limits, s.limit)
+	return x.System.Start(ctx, s)
+}
+
+// TestFaultsOfSlowStart: a process is hit in the training, and what comes before may take as long as in any trial; a row that no trial of
+// ended well is not started for it again.
+func TestFaultsOfSlowStart(t *testing.T) {
+	p := small(t, inMemory(), digits(), "allreduce")
+	var good, bad []time.Duration
+	crashes := fakePeers(t, "crashes")[0]
+	p.Systems = []System{timed{p.Systems[0], &good}, timed{crashes, &bad}}
+	p.Faults, p.Limit = true, 7*time.Minute
+	r := run(t, p)
+	if len(good) != 3 || len(bad) != 1 || len(r.Faults) != 2 { // a trial, a kill and a stop
+		t.Fatalf("limits %v and %v, faults %+v", good, bad, r.Faults)
+	}
+	for _, limit := range good[1:] {
+		if limit < p.Limit+time.Minute/2 {
+			t.Errorf("all of a fault ends after %v, where a trial may take %v to its training", limit, p.Limit)
+		}
 	}
 }

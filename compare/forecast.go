@@ -10,10 +10,11 @@ import (
 
 // A Forecast is what a plan has still to do.
 type Forecast struct {
-	Trials  int           // those of systems that are not here left out
+	Trials  int
 	Time    time.Duration // of those that are not finished
 	Parts   []Share       // of the full run: what asks for them; a trial that two ask for counts for the first
 	Systems []Share       // the longest first
+	Absent  []string      // rows that are not here, which are left out, with why
 }
 
 // A Share is a part of a Forecast.
@@ -24,11 +25,17 @@ type Share struct {
 }
 
 func (f Forecast) brief() string {
-	trials := "trials"
-	if f.Trials == 1 {
-		trials = "trial"
+	if f.Trials == 0 {
+		return "there is no trial to do"
 	}
-	return fmt.Sprintf("%d %s, about %v; it may be interrupted at any time, and goes on from there", f.Trials, trials, inRound(f.Time))
+	return fmt.Sprintf("%s, about %v; it may be interrupted at any time, and goes on from there", trialsWord(f.Trials), inRound(f.Time))
+}
+
+func trialsWord(n int) string {
+	if n == 1 {
+		return "1 trial"
+	}
+	return fmt.Sprintf("%d trials", n)
 }
 
 // inRound is d as exactly as an estimate may say it.
@@ -53,9 +60,12 @@ func (f Forecast) String() string {
 		fmt.Fprintln(&b)
 		tab := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 		for _, s := range list {
-			fmt.Fprintf(tab, "  %s\t%d trials\t%v\n", s.Name, s.Trials, inRound(s.Time))
+			fmt.Fprintf(tab, "  %s\t%s\t%v\n", s.Name, trialsWord(s.Trials), inRound(s.Time))
 		}
 		_ = tab.Flush() // a Builder has no errors
+	}
+	for _, why := range f.Absent {
+		fmt.Fprintf(&b, "\nnot counted, since it is not here: %s\n", why)
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
@@ -83,6 +93,19 @@ func (r *runner) forecast() Forecast {
 		}
 		name, _, _ := strings.Cut(c.System, "-")
 		add(&f.Systems, name, n, one*time.Duration(n))
+	}
+	var reasons []string
+	names := map[string][]string{}
+	for _, s := range r.plan.Systems {
+		if err := r.absent[s.Name()]; err != nil {
+			if why := err.Error(); names[why] == nil {
+				reasons = append(reasons, why)
+			}
+			names[err.Error()] = append(names[err.Error()], s.Name())
+		}
+	}
+	for _, why := range reasons {
+		f.Absent = append(f.Absent, listed(names[why])+": "+why)
 	}
 	slices.SortStableFunc(f.Systems, func(a, b Share) int { return int(b.Time - a.Time) })
 	return f

@@ -1,8 +1,12 @@
 package compare
 
 import (
+	"context"
+	"errors"
+	"os"
 	"path/filepath"
 	"testing"
+	"testing/fstest"
 
 	"golang.org/x/sys/unix"
 )
@@ -78,5 +82,27 @@ func TestSpaces(t *testing.T) {
 		t.Logf("not compared here: %.1f Mbit/s went through a link that is not shaped: this machine has no time for more", mbit)
 	} else if a, b := r.Tables[0].Rows[0].Rate.Median, r.Tables[1].Rows[0].Rate.Median; b >= a {
 		t.Errorf("%.0f samples/s through a link of 20 Mbit/s, %.0f through one that is not shaped", b, a)
+	}
+}
+
+// TestDetectEnds: a program that does not answer is given up, also where what it started keeps its output open, and what is said is that.
+func TestDetectEnds(t *testing.T) {
+	dir := t.TempDir()
+	up, down := filepath.Join(dir, "up"), filepath.Join(dir, "down")
+	if err := errors.Join(unix.Mkfifo(up, 0o600), unix.Mkfifo(down, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	p := (&peerSpec{Name: "x", Program: []string{"/bin/sh", "-c", "(echo up >" + up + "; read word <" + down + ") & wait"}, dir: fstest.MapFS{}}).peer(&peerRow{Name: "x"}, dir)
+	tooLong := errors.New("no answer in time")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() {
+		_, _ = os.ReadFile(up) // until what it started is there
+		cancel(tooLong)
+	}()
+	if _, err := p.detect(ctx, "/bin/sh"); !errors.Is(err, tooLong) {
+		t.Errorf("it ends with %v", err)
+	}
+	if err := os.WriteFile(down, nil, 0o600); err != nil { // lets it go
+		t.Error(err)
 	}
 }

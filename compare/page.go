@@ -100,7 +100,7 @@ func (r *Report) lead() []report.Block {
 	if len(tiles) > 0 {
 		blocks = append(blocks, tiles)
 	}
-	text := "Each row trains the same model on the same rows from the same initial weights, on the same cores; what differs is where the parameters live, who waits for whom, and what the row's name says beside that. Medians of %s interleaved repeats; warm-up and evaluation are outside the clock."
+	text := "Each row trains the same model on the same rows from the same initial weights, on the same cores; what differs is where the parameters live, who waits for whom, and what the row's name says beside that. Medians of %s, each of which takes all rows in turn; warm-up and evaluation are outside the clock."
 	blocks = append(blocks, say(text, r.repeats(r.Tables...)))
 	if r.Quick {
 		blocks = append(blocks, say("A quick look has no verdicts: three repeats cannot carry them."))
@@ -112,7 +112,7 @@ func (r *Report) setup() []report.Block {
 	facts := report.Facts{
 		{Name: "machine", Value: caption("%s", r.Machine)},
 		{Name: "cores of every row", Value: caption("%d", r.Cores)},
-		{Name: "repeats", Value: caption("%s, interleaved (every row once, then every row again)", r.repeats(r.Tables...))},
+		{Name: "repeats", Value: caption("%s, each of all rows in turn", r.repeats(r.Tables...))},
 		{Name: "warm-up", Value: caption("20 updates or %g s, whichever is later, on parameters that are then discarded", r.WarmUp)},
 		{Name: "measured", Value: caption("at least %g s a trial, and an epoch past the target", r.Seconds)},
 		{Name: "arithmetic", Value: caption("float32, one arithmetic thread a worker unless the row says otherwise")},

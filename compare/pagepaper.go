@@ -52,7 +52,7 @@ func (r *Report) paperTables() []report.Block {
 
 func (r *Report) paperTable(name, title string, places []place, tasks ...string) (report.Table, bool) {
 	out := report.Table{
-		Name: name, Caption: caption("%s Published: three workers of an m4.xlarge each, other hardware, never ranked with the rest. Here: median [minimum–maximum], %s repeats.", title, r.repeats(r.Tables...)),
+		Name: name, Caption: caption("%s Published: three workers of an m4.xlarge each, other hardware, never ranked with the rest. Here: median [minimum–maximum], %s.", title, r.repeats(r.Tables...)),
 		Columns: []report.Column{{Name: "task"}, {Name: "who"}},
 		Notes:   []string{"Samples a second across batch sizes compare nothing: a full batch is one update, batch 500 makes 120."},
 	}

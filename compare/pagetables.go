@@ -13,7 +13,7 @@ func (r *Report) speed() []report.Block {
 	var blocks []report.Block
 	for _, t := range r.Tables {
 		table := report.Table{
-			Name: "speed-" + anchor(t), Caption: []report.Span{report.Strong(t.title()), report.Text(fmt.Sprintf(": median [minimum–maximum] of %s repeats. Target %v.", r.repeats(t), t.Target))},
+			Name: "speed-" + anchor(t), Caption: []report.Span{report.Strong(t.title()), report.Text(fmt.Sprintf(": median [minimum–maximum] of %s. Target %v.", r.repeats(t), t.Target))},
 			Columns: []report.Column{
 				{Name: "row"}, // what matters most comes first: on a phone the rest is to the right of the screen
 				{Name: "speed", Unit: "samples/s", Best: report.Highest, Bars: true},

@@ -202,7 +202,7 @@ func (p *peer) Detect(ctx context.Context) (Facts, error) {
 
 // look does what Detect says.
 func (p *peer) look(ctx context.Context) finding {
-	ctx, cancel := context.WithTimeout(ctx, detectLimit)
+	ctx, cancel := context.WithTimeoutCause(ctx, detectLimit, fmt.Errorf("no answer in %v", detectLimit))
 	defer cancel()
 	mend := orElse(p.Mend, "trivium compare peers install "+p.peerSpec.Name)
 	absent := func(looked string) finding {
@@ -253,9 +253,13 @@ func (p *peer) detect(ctx context.Context, python string) (Facts, error) {
 	words := p.command(p.Program, python)
 	cmd := exec.CommandContext(ctx, words[0], append(words[1:], "--detect")...)
 	cmd.Dir = filepath.Join(dir, p.folder)
+	cmd.WaitDelay = time.Second // a process that it started may keep its output open
 	var problems lastLines
 	cmd.Stderr = &problems
 	out, err := cmd.Output()
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, last(problems.lines()))
 	}

@@ -139,6 +139,9 @@ func (p *Plan) validate() error {
 			bad("workers: want 1 to 64, found %d", n)
 		}
 	}
+	if len(p.Links) == 0 {
+		bad("there is no link")
+	}
 	for _, l := range p.Links {
 		if l.Mbit < 0 || l.Mbit > 100_000 {
 			bad("links: want 1 to 100000 Mbit/s, found %d", l.Mbit)
@@ -162,11 +165,20 @@ func (p *Plan) validate() error {
 		}
 		seen[name] = true
 	}
-	for _, t := range p.Tasks { // its trials would count twice
+	for _, t := range p.Tasks { // trials would count twice
 		once("task " + t.Name)
 	}
 	for _, s := range p.Systems {
 		once("system " + s.Name())
+	}
+	for _, n := range p.Workers {
+		once(fmt.Sprint("workers ", n))
+	}
+	for _, b := range p.Batches {
+		once("batch " + b.String())
+	}
+	for _, l := range p.Links {
+		once("link " + l.String())
 	}
 	if len(errs) == 0 && len(p.groups()) == 0 {
 		bad("none of those systems trains any of those tasks at such a batch: rows with clocks are for logistic regression, and some rows take the full batch alone or never")

@@ -41,6 +41,9 @@ func Rebuild(dir string) (*Report, error) {
 		}
 		p.Systems = append(p.Systems, recorded{name, about})
 	}
+	if err := p.validate(); err != nil {
+		return nil, fmt.Errorf("compare: %s is not as it was written: %w", filepath.Join(dir, planFile), err)
+	}
 	d := &directory{path: dir, record: *rec}
 	if d.apart() {
 		for i, l := range p.Links {

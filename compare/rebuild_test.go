@@ -39,7 +39,7 @@ func TestRebuild(t *testing.T) {
 	if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "Equality proof") {
 		t.Errorf("the page was not written anew: %v", err)
 	}
-	if err := errors.Join(os.Remove(filepath.Join(p.Dir, "report.json")), os.RemoveAll(filepath.Join(p.Dir, trialsDir, Cell{Task: "softmax", Batch: 20, Workers: 3, System: "allreduce"}.ID()+"-r1"))); err != nil {
+	if err := errors.Join(os.Remove(filepath.Join(p.Dir, reportFile)), os.RemoveAll(filepath.Join(p.Dir, trialsDir, Cell{Task: "softmax", Batch: 20, Workers: 3, System: "allreduce"}.ID()+"-r1"))); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ReadReport(p.Dir); !errors.Is(err, ErrUnfinished) {
@@ -77,6 +77,20 @@ func TestForesee(t *testing.T) {
 	}
 	if f, err = Foresee(t.Context(), p); err != nil || f.Trials != 0 || f.Time != 0 {
 		t.Errorf("of a finished plan: %v, %v", f, err)
+	}
+}
+
+// TestForeseeAbsent: a forecast says which rows it leaves out, and why.
+func TestForeseeAbsent(t *testing.T) {
+	p := small(t, inMemory(), digits(), "local", "allreduce")
+	p.Systems[0] = missing{p.Systems[0]}
+	f, err := Foresee(t.Context(), p)
+	if want := "not counted, since it is not here: local: not installed: looked for its program (install it)"; err != nil || f.Trials != 1 || !strings.HasSuffix(f.String(), "\n"+want) {
+		t.Errorf("%v: %v; want at its end %s", err, f, want)
+	}
+	p.Systems = p.Systems[:1]
+	if f, err = Foresee(t.Context(), p); err != nil || !strings.HasPrefix(f.String(), "there is no trial to do\n") {
+		t.Errorf("%v: %v", err, f)
 	}
 }
 
@@ -252,7 +266,7 @@ func TestReadAbsent(t *testing.T) {
 	dir := t.TempDir()
 	const why = "not installed: looked for Python module mxnet (trivium compare peers install mxnet)"
 	r := &Report{Format: formatVersion, Tables: []*Table{{Task: "mlp1", Workers: 3, Batch: 100, Rows: []*Row{{System: "mxnet-sync", Mode: Sync, Error: why}}}}}
-	if err := writeJSON(filepath.Join(dir, "report.json"), r); err != nil {
+	if err := writeJSON(filepath.Join(dir, reportFile), r); err != nil {
 		t.Fatal(err)
 	}
 	again, err := ReadReport(dir)

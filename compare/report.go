@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strconv"
 )
 
 // A Report is what a plan found.
@@ -99,12 +98,14 @@ func (r *Report) table(g *group, p *Plan) *Table {
 func (r *Report) repeats(tables ...*Table) string {
 	least, most := r.repeatsOf(tables)
 	switch {
+	case r.Repeats == 1:
+		return "1 repeat"
 	case most == 0 || least == r.Repeats:
-		return strconv.Itoa(r.Repeats)
+		return fmt.Sprintf("%d repeats", r.Repeats)
 	case least == most:
-		return fmt.Sprintf("%d (of %d planned)", least, r.Repeats)
+		return fmt.Sprintf("%d (of %d planned) repeats", least, r.Repeats)
 	default:
-		return fmt.Sprintf("%d to %d (of %d planned)", least, most, r.Repeats)
+		return fmt.Sprintf("%d to %d (of %d planned) repeats", least, most, r.Repeats)
 	}
 }
 
@@ -208,5 +209,5 @@ func (r *Report) Write(dir string) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(filepath.Join(dir, "report.json"), r)
+	return writeJSON(filepath.Join(dir, reportFile), r)
 }

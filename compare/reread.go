@@ -14,7 +14,7 @@ var ErrUnfinished = errors.New("the comparison is not finished")
 // ReadReport reads the report of a finished comparison.
 func ReadReport(dir string) (*Report, error) {
 	r := new(Report)
-	err := readJSON(filepath.Join(dir, "report.json"), r)
+	err := readJSON(filepath.Join(dir, reportFile), r)
 	if errors.Is(err, fs.ErrNotExist) {
 		switch _, e := readPlan(dir); {
 		case e == nil:
@@ -24,8 +24,11 @@ func ReadReport(dir string) (*Report, error) {
 		}
 		return nil, fmt.Errorf("compare: %s holds no comparison", dir)
 	}
+	if err == nil && slices.ContainsFunc(r.Tables, func(t *Table) bool { return t == nil || slices.Contains(t.Rows, nil) }) {
+		err = fmt.Errorf("%s has a table or a row that is null", filepath.Join(dir, reportFile))
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("compare: the report cannot be read: %w; the command that made it makes it anew of the trials", err)
 	}
 	if r.Format != formatVersion {
 		return nil, fmt.Errorf("compare: %s is of format %d, this program reads %d", dir, r.Format, formatVersion)

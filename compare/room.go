@@ -46,7 +46,7 @@ func (r *runner) room(e *evaluator) error {
 // diskBytes are for results, curves, the parameters of the proof and the report.
 const diskBytes = 64 << 20
 
-// A FullDiskError says that the disk was full in the middle of a trial, which therefore is none.
+// A FullDiskError says that the disk was full: in the middle of a trial, which therefore is none, or before.
 type FullDiskError struct {
 	Dir, Why string
 }
@@ -55,8 +55,8 @@ func (e *FullDiskError) Error() string {
 	return fmt.Sprintf("compare: the disk of %s is full, and what is finished is kept there: make room, and the same command goes on (%s)", e.Dir, e.Why)
 }
 
-// fullDisk is err as a FullDiskError, where that is what it comes from: in this process, or in one of a trial's.
-func (r *runner) fullDisk(err error, result *Result) error {
+// fullDisk is err as a FullDiskError of dir, where that is what it comes from: in this process, or in one of a trial's.
+func fullDisk(dir string, err error, result *Result) error {
 	full := syscall.ENOSPC.Error()
 	if err == nil && result != nil && result.Error != "" {
 		for _, line := range append([]string{result.Error}, result.Last...) {
@@ -68,7 +68,7 @@ func (r *runner) fullDisk(err error, result *Result) error {
 	if err == nil || !errors.Is(err, syscall.ENOSPC) && !strings.Contains(strings.ToLower(err.Error()), full) {
 		return err
 	}
-	return &FullDiskError{r.dir.path, err.Error()}
+	return &FullDiskError{dir, err.Error()}
 }
 
 // takes is about what all processes of a cell have in memory.

@@ -20,7 +20,15 @@ func Run(ctx context.Context, p Plan) (_ *Report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(r.fullDisk(err, nil), r.close()) }()
+	defer func() { err = errors.Join(fullDisk(p.Dir, err, nil), r.close()) }()
+	if r.forecast().Trials > 0 {
+		if err := r.dir.unfinish(); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.dir.save(); err != nil {
+		return nil, err
+	}
 	report := newReport(&p, &r.dir.record)
 	if err := r.tables(ctx, report); err != nil {
 		return nil, err
@@ -55,6 +63,7 @@ func begin(ctx context.Context, p *Plan) (_ *runner, err error) {
 	if err := p.validate(); err != nil {
 		return nil, err
 	}
+	defer func() { err = fullDisk(p.Dir, err, nil) }()
 	d, err := p.openDirectory()
 	if err != nil {
 		return nil, err
@@ -79,9 +88,6 @@ func begin(ctx context.Context, p *Plan) (_ *runner, err error) {
 		by = "namespaces of their own"
 	}
 	if err := d.reach(by); err != nil {
-		return nil, err
-	}
-	if err := d.save(); err != nil {
 		return nil, err
 	}
 	r.groups = p.groups()
@@ -358,7 +364,7 @@ func (r *runner) trial(ctx context.Context, g *group, c Cell, system System, rep
 		if flag != "" {
 			result.Flags = append(result.Flags, flag)
 		}
-		if err := errors.Join(ctx.Err(), r.fullDisk(nil, &result)); err != nil {
+		if err := errors.Join(ctx.Err(), fullDisk(r.dir.path, nil, &result)); err != nil {
 			return result, err
 		}
 		if result.Error == "" {

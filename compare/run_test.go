@@ -266,10 +266,21 @@ func TestResumeRefuses(t *testing.T) {
 		t.Error("a finished trial was not found")
 	}
 	for name, change := range map[string]func(p *Plan){
-		"another build":         func(p *Plan) { p.Host.Build = "other" },
-		"its repeats":           func(p *Plan) { p.Repeats = 2 },
-		"its systems":           func(p *Plan) { p.Systems = systems(t, p.Host, "local-cores") },
-		"its tasks":             func(p *Plan) { p.Tasks = []Task{digits()}; p.Tasks[0].Cap = 3 },
+		"another build":                                    func(p *Plan) { p.Host.Build = "other" },
+		"its repeats differ (2 then, 1 now)":               func(p *Plan) { edit(t, p, func(r *record) { r.Repeats = 2 }) },
+		"its systems differ (local then, local-cores now)": func(p *Plan) { p.Systems = systems(t, p.Host, "local-cores") },
+		"its systems differ (local, allreduce then, local now)": func(p *Plan) {
+			edit(t, p, func(r *record) { r.Systems = append(r.Systems, "allreduce") })
+		},
+		"its workers differ (3 then, 2, 3 now)":            func(p *Plan) { p.Workers = []int{2, 3} },
+		"its links differ (loopback then, 750 Mbit/s now)": func(p *Plan) { p.Links = []Link{{Mbit: 750}} },
+		"its tasks differ (softmax on digits then, softmax on elsewhere now; --data names a folder)": func(p *Plan) {
+			p.Tasks = []Task{digits()}
+			p.Tasks[0].Job.Data.Source = "elsewhere"
+		},
+		"its tasks differ (softmax on digits then, mlp on digits now; --data names a folder)": func(p *Plan) { p.Tasks = []Task{digits()}; p.Tasks[0].Name = "mlp" },
+		"its tasks differ, in the job of softmax":                                             func(p *Plan) { p.Tasks = []Task{digits()}; p.Tasks[0].Job.Optimizer.Rate = 3 },
+		"its tasks differ, in the target of softmax":                                          func(p *Plan) { p.Tasks = []Task{digits()}; p.Tasks[0].Target.Value = 0.5 },
 		"is of format 9":        func(p *Plan) { edit(t, p, func(r *record) { r.Version = 9 }) },
 		"talked over something": func(p *Plan) { edit(t, p, func(r *record) { r.Network = "something" }) },
 	} {

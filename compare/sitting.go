@@ -80,7 +80,8 @@ func (p *Plan) stranded() string {
 	return ""
 }
 
-// late are the systems with a repeat of a later sitting than some other row's next repeat has in the same table.
+// late are the systems with a repeat of a later sitting than some other row's next repeat has in the same table; where one repeat is all,
+// than that of another row.
 func (r *Report) late() []string {
 	names := map[string]bool{}
 	for _, t := range r.Tables {
@@ -94,7 +95,11 @@ func (r *Report) late() []string {
 		}
 		for _, x := range t.Rows {
 			for _, one := range x.Trials {
-				if next, ok := began[one.Repeat+1]; ok && one.Result.Sitting > next {
+				next := one.Repeat + 1
+				if r.Repeats == 1 {
+					next = 1
+				}
+				if other, ok := began[next]; ok && one.Result.Sitting > other {
 					names[x.System] = true
 				}
 			}
@@ -130,7 +135,7 @@ func (r *Report) sittings(say func(format string, args ...any)) {
 	say("The trials come from %d sittings (begun %s UTC), between which the machine may have changed. In %d of %d tables the repeats are of more than one; every repeat takes all rows of a table in turn, so that a change falls on all of them alike.",
 		len(used), strings.Join(began, ", "), mixed, len(r.Tables))
 	if late := r.late(); len(late) > 0 {
-		say("Not interleaved with the rest: %s. Repeats of these rows were measured in a sitting after that of the others' next repeat, as happens where a system is installed in between: a change of the machine falls on them alone.", strings.Join(late, ", "))
+		say("Not interleaved with the rest: %s. Repeats of these rows were measured in a later sitting, and not in turn with the others', as happens where a system is installed in between: a change of the machine falls on them alone.", strings.Join(late, ", "))
 	}
 	for i, s := range r.Sittings {
 		first := r.Sittings[0]

@@ -87,6 +87,58 @@ func TestSittings(t *testing.T) {
 	}
 }
 
+// TestTakesMore: a comparison takes further systems and repeats, which are measured in a sitting of their own, and what it has stays as it
+// is; an estimate of that changes nothing, and until it is done the comparison is not finished.
+func TestTakesMore(t *testing.T) {
+	p := small(t, inMemory(), digits(), "local")
+	p.Dir, p.Repeats = filepath.Join(filepath.Dir(p.Dir), "paper"), 2
+	run(t, p)
+	plan := func() string {
+		text, err := os.ReadFile(filepath.Join(p.Dir, planFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	narrow := plan()
+	more := p
+	more.Systems, more.Repeats, more.Command = systems(t, p.Host, "allreduce", "local"), 3, "compare more"
+	if f, err := Foresee(t.Context(), more); err != nil || f.Trials != 4 {
+		t.Errorf("%d trials are foreseen, want 4: %v", f.Trials, err)
+	}
+	if _, err := ReadReport(p.Dir); err != nil || plan() != narrow {
+		t.Errorf("an estimate left another plan: %v\n%s", err, plan())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	more.Watch.Trialed = func(Trialed, Table) { cancel() }
+	if _, err := Run(ctx, more); !errors.Is(err, context.Canceled) {
+		t.Fatalf("it ends with %v", err)
+	}
+	more.Watch.Trialed = nil
+	if _, err := ReadReport(p.Dir); !errors.Is(err, ErrUnfinished) {
+		t.Errorf("with trials to do it is read: %v", err)
+	}
+	if dir := FindUnfinished(filepath.Dir(p.Dir), more); dir != p.Dir {
+		t.Errorf("unfinished is %q, want %s", dir, p.Dir)
+	}
+	r := run(t, more)
+	var got []string
+	for _, x := range r.Tables[0].Rows {
+		for _, one := range x.Trials {
+			got = append(got, fmt.Sprint(x.System, " ", one.Repeat, " ", one.Result.Sitting))
+		}
+	}
+	if want := []string{"allreduce 1 2", "allreduce 2 3", "allreduce 3 3", "local 1 1", "local 2 1", "local 3 3"}; !slices.Equal(got, want) {
+		t.Errorf("rows, repeats and sittings are %q, want %q", got, want)
+	}
+	if !strings.Contains(strings.Join(r.Threats, "\n"), "Not interleaved with the rest: allreduce.") || r.Command != more.Command || r.Repeats != 3 {
+		t.Errorf("%s with %d repeats has the threats %q", r.Command, r.Repeats, r.Threats)
+	}
+	if again, err := Rebuild(p.Dir); err != nil || again.Tables[0].row("allreduce").Good != 3 || again.Command != more.Command {
+		t.Errorf("rebuilt: %+v, %v", again, err)
+	}
+}
+
 // A missing system was here when the comparison began.
 type missing struct{ System }
 
@@ -131,11 +183,18 @@ func TestLate(t *testing.T) {
 	if got := r.late(); !slices.Equal(got, []string{"mxnet-sync"}) {
 		t.Errorf("not interleaved: %q", got)
 	}
-	if one, all := r.repeats(r.Tables[0]), r.repeats(r.Tables...); one != "3" || all != "2 to 3 (of 3 planned)" {
-		t.Errorf("%q, %q repeats", one, all)
+	once := &Report{Repeats: 1, Tables: []*Table{{Rows: []*Row{row("local", 1), row("mxnet-sync", 2)}}}}
+	if got := once.late(); !slices.Equal(got, []string{"mxnet-sync"}) {
+		t.Errorf("of one repeat are not interleaved: %q", got)
+	}
+	if got := once.repeats(once.Tables...); got != "1 repeat" {
+		t.Errorf("one is called %q", got)
+	}
+	if one, all := r.repeats(r.Tables[0]), r.repeats(r.Tables...); one != "3 repeats" || all != "2 to 3 (of 3 planned) repeats" {
+		t.Errorf("%q, %q", one, all)
 	}
 	r.threats()
-	if said := strings.Join(r.Threats, "\n"); !strings.Contains(said, "Not interleaved with the rest: mxnet-sync.") || !strings.Contains(said, "There are 2 to 3 (of 3 planned) repeats") {
+	if said := strings.Join(r.Threats, "\n"); !strings.Contains(said, "Not interleaved with the rest: mxnet-sync.") || !strings.Contains(said, "Too few for verdicts after correction: 2 to 3 (of 3 planned) repeats.") {
 		t.Errorf("threats %q", said)
 	}
 }

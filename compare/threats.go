@@ -50,7 +50,7 @@ func (r *Report) threats() {
 	}
 	r.sittings(say)
 	if least, _ := r.repeatsOf(r.Tables); least < 7 {
-		say("There are %s repeats: too few for verdicts after correction.", r.repeats(r.Tables...))
+		say("Too few for verdicts after correction: %s.", r.repeats(r.Tables...))
 	}
 	if r.Frequency != "" {
 		say("Processor frequency: %s.", r.Frequency)
