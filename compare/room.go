@@ -83,25 +83,17 @@ func (e *evaluator) takes(c Cell, system System) int64 {
 	return int64(c.Workers)*rows + int64(c.Workers+c.Servers)*process
 }
 
-// hugePage is the grain in which Linux gives memory that is written to in large pieces.
-const hugePage = 2 << 20
-
 // holds is about what one worker of a cell has of the data in memory: of files everything, of a generated set the training rows that it
 // trains on, which lie apart by update. Other systems read those alone, and lay them side by side.
 func (e *evaluator) holds(c Cell, a About) int64 {
 	train := e.resident(e.splits.Train)
-	share := train / int64(c.Workers)
 	switch {
-	case a.Peer:
-		return share
+	case a.Peer: // as numbers of four bytes
+		return train * 4 / data.CellBytes(e.splits.Train) / int64(c.Workers)
 	case !e.late():
 		return train + e.resident(e.splits.Valid) + e.resident(e.splits.Test)
 	}
-	pieces := int64(a.Clocks)
-	if pieces == 0 {
-		pieces = e.perEpoch(effective(&e.task, c.Batch, c.Workers))
-	}
-	return min(train, share+pieces*hugePage)
+	return train / int64(c.Workers)
 }
 
 // late reports whether the rows are those of a generator that makes them when a worker first wants them: see train.Env.Walk.
@@ -128,16 +120,16 @@ func (e *evaluator) resident(ds data.Dataset) int64 {
 	if ds == nil {
 		return 0
 	}
-	columns := int64(0)
+	row := int64(0)
 	for _, in := range ds.Schema().Inputs {
 		if in.Form == trivium.CSR {
-			columns += 32 // of a sparse row, a guess
+			row += 32 * 4 // of a sparse row, a guess
 			continue
 		}
-		columns += int64(in.Columns())
+		row += int64(in.Columns()) * data.CellBytes(ds)
 	}
-	if n := ds.Rows() * columns * 4; n <= budgetBytes || e.programs() {
+	if n := ds.Rows() * row; n <= budgetBytes || e.programs() {
 		return n
 	}
-	return min(ds.Rows(), windowRows) * columns * 4
+	return min(ds.Rows(), windowRows) * row
 }

@@ -13,6 +13,14 @@ type pixels struct {
 	input trivium.Input // of the rows, without values
 }
 
+// CellBytes is what a number of the dense inputs of ds takes where its rows are in memory: 1 byte of images, else 4.
+func CellBytes(ds Dataset) int64 {
+	if m, ok := ds.(*memory); ok && m.pixels != nil {
+		return 1
+	}
+	return 4
+}
+
 // newPixels returns pixels for rows of the schema's one input, which lie in memory of that length.
 func newPixels(schema *trivium.Schema, of []byte) *pixels {
 	spec := &schema.Inputs[0]
