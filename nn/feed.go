@@ -45,7 +45,10 @@ func newFeed(g *graph.Graph, v, scores graph.Value) (feed, error) {
 		return f, fmt.Errorf("nn: input %q is a scalar; a batch has rows", f.name)
 	}
 	dims[0], f.axis = 0, typ.Shape[0]
-	base, part, _ := strings.Cut(f.name, ".")
+	base, part := f.name, ""
+	if dot := strings.LastIndexByte(f.name, '.'); dot >= 0 { // the last: an input's own name may have dots
+		base, part = f.name[:dot], f.name[dot+1:]
+	}
 	want := graph.F32
 	switch {
 	case v == scores:

@@ -47,7 +47,7 @@ type step struct {
 
 // A NetSpec says what the values of a graph mean.
 type NetSpec struct {
-	Loss   graph.Value  // one value a row, shape [batch]
+	Loss   graph.Value  // one value a row, shape [batch], computed from Scores, the label and Variables alone: predictions are judged by it
 	Scores graph.Value  // Outputs().Width values a row, shape [batch, width]
 	Task   trivium.Task // what the scores are
 
@@ -236,7 +236,11 @@ func (n *Net) compile(fetches []graph.Value, scores, weighted graph.Value) error
 	n.state = exec.NewState(exec.StateOptions{})
 	n.train = build(n.g.Inputs(), fetches...)
 	n.predict = build(inputs, scores)
+	at := len(errs)
 	n.judge = build(append([]graph.Value{scores}, labels...), weighted)
+	if n.judge.Program == nil {
+		errs[at] = fmt.Errorf("nn: the Loss of a net is computed from its Scores, not from what they are made of or made from, since predictions are judged by it: %w", errs[at])
+	}
 	n.losses, n.scores = tensor.New(tensor.F32, 0), tensor.New(tensor.F32, 0, n.out.Width)
 	return errors.Join(errs...)
 }

@@ -584,3 +584,61 @@ func ExampleFromGraph() {
 	fmt.Println(lossSum, weightSum, g.Flat, err)
 	// Output: 4 2 [12 16] <nil>
 }
+
+// TestFromGraphTakesATableOfAnyRank: the rows of a wide table may be numbers, vectors or matrices.
+func TestFromGraphTakesATableOfAnyRank(t *testing.T) {
+	const rows = 20_000
+	want := map[int]float32{3: 2, 19_999: 1} // how often each row is read
+	for _, row := range [][]int{{}, {2}, {2, 3}} {
+		cells := 1
+		for _, n := range row {
+			cells *= n
+		}
+		b := graph.NewBuilder()
+		x := b.Input("x", graph.F32, graph.Axis("batch"), graph.N(1))
+		batch := x.Shape()[0]
+		table := b.Variable("table", graph.F32, append([]int{rows}, row...), graph.Constant(1))
+		read := graph.Gather(table.Read(), graph.Cast(graph.Reshape(x, batch), graph.I32))
+		scores := graph.Sum(graph.Reshape(read, batch, graph.N(cells)), []int{1}, true)
+		m, err := nn.FromGraph(tensor.NewCPU(1, false), nn.NetSpec{Loss: graph.Reshape(scores, batch), Scores: scores, Task: trivium.Regression})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !m.Layout().Spec(0).RowSparse {
+			t.Errorf("rows of shape %v: the gradient names no rows", row)
+		}
+		p := trivium.NewParams(m.Layout())
+		m.Init(1, p)
+		g, _, _ := grad(t, m, p, trivium.Batch{Rows: 3, Inputs: []trivium.Input{{Name: "x", Shape: []int{1}, Values: []float32{3, 19_999, 3}}}})
+		for i, have := range g.Flat {
+			if have != want[i/cells] {
+				t.Fatalf("rows of shape %v: cell %d of the gradient is %v, want %v", row, i, have, want[i/cells])
+			}
+		}
+	}
+}
+
+func TestFromGraphWantsALossOfTheScores(t *testing.T) {
+	b := graph.NewBuilder()
+	batch := graph.Axis("batch")
+	logits := graph.MatMul(b.Input("x", graph.F32, batch, graph.N(2)), b.Variable("w", graph.F32, []int{2, 3}, graph.Zeros()).Read())
+	loss := graph.SoftmaxCrossEntropy(logits, b.Input("label", graph.I32, batch))
+	_, err := nn.FromGraph(tensor.NewCPU(1, false), nn.NetSpec{Loss: loss, Scores: graph.Softmax(logits), Task: trivium.MultiClass})
+	if err == nil || !strings.Contains(err.Error(), "is computed from its Scores") {
+		t.Error(err)
+	}
+}
+
+func TestSparseInputWithADotInItsName(t *testing.T) {
+	s := trivium.Schema{
+		Inputs: []trivium.InputSpec{{Name: "user.history", Form: trivium.CSR, Shape: []int{40}}},
+		Labels: trivium.LabelSpec{Kind: trivium.Class, Width: 3},
+	}
+	m, err := nn.Standard().Build("softmax", s, tensor.NewCPU(1, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := trivium.NewParams(m.Layout())
+	m.Init(1, p)
+	grad(t, m, p, newBatch(s, testRows))
+}

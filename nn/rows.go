@@ -59,8 +59,9 @@ func newSparseGrad(l *trivium.Layout, i int, grad autodiff.Grad) sparseGrad {
 	cols := l.Cols(i)
 	return sparseGrad{
 		tensor: i, cols: cols, axis: grad.Rows.Shape()[0],
-		rows: tensor.New(tensor.I32, 0), values: tensor.New(tensor.F32, 0, cols),
-		seen: make([]uint64, (l.Rows(i)+63)/64),
+		rows:   tensor.New(tensor.I32, 0),
+		values: tensor.New(tensor.F32, append([]int{0}, l.Spec(i).Shape[1:]...)...), // a row may have any axes
+		seen:   make([]uint64, (l.Rows(i)+63)/64),
 	}
 }
 

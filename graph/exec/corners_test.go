@@ -310,3 +310,70 @@ func check(t *testing.T, l *lab, out fetches, expect [][]float64) {
 		}
 	}
 }
+
+// unlocked is a Local that refuses a tensor sent while the memory of its step is locked: who receives it notes that there.
+type unlocked struct {
+	*Local
+	s *State
+}
+
+func (u unlocked) Send(k Key, t *tensor.Tensor) error {
+	o := u.s.steps.of(stepKey{k.Incarnation, k.Step})
+	if !o.mu.TryLock() {
+		return errors.New("the memory of the step is locked")
+	}
+	o.mu.Unlock()
+	return u.Local.Send(k, t)
+}
+
+// TestStepThatSendsToItself: a Send wakes a Recv of the same step, which has its outcome remembered as well; a repeated step gets it again.
+func TestStepThatSendsToItself(t *testing.T) {
+	b := graph.NewBuilder()
+	x := b.Input("x", graph.F64)
+	got := graph.Neg(b.Recv("k", "/cpu:0", graph.Type{DType: graph.F64}))
+	send := graph.Send(graph.Exp(x), "k", "/cpu:0")
+	s := NewState(StateOptions{})
+	p := compile(t, build(t, b), fetches{x}, fetches{got}, fetches{send}, Options{Rendezvous: unlocked{NewLocal(), s}})
+	for range 2 {
+		out := make([]*tensor.Tensor, 1)
+		if err := p.RunStep(ctx, s, Step{ID: 3, Requester: 9}, []*tensor.Tensor{tensor.Scalar(0.)}, out, nil); err != nil {
+			t.Fatal(err)
+		}
+		if v := tensor.Flat[float64](out[0])[0]; v != -1 {
+			t.Fatal(v)
+		}
+	}
+}
+
+// TestLazyDropoutInTwoScans: Scans evaluated one by one draw what they draw when they are evaluated together.
+func TestLazyDropoutInTwoScans(t *testing.T) {
+	in := tensor.New(graph.F32, 4, 64)
+	for i := range tensor.Flat[float32](in) {
+		tensor.Flat[float32](in)[i] = 1
+	}
+	trace := func() (*Lazy, fetches) {
+		z := NewLazy(NewState(StateOptions{}), Options{})
+		xs := z.Input(in)
+		var ys fetches
+		for range 2 {
+			_, y := graph.Scan(nil, fetches{xs}, func(_, x []graph.Value) (next, ys []graph.Value) { return nil, fetches{graph.Dropout(x[0], 0.5)} })
+			ys = append(ys, y[0])
+		}
+		return z, ys
+	}
+	z, ys := trace()
+	want, err := z.Eval(ctx, ys...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z, ys = trace()
+	for i, y := range ys {
+		got, err := z.Eval(ctx, y)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got[0].Bytes()) != string(want[i].Bytes()) {
+			t.Errorf("Scan %d drew other numbers alone than beside the other", i)
+		}
+	}
+}

@@ -428,3 +428,21 @@ func TestLazyRefusesAVariableOfAnotherShape(t *testing.T) {
 		t.Fatal("no error about w:", err)
 	}
 }
+
+// A value of an earlier trace is refused, also when a trace of the same structure was compiled.
+func TestLazyRefusesAValueOfAnotherTrace(t *testing.T) {
+	z := NewLazy(NewState(StateOptions{}), Options{})
+	trace := func(x float64) (h, y graph.Value) {
+		z.Reset()
+		h = graph.Square(z.Input(tensor.Scalar(x)))
+		return h, graph.Neg(h)
+	}
+	old, y := trace(2)
+	if _, err := z.Eval(ctx, old, y); err != nil {
+		t.Fatal(err)
+	}
+	_, y = trace(3)
+	if out, err := z.Eval(ctx, y, old); err == nil || !strings.Contains(err.Error(), "not a value of this trace") {
+		t.Fatalf("%v, %v", out, err)
+	}
+}

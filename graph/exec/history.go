@@ -24,14 +24,30 @@ type stepKey struct {
 
 // An outcome is what a step has written so far: of each node, the version or verdict that the node gave.
 type outcome struct {
-	mu    sync.Mutex
-	nodes map[int]doneWrite
+	mu    sync.Mutex // of the map
+	nodes map[int]*doneWrite
 }
 
+// A doneWrite is what one node has done. Its lock is held while the node writes, so that another attempt waits for this one; it is the
+// node's own, since what is written may wake a continuation of the same step.
 type doneWrite struct {
+	mu       sync.Mutex
+	done     bool
 	resource string
 	result   int64
 	values   []*tensor.Tensor // of a continuation
+}
+
+// of is the memory of one node.
+func (o *outcome) of(node int) *doneWrite {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	w := o.nodes[node]
+	if w == nil {
+		w = &doneWrite{}
+		o.nodes[node] = w
+	}
+	return w
 }
 
 func (h *history) of(k stepKey) *outcome {
@@ -47,7 +63,7 @@ func (h *history) of(k stepKey) *outcome {
 		delete(h.steps, h.order[0])
 		h.order = append(h.order[:0], h.order[1:]...)
 	}
-	o := &outcome{nodes: map[int]doneWrite{}}
+	o := &outcome{nodes: map[int]*doneWrite{}}
 	h.steps[k] = o
 	h.order = append(h.order, k)
 	return o
@@ -72,9 +88,10 @@ func (b *bound) once(write func() error) {
 		b.wrote.Store(true)
 		return
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if w, ok := o.nodes[b.n.src.ID]; ok {
+	w := o.of(b.n.src.ID)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.done {
 		b.result(w.result)
 		return
 	}
@@ -83,7 +100,7 @@ func (b *bound) once(write func() error) {
 		return
 	}
 	b.wrote.Store(true)
-	o.nodes[b.n.src.ID] = doneWrite{resource: b.x.resource(b.n), result: b.last}
+	w.done, w.resource, w.result = true, b.x.resource(b.n), b.last
 }
 
 // result stores what a write gives, where that is wanted.

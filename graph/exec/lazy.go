@@ -90,6 +90,11 @@ func (z *Lazy) compute(ctx context.Context, g *graph.Graph, vs []graph.Value) er
 	if len(t.fetches) == 0 && len(t.targets) == 0 {
 		return nil
 	}
+	for _, v := range t.fetches { // before the key, in which a node is a number that one of another trace may have too
+		if !g.Contains(v) {
+			return fmt.Errorf("exec: eval: %v is not a value of this trace; Reset began a new one", v)
+		}
+	}
 	key := t.key(g)
 	p := z.cache[key]
 	if p == nil {
@@ -259,7 +264,7 @@ func (t *trace) key(g *graph.Graph) string {
 				p = appendShape(append(p, byte(typ.DType)), typ.Shape)
 			}
 		}
-		if n.Op.Effect == graph.Random {
+		if draws(n) {
 			put(id) // what the numbers are drawn from
 		}
 		p = appendAttrs(p, n)
@@ -284,4 +289,19 @@ func appendAttrs(p []byte, n *graph.Node) []byte {
 		}
 	}
 	return p
+}
+
+// draws says whether a node draws random numbers, itself or in its body.
+func draws(n *graph.Node) bool {
+	if n.Op.Effect == graph.Random {
+		return true
+	}
+	if n.Body != nil {
+		for m := range n.Body.Nodes() {
+			if draws(m) {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -146,21 +146,22 @@ func (x *instance) arrive(n *node, out []*tensor.Tensor) error {
 func (s *stepper) start(i int, n *node) {
 	x := s.x
 	begun := time.Now()
-	o := x.run.outcome()
-	if o != nil {
-		o.mu.Lock()
-		w, ok := o.nodes[n.src.ID]
-		o.mu.Unlock()
+	var w *doneWrite
+	if o := x.run.outcome(); o != nil {
+		w = o.of(n.src.ID)
+		w.mu.Lock()
+		values, ok := w.values, w.done
+		w.mu.Unlock()
 		if ok {
-			s.reports <- report{i, w.values, nil}
+			s.reports <- report{i, values, nil}
 			return
 		}
 	}
 	done := func(out []*tensor.Tensor, err error) {
-		if err == nil && o != nil {
-			o.mu.Lock()
-			o.nodes[n.src.ID] = doneWrite{resource: x.resource(n), values: out}
-			o.mu.Unlock()
+		if err == nil && w != nil {
+			w.mu.Lock()
+			w.done, w.resource, w.values = true, x.resource(n), out
+			w.mu.Unlock()
 		}
 		if err == nil && x.p.o.Trace != nil {
 			x.p.o.Trace(TraceEvent{Node: n.name(), Op: n.op, Device: x.p.o.Device, Step: x.run.step.ID, Tiles: 1, Start: begun, Took: time.Since(begun), Bytes: bytesOf(out)})

@@ -259,6 +259,7 @@ func TestRefusals(t *testing.T) {
 		{onnx.Options{}, "no Outputs"},
 		{onnx.Options{Outputs: []graph.Value{x}, Names: []string{"a", "b"}}, "2 Names for 1 Outputs"},
 		{onnx.Options{Outputs: []graph.Value{read}}, `Variable "v" has no value`},
+		{onnx.Options{Outputs: []graph.Value{read}, Variables: map[string]*tensor.Tensor{"v": nil}}, `Variable "v" has no value`},
 		{onnx.Options{Outputs: []graph.Value{read}, Variables: map[string]*tensor.Tensor{"v": tensor.New(graph.F32, 3)}}, `Variable "v" is f32[2], its value f32[3]`},
 		{onnx.Options{Outputs: []graph.Value{gradient}, Variables: values}, "SliceGrad (SliceGrad): not part of an inference graph"},
 		{onnx.Options{Outputs: []graph.Value{product, other}}, "uses the entries of sparse input values"},

@@ -142,8 +142,8 @@ func read(e *exporter, n *graph.Node) ([]string, error) {
 		return one(name)
 	}
 	r := e.root.g.Resources()[n.Resources[0]]
-	t, ok := e.o.Variables[r.Name]
-	if !ok {
+	t := e.o.Variables[r.Name]
+	if t == nil {
 		return nil, fmt.Errorf("Variable %q has no value", r.Name)
 	}
 	want, _ := r.Types[0].Shape.Fixed()
