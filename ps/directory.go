@@ -348,16 +348,16 @@ func (d *DirectoryState) onAccept(from Name, m *accept) {
 		d.checkSnapshot()
 		return
 	}
+	if m.text != "" && d.p.index(from) >= 0 { // whatever lane it takes itself for: in another placement it may have another number
+		d.fail(errors.New(m.text))
+		return
+	}
 	l := int(m.lane)
 	if l >= len(d.lanes) || d.p.server(l) != from {
 		return
 	}
 	d.hi = max(d.hi, m.hi)
 	p := &d.lanes[l]
-	if m.text != "" {
-		d.fail(errors.New(m.text))
-		return
-	}
 	if m.version < p.accepted {
 		return
 	}

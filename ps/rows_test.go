@@ -238,3 +238,40 @@ func TestPushOfLongSparseRow(t *testing.T) {
 		}
 	}
 }
+
+// TestCellsBesideHalfARow: single cells are not read newer than the half of their row that the cache has, where another server still owes the
+// rest: the row that is read next has that half.
+func TestCellsBesideHalfARow(t *testing.T) {
+	w := sim.New(1, sim.Options{})
+	j := newSimJob(w, simOptions{clients: 2, servers: 2, shards: 1, min: 4, tables: []Spec{{Name: "t", Rows: 1, Cols: 8, Staleness: 3}}})
+	slow := sim.Link{Delay: time.Second}
+	w.Connect(j.clients[0].node, j.servers[1], slow, slow)
+	j.start(0, 0, func(w *Worker, sleep func(time.Duration)) error {
+		tab, cell, row := tableOf[float32](w, "t"), make([]float32, 1), make([]float32, 8)
+		tab.Prefetch(0) // the near server's half comes as it is at clock 0
+		if _, err := w.Clock(bg); err != nil {
+			return err
+		}
+		sleep(500 * time.Millisecond) // that server is at clock 1, and the far one's half is on its way
+		v, err := tab.GetCells(bg, 0, []int64{2}, cell)
+		if err != nil {
+			return err
+		}
+		next, err := tab.Get(bg, 0, row)
+		if err != nil {
+			return err
+		}
+		if row[2] < cell[0] {
+			return fmt.Errorf("a cell is %v with value clock %d, and then %v with %d", cell[0], v, row[2], next)
+		}
+		return w.Finish(bg)
+	})
+	j.start(1, 0, func(w *Worker, sleep func(time.Duration)) error {
+		sleep(100 * time.Millisecond)
+		if err := tableOf[float32](w, "t").DenseInc(0, 0, []float32{1, 1, 1, 1, 1, 1, 1, 1}); err != nil {
+			return err
+		}
+		return w.Finish(bg)
+	})
+	j.run(t, time.Minute)
+}

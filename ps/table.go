@@ -287,7 +287,7 @@ func (t Table[T]) GetCells(ctx context.Context, row int64, cols []int64, dst []T
 	}
 	s, d := t.w.s, t.w.d
 	d.Lock()
-	if v, ok := t.cachedCells(row, cols, dst); ok {
+	if v, all := t.cachedCells(row, cols, dst); all {
 		s.c.Hits++
 		d.Unlock()
 		return t.saw(v), nil
@@ -300,29 +300,41 @@ func (t Table[T]) GetCells(ctx context.Context, row int64, cols []int64, dst []T
 		return 0, err
 	}
 	d.Lock()
-	if c, ok := t.cachedCells(row, cols, dst); ok { // it came meanwhile, and may be older: the next read has it
-		v = c
-	} else {
-		copy(dst, asCells[T](g.out))
-		t.overlayOwn(g, dst)
-	}
+	copy(dst, asCells[T](g.out))
+	t.overlayOwn(g, dst)
+	c, _ := t.cachedCells(row, cols, dst) // what the cache has of them, perhaps since then, may be older: the next read has it
+	v = min(v, c)
 	s.c.unpin(g)
 	d.Unlock()
 	return t.saw(v), nil
 }
 
-// cachedCells reads cells of a row that the cache has, and reports whether it does.
-func (t Table[T]) cachedCells(row int64, cols []int64, dst []T) (v Clock, ok bool) {
+// cachedCells reads those cells that lie in segments that the cache has, also where it lacks others of the row: a read of the row does not ask
+// for these segments again. It returns the value clock of these cells, and whether they are all.
+func (t Table[T]) cachedCells(row int64, cols []int64, dst []T) (v Clock, all bool) {
 	s := t.w.s
 	r := t.t.find(row)
 	if r == nil || s.c.err != nil {
-		return 0, false
+		return maxClock, false
 	}
-	if v, ok = s.c.fresh(r, s); ok {
+	v, all = maxClock, true
+	for i := range r.segs {
+		seg := &r.segs[i]
+		a, _ := slices.BinarySearch(cols, seg.from)
+		b, _ := slices.BinarySearch(cols, seg.to)
+		if a == b {
+			continue
+		}
+		x, ok := s.c.freshSegment(r, seg, s)
+		if !ok {
+			all = false
+			continue
+		}
 		r.used = true
-		t.readCells(r, cols, dst)
+		v = min(v, x)
+		t.readCells(r, seg, cols[a:b], dst[a:b])
 	}
-	return v, ok
+	return v, all
 }
 
 // overlayOwn adds the worker's deltas that the cells of an answer lack.
@@ -357,7 +369,8 @@ func (t Table[T]) overlayCells(row int64, cols []int64, dst []T, own Clock) {
 	add(t.w.s.now)
 }
 
-func (t Table[T]) readCells(r *cachedRow, cols []int64, dst []T) {
+// readCells reads cells of one segment.
+func (t Table[T]) readCells(r *cachedRow, seg *cachedSegment, cols []int64, dst []T) {
 	cells := viewOf[T](r.cells, r.n)
 	for k, c := range cols {
 		switch i, found := slices.BinarySearch(r.cols, c); {
@@ -369,15 +382,9 @@ func (t Table[T]) readCells(r *cachedRow, cols []int64, dst []T) {
 			dst[k] = T(t.t.spec.Init.value(r.row, c))
 		}
 	}
-	if t.t.spec.Optimizer != "" {
-		return
-	}
-	for i := range r.segs {
-		seg := &r.segs[i]
+	if t.t.spec.Optimizer == "" {
 		_, own := t.w.s.c.value(seg)
-		a, _ := slices.BinarySearch(cols, seg.from)
-		b, _ := slices.BinarySearch(cols, seg.to)
-		t.overlayCells(r.row, cols[a:b], dst[a:b], own)
+		t.overlayCells(r.row, cols, dst, own)
 	}
 }
 
