@@ -292,7 +292,12 @@ func (r *Run) resume(ctx context.Context) error {
 		return err
 	}
 	if k := &r.keeper; len(names) > 0 { // it goes on where its checkpoints are
-		k.mine, k.last, k.step = names, names[len(names)-1], r.at.Step
+		k.last, k.step = names[len(names)-1], r.at.Step
+		for _, n := range names {
+			if checkpoint.FromSave(n) { // a copy that somebody made is not for us to prune
+				k.mine = append(k.mine, n)
+			}
+		}
 		for _, n := range names {
 			if r.at.Best != nil && strings.HasPrefix(n, fmt.Sprintf("step-%012d", r.at.BestStep)) {
 				k.best = n

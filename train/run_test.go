@@ -1,6 +1,7 @@
 package train_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -455,5 +456,36 @@ func TestMute(t *testing.T) {
 		if len(notes) == 0 || !strings.HasSuffix(notes[0], c.want) {
 			t.Errorf("train %q: notes %q, want %s", c.part, notes, c.want)
 		}
+	}
+}
+
+// TestCopiesStay: a checkpoint that somebody copied is neither the newest one, nor for the run to prune.
+func TestCopiesStay(t *testing.T) {
+	const other = "before-the-rate-was-lowered"
+	job := traintest.Job()
+	job.Epochs = 1
+	env := traintest.Env(t, 1, false)
+	env.Blob = blob.Dir(t.TempDir())
+	env.Checkpoints = train.Checkpoints{Every: 5, Keep: 1}
+	run(t, env, job)
+	c, name, err := checkpoint.Latest(t.Context(), env.Blob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := env.Blob.List(t.Context(), name+"/")
+	for _, o := range objects {
+		p, e := blob.Read(t.Context(), env.Blob, o.Key, o.Size)
+		err = errors.Join(err, e, env.Blob.Put(t.Context(), other+strings.TrimPrefix(o.Key, name), bytes.NewReader(p)))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	env.Resume = c
+	longer := traintest.Job()
+	longer.Epochs = 2
+	run(t, env, longer)
+	names, err := checkpoint.List(t.Context(), env.Blob)
+	if err != nil || !slices.Equal(names, []string{other, "step-000000000022"}) {
+		t.Errorf("checkpoints %v, %v: want the copy, and the last one", names, err)
 	}
 }

@@ -363,3 +363,23 @@ func TestInterruptOfIdleWorker(t *testing.T) {
 		wait.Wait()
 	}
 }
+
+// TestProgramOfFewRows: a program has no steps of a server's optimizer, and may have workers without rows in any mode.
+func TestProgramOfFewRows(t *testing.T) {
+	l, err := trivium.NewLayout(trivium.Spec{Name: "seen", Shape: []int{2, 4}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	models := nn.Models{"counts": func(string, trivium.Schema, *tensor.CPU) (trivium.Model, error) { return &counts{l: l}, nil }}
+	for _, mode := range []ps.Mode{ps.SSP, ps.ASP} {
+		j := job()
+		j.Model, j.Data.Train, j.Epochs, j.Steps = "counts", "0:2", 0, 3
+		r, err := (&crew{env: train.Env{Models: models}, workers: 3, servers: 1, o: server.Options{Mode: mode}}).paced(t, j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := r.Params.Flat; f[0]+f[1]+f[2] != 6 {
+			t.Errorf("%s: %v", mode, f)
+		}
+	}
+}

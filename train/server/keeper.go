@@ -175,9 +175,14 @@ func (u *updater) step(k int64, s *segment, l *trivium.Layout, from int, p, g, o
 			n = (n + int64(u.n) - 1) / int64(u.n)
 		}
 	}
-	if rows && share != 1 && !u.part.linear { // of all gradients, so many had this row
+	if rows && share != 1 { // of all gradients, so many had this row
 		by = together(float64(k)/float64(u.most), u.n)
-		share = float32(1 / by)
+		if u.scheduled { // it counts the row's updates, as one optimizer makes them
+			n = s.base + int64(math.Ceil(float64(k)/by))
+		}
+		if !u.part.linear {
+			share = float32(1 / by)
+		}
 	}
 	if u.pacer != nil {
 		u.paced(k, s.base, by, share, l, from, p, g, out, slots)

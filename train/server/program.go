@@ -138,10 +138,12 @@ func (g *gradients) Round(ctx context.Context, _ *ps.Worker, b trivium.Batch) er
 // share is this worker's part of the update's rows.
 func (w *worker) share(rows int) float32 { return float32(float64(rows) / float64(w.run.UpdateRows())) }
 
-// checkRows refuses data of so few rows that servers, which know none but the job's batch, would count workers that never have one.
+// checkRows refuses data of so few rows that servers, which know none but the job's batch, would count workers that never have one. A Program
+// has no steps that they count.
 func (o Options) checkRows(run *train.Run, workers int) error {
 	rows, _ := run.Extent()
-	if o.Mode == ps.BSP || o.OptimizerAt == AtWorker || min(rows, int64(workers)) == int64(busy(run.Job.Batch, workers)) {
+	_, own := run.Model.(Program)
+	if own || o.Mode == ps.BSP || o.OptimizerAt == AtWorker || min(rows, int64(workers)) == int64(busy(run.Job.Batch, workers)) {
 		return nil
 	}
 	return &train.JobError{Err: fmt.Errorf("server: %d training rows are too few for %d workers, of whom under %s each takes a step of the server's: give --workers %d, or --consistency bsp", rows, workers, o.Mode, rows)}

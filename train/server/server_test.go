@@ -494,3 +494,65 @@ func TestMistakes(t *testing.T) {
 		t.Errorf("%+v, %v", o, err)
 	}
 }
+
+// TestScheduleOfRows: of a row that several workers touch in one update, a schedule counts that update once.
+func TestScheduleOfRows(t *testing.T) {
+	j := job()
+	j.Model, j.Data = "logistic", trivium.Data{Source: "wide", Rows: 1500, Train: "0:1200", Test: "1200:"}
+	j.Batch, j.Epochs, j.Steps, j.Optimizer = 16, 0, 60, trivium.OptimizerSpec{Name: "sgd", Rate: 0.01, Schedule: "linear:40"}
+	want := alone(t, train.Env{}, j)
+	if !want.Params.Layout.Spec(0).RowSparse {
+		t.Fatal("nothing is row-sparse")
+	}
+	for _, o := range []server.Options{{Mode: ps.SSP}, {Mode: ps.ASP}} {
+		got, err := (&crew{workers: 4, servers: 1, o: o}).paced(t, j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var along, all float64
+		for i, x := range want.Params.Flat { // it begins at 0
+			along, all = along+float64(x)*float64(got.Params.Flat[i]), all+float64(x)*float64(x)
+		}
+		if r := along / all; math.Abs(r-1) > 0.15 { // 0.47, where each worker's gradient counts
+			t.Errorf("%v: the model moves %.3f times as far as one process moves it", o.Mode, r)
+		}
+	}
+}
+
+// TestWeightlessRows: rows of a row-sparse tensor that only examples without weight touch are stepped as in one process, to the bit.
+func TestWeightlessRows(t *testing.T) {
+	j := job()
+	j.Model, j.Data = "fm:4", trivium.Data{Source: "wide", Rows: 1500, Train: "0:1200", Test: "1200:", ClassWeight: "-1=0"}
+	j.Exact, j.Batch, j.Epochs, j.Steps, j.Optimizer = true, 32, 0, 30, trivium.OptimizerSpec{Name: "momentum", Rate: 0.02}
+	want := alone(t, train.Env{}, j)
+	for _, n := range []int{5, 8} { // of 16 shards of two rows, many weigh nothing
+		c := &crew{workers: n, servers: 2, o: server.Options{Mode: ps.BSP}}
+		got, err := c.Train(t.Context(), j)
+		if err != nil {
+			t.Fatal(errors.Join(c.errs...))
+		}
+		traintest.Same(t, fmt.Sprintf("%d workers", n), got, want)
+	}
+}
+
+// TestFTRLBeginsAtFirstWeight: a worker's FTRL begins where the model does, also where its first rows weigh nothing.
+func TestFTRLBeginsAtFirstWeight(t *testing.T) {
+	j := traintest.Job()
+	j.Data.Order, j.Data.ClassWeight = "index", "0=0" // row i is of class i mod 3: worker 0 begins with one that weighs nothing
+	j.Batch, j.Epochs, j.Steps, j.Optimizer = 2, 0, 6, trivium.OptimizerSpec{Name: "ftrl", Rate: 1e-5}
+	env := traintest.Env(t, 1, false)
+	want := alone(t, env, j)
+	c := &crew{env: env, workers: 2, servers: 1, o: server.Options{Mode: ps.BSP, OptimizerAt: server.AtWorker}}
+	got, err := c.Train(t.Context(), j)
+	if err != nil {
+		t.Fatal(errors.Join(c.errs...))
+	}
+	var off, all float64
+	for i, x := range want.Params.Flat {
+		d := float64(got.Params.Flat[i] - x)
+		off, all = off+d*d, all+float64(x)*float64(x)
+	}
+	if r := math.Sqrt(off / all); !(r < 0.1) { // 0.32, where worker 0 takes the model to 0
+		t.Errorf("the model ends %.2f of its size from where one process leaves it", r)
+	}
+}

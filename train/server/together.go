@@ -195,9 +195,12 @@ func (w *worker) ownUpdate(step int64, by float64) {
 		w.rule.Apply(step, l, from, p, u, u, views)
 		own.scale(isa, u, views[own.squares], own.product[from:to], share, n)
 	}
-	share := 1 / float32(own.workers)
+	share, number := 1/float32(own.workers), step
+	if own.rounds == 1 && w.job.Optimizer.Name == "ftrl" { // it begins where the model does with its first update, whatever that one's number
+		number = 1
+	}
 	for _, r := range w.tables.runs {
-		apply(step, r[0], r[1], own.rounds == 1, share, float64(own.workers))
+		apply(number, r[0], r[1], own.rounds == 1, share, float64(own.workers))
 	}
 	for _, x := range w.tables.sparse {
 		counts, touched := w.state.RowSteps()[x.tensor], own.touched[x.tensor]

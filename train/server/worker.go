@@ -348,9 +348,12 @@ func (w *worker) broken(err error) error {
 	return err
 }
 
-// push adds the gradient, or the update, as part number part. A loss that is no number is not followed by a gradient: the facts tell.
+// push adds the gradient, or the update, as part number part. A loss that is no number is not followed by a gradient: the facts tell. Nor is
+// one of no weight, but where the server divides by the weight of all parts: there the rows that it touches are stepped with the others',
+// as in one process. What a codec has kept would be lost if no part had weight.
 func (w *worker) push(part int, weight, loss float64) error {
-	if loss-loss != 0 || weight == 0 {
+	touches := w.o.Mode == ps.BSP && w.o.OptimizerAt == AtServer && w.codec == nil && len(w.tables.sparse) > 0
+	if loss-loss != 0 || weight == 0 && !touches {
 		return nil
 	}
 	w.run.Enter(observe.Push)
