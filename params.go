@@ -182,6 +182,9 @@ func (l *Layout) place(s Spec) (from int, err error) {
 		return 0, fmt.Errorf("row-sparse wants 1 to %d rows, shape is %v", math.MaxInt32, s.Shape)
 	}
 	if s.Tie == "" {
+		if size > math.MaxInt/4-l.length {
+			return 0, fmt.Errorf("shape %v, after %d cells of others: the bytes of all do not fit an int", s.Shape, l.length)
+		}
 		from = l.length
 		l.length += size
 		return from, nil

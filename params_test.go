@@ -172,3 +172,14 @@ func ExampleNewLayout() {
 	fmt.Println(len(p.Flat), len(p.Tensor(l.Index("b"))))
 	// Output: 7850 10
 }
+
+// TestLayoutFitsAnInt: each of these tensors does, and all of them do not.
+func TestLayoutFitsAnInt(t *testing.T) {
+	var specs []trivium.Spec
+	for i := range 9 {
+		specs = append(specs, trivium.Spec{Name: fmt.Sprint(i), Shape: []int{1 << 30, 1 << 30}})
+	}
+	if _, err := trivium.NewLayout(specs...); err == nil || !strings.Contains(err.Error(), `tensor 8, "8": shape [1073741824 1073741824]`) {
+		t.Errorf("error %v", err)
+	}
+}

@@ -24,6 +24,7 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/trivium-ml/trivium"
@@ -162,9 +163,9 @@ func save(ctx context.Context, s blob.Store, name string, c *Checkpoint) (err er
 		}
 	}()
 	// Who had the claim before may have come to its end.
-	if _, err := s.Get(ctx, name+"/"+manifestName, 0, 0); !errors.Is(err, fs.ErrNotExist) {
+	if r, err := s.Get(ctx, name+"/"+manifestName, 0, 0); !errors.Is(err, fs.ErrNotExist) {
 		if err == nil {
-			err = fs.ErrExist
+			err = errors.Join(fs.ErrExist, r.Close())
 		}
 		return err
 	}
@@ -317,7 +318,7 @@ func codecTensors(codecs [][]byte) (tensors []Tensor) {
 	return tensors
 }
 
-// List returns the names of the checkpoints in s, oldest first: by step, then by the number behind it.
+// List returns the names of the checkpoints in s, oldest first: by step, then by the number behind it; before them what Save did not name.
 func List(ctx context.Context, s blob.Store) ([]string, error) {
 	objects, err := s.List(ctx, "")
 	if err != nil {
@@ -333,11 +334,33 @@ func List(ctx context.Context, s blob.Store) ([]string, error) {
 	return names, nil
 }
 
-// compareNames orders "step-000000000120", "step-000000000120.2", "step-000000000120.10", "step-1000000000000".
+// compareNames orders "step-000000000120", "step-000000000120.2", "step-000000000120.10", "step-1000000000000". What Save did not name, a
+// copy or what was moved to another folder, tells nothing of its age and comes before all of these.
 func compareNames(a, b string) int {
-	x, m, _ := strings.Cut(a, ".")
-	y, n, _ := strings.Cut(b, ".")
-	return cmp.Or(len(x)-len(y), strings.Compare(x, y), len(m)-len(n), strings.Compare(m, n))
+	x, m := place(a)
+	y, n := place(b)
+	return cmp.Or(cmp.Compare(x, y), cmp.Compare(m, n), strings.Compare(a, b))
+}
+
+// place returns the step and the number in a name that Save gives, and -1 of any other.
+func place(name string) (step, number int64) {
+	text, behind, numbered := strings.Cut(name, ".")
+	digits, ok := strings.CutPrefix(text, "step-")
+	s, err := strconv.ParseUint(digits, 10, 63)
+	var n uint64
+	if numbered && err == nil {
+		n, err = strconv.ParseUint(behind, 10, 63)
+	}
+	if !ok || err != nil {
+		return -1, 0
+	}
+	return int64(s), int64(n)
+}
+
+// FromSave tells whether Save gives such names. Others are copies that somebody made, which no run may prune.
+func FromSave(name string) bool {
+	step, _ := place(name)
+	return step >= 0
 }
 
 // Delete removes the checkpoint of that name, its manifest first.

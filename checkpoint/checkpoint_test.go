@@ -349,6 +349,15 @@ func TestListOrder(t *testing.T) {
 			t.Errorf("%v, %v: want %s at the end", names, err, last)
 		}
 	}
+	last := names[len(names)-1]
+	for _, name := range []string{"archive/step-000000000001", "before-the-rate-was-lowered"} {
+		if err := s.Put(ctx, name+"/manifest.json", strings.NewReader("{}")); err != nil {
+			t.Fatal(err)
+		}
+		if names, err = checkpoint.List(ctx, s); err != nil || names[len(names)-1] != last {
+			t.Errorf("%v, %v: want %s at the end", names, err, last)
+		}
+	}
 }
 
 func TestFits(t *testing.T) {
@@ -387,4 +396,37 @@ func FuzzManifest(f *testing.F) {
 			t.Fatalf("%d tensors became %d", len(m.Layout), l.Tensors())
 		}
 	})
+}
+
+// A late store lists nothing, as one that was asked before another saver came to its end, and counts the readers that are open.
+type late struct {
+	blob.Store
+	open int
+}
+
+func (*late) List(context.Context, string) ([]blob.Object, error) { return nil, nil }
+
+func (s *late) Get(ctx context.Context, key string, from, length int64) (io.ReadCloser, error) {
+	r, err := s.Store.Get(ctx, key, from, length)
+	if err != nil {
+		return nil, err
+	}
+	s.open++
+	return &lateReader{r, s}, nil
+}
+
+type lateReader struct {
+	io.ReadCloser
+	s *late
+}
+
+func (r *lateReader) Close() error { r.s.open--; return r.ReadCloser.Close() }
+
+// TestSaveCloses: a saver that finds its name taken leaves nothing open.
+func TestSaveCloses(t *testing.T) {
+	s, c := &late{Store: blob.Dir(t.TempDir())}, example(t)
+	save(t, s.Store, c)
+	if name := save(t, s, c); name != "step-000000000120.2" || s.open != 0 {
+		t.Errorf("saved as %s, with %d readers open", name, s.open)
+	}
 }

@@ -261,7 +261,7 @@ func (a *arrayFile) dataset(ctx context.Context, t *Transform, budget int64) (Da
 			return nil, nil, err
 		}
 		return &stream{
-			schema: schema, rows: a.x.rows, rowBytes: int64(n) * 4, budget: budget,
+			schema: schema, rows: a.x.rows, rowBytes: int64(n) * 4, held: need, budget: budget,
 			read: func(_ context.Context, dst *trivium.Batch, from, to int64) error {
 				in := &dst.Inputs[0]
 				in.Values = extend(in.Values[:0], int(to-from)*n)
@@ -280,7 +280,7 @@ func (a *arrayFile) dataset(ctx context.Context, t *Transform, budget int64) (Da
 	var read func(from, to int64) error
 	if isPixels {
 		of := tensor.AlignedBytes(int(a.x.rows) * n)
-		m.pixels = newPixels(&schema, of)
+		m.pixels = newPixels(&schema, of, budget)
 		read = func(from, to int64) error {
 			return a.x.pieces(from, to, func(raw []byte, from, _ int64) error {
 				copy(of[from*int64(n):], raw)

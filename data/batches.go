@@ -207,6 +207,9 @@ func (c *cursor) begin(ctx context.Context, ds Dataset, o BatchOptions) error {
 	if o.Prefetch == 0 {
 		c.team = c.team.of(o.Run)
 	}
+	if err := checkBatch(ds, min(c.batch, rows)*int64(max(1, o.Span))/int64(max(1, o.Parts))); err != nil {
+		return err
+	}
 	m, resident := ds.(*memory)
 	if resident {
 		c.of = m
@@ -222,9 +225,6 @@ func (c *cursor) begin(ctx context.Context, ds Dataset, o BatchOptions) error {
 			c.viewed = last
 		}
 		return nil
-	}
-	if err := checkBatch(ds, min(c.batch, rows)*int64(max(1, o.Span))/int64(max(1, o.Parts))); err != nil {
-		return err
 	}
 	c.order.begin(rows, c.o.Shuffle, o.Seed, o.Epoch)
 	window, within := c.order.locate(c.pos)

@@ -104,7 +104,7 @@ func (s *slice) first() int64 { return s.from + firstID(s.whole) }
 
 func (s *slice) checkBatch(rows int64) error { return checkBatch(s.whole, rows) }
 
-// checkBatch asks a data set that is not in memory whether a batch of that many rows is too large to make.
+// checkBatch asks a data set whose batches are no views of it whether one of that many rows is too large to make.
 func checkBatch(ds Dataset, rows int64) error {
 	if b, ok := ds.(interface{ checkBatch(rows int64) error }); ok {
 		return b.checkBatch(rows)

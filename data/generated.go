@@ -49,7 +49,7 @@ func (g *generated) rows(ctx context.Context, from, n int64) (Dataset, error) {
 	m := newMemory(g.schema, b)
 	m.firstID = from
 	if g.draw != nil {
-		m.all.Inputs, m.pixels = nil, newPixels(&g.schema, places[byte](g, n))
+		m.all.Inputs, m.pixels = nil, newPixels(&g.schema, places[byte](g, n), defaultBudget)
 	} else {
 		m.all.Inputs[0].Values = places[float32](g, n)
 	}
@@ -118,7 +118,7 @@ func images(schema trivium.Schema, row func(of []byte, id int64) int32) *generat
 		})
 	}
 	g.fill = func(ctx context.Context, b *trivium.Batch, from, to int64) error {
-		x := newPixels(&schema, make([]byte, int(to-from)*g.values))
+		x := newPixels(&schema, make([]byte, int(to-from)*g.values), defaultBudget)
 		b.Labels.Class = extend(b.Labels.Class[:0], b.Rows)
 		if err := g.draw(ctx, b.Labels.Class, x.of, from, to); err != nil {
 			return err

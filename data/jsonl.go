@@ -23,6 +23,7 @@ type jsonField struct {
 	line   int64 // the first that has it
 	column int   // the first
 	length int   // of an array; −1: a scalar
+	null   bool  // it has no value yet that tells what it is
 }
 
 type jsonBuffer struct {
@@ -77,12 +78,20 @@ func (j *jsonFile) learn(line []byte, number int64) *Error {
 			if bad := s.array(&buf, func(int, jsonValue) *Error { f.length++; return nil }); bad != nil {
 				return bad
 			}
-		} else if _, bad := s.value(&buf); bad != nil {
-			return bad
+		} else {
+			v, bad := s.value(&buf)
+			if bad != nil {
+				return bad
+			}
+			f.null = v.kind == jsonNull
 		}
-		if _, known := j.index[f.name]; !known {
+		at, known := j.index[f.name]
+		switch {
+		case !known:
 			j.index[f.name] = len(j.fields)
 			j.fields = append(j.fields, f)
+		case j.fields[at].null && !f.null: // whether it is an array that was null, this row tells
+			j.fields[at] = f
 		}
 		return nil
 	})
@@ -193,14 +202,20 @@ func (j *jsonFile) decode(p *plan, dst *rawRows, from, to int64, bad func(*Error
 // absent reports the first field that the row lacks and the model needs, where values may not be missing.
 func (j *jsonFile) absent(p *plan, buf *jsonBuffer) *Error {
 	for i, seen := range buf.seen {
+		if seen {
+			continue
+		}
 		f := &j.fields[i]
-		if seen || f.length == 0 || p.roles[f.column].kind == roleSkip {
-			continue
+		columns := f.length
+		if columns < 0 {
+			columns = 1
 		}
-		if p.missing && (p.drop || p.roles[f.column].kind == roleNumber || p.roles[f.column].kind == roleCategory) {
-			continue
+		for _, r := range p.roles[f.column : f.column+columns] { // one of an array may be needed where another is not
+			if r.kind == roleSkip || p.missing && (p.drop || r.kind == roleNumber || r.kind == roleCategory) {
+				continue
+			}
+			return fault("", "field %q is missing, which line %d has", f.name, f.line)
 		}
-		return fault("", "field %q is missing, which line %d has", f.name, f.line)
 	}
 	return nil
 }
@@ -234,7 +249,8 @@ func (j *jsonFile) row(buf *jsonBuffer, line []byte, put func(column int, v json
 			return put(f.column, v)
 		}
 		n := 0
-		if s.peek() == '[' {
+		switch s.peek() {
+		case '[':
 			if bad := s.array(buf, func(i int, v jsonValue) *Error {
 				if n++; i >= f.length {
 					return nil
@@ -243,6 +259,21 @@ func (j *jsonFile) row(buf *jsonBuffer, line []byte, put func(column int, v json
 			}); bad != nil {
 				return bad
 			}
+		case 'n':
+			v, bad := s.value(buf)
+			if bad != nil {
+				bad.Field = fmt.Sprintf("field %q", f.name)
+				return bad
+			}
+			if v.kind != jsonNull {
+				break
+			}
+			for i := range f.length { // all its values are missing
+				if bad := put(f.column+i, v); bad != nil {
+					return bad
+				}
+			}
+			return nil
 		}
 		if n != f.length {
 			return fault("", "field %q: want an array of %d values, as in line %d, found %d", f.name, f.length, f.line, n)

@@ -358,7 +358,7 @@ func (s *Splits) assemble(ctx context.Context, main rowFile, c cuts, others map[
 func (s *Splits) noteStream(f rowFile, ds Dataset) {
 	if st, ok := ds.(*stream); ok {
 		s.Notes = append(s.Notes, fmt.Sprintf("%s is streamed: its rows would take %s, the memory for data is %s", f.fileName(),
-			size(st.rows*st.rowBytes), size(st.budget)))
+			size(cmp.Or(st.held, st.rows*st.rowBytes)), size(st.budget)))
 	}
 }
 

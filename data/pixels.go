@@ -8,9 +8,10 @@ import (
 // Pixels are the values of resident rows that are bytes, each for so many 255ths: they take a quarter of the memory, and of the bandwidth
 // where rows come in random order. Who reads rows gets numbers.
 type pixels struct {
-	of    []byte
-	n     int           // of a row
-	input trivium.Input // of the rows, without values
+	of     []byte
+	n      int           // of a row
+	input  trivium.Input // of the rows, without values
+	budget int64         // bytes of memory for the numbers of a batch
 }
 
 // CellBytes is what a number of the dense inputs of ds takes where its rows are in memory: 1 byte of images, else 4.
@@ -22,11 +23,22 @@ func CellBytes(ds Dataset) int64 {
 }
 
 // newPixels returns pixels for rows of the schema's one input, which lie in memory of that length.
-func newPixels(schema *trivium.Schema, of []byte) *pixels {
+func newPixels(schema *trivium.Schema, of []byte, budget int64) *pixels {
 	spec := &schema.Inputs[0]
-	x := &pixels{of: of, input: trivium.Input{Name: spec.Name, Form: spec.Form, Shape: spec.Shape}}
+	x := &pixels{of: of, input: trivium.Input{Name: spec.Name, Form: spec.Form, Shape: spec.Shape}, budget: budget}
 	x.n = x.input.RowLen()
 	return x
+}
+
+// rowBytes is what the numbers of a row take.
+func (x *pixels) rowBytes() int64 { return 4 * int64(x.n) }
+
+// checkBatch refuses a batch of pixels whose numbers take more than the memory for data: four times what the pixels do.
+func (m *memory) checkBatch(rows int64) error {
+	if m.pixels == nil {
+		return nil
+	}
+	return checkRows(rows, m.pixels.rowBytes(), m.pixels.budget)
 }
 
 // slice is the rows [from, to) of x, in the same memory.

@@ -2,6 +2,7 @@ package data
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/trivium-ml/trivium"
@@ -91,5 +92,42 @@ func TestPixelsOnce(t *testing.T) {
 			t.Errorf("walk %d: the first number is %v, want %v", i, got[0], want)
 		}
 		got[0] = 7
+	}
+}
+
+// A batch of pixels is numbers, four times as large: one that the memory for data does not hold is refused, though the pixels fit.
+func TestPixelsBatchBeyondMemory(t *testing.T) {
+	dir := t.TempDir()
+	mnistFolder(t, dir, "train", "", 1000)
+	s := open(t, trivium.Data{Source: dir, Train: "0:1000"}, Options{Budget: 8000})
+	if m, ok := s.Train.(*memory); !ok || m.pixels == nil {
+		t.Fatalf("6000 bytes of images are %T within 8000", s.Train)
+	}
+	for _, c := range []struct {
+		o       BatchOptions
+		refused bool
+	}{
+		{BatchOptions{Batch: trivium.FullBatch}, true},
+		{BatchOptions{Batch: 999, Shuffle: true}, true},
+		{BatchOptions{Batch: trivium.FullBatch, Part: 1, Parts: 4}, false},
+		{BatchOptions{Batch: 100, Shuffle: true}, false},
+	} {
+		var failed error
+		for _, err := range Batches(t.Context(), s.Train, c.o) {
+			failed = err
+		}
+		if refused := failed != nil && strings.Contains(failed.Error(), "take a smaller batch"); refused != c.refused {
+			t.Errorf("%+v: %v", c.o, failed)
+		}
+	}
+}
+
+// What images would take in memory is their bytes.
+func TestNoteOfStreamedImages(t *testing.T) {
+	dir := t.TempDir()
+	mnistFolder(t, dir, "t10k", "", 1300)
+	s := open(t, trivium.Data{Source: dir}, Options{Budget: 6000})
+	if notes := strings.Join(s.Notes, "\n"); !strings.Contains(notes, "its rows would take 7800 bytes, the memory for data is 6000 bytes") {
+		t.Errorf("notes %q", notes)
 	}
 }

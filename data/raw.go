@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // rawRows are rows of a table as they stand in the file: numbers, codes of categories, label and weight.
@@ -239,6 +240,10 @@ func (p *plan) putCategory(dst *rawRows, row, column int, text []byte) *Error {
 		dst.codes[at] = int32(Bucket(p.names[column], text, p.buckets))
 		return nil
 	}
+	if !utf8.Valid(text) {
+		p.store(dst, row, r, nan)
+		return p.failText(column, text)
+	}
 	c := p.dicts[r.at].of(text)
 	dst.codes[at] = c
 	if c == codeTooMany {
@@ -251,6 +256,10 @@ func (p *plan) putTextLabel(dst *rawRows, row, column int, text []byte) *Error {
 	if isMissing(text) {
 		return p.putMissing(dst, row, column)
 	}
+	if !utf8.Valid(text) {
+		dst.label[row] = nan
+		return p.failText(column, text)
+	}
 	c := p.labels.of(text)
 	dst.label[row] = float32(c)
 	switch c {
@@ -261,6 +270,12 @@ func (p *plan) putTextLabel(dst *rawRows, row, column int, text []byte) *Error {
 		return p.fail(column, "label %q is outside the %d classes: %s", text, len(p.labels.names), listNames(p.labels.names))
 	}
 	return nil
+}
+
+// failText refuses a name that a model could not keep: transforms are saved as JSON, which has UTF-8 alone, and the name that comes back
+// from there would be another.
+func (p *plan) failText(column int, text []byte) *Error {
+	return p.fail(column, "the text %q is not in UTF-8; save the file as UTF-8", text)
 }
 
 func (p *plan) fail(column int, format string, args ...any) *Error {

@@ -36,6 +36,7 @@ type stream struct {
 	schema    trivium.Schema
 	rows      int64
 	rowBytes  int64 // of one row, decoded, on average
+	held      int64 // by all rows, if they were resident; 0: rowBytes of each
 	budget    int64
 	firstID   int64
 	generated bool
@@ -60,10 +61,13 @@ func (s *stream) Read(ctx context.Context, dst *trivium.Batch, from, to int64) e
 	return s.read(ctx, dst, from, to)
 }
 
-func (s *stream) checkBatch(rows int64) error {
-	if need := rows * s.rowBytes; need > s.budget {
+func (s *stream) checkBatch(rows int64) error { return checkRows(rows, s.rowBytes, s.budget) }
+
+// checkRows refuses a batch of so many rows that it takes more than the memory for data.
+func checkRows(rows, rowBytes, budget int64) error {
+	if need := rows * rowBytes; need > budget {
 		return setting("batch", "a batch of %d rows takes %s, and the memory for data is %s; take a smaller batch or allow more memory",
-			rows, size(need), size(s.budget))
+			rows, size(need), size(budget))
 	}
 	return nil
 }

@@ -28,8 +28,7 @@ func Shard(ctx context.Context, ds Dataset, o ShardOptions) (Dataset, error) {
 	if budget == 0 {
 		budget = defaultBudget
 	}
-	st, streamed := streamOf(ds)
-	if !o.Shuffle || streamed && (to-from)*st.rowBytes > budget {
+	if !o.Shuffle || (to-from)*dealtBytes(ds) > budget {
 		return Slice(ds, from, to)
 	}
 	var rows Builder
@@ -49,6 +48,17 @@ func Shard(ctx context.Context, ds Dataset, o ShardOptions) (Dataset, error) {
 		}
 	}
 	return rows.Dataset(ds.Schema()), nil
+}
+
+// dealtBytes is what a row of ds takes in a shuffled shard, where that is more than it takes in ds: a shard of pixels holds their numbers.
+func dealtBytes(ds Dataset) int64 {
+	if m, ok := ds.(*memory); ok && m.pixels != nil {
+		return m.pixels.rowBytes()
+	}
+	if st, ok := streamOf(ds); ok {
+		return st.rowBytes
+	}
+	return 0
 }
 
 // streamOf returns the stream whose rows ds has.

@@ -258,3 +258,19 @@ func FuzzDecodeBatch(f *testing.F) {
 		}
 	})
 }
+
+// TestShardOfPixels: a shuffled shard of images holds numbers, and is made where these fit its budget.
+func TestShardOfPixels(t *testing.T) {
+	dir := t.TempDir()
+	mnistFolder(t, dir, "train", "", 1000)
+	s := open(t, trivium.Data{Source: dir, Train: "0:1000"}, Options{})
+	for budget, copied := range map[int64]bool{0: true, 500 * 6 * 4: true, 500*6*4 - 1: false} {
+		ds, err := Shard(t.Context(), s.Train, ShardOptions{Part: 1, Parts: 2, Shuffle: true, Budget: budget})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := ds.(*memory); (m.pixels == nil) != copied || m.Rows() != 500 {
+			t.Errorf("budget %d: %d rows, a copy as numbers: %v, want %v", budget, m.Rows(), m.pixels == nil, copied)
+		}
+	}
+}

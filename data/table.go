@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/trivium-ml/trivium"
 )
@@ -99,6 +100,11 @@ func (t *tableFile) layOut(desc *trivium.Data, labelOptional bool) error {
 			if i == label {
 				errs = append(errs, setting("weight", "column %q cannot be both label and weight", names[i]))
 			}
+		}
+	}
+	for i, n := range names {
+		if p.roles[i].kind != roleSkip && !utf8.ValidString(n) { // a saved transform could not name it
+			errs = append(errs, fault(t.fileName(), "the name %q of column %d is not in UTF-8; save the file as UTF-8", n, i))
 		}
 	}
 	if label >= 0 && p.roles[label].kind == roleSkip && !labelOptional {

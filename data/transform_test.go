@@ -679,3 +679,23 @@ func TestLongLines(t *testing.T) {
 		t.Errorf("row 2 is on line %d, want %d", got, want)
 	}
 }
+
+// TestJSONLNullArray: null in place of an array is that all its values are missing, in the first row too.
+func TestJSONLNullArray(t *testing.T) {
+	for _, lines := range []string{
+		`{"label":0,"b":null}` + "\n" + `{"label":1,"b":[3,4]}` + "\n",
+		`{"label":1,"b":[3,4]}` + "\n" + `{"label":0,"b":null}` + "\n",
+	} {
+		path := write(t, t.TempDir(), "a.jsonl", []byte(lines))
+		s := open(t, trivium.Data{Source: path, Missing: "zero", Train: ":"}, Options{})
+		b := read(t, s.Train)
+		for i, class := range b.Labels.Class {
+			if want := []string{"[0 0]", "[3 4]"}[class]; fmt.Sprint(b.Inputs[0].Values[2*i:2*i+2]) != want {
+				t.Errorf("%q: row %d has %v, want %s", lines, i, b.Inputs[0].Values, want)
+			}
+		}
+		if _, err := openText(t, "a.jsonl", lines, trivium.Data{Train: ":"}, Options{}); err == nil || !strings.Contains(err.Error(), "the value is missing; say what to do with --missing") {
+			t.Errorf("without missing: %v", err)
+		}
+	}
+}

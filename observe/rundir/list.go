@@ -95,6 +95,10 @@ func Delete(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, headFile)); err != nil {
 		return fmt.Errorf("rundir: %s is no run directory: %w", dir, err)
 	}
+	dir, err := filepath.Abs(dir) // of "link/" and "link/." the system would take what they lead to, and "." cannot be removed
+	if err != nil {
+		return fmt.Errorf("rundir: %w", err)
+	}
 	var entries []fs.DirEntry
 	info, err := os.Lstat(dir)
 	if err == nil && info.IsDir() {

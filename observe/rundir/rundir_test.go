@@ -348,21 +348,23 @@ func TestListDiffDelete(t *testing.T) {
 	}
 }
 
-// TestDeleteLink: of a run that lies elsewhere the link goes, and the run stays.
+// TestDeleteLink: of a run that lies elsewhere the link goes, however it is written, and the run stays.
 func TestDeleteLink(t *testing.T) {
-	dir, link := filepath.Join(t.TempDir(), "r"), filepath.Join(t.TempDir(), "latest")
-	w, err := Create(dir, someHead())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(w.Finish(Result{Reason: "finished"}), os.Symlink(dir, link), Delete(link)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Lstat(link); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the link: %v", err)
-	}
-	if e := read(dir); e.State() != "finished" {
-		t.Errorf("the run that it led to is %s", e.State())
+	for _, end := range []string{"", "/", "/."} {
+		dir, link := filepath.Join(t.TempDir(), "r"), filepath.Join(t.TempDir(), "latest")
+		w, err := Create(dir, someHead())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(w.Finish(Result{Reason: "finished"}), os.Symlink(dir, link), Delete(link+end)); err != nil {
+			t.Errorf("%q: %v", end, err)
+		}
+		if _, err := os.Lstat(link); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%q: the link: %v", end, err)
+		}
+		if e := read(dir); e.State() != "finished" {
+			t.Errorf("%q: the run that it led to is %s", end, e.State())
+		}
 	}
 }
 
