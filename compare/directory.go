@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -8,12 +9,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/observe/host"
 )
 
@@ -141,7 +142,7 @@ func otherTasks(then, now []Task) (why []string) {
 			name string
 			same bool
 		}{
-			{"job", reflect.DeepEqual(a.Job, b.Job) && a.Own == b.Own},
+			{"job", sameJob(&a.Job, &b.Job) && a.Own == b.Own},
 			{"target", a.Target == b.Target},
 			{"batches", slices.Equal(a.Batches, b.Batches)},
 			{"epochs", a.Cap == b.Cap},
@@ -152,6 +153,13 @@ func otherTasks(then, now []Task) (why []string) {
 		}
 	}
 	return why
+}
+
+// sameJob compares jobs as they are written: an empty list of a job file is not, and comes back as none.
+func sameJob(a, b *trivium.Job) bool {
+	x, err := a.Encode()
+	y, err2 := b.Encode()
+	return err == nil && err2 == nil && bytes.Equal(x, y)
 }
 
 // widened is o with what r asks for beyond it: further systems and repeats, which a later sitting measures. Where r asks for less, it is o.
@@ -167,7 +175,8 @@ func (r *record) widened(o record) record {
 type directory struct {
 	path   string
 	record record
-	fresh  bool // it was not there before
+	fresh  bool // it held no comparison before
+	made   bool // it was not there before
 }
 
 const (
@@ -193,6 +202,7 @@ func (p *Plan) openDirectory() (_ *directory, err error) {
 		if why := d.record.differs(&old); len(why) > 0 {
 			return nil, &MixedError{p.Dir, why}
 		}
+		old.Quick, old.Tasks = d.record.Quick, d.record.Tasks // the same but for what a file is called: as in the report of this command
 		d.record = old
 		if old.Facts == nil { // what is empty is not written
 			d.record.Facts = map[string]Facts{}
@@ -202,7 +212,7 @@ func (p *Plan) openDirectory() (_ *directory, err error) {
 		}
 	case errors.Is(err, fs.ErrNotExist):
 		_, gone := os.Stat(p.Dir)
-		d.fresh = errors.Is(gone, fs.ErrNotExist)
+		d.fresh, d.made = true, errors.Is(gone, fs.ErrNotExist)
 		if entries, err := os.ReadDir(p.Dir); err == nil && len(entries) > 0 {
 			return nil, &PlanError{fmt.Errorf("compare: %s is not empty, and holds no comparison; name another directory with --dir", p.Dir)}
 		}
@@ -213,7 +223,7 @@ func (p *Plan) openDirectory() (_ *directory, err error) {
 		return nil, fmt.Errorf("compare: the directory cannot be made: %w", err)
 	}
 	if err := d.lock(); err != nil {
-		if d.fresh {
+		if d.made {
 			err = errors.Join(err, os.RemoveAll(p.Dir))
 		}
 		return nil, err
@@ -264,12 +274,48 @@ func (d *directory) lock() error {
 
 // close puts away what is not a result; of a comparison that ended before its first trial, everything.
 func (d *directory) close() error {
-	if done, err := filepath.Glob(filepath.Join(d.path, trialsDir, "*")); err == nil && len(done) == 0 && d.fresh {
-		if _, err := os.Stat(filepath.Join(d.path, reportFile)); errors.Is(err, fs.ErrNotExist) {
-			return os.RemoveAll(d.path)
+	_, unfinished := os.Stat(filepath.Join(d.path, reportFile))
+	if done, err := finishedTrials(d.path); err == nil && len(done) == 0 && d.fresh && errors.Is(unfinished, fs.ErrNotExist) {
+		return d.clear()
+	}
+	errs := []error{os.RemoveAll(filepath.Join(d.path, workDir))}
+	if unfinished == nil { // its data can be made again; an estimate of more may have made it
+		errs = append(errs, os.RemoveAll(filepath.Join(d.path, dataDir)))
+	}
+	return errors.Join(append(errs, os.Remove(filepath.Join(d.path, lockFile)))...)
+}
+
+// clear leaves the directory as it was found: not there, or empty.
+func (d *directory) clear() error {
+	if d.made {
+		return os.RemoveAll(d.path)
+	}
+	var errs []error
+	for _, name := range []string{planFile, referenceFile, trialsDir, workDir, dataDir, lockFile} {
+		errs = append(errs, os.RemoveAll(filepath.Join(d.path, name)))
+	}
+	return errors.Join(errs...)
+}
+
+// finishedTrials are the names of a comparison's finished trials. The directory is the user's to name, and no pattern: "runs [a]" is one.
+func finishedTrials(dir string) (names []string, err error) {
+	entries, err := os.ReadDir(filepath.Join(dir, trialsDir))
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, err
+}
+
+// comparisons are the folders in root that hold one, the newest last: names begin with a date.
+func comparisons(root string) (dirs []string) {
+	entries, _ := os.ReadDir(root) // sorted; where there is no root, there are none
+	for _, e := range entries {
+		dir := filepath.Join(root, e.Name())
+		if _, err := os.Stat(filepath.Join(dir, planFile)); err == nil {
+			dirs = append(dirs, dir)
 		}
 	}
-	return errors.Join(os.RemoveAll(filepath.Join(d.path, workDir)), os.Remove(filepath.Join(d.path, lockFile)))
+	return dirs
 }
 
 // reach says how processes reach each other, which is found out anew at each sitting: not every user may make namespaces.

@@ -39,14 +39,14 @@ const (
 	faultFile = "faults.json"
 )
 
-// faults hits a process of each role of each row, where the plan asks for that. What is done is kept.
+// faults hits a process of each role of each row, where the plan asks for that. What is done is kept, and reported also where it does not.
 func (r *runner) faults(ctx context.Context, report *Report) error {
-	if !r.plan.Faults || len(r.groups) == 0 {
-		return nil
-	}
 	path := filepath.Join(r.dir.path, faultFile)
 	if err := readJSON(path, &report.Faults); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
+	}
+	if !r.plan.Faults {
+		return nil
 	}
 	seen := map[string]bool{}
 	for i := range r.groups {

@@ -2,6 +2,7 @@ package compare
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -82,5 +83,16 @@ func TestFaultsOfSlowStart(t *testing.T) {
 		if limit < p.Limit+time.Minute/2 {
 			t.Errorf("all of a fault ends after %v, where a trial may take %v to its training", limit, p.Limit)
 		}
+	}
+}
+
+// TestFaultsStay: what was measured of faults is also in the report of a command that takes more, and does not ask for them.
+func TestFaultsStay(t *testing.T) {
+	p := small(t, inMemory(), digits(), "allreduce")
+	p.Faults = true
+	had := run(t, p).Faults
+	p.Faults, p.Repeats = false, 2
+	if got := run(t, p).Faults; len(had) != 2 || !slices.Equal(got, had) { // a kill and a stop
+		t.Errorf("faults %+v, and then %+v", had, got)
 	}
 }

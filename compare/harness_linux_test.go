@@ -106,3 +106,19 @@ func TestDetectEnds(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestDetectLeavesOne: what a program says counts, also where what it started keeps its output open.
+func TestDetectLeavesOne(t *testing.T) {
+	dir := t.TempDir()
+	down := filepath.Join(dir, "down")
+	if err := unix.Mkfifo(down, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := (&peerSpec{Name: "x", Program: []string{"/bin/sh", "-c", "(exec 3<" + down + "; read word <&3) & " + `echo '{"x":"1"}'`}, dir: fstest.MapFS{}}).peer(&peerRow{Name: "x"}, dir)
+	if facts, err := p.detect(t.Context(), "/bin/sh"); err != nil || facts["x"] != "1" {
+		t.Errorf("%v: %v", facts, err)
+	}
+	if err := os.WriteFile(down, nil, 0o600); err != nil { // lets it go
+		t.Error(err)
+	}
+}

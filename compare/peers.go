@@ -257,8 +257,11 @@ func (p *peer) detect(ctx context.Context, python string) (Facts, error) {
 	var problems lastLines
 	cmd.Stderr = &problems
 	out, err := cmd.Output()
-	if cause := context.Cause(ctx); err != nil && cause != nil {
+	switch cause := context.Cause(ctx); {
+	case err != nil && cause != nil:
 		err = cause
+	case errors.Is(err, exec.ErrWaitDelay): // it ended well, and has said all that it had to say
+		err = nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, last(problems.lines()))

@@ -94,10 +94,10 @@ func (r *Report) WritePage(dir string) error {
 
 // apart reports whether the processes of the trials had network namespaces of their own.
 func (d *directory) apart() bool {
-	names, _ := filepath.Glob(filepath.Join(d.path, trialsDir, "*", resultFile)) // the pattern is right
+	names, _ := finishedTrials(d.path) // else there are none
 	for _, name := range names {
 		var s saved
-		if readJSON(name, &s) == nil {
+		if readJSON(filepath.Join(d.path, trialsDir, name, resultFile), &s) == nil {
 			return s.Cell.Link.Apart
 		}
 	}

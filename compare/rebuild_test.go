@@ -278,3 +278,22 @@ func TestReadAbsent(t *testing.T) {
 		t.Errorf("%v\n%s", err, text.String())
 	}
 }
+
+// TestRebuildOfMore: what is rebuilt says what the last command's report said: whether it is a quick look, and what the user's file is called.
+func TestRebuildOfMore(t *testing.T) {
+	task := digits()
+	task.Own, task.Job.Batch, task.File = true, 20, "job.yaml"
+	p := small(t, inMemory(), task, "local")
+	p.Repeats = good
+	run(t, p)
+	task.File = "jobs/job.yaml"
+	p.Tasks, p.Quick = []Task{task}, false
+	r := run(t, p)
+	again, err := Rebuild(p.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.Quick != r.Quick || !strings.Contains(r.Best.Text, "-f jobs/job.yaml") || again.Best.Text != r.Best.Text {
+		t.Errorf("quick %v, %q; rebuilt: quick %v, %q", r.Quick, r.Best.Text, again.Quick, again.Best.Text)
+	}
+}

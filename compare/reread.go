@@ -58,13 +58,7 @@ func readPlan(dir string) (*record, error) {
 func FindUnfinished(root string, p Plan) string {
 	p.defaults()
 	mine := p.record()
-	entries, err := filepath.Glob(filepath.Join(root, "*", planFile))
-	if err != nil {
-		return ""
-	}
-	slices.Sort(entries)
-	for _, name := range slices.Backward(entries) {
-		dir := filepath.Dir(name)
+	for _, dir := range slices.Backward(comparisons(root)) {
 		old, err := readPlan(dir)
 		if err != nil || len(mine.differs(old)) > 0 {
 			continue

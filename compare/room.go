@@ -86,14 +86,19 @@ func (e *evaluator) takes(c Cell, system System) int64 {
 // holds is about what one worker of a cell has of the data in memory: of files everything, of a generated set the training rows that it
 // trains on, which lie apart by update. Other systems read those alone, and lay them side by side.
 func (e *evaluator) holds(c Cell, a About) int64 {
-	train := e.resident(e.splits.Train)
-	switch {
-	case a.Peer: // as numbers of four bytes
-		return train * 4 / data.CellBytes(e.splits.Train) / int64(c.Workers)
-	case !e.late():
-		return train + e.resident(e.splits.Valid) + e.resident(e.splits.Test)
+	train, cell := e.resident(e.splits.Train), data.CellBytes(e.splits.Train)
+	numbers := train * 4 / cell / int64(c.Workers) // of four bytes
+	update := int64(0)
+	if c.Batch == trivium.FullBatch && cell < 4 { // images become numbers where they are computed with: here all
+		update = numbers
 	}
-	return train / int64(c.Workers)
+	switch {
+	case a.Peer:
+		return numbers
+	case !e.late():
+		return train + update + e.resident(e.splits.Valid) + e.resident(e.splits.Test)
+	}
+	return train/int64(c.Workers) + update
 }
 
 // late reports whether the rows are those of a generator that makes them when a worker first wants them: see train.Env.Walk.

@@ -80,3 +80,20 @@ func TestTakes(t *testing.T) {
 		t.Errorf("%d bytes of a program's own", got)
 	}
 }
+
+// TestTakesOfAllRows: images are bytes in memory and numbers in an update, which takes four times as much where it is of all rows.
+func TestTakesOfAllRows(t *testing.T) {
+	images, err := data.Open(t.Context(), trivium.Data{Rows: 1000}, data.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, source := range []string{"digits", "drawn/mlp1"} { // made late, and files
+		e := &evaluator{splits: &data.Splits{Train: images.Train}}
+		e.task.Job.Data = trivium.Data{Source: source, Order: "index"}
+		some := e.holds(Cell{Workers: 2, Batch: 100}, About{})
+		all := e.holds(Cell{Workers: 2, Batch: trivium.FullBatch}, About{})
+		if want := images.Train.Rows() * 28 * 28 * 4 / 2; all-some != want {
+			t.Errorf("%s: an update of all rows takes %d bytes more, want %d", source, all-some, want)
+		}
+	}
+}

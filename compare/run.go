@@ -44,7 +44,7 @@ func Run(ctx context.Context, p Plan) (_ *Report, err error) {
 	if err := report.Write(p.Dir); err != nil {
 		return nil, err
 	}
-	return report, os.RemoveAll(filepath.Join(p.Dir, dataDir)) // it can be made again
+	return report, nil
 }
 
 // Foresee says how long Run would take, and measures nothing but how long local takes to the targets.

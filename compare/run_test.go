@@ -359,3 +359,37 @@ func TestInterrupt(t *testing.T) {
 		t.Error("the second row has no trial")
 	}
 }
+
+// TestFoundEmpty: a mistake, or an estimate, leaves an empty folder empty, so that the corrected command may have it.
+func TestFoundEmpty(t *testing.T) {
+	p := small(t, inMemory(), digits(), "local")
+	p.Dir = t.TempDir()
+	empty := func(after string) {
+		if left, err := os.ReadDir(p.Dir); err != nil || len(left) > 0 {
+			t.Errorf("%s leaves %v: %v", after, left, err)
+		}
+	}
+	wrong := p
+	wrong.Batches = []Batch{1000}
+	if _, err := Run(t.Context(), wrong); err == nil || !strings.Contains(err.Error(), "and there are 600") {
+		t.Errorf("it ends with %v", err)
+	}
+	empty("a mistake")
+	if _, err := Foresee(t.Context(), p); err != nil {
+		t.Error(err)
+	}
+	empty("an estimate")
+	if r := run(t, p); r.Tables[0].Rows[0].Good != 1 {
+		t.Errorf("%+v", r.Tables[0].Rows[0])
+	}
+}
+
+// TestResumeEmptyList: an empty list of a job file is none, also where the comparison goes on.
+func TestResumeEmptyList(t *testing.T) {
+	p := small(t, inMemory(), digits(), "local")
+	p.Tasks[0].Job.Data.Drop, p.Tasks[0].Job.Optimizer.Params = []string{}, map[string]float64{}
+	run(t, p)
+	if again := run(t, p); len(again.Tables[0].Rows[0].Trials) != 1 {
+		t.Error("a finished trial was not found")
+	}
+}

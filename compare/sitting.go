@@ -38,7 +38,8 @@ func (d *directory) changed(system string, now Facts) string {
 	if !known || maps.Equal(old, now) {
 		return ""
 	}
-	if done, err := filepath.Glob(filepath.Join(d.path, trialsDir, "*-"+system+"-r*")); err != nil || len(done) == 0 {
+	done, _ := finishedTrials(d.path)
+	if !slices.ContainsFunc(done, func(name string) bool { ok, _ := filepath.Match("*-"+system+"-r*", name); return ok }) {
 		return ""
 	}
 	names := maps.Clone(old)
@@ -55,20 +56,15 @@ func (d *directory) changed(system string, now Facts) string {
 // stranded says which unfinished comparison beside p's fresh folder is the same but for the program: a user who built it anew in the middle
 // would else wonder why it begins at the first trial.
 func (p *Plan) stranded() string {
-	entries, err := filepath.Glob(filepath.Join(filepath.Dir(p.Dir), "*", planFile))
-	if err != nil {
-		return ""
-	}
 	mine := p.record()
-	for _, name := range slices.Backward(entries) { // names begin with a date
-		dir := filepath.Dir(name)
+	for _, dir := range slices.Backward(comparisons(filepath.Dir(p.Dir))) {
 		old, err := readPlan(dir)
 		if err != nil || old.Build == mine.Build {
 			continue
 		}
 		same := *old
 		same.Build = mine.Build
-		done, err := filepath.Glob(filepath.Join(dir, trialsDir, "*"))
+		done, err := finishedTrials(dir)
 		if err != nil || len(done) == 0 || len(mine.differs(&same)) > 0 {
 			continue
 		}

@@ -265,3 +265,58 @@ func TestGapSteps(t *testing.T) {
 		}
 	}
 }
+
+// TestNoPattern: a folder may have a name that is a pattern of another: what is finished in it stays, is found, and goes on.
+func TestNoPattern(t *testing.T) {
+	p := small(t, inMemory(), digits(), "local", "allreduce")
+	p.Dir = filepath.Join(t.TempDir(), "runs [a]", "20260101-paper")
+	ctx, cancel := context.WithCancel(t.Context())
+	p.Watch.Trialed = func(Trialed, Table) { cancel() }
+	if _, err := Run(ctx, p); !errors.Is(err, context.Canceled) {
+		t.Fatalf("it ends with %v", err)
+	}
+	p.Watch.Trialed = nil
+	if done, err := os.ReadDir(filepath.Join(p.Dir, trialsDir)); err != nil || len(done) != 1 {
+		t.Fatalf("%d trials are there, want 1: %v", len(done), err)
+	}
+	if dir := FindUnfinished(filepath.Dir(p.Dir), p); dir != p.Dir {
+		t.Errorf("unfinished is %q, want %s", dir, p.Dir)
+	}
+	other := p
+	other.Systems = []System{changed{p.Systems[0]}, p.Systems[1]}
+	if _, err := Run(t.Context(), other); err == nil || !strings.Contains(err.Error(), "local is another") {
+		t.Errorf("with a system that has changed: %v", err)
+	}
+	if rows := run(t, p).Tables[0].Rows; rows[0].Trials[0].Result.Sitting != 1 || rows[1].Trials[0].Result.Sitting != 2 {
+		t.Errorf("rows %+v and %+v", rows[0], rows[1])
+	}
+}
+
+// TestEstimateOfMore: what an estimate reads is put away again where the comparison is finished; one that is not goes on with it.
+func TestEstimateOfMore(t *testing.T) {
+	p := small(t, inMemory(), digits(), "local")
+	run(t, p)
+	drawn := filepath.Join(p.Dir, dataDir, generatedSource)
+	more := p
+	more.Repeats = 2
+	more.Watch.Status = func(Status) { // as where digits are drawn
+		if err := os.MkdirAll(drawn, 0o755); err != nil {
+			t.Error(err)
+		}
+	}
+	if f, err := Foresee(t.Context(), more); err != nil || f.Trials != 1 {
+		t.Fatalf("%v: %v", f, err)
+	}
+	if _, err := os.Stat(drawn); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it leaves %s: %v", drawn, err)
+	}
+	if err := os.Remove(filepath.Join(p.Dir, reportFile)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Foresee(t.Context(), more); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(drawn); err != nil {
+		t.Errorf("what goes on has no data: %v", err)
+	}
+}
