@@ -180,6 +180,13 @@ func (s *session) attend(ctx context.Context, t *training, client *fleet.Client,
 	if isLost(err) {
 		return &codedError{Lost, fmt.Errorf("%w; once it is there again, ask it what became of %s with: %s status %s", err, id, s.command, on)}
 	}
+	if err != nil && j.ID != "" && j.State.Ended() { // what it left is there still
+		code := Failed
+		if coded, ok := errors.AsType[*codedError](err); ok {
+			code = coded.code
+		}
+		return &codedError{code, fmt.Errorf("%w; %s, get its run with: %s fetch %s %s", err, j.Sentence(), s.command, id, on)}
+	}
 	if err != nil {
 		return err
 	}
@@ -214,12 +221,13 @@ func fetchFiles(ctx context.Context, client *fleet.Client, out, id string) (stri
 		}
 		return "", errors.Join(err, os.RemoveAll(root))
 	}
-	made, err := filepath.Glob(filepath.Join(root, jobRuns, "*"))
+	made, err := fs.Glob(os.DirFS(root), jobRuns+"/*") // the path of root may have what a pattern takes for its own, such as [
 	if err != nil {
 		return "", err
 	}
 	moved := ""
-	for _, dir := range made {
+	for _, name := range made {
+		dir := filepath.Join(root, filepath.FromSlash(name))
 		at := filepath.Join(out, filepath.Base(dir))
 		moved = at
 		for n := 2; vacant(moved) != nil; n++ { // a run here has got the name meanwhile

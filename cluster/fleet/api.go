@@ -124,7 +124,10 @@ func (c *Coordinator) serveLog(w http.ResponseWriter, r *http.Request) error {
 	flush := func() { _ = http.NewResponseController(w).Flush() }
 	if l := c.logOf(id); l != nil {
 		if err := l.copyTo(r.Context(), w, r.URL.Query().Get("follow") != "", flush); err != nil {
-			c.log.Debug("a reader of a log is gone", "job", id, "error", err)
+			if r.Context().Err() == nil { // it is not the reader who is gone
+				c.log.Warn("the log of a job was not sent whole", "job", id, "error", err)
+			}
+			panic(http.ErrAbortHandler) // so that a reader sees a broken stream, not the end of the job
 		}
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -79,6 +80,7 @@ type Coordinator struct {
 	live    map[string]*running
 	logs    map[string]*jobLog
 	sent    map[string]time.Time // when files came that no job has yet, by id
+	names   map[string]time.Time // when machines that may not be lent yet were let in at the door, by id
 	changed chan struct{}        // 1: the queue is to be looked at
 	left    time.Time            // when last a job ended, or something of what one left was sent to who fetches it
 	wait    sync.WaitGroup       // what hears machines
@@ -97,7 +99,7 @@ const GroupName = "fleet"
 // New returns a coordinator with the jobs that Dir knows. Those that ran when it ended are lost; those that waited still do.
 func New(o Options) (*Coordinator, error) {
 	c := &Coordinator{
-		o: o, log: o.Log, live: map[string]*running{}, logs: map[string]*jobLog{}, sent: map[string]time.Time{},
+		o: o, log: o.Log, live: map[string]*running{}, logs: map[string]*jobLog{}, sent: map[string]time.Time{}, names: map[string]time.Time{},
 		changed: make(chan struct{}, 1), began: time.Now(),
 	}
 	if c.log == nil {
@@ -118,18 +120,43 @@ func New(o Options) (*Coordinator, error) {
 	return c, nil
 }
 
-// accept refuses a machine whose name another has, which it would drive out of the group.
+// nameWait is how long a machine has its name to itself, from its certificate until it is lent: that takes some 0.1 s.
+const nameWait = time.Second
+
+// accept refuses a machine whose name another has, which it would drive out of the group. Where one of that name has come just now, it
+// waits for what becomes of it: one that got no further, such as for a wrong flag, is not in the way of who tries again.
 func (c *Coordinator) accept(n trust.Name) error {
 	if n.Role != NodeRole {
 		return nil
 	}
+	const step = 20 * time.Millisecond
+	for range 2 * nameWait / step {
+		wait, err := c.reserve(n.ID)
+		if err != nil || wait <= 0 {
+			return err
+		}
+		time.Sleep(min(wait, step))
+	}
+	return errors.New("several machines of that name come at once: take another (--id)")
+}
+
+// reserve has the name for a machine that comes, or says how long another that came may have it yet.
+func (c *Coordinator) reserve(id string) (wait time.Duration, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, l := range c.nodes.List() {
-		if l.ID == n.ID {
-			return fmt.Errorf("a machine of that name is lent already, %s at %s: take another (--id); if it is this one that comes back, wait some seconds, until its loss is noticed",
+		if l.ID == id {
+			return 0, fmt.Errorf("a machine of that name is lent already, %s at %s: take another (--id); if it is this one that comes back, wait some seconds, until its loss is noticed",
 				l.Offer.Host, l.Offer.Addr)
 		}
 	}
-	return nil
+	now := time.Now()
+	maps.DeleteFunc(c.names, func(_ string, at time.Time) bool { return now.Sub(at) >= nameWait })
+	if at, ok := c.names[id]; ok {
+		return nameWait - now.Sub(at), nil
+	}
+	c.names[id] = now
+	return 0, nil
 }
 
 // Run takes machines and jobs until ctx ends; then it cancels what runs, and waits for it, and for who comes for what it left, or fetches

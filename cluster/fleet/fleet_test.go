@@ -708,3 +708,56 @@ func TestBrokenState(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// TestOneNameAtOnce: of two machines of one name that come at once the first is lent, and the other is refused. The name of one that got
+// no further is free a moment later.
+func TestOneNameAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &Coordinator{nodes: NewNodes(nil, "this", nil), names: map[string]time.Time{}}
+		a, b := trust.Name{Role: NodeRole, ID: "a"}, trust.Name{Role: NodeRole, ID: "b"}
+		if err := c.accept(a); err != nil {
+			t.Fatal(err)
+		}
+		var second error
+		var wait sync.WaitGroup
+		wait.Go(func() { second = c.accept(a) })
+		time.Sleep(nameWait / 2) // the first joins the group meanwhile
+		c.nodes.mu.Lock()
+		c.nodes.lent = append(c.nodes.lent, &lent{name: transport.Name{Role: NodeRole, ID: "a"}, offer: offer(1)})
+		c.nodes.mu.Unlock()
+		if wait.Wait(); second == nil || !strings.Contains(second.Error(), "lent already") {
+			t.Errorf("a second machine of a name: %v", second)
+		}
+		began := time.Now()
+		for range 2 {
+			if err := c.accept(b); err != nil {
+				t.Errorf("the name of one that got no further: %v", err)
+			}
+		}
+		if took := time.Since(began); took != nameWait {
+			t.Errorf("it is free after %v, want %v", took, nameWait)
+		}
+	})
+}
+
+// TestLogNotRead: a log that cannot be read does not look like one that has ended.
+func TestLogNotRead(t *testing.T) {
+	dir := t.TempDir()
+	r := newRig(t, dir, func(context.Context, *Work) Outcome { return Outcome{} })
+	r.lend("a", offer(1), func(context.Context, launch.Child) error { return nil })
+	client := r.client()
+	j, err := client.Submit(t.Context(), Spec{Need: Need{Workers: 1}, Build: "this"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Log(t.Context(), j.ID, true, io.Discard); err != nil { // until it has ended
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "jobs", j.ID, logName)
+	if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil { // is opened, and not read
+		t.Fatal(err)
+	}
+	if err := client.Log(t.Context(), j.ID, false, io.Discard); err == nil {
+		t.Error("a log that cannot be read ends like one that was")
+	}
+}

@@ -1,0 +1,97 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/trivium-ml/trivium/cluster/fleet"
+	"github.com/trivium-ml/trivium/cluster/trust"
+)
+
+// ended is a client of a coordinator that has one job, job-1, which is done. files answers who fetches what it left.
+func ended(t *testing.T, files http.HandlerFunc) *fleet.Client {
+	t.Helper()
+	authority, err := trust.OpenAuthority(t.TempDir(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	coordinator, err := authority.Identity(fleet.CoordinatorName, []string{"127.0.0.1"}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := authority.Identity(trust.Name{Role: "client", ID: "1"}, nil, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/jobs/job-1/log", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /v1/jobs/job-1", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(fleet.Job{ID: "job-1", State: fleet.Done}) // who does not hear it fails
+	})
+	mux.HandleFunc("GET /v1/jobs/job-1/files", files)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(tls.NewListener(l, coordinator.OpenConfig())) })
+	client := fleet.NewClient(l.Addr().String(), self)
+	t.Cleanup(func() {
+		client.Close()
+		_ = server.Close()
+		serving.Wait()
+	})
+	return client
+}
+
+// TestFetchInterrupted: who interrupts while the run comes is told how to get it.
+func TestFetchInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	client := ended(t, func(_ http.ResponseWriter, r *http.Request) {
+		cancel()
+		<-r.Context().Done()
+	})
+	var out bytes.Buffer
+	s := newSession(nil, &out, &out, Options{})
+	job := &training{out: t.TempDir(), show: newProgress(&out, false, false, func(string) string { return "" })}
+	err := s.attend(ctx, job, client, "job-1", onFlags{On: "127.0.0.1:1", Token: "secret"})
+	coded, ok := errors.AsType[*codedError](err)
+	if !ok || coded.code != Interrupted || !strings.Contains(err.Error(), "job-1 is done, get its run with: trivium fetch job-1 --on 127.0.0.1:1 --token TOKEN") {
+		t.Errorf("interrupted while it fetches: %v", err)
+	}
+}
+
+// TestFetchIntoBrackets: a folder's name is no pattern.
+func TestFetchIntoBrackets(t *testing.T) {
+	left := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(left, jobRuns, "mine"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(left, jobRuns, "mine"), "result.json", "{}")
+	client := ended(t, func(w http.ResponseWriter, _ *http.Request) {
+		if err := fleet.Pack(w, left); err != nil {
+			panic(http.ErrAbortHandler)
+		}
+	})
+	out := filepath.Join(t.TempDir(), "second [of 2]")
+	moved, err := fetchFiles(t.Context(), client, out, "job-1")
+	if want := filepath.Join(out, "mine"); err != nil || moved != want {
+		t.Errorf("the run is in %q, want %q: %v", moved, want, err)
+	}
+	if _, err := os.Stat(filepath.Join(out, "mine", "result.json")); err != nil {
+		t.Error(err)
+	}
+}
