@@ -11,13 +11,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -308,31 +306,6 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestEndsAfterItsJobs: a coordinator that is told to end hears its machines until the last job has ended, also one that just starts.
-func TestEndsAfterItsJobs(t *testing.T) {
-	began, heard := make(chan struct{}), make(chan error, 1)
-	r := newRig(t, t.TempDir(), func(ctx context.Context, w *Work) Outcome {
-		close(began)
-		<-ctx.Done()
-		p, err := w.Launcher.Start(context.WithoutCancel(ctx), launch.Spec{Name: "worker/0"})
-		if err == nil {
-			<-p.Exited()
-			err = p.Exit().AsError()
-		}
-		heard <- err
-		return Outcome{6, "interrupted"}
-	})
-	r.lend("a", offer(1), func(context.Context, launch.Child) error { return nil })
-	if _, err := r.client().Submit(t.Context(), Spec{Need: Need{Workers: 1}, Build: "this", Payload: json.RawMessage(`1`)}); err != nil {
-		t.Fatal(err)
-	}
-	<-began
-	r.stop()
-	if err := <-heard; err != nil {
-		t.Error(err)
-	}
-}
-
 // TestPanicOfAJob: it is the job's, and the next one runs.
 func TestPanicOfAJob(t *testing.T) {
 	r := newRig(t, t.TempDir(), func(_ context.Context, w *Work) Outcome {
@@ -351,136 +324,6 @@ func TestPanicOfAJob(t *testing.T) {
 		if got := r.until(client, j.ID, want); want == Failed && got.Why != "panic: a model's constructor" {
 			t.Errorf("it ended as %+v", got)
 		}
-	}
-}
-
-// TestLostMachine: what runs there is lost with it, and the job says so.
-func TestLostMachine(t *testing.T) {
-	r := newRig(t, t.TempDir(), startAll)
-	client := r.client()
-	began := make(chan struct{})
-	end := r.lend("a", offer(1), func(ctx context.Context, _ launch.Child) error {
-		close(began)
-		<-ctx.Done()
-		return ctx.Err()
-	})
-	j, err := client.Submit(t.Context(), Spec{Need: Need{Workers: 1}, Build: "this", Payload: json.RawMessage(`1`)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-began
-	if err := end(); err != nil {
-		t.Fatal(err)
-	}
-	if got := r.until(client, j.ID, Failed); got.Code != 3 {
-		t.Errorf("it ended as %+v", got)
-	}
-	if left := r.c.nodes.List(); len(left) != 0 {
-		t.Errorf("%d machines are left", len(left))
-	}
-}
-
-// TestOneMachineAName: who comes with the name of a machine that is lent is told so, and drives nobody out; once that is gone, it is taken.
-func TestOneMachineAName(t *testing.T) {
-	r := newRig(t, t.TempDir(), startAll)
-	end := r.lend("a", offer(1), func(context.Context, launch.Child) error { return nil })
-	client := r.client()
-	j, err := client.Submit(t.Context(), Spec{Need: Need{Workers: 1}, Build: "this", Payload: json.RawMessage(`1`)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.until(client, j.ID, Done)
-	join := func(id string) error {
-		_, _, err := trust.Join(t.Context(), r.addr, r.token, trust.JoinOptions{Name: trust.Name{Role: NodeRole, ID: id}})
-		return err
-	}
-	var refusal *trust.Refusal
-	if err := join("a"); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "lent already, here at 127.0.0.1: take another (--id)") {
-		t.Errorf("a second machine of a name: %v", err)
-	}
-	if err := join("b"); err != nil {
-		t.Errorf("another name: %v", err)
-	}
-	if err := end(); err != nil {
-		t.Fatal(err)
-	}
-	for deadline := time.Now().Add(time.Minute); len(r.c.nodes.List()) > 0; time.Sleep(time.Millisecond) { // it ends a hang, no more
-		if time.Now().After(deadline) {
-			t.Fatal("its loss is not noticed")
-		}
-	}
-	if err := join("a"); err != nil {
-		t.Errorf("the name of one that is gone: %v", err)
-	}
-}
-
-// TestFilesAtTheEnd: who follows a job that ends with its coordinator gets what it left.
-func TestFilesAtTheEnd(t *testing.T) {
-	began := make(chan struct{})
-	left := bytes.Repeat([]byte("weights "), 1<<20)
-	r := newRig(t, t.TempDir(), func(ctx context.Context, w *Work) Outcome {
-		close(began)
-		<-ctx.Done()
-		if err := os.WriteFile(filepath.Join(w.Dir, "model"), left, 0o600); err != nil {
-			t.Error(err)
-		}
-		return Outcome{6, "interrupted after update 7"}
-	})
-	r.lend("a", offer(1), nil)
-	client := r.client()
-	j, err := client.Submit(t.Context(), Spec{Need: Need{Workers: 1}, Build: "this", Payload: json.RawMessage(`1`)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-began
-	var stopped sync.WaitGroup
-	stopped.Go(r.stop)
-	defer stopped.Wait()
-	if err := client.Log(t.Context(), j.ID, true, io.Discard); err != nil {
-		t.Fatal(err)
-	}
-	if j, err = client.Job(t.Context(), j.ID); err != nil || j.State != Forgotten {
-		t.Fatalf("%+v, %v", j, err)
-	}
-	dir := t.TempDir()
-	if err := client.Files(t.Context(), j.ID, dir); err != nil {
-		t.Fatal(err)
-	}
-	if p, err := os.ReadFile(filepath.Join(dir, "model")); err != nil || !bytes.Equal(p, left) {
-		t.Errorf("the file has %d bytes, %v", len(p), err)
-	}
-}
-
-// TestFetchAtTheEnd: who is fetching what a job left when the coordinator is asked to end gets all of it.
-func TestFetchAtTheEnd(t *testing.T) {
-	left := bytes.Repeat([]byte("weights "), 8<<20) // much more than is on its way at a time
-	r := newRig(t, t.TempDir(), func(_ context.Context, w *Work) Outcome {
-		if err := os.WriteFile(filepath.Join(w.Dir, "model"), left, 0o600); err != nil {
-			return Outcome{1, err.Error()}
-		}
-		return Outcome{}
-	})
-	r.lend("a", offer(1), nil)
-	client := r.client()
-	j, err := client.Submit(t.Context(), Spec{Need: Need{Workers: 1}, Build: "this", Payload: json.RawMessage(`1`)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.until(client, j.ID, Done)
-	files, err := client.call(t.Context(), http.MethodGet, "/v1/jobs/"+j.ID+"/files", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer files.Close()
-	var first [1]byte
-	if _, err := io.ReadFull(files, first[:]); err != nil {
-		t.Fatal(err)
-	}
-	var stopped sync.WaitGroup
-	stopped.Go(r.stop)
-	defer stopped.Wait()
-	if n, err := io.Copy(io.Discard, files); err != nil || n < int64(len(left)) {
-		t.Errorf("%d bytes came, of more than %d: %v", n, len(left), err)
 	}
 }
 
@@ -566,131 +409,6 @@ func TestRestart(t *testing.T) {
 	again.until(client, ids[1], Done)
 }
 
-// TestSentFiles: what came for a job stays as long as the job waits: one that is refused or cancelled leaves nothing, and neither does a
-// sender that never submitted.
-func TestSentFiles(t *testing.T) {
-	dir := t.TempDir()
-	r := newRig(t, dir, func(_ context.Context, w *Work) Outcome {
-		p, err := os.ReadFile(w.Data)
-		if err != nil {
-			return Outcome{1, err.Error()}
-		}
-		return Outcome{Why: string(p)}
-	})
-	client := r.client()
-	submit := func(build string) (Job, error) {
-		t.Helper()
-		id, err := client.Send(t.Context(), strings.NewReader("rows"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return client.Submit(t.Context(), Spec{Need: Need{Workers: 1}, Build: build, Payload: json.RawMessage(`1`), Data: id})
-	}
-	left := func(want int, when string) {
-		t.Helper()
-		files, err := os.ReadDir(filepath.Join(dir, sentDir))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(files) != want {
-			t.Errorf("%s: %d files are left, want %d", when, len(files), want)
-		}
-	}
-	if _, err := submit("that"); err == nil {
-		t.Error("a job of another program is taken")
-	}
-	left(0, "a job refused")
-	j, err := submit("this")
-	if err != nil {
-		t.Fatal(err)
-	}
-	left(1, "a job that waits")
-	if _, err := client.Cancel(t.Context(), j.ID); err != nil {
-		t.Fatal(err)
-	}
-	left(0, "a job cancelled")
-	if j, err = submit("this"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.Send(t.Context(), strings.NewReader("nobody's")); err != nil {
-		t.Fatal(err)
-	}
-	left(2, "one that waits and one that never came")
-	r.stop()
-	again := newRig(t, dir, r.c.o.Run)
-	left(1, "a restart")
-	again.lend("a", offer(1), nil)
-	if got := again.until(again.client(), j.ID, Done); got.Why != "rows" {
-		t.Errorf("the job read %q", got.Why)
-	}
-	left(0, "a job done")
-}
-
-// TestSentForNothing: a file whose sender never submitted its job goes after an hour; one that waits for its job, or has it, stays. A file
-// is one job's: another that names it is refused, and does not take it away.
-func TestSentForNothing(t *testing.T) {
-	dir := t.TempDir()
-	authority, err := trust.OpenAuthority(filepath.Join(dir, "ca"), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	synctest.Test(t, func(t *testing.T) {
-		port, err := transport.NewMemory().Open(t.Context(), transport.Name{Role: "coordinator", ID: "0", Incarnation: 1}, transport.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		store := meta.NewMemory(meta.Options{})
-		c, err := New(Options{Dir: dir, Build: "this", Authority: authority, Issuer: &trust.Issuer{Authority: authority}, Meta: store, Port: port})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var wait sync.WaitGroup
-		defer func() {
-			cancel()
-			wait.Wait()
-			if err := errors.Join(port.Close(), store.Close()); err != nil {
-				t.Error(err)
-			}
-		}()
-		wait.Go(func() {
-			if err := c.Run(ctx); err != nil {
-				t.Error(err)
-			}
-		})
-		send := func() string {
-			w := httptest.NewRecorder()
-			if err := c.takeSent(w, httptest.NewRequest(http.MethodPost, "/v1/sent", strings.NewReader("rows"))); err != nil {
-				t.Fatal(err)
-			}
-			var a struct{ ID string }
-			if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil {
-				t.Fatal(err)
-			}
-			return a.ID
-		}
-		there := func(id string) bool {
-			_, err := os.Stat(c.sentFile(id))
-			return err == nil
-		}
-		spec := Spec{Need: Need{Workers: 1}, Build: "this", Payload: json.RawMessage(`1`)}
-		spec.Data = send()
-		if _, err := c.Submit(spec); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Submit(spec); err == nil || !strings.Contains(err.Error(), "send it again") {
-			t.Errorf("a second job with the file of the first: %v", err)
-		}
-		nobodys := send()
-		time.Sleep(sentWait / 2)
-		late := send()
-		time.Sleep(sentWait * 2 / 3)
-		if !there(spec.Data) || there(nobodys) || !there(late) {
-			t.Errorf("of a job that waits, of nobody, of one to come: %v, %v, %v; want the second gone", there(spec.Data), there(nobodys), there(late))
-		}
-	})
-}
-
 // TestBrokenState: a list of jobs that cannot be read is named, and stays.
 func TestBrokenState(t *testing.T) {
 	dir := t.TempDir()
@@ -706,58 +424,5 @@ func TestBrokenState(t *testing.T) {
 	_, err = New(Options{Dir: dir, Port: port})
 	if err == nil || !strings.Contains(err.Error(), "jobs.json") || !strings.Contains(err.Error(), "move the file away") {
 		t.Errorf("error %v", err)
-	}
-}
-
-// TestOneNameAtOnce: of two machines of one name that come at once the first is lent, and the other is refused. The name of one that got
-// no further is free a moment later.
-func TestOneNameAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := &Coordinator{nodes: NewNodes(nil, "this", nil), names: map[string]time.Time{}}
-		a, b := trust.Name{Role: NodeRole, ID: "a"}, trust.Name{Role: NodeRole, ID: "b"}
-		if err := c.accept(a); err != nil {
-			t.Fatal(err)
-		}
-		var second error
-		var wait sync.WaitGroup
-		wait.Go(func() { second = c.accept(a) })
-		time.Sleep(nameWait / 2) // the first joins the group meanwhile
-		c.nodes.mu.Lock()
-		c.nodes.lent = append(c.nodes.lent, &lent{name: transport.Name{Role: NodeRole, ID: "a"}, offer: offer(1)})
-		c.nodes.mu.Unlock()
-		if wait.Wait(); second == nil || !strings.Contains(second.Error(), "lent already") {
-			t.Errorf("a second machine of a name: %v", second)
-		}
-		began := time.Now()
-		for range 2 {
-			if err := c.accept(b); err != nil {
-				t.Errorf("the name of one that got no further: %v", err)
-			}
-		}
-		if took := time.Since(began); took != nameWait {
-			t.Errorf("it is free after %v, want %v", took, nameWait)
-		}
-	})
-}
-
-// TestLogNotRead: a log that cannot be read does not look like one that has ended.
-func TestLogNotRead(t *testing.T) {
-	dir := t.TempDir()
-	r := newRig(t, dir, func(context.Context, *Work) Outcome { return Outcome{} })
-	r.lend("a", offer(1), func(context.Context, launch.Child) error { return nil })
-	client := r.client()
-	j, err := client.Submit(t.Context(), Spec{Need: Need{Workers: 1}, Build: "this"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := client.Log(t.Context(), j.ID, true, io.Discard); err != nil { // until it has ended
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, "jobs", j.ID, logName)
-	if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil { // is opened, and not read
-		t.Fatal(err)
-	}
-	if err := client.Log(t.Context(), j.ID, false, io.Discard); err == nil {
-		t.Error("a log that cannot be read ends like one that was")
 	}
 }

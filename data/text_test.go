@@ -1,0 +1,146 @@
+package data
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/trivium-ml/trivium"
+)
+
+func TestCSVSyntax(t *testing.T) {
+	s := table(t, trivium.Data{Categorical: []string{"name, full"}, Train: ":"}, Options{},
+		"\xef\xbb\xbflabel;\"name, full\";\"a\"\"b\" \r", `1; "x;1" ;3.5`, "", `0;"two`, `lines"; -4e-1`)
+	if got := s.Transform.Columns; got[0].Name != "name, full" || fmt.Sprintf("%q", got[0].Categories) != `["two\nlines" "x;1"]` || got[1].Name != `a"b` {
+		t.Errorf("columns %+v", got)
+	}
+	if got := read(t, s.Train); fmt.Sprint(got.Inputs[0].Values, got.Labels.Class) != "[0 1 3.5 1 0 -0.4] [1 0]" {
+		t.Errorf("%v %v", got.Inputs[0].Values, got.Labels.Class)
+	}
+	s = table(t, trivium.Data{Train: ":", Label: "-1"}, Options{}, "1\t2\t0", "3\t4\t1")
+	if got := read(t, s.Train); fmt.Sprint(got.Inputs[0].Values, got.Labels.Class) != "[1 2 3 4] [0 1]" {
+		t.Errorf("without header, tabs, last column as label: %v %v", got.Inputs[0].Values, got.Labels.Class)
+	}
+}
+
+// TestDelimiterInName: what is quoted in the first line is no sign of the delimiter.
+func TestDelimiterInName(t *testing.T) {
+	s := table(t, trivium.Data{Train: ":"}, Options{}, `label,"size (S; M; L; XL)",b`, "0,1,2", "1,3,4")
+	if got := read(t, s.Train); s.Transform.Columns[0].Name != "size (S; M; L; XL)" || fmt.Sprint(got.Inputs[0].Values) != "[1 2 3 4]" {
+		t.Errorf("columns %+v, rows %v", s.Transform.Columns, got.Inputs[0].Values)
+	}
+}
+
+// TestUnnamedColumns: columns that the first line gives no name are told apart, and have one that the inputs of an exported model can have.
+func TestUnnamedColumns(t *testing.T) {
+	s := table(t, trivium.Data{Label: "y", Train: ":"}, Options{}, `"",a,y,`, "0,1.5,0,7", "1,2.5,1,8")
+	var names []string
+	for _, c := range s.Transform.Columns {
+		names = append(names, c.Name)
+	}
+	if got := read(t, s.Train); !slices.Equal(names, []string{"0", "a", "3"}) || fmt.Sprint(got.Inputs[0].Values) != "[0 1.5 7 1 2.5 8]" {
+		t.Errorf("columns %q, rows %v", names, got.Inputs[0].Values)
+	}
+}
+
+func TestJSONLSyntax(t *testing.T) {
+	path := write(t, t.TempDir(), "a.jsonl", []byte(`{"label": true, "x": [1, 2.5], "s": "aé\"b", "n": null}`+"\n"+`{"s":"c","label":false,"n":3,"x":[-1e2,0]}`+"\n"))
+	s := open(t, trivium.Data{Source: path, Categorical: []string{"s", "label"}, Missing: "zero", Train: ":"}, Options{})
+	if got := read(t, s.Train); fmt.Sprint(got.Inputs[0].Values, got.Labels.Class, s.Schema().Labels.Names) != "[1 2.5 1 0 0 -100 0 0 1 3] [1 0] [false true]" {
+		t.Errorf("%v %v %v", got.Inputs[0].Values, got.Labels.Class, s.Schema().Labels.Names)
+	}
+	if got := s.Transform.Columns[0].Name; got != "x.0" {
+		t.Errorf("first column %q", got)
+	}
+}
+
+// TestJSONLFields: a field may begin in a later row, be passed over where the model needs none of it, and be absent from the first row of
+// what the model is applied to.
+func TestJSONLFields(t *testing.T) {
+	dir := t.TempDir()
+	path := write(t, dir, "a.jsonl", []byte(`{"label":0,"a":1}`+"\n"+`{"label":1,"b":[3,4],"a":2}`+"\n"))
+	s := open(t, trivium.Data{Source: path, Missing: "zero", Train: ":"}, Options{})
+	if got := read(t, s.Train); fmt.Sprint(got.Inputs[0].Values) != "[1 0 0 2 3 4]" {
+		t.Errorf("rows %v", got.Inputs[0].Values)
+	}
+	narrow := open(t, trivium.Data{Source: path, Drop: []string{"b.0", "b.1"}, Train: ":"}, Options{})
+	if got := read(t, narrow.Train); fmt.Sprint(got.Inputs[0].Values) != "[1 2]" {
+		t.Errorf("without b: rows %v", got.Inputs[0].Values)
+	}
+	late := write(t, dir, "late.jsonl", []byte(`{"a":5}`+"\n"+`{"a":6,"b":[7,8]}`+"\n"))
+	s = open(t, trivium.Data{Source: late, Train: ":"}, Options{Transform: s.Transform, Unlabelled: true})
+	if got := read(t, s.Train); fmt.Sprint(got.Inputs[0].Values) != "[5 0 0 6 7 8]" {
+		t.Errorf("applied: rows %v", got.Inputs[0].Values)
+	}
+}
+
+// TestJSONLNullArray: null in place of an array is that all its values are missing, in the first row too.
+func TestJSONLNullArray(t *testing.T) {
+	for _, lines := range []string{
+		`{"label":0,"b":null}` + "\n" + `{"label":1,"b":[3,4]}` + "\n",
+		`{"label":1,"b":[3,4]}` + "\n" + `{"label":0,"b":null}` + "\n",
+	} {
+		path := write(t, t.TempDir(), "a.jsonl", []byte(lines))
+		s := open(t, trivium.Data{Source: path, Missing: "zero", Train: ":"}, Options{})
+		b := read(t, s.Train)
+		for i, class := range b.Labels.Class {
+			if want := []string{"[0 0]", "[3 4]"}[class]; fmt.Sprint(b.Inputs[0].Values[2*i:2*i+2]) != want {
+				t.Errorf("%q: row %d has %v, want %s", lines, i, b.Inputs[0].Values, want)
+			}
+		}
+		if _, err := openText(t, "a.jsonl", lines, trivium.Data{Train: ":"}, Options{}); err == nil || !strings.Contains(err.Error(), "the value is missing; say what to do with --missing") {
+			t.Errorf("without missing: %v", err)
+		}
+	}
+}
+
+func TestParseNumber(t *testing.T) {
+	for text, want := range map[string]float64{
+		"0": 0, "-0": math.Copysign(0, -1), "1.5": 1.5, "-12e3": -12000, "+7": 7, "1e-400": 0, "1e400": math.Inf(1), ".5": 0.5, "5.": 5,
+		"12345678901234567890": 12345678901234567890, "0.1": 0.1, "9007199254740993": 9007199254740992, "1e23": 1e23, "inf": math.Inf(1), "-Infinity": math.Inf(-1),
+	} {
+		if got, ok := parseNumber([]byte(text)); !ok || math.Float64bits(got) != math.Float64bits(want) {
+			t.Errorf("%q = %v %v, want %v", text, got, ok, want)
+		}
+	}
+	for _, text := range []string{"", "-", ".", "1e", "1e+", "0x10", "1_000", "1 ", "e5", "--1", "1.2.3", "abc"} {
+		if v, ok := parseNumber([]byte(text)); ok {
+			t.Errorf("%q is taken for the number %v", text, v)
+		}
+	}
+}
+
+// TestLongLines: lines and quoted fields that are longer than a piece of the file, resident and streamed.
+func TestLongLines(t *testing.T) {
+	var b bytes.Buffer
+	b.WriteString("label,a,text\n")
+	for i := range 9 {
+		fmt.Fprintf(&b, "%d,%d,\"%s\"\n\n", i%2, i, strings.Repeat(fmt.Sprintf("line %d \"\"of\"\" many\n", i), 1+linePiece/(16*(1+i%3))))
+	}
+	path := write(t, t.TempDir(), "long.csv", b.Bytes())
+	for _, budget := range []int64{0, 64} {
+		s := open(t, trivium.Data{Source: path, Categorical: []string{"text"}, Train: ":"}, Options{Budget: budget})
+		var got []float32
+		for b, err := range Batches(context.Background(), s.Train, BatchOptions{Batch: 1}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, b.Inputs[0].Values[0])
+		}
+		if fmt.Sprint(got) != "[0 1 2 3 4 5 6 7 8]" || len(s.Transform.Columns[1].Categories) != 9 {
+			t.Errorf("budget %d: %v, %d texts", budget, got, len(s.Transform.Columns[1].Categories))
+		}
+	}
+	x, err := indexLines(bytesFile("f", b.Bytes()), lineSyntax{quotes: true}, 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := bytes.Index(b.Bytes(), []byte("\n1,1,"))
+	if got, want := x.lineOf(2), int64(bytes.Count(b.Bytes()[:first+1], []byte{'\n'})+1); got != want {
+		t.Errorf("row 2 is on line %d, want %d", got, want)
+	}
+}
