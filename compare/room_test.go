@@ -45,7 +45,7 @@ func TestTakes(t *testing.T) {
 	}{
 		{"logistic", "local", 1, 423},
 		{"logistic", "allreduce", 2, 533},
-		{"logistic", "allreduce", 3, 622},
+		{"logistic", "allreduce", 3, 461},
 		{"logistic", "allreduce", 5, 485},
 		{"logistic", "server-bsp", 3, 459 + 16},
 		{"logistic", "server-ssp3-clock10", 3, 455 + 15},
