@@ -53,7 +53,6 @@ func main() {
 	flag.StringVar(&o.gloo, "gloo", "", "Gloo's benchmark program")
 	flag.StringVar(&o.pytorch, "pytorch", "", "Python with torch")
 	flag.StringVar(&o.mpi, "mpi", "", "mpi_allreduce.c, compiled; mpirun must be in the path")
-	flag.StringVar(&o.scripts, "scripts", "compare/collectives/peers", "where the peers' programs are")
 	flag.IntVar(&o.windows, "windows", 9, "windows of each way")
 	flag.DurationVar(&o.window, "window", 150*time.Millisecond, "length of a window, about")
 	flag.IntVar(&o.threads, "procs", 0, "GOMAXPROCS of our processes; 0: the cores divided among them")
@@ -72,10 +71,10 @@ func main() {
 }
 
 type options struct {
-	gloo, pytorch, mpi, scripts string
-	windows, threads            int
-	window                      time.Duration
-	sizes, ranks                []int
+	gloo, pytorch, mpi string
+	windows, threads   int
+	window             time.Duration
+	sizes, ranks       []int
 }
 
 func numbers(s string, to *[]int) error {
@@ -152,7 +151,7 @@ func (o *options) columns(dir string, ranks int) ([]column, func() error, error)
 		fmt.Println("gloo: not run here: no -gloo")
 	}
 	if o.pytorch != "" {
-		p, err := newPyTorch(o.pytorch, o.scripts, dir, ranks)
+		p, err := newPyTorch(o.pytorch, dir, ranks)
 		if err != nil {
 			return nil, stop, err
 		}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -94,6 +95,9 @@ func (m *mpi) run(ctx context.Context, ranks, size, count int) (time.Duration, e
 	return time.Duration(s * 1e9), err
 }
 
+//go:embed peers/c10d.py
+var c10d string
+
 // A pyTorch is processes of c10d that stay.
 type pyTorch struct {
 	all []*exec.Cmd
@@ -101,11 +105,11 @@ type pyTorch struct {
 	out *bufio.Scanner
 }
 
-func newPyTorch(python, scripts, dir string, ranks int) (*pyTorch, error) {
+func newPyTorch(python, dir string, ranks int) (*pyTorch, error) {
 	p := &pyTorch{}
 	store := filepath.Join(dir, fmt.Sprintf("torch-%d", ranks))
 	for r := range ranks {
-		cmd := exec.Command(python, filepath.Join(scripts, "c10d.py"), strconv.Itoa(r), strconv.Itoa(ranks), store)
+		cmd := exec.Command(python, "-c", c10d, strconv.Itoa(r), strconv.Itoa(ranks), store)
 		cmd.Stderr = os.Stderr
 		cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1", "GLOO_SOCKET_IFNAME=lo")
 		in, err := cmd.StdinPipe()

@@ -49,8 +49,12 @@ func (c *cell) print(w io.Writer) {
 	fmt.Fprintf(w, "%s, %d processes, load %s\n", size(c.bytes), c.ranks, load())
 	gloo := c.find("gloo")
 	for _, t := range c.columns {
+		if t.median == 0 {
+			fmt.Fprintf(w, "  %-12s failed, as said above\n", t.name)
+			continue
+		}
 		fmt.Fprintf(w, "  %-12s %9.1f µs median (%s), %9.1f µs lowest (%s)", t.name, micros(t.median), t.medianBy, micros(t.lowest), t.lowestBy)
-		if gloo != nil && t != gloo {
+		if gloo != nil && gloo.median > 0 && t != gloo {
 			fmt.Fprintf(w, "; %.2f and %.2f times gloo", over(gloo.median, t.median), over(gloo.lowest, t.lowest))
 		}
 		if n := len(t.cpu); n > 0 {
@@ -80,6 +84,10 @@ func (t table) print(w io.Writer) {
 	for _, c := range t {
 		fmt.Fprintf(tw, "| %s\t| %d", size(c.bytes), c.ranks)
 		for _, x := range c.columns {
+			if x.median == 0 {
+				fmt.Fprint(tw, "\t| failed")
+				continue
+			}
 			fmt.Fprintf(tw, "\t| %.0f (%.0f)", micros(x.median), micros(x.lowest))
 		}
 		gloo := c.find("gloo")
@@ -87,7 +95,7 @@ func (t table) print(w io.Writer) {
 			if !x.ratio {
 				continue
 			}
-			if gloo == nil {
+			if gloo == nil || gloo.median == 0 {
 				fmt.Fprint(tw, "\t| ")
 				continue
 			}
