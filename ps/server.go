@@ -52,7 +52,7 @@ type ServerState struct {
 
 // ServerOptions are a server's. The zero value works.
 type ServerOptions struct {
-	Updaters map[string]trivium.Optimizer // by the name that Spec.Optimizer gives; elementwise
+	Updaters map[string]trivium.Optimizer // by the name that Spec.Optimizer gives; elementwise. One may be a Counter
 	Store    Store                        // where snapshots are; nil: there are none
 	Retry    time.Duration                // between questions to other servers, in exact mode; 0: 50 ms
 	Trace    ServerTrace

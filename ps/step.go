@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
@@ -13,8 +14,9 @@ const stepCells = 4096
 // step sums a round's sections, divides the sum once, and adds it, or the update that the optimizer makes of it. A row that several
 // sections have is stepped once.
 func (s *shard[T]) step(p *roundPart) {
-	if p.divide && p.sum == 0 && s.t.spec.Cell.float() {
-		return // there is no mean
+	if p.divide && p.sum == 0 && s.t.spec.Cell.float() { // there is no mean
+		s.skip(p)
+		return
 	}
 	if len(p.secs) == 1 && p.secs[0].form == formRows {
 		s.stepRows(p.secs[0], p)
@@ -78,6 +80,49 @@ func (s *shard[T]) step(p *roundPart) {
 		es = es[n:]
 	}
 	clear(s.entries)
+}
+
+// A Counter is an updater that may count rounds whose weights add up to 0: such a round steps no cell, and the next step has the number
+// after it.
+type Counter interface {
+	// CountsAll says so of the rows of l.
+	CountsAll(l *trivium.Layout) bool
+}
+
+// skip counts a round without weight in the segments that it names, once in each, where their updater does.
+func (s *shard[T]) skip(p *roundPart) {
+	if c, ok := s.t.opt.(Counter); !ok || !c.CountsAll(s.t.layout) {
+		return
+	}
+	seen := map[int32]bool{}
+	count := func(seg int32) {
+		if seen[seg] {
+			return
+		}
+		seen[seg] = true
+		live, fork := s.touch(seg, p.cut)
+		for _, t := range []target[T]{live, fork} {
+			if t.steps != nil {
+				*t.steps++
+			}
+		}
+	}
+	for _, c := range p.secs {
+		switch c.form {
+		case formRange:
+			count(s.findOrMake(c.row, c.from))
+		case formRows:
+			for _, r := range c.rows {
+				count(s.findOrMake(r, 0))
+			}
+		case formCells:
+			start := int64(0)
+			for i, r := range c.rows {
+				count(s.findOrMake(r, c.cols[start]))
+				start = c.ends[i]
+			}
+		}
+	}
 }
 
 // stepRows steps rows that one section has whole, which are ascending: none has anything to be summed with.

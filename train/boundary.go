@@ -12,7 +12,7 @@ import (
 // begin starts the clock. Where an interrupt came between an update and its evaluation, that is made up for first.
 func (r *Run) begin(ctx context.Context) {
 	now := time.Now()
-	r.watched = watched{start: now, began: r.at.Step, beganSamples: r.at.Samples, next: now.Add(watchEvery)}
+	r.watched = watched{start: now, began: r.at.Step, beganSamples: r.at.Samples, next: now.Add(watchEvery), loss: r.watched.loss}
 	if r.at.Step > 0 {
 		r.keeper.when = now // else the first epoch's end is time for one
 	}

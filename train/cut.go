@@ -34,7 +34,7 @@ func (r *Run) SaveCut(ctx context.Context, x Cut) error {
 	if err != nil {
 		return err
 	}
-	if c.Progress.Evaluated > x.Progress.Step { // who goes on from here is before that evaluation
+	if c.Progress.Evaluated >= x.Progress.Step { // who goes on from here is before that evaluation, also if it is of this update
 		c.Progress.Evaluated = -1
 	}
 	c.Optimizer, c.Codecs = x.Optimizer, x.Codecs

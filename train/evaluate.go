@@ -45,9 +45,6 @@ func NewEvaluator(m trivium.Model, metrics []string, shards int) (*Evaluator, er
 	return e, err
 }
 
-// Names returns the metrics' names.
-func (e *Evaluator) Names() []string { return e.names }
-
 func (e *Evaluator) empty() (*Evaluation, error) {
 	s := new(Evaluation)
 	var errs []error

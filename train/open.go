@@ -266,11 +266,16 @@ func (r *Run) resume(ctx context.Context) error {
 	if c.Data != "" && r.splits.Checksum != "" && c.Data != r.splits.Checksum {
 		return fmt.Errorf("train: the checkpoint was trained on data with checksum %s, this has %s: it cannot go on in the middle", c.Data, r.splits.Checksum)
 	}
-	if c.Progress.Row < 0 || c.Progress.Row > r.splits.Train.Rows() || c.Progress.Step < 0 || c.Progress.Epoch < 0 {
-		return fmt.Errorf("train: the checkpoint is at update %d, epoch %d, row %d of %d", c.Progress.Step, c.Progress.Epoch, c.Progress.Row, r.splits.Train.Rows())
+	at := c.Progress
+	if r.env.Sharded { // it counts the rows of all workers: each goes on as far in its own
+		n := int64(r.env.Workers())
+		at.Row, at.Samples = at.Row/n, at.Samples/n
+	}
+	if c.Progress.Row < 0 || at.Row > r.splits.Train.Rows() || at.Step < 0 || at.Epoch < 0 {
+		return fmt.Errorf("train: the checkpoint is at update %d, epoch %d, row %d of %d", at.Step, at.Epoch, at.Row, r.splits.Train.Rows())
 	}
 	copy(r.Params.Flat, c.Params.Flat)
-	r.at = c.Progress
+	r.at = at
 	if err := r.size(r.batch); err != nil {
 		return err
 	}

@@ -4,6 +4,9 @@ package train
 // workers take several steps by themselves before they meet. FullBatch is an epoch. What else counts updates (Job.Steps, evaluations,
 // checkpoints, progress) counts these. It is called before Updates.
 func (r *Run) Rounds(rows int) error {
+	if c := r.env.Resume; c != nil { // the epoch may have no update of the job's batch left, and a round
+		r.at.Epoch, r.at.Row = c.Progress.Epoch, c.Progress.Row
+	}
 	if err := r.size(rows); err != nil {
 		return &JobError{err}
 	}

@@ -62,6 +62,10 @@ func (r *Run) checkpoint(p trivium.Params, at checkpoint.Progress) (*checkpoint.
 	c := &checkpoint.Checkpoint{
 		Job: r.Job, Schema: r.splits.Train.Schema(), Data: r.splits.Checksum, Params: p, Progress: at, Notes: r.env.Notes,
 	}
+	if r.env.Sharded { // as if all were where this worker is in its own rows
+		n := int64(r.env.Workers())
+		c.Progress.Row, c.Progress.Samples = n*at.Row, n*at.Samples
+	}
 	c.Progress.Evaluated = r.evaluated
 	c.Progress.Metrics = map[string]float64{}
 	for k, v := range r.metrics {
@@ -111,7 +115,8 @@ func (r *Run) write(ctx context.Context, c *checkpoint.Checkpoint, start time.Ti
 	return nil
 }
 
-// prune deletes this run's oldest checkpoints, down to those it is to keep. It never touches those of a run that was here before.
+// prune deletes this run's oldest checkpoints, down to those it is to keep. Those of a run that was here before are
+// its own only if it goes on with that run.
 func (r *Run) prune(ctx context.Context) {
 	k := &r.keeper
 	keep := r.env.Checkpoints.Keep

@@ -134,6 +134,42 @@ func TestTheMeanOfWhatEachLearns(t *testing.T) {
 	}
 }
 
+// TestResumeOfAll: a checkpoint counts the rows of all workers, whatever topology made it, and each goes on as far in its own.
+func TestResumeOfAll(t *testing.T) {
+	store := blob.Dir(t.TempDir())
+	j := job()
+	j.Steps = 5 // 1,500 of 1,600 rows
+	if _, err := local.New(train.Env{Blob: store}, local.Options{}).Train(t.Context(), j); err != nil {
+		t.Fatal(err)
+	}
+	from, _, err := checkpoint.Latest(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	envs := group(t, 3)
+	for i := range envs {
+		envs[i].Resume = from
+	}
+	envs[0].Blob = store
+	j.Steps, j.Epochs = 0, 1
+	results, errs := run(t.Context(), envs, j)
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	for rank, r := range results { // of 533 or 534 rows, 500 are behind each
+		if r.Steps != 6 || r.Epochs != 1 || r.Samples < 533 || r.Samples > 534 {
+			t.Errorf("rank %d ends after update %d, epoch %d and %d rows, want 6, 1 and its shard's", rank, r.Steps, r.Epochs, r.Samples)
+		}
+	}
+	saved, _, err := checkpoint.Latest(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := saved.Progress; p.Step != 6 || p.Row != 0 || p.Samples != 3*results[0].Samples {
+		t.Errorf("the checkpoint is of update %d, row %d, after %d rows, want 6, 0 and %d", p.Step, p.Row, p.Samples, 3*results[0].Samples)
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	j := job()
 	j.Exact, j.Stop.Metric = true, "test.accuracy"

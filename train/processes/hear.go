@@ -119,6 +119,7 @@ func (d *Driver) progress(kind uint8, p *part) {
 	if d.Topology.Shards {
 		for _, q := range d.workers[1:] {
 			at.Samples += q.at.Samples
+			at.BeganSamples += q.at.BeganSamples
 			at.Row += q.at.Row
 			at.Rows += q.at.Rows
 		}
@@ -169,7 +170,7 @@ func (d *Driver) finished(ctx context.Context, p *part, r *result) {
 	case faultMisuse:
 		d.fail(p, &train.JobError{Err: errors.New(r.Error)})
 	case faultDiverged:
-		d.fail(p, &trivium.DivergedError{Step: r.Steps + 1, Loss: r.Loss, Tensor: r.Tensor})
+		d.fail(p, &trivium.DivergedError{Step: r.Step, Loss: r.Loss, Tensor: r.Tensor, Largest: r.Largest})
 	case faultUnreachable:
 		// A worker knows what it waited for, so it overrides a server, unless it only repeats what this driver told it.
 		who := d.called(r.Lost)

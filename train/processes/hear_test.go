@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/trivium-ml/trivium/cluster/launch"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/transport"
+	"github.com/trivium-ml/trivium/wire/control"
 )
 
 // TestHearsay: who is lost is told by whoever reports it first, then by a worker, and never by one that was itself ended for that.
@@ -52,6 +54,27 @@ func TestHearsay(t *testing.T) {
 		}
 		if d.lost == nil || d.lost.Index != c.want || d.lost.Text != c.text || d.hearsay != c.hearsay || !d.lost.Lost {
 			t.Errorf("%s: %+v, hearsay %v", c.name, d.lost, d.hearsay)
+		}
+	}
+}
+
+// TestDivergedIsTold: of a loss that is not finite a driver says what the worker says, which may have found it after its last update.
+func TestDivergedIsTold(t *testing.T) {
+	for _, e := range []*trivium.DivergedError{{Step: 44, Loss: math.Inf(1), Tensor: "w"}, {Step: 45, Loss: math.NaN(), Largest: "b"}} {
+		out := result{Reason: trivium.Diverged, Steps: 44}
+		out.failed(fmt.Errorf("train: %w", e))
+		p, err := control.Append(nil, out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var in result
+		if err := control.Decode("result", p, &in); err != nil {
+			t.Fatal(err)
+		}
+		d := &Driver{Workers: 1, stopped: true, workers: []*part{{name: transport.Name{Role: "worker", ID: "0"}}}}
+		d.finished(t.Context(), d.workers[0], &in)
+		if d.lost == nil || d.lost.Text != e.Error() {
+			t.Errorf("%+v, want %q", d.lost, e)
 		}
 	}
 }

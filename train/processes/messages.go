@@ -112,6 +112,8 @@ type result struct {
 	Loss    float64            `cbor:"9,keyasint,omitempty"`
 	Report  []byte             `cbor:"10,keyasint,omitempty"` // Reporter
 	Lost    string             `cbor:"11,keyasint,omitempty"` // faultUnreachable: the process that is lost, as ROLE/ID; empty: not known
+	Step    int64              `cbor:"12,keyasint,omitempty"` // faultDiverged: the update, the last or the one after
+	Largest string             `cbor:"13,keyasint,omitempty"` // faultDiverged
 }
 
 // died names a worker that is gone, and how that is known.

@@ -257,7 +257,8 @@ func (out *result) failed(err error) {
 	var told *remote.LostError
 	switch {
 	case errors.As(err, &diverged):
-		out.Fault, out.Tensor, out.Loss = faultDiverged, diverged.Tensor, diverged.Loss
+		out.Fault, out.Step, out.Loss = faultDiverged, diverged.Step, diverged.Loss
+		out.Tensor, out.Largest = diverged.Tensor, diverged.Largest
 	case errors.As(err, &lost):
 		out.Fault, out.Lost = faultUnreachable, lost.Peer.Role+"/"+lost.Peer.ID
 	case errors.As(err, &evicted): // the others took this worker for dead

@@ -55,6 +55,7 @@ type keeper struct {
 	isa   kernel.ISA
 
 	scheduled bool
+	ftrl      bool
 
 	mu   sync.Mutex // of the lane that steps, and of whoever reads
 	runs []segment
@@ -72,6 +73,7 @@ type segment struct {
 	n      int
 	base   int64 // updates before this run
 	steps  int64
+	begun  int64       // the first of them that had weight
 	slots  [][]float32 // the server's own memory
 	of     []float32   // products, behind slots; nil: none are kept
 }
@@ -89,7 +91,7 @@ func newKeeper(job *trivium.Job, apart bool, workers int) (*keeper, error) {
 		return nil, &train.JobError{Err: err}
 	}
 	workers = busy(job.Batch, workers)
-	k := &keeper{rule: rule, part: newPart(job, rule), apart: apart, n: workers, share: 1, isa: isa, scheduled: job.Optimizer.Schedule != ""}
+	k := &keeper{rule: rule, part: newPart(job, rule), apart: apart, n: workers, share: 1, isa: isa, scheduled: job.Optimizer.Schedule != "", ftrl: job.Optimizer.Name == "ftrl"}
 	if apart && workers > 1 && job.Optimizer.Name != "ftrl" {
 		k.share = 1 / float32(workers)
 		if k.pacer, err = newPacer(job, isa, workers); err != nil {
@@ -121,6 +123,9 @@ func (u *updater) Slots() int {
 	}
 	return n
 }
+
+// CountsAll implements ps.Counter: an update whose rows all weigh nothing is one of the model, though not of the rows of a row-sparse tensor.
+func (u *updater) CountsAll(l *trivium.Layout) bool { return !rowTable(l) }
 
 // Elementwise implements trivium.Optimizer.
 func (u *updater) Elementwise() bool { return u.rule.Elementwise() }
@@ -166,7 +171,11 @@ func (u *updater) Apply(step int64, l *trivium.Layout, from int, p, g, out []flo
 // step makes the kth step of these cells, the first of which is of segment s.
 func (u *updater) step(k int64, s *segment, l *trivium.Layout, from int, p, g, out []float32, slots [][]float32) {
 	rows := rowTable(l)
-	u.each(slots[0], from, func(s *segment, _ int) { s.steps = k })
+	u.each(slots[0], from, func(s *segment, _ int) {
+		if s.steps = k; s.begun == 0 {
+			s.begun = k
+		}
+	})
 	u.most = max(u.most, k)
 	n, share, by := s.base+k, u.share, float64(u.n)
 	if u.apart && !rows { // a schedule counts updates, an average that the rule keeps the workers' parts of them
@@ -183,6 +192,9 @@ func (u *updater) step(k int64, s *segment, l *trivium.Layout, from int, p, g, o
 		if !u.part.linear {
 			share = float32(1 / by)
 		}
+	}
+	if u.ftrl && s.begun == k { // it begins where the model does with its first step, whatever that one's number
+		n = 1
 	}
 	if u.pacer != nil {
 		u.paced(k, s.base, by, share, l, from, p, g, out, slots)

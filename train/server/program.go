@@ -98,7 +98,10 @@ func (g *gradients) Round(ctx context.Context, _ *ps.Worker, b trivium.Batch) er
 		w.client.SetRate(w.run.LearningRate(w.round))
 	}
 	if w.job.Exact {
+		all := int(w.run.UpdateRows())
 		for _, p := range w.facts.mine() {
+			from, _ := w.job.Shard(p.From, all)
+			_, to := w.job.Shard(p.To-1, all)
 			w.run.Enter(observe.Compute)
 			loss, weight, err := w.run.SumShards(&b, p.From, p.To, w.gradient)
 			w.run.Leave()
@@ -106,7 +109,7 @@ func (g *gradients) Round(ctx context.Context, _ *ps.Worker, b trivium.Batch) er
 				return fmt.Errorf("train: update %d: %w", w.round, err)
 			}
 			w.sums = append(w.sums, partSum{p.Node, loss, weight})
-			if err := w.push(p.Node, weight, loss); err != nil {
+			if err := w.push(p.Node, to-from, weight, loss); err != nil {
 				return err
 			}
 		}
@@ -127,7 +130,7 @@ func (g *gradients) Round(ctx context.Context, _ *ps.Worker, b trivium.Batch) er
 			w.ownUpdate(w.round, by)
 			w.run.Leave()
 		}
-		if err := w.push(0, by, loss); err != nil {
+		if err := w.push(0, b.Rows, by, loss); err != nil {
 			return err
 		}
 	}

@@ -68,7 +68,7 @@ func (o Slow) slow(round int64, rank, workers int) bool {
 	return o.Worker == rank
 }
 
-// wait is what a step of that worker takes longer, where its own work took so long.
+// extra is what a step of that worker takes longer, where its own work took so long.
 func (o Slow) extra(round int64, rank, workers int, took time.Duration) time.Duration {
 	slow := o.slow(round, rank, workers)
 	switch {

@@ -209,6 +209,7 @@ func (w *worker) ownUpdate(step int64, by float64) {
 			if counts != nil {
 				counts[r]++
 				n = int64(counts[r])
+				share *= w.scheduled(x.tensor, r, n)
 			}
 			if touched != nil {
 				touched[r]++
@@ -219,6 +220,20 @@ func (w *worker) ownUpdate(step int64, by float64) {
 			apply(n, x.from+int(r)*x.cols, x.from+(int(r)+1)*x.cols, first, share, by)
 		}
 	}
+}
+
+// scheduled is the rate of a row's update in parts of that which its number n at this worker gives: a schedule counts the updates that one
+// optimizer would make of the row, and this worker's touches are some of these.
+func (w *worker) scheduled(tensor int, row int32, n int64) float32 {
+	own := w.rules
+	rate := w.run.LearningRate(n)
+	if w.job.Optimizer.Schedule == "" || own.workers == 1 || rate == 0 {
+		return 1
+	}
+	was := int64(w.rowsWere[tensor][row])
+	steps := float64(n - was) // of this run
+	updates := steps * float64(own.workers) / together(steps/float64(own.rounds), own.workers)
+	return float32(w.run.LearningRate(was+int64(math.Ceil(updates))) / rate)
 }
 
 // tooLong is how many times the job's limit the norm of the whole gradient is, at least 1: the rule, which is given a part at a time,

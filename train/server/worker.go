@@ -337,23 +337,28 @@ func (w *worker) broken(err error) error {
 			return e
 		}
 	}
-	for i := range w.run.Layout().Tensors() {
-		for _, x := range w.gradient.Tensor(i) {
+	l, sent := w.run.Layout(), w.gradient.Flat
+	if w.update != nil {
+		sent = w.update
+	}
+	for i := range l.Tensors() {
+		from, to := l.Range(i)
+		for _, x := range sent[from:to] {
 			if x-x != 0 {
-				t, _ := fold(w.sums)
-				return &trivium.DivergedError{Step: w.run.At().Step + 1, Loss: t, Tensor: w.run.Layout().Spec(i).Name}
+				loss, weight := fold(w.sums)
+				return &trivium.DivergedError{Step: w.run.At().Step + 1, Loss: loss / weight, Tensor: l.Spec(i).Name}
 			}
 		}
 	}
 	return err
 }
 
-// push adds the gradient, or the update, as part number part. A loss that is no number is not followed by a gradient: the facts tell. Nor is
-// one of no weight, but where the server divides by the weight of all parts: there the rows that it touches are stepped with the others',
-// as in one process. What a codec has kept would be lost if no part had weight.
-func (w *worker) push(part int, weight, loss float64) error {
-	touches := w.o.Mode == ps.BSP && w.o.OptimizerAt == AtServer && w.codec == nil && len(w.tables.sparse) > 0
-	if loss-loss != 0 || weight == 0 && !touches {
+// push adds the gradient of so many rows, or the update, as part number part. A loss that is no number is not followed by a gradient: the
+// facts tell. Nor is one of no weight, but where the server divides by the weight of all parts: there the rows that it touches are stepped
+// with the others', and the update is counted if no part has weight, as in one process. What a codec has kept would be lost then.
+func (w *worker) push(part, rows int, weight, loss float64) error {
+	counts := w.o.Mode == ps.BSP && w.o.OptimizerAt == AtServer && w.codec == nil && (rows > 0 || len(w.tables.sparse) > 0)
+	if loss-loss != 0 || weight == 0 && !counts {
 		return nil
 	}
 	w.run.Enter(observe.Push)

@@ -1,0 +1,32 @@
+package server_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/ps"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/train/server"
+)
+
+// TestScheduleOfRowsAtWorkers: a schedule counts the updates of a row that all workers make, also where each worker's optimizer sees its own.
+func TestScheduleOfRowsAtWorkers(t *testing.T) {
+	j := job()
+	j.Model, j.Data = "logistic", trivium.Data{Source: "wide", Rows: 1500, Train: "0:1200", Test: "1200:"}
+	j.Batch, j.Epochs, j.Steps, j.Optimizer = 4, 0, 120, trivium.OptimizerSpec{Name: "sgd", Rate: 0.01, Schedule: "linear:40"}
+	want := alone(t, train.Env{}, j)
+	for _, mode := range []ps.Mode{ps.BSP, ps.ASP} {
+		got, err := (&crew{workers: 4, servers: 1, o: server.Options{Mode: mode, OptimizerAt: server.AtWorker}}).paced(t, j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var along, all float64
+		for i, x := range want.Params.Flat { // it begins at 0
+			along, all = along+float64(x)*float64(got.Params.Flat[i]), all+float64(x)*float64(x)
+		}
+		if r := along / all; math.Abs(r-1) > 0.2 { // a row that half of the examples have goes 1.8 times as far where own touches are counted
+			t.Errorf("%v: the model moves %.3f times as far as one process moves it", mode, r)
+		}
+	}
+}
