@@ -44,7 +44,7 @@ const (
 	Canceled                   // its context ended
 	Refused                    // its arguments were refused
 	NotFinite                  // its contribution holds a NaN or an infinity, and Options.NotFinite is Refuse or Skip
-	Deadline                   // it did not do its part before Options.Deadline
+	Deadline                   // it did not do its part before Options.Deadline, or committed without the operation
 	Disagree                   // a Mismatch
 )
 
@@ -161,6 +161,7 @@ const maxTag = 1<<20 - 1
 // the same verdict from the same reports.
 type report struct {
 	whole  bool   // the group failed, not one operation
+	counts bool   // the sender has committed the step before
 	step   uint64 // the operation
 	tag    uint32
 	status status
@@ -185,6 +186,9 @@ func (m *report) append(p []byte) []byte {
 	if m.desc != nil {
 		flags |= 2
 	}
+	if m.counts {
+		flags |= 4
+	}
 	p = append(p, flags, byte(m.status))
 	p = wire.AppendUvarint(p, m.step)
 	p = wire.AppendUvarint(p, uint64(m.tag))
@@ -198,8 +202,8 @@ func (m *report) append(p []byte) []byte {
 
 func readReport(p []byte, size int) (*report, error) {
 	r := wire.NewReader("collective report", p)
-	flags := r.Uvarint("flags", 3)
-	m := &report{whole: flags&1 != 0, status: status(r.Uvarint("status", uint64(complete)))}
+	flags := r.Uvarint("flags", 7)
+	m := &report{whole: flags&1 != 0, counts: flags&4 != 0, status: status(r.Uvarint("status", uint64(complete)))}
 	m.step = r.Uvarint("step", 1<<44-1)
 	m.tag = uint32(r.Uvarint("tag", maxTag))
 	m.waits = int(r.Uvarint("waits", uint64(size))) - 1

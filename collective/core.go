@@ -25,10 +25,12 @@ type core struct {
 
 	now    time.Duration // of the call under way, from a start of its own
 	step   uint64
+	counts bool              // the step before was committed here
 	ops    []*operation      // of the step, by tag
 	early  []transport.Event // of operations that have not been started here
 	copied int               // bytes that they take
 	void   []voided
+	unmet  []unmet // what is under way elsewhere, and has not been begun here
 	votes  []*tally
 	vote   *tally // ours: Commit has been called
 
@@ -134,6 +136,12 @@ type voided struct {
 	f    *fault
 }
 
+// An unmet operation takes long at another rank, which has said so.
+type unmet struct {
+	op   wire.Op
+	from int
+}
+
 func newCore(id uint16, v View, o *Options) *core {
 	n := len(v.Peers)
 	return &core{
@@ -190,6 +198,7 @@ func (c *core) start(op Op, tag uint32, dst, src Buffer, done chan struct{}) *op
 		return c.end(o, fmt.Errorf("collective: step %d: tag %d is under way already (%v): the second is refused", c.step, tag, c.ops[at].title()))
 	}
 	c.ops = slices.Insert(c.ops, at, o)
+	c.unmet = slices.DeleteFunc(c.unmet, func(u unmet) bool { return u.op == wire.MakeOp(c.step, tag) })
 	if f := c.voided(c.step, tag); f != nil {
 		return c.end(o, f.toError(c.names))
 	}
@@ -218,19 +227,23 @@ func (c *core) start(op Op, tag uint32, dst, src Buffer, done chan struct{}) *op
 	c.wake(c.now + c.opt.tellAfter())
 	o.ready = append(o.readyBuf[:0], o.plan.first...)
 	c.run(o)
+	var came []transport.Event // out of early first: one that does not fit ends the operation, and looks there for what is its
 	keep := c.early[:0]
 	for _, ev := range c.early {
-		if ev.Op != wire.MakeOp(c.step, tag) {
+		if ev.Op == wire.MakeOp(c.step, tag) {
+			came = append(came, ev)
+		} else {
 			keep = append(keep, ev)
-			continue
-		}
-		if !c.data(c.rankOf(ev.From), &ev) {
-			c.release(ev)
 		}
 	}
 	clear(c.early[len(keep):])
 	c.early = keep
 	c.count()
+	for i := range came {
+		if !c.data(c.rankOf(came[i].From), &came[i]) {
+			c.release(came[i])
+		}
+	}
 	for r := range c.names {
 		if c.left(r) {
 			c.miss(r)

@@ -3,6 +3,7 @@ package collective
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/trivium-ml/trivium/transport"
@@ -70,6 +71,11 @@ func (c *core) commit(step uint64, done chan struct{}) *tally {
 	}
 	t := c.tally(step)
 	t.done, c.vote = done, t
+	for _, u := range c.unmet { // begun nowhere from now on: the deadline would say the same, only later
+		if u.op.Step() == step {
+			c.trigger(u.op.Index(), fault{cause: Deadline, rank: c.self, evidence: fmt.Sprintf("it commits without what rank %d has begun", u.from)})
+		}
+	}
 	c.tryVote()
 	return t
 }
@@ -250,6 +256,7 @@ func (c *core) decided() {
 	c.ops = c.ops[:0]
 	c.settled = settled{}
 	c.step++
+	c.counts = err == nil
 	if c.arena != nil {
 		c.arena.used = 0 // nobody reads it any more: every rank has voted
 	}
@@ -260,6 +267,7 @@ func (c *core) decided() {
 		}
 	}
 	c.void = keep
+	c.unmet = slices.DeleteFunc(c.unmet, func(u unmet) bool { return u.op.Step() < c.step })
 	live := c.early[:0]
 	for _, ev := range c.early {
 		if ev.Op.Step() >= c.step {
@@ -274,6 +282,13 @@ func (c *core) decided() {
 	c.incidents = dropOld(c.incidents, c.step)
 	c.vote = nil
 	c.endVote(t, err)
+}
+
+// adopt ends the step, of which a rank whose step is now the next has committed: it had the votes of all, and so has ours.
+func (c *core) adopt(step uint64) {
+	if t := c.vote; t != nil && t.begun && step == t.step+1 {
+		c.decided()
+	}
 }
 
 func (c *core) endVote(t *tally, err error) {

@@ -15,6 +15,9 @@ import (
 // Where a rank is lost the others soon want to know, and one that is slow to answer must not hold them up, nor make them conclude from
 // different reports. There the lowest rank that is left, the judge, concludes, after lostWait at the latest, and tells the others, who
 // take its verdict as it is.
+//
+// Where a rank is lost as it votes, some may have all votes, and others wait for one that does not come. Who has committed says so with what it
+// knows, and so does the judge: the others take the step as committed before they fail.
 type incident struct {
 	whole   bool
 	step    uint64
@@ -102,7 +105,7 @@ func (c *core) speak(in *incident, f fault) {
 				break
 			}
 		}
-		m.step = c.step
+		m.step, m.counts = c.step, c.counts
 		if t := c.vote; t != nil && t.begun {
 			m.status, m.waits = complete, c.voter(t)
 		}
@@ -139,6 +142,9 @@ func (c *core) reported(from int, ev *transport.Event) {
 			c.triggerWhole(fault{cause: Refused, rank: from, evidence: fmt.Sprintf("it tells of the failure of more than %d operations that are not under way", mostUnknown)})
 		}
 		return
+	}
+	if m.counts {
+		c.adopt(m.step)
 	}
 	in := c.incident(m.whole, m.step, m.tag)
 	if in.over {
@@ -206,7 +212,11 @@ func (c *core) conclude(in *incident, force bool) {
 	}
 	f := in.verdict()
 	if judge >= 0 {
-		c.controlAll(kindVerdict, 0, f.append(nil))
+		var after wire.Op // the step that counts; 0: the judge knows of none
+		if c.counts {
+			after = wire.MakeOp(c.step, 0)
+		}
+		c.controlAll(kindVerdict, after, f.append(nil))
 	}
 	c.convict(in, f)
 }
@@ -219,6 +229,7 @@ func (c *core) judged(ev *transport.Event) {
 	if r.Done() != nil || f.cause == 0 || c.failed != nil {
 		return
 	}
+	c.adopt(ev.Op.Step())
 	in := c.incident(true, 0, 0)
 	if m := in.reports[c.self]; m != nil && f.rank == c.self {
 		f.err = m.fault.err

@@ -120,13 +120,16 @@ func (c *core) end(o *operation, err error) *operation {
 
 // abort gives o up: nothing lands in its memory any more.
 func (c *core) abort(o *operation, err error) {
-	c.restore(o)
 	if o.finish {
 		if o.err == nil {
 			o.err = err // its Wait has returned; Commit will say so
 		}
+		if c.failed != nil {
+			c.restore(o) // else where the vote says that the step does not count: it may be out already, and that of all
+		}
 		return
 	}
+	c.restore(o)
 	if o.err != nil {
 		return // landing
 	}

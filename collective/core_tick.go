@@ -93,12 +93,17 @@ func (c *core) waiting(o *operation) Wait {
 }
 
 // startedAt compares an operation that takes long with ours, which may have ended: where there is nothing to send, it has met nobody. A rank that
-// commits begins no more, and voids what it has not begun: the vote of the other, which is still to come, says so to all.
+// commits begins no more, and voids what it has not begun, also what it has heard of before: the vote of the other, which is still to come, says
+// so to all.
 func (c *core) startedAt(from int, ev *transport.Event) {
 	step, tag := ev.Op.Step(), ev.Op.Index()
 	o := c.find(step, tag)
-	if o == nil && step == c.step && c.vote != nil && !c.isSettled(step, tag) {
+	switch {
+	case o != nil || step < c.step || c.far(step) || c.isSettled(step, tag):
+	case step == c.step && c.vote != nil:
 		c.trigger(tag, fault{cause: Disagree, rank: from, field: stepOps, rankA: min(c.self, from), rankB: max(c.self, from)})
+	case len(c.unmet) < mostUnknown:
+		c.unmet = append(c.unmet, unmet{ev.Op, from})
 	}
 	if o == nil || o.err != nil || o.job == nil || o.left == nil {
 		return

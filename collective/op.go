@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"math"
 	"slices"
 	"unsafe"
 
@@ -34,7 +35,7 @@ type Op struct {
 	Residual, Owner *compress.Residual
 
 	// Shards is the job's number of virtual shards: AllReduce adds along their tree, the same bits for every number of ranks. The
-	// source then holds, one after the other, a vector for each of shards.Owned(rank, size, Shards).
+	// source then holds, one after the other, a vector for each of shards.Owned(rank, size, Shards). 65,536 at most.
 	Shards int
 
 	Plan     Algorithm // Auto: the planner chooses
@@ -255,8 +256,9 @@ func (j *job) sizes(rank, size int) error {
 			say("%d counts for %d ranks", len(counts), size)
 		}
 		for _, c := range counts {
-			if c < 0 {
-				say("a count of %d", c)
+			if c < 0 || c > math.MaxInt-n {
+				say("a count of %d, after %d elements", c, n)
+				return n
 			}
 			n += c
 		}
@@ -266,6 +268,8 @@ func (j *job) sizes(rank, size int) error {
 	case AllReduce:
 		j.n = d
 		switch {
+		case j.Shards > 1<<16: // as of a job
+			say("%d shards, at most %d", j.Shards, 1<<16)
 		case j.Shards == 0:
 			want("destination", d, s)
 		case j.Shards > 0:

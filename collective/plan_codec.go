@@ -93,7 +93,7 @@ func codedUnits(s Span, unit int, do func(Span)) {
 func (g *Group) Fits(c compress.Codec, n int) (err error) {
 	g.h.mu.Lock()
 	defer g.h.mu.Unlock()
-	all := g.c.choose(&job{Op: Op{Codec: c}, dtype: tensor.F32, n: n}) == GatherCast
+	all := g.codedByOne(c, n)
 	for rank := range g.c.size() {
 		codedUnits(codedShare(Span{Src, 0, n}, rank, g.c.size(), all), unitOf(c, g.c.opt.MaxFrame), func(s Span) {
 			if err == nil {
@@ -102,6 +102,18 @@ func (g *Group) Fits(c compress.Codec, n int) (err error) {
 		})
 	}
 	return err
+}
+
+// Owned is the range of n values whose sum this rank encodes for all in such an allreduce: of others it keeps nothing in Op.Owner.
+func (g *Group) Owned(c compress.Codec, n int) (from, to int) {
+	g.h.mu.Lock()
+	defer g.h.mu.Unlock()
+	s := codedShare(Span{Src, 0, n}, g.c.self, g.c.size(), g.codedByOne(c, n))
+	return s.From, s.To
+}
+
+func (g *Group) codedByOne(c compress.Codec, n int) bool {
+	return g.c.choose(&job{Op: Op{Codec: c}, dtype: tensor.F32, n: n}) == GatherCast
 }
 
 func (b *builder) sendCoded(to int, c Span) {

@@ -49,6 +49,11 @@ func (in *incident) verdict() *fault {
 		case m.status == notStarted:
 			f.evidence = "it has not called the operation"
 		}
+		for _, m := range in.reports { // who has not begun it cannot say what it is
+			if f.op == "" && m != nil {
+				f.op, f.phase = m.fault.op, m.fault.phase
+			}
+		}
 	case Lost: // the operation that was hit first, at whoever saw one
 		for _, m := range in.reports {
 			if m != nil && m.fault.op != "" && (f.op == "" || m.step < f.step || m.step == f.step && m.tag < f.tag) {

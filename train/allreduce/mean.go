@@ -73,12 +73,12 @@ func (m *mean) update(ctx context.Context, step int64, batch *trivium.Batch, _ *
 		return totals{}, x.share(ctx, m.failure)
 	}
 	t := totals{x.sums[factLoss], x.sums[factWeight], x.sums[factStop] > 0}
+	x.run.Enter(observe.Apply)
+	m.adopt() // also what is not finite: all name the same tensor then
+	x.run.Leave()
 	if err := x.run.CheckLoss(t.loss, t.weight, x.own); err != nil {
 		return t, err
 	}
-	x.run.Enter(observe.Apply)
-	m.adopt()
-	x.run.Leave()
 	m.loss, m.weight, m.rows = 0, 0, 0
 	return t, nil
 }

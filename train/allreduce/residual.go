@@ -26,6 +26,7 @@ func (x *exchange) restore(run *train.Run) {
 	}
 	copy(x.dropped, saved)
 	if len(x.kept) == x.workers && compress.SetStates(x.residuals(), x.kept[x.rank]) == nil {
+		x.rehome()
 		return
 	}
 	rate := run.SavedRate() // which what is saved is measured in
@@ -40,6 +41,25 @@ func (x *exchange) restore(run *train.Run) {
 		cells := e.Cells()
 		for k, v := range saved[b.From:b.To] {
 			cells[k] = v / float32(x.workers)
+		}
+	}
+}
+
+// rehome adds what this worker kept of sums that another encodes now to what it kept of its own gradients. Who encodes what follows from the machine
+// too, which may be another one than the checkpoint was made on: there, it would be kept for ever.
+func (x *exchange) rehome() {
+	for i := range x.buckets {
+		op := &x.buckets[i].op
+		if op.Codec == nil {
+			continue
+		}
+		from, to := x.g.Owned(op.Codec, op.Owner.Len())
+		own, owner := op.Residual.Cells(), op.Owner.Cells()
+		for k, v := range owner {
+			if v != 0 && (k < from || k >= to) {
+				own[k] += v
+				owner[k] = 0
+			}
 		}
 	}
 }
