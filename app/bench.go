@@ -111,11 +111,11 @@ func (v *benchNet) onCluster(ctx context.Context, s *session, options json.RawMe
 	if err != nil {
 		return err
 	}
-	j, err := client.Submit(ctx, fleet.Spec{
+	j, err := give(ctx, client, fleet.Spec{
 		Name: "bench net", Build: b.Binary, Payload: payload, Need: fleet.Need{Workers: v.Workers, Threads: 1, Each: true},
 	})
 	if err != nil {
-		return clusterError(err)
+		return err
 	}
 	if j.Why != "" {
 		fmt.Fprintln(s.err, j.Sentence())

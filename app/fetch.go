@@ -3,6 +3,8 @@ package app
 import (
 	"context"
 	"fmt"
+
+	"github.com/trivium-ml/trivium/cluster/fleet"
 )
 
 // fetchVerb fetches what a job of a cluster left.
@@ -27,6 +29,13 @@ func (v *fetchVerb) Run(ctx context.Context, s *session) error {
 		return err
 	}
 	if dir == "" {
+		j, err := client.Job(ctx, v.Job)
+		switch {
+		case err != nil:
+			return clusterError(err)
+		case j.State == fleet.Done && j.Why != "":
+			return leftNoRun(&j)
+		}
 		fmt.Fprintf(s.out, "%s left no run\n", v.Job)
 		return nil
 	}

@@ -6,12 +6,14 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,7 +21,7 @@ import (
 	"github.com/trivium-ml/trivium/cluster/trust"
 )
 
-// ended is a client of a coordinator that has one job, job-1, which is done. files answers who fetches what it left.
+// ended is a client of a coordinator that has one job, job-1, which is done. files answers who fetches what it left, who sends a file, and who submits.
 func ended(t *testing.T, files http.HandlerFunc) *fleet.Client {
 	t.Helper()
 	authority, err := trust.OpenAuthority(t.TempDir(), time.Now())
@@ -40,6 +42,8 @@ func ended(t *testing.T, files http.HandlerFunc) *fleet.Client {
 		_ = json.NewEncoder(w).Encode(fleet.Job{ID: "job-1", State: fleet.Done}) // who does not hear it fails
 	})
 	mux.HandleFunc("GET /v1/jobs/job-1/files", files)
+	mux.HandleFunc("POST /v1/sent", files)
+	mux.HandleFunc("POST /v1/jobs", files)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -93,5 +97,81 @@ func TestFetchIntoBrackets(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(out, "mine", "result.json")); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestFetchNothing: where nothing comes, no folder is made for it, and one that was there stays.
+func TestFetchNothing(t *testing.T) {
+	empty := t.TempDir()
+	for name, files := range map[string]http.HandlerFunc{
+		"refused": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) },
+		"no run": func(w http.ResponseWriter, _ *http.Request) {
+			if err := fleet.Pack(w, empty); err != nil {
+				panic(http.ErrAbortHandler)
+			}
+		},
+	} {
+		client := ended(t, files)
+		fresh, there := filepath.Join(t.TempDir(), "runs"), t.TempDir()
+		for _, out := range []string{fresh, there} {
+			if moved, err := fetchFiles(t.Context(), client, out, "job-1"); moved != "" || (err == nil) != (name == "no run") {
+				t.Errorf("%s: fetched %q, %v", name, moved, err)
+			}
+		}
+		if _, err := os.Lstat(fresh); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: a folder is left: %v", name, err)
+		}
+		if left, err := os.ReadDir(there); err != nil || len(left) > 0 {
+			t.Errorf("%s: in a folder that was there: %v, %v", name, left, err)
+		}
+	}
+}
+
+// TestSendWhatCannotBeRead: rows that cannot be read are not the coordinator's loss.
+func TestSendWhatCannotBeRead(t *testing.T) {
+	client := ended(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	bad := errors.New("a.csv: line 7: it is another than when it was opened")
+	_, err := sendWritten(t.Context(), client, func(w io.Writer) error {
+		_, err := io.WriteString(w, "rows")
+		return errors.Join(err, bad)
+	})
+	if !errors.Is(err, bad) || isLost(err) || strings.Contains(err.Error(), "coordinator") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestSendRefused: who refuses a file ends its writer, which is gone when that is told: its rows may be closed.
+func TestSendRefused(t *testing.T) {
+	client := ended(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadRequest) })
+	var gone atomic.Bool
+	_, err := sendWritten(t.Context(), client, func(w io.Writer) error {
+		defer gone.Store(true)
+		for rows := make([]byte, 1<<20); ; {
+			if _, err := w.Write(rows); err != nil {
+				return err
+			}
+		}
+	})
+	if err == nil || !gone.Load() {
+		t.Errorf("error %v; its writer is gone: %v", err, gone.Load())
+	}
+}
+
+// TestSubmitInterrupted: who interrupts while a job is taken hears its number all the same; who did so before submits none.
+func TestSubmitInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	client := ended(t, func(w http.ResponseWriter, r *http.Request) {
+		cancel()
+		if r.Context().Err() == nil {
+			_ = json.NewEncoder(w).Encode(fleet.Job{ID: "job-2", State: fleet.Queued}) // who does not hear it fails
+		}
+	})
+	if j, err := give(ctx, client, fleet.Spec{}); err != nil || j.ID != "job-2" {
+		t.Errorf("%+v, %v", j, err)
+	}
+	j, err := give(ctx, client, fleet.Spec{})
+	if coded, ok := errors.AsType[*codedError](err); !ok || coded.code != Interrupted || j.ID != "" {
+		t.Errorf("interrupted before: %+v, %v", j, err)
 	}
 }

@@ -22,6 +22,7 @@ type jobFile struct {
 	name  string
 	lines map[string]int  // by dotted field
 	wrong map[string]bool // of these, whose values cannot be theirs, as is said already
+	flags given           // what the command line gives in their place: mistakes in it are on no line
 }
 
 // maxJobBytes bounds a job file: one with every key and its explanation is a hundredth of it.
@@ -44,7 +45,7 @@ func readJobFile(name string, job *trivium.Job, g given) (*jobFile, error) {
 }
 
 func decodeJob(name string, text []byte, job *trivium.Job, g given) (*jobFile, error) {
-	f := &jobFile{name, map[string]int{}, map[string]bool{}}
+	f := &jobFile{name, map[string]int{}, map[string]bool{}, nil}
 	var document yaml.Node
 	documents := yaml.NewDecoder(bytes.NewReader(text))
 	if err := documents.Decode(&document); err != nil && !errors.Is(err, io.EOF) {
@@ -113,6 +114,9 @@ func (f *jobFile) walk(node *yaml.Node, t reflect.Type, prefix string, errs *[]e
 
 // misfits says why a field of type t cannot have the value.
 func (f *jobFile) misfits(value *yaml.Node, t reflect.Type, field string) (errs []error) {
+	if value.ShortTag() == "!!null" && t.Kind() != reflect.Struct { // which the decoder would pass over, as if it were given as 0
+		return []error{fmt.Errorf("%s: line %d: %s: it has no value; without the key the default holds", f.name, value.Line, field)}
+	}
 	if isWhole(t.Kind()) && value.Kind == yaml.ScalarNode {
 		if field == "batch" && value.Value == "full" {
 			value.Value, value.Tag = strconv.Itoa(trivium.FullBatch), "!!int"
@@ -148,7 +152,7 @@ func (f *jobFile) at(mistake error) error {
 		return mistake
 	}
 	field, _, _ := strings.Cut(text, ":")
-	for ; field != ""; field = field[:max(0, strings.LastIndexByte(field, '.'))] {
+	for ; field != "" && !f.flags[field]; field = field[:max(0, strings.LastIndexByte(field, '.'))] {
 		if line, ok := f.lines[field]; ok {
 			return fmt.Errorf("%s: line %d: %s", f.name, line, text)
 		}

@@ -94,6 +94,18 @@ func TestJobFileLines(t *testing.T) {
 	}
 }
 
+// TestFlagsOverAFile: a mistake in a flag is on no line of the file that it overrides.
+func TestFlagsOverAFile(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "job.yaml", "model: softmax\nepochs: 3\nshards: -1\noptimizer:\n  rate: 0.1\n")
+	got := runIn(t, dir, strings.Fields("train -f job.yaml --epochs=-1 --rate=-2")...)
+	const want = "trivium: job: epochs: want 0 or more, found -1\ntrivium: job: optimizer.rate: want a number of 0 or more, found -2\n" +
+		"trivium: job.yaml: line 3: shards: want 1 to 65536, found -1\n"
+	if got.code != Misused || got.err != want {
+		t.Errorf("exits with %d: %s\nwant %s", got.code, got.err, want)
+	}
+}
+
 // TestJobFileAliases: what an alias stands for is read, and its mistakes are found, as if it stood there.
 func TestJobFileAliases(t *testing.T) {
 	job, g := trivium.Job{}, given{}
@@ -108,6 +120,18 @@ func TestJobFileAliases(t *testing.T) {
 		if _, err := decodeJob("job.yaml", []byte(text), &job, given{}); err == nil {
 			t.Errorf("%s contains itself", text)
 		}
+	}
+}
+
+// TestJobFileBlanks: a key without a value is a mistake, and not 0: with no epochs a job would train for ever. One that others stand below
+// may have none of them.
+func TestJobFileBlanks(t *testing.T) {
+	_, err := decodeJob("job.yaml", []byte("model: softmax\nepochs:\nseed: ~\ndata:\n  #source: x\noptimizer:\n  rate:\n"), new(trivium.Job), given{})
+	const want = "job.yaml: line 2: epochs: it has no value; without the key the default holds\n" +
+		"job.yaml: line 3: seed: it has no value; without the key the default holds\n" +
+		"job.yaml: line 7: optimizer.rate: it has no value; without the key the default holds"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v\nwant %s", err, want)
 	}
 }
 

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -150,12 +151,23 @@ func (s *session) submit(ctx context.Context, t *training, on onFlags) error {
 	if spec.Payload, err = json.Marshal(payload); err != nil {
 		return err
 	}
-	j, err := client.Submit(ctx, spec)
+	j, err := give(ctx, client, spec)
 	if err != nil {
-		return clusterError(err)
+		return err
 	}
 	t.show.say("job", j.Sentence())
 	return s.attend(ctx, t, client, j.ID, on)
+}
+
+// give submits a job. Once it is asked for, its number is waited for, also where ctx ends: else a job could be left that nobody knows of.
+func give(ctx context.Context, client *fleet.Client, spec fleet.Spec) (fleet.Job, error) {
+	if err := ctx.Err(); err != nil {
+		return fleet.Job{}, clusterError(err)
+	}
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), joinWait)
+	defer cancel()
+	j, err := client.Submit(asking, spec)
+	return j, clusterError(err)
 }
 
 // attend follows a job until it ends, and fetches its files. When ctx ends first, the job goes on.
@@ -193,7 +205,7 @@ func (s *session) attend(ctx context.Context, t *training, client *fleet.Client,
 	if moved != "" {
 		t.show.say("run", fmt.Sprintf("run directory %s", moved))
 	} else if j.State == fleet.Done {
-		return &codedError{Failed, fmt.Errorf("%s, and left no run: is the coordinator's disk full? What it printed says where its model is, on that machine", j.Sentence())}
+		return leftNoRun(&j)
 	}
 	if j.State != fleet.Done {
 		code := j.Code
@@ -205,9 +217,17 @@ func (s *session) attend(ctx context.Context, t *training, client *fleet.Client,
 	return nil
 }
 
+// leftNoRun says of a job that is done why there is nothing to fetch.
+func leftNoRun(j *fleet.Job) error {
+	return &codedError{Failed, fmt.Errorf("%s is %s, and left no run: %s", j.ID, j.State, cmp.Or(j.Why, "is the coordinator's disk full?"))}
+}
+
 // fetchFiles puts the run directory among a job's files where those of this machine are. It returns its new place. What comes, comes into
 // a folder of its own: a run here may have the job's name.
 func fetchFiles(ctx context.Context, client *fleet.Client, out, id string) (string, error) {
+	if _, err := os.Stat(out); errors.Is(err, fs.ErrNotExist) {
+		defer os.Remove(out) // which removes it only where nothing came: it is empty then
+	}
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return "", err
 	}
@@ -252,12 +272,21 @@ func (s *session) sendData(ctx context.Context, t *training, client *fleet.Clien
 	return sendWritten(ctx, client, func(w io.Writer) error { return data.Ship(ctx, w, t.splits) })
 }
 
-// sendWritten sends what write writes, for a job to come, and returns its id.
+// sendWritten sends what write writes, for a job to come, and returns its id. When it returns, so has write, whose rows its caller closes.
 func sendWritten(ctx context.Context, client *fleet.Client, write func(io.Writer) error) (string, error) {
 	r, w := io.Pipe()
-	go func() { w.CloseWithError(write(w)) }()
+	written := make(chan error, 1)
+	go func() {
+		err := write(w)
+		w.CloseWithError(err)
+		written <- err
+	}()
 	id, err := client.Send(ctx, r)
-	_ = r.Close() // ends the writer
+	_ = r.Close() // ends the writer, where the coordinator takes no more
+	failed := <-written
+	if failed != nil && !errors.Is(failed, io.ErrClosedPipe) { // no coordinator's fault
+		return "", asInput(failed)
+	}
 	return id, clusterError(err)
 }
 

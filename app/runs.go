@@ -266,7 +266,7 @@ func locateRun(root, name string) (*run, error) {
 		return nil, misusedf("runs: want the name of a run in %s, found none", root)
 	}
 	for _, dir := range []string{name, filepath.Join(root, name)} {
-		if _, err := os.Stat(filepath.Join(dir, "run.json")); err == nil {
+		if rundir.Is(dir) {
 			r, err := rundir.Open(dir)
 			found := &run{rundir.Entry{Dir: dir, Err: err}}
 			if err == nil {

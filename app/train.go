@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -63,8 +64,10 @@ func (v *trainVerb) Run(ctx context.Context, s *session) error {
 		return misused(err)
 	}
 	t.flags = append(v.args(), v.served()...)
-	if instead := standIn(&t.job.Data); instead != "" && (v.On == "" || v.ShipData) {
-		t.show.say("note", instead)
+	if v.On == "" || v.ShipData { // else the path is the machines', which may have it
+		if instead := standIn(&t.job.Data); instead != "" {
+			t.show.say("note", instead)
+		}
 	}
 	if v.On != "" {
 		return s.submit(ctx, t, v.onFlags)
@@ -164,8 +167,13 @@ func (v *trainVerb) job(s *session) (*trivium.Job, error) {
 			errs = append(errs, each(err)...)
 		}
 	}
-	put(g, "model", &job.Model, notEmpty(v.Model), same)
-	v.apply(job, g)
+	flags := given{}
+	put(flags, "model", &job.Model, notEmpty(v.Model), same)
+	v.apply(job, flags)
+	maps.Copy(g, flags)
+	if file != nil {
+		file.flags = flags
+	}
 	ofWorker := v.Batch != nil || !g["batch"]
 	if v.Model == "" && !g["model"] {
 		if len(errs) == 0 { // else what is wrong with the file comes first: it may name one

@@ -357,7 +357,11 @@ func (t *training) store() (blob.Store, error) {
 			return nil, err
 		}
 		t.kept = filepath.Join(dir, checkpointsDir)
-		t.show.say("notice", "the model goes to "+t.kept+" instead")
+		where := ""
+		if t.assemble != nil { // who reads this sits elsewhere
+			where = " on the coordinator's machine"
+		}
+		t.show.say("notice", "the model goes to "+t.kept+where+" instead")
 		return blob.Dir(t.kept), nil
 	}
 	t.kept = filepath.Join(t.dir, checkpointsDir)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/trivium-ml/trivium"
@@ -78,7 +80,10 @@ func (v *upVerb) coordinate(ctx context.Context, s *session, log *slog.Logger, f
 	if up != nil {
 		defer up.close(log)
 	}
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil: // it is asked to end before it has begun
+		return nil
+	case err != nil:
 		return err
 	}
 	server := &http.Server{Handler: up.coordinator.Handler(), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
@@ -225,17 +230,26 @@ func (v *upVerb) tongue() etcdTongue {
 	return foreignTLS
 }
 
-// etcdTLS reads the files of --etcd-tls; nil without.
+// etcdTLS reads the files of --etcd-tls; nil without. They are of the etcd's own authority, which knows nothing of the names that this
+// cluster's certificates have.
 func etcdTLS(files []string) (*tls.Config, error) {
 	switch len(files) {
 	case 0:
 		return nil, nil
 	case 3:
-		id, err := trust.LoadIdentity(trust.Files{Cert: files[0], Key: files[1], CA: files[2]}, time.Now())
+		pair, err := tls.LoadX509KeyPair(files[0], files[1])
 		if err != nil {
-			return nil, fmt.Errorf("--etcd-tls: %w", err)
+			return nil, fmt.Errorf("--etcd-tls: the certificate %s with the key %s: %w", files[0], files[1], err)
 		}
-		return id.ClientConfig(trust.Name{}), nil
+		text, err := os.ReadFile(files[2])
+		if err != nil {
+			return nil, fmt.Errorf("--etcd-tls: the authority: %w", err)
+		}
+		authority := x509.NewCertPool()
+		if !authority.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("--etcd-tls: the authority: %s holds no certificate", files[2])
+		}
+		return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, RootCAs: authority}, nil
 	}
 	return nil, fmt.Errorf("--etcd-tls: want three files, CERT,KEY,CA; found %d", len(files))
 }
@@ -315,15 +329,30 @@ func (s *session) runWork(ctx context.Context, w *fleet.Work, host string) fleet
 	job := &session{in: bytes.NewReader(nil), out: w.Log, err: w.Log, models: s.models, sources: s.sources, name: s.name, command: s.command}
 	err := job.drive(ctx, w, host)
 	out := fleet.Outcome{}
-	if err != nil {
-		out = fleet.Outcome{Code: Failed, Why: err.Error()}
+	if kept, ok := errors.AsType[*keptError](err); ok {
+		out.Why = kept.Error()
+	} else if err != nil {
+		out = fleet.Outcome{Code: Failed, Why: oneLine(err.Error())}
 		var coded *codedError
-		if errors.As(err, &coded) {
+		var gone *fleet.MachineLostError
+		switch {
+		case errors.As(err, &coded):
 			out.Code = coded.code
+		case errors.As(err, &gone): // before its worker ran there
+			out.Code = Lost
 		}
 		fmt.Fprintf(job.err, "%s: %v\n", job.name, err)
 	}
 	return out
+}
+
+// oneLine makes a sentence of several lines, such as several mistakes or what a process printed last, one for a table of jobs.
+func oneLine(text string) string {
+	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
+	for i, l := range lines {
+		lines[i] = strings.ReplaceAll(strings.TrimSpace(l), "\t", " ")
+	}
+	return strings.Join(lines, "; ")
 }
 
 func (s *session) drive(ctx context.Context, w *fleet.Work, host string) error {
@@ -378,7 +407,17 @@ func (s *session) drive(ctx context.Context, w *fleet.Work, host string) error {
 		return err
 	}
 	t.assemble = func(ctx context.Context) (*team, error) { return assembleOn(ctx, w, host) }
-	return s.train(ctx, t)
+	if err := s.train(ctx, t); err != nil || t.dir != "" {
+		return err
+	}
+	return &keptError{t.kept}
+}
+
+// A keptError says that a job is done, and its model not among what its submitter gets.
+type keptError struct{ kept string }
+
+func (e *keptError) Error() string {
+	return fmt.Sprintf("the run directory could not be written, and its model is in %s on the coordinator's machine", e.kept)
 }
 
 // sentCheckpoint is the name, at the coordinator, of the checkpoint that came with a job.

@@ -93,7 +93,7 @@ type (
 		Silence time.Duration // since its last sign of life
 		Budget  time.Duration // that was in force
 	}
-	// MetaAway: a change of the view waits for the store, said every second.
+	// MetaAway: a change of the view that this process has asked the store for waits for it, said every second.
 	MetaAway struct{ For time.Duration }
 	// Expired: the lease of a member ended although it is heard; nothing follows from it.
 	Expired struct{ Name protocol.Name }

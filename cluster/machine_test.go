@@ -21,6 +21,21 @@ func TestForms(t *testing.T) {
 	}
 }
 
+// TestMetaAwayWhoAsks: that a change waits for the store is said by who has asked it, and by none of those that wait for another.
+func TestMetaAwayWhoAsks(t *testing.T) {
+	s := formed(t, 4, cluster.Policy{})
+	s.until(t, 10*second, crash(2*second, 0), sim.Fault{At: second, For: 60 * second, Kind: sim.MetaAway})
+	said := map[sim.Node]int{}
+	for _, f := range s.facts {
+		if _, ok := f.Value.(cluster.MetaAway); ok {
+			said[f.Node]++
+		}
+	}
+	if said[1] < 5 || len(said) != 1 {
+		t.Errorf("said by node: %v; want it of node 1, each second", said)
+	}
+}
+
 func TestKill(t *testing.T) {
 	s := newScene(1, 8, cluster.Policy{StartWorkers: 8}, sim.Options{})
 	s.keep = true

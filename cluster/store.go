@@ -117,7 +117,7 @@ func (m *Machine) tickStore() {
 	if s.away && m.now-s.fetched >= storeRetry { // to see that it is back
 		m.fetch()
 	}
-	if s.away && m.change.pending && m.now-s.said >= time.Second {
+	if c := &m.change; s.away && c.pending && (c.put != nil || m.now < c.retry) && m.now-s.said >= time.Second {
 		s.said = m.now
 		m.report(MetaAway{m.now - s.gone})
 	}

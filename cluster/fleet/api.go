@@ -122,13 +122,20 @@ func (c *Coordinator) serveLog(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	flush := func() { _ = http.NewResponseController(w).Flush() }
+	follow := r.URL.Query().Get("follow") != ""
 	if l := c.logOf(id); l != nil {
-		if err := l.copyTo(r.Context(), w, r.URL.Query().Get("follow") != "", flush); err != nil {
+		if err := l.copyTo(r.Context(), w, follow, flush); err != nil {
 			if r.Context().Err() == nil { // it is not the reader who is gone
 				c.log.Warn("the log of a job was not sent whole", "job", id, "error", err)
 			}
 			panic(http.ErrAbortHandler) // so that a reader sees a broken stream, not the end of the job
 		}
+	}
+	c.mu.Lock()
+	out := c.out
+	c.mu.Unlock()
+	if follow && out { // this coordinator is gone before who follows could ask more: the next one knows what became of the job
+		panic(http.ErrAbortHandler)
 	}
 	return nil
 }

@@ -73,6 +73,7 @@ type Coordinator struct {
 	nodes   *Nodes
 	stream  transport.Stream
 	members *cluster.Membership // under mu; nil: it has not joined
+	out     bool                // under mu: the machines went on without it
 	began   time.Time
 
 	mu      sync.Mutex
@@ -192,7 +193,11 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	}()
 	c.wait.Go(func() { cancel(c.nodes.Run(hearing)) })
 	c.wait.Go(func() {
-		cancel(fmt.Errorf("fleet: the machines went on without this coordinator: %w", c.follow(members)))
+		err := c.follow(members)
+		c.mu.Lock()
+		c.out = err != nil
+		c.mu.Unlock()
+		cancel(fmt.Errorf("fleet: the machines went on without this coordinator: %w", err))
 	})
 	sweep := time.NewTicker(sentWait / 10)
 	defer sweep.Stop()
@@ -314,7 +319,7 @@ func (c *Coordinator) run(ctx context.Context, w *Work) {
 		state = Cancelled
 	case ctx.Err() != nil:
 		if state, out.Why = Forgotten, "the coordinator ended"; !errors.Is(context.Cause(ctx), context.Canceled) {
-			out.Why = context.Cause(ctx).Error()
+			out.Why, out.Code = context.Cause(ctx).Error(), codeLost
 		}
 	default:
 		state = Failed

@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -14,10 +15,16 @@ type jobLog struct {
 
 	mu      sync.Mutex
 	f       *os.File // nil: nothing is added any more
+	size    int64    // bytes; of one that is full, more than maxLog
 	failed  error    // of the first Write that did
 	changed chan struct{}
 }
 
+// maxLog bounds a log: a job may print at each update for weeks, and the disk is that of all jobs. The largest measurement of bench net,
+// which is a job's log too, is half of it.
+const maxLog = 64 << 20
+
+// newJobLog begins the log of a job that has not begun.
 func newJobLog(path string) (*jobLog, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -35,13 +42,23 @@ func (l *jobLog) Write(p []byte) (int, error) {
 	if l.f == nil {
 		return 0, os.ErrClosed
 	}
-	n, err := l.f.Write(p)
+	if l.size > maxLog { // the job goes on all the same
+		return len(p), nil
+	}
+	words := p
+	if l.size += int64(len(p)); l.size > maxLog {
+		words = fmt.Appendf(nil, "this log is full: of what the job prints, %d MiB are kept, and nothing from here on\n", maxLog>>20)
+	}
+	_, err := l.f.Write(words)
 	if l.failed == nil {
 		l.failed = err
 	}
 	close(l.changed)
 	l.changed = make(chan struct{})
-	return n, err
+	if err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }
 
 // Close says that nothing is added any more. It returns why the log is incomplete, if it is.

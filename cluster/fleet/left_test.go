@@ -238,3 +238,22 @@ func TestLogNotRead(t *testing.T) {
 		t.Error("a log that cannot be read ends like one that was")
 	}
 }
+
+// TestLogOfAnOutsider: a coordinator without which the machines went on ends its jobs and itself. Who follows one does not take that for
+// the end of the job, after which there would be more to ask.
+func TestLogOfAnOutsider(t *testing.T) {
+	for _, out := range []bool{false, true} {
+		c := &Coordinator{logs: map[string]*jobLog{}, out: out}
+		j := c.queue.Add(Spec{}, time.Now())
+		c.logs[j.ID] = endedLog(filepath.Join(t.TempDir(), logName))
+		r := httptest.NewRequest(http.MethodGet, "/v1/jobs/"+j.ID+"/log?follow=1", nil)
+		r.SetPathValue("id", j.ID)
+		broken := func() (p any) {
+			defer func() { p = recover() }()
+			return c.serveLog(httptest.NewRecorder(), r)
+		}()
+		if want := map[bool]any{true: http.ErrAbortHandler}[out]; broken != want {
+			t.Errorf("out: %v; its log ends with %v, want %v", out, broken, want)
+		}
+	}
+}

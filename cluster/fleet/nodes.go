@@ -162,9 +162,20 @@ func (v *Nodes) Lost(n transport.Name, why error) {
 	v.mu.Unlock()
 	v.log.Warn("node lost", "node", n.String(), "host", gone.offer.Host, "error", why)
 	for _, p := range gone.processes {
-		p.end(launch.Exit{Code: -1, At: time.Now(), Err: fmt.Errorf("the machine %s is lost: %w", n.ID, why)})
+		p.end(launch.Exit{Code: -1, At: time.Now(), Err: &MachineLostError{n.ID, why}})
 	}
 }
+
+// A MachineLostError is why a process has ended, or does not start: its machine is gone.
+type MachineLostError struct {
+	ID  string // of the machine
+	Why error
+}
+
+func (e *MachineLostError) Error() string {
+	return fmt.Sprintf("the machine %s is lost: %v", e.ID, e.Why)
+}
+func (e *MachineLostError) Unwrap() error { return e.Why }
 
 // process returns one of a node's; for its last message it takes it out.
 func (v *Nodes) process(node transport.Name, seq uint64, last bool) *remote {
@@ -280,7 +291,7 @@ func (v *Nodes) start(ctx context.Context, id string, s launch.Spec) (*launch.Pr
 	i := slices.IndexFunc(v.lent, func(l *lent) bool { return l.name.ID == id })
 	if i < 0 {
 		v.mu.Unlock()
-		return nil, fmt.Errorf("the machine %s is not lent any more", id)
+		return nil, &MachineLostError{id, errors.New("it is not lent any more")}
 	}
 	on := v.lent[i]
 	v.next++

@@ -1,10 +1,20 @@
 package fleet
 
 import (
+	"errors"
 	"testing"
 
+	"github.com/trivium-ml/trivium/cluster/launch"
 	"github.com/trivium-ml/trivium/transport"
 )
+
+// TestStartOnWhatIsGone: a process does not start on a machine that went after its job was given to it, and the error says that this is why.
+func TestStartOnWhatIsGone(t *testing.T) {
+	_, err := NewNodes(nil, "this", nil).Launcher([]string{"a"}).Start(t.Context(), launch.Spec{Name: "worker/0"})
+	if gone, ok := errors.AsType[*MachineLostError](err); !ok || gone.ID != "a" {
+		t.Errorf("error %v", err)
+	}
+}
 
 // TestChangedBefore: a change between a look at the list and the wait for changes is not missed.
 func TestChangedBefore(t *testing.T) {

@@ -3,6 +3,7 @@ package fleet
 import (
 	"fmt"
 	"slices"
+	"sort"
 	"time"
 )
 
@@ -83,12 +84,12 @@ func place(n Need, rooms []room) (nodes []int, threads int) {
 	for _, r := range rooms {
 		all += r.free
 	}
-	for threads = all / max(1, n.Workers); threads >= 1; threads-- {
-		if nodes = try(threads); nodes != nil {
-			return nodes, threads
-		}
+	// Where so many fit, fewer do: the most are found by halving, whatever machines lend.
+	threads = sort.Search(max(0, all/max(1, n.Workers)), func(fewer int) bool { return try(fewer+1) == nil })
+	if threads == 0 {
+		return nil, 0
 	}
-	return nil, 0
+	return try(threads), threads
 }
 
 // never says why a job could not run even if no other did; empty: it could.
@@ -246,21 +247,20 @@ func (q *Queue) End(j *Job, s State, code int, why string, now time.Time) {
 // keepEnded is how many ended jobs a queue remembers.
 const keepEnded = 200
 
-// Forget drops the oldest ended jobs beyond those that are kept, and returns their ids.
+// Forget drops the jobs that ended first of those beyond the ones that are kept, and returns their ids. A job that has just ended is never
+// among them, however long ago it came: who followed it has yet to fetch what it left.
 func (q *Queue) Forget() (gone []string) {
-	ended := 0
+	var ended []*Job
 	for _, j := range q.jobs {
 		if j.State.Ended() {
-			ended++
+			ended = append(ended, j)
 		}
 	}
-	q.jobs = slices.DeleteFunc(q.jobs, func(j *Job) bool {
-		drop := ended > keepEnded && j.State.Ended()
-		if drop {
-			ended--
-			gone = append(gone, j.ID)
-		}
-		return drop
-	})
+	slices.SortStableFunc(ended, func(a, b *Job) int { return a.Ended.Compare(b.Ended) })
+	drop := ended[:max(0, len(ended)-keepEnded)]
+	q.jobs = slices.DeleteFunc(q.jobs, func(j *Job) bool { return slices.Contains(drop, j) })
+	for _, j := range drop {
+		gone = append(gone, j.ID)
+	}
 	return gone
 }

@@ -23,6 +23,7 @@ func TestPlace(t *testing.T) {
 		{"no room", Need{Workers: 3, Threads: 2}, []int{3, 3}, nil, 2},
 		{"all cores, shared out", Need{Workers: 2, Threads: 0}, []int{4, 4}, []int{0, 1}, 4},
 		{"all cores of uneven machines", Need{Workers: 3, Threads: 0}, []int{5, 2}, []int{0, 0, 1}, 2},
+		{"all cores of machines that lend far too many", Need{Workers: 3, Threads: 0}, []int{1 << 40, 1 << 40}, []int{0, 1, 0}, 1 << 39},
 		{"one on each machine", Need{Threads: 1, Each: true}, []int{4, 1, 2}, []int{0, 2, 1}, 1},
 		{"two machines of three", Need{Workers: 2, Threads: 1, Each: true}, []int{4, 1, 2}, []int{0, 2}, 1},
 		{"more machines than there are", Need{Workers: 3, Threads: 1, Each: true}, []int{4, 4}, nil, 1},
@@ -153,5 +154,19 @@ func TestForget(t *testing.T) {
 	}
 	if q.Find(waits.ID) == nil || len(q.Jobs()) != keepEnded+1 {
 		t.Errorf("%d jobs are left", len(q.Jobs()))
+	}
+}
+
+// TestForgetsWhatEndedFirst: a job that came first and ends last is the newest of those that have ended.
+func TestForgetsWhatEndedFirst(t *testing.T) {
+	var q Queue
+	now := time.Unix(0, 0)
+	long := q.Add(Spec{}, now)
+	for i := range keepEnded {
+		q.End(q.Add(Spec{}, now), Done, 0, "", now.Add(time.Duration(i)*time.Minute))
+	}
+	q.End(long, Done, 0, "", now.Add(keepEnded*time.Minute))
+	if gone := q.Forget(); !slices.Equal(gone, []string{"job-2"}) || q.Find(long.ID) == nil {
+		t.Errorf("forgot %v, want the one that ended first", gone)
 	}
 }

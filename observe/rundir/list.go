@@ -32,7 +32,7 @@ func (e Entry) State() string {
 	return e.Result.Reason
 }
 
-// List returns the runs in the folder root, by their begin. A folder without run.json is no run. A root that does not exist has none.
+// List returns the runs in the folder root, by their begin. A folder for which Is does not hold is no run. A root that does not exist has none.
 func List(root string) ([]Entry, error) {
 	folders, err := os.ReadDir(root)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -44,10 +44,9 @@ func List(root string) ([]Entry, error) {
 	var out []Entry
 	for _, f := range folders {
 		dir := filepath.Join(root, f.Name())
-		if _, err := os.Stat(filepath.Join(dir, headFile)); err != nil {
-			continue
+		if Is(dir) {
+			out = append(out, read(dir))
 		}
-		out = append(out, read(dir))
 	}
 	slices.SortStableFunc(out, func(a, b Entry) int {
 		if c := a.Head.Start.Compare(b.Head.Start); c != 0 {
@@ -89,11 +88,27 @@ func read(dir string) Entry {
 	return e
 }
 
+// Is tells whether dir is a run directory. Other programs have a run.json too: a run has besides the folder of series, which Create makes
+// before the head and Delete removes after all else; or a head alone, where a Delete was broken off.
+func Is(dir string) bool {
+	if _, err := os.Stat(filepath.Join(dir, headFile)); err != nil {
+		return false
+	}
+	if info, err := os.Stat(filepath.Join(dir, seriesDir)); err == nil {
+		return info.IsDir()
+	}
+	entries, err := os.ReadDir(dir)
+	return err == nil && len(entries) == 1
+}
+
 // Delete removes a run with all that is in its folder, checkpoints too; of a link to one, the link alone. A folder that holds no run is
-// refused. The head goes last: what cannot be removed stays a run, which is listed and can be deleted again.
+// refused. What makes it one goes last: what cannot be removed stays a run, which is listed and can be deleted again.
 func Delete(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, headFile)); err != nil {
 		return fmt.Errorf("rundir: %s is no run directory: %w", dir, err)
+	}
+	if !Is(dir) {
+		return fmt.Errorf("rundir: %s is no run directory: beside its %s there are other files, and no folder %s", dir, headFile, seriesDir)
 	}
 	dir, err := filepath.Abs(dir) // of "link/" and "link/." the system would take what they lead to, and "." cannot be removed
 	if err != nil {
@@ -105,9 +120,12 @@ func Delete(dir string) error {
 		entries, err = os.ReadDir(dir)
 	}
 	for _, e := range entries {
-		if e.Name() != headFile {
+		if e.Name() != headFile && e.Name() != seriesDir {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
 		}
+	}
+	if err == nil && len(entries) > 0 {
+		err = os.RemoveAll(filepath.Join(dir, seriesDir))
 	}
 	if err == nil {
 		err = os.RemoveAll(dir)

@@ -348,6 +348,25 @@ func TestListDiffDelete(t *testing.T) {
 	}
 }
 
+// TestSomebodysRunJSON: a folder of somebody else's, who calls a file run.json too, is no run, and stays.
+func TestSomebodysRunJSON(t *testing.T) {
+	root := t.TempDir()
+	for name, head := range map[string]string{"mine": `{"version": 1, "name": "mine"}`, "broken": "{"} {
+		dir := filepath.Join(root, name)
+		os.MkdirAll(filepath.Join(dir, "src"), 0o777)
+		os.WriteFile(filepath.Join(dir, headFile), []byte(head), 0o666)
+		if err := Delete(dir); err == nil || !strings.Contains(err.Error(), "no run directory") {
+			t.Errorf("%s: error %v", name, err)
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
+			t.Errorf("%s: left are %v, %v", name, left, err)
+		}
+	}
+	if l, err := List(root); err != nil || len(l) != 0 {
+		t.Errorf("%d runs: %v", len(l), err)
+	}
+}
+
 // TestDeleteLink: of a run that lies elsewhere the link goes, however it is written, and the run stays.
 func TestDeleteLink(t *testing.T) {
 	for _, end := range []string{"", "/", "/."} {

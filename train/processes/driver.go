@@ -100,6 +100,7 @@ type part struct {
 	hello    bool
 	ready    *ready
 	at       position
+	report   []byte // so far
 	result   *result
 	gone     bool
 	quiet    int  // ticks of the driver since it said something
@@ -342,7 +343,7 @@ func (d *Driver) verdict() (trivium.Result, error) {
 	r := trivium.Result{Reason: trivium.Failed}
 	if first := d.workers[0]; first.result != nil {
 		x := first.result
-		d.Report = x.Report
+		d.Report = first.report
 		r = trivium.Result{Reason: x.Reason, Steps: x.Steps, Epochs: x.Epochs, Samples: x.Samples, Metrics: x.Metrics}
 	}
 	if d.Topology.Shards {

@@ -55,6 +55,12 @@ func (d *Driver) hear(ctx context.Context, ev *transport.Event, wait *sync.WaitG
 		if p.receiver != nil {
 			err = p.receiver.Accept(ev.Payload)
 		}
+	case kindReport:
+		if len(p.report)+len(ev.Payload) > maxReport {
+			err = fmt.Errorf("a report of more than %d bytes", maxReport)
+			break
+		}
+		p.report = append(p.report, ev.Payload...)
 	case kindResult:
 		var r result
 		if decode("result", &r) {

@@ -37,6 +37,7 @@ const (
 	kindDied                          // driver: another worker is gone
 	kindEnd                           // driver: the result is known, the worker may go
 	kindAlive                         // worker: it is still there, every aliveEvery
+	kindReport                        // worker of rank 0: a piece of its strategy's report, before its result
 )
 
 type hello struct {
@@ -110,7 +111,6 @@ type result struct {
 	Error   string             `cbor:"7,keyasint"`
 	Tensor  string             `cbor:"8,keyasint,omitempty"` // faultDiverged
 	Loss    float64            `cbor:"9,keyasint,omitempty"`
-	Report  []byte             `cbor:"10,keyasint,omitempty"` // Reporter
 	Lost    string             `cbor:"11,keyasint,omitempty"` // faultUnreachable: the process that is lost, as ROLE/ID; empty: not known
 	Step    int64              `cbor:"12,keyasint,omitempty"` // faultDiverged: the update, the last or the one after
 	Largest string             `cbor:"13,keyasint,omitempty"` // faultDiverged

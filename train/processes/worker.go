@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -138,7 +139,10 @@ func Work(ctx context.Context, a *Assignment, o Options) (err error) {
 	return nil
 }
 
-const maxMessage = 8 << 20 // bytes on the job stream
+const (
+	maxMessage = 8 << 20  // bytes on the job stream
+	maxReport  = 32 << 20 // bytes of a strategy's report: bench net's has some 200 for each of the 65,280 links between 256 machines
+)
 
 // send sends a message to the driver.
 func (w *worker) send(ctx context.Context, kind uint8, v any) error {
@@ -232,15 +236,50 @@ func (w *worker) hear(ev *transport.Event) {
 	}
 }
 
-// report tells the driver how training ended.
+// report tells the driver how training ended. That something cannot be told is told too: the driver waits for a result as long as this
+// process lives.
 func (w *worker) report(ctx context.Context, r trivium.Result, err error) {
-	out := result{Reason: r.Reason, Steps: r.Steps, Epochs: r.Epochs, Samples: r.Samples, Metrics: r.Metrics, Report: w.reported}
-	out.failed(err)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellWait)
-	defer cancel()
-	if err := w.send(ctx, kindResult, out); err != nil {
-		w.log.Warn("the result was not told", "error", err)
+	ctx = context.WithoutCancel(ctx)
+	if err == nil {
+		if err = w.sendReport(ctx); err != nil {
+			r.Reason = trivium.Failed
+		}
 	}
+	out := result{Reason: r.Reason, Steps: r.Steps, Epochs: r.Epochs, Samples: r.Samples, Metrics: r.Metrics}
+	out.failed(err)
+	if err := w.sendResult(ctx, out); err != nil {
+		err = w.sendResult(ctx, result{
+			Reason: trivium.Failed, Steps: r.Steps, Epochs: r.Epochs, Samples: r.Samples, Fault: faultOther, Error: control.Text(err.Error()),
+		})
+		if err != nil {
+			w.log.Warn("the result was not told", "error", err)
+		}
+	}
+}
+
+func (w *worker) sendResult(ctx context.Context, r result) error {
+	ctx, cancel := context.WithTimeout(ctx, tellWait)
+	defer cancel()
+	return w.send(ctx, kindResult, r)
+}
+
+// sendReport sends what the strategy reports, in pieces: it may be larger than a message.
+func (w *worker) sendReport(ctx context.Context) error {
+	if w.a.Index != 0 {
+		return nil
+	}
+	if n := len(w.reported); n > maxReport {
+		return fmt.Errorf("processes: the strategy reports %d bytes, want at most %d", n, maxReport)
+	}
+	for piece := range slices.Chunk(w.reported, maxMessage/2) {
+		sending, cancel := context.WithTimeout(ctx, tellWait)
+		err := w.stream.Send(sending, w.a.Driver, transport.Frame{Kind: kindReport, Priority: transport.Data, Payload: piece})
+		cancel()
+		if err != nil {
+			return fmt.Errorf("processes: the report to the driver: %w", err)
+		}
+	}
+	return nil
 }
 
 // failed notes why training ended, in the driver's terms. A nil error is no failure.

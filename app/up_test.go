@@ -1,0 +1,137 @@
+package app
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/cluster/fleet"
+	"github.com/trivium-ml/trivium/cluster/launch"
+)
+
+// TestCertificatesOfAnEtcd: the files by which an etcd is spoken to are those of its own authority, whatever names are in them.
+func TestCertificatesOfAnEtcd(t *testing.T) {
+	dir := t.TempDir()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	cert, err := x509.CreateCertificate(rand.Reader, self, self, key.Public(), key)
+	secret, keyErr := x509.MarshalPKCS8PrivateKey(key)
+	if err := errors.Join(err, keyErr); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, "cert.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})))
+	write(t, dir, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
+	write(t, dir, "empty.pem", "")
+	in := func(name string) string { return filepath.Join(dir, name) }
+	config, err := etcdTLS([]string{in("cert.pem"), in("key.pem"), in("cert.pem")})
+	if err != nil || len(config.Certificates) != 1 || config.RootCAs == nil {
+		t.Errorf("%+v, %v", config, err)
+	}
+	for _, c := range []struct {
+		files []string
+		want  string
+	}{
+		{[]string{in("cert.pem"), in("key.pem")}, "want three files, CERT,KEY,CA; found 2"},
+		{[]string{in("cert.pem"), in("cert.pem"), in("cert.pem")}, "cert.pem"},
+		{[]string{in("cert.pem"), in("key.pem"), in("empty.pem")}, "empty.pem holds no certificate"},
+		{[]string{in("cert.pem"), in("key.pem"), in("none.pem")}, "none.pem"},
+	} {
+		if _, err := etcdTLS(c.files); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v, want %q", c.files, err, c.want)
+		}
+	}
+}
+
+// smallPayload is a job of one worker, as train gives it to a cluster.
+func smallPayload(t *testing.T) json.RawMessage {
+	t.Helper()
+	job := trivium.Job{
+		Version: trivium.JobVersion, Model: "softmax", Data: trivium.Data{Source: "digits", Rows: 300}, Batch: 100, Epochs: 1,
+		Optimizer: trivium.OptimizerSpec{Name: "sgd", Rate: 0.1},
+	}
+	encoded, err := job.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	payload, err := json.Marshal(submission{Job: encoded, Topology: alone})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return payload
+}
+
+// TestJobWithoutARunDirectory: a job of a cluster whose run directory cannot be written trains, and who gave it is told where its model is,
+// also where what it printed is lost.
+func TestJobWithoutARunDirectory(t *testing.T) {
+	dir, temp := t.TempDir(), t.TempDir()
+	write(t, dir, jobRuns, "") // no folder
+	t.Setenv("TMPDIR", temp)
+	payload := smallPayload(t)
+	launcher := launch.NewGoroutines(func(ctx context.Context, c launch.Child) error { return work(ctx, c, Options{}, nil) })
+	defer launcher.Close()
+	printed := new(tape)
+	out := newSession(nil, nil, nil, Options{}).runWork(t.Context(), &fleet.Work{
+		Job: fleet.Job{ID: "job-1", Threads: 1, Spec: fleet.Spec{Payload: payload}}, Nodes: []fleet.Lent{{Offer: fleet.Offer{Addr: "127.0.0.1"}}},
+		Launcher: launcher, Dir: dir, Log: printed,
+	}, "127.0.0.1")
+	if out.Code != Done || !strings.Contains(out.Why, "its model is in "+temp) || !strings.Contains(out.Why, "on the coordinator's machine") {
+		t.Errorf("%+v", out)
+	}
+	if !strings.Contains(printed.String(), "the model goes to "+temp) {
+		t.Errorf("it prints %s", printed)
+	}
+}
+
+// TestWhyInOneLine: whatever a job failed of, status has a line for it.
+func TestWhyInOneLine(t *testing.T) {
+	w := &fleet.Work{Job: fleet.Job{Spec: fleet.Spec{Payload: json.RawMessage(`{"job": {"version": 9}, "name": "a/b"}`)}}, Log: new(tape)}
+	out := newSession(nil, nil, nil, Options{}).runWork(t.Context(), w, "127.0.0.1")
+	if out.Code != Misused || strings.Contains(out.Why, "\n") || !strings.Contains(out.Why, "found 9; want the name of a folder") {
+		t.Errorf("%+v", out)
+	}
+}
+
+// TestUpInterruptedEarly: a coordinator that is asked to end while it starts ends, and no flag is wrong.
+func TestUpInterruptedEarly(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	got := runWith(ctx, t, t.TempDir(), Options{}, "up", "--listen", "127.0.0.1:0")
+	if got.code != Done || got.err != "" {
+		t.Errorf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+}
+
+// goneLauncher starts nothing: its machine is gone.
+type goneLauncher struct{ launch.Launcher }
+
+func (goneLauncher) Start(context.Context, launch.Spec) (*launch.Process, error) {
+	return nil, fmt.Errorf("fleet: start worker/0: %w", &fleet.MachineLostError{ID: "a", Why: io.EOF})
+}
+
+// TestMachineGoneBeforeTheStart: a job whose machine goes before its workers run there fails as one whose machine goes later.
+func TestMachineGoneBeforeTheStart(t *testing.T) {
+	w := &fleet.Work{
+		Job: fleet.Job{ID: "job-1", Threads: 1, Spec: fleet.Spec{Payload: smallPayload(t)}}, Nodes: []fleet.Lent{{Offer: fleet.Offer{Addr: "127.0.0.1"}}},
+		Launcher: goneLauncher{}, Dir: t.TempDir(), Log: new(tape),
+	}
+	out := newSession(nil, nil, nil, Options{}).runWork(t.Context(), w, "127.0.0.1")
+	if out.Code != Lost || !strings.Contains(out.Why, "the machine a is lost") {
+		t.Errorf("%+v", out)
+	}
+}
