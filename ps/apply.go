@@ -30,6 +30,7 @@ func (s *shard[T]) apply(p *roundPart) {
 		for _, c := range p.secs {
 			s.add(c, p.cut)
 		}
+		s.keepAdded(p.cut)
 		return
 	}
 	s.step(p)
@@ -47,16 +48,14 @@ func parts(secs []*section) bool {
 // add adds one section's cells where they belong: the path of tables without an optimizer.
 func (s *shard[T]) add(c *section, cut cutState) {
 	d := asCells[T](c.cells)
-	keep := s.t.spec.Keep.Kind != KeepNone
-	plain := s.fork == nil && s.forks == nil && cut != cutAfter && !keep && s.live != nil
+	plain := s.fork == nil && s.forks == nil && cut != cutAfter && s.t.spec.Keep.Kind == KeepNone && s.live != nil
 	switch c.form {
 	case formRange:
-		live, fork := s.touch(s.findOrMake(c.row, c.from), cut)
+		live, fork := s.touchAdded(s.findOrMake(c.row, c.from), cut)
 		for _, t := range []target[T]{live, fork} {
 			if t.cells != nil {
 				at := c.from - t.from
 				addInto(s.t.isa, t.cells[at:at+int64(c.n)], d)
-				s.keep(t)
 			}
 		}
 	case formRows:
@@ -76,12 +75,10 @@ func (s *shard[T]) add(c *section, cut cutState) {
 			return
 		}
 		for i, r := range c.rows {
-			live, fork := s.touch(s.findOrMake(r, 0), cut)
+			live, fork := s.touchAdded(s.findOrMake(r, 0), cut)
 			addInto(s.t.isa, live.cells, d[i*n:i*n+n])
-			s.keep(live)
 			if fork.cells != nil {
 				addInto(s.t.isa, fork.cells, d[i*n:i*n+n])
-				s.keep(fork)
 			}
 		}
 	case formCells:
@@ -89,12 +86,10 @@ func (s *shard[T]) add(c *section, cut cutState) {
 		for i, r := range c.rows {
 			cols, x := c.cols[start:c.ends[i]], d[start:c.ends[i]]
 			start = c.ends[i]
-			live, fork := s.touch(s.findOrMake(r, cols[0]), cut)
+			live, fork := s.touchAdded(s.findOrMake(r, cols[0]), cut)
 			s.addCells(live, cols, x)
-			s.keep(live)
 			if fork.r != nil || fork.cells != nil {
 				s.addCells(fork, cols, x)
-				s.keep(fork)
 			}
 		}
 	}
@@ -190,6 +185,26 @@ func (s *shard[T]) ensure(r *row[T], cols []int64) {
 		}
 		w--
 	}
+}
+
+// touchAdded is touch of a segment whose constraint is to be restored.
+func (s *shard[T]) touchAdded(i int32, c cutState) (live, fork target[T]) {
+	if s.t.spec.Keep.Kind != KeepNone {
+		s.added = append(s.added, i)
+	}
+	return s.touch(i, c)
+}
+
+// keepAdded restores the constraint of what a round's sections have added to, once all are: a long row comes in runs, and after each of them
+// it is no row of any round.
+func (s *shard[T]) keepAdded(c cutState) {
+	slices.Sort(s.added)
+	for _, i := range slices.Compact(s.added) {
+		live, fork := s.touch(i, c)
+		s.keep(live)
+		s.keep(fork)
+	}
+	s.added = s.added[:0]
 }
 
 // keep restores the table's constraint.

@@ -252,26 +252,25 @@ func (d *deltas[T]) overlay(row, from int64, dst []T) {
 	}
 }
 
-// overlayCells adds what single columns have.
+// overlayCells adds what single columns, ascending, have.
 func (d *deltas[T]) overlayCells(row int64, cols []int64, dst []T) {
 	i := d.find(row)
 	if i < 0 {
 		return
 	}
+	if d.t.spec.Sparse { // as many steps as there are deltas, however many columns are asked for
+		for j, x := range d.lists[i].cols {
+			if k, found := slices.BinarySearch(cols, x); found {
+				dst[k] += d.lists[i].cells[j]
+			}
+		}
+		return
+	}
 	for k, c := range cols {
-		switch {
-		case d.t.spec.Sparse:
-			for j, x := range d.lists[i].cols {
-				if x == c {
-					dst[k] += d.lists[i].cells[j]
-				}
-			}
-		case d.t.spec.Cols <= shortRow:
+		if d.t.spec.Cols <= shortRow {
 			dst[k] += d.short(i)[c]
-		default:
-			if l := d.long[i]; l.touched[c/group/64]>>(c/group%64)&1 != 0 {
-				dst[k] += l.cells[c]
-			}
+		} else if l := d.long[i]; l.touched[c/group/64]>>(c/group%64)&1 != 0 {
+			dst[k] += l.cells[c]
 		}
 	}
 }

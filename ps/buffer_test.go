@@ -64,3 +64,28 @@ func TestRuns(t *testing.T) {
 		}
 	}
 }
+
+// TestOverlayOfCells: single columns get what the whole row would get, in whatever order it was added.
+func TestOverlayOfCells(t *testing.T) {
+	p := Placement{Servers: []Name{serverName(0)}}.withDefaults()
+	for _, spec := range []Spec{{Cols: 3000, Sparse: true}, {Cols: 3000}, {Cols: 300}} {
+		tab := newClientTable(newTable(&Definition{Spec: spec}, &p))
+		d := newDeltas[float64](tab, 0)
+		r := rand.New(rand.NewPCG(1, 2))
+		for range 1000 {
+			d.inc(7, r.Int64N(spec.Cols), r.Float64())
+		}
+		var cols []int64
+		for c := r.Int64N(3); c < spec.Cols; c += 1 + r.Int64N(3) {
+			cols = append(cols, c)
+		}
+		row, cells := make([]float64, spec.Cols), make([]float64, len(cols))
+		d.overlay(7, 0, row)
+		d.overlayCells(7, cols, cells)
+		for k, c := range cols {
+			if cells[k] != row[c] {
+				t.Fatalf("%d columns, sparse %v: column %d gets %v, in the row %v", spec.Cols, spec.Sparse, c, cells[k], row[c])
+			}
+		}
+	}
+}

@@ -65,7 +65,6 @@ type cachedSegment struct {
 	at      Clock // the highest clock that it was asked for (ASP)
 	version uint64
 	gen     uint32 // the lane's generation, while the server sends changes; 0: it does not
-	pushes  uint64 // of that generation, when it was sent
 	pull    *pulling
 	landed  int  // cells of the pull that are here
 	quiet   bool // when it was asked for, an unsubscription was on its way: it may undo the request's subscription

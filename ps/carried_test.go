@@ -179,6 +179,24 @@ func TestCellsBesideTheCache(t *testing.T) {
 	}
 }
 
+// TestAskedOnce: when a link is back, what was asked for is asked for again, once: the answer may be large.
+func TestAskedOnce(t *testing.T) {
+	x := newCarried(t, Spec{Name: "t", Rows: 1, Cols: 4}, Options{})
+	x.get(0)
+	probes, pulls := 0, 0
+	for _, b := range x.client(protocol.LinkBack{Peer: serverName(0)}) {
+		switch b.(type) {
+		case *probe:
+			probes++
+		case *pull:
+			pulls++
+		}
+	}
+	if probes != 1 || pulls != 1 {
+		t.Errorf("%d probes and %d questions, want 1 and 1", probes, pulls)
+	}
+}
+
 // TestPiecesAreProgress: a read whose answer is still coming is not given up.
 func TestPiecesAreProgress(t *testing.T) {
 	x := newCarried(t, Spec{Name: "t", Rows: 1, Cols: twoMessages}, Options{RoundTimeout: 10 * time.Second})

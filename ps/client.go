@@ -43,7 +43,7 @@ type ClientState struct {
 	nextID  uint64
 	waits   []*wait
 	opens   []uint64
-	away    error // why there is no link to the directory, which has not let this client in
+	away    error // why the directory has not let this client in, if that is known
 	creates []*creating
 	cut     clientCut
 	ring    rowRing
@@ -96,13 +96,15 @@ type WorkerState struct {
 	c        *ClientState
 	index    int
 	clock    Clock
+	begun    Clock // its first round
 	finished bool
 	now      *workerRound
 	sent     []*workerRound // ascending; kept to be laid over reads, or until they are held
 	base     Clock          // rounds below it are not kept
 	reads    int            // under way: what is laid over them is kept
 	state    func() []byte
-	bad      error // a delta of this round that is no number
+	last     []byte // what state returned when it finished, and others of its client had not
+	bad      error  // a delta of this round that is no number
 }
 
 // A workerRound is what a worker adds in one round.
@@ -290,7 +292,6 @@ func (c *ClientState) Step(now time.Duration, in protocol.Event) []protocol.Comm
 		for _, l := range c.lanes {
 			if l.server == in.Peer {
 				c.resubscribe(l)
-				c.ask(l)
 			}
 		}
 		if in.Peer == c.p.Directory && !c.joined {
@@ -325,8 +326,8 @@ func (c *ClientState) lost(in protocol.LinkLost) {
 	switch {
 	case errors.Is(in.Err, transport.ErrUnknownPeer) && (opening || c.p.index(in.Peer) >= 0):
 		c.fail(fmt.Errorf("ps: %s was not told where %s is: %w", c.self, in.Peer, in.Err))
-	case opening:
-		c.away = in.Err
+	case opening && in.Err != nil:
+		c.away = fmt.Errorf("no link to %s: %w", in.Peer, in.Err)
 	}
 }
 
@@ -368,7 +369,17 @@ func (c *ClientState) message(from Name, body protocol.Body) {
 		if from == c.p.Directory {
 			c.install(m.config)
 		}
+	case *hello:
+		if no := c.p.elsewhere(c.self); no != nil {
+			c.send(from, no)
+		}
 	case *refused:
+		if m.req == notDirectory {
+			if from == c.p.Directory && !c.joined {
+				c.away = errors.New(m.text)
+			}
+			return
+		}
 		if m.req == 0 {
 			c.fail(errors.New(m.text))
 			return
@@ -480,7 +491,7 @@ func (c *ClientState) cancel(x cancelCall) {
 			c.opens = slices.Delete(c.opens, i, i+1)
 			err := fmt.Errorf("ps: open by %s: %s has not let it in, as it does once all servers are there: %w", c.self, c.p.Directory, x.cause)
 			if c.away != nil {
-				err = fmt.Errorf("ps: open by %s: no link to %s: %w (%w)", c.self, c.p.Directory, x.cause, c.away)
+				err = fmt.Errorf("ps: open by %s: %w: %w", c.self, c.away, x.cause)
 			}
 			c.answer(x.id, nil, err)
 			return

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trivium-ml/trivium/protocol"
 	"github.com/trivium-ml/trivium/sim"
 )
 
@@ -138,5 +139,51 @@ func TestCase15Finish(t *testing.T) {
 			})
 		}
 		j.run(t, time.Hour)
+	}
+}
+
+// TestCutOfFinishedWorkers: a worker that finished before the others of its client is in a snapshot of a later round with what it kept when it
+// finished, and a snapshot of a round that it is beyond is put off.
+func TestCutOfFinishedWorkers(t *testing.T) {
+	p := Placement{Directory: dirName(), Servers: []Name{serverName(0)}}.withDefaults()
+	c, err := NewClientState(p, clientName(0), nil, Options{Session: 1, Workers: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := func(in protocol.Event) (bodies []protocol.Body) {
+		for _, out := range c.Step(0, in) {
+			if m, ok := out.(protocol.Send); ok && m.To == dirName() {
+				bodies = append(bodies, m.Body)
+			}
+		}
+		return bodies
+	}
+	calls := uint64(0)
+	call := func(arg any) []protocol.Body {
+		calls++
+		return told(protocol.Call{ID: calls, Arg: arg})
+	}
+	version := uint64(0)
+	cut := func(x Cut) []protocol.Body {
+		version++
+		config := &Config{Version: version, Place: p.hash(), Clients: []Member{{Name: clientName(0), Session: 1, State: Active}}, Cut: x}
+		return told(protocol.Message{From: dirName(), Body: &install{config: config}})
+	}
+	cut(Cut{})
+	call(workerCall{})
+	call(workerCall{})
+	a, b := c.workers[0], c.workers[1]
+	a.state = func() []byte { return fmt.Append(nil, "a at ", a.clock) }
+	for range 3 {
+		call(clockCall{w: a})
+	}
+	call(finishCall{a})
+	if got := cut(Cut{1, 2}); len(got) != 1 || !got[0].(*accept).refused || got[0].(*accept).hi < 3 {
+		t.Errorf("a cut at 2, where a worker ended at 3, is answered by %v", got)
+	}
+	cut(Cut{2, 9})
+	got := call(finishCall{b})
+	if len(got) != 1 || len(got[0].(*progress).states) != 2 || string(got[0].(*progress).states[0]) != "a at 3" {
+		t.Errorf("told %v, want what the first kept", got)
 	}
 }

@@ -22,6 +22,10 @@ const (
 // 100 largest of 64 cells, goes as it is.
 func codedSections(d *deltas[float32], up compress.Codec, emit emitter) {
 	t, cols := d.t, d.t.spec.Cols
+	most := int64(maxPiece / 4)
+	for most > 1 && up.MaxLen(int(most)) > maxPiece { // the largest nine tenths of the cells, with their places, are more than all
+		most /= 2
+	}
 	for i, row := range d.rows {
 		var x []float32
 		if cols <= shortRow {
@@ -33,7 +37,7 @@ func codedSections(d *deltas[float32], up compress.Codec, emit emitter) {
 		e := t.residual(row)
 		for from := int64(0); from < cols; {
 			shard, _, end := t.cut.segment(row, from)
-			to := min(end, cols, from+maxPiece/4)
+			to := min(end, cols, from+most)
 			c := section{table: t.id, shard: uint32(shard), form: formRange, row: row, from: from, n: int(to - from)}
 			cells, err := up.Encode(nil, x[from:to], e.Range(int(from), int(to)))
 			if err != nil {

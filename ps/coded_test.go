@@ -121,6 +121,30 @@ func TestCodecIntegers(t *testing.T) {
 	}
 }
 
+// TestCodedPiecesFit: what a codec makes of a long row fits messages, also where it is more than the cells are.
+func TestCodedPiecesFit(t *testing.T) {
+	p := Placement{Servers: []Name{serverName(0)}, ShardsEach: 1}.withDefaults()
+	spec := Spec{Name: "t", Rows: 1, Cols: maxPiece/4 + 1000}
+	tab := newClientTable(newTable(&Definition{Spec: spec}, &p))
+	for _, up := range []compress.Codec{compress.TopK{Share: 0.9}, compress.TopK{Share: 0.01}, compress.F16{}} {
+		d, x := newDeltas[float32](tab, 0), make([]float32, spec.Cols)
+		for i := range x {
+			x[i] = float32(1 + i%100)
+		}
+		d.dense(0, 0, x)
+		tab.residuals = nil
+		var cells int64
+		codedSections(d, up, func(s section, _ *hold) {
+			if cells += int64(s.n); s.size() > maxPiece {
+				t.Errorf("%s: %d cells are %d bytes, and a message has %d", up, s.n, s.size(), maxPiece)
+			}
+		})
+		if cells != spec.Cols {
+			t.Errorf("%s: %d of %d cells are sent", up, cells, spec.Cols)
+		}
+	}
+}
+
 // TestDropPlain: what a client before had dropped of cells that go as they are in this one is sent with the next round too: those of a cut
 // that the codec cannot encode, of short rows, and of a client without a codec. Also where it is told of late.
 func TestDropPlain(t *testing.T) {

@@ -50,6 +50,42 @@ func TestWeightsOfNothing(t *testing.T) {
 	}
 }
 
+// TestWeightsOfAll: a round's sums are divided by the weights of all clients, also of those that added nothing at the server in question, or
+// nothing at all.
+func TestWeightsOfAll(t *testing.T) {
+	for _, servers := range []int{1, 3} {
+		tables := []Spec{{Name: "x", Rows: 3, Cols: 4, Mode: BSP}}
+		j := newSimJob(sim.New(1, sim.Options{}), simOptions{clients: 3, servers: servers, min: 1, shards: 1, tables: tables})
+		for i := range 3 {
+			j.start(i, 0, func(w *Worker, _ func(time.Duration)) error {
+				x := tableOf[float32](w, "x")
+				for range 2 {
+					if err := w.Weight(0, float64(i+1)); err != nil {
+						return err
+					}
+					if i < 2 { // each adds to a row that another server has; the third has a weight alone
+						if err := x.Inc(int64(i), 0, 6); err != nil {
+							return err
+						}
+					}
+					if err := w.Barrier(bg); err != nil {
+						return err
+					}
+				}
+				cells := make([]float32, 3*4)
+				if _, err := x.GetRows(bg, []int64{0, 1, 2}, cells); err != nil {
+					return err
+				}
+				if cells[0] != 2 || cells[4] != 2 || cells[8] != 0 {
+					return fmt.Errorf("%d servers: the rows begin with %v, %v and %v; want 2, 2 and 0", servers, cells[0], cells[4], cells[8])
+				}
+				return w.Finish(bg)
+			})
+		}
+		j.run(t, time.Minute)
+	}
+}
+
 // TestLastHeard: the error of a call that waits in vain says when the server was last heard, not when it was last asked.
 func TestLastHeard(t *testing.T) {
 	w := sim.New(1, sim.Options{})

@@ -253,7 +253,11 @@ func (d *DirectoryState) onHello(m *hello) {
 		return
 	}
 	if i >= 0 && d.config.Clients[i].State != Awaited {
-		d.send(m.name, &refused{text: fmt.Sprintf("ps: %s takes part already, in another session", m.name)})
+		text := fmt.Sprintf("ps: %s takes part already, in another session", m.name)
+		if s := d.config.Clients[i].State; s == Ending || s == Ended {
+			text = fmt.Sprintf("ps: %s was counted as lost, and the others go on without it: it takes part again under a name of its own", m.name)
+		}
+		d.send(m.name, &refused{text: text})
 		return
 	}
 	if i < 0 && len(d.config.Clients) == MaxClients {

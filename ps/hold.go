@@ -67,6 +67,9 @@ func (s *ServerState) roundHeld(c *session) {
 		for _, m := range pieces {
 			drop(m)
 		}
+		if s.cuts && len(last.weights) > 0 { // what others add at the cut is divided by the weights of all
+			c.queue = append(c.queue, round{stamp, []*batch{{weights: last.weights}}})
+		}
 	}
 	c.done = last.finish
 	before := s.m

@@ -68,6 +68,7 @@ func (s *ServerState) install(c *Config) {
 	for i := len(s.tables); i < len(c.Tables); i++ {
 		if err := s.addTable(&c.Tables[i]); err != nil {
 			s.fatal = err.Error()
+			break // what follows would have its number
 		}
 	}
 	if c.Cut != s.cut.Cut {
@@ -112,6 +113,11 @@ func (s *ServerState) addTable(d *Definition) error {
 	if len(t.owners) != t.cut.shards {
 		return fmt.Errorf("ps: table %q: %d owners of %d shards", d.Spec.Name, len(t.owners), t.cut.shards)
 	}
+	n := t.bytesOf(int(s.self)/s.p.Lanes, s.p.Lanes)
+	if s.o.Bytes > 0 && n > s.o.Bytes-s.taken {
+		return fmt.Errorf("ps: table %q: %d × %d cells of %s take %d bytes of %s, which has %d, and other tables take %d of them", d.Spec.Name, d.Spec.Rows, d.Spec.Cols, d.Spec.Cell, n, s.name, s.o.Bytes, s.taken)
+	}
+	s.taken += n
 	l := &laneTable{table: t, shards: make([]store, t.cut.shards)}
 	for k, o := range t.owners {
 		if o == s.self {
@@ -121,6 +127,7 @@ func (s *ServerState) addTable(d *Definition) error {
 	}
 	s.tables = append(s.tables, l)
 	s.loose = s.loose || l.spec.Mode == ASP
+	s.cuts = s.cuts || l.spec.Mode == BSP
 	if len(d.From) > 0 && len(l.here) > 0 {
 		if s.o.Store == nil {
 			return errors.New("ps: a restore wants ServerOptions.Store")

@@ -71,9 +71,7 @@ func (c *ClientState) install(n *Config) {
 	}
 	hi := c.clock
 	for _, w := range c.workers {
-		if !w.finished {
-			hi = max(hi, w.clock)
-		}
+		hi = max(hi, w.clock)
 	}
 	c.send(c.p.Directory, &accept{version: n.Version, client: c.number, isClient: true, session: c.session, refused: late, hi: hi})
 }
@@ -85,7 +83,7 @@ func (c *ClientState) setCut(x Cut) (late bool) {
 		return false
 	}
 	for _, w := range c.workers {
-		if !w.finished && w.clock >= x.At {
+		if w.clock >= x.At { // of one that has finished, rounds beyond it wait for the others
 			c.cut.told = true // nothing to tell: the directory proposes again
 			return true
 		}
@@ -94,7 +92,7 @@ func (c *ClientState) setCut(x Cut) (late bool) {
 	c.cut.states, c.cut.have = make([][]byte, n), make([]bool, n)
 	for i, w := range c.workers {
 		if w.finished {
-			c.cut.have[i] = true
+			c.cut.have[i], c.cut.states[i] = true, w.last
 		}
 	}
 	c.tellProgress()
@@ -110,7 +108,7 @@ func (c *ClientState) capture(w *WorkerState) {
 		c.cut.have, c.cut.states = append(c.cut.have, false), append(c.cut.states, nil)
 	}
 	c.cut.have[w.index] = true
-	if w.state != nil {
+	if w.state != nil && w.begun < c.cut.At { // one that began later had done nothing at the cut
 		c.cut.states[w.index] = w.state()
 	}
 	c.tellProgress()

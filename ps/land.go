@@ -72,9 +72,6 @@ func (c *ClientState) onValues(l *laneLink, m *values) {
 	}
 	for _, g := range p.calls {
 		g.pulls--
-		if p.cells != nil {
-			g.v = min(g.v, m.m)
-		}
 	}
 	k = slices.Index(c.pulls, p)
 	c.pulls = slices.Delete(c.pulls, k, k+1)
@@ -188,7 +185,7 @@ func (c *ClientState) settle(l *laneLink, seg *cachedSegment, p *pulling, m *val
 	seg.at = p.at
 	seg.gen = 0
 	if m.sub && last && !seg.quiet && m.gen == l.gen && m.pushes == l.pushes {
-		seg.gen, seg.pushes = l.gen, m.pushes
+		seg.gen = l.gen
 	}
 }
 
@@ -334,7 +331,7 @@ func (c *ClientState) onPush(l *laneLink, m *values) {
 				return
 			}
 			seg.pull = nil // whatever is asked for is older
-			seg.v, seg.own, seg.version, seg.landed, seg.pushes = m.m, m.ownOf(s), s.version, 0, m.pushes
+			seg.v, seg.own, seg.version, seg.landed = m.m, m.ownOf(s), s.version, 0
 		}
 		switch s.form {
 		case formRange:
@@ -373,7 +370,7 @@ func (c *ClientState) onPush(l *laneLink, m *values) {
 					continue
 				}
 				seg.pull = nil
-				seg.v, seg.own, seg.version, seg.landed, seg.pushes = m.m, m.ownOf(s), s.version, 0, m.pushes
+				seg.v, seg.own, seg.version, seg.landed = m.m, m.ownOf(s), s.version, 0
 			}
 		}
 	}

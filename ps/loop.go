@@ -308,6 +308,13 @@ func (h *Host) deliver(role int, from Name, b protocol.Body) {
 	if k < len(ps) {
 		p = ps[k]
 	}
+	if _, ok := b.(*hello); ok && p == nil { // no directory is here; another part knows who is
+		for _, x := range slices.Concat(h.parts[forServer], h.parts[forClient]) {
+			if p == nil {
+				p = x
+			}
+		}
+	}
 	h.mu.Unlock()
 	if p == nil {
 		giveUp(b)

@@ -346,11 +346,13 @@ func decodeHave(head []byte) (*have, error) {
 	return m, r.Done()
 }
 
-// refused ends a member's part: text is a sentence for its callers.
+// refused ends a member's part: text is a sentence for its callers. With notDirectory it does not.
 type refused struct {
-	req  uint64 // of a create; 0: everything
+	req  uint64 // of a create; 0: everything; notDirectory: who asked to be let in asked one who is none, and may go on asking
 	text string
 }
+
+const notDirectory = math.MaxUint64
 
 func (m *refused) Size() int { return 8 + len(m.text) }
 

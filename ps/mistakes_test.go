@@ -3,6 +3,7 @@ package ps
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -94,6 +95,24 @@ func TestAnotherDirectory(t *testing.T) {
 	}
 }
 
+// TestLostComesLate: a client that was counted as lost before it came, or comes anew, is told so.
+func TestLostComesLate(t *testing.T) {
+	d, err := NewDirectoryState(Placement{Directory: dirName(), Servers: []Name{serverName(0)}, Clients: []Name{clientName(0)}}, DirectoryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Step(0, protocol.Call{ID: 1, Arg: lostCall{clientName(0)}})
+	text := ""
+	for _, out := range d.Step(0, protocol.Message{From: clientName(0), Body: &hello{name: clientName(0), session: 7}}) {
+		if m, ok := out.(protocol.Send); ok && m.To == clientName(0) {
+			text = m.Body.(*refused).text
+		}
+	}
+	if !strings.Contains(text, "j/worker/0 was counted as lost") {
+		t.Errorf("it is told %q", text)
+	}
+}
+
 // TestZeroTable: a Table that TableOf did not return is an error at each call.
 func TestZeroTable(t *testing.T) {
 	var tab Table[float32]
@@ -136,6 +155,29 @@ func TestTablesThatAreRefused(t *testing.T) {
 				return err
 			}
 			return w.Finish(bg)
+		})
+		j.run(t, time.Minute)
+	}
+}
+
+// TestTablesBeyondMemory: a table that is larger than what a server has for tables ends the job with a sentence that says so, and not the server
+// with none.
+func TestTablesBeyondMemory(t *testing.T) {
+	for _, lanes := range []int{1, 2} {
+		j := newSimJob(sim.New(1, sim.Options{}), simOptions{
+			clients: 1, servers: 2, lanes: lanes, tables: []Spec{{Name: "before", Rows: 1, Cols: 10_000}}, server: ServerOptions{Bytes: 1 << 16},
+		})
+		j.start(0, 0, func(w *Worker, _ func(time.Duration)) error {
+			if _, err := w.d.Call(bg, createCall{Spec{Name: "fits", Rows: 1, Cols: 5000}}); err != nil {
+				return err
+			}
+			_, err := w.d.Call(bg, createCall{Spec{Name: "t", Rows: 1, Cols: 40_000}})
+			for _, want := range []string{`ps: table "t": 1 × 40000 cells of float32 take `, " bytes of j/server/", ", which has 65536, and other tables take "} {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					return fmt.Errorf("%d lanes: found %w, want it to say %q", lanes, err, want)
+				}
+			}
+			return nil
 		})
 		j.run(t, time.Minute)
 	}
@@ -207,6 +249,33 @@ func TestTooFewWorkers(t *testing.T) {
 	j.end()
 	if got == nil || !strings.Contains(got.Error(), "held by j/worker/0, which has 1 of the 2 workers that Options.Workers names: no progress in 10m0s") {
 		t.Error(got)
+	}
+}
+
+// TestSpecsThatNobodyReads: what the decoders refuse is refused before it is sent, with a sentence: who sent it would wait for an answer.
+func TestSpecsThatNobodyReads(t *testing.T) {
+	long := strings.Repeat("x", maxText+1)
+	many := make([]trivium.Spec, maxTensors+1)
+	for i := range many {
+		many[i] = trivium.Spec{Name: fmt.Sprint(i), Shape: []int{1}}
+	}
+	for _, x := range []struct {
+		spec Spec
+		want string
+	}{
+		{Spec{Cols: 1, Optimizer: long}, "optimizer: want at most 4096 bytes, found 4097"},
+		{Spec{Cols: int64(len(many)), Tensors: many}, "tensors: want at most 4096, found 4097"},
+		{Spec{Cols: 1, Tensors: []trivium.Spec{{Name: long, Shape: []int{1}}}}, "found 4097 and 1"},
+		{Spec{Cols: 1, Tensors: []trivium.Spec{{Name: "w", Shape: slices.Repeat([]int{1}, maxAxes+1)}}}, "found 1 and 17"},
+	} {
+		x.spec.Name = "t"
+		p := Placement{Directory: dirName(), Servers: []Name{serverName(0)}}
+		if _, err := NewClientState(p, clientName(0), []Spec{x.spec}, Options{}); err == nil || !strings.Contains(err.Error(), x.want) {
+			t.Errorf("%v, want it to say %q", err, x.want)
+		}
+		if _, err := decodeHello((&hello{name: clientName(0), session: 1, specs: []Spec{x.spec}}).append(nil)); err == nil {
+			t.Errorf("what is refused as %q is read", x.want)
+		}
 	}
 }
 

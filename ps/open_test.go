@@ -119,6 +119,47 @@ func TestOpenBeforeAll(t *testing.T) {
 	})
 }
 
+// TestOpenOfNoDirectory: who takes a server for the directory, which another is, goes on asking, and is told who is when he gives up.
+func TestOpenOfNoDirectory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(bg)
+		defer cancel()
+		network := transport.NewMemory()
+		hosts := map[Name]*Host{}
+		for _, name := range []Name{serverName(0), clientName(0)} {
+			port, err := network.Open(ctx, name, transport.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer port.Close()
+			if err := port.Know(serverName(0), "memory:"+serverName(0).String()); err != nil {
+				t.Fatal(err)
+			}
+			stream, err := port.Stream("ps", StreamOptions())
+			if err != nil {
+				t.Fatal(err)
+			}
+			hosts[name] = Share(stream, nil)
+			defer hosts[name].Close()
+		}
+		p := Placement{Directory: dirName(), Servers: []Name{serverName(0)}, Clients: []Name{clientName(0)}}
+		served := make(chan error, 1)
+		go func() { served <- hosts[serverName(0)].Serve(ctx, p, ServerOptions{}) }()
+		q := p
+		q.Directory = serverName(0)
+		short, end := context.WithTimeout(ctx, time.Minute)
+		defer end()
+		_, err := hosts[clientName(0)].Open(short, q, nil, Options{})
+		if want := "j/server/0 is no directory: its placement names j/directory/0"; !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want it to say %q", err, want)
+		}
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestOpenInVain: who gives up is told why the directory was not reached, as far as is known.
 func TestOpenInVain(t *testing.T) {
 	lost := protocol.LinkLost{Peer: dirName(), Err: errors.New("j/directory/0 at tcp:127.0.0.1:9: connection refused")}

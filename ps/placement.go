@@ -115,6 +115,14 @@ func (p *Placement) check(self Name, c *Config) error {
 	return fmt.Errorf("ps: the placement of %s is not that of %s: every member must be given the same servers, in the same order, lanes, sizes and exactness", self, p.Directory)
 }
 
+// elsewhere answers a client that takes self for the directory, where p has another; nil where it has the same, which then is to begin yet.
+func (p *Placement) elsewhere(self Name) *refused {
+	if p.Directory == self {
+		return nil
+	}
+	return &refused{req: notDirectory, text: fmt.Sprintf("%s is no directory: its placement names %s", self, p.Directory)}
+}
+
 // lanes is the number of lanes of all servers: lane l is part l mod Lanes of server l / Lanes.
 func (p *Placement) lanes() int            { return len(p.Servers) * p.Lanes }
 func (p *Placement) server(lane int) Name  { return p.Servers[lane/p.Lanes] }

@@ -75,7 +75,7 @@ func (c *ClientState) progress(waitedFor func(w *wait) bool) {
 	}
 }
 
-// resubscribe starts a new generation: nothing of this lane is taken as sent unasked until it is read again.
+// resubscribe starts a new generation: nothing of this lane is taken as sent unasked until it is read again. What the lane owes is asked for.
 func (c *ClientState) resubscribe(l *laneLink) {
 	for _, r := range c.ring.rows { // what they were good for, they stay good for
 		for i := range r.segs {
@@ -101,8 +101,6 @@ func (c *ClientState) ask(l *laneLink) {
 		if p.stamp, p.piece = b.stamp, b.piece+1; b.last {
 			p.stamp, p.piece = b.stamp+1, 0
 		}
-	} else if !c.joined {
-		return
 	}
 	c.send(l.server, p)
 	c.repull(l, false)
@@ -147,7 +145,7 @@ func (c *ClientState) repull(l *laneLink, keys bool) {
 	}
 }
 
-// waiting reports whether a lane owes an answer.
+// owes reports whether a lane owes an answer.
 func (c *ClientState) owes(l *laneLink) bool {
 	if len(l.unacked) > 0 {
 		return true

@@ -14,7 +14,7 @@ func (c *ClientState) newWorker() (*WorkerState, error) {
 	if c.done {
 		return nil, errors.New("ps: worker: this client is finished")
 	}
-	w := &WorkerState{c: c, index: len(c.workers), clock: c.clock, now: &workerRound{}}
+	w := &WorkerState{c: c, index: len(c.workers), clock: c.clock, begun: c.clock, now: &workerRound{}}
 	c.workers = append(c.workers, w)
 	return w, nil
 }
@@ -98,6 +98,9 @@ func (c *ClientState) finish(id uint64, w *WorkerState) {
 	if !w.finished {
 		w.shift()
 		w.finished = true
+		if len(c.workers) > 1 && w.state != nil { // a snapshot may come while the others go on
+			w.last = w.state()
+		}
 		c.capture(w)
 		c.sendRounds()
 	}

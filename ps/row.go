@@ -53,14 +53,34 @@ func (t *table) bytes(servers int) int64 {
 	if t.cut.bounds == nil {
 		return 0
 	}
+	return atMost(math.Ceil(t.bytesFor(float64(t.spec.Rows)*float64(t.spec.Cols), float64(t.spec.Rows)) / float64(servers)))
+}
+
+// bytesOf is exactly that of one server, of so many lanes.
+func (t *table) bytesOf(server, lanes int) int64 {
+	if t.cut.bounds == nil {
+		return 0
+	}
+	var cells, segments int64
+	for k, o := range t.owners {
+		if lo, hi := t.cut.bounds[k], t.cut.bounds[k+1]; int(o)/lanes == server && lo < hi {
+			cells += hi - lo
+			segments += (hi-1)/t.spec.Cols - lo/t.spec.Cols + 1
+		}
+	}
+	return atMost(t.bytesFor(float64(cells), float64(segments)))
+}
+
+// bytesFor is what so many cells in so many segments take: a product that might not fit an integer.
+func (t *table) bytesFor(cells, segments float64) float64 {
 	cell := t.spec.Cell.Size()
 	if t.opt != nil {
 		cell += 4 * t.opt.Slots()
 	}
-	cells, rows := float64(t.spec.Rows)*float64(t.spec.Cols), float64(t.spec.Rows)
-	n := math.Ceil((cells*float64(cell) + rows*float64(unsafe.Sizeof(segment{}))) / float64(servers))
-	return int64(min(n, 1<<62)) // the product might not fit
+	return cells*float64(cell) + segments*float64(unsafe.Sizeof(segment{}))
 }
+
+func atMost(bytes float64) int64 { return int64(min(bytes, 1<<62)) }
 
 // A segment is a row's cells in one shard.
 type segment struct {
@@ -147,15 +167,15 @@ type shard[T Number] struct {
 	// Hash: rows by key, in the order of first touch.
 	keys   keyIndex
 	rows   []*row[T]
-	forks  map[int32]*row[T] // of the segment; nil: not there at the cut
+	forks  map[int32]*row[T] // of the segment: what the cut has of rows that went on
 	freeze uint32
 	slab   []T
 
-	scratch [][]float32
 	views   [8][]float32
 	sums    [][]T
 	entries []entry[T]
 	at      []int32
+	added   []int32 // segments of a table with a constraint, in the round at hand
 
 	warmed      T // what warm has read: it is of no use, but the compiler does not know
 	warmedSteps uint32
@@ -289,9 +309,6 @@ func (s *shard[T]) targetOf(d *data[T], i int32) target[T] {
 	t := target[T]{cells: d.cells[a:b], from: from}
 	if d.steps != nil {
 		t.steps = &d.steps[i]
-		if cap(s.scratch) < len(d.slots) {
-			s.scratch = make([][]float32, 0, len(d.slots))
-		}
 		t.slots = make([][]float32, len(d.slots))
 		for k, v := range d.slots {
 			t.slots[k] = v[a:b]

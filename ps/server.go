@@ -20,6 +20,7 @@ type ServerState struct {
 
 	config  *Config
 	tables  []*laneTable
+	taken   int64 // bytes of this server, by all its lanes
 	clients []*session
 
 	index    uint64  // of the log
@@ -48,12 +49,14 @@ type ServerState struct {
 	late    bool // what the configuration asks for is past
 	owing   bool // timerOwed is set
 	loose   bool // there is an ASP table: then no Clock waits for M
+	cuts    bool // there is a BSP table
 }
 
 // ServerOptions are a server's. The zero value works.
 type ServerOptions struct {
 	Updaters map[string]trivium.Optimizer // by the name that Spec.Optimizer gives; elementwise. One may be a Counter
 	Store    Store                        // where snapshots are; nil: there are none
+	Bytes    int64                        // of this server that tables may take from the start, such as its memory; 0: as Placement.ServerBytes says
 	Retry    time.Duration                // between questions to other servers, in exact mode; 0: 50 ms
 	Trace    ServerTrace
 	Log      *slog.Logger // of what is refused; nil discards
@@ -80,7 +83,7 @@ type session struct {
 	number uint16
 	next   Clock // rounds below it are held whole: the watermark
 	pieces []*batch
-	queue  []round // whole rounds with sections of BSP tables that are not applied yet
+	queue  []round // whole rounds with sections of BSP tables, or with weights for those that others have, that are not applied yet
 	done   bool    // finished
 	lists  keyLists
 	gapAt  gap
@@ -193,6 +196,10 @@ func (s *ServerState) message(from Name, body protocol.Body) {
 				gap = 1
 			}
 			s.tell(c, gap)
+		}
+	case *hello:
+		if no := s.p.elsewhere(s.name); no != nil {
+			s.send(from, no)
 		}
 	case *install:
 		if from != s.p.Directory {

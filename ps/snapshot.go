@@ -148,16 +148,11 @@ func (m *rowsImage[T]) encode() []byte {
 	p := append([]byte(nil), objectMagic...)
 	p = append(p, byte(m.t.spec.Cell))
 	slots := 0
-	for _, r := range m.rows {
-		if r != nil {
-			slots = len(r.slots)
-		}
+	if len(m.rows) > 0 {
+		slots = len(m.rows[0].slots)
 	}
 	p = wire.AppendUvarint(p, uint64(slots))
 	for _, r := range m.rows {
-		if r == nil {
-			continue
-		}
 		p = wire.AppendUint64(p, uint64(r.row))
 		p = wire.AppendUint64(p, uint64(r.from))
 		p = wire.AppendUint32(p, r.steps)
@@ -200,12 +195,12 @@ func (s *shard[T]) restore(p []byte, o *object) error {
 		n := int(r.Uvarint("cells", wire.MaxFrame))
 		var cols []int64
 		if s.t.spec.Sparse {
-			cols = slices.Clone(asCells[int64](rawBytes(r, "columns", 8*n)))
+			cols = asCells[int64](rawBytes(r, "columns", 8*n))
 		}
-		cells := slices.Clone(asCells[T](rawBytes(r, "cells", n*s.t.spec.Cell.Size())))
+		cells := asCells[T](rawBytes(r, "cells", n*s.t.spec.Cell.Size())) // restoreRow copies what is this shard's
 		var vs [][]float32
 		for range slots {
-			vs = append(vs, slices.Clone(asCells[float32](rawBytes(r, "slot", 4*n))))
+			vs = append(vs, asCells[float32](rawBytes(r, "slot", 4*n)))
 		}
 		switch sp := &s.t.spec; {
 		case r.Err() != nil:

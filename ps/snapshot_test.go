@@ -245,6 +245,35 @@ func TestSavesInTurn(t *testing.T) {
 	}
 }
 
+// TestWorkerBegunAtTheCut: a worker of a client that joins at a cut, or beyond, has done nothing at it: what it keeps a round later is not of
+// the snapshot.
+func TestWorkerBegunAtTheCut(t *testing.T) {
+	for _, x := range []struct {
+		start, cut Clock
+		want       string
+	}{{4, 5, "round 5"}, {5, 5, ""}, {6, 5, ""}} {
+		p := Placement{Directory: dirName(), Servers: []Name{serverName(0)}}.withDefaults()
+		c, err := NewClientState(p, clientName(0), nil, Options{Session: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := &Config{Version: 1, Place: p.hash(), Clients: []Member{{Name: clientName(0), Session: 1, Start: x.start, State: Active}}, Cut: Cut{1, x.cut}}
+		c.Step(0, protocol.Message{From: dirName(), Body: &install{config: config}})
+		c.Step(0, protocol.Call{ID: 1, Arg: workerCall{}})
+		w := c.workers[0]
+		w.state = func() []byte { return fmt.Append(nil, "round ", w.clock) }
+		var told *progress
+		for _, out := range c.Step(0, protocol.Call{ID: 2, Arg: clockCall{w: w}}) {
+			if m, ok := out.(protocol.Send); ok && m.To == dirName() {
+				told = m.Body.(*progress)
+			}
+		}
+		if told == nil || len(told.states) != 1 || string(told.states[0]) != x.want {
+			t.Errorf("begun at %d, cut at %d: told %v, want %q", x.start, x.cut, told, x.want)
+		}
+	}
+}
+
 // TestDamagedSnapshot: a restore names the object and its checksum, and nobody begins.
 func TestDamagedSnapshot(t *testing.T) {
 	store := newMemory()

@@ -81,6 +81,8 @@ const (
 	maxWhole     = 1 << 34 // cells of a row that is read whole: a dense one, and a sparse one other than cell by cell
 	maxName      = 256
 	maxTensors   = 1 << 12
+	maxAxes      = 16
+	maxText      = 1 << 12 // bytes of an optimizer, and of a tensor's name
 )
 
 // A Partition says how a table is cut into shards.
@@ -224,6 +226,18 @@ func (s *Spec) validate() error {
 	if s.Rows > 0 && s.Cols > 0 && s.partition() == Range && s.Rows > math.MaxInt64/16/s.Cols {
 		bad("rows: %d × %d cells do not fit", s.Rows, s.Cols)
 	}
+	if n := len(s.Optimizer); n > maxText {
+		bad("optimizer: want at most %d bytes, found %d", maxText, n)
+	}
+	if n := len(s.Tensors); n > maxTensors {
+		bad("tensors: want at most %d, found %d", maxTensors, n)
+	}
+	for _, t := range s.Tensors {
+		if len(t.Name) > maxText || len(t.Shape) > maxAxes {
+			bad("tensors: want names of at most %d bytes and at most %d axes, found %d and %d", maxText, maxAxes, len(t.Name), len(t.Shape))
+			break
+		}
+	}
 	if s.Tensors != nil {
 		if l, err := trivium.NewLayout(s.Tensors...); err != nil {
 			bad("tensors: %w", err)
@@ -324,16 +338,16 @@ func readSpec(r *wire.Reader) (s Spec) {
 	s.Staleness = int(r.Uvarint("staleness", maxStaleness))
 	s.Init.A, s.Init.B, s.Init.Seed = r.Float64("init a"), r.Float64("init b"), r.Uint64("init seed")
 	s.Keep.Norm = r.Float64("norm")
-	s.Optimizer = r.String("optimizer", 1<<12)
+	s.Optimizer = r.String("optimizer", maxText)
 	for n := r.Uvarint("tensors", maxTensors); n > 0 && r.Err() == nil; n-- {
-		t := trivium.Spec{Name: r.String("tensor name", 1<<12)}
-		for d := r.Uvarint("axes", 16); d > 0 && r.Err() == nil; d-- {
+		t := trivium.Spec{Name: r.String("tensor name", maxText)}
+		for d := r.Uvarint("axes", maxAxes); d > 0 && r.Err() == nil; d-- {
 			t.Shape = append(t.Shape, int(r.Uvarint("length", 1<<40)))
 		}
 		flags := r.Uvarint("flags", 3)
 		t.Buffer, t.RowSparse = flags&1 != 0, flags&2 != 0
 		t.Decay, t.Rate = math.Float32frombits(r.Uint32("decay")), math.Float32frombits(r.Uint32("rate"))
-		t.Tie = r.String("tie", 1<<12)
+		t.Tie = r.String("tie", maxText)
 		s.Tensors = append(s.Tensors, t)
 	}
 	return s

@@ -275,6 +275,7 @@ func (t Table[T]) checkRows(rows []int64, room int) error {
 }
 
 // GetCells copies single cells of a row into dst; cols are ascending. Where the cache has the row it is read, else only these travel.
+// The value clock is the least of these cells': of none of them does it fall from call to call, but other cells of the row may be of another.
 func (t Table[T]) GetCells(ctx context.Context, row int64, cols []int64, dst []T) (Clock, error) {
 	if err := t.checkRow("get", row); err != nil {
 		return 0, err

@@ -10,6 +10,7 @@ import (
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob/remote"
 	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/observe/host"
 	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/transport"
@@ -114,7 +115,7 @@ func (c *cluster) begin(ctx context.Context) error {
 	c.cuts = &cutStore{keeper: c.steps}
 	c.serving.Go(func() { _ = remote.Serve(serving, c.cuts, states, remote.Options{Log: c.env.Log}) }) // ends with its context
 	c.serving.Go(func() {
-		err := c.host.Serve(serving, c.placement, ps.ServerOptions{Log: c.env.Log, Updaters: c.steps.updaters(), Store: c.cuts, Trace: c.trace()})
+		err := c.host.Serve(serving, c.placement, ps.ServerOptions{Log: c.env.Log, Updaters: c.steps.updaters(), Store: c.cuts, Bytes: memoryBytes(), Trace: c.trace()})
 		if serving.Err() == nil {
 			if err == nil {
 				err = errors.New("the tables are served no more")
@@ -131,6 +132,16 @@ func (c *cluster) begin(ctx context.Context) error {
 		c.cuts.snapshot(d)
 	}
 	return nil
+}
+
+// memoryBytes is what there is for tables, lest one that is too large end the process without a word: the machine's memory, or its control
+// group's part of it; 0: that is not known here.
+func memoryBytes() int64 {
+	f, _ := host.Describe(host.Options{}) // what could not be read is zero
+	if f.MemoryLimit > 0 && (f.MemoryBytes == 0 || f.MemoryLimit < f.MemoryBytes) {
+		return int64(f.MemoryLimit)
+	}
+	return int64(f.MemoryBytes)
 }
 
 // serve is the life of a process that only serves: until ctx ends, which the driver makes it once the workers are done.
