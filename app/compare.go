@@ -177,6 +177,15 @@ func (v *compareRun) plan(s *session) (compare.Plan, error) {
 		p.Tasks, p.Faults = []compare.Task{task}, v.Faults
 		if len(names) == 0 {
 			names = compare.OwnRows()
+		} else {
+			others, _ := compare.Peers(v.Peers) // where their environments would be is no matter
+			names = slices.DeleteFunc(slices.Clone(names), func(n string) bool {
+				other := slices.ContainsFunc(others, func(s compare.System) bool { return s.Name() == n })
+				if other {
+					bad(fmt.Errorf("--systems: %s trains the paper's tasks alone; a job of yours is compared under Trivium's own rows", n))
+				}
+				return other
+			})
 		}
 		if p.Repeats == 0 {
 			p.Repeats = 3

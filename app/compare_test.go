@@ -30,6 +30,8 @@ func TestCompareMistakes(t *testing.T) {
 		{[]string{"-f", job, "--target", "valid.auc >= 0.7"}, "the data has no valid split"},
 		{[]string{"-f", job, "--target", "test.accuracy >= 0.7", "--quick"}, "--quick: is of the paper's tasks"},
 		{[]string{"-f", job, "--target", "test.accuracy >= 0.7", "-w", "61"}, "61 workers share an update of 60 rows"},
+		{[]string{"-f", job, "--target", "test.accuracy >= 0.7", "--systems", "mxnet-sync,local"}, "--systems: mxnet-sync trains the paper's tasks alone"},
+		{[]string{"-f", job, "--target", "test.accuracy >= 0.7", "--systems", "mxnet-snyc"}, `no system is called "mxnet-snyc"; there are local,`},
 		{[]string{"show", dir}, "holds no comparison"},
 		{[]string{"diff", dir, dir}, "holds no comparison"},
 		{[]string{"peers", "install", "caffe"}, `no peer is called "caffe"`},

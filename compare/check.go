@@ -7,12 +7,14 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/data"
@@ -44,28 +46,61 @@ func (r *Report) check(ctx context.Context, p *Plan) {
 			return
 		}
 	}
-	cmd := exec.CommandContext(ctx, python, "-c", checkProgram)
-	var problems lastLines
-	cmd.Stdin, cmd.Stderr = &in, &problems
-	out, err := cmd.Output()
+	out, err := recompute(ctx, python, &in, checkPause)
 	if err != nil {
-		r.Check.Why = fmt.Sprintf("check.py: %v: %s", err, last(problems.lines()))
+		r.Check.Why = err.Error()
 		return
 	}
+	var found Check
 	for lines, i := bufio.NewScanner(bytes.NewReader(out)), 0; lines.Scan() && i < len(list); i++ {
 		var x struct {
 			Loss float64 `json:"loss"`
 		}
 		if err := json.Unmarshal(lines.Bytes(), &x); err != nil {
-			r.Check.Why = "check.py: " + err.Error()
+			r.Check.Why = fmt.Sprintf("check.py answers %.80q: %v", printable(lines.Text()), err) // such as NaN, where ours is a number
 			return
 		}
-		r.Check.Compared++
-		r.Check.Largest = max(r.Check.Largest, math.Abs(x.Loss-list[i].loss))
+		found.Compared++
+		found.Largest = max(found.Largest, math.Abs(x.Loss-list[i].loss))
 	}
-	if r.Check.Compared != len(list) {
-		r.Check.Why = fmt.Sprintf("check.py recomputed %d of %d losses", r.Check.Compared, len(list))
+	if found.Compared != len(list) { // a part of the proof is none
+		found = Check{Why: fmt.Sprintf("check.py recomputed %d of %d losses", found.Compared, len(list))}
 	}
+	r.Check = found
+}
+
+// checkPause is for check.py to recompute one loss: of 400 MB of rows that is seconds, where no disk has to be waited for.
+const checkPause = 10 * time.Minute
+
+// recompute has check.py answer the lines of in, and gives it up where it says nothing for so long.
+func recompute(ctx context.Context, python string, in io.Reader, pause time.Duration) ([]byte, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	out := &awaited{pause: pause, late: time.AfterFunc(pause, func() { cancel(fmt.Errorf("it hangs: no loss in %v", pause)) })}
+	defer out.late.Stop()
+	cmd := exec.CommandContext(ctx, python, "-c", checkProgram)
+	cmd.WaitDelay = time.Second // what it started may keep its output open
+	var problems lastLines
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, &problems
+	if err := cmd.Run(); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return nil, fmt.Errorf("check.py: %w: %s", err, last(problems.lines()))
+	}
+	return out.text.Bytes(), nil
+}
+
+// An awaited text puts off what happens where nothing is written to it for so long.
+type awaited struct {
+	text  bytes.Buffer
+	pause time.Duration
+	late  *time.Timer
+}
+
+func (w *awaited) Write(p []byte) (int, error) {
+	w.late.Reset(w.pause)
+	return w.text.Write(p)
 }
 
 func last(lines []string) string {
@@ -83,24 +118,23 @@ type checked struct {
 
 // checkList are the losses that check.py can recompute: those of the paper's models.
 func (r *Report) checkList(ctx context.Context, p *Plan) (list []checked, why string) {
-	groups, seen := p.groups(), map[string]bool{}
-	for k, t := range r.Tables {
+	seen := map[string]bool{}
+	for _, t := range r.Tables {
 		if t.Own {
 			return nil, "check.py knows the paper's models, and not every user's"
 		}
 		dir := filepath.Join(p.Dir, dataDir, t.Task)
 		var wanted bool
-		for i, x := range t.Rows {
-			id := groups[k].cells[i].ID()
-			if seen[id] { // a row of several tables
+		for _, x := range t.Rows {
+			if seen[x.cell] { // a row of several tables
 				continue
 			}
-			seen[id] = true
+			seen[x.cell] = true
 			for _, one := range x.Trials {
 				if one.Repeat != 1 || one.Result.Error != "" {
 					continue
 				}
-				trial := filepath.Join(p.Dir, trialsDir, id+"-r1")
+				trial := filepath.Join(p.Dir, trialsDir, x.cell+"-r1")
 				for _, pt := range one.Result.Curve {
 					path := filepath.Join(trial, snapshotName(pt.Update))
 					if _, err := os.Stat(path); err != nil || math.IsNaN(pt.Loss) {
@@ -141,11 +175,20 @@ func findNumPy(ctx context.Context, given string) (string, error) {
 		if err != nil {
 			continue
 		}
-		if exec.CommandContext(ctx, path, "-c", "import numpy").Run() == nil {
+		if _, err := answer(ctx, detectLimit, path, "-c", "import numpy"); err == nil {
 			return path, nil
 		}
 	}
 	return "", fmt.Errorf("looked for %s with NumPy on PATH (--python names one)", strings.Join(names, " and "))
+}
+
+// answer is what a Python prints; an error where it ends with another code than 0, or not in time.
+func answer(ctx context.Context, limit time.Duration, python string, words ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, python, words...)
+	cmd.WaitDelay = time.Second // as above
+	return cmd.Output()
 }
 
 // Prepare writes what programs that are not ours read: the training rows as train-x.npy (float32) and train-y.npy (int32). What is

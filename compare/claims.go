@@ -186,6 +186,7 @@ type judged struct {
 func (r *Report) judge() {
 	var list []judged
 	reasons := make([]string, len(rules))
+	unranked := make([]string, len(rules)) // of what would else be judged: then nothing is known to hold in all tables
 	for i, x := range rules {
 		for _, t := range r.Tables {
 			if len(x.tasks) > 0 && !slices.Contains(x.tasks, t.Task) {
@@ -196,14 +197,19 @@ func (r *Report) judge() {
 				if a == nil || b == nil || a.absent() || b.absent() {
 					continue
 				}
+				crowded, unshaped, doubtful := a.Crowded || b.Crowded, x.shaped && t.Link.Mbit == 0, a
+				if a.Ranked {
+					doubtful = b
+				}
 				switch {
-				case !a.Ranked:
-					reasons[i] = fmt.Sprintf("%s: %s: %s", t.title(), a.System, a.Why)
-				case !b.Ranked:
-					reasons[i] = fmt.Sprintf("%s: %s: %s", t.title(), b.System, b.Why)
-				case a.Crowded || b.Crowded:
+				case !doubtful.Ranked:
+					reasons[i] = fmt.Sprintf("%s: %s: %s", t.title(), doubtful.System, doubtful.Why)
+					if !crowded && !unshaped {
+						unranked[i] = reasons[i]
+					}
+				case crowded:
 					reasons[i] = fmt.Sprintf("oversubscribed: more busy threads than the %d cores", r.Cores)
-				case x.shaped && t.Link.Mbit == 0:
+				case unshaped:
 					reasons[i] = "it is judged at shaped links alone, and these are not: an unshaped loopback hides what topologies differ in"
 				default:
 					v, of := Judge(a.Target.Values, b.Target.Values), "time to "+t.Target.String()
@@ -239,6 +245,9 @@ func (r *Report) judge() {
 			words = append(words, fmt.Sprintf("%s: %.2f × (%.2f to %.2f, p %.2g)", strings.TrimPrefix(v.Name, x.id+", "), v.Ratio, v.Low, v.High, v.P))
 		}
 		if len(words) > 0 {
+			if unranked[i] != "" {
+				words = append(words, unranked[i])
+			}
 			c.Why = strings.Join(words, "; ")
 			switch {
 			case x.either && faster+slower == len(words):

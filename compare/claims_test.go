@@ -91,6 +91,37 @@ func TestClaims(t *testing.T) {
 	}
 }
 
+// TestClaimsOfUnranked: what must be so in all tables is not known to hold where one of them has a row that may not be ranked; a table in which
+// nothing is judged takes no verdict away.
+func TestClaimsOfUnranked(t *testing.T) {
+	quick, slow := []float64{1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6}, []float64{3, 3.1, 3.2, 3.3, 3.4, 3.5, 3.6}
+	row := func(name string, seconds []float64) *Row {
+		return &Row{System: name, Ranked: true, Good: 7, Target: spread(seconds), Rate: spread(inverse(seconds))}
+	}
+	failed := func(name string) *Row { return &Row{System: name, Good: 7, Why: "not reached"} }
+	of := func(id string, tables ...*Table) Claim {
+		r := &Report{Cores: 8, Tables: tables}
+		r.judge()
+		return r.Claims[slices.IndexFunc(r.Claims, func(c Claim) bool { return c.ID == id })]
+	}
+	table := func(mbit int, rows ...*Row) *Table {
+		return &Table{Task: "mlp2", Workers: 3, Batch: 100, Link: Link{Mbit: mbit}, Rows: rows}
+	}
+	fast := table(750, row("allreduce-topk", quick), row("allreduce", slow))
+	if c := of("C24", fast); c.Verdict != holds {
+		t.Errorf("C24 is %s: %s", c.Verdict, c.Why)
+	}
+	if c := of("C24", fast, table(1000, failed("allreduce-topk"), row("allreduce", slow))); c.Verdict != undecided || !strings.Contains(c.Why, "allreduce-topk: not reached") {
+		t.Errorf("with a table in which its row does not reach the target C24 is %s: %s", c.Verdict, c.Why)
+	}
+	if c := of("C24", fast, table(0, failed("allreduce-topk"), row("allreduce", slow))); c.Verdict != holds {
+		t.Errorf("with one that is not shaped C24 is %s: %s", c.Verdict, c.Why)
+	}
+	if c := of("C24", table(1000, failed("allreduce-topk"), row("allreduce", slow)), table(750, row("allreduce-topk", slow), row("allreduce", quick))); c.Verdict != holdsNot {
+		t.Errorf("where it is slower C24 is %s: %s", c.Verdict, c.Why)
+	}
+}
+
 // TestClaimsBySpeed: what is said of speed is judged by samples a second, a difference in either direction; and the fastest of all is compared
 // with all.
 func TestClaimsBySpeed(t *testing.T) {
@@ -206,6 +237,21 @@ func TestBestOfAllTables(t *testing.T) {
 	}
 	if x := best([]*Table{table(4, true, slow, quick)}, p); x.Verdict.Outcome != NoDifference || !strings.Contains(x.Text, "oversubscribed") {
 		t.Errorf("%+v", x)
+	}
+}
+
+// TestThreatsOfSharedTrials: a trial that several tables show is flagged once.
+func TestThreatsOfSharedTrials(t *testing.T) {
+	row := func(system, cell string, flags ...string) *Row {
+		return &Row{System: system, cell: cell, Trials: []Repeat{{Repeat: 1, Result: Result{Flags: flags}}}}
+	}
+	local := row("local", "mlp1-b100-w1-local", "other programs took 20 % of the cores")
+	r := &Report{Tables: []*Table{
+		{Rows: []*Row{local, row("allreduce", "mlp1-b100-w2-allreduce")}}, {Rows: []*Row{local, row("allreduce", "mlp1-b100-w3-allreduce")}},
+	}}
+	r.threats()
+	if want := "1 of 3 trials are flagged: other programs took more than 5 % of the cores."; !slices.Contains(r.Threats, want) {
+		t.Errorf("%q is not among %q", want, r.Threats)
 	}
 }
 

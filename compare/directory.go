@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -190,17 +189,59 @@ const (
 	reportFile = "report.json" // of a comparison that is finished
 )
 
-// openDirectory makes the plan's directory, or opens it where it holds the same comparison.
+// openDirectory makes the plan's directory, or opens it where it holds the same comparison. What is in it is looked at under its lock: another
+// process may be about to end there.
 func (p *Plan) openDirectory() (_ *directory, err error) {
-	d := &directory{path: p.Dir, record: p.record()}
+	d := &directory{path: filepath.Clean(p.Dir), record: p.record()}
+	if err := d.make(); err != nil {
+		return nil, fmt.Errorf("compare: the directory cannot be made: %w", err)
+	}
+	if err := d.lock(); err != nil {
+		if d.made {
+			_ = os.Remove(d.path) // which another process has, where it is not empty
+		}
+		return nil, err
+	}
+	begun, err := d.open()
+	if err != nil {
+		return nil, errors.Join(err, d.unlock())
+	}
+	// What was under way when an earlier process ended is not a result.
+	err = os.RemoveAll(filepath.Join(d.path, workDir))
+	if err == nil && !begun {
+		err = d.save()
+	}
+	if err == nil {
+		err = os.MkdirAll(filepath.Join(d.path, trialsDir), 0o755)
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.close())
+	}
+	return d, nil
+}
+
+// make makes the folder, where there is none. Of two processes that begin at once, one made it.
+func (d *directory) make() error {
+	if err := os.MkdirAll(filepath.Dir(d.path), 0o755); err != nil {
+		return err
+	}
+	err := os.Mkdir(d.path, 0o755)
+	d.made = err == nil
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return err
+}
+
+// open looks whether the plan's comparison is begun here, and refuses what is another's.
+func (d *directory) open() (begun bool, err error) {
 	var old record
-	err = readJSON(filepath.Join(p.Dir, planFile), &old)
-	begun := err == nil
+	err = readJSON(filepath.Join(d.path, planFile), &old)
 	switch {
-	case begun:
+	case err == nil:
 		old = d.record.widened(old)
 		if why := d.record.differs(&old); len(why) > 0 {
-			return nil, &MixedError{p.Dir, why}
+			return true, &MixedError{d.path, why}
 		}
 		old.Quick, old.Tasks = d.record.Quick, d.record.Tasks // the same but for what a file is called: as in the report of this command
 		d.record = old
@@ -210,66 +251,19 @@ func (p *Plan) openDirectory() (_ *directory, err error) {
 		if old.Absent == nil {
 			d.record.Absent = map[string]string{}
 		}
-	case errors.Is(err, fs.ErrNotExist):
-		_, gone := os.Stat(p.Dir)
-		d.fresh, d.made = true, errors.Is(gone, fs.ErrNotExist)
-		if entries, err := os.ReadDir(p.Dir); err == nil && len(entries) > 0 {
-			return nil, &PlanError{fmt.Errorf("compare: %s is not empty, and holds no comparison; name another directory with --dir", p.Dir)}
-		}
-	default:
-		return nil, fmt.Errorf("compare: the directory cannot be gone on with: %w; name another with --dir", err)
+		return true, nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return true, fmt.Errorf("compare: the directory cannot be gone on with: %w; name another with --dir", err)
 	}
-	if err := os.MkdirAll(filepath.Join(p.Dir, trialsDir), 0o755); err != nil {
-		return nil, fmt.Errorf("compare: the directory cannot be made: %w", err)
+	entries, err := os.ReadDir(d.path)
+	if err != nil {
+		return false, fmt.Errorf("compare: the directory cannot be read: %w", err)
 	}
-	if err := d.lock(); err != nil {
-		if d.made {
-			err = errors.Join(err, os.RemoveAll(p.Dir))
-		}
-		return nil, err
+	if slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() != lockFile }) {
+		return false, &PlanError{fmt.Errorf("compare: %s is not empty, and holds no comparison; name another directory with --dir", d.path)}
 	}
-	// What was under way when an earlier process ended is not a result.
-	if err := os.RemoveAll(filepath.Join(p.Dir, workDir)); err != nil {
-		return nil, errors.Join(err, d.close())
-	}
-	if !begun {
-		if err := d.save(); err != nil {
-			return nil, errors.Join(err, d.close())
-		}
-	}
-	return d, nil
-}
-
-// lock refuses a directory that another process works in.
-func (d *directory) lock() error {
-	name := filepath.Join(d.path, lockFile)
-	for range 2 {
-		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-		if err == nil {
-			_, err = fmt.Fprintf(f, "%d %s\n", os.Getpid(), processStart(os.Getpid()))
-			if err = errors.Join(err, f.Close()); err != nil {
-				err = errors.Join(err, os.Remove(name))
-			}
-			return err
-		}
-		if !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-		text, err := os.ReadFile(name)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		number, start, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
-		pid, err := strconv.Atoi(number)
-		same := start == "" || start == processStart(pid) // else that number is another process's by now
-		if err == nil && pid != os.Getpid() && alive(pid) && same {
-			return fmt.Errorf("compare: %s: process %d is at work in it", d.path, pid)
-		}
-		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return fmt.Errorf("compare: %s: another process takes its lock", d.path)
+	d.fresh = true
+	return false, nil
 }
 
 // close puts away what is not a result; of a comparison that ended before its first trial, everything.
@@ -302,6 +296,9 @@ func finishedTrials(dir string) (names []string, err error) {
 	entries, err := os.ReadDir(filepath.Join(dir, trialsDir))
 	for _, e := range entries {
 		names = append(names, e.Name())
+	}
+	if errors.Is(err, fs.ErrNotExist) { // it ended before it had a folder for them
+		err = nil
 	}
 	return names, err
 }

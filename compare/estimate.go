@@ -75,7 +75,7 @@ func (r *runner) foresee(ctx context.Context) error {
 	if err := r.openReferences(); err != nil {
 		return err
 	}
-	r.foreseen, r.measured, r.finished = map[string]time.Duration{}, map[string]bool{}, map[string]int{}
+	r.foreseen, r.measured, r.finished = map[string]time.Duration{}, map[string]bool{}, map[trialOf]bool{}
 	for _, i := range slices.Concat(r.byTask()...) {
 		g := &r.groups[i]
 		if !r.wanted(g) {
@@ -109,11 +109,11 @@ func (r *runner) wanted(g *group) (some bool) {
 	for _, c := range g.cells {
 		for repeat := 1; repeat <= r.plan.Repeats; repeat++ {
 			result, known, err := r.dir.load(c, repeat)
-			if err != nil || !known {
+			if err != nil || !known { // the next may be there: the user removes the folder of one to run it again
 				some = true
-				break
+				continue
 			}
-			r.finished[c.ID()] = repeat
+			r.finished[trialOf{c.ID(), repeat}] = true
 			if sum := result.whole(); sum > 0 {
 				r.foreseen[c.ID()], r.measured[c.ID()] = sum, true
 			}
@@ -192,5 +192,10 @@ func (r *runner) remains(c Cell, pace float64) (one time.Duration, n int) {
 	if !r.measured[c.ID()] {
 		one = time.Duration(float64(one) * pace)
 	}
-	return one, r.plan.Repeats - r.finished[c.ID()]
+	for repeat := 1; repeat <= r.plan.Repeats; repeat++ {
+		if !r.finished[trialOf{c.ID(), repeat}] {
+			n++
+		}
+	}
+	return one, n
 }

@@ -102,9 +102,9 @@ func (r *runner) fault(ctx context.Context, g *group, c Cell, system System, sig
 		return f, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(spec.OutDir)) }()
-	if spec.spaces, err = r.space(c.Link); err != nil {
+	if spec.spaces, err = r.space(ctx, c.Link); err != nil {
 		f.Error = err.Error()
-		return f, nil
+		return f, ctx.Err()
 	}
 	t, err := system.Start(ctx, spec)
 	if err != nil {

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -49,7 +52,7 @@ func TestSpaces(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes: left out of -short")
 	}
-	probe, err := newSpaces(Link{Apart: true}, 1)
+	probe, err := newSpaces(t.Context(), Link{Apart: true}, 1)
 	if err != nil {
 		t.Logf("not run here: %v", err)
 		return
@@ -85,6 +88,70 @@ func TestSpaces(t *testing.T) {
 	}
 }
 
+// TestBatchEnds: a tool that does not come to its end is given up, and what is said is why.
+func TestBatchEnds(t *testing.T) {
+	dir := t.TempDir()
+	up, down := filepath.Join(dir, "up"), filepath.Join(dir, "down")
+	program := "#!/bin/sh\necho up >" + up + "\nread word <" + down + "\n"
+	if err := errors.Join(unix.Mkfifo(up, 0o600), unix.Mkfifo(down, 0o600), os.WriteFile(filepath.Join(dir, "ip"), []byte(program), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir)
+	tooLong := errors.New("no end in time")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() {
+		_, _ = os.ReadFile(up) // until it is there
+		cancel(tooLong)
+	}()
+	if err := batch(ctx, "ip", []string{"link set lo up"}); !errors.Is(err, tooLong) {
+		t.Errorf("it ends with %v", err)
+	}
+}
+
+// TestCheckEnds: a Python that hangs is given up, in the check as in what is asked before it, and what is said is that.
+func TestCheckEnds(t *testing.T) {
+	dir := t.TempDir()
+	down := filepath.Join(dir, "down")
+	python := filepath.Join(dir, "python")
+	program := "#!/bin/sh\nread word <" + down + "\n" // nobody ever says one
+	if err := errors.Join(unix.Mkfifo(down, 0o600), os.WriteFile(python, []byte(program), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	const soon = 20 * time.Millisecond
+	if out, err := recompute(t.Context(), python, strings.NewReader("{}\n"), soon); err == nil || !strings.Contains(err.Error(), "check.py: it hangs: no loss in 20ms") {
+		t.Errorf("the check ends with %q, %v", out, err)
+	}
+	if out, err := answer(t.Context(), soon, python, "-c", "import numpy"); err == nil {
+		t.Errorf("a question ends with %q", out)
+	}
+	if err := os.WriteFile(python, []byte("#!/bin/sh\ncat\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := recompute(t.Context(), python, strings.NewReader("{}\n"), time.Minute); err != nil || string(out) != "{}\n" {
+		t.Errorf("one that answers: %q, %v", out, err)
+	}
+}
+
+// TestCheckInPart: where NumPy's answer to one of the losses is no number, or is missing, the others are not called a check.
+func TestCheckInPart(t *testing.T) {
+	python := filepath.Join(t.TempDir(), "python")
+	p := small(t, inMemory(), digits(), "local")
+	p.Python = python
+	for said, want := range map[string]string{
+		"{\"loss\": 1}\n{\"loss\": NaN}\n": `check.py answers "{\"loss\": NaN}": invalid character`,
+		"{\"loss\": 1}\n":                  "check.py recomputed 1 of ",
+	} {
+		program := "#!/bin/sh\n[ \"$2\" = 'import numpy' ] && exit\ncat >/dev/null\ncat <<'END'\n" + said + "END\n"
+		if err := os.WriteFile(python, []byte(program), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		p.Dir = filepath.Join(t.TempDir(), "report")
+		if c := run(t, p).Check; c.Compared != 0 || !strings.HasPrefix(c.Why, want) {
+			t.Errorf("%q: %+v, want %s", said, c, want)
+		}
+	}
+}
+
 // TestDetectEnds: a program that does not answer is given up, also where what it started keeps its output open, and what is said is that.
 func TestDetectEnds(t *testing.T) {
 	dir := t.TempDir()
@@ -101,6 +168,34 @@ func TestDetectEnds(t *testing.T) {
 	}()
 	if _, err := p.detect(ctx, "/bin/sh"); !errors.Is(err, tooLong) {
 		t.Errorf("it ends with %v", err)
+	}
+	if err := os.WriteFile(down, nil, 0o600); err != nil { // lets it go
+		t.Error(err)
+	}
+}
+
+// TestStopLeavesOne: a trial comes to its end also where a process of it started one that left its group, and that keeps its output open.
+func TestStopLeavesOne(t *testing.T) {
+	if _, err := exec.LookPath("setsid"); err != nil {
+		t.Logf("not run here: %v", err)
+		return
+	}
+	dir := t.TempDir()
+	up, down := filepath.Join(dir, "up"), filepath.Join(dir, "down")
+	if err := errors.Join(unix.Mkfifo(up, 0o600), unix.Mkfifo(down, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	x := newPeerTrial(t.Context(), time.Minute)
+	words := []string{"/bin/sh", "-c", "setsid sh -c 'echo up >" + up + "; read word <" + down + "' & wait"}
+	if err := x.start(WorkerRole, 0, words, dir, "", nil, []byte("{}")); err != nil {
+		t.Fatal(err, x.Stop(t.Context()))
+	}
+	if _, err := os.ReadFile(up); err != nil { // until it is there
+		t.Error(err)
+	}
+	x.cancel(context.Canceled) // nobody is waited for
+	if err := x.Stop(t.Context()); err != nil {
+		t.Error(err)
 	}
 	if err := os.WriteFile(down, nil, 0o600); err != nil { // lets it go
 		t.Error(err)

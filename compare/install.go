@@ -136,7 +136,7 @@ func (s *peerSpec) install(ctx context.Context, env, source string, out io.Write
 	}
 	python := filepath.Join(env, "bin", "python")
 	// A command that was killed may have left an environment without its pip, or with half of it: what pip installs is known from its end on.
-	if exec.CommandContext(ctx, python, "-m", "pip", "show", "--quiet", "pip").Run() != nil {
+	if _, err := answer(ctx, detectLimit, python, "-m", "pip", "show", "--quiet", "pip"); err != nil {
 		base, err := findPython(ctx, s.Python)
 		if err != nil {
 			return err
@@ -165,7 +165,8 @@ func (s *peerSpec) install(ctx context.Context, env, source string, out io.Write
 	})
 }
 
-// step runs one command of an installation.
+// step runs one command of an installation. It has no limit: what it prints is before the user's eyes, a large package over a slow line takes
+// its time, and what he interrupts goes on.
 func step(ctx context.Context, out io.Writer, name string, words ...string) error {
 	fmt.Fprintf(out, "%s: %s\n", name, strings.Join(words, " "))
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
@@ -189,12 +190,16 @@ func findPython(ctx context.Context, span string) (string, error) {
 		return "", fmt.Errorf("its versions of Python are %q", span)
 	}
 	for minor := high; minor >= low; minor-- {
-		if path, err := exec.LookPath(fmt.Sprintf("python3.%d", minor)); err == nil && exec.CommandContext(ctx, path, "-c", "import venv, ensurepip").Run() == nil {
+		path, err := exec.LookPath(fmt.Sprintf("python3.%d", minor))
+		if err != nil {
+			continue
+		}
+		if _, err := answer(ctx, detectLimit, path, "-c", "import venv, ensurepip"); err == nil {
 			return path, nil
 		}
 	}
 	if path, err := exec.LookPath("python3"); err == nil {
-		out, err := exec.CommandContext(ctx, path, "-c", "import sys, venv, ensurepip; print(sys.version_info[1])").Output()
+		out, err := answer(ctx, detectLimit, path, "-c", "import sys, venv, ensurepip; print(sys.version_info[1])")
 		var minor int
 		if _, e := fmt.Sscan(string(out), &minor); err == nil && e == nil && minor >= low && minor <= high {
 			return path, nil

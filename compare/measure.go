@@ -29,7 +29,7 @@ type reading struct {
 	missing   string // why net is not known
 	machine   machineTime
 	self      cpuTime
-	throttled int64 // periods
+	throttled time.Duration
 	hot       int64 // events of thermal throttling
 }
 
@@ -166,8 +166,8 @@ func (s *sampler) flags(cores int) (list []string) {
 	if share := d.steal / d.all; share > stealMost {
 		list = append(list, fmt.Sprintf("the hypervisor took %.1f %% of the time", 100*share))
 	}
-	if n := s.last.throttled - s.first.throttled; n > 0 {
-		list = append(list, fmt.Sprintf("the control group was throttled in %d periods", n))
+	if d := s.last.throttled - s.first.throttled; d > 0 {
+		list = append(list, fmt.Sprintf("the control group was throttled for %s", secondsWord(d.Seconds())))
 	}
 	if n := s.last.hot - s.first.hot; n > 0 {
 		list = append(list, fmt.Sprintf("the processors were throttled for heat %d times", n))

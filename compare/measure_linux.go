@@ -46,7 +46,7 @@ func readMachine(processes []Process) reading {
 		r.self = cpuTime{seconds(u.Utime), seconds(u.Stime)}
 	}
 	r.machine = machine()
-	r.throttled, r.hot = throttled(), throttledEvents("/sys/devices/system/cpu")
+	r.throttled, r.hot = throttled(host.Options{}), throttledEvents("/sys/devices/system/cpu")
 	return r
 }
 
@@ -99,14 +99,18 @@ func processStart(pid int) string {
 	return strings.TrimSpace(string(boot)) + ", " + f[began]
 }
 
+// processTime is what a process took, with those of its children that ended: they are in no list of processes any more, and what they took
+// while they lived would else be gone from the next reading.
 func processTime(pid int) cpuTime {
 	f := statFields(pid)
 	if len(f) < 15 {
 		return cpuTime{}
 	}
-	user, _ := strconv.ParseFloat(f[11], 64)
-	system, _ := strconv.ParseFloat(f[12], 64)
-	return cpuTime{user / ticks, system / ticks}
+	var x [4]float64 // user and system, of itself and of its children
+	for i := range x {
+		x[i], _ = strconv.ParseFloat(f[11+i], 64)
+	}
+	return cpuTime{(x[0] + x[2]) / ticks, (x[1] + x[3]) / ticks}
 }
 
 // residentBytes is the proportional set size of each process that is there, with what it started.
@@ -188,21 +192,10 @@ func machine() (m machineTime) {
 	return m
 }
 
-// throttled is how often the control group was held back, where it says so.
-func throttled() int64 {
-	for _, name := range []string{"/sys/fs/cgroup/cpu.stat", "/sys/fs/cgroup/cpu/cpu.stat"} {
-		p, err := os.ReadFile(name)
-		if err != nil {
-			continue
-		}
-		for line := range strings.Lines(string(p)) {
-			if f := strings.Fields(line); len(f) == 2 && f[0] == "nr_throttled" {
-				n, _ := strconv.ParseInt(f[1], 10, 64)
-				return n
-			}
-		}
-	}
-	return 0
+// throttled is how long the control group of this process, in which those of a trial are too, was held back, where it says so.
+func throttled(o host.Options) time.Duration {
+	figures, _ := host.NewReader(o).Read() // what could not be read is zero
+	return figures.Throttled
 }
 
 // ownCores are those that this process may run on.

@@ -8,7 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/trivium-ml/trivium/observe/host"
 )
@@ -54,6 +57,34 @@ func TestSizeOfWhatItStarted(t *testing.T) {
 	}
 }
 
+// TestTimeOfWhatEnded: what a process started took its time, also once it has ended.
+func TestTimeOfWhatEnded(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "(i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done); echo over; read word")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Logf("not run here: %v", err)
+		return
+	}
+	defer func() {
+		_ = in.Close() // then the shell ends
+		_ = cmd.Wait()
+	}()
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil { // what it started has ended
+		t.Fatal(err)
+	}
+	list := []Process{{Role: WorkerRole, PID: cmd.Process.Pid}}
+	if x := readMachine(list).cpu[cmd.Process.Pid]; x.user+x.system < 0.05 { // a million turns of any shell
+		t.Errorf("it took %v s of the processor", x)
+	}
+}
+
 // TestLockOfAnEarlierProcess: a number in the lock is another process's once the machine has started anew, or the container has; the one
 // that is at work is known by when it began, too.
 func TestLockOfAnEarlierProcess(t *testing.T) {
@@ -80,6 +111,87 @@ func TestLockOfAnEarlierProcess(t *testing.T) {
 	}
 	if text, err := os.ReadFile(name); err != nil || string(text) != fmt.Sprintf("%d %s\n", os.Getpid(), processStart(os.Getpid())) {
 		t.Errorf("the lock says %q (%v)", text, err)
+	}
+}
+
+// TestLockHalfWritten: a lock that another process is about to write is not taken for one that was left behind.
+func TestLockHalfWritten(t *testing.T) {
+	d := &directory{path: t.TempDir()}
+	f, err := os.Create(filepath.Join(d.path, lockFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !hold(f) {
+		t.Fatal("nobody else has it")
+	}
+	if err := d.lock(); err == nil || !strings.Contains(err.Error(), "another process takes its lock") {
+		t.Errorf("while it is written: %v", err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.lock(); err != nil { // it was left empty: by a process that was killed there
+		t.Error(err)
+	}
+}
+
+// TestPlanUnderLock: what is in a directory is not looked at while another process works in it, which may be about to write it; and a folder
+// that is refused is left as it was.
+func TestPlanUnderLock(t *testing.T) {
+	p := small(t, inMemory(), digits(), "local")
+	p.Dir = t.TempDir()
+	parent := os.Getppid()
+	for name, text := range map[string]string{planFile: "{", lockFile: fmt.Sprintf("%d %s\n", parent, processStart(parent))} {
+		if err := os.WriteFile(filepath.Join(p.Dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Run(t.Context(), p); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("process %d is at work in it", parent)) {
+		t.Errorf("where another is at work it ends with %v", err)
+	}
+	if err := os.Remove(filepath.Join(p.Dir, lockFile)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Run(t.Context(), p); err == nil || !strings.Contains(err.Error(), "unexpected end of JSON input") {
+		t.Errorf("with a plan that cannot be read it ends with %v", err)
+	}
+	if left, err := os.ReadDir(p.Dir); err != nil || len(left) != 1 {
+		t.Errorf("a folder that is refused has %v: %v", left, err)
+	}
+}
+
+// TestThrottled: what the limit of a control group below the root takes is seen, in both versions.
+func TestThrottled(t *testing.T) {
+	for name, files := range map[string]map[string]string{
+		"version 2": {
+			"proc/7/cgroup": "0::/job\n", "sys/fs/cgroup/cpu.stat": "usage_usec 100\n",
+			"sys/fs/cgroup/job/cpu.stat": "usage_usec 100\nnr_throttled 2\nthrottled_usec 30000\n",
+		},
+		"version 1": {
+			"proc/7/cgroup":                          "4:cpu,cpuacct:/job\n",
+			"sys/fs/cgroup/cpu,cpuacct/cpu.stat":     "nr_throttled 0\nthrottled_time 0\n",
+			"sys/fs/cgroup/cpu,cpuacct/job/cpu.stat": "nr_throttled 2\nthrottled_time 30000000\n",
+		},
+	} {
+		root := t.TempDir()
+		for name, text := range files {
+			name = filepath.Join(root, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(text), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Symlink("7", filepath.Join(root, "proc/self")); err != nil {
+			t.Fatal(err)
+		}
+		if d := throttled(host.Options{Root: root}); d != 30*time.Millisecond {
+			t.Errorf("%s: throttled for %v, want 30ms", name, d)
+		}
+	}
+	s := &sampler{}
+	s.first = reading{at: time.Unix(0, 0), cpu: map[int]cpuTime{}}
+	s.last = reading{at: time.Unix(1, 0), cpu: map[int]cpuTime{}, machine: machineTime{all: 1}, throttled: 30 * time.Millisecond}
+	if flags := s.flags(1); !slices.Equal(flags, []string{"the control group was throttled for 30 ms"}) {
+		t.Errorf("flags %q", flags)
 	}
 }
 

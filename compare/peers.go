@@ -227,7 +227,7 @@ func (p *peer) look(ctx context.Context) finding {
 			if _, err := os.Stat(python); err != nil {
 				continue
 			}
-			if exec.CommandContext(ctx, python, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('"+p.Module+"') is None)").Run() != nil {
+			if _, err := answer(ctx, detectLimit, python, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('"+p.Module+"') is None)"); err != nil {
 				continue
 			}
 		}

@@ -46,6 +46,7 @@ type peerProcess struct {
 	Process
 	cmd    *exec.Cmd
 	in     io.WriteCloser
+	stdout io.Closer
 	stderr lastLines
 	out    string // folder that its snapshots are in
 	exited chan struct{}
@@ -123,7 +124,7 @@ func (t *peerTrial) start(role Role, rank int, words []string, dir, space string
 	if err != nil {
 		return err
 	}
-	p.PID = p.cmd.Process.Pid
+	p.PID, p.stdout = p.cmd.Process.Pid, stdout
 	t.list = append(t.list, p)
 	t.wait.Go(func() { t.listen(p, stdout) })
 	if _, err := p.in.Write(append(spec, '\n')); err != nil {
@@ -427,7 +428,8 @@ func (t *peerTrial) Processes() []Process {
 	return list
 }
 
-// leaveWait is how long processes have to end by themselves once their input is closed.
+// leaveWait is how long processes have to end by themselves once their input is closed, and what they printed to come to its end once they are
+// killed.
 const leaveWait = 2 * time.Second
 
 // Stop implements Trial.
@@ -449,6 +451,15 @@ func (t *peerTrial) Stop(context.Context) error {
 				late = time.After(0)
 			}
 			killGroup(p.PID) // with what it started
+		}
+		late = time.After(leaveWait)
+		for _, p := range t.list {
+			select {
+			case <-p.exited:
+			case <-late: // what left its group keeps its output open
+				late = time.After(0)
+				_ = p.stdout.Close() // whoever reads it may be at its end
+			}
 		}
 		t.wait.Wait()
 		t.stop()

@@ -80,6 +80,22 @@ func TestForesee(t *testing.T) {
 	}
 }
 
+// TestForeseeOneOfMany: of a trial whose folder was removed, so that it is run again, the later repeats are still done.
+func TestForeseeOneOfMany(t *testing.T) {
+	p := small(t, inMemory(), digits(), "local")
+	p.Repeats = 3
+	run(t, p)
+	if err := os.RemoveAll(filepath.Join(p.Dir, trialsDir, Cell{Task: "softmax", Batch: 20, Workers: 1, System: "local"}.ID()+"-r1")); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := Foresee(t.Context(), p); err != nil || f.Trials != 1 || f.Time <= 0 {
+		t.Errorf("%v: %v; want one trial, as long as the others", f, err)
+	}
+	if again := run(t, p); again.Tables[0].Rows[0].Good != 3 {
+		t.Errorf("%d good trials", again.Tables[0].Rows[0].Good)
+	}
+}
+
 // TestForeseeAbsent: a forecast says which rows it leaves out, and why.
 func TestForeseeAbsent(t *testing.T) {
 	p := small(t, inMemory(), digits(), "local", "allreduce")

@@ -79,7 +79,7 @@ func (r *Report) table(g *group, p *Plan) *Table {
 		a := p.Systems[c.index].About()
 		x := &Row{
 			System: c.System, Title: a.Title, Mode: a.Mode, Peer: a.Peer, Approx: a.Approx, Workers: c.Workers, Servers: c.Servers, Threads: 1,
-			Effective: effective(&g.task, g.batch, c.Workers),
+			Effective: effective(&g.task, g.batch, c.Workers), cell: c.ID(),
 		}
 		if a.Clocks > 0 { // each worker makes steps of one row
 			x.Effective = c.Workers

@@ -37,7 +37,7 @@ func (r *runner) room(e *evaluator) error {
 	params := int64(e.model.Layout().Len()) * 4
 	want := params*int64(r.plan.Most)*2 + diskBytes
 	if there, ok := freeDisk(r.dir.path); ok && want > there {
-		return fmt.Errorf("compare: %s wants about %s of disk (a trial of %s keeps up to %d copies of the parameters until they are evaluated), and %s are free: make room, or name another folder with --out",
+		return fmt.Errorf("compare: %s wants about %s of disk (a trial of %s keeps up to %d copies of the parameters until they are evaluated), and %s are free: make room, or name another folder with --dir",
 			r.dir.path, byteWord(float64(want)), e.task.Name, r.plan.Most, byteWord(float64(there)))
 	}
 	return nil

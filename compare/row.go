@@ -35,6 +35,7 @@ type Row struct {
 	Use     map[Role]PerUse `json:"use,omitempty"`
 
 	best string // in words
+	cell string // whose trials these are; tables may share one
 }
 
 // Repeat is a repeat with its result.

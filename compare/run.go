@@ -82,7 +82,10 @@ func begin(ctx context.Context, p *Plan) (_ *runner, err error) {
 	if err := r.detect(ctx); err != nil {
 		return nil, err
 	}
-	r.joinNetwork()
+	r.joinNetwork(ctx)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	by := "the loopback"
 	if len(r.spaces) > 0 {
 		by = "namespaces of their own"
@@ -113,10 +116,10 @@ type runner struct {
 	references map[string]reference     // by task, batch and target
 	foreseen   map[string]time.Duration // of a trial, by cell
 	measured   map[string]bool          // by cell: foreseen is what one took
-	finished   map[string]int           // trials, by cell
-	cut        map[string]bool          // by cell: a trial ended at the time limit, short of the target
-	spent      time.Duration            // on trials of this process
-	planned    time.Duration            // what was foreseen of them
+	finished   map[trialOf]bool
+	cut        map[string]bool // by cell: a trial ended at the time limit, short of the target
+	spent      time.Duration   // on trials of this process
+	planned    time.Duration   // what was foreseen of them
 
 	absent map[string]error
 	spaces map[Link]*spaces
@@ -272,7 +275,7 @@ func (r *runner) round(ctx context.Context, g *group, t *Table, repeat int) erro
 			r.took(c, r.plan.now().Sub(began))
 		}
 		r.done[trialOf{c.ID(), repeat}] = true
-		r.finished[c.ID()] = max(r.finished[c.ID()], repeat)
+		r.finished[trialOf{c.ID(), repeat}] = true
 		if result.Cut && !result.Reached {
 			r.cut[c.ID()] = true
 		}
@@ -345,7 +348,10 @@ func (r *runner) trial(ctx context.Context, g *group, c Cell, system System, rep
 	if err != nil {
 		return Result{}, err
 	}
-	space, err := r.space(c.Link)
+	space, err := r.space(ctx, c.Link)
+	if ctx.Err() != nil { // which is no failure of the row
+		return Result{}, ctx.Err()
+	}
 	if err != nil {
 		result.Error = err.Error()
 	} else {

@@ -42,7 +42,7 @@ func (s spaced) Start(ctx context.Context, spec launch.Spec) (*launch.Process, e
 }
 
 // joinNetwork decides, before the first trial, how processes reach each other, and says so.
-func (r *runner) joinNetwork() {
+func (r *runner) joinNetwork(ctx context.Context) {
 	r.spaces = map[Link]*spaces{}
 	note := func(text string) {
 		r.plan.Watch.Note(text)
@@ -60,9 +60,11 @@ func (r *runner) joinNetwork() {
 	if r.plan.Full { // its cells have 5 workers
 		most = max(most, 8)
 	}
-	probe, err := newSpaces(Link{Apart: true}, most)
+	probe, err := newSpaces(ctx, Link{Apart: true}, most)
 	if err != nil {
-		note(fmt.Sprintf("network: not measured, and links are not shaped: %v; processes talk over the loopback of this machine", err))
+		if ctx.Err() == nil { // else it was not let finish
+			note(fmt.Sprintf("network: not measured, and links are not shaped: %v; processes talk over the loopback of this machine", err))
+		}
 		return
 	}
 	r.spaces[Link{Apart: true}] = probe
@@ -74,7 +76,7 @@ func (r *runner) joinNetwork() {
 }
 
 // space returns the namespaces of a link; nil: there are none.
-func (r *runner) space(link Link) (*spaces, error) {
+func (r *runner) space(ctx context.Context, link Link) (*spaces, error) {
 	if !link.Apart && link.Mbit == 0 {
 		return nil, nil
 	}
@@ -89,7 +91,7 @@ func (r *runner) space(link Link) (*spaces, error) {
 	if !ok {
 		return nil, errors.New("not measured: network namespaces are not permitted here, so the link cannot be shaped")
 	}
-	s, err := newSpaces(link, len(one.list))
+	s, err := newSpaces(ctx, link, len(one.list))
 	if err == nil {
 		r.spaces[link] = s
 	}

@@ -2,6 +2,7 @@ package compare
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -54,11 +56,11 @@ func (s *space) close() {
 }
 
 // ip runs commands of ip, and then of tc, within the namespace.
-func (s *space) ip(ip, tc []string) (err error) {
+func (s *space) ip(ctx context.Context, ip, tc []string) (err error) {
 	done := make(chan struct{})
 	s.work <- func() {
 		defer close(done)
-		err = errors.Join(batch("ip", ip), batch("tc", tc))
+		err = errors.Join(batch(ctx, "ip", ip), batch(ctx, "tc", tc))
 	}
 	<-done
 	return err
@@ -77,16 +79,25 @@ func (s *space) unfiltered() {
 	<-done
 }
 
+// batchLimit is for one tool's commands, which take it milliseconds.
+const batchLimit = 30 * time.Second
+
 // batch gives a tool commands on its standard input.
-func batch(tool string, commands []string) error {
+func batch(ctx context.Context, tool string, commands []string) error {
 	if len(commands) == 0 {
 		return nil
 	}
-	cmd := exec.Command(tool, "-batch", "-")
+	ctx, cancel := context.WithTimeoutCause(ctx, batchLimit, fmt.Errorf("no end after %v", batchLimit))
+	defer cancel()
+	cmd := exec.CommandContext(ctx, tool, "-batch", "-")
+	cmd.WaitDelay = time.Second // what it started may keep its output open
 	cmd.Stdin = strings.NewReader(strings.Join(commands, "\n") + "\n")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
 		said, _, _ := strings.Cut(strings.TrimSpace(out.String()), "\n")
 		return fmt.Errorf("links between network namespaces want CAP_NET_ADMIN, and the programs ip and tc: %s: %w: %s", tool, err, orElse(said, "it says nothing"))
 	}
@@ -94,7 +105,7 @@ func batch(tool string, commands []string) error {
 }
 
 // newSpaces makes n of them.
-func newSpaces(link Link, n int) (_ *spaces, err error) {
+func newSpaces(ctx context.Context, link Link, n int) (_ *spaces, err error) {
 	s := &spaces{link: link}
 	defer func() {
 		if err != nil {
@@ -120,7 +131,7 @@ func newSpaces(link Link, n int) (_ *spaces, err error) {
 			fmt.Sprintf("link set v%d master br0 up", i))
 		shape = append(shape, link.shape(fmt.Sprintf("v%d", i))...)
 	}
-	if err := s.hub.ip(commands, shape); err != nil {
+	if err := s.hub.ip(ctx, commands, shape); err != nil {
 		return nil, err
 	}
 	s.hub.unfiltered()
@@ -128,7 +139,7 @@ func newSpaces(link Link, n int) (_ *spaces, err error) {
 		up := []string{
 			"link set lo up", fmt.Sprintf("addr add %s/24 dev %s", s.at(i), spaceInterface), fmt.Sprintf("link set %s up", spaceInterface),
 		}
-		if err := x.ip(up, link.shape(spaceInterface)); err != nil {
+		if err := x.ip(ctx, up, link.shape(spaceInterface)); err != nil {
 			return nil, err
 		}
 	}

@@ -2,11 +2,14 @@
 
 package compare
 
-import "errors"
+import (
+	"context"
+	"errors"
+)
 
 type space struct{ path string }
 
-func newSpaces(Link, int) (*spaces, error) {
+func newSpaces(context.Context, Link, int) (*spaces, error) {
 	return nil, errors.New("this system has no network namespaces")
 }
 

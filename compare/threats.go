@@ -9,7 +9,7 @@ import (
 // threats are the reasons for doubt that the recorded facts give.
 func (r *Report) threats() {
 	say := func(format string, args ...any) { r.Threats = append(r.Threats, fmt.Sprintf(format, args...)) }
-	crowded, flagged, trials, measured := 0, map[string]int{}, 0, map[string]bool{}
+	crowded, flagged, trials, measured := 0, map[string]int{}, map[trialOf]bool{}, map[string]bool{}
 	for _, t := range r.Tables {
 		for _, x := range t.Rows {
 			if x.Crowded {
@@ -17,7 +17,11 @@ func (r *Report) threats() {
 			}
 			measured[x.System] = measured[x.System] || len(x.Trials) > 0
 			for _, one := range x.Trials {
-				trials++
+				of := trialOf{x.cell, one.Repeat}
+				if trials[of] { // in another table
+					continue
+				}
+				trials[of] = true
 				for _, f := range one.Result.Flags {
 					key := f
 					switch {
@@ -46,7 +50,7 @@ func (r *Report) threats() {
 	}
 	slices.Sort(keys)
 	for _, k := range keys {
-		say("%d of %d trials are flagged: %s.", flagged[k], trials, k)
+		say("%d of %d trials are flagged: %s.", flagged[k], len(trials), k)
 	}
 	r.sittings(say)
 	if least, _ := r.repeatsOf(r.Tables); least < 7 {

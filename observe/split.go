@@ -2,7 +2,6 @@ package observe
 
 import (
 	"fmt"
-	"math"
 	"time"
 )
 
@@ -157,6 +156,3 @@ func WaitPhase(staleness int) Phase {
 	}
 	return WaitStale
 }
-
-// Finite tells whether a loss is a number that can be drawn.
-func Finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }

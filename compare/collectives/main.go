@@ -245,7 +245,7 @@ func (o *options) cell(ctx context.Context, columns []column, ranks, bytes int) 
 			continue
 		}
 		slices.Sort(r.took)
-		r.column.note(r.name, r.took[len(r.took)/2], r.took[0])
+		r.column.note(r.name, median(r.took), r.took[0])
 	}
 	return c, nil
 }

@@ -285,5 +285,5 @@ func (w *worker) window(ctx context.Context, n, count int) (took, cpu time.Durat
 		return 0, 0, fmt.Errorf("the last sum is %v, want %v", got, sum)
 	}
 	slices.Sort(list)
-	return list[len(list)/2], cpu, nil
+	return median(list), cpu, nil
 }

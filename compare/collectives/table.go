@@ -57,9 +57,9 @@ func (c *cell) print(w io.Writer) {
 		if gloo != nil && gloo.median > 0 && t != gloo {
 			fmt.Fprintf(w, "; %.2f and %.2f times gloo", over(gloo.median, t.median), over(gloo.lowest, t.lowest))
 		}
-		if n := len(t.cpu); n > 0 {
+		if len(t.cpu) > 0 {
 			slices.Sort(t.cpu)
-			fmt.Fprintf(w, "; %.0f (%.0f) µs of all processes", micros(t.cpu[n/2]), micros(t.cpu[0]))
+			fmt.Fprintf(w, "; %.0f (%.0f) µs of all processes", micros(median(t.cpu)), micros(t.cpu[0]))
 		}
 		fmt.Fprintln(w)
 	}
@@ -104,6 +104,11 @@ func (t table) print(w io.Writer) {
 		fmt.Fprintln(tw, "\t|")
 	}
 	_ = tw.Flush() // to memory or a terminal
+}
+
+// median is that of times in their order; of an even number, the mean of the two in the middle.
+func median(sorted []time.Duration) time.Duration {
+	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
 
 func over(a, b time.Duration) float64 { return float64(a) / float64(max(b, 1)) }

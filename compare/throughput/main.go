@@ -180,7 +180,11 @@ func print(c cell, rates map[string][]float64) {
 	}
 }
 
-func median(v []float64) float64 { return slices.Sorted(slices.Values(v))[len(v)/2] }
+// median is, of an even number, the mean of the two in the middle.
+func median(v []float64) float64 {
+	sorted := slices.Sorted(slices.Values(v))
+	return (sorted[(len(v)-1)/2] + sorted[len(v)/2]) / 2
+}
 
 // start starts the process and waits until it is ready.
 func (c *contestant) start() error {

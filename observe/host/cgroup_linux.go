@@ -15,56 +15,71 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// A cgroup is where the files of this process's control group are: one folder in version 2, one a controller in version 1.
-type cgroup struct {
-	version     int    // 0: none
-	root        string // of the controllers' file systems
-	cpu, memory string // folders
-	cpuRoot     string // where the search for limits of ancestors ends
-	memoryRoot  string
+// A cgroup is where the files of this process's control groups are. In version 2 there is one, in version 1 one for each hierarchy of
+// controllers; a system may have both, each controller in one of them.
+type cgroup struct{ cpu, memory controller }
+
+// A controller has its files in dir, and those of its ancestors from there up to root.
+type controller struct {
+	version   int // 0: there is none
+	dir, root string
 }
 
-func findCgroup(o Options, proc procfs.FS) (cgroup, error) {
+func findCgroup(o Options, proc procfs.FS) (g cgroup, err error) {
 	self, err := proc.Self()
 	if err != nil {
-		return cgroup{}, err
+		return g, err
 	}
 	groups, err := self.Cgroups()
 	if err != nil {
-		return cgroup{}, fmt.Errorf("control groups: %w", err)
+		return g, fmt.Errorf("control groups: %w", err)
 	}
-	g := cgroup{root: filepath.Join(o.root(), "sys/fs/cgroup")}
+	mounts := filepath.Join(o.root(), "sys/fs/cgroup")
 	for _, c := range groups {
-		switch {
-		case slices.Contains(c.Controllers, "cpu"):
-			g.cpuRoot = g.mount("cpu", "cpu,cpuacct", "cpuacct,cpu")
-			g.cpu, g.version = within(g.cpuRoot, c.Path), 1
-		case slices.Contains(c.Controllers, "memory"):
-			g.memoryRoot = g.mount("memory")
-			g.memory, g.version = within(g.memoryRoot, c.Path), 1
+		if slices.Contains(c.Controllers, "cpu") {
+			g.cpu = controllerIn(1, mount(mounts, "cpu", strings.Join(c.Controllers, ","), "cpu,cpuacct", "cpuacct,cpu"), c.Path)
+		}
+		if slices.Contains(c.Controllers, "memory") {
+			g.memory = controllerIn(1, mount(mounts, "memory", strings.Join(c.Controllers, ",")), c.Path)
 		}
 	}
-	if g.version == 1 {
-		return g, nil
-	}
 	for _, c := range groups {
-		if c.HierarchyID == 0 { // version 2
-			g.cpuRoot, g.memoryRoot, g.version = g.root, g.root, 2
-			g.cpu = within(g.root, c.Path)
-			g.memory = g.cpu
+		if c.HierarchyID != 0 {
+			continue
+		}
+		second := mounts // beside hierarchies of version 1, that of version 2 has a folder of its own
+		if g.version() == 1 {
+			second = mount(mounts, "unified")
+		}
+		for _, x := range []*controller{&g.cpu, &g.memory} {
+			if x.version == 0 {
+				*x = controllerIn(2, second, c.Path)
+			}
 		}
 	}
 	return g, nil
 }
 
-// mount returns the first folder under the root that exists.
-func (g *cgroup) mount(names ...string) string {
+func controllerIn(version int, root, path string) controller {
+	return controller{version, within(root, path), root}
+}
+
+// version is 1 where any controller is of that; 0: there are none.
+func (g *cgroup) version() int {
+	if g.cpu.version == 1 || g.memory.version == 1 {
+		return 1
+	}
+	return max(g.cpu.version, g.memory.version)
+}
+
+// mount returns the first folder under root that exists.
+func mount(root string, names ...string) string {
 	for _, n := range names {
-		if _, err := os.Stat(filepath.Join(g.root, n)); err == nil {
-			return filepath.Join(g.root, n)
+		if _, err := os.Stat(filepath.Join(root, n)); err == nil {
+			return filepath.Join(root, n)
 		}
 	}
-	return filepath.Join(g.root, names[0])
+	return filepath.Join(root, names[0])
 }
 
 // within returns the folder of a group. In a container, the path may be the host's, of which only the container's own part is
@@ -80,14 +95,14 @@ func within(root, path string) string {
 // limits returns the smallest limit of the group and its ancestors.
 func (g *cgroup) limits() (cores float64, memory uint64) {
 	cores, memory = math.Inf(1), math.MaxUint64
-	upward(g.cpu, g.cpuRoot, func(dir string) {
-		if c, ok := g.cpuLimit(dir); ok {
+	g.cpu.upward(func(dir string) {
+		if c, ok := g.cpu.cores(dir); ok {
 			cores = min(cores, c)
 		}
 	})
-	upward(g.memory, g.memoryRoot, func(dir string) {
+	g.memory.upward(func(dir string) {
 		name := "memory.max"
-		if g.version == 1 {
+		if g.memory.version == 1 {
 			name = "memory.limit_in_bytes"
 		}
 		if words := readWords(filepath.Join(dir, name)); len(words) == 1 {
@@ -106,9 +121,10 @@ func (g *cgroup) limits() (cores float64, memory uint64) {
 	return cores, memory
 }
 
-func (g *cgroup) cpuLimit(dir string) (float64, bool) {
+// cores is the limit of processors that a folder of c has.
+func (c *controller) cores(dir string) (float64, bool) {
 	var words []string
-	if g.version == 2 {
+	if c.version == 2 {
 		words = readWords(filepath.Join(dir, "cpu.max")) // "max 100000" or "150000 100000"
 	} else {
 		words = append(readWords(filepath.Join(dir, "cpu.cfs_quota_us")), readWords(filepath.Join(dir, "cpu.cfs_period_us"))...)
@@ -126,7 +142,10 @@ func (g *cgroup) cpuLimit(dir string) (float64, bool) {
 
 // throttled returns how long the group was held back.
 func (g *cgroup) throttled() time.Duration {
-	p, err := os.ReadFile(filepath.Join(g.cpu, "cpu.stat"))
+	if g.cpu.version == 0 {
+		return 0
+	}
+	p, err := os.ReadFile(filepath.Join(g.cpu.dir, "cpu.stat"))
 	if err != nil {
 		return 0 // no such file at the root of a hierarchy: nobody throttles it
 	}
@@ -145,14 +164,16 @@ func (g *cgroup) throttled() time.Duration {
 	return 0
 }
 
-// upward calls f with dir and its ancestors down to root.
-func upward(dir, root string, f func(dir string)) {
-	for {
+// upward calls f with the folder of c and its ancestors up to the root.
+func (c *controller) upward(f func(dir string)) {
+	if c.version == 0 {
+		return
+	}
+	for dir := c.dir; ; dir = filepath.Dir(dir) {
 		f(dir)
-		if dir == root || len(dir) <= len(root) {
+		if len(dir) <= len(c.root) {
 			return
 		}
-		dir = filepath.Dir(dir)
 	}
 }
 

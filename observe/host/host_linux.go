@@ -41,7 +41,7 @@ func describe(o Options, f *Facts) error {
 	if err != nil {
 		errs = append(errs, err)
 	} else {
-		f.Cgroup = group.version
+		f.Cgroup = group.version()
 		f.CPULimit, f.MemoryLimit = group.limits()
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -101,6 +101,25 @@ func TestMachines(t *testing.T) {
 			"sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes":  "2147483648\n",
 			"sys/fs/cgroup/memory/memory.limit_in_bytes":             "9223372036854771712\n",
 		}, 1, 2, 2 << 30, 7 * time.Microsecond},
+		{"version 1, both controllers in one hierarchy", map[string]string{
+			"proc/4711/cgroup": "3:cpu,memory:/job\n",
+			"sys/fs/cgroup/cpu,memory/job/cpu.cfs_quota_us":      "150000\n",
+			"sys/fs/cgroup/cpu,memory/job/cpu.cfs_period_us":     "100000\n",
+			"sys/fs/cgroup/cpu,memory/job/cpu.stat":              "throttled_time 7000\n",
+			"sys/fs/cgroup/cpu,memory/job/memory.limit_in_bytes": "2147483648\n",
+		}, 1, 1.5, 2 << 30, 7 * time.Microsecond},
+		{"the processor in version 1, memory in version 2", map[string]string{
+			"proc/4711/cgroup": "2:cpu,cpuacct:/job\n0::/job.scope\n",
+			"sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us":  "150000\n",
+			"sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us": "100000\n",
+			"sys/fs/cgroup/unified/job.scope/memory.max":      "2147483648\n",
+		}, 1, 1.5, 2 << 30, 0},
+		{"memory in version 1, the processor in version 2", map[string]string{
+			"proc/4711/cgroup": "4:memory:/job\n0::/job.scope\n",
+			"sys/fs/cgroup/memory/job/memory.limit_in_bytes": "2147483648\n",
+			"sys/fs/cgroup/unified/job.scope/cpu.max":        "150000 100000\n",
+			"sys/fs/cgroup/unified/job.scope/cpu.stat":       "throttled_usec 7\n",
+		}, 1, 1.5, 2 << 30, 7 * time.Microsecond},
 		{"version 1, no limits", map[string]string{
 			"proc/4711/cgroup":                           "4:memory:/\n2:cpu:/\n",
 			"sys/fs/cgroup/cpu/cpu.cfs_quota_us":         "-1\n",

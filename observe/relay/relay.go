@@ -8,6 +8,7 @@ package relay
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/trivium-ml/trivium/observe"
@@ -82,7 +83,11 @@ func (s *Sender) Event(e observe.Event) error {
 	p = wire.AppendString(p, string(e.Level))
 	p = wire.AppendString(p, e.Kind)
 	p = wire.AppendUint64(p, uint64(e.Step))
-	p = wire.AppendString(p, e.Text[:min(len(e.Text), maxText)])
+	text := e.Text
+	if len(text) > maxText {
+		text = strings.ToValidUTF8(text[:maxText], "") // not in the middle of a character
+	}
+	p = wire.AppendString(p, text)
 	return s.send(p)
 }
 

@@ -1,8 +1,10 @@
 package relay_test
 
 import (
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/observe/relay"
@@ -68,6 +70,23 @@ func TestRelay(t *testing.T) {
 	}
 	if latest := driver.Latest(); len(latest) != 1 || latest[0].Frame.Counter(observe.Steps) != 2500 {
 		t.Errorf("the driver's hub knows %d sources", len(latest))
+	}
+}
+
+// TestLongText: a text that is too long is cut between two characters.
+func TestLongText(t *testing.T) {
+	driver, far := observe.NewHub(observe.Options{}), new(sink)
+	driver.Attach("far", far)
+	sender := relay.NewSender(relay.NewReceiver(driver).Accept)
+	if err := sender.Event(observe.Event{Source: observe.Source{Run: "r", Role: observe.Worker}, Text: "x" + strings.Repeat("é", 16<<10)}); err != nil {
+		t.Fatal(err)
+	}
+	driver.Collect(false)
+	if len(far.events) != 1 {
+		t.Fatalf("%d events", len(far.events))
+	}
+	if text := far.events[0].Text; !utf8.ValidString(text) || len(text) != 16<<10-1 {
+		t.Errorf("the text has %d bytes, and ends with %q", len(text), text[len(text)-2:])
 	}
 }
 

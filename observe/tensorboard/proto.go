@@ -3,6 +3,7 @@ package tensorboard
 import (
 	"encoding/binary"
 	"math"
+	"strings"
 )
 
 // The wire format of protocol buffers, as far as event files need it: a field is its number and type, then its value.
@@ -45,8 +46,12 @@ func appendString(p []byte, field int, v string) []byte {
 	if v == "" {
 		return p
 	}
+	v = valid(v)
 	return append(binary.AppendUvarint(appendKey(p, field, wireBytes), uint64(len(v))), v...)
 }
+
+// valid is v in UTF-8: a reader would refuse a string that is not, with all that is in its record. Names of metrics are a user's.
+func valid(v string) string { return strings.ToValidUTF8(v, "\uFFFD") }
 
 // appendMessage writes an empty message too: its presence means something.
 func appendMessage(p []byte, field int, v []byte) []byte {

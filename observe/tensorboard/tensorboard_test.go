@@ -16,6 +16,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/trivium-ml/trivium/observe"
@@ -156,6 +157,33 @@ func TestEveryKindOfRecord(t *testing.T) {
 		t.Errorf("%v, %v", w, err)
 	}
 	w.Close()
+}
+
+// TestNoUTF8: names and texts that are no UTF-8 are written as what a reader of protocol buffers takes.
+func TestNoUTF8(t *testing.T) {
+	dir := t.TempDir()
+	w, err := NewWriter(dir, "h\xff", start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := "metric\xff"
+	err = errors.Join(
+		w.Scalar(start, bad, 1, 1), w.Text(start, "text", 1, bad), w.HParams(start, bad, map[string]any{bad: bad}),
+		w.Graph(start, []Node{{Name: bad, Op: bad, Inputs: []string{bad}, Device: bad}}), w.Close(),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(names) != 1 || !utf8.ValidString(names[0]) {
+		t.Fatalf("files %q: %v", names, err)
+	}
+	if p, err := os.ReadFile(names[0]); err != nil || bytes.Contains(p, []byte(bad)) {
+		t.Errorf("%v: a string is as it was given: %q", err, p)
+	}
+	if e := readFile(t, dir); len(e) != 5 || e[1].Values[0].Tag != "metric\uFFFD" {
+		t.Errorf("events %+v", e)
+	}
 }
 
 func TestHParamsRefusesWhatItCannotShow(t *testing.T) {

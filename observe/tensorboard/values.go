@@ -49,7 +49,7 @@ func stringTensor(v string, vector bool) []byte {
 
 func textValue(tag, markdown string) []byte {
 	p := appendString(nil, valueTag, tag)
-	p = appendMessage(p, valueTensor, stringTensor(markdown, true))
+	p = appendMessage(p, valueTensor, stringTensor(valid(markdown), true))
 	return appendMessage(p, valueMetadata, metadata("text", nil, dataClassTensor))
 }
 
@@ -106,7 +106,7 @@ func protoValue(v any) ([]byte, error) {
 	var x float64
 	switch v := v.(type) {
 	case string:
-		return appendMessage(nil, 3, []byte(v)), nil
+		return appendMessage(nil, 3, []byte(valid(v))), nil
 	case bool:
 		b := uint64(0)
 		if v {
