@@ -64,16 +64,20 @@ func (p *prefix) table(in trivium.InputSpec, t *data.Transform) {
 	var hashed graph.Value
 	buckets := 0
 	columns := slices.SortedStableFunc(slices.Values(t.Columns), func(a, b data.Column) int { return a.From - b.From })
-	for _, c := range columns {
+	inputs := make([]graph.Value, len(columns))
+	for i, c := range columns { // before any node: a column may have the name of an operation, and a node can take another
+		inputs[i] = p.column(c)
+	}
+	for i, c := range columns {
 		switch c.Kind {
 		case data.Number:
-			blocks = append(blocks, p.number(c, t.Missing))
+			blocks = append(blocks, p.number(inputs[i], c, t.Missing))
 		case data.OneHot:
 			if len(c.Categories) > 0 {
-				blocks = append(blocks, p.oneHot(c))
+				blocks = append(blocks, p.oneHot(inputs[i], c))
 			}
 		case data.Hashed:
-			x := p.category(c.Name, c.Buckets)
+			x := category(inputs[i], c.Buckets)
 			p.legend[c.Name] = fmt.Sprintf("bucket of [0, %[1]d): FNV-1a over the column's name, a zero byte and the value, finished by SplitMix64, modulo the buckets; %[1]d where it is missing", c.Buckets)
 			if buckets == 0 {
 				hashed, buckets = x, c.Buckets
@@ -92,9 +96,19 @@ func (p *prefix) table(in trivium.InputSpec, t *data.Transform) {
 	p.inputs[in.Name] = x
 }
 
+// column declares the input of a column, if it has one.
+func (p *prefix) column(c data.Column) graph.Value {
+	switch {
+	case c.Kind == data.Number:
+		return p.b.Input(c.Name, graph.F32, graph.Axis("batch"), graph.N(1))
+	case c.Kind == data.Hashed || c.Kind == data.OneHot && len(c.Categories) > 0:
+		return p.b.Input(c.Name, graph.I64, graph.Axis("batch"))
+	}
+	return graph.Value{}
+}
+
 // number is (x − mean)·scale, with what is missing filled in.
-func (p *prefix) number(c data.Column, missing string) graph.Value {
-	x := p.b.Input(c.Name, graph.F32, graph.Axis("batch"), graph.N(1))
+func (p *prefix) number(x graph.Value, c data.Column, missing string) graph.Value {
 	scalar := func(v float32) graph.Value { return p.b.Scalar(graph.F32, float64(v)) }
 	if missing == "mean" || missing == "zero" {
 		x = graph.Where(graph.Equal(x, x), x, scalar(c.Fill)) // NaN is not equal to itself
@@ -107,14 +121,14 @@ func (p *prefix) number(c data.Column, missing string) graph.Value {
 }
 
 // oneHot makes the categories of a column positions.
-func (p *prefix) oneHot(c data.Column) graph.Value {
+func (p *prefix) oneHot(x graph.Value, c data.Column) graph.Value {
 	k := len(c.Categories)
 	p.legend[c.Name] = fmt.Sprintf("index in %q, %d for any other value", c.Categories, k)
-	return p.category(c.Name, k)
+	return category(x, k)
 }
 
-// category declares an input of indices below n, or n for what is none of them, and makes them n positions.
-func (p *prefix) category(name string, n int) graph.Value {
-	x := graph.OneHot(p.b.Input(name, graph.I64, graph.Axis("batch")), n+1, graph.F32)
+// category makes indices below n, or n for what is none of them, n positions.
+func category(indices graph.Value, n int) graph.Value {
+	x := graph.OneHot(indices, n+1, graph.F32)
 	return graph.Slice(x, graph.Range{Start: 0, Stop: graph.End, Step: 1}, graph.Range{Start: 0, Stop: n, Step: 1})
 }

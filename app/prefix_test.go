@@ -50,3 +50,26 @@ func TestPrefixOfCategories(t *testing.T) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
+
+// TestPrefixOfColumnsNamedAsOperations: a column may be called as the nodes of the transform are.
+func TestPrefixOfColumnsNamedAsOperations(t *testing.T) {
+	b := graph.NewBuilder()
+	schema := trivium.Schema{Inputs: []trivium.InputSpec{{Name: "x", Shape: []int{4}}}}
+	_, err := newPrefix(b, schema, &data.Transform{Kind: data.KindTable, Schema: schema, Missing: "mean", Columns: []data.Column{
+		{Name: "age", Kind: data.Number, Mean: 2, Scale: 3},
+		{Name: "Sub", Kind: data.Number, From: 1, Mean: 2, Scale: 3},
+		{Name: "Mul", Kind: data.OneHot, From: 2, Categories: []string{"Bonn", "Köln"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"age", "Sub", "Mul"} {
+		if _, ok := g.Input(name); !ok {
+			t.Errorf("no input is called %q", name)
+		}
+	}
+}

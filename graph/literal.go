@@ -67,11 +67,11 @@ func LiteralOf[T Number](flat []T, shape ...int) (Literal, error) {
 	return l, nil
 }
 
-// Fill is a Literal of the given type and shape whose elements are all x, rounded to the type.
+// Fill is a Literal of the given type and shape whose elements are all x, rounded to the type. A graph refuses one with a negative axis.
 func Fill(dt DType, x float64, shape ...int) Literal {
 	n := 1
 	for _, s := range shape {
-		n *= s
+		n *= max(s, 0)
 	}
 	l := Literal{DType: dt, Shape: slices.Clone(shape), Data: make([]byte, 0, n*dt.Size())}
 	for range n {

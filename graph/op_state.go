@@ -235,6 +235,10 @@ func (v *Variable) ApplyRows(rule string, rows, values Value, slots []*Variable,
 func (v *Variable) apply(rule string, sparse bool, slots []*Variable, in []Value) Value {
 	ids := []int{v.ID}
 	for _, s := range slots {
+		if s.b != v.b {
+			v.b.root.cur.fail("Apply", "slot %q is of another graph than %q", s.Name, v.Name)
+			return Value{b: v.b.root.cur, node: -1}
+		}
 		ids = append(ids, s.ID)
 	}
 	return v.b.effect("Apply", []Attr{attrString(rule), attrBool(sparse)}, ids, in...)

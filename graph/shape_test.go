@@ -165,6 +165,12 @@ func TestMistakesAreNamed(t *testing.T) {
 			_, ys := Scan(nil, []Value{b.Input("x", F32, n)}, func(c, x []Value) (next, y []Value) { return nil, []Value{v.Assign(x[0])} })
 			return ys[0]
 		}, "Assign: inside the body of Scan"},
+		"negative": {func(b *Builder) Value { return b.Const(Fill(F32, 0, 2, -1)) }, "axis 1 of [2,-1] is negative"},
+		"slot": {func(b *Builder) Value {
+			v, other := b.Variable("v", F32, nil, Zeros()), NewBuilder()
+			other.Variable("first", F32, nil, Zeros())
+			return v.Apply("momentum", b.Scalar(F32, 1), []*Variable{other.Variable("s", F32, nil, Zeros())})
+		}, `slot "s" is of another graph than "v"`},
 	} {
 		b := NewBuilder()
 		v := c.f(b)

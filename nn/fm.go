@@ -123,6 +123,9 @@ func (m *fm) Grad(_ context.Context, p trivium.Params, b trivium.Batch, g triviu
 	if err := m.begin(p, &b); err != nil {
 		return 0, 0, err
 	}
+	if n := m.call.x.Ptr[b.Rows] - m.call.x.Ptr[0]; n > math.MaxInt32 {
+		return 0, 0, fmt.Errorf("nn: input %q: %d entries in one batch, of which fm counts %d at most; a smaller batch has fewer", m.in.Name, n, math.MaxInt32)
+	}
 	m.rows.grow(b.Rows)
 	m.rows.labels = b.Labels
 	if err := m.loss.targets(m.rows.target, &m.rows.labels); err != nil {
@@ -180,12 +183,13 @@ func (m *fm) runScore(tile, _ int) {
 // runColumn computes the gradient of a tile of columns: d score / d w_j = x_j, and d score / d v_jf = x_j (s_f − v_jf x_j).
 func (m *fm) runColumn(tile, _ int) {
 	c, k, cols := &m.call, m.factors, &m.columns
+	values := c.x.Values[c.x.Ptr[0]:]
 	for i := tile * fmTile; i < min((tile+1)*fmTile, len(cols.ids)); i++ {
 		j := int(cols.ids[i])
 		gv, v := c.gv[j*k:(j+1)*k], c.v[j*k:(j+1)*k]
 		var gw float32
 		for _, e := range cols.entries[cols.start[i]:cols.start[i+1]] {
-			x := c.x.Values[e.at]
+			x := values[e.at]
 			dx := m.rows.deriv[e.row] * x
 			gw += dx
 			s := m.sums[int(e.row)*k:]
@@ -241,7 +245,7 @@ type columnIndex struct {
 
 type columnEntry struct {
 	row int32
-	at  int32 // offset of the entry in the batch's values
+	at  int32 // of the entry, counted from the batch's first: a batch may be a view of more entries than an int32 counts
 }
 
 func (ci *columnIndex) build(x *trivium.Input, rows int) {
@@ -269,7 +273,7 @@ func (ci *columnIndex) build(x *trivium.Input, rows int) {
 	for r := range rows {
 		for e := x.Ptr[r]; e < x.Ptr[r+1]; e++ {
 			c := x.Index[e]
-			ci.entries[ci.place[c]] = columnEntry{int32(r), int32(e)}
+			ci.entries[ci.place[c]] = columnEntry{int32(r), int32(e - base)}
 			ci.place[c]++
 		}
 	}

@@ -20,6 +20,8 @@ type accumulator struct {
 	sum     *tensor.Tensor
 	count   int   // gradients in sum
 	rows    []int // gradients that touched each row
+	last    []int // of each row: number of the gradient that touched it last, the accumulator's first being 1
+	number  int   // of gradients added so far, also by steps that are over
 	dropped int64
 	takes   []*waiter
 }
@@ -32,11 +34,20 @@ func (s *State) accumulator(r *graph.Resource) *accumulator {
 		sizes, _ := r.Types[0].Shape.Fixed()
 		a = &accumulator{name: r.Name, perRow: r.MeanPerRow, sum: tensor.New(r.Types[0].DType, sizes...)}
 		if len(sizes) > 0 {
-			a.rows = make([]int, sizes[0])
+			a.rows, a.last = make([]int, sizes[0]), make([]int, sizes[0])
 		}
 		s.accs[r.Name] = a
 	}
 	return a
+}
+
+// holds reports, as an error, gradients of another type or shape: graphs find an accumulator by its name alone.
+func (a *accumulator) holds(r *graph.Resource) error {
+	sizes, _ := r.Types[0].Shape.Fixed()
+	if a.sum.DType() != r.Types[0].DType || !sameSizes(a.sum.Shape(), sizes) {
+		return fmt.Errorf("accumulator %q is %v%v in this State, and %v in the graph", a.name, a.sum.DType(), a.sum.Shape(), r.Types[0])
+	}
+	return nil
 }
 
 // apply adds a gradient computed at a local step, dense if rows is nil; false if it is stale.
@@ -55,34 +66,36 @@ func (a *accumulator) add(local int64, rows []int32, g *slot) (wake []func(), ok
 		a.dropped++
 		return nil, false
 	}
+	a.number++
 	if a.sum.DType() == graph.F64 {
-		accumulate(tensor.Flat[float64](a.sum), a.rows, rows, flat[float64](g))
+		accumulate(a, tensor.Flat[float64](a.sum), rows, flat[float64](g))
 	} else {
-		accumulate(tensor.Flat[float32](a.sum), a.rows, rows, flat[float32](g))
+		accumulate(a, tensor.Flat[float32](a.sum), rows, flat[float32](g))
 	}
 	a.count++
 	return a.serve(), true
 }
 
 // accumulate adds a gradient's cells, and counts it once for each row that it has.
-func accumulate[T float](sum []T, counts []int, rows []int32, g []T) {
+func accumulate[T float](a *accumulator, sum []T, rows []int32, g []T) {
 	if rows == nil {
 		for i, v := range g {
 			sum[i] += v
 		}
-		for r := range counts {
-			counts[r]++
+		for r := range a.rows {
+			a.rows[r]++
 		}
 		return
 	}
-	cols := len(sum) / max(len(counts), 1)
+	cols := len(sum) / max(len(a.rows), 1)
 	for i, r := range rows {
 		d := sum[int(r)*cols:][:cols]
 		for c, v := range g[i*cols : (i+1)*cols] {
 			d[c] += v
 		}
-		if !slices.Contains(rows[:i], r) {
-			counts[r]++
+		if a.last[r] != a.number {
+			a.last[r] = a.number
+			a.rows[r]++
 		}
 	}
 }

@@ -69,7 +69,7 @@ func (k kernelRow) check(n *node) error {
 }
 
 // resize computes work and tiles anew after sizes have changed.
-func (b *bound) resize(workers int) {
+func (b *bound) resize() {
 	b.err = nil
 	if b.size != nil {
 		b.size()

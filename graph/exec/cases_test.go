@@ -267,6 +267,17 @@ func TestCase23ArenaAndReaders(t *testing.T) {
 	}
 }
 
+// arenaOf is how much memory an instance for these sizes of the named axes keeps for values between nodes, and how much the values
+// would need side by side.
+func (p *Program) arenaOf(axes []int) (arena, sum int, err error) {
+	x, err := p.acquire(axes)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer p.release(x)
+	return len(x.arena), x.sum, nil
+}
+
 func TestCase24DynamicBatch(t *testing.T) {
 	m := newMLP(t, graph.F32, 20, 9, 4)
 	s := NewState(StateOptions{})

@@ -1,10 +1,12 @@
 package exec
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"hash/maphash"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/trivium-ml/trivium/graph"
@@ -16,6 +18,7 @@ import (
 // many goroutines at once, each run with memory of its own.
 type Program struct {
 	g        *graph.Graph
+	hash     func() [sha256.Size]byte // of g; worked out when a step is named that may be repeated
 	o        Options
 	isa      kernel.ISA
 	pool     *tensor.Pool
@@ -91,7 +94,7 @@ func compileAfter(done map[graph.Value]bool, g *graph.Graph, feeds, fetches, tar
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("exec: options: %w", err)
 	}
-	p := &Program{g: g, o: o.withDefaults(), feeds: feeds, fetches: fetches, isa: kernel.Best()}
+	p := &Program{g: g, hash: sync.OnceValue(g.Hash), o: o.withDefaults(), feeds: feeds, fetches: fetches, isa: kernel.Best()}
 	if o.CPU != nil {
 		p.isa, p.pool = o.CPU.ISA, o.CPU.Pool
 	}
@@ -154,7 +157,7 @@ func (c *compiler) all() []*node {
 func (c *compiler) prune(targets []graph.Value) error {
 	var errs []error
 	for i, v := range c.feeds {
-		if !c.g.Contains(v) {
+		if !c.g.Contains(v) || v.Out() >= len(c.g.Node(v.Node()).Types) {
 			errs = append(errs, fmt.Errorf("feed %d (%v) is not a value of the graph", i, v))
 			continue
 		}

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/trivium-ml/trivium/graph"
 	"github.com/trivium-ml/trivium/graph/autodiff"
@@ -65,6 +68,31 @@ func TestVariableOfAnotherGraph(t *testing.T) {
 	build(t, b)
 	if err := s.Set(w, tensor.New(graph.F32, 3)); err == nil {
 		t.Error("Set of another shape")
+	}
+}
+
+// TestAccumulatorOfAnotherGraph: as of Variables. A smaller gradient was added to the first cells of a larger sum.
+func TestAccumulatorOfAnotherGraph(t *testing.T) {
+	s := NewState(StateOptions{})
+	for _, n := range []int{3, 2} {
+		b := graph.NewBuilder()
+		counted := b.Accumulator("acc", graph.F64, n).Apply(graph.ConstOf(b, []int64{0}), b.Const(graph.Fill(graph.F64, 1, n)))
+		_, err := compile(t, build(t, b), nil, fetches{counted}, nil, Options{}).Run(ctx, s)
+		if n == 3 && err != nil || n == 2 && (err == nil || !strings.Contains(err.Error(), `accumulator "acc" is f64[3] in this State, and f64[2] in the graph`)) {
+			t.Errorf("of %d: %v", n, err)
+		}
+	}
+}
+
+// TestAssignedAndAddedTo: a step that assigns a Variable, adds to it and reads it needs no value from before.
+func TestAssignedAndAddedTo(t *testing.T) {
+	b := graph.NewBuilder()
+	v := b.Variable("v", graph.F64, nil, graph.Zeros())
+	targets := fetches{v.Assign(b.Scalar(graph.F64, 2)), v.AssignAdd(b.Scalar(graph.F64, 3))}
+	read := v.Read()
+	out, err := compile(t, build(t, b), nil, fetches{read}, targets, Options{}).Run(ctx, NewState(StateOptions{}))
+	if err != nil || tensor.Flat[float64](out[0])[0] != 5 {
+		t.Fatal(out, err)
 	}
 }
 
@@ -130,6 +158,30 @@ func TestTakesInTurn(t *testing.T) {
 			t.Fatal(got, a.step)
 		}
 	})
+}
+
+// TestAccumulatorOfManyRows: a row that repeats in a gradient counts once for it, without a search among those before it. Of as many rows as
+// here that search took minutes.
+func TestAccumulatorOfManyRows(t *testing.T) {
+	const n = 1 << 20
+	b := graph.NewBuilder()
+	r := b.Accumulator("acc", graph.F32, n)
+	r.MeanPerRow = true
+	a := NewState(StateOptions{}).accumulator(r.Resource)
+	rows, ones := make([]int32, n+1), tensor.New(graph.F32, n+1)
+	for i := range rows {
+		rows[i] = int32(i % n) // row 0 twice
+		tensor.Flat[float32](ones)[i] = 1
+	}
+	for range 2 {
+		a.apply(0, rows, slotOf(ones))
+	}
+	a.apply(0, rows[:1], slotOf(tensor.Scalar[float32](5)))
+	var mean []float32
+	a.take(ctx, 3, func(out []*tensor.Tensor, _ error) { mean = tensor.Flat[float32](out[0]) })
+	if mean[0] != 3 || mean[1] != 1 || mean[n-1] != 1 { // (2 + 2 + 5) / 3, (1 + 1) / 2
+		t.Fatal(mean[0], mean[1], mean[n-1])
+	}
 }
 
 // TestRefusedTypes: what no kernel can do is refused when the graph is built.
@@ -343,6 +395,62 @@ func TestStepThatSendsToItself(t *testing.T) {
 			t.Fatal(v)
 		}
 	}
+}
+
+// TestStepOfTwoGraphs: two graphs that share a State may have steps of one number, and a node of one is none of the other's. A graph that
+// is decoded again is the same.
+func TestStepOfTwoGraphs(t *testing.T) {
+	s := NewState(StateOptions{})
+	for i, x := range []float64{5, 7} {
+		b := graph.NewBuilder()
+		v := b.Variable("v", graph.F64, nil, graph.Zeros())
+		up := v.Assign(b.Scalar(graph.F64, x))
+		g := build(t, b)
+		again, err := graph.Decode(g.Encode())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range []*graph.Graph{g, again} {
+			p := compile(t, g, nil, nil, fetches{g.Value(up.Node(), 0)}, Options{})
+			if err := p.RunStep(ctx, s, Step{ID: 1, Requester: 9}, nil, nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			if got, version, err := s.Get(v); err != nil || tensor.Flat[float64](got)[0] != x || version != int64(i+1) {
+				t.Fatalf("graph %d: %v of version %d, %v; want %v", i, got, version, err, x)
+			}
+		}
+	}
+}
+
+// TestAStepKeepsNothingOfTheCallers: the memory that a program keeps for its next step does not keep feeds and results alive, those of a
+// Scan's body and of a sparse product neither.
+func TestAStepKeepsNothingOfTheCallers(t *testing.T) {
+	b := graph.NewBuilder()
+	x, ptr := b.Input("x", graph.F64, graph.N(2), graph.N(3)), b.Input("ptr", graph.I64, graph.N(2))
+	_, ys := graph.Scan(nil, fetches{x}, func(_, x []graph.Value) (next, y []graph.Value) { return nil, fetches{graph.Exp(x[0])} })
+	flat := graph.Reshape(ys[0], graph.N(6))
+	first := graph.SparseMatMul(ptr, graph.ConstOf(b, []int32{1}, 1), graph.ConstOf(b, []float64{2}, 1), graph.Exp(x))
+	p := compile(t, build(t, b), fetches{x, ptr}, fetches{flat, first}, nil, Options{})
+	var held []weak.Pointer[byte]
+	var wg sync.WaitGroup
+	wg.Go(func() { // on a stack that is gone afterwards
+		feeds := []*tensor.Tensor{tensor.New(graph.F64, 2, 3), i64s(0, 1)}
+		dst := []*tensor.Tensor{tensor.New(graph.F64, 6), tensor.New(graph.F64, 1, 3)}
+		for _, m := range slices.Concat(feeds, dst) {
+			held = append(held, weak.Make(&m.Bytes()[0]))
+		}
+		if err := p.RunInto(ctx, nil, feeds, dst, nil); err != nil {
+			t.Error(err)
+		}
+	})
+	wg.Wait()
+	runtime.GC()
+	for i, m := range held {
+		if m.Value() != nil {
+			t.Errorf("%v, of feeds and results, is kept", i)
+		}
+	}
+	runtime.KeepAlive(p)
 }
 
 // TestLazyDropoutInTwoScans: Scans evaluated one by one draw what they draw when they are evaluated together.

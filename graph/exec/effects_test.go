@@ -413,6 +413,49 @@ func TestLazyRunsAnEffectWithoutAResultOnce(t *testing.T) {
 	})
 }
 
+// An Eval that fails behind effects has had them: what follows gets their results, and none of them happens again. The failed Eval is of a
+// program that was compiled of another trace, whose nodes had other numbers.
+func TestLazyKeepsTheEffectsOfAFailedEval(t *testing.T) {
+	z := NewLazy(NewState(StateOptions{}), Options{})
+	for before := range 2 {
+		z.Reset()
+		b := z.Builder()
+		for range before {
+			b.Scalar(graph.F64, 3) // of no use
+		}
+		v, q := b.Variable("v", graph.F64, nil, graph.Zeros()), b.Queue("q", 9, graph.Type{DType: graph.F64})
+		index := i64s(2)
+		table, at := z.Input(f64s(l{5, 6}, 2)), z.Input(index)
+		old, up := v.Read(), v.AssignAdd(b.Scalar(graph.F64, 1))
+		first := q.Enqueue(b.Scalar(graph.F64, 7))
+		second, taken := q.Enqueue(b.Scalar(graph.F64, 8)), q.Dequeue()[0]
+		var row graph.Value
+		b.With(graph.Scope{Control: fetches{up, first, second, taken}}, func() { row = graph.Gather(table, at) })
+		if _, err := z.Eval(ctx, row); err == nil || !strings.Contains(err.Error(), "index 0 is 2") {
+			t.Fatal(err)
+		}
+		tensor.Flat[int64](index)[0] = 1
+		out, err := z.Eval(ctx, row, old, taken)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []float64{6, float64(before), 7} {
+			if got := tensor.Flat[float64](out[i])[0]; got != want {
+				t.Errorf("trace %d, value %d is %v, want %v", before, i, got, want)
+			}
+		}
+		if got, _, err := z.state.Get(v); err != nil || tensor.Flat[float64](got)[0] != float64(before+1) || z.state.QueueLen(q) != 1 {
+			t.Errorf("trace %d: %v, %d queued, %v: an effect happened twice", before, got, z.state.QueueLen(q), err)
+		}
+		if out, err := z.Eval(ctx, q.Dequeue()[0]); err != nil || tensor.Flat[float64](out[0])[0] != 8 {
+			t.Fatal(out, err)
+		}
+	}
+	if n := z.Stats(); n.Compiled != 3 {
+		t.Errorf("%d programs were compiled, want 3: one of each Eval, for both traces", n.Compiled)
+	}
+}
+
 // A trace that declares a Variable otherwise than the State has it is refused, also when one of its structure was compiled.
 func TestLazyRefusesAVariableOfAnotherShape(t *testing.T) {
 	z := NewLazy(NewState(StateOptions{}), Options{})

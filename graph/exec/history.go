@@ -1,6 +1,7 @@
 package exec
 
 import (
+	"crypto/sha256"
 	"sync"
 
 	"github.com/trivium-ml/trivium/tensor"
@@ -25,21 +26,49 @@ type stepKey struct {
 // An outcome is what a step has written so far: of each node, the version or verdict that the node gave.
 type outcome struct {
 	mu    sync.Mutex // of the map
-	nodes map[int]*doneWrite
+	nodes map[graphNode]*doneWrite
+}
+
+// A graphNode is a node of one of the graphs that share a State. The graph's hash is that of its structure, so that a graph which was
+// decoded again is the same.
+type graphNode struct {
+	graph [sha256.Size]byte
+	id    int
 }
 
 // A doneWrite is what one node has done. Its lock is held while the node writes, so that another attempt waits for this one; it is the
-// node's own, since what is written may wake a continuation of the same step.
+// node's own, since what is written may wake a continuation of the same step. A continuation holds no lock; another attempt waits until
+// begun is closed.
 type doneWrite struct {
-	mu       sync.Mutex
-	done     bool
-	resource string
-	result   int64
-	values   []*tensor.Tensor // of a continuation
+	mu     sync.Mutex
+	done   bool
+	result int64
+	values []*tensor.Tensor // of a continuation
+	begun  chan struct{}    // of a continuation that is under way; closed when it ends
+}
+
+// take gives the results of a continuation that is done; else, unless it is under way and other is its end, it is the caller's to begin.
+func (w *doneWrite) take() (values []*tensor.Tensor, done bool, other <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.done && w.begun == nil {
+		w.begun = make(chan struct{})
+		return nil, false, nil
+	}
+	return w.values, w.done, w.begun
+}
+
+// end notes what a continuation gave, or that it failed and may be begun again.
+func (w *doneWrite) end(values []*tensor.Tensor, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.done, w.values = err == nil, values
+	close(w.begun)
+	w.begun = nil
 }
 
 // of is the memory of one node.
-func (o *outcome) of(node int) *doneWrite {
+func (o *outcome) of(node graphNode) *doneWrite {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	w := o.nodes[node]
@@ -63,24 +92,30 @@ func (h *history) of(k stepKey) *outcome {
 		delete(h.steps, h.order[0])
 		h.order = append(h.order[:0], h.order[1:]...)
 	}
-	o := &outcome{nodes: map[int]*doneWrite{}}
+	o := newOutcome()
 	h.steps[k] = o
 	h.order = append(h.order, k)
 	return o
 }
 
-// outcome is the memory of this step; nil when nobody would repeat it.
-func (r *run) outcome() *outcome {
+func newOutcome() *outcome { return &outcome{nodes: map[graphNode]*doneWrite{}} }
+
+// memory is what this step remembers of a node; nil when nobody would repeat it.
+func (x *instance) memory(n *node) *doneWrite {
+	r := x.run
+	if r.own != nil {
+		return r.own.of(graphNode{id: n.src.ID})
+	}
 	if r.step.Requester == 0 || r.state == nil {
 		return nil
 	}
-	return r.state.steps.of(stepKey{r.step.Requester, r.step.ID})
+	return r.state.steps.of(stepKey{r.step.Requester, r.step.ID}).of(graphNode{x.p.hash(), n.src.ID})
 }
 
 // once applies a write, unless an earlier attempt at this step did. write sets the node's result, a version or a verdict.
 func (b *bound) once(write func() error) {
-	o := b.x.run.outcome()
-	if o == nil {
+	w := b.x.memory(b.n)
+	if w == nil {
 		if err := write(); err != nil {
 			b.err = err
 			return
@@ -88,7 +123,6 @@ func (b *bound) once(write func() error) {
 		b.wrote.Store(true)
 		return
 	}
-	w := o.of(b.n.src.ID)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.done {
@@ -100,7 +134,7 @@ func (b *bound) once(write func() error) {
 		return
 	}
 	b.wrote.Store(true)
-	w.done, w.resource, w.result = true, b.x.resource(b.n), b.last
+	w.done, w.result = true, b.last
 }
 
 // result stores what a write gives, where that is wanted.

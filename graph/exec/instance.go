@@ -62,13 +62,12 @@ type view struct{ at, of *slot }
 func (x *instance) slotsOf() {
 	x.values = make([][]*slot, len(x.p.nodes))
 	for i, n := range x.p.nodes {
-		for k, t := range n.list.types {
+		for _, t := range n.list.types {
 			s := &slot{dt: t.DType, dims: make([]int, len(t.Shape))}
 			if n.op == "Const" {
 				s.p, s.n = pointer(n.value), n.value.Len()
 			}
 			x.values[i] = append(x.values[i], s)
-			_ = k
 		}
 	}
 }
@@ -170,7 +169,7 @@ func (x *instance) resize(axes []int) error {
 			continue
 		}
 		b.sizeErr = nil
-		b.resize(x.threads)
+		b.resize()
 		if b.sizeErr != nil {
 			x.unfit()
 			return fmt.Errorf("exec: run: %s (%s): %w", b.n.name(), b.n.op, b.sizeErr)
@@ -285,15 +284,4 @@ func (p *Program) release(x *instance) {
 			return
 		}
 	}
-}
-
-// arenaOf is how much memory an instance for these sizes of the named axes keeps for values between nodes, and how much the values
-// would need side by side.
-func (p *Program) arenaOf(axes []int) (arena, sum int, err error) {
-	x, err := p.acquire(axes)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer p.release(x)
-	return len(x.arena), x.sum, nil
 }

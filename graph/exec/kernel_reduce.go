@@ -18,8 +18,6 @@ type pass struct{ outer, fold, inner int }
 // set finds the passes for sizes dims.
 func (r *reduction) set(dims []int) {
 	r.passes = r.passes[:0]
-	// After a pass, the axes that it folded count as 1.
-	size := func(i int) int { return dims[i] }
 	for k := len(r.axes) - 1; k >= 0; {
 		last := r.axes[k]
 		first := last
@@ -27,14 +25,14 @@ func (r *reduction) set(dims []int) {
 			first = r.axes[k]
 		}
 		p := pass{1, 1, 1}
-		for i := range dims {
+		for i, n := range dims {
 			switch {
 			case i < first:
-				p.outer *= size(i)
+				p.outer *= n
 			case i <= last:
-				p.fold *= size(i)
-			case !slices.Contains(r.axes, i):
-				p.inner *= size(i)
+				p.fold *= n
+			case !slices.Contains(r.axes, i): // an earlier pass folded the others
+				p.inner *= n
 			}
 		}
 		r.passes = append(r.passes, p)

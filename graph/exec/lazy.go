@@ -28,9 +28,16 @@ type Lazy struct {
 	inputs map[graph.Value]*tensor.Tensor // and all that is known
 	done   map[graph.Value]bool           // output 0 of nodes that have none, and have run
 	trace  int64
-	cache  map[string]*Program
+	cache  map[string]lazyProgram
 	recent []string // keys of cache, the oldest first
 	stats  LazyStats
+}
+
+// A lazyProgram is a compiled trace. Its nodes are numbers in the graph that it was compiled of; in another trace of its structure the nodes
+// at the same places are those that they stand for.
+type lazyProgram struct {
+	*Program
+	nodes []int
 }
 
 // LazyStats counts Evals, and how many of them had to compile.
@@ -41,7 +48,7 @@ const stepCache = 64
 
 // NewLazy returns a Lazy over a State, in which Variables live from one trace to the next by their names.
 func NewLazy(s *State, o Options) *Lazy {
-	z := &Lazy{o: o, state: s, cache: map[string]*Program{}}
+	z := &Lazy{o: o, state: s, cache: map[string]lazyProgram{}}
 	z.Reset()
 	return z
 }
@@ -67,8 +74,8 @@ func (z *Lazy) Input(t *tensor.Tensor) graph.Value {
 }
 
 // Eval returns the tensors of values of this trace, only to be read, computing those that are not known yet. Reads and writes of a Variable
-// happen in the order in which they were made, however Evals ask for them. A Variable without a value gets its initial one. Of an
-// operation that gives nothing, such as Enqueue, the tensor is nil.
+// happen in the order in which they were made, however Evals ask for them, and once, also if an Eval fails behind them. A Variable without a
+// value gets its initial one. Of an operation that gives nothing, such as Enqueue, the tensor is nil.
 func (z *Lazy) Eval(ctx context.Context, vs ...graph.Value) ([]*tensor.Tensor, error) {
 	z.stats.Evals++
 	g, err := z.b.Build()
@@ -96,16 +103,17 @@ func (z *Lazy) compute(ctx context.Context, g *graph.Graph, vs []graph.Value) er
 		}
 	}
 	key := t.key(g)
-	p := z.cache[key]
-	if p == nil {
+	p, ok := z.cache[key]
+	if !ok {
 		z.stats.Compiled++
 		if err := z.state.Init(g); err != nil {
 			return err
 		}
-		var err error
-		if p, err = compileAfter(z.done, g, t.feeds, t.fetches, t.targets, z.o); err != nil {
+		compiled, err := compileAfter(z.done, g, t.feeds, t.fetches, t.targets, z.o)
+		if err != nil {
 			return err
 		}
+		p = lazyProgram{compiled, t.nodes}
 		if len(z.recent) == stepCache {
 			delete(z.cache, z.recent[0])
 			z.recent = z.recent[1:]
@@ -117,8 +125,10 @@ func (z *Lazy) compute(ctx context.Context, g *graph.Graph, vs []graph.Value) er
 	for i, v := range t.feeds {
 		feeds[i] = z.inputs[v]
 	}
-	dst := make([]*tensor.Tensor, len(t.fetches))
-	if err := p.RunStep(ctx, z.state, Step{ID: z.trace}, feeds, dst, nil); err != nil {
+	dst, own := make([]*tensor.Tensor, len(t.fetches)), newOutcome()
+	complete := make([]bool, len(t.fetches))
+	if err := p.runStep(ctx, z.state, Step{ID: z.trace}, own, feeds, dst, func(i int) { complete[i] = true }); err != nil {
+		z.salvage(g, t, p.nodes, own, dst, complete)
 		return err
 	}
 	for i, v := range t.fetches {
@@ -128,6 +138,30 @@ func (z *Lazy) compute(ctx context.Context, g *graph.Graph, vs []graph.Value) er
 		z.done[v] = true
 	}
 	return nil
+}
+
+// salvage keeps what a step did before it failed, as if an Eval had asked for that alone: no effect happens again, and what was read before
+// a write stays what it was. Every effect's results are fetched, a Read's too if a write follows it; those of continuations are in own,
+// since the copies that are fetched may not have been made.
+func (z *Lazy) salvage(g *graph.Graph, t *trace, nodes []int, own *outcome, dst []*tensor.Tensor, complete []bool) {
+	for i, v := range t.fetches {
+		if complete[i] {
+			z.inputs[v] = dst[i]
+		}
+	}
+	for n, w := range own.nodes {
+		at, found := slices.BinarySearch(nodes, n.id)
+		if !found || !w.done {
+			continue
+		}
+		id := t.nodes[at]
+		if len(g.Node(id).Types) == 0 {
+			z.done[g.Value(id, 0)] = true
+		}
+		for k, x := range w.values {
+			z.inputs[g.Value(id, k)] = x
+		}
+	}
 }
 
 // A trace is the part of a graph that an Eval runs.

@@ -62,7 +62,7 @@ func (c *compiler) foldNode(n *node) (err error) {
 	}
 	b.out = []*slot{slotOf(out)}
 	kernels[n.op].bind(b)
-	b.resize(1)
+	b.resize()
 	for t := range b.tiles {
 		b.run(t, x.workers[0])
 	}

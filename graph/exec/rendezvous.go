@@ -13,7 +13,8 @@ import (
 type Rendezvous interface {
 	// Send hands t over and never waits; the callee owns t from then on. A key is used once: a second Send is an error.
 	Send(k Key, t *tensor.Tensor) error
-	// Recv calls done once, perhaps before it returns: with the tensor, or with an error when ctx ends first or the step is aborted.
+	// Recv calls done once, perhaps before it returns: with the tensor, or with an error when ctx ends first or the step is aborted. A key that
+	// nothing was received under may be received again: by a repeated step.
 	Recv(ctx context.Context, k Key, done func(*tensor.Tensor, error))
 }
 
@@ -124,7 +125,9 @@ func (l *Local) Recv(ctx context.Context, k Key, done func(*tensor.Tensor, error
 	m.stop = context.AfterFunc(ctx, func() {
 		l.mu.Lock()
 		done := m.done
-		m.done = nil
+		if done != nil {
+			m.done, m.received = nil, false
+		}
 		l.mu.Unlock()
 		if done != nil {
 			done(nil, fmt.Errorf("exec: receive %v: nobody sent it: %w", k, context.Cause(ctx)))

@@ -14,7 +14,7 @@ import (
 )
 
 // A Step names a run. Random numbers are drawn from its ID and Shard, and the State's seed. With a Requester, a write is applied once for
-// each (Requester, ID, node), however often the step is repeated.
+// each (Requester, ID, node of a graph), however often the step is repeated.
 type Step struct {
 	ID        int64
 	Shard     int
@@ -25,6 +25,7 @@ type Step struct {
 type run struct {
 	state *State
 	step  Step
+	own   *outcome        // where what it writes is noted for who began it; nil: nowhere else than in the State
 	ended <-chan struct{} // closed when the caller gives up; nil: never
 }
 
@@ -46,6 +47,11 @@ func (p *Program) RunInto(ctx context.Context, s *State, feeds, dst []*tensor.Te
 
 // RunStep is RunInto of a named step.
 func (p *Program) RunStep(ctx context.Context, s *State, step Step, feeds, dst []*tensor.Tensor, ready func(i int)) error {
+	return p.runStep(ctx, s, step, nil, feeds, dst, ready)
+}
+
+// runStep is RunStep that also notes in own, unless that is nil, what it wrote.
+func (p *Program) runStep(ctx context.Context, s *State, step Step, own *outcome, feeds, dst []*tensor.Tensor, ready func(i int)) error {
 	if len(dst) != len(p.fetches) {
 		return fmt.Errorf("exec: run: %d results, want %d", len(dst), len(p.fetches))
 	}
@@ -66,10 +72,11 @@ func (p *Program) RunStep(ctx context.Context, s *State, step Step, feeds, dst [
 		return err
 	}
 	defer p.release(x)
+	x.steps.own = own
+	defer x.leave()
 	if err := x.enter(ctx, s, step, feeds, dst, ready); err != nil {
 		return err
 	}
-	defer x.leave()
 	if err = x.exec(ctx); errors.Is(err, errEnded) { // also in a body
 		err = fmt.Errorf("exec: step %d on %s: %w", step.ID, p.o.Device, context.Cause(ctx))
 	}
@@ -108,9 +115,34 @@ func (x *instance) enter(ctx context.Context, s *State, step Step, feeds, dst []
 // leave lets go of what the step held.
 func (x *instance) leave() {
 	x.detach()
-	x.ready = nil
+	x.ready, x.steps.own = nil, nil
+	x.forget()
+}
+
+// forget drops the pointers to memory that is not the instance's own: the caller's, that of received tensors and of Variables. The instance
+// is kept, and would keep that alive as well.
+func (x *instance) forget() {
 	for _, f := range x.feeds {
 		f.p = nil
+	}
+	for i := range x.lands {
+		x.lands[i].out.p = nil
+	}
+	x.follow(x.views)
+	for _, n := range x.p.blocking {
+		for _, s := range x.values[n.seq] {
+			s.p = nil
+		}
+		x.follow(x.later[n])
+	}
+	for _, b := range x.reads {
+		if b.n.op == "Read" {
+			b.out[0].p = nil
+			x.follow(x.later[b.n])
+		}
+	}
+	for _, w := range x.workers {
+		w.sparse.ptr, w.sparse.idx = nil, nil
 	}
 }
 

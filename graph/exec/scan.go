@@ -149,6 +149,7 @@ func (s *scan) run(b *bound) error {
 		}
 		return nil
 	}
+	defer x.forget()
 	x.run, x.ready = b.x.run, nil
 	x.path = append(append(x.path[:0], b.x.path...), b.n.src.ID, 0)
 	for i := range length {

@@ -212,7 +212,7 @@ func (x *instance) attach(s *State) error {
 			v.mu.Unlock()
 			return fmt.Errorf("exec: run: %s (%s): %w", b.n.name(), b.n.op, err)
 		}
-		if v.cur == nil && !x.assigns(b) && !slices.Contains(missing, v.name) {
+		if v.cur == nil && !assigned(b.n, b.n.src.Resources[0]) && !slices.Contains(missing, v.name) {
 			missing = append(missing, v.name)
 		}
 		v.mu.Unlock()
@@ -223,10 +223,10 @@ func (x *instance) attach(s *State) error {
 	return nil
 }
 
-// assigns says whether the step gives b's Variable a value before b reads it.
-func (x *instance) assigns(b *bound) bool {
-	for _, n := range b.n.after {
-		if n.op == "Assign" && n.src.Resources[0] == b.n.src.Resources[0] {
+// assigned says whether the step gives a Variable a value before n reads it: by an Assign, to which others may have added.
+func assigned(n *node, id int) bool {
+	for _, m := range n.after {
+		if m.eff == graph.Write && len(m.src.Resources) > 0 && m.src.Resources[0] == id && (m.op == "Assign" || m.op == "AssignAdd" && assigned(m, id)) {
 			return true
 		}
 	}

@@ -41,6 +41,7 @@ func TestCompileNamesEveryMistake(t *testing.T) {
 		{nil, fetches{out}, nil, []string{`input "x"`, `input "y"`}},
 		{fetches{z, x, x}, fetches{out, z}, nil, []string{"feed 0 (z)", "feed 2 (x) is given twice", "fetch 1 (z)"}},
 		{fetches{x, y}, nil, fetches{send, up}, []string{"Options.Rendezvous", `rule "sgd"`}},
+		{fetches{x, y, send}, fetches{out}, nil, []string{"feed 2 (Send)"}},
 	} {
 		_, err := Compile(g, c.feeds, c.fetches, c.targets, Options{})
 		for _, w := range c.want {

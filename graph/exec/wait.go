@@ -142,26 +142,32 @@ func (x *instance) arrive(n *node, out []*tensor.Tensor) error {
 	return nil
 }
 
-// start begins a continuation, unless an earlier attempt at this step finished it.
+// start begins a continuation, unless an earlier attempt at this step finished it. Where one is under way, it waits for that.
 func (s *stepper) start(i int, n *node) {
 	x := s.x
 	begun := time.Now()
-	var w *doneWrite
-	if o := x.run.outcome(); o != nil {
-		w = o.of(n.src.ID)
-		w.mu.Lock()
-		values, ok := w.values, w.done
-		w.mu.Unlock()
-		if ok {
+	w := x.memory(n)
+	if w != nil {
+		values, done, other := w.take()
+		switch {
+		case done:
 			s.reports <- report{i, values, nil}
+			return
+		case other != nil:
+			go func() {
+				select {
+				case <-other:
+					s.start(i, n)
+				case <-s.ctx.Done():
+					s.reports <- report{i, nil, fmt.Errorf("another attempt at the step waits for it: %w", context.Cause(s.ctx))}
+				}
+			}()
 			return
 		}
 	}
 	done := func(out []*tensor.Tensor, err error) {
-		if err == nil && w != nil {
-			w.mu.Lock()
-			w.done, w.resource, w.values = true, x.resource(n), out
-			w.mu.Unlock()
+		if w != nil {
+			w.end(out, err)
 		}
 		if err == nil && x.p.o.Trace != nil {
 			x.p.o.Trace(TraceEvent{Node: n.name(), Op: n.op, Device: x.p.o.Device, Step: x.run.step.ID, Tiles: 1, Start: begun, Took: time.Since(begun), Bytes: bytesOf(out)})
@@ -255,7 +261,7 @@ func bindAccumApply(b *bound) {
 	var acc *accumulator
 	b.attach = func(s *State) error {
 		acc = s.accumulator(res)
-		return nil
+		return acc.holds(res)
 	}
 	b.size = func() { b.whole(float64(b.in[len(b.in)-1].n) * 12) }
 	b.run = func(_ int, w *worker) {

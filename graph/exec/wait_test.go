@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -90,6 +91,81 @@ func TestRendezvousCase6(t *testing.T) {
 			t.Fatalf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 	})
+}
+
+// TestReceivedAgain: who gave up receiving has received nothing; what is sent afterwards waits for his next attempt.
+func TestReceivedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, k := NewLocal(), Key{Step: 1, Edge: "a"}
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		var got []string
+		note := func(x *tensor.Tensor, err error) { got = append(got, fmt.Sprint(x != nil, err)) }
+		m.Recv(short, k, note)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if err := m.Send(k, tensor.Scalar(1.0)); err != nil {
+			t.Fatal(err)
+		}
+		m.Recv(ctx, k, note)
+		m.Recv(ctx, k, note)
+		want := []string{
+			`false exec: receive "a" of step 1: nobody sent it: context deadline exceeded`, "true <nil>",
+			`false exec: receive "a" of step 1: the key was used before`,
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+// TestRepeatedWhileItWaits: a step that is repeated while its first attempt still waits takes one entry, not two; if the first attempt gives
+// up, the second takes it.
+func TestRepeatedWhileItWaits(t *testing.T) {
+	for _, giveUp := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			b := graph.NewBuilder()
+			q := b.Queue("q", 2, graph.Type{DType: graph.F64})
+			x := b.Input("x", graph.F64)
+			put, taken := q.Enqueue(x), q.Dequeue()[0]
+			g := build(t, b)
+			s := NewState(StateOptions{})
+			take := compile(t, g, nil, fetches{taken}, nil, Options{})
+			first, cancel := context.WithCancel(ctx)
+			defer cancel()
+			got, errs := make([][]*tensor.Tensor, 2), make([]error, 2)
+			for i, c := range []context.Context{first, ctx} {
+				got[i] = make([]*tensor.Tensor, 1)
+				go func() { errs[i] = take.RunStep(c, s, Step{ID: 1, Requester: 9}, nil, got[i], nil) }()
+				synctest.Wait()
+			}
+			if giveUp {
+				cancel()
+				synctest.Wait()
+				if errs[0] == nil {
+					t.Error("no error of who gave up")
+				}
+			}
+			fill := compile(t, g, fetches{x}, nil, fetches{put}, Options{})
+			for _, v := range []float64{5, 7} {
+				if _, err := fill.Run(ctx, s, tensor.Scalar(v)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			synctest.Wait()
+			for i := range got {
+				if i == 0 && giveUp {
+					continue
+				}
+				if errs[i] != nil || tensor.Flat[float64](got[i][0])[0] != 5 {
+					t.Errorf("give up %v: attempt %d: %v, %v; want the first entry", giveUp, i, got[i], errs[i])
+				}
+			}
+			if n := s.QueueLen(q); n != 1 {
+				t.Errorf("give up %v: %d entries are left, want 1", giveUp, n)
+			}
+		})
+	}
 }
 
 // TestAwaitRestsLate: a thread that waits for another's tile keeps its processor for 100 µs, but lets other goroutines run where there are

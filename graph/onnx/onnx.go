@@ -29,7 +29,7 @@ const (
 // Options of Write. Outputs are required; every Variable that they read must have a value.
 type Options struct {
 	Outputs   []graph.Value
-	Names     []string                  // of the outputs; default: those of their nodes
+	Names     []string                  // of the outputs; default: those of their nodes. One that is an input's too gets a number behind it
 	Variables map[string]*tensor.Tensor // by name
 	// Dense names the dense input that replaces the three inputs of a CSR matrix, by the name of the one with its values; default: that
 	// name. Its shape is [rows, columns].
@@ -76,6 +76,11 @@ func (o Options) validate(g *graph.Graph) error {
 	}
 	if len(o.Names) > 0 && len(o.Names) != len(o.Outputs) {
 		errs = append(errs, fmt.Errorf("onnx: %d Names for %d Outputs", len(o.Names), len(o.Outputs)))
+	}
+	for i, name := range o.Names {
+		if slices.Contains(o.Names[:i], name) {
+			errs = append(errs, fmt.Errorf("onnx: two Outputs are named %q", name))
+		}
 	}
 	for i, v := range o.Outputs {
 		if !g.Contains(v) || g.Node(v.Node()).Types == nil {
@@ -126,14 +131,7 @@ func (e *exporter) model() error {
 	if err := e.declare(needed); err != nil {
 		return err
 	}
-	names := make([]string, len(e.o.Outputs)) // before those of nodes: who reads the model finds its outputs by them
-	for i, v := range e.o.Outputs {
-		names[i] = v.String()
-		if len(e.o.Names) > 0 {
-			names[i] = e.o.Names[i]
-		}
-		names[i] = e.claim(names[i])
-	}
+	names := e.outputNames() // before those of nodes: who reads the model finds its outputs by them
 	var errs []error
 	for _, id := range slices.Sorted(maps.Keys(needed)) {
 		if err := e.node(e.g.Node(id)); err != nil {
@@ -147,6 +145,27 @@ func (e *exporter) model() error {
 		e.output(names[i], v, e.names[v])
 	}
 	return nil
+}
+
+// outputNames claims the names of the outputs: first those that are free, so that none is taken by a number behind another.
+func (e *exporter) outputNames() []string {
+	names := slices.Clone(e.o.Names)
+	if len(names) == 0 {
+		for _, v := range e.o.Outputs {
+			names = append(names, v.String())
+		}
+	}
+	var taken []int
+	for i, name := range names {
+		if e.taken[name] {
+			taken = append(taken, i)
+		}
+		e.taken[name] = true
+	}
+	for _, i := range taken {
+		names[i] = e.fresh(names[i])
+	}
+	return names
 }
 
 // output adds a graph output under a name that was claimed.
@@ -202,7 +221,11 @@ func (e *exporter) declare(needed map[int]bool) error {
 	}
 	for _, v := range e.g.Inputs() {
 		if needed[v.Node()] && !e.entries[v] {
-			name := e.claim(e.g.Node(v.Node()).Name)
+			name := e.g.Node(v.Node()).Name
+			if e.taken[name] {
+				return fmt.Errorf("onnx: input %q has the name that Options.Dense gives the input of a sparse product", name)
+			}
+			e.taken[name] = true
 			e.names[v] = name
 			e.input(name, e.g.TypeOf(v))
 		}
@@ -244,7 +267,10 @@ func (e *exporter) dense(n *graph.Node) error {
 	if other := e.o.Dense[name]; other != "" {
 		name = other
 	}
-	name = e.claim(name)
+	if e.taken[name] {
+		return fmt.Errorf("onnx: %s: its input %q has the name of another sparse product's; Options.Dense gives it one", n.Name, name)
+	}
+	e.taken[name] = true
 	e.names[values] = name
 	e.input(name, graph.Type{DType: e.g.TypeOf(values).DType, Shape: graph.Shape{n.Types[0].Shape[0], w.Shape[0]}})
 	return nil

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -230,6 +231,30 @@ func TestReshapeOfNothing(t *testing.T) {
 	}
 }
 
+// TestNamesOfOutputs: an output that is called as an input, of which there are as many as a table has columns, gets a number; no other
+// output loses its name to that.
+func TestNamesOfOutputs(t *testing.T) {
+	b := graph.NewBuilder()
+	x := b.Input("scores", graph.F32, batch)
+	y, z := graph.Exp(x), graph.Neg(x)
+	g, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	if err := onnx.Write(&file, g, onnx.Options{Outputs: []graph.Value{y, z}, Names: []string{"scores", "scores.1"}}); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, f := range get(fields(t, get(fields(t, file.Bytes()), 7)[0].bytes), 12) {
+		names = append(names, string(get(fields(t, f.bytes), 1)[0].bytes))
+	}
+	if want := []string{"scores.2", "scores.1"}; !slices.Equal(names, want) {
+		t.Errorf("outputs %q, want %q", names, want)
+	}
+	checkModel(t, file.Bytes(), names)
+}
+
 func TestRefusals(t *testing.T) {
 	b := graph.NewBuilder()
 	x := b.Input("x", graph.F32, batch)
@@ -258,6 +283,8 @@ func TestRefusals(t *testing.T) {
 	}{
 		{onnx.Options{}, "no Outputs"},
 		{onnx.Options{Outputs: []graph.Value{x}, Names: []string{"a", "b"}}, "2 Names for 1 Outputs"},
+		{onnx.Options{Outputs: []graph.Value{x, x}, Names: []string{"a", "a"}}, `two Outputs are named "a"`},
+		{onnx.Options{Outputs: []graph.Value{product, x}, Dense: map[string]string{"values": "x"}}, `input "x" has the name that Options.Dense gives`},
 		{onnx.Options{Outputs: []graph.Value{read}}, `Variable "v" has no value`},
 		{onnx.Options{Outputs: []graph.Value{read}, Variables: map[string]*tensor.Tensor{"v": nil}}, `Variable "v" has no value`},
 		{onnx.Options{Outputs: []graph.Value{read}, Variables: map[string]*tensor.Tensor{"v": tensor.New(graph.F32, 3)}}, `Variable "v" is f32[2], its value f32[3]`},
