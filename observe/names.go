@@ -169,23 +169,3 @@ func (d Distribution) Metric() Metric {
 func (c Counter) String() string      { return c.Metric().Name }
 func (g Gauge) String() string        { return g.Metric().Name }
 func (d Distribution) String() string { return d.Metric().Name }
-
-// CounterNamed returns the counter of a name.
-func CounterNamed(name string) (Counter, bool) {
-	for c := range Counter(NumCounters) {
-		if c.Metric().Name == name {
-			return c, true
-		}
-	}
-	return 0, false
-}
-
-// GaugeNamed returns the gauge of a name.
-func GaugeNamed(name string) (Gauge, bool) {
-	for g := range Gauge(NumGauges) {
-		if g.Metric().Name == name {
-			return g, true
-		}
-	}
-	return 0, false
-}

@@ -10,6 +10,7 @@ type timer struct {
 	seq   uint64
 	entry int64 // when its entry in the queue comes up; 0: none
 	on    bool
+	rung  bool // it has run out, and its event waits for the machine
 	event protocol.Event
 }
 
@@ -24,6 +25,7 @@ func (w *World) set(n *node, c protocol.SetTimer) {
 		t = &timer{event: protocol.Timer{ID: c.ID}}
 		n.timers[c.ID] = t
 	}
+	t.rung = false // what waits is for before
 	if c.After < 0 {
 		t.on = false
 		return
@@ -58,9 +60,8 @@ func (w *World) rings(s *slot, e entry) bool {
 		t.seq = w.seq
 		return false
 	}
-	t.entry, t.on = 0, false
-	s = &w.slots[e.slot]
-	s.arg = t.event
+	t.entry, t.on, t.rung = 0, false, true
+	s.arg = t
 	return true
 }
 

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -17,9 +18,7 @@ func unaccepted(t *testing.T) (n *Network, from Node, ln *listener, open []net.C
 	t.Helper()
 	n = New(1, Options{}).Network()
 	from = n.Node(protocol.Name{ID: "a"})
-	b := protocol.Name{ID: "b"}
-	ln = &listener{n: n, name: b, node: n.Node(b), conns: make(chan net.Conn, 16), closed: make(chan struct{})}
-	n.listeners[b] = ln
+	ln = n.listen(protocol.Name{ID: "b"})
 	for range cap(ln.conns) {
 		c, err := n.dial(t.Context(), from, ln.Addr().String())
 		if err != nil {
@@ -76,6 +75,56 @@ func TestDialWhileNodesCome(t *testing.T) {
 					t.Errorf("node %d is %d, as the dialer's", i, from)
 				}
 			})
+		}
+		wait.Wait()
+	})
+}
+
+// TestDialWhilePaused: nothing passes to a node that pauses, also over a path that nobody has used before.
+func TestDialWhilePaused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := New(1, Options{}).Network()
+		from := n.Node(protocol.Name{ID: "a"})
+		ln := n.listen(protocol.Name{ID: "b"})
+		defer ln.Close()
+		var wait sync.WaitGroup
+		wait.Go(func() {
+			if err := n.Run(t.Context(), Plan{{For: 50 * time.Millisecond, Kind: Pause, Nodes: []Node{ln.node}}}); err != nil {
+				t.Error(err)
+			}
+		})
+		time.Sleep(time.Millisecond) // the pause has begun
+		begun := time.Now()
+		c, err := n.dial(t.Context(), from, ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begun); took < 49*time.Millisecond {
+			t.Errorf("a node that pauses for 49 ms more was connected to after %v", took)
+		}
+		_ = c.Close()
+		wait.Wait()
+	})
+}
+
+// TestRefusedThroughPartition: that nobody listens any more is not heard through a partition.
+func TestRefusedThroughPartition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := New(1, Options{}).Network()
+		from := n.Node(protocol.Name{ID: "a"})
+		ln := n.listen(protocol.Name{ID: "b"})
+		_ = ln.Close()
+		var wait sync.WaitGroup
+		wait.Go(func() {
+			if err := n.Run(t.Context(), Plan{{For: 50 * time.Millisecond, Kind: Partition, Nodes: []Node{ln.node}}}); err != nil {
+				t.Error(err)
+			}
+		})
+		time.Sleep(time.Millisecond) // the partition has begun
+		begun := time.Now()
+		_, err := n.dial(t.Context(), from, ln.Addr().String())
+		if took := time.Since(begun); !errors.Is(err, protocol.ErrRefused) || took < 49*time.Millisecond {
+			t.Errorf("after %v: %v, want ErrRefused once the partition is over, in 49 ms", took, err)
 		}
 		wait.Wait()
 	})

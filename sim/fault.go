@@ -123,7 +123,7 @@ func (w *World) prepare(f Fault) *running {
 	return r
 }
 
-// grow makes room for nodes that came after the fault: it does not concern them.
+// grow makes room for nodes that came after the plan of the fault: it does not concern them.
 func (r *running) grow(nodes int) {
 	for len(r.in) < nodes {
 		r.in = append(r.in, false)
@@ -140,6 +140,7 @@ func (w *World) begin(r *running) {
 	if r.era != w.era {
 		return
 	}
+	r.grow(len(w.nodes))
 	if w.o.Trace {
 		w.line(-1, "fault "+r.Fault.String())
 	}

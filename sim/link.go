@@ -226,10 +226,11 @@ func (w *World) refuse(n *node, l *link, name protocol.Name) {
 	l.refusing = true
 	gen := n.gen
 	w.push(w.now+2*l.delay, slot{what: funcEvent, arg: func() {
-		l.refusing = false
-		if n.gen == gen && n.up {
-			w.tell(n, name, protocol.ErrRefused, w.now)
+		if n.gen != gen {
+			return // it went down: see closeLinks
 		}
+		l.refusing = false
+		w.tell(n, name, protocol.ErrRefused, w.now)
 	}})
 }
 
@@ -314,6 +315,7 @@ func (w *World) closeLinks(n *node) {
 		if ba == nil || ba.base.Datagram || int32(i) == n.index {
 			continue
 		}
+		ba.refusing = false // what is on its way was for the machine that ended
 		ab := w.link(int32(i), n.index)
 		if !ab.used && !ba.used {
 			continue

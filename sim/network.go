@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -35,12 +36,13 @@ import (
 // The order in which the goroutines run is the scheduler's: this layer finds lost wake-ups, leaks and deadlines, and repeats no run.
 type Network struct {
 	w *World
-	// Crashed, if set before Run, is called when a Crash, Wipe or Vanish of the node begins (up false) and ends.
+	// Crashed, if set before Run, is called when Crash, Wipe or Vanish take the node down (up false), and when the last of them has ended.
 	Crashed func(n Node, up bool)
 
 	mu        sync.Mutex // guards the World too
 	changed   chan struct{}
 	listeners map[protocol.Name]*listener
+	at        map[string]Node // by address: whose it is, whether or not anybody listens there
 	conns     map[*pipe]struct{}
 	begun     time.Time
 	down      map[Node]bool
@@ -50,8 +52,8 @@ type Network struct {
 func (w *World) Network() *Network {
 	if w.net == nil {
 		w.net = &Network{
-			w: w, changed: make(chan struct{}), listeners: map[protocol.Name]*listener{}, conns: map[*pipe]struct{}{}, begun: time.Now(),
-			down: map[Node]bool{},
+			w: w, changed: make(chan struct{}), listeners: map[protocol.Name]*listener{}, at: map[string]Node{},
+			conns: map[*pipe]struct{}{}, begun: time.Now(), down: map[Node]bool{},
 		}
 	}
 	return w.net
@@ -71,10 +73,7 @@ func (n *Network) node(name protocol.Name) Node {
 	}
 	i := int32(len(n.w.nodes))
 	n.w.byName[name] = i
-	n.w.nodes = append(n.w.nodes, &node{index: i, name: name, up: true, slow: one})
-	for _, r := range n.w.active {
-		r.grow(len(n.w.nodes))
-	}
+	n.w.enter(&node{index: i, name: name, up: true, slow: one})
 	return Node(i)
 }
 
@@ -87,8 +86,7 @@ func (n *Network) Open(ctx context.Context, self protocol.Name, o transport.Opti
 		n.mu.Unlock()
 		return nil, fmt.Errorf("sim: open %v: it is open already", self)
 	}
-	ln := &listener{n: n, name: self, node: n.node(self), conns: make(chan net.Conn, 16), closed: make(chan struct{})}
-	n.listeners[self] = ln
+	ln := n.listen(self)
 	n.mu.Unlock()
 	port, err := transport.Conns{
 		Listener: ln, Addr: scheme + self.String(),
@@ -106,18 +104,29 @@ func (n *Network) Open(ctx context.Context, self protocol.Name, o transport.Opti
 	return port, err
 }
 
-// dial connects after a round trip; while the path is blocked, it waits.
-func (n *Network) dial(ctx context.Context, from Node, addr string) (net.Conn, error) {
-	n.mu.Lock()
-	var ln *listener
-	for name, l := range n.listeners {
-		if scheme+name.String() == addr {
-			ln = l
+// listen lets others connect to a name. n.mu is held.
+func (n *Network) listen(self protocol.Name) *listener {
+	ln := &listener{n: n, name: self, node: n.node(self), conns: make(chan net.Conn, 16), closed: make(chan struct{})}
+	n.listeners[self], n.at[ln.Addr().String()] = ln, ln.node
+	return ln
+}
+
+// listening returns who listens at an address; nil: nobody. n.mu is held.
+func (n *Network) listening(addr string) *listener {
+	for _, ln := range n.listeners {
+		if ln.Addr().String() == addr {
+			return ln
 		}
 	}
+	return nil
+}
+
+// dial connects after a round trip; while the path is blocked, it waits, also to be told that nobody listens.
+func (n *Network) dial(ctx context.Context, from Node, addr string) (net.Conn, error) {
+	n.mu.Lock()
 	trip := 2 * int64(n.w.o.Link.Delay)
-	if ln != nil {
-		there, back := n.w.link(int32(from), int32(ln.node)), n.w.link(int32(ln.node), int32(from))
+	if to, ok := n.at[addr]; ok {
+		there, back := n.link(from, to), n.link(to, from)
 		trip = there.delay + back.delay
 		for there.blocked || back.blocked || there.clogged || back.clogged {
 			changed := n.changed
@@ -135,7 +144,8 @@ func (n *Network) dial(ctx context.Context, from Node, addr string) (net.Conn, e
 		return nil, fmt.Errorf("sim: connect to %s: %w", addr, err)
 	}
 	n.mu.Lock()
-	if ln == nil || n.listeners[ln.name] != ln || n.down[ln.node] || n.down[from] {
+	ln := n.listening(addr)
+	if ln == nil || n.down[ln.node] || n.down[from] {
 		n.mu.Unlock()
 		return nil, fmt.Errorf("sim: connect to %s: %w", addr, protocol.ErrRefused)
 	}
@@ -221,11 +231,12 @@ func (n *Network) Heal() {
 
 func (n *Network) begin(r *running) {
 	n.mu.Lock()
+	r.grow(len(n.w.nodes))
 	n.w.active = append(n.w.active, r)
 	n.mu.Unlock()
 	switch r.Kind {
 	case Crash, Wipe, Vanish:
-		n.crash(r, false)
+		n.crash(r)
 	case Reset:
 		n.mu.Lock()
 		for p := range n.conns {
@@ -240,35 +251,38 @@ func (n *Network) begin(r *running) {
 
 func (n *Network) end(r *running) {
 	n.mu.Lock()
-	for i, x := range n.w.active {
-		if x == r {
-			n.w.active = append(n.w.active[:i:i], n.w.active[i+1:]...)
-			break
-		}
+	i := slices.Index(n.w.active, r)
+	if i >= 0 {
+		n.w.active = slices.Concat(n.w.active[:i], n.w.active[i+1:])
 	}
 	n.mu.Unlock()
+	if i < 0 {
+		return // Heal has ended it
+	}
 	if r.Kind <= Vanish {
-		n.crash(r, true)
+		n.crash(r)
 	}
 	n.apply()
 }
 
-// crash takes the fault's nodes off the network, or back on it.
-func (n *Network) crash(r *running, up bool) {
+// crash takes the nodes of a fault that has begun off the network, and those of one that has ended back on it, unless another keeps them off.
+func (n *Network) crash(r *running) {
 	for _, node := range r.Nodes {
 		if node == Meta {
 			continue
 		}
 		n.mu.Lock()
-		n.down[node] = !up
+		down := slices.ContainsFunc(n.w.active, func(x *running) bool { return x.Kind <= Vanish && slices.Contains(x.Nodes, node) })
+		changes := n.down[node] != down
+		n.down[node] = down
 		for p := range n.conns {
-			if !up && (p.link.from == int32(node) || p.link.to == int32(node)) {
+			if down && (p.link.from == int32(node) || p.link.to == int32(node)) {
 				p.breaks(io.ErrUnexpectedEOF)
 			}
 		}
 		n.mu.Unlock()
-		if n.Crashed != nil {
-			n.Crashed(node, up)
+		if changes && n.Crashed != nil {
+			n.Crashed(node, !down)
 		}
 	}
 }
@@ -286,7 +300,7 @@ func (n *Network) apply() {
 		for _, l := range node.links {
 			if l != nil {
 				n.w.effect(l)
-				l.clogged = l.clogged || n.w.nodes[l.from].paused || n.w.nodes[l.to].paused
+				n.hold(l)
 			}
 		}
 	}
@@ -297,9 +311,21 @@ func (n *Network) apply() {
 	}
 }
 
+// link returns the one from a node to another, which may be new.
+func (n *Network) link(from, to Node) *link {
+	l := n.w.link(int32(from), int32(to))
+	n.hold(l)
+	return l
+}
+
+// hold clogs a link of a node that pauses: what the World does to nodes is done to their links here.
+func (n *Network) hold(l *link) {
+	l.clogged = l.clogged || n.w.nodes[l.from].paused || n.w.nodes[l.to].paused
+}
+
 // pipe opens one direction of a connection.
 func (n *Network) pipe(from, to Node) *pipe {
-	p := &pipe{n: n, link: n.w.link(int32(from), int32(to)), wake: make(chan struct{})}
+	p := &pipe{n: n, link: n.link(from, to), wake: make(chan struct{})}
 	p.key = draw.Mix(p.link.key + p.link.frames)
 	p.link.frames++
 	n.conns[p] = struct{}{}

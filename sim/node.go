@@ -99,9 +99,20 @@ func (w *World) Add(name protocol.Name, h Host, boot func(Disk) protocol.Machine
 	n.rate = fixed(1 + h.Skew)
 	n.disk.limit = h.DiskBytes
 	w.byName[key] = n.index
-	w.nodes = append(w.nodes, n)
+	w.enter(n)
 	w.push(w.now, slot{what: bootEvent, node: n.index})
 	return Node(n.index)
+}
+
+// enter adds a node. What is in force, and what Heal has spared, does not concern it.
+func (w *World) enter(n *node) {
+	w.nodes = append(w.nodes, n)
+	for _, r := range w.active {
+		r.grow(len(w.nodes))
+	}
+	if w.core != nil {
+		w.core = append(w.core, false)
+	}
 }
 
 // clock is what n's machine reads now.
@@ -135,15 +146,18 @@ func (w *World) crash(n *node, silent bool) {
 	n.silent = silent
 	n.gen++
 	n.machine = nil
+	calls := n.calls
+	n.calls = nil
 	for _, i := range n.held {
+		if c, ok := w.slots[i].arg.(*call); ok && c.done != nil {
+			calls = append(calls, pending{done: c.done})
+		}
 		w.release(i)
 	}
 	n.held = n.held[:0]
 	n.disk.crash(w, n)
 	w.store.forget(n.index)
 	w.closeLinks(n)
-	calls := n.calls
-	n.calls = nil
 	for _, c := range calls {
 		c.done(nil, ErrDown)
 	}
@@ -243,17 +257,14 @@ func (w *World) wake(n *node) {
 
 func (w *World) woken(n *node) {
 	n.waking = false
-	taken := 0
-	for taken < len(n.held) && n.up && !n.paused && n.busy <= w.now && w.bad == nil {
-		i := n.held[taken]
-		taken++
-		gen := n.gen
+	for len(n.held) > 0 && n.up && !n.paused && n.busy <= w.now && w.bad == nil {
+		i, gen := n.held[0], n.gen
+		n.held = n.held[1:] // before it is handled: a crash gives back what is still held
 		w.deliver(n, i)
 		if n.gen != gen {
 			return // it went down, and what it held with it
 		}
 	}
-	n.held = n.held[:copy(n.held, n.held[taken:])]
 	w.wake(n)
 }
 
@@ -267,7 +278,13 @@ func (w *World) deliver(n *node, i int32) {
 		from.Incarnation = s.id
 		ev = protocol.Message{From: from, Body: s.body}
 	case timerEvent:
-		ev = s.arg.(protocol.Event)
+		t := s.arg.(*timer)
+		if !t.rung { // it was stopped, or set anew, while this waited
+			w.release(i)
+			return
+		}
+		t.rung = false
+		ev = t.event
 	case callEvent:
 		c := s.arg.(*call)
 		n.lastCall++

@@ -2,8 +2,10 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -59,4 +61,32 @@ func TestLifeOfTheNext(t *testing.T) {
 		t.Errorf("the next port has lost its life: %v", err)
 	}
 	must(next.Close())
+}
+
+// TestLifeHasRoom: however many peers came and went, there is room for the next one, who hears of the end.
+func TestLifeHasRoom(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.life")
+	l, err := openLife(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last net.Conn
+	for i := range 2*lifeBacklog + 1 {
+		if last, err = net.Dial("unix", path); err != nil {
+			t.Fatalf("peer %d finds no room: %v", i, err)
+		}
+		if i < 2*lifeBacklog {
+			_ = last.Close()
+		}
+		l.news <- struct{}{} // when it has room, all but the last two peers were seen
+	}
+	defer last.Close()
+	l.news <- struct{}{}
+	if err := errors.Join(l.leave(), l.Close()); err != nil {
+		t.Error(err)
+	}
+	_ = last.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := last.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("who is connected hears nothing of the end: %v", err)
+	}
 }

@@ -7,12 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 )
 
-// A life is a socket at which a process listens and never answers: who is connected hears of the process's death, at once.
+// A life is a socket at which a process listens and never says a word: who is connected hears of the process's death, at once.
 //
 // The kernel takes a killed process down thread by thread, and closes the files that all threads share after it has given back the
 // memory: 1 ms after the kill where little is in use, 7 ms with 64 MiB, 60 ms with 512 MiB. So this socket belongs to a thread that
@@ -20,13 +21,14 @@ import (
 // last to go are they as late as all others.
 type life struct {
 	path  string
+	news  chan struct{} // peers may have come and gone; has room for one
 	over  chan struct{} // closed: the thread is to end
 	ended chan struct{}
 }
 
 // openLife listens at path. What a dead process left there is replaced.
 func openLife(path string) (*life, error) {
-	l := &life{path, make(chan struct{}), make(chan struct{})}
+	l := &life{path, make(chan struct{}, 1), make(chan struct{}), make(chan struct{})}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -52,9 +54,51 @@ func (l *life) hold(ready chan<- error, locked chan<- struct{}) {
 	defer close(l.ended)
 	fd, err := l.listen()
 	ready <- err
-	if err == nil {
-		<-l.over
-		_ = unix.Close(fd) // the thread ends anyway
+	if err != nil {
+		return
+	}
+	var peers []unix.PollFd
+	for {
+		select {
+		case <-l.news:
+			peers = meet(fd, peers)
+		case <-l.over:
+			_ = unix.Close(fd) // the thread ends anyway
+			for _, p := range peers {
+				_ = unix.Close(int(p.Fd))
+			}
+			return
+		}
+	}
+}
+
+// meet accepts who has connected since, and closes what is left of those who are gone. One that nobody accepts takes its place in the queue
+// for ever, also when it is gone: of a port that lives long, and whose peers come and go, the later ones would find no room.
+func meet(fd int, peers []unix.PollFd) []unix.PollFd {
+	for {
+		peer, _, err := unix.Accept4(fd, unix.SOCK_CLOEXEC)
+		if err != nil {
+			break // that is all; or there are no more files, and it stays in the queue
+		}
+		peers = append(peers, unix.PollFd{Fd: int32(peer)})
+	}
+	if _, err := unix.Poll(peers, 0); err != nil {
+		return peers // interrupted: the next time
+	}
+	return slices.DeleteFunc(peers, func(p unix.PollFd) bool {
+		gone := p.Revents != 0
+		if gone {
+			_ = unix.Close(int(p.Fd))
+		}
+		return gone
+	})
+}
+
+// tend has the thread see who has come and gone.
+func (l *life) tend() {
+	select {
+	case l.news <- struct{}{}:
+	default: // it will
 	}
 }
 
@@ -63,7 +107,7 @@ func (l *life) listen() (int, error) {
 	if err := ownFiles(); err != nil {
 		return -1, err
 	}
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err == nil {
 		err = unix.Bind(fd, &unix.SockaddrUnix{Name: l.path})
 	}
@@ -106,7 +150,7 @@ func ownFiles() error {
 	return nil
 }
 
-const lifeBacklog = 4096 // of peers; the system may allow fewer, and who finds no room does without
+const lifeBacklog = 4096 // of peers that come at once; the system may allow fewer, and who finds no room does without
 
 // leave gives the path up, before the port gives up its name: from then on it is the next one's. Who is connected stays so.
 func (l *life) leave() error { return os.Remove(l.path) }

@@ -104,6 +104,9 @@ func (pr *peer) establish(h *hello, inbound bool, id [16]byte, ctl, dat [2]net.C
 	if life != nil {
 		p.wg.Go(l.attend)
 	}
+	if p.carrier.life != nil {
+		p.carrier.life.tend()
+	}
 	p.o.Log.Debug("transport: link", "peer", pr.name.String(), "inbound", inbound)
 	return nil
 }
