@@ -171,6 +171,8 @@ func (b *Batch) Validate() error {
 			}
 			if err := checkPtr(in.Ptr, b.Rows, elements); err != nil {
 				fail("input %q: %w", in.Name, err)
+			} else if in.Index != nil && in.Values != nil && len(in.Values) != elements*n {
+				fail("input %q: %d elements of shape %v want %d values, found %d", in.Name, elements, in.Shape, elements*n, len(in.Values))
 			}
 		default:
 			fail("input %q: unknown %v", in.Name, in.Form)

@@ -75,6 +75,7 @@ func TestValidateNamesWhatIsWrong(t *testing.T) {
 		{func(b *trivium.Batch) { b.Inputs[1].Ptr = []int64{0, 2, 1, 4} }, "row 1 ends at 1, before its start at 2"},
 		{func(b *trivium.Batch) { b.Inputs[2].Ptr = []int64{0, 1, 3, 9} }, "are outside the 3 entries"},
 		{func(b *trivium.Batch) { b.Inputs[2].Ptr = nil }, "0 offsets for 3 rows, want 4"},
+		{func(b *trivium.Batch) { b.Inputs[2].Values = []float32{1, 2} }, `input "r": 3 elements of shape [] want 3 values, found 2`},
 		{func(b *trivium.Batch) { b.Inputs[0].Form = 9 }, "unknown form(9)"},
 		{func(b *trivium.Batch) { b.Labels.Class = []int32{0, 2, 1} }, "labels: row 1: class 2 is outside 0 to 1"},
 		{func(b *trivium.Batch) { b.Labels.Kind = trivium.Real }, "0 real labels for 3 rows"},

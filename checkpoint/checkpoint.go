@@ -9,7 +9,7 @@
 //	name, err := checkpoint.Save(ctx, store, c)
 //	c, err := checkpoint.Latest(ctx, store)
 //	err = c.Fits(model.Layout())
-//	err = checkpoint.Prune(ctx, store, 3, best)
+//	err = checkpoint.Delete(ctx, store, name)
 package checkpoint
 
 import (
@@ -156,7 +156,7 @@ func save(ctx context.Context, s blob.Store, name string, c *Checkpoint) (err er
 	}
 	written := []string{claim}
 	defer func() {
-		for _, key := range written {
+		for _, key := range slices.Backward(written) { // the claim last: until then nobody else writes under this name
 			if e := s.Delete(context.WithoutCancel(ctx), key); e != nil && err != nil {
 				err = errors.Join(err, e)
 			}
@@ -199,6 +199,9 @@ func save(ctx context.Context, s blob.Store, name string, c *Checkpoint) (err er
 		return err
 	}
 	if err := s.PutIfAbsent(ctx, name+"/"+manifestName, bytes.NewReader(p)); err != nil {
+		if !errors.Is(err, fs.ErrExist) { // where an answer was lost it may be there all the same
+			written = append(written, name+"/"+manifestName)
+		}
 		return err
 	}
 	written = written[:1] // the rest is no garbage now
@@ -368,21 +371,6 @@ func Delete(ctx context.Context, s blob.Store, name string) error {
 	var errs []error
 	for _, file := range []string{manifestName, paramsName, optimizerName, codecsName} {
 		errs = append(errs, s.Delete(ctx, name+"/"+file))
-	}
-	return errors.Join(errs...)
-}
-
-// Prune deletes all checkpoints but the last keep and those named.
-func Prune(ctx context.Context, s blob.Store, keep int, named ...string) error {
-	names, err := List(ctx, s)
-	if err != nil {
-		return fmt.Errorf("checkpoint: prune: %w", err)
-	}
-	var errs []error
-	for i, name := range names {
-		if i < len(names)-keep && !slices.Contains(named, name) {
-			errs = append(errs, Delete(ctx, s, name))
-		}
 	}
 	return errors.Join(errs...)
 }

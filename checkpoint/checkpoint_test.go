@@ -315,14 +315,16 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-func TestPrune(t *testing.T) {
+func TestDelete(t *testing.T) {
 	s, c := blob.Dir(t.TempDir()), example(t)
 	for _, step := range []int64{5, 1, 3, 2, 4, 10} {
 		c.Progress.Step = step
 		save(t, s, c)
 	}
-	if err := checkpoint.Prune(ctx, s, 2, "step-000000000002"); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"step-000000000001", "step-000000000004", "step-000000000003"} {
+		if err := checkpoint.Delete(ctx, s, name); err != nil {
+			t.Fatal(err)
+		}
 	}
 	names, err := checkpoint.List(ctx, s)
 	if want := []string{"step-000000000002", "step-000000000005", "step-000000000010"}; err != nil || !slices.Equal(names, want) {

@@ -109,7 +109,7 @@ func load(ctx context.Context, s blob.Store, name string) (*Checkpoint, error) {
 		}
 		switch f.Name {
 		case paramsName:
-			err = fill(c.Params, "", tensors)
+			err = fill(c.Params, "", named(tensors))
 		case optimizerName:
 			c.Optimizer, err = restore(layout, m.OptimizerIDs, tensors)
 		case codecsName:
@@ -186,8 +186,7 @@ func named(tensors []Tensor) map[string]*Tensor {
 }
 
 // fill copies tensors, by name after prefix, into p, all of whose tensors (less buffers, behind a prefix) have to be there.
-func fill(p trivium.Params, prefix string, tensors []Tensor) error {
-	byName := named(tensors)
+func fill(p trivium.Params, prefix string, byName map[string]*Tensor) error {
 	for i := range p.Layout.Tensors() {
 		spec := p.Layout.Spec(i)
 		if spec.Tie != "" || spec.Buffer && prefix != "" {
@@ -210,28 +209,28 @@ func restore(l *trivium.Layout, names []string, tensors []Tensor) (*OptimizerSta
 	if len(names) > 1+2*1000 { // L-BFGS with the longest history
 		return nil, fmt.Errorf("%d state vectors", len(names))
 	}
+	byName := named(tensors)
 	for _, name := range names {
 		slot := trivium.NewParams(l)
-		if err := fill(slot, name+"/", tensors); err != nil {
+		if err := fill(slot, name+"/", byName); err != nil {
 			return nil, err
 		}
 		o.Slots = append(o.Slots, slot.Flat)
 	}
-	for _, t := range tensors {
-		for i := range l.Tensors() {
-			if t.Name != rowSteps+"/"+l.Spec(i).Name || t.DType != "I64" {
-				continue
+	for i := range l.Tensors() {
+		t, ok := byName[rowSteps+"/"+l.Spec(i).Name]
+		if !ok || t.DType != "I64" {
+			continue
+		}
+		if len(t.Int64) != l.Rows(i) {
+			return nil, fmt.Errorf("tensor %q: want %d rows, found %d", t.Name, l.Rows(i), len(t.Int64))
+		}
+		o.RowSteps[i] = make([]uint32, len(t.Int64))
+		for r, n := range t.Int64 {
+			if n < 0 || n > math.MaxUint32 {
+				return nil, fmt.Errorf("tensor %q: row %d has %d updates", t.Name, r, n)
 			}
-			if len(t.Int64) != l.Rows(i) {
-				return nil, fmt.Errorf("tensor %q: want %d rows, found %d", t.Name, l.Rows(i), len(t.Int64))
-			}
-			o.RowSteps[i] = make([]uint32, len(t.Int64))
-			for r, n := range t.Int64 {
-				if n < 0 || n > math.MaxUint32 {
-					return nil, fmt.Errorf("tensor %q: row %d has %d updates", t.Name, r, n)
-				}
-				o.RowSteps[i][r] = uint32(n)
-			}
+			o.RowSteps[i][r] = uint32(n)
 		}
 	}
 	return o, nil

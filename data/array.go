@@ -153,8 +153,10 @@ type arrayFile struct {
 	crc    uint32
 }
 
-// chunkRows is how many rows are converted at a time: about 1 MB of images.
-const chunkRows = 256
+// chunk is how many rows are converted at a time, by one thread: a piece of numbers, and one row of those that are larger.
+func (a *array) chunk() int64 {
+	return max(1, min(256, pieceBytes/(4*int64(a.rowLen()))))
+}
 
 func newArrayFile(x, y *array) (*arrayFile, error) {
 	a := &arrayFile{x: x, y: y}
@@ -294,7 +296,7 @@ func (a *arrayFile) dataset(ctx context.Context, t *Transform, budget int64) (Da
 			return a.x.readInto(x[from*int64(n):to*int64(n)], from, to, t.Divisor, stop)
 		}
 	}
-	if err := parallel(ctx, a.x.rows, chunkRows, read); err != nil {
+	if err := parallel(ctx, a.x.rows, a.x.chunk(), read); err != nil {
 		return nil, nil, err
 	}
 	if a.y != nil {
@@ -310,7 +312,7 @@ func (a *arrayFile) verify(ctx context.Context) error {
 	if a.x.elem.name[0] != 'f' {
 		return nil
 	}
-	return parallel(ctx, a.x.rows, chunkRows, func(from, to int64) error {
+	return parallel(ctx, a.x.rows, a.x.chunk(), func(from, to int64) error {
 		return a.x.readInto(make([]float32, (to-from)*int64(a.x.rowLen())), from, to, 1, stop)
 	})
 }

@@ -159,11 +159,13 @@ func TestBadInput(t *testing.T) {
 		"only blank":     {files: files{"a.libsvm": []byte("\n\n# nothing\n")}, want: []string{"a.libsvm", "no rows"}},
 		"gzip cut":       {files: files{"raw:a.csv.gz": zipped[:len(zipped)-9]}, want: []string{"a.csv.gz", "offset", "corrupt or cut off"}},
 		"gzip flipped":   {files: files{"raw:a.csv.gz": flip(zipped, len(zipped)-6)}, want: []string{"a.csv.gz", "corrupt"}},
+		"gzip junk":      {files: files{"raw:a.csv.gz": append(append(bytes.Clone(zipped), 0, 0), "junk and more"...)}, want: []string{"a.csv.gz", "offset 24", "corrupt"}},
 		"no gzip":        {files: files{"raw:a.csv.gz": []byte("label,a\n0,1\n")}, want: []string{"a.csv.gz", "offset 0", "not gzip", "1f 8b"}},
 		"no format":      {files: files{"a.xyz": []byte("hello world\n")}, d: trivium.Data{Train: "a.xyz"}, want: []string{"no data file"}},
 		"wrong format":   {files: text("a.csv", "label,a", "0,1"), d: trivium.Data{Format: "libsvm"}, want: []string{"no data file"}},
 		"several":        {files: files{"a.csv": []byte("x"), "b.csv": []byte("x")}, want: []string{"2 files could be the data: a.csv, b.csv"}},
 		"two for test":   {files: files{"test.csv": []byte("x"), "test.csv.gz": []byte("x")}, want: []string{"could both be for test"}},
+		"nothing to fit": {files: files{"valid.csv": []byte("x"), "test.csv": []byte("x")}, want: []string{"valid.csv and test.csv are there, and no file to train on"}},
 		"empty folder":   {files: files{}, want: []string{"no data file is in this folder"}},
 		"binary as text": {files: files{"a.csv": append([]byte("label,a\n0,1\n"), bytes.Repeat([]byte{0}, 100)...)}, want: []string{"a.csv", "line 3"}},
 	} {

@@ -70,8 +70,11 @@ func (s *summer) batch(b *trivium.Batch) {
 	}
 	s.int32s(b.Labels.Class)
 	s.float32s(b.Labels.Real)
-	for _, p := range b.Labels.Ptr {
-		s.int64s(p - b.Labels.Ptr[0])
+	if ptr := b.Labels.Ptr; ptr != nil {
+		for _, p := range ptr {
+			s.int64s(p - ptr[0])
+		}
+		s.int32s(b.Labels.Index[ptr[0]:ptr[b.Rows]])
 	}
 	s.float32s(b.Weights)
 }

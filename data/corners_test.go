@@ -50,6 +50,25 @@ func TestGoodInput(t *testing.T) {
 	}
 }
 
+// TestGzipPadding: a gzip file may have several members, and zeros behind them, fewer than a header and more.
+func TestGzipPadding(t *testing.T) {
+	head, rest := gz([]byte("label,a\n0,1\n1,2\n")), gz([]byte("0,3\n1,4\n"))
+	for _, zeros := range []int{0, 1, 9, 10, 512, 3 << 20} {
+		padded := slices.Concat(head, rest, make([]byte, zeros))
+		s, err := openText(t, "a.csv.gz", string(padded), trivium.Data{Train: ":"}, Options{})
+		if err != nil {
+			t.Errorf("%d zeros: %v", zeros, err)
+			continue
+		}
+		if got := read(t, s.Train).Inputs[0].Values; !slices.Equal(got, []float32{1, 2, 3, 4}) {
+			t.Errorf("%d zeros: rows %v", zeros, got)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestFirstLine: where the first line ends does not depend on what is quoted after it.
 func TestFirstLine(t *testing.T) {
 	for text, want := range map[string]bool{"a,b\n0,\"x\n": true, "a,\"b\n": false, "a,\"b\nc\"\n0": true, "a,b": false, "a,\"\"\"\n\"\n": true} {
@@ -173,6 +192,28 @@ func TestClassWeightsOnce(t *testing.T) {
 		}
 		if want := []float32{1, 3, 1, 3, 1, 3}[:to]; !slices.Equal(b.Weights, want) {
 			t.Errorf("weights %v, want %v", b.Weights, want)
+		}
+	}
+}
+
+// TestClassWithComma: the comma of a class's name is written as in a list of columns.
+func TestClassWithComma(t *testing.T) {
+	const text = "label,a\n\"Paris, France\",1\nRome,2\n"
+	s, err := openText(t, "a.csv", text, trivium.Data{ClassWeight: `Rome=2,Paris\, France=3`, Train: ":"}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if got := read(t, s.Train).Weights; !slices.Equal(got, []float32{3, 2}) {
+		t.Errorf("the rows weigh %v, want 3 and 2", got)
+	}
+	for text, want := range map[string]string{
+		`Rome=2,Paris, France=3`: "want balanced or name=weight",
+		`France=3`:               `there is no class "France"; the classes are Paris, France, Rome; the comma of a name is \,`,
+		`Rome=2\`:                `class "Rome": want a weight of 0 or more, found "2\\"`,
+	} {
+		if _, err := classWeights(text, s.Schema().Labels.Names, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
 }

@@ -129,13 +129,12 @@ func (d *Description) balance(set *labelSet, f fitting, at func(error, int64) er
 	if spec.Kind != trivium.Class {
 		return
 	}
-	for i, name := range spec.Names {
-		d.Balance = append(d.Balance, ClassCount{Name: name})
-		for v, c := range set.seen {
-			if labelName(v) == name {
-				d.Balance[i].Rows = c.rows
-			}
-		}
+	rows := make(map[string]int64, len(set.seen))
+	for v, c := range set.seen {
+		rows[labelName(v)] = c.rows
+	}
+	for _, name := range spec.Names {
+		d.Balance = append(d.Balance, ClassCount{name, rows[name]})
 	}
 }
 
@@ -221,7 +220,7 @@ func (a *arrayFile) describe(ctx context.Context, d *Description, f fitting) err
 		defer mu.Unlock()
 		return d.problem(e)
 	}
-	err := parallel(ctx, a.x.rows, chunkRows, func(from, to int64) error {
+	err := parallel(ctx, a.x.rows, a.x.chunk(), func(from, to int64) error {
 		x := make([]float32, (to-from)*int64(a.x.rowLen()))
 		if err := a.x.readInto(x, from, to, 1, report); err != nil {
 			return err

@@ -70,23 +70,42 @@ func newFile(name string, r io.ReaderAt, size int64, close func() error) (*file,
 }
 
 func gunzip(name string, r io.Reader) (*file, error) {
-	corrupt := func(at int64, err error) *Error {
-		return faultAt(name, at, "the gzip data is corrupt or cut off after this many decompressed bytes: %v", err)
-	}
-	z, err := gzip.NewReader(bufio.NewReaderSize(r, 1<<20))
-	if err != nil {
-		return nil, corrupt(0, err)
-	}
 	out := newSpool(name)
-	n, err := io.Copy(out, gzipReader{z})
+	err := gunzipMembers(out, bufio.NewReaderSize(r, 1<<20))
 	var bad gzipError
 	if errors.As(err, &bad) {
-		err = corrupt(n, bad.error)
+		err = faultAt(name, out.n, "the gzip data is corrupt or cut off after this many decompressed bytes: %v", bad.error)
 	}
 	if err != nil {
 		return nil, errors.Join(err, out.discard())
 	}
 	return out.file(), nil
+}
+
+// gunzipMembers writes what the members of a gzip file hold, one after another. Zeros behind a member are passed over, as gzip(1) does:
+// tapes, and what copies whole blocks, fill the last one with them.
+func gunzipMembers(w io.Writer, r *bufio.Reader) error {
+	z, err := gzip.NewReader(r)
+	for err == nil {
+		z.Multistream(false) // else it takes zeros for a member
+		if _, err := io.Copy(w, gzipReader{z}); err != nil {
+			return err
+		}
+		var next byte
+		for err == nil && next == 0 {
+			next, err = r.ReadByte()
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err == nil {
+			err = r.UnreadByte()
+		}
+		if err == nil {
+			err = z.Reset(r)
+		}
+	}
+	return gzipError{err}
 }
 
 // gzipReader marks the errors of reading, to tell them from those of writing.

@@ -9,7 +9,7 @@ import (
 
 // A jsonFile reads JSON lines: one object a line. Its fields are those of the first sampleRows rows; one that a row lacks is missing
 // there. A field holds a number, a text, true, false or null, or an array of as many numbers in every line, which become the columns
-// name.0, name.1, ….
+// name.0, name.1, …. One that holds more than that where it first occurs can be dropped.
 type jsonFile struct {
 	x       *lineIndex
 	fields  []jsonField
@@ -24,6 +24,7 @@ type jsonField struct {
 	column int   // the first
 	length int   // of an array; −1: a scalar
 	null   bool  // it has no value yet that tells what it is
+	other  bool  // it holds objects, or arrays of more than scalars
 }
 
 type jsonBuffer struct {
@@ -73,17 +74,25 @@ func (j *jsonFile) learn(line []byte, number int64) *Error {
 	s := jsonScanner{p: line}
 	return s.object(&buf, func(name []byte) *Error {
 		f := jsonField{name: string(name), line: number, length: -1}
-		if s.peek() == '[' {
+		switch at := s.p; s.peek() {
+		case '{':
+			f.other = true
+		case '[':
 			f.length = 0
 			if bad := s.array(&buf, func(int, jsonValue) *Error { f.length++; return nil }); bad != nil {
-				return bad
+				s.p, f.other, f.length = at, true, -1
 			}
-		} else {
+		default:
 			v, bad := s.value(&buf)
 			if bad != nil {
 				return bad
 			}
 			f.null = v.kind == jsonNull
+		}
+		if f.other {
+			if bad := s.skip(); bad != nil {
+				return bad
+			}
 		}
 		at, known := j.index[f.name]
 		switch {
@@ -169,6 +178,8 @@ func (j *jsonFile) decode(p *plan, dst *rawRows, from, to int64, bad func(*Error
 		e := j.row(buf, line, func(column int, v jsonValue) *Error {
 			var e *Error
 			switch {
+			case v.kind == jsonOther:
+				e = j.notRead(p, column, r.line)
 			case v.kind == jsonNull:
 				e = p.putMissing(dst, row, column)
 			case v.kind == jsonBool && p.takesNumber(column):
@@ -194,6 +205,19 @@ func (j *jsonFile) decode(p *plan, dst *rawRows, from, to int64, bad func(*Error
 			if err := report(e); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// notRead says, once, of a field that is needed, that its values are not read.
+func (j *jsonFile) notRead(p *plan, column int, line int64) *Error {
+	if p.roles[column].kind == roleSkip {
+		return nil
+	}
+	for i := range j.fields {
+		if f := &j.fields[i]; f.column == column && f.line == line {
+			return p.fail(column, "it holds objects, or arrays of more than numbers and texts, which are not read: leave it out with --drop")
 		}
 	}
 	return nil
@@ -240,6 +264,13 @@ func (j *jsonFile) row(buf *jsonBuffer, line []byte, put func(column int, v json
 		}
 		buf.seen[next] = true
 		next++
+		if f.other {
+			if bad := s.skip(); bad != nil {
+				bad.Field = fmt.Sprintf("field %q", f.name)
+				return bad
+			}
+			return put(f.column, jsonValue{kind: jsonOther})
+		}
 		if f.length < 0 {
 			v, bad := s.value(buf)
 			if bad != nil {
@@ -295,6 +326,7 @@ const (
 	jsonText
 	jsonBool
 	jsonNull
+	jsonOther // of a field whose values are not read
 )
 
 func (v jsonValue) number() float64 {
@@ -410,6 +442,17 @@ func (s *jsonScanner) value(buf *jsonBuffer) (jsonValue, *Error) {
 	}
 	s.p = s.p[n:]
 	return v, nil
+}
+
+// skip passes over a value of any kind.
+func (s *jsonScanner) skip() *Error {
+	var value json.RawMessage
+	d := json.NewDecoder(bytes.NewReader(s.p))
+	if err := d.Decode(&value); err != nil {
+		return s.found("a value")
+	}
+	s.p = s.p[d.InputOffset():]
+	return nil
 }
 
 // text reads a string.

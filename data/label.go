@@ -124,8 +124,9 @@ func declaredClasses(values []float32, n int, s *labelSet) (spec trivium.LabelSp
 			spec.Names[i] = strconv.Itoa(i + 1)
 		}
 	}
+	classes := newClassIndex(spec.Names)
 	for _, v := range values {
-		if !slices.Contains(spec.Names, labelName(v)) {
+		if _, ok := classes.of(v); !ok {
 			return spec, s.seen[v].first, fault("", "label %s is outside the %d classes declared, %s to %s", labelName(v), n,
 				spec.Names[0], spec.Names[n-1])
 		}
@@ -175,8 +176,8 @@ func listNames(names []string) string {
 	return strings.Join(names[:most], ", ") + fmt.Sprintf(", … (%d in all)", len(names))
 }
 
-// classWeights reads the class_weight setting: empty, "balanced", or "name=weight,…" (classes not named have weight 1). counts are the
-// training rows of each class.
+// classWeights reads the class_weight setting: empty, "balanced", or "name=weight,…" (classes not named have weight 1; the comma of a name
+// is \,). counts are the training rows of each class.
 func classWeights(text string, names []string, counts []int64) ([]float32, error) {
 	if text == "" {
 		return nil, nil
@@ -197,7 +198,7 @@ func classWeights(text string, names []string, counts []int64) ([]float32, error
 	for i := range w {
 		w[i] = 1
 	}
-	for part := range strings.SplitSeq(text, ",") {
+	for _, part := range splitList(text) {
 		at := strings.LastIndexByte(part, '=')
 		if at < 0 {
 			return nil, setting("class_weight", "want balanced or name=weight,…, found %q", text)
@@ -208,7 +209,11 @@ func classWeights(text string, names []string, counts []int64) ([]float32, error
 			i = slices.Index(names, strings.TrimPrefix(name, "+"))
 		}
 		if i < 0 {
-			return nil, setting("class_weight", "there is no class %q; the classes are %s", name, listNames(names))
+			e := setting("class_weight", "there is no class %q; the classes are %s", name, listNames(names))
+			if strings.Contains(strings.Join(names, ""), ",") {
+				e.Msg += `; the comma of a name is \,`
+			}
+			return nil, e
 		}
 		v, err := strconv.ParseFloat(strings.TrimSpace(part[at+1:]), 32)
 		if err != nil || !finite32(v) || v < 0 {
@@ -217,4 +222,16 @@ func classWeights(text string, names []string, counts []int64) ([]float32, error
 		w[i] = float32(v)
 	}
 	return w, nil
+}
+
+// splitList cuts text at its commas, but for those that are written \, as in a flag that lists columns.
+func splitList(text string) (parts []string) {
+	for part := range strings.SplitSeq(text, ",") {
+		if n := len(parts); n > 0 && strings.HasSuffix(parts[n-1], `\`) {
+			parts[n-1] = strings.TrimSuffix(parts[n-1], `\`) + "," + part
+		} else {
+			parts = append(parts, part)
+		}
+	}
+	return parts
 }

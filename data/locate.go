@@ -97,9 +97,6 @@ func locateIn(dir string, names []string) (*location, error) {
 	switch {
 	case l.train != "":
 		return l, nil
-	case len(rest) == 1 && l.valid == "" && l.test == "":
-		l.train = filepath.Join(dir, rest[0])
-		return l, nil
 	case len(rest) == 1:
 		l.train = filepath.Join(dir, rest[0])
 		return l, nil
@@ -108,6 +105,8 @@ func locateIn(dir string, names []string) (*location, error) {
 		l.train, l.test, l.valid = l.test+l.valid, "", ""
 		l.notes = append(l.notes, fmt.Sprintf("%s has no training file; rows of %s are cut into training and test", dir, filepath.Base(l.train)))
 		return l, nil
+	case len(rest) == 0 && l.test != "":
+		return nil, fault(dir, "%s and %s are there, and no file to train on; call one train, or name it", filepath.Base(l.valid), filepath.Base(l.test))
 	case len(rest) == 0:
 		return nil, fault(dir, "no data file is in this folder; want .csv, .libsvm, .jsonl, .npy, .parquet or IDX files, plain or .gz")
 	}

@@ -356,10 +356,16 @@ func (s *Splits) assemble(ctx context.Context, main rowFile, c cuts, others map[
 }
 
 func (s *Splits) noteStream(f rowFile, ds Dataset) {
-	if st, ok := ds.(*stream); ok {
-		s.Notes = append(s.Notes, fmt.Sprintf("%s is streamed: its rows would take %s, the memory for data is %s", f.fileName(),
-			size(cmp.Or(st.held, st.rows*st.rowBytes)), size(st.budget)))
+	st, ok := ds.(*stream)
+	if !ok {
+		return
 	}
+	note := fmt.Sprintf("%s is streamed: its rows would take %s, the memory for data is %s", f.fileName(),
+		size(cmp.Or(st.held, st.rows*st.rowBytes)), size(st.budget))
+	if windows := min(st.rows, 2*windowRows) * st.rowBytes; windows > st.budget { // the order of an epoch hangs on them: they cannot be smaller
+		note += fmt.Sprintf("; a walk has two windows of %d rows in memory, %s", windowRows, size(windows))
+	}
+	s.Notes = append(s.Notes, note)
 }
 
 // finish checks the splits and applies class weights.

@@ -57,13 +57,7 @@ func openParquet(f *file) (p *parquetFile, err error) {
 		return nil, fault(f.name, "%d columns are more than %d", len(columns), maxParquetCols)
 	}
 	for _, c := range columns {
-		why := ""
-		if !c.Leaf() || c.Repeated() {
-			why = "it holds lists or groups, which are not read: leave it out with --drop"
-		} else if k := c.Type().Kind(); k == parquet.Int96 {
-			why = fmt.Sprintf("values of type %v are not read: leave it out with --drop", c.Type())
-		}
-		p.names, p.other = append(p.names, c.Name()), append(p.other, why)
+		p.names, p.other = append(p.names, c.Name()), append(p.other, notRead(c))
 	}
 	p.texts = make([][]string, len(columns))
 	if p.crc, err = f.checksum(); err != nil {
@@ -78,6 +72,24 @@ func openParquet(f *file) (p *parquetFile, err error) {
 		return nil, errors.Join(fault(f.name, "it promises %d rows and has %d", p.rows, p.cells.size/int64(len(columns)*8)), p.cells.close())
 	}
 	return p, nil
+}
+
+// notRead says why a column is not read; empty: it is.
+func notRead(c *parquet.Column) string {
+	if !c.Leaf() || c.Repeated() {
+		return "it holds lists or groups, which are not read: leave it out with --drop"
+	}
+	if c.Type().Kind() == parquet.Int96 {
+		return fmt.Sprintf("values of type %v are not read: leave it out with --drop", c.Type())
+	}
+	// As milliseconds since 1970, times of this century that are less than two minutes apart are the same number of 32 bits.
+	if l := c.Type().LogicalType(); l != nil {
+		if _, ok := l.Value.(*format.TimestampType); ok {
+			return "it holds timestamps, which numbers of 32 bits do not tell apart: leave it out with --drop, or write what a model can learn from, " +
+				"such as the hour of the day or the days since the first"
+		}
+	}
+	return ""
 }
 
 // unpack writes all rows to w.
@@ -286,11 +298,18 @@ func (p *parquetFile) decode(pl *plan, dst *rawRows, from, to int64, bad func(*E
 		for column := range p.names {
 			v := math.Float64frombits(binary.LittleEndian.Uint64(buf))
 			buf = buf[8:]
-			if e := p.put(pl, dst, row, column, v); e != nil {
-				e.File, e.Row = p.f.name, from+int64(row)
-				if err := bad(e); err != nil {
-					return err
-				}
+			e := p.put(pl, dst, row, column, v)
+			switch {
+			case e == nil:
+				continue
+			case p.other[column] == "":
+				e.Row = from + int64(row)
+			case from+int64(row) > 0: // all rows have it: it is said once
+				continue
+			}
+			e.File = p.f.name
+			if err := bad(e); err != nil {
+				return err
 			}
 		}
 	}
@@ -313,6 +332,7 @@ func (p *parquetFile) put(pl *plan, dst *rawRows, row, column int, v float64) *E
 		if pl.roles[column].kind == roleSkip {
 			return nil
 		}
+		pl.store(dst, row, pl.roles[column], nan) // else it would have what lay there
 		return pl.fail(column, "it has more than %d distinct texts", maxClasses)
 	}
 	return pl.putText(dst, row, column, []byte(p.texts[column][int(v)]))

@@ -166,8 +166,7 @@ func (p *plan) putNumber(dst *rawRows, row, column int, v float64) *Error {
 	case r.kind == roleSkip:
 		return nil
 	case r.kind == roleCategory || r.kind == roleLabel && p.labels != nil:
-		var buf [32]byte
-		return p.putText(dst, row, column, strconv.AppendFloat(buf[:0], v, 'g', -1, 64))
+		return p.putName(dst, row, column, v)
 	case v != v && p.missing && !p.strict:
 		return p.putMissing(dst, row, column)
 	case !finite32(v):
@@ -179,6 +178,26 @@ func (p *plan) putNumber(dst *rawRows, row, column int, v float64) *Error {
 	}
 	p.store(dst, row, r, float32(v))
 	return nil
+}
+
+// putName stores a number of a column of names, as a file of text has it: without an exponent, but for the very small. A
+// model that was trained on the one kind of file then knows the names of the other.
+func (p *plan) putName(dst *rawRows, row, column int, v float64) *Error {
+	const exact = 1 << 53
+	abs := math.Abs(v)
+	switch {
+	case v != v:
+		return p.putMissing(dst, row, column)
+	case abs >= exact:
+		p.store(dst, row, p.roles[column], nan)
+		return p.fail(column, "%v is too large for a name: from 2^53 on numbers run together; write the column as text", v)
+	}
+	format := byte('f')
+	if abs != 0 && abs < 1e-6 {
+		format = 'e'
+	}
+	var buf [32]byte
+	return p.putText(dst, row, column, strconv.AppendFloat(buf[:0], v, format, -1, 64))
 }
 
 // takesNumber reports whether what lies in a column is kept as a number.

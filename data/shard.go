@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/tensor"
 )
 
 // ShardOptions say which rows a shard has.
@@ -32,6 +33,10 @@ func Shard(ctx context.Context, ds Dataset, o ShardOptions) (Dataset, error) {
 		return Slice(ds, from, to)
 	}
 	var rows Builder
+	var images *pixels // images of bytes stay bytes
+	if m, ok := ds.(*memory); ok && m.pixels != nil {
+		images = newPixels(&m.schema, tensor.AlignedBytes(int(to-from)*m.pixels.n), m.pixels.budget)
+	}
 	for b, err := range Batches(ctx, ds, BatchOptions{Batch: shardBatch, Shuffle: true, Seed: o.Seed, From: from, IDs: true}) {
 		if err != nil {
 			return nil, err
@@ -40,6 +45,12 @@ func Shard(ctx context.Context, ds Dataset, o ShardOptions) (Dataset, error) {
 		if left := to - from - int64(rows.Rows()); int64(part.Rows) > left {
 			part = b.Slice(0, int(left))
 		}
+		if images != nil {
+			for i := range part.Rows {
+				images.keep(rows.Rows()+i, part.Inputs[0].Values[i*images.n:(i+1)*images.n])
+			}
+			part.Inputs = nil
+		}
 		if err := rows.Append(&part); err != nil {
 			return nil, err
 		}
@@ -47,13 +58,15 @@ func Shard(ctx context.Context, ds Dataset, o ShardOptions) (Dataset, error) {
 			break
 		}
 	}
-	return rows.Dataset(ds.Schema()), nil
+	shard := newMemory(ds.Schema(), rows.all)
+	shard.pixels = images
+	return shard, nil
 }
 
-// dealtBytes is what a row of ds takes in a shuffled shard, where that is more than it takes in ds: a shard of pixels holds their numbers.
+// dealtBytes is what a row of ds takes in a shuffled shard. Of rows in memory it says so of images alone: others take what they take in ds.
 func dealtBytes(ds Dataset) int64 {
 	if m, ok := ds.(*memory); ok && m.pixels != nil {
-		return m.pixels.rowBytes()
+		return int64(m.pixels.n)
 	}
 	if st, ok := streamOf(ds); ok {
 		return st.rowBytes
@@ -85,7 +98,7 @@ func (b *Builder) Rows() int { return b.all.Rows }
 
 // Append copies the rows of src, whose inputs and labels must be as those of the batches before.
 func (b *Builder) Append(src *trivium.Batch) error {
-	if b.all.Inputs == nil {
+	if b.all.Rows == 0 {
 		shapeBatch(&b.all, src)
 		if src.IDs != nil {
 			b.all.IDs = []int64{}

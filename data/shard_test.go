@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -225,6 +226,25 @@ func TestShippedClassWeights(t *testing.T) {
 	}
 }
 
+// TestShippedRaggedValues: elements without their values are refused where they arrive, and nobody looks for them later.
+func TestShippedRaggedValues(t *testing.T) {
+	b := trivium.Batch{Rows: 2, Inputs: []trivium.Input{{
+		Name: "t", Form: trivium.Ragged, Shape: []int{2}, Index: []int32{1, 2, 3}, Values: make([]float32, 6), Ptr: []int64{0, 1, 3},
+	}}}
+	whole := AppendBatch(nil, &b)
+	if _, err := DecodeBatch(whole); err != nil {
+		t.Error(err)
+	}
+	b.Inputs[0].Values = b.Inputs[0].Values[:4]
+	b.Inputs[0].Shape = []int{1} // so that AppendBatch writes the 3 values of 3 elements
+	short := AppendBatch(nil, &b)
+	at := bytes.Index(short, []byte("t")) + 3 // behind the name, the form and the number of dimensions
+	short[at] = 2
+	if _, err := DecodeBatch(short); err == nil || !strings.Contains(err.Error(), "3 elements of shape [2] want 6 values, found 3") {
+		t.Errorf("three values of three elements of two: %v", err)
+	}
+}
+
 func FuzzUnship(f *testing.F) {
 	splits, err := Digits(f.Context(), trivium.Data{Rows: 3})
 	if err != nil {
@@ -259,18 +279,32 @@ func FuzzDecodeBatch(f *testing.F) {
 	})
 }
 
-// TestShardOfPixels: a shuffled shard of images holds numbers, and is made where these fit its budget.
+// TestShardOfPixels: a shuffled shard of images holds their bytes, and is made where these fit its budget.
 func TestShardOfPixels(t *testing.T) {
 	dir := t.TempDir()
 	mnistFolder(t, dir, "train", "", 1000)
-	s := open(t, trivium.Data{Source: dir, Train: "0:1000"}, Options{})
-	for budget, copied := range map[int64]bool{0: true, 500 * 6 * 4: true, 500*6*4 - 1: false} {
-		ds, err := Shard(t.Context(), s.Train, ShardOptions{Part: 1, Parts: 2, Shuffle: true, Budget: budget})
+	s := open(t, trivium.Data{Source: dir, Train: "0:1000", ClassWeight: "3=2"}, Options{})
+	for budget, copied := range map[int64]bool{0: true, 500 * 6: true, 500*6 - 1: false} {
+		ds, err := Shard(t.Context(), s.Train, ShardOptions{Part: 1, Parts: 2, Shuffle: true, Seed: 4, Budget: budget})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if m := ds.(*memory); (m.pixels == nil) != copied || m.Rows() != 500 {
-			t.Errorf("budget %d: %d rows, a copy as numbers: %v, want %v", budget, m.Rows(), m.pixels == nil, copied)
+		m := ds.(*memory)
+		if m.pixels == nil || len(m.pixels.of) != 500*6 || m.all.Inputs != nil || (m.all.IDs != nil) != copied || m.Rows() != 500 {
+			t.Fatalf("budget %d: %d rows with inputs %v and ids %v, a copy of bytes: %v", budget, m.Rows(), m.all.Inputs, m.all.IDs != nil, copied)
+		}
+		var got trivium.Batch
+		if err := ds.Read(t.Context(), &got, 0, 500); err != nil {
+			t.Fatal(err)
+		}
+		for i, id := range got.IDs { // pixel p of image id is id + p
+			weight := float32(1)
+			if id%10 == 3 {
+				weight = 2
+			}
+			if x := got.Inputs[0].Values[6*i+5]; x != float32((id+5)%256)/255 || got.Labels.Class[i] != int32(id%10) || got.Weights[i] != weight {
+				t.Fatalf("row %d is image %d with the pixel %v, class %d and weight %v", i, id, x, got.Labels.Class[i], got.Weights[i])
+			}
 		}
 	}
 }

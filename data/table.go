@@ -47,7 +47,7 @@ func (t *tableFile) layOut(desc *trivium.Data, labelOptional bool) error {
 	seen := map[string]bool{}
 	for _, n := range names {
 		if seen[n] {
-			return fault(t.fileName(), "two columns are called %q; give one of them another name, as the columns are told apart by theirs", n)
+			return t.twoColumns(n)
 		}
 		seen[n] = true
 	}
@@ -124,6 +124,10 @@ func (t *tableFile) layOut(desc *trivium.Data, labelOptional bool) error {
 	return nil
 }
 
+func (t *tableFile) twoColumns(name string) *Error {
+	return fault(t.fileName(), "two columns are called %q; give one of them another name, as the columns are told apart by theirs", name)
+}
+
 func (t *tableFile) noColumn(field, name string) *Error {
 	e := fault(t.fileName(), "there is no column %q; the columns are %s", name, listNames(t.columns()))
 	e.Field = field
@@ -153,12 +157,13 @@ func (t *tableFile) number() {
 // follow lays the columns out as a fitted transform says.
 func (t *tableFile) follow(tr *Transform) error {
 	names := t.columns()
+	columns := columnsByName(names)
 	p := &plan{names: names, roles: make([]role, len(names)), fitted: true, missing: tr.Missing != "error", drop: tr.Missing == "drop"}
 	var errs []error
 	for i := range tr.Columns {
 		c := &tr.Columns[i]
-		at := slices.Index(names, c.Name)
-		if at < 0 {
+		at, ok := columns[c.Name]
+		if !ok {
 			errs = append(errs, fault(t.fileName(), "column %q is missing, which the model needs; the columns are %s", c.Name, listNames(names)))
 			continue
 		}
@@ -177,17 +182,33 @@ func (t *tableFile) follow(tr *Transform) error {
 			p.buckets = c.Buckets
 		}
 	}
-	if at := slices.Index(names, tr.Label.Column); at >= 0 && tr.Schema.Labels.Kind != trivium.NoLabel && p.roles[at].kind == roleSkip {
+	if at, ok := columns[tr.Label.Column]; ok && tr.Schema.Labels.Kind != trivium.NoLabel && p.roles[at].kind == roleSkip {
 		p.roles[at].kind, p.hasLabel = roleLabel, true
 		if tr.Label.Text {
 			p.labels = newDictionary(append([]string{}, tr.Schema.Labels.Names...))
 		}
 	}
-	if at := slices.Index(names, tr.Weight); tr.Weight != "" && at >= 0 && p.roles[at].kind == roleSkip {
+	if at, ok := columns[tr.Weight]; ok && tr.Weight != "" && p.roles[at].kind == roleSkip {
 		p.roles[at].kind, p.hasWeight = roleWeight, true
+	}
+	for i, n := range names { // what the model passes over may be there twice
+		if at := columns[n]; at != i && p.roles[at].kind != roleSkip {
+			errs = append(errs, t.twoColumns(n))
+		}
 	}
 	t.p = p
 	return errors.Join(errs...)
+}
+
+// columnsByName are the places of columns: there may be many thousands.
+func columnsByName(names []string) map[string]int {
+	at := make(map[string]int, len(names))
+	for i, name := range names {
+		if _, ok := at[name]; !ok { // of two of one name the first
+			at[name] = i
+		}
+	}
+	return at
 }
 
 // bytes returns the memory that all rows take, decoded.
@@ -330,6 +351,9 @@ func (t *tableFile) dataset(ctx context.Context, tr *Transform, budget int64) (D
 		}
 	}
 	w := newTableWriter(tr, t.p)
+	if t.numRows()*w.rowBytes() > budget && tr.Missing != "drop" {
+		t.raw = nil // it fits, and what it becomes does not: a category takes as many numbers as there are
+	}
 	if t.raw == nil {
 		if tr.Missing == "drop" {
 			return nil, nil, setting("missing", "dropping rows needs the table in memory, which takes %s of the %s allowed", size(t.bytes()), size(budget))

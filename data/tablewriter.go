@@ -2,7 +2,6 @@ package data
 
 import (
 	"context"
-	"slices"
 
 	"github.com/trivium-ml/trivium"
 )
@@ -20,9 +19,10 @@ type tableWriter struct {
 
 func newTableWriter(tr *Transform, p *plan) *tableWriter {
 	w := &tableWriter{tr: tr, p: p, schema: tr.Schema, numbers: make([]*Column, p.numbers), hots: make([]*Column, p.categories), plain: true}
+	columns := columnsByName(p.names)
 	for i := range tr.Columns {
 		c := &tr.Columns[i]
-		r := p.roles[slices.Index(p.names, c.Name)]
+		r := p.roles[columns[c.Name]]
 		if c.Kind == Number {
 			w.numbers[r.at] = c
 			w.plain = w.plain && c.Mean == 0 && c.Scale == 1

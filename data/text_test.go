@@ -78,6 +78,30 @@ func TestJSONLFields(t *testing.T) {
 	}
 }
 
+// TestJSONLNested: a field that holds more than a row has is no harm where it is dropped, and one mistake where it is not.
+func TestJSONLNested(t *testing.T) {
+	const text = `{"label":0,"meta":{"a":[1,{"b":2}],"c":"}"},"boxes":[[1,2],[3]],"x":1}` + "\n" +
+		`{"label":1,"x":2}` + "\n" + `{"boxes": null,"meta": [{}] ,"label":0,"x":3}` + "\n"
+	s, err := openText(t, "a.jsonl", text, trivium.Data{Drop: []string{"meta", "boxes"}, Train: ":"}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b := read(t, s.Train); !slices.Equal(b.Inputs[0].Values, []float32{1, 2, 3}) || !slices.Equal(b.Labels.Class, []int32{0, 1, 0}) {
+		t.Errorf("rows %v of the classes %v", b.Inputs[0].Values, b.Labels.Class)
+	}
+	_, err = openText(t, "a.jsonl", text, trivium.Data{Drop: []string{"boxes"}, Train: ":"}, Options{})
+	if want := `line 1, column "meta": it holds objects`; err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "--drop") {
+		t.Errorf("%v, want %s", err, want)
+	}
+	d := describe(t, trivium.Data{Source: write(t, t.TempDir(), "a.jsonl", []byte(text))})
+	if d.ProblemCount != 2 || d.Problems[0].Line != 1 || d.Problems[1].Line != 1 {
+		t.Errorf("mistakes %v, want two of line 1", d.Problems)
+	}
+	if _, err = openText(t, "a.jsonl", `{"x":1,"meta":{"a":}}`, trivium.Data{}, Options{}); err == nil || !strings.Contains(err.Error(), `want a value, found "{\"a\":}}"`) {
+		t.Errorf("a broken object: %v", err)
+	}
+}
+
 // TestJSONLNullArray: null in place of an array is that all its values are missing, in the first row too.
 func TestJSONLNullArray(t *testing.T) {
 	for _, lines := range []string{
@@ -142,5 +166,26 @@ func TestLongLines(t *testing.T) {
 	first := bytes.Index(b.Bytes(), []byte("\n1,1,"))
 	if got, want := x.lineOf(2), int64(bytes.Count(b.Bytes()[:first+1], []byte{'\n'})+1); got != want {
 		t.Errorf("row 2 is on line %d, want %d", got, want)
+	}
+}
+
+// TestTwoColumnsOfOneName: a later file with two columns that could be the model's is refused, as one to train on is. Others do no harm.
+func TestTwoColumnsOfOneName(t *testing.T) {
+	s, err := openText(t, "a.csv", "label,a\n0,1\n1,2\n", trivium.Data{Train: ":"}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for head, want := range map[string]string{"label,a,a": `two columns are called "a"`, "label,a,label": `two columns are called "label"`, "b,a,b": ""} {
+		again, err := openText(t, "a.csv", head+"\n0,1,5\n", trivium.Data{Train: ":"}, Options{Transform: s.Transform})
+		switch {
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: %v, want %s", head, err, want)
+		case want == "" && err != nil:
+			t.Errorf("%s: %v", head, err)
+		case want == "":
+			if got := read(t, again.Train).Inputs[0].Values; !slices.Equal(got, []float32{1}) {
+				t.Errorf("%s: the row is %v", head, got)
+			}
+		}
 	}
 }

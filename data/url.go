@@ -109,6 +109,8 @@ func download(ctx context.Context, from, file string) (n int64, err error) {
 	if err != nil {
 		return 0, err
 	}
+	// The file is wanted as it lies there: one that is stored compressed, and said to be, would come unpacked under the name of a packed one.
+	r.Header.Set("Accept-Encoding", "identity")
 	a, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return 0, unwrapURL(err)

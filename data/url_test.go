@@ -64,3 +64,21 @@ func TestURL(t *testing.T) {
 		t.Errorf("files stay behind: %v, %v", left, err)
 	}
 }
+
+// TestURLStoredCompressed: a file that is stored compressed, and sent with a word about it, is as good as one without.
+func TestURLStoredCompressed(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		if _, err := w.Write(gz([]byte("age,label\n30,yes\n40,no\n"))); err != nil {
+			t.Error(err)
+		}
+	}))
+	defer server.Close()
+	for _, name := range []string{"/people.csv.gz", "/people.csv"} {
+		s := open(t, trivium.Data{Source: server.URL + name, Label: "label", Train: ":"}, Options{})
+		if s.Train.Rows() != 2 {
+			t.Errorf("%s: %d rows", name, s.Train.Rows())
+		}
+	}
+}

@@ -83,14 +83,3 @@ func (c *CPU) Split(n, grain int, f func(from, to, worker int)) {
 		f(i*grains/runs*grain, min(n, (i+1)*grains/runs*grain), worker)
 	})
 }
-
-// Convert writes the elements of src to dst, of another type and the same number of elements. Floats become integers by truncation,
-// BF16 and F16 by rounding to nearest, ties to even; Bool is what is not 0.
-func (c *CPU) Convert(dst, src *Tensor) error {
-	if dst.n != src.n {
-		return fmt.Errorf("tensor: convert %v%v to %v%v: want as many elements", src.dt, src.shape, dst.dt, dst.shape)
-	}
-	const grain = 1 << 14
-	c.Split(dst.n, grain, func(from, to, _ int) { convert(dst, src, from, to) })
-	return nil
-}

@@ -46,16 +46,6 @@ func (dt DType) String() string {
 	return dtypes[dt].name
 }
 
-// ParseDType is the inverse of String.
-func ParseDType(s string) (DType, error) {
-	for dt := F32; dt.Valid(); dt++ {
-		if dtypes[dt].name == s {
-			return dt, nil
-		}
-	}
-	return 0, fmt.Errorf("tensor: want a dtype f32, f64, i32, i64, u8, bool, bf16 or f16, found %q", s)
-}
-
 // BFloat16 is the upper half of a float32: 8 bits of exponent, 7 of fraction.
 type BFloat16 uint16
 

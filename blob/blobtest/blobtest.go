@@ -119,14 +119,17 @@ func Run(t *testing.T, open func(t *testing.T) blob.Store) {
 	t.Run("a failed write changes nothing", func(t *testing.T) {
 		s := open(t)
 		put(t, s, "k", "old")
-		broken := func() io.Reader {
-			return io.MultiReader(bytes.NewReader(make([]byte, 100_000)), iotest.ErrReader(errors.New("pulled")))
-		}
-		if err := s.Put(ctx, "k", broken()); err == nil || !strings.Contains(err.Error(), "pulled") {
-			t.Errorf("error %v, want the reader's", err)
-		}
-		if err := s.PutIfAbsent(ctx, "new", broken()); err == nil {
-			t.Error("a broken reader was accepted")
+		// Some speak of an end, as those of a source which was cut off or of a link which broke.
+		for _, cause := range []error{errors.New("pulled"), io.ErrUnexpectedEOF, fmt.Errorf("pulled: %w", io.EOF)} {
+			broken := func() io.Reader {
+				return io.MultiReader(bytes.NewReader(make([]byte, 100_000)), iotest.ErrReader(cause))
+			}
+			if err := s.Put(ctx, "k", broken()); err == nil || !strings.Contains(err.Error(), cause.Error()) {
+				t.Errorf("error %v, want the reader's, %v", err, cause)
+			}
+			if err := s.PutIfAbsent(ctx, "new", broken()); err == nil {
+				t.Errorf("a broken reader was accepted: %v", cause)
+			}
 		}
 		gone, cancel := context.WithCancel(ctx)
 		cancel()

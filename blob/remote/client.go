@@ -162,9 +162,8 @@ const abortWait = time.Second
 func (c *Client) pieces(ctx context.Context, key string, write uint64, r io.Reader) error {
 	buffer := make([]byte, Piece)
 	for {
-		n, err := io.ReadFull(r, buffer)
-		last := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
-		if err != nil && !last {
+		n, last, err := readPiece(r, buffer)
+		if err != nil {
 			return err
 		}
 		if n > 0 {
@@ -176,6 +175,20 @@ func (c *Client) pieces(ctx context.Context, key string, write uint64, r io.Read
 			return nil
 		}
 	}
+}
+
+// readPiece fills p, or reads what is left of r. io.ReadFull tells its end no better from an error that speaks of one, such as that of a
+// file which was cut off or of a link which broke: what came before would pass for the whole object.
+func readPiece(r io.Reader, p []byte) (n int, last bool, err error) {
+	for n < len(p) && err == nil {
+		var m int
+		m, err = r.Read(p[n:])
+		n += m
+	}
+	if err == io.EOF {
+		return n, true, nil
+	}
+	return n, false, err
 }
 
 // Get is that of blob.Store. The object is read in pieces as the reader is: one that is replaced meanwhile gives an error or pieces of

@@ -1,0 +1,82 @@
+package data
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/trivium-ml/trivium"
+)
+
+// TestParquetColumnsNotRead: a column that is not read is one mistake, however many rows it has. Timestamps are not: what sets them apart is
+// lost in 32 bits.
+func TestParquetColumnsNotRead(t *testing.T) {
+	type row struct {
+		Label int32     `parquet:"label"`
+		List  []float32 `parquet:"list"`
+		At    int64     `parquet:"at,timestamp(microsecond)"`
+		X     float64   `parquet:"x"`
+	}
+	var rows []row
+	for i := range 1200 {
+		rows = append(rows, row{int32(i % 2), []float32{1}, 1_700_000_000_000_000 + int64(i), float64(i)})
+	}
+	d := trivium.Data{Source: write(t, t.TempDir(), "a.parquet", parquetBytes(t, rows)), Train: ":"}
+	found := describe(t, d)
+	if found.ProblemCount != 2 || len(found.Problems) != 2 {
+		t.Fatalf("%d mistakes, want one of each column: %v", found.ProblemCount, found.Problems)
+	}
+	for i, want := range []string{`a.parquet: column "list": it holds lists or groups`, `a.parquet: column "at": it holds timestamps`} {
+		if got := found.Problems[i].Error(); !strings.Contains(got, want) {
+			t.Errorf("mistake %d is %q, want %q", i, got, want)
+		}
+	}
+	d.Drop = []string{"list"}
+	if s, err := Open(t.Context(), d, Options{}); err == nil {
+		b := read(t, s.Train)
+		t.Errorf("timestamps are read: %v", b.Inputs[0].Values[:4])
+	} else if want := `column "at": it holds timestamps`; !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+	d.Drop = []string{"list", "at"}
+	if got := read(t, open(t, d, Options{}).Train).Inputs[0].Values[:3]; !slices.Equal(got, []float32{0, 1, 2}) {
+		t.Errorf("without them the rows begin with %v", got)
+	}
+}
+
+// TestNumbersAsNames: numbers of a column of names are named as in a file of text, so that a model trained on one kind of file knows the names
+// of the other.
+func TestNumbersAsNames(t *testing.T) {
+	type row struct {
+		Label int32   `parquet:"label"`
+		ID    int64   `parquet:"id"`
+		V     float64 `parquet:"v"`
+	}
+	rows := []row{{0, 1_000_000, 0.5}, {1, 123_456_789_012, 1e-7}}
+	d := trivium.Data{Categorical: []string{"id", "v", "label"}, Train: ":"}
+	d.Source = write(t, t.TempDir(), "a.parquet", parquetBytes(t, rows))
+	s := open(t, d, Options{})
+	for i, want := range []string{"[1000000 123456789012]", "[0.5 1e-07]"} {
+		if got := fmt.Sprint(s.Transform.Columns[i].Categories); got != want {
+			t.Errorf("names %s, want %s", got, want)
+		}
+	}
+	text, err := openText(t, "a.csv", "label,id,v\n0,1000000,0.5\n1,123456789012,0.5\n", trivium.Data{Train: ":"}, Options{Transform: s.Transform})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, text.Train).Inputs[0].Values; !slices.Equal(got, []float32{1, 0, 1, 0, 0, 1, 1, 0}) {
+		t.Errorf("rows of text under the transform of Parquet: %v", got)
+	}
+	for want, last := range map[string]row{
+		`row 1, column "id": 9.007199254740992e+15 is too large for a name`: {1, 1<<53 + 1, 1},
+		`row 1, column "v": the value is missing`:                           {1, 5, math.NaN()},
+	} {
+		d.Source = write(t, t.TempDir(), "a.parquet", parquetBytes(t, []row{rows[0], last}))
+		if _, err := Open(t.Context(), d, Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
