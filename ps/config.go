@@ -15,6 +15,7 @@ type Config struct {
 	Place   uint64   // the hash of the directory's placement
 	Clients []Member // by number, which is never used again
 	Tables  []Definition
+	From    file // the manifest of the snapshot that the job goes on from; no Key: it begins anew
 	Cut     Cut
 }
 
@@ -44,9 +45,9 @@ func (s State) String() string { return name(s, "awaited", "active", "ending", "
 type Definition struct {
 	ID     uint32
 	Spec   Spec
-	Owners []uint16  // the lane of each shard
-	By     Name      // who defined it first
-	From   []*object // what its shards begin with; nil: as Init says
+	Owners []uint16 // the lane of each shard
+	By     Name     // who defined it first
+	Saved  bool     // its shards begin with what the snapshot Config.From has of this table; else as Init says
 }
 
 // A Cut is a snapshot under way.
@@ -89,11 +90,13 @@ func (c *Config) append(p []byte) []byte {
 			p = wire.AppendUvarint(p, uint64(o))
 		}
 		p = appendName(p, d.By)
-		p = wire.AppendUvarint(p, uint64(len(d.From)))
-		for _, o := range d.From {
-			p = o.append(p)
+		saved := byte(0)
+		if d.Saved {
+			saved = 1
 		}
+		p = append(p, saved)
 	}
+	p = c.From.append(p)
 	p = wire.AppendUvarint(p, c.Cut.ID)
 	return wire.AppendUvarint(p, uint64(c.Cut.At))
 }
@@ -118,14 +121,13 @@ func readConfig(r *wire.Reader) (c Config) {
 			d.Owners = append(d.Owners, uint16(r.Uvarint("owner", maxServers*maxLanes)))
 		}
 		d.By = readName(r)
-		for k := r.Uvarint("objects", maxShards); k > 0 && r.Err() == nil; k-- {
-			d.From = append(d.From, readObject(r))
-		}
+		d.Saved = r.Uvarint("saved", 1) == 1
 		if d.ID != uint32(len(c.Tables)) && r.Err() == nil {
 			r.Fail("table", fmt.Errorf("number %d at place %d", d.ID, len(c.Tables)))
 		}
 		c.Tables = append(c.Tables, d)
 	}
+	c.From = readFile(r)
 	c.Cut.ID = r.Uvarint("cut", math.MaxUint64)
 	c.Cut.At = readClock(r, "cut clock")
 	return c
@@ -313,32 +315,26 @@ func decodeProgress(payload []byte) (*progress, error) {
 	return m, r.Done()
 }
 
-// saved tells the directory what a lane wrote of the cut.
+// saved tells the directory where a lane wrote what it has of the cut: one file, however many shards it is of.
 type saved struct {
-	cut     uint64
-	lane    uint16
-	text    string // why it failed
-	objects []*object
+	cut   uint64
+	lane  uint16
+	text  string // why it failed
+	index file   // no Key: the lane has no shards
 }
 
-func (m *saved) Size() int { return 32 + len(m.text) + 128*len(m.objects) }
+func (m *saved) Size() int { return 128 + len(m.text) }
 
 func (m *saved) append(p []byte) []byte {
 	p = wire.AppendUvarint(p, m.cut)
 	p = wire.AppendUvarint(p, uint64(m.lane))
 	p = wire.AppendString(p, m.text)
-	p = wire.AppendUvarint(p, uint64(len(m.objects)))
-	for _, o := range m.objects {
-		p = o.append(p)
-	}
-	return p
+	return m.index.append(p)
 }
 
 func decodeSaved(payload []byte) (*saved, error) {
 	r := wire.NewReader("ps saved", payload)
 	m := &saved{cut: r.Uvarint("cut", math.MaxUint64), lane: uint16(r.Uvarint("lane", maxServers*maxLanes)), text: r.String("text", 1<<15)}
-	for n := r.Uvarint("objects", maxShards*16); n > 0 && r.Err() == nil; n-- {
-		m.objects = append(m.objects, readObject(r))
-	}
+	m.index = readFile(r)
 	return m, r.Done()
 }

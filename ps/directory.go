@@ -37,7 +37,7 @@ type DirectoryState struct {
 
 // DirectoryOptions are a directory's. The zero value works.
 type DirectoryOptions struct {
-	Restore  *Manifest                    // tables begin with it, and clients at its clock
+	Restore  *Manifest                    // from ReadManifest: tables begin with it, and clients at its clock; servers read it anew, at its key in their own stores
 	Updaters map[string]trivium.Optimizer // as ServerOptions has them: a table whose optimizer no server could make is refused
 	Retry    time.Duration                // between repeats of what is not answered, doubling to 2 s; 0: 50 ms
 	Log      *slog.Logger                 // of what is refused; nil discards
@@ -102,8 +102,12 @@ func NewDirectoryState(p Placement, o DirectoryOptions) (*DirectoryState, error)
 				return nil, err
 			}
 			d.define(&s, p.Directory)
-			d.config.Tables[i].From = m.Tables[i].Objects
+			d.config.Tables[i].Saved = len(m.Tables[i].Objects) > 0
+			if d.config.Tables[i].Saved && m.from.Key == "" {
+				return nil, fmt.Errorf("ps: restore table %q: servers cannot read this manifest: want one that ReadManifest returned", m.Tables[i].Name)
+			}
 		}
+		d.config.From = m.from
 	}
 	for _, n := range p.Clients {
 		d.config.Clients = append(d.config.Clients, Member{Name: n, Start: start})

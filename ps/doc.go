@@ -61,7 +61,9 @@
 // are added by the server while later ones travel.
 //
 // What is not here yet: replicas of shards and their live moves. A server that is lost takes its shards with it, and a job goes on from
-// its last snapshot (snapshot.go, manifest.go).
+// its last snapshot. A lane writes each shard as an object, and then an index of them (snapshot.go, object.go); the directory writes the
+// manifest, which names the indexes, last (manifest.go). What is told of a snapshot, and of one that a job goes on from, is the name and
+// checksum of one file, however many shards there are: lanes read the rest from the store (load.go).
 //
 // Next in the life of a gradient: wire and transport, the bytes.
 package ps

@@ -248,7 +248,7 @@ func (o *oracle) cut(m *memory, r SnapshotResult) error {
 	for k := range t.cut.shards {
 		s := newShard[int64](t, k)
 		for _, ob := range man.Tables[0].Objects {
-			b, err := fetch(m, ob)
+			b, err := fetch(m, &ob.file)
 			if err != nil {
 				return err
 			}

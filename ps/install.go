@@ -65,12 +65,14 @@ func (s *ServerState) install(c *Config) {
 		s.m = max(s.m, start)
 		s.haves[s.self] = s.m
 	}
-	for i := len(s.tables); i < len(c.Tables); i++ {
+	first := len(s.tables)
+	for i := first; i < len(c.Tables); i++ {
 		if err := s.addTable(&c.Tables[i]); err != nil {
 			s.fatal = err.Error()
 			break // what follows would have its number
 		}
 	}
+	s.load(&c.From, c.Tables, first)
 	if c.Cut != s.cut.Cut {
 		late = s.setCut(c.Cut) || late
 	} else {
@@ -128,12 +130,8 @@ func (s *ServerState) addTable(d *Definition) error {
 	s.tables = append(s.tables, l)
 	s.loose = s.loose || l.spec.Mode == ASP
 	s.cuts = s.cuts || l.spec.Mode == BSP
-	if len(d.From) > 0 && len(l.here) > 0 {
-		if s.o.Store == nil {
-			return errors.New("ps: a restore wants ServerOptions.Store")
-		}
-		s.loads++
-		s.out = append(s.out, s.loadCommand(l, d))
+	if d.Saved && len(l.here) > 0 && s.o.Store == nil {
+		return errors.New("ps: a restore wants ServerOptions.Store")
 	}
 	return nil
 }

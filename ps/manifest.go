@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -16,18 +15,24 @@ import (
 )
 
 // A Manifest names what a snapshot holds. It is written last: without it there is no snapshot.
+//
+// Since format 2 it names the indexes that lanes wrote, and they the objects: neither a message nor the manifest grows with the number of
+// shards. In format 1 it names the objects itself.
 type Manifest struct {
 	Format  string          `json:"format"`
 	Clock   Clock           `json:"clock"` // it holds exactly the rounds below
 	Tables  []SavedTable    `json:"tables"`
-	Workers []SavedProgress `json:"workers"` // in the order of clients and their workers
+	Indexes []file          `json:"indexes,omitempty"` // of the lanes that have shards
+	Workers []SavedProgress `json:"workers"`           // in the order of clients and their workers
+
+	from file // where it lies
 }
 
 // A SavedTable is a table of a snapshot.
 type SavedTable struct {
 	Name    string    `json:"name"`
 	Spec    []byte    `json:"spec"`
-	Objects []*object `json:"objects"`
+	Objects []*object `json:"objects,omitempty"` // in format 2 those of the indexes, once they are read
 }
 
 // A SavedProgress is what a worker kept for itself at the cut.
@@ -37,27 +42,42 @@ type SavedProgress struct {
 	State  []byte `json:"state,omitempty"`
 }
 
-const manifestFormat = "trivium ps snapshot 1"
+const (
+	manifestFormat  = "trivium ps snapshot 2"
+	manifestFormat1 = "trivium ps snapshot 1" // is still read
+)
 
 // maxManifest is the largest manifest that is read, in bytes.
 const maxManifest = 256 << 20
 
-// ReadManifest reads the manifest at key, which Directory.Snapshot returned.
+// ReadManifest reads the manifest at key, which Directory.Snapshot returned, and the indexes that it names, of format 2 or 1. An index that is
+// missing, or is not the one that was written, is an error that names it and its checksum.
 func ReadManifest(ctx context.Context, s Store, key string) (*Manifest, error) {
-	r, err := s.Get(ctx, key, 0, maxManifest)
+	s = boundStore{ctx, s}
+	p, err := read(s, key, maxManifest)
 	if err != nil {
-		return nil, fmt.Errorf("ps: restore %s: %w", key, err)
+		return nil, err
 	}
-	p, err := io.ReadAll(r)
-	if err = errors.Join(err, r.Close()); err != nil {
-		return nil, fmt.Errorf("ps: restore %s: %w", key, err)
+	m, err := decodeManifest(key, p)
+	if err != nil {
+		return nil, err
 	}
+	m.from.Key = key
+	m.from.sum(p)
+	if err := m.fill(s, func(*object) bool { return true }); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// decodeManifest reads the manifest alone.
+func decodeManifest(key string, p []byte) (*Manifest, error) {
 	var m Manifest
 	if err := json.Unmarshal(p, &m); err != nil {
 		return nil, fmt.Errorf("ps: restore %s: %w", key, err)
 	}
-	if m.Format != manifestFormat {
-		return nil, fmt.Errorf("ps: restore %s: want the format %q, found %q", key, manifestFormat, m.Format)
+	if m.Format != manifestFormat && m.Format != manifestFormat1 {
+		return nil, fmt.Errorf("ps: restore %s: want the format %q or %q, found %q", key, manifestFormat, manifestFormat1, m.Format)
 	}
 	if m.Clock < 0 || len(m.Tables) > maxTables {
 		return nil, fmt.Errorf("ps: restore %s: clock %d, %d tables", key, m.Clock, len(m.Tables))
@@ -68,12 +88,44 @@ func ReadManifest(ctx context.Context, s Store, key string) (*Manifest, error) {
 			return nil, fmt.Errorf("ps: restore %s: %w", key, err)
 		}
 		for _, o := range t.Objects {
-			if o == nil || len(o.Key) > maxKey || o.Size < 0 || o.Lo < 0 || o.Hi < 0 {
-				return nil, fmt.Errorf("ps: restore %s: table %q has an object that makes no sense", key, t.Name)
+			if o == nil || int(o.Table) != i {
+				return nil, fmt.Errorf("ps: restore %s: table %q has an object that is not its own", key, t.Name)
+			}
+			if err := o.check(len(m.Tables)); err != nil {
+				return nil, fmt.Errorf("ps: restore %s: table %q: %w", key, t.Name, err)
 			}
 		}
 	}
+	for i := range m.Indexes {
+		if err := m.Indexes[i].check(); err != nil {
+			return nil, fmt.Errorf("ps: restore %s: index %d: %w", key, i, err)
+		}
+	}
 	return &m, nil
+}
+
+// fill reads the indexes: tables then have those of the snapshot's objects that keep says, in their order.
+func (m *Manifest) fill(s Store, keep func(o *object) bool) error {
+	for i := range m.Tables {
+		m.Tables[i].Objects = slices.DeleteFunc(m.Tables[i].Objects, func(o *object) bool { return !keep(o) })
+	}
+	for i := range m.Indexes {
+		p, err := fetch(s, &m.Indexes[i])
+		if err != nil {
+			return err
+		}
+		if err := readIndex(m.Indexes[i].Key, p, len(m.Tables), func(o *object) {
+			if keep(o) {
+				m.Tables[o.Table].Objects = append(m.Tables[o.Table].Objects, o)
+			}
+		}); err != nil {
+			return fmt.Errorf("ps: restore %s: %w", m.Indexes[i].Key, err)
+		}
+	}
+	for i := range m.Tables {
+		slices.SortFunc(m.Tables[i].Objects, func(a, b *object) int { return cmp.Compare(a.Lo, b.Lo) })
+	}
+	return nil
 }
 
 func (t *SavedTable) spec() (Spec, error) {
@@ -164,17 +216,13 @@ func (d *DirectoryState) checkSnapshot() {
 		}
 	}
 	for i := range d.config.Tables {
-		t := &d.config.Tables[i]
-		s := SavedTable{Name: t.Spec.Name, Spec: t.Spec.append(nil)}
-		for l := range d.lanes {
-			for _, o := range d.lanes[l].saved.objects {
-				if o.Table == t.ID {
-					s.Objects = append(s.Objects, o)
-				}
-			}
+		t := &d.config.Tables[i].Spec
+		m.Tables = append(m.Tables, SavedTable{Name: t.Name, Spec: t.append(nil)})
+	}
+	for l := range d.lanes {
+		if x := d.lanes[l].saved.index; x.Key != "" {
+			m.Indexes = append(m.Indexes, x)
 		}
-		slices.SortFunc(s.Objects, func(a, b *object) int { return cmp.Compare(a.Lo, b.Lo) })
-		m.Tables = append(m.Tables, s)
 	}
 	j := &manifestJob{store: d.calls[0].store, manifest: m, key: cutPrefix(d.config.Cut) + "/manifest.json"}
 	d.calls[0].job = j

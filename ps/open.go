@@ -240,8 +240,9 @@ func (d *Directory) call(ctx context.Context, arg any) (any, error) {
 	return d.part.call(ctx, make(chan reply, 1), arg)
 }
 
-// Snapshot writes what all tables are at a round that nobody has begun, while training goes on: servers to their own stores, the
-// manifest, last, to this one. It returns where the manifest is, and the round: the snapshot holds exactly those below.
+// Snapshot writes what all tables are at a round that nobody has begun, while training goes on: servers to their own stores, each lane
+// its shards and then an index of them; the manifest, which names the indexes, last, to this one. It returns where the manifest is, and
+// the round: the snapshot holds exactly those below. To go on from it, all of these stores are to be one (DirectoryOptions.Restore).
 func (d *Directory) Snapshot(ctx context.Context, to Store) (SnapshotResult, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // Close does not wait for a store that answers no more

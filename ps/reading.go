@@ -2,7 +2,6 @@ package ps
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/trivium-ml/trivium/wire"
@@ -17,7 +16,7 @@ type Saved[T Number] struct {
 	Steps     uint32 // that the optimizer made there
 }
 
-// ReadTable calls f with what a snapshot has of a table. The store is to have all objects of the manifest.
+// ReadTable calls f with what a snapshot has of a table. m is from ReadManifest; the store is to have all objects of it.
 func ReadTable[T Number](ctx context.Context, s Store, m *Manifest, name string, f func(Saved[T]) error) error {
 	for i := range m.Tables {
 		t := &m.Tables[i]
@@ -35,7 +34,7 @@ func ReadTable[T Number](ctx context.Context, s Store, m *Manifest, name string,
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			p, err := fetch(s, o)
+			p, err := fetch(s, &o.file)
 			if err != nil {
 				return err
 			}
@@ -51,11 +50,7 @@ func ReadTable[T Number](ctx context.Context, s Store, m *Manifest, name string,
 // readSaved reads an object as its shard wrote it.
 func readSaved[T Number](spec *Spec, o *object, p []byte, f func(Saved[T]) error) error {
 	r := wire.NewReader("ps object "+o.Key, p)
-	for _, c := range []byte(objectMagic) {
-		if r.Uvarint("magic", 127) != uint64(c) {
-			r.Fail("magic", errors.New("this is no object of a snapshot"))
-		}
-	}
+	readMagic(r, objectMagic)
 	if c := Cell(r.Uvarint("cell", uint64(Int64))); c != spec.Cell {
 		r.Fail("cell", fmt.Errorf("want %s, found %s", spec.Cell, c))
 	}

@@ -34,6 +34,7 @@ type ServerState struct {
 	cut      laneCut
 	saves    saves
 	loads    int // restores that are under way
+	listing  *listJob
 	jobs     map[uint64]*loadJob
 	owed     bool // the version is to be accepted once they are done
 	out      []protocol.Command

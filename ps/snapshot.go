@@ -1,14 +1,10 @@
 package ps
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"time"
 
@@ -36,46 +32,12 @@ func (b boundStore) Get(_ context.Context, key string, from, length int64) (io.R
 	return b.s.Get(b.ctx, key, from, length)
 }
 
-// An object is what one shard was at the cut, as it lies in the store. It says which cells it has, so that any number of servers can
-// take theirs from it.
-type object struct {
-	Key    string `json:"key"`
-	Table  uint32 `json:"table"`
-	Form   string `json:"form"` // "cells": Lo to Hi of all rows laid end to end; "rows": those of shard Lo of Hi
-	Lo     int64  `json:"lo"`
-	Hi     int64  `json:"hi"`
-	Size   int64  `json:"size"`
-	SHA256 string `json:"sha256"`
-}
-
-const maxKey = 512
-
-func (o *object) append(p []byte) []byte {
-	p = wire.AppendString(p, o.Key)
-	p = wire.AppendUvarint(p, uint64(o.Table))
-	p = wire.AppendString(p, o.Form)
-	p = wire.AppendUvarint(p, uint64(o.Lo))
-	p = wire.AppendUvarint(p, uint64(o.Hi))
-	p = wire.AppendUvarint(p, uint64(o.Size))
-	return wire.AppendString(p, o.SHA256)
-}
-
-func readObject(r *wire.Reader) *object {
-	return &object{
-		Key: r.String("key", maxKey), Table: uint32(r.Uvarint("table", maxTables)), Form: r.String("form", 8),
-		Lo: int64(r.Uvarint("lo", math.MaxInt64)), Hi: int64(r.Uvarint("hi", math.MaxInt64)), Size: int64(r.Uvarint("size", math.MaxInt64)),
-		SHA256: r.String("sha256", 64),
-	}
-}
-
 // An image is a shard as it is now, to be written while the shard goes on.
 type image interface {
 	object(o *object)
 	encode() []byte
 	free() // the memory is the shard's again
 }
-
-const objectMagic = "trivium ps 1\n"
 
 // image takes an image of the cut: what the fork has, else what is live.
 func (s *shard[T]) image() image {
@@ -171,11 +133,7 @@ func (m *rowsImage[T]) encode() []byte {
 // restore takes what is this shard's from an object.
 func (s *shard[T]) restore(p []byte, o *object) error {
 	r := wire.NewReader("ps object "+o.Key, p)
-	for _, c := range []byte(objectMagic) {
-		if r.Uvarint("magic", 127) != uint64(c) {
-			r.Fail("magic", errors.New("this is no object of a snapshot"))
-		}
-	}
+	readMagic(r, objectMagic)
 	if c := Cell(r.Uvarint("cell", uint64(Int64))); c != s.t.spec.Cell {
 		r.Fail("cell", fmt.Errorf("want %s, found %s", s.t.spec.Cell, c))
 	}
@@ -379,21 +337,32 @@ func (s *ServerState) save() {
 func cutPrefix(c Cut) string { return fmt.Sprintf("ps-%012d.%d", c.At, c.ID) }
 
 func (j *saveJob) run() {
-	if j.store == nil {
-		j.result.text = "ps: snapshot: this server has no store: set ServerOptions.Store"
-	}
-	for i, m := range j.images {
-		if j.result.text == "" {
-			o := &object{Table: j.tables[i]}
-			m.object(o)
-			o.Key = fmt.Sprintf("%s/t%05d.%s-%d-%d", j.prefix, o.Table, o.Form, o.Lo, o.Hi)
-			if err := put(j.store, o, m.encode()); err != nil {
-				j.result.text = fmt.Sprintf("ps: snapshot: %s: %v", o.Key, err)
-			}
-			j.result.objects = append(j.result.objects, o)
-		}
+	if err := j.write(); err != nil {
+		j.result.text = "ps: snapshot: " + err.Error()
 	}
 	j.free()
+}
+
+// write writes the images, and then the index of them.
+func (j *saveJob) write() error {
+	if j.store == nil {
+		return errors.New("this server has no store: set ServerOptions.Store")
+	}
+	if len(j.images) == 0 {
+		return nil
+	}
+	objects := make([]*object, len(j.images))
+	for i, m := range j.images {
+		o := &object{Table: j.tables[i]}
+		m.object(o)
+		o.Key = fmt.Sprintf("%s/t%05d.%s-%d-%d", j.prefix, o.Table, o.Form, o.Lo, o.Hi)
+		if err := put(j.store, &o.file, m.encode()); err != nil {
+			return err
+		}
+		objects[i] = o
+	}
+	j.result.index.Key = fmt.Sprintf("%s/index-%05d", j.prefix, j.result.lane)
+	return put(j.store, &j.result.index, appendIndex(nil, objects))
 }
 
 // free gives the images' memory back.
@@ -402,109 +371,4 @@ func (j *saveJob) free() {
 		m.free()
 	}
 	j.images = nil
-}
-
-func put(s Store, o *object, p []byte) error {
-	sum := sha256.Sum256(p)
-	o.Size, o.SHA256 = int64(len(p)), hex.EncodeToString(sum[:])
-	return s.Put(context.Background(), o.Key, bytes.NewReader(p))
-}
-
-// fetch reads an object and compares its checksum.
-func fetch(s Store, o *object) ([]byte, error) {
-	r, err := s.Get(context.Background(), o.Key, 0, o.Size+1)
-	if err != nil {
-		return nil, fmt.Errorf("ps: restore %s: %w", o.Key, err)
-	}
-	p, err := io.ReadAll(r)
-	if err = errors.Join(err, r.Close()); err != nil {
-		return nil, fmt.Errorf("ps: restore %s: %w", o.Key, err)
-	}
-	if sum := sha256.Sum256(p); int64(len(p)) != o.Size || hex.EncodeToString(sum[:]) != o.SHA256 {
-		return nil, fmt.Errorf("ps: restore %s: it is damaged: want %d bytes with SHA-256 %s, found %d with %x", o.Key, o.Size, o.SHA256, len(p), sum)
-	}
-	return p, nil
-}
-
-// A loadJob reads the objects that a table's shards here begin with.
-type loadJob struct {
-	store   Store
-	table   *laneTable
-	objects []*object
-	err     error
-}
-
-func (s *ServerState) loadCommand(t *laneTable, d *Definition) protocol.Command {
-	j := &loadJob{store: s.o.Store, table: t}
-	for _, o := range d.From {
-		overlaps := o.Form != "cells"
-		for _, k := range t.here {
-			if t.cut.bounds != nil && o.Lo < t.cut.bounds[k+1] && o.Hi > t.cut.bounds[k] {
-				overlaps = true
-			}
-		}
-		if overlaps {
-			j.objects = append(j.objects, o)
-		}
-	}
-	if s.jobs == nil {
-		s.jobs = map[uint64]*loadJob{}
-	}
-	s.jobs[loadID(t.id)] = j
-	return protocol.Compute{ID: loadID(t.id), For: time.Millisecond, Work: j.run}
-}
-
-// run restores shards that nobody else uses yet.
-func (j *loadJob) run() {
-	for _, o := range j.objects {
-		p, err := fetch(j.store, o)
-		for _, k := range j.table.here {
-			if err == nil {
-				err = j.table.shards[k].restore(p, o)
-			}
-		}
-		if err != nil {
-			j.err = err
-			return
-		}
-	}
-}
-
-// computed hears that a save or a load has ended.
-func (s *ServerState) computed(id uint64) {
-	if id&1 == 0 {
-		j := s.saves.running
-		s.saves.running = nil
-		if j == s.cut.job {
-			s.cut.saved = true
-			s.send(s.p.Directory, &j.result)
-		}
-		s.save()
-		return
-	}
-	j := s.jobs[id]
-	if j == nil {
-		return
-	}
-	delete(s.jobs, id)
-	s.loads--
-	if j.err != nil && s.fatal == "" {
-		s.fatal = j.err.Error()
-	}
-	if s.loads == 0 && s.owed {
-		s.owed = false
-		s.accept(s.config.Version, false)
-		s.advance()
-		s.unpark()
-	}
-}
-
-// rawBytes reads n bytes with their length before them.
-func rawBytes(r *wire.Reader, field string, n int) []byte {
-	p := r.Bytes(field, math.MaxInt)
-	if r.Err() == nil && len(p) != n {
-		r.Fail(field, fmt.Errorf("want %d bytes, found %d", n, len(p)))
-		return nil
-	}
-	return p
 }

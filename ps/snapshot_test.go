@@ -128,7 +128,7 @@ func TestCase19Restore(t *testing.T) {
 
 // TestCase20FullDisk: a snapshot that cannot be written fails by itself, naming the object; the one before it stays, and the run goes on.
 func TestCase20FullDisk(t *testing.T) {
-	for _, where := range []string{"t00000", "manifest"} {
+	for _, where := range []string{"t00000", "index-00001", "manifest"} {
 		store := newMemory()
 		j := newSimJob(sim.New(20, sim.Options{}), simOptions{clients: 2, servers: 2, min: 4, tables: []Spec{{Name: "t", Rows: 1, Cols: 20, Cell: Int64, Mode: SSP, Staleness: 3}}, server: ServerOptions{Store: store}})
 		for k := range 2 {
@@ -187,7 +187,7 @@ func TestCase20FullDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, o := range m.Tables[0].Objects {
-				b, err := fetch(store, o)
+				b, err := fetch(store, &o.file)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -58,7 +58,7 @@ func (m *progress) String() string {
 }
 
 func (m *saved) String() string {
-	return fmt.Sprintf("saved cut %d by lane %d: %d objects %s", m.cut, m.lane, len(m.objects), m.text)
+	return fmt.Sprintf("saved cut %d by lane %d: %s %s", m.cut, m.lane, m.index.Key, m.text)
 }
 
 func (g *getCall) String() string {

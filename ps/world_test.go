@@ -48,6 +48,7 @@ type simOptions struct {
 	client                  Options
 	server                  ServerOptions
 	dir                     DirectoryOptions
+	frame                   int // the largest message that servers and the directory may send, in bytes; 0: any
 }
 
 func dirName() Name         { return Name{Job: "j", Role: "directory", ID: "0"} }
@@ -69,7 +70,7 @@ func newSimJob(w *sim.World, o simOptions) *simJob {
 		if err != nil {
 			panic(err)
 		}
-		return &worker{d}
+		return &worker{m: d, j: j, frame: o.frame}
 	})
 	for i := range o.servers {
 		j.servers = append(j.servers, w.Add(serverName(i), sim.Host{}, func(sim.Disk) protocol.Machine {
@@ -81,7 +82,7 @@ func newSimJob(w *sim.World, o simOptions) *simJob {
 				}
 				h.lanes = append(h.lanes, s)
 			}
-			return &worker{h}
+			return &worker{m: h, j: j, frame: o.frame}
 		}))
 	}
 	for i := range o.clients {
@@ -106,14 +107,30 @@ func (j *simJob) addClient(i int, tables []Spec) *simClient {
 	return c
 }
 
-// worker does the Work of Compute commands when they are asked for: a World only lets their time pass.
-type worker struct{ m protocol.Machine }
+// worker does the Work of Compute commands when they are asked for: a World only lets their time pass. What is sent as too large a frame
+// is a failure of the job: a stream would refuse it.
+type worker struct {
+	m     protocol.Machine
+	j     *simJob
+	frame int
+}
 
 func (w *worker) Step(now time.Duration, in protocol.Event) []protocol.Command {
 	out := w.m.Step(now, in)
 	for _, c := range out {
-		if c, ok := c.(protocol.Compute); ok && c.Work != nil {
-			c.Work()
+		switch c := c.(type) {
+		case protocol.Compute:
+			if c.Work != nil {
+				c.Work()
+			}
+		case protocol.Send:
+			if w.frame == 0 {
+				continue
+			}
+			if _, head, payload := coded(c.Body); len(head)+len(payload) > w.frame {
+				w.j.failures = append(w.j.failures, fmt.Errorf("%T to %s is a frame of %d bytes, want at most %d", c.Body, c.To, len(head)+len(payload), w.frame))
+				w.frame = 0 // once
+			}
 		}
 	}
 	return out
