@@ -1,9 +1,10 @@
-// Package app is the command line as a package: every verb of trivium, for a program with models and data sources of its own.
+// Package app is the command line as a package: every verb of trivium, for a program with models, data sources, optimizers and metrics of
+// its own.
 //
 //	func main() {
 //		models := nn.Standard()
 //		models["mine"] = mine
-//		app.Main(app.Options{Models: models, Sources: data.Sources{"readings": readings}})
+//		app.Main(app.Options{Models: models, Sources: data.Sources{"readings": readings}, Optimizers: optim.Optimizers{"lion": lion}})
 //	}
 //
 // There is one file per verb. [Run] is a whole invocation as a function, for tests and for programs that embed it; [Main] is Run on
@@ -24,14 +25,18 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/metric"
 	"github.com/trivium-ml/trivium/nn"
+	"github.com/trivium-ml/trivium/optim"
 )
 
 // Options say what the program knows beside the verbs.
 type Options struct {
-	Models  nn.Models    // by name; nil: those of nn.Standard
-	Sources data.Sources // by name, beside the generators and the files that data reads by itself
-	Name    string       // of the program, as a user types it; empty: trivium, and for Main the name it was started by
+	Models     nn.Models        // by name; nil: those of nn.Standard
+	Sources    data.Sources     // by name, beside the generators and the files that data reads by itself
+	Optimizers optim.Optimizers // by name, beside those that ship
+	Metrics    metric.Metrics   // by name, beside those that ship
+	Name       string           // of the program, as a user types it; empty: trivium, and for Main the name it was started by
 }
 
 // Exit codes. 5 belongs to budgets, which this version does not have.
@@ -95,12 +100,14 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 
 // A session is one invocation's surroundings, handed to the verbs.
 type session struct {
-	in       io.Reader
-	out, err io.Writer
-	models   nn.Models
-	sources  data.Sources
-	name     string // of the program in messages
-	command  string // of the program in commands to type
+	in         io.Reader
+	out, err   io.Writer
+	models     nn.Models
+	sources    data.Sources
+	optimizers optim.Optimizers
+	metrics    metric.Metrics
+	name       string // of the program in messages
+	command    string // of the program in commands to type
 }
 
 func newSession(in io.Reader, out, err io.Writer, o Options) *session {
@@ -111,7 +118,9 @@ func newSession(in io.Reader, out, err io.Writer, o Options) *session {
 		o.Name = "trivium"
 	}
 	name := strings.TrimSuffix(filepath.Base(o.Name), ".exe")
-	return &session{in: in, out: out, err: err, models: o.Models, sources: o.Sources, name: name, command: o.Name}
+	return &session{
+		in: in, out: out, err: err, models: o.Models, sources: o.Sources, optimizers: o.Optimizers, metrics: o.Metrics, name: name, command: o.Name,
+	}
 }
 
 func (s *session) run(ctx context.Context, args []string) error {

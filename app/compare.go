@@ -147,7 +147,9 @@ func (v *compareRun) plan(s *session) (compare.Plan, error) {
 	}
 	p := compare.Plan{
 		Dir: v.Dir, Repeats: v.Repeats, Seconds: v.Seconds, WarmUp: v.WarmUp, Workers: v.Workers, Quick: v.Quick, Python: v.Python,
-		Host:    compare.Host{Topologies: shared, Models: s.models, Sources: s.sources, Build: b.Binary, Version: b.Version},
+		Host: compare.Host{
+			Topologies: shared, Models: s.models, Sources: s.sources, Optimizers: s.optimizers, Metrics: s.metrics, Build: b.Binary, Version: b.Version,
+		},
 		Command: shellWords(append([]string{s.command}, v.typed()...)),
 	}
 	var errs []error

@@ -8,6 +8,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/internal/nearest"
+	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
 // A recipe is what a model trains with where the user says nothing: chosen by trial on mnist10k and a9a, to be good and quick there.
@@ -57,7 +58,7 @@ func fillDefaults(job *trivium.Job, g given) {
 	if job.Optimizer.Rate == 0 { // given or not: no optimizer trains at it
 		job.Optimizer.Rate = r.rate
 		if job.Optimizer.Name != r.optimizer {
-			job.Optimizer.Rate = rates[job.Optimizer.Name]
+			job.Optimizer.Rate = rates[job.Optimizer.Name] // 0 for one of the program's own: it has its own
 		}
 	}
 	if !g["batch"] {
@@ -72,6 +73,17 @@ func fillDefaults(job *trivium.Job, g given) {
 			job.Epochs = max(r.epochs, 50)
 		}
 	}
+}
+
+// checkOptimizer refuses the optimizer of a run where this program does not take it.
+func (s *session) checkOptimizer(job *trivium.Job) error {
+	if job.Optimizer.Name == "lbfgs" {
+		return nil
+	}
+	if _, err := s.optimizers.New(job.Optimizer, kernel.Go); err != nil {
+		return fmt.Errorf("%w; the program that trained it takes it", err)
+	}
+	return nil
 }
 
 // checkModel refuses a name that this program has no model for.

@@ -47,8 +47,11 @@ func (v *evalVerb) Run(ctx context.Context, s *session) error {
 	if t.saved.Job.Exact {
 		shards = t.saved.Job.VirtualShards()
 	}
-	evaluator, err := train.NewEvaluator(t.model, names, shards)
+	evaluator, err := train.NewEvaluator(t.model, s.metrics, names, shards)
 	if err != nil {
+		if len(v.Metrics) == 0 {
+			err = fmt.Errorf("%s: %w; the program that trained it measures it, and --metrics names others", t.name, err)
+		}
 		return misused(err)
 	}
 	all := map[string]float64{}

@@ -4,7 +4,9 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -48,8 +50,16 @@ func (s *session) parser(g *grammar) (*kong.Kong, error) {
 		kong.Writers(s.out, s.err),
 		kong.Exit(func(int) {}),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 120}),
-		kong.Vars{"models": strings.Join(s.models.Names(), ", ")},
+		kong.Vars{"models": strings.Join(s.models.Names(), ", "), "optimizers": s.optimizerNames()},
 	)
+}
+
+// optimizerNames lists what --optimizer takes: those that ship, of a kind side by side, and then the program's own.
+func (s *session) optimizerNames() string {
+	names := []string{"sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw", "ftrl", "lbfgs"}
+	names = append(names, slices.Sorted(maps.Keys(s.optimizers))...)
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
 // errHelped ends parsing once help is printed.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 
@@ -33,8 +34,13 @@ func (v *helpVerb) Run(s *session) error {
 	name := v.Topic[0]
 	if title, text, err := topic(name); err == nil && len(v.Topic) == 1 {
 		fmt.Fprintf(s.out, "%s\n\n%s", title, strings.ReplaceAll(text, "PROGRAM", s.name))
-		if name == "models" {
+		switch own := slices.Sorted(maps.Keys(s.optimizers)); {
+		case name == "models":
 			fmt.Fprintf(s.out, "\nThis program's models: %s\n", strings.Join(s.models.Names(), ", "))
+		case name == "optimizers" && len(own) > 0:
+			fmt.Fprintf(s.out, "\nThis program's own optimizers: %s\n", strings.Join(own, ", "))
+		case name == "metrics" && len(s.metrics) > 0:
+			fmt.Fprintf(s.out, "\nThis program's own metrics: %s\n", strings.Join(slices.Sorted(maps.Keys(s.metrics)), ", "))
 		}
 		return nil
 	}

@@ -47,7 +47,7 @@ type jobFlags struct {
 	EvalEvery *int64    `group:"Training" placeholder:"N" help:"Evaluate every N updates; else once an epoch."`
 	Metrics   []string  `group:"Training" placeholder:"NAME" help:"What to measure beside the loss; else what suits the task."`
 
-	Optimizer *string            `short:"o" group:"Optimizer" placeholder:"NAME" help:"sgd, momentum, nesterov, adagrad, rmsprop, adam, adamw, ftrl or lbfgs."`
+	Optimizer *string            `short:"o" group:"Optimizer" placeholder:"NAME" help:"${optimizers}."`
 	Rate      *float64           `short:"r" group:"Optimizer" placeholder:"X" help:"Learning rate."`
 	Schedule  *string            `group:"Optimizer" placeholder:"RULE" help:"How the rate changes, such as cosine:1000 or step:100,0.1 (help optimizers)."`
 	Set       map[string]float64 `group:"Optimizer" placeholder:"KEY=X" help:"Other parameters of the optimizer, such as beta1=0.9;beta2=0.99."`

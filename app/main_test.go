@@ -10,7 +10,7 @@ import (
 
 // TestMain is where the child processes of the tests begin: they are this very program.
 func TestMain(m *testing.M) {
-	if code, ok := Child(Options{}); ok {
+	if code, ok := Child(ownOptions()); ok {
 		os.Exit(code)
 	}
 	if code, ok := residentChild(os.Args[1:]); ok {

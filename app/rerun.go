@@ -42,6 +42,9 @@ func (v *rerunVerb) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return misused(fmt.Errorf("rerun: %s: %w", old.Dir, err))
 	}
+	if err := s.checkOptimizer(job); err != nil {
+		return misused(fmt.Errorf("rerun: %s: %w", old.Dir, err))
+	}
 	want, _, err := loadCheckpoint(ctx, filepath.Join(old.Dir, checkpointsDir), "")
 	if err != nil {
 		return err

@@ -24,7 +24,7 @@ type serverFlags struct {
 }
 
 // serve gives t the options of the server topology, which sends by that codec, or says everything that is wrong with them.
-func (f serverFlags) serve(t *training, codec string) error {
+func (f serverFlags) serve(s *session, t *training, codec string) error {
 	if t.topology != served {
 		if f != (serverFlags{}) {
 			return fmt.Errorf("--servers, --consistency, --optimizer-on, --clocks, --steps-per-round, --merge and --slow are options of %s, not of %s", served, t.topology)
@@ -73,7 +73,7 @@ func (f serverFlags) serve(t *training, codec string) error {
 			errs = append(errs, fmt.Errorf("--slow: worker %d: there are %d, numbered from 0", o.Slow.Worker, t.workers))
 		}
 	}
-	errs = append(errs, o.Check(t.job))
+	errs = append(errs, o.Check(t.job, s.optimizers))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

@@ -30,7 +30,8 @@ var shared = processes.Topologies{
 		},
 	},
 	{
-		Name: summed, Check: allreduce.Options{}.Check,
+		Name:  summed,
+		Check: func(job *trivium.Job) error { return allreduce.Options{}.Check(job, nil) }, // configure knows the options
 		New: func(env train.Env, options json.RawMessage) (trivium.Strategy, error) {
 			var o allreduce.Options
 			if len(options) > 0 {
@@ -119,7 +120,7 @@ type topologyFlags struct {
 }
 
 // configure gives t the options of its topology, or says what is wrong with them.
-func (f topologyFlags) configure(t *training) error {
+func (f topologyFlags) configure(s *session, t *training) error {
 	if t.topology == served { // serve takes it
 		f.Compress = ""
 	}
@@ -130,7 +131,7 @@ func (f topologyFlags) configure(t *training) error {
 		return fmt.Errorf("--every, --accumulate and --shard-optimizer are options of %s, and --compress of %s and %s, not of %s", summed, summed, served, t.topology)
 	}
 	o := allreduce.Options{Compress: f.Compress, Every: f.Every, Accumulate: f.Accumulate, ShardOptimizer: f.Shard}
-	if err := o.Check(t.job); err != nil {
+	if err := o.Check(t.job, s.optimizers); err != nil {
 		return err
 	}
 	var err error

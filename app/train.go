@@ -49,7 +49,7 @@ func (v *trainVerb) Run(ctx context.Context, s *session) error {
 	if v.Resume == "" {
 		t.job, err = v.job(s)
 	} else if err = misused(joinByLine(v.checkRun())); err == nil {
-		err = v.goOn(ctx, t)
+		err = v.goOn(ctx, s, t)
 	}
 	if err != nil {
 		return err
@@ -57,10 +57,10 @@ func (v *trainVerb) Run(ctx context.Context, s *session) error {
 	if err := t.settle(); err != nil {
 		return misused(err)
 	}
-	if err := v.configure(t); err != nil {
+	if err := v.configure(s, t); err != nil {
 		return misused(err)
 	}
-	if err := v.serve(t, v.Compress); err != nil {
+	if err := v.serve(s, t, v.Compress); err != nil {
 		return misused(err)
 	}
 	t.flags = append(v.args(), v.served()...)
@@ -76,7 +76,7 @@ func (v *trainVerb) Run(ctx context.Context, s *session) error {
 }
 
 // goOn makes t the rest of an earlier run. Only how long it trains can be changed.
-func (v *trainVerb) goOn(ctx context.Context, t *training) error {
+func (v *trainVerb) goOn(ctx context.Context, s *session, t *training) error {
 	r, err := findRun(v.Out, v.Resume)
 	if err != nil {
 		return err
@@ -115,6 +115,9 @@ func (v *trainVerb) goOn(ctx context.Context, t *training) error {
 	}
 	for field := range g {
 		errs = append(errs, fmt.Errorf("--resume: %s stays as it was; only epochs, steps and the early stop can be changed", field))
+	}
+	if err := s.checkOptimizer(&job); err != nil {
+		errs = append(errs, fmt.Errorf("--resume: %s: %w", name, err))
 	}
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	errs = append(errs, each(job.Validate())...)

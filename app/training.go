@@ -98,7 +98,7 @@ func (s *session) train(ctx context.Context, t *training) error {
 	t.show.start()
 	began := false
 	strategy := local.New(train.Env{
-		Run: about.Name, CPU: cpu, Models: s.models, Sources: s.sources, Splits: t.splits,
+		Run: about.Name, CPU: cpu, Models: s.models, Sources: s.sources, Optimizers: s.optimizers, Metrics: s.metrics, Splits: t.splits,
 		Blob: store, Checkpoints: train.Checkpoints{Every: t.every}, Resume: t.resume, Notes: about.Versions,
 		Observe: o.hub, Watch: t.watch(o, func() {
 			began = true
@@ -200,7 +200,10 @@ func (t *training) watch(o *observation, begin func()) train.Watch {
 			}
 			words := fmt.Sprintf("%s on %s rows, batch %s", t.job.Model, thousands(t.known.rows), batchWord(t.job.Batch))
 			if !t.tabled {
-				words += fmt.Sprintf(", %s at rate %v", t.job.Optimizer.Name, t.job.Optimizer.Rate)
+				words += ", " + t.job.Optimizer.Name
+				if t.job.Optimizer.Rate > 0 { // else it is an optimizer of the program's own, and the rate too
+					words += fmt.Sprintf(" at rate %v", t.job.Optimizer.Rate)
+				}
 			}
 			if t.topology != alone {
 				words += fmt.Sprintf(", %s of %d workers", t.topology, t.workers)

@@ -77,7 +77,7 @@ func work(ctx context.Context, child launch.Child, o Options, network transport.
 	}()
 	log := slog.New(slog.NewTextHandler(child.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	return processes.Work(ctx, &a, processes.Options{
-		Models: o.Models, Sources: o.Sources, Topologies: started, Build: b.Binary, Log: log, Network: network,
+		Models: o.Models, Sources: o.Sources, Optimizers: o.Optimizers, Metrics: o.Metrics, Topologies: started, Build: b.Binary, Log: log, Network: network,
 		Narrow: narrower,
 	})
 }
@@ -235,7 +235,7 @@ func (s *session) assemble(ctx context.Context, t *training) (_ *team, err error
 	} else {
 		memory := transport.NewMemory()
 		network = memory
-		o := Options{Models: s.models, Sources: s.sources, Name: s.name}
+		o := Options{Models: s.models, Sources: s.sources, Optimizers: s.optimizers, Metrics: s.metrics, Name: s.name}
 		m.launcher = launch.NewGoroutines(func(ctx context.Context, c launch.Child) error { return work(ctx, c, o, memory) })
 	}
 	driver := transport.Name{Job: "run", Role: "driver", ID: "0", Incarnation: 1} // the network is its own

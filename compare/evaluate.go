@@ -78,7 +78,7 @@ func openEvaluator(ctx context.Context, t Task, h Host) (_ *evaluator, err error
 			names = metric.Default(p.Outputs())[:1]
 		}
 	}
-	if e.scores, err = train.NewEvaluator(e.model, names, 0); err != nil {
+	if e.scores, err = train.NewEvaluator(e.model, h.Metrics, names, 0); err != nil {
 		return nil, &PlanError{fmt.Errorf("compare: model %s, target %v: %w", t.Job.Model, t.Target, err)}
 	}
 	return e, nil
@@ -290,7 +290,7 @@ func (e *evaluator) follow(ctx context.Context, t Task, batch int, updates int64
 	stop, cancel := context.WithCancel(ctx)
 	defer cancel()
 	env := train.Env{
-		CPU: e.cpu, Models: e.host.Models, AtEnd: true,
+		CPU: e.cpu, Models: e.host.Models, Optimizers: e.host.Optimizers, Metrics: e.host.Metrics, AtEnd: true,
 		Splits: &data.Splits{Train: e.splits.Train, Transform: e.splits.Transform, Checksum: e.splits.Checksum},
 	}
 	var failed error

@@ -19,8 +19,10 @@ import (
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/cluster/launch"
 	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/metric"
 	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/processes"
 	"github.com/trivium-ml/trivium/transport"
@@ -31,6 +33,8 @@ type Host struct {
 	Topologies processes.Topologies // that its workers know; Trials(them) is among what they are started for
 	Models     nn.Models
 	Sources    data.Sources
+	Optimizers optim.Optimizers
+	Metrics    metric.Metrics
 	Build      string // names the program's code
 	Version    string
 
@@ -290,18 +294,7 @@ func (t *ownTrial) counted(r *trialReport) (phases, stale map[string]float64) {
 }
 
 // Events implements Trial.
-func (t *ownTrial) Events() iter.Seq2[Event, error] {
-	return func(yield func(Event, error) bool) {
-		for e := range t.events {
-			if !yield(e, nil) {
-				return
-			}
-		}
-		if t.err != nil {
-			yield(Event{}, t.err)
-		}
-	}
-}
+func (t *ownTrial) Events() iter.Seq2[Event, error] { return walk(t.events, &t.err) }
 
 // Processes implements Trial.
 func (t *ownTrial) Processes() []Process {

@@ -2,7 +2,7 @@
 //
 // A metric is a trivium.Metric: an accumulator that weighs rows by their sample weights, is merged with others of its kind, and
 // travels between processes. The order in which rows and accumulators come is the caller's; equal orders give equal bits, and AUC
-// gives them for every order.
+// gives them for every order. [Metrics] are those that a program brings.
 //
 //	m, err := metric.New("auc", predictor.Outputs())
 //	for each batch { predictor.Predict(ctx, params, batch, scores); err = m.Add(outputs, batch, scores) }
@@ -18,7 +18,6 @@ import (
 	"strings"
 
 	"github.com/trivium-ml/trivium"
-	"github.com/trivium-ml/trivium/internal/nearest"
 	"github.com/trivium-ml/trivium/wire"
 )
 
@@ -35,7 +34,7 @@ func New(name string, o trivium.Outputs) (trivium.Metric, error) {
 	}
 	k, ok := kinds[name]
 	if !ok {
-		return nil, fmt.Errorf("metric: no metric is called %q; %s", name, nearest.Sentence(name, Names()))
+		return nil, unknown(name, Names())
 	}
 	if !slices.Contains(k.tasks, o.Task) || name == "auc" && classes(o) != 2 {
 		return nil, fmt.Errorf("metric: %s does not fit a model for %v; %s would", name, o.Task, strings.Join(Default(o), " or "))
@@ -311,7 +310,7 @@ func open(name string, p []byte) *wire.Reader {
 	if v := r.Uvarint("version", math.MaxUint64); r.Err() == nil && v != version {
 		r.Fail("version", fmt.Errorf("want %d, found %d", version, v))
 	}
-	if found := r.String("name", 32); r.Err() == nil && found != name {
+	if found := r.String("name", max(32, len(name))); r.Err() == nil && found != name {
 		r.Fail("name", fmt.Errorf("want %q, found %q", name, found))
 	}
 	return r

@@ -3,7 +3,7 @@
 //
 // A [Rule] is a trivium.Optimizer: pure, so any party may apply it to any range of cells, and every cut gives the same bits. A [State]
 // keeps the slots of a whole model and steps it, block by block while the cells are in the cache, on all threads where it is large.
-// [LBFGS] is no Optimizer: it needs the whole gradient, at points of its own choosing.
+// [LBFGS] is no Optimizer: it needs the whole gradient, at points of its own choosing. [Optimizers] are those that a program brings.
 //
 //	rule, err := optim.New(job.Optimizer, cpu.ISA)
 //	state, err := optim.NewState(model.Layout(), rule, cpu)
@@ -162,7 +162,7 @@ func newRule(spec trivium.OptimizerSpec, isa kernel.ISA) (*Rule, error) {
 	}
 	f, ok := families()[spec.Name]
 	if !ok {
-		return nil, unknown(spec.Name)
+		return nil, unknown(spec.Name, Names())
 	}
 	r := &Rule{
 		name: spec.Name, isa: isa, rate: spec.Rate, slots: f.slots, apply: f.apply,
@@ -205,8 +205,8 @@ func newRule(spec trivium.OptimizerSpec, isa kernel.ISA) (*Rule, error) {
 	return r, nil
 }
 
-func unknown(name string) error {
-	return fmt.Errorf("optim: no optimizer is called %q; %s", name, nearest.Sentence(name, Names()))
+func unknown(name string, names []string) error {
+	return fmt.Errorf("optim: no optimizer is called %q; %s", name, nearest.Sentence(name, names))
 }
 
 // merge returns the defaults with what is given in their place.

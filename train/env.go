@@ -28,8 +28,10 @@ import (
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/checkpoint"
 	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/metric"
 	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/transport"
 )
@@ -50,11 +52,13 @@ type Env struct {
 	// Servers are processes of the job that train nothing, and only serve: one whose Role is observe.Server is among them, Rank its place.
 	Servers []transport.Name
 
-	CPU     *tensor.CPU // nil: the Run makes one with a thread a core, and closes it
-	Models  nn.Models   // nil: nn.Standard
-	Sources data.Sources
-	Splits  *data.Splits // the job's data, if it is open already: then the caller closes it
-	Sharded bool         // Splits.Train are this rank's rows alone, and an update takes its share of Job.Batch from them
+	CPU        *tensor.CPU // nil: the Run makes one with a thread a core, and closes it
+	Models     nn.Models   // nil: nn.Standard
+	Sources    data.Sources
+	Optimizers optim.Optimizers // beside those of optim
+	Metrics    metric.Metrics   // beside those of metric
+	Splits     *data.Splits     // the job's data, if it is open already: then the caller closes it
+	Sharded    bool             // Splits.Train are this rank's rows alone, and an update takes its share of Job.Batch from them
 
 	Shares bool // all workers share every update: this one gets its part of the update's rows, which may be none (see Run.Agree)
 

@@ -15,6 +15,7 @@ import (
 type Evaluator struct {
 	predictor trivium.Predictor
 	outputs   trivium.Outputs
+	known     metric.Metrics
 	names     []string
 	batch     int
 	shards    int
@@ -30,14 +31,15 @@ type Evaluation struct {
 	lossSum float64
 }
 
-// NewEvaluator returns an Evaluator of these metrics (none: those that suit the model's task), or every mistake in their names.
+// NewEvaluator returns an Evaluator of these metrics (none: those that suit the model's task), which known has or package metric, or every
+// mistake in their names.
 // In exact mode, shards is the number of virtual shards, and the result does not depend on who scores which; else it is 0.
-func NewEvaluator(m trivium.Model, metrics []string, shards int) (*Evaluator, error) {
+func NewEvaluator(m trivium.Model, known metric.Metrics, metrics []string, shards int) (*Evaluator, error) {
 	p, ok := m.(trivium.Predictor)
 	if !ok {
 		return nil, errors.New("train: the model makes no predictions (it is no trivium.Predictor), so it cannot be evaluated")
 	}
-	e := &Evaluator{predictor: p, outputs: p.Outputs(), names: metrics, batch: 256, shards: max(shards, 1)}
+	e := &Evaluator{predictor: p, outputs: p.Outputs(), known: known, names: metrics, batch: 256, shards: max(shards, 1)}
 	if len(metrics) == 0 {
 		e.names = metric.Default(e.outputs)
 	}
@@ -49,7 +51,7 @@ func (e *Evaluator) empty() (*Evaluation, error) {
 	s := new(Evaluation)
 	var errs []error
 	for _, name := range e.names {
-		m, err := metric.New(name, e.outputs)
+		m, err := e.known.New(name, e.outputs)
 		if err != nil {
 			errs = append(errs, err)
 			continue

@@ -68,7 +68,7 @@ func (r *Run) check() error {
 		if r.Job.Batch != trivium.FullBatch {
 			errs = append(errs, fmt.Errorf("train: lbfgs works on all rows at once: want batch full, found %d", r.Job.Batch))
 		}
-	} else if _, err := optim.New(r.Job.Optimizer, kernel.Go); err != nil {
+	} else if _, err := r.env.Optimizers.New(r.Job.Optimizer, kernel.Go); err != nil {
 		errs = append(errs, err)
 	}
 	if r.CPU = r.env.CPU; r.CPU != nil && r.Job.Exact && r.CPU.ISA == kernel.Go {
@@ -195,7 +195,7 @@ func (r *Run) buildEvaluator() error {
 	}
 	names := r.Job.Metrics
 	stop := r.stopper.metric
-	e, err := NewEvaluator(r.Model, names, shards)
+	e, err := NewEvaluator(r.Model, r.env.Metrics, names, shards)
 	if e == nil {
 		if len(names) == 0 && (stop == "" || r.Job.Stop.Metric == "train."+lossName) {
 			r.say([]string{err.Error() + r.unused()})
@@ -204,7 +204,7 @@ func (r *Run) buildEvaluator() error {
 		return err
 	}
 	if err == nil && stop != "" && stop != lossName && !slices.Contains(e.names, stop) {
-		e, err = NewEvaluator(r.Model, append(slices.Clone(e.names), stop), shards)
+		e, err = NewEvaluator(r.Model, r.env.Metrics, append(slices.Clone(e.names), stop), shards)
 	}
 	if err != nil {
 		return err

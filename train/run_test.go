@@ -68,7 +68,7 @@ func TestEvaluatorInExactMode(t *testing.T) {
 	names := []string{"accuracy", "logloss", "f1", "confusion", "top2"}
 	var whole map[string]float64
 	for _, shards := range []int{0, 1, 2, 7, 16, 300} {
-		e, err := train.NewEvaluator(m, names, shards)
+		e, err := train.NewEvaluator(m, nil, names, shards)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,7 +25,7 @@ func (r *Run) OptimizerState() (*optim.State, error) {
 func (r *Run) OptimizerPart(
 	l *trivium.Layout, pick func(slots [][]float32, rowSteps [][]uint32) ([][]float32, [][]uint32, error), whole func() ([][]float32, [][]uint32),
 ) (*optim.State, error) {
-	o, err := optim.New(r.Job.Optimizer, r.CPU.ISA)
+	o, err := r.env.Optimizers.New(r.Job.Optimizer, r.CPU.ISA)
 	if err != nil {
 		return nil, &JobError{err}
 	}
@@ -33,10 +33,8 @@ func (r *Run) OptimizerPart(
 	if err != nil {
 		return nil, &JobError{err}
 	}
-	var names []string
-	if rule, ok := o.(*optim.Rule); ok {
-		names, r.rate = rule.SlotNames(), rule.Rate
-	}
+	names := optim.NamesOf(o)
+	r.rate = optim.RateOf(o)
 	if c := r.env.Resume; c != nil {
 		saved := c.Optimizer
 		if saved == nil {
@@ -92,7 +90,7 @@ func (r *Run) Codecs(keep func() [][]byte) (saved [][]byte) {
 	return saved
 }
 
-// LearningRate is the optimizer's at update step; 0: it has none.
+// LearningRate is the optimizer's at update step; 0: it tells none.
 func (r *Run) LearningRate(step int64) float64 {
 	if r.rate == nil {
 		return 0
@@ -101,17 +99,19 @@ func (r *Run) LearningRate(step int64) float64 {
 }
 
 // SavedRate is the LearningRate of the last update before the checkpoint that the run goes on from, under the job of then.
-func (r *Run) SavedRate() float64 {
+func (r *Run) SavedRate() (float64, error) {
 	c := r.env.Resume
 	if c == nil {
-		return 0
+		return 0, nil
 	}
-	o, _ := optim.New(c.Job.Optimizer, 0)
-	rule, ok := o.(*optim.Rule)
-	if !ok {
-		return 0
+	o, err := r.env.Optimizers.New(c.Job.Optimizer, r.CPU.ISA)
+	if err != nil {
+		return 0, &JobError{fmt.Errorf("train: the job of the checkpoint: %w", err)}
 	}
-	return rule.Rate(c.Progress.Step)
+	if rate := optim.RateOf(o); rate != nil {
+		return rate(c.Progress.Step), nil
+	}
+	return 0, nil
 }
 
 // LBFGS returns the job's L-BFGS, from the checkpoint where the run resumes one, and has its history saved with each.

@@ -60,8 +60,9 @@ func New(env train.Env, o Options) trivium.Strategy {
 	return &Strategy{env, o}
 }
 
-// Check returns what of job this strategy cannot do with these options.
-func (o Options) Check(job *trivium.Job) error {
+// Check returns what of job this strategy cannot do with these options. own are the program's optimizers; one that it does not know is
+// not its business.
+func (o Options) Check(job *trivium.Job, own optim.Optimizers) error {
 	var errs []error
 	codec, err := compress.Parse(o.Compress)
 	if err != nil {
@@ -91,8 +92,12 @@ func (o Options) Check(job *trivium.Job) error {
 		errs = append(errs, errors.New("allreduce: under local SGD every worker makes updates by itself, and needs all of the optimizer's state"))
 	}
 	if o.ShardOptimizer && job.Optimizer.Name != "lbfgs" {
-		if rule, err := optim.New(job.Optimizer, 0); err == nil && !rule.Elementwise() {
-			errs = append(errs, fmt.Errorf("allreduce: optimizer %s looks at the norm of the whole gradient, and no worker has it where the optimizer's state is sharded", job.Optimizer.Name))
+		if rule, err := own.New(job.Optimizer, 0); err == nil && !rule.Elementwise() {
+			what := "the norm of the whole gradient"
+			if _, ours := rule.(*optim.Rule); !ours {
+				what = "more than one cell of the gradient"
+			}
+			errs = append(errs, fmt.Errorf("allreduce: optimizer %s looks at %s, and no worker has it where the optimizer's state is sharded", job.Optimizer.Name, what))
 		}
 	}
 	if job.Optimizer.Name == "lbfgs" {
@@ -109,7 +114,7 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 	env := s.env
 	env.Shares = true
 	hard := train.UntilLost(ctx)
-	if err := s.o.Check(job); err != nil {
+	if err := s.o.Check(job, env.Optimizers); err != nil {
 		return train.NotBegun(hard, &train.JobError{Err: err})
 	}
 	if env.Sharded {

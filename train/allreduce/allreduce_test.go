@@ -2,14 +2,12 @@ package allreduce_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob"
@@ -310,7 +308,7 @@ func TestShardOptimizer(t *testing.T) {
 	}
 	clipped := digits()
 	clipped.Optimizer.ClipNorm = 1
-	if err := (allreduce.Options{ShardOptimizer: true}).Check(clipped); err == nil || !strings.Contains(err.Error(), "norm of the whole gradient") {
+	if err := (allreduce.Options{ShardOptimizer: true}).Check(clipped, nil); err == nil || !strings.Contains(err.Error(), "norm of the whole gradient") {
 		t.Errorf("clipping by the global norm: %v", err)
 	}
 }
@@ -346,153 +344,6 @@ func TestLocalSGD(t *testing.T) {
 	}
 }
 
-// TestCompression: codecs with error feedback reach the loss without one within 1 %.
-func TestCompression(t *testing.T) {
-	job := digits()
-	job.Model, job.Data = "softmax", trivium.Data{Source: "digits", Rows: 2500, Train: "0:2000", Test: "2000:"}
-	job.Batch, job.Epochs, job.Optimizer = 100, 20, trivium.OptimizerSpec{Name: "sgd", Rate: 0.2}
-	if testing.Short() {
-		job.Data, job.Epochs = trivium.Data{Source: "digits", Rows: 350, Train: "0:300", Test: "300:"}, 10
-	}
-	losses := map[string]float64{}
-	for _, codec := range []string{"none", "f16", "int8", "topk:0.05", "bf16", "1bit", "qsgd:7"} {
-		if testing.Short() && len(losses) == 4 { // the others need more rows for one per cent
-			break
-		}
-		c := &crew{n: 2, o: allreduce.Options{Compress: codec}}
-		got, err := c.Train(t.Context(), job)
-		if err != nil {
-			t.Fatal(err)
-		}
-		same(t, codec, c.results[1], got)
-		losses[codec] = got.Metrics["train.loss"]
-		if d := got.Metrics["train.loss"] / losses["none"]; d > 1.01 {
-			t.Errorf("%s: training loss %v, without codec %v", codec, losses[codec], losses["none"])
-		}
-	}
-	t.Log(losses)
-}
-
-// TestResidual: what a codec dropped is in the checkpoint, and another number of workers goes on with it.
-func TestResidual(t *testing.T) {
-	job := digits()
-	job.Optimizer = trivium.OptimizerSpec{Name: "momentum", Rate: 0.02}
-	store := blob.Dir(t.TempDir())
-	c := &crew{env: train.Env{Blob: store}, n: 2, o: allreduce.Options{Compress: "topk:0.01"}}
-	if _, err := c.Train(t.Context(), job); err != nil {
-		t.Fatal(err)
-	}
-	saved, _, err := checkpoint.Latest(t.Context(), store)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var norm float64
-	for _, v := range saved.Optimizer.Slots[len(saved.Optimizer.Slots)-1] {
-		norm += float64(v) * float64(v)
-	}
-	if fmt.Sprint(saved.Optimizer.Names) != "[velocity residual]" || norm == 0 {
-		t.Fatalf("the checkpoint has %v, the residual's norm is %v", saved.Optimizer.Names, math.Sqrt(norm))
-	}
-	more := *job
-	more.Epochs++
-	with := &crew{env: train.Env{Resume: saved}, n: 3, o: allreduce.Options{Compress: "topk:0.01"}}
-	a, err := with.Train(t.Context(), &more)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var notices []string
-	env := train.Env{Resume: saved}
-	env.Watch.Notice = func(_ observe.Level, text string) { notices = append(notices, text) }
-	if _, err := local.New(env, local.Options{}).Train(t.Context(), &more); err != nil {
-		t.Fatal(err)
-	}
-	if len(notices) != 1 || !strings.Contains(notices[0], "codec dropped") {
-		t.Errorf("local says %q", notices)
-	}
-	clear(saved.Optimizer.Slots[1])
-	without := &crew{env: train.Env{Resume: saved}, n: 3, o: allreduce.Options{Compress: "topk:0.01"}}
-	b, err := without.Train(t.Context(), &more)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if slices.Equal(a.Params.Flat, b.Params.Flat) {
-		t.Error("the residual makes no difference")
-	}
-}
-
-// TestResidualRate: what a codec dropped counts as much after a resume at another learning rate as it did when it was dropped.
-func TestResidualRate(t *testing.T) {
-	job := digits()
-	job.Epochs, job.Optimizer = 1, trivium.OptimizerSpec{Name: "sgd", Rate: 0.5}
-	store := blob.Dir(t.TempDir())
-	c := &crew{env: train.Env{Blob: store}, n: 2, o: allreduce.Options{Compress: "topk:0.01"}}
-	if _, err := c.Train(t.Context(), job); err != nil {
-		t.Fatal(err)
-	}
-	var results [2]trivium.Result
-	for k := range results {
-		saved, _, err := checkpoint.Latest(t.Context(), store)
-		if err != nil {
-			t.Fatal(err)
-		}
-		saved.Codecs = nil // so that its sum is shared out
-		more := *job
-		more.Epochs, more.Optimizer.Rate = 2, 0.25
-		if k == 1 { // as if it had been so all the time
-			saved.Job = &more
-			for i := range saved.Optimizer.Slots[0] {
-				saved.Optimizer.Slots[0][i] *= 2
-			}
-		}
-		c := &crew{env: train.Env{Resume: saved}, n: 2, o: allreduce.Options{Compress: "topk:0.01"}}
-		if results[k], err = c.Train(t.Context(), &more); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if !slices.Equal(results[0].Params.Flat, results[1].Params.Flat) {
-		t.Error("the residual is not rescaled")
-	}
-}
-
-// TestResidualOfPlainBucket: what a codec dropped of a bucket counts too where more workers go on, whose shares of it the codec cannot
-// encode.
-func TestResidualOfPlainBucket(t *testing.T) {
-	job := digits()
-	job.Model, job.Steps, job.Optimizer = "mlp:300,20", 2, trivium.OptimizerSpec{Name: "sgd", Rate: 0.5}
-	store := blob.Dir(t.TempDir())
-	o := allreduce.Options{Compress: "topk:1500"} // of half of the second bucket, not of a fifth
-	if _, err := (&crew{env: train.Env{Blob: store}, n: 2, o: o}).Train(t.Context(), job); err != nil {
-		t.Fatal(err)
-	}
-	saved, _, err := checkpoint.Latest(t.Context(), store)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, dropped := saved.Params.Layout, saved.Optimizer.Slots[0]
-	from, to := l.Range(l.Tensors() - 1)
-	clear(dropped[:from])
-	for i := range dropped[from:to] {
-		dropped[from+i] = float32(i + 1)
-	}
-	more := *job
-	more.Steps, more.Optimizer.Rate = 3, 0.25
-	var flat [2][]float32
-	for k := range flat {
-		r, err := (&crew{env: train.Env{Resume: saved}, n: 5, o: o}).Train(t.Context(), &more)
-		if err != nil {
-			t.Fatal(err)
-		}
-		flat[k] = r.Params.Flat
-		clear(dropped)
-	}
-	for i := range to - from {
-		want := -0.5 * float64(i+1) / float64(job.Batch) // at the rate at which it was dropped
-		if found := float64(flat[0][from+i] - flat[1][from+i]); math.Abs(found-want) > 1e-5 {
-			t.Errorf("cell %d: what was dropped moved it by %v, want %v", i, found, want)
-		}
-	}
-}
-
 // TestSmallShares: a codec that can encode a bucket and not a rank's share of it leaves it as it is.
 func TestSmallShares(t *testing.T) {
 	env := traintest.Env(t, 1, false)
@@ -504,135 +355,16 @@ func TestSmallShares(t *testing.T) {
 	}
 }
 
-// TestDivergence: all ranks say the same.
-func TestDivergence(t *testing.T) {
-	job := digits()
-	job.Optimizer = trivium.OptimizerSpec{Name: "sgd", Rate: 1e38}
-	c := &crew{n: 3}
-	_, err := c.Train(t.Context(), job)
-	if _, ok := errors.AsType[*trivium.DivergedError](err); !ok {
-		t.Fatal(err)
-	}
-	for rank := range c.n {
-		if c.errs[rank] == nil || c.errs[rank].Error() != err.Error() || c.results[rank].Reason != trivium.Diverged {
-			t.Errorf("rank %d: %s, %v; rank 0: %v", rank, c.results[rank].Reason, c.errs[rank], err)
-		}
-	}
-}
-
-// TestDivergenceSeenByOne: what only rank 0 finds, as it saves, all know after the next update.
-func TestDivergenceSeenByOne(t *testing.T) {
-	for name, o := range map[string]allreduce.Options{"": {}, "sharded": {ShardOptimizer: true}, "local": {Every: 2}} {
-		job := traintest.Job()
-		job.EvalEvery = 1 << 40
-		env := traintest.Env(t, 1, false)
-		env.Blob, env.Checkpoints.Every = blob.Dir(t.TempDir()), 4
-		models := traintest.Models()
-		toy := models["toy"]
-		models["toy"] = func(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
-			m, err := toy(args, s, cpu)
-			return &explosive{m.(*traintest.Toy), 0}, err
-		}
-		env.Models = models
-		o.Wait = 3 * time.Second
-		c := &crew{env: env, n: 3, o: o}
-		_, _ = c.Train(t.Context(), job)
-		for rank, err := range c.errs {
-			d, ok := errors.AsType[*trivium.DivergedError](err)
-			if !ok || d.Tensor != "weight" || c.results[rank].Reason != trivium.Diverged || c.results[rank].Steps > 5 { // under local SGD the others have made one more
-				t.Errorf("%s rank %d: %s after update %d: %v", name, rank, c.results[rank].Reason, c.results[rank].Steps, err)
-			}
-		}
-	}
-}
-
-// An explosive model's fourth gradient is infinite, with a loss that is not.
-type explosive struct {
-	*traintest.Toy
-	calls int
-}
-
-// Grad implements trivium.Model.
-func (e *explosive) Grad(ctx context.Context, p trivium.Params, b trivium.Batch, g trivium.Gradient, ready func(int)) (lossSum, weightSum float64, err error) {
-	lossSum, weightSum, err = e.Toy.Grad(ctx, p, b, g, nil)
-	if e.calls++; e.calls == 4 {
-		g.Flat[0] = float32(math.Inf(1))
-	}
-	if ready != nil {
-		ready(0)
-		ready(1)
-	}
-	return lossSum, weightSum, err
-}
-
-// TestOneFails: a rank that cannot compute its gradient ends the job everywhere, with its words.
-func TestOneFails(t *testing.T) {
-	for _, exact := range []bool{false, true} {
-		job := traintest.Job()
-		job.Exact = exact
-		env := traintest.Env(t, 1, exact)
-		models := traintest.Models()
-		var calls sync.Mutex
-		made := 0
-		toy := models["toy"]
-		models["toy"] = func(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
-			m, err := toy(args, s, cpu)
-			calls.Lock()
-			defer calls.Unlock()
-			made++
-			return &faulty{m.(*traintest.Toy), made == 2, 0}, err
-		}
-		env.Models = models
-		c := &crew{env: env, n: 3}
-		_, _ = c.Train(t.Context(), job)
-		for rank, err := range c.errs {
-			if err == nil || !strings.Contains(err.Error(), "the rows are rotten") || !strings.Contains(err.Error(), "update 5") && !exact {
-				t.Errorf("rank %d: %v", rank, err)
-			}
-		}
-	}
-}
-
-type faulty struct {
-	*traintest.Toy
-	broken bool
-	calls  int
-}
-
-// Grad implements trivium.Model.
-func (f *faulty) Grad(ctx context.Context, p trivium.Params, b trivium.Batch, g trivium.Gradient, ready func(int)) (lossSum, weightSum float64, err error) {
-	if f.calls++; f.broken && f.calls == 5 {
-		return 0, 0, errors.New("the rows are rotten")
-	}
-	return f.Toy.Grad(ctx, p, b, g, ready)
-}
-
-// TestGone: ranks that lose one return an error that names it.
-func TestGone(t *testing.T) {
-	job := digits()
-	ctx, interrupt, lose := train.Member(t.Context())
-	defer interrupt()
-	gone := transport.Name{Role: "worker", ID: "7"}
-	env := train.Env{}
-	env.Watch.Evaluated = func(train.Progress, map[string]float64) { lose(&train.LostError{Peer: gone, Why: "a test says so"}) }
-	job.Epochs = 1 << 20
-	c := &crew{env: env, n: 2}
-	_, err := c.Train(ctx, job)
-	if lost, ok := errors.AsType[*train.LostError](err); !ok || lost.Peer != gone {
-		t.Errorf("error %v", err)
-	}
-}
-
 func TestRefusals(t *testing.T) {
 	job := digits()
 	job.Exact, job.Optimizer.Name = true, "lbfgs"
-	err := allreduce.Options{Compress: "topk:0.01", Every: 4, Accumulate: 2}.Check(job)
+	err := allreduce.Options{Compress: "topk:0.01", Every: 4, Accumulate: 2}.Check(job, nil)
 	for _, want := range []string{"topk:0.01 changes them", "local SGD has others", "no other pieces", "lbfgs", "give one of the two"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not say %q", err, want)
 		}
 	}
-	if err := (allreduce.Options{Compress: "zip", Every: -1}).Check(digits()); err == nil || !strings.Contains(err.Error(), "no such codec") || !strings.Contains(err.Error(), "every -1") {
+	if err := (allreduce.Options{Compress: "zip", Every: -1}).Check(digits(), nil); err == nil || !strings.Contains(err.Error(), "no such codec") || !strings.Contains(err.Error(), "every -1") {
 		t.Errorf("error %v", err)
 	}
 }

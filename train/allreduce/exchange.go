@@ -129,7 +129,9 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 			break
 		}
 	}
-	x.restore(run)
+	if err := x.restore(run); err != nil {
+		return nil, errors.Join(err, x.g.Close(), x.stream.Close())
+	}
 	return x, nil
 }
 

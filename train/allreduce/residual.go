@@ -10,26 +10,29 @@ import (
 
 // restore gives each worker what its codecs kept when the checkpoint was made. Where that was of another number of workers, or they cut the
 // gradient otherwise, it gives each an equal share of what codecs had dropped: what counts is the sum.
-func (x *exchange) restore(run *train.Run) {
+func (x *exchange) restore(run *train.Run) error {
 	coded := false
 	for i := range x.buckets {
 		coded = coded || x.buckets[i].op.Codec != nil
 	}
 	if !coded {
-		return
+		return nil
 	}
 	x.dropped = make([]float32, run.Layout().Len())
 	saved := run.Residual(func() []float32 { return x.dropped })
 	x.kept = run.Codecs(func() [][]byte { return x.kept })
 	if saved == nil {
-		return
+		return nil
 	}
 	copy(x.dropped, saved)
 	if len(x.kept) == x.workers && compress.SetStates(x.residuals(), x.kept[x.rank]) == nil {
 		x.rehome()
-		return
+		return nil
 	}
-	rate := run.SavedRate() // which what is saved is measured in
+	rate, err := run.SavedRate() // which what is saved is measured in
+	if err != nil {
+		return err
+	}
 	for i := range x.buckets {
 		b := &x.buckets[i]
 		e := b.op.Residual
@@ -43,6 +46,7 @@ func (x *exchange) restore(run *train.Run) {
 			cells[k] = v / float32(x.workers)
 		}
 	}
+	return nil
 }
 
 // rehome adds what this worker kept of sums that another encodes now to what it kept of its own gradients. Who encodes what follows from the machine

@@ -108,7 +108,7 @@ func (w *worker) env(ctx context.Context, topology Topology) (env train.Env, don
 	closers = append(closers, cpu.Close)
 	hub := observe.NewHub(observe.Options{Start: a.Start}) // its events are told to the driver
 	env = train.Env{
-		Run: a.Run, CPU: cpu, Models: w.o.Models, Sources: w.o.Sources, Port: w.port, Notes: a.Notes, Observe: hub, Log: w.log,
+		Run: a.Run, CPU: cpu, Models: w.o.Models, Sources: w.o.Sources, Optimizers: w.o.Optimizers, Metrics: w.o.Metrics, Port: w.port, Notes: a.Notes, Observe: hub, Log: w.log,
 		Checkpoints: train.Checkpoints{Every: a.CheckpointEvery}, Watch: w.watch(), Narrow: w.o.Narrow, Near: w.o.Network == nil && a.Network.Near(),
 		Walk: w.walk(topology), Unsummed: a.Summed || a.Index > 0, // the first worker's is the run's
 	}

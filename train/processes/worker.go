@@ -17,7 +17,9 @@ import (
 	"github.com/trivium-ml/trivium/cluster"
 	"github.com/trivium-ml/trivium/cluster/meta"
 	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/metric"
 	"github.com/trivium-ml/trivium/nn"
+	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/transport"
 	"github.com/trivium-ml/trivium/wire/control"
@@ -27,6 +29,8 @@ import (
 type Options struct {
 	Models     nn.Models
 	Sources    data.Sources
+	Optimizers optim.Optimizers
+	Metrics    metric.Metrics
 	Topologies Topologies
 	Build      string       // names the program's code: all processes of a job must have the same
 	Log        *slog.Logger // nil discards

@@ -104,7 +104,7 @@ func (c *cluster) begin(ctx context.Context) error {
 	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c.stop = cancel
 	var err error
-	if c.steps, err = newKeeper(c.job, c.mode != ps.BSP, len(c.placement.Clients)); err != nil {
+	if c.steps, err = newKeeper(c.job, c.env.Optimizers, c.mode != ps.BSP, len(c.placement.Clients)); err != nil {
 		return err
 	}
 	states, err := c.env.Port.Stream(stateStream(c.server), transport.StreamOptions{MaxFrame: remote.Piece + 1<<16})
@@ -174,7 +174,7 @@ func (c *cluster) alone(ctx context.Context, servers int) error {
 		}
 		c.closers = append(c.closers, port.Close)
 		ports = append(ports, port)
-		env := &train.Env{Role: observe.Server, Rank: i - 1, Peers: c.env.Peers, Servers: names, Port: port, Log: c.env.Log}
+		env := &train.Env{Role: observe.Server, Rank: i - 1, Peers: c.env.Peers, Servers: names, Port: port, Optimizers: c.env.Optimizers, Log: c.env.Log}
 		if i == 0 {
 			c.env.Port = port
 			env = c.env

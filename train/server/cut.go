@@ -15,6 +15,7 @@ import (
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob/remote"
 	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/transport"
@@ -220,7 +221,7 @@ func (c *cutting) save(m *ps.Manifest, at mark) error {
 	if err != nil {
 		return w.failure(err)
 	}
-	names := w.slotNames()
+	names := optim.NamesOf(w.rule)
 	if w.keepsOwn() {
 		if names, err = w.saved(at.state.sums, to, x.Params.Flat, at.at.Step); err != nil {
 			return err

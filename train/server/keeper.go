@@ -43,9 +43,13 @@ func loads(going bool, slots int) int {
 	return roundValue
 }
 
+// maxSlots is how many state vectors a rule may have at a server: ps keeps eight of an updater, which has one of its own.
+const maxSlots = 7
+
 // A keeper is the optimizer of a server: the job's rule, behind rounds that fill the tables, and with a record of what state lies where,
 // which it tells as the object "state" of a blob.Store.
 type keeper struct {
+	readOnly
 	rule  trivium.Optimizer
 	part  part
 	pacer *pacer  // nil: there is none
@@ -81,12 +85,12 @@ type segment struct {
 // newKeeper returns the keeper of a job's rule. Where each worker's gradient is a step of its own, n of them make what is one update
 // elsewhere: each adds its part. FTRL's weights are a function of its state, so it makes whole steps. AdaGrad sums the squares of n steps
 // where one update would add one, so its parts are 1/√n.
-func newKeeper(job *trivium.Job, apart bool, workers int) (*keeper, error) {
+func newKeeper(job *trivium.Job, own optim.Optimizers, apart bool, workers int) (*keeper, error) {
 	isa := kernel.Best()
 	if isa == kernel.Go {
 		isa = kernel.GoExact // an update has the same bits at every server
 	}
-	rule, err := optim.New(job.Optimizer, isa)
+	rule, err := own.New(job.Optimizer, isa)
 	if err != nil {
 		return nil, &train.JobError{Err: err}
 	}
@@ -334,19 +338,22 @@ func (k *keeper) Get(_ context.Context, key string, from, length int64) (io.Read
 	return io.NopCloser(bytes.NewReader(p)), nil
 }
 
-var errReadOnly = errors.New("server: the optimizer's state is not to be written")
+// readOnly is all of a blob.Store but Get, of a state that a member tells.
+type readOnly struct{}
+
+var errReadOnly = errors.New("server: a state that is told is not to be written")
 
 // Put implements blob.Store.
-func (*keeper) Put(context.Context, string, io.Reader) error { return errReadOnly }
+func (readOnly) Put(context.Context, string, io.Reader) error { return errReadOnly }
 
 // PutIfAbsent implements blob.Store.
-func (*keeper) PutIfAbsent(context.Context, string, io.Reader) error { return errReadOnly }
+func (readOnly) PutIfAbsent(context.Context, string, io.Reader) error { return errReadOnly }
 
 // List implements blob.Store.
-func (*keeper) List(context.Context, string) ([]blob.Object, error) { return nil, nil }
+func (readOnly) List(context.Context, string) ([]blob.Object, error) { return nil, nil }
 
 // Delete implements blob.Store.
-func (*keeper) Delete(context.Context, string) error { return errReadOnly }
+func (readOnly) Delete(context.Context, string) error { return errReadOnly }
 
 var (
 	_ blob.Store = (*keeper)(nil)

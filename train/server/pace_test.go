@@ -13,7 +13,7 @@ import (
 // steps returns a server's optimizer for n workers, whose cells begin as p, as the tables do: with a gradient for p it gives the update.
 func steps(t *testing.T, job *trivium.Job, l *trivium.Layout, p []float32, n int) func(g, u []float32) {
 	t.Helper()
-	k, err := newKeeper(job, true, n)
+	k, err := newKeeper(job, nil, true, n)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -91,8 +91,9 @@ func New(env train.Env, o Options) trivium.Strategy {
 	return &Strategy{env, o}
 }
 
-// Check returns what is wrong with these options, and what of job this strategy cannot do with them.
-func (o Options) Check(job *trivium.Job) error {
+// Check returns what is wrong with these options, and what of job this strategy cannot do with them. own are the program's optimizers; one
+// that it does not know is not its business.
+func (o Options) Check(job *trivium.Job, own optim.Optimizers) error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("server: "+format, args...)) }
 	if o.Mode > ps.ASP {
@@ -127,10 +128,26 @@ func (o Options) Check(job *trivium.Job) error {
 	}
 	if job.Optimizer.Name == "lbfgs" {
 		bad("lbfgs searches along a line, which only local does")
-	} else if opt, err := optim.New(job.Optimizer, kernel.Go); err == nil && !opt.Elementwise() && o.OptimizerAt == AtServer {
-		bad("clipping by the norm of the whole gradient wants all of it in one place, and servers hold shards: clip by value, or give --optimizer-on worker")
+	} else if rule, err := own.New(job.Optimizer, kernel.Go); err == nil && o.OptimizerAt == AtServer {
+		errs = append(errs, checkAtServer(job.Optimizer.Name, rule))
 	}
 	return errors.Join(errs...)
+}
+
+// checkAtServer returns what servers cannot do of that rule.
+func checkAtServer(name string, rule trivium.Optimizer) error {
+	_, ours := rule.(*optim.Rule)
+	switch {
+	case rule.Elementwise():
+	case ours:
+		return errors.New("server: clipping by the norm of the whole gradient wants all of it in one place, and servers hold shards: clip by value, or give --optimizer-on worker")
+	default:
+		return fmt.Errorf("server: optimizer %s looks at more than one cell of the gradient, and servers hold shards: give --optimizer-on worker", name)
+	}
+	if n := rule.Slots(); n > maxSlots {
+		return fmt.Errorf("server: optimizer %s has %d state vectors, and servers keep %d of a rule: give --optimizer-on worker", name, n, maxSlots)
+	}
+	return nil
 }
 
 // checkFTRL returns what is wrong with FTRL at the workers. Its update is w - p: where the worker's own sums of gradients put a parameter, less
@@ -166,9 +183,12 @@ func (o Options) overshoots(job *trivium.Job) string {
 // Train runs this process's part of job. A worker returns the model as it last read it; under BSP it is the same at all.
 func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result, error) {
 	env, hard := s.env, train.UntilLost(ctx)
-	if err := s.o.Check(job); err != nil && env.Role != observe.Server {
+	if err := s.o.Check(job, env.Optimizers); err != nil && env.Role != observe.Server {
 		// What Open finds is told with it: a user mends all at once.
-		_, more := train.Open(hard, env, job, "server")
+		run, more := train.Open(hard, env, job, "server")
+		if more == nil {
+			run.Close()
+		}
 		return train.NotBegun(hard, &train.JobError{Err: errors.Join(err, more)})
 	}
 	if env.Role == observe.Server {

@@ -14,9 +14,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/blob/remote"
 	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/transport"
 )
@@ -147,7 +147,11 @@ func (w *worker) restoreDropped() error {
 	if len(kept) == w.env.Workers() && w.client.SetCodec(kept[w.env.Rank]) == nil {
 		return nil
 	}
-	w.client.SetRate(w.run.SavedRate()) // which what is saved is measured in
+	rate, err := w.run.SavedRate() // which what is saved is measured in
+	if err != nil {
+		return err
+	}
+	w.client.SetRate(rate)
 	share := slices.Clone(saved)
 	for i := range share {
 		share[i] /= float32(w.env.Workers())
@@ -177,7 +181,7 @@ func (w *worker) restoreDropped() error {
 
 // saved makes what a checkpoint has of all workers' sums, into to, after so many updates; flat are its parameters.
 func (w *worker) saved(sums []float32, to *filling, flat []float32, updates int64) (names []string, err error) {
-	names = w.slotNames()
+	names = optim.NamesOf(w.rule)
 	l := w.run.Layout().Len()
 	n, _ := w.busy()
 	if w.o.OptimizerAt == AtWorker {
@@ -213,6 +217,7 @@ const residualName = "residual"
 
 // A teller is what a worker other than rank 0 tells of its state: as it is ("now"), and as it was at the rounds of the last snapshots.
 type teller struct {
+	readOnly
 	w *worker
 
 	mu    sync.Mutex
@@ -324,20 +329,6 @@ func (t *teller) wait(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 }
-
-var errTold = errors.New("server: a worker's state is not to be written")
-
-// Put implements blob.Store.
-func (*teller) Put(context.Context, string, io.Reader) error { return errTold }
-
-// PutIfAbsent implements blob.Store.
-func (*teller) PutIfAbsent(context.Context, string, io.Reader) error { return errTold }
-
-// List implements blob.Store.
-func (*teller) List(context.Context, string) ([]blob.Object, error) { return nil, nil }
-
-// Delete implements blob.Store.
-func (*teller) Delete(context.Context, string) error { return errTold }
 
 // workerStream is where a worker tells its state.
 func workerStream(rank int) string { return fmt.Sprintf("ps worker %d", rank) }

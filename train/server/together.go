@@ -143,6 +143,7 @@ func (r *part) mean(v, product []float32, n float64) {
 type ownRule struct {
 	part
 	workers int
+	foreign bool      // the rule is the program's own
 	last    []float32 // this worker's last gradient of each cell
 	product []float32 // of successive ones; nil: the rule has no squares, or the worker is alone
 
@@ -154,6 +155,8 @@ type ownRule struct {
 func newOwnRule(run *train.Run, rule trivium.Optimizer, slots [][]float32, workers int) *ownRule {
 	l := run.Layout()
 	r := &ownRule{part: newPart(run.Job, rule), workers: workers, touched: make([][]uint32, l.Tensors())}
+	_, ours := rule.(*optim.Rule)
+	r.foreign = !ours
 	if workers == 1 || r.linear {
 		return r
 	}
@@ -199,6 +202,7 @@ func (w *worker) ownUpdate(step int64, by float64) {
 	if own.rounds == 1 && w.job.Optimizer.Name == "ftrl" { // it begins where the model does with its first update, whatever that one's number
 		number = 1
 	}
+	// One that looks at all cells of the gradient has them in one run: optim.NewState refuses it where some tensors are row-sparse.
 	for _, r := range w.tables.runs {
 		apply(number, r[0], r[1], own.rounds == 1, share, float64(own.workers))
 	}
@@ -240,7 +244,7 @@ func (w *worker) scheduled(tensor int, row int32, n int64) float32 {
 // finds no part too long once all are divided by it.
 func (w *worker) tooLong(by float64) float64 {
 	limit := w.job.Optimizer.ClipNorm
-	if limit == 0 {
+	if limit == 0 || w.rules.foreign { // such a rule clips by itself, if it does
 		return 1
 	}
 	var sum float64

@@ -71,7 +71,7 @@ func (w *worker) train(ctx context.Context) (trivium.Result, error) {
 	if w.state, err = w.run.OptimizerState(); err != nil {
 		return train.NotBegun(hard, err)
 	}
-	if w.rule, err = optim.New(w.job.Optimizer, w.run.CPU.ISA); err != nil {
+	if w.rule, err = w.env.Optimizers.New(w.job.Optimizer, w.run.CPU.ISA); err != nil {
 		return train.NotBegun(hard, &train.JobError{Err: err})
 	}
 	walk, stop := context.WithCancelCause(hard)
@@ -427,7 +427,7 @@ func (w *worker) keep(c *checkpoint.Checkpoint) error {
 			return w.failure(err)
 		}
 	}
-	names := w.slotNames()
+	names := optim.NamesOf(w.rule)
 	if w.keepsOwn() {
 		all := w.ownState()
 		err := w.addStates(w.ctx, nowKey, &all)
@@ -444,14 +444,6 @@ func (w *worker) keep(c *checkpoint.Checkpoint) error {
 		}
 	}
 	c.Optimizer = optimizerState(names, to)
-	return nil
-}
-
-// slotNames are what a checkpoint calls the optimizer's vectors.
-func (w *worker) slotNames() []string {
-	if r, ok := w.rule.(*optim.Rule); ok {
-		return r.SlotNames()
-	}
 	return nil
 }
 

@@ -35,11 +35,11 @@ func Job() *trivium.Job {
 	}
 }
 
-// Env returns an environment that knows the toy model and data, with so many threads. It ends with the test.
+// Env returns an environment that knows the toy model and data, and an optimizer and a metric of a program's own, with so many threads. It ends with the test.
 func Env(t testing.TB, threads int, exact bool) train.Env {
 	cpu := tensor.NewCPU(threads, exact)
 	t.Cleanup(cpu.Close)
-	return train.Env{CPU: cpu, Models: Models(), Sources: Sources()}
+	return train.Env{CPU: cpu, Models: Models(), Sources: Sources(), Optimizers: Optimizers(), Metrics: Metrics()}
 }
 
 // Variants are jobs that differ in all that decides what an update is.
@@ -101,6 +101,8 @@ func Run(t *testing.T, open func(env train.Env) trivium.Strategy) {
 			}
 		}
 	})
+
+	t.Run("own", func(t *testing.T) { own(t, open) })
 
 	t.Run("resume", func(t *testing.T) {
 		for name, job := range Variants() {

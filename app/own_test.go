@@ -1,0 +1,143 @@
+package app
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/trivium-ml/trivium/train/traintest"
+)
+
+// ownOptions are those of a program with an optimizer and a metric of its own: "ball" is momentum, "misses" counts what accuracy does not.
+func ownOptions() Options {
+	return Options{Optimizers: traintest.Optimizers(), Metrics: traintest.Metrics()}
+}
+
+// TestOwn: a program's own optimizer and metric go wherever a job does: to threads and processes of every topology, to checkpoints and on from
+// them, to eval and rerun. The bits are those of the momentum that ships.
+func TestOwn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts dozens of processes: left out of -short, under which the tests of train/server and the kit run an own optimizer")
+	}
+	dir := t.TempDir()
+	run := func(o Options, want int, command string) outcome {
+		t.Helper()
+		got := runWith(t.Context(), t, dir, o, strings.Fields(command)...)
+		if got.code != want {
+			t.Fatalf("%s: exits with %d, want %d: %s%s", command, got.code, want, got.out, got.err)
+		}
+		return got
+	}
+	flat := func(name string) []float32 { return params(t, filepath.Join(dir, "runs", name)).Params.Flat }
+	data := " softmax --data digits --rows 1200 --train 0:900 --valid 900:1050 --test 1050: --rate 0.02 --exact --shards 6 --epochs 3 "
+	own := data + "--optimizer ball --metrics misses "
+	run(Options{}, Done, "train"+data+"--optimizer momentum --batch 120 --name ships")
+	if got := run(ownOptions(), Done, "train"+own+"--batch 120 --name local"); !strings.Contains(got.out, "test.misses") || !strings.Contains(got.out, "ball at rate 0.02") {
+		t.Errorf("%s", got.out)
+	}
+	for name, how := range map[string]string{
+		"allreduce": "--workers 2", "allreduce-processes": "--workers 3 --batch 40 --processes", "sharded": "--workers 2 --processes --shard-optimizer",
+		"server": "--workers 2 --topology server --servers 2 --consistency bsp", "server-processes": "--workers 2 --topology server --processes --servers 2 --consistency bsp",
+	} {
+		if !strings.Contains(how, "--batch") {
+			how += " --batch 60"
+		}
+		run(ownOptions(), Done, "train"+own+how+" --name "+name)
+		if !slices.Equal(flat(name), flat("ships")) {
+			t.Errorf("%s has another model than the optimizer that ships", name)
+		}
+	}
+	loose := strings.ReplaceAll(own, "--exact --shards 6", "")
+	for _, mode := range []string{"bsp", "ssp:2", "essp:1", "asp"} {
+		for _, on := range []string{"server", "worker"} {
+			got := run(ownOptions(), Done, "train"+loose+"--workers 2 --batch 60 --topology server --processes --consistency "+mode+" --optimizer-on "+on)
+			if !strings.Contains(got.out, "finished  test.loss") || !strings.Contains(got.out, "test.misses") {
+				t.Errorf("%s, at the %s: %s", mode, on, got.out)
+			}
+		}
+	}
+	run(ownOptions(), Done, "train"+loose+"--workers 2 --batch 60 --topology average --processes")
+
+	run(ownOptions(), Done, "train"+own+"--batch 120 --steps 9 --name begun")
+	run(ownOptions(), Done, "train --resume begun --steps 16 --workers 2 --processes --name middle")
+	run(ownOptions(), Done, "train --resume middle --steps 24 --workers 2 --topology server --consistency bsp --processes --name ended")
+	if !slices.Equal(flat("ended"), flat("ships")) {
+		t.Error("what three topologies trained is another model than one's")
+	}
+	if got := run(ownOptions(), Done, "rerun server-processes"); !strings.Contains(got.out, "the same bits") {
+		t.Errorf("%s", got.out)
+	}
+	accuracy, misses := run(ownOptions(), Done, "eval ships --metrics accuracy,misses"), run(ownOptions(), Done, "eval local")
+	line := regexp.MustCompile(`(?m)^valid.misses \S+$`).FindString(misses.out)
+	if line == "" || !strings.Contains(accuracy.out, line) {
+		t.Errorf("valid.misses is other than that of the same model: %s%s", accuracy.out, misses.out)
+	}
+	got := run(ownOptions(), Done, "train"+own+"--batch 120 --epochs 40 --stop-metric valid.misses --patience 2 --workers 2 --processes")
+	if !strings.Contains(got.out, "valid.misses made no progress in 2 evaluations") {
+		t.Errorf("%s", got.out)
+	}
+
+	for command, want := range map[string]string{ // by a program without them
+		"eval local":           `no metric is called "misses"; there are accuracy`,
+		"rerun local":          `no optimizer is called "ball"; there are adagrad`,
+		"train --resume local": `no optimizer is called "ball"; there are adagrad`,
+		"train -f ball.yaml":   `no optimizer is called "ball"; there are adagrad`,
+		"train -f misses.yaml": `no metric is called "misses"; there are accuracy`,
+		"compare -f ball.yaml --target 'test.accuracy>=1' --systems local": `no optimizer is called "ball"; there are adagrad`,
+	} {
+		write(t, dir, "ball.yaml", "model: softmax\ndata: {source: digits, rows: 300}\noptimizer: {name: ball}\n")
+		write(t, dir, "misses.yaml", "model: softmax\ndata: {source: digits, rows: 300}\nmetrics: [misses]\n")
+		words := strings.Fields(command)
+		for i := range words {
+			words[i] = strings.Trim(words[i], "'")
+		}
+		if got := runWith(t.Context(), t, dir, Options{}, words...); got.code != Misused || !strings.Contains(got.err, want) {
+			t.Errorf("%s: exits with %d: %s%s, want %q", command, got.code, got.out, got.err, want)
+		}
+	}
+	for command, want := range map[string]string{
+		"train softmax --optimizer bal":                                 `did you mean "ball"?`,
+		"train softmax --optimizer adm":                                 `did you mean "adam"?`,
+		"train softmax --rows 300 --metrics mises":                      `did you mean "misses"?`,
+		"train softmax --rows 300 --optimizer ball --schedule cosine:9": `optimizer "ball": it takes no schedule`,
+		"train logistic --rows 300 --data logistic --metrics misses":    `metric: misses: it counts classes`,
+		"eval local --metrics misess":                                   `did you mean "misses"?`,
+	} {
+		if got := runWith(t.Context(), t, dir, ownOptions(), strings.Fields(command)...); got.code != Misused || !strings.Contains(got.err, want) {
+			t.Errorf("%s: exits with %d: %s%s, want %q", command, got.code, got.out, got.err, want)
+		}
+	}
+}
+
+// TestOwnIsNamed: help says what a program has of its own, and begins with the optimizer's rate only where there is one.
+func TestOwnIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	for command, want := range map[string]string{
+		"help optimizers": "This program's own optimizers: ball\n", "help metrics": "This program's own metrics: misses\n", "train --help": "ftrl, lbfgs or ball.",
+		"train softmax --rows 300 --epochs 1 --optimizer ball": ", ball\n",
+	} {
+		if got := runWith(t.Context(), t, dir, ownOptions(), strings.Fields(command)...); got.code != Done || !strings.Contains(got.out, want) {
+			t.Errorf("%s: exits with %d: %s%s, want %q", command, got.code, got.out, got.err, want)
+		}
+	}
+}
+
+// TestCompareOwnOptimizer: rows train with the program's own optimizer, to a target by its own metric.
+func TestCompareOwnOptimizer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes: left out of -short")
+	}
+	dir := t.TempDir()
+	write(t, dir, "job.yaml", "model: softmax\nbatch: 60\nepochs: 8\ndata: {source: digits, rows: 1200, train: \"0:1000\", valid: \"1000:\"}\noptimizer: {name: ball, rate: 0.02}\n")
+	got := runWith(t.Context(), t, dir, ownOptions(), "compare", "-f", "job.yaml", "--target", "valid.misses <= 0.3", "--systems", "local,allreduce,server-bsp", "--repeats", "1",
+		"--seconds", "0.05", "--warm-up", "0.02")
+	if got.code != Done || strings.Count(got.out, "yes (") != 3 || strings.Contains(got.out, "failed") {
+		t.Fatalf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, "comparisons")); err != nil || len(left) != 1 {
+		t.Errorf("%v, %v", left, err)
+	}
+}
