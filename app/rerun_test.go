@@ -2,8 +2,13 @@ package app
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
+	"github.com/trivium-ml/trivium/data"
 	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/train/server"
 )
@@ -34,5 +39,39 @@ func TestLooseMode(t *testing.T) {
 		if got := looseMode(&training{topology: c.topology, options: c.options}); got != c.want {
 			t.Errorf("%s with %s: %q, want %q", c.topology, c.options, got, c.want)
 		}
+	}
+}
+
+func TestRerun(t *testing.T) {
+	dir := t.TempDir()
+	options := Options{Sources: data.Sources{"points": points(-1, nil)}}
+	if got := runWith(t.Context(), t, dir, options, strings.Fields("train mlp:8 --data points --epochs 3 --name first")...); got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	got := runWith(t.Context(), t, dir, options, "rerun", "first", "--threads", "1")
+	if got.code != Done || !strings.Contains(got.out, "the same bits: 50 parameters after") {
+		t.Errorf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+
+	// Other kernels are named, and other bits are found.
+	first := filepath.Join(dir, "runs", "first")
+	head, err := os.ReadFile(filepath.Join(first, "run.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, first, "run.json", regexp.MustCompile(`"kernels": ?"[^"]*"`).ReplaceAllString(string(head), `"kernels": "abacus"`))
+	got = runWith(t.Context(), t, dir, options, "rerun", "first")
+	if got.code != Done || !strings.Contains(got.out, "although the kernels was abacus, is ") {
+		t.Errorf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	write(t, first, "run.json", regexp.MustCompile(`"seed": ?42`).ReplaceAllString(string(head), `"seed": 43`))
+	got = runWith(t.Context(), t, dir, options, "rerun", "first")
+	if got.code != Failed || !strings.Contains(got.err, "of 50 parameters differ, first in tensor") {
+		t.Errorf("another seed: exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	write(t, first, "run.json", strings.Replace(string(head), `"data_checksum": "points"`, `"data_checksum": "lines"`, 1))
+	got = runWith(t.Context(), t, dir, options, "rerun", "first")
+	if got.code != Failed || !strings.Contains(got.err, "its checksum is points, the run had lines") {
+		t.Errorf("other data: exits with %d: %s%s", got.code, got.out, got.err)
 	}
 }

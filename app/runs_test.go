@@ -1,8 +1,11 @@
 package app
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -25,5 +28,103 @@ func TestDeleteNoRun(t *testing.T) {
 	}
 	if text, err := os.ReadFile(filepath.Join(other, "thesis.txt")); string(text) != "years" {
 		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// TestListsInParts: a list may be given in parts.
+func TestListsInParts(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "t.csv", "label,id,name,x\n"+strings.Repeat("0,1,2,3\n1,3,2,1\n", 20))
+	got := runIn(t, dir, strings.Fields("train logistic --data t.csv --drop id --drop name --optimizer adam --set beta1=0.8 --set beta2=0.9 --epochs 1 --name x")...)
+	if got.code != Done {
+		t.Fatalf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	job := params(t, filepath.Join(dir, "runs", "x")).Job
+	if !slices.Equal(job.Data.Drop, []string{"id", "name"}) || job.Optimizer.Params["beta1"] != 0.8 || job.Optimizer.Params["beta2"] != 0.9 {
+		t.Errorf("drops %v, with %v", job.Data.Drop, job.Optimizer.Params)
+	}
+	write(t, dir, "hole.csv", "x\n1\n\"\"\n")
+	for _, c := range []struct{ flags, says string }{
+		{"apply x --data hole.csv", "train with --missing"},
+		{"apply x --data hole.csv --missing zero", "--missing: the transform"},
+		{"help train --nonsense", "nonsense"},
+	} {
+		if got := runIn(t, dir, strings.Fields(c.flags)...); got.code != Misused || !strings.Contains(got.err, c.says) {
+			t.Errorf("%s: exits with %d: %s%s", c.flags, got.code, got.out, got.err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "one"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "one"), "t.csv", "x\n"+strings.Repeat("1\n", 50))
+	if got := runIn(t, dir, "apply", "x", "--data", "one"); got.code != Done || strings.Count(got.out, "\n") != 51 {
+		t.Errorf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+}
+
+func TestRunsVerbs(t *testing.T) {
+	dir := t.TempDir()
+	for i, model := range []string{"softmax", "mlp:8"} {
+		if got := runIn(t, dir, "train", model, "--rows", "300", "--data", "digits", "--epochs", "1", "--name", fmt.Sprintf("run%d", i)); got.code != Done {
+			t.Fatalf("exits with %d: %s", got.code, got.err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "runs", "broken"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "runs", "broken"), "run.json", "{")
+	write(t, dir, "a.csv", "a,label\n1,0\n2,1\n")
+	for _, c := range []struct {
+		command string
+		code    int
+		want    []string
+		not     string
+	}{
+		{"runs", Done, []string{"run0", "run1", "softmax", "mlp:8", "finished"}, ""},
+		{"runs list model=softmax and test.accuracy>0", Done, []string{"run0"}, "run1"},
+		{"runs model~mlp", Done, []string{"run1"}, "run0"},
+		{"runs test.accuracy>1", Done, []string{"none of 3 runs"}, "run1"},
+		{"runs modle=softmax", Misused, []string{`did you mean "model"?`}, ""},
+		{"runs show run0", Done, []string{"optimizer.name", "adam", "compute"}, ""},
+		{"runs diff run0 run1", Done, []string{"configuration.model", "softmax", "mlp:8"}, "optimizer.name"},
+		{"runs show run", Misused, []string{"2 runs", "run"}, ""},
+		{"runs show rum0", Misused, []string{`did you mean "run0"?`}, ""},
+		{"runs report run0 run1 --to -", Done, []string{"<!DOCTYPE html>", "softmax", "mlp:8", "<svg"}, "<script"},
+		{"runs report run0 --to page.html", Done, []string{"wrote page.html"}, ""},
+		{"runs report run7", Misused, []string{"run7"}, ""},
+		{"runs delete run0 run7", Misused, []string{"run7"}, ""},
+		{"runs delete run0 run0", Done, []string{"deleted"}, ""},
+		{"runs", Done, []string{"run1", "unreadable"}, "run0"},
+		{"runs status=unreadable", Done, []string{"broken", "unreadable"}, "run1"},
+		{"runs show last", Done, []string{"run1"}, ""},
+		{"runs show broken", Misused, []string{"runs/broken/run.json", "runs delete runs/broken removes it"}, ""},
+		{"export run1 --to x", Misused, []string{"x does not say the format: give --format onnx or safetensors"}, ""},
+		{"eval run1 --data a.csv", Misused, []string{"a.csv: it is a table, and the model was trained on array rows"}, ""},
+		{"runs delete broken", Done, []string{"deleted runs/broken"}, ""},
+		{"runs", Done, []string{"run1"}, "broken"},
+		{"runs --out page.html", Misused, []string{"page.html", "not a directory"}, ""},
+		{"runs show last --out page.html", Misused, []string{"page.html", "not a directory"}, ""},
+		{"train softmax --rows 300 --epochs 1 --name last", Misused, []string{"--name", "last", "newest"}, ""},
+		{"train softmax --rows 300 --epochs 1 --rate 0", Done, []string{"adam at rate 0.001"}, ""},
+		{"train softmax --rows 300 --epochs 1 --workers 2 --compress topk:9 --name pair", Done, nil, ""},
+		{"runs show pair", Done, []string{"workers  ", "option.compress", "topk:9"}, "servers"},
+		{"runs workers=2", Done, []string{"pair"}, "run1"},
+		{"runs delete pair", Done, []string{"deleted"}, ""},
+	} {
+		got := runIn(t, dir, strings.Fields(c.command)...)
+		if got.code != c.code {
+			t.Errorf("%s: exits with %d: %s", c.command, got.code, got.err)
+		}
+		for _, w := range c.want {
+			if !strings.Contains(got.out+got.err, w) {
+				t.Errorf("%s: no %q in:\n%s%s", c.command, w, got.out, got.err)
+			}
+		}
+		if c.not != "" && strings.Contains(got.out, c.not) {
+			t.Errorf("%s: %q in:\n%s", c.command, c.not, got.out)
+		}
+	}
+	if got := runIn(t, dir, "runs", "delete", ""); got.code != Misused || !strings.Contains(got.err, "want the name of a run in runs, found none") {
+		t.Errorf("no name, of one run: exits with %d: %s%s", got.code, got.out, got.err)
 	}
 }

@@ -99,7 +99,7 @@ func treeSum(leaves [][]float32) []float32 {
 func TestCase7Fast(t *testing.T) {
 	const n = 3000
 	for _, size := range []int{2, 3, 4, 5, 8} {
-		w := openHosts(t, inMemory, size, collective.Options{Segment: 1 << 11}, hostsOf(size, 2))
+		w := openHosts(t, inMemory, size, collective.Options{Segment: 1 << 11}, collective.HostsOf(size, 2))
 		srcs := make([][]float32, size)
 		exact, abs := make([]float64, n), make([]float64, n)
 		for r := range srcs {

@@ -12,6 +12,9 @@ const (
 	KindReport = kindReport
 )
 
+// HostsOf lays size ranks out on hosts with each ranks on one, the last perhaps with fewer.
+func HostsOf(size, each int) [][]int { return hostsOf(size, each) }
+
 // A Walk is the memory that calibration uses.
 type Walk = walk
 

@@ -116,18 +116,6 @@ func run(ctx context.Context, g *collective.Group, op collective.Op, dst, src co
 	return err
 }
 
-func hostsOf(size, each int) [][]int {
-	var hosts [][]int
-	for r := 0; r < size; r += each {
-		var h []int
-		for i := r; i < min(size, r+each); i++ {
-			h = append(h, i)
-		}
-		hosts = append(hosts, h)
-	}
-	return hosts
-}
-
 var algorithms = []collective.Algorithm{
 	collective.Auto, collective.GatherCast, collective.Ring, collective.Halving, collective.Doubling, collective.Tree, collective.Pairwise, collective.Hierarchy,
 }
@@ -135,7 +123,7 @@ var algorithms = []collective.Algorithm{
 // case1 gives every rank its number.
 func case1(t *testing.T, n network, sizes, lengths []int) {
 	for _, size := range sizes {
-		w := openHosts(t, n, size, collective.Options{Segment: 1 << 12}, hostsOf(size, 2))
+		w := openHosts(t, n, size, collective.Options{Segment: 1 << 12}, collective.HostsOf(size, 2))
 		for _, a := range algorithms {
 			for _, n := range lengths {
 				w.must(func(r int, g *collective.Group) error {

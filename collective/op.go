@@ -22,7 +22,8 @@ type Op struct {
 	Root   int // Reduce, Broadcast, Gather, Scatter; Send and Receive: the other rank
 
 	// Counts are the elements of each rank's part in AllGather, Gather, Scatter and ReduceScatter; nil: equal parts, or, in
-	// ReduceScatter, as equal as can be. In AllToAll they are what this rank sends to each, and Recv what it receives from each.
+	// ReduceScatter, as equal as can be: of n elements rank r of P has [r·n/P, (r+1)·n/P). In AllToAll they are what this rank sends
+	// to each, and Recv what it receives from each.
 	Counts, Recv []int
 
 	Scale float64 // what the result is multiplied by; 0: 1

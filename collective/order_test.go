@@ -141,7 +141,7 @@ func TestEpochFence(t *testing.T) {
 // Frames that come before their turn must not use up the credit of those whose turn it is.
 func TestSmallWindow(t *testing.T) {
 	for name, n := range map[string]network{"memory": inMemory, "tcp": overTCP} {
-		w := openHosts(t, n, 4, collective.Options{MaxFrame: 4096, Segment: 1024, Window: 8192}, hostsOf(4, 2))
+		w := openHosts(t, n, 4, collective.Options{MaxFrame: 4096, Segment: 1024, Window: 8192}, collective.HostsOf(4, 2))
 		for _, a := range algorithms {
 			w.must(func(r int, g *collective.Group) error {
 				n := 40_000

@@ -62,7 +62,7 @@ func (g *Group) Barrier(ctx context.Context) error {
 	return g.Commit(ctx, g.Step())
 }
 
-// AllReduce32 and AllReduce64 add x over all ranks, in place.
+// AllReduce32 adds x over all ranks, in place.
 func (g *Group) AllReduce32(ctx context.Context, x []float32) error {
 	return AllReduceInto(ctx, g, x, x, Sum)
 }

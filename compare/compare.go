@@ -198,6 +198,20 @@ type Event struct {
 	Facts   Facts              // Ready
 }
 
+// walk walks a trial's events; err, which is set before they end, is the last.
+func walk(events <-chan Event, err *error) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		for e := range events {
+			if !yield(e, nil) {
+				return
+			}
+		}
+		if *err != nil {
+			yield(Event{}, *err)
+		}
+	}
+}
+
 // A Role is what a process does.
 type Role string
 

@@ -406,18 +406,7 @@ func (t *peerTrial) say(e Event) {
 }
 
 // Events implements Trial.
-func (t *peerTrial) Events() iter.Seq2[Event, error] {
-	return func(yield func(Event, error) bool) {
-		for e := range t.events {
-			if !yield(e, nil) {
-				return
-			}
-		}
-		if t.err != nil {
-			yield(Event{}, t.err)
-		}
-	}
-}
+func (t *peerTrial) Events() iter.Seq2[Event, error] { return walk(t.events, &t.err) }
 
 // Processes implements Trial.
 func (t *peerTrial) Processes() []Process {

@@ -45,9 +45,6 @@ func (c Int8) fits(int) error {
 }
 
 func (c Int8) Encode(dst []byte, src []float32, e *Residual) ([]byte, error) {
-	if err := Fits(c, len(src)); err != nil {
-		return dst, err
-	}
 	x, err := e.add(c, src)
 	if err != nil {
 		return dst, err

@@ -66,9 +66,6 @@ func (c PowerSGD) fits(n int) error {
 }
 
 func (c PowerSGD) Encode(dst []byte, src []float32, e *Residual) ([]byte, error) {
-	if err := Fits(c, len(src)); err != nil {
-		return dst, err
-	}
 	x, err := e.add(c, src)
 	if err != nil || len(x) == 0 {
 		return dst, err

@@ -42,9 +42,6 @@ func (c QSGD) fits(int) error {
 }
 
 func (c QSGD) Encode(dst []byte, src []float32, e *Residual) ([]byte, error) {
-	if err := Fits(c, len(src)); err != nil {
-		return dst, err
-	}
 	x, err := e.add(c, src)
 	if err != nil {
 		return dst, err

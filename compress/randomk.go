@@ -35,9 +35,6 @@ func (c RandomK) fits(n int) error {
 }
 
 func (c RandomK) Encode(dst []byte, src []float32, e *Residual) ([]byte, error) {
-	if err := Fits(c, len(src)); err != nil {
-		return dst, err
-	}
 	x, err := e.add(c, src)
 	if err != nil {
 		return dst, err

@@ -114,8 +114,11 @@ func (e *Residual) Reset() {
 	e.rate, e.calls, e.warm, e.parts, e.released = 0, 0, nil, nil, false
 }
 
-// add adds src to e and returns e's cells, to be encoded; without a residual it returns src.
+// add adds src to e and returns e's cells, for c to encode, if c takes as many; without a residual it returns src.
 func (e *Residual) add(c Codec, src []float32) ([]float32, error) {
+	if err := Fits(c, len(src)); err != nil {
+		return nil, err
+	}
 	if e == nil {
 		return src, nil
 	}

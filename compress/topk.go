@@ -24,9 +24,6 @@ func (c TopK) fits(n int) error {
 }
 
 func (c TopK) Encode(dst []byte, src []float32, e *Residual) ([]byte, error) {
-	if err := Fits(c, len(src)); err != nil {
-		return dst, err
-	}
 	x, err := e.add(c, src)
 	if err != nil {
 		return dst, err

@@ -30,7 +30,7 @@
 //
 // What is wrong with the data is an [*Error] with file, line or offset, and field; [Describe] collects several.
 //
-// To read on: hash.go and the generators, batches.go and order.go (how an epoch is walked), open.go, then table.go and transform.go.
+// To read on: generated.go and the generators, batches.go and order.go (how an epoch is walked), open.go, then table.go and transform.go.
 package data
 
 // Seed is the seed of every generated data set, so that all systems and machines see the same one.

@@ -82,6 +82,30 @@ const (
 	ScaleFanAvg       // 1/sqrt((fan in + fan out)/2)
 )
 
+// Fan returns that of which the scale is one over the square root, for a Variable of that shape; of ScaleNone, 1. A vector's fans are
+// both its length.
+func (s Scale) Fan(shape []int) float64 {
+	in, out := 1.0, 1.0
+	switch n := len(shape); n {
+	case 0:
+	case 1:
+		in, out = float64(shape[0]), float64(shape[0])
+	default:
+		window := 1
+		for _, d := range shape[:n-2] {
+			window *= d
+		}
+		in, out = float64(window*shape[n-2]), float64(window*shape[n-1])
+	}
+	switch s {
+	case ScaleFanIn:
+		return in
+	case ScaleFanAvg:
+		return (in + out) / 2
+	}
+	return 1
+}
+
 // Zeros starts at 0.
 func Zeros() Init { return Init{} }
 

@@ -126,9 +126,7 @@ func (m *fm) Grad(_ context.Context, p trivium.Params, b trivium.Batch, g triviu
 	if n := m.call.x.Ptr[b.Rows] - m.call.x.Ptr[0]; n > math.MaxInt32 {
 		return 0, 0, fmt.Errorf("nn: input %q: %d entries in one batch, of which fm counts %d at most; a smaller batch has fewer", m.in.Name, n, math.MaxInt32)
 	}
-	m.rows.grow(b.Rows)
-	m.rows.labels = b.Labels
-	if err := m.loss.targets(m.rows.target, &m.rows.labels); err != nil {
+	if err := m.rows.begin(m.loss, &b); err != nil {
 		return 0, 0, err
 	}
 	z := m.rows.deriv
@@ -211,9 +209,7 @@ func (m *fm) Predict(_ context.Context, p trivium.Params, b trivium.Batch, score
 }
 
 func (m *fm) Loss(b trivium.Batch, scores []float32) (lossSum, weightSum float64, err error) {
-	m.rows.grow(b.Rows)
-	m.rows.labels = b.Labels
-	if err := m.loss.targets(m.rows.target, &m.rows.labels); err != nil {
+	if err := m.rows.begin(m.loss, &b); err != nil {
 		return 0, 0, err
 	}
 	m.loss.point(m.rows.loss, m.rows.deriv, scores[:b.Rows], m.rows.target, b.Weights)

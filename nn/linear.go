@@ -41,6 +41,13 @@ type rowScratch struct {
 	labels              trivium.Labels // the batch's: what an interface is given lies here, or each call would make room for it
 }
 
+// begin makes room for the rows of b, and writes what their scores should be.
+func (s *rowScratch) begin(l pointLoss, b *trivium.Batch) error {
+	s.grow(b.Rows)
+	s.labels = b.Labels
+	return l.targets(s.target, &s.labels)
+}
+
 func (s *rowScratch) grow(rows int) {
 	if cap(s.loss) < rows {
 		s.loss, s.deriv, s.target = make([]float32, rows), make([]float32, rows), make([]float32, rows)
@@ -137,9 +144,7 @@ func (m *linear) Grad(_ context.Context, p trivium.Params, b trivium.Batch, g tr
 	if err := m.begin(p, b); err != nil {
 		return 0, 0, err
 	}
-	m.rows.grow(b.Rows)
-	m.rows.labels = b.Labels
-	if err := m.loss.targets(m.rows.target, &m.rows.labels); err != nil {
+	if err := m.rows.begin(m.loss, &b); err != nil {
 		return 0, 0, err
 	}
 	m.call.weights = b.Weights
@@ -291,9 +296,7 @@ func (m *linear) runScores(i, _ int) {
 }
 
 func (m *linear) Loss(b trivium.Batch, scores []float32) (lossSum, weightSum float64, err error) {
-	m.rows.grow(b.Rows)
-	m.rows.labels = b.Labels
-	if err := m.loss.targets(m.rows.target, &m.rows.labels); err != nil {
+	if err := m.rows.begin(m.loss, &b); err != nil {
 		return 0, 0, err
 	}
 	m.loss.point(m.rows.loss, m.rows.deriv, scores[:b.Rows], m.rows.target, b.Weights)

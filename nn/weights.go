@@ -31,17 +31,9 @@ func uniform(w []float32, seed uint64, layer int, limit float64) {
 
 // initVariable draws Variable number i of a graph by its own Init.
 func initVariable(dst []float32, v *graph.Variable, seed uint64, i int) {
-	shape := v.Shape()
 	stream := uint64(8 + 1 + i)
 	a, b := v.Init.A, v.Init.B
-	in, out := fans(shape)
-	scale := 1.0
-	switch v.Init.Scale {
-	case graph.ScaleFanIn:
-		scale = 1 / math.Sqrt(in)
-	case graph.ScaleFanAvg:
-		scale = 1 / math.Sqrt((in+out)/2)
-	}
+	scale := 1 / math.Sqrt(v.Init.Scale.Fan(v.Shape()))
 	for j := range dst {
 		var x float64
 		switch v.Init.Kind {
@@ -55,21 +47,5 @@ func initVariable(dst []float32, v *graph.Variable, seed uint64, i int) {
 			x = a + b*draw.Truncated(seed, stream, uint64(j))
 		}
 		dst[j] = float32(x * scale)
-	}
-}
-
-// fans returns how many inputs and outputs a weight of that shape connects: of a filter, times the size of its window.
-func fans(shape []int) (in, out float64) {
-	switch n := len(shape); n {
-	case 0:
-		return 1, 1
-	case 1:
-		return float64(shape[0]), float64(shape[0])
-	default:
-		window := 1
-		for _, d := range shape[:n-2] {
-			window *= d
-		}
-		return float64(window * shape[n-2]), float64(window * shape[n-1])
 	}
 }

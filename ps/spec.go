@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -391,39 +390,8 @@ func fill[T Number](i *Init, row, from int64, dst []T) {
 	}
 }
 
-// RuleOf writes an optimizer as a Spec names it: "adam rate=0.001 beta1=0.8".
-func RuleOf(o trivium.OptimizerSpec) string {
-	s := o.Name
-	if s == "" {
-		s = "sgd"
-	}
-	put := func(k string, v float64) {
-		if v != 0 {
-			s += " " + k + "=" + strconv.FormatFloat(v, 'g', -1, 64)
-		}
-	}
-	put("rate", o.Rate)
-	if o.Schedule != "" {
-		s += " schedule=" + strings.ReplaceAll(o.Schedule, " ", "")
-	}
-	put("l1", o.L1)
-	put("l2", o.L2)
-	put("decay", o.Decay)
-	put("clip_value", o.ClipValue)
-	put("clip_norm", o.ClipNorm)
-	names := make([]string, 0, len(o.Params))
-	for k := range o.Params {
-		names = append(names, k)
-	}
-	slices.Sort(names)
-	for _, k := range names {
-		s += " " + k + "=" + strconv.FormatFloat(o.Params[k], 'g', -1, 64)
-	}
-	return s
-}
-
-// ParseRule reads what RuleOf writes.
-func ParseRule(s string) (o trivium.OptimizerSpec, err error) {
+// parseRule reads an optimizer as a Spec names it: "adam rate=0.001 beta1=0.8".
+func parseRule(s string) (o trivium.OptimizerSpec, err error) {
 	words := strings.Fields(s)
 	if len(words) == 0 {
 		return o, errors.New("ps: optimizer: want a name, perhaps with parameters, such as \"adam rate=0.001\"")
@@ -472,7 +440,7 @@ func optimizerOf(s *Spec, updaters map[string]trivium.Optimizer, isa kernel.ISA)
 		return nil, fmt.Errorf("ps: table %q: optimizer: %q of Updaters is nil", s.Name, s.Optimizer)
 	}
 	if !ok {
-		spec, err := ParseRule(s.Optimizer)
+		spec, err := parseRule(s.Optimizer)
 		if err != nil {
 			return nil, err
 		}

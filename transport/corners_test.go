@@ -345,51 +345,6 @@ func TestTooManyStreams(t *testing.T) {
 	}
 }
 
-// cut ends the puppet's link, as its victim sees.
-func (u *puppet) cut() {
-	u.Helper()
-	for _, nc := range u.conns {
-		u.must(nc.Close())
-	}
-	if ev := u.event(); ev.What != LinkLost {
-		u.Fatalf("event %+v, want LinkLost", ev)
-	}
-}
-
-// back makes another.
-func (u *puppet) back() {
-	u.Helper()
-	u.connect()
-	if ev := u.event(); ev.What != LinkBack {
-		u.Fatalf("event %+v, want LinkBack", ev)
-	}
-}
-
-// comes sends frames, and waits until they are there.
-func (u *puppet) comes(frames string) {
-	u.Helper()
-	_, err := io.WriteString(u.conns[data], frames+headed(wire.Header{Stream: wire.StreamID("s"), Kind: 7}, ""))
-	u.must(err)
-	ev := u.event()
-	if ev.What != Received || ev.Kind != 7 {
-		u.Fatalf("event %+v, want a frame", ev)
-	}
-	ev.Release()
-}
-
-// gets checks what s receives: payloads, and for LinkLost and LinkBack "lost" and "back".
-func (u *puppet) gets(s Stream, want ...string) {
-	u.Helper()
-	for _, want := range want {
-		ev, err := s.Recv(u.ctx)
-		u.must(err)
-		if found := [...]string{Received: string(ev.Payload), LinkLost: "lost", LinkBack: "back"}[ev.What]; found != want {
-			u.Errorf("%q came (%v), want %q", found, ev.Err, want)
-		}
-		ev.Release()
-	}
-}
-
 // TestNotOpenDuringLoss: what waits for a stream that is opened after its link was lost is followed by LinkLost. What came over one link
 // and what came over the next never wait together, as nobody could tell where some is missing between them, nor how much it may be in the end.
 func TestNotOpenDuringLoss(t *testing.T) {

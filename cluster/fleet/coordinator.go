@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -9,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -119,45 +117,6 @@ func New(o Options) (*Coordinator, error) {
 	c.nodes = NewNodes(c.stream, o.Build, c.log)
 	o.Issuer.Accept = c.accept
 	return c, nil
-}
-
-// nameWait is how long a machine has its name to itself, from its certificate until it is lent: that takes some 0.1 s.
-const nameWait = time.Second
-
-// accept refuses a machine whose name another has, which it would drive out of the group. Where one of that name has come just now, it
-// waits for what becomes of it: one that got no further, such as for a wrong flag, is not in the way of who tries again.
-func (c *Coordinator) accept(n trust.Name) error {
-	if n.Role != NodeRole {
-		return nil
-	}
-	const step = 20 * time.Millisecond
-	for range 2 * nameWait / step {
-		wait, err := c.reserve(n.ID)
-		if err != nil || wait <= 0 {
-			return err
-		}
-		time.Sleep(min(wait, step))
-	}
-	return errors.New("several machines of that name come at once: take another (--id)")
-}
-
-// reserve has the name for a machine that comes, or says how long another that came may have it yet.
-func (c *Coordinator) reserve(id string) (wait time.Duration, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, l := range c.nodes.List() {
-		if l.ID == id {
-			return 0, fmt.Errorf("a machine of that name is lent already, %s at %s: take another (--id); if it is this one that comes back, wait some seconds, until its loss is noticed",
-				l.Offer.Host, l.Offer.Addr)
-		}
-	}
-	now := time.Now()
-	maps.DeleteFunc(c.names, func(_ string, at time.Time) bool { return now.Sub(at) >= nameWait })
-	if at, ok := c.names[id]; ok {
-		return nameWait - now.Sub(at), nil
-	}
-	c.names[id] = now
-	return 0, nil
 }
 
 // Run takes machines and jobs until ctx ends; then it cancels what runs, and waits for it, and for who comes for what it left, or fetches
@@ -456,133 +415,4 @@ type errNoJob string
 
 func (e errNoJob) Error() string {
 	return fmt.Sprintf("there is no job %q; trivium status lists them", string(e))
-}
-
-// A Status is what there is to know of a cluster at one moment.
-type Status struct {
-	Time    time.Time      `json:"time"`
-	Since   time.Time      `json:"since"` // of the coordinator
-	Build   string         `json:"build"`
-	Epoch   uint64         `json:"epoch"`
-	Budget  time.Duration  `json:"budget"` // of silence, after which a member is convicted
-	Members []MemberStatus `json:"members"`
-	Jobs    []Job          `json:"jobs"`
-}
-
-// A MemberStatus is one machine of the group.
-type MemberStatus struct {
-	Name      string        `json:"name"`
-	Role      string        `json:"role"`
-	Addr      string        `json:"addr"`
-	State     string        `json:"state"`
-	Heard     time.Duration `json:"heard"` // since its last sign of life
-	Offer     *Offer        `json:"offer,omitempty"`
-	Free      int           `json:"free"` // cores
-	Processes int           `json:"processes"`
-	Since     time.Time     `json:"since,omitzero"`
-}
-
-// Status returns it.
-func (c *Coordinator) Status(ctx context.Context) (Status, error) {
-	out := Status{Time: time.Now(), Since: c.began, Build: c.o.Build}
-	c.mu.Lock()
-	members := c.members
-	c.mu.Unlock()
-	if members == nil {
-		return out, errors.New("the coordinator has not joined its group yet: ask again in a moment")
-	}
-	group, err := members.Status(ctx)
-	if err != nil {
-		return out, err
-	}
-	out.Epoch, out.Budget = uint64(group.Epoch), group.Budget
-	lent := c.nodes.List()
-	c.mu.Lock()
-	out.Jobs = c.queue.Jobs()
-	rooms := c.queue.left(roomsOf(lent))
-	c.mu.Unlock()
-	for i := range out.Jobs {
-		out.Jobs[i].Spec.Payload = nil // large, and its submitter's
-	}
-	for _, m := range group.Members {
-		x := MemberStatus{Name: m.Name.ID, Role: m.Name.Role, Addr: m.Addr, State: m.State, Heard: m.Heard}
-		if i := slices.IndexFunc(lent, func(l Lent) bool { return l.Name == m.Name }); i >= 0 {
-			x.Offer, x.Free, x.Processes, x.Since = &lent[i].Offer, rooms[i].free, lent[i].Processes, lent[i].Since
-		} else if m.Name == c.o.Port.Name() {
-			x.State, x.Heard, x.Since = "fine", 0, c.began
-		}
-		out.Members = append(out.Members, x)
-	}
-	return out, nil
-}
-
-// stateFile holds the jobs.
-func (c *Coordinator) stateFile() string { return filepath.Join(c.o.Dir, "jobs.json") }
-
-type state struct {
-	Next int    `json:"next"`
-	Jobs []*Job `json:"jobs"`
-}
-
-// save writes the jobs down, atomically. The caller holds the lock. Where it fails, the cluster goes on, and says so.
-func (c *Coordinator) save() {
-	p, err := json.MarshalIndent(state{c.queue.next, c.queue.jobs}, "", "\t")
-	if err == nil {
-		err = writeFile(c.stateFile(), p)
-	}
-	if err != nil {
-		c.log.Error("the list of jobs is not saved: it will be lost with this process", "error", err)
-	}
-}
-
-// writeFile replaces a file by one with those contents, or leaves it as it is.
-func writeFile(path string, p []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(p)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		err = errors.Join(err, os.Remove(f.Name()))
-	}
-	return err
-}
-
-func (c *Coordinator) load() error {
-	p, err := os.ReadFile(c.stateFile())
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	var s state
-	if err == nil {
-		d := json.NewDecoder(bytes.NewReader(p))
-		d.DisallowUnknownFields()
-		err = d.Decode(&s)
-	}
-	if err != nil {
-		return fmt.Errorf("fleet: %s: %w; move the file away to begin with no jobs", c.stateFile(), err)
-	}
-	c.queue.next, c.queue.jobs = s.Next, s.Jobs
-	for _, j := range s.Jobs {
-		path := filepath.Join(c.jobDir(j.ID), logName)
-		switch {
-		case j.State == Running:
-			c.queue.End(j, Forgotten, codeLost, "the coordinator ended while it ran", time.Now())
-			fallthrough
-		case j.State.Ended():
-			c.logs[j.ID] = endedLog(path)
-		default:
-			if c.logs[j.ID], err = newJobLog(path); err != nil {
-				return fmt.Errorf("fleet: %w", err)
-			}
-		}
-	}
-	if err := c.dropUnwanted(); err != nil {
-		return fmt.Errorf("fleet: files of jobs that are over: %w", err)
-	}
-	return nil
 }

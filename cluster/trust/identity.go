@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 )
@@ -125,7 +124,7 @@ func verify(cs tls.ConnectionState, ca *x509.Certificate, server bool) (Name, er
 // Files are where Save has written an identity, in PEM.
 type Files struct{ Cert, Key, CA string }
 
-// Save writes the identity into dir, for itself to be loaded and for libraries that read files. Only the owner may read them.
+// Save writes the identity into dir, for libraries that read files, such as etcd's. Only the owner may read them.
 func (i *Identity) Save(dir string) (Files, error) {
 	f := files(dir)
 	key, err := x509.MarshalPKCS8PrivateKey(i.pair.PrivateKey)
@@ -145,35 +144,4 @@ func (i *Identity) Save(dir string) (Files, error) {
 
 func files(dir string) Files {
 	return Files{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "ca.pem")}
-}
-
-// LoadIdentity reads what Save has written, or what another authority's tools have, and checks that it is valid at now.
-func LoadIdentity(f Files, now time.Time) (*Identity, error) {
-	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
-	if err != nil {
-		return nil, fmt.Errorf("trust: load an identity from %s and %s: %w", f.Cert, f.Key, err)
-	}
-	text, err := os.ReadFile(f.CA)
-	if err != nil {
-		return nil, fmt.Errorf("trust: load an identity's authority: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("trust: load an identity's authority: %s holds no certificate", f.CA)
-	}
-	leaf := pair.Leaf
-	chains, err := leaf.Verify(x509.VerifyOptions{Roots: pool, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
-	if err != nil {
-		return nil, fmt.Errorf("trust: the certificate of %q in %s: %w: join again with the cluster's token", leaf.Subject.CommonName, f.Cert, err)
-	}
-	n, err := nameOf(leaf)
-	if err != nil {
-		return nil, err
-	}
-	key, ok := pair.PrivateKey.(crypto.Signer)
-	if !ok {
-		return nil, fmt.Errorf("trust: the key in %s cannot sign", f.Key)
-	}
-	chain := chains[0]
-	return newIdentity(n, leaf.Raw, chain[len(chain)-1].Raw, key)
 }

@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"math/big"
@@ -344,55 +343,6 @@ func TestHandshakeRefused(t *testing.T) {
 	}
 }
 
-func TestToken(t *testing.T) {
-	token := Token{must(NewSecret()), must(NewAuthority(time.Now())).Hash()}
-	text := token.String()
-	if back, err := ParseToken(text); err != nil || back != token {
-		t.Fatalf("%v, %v", back, err)
-	}
-	// Every single wrong letter, and every two neighbours swapped, is found.
-	for i := range len(text) {
-		for _, c := range []byte("abcdefghijklmnopqrstuvwxyz234567018-_ ") {
-			typo := []byte(text)
-			if typo[i] == c {
-				continue
-			}
-			typo[i] = c
-			if _, err := ParseToken(string(typo)); err == nil {
-				t.Fatalf("%q for %q at %d is taken", c, text[i], i)
-			} else if strings.Contains(err.Error(), text[20:40]) {
-				t.Fatalf("the error shows the token: %v", err)
-			}
-		}
-		if i > 0 && text[i] != text[i-1] {
-			typo := []byte(text)
-			typo[i], typo[i-1] = typo[i-1], typo[i]
-			if _, err := ParseToken(string(typo)); err == nil {
-				t.Fatalf("%d and %d swapped are taken", i-1, i)
-			}
-		}
-	}
-	for _, c := range []struct{ text, want string }{
-		{"", "empty"},
-		{"hunter2", "begins with trivium1"},
-		{text[:len(text)-1], fmt.Sprintf("has %d characters, and this one has %d", len(text), len(text)-1)},
-		{text + text, "characters, and this one"},
-		{text[:30] + "0" + text[31:], `character 31 of the token is '0'`},
-		{text[:30] + swap(text[30]) + text[31:], "checksum"},
-	} {
-		if _, err := ParseToken(c.text); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "copy it again") {
-			t.Errorf("%d characters: error %v, want %q", len(c.text), err, c.want)
-		}
-	}
-}
-
-func swap(b byte) string {
-	if b == 'a' {
-		return "b"
-	}
-	return "a"
-}
-
 func TestFiles(t *testing.T) {
 	dir, now := filepath.Join(t.TempDir(), "new"), time.Now()
 	// Several at a time make one authority and one secret.
@@ -417,11 +367,16 @@ func TestFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := LoadIdentity(files, now)
-	if err != nil || again.Name != self.Name || !again.Expires.Equal(self.Expires) {
-		t.Fatal(again, err)
+	pair := must(tls.LoadX509KeyPair(files.Cert, files.Key))
+	if name, err := nameOf(pair.Leaf); err != nil || name != self.Name || !pair.Leaf.NotAfter.Equal(self.Expires) {
+		t.Fatal(name, pair.Leaf.NotAfter, err)
 	}
-	if err := handshake(t, again.ServerConfig(), self.ClientConfig(coordinator), coordinator); err != nil {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(must(os.ReadFile(files.CA))) {
+		t.Fatalf("%s holds no certificate", files.CA)
+	}
+	server := &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert}
+	if err := handshake(t, server, self.ClientConfig(coordinator), coordinator); err != nil {
 		t.Error(err)
 	}
 	if _, err := self.Save(filepath.Join(dir, "self")); err != nil {
@@ -442,7 +397,8 @@ func TestFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if _, err := LoadIdentity(files, now.Add(2*AuthorityLife)); err == nil || !strings.Contains(err.Error(), "join again") {
+	late := x509.VerifyOptions{Roots: pool, CurrentTime: now.Add(2 * AuthorityLife), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}
+	if _, err := pair.Leaf.Verify(late); err == nil || !strings.Contains(err.Error(), "expired") {
 		t.Errorf("an identity that has expired: %v", err)
 	}
 	path := filepath.Join(dir, authorityFile)
@@ -516,16 +472,6 @@ func FuzzIssue(f *testing.F) {
 		}
 		if self, _, err := finish(p); err == nil && !bytes.Equal(p, answer) {
 			t.Fatalf("%x gives %v", p, self)
-		}
-	})
-}
-
-func FuzzParseToken(f *testing.F) {
-	f.Add(Token{}.String())
-	f.Add("trivium1")
-	f.Fuzz(func(t *testing.T, s string) {
-		if token, err := ParseToken(s); err == nil && token.String() != strings.ToLower(strings.TrimSpace(s)) {
-			t.Fatalf("%q is taken for %q", s, token)
 		}
 	})
 }

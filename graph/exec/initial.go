@@ -14,15 +14,8 @@ import (
 func initial(seed uint64, v *graph.Variable) (*tensor.Tensor, error) {
 	t := tensor.New(v.DType(), v.Shape()...)
 	in := v.Init
-	a, b := in.A, in.B
-	if in.Scale != graph.ScaleNone {
-		fanIn, fanOut := fans(v.Shape())
-		f := fanIn
-		if in.Scale == graph.ScaleFanAvg {
-			f = (fanIn + fanOut) / 2
-		}
-		a, b = a/math.Sqrt(f), b/math.Sqrt(f)
-	}
+	root := math.Sqrt(in.Scale.Fan(v.Shape()))
+	a, b := in.A/root, in.B/root
 	h := fnv.New64a()
 	h.Write([]byte(v.Name))
 	r := rand.New(rand.NewPCG(seed, h.Sum64()))
@@ -74,18 +67,5 @@ func drawer(kind graph.InitKind, a, b float64, r *rand.Rand) (func() float64, er
 func each[T number](x []T, draw func() float64) {
 	for i := range x {
 		x[i] = T(draw())
-	}
-}
-
-// fans are the inputs and outputs of a unit: of a matrix [in, out]; of a filter [kh, kw, in, out] times kh·kw.
-func fans(shape []int) (in, out float64) {
-	switch n := len(shape); n {
-	case 0:
-		return 1, 1
-	case 1:
-		return float64(shape[0]), float64(shape[0])
-	default:
-		field := float64(elements(shape[:n-2]))
-		return field * float64(shape[n-2]), field * float64(shape[n-1])
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Shapes of graph.md section 8 (M×K×N), then those of small models.
+// Shapes (M×K×N) of layers and of square matrices, then those of small models.
 var benchShapes = []shape{
 	{m: 32, k: 784, n: 128},
 	{m: 128, k: 784, n: 300},

@@ -3,7 +3,6 @@ package allreduce
 import (
 	"context"
 	"fmt"
-	"math"
 
 	"github.com/trivium-ml/trivium/collective"
 )
@@ -77,7 +76,7 @@ func (x *exchange) last() bool {
 	return x.base == (together-1)*updateTags || s[factStop] > 0 || s[factFail] > 0 || !finite(s[factLoss]) || !finite(s[factWeight]) || x.run.Due()
 }
 
-func finite(v float64) bool { return v-v == 0 && !math.IsNaN(v) }
+func finite(v float64) bool { return v-v == 0 }
 
 // where names the update that failed, the same at all workers, though one may have begun the next: it follows from the operation.
 func (x *exchange) where(b *collective.Blame) string {

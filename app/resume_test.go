@@ -1,0 +1,184 @@
+package app
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/data"
+)
+
+// TestInterruptAndResume: a run that is interrupted in the middle of an epoch and goes on by the command that it prints ends in the
+// bits of one that was left alone.
+func TestInterruptAndResume(t *testing.T) {
+	for _, extra := range [][]string{nil, {"--exact"}, {"--optimizer", "adam", "--checkpoint-every", "7"}} {
+		t.Run(strings.Join(extra, " "), func(t *testing.T) {
+			dir := t.TempDir()
+			command := append([]string{"train", "mlp:8", "--data", "points", "--batch", "30", "--epochs", "12", "--name"}, "whole")
+			options := Options{Sources: data.Sources{"points": points(-1, nil)}}
+			if got := runWith(t.Context(), t, dir, options, append(command, extra...)...); got.code != Done {
+				t.Fatalf("exits with %d: %s", got.code, got.err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			broken := Options{Sources: data.Sources{"points": points(10, cancel)}}
+			command[len(command)-1] = "broken"
+			got := runWith(ctx, t, dir, broken, append(command, extra...)...)
+			if got.code != Interrupted {
+				t.Fatalf("exits with %d, want %d: %s%s", got.code, Interrupted, got.out, got.err)
+			}
+			resume := regexp.MustCompile(`resume with: trivium (.*)`).FindStringSubmatch(got.err)
+			if resume == nil {
+				t.Fatalf("does not say how to resume: %s", got.err)
+			}
+			halfway := params(t, filepath.Join(dir, "runs", "broken")).Progress
+			if halfway.Step == 0 || halfway.Step >= 288 {
+				t.Errorf("interrupted at update %d of 288: the test wants the middle", halfway.Step)
+			}
+			got = runWith(t.Context(), t, dir, options, append(strings.Fields(resume[1]), "--name", "resumed")...)
+			if got.code != Done {
+				t.Fatalf("%s: exits with %d: %s", resume[1], got.code, got.err)
+			}
+			want, have := params(t, filepath.Join(dir, "runs", "whole")), params(t, filepath.Join(dir, "runs", "resumed"))
+			if want.Progress.Step != have.Progress.Step || !slices.Equal(want.Params.Flat, have.Params.Flat) {
+				t.Errorf("update %d against %d, and the parameters differ", have.Progress.Step, want.Progress.Step)
+			}
+		})
+	}
+}
+
+// TestCommandsToType: a command that is printed for a user to repeat is one that a shell takes, whatever its paths are called.
+func TestCommandsToType(t *testing.T) {
+	for want, words := range map[string][]string{
+		"trivium train --resume runs/a-1":     {"trivium", "train", "--resume", "runs/a-1"},
+		`'my programs/trivium' 'it'\''s' ''`:  {"my programs/trivium", "it's", ""},
+		"train --target '>= 0.9' --set 'a;b'": {"train", "--target", ">= 0.9", "--set", "a;b"},
+	} {
+		if got := shellWords(words); got != want {
+			t.Errorf("%q is written %s, want %s", words, got, want)
+		}
+	}
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	broken := Options{Sources: data.Sources{"points": points(10, cancel)}}
+	got := runWith(ctx, t, dir, broken, "train", "mlp:8", "--data", "points", "--batch", "30", "--epochs", "12", "--out", "my runs", "--name", "a")
+	if want := "resume with: trivium train --resume 'my runs/a' --out 'my runs'\n"; !strings.HasSuffix(got.err, want) {
+		t.Errorf("exits with %d: %s, want %s", got.code, got.err, want)
+	}
+	if got := runIn(t, dir, "init", "--to", "my job.yaml"); !strings.HasSuffix(got.out, "trivium train -f 'my job.yaml'\n") {
+		t.Errorf("init says %s%s", got.out, got.err)
+	}
+}
+
+// TestInterruptedEarly: nothing is promised of a run that has saved nothing.
+func TestInterruptedEarly(t *testing.T) {
+	for _, c := range []struct{ how, when string }{
+		{"", "before"},
+		{"--topology average --workers 2", "before"},
+		{"", "open"},
+		{"--topology average --workers 2", "open"},
+		{"--topology allreduce --workers 2", "open"},
+		{"--topology server --workers 2", "open"},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if c.when == "before" {
+			cancel()
+		}
+		open := points(-1, nil)
+		options := Options{Sources: data.Sources{"points": func(ctx context.Context, d trivium.Data) (*data.Splits, error) {
+			cancel()
+			return open(ctx, d)
+		}}}
+		got := runWith(ctx, t, t.TempDir(), options, strings.Fields("train mlp:8 --data points --batch 30 --epochs 12 "+c.how)...)
+		if got.code != Interrupted || !strings.Contains(got.err, "trivium: interrupted") || strings.Contains(got.err, "resume") {
+			t.Errorf("%s, %s: exits with %d: %s", c.how, c.when, got.code, got.err)
+		}
+	}
+}
+
+// TestDamagedCheckpoints: half-written, bit-flipped, or of another model, a checkpoint is refused by name, with exit code 2.
+func TestDamagedCheckpoints(t *testing.T) {
+	dir := t.TempDir()
+	options := Options{Sources: data.Sources{"points": points(-1, nil)}}
+	if got := runWith(t.Context(), t, dir, options, strings.Fields("train mlp:8 --data points --epochs 1 --name x")...); got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	folders, err := filepath.Glob(filepath.Join(dir, "runs", "x", checkpointsDir, "*"))
+	if err != nil || len(folders) != 1 {
+		t.Fatalf("%v, %v", folders, err)
+	}
+	file := filepath.Join(folders[0], "params.safetensors")
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := os.ReadFile(filepath.Join(folders[0], "manifest.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	flipped := slices.Clone(whole)
+	flipped[len(flipped)-5] ^= 4
+	for _, c := range []struct {
+		name             string
+		params, manifest []byte
+		want             string
+	}{
+		{"cut short", whole[:len(whole)-8], manifest, "params.safetensors"},
+		{"a bit flipped", flipped, manifest, "params.safetensors"},
+		{"manifest cut short", whole, manifest[:len(manifest)/2], "manifest.json"},
+		{"manifest changed", whole, []byte(strings.Replace(string(manifest), "mlp:8", "mlp:9", 1)), "manifest.json"},
+		{"no manifest", whole, nil, "none is there"},
+	} {
+		write(t, folders[0], "params.safetensors", string(c.params))
+		write(t, folders[0], "manifest.json", string(c.manifest))
+		if c.manifest == nil {
+			os.Remove(filepath.Join(folders[0], "manifest.json"))
+		}
+		for _, command := range []string{"eval x", "apply x --to out.csv", "export x --to out.safetensors", "train --resume x --epochs 3"} {
+			got := runWith(t.Context(), t, dir, options, strings.Fields(command)...)
+			if got.code != Misused || !strings.Contains(got.err, c.want) {
+				t.Errorf("%s: %s: exits with %d: %s", c.name, command, got.code, got.err)
+			}
+		}
+	}
+	write(t, folders[0], "params.safetensors", string(whole))
+	write(t, folders[0], "manifest.json", string(manifest))
+	if got := runWith(t.Context(), t, dir, options, "train", "mlp:9", "--resume", "x"); got.code != Misused || !strings.Contains(got.err, "mlp:9") {
+		t.Errorf("another model: exits with %d: %s", got.code, got.err)
+	}
+	if got := runWith(t.Context(), t, dir, options, "train", "--resume", "x", "--rate", "3"); got.code != Misused || !strings.Contains(got.err, "optimizer.rate") {
+		t.Errorf("another rate: exits with %d: %s", got.code, got.err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs, err := os.ReadDir(filepath.Join(dir, "runs"))
+	if err != nil || len(entries) != 1 || len(runs) != 1 {
+		t.Errorf("left behind: %v, %v", entries, runs)
+	}
+}
+
+// TestResumeBehind: a run that was interrupted or killed cannot go on to where it has been, and is not called finished.
+func TestResumeBehind(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	if got := runWith(ctx, t, dir, Options{Sources: data.Sources{"points": points(10, cancel)}}, strings.Fields("train softmax --data points --batch 30 --name x")...); got.code != Interrupted {
+		t.Fatalf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	options := Options{Sources: data.Sources{"points": points(-1, nil)}}
+	for _, how := range []string{"interrupted", "killed"} {
+		got := runWith(t.Context(), t, dir, options, strings.Fields("train --resume x --steps 1")...)
+		if got.code != Misused || !strings.Contains(got.err, "--resume: x has a checkpoint after ") || !strings.Contains(got.err, "to go on, give it more, such as --steps ") {
+			t.Errorf("%s: exits with %d: %s%s", how, got.code, got.out, got.err)
+		}
+		if err := os.RemoveAll(filepath.Join(dir, "runs", "x", "result.json")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

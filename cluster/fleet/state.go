@@ -1,0 +1,82 @@
+package fleet
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// stateFile holds the jobs.
+func (c *Coordinator) stateFile() string { return filepath.Join(c.o.Dir, "jobs.json") }
+
+type state struct {
+	Next int    `json:"next"`
+	Jobs []*Job `json:"jobs"`
+}
+
+// save writes the jobs down, atomically. The caller holds the lock. Where it fails, the cluster goes on, and says so.
+func (c *Coordinator) save() {
+	p, err := json.MarshalIndent(state{c.queue.next, c.queue.jobs}, "", "\t")
+	if err == nil {
+		err = writeFile(c.stateFile(), p)
+	}
+	if err != nil {
+		c.log.Error("the list of jobs is not saved: it will be lost with this process", "error", err)
+	}
+}
+
+// writeFile replaces a file by one with those contents, or leaves it as it is.
+func writeFile(path string, p []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(p)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(f.Name()))
+	}
+	return err
+}
+
+func (c *Coordinator) load() error {
+	p, err := os.ReadFile(c.stateFile())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	var s state
+	if err == nil {
+		d := json.NewDecoder(bytes.NewReader(p))
+		d.DisallowUnknownFields()
+		err = d.Decode(&s)
+	}
+	if err != nil {
+		return fmt.Errorf("fleet: %s: %w; move the file away to begin with no jobs", c.stateFile(), err)
+	}
+	c.queue.next, c.queue.jobs = s.Next, s.Jobs
+	for _, j := range s.Jobs {
+		path := filepath.Join(c.jobDir(j.ID), logName)
+		switch {
+		case j.State == Running:
+			c.queue.End(j, Forgotten, codeLost, "the coordinator ended while it ran", time.Now())
+			fallthrough
+		case j.State.Ended():
+			c.logs[j.ID] = endedLog(path)
+		default:
+			if c.logs[j.ID], err = newJobLog(path); err != nil {
+				return fmt.Errorf("fleet: %w", err)
+			}
+		}
+	}
+	if err := c.dropUnwanted(); err != nil {
+		return fmt.Errorf("fleet: files of jobs that are over: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,138 @@
+package allreduce_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/train/allreduce"
+	"github.com/trivium-ml/trivium/train/traintest"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// TestDivergence: all ranks say the same.
+func TestDivergence(t *testing.T) {
+	job := digits()
+	job.Optimizer = trivium.OptimizerSpec{Name: "sgd", Rate: 1e38}
+	c := &crew{n: 3}
+	_, err := c.Train(t.Context(), job)
+	if _, ok := errors.AsType[*trivium.DivergedError](err); !ok {
+		t.Fatal(err)
+	}
+	for rank := range c.n {
+		if c.errs[rank] == nil || c.errs[rank].Error() != err.Error() || c.results[rank].Reason != trivium.Diverged {
+			t.Errorf("rank %d: %s, %v; rank 0: %v", rank, c.results[rank].Reason, c.errs[rank], err)
+		}
+	}
+}
+
+// TestDivergenceSeenByOne: what only rank 0 finds, as it saves, all know after the next update.
+func TestDivergenceSeenByOne(t *testing.T) {
+	for name, o := range map[string]allreduce.Options{"": {}, "sharded": {ShardOptimizer: true}, "local": {Every: 2}} {
+		job := traintest.Job()
+		job.EvalEvery = 1 << 40
+		env := traintest.Env(t, 1, false)
+		env.Blob, env.Checkpoints.Every = blob.Dir(t.TempDir()), 4
+		models := traintest.Models()
+		toy := models["toy"]
+		models["toy"] = func(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+			m, err := toy(args, s, cpu)
+			return &explosive{m.(*traintest.Toy), 0}, err
+		}
+		env.Models = models
+		o.Wait = 3 * time.Second
+		c := &crew{env: env, n: 3, o: o}
+		_, _ = c.Train(t.Context(), job)
+		for rank, err := range c.errs {
+			d, ok := errors.AsType[*trivium.DivergedError](err)
+			if !ok || d.Tensor != "weight" || c.results[rank].Reason != trivium.Diverged || c.results[rank].Steps > 5 { // under local SGD the others have made one more
+				t.Errorf("%s rank %d: %s after update %d: %v", name, rank, c.results[rank].Reason, c.results[rank].Steps, err)
+			}
+		}
+	}
+}
+
+// An explosive model's fourth gradient is infinite, with a loss that is not.
+type explosive struct {
+	*traintest.Toy
+	calls int
+}
+
+// Grad implements trivium.Model.
+func (e *explosive) Grad(ctx context.Context, p trivium.Params, b trivium.Batch, g trivium.Gradient, ready func(int)) (lossSum, weightSum float64, err error) {
+	lossSum, weightSum, err = e.Toy.Grad(ctx, p, b, g, nil)
+	if e.calls++; e.calls == 4 {
+		g.Flat[0] = float32(math.Inf(1))
+	}
+	if ready != nil {
+		ready(0)
+		ready(1)
+	}
+	return lossSum, weightSum, err
+}
+
+// TestOneFails: a rank that cannot compute its gradient ends the job everywhere, with its words.
+func TestOneFails(t *testing.T) {
+	for _, exact := range []bool{false, true} {
+		job := traintest.Job()
+		job.Exact = exact
+		env := traintest.Env(t, 1, exact)
+		models := traintest.Models()
+		var calls sync.Mutex
+		made := 0
+		toy := models["toy"]
+		models["toy"] = func(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+			m, err := toy(args, s, cpu)
+			calls.Lock()
+			defer calls.Unlock()
+			made++
+			return &faulty{m.(*traintest.Toy), made == 2, 0}, err
+		}
+		env.Models = models
+		c := &crew{env: env, n: 3}
+		_, _ = c.Train(t.Context(), job)
+		for rank, err := range c.errs {
+			if err == nil || !strings.Contains(err.Error(), "the rows are rotten") || !strings.Contains(err.Error(), "update 5") && !exact {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		}
+	}
+}
+
+type faulty struct {
+	*traintest.Toy
+	broken bool
+	calls  int
+}
+
+// Grad implements trivium.Model.
+func (f *faulty) Grad(ctx context.Context, p trivium.Params, b trivium.Batch, g trivium.Gradient, ready func(int)) (lossSum, weightSum float64, err error) {
+	if f.calls++; f.broken && f.calls == 5 {
+		return 0, 0, errors.New("the rows are rotten")
+	}
+	return f.Toy.Grad(ctx, p, b, g, ready)
+}
+
+// TestGone: ranks that lose one return an error that names it.
+func TestGone(t *testing.T) {
+	job := digits()
+	ctx, interrupt, lose := train.Member(t.Context())
+	defer interrupt()
+	gone := transport.Name{Role: "worker", ID: "7"}
+	env := train.Env{}
+	env.Watch.Evaluated = func(train.Progress, map[string]float64) { lose(&train.LostError{Peer: gone, Why: "a test says so"}) }
+	job.Epochs = 1 << 20
+	c := &crew{env: env, n: 2}
+	_, err := c.Train(ctx, job)
+	if lost, ok := errors.AsType[*train.LostError](err); !ok || lost.Peer != gone {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,164 @@
+package allreduce_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/train/allreduce"
+	"github.com/trivium-ml/trivium/train/local"
+)
+
+// TestCompression: codecs with error feedback reach the loss without one within 1 %.
+func TestCompression(t *testing.T) {
+	job := digits()
+	job.Model, job.Data = "softmax", trivium.Data{Source: "digits", Rows: 2500, Train: "0:2000", Test: "2000:"}
+	job.Batch, job.Epochs, job.Optimizer = 100, 20, trivium.OptimizerSpec{Name: "sgd", Rate: 0.2}
+	if testing.Short() {
+		job.Data, job.Epochs = trivium.Data{Source: "digits", Rows: 350, Train: "0:300", Test: "300:"}, 10
+	}
+	losses := map[string]float64{}
+	for _, codec := range []string{"none", "f16", "int8", "topk:0.05", "bf16", "1bit", "qsgd:7"} {
+		if testing.Short() && len(losses) == 4 { // the others need more rows for one per cent
+			break
+		}
+		c := &crew{n: 2, o: allreduce.Options{Compress: codec}}
+		got, err := c.Train(t.Context(), job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, codec, c.results[1], got)
+		losses[codec] = got.Metrics["train.loss"]
+		if d := got.Metrics["train.loss"] / losses["none"]; d > 1.01 {
+			t.Errorf("%s: training loss %v, without codec %v", codec, losses[codec], losses["none"])
+		}
+	}
+	t.Log(losses)
+}
+
+// TestResidual: what a codec dropped is in the checkpoint, and another number of workers goes on with it.
+func TestResidual(t *testing.T) {
+	job := digits()
+	job.Optimizer = trivium.OptimizerSpec{Name: "momentum", Rate: 0.02}
+	store := blob.Dir(t.TempDir())
+	c := &crew{env: train.Env{Blob: store}, n: 2, o: allreduce.Options{Compress: "topk:0.01"}}
+	if _, err := c.Train(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	saved, _, err := checkpoint.Latest(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var norm float64
+	for _, v := range saved.Optimizer.Slots[len(saved.Optimizer.Slots)-1] {
+		norm += float64(v) * float64(v)
+	}
+	if fmt.Sprint(saved.Optimizer.Names) != "[velocity residual]" || norm == 0 {
+		t.Fatalf("the checkpoint has %v, the residual's norm is %v", saved.Optimizer.Names, math.Sqrt(norm))
+	}
+	more := *job
+	more.Epochs++
+	with := &crew{env: train.Env{Resume: saved}, n: 3, o: allreduce.Options{Compress: "topk:0.01"}}
+	a, err := with.Train(t.Context(), &more)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var notices []string
+	env := train.Env{Resume: saved}
+	env.Watch.Notice = func(_ observe.Level, text string) { notices = append(notices, text) }
+	if _, err := local.New(env, local.Options{}).Train(t.Context(), &more); err != nil {
+		t.Fatal(err)
+	}
+	if len(notices) != 1 || !strings.Contains(notices[0], "codec dropped") {
+		t.Errorf("local says %q", notices)
+	}
+	clear(saved.Optimizer.Slots[1])
+	without := &crew{env: train.Env{Resume: saved}, n: 3, o: allreduce.Options{Compress: "topk:0.01"}}
+	b, err := without.Train(t.Context(), &more)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.Equal(a.Params.Flat, b.Params.Flat) {
+		t.Error("the residual makes no difference")
+	}
+}
+
+// TestResidualRate: what a codec dropped counts as much after a resume at another learning rate as it did when it was dropped.
+func TestResidualRate(t *testing.T) {
+	job := digits()
+	job.Epochs, job.Optimizer = 1, trivium.OptimizerSpec{Name: "sgd", Rate: 0.5}
+	store := blob.Dir(t.TempDir())
+	c := &crew{env: train.Env{Blob: store}, n: 2, o: allreduce.Options{Compress: "topk:0.01"}}
+	if _, err := c.Train(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	var results [2]trivium.Result
+	for k := range results {
+		saved, _, err := checkpoint.Latest(t.Context(), store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		saved.Codecs = nil // so that its sum is shared out
+		more := *job
+		more.Epochs, more.Optimizer.Rate = 2, 0.25
+		if k == 1 { // as if it had been so all the time
+			saved.Job = &more
+			for i := range saved.Optimizer.Slots[0] {
+				saved.Optimizer.Slots[0][i] *= 2
+			}
+		}
+		c := &crew{env: train.Env{Resume: saved}, n: 2, o: allreduce.Options{Compress: "topk:0.01"}}
+		if results[k], err = c.Train(t.Context(), &more); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(results[0].Params.Flat, results[1].Params.Flat) {
+		t.Error("the residual is not rescaled")
+	}
+}
+
+// TestResidualOfPlainBucket: what a codec dropped of a bucket counts too where more workers go on, whose shares of it the codec cannot
+// encode.
+func TestResidualOfPlainBucket(t *testing.T) {
+	job := digits()
+	job.Model, job.Steps, job.Optimizer = "mlp:300,20", 2, trivium.OptimizerSpec{Name: "sgd", Rate: 0.5}
+	store := blob.Dir(t.TempDir())
+	o := allreduce.Options{Compress: "topk:1500"} // of half of the second bucket, not of a fifth
+	if _, err := (&crew{env: train.Env{Blob: store}, n: 2, o: o}).Train(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	saved, _, err := checkpoint.Latest(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, dropped := saved.Params.Layout, saved.Optimizer.Slots[0]
+	from, to := l.Range(l.Tensors() - 1)
+	clear(dropped[:from])
+	for i := range dropped[from:to] {
+		dropped[from+i] = float32(i + 1)
+	}
+	more := *job
+	more.Steps, more.Optimizer.Rate = 3, 0.25
+	var flat [2][]float32
+	for k := range flat {
+		r, err := (&crew{env: train.Env{Resume: saved}, n: 5, o: o}).Train(t.Context(), &more)
+		if err != nil {
+			t.Fatal(err)
+		}
+		flat[k] = r.Params.Flat
+		clear(dropped)
+	}
+	for i := range to - from {
+		want := -0.5 * float64(i+1) / float64(job.Batch) // at the rate at which it was dropped
+		if found := float64(flat[0][from+i] - flat[1][from+i]); math.Abs(found-want) > 1e-5 {
+			t.Errorf("cell %d: what was dropped moved it by %v, want %v", i, found, want)
+		}
+	}
+}
