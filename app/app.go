@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -50,7 +51,7 @@ const (
 )
 
 // Main runs the command line of this process and exits with its code. SIGINT or SIGTERM ends a training after the step at hand, with
-// a checkpoint; a second one ends the process at once.
+// a checkpoint; a second one, half a second later or more, ends the process at once.
 //
 // The worker processes of a job are this program too: Main is where they begin, so that a program should do little before it.
 func Main(o Options) {
@@ -66,13 +67,27 @@ func Main(o Options) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		<-signals
-		cancel()
-		<-signals
+	go heed(signals, cancel, func() {
+		fmt.Fprintf(os.Stderr, "%s: ended at once, by a second signal: what was not saved is lost\n", o.Name)
 		os.Exit(Interrupted)
-	}()
+	})
 	os.Exit(Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, o))
+}
+
+// sameWish is for how long after a signal others say the same once more: timeout(1) signals a command and then its process group, which the
+// command is in, and a program that started this one may hand on a Ctrl-C that the terminal has sent to both.
+const sameWish = 500 * time.Millisecond
+
+// heed calls cancel at the first signal, and end at one that comes sameWish later or more.
+func heed(signals <-chan os.Signal, cancel, end func()) {
+	<-signals
+	cancel()
+	for first := time.Now(); ; {
+		if <-signals; time.Since(first) >= sameWish {
+			end()
+			return
+		}
+	}
 }
 
 // Run is one invocation: args without the program's name. It returns the exit code.

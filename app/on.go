@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/checkpoint"
 	"github.com/trivium-ml/trivium/cluster/fleet"
 	"github.com/trivium-ml/trivium/cluster/trust"
 	"github.com/trivium-ml/trivium/data"
@@ -212,9 +214,26 @@ func (s *session) attend(ctx context.Context, t *training, client *fleet.Client,
 		if code == 0 {
 			code = Failed
 		}
-		return &codedError{code, errors.New(j.Sentence())}
+		err := errors.New(j.Sentence())
+		if code == Lost || code == Interrupted {
+			err = t.fromThere(ctx, s, err, moved, on)
+		}
+		return &codedError{code, err}
 	}
 	return nil
+}
+
+// fromThere adds to what ended a job how its run, which is at moved by now, goes on at the cluster; empty: there is none.
+func (t *training) fromThere(ctx context.Context, s *session, err error, moved string, on onFlags) error {
+	if moved == "" {
+		return err
+	}
+	_, saved, no := checkpoint.Latest(ctx, blob.Dir(filepath.Join(moved, checkpointsDir)))
+	if no != nil {
+		return fmt.Errorf("%w; there was no checkpoint yet", err)
+	}
+	t.dir, t.saved, t.processes = moved, saved, false
+	return fmt.Errorf("%w; %s %s", err, t.goOnWith(s), on)
 }
 
 // leftNoRun says of a job that is done why there is nothing to fetch.

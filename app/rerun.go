@@ -97,14 +97,23 @@ func (v *rerunVerb) Run(ctx context.Context, s *session) error {
 	if wrong == 0 {
 		return nil
 	}
-	why := "job, data, code and kernels are the same: this is a fault of " + s.name
-	if loose := looseMode(t); loose != "" {
-		why = fmt.Sprintf("under %s what a worker reads depends on who is late: only bsp repeats", loose)
+	why := whyOther(looseMode(t), differences, s.name)
+	return fmt.Errorf("rerun: %s of %s parameters differ, first in %s; %s", thousands(int64(wrong)), thousands(int64(len(want.Params.Flat))), first, why)
+}
+
+// whyOther says why a rerun has other bits: its mode leaves them to chance, or its conditions differ, or else it is this program's fault.
+func whyOther(loose string, differences []string, program string) string {
+	var why []string
+	if loose != "" {
+		why = append(why, fmt.Sprintf("under %s what a worker reads depends on who is late: only bsp repeats", loose))
 	}
 	if len(differences) > 0 {
-		why = "what differs: " + strings.Join(differences, "; ")
+		why = append(why, "what differs: "+strings.Join(differences, "; "))
 	}
-	return fmt.Errorf("rerun: %s of %s parameters differ, first in %s; %s", thousands(int64(wrong)), thousands(int64(len(want.Params.Flat))), first, why)
+	if len(why) == 0 {
+		return "job, data, code and kernels are the same: this is a fault of " + program
+	}
+	return strings.Join(why, "; ")
 }
 
 // looseMode is the consistency of a training whose bits depend on time; empty: there is none.

@@ -75,3 +75,24 @@ func TestRerun(t *testing.T) {
 		t.Errorf("other data: exits with %d: %s%s", got.code, got.out, got.err)
 	}
 }
+
+// TestWhyOther: a mode that never repeats is named also where code or data differ, which alone may not be to blame.
+func TestWhyOther(t *testing.T) {
+	for _, c := range []struct {
+		loose       string
+		differences []string
+		want        []string
+	}{
+		{"", nil, []string{"a fault of trivium"}},
+		{"", []string{"the kernels was a, is b"}, []string{"what differs: the kernels was a, is b"}},
+		{"asp", nil, []string{"under asp", "only bsp repeats"}},
+		{"ssp:3", []string{"the kernels was a, is b"}, []string{"under ssp:3", "only bsp repeats", "what differs: the kernels was a, is b"}},
+	} {
+		got := whyOther(c.loose, c.differences, "trivium")
+		for _, want := range c.want {
+			if !strings.Contains(got, want) {
+				t.Errorf("%q and %q: %q lacks %q", c.loose, c.differences, got, want)
+			}
+		}
+	}
+}

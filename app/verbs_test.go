@@ -9,6 +9,16 @@ import (
 	"testing"
 )
 
+// TestBinaryIsHashedOnce: each worker that is a thread asks what it is built from.
+func TestBinaryIsHashedOnce(t *testing.T) {
+	if b, err := thisBuild(); err != nil || len(b.Binary) != 64 {
+		t.Fatalf("%+v, %v", b, err)
+	}
+	if n := testing.AllocsPerRun(1, func() { _, _ = thisBuild() }); n != 0 {
+		t.Errorf("asked again, what this is built from takes %v allocations: the binary is read again", n)
+	}
+}
+
 func TestVersion(t *testing.T) {
 	got := runIn(t, t.TempDir(), "version", "--json")
 	var b build

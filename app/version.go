@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync"
 
 	"github.com/trivium-ml/trivium/tensor/kernel"
 )
@@ -54,7 +55,10 @@ func thisVersion() string {
 	return "(unknown)"
 }
 
-func thisBuild() (build, error) {
+// thisBuild says what this process runs. It is found out once: to hash the binary takes some 30 ms, and each worker that is a thread asks.
+var thisBuild = sync.OnceValues(readBuild)
+
+func readBuild() (build, error) {
 	b := build{Version: thisVersion(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Kernels: kernel.Best().String()}
 	for _, isa := range kernel.Available() {
 		b.available = append(b.available, isa.String())

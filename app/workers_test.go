@@ -393,7 +393,7 @@ func TestCluster(t *testing.T) {
 		return fleet.Job{}
 	}
 	wait(func(st fleet.Status) bool { return job(st, "job-7").State == fleet.Running })
-	firstOut.await(t, "evaluated") // it has a run by now
+	firstOut.await(t, "evaluated epoch=3 ") // it has a run by now, and a checkpoint
 	_, _, second := background(t, dir, append(strings.Fields(long+" --quiet"), on...)...)
 	wait(func(st fleet.Status) bool { return strings.Contains(job(st, "job-8").Why, "waits for cores") })
 	if got = runIn(t, dir, append([]string{"fetch", "job-8"}, on...)...); got.code != Misused || !strings.Contains(got.err, "job-8 has not ended yet") {
@@ -416,6 +416,10 @@ func TestCluster(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "runs", "long-2", "run.json")); err != nil {
 		t.Error(err)
+	}
+	goOn := "train --resume " + filepath.Join("runs", "long-2") + " --topology allreduce --workers 3 --on " + at.Addr + " --token TOKEN"
+	if text := firstErrs.String(); !strings.Contains(text, goOn) {
+		t.Errorf("a job that lost its machine says %s, want how it goes on: %s", text, goOn)
 	}
 	if code := second(); code != Interrupted {
 		t.Errorf("a cancelled job exits with %d", code)

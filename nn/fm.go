@@ -68,7 +68,7 @@ func FM(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
 		return nil, err
 	}
 	if in.Form != trivium.CSR {
-		return nil, fmt.Errorf("takes sparse rows (libsvm, or categorical columns), input %q is %v", in.Name, in.Form)
+		return nil, fmt.Errorf("takes sparse rows (libsvm, or a table with hashed columns), input %q is %v", in.Name, in.Form)
 	}
 	m := &fm{factors: k[0], in: in, cpu: cpu, loss: squaredLoss{}}
 	if s.Labels.Kind == trivium.Class {

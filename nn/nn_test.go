@@ -446,7 +446,7 @@ func TestBuildSaysWhatItWants(t *testing.T) {
 		{"mlp:1048576,4096", dense, three, false, "4305469443 parameters are more than the 4294967296 that a model may have"},
 		{"softmax:3", dense, three, true, "takes no arguments"},
 		{"softmax", dense, trivium.LabelSpec{}, false, "the data has no labels"},
-		{"fm", dense, three, false, "takes sparse rows"},
+		{"fm", dense, three, false, "takes sparse rows (libsvm, or a table with hashed columns)"},
 		{"fm", sparse, real2, false, "takes labels of 2 classes or one real label a row, the data has 2 real labels a row"},
 		{"fm:1,2", dense, three, true, "takes one number of factors"},
 		{"fm:16777216", wide, real1, false, "335544340001 parameters are more than"},

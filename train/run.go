@@ -224,6 +224,11 @@ func (r *Run) Replaced() {
 	}
 }
 
+// EpochSums makes the sums of loss and weight of the epoch at hand, of which train.loss is the ratio, others than this worker's own rows have.
+func (r *Run) EpochSums(lossSum, weightSum float64) {
+	r.at.LossSum, r.at.WeightSum = lossSum, weightSum
+}
+
 // Reason says why the run ended; empty: it goes on.
 func (r *Run) Reason() trivium.Reason { return r.reason }
 

@@ -192,7 +192,11 @@ func (r *Run) evaluate(ctx context.Context) (reason trivium.Reason, improved boo
 		case trivium.TargetMet:
 			r.Notice(observe.Info, "stop", fmt.Sprintf("%s is %.6g: the target %s is met", r.Job.Stop.Metric, values[r.Job.Stop.Metric], r.Job.Stop.Target))
 		case trivium.Stopped:
-			r.Notice(observe.Info, "stop", fmt.Sprintf("%s made no progress in %d evaluations; the best was after update %d", r.Job.Stop.Metric, r.at.Bad, r.at.BestStep))
+			text := fmt.Sprintf("%s made no progress in %d evaluations; the best was after update %d", r.Job.Stop.Metric, r.at.Bad, r.at.BestStep)
+			if r.keeper.best != "" {
+				text += ": eval, apply and export take that model by --checkpoint " + r.keeper.best
+			}
+			r.Notice(observe.Info, "stop", text)
 		}
 	}
 	r.evaluated = r.at.Step

@@ -125,7 +125,8 @@ func shard(ctx context.Context, env *train.Env, job *trivium.Job) (done func(), 
 	return done, nil
 }
 
-// mean makes the parameters the mean over all workers, weighted by the rows that each has consumed. It fails when ctx ends.
+// mean makes the parameters the mean over all workers, weighted by the rows that each has consumed, and the epoch's training loss that of all
+// their rows. It fails when ctx ends.
 func (s *Strategy) mean(ctx context.Context, run *train.Run) error {
 	env := &s.env
 	if env.Workers() == 1 {
@@ -144,10 +145,12 @@ func (s *Strategy) mean(ctx context.Context, run *train.Run) error {
 	}
 	defer g.Close()
 	mine := float64(run.At().Samples)
-	all := []float64{mine}
+	all := []float64{mine, run.At().LossSum, run.At().WeightSum}
 	if err := g.AllReduce64(waiting, all); err != nil {
 		return failed(ctx, "the rows that each worker saw", err)
 	}
+	n := float64(env.Workers()) // a checkpoint's sums are gone on from at each worker, and so are an nth of all
+	run.EpochSums(all[1]/n, all[2]/n)
 	if all[0] == 0 {
 		return nil // interrupted before the first update of any: all are as they began
 	}

@@ -82,7 +82,7 @@ func TestTheMeanOfWhatEachLearns(t *testing.T) {
 		t.Fatal(err)
 	}
 	var want []float64
-	var weights float64
+	var weights, loss float64
 	for rank := range 3 {
 		splits, err := data.Open(t.Context(), j.Data, data.Options{})
 		if err != nil {
@@ -105,11 +105,15 @@ func TestTheMeanOfWhatEachLearns(t *testing.T) {
 			want[i] += float64(r.Samples) * float64(x)
 		}
 		weights += float64(r.Samples)
+		loss += float64(r.Samples) * r.Metrics["train.loss"]
 		if results[rank].Samples != r.Samples {
 			t.Errorf("rank %d saw %d rows, want %d", rank, results[rank].Samples, r.Samples)
 		}
 	}
 	for rank, r := range results {
+		if got := r.Metrics["train.loss"]; math.Abs(got-loss/weights) > 1e-9 {
+			t.Errorf("rank %d: the last epoch's loss is %v, want that of all workers' rows, %v", rank, got, loss/weights)
+		}
 		for i, x := range r.Params.Flat {
 			if math.Float32bits(x) != math.Float32bits(results[0].Params.Flat[i]) {
 				t.Fatalf("rank %d has another model than rank 0", rank)

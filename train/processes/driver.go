@@ -344,14 +344,13 @@ func (d *Driver) verdict() (trivium.Result, error) {
 	if first := d.workers[0]; first.result != nil {
 		x := first.result
 		d.Report = first.report
-		r = trivium.Result{Reason: x.Reason, Steps: x.Steps, Epochs: x.Epochs, Samples: x.Samples, Metrics: x.Metrics}
+		r = trivium.Result{Reason: x.Reason, Steps: x.Steps, Epochs: x.Epochs, Metrics: x.Metrics}
 	}
+	r.Samples = d.workers[0].at.Samples // of one that is lost, as it said last
 	if d.Topology.Shards {
 		r.Samples = 0
 		for _, p := range d.workers {
-			if p.result != nil {
-				r.Samples += p.result.Samples
-			}
+			r.Samples += p.at.Samples
 		}
 	}
 	if d.Topology.Apart {

@@ -58,6 +58,24 @@ func TestHearsay(t *testing.T) {
 	}
 }
 
+// TestSamplesOfWhoIsLost: a job counts the rows that its workers told of, also where worker 0 is lost and has no result.
+func TestSamplesOfWhoIsLost(t *testing.T) {
+	for _, c := range []struct {
+		topology Topology
+		want     int64
+	}{{Topology{}, 800}, {Topology{Shards: true}, 1700}, {Topology{Apart: true}, 850}} {
+		d := &Driver{Workers: 2, Topology: c.topology, lost: &WorkerError{Lost: true, Step: 8}}
+		for i := range 2 {
+			d.workers = append(d.workers, &part{index: i, name: transport.Name{Role: "worker", ID: fmt.Sprint(i)}})
+		}
+		d.workers[0].at.Samples = 800
+		d.finished(t.Context(), d.workers[1], &result{Reason: trivium.Finished, Steps: 9, Samples: 900})
+		if r, _ := d.verdict(); r.Samples != c.want || r.Steps != 8 {
+			t.Errorf("%+v: %d samples after update %d, want %d after 8", c.topology, r.Samples, r.Steps, c.want)
+		}
+	}
+}
+
 // TestDivergedIsTold: of a loss that is not finite a driver says what the worker says, which may have found it after its last update.
 func TestDivergedIsTold(t *testing.T) {
 	for _, e := range []*trivium.DivergedError{{Step: 44, Loss: math.Inf(1), Tensor: "w"}, {Step: 45, Loss: math.NaN(), Largest: "b"}} {
