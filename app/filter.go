@@ -17,9 +17,11 @@ import (
 // A comparison is FIELD OP VALUE with =, !=, <, <=, >, >= or ~ (contains). Numbers compare as numbers, all else as text. A run
 // without the field fails every comparison.
 type filter struct {
-	holds  func(fields map[string]string) bool
-	fields []string // that it names
+	holds func(fields map[string]string) bool
+	names []comparison // what it compares, in its order
 }
+
+type comparison struct{ field, op, value string }
 
 // parseFilter reads text; an empty one holds always.
 func parseFilter(text string) (*filter, error) {
@@ -34,28 +36,38 @@ func parseFilter(text string) (*filter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("filter: %w; want conditions such as 'model=softmax and test.accuracy>0.9'", err)
 	}
-	return &filter{holds, p.fields}, nil
+	return &filter{holds, p.names}, nil
 }
 
-// unknown reports the fields that no run has.
-func (f *filter) unknown(runs []map[string]string) error {
+// mistaken reports what cannot be meant of these runs: a field that none has, or the order of numbers and what is none.
+func (f *filter) mistaken(runs []map[string]string) error {
 	all := map[string]string{}
 	for _, r := range runs {
 		maps.Copy(all, r)
 	}
 	names := slices.Sorted(maps.Keys(all))
-	for _, field := range f.fields {
-		if _, ok := all[field]; !ok && len(runs) > 0 {
-			return fmt.Errorf("filter: no run has the field %q; %s", field, nearest.Sentence(field, names))
+	for _, c := range f.names {
+		if _, ok := all[c.field]; !ok && len(runs) > 0 {
+			return fmt.Errorf("filter: no run has the field %q; %s", c.field, nearest.Sentence(c.field, names))
+		}
+		text := func(r map[string]string) bool { have, ok := r[c.field]; return ok && !isNumber(have) }
+		if strings.ContainsAny(c.op, "<>") && !isNumber(c.value) && len(runs) > 0 && !slices.ContainsFunc(runs, text) {
+			return fmt.Errorf("filter: the field %q holds numbers, such as %s; after %q want a number, found %q",
+				c.field, all[c.field], c.field+c.op, c.value)
 		}
 	}
 	return nil
 }
 
+func isNumber(s string) bool {
+	_, err := strconv.ParseFloat(s, 64)
+	return err == nil
+}
+
 type filterParser struct {
-	words  []string
-	at     int
-	fields []string
+	words []string
+	at    int
+	names []comparison
 }
 
 type condition = func(map[string]string) bool
@@ -128,7 +140,7 @@ func (p *filterParser) comparison() (condition, error) {
 		return nil, fmt.Errorf("after %q want a value", field+op)
 	}
 	value = strings.Trim(value, `"'`)
-	p.fields = append(p.fields, field)
+	p.names = append(p.names, comparison{field, op, value})
 	return func(f map[string]string) bool {
 		have, ok := f[field]
 		return ok && holds(have, value)

@@ -48,10 +48,11 @@ func TestFilterMistakes(t *testing.T) {
 		"test.acuracy>0.9":       `did you mean "test.accuracy"?`,
 		"model softmax":          "want =",
 		"test.accuracy => 0.9 (": "left over",
+		"test.accuracy<high":     `after "test.accuracy<" want a number, found "high"`,
 	} {
 		f, err := parseFilter(text)
 		if err == nil {
-			err = f.unknown([]map[string]string{{"model": "a", "test.accuracy": "1"}})
+			err = f.mistaken([]map[string]string{{"model": "a", "test.accuracy": "1"}})
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want an error with %q", text, err, want)

@@ -52,7 +52,7 @@ func (v *runsList) Run(s *session) error {
 		}
 		fields = append(fields, r.fields())
 	}
-	if err := f.unknown(fields); err != nil {
+	if err := f.mistaken(fields); err != nil {
 		return misused(err)
 	}
 	var rows []*run
