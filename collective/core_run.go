@@ -81,10 +81,14 @@ func copyNear(dst, src []byte) {
 
 func (o *operation) span(s Span) []byte {
 	es := o.dtype.Size()
-	if s.Buf >= numBufs {
-		return o.remote[s.Buf-numBufs][s.From*es : s.To*es]
+	if s.Buf < numBufs {
+		return o.mem[s.Buf][s.From*es : s.To*es]
 	}
-	return o.mem[s.Buf][s.From*es : s.To*es]
+	m, at := o.remote[s.Buf-numBufs], s.From
+	if len(m) < len(o.src.Bytes) {
+		at %= o.plan.Ring // whole blocks, and s is within one
+	}
+	return m[at*es : (at+s.Len())*es]
 }
 
 // complete makes ready what waited for task i alone.

@@ -16,6 +16,7 @@ type Plan struct {
 	Algorithm Algorithm
 	Tasks     []Task
 	Scratch   int // elements of memory of its own
+	Ring      int // elements of memory that a contribution takes where others read it, again and again; 0: all of them
 
 	frames [][]int32 // by sender and chunk, the task that receives it
 	chunks uint32    // of the peer with the most

@@ -6,6 +6,9 @@ package collective
 // cardBytes is what a bell carries: where in the sender's arena its contribution and its result lie.
 const cardBytes = 16
 
+// cardRing says, beside where the contribution lies, that it is a ring of blocks.
+const cardRing = 1 << 63
+
 // given and sums are the memories of a rank that others read: its contribution, and its part of the result.
 func given(rank int) Buf { return numBufs + Buf(2*rank) }
 func sums(rank int) Buf  { return numBufs + Buf(2*rank) + 1 }
@@ -23,16 +26,14 @@ func (b *builder) shared(n, block int, srcIn, dstIn bool) {
 			do(Span{Src, at, min(n, at+block)})
 		}
 	}
-	b.give(each, func(s Span) {
+	each(func(s Span) {
 		mine := s.share(me, b.size)
-		if srcIn {
-			return
-		}
 		for _, part := range []Span{{Src, s.From, mine.From}, {Src, mine.To, s.To}} { // nobody else reads the own slice
-			if part.Len() > 0 {
+			if part.Len() > 0 && !srcIn {
 				b.add(Task{Do: DoCopy, To: part.in(given(me), 0), From: []Span{part}}, true, part)
 			}
 		}
+		b.tell(s.in(given(me), 0))
 	})
 	each(func(s Span) {
 		b.hear(func(r int) Span { return s.in(given(r), 0) })
@@ -68,18 +69,39 @@ func (b *builder) shared(n, block int, srcIn, dstIn bool) {
 
 // sharedWhole sums all contributions at every rank, in the order of the ranks: it reads more than shared, and waits once less for the
 // others. Between two ranks it does not even read more than shared does in order to copy the result.
+//
+// Of a long vector, a rank gives a block only when it has summed the one ringAhead before. Whoever has heard of block k so knows that the
+// giver has read all blocks up to k-ringAhead, and writes block k+ringAhead where k-ringAhead was: a contribution takes a ring of blocks
+// (Plan.Ring), which stays in the cache that the ranks share, however long the vector is. A rank whose contribution lies in the arena as a
+// whole keeps to this too, for the others' sake.
 func (b *builder) sharedWhole(n, block int, srcIn bool) {
-	each := func(do func(s Span)) {
-		for at := 0; at < n; at += block {
-			do(Span{Src, at, min(n, at+block)})
-		}
+	var blocks []Span
+	for at := 0; at < n; at += block {
+		blocks = append(blocks, Span{Src, at, min(n, at+block)})
 	}
-	b.give(each, func(s Span) {
-		if !srcIn {
-			b.add(Task{Do: DoCopy, To: s.in(given(b.rank), 0), From: []Span{s}}, true, s)
+	ahead := len(blocks)
+	if ahead > 2*ringAhead {
+		ahead = ringAhead
+		b.plan.Ring = 2 * ringAhead * block
+	}
+	give := func(k int) {
+		if k >= len(blocks) {
+			return
 		}
-	})
-	each(func(s Span) {
+		s := blocks[k]
+		var summed Span
+		if k >= ahead {
+			summed = blocks[k-ahead].in(Dst, 0)
+		}
+		if !srcIn {
+			b.add(Task{Do: DoCopy, To: s.in(given(b.rank), 0), From: []Span{s}}, true, s, summed)
+		}
+		b.tell(s.in(given(b.rank), 0), summed)
+	}
+	for k := range ahead {
+		give(k)
+	}
+	for k, s := range blocks {
 		b.hear(func(r int) Span { return s.in(given(r), 0) })
 		operands := make([]Span, b.size)
 		for r := range operands {
@@ -88,16 +110,12 @@ func (b *builder) sharedWhole(n, block int, srcIn bool) {
 		operands[b.rank] = s
 		b.combine(s.in(Dst, 0), operands...)
 		b.add(Task{Do: DoFinish, To: s.in(Dst, 0)}, true)
-	})
+		give(k + ahead)
+	}
 }
 
-// give lets the others read the own contribution, once place has put it where they can.
-func (b *builder) give(each func(func(Span)), place func(Span)) {
-	each(func(s Span) {
-		place(s)
-		b.tell(s.in(given(b.rank), 0))
-	})
-}
+// ringAhead is how many blocks a rank gives beyond the last that it has summed.
+const ringAhead = 2
 
 // starRanks is up to how many ranks bells and votes go through rank 0: 2(P−1) messages instead of P(P−1), or P·log₂P. Ranks of one host
 // have few cores, and a message of a few bytes costs them some 20 µs of work.
@@ -105,11 +123,11 @@ const starRanks = 8
 
 func star(size int) bool { return 2 < size && size <= starRanks }
 
-// tell rings the bell: s, which this rank wrote, can be read. Every tell is followed by a hear, in the same order.
-func (b *builder) tell(s Span) {
+// tell rings the bell: what this rank wrote can be read. Every tell is followed by a hear, in the same order.
+func (b *builder) tell(written ...Span) {
 	for t := 1; t < b.size; t++ {
 		if to := (b.rank + t) % b.size; !star(b.size) || b.rank != 0 && to == 0 {
-			b.ring(DoRing, to, s)
+			b.ring(DoRing, to, written...)
 		}
 	}
 }

@@ -140,8 +140,12 @@ func (c *core) share(o *operation) error {
 	n := len(o.src.Bytes)
 	in, out := a.offset(o.src.Bytes), a.offset(o.dst.Bytes)
 	ok := true
+	given, ringed := n, uint64(0)
 	if in < 0 {
-		in, ok = a.place(n)
+		if o.plan.Ring > 0 {
+			given, ringed = o.plan.Ring*o.dtype.Size(), cardRing
+		}
+		in, ok = a.place(given)
 	}
 	if out < 0 && ok {
 		out, ok = a.place(n)
@@ -152,10 +156,10 @@ func (c *core) share(o *operation) error {
 	o.remote = make([][]byte, 2*c.size())
 	o.cards = make([]byte, c.size()*cardBytes)
 	card := o.cards[c.self*cardBytes:]
-	binary.LittleEndian.PutUint64(card, uint64(in))
+	binary.LittleEndian.PutUint64(card, uint64(in)|ringed)
 	binary.LittleEndian.PutUint64(card[8:], uint64(out))
 	own := a.own()
-	o.remote[2*c.self], o.remote[2*c.self+1] = own[in:in+n], own[out:out+n]
+	o.remote[2*c.self], o.remote[2*c.self+1] = own[in:in+given], own[out:out+n]
 	return nil
 }
 
@@ -167,10 +171,15 @@ func (c *core) hear(o *operation, from int, card []byte) bool {
 	if o.remote[2*from] != nil {
 		return true
 	}
-	a, n := c.arena, uint64(len(o.src.Bytes))
+	a := c.arena
 	part := a.all[from*a.each : (from+1)*a.each]
 	for k := range 2 {
-		at := binary.LittleEndian.Uint64(card[8*k:])
+		at, n := binary.LittleEndian.Uint64(card[8*k:]), uint64(len(o.src.Bytes))
+		if k == 0 && at&cardRing != 0 {
+			if at, n = at&^cardRing, uint64(o.plan.Ring*o.dtype.Size()); n == 0 {
+				return false
+			}
+		}
 		if at > uint64(a.each) || n > uint64(a.each)-at || at%tensor.Align != 0 && at%uint64(o.dtype.Size()) != 0 {
 			return false
 		}

@@ -279,11 +279,14 @@ func TestSharedMemory(t *testing.T) {
 		if testing.Short() { // the race detector makes arithmetic slow
 			lengths = []int{0, 100, 30001, 300001} // the last is more than a frame may have
 		}
+		if size == 2 {
+			lengths = append(lengths, 1200001) // in a ring of blocks
+		}
 		for _, n := range lengths {
-			for _, where := range []string{"outside", "inside"} {
+			for _, where := range []string{"outside", "inside", "mixed"} {
 				w.must(func(r int, g *collective.Group) error {
 					src, dst := make([]float32, n), make([]float32, n)
-					if where == "inside" {
+					if where == "inside" || where == "mixed" && r%2 == 0 {
 						src, dst = floats(g.Memory(4*n)), floats(g.Memory(4*n))
 					}
 					for k := range 3 {
