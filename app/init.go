@@ -40,7 +40,7 @@ func (v *initVerb) Run(ctx context.Context, s *session) error {
 	}
 	text := strings.NewReplacer(
 		"MODEL", job.Model, "SOURCE", fmt.Sprintf("%q", v.Data), "BATCH", batch, "EPOCHS", fmt.Sprint(job.Epochs),
-		"OPTIMIZER", job.Optimizer.Name, "RATE", fmt.Sprint(job.Optimizer.Rate), "SEED", fmt.Sprint(job.Seed),
+		"OPTIMIZERS", s.optimizerNames(), "OPTIMIZER", job.Optimizer.Name, "RATE", fmt.Sprint(job.Optimizer.Rate), "SEED", fmt.Sprint(job.Seed),
 		"PROGRAM", s.name,
 	).Replace(jobTemplate)
 	if _, err := os.Lstat(v.To); err == nil && !v.Force {

@@ -112,12 +112,12 @@ func TestOwn(t *testing.T) {
 	}
 }
 
-// TestOwnIsNamed: help says what a program has of its own, and begins with the optimizer's rate only where there is one.
+// TestOwnIsNamed: help and job files say what a program has of its own, and a run begins with the optimizer's rate only where there is one.
 func TestOwnIsNamed(t *testing.T) {
 	dir := t.TempDir()
 	for command, want := range map[string]string{
 		"help optimizers": "This program's own optimizers: ball\n", "help metrics": "This program's own metrics: misses\n", "train --help": "ftrl, lbfgs or ball.",
-		"train softmax --rows 300 --epochs 1 --optimizer ball": ", ball\n",
+		"train softmax --rows 300 --epochs 1 --optimizer ball": ", ball\n", "init --to -": "# sgd, momentum, nesterov, adagrad, rmsprop, adam, adamw, ftrl, lbfgs or ball (",
 	} {
 		if got := runWith(t.Context(), t, dir, ownOptions(), strings.Fields(command)...); got.code != Done || !strings.Contains(got.out, want) {
 			t.Errorf("%s: exits with %d: %s%s, want %q", command, got.code, got.out, got.err, want)

@@ -56,6 +56,13 @@ func (v *rerunVerb) Run(ctx context.Context, s *session) error {
 		job: job, out: v.Out, threads: v.Threads, show: newProgress(s.out, v.JSON, v.Quiet, os.Getenv),
 		topology: old.Head.Strategy, workers: max(1, old.Head.Workers), servers: old.Head.Servers, options: old.Head.Options,
 	}
+	t.again = []string{s.command, "rerun", old.Dir} // last is another by then
+	if v.Out != "runs" {
+		t.again = append(t.again, "--out", v.Out)
+	}
+	if v.Threads > 0 {
+		t.again = append(t.again, "--threads", fmt.Sprint(v.Threads))
+	}
 	t.check = func(k facts) error {
 		if k.checksum != old.Head.DataChecksum {
 			return fmt.Errorf("rerun: the data has changed: its checksum is %s, the run had %s", k.checksum, old.Head.DataChecksum)

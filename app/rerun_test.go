@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -73,6 +74,22 @@ func TestRerun(t *testing.T) {
 	got = runWith(t.Context(), t, dir, options, "rerun", "first")
 	if got.code != Failed || !strings.Contains(got.err, "its checksum is points, the run had lines") {
 		t.Errorf("other data: exits with %d: %s%s", got.code, got.out, got.err)
+	}
+}
+
+// TestRerunInterrupted: a rerun that was interrupted has compared nothing, and is to be repeated. The run that it began could be resumed, but
+// that would compare nothing either, and of a topology with options it would be another job without them.
+func TestRerunInterrupted(t *testing.T) {
+	dir := t.TempDir()
+	whole := Options{Sources: data.Sources{"points": points(-1, nil)}}
+	if got := runWith(t.Context(), t, dir, whole, strings.Fields("train mlp:8 --data points --batch 30 --epochs 12 --name first --out my")...); got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	broken := Options{Sources: data.Sources{"points": points(10, cancel)}}
+	got := runWith(ctx, t, dir, broken, strings.Fields("rerun last --out my --threads 1")...)
+	if want := "repeat with: trivium rerun " + filepath.Join("my", "first") + " --out my --threads 1\n"; got.code != Interrupted || !strings.HasSuffix(got.err, want) {
+		t.Errorf("exits with %d: %s, want %s", got.code, got.err, want)
 	}
 }
 

@@ -49,6 +49,7 @@ type training struct {
 	ship      bool                                     // the workers get their rows from this process
 	assemble  func(ctx context.Context) (*team, error) // nil: on this machine
 
+	again  []string          // the command that begins anew, where a run that goes on is not what the user asked for; nil: it is
 	check  func(facts) error // may refuse to train on the data, before anything is written
 	splits *data.Splits
 	known  facts
@@ -278,6 +279,9 @@ func (t *training) verdict(s *session, r trivium.Result, err error) error {
 func (t *training) goOnWith(s *session) string {
 	if t.dir == "" {
 		return "its checkpoints are in " + t.kept
+	}
+	if t.again != nil {
+		return "repeat with: " + shellWords(t.again)
 	}
 	command := []string{s.command, "train", "--resume", t.dir}
 	if t.topology != alone {

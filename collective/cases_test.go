@@ -191,6 +191,43 @@ func TestReductions(t *testing.T) {
 	})
 }
 
+// Every reduction of every type that has it, along every plan. Of the three ranks' values the middle one is the mean, and nothing is rounded.
+func TestReductionsOfTypes(t *testing.T) {
+	const size, n = 3, 1025
+	w := open(t, inMemory, size, collective.Options{Segment: 512})
+	value := func(r, i int) float64 { return float64(i%7 - 3 + 3*(r-1)) }
+	for _, v := range []struct {
+		r    collective.Reduce
+		want func(a, b, c float64) float64
+	}{
+		{collective.Sum, func(a, b, c float64) float64 { return a + b + c }},
+		{collective.Mean, func(_, b, _ float64) float64 { return b }},
+		{collective.Min, func(a, b, c float64) float64 { return min(a, b, c) }},
+		{collective.Max, func(a, b, c float64) float64 { return max(a, b, c) }},
+		{collective.Product, func(a, b, c float64) float64 { return a * b * c }},
+	} {
+		for _, dt := range []tensor.DType{tensor.F32, tensor.F64, tensor.F16, tensor.BF16, tensor.I32, tensor.I64} {
+			for _, a := range algorithms {
+				w.must(func(r int, g *collective.Group) error {
+					src, dst := tensor.New(dt, n), tensor.New(dt, n)
+					for i := range n {
+						put(src, i, value(r, i))
+					}
+					if err := run(t.Context(), g, collective.Op{Reduce: v.r, Plan: a}, buffer(dst), buffer(src)); err != nil {
+						return err
+					}
+					for i := range n {
+						if got, want := at(dst, i), v.want(value(0, i), value(1, i), value(2, i)); got != want {
+							return fmt.Errorf("%v of %v, %v, element %d: %v, want %v", v.r, dt, a, i, got, want)
+						}
+					}
+					return nil
+				})
+			}
+		}
+	}
+}
+
 func TestCase4AllToAll(t *testing.T) {
 	for _, size := range []int{1, 2, 4, 7} {
 		w := open(t, inMemory, size, collective.Options{})

@@ -17,7 +17,8 @@ import (
 // take its verdict as it is.
 //
 // Where a rank is lost as it votes, some may have all votes, and others wait for one that does not come. Who has committed says so with what it
-// knows, and so does the judge: the others take the step as committed before they fail.
+// knows, and so does the judge: the others take the step as committed before they fail. While a rank that has not spoken may have committed, all
+// wait for it as long as voidWait: a step should not count at one rank and be blamed at another because of a busy processor.
 type incident struct {
 	whole   bool
 	step    uint64
@@ -154,7 +155,9 @@ func (c *core) reported(from int, ev *transport.Event) {
 	if in.reports[c.self] == nil {
 		c.speak(in, fault{witness: c.self})
 	}
-	c.conclude(in, false)
+	if c.conclude(in, false); !in.over {
+		c.wake(c.until(in)) // sooner, where this one has not voted
+	}
 }
 
 // silent says that rank r is not waited for.
@@ -185,13 +188,28 @@ func (c *core) judge(in *incident) int {
 
 // until is how long this rank waits for others in an incident.
 func (c *core) until(in *incident) time.Duration {
-	switch c.judge(in) {
-	case -1:
+	switch judge := c.judge(in); {
+	case judge < 0, judge == c.self && c.mayCount(in):
 		return in.begun + voidWait
-	case c.self:
+	case judge == c.self:
 		return in.begun + lostWait
+	case c.mayCount(in):
+		return in.begun + voidWait + judgeWait
 	}
 	return in.begun + judgeWait
+}
+
+// mayCount says whether a rank that has not spoken may have committed the step: that takes the votes of all, and all that have spoken have voted.
+func (c *core) mayCount(in *incident) bool {
+	if c.vote == nil || !c.vote.begun || star(c.size()) && c.self == 0 { // who collects the votes is the first to commit
+		return false
+	}
+	for _, m := range in.reports {
+		if m != nil && (m.step != c.step || m.status != complete) {
+			return false
+		}
+	}
+	return true
 }
 
 // conclude draws the verdict once all have spoken who can and it is this rank's to draw, or at once.

@@ -11,14 +11,17 @@ import (
 	"github.com/trivium-ml/trivium/protocol"
 )
 
-// A slowWorld is ranks whose frames take 50 µs, of which one has no processor until wakes: what comes to it waits.
+// A slowWorld is ranks whose frames take 50 µs, of which one has no processor from sleeps until wakes: what comes to it waits.
 type slowWorld struct {
 	t        *testing.T
 	machines []*collective.Machine
 	names    []protocol.Name
 	slow     int
+	sleeps   time.Duration
 	wakes    time.Duration
-	queue    []slowEvent // by time
+	limit    time.Duration                             // nothing is due later
+	drop     func(at time.Duration, from, to int) bool // a frame is lost; nil: none is
+	queue    []slowEvent                               // by time
 	failed   []error
 	at       []time.Duration // when each failed
 }
@@ -32,7 +35,7 @@ type slowEvent struct {
 const slowLink = 50 * time.Microsecond
 
 func (w *slowWorld) add(at time.Duration, rank int, in protocol.Event) {
-	if rank == w.slow {
+	if rank == w.slow && at >= w.sleeps {
 		at = max(at, w.wakes)
 	}
 	i := len(w.queue)
@@ -46,14 +49,14 @@ func (w *slowWorld) run() {
 	for len(w.queue) > 0 {
 		e := w.queue[0]
 		w.queue = w.queue[1:]
-		if e.at > time.Second {
+		if e.at > w.limit {
 			w.t.Fatalf("something is due after %v", e.at)
 		}
 		for _, cmd := range w.machines[e.rank].Step(e.at, e.in) {
 			switch cmd := cmd.(type) {
 			case protocol.Send:
 				for r, n := range w.names {
-					if n == cmd.To && w.machines[r] != nil {
+					if n == cmd.To && w.machines[r] != nil && (w.drop == nil || !w.drop(e.at, e.rank, r)) {
 						w.add(e.at+slowLink, r, protocol.Message{From: w.names[e.rank], Body: cmd.Body})
 					}
 				}
@@ -87,7 +90,7 @@ func TestLostWhileAnotherIsSlow(t *testing.T) {
 		{2, false, 200 * ms, 10 * ms, 1},
 	} {
 		t.Run(fmt.Sprintf("rank %d, begun %v, %v", c.slow, c.begun, c.after), func(t *testing.T) {
-			w := &slowWorld{t: t, slow: c.slow, wakes: dies + c.after, failed: make([]error, size), at: make([]time.Duration, size)}
+			w := &slowWorld{t: t, slow: c.slow, wakes: dies + c.after, limit: time.Second, failed: make([]error, size), at: make([]time.Duration, size)}
 			v := collective.View{Epoch: 1}
 			for r := range size {
 				v.Peers = append(v.Peers, protocol.Name{Role: "worker", ID: strconv.Itoa(r)})
@@ -134,5 +137,48 @@ func TestLostWhileAnotherIsSlow(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestLostAsItVotes: rank 0, which collects the votes, dies when it has told one other rank that all have voted. That one has no processor for a
+// while. It commits when it runs, and the others, whoever of them judges, wait for what it knows: they commit too.
+func TestLostAsItVotes(t *testing.T) {
+	const dies, wakes = time.Millisecond, 200 * time.Millisecond
+	for _, size := range []int{3, 4} {
+		for told := 1; told < size; told++ {
+			t.Run(fmt.Sprintf("rank %d of %d", told, size), func(t *testing.T) {
+				w := &slowWorld{
+					t: t, slow: told, sleeps: slowLink, wakes: wakes, limit: time.Minute, failed: make([]error, size), at: make([]time.Duration, size),
+					drop: func(at time.Duration, from, to int) bool { return from == 0 && (to != told || at >= dies) },
+				}
+				v := collective.View{Epoch: 1}
+				for r := range size {
+					v.Peers = append(v.Peers, protocol.Name{Role: "worker", ID: strconv.Itoa(r)})
+				}
+				w.names = v.Peers
+				for v.Self = range size {
+					m, err := collective.NewMachine(v, collective.Options{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					w.machines = append(w.machines, m)
+				}
+				for r := range size {
+					w.add(0, r, protocol.Call{ID: 1, Arg: collective.CommitCall{}})
+					switch {
+					case r == told: // behind the vote, which was there before
+						w.add(wakes+time.Microsecond, r, protocol.LinkLost{Peer: w.names[0], Err: errors.New("reset")})
+					case r > 0:
+						w.add(dies, r, protocol.LinkLost{Peer: w.names[0], Err: errors.New("reset")})
+					}
+				}
+				w.run()
+				for r := 1; r < size; r++ {
+					if w.failed[r] != nil || w.at[r] < wakes || w.at[r] > wakes+time.Millisecond {
+						t.Errorf("rank %d: %v after %v, want a commit soon after %v", r, w.failed[r], w.at[r], wakes)
+					}
+				}
+			})
+		}
 	}
 }

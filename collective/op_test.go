@@ -3,6 +3,8 @@ package collective
 import (
 	"strings"
 	"testing"
+
+	"github.com/trivium-ml/trivium/transport"
 )
 
 // TestImpossibleAmounts: counts whose sum no int holds, and shards beyond a job's most, are refused. Plans made of them would never end.
@@ -24,6 +26,37 @@ func TestImpossibleAmounts(t *testing.T) {
 	} {
 		if _, err := v.op.validate(0, 5, none, none); err == nil || !strings.Contains(err.Error(), v.want) {
 			t.Errorf("%+v: %v", v.op, err)
+		}
+	}
+}
+
+// TestPriority: of a gradient's buckets the last, which the next forward pass needs first, goes before all others, and so do its frames. An
+// operation that is known from one of another priority has its own.
+func TestPriority(t *testing.T) {
+	buckets := Cut([]int{1 << 20, 1 << 20, 1 << 20}, 4, 1<<20)
+	for i, b := range buckets {
+		if last := i == len(buckets)-1; (b.Priority == Front) != last || !last && b.Priority != Normal {
+			t.Errorf("bucket %d of %d has priority %d", i, len(buckets), b.Priority)
+		}
+	}
+	o, err := Options{}.resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCore(0, View{Epoch: 1, Peers: []transport.Name{{ID: "0"}, {ID: "1"}}}, &o)
+	for tag, v := range []struct {
+		of   Priority
+		want transport.Priority
+	}{{Normal, transport.Data}, {Front, transport.Urgent}, {Back, transport.Bulk}} {
+		c.out = c.out[:0]
+		c.start(Op{Priority: v.of}, uint32(tag), Of(make([]float32, 10)), Of(make([]float32, 10)), nil)
+		if len(c.out) == 0 {
+			t.Errorf("priority %d: nothing is sent", v.of)
+		}
+		for _, out := range c.out {
+			if out.f.Priority != v.want {
+				t.Errorf("priority %d: a frame of priority %d, want %d", v.of, out.f.Priority, v.want)
+			}
 		}
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// A csvFile reads delimited text: comma, semicolon or tab, with the quoting of RFC 4180. The first line names the columns unless one of
-// its fields is a number; then columns are called 0, 1, …. So is a column that the first line gives no name, such as that of the rows'
-// numbers which pandas writes.
+// A csvFile reads delimited text: comma, semicolon or tab, with the quoting of RFC 4180; a quote that opens no field is a character (see
+// quoteState). The first line names the columns unless one of its fields is a number; then columns are called 0, 1, …. So is a column that
+// the first line gives no name, such as that of the rows' numbers which pandas writes.
 type csvFile struct {
 	x         *lineIndex
 	delimiter byte
@@ -70,7 +70,7 @@ func openCSV(f *file) (*csvFile, error) {
 	} else {
 		c.names = classNumbers(len(fields))
 	}
-	if c.x, err = indexLines(f, lineSyntax{quotes: true}, start, startLine); err != nil {
+	if c.x, err = indexLines(f, lineSyntax{quotes: true, delimiter: c.delimiter}, start, startLine); err != nil {
 		return nil, err
 	}
 	if c.x.rows == 0 {
@@ -99,16 +99,13 @@ func firstLines(f *file) ([]byte, error) {
 
 // wholeLine reports whether the first line of text ends in it: at a newline that is not in quotes.
 func wholeLine(text []byte) bool {
-	quoted := false
-	for _, b := range text {
-		switch {
-		case b == '"':
-			quoted = !quoted
-		case b == '\n' && !quoted:
-			return true
+	for field := fieldStart; ; {
+		line, rest, newline := bytes.Cut(text, []byte{'\n'})
+		if field = field.after(line, 0); !newline || field != fieldQuoted {
+			return newline
 		}
+		text = rest
 	}
-	return false
 }
 
 var utf8Mark = []byte("\xef\xbb\xbf") // a byte order mark, which some programs put before text
@@ -116,13 +113,12 @@ var utf8Mark = []byte("\xef\xbb\xbf") // a byte order mark, which some programs 
 // delimiterOf is that of comma, semicolon and tab which the line has most of, outside quotes.
 func delimiterOf(line []byte) byte {
 	var counts [256]int
-	quoted := false
-	for _, b := range line {
-		if b == '"' {
-			quoted = !quoted
-		} else if !quoted {
+	field := fieldStart
+	for i, b := range line {
+		if field != fieldQuoted {
 			counts[b]++
 		}
+		field = field.after(line[i:i+1], 0)
 	}
 	best := byte(',')
 	for _, d := range []byte{'\t', ';'} {

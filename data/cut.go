@@ -36,6 +36,15 @@ const trainShare = 0.8
 
 var rangeSyntax = regexp.MustCompile(`^(\d*):(\d*)$`)
 
+// namesFile reports whether a split's text is a file, not a range or a fraction.
+func namesFile(text string) bool {
+	_, err := strconv.ParseFloat(text, 64)
+	return text != "" && err != nil && !rangeSyntax.MatchString(text)
+}
+
+// namesRows reports whether a split's text is a range or a fraction, of the main file.
+func namesRows(text string) bool { return text != "" && !namesFile(text) }
+
 // cut decides which rows each split gets. others says that the source has validation or test rows of its own.
 func cut(d *trivium.Data, rows int64, others bool) (cuts, error) {
 	var c cuts

@@ -167,6 +167,28 @@ func (x *classIndex) of(v float32) (int32, bool) {
 	return c, ok
 }
 
+// checkLabels refuses rows to measure on that have no labels, such as those of a contest, beside training rows that have: training would go
+// on until it first measures.
+func (s *Splits) checkLabels() error {
+	if s.Train == nil || s.Train.Schema().Labels.Kind == trivium.NoLabel {
+		return nil
+	}
+	for _, p := range []struct {
+		name string
+		rows Dataset
+	}{{"valid", s.Valid}, {"test", s.Test}} {
+		if p.rows == nil || p.rows.Schema().Labels.Kind != trivium.NoLabel {
+			continue
+		}
+		none := "no labels"
+		if column := s.Transform.Label.Column; column != "" {
+			none = fmt.Sprintf("no column %q, which is the label", column)
+		}
+		return setting(p.name, "its rows have %s, and nothing can be measured on them: name others, such as 0.2 for a fifth of the training file, and have apply predict these", none)
+	}
+	return nil
+}
+
 // listNames writes class names for a message.
 func listNames(names []string) string {
 	const most = 12

@@ -2,6 +2,7 @@ package data
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -78,6 +79,29 @@ func TestLabels(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("labels %s, %+v: %s, want %s", c.labels, c.d, got, c.want)
+		}
+	}
+}
+
+// TestNothingToMeasureOn: that rows to measure on have no labels is said before anything is trained. Who only predicts may have such.
+func TestNothingToMeasureOn(t *testing.T) {
+	for _, c := range []struct{ format, train, test, want string }{
+		{"csv", "a,label\n1,0\n2,1\n3,0\n4,1\n", "a,b\n3,1\n4,2\n", `test: its rows have no column "label", which is the label`},
+		{"libsvm", "0 1:1\n1 2:1\n0 1:2\n1 2:2\n", "1:3\n2:3\n", "test: its rows have no labels"},
+	} {
+		dir := t.TempDir()
+		write(t, dir, "train."+c.format, []byte(c.train))
+		write(t, dir, "test."+c.format, []byte(c.test))
+		_, err := Open(t.Context(), trivium.Data{Source: dir}, Options{})
+		if _, ok := errors.AsType[*Error](err); !ok || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.format, err, c.want)
+		}
+		s := open(t, trivium.Data{Source: dir, Test: "0.5"}, Options{})
+		if s.Train.Rows() != 2 || s.Test.Rows() != 2 {
+			t.Errorf("%s: half of the training file: %d and %d rows", c.format, s.Train.Rows(), s.Test.Rows())
+		}
+		if s = open(t, trivium.Data{Source: dir}, Options{Unlabelled: true}); s.Test.Rows() != 2 {
+			t.Errorf("%s: to be predicted: %d rows", c.format, s.Test.Rows())
 		}
 	}
 }

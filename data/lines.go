@@ -29,10 +29,64 @@ type lineMark struct {
 }
 
 type lineSyntax struct {
-	comment byte // starts a line to pass over; 0: none
-	quotes  bool // a newline between double quotes does not end a line
-	count   byte // a byte to count, such as the colons of libsvm; 0: none
+	comment   byte // starts a line to pass over; 0: none
+	quotes    bool // a newline in a quoted field does not end a line
+	delimiter byte // of a line's fields, some of which are quoted; 0: any that a table may have
+	count     byte // a byte to count, such as the colons of libsvm; 0: none
 }
+
+// A quoteState is where a reader of fields stands that may be quoted. A double quote opens a field only where that begins, as for other
+// programs: within one that is not quoted, such as 6" pipe, it is a character like others.
+type quoteState uint8
+
+const (
+	fieldStart  quoteState = iota
+	fieldPlain             // or behind the closing quote
+	fieldQuoted            // between the quotes
+	fieldQuote             // after a quote between them: another makes it one of the field's, else it was the closing one
+)
+
+// after returns where a reader stands behind p.
+func (s quoteState) after(p []byte, delimiter byte) quoteState {
+	for len(p) > 0 {
+		next := 0 // how much of p this state takes
+		switch s {
+		case fieldStart:
+			switch p[0] {
+			case ' ':
+				next = 1
+			case '"':
+				s, next = fieldQuoted, 1
+			default:
+				s = fieldPlain
+			}
+		case fieldPlain:
+			at := bytes.IndexByte(p, delimiter)
+			if delimiter == 0 {
+				at = bytes.IndexAny(p, delimiters)
+			}
+			if at < 0 {
+				return s
+			}
+			s, next = fieldStart, at+1
+		case fieldQuoted:
+			at := bytes.IndexByte(p, '"')
+			if at < 0 {
+				return s
+			}
+			s, next = fieldQuote, at+1
+		case fieldQuote:
+			if s = fieldPlain; p[0] == '"' {
+				s, next = fieldQuoted, 1
+			}
+		}
+		p = p[next:]
+	}
+	return s
+}
+
+// delimiters are those that a table may have.
+const delimiters = ",;\t"
 
 // textStart is where the text of a file begins: after UTF-8's byte order mark, if there is one.
 func textStart(f *file) (int64, error) {
@@ -59,7 +113,7 @@ func indexLines(f *file, syntax lineSyntax, offset, line int64) (*lineIndex, err
 		}
 	}
 	at := lineMark{offset: offset, line: line} // start of the current line
-	started, isRow, quoted := false, false, false
+	started, isRow, field := false, false, fieldStart
 	lines, marks := int64(0), int64(0) // newlines, and counted bytes, of the current line so far
 	finish := func(end int64) {
 		if isRow {
@@ -70,7 +124,7 @@ func indexLines(f *file, syntax lineSyntax, offset, line int64) (*lineIndex, err
 			at.marks += marks
 		}
 		at.offset, at.line = end, at.line+lines
-		started, isRow, lines, marks = false, false, 0, 0
+		started, isRow, field, lines, marks = false, false, fieldStart, 0, 0
 	}
 	for pos := offset; pos < f.size; {
 		n, err := f.ReadAt(buf[:min(int64(len(buf)), f.size-pos)], pos)
@@ -91,8 +145,8 @@ func indexLines(f *file, syntax lineSyntax, offset, line int64) (*lineIndex, err
 					isRow = syntax.comment == 0 || t[0] != syntax.comment
 				}
 			}
-			if syntax.quotes && isRow && bytes.Count(piece, quote)%2 == 1 {
-				quoted = !quoted
+			if syntax.quotes && isRow && (nl < 0 || bytes.IndexByte(piece, '"') >= 0) { // a whole piece without quotes leaves them as they are
+				field = field.after(piece, syntax.delimiter)
 			}
 			if syntax.count != 0 && isRow {
 				marks += int64(bytes.Count(piece, []byte{syntax.count}))
@@ -111,12 +165,12 @@ func indexLines(f *file, syntax lineSyntax, offset, line int64) (*lineIndex, err
 			if pos-at.offset > maxLine {
 				return nil, tooLong(f, at)
 			}
-			if !quoted {
+			if field != fieldQuoted {
 				finish(pos)
 			}
 		}
 	}
-	if quoted {
+	if field == fieldQuoted {
 		e := fault(f.name, "a double quote is opened and never closed")
 		e.Line = at.line
 		return nil, e
@@ -125,8 +179,6 @@ func indexLines(f *file, syntax lineSyntax, offset, line int64) (*lineIndex, err
 	x.end, x.crc = at, crc.Sum32()
 	return x, nil
 }
-
-var quote = []byte{'"'}
 
 func tooLong(f *file, at lineMark) error {
 	e := fault(f.name, "a line of more than %d MiB: is this a text file?", maxLine>>20)
@@ -226,21 +278,21 @@ func (r *lineReader) row() ([]byte, bool) {
 
 // lineEnd returns the length of the first line of rest, and how many newlines between quotes it holds.
 func (r *lineReader) lineEnd() (end int, newlines int64) {
-	quoted := false
+	field := fieldStart
 	for {
 		n := bytes.IndexByte(r.rest[end:], '\n')
 		if n < 0 {
 			if r.fill() {
-				end, newlines, quoted = 0, 0, false // from the start: lines are short beside a piece
+				end, newlines, field = 0, 0, fieldStart // from the start: lines are short beside a piece
 				continue
 			}
 			return len(r.rest), newlines
 		}
-		if r.x.syntax.quotes && bytes.Count(r.rest[end:end+n], quote)%2 == 1 {
-			quoted = !quoted
+		if piece := r.rest[end : end+n]; r.x.syntax.quotes && bytes.IndexByte(piece, '"') >= 0 {
+			field = field.after(piece, r.x.syntax.delimiter)
 		}
 		end += n
-		if !quoted {
+		if field != fieldQuoted {
 			return end, newlines
 		}
 		newlines++

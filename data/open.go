@@ -119,7 +119,7 @@ func (o *Options) validate() error {
 // Train, Valid and Test of d are files, ranges of rows ("0:8000", "8000:"), or fractions ("0.8") that are taken in that order from the
 // start. What is not said follows the source: a folder with train and test files has both; of a single file, the first 0.8 of the rows
 // are for training and the rest for testing. Rows are not shuffled before they are cut. If only some are given, training has the rows
-// that the others leave.
+// that the others leave. Beside a file for training, ranges and fractions are of that file's rows.
 //
 // A mistake in the data or in d is an *Error. Close the splits when the data is no longer read.
 func Open(ctx context.Context, d trivium.Data, o Options) (*Splits, error) {
@@ -246,6 +246,9 @@ func openFiles(ctx context.Context, d trivium.Data, o Options) (*Splits, error) 
 	}
 	if namesFile(d.Train) {
 		where.train, d.Train = where.relative(d.Train), "0:"
+		if namesRows(d.Valid) || namesRows(d.Test) { // they are of that file, which trains on its others
+			d.Train = ""
+		}
 	}
 	if where.train == "" {
 		return nil, setting("source", "no data is named: give a file, a folder or one of %s", strings.Join(generatorNames(), ", "))
@@ -292,12 +295,6 @@ func (s *Splits) openSplits(ctx context.Context, where *location, d trivium.Data
 		}
 	}
 	return s.assemble(ctx, main, c, others, d, o)
-}
-
-// namesFile reports whether a split's text is a file, not a range or a fraction.
-func namesFile(text string) bool {
-	_, err := strconv.ParseFloat(text, 64)
-	return text != "" && err != nil && !rangeSyntax.MatchString(text)
 }
 
 // assemble fits the transform, unless one is given, and makes the data sets.
@@ -376,6 +373,9 @@ func finish(ctx context.Context, s *Splits, d trivium.Data, o Options) error {
 	schema := s.Schema()
 	if s.Transform == nil {
 		s.Transform = readyTransform(d.Source, schema)
+	}
+	if err := s.checkLabels(); err != nil && !o.Unlabelled {
+		return err
 	}
 	if o.Transform != nil && len(o.Transform.Schema.Inputs) == 1 && len(schema.Inputs) == 1 {
 		if got, want := schema.Inputs[0], o.Transform.Schema.Inputs[0]; fmt.Sprint(got) != fmt.Sprint(want) {

@@ -3,6 +3,7 @@ package data
 import (
 	"bytes"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -184,6 +185,39 @@ func TestShippedWideRows(t *testing.T) {
 	}
 	if sent.most > 17<<20 || sent.all < 4*rows*columns {
 		t.Errorf("%d bytes in blocks of up to %d", sent.all, sent.most)
+	}
+}
+
+// TestShippedLongRows: so is a block of sparse rows with many entries, and they arrive as they were.
+func TestShippedLongRows(t *testing.T) {
+	const rows, entries = 10, 1 << 18 // 20 MiB
+	in := trivium.Input{Name: "x", Form: trivium.CSR, Shape: []int{entries}, Ptr: []int64{0}}
+	for r := range rows {
+		for k := range entries {
+			in.Index, in.Values = append(in.Index, int32(k)), append(in.Values, float32(r+1))
+		}
+		in.Ptr = append(in.Ptr, int64(len(in.Index)))
+	}
+	schema := trivium.Schema{Inputs: []trivium.InputSpec{{Name: "x", Form: trivium.CSR, Shape: []int{entries}}}}
+	splits := &Splits{Train: Memory(schema, trivium.Batch{Rows: rows, Inputs: []trivium.Input{in}})}
+	var sizes blockSizes
+	var sent bytes.Buffer
+	if err := Ship(t.Context(), io.MultiWriter(&sizes, &sent), splits); err != nil {
+		t.Fatal(err)
+	}
+	if sizes.most > 17<<20 {
+		t.Errorf("%d bytes in blocks of up to %d", sizes.all, sizes.most)
+	}
+	got, err := Unship(&sent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a, b trivium.Batch
+	if err := errors.Join(splits.Train.Read(t.Context(), &a, 0, rows), got.Train.Read(t.Context(), &b, 0, rows)); err != nil {
+		t.Fatal(err)
+	}
+	if x, y := &a.Inputs[0], &b.Inputs[0]; !slices.Equal(x.Ptr, y.Ptr) || !slices.Equal(x.Index, y.Index) || !slices.Equal(x.Values, y.Values) {
+		t.Error("other rows arrived")
 	}
 }
 

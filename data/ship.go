@@ -203,7 +203,7 @@ type shipHead struct {
 
 const (
 	shipBatch    = 512      // rows at a time, but for wide ones
-	shipBytes    = 16 << 20 // of the dense inputs of so many rows
+	shipBytes    = 16 << 20 // of the dense inputs of so many rows, and of the rest of what goes in a block
 	maxShipHead  = 16 << 20 // bytes
 	maxShipBatch = 1 << 30  // bytes
 )
@@ -217,6 +217,35 @@ func shipAtATime(s trivium.Schema) int {
 		}
 	}
 	return int(max(1, min(shipBatch, shipBytes/row)))
+}
+
+// blockEnd is the row up to which those of b from that one on go in a block: one at least, and of those with many entries so few that the
+// receiver takes it. shipAtATime has seen to the dense inputs, and how many entries a row has is known only once it is read.
+func blockEnd(b *trivium.Batch, from int) int {
+	size := int64(0)
+	for row := from; row < b.Rows; row++ {
+		for i := range b.Inputs {
+			in := &b.Inputs[i]
+			if in.Form == trivium.Dense {
+				continue
+			}
+			entry := int64(4) // its index, or its value
+			if in.Form == trivium.Ragged && in.Values != nil {
+				entry = 4 * int64(in.RowLen())
+			}
+			if in.Index != nil && in.Values != nil {
+				entry += 4
+			}
+			size += entry * (in.Ptr[row+1] - in.Ptr[row])
+		}
+		if y := &b.Labels; y.Kind == trivium.MultiHot {
+			size += 4 * (y.Ptr[row+1] - y.Ptr[row])
+		}
+		if size > shipBytes && row > from {
+			return row
+		}
+	}
+	return b.Rows
 }
 
 // Ship writes the rows of s, so that Unship makes the same data sets of them elsewhere. Training rows go without the weights of their
@@ -243,6 +272,7 @@ func Ship(ctx context.Context, w io.Writer, s *Splits) error {
 	if _, err := w.Write(append(wire.AppendUint32(nil, uint32(len(p))), p...)); err != nil {
 		return err
 	}
+	var block trivium.Batch
 	for _, ds := range sets {
 		if ds == nil {
 			continue
@@ -251,10 +281,16 @@ func Ship(ctx context.Context, w io.Writer, s *Splits) error {
 			if err != nil {
 				return err
 			}
-			p = AppendBatch(append(p[:0], 0, 0, 0, 0), b)
-			binary.LittleEndian.PutUint32(p, uint32(len(p)-4))
-			if _, err := w.Write(p); err != nil {
-				return err
+			for from := 0; from < b.Rows; from += block.Rows {
+				b.SliceInto(&block, from, blockEnd(b, from))
+				p = AppendBatch(append(p[:0], 0, 0, 0, 0), &block)
+				if n := len(p) - 4; n > maxShipBatch {
+					return fmt.Errorf("data: row %d takes %d bytes to send, want at most %d", block.IDs[0], n, maxShipBatch)
+				}
+				binary.LittleEndian.PutUint32(p, uint32(len(p)-4))
+				if _, err := w.Write(p); err != nil {
+					return err
+				}
 			}
 		}
 	}

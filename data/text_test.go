@@ -35,6 +35,31 @@ func TestDelimiterInName(t *testing.T) {
 	}
 }
 
+// TestQuoteInField: a double quote opens a field only where that begins. Elsewhere it is a character of the field, and no end of a line is lost
+// to it.
+func TestQuoteInField(t *testing.T) {
+	for _, budget := range []int64{0, 1} {
+		s := table(t, trivium.Data{Categorical: []string{`size"`}, Train: ":"}, Options{Budget: budget},
+			`label,size",b`, `0,6" pipe,1`, `1,"7"" pipe, ""x""",2`, `0,8",3`, `1, "a`, `b" ,4`, `0,9",5`)
+		if got, want := fmt.Sprintf("%q", s.Transform.Columns[0].Categories), `["6\" pipe" "7\" pipe, \"x\"" "8\"" "9\"" "a\nb"]`; got != want {
+			t.Errorf("budget %d: categories %s, want %s", budget, got, want)
+		}
+		b := read(t, s.Train)
+		if b.Rows != 5 || len(b.Inputs[0].Values) != 30 {
+			t.Fatalf("budget %d: %d rows of %d numbers in all", budget, b.Rows, len(b.Inputs[0].Values))
+		}
+		for r := range b.Rows {
+			if got := b.Inputs[0].Values[6*r+5]; got != float32(r+1) {
+				t.Errorf("budget %d: row %d ends with %v", budget, r, got)
+			}
+		}
+	}
+	_, err := openText(t, "a.tsv", "label\ttall\"\ta\n0\t5'10\"\t1\n1\t6'\tred\n", trivium.Data{Categorical: []string{`tall"`}, Train: ":"}, Options{})
+	if err == nil || !strings.Contains(err.Error(), `line 3, column "a"`) {
+		t.Errorf("a mistake behind a line with a quote: %v", err)
+	}
+}
+
 // TestUnnamedColumns: columns that the first line gives no name are told apart, and have one that the inputs of an exported model can have.
 func TestUnnamedColumns(t *testing.T) {
 	s := table(t, trivium.Data{Label: "y", Train: ":"}, Options{}, `"",a,y,`, "0,1.5,0,7", "1,2.5,1,8")

@@ -301,6 +301,26 @@ func TestCase24DynamicBatch(t *testing.T) {
 			}
 		}
 	}
+	for _, rows := range []int{1, 5} { // and what a graph of that size alone gives
+		fixed, own := newMLPOf(t, graph.N(rows), graph.F32, 20, 9, 4), NewState(StateOptions{})
+		if err := own.Init(fixed.g); err != nil {
+			t.Fatal(err)
+		}
+		feeds := m.data(rows, graph.F32)
+		want, err := fixed.compile(t, Options{Serial: true}).Run(ctx, own, feeds...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := p.Run(ctx, s, feeds...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range got {
+			if string(got[i].Bytes()) != string(want[i].Bytes()) {
+				t.Fatalf("%d rows: result %d is %v, of a fixed graph %v", rows, i, got[i], want[i])
+			}
+		}
+	}
 	feeds := m.data(5, graph.F32)
 	feeds[1] = i64s(1, 2, 3)
 	if _, err := p.Run(ctx, s, feeds...); err == nil || !strings.Contains(err.Error(), "want 5, given 3") {

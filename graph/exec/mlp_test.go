@@ -21,8 +21,12 @@ type mlp struct {
 }
 
 func newMLP(t testing.TB, dt graph.DType, widths ...int) mlp {
+	return newMLPOf(t, graph.Axis("batch"), dt, widths...)
+}
+
+// newMLPOf is newMLP for batches of such a size.
+func newMLPOf(t testing.TB, batch graph.Dim, dt graph.DType, widths ...int) mlp {
 	b := graph.NewBuilder()
-	batch := graph.Axis("batch")
 	m := mlp{widths: widths}
 	m.x = b.Input("x", dt, batch, graph.N(widths[0]))
 	m.y = b.Input("y", graph.I64, batch)

@@ -76,6 +76,7 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 		return train.NotBegun(hard, err)
 	}
 	gradient := train.NewGradient(run.Layout())
+	before := run.At().Samples // of a run that this one goes on with: there, all were the same model
 	for step, batch := range run.Updates(ctx) {
 		lossSum, weightSum, err := run.Grad(batch, gradient)
 		if err != nil {
@@ -88,7 +89,7 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 		run.Finish(batch.Rows, lossSum, weightSum)
 	}
 	if reason := run.Reason(); reason != trivium.Failed && reason != trivium.Diverged {
-		if err := s.mean(hard, run); err != nil {
+		if err := s.mean(hard, run, run.At().Samples-before); err != nil {
 			run.Fail(err)
 		}
 	}
@@ -125,9 +126,9 @@ func shard(ctx context.Context, env *train.Env, job *trivium.Job) (done func(), 
 	return done, nil
 }
 
-// mean makes the parameters the mean over all workers, weighted by the rows that each has consumed, and the epoch's training loss that of all
-// their rows. It fails when ctx ends.
-func (s *Strategy) mean(ctx context.Context, run *train.Run) error {
+// mean makes the parameters the mean over all workers, weighted by the rows that each has consumed since all had the same, and the epoch's
+// training loss that of all their rows. It fails when ctx ends.
+func (s *Strategy) mean(ctx context.Context, run *train.Run, rows int64) error {
 	env := &s.env
 	if env.Workers() == 1 {
 		return nil
@@ -144,7 +145,7 @@ func (s *Strategy) mean(ctx context.Context, run *train.Run) error {
 		return err
 	}
 	defer g.Close()
-	mine := float64(run.At().Samples)
+	mine := float64(rows)
 	all := []float64{mine, run.At().LossSum, run.At().WeightSum}
 	if err := g.AllReduce64(waiting, all); err != nil {
 		return failed(ctx, "the rows that each worker saw", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -171,6 +172,64 @@ func TestResumeOfAll(t *testing.T) {
 	}
 	if p := saved.Progress; p.Step != 6 || p.Row != 0 || p.Samples != 3*results[0].Samples {
 		t.Errorf("the checkpoint is of update %d, row %d, after %d rows, want 6, 0 and %d", p.Step, p.Row, p.Samples, 3*results[0].Samples)
+	}
+}
+
+// TestMeanOfTheRest: what counts is the rows since all had the same model. Of a run that goes on, one that is asked to end before its first update
+// weighs nothing; if all are, the model stays as it is, bit for bit.
+func TestMeanOfTheRest(t *testing.T) {
+	store := blob.Dir(t.TempDir())
+	j := job()
+	j.Steps = 45 // of 48
+	if _, err := local.New(train.Env{Blob: store}, local.Options{}).Train(t.Context(), j); err != nil {
+		t.Fatal(err)
+	}
+	from, _, err := checkpoint.Latest(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.Steps = 0
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	rest := func(ctx ...context.Context) trivium.Params {
+		t.Helper()
+		envs := group(t, len(ctx))
+		results, errs := make([]trivium.Result, len(ctx)), make([]error, len(ctx))
+		var wait sync.WaitGroup
+		for i := range envs {
+			envs[i].Resume = from
+			wait.Go(func() { results[i], errs[i] = average.New(envs[i], average.Options{}).Train(ctx[i], j) })
+		}
+		wait.Wait()
+		for i, err := range errs {
+			if err != nil && !errors.Is(err, context.Canceled) {
+				t.Fatalf("rank %d: %v", i, err)
+			}
+		}
+		return results[0].Params
+	}
+	if p := rest(canceled, canceled, canceled); !slices.Equal(p.Flat, from.Params.Flat) {
+		t.Error("nobody has made an update, and the model is another")
+	}
+	splits, err := data.Open(t.Context(), j.Data, data.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shard, err := data.Shard(t.Context(), splits.Train, data.ShardOptions{Part: 1, Parts: 2, Shuffle: true, Seed: j.Seed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, half := *j, *from
+	own.Batch = 150
+	half.Progress.Row, half.Progress.Samples = from.Progress.Row/2, from.Progress.Samples/2
+	want, err := local.New(train.Env{Splits: &data.Splits{Train: shard}, Resume: &half}, local.Options{}).Train(t.Context(), &own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range rest(canceled, t.Context()).Flat {
+		if d := math.Abs(float64(v - want.Params.Flat[i])); d > 1e-6 {
+			t.Fatalf("cell %d is %g off what the only rank that trained has made", i, d)
+		}
 	}
 }
 
