@@ -1,6 +1,7 @@
 package app
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -117,5 +118,26 @@ func TestCompareTyped(t *testing.T) {
 	}
 	if got := strings.Join((&compareRun{Out: "comparisons"}).typed(), " "); got != "compare" {
 		t.Errorf("of no flags: %s", got)
+	}
+}
+
+// TestCompareQuick: a quick look, on a machine that has no data, trains two models on generated digits under four topologies, three times for
+// three seconds after one of warm-up: so that two cores take less than three minutes, in which 24 trials have 7.5 seconds each.
+func TestCompareQuick(t *testing.T) {
+	t.Chdir(t.TempDir())
+	p, err := (&compareRun{Quick: true, Out: "comparisons"}).plan(newSession(nil, os.Stdout, os.Stderr, Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var words []string
+	for _, x := range p.Tasks {
+		words = append(words, x.Name+" on "+x.Job.Data.Source)
+	}
+	for _, x := range p.Systems {
+		words = append(words, x.Name())
+	}
+	got := fmt.Sprintf("%s; %d × (%v + %v s), quick %v, full %v, faults %v", strings.Join(words, ", "), p.Repeats, p.WarmUp, p.Seconds, p.Quick, p.Full, p.Faults)
+	if want := "softmax on digits, mlp1 on digits, local, server-bsp, server-ssp3, allreduce; 3 × (1 + 3 s), quick true, full false, faults false"; got != want {
+		t.Errorf("%s\nwant %s", got, want)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/trivium-ml/trivium"
 )
 
 // A Best says which row a user should take for his own job.
@@ -75,10 +77,10 @@ func (t *Table) whyNone() string {
 func (o *own) trainCommand(t *Table, x *Row, p *Plan) string {
 	words := []string{p.programName(), "train"}
 	var file, source string
-	var rate float64
+	var job trivium.Job
 	for _, task := range p.Tasks {
 		if task.Name == t.Task {
-			file, source, rate = task.File, task.Data, task.Job.Optimizer.Rate
+			file, source, job = task.File, task.Data, task.Job
 		}
 	}
 	if file != "" {
@@ -95,12 +97,19 @@ func (o *own) trainCommand(t *Table, x *Row, p *Plan) string {
 			words = append(words, o.flags)
 		}
 		if o.whole {
-			words = append(words, "--rate", fmt.Sprintf("%.6g", rate*float64(x.Workers)))
+			words = append(words, "--rate", fmt.Sprintf("%.6g", job.Optimizer.Rate*float64(x.Workers)))
 		}
 	}
 	words = append(words, "--threads", fmt.Sprint(x.Threads))
 	if t.Own && x.Effective > 0 && x.Effective%x.Workers == 0 {
 		words = append(words, "--batch", fmt.Sprint(x.Effective/x.Workers))
+	}
+	if t.Own && t.Target.Metric != "" { // in place of the file's own early stop, which no row had
+		metric, condition, _ := strings.Cut(t.Target.String(), " ")
+		words = append(words, "--stop-metric", metric, "--target", quoted(condition))
+		if job.Stop.Patience > 0 {
+			words = append(words, "--patience", "0")
+		}
 	}
 	return strings.Join(words, " ")
 }

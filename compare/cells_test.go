@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -123,6 +124,34 @@ func TestPaperTasks(t *testing.T) {
 		}
 		if got := strings.Join(names, " "); got != x.want {
 			t.Errorf("%+v: %s, want %s", x.sources, got, x.want)
+		}
+	}
+}
+
+// TestCrowded: a row is crowded that has more busy threads than there are cores: those that it is bound to; where the system binds no process,
+// those of the machine; and no more than the control group has.
+func TestCrowded(t *testing.T) {
+	p := small(t, inMemory(), digits(), "local-cores", "allreduce")
+	p.Links = []Link{{}}
+	there := runtime.NumCPU()
+	for _, c := range []struct {
+		cores                   []int
+		host                    string
+		workers, want, threads  int
+		allCores, allTheWorkers bool // crowded
+	}{
+		{[]int{0, 1, 2, 3}, "{}", 4, 4, 4, false, false},
+		{[]int{0, 1, 2, 3}, "{}", 5, 4, 4, false, true},
+		{nil, "{}", there + 1, there, there, false, true},
+		{[]int{0, 1, 2, 3}, `{"cpu_limit":2.5}`, 2, 2, 4, true, false},
+		{[]int{0, 1, 2, 3}, `{"cpu_limit":2.5}`, 3, 2, 4, true, true},
+		{[]int{0}, `{"cpu_limit":0.5}`, 1, 1, 1, false, false},
+	} {
+		p.Cores, p.Workers = c.cores, []int{c.workers}
+		r := newReport(&p, &record{Host: []byte(c.host)})
+		rows := r.table(&p.groups()[0], &p).Rows
+		if r.Cores != c.want || rows[0].Threads != c.threads || rows[0].Crowded != c.allCores || rows[1].Crowded != c.allTheWorkers {
+			t.Errorf("%v, host %s, %d workers: %d cores, %d threads, crowded %v and %v; want %+v", c.cores, c.host, c.workers, r.Cores, rows[0].Threads, rows[0].Crowded, rows[1].Crowded, c)
 		}
 	}
 }

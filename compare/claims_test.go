@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/trivium-ml/trivium/observe/report"
 )
 
 // TestCase10Derived: every ratio that the claims quote follows from the published tables, within its rounding.
@@ -270,6 +272,57 @@ func TestClaimsOfAbsent(t *testing.T) {
 	for _, x := range r.Claims {
 		if text := want[x.ID]; x.Verdict != undecided && text != "" || !strings.HasPrefix(x.Why, text) {
 			t.Errorf("%s is %s: %q, want %q", x.ID, x.Verdict, x.Why, text)
+		}
+	}
+}
+
+// TestRegimes: rows with more busy threads than cores stand in a table of their own, with places of their own.
+func TestRegimes(t *testing.T) {
+	row := func(name string, crowded bool, seconds float64) *Row {
+		return &Row{System: name, Crowded: crowded, Ranked: true, Good: 3, Reached: 3, Target: spread([]float64{seconds}), Rate: spread([]float64{1 / seconds})}
+	}
+	table := &Table{Task: "mlp1", Workers: 3, Batch: 100, Rows: []*Row{row("local", false, 4), row("server-bsp", true, 2), row("allreduce", true, 1), row("local-cores", false, 3)}}
+	table.rank()
+	r := &Report{Cores: 2, Repeats: 3, Tables: []*Table{table}}
+	var got []string
+	for _, b := range r.speed() {
+		if x := b.(report.Table); strings.HasPrefix(x.Name, "speed-") {
+			for _, line := range x.Rows {
+				got = append(got, fmt.Sprint(x.Name, " ", line.Cells[0].Spans[0].Text, " ", line.Cells[2].Rank))
+			}
+		}
+	}
+	name := "speed-mlp1-b100-w3"
+	want := []string{name + " local 2", name + " local-cores 1", name + "-oversubscribed server-bsp 2", name + "-oversubscribed allreduce 1"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q\nwant %q", got, want)
+	}
+}
+
+// TestSharedMemoryIsExtra: a row whose processes share memory is shown, and takes no place of those that talk TCP; in a user's own job it does.
+func TestSharedMemoryIsExtra(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		task := digits()
+		task.Own = own
+		p := small(t, inMemory(), task, "allreduce", "allreduce-shm")
+		p.Links = []Link{{}}
+		table := newReport(&p, &record{}).table(&p.groups()[0], &p)
+		for repeat := 1; repeat <= good; repeat++ {
+			for i := range table.Rows {
+				table.add(i, repeat, Result{
+					SamplesPerSec: 10, Reached: true, SecondsToTarget: float64(2 - i), Proof: proven, Curve: []Point{{Update: 1, Seconds: 1, Value: 0.9}},
+				})
+			}
+		}
+		want := "allreduce"
+		if own {
+			want = "allreduce-shm"
+		}
+		if best, _ := table.first(); best == nil || best.System != want {
+			t.Errorf("own %v: the best row is %+v, want %s", own, best, want)
+		}
+		if x := table.Rows[1]; (x.Why == extra) == own {
+			t.Errorf("own %v: not ranked: %q", own, x.Why)
 		}
 	}
 }

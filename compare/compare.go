@@ -195,7 +195,6 @@ type Event struct {
 	Clocks  []float64
 	Phases  map[string]float64 // Finished: seconds of all workers together
 	Stale   map[string]float64 // Finished: updates by staleness, where it is known
-	Facts   Facts              // Ready
 }
 
 // walk walks a trial's events; err, which is set before they end, is the last.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -66,6 +67,15 @@ func (p *Plan) record() record {
 	r.Machine = fmt.Sprintf("%s, %s, %d cores", facts.Name, cmp.Or(facts.CPU, facts.Arch), facts.Cores)
 	r.Host, _ = json.Marshal(facts) // a plain struct
 	return r
+}
+
+// coreLimit is how many threads the control group lets be busy at once, as a container may have fewer than there are cores: one at least.
+func (r *record) coreLimit() int {
+	var h host.Facts
+	if json.Unmarshal(r.Host, &h) != nil || h.CPULimit <= 0 {
+		return math.MaxInt
+	}
+	return max(1, int(h.CPULimit))
 }
 
 // A MixedError says that a directory holds trials that must not be mixed with the plan's.

@@ -60,6 +60,9 @@ func fakePeer(how string) {
 		f.Close()
 		raw, _ = os.ReadFile(f.Name())
 	}
+	if how == "garbles" {
+		raw = []byte("no parameters")
+	}
 	say(map[string]any{"event": "ready"})
 	var done int64
 	per := 0.001
@@ -137,23 +140,24 @@ func fakePeers(t *testing.T, kinds ...string) []System {
 	return list
 }
 
-// TestCase11Harness: peers that hang, lie about their loss or print binary are rows that say so; the others go on, and no process is left.
+// TestCase11Harness: peers that hang, lie about their loss, print binary or save what is no parameters are rows that say so; the others go on, and no process is left.
 func TestCase11Harness(t *testing.T) {
 	task := digits()
 	task.Job.Optimizer.Rate = 1e-30 // nothing is learned: the initial parameters are those of every update
 	task.Cap = 1
 	p := small(t, inMemory(), task)
-	p.Systems = fakePeers(t, "binary", "counts", "crashes", "good", "lies")
+	p.Systems = fakePeers(t, "binary", "counts", "crashes", "garbles", "good", "lies")
 	p.Systems = append(p.Systems, &peer{peerSpec: &peerSpec{Name: "gone", Module: "no_such_module_anywhere"}, row: &peerRow{Name: "gone", Mode: "sync"}, env: t.TempDir()})
 	rows := run(t, p).Tables[0].Rows // with the usual limit, which a busy machine keeps too
 	p.Systems, p.Limit, p.Dir = fakePeers(t, "hangs"), 2*time.Second, filepath.Join(t.TempDir(), "hangs")
 	rows = append(rows, run(t, p).Tables[0].Rows...)
-	if len(rows) != 7 {
-		t.Errorf("%d rows, want 7", len(rows))
+	if len(rows) != 8 {
+		t.Errorf("%d rows, want 8", len(rows))
 	}
 	want := map[string]string{
 		"binary": "prints what is no event", "counts": "says that it made", "crashes": "ended before it was told to: exit status 7",
-		"hangs": "it hangs: no end after 2s", "gone": "not installed: looked for Python module no_such_module_anywhere",
+		"garbles": "its parameters after update ",
+		"hangs":   "it hangs: no end after 2s", "gone": "not installed: looked for Python module no_such_module_anywhere",
 	}
 	for _, x := range rows {
 		switch text := want[x.System]; {

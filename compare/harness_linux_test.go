@@ -3,6 +3,7 @@ package compare
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -202,6 +203,28 @@ func TestStopLeavesOne(t *testing.T) {
 	}
 }
 
+// TestStopOfWhatEnds: a trial may be stopped in the moment in which its processes end by themselves. It is for the race detector, which in
+// one of so many finds what is written then and read.
+func TestStopOfWhatEnds(t *testing.T) {
+	for range 20 {
+		x := newPeerTrial(t.Context(), time.Minute)
+		x.lead = WorkerRole
+		if err := x.start(WorkerRole, 0, []string{"/bin/sh", "-c", "read spec"}, t.TempDir(), "", nil, []byte("{}")); err != nil {
+			t.Fatal(err, x.Stop(t.Context()))
+		}
+		x.wait.Go(func() { x.drive(Spec{Workers: 1}) })
+		<-x.list[0].exited
+		if err := x.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+		for range x.events { // until they are over
+		}
+		if x.err == nil {
+			t.Error("a worker that ended before it was told to is no failure")
+		}
+	}
+}
+
 // TestDetectLeavesOne: what a program says counts, also where what it started keeps its output open.
 func TestDetectLeavesOne(t *testing.T) {
 	dir := t.TempDir()
@@ -215,5 +238,28 @@ func TestDetectLeavesOne(t *testing.T) {
 	}
 	if err := os.WriteFile(down, nil, 0o600); err != nil { // lets it go
 		t.Error(err)
+	}
+}
+
+// TestWithoutNamespaces: where they cannot be made, rows are measured over the loopback, the columns of the network read "not measured", the
+// setup says why, and a row of a shaped link is one that says so.
+func TestWithoutNamespaces(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes: left out of -short")
+	}
+	t.Setenv("PATH", t.TempDir()) // without ip and tc nobody can join them
+	p := small(t, byProcess(), digits(), "allreduce")
+	p.Workers, p.Links = []int{2}, []Link{{}, {Mbit: 750, Apart: true}}
+	r := run(t, p)
+	x, shaped := r.Tables[0].Rows[0], r.Tables[1].Rows[0]
+	if u := x.Use[WorkerRole]; x.Error != "" || u.NotCounted != "the processes share the machine's loopback" || x.networkWord() != "not measured" {
+		t.Errorf("error %q, network %q: %+v", x.Error, x.networkWord(), u)
+	}
+	if want := "not measured: network namespaces are not permitted here"; !strings.HasPrefix(shaped.Error, want) || shaped.Ranked {
+		t.Errorf("of a shaped link: %q; want %s", shaped.Error, want)
+	}
+	const why = "network: not measured, and links are not shaped: "
+	if len(r.Notes) != 1 || !strings.HasPrefix(r.Notes[0], why) || !strings.Contains(fmt.Sprint(r.setup()), why) {
+		t.Errorf("the setup says %q", r.Notes)
 	}
 }

@@ -11,6 +11,7 @@ import (
 // bytes on the network where each process has its own. What cannot be measured is said, and never guessed.
 type sampler struct {
 	trial Trial
+	cores []int // of the row; nil: all
 	mu    sync.Mutex
 	began bool
 	first reading
@@ -35,7 +36,7 @@ type reading struct {
 
 type cpuTime struct{ user, system float64 }
 
-// A machineTime is the processor seconds of the machine so far, over all cores.
+// A machineTime is the processor seconds of the machine so far, over the row's cores.
 type machineTime struct{ busy, steal, all float64 }
 
 // A memory is the proportional set size of one process over time.
@@ -47,14 +48,14 @@ const (
 	memoryShare = 0.004
 )
 
-// newSampler measures t.
-func newSampler(t Trial) *sampler {
-	return &sampler{trial: t, peaks: map[int]*memory{}, stop: make(chan struct{})}
+// newSampler measures t, which runs on those cores.
+func newSampler(t Trial, cores []int) *sampler {
+	return &sampler{trial: t, cores: cores, peaks: map[int]*memory{}, stop: make(chan struct{})}
 }
 
 // begin is called when the trial's clock starts.
 func (s *sampler) begin() {
-	s.first = readMachine(s.trial.Processes())
+	s.first = readMachine(s.trial.Processes(), s.cores)
 	s.began = true
 	s.wait.Go(func() {
 		pause := memoryEvery
@@ -92,7 +93,7 @@ func (s *sampler) end() {
 	if !s.began || !s.last.at.IsZero() {
 		return
 	}
-	s.last = readMachine(s.first.processes)
+	s.last = readMachine(s.first.processes, s.cores)
 	close(s.stop)
 	s.wait.Wait()
 	s.look(s.first.processes) // at least once
@@ -146,7 +147,7 @@ const (
 )
 
 // flags says what makes the repeat doubtful: what other programs, the hypervisor or a limit took during it.
-func (s *sampler) flags(cores int) (list []string) {
+func (s *sampler) flags() (list []string) {
 	if s.last.cpu == nil {
 		return nil
 	}
@@ -160,7 +161,7 @@ func (s *sampler) flags(cores int) (list []string) {
 		ours += u.User + u.System
 	}
 	ours += s.last.self.user + s.last.self.system - s.first.self.user - s.first.self.system
-	if foreign := (d.busy - ours) / (wall * float64(cores)); foreign > foreignMost {
+	if foreign := (d.busy - ours) / (wall * float64(max(1, len(s.cores)))); foreign > foreignMost {
 		list = append(list, fmt.Sprintf("other programs took %.0f %% of the cores", 100*foreign))
 	}
 	if share := d.steal / d.all; share > stealMost {
@@ -179,16 +180,16 @@ func (m machineTime) minus(o machineTime) machineTime {
 	return machineTime{m.busy - o.busy, m.steal - o.steal, m.all - o.all}
 }
 
-// quiet waits that long and says whether the machine was busy with something else.
-func quiet(d time.Duration, cores int, sleep func(time.Duration)) (flag string) {
-	a := readMachine(nil)
+// quiet waits that long and says whether those cores were busy with something else.
+func quiet(d time.Duration, cores []int, sleep func(time.Duration)) (flag string) {
+	a := readMachine(nil, cores)
 	sleep(d)
-	b := readMachine(nil)
+	b := readMachine(nil, cores)
 	x := b.machine.minus(a.machine)
 	if x.all <= 0 {
 		return ""
 	}
-	if share := (x.busy + x.steal) / (float64(cores) * b.at.Sub(a.at).Seconds()); share > 0.05 && !math.IsInf(share, 0) {
+	if share := (x.busy + x.steal) / (float64(max(1, len(cores))) * b.at.Sub(a.at).Seconds()); share > 0.05 && !math.IsInf(share, 0) {
 		return fmt.Sprintf("the machine was %.0f %% busy before", 100*min(share, 1))
 	}
 	return ""

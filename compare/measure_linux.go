@@ -18,8 +18,8 @@ import (
 // ticks is the unit of processor time in /proc: 100 a second on all that Linux runs on.
 const ticks = 100
 
-// readMachine reads what there is of those processes, with all that they started.
-func readMachine(processes []Process) reading {
+// readMachine reads what there is of those processes, with all that they started, and of the cores that they may run on; nil: all.
+func readMachine(processes []Process, cores []int) reading {
 	r := reading{at: time.Now(), processes: processes, cpu: map[int]cpuTime{}, net: map[int][2]int64{}}
 	if len(processes) > 0 {
 		children := descendants(processes)
@@ -45,7 +45,9 @@ func readMachine(processes []Process) reading {
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) == nil {
 		r.self = cpuTime{seconds(u.Utime), seconds(u.Stime)}
 	}
-	r.machine = machine()
+	if p, err := os.ReadFile("/proc/stat"); err == nil {
+		r.machine = machineOf(string(p), cores)
+	}
 	r.throttled, r.hot = throttled(host.Options{}), throttledEvents("/sys/devices/system/cpu")
 	return r
 }
@@ -166,18 +168,40 @@ func interfaceBytes(pid int, iface string) (n [2]int64, ok bool) {
 	return n, false
 }
 
-// machine reads /proc/stat.
-func machine() (m machineTime) {
-	p, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return m
+// machineOf is what /proc/stat says of those cores: a row is bound to them, and what others do on the rest of the machine, as beside a
+// container that has a part of it, takes nothing from the row. Where they are all that there are, or are numbered in another way there, it
+// is that of the machine.
+func machineOf(stat string, cores []int) (all machineTime) {
+	var of machineTime
+	found, there := 0, 0
+	for line := range strings.Lines(stat) {
+		if !strings.HasPrefix(line, "cpu") { // they are the first
+			break
+		}
+		f := strings.Fields(line)
+		if len(f) < 9 {
+			continue
+		}
+		x := coreTime(f[1:9])
+		if f[0] == "cpu" {
+			all = x
+			continue
+		}
+		there++
+		if n, err := strconv.Atoi(f[0][len("cpu"):]); err == nil && slices.Contains(cores, n) {
+			found++
+			of = machineTime{of.busy + x.busy, of.steal + x.steal, of.all + x.all}
+		}
 	}
-	line, _, _ := strings.Cut(string(p), "\n")
-	f := strings.Fields(line)
-	if len(f) < 9 || f[0] != "cpu" {
-		return m
+	if found == 0 || found < len(cores) || found == there {
+		return all
 	}
-	for i, s := range f[1:9] { // user nice system idle iowait irq softirq steal
+	return of
+}
+
+// coreTime are the fields of a line: user nice system idle iowait irq softirq steal.
+func coreTime(fields []string) (m machineTime) {
+	for i, s := range fields {
 		x, _ := strconv.ParseFloat(s, 64)
 		x /= ticks
 		m.all += x

@@ -80,7 +80,7 @@ func TestTimeOfWhatEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	list := []Process{{Role: WorkerRole, PID: cmd.Process.Pid}}
-	if x := readMachine(list).cpu[cmd.Process.Pid]; x.user+x.system < 0.05 { // a million turns of any shell
+	if x := readMachine(list, nil).cpu[cmd.Process.Pid]; x.user+x.system < 0.05 { // a million turns of any shell
 		t.Errorf("it took %v s of the processor", x)
 	}
 }
@@ -160,6 +160,24 @@ func TestPlanUnderLock(t *testing.T) {
 	}
 }
 
+// TestMachineOfCores: what runs on other cores than a row's is no foreign load of it.
+func TestMachineOfCores(t *testing.T) {
+	const stat = "cpu  1000 0 0 3000 0 0 0 40 0 0\ncpu0 100 0 0 900 0 0 0 0 0 0\ncpu1 0 0 0 990 0 0 0 10 0 0\n" +
+		"cpu2 900 0 0 100 0 0 0 0 0 0\ncpu3 0 0 0 1010 0 0 0 30 0 0\nintr 7 8\nctxt 9\n"
+	whole := machineTime{busy: 10, steal: 0.4, all: 40.4}
+	for _, c := range []struct {
+		cores []int
+		want  machineTime
+	}{
+		{[]int{0, 1}, machineTime{busy: 1, steal: 0.1, all: 20}}, {[]int{0, 1, 2, 3}, whole}, {nil, whole},
+		{[]int{0, 64}, whole}, // as a container counts them that numbers its own from 0
+	} {
+		if got := machineOf(stat, c.cores); got != c.want {
+			t.Errorf("cores %v: %+v, want %+v", c.cores, got, c.want)
+		}
+	}
+}
+
 // TestThrottled: what the limit of a control group below the root takes is seen, in both versions.
 func TestThrottled(t *testing.T) {
 	for name, files := range map[string]map[string]string{
@@ -190,7 +208,7 @@ func TestThrottled(t *testing.T) {
 	s := &sampler{}
 	s.first = reading{at: time.Unix(0, 0), cpu: map[int]cpuTime{}}
 	s.last = reading{at: time.Unix(1, 0), cpu: map[int]cpuTime{}, machine: machineTime{all: 1}, throttled: 30 * time.Millisecond}
-	if flags := s.flags(1); !slices.Equal(flags, []string{"the control group was throttled for 30 ms"}) {
+	if flags := s.flags(); !slices.Equal(flags, []string{"the control group was throttled for 30 ms"}) {
 		t.Errorf("flags %q", flags)
 	}
 }

@@ -97,7 +97,7 @@ func (o *own) Start(ctx context.Context, s Spec) (_ Trial, err error) {
 	if o.alone {
 		workers, servers = 1, 0
 		if o.allCores {
-			threads = len(s.Cores)
+			threads = len(s.Cores) // none: one a core of the machine
 		}
 	}
 	if topology.Check != nil {

@@ -54,6 +54,19 @@ func TestWholeCommand(t *testing.T) {
 	}
 }
 
+// TestCommandStops: the command that repeats the row trains to the comparison's target, whatever early stop the file has.
+func TestCommandStops(t *testing.T) {
+	i := slices.IndexFunc(strategies, func(r row) bool { return r.name == "local" })
+	table := &Table{Task: "mine", Own: true, Target: Target{"valid", "auc", 0.78, true}}
+	for patience, more := range map[int]string{0: "", 3: " --patience 0"} {
+		task := Task{Name: "mine", File: "job.yaml", Job: trivium.Job{Stop: trivium.EarlyStop{Metric: "valid.loss", Patience: patience}}}
+		got := (&own{row: &strategies[i]}).trainCommand(table, &Row{Workers: 1, Threads: 1, Effective: 300}, &Plan{Tasks: []Task{task}})
+		if want := "trivium train -f job.yaml --threads 1 --batch 300 --stop-metric valid.auc --target '>= 0.78'" + more; got != want {
+			t.Errorf("%s\nwant %s", got, want)
+		}
+	}
+}
+
 // The page says why asynchronous rows of ours and of others come to their targets differently, where it has both.
 func TestWholeSteps(t *testing.T) {
 	for other, want := range map[string]bool{"mxnet-async": true, "tensorflow-async": true, "mxnet-sync": false} {

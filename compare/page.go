@@ -103,7 +103,7 @@ func (r *Report) lead() []report.Block {
 	text := "Each row trains the same model on the same rows from the same initial weights, on the same cores; what differs is where the parameters live, who waits for whom, and what the row's name says beside that. Medians of %s, each of which takes all rows in turn; warm-up and evaluation are outside the clock."
 	blocks = append(blocks, say(text, r.repeats(r.Tables...)))
 	if r.Quick {
-		blocks = append(blocks, say("A quick look has no verdicts: three repeats cannot carry them."))
+		blocks = append(blocks, say("A quick look has no verdicts: they are the full run's."))
 	}
 	return blocks
 }
@@ -141,6 +141,7 @@ func (r *Report) setup() []report.Block {
 	for _, n := range r.Notes {
 		blocks = append(blocks, say("%s", n))
 	}
+	blocks = append(blocks, r.tuning()...)
 	var tasks report.Table
 	tasks.Name, tasks.Caption = "tasks", caption("What was trained.")
 	tasks.Columns = []report.Column{{Name: "task"}, {Name: "model"}, {Name: "data"}, {Name: "target"}, {Name: "counts within", Unit: "epochs"}, {Name: "checksum of the data"}}
@@ -187,6 +188,9 @@ func (r *Report) missing() []report.Block {
 				} else {
 					d.Blocks = append(d.Blocks, say("It printed nothing."))
 				}
+				d.Blocks = append(d.Blocks, report.Paragraph{
+					report.Text("It counts as measured. To measure it anew, remove its folder "), report.Mono(fmt.Sprintf("%s/%s-r%d", trialsDir, x.cell, one.Repeat)), report.Text(" and repeat the command."),
+				})
 				blocks = append(blocks, d)
 			}
 		}

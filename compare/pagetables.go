@@ -12,58 +12,97 @@ import (
 func (r *Report) speed() []report.Block {
 	var blocks []report.Block
 	for _, t := range r.Tables {
-		table := report.Table{
-			Name: "speed-" + anchor(t), Caption: []report.Span{report.Strong(t.title()), report.Text(fmt.Sprintf(": median [minimum–maximum] of %s. Target %v.", r.repeats(t), t.Target))},
-			Columns: []report.Column{
-				{Name: "row"}, // what matters most comes first: on a phone the rest is to the right of the screen
-				{Name: "speed", Unit: "samples/s", Best: report.Highest, Bars: true},
-				{Name: "to target", Unit: "s", Best: report.Lowest},
-				{Name: "of the best speed"},
-				{Name: "batch of all", Unit: "rows"},
-				{Name: "processes"},
-				{Name: "start-up", Unit: "s"},
-				{Name: "what it is"},
-			},
+		for _, rows := range t.regimes() {
+			blocks = append(blocks, r.speedTable(t, rows))
 		}
-		best := 0.0
-		for _, x := range t.Rows {
-			best = max(best, x.Rate.Median)
-		}
-		crowded := false
-		table.Notes = append(table.Notes, "Processes are workers + servers.")
-		for _, x := range t.Rows {
-			name := report.Name(x.System)
-			if x.Peer {
-				name = name.With("another system")
-			}
-			row := report.Row{Muted: x.Crowded, Unranked: !x.Ranked}
-			crowded = crowded || x.Crowded
-			if x.Good == 0 {
-				row.Cells = []report.Cell{name, report.Missing(orElse(x.Error, "not measured")), {}, {}, report.Name(Batch(x.Effective).String()), {}, {}, report.Name(x.Title)}
-				table.Rows = append(table.Rows, row)
-				continue
-			}
-			target := report.Interval(x.Target.Median, x.Target.Min, x.Target.Max, svg.Short)
-			if !x.Ranked {
-				target = report.Missing("not ranked: " + x.Why)
-			}
-			target.Rank = x.Place
-			row.Cells = []report.Cell{
-				name, report.Interval(x.Rate.Median, x.Rate.Min, x.Rate.Max, svg.Short), target, report.Number(x.Rate.Median/best, report.Digits(2)),
-				report.Name(Batch(x.Effective).String()), report.Name(fmt.Sprintf("%d+%d", x.Workers, x.Servers)), report.Number(x.Start.Median, report.Digits(2)),
-				report.Name(x.Title),
-			}
-			table.Rows = append(table.Rows, row)
-		}
-		if crowded {
-			table.Notes = append(table.Notes, "Grey rows have more busy threads than cores: they show what this machine gives, and carry no verdict.")
-		}
-		blocks = append(blocks, table)
 		if published, ok := publishedTable(t); ok {
 			blocks = append(blocks, published)
 		}
 	}
 	return blocks
+}
+
+// regimes are the rows with a core for each busy thread, and those without, which are never in one table: what the latter show is the
+// scheduler too.
+func (t *Table) regimes() (list [][]*Row) {
+	var free, crowded []*Row
+	for _, x := range t.Rows {
+		if x.Crowded {
+			crowded = append(crowded, x)
+		} else {
+			free = append(free, x)
+		}
+	}
+	for _, rows := range [][]*Row{free, crowded} {
+		if len(rows) > 0 {
+			list = append(list, rows)
+		}
+	}
+	return list
+}
+
+// speedTable is one regime of a table.
+func (r *Report) speedTable(t *Table, rows []*Row) report.Table {
+	table := report.Table{
+		Name: "speed-" + anchor(t), Caption: []report.Span{report.Strong(t.title()), report.Text(fmt.Sprintf(": median [minimum–maximum] of %s. Target %v.", r.repeats(t), t.Target))},
+		Columns: []report.Column{
+			{Name: "row"}, // what matters most comes first: on a phone the rest is to the right of the screen
+			{Name: "speed", Unit: "samples/s", Best: report.Highest, Bars: true},
+			{Name: "to target", Unit: "s", Best: report.Lowest},
+			{Name: "of the best speed"},
+			{Name: "batch of all", Unit: "rows"},
+			{Name: "processes"},
+			{Name: "start-up", Unit: "s"},
+			{Name: "what it is"},
+		},
+	}
+	best := 0.0
+	for _, x := range rows {
+		best = max(best, x.Rate.Median)
+	}
+	table.Notes = append(table.Notes, "Processes are workers + servers.")
+	if rows[0].Crowded {
+		table.Name += "-oversubscribed"
+		table.Caption = append(table.Caption, report.Text(" Oversubscribed: these rows have more busy threads than cores. They show what this machine gives, and carry no verdict."))
+	}
+	for _, x := range rows {
+		name := report.Name(x.System)
+		if x.Peer {
+			name = name.With("another system")
+		}
+		row := report.Row{Muted: x.Crowded, Unranked: !x.Ranked}
+		if x.Good == 0 {
+			row.Cells = []report.Cell{name, report.Missing(orElse(x.Error, "not measured")), {}, {}, report.Name(Batch(x.Effective).String()), {}, {}, report.Name(x.Title)}
+			table.Rows = append(table.Rows, row)
+			continue
+		}
+		target := report.Interval(x.Target.Median, x.Target.Min, x.Target.Max, svg.Short)
+		if !x.Ranked {
+			target = report.Missing("not ranked: " + x.Why)
+		}
+		target.Rank = x.placeAmong(rows)
+		row.Cells = []report.Cell{
+			name, report.Interval(x.Rate.Median, x.Rate.Min, x.Rate.Max, svg.Short), target, report.Number(x.Rate.Median/best, report.Digits(2)),
+			report.Name(Batch(x.Effective).String()), report.Name(fmt.Sprintf("%d+%d", x.Workers, x.Servers)), report.Number(x.Start.Median, report.Digits(2)),
+			report.Name(x.Title),
+		}
+		table.Rows = append(table.Rows, row)
+	}
+	return table
+}
+
+// placeAmong is the row's place by time to target among those rows, from 1; 0: it has none.
+func (x *Row) placeAmong(rows []*Row) int {
+	if x.Place == 0 {
+		return 0
+	}
+	place := 1
+	for _, y := range rows {
+		if y.Place > 0 && y.Place < x.Place {
+			place++
+		}
+	}
+	return place
 }
 
 // anchor names a table's data.

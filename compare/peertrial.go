@@ -35,9 +35,9 @@ type peerTrial struct {
 	remove string // the copy of the programs
 	out    string // folder of the trial
 	mode   Mode
-	lead   Role // that commands go to
-	clocks int  // an epoch has, in place of batches; see About
-	left   bool // all have left the group in good order; set before events is closed
+	lead   Role          // that commands go to
+	clocks int           // an epoch has, in place of batches; see About
+	driven chan struct{} // closed once drive is at its end: they failed, or left the group in good order
 	list   []*peerProcess
 }
 
@@ -60,14 +60,12 @@ type peerSays struct {
 	err  error
 }
 
-// A peerWord is an event as a peer prints it.
+// A peerWord is what is needed of an event as a peer prints it.
 type peerWord struct {
-	Event    string         `json:"event"`
-	Update   int64          `json:"update"`
-	Seconds  float64        `json:"seconds"`
-	Path     string         `json:"path"`
-	Versions map[string]any `json:"versions"`
-	Threads  int            `json:"threads"`
+	Event   string  `json:"event"`
+	Update  int64   `json:"update"`
+	Seconds float64 `json:"seconds"`
+	Path    string  `json:"path"`
 }
 
 // A peerCommand is a line to a worker.
@@ -84,7 +82,7 @@ func newPeerTrial(ctx context.Context, limit time.Duration) *peerTrial {
 	if limit == 0 {
 		limit = trialLimit
 	}
-	t := &peerTrial{began: time.Now(), events: make(chan Event), lines: make(chan peerSays), thread: make(chan func()), idle: make(chan struct{})}
+	t := &peerTrial{began: time.Now(), events: make(chan Event), lines: make(chan peerSays), thread: make(chan func()), idle: make(chan struct{}), driven: make(chan struct{})}
 	timed, stop := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it hangs: no end after %v", limit))
 	t.stop = stop
 	t.ctx, t.cancel = context.WithCancelCause(timed)
@@ -172,6 +170,7 @@ var errEnded = errors.New("it ended")
 // drive is the trial's life.
 func (t *peerTrial) drive(s Spec) {
 	defer close(t.events)
+	defer close(t.driven) // first: who sees the end of the events, and stops it, sees this end too
 	if err := t.follow(s); err != nil {
 		if cause := context.Cause(t.ctx); cause != nil {
 			err = cause
@@ -285,7 +284,6 @@ func (t *peerTrial) follow(s Spec) error {
 	if _, err := t.command(peerCommand{Do: "quit"}, "done", nil); err != nil && !errors.Is(err, errEnded) {
 		return err
 	}
-	t.left = true
 	t.say(done)
 	return nil
 }
@@ -429,8 +427,12 @@ func (t *peerTrial) Stop(context.Context) error {
 			_ = p.in.Close() // the process may be gone
 		}
 		late := time.After(leaveWait)
-		if t.ctx.Err() != nil || t.err != nil || t.left { // an interpreter takes up to 2 s to put itself away, with nothing left to lose
+		select {
+		case <-t.driven: // an interpreter takes up to 2 s to put itself away, with nothing left to lose
 			late = time.After(0)
+		case <-t.ctx.Done():
+			late = time.After(0)
+		default:
 		}
 		t.cancel(context.Canceled)
 		for _, p := range t.list {

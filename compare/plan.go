@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -104,6 +105,14 @@ func (p *Plan) defaults() {
 			}
 		},
 	}
+}
+
+// coreCount is how many cores a row has: those that it is bound to, or, where the system binds no process, those of the machine.
+func (p *Plan) coreCount() int {
+	if len(p.Cores) > 0 {
+		return len(p.Cores)
+	}
+	return runtime.NumCPU()
 }
 
 // mostRepeats is as many as the exact test of a verdict takes seconds for: its memory grows with their third power.

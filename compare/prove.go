@@ -18,6 +18,7 @@ func (r *runner) judge(ctx context.Context, e *evaluator, g *group, system Syste
 		proof = proof[max(0, len(proof)-1):]
 	}
 	result.Best = math.NaN()
+	defer func() { result.Best = finite(result.Best) }() // also of a row that failed before its first place: JSON has no NaN
 	perUpdate := float64(result.Samples) / float64(max(1, result.Updates))
 	for _, k := range keep {
 		inProof := slices.Contains(proof, k.Update)
@@ -55,7 +56,6 @@ func (r *runner) judge(ctx context.Context, e *evaluator, g *group, system Syste
 			prove(result, pt, ref.Losses[k.Update])
 		}
 	}
-	result.Best = finite(result.Best)
 	if exact && result.Proof == "" {
 		result.Proof = "no parameters were saved: nothing is proven"
 	}

@@ -64,7 +64,7 @@ type Table struct {
 func newReport(p *Plan, r *record) *Report {
 	return &Report{
 		Format: formatVersion, Quick: p.Quick, Command: r.Command, Created: r.Created.Format("2006-01-02 15:04:05 MST"), Build: r.Build,
-		Machine: r.Machine, Cores: len(p.Cores), Repeats: p.Repeats, Seconds: p.Seconds, WarmUp: p.WarmUp, Facts: r.Facts, Absent: r.Absent,
+		Machine: r.Machine, Cores: min(p.coreCount(), r.coreLimit()), Repeats: p.Repeats, Seconds: p.Seconds, WarmUp: p.WarmUp, Facts: r.Facts, Absent: r.Absent,
 		Notes: r.Notes, Host: r.Host, Frequency: r.Frequency, Control: r.Control, Efforts: efforts(p.Systems),
 	}
 }
@@ -78,16 +78,16 @@ func (r *Report) table(g *group, p *Plan) *Table {
 	for _, c := range g.cells {
 		a := p.Systems[c.index].About()
 		x := &Row{
-			System: c.System, Title: a.Title, Mode: a.Mode, Peer: a.Peer, Approx: a.Approx, Workers: c.Workers, Servers: c.Servers, Threads: 1,
+			System: c.System, Title: a.Title, Mode: a.Mode, Peer: a.Peer, Approx: a.Approx, Shared: a.Shared, Workers: c.Workers, Servers: c.Servers, Threads: 1,
 			Effective: effective(&g.task, g.batch, c.Workers), cell: c.ID(),
 		}
 		if a.Clocks > 0 { // each worker makes steps of one row
 			x.Effective = c.Workers
 		}
 		if o, ok := p.Systems[c.index].(*own); ok && o.allCores {
-			x.Threads = max(1, len(p.Cores))
+			x.Threads = p.coreCount()
 		}
-		x.Crowded = len(p.Cores) > 0 && x.Workers*x.Threads+x.Servers > len(p.Cores)
+		x.Crowded = x.Workers*x.Threads+x.Servers > r.Cores
 		t.Rows = append(t.Rows, x)
 	}
 	r.Tables = append(r.Tables, t)

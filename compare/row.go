@@ -13,6 +13,7 @@ type Row struct {
 	Mode      Mode     `json:"mode"`
 	Peer      bool     `json:"peer,omitempty"`
 	Approx    string   `json:"approx,omitempty"`
+	Shared    bool     `json:"shared,omitempty"` // its processes share memory
 	Effective int      `json:"effective_batch"`
 	Workers   int      `json:"workers"`
 	Servers   int      `json:"servers"`
@@ -76,6 +77,10 @@ type PerUse struct {
 // unseen is why a row that saves no parameters is not ranked.
 const unseen = "it saves no parameters of this model: its way to the target is not seen"
 
+// extra is why a row whose processes share memory is not ranked: a topology would get the credit for what is the memory's. In a user's own
+// job it is ranked: there a row is what he can have, and no more.
+const extra = "its processes share memory, where those of ranked rows talk TCP"
+
 // good is the least number of good repeats that rank.
 const good = 3
 
@@ -138,6 +143,8 @@ func (x *Row) count(t *Table) {
 		x.Why = fmt.Sprintf("not reached where it was looked for, in at most %d epochs (%s)", t.Cap, x.best)
 	case x.Good < good:
 		x.Why = fmt.Sprintf("%d of %d repeats ended well, and %d are wanted", x.Good, len(x.Trials), good)
+	case x.Shared && !t.Own:
+		x.Why = extra
 	default:
 		x.Why = ""
 	}

@@ -362,7 +362,7 @@ func (r *runner) trial(ctx context.Context, g *group, c Cell, system System, rep
 		}
 		flag := ""
 		if r.plan.Host.Launcher == nil {
-			flag = quiet(pause, max(1, len(r.plan.Cores)), time.Sleep)
+			flag = quiet(pause, r.plan.Cores, time.Sleep)
 		}
 		lap.end("prepare")
 		var keep []Event
@@ -515,7 +515,7 @@ func (r *runner) measure(ctx context.Context, system System, spec Spec, status S
 		result.Error, result.Last = why(err)
 		return result, nil
 	}
-	sampler := newSampler(t)
+	sampler := newSampler(t, r.plan.Cores)
 	finished := false
 	status.Phase = "start"
 	r.plan.Watch.Status(status)
@@ -563,6 +563,6 @@ func (r *runner) measure(ctx context.Context, system System, spec Spec, status S
 		result.Error = "it ended without a result"
 	}
 	result.PerRole = sampler.use()
-	result.Flags = append(result.Flags, sampler.flags(max(1, len(r.plan.Cores)))...)
+	result.Flags = append(result.Flags, sampler.flags()...)
 	return result, keep
 }

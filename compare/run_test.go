@@ -281,7 +281,10 @@ func TestResumeRefuses(t *testing.T) {
 		"its tasks differ (softmax on digits then, mlp on digits now; --data names a folder)": func(p *Plan) { p.Tasks = []Task{digits()}; p.Tasks[0].Name = "mlp" },
 		"its tasks differ, in the job of softmax":                                             func(p *Plan) { p.Tasks = []Task{digits()}; p.Tasks[0].Job.Optimizer.Rate = 3 },
 		"its tasks differ, in the target of softmax":                                          func(p *Plan) { p.Tasks = []Task{digits()}; p.Tasks[0].Target.Value = 0.5 },
-		"is of format 9":        func(p *Plan) { edit(t, p, func(r *record) { r.Version = 9 }) },
+		"is of format 9": func(p *Plan) { edit(t, p, func(r *record) { r.Version = 9 }) },
+		"it was made on an abacus, this is": func(p *Plan) {
+			edit(t, p, func(r *record) { r.Machine = "an abacus" })
+		},
 		"talked over something": func(p *Plan) { edit(t, p, func(r *record) { r.Network = "something" }) },
 	} {
 		q := p
