@@ -45,7 +45,8 @@ func ExampleRun() {
 	// test.rmse 0.5
 }
 
-// A line is y ≈ slope·x + offset, by half the squared error.
+// A line is y ≈ slope·x + offset, by half the squared error. Its source gives no sample weights; a model for any source multiplies a row's loss and
+// gradient by b.Weights, where there are some, and returns their sum.
 type line struct{ l *trivium.Layout }
 
 func (m line) Layout() *trivium.Layout         { return m.l }

@@ -8,7 +8,7 @@ import (
 
 // dataFlags describe data; the verbs that read data share them. A nil field was not given; a list may be given in parts.
 type dataFlags struct {
-	Data    *string `short:"d" group:"Data" placeholder:"PATH" help:"A file, a folder, a URL, or a generator by name (help data lists them). Without it: generated digits."`
+	Data    *string `short:"d" group:"Data" placeholder:"PATH" help:"A file, a folder, a URL, or a generator by name (help data); train's default: generated digits."`
 	Format  *string `group:"Data" placeholder:"NAME" help:"idx, csv, libsvm, jsonl, npy or parquet; else by the file's name."`
 	Rows    *int64  `group:"Data" placeholder:"N" help:"Rows that a generator makes."`
 	Columns *count  `group:"Data" placeholder:"N" help:"Declared width of sparse rows; an index beyond it is an error."`

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/trivium-ml/trivium"
@@ -55,6 +56,7 @@ func (v *rerunVerb) Run(ctx context.Context, s *session) error {
 	t := &training{
 		job: job, out: v.Out, threads: v.Threads, show: newProgress(s.out, v.JSON, v.Quiet, os.Getenv),
 		topology: old.Head.Strategy, workers: max(1, old.Head.Workers), servers: old.Head.Servers, options: old.Head.Options,
+		every: old.Head.CheckpointEvery,
 	}
 	t.again = []string{s.command, "rerun", old.Dir} // last is another by then
 	if v.Out != "runs" {
@@ -104,7 +106,7 @@ func (v *rerunVerb) Run(ctx context.Context, s *session) error {
 	if wrong == 0 {
 		return nil
 	}
-	why := whyOther(looseMode(t), differences, s.name)
+	why := whyOther(looseMode(t), slices.Concat(differences, crowdedOrder(t), old.resumed()), s.name)
 	return fmt.Errorf("rerun: %s of %s parameters differ, first in %s; %s", thousands(int64(wrong)), thousands(int64(len(want.Params.Flat))), first, why)
 }
 
@@ -130,6 +132,26 @@ func looseMode(t *training) string {
 		return ""
 	}
 	return o.Mode.String()
+}
+
+// crowdedOrder is what may differ between two machines, and is not among the conditions: allreduce adds small gradients of workers whose number
+// is no power of two in another order where they are on one host with fewer than two cores for each (collective.Group.Crowd).
+func crowdedOrder(t *training) []string {
+	n := t.workers
+	if t.topology != summed || n&(n-1) == 0 || t.job.Exact {
+		return nil
+	}
+	return []string{fmt.Sprintf("perhaps the cores: whether each of %d workers has two decides in which order %s adds small gradients, but with --exact", n, summed)}
+}
+
+// resumed is what may differ where a run went on from a checkpoint: it is repeated from its beginning, under the topology that it ended with.
+func (r *run) resumed() (out []string) {
+	for _, n := range r.Head.Notes {
+		if strings.HasPrefix(n, resumedNote) {
+			out = append(out, fmt.Sprintf("perhaps that the run was %s: before, another topology or number of workers may have trained it", n))
+		}
+	}
+	return out
 }
 
 // conditions lists what differs between two runs of one job and can change its bits.

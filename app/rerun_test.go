@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/data"
 	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/train/server"
@@ -90,6 +91,61 @@ func TestRerunInterrupted(t *testing.T) {
 	got := runWith(ctx, t, dir, broken, strings.Fields("rerun last --out my --threads 1")...)
 	if want := "repeat with: trivium rerun " + filepath.Join("my", "first") + " --out my --threads 1\n"; got.code != Interrupted || !strings.HasSuffix(got.err, want) {
 		t.Errorf("exits with %d: %s, want %s", got.code, got.err, want)
+	}
+}
+
+// TestRerunResumed: a run that went on from what another topology had trained is not repeated, and that is not called a fault.
+func TestRerunResumed(t *testing.T) {
+	dir := t.TempDir()
+	options := Options{Sources: data.Sources{"points": points(-1, nil)}}
+	for _, args := range []string{
+		"train mlp:8 --data points --batch 50 --epochs 1 --name first",
+		"train --resume first --epochs 2 --topology average --workers 2 --name second",
+	} {
+		if got := runWith(t.Context(), t, dir, options, strings.Fields(args)...); got.code != Done {
+			t.Fatalf("%s: exits with %d: %s", args, got.code, got.err)
+		}
+	}
+	got := runWith(t.Context(), t, dir, options, "rerun", "second")
+	if got.code != Failed || !strings.Contains(got.err, "was resumed from") || strings.Contains(got.err, "a fault of") {
+		t.Errorf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+}
+
+// TestRerunCheckpoints: local SGD averages before each checkpoint, so that a run is repeated with as many.
+func TestRerunCheckpoints(t *testing.T) {
+	dir := t.TempDir()
+	options := Options{Sources: data.Sources{"points": points(-1, nil)}}
+	args := "train mlp:8 --data points --batch 50 --epochs 2 --optimizer sgd --rate 0.1 --workers 2 --every 4 --checkpoint-every 3 --name first"
+	if got := runWith(t.Context(), t, dir, options, strings.Fields(args)...); got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	if got := runWith(t.Context(), t, dir, options, "rerun", "first"); got.code != Done || !strings.Contains(got.out, "the same bits") {
+		t.Errorf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+}
+
+// TestCrowdedOrder: bits that depend on the cores that workers share are not called a fault when a machine with others does not repeat them.
+func TestCrowdedOrder(t *testing.T) {
+	for _, c := range []struct {
+		topology string
+		workers  int
+		exact    bool
+		want     bool
+	}{
+		{"allreduce", 3, false, true},
+		{"allreduce", 6, false, true},
+		{"allreduce", 3, true, false},
+		{"allreduce", 1, false, false},
+		{"allreduce", 4, false, false},
+		{"server", 3, false, false},
+		{"average", 3, false, false},
+	} {
+		may := crowdedOrder(&training{topology: c.topology, workers: c.workers, job: &trivium.Job{Exact: c.exact}})
+		why := whyOther("", may, "trivium")
+		if got := strings.Contains(why, "perhaps the cores"); got != c.want || got == strings.Contains(why, "a fault of trivium") {
+			t.Errorf("%d workers of %s, exact %v: %q", c.workers, c.topology, c.exact, why)
+		}
 	}
 }
 

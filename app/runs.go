@@ -329,7 +329,7 @@ func (r *run) fields() map[string]string {
 	out["data.checksum"] = r.Head.DataChecksum
 	out["kernels"] = r.Head.Kernels
 	out["threads"] = strconv.Itoa(r.Head.Threads)
-	for k, n := range map[string]int{"workers": r.Head.Workers, "servers": r.Head.Servers} {
+	for k, n := range map[string]int{"workers": r.Head.Workers, "servers": r.Head.Servers, "checkpoint_every": int(r.Head.CheckpointEvery)} {
 		if n > 0 {
 			out[k] = strconv.Itoa(n)
 		}

@@ -16,7 +16,7 @@ const served = "server"
 type serverFlags struct {
 	Servers     *int   `group:"Run" placeholder:"N" help:"server: processes that hold the model (default 1); on a cluster they are the first workers."`
 	Consistency string `group:"Run" placeholder:"MODE" help:"server: bsp, ssp:N, essp:N or asp: how many rounds a worker may read behind (default ssp:3)."`
-	OptimizerOn string `group:"Run" placeholder:"PLACE" help:"server: where updates are made of gradients: server (default) or worker."`
+	OptimizerOn string `group:"Run" placeholder:"PLACE" help:"server: where updates are made: server (default; with --clocks: worker) or worker."`
 	Clocks      int    `group:"Run" placeholder:"N" help:"server: meet the tables N times an epoch; between, a worker takes steps of --batch rows on a copy of its own."`
 	StepsARound int    `name:"steps-per-round" group:"Run" placeholder:"K" help:"server: the same, by the number of steps between two meetings."`
 	Merge       string `group:"Run" placeholder:"HOW" help:"server: what the workers' steps come to: sum (default, as PMLS) or mean (model averaging)."`

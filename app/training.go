@@ -177,7 +177,7 @@ func (t *training) head(isa kernel.ISA) (rundir.Head, error) {
 		Configuration: configuration, ConfigurationHash: hash,
 		Seeds:    map[string]uint64{"job": t.job.Seed},
 		Versions: map[string]string{"trivium": b.Version, "revision": b.Revision, "binary": b.Binary, "go": b.Go, "platform": b.Platform},
-		Kernels:  isa.String(), Threads: threads, Notes: t.known.notes,
+		Kernels:  isa.String(), Threads: threads, CheckpointEvery: t.every, Notes: t.known.notes,
 	}
 	if t.topology != alone {
 		h.Workers, h.Servers, h.Options = t.workers, t.servers, t.options
@@ -186,10 +186,13 @@ func (t *training) head(isa kernel.ISA) (rundir.Head, error) {
 		h.Name = h.Start.Format("20060102-150405-") + identifier(t.job.Model)
 	}
 	if t.resume != nil {
-		h.Notes = append(slices.Clone(h.Notes), fmt.Sprintf("resumed from %s at update %d", t.origin, t.resume.Progress.Step))
+		h.Notes = append(slices.Clone(h.Notes), fmt.Sprintf(resumedNote+"%s at update %d", t.origin, t.resume.Progress.Step))
 	}
 	return h, nil
 }
+
+// resumedNote begins the note of a run that went on from a checkpoint.
+const resumedNote = "resumed from "
 
 // watch shows what training says of itself.
 func (t *training) watch(o *observation, begin func()) train.Watch {

@@ -29,7 +29,7 @@ import (
 
 // upVerb is a cluster's coordinator.
 type upVerb struct {
-	Listen    string   `default:"127.0.0.1:7070" placeholder:"ADDR" help:"Where machines and commands reach the coordinator, as host:port (default 127.0.0.1:7070)."`
+	Listen    string   `default:"127.0.0.1:7070" placeholder:"ADDR" help:"Where machines and commands reach the coordinator, as host:port (default 127.0.0.1:7070, for this machine alone; :7070 for all)."`
 	Advertise string   `placeholder:"HOST" help:"The host by which others reach this machine, where it is not the one of --listen."`
 	Dir       string   `default:"cluster" placeholder:"DIR" help:"Where the cluster keeps its state: authority, token, jobs, metadata (default cluster)."`
 	Etcd      []string `placeholder:"HOST:PORT" help:"An etcd that runs already; else the coordinator starts one."`

@@ -3,8 +3,8 @@
 // A [Store] maps keys to immutable-looking objects: a write is seen whole or not at all. [Dir] keeps them as files of a directory;
 // package blobtest holds what every Store must do.
 //
-//	store, err := blob.Dir("checkpoints")
-//	err = store.Put(ctx, "step-100/params.safetensors", r)
+//	store := blob.Dir("checkpoints")
+//	err := store.Put(ctx, "step-100/params.safetensors", r)
 //	r, err := store.Get(ctx, "step-100/params.safetensors", 0, -1)
 package blob
 

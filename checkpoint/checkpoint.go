@@ -7,7 +7,7 @@
 // and SHA-256 of the others and of itself: without its manifest a checkpoint does not exist.
 //
 //	name, err := checkpoint.Save(ctx, store, c)
-//	c, err := checkpoint.Latest(ctx, store)
+//	c, name, err := checkpoint.Latest(ctx, store)
 //	err = c.Fits(model.Layout())
 //	err = checkpoint.Delete(ctx, store, name)
 package checkpoint

@@ -3,7 +3,8 @@
 // A process joins a group with [Join], and walks its views: the [View] is an ordered list of members with a number, the epoch. A rank
 // is an index into it. Each carrier fences its stream by the view, so that nothing of an older one is applied:
 //
-//	member, err := cluster.Join(ctx, meta, port.Stream("cluster"), cluster.Member{Addr: port.Addr()}, cluster.Policy{MinWorkers: 4})
+//	stream, err := port.Stream("cluster", transport.StreamOptions{})
+//	member, err := cluster.Join(ctx, meta, stream, cluster.Member{Name: port.Name(), Addr: port.Addr()}, cluster.Policy{MinWorkers: 4})
 //	for view, err := range member.Views() {
 //		if err != nil {
 //			return err

@@ -106,25 +106,6 @@ const (
 	Error Level = "error"
 )
 
-// A Span is a named stretch of one track, for a trace. Spans on a track nest.
-type Span struct {
-	Source Source
-	Track  string // the activity or thread
-	Name   string
-	Start  time.Duration // since the run began
-	Length time.Duration
-	Flow   uint64 // joins a push, its apply and the pull that sees it; 0: none
-}
-
-// A Trace is how carriers tell what they do; they take one in their Options. Nil funcs are off.
-type Trace struct {
-	Step   func(Step)
-	Span   func(Span)
-	Add    func(Counter, uint64)
-	Waited func(Phase, time.Duration)
-	Event  func(Event)
-}
-
 // A Sink is where a hub's numbers go: a run directory, an event file. It is called from one goroutine, never from a training thread.
 // Its first error ends its frames and steps; events are still tried.
 type Sink interface {

@@ -227,19 +227,3 @@ func (r *Recorder) Drain(f func(Step)) {
 		r.set.Put(KeptOneIn, float64(last))
 	}
 }
-
-// Trace returns funcs for a carrier that reports to r. Waited re-books a wait out of Pull, so it is called on the training thread.
-func (r *Recorder) Trace() Trace {
-	if r == nil {
-		return Trace{}
-	}
-	return Trace{
-		Add:    r.set.Add,
-		Waited: func(p Phase, d time.Duration) { r.Move(Pull, p, d) },
-		Event: func(e Event) {
-			if r.hub != nil {
-				r.hub.Event(e)
-			}
-		},
-	}
-}

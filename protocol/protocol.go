@@ -1,8 +1,8 @@
 // Package protocol is the one shape of a protocol: a [Machine] that turns an [Event] into [Command] values, and nothing else.
 //
 // A machine has no goroutine, clock, socket, log, global random source or map iteration order inside: what Step returns depends on
-// the machine's state and Step's arguments alone. So the same machine runs over real sockets (package protocol/run), in the seeded
-// simulator (package sim), and inside the performance predictor.
+// the machine's state and Step's arguments alone. So the same machine runs over real sockets (package protocol/run) and in the
+// seeded simulator (package sim).
 //
 //	func (m *echo) Step(now time.Duration, in protocol.Event) []protocol.Command {
 //		switch in := in.(type) {

@@ -1,6 +1,6 @@
 // Command coding is trivium with sparse coding, and rows that are each one atom of a dictionary.
 //
-//	coding train coding:20 --data atoms --order index --topology server --workers 3 --processes --consistency ssp:3 --batch 10 --epochs 200
+//	coding train coding:20 --data atoms --train 0: --order index --topology server --workers 3 --processes --consistency ssp:3 --batch 10 --epochs 200
 package main
 
 import (

@@ -1,6 +1,6 @@
 // Command lda is trivium with topics by collapsed Gibbs sampling, and documents whose topics are known.
 //
-//	lda train lda:10 --data bars --order index --topology server --workers 4 --processes --consistency ssp:3 --batch 25 --epochs 100
+//	lda train lda:10 --data bars --train 0: --order index --topology server --workers 4 --processes --consistency ssp:3 --batch 25 --epochs 200
 package main
 
 import (

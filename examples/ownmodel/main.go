@@ -30,7 +30,7 @@ func main() {
 	app.Main(app.Options{Models: models, Sources: data.Sources{"rings": rings}})
 }
 
-type circle struct{ l *trivium.Layout } // score, the log-odds of class 1 = slope · |x|² + bias
+type circle struct{ l *trivium.Layout } // score, the log-odds of class 1 = slope · |x|² + bias. Rows count alike: b.Weights is left out
 
 func (c circle) Layout() *trivium.Layout         { return c.l }
 func (c circle) Init(_ uint64, p trivium.Params) { clear(p.Flat) }

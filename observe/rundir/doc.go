@@ -15,7 +15,7 @@
 //	steps/ROLE-RANK.bin   steps, one by one, at most 256 MiB: then every second one goes
 //	result.json           what came of it; written last, by rename: a run without it has not finished
 //
-// and, beside them, what others write: tb/, trace/, checkpoints. The binary files are append-only blocks: an 8-byte marker, the
+// and, beside them, what others write: tb/ and checkpoints/. The binary files are append-only blocks: an 8-byte marker, the
 // payload's length (4 bytes), the CRC-32C of length and payload (4 bytes), and the payload, whose numbers are varints of differences.
 // After a block that does not hold, reading resumes at the next marker.
 //

@@ -24,6 +24,9 @@ type Head struct {
 	Workers  int    `json:"workers,omitempty"` // processes that shared the job; 0: one
 	Servers  int    `json:"servers,omitempty"` // processes beside them that held its parameters
 
+	// CheckpointEvery is how many updates lay between two checkpoints; 0: that was left to the clock. Local SGD averages before each.
+	CheckpointEvery int64 `json:"checkpoint_every,omitempty"`
+
 	Options      json.RawMessage `json:"options,omitempty"` // of the strategy
 	Model        string          `json:"model"`
 	DataSource   string          `json:"data,omitempty"`

@@ -5,7 +5,7 @@
 // whoever wants to look inside without Python.
 //
 //	w, err := tensorboard.NewWriter(dir, host, start)
-//	w.Text(time.Now(), "configuration", markdown)
+//	w.Text(time.Now(), "configuration", 0, markdown)
 //	hub.Attach("event file", w)
 //	...
 //	err = w.Close()

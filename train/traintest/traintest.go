@@ -2,7 +2,7 @@
 // it resumes, stops early, is interrupted, diverges and fails as local does.
 //
 //	func TestStrategy(t *testing.T) {
-//		traintest.Run(t, func(env train.Env) trivium.Strategy { return driver.New(env, driver.Options{Workers: 3}) })
+//		traintest.Run(t, func(env train.Env) trivium.Strategy { return local.New(env, local.Options{}) })
 //	}
 package traintest
 

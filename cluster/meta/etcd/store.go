@@ -6,7 +6,7 @@
 //
 // and on another machine
 //
-//	store, closer, err := etcd.Open(ctx, []string{"10.0.0.1:2379"}, tlsConfig, "jobs/7/")
+//	store, closer, err := etcd.Open(ctx, []string{"10.0.0.1:2379"}, tlsConfig, "jobs/7/", log)
 //
 // Only what must be agreed upon goes in: views, placements, leases. An etcd of the user's own needs nothing but the keys under the
 // prefix.
