@@ -8,10 +8,9 @@ type Schema struct {
 
 // An InputSpec describes one Input: Name, Form and Shape mean what they mean there.
 type InputSpec struct {
-	Name       string `json:"name"`
-	Form       Form   `json:"form"`
-	Shape      []int  `json:"shape,omitempty"`
-	Vocabulary int    `json:"vocabulary,omitempty"` // Ragged elements are ids in [0, Vocabulary); 0: they are Values
+	Name  string `json:"name"`
+	Form  Form   `json:"form"`
+	Shape []int  `json:"shape,omitempty"`
 }
 
 // A LabelSpec describes the Labels.

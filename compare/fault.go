@@ -119,93 +119,112 @@ func (r *runner) fault(ctx context.Context, g *group, c Cell, system System, sig
 
 // hit waits until t trains, and hits a process of f's role. Stop closes what it returns.
 func (r *runner) hit(ctx context.Context, t Trial, f *Fault) <-chan struct{} {
-	x := r.plan.fault
-	begun, over := make(chan struct{}), make(chan struct{})
-	var ended error
-	var update int64
-	go func() { // walks the events until they end, which Stop brings about
-		defer close(over)
+	w := watch(t)
+	select {
+	case <-w.begun:
+	case <-w.over:
+		f.Error = "it did not begin: " + fmt.Sprint(w.ended)
+		return w.over
+	case <-ctx.Done():
+		return w.over
+	}
+	processes := t.Processes()
+	victim, first := pick(processes, f.Role), pick0(processes)
+	switch {
+	case victim == nil || first == nil || victim.PID <= 1 || victim.PID == os.Getpid():
+		f.Error = "not measured: its processes cannot be told apart"
+	case within(ctx, w.over, r.plan.fault.after):
+		f.Error = "it ended before it could be hit"
+	case f.Signal == "kill":
+		r.kill(ctx, w, processes, victim, f)
+	default:
+		r.halt(ctx, w, first, victim, f)
+	}
+	return w.over
+}
+
+// A watched trial is one whose events are walked until they end, which Stop brings about.
+type watched struct {
+	begun, over chan struct{}
+	ended       error // once it is over: why it has no result
+	update      int64 // once it is over: its last
+}
+
+func watch(t Trial) *watched {
+	w := &watched{begun: make(chan struct{}), over: make(chan struct{})}
+	go func() {
+		defer close(w.over)
 		started, finished := false, false
 		for e, err := range t.Events() {
 			switch {
 			case err != nil:
-				ended = err
+				w.ended = err
 			case e.Kind == Begin && !started:
 				started = true
-				close(begun)
+				close(w.begun)
 			case e.Kind == Updated && e.Update > 0:
-				update = e.Update
+				w.update = e.Update
 			case e.Kind == Finished:
 				finished = true
 			}
 		}
-		if ended == nil && !finished {
-			ended = errors.New("it ended without a result")
+		if w.ended == nil && !finished {
+			w.ended = errors.New("it ended without a result")
 		}
 	}()
-	wait := func(c <-chan struct{}, d time.Duration) bool {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case <-c:
-			return true
-		case <-ctx.Done():
-		case <-timer.C:
-		}
-		return false
-	}
+	return w
+}
+
+// within waits for c, and says whether it was closed in that time.
+func within(ctx context.Context, c <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
 	select {
-	case <-begun:
-	case <-over:
-		f.Error = "it did not begin: " + fmt.Sprint(ended)
-		return over
+	case <-c:
+		return true
 	case <-ctx.Done():
-		return over
+	case <-timer.C:
 	}
-	processes := t.Processes()
-	victim, first := pick(processes, f.Role), pick0(processes)
-	if victim == nil || first == nil || victim.PID <= 1 || victim.PID == os.Getpid() {
-		f.Error = "not measured: its processes cannot be told apart"
-		return over
+	return false
+}
+
+// kill ends the victim, and measures when the others end.
+func (r *runner) kill(ctx context.Context, w *watched, processes []Process, victim *Process, f *Fault) {
+	x := r.plan.fault
+	at := r.plan.now()
+	if err := signalProcess(victim.PID, killSignal); err != nil {
+		f.Error = err.Error()
+		return
 	}
-	if wait(over, x.after) {
-		f.Error = "it ended before it could be hit"
-		return over
-	}
-	if f.Signal == "kill" {
-		at := r.plan.now()
-		if err := signalProcess(victim.PID, killSignal); err != nil {
-			f.Error = err.Error()
-			return over
+	gone := make(chan struct{})
+	stop := make(chan struct{})
+	go func() { defer close(gone); untilGone(processes, victim.PID, stop) }()
+	f.Ended = within(ctx, gone, x.hang)
+	close(stop)
+	<-gone
+	f.Seconds = r.plan.now().Sub(at).Seconds()
+	if within(ctx, w.over, x.hang/3) { // what the row says of it is still on its way
+		f.Updates = w.update
+		if w.ended != nil {
+			f.Said, _ = why(w.ended)
 		}
-		gone := make(chan struct{})
-		stop := make(chan struct{})
-		go func() { defer close(gone); untilGone(processes, victim.PID, stop) }()
-		f.Ended = wait(gone, x.hang)
-		close(stop)
-		<-gone
-		f.Seconds = r.plan.now().Sub(at).Seconds()
-		if wait(over, x.hang/3) { // what the row says of it is still on its way
-			f.Updates = update
-			if ended != nil {
-				f.Said, _ = why(ended)
-			}
-		}
-		switch {
-		case f.Ended:
-			f.Outcome = "the others end"
-		default:
-			f.Outcome = fmt.Sprintf("hangs: the others are still there after %v", x.hang)
-		}
-		return over
 	}
+	f.Outcome = "the others end"
+	if !f.Ended {
+		f.Outcome = fmt.Sprintf("hangs: the others are still there after %v", x.hang)
+	}
+}
+
+// halt lets the victim stand still for a while, and measures what first does meanwhile and how soon it goes on.
+func (r *runner) halt(ctx context.Context, w *watched, first, victim *Process, f *Fault) {
+	x := r.plan.fault
 	if err := signalProcess(victim.PID, stopSignal); err != nil {
 		f.Error = err.Error()
-		return over
+		return
 	}
-	wait(over, x.stop/3) // what was on its way arrives
+	within(ctx, w.over, x.stop/3) // what was on its way arrives
 	a, known := sentBytes(first)
-	wait(over, x.stop-x.stop/3)
+	within(ctx, w.over, x.stop-x.stop/3)
 	b, _ := sentBytes(first)
 	// A worker that waits still sends heartbeats and acknowledgements.
 	switch {
@@ -219,29 +238,28 @@ func (r *runner) hit(ctx context.Context, t Trial, f *Fault) <-chan struct{} {
 	at := r.plan.now()
 	if err := signalProcess(victim.PID, contSignal); err != nil && alive(victim.PID) { // else it was given up, and ended meanwhile
 		f.Error = err.Error()
-		return over
+		return
 	}
 	if known && f.Others == "waited" {
-		for r.plan.now().Sub(at) < x.hang {
+		for ctx.Err() == nil && r.plan.now().Sub(at) < x.hang {
 			if n, ok := sentBytes(first); !ok || n-b > 64<<10 {
 				f.Seconds = r.plan.now().Sub(at).Seconds()
 				break
 			}
-			if wait(over, 2*time.Millisecond) {
+			if within(ctx, w.over, 2*time.Millisecond) {
 				break
 			}
 		}
 	}
 	switch {
-	case !wait(over, 2*x.hang):
+	case !within(ctx, w.over, 2*x.hang):
 		f.Outcome = fmt.Sprintf("hangs: no end %v after it went on", 2*x.hang)
-	case ended != nil: // a process that stands still was taken for dead
-		f.Said, _ = why(ended)
+	case w.ended != nil: // a process that stands still was taken for dead
+		f.Said, _ = why(w.ended)
 		f.Outcome, f.Others, f.Seconds = "ends with an error", "gave it up", 0
 	default:
 		f.Outcome = "goes on"
 	}
-	return over
 }
 
 // pick returns the last process of a role: not the first, which often leads.

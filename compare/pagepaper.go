@@ -57,7 +57,7 @@ func (r *Report) paperTable(name, title string, places []place, tasks ...string)
 		Notes:   []string{"Samples a second across batch sizes compare nothing: a full batch is one update, batch 500 makes 120."},
 	}
 	for _, p := range places {
-		out.Columns = append(out.Columns, report.Column{Name: p.head, Align: report.Right})
+		out.Columns = append(out.Columns, report.Column{Name: p.head, Right: true})
 	}
 	any := false
 	for _, task := range tasks {

@@ -42,7 +42,7 @@ func (r *Report) staleness() []report.Block {
 		Name: "staleness", Caption: caption("What the staleness bound does: a looser one lets workers wait less, and makes each sample worth less."),
 		Columns: []report.Column{
 			{Name: "row"},
-			{Name: "bound", Unit: "clocks", Align: report.Right},
+			{Name: "bound", Unit: "clocks", Right: true},
 			{Name: "speed", Unit: "samples/s"},
 			{Name: "to target", Unit: "samples"},
 			{Name: "to target", Unit: "s"},

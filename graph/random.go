@@ -16,13 +16,10 @@ func Key(seed uint64, step int64, shard, node int, path ...int) uint64 {
 	return k
 }
 
-// Draw is random number i under a key: SplitMix64 (Steele, Lea and Flood 2014) with the key as its start, so that any element can be
-// drawn alone.
-func Draw(key uint64, i int) uint64 { return draw.Mix(key + uint64(i)*draw.Weyl) }
-
-// Keep says whether Dropout with the given rate keeps element i, in row-major order.
+// Keep says whether Dropout with the given rate keeps element i, in row-major order. Its random number is SplitMix64's (Steele, Lea and
+// Flood 2014) with the key as the start, so that any element can be drawn alone.
 func Keep(key uint64, i int, rate float64) bool {
-	return Draw(key, i)>>11 >= uint64(rate*(1<<53))
+	return draw.Mix(key+uint64(i)*draw.Weyl)>>11 >= uint64(rate*(1<<53))
 }
 
 func mix(x uint64) uint64 { return draw.Mix(x + draw.Weyl) }

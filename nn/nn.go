@@ -13,7 +13,6 @@
 package nn
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -50,9 +49,6 @@ func Standard() Models {
 // Names returns the models' names, sorted.
 func (m Models) Names() []string { return slices.Sorted(maps.Keys(m)) }
 
-// ErrUnknown is wrapped by Build where no model has the name.
-var ErrUnknown = errors.New("no such model")
-
 // An ArgumentError is what a Builder returns where args are nothing that its model takes, whatever the data.
 type ArgumentError struct{ Err error }
 
@@ -68,7 +64,7 @@ func (m Models) Build(spec string, s trivium.Schema, cpu *tensor.CPU) (trivium.M
 	name, args, _ := strings.Cut(spec, ":")
 	build, ok := m[name]
 	if !ok {
-		return nil, fmt.Errorf("nn: %w: %q; %s", ErrUnknown, name, nearest.Sentence(name, m.Names()))
+		return nil, fmt.Errorf("nn: no such model: %q; %s", name, nearest.Sentence(name, m.Names()))
 	}
 	model, err := build(args, s, cpu)
 	if err != nil {

@@ -108,24 +108,30 @@ func TestLastHeard(t *testing.T) {
 	j.end()
 }
 
+// oneProcess is a job that is one process.
+func oneProcess(t *testing.T) (*Host, Placement) {
+	t.Helper()
+	self := transport.Name{Job: "j", Role: "all", ID: "0"}
+	port, err := transport.NewMemory().Open(bg, self, transport.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = port.Close() })
+	stream, err := port.Stream("ps", StreamOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := Share(stream, nil)
+	t.Cleanup(func() { _ = host.Close() })
+	return host, Placement{Directory: self, Servers: []transport.Name{self}, Clients: []transport.Name{self}}
+}
+
 // single calls f with the directory and the client of a job that is one process.
 func single(t *testing.T, o Options, f func(ctx context.Context, d *Directory, s Store, c *Client)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(bg)
-		self := transport.Name{Job: "j", Role: "all", ID: "0"}
-		port, err := transport.NewMemory().Open(ctx, self, transport.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer port.Close()
-		stream, err := port.Stream("ps", StreamOptions())
-		if err != nil {
-			t.Fatal(err)
-		}
-		host := Share(stream, nil)
-		defer host.Close()
-		p := Placement{Directory: self, Servers: []transport.Name{self}, Clients: []transport.Name{self}}
+		host, p := oneProcess(t)
 		d, err := host.Direct(p, DirectoryOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -148,19 +154,8 @@ func single(t *testing.T, o Options, f func(ctx context.Context, d *Directory, s
 func TestOpenAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(bg)
-		self := transport.Name{Job: "j", Role: "all", ID: "0"}
-		port, err := transport.NewMemory().Open(ctx, self, transport.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer port.Close()
-		stream, err := port.Stream("ps", StreamOptions())
-		if err != nil {
-			t.Fatal(err)
-		}
-		host := Share(stream, nil)
-		defer host.Close()
-		p, tables := Placement{Directory: self, Servers: []transport.Name{self}, Clients: []transport.Name{self}}, []Spec{{Name: "n", Rows: 1, Cols: 4}}
+		host, p := oneProcess(t)
+		tables := []Spec{{Name: "n", Rows: 1, Cols: 4}}
 		if _, err := host.Direct(p, DirectoryOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -210,19 +210,7 @@ func (o *oracle) total() error {
 	for l := range p.lanes() {
 		for _, lt := range o.j.lane(l).tables {
 			for _, k := range lt.here {
-				s := lt.shards[k].(*shard[int64])
-				for row := range o.spec.Rows {
-					if held[row] == nil {
-						held[row] = make([]int64, o.spec.Cols)
-					}
-					lt.cut.eachSpan(row, func(p span) {
-						if p.shard == k {
-							s.read(&section{form: formRange, row: row, from: p.from, n: int(p.to - p.from)}, 0, func(c section, _ *hold) {
-								copy(held[row][c.from:], asCells[int64](c.cells))
-							})
-						}
-					})
-				}
+				o.readShard(lt.table, k, lt.shards[k].(*shard[int64]), held)
 			}
 		}
 	}
@@ -234,6 +222,22 @@ func (o *oracle) total() error {
 		}
 	}
 	return nil
+}
+
+// readShard copies what shard k of t has of each row into rows.
+func (o *oracle) readShard(t *table, k int, s *shard[int64], rows map[int64][]int64) {
+	for row := range o.spec.Rows {
+		if rows[row] == nil {
+			rows[row] = make([]int64, o.spec.Cols)
+		}
+		t.cut.eachSpan(row, func(p span) {
+			if p.shard == k {
+				s.read(&section{form: formRange, row: row, from: p.from, n: int(p.to - p.from)}, 0, func(c section, _ *hold) {
+					copy(rows[row][c.from:], asCells[int64](c.cells))
+				})
+			}
+		})
+	}
 }
 
 // cut checks a snapshot: exactly the rounds below its clock, in every shard.
@@ -256,18 +260,7 @@ func (o *oracle) cut(m *memory, r SnapshotResult) error {
 				return err
 			}
 		}
-		for row := range o.spec.Rows {
-			if got[row] == nil {
-				got[row] = make([]int64, o.spec.Cols)
-			}
-			t.cut.eachSpan(row, func(x span) {
-				if x.shard == k {
-					s.read(&section{form: formRange, row: row, from: x.from, n: int(x.to - x.from)}, 0, func(c section, _ *hold) {
-						copy(got[row][c.from:], asCells[int64](c.cells))
-					})
-				}
-			})
-		}
+		o.readShard(t, k, s, got)
 	}
 	for row := range o.spec.Rows {
 		for q, l := range o.workers {

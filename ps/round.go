@@ -223,10 +223,7 @@ func (c *ClientState) sumOf(from []*workerRound, t *clientTable) []buffered {
 	var sums []buffered
 	var merged []bool
 	for _, r := range from {
-		if int(t.id) >= len(r.tables) {
-			continue
-		}
-		for _, b := range r.tables[t.id] {
+		for _, b := range r.of(t) {
 			if b.empty() {
 				continue
 			}

@@ -94,17 +94,20 @@ func bindXentBoth[T float](b *bound) {
 	}
 }
 
+// rowsOfFirst sizes a node that works on rows of the first axis.
+func rowsOfFirst(b *bound, s *slot, cost float64) (cols int) {
+	rows := s.dims[0]
+	if rows > 0 {
+		cols = s.n / rows
+	}
+	b.cut(rows, 1, float64(cols)*cost)
+	return cols
+}
+
 // bindSigmoidXent sums each row's losses, of which there is usually one.
 func bindSigmoidXent[T float](b *bound) {
 	cols := 0
-	b.size = func() {
-		rows := b.in[0].dims[0]
-		cols = 0
-		if rows > 0 {
-			cols = b.in[0].n / rows
-		}
-		b.cut(rows, 1, float64(cols)*40)
-	}
+	b.size = func() { cols = rowsOfFirst(b, b.in[0], 40) }
 	b.run = func(tile int, w *worker) {
 		from, to := b.span(tile)
 		x, t, y := flat[T](b.in[0])[from*cols:to*cols], flat[T](b.in[1])[from*cols:to*cols], flat[T](b.out[0])[from:to]
@@ -122,14 +125,7 @@ func bindSigmoidXent[T float](b *bound) {
 
 func bindSigmoidXentGrad[T float](b *bound) {
 	cols := 0
-	b.size = func() {
-		rows := b.in[0].dims[0]
-		cols = 0
-		if rows > 0 {
-			cols = b.in[0].n / rows
-		}
-		b.cut(rows, 1, float64(cols)*40)
-	}
+	b.size = func() { cols = rowsOfFirst(b, b.in[0], 40) }
 	b.run = func(tile int, w *worker) {
 		from, to := b.span(tile)
 		x, t, g := flat[T](b.in[0])[from*cols:to*cols], flat[T](b.in[1])[from*cols:to*cols], flat[T](b.out[0])[from*cols:to*cols]

@@ -51,7 +51,6 @@ th,td{text-align:left;vertical-align:top;padding:.42rem .8rem .42rem 0;font-weig
 th:last-child,td:last-child{padding-right:.15rem}
 th.r,td.r{text-align:right;padding-left:.8rem;padding-right:1.15rem;white-space:nowrap}
 th.r:last-child,td.r:last-child{padding-right:1.15rem}
-th.c,td.c{text-align:center}
 thead th{vertical-align:bottom;font-weight:600;font-size:.82rem;border-bottom:1px solid var(--tv-axis)}
 thead .groups th,thead .groups td{border-bottom:0;padding-bottom:.1rem;text-align:center;color:var(--tv-ink-2)}
 thead .groups span{display:block;border-bottom:1px solid var(--tv-grid);padding-bottom:.2rem}

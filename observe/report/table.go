@@ -24,20 +24,10 @@ type Column struct {
 	Name  string
 	Group string // columns of one group beside each other get a heading above theirs
 	Unit  string // under the name; in CSV and JSON, with it
-	Align Align
-	Best  Best // which of the ranked rows' values is marked
-	Bars  bool // a quiet bar behind each value, as long as its share of the largest
+	Right bool   // its words stand right too, as numbers do, aligned by their digits
+	Best  Best   // which of the ranked rows' values is marked
+	Bars  bool   // a quiet bar behind each value, as long as its share of the largest
 }
-
-// An Align is where cells stand. The zero value suits what they hold: numbers stand right, aligned by their digits, words left.
-type Align uint8
-
-const (
-	AutoAlign Align = iota
-	Left
-	Right
-	Center
-)
 
 // A Best says what is best in a column.
 type Best uint8

@@ -89,11 +89,8 @@ func rowClass(r Row) string {
 }
 
 func (c Column) alignClass(numeric bool) string {
-	switch {
-	case c.Align == Right, c.Align == AutoAlign && numeric:
+	if c.Right || numeric {
 		return "r"
-	case c.Align == Center:
-		return "c"
 	}
 	return ""
 }

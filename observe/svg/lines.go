@@ -10,13 +10,12 @@ import (
 
 // Lines is a chart of values over values: loss against time, speed against workers.
 type Lines struct {
-	Title, Desc  string // for those who cannot see it; an empty Desc is made from the data
-	X, Y         Axis
-	Series       []Series
-	XMarks       []Mark // vertical lines
-	YMarks       []Mark // horizontal lines, such as a target
-	Height       int    // of the plot in pixels; 0: by the width
-	LegendAlways bool   // a legend also where the lines' ends have room for their names
+	Title, Desc string // for those who cannot see it; an empty Desc is made from the data
+	X, Y        Axis
+	Series      []Series
+	XMarks      []Mark // vertical lines
+	YMarks      []Mark // horizontal lines, such as a target
+	Height      int    // of the plot in pixels; 0: by the width
 }
 
 // A Series is one line. A point with a value that the axes cannot show is a gap.
@@ -41,7 +40,6 @@ const (
 	Solid  Dash = iota // measured
 	Dashed             // predicted, published
 	Dotted             // ideal
-	DashDot
 )
 
 // Draw implements Chart.
@@ -129,8 +127,8 @@ func (l Lines) layout(c *canvas) (float64, error) {
 		right = widest + 16
 	}
 	top := 2.0
-	if !direct && named+len(l.YMarks) > 1 || l.LegendAlways {
-		top = c.legend(l.keys(direct), 0, top, c.w)
+	if !direct && named+len(l.YMarks) > 1 {
+		top = c.legend(l.keys(), 0, top, c.w)
 	}
 	height := float64(l.Height)
 	if height <= 0 {
@@ -320,7 +318,7 @@ func (l Lines) line(c *canvas, p plot, place int, s Series) {
 }
 
 func (d Dash) class() string {
-	if d == Solid || d > DashDot {
+	if d == Solid || d > Dotted {
 		return ""
 	}
 	return " d" + strconv.Itoa(int(d))

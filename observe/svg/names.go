@@ -29,8 +29,8 @@ func (c *canvas) marker(h, place int, x, y float64, title string) {
 	c.closeWith("path", title)
 }
 
-// keys are the legend of the lines, and of the marks where these have no name of their own in the chart.
-func (l Lines) keys(direct bool) []key {
+// keys are the legend of the lines and of the marks.
+func (l Lines) keys() []key {
 	var keys []key
 	for i, s := range l.Series {
 		if s.NoName || !slices.ContainsFunc(s.Points, l.shows) {
@@ -43,9 +43,6 @@ func (l Lines) keys(direct bool) []key {
 				c.marker(h, i, x+sampleWidth/2, y, "")
 			}
 		}})
-	}
-	if direct {
-		return keys
 	}
 	for _, m := range l.YMarks {
 		if m.Label != "" && l.Y.has(m.At) {

@@ -89,7 +89,7 @@ func classes() string {
 		b.WriteString(".tv .f" + n + "{fill:" + v + "}.tv .s" + n + "{stroke:" + v + ";fill:none;stroke-width:1.75;stroke-linejoin:round;stroke-linecap:round}" +
 			".tv .e" + n + "{stroke:" + v + "}.tv .b" + n + "{fill:" + v + ";opacity:.16}.tv .o" + n + "{fill:var(--tv-surface);stroke:" + v + ";stroke-width:1.5}\n")
 	}
-	b.WriteString(".tv .d1{stroke-dasharray:6 3}.tv .d2{stroke-dasharray:2 3}.tv .d3{stroke-dasharray:8 3 2 3}.tv .thin{stroke-width:1;opacity:.8}\n")
+	b.WriteString(".tv .d1{stroke-dasharray:6 3}.tv .d2{stroke-dasharray:2 3}.tv .thin{stroke-width:1;opacity:.8}\n")
 	return b.String()
 }
 

@@ -68,27 +68,16 @@ func (m *cases) Tables() []ps.Spec {
 
 func (m *cases) Begin(_ context.Context, w *ps.Worker, p server.Part) (err error) {
 	m.rank, m.workers = p.Rank, p.Workers
-	open := func(e error) { err = errors.Join(err, e) }
-	var e error
-	m.exactly, e = ps.TableOf[int64](w, "exactly")
-	open(e)
-	m.a, e = ps.TableOf[int32](w, "a")
-	open(e)
-	m.b, e = ps.TableOf[int32](w, "b")
-	open(e)
-	m.array, e = ps.TableOf[float32](w, "array")
-	open(e)
-	m.matrix, e = ps.TableOf[float32](w, "matrix")
-	open(e)
-	m.sparse, e = ps.TableOf[float32](w, "sparse")
-	open(e)
-	m.one, e = ps.TableOf[float32](w, "one")
-	open(e)
-	m.long, e = ps.TableOf[float32](w, "long")
-	open(e)
-	m.keys, e = ps.TableOf[float64](w, "keys")
-	open(e)
+	err = errors.Join(
+		find(w, "exactly", &m.exactly), find(w, "a", &m.a), find(w, "b", &m.b), find(w, "array", &m.array), find(w, "matrix", &m.matrix),
+		find(w, "sparse", &m.sparse), find(w, "one", &m.one), find(w, "long", &m.long), find(w, "keys", &m.keys),
+	)
 	m.mode = m.a.Spec()
+	return err
+}
+
+func find[T ps.Number](w *ps.Worker, name string, to *ps.Table[T]) (err error) {
+	*to, err = ps.TableOf[T](w, name)
 	return err
 }
 
