@@ -154,7 +154,7 @@ func (r *Report) checkList(ctx context.Context, p *Plan) (list []checked, why st
 		if task.Job.Data, err = drawn(ctx, task.Job.Data, filepath.Join(p.Dir, dataDir)); err != nil {
 			return nil, err.Error()
 		}
-		if err := Prepare(ctx, task, p.Host, dir); err != nil {
+		if err := prepareFor(ctx, task, p.Host, dir); err != nil {
 			return nil, err.Error()
 		}
 	}
@@ -191,9 +191,8 @@ func answer(ctx context.Context, limit time.Duration, python string, words ...st
 	return cmd.Output()
 }
 
-// Prepare writes what programs that are not ours read: the training rows as train-x.npy (float32) and train-y.npy (int32). What is
-// there stays.
-func Prepare(ctx context.Context, t Task, h Host, dir string) error {
+// prepareFor is prepare for who has no evaluator: it opens the data only where something is to be written.
+func prepareFor(ctx context.Context, t Task, h Host, dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, "train-y.npy")); err == nil {
 		return nil
 	}
@@ -205,6 +204,8 @@ func Prepare(ctx context.Context, t Task, h Host, dir string) error {
 	return prepare(ctx, e, dir)
 }
 
+// prepare writes what programs that are not ours read: the training rows as train-x.npy (float32) and train-y.npy (int32). What is
+// there stays.
 func prepare(ctx context.Context, e *evaluator, dir string) error {
 	names := []string{filepath.Join(dir, "train-x.npy"), filepath.Join(dir, "train-y.npy")}
 	if _, err := os.Stat(names[1]); err == nil {

@@ -123,7 +123,7 @@ type Spec struct {
 	WarmUp    float64 // seconds at least
 	Snapshots []int64 // updates after which the parameters are kept
 	OutDir    string  // exists, and is empty
-	DataDir   string  // what peers read: see Prepare
+	DataDir   string  // what peers read: see prepare
 	InitPath  string  // safetensors
 
 	spaces  *spaces // of the processes; nil: none

@@ -66,7 +66,7 @@ func (s *stream) checkBatch(rows int64) error { return checkRows(rows, s.rowByte
 // checkRows refuses a batch of so many rows that it takes more than the memory for data.
 func checkRows(rows, rowBytes, budget int64) error {
 	if need := rows * rowBytes; need > budget {
-		return setting("batch", "a batch of %d rows takes %s, and the memory for data is %s; take a smaller batch or allow more memory",
+		return setting("batch", "a batch of %d rows takes %s, and the memory for data is %s: take a smaller batch, or in a program a larger data.Options.Budget",
 			rows, size(need), size(budget))
 	}
 	return nil

@@ -41,11 +41,10 @@ func Phases() [NumPhases]Phase {
 type Role string
 
 const (
-	Worker      Role = "worker"
-	Server      Role = "server"
-	Driver      Role = "driver"
-	Coordinator Role = "coordinator"
-	Process     Role = "process" // what a process as a whole takes of its machine
+	Worker  Role = "worker"
+	Server  Role = "server"
+	Driver  Role = "driver"
+	Process Role = "process" // what a process as a whole takes of its machine
 )
 
 // A Source is one reporting thread or process. Its counters begin at zero with each incarnation.

@@ -132,8 +132,8 @@ func adam() family {
 	}
 }
 
-// DefaultDecay is the decoupled decay of AdamW where the job names none.
-const DefaultDecay = 0.01
+// defaultDecay is the decoupled decay of AdamW where the job names none.
+const defaultDecay = 0.01
 
 // Names returns the names that a job may call its optimizer, sorted. All but "lbfgs" are for New.
 func Names() []string { return slices.Sorted(maps.Keys(withLBFGS())) }
@@ -172,7 +172,7 @@ func newRule(spec trivium.OptimizerSpec, isa kernel.ISA) (*Rule, error) {
 		r.rate = f.rate
 	}
 	if spec.Name == "adamw" && r.decay == 0 {
-		r.decay = DefaultDecay
+		r.decay = defaultDecay
 	}
 	var errs []error
 	var err error

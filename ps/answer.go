@@ -46,7 +46,7 @@ func (s *ServerState) onPull(from Name, m *pull) {
 
 func (s *ServerState) answer(c *session, m *pull) {
 	var ms []*values
-	sub := m.subscribe && m.gen == c.gen
+	sub := m.subscribe && m.gen == c.gen && !c.done
 	p := packer{early: c.early, full: func(v *values) { ms = append(ms, v) }}
 	for i := range m.secs {
 		q := &m.secs[i]

@@ -330,12 +330,25 @@ func (d *deltas[T]) reset() {
 
 func (d *deltas[T]) sender() *hold { return d.hold }
 
+// bytes is about what d takes of memory.
+func (d *deltas[T]) bytes() int {
+	cells, keys := len(d.arena), len(d.rows)
+	for _, l := range d.long {
+		cells += len(l.cells)
+	}
+	for i := range d.lists {
+		cells, keys = cells+len(d.lists[i].cells), keys+len(d.lists[i].cols)
+	}
+	return cells*d.t.spec.Cell.Size() + 8*keys
+}
+
 // buffered is the deltas of any type of cell.
 type buffered interface {
 	empty() bool
 	merge(o any)
 	reset()
 	sections(emit emitter)
+	bytes() int
 	sender() *hold
 	partOf() uint32
 	setPart(part uint32)

@@ -160,3 +160,39 @@ func TestManyEvicted(t *testing.T) {
 		j.run(t, time.Hour)
 	}
 }
+
+// TestPushEndsWithFinish: who is finished is sent no more rows, and reads what it asks for.
+func TestPushEndsWithFinish(t *testing.T) {
+	spec := Spec{Name: "t", Rows: 2, Cols: 8, Mode: ESSP, Staleness: 1}
+	j := newSimJob(sim.New(1, sim.Options{}), simOptions{clients: 2, servers: 1, tables: []Spec{spec}})
+	var pushed uint64
+	for k, rounds := range []int{20, 3} {
+		j.start(k, 0, func(w *Worker, sleep func(time.Duration)) error {
+			tab, row := tableOf[float32](w, "t"), make([]float32, 8)
+			for range rounds {
+				if _, err := tab.Get(bg, 0, row); err != nil {
+					return err
+				}
+				if err := tab.Inc(0, int64(k), 1); err != nil {
+					return err
+				}
+				if _, err := w.Clock(bg); err != nil {
+					return err
+				}
+			}
+			if err := w.Finish(bg); err != nil || k == 0 {
+				return err
+			}
+			pushed = j.clients[k].state.Pushed
+			sleep(time.Minute)
+			if v, err := tab.Get(bg, 1, row); err != nil || v < 20 { // a row that it had not read before
+				return fmt.Errorf("value clock %d, %w", v, err)
+			}
+			return nil
+		})
+	}
+	j.run(t, time.Hour)
+	if n := j.clients[1].state.Pushed; n != pushed || pushed == 0 {
+		t.Errorf("%d rows are pushed until it finishes, and %d in all", pushed, n)
+	}
+}

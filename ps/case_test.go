@@ -20,6 +20,7 @@ func tableOf[T Number](w *Worker, name string) Table[T] {
 	return t
 }
 
+// TestCase1StartStop: start, barrier, stop, four times; nothing remains. (ps-lite)
 func TestCase1StartStop(t *testing.T) {
 	for range 4 {
 		j := newSimJob(sim.New(1, sim.Options{}), simOptions{clients: 2, servers: 2})
@@ -32,56 +33,116 @@ func TestCase1StartStop(t *testing.T) {
 			})
 		}
 		j.run(t, time.Minute)
+		if err := j.w.Run(nil, j.w.Now()+time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		events := j.w.Events()
+		if err := j.w.Run(nil, j.w.Now()+time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if n := j.w.Events() - events; n > 0 {
+			t.Errorf("%d events in a minute when all are done", n)
+		}
+		for l := range 2 {
+			s := j.lane(l)
+			for _, c := range s.clients {
+				if !c.done || c.owed || len(c.pieces)+len(c.queue) > 0 {
+					t.Errorf("lane %d: of %s remain %d pieces and %d rounds; done %v", l, c.Name, len(c.pieces), len(c.queue), c.done)
+				}
+			}
+			if len(s.parked) > 0 {
+				t.Errorf("lane %d: %d reads wait", l, len(s.parked))
+			}
+		}
+		for i, x := range j.clients {
+			c := x.state
+			if n := len(c.waits) + len(c.pulls) + len(c.rounds) + len(c.opens) + len(c.creates); n > 0 {
+				t.Errorf("client %d: %d calls, questions and rounds are not answered", i, n)
+			}
+			for _, l := range c.lanes {
+				if len(l.unacked) > 0 || l.inflight != 0 {
+					t.Errorf("client %d: %d pieces of %d bytes are under way", i, len(l.unacked), l.inflight)
+				}
+			}
+		}
 	}
 }
 
-// TestCase3StalenessTest is Bösen's: in round i each worker finds at least i in its rows, under BSP exactly i.
+// TestCase3StalenessTest is Bösen's: in round i each worker finds at least i in its rows, under BSP exactly i; also where the job goes on from a
+// snapshot.
 func TestCase3StalenessTest(t *testing.T) {
-	const rounds, workers = 12, 4
+	const rounds = 12
 	for _, mode := range modes() {
 		t.Run(modeName(mode), func(t *testing.T) {
-			var specs []Spec
-			for _, n := range []string{"a", "b"} {
-				s := mode
-				s.Name, s.Rows, s.Cols, s.Cell = n, 1000, 1000, Int32
-				specs = append(specs, s)
+			store := newMemory()
+			cut := case3(t, mode, rounds, store, nil)
+			m, err := ReadManifest(bg, store, cut.Key)
+			if err != nil || m.Clock < 1 || m.Clock > rounds {
+				t.Fatalf("a snapshot of round %d: %v", cut.Clock, err)
 			}
-			j := newSimJob(sim.New(7, sim.Options{}), simOptions{clients: workers, servers: 2, tables: specs})
-			for id := range workers {
-				j.start(id, 0, func(w *Worker, _ func(time.Duration)) error {
-					row := make([]int32, 1000)
-					for i := range rounds {
-						for _, n := range []string{"a", "b"} {
-							tab := tableOf[int32](w, n)
-							for _, r := range []int64{0, int64(id) + 1} {
-								v, err := tab.Get(bg, r, row)
-								if err != nil {
-									return err
-								}
-								if row[id] != int32(i) {
-									return fmt.Errorf("round %d: table %s, row %d, own cell: %d (value clock %d)", i, n, r, row[id], v)
-								}
-								if err := tab.Inc(r, int64(id), 1); err != nil {
-									return err
-								}
-								for q := range workers {
-									least := max(0, i-mode.Staleness)
-									if r == 0 && (row[q] < int32(least) || row[q] < int32(v) || mode.Mode == BSP && row[q] != int32(i)) {
-										return fmt.Errorf("round %d: cell %d is %d, value clock %d", i, q, row[q], v)
-									}
-								}
-							}
-						}
-						if _, err := w.Clock(bg); err != nil {
-							return err
-						}
-					}
-					return w.Finish(bg)
-				})
-			}
-			j.run(t, time.Hour)
+			case3(t, mode, m.Clock+rounds/2, store, m)
 		})
 	}
+}
+
+// case3 goes on until that round, and returns a snapshot of one before.
+func case3(t *testing.T, mode Spec, rounds Clock, store *memory, from *Manifest) (cut SnapshotResult) {
+	t.Helper()
+	const workers = 4
+	var specs []Spec
+	for _, n := range []string{"a", "b"} {
+		s := mode
+		s.Name, s.Rows, s.Cols, s.Cell = n, 1000, 1000, Int32
+		specs = append(specs, s)
+	}
+	j := newSimJob(sim.New(7, sim.Options{}), simOptions{
+		clients: workers, servers: 2, tables: specs, server: ServerOptions{Store: store}, dir: DirectoryOptions{Restore: from},
+	})
+	for id := range workers {
+		j.start(id, 0, func(w *Worker, sleep func(time.Duration)) error {
+			row := make([]int32, 1000)
+			for w.Now() < rounds {
+				i := int(w.Now())
+				for _, n := range []string{"a", "b"} {
+					tab := tableOf[int32](w, n)
+					for _, r := range []int64{0, int64(id) + 1} {
+						v, err := tab.Get(bg, r, row)
+						if err != nil {
+							return err
+						}
+						if row[id] != int32(i) {
+							return fmt.Errorf("round %d: table %s, row %d, own cell: %d (value clock %d)", i, n, r, row[id], v)
+						}
+						if err := tab.Inc(r, int64(id), 1); err != nil {
+							return err
+						}
+						for q := range workers {
+							least := max(0, i-mode.Staleness)
+							if r == 0 && (row[q] < int32(least) || row[q] < int32(v) || mode.Mode == BSP && row[q] != int32(i)) {
+								return fmt.Errorf("round %d: cell %d is %d, value clock %d", i, q, row[q], v)
+							}
+						}
+					}
+				}
+				sleep(time.Millisecond)
+				if _, err := w.Clock(bg); err != nil {
+					return err
+				}
+			}
+			return w.Finish(bg)
+		})
+	}
+	if from == nil {
+		j.w.Call(j.dir, time.Millisecond, snapshotCall{store}, func(r any, err error) {
+			if err != nil {
+				j.failures = append(j.failures, err)
+				return
+			}
+			cut = r.(SnapshotResult)
+		})
+	}
+	j.run(t, time.Hour)
+	return cut
 }
 
 // TestCase4Lead: s = 2, one worker stays at clock 0 (Ho et al. 2013).
@@ -126,6 +187,10 @@ func TestCase4Lead(t *testing.T) {
 // TestCase5Arrays is Multiverso's: arrays of all sizes, also with more servers than cells.
 func TestCase5Arrays(t *testing.T) {
 	const w = 2
+	rounds := 100
+	if testing.Short() {
+		rounds = 30
+	}
 	for _, size := range []int64{1, 10, 500, 10000} {
 		for _, servers := range []int{1, 3, 12} {
 			for _, part := range []Partition{Range, Hash} {
@@ -140,7 +205,7 @@ func TestCase5Arrays(t *testing.T) {
 						for i := range add {
 							add[i] = float32(i + 1)
 						}
-						for i := range 30 {
+						for i := range rounds {
 							for range 2 {
 								if err := tab.DenseInc(0, 0, add); err != nil {
 									return err

@@ -102,6 +102,7 @@ type WorkerState struct {
 	sent     []*workerRound // ascending; kept to be laid over reads, or until they are held
 	base     Clock          // rounds below it are not kept
 	reads    int            // under way: what is laid over them is kept
+	unsent   int            // bytes of rounds that slower workers of its client have not ended; counted where Lead bounds nobody
 	state    func() []byte
 	last     []byte // what state returned when it finished, and others of its client had not
 	bad      error  // a delta of this round that is no number
@@ -112,6 +113,7 @@ type workerRound struct {
 	stamp   Clock
 	tables  [][]buffered // by table, then by part
 	weights []weight
+	bytes   int // that unsent counts
 	batched bool
 }
 

@@ -45,7 +45,7 @@ func (s State) String() string { return name(s, "awaited", "active", "ending", "
 type Definition struct {
 	ID     uint32
 	Spec   Spec
-	Owners []uint16 // the lane of each shard
+	Owners []uint16 // the lane of each shard; nil: as Placement places them, so that an install does not grow with the shards
 	By     Name     // who defined it first
 	Saved  bool     // its shards begin with what the snapshot Config.From has of this table; else as Init says
 }

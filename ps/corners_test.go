@@ -126,6 +126,26 @@ func oneProcess(t *testing.T) (*Host, Placement) {
 	return host, Placement{Directory: self, Servers: []transport.Name{self}, Clients: []transport.Name{self}}
 }
 
+// TestWhoOwes: who waits in vain for rounds to be held names the server that does not say so, where all are as far.
+func TestWhoOwes(t *testing.T) {
+	j := newSimJob(sim.New(1, sim.Options{}), simOptions{
+		clients: 2, servers: 2, tables: []Spec{{Name: "n", Rows: 1, Cols: 4, Mode: ASP}}, client: Options{RoundTimeout: time.Minute},
+	})
+	var got error
+	j.startThen(0, 0, func(w *Worker, sleep func(time.Duration)) error {
+		sleep(10 * time.Second)
+		return w.Finish(bg)
+	}, func(err error) { got = err })
+	j.startThen(1, 0, func(_ *Worker, sleep func(time.Duration)) error { sleep(time.Hour); return nil }, func(error) {})
+	if err := j.w.Run(sim.Plan{{Kind: sim.Crash, At: 5 * time.Second, For: time.Hour, Nodes: []sim.Node{j.servers[1]}}}, 2*time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if got == nil || !strings.Contains(got.Error(), "ps: finish by worker 0 of j/worker/0 at clock 0: no answer from j/server/1") {
+		t.Error(got)
+	}
+	j.end()
+}
+
 // single calls f with the directory and the client of a job that is one process.
 func single(t *testing.T, o Options, f func(ctx context.Context, d *Directory, s Store, c *Client)) {
 	t.Helper()
@@ -322,6 +342,90 @@ func TestSlowIsNotStuck(t *testing.T) {
 				rounds == 2 && (got == nil || !strings.Contains(got.Error(), name) || !strings.Contains(got.Error(), "is at 2, held by j/worker/1: no progress in 10m0s") || at != 22*time.Minute):
 				t.Errorf("%s, %d rounds of the slow one: after %v: %v", name, rounds, at, got)
 			}
+		}
+	}
+}
+
+// TestSlowSibling: under ASP, where nobody waits for other clients, a worker does not pile up rounds that a slower one of its own client has not
+// ended: they are not sent, and count as what is under way.
+func TestSlowSibling(t *testing.T) {
+	const rounds, cols, inflight = 100, 1000, 20_000
+	j := newSimJob(sim.New(1, sim.Options{}), simOptions{
+		clients: 1, servers: 1, tables: []Spec{{Name: "t", Rows: 1, Cols: cols, Mode: ASP}}, client: Options{Workers: 2, Inflight: inflight},
+	})
+	at, most := [2]Clock{}, Clock(0)
+	for k := range 2 {
+		j.start(0, 0, func(w *Worker, sleep func(time.Duration)) error {
+			tab, one := tableOf[float32](w, "t"), make([]float32, cols)
+			for i := range one {
+				one[i] = 1
+			}
+			if k == 1 {
+				sleep(time.Minute)
+			}
+			for range rounds {
+				if err := tab.DenseInc(0, 0, one); err != nil {
+					return err
+				}
+				if _, err := w.Clock(bg); err != nil {
+					return err
+				}
+				at[k] = w.Now()
+				most = max(most, at[0]-at[1])
+			}
+			return w.Finish(bg)
+		})
+	}
+	j.run(t, time.Hour)
+	if limit := Clock(inflight/(4*cols) + 1); most > limit {
+		t.Errorf("a worker is %d rounds ahead of the other, and %d are as much as may be under way", most, limit)
+	}
+	for _, s := range j.lane(0).tables[0].shards {
+		for i, x := range s.(*shard[float32]).live.cells {
+			if x != 2*rounds {
+				t.Fatalf("cell %d is %v, want %v", i, x, 2*rounds)
+			}
+		}
+	}
+}
+
+// TestStuckSibling: who waits for a worker of its own client is told so.
+func TestStuckSibling(t *testing.T) {
+	for _, made := range []int{1, 2} {
+		j := newSimJob(sim.New(1, sim.Options{}), simOptions{
+			clients: 1, servers: 1, tables: []Spec{{Name: "t", Rows: 1, Cols: 1000, Mode: ASP}}, client: Options{Workers: 2, Inflight: 9000},
+		})
+		var got error
+		for k := range made {
+			j.startThen(0, 0, func(w *Worker, sleep func(time.Duration)) error {
+				if k == 1 {
+					sleep(time.Hour)
+					return nil
+				}
+				for {
+					if err := tableOf[float32](w, "t").Inc(0, 0, 1); err != nil {
+						return err
+					}
+					if _, err := w.Clock(bg); err != nil {
+						return err
+					}
+				}
+			}, func(err error) {
+				if k == 0 {
+					got = err
+				}
+			})
+		}
+		if err := j.w.Run(nil, time.Hour/2); err != nil {
+			t.Fatal(err)
+		}
+		j.end()
+		want := "wait for worker 1, which is at clock 0: no progress in 10m0s"
+		if made == 1 {
+			want = "waits for workers that were not made: 1 of the 2 that Options.Workers names are there: no progress in 10m0s"
+		}
+		if got == nil || !strings.Contains(got.Error(), want) {
+			t.Errorf("%v, want it to say %q", got, want)
 		}
 	}
 }

@@ -335,9 +335,7 @@ func (d *DirectoryState) room(s *Spec, taken int64) (int64, error) {
 
 func (d *DirectoryState) define(s *Spec, by Name) {
 	id := uint32(len(d.config.Tables))
-	t := Definition{ID: id, Spec: *s, By: by}
-	t.Owners = d.p.owners(id, newCut(s, &d.p).shards)
-	d.config.Tables = append(d.config.Tables, t)
+	d.config.Tables = append(d.config.Tables, Definition{ID: id, Spec: *s, By: by})
 	d.slack = max(d.slack, s.staleness())
 }
 

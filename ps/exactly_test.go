@@ -3,6 +3,7 @@ package ps
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -193,6 +194,65 @@ func TestLaneAhead(t *testing.T) {
 					t.Errorf("cell %d is %d: the void round is in it", i, x)
 				}
 			}
+		}
+	}
+}
+
+// TestTornRounds: rounds of a lost client that one server has applied, and another has not got, stay, and are told, also one of which there is a
+// part.
+func TestTornRounds(t *testing.T) {
+	p := Placement{
+		Directory: dirName(), Servers: []Name{serverName(0), serverName(1)}, Clients: []Name{clientName(0), clientName(1)}, ShardsEach: 1, MinShardCells: 1,
+	}.withDefaults()
+	s, err := NewServerState(p, 0, ServerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := Definition{Spec: Spec{Name: "t", Rows: 1, Cols: 4, Cell: Int64, Staleness: 3}}
+	var facts []any
+	step := func(from Name, b protocol.Body) {
+		for _, c := range s.Step(0, protocol.Message{From: from, Body: b}) {
+			if r, ok := c.(protocol.Report); ok {
+				facts = append(facts, r.Fact)
+			}
+		}
+	}
+	config := func(version uint64, lost State, end Clock) *install {
+		d.Owners = p.owners(0, newCut(&d.Spec, &p).shards)
+		return &install{config: &Config{
+			Version: version, Place: s.p.hash(), Tables: []Definition{d},
+			Clients: []Member{{Name: clientName(0), Session: 1, State: Active}, {Name: clientName(1), Session: 1, State: lost, End: end}},
+		}}
+	}
+	step(dirName(), config(1, Active, 0))
+	tab := s.tables[0].table
+	for stamp := range Clock(3) { // of the last there is one piece, with all of this shard
+		buf := newDeltas[int64](newClientTable(tab), 0)
+		for c := range int64(4) {
+			buf.inc(0, c, 1)
+		}
+		m := &batch{client: 1, session: 1, stamp: stamp, last: stamp < 2}
+		buf.sections(func(c section, _ *hold) {
+			if tab.owners[c.shard] == 0 {
+				c.mark = !m.last
+				m.secs = append(m.secs, c)
+			}
+		})
+		x, err := decodeBatch(m.appendHead(nil), appendPayloads(nil, m.secs))
+		if err != nil {
+			t.Fatal(err)
+		}
+		step(clientName(1), x)
+	}
+	step(dirName(), config(2, Ending, 0))
+	step(dirName(), config(3, Ended, 1)) // the other server has the first alone
+	want := []any{Torn{clientName(1), 0, 2, 3}, Torn{clientName(1), 0, 1, 2}}
+	if !slices.Equal(facts, want) || s.torn != 2 {
+		t.Errorf("told %v, counted %d; want %v", facts, s.torn, want)
+	}
+	for i, x := range s.tables[0].shards[0].(*shard[int64]).live.cells {
+		if x != 3 {
+			t.Errorf("cell %d is %d, want 3", i, x)
 		}
 	}
 }

@@ -158,9 +158,8 @@ func (o *oracle) programOf(q int, seed uint64, rounds int, computes time.Duratio
 					if err != nil {
 						return err
 					}
-					for i, r := range rows {
-						// The value clock is the least of the two rows.
-						if err := o.read(q, r, max(v, me.seen[r]), two[i*len(cells):(i+1)*len(cells)]); err != nil && o.spec.Mode == BSP {
+					for i, r := range rows { // v is the smaller of the two rows', and neither's falls
+						if err := o.read(q, r, max(v, me.seen[r]), two[i*len(cells):(i+1)*len(cells)]); err != nil {
 							return err
 						}
 					}

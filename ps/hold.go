@@ -71,7 +71,9 @@ func (s *ServerState) roundHeld(c *session) {
 			c.queue = append(c.queue, round{stamp, []*batch{{weights: last.weights}}})
 		}
 	}
-	c.done = last.finish
+	if c.done = last.finish; c.done { // nobody waits for it any more: it may stay behind, and be gone
+		s.forget(c)
+	}
 	before := s.m
 	if last.asks {
 		s.asker = c

@@ -163,11 +163,7 @@ func (s *ServerState) end(c *session, m Member) {
 		s.out = append(s.out, protocol.Report{Fact: Torn{Client: c.Name, Lane: int(s.self), From: m.End, To: c.next}})
 	}
 	c.Member = m
-	for _, t := range s.tables {
-		for _, k := range t.here {
-			t.shards[k].forget(c.number)
-		}
-	}
+	s.forget(c)
 }
 
 // Torn is a fact: rounds of a lost client that this lane had, and another had not.

@@ -75,8 +75,14 @@ func (c *ClientState) progress(waitedFor func(w *wait) bool) {
 	}
 }
 
-// resubscribe starts a new generation: nothing of this lane is taken as sent unasked until it is read again. What the lane owes is asked for.
+// resubscribe starts a new generation, and asks for what the lane owes.
 func (c *ClientState) resubscribe(l *laneLink) {
+	c.unsubscribe(l)
+	c.ask(l)
+}
+
+// unsubscribe ends a generation: nothing of this lane is taken as sent unasked until it is read again.
+func (c *ClientState) unsubscribe(l *laneLink) {
 	for _, r := range c.ring.rows { // what they were good for, they stay good for
 		for i := range r.segs {
 			if s := &r.segs[i]; s.gen == l.gen && s.lane == l.lane {
@@ -88,7 +94,6 @@ func (c *ClientState) resubscribe(l *laneLink) {
 	l.gen++
 	l.pushes = 0
 	l.drop = nil
-	c.ask(l)
 }
 
 func (c *ClientState) ask(l *laneLink) {
@@ -233,10 +238,30 @@ func (c *ClientState) describe(w *wait) string {
 				lanes = append(lanes, p.lane)
 			}
 		}
-	} else if w.barrier {
-		what = "barrier"
+	} else {
+		switch {
+		case w.barrier:
+			what = "barrier"
+		case w.acked:
+			what = "finish"
+		}
+		if c.m >= need { // it waits for what is under way
+			lanes = slices.DeleteFunc(slices.Clone(lanes), func(l *laneLink) bool { return l.inflight <= c.o.Inflight && (!w.acked || len(l.unacked) == 0) })
+		}
 	}
 	s := fmt.Sprintf("ps: %s by worker %d of %s at clock %d", what, w.w.index, c.self, w.w.clock)
+	if w.flow && w.w.unsent > c.o.Inflight {
+		slow := w.w
+		for _, o := range c.workers {
+			if !o.finished && o.clock < slow.clock {
+				slow = o
+			}
+		}
+		if slow == w.w {
+			return s + fmt.Sprintf(": waits for workers that were not made: %d of the %d that Options.Workers names are there", len(c.workers), c.o.Workers)
+		}
+		return s + fmt.Sprintf(": %d bytes of its rounds wait for worker %d, which is at clock %d", w.w.unsent, slow.index, slow.clock)
+	}
 	var slow *laneLink
 	for _, l := range lanes {
 		if slow == nil || l.m < slow.m {

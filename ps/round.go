@@ -85,9 +85,21 @@ func (c *ClientState) endRound(id uint64, x clockCall) {
 // shift makes the round under way one that was sent.
 func (w *WorkerState) shift() {
 	w.now.stamp = w.clock
+	if c := w.c; c.slack < 0 && max(len(c.workers), c.o.Workers) > 1 {
+		w.now.bytes = roundOverhead
+		for _, parts := range w.now.tables {
+			for _, b := range parts {
+				w.now.bytes += b.bytes()
+			}
+		}
+		w.unsent += w.now.bytes
+	}
 	w.sent = append(w.sent, w.now)
 	w.now = &workerRound{}
 }
+
+// roundOverhead is about what a worker's round takes beside its deltas, in bytes.
+const roundOverhead = 200
 
 // finish ends a worker: what it added since its last clock is its last round.
 func (c *ClientState) finish(id uint64, w *WorkerState) {
@@ -170,6 +182,7 @@ func (c *ClientState) sendRound(stamp Clock, finish bool) {
 		for _, r := range w.sent {
 			if r.stamp == stamp && !r.batched {
 				r.batched = true
+				w.unsent -= r.bytes
 				from = append(from, r)
 				weights = append(weights, r.weights...)
 			}
@@ -215,6 +228,9 @@ func (c *ClientState) sendRound(stamp Clock, finish bool) {
 			c.send(l.server, b)
 		}
 		last.prompt = l.inflight > c.o.Inflight/4
+		if finish { // the lane does the same when the round is there
+			c.unsubscribe(l)
+		}
 	}
 }
 
@@ -334,7 +350,7 @@ func (c *ClientState) ready(w *wait) bool {
 			}
 		}
 	}
-	if c.m < w.clock {
+	if c.m < w.clock || w.flow && w.w.unsent > c.o.Inflight {
 		return false
 	}
 	if w.flow || w.acked {

@@ -27,6 +27,9 @@ type table struct {
 func newTable(d *Definition, p *Placement) *table {
 	t := &table{id: d.ID, spec: d.Spec, owners: d.Owners, isa: kernel.Best()}
 	t.cut = newCut(&t.spec, p)
+	if t.owners == nil {
+		t.owners = p.owners(t.id, t.cut.shards)
+	}
 	return t
 }
 

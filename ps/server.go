@@ -186,11 +186,7 @@ func (s *ServerState) message(from Name, body protocol.Body) {
 		if c := s.session(from, m.client, m.session, m.epoch); c != nil {
 			if m.gen > c.gen {
 				c.gen, c.pushes = m.gen, 0
-				for _, t := range s.tables {
-					for _, k := range t.here {
-						t.shards[k].forget(c.number)
-					}
-				}
+				s.forget(c)
 			}
 			gap := uint8(0)
 			if m.stamp > c.next || m.stamp == c.next && int(m.piece) > len(c.pieces) {
@@ -224,6 +220,15 @@ func (s *ServerState) message(from Name, body protocol.Body) {
 
 func (s *ServerState) send(to Name, b protocol.Body) {
 	s.out = append(s.out, protocol.Send{To: to, Body: b})
+}
+
+// forget ends all subscriptions of c.
+func (s *ServerState) forget(c *session) {
+	for _, t := range s.tables {
+		for _, k := range t.here {
+			t.shards[k].forget(c.number)
+		}
+	}
 }
 
 // session finds who sent a message, or refuses it.

@@ -171,20 +171,24 @@ func (v *variable) drop(b *buffer) {
 func (s *State) Init(g *graph.Graph) error {
 	var errs []error
 	for _, v := range g.Variables() {
-		x := s.variable(v.Resource)
-		x.mu.Lock()
-		has := x.cur != nil
-		x.mu.Unlock()
-		if has {
-			continue
-		}
-		l, err := initial(s.seed, v)
-		if err == nil {
-			err = s.Set(v, l)
-		}
-		errs = append(errs, err)
+		errs = append(errs, s.variable(v.Resource).begin(s.seed, v))
 	}
 	return errors.Join(errs...)
+}
+
+// begin gives v its initial value unless it has one. It keeps the lock while it draws: what others write meanwhile comes after.
+func (v *variable) begin(seed uint64, of *graph.Variable) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.cur != nil {
+		return nil
+	}
+	t, err := initial(seed, of)
+	if err != nil {
+		return err
+	}
+	v.publish(&buffer{t: t})
+	return nil
 }
 
 // attach looks up the resources of every node in a State, unless the instance was there before, and checks that Variables have values.

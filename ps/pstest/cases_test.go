@@ -15,8 +15,11 @@ import (
 
 func scenarios() map[string]scenario {
 	return map[string]scenario{
+		"1": {func(*child) []ps.Spec { return nil }, case1},
 		"2": {one(ps.Spec{Rows: 12, Cols: 2, Cell: ps.Int64, Mode: ps.ASP}), case2},
+		"3": {case3Tables, case3},
 		"4": {one(ps.Spec{Rows: 1, Cols: 4, Staleness: 2}), case4},
+		"5": {case5Tables, case5},
 		"8": {func(c *child) []ps.Spec {
 			return []ps.Spec{{Name: "t", Rows: 1, Cols: 10, Mode: c.Mode, Staleness: c.Staleness}}
 		}, case8},
@@ -29,6 +32,7 @@ func scenarios() map[string]scenario {
 		"19":      {one(ps.Spec{Rows: 1, Cols: 300, Mode: ps.BSP, Optimizer: "adam rate=0.01", Init: ps.Init{Kind: ps.Uniform, A: -1, B: 1, Seed: 5}}), case19},
 		"20":      {one(ps.Spec{Rows: 4, Cols: 64, Staleness: 3}), case20},
 		"20 read": {one(ps.Spec{Rows: 4, Cols: 64, Staleness: 3}), case20Read},
+		"21":      {one(ps.Spec{Cols: 1, Mode: ps.BSP}), case21},
 		"23":      {case23Tables, case23},
 		"oracle":  {oracleTables, oracleWorker},
 	}

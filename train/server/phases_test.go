@@ -12,15 +12,16 @@ import (
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/server"
+	"github.com/trivium-ml/trivium/transport"
 )
 
-// timed trains three workers, of which number 1 may be slow, and returns what each has counted.
-func timed(t *testing.T, o server.Options, j *trivium.Job, watch train.Watch) []func(observe.Counter) time.Duration {
+// timed trains three workers, of which number 1 may be slow, and returns what each has counted. A nil network is one in memory.
+func timed(t *testing.T, network transport.Network, o server.Options, j *trivium.Job, watch train.Watch) []func(observe.Counter) time.Duration {
 	t.Helper()
 	hub := observe.NewHub(observe.Options{Start: time.Now()})
 	cpu := tensor.NewCPU(1, j.Exact) // a pool of more looks at the clock while it waits for work, which virtual time does not get past
 	defer cpu.Close()
-	x := &crew{env: train.Env{Run: "r", Observe: hub, Watch: watch, CPU: cpu}, workers: 3, servers: 1, o: o}
+	x := &crew{env: train.Env{Run: "r", Observe: hub, Watch: watch, CPU: cpu}, workers: 3, servers: 1, o: o, network: network}
 	if _, err := x.Train(t.Context(), j); err != nil {
 		t.Fatal(errors.Join(x.errs...))
 	}
@@ -57,7 +58,7 @@ func TestPhases(t *testing.T) {
 		shared(t.Context(), train.Env{}, j)                             // outside of virtual time, which does not pass while it is opened
 		c.o.Slow = slow
 		var all []func(observe.Counter) time.Duration
-		synctest.Test(t, func(t *testing.T) { all = timed(t, c.o, j, train.Watch{}) })
+		synctest.Test(t, func(t *testing.T) { all = timed(t, nil, c.o, j, train.Watch{}) })
 		for rank, get := range all {
 			sum := time.Duration(0)
 			for _, p := range observe.Phases() {
@@ -99,7 +100,7 @@ func TestPhases(t *testing.T) {
 	}
 }
 
-// TestCase4Parts: over 1,000 updates the parts sum to the wall, and that is what an outer clock shows.
+// TestCase4Parts: over 1,000 updates, on real sockets, the parts sum to the wall, and that is what an outer clock shows.
 func TestCase4Parts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("not run here: 1,000 updates, three times")
@@ -130,7 +131,7 @@ func unbooked(t *testing.T, o server.Options, j *trivium.Job) float64 {
 			end = time.Now()
 		}
 	}}
-	all := timed(t, o, j, watch)
+	all := timed(t, &transport.TCP{}, o, j, watch)
 	for rank, get := range all {
 		sum := time.Duration(0)
 		for _, p := range observe.Phases() {

@@ -107,7 +107,11 @@ func (w *worker) train(ctx context.Context) (trivium.Result, error) {
 		w.run.Cuts(w.cutting.begin)
 		defer w.cutting.end()
 	}
-	defer w.release()
+	defer func() {
+		if w.run.Reason() != trivium.Diverged { // that is the end of all, who do not wait to be told, and may be gone
+			w.release()
+		}
+	}()
 	w.updates, w.begun = w.run.Progress(time.Now()).Steps, w.run.At().Step
 	for _, rows := range w.state.RowSteps() {
 		w.rowsWere = append(w.rowsWere, slices.Clone(rows))

@@ -1,0 +1,177 @@
+package ps
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/trivium-ml/trivium/protocol"
+	"github.com/trivium-ml/trivium/sim"
+	"github.com/trivium-ml/trivium/transport"
+)
+
+// A shared buffer takes what several goroutines write.
+type sharedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *sharedBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *sharedBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// TestMalformedFrames: frames that nobody can read are told in the log, and change nothing: the rounds that come behind them count.
+func TestMalformedFrames(t *testing.T) {
+	for name, n := range networks(t) {
+		t.Run(name, func(t *testing.T) {
+			log := new(sharedBuffer)
+			j := newRealJob(t, n, simOptions{
+				clients: 1, servers: 1, tables: []Spec{{Name: "t", Rows: 1, Cols: 4, Mode: BSP}},
+				server: ServerOptions{Log: slog.New(slog.NewTextHandler(log, nil))},
+			})
+			defer j.close()
+			huge := (&batch{secs: []section{{form: formRows, rows: make([]int64, 8), n: 1 << 20}}}).appendHead([]byte{0}) // whose keys do not follow
+			frames := []transport.Frame{
+				{Kind: kindBatch}, {Kind: kindBatch, Head: []byte{9, 1}}, {Kind: kindPull, Head: []byte{0, 1, 2}}, {Kind: kindBatch, Head: huge},
+				{Kind: kindProbe, Head: []byte{1}}, {Kind: kindLaneInstall, Head: []byte{0}, Payload: []byte{255, 255, 255}},
+			}
+			j.each(func(w *Worker, _ int) error {
+				tab, row := tableOf[float32](w, "t"), make([]float32, 4)
+				for k := range 3 {
+					for _, f := range frames {
+						if err := j.clients[0].h.s.Send(t.Context(), serverName(0), f); err != nil {
+							return err
+						}
+					}
+					if err := tab.Inc(0, 1, 1); err != nil {
+						return err
+					}
+					if err := w.Barrier(bg); err != nil {
+						return err
+					}
+					if _, err := tab.Get(bg, 0, row); err != nil || row[1] != float32(k+1) {
+						return fmt.Errorf("round %d: %v, %w", k, row, err)
+					}
+				}
+				return w.Finish(bg)
+			})
+			if n := strings.Count(log.String(), "ps: refused a frame"); n != 3*len(frames) {
+				t.Errorf("%d frames are refused, want %d:\n%s", n, 3*len(frames), log)
+			}
+		})
+	}
+}
+
+// TestSenselessMessages: what is of no table, shard, row or session of a lane's is refused and told, and changes nothing.
+func TestSenselessMessages(t *testing.T) {
+	p := Placement{Directory: dirName(), Servers: []Name{serverName(0), serverName(1)}, Clients: []Name{clientName(0)}, ShardsEach: 1, MinShardCells: 1}.withDefaults()
+	var told []string
+	s, err := NewServerState(p, 0, ServerOptions{Trace: ServerTrace{Refused: func(_ Name, why string) { told = append(told, why) }}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := Definition{Spec: Spec{Name: "t", Rows: 2, Cols: 4}}
+	d.Owners = p.owners(0, newCut(&d.Spec, &p).shards)
+	s.Step(0, protocol.Message{From: dirName(), Body: &install{config: &Config{
+		Version: 1, Place: s.p.hash(), Tables: []Definition{d}, Clients: []Member{{Name: clientName(0), Session: 7, State: Active}},
+	}}})
+	cell := make([]byte, 4)
+	for _, x := range []struct {
+		session uint64
+		sec     section
+		want    string
+	}{
+		{7, section{table: 3, n: 1, cells: cell}, "table 3 is not known"},
+		{7, section{shard: 1, row: 1, n: 1, cells: cell}, "shard 1 does not lie here"},
+		{7, section{shard: 900, n: 1, cells: cell}, "shard 900 does not lie here"},
+		{7, section{row: 1, n: 1, cells: cell}, "are not of shard 0"},
+		{7, section{row: 9, n: 1, cells: cell}, "row 9"},
+		{7, section{from: 3, n: 2, cells: make([]byte, 8)}, "row 0, columns 3 to 5"},
+		{8, section{n: 1, cells: cell}, "not of this session"},
+	} {
+		for _, m := range []protocol.Body{
+			&batch{session: x.session, last: true, secs: []section{x.sec}},
+			&pull{session: x.session, id: 1, secs: []section{x.sec}},
+		} {
+			told = nil
+			refusals := 0
+			for _, c := range s.Step(0, protocol.Message{From: clientName(0), Body: m}) {
+				if c, ok := c.(protocol.Send); ok {
+					if r, ok := c.Body.(*refused); ok && strings.Contains(r.text, x.want) {
+						refusals++
+					} else {
+						t.Errorf("%v is answered by %v", m, c.Body)
+					}
+				}
+			}
+			if len(told) != 1 || !strings.Contains(told[0], x.want) || x.session == 7 && refusals != 1 {
+				t.Errorf("%v is refused as %q, and %d times to its sender; want %q", m, told, refusals, x.want)
+			}
+		}
+	}
+	if c := s.clients[0]; c.next != 0 || len(c.pieces) > 0 || len(s.parked) > 0 {
+		t.Errorf("after them the client is at %d with %d pieces, and %d reads wait", c.next, len(c.pieces), len(s.parked))
+	}
+	for i, x := range s.tables[0].shards[0].(*shard[float32]).live.cells {
+		if x != 0 {
+			t.Errorf("cell %d is %v", i, x)
+		}
+	}
+}
+
+// TestDirectoryGone: training goes on without the directory, and ends.
+func TestDirectoryGone(t *testing.T) {
+	const rounds = 50
+	j := newSimJob(sim.New(1, sim.Options{}), simOptions{clients: 2, servers: 2, min: 2, tables: []Spec{{Name: "t", Rows: 2, Cols: 2, Cell: Int64, Staleness: 1}}})
+	defer j.end()
+	for k := range 2 {
+		j.start(k, 0, func(w *Worker, sleep func(time.Duration)) error {
+			tab, row := tableOf[int64](w, "t"), make([]int64, 2)
+			for range rounds {
+				for r := range int64(2) {
+					if _, err := tab.Get(bg, r, row); err != nil {
+						return err
+					}
+					if err := tab.Inc(r, int64(k), 1); err != nil {
+						return err
+					}
+				}
+				sleep(time.Millisecond)
+				if _, err := w.Clock(bg); err != nil {
+					return err
+				}
+			}
+			return w.Finish(bg)
+		})
+	}
+	if err := j.w.Run(sim.Plan{{Kind: sim.Crash, At: 10 * time.Millisecond, For: time.Hour, Nodes: []sim.Node{j.dir}}}, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(j.failures...); err != nil || j.running > 0 {
+		t.Fatalf("%d workers still run: %v", j.running, err)
+	}
+	for l := range 2 {
+		for _, lt := range j.lane(l).tables {
+			for _, k := range lt.here {
+				for i, x := range lt.shards[k].(*shard[int64]).live.cells {
+					if x != rounds {
+						t.Errorf("lane %d, shard %d, cell %d: %d, want %d", l, k, i, x, rounds)
+					}
+				}
+			}
+		}
+	}
+}
