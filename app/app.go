@@ -99,10 +99,11 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	code := Failed
 	var coded *codedError
-	switch {
-	case errors.As(err, &coded):
+	if errors.As(err, &coded) {
 		code = coded.code
-	case ctx.Err() != nil && errors.Is(err, context.Canceled): // whatever it was about to do
+	}
+	// Whatever it was about to do: a source that was not read to its end is no mistake in it. What has another code says more.
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) && (coded == nil || code == Misused) {
 		code, err = Interrupted, errors.New("interrupted")
 	}
 	if text := err.Error(); text != "" {

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/term"
-
 	"github.com/trivium-ml/trivium/compare"
 )
 
@@ -30,14 +28,8 @@ type comparing struct {
 }
 
 func newComparing(out io.Writer, asJSON bool) *comparing {
-	c := &comparing{out: out, silent: asJSON, width: 80, left: -1}
-	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" && !asJSON {
-		c.live = true
-		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
-			c.width = w
-		}
-	}
-	return c
+	width, draws := terminal(out, os.Getenv)
+	return &comparing{out: out, silent: asJSON, width: width, live: draws && !asJSON, left: -1}
 }
 
 func (c *comparing) watch() compare.Watch {

@@ -1,11 +1,25 @@
 package app
 
 import (
+	"context"
 	"os"
 	"testing"
 	"testing/synctest"
 	"time"
 )
+
+// TestInterruptedReading: who interrupts a command that reads data has made no mistake, and the data has none.
+func TestInterruptedReading(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "t.csv", "label,x\n0,1\n1,2\n")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, source := range []string{"digits", "t.csv"} {
+		if got := runWith(ctx, t, dir, Options{}, "data", source); got.code != Interrupted || got.out != "" || got.err != "trivium: interrupted\n" {
+			t.Errorf("%s: exits with %d: %s%s", source, got.code, got.out, got.err)
+		}
+	}
+}
 
 // TestHeed: a signal that comes twice at once, as timeout(1) sends it, lets a training save what it has; one that somebody sends again ends it.
 func TestHeed(t *testing.T) {

@@ -30,16 +30,17 @@ const maxJobBytes = 1 << 20
 
 // readJobFile reads the file into job, over what is there, and notes what it gives. It reports every mistake, each with its line.
 func readJobFile(name string, job *trivium.Job, g given) (*jobFile, error) {
-	info, err := os.Stat(name)
+	file, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
-	if info.Size() > maxJobBytes {
-		return nil, fmt.Errorf("%s: %d bytes; a job file has at most %d", name, info.Size(), maxJobBytes)
-	}
-	text, err := os.ReadFile(name)
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxJobBytes+1)) // a pipe or a device does not say how much comes
 	if err != nil {
 		return nil, err
+	}
+	if len(text) > maxJobBytes {
+		return nil, fmt.Errorf("%s: more than %d bytes, which a job file has at most", name, maxJobBytes)
 	}
 	return decodeJob(name, text, job, g)
 }

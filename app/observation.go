@@ -65,31 +65,34 @@ func (o *observation) open(t *training) blob.Store {
 }
 
 func (o *observation) create(t *training) (err error) {
-	dir := filepath.Join(t.out, o.head.Name)
-	for n := 2; t.name == ""; n++ { // two runs may begin in one second
-		if _, err := os.Stat(dir); err != nil {
-			break
-		}
-		dir = filepath.Join(t.out, fmt.Sprintf("%s-%d", o.head.Name, n))
-	}
-	o.head.Name = filepath.Base(dir)
 	if _, err := os.Stat(t.out); errors.Is(err, os.ErrNotExist) {
 		o.made = append(o.made, t.out)
 	}
-	if err := vacant(dir); err != nil {
-		return err
-	}
-	if o.writer, err = rundir.Create(dir, o.head); err != nil {
-		return err
+	name, dir := o.head.Name, ""
+	for n := 2; ; n++ {
+		dir = filepath.Join(t.out, o.head.Name)
+		err = vacant(dir)
+		taken := err != nil
+		if !taken {
+			o.writer, err = rundir.Create(dir, o.head)
+			taken = errors.Is(err, rundir.ErrTaken)
+		}
+		if err == nil {
+			break
+		}
+		if t.name != "" || !taken {
+			return err
+		}
+		o.head.Name = fmt.Sprintf("%s-%d", name, n) // two runs may begin in one second, and look at one moment
 	}
 	o.made = append(o.made, dir)
 	t.dir = dir
 	o.hub.Attach("run directory", o.writer)
-	name, err := os.Hostname()
+	host, err := os.Hostname()
 	if err != nil {
-		name = "localhost"
+		host = "localhost"
 	}
-	o.board, err = tensorboard.NewWriter(filepath.Join(dir, "tb"), name, o.head.Start)
+	o.board, err = tensorboard.NewWriter(filepath.Join(dir, "tb"), host, o.head.Start)
 	if err != nil {
 		return err
 	}
@@ -100,11 +103,9 @@ func (o *observation) create(t *training) (err error) {
 // describe puts the job, as settings and as text, and the model's graph into the TensorBoard files.
 func (o *observation) describe(model trivium.Model) error {
 	fields := map[string]string{}
-	var job map[string]any
-	if err := json.Unmarshal(o.head.Configuration, &job); err != nil {
+	if err := flattenJSON(fields, "", o.head.Configuration); err != nil {
 		return err
 	}
-	flattenJSON(fields, "", job)
 	values := map[string]any{}
 	text := "| key | value |\n|---|---|\n"
 	for _, k := range slices.Sorted(maps.Keys(fields)) {

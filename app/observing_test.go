@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -20,6 +21,38 @@ import (
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/local"
 )
+
+// TestRunsOfOneMoment: runs without names that begin at one moment have a directory each.
+func TestRunsOfOneMoment(t *testing.T) {
+	out := t.TempDir()
+	var runs [16]*observation
+	var errs [len(runs)]error
+	var wait sync.WaitGroup
+	begin := make(chan struct{})
+	for i := range runs {
+		runs[i] = newObservation(rundir.Head{Name: "now", Start: time.Now(), Configuration: json.RawMessage("{}")})
+		wait.Go(func() {
+			<-begin
+			errs[i] = runs[i].create(&training{out: out})
+		})
+	}
+	close(begin)
+	wait.Wait()
+	dirs := map[string]bool{}
+	for i, o := range runs {
+		if errs[i] != nil {
+			t.Error(errs[i])
+			continue
+		}
+		dirs[o.writer.Dir()] = true
+		if err := o.abandon(); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(dirs) != len(runs) {
+		t.Errorf("%d directories of %d runs: %v", len(dirs), len(runs), dirs)
+	}
+}
 
 // A turning model gives its turn away every so many gradients, and waits until it gets it back.
 type turning struct {

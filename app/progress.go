@@ -57,13 +57,11 @@ type figures struct {
 
 // newProgress chooses the style: JSON where asked for, a bar on a terminal, else lines.
 func newProgress(out io.Writer, asJSON, silent bool, getenv func(string) string) *progress {
-	p := &progress{out: out, style: lines, width: 80, stop: make(chan struct{})}
-	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) && getenv("TERM") != "dumb" {
+	width, draws := terminal(out, getenv)
+	p := &progress{out: out, style: lines, width: width, stop: make(chan struct{})}
+	if draws {
 		p.style = bar
 		p.color = getenv("NO_COLOR") == ""
-		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
-			p.width = w
-		}
 	}
 	if silent {
 		p.style = quiet
@@ -72,6 +70,19 @@ func newProgress(out io.Writer, asJSON, silent bool, getenv func(string) string)
 		p.style = objects
 	}
 	return p
+}
+
+// terminal tells whether out is a terminal that can be drawn on, and how wide it is.
+func terminal(out io.Writer, getenv func(string) string) (width int, draws bool) {
+	const usual = 80
+	f, ok := out.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) || getenv("TERM") == "dumb" {
+		return usual, false
+	}
+	if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
+		return w, true
+	}
+	return usual, true
 }
 
 // start begins to draw. The caller calls finish.

@@ -74,6 +74,22 @@ func TestCommandsToType(t *testing.T) {
 	}
 }
 
+// TestResumeShips: a run whose rows were sent to the workers goes on so: the file may be nowhere else.
+func TestResumeShips(t *testing.T) {
+	there := &training{dir: "runs/a", out: "runs", topology: "average", workers: 2, ship: true}
+	here := *there
+	here.processes = true
+	s := newSession(nil, nil, nil, Options{})
+	for want, x := range map[string]*training{
+		"resume with: trivium train --resume runs/a --topology average --workers 2 --ship-data":             there, // --on follows
+		"resume with: trivium train --resume runs/a --topology average --workers 2 --processes --ship-data": &here,
+	} {
+		if got := x.goOnWith(s); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
 // TestInterruptedEarly: nothing is promised of a run that has saved nothing.
 func TestInterruptedEarly(t *testing.T) {
 	for _, c := range []struct{ how, when string }{

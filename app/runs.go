@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -218,10 +219,13 @@ type runsDelete struct {
 
 func (v *runsDelete) Run(s *session) error {
 	var runs []*run
-	for _, name := range v.Names { // all are found before one is deleted
+	for _, name := range v.Names { // all are looked at before one is deleted
 		r, err := locateRun(v.Out, name)
 		if err != nil {
 			return err
+		}
+		if r.Running {
+			return misusedf("runs: %s is running: interrupt it, or delete it once it has ended", r.Dir)
 		}
 		if !slices.ContainsFunc(runs, func(o *run) bool { return filepath.Clean(o.Dir) == filepath.Clean(r.Dir) }) {
 			runs = append(runs, r)
@@ -267,12 +271,7 @@ func locateRun(root, name string) (*run, error) {
 	}
 	for _, dir := range []string{name, filepath.Join(root, name)} {
 		if rundir.Is(dir) {
-			r, err := rundir.Open(dir)
-			found := &run{rundir.Entry{Dir: dir, Err: err}}
-			if err == nil {
-				found.Head, found.Result = r.Head, r.Result
-			}
-			return found, nil
+			return &run{rundir.Read(dir)}, nil
 		}
 	}
 	runs, err := readRuns(root)
@@ -334,10 +333,7 @@ func (r *run) fields() map[string]string {
 			out[k] = strconv.Itoa(n)
 		}
 	}
-	var options map[string]any
-	if json.Unmarshal(r.Head.Options, &options) == nil { // else it has none
-		flattenJSON(out, "option.", options)
-	}
+	_ = flattenJSON(out, "option.", r.Head.Options) // what does not decode has none
 	out["job"] = r.Head.ConfigurationHash
 	if len(r.Head.Command) > 0 {
 		out["command"] = shellWords(r.Head.Command)
@@ -348,10 +344,7 @@ func (r *run) fields() map[string]string {
 	for i, n := range r.Head.Notes {
 		out[fmt.Sprintf("note.%d", i+1)] = n
 	}
-	var job map[string]any
-	if json.Unmarshal(r.Head.Configuration, &job) == nil {
-		flattenJSON(out, "", job)
-	}
+	_ = flattenJSON(out, "", r.Head.Configuration)
 	for k, v := range out {
 		if v == "" {
 			delete(out, k)
@@ -378,19 +371,30 @@ func (r *run) outcome() map[string]string {
 	return out
 }
 
-func flattenJSON(out map[string]string, prefix string, tree map[string]any) {
+// flattenJSON puts the leaves of an object into out, by their dotted names. Numbers stay as they are written: a float64 does not hold every
+// seed, and would make 1e+06 of a million rows.
+func flattenJSON(out map[string]string, prefix string, object json.RawMessage) error {
+	var tree map[string]any
+	d := json.NewDecoder(bytes.NewReader(object))
+	d.UseNumber()
+	if err := d.Decode(&tree); err != nil {
+		return err
+	}
+	flattenTree(out, prefix, tree)
+	return nil
+}
+
+func flattenTree(out map[string]string, prefix string, tree map[string]any) {
 	for k, v := range tree {
 		switch v := v.(type) {
 		case map[string]any:
-			flattenJSON(out, prefix+k+".", v)
+			flattenTree(out, prefix+k+".", v)
 		case []any:
 			var words []string
 			for _, w := range v {
 				words = append(words, fmt.Sprint(w))
 			}
 			out[prefix+k] = strings.Join(words, ",")
-		case float64:
-			out[prefix+k] = strconv.FormatFloat(v, 'g', -1, 64)
 		default:
 			out[prefix+k] = fmt.Sprint(v)
 		}

@@ -31,6 +31,38 @@ func TestDeleteNoRun(t *testing.T) {
 	}
 }
 
+// TestNamesThatPrint: a run's name may have spaces and any letters, and nothing that breaks a line or moves a terminal's cursor.
+func TestNamesThatPrint(t *testing.T) {
+	dir := t.TempDir()
+	for name, code := range map[string]int{"große läufe": Done, "two\nlines": Misused, "\x1b[2J": Misused, "a\tb": Misused} {
+		got := runIn(t, dir, "train", "softmax", "--rows", "300", "--epochs", "1", "--name", name)
+		if got.code != code || code == Misused && !strings.Contains(got.err, "--name: want a name that can be printed") {
+			t.Errorf("%q: exits with %d: %s", name, got.code, got.err)
+		}
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, "runs")); err != nil || len(left) != 1 {
+		t.Errorf("%d runs, want one: %v", len(left), err)
+	}
+}
+
+// TestNumbersAsGiven: a run's numbers are shown, and compared by filters, as the job has them.
+func TestNumbersAsGiven(t *testing.T) {
+	dir := t.TempDir()
+	got := runIn(t, dir, strings.Fields("train softmax --rows 300 --epochs 1 --steps 1000000 --rate 0.00001 --seed 9007199254740993 --name x")...)
+	if got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	got = runIn(t, dir, "runs", "show", "x", "--json")
+	for _, want := range []string{`"steps":"1000000"`, `"optimizer.rate":"0.00001"`, `"seed":"9007199254740993"`} {
+		if !strings.Contains(got.out, want) {
+			t.Errorf("no %s in %s", want, got.out)
+		}
+	}
+	if got := runIn(t, dir, "runs", "steps>=1e6 and optimizer.rate=1e-5"); !strings.Contains(got.out, "x ") {
+		t.Errorf("the filter finds %s%s", got.out, got.err)
+	}
+}
+
 // TestListsInParts: a list may be given in parts.
 func TestListsInParts(t *testing.T) {
 	dir := t.TempDir()

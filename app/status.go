@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -30,7 +31,7 @@ func (v *statusVerb) Run(ctx context.Context, s *session) error {
 
 // show prints the status, or one each second until ctx ends.
 func (v *statusVerb) show(ctx context.Context, s *session, client *fleet.Client) error {
-	screen := v.Follow && !v.JSON && newProgress(s.out, false, false, func(string) string { return "" }).style == bar
+	screen := v.redraws(s.out)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -64,6 +65,12 @@ func (v *statusVerb) show(ctx context.Context, s *session, client *fleet.Client)
 			return nil
 		}
 	}
+}
+
+// redraws tells whether a status takes the place of the one before.
+func (v *statusVerb) redraws(out io.Writer) bool {
+	_, draws := terminal(out, os.Getenv)
+	return draws && v.Follow && !v.JSON
 }
 
 // statusText lays a status out.

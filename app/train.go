@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/trivium-ml/trivium"
 )
@@ -250,6 +251,9 @@ func checkThreads(n int) error {
 func checkName(name string) error {
 	if name != "" && (name == "." || name == ".." || strings.ContainsAny(name, `/\`)) {
 		return fmt.Errorf("want the name of a folder, without its path, found %q", name)
+	}
+	if strings.ContainsFunc(name, unicode.IsControl) { // lists have a line for each run
+		return fmt.Errorf("want a name that can be printed, found %q", name)
 	}
 	return nil
 }

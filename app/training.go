@@ -133,7 +133,7 @@ func (t *training) build(s *session, schema trivium.Schema, cpu *tensor.CPU) (er
 	if _, t.tabled = t.model.(server.Program); t.tabled && t.topology != served {
 		return fmt.Errorf("%s is trained on tables and has no gradients: give --topology %s", t.job.Model, served)
 	}
-	return nil
+	return train.CheckMetrics(t.model, s.metrics, t.job)
 }
 
 // open opens the data, with the transform of the checkpoint if there is one.
@@ -293,6 +293,9 @@ func (t *training) goOnWith(s *session) string {
 	}
 	if t.processes {
 		command = append(command, "--processes")
+	}
+	if t.ship { // the data may be on this machine alone
+		command = append(command, "--ship-data")
 	}
 	if t.every > 0 {
 		command = append(command, "--checkpoint-every", fmt.Sprint(t.every))

@@ -326,7 +326,8 @@ func withHost(addr, host string) (string, error) {
 
 // runWork is a job's life in the coordinator: it drives the workers, which run on the nodes.
 func (s *session) runWork(ctx context.Context, w *fleet.Work, host string) fleet.Outcome {
-	job := &session{in: bytes.NewReader(nil), out: w.Log, err: w.Log, models: s.models, sources: s.sources, name: s.name, command: s.command}
+	job := *s // also with a program's own metrics, which are looked at before the run is begun
+	job.in, job.out, job.err = bytes.NewReader(nil), w.Log, w.Log
 	err := job.drive(ctx, w, host)
 	out := fleet.Outcome{}
 	if kept, ok := errors.AsType[*keptError](err); ok {

@@ -58,12 +58,12 @@ func TestCertificatesOfAnEtcd(t *testing.T) {
 	}
 }
 
-// smallPayload is a job of one worker, as train gives it to a cluster.
-func smallPayload(t *testing.T) json.RawMessage {
+// smallPayload is a job of one worker with those metrics, as train gives it to a cluster.
+func smallPayload(t *testing.T, metrics ...string) json.RawMessage {
 	t.Helper()
 	job := trivium.Job{
 		Version: trivium.JobVersion, Model: "softmax", Data: trivium.Data{Source: "digits", Rows: 300}, Batch: 100, Epochs: 1,
-		Optimizer: trivium.OptimizerSpec{Name: "sgd", Rate: 0.1},
+		Optimizer: trivium.OptimizerSpec{Name: "sgd", Rate: 0.1}, Metrics: metrics,
 	}
 	encoded, err := job.Encode()
 	if err != nil {
@@ -95,6 +95,21 @@ func TestJobWithoutARunDirectory(t *testing.T) {
 	}
 	if !strings.Contains(printed.String(), "the model goes to "+temp) {
 		t.Errorf("it prints %s", printed)
+	}
+}
+
+// TestOwnMetricOnCluster: a coordinator knows its program's own metrics, as the workers do.
+func TestOwnMetricOnCluster(t *testing.T) {
+	payload := smallPayload(t, "misses")
+	launcher := launch.NewGoroutines(func(ctx context.Context, c launch.Child) error { return work(ctx, c, ownOptions(), nil) })
+	defer launcher.Close()
+	printed := new(tape)
+	out := newSession(nil, nil, nil, ownOptions()).runWork(t.Context(), &fleet.Work{
+		Job: fleet.Job{ID: "job-1", Threads: 1, Spec: fleet.Spec{Payload: payload}}, Nodes: []fleet.Lent{{Offer: fleet.Offer{Addr: "127.0.0.1"}}},
+		Launcher: launcher, Dir: t.TempDir(), Log: printed,
+	}, "127.0.0.1")
+	if out.Code != Done || !strings.Contains(printed.String(), "test.misses") {
+		t.Errorf("%+v: %s", out, printed)
 	}
 }
 

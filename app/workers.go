@@ -13,11 +13,14 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"sync"
 	"syscall"
 
+	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/cluster/launch"
 	"github.com/trivium-ml/trivium/compare"
+	"github.com/trivium-ml/trivium/data"
 	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/tensor"
@@ -46,16 +49,43 @@ func Child(o Options) (code int, ok bool) {
 	return Done, true
 }
 
-// work is a worker's life, in a process of its own or, on the network that is given, in a goroutine.
-func work(ctx context.Context, child launch.Child, o Options, network transport.Network) error {
+// An inside is what the workers have in common that are goroutines of this process.
+type inside struct {
+	network transport.Network
+
+	opening sync.Mutex
+	splits  *data.Splits // that all read; nil: not opened yet
+	err     error        // why it cannot be
+}
+
+// open opens the data for the first worker that wants it, and for the others.
+func (in *inside) open(ctx context.Context, env train.Env, job *trivium.Job) (*data.Splits, error) {
+	in.opening.Lock()
+	defer in.opening.Unlock()
+	if in.splits == nil && in.err == nil {
+		env.Walk, env.Unsummed = nil, false // all rows are some worker's
+		splits, err := train.OpenData(ctx, env, job)
+		if err != nil && ctx.Err() != nil {
+			return nil, err // this worker was told to end; the others hear it too
+		}
+		in.splits, in.err = splits, err
+	}
+	return in.splits, in.err
+}
+
+// Close closes the data once all workers have ended.
+func (in *inside) Close() error {
+	if in.splits == nil {
+		return nil
+	}
+	return in.splits.Close()
+}
+
+// work is a worker's life, in a process of its own (in is nil) or in a goroutine.
+func work(ctx context.Context, child launch.Child, o Options, in *inside) error {
 	var a processes.Assignment
 	if err := json.Unmarshal(child.Config, &a); err != nil {
 		return fmt.Errorf("%s: the assignment: %w", child.Name, err)
-	}
-	var narrower func()
-	if network == nil {
-		narrow(&a)
-		narrower = narrows(&a)
 	}
 	b, err := thisBuild()
 	if err != nil {
@@ -75,11 +105,17 @@ func work(ctx context.Context, child launch.Child, o Options, network transport.
 		case <-stopped:
 		}
 	}()
-	log := slog.New(slog.NewTextHandler(child.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	return processes.Work(ctx, &a, processes.Options{
-		Models: o.Models, Sources: o.Sources, Optimizers: o.Optimizers, Metrics: o.Metrics, Topologies: started, Build: b.Binary, Log: log, Network: network,
-		Narrow: narrower,
-	})
+	po := processes.Options{
+		Models: o.Models, Sources: o.Sources, Optimizers: o.Optimizers, Metrics: o.Metrics, Topologies: started, Build: b.Binary,
+		Log: slog.New(slog.NewTextHandler(child.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}
+	if in != nil {
+		po.Network, po.Open = in.network, in.open
+	} else {
+		narrow(&a)
+		po.Narrow = narrows(&a)
+	}
+	return processes.Work(ctx, &a, po)
 }
 
 // narrow keeps a process of the server topology to its own threads where the processes of this machine are more than its cores: a worker
@@ -200,6 +236,7 @@ type team struct {
 	launcher launch.Launcher
 	log      *slog.Logger
 	sockets  *processes.Folder // nil: there are none
+	inside   *inside           // nil: each worker has a process of its own
 
 	networkOf func(worker transport.Name, index int) (processes.Network, error) // nil: network is that of all
 }
@@ -233,10 +270,10 @@ func (s *session) assemble(ctx context.Context, t *training) (_ *team, err error
 		}
 		m.launcher = launch.NewChildren(launch.Options{})
 	} else {
-		memory := transport.NewMemory()
-		network = memory
+		network = transport.NewMemory()
+		m.inside = &inside{network: network}
 		o := Options{Models: s.models, Sources: s.sources, Optimizers: s.optimizers, Metrics: s.metrics, Name: s.name}
-		m.launcher = launch.NewGoroutines(func(ctx context.Context, c launch.Child) error { return work(ctx, c, o, memory) })
+		m.launcher = launch.NewGoroutines(func(ctx context.Context, c launch.Child) error { return work(ctx, c, o, m.inside) })
 	}
 	driver := transport.Name{Job: "run", Role: "driver", ID: "0", Incarnation: 1} // the network is its own
 	m.port, err = network.Open(ctx, driver, transport.Options{Secret: m.network.Secret, Log: m.log})
@@ -253,6 +290,9 @@ func (m *team) close() {
 	}
 	if m.sockets != nil {
 		errs = append(errs, m.sockets.Close())
+	}
+	if m.inside != nil {
+		errs = append(errs, m.inside.Close())
 	}
 	if err := errors.Join(errs...); err != nil {
 		m.log.Warn("not all was put away", "error", err)

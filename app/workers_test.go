@@ -117,6 +117,8 @@ func TestWorkerRefusals(t *testing.T) {
 		{"--ship-data", "there is no other process"},
 		{"--on 127.0.0.1:1", "a cluster wants its token"},
 		{"--on 127.0.0.1:1 --token trivium1abc", "--token"},
+		{"--workers 2 --rows 300 --metrics rmse", "rmse does not fit a model for"},
+		{"--workers 2 --rows 300 --stop-metric test.mae --patience 2", "mae does not fit a model for"},
 		{"--workers 2 --processes --data nowhere.csv", "nowhere.csv: there is no such file"},
 	} {
 		got := runIn(t, dir, strings.Fields("train softmax "+c.args)...)

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/trivium-ml/trivium/internal/flock"
 )
 
 // lock refuses a directory that another process works in. One process at a time looks at the file and writes it: none takes what is half
@@ -20,7 +22,7 @@ func (d *directory) lock() error {
 			return err
 		}
 		taken, err := d.take(f)
-		release(f) // a child that is being started may have a copy of f, which keeps the hold beyond the end of this one
+		flock.Release(f)
 		if err = errors.Join(err, f.Close()); err != nil || taken {
 			return err
 		}
@@ -29,7 +31,7 @@ func (d *directory) lock() error {
 
 // take writes this process into the lock, unless one is in it that lives. false: meanwhile another process put the file away.
 func (d *directory) take(f *os.File) (bool, error) {
-	if !hold(f) {
+	if !flock.Take(f) {
 		return false, fmt.Errorf("compare: %s: another process takes its lock", d.path)
 	}
 	mine, err := f.Stat()

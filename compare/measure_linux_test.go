@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trivium-ml/trivium/internal/flock"
 	"github.com/trivium-ml/trivium/observe/host"
 )
 
@@ -121,7 +122,7 @@ func TestLockHalfWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !hold(f) {
+	if !flock.Take(f) {
 		t.Fatal("nobody else has it")
 	}
 	if err := d.lock(); err == nil || !strings.Contains(err.Error(), "another process takes its lock") {
@@ -169,7 +170,9 @@ func TestMachineOfCores(t *testing.T) {
 		cores []int
 		want  machineTime
 	}{
-		{[]int{0, 1}, machineTime{busy: 1, steal: 0.1, all: 20}}, {[]int{0, 1, 2, 3}, whole}, {nil, whole},
+		{[]int{0, 1}, machineTime{busy: 1, steal: 0.1, all: 20}},
+		{[]int{0, 1, 2, 3}, whole},
+		{nil, whole},
 		{[]int{0, 64}, whole}, // as a container counts them that numbers its own from 0
 	} {
 		if got := machineOf(stat, c.cores); got != c.want {

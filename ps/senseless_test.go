@@ -45,8 +45,12 @@ func TestMalformedFrames(t *testing.T) {
 			defer j.close()
 			huge := (&batch{secs: []section{{form: formRows, rows: make([]int64, 8), n: 1 << 20}}}).appendHead([]byte{0}) // whose keys do not follow
 			frames := []transport.Frame{
-				{Kind: kindBatch}, {Kind: kindBatch, Head: []byte{9, 1}}, {Kind: kindPull, Head: []byte{0, 1, 2}}, {Kind: kindBatch, Head: huge},
-				{Kind: kindProbe, Head: []byte{1}}, {Kind: kindLaneInstall, Head: []byte{0}, Payload: []byte{255, 255, 255}},
+				{Kind: kindBatch},
+				{Kind: kindBatch, Head: []byte{9, 1}},
+				{Kind: kindPull, Head: []byte{0, 1, 2}},
+				{Kind: kindBatch, Head: huge},
+				{Kind: kindProbe, Head: []byte{1}},
+				{Kind: kindLaneInstall, Head: []byte{0}, Payload: []byte{255, 255, 255}},
 			}
 			j.each(func(w *Worker, _ int) error {
 				tab, row := tableOf[float32](w, "t"), make([]float32, 4)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/data"
@@ -31,19 +33,44 @@ type Evaluation struct {
 	lossSum float64
 }
 
+var errNoPredictor = errors.New("train: the model makes no predictions (it is no trivium.Predictor), so it cannot be evaluated")
+
 // NewEvaluator returns an Evaluator of these metrics (none: those that suit the model's task), which known has or package metric, or every
 // mistake in their names.
 // In exact mode, shards is the number of virtual shards, and the result does not depend on who scores which; else it is 0.
 func NewEvaluator(m trivium.Model, known metric.Metrics, metrics []string, shards int) (*Evaluator, error) {
 	p, ok := m.(trivium.Predictor)
 	if !ok {
-		return nil, errors.New("train: the model makes no predictions (it is no trivium.Predictor), so it cannot be evaluated")
+		return nil, errNoPredictor
 	}
 	e := &Evaluator{predictor: p, outputs: p.Outputs(), known: known, names: metrics, batch: 256, shards: max(shards, 1)}
 	if len(metrics) == 0 {
 		e.names = metric.Default(e.outputs)
 	}
 	_, err := e.empty()
+	return e, err
+}
+
+// CheckMetrics says what of the metrics that job asks for does not fit m: Open would, once all else is there.
+func CheckMetrics(m trivium.Model, known metric.Metrics, job *trivium.Job) error {
+	_, err := evaluatorOf(m, known, job)
+	return err
+}
+
+// evaluatorOf returns what measures m as job asks. There is none, and no error, where m makes no predictions and job asks for none.
+func evaluatorOf(m trivium.Model, known metric.Metrics, job *trivium.Job) (*Evaluator, error) {
+	shards := 0
+	if job.Exact {
+		shards = job.VirtualShards()
+	}
+	_, stop, _ := strings.Cut(job.Stop.Metric, ".")
+	e, err := NewEvaluator(m, known, job.Metrics, shards)
+	switch {
+	case e == nil && len(job.Metrics) == 0 && (stop == "" || job.Stop.Metric == "train."+lossName):
+		return nil, nil
+	case err == nil && stop != "" && stop != lossName && !slices.Contains(e.names, stop):
+		return NewEvaluator(m, known, append(slices.Clone(e.names), stop), shards)
+	}
 	return e, err
 }
 

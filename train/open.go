@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 
 	"github.com/trivium-ml/trivium"
@@ -189,30 +188,19 @@ func (r *Run) build(ctx context.Context) error {
 }
 
 func (r *Run) buildEvaluator() error {
-	shards := 0
-	if r.Job.Exact {
-		shards = r.Job.VirtualShards()
-	}
-	names := r.Job.Metrics
-	stop := r.stopper.metric
-	e, err := NewEvaluator(r.Model, r.env.Metrics, names, shards)
-	if e == nil {
-		if len(names) == 0 && (stop == "" || r.Job.Stop.Metric == "train."+lossName) {
-			r.say([]string{err.Error() + r.unused()})
-			return nil
-		}
-		return err
-	}
-	if err == nil && stop != "" && stop != lossName && !slices.Contains(e.names, stop) {
-		e, err = NewEvaluator(r.Model, r.env.Metrics, append(slices.Clone(e.names), stop), shards)
-	}
+	e, err := evaluatorOf(r.Model, r.env.Metrics, r.Job)
 	if err != nil {
 		return err
+	}
+	if e == nil {
+		r.say([]string{errNoPredictor.Error() + r.unused()})
+		return nil
 	}
 	if b := r.batch; b >= 64 && b <= 1024 {
 		e.batch = b // the model has made room for so many
 	}
 	r.evaluator = e
+	stop := r.stopper.metric
 	if stop == "" {
 		return nil
 	}

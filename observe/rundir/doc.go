@@ -10,7 +10,7 @@
 // The folder holds
 //
 //	run.json              what was asked for: configuration, seeds, versions, host; written first
-//	events.jsonl          one event a line
+//	events.jsonl          one event a line; locked (flock) as long as the run is under way
 //	series/ROLE-RANK.bin  frames: cumulative counters, gauges, histograms
 //	steps/ROLE-RANK.bin   steps, one by one, at most 256 MiB: then every second one goes
 //	result.json           what came of it; written last, by rename: a run without it has not finished

@@ -9,23 +9,28 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/trivium-ml/trivium/internal/flock"
 )
 
 // An Entry is a run in a folder of runs: its head and its result, without the measurements.
 type Entry struct {
-	Dir    string
-	Head   Head
-	Result *Result // nil: not finished
-	Err    error   // the run cannot be read; then Head and Result are empty
+	Dir     string
+	Head    Head
+	Result  *Result // nil: not finished
+	Running bool    // a Writer is at work in it: not known where files cannot be locked
+	Err     error   // the run cannot be read; then the others but Dir are empty
 
 	damage *Damage // a result that cannot be read
 }
 
-// State returns the reason that the run ended for, or "unfinished".
+// State returns the reason that the run ended for, "running", or "unfinished" of one whose process died.
 func (e Entry) State() string {
 	switch {
 	case e.Err != nil:
 		return "unreadable"
+	case e.Result == nil && e.Running:
+		return "running"
 	case e.Result == nil:
 		return "unfinished"
 	}
@@ -45,7 +50,7 @@ func List(root string) ([]Entry, error) {
 	for _, f := range folders {
 		dir := filepath.Join(root, f.Name())
 		if Is(dir) {
-			out = append(out, read(dir))
+			out = append(out, Read(dir))
 		}
 	}
 	slices.SortStableFunc(out, func(a, b Entry) int {
@@ -57,14 +62,13 @@ func List(root string) ([]Entry, error) {
 	return out, nil
 }
 
-// read reads the head and the result of a run.
-func read(dir string) Entry {
-	e := Entry{Dir: dir}
+// Read reads the head and the result of a run.
+func Read(dir string) Entry {
+	e := Entry{Dir: dir, Running: running(dir)} // first: it has written its result by then, or it will write none
 	name := filepath.Join(dir, headFile)
 	p, err := os.ReadFile(name)
 	if err != nil {
-		e.Err = fmt.Errorf("rundir: %w", err)
-		return e
+		return Entry{Dir: dir, Err: fmt.Errorf("rundir: %w", err)}
 	}
 	if err := json.Unmarshal(p, &e.Head); err != nil {
 		return Entry{Dir: dir, Err: fmt.Errorf("rundir: %s: %w", name, err)}
@@ -88,6 +92,9 @@ func read(dir string) Entry {
 	return e
 }
 
+// running tells whether a Writer is at work in dir.
+func running(dir string) bool { return flock.Taken(filepath.Join(dir, eventsFile)) }
+
 // Is tells whether dir is a run directory. Other programs have a run.json too: a run has besides the folder of series, which Create makes
 // before the head and Delete removes after all else; or a head alone, where a Delete was broken off.
 func Is(dir string) bool {
@@ -102,7 +109,7 @@ func Is(dir string) bool {
 }
 
 // Delete removes a run with all that is in its folder, checkpoints too; of a link to one, the link alone. A folder that holds no run is
-// refused. What makes it one goes last: what cannot be removed stays a run, which is listed and can be deleted again.
+// refused, and so is a run that is under way. What makes it one goes last: what cannot be removed stays a run, which is listed and can be deleted again.
 func Delete(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, headFile)); err != nil {
 		return fmt.Errorf("rundir: %s is no run directory: %w", dir, err)
@@ -117,6 +124,9 @@ func Delete(dir string) error {
 	var entries []fs.DirEntry
 	info, err := os.Lstat(dir)
 	if err == nil && info.IsDir() {
+		if running(dir) {
+			return fmt.Errorf("rundir: %s is under way: it can be deleted once it has ended", dir)
+		}
 		entries, err = os.ReadDir(dir)
 	}
 	for _, e := range entries {

@@ -33,7 +33,7 @@ type Run struct {
 // Open reads a run directory, of a run that is finished, under way, or crashed. What cannot be read is in Damage; an error means that
 // there is no run to speak of, and names the path.
 func Open(dir string) (*Run, error) {
-	entry := read(dir)
+	entry := Read(dir)
 	if entry.Err != nil {
 		return nil, entry.Err
 	}

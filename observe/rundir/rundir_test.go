@@ -381,7 +381,7 @@ func TestDeleteLink(t *testing.T) {
 		if _, err := os.Lstat(link); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%q: the link: %v", end, err)
 		}
-		if e := read(dir); e.State() != "finished" {
+		if e := Read(dir); e.State() != "finished" {
 			t.Errorf("%q: the run that it led to is %s", end, e.State())
 		}
 	}

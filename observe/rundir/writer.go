@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/trivium-ml/trivium/internal/flock"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/observe/coding"
 )
@@ -28,13 +29,15 @@ const (
 
 // A Writer writes a run directory. It is an observe.Sink and an observe.Flusher, and safe for concurrent use. A record reaches the
 // operating system in one write call, so that a crash of the program tears at most the last one.
+//
+// Until Finish or Close, or the end of the process, the run is this Writer's: it counts as running, and is not deleted.
 type Writer struct {
 	dir  string
 	head Head
 
 	mu     sync.Mutex
-	events *os.File
-	torn   bool // the last event is there in part: the disk was full
+	events *os.File // taken, as long as the run is under way; nil: closed
+	torn   bool     // the last event is there in part: the disk was full
 	series map[string]*seriesFile
 	steps  map[string]*stepsFile
 	buffer []byte
@@ -47,10 +50,13 @@ type seriesFile struct {
 	coder coding.FrameCoder
 }
 
-// Create makes dir a new run directory. A folder that holds a run already is refused.
+// ErrTaken is why a folder does not become another run's.
+var ErrTaken = errors.New("holds a run already")
+
+// Create makes dir a new run directory. A folder that holds a run already is refused, with ErrTaken.
 func Create(dir string, head Head) (w *Writer, err error) {
 	if _, err := os.Stat(filepath.Join(dir, headFile)); err == nil {
-		return nil, fmt.Errorf("rundir: %s holds a run already", dir)
+		return nil, fmt.Errorf("rundir: %s %w", dir, ErrTaken)
 	}
 	head.Version = headVersion
 	if head.Start.IsZero() {
@@ -64,7 +70,7 @@ func Create(dir string, head Head) (w *Writer, err error) {
 	}
 	err = os.Mkdir(filepath.Join(dir, seriesDir), 0o777)
 	if errors.Is(err, fs.ErrExist) { // of two that begin at once, one made it
-		return nil, fmt.Errorf("rundir: %s holds a run already", dir)
+		return nil, fmt.Errorf("rundir: %s %w", dir, ErrTaken)
 	}
 	defer func() {
 		if err != nil { // nothing half-made stays behind; a folder with something else in it does
@@ -79,12 +85,15 @@ func Create(dir string, head Head) (w *Writer, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("rundir: %w", err)
 	}
-	if err := writeJSON(filepath.Join(dir, headFile), head); err != nil {
-		return nil, err
-	}
 	events, err := openAppend(filepath.Join(dir, eventsFile))
 	if err != nil {
 		return nil, fmt.Errorf("rundir: %w", err)
+	}
+	if !flock.Take(events) { // before the head: from then on others see a run, and that it is taken
+		return nil, errors.Join(fmt.Errorf("rundir: %s %w", dir, ErrTaken), events.Close())
+	}
+	if err := writeJSON(filepath.Join(dir, headFile), head); err != nil {
+		return nil, errors.Join(err, events.Close())
 	}
 	return &Writer{
 		dir: dir, head: head, events: events, series: map[string]*seriesFile{}, steps: map[string]*stepsFile{},
@@ -242,25 +251,31 @@ func (w *Writer) Event(e observe.Event) error {
 	return nil
 }
 
-// Finish writes what waits and closes all files; then it writes the result, also if something before did not work: a reader must
-// learn how the run ended.
+// Finish writes what waits; then it writes the result, also if something before did not work: a reader must learn how the run ended. Then
+// it closes what Close does.
 func (w *Writer) Finish(r Result) error {
 	if r.End.IsZero() {
 		r.End = time.Now()
 	}
-	err := w.Close()
-	return errors.Join(err, writeJSON(filepath.Join(w.dir, resultFile), r))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return errors.Join(w.closeFiles(), writeJSON(filepath.Join(w.dir, resultFile), r), w.letGo())
 }
 
 // Close writes what waits and closes all files without a result: the run counts as unfinished. A second Close does nothing.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return errors.Join(w.closeFiles(), w.letGo())
+}
+
+// closeFiles writes what waits and closes all files but that of the events.
+func (w *Writer) closeFiles() error {
 	if w.closed {
 		return nil
 	}
 	w.closed = true
-	errs := []error{w.flush(), w.events.Close()}
+	errs := []error{w.flush()}
 	for _, s := range w.series {
 		errs = append(errs, s.file.Close())
 	}
@@ -268,4 +283,15 @@ func (w *Writer) Close() error {
 		errs = append(errs, s.file.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// letGo ends this Writer's hold on the run.
+func (w *Writer) letGo() error {
+	if w.events == nil {
+		return nil
+	}
+	flock.Release(w.events)
+	err := w.events.Close()
+	w.events = nil
+	return err
 }

@@ -148,16 +148,21 @@ func (w *worker) env(ctx context.Context, topology Topology) (env train.Env, don
 	if topology.Bare || a.Serves() {
 		return env, done, nil
 	}
-	if a.Shipped {
+	switch {
+	case a.Shipped:
 		env.Splits, err = w.ship.wait(ctx)
 		env.Sharded = topology.Shards
-	} else {
+	case w.o.Open != nil:
+		env.Splits, err = w.o.Open(ctx, env, w.job)
+	default:
 		env.Splits, err = train.OpenData(ctx, env, w.job)
 	}
 	if err != nil {
 		return env, done, &train.JobError{Err: err}
 	}
-	closers = append(closers, func() { _ = env.Splits.Close() }) // it was only read
+	if a.Shipped || w.o.Open == nil {
+		closers = append(closers, func() { _ = env.Splits.Close() }) // it was only read
+	}
 	if env.Splits.Train == nil {
 		return env, done, &train.JobError{Err: errors.New("processes: there are no rows to train on")}
 	}

@@ -37,6 +37,9 @@ type Options struct {
 
 	Narrow func() // train.Env's
 
+	// Open opens the data, and who gave it closes it: workers of one process read the same. nil: this worker opens its own, and closes it.
+	Open func(ctx context.Context, env train.Env, job *trivium.Job) (*data.Splits, error)
+
 	Network transport.Network // given: taken in place of the Assignment's, which workers in the driver's own process need
 }
 

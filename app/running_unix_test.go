@@ -1,0 +1,39 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+package app
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/trivium-ml/trivium/data"
+)
+
+// TestRunsWhileTraining: a run that is training is listed as running, and not deleted, nor is what is named beside it.
+func TestRunsWhileTraining(t *testing.T) {
+	dir := t.TempDir()
+	train := strings.Fields("train mlp:8 --data points --batch 30 --epochs 12 --name")
+	if got := runWith(t.Context(), t, dir, Options{Sources: data.Sources{"points": points(-1, nil)}}, append(train, "before")...); got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	run := func(args ...string) outcome { // where the training is
+		var out, problems bytes.Buffer
+		code := Run(t.Context(), args, strings.NewReader(""), &out, &problems, Options{})
+		return outcome{code, out.String(), problems.String()}
+	}
+	var list, deleted outcome
+	meanwhile := func() { list, deleted = run("runs", "status=running"), run("runs", "delete", "before", "now") }
+	if got := runWith(t.Context(), t, dir, Options{Sources: data.Sources{"points": points(10, meanwhile)}}, append(train, "now")...); got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	if list.code != Done || !strings.Contains(list.out, "now") || strings.Contains(list.out, "before") {
+		t.Errorf("the list exits with %d: %s%s", list.code, list.out, list.err)
+	}
+	if deleted.code != Misused || !strings.Contains(deleted.err, "runs/now is running") || deleted.out != "" {
+		t.Errorf("the deletion exits with %d: %s%s", deleted.code, deleted.out, deleted.err)
+	}
+	if got := runIn(t, dir, "runs", "delete", "before", "now"); got.code != Done || strings.Count(got.out, "deleted") != 2 {
+		t.Errorf("afterwards it exits with %d: %s%s", got.code, got.out, got.err)
+	}
+}
