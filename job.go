@@ -26,7 +26,7 @@ type Job struct {
 
 	Batch  int        `json:"batch" yaml:"batch"` // rows per update; under asynchronous modes, per round of all workers; FullBatch: all
 	Last   LastPolicy `json:"last,omitempty" yaml:"last,omitempty"`
-	Epochs int        `json:"epochs" yaml:"epochs"`                   // passes over the rows; 0: until Steps, Stop or the caller ends it
+	Epochs int        `json:"epochs" yaml:"epochs"`                   // passes over the rows; 0: as many as Steps needs, and without those none
 	Steps  int64      `json:"steps,omitempty" yaml:"steps,omitempty"` // stop after this many updates, if before the epochs; 0: no such bound
 
 	Optimizer OptimizerSpec `json:"optimizer" yaml:"optimizer"`
