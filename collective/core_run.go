@@ -6,6 +6,7 @@ import (
 
 	"github.com/trivium-ml/trivium/compress"
 	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/tensor/kernel"
 	"github.com/trivium-ml/trivium/transport"
 	"github.com/trivium-ml/trivium/wire"
 )
@@ -54,10 +55,13 @@ func (c *core) do(o *operation, i int32) {
 		}
 		combine(o.dtype, o.Reduce, o.span(t.To), list...)
 	case DoCopy:
-		if t.To.Buf >= numBufs {
-			copyNear(o.span(t.To), o.span(t.From[0]))
-		} else {
-			copy(o.span(t.To), o.span(t.From[0])) // a long result goes around the cache, which has the others' sums
+		switch dst, src := o.span(t.To), o.span(t.From[0]); {
+		case t.To.Buf < numBufs:
+			copy(dst, src) // a long result goes around the cache, which has the others' sums
+		case o.plan.Ring > 0:
+			copyNear(dst, src)
+		default:
+			kernel.HandOver(dst, src)
 		}
 	case DoFinish:
 		finish(o.dtype, o.Reduce, c.size(), o.Scale, o.span(t.To))
@@ -70,7 +74,8 @@ func (c *core) do(o *operation, i int32) {
 	o.complete(i)
 }
 
-// copyNear copies by pieces, which stay in the cache for the rank that reads them next. A single copy of 1 MiB or more goes around it.
+// copyNear copies by pieces, which stay in the cache for the rank that reads them next: a ring's blocks do not leave it. A single copy of
+// 1 MiB or more would go around it.
 func copyNear(dst, src []byte) {
 	const piece = 256 << 10
 	for len(src) > 0 {

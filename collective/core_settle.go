@@ -13,22 +13,25 @@ import (
 //
 // A vote costs two messages a rank and, where ranks share cores, waiting for one that has none. Settle saves most of them: an allreduce that
 // completes shows that every rank has contributed, and so has settled what was before it. All ranks settle at the same places, and use new
-// tags afterwards. Where ranks share memory it is refused: others may still read there.
+// tags afterwards. Of operations whose source or destination is the group's Memory it is refused: others may still read there.
 func (g *Group) Settle(ctx context.Context) error {
 	h := g.h
 	for {
 		var next *operation
 		h.mu.Lock()
-		shared := g.c.arena != nil
+		var read *operation // by others, who knows how long
 		for _, o := range g.c.ops {
+			if o.plan != nil && g.c.inArena(o.job, o.plan.Algorithm) != [2]bool{} {
+				read = o
+			}
 			if !o.finish {
 				next = o
 				break
 			}
 		}
 		h.mu.Unlock()
-		if shared {
-			return fmt.Errorf("collective: settle: the ranks share memory, which others may still read: commit the step")
+		if read != nil {
+			return fmt.Errorf("collective: settle: %s (tag %d) is in memory that others may still read: commit the step", read.title(), read.tag)
 		}
 		if next == nil {
 			break
@@ -86,6 +89,9 @@ func (c *core) settle() error {
 	}
 	clear(c.ops)
 	c.ops = c.ops[:0]
+	if c.arena != nil {
+		c.arena.settle()
+	}
 	return nil
 }
 

@@ -13,12 +13,16 @@ import (
 
 // An arena is a rank's part of the memory that the ranks of a host share, and all the others'. What operations place there is gone at
 // the commit; what Memory gave out stays. Memory is taken from the machine only where it is written.
+//
+// Operations that are settled leave it to the others to read on. What is started next goes to the other of two regions: once one of that
+// is complete, all have started it, and so have settled what was before, and the first region is free again.
 type arena struct {
-	all  []byte // of all ranks, one after the other
-	each int    // bytes of one
-	self int
-	used int // by operations, from the front
-	kept int // by Memory, from the back
+	all    []byte // of all ranks, one after the other
+	each   int    // bytes of one
+	self   int
+	region int // the one that operations use, 0 or 1, from the front
+	used   int // bytes of it
+	kept   int // by Memory, from the back
 }
 
 // arenaBytes is the address space of one rank: more than a step needs.
@@ -39,20 +43,30 @@ func (a *arena) offset(b []byte) int {
 	return d
 }
 
-// place reserves n bytes until the commit, and returns their offset.
+// space is how many bytes a region has, and Memory both of them together.
+func (a *arena) space() int { return a.each / 4 }
+
+// place reserves n bytes until the commit or until they are settled, and returns their offset.
 func (a *arena) place(n int) (int, bool) {
 	n = (n + tensor.Align - 1) &^ (tensor.Align - 1)
-	if a.used+n > a.each-a.kept {
+	if a.used+n > a.space() {
 		return 0, false
 	}
 	a.used += n
-	return a.used - n, true
+	return a.region*a.space() + a.used - n, true
+}
+
+// settle goes on in the other region, if anything is in this one.
+func (a *arena) settle() {
+	if a.used > 0 {
+		a.region, a.used = 1-a.region, 0
+	}
 }
 
 // keep reserves n bytes for good.
 func (a *arena) keep(n int) []byte {
 	n = (n + tensor.Align - 1) &^ (tensor.Align - 1)
-	if a.used+n > a.each-a.kept {
+	if a.kept+n > a.each-2*a.space() {
 		return nil
 	}
 	a.kept += n
@@ -61,8 +75,8 @@ func (a *arena) keep(n int) []byte {
 }
 
 // Share lets the ranks, which must all be processes of this host, share memory: AllReduce of long vectors then reads contributions
-// where they lie. All ranks call it, with the same directory for a socket, before other operations; it takes steps of the group. An
-// error means that no rank shares memory, and the group works as before.
+// where they lie. All ranks call it, before other operations; it takes steps of the group. Rank 0 makes a socket in dir, which is needed
+// until Share returns. An *UnsharedError means that no rank shares memory, and the group works as before.
 func (g *Group) Share(ctx context.Context, dir string) error {
 	size := g.Size()
 	if size == 1 {
@@ -74,6 +88,8 @@ func (g *Group) Share(ctx context.Context, dir string) error {
 	addr := make([]uint8, 256)
 	if size > maxShared {
 		err = fmt.Errorf("%d ranks, at most %d", size, maxShared)
+	} else if g.Rank() == 0 && dir == "" {
+		err = errors.New("there is no directory for a socket")
 	} else if g.Rank() == 0 {
 		if seg, err = transport.CreateSegment(ctx, dir, bytes); err == nil {
 			if n := copy(addr[1:], seg.Addr()); n < len(seg.Addr()) {
@@ -104,7 +120,7 @@ func (g *Group) Share(ctx context.Context, dir string) error {
 		if err == nil {
 			err = errors.New("another rank cannot")
 		}
-		return errors.Join(fmt.Errorf("collective: share memory: %w", err), closeSegment(seg))
+		return &UnsharedError{errors.Join(err, closeSegment(seg))}
 	}
 	g.h.mu.Lock()
 	defer g.h.mu.Unlock()
@@ -113,6 +129,14 @@ func (g *Group) Share(ctx context.Context, dir string) error {
 	g.h.segments = append(g.h.segments, seg)
 	return nil
 }
+
+// An UnsharedError says why the ranks share no memory.
+type UnsharedError struct{ Cause error }
+
+func (e *UnsharedError) Error() string { return "collective: share memory: " + e.Cause.Error() }
+
+// Unwrap returns the cause.
+func (e *UnsharedError) Unwrap() error { return e.Cause }
 
 func closeSegment(s *transport.Segment) error {
 	if s == nil {
@@ -151,7 +175,7 @@ func (c *core) share(o *operation) error {
 		out, ok = a.place(n)
 	}
 	if !ok {
-		return fmt.Errorf("the operations of this step do not fit %d bytes of shared memory", a.each)
+		return fmt.Errorf("the operations of this step do not fit %d bytes of shared memory", a.space())
 	}
 	o.remote = make([][]byte, 2*c.size())
 	o.cards = make([]byte, c.size()*cardBytes)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -340,4 +341,48 @@ func TestSharedMemory(t *testing.T) {
 
 func floats(b []byte) []float32 {
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
+}
+
+// TestSettleSharedMemory: what is settled in shared memory may still be read by others, and what comes after leaves it alone.
+func TestSettleSharedMemory(t *testing.T) {
+	for _, size := range []int{2, 3, 5} {
+		w := open(t, inMemory, size, collective.Options{})
+		shareWorld(t, w)
+		w.must(func(r int, g *collective.Group) error {
+			lengths := []int{6000, 90000}
+			if !testing.Short() { // the race detector makes arithmetic slow
+				lengths = append(lengths, 400000)
+			}
+			if size == 2 {
+				lengths = append(lengths, 1200001) // in a ring of blocks
+			}
+			for _, n := range lengths {
+				src, dst := make([]float32, n), make([]float32, n)
+				for k := range 12 {
+					for i := range src {
+						src[i] = float32(r + k*(i%7))
+					}
+					g.Start(collective.Op{Plan: collective.Shared}, uint32(k), collective.Of(dst), collective.Of(src))
+					if err := g.Settle(t.Context()); err != nil {
+						return err
+					}
+					for i, v := range dst {
+						if want := float32(size*(size-1)/2 + size*k*(i%7)); v != want {
+							return fmt.Errorf("%d ranks, %d cells, sum %d: rank %d has %v at %d, want %v", size, n, k, r, v, i, want)
+						}
+					}
+				}
+				if err := g.Commit(t.Context(), g.Step()); err != nil {
+					return err
+				}
+			}
+			mine := floats(g.Memory(4 * 8000))
+			g.Start(collective.Op{Plan: collective.Shared}, 0, collective.Of(make([]float32, 8000)), collective.Of(mine))
+			if err := g.Settle(t.Context()); err == nil || !strings.Contains(err.Error(), "others may still read") {
+				return fmt.Errorf("settled though the source is the group's memory: %v", err)
+			}
+			return g.Commit(t.Context(), g.Step())
+		})
+		w.close()
+	}
 }

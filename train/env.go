@@ -79,6 +79,7 @@ type Env struct {
 	// may not, or there are cores enough.
 	Narrow func()
 	Near   bool // all workers are on this host, a process each
+	Memory bool // and may share memory: nothing is to travel by TCP
 
 	Observe *observe.Hub // nil: nothing is observed
 	Log     *slog.Logger // nil discards

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
 	"sync"
 	"time"
 
@@ -102,6 +104,11 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 	if err != nil {
 		return nil, errors.Join(err, x.stream.Close())
 	}
+	if env.Memory && x.workers == 2 {
+		if err := x.shareMemory(ctx, env.Log); err != nil {
+			return nil, errors.Join(x.failed(ctx, err), x.g.Close(), x.stream.Close())
+		}
+	}
 	if x.workers&(x.workers-1) != 0 && 4*l.Len() <= crowdMost {
 		if err := x.g.Crowd(ctx); err != nil {
 			return nil, errors.Join(x.failed(ctx, err), x.g.Close(), x.stream.Close())
@@ -133,6 +140,27 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 		return nil, errors.Join(err, x.g.Close(), x.stream.Close())
 	}
 	return x, nil
+}
+
+// shareMemory lets two workers read each other's gradients where they lie, if the system can. More would add them in another order than
+// workers that share none, and a job has the same bits whatever connects its workers.
+func (x *exchange) shareMemory(ctx context.Context, log *slog.Logger) error {
+	dir := ""
+	if x.rank == 0 { // the other hears from it where the socket is, which is needed no longer then
+		made, err := os.MkdirTemp("", "trivium-")
+		if err == nil {
+			defer os.RemoveAll(made)
+			dir = made
+		}
+	}
+	err := x.g.Share(ctx, dir)
+	if unshared, ok := errors.AsType[*collective.UnsharedError](err); ok {
+		if log != nil {
+			log.Debug("the workers share no memory", "cause", unshared)
+		}
+		return nil
+	}
+	return err
 }
 
 // crowdMost is the size of a gradient up to which three workers, five or six are asked whether they share their cores: few messages, one
