@@ -28,6 +28,7 @@ type exchange struct {
 	wants   func() bool             // this worker was asked to stop
 	lost    func() *train.LostError // what this worker has been told is lost; nil: nothing
 	pieces  *train.Tree             // adds the pieces of a part; nil: it has one
+	filled  bool                    // the workers fill the cores of their host, and no bits follow from how the gradient is cut
 
 	accumulated int // pieces of a part
 	piece       trivium.Batch
@@ -114,6 +115,7 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 			return nil, errors.Join(x.failed(ctx, err), x.g.Close(), x.stream.Close())
 		}
 	}
+	x.filled = env.Narrow != nil && x.workers == 2 && codec == nil // of more, a cell's place in its bucket decides who is added to whom
 	if run.Job.Exact {
 		x.exact = newExactSums(x, l)
 	} else {
