@@ -55,13 +55,10 @@ func (c *core) do(o *operation, i int32) {
 		}
 		combine(o.dtype, o.Reduce, o.span(t.To), list...)
 	case DoCopy:
-		switch dst, src := o.span(t.To), o.span(t.From[0]); {
-		case t.To.Buf < numBufs:
-			copy(dst, src) // a long result goes around the cache, which has the others' sums
-		case o.plan.Ring > 0:
-			copyNear(dst, src)
-		default:
+		if dst, src := o.span(t.To), o.span(t.From[0]); t.To.Buf >= numBufs {
 			kernel.HandOver(dst, src)
+		} else {
+			copy(dst, src) // a long result goes around the cache, which has the others' sums
 		}
 	case DoFinish:
 		finish(o.dtype, o.Reduce, c.size(), o.Scale, o.span(t.To))
@@ -72,16 +69,6 @@ func (c *core) do(o *operation, i int32) {
 		}
 	}
 	o.complete(i)
-}
-
-// copyNear copies by pieces, which stay in the cache for the rank that reads them next: a ring's blocks do not leave it. A single copy of
-// 1 MiB or more would go around it.
-func copyNear(dst, src []byte) {
-	const piece = 256 << 10
-	for len(src) > 0 {
-		n := copy(dst, src[:min(len(src), piece)])
-		dst, src = dst[n:], src[n:]
-	}
 }
 
 func (o *operation) span(s Span) []byte {

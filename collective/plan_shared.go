@@ -72,8 +72,8 @@ func (b *builder) shared(n, block int, srcIn, dstIn bool) {
 //
 // Of a long vector, a rank gives a block only when it has summed the one ringAhead before. Whoever has heard of block k so knows that the
 // giver has read all blocks up to k-ringAhead, and writes block k+ringAhead where k-ringAhead was: a contribution takes a ring of blocks
-// (Plan.Ring), which stays in the cache that the ranks share, however long the vector is. A rank whose contribution lies in the arena as a
-// whole keeps to this too, for the others' sake.
+// (Plan.Ring), however long the vector is, and is read soon after it was written. A rank whose contribution lies in the arena as a whole
+// keeps to this too, for the others' sake.
 func (b *builder) sharedWhole(n, block int, srcIn bool) {
 	var blocks []Span
 	for at := 0; at < n; at += block {
