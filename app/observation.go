@@ -68,7 +68,8 @@ func (o *observation) create(t *training) (err error) {
 	if _, err := os.Stat(t.out); errors.Is(err, os.ErrNotExist) {
 		o.made = append(o.made, t.out)
 	}
-	name, dir := o.head.Name, ""
+	name := o.head.Name
+	var dir string
 	for n := 2; ; n++ {
 		dir = filepath.Join(t.out, o.head.Name)
 		err = vacant(dir)

@@ -379,7 +379,7 @@ func TestSettleSharedMemory(t *testing.T) {
 			mine := floats(g.Memory(4 * 8000))
 			g.Start(collective.Op{Plan: collective.Shared}, 0, collective.Of(make([]float32, 8000)), collective.Of(mine))
 			if err := g.Settle(t.Context()); err == nil || !strings.Contains(err.Error(), "others may still read") {
-				return fmt.Errorf("settled though the source is the group's memory: %v", err)
+				return fmt.Errorf("settled though the source is the group's memory, or something else: %w", err)
 			}
 			return g.Commit(t.Context(), g.Step())
 		})
