@@ -74,9 +74,8 @@ type Env struct {
 	Resume      *checkpoint.Checkpoint // where to go on; nil: from the start
 	Notes       map[string]string      // go into checkpoints as they are
 
-	// Narrow keeps this process to the threads that it computes with: where the job's processes fill the machine, those that wait should
-	// not look for work on cores on which others compute. A strategy calls it where nothing is to run beside its computation. nil: it
-	// may not, or there are cores enough.
+	// Narrow keeps this process to the threads that it computes with: where the job's processes fill the machine, neither those that wait
+	// nor what travels meanwhile should take cores on which others compute. nil: it may not, or there are cores enough.
 	Narrow func()
 	Near   bool // all workers are on this host, a process each
 	Memory bool // and may share memory: nothing is to travel by TCP

@@ -44,8 +44,7 @@ func (x *exchange) denseBuckets(l *trivium.Layout) (list []collective.Bucket) {
 			lens = append(lens, to-from)
 		}
 		base, _ := l.Range(first)
-		pieces := collective.Cut(lens, 4, bytes)
-		for _, b := range join(pieces, x.bucketMost(pieces)) {
+		for _, b := range join(collective.Cut(lens, 4, bytes)) {
 			b.From, b.To = b.From+base, b.To+base
 			for k := range b.Tensors {
 				b.Tensors[k] += first
@@ -89,28 +88,15 @@ func (x *exchange) launches(l *trivium.Layout, list []collective.Bucket, start f
 	x.ready = x.final
 }
 
-const (
-	// joined is the number of cells up to which a gradient is one bucket: what is so short arrives sooner in one operation than in two that
-	// overlap with the backward pass, because each costs a fixed time at each end. Of a longer one, only what is a quarter as long is joined.
-	joined = 128 << 10
-	// filledJoined is joined where the workers fill their cores. What travels takes the processor from the backward pass then, and in turns
-	// with it takes more: one bucket of mlp:256,128 makes 1.6 times the updates of five.
-	filledJoined = 4 << 20
-)
+// joined is the number of cells up to which a gradient is one bucket: what is so short arrives sooner in one operation than in two that
+// overlap with the backward pass, because each costs a fixed time at each end. Of a longer one, only what is a quarter as long is joined.
+const joined = 128 << 10
 
-// bucketMost is how many cells of list at most are one bucket.
-func (x *exchange) bucketMost(list []collective.Bucket) int {
-	switch n := len(list); {
-	case x.filled:
-		return filledJoined
-	case n > 0 && list[0].To-list[n-1].From > joined:
-		return joined / 4
+func join(list []collective.Bucket) []collective.Bucket {
+	most := joined
+	if n := len(list); n > 0 && list[0].To-list[n-1].From > joined {
+		most /= 4
 	}
-	return joined
-}
-
-// join makes one bucket of neighbours that have most cells together.
-func join(list []collective.Bucket, most int) []collective.Bucket {
 	out := list[:1]
 	for _, b := range list[1:] {
 		last := &out[len(out)-1]

@@ -28,7 +28,6 @@ type exchange struct {
 	wants   func() bool             // this worker was asked to stop
 	lost    func() *train.LostError // what this worker has been told is lost; nil: nothing
 	pieces  *train.Tree             // adds the pieces of a part; nil: it has one
-	filled  bool                    // the workers fill the cores of their host, and no bits follow from how the gradient is cut
 
 	accumulated int // pieces of a part
 	piece       trivium.Batch
@@ -115,7 +114,6 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 			return nil, errors.Join(x.failed(ctx, err), x.g.Close(), x.stream.Close())
 		}
 	}
-	x.filled = env.Narrow != nil && x.workers == 2 && codec == nil // of more, a cell's place in its bucket decides who is added to whom
 	if run.Job.Exact {
 		x.exact = newExactSums(x, l)
 	} else {
@@ -129,7 +127,7 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 	if x.tag = 2; x.launcher != nil {
 		x.tag = uint32(max(x.launcher.Len(), 2))
 	}
-	if env.Narrow != nil && x.launcher.Len() < 2 { // nothing travels while this worker computes
+	if env.Narrow != nil { // else another thread, for what travels meanwhile, takes a core from the worker that computes there
 		env.Narrow()
 	}
 	for i := range l.Tensors() {

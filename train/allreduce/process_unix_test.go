@@ -72,11 +72,25 @@ type timed struct {
 
 // Train implements trivium.Strategy.
 func (s *timed) Train(ctx context.Context, job *trivium.Job) (trivium.Result, error) {
+	sums := new(sumsSeen)
+	s.hub.Attach("sums", sums)
 	start, before := time.Now(), used()
 	r, err := s.Strategy.Train(ctx, job)
 	end := time.Now()
-	fmt.Fprintf(os.Stderr, "%d %d %d %d %d %v\n", end.UnixNano(), end.Sub(start).Nanoseconds(), r.Steps, used()-before, exposed(s.hub), err)
+	fmt.Fprintf(os.Stderr, "%d %d %d %d %d %v; threads: %d%s\n", end.UnixNano(), end.Sub(start).Nanoseconds(), r.Steps, used()-before, exposed(s.hub), err, runtime.GOMAXPROCS(0), sums.text)
 	return r, err
+}
+
+// A sumsSeen is what the events of a run say of its sums.
+type sumsSeen struct{ text string }
+
+func (*sumsSeen) Frame(observe.Frame) error               { return nil }
+func (*sumsSeen) Step(observe.Source, observe.Step) error { return nil }
+func (s *sumsSeen) Event(e observe.Event) error {
+	if e.Kind == "collective" {
+		s.text += "; " + e.Text
+	}
+	return nil
 }
 
 // exposed is how long the training thread was busy with what travels, or waited for it.
@@ -165,6 +179,30 @@ func read(t testing.TB, w *tape) (s said) {
 	}
 	s.err = text
 	return s
+}
+
+// TestTwoShareMemory: two processes of one host sum their gradients in shared memory, on the threads that they compute with; over TCP, or of three,
+// in frames.
+func TestTwoShareMemory(t *testing.T) {
+	for _, c := range []struct {
+		workers int
+		tcp     bool
+		shared  bool
+	}{{2, false, runtime.GOOS == "linux"}, {2, true, false}, {3, false, false}} {
+		if testing.Short() && c.workers == 3 { // processes with the race detector begin slowly
+			continue
+		}
+		job := digits()
+		job.Model, job.Steps = buckets(), 6
+		d, tapes := driverOver(t, job, c.workers, allreduce.Options{}, c.tcp)
+		if _, err := d.Train(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		told := read(t, tapes[0]).err
+		if !strings.Contains(told, "threads: 1;") || strings.Contains(told, ", shared memory:") != c.shared || !strings.Contains(told, "sum of ") {
+			t.Errorf("%d workers, TCP %v: %s", c.workers, c.tcp, told)
+		}
+	}
 }
 
 // TestKilledWorker kills a process in the middle of an update: the others are told by their links, and return an error that names it, at once.
