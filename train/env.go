@@ -76,9 +76,9 @@ type Env struct {
 
 	// Narrow keeps this process to the threads that it computes with: where the job's processes fill the machine, neither those that wait
 	// nor what travels meanwhile should take cores on which others compute. nil: it may not, or there are cores enough.
-	Narrow func()
-	Near   bool // all workers are on this host, a process each
-	Memory bool // and may share memory: nothing is to travel by TCP
+	Narrow         func()
+	Near           bool // all workers are on this host, a process each
+	MayShareMemory bool // nor is anything to travel by TCP
 
 	Observe *observe.Hub // nil: nothing is observed
 	Log     *slog.Logger // nil discards

@@ -104,7 +104,7 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 	if err != nil {
 		return nil, errors.Join(err, x.stream.Close())
 	}
-	if env.Memory && x.workers == 2 {
+	if env.MayShareMemory && x.workers == 2 {
 		if err := x.shareMemory(ctx, env.Log); err != nil {
 			return nil, errors.Join(x.failed(ctx, err), x.g.Close(), x.stream.Close())
 		}

@@ -110,8 +110,8 @@ func (w *worker) env(ctx context.Context, topology Topology) (env train.Env, don
 	env = train.Env{
 		Run: a.Run, CPU: cpu, Models: w.o.Models, Sources: w.o.Sources, Optimizers: w.o.Optimizers, Metrics: w.o.Metrics, Port: w.port, Notes: a.Notes, Observe: hub, Log: w.log,
 		Checkpoints: train.Checkpoints{Every: a.CheckpointEvery}, Watch: w.watch(), Narrow: w.o.Narrow, Near: w.o.Network == nil && a.Network.Near(),
-		Memory: w.o.Network == nil && a.Network.Listen == "",
-		Walk:   w.walk(topology), Unsummed: a.Summed || a.Index > 0, // the first worker's is the run's
+		MayShareMemory: w.o.Network == nil && a.Network.Listen == "",
+		Walk:           w.walk(topology), Unsummed: a.Summed || a.Index > 0, // the first worker's is the run's
 	}
 	var wait sync.WaitGroup
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
