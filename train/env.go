@@ -78,7 +78,7 @@ type Env struct {
 	// nor what travels meanwhile should take cores on which others compute. nil: it may not, or there are cores enough.
 	Narrow         func()
 	Near           bool // all workers are on this host, a process each
-	MayShareMemory bool // nor is anything to travel by TCP
+	MayShareMemory bool // all are Near, and nothing is to travel by TCP
 
 	Observe *observe.Hub // nil: nothing is observed
 	Log     *slog.Logger // nil discards
