@@ -12,9 +12,11 @@ import (
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/data"
 	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/processes"
 	"github.com/trivium-ml/trivium/train/server"
 )
@@ -22,9 +24,9 @@ import (
 // caseModels has, beside the standard ones, the cases of package ps as a model, so that they run in the processes of a job.
 func caseModels() nn.Models {
 	m := nn.Standard()
-	m["cases"] = func(string, trivium.Schema, *tensor.CPU) (trivium.Model, error) {
+	m["cases"] = func(args string, _ trivium.Schema, _ *tensor.CPU) (trivium.Model, error) {
 		l, err := trivium.NewLayout(trivium.Spec{Name: "exactly", Shape: []int{4, 4}}, trivium.Spec{Name: "array", Shape: []int{1, 10}})
-		return &cases{l: l}, err
+		return &cases{l: l, only16: args == "16"}, err
 	}
 	return m
 }
@@ -32,6 +34,7 @@ func caseModels() nn.Models {
 // cases is a model that has no gradient: in each round every worker checks what it reads, and adds.
 type cases struct {
 	l             *trivium.Layout
+	only16        bool // the others are left out
 	rank, workers int
 	round         int
 	mode          ps.Spec
@@ -111,6 +114,12 @@ func (m *cases) Round(ctx context.Context, _ *ps.Worker, _ trivium.Batch) error 
 		for c, x := range row64 {
 			errs = append(errs, count("case 16", float64(x), 1), m.exactly.Inc(r, int64(c), 1))
 		}
+	}
+	if losses.on.Load() && m.round == 20 && (losses.lost.Load() == 0 || losses.doubled.Load() == 0) {
+		errs = append(errs, errors.New("case 16: no frame was lost, or none doubled"))
+	}
+	if m.only16 {
+		return errors.Join(errs...)
 	}
 	for _, t := range []ps.Table[int32]{m.a, m.b} {
 		for _, r := range []int64{0, int64(1 + m.rank)} {
@@ -227,5 +236,54 @@ func TestCasesInProcesses(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestCase24InProcesses is TestCase24 with three workers and a server in processes of their own, at the pace that they find.
+func TestCase24InProcesses(t *testing.T) {
+	t.Parallel()
+	case24(t, func(job *trivium.Job, _ *data.Splits, o server.Options) (trivium.Result, error) {
+		return driver(t, job, o).Train(t.Context())
+	})
+}
+
+// TestExactInProcesses is TestExact with workers and servers in processes of their own: the parameters have the bits of local.
+func TestExactInProcesses(t *testing.T) {
+	t.Parallel()
+	dense, sparse := job(), job()
+	dense.Optimizer = trivium.OptimizerSpec{Name: "momentum", Rate: 0.02}
+	sparse.Model, sparse.Data = "fm:4", trivium.Data{Source: "wide", Rows: 2000, Train: "0:1600", Test: "1600:"}
+	sparse.Optimizer = trivium.OptimizerSpec{Name: "adam", Rate: 0.01}
+	for _, j := range []*trivium.Job{small(dense), small(sparse)} {
+		j.Exact, j.Epochs = true, 2
+		want := alone(t, train.Env{}, j)
+		for _, n := range []int{1, 2, 3, 5} {
+			for _, servers := range []int{1, 3} {
+				if testing.Short() && (n != 3 || servers == 1) {
+					continue // all in the full run
+				}
+				d := driver(t, j, server.Options{Mode: ps.BSP})
+				d.Workers, d.Servers = n, servers
+				store := blob.Dir(t.TempDir())
+				d.Ready = func(processes.Facts) (blob.Store, error) { return store, nil }
+				got, err := d.Train(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				c, _, err := checkpoint.Latest(t.Context(), store)
+				if err != nil || c.Progress.Step != want.Steps {
+					t.Fatalf("no checkpoint of update %d: %v", want.Steps, err)
+				}
+				what := fmt.Sprintf("%s, %d workers, %d servers", j.Model, n, servers)
+				if a, b := got.Metrics["test.loss"], want.Metrics["test.loss"]; a != b {
+					t.Errorf("%s: test loss %v, local's is %v", what, a, b)
+				}
+				for i, x := range c.Params.Flat {
+					if math.Float32bits(x) != math.Float32bits(want.Params.Flat[i]) {
+						t.Fatalf("%s: cell %d is %v, want %v", what, i, x, want.Params.Flat[i])
+					}
+				}
+			}
+		}
 	}
 }

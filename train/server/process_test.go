@@ -27,6 +27,7 @@ import (
 	"github.com/trivium-ml/trivium/train/local"
 	"github.com/trivium-ml/trivium/train/processes"
 	"github.com/trivium-ml/trivium/train/server"
+	"github.com/trivium-ml/trivium/train/traintest"
 	"github.com/trivium-ml/trivium/transport"
 )
 
@@ -51,7 +52,7 @@ func work(child launch.Child) error {
 		return err
 	}
 	return processes.Work(context.Background(), &a, processes.Options{
-		Topologies: processes.Topologies{topology}, Models: caseModels(), Build: "this", Log: slog.New(slog.NewTextHandler(child.Stderr, nil)),
+		Topologies: processes.Topologies{topology, lossy}, Models: caseModels(), Sources: traintest.Sources(), Build: "this", Log: slog.New(slog.NewTextHandler(child.Stderr, nil)),
 	})
 }
 

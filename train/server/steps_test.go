@@ -23,6 +23,13 @@ import (
 // TestCase24: logistic regression as PMLS ran it reaches the held-out loss of local within 1 % at equal samples, with a step a row on a
 // copy, and with one step a round.
 func TestCase24(t *testing.T) {
+	case24(t, func(job *trivium.Job, splits *data.Splits, o server.Options) (trivium.Result, error) {
+		c := &crew{env: train.Env{Splits: splits}, workers: 3, servers: 1, o: o}
+		return c.paced(t, job)
+	})
+}
+
+func case24(t *testing.T, train3 func(*trivium.Job, *data.Splits, server.Options) (trivium.Result, error)) {
 	rows, columns := int64(10_000), 10_000
 	if testing.Short() {
 		rows, columns = 1000, 300
@@ -49,8 +56,7 @@ func TestCase24(t *testing.T) {
 		{j, server.Options{Mode: ps.SSP, Staleness: 3}},
 		{&apart, server.Options{Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker, Clocks: 100}},
 	} {
-		c := &crew{env: train.Env{Splits: splits}, workers: 3, servers: 1, o: x.o}
-		got, err := c.paced(t, x.job)
+		got, err := train3(x.job, splits, x.o)
 		if err != nil {
 			t.Fatal(err)
 		}

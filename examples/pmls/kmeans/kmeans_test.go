@@ -1,13 +1,16 @@
 package kmeans_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"math"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/data"
 	"github.com/trivium-ml/trivium/examples/pmls/kmeans"
 	"github.com/trivium-ml/trivium/examples/pmls/pmlstest"
 	"github.com/trivium-ml/trivium/nn"
@@ -17,7 +20,23 @@ import (
 	"github.com/trivium-ml/trivium/train/server"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// corner starts with a centre in each group.
+func corner(_ string, s trivium.Schema, _ *tensor.CPU) (trivium.Model, error) {
+	return kmeans.From([]float32{7, 12, -13, 8, 12, -8, -8, -13}, s)
+}
+
+// example is what a test's processes know.
+var example = pmlstest.Example{
+	Models: nn.Models{"corner": corner},
+	Sources: data.Sources{"groups": func(context.Context, trivium.Data) (*data.Splits, error) {
+		return &data.Splits{Train: kmeans.Groups(1000, 1)}, nil
+	}},
+}
+
+func TestMain(m *testing.M) {
+	example.Enter()
+	goleak.VerifyTestMain(m)
+}
 
 var corners = [][2]float64{{10, 10}, {-10, 10}, {10, -10}, {-10, -10}}
 
@@ -25,33 +44,40 @@ var corners = [][2]float64{{10, 10}, {-10, 10}, {10, -10}, {-10, -10}}
 func TestCase27(t *testing.T) {
 	for _, workers := range []int{1, 3} {
 		for _, o := range []server.Options{{Mode: ps.BSP}, {Mode: ps.SSP, Staleness: 3}, {Mode: ps.ASP}} {
-			from := func(_ string, s trivium.Schema, _ *tensor.CPU) (trivium.Model, error) {
-				return kmeans.From([]float32{7, 12, -13, 8, 12, -8, -8, -13}, s)
-			}
-			r := pmlstest.Train(t, train.Env{}, trivium.Job{Batch: 100, Epochs: 10}, from, kmeans.Groups(1000, 1), workers, o)
-			check(t, o, r, 2500+1)
+			r := pmlstest.Train(t, train.Env{}, trivium.Job{Batch: 100, Epochs: 10}, corner, kmeans.Groups(1000, 1), workers, o)
+			check(t, o.Mode, r.Params, r.Metrics["train.loss"])
 		}
 	}
 }
 
-func check(t *testing.T, o server.Options, r trivium.Result, points float32) {
+// TestCase27InProcesses is TestCase27 with workers and a server in processes of their own.
+func TestCase27InProcesses(t *testing.T) {
+	for _, workers := range []int{1, 3} {
+		for mode, consistency := range map[ps.Mode]string{ps.BSP: "bsp", ps.SSP: "ssp:3", ps.ASP: "asp"} {
+			r := example.InProcesses(t, fmt.Sprintf("corner --data groups --batch 100 --epochs 10 --workers %d --consistency %s", workers, consistency))
+			check(t, mode, r.Last().Params, r.Metrics["train.loss"])
+		}
+	}
+}
+
+func check(t *testing.T, mode ps.Mode, p trivium.Params, loss float64) {
 	t.Helper()
-	p := r.Params
+	const points = 2500 + 1 // ten passes, and the start
 	for c, want := range corners {
 		n := p.Tensor(1)[c]
 		if n != points {
-			t.Errorf("%s: centre %d has %v points, want %v", o.Mode, c, n, points)
+			t.Errorf("%s: centre %d has %v points, want %v", mode, c, n, points)
 		}
 		for i, x := range want {
 			if got := float64(p.Tensor(0)[2*c+i] / n); math.Abs(got-x) > 0.3 {
-				t.Errorf("%s: centre %d: coordinate %d is %v, want %v", o.Mode, c, i, got, x)
+				t.Errorf("%s: centre %d: coordinate %d is %v, want %v", mode, c, i, got, x)
 			}
 		}
 	}
 	// Two coordinates of variance 1. Under ASP nothing bounds how old the centres are by which a worker measures its last rows: in a job
 	// this short they may be those of the beginning.
-	if o.Mode != ps.ASP && !(r.Metrics["train.loss"] < 2.2) {
-		t.Errorf("%s: mean squared distance %v, want 2", o.Mode, r.Metrics["train.loss"])
+	if mode != ps.ASP && !(loss < 2.2) {
+		t.Errorf("%s: mean squared distance %v, want 2", mode, loss)
 	}
 }
 

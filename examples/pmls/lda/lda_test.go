@@ -1,7 +1,9 @@
 package lda_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"sync"
@@ -12,6 +14,7 @@ import (
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/data"
 	"github.com/trivium-ml/trivium/examples/pmls/lda"
 	"github.com/trivium-ml/trivium/examples/pmls/pmlstest"
 	"github.com/trivium-ml/trivium/nn"
@@ -21,7 +24,18 @@ import (
 	"github.com/trivium-ml/trivium/train/server"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// example is what a test's processes know.
+var example = pmlstest.Example{
+	Models: nn.Models{"lda": lda.New},
+	Sources: data.Sources{"bars": func(_ context.Context, d trivium.Data) (*data.Splits, error) {
+		return &data.Splits{Train: lda.Bars(int(d.Rows), 100, 7)}, nil
+	}},
+}
+
+func TestMain(m *testing.M) {
+	example.Enter()
+	goleak.VerifyTestMain(m)
+}
 
 // far returns, for each true topic, the L1 distance to the learnt one that is nearest.
 func far(words []float32, totals []float32) (distances []float64) {
@@ -65,11 +79,7 @@ func TestCase28Alone(t *testing.T) {
 		if n != sweeps {
 			continue
 		}
-		for k, d := range far(r.Params.Tensor(0), r.Params.Tensor(1)) {
-			if !(d < 0.3) {
-				t.Errorf("topic %d: the nearest is at %.3f, want below 0.3", k, d)
-			}
-		}
+		matched(t, r.Params)
 		t.Logf("distances %.3f, loss a word %.4f", far(r.Params.Tensor(0), r.Params.Tensor(1)), r.Metrics["train.loss"])
 	}
 	if !(likelihood[1] > likelihood[0]) {
@@ -102,20 +112,54 @@ func TestCase28Stale(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range 2 {
-			sum := 0.0
-			for _, x := range c.Params.Tensor(i) {
-				if x < 0 {
-					t.Errorf("%s: a count of %v", name, x)
-				}
-				sum += float64(x)
-			}
-			if sum != 100_000 {
-				t.Errorf("%s: tensor %d sums to %v, want 100,000", name, i, sum)
-			}
-		}
+		whole(t, c, 100_000)
 	}
 	t.Logf("%d cuts; distances %.3f, loss a word %.4f", len(names), far(r.Params.Tensor(0), r.Params.Tensor(1)), r.Metrics["train.loss"])
+}
+
+// TestCase28InProcesses: one worker matches each topic, and with four, SSP(3), the last cuts have all words, in processes of their own.
+func TestCase28InProcesses(t *testing.T) {
+	sweeps, documents, updates := 200, 1000, 1000
+	if testing.Short() {
+		sweeps, documents, updates = 120, 400, 240
+	}
+	command := fmt.Sprintf("lda:10,alpha=1,beta=0.1 --data bars --rows %d --epochs %d --seed 2 --consistency ssp:3", documents, sweeps)
+	alone := example.InProcesses(t, command+" --batch full").Last()
+	matched(t, alone.Params)
+	stale := example.InProcesses(t, fmt.Sprintf("%s --batch 50 --workers 4 --checkpoint-every %d", command, updates/3))
+	if n := len(stale.Checkpoints); n < 2 || stale.Last().Progress.Step != int64(updates) {
+		t.Fatalf("%d checkpoints, the last of update %d, want %d", n, stale.Last().Progress.Step, updates)
+	}
+	for _, c := range append(stale.Checkpoints, alone) {
+		whole(t, c, float64(100*documents))
+	}
+}
+
+// matched: each true topic is learnt.
+func matched(t *testing.T, p trivium.Params) {
+	t.Helper()
+	for k, d := range far(p.Tensor(0), p.Tensor(1)) {
+		if !(d < 0.3) {
+			t.Errorf("topic %d: the nearest is at %.3f, want below 0.3", k, d)
+		}
+	}
+}
+
+// whole: a checkpoint counts each word once, in both tables, and no count is negative.
+func whole(t *testing.T, c *checkpoint.Checkpoint, words float64) {
+	t.Helper()
+	for i := range 2 {
+		sum := 0.0
+		for _, x := range c.Params.Tensor(i) {
+			if x < 0 {
+				t.Errorf("update %d: a count of %v", c.Progress.Step, x)
+			}
+			sum += float64(x)
+		}
+		if sum != words {
+			t.Errorf("update %d: tensor %d sums to %v, want %v", c.Progress.Step, i, sum, words)
+		}
+	}
 }
 
 // TestArguments: what a model is asked for, and what is refused.

@@ -1,7 +1,9 @@
 package mf_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -19,7 +21,19 @@ import (
 	"github.com/trivium-ml/trivium/train/server"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// example is what a test's processes know.
+var example = pmlstest.Example{
+	Models:  nn.Models{"mf": mf.New},
+	Sources: data.Sources{"blocks": func(context.Context, trivium.Data) (*data.Splits, error) { return &data.Splits{Train: blocks()}, nil }},
+}
+
+func TestMain(m *testing.M) {
+	example.Enter()
+	goleak.VerifyTestMain(m)
+}
+
+// quickStart is the model of case 26.
+const quickStart = "3,rate=0.5,offset=100,power=0.5,l2=0,mean=0,start=1"
 
 // blocks is the 9×9 matrix with diagonal 3×3 blocks of 1, 2 and 3, zeros observed.
 func blocks() data.Dataset {
@@ -75,9 +89,30 @@ func TestCase26(t *testing.T) {
 		good := uint64(0)
 		for seed := range starts {
 			r := pmlstest.Train(t, train.Env{}, trivium.Job{Batch: trivium.FullBatch, Epochs: 200, Seed: seed}, func(args string, s trivium.Schema, _ *tensor.CPU) (trivium.Model, error) {
-				return mf.New("3,rate=0.5,offset=100,power=0.5,l2=0,mean=0,start=1", s, nil)
+				return mf.New(quickStart, s, nil)
 			}, blocks(), workers, server.Options{Mode: ps.SSP, Staleness: 5})
 			if grouped(r.Params.Tensor(0)) {
+				good++
+			}
+		}
+		t.Logf("%d workers: %d of %d starts", workers, good, starts)
+		if good*20 < starts*14 {
+			t.Errorf("%d workers: the blocks show in %d of %d starts, want 14 of 20", workers, good, starts)
+		}
+	}
+}
+
+// TestCase26InProcesses is TestCase26 with workers and a server in processes of their own.
+func TestCase26InProcesses(t *testing.T) {
+	starts := 20
+	if testing.Short() {
+		starts = 2
+	}
+	for _, workers := range []int{1, 4} {
+		good := 0
+		for seed := range starts {
+			r := example.InProcesses(t, fmt.Sprintf("mf:%s --data blocks --batch full --epochs 200 --seed %d --workers %d --consistency ssp:5", quickStart, seed, workers))
+			if grouped(r.Last().Params.Tensor(0)) {
 				good++
 			}
 		}

@@ -1,4 +1,4 @@
-// Package pmlstest trains a model of an example as a user would: several workers and servers, in one process.
+// Package pmlstest trains a model of an example as a user would: with several workers and servers, in one process and in processes of their own.
 package pmlstest
 
 import (
