@@ -98,7 +98,7 @@ func TestClaims(t *testing.T) {
 func TestClaimsOfUnranked(t *testing.T) {
 	quick, slow := []float64{1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6}, []float64{3, 3.1, 3.2, 3.3, 3.4, 3.5, 3.6}
 	row := func(name string, seconds []float64) *Row {
-		return &Row{System: name, Ranked: true, Good: 7, Target: spread(seconds), Rate: spread(inverse(seconds))}
+		return &Row{System: name, Ranked: true, Good: 7, Target: spread(seconds), Rate: spread(inverse(seconds)), Samples: spread(seconds)}
 	}
 	failed := func(name string) *Row { return &Row{System: name, Good: 7, Why: "not reached"} }
 	of := func(id string, tables ...*Table) Claim {
@@ -109,10 +109,18 @@ func TestClaimsOfUnranked(t *testing.T) {
 	table := func(mbit int, rows ...*Row) *Table {
 		return &Table{Task: "mlp2", Workers: 3, Batch: 100, Link: Link{Mbit: mbit}, Rows: rows}
 	}
-	fast := table(750, row("allreduce-topk", quick), row("allreduce", slow))
-	if c := of("C24", fast); c.Verdict != holds {
+	half := table(750, row("allreduce-topk", quick), row("allreduce", slow))
+	if c := of("C24", half); c.Verdict != undecided || !strings.Contains(c.Why, "only a part") {
+		t.Errorf("where nothing says what staleness does C24 is %s: %s", c.Verdict, c.Why)
+	}
+	stale := table(0, row("server-bsp", quick), row("server-asp", slow)) // by samples, at any link
+	if c := of("C24", half, stale); c.Verdict != holds || !strings.Contains(c.Why, "server-bsp against server-asp, samples to") {
 		t.Errorf("C24 is %s: %s", c.Verdict, c.Why)
 	}
+	if c := of("C24", half, table(0, row("server-bsp", slow), row("server-asp", quick))); c.Verdict != holdsNot {
+		t.Errorf("where stale gradients need fewer samples C24 is %s: %s", c.Verdict, c.Why)
+	}
+	fast := table(750, append(half.Rows, stale.Rows...)...)
 	if c := of("C24", fast, table(1000, failed("allreduce-topk"), row("allreduce", slow))); c.Verdict != undecided || !strings.Contains(c.Why, "allreduce-topk: not reached") {
 		t.Errorf("with a table in which its row does not reach the target C24 is %s: %s", c.Verdict, c.Why)
 	}
@@ -187,8 +195,8 @@ func TestNamesOfRows(t *testing.T) {
 	}
 	for _, x := range rules {
 		check(x.id, x.fits)
-		for _, pair := range x.pairs {
-			check(x.id, pair[:]...)
+		for _, p := range x.pairs {
+			check(x.id, p.ahead, p.behind)
 		}
 	}
 }

@@ -70,7 +70,7 @@ func (r *Report) staleness() []report.Block {
 			samples := target
 			if x.Reached == x.Good {
 				target = report.Interval(x.Target.Median, x.Target.Min, x.Target.Max, svg.Short)
-				samples = report.Number(x.medianOf(func(r *Result) float64 { return float64(r.SamplesToTarget) }), svg.Short)
+				samples = report.Number(x.Samples.Median, svg.Short)
 			}
 			wait := report.Missing("not recorded")
 			if w := x.medianOf(func(r *Result) float64 { return waited(r.Phases) }); !math.IsNaN(w) {

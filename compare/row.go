@@ -24,6 +24,7 @@ type Row struct {
 
 	Rate    Spread          `json:"samples_per_second"`
 	Target  Spread          `json:"seconds_to_target"`
+	Samples Spread          `json:"samples_to_target"`
 	Start   Spread          `json:"start_seconds"`
 	Good    int             `json:"good"`    // trials that ended well
 	Reached int             `json:"reached"` // of these, the target
@@ -86,7 +87,7 @@ const good = 3
 
 // count makes a row's figures of its trials.
 func (x *Row) count(t *Table) {
-	var rates, targets, starts []float64
+	var rates, targets, samples, starts []float64
 	x.Good, x.Reached, x.Proof, x.Largest, x.Error = 0, 0, "", 0, ""
 	best, cut, blind := math.NaN(), false, 0
 	roles := map[Role][]PerUse{}
@@ -105,7 +106,7 @@ func (x *Row) count(t *Table) {
 		}
 		if r.Reached {
 			x.Reached++
-			targets = append(targets, r.SecondsToTarget)
+			targets, samples = append(targets, r.SecondsToTarget), append(samples, float64(r.SamplesToTarget))
 		}
 		if seen && t.Target.better(r.Best, best) {
 			best = r.Best
@@ -121,7 +122,7 @@ func (x *Row) count(t *Table) {
 	if x.Good > 0 {
 		x.Error = ""
 	}
-	x.Rate, x.Target, x.Start, x.Best = spread(rates), spread(targets), spread(starts), finite(best)
+	x.Rate, x.Target, x.Samples, x.Start, x.Best = spread(rates), spread(targets), spread(samples), spread(starts), finite(best)
 	x.best = "best unknown"
 	if !math.IsNaN(best) {
 		x.best = fmt.Sprintf("best %.4g", best)
