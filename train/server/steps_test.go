@@ -29,7 +29,7 @@ func TestCase24(t *testing.T) {
 	})
 }
 
-func case24(t *testing.T, train3 func(*trivium.Job, *data.Splits, server.Options) (trivium.Result, error)) {
+func case24(t *testing.T, run func(*trivium.Job, *data.Splits, server.Options) (trivium.Result, error)) {
 	rows, columns := int64(10_000), 10_000
 	if testing.Short() {
 		rows, columns = 1000, 300
@@ -56,7 +56,7 @@ func case24(t *testing.T, train3 func(*trivium.Job, *data.Splits, server.Options
 		{j, server.Options{Mode: ps.SSP, Staleness: 3}},
 		{&apart, server.Options{Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker, Clocks: 100}},
 	} {
-		got, err := train3(x.job, splits, x.o)
+		got, err := run(x.job, splits, x.o)
 		if err != nil {
 			t.Fatal(err)
 		}
