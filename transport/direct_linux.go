@@ -156,8 +156,8 @@ func (d *direct) readRaw(fd uintptr) {
 	}
 }
 
-// rawBytes are written at most in one call without the runtime's knowledge: some 100 µs, for which it cannot stop the goroutine.
-const rawBytes = 512 << 10
+// rawBytes are written at most in one call without the runtime's knowledge: some 50 µs, for which it cannot stop the goroutine.
+const rawBytes = 256 << 10
 
 // once writes until nothing is left, or the socket is full.
 func (d *direct) once(fd uintptr) bool {
