@@ -288,7 +288,10 @@ func (r *Report) judge() {
 			case slower > 0 && !x.either:
 				c.Verdict = holdsNot
 			case faster == len(words) && len(parts) > 0:
-				c.Why = "only a part of it was measured: " + c.Why
+				c.Why = "only a part of it could be judged: " + c.Why
+				if reasons[i] != "" && unranked[i] == "" {
+					c.Why += "; of the rest: " + reasons[i]
+				}
 			case faster == len(words):
 				c.Verdict = holds
 			default:

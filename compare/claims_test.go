@@ -114,6 +114,11 @@ func TestClaimsOfUnranked(t *testing.T) {
 		t.Errorf("where nothing says what staleness does C24 is %s: %s", c.Verdict, c.Why)
 	}
 	stale := table(0, row("server-bsp", quick), row("server-asp", slow)) // by samples, at any link
+	crowded := row("server-asp", slow)
+	crowded.Crowded = true
+	if c := of("C24", half, table(0, row("server-bsp", quick), crowded)); c.Verdict != undecided || !strings.Contains(c.Why, "of the rest: oversubscribed") {
+		t.Errorf("where the cores do not suffice for that C24 is %s: %s", c.Verdict, c.Why)
+	}
 	if c := of("C24", half, stale); c.Verdict != holds || !strings.Contains(c.Why, "server-bsp against server-asp, samples to") {
 		t.Errorf("C24 is %s: %s", c.Verdict, c.Why)
 	}

@@ -198,6 +198,22 @@ func (m *cases) Round(ctx context.Context, _ *ps.Worker, _ trivium.Batch) error 
 	return errors.Join(errs...)
 }
 
+// saved trains, and returns the checkpoint of the end too, which is that of so many updates.
+func saved(t *testing.T, d *processes.Driver, updates int64) (trivium.Result, *checkpoint.Checkpoint) {
+	t.Helper()
+	store := blob.Dir(t.TempDir())
+	d.Ready = func(processes.Facts) (blob.Store, error) { return store, nil }
+	r, err := d.Train(t.Context())
+	if err != nil || r.Steps != updates {
+		t.Fatalf("%d updates, want %d: %v", r.Steps, updates, err)
+	}
+	c, _, err := checkpoint.Latest(t.Context(), store)
+	if err != nil || c.Progress.Step != updates {
+		t.Fatalf("no checkpoint of update %d: %v", updates, err)
+	}
+	return r, c
+}
+
 // TestCasesInProcesses runs cases 1, 3, 5, 6, 7, 10, 12, 16 and 21 of package ps in processes of their own, four workers and two servers: what
 // each worker reads in every round is within its bound, and in the end each of 16 cells has counted every round of all.
 func TestCasesInProcesses(t *testing.T) {
@@ -215,16 +231,7 @@ func TestCasesInProcesses(t *testing.T) {
 			j.Model, j.Epochs, j.Steps, j.Batch = "cases", 0, rounds, 100
 			d := driver(t, j, o)
 			d.Workers, d.Servers = 4, 2
-			store := blob.Dir(t.TempDir())
-			d.Ready = func(processes.Facts) (blob.Store, error) { return store, nil }
-			r, err := d.Train(t.Context())
-			if err != nil || r.Steps != rounds {
-				t.Fatalf("%d rounds, %v", r.Steps, err)
-			}
-			c, _, err := checkpoint.Latest(t.Context(), store)
-			if err != nil || c.Progress.Step != rounds {
-				t.Fatalf("no checkpoint of round %d: %v", rounds, err)
-			}
+			_, c := saved(t, d, rounds)
 			for i, x := range c.Params.Flat[:16] {
 				if x != float32(4*rounds) {
 					t.Errorf("case 16: cell %d is %v, want %d", i, x, 4*rounds)
@@ -264,16 +271,7 @@ func TestExactInProcesses(t *testing.T) {
 				}
 				d := driver(t, j, server.Options{Mode: ps.BSP})
 				d.Workers, d.Servers = n, servers
-				store := blob.Dir(t.TempDir())
-				d.Ready = func(processes.Facts) (blob.Store, error) { return store, nil }
-				got, err := d.Train(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				c, _, err := checkpoint.Latest(t.Context(), store)
-				if err != nil || c.Progress.Step != want.Steps {
-					t.Fatalf("no checkpoint of update %d: %v", want.Steps, err)
-				}
+				got, c := saved(t, d, want.Steps)
 				what := fmt.Sprintf("%s, %d workers, %d servers", j.Model, n, servers)
 				if a, b := got.Metrics["test.loss"], want.Metrics["test.loss"]; a != b {
 					t.Errorf("%s: test loss %v, local's is %v", what, a, b)

@@ -11,8 +11,6 @@ import (
 	"testing"
 
 	"github.com/trivium-ml/trivium"
-	"github.com/trivium-ml/trivium/blob"
-	"github.com/trivium-ml/trivium/checkpoint"
 	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/processes"
@@ -84,16 +82,7 @@ func TestCase16InProcesses(t *testing.T) {
 			j.Model, j.Epochs, j.Steps, j.Batch = "cases:16", 0, rounds, 100
 			d := driver(t, j, o)
 			d.Topology, d.Workers, d.Servers = lossy, 4, 2
-			store := blob.Dir(t.TempDir())
-			d.Ready = func(processes.Facts) (blob.Store, error) { return store, nil }
-			r, err := d.Train(t.Context())
-			if err != nil || r.Steps != rounds {
-				t.Fatalf("%d rounds, %v", r.Steps, err)
-			}
-			c, _, err := checkpoint.Latest(t.Context(), store)
-			if err != nil || c.Progress.Step != rounds {
-				t.Fatalf("no checkpoint of round %d: %v", rounds, err)
-			}
+			_, c := saved(t, d, rounds)
 			for i, x := range c.Params.Flat[:16] {
 				if x != float32(4*rounds) {
 					t.Errorf("cell %d is %v, want %d", i, x, 4*rounds)
