@@ -62,19 +62,23 @@ func ended(t *testing.T, files http.HandlerFunc) *fleet.Client {
 
 // TestFetchInterrupted: who interrupts while the run comes is told how to get it.
 func TestFetchInterrupted(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	client := ended(t, func(_ http.ResponseWriter, r *http.Request) {
-		cancel()
-		<-r.Context().Done()
-	})
-	var out bytes.Buffer
-	s := newSession(nil, &out, &out, Options{})
-	job := &training{out: t.TempDir(), show: newProgress(&out, false, false, func(string) string { return "" })}
-	err := s.attend(ctx, job, client, "job-1", onFlags{On: "127.0.0.1:1", Token: "secret"})
-	coded, ok := errors.AsType[*codedError](err)
-	if !ok || coded.code != Interrupted || !strings.Contains(err.Error(), "job-1 is done, get its run with: trivium fetch job-1 --on 127.0.0.1:1 --token TOKEN") {
-		t.Errorf("interrupted while it fetches: %v", err)
+	for _, files := range []string{"late", "none"} { // the answer then has an end all the same
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		client := ended(t, func(_ http.ResponseWriter, r *http.Request) {
+			cancel()
+			if files == "late" {
+				<-r.Context().Done()
+			}
+		})
+		var out bytes.Buffer
+		s := newSession(nil, &out, &out, Options{})
+		job := &training{out: t.TempDir(), show: newProgress(&out, false, false, func(string) string { return "" })}
+		err := s.attend(ctx, job, client, "job-1", onFlags{On: "127.0.0.1:1", Token: "secret"})
+		coded, ok := errors.AsType[*codedError](err)
+		if !ok || coded.code != Interrupted || !strings.Contains(err.Error(), "job-1 is done, get its run with: trivium fetch job-1 --on 127.0.0.1:1 --token TOKEN") {
+			t.Errorf("interrupted while it fetches, files %s: %v", files, err)
+		}
 	}
 }
 

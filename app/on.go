@@ -264,6 +264,9 @@ func fetchFiles(ctx context.Context, client *fleet.Client, out, id string) (stri
 	if err != nil {
 		return "", err
 	}
+	if len(made) == 0 && ctx.Err() != nil { // a coordinator that is hung up on may say yet that this is all
+		return "", errors.Join(clusterError(ctx.Err()), os.RemoveAll(root))
+	}
 	moved := ""
 	for _, name := range made {
 		dir := filepath.Join(root, filepath.FromSlash(name))
