@@ -204,7 +204,7 @@ func (b *bench) want(cells []cell, pass int, fit []uint8) {
 	needed := b.needed(pass)
 	for i, c := range cells {
 		a, n := timed[c.line], timedBytes[c.col]
-		if a == GatherCast && (b.g.Size() == 2 || n > gatherMost) || a == Shared && b.g.c.arena == nil || !needed[c.line][c.col] ||
+		if a == GatherCast && (b.g.Size() == 2 || n > gatherMost) || a == Shared && b.g.c.arena == nil || a == Hierarchy && !b.g.c.layered() || !needed[c.line][c.col] ||
 			n > longMost && b.count[c.line][c.col] > 0 || pass == 0 && between(n) {
 			continue
 		}
@@ -243,11 +243,14 @@ func (b *bench) needed(pass int) (cells [len(timed)][len(timedBytes)]bool) {
 		for col := range timedBytes[1:] {
 			bytes := (timedBytes[col] + timedBytes[col+1]) / 2
 			likely := []Algorithm{c.Choose(c.Ranks, bytes), plain.Choose(b.g.Size(), bytes)} // a single batch may mislead the one or the other
-			if shared && bytes >= sharedFrom {
+			switch {
+			case shared && bytes >= sharedFrom:
 				likely = []Algorithm{Shared}
+			case b.g.c.layered() && bytes > smallBytes:
+				likely = append(likely, Hierarchy)
 			}
 			for _, a := range likely {
-				line := slices.Index(timed[:], a)
+				line := c.Times.of(a, b.g.Size())
 				cells[line][col], cells[line][col+1] = true, true
 			}
 		}

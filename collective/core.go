@@ -16,12 +16,13 @@ import (
 // A core is a group at one rank, without clock, goroutine or socket: what comes in are method calls with the time, and what goes out
 // are frames in out. Group drives it over a stream, and Machine in the simulator.
 type core struct {
-	id    uint16 // of the group among those on one stream
-	epoch transport.Epoch
-	self  int
-	names []transport.Name
-	opt   *Options
-	hosts [][]int
+	id     uint16 // of the group among those on one stream
+	epoch  transport.Epoch
+	self   int
+	names  []transport.Name
+	opt    *Options
+	hosts  [][]int
+	fewest map[Algorithm]Algorithm // by flat algorithm: what sends fewest bytes between hosts in its place
 
 	now    time.Duration // of the call under way, from a start of its own
 	step   uint64

@@ -27,7 +27,7 @@ type Costs struct {
 type Times [len(timed)][len(timedBytes)]float64
 
 // timed are the algorithms among which the planner chooses.
-var timed = [...]Algorithm{Doubling, Halving, Ring, GatherCast, Shared}
+var timed = [...]Algorithm{Doubling, Halving, Ring, GatherCast, Shared, Hierarchy}
 
 // timedBytes reach from what is all message to what is all memory: below 1 KiB nothing changes, and what happens in caches happens between
 // 64 KiB and 16 MiB.
@@ -157,13 +157,13 @@ type Measurement struct {
 	Algorithm Algorithm
 	Ranks     int
 	Bytes     int
-	Predicted time.Duration // of AllReduce; 0: no prediction
+	Predicted time.Duration // of AllReduce; 0: no prediction, as of Hierarchy before Calibrate
 	Took      time.Duration // from Start, so with the wait for ranks that started later
 }
 
 func (c *core) measured(o *operation) Measurement {
 	m := Measurement{Step: c.step, Tag: o.tag, Kind: o.Kind, Algorithm: o.plan.Algorithm, Ranks: c.size(), Bytes: o.n * o.dtype.Size(), Took: c.now - o.started}
-	if o.Kind == AllReduce {
+	if o.Kind == AllReduce && !(m.Algorithm == Hierarchy && !c.costs().measured(Hierarchy, m.Ranks)) { // the formulas know one kind of link
 		segment := c.segment(o.job, m.Algorithm)
 		m.Predicted = c.costs().Predict(m.Algorithm, m.Ranks, m.Bytes, (m.Bytes+segment-1)/max(segment, 1))
 	}
@@ -202,10 +202,74 @@ func (c *core) choose(j *job) Algorithm {
 		return Shared
 	case j.dtype.Size() == 2 && c.size() > 2: // so that a value is rounded at most twice
 		return Pairwise
-	case len(c.hosts) > 1 && len(c.hosts) < c.size() && bytes > smallBytes:
-		return Hierarchy
 	}
-	return c.costs().Choose(c.size(), bytes)
+	flat := c.costs().Choose(c.size(), bytes)
+	if c.layered() && bytes > smallBytes {
+		return c.across(flat, bytes)
+	}
+	return flat
+}
+
+// layered says whether there are several hosts, and one of them has several ranks.
+func (c *core) layered() bool { return len(c.hosts) > 1 && len(c.hosts) < c.size() }
+
+// across is what takes the place of a flat algorithm where there are several hosts: the one that was measured to take less time, and before that the
+// one by which fewer bytes travel between hosts. Halving sends as few as Hierarchy where far partners are on one host, in fewer rounds.
+func (c *core) across(flat Algorithm, bytes int) Algorithm {
+	if costs, p := c.costs(), c.size(); costs.measured(Hierarchy, p) && costs.measured(flat, p) {
+		return costs.least(p, bytes, flat, Hierarchy)
+	}
+	best, ok := c.fewest[flat]
+	if !ok {
+		best = Hierarchy
+		if c.size() <= crossingMost {
+			least := crossing(Hierarchy, c.size(), c.hosts)
+			for _, a := range []Algorithm{Halving, flat} {
+				if n := crossing(a, c.size(), c.hosts); n <= least {
+					best, least = a, n
+				}
+			}
+		}
+		if c.fewest == nil {
+			c.fewest = map[Algorithm]Algorithm{}
+		}
+		c.fewest[flat] = best
+	}
+	return best
+}
+
+// crossingMost is the number of ranks up to which plans are counted; beyond, it takes more than a few milliseconds.
+const crossingMost = 64
+
+// crossing is what the busiest host sends to others, or gets from them, in an allreduce by algorithm a: in elements of a vector that has some for
+// each rank.
+func crossing(a Algorithm, size int, hosts [][]int) int {
+	const each = 64
+	n := each * size
+	on := make([]int, size)
+	for h, ranks := range hosts {
+		for _, r := range ranks {
+			on[r] = h
+		}
+	}
+	out, in := make([]int, len(hosts)), make([]int, len(hosts))
+	for rank := range size {
+		b := newBuilder(rank, size, n)
+		b.allReduce(a, everyone(size), Span{Src, 0, n}, Span{Dst, 0, n}, hosts)
+		for _, t := range b.plan.Tasks {
+			if t.Do == DoSend && on[t.Peer] != on[rank] {
+				out[on[rank]] += t.To.Len()
+				in[on[t.Peer]] += t.To.Len()
+			}
+		}
+	}
+	return max(slices.Max(out), slices.Max(in))
+}
+
+// measured says whether there are times of a among p ranks.
+func (c Costs) measured(a Algorithm, p int) bool {
+	line := c.Times.of(a, p)
+	return p == c.Ranks && line >= 0 && slices.Max(c.Times[line][:]) > 0
 }
 
 // sharedFrom is the size from which two bells cost less than what they save.

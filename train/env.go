@@ -52,6 +52,10 @@ type Env struct {
 	// Servers are processes of the job that train nothing, and only serve: one whose Role is observe.Server is among them, Rank its place.
 	Servers []transport.Name
 
+	// Hosts are the ranks of Peers by the host that they are on, of each in ascending order, where they are on several. nil: they are all on one,
+	// or that is not known.
+	Hosts [][]int
+
 	CPU        *tensor.CPU // nil: the Run makes one with a thread a core, and closes it
 	Models     nn.Models   // nil: nn.Standard
 	Sources    data.Sources

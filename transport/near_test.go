@@ -36,6 +36,30 @@ func TestNearestCommas(t *testing.T) {
 	}
 }
 
+// TestHostOf: ports of one host name one host, and addresses of a single network none.
+func TestHostOf(t *testing.T) {
+	var hosts []string
+	for _, id := range []string{"a", "b"} {
+		p, err := Nearest{Unix: Unix{Dir: t.TempDir()}}.Open(t.Context(), Name{ID: id}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		hosts = append(hosts, HostOf(p.Addr()))
+	}
+	if hosts[0] == "" || hosts[0] != hosts[1] {
+		t.Errorf("two ports of this host: %q", hosts)
+	}
+	if h := HostOf("near:other,unix:/a,tcp:a:1"); h != "other" {
+		t.Errorf("another's: %q", h)
+	}
+	for _, addr := range []string{"", "unix:/a,b", "tcp:a:1"} {
+		if h := HostOf(addr); h != "" {
+			t.Errorf("%q: %q", addr, h)
+		}
+	}
+}
+
 // A farConn is a connection between two addresses.
 type farConn struct {
 	net.Conn

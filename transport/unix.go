@@ -271,6 +271,17 @@ func (n Nearest) Open(ctx context.Context, self Name, o Options) (Port, error) {
 	return openPort(self, o, c), nil
 }
 
+// HostOf returns the host that an address of Nearest names: those of ports that reach each other within a host are equal. Empty: the address
+// names none.
+func HostOf(addr string) string {
+	list, ok := strings.CutPrefix(addr, nearScheme)
+	if !ok {
+		return ""
+	}
+	host, _, _ := strings.Cut(list, ",")
+	return host
+}
+
 // hostID tells whether two processes can share sockets: it differs between hosts, between two starts of one host, and between users.
 func hostID() (string, error) {
 	boot, err := bootID()

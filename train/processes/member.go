@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/trivium-ml/trivium/cluster"
@@ -75,6 +76,7 @@ func (w *worker) place(v cluster.View, env *train.Env) error {
 	if w.a.Serves() {
 		env.Rank -= w.a.Workers
 	}
+	hosts := make([]string, w.a.Workers)
 	for _, m := range v.Members {
 		among := env.Peers
 		if m.Name.Role == "server" {
@@ -85,11 +87,34 @@ func (w *worker) place(v cluster.View, env *train.Env) error {
 			return fmt.Errorf("processes: %v is a member of the job's group, and no worker of it", m.Name)
 		}
 		among[i] = m.Name
+		if m.Name.Role != "server" {
+			hosts[i] = transport.HostOf(m.Addr)
+		}
 		if err := w.port.Know(m.Name, m.Addr); err != nil {
 			return err
 		}
 	}
+	if !w.a.Network.Apart { // else each counts as if it had a host of its own
+		env.Hosts = byHost(hosts)
+	}
 	return nil
+}
+
+// byHost are the ranks by their hosts, in the order of each host's first; nil where there is one host, or one is not known.
+func byHost(hosts []string) (ranks [][]int) {
+	var names []string
+	for rank, h := range hosts {
+		i := slices.Index(names, h)
+		if i < 0 {
+			i = len(names)
+			names, ranks = append(names, h), append(ranks, nil)
+		}
+		ranks[i] = append(ranks[i], rank)
+	}
+	if len(names) == 1 || slices.Contains(names, "") {
+		return nil
+	}
+	return ranks
 }
 
 // follow hands on the first view that has all workers, and ends training when a later one lacks one.
