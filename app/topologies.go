@@ -117,6 +117,7 @@ type topologyFlags struct {
 	Every      int64  `group:"Run" placeholder:"H" help:"allreduce: local SGD; average the models every H updates, in place of adding gradients in each."`
 	Accumulate int    `group:"Run" placeholder:"N" help:"allreduce: compute a worker's part of an update in N pieces, for batches that do not fit the memory."`
 	Shard      bool   `name:"shard-optimizer" group:"Run" help:"allreduce: each worker keeps the optimizer's state of its part of the parameters alone (ZeRO, stage 1)."`
+	Calibrate  bool   `group:"Run" help:"allreduce: first measure, for 2 s at most, what sums cost among the workers, and choose their algorithms by that."`
 }
 
 // configure gives t the options of its topology, or says what is wrong with them.
@@ -128,9 +129,9 @@ func (f topologyFlags) configure(s *session, t *training) error {
 		return nil
 	}
 	if t.topology != summed {
-		return fmt.Errorf("--every, --accumulate and --shard-optimizer are options of %s, and --compress of %s and %s, not of %s", summed, summed, served, t.topology)
+		return fmt.Errorf("--every, --accumulate, --shard-optimizer and --calibrate are options of %s, and --compress of %s and %s, not of %s", summed, summed, served, t.topology)
 	}
-	o := allreduce.Options{Compress: f.Compress, Every: f.Every, Accumulate: f.Accumulate, ShardOptimizer: f.Shard}
+	o := allreduce.Options{Compress: f.Compress, Every: f.Every, Accumulate: f.Accumulate, ShardOptimizer: f.Shard, Calibrate: f.Calibrate}
 	if err := o.Check(t.job, s.optimizers); err != nil {
 		return err
 	}
@@ -152,6 +153,9 @@ func (f topologyFlags) args() (list []string) {
 	}
 	if f.Shard {
 		list = append(list, "--shard-optimizer")
+	}
+	if f.Calibrate {
+		list = append(list, "--calibrate")
 	}
 	return list
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -111,6 +112,68 @@ func TestPredicted(t *testing.T) {
 	}
 	if least := 4 * (784*300 + 300 + 300*20 + 20 + 20*10 + 10); bytes < least || bytes > least+64 {
 		t.Errorf("the sums are of %d bytes, the gradient has %d", bytes, least)
+	}
+}
+
+// TestHosts: workers of several machines sum by what sends least between them, all have the same model, and in exact mode it has the bits of one
+// process.
+func TestHosts(t *testing.T) {
+	job := digits()
+	job.Steps = 5
+	job.Model = buckets()
+	train := func(hosts [][]int, exact bool) *crew {
+		job.Exact = exact
+		c := &crew{n: 6}
+		c.env.Hosts = hosts
+		if _, err := c.Train(t.Context(), job); err != nil {
+			t.Fatal(err)
+		}
+		for rank := 1; rank < c.n; rank++ {
+			same(t, fmt.Sprintf("rank %d beside rank 0", rank), c.results[rank], c.results[0])
+		}
+		return c
+	}
+	layered := func(c *crew) (found bool) {
+		for _, e := range c.hubs[0].Events() {
+			found = found || e.Kind == "collective" && strings.Contains(e.Text, "hierarchical")
+		}
+		return found
+	}
+	hosts := [][]int{{0, 3}, {1, 4}, {2, 5}}
+	flat, by := train(nil, false), train(hosts, false)
+	if layered(flat) || !layered(by) {
+		t.Errorf("sums within machines first: %v on one, %v on three", layered(flat), layered(by))
+	}
+	if a, b := flat.results[0].Metrics["test.loss"], by.results[0].Metrics["test.loss"]; math.Abs(a-b) > 1e-3*a {
+		t.Errorf("test loss %v on one machine, %v on three", a, b)
+	}
+	same(t, "exact", train(hosts, true).results[0], train(nil, true).results[0])
+}
+
+// TestCalibrate: what sums cost is measured before training, all workers choose by it, and the run tells of its own sums alone.
+func TestCalibrate(t *testing.T) {
+	job := digits()
+	job.Steps = 3
+	c := &crew{n: 3, o: allreduce.Options{Calibrate: true}}
+	c.env.Hosts = [][]int{{0, 2}, {1}}
+	if _, err := c.Train(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	for rank := 1; rank < c.n; rank++ {
+		same(t, fmt.Sprintf("rank %d beside rank 0", rank), c.results[rank], c.results[0])
+	}
+	told := regexp.MustCompile(`^sum of (\d+) bytes among 3 workers, [a-z-]+: [0-9.]+[mµ]?s in the median of 3, predicted [0-9.]+[mµ]?s$`)
+	sums := 0
+	for _, e := range c.hubs[0].Events() {
+		if e.Kind != "collective" {
+			continue
+		}
+		if sums++; !told.MatchString(e.Text) { // of two machines too, now
+			t.Errorf("event %q", e.Text)
+		}
+	}
+	if sums != 1 {
+		t.Errorf("%d kinds of sums: the gradient is one bucket", sums)
 	}
 }
 

@@ -100,7 +100,7 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 	if x.stream, err = env.Port.Stream("allreduce", transport.StreamOptions{}); err != nil {
 		return nil, err
 	}
-	x.g, err = collective.New(x.stream, collective.View{Epoch: env.Epoch, Peers: env.Peers, Self: env.Rank}, collective.Options{Deadline: o.Wait, Record: x.measured.add, Log: env.Log})
+	x.g, err = collective.New(x.stream, collective.View{Epoch: env.Epoch, Peers: env.Peers, Self: env.Rank, Hosts: env.Hosts}, collective.Options{Deadline: o.Wait, Record: x.measured.add, Log: env.Log})
 	if err != nil {
 		return nil, errors.Join(err, x.stream.Close())
 	}
@@ -109,7 +109,7 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 			return nil, errors.Join(x.failed(ctx, err), x.g.Close(), x.stream.Close())
 		}
 	}
-	if x.workers&(x.workers-1) != 0 && 4*l.Len() <= crowdMost {
+	if !o.Calibrate && x.workers&(x.workers-1) != 0 && 4*l.Len() <= crowdMost {
 		if err := x.g.Crowd(ctx); err != nil {
 			return nil, errors.Join(x.failed(ctx, err), x.g.Close(), x.stream.Close())
 		}
@@ -129,6 +129,12 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 	}
 	if env.Narrow != nil { // else another thread, for what travels meanwhile, takes a core from the worker that computes there
 		env.Narrow()
+	}
+	if o.Calibrate { // with the threads that training has
+		if _, err := x.g.Calibrate(ctx); err != nil {
+			return nil, errors.Join(x.failed(ctx, err), x.g.Close(), x.stream.Close())
+		}
+		x.measured.reset()
 	}
 	for i := range l.Tensors() {
 		if spec := l.Spec(i); spec.RowSparse && spec.Tie == "" {

@@ -29,9 +29,9 @@ type operation struct {
 	predicted time.Duration
 }
 
-// add counts an operation that completed. The group calls it with its lock held.
+// add counts a sum that completed. The group calls it with its lock held.
 func (m *measured) add(x collective.Measurement) {
-	if x.Predicted == 0 {
+	if x.Kind != collective.AllReduce {
 		return
 	}
 	of := operation{x.Algorithm, x.Ranks, x.Bytes, x.Predicted}
@@ -51,6 +51,13 @@ func (m *measured) add(x collective.Measurement) {
 	h.Add(uint64(max(x.Took, 0)))
 }
 
+// reset forgets what was no part of training.
+func (m *measured) reset() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ops = nil
+}
+
 // tell makes each operation an event of the run. What it took is from its start, so it holds the wait for workers that started later and,
 // for a part of the gradient, what the backward pass left of the processor.
 func (m *measured) tell(r *observe.Recorder, step int64) {
@@ -61,7 +68,11 @@ func (m *measured) tell(r *observe.Recorder, step int64) {
 	}) {
 		h := m.ops[of]
 		lo, hi := h.Quantile(0.5)
-		r.Event(observe.Info, "collective", step, fmt.Sprintf("sum of %d bytes among %d workers, %v: %v in the median of %d, predicted %v",
-			of.bytes, of.ranks, of.algorithm, time.Duration((lo+hi)/2).Round(time.Microsecond), h.Count, of.predicted.Round(time.Microsecond)))
+		predicted := "not predicted"
+		if of.predicted > 0 {
+			predicted = fmt.Sprintf("predicted %v", of.predicted.Round(time.Microsecond))
+		}
+		r.Event(observe.Info, "collective", step, fmt.Sprintf("sum of %d bytes among %d workers, %v: %v in the median of %d, %s",
+			of.bytes, of.ranks, of.algorithm, time.Duration((lo+hi)/2).Round(time.Microsecond), h.Count, predicted))
 	}
 }
