@@ -104,7 +104,7 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 	if err != nil {
 		return nil, errors.Join(err, x.stream.Close())
 	}
-	if env.MayShareMemory && x.workers == 2 {
+	if env.MayShareMemory && (x.workers == 2 || o.Calibrate) {
 		if err := x.shareMemory(ctx, env.Log); err != nil {
 			return nil, errors.Join(x.failed(ctx, err), x.g.Close(), x.stream.Close())
 		}
@@ -148,8 +148,8 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 	return x, nil
 }
 
-// shareMemory lets two workers read each other's gradients where they lie, if the system can. More would add them in another order than
-// workers that share none, and a job has the same bits whatever connects its workers.
+// shareMemory lets workers read each other's gradients where they lie, if the system can. More than two would add them in another order than
+// workers that share none, and a job has the same bits whatever connects its workers, unless measurements choose.
 func (x *exchange) shareMemory(ctx context.Context, log *slog.Logger) error {
 	dir := ""
 	if x.rank == 0 { // the other hears from it where the socket is, which is needed no longer then

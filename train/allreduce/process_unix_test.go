@@ -181,26 +181,27 @@ func read(t testing.TB, w *tape) (s said) {
 	return s
 }
 
-// TestTwoShareMemory: two processes of one host sum their gradients in shared memory, on the threads that they compute with; over TCP, or of three,
-// in frames.
-func TestTwoShareMemory(t *testing.T) {
+// TestShareMemory: two processes of one host sum their gradients in shared memory, on the threads that they compute with, and three where the
+// order of sums may be chosen by measurements; over TCP, or else of three, in frames.
+func TestShareMemory(t *testing.T) {
 	for _, c := range []struct {
-		workers int
-		tcp     bool
-		shared  bool
-	}{{2, false, runtime.GOOS == "linux"}, {2, true, false}, {3, false, false}} {
+		workers   int
+		tcp       bool
+		calibrate bool
+		shared    bool
+	}{{2, false, false, runtime.GOOS == "linux"}, {2, true, false, false}, {3, false, false, false}, {3, false, true, runtime.GOOS == "linux"}, {3, true, true, false}} {
 		if testing.Short() && c.workers == 3 { // processes with the race detector begin slowly
 			continue
 		}
 		job := digits()
 		job.Model, job.Steps = buckets(), 6
-		d, tapes := driverOver(t, job, c.workers, allreduce.Options{}, c.tcp)
+		d, tapes := driverOver(t, job, c.workers, allreduce.Options{Calibrate: c.calibrate}, c.tcp)
 		if _, err := d.Train(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		told := read(t, tapes[0]).err
 		if !strings.Contains(told, "threads: 1;") || strings.Contains(told, ", shared memory:") != c.shared || !strings.Contains(told, "sum of ") {
-			t.Errorf("%d workers, TCP %v: %s", c.workers, c.tcp, told)
+			t.Errorf("%d workers, TCP %v, calibrate %v: %s", c.workers, c.tcp, c.calibrate, told)
 		}
 	}
 }
