@@ -138,6 +138,24 @@ func TestLauncher(t *testing.T) {
 	}
 }
 
+// TestCalibrateHosts: hierarchical sums are measured where ranks share several hosts, and nowhere else.
+func TestCalibrateHosts(t *testing.T) {
+	for _, layered := range []bool{true, false} {
+		hosts := collective.HostsOf(4, 2)
+		if !layered {
+			hosts = nil
+		}
+		w := openHosts(t, inMemory, 4, collective.Options{}, hosts)
+		w.must(func(_ int, g *collective.Group) error {
+			c, err := g.CalibrateFor(t.Context(), 200*time.Millisecond)
+			if err == nil && c.Measured(collective.Hierarchy, 4) != layered {
+				t.Errorf("hosts %v: hierarchical sums were measured: %v", hosts, !layered)
+			}
+			return err
+		})
+	}
+}
+
 // TestCalibrateLate: where the ranks take longer to wake up than calibration may last, the shortest vectors are measured all the same.
 func TestCalibrateLate(t *testing.T) {
 	w := open(t, inMemory, 2, collective.Options{})

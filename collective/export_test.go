@@ -44,3 +44,6 @@ func (g *Group) Foresee(pass int, left, each time.Duration) time.Duration {
 	}
 	return sum
 }
+
+// Measured says whether there are times of a among p ranks.
+func (c Costs) Measured(a Algorithm, p int) bool { return c.measured(a, p) }
