@@ -140,7 +140,7 @@ func (s *Strategy) mean(ctx context.Context, run *train.Run, rows int64) error {
 		return err
 	}
 	defer stream.Close()
-	g, err := collective.New(stream, collective.View{Epoch: env.Epoch, Peers: env.Peers, Self: env.Rank, Hosts: env.Hosts}, collective.Options{Deadline: s.wait})
+	g, err := collective.New(stream, collective.View{Epoch: env.Epoch, Peers: env.Peers, Self: env.Rank}, collective.Options{Deadline: s.wait})
 	if err != nil {
 		return err
 	}
