@@ -110,57 +110,99 @@ func rowLosses[T Float](isa ISA, loss, sum, at, largest, w []T) {
 }
 
 // expScale is what the assembly of that name takes: a row of cols elements, the largest of which is in largest; the sum of its
-// exponentials is found, and in later the largest of the row at next. Meanwhile the row before is multiplied by k: head elements, turns
-// of 64 aligned ones, and the rest.
+// exponentials is found, and in later the largest of the row at next. Meanwhile the row before is multiplied by k, the 1 at its label is
+// subtracted (or its weight), and the result is written past the cache: whole vectors, in turns of 64 elements, and the rest. What is left
+// is in carry, and begins the first vector of the row after it.
 type expScale struct {
-	cols, head, turns, rest int
-	next                    unsafe.Pointer
-	k, largest, sum, later  float32
+	cols          int
+	carried       int // elements in carry, of the row before that
+	before, after int // turns but that with the label, or some turn if there is none; after < 0: no turn at all
+	rest          int // elements after the turns
+	next          unsafe.Pointer
+	carry         unsafe.Pointer
+
+	first, turn, tail unsafe.Pointer // what is subtracted in the first vector, the turn, and the rest
+
+	k, largest, sum, later float32
+}
+
+// A hit is a row of zeros, but for what is subtracted at the label.
+type hit [hitAt + 80]float32
+
+const hitAt = 80 // as much as is read at once, so that it may be before, at and after that
+
+// from is what to subtract from elements that begin at i, if the label is among them, and else zeros.
+func (h *hit) from(i, label int) unsafe.Pointer {
+	if d := i - label; -hitAt < d && d <= 0 {
+		return unsafe.Pointer(&h[hitAt+d])
+	}
+	return unsafe.Pointer(&h[0])
+}
+
+// place sets the turns for a row of results with that label, of which the first elements are written apart.
+func (s *expScale) place(h *hit, first, label, lanes int) {
+	turns := (s.cols - first) / 64
+	s.rest = s.cols - first - 64*turns
+	s.before = max(0, min(label-first, 64*turns-1)) / 64
+	s.after = turns - 1 - s.before
+	s.first = h.from(first-lanes, label)
+	s.turn = h.from(first+64*s.before, label)
+	s.tail = h.from(first+64*turns, label)
 }
 
 // entropyStream is SoftmaxCrossEntropy with a gradient too large for cache. Exponentials are kept in scratch, of this row and the one
-// before, which is scaled meanwhile. The largest elements are found two rows ahead, so that the processor need not wait for them.
+// before, which is scaled meanwhile. The largest elements are found two rows ahead, so that the processor need not wait for them. Every
+// line of dx but the first and the last is written once, and as a whole: a store to a line that is not in cache would wait for memory,
+// and all stores after it would.
 func entropyStream(isa ISA, loss, dx, x []float32, labels []int32, w []float32, cols int) {
 	if len(labels) == 0 {
 		return
 	}
-	var memory [2*BlockLen + 32]float32
-	scratch := memory[misaligned(memory[:]):]
+	lanes := 16
+	if isa != AVX512 {
+		lanes = 8
+	}
+	const row = BlockLen + 32 // elements of scratch: whole vectors are read, before the first element and past the last
+	var memory [2*row + 48]float32
+	var hot hit
+	scratch := memory[misaligned(memory[:])+16:]
+	carry := scratch[2*row:][:16]
 	var at, largest, sum [rowGroup]float32
-	s := expScale{cols: cols}
 	last := len(labels) - 1
+	s := expScale{cols: cols, carry: unsafe.Pointer(&carry[0]), after: -1}
+	s.first, s.turn, s.tail = hot.from(0, 0), hot.from(0, 0), hot.from(0, 0)
 	s.later, _ = blockMaxF32(isa, &x[0], cols) // a NaN makes the sum one
 	later, _ := blockMaxF32(isa, &x[min(1, last)*cols], cols)
-	prev := dx[:cols]                    // of the first row there is none: s asks for nothing
-	fix, p := &dx[0], dx[0]              // the element at the label of the row before, and its value
+	prev, begin := dx[:cols], 0          // the row before, and where its first vector begins that has not been written
 	for base := 0; base < len(labels); { // groups of rows whose losses are computed at once
 		n := min(rowGroup, len(labels)-base)
 		for r := range n {
-			row, cur, before := base+r, scratch[(base+r)%2*BlockLen:][:cols], scratch[(base+r+1)%2*BlockLen:]
-			from := x[row*cols : (row+1)*cols]
-			label := labels[row]
+			i, cur, before := base+r, scratch[(base+r)%2*row:][:cols], scratch[(base+r+1)%2*row:]
+			from := x[i*cols : (i+1)*cols]
+			label := int(labels[i])
 			s.largest = s.later
 			at[r], largest[r] = from[label], s.largest
-			s.next = unsafe.Pointer(&x[min(row+2, last)*cols])
-			expScaleF32(isa, &cur[0], &from[0], &prev[0], &before[0], &s)
+			s.next = unsafe.Pointer(&x[min(i+2, last)*cols])
+			expScaleF32(isa, &cur[0], &from[0], &prev[begin], &before[begin], &s)
 			s.later, later = later, s.later
-			if row > 0 {
-				*fix = p
-			}
-			hit := float32(1)
+			hot[hitAt] = 1
 			if w != nil {
-				hit = w[row]
+				hot[hitAt] = w[i]
 			}
-			sum[r], s.k = s.sum, hit/s.sum
-			prev = dx[row*cols : (row+1)*cols]
-			fix, p = &prev[label], float32(cur[label]*s.k)-hit
-			s.head = misaligned(prev)
-			if isa != AVX512 {
-				s.head %= 8 // vectors of 32 bytes
+			sum[r], s.k = s.sum, hot[hitAt]/s.sum
+			prev = dx[i*cols : (i+1)*cols]
+			first := misaligned(prev) % lanes
+			s.carried, begin = (lanes-first)%lanes, 0
+			if i == 0 { // what precedes dx in its vector is not ours
+				s.carried, begin = 0, first
+				for c, e := range cur[:first] {
+					prev[c] = float32(e * s.k)
+				}
+				if label < first {
+					prev[label] -= hot[hitAt]
+				}
 			}
-			s.head = min(s.head, cols)
-			s.turns = (cols - s.head) / 64
-			s.rest = cols - s.head - 64*s.turns
+			s.place(&hot, first, label, lanes)
 		}
 		var weights []float32
 		if w != nil {
@@ -169,8 +211,9 @@ func entropyStream(isa ISA, loss, dx, x []float32, labels []int32, w []float32, 
 		rowLosses(isa, loss[base:base+n], sum[:n], at[:n], largest[:n], weights)
 		base += n
 	}
-	Scale(isa, prev, scratch[last%2*BlockLen:][:cols], s.k)
-	*fix = p
+	copy(dx[last*cols-s.carried:], carry[:s.carried])
+	Scale(isa, prev, scratch[last%2*row:][:cols], s.k)
+	prev[labels[last]] -= hot[hitAt]
 	fence()
 }
 

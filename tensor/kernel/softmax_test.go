@@ -217,12 +217,19 @@ func TestEntropyStream(t *testing.T) {
 					}
 					for _, w := range [][]float32{nil, w} {
 						loss, want := make([]float32, rows), make([]float32, rows)
-						dx, wantDx := make([]float32, rows*cols+off), make([]float32, rows*cols)
-						entropyStream(isa, loss, dx[off:], x, labels, w, cols)
+						whole, wantDx := make([]float32, off+rows*cols+33), make([]float32, rows*cols)
+						Fill(isa, whole, 7)
+						dx := whole[off : off+rows*cols]
+						entropyStream(isa, loss, dx, x, labels, w, cols)
 						softmaxLoss(isa, want, wantDx, x, labels, w, cols, nil)
 						name := fmt.Sprintf("%d×%d from %d on %v", rows, cols, off, isa)
 						wantSame(t, "loss, "+name, loss, want)
-						wantSame(t, "gradient, "+name, dx[off:], wantDx)
+						wantSame(t, "gradient, "+name, dx, wantDx)
+						for i, v := range whole {
+							if outside := i < off || i >= off+rows*cols; outside && v != 7 {
+								t.Fatalf("%s: wrote at %d, outside the gradient", name, i-off)
+							}
+						}
 					}
 					inPlace, loss := append([]float32(nil), x...), make([]float32, rows)
 					wantDx := make([]float32, rows*cols)

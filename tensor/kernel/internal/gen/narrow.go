@@ -217,7 +217,7 @@ func (n narrow) exp() {
 	}
 	n.turns("exp", sizes, func(i int) {
 		d := n.sub(n.emit('v', "VMOVUPS", n.column(i)), n.vector(n.ring(narrowTop)))
-		n.do("PREFETCHT0", fmt.Sprintf("%d(SI)", farAhead+i*n.width()))
+		n.do("PREFETCHT0", fmt.Sprintf("%d(SI)", ahead+i*n.width()))
 		n.do("VMOVUPS", n.expNegative(d), n.column(i))
 	}, func(many int) {
 		n.line("ADDQ $%d, DX", many*n.width())
