@@ -14,6 +14,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/compare"
+	"github.com/trivium-ml/trivium/internal/shell"
 	"github.com/trivium-ml/trivium/train"
 )
 
@@ -150,7 +151,7 @@ func (v *compareRun) plan(s *session) (compare.Plan, error) {
 		Host: compare.Host{
 			Topologies: shared, Models: s.models, Sources: s.sources, Optimizers: s.optimizers, Metrics: s.metrics, Build: b.Binary, Version: b.Version,
 		},
-		Command: shellWords(append([]string{s.command}, v.typed()...)),
+		Command: shell.Words(append([]string{s.command}, v.typed()...)...),
 	}
 	var errs []error
 	bad := func(err error) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/internal/shell"
 	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/tensor"
 )
@@ -53,7 +54,7 @@ func (v *initVerb) Run(ctx context.Context, s *session) error {
 	if err != nil || v.To == "-" {
 		return err
 	}
-	_, err = fmt.Fprintf(s.out, "wrote %s; train with: %s\n", v.To, shellWords([]string{s.command, "train", "-f", v.To}))
+	_, err = fmt.Fprintf(s.out, "wrote %s; train with: %s\n", v.To, shell.Words(s.command, "train", "-f", v.To))
 	return err
 }
 

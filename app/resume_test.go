@@ -53,15 +53,6 @@ func TestInterruptAndResume(t *testing.T) {
 
 // TestCommandsToType: a command that is printed for a user to repeat is one that a shell takes, whatever its paths are called.
 func TestCommandsToType(t *testing.T) {
-	for want, words := range map[string][]string{
-		"trivium train --resume runs/a-1":     {"trivium", "train", "--resume", "runs/a-1"},
-		`'my programs/trivium' 'it'\''s' ''`:  {"my programs/trivium", "it's", ""},
-		"train --target '>= 0.9' --set 'a;b'": {"train", "--target", ">= 0.9", "--set", "a;b"},
-	} {
-		if got := shellWords(words); got != want {
-			t.Errorf("%q is written %s, want %s", words, got, want)
-		}
-	}
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
 	broken := Options{Sources: data.Sources{"points": points(10, cancel)}}

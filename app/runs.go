@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium/internal/nearest"
+	"github.com/trivium-ml/trivium/internal/shell"
 	"github.com/trivium-ml/trivium/observe/rundir"
 )
 
@@ -305,7 +306,7 @@ func (r *run) name() string { return filepath.Base(r.Dir) }
 
 // unreadable says what is wrong with a run that cannot be read, and what is left to do with it.
 func (r *run) unreadable() error {
-	return fmt.Errorf("%w: the run cannot be read; runs delete %s removes it", r.Err, shellWords([]string{r.Dir}))
+	return fmt.Errorf("%w: the run cannot be read; runs delete %s removes it", r.Err, shell.Word(r.Dir))
 }
 
 func (r *run) metrics() map[string]float64 {
@@ -336,7 +337,7 @@ func (r *run) fields() map[string]string {
 	_ = flattenJSON(out, "option.", r.Head.Options) // what does not decode has none
 	out["job"] = r.Head.ConfigurationHash
 	if len(r.Head.Command) > 0 {
-		out["command"] = shellWords(r.Head.Command)
+		out["command"] = shell.Words(r.Head.Command...)
 	}
 	for k, v := range r.Head.Versions {
 		out["build."+k] = v

@@ -10,13 +10,13 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/checkpoint"
 	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/internal/shell"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/observe/rundir"
 	"github.com/trivium-ml/trivium/tensor"
@@ -284,7 +284,7 @@ func (t *training) goOnWith(s *session) string {
 		return "its checkpoints are in " + t.kept
 	}
 	if t.again != nil {
-		return "repeat with: " + shellWords(t.again)
+		return "repeat with: " + shell.Words(t.again...)
 	}
 	command := []string{s.command, "train", "--resume", t.dir}
 	if t.topology != alone {
@@ -303,19 +303,7 @@ func (t *training) goOnWith(s *session) string {
 	if t.out != "runs" {
 		command = append(command, "--out", t.out)
 	}
-	return "resume with: " + shellWords(command)
-}
-
-// shellWords writes a command as a shell takes it.
-func shellWords(words []string) string {
-	quoted := make([]string, len(words))
-	for i, w := range words {
-		quoted[i] = w
-		if w == "" || strings.ContainsAny(w, " \t\n'\"$&;()<>|*?[]{}#~!\\`") {
-			quoted[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
-		}
-	}
-	return strings.Join(quoted, " ")
+	return "resume with: " + shell.Words(command...)
 }
 
 // conclude writes the result and says what came of it.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/internal/shell"
 )
 
 // A Best says which row a user should take for his own job.
@@ -84,9 +85,9 @@ func (o *own) trainCommand(t *Table, x *Row, p *Plan) string {
 		}
 	}
 	if file != "" {
-		words = append(words, "-f", quoted(file))
+		words = append(words, "-f", shell.Word(file))
 		if source != "" {
-			words = append(words, "--data", quoted(source))
+			words = append(words, "--data", shell.Word(source))
 		}
 	} else {
 		words = append(words, t.Model)
@@ -106,20 +107,12 @@ func (o *own) trainCommand(t *Table, x *Row, p *Plan) string {
 	}
 	if t.Own && t.Target.Metric != "" { // in place of the file's own early stop, which no row had
 		metric, condition, _ := strings.Cut(t.Target.String(), " ")
-		words = append(words, "--stop-metric", metric, "--target", quoted(condition))
+		words = append(words, "--stop-metric", metric, "--target", shell.Word(condition))
 		if job.Stop.Patience > 0 {
 			words = append(words, "--patience", "0")
 		}
 	}
 	return strings.Join(words, " ")
-}
-
-// quoted is a word as a shell takes it.
-func quoted(s string) string {
-	if strings.ContainsAny(s, " \t'\"$&;()<>|*?[]#~\\`") {
-		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-	}
-	return s
 }
 
 func (p *Plan) programName() string {
