@@ -35,6 +35,12 @@ type lineSyntax struct {
 	count     byte // a byte to count, such as the colons of libsvm; 0: none
 }
 
+// blank reports whether a line holds nothing. Between tabs there are fields, if empty ones: the line is a row of a table, and those behind it
+// would have other numbers.
+func (s lineSyntax) blank(line []byte) bool {
+	return len(trim(line)) == 0 && (s.delimiter != '\t' || bytes.IndexByte(line, '\t') < 0)
+}
+
 // A quoteState is where a reader of fields stands that may be quoted. A double quote opens a field only where that begins, as for other
 // programs: within one that is not quoted, such as 6" pipe, it is a character like others.
 type quoteState uint8
@@ -140,7 +146,7 @@ func indexLines(f *file, syntax lineSyntax, offset, line int64) (*lineIndex, err
 				piece = p[:nl]
 			}
 			if !started {
-				if t := trim(piece); len(t) > 0 {
+				if t := trim(piece); !syntax.blank(piece) {
 					started = true
 					isRow = syntax.comment == 0 || t[0] != syntax.comment
 				}
@@ -265,7 +271,7 @@ func (r *lineReader) row() ([]byte, bool) {
 			r.rest = nil
 		}
 		r.next += newlines
-		if t := trim(p); len(t) == 0 || r.x.syntax.comment != 0 && t[0] == r.x.syntax.comment {
+		if t := trim(p); r.x.syntax.blank(p) || r.x.syntax.comment != 0 && t[0] == r.x.syntax.comment {
 			continue
 		}
 		if n := len(p); p[n-1] == '\r' {

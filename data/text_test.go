@@ -27,6 +27,25 @@ func TestCSVSyntax(t *testing.T) {
 	}
 }
 
+// TestRowOfEmptyCells: a line of delimiters alone is a row whose cells are all empty, also where the delimiter is a tab. Passed over, it would give
+// the rows behind it other numbers.
+func TestRowOfEmptyCells(t *testing.T) {
+	tr := table(t, trivium.Data{Label: "c", Missing: "zero", Train: ":"}, Options{}, "a,b,c", "1,2,3").Transform
+	for _, delimiter := range []string{",", ";", "\t"} {
+		for _, budget := range []int64{0, 1} {
+			text := strings.ReplaceAll("a,b,c\n1,2,3\n,,\r\n\n \r\n4,5,6\n,,", ",", delimiter)
+			s, err := openText(t, "a.tsv", text, trivium.Data{Train: ":"}, Options{Budget: budget, Transform: tr, Unlabelled: true})
+			if err != nil {
+				t.Errorf("delimiter %q: %v", delimiter, err)
+				continue
+			}
+			if got := read(t, s.Train); fmt.Sprint(got.Inputs[0].Values) != "[1 2 0 0 4 5 0 0]" {
+				t.Errorf("delimiter %q: %v", delimiter, got.Inputs[0].Values)
+			}
+		}
+	}
+}
+
 // TestDelimiterInName: what is quoted in the first line is no sign of the delimiter.
 func TestDelimiterInName(t *testing.T) {
 	s := table(t, trivium.Data{Train: ":"}, Options{}, `label,"size (S; M; L; XL)",b`, "0,1,2", "1,3,4")
