@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"math/big"
+	"strconv"
 
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/format"
@@ -21,8 +22,9 @@ type parquetFile struct {
 	cells *file // rows of one float64 a column, little-endian: a number, or the number of a text
 	rows  int64
 	names []string
-	texts [][]string // by column: its distinct texts; nil: numbers
-	other []string   // by column: why it is not read; empty: it is
+	kinds []parquet.Kind // by column
+	texts [][]string     // by column: its distinct texts; nil: numbers
+	other []string       // by column: why it is not read; empty: it is
 	crc   uint32
 }
 
@@ -56,8 +58,12 @@ func openParquet(f *file) (p *parquetFile, err error) {
 	if len(columns) > maxParquetCols {
 		return nil, fault(f.name, "%d columns are more than %d", len(columns), maxParquetCols)
 	}
-	for _, c := range columns {
+	p.kinds = make([]parquet.Kind, len(columns))
+	for i, c := range columns {
 		p.names, p.other = append(p.names, c.Name()), append(p.other, notRead(c))
+		if p.other[i] == "" { // a group has none
+			p.kinds[i] = c.Type().Kind()
+		}
 	}
 	p.texts = make([][]string, len(columns))
 	if p.crc, err = f.checksum(); err != nil {
@@ -326,6 +332,8 @@ func (p *parquetFile) put(pl *plan, dst *rawRows, row, column int, v float64) *E
 		return pl.fail(column, "%s", p.other[column])
 	case math.Float64bits(v) == math.Float64bits(cellNull):
 		return pl.putMissing(dst, row, column)
+	case p.kinds[column] == parquet.Boolean && !pl.takesNumber(column): // a name, as JSON has it
+		return pl.putText(dst, row, column, strconv.AppendBool(nil, v != 0))
 	case p.texts[column] == nil:
 		return pl.putNumber(dst, row, column, v)
 	case v != v:

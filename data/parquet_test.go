@@ -80,3 +80,29 @@ func TestNumbersAsNames(t *testing.T) {
 		}
 	}
 }
+
+// TestTruthAsName: true and false in a column of names are these words, as in JSON lines, whose rows a model trained on Parquet then knows, and in
+// a column of numbers 1 and 0.
+func TestTruthAsName(t *testing.T) {
+	type row struct {
+		Label int32 `parquet:"label"`
+		Ok    bool  `parquet:"ok"`
+		Open  bool  `parquet:"open"`
+	}
+	d := trivium.Data{Categorical: []string{"ok"}, Train: ":"}
+	d.Source = write(t, t.TempDir(), "a.parquet", parquetBytes(t, []row{{0, true, true}, {1, false, true}, {0, true, false}}))
+	s := open(t, d, Options{})
+	d.Source = write(t, t.TempDir(), "a.jsonl", []byte(`{"label":0,"ok":true,"open":true}
+{"label":1,"ok":false,"open":true}
+{"label":0,"ok":true,"open":false}
+`))
+	want := []float32{0, 1, 1, 1, 0, 1, 0, 1, 0}
+	for _, tr := range []*Transform{nil, s.Transform} {
+		if got := read(t, open(t, d, Options{Transform: tr}).Train).Inputs[0].Values; !slices.Equal(got, want) {
+			t.Errorf("JSON lines: %v, want %v", got, want)
+		}
+	}
+	if got := read(t, s.Train).Inputs[0].Values; !slices.Equal(got, want) || fmt.Sprint(s.Transform.Columns[0].Categories) != "[false true]" {
+		t.Errorf("Parquet: %v of %q, want %v", got, s.Transform.Columns[0].Categories, want)
+	}
+}
