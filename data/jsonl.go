@@ -183,7 +183,7 @@ func (j *jsonFile) decode(p *plan, dst *rawRows, from, to int64, bad func(*Error
 			case v.kind == jsonNull:
 				e = p.putMissing(dst, row, column)
 			case v.kind == jsonBool && p.takesNumber(column):
-				e = p.putNumber(dst, row, column, v.number())
+				e = p.putNumber(dst, row, column, v.number(), 64)
 			default:
 				e = p.putText(dst, row, column, v.text)
 			}

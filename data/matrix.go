@@ -21,10 +21,14 @@ func (m *matrixFile) locate(e *Error, row int64) {
 func (m *matrixFile) decode(p *plan, dst *rawRows, from, to int64, bad func(*Error) error) error {
 	n := m.rowLen()
 	first := from
+	bits := 64
+	if m.elem.name == "f4" {
+		bits = 32
+	}
 	return m.pieces(from, to, func(raw []byte, from, to int64) error {
 		at := int(from - first)
 		for i := range int(to-from) * n {
-			if e := p.putNumber(dst, at+i/n, i%n, m.elem.get(raw[i*m.elem.size:])); e != nil {
+			if e := p.putNumber(dst, at+i/n, i%n, m.elem.get(raw[i*m.elem.size:]), bits); e != nil {
 				e.File = m.f.name
 				m.locate(e, from+int64(i/n))
 				e.Offset += int64(i % n * m.elem.size)

@@ -334,8 +334,10 @@ func (p *parquetFile) put(pl *plan, dst *rawRows, row, column int, v float64) *E
 		return pl.putMissing(dst, row, column)
 	case p.kinds[column] == parquet.Boolean && !pl.takesNumber(column): // a name, as JSON has it
 		return pl.putText(dst, row, column, strconv.AppendBool(nil, v != 0))
+	case p.texts[column] == nil && p.kinds[column] == parquet.Float:
+		return pl.putNumber(dst, row, column, v, 32)
 	case p.texts[column] == nil:
-		return pl.putNumber(dst, row, column, v)
+		return pl.putNumber(dst, row, column, v, 64)
 	case v != v:
 		if pl.roles[column].kind == roleSkip {
 			return nil

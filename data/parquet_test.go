@@ -81,6 +81,26 @@ func TestNumbersAsNames(t *testing.T) {
 	}
 }
 
+// TestNumbersOf32BitsAsNames: a number of 32 bits is named as it is written, 0.1, and not as the 64 bits that it becomes.
+func TestNumbersOf32BitsAsNames(t *testing.T) {
+	type row struct {
+		Size  float32 `parquet:"0"`
+		Label int32   `parquet:"1"`
+	}
+	var rows []row
+	var matrix []float32
+	for i, v := range []float32{0.1, 16777216, 2.3e-7} {
+		rows = append(rows, row{v, int32(i % 2)})
+		matrix = append(matrix, v, float32(i%2))
+	}
+	for name, contents := range map[string][]byte{"a.parquet": parquetBytes(t, rows), "a.npy": npyFile("<f4", "3, 2", float32s(matrix...))} {
+		s := open(t, trivium.Data{Source: write(t, t.TempDir(), name, contents), Label: "1", Categorical: []string{"0"}, Train: ":"}, Options{})
+		if got, want := fmt.Sprint(s.Transform.Columns[0].Categories), "[0.1 16777216 2.3e-07]"; got != want {
+			t.Errorf("%s: names %s, want %s", name, got, want)
+		}
+	}
+}
+
 // TestTruthAsName: true and false in a column of names are these words, as in JSON lines, whose rows a model trained on Parquet then knows, and in
 // a column of numbers 1 and 0.
 func TestTruthAsName(t *testing.T) {

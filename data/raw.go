@@ -148,7 +148,7 @@ func (p *plan) putText(dst *rawRows, row, column int, text []byte) *Error {
 		}
 		return p.fail(column, "want a number as weight, found %q", text)
 	}
-	return p.putNumber(dst, row, column, v)
+	return p.putNumber(dst, row, column, v, 64)
 }
 
 // listed is a column's name as a flag that lists columns takes it.
@@ -159,14 +159,14 @@ func listed(name string) string {
 	return name
 }
 
-// putNumber stores a number in row.
-func (p *plan) putNumber(dst *rawRows, row, column int, v float64) *Error {
+// putNumber stores a number in row, which the file holds in 32 or 64 bits.
+func (p *plan) putNumber(dst *rawRows, row, column int, v float64, bits int) *Error {
 	r := p.roles[column]
 	switch {
 	case r.kind == roleSkip:
 		return nil
 	case r.kind == roleCategory || r.kind == roleLabel && p.labels != nil:
-		return p.putName(dst, row, column, v)
+		return p.putName(dst, row, column, v, bits)
 	case v != v && p.missing && !p.strict:
 		return p.putMissing(dst, row, column)
 	case !finite32(v):
@@ -180,9 +180,9 @@ func (p *plan) putNumber(dst *rawRows, row, column int, v float64) *Error {
 	return nil
 }
 
-// putName stores a number of a column of names, as a file of text has it: without an exponent, but for the very small. A
-// model that was trained on the one kind of file then knows the names of the other.
-func (p *plan) putName(dst *rawRows, row, column int, v float64) *Error {
+// putName stores a number of a column of names, as a file of text has it: without an exponent, but for the very small, and
+// with no more digits than tell it from others of its bits. A model that was trained on the one kind of file then knows the names of the other.
+func (p *plan) putName(dst *rawRows, row, column int, v float64, bits int) *Error {
 	const exact = 1 << 53
 	abs := math.Abs(v)
 	switch {
@@ -197,7 +197,7 @@ func (p *plan) putName(dst *rawRows, row, column int, v float64) *Error {
 		format = 'e'
 	}
 	var buf [32]byte
-	return p.putText(dst, row, column, strconv.AppendFloat(buf[:0], v, format, -1, 64))
+	return p.putText(dst, row, column, strconv.AppendFloat(buf[:0], v, format, -1, bits))
 }
 
 // takesNumber reports whether what lies in a column is kept as a number.
