@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -72,11 +73,11 @@ func writeTo(stdout io.Writer, name string, f func(io.Writer) error) (err error)
 		w := bufio.NewWriter(stdout)
 		return errors.Join(f(w), w.Flush())
 	}
-	partial := name + ".partial"
+	partial, flag := name+".partial-"+rand.Text()[:8], os.O_WRONLY|os.O_CREATE|os.O_EXCL // another process may write to the same name
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
-		partial = name // a pipe or a device is written as it is: another file could not take its place
+		partial, flag = name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC // a pipe or a device is written as it is: another file could not take its place
 	}
-	file, err := os.OpenFile(partial, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+	file, err := os.OpenFile(partial, flag, 0o666)
 	if err != nil {
 		return unwritable(name, err)
 	}

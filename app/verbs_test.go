@@ -2,6 +2,7 @@ package app
 
 import (
 	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -255,7 +256,29 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 			}
 		}
 	}
-	if left, err := filepath.Glob(filepath.Join(dir, "*.partial")); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(filepath.Join(dir, "*.partial*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+}
+
+// TestOutputOfTwo: who writes to a file that another process writes to as well leaves one of the two outputs, whole.
+func TestOutputOfTwo(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "x.csv")
+	err := writeTo(io.Discard, name, func(w io.Writer) error {
+		if _, err := io.WriteString(w, strings.Repeat("first\n", 50_000)); err != nil {
+			return err
+		}
+		return writeTo(io.Discard, name, func(w io.Writer) error {
+			_, err := io.WriteString(w, "second\n")
+			return err
+		})
+	})
+	got, e := os.ReadFile(name)
+	if err != nil || e != nil || string(got) != strings.Repeat("first\n", 50_000) {
+		t.Errorf("%v, %v, and the file has %d bytes", err, e, len(got))
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
 		t.Errorf("left behind: %v %v", left, err)
 	}
 }
