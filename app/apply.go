@@ -73,9 +73,14 @@ func writeTo(stdout io.Writer, name string, f func(io.Writer) error) (err error)
 		w := bufio.NewWriter(stdout)
 		return errors.Join(f(w), w.Flush())
 	}
-	partial, flag := name+".partial-"+rand.Text()[:8], os.O_WRONLY|os.O_CREATE|os.O_EXCL // another process may write to the same name
-	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
-		partial, flag = name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC // a pipe or a device is written as it is: another file could not take its place
+	whole := name
+	if real, err := filepath.EvalSymlinks(name); err == nil {
+		whole = real // a link stays one, and what it leads to is written
+	}
+	partial := whole + ".partial-" + rand.Text()[:8] // another process may write to the same name
+	flag := os.O_WRONLY | os.O_CREATE | os.O_EXCL
+	if writtenInPlace(name) {
+		partial, whole, flag = name, name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC
 	}
 	file, err := os.OpenFile(partial, flag, 0o666)
 	if err != nil {
@@ -89,16 +94,30 @@ func writeTo(stdout io.Writer, name string, f func(io.Writer) error) (err error)
 	if e := file.Close(); err == nil {
 		err = e
 	}
-	if partial == name {
+	if partial == whole {
 		return err
 	}
 	if err == nil {
-		err = os.Rename(partial, name)
+		err = os.Rename(partial, whole)
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(partial))
 	}
 	return nil
+}
+
+// writtenInPlace reports whether another file could not take the place of name: that of a pipe or a device, or of what a process has open, such
+// as the file that the shell has for /dev/stdout.
+func writtenInPlace(name string) bool {
+	info, err := os.Lstat(name)
+	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		path, e := filepath.Abs(name)
+		if e == nil && (strings.HasPrefix(path, "/dev/") || strings.HasPrefix(path, "/proc/")) {
+			return true
+		}
+		info, err = os.Stat(name)
+	}
+	return err == nil && !info.Mode().IsRegular()
 }
 
 // unwritable says that the file which --to names cannot be made.

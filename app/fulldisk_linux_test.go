@@ -87,3 +87,20 @@ func TestOutputToAPipe(t *testing.T) {
 		t.Errorf("the pipe is gone: %v %v", info, err)
 	}
 }
+
+// TestOutputToWhatIsOpen: /dev/stdout and its like are links to what a process has open, perhaps a plain file. They are written: with root's
+// rights another file would take the place of the link, for every program of the machine.
+func TestOutputToWhatIsOpen(t *testing.T) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "redirected"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	err = writeTo(io.Discard, fmt.Sprintf("/proc/self/fd/%d", file.Fd()), func(w io.Writer) error {
+		_, err := io.WriteString(w, "predictions")
+		return err
+	})
+	if got, e := io.ReadAll(file); err != nil || e != nil || string(got) != "predictions" {
+		t.Errorf("%v, %v, and the file has %q", err, e, got)
+	}
+}

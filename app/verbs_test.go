@@ -283,6 +283,24 @@ func TestOutputOfTwo(t *testing.T) {
 	}
 }
 
+// TestOutputToALink: a link stays one, and what it leads to is written.
+func TestOutputToALink(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "v1.onnx", "old")
+	file, link := filepath.Join(dir, "v1.onnx"), filepath.Join(dir, "model.onnx")
+	if err := os.Symlink("v1.onnx", link); err != nil {
+		t.Fatal(err)
+	}
+	err := writeTo(io.Discard, link, func(w io.Writer) error {
+		_, err := io.WriteString(w, "new")
+		return err
+	})
+	got, e := os.ReadFile(file)
+	if to, _ := os.Readlink(link); err != nil || e != nil || string(got) != "new" || to != "v1.onnx" {
+		t.Errorf("%v, %v: the file has %q, and the link leads to %q", err, e, got, to)
+	}
+}
+
 // TestTrainedMistakes: what a verb is told of a trained model, and cannot be.
 func TestTrainedMistakes(t *testing.T) {
 	dir := t.TempDir()
