@@ -303,10 +303,11 @@ func (p *plan) fail(column int, format string, args ...any) *Error {
 	return e
 }
 
-// isMissing reports whether a field's text says that there is no value: nothing, or what common programs write for it.
+// isMissing reports whether a field's text says that there is no value: nothing, or what common programs write for it. Where numbers are
+// wanted, NaN is one, which putNumber takes for missing; among names it is what becomes of an empty cell in a table made text.
 func isMissing(text []byte) bool {
 	switch string(text) {
-	case "", "NA", "N/A", "?", "null", "NULL", "None":
+	case "", "NA", "N/A", "?", "null", "NULL", "None", "NaN", "nan":
 		return true
 	}
 	return false

@@ -46,6 +46,21 @@ func TestRowOfEmptyCells(t *testing.T) {
 	}
 }
 
+// TestNaNAmongNames: NaN in a column of names is a cell without a value, as it is in one of numbers, and as it is where the file is no text. It
+// is no category, and among labels no class.
+func TestNaNAmongNames(t *testing.T) {
+	lines := []string{"label,city,n", "yes,a,1", "no,nan,2", "yes,b,NaN", "nan,b,3", "no,NaN,4", "no,a,5"}
+	d := trivium.Data{Categorical: []string{"city"}, Missing: "drop", Train: ":"}
+	s := table(t, d, Options{}, lines...)
+	if got := read(t, s.Train); fmt.Sprint(got.Inputs[0].Values, got.Labels.Class, s.Schema().Labels.Names, s.Transform.Columns[0].Categories) != "[1 1 1 5] [1 0] [no yes] [a]" {
+		t.Errorf("%v %v, labels %q, columns %+v", got.Inputs[0].Values, got.Labels.Class, s.Schema().Labels.Names, s.Transform.Columns)
+	}
+	_, err := openText(t, "a.csv", strings.Join(lines[:3], "\n"), trivium.Data{Categorical: []string{"city"}, Train: ":"}, Options{})
+	if err == nil || !strings.Contains(err.Error(), `line 3, column "city": the value is missing`) {
+		t.Errorf("where none may be missing: %v", err)
+	}
+}
+
 // TestDelimiterInName: what is quoted in the first line is no sign of the delimiter.
 func TestDelimiterInName(t *testing.T) {
 	s := table(t, trivium.Data{Train: ":"}, Options{}, `label,"size (S; M; L; XL)",b`, "0,1,2", "1,3,4")
