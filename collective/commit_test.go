@@ -137,21 +137,27 @@ func voted(t *testing.T, start ...Op) (*core, *tally) {
 	return c, c.commit(0, nil)
 }
 
-// Where the end of one of several failures, or operations, ends the step, the others are left alone.
+// Where the end of one of several failures, or operations, ends the step, the others are left alone. After a loss nothing ends it but the verdict:
+// this rank has said that it has not voted.
 func TestStepEndsAmongOthers(t *testing.T) {
-	gone := errors.New("reset")
-	for name, last := range map[string]func(c *core){
-		"in time":     func(c *core) { c.now = voidWait; c.tick() },
-		"by the loss": func(c *core) { c.incidents[0].reports[1] = &report{waits: -1}; c.lost(2, gone) },
-	} {
-		c, vote := voted(t, Op{})
-		c.trigger(0, fault{cause: Canceled})
-		c.speak(c.incident(false, 0, 7), fault{}) // another rank has said something of one that is not begun here
-		if last(c); !vote.over || vote.err == nil || c.step != 1 {
-			t.Errorf("%s: %+v", name, vote)
-		}
+	c, vote := voted(t, Op{})
+	c.trigger(0, fault{cause: Canceled})
+	c.speak(c.incident(false, 0, 7), fault{}) // another rank has said something of one that is not begun here
+	c.now = voidWait
+	if c.tick(); !vote.over || vote.err == nil || c.step != 1 {
+		t.Errorf("in time: %+v", vote)
 	}
-	c, vote := voted(t, Op{}, Op{Kind: Send, Root: 1})
+	c, vote = voted(t, Op{})
+	c.trigger(0, fault{cause: Canceled})
+	c.incidents[0].reports[1] = &report{waits: -1}
+	if c.lost(2, errors.New("reset")); vote.begun || vote.over {
+		t.Errorf("by the loss: %+v", vote)
+	}
+	c.now = lostWait
+	if c.tick(); !vote.over || vote.err == nil || vote.err != c.failed || c.step != 0 {
+		t.Errorf("by the verdict: %+v, failed with %v", vote, c.failed)
+	}
+	c, vote = voted(t, Op{}, Op{Kind: Send, Root: 1})
 	if c.unsettle(&fault{cause: Refused}); !vote.over || c.step != 1 {
 		t.Errorf("what was settled: %+v", vote)
 	}

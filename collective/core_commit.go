@@ -95,9 +95,9 @@ func (c *core) tryVote() {
 			continue
 		}
 		c.triggerWhole(fault{cause: Lost, rank: r, evidence: hasLeft}) // without our vote it cannot have committed this step
-		if t.over || c.left(r) {
-			return // nor will anybody: the group ends with what we have told the others
-		}
+	}
+	if t.over || c.spoken() {
+		return // nor will anybody: the group ends with what we have told the others
 	}
 	t.begun, t.since = true, c.now
 	for _, v := range c.void {
@@ -117,6 +117,9 @@ func (c *core) tryVote() {
 // advance sends the next rounds as far as votes have come.
 func (c *core) advance() {
 	t := c.vote
+	if c.spoken() {
+		return // we have told the others that we wait for votes, and they conclude from that
+	}
 	if star(c.size()) {
 		c.advanceStar(t)
 		return

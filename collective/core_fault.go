@@ -199,6 +199,13 @@ func (c *core) until(in *incident) time.Duration {
 	return in.begun + judgeWait
 }
 
+// spoken says whether this rank has told the others, in a failure of the group on which they have not agreed yet, how far it is. It stays there,
+// unless it hears of one that has committed: what is concluded from its words must hold for it too.
+func (c *core) spoken() bool {
+	in := c.incidentOf(true, 0, 0)
+	return in != nil && !in.over && in.reports[c.self] != nil
+}
+
 // mayCount says whether a rank that has not spoken may have committed the step: that takes the votes of all, and all that have spoken have voted.
 func (c *core) mayCount(in *incident) bool {
 	if c.vote == nil || !c.vote.begun || star(c.size()) && c.self == 0 { // who collects the votes is the first to commit

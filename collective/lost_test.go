@@ -182,3 +182,48 @@ func TestLostAsItVotes(t *testing.T) {
 		}
 	}
 }
+
+// TestVotesAtTheDeadline: the last rank votes just as the others' deadline passes. Whether its vote is in time or not, all have the same outcome:
+// none commits by a vote that comes when it has told the others that it still waits for it.
+func TestVotesAtTheDeadline(t *testing.T) {
+	const deadline = 100 * time.Millisecond
+	counted, failed := 0, 0
+	for _, size := range []int{2, 3, 4, 9} {
+		for late := -4 * slowLink; late <= 4*slowLink; late += slowLink / 5 {
+			w := &slowWorld{t: t, slow: -1, limit: time.Minute, failed: make([]error, size), at: make([]time.Duration, size)}
+			v := collective.View{Epoch: 1}
+			for r := range size {
+				v.Peers = append(v.Peers, protocol.Name{Role: "worker", ID: strconv.Itoa(r)})
+			}
+			w.names = v.Peers
+			for v.Self = range size {
+				m, err := collective.NewMachine(v, collective.Options{Deadline: deadline})
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.machines = append(w.machines, m)
+			}
+			for r := range size {
+				at := time.Duration(r) * slowLink / 10
+				if r == size-1 {
+					at = deadline + late
+				}
+				w.add(at, r, protocol.Call{ID: 1, Arg: collective.CommitCall{}})
+			}
+			w.run()
+			for r, err := range w.failed {
+				if fmt.Sprint(err) != fmt.Sprint(w.failed[0]) {
+					t.Errorf("%d ranks, %v after the deadline: rank 0: %v\nrank %d: %v", size, late, w.failed[0], r, err)
+				}
+			}
+			if w.failed[0] == nil {
+				counted++
+			} else {
+				failed++
+			}
+		}
+	}
+	if counted == 0 || failed == 0 {
+		t.Errorf("%d steps count, %d do not: the test has lost its sting", counted, failed)
+	}
+}
