@@ -39,7 +39,7 @@ type core struct {
 
 	incidents []*incident
 	gone      []bool // links that are lost
-	went      []int  // frames of data, and votes, to each rank
+	went      []int  // frames to each rank
 	came      []int  // and from each
 	bye       []int  // how many come in all from a rank that has said goodbye, which overtakes them; -1: it has not
 	failed    error

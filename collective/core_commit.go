@@ -312,6 +312,7 @@ func (c *core) control(to int, kind uint8, op wire.Op, head []byte) {
 	if c.away(to) {
 		return
 	}
+	c.went[to]++
 	c.out = append(c.out, outFrame{to: to, f: transport.Frame{
 		Kind: kind, Priority: transport.Control, Key: transport.Key{Epoch: c.epoch, Op: op, Chunk: uint32(c.id)<<16 | noData}, Head: head,
 	}})

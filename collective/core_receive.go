@@ -12,12 +12,13 @@ import (
 
 // received takes an event that came from rank from. If it reports true it keeps the event, and releases it later.
 func (c *core) received(from int, ev *transport.Event) (keep bool) {
+	if ev.Kind != kindBye { // which says how many others there are
+		c.came[from]++
+	}
 	switch ev.Kind {
 	case kindData:
-		c.came[from]++
 		keep = c.data(from, ev)
 	case kindVote:
-		c.came[from]++
 		c.voted(from, ev)
 	case kindReport:
 		c.reported(from, ev)

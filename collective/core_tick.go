@@ -73,6 +73,7 @@ func (c *core) tickOp(o *operation) {
 }
 
 func (c *core) tell(o *operation, to int) outFrame {
+	c.went[to]++
 	return outFrame{to: to, f: transport.Frame{Kind: kindStarted, Priority: transport.Control, Fingerprint: o.print, Key: c.key(o.tag, noData)}}
 }
 
