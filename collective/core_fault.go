@@ -125,7 +125,7 @@ func (c *core) speak(in *incident, f fault) {
 			m.fault.phase = phase.String()
 		}
 		m.fault.op = o.title()
-	} else if !in.whole && c.isSettled(in.step, in.tag) {
+	} else if !in.whole && c.isSettled(in.step, in.tag) && c.settled.has(in.tag, 0) {
 		m.status = complete
 	}
 	m.fault.step, m.fault.tag = m.step, m.tag

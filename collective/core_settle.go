@@ -56,9 +56,19 @@ func (g *Group) Settle(ctx context.Context) error {
 
 // A settled step is what a core keeps of operations that have been settled.
 type settled struct {
-	below uint32 // tags from here on are new
-	sum   uint32 // of what the vote compares
-	f     *fault // of one of them, which has failed at another rank
+	below uint32      // tags from here on are new
+	sum   uint32      // of what the vote compares
+	ops   []settledOp // by tag
+	f     *fault      // of one of them, which has failed at another rank
+}
+
+// A settledOp is complete here. Another rank may not have settled it, and may even have begun another one in its place.
+type settledOp struct{ tag, print uint32 }
+
+// has says whether one with this tag was settled, and with this print; 0: any.
+func (s *settled) has(tag, print uint32) bool {
+	i, found := slices.BinarySearchFunc(s.ops, tag, func(d settledOp, t uint32) int { return int(d.tag) - int(t) })
+	return found && (print == 0 || s.ops[i].print == print)
 }
 
 // settle forgets the operations of the step, which are complete and no longer read.
@@ -80,6 +90,7 @@ func (c *core) settle() error {
 	for _, o := range c.ops {
 		c.settled.below = max(c.settled.below, o.tag+1)
 		c.settled.sum += o.seal()
+		c.settled.ops = append(c.settled.ops, settledOp{o.tag, o.print})
 		c.recycle(o)
 		c.forget(o)
 		if len(c.spare) < 64 {
@@ -91,6 +102,11 @@ func (c *core) settle() error {
 	c.ops = c.ops[:0]
 	if c.arena != nil {
 		c.arena.settle()
+	}
+	for _, u := range slices.Clone(c.unmet) { // begun nowhere from now on, as where it commits; a conclusion may end the step
+		if tag := u.op.Index(); c.isSettled(u.op.Step(), tag) {
+			c.trigger(tag, fault{cause: Deadline, rank: c.self, evidence: fmt.Sprintf("it settles without what rank %d has begun", u.from)})
+		}
 	}
 	return nil
 }

@@ -94,14 +94,14 @@ func (c *core) waiting(o *operation) Wait {
 }
 
 // startedAt compares an operation that takes long with ours, which may have ended: where there is nothing to send, it has met nobody. A rank that
-// commits begins no more, and voids what it has not begun, also what it has heard of before: the vote of the other, which is still to come, says
-// so to all.
+// commits, or has settled later tags, does not begin it any more, and voids it, also where it has heard of it before: the vote of the other, which is
+// still to come, says so to all.
 func (c *core) startedAt(from int, ev *transport.Event) {
 	step, tag := ev.Op.Step(), ev.Op.Index()
 	o := c.find(step, tag)
 	switch {
-	case o != nil || step < c.step || c.far(step) || c.isSettled(step, tag):
-	case step == c.step && c.vote != nil:
+	case o != nil || step < c.step || c.far(step) || c.isSettled(step, tag) && c.settled.has(tag, ev.Fingerprint):
+	case step == c.step && (c.vote != nil || c.isSettled(step, tag)):
 		c.trigger(tag, fault{cause: Disagree, rank: from, field: stepOps, rankA: min(c.self, from), rankB: max(c.self, from)})
 	case len(c.unmet) < mostUnknown:
 		c.unmet = append(c.unmet, unmet{ev.Op, from})

@@ -70,3 +70,66 @@ func TestRankBeginsLate(t *testing.T) {
 		})
 	})
 }
+
+// TestRankSettlesWithout: a rank that settles without an operation that the others have begun, before or after they say so, or with another one at its
+// tag, is found soon, by all alike, and not at the deadline.
+func TestRankSettlesWithout(t *testing.T) {
+	const soon = 100 * time.Millisecond
+	number := func() collective.Buffer { return collective.Of(make([]float32, 10)) }
+	for name, story := range map[string]struct {
+		late  time.Duration
+		other bool // which concerns nobody else, and is complete at once
+		names func(err error, odd int) bool
+	}{
+		"before": {0, false, func(err error, _ int) bool {
+			m, ok := errors.AsType[*collective.Mismatch](err)
+			return ok && m.Field == "operations of the step" && m.Tag == 0
+		}},
+		"after": {soon, false, func(err error, odd int) bool {
+			b, ok := errors.AsType[*collective.Blame](err)
+			return ok && b.Cause == collective.Deadline && b.Rank == odd && b.Tag == 0 && b.Op == "gather of w"
+		}},
+		"with another": {0, true, func(err error, _ int) bool {
+			m, ok := errors.AsType[*collective.Mismatch](err)
+			return ok && m.Field == "operations of the step" && m.Tag == 0
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				for _, size := range []int{2, 3, 9} {
+					root, odd := 0, size-1
+					w := open(t, inMemory, size, collective.Options{})
+					begin := time.Now()
+					errs := w.each(func(r int, g *collective.Group) error {
+						switch all := collective.Of(make([]float32, 10*size)); {
+						case r != odd:
+							if r != root {
+								all = collective.Buffer{}
+							}
+							g.Start(collective.Op{Kind: collective.Gather, Root: root, Label: "w"}, 0, all, number())
+						case story.other:
+							counts := make([]int, size)
+							counts[odd] = 10
+							g.Start(collective.Op{Kind: collective.Gather, Root: odd, Counts: counts}, 0, number(), number())
+						default:
+							time.Sleep(story.late)
+						}
+						g.Start(collective.Op{}, 1, number(), number())
+						_ = g.Settle(t.Context()) // Commit says why it fails
+						return g.Commit(t.Context(), 0)
+					})
+					for r, err := range errs {
+						if !story.names(err, odd) || err.Error() != errs[0].Error() {
+							t.Errorf("%d ranks: rank %d has %v, rank 0 %v", size, r, err, errs[0])
+						}
+					}
+					if took := time.Since(begin); took > story.late+soon {
+						t.Errorf("%d ranks: it took %v", size, took)
+					}
+					w.must(func(_ int, g *collective.Group) error { return g.Barrier(t.Context()) })
+					w.close()
+				}
+			})
+		})
+	}
+}
