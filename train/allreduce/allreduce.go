@@ -193,6 +193,9 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 func (x *exchange) update(ctx context.Context, step int64, batch *trivium.Batch, state *optim.State) (totals, error) {
 	x.rate(step)
 	t, err := x.sum(ctx, batch)
+	if err == nil && x.sharding != nil && !(finite(t.loss) && finite(t.weight)) {
+		err = x.sharding.total(ctx) // it is told which tensor is not finite
+	}
 	if err == nil {
 		err = x.run.CheckLoss(t.loss, t.weight, x.total)
 	}

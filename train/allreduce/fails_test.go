@@ -45,7 +45,7 @@ func TestDivergenceSeenByOne(t *testing.T) {
 		toy := models["toy"]
 		models["toy"] = func(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
 			m, err := toy(args, s, cpu)
-			return &explosive{m.(*traintest.Toy), 0}, err
+			return &explosive{Toy: m.(*traintest.Toy)}, err
 		}
 		env.Models = models
 		o.Wait = 3 * time.Second
@@ -60,10 +60,33 @@ func TestDivergenceSeenByOne(t *testing.T) {
 	}
 }
 
-// An explosive model's fourth gradient is infinite, with a loss that is not.
+// TestDivergenceOfGradient: where the loss is not finite, all name the tensor whose gradient is not, also where each has a part of the sum alone.
+func TestDivergenceOfGradient(t *testing.T) {
+	for name, o := range map[string]allreduce.Options{"": {}, "sharded": {ShardOptimizer: true}, "coded": {ShardOptimizer: true, Compress: "f16"}} {
+		env := traintest.Env(t, 1, false)
+		models := traintest.Models()
+		toy := models["toy"]
+		models["toy"] = func(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+			m, err := toy(args, s, cpu)
+			return &explosive{Toy: m.(*traintest.Toy), loss: true}, err
+		}
+		env.Models = models
+		c := &crew{env: env, n: 3, o: o}
+		_, _ = c.Train(t.Context(), traintest.Job())
+		for rank, err := range c.errs {
+			d, ok := errors.AsType[*trivium.DivergedError](err)
+			if !ok || d.Step != 4 || d.Tensor != "weight" {
+				t.Errorf("%s rank %d: %v", name, rank, err)
+			}
+		}
+	}
+}
+
+// An explosive model's fourth gradient is infinite, with a loss that is not, or is too.
 type explosive struct {
 	*traintest.Toy
 	calls int
+	loss  bool
 }
 
 // Grad implements trivium.Model.
@@ -71,6 +94,9 @@ func (e *explosive) Grad(ctx context.Context, p trivium.Params, b trivium.Batch,
 	lossSum, weightSum, err = e.Toy.Grad(ctx, p, b, g, nil)
 	if e.calls++; e.calls == 4 {
 		g.Flat[0] = float32(math.Inf(1))
+		if e.loss {
+			lossSum = math.Inf(1)
+		}
 	}
 	if ready != nil {
 		ready(0)

@@ -147,6 +147,21 @@ func (s *sharding) step(ctx context.Context, step int64, weight float64) error {
 	return nil
 }
 
+// total brings everyone the gradient sum, of which each worker has its parts alone.
+func (s *sharding) total(ctx context.Context) error {
+	x := s.x
+	for i := range s.parts {
+		if p := &s.parts[i]; p.scattered {
+			op := collective.Op{Kind: collective.AllGather, Counts: p.counts, Label: "sum of the " + p.label}
+			x.g.Start(op, uint32(i), collective.Of(x.total.Flat[p.from:p.to]), collective.Of(s.grad.Flat[p.at:p.at+p.n]))
+		}
+	}
+	if err := x.g.Commit(context.WithoutCancel(ctx), x.g.Step()); err != nil {
+		return x.failed(ctx, err)
+	}
+	return nil
+}
+
 // rows copies the touched rows of a row-sparse tensor.
 func (s *sharding) rows(w whole, dst, src []float32) {
 	cols := s.params.Layout.Cols(w.shard)
