@@ -257,7 +257,7 @@ func (c *core) decided() {
 	}
 	clear(c.ops)
 	c.ops = c.ops[:0]
-	c.settled = settled{}
+	c.settled = settled{ops: c.settled.ops[:0]}
 	c.step++
 	c.counts = err == nil
 	if c.arena != nil {
