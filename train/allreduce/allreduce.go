@@ -164,6 +164,9 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 	defer x.close()
 	defer x.closeOn(agreed)()
 	run.Agree(x.agree)
+	if x.uncoded != nil {
+		run.Notice(observe.Warn, "codec", fmt.Sprintf("the whole gradient travels as it is, for the codec fits no part of it: %v", x.uncoded))
+	}
 	update := x.update
 	if s.o.Every > 1 && x.g != nil {
 		update = newMean(x, s.o.Every, state).update

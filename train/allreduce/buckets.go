@@ -1,6 +1,7 @@
 package allreduce
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/trivium-ml/trivium"
@@ -61,6 +62,7 @@ func (x *exchange) cut(l *trivium.Layout, codec compress.Codec, sharded bool) {
 	for _, b := range plain {
 		x.buckets = append(x.buckets, x.bucket(l, b, codec))
 	}
+	x.uncoded = x.fitsNone(codec)
 	if n := len(x.buckets); !sharded && n > 0 && x.buckets[n-1].From == 0 && x.buckets[n-1].op.Codec == nil {
 		b := &x.buckets[n-1]
 		b.dst, b.src = collective.Of(x.totalFacts[:numFacts+b.To]), collective.Of(x.ownFacts[:numFacts+b.To])
@@ -126,6 +128,21 @@ func (x *exchange) bucket(l *trivium.Layout, b collective.Bucket, codec compress
 		op.Codec, op.Residual, op.Owner = codec, compress.NewResidual(n), compress.NewResidual(n)
 	}
 	return bucket{Bucket: b, op: op, dst: collective.Of(x.total.Flat[b.From:b.To]), src: collective.Of(x.own.Flat[b.From:b.To])}
+}
+
+// fitsNone is why codec encodes no bucket; nil: it does, or there is none.
+func (x *exchange) fitsNone(codec compress.Codec) error {
+	if codec == nil || slices.ContainsFunc(x.buckets, func(b bucket) bool { return b.op.Codec != nil }) {
+		return nil
+	}
+	largest := 0
+	for _, b := range x.buckets {
+		largest = max(largest, b.To-b.From)
+	}
+	if largest == 0 {
+		return fmt.Errorf("%s: all tensors are row-sparse", codec)
+	}
+	return x.g.Fits(codec, largest)
 }
 
 // span names the tensors of a bucket, which are in reverse order.

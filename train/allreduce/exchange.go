@@ -52,6 +52,7 @@ type exchange struct {
 	// The facts lie right before the gradient's first cell, and travel in the bucket that has it, which is the last: then rides is true.
 	ownFacts, totalFacts []float32
 	rides                bool
+	uncoded              error         // why the codec that was asked for encodes nothing
 	least                time.Duration // that an exchange took so far: what is beyond it is waiting for the others
 
 	measured    measured

@@ -14,6 +14,7 @@ import (
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/allreduce"
 	"github.com/trivium-ml/trivium/train/local"
+	"github.com/trivium-ml/trivium/train/traintest"
 )
 
 // TestCompression: codecs with error feedback reach the loss without one within 1 %.
@@ -41,6 +42,38 @@ func TestCompression(t *testing.T) {
 		}
 	}
 	t.Log(losses)
+}
+
+// TestCodecThatFitsNothing: who asks for a codec that no part of the gradient is sent by is told so.
+func TestCodecThatFitsNothing(t *testing.T) {
+	wide := trivium.Data{Source: "wide", Rows: 60, Train: "0:50", Test: "50:"}
+	for _, c := range []struct {
+		codec, model string
+		data         trivium.Data
+		want         string // in what is said; empty: nothing is
+	}{
+		{"topk:0.01", "mlp:8", digits().Data, ""},
+		{"topk:10000000", "mlp:8", digits().Data, "10000000 values are to be sent"},
+		{"powersgd:1000", "mlp:8", digits().Data, "the rank 1000 is above"},
+		{"powersgd:2", "logistic", wide, "the rank 2 is above"}, // all but the bias is row-sparse
+	} {
+		var said []string
+		env := train.Env{Sources: traintest.Sources()}
+		env.Watch.Notice = func(level observe.Level, text string) {
+			if level == observe.Warn {
+				said = append(said, text)
+			}
+		}
+		job := digits()
+		job.Model, job.Data, job.Steps = c.model, c.data, 2
+		k := &crew{env: env, n: 3, o: allreduce.Options{Compress: c.codec}}
+		if _, err := k.Train(t.Context(), job); err != nil {
+			t.Fatal(err)
+		}
+		if text := strings.Join(said, "; "); (c.want == "") != (text == "") || !strings.Contains(text, c.want) {
+			t.Errorf("%s of %s: %q, want %q", c.codec, c.model, text, c.want)
+		}
+	}
 }
 
 // TestResidual: what a codec dropped is in the checkpoint, and another number of workers goes on with it.
