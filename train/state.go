@@ -137,6 +137,11 @@ func (r *Run) LBFGS() (*optim.LBFGS, error) {
 	return o, nil
 }
 
+// Converged ends training where L-BFGS can make no update.
+func (r *Run) Converged() {
+	r.Stop(trivium.Finished, "no step makes the loss smaller: L-BFGS has converged")
+}
+
 // pairNames are what a checkpoint calls the n pairs of L-BFGS: steps, then changes of the gradient, oldest first.
 func pairNames(n int) (names []string) {
 	for _, what := range []string{"step", "change"} {

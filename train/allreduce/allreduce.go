@@ -106,7 +106,15 @@ func (o Options) Check(job *trivium.Job, own optim.Optimizers) error {
 		}
 	}
 	if job.Optimizer.Name == "lbfgs" {
-		errs = append(errs, errors.New("allreduce: lbfgs searches along a line, which only local does"))
+		if codec != nil {
+			errs = append(errs, fmt.Errorf("allreduce: lbfgs compares the gradients of two points, and %s changes them", codec))
+		}
+		if o.Every > 1 {
+			errs = append(errs, errors.New("allreduce: lbfgs works on all rows at once, and under local SGD each worker has its own"))
+		}
+		if o.ShardOptimizer {
+			errs = append(errs, errors.New("allreduce: lbfgs looks at whole vectors, and no worker has them where the optimizer's state is sharded"))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -130,11 +138,16 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 		return train.NotBegun(hard, err)
 	}
 	defer run.Close()
-	var state *optim.State // nil: the exchange has a part of it
-	if !s.o.ShardOptimizer || env.Workers() == 1 {
-		if state, err = run.OptimizerState(); err != nil {
-			return train.NotBegun(hard, err)
-		}
+	var state *optim.State // nil: the exchange has a part of it, or
+	var lbfgs *optim.LBFGS // has none
+	switch {
+	case job.Optimizer.Name == "lbfgs":
+		lbfgs, err = run.LBFGS()
+	case !s.o.ShardOptimizer || env.Workers() == 1:
+		state, err = run.OptimizerState()
+	}
+	if err != nil {
+		return train.NotBegun(hard, err)
 	}
 	// What ends training here must end it everywhere, after the same update: agreed ends when all know.
 	agreed, stop := context.WithCancelCause(context.WithoutCancel(hard))
@@ -168,13 +181,20 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 		run.Notice(observe.Warn, "codec", fmt.Sprintf("the whole gradient travels as it is, for the codec fits no part of it: %v", x.uncoded))
 	}
 	update := x.update
-	if s.o.Every > 1 && x.g != nil {
+	switch {
+	case lbfgs != nil:
+		update = (&search{x: x, o: lbfgs}).update
+	case s.o.Every > 1 && x.g != nil:
 		update = newMean(x, s.o.Every, state).update
-	} else {
+	default:
 		env.TakeTurns()
 	}
 	for step, batch := range run.Updates(agreed) {
 		t, err := update(agreed, step, batch, state)
+		if errors.Is(err, optim.ErrConverged) {
+			run.Converged()
+			break
+		}
 		if err != nil { // at all workers
 			x.over = true
 			run.Fail(err)

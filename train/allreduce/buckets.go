@@ -56,14 +56,14 @@ func (x *exchange) denseBuckets(l *trivium.Layout) (list []collective.Bucket) {
 	return list
 }
 
-// cut makes the buckets.
-func (x *exchange) cut(l *trivium.Layout, codec compress.Codec, sharded bool) {
+// cut makes the buckets. apart says that the facts may not ride with the gradient.
+func (x *exchange) cut(l *trivium.Layout, codec compress.Codec, apart bool) {
 	plain := x.denseBuckets(l)
 	for _, b := range plain {
 		x.buckets = append(x.buckets, x.bucket(l, b, codec))
 	}
 	x.uncoded = x.fitsNone(codec)
-	if n := len(x.buckets); !sharded && n > 0 && x.buckets[n-1].From == 0 && x.buckets[n-1].op.Codec == nil {
+	if n := len(x.buckets); !apart && n > 0 && x.buckets[n-1].From == 0 && x.buckets[n-1].op.Codec == nil {
 		b := &x.buckets[n-1]
 		b.dst, b.src = collective.Of(x.totalFacts[:numFacts+b.To]), collective.Of(x.ownFacts[:numFacts+b.To])
 		x.rides = true

@@ -118,7 +118,7 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 	if run.Job.Exact {
 		x.exact = newExactSums(x, l)
 	} else {
-		x.cut(l, codec, o.ShardOptimizer)
+		x.cut(l, codec, o.ShardOptimizer || run.Job.Optimizer.Name == "lbfgs") // which compares losses to the last digit
 	}
 	if o.ShardOptimizer {
 		if err := x.shard(run); err != nil {

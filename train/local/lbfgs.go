@@ -35,7 +35,7 @@ func lbfgs(ctx context.Context, run *train.Run) (trivium.Result, error) {
 			break
 		}
 		if errors.Is(err, optim.ErrConverged) {
-			run.Stop(trivium.Finished, "no step makes the loss smaller: L-BFGS has converged")
+			run.Converged()
 			break
 		}
 		if err != nil {
