@@ -242,7 +242,7 @@ func (p *predictionWriter) csvRow(row int64, class string, values []float64) err
 		p.line = append(p.line, class)
 	}
 	for _, x := range values {
-		p.line = append(p.line, strconv.FormatFloat(x, 'g', 7, 64)) // what a float32 holds
+		p.line = append(p.line, strconv.FormatFloat(x, 'g', -1, 32)) // as many digits as tell it from others
 	}
 	return p.table.Write(p.line)
 }

@@ -2,12 +2,15 @@ package app
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/trivium-ml/trivium"
 )
 
 // TestBinaryIsHashedOnce: each worker that is a thread asks what it is built from.
@@ -236,6 +239,21 @@ func TestMeasuredAlike(t *testing.T) {
 	asTrain, asTest := measured("train"), measured("test")
 	if asTrain["train.accuracy"] != r.metrics()["train.accuracy"] || asTrain["train.accuracy"] != asTest["test.accuracy"] || asTrain["train.loss"] != asTest["test.loss"] {
 		t.Errorf("the run says %v, eval of the same rows as train %v, as test %v", r.metrics(), asTrain, asTest)
+	}
+}
+
+// TestDigitsOfPredictions: a prediction has the digits that tell it from others, in both formats: prices may differ in the eighth.
+func TestDigitsOfPredictions(t *testing.T) {
+	outputs := trivium.Outputs{Task: trivium.Regression, Width: 1}
+	for as, want := range map[string]string{
+		"csv":   "row,prediction\n0,1.2345679e+07\n1,1.2345682e+07\n2,0.1\n",
+		"jsonl": `{"prediction":12345679,"row":0}` + "\n" + `{"prediction":12345682,"row":1}` + "\n" + `{"prediction":0.10000000149011612,"row":2}` + "\n",
+	} {
+		var out strings.Builder
+		p := &predictionWriter{w: &out, csv: as == "csv", outputs: outputs}
+		if err := errors.Join(p.write(&trivium.Batch{Rows: 3}, []float32{12345679, 12345682, 0.1}), p.flush()); err != nil || out.String() != want {
+			t.Errorf("%v: %s\nwant %s", err, out.String(), want)
+		}
 	}
 }
 
