@@ -366,7 +366,7 @@ func (r *run) outcome() map[string]string {
 		out["error"] = res.Error
 		out["checkpoint"] = res.Checkpoint
 		for m, v := range res.Metrics {
-			out[m] = strconv.FormatFloat(v, 'g', 6, 64)
+			out[m] = strconv.FormatFloat(v, 'g', -1, 64) // what filters compare is what train and eval say with --json
 		}
 	}
 	return out

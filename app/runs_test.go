@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/trivium-ml/trivium/observe/rundir"
 )
 
 // TestDeleteNoRun: what is no run is neither listed nor deleted, though it holds a run.json.
@@ -91,6 +93,25 @@ func TestListsInParts(t *testing.T) {
 	write(t, filepath.Join(dir, "one"), "t.csv", "x\n"+strings.Repeat("1\n", 50))
 	if got := runIn(t, dir, "apply", "x", "--data", "one"); got.code != Done || strings.Count(got.out, "\n") != 51 {
 		t.Errorf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+}
+
+// TestMetricsOfRunsAreWhole: a metric of result.json is found by its own digits, and two that differ in the last are told apart.
+func TestMetricsOfRunsAreWhole(t *testing.T) {
+	dir := t.TempDir()
+	for name, loss := range map[string]float64{"a": 0.2699610295891762, "b": 0.2699610295891763} {
+		r := run{rundir.Entry{Dir: filepath.Join(dir, name), Result: &rundir.Result{Metrics: map[string]float64{"test.loss": loss}}}}
+		for text, want := range map[string]bool{
+			"test.loss=0.2699610295891762": name == "a", "test.loss<=0.2699610295891762": name == "a", "test.loss>0.2699610295891762": name == "b",
+		} {
+			f, err := parseFilter(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := f.holds(r.fields()); got != want {
+				t.Errorf("%s of %s: %v, want %v", text, r.outcome()["test.loss"], got, want)
+			}
+		}
 	}
 }
 
