@@ -100,12 +100,15 @@ func notRead(c *parquet.Column) string {
 
 // unpack writes all rows to w.
 func (p *parquetFile) unpack(pf *parquet.File, columns []*parquet.Column, w *spool) error {
-	dicts, kinds := make([]*dictionary, len(columns)), make([]numberKind, len(columns))
+	dicts, kinds, half := make([]*dictionary, len(columns)), make([]numberKind, len(columns)), halves(pf)
 	for i, c := range columns {
 		if p.other[i] != "" {
 			continue
 		}
 		kinds[i] = numberKindOf(c.Type())
+		if half[c.Index()] {
+			kinds[i].form = halfNumber
+		}
 		if k := c.Type().Kind(); kinds[i].form == plainNumber && (k == parquet.ByteArray || k == parquet.FixedLenByteArray) {
 			dicts[i] = newDictionary(nil)
 		}
@@ -186,10 +189,19 @@ func numberKindOf(t parquet.Type) numberKind {
 		}
 	case *format.DecimalType:
 		return numberKind{decimalNumber, math.Pow10(int(l.Scale))}
-	case *format.Float16Type:
-		return numberKind{form: halfNumber}
 	}
 	return numberKind{}
+}
+
+// halves reports which leaves of the schema, in their order, hold numbers of half precision: the library's types do not say.
+func halves(pf *parquet.File) (half []bool) {
+	for _, e := range pf.Metadata().Schema {
+		if e.Type.Valid { // a group has none
+			_, is := e.LogicalType.Value.(*format.Float16Type)
+			half = append(half, is)
+		}
+	}
+	return half
 }
 
 // cell is a value as a float64.

@@ -81,6 +81,17 @@ func TestNumbersAsNames(t *testing.T) {
 	}
 }
 
+// TestParquetHalves: numbers of half precision are numbers. The file is one that Apache Arrow wrote.
+func TestParquetHalves(t *testing.T) {
+	s := open(t, trivium.Data{Source: "testdata/half.parquet", Missing: "zero", Train: ":"}, Options{})
+	if got := read(t, s.Train); !slices.Equal(got.Inputs[0].Values, []float32{0.5, -2, 65504, 0, 12}) {
+		t.Errorf("%v", got.Inputs[0].Values)
+	}
+	if found := describe(t, trivium.Data{Source: "testdata/half.parquet"}); found.Columns[0].Kind != "number" || found.ProblemCount != 0 {
+		t.Errorf("%+v, mistakes %v", found.Columns[0], found.Problems)
+	}
+}
+
 // TestNumbersOf32BitsAsNames: a number of 32 bits is named as it is written, 0.1, and not as the 64 bits that it becomes.
 func TestNumbersOf32BitsAsNames(t *testing.T) {
 	type row struct {
