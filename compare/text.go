@@ -138,15 +138,19 @@ func rateWord(x float64) string {
 	return fmt.Sprintf("%.0f", x)
 }
 
-// secondsWord is 0.0123 as 12.3 ms.
+// secondsWord is 0.0123 as 12.3 ms: with at most two places, so that two rows that differ are told apart.
 func secondsWord(x float64) string {
 	switch {
 	case x >= 100:
 		return fmt.Sprintf("%.0f s", x)
 	case x >= 1:
 		return fmt.Sprintf("%.2f s", x)
+	case x >= 0.1:
+		return fmt.Sprintf("%.0f ms", x*1e3)
+	case x >= 0.01:
+		return fmt.Sprintf("%.1f ms", x*1e3)
 	}
-	return fmt.Sprintf("%.0f ms", x*1e3)
+	return fmt.Sprintf("%.2f ms", x*1e3)
 }
 
 // byteWord is 12582912 as 12 MiB.
