@@ -27,7 +27,7 @@ func writeWhole(path string, write func(f *os.File) error) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(write(f), f.Close())
+	err = errors.Join(write(f), f.Chmod(0o644), f.Close()) // a temporary file is its owner's alone; a report is there to be shown
 	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}
