@@ -3,7 +3,6 @@ package compare
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/trivium-ml/trivium/observe/report"
@@ -64,32 +63,15 @@ func (t *Table) lossChart(time bool) (svg.Lines, bool) {
 	if time {
 		c.X = svg.Axis{Label: "Time since the first update", Unit: "s"}
 	}
-	rows := slices.Clone(t.Rows) // first what must have the same losses
-	held := func(x *Row) int {
-		if x.Mode == Sync && x.Approx == "" {
-			return 0
-		}
-		return 1
-	}
-	slices.SortStableFunc(rows, func(a, b *Row) int { return cmp.Compare(held(a), held(b)) })
 	more := 0
-	for i, x := range rows {
+	for i, x := range t.drawn() {
 		s := svg.Series{Name: x.System, Hue: i%svg.Hues + 1}
-		for _, one := range x.Trials {
-			if one.Result.Error != "" {
-				continue
+		for _, p := range x.losses() {
+			at := float64(p.Samples)
+			if time {
+				at = p.Seconds
 			}
-			for _, p := range one.Result.Curve {
-				if math.IsNaN(p.Loss) || p.Loss <= 0 {
-					continue
-				}
-				at := float64(p.Samples)
-				if time {
-					at = p.Seconds
-				}
-				s.Points = append(s.Points, svg.Point{X: at, Y: p.Loss, Lo: p.Loss, Hi: p.Loss})
-			}
-			break // the first repeat: the others differ in time alone
+			s.Points = append(s.Points, svg.Point{X: at, Y: p.Loss, Lo: p.Loss, Hi: p.Loss})
 		}
 		switch {
 		case len(s.Points) == 0:
@@ -106,6 +88,39 @@ func (t *Table) lossChart(time bool) (svg.Lines, bool) {
 		c.YMarks = []svg.Mark{{At: t.Target.Value, Label: fmt.Sprintf("target %v", t.Target.Value)}}
 	}
 	return c, len(c.Series) > 0
+}
+
+// drawn are the rows in the order of their colours, which are the same in all pictures of a table: first what must have the same losses, and
+// last what has no curve, so that no two lines share one.
+func (t *Table) drawn() []*Row {
+	rows := slices.Clone(t.Rows)
+	order := func(x *Row) int {
+		switch {
+		case len(x.losses()) == 0:
+			return 2
+		case x.Mode == Sync && x.Approx == "":
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(rows, func(a, b *Row) int { return cmp.Compare(order(a), order(b)) })
+	return rows
+}
+
+// losses are the places of the row's first good repeat at which its loss was looked at: the others differ in time alone.
+func (x *Row) losses() (list []Point) {
+	for _, one := range x.Trials {
+		if one.Result.Error != "" {
+			continue
+		}
+		for _, p := range one.Result.Curve {
+			if p.Loss > 0 { // a logarithm has nothing else, and NaN is none
+				list = append(list, p)
+			}
+		}
+		break
+	}
+	return list
 }
 
 func (r *Report) way() []report.Block {
@@ -130,9 +145,9 @@ func (r *Report) way() []report.Block {
 // targetChart is the time to the target of each row; false: none has one.
 func (t *Table) targetChart() (svg.Bars, bool) {
 	c := svg.Bars{Title: "Time to " + t.Target.String() + ", " + t.title(), Value: svg.Axis{Label: "Time to " + t.Target.String(), Log: true, Format: svg.Seconds}}
-	some := false
-	for i, x := range t.Rows {
-		b := svg.Bar{Hue: i%svg.Hues + 1}
+	some, drawn := false, t.drawn()
+	for _, x := range t.Rows {
+		b := svg.Bar{Hue: slices.Index(drawn, x)%svg.Hues + 1}
 		switch {
 		case x.Ranked || x.Good > 0 && x.Reached == x.Good:
 			b.Value, b.Lo, b.Hi = x.Target.Median, x.Target.Min, x.Target.Max

@@ -211,18 +211,19 @@ func (r *Report) scaling() []report.Block {
 		if s := single[k]; s > 0 {
 			speed.YMarks = []svg.Mark{{At: s, Label: "one thread"}}
 		}
-		for i, name := range slices.Sorted(maps.Keys(lines[k])) {
+		for _, name := range slices.Sorted(maps.Keys(lines[k])) {
 			points := lines[k][name]
 			slices.SortFunc(points, func(a, b svg.Point) int { return int(a.X - b.X) })
 			if len(points) < 2 || len(speed.Series) == svg.Hues {
 				continue
 			}
-			speed.Series = append(speed.Series, svg.Series{Name: name, Points: points, Hue: i%svg.Hues + 1})
+			hue := len(speed.Series) + 1
+			speed.Series = append(speed.Series, svg.Series{Name: name, Points: points, Hue: hue})
 			var one []svg.Point
 			for _, p := range points {
 				one = append(one, svg.Point{X: p.X, Y: p.Y / p.X, Lo: p.Lo / p.X, Hi: p.Hi / p.X})
 			}
-			each.Series = append(each.Series, svg.Series{Name: name, Points: one, Hue: i%svg.Hues + 1})
+			each.Series = append(each.Series, svg.Series{Name: name, Points: one, Hue: hue})
 		}
 		if len(speed.Series) > 0 {
 			blocks = append(blocks, report.Figures{
