@@ -33,7 +33,8 @@ const untouched = "-default"
 
 // gap is where the published gap goes: for each peer, the time to the target from the peer as shipped to the tuned one, from there to our
 // row of the same topology (what the implementation costs), to the best row at the same batch of all workers (what the topology costs), and
-// to the best row of the table, where that has another batch (what the algorithm does: local has the rows of one worker in an update).
+// to the best row of the table, where that has another batch or approximates (what the algorithm does: local has the rows of one worker in an
+// update, and a codec drops some of what others send).
 func (r *Report) gap() []report.Block {
 	var blocks []report.Block
 	var without []string
@@ -60,7 +61,7 @@ func (r *Report) gap() []report.Block {
 		}
 		blocks = append(blocks, say("Nothing is drawn: %s.", why))
 	} else {
-		blocks = append([]report.Block{say("Each chart goes from another system to the best row of the same table, by the median time to the same target, on the same cores. What lies between a system and our row of its topology is the implementation; between that and the best row with as many rows in an update, the topology; and what a row with fewer rows in an update gains beyond that is another algorithm's.")}, blocks...)
+		blocks = append([]report.Block{say("Each chart goes from another system to the best row of the same table, by the median time to the same target, on the same cores. What lies between a system and our row of its topology is the implementation; between that and the best row with as many rows in an update, the topology; and what a row with fewer rows in an update, or one that approximates, gains beyond that is another algorithm's.")}, blocks...)
 	}
 	if len(without) > 0 {
 		l := report.List{}
@@ -125,10 +126,14 @@ func (t *Table) waterfallChart(x *Row, w twin, best *Row) svg.Waterfall {
 		step("our twin", our, "implementation: "+w.row)
 	}
 	same := t.bestAt(x.Effective)
-	if same != nil && same != our {
+	if same != nil && same != our && best != our {
 		step("best at this batch", same, "topology: "+same.System)
 	}
-	if best != same && best != our {
+	switch {
+	case best == same || best == our:
+	case best.Effective == x.Effective: // such as a codec, or local SGD
+		step("best here", best, "another algorithm: "+best.System)
+	default:
 		step("best here", best, fmt.Sprintf("batch %s, not %s: %s", Batch(best.Effective), Batch(x.Effective), best.System))
 	}
 	return chart
@@ -143,7 +148,7 @@ func (t *Table) waterfall(x *Row, w twin, best *Row) report.Block {
 		words = append(words, "no twin yet: "+w.lacks)
 	case our != nil && our.Ranked:
 		words = append(words, fmt.Sprintf("%s in the implementation", times(x.Target.Median/our.Target.Median)))
-		if from = our; same != nil && same != our {
+		if from = our; same != nil && same != our && best != our {
 			words = append(words, fmt.Sprintf("%s in the topology", times(our.Target.Median/same.Target.Median)))
 			from = same
 		}
@@ -152,7 +157,11 @@ func (t *Table) waterfall(x *Row, w twin, best *Row) report.Block {
 		words = append(words, fmt.Sprintf("%s in implementation and topology", times(x.Target.Median/same.Target.Median)))
 		from = same
 	}
-	if best.Effective != x.Effective {
+	switch {
+	case best == from:
+	case best.Effective == x.Effective:
+		words = append(words, fmt.Sprintf("%s by %s, which is another algorithm", times(from.Target.Median/best.Target.Median), best.System))
+	default:
 		words = append(words, fmt.Sprintf("%s by %s with a batch of %s in place of %s, which is another algorithm", times(from.Target.Median/best.Target.Median), best.System, Batch(best.Effective), Batch(x.Effective)))
 	}
 	words = append(words, fmt.Sprintf("%s in all", times(x.Target.Median/best.Target.Median)))

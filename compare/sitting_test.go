@@ -266,6 +266,40 @@ func TestGapSteps(t *testing.T) {
 	}
 }
 
+// TestGapOfAnotherAlgorithm: what a row that approximates gains at the same batch has a step and a factor of its own, which says so; and where
+// the twin is the best row, nothing comes after it.
+func TestGapOfAnotherAlgorithm(t *testing.T) {
+	row := func(name, approx string, seconds float64) *Row {
+		return &Row{System: name, Mode: Sync, Approx: approx, Effective: 300, Good: 3, Reached: 3, Ranked: true, Target: spread([]float64{seconds, seconds, seconds})}
+	}
+	for _, c := range []struct {
+		peer, want string
+		steps      []string
+	}{
+		{"mxnet-sync", "2 × in the implementation, 2 × in the topology, 4 × by allreduce-topk, which is another algorithm, 16 × in all.", []string{"mxnet-sync", "implementation: server-bsp", "topology: allreduce", "another algorithm: allreduce-topk"}},
+		{"mxnet-async", "16 × in the implementation, 16 × in all.", []string{"mxnet-async", "implementation: server-asp-whole"}},
+	} {
+		table := &Table{Task: "softmax", Batch: 100, Workers: 3, Rows: []*Row{row("server-bsp", "", 8), row("allreduce", "", 4), row("allreduce-topk", "a codec", 1), row(c.peer, "", 16)}}
+		if c.peer == "mxnet-async" {
+			table.Rows = append(table.Rows, row(wholeRow, "", 1))
+			table.Rows[2].Ranked = false
+		}
+		table.rank()
+		best, _ := table.first()
+		w := twins[slices.IndexFunc(twins, func(w twin) bool { return w.peer == c.peer })]
+		var notes []string
+		for _, s := range table.waterfallChart(table.row(c.peer), w, best).Steps {
+			notes = append(notes, s.Note)
+		}
+		if !slices.Equal(notes, c.steps) {
+			t.Errorf("%s: steps %q, want %q", c.peer, notes, c.steps)
+		}
+		if text := fmt.Sprint(table.waterfall(table.row(c.peer), w, best).(report.Figure).Caption); !strings.Contains(text, c.want) {
+			t.Errorf("%s: %q does not say %q", c.peer, text, c.want)
+		}
+	}
+}
+
 // TestNoPattern: a folder may have a name that is a pattern of another: what is finished in it stays, is found, and goes on.
 func TestNoPattern(t *testing.T) {
 	p := small(t, inMemory(), digits(), "local", "allreduce")
