@@ -236,6 +236,20 @@ func TestDiffFamilies(t *testing.T) {
 	}
 }
 
+// TestDiffOfVersions: that a system is of another version is said before its rows are compared.
+func TestDiffOfVersions(t *testing.T) {
+	of := func(torch, version string) *Report {
+		return &Report{Facts: map[string]Facts{"local": {"trivium": version}, "allreduce": {"trivium": version}, "pytorch-ddp": {"torch": torch, "python": "3.11.7"}}}
+	}
+	a, b := of("2.0.1", "v1.0.0"), of("2.15.0", "v1.1.0")
+	b.Facts["horovod"] = Facts{"torch": "2.0.1"} // which the first has not
+	a.Control, b.Control = "cubic", "bbr"
+	want := []string{"congestion control of TCP: cubic against bbr", "pytorch-ddp, torch: 2.0.1 against 2.15.0", "trivium: v1.0.0 against v1.1.0"}
+	if d := Diff(a, b); !slices.Equal(d.Setup, want) {
+		t.Errorf("%q, want %q", d.Setup, want)
+	}
+}
+
 // TestBestOfAllTables: a user's own comparison has one best row, of all its tables, and an oversubscribed one carries no verdict.
 func TestBestOfAllTables(t *testing.T) {
 	quick, slow := []float64{1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6}, []float64{3, 3.1, 3.2, 3.3, 3.4, 3.5, 3.6}

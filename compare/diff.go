@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"text/tabwriter"
 )
 
@@ -35,11 +37,14 @@ func Diff(a, b *Report) *Differences {
 		{"cores of every row", a.Cores, b.Cores},
 		{"seconds to measure", a.Seconds, b.Seconds},
 		{"warm-up in seconds", a.WarmUp, b.WarmUp},
+		{"processor frequency", a.Frequency, b.Frequency},
+		{"congestion control of TCP", a.Control, b.Control},
 	} {
 		if x.a != x.b {
 			d.Setup = append(d.Setup, fmt.Sprintf("%s: %v against %v", x.name, x.a, x.b))
 		}
 	}
+	d.Setup = append(d.Setup, otherVersions(a, b)...)
 	find := func(r *Report, t *Table, system string) *Row {
 		for _, o := range r.Tables {
 			if o.title() == t.title() && o.Model == t.Model && o.Target == t.Target && o.Checksum == t.Checksum {
@@ -86,8 +91,19 @@ func Diff(a, b *Report) *Differences {
 	return d
 }
 
+// otherVersions says which versions differ, of the systems that both have.
+func otherVersions(a, b *Report) (list []string) {
+	x, y := a.versions(), b.versions()
+	for _, name := range slices.Sorted(maps.Keys(x)) {
+		if now, both := y[name]; both && now != x[name] {
+			list = append(list, fmt.Sprintf("%s: %s against %s", name, x[name], now))
+		}
+	}
+	return list
+}
+
 // alone is why a row has no verdict.
-const alone = "it has no counterpart of the same model on the same data"
+const alone = "it has no counterpart of the same model, data and target"
 
 // incomparable is why row x of the first has no verdict beside y of the second, which may be nil; empty: it has one.
 func incomparable(x, y *Row) string {

@@ -125,15 +125,7 @@ func (r *Report) setup() []report.Block {
 		facts = append(facts, report.Fact{Name: "seed, order of rows", Value: caption("%d; index order, the short last update dropped", paperSeed)})
 	}
 	facts = append(facts, r.hostFacts()...)
-	versions := map[string]string{}
-	for system, f := range r.Facts {
-		for name, v := range f {
-			if name != "trivium" && name != "go" {
-				name = system + ", " + name
-			}
-			versions[name] = v
-		}
-	}
+	versions := r.versions()
 	for _, name := range slices.Sorted(maps.Keys(versions)) {
 		facts = append(facts, report.Fact{Name: name, Value: caption("%s", versions[name])})
 	}
@@ -157,6 +149,20 @@ func (r *Report) setup() []report.Block {
 		}})
 	}
 	return append(blocks, tasks)
+}
+
+// versions are those of all systems, by what has them: of ours once, since all rows are of one program.
+func (r *Report) versions() map[string]string {
+	list := map[string]string{}
+	for system, f := range r.Facts {
+		for name, v := range f {
+			if name != "trivium" && name != "go" {
+				name = system + ", " + name
+			}
+			list[name] = v
+		}
+	}
+	return list
 }
 
 func (r *Report) doubts() []report.Block {
