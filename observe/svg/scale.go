@@ -181,7 +181,8 @@ func niceStep(width float64, count int) float64 {
 	return 10 * power
 }
 
-// linearTicks returns the multiples of a nice step between lo and hi, or, with around, those that enclose them.
+// linearTicks returns the multiples of a nice step between lo and hi, or, with around, those that enclose them: two at least, since one alone
+// is no scale.
 func linearTicks(lo, hi float64, count int, around bool) ([]float64, float64) {
 	step := niceStep(hi-lo, count)
 	for {
@@ -189,7 +190,7 @@ func linearTicks(lo, hi float64, count int, around bool) ([]float64, float64) {
 		if around {
 			first, last = math.Floor(lo/step+1e-9), math.Ceil(hi/step-1e-9)
 		}
-		if last < first { // no multiple inside: a finer step has one
+		if last <= first { // none or one inside: a finer step has more
 			step = niceStep(step/2.6, 1) // the next of 5, 2, 1, 0.5 …
 			continue
 		}
