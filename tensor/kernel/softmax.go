@@ -56,13 +56,13 @@ func SoftmaxCrossEntropy[T Float](isa ISA, loss, dx, x []T, labels []int32, w []
 		softmaxNarrow(isa, as32(loss), as32(dx), as32(x), labels, as32(w), len(labels), cols)
 		return
 	}
-	if stream := single[T]() && isa >= AVX2 && cols >= 256 && cols <= BlockLen && streams(2*whole, 4); dx == nil || stream {
-		if stream {
-			entropyStream(isa, as32(loss), as32(dx), as32(x), labels, as32(w), cols)
-			return
-		}
+	if dx == nil {
 		var scratch [BlockLen]T
 		softmaxLoss(isa, loss, nil, x, labels, w, cols, scratch[:])
+		return
+	}
+	if single[T]() && isa >= AVX2 && cols >= 256 && cols <= BlockLen && streams(2*whole, 4) {
+		entropyStream(isa, as32(loss), as32(dx), as32(x), labels, as32(w), cols)
 		return
 	}
 	softmaxLoss(isa, loss, dx[:whole], x, labels, w, cols, nil)

@@ -288,6 +288,9 @@ func TestSoftmaxPastTheCache(t *testing.T) {
 				wantSame(t, "gradient of "+name, dx, want)
 				wantSame(t, "loss of "+name, loss, losses)
 			}
+			clear(loss)
+			SoftmaxCrossEntropy(isa, loss, nil, x, labels, w, cols)
+			wantSame(t, fmt.Sprintf("loss without gradient of %d classes on %v", cols, isa), loss, losses)
 		}
 	}
 }
