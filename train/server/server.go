@@ -127,7 +127,7 @@ func (o Options) Check(job *trivium.Job, own optim.Optimizers) error {
 		errs = append(errs, o.checkFTRL())
 	}
 	if job.Optimizer.Name == "lbfgs" {
-		bad("lbfgs searches along a line, which only local does")
+		bad("lbfgs searches along a line, which local and allreduce do")
 	} else if rule, err := own.New(job.Optimizer, kernel.Go); err == nil && o.OptimizerAt == AtServer {
 		errs = append(errs, checkAtServer(job.Optimizer.Name, rule))
 	}
