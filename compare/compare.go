@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 	"time"
 
 	"github.com/trivium-ml/trivium"
@@ -283,12 +284,13 @@ type TrialError struct {
 
 func (e *TrialError) Error() string { return e.Why }
 
-// why is err as a row shows it.
+// why is err as a row shows it: on one line, since joined errors have several, and a row has one.
 func why(err error) (text string, last []string) {
+	text = err.Error()
 	if e, ok := errors.AsType[*TrialError](err); ok {
-		return e.Why, e.Last
+		text, last = e.Why, e.Last
 	}
-	return err.Error(), nil
+	return strings.ReplaceAll(text, "\n", "; "), last
 }
 
 // limits of a trial.

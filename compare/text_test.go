@@ -1,6 +1,10 @@
 package compare
 
-import "testing"
+import (
+	"errors"
+	"strings"
+	"testing"
+)
 
 // TestSecondsWord: times that differ by a tenth are told apart, however short they are.
 func TestSecondsWord(t *testing.T) {
@@ -8,5 +12,21 @@ func TestSecondsWord(t *testing.T) {
 		if got := secondsWord(x); got != want {
 			t.Errorf("%v is %q, want %q", x, got, want)
 		}
+	}
+}
+
+// TestErrorOnOneLine: a row with several mistakes is a line of its table like the others.
+func TestErrorOnOneLine(t *testing.T) {
+	said, _ := why(&TrialError{Why: errors.Join(errors.New("one mistake"), errors.New("another")).Error()})
+	plain, _ := why(errors.Join(errors.New("one mistake"), errors.New("another")))
+	if said != "one mistake; another" || plain != said {
+		t.Errorf("%q and %q", said, plain)
+	}
+	x := &Row{System: "server-ssp3", Trials: []Repeat{{Repeat: 1, Result: Result{Error: said}}}}
+	table := &Table{Task: "job", Own: true, Workers: 2, Batch: 100, Rows: []*Row{x, {System: "local", Good: 1, Reached: 1, Rate: spread([]float64{1}), Target: spread([]float64{1})}}}
+	x.count(table)
+	var out strings.Builder
+	if err := table.Text(&out); err != nil || strings.Count(out.String(), "\n") != 4 {
+		t.Errorf("%v:\n%s", err, out.String())
 	}
 }
