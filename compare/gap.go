@@ -42,7 +42,7 @@ func (r *Report) gap() []report.Block {
 		best, _ := t.first()
 		for _, w := range twins {
 			x := t.row(w.peer)
-			if x == nil || best == nil {
+			if x == nil {
 				continue
 			}
 			if !x.Ranked {
@@ -55,9 +55,12 @@ func (r *Report) gap() []report.Block {
 		}
 	}
 	if len(blocks) == 0 {
-		why := "no other system reached a target here"
+		why := "no other system was measured here"
 		if n := len(r.Absent); n > 0 {
 			why = fmt.Sprintf("%d rows of other systems are not installed (see the end of the page)", n)
+		}
+		if len(without) > 0 {
+			why = "no row of another system may be ranked here"
 		}
 		blocks = append(blocks, say("Nothing is drawn: %s.", why))
 	} else {

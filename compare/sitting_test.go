@@ -266,6 +266,18 @@ func TestGapSteps(t *testing.T) {
 	}
 }
 
+// TestGapOfUnranked: where other systems reached the target and may not be ranked, as with too few repeats, that is what the report says.
+func TestGapOfUnranked(t *testing.T) {
+	x := &Row{System: "pytorch-ddp", Good: 1, Reached: 1, Why: "1 of 1 repeats ended well, and 3 are wanted"}
+	r := &Report{Tables: []*Table{{Task: "softmax", Batch: 100, Workers: 2, Rows: []*Row{x}}}, Absent: map[string]string{"spark": "not installed"}}
+	text := fmt.Sprint(r.gap())
+	for _, want := range []string{"Nothing is drawn: no row of another system may be ranked here.", "pytorch-ddp on softmax", x.Why} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q does not say %q", text, want)
+		}
+	}
+}
+
 // TestGapOfAnotherAlgorithm: what a row that approximates gains at the same batch has a step and a factor of its own, which says so; and where
 // the twin is the best row, nothing comes after it.
 func TestGapOfAnotherAlgorithm(t *testing.T) {
