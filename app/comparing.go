@@ -112,7 +112,8 @@ func (c *comparing) clear() {
 	}
 }
 
-// trialed takes a trial's result.
+// trialed takes a trial's result. In a pipe its line has the name of its folder, in which batch, workers and link are: one system is in many
+// tables.
 func (c *comparing) trialed(t compare.Trialed, table compare.Table) {
 	if c.silent {
 		return
@@ -126,7 +127,7 @@ func (c *comparing) trialed(t compare.Trialed, table compare.Table) {
 		return
 	}
 	r := &t.Result
-	words := fmt.Sprintf("%s %s repeat %d: ", t.Cell.Task, t.Cell.System, t.Repeat)
+	words := fmt.Sprintf("%s repeat %d: ", t.Cell.ID(), t.Repeat)
 	switch {
 	case r.Error != "":
 		words += r.Error
