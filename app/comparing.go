@@ -133,6 +133,8 @@ func (c *comparing) trialed(t compare.Trialed, table compare.Table) {
 		words += r.Error
 	case r.Reached:
 		words += fmt.Sprintf("%s samples/s, target in %v", scaled(r.SamplesPerSec), time.Duration(r.SecondsToTarget*float64(time.Second)).Round(100*time.Microsecond))
+	case len(r.Curve) == 0: // it saved no parameters, or was too slow for the first place
+		words += fmt.Sprintf("%s samples/s, target not seen", scaled(r.SamplesPerSec))
 	default:
 		words += fmt.Sprintf("%s samples/s, target not reached (best %s)", scaled(r.SamplesPerSec), figure(r.Best))
 	}

@@ -27,3 +27,17 @@ func TestTrialsAreToldApart(t *testing.T) {
 		seen[line] = true
 	}
 }
+
+// TestTargetNotSeen: where no parameters were looked at, none of them is the best.
+func TestTargetNotSeen(t *testing.T) {
+	var out strings.Builder
+	c := newComparing(&out, false)
+	cell := compare.Cell{Task: "softmax", Batch: -1, Workers: 2, System: "spark-mllib"}
+	c.trialed(compare.Trialed{Cell: cell, Repeat: 1, Result: compare.Result{SamplesPerSec: 1000}}, compare.Table{})
+	c.trialed(compare.Trialed{Cell: cell, Repeat: 2, Result: compare.Result{SamplesPerSec: 1000, Best: 0.5, Curve: []compare.Point{{Value: 0.5}}}}, compare.Table{})
+	for _, want := range []string{"repeat 1: 1.0k samples/s, target not seen\n", "repeat 2: 1.0k samples/s, target not reached (best 0.5)\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q does not say %q", out.String(), want)
+		}
+	}
+}
