@@ -152,6 +152,10 @@ func (r *Run) Due() bool {
 	return r.at.Row+r.updateRows() >= r.epochEnd || step == r.steps || every(r.Job.EvalEvery) || every(r.env.Checkpoints.Every)
 }
 
+// MaySave reports whether a checkpoint may be made after the update at hand: where it is Due, but for a run in which nothing is saved before
+// its end. It is the same at all workers.
+func (r *Run) MaySave() bool { return r.Due() && (!r.env.AtEnd || r.at.Step+1 == r.steps) }
+
 // load begins the next update with its phase load.
 func (r *Run) load() {
 	r.BeginIn(r.at.Step+1, observe.Load)

@@ -222,7 +222,7 @@ func (x *exchange) update(ctx context.Context, step int64, batch *trivium.Batch,
 	if err == nil {
 		err = x.run.CheckLoss(t.loss, t.weight, x.total)
 	}
-	if err == nil && x.dropped != nil && (t.stop || x.run.Due()) { // there may be a checkpoint
+	if err == nil && x.dropped != nil && (t.stop || x.run.MaySave()) {
 		err = x.collect(ctx)
 	}
 	if err != nil {

@@ -29,6 +29,7 @@ type crew struct {
 	hubs    []*observe.Hub
 	results []trivium.Result
 	errs    []error
+	sent    int64 // bytes of rank 0
 }
 
 // Train implements trivium.Strategy.
@@ -70,6 +71,7 @@ func (c *crew) Train(ctx context.Context, job *trivium.Job) (trivium.Result, err
 		wait.Go(func() { c.results[i], c.errs[i] = allreduce.New(env, c.o).Train(ctx, job) })
 	}
 	wait.Wait()
+	c.sent = int64(ports[0].Stats().BytesSent)
 	return c.results[0], c.errs[0]
 }
 

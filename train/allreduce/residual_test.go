@@ -76,6 +76,23 @@ func TestCodecThatFitsNothing(t *testing.T) {
 	}
 }
 
+// TestResidualStays: what codecs dropped is collected for checkpoints alone: at the full batch, where each update ends an epoch, a measured run
+// in which nothing is saved before its end sends what the codec makes of the gradients, and no dense sums beside it.
+func TestResidualStays(t *testing.T) {
+	job := digits()
+	job.Batch, job.Epochs = trivium.FullBatch, 20
+	sent := func(atEnd bool) int64 {
+		c := &crew{env: train.Env{AtEnd: atEnd}, n: 2, o: allreduce.Options{Compress: "topk:0.01"}}
+		if _, err := c.Train(t.Context(), job); err != nil {
+			t.Fatal(err)
+		}
+		return c.sent
+	}
+	if measured, saved := sent(true), sent(false); measured == 0 || measured > saved/4 {
+		t.Errorf("%d bytes were sent where nothing is saved before the end, and %d where each epoch may be", measured, saved)
+	}
+}
+
 // TestResidual: what a codec dropped is in the checkpoint, and another number of workers goes on with it.
 func TestResidual(t *testing.T) {
 	job := digits()
