@@ -104,7 +104,7 @@ func (t *Table) useTable() report.Table {
 	for _, x := range t.Rows {
 		for _, role := range slices.Sorted(maps.Keys(x.Use)) {
 			u := x.Use[role]
-			second, sample := report.Number(u.BytesSecond, svg.Bytes), report.Number(u.BytesSample, report.Digits(0))
+			second, sample := report.Number(u.BytesSecond, svg.Bytes), report.Number(u.BytesSample, svg.Short)
 			if u.NotCounted != "" {
 				second = report.Missing("not measured: " + u.NotCounted)
 				sample = second

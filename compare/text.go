@@ -122,7 +122,11 @@ func (x *Row) networkWord() string {
 	if !known {
 		return "not measured"
 	}
-	return fmt.Sprintf("%.0f", sum/2) // each byte goes out once and comes in once
+	each := sum / 2 // a byte goes out once and comes in once
+	if each < 10 {  // of a codec at the full batch, a part of one
+		return fmt.Sprintf("%.2g", each)
+	}
+	return fmt.Sprintf("%.0f", each)
 }
 
 // rateWord is 20600 as 20.6k.

@@ -30,3 +30,19 @@ func TestErrorOnOneLine(t *testing.T) {
 		t.Errorf("%v:\n%s", err, out.String())
 	}
 }
+
+// TestFewBytes: a part of a byte a sample, as a codec sends at the full batch, is not none.
+func TestFewBytes(t *testing.T) {
+	row := func(bytes float64) *Row {
+		return &Row{System: "allreduce-topk", Workers: 2, Use: map[Role]PerUse{WorkerRole: {BytesSample: bytes}}}
+	}
+	for bytes, want := range map[float64]string{0.38: "0.19", 6.4: "3.2", 15.8: "7.9", 632.4: "316"} {
+		if got := row(bytes).networkWord(); got != want {
+			t.Errorf("%v both ways is %q, want %q", bytes, got, want)
+		}
+	}
+	table := (&Table{Rows: []*Row{row(0.38)}}).useTable()
+	if cell := table.Rows[0].Cells[len(table.Columns)-1]; cell.Text != "0.38" {
+		t.Errorf("the page has %q", cell.Text)
+	}
+}
