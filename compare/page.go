@@ -79,11 +79,11 @@ func (r *Report) lead() []report.Block {
 			note := ""
 			if next != nil {
 				note = fmt.Sprintf("%.2f times as fast as %s", next.Target.Median/best.Target.Median, next.System)
-				if best.Crowded || next.Crowded {
-					note += "; oversubscribed, so no verdict"
-				}
 				if next.Effective != best.Effective {
 					note += fmt.Sprintf(", which has %s rows in an update where it has %s", Batch(next.Effective), Batch(best.Effective))
+				}
+				if best.Crowded || next.Crowded {
+					note += "; oversubscribed, so no verdict"
 				}
 			}
 			tiles = append(tiles, report.Tile{Value: secondsWord(best.Target.Median), Label: fmt.Sprintf("%s: %s to %v", t.title(), best.System, t.Target), Note: note})

@@ -2,6 +2,7 @@ package compare
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -33,5 +34,18 @@ func TestOneColourARow(t *testing.T) {
 		if seen[s.Hue] = s.Name; of[s.Name] != s.Hue {
 			t.Errorf("%s has colour %d as a line, %d as a bar", s.Name, s.Hue, of[s.Name])
 		}
+	}
+}
+
+// TestLeadNote: what is said of the second row stands behind its name.
+func TestLeadNote(t *testing.T) {
+	row := func(name string, effective int, crowded bool, seconds float64) *Row {
+		return &Row{System: name, Effective: effective, Crowded: crowded, Ranked: true, Target: spread([]float64{seconds})}
+	}
+	table := &Table{Task: "mlp1", Workers: 2, Batch: 100, Rows: []*Row{row("local", 100, false, 1), row("server-bsp", 200, true, 2)}}
+	table.rank()
+	const want = "2.00 times as fast as server-bsp, which has 200 rows in an update where it has 100; oversubscribed, so no verdict"
+	if text := fmt.Sprint((&Report{Tables: []*Table{table}}).lead()); !strings.Contains(text, want) {
+		t.Errorf("%q does not say %q", text, want)
 	}
 }
