@@ -38,6 +38,13 @@ func bindSoftmaxGrad[T float](b *bound) {
 	}
 }
 
+// rowsOfLabels sizes a node that works on rows that each have a label: also where there are no classes, so that labels are refused.
+func rowsOfLabels(b *bound, cost float64) (cols int) {
+	cols = b.in[0].dims[1]
+	b.cut(b.in[1].n, 1, float64(cols)*cost)
+	return cols
+}
+
 // labelsOf are the classes of rows from to to, checked.
 func labelsOf(s *slot, from, to, classes int, w *worker) []int32 {
 	part := *s
@@ -53,7 +60,7 @@ func labelsOf(s *slot, from, to, classes int, w *worker) []int32 {
 
 func bindXent[T float](b *bound) {
 	cols := 0
-	b.size = func() { cols = rowsOf(b, b.in[0], 30) }
+	b.size = func() { cols = rowsOfLabels(b, 30) }
 	b.run = func(tile int, w *worker) {
 		from, to := b.span(tile)
 		x := flat[T](b.in[0])[from*cols : to*cols]
@@ -65,7 +72,7 @@ func bindXent[T float](b *bound) {
 // bindXentGrad has the gradient as its only result; the loss goes to scratch.
 func bindXentGrad[T float](b *bound) {
 	cols := 0
-	b.size = func() { cols = rowsOf(b, b.in[0], 30) }
+	b.size = func() { cols = rowsOfLabels(b, 30) }
 	b.run = func(tile int, w *worker) {
 		from, to := b.span(tile)
 		xentGrad(b, registers[T](w, to-from)[:to-from], flat[T](b.out[0]), from, to, cols, w)
@@ -87,7 +94,7 @@ func xentGrad[T float](b *bound, loss, dx []T, from, to, cols int, w *worker) {
 // bindXentBoth computes loss and gradient in one pass.
 func bindXentBoth[T float](b *bound) {
 	cols := 0
-	b.size = func() { cols = rowsOf(b, b.in[0], 34) }
+	b.size = func() { cols = rowsOfLabels(b, 34) }
 	b.run = func(tile int, w *worker) {
 		from, to := b.span(tile)
 		xentGrad(b, flat[T](b.out[0])[from:to], flat[T](b.out[1]), from, to, cols, w)

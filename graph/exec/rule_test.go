@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -239,5 +240,29 @@ func TestRandomShapesAgainstTheReference(t *testing.T) {
 			return vs[1:]
 		}
 		compareOp(t, case1, []graph.DType{graph.F32, graph.F64}[r.IntN(2)], 1)
+	}
+}
+
+// TestLossOfNoClasses: a label is outside when there are no classes, and no rows have no label. The axis of classes may be a named one.
+func TestLossOfNoClasses(t *testing.T) {
+	for _, dt := range []graph.DType{graph.F32, graph.F64} {
+		b := graph.NewBuilder()
+		x := b.Input("x", dt, graph.Axis("batch"), graph.Axis("classes"))
+		y := b.Input("y", graph.I64, graph.Axis("batch"))
+		loss := graph.SoftmaxCrossEntropy(x, y)
+		grad := grads(sum(loss), x)[0]
+		g := build(t, b)
+		for _, out := range []fetches{{loss}, {grad}, {loss, grad}} {
+			for i, o := range variants(t) {
+				p := compile(t, g, fetches{x, y}, out, nil, o)
+				if _, err := p.Run(ctx, nil, tensor.New(dt, 0, 0), tensor.New(graph.I64, 0)); err != nil {
+					t.Errorf("variant %d of %v: %v", i, out, err)
+				}
+				_, err := p.Run(ctx, nil, tensor.New(dt, 2, 0), tensor.New(graph.I64, 2))
+				if err == nil || !strings.Contains(err.Error(), "label 0 is 0") {
+					t.Errorf("variant %d of %v: %v, want an error about the label", i, out, err)
+				}
+			}
+		}
 	}
 }

@@ -48,6 +48,9 @@ func SoftmaxGrad[T Float](isa ISA, dst, dy, y []T, cols int) {
 // There are len(labels) rows of cols columns. A nil w is all ones; dx may be nil, and may be x. A label outside [0, cols) is a
 // mistake of the program, and panics: readers of data check labels.
 func SoftmaxCrossEntropy[T Float](isa ISA, loss, dx, x []T, labels []int32, w []T, cols int) {
+	if len(labels) == 0 { // nor need there be columns
+		return
+	}
 	whole := len(labels) * cols
 	if isNarrow[T](isa, cols) {
 		if dx != nil {

@@ -95,6 +95,8 @@ func TestSoftmaxOfNothing(t *testing.T) {
 		Softmax[float32](isa, nil, nil, 0)
 		Softmax[float64](isa, nil, nil, 0)
 		SoftmaxGrad[float32](isa, nil, nil, nil, 0)
+		SoftmaxCrossEntropy[float32](isa, nil, nil, nil, nil, nil, 0)
+		SoftmaxCrossEntropy[float64](isa, nil, nil, nil, nil, nil, 0)
 	}
 }
 
