@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -380,6 +381,27 @@ func TestProgramOfFewRows(t *testing.T) {
 		}
 		if f := r.Params.Flat; f[0]+f[1]+f[2] != 6 {
 			t.Errorf("%s: %v", mode, f)
+		}
+	}
+}
+
+// TestProgramRefuses: what a program's rounds would not heed is refused, and not passed over.
+func TestProgramRefuses(t *testing.T) {
+	l, err := trivium.NewLayout(trivium.Spec{Name: "seen", Shape: []int{2, 4}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	models := nn.Models{"counts": func(string, trivium.Schema, *tensor.CPU) (trivium.Model, error) { return &counts{l: l}, nil }}
+	for want, o := range map[string]server.Options{
+		"exact mode": {Mode: ps.BSP},
+		"f16":        {Mode: ps.BSP, Compress: "f16"},
+		"a mean":     {Mode: ps.BSP, OptimizerAt: server.AtWorker, Clocks: 2, Mean: true},
+	} {
+		j := job()
+		j.Model, j.Exact = "counts", want == "exact mode"
+		_, err := (&crew{env: train.Env{Models: models}, workers: 2, servers: 1, o: o}).Train(t.Context(), j)
+		if _, refused := errors.AsType[*train.JobError](err); !refused || !contains(err, "counts is trained by a program of its own") || !contains(err, want) {
+			t.Errorf("%s: %v", want, err)
 		}
 	}
 }

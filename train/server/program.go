@@ -152,6 +152,30 @@ func (o Options) checkRows(run *train.Run, workers int) error {
 	return &train.JobError{Err: fmt.Errorf("server: %d training rows are too few for %d workers, of whom under %s each takes a step of the server's: give --workers %d, or --consistency bsp", rows, workers, o.Mode, rows)}
 }
 
+// checkProgram refuses what a model's own Program would not heed: its rounds, and what it adds to its tables, are its own.
+func (o Options) checkProgram(run *train.Run) error {
+	if _, own := run.Model.(Program); !own {
+		return nil
+	}
+	var errs []error
+	for _, x := range []struct {
+		asked bool
+		why   string
+	}{
+		{run.Job.Exact, "exact mode promises the bits of one process, and its rounds add up in other orders where workers are more"},
+		{o.Compress != "", "what it adds to its tables goes as it is, and " + o.Compress + " would change it"},
+		{o.Mean, "what its rounds come to is added up, and none of it is a mean"},
+	} {
+		if x.asked {
+			errs = append(errs, fmt.Errorf("server: %s is trained by a program of its own: %s", run.Job.Model, x.why))
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return &train.JobError{Err: errors.Join(errs...)}
+}
+
 // busy is how many workers have rows in an update of so many, which are shared out evenly: the others take no step.
 func busy(rows, workers int) int {
 	if rows == trivium.FullBatch {
