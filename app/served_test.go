@@ -37,3 +37,21 @@ func TestClocks(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusedByWorkers: of a job that the workers refuse nothing is left, so that the command may be given again with the same name.
+func TestRefusedByWorkers(t *testing.T) {
+	for _, topology := range []string{"server", "server --processes", "allreduce", "average"} {
+		dir := t.TempDir()
+		words := "train " + small + " --name again --workers 2 --topology " + topology
+		got := runIn(t, dir, strings.Fields(words+" --optimizer ftrl --schedule step:10,0.5")...)
+		if got.code != Misused || !strings.Contains(got.err, "takes no schedule") {
+			t.Errorf("%s: exits with %d: %s", topology, got.code, got.err)
+		}
+		if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) > 0 {
+			t.Errorf("%s: there is %v in the directory: %v", topology, left, err)
+		}
+		if got := runIn(t, dir, strings.Fields(words)...); got.code != Done {
+			t.Errorf("%s: again, exits with %d: %s", topology, got.code, got.err)
+		}
+	}
+}

@@ -175,13 +175,16 @@ func (s *session) trainWithWorkers(ctx context.Context, t *training) error {
 	}
 	stop := o.run()
 	t.show.start()
-	began := false
+	made, began := false, false // the run directory; training
 	topology, _ := shared.Find(t.topology)
 	driver := processes.Driver{
 		Run: about.Name, Job: t.job, Topology: topology, Options: t.options, Workers: t.workers, Servers: t.servers, Threads: about.Threads, CheckpointEvery: t.every,
 		Notes: about.Versions, Port: team.port, Network: team.network, NetworkOf: team.networkOf, Launcher: team.launcher, Build: about.Versions["binary"],
 		Observe: o.hub, Log: team.log, Output: s.workerOutput, Data: t.splits,
-		Watch: t.watch(o, func() { o.figures(observe.Driver) }),
+		Watch: t.watch(o, func() {
+			began = true
+			o.figures(observe.Driver)
+		}),
 		Ready: func(f processes.Facts) (blob.Store, error) {
 			closeData() // the workers have their rows
 			if err := t.know(facts{f.Checksum, f.Rows, f.Notes}); err != nil {
@@ -190,7 +193,7 @@ func (s *session) trainWithWorkers(ctx context.Context, t *training) error {
 			if err := t.build(s, f.Schema, cpu); err != nil { // before anything is written
 				return nil, &train.JobError{Err: err}
 			}
-			began = true
+			made = true
 			o.head.DataChecksum, o.head.Notes = f.Checksum, append(o.head.Notes, f.Notes...)
 			store := o.open(t)
 			t.model = nil
@@ -204,7 +207,8 @@ func (s *session) trainWithWorkers(ctx context.Context, t *training) error {
 	t.show.finish()
 	stop()
 	err = t.verdict(s, result, err)
-	if !began {
+	var coded *codedError
+	if !made || !began && errors.As(err, &coded) && coded.code == Misused { // the job was refused
 		return errors.Join(err, o.abandon())
 	}
 	t.conclude(o, result, err)
