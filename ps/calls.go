@@ -90,7 +90,11 @@ func (c *ClientState) call(id uint64, arg any) {
 			c.opens = append(c.opens, id)
 		}
 	case createCall:
-		if err := checkTable(&c.p, &x.spec); err != nil {
+		err := checkTable(&c.p, &x.spec)
+		if err == nil {
+			_, err = definitions(&Definition{Spec: x.spec, By: c.self}, 0)
+		}
+		if err != nil {
 			c.answer(id, nil, err)
 			return
 		}

@@ -189,8 +189,13 @@ func NewClientState(p Placement, self Name, tables []Spec, o Options) (*ClientSt
 	if p.Exact && o.Up != nil {
 		errs = append(errs, fmt.Errorf("ps: options: up: %s drops what exact mode keeps", o.Up))
 	}
+	words := 0
 	for i := range tables {
-		errs = append(errs, checkTable(&p, &tables[i]))
+		err := checkTable(&p, &tables[i])
+		if err == nil { // they go to the directory in one frame
+			words, err = definitions(&Definition{Spec: tables[i], By: self}, words)
+		}
+		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err

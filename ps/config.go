@@ -82,23 +82,38 @@ func (c *Config) append(p []byte) []byte {
 	}
 	p = wire.AppendUvarint(p, uint64(len(c.Tables)))
 	for i := range c.Tables {
-		d := &c.Tables[i]
-		p = wire.AppendUvarint(p, uint64(d.ID))
-		p = d.Spec.append(p)
-		p = wire.AppendUvarint(p, uint64(len(d.Owners)))
-		for _, o := range d.Owners {
-			p = wire.AppendUvarint(p, uint64(o))
-		}
-		p = appendName(p, d.By)
-		saved := byte(0)
-		if d.Saved {
-			saved = 1
-		}
-		p = append(p, saved)
+		p = c.Tables[i].append(p)
 	}
 	p = c.From.append(p)
 	p = wire.AppendUvarint(p, c.Cut.ID)
 	return wire.AppendUvarint(p, uint64(c.Cut.At))
+}
+
+func (d *Definition) append(p []byte) []byte {
+	p = wire.AppendUvarint(p, uint64(d.ID))
+	p = d.Spec.append(p)
+	p = wire.AppendUvarint(p, uint64(len(d.Owners)))
+	for _, o := range d.Owners {
+		p = wire.AppendUvarint(p, uint64(o))
+	}
+	p = appendName(p, d.By)
+	saved := byte(0)
+	if d.Saved {
+		saved = 1
+	}
+	return append(p, saved)
+}
+
+// maxDefinitions is how many bytes the definitions of all tables may have: a Config goes in one frame, whose rest is for its clients.
+const maxDefinitions = 3 << 18
+
+// definitions returns what the definitions of tables have with one more, or that it is too much.
+func definitions(d *Definition, others int) (int, error) {
+	n := others + len(d.append(nil))
+	if n > maxDefinitions {
+		return others, fmt.Errorf("ps: table %q: with it the definitions of all tables have %d bytes, and at most %d are provided for", d.Spec.Name, n, maxDefinitions)
+	}
+	return n, nil
 }
 
 func readConfig(r *wire.Reader) (c Config) {

@@ -26,6 +26,7 @@ type DirectoryState struct {
 	hi      Clock
 	slack   Clock
 	taken   int64 // bytes of each server, by the tables
+	words   int   // bytes of the tables' definitions
 	margin  Clock // added to what is proposed again, so that fast rounds do not outrun it for ever
 	calls   []*snapshotting
 	nextCut uint64
@@ -103,6 +104,9 @@ func NewDirectoryState(p Placement, o DirectoryOptions) (*DirectoryState, error)
 			}
 			d.define(&s, p.Directory)
 			d.config.Tables[i].Saved = len(m.Tables[i].Objects) > 0
+			if d.words, err = definitions(&d.config.Tables[i], d.words); err != nil {
+				return nil, err
+			}
 			if d.config.Tables[i].Saved && m.from.Key == "" {
 				return nil, fmt.Errorf("ps: restore table %q: servers cannot read this manifest: want one that ReadManifest returned", m.Tables[i].Name)
 			}
@@ -287,7 +291,7 @@ func (d *DirectoryState) later() Clock { return d.hi + d.slack + 2 + d.margin }
 
 // admit defines the tables of specs that are not there, or returns a sentence where one is there and is another: then it defines none.
 func (d *DirectoryState) admit(specs []Spec, by Name) string {
-	tables, taken := slices.Clip(d.config.Tables), d.taken
+	tables, taken, words := slices.Clip(d.config.Tables), d.taken, d.words
 	for i := range specs {
 		s := &specs[i]
 		if err := checkTable(&d.p, s); err != nil {
@@ -302,7 +306,11 @@ func (d *DirectoryState) admit(specs []Spec, by Name) string {
 			if taken, err = d.room(s, taken); err != nil {
 				return err.Error()
 			}
-			tables = append(tables, Definition{Spec: *s, By: by})
+			fresh := Definition{ID: uint32(len(tables)), Spec: *s, By: by}
+			if words, err = definitions(&fresh, words); err != nil {
+				return err.Error()
+			}
+			tables = append(tables, fresh)
 			continue
 		}
 		if field, theirs, mine := s.differ(&tables[k].Spec); field != "" {
@@ -314,7 +322,7 @@ func (d *DirectoryState) admit(specs []Spec, by Name) string {
 		for i := range fresh {
 			d.define(&fresh[i].Spec, by)
 		}
-		d.taken = taken
+		d.taken, d.words = taken, words
 		d.spread()
 	}
 	return ""

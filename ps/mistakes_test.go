@@ -183,6 +183,41 @@ func TestTablesBeyondMemory(t *testing.T) {
 	}
 }
 
+// TestTablesBeyondFrame: definitions that no frame holds together are refused, whether a client brings them or asks for one more, and the
+// others go on.
+func TestTablesBeyondFrame(t *testing.T) {
+	long := func(i int) Spec {
+		return Spec{Name: fmt.Sprint("t", i), Rows: 1, Cols: 1, Optimizer: "sgd rate=1" + strings.Repeat(" ", maxText-10)}
+	}
+	const fit, want = maxDefinitions / (maxText + 100), "the definitions of all tables have "
+	var tables []Spec
+	for i := range fit + 20 {
+		tables = append(tables, long(i))
+	}
+	p := Placement{Directory: dirName(), Servers: []Name{serverName(0)}}
+	if _, err := NewClientState(p, clientName(0), tables, Options{}); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a client that brings all of them: %v", err)
+	}
+	j := newSimJob(sim.New(1, sim.Options{}), simOptions{clients: 1, servers: 2, tables: tables[:fit]})
+	j.start(0, 0, func(w *Worker, _ func(time.Duration)) error {
+		for i := fit; ; i++ {
+			if _, err := w.d.Call(bg, createCall{tables[i]}); err != nil && strings.Contains(err.Error(), want) {
+				break
+			} else if err != nil || i == len(tables)-1 {
+				return fmt.Errorf("table %d: %w", i, err)
+			}
+		}
+		if n := len(w.s.c.config.append(nil)); n > maxPiece {
+			return fmt.Errorf("all tables have %d bytes", n)
+		}
+		if _, err := w.d.Call(bg, createCall{Spec{Name: "small", Rows: 1, Cols: 4}}); err != nil {
+			return err
+		}
+		return w.Finish(bg)
+	})
+	j.run(t, time.Minute)
+}
+
 // TestViewsWithinViews: a view may be taken within another, also of rows that the worker has added to.
 func TestViewsWithinViews(t *testing.T) {
 	for _, sparse := range []bool{false, true} {
