@@ -37,6 +37,19 @@ func (c Cell) Size() int {
 // float reports whether a round's weights divide what is added to such cells.
 func (c Cell) float() bool { return c == Float32 || c == Float64 }
 
+// holds reports whether a cell can be x, rounded where it is floating point. What a conversion makes of other numbers, machines differ in.
+func (c Cell) holds(x float64) bool {
+	switch c {
+	case Float32:
+		return isFinite(float64(float32(x)))
+	case Int32:
+		return x == math.Trunc(x) && x >= math.MinInt32 && x <= math.MaxInt32
+	case Int64:
+		return x == math.Trunc(x) && x >= math.MinInt64 && x < -math.MinInt64
+	}
+	return isFinite(x)
+}
+
 func cellOf[T Number]() Cell {
 	var x T
 	switch any(x).(type) {

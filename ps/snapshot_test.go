@@ -374,6 +374,10 @@ func TestCase31BadInput(t *testing.T) {
 		{Spec{Name: "t", Cols: 1, Cell: Int32, Optimizer: "sgd"}, "float32"},
 		{Spec{Name: "t", Cols: 1, Partition: Range}, "range wants"},
 		{Spec{Name: "t", Cols: 1, Init: Init{Kind: Uniform}, Cell: Int64}, "fractions"},
+		{Spec{Name: "t", Cols: 1, Init: Init{Kind: Constant, A: 0.5}, Cell: Int32}, "no int32 is 0.5"},
+		{Spec{Name: "t", Cols: 1, Init: Init{Kind: Constant, A: 1 << 31}, Cell: Int32}, "no int32 is 2.147483648e+09"},
+		{Spec{Name: "t", Cols: 1, Init: Init{Kind: Constant, A: 1 << 63}, Cell: Int64}, "no int64 is 9.223372036854776e+18"},
+		{Spec{Name: "t", Cols: 1, Init: Init{Kind: Constant, A: 1e39}}, "no float32 is 1e+39"},
 	} {
 		if err := c.spec.validate(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: error %v, want %q", c.spec, err, c.want)

@@ -204,6 +204,8 @@ func (s *Spec) validate() error {
 		bad("init: %s of %g and %g", s.Init.Kind, s.Init.A, s.Init.B)
 	} else if s.Cell >= Int32 && s.Init.Kind > Constant {
 		bad("init: %s gives fractions, and cells are %s", s.Init.Kind, s.Cell)
+	} else if s.Init.Kind == Constant && s.Cell <= Int64 && !s.Cell.holds(s.Init.A) {
+		bad("init: no %s is %g", s.Cell, s.Init.A)
 	}
 	switch {
 	case s.Keep.Kind > KeepRowNorm:
