@@ -1,14 +1,16 @@
 // Package kmeans finds the centres of k groups of points in batches, on tables: PMLS's k-means.
 //
 // A centre moves towards each point that is nearest to it by 1 / the points that it has had (Sculley 2010). That is their mean, so the
-// tables hold their sum and their number: what workers add commutes, and a stale read costs a few assignments, never a wrong mean. Ties
-// go to the lower centre; a centre without points stays where it began.
+// table holds their sum and, in the same row, their number: what workers add commutes, and a stale read costs a few assignments, never a
+// wrong mean. Two rows may be of different rounds, and a sum over another round's number is no mean. Ties go to the lower centre; a centre
+// without points stays where it began.
 package kmeans
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/trivium-ml/trivium"
@@ -53,8 +55,7 @@ func build(k int, centres []float32, s trivium.Schema) (*Model, error) {
 	}
 	var err error
 	m.layout, err = trivium.NewLayout(
-		trivium.Spec{Name: "sums", Shape: []int{k, m.n}}, // of the points of each centre, its start among them
-		trivium.Spec{Name: "counts", Shape: []int{k, 1}}, // of the same
+		trivium.Spec{Name: "centres", Shape: []int{k, m.n + 1}}, // the sum of the points of each, its start among them, then their number
 	)
 	return m, err
 }
@@ -65,14 +66,12 @@ type Model struct {
 	layout *trivium.Layout
 	start  []float32 // nil: rows by chance
 
-	sums   ps.Table[float32]
-	counts ps.Table[int64]
-	ids    []int64
+	table ps.Table[float64] // in which any number of points is exact
+	ids   []int64
 
-	sum, addSum     []float32 // the worker's copy, and what it adds in a round
-	count, addCount []int64
-	centres         []float32
-	loss, weight    float64
+	rows, add    []float64 // the worker's copy, and what it adds in a round
+	centres      []float32
+	loss, weight float64
 }
 
 // Layout implements trivium.Model.
@@ -88,28 +87,22 @@ func (m *Model) Grad(context.Context, trivium.Params, trivium.Batch, trivium.Gra
 
 // Tables implements server.Program.
 func (m *Model) Tables() []ps.Spec {
-	return []ps.Spec{
-		{Name: "sums", Rows: int64(m.k), Cols: int64(m.n)},
-		{Name: "counts", Rows: int64(m.k), Cols: 1, Cell: ps.Int64},
-	}
+	// By hash, so that no row of up to 65,536 cells is cut in two between servers.
+	return []ps.Spec{{Name: "centres", Rows: int64(m.k), Cols: int64(m.n) + 1, Cell: ps.Float64, Partition: ps.Hash}}
 }
 
 var stream = draw.Stream("pmls/kmeans")
 
 // Begin implements server.Beginner: rank 0 chooses the centres that there are to begin with.
 func (m *Model) Begin(ctx context.Context, w *ps.Worker, p server.Part) (err error) {
-	if m.sums, err = ps.TableOf[float32](w, "sums"); err != nil {
-		return err
-	}
-	if m.counts, err = ps.TableOf[int64](w, "counts"); err != nil {
+	if m.table, err = ps.TableOf[float64](w, "centres"); err != nil {
 		return err
 	}
 	m.ids = m.ids[:0]
 	for c := range m.k {
 		m.ids = append(m.ids, int64(c))
 	}
-	m.sum, m.addSum, m.centres = make([]float32, m.k*m.n), make([]float32, m.k*m.n), make([]float32, m.k*m.n)
-	m.count, m.addCount = make([]int64, m.k), make([]int64, m.k)
+	m.rows, m.add, m.centres = make([]float64, m.k*(m.n+1)), make([]float64, m.k*(m.n+1)), make([]float32, m.k*m.n)
 	if p.Rank != 0 || p.Rounds > 0 {
 		return nil
 	}
@@ -120,7 +113,28 @@ func (m *Model) Begin(ctx context.Context, w *ps.Worker, p server.Part) (err err
 		}
 	}
 	for c := range m.k {
-		if err := errors.Join(m.sums.DenseInc(int64(c), 0, start[c*m.n:(c+1)*m.n]), m.counts.Inc(int64(c), 0, 1)); err != nil {
+		m.put(c, start[c*m.n:(c+1)*m.n])
+	}
+	return m.tell()
+}
+
+// put counts x as a point of centre c in what is added.
+func (m *Model) put(c int, x []float32) {
+	row := m.add[c*(m.n+1) : (c+1)*(m.n+1)]
+	for i, y := range x {
+		row[i] += float64(y)
+	}
+	row[m.n]++
+}
+
+// tell adds the rows of those centres that points were put to.
+func (m *Model) tell() error {
+	for c := range m.k {
+		row := m.add[c*(m.n+1) : (c+1)*(m.n+1)]
+		if row[m.n] == 0 {
+			continue
+		}
+		if err := m.table.DenseInc(int64(c), 0, row); err != nil {
 			return err
 		}
 	}
@@ -175,14 +189,10 @@ func (m *Model) RoundLoss() (lossSum, weightSum float64) { return m.loss, m.weig
 // Round implements server.Program.
 func (m *Model) Round(ctx context.Context, _ *ps.Worker, b trivium.Batch) error {
 	m.loss, m.weight = 0, float64(b.Rows)
-	if _, err := m.sums.GetRows(ctx, m.ids, m.sum); err != nil {
+	if _, err := m.table.GetRows(ctx, m.ids, m.rows); err != nil {
 		return err
 	}
-	if _, err := m.counts.GetRows(ctx, m.ids, m.count); err != nil {
-		return err
-	}
-	clear(m.addSum)
-	clear(m.addCount)
+	clear(m.add)
 	for c := range m.k {
 		m.move(c)
 	}
@@ -190,37 +200,27 @@ func (m *Model) Round(ctx context.Context, _ *ps.Worker, b trivium.Batch) error 
 		x := b.Inputs[0].Values[r*m.n : (r+1)*m.n]
 		c, d := m.nearest(m.centres, x)
 		m.loss += float64(d)
-		for i, y := range x {
-			m.addSum[c*m.n+i] += y
-		}
-		m.addCount[c]++
+		m.put(c, x)
 		m.move(c)
 	}
-	for c, n := range m.addCount {
-		if n == 0 {
-			continue
-		}
-		if err := errors.Join(m.sums.DenseInc(int64(c), 0, m.addSum[c*m.n:(c+1)*m.n]), m.counts.Inc(int64(c), 0, n)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return m.tell()
 }
 
 // move puts centre c where its points are.
 func (m *Model) move(c int) {
-	n := float32(m.count[c] + m.addCount[c])
-	for i := c * m.n; i < (c+1)*m.n; i++ {
-		m.centres[i] = (m.sum[i] + m.addSum[i]) / n
+	at := c * (m.n + 1)
+	n := m.rows[at+m.n] + m.add[at+m.n]
+	for i := range m.n {
+		m.centres[c*m.n+i] = float32((m.rows[at+i] + m.add[at+i]) / n)
 	}
 }
 
 // Centres returns the centres of saved parameters, one after the other.
 func (m *Model) Centres(p trivium.Params) []float32 {
-	centres := append([]float32(nil), p.Tensor(0)...)
-	for c, n := range p.Tensor(1) {
-		for i := c * m.n; i < (c+1)*m.n; i++ {
-			centres[i] /= n
+	var centres []float32
+	for row := range slices.Chunk(p.Tensor(0), m.n+1) {
+		for _, x := range row[:m.n] {
+			centres = append(centres, x/row[m.n])
 		}
 	}
 	return centres

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strconv"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -18,6 +21,7 @@ import (
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/server"
+	"github.com/trivium-ml/trivium/transport"
 )
 
 // corner starts with a centre in each group.
@@ -64,12 +68,13 @@ func check(t *testing.T, mode ps.Mode, p trivium.Params, loss float64) {
 	t.Helper()
 	const points = 2500 + 1 // ten passes, and the start
 	for c, want := range corners {
-		n := p.Tensor(1)[c]
+		row := p.Tensor(0)[3*c : 3*c+3]
+		n := row[2]
 		if n != points {
 			t.Errorf("%s: centre %d has %v points, want %v", mode, c, n, points)
 		}
 		for i, x := range want {
-			if got := float64(p.Tensor(0)[2*c+i] / n); math.Abs(got-x) > 0.3 {
+			if got := float64(row[i] / n); math.Abs(got-x) > 0.3 {
 				t.Errorf("%s: centre %d: coordinate %d is %v, want %v", mode, c, i, got, x)
 			}
 		}
@@ -78,6 +83,104 @@ func check(t *testing.T, mode ps.Mode, p trivium.Params, loss float64) {
 	// this short they may be those of the beginning.
 	if mode != ps.ASP && !(loss < 2.2) {
 		t.Errorf("%s: mean squared distance %v, want 2", mode, loss)
+	}
+}
+
+// TestMeanWhileOthersAdd: what another worker adds between two reads makes no mean wrong.
+func TestMeanWhileOthersAdd(t *testing.T) {
+	points := func(n int) trivium.Batch { // all at (10, 10)
+		in := trivium.Input{Form: trivium.Dense, Shape: []int{2}, Values: slices.Repeat([]float32{10}, 2*n)}
+		return trivium.Batch{Rows: n, Inputs: []trivium.Input{in}}
+	}
+	var models [2]*kmeans.Model
+	for i := range models {
+		var err error
+		if models[i], err = kmeans.From([]float32{10, 10}, trivium.Schema{Inputs: []trivium.InputSpec{{Form: trivium.Dense, Shape: []int{2}}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tables := models[0].Tables()
+	for i := range tables {
+		tables[i].Mode = ps.ASP
+	}
+	applied := make(chan struct{})
+	workers := two(t, tables, func(_, client int, stamp ps.Clock, _ int) {
+		if client == 1 && stamp == 1 {
+			close(applied)
+		}
+	})
+	both(t, func(i int) error {
+		return errors.Join(models[i].Begin(t.Context(), workers[i], server.Part{Rank: i, Workers: 2}), workers[i].Barrier(t.Context()))
+	})
+	var once sync.Once
+	workers[0].OnRead(func(string, ps.Clock) {
+		once.Do(func() {
+			err := models[1].Round(t.Context(), workers[1], points(100))
+			if _, e := workers[1].Clock(t.Context()); err != nil || e != nil {
+				t.Error(err, e)
+			}
+			<-applied
+		})
+	})
+	if err := models[0].Round(t.Context(), workers[0], points(1)); err != nil {
+		t.Fatal(err)
+	}
+	if loss, _ := models[0].RoundLoss(); loss > 1e-6 {
+		t.Errorf("a point on its centre has the squared distance %v", loss)
+	}
+}
+
+// two returns workers of two clients, of which the first has the server too.
+func two(t *testing.T, tables []ps.Spec, applied func(lane, client int, stamp ps.Clock, bytes int)) (workers [2]*ps.Worker) {
+	network := transport.NewMemory()
+	var ports [2]transport.Port
+	var hosts [2]*ps.Host
+	for i := range ports {
+		port, err := network.Open(t.Context(), transport.Name{Role: "worker", ID: strconv.Itoa(i)}, transport.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = port.Close() })
+		stream, err := port.Stream("ps", ps.StreamOptions())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports[i], hosts[i] = port, ps.Share(stream, nil)
+		t.Cleanup(func() { _ = hosts[i].Close() })
+	}
+	first := ports[0].Name()
+	if err := ports[1].Know(first, ports[0].Addr()); err != nil {
+		t.Fatal(err)
+	}
+	place := ps.Placement{Directory: first, Servers: []transport.Name{first}, Clients: []transport.Name{first, ports[1].Name()}}
+	if _, err := hosts[0].Direct(place, ps.DirectoryOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var served sync.WaitGroup
+	served.Go(func() {
+		_ = hosts[0].Serve(t.Context(), place, ps.ServerOptions{Trace: ps.ServerTrace{Applied: applied}})
+	})
+	t.Cleanup(served.Wait)
+	both(t, func(i int) error {
+		c, err := hosts[i].Open(t.Context(), place, tables, ps.Options{})
+		if err == nil {
+			workers[i], err = c.Worker(t.Context())
+		}
+		return err
+	})
+	return workers
+}
+
+// both does f for two workers at once.
+func both(t *testing.T, f func(i int) error) {
+	var errs [2]error
+	var wait sync.WaitGroup
+	for i := range errs {
+		wait.Go(func() { errs[i] = f(i) })
+	}
+	wait.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
+		t.Fatal(err)
 	}
 }
 
