@@ -230,7 +230,7 @@ func (x *exchange) update(ctx context.Context, step int64, batch *trivium.Batch,
 	}
 	if x.sharding != nil {
 		err := x.sharding.step(ctx, step, t.weight)
-		if err == nil && (t.stop || x.run.Due()) {
+		if err == nil && (t.stop || x.run.MaySave()) {
 			err = x.sharding.collect(ctx)
 		}
 		return t, err
