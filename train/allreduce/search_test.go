@@ -11,6 +11,7 @@ import (
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/train"
@@ -33,7 +34,7 @@ func searches() map[string]*trivium.Job {
 // searchEnv knows the models and sources of both jobs.
 func searchEnv(t *testing.T, threads int, exact bool) train.Env {
 	env := traintest.Env(t, threads, exact)
-	env.Models = models()
+	env.Models = nn.Standard()
 	for name, build := range traintest.Models() {
 		env.Models[name] = build
 	}
