@@ -108,6 +108,23 @@ func TestSearchConverges(t *testing.T) {
 	}
 }
 
+// TestSearchSeesWholeLosses: the sums of losses that searches compare are float64s. Riding with the gradient they would be float32s.
+func TestSearchSeesWholeLosses(t *testing.T) {
+	job := searches()["dense"]
+	job.Steps = 5
+	env := searchEnv(t, 1, false)
+	var loss float64
+	env.Watch.Progress = func(p train.Progress) { loss = p.Loss }
+	c := &crew{env: env, n: 2}
+	if _, err := c.Train(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	sum := loss * float64(c.results[0].Samples/c.results[0].Steps)
+	if off := math.Abs(sum-float64(float32(sum))) / sum; !(off > 1e-13) {
+		t.Errorf("the sum of losses, %v, has no more digits than a float32", sum)
+	}
+}
+
 // TestSearchResumes: the history is in checkpoints, and goes on under another number of workers and by itself.
 func TestSearchResumes(t *testing.T) {
 	job := searches()["dense"]
