@@ -110,16 +110,15 @@ func TestSearchConverges(t *testing.T) {
 
 // TestSearchSeesWholeLosses: the sums of losses that searches compare are float64s. Riding with the gradient they would be float32s.
 func TestSearchSeesWholeLosses(t *testing.T) {
-	job := searches()["dense"]
-	job.Steps = 5
-	env := searchEnv(t, 1, false)
+	job := digits() // whose rows weigh 1
+	job.Batch, job.Steps, job.Optimizer = trivium.FullBatch, 1, trivium.OptimizerSpec{Name: "lbfgs"}
 	var loss float64
-	env.Watch.Progress = func(p train.Progress) { loss = p.Loss }
-	c := &crew{env: env, n: 2}
-	if _, err := c.Train(t.Context(), job); err != nil {
+	env := train.Env{Watch: train.Watch{Progress: func(p train.Progress) { loss = p.Loss }}}
+	r, err := (&crew{env: env, n: 2}).Train(t.Context(), job)
+	if err != nil {
 		t.Fatal(err)
 	}
-	sum := loss * float64(c.results[0].Samples/c.results[0].Steps)
+	sum := loss * float64(r.Samples)
 	if off := math.Abs(sum-float64(float32(sum))) / sum; !(off > 1e-13) {
 		t.Errorf("the sum of losses, %v, has no more digits than a float32", sum)
 	}
