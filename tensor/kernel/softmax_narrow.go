@@ -7,9 +7,9 @@ import "unsafe"
 // nil. stream says to write dx, which is aligned then, past the cache. bad is set if a label is outside; then only blocks before may be
 // written. The pointers are used up.
 type narrow struct {
-	x, dx, loss, w, labels     unsafe.Pointer
-	blocks, cols, next, stream int
-	bad                        int
+	x, from, dx, loss, w, labels unsafe.Pointer // from is x
+	blocks, cols, next, stream   int
+	bad                          int
 }
 
 // maxNarrow is the most columns that softmaxNarrow takes: fewer than the lanes of a sum.
@@ -47,9 +47,8 @@ func softmaxNarrow(isa ISA, loss, dx, x []float32, labels []int32, w []float32, 
 		}
 	}
 	block := narrowBlock(isa)
-	// Fewer than four columns are read four at a time all the same: of the last rows, beyond their end.
 	const most = 4096 // rows a call: 50 µs
-	for direct := (rows*cols - max(0, 4-cols)) / (block * cols) * block; direct > 0; {
+	for direct := rows / block * block; direct > 0; {
 		n := min(direct, most)
 		narrowBlocks(isa, loss, dx, x, labels, w, n, cols, stream)
 		loss, x, labels, w = after(loss, n), x[n*cols:], after(labels, n), after(w, n)
@@ -81,7 +80,7 @@ func after[T any](s []T, n int) []T {
 // narrowBlocks is softmaxNarrow of whole blocks of rows, and four elements of x more if there are fewer columns.
 func narrowBlocks(isa ISA, loss, dx, x []float32, labels []int32, w []float32, rows, cols int, stream bool) {
 	var ones [16]float32
-	s := narrow{x: unsafe.Pointer(&x[:rows*cols][0]), blocks: rows / narrowBlock(isa), cols: cols, next: 4 * narrowBlock(isa)}
+	s := narrow{x: unsafe.Pointer(&x[:rows*cols][0]), from: unsafe.Pointer(&x[0]), blocks: rows / narrowBlock(isa), cols: cols, next: 4 * narrowBlock(isa)}
 	if dx != nil {
 		s.dx = unsafe.Pointer(&dx[:rows*cols][0])
 	}
@@ -107,7 +106,7 @@ func narrowBlocks(isa ISA, loss, dx, x []float32, labels []int32, w []float32, r
 // narrowPadded is softmaxNarrow of at most 16 rows, in a block of its own.
 func narrowPadded(isa ISA, loss, dx, x []float32, labels []int32, w []float32, rows, cols int) {
 	const block = 16
-	var in, out [block*maxNarrow + 4]float32
+	var in, out [block * maxNarrow]float32
 	var losses, weights [block]float32
 	var classes [block]int32
 	n := rows * cols

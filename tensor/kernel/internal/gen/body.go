@@ -50,7 +50,8 @@ type (
 	half struct{ val }
 )
 
-// An inst is one instruction: mnemonic, operands in the order of Go's assembler, and the register that it writes, if any.
+// An inst is one instruction: mnemonic, operands in the order of Go's assembler, and the register that it writes, if any. A mnemonic
+// that ends in /X or /Y works on those parts of its registers.
 type inst struct {
 	op  string
 	src []any // val, low or string
@@ -479,6 +480,7 @@ func (b *body) allocate(vectors int) (text string, ok bool) {
 	var w strings.Builder
 	for i, in := range b.insts {
 		var args []string
+		op, part, _ := strings.Cut(in.op, "/")
 		for _, s := range in.src {
 			v, ok := register(s)
 			if !ok {
@@ -486,6 +488,9 @@ func (b *body) allocate(vectors int) (text string, ok bool) {
 				continue
 			}
 			name := names[v.id]
+			if part != "" {
+				name = part + name[1:]
+			}
 			switch s.(type) {
 			case low:
 				name = "X" + name[1:]
@@ -506,16 +511,19 @@ func (b *body) allocate(vectors int) (text string, ok bool) {
 				numbers[in.dst], free[kind] = free[kind][0], free[kind][1:]
 				names[in.dst] = prefix[kind] + fmt.Sprint(numbers[in.dst])
 			}
-			if strings.HasPrefix(in.op, "VCVTPD2PS") {
-				args = append(args, halfName(names[in.dst]))
-			} else {
-				args = append(args, names[in.dst])
+			name := names[in.dst]
+			switch {
+			case part != "":
+				name = part + name[1:]
+			case strings.HasPrefix(op, "VCVTPD2PS"):
+				name = halfName(name)
 			}
+			args = append(args, name)
 			if _, held := numbers[in.dst]; held && last[in.dst] == i { // never read
 				release(in.dst)
 			}
 		}
-		fmt.Fprintf(&w, "\t%s %s\n", in.op, strings.Join(args, ", "))
+		fmt.Fprintf(&w, "\t%s %s\n", op, strings.Join(args, ", "))
 	}
 	return w.String(), true
 }
