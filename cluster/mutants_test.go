@@ -36,8 +36,13 @@ var mutants = []mutant{
 	},
 	{
 		"silence-is-yes", "a put of which the store said nothing is taken for done", "store.go",
-		"\tif c.what == putting {\n\t\tm.unknown()",
-		"\tif c.what == putting && m.change.put != nil {\n\t\tm.learn(m.change.put, m.rev+1)\n\t\tm.unknown()",
+		"\tif c.what == putting && c.put == m.change.put {\n\t\tm.unknown()",
+		"\tif c.what == putting && c.put == m.change.put {\n\t\tm.learn(m.change.put, m.rev+1)\n\t\tm.unknown()",
+	},
+	{
+		"any-answer", "the store's answer to an earlier put is taken for that to the last one: two views of one epoch", "succession.go",
+		"next == nil || next != c.put {\n\t\treturn\n\t}\n\tm.change.put = nil\n",
+		"next == nil || next.Epoch != c.put.Epoch {\n\t\tm.change.put = nil\n\t\treturn\n\t}\n\tm.change.put = nil\n",
 	},
 	{
 		"no-lease", "a minority goes on although nothing proves that the others are dead", "proof.go",

@@ -32,8 +32,9 @@ type storeCall struct {
 	id    uint64
 	what  purpose
 	until time.Duration
-	epoch protocol.Epoch // fetching: what was known when it was sent; putting: what is put
+	epoch protocol.Epoch // fetching: what was known when it was sent
 	name  protocol.Name  // proving, locating
+	put   *record        // putting
 }
 
 type purpose uint8
@@ -254,7 +255,7 @@ func (m *Machine) failed(c storeCall) {
 	if !m.store.away {
 		m.store.away, m.store.gone, m.store.said = true, m.now, m.now
 	}
-	if c.what == putting {
+	if c.what == putting && c.put == m.change.put {
 		m.unknown()
 	}
 }

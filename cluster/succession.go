@@ -63,16 +63,17 @@ func (m *Machine) steady(p *peer, count uint64) bool { return m.now-p.came >= 5*
 // write puts a record in place of the one in force.
 func (m *Machine) write(next *record) {
 	m.change.put = next
-	m.ask(putting, protocol.MetaCall{Op: protocol.MetaPutIf, Key: m.keys.view(), Value: next.encode(), Rev: m.rev}).epoch = next.Epoch
+	m.ask(putting, protocol.MetaCall{Op: protocol.MetaPutIf, Key: m.keys.view(), Value: next.encode(), Rev: m.rev}).put = next
 }
 
-// put takes the store's answer to write.
+// put takes the store's answer to write. One to an earlier try says nothing of the record that is under way now: the view went on meanwhile,
+// or will be seen to.
 func (m *Machine) put(c storeCall, rev int64, conflict bool) {
 	next := m.change.put
-	m.change.put = nil
-	if next == nil || next.Epoch != c.epoch {
-		return // the view went on meanwhile
+	if next == nil || next != c.put {
+		return
 	}
+	m.change.put = nil
 	if conflict {
 		m.change.active = false
 		m.change.retry = m.now + 2*m.policy.Heartbeat
