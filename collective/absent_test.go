@@ -50,6 +50,37 @@ func TestCase10DeadlineAtOneRank(t *testing.T) {
 	})
 }
 
+// A typed function whose context ends while it waits voids its step, and no more: the next one is as ever.
+func TestTypedContextEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, inMemory, 3, collective.Options{})
+		errs := w.each(func(r int, g *collective.Group) error {
+			ctx, x := t.Context(), []float32{1}
+			switch r {
+			case 1:
+				c, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+				defer cancel()
+				ctx = c
+			case 2: // late: by then the operation is void
+				<-time.After(100 * time.Millisecond)
+			}
+			return collective.AllReduceInto(ctx, g, x, x, collective.Sum)
+		})
+		for r, err := range errs {
+			if b, ok := errors.AsType[*collective.Blame](err); !ok || b.Rank != 1 || b.Cause != collective.Canceled {
+				t.Errorf("rank %d: %v", r, err)
+			}
+		}
+		w.must(func(_ int, g *collective.Group) error {
+			x := []float32{1}
+			if err := collective.AllReduceInto(t.Context(), g, x, x, collective.Sum); err != nil || x[0] != 3 {
+				return fmt.Errorf("%v, %w", x, err)
+			}
+			return nil
+		})
+	})
+}
+
 // A rank that never calls is named by all: reported to OnStraggler, and blamed at the deadline.
 func TestRankNeverCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // whoever calls has a processor before the others look for a straggler

@@ -7,7 +7,8 @@ import (
 	"github.com/trivium-ml/trivium/tensor"
 )
 
-// The functions below do one operation, at tag 0, and commit the step, which should hold no other operation.
+// The functions below do one operation, at tag 0, and commit the step, which should hold no other operation. Where ctx ends during the
+// operation, it is void at all ranks; the step ends if the others commit it soon, and else the group.
 
 // AllReduceInto writes to dst, at every rank, the reduction of all ranks' src. dst may be src.
 func AllReduceInto[T Number](ctx context.Context, g *Group, dst, src []T, r Reduce) error {
@@ -76,6 +77,11 @@ func (g *Group) one(ctx context.Context, op Op, dst, src Buffer) error {
 	step := g.Step()
 	h := g.Start(op, 0, dst, src)
 	err := h.Wait(ctx)
+	if err != nil && ctx.Err() != nil { // a Commit that does not wait for the others would cost the group
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(context.WithoutCancel(ctx), 2*voidWait)
+		defer stop()
+	}
 	if c := g.Commit(ctx, step); err == nil {
 		err = c
 	}
