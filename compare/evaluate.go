@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -256,12 +257,15 @@ func (e *evaluator) refer(ctx context.Context, t Task, batch int) (reference, er
 		}
 		return !r.Reached, nil
 	})
+	if d, ok := errors.AsType[*trivium.DivergedError](err); ok { // a row that computes the same will say so too; others may go on
+		r.Updates, err = max(grain, d.Step), nil
+	}
 	r.Checksum = fmt.Sprint(e.splits.Checksum)
 	r.Value, r.Seconds = finite(r.Value), (time.Since(began) - looking).Seconds()
 	return r, err
 }
 
-// losses adds to r the losses at those updates.
+// losses adds to r the losses at those updates: NaN from where local diverges on.
 func (e *evaluator) losses(ctx context.Context, t Task, r *reference, at []int64) error {
 	missing := map[int64]bool{}
 	var last int64
@@ -273,7 +277,7 @@ func (e *evaluator) losses(ctx context.Context, t Task, r *reference, at []int64
 	if last == 0 {
 		return nil
 	}
-	return e.follow(ctx, t, r.Batch, last, func(p trivium.Params, step int64) (bool, error) {
+	err := e.follow(ctx, t, r.Batch, last, func(p trivium.Params, step int64) (bool, error) {
 		if !missing[step] {
 			return true, nil
 		}
@@ -281,6 +285,15 @@ func (e *evaluator) losses(ctx context.Context, t Task, r *reference, at []int64
 		r.Losses[step] = loss
 		return true, err
 	})
+	if _, ok := errors.AsType[*trivium.DivergedError](err); !ok {
+		return err
+	}
+	for u := range missing {
+		if _, ok := r.Losses[u]; !ok {
+			r.Losses[u] = math.NaN()
+		}
+	}
+	return nil
 }
 
 // follow trains local for so many updates, or until look, which is called after each, wants no more.

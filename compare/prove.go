@@ -62,8 +62,12 @@ func (r *runner) judge(ctx context.Context, e *evaluator, g *group, system Syste
 	return nil
 }
 
-// prove compares a loss with local's.
+// prove compares a loss with local's, NaN where local has diverged.
 func prove(result *Result, p Point, want float64) {
+	if math.IsNaN(want) || math.IsInf(want, 0) {
+		result.Proof = fmt.Sprintf("not the same computation: %.4g at update %d, where local has diverged", p.Loss, p.Update)
+		return
+	}
 	deviation := math.Abs(p.Loss-want) / (1 + want)
 	result.Deviation = max(result.Deviation, deviation)
 	switch {

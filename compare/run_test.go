@@ -57,6 +57,23 @@ func TestRepeatsInterleave(t *testing.T) {
 	}
 }
 
+// TestLocalDiverges: under a rate with which local diverges, each row says what became of it, and no row is taken for equal.
+func TestLocalDiverges(t *testing.T) {
+	task := digits()
+	task.Job.Optimizer.Rate = 3e38
+	for _, table := range run(t, small(t, inMemory(), task, "local", "allreduce", "server-bsp")).Tables {
+		for _, row := range table.Rows {
+			if row.Error == "" || row.System != "server-bsp" && !strings.Contains(row.Error, "diverged") || row.Proof == proven || row.Ranked {
+				t.Errorf("%s: %q, proof %q, ranked %v", row.System, row.Error, row.Proof, row.Ranked)
+			}
+		}
+	}
+	var result Result
+	if prove(&result, Point{Update: 3, Loss: 0.5}, math.NaN()); !strings.Contains(result.Proof, "local has diverged") {
+		t.Errorf("where local has diverged, and a row not: %q", result.Proof)
+	}
+}
+
 // TestCase7Equality: synchronous rows with 3 workers have the losses of local at three times the batch; the measured trial is
 // preceded by a warm-up that leaves nothing behind, else they had not.
 func TestCase7Equality(t *testing.T) {
