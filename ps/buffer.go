@@ -23,6 +23,13 @@ type deltas[T Number] struct {
 	spare []*longRow[T]
 	order []int32
 	hold  *hold // who sends from this memory
+	over  *overflow
+}
+
+// An overflow is the first cell whose deltas, each a number, add up to none.
+type overflow struct {
+	row, col int64
+	sum      any
 }
 
 const (
@@ -113,25 +120,71 @@ func (d *deltas[T]) inc(row, col int64, x T) {
 	i, _ := d.place(row, false)
 	switch {
 	case d.t.spec.Sparse:
-		d.lists[i].add(col, x)
+		x = d.lists[i].add(col, x)
 	case d.t.spec.Cols <= shortRow:
-		d.arena[int64(i)*d.t.spec.Cols+col] += x
+		p := &d.arena[int64(i)*d.t.spec.Cols+col]
+		*p += x
+		x = *p
 	default:
 		l := d.long[i]
 		d.touch(l, col, col+1)
 		l.cells[col] += x
+		x = l.cells[col]
+	}
+	if x-x != 0 {
+		d.overflows(row, col, x)
 	}
 }
 
-func (l *list[T]) add(col int64, x T) {
+// overflows keeps the first sum that is no number.
+func (d *deltas[T]) overflows(row, col int64, sum T) {
+	if d.over == nil {
+		d.over = &overflow{row, col, sum}
+	}
+}
+
+// sum adds x to v, which are cells of a row from column from on.
+func (d *deltas[T]) sum(row, from int64, v, x []T) {
+	addInto(d.isa, v, x)
+	if i := finite(d.isa, v); i >= 0 {
+		d.overflows(row, from+int64(i), v[i])
+	}
+}
+
+// overflow returns the first cell whose sum is no number, nil: there is none. Where the same column of a sparse row comes again later, it is
+// added only when the row is sorted: a row whose cells might overflow then is looked through.
+func (d *deltas[T]) overflow() *overflow {
+	for i := range d.lists {
+		l := &d.lists[i]
+		if l.sorted || d.over != nil {
+			continue
+		}
+		var most T
+		for _, x := range l.cells {
+			most += max(x, -x)
+		}
+		if most-most != 0 {
+			c := list[T]{cols: l.cols, cells: l.cells}
+			c.sort()
+			if k := finite(d.isa, c.cells); k >= 0 {
+				d.overflows(d.rows[i], c.cols[k], c.cells[k])
+			}
+		}
+	}
+	return d.over
+}
+
+// add returns what the last cell holds then.
+func (l *list[T]) add(col int64, x T) T {
 	if n := len(l.cols); n > 0 && l.cols[n-1] >= col {
 		if l.cols[n-1] == col {
 			l.cells[n-1] += x
-			return
+			return l.cells[n-1]
 		}
 		l.sorted = false
 	}
 	l.cols, l.cells = append(l.cols, col), append(l.cells, x)
+	return x
 }
 
 // sort sorts by column; a column that is there several times gets the sum, in the order of their coming.
@@ -172,18 +225,20 @@ func (d *deltas[T]) dense(row, from int64, x []T) {
 	switch {
 	case d.t.spec.Sparse:
 		for k, v := range x {
-			d.lists[i].add(from+int64(k), v)
+			if y := d.lists[i].add(from+int64(k), v); y-y != 0 {
+				d.overflows(row, from+int64(k), y)
+			}
 		}
 	case d.t.spec.Cols <= shortRow:
 		if fresh && whole {
 			copy(d.short(i), x)
 		} else {
-			addInto(d.isa, d.short(i)[from:from+n], x)
+			d.sum(row, from, d.short(i)[from:from+n], x)
 		}
 	case fresh && whole:
 		d.long[i].fill(x)
 	default:
-		d.denseLong(d.long[i], from, x)
+		d.denseLong(row, d.long[i], from, x)
 	}
 }
 
@@ -197,7 +252,7 @@ func (l *longRow[T]) fill(x []T) {
 }
 
 // denseLong adds x to a long row, group by group: untouched groups that x covers are copied, which is one pass of memory less.
-func (d *deltas[T]) denseLong(l *longRow[T], from int64, x []T) {
+func (d *deltas[T]) denseLong(row int64, l *longRow[T], from int64, x []T) {
 	to := from + int64(len(x))
 	for a := from; a < to; {
 		g := a / group
@@ -209,7 +264,7 @@ func (d *deltas[T]) denseLong(l *longRow[T], from int64, x []T) {
 			for b < to && bit(b/group) {
 				b = min((b/group+1)*group, to)
 			}
-			addInto(d.isa, l.cells[a:b], x[a-from:b-from])
+			d.sum(row, a, l.cells[a:b], x[a-from:b-from])
 			a = b
 			continue
 		}
@@ -314,7 +369,7 @@ func (d *deltas[T]) merge(other any) {
 			}
 		default:
 			for a, b := range o.long[k].runs(0, d.t.spec.Cols) {
-				d.denseLong(d.long[i], a, o.long[k].cells[a:b])
+				d.denseLong(row, d.long[i], a, o.long[k].cells[a:b])
 			}
 		}
 	}
@@ -323,7 +378,7 @@ func (d *deltas[T]) merge(other any) {
 // reset empties d, and keeps its memory.
 func (d *deltas[T]) reset() {
 	d.index.clear()
-	d.rows, d.arena, d.lists = d.rows[:0], d.arena[:0], d.lists[:0]
+	d.rows, d.arena, d.lists, d.over = d.rows[:0], d.arena[:0], d.lists[:0], nil
 	d.spare = append(d.spare, d.long...)
 	d.long = d.long[:0]
 }
@@ -347,6 +402,7 @@ type buffered interface {
 	empty() bool
 	merge(o any)
 	reset()
+	overflow() *overflow
 	sections(emit emitter)
 	bytes() int
 	sender() *hold

@@ -105,7 +105,7 @@ type WorkerState struct {
 	unsent   int            // bytes of rounds that slower workers of its client have not ended; counted where Lead bounds nobody
 	state    func() []byte
 	last     []byte // what state returned when it finished, and others of its client had not
-	bad      error  // a delta of this round that is no number
+	bad      error  // a delta of this round, or a sum of them, that is no number
 }
 
 // A workerRound is what a worker adds in one round.

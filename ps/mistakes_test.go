@@ -3,6 +3,7 @@ package ps
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -325,4 +326,58 @@ func TestUnknownTable(t *testing.T) {
 		return w.Finish(bg)
 	})
 	j.run(t, time.Minute)
+}
+
+// TestSumsThatAreNoNumbers: deltas that are numbers and whose sum is none end the round of who added them, however their rows are kept, and
+// nobody reads them.
+func TestSumsThatAreNoNumbers(t *testing.T) {
+	const big = math.MaxFloat32
+	one := func(cols int64) []float32 { return slices.Repeat([]float32{big}, int(cols)) }
+	for name, x := range map[string]struct {
+		spec Spec
+		add  func(tab Table[float32]) error
+	}{
+		"short": {Spec{Cols: 100}, func(tab Table[float32]) error { return errors.Join(tab.Inc(1, 70, big), tab.Inc(1, 70, big)) }},
+		"batch": {Spec{Cols: 100}, func(tab Table[float32]) error {
+			return errors.Join(tab.DenseInc(1, 0, make([]float32, 100)), tab.Inc(1, 70, big), tab.BatchInc(1, []int64{3, 70}, []float32{1, big}))
+		}},
+		"dense": {Spec{Cols: 100}, func(tab Table[float32]) error {
+			return errors.Join(tab.DenseInc(1, 70, one(9)), tab.DenseInc(1, 0, one(71)))
+		}},
+		"long": {Spec{Cols: 5000}, func(tab Table[float32]) error {
+			return errors.Join(tab.DenseInc(1, 70, one(500)), tab.DenseInc(1, 0, one(71)))
+		}},
+		"sparse": {Spec{Cols: 100, Sparse: true}, func(tab Table[float32]) error { return errors.Join(tab.Inc(1, 70, big), tab.Inc(1, 70, big)) }},
+		"run":    {Spec{Cols: 100, Sparse: true}, func(tab Table[float32]) error { return errors.Join(tab.Inc(1, 70, big), tab.DenseInc(1, 70, one(1))) }},
+		"later": {Spec{Cols: 100, Sparse: true}, func(tab Table[float32]) error {
+			return errors.Join(tab.Inc(1, 70, big), tab.Inc(1, 7, 1), tab.Inc(1, 70, big))
+		}},
+	} {
+		for _, finish := range []bool{false, true} {
+			x.spec.Name, x.spec.Rows, x.spec.Mode = "t", 2, ASP
+			j := newSimJob(sim.New(1, sim.Options{}), simOptions{clients: 2, servers: 1, tables: []Spec{x.spec}})
+			j.start(0, 0, func(w *Worker, _ func(time.Duration)) error {
+				err := x.add(tableOf[float32](w, "t"))
+				if err == nil && finish {
+					err = w.Finish(bg)
+				} else if err == nil {
+					_, err = w.Clock(bg)
+				}
+				const want = `ps: clock: table "t", row 1, column 70: what worker 0 of j/worker/0 added in round 0 comes to +Inf`
+				if err == nil || err.Error() != want {
+					return fmt.Errorf("%s: found %w, want %q", name, err, want)
+				}
+				return nil
+			})
+			j.start(1, 0, func(w *Worker, sleep func(time.Duration)) error {
+				sleep(time.Second)
+				row := make([]float32, x.spec.Cols)
+				if _, err := tableOf[float32](w, "t").Get(bg, 1, row); err != nil || row[70] != 0 {
+					return fmt.Errorf("%s: the other reads %v, %w", name, row[70], err)
+				}
+				return nil
+			})
+			j.run(t, time.Minute)
+		}
+	}
 }

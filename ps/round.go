@@ -54,7 +54,7 @@ func (c *ClientState) endRound(id uint64, x clockCall) {
 	case w.finished:
 		c.answer(id, nil, fmt.Errorf("ps: clock: worker %d of %s is finished", w.index, c.self))
 		return
-	case w.bad != nil:
+	case w.senseless() != nil:
 		c.answer(id, nil, w.bad)
 		return
 	}
@@ -82,6 +82,18 @@ func (c *ClientState) endRound(id uint64, x clockCall) {
 	c.wake()
 }
 
+// senseless returns what is wrong with the round under way: a delta that is no number, or deltas whose sum is none.
+func (w *WorkerState) senseless() error {
+	for id, parts := range w.now.tables {
+		for _, b := range parts {
+			if o := b.overflow(); o != nil && w.bad == nil {
+				w.bad = fmt.Errorf("ps: clock: table %q, row %d, column %d: what worker %d of %s added in round %d comes to %v", w.c.tables[id].spec.Name, o.row, o.col, w.index, w.c.self, w.clock, o.sum)
+			}
+		}
+	}
+	return w.bad
+}
+
 // shift makes the round under way one that was sent.
 func (w *WorkerState) shift() {
 	w.now.stamp = w.clock
@@ -103,7 +115,7 @@ const roundOverhead = 200
 
 // finish ends a worker: what it added since its last clock is its last round.
 func (c *ClientState) finish(id uint64, w *WorkerState) {
-	if w.bad != nil {
+	if w.senseless() != nil {
 		c.answer(id, nil, w.bad)
 		return
 	}
