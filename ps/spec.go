@@ -206,10 +206,14 @@ func (s *Spec) validate() error {
 		bad("init: %s gives fractions, and cells are %s", s.Init.Kind, s.Cell)
 	} else if s.Init.Kind == Constant && s.Cell <= Int64 && !s.Cell.holds(s.Init.A) {
 		bad("init: no %s is %g", s.Cell, s.Init.A)
+	} else if least, most := s.Init.ends(); s.Cell <= Float64 && s.Init.Kind > Constant && !(s.Cell.holds(least) && s.Cell.holds(most)) {
+		bad("init: %s of %g and %g reaches from %g to %g, and cells are %s", s.Init.Kind, s.Init.A, s.Init.B, least, most, s.Cell)
 	}
 	switch {
 	case s.Keep.Kind > KeepRowNorm:
 		bad("keep: unknown constraint %d", s.Keep.Kind)
+	case s.Keep.Kind < KeepRowNorm && s.Keep.Norm != 0: // NaN would differ from itself, too
+		bad("keep: %s takes no norm, found %g", s.Keep, s.Keep.Norm)
 	case s.Keep.Kind == KeepRowNorm && (s.Sparse || s.Cell >= Int32 || !(s.Keep.Norm > 0) || !isFinite(s.Keep.Norm)):
 		bad("keep: a row norm above 0 of dense rows of floating-point cells, found %g", s.Keep.Norm)
 	case s.Keep.Kind == KeepRowNorm && s.Cols > 1<<24:
@@ -371,6 +375,22 @@ func (i *Init) value(row, col int64) float64 {
 		return math.Sqrt(6/(i.A+i.B)) * (2*unit(draw.Bits(seed, stream, uint64(col))) - 1)
 	}
 	return math.Sqrt(2/i.A) * draw.Normal(seed, stream, uint64(col))
+}
+
+// ends are between which numbers values lie.
+func (i *Init) ends() (least, most float64) {
+	const far = 9 // deviations: draw.Normal goes to 8.7
+	switch i.Kind {
+	case Uniform:
+		return min(i.A, i.A+(i.B-i.A)), max(i.A, i.A+(i.B-i.A)) // as value has it
+	case Normal:
+		return i.A - far*i.B, i.A + far*i.B
+	case Xavier:
+		most = math.Sqrt(6 / (i.A + i.B))
+	case Kaiming:
+		most = far * math.Sqrt(2/i.A)
+	}
+	return -most, most
 }
 
 // unit maps bits to [0, 1).
