@@ -31,6 +31,9 @@ type Options struct {
 	Inner  int     // steps on a code a round
 }
 
+// most is of arguments: a step beyond it is none that a float32 survives.
+const most = 1e9
+
 // parse reads the arguments of a model: the number of parts, and KEY=X, as in "coding:20,lambda=0.1".
 func parse(name, args string, o Options) (Options, error) {
 	var errs []error
@@ -45,8 +48,8 @@ func parse(name, args string, o Options) (Options, error) {
 		x, err := strconv.ParseFloat(value, 64)
 		whole := x == math.Trunc(x) && x >= 1 && x <= 1<<20
 		switch {
-		case err != nil || !(x >= 0):
-			errs = append(errs, fmt.Errorf("%s: %s: want a number of 0 or more, found %q", name, key, value))
+		case err != nil || !(x >= 0 && x <= most):
+			errs = append(errs, fmt.Errorf("%s: %s: want a number of 0 or more, of at most %g, found %q", name, key, most, value))
 		case key == "parts" && whole:
 			o.Parts = int(x)
 		case key == "inner" && whole:

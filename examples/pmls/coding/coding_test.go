@@ -132,7 +132,7 @@ func case30(t *testing.T, learn func(workers int) (trivium.Params, float64)) {
 
 // TestRefused: arguments and data that are none.
 func TestRefused(t *testing.T) {
-	for args, want := range map[string]string{"x": "number", "0": "none of its", "speed=3": "none of its", "3,rate=-1": "0 or more", "lambda=1": "none of its"} {
+	for args, want := range map[string]string{"x": "number", "0": "none of its", "speed=3": "none of its", "3,rate=-1": "0 or more", "rate=Inf": "at most 1e+09", "lambda=1": "none of its"} {
 		_, err := coding.NMF(args, trivium.Schema{}, nil)
 		if _, ok := errors.AsType[*nn.ArgumentError](err); !ok || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want an ArgumentError that says %q", args, err, want)

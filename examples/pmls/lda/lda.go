@@ -21,6 +21,7 @@ import (
 	"strings"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/data"
 	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/tensor"
@@ -36,6 +37,9 @@ type Options struct {
 // DefaultOptions are those of Griffiths and Steyvers.
 func DefaultOptions() Options { return Options{Topics: 10, Alpha: 1, Beta: 0.1} }
 
+// most is of arguments: priors beyond it leave nothing of any count.
+const most = 1e9
+
 // Parse reads the arguments of a model: the number of topics, and KEY=X, as in "lda:10,alpha=1,beta=0.1".
 func Parse(args string) (o Options, err error) {
 	o = DefaultOptions()
@@ -50,8 +54,8 @@ func Parse(args string) (o Options, err error) {
 		}
 		x, err := strconv.ParseFloat(value, 64)
 		switch {
-		case err != nil || !(x > 0):
-			errs = append(errs, fmt.Errorf("lda: %s: want a number above 0, found %q", key, value))
+		case err != nil || !(x > 0 && x <= most):
+			errs = append(errs, fmt.Errorf("lda: %s: want a number above 0, of at most %g, found %q", key, most, value))
 		case key == "topics" && x == math.Trunc(x) && x <= 1<<15:
 			o.Topics = int(x)
 		case key == "alpha":
@@ -153,6 +157,9 @@ func (m *Model) Round(ctx context.Context, _ *ps.Worker, b trivium.Batch) error 
 		return nil
 	}
 	in := &b.Inputs[0]
+	if err := counts(b.IDs, in); err != nil {
+		return err
+	}
 	if err := m.read(ctx, in); err != nil {
 		return err
 	}
@@ -167,6 +174,18 @@ func (m *Model) Round(ctx context.Context, _ *ps.Worker, b trivium.Batch) error 
 		m.s.sweep(m, d, in.Index[lo:hi], in.Values[lo:hi])
 	}
 	return m.add()
+}
+
+// counts refuses documents whose numbers are not how often words occur.
+func counts(ids []int64, in *trivium.Input) error {
+	for r, id := range ids {
+		for i := in.Ptr[r]; i < in.Ptr[r+1]; i++ {
+			if n := in.Values[i]; !(n >= 0 && n < 1<<31 && n == float32(int32(n))) {
+				return &data.Error{Row: id, Offset: -1, Field: fmt.Sprintf("column %d", in.Index[i]), Msg: fmt.Sprintf("lda wants how often the word occurs, a whole number of 0 or more, found %v", n)}
+			}
+		}
+	}
+	return nil
 }
 
 // read copies the rows of the words of a batch.

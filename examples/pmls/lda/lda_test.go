@@ -168,7 +168,7 @@ func TestArguments(t *testing.T) {
 	if err != nil || o.Topics != 4 || o.Beta != 0.5 || o.Alpha != 1 {
 		t.Errorf("%+v, %v", o, err)
 	}
-	for args, want := range map[string]string{"x": "number", "0": "above 0", "gamma=3": "alpha or beta", "1.5": "alpha or beta"} {
+	for args, want := range map[string]string{"x": "number", "0": "above 0", "gamma=3": "alpha or beta", "1.5": "alpha or beta", "alpha=Inf": "at most 1e+09", "beta=1e300": "at most"} {
 		if _, err := lda.Parse(args); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", args, err)
 		}
@@ -179,5 +179,21 @@ func TestArguments(t *testing.T) {
 	}
 	if _, err := lda.New("", trivium.Schema{}, nil); err == nil {
 		t.Error("a model of no data")
+	}
+}
+
+// TestCounts: a document of what is no count is refused, as a mistake in the data that names its row and column.
+func TestCounts(t *testing.T) {
+	for _, times := range []float32{1.5, -1, float32(math.NaN()), 1 << 31} {
+		schema := trivium.Schema{Inputs: []trivium.InputSpec{{Form: trivium.CSR, Shape: []int{3}}}}
+		m, err := lda.New("2", schema, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		row := trivium.Batch{Rows: 1, IDs: []int64{7}, Inputs: []trivium.Input{{Form: trivium.CSR, Shape: []int{3}, Ptr: []int64{0, 2}, Index: []int32{0, 2}, Values: []float32{4, times}}}}
+		err = m.(*lda.Model).Round(t.Context(), nil, row)
+		if e, ok := errors.AsType[*data.Error](err); !ok || e.Row != 7 || e.Field != "column 2" || !strings.Contains(err.Error(), "how often the word occurs") {
+			t.Errorf("%v is refused as %v", times, err)
+		}
 	}
 }

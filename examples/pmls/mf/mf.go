@@ -36,6 +36,9 @@ func DefaultOptions() Options {
 	return Options{Rank: 4, Rate: 0.05, Offset: 1, Power: 0.3, L2: 0.2, Mean: 1.8, Start: 0.3}
 }
 
+// most is of arguments: a step beyond it is none that a float32 survives.
+const most = 1e9
+
 // Parse reads the arguments of a model: a rank, and KEY=X, as in "mf:8,rate=0.05,l2=0.1".
 func Parse(args string) (o Options, err error) {
 	o = DefaultOptions()
@@ -51,14 +54,16 @@ func Parse(args string) (o Options, err error) {
 		x, err := strconv.ParseFloat(value, 64)
 		to, ok := map[string]*float64{"rate": &o.Rate, "offset": &o.Offset, "power": &o.Power, "l2": &o.L2, "mean": &o.Mean, "start": &o.Start}[key]
 		switch {
-		case err != nil || x != x:
-			errs = append(errs, fmt.Errorf("mf: %s: want a number, found %q", key, value))
+		case err != nil || x != x || math.Abs(x) > most:
+			errs = append(errs, fmt.Errorf("mf: %s: want a number of at most %g, found %q", key, most, value))
 		case key == "rank":
 			if o.Rank = int(x); x < 1 || x > 1<<16 || x != math.Trunc(x) {
 				errs = append(errs, fmt.Errorf("mf: rank: want a whole number from 1 to 65536, found %q", value))
 			}
 		case !ok:
 			errs = append(errs, fmt.Errorf("mf: want a rank, rate, offset, power, l2, mean or start, found %q", word))
+		case x < 0 && key != "mean" && key != "power", x == 0 && key == "offset":
+			errs = append(errs, fmt.Errorf("mf: %s: want a number %s, found %q", key, map[bool]string{true: "above 0", false: "of 0 or more"}[key == "offset"], value))
 		default:
 			*to = x
 		}

@@ -129,7 +129,7 @@ func TestArguments(t *testing.T) {
 	if err != nil || o.Rank != 4 || o.Rate != 0.1 || o.Power != mf.DefaultOptions().Power {
 		t.Errorf("%+v, %v", o, err)
 	}
-	for args, want := range map[string]string{"x": "number", "rank=0": "whole", "speed=3": "want a rank"} {
+	for args, want := range map[string]string{"x": "number", "rank=0": "whole", "speed=3": "want a rank", "rate=Inf": "at most 1e+09", "l2=-1": "0 or more", "offset=0": "above 0", "start=-1": "0 or more", "mean=-Inf": "at most"} {
 		if _, err := mf.Parse(args); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", args, err)
 		}
