@@ -73,7 +73,7 @@ func (f serverFlags) serve(s *session, t *training, codec string) error {
 			errs = append(errs, fmt.Errorf("--slow: worker %d: there are %d, numbered from 0", o.Slow.Worker, t.workers))
 		}
 	}
-	errs = append(errs, o.Check(t.job, s.optimizers))
+	errs = append(errs, o.Check(t.job, s.optimizers, t.workers))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

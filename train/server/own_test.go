@@ -137,10 +137,10 @@ func TestOwnClips(t *testing.T) {
 	} {
 		j := job()
 		j.Optimizer = trivium.OptimizerSpec{Name: name}
-		if err := (server.Options{}).Check(j, mine); err == nil || !contains(err, want) {
+		if err := (server.Options{}).Check(j, mine, 2); err == nil || !contains(err, want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
-		if err := (server.Options{OptimizerAt: server.AtWorker}).Check(j, mine); err != nil {
+		if err := (server.Options{OptimizerAt: server.AtWorker}).Check(j, mine, 2); err != nil {
 			t.Error(err)
 		}
 		_, err := server.New(train.Env{Optimizers: mine}, server.Options{}).Train(t.Context(), j)

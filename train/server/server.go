@@ -93,7 +93,7 @@ func New(env train.Env, o Options) trivium.Strategy {
 
 // Check returns what is wrong with these options, and what of job this strategy cannot do with them. own are the program's optimizers; one
 // that it does not know is not its business.
-func (o Options) Check(job *trivium.Job, own optim.Optimizers) error {
+func (o Options) Check(job *trivium.Job, own optim.Optimizers, workers int) error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("server: "+format, args...)) }
 	if o.Mode > ps.ASP {
@@ -123,7 +123,7 @@ func (o Options) Check(job *trivium.Job, own optim.Optimizers) error {
 	if job.Exact && o.OptimizerAt == AtWorker {
 		bad("exact mode wants the optimizer on the server: to round each worker's update by itself gives other bits than to round their sum")
 	}
-	if job.Optimizer.Name == "ftrl" {
+	if job.Optimizer.Name == "ftrl" && workers > 1 {
 		errs = append(errs, o.checkFTRL())
 	}
 	if job.Optimizer.Name == "lbfgs" {
@@ -150,9 +150,9 @@ func checkAtServer(name string, rule trivium.Optimizer) error {
 	return nil
 }
 
-// checkFTRL returns what is wrong with FTRL at the workers. Its update is w - p: where the worker's own sums of gradients put a parameter, less
+// checkFTRL returns what is wrong with FTRL at several workers. Its update is w - p: where the worker's own sums of gradients put a parameter, less
 // the parameter that it read. So it takes back all that p is away from w. With p some rounds old, or with n whole such updates added, more
-// than all is taken back, and p swings ever wider.
+// than all is taken back, and p swings ever wider. One worker reads all that it has added, in every mode.
 func (o Options) checkFTRL() error {
 	const what = "server: ftrl puts a parameter where the sums of its gradients say: "
 	ahead := o.Mode == ps.ASP || o.Staleness > 0
@@ -183,7 +183,7 @@ func (o Options) overshoots(job *trivium.Job) string {
 // Train runs this process's part of job. A worker returns the model as it last read it; under BSP it is the same at all.
 func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result, error) {
 	env, hard := s.env, train.UntilLost(ctx)
-	if err := s.o.Check(job, env.Optimizers); err != nil && env.Role != observe.Server {
+	if err := s.o.Check(job, env.Optimizers, env.Workers()); err != nil && env.Role != observe.Server {
 		// What Open finds is told with it: a user mends all at once.
 		run, more := train.Open(hard, env, job, "server")
 		if more == nil {

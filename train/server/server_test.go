@@ -273,7 +273,7 @@ func TestDiverged(t *testing.T) {
 func TestMistakes(t *testing.T) {
 	j := job()
 	j.Exact, j.Optimizer.ClipNorm = true, 1
-	err := server.Options{Mode: ps.ASP, Staleness: -1, Servers: -2}.Check(j, nil)
+	err := server.Options{Mode: ps.ASP, Staleness: -1, Servers: -2}.Check(j, nil, 2)
 	for _, want := range []string{"staleness", "servers", "exact", "clip"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v\nlacks %s", err, want)
@@ -281,7 +281,7 @@ func TestMistakes(t *testing.T) {
 	}
 	j = job()
 	j.Optimizer.Name = "lbfgs"
-	if err := (server.Options{}).Check(j, nil); err == nil || !strings.Contains(err.Error(), "lbfgs") {
+	if err := (server.Options{}).Check(j, nil, 2); err == nil || !strings.Contains(err.Error(), "lbfgs") {
 		t.Error(err)
 	}
 	j.Optimizer.Name = "ftrl"
@@ -299,7 +299,10 @@ func TestMistakes(t *testing.T) {
 		{server.Options{Mode: ps.BSP, OptimizerAt: at, Clocks: 2, Mean: true}, ""},
 		{server.Options{Mode: ps.SSP, Staleness: 1, OptimizerAt: at, Clocks: 2, Mean: true}, "another optimizer"},
 	} {
-		if err := c.o.Check(j, nil); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+		if err := c.o.Check(j, nil, 1); err != nil {
+			t.Errorf("%+v: of one worker, which reads all that it added: %v", c.o, err)
+		}
+		if err := c.o.Check(j, nil, 2); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.o, err, c.want)
 		}
 	}

@@ -126,10 +126,10 @@ func TestCompress(t *testing.T) {
 	}
 	j := job()
 	j.Exact = true
-	if err := (server.Options{Mode: ps.BSP, Compress: "f16"}).Check(j, nil); err == nil || !contains(err, "exact") {
+	if err := (server.Options{Mode: ps.BSP, Compress: "f16"}).Check(j, nil, 2); err == nil || !contains(err, "exact") {
 		t.Error(err)
 	}
-	if err := (server.Options{Compress: "zip"}).Check(job(), nil); err == nil || !contains(err, "zip") {
+	if err := (server.Options{Compress: "zip"}).Check(job(), nil, 2); err == nil || !contains(err, "zip") {
 		t.Error(err)
 	}
 }

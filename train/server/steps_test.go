@@ -132,13 +132,13 @@ func TestStepsSparse(t *testing.T) {
 func TestStepsRefused(t *testing.T) {
 	j := job()
 	j.Batch, j.Exact = trivium.FullBatch, true
-	err := server.Options{StepsPerRound: 4, Clocks: 3}.Check(j, nil)
+	err := server.Options{StepsPerRound: 4, Clocks: 3}.Check(j, nil, 2)
 	for _, want := range []string{"two ways", "has the optimizer", "exact", "all rows"} {
 		if err == nil || !contains(err, want) {
 			t.Errorf("%v\nlacks %q", err, want)
 		}
 	}
-	if err := (server.Options{Mean: true}).Check(job(), nil); err == nil || !contains(err, "several a round") {
+	if err := (server.Options{Mean: true}).Check(job(), nil, 2); err == nil || !contains(err, "several a round") {
 		t.Error(err)
 	}
 }
