@@ -381,3 +381,22 @@ func TestSumsThatAreNoNumbers(t *testing.T) {
 		}
 	}
 }
+
+// TestWeightsThatAreNoNumbers: nor may the weights of a round come to what nothing can be divided by.
+func TestWeightsThatAreNoNumbers(t *testing.T) {
+	j := newSimJob(sim.New(1, sim.Options{}), simOptions{clients: 1, servers: 1, tables: []Spec{{Name: "t", Rows: 1, Cols: 1, Mode: BSP}}})
+	j.start(0, 0, func(w *Worker, _ func(time.Duration)) error {
+		if err := w.Weight(0, math.Inf(1)); err == nil {
+			return errors.New("an infinite weight is taken")
+		}
+		if err := w.Weight(0, math.MaxFloat64); err != nil {
+			return err
+		}
+		const want = "with the 1.7976931348623157e+308 that worker 0 of j/worker/0 gave it in round 0 it is no number"
+		if err := w.Weight(0, math.MaxFloat64); err == nil || !strings.Contains(err.Error(), want) {
+			return fmt.Errorf("found %w, want it to say %q", err, want)
+		}
+		return w.Finish(bg)
+	})
+	j.run(t, time.Minute)
+}

@@ -89,6 +89,9 @@ func (w *Worker) Weight(part int, sum float64) error {
 	ws := w.s.now.weights
 	for i := range ws {
 		if ws[i].part == uint32(part) {
+			if !isFinite(ws[i].sum + sum) {
+				return fmt.Errorf("ps: weight %v of part %d: with the %v that worker %d of %s gave it in round %d it is no number", sum, part, ws[i].sum, w.s.index, w.s.c.self, w.s.clock)
+			}
 			ws[i].sum += sum
 			return nil
 		}
