@@ -189,7 +189,10 @@ func ResolveSlice(start, stop, step, size int) (first, n int, err error) {
 	if step < 1 || lo < 0 || hi < lo || hi > size {
 		return 0, 0, fmt.Errorf("slice %s of an axis of %d", sliceString(start, stop, step), size)
 	}
-	return lo, (hi - lo + step - 1) / step, nil
+	if hi == lo {
+		return lo, 0, nil
+	}
+	return lo, 1 + (hi-lo-1)/step, nil // a step may be as large as an int: nothing is added to it
 }
 
 func sliceString(start, stop, step int) string {
@@ -209,7 +212,8 @@ func slicedDim(d Dim, start, stop, step int) (Dim, error) {
 		_, n, err := ResolveSlice(start, stop, step, d.N)
 		return N(n), err
 	}
-	if max(start, -start, step) > maxElements || stop != End && max(stop, -stop) > maxElements || step < 1 {
+	far := func(i int) bool { return i < -maxElements || i > maxElements } // so that no sum below overflows
+	if far(start) || stop != End && far(stop) || far(step) || step < 1 {
 		return d, fmt.Errorf("slice %s is out of range", sliceString(start, stop, step))
 	}
 	fromEnd, back := stop < 0 || stop == End, -stop

@@ -2,6 +2,7 @@ package graph_test
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"testing"
@@ -122,6 +123,41 @@ func TestSliceLengths(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Bounds and steps as large as an int holds choose what they say, or are refused: no sum of them overflows.
+func TestSlicesFarOut(t *testing.T) {
+	for _, c := range []struct{ start, stop, step, size, first, n int }{
+		{0, End, math.MaxInt, 5, 0, 1},
+		{2, End, math.MaxInt, 5, 2, 1},
+		{-1, End, math.MaxInt - 1, 5, 4, 1},
+		{5, End, math.MaxInt, 5, 5, 0},
+		{0, End, math.MaxInt, 0, 0, 0},
+		{0, 5, 4, 5, 0, 2},
+		{0, 5, 5, 5, 0, 1},
+	} {
+		first, n, err := ResolveSlice(c.start, c.stop, c.step, c.size)
+		if err != nil || first != c.first || n != c.n {
+			t.Errorf("%+v: %d from %d, %v", c, n, first, err)
+		}
+	}
+	dynamic := func(start, stop, step int) {
+		b := NewBuilder()
+		v := SliceAt(b.Input("x", F32, Axis("n")), []int{start}, []int{stop}, []int{step})
+		if b.Err() == nil {
+			t.Errorf("%d:%d:%d of n is taken, as %v", start, stop, step, v.Shape())
+		}
+	}
+	for _, at := range []int{math.MinInt, math.MinInt + 1, -1<<40 - 1, 1<<40 + 1, math.MaxInt - 1, math.MaxInt} {
+		for _, other := range []int{math.MinInt, -5, 0, 5, End, math.MaxInt} {
+			if _, _, err := ResolveSlice(at, other, 1, 5); err == nil {
+				t.Errorf("%d:%d of 5 is taken", at, other)
+			}
+			dynamic(at, other, 1)
+			dynamic(other, at, 1)
+		}
+		dynamic(0, 5, at)
 	}
 }
 
