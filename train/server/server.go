@@ -53,7 +53,8 @@ type Options struct {
 	// what it drops of a round they send with the next. Empty: none.
 	Compress string `json:"compress,omitempty"`
 
-	// Mean adds to the tables the mean of what the workers' steps came to (Multiverso's model averaging), in place of all (PMLS).
+	// Mean adds to the tables the mean of what the workers' steps came to, weighted by their rows (Multiverso's model averaging), in place
+	// of all (PMLS).
 	Mean bool `json:"mean,omitempty"`
 
 	// Slow makes workers wait, for experiments with stragglers.
