@@ -378,7 +378,7 @@ func TestCase31BadInput(t *testing.T) {
 		{Spec{Name: "t", Cols: 1, Init: Init{Kind: Constant, A: 1 << 31}, Cell: Int32}, "no int32 is 2.147483648e+09"},
 		{Spec{Name: "t", Cols: 1, Init: Init{Kind: Constant, A: 1 << 63}, Cell: Int64}, "no int64 is 9.223372036854776e+18"},
 		{Spec{Name: "t", Cols: 1, Init: Init{Kind: Constant, A: 1e39}}, "no float32 is 1e+39"},
-		{Spec{Name: "t", Cols: 1, Init: Init{Kind: Uniform, A: -1e39, B: 1}}, "init: uniform of -1e+39 and 1 reaches from -1e+39 to 1, and cells are float32"},
+		{Spec{Name: "t", Cols: 1, Init: Init{Kind: Uniform, A: -1e39}}, "init: uniform of -1e+39 and 0 reaches from -1e+39 to 0, and cells are float32"},
 		{Spec{Name: "t", Cols: 1, Cell: Float64, Init: Init{Kind: Uniform, A: -1e308, B: 1e308}}, "reaches from -1e+308 to +Inf, and cells are float64"},
 		{Spec{Name: "t", Cols: 1, Init: Init{Kind: Normal, B: 1e38}}, "reaches from -9e+38 to 9e+38"},
 		{Spec{Name: "t", Cols: 1, Init: Init{Kind: Xavier, A: 1e-80}}, "init: xavier of 1e-80 and 0"},
