@@ -38,13 +38,27 @@ func TestClocks(t *testing.T) {
 	}
 }
 
+// TestRefusedOptimizer: an optimizer that cannot be had is refused before workers are started, in the words of one process.
+func TestRefusedOptimizer(t *testing.T) {
+	dir := t.TempDir()
+	want := runIn(t, dir, strings.Fields("train "+small+" --optimizer adam --set nix=1")...)
+	if want.code != Misused || !strings.Contains(want.err, `adam has no parameter "nix"`) {
+		t.Errorf("exits with %d: %s", want.code, want.err)
+	}
+	for _, topology := range []string{"server", "allreduce", "average", "allreduce --processes"} {
+		if got := runIn(t, dir, strings.Fields("train "+small+" --optimizer adam --set nix=1 --workers 2 --topology "+topology)...); got != want {
+			t.Errorf("%s: %+v, want %+v", topology, got, want)
+		}
+	}
+}
+
 // TestRefusedByWorkers: of a job that the workers refuse nothing is left, so that the command may be given again with the same name.
 func TestRefusedByWorkers(t *testing.T) {
 	for _, topology := range []string{"server", "server --processes", "allreduce", "average"} {
 		dir := t.TempDir()
 		words := "train " + small + " --name again --workers 2 --topology " + topology
-		got := runIn(t, dir, strings.Fields(words+" --optimizer ftrl --schedule step:10,0.5")...)
-		if got.code != Misused || !strings.Contains(got.err, "takes no schedule") {
+		got := runIn(t, dir, strings.Fields(strings.Replace(words, "softmax", "logistic", 1))...)
+		if got.code != Misused || !strings.Contains(got.err, "takes labels of 2 classes") {
 			t.Errorf("%s: exits with %d: %s", topology, got.code, got.err)
 		}
 		if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) > 0 {

@@ -58,6 +58,9 @@ func (v *trainVerb) Run(ctx context.Context, s *session) error {
 	if err := t.settle(); err != nil {
 		return misused(err)
 	}
+	if err := s.optimizers.CheckSpec(t.job.Optimizer); err != nil { // before a process is started for it
+		return misused(err)
+	}
 	if err := v.configure(s, t); err != nil {
 		return misused(err)
 	}

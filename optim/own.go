@@ -28,6 +28,15 @@ func (m Optimizers) Names() []string {
 	return slices.Compact(slices.Sorted(slices.Values(slices.AppendSeq(Names(), maps.Keys(m)))))
 }
 
+// CheckSpec returns every mistake in spec: what New refuses, or, of L-BFGS, CheckLBFGS.
+func (m Optimizers) CheckSpec(spec trivium.OptimizerSpec) error {
+	if spec.Name == "lbfgs" {
+		return CheckLBFGS(spec)
+	}
+	_, err := m.New(spec, kernel.Go)
+	return err
+}
+
 // New returns the optimizer that spec describes, of m or as the function New does, or every mistake in it.
 func (m Optimizers) New(spec trivium.OptimizerSpec, isa kernel.ISA) (trivium.Optimizer, error) {
 	if err := m.Check(); err != nil {

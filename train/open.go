@@ -12,7 +12,6 @@ import (
 	"github.com/trivium-ml/trivium/data"
 	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/observe"
-	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/shards"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/tensor/kernel"
@@ -61,14 +60,9 @@ func (r *Run) check() error {
 	errs := []error{r.Job.Validate()}
 	var err error
 	r.stopper, err = NewStopper(r.Job.Stop)
-	errs = append(errs, err)
-	if r.Job.Optimizer.Name == "lbfgs" {
-		errs = append(errs, optim.CheckLBFGS(r.Job.Optimizer))
-		if r.Job.Batch != trivium.FullBatch {
-			errs = append(errs, fmt.Errorf("train: lbfgs works on all rows at once: want batch full, found %d", r.Job.Batch))
-		}
-	} else if _, err := r.env.Optimizers.New(r.Job.Optimizer, kernel.Go); err != nil {
-		errs = append(errs, err)
+	errs = append(errs, err, r.env.Optimizers.CheckSpec(r.Job.Optimizer))
+	if r.Job.Optimizer.Name == "lbfgs" && r.Job.Batch != trivium.FullBatch {
+		errs = append(errs, fmt.Errorf("train: lbfgs works on all rows at once: want batch full, found %d", r.Job.Batch))
 	}
 	if r.CPU = r.env.CPU; r.CPU != nil && r.Job.Exact && r.CPU.ISA == kernel.Go {
 		errs = append(errs, errors.New("train: exact mode wants kernels whose bits are those of every machine: tensor.NewCPU(threads, true)"))
