@@ -2,11 +2,13 @@ package data
 
 import (
 	"bytes"
+	"cmp"
+	"strings"
 	"sync"
 )
 
 // A csvFile reads delimited text: comma, semicolon or tab, with the quoting of RFC 4180; a quote that opens no field is a character (see
-// quoteState). The first line names the columns unless one of its fields is a number; then columns are called 0, 1, …. So is a column that
+// quoteState). The first line names the columns unless one of its fields is a number of digits; then columns are called 0, 1, …. So is a column that
 // the first line gives no name, such as that of the rows' numbers which pandas writes.
 type csvFile struct {
 	x         *lineIndex
@@ -43,7 +45,7 @@ func openCSV(f *file) (*csvFile, error) {
 	if !ok {
 		return nil, fault(f.name, "there are no rows in it")
 	}
-	c := &csvFile{delimiter: delimiterOf(head)}
+	c := &csvFile{delimiter: delimiterOf(head, r.rest)}
 	fields, bad := c.split(head)
 	if bad != nil {
 		bad.File, bad.Line = f.name, line
@@ -52,7 +54,7 @@ func openCSV(f *file) (*csvFile, error) {
 	header := true
 	for _, field := range fields {
 		_, number := parseNumber(trim([]byte(field)))
-		header = header && !number
+		header = header && !(number && strings.ContainsAny(field, "0123456789")) // nan and inf may be names
 	}
 	start, startLine := skip, line
 	if header {
@@ -110,23 +112,44 @@ func wholeLine(text []byte) bool {
 
 var utf8Mark = []byte("\xef\xbb\xbf") // a byte order mark, which some programs put before text
 
-// delimiterOf is that of comma, semicolon and tab which the line has most of, outside quotes.
-func delimiterOf(line []byte) byte {
-	var counts [256]int
+// delimiterRows is how many rows after the first tell what separates fields.
+const delimiterRows = 10
+
+// delimiterOf is what separates fields: that of comma, semicolon and tab which most of the next rows have as often as the first line, as a
+// name may hold another; among equals that which the first line has most of. rest is what follows the first line.
+func delimiterOf(line, rest []byte) byte {
+	first, alike := countDelimiters(line), [len(delimiters)]int{}
+	r := lineReader{x: &lineIndex{syntax: lineSyntax{quotes: true}}, rest: rest}
+	for range delimiterRows {
+		row, ok := r.row()
+		if !ok {
+			break
+		}
+		for i, n := range countDelimiters(row) {
+			if n == first[i] && n > 0 {
+				alike[i]++
+			}
+		}
+	}
+	best := 0
+	for i := range delimiters {
+		if cmp.Or(cmp.Compare(alike[i], alike[best]), cmp.Compare(first[i], first[best])) > 0 {
+			best = i
+		}
+	}
+	return delimiters[best]
+}
+
+// countDelimiters returns how often a line has each, outside quotes.
+func countDelimiters(line []byte) (counts [len(delimiters)]int) {
 	field := fieldStart
 	for i, b := range line {
-		if field != fieldQuoted {
-			counts[b]++
+		if at := strings.IndexByte(delimiters, b); at >= 0 && field != fieldQuoted {
+			counts[at]++
 		}
 		field = field.after(line[i:i+1], 0)
 	}
-	best := byte(',')
-	for _, d := range []byte{'\t', ';'} {
-		if counts[d] > counts[best] {
-			best = d
-		}
-	}
-	return best
+	return counts
 }
 
 // split returns the fields of a line as text.

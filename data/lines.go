@@ -91,8 +91,8 @@ func (s quoteState) after(p []byte, delimiter byte) quoteState {
 	return s
 }
 
-// delimiters are those that a table may have.
-const delimiters = ",;\t"
+// delimiters are those that a table may have, the likelier first.
+const delimiters = ",\t;"
 
 // textStart is where the text of a file begins: after UTF-8's byte order mark, if there is one.
 func textStart(f *file) (int64, error) {

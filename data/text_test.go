@@ -69,6 +69,44 @@ func TestDelimiterInName(t *testing.T) {
 	}
 }
 
+// TestDelimiterInPlainName: what the rows have as often as the first line is the delimiter, also where names hold others as often, or more.
+func TestDelimiterInPlainName(t *testing.T) {
+	for _, lines := range [][]string{
+		{"label;a,x;b,y", "0;1;2", "1;3;4"},
+		{"label;a,x,y;b,z", "0;1;2", "1;3;4"},
+		{"label\ta,x\tb,y;z,w", "0\t1\t2", "1\t3\t4"},
+		{"label,a,b", "0,1,2,", "1,3,4", "1,3,4"}, // a mistake in a row is one of the row
+	} {
+		text := strings.Join(lines, "\n")
+		s, err := openText(t, "a.csv", text, trivium.Data{Train: ":"}, Options{})
+		if strings.HasSuffix(lines[1], ",") {
+			if err == nil || !strings.Contains(err.Error(), "line 2: want 3 fields, as in the first line, found 4") {
+				t.Errorf("%q: %v", text, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		if got := read(t, s.Train); fmt.Sprint(got.Inputs[0].Values, got.Labels.Class) != "[1 2 3 4] [0 1]" {
+			t.Errorf("%q: rows %v of %v", text, got.Inputs[0].Values, got.Labels.Class)
+		}
+	}
+}
+
+// TestNamesLikeNumbers: nan and inf, which are numbers among numbers, are names in a first line of names.
+func TestNamesLikeNumbers(t *testing.T) {
+	s := table(t, trivium.Data{Train: ":"}, Options{}, "label,nan,Inf,infinity", "0,1,2,3", "1,4,5,6")
+	if got := read(t, s.Train); s.Transform.Columns[0].Name != "nan" || fmt.Sprint(got.Inputs[0].Values) != "[1 2 3 4 5 6]" {
+		t.Errorf("columns %+v, rows %v", s.Transform.Columns, got.Inputs[0].Values)
+	}
+	s = table(t, trivium.Data{Train: ":", Missing: "zero"}, Options{}, "0,nan", "1,4")
+	if got := read(t, s.Train); fmt.Sprint(got.Inputs[0].Values) != "[0 4]" {
+		t.Errorf("a first row with a number: rows %v", got.Inputs[0].Values)
+	}
+}
+
 // TestQuoteInField: a double quote opens a field only where that begins. Elsewhere it is a character of the field, and no end of a line is lost
 // to it.
 func TestQuoteInField(t *testing.T) {
