@@ -43,8 +43,9 @@ func newObservation(h rundir.Head) *observation {
 	return &observation{hub: observe.NewHub(observe.Options{Start: h.Start}), head: h}
 }
 
-// open makes the run directory and returns the place for checkpoints. Where it cannot be made, that is said, and training goes on.
-func (o *observation) open(t *training) blob.Store {
+// open makes the run directory and returns the place for checkpoints. Where it cannot be made, that is said, and training goes on; but for
+// a name that another run took meanwhile, and where nothing but the directory is wanted: then nothing has been trained in vain.
+func (o *observation) open(t *training) (blob.Store, error) {
 	facts, err := host.Describe(host.Options{})
 	if err == nil {
 		o.head.Host, err = json.Marshal(facts)
@@ -53,16 +54,25 @@ func (o *observation) open(t *training) blob.Store {
 		o.hub.Event(observe.Event{Level: observe.Warn, Kind: "host", Step: -1, Text: err.Error()})
 	}
 	err = o.create(t)
+	switch {
+	case errors.Is(err, errNameTaken):
+		return nil, err
+	case err != nil && t.needed:
+		return nil, fmt.Errorf("there is no run directory for the new run: %w; --out says where runs go", err)
+	}
 	if err != nil {
 		t.show.say("notice", fmt.Sprintf("the run directory cannot be written: %v; training goes on without it", err))
 	}
 	store, err := t.store()
 	if err != nil {
 		t.show.say("notice", fmt.Sprintf("checkpoints cannot be written either: %v", err))
-		return nil
+		return nil, nil
 	}
-	return store
+	return store, nil
 }
+
+// errNameTaken is why a run cannot have the name that it was given.
+var errNameTaken = errors.New("choose another name")
 
 func (o *observation) create(t *training) (err error) {
 	if _, err := os.Stat(t.out); errors.Is(err, os.ErrNotExist) {
@@ -80,6 +90,9 @@ func (o *observation) create(t *training) (err error) {
 		}
 		if err == nil {
 			break
+		}
+		if taken && t.name != "" && t.assemble == nil { // of two that begin at once; a machine's job goes on, as nobody is there to choose
+			return fmt.Errorf("--name: %w: %w", err, errNameTaken)
 		}
 		if t.name != "" || !taken {
 			return err

@@ -56,7 +56,7 @@ func (v *rerunVerb) Run(ctx context.Context, s *session) error {
 	t := &training{
 		job: job, out: v.Out, threads: v.Threads, show: newProgress(s.out, v.JSON, v.Quiet, os.Getenv),
 		topology: old.Head.Strategy, workers: max(1, old.Head.Workers), servers: old.Head.Servers, options: old.Head.Options,
-		every: old.Head.CheckpointEvery,
+		every: old.Head.CheckpointEvery, needed: true,
 	}
 	t.again = []string{s.command, "rerun", old.Dir} // last is another by then
 	if v.Out != "runs" {
@@ -73,9 +73,6 @@ func (v *rerunVerb) Run(ctx context.Context, s *session) error {
 	}
 	if err := s.train(ctx, t); err != nil {
 		return err
-	}
-	if t.dir == "" {
-		return fmt.Errorf("rerun: the new run left nothing to compare")
 	}
 	got, _, err := loadCheckpoint(ctx, filepath.Join(t.dir, checkpointsDir), "")
 	if err != nil {

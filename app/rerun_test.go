@@ -78,6 +78,24 @@ func TestRerun(t *testing.T) {
 	}
 }
 
+// TestRerunWithoutARunDirectory: there would be nothing to compare, so that nothing is trained.
+func TestRerunWithoutARunDirectory(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", t.TempDir())
+	options := Options{Sources: data.Sources{"points": points(-1, nil)}}
+	write(t, dir, "file", "no folder")
+	for _, workers := range []string{"1", "2"} {
+		first := "first" + workers
+		if got := runWith(t.Context(), t, dir, options, strings.Fields("train mlp:8 --data points --epochs 1 --workers "+workers+" --name "+first)...); got.code != Done {
+			t.Fatalf("exits with %d: %s", got.code, got.err)
+		}
+		got := runWith(t.Context(), t, dir, options, "rerun", filepath.Join("runs", first), "--out", filepath.Join("file", "runs"))
+		if got.code != Misused || !strings.Contains(got.err, "no run directory for the new run") || strings.Contains(got.out, "finished") {
+			t.Errorf("%s workers: exits with %d: %s%s", workers, got.code, got.out, got.err)
+		}
+	}
+}
+
 // TestRerunInterrupted: a rerun that was interrupted has compared nothing, and is to be repeated. The run that it began could be resumed, but
 // that would compare nothing either, and of a topology with options it would be another job without them.
 func TestRerunInterrupted(t *testing.T) {

@@ -140,6 +140,29 @@ func TestCheckpointThatCannotBeWritten(t *testing.T) {
 	}
 }
 
+// TestNameTakenMeanwhile: of two runs that begin at once under one name, the later is refused before it trains, and leaves nothing.
+func TestNameTakenMeanwhile(t *testing.T) {
+	for _, workers := range []string{"1", "2"} {
+		dir := t.TempDir()
+		t.Setenv("TMPDIR", t.TempDir())
+		made := points(-1, nil)
+		options := Options{Sources: data.Sources{"points": func(ctx context.Context, d trivium.Data) (*data.Splits, error) { // after the flags were read
+			if err := os.MkdirAll(filepath.Join(dir, "runs", "same"), 0o755); err != nil {
+				return nil, err
+			}
+			write(t, filepath.Join(dir, "runs", "same"), "run.json", "{}")
+			return made(ctx, d)
+		}}}
+		got := runWith(t.Context(), t, dir, options, strings.Fields("train mlp:8 --data points --epochs 1 --name same --workers "+workers)...)
+		if got.code != Misused || !strings.Contains(got.err, "same is not empty: choose another name") || strings.Contains(got.out, "finished") {
+			t.Errorf("%s workers: exits with %d: %s%s", workers, got.code, got.out, got.err)
+		}
+		if left, err := os.ReadDir(filepath.Join(dir, "runs", "same")); err != nil || len(left) != 1 {
+			t.Errorf("%s workers: left %v, %v", workers, left, err)
+		}
+	}
+}
+
 // TestNameThatIsTaken: a folder with something in it becomes no run directory, and loses nothing, whatever else is wrong.
 func TestNameThatIsTaken(t *testing.T) {
 	dir := t.TempDir()

@@ -55,6 +55,7 @@ type training struct {
 	known  facts
 	model  trivium.Model // to be described; training builds its own
 	tabled bool          // it is trained on tables, without the job's optimizer
+	needed bool          // without a run directory nothing is trained
 	dir    string        // of the run, once it is there
 	kept   string        // where its checkpoints are, likewise
 	saved  string        // the newest checkpoint
@@ -90,7 +91,10 @@ func (s *session) train(ctx context.Context, t *training) error {
 		return err
 	}
 	o := newObservation(about)
-	store := o.open(t)
+	store, err := o.open(t)
+	if err != nil {
+		return errors.Join(misused(err), o.abandon())
+	}
 	t.model = nil // described: its memory is not for the run
 	if err := o.serve(t.listen, t.show); err != nil {
 		return errors.Join(misused(err), o.abandon())

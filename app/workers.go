@@ -193,9 +193,12 @@ func (s *session) trainWithWorkers(ctx context.Context, t *training) error {
 			if err := t.build(s, f.Schema, cpu); err != nil { // before anything is written
 				return nil, &train.JobError{Err: err}
 			}
-			made = true
 			o.head.DataChecksum, o.head.Notes = f.Checksum, append(o.head.Notes, f.Notes...)
-			store := o.open(t)
+			store, err := o.open(t)
+			if err != nil {
+				return nil, &train.JobError{Err: err}
+			}
+			made = true
 			t.model = nil
 			return store, nil
 		},
