@@ -3,6 +3,7 @@ package app
 import (
 	"fmt"
 	"maps"
+	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -164,6 +165,9 @@ func order(a, b string) int {
 	if errA != nil || errB != nil {
 		return strings.Compare(a, b)
 	}
+	if m, n := whole(a), whole(b); m != nil && n != nil { // such as seeds, of which float64 takes many for one
+		return m.Cmp(n)
+	}
 	switch {
 	case x < y:
 		return -1
@@ -173,6 +177,19 @@ func order(a, b string) int {
 		return 1
 	}
 	return 2
+}
+
+// whole is the integer that s writes in digits, or nil.
+func whole(s string) *big.Int {
+	const most = 40 // a run has none that is longer
+	if len(s) > most {
+		return nil
+	}
+	n, ok := new(big.Int).SetString(s, 10)
+	if !ok {
+		return nil
+	}
+	return n
 }
 
 // filterWords cuts text into names, values in quotes, operators and brackets.

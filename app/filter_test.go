@@ -6,7 +6,7 @@ import (
 )
 
 func TestFilter(t *testing.T) {
-	run := map[string]string{"model": "mlp:128,32", "test.accuracy": "0.9431", "status": "finished", "epochs": "10", "data.source": "my file"}
+	run := map[string]string{"model": "mlp:128,32", "test.accuracy": "0.9431", "status": "finished", "epochs": "10", "data.source": "my file", "seed": "18446744073709551615"}
 	for text, want := range map[string]bool{
 		"":                                         true,
 		"model=mlp:128,32":                         true,
@@ -26,6 +26,10 @@ func TestFilter(t *testing.T) {
 		"(epochs=10 or epochs=1) and epochs=2":     false,
 		`data.source="my file"`:                    true,
 		"not (model=softmax or test.accuracy<0.5)": true,
+		"seed=18446744073709551615":                true,
+		"seed=18446744073709551614":                false, // the same float64
+		"seed>18446744073709551614":                true,
+		"seed=+18446744073709551615":               true,
 	} {
 		f, err := parseFilter(text)
 		if err != nil {

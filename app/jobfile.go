@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"reflect"
 	"slices"
@@ -28,8 +29,9 @@ type jobFile struct {
 // maxJobBytes bounds a job file: one with every key and its explanation is a hundredth of it.
 const maxJobBytes = 1 << 20
 
-// readJobFile reads the file into job, over what is there, and notes what it gives. It reports every mistake, each with its line.
-func readJobFile(name string, job *trivium.Job, g given) (*jobFile, error) {
+// readJobFile reads the file into job, over what is there, and notes what it gives. It reports every mistake, each with its line. program is what the
+// user calls this one.
+func readJobFile(name, program string, job *trivium.Job, g given) (*jobFile, error) {
 	file, err := os.Open(name)
 	if err != nil {
 		return nil, err
@@ -42,10 +44,10 @@ func readJobFile(name string, job *trivium.Job, g given) (*jobFile, error) {
 	if len(text) > maxJobBytes {
 		return nil, fmt.Errorf("%s: more than %d bytes, which a job file has at most", name, maxJobBytes)
 	}
-	return decodeJob(name, text, job, g)
+	return decodeJob(name, program, text, job, g)
 }
 
-func decodeJob(name string, text []byte, job *trivium.Job, g given) (*jobFile, error) {
+func decodeJob(name, program string, text []byte, job *trivium.Job, g given) (*jobFile, error) {
 	f := &jobFile{name, map[string]int{}, map[string]bool{}, nil}
 	var document yaml.Node
 	documents := yaml.NewDecoder(bytes.NewReader(text))
@@ -53,7 +55,7 @@ func decodeJob(name string, text []byte, job *trivium.Job, g given) (*jobFile, e
 		return f, fmt.Errorf("%s: %s", name, plainSyntax(err.Error()))
 	}
 	if len(document.Content) == 0 {
-		return f, fmt.Errorf("%s: is empty; %q writes one to start from", name, "trivium init")
+		return f, fmt.Errorf("%s: is empty; %q writes one to start from", name, program+" init")
 	}
 	root := document.Content[0]
 	if root.Kind != yaml.MappingNode {
@@ -125,6 +127,9 @@ func (f *jobFile) misfits(value *yaml.Node, t reflect.Type, field string) (errs 
 			value.Value, value.Tag = strconv.Itoa(n), "!!int"
 		} else if value.ShortTag() == "!!float" { // which the decoder would cut to a whole number
 			return []error{fmt.Errorf("%s: line %d: %s: want a whole number, found %s", f.name, value.Line, field, value.Value)}
+		} else if strings.Contains(value.Value, "^") {
+			return []error{fmt.Errorf("%s: line %d: %s: want a whole number, as a power one of at most %d, such as 2^20; found %s",
+				f.name, value.Line, field, math.MaxInt32, value.Value)}
 		}
 	}
 	err := value.Decode(reflect.New(t).Interface())

@@ -25,7 +25,7 @@ func TestJobFileFromAPipe(t *testing.T) {
 			_, _ = w.WriteString(text) // which is not read to its end
 			_ = w.Close()
 		}()
-		_, err = readJobFile(fmt.Sprintf("/dev/fd/%d", r.Fd()), new(trivium.Job), given{})
+		_, err = readJobFile(fmt.Sprintf("/dev/fd/%d", r.Fd()), "trivium", new(trivium.Job), given{})
 		_ = r.Close()
 		<-written
 		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {

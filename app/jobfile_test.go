@@ -11,7 +11,7 @@ import (
 func TestJobFile(t *testing.T) {
 	job := trivium.Job{Epochs: 7}
 	g := given{}
-	_, err := decodeJob("job.yaml", []byte(`
+	_, err := decodeJob("job.yaml", "trivium", []byte(`
 model: mlp:100
 batch: full
 data: {source: a.csv, hash: 2^20, drop: [id]}
@@ -36,7 +36,7 @@ optimizer:
 // TestJobFileMistakes: all of them at once, each with its line.
 func TestJobFileMistakes(t *testing.T) {
 	var job trivium.Job
-	f, err := decodeJob("job.yaml", []byte(`model: softmax
+	f, err := decodeJob("job.yaml", "trivium", []byte(`model: softmax
 epocs: 3
 batch: many
 data:
@@ -78,7 +78,7 @@ data2: 1
 // TestJobFileLines: what Job.Validate finds is said with the line too.
 func TestJobFileLines(t *testing.T) {
 	job := trivium.Job{Version: 1, Batch: 1}
-	f, err := decodeJob("job.yaml", []byte("model: softmax\ndata:\n  scale: big\nbatch: 0\n"), &job, given{})
+	f, err := decodeJob("job.yaml", "trivium", []byte("model: softmax\ndata:\n  scale: big\nbatch: 0\n"), &job, given{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,6 +91,24 @@ func TestJobFileLines(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("want %q in:\n%s", want, text)
 		}
+	}
+}
+
+// TestJobFilePowers: a power that is too large is said to be that.
+func TestJobFilePowers(t *testing.T) {
+	_, err := decodeJob("job.yaml", "trivium", []byte("model: softmax\ndata:\n  hash: 2^40\n"), new(trivium.Job), given{})
+	if want := "job.yaml: line 3: data.hash: want a whole number, as a power one of at most 2147483647, such as 2^20; found 2^40"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// TestJobFileOfAProgram: a user's own program is called by its name.
+func TestJobFileOfAProgram(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "job.yaml", "# nothing\n")
+	got := runWith(t.Context(), t, dir, Options{Name: "./digits"}, "train", "-f", "job.yaml")
+	if got.code != Misused || !strings.Contains(got.err, `"./digits init" writes one`) {
+		t.Errorf("exits with %d: %s", got.code, got.err)
 	}
 }
 
@@ -109,15 +127,15 @@ func TestFlagsOverAFile(t *testing.T) {
 // TestJobFileAliases: what an alias stands for is read, and its mistakes are found, as if it stood there.
 func TestJobFileAliases(t *testing.T) {
 	job, g := trivium.Job{}, given{}
-	if _, err := decodeJob("job.yaml", []byte("batch: &n 2^4\nepochs: *n\n"), &job, g); err != nil || job.Epochs != 16 || !g["epochs"] {
+	if _, err := decodeJob("job.yaml", "trivium", []byte("batch: &n 2^4\nepochs: *n\n"), &job, g); err != nil || job.Epochs != 16 || !g["epochs"] {
 		t.Errorf("epochs %d, %v", job.Epochs, err)
 	}
-	_, err := decodeJob("job.yaml", []byte("optimizer: &o {name: adam, rate: 0.1}\nstop: *o\n"), &job, given{})
+	_, err := decodeJob("job.yaml", "trivium", []byte("optimizer: &o {name: adam, rate: 0.1}\nstop: *o\n"), &job, given{})
 	if want := `job.yaml: line 1: unknown key "stop.name"`; err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
 	}
 	for _, text := range []string{"optimizer: &o {params: *o}\n", "stop: &s {metric: *s}\n", "data: &d {drop: [*d]}\n"} {
-		if _, err := decodeJob("job.yaml", []byte(text), &job, given{}); err == nil {
+		if _, err := decodeJob("job.yaml", "trivium", []byte(text), &job, given{}); err == nil {
 			t.Errorf("%s contains itself", text)
 		}
 	}
@@ -126,7 +144,7 @@ func TestJobFileAliases(t *testing.T) {
 // TestJobFileBlanks: a key without a value is a mistake, and not 0: with no epochs a job would train for ever. One that others stand below
 // may have none of them.
 func TestJobFileBlanks(t *testing.T) {
-	_, err := decodeJob("job.yaml", []byte("model: softmax\nepochs:\nseed: ~\ndata:\n  #source: x\noptimizer:\n  rate:\n"), new(trivium.Job), given{})
+	_, err := decodeJob("job.yaml", "trivium", []byte("model: softmax\nepochs:\nseed: ~\ndata:\n  #source: x\noptimizer:\n  rate:\n"), new(trivium.Job), given{})
 	const want = "job.yaml: line 2: epochs: it has no value; without the key the default holds\n" +
 		"job.yaml: line 3: seed: it has no value; without the key the default holds\n" +
 		"job.yaml: line 7: optimizer.rate: it has no value; without the key the default holds"
@@ -152,7 +170,7 @@ func TestJobTemplate(t *testing.T) {
 		"SEED", "42").Replace(jobTemplate)
 	plain := given{}
 	var job trivium.Job
-	if _, err := decodeJob("job.yaml", []byte(text), &job, plain); err != nil {
+	if _, err := decodeJob("job.yaml", "trivium", []byte(text), &job, plain); err != nil {
 		t.Fatal(err)
 	}
 	var full strings.Builder
@@ -164,7 +182,7 @@ func TestJobTemplate(t *testing.T) {
 		full.WriteString(line)
 	}
 	everything := given{}
-	if _, err := decodeJob("job.yaml", []byte(full.String()), &job, everything); err != nil {
+	if _, err := decodeJob("job.yaml", "trivium", []byte(full.String()), &job, everything); err != nil {
 		t.Fatalf("%v in\n%s", err, &full)
 	}
 	for _, k := range keys("", reflect.TypeFor[trivium.Job]()) {
@@ -182,7 +200,7 @@ func FuzzJobFile(f *testing.F) {
 	f.Add([]byte("a: &a [*a]\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var job trivium.Job
-		_, _ = decodeJob("job.yaml", text, &job, given{}) // no panic is all
+		_, _ = decodeJob("job.yaml", "trivium", text, &job, given{}) // no panic is all
 	})
 }
 

@@ -170,7 +170,7 @@ func (v *trainVerb) job(s *session) (*trivium.Job, error) {
 	var errs []error
 	if v.File != "" {
 		var err error
-		if file, err = readJobFile(v.File, job, g); err != nil {
+		if file, err = readJobFile(v.File, s.command, job, g); err != nil {
 			errs = append(errs, each(err)...)
 		}
 	}
