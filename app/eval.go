@@ -60,6 +60,9 @@ func (v *evalVerb) Run(ctx context.Context, s *session) error {
 		if set.rows.Schema().Labels.Kind == trivium.NoLabel {
 			return misusedf("eval: %s has no labels to measure against; apply writes predictions without", v.source())
 		}
+		if set.rows.Rows() == 0 { // such as those that --missing drop has left none of
+			return misusedf("eval: there are no rows in %s: nothing can be measured; --data names others", set.name)
+		}
 		evaluation, err := evaluator.Evaluate(ctx, t.saved.Params, set.rows)
 		if err != nil {
 			return asInput(err)

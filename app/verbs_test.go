@@ -216,6 +216,18 @@ func TestRowsToMeasure(t *testing.T) {
 	}
 }
 
+// TestNoRowsToMeasure: what is measured on no rows is no number, and said to be none.
+func TestNoRowsToMeasure(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "a.csv", "label,a\n0,1\n1,2\n0,3\n1,4\n0,\n")
+	if got := runIn(t, dir, strings.Fields("train logistic --data a.csv --missing drop --epochs 1 --name x")...); got.code != Done {
+		t.Fatalf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	if got := runIn(t, dir, "eval", "x"); got.code != Misused || !strings.Contains(got.err, "there are no rows in test") || got.out != "" {
+		t.Errorf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+}
+
 // TestMeasuredAlike: rows are measured alike in every split, by train and by eval: class weights are for training.
 func TestMeasuredAlike(t *testing.T) {
 	dir := t.TempDir()

@@ -156,6 +156,23 @@ func TestEmptyFraction(t *testing.T) {
 	}
 }
 
+// TestFewRows: where a fifth of the rows is none, there is no split to test on, and that is said.
+func TestFewRows(t *testing.T) {
+	for text, test := range map[string]int64{"label,a\n0,1\n": -1, "label,a\n0,1\n1,2\n": -1, "label,a\n0,1\n1,2\n0,5\n": 1} {
+		s, err := openText(t, "a.csv", text, trivium.Data{}, Options{})
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		if said := strings.Contains(strings.Join(s.Notes, "\n"), "none left to test on"); (s.Test == nil) != (test < 0) || said != (test < 0) {
+			t.Errorf("%q: test %v, notes %q", text, s.Test, s.Notes)
+		}
+		if s.Test != nil && s.Test.Rows() != test {
+			t.Errorf("%q: %d rows", text, s.Test.Rows())
+		}
+	}
+}
+
 // TestNegativeCounts: generators are asked for no fewer rows than none.
 func TestNegativeCounts(t *testing.T) {
 	for _, d := range []trivium.Data{{Source: "logistic", Rows: -5}, {Source: "logistic", Columns: -1}, {Source: "digits", Rows: -5}, {Source: "adult", Rows: -3}} {

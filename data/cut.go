@@ -27,7 +27,10 @@ type cutPiece struct {
 	file string
 }
 
-type cuts struct{ train, valid, test cutPiece }
+type cuts struct {
+	train, valid, test cutPiece
+	notes              []string
+}
 
 func (c *cuts) files() string { return cmp.Or(c.train.file, c.valid.file, c.test.file) }
 
@@ -91,6 +94,10 @@ func cut(d *trivium.Data, rows int64, others bool) (cuts, error) {
 		} else {
 			at := portion(trainShare, rows)
 			c.train.rows, c.test.rows = &rowRange{0, at}, &rowRange{at, rows}
+			if at == rows {
+				c.test.rows = nil // what is measured on none is no number
+				c.notes = append(c.notes, fmt.Sprintf("with %d rows in all there is none left to test on: name some with --test", rows))
+			}
 		}
 		return c, nil
 	}

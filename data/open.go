@@ -198,7 +198,7 @@ func openSource(ctx context.Context, source Source, d trivium.Data, o Options) (
 
 // cutMain makes the splits that are ranges of the main data set.
 func (s *Splits) cutMain(main Dataset, c cuts, place func(int64) int64) error {
-	s.Notes = append(s.Notes, c.shared()...)
+	s.Notes = append(append(s.Notes, c.notes...), c.shared()...)
 	for _, x := range []struct {
 		piece cutPiece
 		dst   *Dataset
