@@ -8,6 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/graph"
+	"github.com/trivium-ml/trivium/nn"
+	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/train/traintest"
 )
 
@@ -108,6 +113,28 @@ func TestOwn(t *testing.T) {
 	} {
 		if got := runWith(t.Context(), t, dir, ownOptions(), strings.Fields(command)...); got.code != Misused || !strings.Contains(got.err, want) {
 			t.Errorf("%s: exits with %d: %s%s, want %q", command, got.code, got.out, got.err, want)
+		}
+	}
+}
+
+// TestOwnModelAndUnfitData: data that a program's own model cannot be fed is refused before training, and no run directory is left.
+func TestOwnModelAndUnfitData(t *testing.T) {
+	dir := t.TempDir()
+	build := func(_ string, _ trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+		b := graph.NewBuilder()
+		batch := graph.Axis("batch")
+		logits := graph.MatMul(b.Input("x", graph.F32, batch, graph.N(5)), b.Variable("w", graph.F32, []int{5, 2}, graph.Zeros()).Read())
+		loss := graph.SoftmaxCrossEntropy(logits, b.Input("label", graph.I32, batch))
+		return nn.FromGraph(cpu, nn.NetSpec{Loss: loss, Scores: logits, Task: trivium.MultiClass})
+	}
+	options := Options{Models: nn.Models{"mine": build}, Sources: data.Sources{"points": points(-1, nil)}}
+	for _, workers := range []string{"1", "2"} {
+		got := runWith(t.Context(), t, dir, options, "train", "mine", "--data", "points", "--epochs", "1", "--workers", workers)
+		if got.code != Misused || !strings.Contains(got.err, `model "mine": nn: input "x": the net wants 5 values a row, and the data has 3`) {
+			t.Errorf("%s workers: exits with %d: %s%s", workers, got.code, got.out, got.err)
+		}
+		if left, err := os.ReadDir(filepath.Join(dir, "runs")); err == nil {
+			t.Errorf("%s workers: left %v", workers, left)
 		}
 	}
 }

@@ -137,6 +137,9 @@ func (t *training) build(s *session, schema trivium.Schema, cpu *tensor.CPU) (er
 	if _, t.tabled = t.model.(server.Program); t.tabled && t.topology != served {
 		return fmt.Errorf("%s is trained on tables and has no gradients: give --topology %s", t.job.Model, served)
 	}
+	if err := train.CheckData(t.model, schema); err != nil {
+		return fmt.Errorf("model %q: %w", t.job.Model, err)
+	}
 	return train.CheckMetrics(t.model, s.metrics, t.job)
 }
 

@@ -1,7 +1,9 @@
 package nn
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/trivium-ml/trivium"
@@ -71,6 +73,59 @@ func newFeed(g *graph.Graph, v, scores graph.Value) (feed, error) {
 	}
 	f.t = tensor.New(want, dims...)
 	return f, nil
+}
+
+// Fits says why rows of schema s cannot be fed to the net: the first batch of them would fail. Of labels it says so only where s has some,
+// as predictions want none.
+func (n *Net) Fits(s trivium.Schema) error {
+	var errs []error
+	for i := range n.train.feeds {
+		errs = append(errs, n.train.feeds[i].fits(s))
+	}
+	classes := n.out.Width
+	if n.out.Task == trivium.Binary {
+		classes = 2
+	}
+	if l := s.Labels; l.Kind == trivium.Class && n.out.Task != trivium.Regression && l.Width > classes {
+		errs = append(errs, fmt.Errorf("nn: the data has %d classes, and the net tells %d apart", l.Width, classes))
+	}
+	return errors.Join(errs...)
+}
+
+func (f *feed) fits(s trivium.Schema) error {
+	width := 1 // of a row
+	for _, n := range f.t.Shape()[1:] {
+		width *= n
+	}
+	switch l := s.Labels; f.kind {
+	case feedWeight, feedScores:
+		return nil
+	case feedClass:
+		if l.Kind != trivium.NoLabel && l.Kind != trivium.Class {
+			return fmt.Errorf("nn: the net wants class labels, and the data has %v labels", l.Kind)
+		}
+		return nil
+	case feedReal:
+		if l.Kind != trivium.NoLabel && l.Kind != trivium.Real {
+			return fmt.Errorf("nn: the net wants real labels, and the data has %v labels", l.Kind)
+		}
+		if l.Kind == trivium.Real && l.Width != width {
+			return fmt.Errorf("nn: the net wants %d real labels a row, and the data has %d", width, l.Width)
+		}
+		return nil
+	}
+	i := slices.IndexFunc(s.Inputs, func(in trivium.InputSpec) bool { return in.Name == f.name })
+	if i < 0 {
+		return fmt.Errorf("nn: the net wants an input %q, which the data does not have", f.name)
+	}
+	in := &s.Inputs[i]
+	if dense := f.kind == feedDense; dense != (in.Form == trivium.Dense) || in.Form == trivium.Ragged {
+		return fmt.Errorf("nn: input %q: the data has %v rows, which the net does not take there", f.name, in.Form)
+	}
+	if f.kind == feedDense && in.Columns() != width {
+		return fmt.Errorf("nn: input %q: the net wants %d values a row, and the data has %d", f.name, width, in.Columns())
+	}
+	return nil
 }
 
 // fill makes f lie in b, or in scores.

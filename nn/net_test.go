@@ -161,3 +161,37 @@ func TestFromGraphWantsALossOfTheScores(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestFits: what a net cannot be fed is said of the schema, before there are rows.
+func TestFits(t *testing.T) {
+	b := graph.NewBuilder()
+	batch := graph.Axis("batch")
+	logits := graph.MatMul(b.Input("x", graph.F32, batch, graph.N(2)), b.Variable("w", graph.F32, []int{2, 3}, graph.Zeros()).Read())
+	loss := graph.SoftmaxCrossEntropy(logits, b.Input("label", graph.I32, batch))
+	net, err := nn.FromGraph(tensor.NewCPU(1, false), nn.NetSpec{Loss: loss, Scores: logits, Task: trivium.MultiClass})
+	if err != nil {
+		t.Fatal(err)
+	}
+	classes := func(n int) trivium.LabelSpec { return trivium.LabelSpec{Kind: trivium.Class, Width: n} }
+	dense := trivium.InputSpec{Name: "x", Shape: []int{2}}
+	for _, c := range []struct {
+		input  trivium.InputSpec
+		labels trivium.LabelSpec
+		want   string // empty: it fits
+	}{
+		{dense, classes(3), ""},
+		{dense, classes(2), ""},
+		{dense, trivium.LabelSpec{}, ""}, // to predict
+		{trivium.InputSpec{Name: "x", Shape: []int{2, 1}}, classes(3), ""},
+		{dense, classes(4), "the data has 4 classes, and the net tells 3 apart"},
+		{dense, trivium.LabelSpec{Kind: trivium.Real, Width: 1}, "the net wants class labels, and the data has real labels"},
+		{trivium.InputSpec{Name: "x", Shape: []int{5}}, classes(3), `input "x": the net wants 2 values a row, and the data has 5`},
+		{trivium.InputSpec{Name: "x", Form: trivium.CSR, Shape: []int{2}}, classes(3), `input "x": the data has csr rows`},
+		{trivium.InputSpec{Name: "y", Shape: []int{2}}, classes(3), `the net wants an input "x", which the data does not have`},
+	} {
+		err := net.Fits(trivium.Schema{Inputs: []trivium.InputSpec{c.input}, Labels: c.labels})
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%+v, %+v: %v, want %q", c.input, c.labels, err, c.want)
+		}
+	}
+}

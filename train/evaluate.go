@@ -51,6 +51,14 @@ func NewEvaluator(m trivium.Model, known metric.Metrics, metrics []string, shard
 	return e, err
 }
 
+// CheckData says why m cannot be trained on rows of schema s, where the model can tell: the first update would.
+func CheckData(m trivium.Model, s trivium.Schema) error {
+	if fitting, ok := m.(interface{ Fits(trivium.Schema) error }); ok {
+		return fitting.Fits(s)
+	}
+	return nil
+}
+
 // CheckMetrics says what of the metrics that job asks for does not fit m: Open would, once all else is there.
 func CheckMetrics(m trivium.Model, known metric.Metrics, job *trivium.Job) error {
 	_, err := evaluatorOf(m, known, job)

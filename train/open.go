@@ -165,6 +165,9 @@ func (r *Run) build(ctx context.Context) error {
 	if r.Model, err = models.Build(r.Job.Model, r.splits.Train.Schema(), r.CPU); err != nil {
 		return err
 	}
+	if err := CheckData(r.Model, r.splits.Train.Schema()); err != nil {
+		return fmt.Errorf("model %q: %w", r.Job.Model, err)
+	}
 	l := r.Model.Layout()
 	r.Params = trivium.Params{Layout: l, Flat: tensor.Aligned[float32](l.Len())}
 	if r.Job.Exact {
