@@ -88,6 +88,21 @@ func text(s string) string {
 // ErrClosed: the group was closed.
 var ErrClosed = errors.New("collective: the group is closed")
 
+// An UnsentError says that the step counts, here and everywhere, but that the context of Commit ended before the stream was through with the
+// step's memory, which stays the group's until a later Commit or Close has returned.
+type UnsentError struct {
+	Step uint64
+	To   transport.Name // what it still reads goes there
+	err  error
+}
+
+func (e *UnsentError) Error() string {
+	return fmt.Sprintf("collective: step %d counts, but frames to %v are still on their way: %v", e.Step, e.To, e.err)
+}
+
+// Unwrap returns the context's error.
+func (e *UnsentError) Unwrap() error { return e.err }
+
 // A fault is a Blame or a Mismatch as it travels.
 type fault struct {
 	cause        Cause // 0: none

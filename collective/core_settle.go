@@ -46,8 +46,8 @@ func (g *Group) Settle(ctx context.Context) error {
 	if ctx.Err() != nil && !sent() {
 		return fmt.Errorf("collective: settle: frames are still to be sent: %w", context.Cause(ctx))
 	}
-	if err := h.drain(ctx, g.c); err != nil {
-		return err
+	if to, err := h.drain(ctx, g.c); err != nil {
+		return fmt.Errorf("collective: settle: frames to %v are still on their way: %w", to, err)
 	}
 	var err error
 	h.do(func() { err = g.c.settle() })

@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// The kinds of the frames that carry data, by which ranks vote, and say what they know of a failure.
+// The kinds of the frames that carry data, by which ranks vote, say what they know of a failure, and what they have started.
 const (
-	KindData   = kindData
-	KindVote   = kindVote
-	KindReport = kindReport
+	KindData    = kindData
+	KindVote    = kindVote
+	KindReport  = kindReport
+	KindStarted = kindStarted
 )
 
 // HostsOf lays size ranks out on hosts with each ranks on one, the last perhaps with fewer.

@@ -229,7 +229,8 @@ func (h *Handle) err() error {
 // Commit waits until every operation of the step is complete at every rank: the only point of no return. If one of them failed, at any
 // rank, all get its error, nothing of the step counts, and the next step begins. If ctx ends while Commit waits for the others, the
 // outcome is not known here, and the group is of no more use. If a rank is lost meanwhile, each of the others returns nil that hears in time of
-// one that does, and else the Blame. A second Commit of the step meanwhile is refused.
+// one that does, and else the Blame. A second Commit of the step meanwhile is refused. If ctx ends when the step counts already, the error is an
+// [*UnsentError].
 func (g *Group) Commit(ctx context.Context, step uint64) error {
 	done := make(chan struct{})
 	var t *tally
@@ -256,8 +257,8 @@ func (g *Group) Commit(ctx context.Context, step uint64) error {
 	}
 	err := g.h.voteErr(t)
 	// Also what is void may still be on its way from the sources.
-	if d := g.h.drain(ctx, g.c); err == nil {
-		err = d
+	if to, late := g.h.drain(ctx, g.c); err == nil && late != nil {
+		return &UnsentError{Step: step, To: to, err: late}
 	}
 	return err
 }

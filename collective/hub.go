@@ -139,10 +139,12 @@ func (h *hub) flushBy(list []outTo, aside bool) []outTo {
 	if due < h.armed && !h.closed {
 		h.armed = due
 		wait := due - h.clock()
-		if h.timer == nil {
+		switch {
+		case h.timer == nil:
+			h.wg.Add(1)
 			h.timer = time.AfterFunc(wait, h.tick)
-		} else {
-			h.timer.Reset(wait)
+		case !h.timer.Reset(wait): // its last tick has begun, and is counted by itself
+			h.wg.Add(1)
 		}
 	}
 	h.flushing.Add(1)
@@ -164,7 +166,9 @@ type outTo struct {
 	f transport.Frame
 }
 
+// tick is the timer's. Close waits for each that is set, unless stop undoes it.
 func (h *hub) tick() {
+	defer h.wg.Done()
 	h.mu.Lock()
 	h.armed = never
 	if h.closed {
@@ -306,8 +310,8 @@ func (h *hub) await(ctx context.Context, until func() bool) {
 }
 
 // drain waits until the streams are through with all memory: at once, as a rule, since a commit means that every frame has come. Where
-// the group has failed, or a rank has left, or another goroutine has begun the next step, nobody waits.
-func (h *hub) drain(ctx context.Context, c *core) error {
+// the group has failed, or a rank has left, or another goroutine has begun the next step, nobody waits. Where ctx ends, to is for whom some is read.
+func (h *hub) drain(ctx context.Context, c *core) (to transport.Name, err error) {
 	for r, n := range c.names {
 		p := c.peers[r]
 		vain := false
@@ -324,13 +328,13 @@ func (h *hub) drain(ctx context.Context, c *core) error {
 			return vain
 		})
 		if err := ctx.Err(); err != nil && !vain && p.undone.Load() > 0 {
-			return fmt.Errorf("collective: committed, but frames to %v are still on their way: %w", n, err)
+			return n, err
 		}
 		p.mu.Lock()
 		p.recent = 0
 		p.mu.Unlock()
 	}
-	return nil
+	return to, nil
 }
 
 func (h *hub) voteOver(t *tally) bool {
@@ -350,8 +354,8 @@ func (h *hub) stop(err error) {
 	h.mu.Lock()
 	h.tell()
 	h.closed = true
-	if h.timer != nil {
-		h.timer.Stop()
+	if h.timer != nil && h.timer.Stop() {
+		h.wg.Done()
 	}
 	for _, c := range h.cores {
 		if c.failed == nil {
