@@ -33,7 +33,8 @@ type Options struct {
 	Compress string `json:"compress,omitempty"`
 
 	// Every is local SGD (Stich 2019): each worker makes so many updates by itself, on its part of the rows, and then the parameters and
-	// the optimizer's state are averaged, weighted by rows. 0 and 1: every update is made by all together.
+	// the optimizer's state are averaged, weighted by rows. What ends a run ends it at an average, where all hear of it. 0 and 1: every update
+	// is made by all together.
 	Every int64 `json:"every,omitempty"`
 
 	// Accumulate computes a worker's part of an update in so many pieces, whose gradients are added, for batches that the memory does not

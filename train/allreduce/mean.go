@@ -76,8 +76,12 @@ func (m *mean) update(ctx context.Context, step int64, batch *trivium.Batch, _ *
 	x.run.Enter(observe.Apply)
 	m.adopt() // also what is not finite: all name the same tensor then
 	x.run.Leave()
-	if err := x.run.CheckLoss(t.loss, t.weight, x.own); err != nil {
-		return t, err
+	if !finite(t.loss) || !finite(t.weight) {
+		sum, err := m.gradient(ctx)
+		if err != nil {
+			return t, x.failed(ctx, err)
+		}
+		return t, x.run.CheckLoss(t.loss, t.weight, sum)
 	}
 	m.loss, m.weight, m.rows = 0, 0, 0
 	return t, nil
@@ -113,6 +117,28 @@ func (m *mean) travel(ctx context.Context) error {
 		x.g.Start(collective.Op{Reduce: collective.Max, Label: "updates of rows"}, x.tag+1, collective.Of(m.most), collective.Of(m.steps))
 	}
 	return x.g.Commit(context.WithoutCancel(ctx), step)
+}
+
+// gradient is the sum of the gradients of every worker's last update: where the loss is not finite and the parameters are, all name the
+// tensor that is to blame by the same cells.
+func (m *mean) gradient(ctx context.Context) (trivium.Gradient, error) {
+	x := m.x
+	l := x.own.Layout
+	src, dst := m.src[:l.Len()], m.dst[:l.Len()] // what they held has been adopted
+	copy(src, x.own.Flat)
+	for i, rows := range x.own.Rows {
+		if rows == nil {
+			continue
+		}
+		from, to := l.Range(i)
+		clear(src[from:to]) // the cells of other rows hold anything
+		for cols := l.Cols(i); len(rows) > 0; rows = rows[1:] {
+			at := from + int(rows[0])*cols
+			copy(src[at:at+cols], x.own.Flat[at:])
+		}
+	}
+	err := collective.AllReduceInto(context.WithoutCancel(ctx), x.g, dst, src, collective.Sum)
+	return trivium.Gradient{Layout: l, Flat: dst, Rows: make([][]int32, l.Tensors())}, err
 }
 
 // adopt makes the mean this worker's.
