@@ -57,6 +57,14 @@ func TestInterruptReachesChild(t *testing.T) {
 	}
 }
 
+// TestStoppedBeforeHello: a child that is asked to end before it has said hello says so, and is not missed as one that is lost.
+func TestStoppedBeforeHello(t *testing.T) {
+	t.Setenv(stopped, "worker/1")
+	if r, err := driver(t, nil).Train(t.Context()); err != nil || r.Reason != trivium.Interrupted {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 // TestWorkerThatDoesNotEnd stops a process and then asks all to end: the driver waits for a while, and leaves none behind.
 func TestWorkerThatDoesNotEnd(t *testing.T) {
 	d := driver(t, nil)

@@ -56,7 +56,12 @@ func TestMain(m *testing.M) {
 				_ = self.Signal(os.Interrupt)
 				select {}
 			}
-			err = work(context.Background(), child, options())
+			ctx, stop := context.WithCancel(context.Background())
+			if child.Name == os.Getenv(stopped) {
+				stop()
+			}
+			err = work(ctx, child, options())
+			stop()
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -69,6 +74,9 @@ func TestMain(m *testing.M) {
 
 // interrupted is the variable with the name of a process that ends itself as a Ctrl-C does.
 const interrupted = "TRIVIUM_TEST_INTERRUPTED"
+
+// stopped is the variable with the name of a process that is asked to end before it has begun.
+const stopped = "TRIVIUM_TEST_STOPPED"
 
 func work(ctx context.Context, child launch.Child, o processes.Options) error {
 	var a processes.Assignment

@@ -108,7 +108,10 @@ func Work(ctx context.Context, a *Assignment, o Options) (err error) {
 			return err
 		}
 	}
-	if w.port, err = network.Open(ctx, a.Name(), a.Network.Options(w.log)); err != nil {
+	// Who is asked to end before the driver knows of it says hello all the same: it has to tell how it ended.
+	greeting, greeted := outlasting(ctx, tellWait)
+	defer greeted()
+	if w.port, err = network.Open(greeting, a.Name(), a.Network.Options(w.log)); err != nil {
 		return fmt.Errorf("processes: %v: %w", a.Name(), err)
 	}
 	defer func() { err = errors.Join(err, w.port.Close()) }()
@@ -130,7 +133,7 @@ func Work(ctx context.Context, a *Assignment, o Options) (err error) {
 	if err != nil {
 		hostname = "unknown"
 	}
-	if err := w.send(ctx, kindHello, hello{o.Build, hostname, os.Getpid()}); err != nil {
+	if err := w.send(greeting, kindHello, hello{o.Build, hostname, os.Getpid()}); err != nil {
 		return err
 	}
 	wait.Go(func() { w.live(ctx) })
@@ -144,6 +147,26 @@ func Work(ctx context.Context, a *Assignment, o Options) (err error) {
 	}
 	w.leave()
 	return nil
+}
+
+// outlasting is a context that ends so long after ctx, or when done is called.
+func outlasting(ctx context.Context, by time.Duration) (c context.Context, done func()) {
+	c, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		select {
+		case <-time.After(by):
+			cancel()
+		case <-c.Done():
+		}
+	})
+	return c, func() {
+		cancel()
+		if !stop() {
+			<-ended
+		}
+	}
 }
 
 const (
