@@ -33,10 +33,6 @@ type Codec interface {
 	// String is the codec as Parse reads it.
 	String() string
 
-	// Linear says that a sum may be encoded again and again on its way round a group, at the cost of a rounding each time. Where it is
-	// false, the sum is formed at one place from decoded values and encoded once more.
-	Linear() bool
-
 	// MaxLen is the number of bytes that n values take at most: the receiver's bound.
 	MaxLen(n int) int
 

@@ -9,10 +9,8 @@ type F16 struct{}
 type BF16 struct{}
 
 func (F16) String() string    { return "f16" }
-func (F16) Linear() bool      { return true }
 func (F16) MaxLen(n int) int  { return 2 * n }
 func (BF16) String() string   { return "bf16" }
-func (BF16) Linear() bool     { return true }
 func (BF16) MaxLen(n int) int { return 2 * n }
 
 func (c F16) Encode(dst []byte, src []float32, e *Residual) ([]byte, error) {

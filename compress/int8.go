@@ -26,8 +26,6 @@ func (c Int8) String() string {
 	return fmt.Sprintf("int8:%d", c.Block)
 }
 
-func (c Int8) Linear() bool { return false }
-
 func (c Int8) block() int {
 	if c.Block <= 0 {
 		return defaultBlock

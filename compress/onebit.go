@@ -16,7 +16,6 @@ func (c OneBit) String() string {
 	return "1bit"
 }
 
-func (OneBit) Linear() bool     { return false }
 func (OneBit) MaxLen(n int) int { return 4 + (n+7)/8 }
 
 func (c OneBit) Encode(dst []byte, src []float32, e *Residual) ([]byte, error) {

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/trivium-ml/trivium/draw"
 	"github.com/trivium-ml/trivium/tensor/kernel"
@@ -13,9 +12,8 @@ import (
 // PowerSGD sends a matrix M as the product of two thin ones, P·Qᵀ, found by one step of power iteration that starts from the last
 // call's Q (Vogels et al. 2019).
 //
-// It has two forms. As a Codec it treats a flat vector as one matrix: Rows × Cols, or nearly square where they are 0, as PyTorch's
-// batched hook does; each party finds its own factors. [PowerSGD.Factor] is the paper's form for a group: the factors are found for the
-// sum of all matrices, by two sums of thin matrices, so it costs what its size says in any allreduce. It needs each matrix's shape.
+// It treats a flat vector as one matrix: Rows × Cols, or nearly square where they are 0, as PyTorch's batched hook does. Each party finds
+// its own factors; the paper's group finds those of the sum, by two sums of thin matrices, which is another exchange than a codec's.
 type PowerSGD struct {
 	Rank       int
 	Rows, Cols int
@@ -30,8 +28,6 @@ func (c PowerSGD) String() string {
 	}
 	return fmt.Sprintf("powersgd:%d", c.Rank)
 }
-
-func (PowerSGD) Linear() bool { return false }
 
 // shape is that of the matrix for n values, of which the last may be missing.
 func (c PowerSGD) shape(n int) (rows, cols int) {
@@ -140,70 +136,6 @@ func (c PowerSGD) start(warm []float32, cols int) []float32 {
 		}
 	}
 	return q
-}
-
-// A Factor compresses the sum of a group's matrices of one shape. Each party calls, in a step:
-//
-//	left := f.Left(m)     // summed over the group, in place
-//	right := f.Right()    // summed over the group, in place
-//	f.Sum(dst)            // the sum of all matrices, nearly, and the same bits at every party
-//
-// Its Residual and its start are training state: State and SetState.
-type Factor struct {
-	c           PowerSGD
-	rows, cols  int
-	e           *Residual
-	left, right []float32
-	own         []float32 // right before it is summed
-	work        *thin
-}
-
-// Factor returns the state of one matrix, rows × cols and row-major.
-func (c PowerSGD) Factor(rows, cols int) (*Factor, error) {
-	c.Rows, c.Cols = rows, cols
-	if rows < 1 || cols < 1 {
-		return nil, fmt.Errorf("compress: %s: a matrix of %d×%d has no values", c, rows, cols)
-	}
-	if err := Fits(c, rows*cols); err != nil {
-		return nil, err
-	}
-	return &Factor{c: c, rows: rows, cols: cols, e: NewResidual(rows * cols), left: make([]float32, rows*c.Rank), work: newThin(cols, c.Rank)}, nil
-}
-
-// Saves says whether the factors are smaller than the matrix.
-func (f *Factor) Saves() bool { return 2*f.c.Rank*(f.rows+f.cols) < f.rows*f.cols }
-
-// Residual is what was dropped so far at this party; its state holds the start of the next iteration, which is the same at all.
-func (f *Factor) Residual() *Residual { return f.e }
-
-// Left adds m to the residual and returns M·Q, rows × rank, to be summed.
-func (f *Factor) Left(m []float32) ([]float32, error) {
-	x, err := f.e.add(f.c, m)
-	if err != nil {
-		return nil, err
-	}
-	f.right = f.c.start(f.e.warm, f.cols)
-	f.work.multiply(f.left, x, f.right)
-	return f.left, nil
-}
-
-// Right makes the columns of the summed left factor orthonormal and returns Mᵀ·P, cols × rank, to be summed.
-func (f *Factor) Right() []float32 {
-	orthonormalise(f.left, f.c.Rank)
-	f.work.multiplyT(f.right, f.e.cells, f.left)
-	f.own = append(f.own[:0], f.right...)
-	return f.right
-}
-
-// Sum writes P·Qᵀ to dst and keeps what this party's part of it lacks.
-func (f *Factor) Sum(dst []float32) error {
-	if len(dst) != f.rows*f.cols {
-		return fmt.Errorf("compress: %s: the result has %d values", f.c, len(dst))
-	}
-	f.work.product(f.e.cells, f.left, f.own, keep)
-	f.work.product(dst, f.left, f.right, write)
-	f.e.warm = slices.Clone(f.right)
-	return nil
 }
 
 // A thin multiplies matrices of so many columns, whose last row may be short, by thin ones. The functions of package kernel that it

@@ -25,7 +25,6 @@ const (
 )
 
 func (c QSGD) String() string { return fmt.Sprintf("qsgd:%d", c.Levels) }
-func (c QSGD) Linear() bool   { return false }
 
 // bits is the width of a code: the level plus Levels.
 func (c QSGD) bits() int { return bits.Len(uint(2 * c.Levels)) }

@@ -26,7 +26,6 @@ type RandomK struct {
 }
 
 func (c RandomK) String() string   { return "randomk:" + c.Share.String() }
-func (c RandomK) Linear() bool     { return false }
 func (c RandomK) MaxLen(n int) int { return 13 + 4*c.Share.bound(n) }
 
 func (c RandomK) fits(n int) error {

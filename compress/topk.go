@@ -15,7 +15,6 @@ import (
 type TopK struct{ Share Share }
 
 func (c TopK) String() string   { return "topk:" + c.Share.String() }
-func (c TopK) Linear() bool     { return false }
 func (c TopK) MaxLen(n int) int { return 5 + 9*c.Share.bound(n) }
 
 func (c TopK) fits(n int) error {
