@@ -235,12 +235,12 @@ func (g *Group) Commit(ctx context.Context, step uint64) error {
 	done := make(chan struct{})
 	var t *tally
 	g.h.do(func() { t = g.c.commit(step, done) })
+	if t.done == nil { // refused
+		return g.h.voteErr(t)
+	}
 	select {
 	case <-done:
 	default:
-		if g.h.voteOver(t) {
-			return g.h.voteErr(t)
-		}
 		g.h.attend(1)
 		defer g.h.attend(-1)
 		select {

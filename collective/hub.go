@@ -337,12 +337,6 @@ func (h *hub) drain(ctx context.Context, c *core) (to transport.Name, err error)
 	return to, nil
 }
 
-func (h *hub) voteOver(t *tally) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return t.over
-}
-
 func (h *hub) voteErr(t *tally) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
