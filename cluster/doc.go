@@ -18,7 +18,8 @@
 //
 // # What holds
 //
-//   - One chain. View E+1 is made only by Meta.PutIf on the record of view E, so that two views of one epoch cannot exist.
+//   - One chain. View E+1 is made only by Meta.PutIf on the record of view E, so that two views of one epoch cannot exist. The store's
+//     answer to a put counts for the record of that put alone: one may come when the next is under way.
 //   - Who may propose. Members that hold more than half of view E, or half with its lowest rank; or fewer, once everyone else is proven
 //     dead: its launcher or its host says so, or its lease ended and no proposer hears it. Never fewer than MinWorkers go on.
 //   - Meta is needed only to change the view. While it is away, members go on in the view that they have, for as long as nobody is lost.

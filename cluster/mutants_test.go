@@ -37,12 +37,12 @@ var mutants = []mutant{
 	{
 		"silence-is-yes", "a put of which the store said nothing is taken for done", "store.go",
 		"\tif c.what == putting && c.put == m.change.put {\n\t\tm.unknown()",
-		"\tif c.what == putting && c.put == m.change.put {\n\t\tm.learn(m.change.put, m.rev+1)\n\t\tm.unknown()",
+		"\tif c.what == putting && m.change.put != nil {\n\t\tm.learn(m.change.put, m.rev+1)\n\t\tm.unknown()",
 	},
 	{
-		"any-answer", "the store's answer to an earlier put is taken for that to the last one: two views of one epoch", "succession.go",
-		"next == nil || next != c.put {\n\t\treturn\n\t}\n\tm.change.put = nil\n",
-		"next == nil || next.Epoch != c.put.Epoch {\n\t\tm.change.put = nil\n\t\treturn\n\t}\n\tm.change.put = nil\n",
+		"any-answer", "the answer to an older put ends the one under way, and that to one of the same epoch is taken for its own", "succession.go",
+		"\tnext := c.put\n\tif next != m.change.put {\n\t\treturn // the view went on meanwhile\n\t}\n\tm.change.put = nil\n",
+		"\tnext := m.change.put\n\tm.change.put = nil\n\tif next == nil || next.Epoch != c.put.Epoch {\n\t\treturn\n\t}\n",
 	},
 	{
 		"no-lease", "a minority goes on although nothing proves that the others are dead", "proof.go",

@@ -33,8 +33,8 @@ type storeCall struct {
 	what  purpose
 	until time.Duration
 	epoch protocol.Epoch // fetching: what was known when it was sent
+	put   *record        // putting: what is put; else nil
 	name  protocol.Name  // proving, locating
-	put   *record        // putting
 }
 
 type purpose uint8
@@ -209,7 +209,7 @@ func (m *Machine) replied(in protocol.MetaReply) {
 	}
 	if m.store.away { // what was sent before is given up: whether it was done will be seen
 		m.store.away, m.store.calls, m.store.tried = false, nil, 0
-		if m.change.put != nil && c.what != putting {
+		if m.change.put != nil && c.put != m.change.put {
 			m.change.put, m.change.retry = nil, 0
 		}
 	}

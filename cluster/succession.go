@@ -66,12 +66,12 @@ func (m *Machine) write(next *record) {
 	m.ask(putting, protocol.MetaCall{Op: protocol.MetaPutIf, Key: m.keys.view(), Value: next.encode(), Rev: m.rev}).put = next
 }
 
-// put takes the store's answer to write. One to an earlier try says nothing of the record that is under way now: the view went on meanwhile,
-// or will be seen to.
+// put takes the store's answer to write. It speaks of the record that its own call carried and of no other: an answer may come when the
+// view has gone on, and the next put is under way.
 func (m *Machine) put(c storeCall, rev int64, conflict bool) {
-	next := m.change.put
-	if next == nil || next != c.put {
-		return
+	next := c.put
+	if next != m.change.put {
+		return // the view went on meanwhile
 	}
 	m.change.put = nil
 	if conflict {
