@@ -122,6 +122,13 @@ func (p *process) Step(now time.Duration, in protocol.Event) []protocol.Command 
 		return out
 	case protocol.LinkBack:
 		return nil // the World's links come back without the peer's doing
+	case protocol.Call:
+		if p.m == nil {
+			return nil
+		}
+		if _, ok := in.Arg.(cluster.Leave); ok && p.view.Epoch > 0 {
+			p.scene.leavers[p.self] = true
+		}
 	}
 	return p.wrap(now, p.m.Step(now, in))
 }
@@ -214,6 +221,7 @@ type scene struct {
 	views      map[protocol.Epoch]cluster.View
 	by         map[protocol.Epoch]protocol.Name
 	convicted  []cluster.Convicted
+	leavers    map[protocol.Name]bool // members that asked to leave, also if they crashed before the next view
 	applied    int
 	facts      []sim.Fact // if kept
 	addr, port string     // around the node's number
@@ -228,7 +236,10 @@ func newScene(seed uint64, n int, pol cluster.Policy, o sim.Options) *scene {
 
 // populate adds n processes to w, and what must hold of them.
 func populate(w *sim.World, n int, pol cluster.Policy) *scene {
-	s := &scene{w: w, policy: pol, views: map[protocol.Epoch]cluster.View{}, by: map[protocol.Epoch]protocol.Name{}}
+	s := &scene{
+		w: w, policy: pol, views: map[protocol.Epoch]cluster.View{}, by: map[protocol.Epoch]protocol.Name{},
+		leavers: map[protocol.Name]bool{},
+	}
 	for range n {
 		s.add(0)
 	}
@@ -288,7 +299,7 @@ func (s *scene) follows(v cluster.Installed) error {
 	if !known || len(before.Members) == 0 || s.proofs {
 		return nil // nobody lived to install it
 	}
-	votes := func(n protocol.Name) bool { return slices.Contains(v.View.Names(), n) || s.of(n).leave } // who leaves votes too
+	votes := func(n protocol.Name) bool { return slices.Contains(v.View.Names(), n) || s.leavers[n] } // who leaves votes too
 	stay := 0
 	var missing []protocol.Name
 	for _, m := range before.Members {
@@ -302,7 +313,7 @@ func (s *scene) follows(v cluster.Installed) error {
 		return nil
 	}
 	for _, n := range missing {
-		if p := s.of(n); p != nil && p.self == n && !p.ended && s.w.Up(p.node) && !p.leave {
+		if p := s.of(n); p != nil && p.self == n && !p.ended && s.w.Up(p.node) {
 			return fmt.Errorf("view %d %v follows view %d %v without %v, which lives", v.View.Epoch, v.View.Names(), before.Epoch, before.Names(), n)
 		}
 	}
