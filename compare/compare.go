@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/train"
 )
 
 // A Task is what every row of a table trains: a job, and the point at which it counts as done.
@@ -273,6 +274,7 @@ type Result struct {
 	Sitting         int                `json:"sitting,omitempty"`      // of the comparison, from 1: see Sitting
 	Flags           []string           `json:"flags,omitempty"`        // why the repeat is doubtful
 	Error           string             `json:"error,omitempty"`
+	Refused         bool               `json:"refused,omitempty"`    // Error is the job's, or the row's: every repeat would say it again
 	Last            []string           `json:"last_lines,omitempty"` // of a system that failed
 }
 
@@ -280,17 +282,22 @@ type Result struct {
 type TrialError struct {
 	Why  string
 	Last []string // lines that the process said last
+	Err  error    // what Why is the text of; nil: nothing that a caller could tell
 }
 
 func (e *TrialError) Error() string { return e.Why }
 
-// why is err as a row shows it: on one line, since joined errors have several, and a row has one.
-func why(err error) (text string, last []string) {
+func (e *TrialError) Unwrap() error { return e.Err }
+
+// why is err as a row shows it: on one line, since joined errors have several, and a row has one. A job that the row's topology refuses is
+// no accident of one trial.
+func why(err error) (text string, last []string, refused bool) {
 	text = err.Error()
 	if e, ok := errors.AsType[*TrialError](err); ok {
 		text, last = e.Why, e.Last
 	}
-	return strings.ReplaceAll(text, "\n", "; "), last
+	_, refused = errors.AsType[*train.JobError](err)
+	return strings.ReplaceAll(text, "\n", "; "), last, refused
 }
 
 // limits of a trial.

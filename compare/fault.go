@@ -108,7 +108,7 @@ func (r *runner) fault(ctx context.Context, g *group, c Cell, system System, sig
 	}
 	t, err := system.Start(ctx, spec)
 	if err != nil {
-		f.Error, _ = why(err)
+		f.Error, _, _ = why(err)
 		return f, nil
 	}
 	over := r.hit(ctx, t, &f)
@@ -206,7 +206,7 @@ func (r *runner) kill(ctx context.Context, w *watched, processes []Process, vict
 	if within(ctx, w.over, x.hang/3) { // what the row says of it is still on its way
 		f.Updates = w.update
 		if w.ended != nil {
-			f.Said, _ = why(w.ended)
+			f.Said, _, _ = why(w.ended)
 		}
 	}
 	f.Outcome = "the others end"
@@ -255,7 +255,7 @@ func (r *runner) halt(ctx context.Context, w *watched, first, victim *Process, f
 	case !within(ctx, w.over, 2*x.hang):
 		f.Outcome = fmt.Sprintf("hangs: no end %v after it went on", 2*x.hang)
 	case w.ended != nil: // a process that stands still was taken for dead
-		f.Said, _ = why(w.ended)
+		f.Said, _, _ = why(w.ended)
 		f.Outcome, f.Others, f.Seconds = "ends with an error", "gave it up", 0
 	default:
 		f.Outcome = "goes on"

@@ -72,7 +72,7 @@ func (o *own) job(s Spec) (trivium.Job, error) {
 	}
 	if o.whole {
 		if job.Optimizer.Rate == 0 {
-			return job, fmt.Errorf("compare: %s multiplies the learning rate by the workers: the job must say it", o.name)
+			return job, &train.JobError{Err: fmt.Errorf("compare: %s multiplies the learning rate by the workers: the job must say it", o.name)}
 		}
 		job.Optimizer.Rate *= float64(s.Workers)
 	}
@@ -102,7 +102,7 @@ func (o *own) Start(ctx context.Context, s Spec) (_ Trial, err error) {
 	}
 	if topology.Check != nil {
 		if err := topology.Check(&job); err != nil {
-			return nil, err
+			return nil, &train.JobError{Err: err}
 		}
 	}
 	order, err := json.Marshal(trialOrder{
@@ -264,7 +264,7 @@ func (t *ownTrial) train(d *processes.Driver) {
 		if cause := context.Cause(t.ctx); cause != nil {
 			err = cause
 		}
-		t.err = &TrialError{Why: err.Error(), Last: t.last.lines()}
+		t.err = &TrialError{Why: err.Error(), Last: t.last.lines(), Err: err}
 		return
 	}
 	for _, k := range report.Snapshots {

@@ -114,9 +114,10 @@ type runner struct {
 	foreseen   map[string]time.Duration // of a trial, by cell
 	measured   map[string]bool          // by cell: foreseen is what one took
 	finished   map[trialOf]bool
-	cut        map[string]bool // by cell: a trial ended at the time limit, short of the target
-	spent      time.Duration   // on trials of this process
-	planned    time.Duration   // what was foreseen of them
+	cut        map[string]bool   // by cell: a trial ended at the time limit, short of the target
+	refused    map[string]Result // by cell: what a trial came to whose job the row does not take
+	spent      time.Duration     // on trials of this process
+	planned    time.Duration     // what was foreseen of them
 
 	absent map[string]error
 	spaces map[Link]*spaces
@@ -202,7 +203,7 @@ type trialOf struct {
 // measured in turns, also where two tables share one; what the machine does in an hour falls on all of them; and a plan that is given up
 // in the middle of some hours has all its tables, of fewer repeats.
 func (r *runner) tables(ctx context.Context, report *Report) error {
-	r.done, r.cut = map[trialOf]bool{}, map[string]bool{}
+	r.done, r.cut, r.refused = map[trialOf]bool{}, map[string]bool{}, map[string]Result{}
 	made := make([]*Table, len(r.groups))
 	for i := range r.groups {
 		made[i] = report.table(&r.groups[i], r.plan)
@@ -275,6 +276,10 @@ func (r *runner) round(ctx context.Context, g *group, t *Table, repeat int) erro
 		r.finished[trialOf{c.ID(), repeat}] = true
 		if result.Cut && !result.Reached {
 			r.cut[c.ID()] = true
+		}
+		if result.Refused {
+			result.Wall = nil // that of a trial, and there is no other
+			r.refused[c.ID()] = result
 		}
 		t.add(i, repeat, result)
 		r.plan.Watch.Trialed(Trialed{c, repeat, result}, *t)

@@ -413,3 +413,41 @@ func TestResumeEmptyList(t *testing.T) {
 		t.Error("a finished trial was not found")
 	}
 }
+
+// begun counts how often a row was started.
+type begun struct {
+	System
+	times *int
+}
+
+// Start implements System.
+func (b begun) Start(ctx context.Context, s Spec) (Trial, error) {
+	*b.times++
+	return b.System.Start(ctx, s)
+}
+
+// TestRefusedOnce: a row that does not take the job is asked once, and says so in each repeat; its report can be made anew, and is finished.
+func TestRefusedOnce(t *testing.T) {
+	task := digits()
+	task.Own, task.Job.Batch, task.Job.Optimizer.Rate = true, 60, 0 // which optim gives a value of its own
+	p := small(t, inMemory(), task, "local", wholeRow)
+	times := 0
+	p.Systems[1], p.Repeats = begun{p.Systems[1], &times}, 3
+	rows := run(t, p).Tables[0].Rows
+	if rows[0].Good != 3 || times != 1 {
+		t.Errorf("%d good repeats of local; the other was started %d times, want once", rows[0].Good, times)
+	}
+	again, err := Rebuild(p.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []*Row{rows[1], again.Tables[0].Rows[1]} {
+		if !strings.Contains(x.Error, "the job must say it") || len(x.Trials) != 3 || x.Good != 0 {
+			t.Errorf("%q, %d repeats, %d good", x.Error, len(x.Trials), x.Good)
+		}
+	}
+	f, err := Foresee(t.Context(), p)
+	if err != nil || f.Trials != 0 {
+		t.Errorf("%d trials are left: %v", f.Trials, err)
+	}
+}

@@ -17,6 +17,9 @@ func (r *runner) trial(ctx context.Context, g *group, c Cell, system System, rep
 	status := Status{Cell: c, Repeat: repeat, Done: len(r.done), Total: r.total, Phase: "prepare", Left: r.left()}
 	lap := laps{now: r.plan.now, last: r.plan.now(), sum: map[string]float64{}}
 	r.plan.Watch.Status(status)
+	if result, ok := r.refused[c.ID()]; ok { // another trial would say so again
+		return result, r.again(c, repeat, result)
+	}
 	e, err := r.evaluator(ctx, g.task)
 	if err != nil {
 		return Result{}, err
@@ -78,6 +81,20 @@ func (r *runner) trial(ctx context.Context, g *group, c Cell, system System, rep
 	}
 	result.Sitting = sitting
 	return result, r.dir.finish(spec.OutDir, c, repeat, result)
+}
+
+// again keeps what an earlier repeat came to as that of a repeat which is not measured.
+func (r *runner) again(c Cell, repeat int, result Result) error {
+	sitting, err := r.sit()
+	if err != nil {
+		return err
+	}
+	dir, err := r.dir.begin(c, repeat)
+	if err != nil {
+		return err
+	}
+	result.Sitting = sitting
+	return r.dir.finish(dir, c, repeat, result)
 }
 
 // How long the machine is watched before a trial, for what else it does.
@@ -202,7 +219,7 @@ func (r *runner) measure(ctx context.Context, system System, spec Spec, status S
 	began := r.plan.now()
 	t, err := system.Start(ctx, spec)
 	if err != nil {
-		result.Error, result.Last = why(err)
+		result.Error, result.Last, result.Refused = why(err)
 		return result, nil
 	}
 	sampler := newSampler(t, r.plan.Cores)
@@ -211,7 +228,7 @@ func (r *runner) measure(ctx context.Context, system System, spec Spec, status S
 	r.plan.Watch.Status(status)
 	for e, err := range t.Events() {
 		if err != nil {
-			result.Error, result.Last = why(err)
+			result.Error, result.Last, result.Refused = why(err)
 			break
 		}
 		switch e.Kind {

@@ -17,8 +17,8 @@ func TestSecondsWord(t *testing.T) {
 
 // TestErrorOnOneLine: a row with several mistakes is a line of its table like the others.
 func TestErrorOnOneLine(t *testing.T) {
-	said, _ := why(&TrialError{Why: errors.Join(errors.New("one mistake"), errors.New("another")).Error()})
-	plain, _ := why(errors.Join(errors.New("one mistake"), errors.New("another")))
+	said, _, _ := why(&TrialError{Why: errors.Join(errors.New("one mistake"), errors.New("another")).Error()})
+	plain, _, _ := why(errors.Join(errors.New("one mistake"), errors.New("another")))
 	if said != "one mistake; another" || plain != said {
 		t.Errorf("%q and %q", said, plain)
 	}
