@@ -64,7 +64,7 @@ func (p *Plan) record() record {
 	r.Frequency = frequencyPolicy("/sys/devices/system/cpu")
 	r.Control = congestionControl("/proc/sys/net/ipv4")
 	facts, _ := host.Describe(host.Options{}) // what could not be read is empty
-	r.Machine = fmt.Sprintf("%s, %s, %d cores", facts.Name, cmp.Or(facts.CPU, facts.Arch), facts.Cores)
+	r.Machine = fmt.Sprintf("%s, %s, %s", facts.Name, cmp.Or(facts.CPU, facts.Arch), countWord(facts.Cores, "core"))
 	r.Host, _ = json.Marshal(facts) // a plain struct
 	return r
 }

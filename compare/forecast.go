@@ -28,14 +28,7 @@ func (f Forecast) brief() string {
 	if f.Trials == 0 {
 		return "there is no trial to do"
 	}
-	return fmt.Sprintf("%s, about %v; it may be interrupted at any time, and goes on from there", trialsWord(f.Trials), inRound(f.Time))
-}
-
-func trialsWord(n int) string {
-	if n == 1 {
-		return "1 trial"
-	}
-	return fmt.Sprintf("%d trials", n)
+	return fmt.Sprintf("%s, about %v; it may be interrupted at any time, and goes on from there", countWord(f.Trials, "trial"), inRound(f.Time))
 }
 
 // inRound is d as exactly as an estimate may say it.
@@ -60,7 +53,7 @@ func (f Forecast) String() string {
 		fmt.Fprintln(&b)
 		tab := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 		for _, s := range list {
-			fmt.Fprintf(tab, "  %s\t%s\t%v\n", s.Name, trialsWord(s.Trials), inRound(s.Time))
+			fmt.Fprintf(tab, "  %s\t%s\t%v\n", s.Name, countWord(s.Trials, "trial"), inRound(s.Time))
 		}
 		_ = tab.Flush() // a Builder has no errors
 	}

@@ -57,7 +57,7 @@ func (r *Report) gap() []report.Block {
 	if len(blocks) == 0 {
 		why := "no other system was measured here"
 		if n := len(r.Absent); n > 0 {
-			why = fmt.Sprintf("%d rows of other systems are not installed (see the end of the page)", n)
+			why = fmt.Sprintf("the systems of %s are not installed (see the end of the page)", countWord(n, "row"))
 		}
 		if len(without) > 0 {
 			why = "no row of another system may be ranked here"

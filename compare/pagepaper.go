@@ -126,7 +126,7 @@ func (r *Report) paperLines(task string, places []place) (rows []report.Row) {
 		}
 	}
 	for _, who := range []string{"other systems here", "ours, the same topology"} {
-		cells := []report.Cell{report.Name(task), report.Name(fmt.Sprintf("%s, %d workers", who, workers))}
+		cells := []report.Cell{report.Name(task), report.Name(fmt.Sprintf("%s, %s", who, countWord(workers, "worker")))}
 		crowded := false
 		for _, p := range places {
 			system := p.peer

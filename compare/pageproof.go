@@ -82,7 +82,7 @@ func (t *Table) lossChart(time bool) (svg.Lines, bool) {
 		}
 	}
 	if more > 0 {
-		c.Title += fmt.Sprintf(" (%d rows more are in the tables alone)", more)
+		c.Title += fmt.Sprintf(" (%s more in the tables alone)", countWord(more, "row"))
 	}
 	if t.Target.Split == "train" && t.Target.Metric == "loss" {
 		c.YMarks = []svg.Mark{{At: t.Target.Value, Label: fmt.Sprintf("target %v", t.Target.Value)}}

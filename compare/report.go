@@ -189,13 +189,17 @@ func (r *Report) conclude(p *Plan) {
 
 func (t *Table) title() string {
 	if t.Own {
-		title := fmt.Sprintf("%s, %d workers, batch %s", t.Task, t.Workers, t.Batch)
+		title := fmt.Sprintf("%s, %s, batch %s", t.Task, countWord(t.Workers, "worker"), t.Batch)
 		if t.Link.Mbit > 0 {
 			title += fmt.Sprintf(", %s", t.Link)
 		}
 		return title
 	}
-	return fmt.Sprintf("%s, %d workers, batch %s each, %s", t.Task, t.Workers, t.Batch, t.Link)
+	each := " each"
+	if t.Workers == 1 {
+		each = ""
+	}
+	return fmt.Sprintf("%s, %s, batch %s%s, %s", t.Task, countWord(t.Workers, "worker"), t.Batch, each, t.Link)
 }
 
 // Write writes report.csv, report.html, gap.svg and report.json, each whole or not at all. The last says that the comparison is finished: a

@@ -157,6 +157,14 @@ func secondsWord(x float64) string {
 	return fmt.Sprintf("%.2f ms", x*1e3)
 }
 
+// countWord is 1 and "row" as 1 row, 2 as 2 rows.
+func countWord(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
 // byteWord is 12582912 as 12 MiB.
 func byteWord(x float64) string {
 	switch {

@@ -46,3 +46,16 @@ func TestFewBytes(t *testing.T) {
 		t.Errorf("the page has %q", cell.Text)
 	}
 }
+
+// TestOneWorker: one is not a plural.
+func TestOneWorker(t *testing.T) {
+	for want, x := range map[string]Table{
+		"mlp1, 1 worker, batch 100, loopback":       {Task: "mlp1", Workers: 1, Batch: 100},
+		"mlp1, 2 workers, batch 100 each, loopback": {Task: "mlp1", Workers: 2, Batch: 100},
+		"job, 1 worker, batch 60":                   {Task: "job", Workers: 1, Batch: 60, Own: true},
+	} {
+		if got := x.title(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -42,7 +42,7 @@ func (r *Report) threats() {
 		}
 	}
 	if crowded > 0 {
-		say("%d rows have more busy threads than the %d cores: what they show is partly the scheduler. They are grey, and carry no verdict. Where its workers are more than the cores, and wait for one another after each step, Trivium chooses among the row's cores which computes where; peers leave that to the system.", crowded, r.Cores)
+		say("Of %s the busy threads are more than the %s: what is shown is partly the scheduler. Such a row is grey, and carries no verdict. Where its workers are more than the cores, and wait for one another after each step, Trivium chooses among the row's cores which computes where; peers leave that to the system.", countWord(crowded, "row"), countWord(r.Cores, "core"))
 	}
 	keys := make([]string, 0, len(flagged))
 	for k := range flagged {
