@@ -113,6 +113,7 @@ type rule struct {
 	tasks               []string // empty: all
 	pairs               []pair
 	either              bool   // it says that the two differ, whichever is ahead
+	often               bool   // it says what is so in most places: more than half of the comparisons, of several models at several links
 	settled             string // decided by the publication itself: why
 	lacks               string // why nothing here can decide it
 	fits                string // a row whose time a sample is fitted as a + b/batch, on logistic: shown with the reason
@@ -185,7 +186,7 @@ var rules = []rule{
 	{id: "C20", text: "Spark is best with the full batch", published: "text", lacks: noDriver},
 	{id: "C21", text: "dataflow lacks mutable state and fast iterations", published: "text", lacks: noDriver},
 	{id: "C22", text: "the network remains the bottleneck; in Spark the processor comes first", published: "text", lacks: noDriver},
-	{id: "C23", text: "allreduce often beats parameter servers", published: "text (the survey, of Horovod)", pairs: []pair{{ahead: "allreduce", behind: "server-bsp", shaped: true}, {ahead: "horovod", behind: "mxnet-sync", shaped: true}}},
+	{id: "C23", text: "allreduce often beats parameter servers", published: "text (the survey, of Horovod)", often: true, pairs: []pair{{ahead: "allreduce", behind: "server-bsp", shaped: true}, {ahead: "horovod", behind: "mxnet-sync", shaped: true}}},
 	{id: "C24", text: "stale gradients slow convergence; compression pays on slow links", published: "text", pairs: []pair{
 		{ahead: "allreduce-topk", behind: "allreduce", shaped: true},
 		{ahead: "server-bsp", behind: "server-ssp10", by: bySamples},
@@ -220,6 +221,7 @@ func (x *Row) absent() bool { return !x.Ranked && x.Good == 0 && len(x.Trials) =
 type judged struct {
 	rule    int
 	by      measure
+	table   *Table
 	verdict Verdict
 }
 
@@ -229,6 +231,7 @@ func (r *Report) judge() {
 	var list []judged
 	reasons := make([]string, len(rules))
 	unranked := make([]string, len(rules)) // of what would else be judged: then nothing is known to hold in all tables
+	open := make([]int, len(rules))        // how many those are
 	for i, x := range rules {
 		for _, t := range r.Tables {
 			if len(x.tasks) > 0 && !slices.Contains(x.tasks, t.Task) {
@@ -248,9 +251,10 @@ func (r *Report) judge() {
 					reasons[i] = fmt.Sprintf("%s: %s: %s", t.title(), doubtful.System, doubtful.Why)
 					if !crowded && !unshaped {
 						unranked[i] = reasons[i]
+						open[i]++
 					}
 				case crowded:
-					reasons[i] = fmt.Sprintf("oversubscribed: more busy threads than the %d cores", r.Cores)
+					reasons[i] = fmt.Sprintf("oversubscribed: more busy threads than the %s", countWord(r.Cores, "core"))
 				case unshaped:
 					reasons[i] = "it is judged at shaped links alone, and these are not: an unshaped loopback hides what topologies differ in"
 				default:
@@ -258,7 +262,7 @@ func (r *Report) judge() {
 					other, _ := p.by.of(b, t)
 					v := Judge(took, other)
 					v.Name = fmt.Sprintf("%s, %s: %s against %s, %s", x.id, t.title(), a.System, b.System, of)
-					list = append(list, judged{i, p.by, v})
+					list = append(list, judged{i, p.by, t, v})
 				}
 			}
 		}
@@ -272,6 +276,7 @@ func (r *Report) judge() {
 		c := Claim{ID: x.id, Text: x.text, Published: x.published, Verdict: undecided, Why: orElse(reasons[i], orElse(x.lacks, "its rows were not measured"))}
 		var words []string
 		faster, slower, parts := 0, 0, map[measure]bool{}
+		models, links := map[string]bool{}, map[int]bool{}
 		for _, p := range x.pairs {
 			parts[p.by] = true
 		}
@@ -281,6 +286,7 @@ func (r *Report) judge() {
 			}
 			v := r.Verdicts[k]
 			delete(parts, j.by)
+			models[j.table.Model], links[j.table.Link.Mbit] = true, true
 			switch v.Outcome {
 			case Faster:
 				faster++
@@ -297,6 +303,15 @@ func (r *Report) judge() {
 			switch {
 			case x.either && faster+slower == len(words):
 				c.Verdict = holds
+			case x.often && (len(models) < 2 || len(links) < 2):
+				c.Why = fmt.Sprintf("what is often so shows in several models at several rates of the links, and this is %s at %s: %s", countWord(len(models), "model"), countWord(len(links), "rate"), c.Why)
+			case x.often:
+				n := len(words) + open[i]
+				if open[i] > 0 { // one of them has its words there
+					n--
+				}
+				c.Verdict = often(faster, slower, n)
+				c.Why = fmt.Sprintf("ahead in %d of %d, behind in %d: %s", faster, n, slower, c.Why)
 			case slower > 0 && !x.either:
 				c.Verdict = holdsNot
 			case faster == len(words) && len(parts) > 0:
@@ -318,6 +333,18 @@ func (r *Report) judge() {
 		}
 		r.Claims = append(r.Claims, c)
 	}
+}
+
+// often is the verdict on what is said to be so in most of n comparisons, those whose rows may not be ranked among them: undecided, as long
+// as those that prove no difference could still tip it.
+func often(ahead, behind, n int) string {
+	switch {
+	case 2*ahead > n:
+		return holds
+	case 2*behind >= n:
+		return holdsNot
+	}
+	return undecided
 }
 
 // fit is the time a sample of a row on logistic, as a + b/batch: what each sample costs, and what each step does. Empty: it was not run

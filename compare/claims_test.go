@@ -383,3 +383,48 @@ func TestClaimsWithAnException(t *testing.T) {
 		}
 	}
 }
+
+// TestOften: that allreduce often beats parameter servers holds where it is ahead in more than half of the places, of several models at several
+// link rates: one place in which it is behind refutes nothing, and one in which it is ahead proves nothing.
+func TestOften(t *testing.T) {
+	quick, slow := []float64{1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6}, []float64{3, 3.1, 3.2, 3.3, 3.4, 3.5, 3.6}
+	row := func(name string, seconds []float64) *Row {
+		return &Row{System: name, Ranked: true, Good: 7, Target: spread(seconds)}
+	}
+	place := func(model string, mbit int, how string) *Table {
+		x := &Table{Task: model, Model: model, Workers: 3, Batch: 100, Link: Link{Mbit: mbit}}
+		a, b := row("allreduce", quick), row("server-bsp", slow)
+		switch how {
+		case "behind":
+			a, b = row("allreduce", slow), row("server-bsp", quick)
+		case "even":
+			b = row("server-bsp", quick)
+		case "unranked":
+			b = &Row{System: "server-bsp", Good: 7, Why: "not reached"}
+		}
+		x.Rows = []*Row{a, b}
+		return x
+	}
+	for _, c := range []struct {
+		how  string // in logistic at 750 Mbit/s and 1 Gbit/s, then mlp2 at them
+		want string
+		why  string
+	}{
+		{"ahead ahead ahead ahead", holds, "ahead in 4 of 4, behind in 0"},
+		{"ahead behind ahead ahead", holds, "ahead in 3 of 4, behind in 1"},
+		{"ahead behind behind ahead", holdsNot, "ahead in 2 of 4, behind in 2"},
+		{"ahead even ahead even", undecided, "ahead in 2 of 4, behind in 0"},
+		{"ahead unranked unranked ahead", undecided, "ahead in 2 of 4, behind in 0"},
+		{"ahead ahead", undecided, "this is 1 model at 2 rates"},
+	} {
+		r := &Report{Cores: 8}
+		for i, how := range strings.Fields(c.how) {
+			r.Tables = append(r.Tables, place([]string{"logistic", "mlp2"}[i/2], []int{750, 1000}[i%2], how))
+		}
+		r.judge()
+		got := r.Claims[slices.IndexFunc(r.Claims, func(c Claim) bool { return c.ID == "C23" })]
+		if got.Verdict != c.want || !strings.Contains(got.Why, c.why) {
+			t.Errorf("%s: C23 is %q (%s), want %q (%s)", c.how, got.Verdict, got.Why, c.want, c.why)
+		}
+	}
+}
