@@ -356,6 +356,19 @@ func TestDamaged(t *testing.T) {
 	run(t, p)
 	read := func(dir string) error { _, err := ReadReport(dir); return err }
 	rebuild := func(dir string) error { _, err := Rebuild(dir); return err }
+	goOn := func(dir string) error { // to one repeat more: nothing is measured before
+		q := p
+		q.Dir, q.Repeats = dir, 2
+		q.Watch.Trialed = func(x Trialed, _ Table) { t.Errorf("%v was measured", x) }
+		_, err := Run(t.Context(), q)
+		if _, ok := errors.AsType[*PlanError](err); !ok {
+			t.Errorf("%v is no PlanError", err)
+		}
+		if err := read(dir); err != nil {
+			t.Errorf("the report of what is there: %v", err)
+		}
+		return err
+	}
 	trial := filepath.Join(trialsDir, Cell{Task: "softmax", Batch: 20, Workers: 1, System: "local"}.ID()+"-r1")
 	for _, c := range []struct {
 		file, old, by string // by: in place of old, or where that is empty of all
@@ -367,6 +380,10 @@ func TestDamaged(t *testing.T) {
 		{reportFile, "", `{"format":1,"tables":[{"rows":[null]}]}`, read, reportFile + " has a table or a row that is null; the command"},
 		{filepath.Join(trial, resultFile), "", "{", rebuild, resultFile + ": unexpected end of JSON input; remove its folder to run it again"},
 		{filepath.Join(trial, curveFile), "", "{", rebuild, curveFile + ": unexpected end of JSON input; remove its folder to run it again"},
+		{reportFile, "", `{"format":1}`, read, reportFile + " has no table; the command"},
+		{filepath.Join(trial, resultFile), "", "null", rebuild, resultFile + ": it is no result of repeat 1 of softmax-b20-w1-local; remove its folder"},
+		{filepath.Join(trial, resultFile), "", "{", goOn, resultFile + ": unexpected end of JSON input; remove its folder to run it again"},
+		{referenceFile, "", "{", goOn, referenceFile + ": unexpected end of JSON input; remove the file to have it looked up again"},
 		{planFile, `"repeats": 1`, `"repeats": 1000000000`, rebuild, planFile + " is not as it was written: compare: repeats: want 1 to 100, found 1000000000"},
 		{planFile, `"quick": true`, `"full": true, "links": []`, rebuild, planFile + " is not as it was written: compare: there is no link"},
 	} {

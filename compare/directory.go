@@ -263,7 +263,7 @@ func (d *directory) open() (begun bool, err error) {
 		}
 		return true, nil
 	case !errors.Is(err, fs.ErrNotExist):
-		return true, fmt.Errorf("compare: the directory cannot be gone on with: %w; name another with --dir", err)
+		return true, &PlanError{fmt.Errorf("compare: the directory cannot be gone on with: %w; name another with --dir", err)}
 	}
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
@@ -364,6 +364,9 @@ func (d *directory) load(c Cell, repeat int) (Result, bool, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return Result{}, false, nil
 	}
+	if err == nil && (s.Cell.ID() != c.ID() || s.Repeat != repeat) { // such as null
+		err = fmt.Errorf("%s: it is no result of repeat %d of %s", filepath.Join(dir, resultFile), repeat, c.ID())
+	}
 	var curve []curvePoint
 	if err == nil {
 		if err = readJSON(filepath.Join(dir, curveFile), &curve); errors.Is(err, fs.ErrNotExist) {
@@ -371,7 +374,7 @@ func (d *directory) load(c Cell, repeat int) (Result, bool, error) {
 		}
 	}
 	if err != nil {
-		return Result{}, false, fmt.Errorf("compare: a finished trial cannot be read: %w; remove its folder to run it again", err)
+		return Result{}, false, &PlanError{fmt.Errorf("compare: a finished trial cannot be read: %w; remove its folder to run it again", err)}
 	}
 	for _, x := range curve {
 		s.Result.Curve = append(s.Result.Curve, x.point())

@@ -78,7 +78,11 @@ func (r *runner) foresee(ctx context.Context) error {
 	r.foreseen, r.measured, r.finished = map[string]time.Duration{}, map[string]bool{}, map[trialOf]bool{}
 	for _, i := range slices.Concat(r.byTask()...) {
 		g := &r.groups[i]
-		if !r.wanted(g) {
+		some, err := r.wanted(g)
+		if err != nil {
+			return err
+		}
+		if !some {
 			continue
 		}
 		e, err := r.evaluator(ctx, g.task)
@@ -104,12 +108,16 @@ func (r *runner) foresee(ctx context.Context) error {
 	return nil
 }
 
-// wanted reports whether a trial of the group is not done yet, and counts those that are.
-func (r *runner) wanted(g *group) (some bool) {
+// wanted reports whether a trial of the group is not done yet, and counts those that are. One that is damaged is said before another is
+// measured.
+func (r *runner) wanted(g *group) (some bool, err error) {
 	for _, c := range g.cells {
 		for repeat := 1; repeat <= r.plan.Repeats; repeat++ {
 			result, known, err := r.dir.load(c, repeat)
-			if err != nil || !known { // the next may be there: the user removes the folder of one to run it again
+			if err != nil {
+				return false, err
+			}
+			if !known { // the next may be there: the user removes the folder of one to run it again
 				some = true
 				continue
 			}
@@ -119,7 +127,7 @@ func (r *runner) wanted(g *group) (some bool) {
 			}
 		}
 	}
-	return some
+	return some, nil
 }
 
 // whole is how long the trial took, with all that belongs to it.
@@ -153,7 +161,10 @@ func (r *runner) openReferences() error {
 	r.references = map[string]reference{}
 	err := readJSON(filepath.Join(r.dir.path, referenceFile), &r.references)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+		return &PlanError{fmt.Errorf("compare: what an earlier process looked up cannot be read: %w; remove the file to have it looked up again", err)}
+	}
+	if r.references == nil { // the file says null
+		r.references = map[string]reference{}
 	}
 	for key, ref := range r.references {
 		ref.Losses = map[int64]float64{}

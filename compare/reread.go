@@ -30,6 +30,9 @@ func ReadReport(dir string) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compare: the report cannot be read: %w; the command that made it makes it anew of the trials", err)
 	}
+	if r.Format == formatVersion && len(r.Tables) == 0 {
+		return nil, fmt.Errorf("compare: %s has no table; the command that made it makes it anew of the trials", filepath.Join(dir, reportFile))
+	}
 	if r.Format != formatVersion {
 		return nil, fmt.Errorf("compare: %s is of format %d, this program reads %d", dir, r.Format, formatVersion)
 	}
