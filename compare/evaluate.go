@@ -36,7 +36,7 @@ type evaluator struct {
 	cpu    *tensor.CPU
 	splits *data.Splits
 	model  trivium.Model
-	scores *train.Evaluator // the loss and the target's metric
+	scores *train.Evaluator // the loss and the target's metric; nil: the model has a loss alone
 	seen   map[seenAt]float64
 }
 
@@ -75,9 +75,11 @@ func openEvaluator(ctx context.Context, t Task, h Host) (_ *evaluator, err error
 	}
 	names := []string{t.Target.Metric}
 	if t.Target.Metric == "loss" {
-		if p, ok := e.model.(trivium.Predictor); ok {
-			names = metric.Default(p.Outputs())[:1]
+		p, ok := e.model.(trivium.Predictor)
+		if !ok { // a target of the loss asks for no predictions
+			return e, nil
 		}
+		names = metric.Default(p.Outputs())[:1]
 	}
 	if e.scores, err = train.NewEvaluator(e.model, h.Metrics, names, 0); err != nil {
 		return nil, &PlanError{fmt.Errorf("compare: model %s, target %v: %w", t.Job.Model, t.Target, err)}
@@ -120,6 +122,13 @@ func (e *evaluator) measured(ctx context.Context, p trivium.Params, split, name 
 	if x, ok := e.seen[key]; ok {
 		return x, nil
 	}
+	if e.scores == nil {
+		x, err := e.lossAlone(ctx, p, e.split(split))
+		if err == nil {
+			e.seen[key] = x
+		}
+		return x, err
+	}
 	s, err := e.scores.Evaluate(ctx, p, e.split(split))
 	if err != nil {
 		return 0, err
@@ -134,6 +143,27 @@ func (e *evaluator) measured(ctx context.Context, p trivium.Params, split, name 
 	}
 	return x, nil
 }
+
+// lossAlone is the mean loss at p of a model that makes no predictions: what its gradients say of it.
+func (e *evaluator) lossAlone(ctx context.Context, p trivium.Params, ds data.Dataset) (float64, error) {
+	g := trivium.NewGradient(e.model.Layout())
+	var loss, weight float64
+	for b, err := range data.Batches(ctx, ds, data.BatchOptions{Batch: lossBatch}) {
+		if err != nil {
+			return 0, err
+		}
+		g.Zero()
+		sum, of, err := e.model.Grad(ctx, p, *b, g, nil)
+		if err != nil {
+			return 0, err
+		}
+		loss, weight = loss+sum, weight+of
+	}
+	return loss / weight, nil
+}
+
+// lossBatch bounds the memory of a look at the loss, as train's evaluator does.
+const lossBatch = 256
 
 // read reads saved parameters: safetensors with the names and shapes of the model.
 func (e *evaluator) read(path string) (trivium.Params, error) {

@@ -15,6 +15,7 @@ import (
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/cluster/launch"
 	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/allreduce"
 	"github.com/trivium-ml/trivium/train/local"
@@ -68,12 +69,16 @@ var topologies = processes.Topologies{
 }
 
 func work(ctx context.Context, child launch.Child, network transport.Network, sources data.Sources) error {
+	return workOn(ctx, child, network, sources, nil)
+}
+
+func workOn(ctx context.Context, child launch.Child, network transport.Network, sources data.Sources, models nn.Models) error {
 	var a processes.Assignment
 	if err := json.Unmarshal(child.Config, &a); err != nil {
 		return err
 	}
 	return processes.Work(ctx, &a, processes.Options{
-		Topologies: processes.Topologies{Trials(topologies)}, Build: "this", Network: network, Sources: sources,
+		Topologies: processes.Topologies{Trials(topologies)}, Build: "this", Network: network, Sources: sources, Models: models,
 		Log: slog.New(slog.NewTextHandler(child.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/cluster/launch"
+	"github.com/trivium-ml/trivium/nn"
+	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/train/processes"
 	"github.com/trivium-ml/trivium/transport"
 )
@@ -117,6 +120,38 @@ func TestClocksCommand(t *testing.T) {
 		want := fmt.Sprintf("trivium train -f job.yaml --topology server --workers 3 --processes --consistency ssp:3 --optimizer-on worker --clocks %d --threads 1 --batch 1", r.clocks)
 		if got != want {
 			t.Errorf("%s: %s\nwant %s", r.name, got, want)
+		}
+	}
+}
+
+// TestLossAlone: a model that makes no predictions is compared by its loss, which is the same as that of one which does.
+func TestLossAlone(t *testing.T) {
+	models := nn.Standard()
+	models["mute"] = func(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+		m, err := nn.Softmax(args, s, cpu)
+		return struct{ trivium.Model }{m}, err
+	}
+	var curves [2][]curvePoint
+	for i, model := range []string{"softmax", "mute"} {
+		h := inMemory()
+		h.Models = models
+		task := digits()
+		task.Own, task.Job.Model, task.Job.Batch, task.Target = true, model, 60, Target{"test", "loss", 0.9, false}
+		network, sources := h.Network, h.Sources
+		h.Launcher = func() launch.Launcher {
+			return launch.NewGoroutines(func(ctx context.Context, c launch.Child) error { return workOn(ctx, c, network, sources, models) })
+		}
+		rows := run(t, small(t, h, task, "local", "server-bsp", "allreduce")).Tables[0].Rows
+		for _, x := range rows {
+			if x.Error != "" || x.Proof != proven || x.Reached != 1 {
+				t.Fatalf("%s of %s: error %q, proof %q, reached in %d", x.System, model, x.Error, x.Proof, x.Reached)
+			}
+		}
+		curves[i] = rows[0].Trials[0].Curve
+	}
+	for k, a := range curves[0] {
+		if b := curves[1][k]; a.Update != b.Update || math.Abs(*a.Value-*b.Value) > 1e-6 {
+			t.Errorf("after update %d the loss is %v, and by gradients, after %d, %v", a.Update, *a.Value, b.Update, *b.Value)
 		}
 	}
 }
