@@ -15,6 +15,7 @@ const served = "server"
 // serverFlags are options of the server topology.
 type serverFlags struct {
 	Servers     *int   `group:"Run" placeholder:"N" help:"server: processes that hold the model (default 1); on a cluster they are the first workers."`
+	Lanes       *int   `group:"Run" placeholder:"N" help:"server: parts of each server, which answer by themselves: for large models on slow links (default 1)."`
 	Consistency string `group:"Run" placeholder:"MODE" help:"server: bsp, ssp:N, essp:N or asp: how many rounds a worker may read behind (default ssp:3)."`
 	OptimizerOn string `group:"Run" placeholder:"PLACE" help:"server: where updates are made: server (default; with --clocks: worker) or worker."`
 	Clocks      int    `group:"Run" placeholder:"N" help:"server: meet the tables N times an epoch; between, a worker takes steps of --batch rows on a copy of its own."`
@@ -27,7 +28,7 @@ type serverFlags struct {
 func (f serverFlags) serve(s *session, t *training, codec string) error {
 	if t.topology != served {
 		if f != (serverFlags{}) {
-			return fmt.Errorf("--servers, --consistency, --optimizer-on, --clocks, --steps-per-round, --merge and --slow are options of %s, not of %s", served, t.topology)
+			return fmt.Errorf("--servers, --lanes, --consistency, --optimizer-on, --clocks, --steps-per-round, --merge and --slow are options of %s, not of %s", served, t.topology)
 		}
 		return nil
 	}
@@ -41,6 +42,13 @@ func (f serverFlags) serve(s *session, t *training, codec string) error {
 	if o.Servers < 1 || o.Servers > 256 {
 		errs = append(errs, fmt.Errorf("--servers: want 1 to 256, found %d", o.Servers))
 		o.Servers = 1 // so that it is said once
+	}
+	if f.Lanes != nil {
+		o.Lanes = *f.Lanes
+		if o.Lanes < 1 {
+			errs = append(errs, fmt.Errorf("--lanes: want 1 to %d, found %d", server.MaxLanes, o.Lanes))
+			o.Lanes = 1
+		}
 	}
 	if f.Consistency != "" {
 		if o.Mode, o.Staleness, err = ps.ParseMode(f.Consistency); err != nil {
@@ -86,6 +94,9 @@ func (f serverFlags) serve(s *session, t *training, codec string) error {
 func (f serverFlags) served() (list []string) {
 	if f.Servers != nil {
 		list = append(list, "--servers", fmt.Sprint(*f.Servers))
+	}
+	if f.Lanes != nil {
+		list = append(list, "--lanes", fmt.Sprint(*f.Lanes))
 	}
 	if f.Clocks != 0 {
 		list = append(list, "--clocks", fmt.Sprint(f.Clocks))

@@ -9,7 +9,7 @@ import (
 // TestClocks: rounds of several steps are counted as updates, are the job's again in a rerun's flags, and refused where they make no sense.
 func TestClocks(t *testing.T) {
 	dir := t.TempDir()
-	got := runIn(t, dir, strings.Fields("train "+small+" --topology server --workers 3 --batch 4 --clocks 10 --merge mean --name apart")...)
+	got := runIn(t, dir, strings.Fields("train "+small+" --topology server --workers 3 --batch 4 --clocks 10 --merge mean --lanes 2 --name apart")...)
 	if got.code != Done || !strings.Contains(got.out, "server of 3 workers") {
 		t.Fatalf("exits with %d: %s%s", got.code, got.out, got.err)
 	}
@@ -28,6 +28,8 @@ func TestClocks(t *testing.T) {
 		"--topology server --clocks 3 --steps-per-round 2":        "two ways",
 		"--topology server --clocks 3 --optimizer-on server":      "has the optimizer",
 		"--topology server --clocks 3 --merge product":            "want sum or mean",
+		"--topology server --lanes 0":                             "--lanes: want 1 to 64, found 0",
+		"--topology server --lanes 65":                            "lanes: want 1 to 64 of each server, found 65",
 		"--topology server --merge mean":                          "several a round",
 		"--topology server --clocks 3 --exact":                    "exact",
 		"--topology allreduce --workers 2 --processes --clocks 3": "options of server",

@@ -133,7 +133,7 @@ func readConfig(r *wire.Reader) (c Config) {
 			}
 		}
 		for k := r.Uvarint("owners", maxShards); k > 0 && r.Err() == nil; k-- {
-			d.Owners = append(d.Owners, uint16(r.Uvarint("owner", maxServers*maxLanes)))
+			d.Owners = append(d.Owners, uint16(r.Uvarint("owner", maxServers*MaxLanes)))
 		}
 		d.By = readName(r)
 		d.Saved = r.Uvarint("saved", 1) == 1
@@ -159,7 +159,7 @@ func (m *install) Size() int { return 64 + 48*len(m.config.Clients) + 256*len(m.
 
 func decodeInstall(head, payload []byte) (*install, error) {
 	h := wire.NewReader("ps install", head)
-	m := &install{to: uint16(h.Uvarint("lane", maxServers*maxLanes))}
+	m := &install{to: uint16(h.Uvarint("lane", maxServers*MaxLanes))}
 	if err := h.Done(); err != nil {
 		return nil, err
 	}
@@ -209,7 +209,7 @@ func (m *accept) append(p []byte) []byte {
 
 func decodeAccept(payload []byte) (*accept, error) {
 	r := wire.NewReader("ps accept", payload)
-	m := &accept{version: r.Uvarint("version", math.MaxUint64), lane: uint16(r.Uvarint("lane", maxServers*maxLanes)), client: uint16(r.Uvarint("client", MaxClients))}
+	m := &accept{version: r.Uvarint("version", math.MaxUint64), lane: uint16(r.Uvarint("lane", maxServers*MaxLanes)), client: uint16(r.Uvarint("client", MaxClients))}
 	flags := r.Uvarint("flags", 3)
 	m.isClient, m.refused = flags&1 != 0, flags&2 != 0
 	m.session = r.Uint64("session")
@@ -349,7 +349,7 @@ func (m *saved) append(p []byte) []byte {
 
 func decodeSaved(payload []byte) (*saved, error) {
 	r := wire.NewReader("ps saved", payload)
-	m := &saved{cut: r.Uvarint("cut", math.MaxUint64), lane: uint16(r.Uvarint("lane", maxServers*maxLanes)), text: r.String("text", 1<<15)}
+	m := &saved{cut: r.Uvarint("cut", math.MaxUint64), lane: uint16(r.Uvarint("lane", maxServers*MaxLanes)), text: r.String("text", 1<<15)}
 	m.index = readFile(r)
 	return m, r.Done()
 }

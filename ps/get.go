@@ -3,6 +3,8 @@ package ps
 import (
 	"cmp"
 	"slices"
+
+	"github.com/trivium-ml/trivium/protocol"
 )
 
 // pulling is a request that a lane has not answered yet.
@@ -288,7 +290,8 @@ func (c *ClientState) pullCells(g *getCall) {
 	g.v = maxClock
 }
 
-// sendPulls sends the requests that a step made.
+// sendPulls sends the requests that a step made: each right behind the round's last piece for its lane, which answers while those for other lanes
+// of the same server are still on their way.
 func (c *ClientState) sendPulls() {
 	for _, p := range c.asked {
 		c.Pulls++
@@ -298,8 +301,26 @@ func (c *ClientState) sendPulls() {
 		for i := range p.msg.secs {
 			c.KeysSent += uint64(p.msg.secs[i].keyBytes())
 		}
-		c.send(p.lane.server, p.msg)
+		at := len(c.out)
+		for i, x := range slices.Backward(c.out) {
+			if x, ok := x.(protocol.Send); ok && x.To == p.lane.server && isLast(x.Body, p.lane.lane) {
+				at = i + 1
+				break
+			}
+		}
+		c.out = slices.Insert(c.out, at, protocol.Command(protocol.Send{To: p.lane.server, Body: p.msg}))
 	}
 	clear(c.asked)
 	c.asked = c.asked[:0]
+}
+
+// isLast reports whether b goes to a lane as the last piece of a round, or is what was asked of it behind that.
+func isLast(b protocol.Body, lane uint16) bool {
+	switch m := b.(type) {
+	case *batch:
+		return m.lane == lane && m.last
+	case *pull:
+		return m.lane == lane
+	}
+	return false
 }

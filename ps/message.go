@@ -104,7 +104,7 @@ func appendUp(p []byte, lane, client uint16, session uint64, e Epoch) []byte {
 }
 
 func readUp(r *wire.Reader) (lane, client uint16, session uint64, e Epoch) {
-	lane = uint16(r.Uvarint("lane", maxServers*maxLanes))
+	lane = uint16(r.Uvarint("lane", maxServers*MaxLanes))
 	client = uint16(r.Uvarint("client", MaxClients))
 	session = r.Uint64("session")
 	return lane, client, session, Epoch(r.Uvarint("epoch", math.MaxUint64))
@@ -241,7 +241,7 @@ func (s *status) append(p []byte) []byte {
 }
 
 func readStatus(r *wire.Reader) (s status) {
-	s.lane = uint16(r.Uvarint("lane", maxServers*maxLanes))
+	s.lane = uint16(r.Uvarint("lane", maxServers*MaxLanes))
 	s.epoch = Epoch(r.Uvarint("epoch", math.MaxUint64))
 	s.m, s.own = readClock(r, "min clock"), readClock(r, "own rounds")
 	s.piece = uint32(r.Uvarint("piece", math.MaxUint32))
@@ -339,7 +339,7 @@ func (m *have) appendHead(p []byte) []byte {
 
 func decodeHave(head []byte) (*have, error) {
 	r := wire.NewReader("ps have", head)
-	m := &have{lane: uint16(r.Uvarint("lane", maxServers*maxLanes)), to: uint16(r.Uvarint("to", maxServers*maxLanes))}
+	m := &have{lane: uint16(r.Uvarint("lane", maxServers*MaxLanes)), to: uint16(r.Uvarint("to", maxServers*MaxLanes))}
 	m.epoch, m.version = Epoch(r.Uvarint("epoch", math.MaxUint64)), r.Uvarint("version", math.MaxUint64)
 	m.complete = readClock(r, "complete")
 	m.reply = r.Uvarint("reply", 1) == 1

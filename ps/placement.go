@@ -39,8 +39,8 @@ type Placement struct {
 // Limits, so that a placement fits one value of the metadata store.
 const (
 	MaxClients = 1024
+	MaxLanes   = 64 // of a server
 	maxServers = 256
-	maxLanes   = 64
 	maxShards  = 4096 // of a table
 	maxTables  = 1 << 14
 )
@@ -81,8 +81,8 @@ func (p *Placement) validate() error {
 			}
 		}
 	}
-	if p.Lanes < 0 || p.Lanes > maxLanes {
-		bad("lanes: want 1 to %d, found %d", maxLanes, p.Lanes)
+	if p.Lanes < 0 || p.Lanes > MaxLanes {
+		bad("lanes: want 1 to %d, found %d", MaxLanes, p.Lanes)
 	}
 	if p.MaxServers != 0 && (p.MaxServers < len(p.Servers) || p.MaxServers > maxServers) {
 		bad("max_servers: want %d to %d, found %d", len(p.Servers), maxServers, p.MaxServers)

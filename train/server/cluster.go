@@ -30,6 +30,7 @@ type cluster struct {
 	env       *train.Env
 	job       *trivium.Job
 	mode      ps.Mode
+	lanes     int // of each server
 	placement ps.Placement
 	host      *ps.Host          // of this process's own parts
 	done      transport.Stream  // nil where servers have processes of their own
@@ -48,7 +49,7 @@ type cluster struct {
 
 // newCluster finds a process's place; figures are its worker's.
 func newCluster(ctx context.Context, env *train.Env, o Options, job *trivium.Job, figures *observe.Recorder) (_ *cluster, err error) {
-	c := &cluster{env: env, job: job, mode: o.Mode, server: -1, failed: make(chan error, 8), figures: figures}
+	c := &cluster{env: env, job: job, mode: o.Mode, lanes: o.Lanes, server: -1, failed: make(chan error, 8), figures: figures}
 	defer func() {
 		if err != nil {
 			c.close()
@@ -72,7 +73,7 @@ func (c *cluster) open(ctx context.Context, servers []transport.Name) error {
 	self := c.env.Port.Name()
 	c.placement = ps.Placement{
 		Epoch: ps.Epoch(max(c.env.Epoch, 1)), Directory: servers[0], Servers: servers, Clients: c.env.Peers, Exact: c.job.Exact,
-		ShardsEach: 1, // nothing moves in this version
+		Lanes: max(1, c.lanes), ShardsEach: max(1, c.lanes), // a shard each: nothing moves in this version
 	}
 	for i, n := range servers {
 		if n == self {
@@ -191,7 +192,7 @@ func (c *cluster) alone(ctx context.Context, servers int) error {
 		}
 	}
 	for i := range servers {
-		s := &cluster{env: envs[1+i], job: c.job, mode: c.mode, server: -1, failed: c.failed}
+		s := &cluster{env: envs[1+i], job: c.job, mode: c.mode, lanes: c.lanes, server: -1, failed: c.failed}
 		c.memory = append(c.memory, s)
 		if err := s.open(ctx, names); err != nil {
 			return err

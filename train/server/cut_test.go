@@ -98,7 +98,7 @@ func TestCutResumes(t *testing.T) {
 			change(j)
 			whole := alone(t, train.Env{}, j)
 			store := blob.Dir(t.TempDir())
-			one := &crew{env: train.Env{Blob: store, Checkpoints: train.Checkpoints{Every: int64(5 * j.Epochs / 3), Keep: 1000}}, o: server.Options{Mode: ps.SSP, Servers: 2, OptimizerAt: at}}
+			one := &crew{env: train.Env{Blob: store, Checkpoints: train.Checkpoints{Every: int64(5 * j.Epochs / 3), Keep: 1000}}, o: server.Options{Mode: ps.SSP, Servers: 2, Lanes: 3, OptimizerAt: at}}
 			if _, err := one.paced(t, j); err != nil {
 				t.Fatal(err)
 			}
@@ -143,7 +143,7 @@ func TestCase19(t *testing.T) {
 	j.Exact, j.Batch, j.Epochs, j.Optimizer = true, 100, 5, trivium.OptimizerSpec{Name: "adam", Rate: 0.01}
 	store := blob.Dir(t.TempDir())
 	env := train.Env{Blob: store, Checkpoints: train.Checkpoints{Every: 10, Keep: 1000}}
-	whole := &crew{env: env, workers: 3, servers: 2, o: server.Options{Mode: ps.BSP}}
+	whole := &crew{env: env, workers: 3, servers: 2, o: server.Options{Mode: ps.BSP, Lanes: 2}}
 	want, err := whole.Train(t.Context(), j)
 	if err != nil {
 		t.Fatal(errors.Join(whole.errs...))

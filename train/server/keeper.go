@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob"
@@ -61,9 +62,9 @@ type keeper struct {
 	scheduled bool
 	ftrl      bool
 
-	mu   sync.Mutex // of the lane that steps, and of whoever reads
+	mu   sync.RWMutex // lanes step under its read lock, each its own segments
 	runs []segment
-	most int64 // steps of any cell in this run
+	most atomic.Int64 // steps of any cell in this run
 
 	reading sync.Mutex
 	told    []byte // what is read: the state when its first byte was asked for
@@ -136,10 +137,10 @@ func (u *updater) Elementwise() bool { return u.rule.Elementwise() }
 
 // Apply implements trivium.Optimizer.
 func (u *updater) Apply(step int64, l *trivium.Layout, from int, p, g, out []float32, slots [][]float32) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
 	index := slots[0]
 	if step == roundName {
+		u.mu.Lock()
+		defer u.mu.Unlock()
 		s := segment{layout: l, row: math.Float32bits(g[0]), from: from, n: len(p)}
 		s.slots = append(s.slots, slots[1:1+u.rule.Slots()]...)
 		if u.products() {
@@ -152,6 +153,8 @@ func (u *updater) Apply(step int64, l *trivium.Layout, from int, p, g, out []flo
 		clear(out)
 		return
 	}
+	u.mu.RLock()
+	defer u.mu.RUnlock()
 	s := &u.runs[math.Float32bits(index[0])]
 	switch {
 	case step > int64(u.loads):
@@ -180,7 +183,8 @@ func (u *updater) step(k int64, s *segment, l *trivium.Layout, from int, p, g, o
 			s.begun = k
 		}
 	})
-	u.most = max(u.most, k)
+	for most := u.most.Load(); most < k && !u.most.CompareAndSwap(most, k); most = u.most.Load() {
+	}
 	n, share, by := s.base+k, u.share, float64(u.n)
 	if u.apart && !rows { // a schedule counts updates, an average that the rule keeps the workers' parts of them
 		n += s.base * int64(u.n-1)
@@ -189,7 +193,7 @@ func (u *updater) step(k int64, s *segment, l *trivium.Layout, from int, p, g, o
 		}
 	}
 	if rows && share != 1 { // of all gradients, so many had this row
-		by = together(float64(k)/float64(u.most), u.n)
+		by = together(float64(k)/float64(u.most.Load()), u.n)
 		if u.scheduled { // it counts the row's updates, as one optimizer makes them
 			n = s.base + int64(math.Ceil(float64(k)/by))
 		}
@@ -249,6 +253,7 @@ type told struct {
 func (k *keeper) appendState(p []byte) []byte {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	most := k.most.Load()
 	for at := range k.runs {
 		s := &k.runs[at]
 		name := s.layout.Spec(0).Name
@@ -259,7 +264,7 @@ func (k *keeper) appendState(p []byte) []byte {
 		p = binary.LittleEndian.AppendUint32(p, uint32(s.n))
 		steps := s.steps
 		if k.apart && rowTable(s.layout) { // what one optimizer would have made
-			steps = updatesOf(steps, k.most, k.n)
+			steps = updatesOf(steps, most, k.n)
 		}
 		p = binary.LittleEndian.AppendUint64(p, uint64(s.base+steps))
 		p = append(p, byte(len(s.slots)))
@@ -267,7 +272,7 @@ func (k *keeper) appendState(p []byte) []byte {
 			if i == k.part.squares && s.of != nil {
 				by := float64(k.n)
 				if rowTable(s.layout) {
-					by = together(float64(s.steps)/float64(max(1, k.most)), k.n)
+					by = together(float64(s.steps)/float64(max(1, most)), k.n)
 				}
 				v = slices.Clone(v)
 				k.part.mean(v, s.of, by)

@@ -42,6 +42,10 @@ type Options struct {
 	// Servers is how many ranks hold shards beside their training, where the job has no processes that only serve. 0: one.
 	Servers int `json:"servers,omitempty"`
 
+	// Lanes is how many parts each server is of, at most MaxLanes. Each holds its share of the model, applies what has come for it, and answers
+	// what is read of it, while the rest of a round is still on its way. 0: one.
+	Lanes int `json:"lanes,omitempty"`
+
 	OptimizerAt Place `json:"optimizer_at,omitempty"`
 
 	// StepsPerRound is how many steps a worker takes by itself, on a copy of its own, before it meets the tables; a step takes its share
@@ -63,6 +67,9 @@ type Options struct {
 
 // DefaultOptions are SSP at the staleness of the published comparison of PMLS.
 func DefaultOptions() Options { return Options{Mode: ps.SSP, Staleness: ps.DefaultStaleness} }
+
+// MaxLanes is the largest number of a server's lanes.
+const MaxLanes = ps.MaxLanes
 
 // A Place is where the optimizer's step is made.
 type Place uint8
@@ -105,6 +112,9 @@ func (o Options) Check(job *trivium.Job, own optim.Optimizers, workers int) erro
 	}
 	if o.Servers < 0 {
 		bad("servers: want 1 or more, found %d", o.Servers)
+	}
+	if o.Lanes < 0 || o.Lanes > MaxLanes {
+		bad("lanes: want 1 to %d of each server, found %d", MaxLanes, o.Lanes)
 	}
 	if o.OptimizerAt > AtWorker {
 		bad("optimizer: want it on the server or on the worker, found %d", o.OptimizerAt)

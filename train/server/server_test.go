@@ -36,7 +36,7 @@ func TestExact(t *testing.T) {
 				if testing.Short() && (n == 1 || n == 3) != (servers == 3) {
 					continue // all in the full run
 				}
-				c := &crew{env: traintest.Env(t, 1, true), workers: n, servers: servers, o: server.Options{Mode: ps.BSP}}
+				c := &crew{env: traintest.Env(t, 1, true), workers: n, servers: servers, o: server.Options{Mode: ps.BSP, Lanes: n}}
 				got, err := c.Train(t.Context(), j)
 				if err != nil {
 					t.Fatalf("%s, %d workers, %d servers: %v", name, n, servers, errors.Join(c.errs...))
@@ -73,7 +73,7 @@ func TestModes(t *testing.T) {
 			{Mode: ps.BSP},
 			{Mode: ps.SSP, Staleness: 3},
 			{Mode: ps.ESSP, Staleness: 2},
-			{Mode: ps.ASP},
+			{Mode: ps.ASP, Lanes: 3},
 			{Mode: ps.SSP},
 			{Mode: ps.BSP, OptimizerAt: server.AtWorker},
 			{Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker},
@@ -98,7 +98,7 @@ func TestRowSparse(t *testing.T) {
 		t.Skip("not run here: trains thirteen models to the end")
 	}
 	at := server.AtWorker
-	stale := []server.Options{{Mode: ps.ASP}, {Mode: ps.SSP, Staleness: 3, OptimizerAt: at}}
+	stale := []server.Options{{Mode: ps.ASP, Lanes: 2}, {Mode: ps.SSP, Staleness: 3, OptimizerAt: at}}
 	for optimizer, loose := range map[string][]server.Options{
 		"adam": stale,
 		"sgd":  stale,
