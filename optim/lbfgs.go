@@ -115,6 +115,9 @@ func CheckLBFGS(spec trivium.OptimizerSpec) error {
 // ErrConverged says that no step makes the loss smaller, as far as float32 can tell.
 var ErrConverged = errors.New("optim: lbfgs: converged")
 
+// errTooLarge says that there may be a lower loss, and no way to search for it: how steep it falls along its gradient is not known.
+var errTooLarge = errors.New("optim: lbfgs: the gradient times itself is beyond what float32 holds, 3.4e38; columns of numbers that large, such as times in nanoseconds, want scaling")
+
 // Step makes one update of p: a direction, then a line search along it. It returns the loss before the update, with its L2 term, and
 // how often it asked f. After ErrConverged p is what it was.
 func (o *LBFGS) Step(p trivium.Params, f Objective) (loss float64, evaluations int, err error) {
@@ -186,7 +189,10 @@ func (o *LBFGS) descend(p trivium.Params, f Objective) (evaluations int, err err
 	g := o.grad.Flat
 	o.direction()
 	slope := o.dot(o.dir, g)
-	if !(slope < 0) || math.IsInf(slope, 0) {
+	switch known := slope-slope == 0; {
+	case !known && len(o.s) == 0:
+		return 0, errTooLarge
+	case !known || slope >= 0:
 		return 0, ErrConverged
 	}
 	t := o.first

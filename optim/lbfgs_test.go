@@ -250,3 +250,26 @@ func TestLBFGSErrors(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestLBFGSGradientTooLargeToSearch: a gradient whose square float32 does not hold was taken for that of a minimum, and training ended well
+// before its first update.
+func TestLBFGSGradientTooLargeToSearch(t *testing.T) {
+	l := layout(t, trivium.Spec{Name: "w", Shape: []int{2}})
+	for _, size := range []float64{1e20, math.Inf(1), math.NaN()} {
+		o, err := optim.NewLBFGS(trivium.OptimizerSpec{Name: "lbfgs"}, l, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := trivium.NewParams(l)
+		_, _, err = o.Step(p, func(_ trivium.Params, g trivium.Gradient) (lossSum, weightSum float64, err error) {
+			g.Flat[0], g.Flat[1] = float32(size), 0
+			return 7, 1, nil
+		})
+		if err == nil || errors.Is(err, optim.ErrConverged) || !strings.Contains(err.Error(), "want scaling") {
+			t.Errorf("a gradient of %g: %v", size, err)
+		}
+		if p.Flat[0] != 0 || p.Flat[1] != 0 {
+			t.Errorf("a gradient of %g: the parameters are %v", size, p.Flat)
+		}
+	}
+}
