@@ -358,8 +358,21 @@ func normOf(isa kernel.ISA, l *trivium.Layout, from int, g []float32) float64 {
 			continue
 		}
 		for ; a < b; a += blockCells {
-			sum += float64(kernel.SumSquares(isa, g[a-from:min(a+blockCells, b)-from]))
+			sum += SumSquares(isa, g[a-from:min(a+blockCells, b)-from])
 		}
+	}
+	return sum
+}
+
+// SumSquares is what the norm of a gradient is made of: the sum of squares of some thousand cells, added in float32, and in float64 where
+// float32 does not hold it, since clipping is for gradients that explode.
+func SumSquares(isa kernel.ISA, g []float32) float64 {
+	if sum := float64(kernel.SumSquares(isa, g)); !math.IsInf(sum, 1) {
+		return sum
+	}
+	var sum float64
+	for _, x := range g {
+		sum += float64(x) * float64(x) // exact, so that no machine's fused multiply-add gives other bits
 	}
 	return sum
 }

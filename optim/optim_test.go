@@ -441,3 +441,26 @@ func BenchmarkStep(b *testing.B) {
 		}
 	}
 }
+
+// TestClipNormOfWhatExploded: a gradient whose square float32 does not hold is clipped, in its direction; it became zero.
+func TestClipNormOfWhatExploded(t *testing.T) {
+	l := layout(t, trivium.Spec{Name: "w", Shape: []int{2}}, trivium.Spec{Name: "rows", Shape: []int{3, 1}, RowSparse: true})
+	for _, isa := range kernel.Available() {
+		opt := rule(t, trivium.OptimizerSpec{Name: "sgd", Rate: 1, ClipNorm: 13}, isa)
+		state, err := optim.NewState(l, opt, &tensor.CPU{ISA: isa})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, g, u := trivium.NewParams(l), trivium.NewGradient(l), make([]float32, l.Len())
+		copy(g.Flat, []float32{3e20, -4e20, 0, 0, 12e20})
+		opt.Apply(1, l, 0, p.Flat, slices.Clone(g.Flat), u, nil)
+		g.Touch(1, []int32{2})
+		g.Flat[4] = 12e20
+		state.Step(1, p, g, 1)
+		for i, want := range []float32{-3, 4, 0, 0, -12} {
+			if math.Abs(float64(u[i]-want)) > 1e-5 || math.Abs(float64(p.Flat[i]-want)) > 1e-5 {
+				t.Errorf("%v: cell %d: %v, by a State %v; want %v", isa, i, u[i], p.Flat[i], want)
+			}
+		}
+	}
+}

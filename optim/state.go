@@ -253,7 +253,7 @@ func (s *State) normBlock(i, worker int) {
 func (s *State) meanSquares(worker, from, to int) float64 {
 	g := s.scratch[worker][:to-from]
 	kernel.ScaleInto(s.isa, g, s.g.Flat[from:to], s.mean)
-	return float64(kernel.SumSquares(s.isa, g))
+	return SumSquares(s.isa, g)
 }
 
 // stepWhole steps a foreign optimizer that needs all cells of a gradient at once.

@@ -1,14 +1,17 @@
 package server_test
 
 import (
+	"context"
 	"math"
 	"testing"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/ps"
+	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/tensor/kernel"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/allreduce"
@@ -162,5 +165,44 @@ func TestOwnSeven(t *testing.T) {
 	c, _, err := checkpoint.Latest(t.Context(), store)
 	if err != nil || len(c.Optimizer.Slots) != 7 || c.Optimizer.Names[6] != "slot6" {
 		t.Fatalf("%+v, %v", c, err)
+	}
+}
+
+// A steep model is another whose gradient is 1e22 times as large: float32 does not hold the square of it.
+type steep struct {
+	trivium.Model
+	trivium.Predictor
+}
+
+func (m steep) Grad(ctx context.Context, p trivium.Params, b trivium.Batch, g trivium.Gradient, ready func(int)) (lossSum, weightSum float64, err error) {
+	lossSum, weightSum, err = m.Model.Grad(ctx, p, b, g, nil)
+	kernel.Scale(kernel.Best(), g.Flat, g.Flat, 1e22)
+	for i := range g.Layout.Tensors() {
+		if ready != nil {
+			ready(i)
+		}
+	}
+	return lossSum, weightSum, err
+}
+
+// TestClipsWhatExploded: workers clip a gradient of any norm, as local does.
+func TestClipsWhatExploded(t *testing.T) {
+	models := nn.Models{"steep": func(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+		m, err := nn.Softmax(args, s, cpu)
+		if err != nil {
+			return nil, err
+		}
+		return steep{m, m.(trivium.Predictor)}, nil
+	}}
+	j := small(job())
+	j.Model, j.Epochs = "steep", 2
+	j.Optimizer = trivium.OptimizerSpec{Name: "sgd", Rate: 0.1, ClipNorm: 1}
+	want := alone(t, train.Env{Models: models}, j)
+	got, err := (&crew{env: train.Env{Models: models}, workers: 1, servers: 1, o: server.Options{Mode: ps.BSP, OptimizerAt: server.AtWorker}}).Train(t.Context(), j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := got.Metrics["test.loss"], want.Metrics["test.loss"]; !(math.Abs(a/b-1) < 1e-4) || !(b < 2.2) {
+		t.Errorf("test loss %v, local has %v", a, b)
 	}
 }

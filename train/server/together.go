@@ -250,7 +250,7 @@ func (w *worker) tooLong(by float64) float64 {
 	var sum float64
 	add := func(from, to int) {
 		for at := from; at < to; at += normBlock {
-			sum += float64(kernel.SumSquares(w.run.CPU.ISA, w.gradient.Flat[at:min(at+normBlock, to)]))
+			sum += optim.SumSquares(w.run.CPU.ISA, w.gradient.Flat[at:min(at+normBlock, to)])
 		}
 	}
 	for _, r := range w.tables.runs {
@@ -264,5 +264,5 @@ func (w *worker) tooLong(by float64) float64 {
 	return max(1, math.Sqrt(sum)/by/limit)
 }
 
-// normBlock is the number of squares that are added in float32.
+// normBlock is the number of squares that are added at once.
 const normBlock = 4096
