@@ -37,6 +37,7 @@ type peerTrial struct {
 	mode   Mode
 	lead   Role          // that commands go to
 	clocks int           // an epoch has, in place of batches; see About
+	clock  []float64     // of each that leads, since reset, as it said last; nil: none has run
 	driven chan struct{} // closed once drive is at its end: they failed, or left the group in good order
 	list   []*peerProcess
 }
@@ -66,6 +67,8 @@ type peerWord struct {
 	Update  int64   `json:"update"`
 	Seconds float64 `json:"seconds"`
 	Path    string  `json:"path"`
+
+	heard time.Time
 }
 
 // A peerCommand is a line to a worker.
@@ -149,6 +152,7 @@ func (t *peerTrial) listen(p *peerProcess, stdout io.Reader) {
 			continue
 		}
 		s := peerSays{from: p}
+		s.word.heard = time.Now()
 		if err := json.Unmarshal([]byte(text), &s.word); err != nil || s.word.Event == "" {
 			s.err = fmt.Errorf("%s %d prints what is no event: %.80q", p.Role, p.Rank, printable(text))
 		}
@@ -207,7 +211,7 @@ func (t *peerTrial) follow(s Spec) error {
 	per, before := 0.0, 0.0
 	for done := int64(0); n > 0; {
 		done += n
-		words, err := t.command(peerCommand{Do: "run", Updates: n}, "update", nil)
+		words, err := t.train(peerCommand{Do: "run", Updates: n}, nil)
 		if err != nil {
 			return err
 		}
@@ -224,13 +228,14 @@ func (t *peerTrial) follow(s Spec) error {
 	if _, err := t.command(peerCommand{Do: "reset"}, "ready", nil); err != nil {
 		return err
 	}
+	clear(t.clock)
 	n = s.Updates
 	if per > 0 {
 		n = atMost(max(n, int64(math.Ceil(s.Seconds/per))), limitShare*s.limit.Seconds(), time.Since(t.began), per)
 	}
 	t.say(Event{Kind: Begin})
 	var kept []Event
-	words, err := t.command(peerCommand{Do: "run", Updates: n, Snapshots: s.Snapshots}, "update", func(p *peerProcess, w peerWord) error {
+	words, err := t.train(peerCommand{Do: "run", Updates: n, Snapshots: s.Snapshots}, func(p *peerProcess, w peerWord) error {
 		if w.Event != "snapshot" {
 			return nil
 		}
@@ -251,7 +256,7 @@ func (t *peerTrial) follow(s Spec) error {
 	}
 	for per = shortest(words) / float64(n); per > 0 && shortest(words) < s.Seconds; { // it is faster than it was
 		more := atMost(int64(math.Ceil(1.05*(s.Seconds-shortest(words))/per)), limitShare*s.limit.Seconds(), time.Since(t.began), per)
-		if words, err = t.command(peerCommand{Do: "run", Updates: more}, "update", nil); err != nil {
+		if words, err = t.train(peerCommand{Do: "run", Updates: more}, nil); err != nil {
 			return err
 		}
 		n += more
