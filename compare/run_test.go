@@ -16,7 +16,10 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/collective"
 	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/transport"
 )
 
 // small is a plan that takes a second or two.
@@ -63,7 +66,7 @@ func TestLocalDiverges(t *testing.T) {
 	task.Job.Optimizer.Rate = 3e38
 	for _, table := range run(t, small(t, inMemory(), task, "local", "allreduce", "server-bsp")).Tables {
 		for _, row := range table.Rows {
-			if row.Error == "" || row.System != "server-bsp" && !strings.Contains(row.Error, "diverged") || row.Proof == proven || row.Ranked {
+			if !strings.Contains(row.Error, "diverged") || row.Proof == proven || row.Ranked {
 				t.Errorf("%s: %q, proof %q, ranked %v", row.System, row.Error, row.Proof, row.Ranked)
 			}
 		}
@@ -71,6 +74,21 @@ func TestLocalDiverges(t *testing.T) {
 	var result Result
 	if prove(&result, Point{Update: 3, Loss: 0.5}, math.NaN()); !strings.Contains(result.Proof, "local has diverged") {
 		t.Errorf("where local has diverged, and a row not: %q", result.Proof)
+	}
+}
+
+// TestWhoHasLeft: that another process has left is told as the loss of that one, whose own words say why it left: a driver waits for them,
+// whoever is heard first.
+func TestWhoHasLeft(t *testing.T) {
+	who := transport.Name{Role: "worker", ID: "1"}
+	blame := &collective.Blame{Rank: 1, Name: who, Cause: collective.Lost, Evidence: "it has left the group"}
+	r, err := ended(t.Context(), errors.Join(fmt.Errorf("at the barrier: %w", blame), nil))
+	if lost, ok := errors.AsType[*train.LostError](err); r.Reason != trivium.Failed || !ok || lost.Peer != who || !strings.Contains(err.Error(), "has left") {
+		t.Errorf("%v: %v, want the loss of %v", r.Reason, err, who)
+	}
+	blame.Cause = collective.Deadline
+	if _, err := ended(t.Context(), blame); err != error(blame) {
+		t.Errorf("who is late is told as %v", err)
 	}
 }
 

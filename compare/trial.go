@@ -153,8 +153,12 @@ func atMost(n int64, seconds float64, gone time.Duration, perUpdate float64) int
 }
 
 // ended is what a trial returns that did not come to its end: an interrupt is no failure, but the loss of another process is, and it is
-// told as what it is.
+// told as what it is. That one may have left because of what went wrong there, such as a loss that is no number: its own words count for more
+// than that the others miss it, also where these come first.
 func ended(ctx context.Context, err error) (trivium.Result, error) {
+	if blame, ok := errors.AsType[*collective.Blame](err); ok && blame.Cause == collective.Lost {
+		err = &train.LostError{Peer: blame.Name, Why: err.Error()}
+	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		return trivium.Result{Reason: trivium.Failed}, cause
 	}
