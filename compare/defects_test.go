@@ -482,3 +482,14 @@ func TestTidyWithoutFiles(t *testing.T) {
 		}
 	}
 }
+
+// TestGeneratedIsSaid: the page of a user's own job says where its rows are drawn, as they are where the file of a well-known set is not there.
+func TestGeneratedIsSaid(t *testing.T) {
+	for source, want := range map[string]bool{"adult": true, "/data/adult.csv": false} {
+		r := &Report{Tables: []*Table{{Task: "fm", Data: source, Own: true}, {Task: "fm", Data: source, Own: true, Workers: 2}}}
+		r.threats()
+		if n := strings.Count(strings.Join(r.Threats, " "), "The data of fm is generated (adult)"); n != map[bool]int{true: 1}[want] {
+			t.Errorf("%s: said %d times: %q", source, n, r.Threats)
+		}
+	}
+}

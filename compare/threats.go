@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/trivium-ml/trivium/data"
 )
 
 // threats are the reasons for doubt that the recorded facts give.
@@ -66,6 +68,13 @@ func (r *Report) threats() {
 		if t.Data == generatedSource {
 			say("Digits are generated where MNIST is not at hand: the same shapes and the same arithmetic, and other pictures.")
 			break
+		}
+	}
+	var drawn []string
+	for _, t := range r.Tables {
+		if _, ok := data.Generators()[t.Data]; ok && t.Own && t.Data != generatedSource && !slices.Contains(drawn, t.Data) {
+			drawn = append(drawn, t.Data)
+			say("The data of %s is generated (%s), and read from no file: of another set the order of the rows may be another.", t.Task, t.Data)
 		}
 	}
 	if measured["server-asp"] && (measured["mxnet-async"] || measured["tensorflow-async"]) {
