@@ -97,3 +97,17 @@ func TestTakesOfAllRows(t *testing.T) {
 		}
 	}
 }
+
+// TestPlacesOfLocalSGD: a trial of local SGD keeps parameters only after updates at which the workers average: else they are one worker's.
+func TestPlacesOfLocalSGD(t *testing.T) {
+	e := &evaluator{splits: &data.Splits{Train: manyRows{rows: 10_000, columns: 1}}}
+	for _, batch := range []int{300, 1500, trivium.FullBatch} {
+		for last := int64(1); last < 200; last += 7 {
+			for _, u := range e.places(batch, last, 8, 40) {
+				if u%8 != 0 || u > last {
+					t.Errorf("batch %d, %d updates: a place after update %d", batch, last, u)
+				}
+			}
+		}
+	}
+}

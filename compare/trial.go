@@ -26,7 +26,6 @@ type trialOrder struct {
 	Topology  string          `json:"topology"`
 	Options   json.RawMessage `json:"options,omitempty"`
 	Mode      Mode            `json:"mode"`
-	Every     int64           `json:"every,omitempty"`  // local SGD: updates from one average to the next
 	Clocks    int64           `json:"clocks,omitempty"` // an epoch has so many updates, however large the batch
 	WarmUp    float64         `json:"warm_up"`          // seconds at least, after warmUpdates
 	Updates   int64           `json:"updates"`          // at least
@@ -338,9 +337,6 @@ func (t *trial) measure(ctx context.Context, n int64) (trivium.Result, error) {
 			return nil
 		}
 		return t.keep(ctx, step, latest)
-	}
-	if t.order.Every > 1 { // the model is looked at only where it is one
-		between.Looks = func(step int64) bool { return due[step] }
 	}
 	var failed error
 	watch.Begin = func(p train.Progress) {

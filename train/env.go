@@ -101,11 +101,8 @@ func (e *Env) TakeTurns() {
 // Between is a measurement's place between two updates, on the training thread: what it takes belongs to no update's time.
 type Between struct {
 	// After is called after each update. latest brings the job's model of this moment, which is valid until the next update; only
-	// rank 0 may ask for it, and only after an update that Looks names. nil: off.
+	// rank 0 may ask for it, and where workers train apart (local SGD), only after an update at which they average. nil: off.
 	After func(ctx context.Context, step int64, latest func(context.Context) (trivium.Params, error)) error
-
-	// Looks tells the updates after which the model is looked at. It is the same at all workers. nil: none.
-	Looks func(step int64) bool
 }
 
 // Checkpoints say when there is one, beside the one at the end and the one at an interrupt, and which are kept.

@@ -141,20 +141,16 @@ func (r *Run) epoch(ctx context.Context, yield func(int64, *trivium.Batch) bool)
 	}
 }
 
-// Due reports whether the model is looked at after the update at hand: it is the last, or the last of an epoch, or one after which it is
-// measured or saved. It is the same at all workers.
+// Due reports whether the model may be measured or saved after the update at hand: it is the last of the job, or, unless nothing is
+// before the end (Env.AtEnd), the last of an epoch, or one after which there is an evaluation or a checkpoint. It is the same at all workers.
 func (r *Run) Due() bool {
 	step := r.at.Step + 1
-	every := func(n int64) bool { return n > 0 && step%n == 0 }
-	if looks := r.env.Between.Looks; looks != nil && looks(step) {
-		return true
+	if step == r.steps || r.env.AtEnd {
+		return step == r.steps
 	}
-	return r.at.Row+r.updateRows() >= r.epochEnd || step == r.steps || every(r.Job.EvalEvery) || every(r.env.Checkpoints.Every)
+	every := func(n int64) bool { return n > 0 && step%n == 0 }
+	return r.at.Row+r.updateRows() >= r.epochEnd || every(r.Job.EvalEvery) || every(r.env.Checkpoints.Every)
 }
-
-// MaySave reports whether a checkpoint may be made after the update at hand: where it is Due, but for a run in which nothing is saved before
-// its end. It is the same at all workers.
-func (r *Run) MaySave() bool { return r.Due() && (!r.env.AtEnd || r.at.Step+1 == r.steps) }
 
 // load begins the next update with its phase load.
 func (r *Run) load() {

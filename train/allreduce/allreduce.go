@@ -223,7 +223,7 @@ func (x *exchange) update(ctx context.Context, step int64, batch *trivium.Batch,
 	if err == nil {
 		err = x.run.CheckLoss(t.loss, t.weight, x.total)
 	}
-	if err == nil && x.dropped != nil && (t.stop || x.run.MaySave()) {
+	if err == nil && x.dropped != nil && (t.stop || x.run.Due()) {
 		err = x.collect(ctx)
 	}
 	if err != nil {
@@ -231,7 +231,7 @@ func (x *exchange) update(ctx context.Context, step int64, batch *trivium.Batch,
 	}
 	if x.sharding != nil {
 		err := x.sharding.step(ctx, step, t.weight)
-		if err == nil && (t.stop || x.run.MaySave()) {
+		if err == nil && (t.stop || x.run.Due()) {
 			err = x.sharding.collect(ctx)
 		}
 		return t, err

@@ -12,8 +12,7 @@ import (
 )
 
 // A mean is local SGD: each worker makes updates by itself, and every so often parameters and optimizer state become the mean of all
-// workers', weighted by the rows that each has seen since. That is done too wherever the model is looked at: at the end of an epoch, and
-// before it is measured or saved.
+// workers', weighted by the rows that each has seen since. That is done too wherever the model may be measured or saved: see train.Run.Due.
 type mean struct {
 	x     *exchange
 	every int64
