@@ -12,7 +12,7 @@ import (
 // before rank 0's vote comes, commits too, by whatever it hears first: what rank 0 reports, or its verdict.
 func TestAdopts(t *testing.T) {
 	names := []transport.Name{{ID: "0"}, {ID: "1"}, {ID: "2"}}
-	for name, kind := range map[string]uint8{"report": kindReport, "verdict": kindVerdict} {
+	for name, kind := range map[string]uint8{"report": kindReport, "verdict": kindOutcome} {
 		o, err := Options{}.resolve()
 		if err != nil {
 			t.Fatal(err)
@@ -44,7 +44,7 @@ func TestAdopts(t *testing.T) {
 		if b, ok := errors.AsType[*Blame](zero.failed); !ok || b.Rank != 2 || b.Cause != Lost {
 			t.Errorf("%s: rank 0 has failed with %v", name, zero.failed)
 		}
-		if kind == kindVerdict && fmt.Sprint(one.failed) != fmt.Sprint(zero.failed) {
+		if kind == kindOutcome && fmt.Sprint(one.failed) != fmt.Sprint(zero.failed) {
 			t.Errorf("%s: rank 1 has failed with %v, rank 0 with %v", name, one.failed, zero.failed)
 		}
 	}

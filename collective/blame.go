@@ -180,7 +180,8 @@ type report struct {
 	step   uint64 // the operation
 	tag    uint32
 	status status
-	waits  int // for whom, or -1
+	waits  int   // for whom, or -1
+	lost   []int // ranks that the sender takes for lost
 	fault  fault
 	desc   *descriptor
 }
@@ -208,6 +209,10 @@ func (m *report) append(p []byte) []byte {
 	p = wire.AppendUvarint(p, m.step)
 	p = wire.AppendUvarint(p, uint64(m.tag))
 	p = wire.AppendUvarint(p, uint64(m.waits+1))
+	p = wire.AppendUvarint(p, uint64(len(m.lost)))
+	for _, r := range m.lost {
+		p = wire.AppendUvarint(p, uint64(r))
+	}
 	p = m.fault.append(p)
 	if m.desc != nil {
 		p = m.desc.append(p, true)
@@ -222,12 +227,42 @@ func readReport(p []byte, size int) (*report, error) {
 	m.step = r.Uvarint("step", 1<<44-1)
 	m.tag = uint32(r.Uvarint("tag", maxTag))
 	m.waits = int(r.Uvarint("waits", uint64(size))) - 1
+	for range r.Uvarint("lost ranks", uint64(size)) {
+		m.lost = append(m.lost, int(r.Uvarint("rank", uint64(size-1))))
+	}
 	m.fault.read(r, size)
 	if flags&2 != 0 {
 		m.desc = &descriptor{}
 		m.desc.read(r)
 	}
 	return m, r.Done()
+}
+
+// An outcome is what its sender has concluded: that an operation is void, why a step that is over does not count, or why the group has failed.
+type outcome struct {
+	of    outcomeOf
+	fault fault
+}
+
+type outcomeOf uint8
+
+const (
+	ofOperation outcomeOf = iota
+	ofStep                // the one before that of the frame
+	ofGroup               // the step before that of the frame counts, unless that is 0
+)
+
+func (o *outcome) append(p []byte) []byte { return o.fault.append(append(p, byte(o.of))) }
+
+func readOutcome(p []byte, size int) (outcome, error) {
+	var o outcome
+	r := wire.NewReader("collective outcome", p)
+	o.of = outcomeOf(r.Uvarint("of", uint64(ofGroup)))
+	o.fault.read(r, size)
+	if r.Done() == nil && o.fault.cause == 0 {
+		return o, errors.New("collective outcome: it has no cause")
+	}
+	return o, r.Done()
 }
 
 // A vote says that its sender, and all whom it has heard, have completed every operation of the step; or what failed.

@@ -142,7 +142,7 @@ func voted(t *testing.T, start ...Op) (*core, *tally) {
 func TestStepEndsAmongOthers(t *testing.T) {
 	c, vote := voted(t, Op{})
 	c.trigger(0, fault{cause: Canceled})
-	c.speak(c.incident(false, 0, 7), fault{}) // another rank has said something of one that is not begun here
+	c.speak(c.incident(false, 0, 7)) // another rank has said something of one that is not begun here
 	c.now = voidWait
 	if c.tick(); !vote.over || vote.err == nil || c.step != 1 {
 		t.Errorf("in time: %+v", vote)

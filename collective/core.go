@@ -27,6 +27,7 @@ type core struct {
 	now    time.Duration // of the call under way, from a start of its own
 	step   uint64
 	counts bool              // the step before was committed here
+	denied *fault            // why it was not; nil: it was, or there is none
 	ops    []*operation      // of the step, by tag
 	early  []transport.Event // of operations that have not been started here
 	copied int               // bytes that they take
@@ -76,7 +77,7 @@ const (
 	kindReport
 	kindStarted // an operation that takes long is under way at the sender
 	kindBye
-	kindVerdict // why the group has failed, from the rank that the others leave it to
+	kindOutcome // what has been concluded of an operation, a step or the group
 )
 
 const never = time.Duration(math.MaxInt64)
@@ -183,6 +184,9 @@ func (c *core) start(op Op, tag uint32, dst, src Buffer, done chan struct{}) *op
 	o := &operation{tag: tag, done: done, started: c.now}
 	switch {
 	case c.failed != nil:
+		if f := c.voided(c.step, tag); f != nil { // the others had begun it before
+			return c.end(o, f.toError(c.names))
+		}
 		return c.end(o, c.failed)
 	case c.settled.f != nil:
 		return c.end(o, c.settled.f.toError(c.names))

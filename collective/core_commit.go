@@ -221,23 +221,25 @@ func (c *core) voted(from int, ev *transport.Event) {
 // decided ends the step.
 func (c *core) decided() {
 	t := c.vote
-	var err error
-	if t.fault.cause != 0 {
-		err = t.fault.toError(c.names)
-		// The error of our own context, if it was ours that ended.
-		for _, v := range c.void {
-			if v.step == t.step && v.tag == t.fault.tag && v.f.err != nil {
-				err = v.f.toError(c.names)
-			}
-		}
-	}
-	if err == nil && t.seen.lo != t.seen.hi {
+	f := t.fault
+	if f.cause == 0 && t.seen.lo != t.seen.hi {
 		a, b := t.seen.loRank, t.seen.hiRank
 		x, y := t.seen.lo, t.seen.hi
 		if a > b {
 			a, b, x, y = b, a, y, x
 		}
-		err = &Mismatch{Step: t.step, Field: stepOps, RankA: a, RankB: b, A: fmt.Sprintf("%#08x", x), B: fmt.Sprintf("%#08x", y)}
+		f = fault{cause: Disagree, step: t.step, field: stepOps, rankA: a, rankB: b, a: fmt.Sprintf("%#08x", x), b: fmt.Sprintf("%#08x", y)}
+	}
+	var err error
+	c.denied = nil
+	if f.cause != 0 {
+		// The error of our own context, if it was ours that ended.
+		for _, v := range c.void {
+			if v.step == t.step && v.tag == f.tag && v.f.err != nil {
+				f = *v.f
+			}
+		}
+		c.denied, err = &f, f.toError(c.names)
 	}
 	c.memories = append(c.memories, c.cooling[:min(len(c.cooling), max(0, 16-len(c.memories)))]...)
 	clear(c.cooling)

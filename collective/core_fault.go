@@ -16,6 +16,11 @@ import (
 // different reports. There the lowest rank that is left, the judge, concludes, after lostWait at the latest, and tells the others, who
 // take its verdict as it is.
 //
+// A second fault may come before all have heard of the first, and the judge itself may be lost when it has told some of its verdict. So whoever
+// takes a verdict passes it on, and whoever hears of a loss says so anew, and takes no verdict from the lost rank any more: a judge that has
+// heard so of all who are left knows whether one of them has a verdict, which then is its own. What was concluded of single operations before
+// goes the same way, ahead of every report and verdict; nobody concludes more of them once it has spoken of a failure of the group.
+//
 // Where a rank is lost as it votes, some may have all votes, and others wait for one that does not come. Who has committed says so with what it
 // knows, and so does the judge: the others take the step as committed before they fail. While a rank that has not spoken may have committed, all
 // wait for it as long as voidWait: a step should not count at one rank and be blamed at another because of a busy processor.
@@ -23,8 +28,10 @@ type incident struct {
 	whole   bool
 	step    uint64
 	tag     uint32
-	reports []*report // by rank
-	begun   time.Duration
+	reports []*report     // by rank, the latest
+	own     fault         // of which this rank has spoken
+	lost    []bool        // who is taken for lost, here or by one that has spoken
+	begun   time.Duration // or when the last of them was
 	over    bool
 }
 
@@ -63,11 +70,27 @@ func (c *core) open(whole bool, step uint64, tag uint32, f fault) {
 		return
 	}
 	in := c.incident(whole, step, tag)
-	if in.reports[c.self] != nil || in.over {
+	if in.over {
 		return
 	}
-	c.speak(in, f)
+	more := f.cause == Lost && c.lose(in, f.rank)
+	switch {
+	case in.reports[c.self] == nil:
+		in.own = f
+		c.speak(in)
+	case more:
+		c.speak(in)
+	}
 	c.conclude(in, false)
+}
+
+// lose takes a rank for lost, and reports whether that is new. The others have time again to say so.
+func (c *core) lose(in *incident, r int) bool {
+	if in.lost[r] {
+		return false
+	}
+	in.lost[r], in.begun = true, c.now
+	return true
 }
 
 // mostUnknown is the number of failures at most of operations that are not under way here. What a member tells of them is kept until the
@@ -88,15 +111,20 @@ func (c *core) incident(whole bool, step uint64, tag uint32) *incident {
 	if in := c.incidentOf(whole, step, tag); in != nil {
 		return in
 	}
-	in := &incident{whole: whole, step: step, tag: tag, reports: make([]*report, c.size()), begun: c.now}
+	in := &incident{whole: whole, step: step, tag: tag, reports: make([]*report, c.size()), lost: make([]bool, c.size()), begun: c.now}
 	c.incidents = append(c.incidents, in)
 	c.wake(in.begun + lostWait)
 	return in
 }
 
 // speak makes this rank's report and sends it to all.
-func (c *core) speak(in *incident, f fault) {
-	m := &report{whole: in.whole, step: in.step, tag: in.tag, waits: -1, fault: f}
+func (c *core) speak(in *incident) {
+	m := &report{whole: in.whole, step: in.step, tag: in.tag, waits: -1, fault: in.own}
+	for r, lost := range in.lost {
+		if lost {
+			m.lost = append(m.lost, r)
+		}
+	}
 	o := c.find(in.step, in.tag)
 	if in.whole {
 		o = nil
@@ -130,7 +158,21 @@ func (c *core) speak(in *incident, f fault) {
 	}
 	m.fault.step, m.fault.tag = m.step, m.tag
 	in.reports[c.self] = m
+	if in.whole {
+		c.tellConcluded()
+	}
 	c.controlAll(kindReport, wire.MakeOp(m.step, m.tag), m.append(nil))
+	c.wake(c.until(in))
+}
+
+// tellConcluded tells all what has been concluded here that somebody may not know.
+func (c *core) tellConcluded() {
+	if f := c.denied; f != nil {
+		c.controlAll(kindOutcome, wire.MakeOp(c.step, 0), (&outcome{ofStep, *f}).append(nil))
+	}
+	for _, v := range c.void {
+		c.controlAll(kindOutcome, wire.MakeOp(v.step, v.tag), (&outcome{ofOperation, *v.f}).append(nil))
+	}
 }
 
 func (c *core) reported(from int, ev *transport.Event) {
@@ -152,8 +194,16 @@ func (c *core) reported(from int, ev *transport.Event) {
 		return
 	}
 	in.reports[from] = m
-	if in.reports[c.self] == nil {
-		c.speak(in, fault{witness: c.self})
+	more := false
+	for _, r := range m.lost {
+		more = c.lose(in, r) || more
+	}
+	switch {
+	case in.reports[c.self] == nil:
+		in.own = fault{witness: c.self}
+		c.speak(in)
+	case more:
+		c.speak(in)
 	}
 	if c.conclude(in, false); !in.over {
 		c.wake(c.until(in)) // sooner, where this one has not voted
@@ -162,20 +212,27 @@ func (c *core) reported(from int, ev *transport.Event) {
 
 // silent says that rank r is not waited for.
 func (c *core) silent(in *incident, r int) bool {
-	if c.away(r) {
-		return true
+	return c.away(r) || in.lost[r]
+}
+
+// heard says that rank r is not waited for any more: it has spoken, and knows of all losses. Of one that has left nobody need hear more: what it
+// had concluded has come.
+func (c *core) heard(in *incident, r int) bool {
+	m := in.reports[r]
+	if m == nil {
+		return c.silent(in, r)
 	}
-	for _, m := range in.reports {
-		if m != nil && m.fault.cause == Lost && m.fault.rank == r {
-			return true
+	for q, lost := range in.lost {
+		if lost && !c.left(q) && !slices.Contains(m.lost, q) {
+			return c.silent(in, r)
 		}
 	}
-	return false
+	return true
 }
 
 // judge is the rank whose verdict all take; -1: each draws its own.
 func (c *core) judge(in *incident) int {
-	if !in.whole || !slices.ContainsFunc(in.reports, func(m *report) bool { return m != nil && m.fault.cause == Lost }) {
+	if !in.whole || !slices.Contains(in.lost, true) {
 		return -1
 	}
 	for r := range c.names {
@@ -221,51 +278,68 @@ func (c *core) mayCount(in *incident) bool {
 
 // conclude draws the verdict once all have spoken who can and it is this rank's to draw, or at once.
 func (c *core) conclude(in *incident, force bool) {
-	if in.over {
+	if in.over || c.failed != nil || !in.whole && c.spoken() {
 		return
 	}
-	judge := c.judge(in)
 	if !force {
-		if judge >= 0 && judge != c.self {
+		if judge := c.judge(in); judge >= 0 && judge != c.self {
 			return
 		}
-		for r, m := range in.reports {
-			if m == nil && !c.silent(in, r) {
+		for r := range in.reports {
+			if !c.heard(in, r) {
 				return
 			}
 		}
 	}
-	f := in.verdict()
-	if judge >= 0 {
-		var after wire.Op // the step that counts; 0: the judge knows of none
-		if c.counts {
-			after = wire.MakeOp(c.step, 0)
-		}
-		c.controlAll(kindVerdict, after, f.append(nil))
-	}
-	c.convict(in, f)
+	c.convict(in, in.verdict())
 }
 
-// judged takes the verdict of another rank.
-func (c *core) judged(ev *transport.Event) {
-	var f fault
-	r := wire.NewReader("collective verdict", ev.Head)
-	f.read(r, c.size())
-	if r.Done() != nil || f.cause == 0 || c.failed != nil {
+// informed takes what another rank has concluded.
+func (c *core) informed(from int, ev *transport.Event) {
+	o, err := readOutcome(ev.Head, c.size())
+	if err != nil || c.failed != nil {
 		return
 	}
-	c.adopt(ev.Op.Step())
-	in := c.incident(true, 0, 0)
-	if m := in.reports[c.self]; m != nil && f.rank == c.self {
-		f.err = m.fault.err
+	step, tag := ev.Op.Step(), ev.Op.Index()
+	in := c.incidentOf(true, 0, 0)
+	if in != nil && in.lost[from] { // we have told the others that we take nothing from it
+		return
 	}
-	c.convict(in, &f)
+	switch o.of {
+	case ofStep:
+		if t := c.vote; t != nil && t.begun && step == t.step+1 {
+			t.fault = o.fault
+			c.decided()
+		}
+		return
+	case ofOperation:
+		if in = c.incidentOf(false, step, tag); step < c.step || c.far(step) || in == nil && len(c.incidents) >= len(c.ops)+mostUnknown {
+			return
+		}
+		in = c.incident(false, step, tag)
+	case ofGroup:
+		c.adopt(step)
+		in = c.incident(true, 0, 0)
+	}
+	if in.over {
+		return
+	}
+	if o.fault.rank == c.self {
+		o.fault.err = in.own.err
+	}
+	c.convict(in, &o.fault)
 }
 
 // convict acts on the verdict.
 func (c *core) convict(in *incident, f *fault) {
 	in.over = true
 	if in.whole {
+		var after wire.Op // the step that counts; 0: this rank knows of none
+		if c.counts {
+			after = wire.MakeOp(c.step, 0)
+		}
+		c.tellConcluded()
+		c.controlAll(kindOutcome, after, (&outcome{ofGroup, *f}).append(nil))
 		c.fail(f.toError(c.names))
 		return
 	}

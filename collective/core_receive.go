@@ -24,8 +24,8 @@ func (c *core) received(from int, ev *transport.Event) (keep bool) {
 		c.reported(from, ev)
 	case kindStarted:
 		c.startedAt(from, ev)
-	case kindVerdict:
-		c.judged(ev)
+	case kindOutcome:
+		c.informed(from, ev)
 	case kindBye:
 		r := wire.NewReader("collective goodbye", ev.Head)
 		if n := r.Uvarint("frames", math.MaxInt64); r.Done() == nil {

@@ -2,6 +2,7 @@ package collective
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/trivium-ml/trivium/tensor"
@@ -11,7 +12,7 @@ import (
 // Hostile reports and votes are refused, or read as what they would be written as again.
 func FuzzReport(f *testing.F) {
 	d := descriptor{kind: "allreduce", dtype: "f32", n: 7, splits: "x"}
-	for _, m := range []report{{}, {whole: true, waits: 2, fault: fault{cause: Lost, rank: 3, evidence: "gone"}}, {step: 9, tag: 4, status: complete, waits: -1, desc: &d}} {
+	for _, m := range []report{{}, {whole: true, waits: 2, fault: fault{cause: Lost, rank: 3, evidence: "gone"}}, {step: 9, tag: 4, status: complete, waits: -1, lost: []int{1, 3}, desc: &d}} {
 		f.Add(m.append(nil))
 	}
 	f.Fuzz(func(t *testing.T, p []byte) {
@@ -23,8 +24,26 @@ func FuzzReport(f *testing.F) {
 		if err != nil || !reflect.DeepEqual(m, again) {
 			t.Fatalf("%+v became %+v, %v", m, again, err)
 		}
-		if m.fault.rank > 3 || m.waits > 3 || m.tag > maxTag {
+		if m.fault.rank > 3 || m.waits > 3 || m.tag > maxTag || slices.ContainsFunc(m.lost, func(r int) bool { return r < 0 || r > 3 }) || len(m.lost) > 4 {
 			t.Fatalf("out of range: %+v", m)
+		}
+	})
+}
+
+func FuzzOutcome(f *testing.F) {
+	for _, o := range []outcome{{ofOperation, fault{cause: Disagree, rankA: 1, rankB: 3, field: "count", a: "1", b: "2"}}, {ofGroup, fault{cause: Lost, rank: 3, evidence: "gone"}}, {}} {
+		f.Add(o.append(nil))
+	}
+	f.Fuzz(func(t *testing.T, p []byte) {
+		o, err := readOutcome(p, 4)
+		if err != nil {
+			return
+		}
+		if again, err := readOutcome(o.append(nil), 4); err != nil || o != again {
+			t.Fatalf("%+v became %+v, %v", o, again, err)
+		}
+		if o.fault.cause == 0 || o.fault.rank > 3 || o.fault.rankA > 3 || o.fault.rankB > 3 || o.of > ofGroup {
+			t.Fatalf("out of range: %+v", o)
 		}
 	})
 }

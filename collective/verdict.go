@@ -1,5 +1,7 @@
 package collective
 
+import "slices"
+
 // verdict is the same at all ranks that have the same reports.
 func (in *incident) verdict() *fault {
 	var first *fault
@@ -26,7 +28,7 @@ func (in *incident) verdict() *fault {
 		}
 	}
 	if first == nil { // a report that came with no cause: a peer of another mind
-		first = &fault{cause: Lost, rank: 0, evidence: "no rank says why"}
+		first = &fault{cause: Lost, rank: max(0, slices.Index(in.lost, true)), evidence: "the rank that saw it is lost too"}
 	}
 	f := *first
 	switch f.cause {
