@@ -83,7 +83,7 @@ func TestJobWithoutARunDirectory(t *testing.T) {
 	write(t, dir, jobRuns, "") // no folder
 	t.Setenv("TMPDIR", temp)
 	payload := smallPayload(t)
-	launcher := launch.NewGoroutines(func(ctx context.Context, c launch.Child) error { return work(ctx, c, Options{}, nil) })
+	launcher := launch.NewGoroutines(func(ctx context.Context, c launch.Child) error { return work(ctx, c, Options{}, nil, nil) })
 	defer launcher.Close()
 	printed := new(tape)
 	out := newSession(nil, nil, nil, Options{}).runWork(t.Context(), &fleet.Work{
@@ -101,7 +101,7 @@ func TestJobWithoutARunDirectory(t *testing.T) {
 // TestOwnMetricOnCluster: a coordinator knows its program's own metrics, as the workers do.
 func TestOwnMetricOnCluster(t *testing.T) {
 	payload := smallPayload(t, "misses")
-	launcher := launch.NewGoroutines(func(ctx context.Context, c launch.Child) error { return work(ctx, c, ownOptions(), nil) })
+	launcher := launch.NewGoroutines(func(ctx context.Context, c launch.Child) error { return work(ctx, c, ownOptions(), nil, nil) })
 	defer launcher.Close()
 	printed := new(tape)
 	out := newSession(nil, nil, nil, ownOptions()).runWork(t.Context(), &fleet.Work{

@@ -38,9 +38,9 @@ func Child(o Options) (code int, ok bool) {
 	}
 	signal.Ignore(os.Interrupt) // a Ctrl-C reaches all processes of a terminal; the one that started us decides
 	if err == nil {
-		ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		asked, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		defer cancel()
-		err = work(ctx, child, o, nil)
+		err = work(context.Background(), child, o, nil, asked.Done())
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -81,8 +81,8 @@ func (in *inside) Close() error {
 	return in.splits.Close()
 }
 
-// work is a worker's life, in a process of its own (in is nil) or in a goroutine.
-func work(ctx context.Context, child launch.Child, o Options, in *inside) error {
+// work is a worker's life, in a process of its own (in is nil), which may be asked to end, or in a goroutine.
+func work(ctx context.Context, child launch.Child, o Options, in *inside, asked <-chan struct{}) error {
 	var a processes.Assignment
 	if err := json.Unmarshal(child.Config, &a); err != nil {
 		return fmt.Errorf("%s: the assignment: %w", child.Name, err)
@@ -106,7 +106,7 @@ func work(ctx context.Context, child launch.Child, o Options, in *inside) error 
 		}
 	}()
 	po := processes.Options{
-		Models: o.Models, Sources: o.Sources, Optimizers: o.Optimizers, Metrics: o.Metrics, Topologies: started, Build: b.Binary,
+		Models: o.Models, Sources: o.Sources, Optimizers: o.Optimizers, Metrics: o.Metrics, Topologies: started, Build: b.Binary, Asked: asked,
 		Log: slog.New(slog.NewTextHandler(child.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 	if in != nil {
@@ -280,7 +280,7 @@ func (s *session) assemble(ctx context.Context, t *training) (_ *team, err error
 		network = transport.NewMemory()
 		m.inside = &inside{network: network}
 		o := Options{Models: s.models, Sources: s.sources, Optimizers: s.optimizers, Metrics: s.metrics, Name: s.name}
-		m.launcher = launch.NewGoroutines(func(ctx context.Context, c launch.Child) error { return work(ctx, c, o, m.inside) })
+		m.launcher = launch.NewGoroutines(func(ctx context.Context, c launch.Child) error { return work(ctx, c, o, m.inside, nil) })
 	}
 	driver := transport.Name{Job: "run", Role: "driver", ID: "0", Incarnation: 1} // the network is its own
 	m.port, err = network.Open(ctx, driver, transport.Options{Secret: m.network.Secret, Log: m.log})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"syscall"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/train"
@@ -30,6 +31,8 @@ func (d *Driver) hear(ctx context.Context, ev *transport.Event, wait *sync.WaitG
 	}
 	switch ev.Kind {
 	case kindAlive:
+	case kindAsked:
+		d.stop(ctx, kindStop, nil)
 	case kindHello:
 		var h hello
 		if decode("hello", &h) {
@@ -201,7 +204,8 @@ func (d *Driver) exited(ctx context.Context, p *part) {
 		return
 	}
 	e := p.process.Exit()
-	if e.Signal == os.Interrupt && !p.hello { // a Ctrl-C came before the process had a group of its own: the driver has got it too
+	// It was asked to end before it could heed that, by a Ctrl-C, which the driver has got too, or by whoever stops its host's processes.
+	if !p.hello && (e.Signal == os.Interrupt || e.Signal == syscall.SIGTERM) {
 		p.result = &result{Reason: trivium.Interrupted}
 		d.stop(ctx, kindStop, nil)
 		return

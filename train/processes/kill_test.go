@@ -49,11 +49,15 @@ func TestKilledWorker(t *testing.T) {
 	}
 }
 
-// TestInterruptReachesChild: a Ctrl-C that comes while a child has no group of its own yet ends it.
+// TestInterruptReachesChild: a Ctrl-C or a SIGTERM that comes before a child can heed it ends it, and interrupts the job.
 func TestInterruptReachesChild(t *testing.T) {
-	t.Setenv(interrupted, "worker/1")
-	if r, err := driver(t, nil).Train(t.Context()); err != nil || r.Reason != trivium.Interrupted {
-		t.Errorf("%+v, %v", r, err)
+	for _, variable := range []string{interrupted, terminated} {
+		t.Run(variable, func(t *testing.T) {
+			t.Setenv(variable, "worker/1")
+			if r, err := driver(t, nil).Train(t.Context()); err != nil || r.Reason != trivium.Interrupted {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
 	}
 }
 

@@ -38,6 +38,7 @@ const (
 	kindEnd                           // driver: the result is known, the worker may go
 	kindAlive                         // worker: it is still there, every aliveEvery
 	kindReport                        // worker of rank 0: a piece of its strategy's report, before its result
+	kindAsked                         // worker: its process was asked to end, and so the job is
 )
 
 type hello struct {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -50,18 +51,21 @@ func options() processes.Options {
 func TestMain(m *testing.M) {
 	if child, ok, err := launch.Enter(os.Args); ok {
 		if err == nil {
-			if child.Name == os.Getenv(interrupted) {
-				signal.Reset(os.Interrupt)
-				self, _ := os.FindProcess(os.Getpid())
-				_ = self.Signal(os.Interrupt)
-				select {}
+			for variable, sig := range map[string]os.Signal{interrupted: os.Interrupt, terminated: syscall.SIGTERM} {
+				if child.Name == os.Getenv(variable) {
+					signal.Reset(sig)
+					self, _ := os.FindProcess(os.Getpid())
+					_ = self.Signal(sig)
+					select {}
+				}
 			}
-			ctx, stop := context.WithCancel(context.Background())
+			o := options()
+			asked := make(chan struct{})
+			o.Asked = asked
 			if child.Name == os.Getenv(stopped) {
-				stop()
+				close(asked)
 			}
-			err = work(ctx, child, options())
-			stop()
+			err = work(context.Background(), child, o)
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -72,11 +76,12 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// interrupted is the variable with the name of a process that ends itself as a Ctrl-C does.
-const interrupted = "TRIVIUM_TEST_INTERRUPTED"
-
-// stopped is the variable with the name of a process that is asked to end before it has begun.
-const stopped = "TRIVIUM_TEST_STOPPED"
+// Variables with the name of a process: one that ends itself as a Ctrl-C or a SIGTERM does, or is asked to end before it has begun.
+const (
+	interrupted = "TRIVIUM_TEST_INTERRUPTED"
+	terminated  = "TRIVIUM_TEST_TERMINATED"
+	stopped     = "TRIVIUM_TEST_STOPPED"
+)
 
 func work(ctx context.Context, child launch.Child, o processes.Options) error {
 	var a processes.Assignment

@@ -35,6 +35,9 @@ type Options struct {
 	Build      string       // names the program's code: all processes of a job must have the same
 	Log        *slog.Logger // nil discards
 
+	// Asked is closed when this process is asked to end, as by SIGTERM. It tells its driver, which has all end after the update at hand.
+	Asked <-chan struct{}
+
 	Narrow func() // train.Env's
 
 	// Open opens the data, and who gave it closes it: workers of one process read the same. nil: this worker opens its own, and closes it.
@@ -95,7 +98,7 @@ type worker struct {
 }
 
 // Work is the life of a worker: it trains its part of a's job, and returns when its driver says so. What went wrong with the job is
-// told to the driver; the error is of the process alone, such as that its driver is gone.
+// told to the driver; the error is of the process alone, such as that its driver is gone. The end of ctx ends it at once, and the others miss it.
 func Work(ctx context.Context, a *Assignment, o Options) (err error) {
 	w := &worker{a: a, o: o, log: o.Log, went: make(chan struct{}), end: make(chan struct{})}
 	if w.log == nil {
@@ -108,10 +111,7 @@ func Work(ctx context.Context, a *Assignment, o Options) (err error) {
 			return err
 		}
 	}
-	// Who is asked to end before the driver knows of it says hello all the same: it has to tell how it ended.
-	greeting, greeted := outlasting(ctx, tellWait)
-	defer greeted()
-	if w.port, err = network.Open(greeting, a.Name(), a.Network.Options(w.log)); err != nil {
+	if w.port, err = network.Open(ctx, a.Name(), a.Network.Options(w.log)); err != nil {
 		return fmt.Errorf("processes: %v: %w", a.Name(), err)
 	}
 	defer func() { err = errors.Join(err, w.port.Close()) }()
@@ -133,10 +133,17 @@ func Work(ctx context.Context, a *Assignment, o Options) (err error) {
 	if err != nil {
 		hostname = "unknown"
 	}
-	if err := w.send(greeting, kindHello, hello{o.Build, hostname, os.Getpid()}); err != nil {
+	if err := w.send(ctx, kindHello, hello{o.Build, hostname, os.Getpid()}); err != nil {
 		return err
 	}
 	wait.Go(func() { w.live(ctx) })
+	wait.Go(func() {
+		select {
+		case <-o.Asked:
+			w.tell(kindAsked, nil) // the driver asks all, this one too: one that went by itself would be missed
+		case <-ctx.Done():
+		}
+	})
 	r, err := w.train(training)
 	w.ship.close() // what still comes must not hold up the listener
 	w.report(ctx, r, err)
@@ -147,26 +154,6 @@ func Work(ctx context.Context, a *Assignment, o Options) (err error) {
 	}
 	w.leave()
 	return nil
-}
-
-// outlasting is a context that ends so long after ctx, or when done is called.
-func outlasting(ctx context.Context, by time.Duration) (c context.Context, done func()) {
-	c, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(ended)
-		select {
-		case <-time.After(by):
-			cancel()
-		case <-c.Done():
-		}
-	})
-	return c, func() {
-		cancel()
-		if !stop() {
-			<-ended
-		}
-	}
 }
 
 const (

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
 	"sync"
@@ -51,7 +52,10 @@ func work(child launch.Child) error {
 	if err := json.Unmarshal(child.Config, &a); err != nil {
 		return err
 	}
+	asked, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer cancel()
 	return processes.Work(context.Background(), &a, processes.Options{
+		Asked:      asked.Done(),
 		Topologies: processes.Topologies{topology, lossy}, Models: caseModels(), Sources: traintest.Sources(), Build: "this", Log: slog.New(slog.NewTextHandler(child.Stderr, nil)),
 	})
 }
@@ -120,6 +124,43 @@ func TestKilled(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// TestAskedToEnd: a process of any role that is asked to end (SIGTERM) interrupts the job, which can be resumed: it goes no sooner than the others.
+func TestAskedToEnd(t *testing.T) {
+	t.Parallel()
+	for _, o := range []server.Options{{Mode: ps.BSP}, {Mode: ps.SSP, Staleness: 2}, {Mode: ps.ASP}} {
+		for _, victim := range []int{0, 1, 3} {
+			j := small(job())
+			j.Epochs = 1 << 20
+			d := driver(t, j, o)
+			pids := map[int]int{}
+			d.Started = func(index, pid int, _ string) { pids[index] = pid }
+			saved := int64(0)
+			d.Watch.Checkpointed = func(p train.Progress, _ string) { saved = p.Step }
+			store := blob.Dir(t.TempDir())
+			d.Ready = func(processes.Facts) (blob.Store, error) { return store, nil }
+			var once sync.Once
+			d.Watch.Progress = func(p train.Progress) {
+				if p.Step > 10 {
+					once.Do(func() {
+						if err := syscall.Kill(pids[victim], syscall.SIGTERM); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+			}
+			r, err := d.Train(t.Context())
+			if err != nil || r.Reason != trivium.Interrupted || saved == 0 || saved != r.Steps {
+				t.Errorf("%s, process %d: %+v, saved after update %d, %v", o.Mode, victim, r, saved, err)
+			}
+			for index, pid := range pids {
+				if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+					t.Errorf("%s: process %d (%d) is still there: %v", o.Mode, index, pid, err)
+				}
+			}
 		}
 	}
 }
