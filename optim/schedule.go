@@ -28,7 +28,7 @@ func parseSchedule(s string) (schedule, error) {
 	if s == "" {
 		return nil, nil
 	}
-	first, rest, warm := strings.Cut(s, "+")
+	first, rest, warm := cutPlus(s)
 	name, args, err := parseCall(first)
 	if err != nil {
 		return nil, fmt.Errorf("optim: schedule %q: %w", s, err)
@@ -65,6 +65,16 @@ func parseSchedule(s string) (schedule, error) {
 		}
 		return after(max(step-n, 1))
 	}, nil
+}
+
+// cutPlus cuts s at its first plus sign that is not a number's, as that of 1e+3 is.
+func cutPlus(s string) (first, rest string, found bool) {
+	for i := range len(s) {
+		if s[i] == '+' && (i+1 == len(s) || !strings.Contains(".0123456789", s[i+1:i+2])) {
+			return s[:i], s[i+1:], true
+		}
+	}
+	return s, "", false
 }
 
 func parseCall(s string) (name string, args []float64, err error) {

@@ -42,13 +42,16 @@ func TestSchedules(t *testing.T) {
 		{"warmup:4+step:2,0.5", 4, 1},
 		{"warmup:4+step:2,0.5", 6, 1},
 		{"warmup:4+step:2,0.5", 7, 0.5},
+		{"cosine:1e+1", 6, 0.5},
+		{"cosine:+10,+0.2", 6, 0.6},
+		{"warmup:4e+0+step:2e+0,0.5", 7, 0.5},
 	} {
 		o := rule(t, trivium.OptimizerSpec{Name: "sgd", Rate: 2, Schedule: c.schedule}, kernel.Best())
 		if got := o.(*optim.Rule).Rate(c.step); math.Abs(got-2*c.want) > 1e-15 {
 			t.Errorf("%q: the rate of update %d is %v, want %v", c.schedule, c.step, got, 2*c.want)
 		}
 	}
-	for _, s := range []string{"cosine", "cosine:", "cosine:0", "cosine:1.5", "cosine:10,2", "step:10", "step:x,0.1", "warmup", "warmup:0", "warmup:5+", "warmup:5+nix:1", "cosine:5+step:1,1", "inverse:-1", "exponential", "constant:1", "linear:NaN", "nix"} {
+	for _, s := range []string{"cosine", "cosine:", "cosine:0", "cosine:1.5", "cosine:10,2", "step:10", "step:x,0.1", "warmup", "warmup:0", "warmup:5+", "warmup:5+nix:1", "warmup:5+7", "cosine:1e+", "cosine:5+step:1,1", "inverse:-1", "exponential", "constant:1", "linear:NaN", "nix"} {
 		if _, err := optim.New(trivium.OptimizerSpec{Name: "sgd", Schedule: s}, kernel.Best()); err == nil || !strings.Contains(err.Error(), "schedule") {
 			t.Errorf("schedule %q: error %v", s, err)
 		}
