@@ -15,9 +15,9 @@ type completionVerb struct {
 func (completionVerb) Help() string {
 	return `Try it in the shell at hand:
 
-  bash:  source <(trivium completion bash)
-  zsh:   source <(trivium completion zsh)
-  fish:  trivium completion fish | source`
+  bash:  source <(PROGRAM completion bash)
+  zsh:   source <(PROGRAM completion zsh)
+  fish:  PROGRAM completion fish | source`
 }
 
 func (v *completionVerb) Run(s *session) error {

@@ -43,7 +43,7 @@ type grammar struct {
 }
 
 func (s *session) parser(g *grammar) (*kong.Kong, error) {
-	return kong.New(g,
+	parser, err := kong.New(g,
 		kong.Name(s.name),
 		kong.Description("Trivium trains machine-learning models. Start with: "+s.name+" train softmax"),
 		kong.NoDefaultHelp(),
@@ -52,7 +52,24 @@ func (s *session) parser(g *grammar) (*kong.Kong, error) {
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 120}),
 		kong.Vars{"models": strings.Join(s.models.Names(), ", "), "optimizers": s.optimizerNames()},
 	)
+	if err != nil {
+		return nil, err
+	}
+	return parser, kong.Visit(parser.Model, func(v kong.Visitable, next kong.Next) error { // the help names the program as topics do
+		switch v := v.(type) {
+		case *kong.Application:
+			v.Detail = s.named(v.Detail)
+		case *kong.Node:
+			v.Detail = s.named(v.Detail)
+		case *kong.Flag:
+			v.Help = s.named(v.Help)
+		}
+		return next(nil)
+	})
 }
+
+// named is a text of help, in which PROGRAM stands for the program's name.
+func (s *session) named(text string) string { return strings.ReplaceAll(text, "PROGRAM", s.name) }
 
 // optimizerNames lists what --optimizer takes: those that ship, of a kind side by side, and then the program's own.
 func (s *session) optimizerNames() string {

@@ -33,7 +33,7 @@ func (v *helpVerb) Run(s *session) error {
 	}
 	name := v.Topic[0]
 	if title, text, err := topic(name); err == nil && len(v.Topic) == 1 {
-		fmt.Fprintf(s.out, "%s\n\n%s", title, strings.ReplaceAll(text, "PROGRAM", s.name))
+		fmt.Fprintf(s.out, "%s\n\n%s", title, s.named(text))
 		switch own := slices.Sorted(maps.Keys(s.optimizers)); {
 		case name == "models":
 			fmt.Fprintf(s.out, "\nThis program's models: %s\n", strings.Join(s.models.Names(), ", "))

@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "rewrite docs/cli.md")
 // TestManual: docs/cli.md is what the program says of itself.
 func TestManual(t *testing.T) {
 	t.Setenv("COLUMNS", "120") // kong wraps to it
-	want := manual(t)
+	want := manual(t, Options{})
 	const name = "../docs/cli.md"
 	if *update {
 		if err := os.WriteFile(name, []byte(want), 0o644); err != nil {
@@ -32,18 +32,28 @@ func TestManual(t *testing.T) {
 	}
 }
 
-func manual(t *testing.T) string {
+// TestHelpNamesProgram: a program of another name says so wherever its help has a command to type.
+func TestHelpNamesProgram(t *testing.T) {
+	own := manual(t, Options{Name: "/opt/mine"})
+	for line := range strings.Lines(own) {
+		if !strings.HasPrefix(line, "#") && strings.Contains(line, "trivium") { // headings are the manual's
+			t.Errorf("the help of a program called mine says: %s", line)
+		}
+	}
+}
+
+func manual(t *testing.T, o Options) string {
 	var b strings.Builder
 	b.WriteString("# The command line\n\nWritten by the program itself: `go test ./app -run TestManual -update`.\n")
 	say := func(title string, args ...string) {
 		var out, problems bytes.Buffer
-		if code := Run(t.Context(), args, nil, &out, &problems, Options{}); code != Done {
+		if code := Run(t.Context(), args, nil, &out, &problems, o); code != Done {
 			t.Fatalf("%q exits with %d: %s", args, code, &problems)
 		}
 		fmt.Fprintf(&b, "\n%s\n\n```\n%s```\n", title, out.String())
 	}
 	say("## trivium", "--help")
-	parser, err := newSession(nil, nil, nil, Options{}).parser(new(grammar))
+	parser, err := newSession(nil, nil, nil, o).parser(new(grammar))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ import (
 
 // nodeVerb lends this machine to a cluster.
 type nodeVerb struct {
-	Join   string `required:"" placeholder:"ADDR" help:"The coordinator, as host:port (trivium up prints it)."`
+	Join   string `required:"" placeholder:"ADDR" help:"The coordinator, as host:port (PROGRAM up prints it)."`
 	Token  string `required:"" placeholder:"TOKEN" help:"The cluster's token, or @FILE that holds it."`
 	Cores  int    `placeholder:"N" help:"Cores to lend (default: all that this process may use)."`
 	Memory int64  `placeholder:"BYTES" help:"Memory to tell of (default: the machine's, or its control group's)."`

@@ -24,7 +24,7 @@ import (
 
 // onFlags name a cluster.
 type onFlags struct {
-	On    string `group:"Cluster" placeholder:"ADDR" help:"The coordinator of a cluster, as host:port (trivium up)."`
+	On    string `group:"Cluster" placeholder:"ADDR" help:"The coordinator of a cluster, as host:port (PROGRAM up)."`
 	Token string `group:"Cluster" placeholder:"TOKEN" help:"The cluster's token, or @FILE that holds it."`
 }
 
@@ -50,7 +50,7 @@ func parseToken(text string) (trust.Token, error) {
 		text = strings.TrimSpace(string(p))
 	}
 	if text == "" {
-		return trust.Token{}, errors.New("--token: a cluster wants its token, which trivium up prints")
+		return trust.Token{}, errors.New("--token: a cluster wants its token, which up prints")
 	}
 	t, err := trust.ParseToken(text)
 	if err != nil {

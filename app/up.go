@@ -39,7 +39,7 @@ type upVerb struct {
 }
 
 func (upVerb) Help() string {
-	return "Starts a coordinator, and prints its token. Lend it machines with: trivium node --join ADDR --token TOKEN. Give it jobs with: trivium train ... --on ADDR --token TOKEN. Everything that is not loopback speaks TLS."
+	return "Starts a coordinator, and prints its token. Lend it machines with: PROGRAM node --join ADDR --token TOKEN. Give it jobs with: PROGRAM train ... --on ADDR --token TOKEN. Everything that is not loopback speaks TLS."
 }
 
 // An invitation is what who joins is told besides its certificate.
