@@ -10,6 +10,7 @@ import (
 type dictionary struct {
 	mu     sync.RWMutex
 	code   map[string]int32
+	plain  map[string]int32 // of a frozen one, by the plain name of a value that has another: its code; of two such values codeUnknown
 	names  []string
 	frozen bool
 }
@@ -22,19 +23,48 @@ const (
 )
 
 func newDictionary(names []string) *dictionary {
-	d := &dictionary{code: make(map[string]int32, len(names)), names: names, frozen: names != nil}
-	for i, name := range names {
-		d.code[name] = int32(i)
+	d := &dictionary{code: make(map[string]int32, len(names)), names: names}
+	if names != nil {
+		d.seal()
 	}
 	return d
 }
 
-func (d *dictionary) of(value []byte) int32 {
-	if d.frozen { // set before readers start
-		if c, ok := d.code[string(value)]; ok {
+// seal makes the codes of names final.
+func (d *dictionary) seal() {
+	clear(d.code)
+	d.frozen, d.plain = true, map[string]int32{}
+	var buf [32]byte
+	for i, name := range d.names {
+		d.code[name] = int32(i)
+		plain := string(plainName(buf[:], []byte(name)))
+		if _, two := d.plain[plain]; two {
+			d.plain[plain] = codeUnknown
+		} else if plain != name {
+			d.plain[plain] = int32(i)
+		}
+	}
+}
+
+// find returns the code of a value of a frozen dictionary: that of the value as it is written, or else of the one that is the same number or truth
+// value.
+func (d *dictionary) find(value []byte) int32 {
+	if c, ok := d.code[string(value)]; ok {
+		return c
+	}
+	var buf [32]byte
+	plain := plainName(buf[:], value)
+	for _, codes := range []map[string]int32{d.code, d.plain} {
+		if c, ok := codes[string(plain)]; ok {
 			return c
 		}
-		return codeUnknown
+	}
+	return codeUnknown
+}
+
+func (d *dictionary) of(value []byte) int32 {
+	if d.frozen { // set before readers start
+		return d.find(value)
 	}
 	d.mu.RLock()
 	c, ok := d.code[string(value)]
@@ -66,18 +96,10 @@ func (d *dictionary) freeze(keep []bool) (final []int32) {
 		}
 	}
 	slices.Sort(d.names)
-	clear(d.code)
-	for i, name := range d.names {
-		d.code[name] = int32(i)
-	}
-	d.frozen = true
+	d.seal()
 	final = make([]int32, len(old))
 	for c, name := range old {
-		if f, ok := d.code[name]; ok {
-			final[c] = f
-		} else {
-			final[c] = codeUnknown
-		}
+		final[c] = d.find([]byte(name))
 	}
 	return final
 }

@@ -182,8 +182,8 @@ func (j *jsonFile) decode(p *plan, dst *rawRows, from, to int64, bad func(*Error
 				e = j.notRead(p, column, r.line)
 			case v.kind == jsonNull:
 				e = p.putMissing(dst, row, column)
-			case v.kind == jsonBool && p.takesNumber(column):
-				e = p.putNumber(dst, row, column, v.number(), 64)
+			case v.kind == jsonBool:
+				e = p.putTruth(dst, row, column, string(v.text) == "true")
 			default:
 				e = p.putText(dst, row, column, v.text)
 			}
@@ -328,13 +328,6 @@ const (
 	jsonNull
 	jsonOther // of a field whose values are not read
 )
-
-func (v jsonValue) number() float64 {
-	if string(v.text) == "true" {
-		return 1
-	}
-	return 0
-}
 
 // A jsonScanner reads a line without building values: encoding/json takes ten times as long.
 type jsonScanner struct{ p []byte }

@@ -7,7 +7,7 @@ import (
 	"io"
 	"math"
 	"math/big"
-	"strconv"
+	"time"
 
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/format"
@@ -23,6 +23,7 @@ type parquetFile struct {
 	rows  int64
 	names []string
 	kinds []parquet.Kind // by column
+	dates []bool         // by column: its numbers are days since 1970
 	texts [][]string     // by column: its distinct texts; nil: numbers
 	other []string       // by column: why it is not read; empty: it is
 	crc   uint32
@@ -58,11 +59,14 @@ func openParquet(f *file) (p *parquetFile, err error) {
 	if len(columns) > maxParquetCols {
 		return nil, fault(f.name, "%d columns are more than %d", len(columns), maxParquetCols)
 	}
-	p.kinds = make([]parquet.Kind, len(columns))
+	p.kinds, p.dates = make([]parquet.Kind, len(columns)), make([]bool, len(columns))
 	for i, c := range columns {
 		p.names, p.other = append(p.names, c.Name()), append(p.other, notRead(c))
 		if p.other[i] == "" { // a group has none
 			p.kinds[i] = c.Type().Kind()
+			if l := c.Type().LogicalType(); l != nil {
+				_, p.dates[i] = l.Value.(*format.DateType)
+			}
 		}
 	}
 	p.texts = make([][]string, len(columns))
@@ -344,8 +348,10 @@ func (p *parquetFile) put(pl *plan, dst *rawRows, row, column int, v float64) *E
 		return pl.fail(column, "%s", p.other[column])
 	case math.Float64bits(v) == math.Float64bits(cellNull):
 		return pl.putMissing(dst, row, column)
-	case p.kinds[column] == parquet.Boolean && !pl.takesNumber(column): // a name, as JSON has it
-		return pl.putText(dst, row, column, strconv.AppendBool(nil, v != 0))
+	case p.kinds[column] == parquet.Boolean:
+		return pl.putTruth(dst, row, column, v != 0)
+	case p.dates[column] && !pl.takesNumber(column): // a name, as a file of text has it
+		return pl.putText(dst, row, column, time.Unix(int64(v)*24*60*60, 0).UTC().AppendFormat(nil, time.DateOnly))
 	case p.texts[column] == nil && p.kinds[column] == parquet.Float:
 		return pl.putNumber(dst, row, column, v, 32)
 	case p.texts[column] == nil:

@@ -127,6 +127,9 @@ func (p *plan) putText(dst *rawRows, row, column int, text []byte) *Error {
 		if isMissing(text) {
 			return p.putMissing(dst, row, column)
 		}
+		if truth, ok := parseTruth(text); ok && p.fitted && r.kind != roleWeight { // training had it from a format that has truth values
+			return p.putTruth(dst, row, column, truth)
+		}
 		p.store(dst, row, r, nan)
 		const most = 60
 		if len(text) > most {
@@ -180,24 +183,29 @@ func (p *plan) putNumber(dst *rawRows, row, column int, v float64, bits int) *Er
 	return nil
 }
 
-// putName stores a number of a column of names, as a file of text has it: without an exponent, but for the very small, and
-// with no more digits than tell it from others of its bits. A model that was trained on the one kind of file then knows the names of the other.
+// putName stores a number of a column of names, as appendName has it.
 func (p *plan) putName(dst *rawRows, row, column int, v float64, bits int) *Error {
-	const exact = 1 << 53
-	abs := math.Abs(v)
 	switch {
 	case v != v:
 		return p.putMissing(dst, row, column)
-	case abs >= exact:
+	case math.Abs(v) >= exactNames:
 		p.store(dst, row, p.roles[column], nan)
 		return p.fail(column, "%v is too large for a name: from 2^53 on numbers run together; write the column as text", v)
 	}
-	format := byte('f')
-	if abs != 0 && abs < 1e-6 {
-		format = 'e'
-	}
 	var buf [32]byte
-	return p.putText(dst, row, column, strconv.AppendFloat(buf[:0], v, format, -1, bits))
+	return p.putText(dst, row, column, appendName(buf[:0], v, bits))
+}
+
+// putTruth stores a truth value, where the format tells it from a text: as 1 or 0, or as a name.
+func (p *plan) putTruth(dst *rawRows, row, column int, truth bool) *Error {
+	var v float64
+	if truth {
+		v = 1
+	}
+	if p.takesNumber(column) {
+		return p.putNumber(dst, row, column, v, 64)
+	}
+	return p.putText(dst, row, column, strconv.AppendBool(nil, truth))
 }
 
 // takesNumber reports whether what lies in a column is kept as a number.

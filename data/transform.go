@@ -20,7 +20,8 @@ const TransformVersion = 1
 // model and applied unchanged to every later file, and says enough for another program, or an ONNX graph, to do the same.
 //
 // Rows of Kind "table" have named columns. A number x becomes (x − Mean)·Scale, in float32; a missing one is first replaced by Fill. A
-// one-hot column sets output From + i to 1 for its i-th category, and nothing for a category that training did not have. A hashed
+// one-hot column sets output From + i to 1 for its i-th category, and nothing for a category that training did not have; a value that is
+// written otherwise than all categories is the one that is the same number or truth value, as 1.0 is 1 and True is true. A hashed
 // column adds 1 to output From + Bucket(name, value, Buckets): all hashed columns share the same buckets. Columns of a later file are
 // matched by name: those that are not listed are passed over, a listed one that is absent is an error.
 //
@@ -78,16 +79,19 @@ type LabelTransform struct {
 }
 
 // Bucket returns the bucket of [0, buckets) that a value of a hashed column falls into: FNV-1a (64 bits) over the column's name, a zero
-// byte and the value, finished with SplitMix64's mixer, modulo buckets.
+// byte and the value, finished with SplitMix64's mixer, modulo buckets. A number is hashed without needless zeros or an exponent (1 for 1.0,
+// 1000 for 1e3), a truth value in small letters (true for True), so that a table in another format falls into the same buckets.
 func Bucket[S string | []byte](column string, value S, buckets int) int {
+	var buf [32]byte
+	plain := plainName(buf[:], []byte(value))
 	const offset, prime = 14695981039346656037, 1099511628211
 	h := uint64(offset)
 	for i := range len(column) {
 		h = (h ^ uint64(column[i])) * prime
 	}
 	h *= prime // the zero byte
-	for i := range len(value) {
-		h = (h ^ uint64(value[i])) * prime
+	for _, b := range plain {
+		h = (h ^ uint64(b)) * prime
 	}
 	return int(draw.Mix(h) % uint64(buckets))
 }
