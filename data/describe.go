@@ -281,6 +281,7 @@ func (t *tableFile) describe(ctx context.Context, d *Description, f fitting) err
 	}
 	p := t.p
 	p.missing, p.strict, p.drop = true, true, true
+	p.rounded = &roundings{columns: map[int]rounding{}}
 	counts := make([]columnStats, len(p.roles)) // of all but number columns
 	for i := range counts {
 		counts[i] = columnStats{min: math.Inf(1), max: math.Inf(-1)}
@@ -319,6 +320,7 @@ func (t *tableFile) describe(ctx context.Context, d *Description, f fitting) err
 	if err := t.scan(ctx, 0, t.numRows(), true, false, -1, d.problem); err != nil {
 		return err
 	}
+	d.Notes = append(d.Notes, p.roundingNotes(t.numRows())...)
 	d.Shape, d.Cells = []int{p.numbers + p.categories}, t.numRows()*int64(p.numbers+p.categories)
 	for i, role := range p.roles {
 		name := p.names[i]
@@ -356,6 +358,23 @@ func (t *tableFile) describe(ctx context.Context, d *Description, f fitting) err
 		d.Labels.Width = len(d.Balance)
 	}
 	return nil
+}
+
+// roundingNotes say of which columns whole numbers lose digits: those of many digits, such as account numbers and seconds since 1970.
+func (p *plan) roundingNotes(rows int64) (notes []string) {
+	for column, name := range p.names {
+		r, ok := p.rounded.columns[column]
+		if !ok {
+			continue
+		}
+		note := fmt.Sprintf("column %q: whole numbers of more digits than a number's 32 bits hold, in %d of %d rows: %.0f is read as %.0f, for one", name,
+			r.rows, rows, r.least, float32(r.least))
+		if p.roles[column].kind == roleNumber {
+			note += fmt.Sprintf("; if they name things, list it with --categorical %s, or leave it out with --drop %[1]s", listed(name))
+		}
+		notes = append(notes, note)
+	}
+	return notes
 }
 
 // value is what a column other than a number holds in a row; NaN: nothing.

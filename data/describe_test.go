@@ -3,6 +3,7 @@ package data
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -63,6 +64,35 @@ func TestDescribeAllMistakes(t *testing.T) {
 			if !seen[line] {
 				t.Errorf("%s: no mistake is found in line %d of %v", name, line, d.Problems)
 			}
+		}
+	}
+}
+
+// TestDescribeLostDigits: float32 holds no whole number of many digits, and a look at the data says so.
+func TestDescribeLostDigits(t *testing.T) {
+	text := "id,n,label\n16777216,1.5,16777217\n123456789,123456789,0\n-16777217,2,1\n33554432,3e30,0\n"
+	type row struct {
+		Label int32 `parquet:"label"`
+		ID    int64 `parquet:"id"`
+	}
+	for name, c := range map[string]struct {
+		file []byte
+		want []string
+	}{
+		"a.csv": {[]byte(text), []string{
+			`column "id": whole numbers of more digits than a number's 32 bits hold, in 2 of 4 rows: -16777217 is read as -16777216, for one; if they ` +
+				`name things, list it with --categorical id, or leave it out with --drop id`,
+			`column "n": whole numbers of more digits than a number's 32 bits hold, in 1 of 4 rows: 123456789 is read as 123456792, for one; if they ` +
+				`name things, list it with --categorical n, or leave it out with --drop n`,
+			`column "label": whole numbers of more digits than a number's 32 bits hold, in 1 of 4 rows: 16777217 is read as 16777216, for one`,
+		}},
+		"a.parquet": {parquetBytes(t, []row{{0, 1}, {1, 1 << 60}, {0, 1<<60 + 1<<20}}), []string{
+			`column "id": whole numbers of more digits than a number's 32 bits hold, in 1 of 3 rows: 1152921504607895552 is read as 1152921504606846976, ` +
+				`for one; if they name things, list it with --categorical id, or leave it out with --drop id`,
+		}},
+	} {
+		if got := describe(t, trivium.Data{Source: write(t, t.TempDir(), name, c.file)}).Notes; !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 }

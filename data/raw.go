@@ -2,9 +2,11 @@ package data
 
 import (
 	"bytes"
+	"cmp"
 	"math"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -105,6 +107,28 @@ type plan struct {
 	buckets    int  // for categories; 0: dictionaries
 	dicts      []*dictionary
 	labels     *dictionary // of text labels; nil: numbers
+	rounded    *roundings  // takes note of digits that are lost; nil: nobody asks
+}
+
+// roundings are the whole numbers of each column that float32 does not hold. It is safe for concurrent use.
+type roundings struct {
+	mu      sync.Mutex
+	columns map[int]rounding
+}
+
+type rounding struct {
+	rows  int64
+	least float64 // the one nearest to 0
+}
+
+func (r *roundings) add(column int, v float64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at, ok := r.columns[column]
+	if at.rows++; !ok || cmp.Or(cmp.Compare(math.Abs(v), math.Abs(at.least)), cmp.Compare(v, at.least)) < 0 {
+		at.least = v
+	}
+	r.columns[column] = at
 }
 
 var nan = float32(math.NaN())
@@ -178,6 +202,9 @@ func (p *plan) putNumber(dst *rawRows, row, column int, v float64, bits int) *Er
 	case r.kind == roleWeight && v < 0:
 		p.store(dst, row, r, nan)
 		return p.fail(column, "want a weight of 0 or more, found %v", v)
+	}
+	if p.rounded != nil && v == math.Trunc(v) && float64(float32(v)) != v && math.Abs(v) < 1<<63 { // beyond, it was none when it was written
+		p.rounded.add(column, v)
 	}
 	p.store(dst, row, r, float32(v))
 	return nil
