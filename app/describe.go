@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"unicode"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/data"
@@ -84,7 +85,7 @@ func (s *session) printDescription(d *data.Description, all bool, missing string
 		w := tabwriter.NewWriter(s.out, 0, 8, 2, ' ', 0)
 		fmt.Fprintln(w, "COLUMN\tKIND\tVALUES\tMISSING\tMIN\tMEAN\tMAX\tDISTINCT")
 		for _, c := range shown {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", c.Name, c.Kind, thousands(c.Count), thousands(c.Missing), columnFigures(&c))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", plain(c.Name), c.Kind, thousands(c.Count), thousands(c.Missing), columnFigures(&c))
 		}
 		if err := w.Flush(); err != nil {
 			return err
@@ -124,7 +125,7 @@ func missingCells(d *data.Description, how string) string {
 	for _, c := range d.Columns {
 		if c.Missing > 0 {
 			cells += c.Missing
-			columns = append(columns, c.Name+" "+thousands(c.Missing))
+			columns = append(columns, plain(c.Name)+" "+thousands(c.Missing))
 			label = label || c.Kind == "label" || c.Kind == "weight"
 		}
 	}
@@ -150,6 +151,18 @@ func missingCells(d *data.Description, how string) string {
 		strings.Join(columns, ", "), becomes)
 }
 
+// plain is a name from a file as a line of output can have it: of bounded length, and quoted if it holds line ends or other control characters.
+func plain(name string) string {
+	const most = 60
+	if runes := []rune(name); len(runes) > most {
+		name = string(runes[:most]) + "…"
+	}
+	if strings.ContainsFunc(name, unicode.IsControl) {
+		return strconv.Quote(name)
+	}
+	return name
+}
+
 // columnFigures are the cells of the last four columns: numbers have a spread, text the number of its values.
 func columnFigures(c *data.ColumnDescription) string {
 	if c.Distinct > 0 || c.Kind == "text" {
@@ -173,7 +186,7 @@ func balance(d *data.Description) string {
 	}
 	words := make([]string, len(classes))
 	for i, c := range classes {
-		words[i] = fmt.Sprintf("%s %.1f %%", c.Name, 100*float64(c.Rows)/float64(max(d.Rows, 1)))
+		words[i] = fmt.Sprintf("%s %.1f %%", plain(c.Name), 100*float64(c.Rows)/float64(max(d.Rows, 1)))
 	}
 	return strings.Join(words, ", ") + rest
 }

@@ -128,7 +128,7 @@ func TestBadInput(t *testing.T) {
 		{"broken YAML", map[string]string{"job.yaml": "model: [softmax\n"}, "train -f job.yaml", []string{"job.yaml", "line"}},
 		{"tabs", map[string]string{"job.yaml": "model: softmax\ndata:\n\trows: 9\n"}, "train -f job.yaml", []string{"job.yaml: line 3", "tab (indent with spaces)"}},
 		{"two jobs", map[string]string{"job.yaml": "model: softmax\ndata: {rows: 90}\n---\nmodel: linear\n"}, "train -f job.yaml", []string{"job.yaml", "second document"}},
-		{"JSON array", map[string]string{"a.json": `[{"label": 1, "a": 2}]`}, "train logistic --data a.json", []string{"a.json: line 1", "which begins an object a line"}},
+		{"JSON array", map[string]string{"a.json": `[{"label": 1, "a": 2}]`}, "train logistic --data a.json", []string{"a.json: line 1", "it is a JSON array; want an object a line, as jq -c '.[]' writes them"}},
 		{"no job file", nil, "train -f nowhere.yaml", []string{"nowhere.yaml"}},
 		{"mistyped model", map[string]string{"job.yaml": "modle: softmax\n"}, "train -f job.yaml", []string{"job.yaml: line 1", `did you mean "model"?`}},
 		{"job file without a model", map[string]string{"job.yaml": "batch: 3\n"}, "train -f job.yaml", []string{"no model"}},
@@ -182,4 +182,19 @@ func people(rows int) string {
 		fmt.Fprintf(&b, "%d,%s,%d,%s\n", age, city, i, label)
 	}
 	return b.String()
+}
+
+// TestOddNames: what a file calls its columns and classes tears no line of output, however long it is.
+func TestOddNames(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "a.csv", "\"la\nbel\","+strings.Repeat("n", 500)+"\n"+strings.Repeat("\"a\tb\",1\nc,2\n", 3))
+	got := runIn(t, dir, "data", "a.csv")
+	for _, want := range []string{`"la\nbel"`, strings.Repeat("n", 60) + "… ", `"a\tb" 50.0 %`} {
+		if !strings.Contains(got.out, want) {
+			t.Errorf("the description has no %s:\n%s", want, got.out)
+		}
+	}
+	if strings.Contains(got.out, strings.Repeat("n", 61)) {
+		t.Errorf("a name fills lines:\n%s", got.out)
+	}
 }

@@ -93,6 +93,13 @@ func TestBadInput(t *testing.T) {
 		"csv no columns":   {files: text("a.csv", "label,a", "0,1", "1,2"), d: trivium.Data{Drop: []string{"a"}}, want: []string{"a.csv", "no column is left"}},
 
 		"csv UTF-16":        {files: text("a.csv", "\xff\xfel\x00a\x00b\x00e\x00l\x00,\x00a\x00"), want: []string{"a.csv", "UTF-16", "UTF-8"}},
+		"csv bare UTF-16":   {files: text("a.csv", "l\x00,\x00a\x00"), want: []string{"a.csv", "UTF-16", "UTF-8"}},
+		"csv CR":            {files: files{"a.csv": []byte("label,a\r0,1\r1,2\r")}, want: []string{"a.csv", "carriage returns alone"}},
+		"csv other commas":  {files: text("a.csv", "label|a", "0|1", "1|2"), want: []string{"a.csv", "one column alone", "a comma, a tab or a semicolon"}},
+		"csv odd name":      {files: text("a.csv", "label,# a", "0,1", "1,x"), want: []string{"line 3", `--categorical '# a'`}},
+		"csv book":          {files: text("a.csv", "label,a", "0,1", "1,"+strings.Repeat("ß", 50)), want: []string{"line 3", `found "` + strings.Repeat("ß", 30) + `…";`}},
+		"jsonl array file":  {files: text("a.jsonl", `[{"label":0,"a":1},`, `{"label":1,"a":2}]`), want: []string{"line 1", "it is a JSON array; want an object a line"}},
+		"jsonl pretty":      {files: text("a.jsonl", `{`, `"label":0}`), want: []string{"line 1", "the object does not end in its line"}},
 		"jsonl UTF-16":      {files: text("a.jsonl", "\xfe\xff\x00{\x00}"), want: []string{"a.jsonl", "UTF-16", "UTF-8"}},
 		"csv Latin-1":       {files: text("a.csv", "label,a", "0,Rome", "1,M\xfcnchen"), d: trivium.Data{Categorical: []string{"a"}}, want: []string{"a.csv", "line 3", `column "a"`, `"M\xfcnchen" is not in UTF-8`}},
 		"csv Latin-1 label": {files: text("a.csv", "label,a", "red,0", "gr\xfcn,1"), d: trivium.Data{Categorical: []string{"label"}}, want: []string{"a.csv", "line 3", `column "label"`, "not in UTF-8"}},

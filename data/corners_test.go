@@ -30,10 +30,11 @@ func TestGoodInput(t *testing.T) {
 		file, text string
 		labels     []int32 // of the first two rows
 	}{
-		"libsvm with tabs":              {"a.libsvm", "1\t1:0.5\t3:1\n0\t2:1\n1\t1:1\n0\t3:1\n1\t1:1\n", []int32{1, 0}},
-		"libsvm with a byte order mark": {"a.libsvm", "\xef\xbb\xbf1 1:0.5 3:1\n0 2:1\n1 1:1\n0 3:1\n1 1:1\n", []int32{1, 0}},
-		"JSON with a byte order mark":   {"a.jsonl", "\xef\xbb\xbf" + strings.Repeat("{\"label\": 1, \"x\": 1}\n{\"label\": 0, \"x\": 2}\n", 5), []int32{1, 0}},
-		"a label that is true or false": {"a.jsonl", strings.Repeat("{\"label\": true, \"x\": 1}\n{\"label\": false, \"x\": 2}\n", 5), []int32{1, 0}},
+		"CSV that tells Excel what separates": {"a.csv", "sep=;\r\nlabel;x\r\n" + strings.Repeat("1;2.5\r\n0;1\r\n", 5), []int32{1, 0}},
+		"libsvm with tabs":                    {"a.libsvm", "1\t1:0.5\t3:1\n0\t2:1\n1\t1:1\n0\t3:1\n1\t1:1\n", []int32{1, 0}},
+		"libsvm with a byte order mark":       {"a.libsvm", "\xef\xbb\xbf1 1:0.5 3:1\n0 2:1\n1 1:1\n0 3:1\n1 1:1\n", []int32{1, 0}},
+		"JSON with a byte order mark":         {"a.jsonl", "\xef\xbb\xbf" + strings.Repeat("{\"label\": 1, \"x\": 1}\n{\"label\": 0, \"x\": 2}\n", 5), []int32{1, 0}},
+		"a label that is true or false":       {"a.jsonl", strings.Repeat("{\"label\": true, \"x\": 1}\n{\"label\": false, \"x\": 2}\n", 5), []int32{1, 0}},
 	} {
 		s, err := openText(t, c.file, c.text, trivium.Data{}, Options{})
 		if err != nil {

@@ -35,7 +35,7 @@ func openCSV(f *file) (*csvFile, error) {
 	line := int64(1)
 	for { // blank lines
 		end := bytes.IndexByte(first, '\n')
-		if end < 0 || len(trim(first[:end])) > 0 {
+		if end < 0 || len(trim(first[:end])) > 0 && !separatorLine(first[:end]) {
 			break
 		}
 		skip, line, first = skip+int64(end)+1, line+1, first[end+1:]
@@ -79,6 +79,12 @@ func openCSV(f *file) (*csvFile, error) {
 		return nil, fault(f.name, "there are no rows after the header")
 	}
 	return c, nil
+}
+
+// separatorLine reports whether a line before the header tells Excel the delimiter, such as sep=; alone. The rows tell it as well.
+func separatorLine(line []byte) bool {
+	text := bytes.Trim(line, "\" \r")
+	return len(text) == len("sep=;") && bytes.HasPrefix(text, []byte("sep=")) && strings.IndexByte(delimiters, text[len(text)-1]) >= 0
 }
 
 // firstLines returns the start of the file with at least its first line that is not blank, if it has one.

@@ -320,6 +320,9 @@ func (t *tableFile) describe(ctx context.Context, d *Description, f fitting) err
 	if err := t.scan(ctx, 0, t.numRows(), true, false, -1, d.problem); err != nil {
 		return err
 	}
+	if p.numbers+p.categories == 0 {
+		d.Notes = append(d.Notes, t.noInputs().Msg)
+	}
 	d.Notes = append(d.Notes, p.roundingNotes(t.numRows())...)
 	d.Shape, d.Cells = []int{p.numbers + p.categories}, t.numRows()*int64(p.numbers+p.categories)
 	for i, role := range p.roles {

@@ -361,9 +361,15 @@ func (s *jsonScanner) found(wanted string) *Error {
 // object calls field for each name, with the scanner at its value, and wants nothing to follow.
 func (s *jsonScanner) object(buf *jsonBuffer, field func(name []byte) *Error) *Error {
 	if s.peek() != '{' {
+		if s.peek() == '[' {
+			return fault("", "it is a JSON array; want an object a line, as jq -c '.[]' writes them")
+		}
 		return s.found("'{', which begins an object a line")
 	}
 	s.p = s.p[1:]
+	if s.peek() == 0 {
+		return fault("", "the object does not end in its line; want an object a line, as jq -c . writes them")
+	}
 	for first := true; s.peek() != '}' || !first; first = false {
 		name, bad := s.text(buf)
 		if bad != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/trivium-ml/trivium"
 )
@@ -192,10 +193,28 @@ func (s *Splits) checkLabels() error {
 // listNames writes class names for a message.
 func listNames(names []string) string {
 	const most = 12
-	if len(names) <= most {
-		return strings.Join(names, ", ")
+	var listed []string
+	for _, name := range names[:min(len(names), most)] {
+		listed = append(listed, string(shortText([]byte(name))))
 	}
-	return strings.Join(names[:most], ", ") + fmt.Sprintf(", … (%d in all)", len(names))
+	text := strings.Join(listed, ", ")
+	if len(names) > most {
+		text += fmt.Sprintf(", … (%d in all)", len(names))
+	}
+	return text
+}
+
+// shortText is the beginning of a text for a message: a field may be a book.
+func shortText(text []byte) []byte {
+	const most = 60
+	if len(text) <= most {
+		return text
+	}
+	n := most
+	for n > most-utf8.UTFMax && !utf8.RuneStart(text[n]) { // a character stays whole
+		n--
+	}
+	return append(text[:n:n], "…"...)
 }
 
 // classWeights reads the class_weight setting: empty, "balanced", or "name=weight,…" (classes not named have weight 1; the comma of a name

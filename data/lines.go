@@ -94,16 +94,21 @@ func (s quoteState) after(p []byte, delimiter byte) quoteState {
 // delimiters are those that a table may have, the likelier first.
 const delimiters = ",\t;"
 
+// textHead is how much of a file tells what kind of text it is.
+const textHead = 64 << 10
+
 // textStart is where the text of a file begins: after UTF-8's byte order mark, if there is one.
 func textStart(f *file) (int64, error) {
-	p, err := f.read(nil, 0, min(int64(len(utf8Mark)), f.size))
+	p, err := f.read(nil, 0, min(textHead, f.size))
 	switch {
 	case err != nil:
 		return 0, err
 	case bytes.HasPrefix(p, utf8Mark):
 		return int64(len(utf8Mark)), nil
-	case bytes.HasPrefix(p, []byte("\xff\xfe")) || bytes.HasPrefix(p, []byte("\xfe\xff")):
+	case bytes.HasPrefix(p, []byte("\xff\xfe")) || bytes.HasPrefix(p, []byte("\xfe\xff")) || len(p) > 1 && (p[0] == 0) != (p[1] == 0):
 		return 0, fault(f.name, "its text is in UTF-16, as the first two bytes say; save it as UTF-8")
+	case bytes.IndexByte(p, '\n') < 0 && bytes.IndexByte(bytes.TrimRight(p, "\r"), '\r') >= 0: // else it would be one long row
+		return 0, fault(f.name, "its lines end in carriage returns alone, as old programs wrote them; save it with newlines")
 	}
 	return 0, nil
 }

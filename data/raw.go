@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"unicode/utf8"
+
+	"github.com/trivium-ml/trivium/internal/shell"
 )
 
 // rawRows are rows of a table as they stand in the file: numbers, codes of categories, label and weight.
@@ -155,11 +157,8 @@ func (p *plan) putText(dst *rawRows, row, column int, text []byte) *Error {
 			return p.putTruth(dst, row, column, truth)
 		}
 		p.store(dst, row, r, nan)
-		const most = 60
-		if len(text) > most {
-			text = text[:most]
-		}
 		_, commas := parseNumber(bytes.ReplaceAll(text, []byte{','}, nil))
+		text = shortText(text)
 		switch {
 		case commas:
 			return p.fail(column, "want a number, found %q: a number has a point, as in 2.5, and no commas", text)
@@ -178,13 +177,8 @@ func (p *plan) putText(dst *rawRows, row, column int, text []byte) *Error {
 	return p.putNumber(dst, row, column, v, 64)
 }
 
-// listed is a column's name as a flag that lists columns takes it.
-func listed(name string) string {
-	if strings.Contains(name, ",") {
-		return "'" + strings.ReplaceAll(name, ",", `\,`) + "'"
-	}
-	return name
-}
+// listed is a column's name as a flag that lists columns takes it, in a shell.
+func listed(name string) string { return shell.Word(strings.ReplaceAll(name, ",", `\,`)) }
 
 // putNumber stores a number in row, which the file holds in 32 or 64 bits.
 func (p *plan) putNumber(dst *rawRows, row, column int, v float64, bits int) *Error {
@@ -321,7 +315,7 @@ func (p *plan) putTextLabel(dst *rawRows, row, column int, text []byte) *Error {
 		return p.fail(column, "more than %d distinct labels", maxClasses)
 	case codeUnknown:
 		dst.label[row] = nan
-		return p.fail(column, "label %q is outside the %d classes: %s", text, len(p.labels.names), listNames(p.labels.names))
+		return p.fail(column, "label %q is outside the %d classes: %s", shortText(text), len(p.labels.names), listNames(p.labels.names))
 	}
 	return nil
 }
@@ -329,7 +323,7 @@ func (p *plan) putTextLabel(dst *rawRows, row, column int, text []byte) *Error {
 // failText refuses a name that a model could not keep: transforms are saved as JSON, which has UTF-8 alone, and the name that comes back
 // from there would be another.
 func (p *plan) failText(column int, text []byte) *Error {
-	return p.fail(column, "the text %q is not in UTF-8; save the file as UTF-8", text)
+	return p.fail(column, "the text %q is not in UTF-8; save the file as UTF-8", shortText(text))
 }
 
 func (p *plan) fail(column int, format string, args ...any) *Error {

@@ -101,10 +101,19 @@ func (t *tableFile) fitColumns(tr *Transform, d *trivium.Data) error {
 		return setting("hash", "%d outputs are more than %d", width, maxWidth)
 	}
 	if width == 0 {
-		return fault(t.fileName(), "no column is left to learn from")
+		return t.noInputs()
 	}
 	tr.Schema.Inputs = []trivium.InputSpec{{Name: "x", Form: form, Shape: []int{int(width)}}}
 	return nil
+}
+
+// noInputs says that the label has no column beside it.
+func (t *tableFile) noInputs() *Error {
+	e := fault(t.fileName(), "no column is left to learn from")
+	if c, ok := t.tableReader.(*csvFile); ok && len(c.names) == 1 {
+		e.Msg = "there is one column alone, and none to learn from: a comma, a tab or a semicolon separates columns"
+	}
+	return e
 }
 
 func (t *tableFile) fitNumber(c *Column, at int, d *trivium.Data) {
