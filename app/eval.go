@@ -128,6 +128,9 @@ func (t *trained) sets(ctx context.Context, s *session, df *dataFlags, sf *split
 		return nil, err
 	}
 	t.splits = splits
+	for _, n := range splits.Notes {
+		fmt.Fprintf(s.err, "%s: note: %s\n", s.name, n)
+	}
 	if len(g) == 0 && t.saved.Data != "" && splits.Checksum != t.saved.Data {
 		fmt.Fprintf(s.err, "%s: %s has changed since training, from checksum %s to %s: what is taken for new may have been trained on\n",
 			s.name, cmp.Or(d.Source, "the data"), t.saved.Data, splits.Checksum)

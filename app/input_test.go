@@ -198,3 +198,22 @@ func TestOddNames(t *testing.T) {
 		t.Errorf("a name fills lines:\n%s", got.out)
 	}
 }
+
+// TestUnknownCategoriesAreSaid: eval and apply say that rows have categories which the model learnt nothing of.
+func TestUnknownCategoriesAreSaid(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "a.csv", people(100))
+	write(t, dir, "b.csv", strings.ReplaceAll(people(100), "Oslo", "OSLO"))
+	if got := runIn(t, dir, "train", "logistic", "--data", "a.csv", "--label", "label", "--categorical", "city", "--drop", "id", "--epochs", "1"); got.code != Done {
+		t.Fatal(got.err)
+	}
+	for _, verb := range []string{"eval", "apply"} {
+		if got := runIn(t, dir, verb, "last", "--data", "a.csv"); got.code != Done || got.err != "" {
+			t.Errorf("%s exits with %d: %s", verb, got.code, got.err)
+		}
+		want := "trivium: note: b.csv: column \"city\" has categories that no training row had, in 34 of 100 rows, first in line 2: they count as none\n"
+		if got := runIn(t, dir, verb, "last", "--data", "b.csv"); got.code != Done || got.err != want {
+			t.Errorf("%s exits with %d and says %q, want %q", verb, got.code, got.err, want)
+		}
+	}
+}

@@ -324,7 +324,7 @@ func (s *Splits) assemble(ctx context.Context, main rowFile, c cuts, others map[
 	if err != nil {
 		return err
 	}
-	s.noteStream(main, ds)
+	s.noteRows(main, ds)
 	if err := s.cutMain(ds, c, place); err != nil {
 		return err
 	}
@@ -340,7 +340,7 @@ func (s *Splits) assemble(ctx context.Context, main rowFile, c cuts, others map[
 			if opened[x.file], _, err = others[x.file].dataset(ctx, t, o.Budget); err != nil {
 				return err
 			}
-			s.noteStream(others[x.file], opened[x.file])
+			s.noteRows(others[x.file], opened[x.file])
 		}
 		*x.dst = opened[x.file]
 	}
@@ -352,7 +352,11 @@ func (s *Splits) assemble(ctx context.Context, main rowFile, c cuts, others map[
 	return nil
 }
 
-func (s *Splits) noteStream(f rowFile, ds Dataset) {
+// noteRows adds what a reader of the run should know of a file's rows.
+func (s *Splits) noteRows(f rowFile, ds Dataset) {
+	if t, ok := f.(*tableFile); ok {
+		s.Notes = append(s.Notes, t.notes...)
+	}
 	st, ok := ds.(*stream)
 	if !ok {
 		return
