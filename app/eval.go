@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -82,16 +83,17 @@ func (v *evalVerb) Run(ctx context.Context, s *session) error {
 		}
 		return json.NewEncoder(s.out).Encode(out)
 	}
+	out := bufio.NewWriter(s.out) // which keeps the error of a full disk
 	for _, set := range sets {
-		fmt.Fprintf(s.out, "%s: %s rows\n", set.name, thousands(set.rows.Rows()))
+		fmt.Fprintf(out, "%s: %s rows\n", set.name, thousands(set.rows.Rows()))
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		fmt.Fprintf(s.out, "%s %s\n", name, figure(all[name]))
+		fmt.Fprintf(out, "%s %s\n", name, figure(all[name]))
 	}
 	for _, table := range tables {
-		fmt.Fprintln(s.out, table)
+		fmt.Fprintln(out, table)
 	}
-	return nil
+	return out.Flush()
 }
 
 // sets returns the data that the flags name: without --data the validation and test rows of the run, else all rows of the source.

@@ -45,6 +45,25 @@ func TestFullDiskInit(t *testing.T) {
 	}
 }
 
+// TestFullDiskEval: figures that could not be written are no success.
+func TestFullDiskEval(t *testing.T) {
+	dir := t.TempDir()
+	options := Options{Sources: data.Sources{"points": points(-1, nil)}}
+	if got := runWith(t.Context(), t, dir, options, strings.Fields("train mlp:8 --data points --epochs 1")...); got.code != Done {
+		t.Fatal(got.err)
+	}
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	var problems strings.Builder
+	code := Run(t.Context(), []string{"eval", "last", "--out", filepath.Join(dir, "runs")}, nil, full, &problems, options)
+	if code != Failed || !strings.Contains(problems.String(), "no space left on device") {
+		t.Errorf("exits with %d: %s", code, &problems)
+	}
+}
+
 // TestFullDisk: a disk that fills up while a checkpoint is written: exit code 1, and the checkpoints before it stay, load and resume.
 func TestFullDisk(t *testing.T) {
 	// A checkpoint of mlp:4096 on 3 inputs takes 300 KiB, all else some 60: there is room for the two that are kept, not for a third.

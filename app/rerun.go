@@ -52,6 +52,9 @@ func (v *rerunVerb) Run(ctx context.Context, s *session) error {
 	}
 	if old.Result.Reason == string(trivium.Interrupted) || old.Result.ExitCode != Done {
 		job.Steps = want.Progress.Step // it came so far
+	} else if want.Progress.Step != old.Result.Steps {
+		return misusedf("rerun: %s ended after update %d, and its newest checkpoint is of update %d: there is nothing to compare with", old.Dir,
+			old.Result.Steps, want.Progress.Step)
 	}
 	t := &training{
 		job: job, out: v.Out, threads: v.Threads, show: newProgress(s.out, v.JSON, v.Quiet, os.Getenv),

@@ -76,6 +76,20 @@ func TestRerun(t *testing.T) {
 	if got.code != Failed || !strings.Contains(got.err, "its checksum is points, the run had lines") {
 		t.Errorf("other data: exits with %d: %s%s", got.code, got.out, got.err)
 	}
+
+	// The checkpoint of the end is gone.
+	write(t, first, "run.json", string(head))
+	checkpoints, err := filepath.Glob(filepath.Join(first, "checkpoints", "*"))
+	if err != nil || len(checkpoints) < 2 {
+		t.Fatal(checkpoints, err)
+	}
+	if err := os.RemoveAll(checkpoints[len(checkpoints)-1]); err != nil {
+		t.Fatal(err)
+	}
+	got = runWith(t.Context(), t, dir, options, "rerun", "first")
+	if got.code != Misused || !regexp.MustCompile(`first ended after update \d+, and its newest checkpoint is of update \d+: there is nothing`).MatchString(got.err) {
+		t.Errorf("without its last checkpoint: exits with %d: %s%s", got.code, got.out, got.err)
+	}
 }
 
 // TestRerunWithoutARunDirectory: there would be nothing to compare, so that nothing is trained.

@@ -139,7 +139,7 @@ func TestDamagedCheckpoints(t *testing.T) {
 		{"a bit flipped", flipped, manifest, "params.safetensors"},
 		{"manifest cut short", whole, manifest[:len(manifest)/2], "manifest.json"},
 		{"manifest changed", whole, []byte(strings.Replace(string(manifest), "mlp:8", "mlp:9", 1)), "manifest.json"},
-		{"no manifest", whole, nil, "none is there"},
+		{"no manifest", whole, nil, "holds none"},
 	} {
 		write(t, folders[0], "params.safetensors", string(c.params))
 		write(t, folders[0], "manifest.json", string(c.manifest))

@@ -3,6 +3,7 @@ package app
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -306,6 +307,9 @@ func (r *run) name() string { return filepath.Base(r.Dir) }
 
 // unreadable says what is wrong with a run that cannot be read, and what is left to do with it.
 func (r *run) unreadable() error {
+	if _, other := errors.AsType[*rundir.VersionError](r.Err); other { // it is whole: nobody is to delete it for that
+		return r.Err
+	}
 	return fmt.Errorf("%w: the run cannot be read; runs delete %s removes it", r.Err, shell.Word(r.Dir))
 }
 

@@ -126,6 +126,10 @@ func TestRunsVerbs(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(dir, "runs", "broken"), "run.json", "{")
+	if err := os.Mkdir(filepath.Join(dir, "runs", "newer"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "runs", "newer"), "run.json", `{"version":2,"name":["n"]}`)
 	write(t, dir, "a.csv", "a,label\n1,0\n2,1\n")
 	for _, c := range []struct {
 		command string
@@ -136,7 +140,7 @@ func TestRunsVerbs(t *testing.T) {
 		{"runs", Done, []string{"run0", "run1", "softmax", "mlp:8", "finished"}, ""},
 		{"runs list model=softmax and test.accuracy>0", Done, []string{"run0"}, "run1"},
 		{"runs model~mlp", Done, []string{"run1"}, "run0"},
-		{"runs test.accuracy>1", Done, []string{"none of 3 runs"}, "run1"},
+		{"runs test.accuracy>1", Done, []string{"none of 4 runs"}, "run1"},
 		{"runs modle=softmax", Misused, []string{`did you mean "model"?`}, ""},
 		{"runs show run0", Done, []string{"optimizer.name", "adam", "compute"}, ""},
 		{"runs diff run0 run1", Done, []string{"configuration.model", "softmax", "mlp:8"}, "optimizer.name"},
@@ -151,6 +155,8 @@ func TestRunsVerbs(t *testing.T) {
 		{"runs status=unreadable", Done, []string{"broken", "unreadable"}, "run1"},
 		{"runs show last", Done, []string{"run1"}, ""},
 		{"runs show broken", Misused, []string{"runs/broken/run.json", "runs delete runs/broken removes it"}, ""},
+		{"eval newer", Misused, []string{"runs/newer/run.json has version 2, this program reads version 1; the program that wrote it reads it\n"}, ""},
+		{"runs delete newer", Done, []string{"deleted"}, ""},
 		{"export run1 --to x", Misused, []string{"x does not say the format: give --format onnx or safetensors"}, ""},
 		{"eval run1 --data a.csv", Misused, []string{"a.csv: it is a table, and the model was trained on array rows"}, ""},
 		{"runs delete broken", Done, []string{"deleted runs/broken"}, ""},

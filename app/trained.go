@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -93,14 +92,13 @@ func (t *trained) close() {
 
 // loadCheckpoint loads the named checkpoint of a folder, or the newest. The name that it returns has the folder.
 func loadCheckpoint(ctx context.Context, dir, name string) (*checkpoint.Checkpoint, string, error) {
-	if _, err := os.Stat(dir); err != nil {
-		return nil, "", misusedf("checkpoint: %s holds none: the run was deleted, or ended before its first", dir)
-	}
 	store := blob.Dir(dir)
 	var c *checkpoint.Checkpoint
 	var err error
 	if name == "" {
-		c, name, err = checkpoint.Latest(ctx, store)
+		if c, name, err = checkpoint.Latest(ctx, store); errors.Is(err, fs.ErrNotExist) {
+			return nil, "", misusedf("checkpoint: %s holds none: the run was deleted, or ended before its first", dir)
+		}
 	} else if names, e := checkpoint.List(ctx, store); e == nil && !slices.Contains(names, name) {
 		return nil, "", misusedf("checkpoint: in %s no checkpoint is called %q; %s", dir, name, nearest.Sentence(name, names))
 	} else {

@@ -62,6 +62,16 @@ func List(root string) ([]Entry, error) {
 	return out, nil
 }
 
+// A VersionError says that a run is as whole as ever, and another program's to read.
+type VersionError struct {
+	File    string
+	Version int
+}
+
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("rundir: %s has version %d, this program reads version %d; the program that wrote it reads it", e.File, e.Version, headVersion)
+}
+
 // Read reads the head and the result of a run.
 func Read(dir string) Entry {
 	e := Entry{Dir: dir, Running: running(dir)} // first: it has written its result by then, or it will write none
@@ -70,11 +80,12 @@ func Read(dir string) Entry {
 	if err != nil {
 		return Entry{Dir: dir, Err: fmt.Errorf("rundir: %w", err)}
 	}
+	var of struct{ Version int }
+	if json.Unmarshal(p, &of) == nil && of.Version != headVersion { // whose fields may be others
+		return Entry{Dir: dir, Err: &VersionError{name, of.Version}}
+	}
 	if err := json.Unmarshal(p, &e.Head); err != nil {
 		return Entry{Dir: dir, Err: fmt.Errorf("rundir: %s: %w", name, err)}
-	}
-	if e.Head.Version != headVersion {
-		return Entry{Dir: dir, Err: fmt.Errorf("rundir: %s has version %d, this program reads version %d", name, e.Head.Version, headVersion)}
 	}
 	p, err = os.ReadFile(filepath.Join(dir, resultFile))
 	switch {
