@@ -94,6 +94,8 @@ func TestBadInput(t *testing.T) {
 
 		"csv UTF-16":        {files: text("a.csv", "\xff\xfel\x00a\x00b\x00e\x00l\x00,\x00a\x00"), want: []string{"a.csv", "UTF-16", "UTF-8"}},
 		"csv bare UTF-16":   {files: text("a.csv", "l\x00,\x00a\x00"), want: []string{"a.csv", "UTF-16", "UTF-8"}},
+		"csv zipped":        {files: files{"a.csv": []byte("PK\x03\x04\x14\x00")}, want: []string{"a.csv", "ZIP archive", "unpack it, or pack it with gzip"}},
+		"csv zstd":          {files: files{"a.csv": []byte("\x28\xb5\x2f\xfd\x04")}, want: []string{"a.csv", "packed with zstd", "pack it with gzip"}},
 		"csv CR":            {files: files{"a.csv": []byte("label,a\r0,1\r1,2\r")}, want: []string{"a.csv", "carriage returns alone"}},
 		"csv other commas":  {files: text("a.csv", "label|a", "0|1", "1|2"), want: []string{"a.csv", "one column alone", "a comma, a tab or a semicolon"}},
 		"csv odd name":      {files: text("a.csv", "label,# a", "0,1", "1,x"), want: []string{"line 3", `--categorical '# a'`}},

@@ -53,12 +53,26 @@ func reason(err error) string {
 	return err.Error()
 }
 
+// packings are what others pack files with, by their first bytes, which begin no format that is read.
+var packings = []struct{ magic, what string }{
+	{"PK\x03\x04", "a ZIP archive, or a spreadsheet of such a form (save that as CSV)"},
+	{"\x28\xb5\x2f\xfd", "packed with zstd"},
+	{"\xfd7zXZ\x00", "packed with xz"},
+	{"BZh91AY&SY", "packed with bzip2"},
+}
+
 // newFile wraps size bytes of r, decompressing them if they are gzip. It takes over closing.
 func newFile(name string, r io.ReaderAt, size int64, close func() error) (*file, error) {
-	var magic [2]byte
-	if n, err := r.ReadAt(magic[:], 0); n < 2 && err != nil && err != io.EOF {
+	var head [10]byte
+	if n, err := r.ReadAt(head[:], 0); n < len(head) && err != nil && err != io.EOF {
 		return nil, errors.Join(fault(name, "%s", reason(err)), close())
 	}
+	for _, p := range packings {
+		if bytes.HasPrefix(head[:], []byte(p.magic)) {
+			return nil, errors.Join(fault(name, "it is %s, which is not read: unpack it, or pack it with gzip", p.what), close())
+		}
+	}
+	magic := [2]byte(head[:])
 	if magic != [2]byte{0x1f, 0x8b} {
 		if strings.HasSuffix(name, ".gz") && size > 0 {
 			return nil, errors.Join(faultAt(name, 0, "not gzip data, as the name promises: want bytes 1f 8b, found %x", magic), close())
