@@ -229,6 +229,11 @@ func TestBadSources(t *testing.T) {
 	if _, err := Open(context.Background(), trivium.Data{Source: filepath.Join(t.TempDir(), "absent")}, Options{}); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("absent source: %v", err)
 	}
+	for source, want := range map[string]string{"ftp://host/a.csv": "those of http and https are read", "no/*.csv": "a pattern is not read: name one file"} {
+		if _, err := Open(context.Background(), trivium.Data{Source: source}, Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", source, err, want)
+		}
+	}
 	if _, err := Open(context.Background(), trivium.Data{Source: "digits", Scale: "standard", Label: "y"}, Options{}); err == nil ||
 		!strings.Contains(err.Error(), "scale") || !strings.Contains(err.Error(), "label") {
 		t.Errorf("settings that digits have no use for: %v", err)

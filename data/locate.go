@@ -37,7 +37,14 @@ func locate(source, format string) (*location, error) {
 	info, err := os.Stat(source)
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {
-			return nil, fault(source, "there is no such file or folder, and no source of that name (there are %s)", strings.Join(generatorNames(), ", "))
+			e := fault(source, "there is no such file or folder, and no source of that name (there are %s)", strings.Join(generatorNames(), ", "))
+			switch {
+			case strings.Contains(source, "://"):
+				e.Msg += "; of URLs, those of http and https are read"
+			case strings.ContainsAny(source, "*?["):
+				e.Msg += "; a pattern is not read: name one file, with the rows of all"
+			}
+			return nil, e
 		}
 		return nil, fault(source, "%s", reason(err))
 	}
