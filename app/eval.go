@@ -130,7 +130,7 @@ func (t *trained) sets(ctx context.Context, s *session, df *dataFlags, sf *split
 		return nil, err
 	}
 	t.splits = splits
-	for _, n := range splits.Notes {
+	for _, n := range splits.Unknown {
 		fmt.Fprintf(s.err, "%s: note: %s\n", s.name, n)
 	}
 	if len(g) == 0 && t.saved.Data != "" && splits.Checksum != t.saved.Data {
@@ -154,12 +154,12 @@ func isRange(text string) bool {
 
 // legend says what the classes' numbers mean, where their names are others.
 func legend(spec trivium.LabelSpec) string {
-	words, plain := make([]string, len(spec.Names)), true
+	words, numbered := make([]string, len(spec.Names)), true
 	for c, name := range spec.Names {
-		words[c] = fmt.Sprintf("%d %s", c, name)
-		plain = plain && name == strconv.Itoa(c)
+		words[c] = fmt.Sprintf("%d %s", c, plain(name))
+		numbered = numbered && name == strconv.Itoa(c)
 	}
-	if plain {
+	if numbered {
 		return ""
 	}
 	return "classes: " + strings.Join(words, ", ") + "\n"

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/trivium-ml/trivium"
 )
 
 // A command's outcome.
@@ -196,6 +198,9 @@ func TestOddNames(t *testing.T) {
 	}
 	if strings.Contains(got.out, strings.Repeat("n", 61)) {
 		t.Errorf("a name fills lines:\n%s", got.out)
+	}
+	if got, want := legend(trivium.LabelSpec{Names: []string{"a\nb", "c"}}), "classes: 0 \"a\\nb\", 1 c\n"; got != want {
+		t.Errorf("the legend of a confusion matrix is %q, want %q", got, want)
 	}
 }
 

@@ -177,12 +177,12 @@ func (j *jsonFile) decode(p *plan, dst *rawRows, from, to int64, bad func(*Error
 		var stopped error
 		e := j.row(buf, line, func(column int, v jsonValue) *Error {
 			var e *Error
-			switch {
-			case v.kind == jsonOther:
+			switch v.kind {
+			case jsonOther:
 				e = j.notRead(p, column, r.line)
-			case v.kind == jsonNull:
+			case jsonNull:
 				e = p.putMissing(dst, row, column)
-			case v.kind == jsonBool:
+			case jsonBool:
 				e = p.putTruth(dst, row, column, string(v.text) == "true")
 			default:
 				e = p.putText(dst, row, column, v.text)

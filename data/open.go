@@ -17,6 +17,7 @@ type Splits struct {
 	Transform          *Transform
 	Checksum           string   // of the contents, however they are compressed
 	Notes              []string // what a reader of the run should know, such as that the data is generated
+	Unknown            []string // those of the notes that say where rows have categories which training did not have
 
 	plain   Dataset // Train without class weights, where it has them
 	files   []rowFile
@@ -355,7 +356,7 @@ func (s *Splits) assemble(ctx context.Context, main rowFile, c cuts, others map[
 // noteRows adds what a reader of the run should know of a file's rows.
 func (s *Splits) noteRows(f rowFile, ds Dataset) {
 	if t, ok := f.(*tableFile); ok {
-		s.Notes = append(s.Notes, t.notes...)
+		s.Notes, s.Unknown = append(s.Notes, t.unknown...), append(s.Unknown, t.unknown...)
 	}
 	st, ok := ds.(*stream)
 	if !ok {

@@ -36,7 +36,8 @@ type tableFile struct {
 	set   labelSet
 	used  [][]bool       // by category column and code: a training row has it
 	watch func(*rawRows) // sees every block of a scan in turn; nil: nobody
-	notes []string       // of what was found in it
+
+	unknown []string // where rows have categories that training did not have
 }
 
 // maxDense is the width up to which one-hot columns make dense rows; wider ones are sparse.
@@ -352,7 +353,7 @@ func (t *tableFile) dataset(ctx context.Context, tr *Transform, budget int64) (D
 		if err := t.scan(ctx, 0, 0, false, false, budget, stop); err != nil {
 			return nil, nil, err
 		}
-		t.notes = unknown.notes(t)
+		t.unknown = unknown.notes(t)
 	}
 	w := newTableWriter(tr, t.p)
 	if t.numRows()*w.rowBytes() > budget && tr.Missing != "drop" {
