@@ -98,8 +98,8 @@ func (p *product[T]) windows(image []T, v windows, steps []int, rows, cols int, 
 		k := min(kc, len(steps)-first)
 		closes := first+k == len(steps)
 		flags := p.flags(first == 0, closes)
-		for j0 := 0; j0 < p.n; j0 += columns {
-			parts := p.parts(j0, min(columns, p.n-j0))
+		for j0 := 0; j0 < p.n; j0 += p.columns {
+			parts := p.parts(j0, min(p.columns, p.n-j0))
 			p.readB(&parts, first, k, 1)
 			for _, q := range parts {
 				if q.cols == 0 {
@@ -215,8 +215,8 @@ func convFilterAsm[T Float](isa ISA, s *Conv, x, dy, dfilter []T, from, to int, 
 		}
 		steps[k-1] = 0 // the next window may be on an image that is not here
 		flags := p.flags(first == 0, true)
-		for j0 := 0; j0 < p.n; j0 += columns {
-			parts := p.parts(j0, min(columns, p.n-j0))
+		for j0 := 0; j0 < p.n; j0 += p.columns {
+			parts := p.parts(j0, min(p.columns, p.n-j0))
 			p.readB(&parts, first, k, 1)
 			for _, q := range parts {
 				if q.cols == 0 {

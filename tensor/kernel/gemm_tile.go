@@ -67,12 +67,17 @@ type tiling struct {
 	lanes          int  // of a vector
 	wide, narrow   int  // most rows of a tile that is two vectors wide, and of one that is one wide
 	readsWholeRows bool // micro-kernels read whole vectors of B at its right edge
+
+	// columns of B are worked on at a time. With 256 of them 384 rows of float32, or 192 of float64, are 384 KiB, which leaves room in a
+	// second-level cache of 1 MiB, as processors with AVX-512 have. Those with AVX2 alone have as little as 512 KiB.
+	columns int
+	packs   int // groups of rows from which on a copy of B pays
 }
 
 func tilingOf[T Float](isa ISA) tiling {
-	t := tiling{lanes: 16, wide: 14, narrow: 28}
+	t := tiling{lanes: 16, wide: 14, narrow: 28, columns: 256, packs: 40}
 	if isa == AVX2 {
-		t = tiling{lanes: 8, wide: 6, narrow: 12, readsWholeRows: true}
+		t = tiling{lanes: 8, wide: 6, narrow: 12, readsWholeRows: true, columns: 192, packs: 12}
 	}
 	if !single[T]() {
 		t.lanes /= 2
@@ -177,10 +182,6 @@ type product[T Float] struct {
 	w       *Workspace[T]
 }
 
-// columns is how many columns of B are worked on at a time: 384 rows of float32, or 192 of float64, are then 384 KiB, which leaves room in
-// a second-level cache of 1 MiB.
-const columns = 256
-
 // flags says what the micro-kernel does with the sums of one block of k.
 func (p *product[T]) flags(opens, closes bool) int {
 	flags := 0
@@ -244,8 +245,8 @@ func (p *product[T]) tileOf(q *part, c []T, i0, i1, k, flags int) tile {
 // block adds the terms first to first+k of the sums.
 func (p *product[T]) block(first, k int, opens, closes bool) {
 	flags, size := p.flags(opens, closes), sizeOf[T]()
-	for j0 := 0; j0 < p.n; j0 += columns {
-		cols := min(columns, p.n-j0)
+	for j0 := 0; j0 < p.n; j0 += p.columns {
+		cols := min(p.columns, p.n-j0)
 		parts := p.parts(j0, cols)
 		most := parts[0].rows
 		if parts[0].cols == 0 {
@@ -265,7 +266,7 @@ func (p *product[T]) block(first, k int, opens, closes bool) {
 				if parts[q].cols > 0 && !parts[q].few {
 					t := p.tileOf(&parts[q], p.c, i0, i1, k, flags)
 					t.a, t.aRow, t.aStep = a, aRow, aStep
-					t.ahead = p.ahead(&parts[q], g, groups, first, k)
+					t.ahead = p.ahead(&parts[q], packs, g, groups, first, k)
 					multiply[T](p.isa, parts[q].wide, &t)
 				}
 			}
@@ -289,11 +290,15 @@ func (p *product[T]) block(first, k int, opens, closes bool) {
 }
 
 // ahead returns what is fetched while group g of the rows of a block is worked on: the rows after them, or at first, where B is not
-// packed, its next panel.
-func (p *product[T]) ahead(q *part, g, groups, first, k int) ahead {
+// packed, its next panel. With AVX2 it is so only where columns of memory are read in place, or rows of it copied: all else such a processor sees
+// coming, and lines that come too soon drive out others (on Zen 3 they cost 5 to 15 % of a product).
+func (p *product[T]) ahead(q *part, packs bool, g, groups, first, k int) ahead {
 	const line = 64
 	size := sizeOf[T]()
 	run := max(k, 1)
+	if rows := p.a.column == 1; p.isa == AVX2 && packs != rows {
+		return ahead{at: uintptr(q.b), run: run}
+	}
 	if packed := q.bStep == q.panel/run; g == 0 && !packed {
 		return ahead{at: uintptr(q.b) + uintptr(q.panel), step: q.bStep, run: run, panel: q.panel}
 	}
@@ -391,7 +396,7 @@ func (p *product[T]) packsB(cols, width, groups int) bool {
 	if p.tb || p.readsWholeRows && cols%width != 0 {
 		return true
 	}
-	stride, from := p.b.row*sizeOf[T](), 40
+	stride, from := p.b.row*sizeOf[T](), p.packs
 	switch {
 	case p.b.row <= width:
 		return false
@@ -404,7 +409,8 @@ func (p *product[T]) packsB(cols, width, groups int) bool {
 }
 
 // packsA says whether to copy rows of A. They are read in place, unless they are 4,096 bytes apart or a multiple, and so all in one set of
-// the first-level cache; or columns in memory, a power of two apart, and needed by the many narrow tiles of AVX2.
+// the first-level cache; or columns in memory, and needed by the many narrow tiles of AVX2, where a line of each of k steps fills that cache, or
+// they are a power of two apart.
 func (p *product[T]) packsA(k, cols int) bool {
 	size := sizeOf[T]()
 	if k < 64 || cols < 4*p.lanes {
@@ -413,7 +419,7 @@ func (p *product[T]) packsA(k, cols int) bool {
 	if p.a.column == 1 {
 		return p.a.row*size%4096 == 0
 	}
-	return p.isa == AVX2 && p.a.column*size%2048 == 0
+	return p.isa == AVX2 && (k >= 256 || p.a.column*size%2048 == 0)
 }
 
 // packB copies columns j0 to j0+cols of k rows of op(B) into panels of width columns: panel, row, column. The last panel has its full
