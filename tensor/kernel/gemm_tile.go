@@ -29,8 +29,9 @@ type tile struct {
 	_ [3]uintptr // 184: where the kernel is in ahead.at, the steps left, and the start of the run
 }
 
-// An ahead says which memory the kernel fetches into cache while it computes, two lines in each of its steps over k, unless it works
-// on an image: what the next tile needs, whose lines lie too far apart for the processor to see them coming. at is a number, not a
+// An ahead says which memory a kernel for AVX-512 fetches into cache while it computes, two lines in each of its steps over k, unless it works
+// on an image: what the next tile needs, whose lines lie too far apart for the processor to see them coming. With AVX2 nothing is: steps are
+// shorter, and lines that come too soon drive out others (on Zen 3 they cost 5 to 20 % of a product). at is a number, not a
 // pointer, because it may be past the end of a slice; nothing is read there.
 type ahead struct {
 	at    uintptr // of the first panel
@@ -266,7 +267,9 @@ func (p *product[T]) block(first, k int, opens, closes bool) {
 				if parts[q].cols > 0 && !parts[q].few {
 					t := p.tileOf(&parts[q], p.c, i0, i1, k, flags)
 					t.a, t.aRow, t.aStep = a, aRow, aStep
-					t.ahead = p.ahead(&parts[q], packs, g, groups, first, k)
+					if p.isa == AVX512 {
+					t.ahead = p.ahead(&parts[q], g, groups, first, k)
+				}
 					multiply[T](p.isa, parts[q].wide, &t)
 				}
 			}
@@ -290,15 +293,11 @@ func (p *product[T]) block(first, k int, opens, closes bool) {
 }
 
 // ahead returns what is fetched while group g of the rows of a block is worked on: the rows after them, or at first, where B is not
-// packed, its next panel. With AVX2 it is so only where columns of memory are read in place, or rows of it copied: all else such a processor sees
-// coming, and lines that come too soon drive out others (on Zen 3 they cost 5 to 15 % of a product).
-func (p *product[T]) ahead(q *part, packs bool, g, groups, first, k int) ahead {
+// packed, its next panel.
+func (p *product[T]) ahead(q *part, g, groups, first, k int) ahead {
 	const line = 64
 	size := sizeOf[T]()
 	run := max(k, 1)
-	if rows := p.a.column == 1; p.isa == AVX2 && packs != rows {
-		return ahead{at: uintptr(q.b), run: run}
-	}
 	if packed := q.bStep == q.panel/run; g == 0 && !packed {
 		return ahead{at: uintptr(q.b) + uintptr(q.panel), step: q.bStep, run: run, panel: q.panel}
 	}
@@ -409,7 +408,7 @@ func (p *product[T]) packsB(cols, width, groups int) bool {
 }
 
 // packsA says whether to copy rows of A. They are read in place, unless they are 4,096 bytes apart or a multiple, and so all in one set of
-// the first-level cache; or columns in memory, and needed by the many narrow tiles of AVX2, where a line of each of k steps fills that cache, or
+// the first-level cache, which has a place for each of the six rows of AVX2; or columns in memory, and needed by the many narrow tiles of AVX2, where a line of each of k steps fills that cache, or
 // they are a power of two apart.
 func (p *product[T]) packsA(k, cols int) bool {
 	size := sizeOf[T]()
@@ -417,7 +416,7 @@ func (p *product[T]) packsA(k, cols int) bool {
 		return false
 	}
 	if p.a.column == 1 {
-		return p.a.row*size%4096 == 0
+		return p.isa == AVX512 && p.a.row*size%4096 == 0
 	}
 	return p.isa == AVX2 && (k >= 256 || p.a.column*size%2048 == 0)
 }

@@ -41,7 +41,7 @@ func (a gemm) name(kind string) string { return "gemm" + a.elem + kind + a.isa }
 // kernel writes func gemm…(t *tile). See the type tile for what it computes.
 //
 //	DI t, SI R8 R9 R13 rows 0, 7, 14, 21 of A, AX BX DX one, three, five steps from row to row, R10 B, R11 bStep, R12 aStep,
-//	CX the steps left (of a run), R14 the next of tile.deltas, or the step of R15, what is fetched ahead
+//	CX the steps left (of a run), R14 the next of tile.deltas, or the step of R15, what is fetched ahead (with AVX-512)
 func (a gemm) kernel(kind string, vecs int) {
 	mr, name := a.rows(vecs), a.name(kind)
 	a.p("// func %s(t *tile)", name)
@@ -122,16 +122,12 @@ func (a gemm) body(m, vecs int) {
 	}
 	a.p("\tMOVQ 88(DI), CX\n\tTESTQ CX, CX\n\tJLE sum%d", m)
 	a.p("\tTESTQ R14, R14\n\tJNZ image%d", m)
-	a.p("\tMOVQ CX, 192(DI)\n\tMOVQ 184(DI), R15\n\tMOVQ R15, 200(DI)\n\tMOVQ 176(DI), R14\n\tADDQ R14, 184(DI)")
-	// A run: as many steps as fetch ahead along one line of A or B.
-	a.p("run%d:\n\tMOVQ 168(DI), CX\n\tCMPQ CX, 192(DI)\n\tCMOVQGT 192(DI), CX\n\tSUBQ CX, 192(DI)", m)
-	a.p("\tMOVQ 200(DI), R15\n\tMOVQ 160(DI), R14\n\tADDQ R14, 200(DI)\n\tMOVQ 152(DI), R14\n\tPCALIGN $32")
-	step := func() {
+	step := func(b string) { // b is where the row of B is
 		for v := range vecs {
 			if a.wide() {
-				a.p("\tVMOVU%s.Z %d(R10), K%d, %s", a.suffix, v*bytes, v+1, bReg(v))
+				a.p("\tVMOVU%s.Z %d%s, K%d, %s", a.suffix, v*bytes, b, v+1, bReg(v))
 			} else {
-				a.p("\tVMOVU%s %d(R10), %s", a.suffix, v*bytes, bReg(v))
+				a.p("\tVMOVU%s %d%s, %s", a.suffix, v*bytes, b, bReg(v))
 			}
 		}
 		for i := range m {
@@ -146,18 +142,37 @@ func (a gemm) body(m, vecs int) {
 			}
 		}
 	}
-	a.p("loop%d:\n\tPREFETCHT0 (R15)\n\tPREFETCHT0 64(R15)", m)
-	step()
-	for g := range groups {
-		a.p("\tADDQ R12, %s", rowPointers[g])
+	on := func() {
+		for g := range groups {
+			a.p("\tADDQ R12, %s", rowPointers[g])
+		}
 	}
-	a.p("\tADDQ R14, R15\n\tADDQ R11, R10\n\tDECQ CX\n\tJNZ loop%d\n\tCMPQ 192(DI), $0\n\tJGT run%d\n\tJMP sum%d", m, m, m)
+	if a.wide() {
+		a.p("\tMOVQ CX, 192(DI)\n\tMOVQ 184(DI), R15\n\tMOVQ R15, 200(DI)\n\tMOVQ 176(DI), R14\n\tADDQ R14, 184(DI)")
+		// A run: as many steps as fetch ahead along one line of A or B.
+		a.p("run%d:\n\tMOVQ 168(DI), CX\n\tCMPQ CX, 192(DI)\n\tCMOVQGT 192(DI), CX\n\tSUBQ CX, 192(DI)", m)
+		a.p("\tMOVQ 200(DI), R15\n\tMOVQ 160(DI), R14\n\tADDQ R14, 200(DI)\n\tMOVQ 152(DI), R14\n\tPCALIGN $32")
+		a.p("loop%d:\n\tPREFETCHT0 (R15)\n\tPREFETCHT0 64(R15)", m)
+		step("(R10)")
+		on()
+		a.p("\tADDQ R14, R15\n\tADDQ R11, R10\n\tDECQ CX\n\tJNZ loop%d\n\tCMPQ 192(DI), $0\n\tJGT run%d\n\tJMP sum%d", m, m, m)
+	} else {
+		// Two steps a turn, and nothing is fetched ahead: a step is six cycles of multiply-adds, in which instructions are decoded for no more
+		// than that, where another thread has every second turn of the core.
+		a.p("\tBTQ $0, CX\n\tJCC even%d", m)
+		step("(R10)")
+		on()
+		a.p("\tADDQ R11, R10\neven%d:\n\tSHRQ $1, CX\n\tJEQ sum%d\n\tPCALIGN $32\nloop%d:", m, m, m)
+		step("(R10)")
+		on()
+		step("(R10)(R11*1)")
+		on()
+		a.p("\tLEAQ (R10)(R11*2), R10\n\tDECQ CX\n\tJNZ loop%d\n\tJMP sum%d", m, m)
+	}
 	a.p("image%d:", m)
-	step()
+	step("(R10)")
 	a.p("\tMOVQ (R14), R12\n\tADDQ $8, R14")
-	for g := range groups {
-		a.p("\tADDQ R12, %s", rowPointers[g])
-	}
+	on()
 	a.p("\tADDQ R11, R10\n\tDECQ CX\n\tJNZ image%d", m)
 
 	// The epilogue: CX flags, SI row of C, R8 cRow.
