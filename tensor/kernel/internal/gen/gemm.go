@@ -157,8 +157,8 @@ func (a gemm) body(m, vecs int) {
 		on()
 		a.p("\tADDQ R14, R15\n\tADDQ R11, R10\n\tDECQ CX\n\tJNZ loop%d\n\tCMPQ 192(DI), $0\n\tJGT run%d\n\tJMP sum%d", m, m, m)
 	} else {
-		// Two steps a turn, and nothing is fetched ahead: a step is six cycles of multiply-adds, in which instructions are decoded for no more
-		// than that, where another thread has every second turn of the core.
+		// A step's multiply-adds take six cycles, and all its instructions must be decoded in as many, of which another thread of the core may
+		// take half: so two steps a turn, and nothing is fetched ahead.
 		a.p("\tBTQ $0, CX\n\tJCC even%d", m)
 		step("(R10)")
 		on()
