@@ -268,8 +268,8 @@ func (p *product[T]) block(first, k int, opens, closes bool) {
 					t := p.tileOf(&parts[q], p.c, i0, i1, k, flags)
 					t.a, t.aRow, t.aStep = a, aRow, aStep
 					if p.isa == AVX512 {
-					t.ahead = p.ahead(&parts[q], g, groups, first, k)
-				}
+						t.ahead = p.ahead(&parts[q], g, groups, first, k)
+					}
 					multiply[T](p.isa, parts[q].wide, &t)
 				}
 			}
