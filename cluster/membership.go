@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,12 +26,13 @@ type Membership struct {
 	loop   *run.Loop
 	done   chan struct{} // all has ended, and the lease is given back
 
-	mu      sync.Mutex
-	views   []View // not yet walked
-	err     error  // why it ended
-	ended   bool
-	changed chan struct{} // has room for one
-	walked  atomic.Bool
+	mu       sync.Mutex
+	views    []View                   // not yet walked
+	err      error                    // why it ended
+	verdicts map[protocol.Name]string // on members that this process took for lost, the last of each
+	ended    bool
+	changed  chan struct{} // has room for one
+	walked   atomic.Bool
 
 	preparing context.CancelFunc
 	wg        sync.WaitGroup
@@ -67,7 +69,7 @@ func Join(ctx context.Context, m Meta, s transport.Stream, self Member, pol Poli
 		return nil, err
 	}
 	p := &Membership{
-		meta: m, s: s, policy: pol, self: self.Name, ears: &ears{Machine: machine, s: s}, done: make(chan struct{}), changed: make(chan struct{}, 1),
+		meta: m, s: s, policy: pol, self: self.Name, verdicts: map[protocol.Name]string{}, ears: &ears{Machine: machine, s: s}, done: make(chan struct{}), changed: make(chan struct{}, 1),
 	}
 	loop, err := run.Start(context.WithoutCancel(ctx), p.ears, quiet{s}, run.Options{
 		Codec: &codec{}, Meta: asks(m), Report: p.reported, Log: pol.Log,
@@ -151,6 +153,14 @@ func (p *Membership) Views() iter.Seq2[View, error] {
 			}
 		}
 	}
+}
+
+// Why is what this process last took a member for lost for, such as "silent for 2.1s, of a budget of 2s; nobody asked hears it";
+// empty if it never did.
+func (p *Membership) Why(n protocol.Name) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.verdicts[n]
 }
 
 // Suspect is a carrier's evidence that something is wrong with a member. It is probed at once, and convicted if nobody hears it.
@@ -279,6 +289,9 @@ func (p *Membership) reported(fact any) {
 	case Located:
 		p.know(f.Name, f.Addr)
 	case Convicted:
+		p.mu.Lock()
+		p.verdicts[f.Name] = cmp.Or(f.Why, f.How)
+		p.mu.Unlock()
 		log.Warn("cluster: member lost", "member", p.self.String(), "epoch", f.Epoch, "lost", f.Name.String(), "how", f.How, "why", f.Why,
 			"silence", f.Silence, "budget", f.Budget)
 	case MetaAway:

@@ -316,7 +316,10 @@ func TestReportDeath(t *testing.T) {
 		store := meta.NewMemory(meta.Options{})
 		forgot := make(chan protocol.Name, 100)
 		p := place{t, transport.NewMemory(), store, cluster.Policy{Forget: func(n protocol.Name) { forgot <- n }}}
-		_, walks, end := gather(t, p, 3)
+		members, walks, end := gather(t, p, 3)
+		if why := members[0].Why(worker(1, 1)); why != "" {
+			t.Errorf("a living one is taken for lost: %s", why)
+		}
 		began := time.Now()
 		if err := cluster.ReportDeath(t.Context(), store, "j", worker(1, 1), errors.New("exit status 3")); err != nil {
 			t.Error(err)
@@ -326,6 +329,11 @@ func TestReportDeath(t *testing.T) {
 		}
 		next(t, walks[0], 2)
 		next(t, walks[2], 2)
+		for _, at := range []int{0, 2} {
+			if why := members[at].Why(worker(1, 1)); !strings.Contains(why, "exit status 3") {
+				t.Errorf("member %d took it for lost because: %q", at, why)
+			}
+		}
 		if v, err := cluster.Current(t.Context(), store, "j"); err != nil || v.Epoch != 2 || len(v.Members) != 2 || v.Self != -1 {
 			t.Errorf("from outside the view is %+v, %v", v, err)
 		}

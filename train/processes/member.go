@@ -6,12 +6,17 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/trivium-ml/trivium/cluster"
 	"github.com/trivium-ml/trivium/cluster/meta"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/transport"
 )
+
+// silence is how long a process may say nothing. One that is lost ends the job, and one that waits for a disk, on a machine that installs
+// programs, was silent for more than the default, 250 ms. Whose process ends, or whose host refuses connections, is found at once all the same.
+const silence = 2 * time.Second
 
 // join becomes a member of the job's group, waits until all workers are, and fills in env's place. From then on the loss of a member
 // ends training. What it opens, leave closes.
@@ -27,7 +32,7 @@ func (w *worker) join(ctx context.Context, env *train.Env) error {
 	w.meta = meta.NewClient(metas, w.a.Driver)
 	self := cluster.Member{Name: w.port.Name(), Addr: w.port.Addr()}
 	m, err := cluster.Join(ctx, w.meta, views, self, cluster.Policy{
-		StartWorkers: w.a.Workers + w.a.Servers, MaxWorkers: w.a.Workers + w.a.Servers, Forget: w.port.Forget,
+		StartWorkers: w.a.Workers + w.a.Servers, MaxWorkers: w.a.Workers + w.a.Servers, Forget: w.port.Forget, Budget: silence,
 	})
 	if err != nil {
 		if ctx.Err() != nil {
@@ -132,7 +137,11 @@ func (w *worker) follow(m *cluster.Membership, first chan<- cluster.View) {
 		case whole != nil:
 			for _, old := range whole.Members {
 				if !contains(v.Members, old.Name) {
-					w.lose(&train.LostError{Peer: old.Name, Why: fmt.Sprintf("it is not in view %d any more", v.Epoch)})
+					why := fmt.Sprintf("it is not in view %d any more", v.Epoch)
+					if verdict := m.Why(old.Name); verdict != "" {
+						why += ": " + verdict
+					}
+					w.lose(&train.LostError{Peer: old.Name, Why: why})
 					return
 				}
 			}
