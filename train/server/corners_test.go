@@ -74,6 +74,9 @@ func TestRowStepsOfResumed(t *testing.T) {
 		return n
 	}
 	for _, at := range []server.Place{server.AtWorker, server.AtServer} {
+		if testing.Short() && at == server.AtServer {
+			continue // in the full run
+		}
 		j := job()
 		j.Model, j.Data = "fm:4", trivium.Data{Source: "wide", Rows: 1500, Train: "0:1200", Test: "1200:"}
 		j.Batch, j.Epochs, j.Optimizer = 8, 0, trivium.OptimizerSpec{Name: "adam", Rate: 0.003}
@@ -164,6 +167,9 @@ func TestUnevenRows(t *testing.T) {
 // TestUnevenWeights: where each worker's gradient makes a step, it counts for what its rows weigh, whatever the optimizer.
 func TestUnevenWeights(t *testing.T) {
 	for _, spec := range []trivium.OptimizerSpec{{Name: "sgd", Rate: 0.01}, {Name: "momentum", Rate: 0.001}, {Name: "adam", Rate: 0.0003}} {
+		if testing.Short() && spec.Name != "adam" {
+			continue // all in the full run
+		}
 		j := job()
 		j.Data.ClassWeight = "0=10,1=10,2=10,3=10,4=10,5=0.1,6=0.1,7=0.1,8=0.1,9=0.1"
 		j.Batch, j.Epochs, j.Steps, j.Optimizer = 8, 0, 80, spec

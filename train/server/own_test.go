@@ -35,6 +35,9 @@ func TestOwnOptimizer(t *testing.T) {
 	for _, at := range []server.Place{server.AtServer, server.AtWorker} {
 		for _, o := range []server.Options{{Mode: ps.BSP}, {Mode: ps.SSP, Staleness: 2}, {Mode: ps.ESSP, Staleness: 1}, {Mode: ps.ASP}} {
 			o.OptimizerAt = at
+			if stale := o.Mode == ps.SSP || o.Mode == ps.ESSP; testing.Short() && stale != (at == server.AtWorker) {
+				continue // all in the full run
+			}
 			want := paced(t, o, j)
 			got, err := (&crew{env: env, workers: 3, servers: 2, o: o}).paced(t, &own)
 			if err != nil {
@@ -79,6 +82,9 @@ func TestOwnResumes(t *testing.T) {
 		}
 		for first, a := range begin {
 			for second, b := range begin {
+				if testing.Short() && (model == "softmax" || first != "server" && second != "server") {
+					continue // all in the full run
+				}
 				store := blob.Dir(t.TempDir())
 				env := train.Env{Optimizers: traintest.Optimizers(), Blob: store}
 				if _, err := a(env).Train(t.Context(), &half); err != nil {
