@@ -50,7 +50,7 @@ func parseToken(text string) (trust.Token, error) {
 		text = strings.TrimSpace(string(p))
 	}
 	if text == "" {
-		return trust.Token{}, errors.New("--token: a cluster wants its token, which up prints")
+		return trust.Token{}, errors.New("--token: a cluster wants its token, which its coordinator printed (up)")
 	}
 	t, err := trust.ParseToken(text)
 	if err != nil {

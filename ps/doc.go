@@ -48,8 +48,9 @@
 // numbered by the clock; an empty one too, since it carries the clock (round.go). A lane takes pieces in order, holds the rest back, and
 // acknowledges a round once it has it whole; the client sends again what is not acknowledged, the same bytes (server.go, hold.go). Reads
 // go to the cache (cache.go), then to the lanes that have the row's segments; a lane parks a read that comes too early (get.go,
-// answer.go, land.go). An answer says how many of the asker's own rounds are in it: later ones are laid over. A large row of one lane is
-// read from the connection straight to its place, beside what readers have meanwhile (apart.go).
+// answer.go, land.go). A lane's questions follow its last piece, so that it answers while pieces for other lanes of its server are still on their
+// way. An answer says how many of the asker's own rounds are in it: later ones are laid over. A large row of one lane is read from the
+// connection straight to its place, beside what readers have meanwhile (apart.go).
 //
 // Tables are cut into shards when they are made (placement.go). A shard's rows lie in one run of memory or are found by key (row.go);
 // apply.go adds a round to them, or steps an optimizer whose state lies beside the cells.

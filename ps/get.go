@@ -303,7 +303,7 @@ func (c *ClientState) sendPulls() {
 		}
 		at := len(c.out)
 		for i, x := range slices.Backward(c.out) {
-			if x, ok := x.(protocol.Send); ok && x.To == p.lane.server && isLast(x.Body, p.lane.lane) {
+			if x, ok := x.(protocol.Send); ok && x.To == p.lane.server && precedes(x.Body, p.lane.lane) {
 				at = i + 1
 				break
 			}
@@ -314,8 +314,8 @@ func (c *ClientState) sendPulls() {
 	c.asked = c.asked[:0]
 }
 
-// isLast reports whether b goes to a lane as the last piece of a round, or is what was asked of it behind that.
-func isLast(b protocol.Body, lane uint16) bool {
+// precedes reports whether a question to a lane goes behind b: the last piece of a round for it, or another question.
+func precedes(b protocol.Body, lane uint16) bool {
 	switch m := b.(type) {
 	case *batch:
 		return m.lane == lane && m.last

@@ -414,5 +414,5 @@ func (c *Coordinator) Cancel(id string) (Job, error) {
 type errNoJob string
 
 func (e errNoJob) Error() string {
-	return fmt.Sprintf("there is no job %q; status lists them", string(e))
+	return fmt.Sprintf("there is no job %q; the verb status lists them", string(e))
 }

@@ -34,5 +34,5 @@ func Example() {
 	fmt.Println(err)
 	// Output:
 	// node/7 knows of etcd at 10.0.0.1:2379, <nil>
-	// trust: a token has 92 characters, and this one has 89: copy it again from where up printed it
+	// trust: a token has 92 characters, and this one has 89: copy it again from where the coordinator printed it
 }

@@ -141,7 +141,7 @@ func (i *Issuer) check(p []byte, now time.Time) (q request, n Name, err error) {
 		return q, n, err
 	}
 	if !hmac.Equal(said, want) {
-		return q, n, refuse("token", "it is not this cluster's, or no longer: take the one that up prints")
+		return q, n, refuse("token", "it is not this cluster's, or no longer: take the one that its coordinator prints")
 	}
 	q.MAC = said
 	if !i.Expires.IsZero() && now.After(i.Expires) {

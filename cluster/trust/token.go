@@ -46,7 +46,7 @@ func (t Token) String() string {
 func ParseToken(text string) (Token, error) {
 	s := strings.ToLower(strings.TrimSpace(text))
 	want := len(tokenPrefix) + tokenCode.EncodedLen(tokenBytes)
-	again := "copy it again from where up printed it"
+	again := "copy it again from where the coordinator printed it"
 	code, ok := strings.CutPrefix(s, tokenPrefix)
 	switch {
 	case s == "":

@@ -118,7 +118,7 @@ func TestJoinRefused(t *testing.T) {
 		field string // of the refusal; "": there is none
 		here  bool   // the joiner finds it itself
 	}{
-		{"wrong secret", c.addr, wrong, node, "take the one that up prints", "token", false},
+		{"wrong secret", c.addr, wrong, node, "take the one that its coordinator prints", "token", false},
 		{"another cluster's token", c.addr, other.token, node, "the token is of another cluster", "token", true},
 		{"no coordinator", impostor.addr, impostor.token, node, "the server is node/0: want a coordinator", "", true},
 		{"coordinator's name", c.addr, c.token, JoinOptions{Name: Name{CoordinatorRole, "1"}}, "nobody becomes a coordinator", "name", false},

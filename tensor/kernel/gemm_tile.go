@@ -408,8 +408,8 @@ func (p *product[T]) packsB(cols, width, groups int) bool {
 }
 
 // packsA says whether to copy rows of A. They are read in place, unless they are 4,096 bytes apart or a multiple, and so all in one set of
-// the first-level cache, which has a place for each of the six rows of AVX2; or columns in memory, and needed by the many narrow tiles of AVX2, where a line of each of k steps fills that cache, or
-// they are a power of two apart.
+// the first-level cache, which has a place for each of the six rows of a tile of AVX2, but not for fourteen; or they are columns in memory, and
+// needed by the many tiles of AVX2, where a line for each of k steps fills that cache, or these are a power of two apart.
 func (p *product[T]) packsA(k, cols int) bool {
 	size := sizeOf[T]()
 	if k < 64 || cols < 4*p.lanes {

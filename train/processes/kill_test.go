@@ -69,6 +69,33 @@ func TestStoppedBeforeHello(t *testing.T) {
 	}
 }
 
+// TestWorkerThatIsSilent stops a process: the others miss it, not at once, and say for how long it was silent.
+func TestWorkerThatIsSilent(t *testing.T) {
+	d := driver(t, nil)
+	d.Job.Epochs, d.Grace = 1<<20, 200*time.Millisecond
+	pids := map[int]int{}
+	d.Started = func(index, pid int, _ string) { pids[index] = pid }
+	var once sync.Once
+	var stopped time.Time
+	d.Watch.Progress = func(p train.Progress) {
+		if p.Step > 10 {
+			once.Do(func() {
+				stopped = time.Now()
+				if err := syscall.Kill(pids[2], syscall.SIGSTOP); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	_, err := d.Train(t.Context())
+	if lost, ok := errors.AsType[*processes.WorkerError](err); !ok || lost.Index != 2 || !lost.Lost || !strings.Contains(err.Error(), "silent for") {
+		t.Errorf("error %v", err)
+	}
+	if took := time.Since(stopped); took < 2*time.Second {
+		t.Errorf("it was missed after %v: that long a worker may be kept from running", took)
+	}
+}
+
 // TestWorkerThatDoesNotEnd stops a process and then asks all to end: the driver waits for a while, and leaves none behind.
 func TestWorkerThatDoesNotEnd(t *testing.T) {
 	d := driver(t, nil)

@@ -14,8 +14,8 @@ import (
 	"github.com/trivium-ml/trivium/transport"
 )
 
-// silence is how long a process may say nothing. One that is lost ends the job, and one that waits for a disk, on a machine that installs
-// programs, was silent for more than the default, 250 ms. Whose process ends, or whose host refuses connections, is found at once all the same.
+// silence is how long a process may say nothing. The default of cluster.Policy is for groups that go on without who is lost; a job ends, so that
+// it waits longer for one that a crowded machine keeps from running. A process that has ended is found at once all the same.
 const silence = 2 * time.Second
 
 // join becomes a member of the job's group, waits until all workers are, and fills in env's place. From then on the loss of a member
