@@ -34,10 +34,10 @@ func float32s(v ...float32) (p []byte) {
 	return p
 }
 
-func parquetBytes[T any](t testing.TB, rows []T) []byte {
+func parquetBytes[T any](t testing.TB, rows []T, options ...parquet.WriterOption) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := parquet.Write(&b, rows); err != nil {
+	if err := parquet.Write(&b, rows, options...); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()

@@ -272,7 +272,7 @@ func (t *tableFile) describe(ctx context.Context, d *Description, f fitting) err
 	}
 	f.desc.Hash = 0
 	for i, name := range t.columns() { // a look at the data does not ask for flags first
-		if text[i] && !slices.Contains(f.desc.Categorical, name) {
+		if text[i] && !t.isIndex(i) && !slices.Contains(f.desc.Categorical, name) {
 			f.desc.Categorical = append(slices.Clone(f.desc.Categorical), name)
 		}
 	}
@@ -323,7 +323,7 @@ func (t *tableFile) describe(ctx context.Context, d *Description, f fitting) err
 	if p.numbers+p.categories == 0 {
 		d.Notes = append(d.Notes, t.noInputs().Msg)
 	}
-	d.Notes = append(d.Notes, p.roundingNotes(t.numRows())...)
+	d.Notes = append(append(d.Notes, t.indexNotes()...), p.roundingNotes(t.numRows())...)
 	d.Shape, d.Cells = []int{p.numbers + p.categories}, t.numRows()*int64(p.numbers+p.categories)
 	for i, role := range p.roles {
 		name := p.names[i]

@@ -357,6 +357,9 @@ func (s *Splits) assemble(ctx context.Context, main rowFile, c cuts, others map[
 func (s *Splits) noteRows(f rowFile, ds Dataset) {
 	if t, ok := f.(*tableFile); ok {
 		s.Notes, s.Unknown = append(s.Notes, t.unknown...), append(s.Unknown, t.unknown...)
+		if t.p != nil && !t.p.fitted { // not of a matrix that is read as a dataset, nor again for a model that has been trained
+			s.Notes = append(s.Notes, t.indexNotes()...)
+		}
 	}
 	st, ok := ds.(*stream)
 	if !ok {

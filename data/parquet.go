@@ -2,11 +2,13 @@ package data
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"math/big"
+	"slices"
 	"time"
 
 	"github.com/parquet-go/parquet-go"
@@ -26,6 +28,7 @@ type parquetFile struct {
 	dates []bool         // by column: its numbers are days since 1970
 	texts [][]string     // by column: its distinct texts; nil: numbers
 	other []string       // by column: why it is not read; empty: it is
+	index []bool         // by column: pandas wrote it as an index, which names the rows; nil: none is known
 	crc   uint32
 }
 
@@ -69,7 +72,7 @@ func openParquet(f *file) (p *parquetFile, err error) {
 			}
 		}
 	}
-	p.texts = make([][]string, len(columns))
+	p.texts, p.index = make([][]string, len(columns)), indexColumns(pf, p.names)
 	if p.crc, err = f.checksum(); err != nil {
 		return nil, err
 	}
@@ -82,6 +85,23 @@ func openParquet(f *file) (p *parquetFile, err error) {
 		return nil, errors.Join(fault(f.name, "it promises %d rows and has %d", p.rows, p.cells.size/int64(len(columns)*8)), p.cells.close())
 	}
 	return p, nil
+}
+
+// indexColumns reports which columns are of the index of the data frame that pandas wrote: it says so in the file's metadata, under a key of its
+// own. An index that is a range of numbers has no column.
+func indexColumns(pf *parquet.File, names []string) []bool {
+	text, _ := pf.Lookup("pandas")
+	var frame struct {
+		Columns []any `json:"index_columns"` // names, and what describes a range
+	}
+	if json.Unmarshal([]byte(text), &frame) != nil { // another program's; or there is none
+		return nil
+	}
+	index := make([]bool, len(names))
+	for i, name := range names {
+		index[i] = slices.Contains(frame.Columns, any(name))
+	}
+	return index
 }
 
 // notRead says why a column is not read; empty: it is.

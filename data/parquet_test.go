@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/parquet-go/parquet-go"
+
 	"github.com/trivium-ml/trivium"
 )
 
@@ -43,6 +45,52 @@ func TestParquetColumnsNotRead(t *testing.T) {
 	d.Drop = []string{"list", "at"}
 	if got := read(t, open(t, d, Options{}).Train).Inputs[0].Values[:3]; !slices.Equal(got, []float32{0, 1, 2}) {
 		t.Errorf("without them the rows begin with %v", got)
+	}
+}
+
+// TestPandasIndex: the columns of a data frame's index, which names its rows, are learnt from only where they are named, and it is said that they
+// are left out; nor is one the label because it is the first.
+func TestPandasIndex(t *testing.T) {
+	type row struct {
+		A    string  `parquet:"a"`
+		At   int64   `parquet:"at,timestamp(nanosecond)"`
+		Last int64   `parquet:"last"`
+		Y    int32   `parquet:"m"`
+		X    float64 `parquet:"x"`
+	}
+	rows := []row{{"p", 1, 7, 0, 0.5}, {"q", 2, 8, 1, 1.5}}
+	source := func(metadata string) string {
+		return write(t, t.TempDir(), "a.parquet", parquetBytes(t, rows, parquet.KeyValueMetadata("pandas", metadata)))
+	}
+	d := trivium.Data{Source: source(`{"index_columns": ["at", "a", {"kind": "range"}, "last"]}`), Train: ":"}
+	s := open(t, d, Options{})
+	if b := read(t, s.Train); !slices.Equal(b.Inputs[0].Values, []float32{0.5, 1.5}) || !slices.Equal(b.Labels.Class, []int32{0, 1}) {
+		t.Errorf("rows %v, labels %v", b.Inputs[0].Values, b.Labels.Class)
+	}
+	found := describe(t, d)
+	for i, name := range []string{"a", "at", "last"} {
+		if want := fmt.Sprintf("column %q", name); len(s.Notes) != 3 || len(found.Notes) != 3 || !strings.HasPrefix(s.Notes[i], want) || s.Notes[i] != found.Notes[i] {
+			t.Errorf("notes %q and %q, want of %s", s.Notes, found.Notes, want)
+		}
+	}
+	if found.ProblemCount != 0 || fmt.Sprint(found.Shape) != "[1]" || found.Columns[0].Kind != "dropped" {
+		t.Errorf("described as %+v", found)
+	}
+	// Without any, a model reads the same from the file of another writer.
+	d.Source = source(`{"index_columns": []}`)
+	if got := read(t, open(t, d, Options{Transform: s.Transform}).Train).Inputs[0].Values; !slices.Equal(got, []float32{0.5, 1.5}) {
+		t.Errorf("without an index: %v", got)
+	}
+	d = trivium.Data{Source: source(`{"index_columns": ["a", "at", "last"]}`), Label: "last", Categorical: []string{"a"}, Drop: []string{"at"}, Train: ":"}
+	s = open(t, d, Options{})
+	if b := read(t, s.Train); !slices.Equal(b.Inputs[0].Values, []float32{1, 0, 0, 0.5, 0, 1, 1, 1.5}) || !slices.Equal(b.Labels.Class, []int32{0, 1}) || s.Transform.Label.Column != "last" {
+		t.Errorf("asked for: rows %v, labels %+v", b.Inputs[0].Values, s.Transform.Label)
+	}
+	for _, metadata := range []string{"", "null", "[]", `{"index_columns": "a"}`, `{"index_columns": [["a"]]}`} {
+		d = trivium.Data{Source: source(metadata), Categorical: []string{"a"}, Drop: []string{"at"}, Label: "m", Train: ":"}
+		if got := len(read(t, open(t, d, Options{}).Train).Inputs[0].Values); got != 8 {
+			t.Errorf("metadata %s: %d values, want 8", metadata, got)
+		}
 	}
 }
 

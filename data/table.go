@@ -3,6 +3,7 @@ package data
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"strconv"
@@ -72,7 +73,9 @@ func (t *tableFile) layOut(desc *trivium.Data, labelOptional bool) error {
 	if desc.Label != "" {
 		label = find("label", desc.Label)
 	} else if label < 0 {
-		label = 0
+		for label = 0; label < len(names)-1 && t.isIndex(label); {
+			label++
+		}
 	}
 	text, err := t.textColumns()
 	if err != nil {
@@ -88,6 +91,8 @@ func (t *tableFile) layOut(desc *trivium.Data, labelOptional bool) error {
 		p.roles[i].kind = roleNumber
 		if categorical[i] {
 			p.roles[i].kind = roleCategory
+		} else if i != label && t.isIndex(i) {
+			p.roles[i].kind = roleSkip
 		}
 	}
 	for _, name := range desc.Drop {
@@ -124,6 +129,23 @@ func (t *tableFile) layOut(desc *trivium.Data, labelOptional bool) error {
 	t.p = p
 	t.number()
 	return nil
+}
+
+// isIndex says whether a column names rows, as the index of a data frame does: it is learnt from only where it is asked for by its name.
+func (t *tableFile) isIndex(column int) bool {
+	f, ok := t.tableReader.(*parquetFile)
+	return ok && f.index != nil && f.index[column]
+}
+
+// indexNotes say which columns are left out for that.
+func (t *tableFile) indexNotes() (notes []string) {
+	for i, name := range t.p.names {
+		if t.isIndex(i) && t.p.roles[i].kind == roleSkip {
+			notes = append(notes, fmt.Sprintf("column %q of %s is the index of a pandas data frame, and is not learnt from; reset_index makes it a column like others",
+				name, t.fileName()))
+		}
+	}
+	return notes
 }
 
 func (t *tableFile) twoColumns(name string) *Error {
