@@ -209,6 +209,7 @@ func TestNamesOfRows(t *testing.T) {
 // TestDiffFamilies: a row that is ten times as fast is found, however many tables there are, unless it is crowded; and other data is no
 // counterpart.
 func TestDiffFamilies(t *testing.T) {
+	bookkeeping(t)
 	report := func(factor float64, checksum string) *Report {
 		r := &Report{}
 		for k := range 60 {

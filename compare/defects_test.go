@@ -56,6 +56,7 @@ func TestInterruptAtTheEnd(t *testing.T) {
 
 // TestResumeRefusesOtherData: a data file that was changed between two sittings is other data, though it has the same name.
 func TestResumeRefusesOtherData(t *testing.T) {
+	bookkeeping(t)
 	p := small(t, inMemory(), digits(), "local")
 	p.Repeats = 2
 	version := "one"

@@ -12,9 +12,7 @@ import (
 // TestFullDisk: a disk that fills up in the middle of a comparison ends it, and no trial is counted as failed for that; with room, the same
 // plan goes on to its end. A disk that is too small is refused before anything runs, with what is wanted.
 func TestFullDisk(t *testing.T) {
-	if testing.Short() {
-		t.Skip("not run here: what it adds to other comparisons has no second goroutine")
-	}
+	bookkeeping(t)
 	disk := t.TempDir()
 	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=90m"); err != nil {
 		t.Skipf("not run here: a small disk cannot be mounted: %v", err)

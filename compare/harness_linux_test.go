@@ -135,6 +135,7 @@ func TestCheckEnds(t *testing.T) {
 
 // TestCheckInPart: where NumPy's answer to one of the losses is no number, or is missing, the others are not called a check.
 func TestCheckInPart(t *testing.T) {
+	bookkeeping(t)
 	python := filepath.Join(t.TempDir(), "python")
 	p := small(t, inMemory(), digits(), "local")
 	p.Python = python

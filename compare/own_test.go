@@ -84,6 +84,7 @@ func TestWholeSteps(t *testing.T) {
 
 // TestSummed: the evaluator has the data's checksum, so no process of a trial looks at all rows for it.
 func TestSummed(t *testing.T) {
+	bookkeeping(t)
 	h := inMemory()
 	network := transport.NewMemory()
 	h.Network = network
@@ -126,6 +127,7 @@ func TestClocksCommand(t *testing.T) {
 
 // TestLossAlone: a model that makes no predictions is compared by its loss, which is the same as that of one which does.
 func TestLossAlone(t *testing.T) {
+	bookkeeping(t)
 	models := nn.Standard()
 	models["mute"] = func(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
 		m, err := nn.Softmax(args, s, cpu)

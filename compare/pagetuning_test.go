@@ -45,6 +45,7 @@ func TestTuning(t *testing.T) {
 
 // TestMendOfFailed: a trial that failed says how it is measured anew: the same command takes it for done.
 func TestMendOfFailed(t *testing.T) {
+	bookkeeping(t)
 	task := digits()
 	task.Job.Optimizer.Rate, task.Cap = 1e-30, 1
 	p := small(t, inMemory(), task)

@@ -14,9 +14,7 @@ import (
 
 // TestRebuild: the recorded trials give the report again, of a finished comparison and of one that is not.
 func TestRebuild(t *testing.T) {
-	if testing.Short() {
-		t.Skip("not run here: what it adds to other comparisons has no second goroutine")
-	}
+	bookkeeping(t)
 	p := small(t, inMemory(), digits(), "local", "allreduce")
 	whole := run(t, p)
 	again, err := Rebuild(p.Dir)
@@ -56,9 +54,7 @@ func TestRebuild(t *testing.T) {
 
 // TestForesee: a forecast measures nothing and leaves nothing behind; of finished trials it knows what they took.
 func TestForesee(t *testing.T) {
-	if testing.Short() {
-		t.Skip("not run here: what it adds to other comparisons has no second goroutine")
-	}
+	bookkeeping(t)
 	p := small(t, inMemory(), digits(), "local", "allreduce", "server-asp")
 	p.Repeats = 4
 	f, err := Foresee(t.Context(), p)
@@ -82,6 +78,7 @@ func TestForesee(t *testing.T) {
 
 // TestForeseeOneOfMany: of a trial whose folder was removed, so that it is run again, the later repeats are still done.
 func TestForeseeOneOfMany(t *testing.T) {
+	bookkeeping(t)
 	p := small(t, inMemory(), digits(), "local")
 	p.Repeats = 3
 	run(t, p)
@@ -297,6 +294,7 @@ func TestReadAbsent(t *testing.T) {
 
 // TestRebuildOfMore: what is rebuilt says what the last command's report said: whether it is a quick look, and what the user's file is called.
 func TestRebuildOfMore(t *testing.T) {
+	bookkeeping(t)
 	task := digits()
 	task.Own, task.Job.Batch, task.File = true, 20, "job.yaml"
 	p := small(t, inMemory(), task, "local")

@@ -31,6 +31,15 @@ func small(t testing.TB, h Host, task Task, names ...string) Plan {
 	}
 }
 
+// bookkeeping leaves a test out of -short: it is of which trials there are, and of what becomes of them. Under the race detector a trial
+// takes ten times as long, and other tests have the same goroutines.
+func bookkeeping(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("what it adds to other comparisons has no second goroutine")
+	}
+}
+
 func run(t testing.TB, p Plan) *Report {
 	t.Helper()
 	r, err := Run(t.Context(), p)
@@ -42,6 +51,7 @@ func run(t testing.TB, p Plan) *Report {
 
 // TestRepeatsInterleave: a repeat takes all rows of all tasks, so that a comparison that is given up has each as often.
 func TestRepeatsInterleave(t *testing.T) {
+	bookkeeping(t)
 	p := small(t, inMemory(), digits(), "local", "allreduce")
 	other := digits()
 	other.Name = "softmax2"
@@ -294,6 +304,7 @@ func edit(t *testing.T, p *Plan, change func(r *record)) {
 
 // TestResumeRefuses: trials of two comparisons are not mixed, and what is half written does not count.
 func TestResumeRefuses(t *testing.T) {
+	bookkeeping(t)
 	p := small(t, inMemory(), digits(), "local")
 	run(t, p)
 	again := run(t, p) // all is known
@@ -400,6 +411,7 @@ func TestInterrupt(t *testing.T) {
 
 // TestFoundEmpty: a mistake, or an estimate, leaves an empty folder empty, so that the corrected command may have it.
 func TestFoundEmpty(t *testing.T) {
+	bookkeeping(t)
 	p := small(t, inMemory(), digits(), "local")
 	p.Dir = t.TempDir()
 	empty := func(after string) {
@@ -424,6 +436,7 @@ func TestFoundEmpty(t *testing.T) {
 
 // TestResumeEmptyList: an empty list of a job file is none, also where the comparison goes on.
 func TestResumeEmptyList(t *testing.T) {
+	bookkeeping(t)
 	p := small(t, inMemory(), digits(), "local")
 	p.Tasks[0].Job.Data.Drop, p.Tasks[0].Job.Optimizer.Params = []string{}, map[string]float64{}
 	run(t, p)

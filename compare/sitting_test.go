@@ -49,6 +49,7 @@ func TestCase1Parameters(t *testing.T) {
 // TestSittings: a comparison that is interrupted and goes on another day says from how many sittings its trials come; a system that is not
 // the same then is refused, and a program that was built anew is told where the trials of the other one are.
 func TestSittings(t *testing.T) {
+	bookkeeping(t)
 	p := small(t, inMemory(), digits(), "local", "allreduce")
 	p.Dir = filepath.Join(filepath.Dir(p.Dir), "20260101-paper")
 	first := time.Date(2026, 1, 1, 9, 30, 0, 0, time.UTC)
@@ -90,6 +91,7 @@ func TestSittings(t *testing.T) {
 // TestTakesMore: a comparison takes further systems and repeats, which are measured in a sitting of their own, and what it has stays as it
 // is; an estimate of that changes nothing, and until it is done the comparison is not finished.
 func TestTakesMore(t *testing.T) {
+	bookkeeping(t)
 	p := small(t, inMemory(), digits(), "local")
 	p.Dir, p.Repeats = filepath.Join(filepath.Dir(p.Dir), "paper"), 2
 	run(t, p)
@@ -149,6 +151,7 @@ func (missing) Detect(context.Context) (Facts, error) {
 
 // TestResumeWithoutSystem: a system that is taken away in the middle is a row that says so, with the trials that it has.
 func TestResumeWithoutSystem(t *testing.T) {
+	bookkeeping(t)
 	p := small(t, inMemory(), digits(), "local", "allreduce")
 	ctx, cancel := context.WithCancel(t.Context())
 	p.Watch.Trialed = func(Trialed, Table) { cancel() }
@@ -314,6 +317,7 @@ func TestGapOfAnotherAlgorithm(t *testing.T) {
 
 // TestNoPattern: a folder may have a name that is a pattern of another: what is finished in it stays, is found, and goes on.
 func TestNoPattern(t *testing.T) {
+	bookkeeping(t)
 	p := small(t, inMemory(), digits(), "local", "allreduce")
 	p.Dir = filepath.Join(t.TempDir(), "runs [a]", "20260101-paper")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -340,6 +344,7 @@ func TestNoPattern(t *testing.T) {
 
 // TestEstimateOfMore: what an estimate reads is put away again where the comparison is finished; one that is not goes on with it.
 func TestEstimateOfMore(t *testing.T) {
+	bookkeeping(t)
 	p := small(t, inMemory(), digits(), "local")
 	run(t, p)
 	drawn := filepath.Join(p.Dir, dataDir, generatedSource)

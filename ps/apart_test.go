@@ -24,6 +24,9 @@ func TestApart(t *testing.T) {
 	} {
 		for _, servers := range []int{1, 2} {
 			for _, mode := range []Mode{BSP, SSP, ASP} {
+				if testing.Short() && servers == 2 && mode != SSP {
+					continue // all in the full run
+				}
 				t.Run(name+"/"+mode.String(), func(t *testing.T) {
 					spec := Spec{Name: "t", Rows: 2, Cols: cols, Mode: mode}
 					if mode == SSP {

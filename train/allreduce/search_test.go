@@ -51,6 +51,9 @@ func TestSearch(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, n := range []int{1, 2, 3, 5} {
+				if testing.Short() && n != 3 {
+					continue // all in the full run
+				}
 				what := fmt.Sprintf("%s, exact %v, %d workers", name, exact, n)
 				c := &crew{env: searchEnv(t, 1, exact), n: n}
 				if _, err := c.Train(t.Context(), job); err != nil {

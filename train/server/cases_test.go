@@ -262,6 +262,9 @@ func TestExactInProcesses(t *testing.T) {
 	sparse.Model, sparse.Data = "fm:4", trivium.Data{Source: "wide", Rows: 2000, Train: "0:1600", Test: "1600:"}
 	sparse.Optimizer = trivium.OptimizerSpec{Name: "adam", Rate: 0.01}
 	for _, j := range []*trivium.Job{small(dense), small(sparse)} {
+		if testing.Short() && j.Model != sparse.Model {
+			continue // both in the full run
+		}
 		j.Exact, j.Epochs = true, 2
 		want := alone(t, train.Env{}, j)
 		for _, n := range []int{1, 2, 3, 5} {

@@ -133,6 +133,9 @@ func TestAskedToEnd(t *testing.T) {
 	t.Parallel()
 	for _, o := range []server.Options{{Mode: ps.BSP}, {Mode: ps.SSP, Staleness: 2}, {Mode: ps.ASP}} {
 		for _, victim := range []int{0, 1, 3} {
+			if testing.Short() && (o.Mode == ps.SSP || victim == 1) {
+				continue // all in the full run
+			}
 			j := small(job())
 			j.Epochs = 1 << 20
 			d := driver(t, j, o)
