@@ -114,10 +114,10 @@ func TestRottenPart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for bad := range 3 {
-		for _, plan := range []collective.Algorithm{collective.Pairwise, collective.GatherCast} {
+	for bad := range 4 {
+		for _, plan := range []collective.Algorithm{collective.Pairwise, collective.GatherCast, collective.Hierarchy} {
 			synctest.Test(t, func(t *testing.T) {
-				w := open(t, inMemory, 3, collective.Options{})
+				w := openHosts(t, inMemory, 4, collective.Options{}, [][]int{{1, 3}, {0, 2}})
 				defer w.close()
 				errs := w.each(func(r int, g *collective.Group) error {
 					op := collective.Op{Codec: topk, Plan: plan}
@@ -134,4 +134,82 @@ func TestRottenPart(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestCodecByHosts: where ranks share hosts, those of a host sum as they are, and what is encoded is the hosts' sums: all ranks have the same bits,
+// nothing of the gradients is lost but what the residuals keep, each where Encoded and Owned say, and less travels between hosts.
+func TestCodecByHosts(t *testing.T) {
+	const n, steps = 30_000, 4
+	for _, hosts := range [][][]int{{{0, 1}, {2, 3}}, {{0, 2}, {1, 3}}, {{0, 1, 2}, {3}}, {{0, 3}, {1, 4}, {2, 5}}, {{4}, {0, 1}, {2, 3}}} {
+		size := 0
+		for _, h := range hosts {
+			size += len(h)
+		}
+		for _, name := range []string{"f16", "bf16", "int8", "1bit", "topk:0.05", "randomk:0.1", "qsgd:7", "powersgd:2"} {
+			if testing.Short() && name != "topk:0.05" {
+				continue // all in the full run
+			}
+			codec, err := compress.Parse(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sums, kept := make([][]float32, size), make([][]float64, size) // by rank
+			synctest.Test(t, func(t *testing.T) {
+				w := openHosts(t, inMemory, size, collective.Options{Record: func(m collective.Measurement) {
+					if m.Kind == collective.AllReduce && m.Algorithm != collective.Hierarchy {
+						t.Errorf("%s on %v: the sums are made by %v", name, hosts, m.Algorithm)
+					}
+				}}, hosts)
+				defer w.close()
+				w.must(func(r int, g *collective.Group) error {
+					op := collective.Op{Codec: codec, Residual: compress.NewResidual(n), Owner: compress.NewResidual(n)}
+					all, src, dst := make([]float32, n), make([]float32, n), make([]float32, n)
+					for step := range steps {
+						for i := range src {
+							src[i] = gradient(step, r, i)
+						}
+						if err := run(t.Context(), g, op, collective.Of(dst), collective.Of(src)); err != nil {
+							return err
+						}
+						for i, v := range dst {
+							all[i] += v
+						}
+					}
+					sums[r], kept[r] = all, make([]float64, n)
+					for _, e := range []struct {
+						cells []float32
+						where func(compress.Codec, int) (int, int)
+					}{{op.Residual.Cells(), g.Encoded}, {op.Owner.Cells(), g.Owned}} {
+						from, to := e.where(codec, n)
+						for i, v := range e.cells {
+							if kept[r][i] += float64(v); v != 0 && (i < from || i >= to) {
+								return fmt.Errorf("rank %d keeps %v of value %d, and not of [%d, %d) alone", r, v, i, from, to)
+							}
+						}
+					}
+					return nil
+				})
+			})
+			for i := range n {
+				var want, got float64
+				for r := range size {
+					for step := range steps {
+						want += float64(gradient(step, r, i))
+					}
+					got += kept[r][i]
+					if sums[r][i] != sums[0][i] {
+						t.Fatalf("%s on %v: rank %d has the sum %v of value %d, rank 0 has %v", name, hosts, r, sums[r][i], i, sums[0][i])
+					}
+				}
+				if got += float64(sums[0][i]); math.Abs(got-want) > 1e-4 {
+					t.Fatalf("%s on %v: of value %d the sums and what was kept of them are %v, the gradients' sum is %v", name, hosts, i, got, want)
+				}
+			}
+		}
+	}
+}
+
+// gradient is a value of a rank's gradient in a step.
+func gradient(step, rank, i int) float32 {
+	return float32(math.Sin(float64(i*(rank+2)+7*step))) / 3
 }

@@ -356,8 +356,8 @@ func (c *core) prepare(o *operation) {
 	if n := p.Scratch * max(o.dtype.Size(), 1); n > 0 {
 		o.mem[Scratch] = c.memory(n)
 	}
-	if p.slots > 0 {
-		o.coded = make([][]byte, p.slots)
+	if len(p.slots) > 0 {
+		o.coded = make([][]byte, len(p.slots))
 	}
 }
 
@@ -427,9 +427,6 @@ func (p *Plan) index(size int) {
 		switch t.Do {
 		case DoRecv, DoRecvCoded, DoHear, DoHearAll:
 			p.frames[t.Peer] = append(p.frames[t.Peer], int32(i))
-		}
-		if t.To.Buf == Coded {
-			p.slots = max(p.slots, t.To.To)
 		}
 	}
 }

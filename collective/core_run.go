@@ -205,10 +205,10 @@ func (c *core) code(o *operation, t *Task) (rank int, err error) {
 		sum := as[float32](o.span(t.To))
 		for k, s := range t.From {
 			switch {
-			case s.Buf == Src && k == 0:
-				copy(sum, as[float32](o.span(s)))
+			case s.Buf != Coded && k == 0:
+				copy(sum, as[float32](o.span(s))) // they may be there
 				part(o.Residual, s).Release(sum)
-			case s.Buf == Src:
+			case s.Buf != Coded:
 				combine(tensor.F32, Sum, o.span(t.To), o.span(t.To), o.span(s))
 				part(o.Residual, s).Release(sum)
 			case k == 0:
@@ -217,7 +217,8 @@ func (c *core) code(o *operation, t *Task) (rank int, err error) {
 				err = o.Codec.DecodeAdd(sum, o.coded[s.From])
 			}
 			if err != nil {
-				return k, fmt.Errorf("the part of rank %d: %w", k, err)
+				from := o.plan.slots[s.From]
+				return from, fmt.Errorf("the part of rank %d: %w", from, err)
 			}
 		}
 	case DoEncodeSum:

@@ -185,6 +185,8 @@ func (c *core) choose(j *job) Algorithm {
 		return Doubling // to everyone at once
 	case j.Kind != AllReduce:
 		return Direct
+	case j.Codec != nil && (j.Plan == Hierarchy && len(c.hosts) > 0 || j.Plan == Auto && c.layered() && bytes > smallBytes):
+		return Hierarchy // what a host's ranks sum is encoded once: that is less to encode, and less to send to others
 	case j.Codec != nil && (j.Plan == GatherCast || j.Plan == Auto && c.costs().Crowded && c.size() > 2 && bytes <= codedMost):
 		return GatherCast
 	case j.Codec != nil:

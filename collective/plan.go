@@ -20,7 +20,7 @@ type Plan struct {
 
 	frames [][]int32 // by sender and chunk, the task that receives it
 	chunks uint32    // of the peer with the most
-	slots  int       // of coded memory
+	slots  []int     // of coded memory, by slot: the rank that encodes it
 	sent   bool      // something of the scratch is
 	after  []int32   // of each task
 	first  []int32   // the tasks that wait for none
@@ -49,10 +49,10 @@ const (
 	DoCombine           // To = From[0] ⊕ From[1] ...
 	DoCopy              // To = From[0]
 	DoFinish            // the mean's division, and the scale, of To
-	DoEncode            // Src[To] into coded memory slot From[0].From
+	DoEncode            // From[0] into coded memory slot To.From
 	DoSendCoded
 	DoRecvCoded  // into slot
-	DoSumCoded   // Dst[To] = own + the decoded slots, in the order of From
+	DoSumCoded   // Dst[To] = own values + the decoded slots, in the order of From
 	DoEncodeSum  // Dst[To] into slot, and decoded back into Dst[To]
 	DoDecodeInto // slot, which is Peer's, into Dst[To]
 	DoRing       // the bell, to Peer: what lies in the arena can be read

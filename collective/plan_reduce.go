@@ -2,6 +2,7 @@ package collective
 
 import (
 	"math/bits"
+	"slices"
 )
 
 // The plans of AllReduce and its relatives. Each is written for a list of ranks, of which this one is at index me, so that they nest;
@@ -290,18 +291,10 @@ func (b *builder) gatherCast(n int, in, out Span) {
 }
 
 // hierarchy sums within each host, between hosts, and hands the sums back. Hosts of equal size let every rank carry its part between
-// hosts; else one rank of each does.
-func (b *builder) hierarchy(hosts [][]int, in, out Span) {
-	var host, me int
-	equal := true
-	for h, ranks := range hosts {
-		for i, r := range ranks {
-			if r == b.rank {
-				host, me = h, i
-			}
-		}
-		equal = equal && len(ranks) == len(hosts[0])
-	}
+// hosts; else one rank of each does. What is carried is s of out, and between puts the sum over the ranks across in its place, among which this
+// one is that of its host.
+func (b *builder) hierarchy(hosts [][]int, in, out Span, between func(across []int, host int, s Span)) {
+	host, me, equal := place(hosts, b.rank)
 	ranks := hosts[host]
 	across := make([]int, len(hosts))
 	if equal {
@@ -309,11 +302,8 @@ func (b *builder) hierarchy(hosts [][]int, in, out Span) {
 		for h := range hosts {
 			across[h] = hosts[h][me]
 		}
-		mine := out.share(me, len(ranks))
-		b.ringReduceScatter(across, host, mine, mine)
-		b.finish(mine.share(host, len(across)))
+		between(across, host, out.share(me, len(ranks)))
 		b.phase = PhaseGather
-		b.ringAllGather(across, host, shares(mine, len(across)))
 		b.ringAllGather(ranks, me, shares(out, len(ranks)))
 		return
 	}
@@ -322,11 +312,20 @@ func (b *builder) hierarchy(hosts [][]int, in, out Span) {
 		for h := range hosts {
 			across[h] = hosts[h][0]
 		}
-		b.ringReduceScatter(across, host, out, out)
-		b.finish(out.share(host, len(across)))
-		b.phase = PhaseGather
-		b.ringAllGather(across, host, shares(out, len(across)))
+		between(across, host, out)
 	}
 	b.phase = PhaseGather
 	b.treeCast(ranks, me, out)
+}
+
+// place is the host that a rank is on, its index among that host's ranks, and whether all hosts have as many.
+func place(hosts [][]int, rank int) (host, me int, equal bool) {
+	equal = true
+	for h, ranks := range hosts {
+		if i := slices.Index(ranks, rank); i >= 0 {
+			host, me = h, i
+		}
+		equal = equal && len(ranks) == len(hosts[0])
+	}
+	return host, me, equal
 }

@@ -33,7 +33,12 @@ func planOf(j *job, a Algorithm, rank, size, segment, frame int, hosts [][]int, 
 		case a == Shared:
 			b.shared(j.n, max(1, segment), in[0], in[1])
 		case j.Codec != nil:
-			b.coded(j.n, unitOf(j.Codec, frame), a == GatherCast)
+			unit := unitOf(j.Codec, frame)
+			if a == Hierarchy {
+				b.hierarchy(hosts, from, out, func(across []int, host int, s Span) { b.coded(across, host, s, s, unit, false) })
+			} else {
+				b.coded(ranks, rank, from, out, unit, a == GatherCast)
+			}
 		case j.Shards > 0:
 			b.exact(j.Shards, j.n, a == Doubling)
 		default:
@@ -113,7 +118,12 @@ func (b *builder) allReduce(a Algorithm, ranks []int, in, out Span, hosts [][]in
 		b.phase = PhaseGather
 		b.directAllGather(mine, shares(out, b.size))
 	case Hierarchy:
-		b.hierarchy(hosts, in, out)
+		b.hierarchy(hosts, in, out, func(across []int, host int, s Span) {
+			b.ringReduceScatter(across, host, s, s)
+			b.finish(s.share(host, len(across)))
+			b.phase = PhaseGather
+			b.ringAllGather(across, host, shares(s, len(across)))
+		})
 	default:
 		b.ringReduceScatter(ranks, b.rank, in, out)
 		b.finish(out.share(b.rank, b.size))

@@ -14,7 +14,7 @@ type bucket struct {
 	collective.Bucket
 	op       collective.Op
 	dst, src collective.Buffer
-	late     *compress.Residual // what a codec had dropped of it before, and travels with the next gradient; nil: nothing
+	strays   []stray // what codecs had dropped of it before a run resumed, where this worker encodes nothing now
 }
 
 // denseRuns are the runs of neighbouring dense tensors, the first and the last of each, in reverse order, which is that of the backward
@@ -177,7 +177,7 @@ func (x *exchange) launch(i int) {
 		return // when the facts are known
 	}
 	b := &x.buckets[i]
-	b.late.Release(x.own.Flat[b.From:b.To])
+	x.sendStrays(b)
 	op := b.op
 	op.Aside = i < len(x.buckets)-1 // the backward pass goes on
 	x.g.Start(op, x.base+uint32(i), b.dst, b.src)

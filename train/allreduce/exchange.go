@@ -284,7 +284,7 @@ func (x *exchange) trade(ctx context.Context, step uint64) error {
 		}
 		x.ownFacts[factLoss] = float32(x.facts[factLoss] * lossScale)
 		b := &x.buckets[len(x.buckets)-1]
-		b.late.Release(x.own.Flat[b.From:b.To])
+		x.sendStrays(b)
 		x.g.Start(b.op, x.base+uint32(len(x.buckets)-1), b.dst, b.src)
 	} else {
 		x.g.Start(collective.Op{Label: "loss"}, x.base+x.tag, collective.Of(x.sums[:]), collective.Of(x.facts[:]))

@@ -25,6 +25,7 @@ func (x *exchange) restore(run *train.Run) error {
 		return nil
 	}
 	copy(x.dropped, saved)
+	defer x.findStrays()
 	if len(x.kept) == x.workers && compress.SetStates(x.residuals(), x.kept[x.rank]) == nil {
 		x.rehome()
 		return nil
@@ -38,7 +39,7 @@ func (x *exchange) restore(run *train.Run) error {
 		e := b.op.Residual
 		if e == nil { // the codec cannot encode what so many workers have of it
 			e = compress.NewResidual(b.To - b.From)
-			b.late = e
+			b.strays = []stray{{0, e}}
 		}
 		e.SetRate(rate)
 		cells := e.Cells()
@@ -47,6 +48,37 @@ func (x *exchange) restore(run *train.Run) error {
 		}
 	}
 	return nil
+}
+
+// A stray is a part of a bucket, from one of its values on, with what is kept of it: it travels with the next gradient.
+type stray struct {
+	from int
+	kept *compress.Residual
+}
+
+// findStrays finds what other workers of this host encode, or one of them for all: this worker's part of it would be kept for ever.
+func (x *exchange) findStrays() {
+	for i := range x.buckets {
+		b := &x.buckets[i]
+		if b.op.Codec == nil {
+			continue
+		}
+		n := b.op.Residual.Len()
+		from, to := x.g.Encoded(b.op.Codec, n)
+		for _, s := range [][2]int{{0, from}, {to, n}} {
+			if s[0] < s[1] {
+				b.strays = append(b.strays, stray{s[0], b.op.Residual.Range(s[0], s[1])})
+			}
+		}
+	}
+}
+
+// sendStrays adds them to this worker's gradient, once.
+func (x *exchange) sendStrays(b *bucket) {
+	for _, s := range b.strays {
+		at := b.From + s.from
+		s.kept.Release(x.own.Flat[at : at+s.kept.Len()])
+	}
 }
 
 // rehome adds what this worker kept of sums that another encodes now to what it kept of its own gradients. Who encodes what follows from the machine
@@ -75,11 +107,14 @@ func (x *exchange) rate(step int64) {
 	}
 	rate := x.run.LearningRate(step)
 	for i := range x.buckets {
-		if b := &x.buckets[i]; b.op.Codec != nil {
+		b := &x.buckets[i]
+		if b.op.Codec != nil {
 			b.op.Residual.SetRate(rate)
 			b.op.Owner.SetRate(rate)
-		} else if b.late != nil {
-			b.late.SetRate(rate)
+			continue
+		}
+		for _, s := range b.strays {
+			s.kept.SetRate(rate)
 		}
 	}
 }

@@ -212,3 +212,59 @@ func TestResidualOfPlainBucket(t *testing.T) {
 		}
 	}
 }
+
+// TestResidualByHosts: what codecs dropped counts in full where the workers of a resumed run share machines in another way than before: there others
+// encode what was dropped, or nobody does.
+func TestResidualByHosts(t *testing.T) {
+	job := digits()
+	job.Model, job.Steps, job.Optimizer = buckets(), 3, trivium.OptimizerSpec{Name: "sgd", Rate: 0.5}
+	layouts := map[string][][]int{
+		"one host": nil, "neighbours": {{0, 1}, {2, 3}}, "far ones": {{0, 2}, {1, 3}}, "three and one": {{0, 1, 2}, {3}},
+	}
+	for before, hosts := range layouts {
+		store := blob.Dir(t.TempDir())
+		c := &crew{env: train.Env{Blob: store, Hosts: hosts}, n: 4, o: allreduce.Options{Compress: "topk:0.05"}}
+		if _, err := c.Train(t.Context(), job); err != nil {
+			t.Fatal(err)
+		}
+		for after, hosts := range layouts {
+			saved, _, err := checkpoint.Latest(t.Context(), store)
+			if err != nil {
+				t.Fatal(err)
+			}
+			more := *job
+			more.Steps++
+			var flat [3][]float32 // with each worker's own, with their sum, and without
+			dropped := slices.Clone(saved.Optimizer.Slots[0])
+			for k := range flat {
+				switch k {
+				case 1:
+					saved.Codecs = nil
+				case 2:
+					clear(saved.Optimizer.Slots[0])
+				}
+				c := &crew{env: train.Env{Resume: saved, Hosts: hosts}, n: 4, o: allreduce.Options{Compress: "f16"}}
+				r, err := c.Train(t.Context(), &more)
+				if err != nil {
+					t.Fatal(err)
+				}
+				flat[k] = r.Params.Flat
+			}
+			moved := 0
+			for i, d := range dropped {
+				want := -0.5 * float64(d) / float64(job.Batch)
+				for k := range 2 {
+					if found := float64(flat[k][i] - flat[2][i]); math.Abs(found-want) > 2e-5+2e-3*math.Abs(want) {
+						t.Fatalf("%s, then %s: cell %d: what was dropped moved it by %v, want %v", before, after, i, found, want)
+					}
+				}
+				if math.Abs(want) > 1e-3 {
+					moved++
+				}
+			}
+			if moved < 100 {
+				t.Errorf("%s: %d cells had much dropped", before, moved)
+			}
+		}
+	}
+}
