@@ -183,6 +183,8 @@ func (c *core) choose(j *job) Algorithm {
 	switch {
 	case j.Kind == AllGather && bytes <= smallBytes:
 		return Doubling // to everyone at once
+	case (j.Kind == AllGather || j.Kind == ReduceScatter) && (j.Plan == Hierarchy && len(c.hosts) > 0 || j.Plan == Auto && c.layered() && bytes > smallBytes):
+		return Hierarchy
 	case j.Kind != AllReduce:
 		return Direct
 	case j.Codec != nil && (j.Plan == Hierarchy && len(c.hosts) > 0 || j.Plan == Auto && c.layered() && bytes > smallBytes):

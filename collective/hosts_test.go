@@ -94,3 +94,36 @@ func TestHostsChoose(t *testing.T) {
 		}
 	}
 }
+
+// TestPartsCross: between hosts each rank's part of a sum travels once for each other host, and so does each part that is gathered.
+func TestPartsCross(t *testing.T) {
+	for _, hosts := range [][][]int{{{0, 1}, {2, 3}}, spread(7, 3), {{0, 1, 2, 3}, {4}}, hostsOf(8, 3)} {
+		size := rankCount(hosts)
+		on := make([]int, size)
+		counts := make([]int, size)
+		want := 0
+		for r := range counts {
+			on[r], _, _ = place(hosts, r)
+			counts[r] = 100 + r
+			want += counts[r] * (len(hosts) - 1)
+		}
+		for name, build := range map[string]func(b *builder){
+			"reduce-scatter": func(b *builder) { b.reduceScatterByHosts(hosts, counts) },
+			"all-gather":     func(b *builder) { b.allGatherByHosts(hosts, counts) },
+		} {
+			crossed := 0
+			for rank := range size {
+				b := newBuilder(rank, size, 64)
+				build(b)
+				for _, task := range b.plan.Tasks {
+					if task.Do == DoSend && on[task.Peer] != on[rank] {
+						crossed += task.To.Len()
+					}
+				}
+			}
+			if crossed != want {
+				t.Errorf("%s on %v: %d elements travel between hosts, want %d", name, hosts, crossed, want)
+			}
+		}
+	}
+}

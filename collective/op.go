@@ -30,8 +30,9 @@ type Op struct {
 	Shape []int   // of the tensor, if it should be compared too
 
 	// Codec makes AllReduce of F32 lossy. Residual keeps what this rank's contribution lost (by Hierarchy, its part of what its host's sum
-	// lost), and Owner what the sums lost that it encodes for all; both are as long as the buffers, or nil, and belong to the operation until its commit. If that fails, they are as
-	// before where Options.NotFinite is Refuse or Skip and the operation was not settled; else they lack what it has encoded.
+	// lost), and Owner what the sums lost that it encodes for all; both are as long as the buffers, or nil, and belong to the operation until
+	// its commit. If that fails, they are as before where Options.NotFinite is Refuse or Skip and the operation was not settled; else they lack
+	// what it has encoded.
 	Codec           compress.Codec
 	Residual, Owner *compress.Residual
 

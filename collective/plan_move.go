@@ -2,17 +2,6 @@ package collective
 
 // The plans of operations that only move elements.
 
-// offsets are the spans of parts that lie one after the other.
-func offsets(buf Buf, counts []int) []Span {
-	parts := make([]Span, len(counts))
-	at := 0
-	for i, c := range counts {
-		parts[i] = Span{buf, at, at + c}
-		at += c
-	}
-	return parts
-}
-
 // toRoot sends every rank's part to root, and fromRoot back.
 func (b *builder) toRoot(root int, counts []int) {
 	parts := offsets(Dst, counts)
@@ -40,18 +29,6 @@ func (b *builder) fromRoot(root int, counts []int) {
 		to := (root + t) % b.size
 		b.send(to, parts[to])
 	}
-}
-
-// allGather sends parts round a ring, or, small ones, to everyone at once: one step instead of P−1.
-func (b *builder) allGather(counts []int, small bool) {
-	parts := offsets(Dst, counts)
-	own := Span{Src, 0, counts[b.rank]}
-	b.copy(parts[b.rank], own)
-	if !small {
-		b.ringAllGather(everyone(b.size), b.rank, parts)
-		return
-	}
-	b.directAllGather(own, parts)
 }
 
 // allToAll sends at least one frame to everyone, also of nothing, so that splits that disagree are found.

@@ -268,7 +268,8 @@ func TestPlansMove(t *testing.T) {
 			all = append(all, part(r)...)
 		}
 		root := size / 2
-		for _, a := range []Algorithm{Direct, Doubling} {
+		for k, a := range []Algorithm{Direct, Doubling, Hierarchy, Hierarchy, Hierarchy} {
+			hosts := [...][][]int{nil, nil, hostsOf(size, 2), hostsOf(size, 3), spread(size, 3)}[k]
 			for _, kind := range []Kind{AllGather, Gather, Scatter, Broadcast, ReduceScatter, ReduceTo, AllToAll, Barrier} {
 				jobs := make([]*job, size)
 				want := make([][]int32, size)
@@ -325,13 +326,22 @@ func TestPlansMove(t *testing.T) {
 					}
 					jobs[r] = mustJob(t, op, r, size, Of(dst), Of(src))
 				}
-				runPlans(t, jobs, a, 2, nil, 7)
+				runPlans(t, jobs, a, 2, hosts, 7)
 				for r, j := range jobs {
 					if got := as[int32](j.dst.Bytes); fmt.Sprint(got) != fmt.Sprint(want[r]) && len(got)+len(want[r]) > 0 {
-						t.Fatalf("%v, %d ranks: rank %d has %v, want %v", kind, size, r, got, want[r])
+						t.Fatalf("%v, %v, %d ranks on %v: rank %d has %v, want %v", kind, a, size, hosts, r, got, want[r])
 					}
 				}
 			}
 		}
 	}
+}
+
+// spread lays size ranks out on so many hosts in turn, as far as there are ranks.
+func spread(size, hosts int) [][]int {
+	list := make([][]int, min(size, hosts))
+	for r := range size {
+		list[r%len(list)] = append(list[r%len(list)], r)
+	}
+	return list
 }

@@ -56,10 +56,18 @@ func planOf(j *job, a Algorithm, rank, size, segment, frame int, hosts [][]int, 
 			b.finish(out)
 		}
 	case ReduceScatter:
-		b.reduceScatter(j.Counts)
+		if a == Hierarchy {
+			b.reduceScatterByHosts(hosts, j.Counts)
+		} else {
+			b.reduceScatter(j.Counts)
+		}
 	case AllGather:
 		b.phase = PhaseMove
-		b.allGather(j.Counts, a == Doubling)
+		if a == Hierarchy {
+			b.allGatherByHosts(hosts, j.Counts)
+		} else {
+			b.allGather(j.Counts, a == Doubling)
+		}
 	case Gather:
 		b.phase = PhaseMove
 		b.toRoot(j.Root, j.Counts)
@@ -130,35 +138,6 @@ func (b *builder) allReduce(a Algorithm, ranks []int, in, out Span, hosts [][]in
 		b.phase = PhaseGather
 		b.ringAllGather(ranks, b.rank, shares(out, b.size))
 	}
-}
-
-// reduceScatter sends every rank its part of all others, which it adds in the order of the ranks.
-func (b *builder) reduceScatter(counts []int) {
-	parts := offsets(Src, counts)
-	mine := Span{Dst, 0, counts[b.rank]}
-	for t := 1; t < b.size; t++ {
-		to := (b.rank + t) % b.size
-		b.send(to, parts[to])
-	}
-	operands := make([]Span, b.size)
-	operands[b.rank] = parts[b.rank]
-	for t := 1; t < b.size; t++ {
-		from := mod(b.rank-t, b.size)
-		operands[from] = b.scratch(mine.Len())
-		b.recv(from, operands[from])
-	}
-	if b.size == 1 {
-		b.copy(mine, parts[0])
-	} else {
-		b.segments(mine, func(s Span) {
-			from := make([]Span, b.size)
-			for i, o := range operands {
-				from[i] = Span{o.Buf, o.From + s.From, o.From + s.To}
-			}
-			b.combine(s, from...)
-		})
-	}
-	b.finish(mine)
 }
 
 // key is what j's plan is kept by.

@@ -278,27 +278,35 @@ func TestShardOptimizer(t *testing.T) {
 		for _, exact := range []bool{false, true} {
 			job.Exact = exact
 			for _, n := range sizes {
-				whole, parts := &crew{env: env, n: n}, &crew{env: env, n: n, o: allreduce.Options{ShardOptimizer: true}}
+				whole := &crew{env: env, n: n}
 				want, err := whole.Train(t.Context(), job)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := parts.Train(t.Context(), job); err != nil {
-					t.Fatal(err)
-				}
-				for rank, got := range parts.results {
-					same(t, fmt.Sprintf("%s, rank %d of %d", job.Model, rank, n), got, parts.results[0])
-				}
-				switch got := parts.results[0]; {
-				case exact:
-					same(t, fmt.Sprintf("%s at %d ranks, exact", job.Model, n), got, want)
-				case n == 2: // two addends have one order; the loss rides in another type
-					if !slices.Equal(got.Params.Flat, want.Params.Flat) {
-						t.Errorf("%s at two ranks: the parameters are others", job.Model)
+				for _, hosts := range [][][]int{nil, {{0, 2}, {1}}} {
+					if hosts != nil && n != 3 {
+						continue
 					}
-				default:
-					if d := math.Abs(got.Metrics["test.loss"] - want.Metrics["test.loss"]); !(d < 1e-3) {
-						t.Errorf("%s at %d ranks: test loss %v, with all of the state %v", job.Model, n, got.Metrics["test.loss"], want.Metrics["test.loss"])
+					parts := &crew{env: env, n: n, o: allreduce.Options{ShardOptimizer: true}}
+					parts.env.Hosts = hosts
+					if _, err := parts.Train(t.Context(), job); err != nil {
+						t.Fatal(err)
+					}
+					what := fmt.Sprintf("%s at %d ranks on %v, exact %v", job.Model, n, hosts, exact)
+					for rank, got := range parts.results {
+						same(t, fmt.Sprintf("%s: rank %d", what, rank), got, parts.results[0])
+					}
+					switch got := parts.results[0]; {
+					case exact:
+						same(t, what, got, want)
+					case n == 2: // two addends have one order; the loss rides in another type
+						if !slices.Equal(got.Params.Flat, want.Params.Flat) {
+							t.Errorf("%s: the parameters are others", what)
+						}
+					default:
+						if d := math.Abs(got.Metrics["test.loss"] - want.Metrics["test.loss"]); !(d < 1e-3) {
+							t.Errorf("%s: test loss %v, with all of the state %v", what, got.Metrics["test.loss"], want.Metrics["test.loss"])
+						}
 					}
 				}
 			}
