@@ -156,14 +156,18 @@ type Measurement struct {
 	Kind      Kind
 	Algorithm Algorithm
 	Ranks     int
-	Bytes     int
-	Predicted time.Duration // of AllReduce; 0: no prediction, as of Hierarchy before Calibrate
+	Bytes     int           // of the vector, also where a codec makes less of it
+	Codec     string        // empty: none
+	Predicted time.Duration // of AllReduce; 0: no prediction, as of Hierarchy before Calibrate, and with a codec
 	Took      time.Duration // from Start, so with the wait for ranks that started later
 }
 
 func (c *core) measured(o *operation) Measurement {
 	m := Measurement{Step: c.step, Tag: o.tag, Kind: o.Kind, Algorithm: o.plan.Algorithm, Ranks: c.size(), Bytes: o.n * o.dtype.Size(), Took: c.now - o.started}
-	if o.Kind == AllReduce && !(m.Algorithm == Hierarchy && !c.costs().measured(Hierarchy, m.Ranks)) { // the formulas know one kind of link
+	switch {
+	case o.Codec != nil:
+		m.Codec = o.desc.codec
+	case o.Kind == AllReduce && (m.Algorithm != Hierarchy || c.costs().measured(Hierarchy, m.Ranks)): // the formulas know one kind of link
 		segment := c.segment(o.job, m.Algorithm)
 		m.Predicted = c.costs().Predict(m.Algorithm, m.Ranks, m.Bytes, (m.Bytes+segment-1)/max(segment, 1))
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -112,6 +113,23 @@ func TestPredicted(t *testing.T) {
 	}
 	if least := 4 * (784*300 + 300 + 300*20 + 20 + 20*10 + 10); bytes < least || bytes > least+64 {
 		t.Errorf("the sums are of %d bytes, the gradient has %d", bytes, least)
+	}
+}
+
+// TestCodecTold: of what a codec encodes it is told by which, and nothing is predicted.
+func TestCodecTold(t *testing.T) {
+	job := digits()
+	job.Steps = 3
+	for name, hosts := range map[string][][]int{"pairwise": nil, "hierarchical": {{0, 2}, {1, 3}}} {
+		c := &crew{n: 4, o: allreduce.Options{Compress: "topk:0.05"}}
+		c.env.Hosts = hosts
+		if _, err := c.Train(t.Context(), job); err != nil {
+			t.Fatal(err)
+		}
+		told := regexp.MustCompile(`^sum of \d+ bytes among 4 workers, ` + name + ` of topk:0.05: [0-9.]+[mµ]?s in the median of 3, not predicted$`)
+		if !slices.ContainsFunc(c.hubs[0].Events(), func(e observe.Event) bool { return e.Kind == "collective" && told.MatchString(e.Text) }) {
+			t.Errorf("no event is told as %s: %v", told, c.hubs[0].Events())
+		}
 	}
 }
 

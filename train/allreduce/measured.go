@@ -26,6 +26,7 @@ type operation struct {
 	algorithm collective.Algorithm
 	ranks     int
 	bytes     int
+	codec     string
 	predicted time.Duration
 }
 
@@ -34,7 +35,7 @@ func (m *measured) add(x collective.Measurement) {
 	if x.Kind != collective.AllReduce {
 		return
 	}
-	of := operation{x.Algorithm, x.Ranks, x.Bytes, x.Predicted}
+	of := operation{x.Algorithm, x.Ranks, x.Bytes, x.Codec, x.Predicted}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	h := m.ops[of]
@@ -64,7 +65,7 @@ func (m *measured) tell(r *observe.Recorder, step int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, of := range slices.SortedFunc(maps.Keys(m.ops), func(a, b operation) int {
-		return cmp.Or(cmp.Compare(a.bytes, b.bytes), cmp.Compare(a.algorithm, b.algorithm), cmp.Compare(a.predicted, b.predicted))
+		return cmp.Or(cmp.Compare(a.bytes, b.bytes), cmp.Compare(a.algorithm, b.algorithm), cmp.Compare(a.codec, b.codec), cmp.Compare(a.predicted, b.predicted))
 	}) {
 		h := m.ops[of]
 		lo, hi := h.Quantile(0.5)
@@ -72,7 +73,11 @@ func (m *measured) tell(r *observe.Recorder, step int64) {
 		if of.predicted > 0 {
 			predicted = fmt.Sprintf("predicted %v", of.predicted.Round(time.Microsecond))
 		}
-		r.Event(observe.Info, "collective", step, fmt.Sprintf("sum of %d bytes among %d workers, %v: %v in the median of %d, %s",
-			of.bytes, of.ranks, of.algorithm, time.Duration((lo+hi)/2).Round(time.Microsecond), h.Count, predicted))
+		by := of.algorithm.String()
+		if of.codec != "" {
+			by += " of " + of.codec
+		}
+		r.Event(observe.Info, "collective", step, fmt.Sprintf("sum of %d bytes among %d workers, %s: %v in the median of %d, %s",
+			of.bytes, of.ranks, by, time.Duration((lo+hi)/2).Round(time.Microsecond), h.Count, predicted))
 	}
 }
