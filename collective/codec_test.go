@@ -45,60 +45,65 @@ func TestCodecPanics(t *testing.T) {
 // of the one beside it, which is complete.
 func TestSkipKeepsResiduals(t *testing.T) {
 	for _, name := range []string{"topk:0.1", "f16", "powersgd:2", "randomk:0.1"} {
-		synctest.Test(t, func(t *testing.T) {
-			codec, err := compress.Parse(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			const n, size = 3000, 3
-			w := open(t, inMemory, size, collective.Options{NotFinite: collective.Skip})
-			defer w.close()
-			w.must(func(r int, g *collective.Group) error {
-				var list []*compress.Residual // of two operations, and their owners'
-				for range 4 {
-					list = append(list, compress.NewResidual(n))
-				}
-				list[0].Take(slices.Repeat([]float32{0.25}, n)) // of a checkpoint, say: what is this rank's own part is released
-				cells := func() (c [][]float32) {
-					for _, e := range list {
-						c = append(c, slices.Clone(e.Cells()))
-					}
-					return c
-				}
-				for step := range uint64(4) {
-					before, states := cells(), compress.AppendStates(nil, list)
-					bad := step%2 == 0
-					var handles []*collective.Handle
-					for tag := range 2 {
-						src := make([]float32, n)
-						for i := range src {
-							src[i] = float32(math.Sin(float64(i*(r+2)*(tag+1)))) / 3
-						}
-						if bad && tag == 1 && r == 2 {
-							src[5] = float32(math.NaN())
-						}
-						op := collective.Op{Codec: codec, Residual: list[tag], Owner: list[2+tag]}
-						handles = append(handles, g.Start(op, uint32(tag), collective.Of(make([]float32, n)), collective.Of(src)))
-					}
-					if err := handles[0].Wait(t.Context()); err != nil {
-						return err
-					}
-					err := g.Commit(t.Context(), step)
-					if b, ok := errors.AsType[*collective.Blame](err); ok != bad || ok && !b.Skip() || !ok && err != nil {
-						return fmt.Errorf("rank %d, step %d: %w", r, step, err)
-					}
-					if same := reflect.DeepEqual(before, cells()); same != bad {
-						return fmt.Errorf("%s: rank %d, step %d, skipped %v: the residuals are as before: %v", codec, r, step, bad, same)
-					}
-					// Also what is not in the cells; in the first step there are no parts yet.
-					if same := slices.Equal(states, compress.AppendStates(nil, list)); step > 0 && same != bad {
-						return fmt.Errorf("%s: rank %d, step %d, skipped %v: the states are as before: %v", codec, r, step, bad, same)
-					}
-				}
-				return nil
-			})
-		})
+		t.Run(name, func(t *testing.T) { skipKeepsResiduals(t, name, 3, nil, collective.Auto) })
+		t.Run(name+" by hosts", func(t *testing.T) { skipKeepsResiduals(t, name, 4, [][]int{{0, 1}, {2, 3}}, collective.Hierarchy) })
 	}
+}
+
+func skipKeepsResiduals(t *testing.T, name string, size int, hosts [][]int, plan collective.Algorithm) {
+	synctest.Test(t, func(t *testing.T) {
+		codec, err := compress.Parse(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const n = 3000
+		w := openHosts(t, inMemory, size, collective.Options{NotFinite: collective.Skip}, hosts)
+		defer w.close()
+		w.must(func(r int, g *collective.Group) error {
+			var list []*compress.Residual // of two operations, and their owners'
+			for range 4 {
+				list = append(list, compress.NewResidual(n))
+			}
+			list[0].Take(slices.Repeat([]float32{0.25}, n)) // of a checkpoint, say: what is this rank's own part is released
+			cells := func() (c [][]float32) {
+				for _, e := range list {
+					c = append(c, slices.Clone(e.Cells()))
+				}
+				return c
+			}
+			for step := range uint64(4) {
+				before, states := cells(), compress.AppendStates(nil, list)
+				bad := step%2 == 0
+				var handles []*collective.Handle
+				for tag := range 2 {
+					src := make([]float32, n)
+					for i := range src {
+						src[i] = float32(math.Sin(float64(i*(r+2)*(tag+1)))) / 3
+					}
+					if bad && tag == 1 && r == 2 {
+						src[5] = float32(math.NaN())
+					}
+					op := collective.Op{Codec: codec, Residual: list[tag], Owner: list[2+tag], Plan: plan}
+					handles = append(handles, g.Start(op, uint32(tag), collective.Of(make([]float32, n)), collective.Of(src)))
+				}
+				if err := handles[0].Wait(t.Context()); err != nil {
+					return err
+				}
+				err := g.Commit(t.Context(), step)
+				if b, ok := errors.AsType[*collective.Blame](err); ok != bad || ok && !b.Skip() || !ok && err != nil {
+					return fmt.Errorf("rank %d, step %d: %w", r, step, err)
+				}
+				if same := reflect.DeepEqual(before, cells()); same != bad {
+					return fmt.Errorf("%s: rank %d, step %d, skipped %v: the residuals are as before: %v", codec, r, step, bad, same)
+				}
+				// Also what is not in the cells; in the first step there are no parts yet.
+				if same := slices.Equal(states, compress.AppendStates(nil, list)); step > 0 && same != bad {
+					return fmt.Errorf("%s: rank %d, step %d, skipped %v: the states are as before: %v", codec, r, step, bad, same)
+				}
+			}
+			return nil
+		})
+	})
 }
 
 // A rottenCodec encodes what nobody can decode.
