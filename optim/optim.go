@@ -225,12 +225,16 @@ func merge(name string, defaults, given map[string]float64) (map[string]float64,
 			continue
 		}
 		limit := ranges[k]
-		if !(v >= limit.least && v < limit.below) || limit.whole && v != math.Trunc(v) {
-			what := "a number"
+		single := float64(float32(v)) // what the kernels have of it
+		if !(v >= limit.least && v < limit.below && single < limit.below) || limit.whole && v != math.Trunc(v) {
+			what, rounded := "a number", ""
 			if limit.whole {
 				what = "a whole number"
 			}
-			errs = append(errs, fmt.Errorf("optim: %s: %s: want %s from %g to below %g, found %v", name, k, what, limit.least, limit.below, v))
+			if v < limit.below && single >= limit.below {
+				rounded = fmt.Sprintf(", which in 32 bits is %g", single)
+			}
+			errs = append(errs, fmt.Errorf("optim: %s: %s: want %s from %g to below %g, found %v%s", name, k, what, limit.least, limit.below, v, rounded))
 			continue
 		}
 		params[k] = v

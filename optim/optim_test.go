@@ -388,6 +388,7 @@ func TestNewReportsEveryMistake(t *testing.T) {
 		want string
 	}{
 		{trivium.OptimizerSpec{Name: "lbfgs"}, "strategies that drive it"},
+		{trivium.OptimizerSpec{Name: "adam", Rate: 0.1, Params: map[string]float64{"beta2": 0.99999999}}, "below 1, found 0.99999999, which in 32 bits is 1"},
 		{trivium.OptimizerSpec{Name: "ftrl", Schedule: "cosine:5"}, "takes no schedule"},
 		{trivium.OptimizerSpec{Name: "ftrl", Decay: 1}, "takes l2, not decay"},
 		{trivium.OptimizerSpec{Name: "sgd", Params: map[string]float64{"momentum": 0.9}}, "sgd has no parameter"},
