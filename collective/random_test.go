@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium/collective"
+	"github.com/trivium-ml/trivium/compress"
 	"github.com/trivium-ml/trivium/transport"
 )
 
@@ -33,9 +34,11 @@ func (s *jitteryStream) Send(ctx context.Context, to transport.Name, f transport
 	return s.Stream.Send(ctx, to, f)
 }
 
-// A randomOp is a sum of n elements, which all ranks settle, which one rank gives up, or of which one has an element more; -1: none.
+// A randomOp is a sum of n elements, or each rank's part of it, or is put together of such parts; which all ranks settle, which one rank gives up, or of which one has an element more; -1: none.
 type randomOp struct {
+	kind        collective.Kind
 	n           int
+	codec       compress.Codec
 	plan        collective.Algorithm
 	settle      bool
 	odd, cancel int
@@ -62,8 +65,16 @@ func randomSteps(t *testing.T, seed uint64) (failed int) {
 	const steps = 5
 	random := rand.New(rand.NewPCG(seed, 0))
 	size := 2 + random.IntN(4)
+	var hosts [][]int
+	if each := random.IntN(3); each > 0 {
+		hosts = collective.HostsOf(size, each)
+		random.Shuffle(size, func(i, k int) { // another rank in each place
+			a, b := &hosts[i/each][i%each], &hosts[k/each][k%each]
+			*a, *b = *b, *a
+		})
+	}
 	streams := uint64(0)
-	w := openWith(t, inMemory, size, collective.Options{Segment: 16 << 10, MaxFrame: 32 << 10, Window: 128 << 10}, nil, func(s transport.Stream) transport.Stream {
+	w := openWith(t, inMemory, size, collective.Options{Segment: 16 << 10, MaxFrame: 32 << 10, Window: 128 << 10}, hosts, func(s transport.Stream) transport.Stream {
 		streams++
 		return &jitteryStream{Stream: s, random: rand.New(rand.NewPCG(seed, streams))}
 	})
@@ -72,8 +83,16 @@ func randomSteps(t *testing.T, seed uint64) (failed int) {
 	for s := range plan {
 		for range 1 + random.IntN(4) {
 			op := randomOp{
-				n: []int{0, 1, 3, 100, 5000, 30000, 60001}[random.IntN(7)], plan: collective.Algorithm(random.IntN(8)), settle: random.IntN(3) == 0,
+				n: []int{0, 1, 3, 100, 5000, 30000, 60001}[random.IntN(7)], plan: collective.Algorithm(random.IntN(9)), settle: random.IntN(3) == 0,
 				odd: -1, cancel: -1, after: time.Duration(random.IntN(600)) * time.Microsecond,
+			}
+			switch random.IntN(4) {
+			case 0:
+				op.kind = collective.ReduceScatter
+			case 1:
+				op.kind = collective.AllGather
+			case 2:
+				op.codec = compress.F16{} // what is added are small whole numbers: they lose nothing
 			}
 			switch random.IntN(12) {
 			case 0:
@@ -114,14 +133,19 @@ var errWrong = errors.New("wrong")
 
 // randomStep does ops at one rank, and returns the error of the step, which all must have.
 func randomStep(ctx context.Context, g *collective.Group, step uint64, ops []randomOp, random *rand.Rand) error {
-	var ours, theirs [][]float32 // results that are the caller's, and the group's
+	type result struct {
+		y  []float32
+		at int // of all elements
+	}
+	sum := func(i int) float32 { return float32(g.Size() * (g.Size() + 1) / 2 * (i%17 + 1)) }
+	var ours, theirs []result // what is the caller's, and the group's
 	take := func(good bool) error {
-		for _, y := range theirs {
-			for i, v := range y {
-				if want := float32(g.Size() * (g.Size() + 1) / 2 * (i%17 + 1)); good && v != want {
-					return fmt.Errorf("%w: element %d is %v, want %v", errWrong, i, v, want)
+		for _, x := range theirs {
+			for i, v := range x.y {
+				if want := sum(x.at + i); good && v != want {
+					return fmt.Errorf("%w: element %d is %v, want %v", errWrong, x.at+i, v, want)
 				}
-				y[i] = -1
+				x.y[i] = -1
 			}
 		}
 		ours, theirs = append(ours, theirs...), nil
@@ -136,9 +160,22 @@ func randomStep(ctx context.Context, g *collective.Group, step uint64, ops []ran
 		for i := range x {
 			x[i] = float32((g.Rank() + 1) * (i%17 + 1))
 		}
+		counts, at, from, to := []int(nil), 0, g.Rank()*n/g.Size(), (g.Rank()+1)*n/g.Size()
+		switch op.kind {
+		case collective.ReduceScatter:
+			y, at = y[from:to], from
+		case collective.AllGather:
+			x, counts = x[from:to], make([]int, g.Size())
+			for r := range counts {
+				counts[r] = (r+1)*n/g.Size() - r*n/g.Size()
+			}
+			for i := range x {
+				x[i] = sum(from + i)
+			}
+		}
 		time.Sleep(time.Duration(random.IntN(300)) * time.Microsecond)
-		h := g.Start(collective.Op{Plan: op.plan}, uint32(tag), collective.Of(y), collective.Of(x))
-		theirs = append(theirs, y)
+		h := g.Start(collective.Op{Kind: op.kind, Codec: op.codec, Counts: counts, Plan: op.plan}, uint32(tag), collective.Of(y), collective.Of(x))
+		theirs = append(theirs, result{y, at})
 		if op.cancel == g.Rank() {
 			short, cancel := context.WithTimeout(ctx, op.after)
 			_ = h.Wait(short) // Commit says it too
@@ -159,10 +196,10 @@ func randomStep(ctx context.Context, g *collective.Group, step uint64, ops []ran
 		return wrong
 	}
 	time.Sleep(2 * time.Millisecond) // whatever was on its way has come
-	for _, y := range ours {
-		for i, v := range y {
+	for _, x := range ours {
+		for i, v := range x.y {
 			if v != -1 {
-				return fmt.Errorf("%w: after the step element %d became %v", errWrong, i, v)
+				return fmt.Errorf("%w: after the step element %d became %v", errWrong, x.at+i, v)
 			}
 		}
 	}
