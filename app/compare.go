@@ -39,9 +39,9 @@ type compareRun struct {
 	Workers []int    `short:"w" placeholder:"N" help:"Workers (default 2; the full run has its own)."`
 	Batch   []string `short:"b" placeholder:"N|full" help:"Rows of each worker in an update (default 100; the full run has its own)."`
 	Links   []string `placeholder:"RATE" help:"Shape the links between processes: 750mbit, 1gbit, 10gbit, or none (default)."`
-	Repeats int      `placeholder:"N" help:"Interleaved repeats of every row (default 7; quick and your own job 3)."`
-	Seconds float64  `placeholder:"X" help:"To measure at least in each trial (default 5; quick 3)."`
-	WarmUp  float64  `placeholder:"X" help:"Seconds of warm-up at least (default 2; quick 1)."`
+	Repeats *int     `placeholder:"N" help:"Interleaved repeats of every row (default 7; quick and your own job 3)."`
+	Seconds *float64 `placeholder:"X" help:"To measure at least in each trial (default 5; quick 3)."`
+	WarmUp  *float64 `placeholder:"X" help:"Seconds of warm-up at least (default 2; quick 1)."`
 	Data    string   `short:"d" placeholder:"DIR" help:"MNIST's IDX files; else they are looked for beside the project, else digits are generated. With --file: in place of its data."`
 	Python  string   `placeholder:"PATH" help:"A Python with NumPy, for the independent check; else python3."`
 
@@ -53,6 +53,14 @@ type compareRun struct {
 	Out  string `default:"comparisons" placeholder:"DIR" help:"Where comparisons go (default comparisons)."`
 	Dir  string `placeholder:"DIR" help:"The folder of this comparison itself; else one named by time, or the newest that the same command left unfinished."`
 	JSON bool   `name:"json" group:"Output" help:"Print the report as a JSON object."`
+}
+
+// valueOf is what a flag says; the zero value where it is left out.
+func valueOf[T any](flag *T) (value T) {
+	if flag != nil {
+		value = *flag
+	}
+	return value
 }
 
 func (compareRun) Help() string {
@@ -147,7 +155,7 @@ func (v *compareRun) plan(s *session) (compare.Plan, error) {
 		return compare.Plan{}, err
 	}
 	p := compare.Plan{
-		Dir: v.Dir, Repeats: v.Repeats, Seconds: v.Seconds, WarmUp: v.WarmUp, Workers: v.Workers, Quick: v.Quick, Python: v.Python,
+		Dir: v.Dir, Repeats: valueOf(v.Repeats), Seconds: valueOf(v.Seconds), WarmUp: valueOf(v.WarmUp), Workers: v.Workers, Quick: v.Quick, Python: v.Python,
 		Host: compare.Host{
 			Topologies: shared, Models: s.models, Sources: s.sources, Optimizers: s.optimizers, Metrics: s.metrics, Build: b.Binary, Version: b.Version,
 		},
@@ -241,9 +249,10 @@ func (v *compareRun) check() error {
 	bad(v.File == "" || len(v.Tasks) == 0, "--tasks: are the paper's; --file names a task of yours")
 	bad(v.File == "" || !v.Quick, "--quick: is of the paper's tasks; --file names a task of yours")
 	bad(v.File == "" || len(v.Batch) == 0, "--batch: your job has its own, which all workers share")
-	bad(v.Repeats >= 0, "--repeats: want 1 or more, found %d", v.Repeats)
-	bad(v.Seconds >= 0 && v.Seconds <= 300, "--seconds: want 0 to 300, found %v", v.Seconds)
-	bad(v.WarmUp >= 0 && v.WarmUp <= 300, "--warm-up: want 0 to 300, found %v", v.WarmUp)
+	bad(v.Repeats == nil || *v.Repeats > 0, "--repeats: want 1 or more, found %d", valueOf(v.Repeats))
+	short := func(x *float64) bool { return x == nil || *x > 0 && *x <= 300 }
+	bad(short(v.Seconds), "--seconds: want more than 0, and 300 at most, found %v", valueOf(v.Seconds))
+	bad(short(v.WarmUp), "--warm-up: want more than 0, and 300 at most, found %v", valueOf(v.WarmUp))
 	return errors.Join(errs...)
 }
 
@@ -309,14 +318,14 @@ func (v *compareRun) typed() []string {
 	add("--workers", strings.Trim(strings.Join(strings.Fields(fmt.Sprint(v.Workers)), ","), "[]"))
 	add("--batch", strings.Join(v.Batch, ","))
 	add("--links", strings.Join(v.Links, ","))
-	if v.Repeats > 0 {
-		add("--repeats", fmt.Sprint(v.Repeats))
+	if v.Repeats != nil {
+		add("--repeats", fmt.Sprint(*v.Repeats))
 	}
-	if v.Seconds > 0 {
-		add("--seconds", fmt.Sprint(v.Seconds))
+	if v.Seconds != nil {
+		add("--seconds", fmt.Sprint(*v.Seconds))
 	}
-	if v.WarmUp > 0 {
-		add("--warm-up", fmt.Sprint(v.WarmUp))
+	if v.WarmUp != nil {
+		add("--warm-up", fmt.Sprint(*v.WarmUp))
 	}
 	if v.Faults {
 		words = append(words, "--faults")

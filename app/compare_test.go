@@ -25,6 +25,9 @@ func TestCompareMistakes(t *testing.T) {
 		{[]string{"--links", "fast"}, "want a rate such as 750mbit"},
 		{[]string{"--batch", "none"}, "--batch: want a number of rows"},
 		{[]string{"--data", dir}, "want MNIST's IDX files"},
+		{[]string{"--repeats", "0"}, "--repeats: want 1 or more, found 0"},
+		{[]string{"--seconds", "0"}, "--seconds: want more than 0, and 300 at most, found 0"},
+		{[]string{"--warm-up", "NaN"}, "--warm-up: want more than 0, and 300 at most, found NaN"},
 		{[]string{"--target", "test.loss <= 1"}, "goes with --file"},
 		{[]string{"-f", job}, "--target: say when"},
 		{[]string{"-f", job, "--target", "accuracy > 1"}, "want split.metric"},
@@ -111,7 +114,7 @@ func TestCompareOwn(t *testing.T) {
 
 // TestCompareTyped: the command that a comparison records is the one that goes on with it.
 func TestCompareTyped(t *testing.T) {
-	v := &compareRun{Quick: true, Workers: []int{2, 3}, Seconds: 0.5, WarmUp: 2, Faults: true, Python: "py", Peers: "p", Out: "o", Dir: "d"}
+	v := &compareRun{Quick: true, Workers: []int{2, 3}, Seconds: new(0.5), WarmUp: new(2.0), Faults: true, Python: "py", Peers: "p", Out: "o", Dir: "d"}
 	want := "compare --quick --workers 2,3 --seconds 0.5 --warm-up 2 --faults --python py --peers p --out o --dir d"
 	if got := strings.Join(v.typed(), " "); got != want {
 		t.Errorf("%s\nwant %s", got, want)
