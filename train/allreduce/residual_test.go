@@ -251,14 +251,15 @@ func TestResidualByHosts(t *testing.T) {
 				flat[k] = r.Params.Flat
 			}
 			moved := 0
+			rounding := 4e-3 / float64(job.Batch) // of gradients up to 4 or so in half precision, twice
 			for i, d := range dropped {
 				want := -0.5 * float64(d) / float64(job.Batch)
 				for k := range 2 {
-					if found := float64(flat[k][i] - flat[2][i]); math.Abs(found-want) > 2e-5+2e-3*math.Abs(want) {
+					if found := float64(flat[k][i] - flat[2][i]); math.Abs(found-want) > rounding+2e-3*math.Abs(want) {
 						t.Fatalf("%s, then %s: cell %d: what was dropped moved it by %v, want %v", before, after, i, found, want)
 					}
 				}
-				if math.Abs(want) > 1e-3 {
+				if math.Abs(want) > 20*rounding {
 					moved++
 				}
 			}
