@@ -161,6 +161,9 @@ func hostsOf(size, each int) [][]int {
 }
 
 func TestPlansAllReduce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not run here: plans are made and run by one goroutine")
+	}
 	for _, a := range reducing {
 		for _, size := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16} {
 			for _, n := range []int{0, 1, 3, size, 40} {
@@ -227,6 +230,9 @@ func exactSource(leaves [][]float32, rank, size int) []float32 {
 }
 
 func TestPlansExact(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not run here: plans are made and run by one goroutine")
+	}
 	const n = 29
 	for _, v := range []int{1, 2, 3, 5, 8, 12, 16, 21} {
 		leaves := shardVectors(v, n, uint64(v))

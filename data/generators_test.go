@@ -189,6 +189,9 @@ func TestGeneratedBeyondMemory(t *testing.T) {
 		{trivium.Data{Source: "logistic", Rows: 110_000}, trivium.Data{Source: "logistic", Rows: 700}, "all would take 4196 MiB"},
 		{trivium.Data{Source: "adult", Rows: 1 << 32}, trivium.Data{Source: "adult", Rows: 700}, "all would take 496 GiB"},
 	} {
+		if testing.Short() && c.large.Source == "logistic" {
+			continue // draws half a minute under the race detector
+		}
 		large, err := Open(t.Context(), c.large, Options{})
 		if err != nil {
 			t.Fatal(err)
