@@ -284,19 +284,21 @@ func TestFits(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, n := range []int{0, 2, 20, 48, 150, 250, 299, 300, 301, 1000, 3084} {
-				w.must(func(r int, g *collective.Group) error {
-					g.SetCosts(collective.Costs{Alpha: 1e-5, Beta: 1e-9, Gamma: 1e-10, Crowded: crowded})
-					op := collective.Op{Codec: codec, Residual: compress.NewResidual(n), Owner: compress.NewResidual(n)}
-					says := g.Fits(codec, n)
-					err := run(t.Context(), g, op, collective.Of(make([]float32, n)), collective.Of(make([]float32, n)))
-					if (says == nil) != (err == nil) {
-						return fmt.Errorf("%s, %d values, crowded %v: Fits says %w, the operation %w", spec, n, crowded, says, err)
-					}
-					if r == 0 && says != nil {
-						refused++
-					}
-					return nil
-				})
+				for _, plain := range []int{0, 2} {
+					w.must(func(r int, g *collective.Group) error {
+						g.SetCosts(collective.Costs{Alpha: 1e-5, Beta: 1e-9, Gamma: 1e-10, Crowded: crowded})
+						op := collective.Op{Codec: codec, Plain: plain, Residual: compress.NewResidual(n), Owner: compress.NewResidual(n)}
+						says := g.Fits(op, plain+n)
+						err := run(t.Context(), g, op, collective.Of(make([]float32, plain+n)), collective.Of(make([]float32, plain+n)))
+						if (says == nil) != (err == nil) {
+							return fmt.Errorf("%s, %d values after %d plain, crowded %v: Fits says %w, the operation %w", spec, n, plain, crowded, says, err)
+						}
+						if r == 0 && says != nil && plain == 0 {
+							refused++
+						}
+						return nil
+					})
+				}
 			}
 		}
 		if refused < 5 {

@@ -144,7 +144,7 @@ func TestRottenPart(t *testing.T) {
 // TestCodecByHosts: where ranks share hosts, those of a host sum as they are, and what is encoded is the hosts' sums: all ranks have the same bits,
 // nothing of the gradients is lost but what the residuals keep, each where Encoded and Owned say, and less travels between hosts.
 func TestCodecByHosts(t *testing.T) {
-	const n, steps = 30_000, 4
+	const n, plain, steps = 30_000, 3, 4
 	for _, hosts := range [][][]int{{{0, 1}, {2, 3}}, {{0, 2}, {1, 3}}, {{0, 1, 2}, {3}}, {{0, 3}, {1, 4}, {2, 5}}, {{4}, {0, 1}, {2, 3}}} {
 		size := 0
 		for _, h := range hosts {
@@ -167,25 +167,29 @@ func TestCodecByHosts(t *testing.T) {
 				}}, hosts)
 				defer w.close()
 				w.must(func(r int, g *collective.Group) error {
-					op := collective.Op{Codec: codec, Residual: compress.NewResidual(n), Owner: compress.NewResidual(n)}
-					all, src, dst := make([]float32, n), make([]float32, n), make([]float32, n)
+					op := collective.Op{Codec: codec, Plain: plain, Residual: compress.NewResidual(n), Owner: compress.NewResidual(n)}
+					all, src, dst := make([]float32, n), make([]float32, plain+n), make([]float32, plain+n)
 					for step := range steps {
-						for i := range src {
-							src[i] = gradient(step, r, i)
+						for i := range n {
+							src[plain+i] = gradient(step, r, i)
 						}
+						src[0] = 1<<20 + 1 // which no codec here leaves as it is
 						if err := run(t.Context(), g, op, collective.Of(dst), collective.Of(src)); err != nil {
 							return err
 						}
-						for i, v := range dst {
+						if dst[0] != float32(size<<20+size) || dst[1] != 0 || dst[2] != 0 {
+							return fmt.Errorf("the sums of what is plain are %v", dst[:plain])
+						}
+						for i, v := range dst[plain:] {
 							all[i] += v
 						}
 					}
 					sums[r], kept[r] = all, make([]float64, n)
 					for _, e := range []struct {
 						cells []float32
-						where func(compress.Codec, int) (int, int)
+						where func(collective.Op, int) (int, int)
 					}{{op.Residual.Cells(), g.Encoded}, {op.Owner.Cells(), g.Owned}} {
-						from, to := e.where(codec, n)
+						from, to := e.where(op, plain+n)
 						for i, v := range e.cells {
 							if kept[r][i] += float64(v); v != 0 && (i < from || i >= to) {
 								return fmt.Errorf("rank %d keeps %v of value %d, and not of [%d, %d) alone", r, v, i, from, to)
@@ -209,6 +213,64 @@ func TestCodecByHosts(t *testing.T) {
 				if got += float64(sums[0][i]); math.Abs(got-want) > 1e-4 {
 					t.Fatalf("%s on %v: of value %d the sums and what was kept of them are %v, the gradients' sum is %v", name, hosts, i, got, want)
 				}
+			}
+		}
+	}
+}
+
+// TestPlain: what is plain is summed as it is by every plan, also where it is all there is, or a rank's share is shorter, and everything behind
+// it as without it.
+func TestPlain(t *testing.T) {
+	for _, plan := range []collective.Algorithm{collective.Pairwise, collective.GatherCast, collective.Hierarchy} {
+		for _, n := range []int{0, 1, 2, 5, 1000, 40_000} {
+			w := openHosts(t, inMemory, 4, collective.Options{Segment: 1 << 10, MaxFrame: 4 << 10}, [][]int{{1, 3}, {0, 2}})
+			w.must(func(r int, g *collective.Group) error {
+				for plain := range 9 {
+					src, dst := make([]float32, plain+n), make([]float32, plain+n)
+					for i := range plain {
+						src[i] = float32(i + 1<<20 + r)
+					}
+					for i := range n {
+						src[plain+i] = float32(1 + i%5)
+					}
+					op := collective.Op{Codec: compress.Int8{}, Plain: plain, Plan: plan, Residual: compress.NewResidual(n), Owner: compress.NewResidual(n)}
+					if err := run(t.Context(), g, op, collective.Of(dst), collective.Of(src)); err != nil {
+						return err
+					}
+					for i, v := range dst {
+						if want := float32(4*(i+1<<20) + 6); i < plain && v != want {
+							return fmt.Errorf("%v of %d values after %d plain ones: %v of number %d, want %v", plan, n, plain, v, i, want)
+						}
+						if want := float64(4 * (1 + (i-plain)%5)); i >= plain && math.Abs(float64(v)-want) > 0.2 {
+							return fmt.Errorf("%v of %d values after %d plain ones: %v of number %d, want %v", plan, n, plain, v, i, want)
+						}
+					}
+				}
+				return nil
+			})
+			w.close()
+		}
+	}
+}
+
+// TestPlainDiffers: ranks that leave another number plain are told, as of everything else in which they differ; and so is who asks for what
+// there is not.
+func TestPlainDiffers(t *testing.T) {
+	w := open(t, inMemory, 2, collective.Options{})
+	defer w.close()
+	x := func() collective.Buffer { return collective.Of(make([]float32, 6)) }
+	errs := w.each(func(r int, g *collective.Group) error {
+		return run(t.Context(), g, collective.Op{Codec: compress.F16{}, Plain: r}, x(), x())
+	})
+	for r, err := range errs {
+		if _, ok := errors.AsType[*collective.Mismatch](err); !ok || !strings.Contains(err.Error(), "after 1 plain") {
+			t.Errorf("rank %d: %v", r, err)
+		}
+	}
+	for _, op := range []collective.Op{{Codec: compress.F16{}, Plain: 7}, {Codec: compress.F16{}, Plain: -1}, {Plain: 1}} {
+		for r, err := range w.each(func(_ int, g *collective.Group) error { return run(t.Context(), g, op, x(), x()) }) {
+			if err == nil || !strings.Contains(err.Error(), "plain") {
+				t.Errorf("%d plain of 6, rank %d: %v", op.Plain, r, err)
 			}
 		}
 	}

@@ -1,7 +1,9 @@
 package collective
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/trivium-ml/trivium/compress"
@@ -161,7 +163,7 @@ func (c *core) land(o *operation, i int32, t *Task, ev *transport.Event) bool {
 		return true
 	}
 	if t.Do == DoRecvCoded {
-		if len(ev.Payload) > o.Codec.MaxLen(unitOf(o.Codec, c.opt.MaxFrame)) {
+		if len(ev.Payload) > o.plainBytes()+o.Codec.MaxLen(o.unit(c.opt.MaxFrame)) {
 			return false
 		}
 		o.coded[t.To.From] = append(o.coded[t.To.From][:0], ev.Payload...)
@@ -189,32 +191,38 @@ func (c *core) code(o *operation, t *Task) (rank int, err error) {
 		}
 	}()
 	part := func(e *compress.Residual, s Span) *compress.Residual {
-		if e == nil {
+		if s.From += s.head(o.Plain); e == nil || s.Len() == 0 {
 			return nil
 		}
-		e = e.Range(s.From, s.To)
+		e = e.Range(s.From-o.Plain, s.To-o.Plain)
 		c.save(o, e)
 		return e
 	}
+	encode := func(to *[]byte, s Span, e *compress.Residual) (err error) {
+		*to = append((*to)[:0], o.plainOf(s)...)
+		if s.From += s.head(o.Plain); s.Len() > 0 {
+			*to, err = o.Codec.Encode(*to, as[float32](o.span(s)), part(e, s))
+		}
+		return err
+	}
 	switch t.Do {
 	case DoEncode:
-		slot := &o.coded[t.To.From]
-		s := t.From[0]
-		*slot, err = o.Codec.Encode((*slot)[:0], as[float32](o.span(s)), part(o.Residual, s))
+		err = encode(&o.coded[t.To.From], t.From[0], o.Residual)
 	case DoSumCoded:
 		sum := as[float32](o.span(t.To))
+		head := t.To.head(o.Plain)
 		for k, s := range t.From {
 			switch {
 			case s.Buf != Coded && k == 0:
 				copy(sum, as[float32](o.span(s))) // they may be there
-				part(o.Residual, s).Release(sum)
+				part(o.Residual, s).Release(sum[head:])
 			case s.Buf != Coded:
 				combine(tensor.F32, Sum, o.span(t.To), o.span(t.To), o.span(s))
-				part(o.Residual, s).Release(sum)
+				part(o.Residual, s).Release(sum[head:])
 			case k == 0:
-				err = o.Codec.Decode(sum, o.coded[s.From])
+				err = o.decode(t.To, o.coded[s.From], false)
 			default:
-				err = o.Codec.DecodeAdd(sum, o.coded[s.From])
+				err = o.decode(t.To, o.coded[s.From], true)
 			}
 			if err != nil {
 				from := o.plan.slots[s.From]
@@ -222,14 +230,48 @@ func (c *core) code(o *operation, t *Task) (rank int, err error) {
 			}
 		}
 	case DoEncodeSum:
-		slot := &o.coded[t.To.From]
-		s := t.From[0]
-		sum := as[float32](o.span(s))
-		if *slot, err = o.Codec.Encode((*slot)[:0], sum, part(o.Owner, s)); err == nil {
-			err = o.Codec.Decode(sum, *slot)
+		slot, s := &o.coded[t.To.From], t.From[0]
+		if err = encode(slot, s, o.Owner); err == nil {
+			err = o.decode(s, *slot, false)
 		}
 	case DoDecodeInto:
-		rank, err = t.Peer, o.Codec.Decode(as[float32](o.span(t.To)), o.coded[t.From[0].From])
+		rank, err = t.Peer, o.decode(t.To, o.coded[t.From[0].From], false)
 	}
 	return rank, err
+}
+
+// plainOf are the bytes of s that no codec encodes.
+func (o *operation) plainOf(s Span) []byte {
+	s.To = s.From + s.head(o.Plain)
+	return o.span(s)
+}
+
+// decode writes to s what was encoded of it, or adds it there.
+func (o *operation) decode(s Span, p []byte, add bool) error {
+	head := o.plainOf(s)
+	if len(p) < len(head) {
+		return fmt.Errorf("%d bytes, of which %d are not encoded", len(p), len(head))
+	}
+	plain, coded := p[:len(head)], p[len(head):]
+	rest := s
+	if rest.From += s.head(o.Plain); rest.Len() == 0 && len(coded) > 0 {
+		return fmt.Errorf("%d bytes after those that are not encoded", len(coded))
+	}
+	decode := o.Codec.Decode
+	if add {
+		decode = o.Codec.DecodeAdd
+	}
+	if rest.Len() > 0 {
+		if err := decode(as[float32](o.span(rest)), coded); err != nil {
+			return err
+		}
+	}
+	if !add {
+		copy(head, plain)
+		return nil
+	}
+	for i, v := range as[float32](head) { // the frame may lie where no float32 does
+		as[float32](head)[i] = v + math.Float32frombits(binary.LittleEndian.Uint32(plain[4*i:]))
+	}
+	return nil
 }

@@ -166,7 +166,7 @@ func (c *core) measured(o *operation) Measurement {
 	m := Measurement{Step: c.step, Tag: o.tag, Kind: o.Kind, Algorithm: o.plan.Algorithm, Ranks: c.size(), Bytes: o.n * o.dtype.Size(), Took: c.now - o.started}
 	switch {
 	case o.Codec != nil:
-		m.Codec = o.desc.codec
+		m.Codec = o.Codec.String()
 	case o.Kind == AllReduce && (m.Algorithm != Hierarchy || c.costs().measured(Hierarchy, m.Ranks)): // the formulas know one kind of link
 		segment := c.segment(o.job, m.Algorithm)
 		m.Predicted = c.costs().Predict(m.Algorithm, m.Ranks, m.Bytes, (m.Bytes+segment-1)/max(segment, 1))

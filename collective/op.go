@@ -29,11 +29,12 @@ type Op struct {
 	Scale float64 // what the result is multiplied by; 0: 1
 	Shape []int   // of the tensor, if it should be compared too
 
-	// Codec makes AllReduce of F32 lossy. Residual keeps what this rank's contribution lost (by Hierarchy, its part of what its host's sum
-	// lost), and Owner what the sums lost that it encodes for all; both are as long as the buffers, or nil, and belong to the operation until
+	// Codec makes AllReduce of F32 lossy, save the first Plain elements, 8 at most: numbers that ride with a gradient. Residual keeps what this rank's contribution lost (by Hierarchy, its part of what its host's sum
+	// lost), and Owner what the sums lost that it encodes for all; both are as long as what is encoded, or nil, and belong to the operation until
 	// its commit. If that fails, they are as before where Options.NotFinite is Refuse or Skip and the operation was not settled; else they lack
 	// what it has encoded.
 	Codec           compress.Codec
+	Plain           int
 	Residual, Owner *compress.Residual
 
 	// Shards is the job's number of virtual shards: AllReduce adds along their tree, the same bits for every number of ranks. The
@@ -356,12 +357,15 @@ func (j *job) special(size int) error {
 			say("codec %s: exact mode allows no codec", j.Codec)
 		}
 		for _, e := range []*compress.Residual{j.Residual, j.Owner} {
-			if e != nil && e.Len() != j.n {
-				say("codec %s: a residual of %d values for %d", j.Codec, e.Len(), j.n)
+			if e != nil && e.Len() != j.n-j.Plain {
+				say("codec %s: a residual of %d values for %d", j.Codec, e.Len(), j.n-j.Plain)
 			}
 		}
-	} else if j.Residual != nil || j.Owner != nil {
-		say("a residual without a codec")
+		if j.Plain < 0 || j.Plain > min(j.n, maxPlain) {
+			say("codec %s: %d of %d elements cannot be plain: %d at most", j.Codec, j.Plain, j.n, maxPlain)
+		}
+	} else if j.Residual != nil || j.Owner != nil || j.Plain != 0 {
+		say("a residual, or plain elements, without a codec")
 	}
 	if j.Shards == 0 {
 		return err
@@ -376,6 +380,12 @@ func (j *job) special(size int) error {
 	}
 	return err
 }
+
+// maxPlain elements, which take half of the smallest frame, are plain at most.
+const maxPlain = 8
+
+// plainBytes is what the elements take that no codec encodes.
+func (op *Op) plainBytes() int { return op.Plain * tensor.F32.Size() }
 
 // A descriptor is what ranks compare. Its bytes are hashed into the fingerprint of every frame, and travel whole when two differ.
 type descriptor struct {
@@ -406,7 +416,7 @@ type prepared struct {
 
 func (op *Op) quick(dst, src Buffer) (quickKey, bool) {
 	k := quickKey{op.Kind, op.Reduce, op.Root, op.Scale, op.Shards, op.Plan, dtypeOf(dst, src), len(dst.Bytes), len(src.Bytes), [2]bool{}}
-	return k, op.Counts == nil && op.Recv == nil && op.Shape == nil && op.Codec == nil && op.Residual == nil && op.Owner == nil && op.Scale == op.Scale &&
+	return k, op.Counts == nil && op.Recv == nil && op.Shape == nil && op.Codec == nil && op.Plain == 0 && op.Residual == nil && op.Owner == nil && op.Scale == op.Scale &&
 		(src.DType == dst.DType || !src.DType.Valid() || !dst.DType.Valid())
 }
 
@@ -440,6 +450,9 @@ func (j *job) describe(rank int, plan string) {
 	}
 	if j.Codec != nil {
 		d.codec = j.Codec.String()
+		if j.Plain > 0 {
+			d.codec += fmt.Sprintf(" after %d plain", j.Plain)
+		}
 	}
 	if j.Shards != 0 {
 		d.codec = fmt.Sprintf("exact over %d shards", j.Shards)

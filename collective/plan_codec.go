@@ -13,15 +13,15 @@ import (
 //
 // Each rank owns a share; or the first owns all, for a third of the messages among three ranks, but then one rank adds everything.
 //
-// A unit is what is encoded at once: it fits a frame.
-func (b *builder) coded(ranks []int, me int, in, out Span, unit int, all bool) {
+// A unit is what is encoded at once: it fits a frame. What is plain travels with the first, of which the first rank owns the sum.
+func (b *builder) coded(ranks []int, me int, in, out Span, unit, plain int, all bool) {
 	p := len(ranks)
-	share := func(s Span, i int) Span { return codedShare(s, i, p, all) }
+	share := func(s Span, i int) Span { return codedShare(s, i, p, plain, all) }
 	slot := func(rank int) Span {
 		b.plan.slots = append(b.plan.slots, rank)
 		return Span{Coded, len(b.plan.slots) - 1, len(b.plan.slots)}
 	}
-	units := func(s Span, do func(Span)) { codedUnits(s, unit, do) }
+	units := func(s Span, do func(Span)) { codedUnits(s, unit, plain, do) }
 	for t := 1; t < p; t++ {
 		to := (me + t) % p
 		units(share(in, to), func(s Span) {
@@ -75,28 +75,37 @@ func (b *builder) coded(ranks []int, me int, in, out Span, unit int, all bool) {
 	}
 }
 
+// head is how many values of s are among the first so many of the operation, which no codec encodes.
+func (s Span) head(plain int) int { return min(max(plain-s.From, 0), s.Len()) }
+
 // codedShare is the part of s that the i-th of p ranks owns, or, if all is true, the first alone.
-func codedShare(s Span, i, p int, all bool) Span {
+func codedShare(s Span, i, p, plain int, all bool) Span {
+	part := Span{s.Buf, s.From + s.head(plain), s.To}
 	switch {
 	case !all:
-		return s.share(i, p)
-	case i == 0:
-		return s
+		part = part.share(i, p)
+	case i > 0:
+		part.From = s.To
 	}
-	return Span{s.Buf, s.To, s.To}
+	if i == 0 {
+		part.From = s.From
+	}
+	return part
 }
 
-func codedUnits(s Span, unit int, do func(Span)) {
-	for at := s.From; at < s.To; at += unit {
-		do(Span{s.Buf, at, min(s.To, at+unit)})
+func codedUnits(s Span, unit, plain int, do func(Span)) {
+	for s.Len() > 0 {
+		end := min(s.To, s.From+s.head(plain)+unit)
+		do(Span{s.Buf, s.From, end})
+		s.From = end
 	}
 }
 
-// codedOf is what a rank encodes in an allreduce of n values by codec c, save what it owns, and the part that it owns: its sums it encodes for all.
-// As the plan does, both follow from the group's costs and hosts.
-func (c *core) codedOf(codec compress.Codec, n, rank int) (encodes, owns Span) {
+// codedOf is what a rank encodes in an allreduce of n elements as op has it, save what it owns, and the part that it owns: its sums it encodes
+// for all. As the plan does, both follow from the group's costs and hosts.
+func (c *core) codedOf(op Op, n, rank int) (encodes, owns Span) {
 	whole := Span{Src, 0, n}
-	switch c.choose(&job{Op: Op{Codec: codec}, dtype: tensor.F32, n: n}) {
+	switch c.choose(&job{Op: op, dtype: tensor.F32, n: n}) {
 	case Hierarchy:
 		host, me, equal := place(c.hosts, rank)
 		switch {
@@ -105,44 +114,44 @@ func (c *core) codedOf(codec compress.Codec, n, rank int) (encodes, owns Span) {
 		case me > 0:
 			return Span{}, Span{}
 		}
-		return whole, whole.share(host, len(c.hosts))
+		return whole, codedShare(whole, host, len(c.hosts), op.Plain, false)
 	case GatherCast:
-		return whole, codedShare(whole, rank, c.size(), true)
+		return whole, codedShare(whole, rank, c.size(), op.Plain, true)
 	}
-	return whole, whole.share(rank, c.size())
+	return whole, codedShare(whole, rank, c.size(), op.Plain, false)
 }
 
-// Fits says why codec c cannot be used in an allreduce of n values of this group, of which it encodes every rank's share by itself; nil: it
+// Fits says why op's codec cannot be used in an allreduce of n elements of this group, of which it encodes every rank's share by itself; nil: it
 // can.
-func (g *Group) Fits(c compress.Codec, n int) (err error) {
+func (g *Group) Fits(op Op, n int) (err error) {
 	g.h.mu.Lock()
 	defer g.h.mu.Unlock()
 	for rank := range g.c.size() {
-		_, owns := g.c.codedOf(c, n, rank)
-		codedUnits(owns, unitOf(c, g.c.opt.MaxFrame), func(s Span) {
-			if err == nil {
-				err = compress.Fits(c, s.Len())
+		_, owns := g.c.codedOf(op, n, rank)
+		codedUnits(owns, op.unit(g.c.opt.MaxFrame), op.Plain, func(s Span) {
+			if n := s.Len() - s.head(op.Plain); err == nil && n > 0 {
+				err = compress.Fits(op.Codec, n)
 			}
 		})
 	}
 	return err
 }
 
-// Encoded is the range of n values of which codec c, in an allreduce of this group, encodes what this rank contributes, or what its host does:
-// Op.Residual keeps nothing of others.
-func (g *Group) Encoded(c compress.Codec, n int) (from, to int) {
+// Encoded is the range of the values of which op's codec, in an allreduce of n elements of this group, encodes what this rank contributes, or
+// what its host does: Op.Residual, which begins after what is plain, keeps nothing of others.
+func (g *Group) Encoded(op Op, n int) (from, to int) {
 	g.h.mu.Lock()
 	defer g.h.mu.Unlock()
-	s, _ := g.c.codedOf(c, n, g.c.self)
-	return s.From, s.To
+	s, _ := g.c.codedOf(op, n, g.c.self)
+	return max(0, s.From-op.Plain), max(0, s.To-op.Plain)
 }
 
-// Owned is the range of n values whose sum this rank encodes for all in such an allreduce: of others it keeps nothing in Op.Owner.
-func (g *Group) Owned(c compress.Codec, n int) (from, to int) {
+// Owned is the range of the values whose sum this rank encodes for all in such an allreduce: of others it keeps nothing in Op.Owner.
+func (g *Group) Owned(op Op, n int) (from, to int) {
 	g.h.mu.Lock()
 	defer g.h.mu.Unlock()
-	_, s := g.c.codedOf(c, n, g.c.self)
-	return s.From, s.To
+	_, s := g.c.codedOf(op, n, g.c.self)
+	return max(0, s.From-op.Plain), max(0, s.To-op.Plain)
 }
 
 func (b *builder) sendCoded(to int, c Span) {
@@ -170,9 +179,10 @@ func (b *builder) after(id int32, s Span) {
 	})
 }
 
-// unitOf is how many elements are encoded at once, so that they fit a frame of so many bytes: a power of two.
-func unitOf(c compress.Codec, frame int) int {
-	unit := 1 << 20
+// unit is how many elements are encoded at once, so that they fit a frame of so many bytes with what is plain: a power of two.
+func (op *Op) unit(frame int) int {
+	c, unit := op.Codec, 1<<20
+	frame -= op.plainBytes()
 	for unit > 1 && (c.MaxLen(unit) > frame || compress.Fits(c, unit) != nil && compress.Fits(c, unit/2) == nil) {
 		unit /= 2
 	}

@@ -12,6 +12,7 @@ type planKey struct {
 	root      int
 	shards    int
 	unit      int
+	plain     int
 	in        [2]bool // source and destination lie in the arena
 	counts    string
 	recv      string
@@ -33,11 +34,11 @@ func planOf(j *job, a Algorithm, rank, size, segment, frame int, hosts [][]int, 
 		case a == Shared:
 			b.shared(j.n, max(1, segment), in[0], in[1])
 		case j.Codec != nil:
-			unit := unitOf(j.Codec, frame)
+			unit := j.unit(frame)
 			if a == Hierarchy {
-				b.hierarchy(hosts, from, out, func(across []int, host int, s Span) { b.coded(across, host, s, s, unit, false) })
+				b.hierarchy(hosts, from, out, func(across []int, host int, s Span) { b.coded(across, host, s, s, unit, j.Plain, false) })
 			} else {
-				b.coded(ranks, rank, from, out, unit, a == GatherCast)
+				b.coded(ranks, rank, from, out, unit, j.Plain, a == GatherCast)
 			}
 		case j.Shards > 0:
 			b.exact(j.Shards, j.n, a == Doubling)
@@ -144,7 +145,7 @@ func (b *builder) allReduce(a Algorithm, ranks []int, in, out Span, hosts [][]in
 func (j *job) key(a Algorithm, segment, frame int, in [2]bool) planKey {
 	k := planKey{kind: j.Kind, in: in, algorithm: a, n: j.n, element: j.dtype.Size(), segment: segment, root: j.Root, shards: j.Shards}
 	if j.Codec != nil {
-		k.unit = unitOf(j.Codec, frame)
+		k.unit, k.plain = j.unit(frame), j.Plain
 	}
 	switch j.Kind {
 	case AllToAll, ReduceScatter, AllGather, Gather, Scatter:

@@ -39,6 +39,7 @@ type randomOp struct {
 	kind        collective.Kind
 	n           int
 	codec       compress.Codec
+	plain       int
 	plan        collective.Algorithm
 	settle      bool
 	odd, cancel int
@@ -93,6 +94,7 @@ func randomSteps(t *testing.T, seed uint64) (failed int) {
 				op.kind = collective.AllGather
 			case 2:
 				op.codec = compress.F16{} // what is added are small whole numbers: they lose nothing
+				op.plain = min(op.n, random.IntN(3))
 			}
 			switch random.IntN(12) {
 			case 0:
@@ -174,7 +176,7 @@ func randomStep(ctx context.Context, g *collective.Group, step uint64, ops []ran
 			}
 		}
 		time.Sleep(time.Duration(random.IntN(300)) * time.Microsecond)
-		h := g.Start(collective.Op{Kind: op.kind, Codec: op.codec, Counts: counts, Plan: op.plan}, uint32(tag), collective.Of(y), collective.Of(x))
+		h := g.Start(collective.Op{Kind: op.kind, Codec: op.codec, Plain: op.plain, Counts: counts, Plan: op.plan}, uint32(tag), collective.Of(y), collective.Of(x))
 		theirs = append(theirs, result{y, at})
 		if op.cancel == g.Rank() {
 			short, cancel := context.WithTimeout(ctx, op.after)

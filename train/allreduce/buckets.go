@@ -58,17 +58,13 @@ func (x *exchange) denseBuckets(l *trivium.Layout) (list []collective.Bucket) {
 
 // cut makes the buckets. apart says that the facts may not ride with the gradient.
 func (x *exchange) cut(l *trivium.Layout, codec compress.Codec, apart bool) {
-	plain := x.denseBuckets(l)
-	for _, b := range plain {
-		x.buckets = append(x.buckets, x.bucket(l, b, codec))
+	cut := x.denseBuckets(l)
+	x.rides = !apart && len(cut) > 0 && cut[len(cut)-1].From == 0
+	for i, b := range cut {
+		x.buckets = append(x.buckets, x.bucket(l, b, codec, x.rides && i == len(cut)-1))
 	}
 	x.uncoded = x.fitsNone(codec)
-	if n := len(x.buckets); !apart && n > 0 && x.buckets[n-1].From == 0 && x.buckets[n-1].op.Codec == nil {
-		b := &x.buckets[n-1]
-		b.dst, b.src = collective.Of(x.totalFacts[:numFacts+b.To]), collective.Of(x.ownFacts[:numFacts+b.To])
-		x.rides = true
-	}
-	x.launches(l, plain, x.launch)
+	x.launches(l, cut, x.launch)
 	if x.rides && len(x.buckets) == 1 {
 		x.ready = nil // all of it waits for the facts
 	}
@@ -121,13 +117,18 @@ func dense(l *trivium.Layout, i int) bool {
 	return s.Tie == "" && !s.RowSparse
 }
 
-func (x *exchange) bucket(l *trivium.Layout, b collective.Bucket, codec compress.Codec) bucket {
-	n := b.To - b.From
+// bucket makes a bucket's operation; where carries is true, the facts, before its first cell, travel in it too, as they are.
+func (x *exchange) bucket(l *trivium.Layout, b collective.Bucket, codec compress.Codec, carries bool) bucket {
 	op := collective.Op{Label: "gradient of " + span(l, b.Tensors), Priority: b.Priority}
-	if codec != nil && x.g.Fits(codec, n) == nil {
-		op.Codec, op.Residual, op.Owner = codec, compress.NewResidual(n), compress.NewResidual(n)
+	dst, src, plain := x.total.Flat[b.From:b.To], x.own.Flat[b.From:b.To], 0
+	if carries {
+		dst, src, plain = x.totalFacts[:numFacts+b.To], x.ownFacts[:numFacts+b.To], numFacts
 	}
-	return bucket{Bucket: b, op: op, dst: collective.Of(x.total.Flat[b.From:b.To]), src: collective.Of(x.own.Flat[b.From:b.To])}
+	if coded := (collective.Op{Codec: codec, Plain: plain}); codec != nil && x.g.Fits(coded, len(src)) == nil {
+		n := b.To - b.From
+		op.Codec, op.Plain, op.Residual, op.Owner = codec, plain, compress.NewResidual(n), compress.NewResidual(n)
+	}
+	return bucket{Bucket: b, op: op, dst: collective.Of(dst), src: collective.Of(src)}
 }
 
 // fitsNone is why codec encodes no bucket; nil: it does, or there is none.
@@ -142,7 +143,7 @@ func (x *exchange) fitsNone(codec compress.Codec) error {
 	if largest == 0 {
 		return fmt.Errorf("%s: all tensors are row-sparse", codec)
 	}
-	return x.g.Fits(codec, largest)
+	return x.g.Fits(collective.Op{Codec: codec}, largest)
 }
 
 // span names the tensors of a bucket, which are in reverse order.

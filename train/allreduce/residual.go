@@ -64,7 +64,7 @@ func (x *exchange) findStrays() {
 			continue
 		}
 		n := b.op.Residual.Len()
-		from, to := x.g.Encoded(b.op.Codec, n)
+		from, to := x.g.Encoded(b.op, b.src.Len())
 		for _, s := range [][2]int{{0, from}, {to, n}} {
 			if s[0] < s[1] {
 				b.strays = append(b.strays, stray{s[0], b.op.Residual.Range(s[0], s[1])})
@@ -85,11 +85,12 @@ func (x *exchange) sendStrays(b *bucket) {
 // too, which may be another one than the checkpoint was made on: there, it would be kept for ever.
 func (x *exchange) rehome() {
 	for i := range x.buckets {
-		op := &x.buckets[i].op
+		b := &x.buckets[i]
+		op := &b.op
 		if op.Codec == nil {
 			continue
 		}
-		from, to := x.g.Owned(op.Codec, op.Owner.Len())
+		from, to := x.g.Owned(*op, b.src.Len())
 		own, owner := op.Residual.Cells(), op.Owner.Cells()
 		for k, v := range owner {
 			if v != 0 && (k < from || k >= to) {
