@@ -58,16 +58,12 @@ func (p *Plan) estimate(g *group, c Cell, a About, ref *reference, epoch int64) 
 	}
 	warm := max(p.WarmUp, float64(n)*update)
 	train := float64(updates) * (update + ref.Seconds/float64(max(1, ref.Updates)))
-	pause := quietPause
-	if p.Quick {
-		pause = quickPause
-	}
 	in := func(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
 	whole := in(start + warm + max(p.Seconds, train))
 	if most := in(limitShare * p.Limit.Seconds()); whole > most { // once to the limit; see speedAlone
 		whole = (most + time.Duration(p.Repeats-1)*in(start+warm+p.Seconds)) / time.Duration(p.Repeats)
 	}
-	return whole + in(endSeconds) + pause
+	return whole + in(endSeconds) + p.pause()
 }
 
 // foresee looks how long local takes to each target, which decides how long trials are, and says how long all of them take.

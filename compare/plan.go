@@ -74,7 +74,7 @@ func (p *Plan) defaults() {
 		p.Links = []Link{{}}
 	}
 	p.Repeats = cmp.Or(p.Repeats, 3)
-	p.Seconds = cmp.Or(p.Seconds, 5)
+	p.Seconds = cmp.Or(p.Seconds, fullSeconds)
 	p.WarmUp = cmp.Or(p.WarmUp, 2)
 	p.Most = cmp.Or(p.Most, snapshots)
 	p.Limit = cmp.Or(p.Limit, trialLimit)
@@ -116,7 +116,10 @@ func (p *Plan) coreCount() int {
 }
 
 // mostRepeats is as many as the exact test of a verdict takes seconds for: its memory grows with their third power.
-const mostRepeats = 100
+const (
+	mostRepeats = 100
+	fullSeconds = 5.0 // that a trial of the full run measures at least
+)
 
 // A PlanError is a mistake in what was asked for: the user's to mend.
 type PlanError struct{ Err error }

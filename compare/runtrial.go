@@ -49,13 +49,9 @@ func (r *runner) trial(ctx context.Context, g *group, c Cell, system System, rep
 		result.Error = err.Error()
 	} else {
 		spec.spaces = space
-		pause := quietPause
-		if r.plan.Quick {
-			pause = quickPause
-		}
 		flag := ""
 		if r.plan.Host.Launcher == nil {
-			flag = quiet(pause, r.plan.Cores, time.Sleep)
+			flag = quiet(r.plan.pause(), r.plan.Cores, time.Sleep)
 		}
 		lap.end("prepare")
 		var keep []Event
@@ -97,11 +93,15 @@ func (r *runner) again(c Cell, repeat int, result Result) error {
 	return r.dir.finish(dir, c, repeat, result)
 }
 
-// How long the machine is watched before a trial, for what else it does.
-const (
-	quietPause = time.Second
-	quickPause = 100 * time.Millisecond
-)
+// pause is how long the machine is watched before a trial, for what else it does: of a second, the share that a trial is of one of the full run.
+func (p *Plan) pause() time.Duration {
+	if p.Quick {
+		return leastPause
+	}
+	return min(max(time.Duration(p.Seconds/fullSeconds*float64(time.Second)), leastPause), time.Second)
+}
+
+const leastPause = 100 * time.Millisecond // clock ticks are of 10
 
 // laps divide the time of a trial.
 type laps struct {
