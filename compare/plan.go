@@ -115,10 +115,11 @@ func (p *Plan) coreCount() int {
 	return runtime.NumCPU()
 }
 
-// mostRepeats is as many as the exact test of a verdict takes seconds for: its memory grows with their third power.
 const (
+	// mostRepeats is as many as the exact test of a verdict takes seconds for: its memory grows with their third power.
 	mostRepeats = 100
-	fullSeconds = 5.0 // that a trial of the full run measures at least
+	// fullSeconds is what a trial of the full run measures at least.
+	fullSeconds = 5.0
 )
 
 // A PlanError is a mistake in what was asked for: the user's to mend.
