@@ -48,21 +48,23 @@ func roomsOf(lent []Lent) []room {
 }
 
 // place returns the node of each worker, by index, and the cores that each gets; nil: there is no room now. Workers go one by one to
-// the node with the most free cores, so that they spread. rooms are in the order in which ties are broken, and are not changed.
+// the node with the most free cores, so that they spread, and are numbered node by node: what neighbours tell each other, such as those in
+// the tree of exact mode, stays on a machine. rooms are in the order in which ties are broken, and are not changed.
 func place(n Need, rooms []room) (nodes []int, threads int) {
 	free := make([]int, len(rooms))
 	if n.Each && n.Workers == 0 {
 		n.Workers = max(1, len(rooms))
 	}
-	try := func(threads int) []int {
+	try := func(threads int) (out []int) {
 		for i, r := range rooms {
 			free[i] = r.free
 		}
-		var out []int
+		var order []int
+		count := make([]int, len(rooms))
 		for range n.Workers {
 			best := -1
 			for i, f := range free {
-				if n.Each && slices.Contains(out, i) {
+				if n.Each && count[i] > 0 {
 					continue
 				}
 				if f >= threads && (best < 0 || f > free[best]) {
@@ -72,8 +74,14 @@ func place(n Need, rooms []room) (nodes []int, threads int) {
 			if best < 0 {
 				return nil
 			}
+			if count[best] == 0 {
+				order = append(order, best)
+			}
 			free[best] -= threads
-			out = append(out, best)
+			count[best]++
+		}
+		for _, i := range order {
+			out = append(out, slices.Repeat([]int{i}, count[i])...)
 		}
 		return out
 	}

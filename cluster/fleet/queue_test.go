@@ -18,12 +18,12 @@ func TestPlace(t *testing.T) {
 		threads int
 	}{
 		{"one on the roomiest", Need{Workers: 1, Threads: 2}, []int{2, 4, 3}, []int{1}, 2},
-		{"spread", Need{Workers: 4, Threads: 1}, []int{4, 4}, []int{0, 1, 0, 1}, 1},
-		{"uneven machines", Need{Workers: 3, Threads: 2}, []int{2, 4}, []int{1, 0, 1}, 2},
+		{"spread", Need{Workers: 4, Threads: 1}, []int{4, 4}, []int{0, 0, 1, 1}, 1},
+		{"uneven machines", Need{Workers: 3, Threads: 2}, []int{2, 4}, []int{1, 1, 0}, 2},
 		{"no room", Need{Workers: 3, Threads: 2}, []int{3, 3}, nil, 2},
 		{"all cores, shared out", Need{Workers: 2, Threads: 0}, []int{4, 4}, []int{0, 1}, 4},
 		{"all cores of uneven machines", Need{Workers: 3, Threads: 0}, []int{5, 2}, []int{0, 0, 1}, 2},
-		{"all cores of machines that lend far too many", Need{Workers: 3, Threads: 0}, []int{1 << 40, 1 << 40}, []int{0, 1, 0}, 1 << 39},
+		{"all cores of machines that lend far too many", Need{Workers: 3, Threads: 0}, []int{1 << 40, 1 << 40}, []int{0, 0, 1}, 1 << 39},
 		{"one on each machine", Need{Threads: 1, Each: true}, []int{4, 1, 2}, []int{0, 2, 1}, 1},
 		{"two machines of three", Need{Workers: 2, Threads: 1, Each: true}, []int{4, 1, 2}, []int{0, 2}, 1},
 		{"more machines than there are", Need{Workers: 3, Threads: 1, Each: true}, []int{4, 4}, nil, 1},
