@@ -14,8 +14,8 @@ const served = "server"
 
 // serverFlags are options of the server topology.
 type serverFlags struct {
-	Servers     *int   `group:"Run" placeholder:"N" help:"server: processes that hold the model (default 1); on a cluster they are the first workers."`
-	Lanes       *int   `group:"Run" placeholder:"N" help:"server: parts of each server, which answer by themselves: for large models on slow links (default 1)."`
+	Servers     *int   `group:"Run" placeholder:"N" help:"server: processes that hold the model (default 1); on a cluster they are workers, on as many machines as can be."`
+	Lanes       *int   `group:"Run" placeholder:"N" help:"server: parts of each server, which answer by themselves: for large models on slow links (default: under bsp, what suits the links; else 1)."`
 	Consistency string `group:"Run" placeholder:"MODE" help:"server: bsp, ssp:N, essp:N or asp: how many rounds a worker may read behind (default ssp:3)."`
 	OptimizerOn string `group:"Run" placeholder:"PLACE" help:"server: where updates are made: server (default; with --clocks: worker) or worker."`
 	Clocks      int    `group:"Run" placeholder:"N" help:"server: meet the tables N times an epoch; between, a worker takes steps of --batch rows on a copy of its own."`

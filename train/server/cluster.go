@@ -30,7 +30,8 @@ type cluster struct {
 	env       *train.Env
 	job       *trivium.Job
 	mode      ps.Mode
-	lanes     int // of each server
+	lanes     int // of each server; 0: one
+	seen      look
 	placement ps.Placement
 	host      *ps.Host          // of this process's own parts
 	done      transport.Stream  // nil where servers have processes of their own
@@ -47,8 +48,8 @@ type cluster struct {
 	figures   *observe.Recorder // the worker's, or of a process that only serves; nil: nobody wants to know
 }
 
-// newCluster finds a process's place; figures are its worker's.
-func newCluster(ctx context.Context, env *train.Env, o Options, job *trivium.Job, figures *observe.Recorder) (_ *cluster, err error) {
+// newCluster finds a process's place; figures are its worker's, and bytes those of its model.
+func newCluster(ctx context.Context, env *train.Env, o Options, job *trivium.Job, figures *observe.Recorder, bytes int) (_ *cluster, err error) {
 	c := &cluster{env: env, job: job, mode: o.Mode, lanes: o.Lanes, server: -1, failed: make(chan error, 8), figures: figures}
 	defer func() {
 		if err != nil {
@@ -63,9 +64,31 @@ func newCluster(ctx context.Context, env *train.Env, o Options, job *trivium.Job
 		if o.Servers > len(env.Peers) {
 			return c, &train.JobError{Err: fmt.Errorf("server: %d servers beside %d workers: each of these holds at most one part", o.Servers, len(env.Peers))}
 		}
-		servers = env.Peers[:o.Servers]
+		servers = serving(env, o.Servers)
+	}
+	if o.looks(env, job.Exact) {
+		if c.seen, err = c.look(ctx, servers, bytes); err != nil {
+			return c, fmt.Errorf("server: how fast the links are: %w", err)
+		}
+		c.lanes = c.seen.lanes
 	}
 	return c, c.open(ctx, servers)
+}
+
+// serving are n workers that hold shards, as few of them as can be on each host.
+func serving(env *train.Env, n int) []transport.Name {
+	if len(env.Hosts) == 0 {
+		return env.Peers[:n]
+	}
+	var list []transport.Name
+	for k := 0; len(list) < n; k++ {
+		for _, ranks := range env.Hosts {
+			if k < len(ranks) && len(list) < n {
+				list = append(list, env.Peers[ranks[k]])
+			}
+		}
+	}
+	return list
 }
 
 // open opens this process's streams, and serves its shards if it has any.
@@ -152,6 +175,11 @@ func (c *cluster) serve(ctx context.Context) (trivium.Result, error) {
 	case err := <-c.failed:
 		return trivium.Result{Reason: trivium.Failed}, err
 	}
+	return served(ctx)
+}
+
+// served is what a process that only serves returns when ctx has ended.
+func served(ctx context.Context) (trivium.Result, error) {
 	if lost := train.LostOf(ctx); lost != nil {
 		return trivium.Result{Reason: trivium.Failed}, lost
 	}

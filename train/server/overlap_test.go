@@ -96,7 +96,7 @@ func (s *slowStream) Close() error {
 // and 40 ms overlapped.
 func TestCase3Overlap(t *testing.T) {
 	const steps, computes, takes = 12, 50 * time.Millisecond, 40 * time.Millisecond
-	for _, o := range []server.Options{{Mode: ps.SSP, Staleness: 3}, {Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker}, {Mode: ps.BSP}} {
+	for _, o := range []server.Options{{Mode: ps.SSP, Staleness: 3}, {Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker}, {Mode: ps.BSP, Lanes: 1}} {
 		j := job()
 		j.Epochs, j.Steps, j.EvalEvery, j.Batch = 100, steps, 1<<40, 30
 		shared(t.Context(), train.Env{}, j)

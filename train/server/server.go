@@ -43,7 +43,7 @@ type Options struct {
 	Servers int `json:"servers,omitempty"`
 
 	// Lanes is how many parts each server is of, at most MaxLanes. Each holds its share of the model, applies what has come for it, and answers
-	// what is read of it, while the rest of a round is still on its way. 0: one.
+	// what is read of it, while the rest of a round is still on its way. 0: under BSP, as many as suit links that are measured at the start; else one.
 	Lanes int `json:"lanes,omitempty"`
 
 	OptimizerAt Place `json:"optimizer_at,omitempty"`
@@ -203,9 +203,12 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 		return train.NotBegun(hard, &train.JobError{Err: errors.Join(err, more)})
 	}
 	if env.Role == observe.Server {
-		c, err := newCluster(hard, &env, s.o, job, nil)
-		if err != nil {
-			return train.NotBegun(hard, err)
+		c, err := newCluster(ctx, &env, s.o, job, nil, 0)
+		if err != nil && ctx.Err() == nil {
+			return trivium.Result{Reason: trivium.Failed}, err
+		}
+		if err != nil { // the workers were done before they had begun
+			return served(ctx)
 		}
 		defer c.close()
 		return c.serve(ctx)
@@ -225,7 +228,7 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 	if s.o.Mode != ps.ASP && s.o.Staleness == 0 {
 		env.TakeTurns()
 	}
-	c, err := newCluster(hard, &env, s.o, job, run.Recorder)
+	c, err := newCluster(hard, &env, s.o, job, run.Recorder, 4*run.Layout().Len())
 	if err != nil {
 		return train.NotBegun(hard, err)
 	}

@@ -95,6 +95,7 @@ func (w *worker) train(ctx context.Context) (trivium.Result, error) {
 			return values, err
 		})
 	}
+	w.cluster.seen.say(w.run)
 	if s := w.o.overshoots(w.job); s != "" {
 		w.run.Notice(observe.Info, "rate", s)
 	}
