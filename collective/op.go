@@ -29,10 +29,10 @@ type Op struct {
 	Scale float64 // what the result is multiplied by; 0: 1
 	Shape []int   // of the tensor, if it should be compared too
 
-	// Codec makes AllReduce of F32 lossy, save the first Plain elements, 8 at most: numbers that ride with a gradient. Residual keeps what this rank's contribution lost (by Hierarchy, its part of what its host's sum
-	// lost), and Owner what the sums lost that it encodes for all; both are as long as what is encoded, or nil, and belong to the operation until
-	// its commit. If that fails, they are as before where Options.NotFinite is Refuse or Skip and the operation was not settled; else they lack
-	// what it has encoded.
+	// Codec makes AllReduce of F32 lossy, save the first Plain elements, 8 at most: numbers that ride with a gradient. Residual keeps what this
+	// rank's contribution lost (by Hierarchy, its part of what its host's sum lost), and Owner what the sums lost that it encodes for all; both
+	// are as long as what is encoded, or nil, and belong to the operation until its commit. If that fails, they are as before where
+	// Options.NotFinite is Refuse or Skip and the operation was not settled; else they lack what it has encoded.
 	Codec           compress.Codec
 	Plain           int
 	Residual, Owner *compress.Residual
