@@ -92,8 +92,12 @@ func heed(signals <-chan os.Signal, cancel, end func()) {
 
 // Run is one invocation: args without the program's name. It returns the exit code.
 func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, o Options) int {
-	s := newSession(stdin, stdout, stderr, o)
+	out := &output{w: stdout}
+	s := newSession(stdin, out, stderr, o)
 	err := s.run(ctx, args)
+	if lost := out.lost(); lost != nil && (err == nil || errors.Is(err, out.err)) {
+		err = lost
+	}
 	if err == nil {
 		return Done
 	}

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -83,17 +82,16 @@ func (v *evalVerb) Run(ctx context.Context, s *session) error {
 		}
 		return json.NewEncoder(s.out).Encode(out)
 	}
-	out := bufio.NewWriter(s.out) // which keeps the error of a full disk
 	for _, set := range sets {
-		fmt.Fprintf(out, "%s: %s rows\n", set.name, thousands(set.rows.Rows()))
+		fmt.Fprintf(s.out, "%s: %s rows\n", set.name, thousands(set.rows.Rows()))
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		fmt.Fprintf(out, "%s %s\n", name, figure(all[name]))
+		fmt.Fprintf(s.out, "%s %s\n", name, figure(all[name]))
 	}
 	for _, table := range tables {
-		fmt.Fprintln(out, table)
+		fmt.Fprintln(s.out, table)
 	}
-	return out.Flush()
+	return nil
 }
 
 // sets returns the data that the flags name: without --data the validation and test rows of the run, else all rows of the source.

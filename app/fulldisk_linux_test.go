@@ -45,11 +45,13 @@ func TestFullDiskInit(t *testing.T) {
 	}
 }
 
-// TestFullDiskEval: figures that could not be written are no success.
-func TestFullDiskEval(t *testing.T) {
+// TestFullDiskPrints: what could not be printed is no success, whatever was to be.
+func TestFullDiskPrints(t *testing.T) {
 	dir := t.TempDir()
 	options := Options{Sources: data.Sources{"points": points(-1, nil)}}
-	if got := runWith(t.Context(), t, dir, options, strings.Fields("train mlp:8 --data points --epochs 1")...); got.code != Done {
+	runs := filepath.Join(dir, "runs")
+	train := "train mlp:8 --data points --epochs 1 --out " + runs
+	if got := runWith(t.Context(), t, dir, options, strings.Fields(train)...); got.code != Done {
 		t.Fatal(got.err)
 	}
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
@@ -57,10 +59,15 @@ func TestFullDiskEval(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer full.Close()
-	var problems strings.Builder
-	code := Run(t.Context(), []string{"eval", "last", "--out", filepath.Join(dir, "runs")}, nil, full, &problems, options)
-	if code != Failed || !strings.Contains(problems.String(), "no space left on device") {
-		t.Errorf("exits with %d: %s", code, &problems)
+	for _, command := range []string{
+		"eval last --out " + runs, "eval last --json --out " + runs, "runs show last --out " + runs, "rerun last --out " + runs, train,
+		"data points", "version", "help", "help models", "train --help", "completion bash",
+	} {
+		var problems strings.Builder
+		code := Run(t.Context(), strings.Fields(command), nil, full, &problems, options)
+		if code != Failed || !strings.Contains(problems.String(), "no space left on device") {
+			t.Errorf("%s: exits with %d: %s", command, code, &problems)
+		}
 	}
 }
 

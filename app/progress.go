@@ -75,6 +75,9 @@ func newProgress(out io.Writer, asJSON, silent bool, getenv func(string) string)
 // terminal tells whether out is a terminal that can be drawn on, and how wide it is.
 func terminal(out io.Writer, getenv func(string) string) (width int, draws bool) {
 	const usual = 80
+	if o, ok := out.(*output); ok {
+		out = o.w
+	}
 	f, ok := out.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) || getenv("TERM") == "dumb" {
 		return usual, false

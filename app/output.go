@@ -1,0 +1,37 @@
+package app
+
+import (
+	"fmt"
+	"io"
+	"sync"
+)
+
+// An output is what a verb prints to. It keeps the first error of a write: most of what is printed are words in passing, whose errors
+// nobody looks at, but a verb whose words are lost has not done all that it was asked for.
+type output struct {
+	w io.Writer
+
+	mu  sync.Mutex
+	err error
+}
+
+// Write implements io.Writer, for several goroutines.
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n, err := o.w.Write(p)
+	if err != nil && o.err == nil {
+		o.err = err
+	}
+	return n, err
+}
+
+// lost returns an error where not all has arrived that was printed.
+func (o *output) lost() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err == nil {
+		return nil
+	}
+	return fmt.Errorf("not all that was to be printed arrived: %w", o.err)
+}
