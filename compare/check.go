@@ -69,7 +69,7 @@ func (r *Report) check(ctx context.Context, p *Plan) {
 	r.Check = found
 }
 
-// checkPause is for check.py to recompute one loss: of 400 MB of rows that is seconds, where no disk has to be waited for.
+// checkPause is for check.py to recompute 64 losses: of 400 MB of rows that is seconds, where no disk has to be waited for.
 const checkPause = 10 * time.Minute
 
 // recompute has check.py answer the lines of in, and gives it up where it says nothing for so long.
