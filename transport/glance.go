@@ -141,30 +141,22 @@ func (c *directs) remove(d *direct) {
 // of a parameter server and its workers where they share two processors. So while frames of data come and go, calls that cannot wait do
 // without the runtime. But then nobody might wake the watch at all, and a goroutine that goes on to compute would not be interrupted for
 // others: a timer wakes it too, and this one is always there.
-//
-// A frame that comes alone, such as the word of a process that it is alive, is not worth a thread that wakes every beat: two within a beat are.
 type pulse struct {
+	used    atomic.Bool // since the last beat
 	running atomic.Bool
-	used    atomic.Uint32 // while it beats: frames since the last beat, of which it counts two
-	last    atomic.Int64  // while it does not: when a frame came or went, since the port was opened
 }
 
 const (
 	pulseBeat = 5 * time.Millisecond
 	pulseIdle = 40 // beats
-	pulseUsed = 2  // frames in a beat
 )
 
-// keep has the pulse beat from now on: a frame comes or goes.
+// keep has the pulse beat from now on.
 func (u *pulse) keep(p *port) {
-	if u.running.Load() {
-		if n := u.used.Load(); n < pulseUsed {
-			u.used.Store(n + 1) // one that is lost to another at the same moment is no loss
-		}
-		return
+	if !u.used.Load() {
+		u.used.Store(true)
 	}
-	now := int64(time.Since(p.opened)) + 1
-	if last := u.last.Swap(now); last == 0 || now-last > int64(pulseBeat) || !u.running.CompareAndSwap(false, true) {
+	if u.running.Load() || !u.running.CompareAndSwap(false, true) {
 		return
 	}
 	p.mu.RLock()
@@ -179,7 +171,7 @@ func (u *pulse) run(done <-chan struct{}) {
 	tick := time.NewTicker(pulseBeat)
 	defer tick.Stop()
 	for idle := 0; idle < pulseIdle; idle++ {
-		if u.used.Swap(0) >= pulseUsed {
+		if u.used.Swap(false) {
 			idle = 0
 		}
 		select {

@@ -37,7 +37,7 @@ const (
 	lendAfter  = 16                   // frames that came for one stream alone, each to a Recv that waited: nobody else is there to be kept waiting
 	lendFrame  = 4 << 10              // larger frames come to the connection's goroutine, which need not be asked for the rest
 	tenderTick = 5 * time.Millisecond // less would cost more: a thread that sleeps with a timer that near wakes late (1 ms: 10 µs a trip)
-	tenderIdle = 4                    // ticks after which a Recv that reads is left alone
+	tenderIdle = 20                   // ticks after which a Recv that reads is left alone
 )
 
 // offer steps back for the Recv of s, unless it waits otherwise already.
