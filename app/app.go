@@ -94,10 +94,7 @@ func heed(signals <-chan os.Signal, cancel, end func()) {
 func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, o Options) int {
 	out := &output{w: stdout}
 	s := newSession(stdin, out, stderr, o)
-	err := s.run(ctx, args)
-	if lost := out.lost(); lost != nil && (err == nil || errors.Is(err, out.err)) {
-		err = lost
-	}
+	err := out.complete(s.run(ctx, args))
 	if err == nil {
 		return Done
 	}

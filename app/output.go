@@ -1,6 +1,7 @@
 package app
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -26,12 +27,12 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// lost returns an error where not all has arrived that was printed.
-func (o *output) lost() error {
+// complete is what a verb that returned err has come to: where that is nil, or the error of a write itself, whether all has arrived.
+func (o *output) complete(err error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.err == nil {
-		return nil
+	if o.err == nil || err != nil && !errors.Is(err, o.err) {
+		return err
 	}
 	return fmt.Errorf("not all that was to be printed arrived: %w", o.err)
 }

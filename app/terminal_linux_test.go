@@ -8,11 +8,12 @@ import (
 
 // TestTerminal: only on a terminal that can be drawn on is anything drawn, whichever verb it is that would.
 func TestTerminal(t *testing.T) {
-	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
 		t.Skipf("not run here: %v", err)
 	}
-	defer screen.Close()
+	defer master.Close()
+	screen := &output{w: master} // as Run hands it to verbs
 	follow := statusVerb{Follow: true}
 	for _, c := range []struct {
 		term string
