@@ -103,6 +103,18 @@ func TestBadInput(t *testing.T) {
 		{"label outside the classes", map[string]string{"a.libsvm": "0 1:1\n1 2:1\n5 2:1\n"}, "train softmax --data a.libsvm --classes 3", []string{"a.libsvm", "line 3", "5"}},
 		{"empty file", map[string]string{"a.csv": ""}, "train logistic --data a.csv", []string{"a.csv", "empty"}},
 		{"one class", map[string]string{"a.csv": "label,x\na,1\na,2\na,3\na,4\na,5\n"}, "train softmax --data a.csv", []string{"2 or more classes", "only 1 class"}},
+		{
+			"labels of the wrong column",
+			map[string]string{"a.csv": "x,target\n1.5,0\n2.5,1\n3.5,0\n4.5,1\n5.5,0\n"},
+			"train logistic --data a.csv",
+			[]string{"takes labels of 2 classes, the data has real labels", `column "x" is the label; --label names another`},
+		},
+		{
+			"labels of the wrong column, found by workers",
+			map[string]string{"a.csv": "x,target\n1.5,0\n2.5,1\n3.5,0\n4.5,1\n5.5,0\n"},
+			"train softmax --data a.csv --workers 2 --topology allreduce",
+			[]string{"takes labels of classes, the data has real labels", `column "x" is the label; --label names another`},
+		},
 		{"no such file", nil, "train logistic --data nowhere.csv", []string{"nowhere.csv"}},
 		{"no such column", map[string]string{"a.csv": csv}, "train logistic --data a.csv --label labl --categorical city", []string{"labl", "label"}},
 		{"unknown model", nil, "train sofmax", []string{`"sofmax"`, `did you mean "softmax"?`}},

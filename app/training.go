@@ -83,7 +83,7 @@ func (s *session) train(ctx context.Context, t *training) error {
 	cpu := tensor.NewCPU(t.threads, t.job.Exact)
 	defer cpu.Close()
 	var err error
-	if err = t.build(s, t.splits.Schema(), cpu); err != nil { // before anything is written
+	if err = t.build(s, t.splits.Schema(), t.splits.LabelColumn(), cpu); err != nil { // before anything is written
 		return misused(err)
 	}
 	about, err := t.head(cpu.ISA)
@@ -129,10 +129,10 @@ func (t *training) know(k facts) error {
 	return t.check(k)
 }
 
-// build makes the model that is described, or says why it cannot be trained like this.
-func (t *training) build(s *session, schema trivium.Schema, cpu *tensor.CPU) (err error) {
+// build makes the model that is described, or says why it cannot be trained like this. label is the column of the labels, if they are one.
+func (t *training) build(s *session, schema trivium.Schema, label string, cpu *tensor.CPU) (err error) {
 	if t.model, err = s.models.Build(t.job.Model, schema, cpu); err != nil {
-		return err
+		return train.NameLabel(err, label)
 	}
 	if _, t.tabled = t.model.(server.Program); t.tabled && t.topology != served {
 		return fmt.Errorf("%s is trained on tables and has no gradients: give --topology %s", t.job.Model, served)

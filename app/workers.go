@@ -190,7 +190,7 @@ func (s *session) trainWithWorkers(ctx context.Context, t *training) error {
 			if err := t.know(facts{f.Checksum, f.Rows, f.Notes}); err != nil {
 				return nil, err
 			}
-			if err := t.build(s, f.Schema, cpu); err != nil { // before anything is written
+			if err := t.build(s, f.Schema, f.Label, cpu); err != nil { // before anything is written
 				return nil, &train.JobError{Err: err}
 			}
 			o.head.DataChecksum, o.head.Notes = f.Checksum, append(o.head.Notes, f.Notes...)

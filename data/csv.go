@@ -9,11 +9,12 @@ import (
 
 // A csvFile reads delimited text: comma, semicolon or tab, with the quoting of RFC 4180; a quote that opens no field is a character (see
 // quoteState). The first line names the columns unless one of its fields is a number of digits; then columns are called 0, 1, …. So is a column that
-// the first line gives no name, such as that of the rows' numbers which pandas writes.
+// the first line gives no name.
 type csvFile struct {
 	x         *lineIndex
 	delimiter byte
 	names     []string
+	index     bool      // the first column has the rows' names, as pandas and R write them: it has none itself, or the one that pandas gives it
 	buffers   sync.Pool // of *csvBuffer
 }
 
@@ -59,6 +60,7 @@ func openCSV(f *file) (*csvFile, error) {
 	start, startLine := skip, line
 	if header {
 		c.names = fields
+		c.index = len(fields) > 1 && (fields[0] == "" || fields[0] == "Unnamed: 0")
 		for i, number := range classNumbers(len(fields)) {
 			if fields[i] == "" {
 				fields[i] = number // which is no other's name: the line would be no header

@@ -323,7 +323,7 @@ func (t *tableFile) describe(ctx context.Context, d *Description, f fitting) err
 	if p.numbers+p.categories == 0 {
 		d.Notes = append(d.Notes, t.noInputs().Msg)
 	}
-	d.Notes = append(append(d.Notes, t.indexNotes()...), p.roundingNotes(t.numRows())...)
+	d.Notes = slices.Concat(d.Notes, t.indexNotes(), t.labelNote(), p.roundingNotes(t.numRows()))
 	d.Shape, d.Cells = []int{p.numbers + p.categories}, t.numRows()*int64(p.numbers+p.categories)
 	for i, role := range p.roles {
 		name := p.names[i]

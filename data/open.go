@@ -45,6 +45,14 @@ func (s *Splits) Measured() Dataset {
 	return s.Train
 }
 
+// LabelColumn returns which column of a table the labels are; empty: there is no table, or no label.
+func (s *Splits) LabelColumn() string {
+	if s.Transform == nil {
+		return ""
+	}
+	return s.Transform.Label.Column
+}
+
 // Schema returns what all splits' batches hold.
 func (s *Splits) Schema() trivium.Schema {
 	for _, ds := range []Dataset{s.Train, s.Test, s.Valid} {
@@ -358,7 +366,7 @@ func (s *Splits) noteRows(f rowFile, ds Dataset) {
 	if t, ok := f.(*tableFile); ok {
 		s.Notes, s.Unknown = append(s.Notes, t.unknown...), append(s.Unknown, t.unknown...)
 		if t.p != nil && !t.p.fitted { // not of a matrix that is read as a dataset, nor again for a model that has been trained
-			s.Notes = append(s.Notes, t.indexNotes()...)
+			s.Notes = append(append(s.Notes, t.indexNotes()...), t.labelNote()...)
 		}
 	}
 	st, ok := ds.(*stream)

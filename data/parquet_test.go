@@ -68,8 +68,8 @@ func TestPandasIndex(t *testing.T) {
 		t.Errorf("rows %v, labels %v", b.Inputs[0].Values, b.Labels.Class)
 	}
 	found := describe(t, d)
-	for i, name := range []string{"a", "at", "last"} {
-		if want := fmt.Sprintf("column %q", name); len(s.Notes) != 3 || len(found.Notes) != 3 || !strings.HasPrefix(s.Notes[i], want) || s.Notes[i] != found.Notes[i] {
+	for i, name := range []string{"a", "at", "last", "m"} { // the last is the label
+		if want := fmt.Sprintf("column %q", name); len(s.Notes) != 4 || len(found.Notes) != 4 || !strings.HasPrefix(s.Notes[i], want) || s.Notes[i] != found.Notes[i] {
 			t.Errorf("notes %q and %q, want of %s", s.Notes, found.Notes, want)
 		}
 	}

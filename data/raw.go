@@ -101,6 +101,7 @@ type plan struct {
 	numbers    int
 	categories int
 	hasLabel   bool
+	guessed    bool // nobody has named the label: it is the first column
 	hasWeight  bool
 	fitted     bool // laid out as a fitted transform says
 	missing    bool // values may be missing

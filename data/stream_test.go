@@ -178,7 +178,7 @@ func TestStreamingLibsvmAndArrays(t *testing.T) {
 		if diff := cmp.Diff(resident.Transform, streams.Transform); diff != "" {
 			t.Errorf("%s: another transform:\n%s", name, diff)
 		}
-		if len(streams.Notes) == 0 || !strings.Contains(streams.Notes[0], "streamed") {
+		if !slices.ContainsFunc(streams.Notes, func(n string) bool { return strings.Contains(n, "streamed") }) {
 			t.Errorf("%s: notes %q do not say that the file is streamed", name, streams.Notes)
 		}
 		for _, o := range []BatchOptions{{Batch: 64, Shuffle: true, IDs: true}, {Batch: 100}, {Batch: 100, From: 150, Part: 1, Parts: 3}} {

@@ -134,13 +134,71 @@ func TestQuoteInField(t *testing.T) {
 
 // TestUnnamedColumns: columns that the first line gives no name are told apart, and have one that the inputs of an exported model can have.
 func TestUnnamedColumns(t *testing.T) {
-	s := table(t, trivium.Data{Label: "y", Train: ":"}, Options{}, `"",a,y,`, "0,1.5,0,7", "1,2.5,1,8")
+	s := table(t, trivium.Data{Label: "y", Train: ":"}, Options{}, "a,,y,", "1.5,5,0,7", "2.5,6,1,8")
 	var names []string
 	for _, c := range s.Transform.Columns {
 		names = append(names, c.Name)
 	}
-	if got := read(t, s.Train); !slices.Equal(names, []string{"0", "a", "3"}) || fmt.Sprint(got.Inputs[0].Values) != "[0 1.5 7 1 2.5 8]" {
+	if got := read(t, s.Train); !slices.Equal(names, []string{"a", "1", "3"}) || fmt.Sprint(got.Inputs[0].Values) != "[1.5 5 7 2.5 6 8]" {
 		t.Errorf("columns %q, rows %v", names, got.Inputs[0].Values)
+	}
+	if len(s.Notes) > 0 {
+		t.Errorf("notes %q", s.Notes)
+	}
+}
+
+// TestRowNames: the names of rows that pandas and R write before the first column are learnt from only where they are asked for by the column's
+// name, and it is said that they are not.
+func TestRowNames(t *testing.T) {
+	values := func(s *Splits) string {
+		return fmt.Sprint(read(t, s.Train).Inputs[0].Values, read(t, s.Train).Labels.Class)
+	}
+	for head, note := range map[string]string{`"",a,y`: `column "0" of `, ",a,y": `column "0" of `, "Unnamed: 0,a,y": `column "Unnamed: 0" of `} {
+		s := table(t, trivium.Data{Label: "y", Train: ":"}, Options{}, head, "0,1.5,0", "1,2.5,1")
+		if got := values(s); got != "[1.5 2.5] [0 1]" || len(s.Notes) != 1 || !strings.HasPrefix(s.Notes[0], note) {
+			t.Errorf("%q: %s, notes %q", head, got, s.Notes)
+		}
+	}
+	r := []string{`"","mpg","y"`, `"Mazda RX4",21,0`, `"Fiat 128",32.4,1`}
+	if got := values(table(t, trivium.Data{Label: "y", Train: ":"}, Options{}, r...)); got != "[21 32.4] [0 1]" {
+		t.Errorf("names: %s", got)
+	}
+	if got := values(table(t, trivium.Data{Train: ":"}, Options{}, ",y,a", "7,0,1.5", "8,1,2.5")); got != "[1.5 2.5] [0 1]" {
+		t.Errorf("the first column that has a name is the label: %s", got)
+	}
+	s := table(t, trivium.Data{Label: "y", Categorical: []string{"0"}, Train: ":"}, Options{}, r...)
+	if got := values(s); got != "[0 1 21 1 0 32.4] [0 1]" || len(s.Notes) > 0 {
+		t.Errorf("by name: %s, notes %q", got, s.Notes)
+	}
+	if again := values(table(t, trivium.Data{Train: ":"}, Options{Transform: s.Transform}, r...)); again != values(s) {
+		t.Errorf("as a model had it: %s, before %s", again, values(s))
+	}
+	named := table(t, trivium.Data{Label: "y", Train: ":"}, Options{}, "a,Unnamed: 0,y", "1,2,0", "3,4,1")
+	if got := values(named); got != "[1 2 3 4] [0 1]" || len(named.Notes) > 0 {
+		t.Errorf("in the middle: %s, notes %q", got, named.Notes)
+	}
+}
+
+// TestGuessedLabel: where nobody has named the label, and no column is called so, it is said which one it is.
+func TestGuessedLabel(t *testing.T) {
+	for _, c := range []struct {
+		label, head, want string
+	}{
+		{"", "sex,age,target", `column "sex" of `},
+		{"", ",sex,target", `column "sex" of `},
+		{"", "0,30,1", `column "0" of `},
+		{"target", "sex,age,target", ""},
+		{"", "sex,label,target", ""},
+	} {
+		s := table(t, trivium.Data{Label: c.label, Train: ":"}, Options{}, c.head, "1,40,0", "0,50,1")
+		got := slices.DeleteFunc(slices.Clone(s.Notes), func(n string) bool { return !strings.Contains(n, "--label names another") })
+		if len(got) > 1 || (len(got) == 1) != (c.want != "") || !strings.HasPrefix(strings.Join(got, ""), c.want) {
+			t.Errorf("%q, label %q: notes %q", c.head, c.label, s.Notes)
+		}
+		again := table(t, trivium.Data{Train: ":"}, Options{Transform: s.Transform}, c.head, "1,40,0", "0,50,1")
+		if slices.ContainsFunc(again.Notes, func(n string) bool { return strings.Contains(n, "--label") }) {
+			t.Errorf("%q: of a model that has been trained: notes %q", c.head, again.Notes)
+		}
 	}
 }
 

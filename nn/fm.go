@@ -75,7 +75,7 @@ func FM(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
 		m.loss = logLoss{cpu.ISA}
 		err = twoClasses(s.Labels)
 	} else if s.Labels.Kind != trivium.Real || s.Labels.Width != 1 {
-		err = fmt.Errorf("takes labels of 2 classes or one real label a row, the data has %s", labelsOf(s.Labels))
+		err = badLabels("takes labels of 2 classes or one real label a row, the data has %s", labelsOf(s.Labels))
 	}
 	if err != nil {
 		return nil, err

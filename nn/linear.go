@@ -95,7 +95,7 @@ func Linear(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, erro
 		return nil, err
 	}
 	if s.Labels.Kind != trivium.Real || s.Labels.Width != 1 {
-		return nil, fmt.Errorf("takes one real label a row, the data has %s", labelsOf(s.Labels))
+		return nil, badLabels("takes one real label a row, the data has %s", labelsOf(s.Labels))
 	}
 	return newLinear(squaredLoss{}, s, cpu)
 }

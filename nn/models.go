@@ -87,7 +87,7 @@ func classesOrReal(l trivium.LabelSpec) error {
 	if l.Kind == trivium.Class && l.Width >= 2 || l.Kind == trivium.Real && l.Width >= 1 {
 		return nil
 	}
-	return fmt.Errorf("takes labels of 2 or more classes, or real numbers; the data has %s", labelsOf(l))
+	return badLabels("takes labels of 2 or more classes, or real numbers; the data has %s", labelsOf(l))
 }
 
 // Softmax is multinomial logistic regression: one layer, all zero at first.
@@ -96,7 +96,7 @@ func Softmax(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, err
 		return nil, err
 	}
 	if s.Labels.Kind != trivium.Class {
-		return nil, fmt.Errorf("takes labels of classes, the data has %s; linear learns real numbers", labelsOf(s.Labels))
+		return nil, badLabels("takes labels of classes, the data has %s; linear learns real numbers", labelsOf(s.Labels))
 	}
 	return perceptron(nil, s, cpu)
 }

@@ -130,10 +130,17 @@ func twoClasses(l trivium.LabelSpec) error {
 		return nil
 	}
 	if l.Kind == trivium.Class {
-		return fmt.Errorf("takes labels of 2 classes, the data has %d; softmax takes any number", l.Width)
+		return badLabels("takes labels of 2 classes, the data has %d; softmax takes any number", l.Width)
 	}
-	return fmt.Errorf("takes labels of 2 classes, the data has %s; linear learns real numbers", labelsOf(l))
+	return badLabels("takes labels of 2 classes, the data has %s; linear learns real numbers", labelsOf(l))
 }
+
+// A LabelError is a model's refusal of what the data has for labels: perhaps another column was meant.
+type LabelError struct{ Text string }
+
+func (e *LabelError) Error() string { return e.Text }
+
+func badLabels(format string, args ...any) error { return &LabelError{fmt.Sprintf(format, args...)} }
 
 // labelsOf says in words what labels are.
 func labelsOf(l trivium.LabelSpec) string {

@@ -156,6 +156,14 @@ func Labels(model string) data.LabelMode {
 	return data.LabelsAuto
 }
 
+// NameLabel says of a model's refusal of labels which column of a table they are; empty: of none.
+func NameLabel(err error, column string) error {
+	if _, ok := errors.AsType[*nn.LabelError](err); ok && column != "" {
+		return fmt.Errorf("%w (column %q is the label; --label names another)", err, column)
+	}
+	return err
+}
+
 func (r *Run) build(ctx context.Context) error {
 	models := r.env.Models
 	if models == nil {
@@ -163,7 +171,7 @@ func (r *Run) build(ctx context.Context) error {
 	}
 	var err error
 	if r.Model, err = models.Build(r.Job.Model, r.splits.Train.Schema(), r.CPU); err != nil {
-		return err
+		return NameLabel(err, r.splits.LabelColumn())
 	}
 	if err := CheckData(r.Model, r.splits.Train.Schema()); err != nil {
 		return fmt.Errorf("model %q: %w", r.Job.Model, err)

@@ -84,7 +84,8 @@ type Driver struct {
 // Facts are what the workers know of the data.
 type Facts struct {
 	Schema   trivium.Schema
-	Rows     int64 // for training, in all
+	Label    string // the column of the labels; empty: they are none
+	Rows     int64  // for training, in all
 	Checksum string
 	Notes    []string
 }

@@ -52,6 +52,7 @@ type ready struct {
 	Rows     int64    `cbor:"2,keyasint"` // for training, in all
 	Schema   []byte   `cbor:"3,keyasint"` // JSON of trivium.Schema
 	Notes    []string `cbor:"4,keyasint,omitempty"`
+	Label    string   `cbor:"5,keyasint,omitempty"` // the column of the labels
 }
 
 // position is a train.Progress with what the message adds.

@@ -45,7 +45,7 @@ func (d *Driver) begin(ctx context.Context, wait *sync.WaitGroup) {
 
 func (d *Driver) ready(ctx context.Context, wait *sync.WaitGroup) error {
 	first := d.workers[0].ready
-	facts := Facts{Checksum: first.Checksum, Notes: first.Notes, Rows: first.Rows}
+	facts := Facts{Label: first.Label, Checksum: first.Checksum, Notes: first.Notes, Rows: first.Rows}
 	if d.Data != nil { // each has its own rows, and this process needs them no more
 		facts.Rows, d.Data = d.Data.Train.Rows(), nil
 	}

@@ -88,7 +88,7 @@ func (w *worker) ready(ctx context.Context, splits *data.Splits) error {
 	if err != nil {
 		return err
 	}
-	r := ready{Checksum: splits.Checksum, Rows: splits.Train.Rows(), Schema: schema}
+	r := ready{Label: control.Text(splits.LabelColumn()), Checksum: splits.Checksum, Rows: splits.Train.Rows(), Schema: schema}
 	for _, note := range splits.Notes { // which name files
 		r.Notes = append(r.Notes, control.Text(note))
 	}
