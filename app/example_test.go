@@ -39,9 +39,11 @@ func ExampleRun() {
 	// Output:
 	// test: 40 rows
 	// test.loss 0.125
+	// test.r2 0.8418
 	// test.rmse 0.5
 	// test: 40 rows
 	// test.loss 0.125
+	// test.r2 0.8418
 	// test.rmse 0.5
 }
 

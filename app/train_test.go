@@ -378,6 +378,36 @@ func TestShippedClassWeights(t *testing.T) {
 	}
 }
 
+// TestWorseThanTheMean: a model of real labels that knows less of them than their mean is not left without a word, and with what is advised it
+// learns.
+func TestWorseThanTheMean(t *testing.T) {
+	dir := t.TempDir()
+	var prices strings.Builder
+	prices.WriteString("area,rooms,price\n")
+	for i := range 500 {
+		area, rooms := 300+i*37%3700, 1+i%7
+		fmt.Fprintf(&prices, "%d,%d,%d\n", area, rooms, 1500*area+10_000*rooms+i*7919%5000)
+	}
+	write(t, dir, "a.csv", prices.String())
+	const command = "train linear --data a.csv --label price"
+	if got := runIn(t, dir, strings.Fields(command)...); got.code != Done || !strings.Contains(got.out, "test.r2 is below 0: always predicting the mean") {
+		t.Errorf("exits with %d, without the hint:\n%s%s", got.code, got.out, got.err)
+	}
+	got := runIn(t, dir, strings.Fields(command+" --scale standard --optimizer lbfgs")...)
+	if got.code != Done || strings.Contains(got.out, "below 0") {
+		t.Errorf("as advised, exits with %d:\n%s%s", got.code, got.out, got.err)
+	}
+	got = runIn(t, dir, strings.Fields(command+" --scale standard --optimizer lbfgs --json")...)
+	lines := strings.Split(strings.TrimSpace(got.out), "\n")
+	var result map[string]any
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &result); err != nil {
+		t.Fatal(err)
+	}
+	if r2, ok := result["test.r2"].(float64); !ok || r2 < 0.999 {
+		t.Errorf("as advised, test.r2 is %v", result["test.r2"])
+	}
+}
+
 // TestNothingToTrainOn: a source of test rows alone can be measured on, and training refuses it.
 func TestNothingToTrainOn(t *testing.T) {
 	dir := t.TempDir()

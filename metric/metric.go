@@ -1,4 +1,4 @@
-// Package metric measures predictions: accuracy, log-loss, AUC, precision, recall, F1, the confusion matrix, RMSE, MAE and top-k.
+// Package metric measures predictions: accuracy, log-loss, AUC, precision, recall, F1, the confusion matrix, RMSE, MAE, R² and top-k.
 //
 // A metric is a trivium.Metric: an accumulator that weighs rows by their sample weights, is merged with others of its kind, and
 // travels between processes. The order in which rows and accumulators come is the caller's; equal orders give equal bits, and AUC
@@ -22,7 +22,7 @@ import (
 )
 
 // New returns an empty metric of that name for a model with these outputs: accuracy, logloss, auc, precision, recall, f1, confusion,
-// top2 to top1000, rmse or mae. AUC is for two classes. Precision, recall and F1 are those of class 1 where there are two, and of more
+// top2 to top1000, rmse, mae or r2. AUC is for two classes. Precision, recall and F1 are those of class 1 where there are two, and of more
 // the mean over the classes that occur, in labels or predictions (macro average). Of a model with a score for each of two classes, the
 // difference counts.
 func New(name string, o trivium.Outputs) (trivium.Metric, error) {
@@ -60,7 +60,7 @@ func Default(o trivium.Outputs) []string {
 	case trivium.MultiClass:
 		return []string{"accuracy"}
 	}
-	return []string{"rmse"}
+	return []string{"rmse", "r2"}
 }
 
 type kind struct {
@@ -83,6 +83,7 @@ var (
 		"mae": {[]trivium.Task{trivium.Regression}, func(n string, o trivium.Outputs) (trivium.Metric, error) {
 			return &mean{name: n, outputs: o, row: absoluteError}, nil
 		}},
+		"r2": {[]trivium.Task{trivium.Regression}, newR2},
 		"auc": {classifiers, func(_ string, o trivium.Outputs) (trivium.Metric, error) {
 			return &AUC{outputs: o}, nil
 		}},
@@ -290,8 +291,8 @@ func absoluteError(o trivium.Outputs, l *trivium.Labels, i int, scores []float32
 }
 
 func meanOver(o trivium.Outputs, l *trivium.Labels, i int, scores []float32, f func(float64) float64) (float64, error) {
-	if l.Kind != trivium.Real || l.Width != o.Width || len(l.Real) < (i+1)*l.Width {
-		return 0, fmt.Errorf("wants %d real labels a row, found %d of kind %v", o.Width, l.Width, l.Kind)
+	if err := realLabels(o, l, i); err != nil {
+		return 0, err
 	}
 	var sum float64
 	for k, s := range scores {

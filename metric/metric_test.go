@@ -93,6 +93,19 @@ func TestValues(t *testing.T) {
 			[]float32{1, 4, 3, 4},
 			1, 0,
 		},
+		// Deviations of the labels: 2 and 18, errors 0 + 1 and 4 + 0; and with one row counted three times 0.75·2² + … = 3, errors 0 and 12.
+		{
+			"r2", real2,
+			trivium.Batch{Rows: 2, Labels: trivium.Labels{Kind: trivium.Real, Width: 2, Real: []float32{1, 2, 3, 8}}},
+			[]float32{1, 4, 4, 8},
+			(1 - 1./2 + 1 - 4./18) / 2, 1e-15,
+		},
+		{
+			"r2", trivium.Outputs{Task: trivium.Regression, Width: 1},
+			trivium.Batch{Rows: 3, Weights: []float32{3, 0, 1}, Labels: trivium.Labels{Kind: trivium.Real, Width: 1, Real: []float32{1, 50, 3}}},
+			[]float32{3, 0, 3},
+			1 - 12./3, 1e-15,
+		},
 		{
 			"mae", real2,
 			trivium.Batch{Rows: 2, Weights: []float32{3, 1}, Labels: trivium.Labels{Kind: trivium.Real, Width: 2, Real: []float32{1, 2, 3, 4}}},
@@ -180,8 +193,8 @@ func TestMergeAndTravel(t *testing.T) {
 	for _, name := range metric.Names() {
 		o := binary
 		switch name {
-		case "rmse", "mae":
-			continue // TestValues has their sums
+		case "rmse", "mae", "r2":
+			continue // TestValues has their sums, TestR2 its own
 		case "top5":
 			continue
 		}
@@ -212,6 +225,62 @@ func TestMergeAndTravel(t *testing.T) {
 		if err := left.UnmarshalBinary(p[len("prefix") : len(p)-1]); err == nil {
 			t.Errorf("%s: cut bytes were accepted", name)
 		}
+	}
+}
+
+// TestR2: halves that travelled and were merged have the value of the whole, of labels far from 0, whose squares lose what they differ by; and
+// that is as exact sums have it. Labels that are all equal have none.
+func TestR2(t *testing.T) {
+	o := trivium.Outputs{Task: trivium.Regression, Width: 1}
+	r := rand.New(rand.NewPCG(3, 4))
+	const n = 1000
+	b := trivium.Batch{Rows: n, Weights: make([]float32, n), Labels: trivium.Labels{Kind: trivium.Real, Width: 1, Real: make([]float32, n)}}
+	scores := make([]float32, n)
+	for i := range n {
+		b.Labels.Real[i], b.Weights[i] = 1e7+float32(r.IntN(9)), float32(r.IntN(3))
+		scores[i] = b.Labels.Real[i] + float32(r.IntN(3)-1)
+	}
+	var weight, sum, errors, deviation float64
+	for i, y := range b.Labels.Real {
+		w, e := float64(b.Weights[i]), float64(scores[i]-y)
+		weight, sum, errors = weight+w, sum+w*float64(y), errors+w*e*e
+	}
+	for i, y := range b.Labels.Real {
+		d := float64(y) - sum/weight
+		deviation += float64(b.Weights[i]) * d * d
+	}
+	want := 1 - errors/deviation
+	for _, cut := range []int{0, 1, 400, n} {
+		left, right, arrived := must(metric.New("r2", o)), must(metric.New("r2", o)), must(metric.New("r2", o))
+		if err := left.Add(o, b.Slice(0, cut), scores[:cut]); err != nil {
+			t.Fatal(err)
+		}
+		if err := right.Add(o, b.Slice(cut, n), scores[cut:]); err != nil {
+			t.Fatal(err)
+		}
+		p, err := right.AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := arrived.UnmarshalBinary(p); err != nil {
+			t.Fatal(err)
+		}
+		if err := left.Merge(arrived); err != nil {
+			t.Fatal(err)
+		}
+		if got := left.Value(); math.Abs(got-want) > 1e-10 {
+			t.Errorf("cut at %d: %v, want %v", cut, got, want)
+		}
+		if err := arrived.UnmarshalBinary(p[:len(p)-1]); err == nil {
+			t.Error("cut bytes were accepted")
+		}
+	}
+	same := must(metric.New("r2", o))
+	if err := same.Add(o, trivium.Batch{Rows: 2, Labels: trivium.Labels{Kind: trivium.Real, Width: 1, Real: []float32{5, 5}}}, []float32{5, 5}); err != nil {
+		t.Fatal(err)
+	}
+	if v := same.Value(); !math.IsNaN(v) {
+		t.Errorf("of labels that are all equal it is %v, want NaN", v)
 	}
 }
 
