@@ -26,6 +26,7 @@ type Turns struct {
 	busy  atomic.Bool
 	stays atomic.Bool // a thread has been left on home
 
+	typical time.Duration // of a step's computing
 	kept    bool          // this step is computed where duty says
 	moves   time.Duration // when to change cores, in computing time; 0: not any more
 	began   time.Duration // the thread's computing time when the step began
@@ -59,9 +60,12 @@ type cores interface {
 }
 
 const (
-	// turnsWorth is the shortest step that may gain from it. One of 95 µs lost a twelfth under allreduce. With a parameter server one of 500 µs
-	// (mlp:100) gained nothing, one of 600 µs (mlp:128,32) a seventh.
-	turnsWorth = 200 * time.Microsecond
+	// turnsWorth is the shortest step that may gain from it. One of 95 µs lost a twelfth under allreduce. With a parameter server steps of 250 to
+	// 500 µs gained 5 % or nothing, and where some processes took turns and others did not, at the threshold, all were a sixth slower: so it is
+	// where it matters least, and who is near it changes seldom.
+	turnsWorth = 300 * time.Microsecond
+	// turnsSteady is how many steps tell what is typical.
+	turnsSteady = 16
 	// turnLeast is how long a process computes before it lets others run.
 	turnLeast = 20 * time.Microsecond
 	// turnNear is how much of a step may be missing where it changes cores: a node is not cut.
@@ -75,7 +79,11 @@ func (t *Turns) Begin(took time.Duration) *Turns {
 	}
 	t.sys.keep()
 	t.moves = 0
-	t.kept = took >= turnsWorth
+	if t.typical == 0 {
+		t.typical = took
+	}
+	t.typical += (took - t.typical) / turnsSteady
+	t.kept = t.typical >= turnsWorth
 	switch {
 	case t.kept:
 		t.sys.run(t.duty.first)

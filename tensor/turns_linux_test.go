@@ -56,6 +56,7 @@ func TestAmong(t *testing.T) {
 	// A short step's thread is on the process's own core, and stays until the CPU is closed. The processes' cores are as even as they can be.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	c.Among(1, cores+1) // which forgets how long steps are
 	for what, leave := range map[string]func(){"among others": func() { c.Among(1, cores+1) }, "closed": c.Close} {
 		turns = c.Turns()
 		turns.Begin(turnsWorth - 1).End()

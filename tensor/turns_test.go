@@ -105,3 +105,24 @@ func TestTurns(t *testing.T) {
 	none.End()
 	none.leave()
 }
+
+// TestTurnsAreSteady: a step that takes longer than usual, or a shorter one, changes nothing; steps that have become so do.
+func TestTurnsAreSteady(t *testing.T) {
+	turns := &Turns{duty: dutyOf(0, 3, 2), home: 5, sys: &fakeCores{}}
+	kept := func(took time.Duration, steps int) bool {
+		for range steps {
+			turns.Begin(took).End()
+		}
+		return turns.kept
+	}
+	const short, long = turnsWorth * 2 / 3, turnsWorth * 4 / 3
+	for _, c := range []struct {
+		took  time.Duration
+		steps int
+		want  bool
+	}{{short, 20, false}, {long, 3, false}, {short, 1, false}, {long, 3 * turnsSteady, true}, {short, 3, true}, {short, 3 * turnsSteady, false}} {
+		if got := kept(c.took, c.steps); got != c.want {
+			t.Errorf("after %d steps of %v: takes turns: %t, want %t", c.steps, c.took, got, c.want)
+		}
+	}
+}
