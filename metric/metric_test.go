@@ -101,7 +101,8 @@ func TestValues(t *testing.T) {
 			(1 - 1./2 + 1 - 4./18) / 2, 1e-15,
 		},
 		{
-			"r2", trivium.Outputs{Task: trivium.Regression, Width: 1},
+			"r2",
+			trivium.Outputs{Task: trivium.Regression, Width: 1},
 			trivium.Batch{Rows: 3, Weights: []float32{3, 0, 1}, Labels: trivium.Labels{Kind: trivium.Real, Width: 1, Real: []float32{1, 50, 3}}},
 			[]float32{3, 0, 3},
 			1 - 12./3, 1e-15,
