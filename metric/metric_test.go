@@ -276,12 +276,18 @@ func TestR2(t *testing.T) {
 			t.Error("cut bytes were accepted")
 		}
 	}
-	same := must(metric.New("r2", o))
-	if err := same.Add(o, trivium.Batch{Rows: 2, Labels: trivium.Labels{Kind: trivium.Real, Width: 1, Real: []float32{5, 5}}}, []float32{5, 5}); err != nil {
-		t.Fatal(err)
-	}
-	if v := same.Value(); !math.IsNaN(v) {
-		t.Errorf("of labels that are all equal it is %v, want NaN", v)
+	for label := range 100 {
+		y := 0.1 + float32(label)/7
+		equal := trivium.Batch{Rows: 3, Weights: []float32{0.7, 3, 1e-6}, Labels: trivium.Labels{Kind: trivium.Real, Width: 1, Real: []float32{y, y, y}}}
+		same, more := must(metric.New("r2", o)), must(metric.New("r2", o))
+		for _, err := range []error{more.Add(o, equal, []float32{5, 5, 5}), same.Merge(more), same.Add(o, equal, []float32{5, 5, 5}), same.Merge(more)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if v := same.Value(); !math.IsNaN(v) {
+			t.Fatalf("of labels that are all %v it is %v, want NaN", y, v)
+		}
 	}
 }
 

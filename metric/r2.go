@@ -58,7 +58,7 @@ func (m *r2) Add(o trivium.Outputs, b trivium.Batch, scores []float32) error {
 		for k := range m.columns {
 			c, y := &m.columns[k], float64(l.Real[i*l.Width+k])
 			e, d := float64(s[k])-y, y-c.mean
-			c.mean += d * w / m.weight
+			c.mean += float64(d * (w / m.weight))
 			c.deviation += float64(w * float64(d*(y-c.mean)))
 			c.err += float64(w * float64(e*e))
 		}
@@ -78,7 +78,7 @@ func (m *r2) Merge(other trivium.Metric) error {
 	for k := range m.columns {
 		c, y := &m.columns[k], x.columns[k]
 		d := y.mean - c.mean
-		c.mean += d * x.weight / all
+		c.mean += float64(d * (x.weight / all)) // in nothing it is x's to the last bit: labels that are all equal do not deviate
 		c.deviation += y.deviation + float64(d*d*m.weight*x.weight/all)
 		c.err += y.err
 	}

@@ -61,7 +61,7 @@ type cores interface {
 
 const (
 	// turnsWorth is the shortest step that may gain from it. One of 95 µs lost a twelfth under allreduce. With a parameter server steps of 250 to
-	// 500 µs gained 5 % or nothing, and where some processes took turns and others did not, at the threshold, all were a sixth slower: so it is
+	// 500 µs gained 5 % or nothing, and where some processes took turns and others did not, at the threshold, all were a sixth to a fifth slower: so it is
 	// where it matters least, and who is near it changes seldom.
 	turnsWorth = 300 * time.Microsecond
 	// turnsSteady is how many steps tell what is typical.
@@ -72,7 +72,7 @@ const (
 	turnNear = 0.1
 )
 
-// Begin begins a step, which took so much computing the last time. It returns nil where another goroutine's is under way.
+// Begin begins a step, of which the last took so much computing. It returns nil where another goroutine's is under way.
 func (t *Turns) Begin(took time.Duration) *Turns {
 	if t == nil || !t.busy.CompareAndSwap(false, true) {
 		return nil

@@ -54,7 +54,7 @@ func (f *fakeCores) leave(core int)          { f.calls = append(f.calls, "leave 
 func (f *fakeCores) yield()                  { f.calls = append(f.calls, "yield") }
 func (f *fakeCores) computed() time.Duration { return f.now }
 
-// TestTurns: a step that was long enough the last time is computed where its duty says; others are left alone.
+// TestTurns: a step that is typically long enough is computed where its duty says; others are left alone.
 func TestTurns(t *testing.T) {
 	const node = 150 * time.Microsecond
 	for _, c := range []struct {
