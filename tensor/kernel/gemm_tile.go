@@ -70,14 +70,17 @@ type tiling struct {
 	readsWholeRows bool // micro-kernels read whole vectors of B at its right edge
 
 	// columns of B are worked on at a time. With 256 of them 384 rows of float32, or 192 of float64, are 384 KiB, which leaves room in a
-	// second-level cache of 1 MiB, as processors with AVX-512 have. Those with AVX2 alone have as little as 512 KiB.
+	// second-level cache of 1 MiB, as processors with AVX-512 have at least. Those with AVX2 alone have as little as 512 KiB.
 	columns int
 	packs   int // groups of rows from which on a copy of B pays
 }
 
 func tilingOf[T Float](isa ISA) tiling {
 	t := tiling{lanes: 16, wide: 14, narrow: 28, columns: 256, packs: 40}
-	if isa == AVX2 {
+	switch {
+	case isa == AVX512 && secondLevel >= 2<<20: // then A is read half as often
+		t.columns = 512
+	case isa == AVX2:
 		t = tiling{lanes: 8, wide: 6, narrow: 12, readsWholeRows: true, columns: 192, packs: 12}
 	}
 	if !single[T]() {
@@ -390,7 +393,8 @@ func (p *product[T]) packsAnyB(parts *[2]part, groups int) bool {
 }
 
 // packsB says whether to copy columns of B into panels: where it must be transposed, or AVX2 would read beyond its right edge, or it is
-// read often enough. A stride of a large power of two, whose rows share a few sets of the cache, is worth a copy sooner (measured).
+// read often enough. A stride of a large power of two, whose rows share a few sets of the cache, is worth a copy sooner (measured), as is one
+// that makes every vector of AVX-512 lie in two lines.
 func (p *product[T]) packsB(cols, width, groups int) bool {
 	if p.tb || p.readsWholeRows && cols%width != 0 {
 		return true
@@ -403,13 +407,15 @@ func (p *product[T]) packsB(cols, width, groups int) bool {
 		from = 6
 	case stride%2048 == 0:
 		from = 10
+	case p.isa == AVX512 && stride%64 != 0:
+		from = 16
 	}
 	return groups >= from
 }
 
 // packsA says whether to copy rows of A. They are read in place, unless they are 4,096 bytes apart or a multiple, and so all in one set of
-// the first-level cache, which has a place for each of the six rows of a tile of AVX2, but not for fourteen; or they are columns in memory, and
-// needed by the many tiles of AVX2, where a line for each of k steps fills that cache, or these are a power of two apart.
+// the first-level cache, which has a place for each of the six rows of a tile of AVX2, but not for fourteen; or they are columns in memory, where
+// a line for each of k steps fills that cache for the many tiles of AVX2, or these are a large power of two apart.
 func (p *product[T]) packsA(k, cols int) bool {
 	size := sizeOf[T]()
 	if k < 64 || cols < 4*p.lanes {
@@ -418,7 +424,7 @@ func (p *product[T]) packsA(k, cols int) bool {
 	if p.a.column == 1 {
 		return p.isa == AVX512 && p.a.row*size%4096 == 0
 	}
-	return p.isa == AVX2 && (k >= 256 || p.a.column*size%2048 == 0)
+	return p.isa == AVX2 && k >= 256 || p.a.column*size%2048 == 0
 }
 
 // packB copies columns j0 to j0+cols of k rows of op(B) into panels of width columns: panel, row, column. The last panel has its full

@@ -14,3 +14,11 @@ func widest() ISA {
 	}
 	return AVX2
 }
+
+// secondLevel is the size in bytes of this processor's second-level cache, as it says itself; 0 where it does not.
+var secondLevel = cacheKiB() << 10
+
+// cacheKiB is CPUID's leaf 0x80000006, which processors of AMD and Intel have.
+//
+//go:noescape
+func cacheKiB() int

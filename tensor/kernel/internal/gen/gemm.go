@@ -122,9 +122,9 @@ func (a gemm) body(m, vecs int) {
 	}
 	a.p("\tMOVQ 88(DI), CX\n\tTESTQ CX, CX\n\tJLE sum%d", m)
 	a.p("\tTESTQ R14, R14\n\tJNZ image%d", m)
-	step := func(b string) { // b is where the row of B is
+	step := func(b string, masked bool) { // b is where the row of B is
 		for v := range vecs {
-			if a.wide() {
+			if masked {
 				a.p("\tVMOVU%s.Z %d%s, K%d, %s", a.suffix, v*bytes, b, v+1, bReg(v))
 			} else {
 				a.p("\tVMOVU%s %d%s, %s", a.suffix, v*bytes, b, bReg(v))
@@ -147,33 +147,53 @@ func (a gemm) body(m, vecs int) {
 			a.p("\tADDQ R12, %s", rowPointers[g])
 		}
 	}
-	if a.wide() {
-		a.p("\tMOVQ CX, 192(DI)\n\tMOVQ 184(DI), R15\n\tMOVQ R15, 200(DI)\n\tMOVQ 176(DI), R14\n\tADDQ R14, 184(DI)")
-		// A run: as many steps as fetch ahead along one line of A or B.
-		a.p("run%d:\n\tMOVQ 168(DI), CX\n\tCMPQ CX, 192(DI)\n\tCMOVQGT 192(DI), CX\n\tSUBQ CX, 192(DI)", m)
-		a.p("\tMOVQ 200(DI), R15\n\tMOVQ 160(DI), R14\n\tADDQ R14, 200(DI)\n\tMOVQ 152(DI), R14\n\tPCALIGN $32")
-		a.p("loop%d:\n\tPREFETCHT0 (R15)\n\tPREFETCHT0 64(R15)", m)
-		step("(R10)")
+	// image is a loop whose steps through A are those of tile.deltas.
+	image := func(label string, masked bool) {
+		a.p("%s%d:", label, m)
+		step("(R10)", masked)
+		a.p("\tMOVQ (R14), R12\n\tADDQ $8, R14")
 		on()
-		a.p("\tADDQ R14, R15\n\tADDQ R11, R10\n\tDECQ CX\n\tJNZ loop%d\n\tCMPQ 192(DI), $0\n\tJGT run%d\n\tJMP sum%d", m, m, m)
+		a.p("\tADDQ R11, R10\n\tDECQ CX\n\tJNZ %s%d", label, m)
+	}
+	if a.wide() {
+		// A run: as many steps as fetch ahead along one line of A or B.
+		run := func(suffix string, masked bool) {
+			a.p("run%[1]s%[2]d:\n\tMOVQ 168(DI), CX\n\tCMPQ CX, 192(DI)\n\tCMOVQGT 192(DI), CX\n\tSUBQ CX, 192(DI)", suffix, m)
+			a.p("\tMOVQ 200(DI), R15\n\tMOVQ 160(DI), R14\n\tADDQ R14, 200(DI)\n\tMOVQ 152(DI), R14\n\tPCALIGN $32")
+			a.p("loop%s%d:\n\tPREFETCHT0 (R15)\n\tPREFETCHT0 64(R15)", suffix, m)
+			step("(R10)", masked)
+			on()
+			a.p("\tADDQ R14, R15\n\tADDQ R11, R10\n\tDECQ CX\n\tJNZ loop%[1]s%[2]d\n\tCMPQ 192(DI), $0\n\tJGT run%[1]s%[2]d\n\tJMP sum%[2]d", suffix, m)
+		}
+		a.p("\tMOVQ CX, 192(DI)\n\tMOVQ 184(DI), R15\n\tMOVQ R15, 200(DI)\n\tMOVQ 176(DI), R14\n\tADDQ R14, 184(DI)")
+		// Intel's processors load under a mask in two instructions, of which one takes the place of a multiply-add. Where a vector is all there
+		// is of a row of B, that is one in 29.
+		if vecs == 2 {
+			a.p("\tCMPQ 136(DI), $%d\n\tJLT runedge%d", width, m)
+			run("", false)
+			run("edge", true)
+			a.p("image%d:\n\tCMPQ 136(DI), $%d\n\tJLT imageedge%d", m, width, m)
+			image("imageloop", false)
+			a.p("\tJMP sum%d", m)
+			image("imageedge", true)
+		} else {
+			run("", true)
+			image("image", true)
+		}
 	} else {
 		// A step's multiply-adds take six cycles, and all its instructions must be decoded in as many, of which another thread of the core may
 		// take half: so two steps a turn, and nothing is fetched ahead.
 		a.p("\tBTQ $0, CX\n\tJCC even%d", m)
-		step("(R10)")
+		step("(R10)", false)
 		on()
 		a.p("\tADDQ R11, R10\neven%d:\n\tSHRQ $1, CX\n\tJEQ sum%d\n\tPCALIGN $32\nloop%d:", m, m, m)
-		step("(R10)")
+		step("(R10)", false)
 		on()
-		step("(R10)(R11*1)")
+		step("(R10)(R11*1)", false)
 		on()
 		a.p("\tLEAQ (R10)(R11*2), R10\n\tDECQ CX\n\tJNZ loop%d\n\tJMP sum%d", m, m)
+		image("image", false)
 	}
-	a.p("image%d:", m)
-	step("(R10)")
-	a.p("\tMOVQ (R14), R12\n\tADDQ $8, R14")
-	on()
-	a.p("\tADDQ R11, R10\n\tDECQ CX\n\tJNZ image%d", m)
 
 	// The epilogue: CX flags, SI row of C, R8 cRow.
 	a.p("sum%d:", m)

@@ -112,12 +112,10 @@ func (b *body) log1p(e val) val { // 0 <= e <= 1
 }
 
 func (b *body) gelu(x val) val {
+	// The low bits of z are an integer then, and the exponent of 2^(n+65), by which multiplying is exact.
+	const magic = 12582912 + 65 + 127
 	a := b.min(b.num(14.75), b.magnitude(x))
-	magic := 12582912. // the low bits of z are an integer then
-	if !b.avx512() {
-		magic += 65 + 127 // and here the exponent of 2^(n+65), by which multiplying is exact
-	}
-	var g, q, z, n val
+	var g, q, z val
 	tail := func() {
 		at := b.index(b.add(a, b.num(1)), 21)
 		t := b.sub(a, b.lookUp("gelu", at, 0))
@@ -130,7 +128,7 @@ func (b *body) gelu(x val) val {
 		s := b.mul(a, a)
 		lo := b.fused("VFMSUB231", a, a, b.fresh(s))
 		z = b.fma(s, b.num(-math.Log2E/2), b.fresh(b.num(magic)))
-		n = b.sub(z, b.num(magic))
+		n := b.sub(z, b.num(magic))
 		r := b.fused("VFNMSUB231", n, b.num(2*0.693359375), s)
 		r = b.sub(b.fma(n, b.num(2*2.12194440e-4), r), lo)
 		q = b.mul(r, b.poly(r, 2.1774655e-05, 0.00026153898, 0.0026041535, 0.020833144, 0.125, 0.5))
@@ -138,20 +136,21 @@ func (b *body) gelu(x val) val {
 	if b.avx512() {
 		bell()
 		tail()
-		b.into(g, "VFMADD213PS", g, q)
-		y := b.bin("VSCALEFPS", g, n)
-		return b.or(b.sub(b.max(b.num(0), x), y), b.and(x, b.signBit()))
+	} else {
+		tail() // first, and x is read again: registers are few
+		bell()
 	}
-	tail() // first, and x is read again: registers are few
-	bell()
 	b.into(g, "VFMADD213PS", g, q)
-	// Products that underflow take AVX2 long. Exponents are subtracted as integers, and where the result is denormal, a sum that is rounded
-	// at the same digit has it in its lowest bits, and is the larger one. A NaN is in x still.
+	// Products and scalings that underflow take AVX2, and Intel's AVX-512, a hundred cycles and more. Exponents are subtracted as integers,
+	// and where the result is denormal, a sum that is rounded at the same digit has it in its lowest bits, and is the larger one. A NaN is
+	// in x still.
 	const least = 0x1p-61 // 2^65 times the least float32 that is not denormal
 	large := b.mul(g, b.shl(z, 23))
 	tiny := b.subInt(b.add(large, b.num(least)), b.bits(uint64(math.Float32bits(least))))
 	y := b.bin("VPMAXSD", b.subInt(large, b.bits(65<<23)), tiny)
-	x = b.load("SI")
+	if !b.avx512() {
+		x = b.load("SI")
+	}
 	return b.or(b.sub(b.max(b.num(0), x), y), b.and(x, b.signBit()))
 }
 
