@@ -7,6 +7,22 @@ import "math"
 // that all ISAs give the same bits. In all of them the gradient is first regularised, r = (g + L2·p) + L1·sign(p), and decoupled
 // decay comes last, u -= (LR·Decay)·p; where L2, L1 and Decay are all 0, r is g, and p is not looked at.
 
+// Below these, on either side, the state of an optimizer is 0, and that of its squares: where a parameter has no gradient any more, what
+// decays would end as a denormal number and stay one, with which processors of Intel take a hundred cycles and more, in every step. What is
+// computed with a state is no denormal then either, at usual rates; no update is different in any digit that counts.
+const (
+	settled       = 0x1p-100
+	settledSquare = 0x1p-120
+)
+
+// settle is x, or 0 where it is less than least on either side.
+func settle(x, least float32) float32 {
+	if abs(x) < least {
+		return 0
+	}
+	return x
+}
+
 // Regular is what every step takes: its rate and its regularisation.
 type Regular struct {
 	LR    float32 // learning rate
@@ -83,7 +99,7 @@ type MomentumParams struct {
 	Momentum float32
 }
 
-// Momentum is v = Momentum·v + r, u = -LR·v.
+// Momentum is v = Momentum·v + r, u = -LR·v; v of less than 2^-100 is 0.
 func Momentum(isa ISA, u, p, g, v []float32, h MomentumParams) {
 	p, g, v = p[:len(u)], g[:len(u)], v[:len(u)]
 	if isa >= AVX2 {
@@ -96,12 +112,12 @@ func Momentum(isa ISA, u, p, g, v []float32, h MomentumParams) {
 		return
 	}
 	h.each(u, p, g, func(i int, r float32) float32 {
-		v[i] = float32(v[i]*h.Momentum) + r
+		v[i] = settle(float32(v[i]*h.Momentum)+r, settled)
 		return float32(v[i] * -h.LR)
 	})
 }
 
-// Nesterov is v = Momentum·v + r, u = -LR·(r + Momentum·v).
+// Nesterov is v = Momentum·v + r, u = -LR·(r + Momentum·v); v of less than 2^-100 is 0.
 func Nesterov(isa ISA, u, p, g, v []float32, h MomentumParams) {
 	p, g, v = p[:len(u)], g[:len(u)], v[:len(u)]
 	if isa >= AVX2 {
@@ -114,7 +130,7 @@ func Nesterov(isa ISA, u, p, g, v []float32, h MomentumParams) {
 		return
 	}
 	h.each(u, p, g, func(i int, r float32) float32 {
-		v[i] = float32(v[i]*h.Momentum) + r
+		v[i] = settle(float32(v[i]*h.Momentum)+r, settled)
 		return float32((r + float32(v[i]*h.Momentum)) * -h.LR)
 	})
 }
@@ -149,7 +165,7 @@ type RMSPropParams struct {
 	Rho, Epsilon float32
 }
 
-// RMSProp is s = Rho·s + (1-Rho)·r², u = -LR·r / (√s + Epsilon).
+// RMSProp is s = Rho·s + (1-Rho)·r², u = -LR·r / (√s + Epsilon); s of less than 2^-120 is 0.
 func RMSProp(isa ISA, u, p, g, s []float32, h RMSPropParams) {
 	p, g, s = p[:len(u)], g[:len(u)], s[:len(u)]
 	if isa >= AVX2 {
@@ -162,7 +178,7 @@ func RMSProp(isa ISA, u, p, g, s []float32, h RMSPropParams) {
 		return
 	}
 	h.each(u, p, g, func(i int, r float32) float32 {
-		s[i] = float32(s[i]*h.Rho) + float32(float32(r*r)*(1-h.Rho))
+		s[i] = settle(float32(s[i]*h.Rho)+float32(float32(r*r)*(1-h.Rho)), settledSquare)
 		return r * -h.LR / (sqrt(s[i]) + h.Epsilon)
 	})
 }
@@ -175,7 +191,8 @@ type AdamParams struct {
 }
 
 // Adam is m = Beta1·m + (1-Beta1)·r, v = Beta2·v + (1-Beta2)·r², u = -LR/(1-Beta1^Step)·m / (√v/√(1-Beta2^Step) + Epsilon), both
-// quotients of scalars rounded once (Kingma and Ba 2015). With Decay it is AdamW (Loshchilov and Hutter 2019).
+// quotients of scalars rounded once (Kingma and Ba 2015); m of less than 2^-100 is 0, and v of less than 2^-120. With Decay it is AdamW
+// (Loshchilov and Hutter 2019).
 func Adam(isa ISA, u, p, g, m, v []float32, h AdamParams) {
 	p, g, m, v = p[:len(u)], g[:len(u)], m[:len(u)], v[:len(u)]
 	rate := float32(float64(-h.LR) / (1 - float64(power(float64(h.Beta1), h.Step))))
@@ -190,8 +207,8 @@ func Adam(isa ISA, u, p, g, m, v []float32, h AdamParams) {
 		return
 	}
 	h.each(u, p, g, func(i int, r float32) float32 {
-		m[i] = float32(m[i]*h.Beta1) + float32(r*(1-h.Beta1))
-		v[i] = float32(v[i]*h.Beta2) + float32(float32(r*r)*(1-h.Beta2))
+		m[i] = settle(float32(m[i]*h.Beta1)+float32(r*(1-h.Beta1)), settled)
+		v[i] = settle(float32(v[i]*h.Beta2)+float32(float32(r*r)*(1-h.Beta2)), settledSquare)
 		return m[i] * rate / (float32(sqrt(v[i])*root) + h.Epsilon)
 	})
 }

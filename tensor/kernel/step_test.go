@@ -160,3 +160,30 @@ func TestFTRL(t *testing.T) {
 		}
 	}
 }
+
+// What decays without a gradient ends as 0, not as a denormal number.
+func TestStatesSettle(t *testing.T) {
+	for _, k := range steps {
+		if k.name == "SGD" || k.name == "AdaGrad" { // nothing decays
+			continue
+		}
+		for _, isa := range Available() {
+			u, p, g := []float32{0}, []float32{1}, []float32{0}
+			s1, s2 := []float32{1}, []float32{1}
+			least := float32(settled)
+			if k.name == "RMSProp" {
+				least = settledSquare
+			}
+			for n := 0; s1[0] != 0 || k.name == "Adam" && s2[0] != 0; n++ {
+				if s1[0] != 0 && abs(s1[0]) < least || k.name == "Adam" && s2[0] < settledSquare && s2[0] != 0 || n > 10_000 {
+					t.Fatalf("%s on %v: after %d steps the state is %v, %v", k.name, isa, n, s1, s2)
+				}
+				k.f(isa, u, p, g, s1, s2, Regular{LR: 0.1})
+			}
+			s1[0] = float32(math.NaN())
+			if k.f(isa, u, p, g, s1, s2, Regular{LR: 0.1}); s1[0] == s1[0] {
+				t.Errorf("%s on %v: a state that is NaN became %v", k.name, isa, s1[0])
+			}
+		}
+	}
+}

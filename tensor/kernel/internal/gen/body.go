@@ -68,7 +68,7 @@ type body struct {
 	offset  string                  // byte offset added to the loop's index
 	address func(ptr string) string // overrides pointer, index and offset
 	masked  bool                    // only the lanes of the tail mask are loaded and stored
-	tail    string                  // the register of the tail mask with AVX-512; empty: K1
+	tail    string                  // the register of the tail mask with AVX-512, K1 to K4; empty: K1, and no other
 	stream  bool                    // stores bypass the cache
 	narrow  bool                    // elements are float64, in memory float32
 	kept    *keeper                 // registers for what would be read from memory in every turn
@@ -244,13 +244,14 @@ func (b *body) fresh(v val) val {
 	return b.inReg(v)
 }
 
-// Comparisons give masks: x less, less or equal, not equal (or unordered), unordered.
+// Comparisons give masks: x less, less or equal, not equal (or unordered), unordered, greater, not less (or unordered).
 const (
 	less    = "$1"
 	atMost  = "$2"
 	differs = "$4"
 	isNaN   = "$3"
 	above   = "$14"
+	notLess = "$5"
 )
 
 func (b *body) cmp(pred string, x, y val) val {
@@ -463,6 +464,9 @@ func (b *body) allocate(vectors int) (text string, ok bool) {
 		last[in.dst] = i
 	}
 	free := map[byte][]int{'k': {2, 3, 4, 5, 6, 7}}
+	if b.tail != "" { // one of K1 to K4
+		free['k'] = free['k'][3:]
+	}
 	for i := range vectors {
 		free['v'] = append(free['v'], i)
 	}

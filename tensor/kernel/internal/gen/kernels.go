@@ -102,11 +102,11 @@ var loops = []loop{
 
 	step("sgd", nil, func(b *body, r val, _ []val) []val { return []val{b.mul(b.param(4), r)} }),
 	step("momentum", []string{"v"}, func(b *body, r val, s []val) []val {
-		v := b.add(b.mul(s[0], b.param(5)), r)
+		v := b.settle(b.add(b.mul(s[0], b.param(5)), r), settled)
 		return []val{b.mul(v, b.param(4)), v}
 	}),
 	step("nesterov", []string{"v"}, func(b *body, r val, s []val) []val {
-		v := b.add(b.mul(s[0], b.param(5)), r)
+		v := b.settle(b.add(b.mul(s[0], b.param(5)), r), settled)
 		return []val{b.mul(b.add(r, b.mul(v, b.param(5))), b.param(4)), v}
 	}),
 	step("adaGrad", []string{"s"}, func(b *body, r val, s []val) []val {
@@ -114,12 +114,12 @@ var loops = []loop{
 		return []val{b.div(b.mul(r, b.param(4)), b.add(b.sqrt(v), b.param(5))), v}
 	}),
 	step("rmsProp", []string{"s"}, func(b *body, r val, s []val) []val {
-		v := b.add(b.mul(s[0], b.param(6)), b.mul(b.mul(r, r), b.param(7)))
+		v := b.settle(b.add(b.mul(s[0], b.param(6)), b.mul(b.mul(r, r), b.param(7))), settledSquare)
 		return []val{b.div(b.mul(r, b.param(4)), b.add(b.sqrt(v), b.param(5))), v}
 	}),
 	step("adam", []string{"m", "v"}, func(b *body, r val, s []val) []val {
-		m := b.add(b.mul(s[0], b.param(6)), b.mul(r, b.param(7)))
-		v := b.add(b.mul(s[1], b.param(8)), b.mul(b.mul(r, r), b.param(9)))
+		m := b.settle(b.add(b.mul(s[0], b.param(6)), b.mul(r, b.param(7))), settled)
+		v := b.settle(b.add(b.mul(s[1], b.param(8)), b.mul(b.mul(r, r), b.param(9))), settledSquare)
 		d := b.add(b.mul(b.sqrt(v), b.param(10)), b.param(5))
 		return []val{b.div(b.mul(m, b.param(4)), d), m, v}
 	}),
@@ -143,6 +143,17 @@ func (b *body) sigmoidLoss(x, y val) (loss, dx val) {
 	s, e := b.sigmoid(x)
 	loss = b.add(b.sub(b.max(b.num(0), x), b.mul(x, y)), b.log1p(e))
 	return loss, b.sub(s, y)
+}
+
+// Below these the state of an optimizer is 0: see kernel/step.go, which has them too.
+const (
+	settled       = 0x1p-100
+	settledSquare = 0x1p-120
+)
+
+// settle is x, or 0 where it is less than least on either side.
+func (b *body) settle(x val, least float64) val {
+	return b.only(b.cmp(notLess, b.magnitude(x), b.num(least)), x)
 }
 
 // step is an optimizer's rule, after the gradient was regularised; it has a plain form for no regularisation, which reads no p.

@@ -26,27 +26,35 @@ func (b *body) times(t, r val) val {
 	return b.fma(b.mul(t, r), u, t)
 }
 
+// notZero is where e^x does not round to 0. There alone it is computed: processors take a hundred cycles and more for a result that underflows.
+func (b *body) notZero(x val) val { return b.cmp(notLess, x, b.num(-104)) }
+
+// scaled is y·2^n where m, else 0; n is rounded down.
+func (b *body) scaled(m, y, n val) val { return b.emit('v', "VSCALEFPS.Z", n, y, m) }
+
 func (b *body) exp(x val) val {
-	z, n, r := b.reduce(b.max(b.num(-104), b.min(b.num(89), x)))
+	large := b.notZero(x)
+	z, n, r := b.reduce(b.only(large, b.min(b.num(89), x)))
 	y := b.times(b.lookUp("exp", b.lowest(z), expRow), r)
 	if b.avx512() {
-		return b.bin("VSCALEFPS", y, n) // which rounds n down
+		return b.scaled(large, y, n)
 	}
 	i := b.sar(b.subInt(z, b.bits(0x49400000)), 4)
 	half := b.sar(i, 1)
 	y = b.mul(y, b.shl(b.addInt(half, b.bits(127)), 23))
-	return b.mul(y, b.shl(b.addInt(b.subInt(i, half), b.bits(127)), 23))
+	return b.only(large, b.mul(y, b.shl(b.addInt(b.subInt(i, half), b.bits(127)), 23)))
 }
 
 // expNegative is exp of x <= 0: one comparison less, and of AVX2 a simpler power. 2^65 times the result is no denormal: the table's number can
 // have the power, and the product rounds once.
 func (b *body) expNegative(x val) val {
-	z, n, r := b.reduce(b.max(b.num(-104), x))
+	large := b.notZero(x)
+	z, n, r := b.reduce(b.only(large, x))
 	if b.avx512() {
-		return b.bin("VSCALEFPS", b.times(b.lookUp("exp", b.lowest(z), expRow), r), n)
+		return b.scaled(large, b.times(b.lookUp("exp", b.lowest(z), expRow), r), n)
 	}
-	large := b.addInt(b.shl(z, 19), b.lookUp("exp", b.lowest(z), expLarge))
-	return b.mul(b.times(large, r), b.num(0x1p-65))
+	y := b.addInt(b.shl(z, 19), b.lookUp("exp", b.lowest(z), expLarge))
+	return b.only(large, b.mul(b.times(y, r), b.num(0x1p-65)))
 }
 
 func (b *body) log(x val) val {

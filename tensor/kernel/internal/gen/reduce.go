@@ -264,9 +264,11 @@ func (c *code) from64(suffix string, f func(j int)) {
 		for j := range n {
 			c.offset, c.tail = c.past(j), fmt.Sprintf("K%d", 1+j)
 			f(j)
+			if j%2 == 1 { // two at a time: three masks are left
+				c.interleave(2)
+				c.print(c.w, vectors)
+			}
 		}
-		c.interleave(n)
-		c.print(c.w, vectors)
 		c.offset, c.tail, c.masked = "", "", false
 		c.label("fold" + suffix)
 		return
