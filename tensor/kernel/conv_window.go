@@ -93,6 +93,7 @@ func (w *Workspace[T]) steps(n int) []int {
 func (p *product[T]) windows(image []T, v windows, steps []int, rows, cols int, c []T) {
 	kc, size := depth[T](), sizeOf[T]()
 	at := v.origin
+	var t tile
 	_ = c[(rows*cols-1)*p.ldc+p.n-1]
 	for first := 0; first < len(steps); first += kc {
 		k := min(kc, len(steps)-first)
@@ -109,7 +110,7 @@ func (p *product[T]) windows(image []T, v windows, steps []int, rows, cols int, 
 				for i := range rows {
 					for g := range groups {
 						from, to := g*cols/groups, (g+1)*cols/groups
-						t := p.tileOf(&q, c, i*cols+from, i*cols+to, k, flags)
+						p.set(&t, &q, c, i*cols+from, i*cols+to, k, flags)
 						t.a, t.aRow = unsafe.Pointer(&image[at+i*v.row+from*v.col]), v.col*size
 						t.deltas = unsafe.Pointer(&steps[first])
 						multiply[T](p.isa, q.wide, &t)
@@ -192,6 +193,7 @@ func convFilterAsm[T Float](isa ISA, s *Conv, x, dy, dfilter []T, from, to int, 
 	p := product[T]{isa: isa, tiling: tilingOf[T](isa), n: s.F, ldc: s.F, w: w, b: operand[T]{dy, s.F, 1}}
 	h, wide := s.padded()
 	row, segment := wide*s.C, s.KW*s.C
+	var t tile
 	for first := 0; first < pixels; first += kc {
 		k := min(kc, pixels-first)
 		// The images that these windows are on, one after the other.
@@ -226,7 +228,7 @@ func convFilterAsm[T Float](isa ISA, s *Conv, x, dy, dfilter []T, from, to int, 
 					// Elements of a window are neighbours as long as they are on one row of the image.
 					left := min(to-e, segment-e%segment)
 					m := (left + (left+q.rows-1)/q.rows - 1) / ((left + q.rows - 1) / q.rows)
-					t := p.tileOf(&q, dfilter, e, e+m, k, flags)
+					p.set(&t, &q, dfilter, e, e+m, k, flags)
 					t.a, t.aRow = unsafe.Pointer(&images[place(first)+e/segment*row+e%segment]), size
 					t.deltas = unsafe.Pointer(&steps[0])
 					multiply[T](isa, q.wide, &t)

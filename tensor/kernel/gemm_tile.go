@@ -233,17 +233,15 @@ func (p *product[T]) fews(q *part) bool {
 	return p.isa == AVX512 && single[T]() && q.cols > 0 && q.cols <= fewColumns && p.a.column == 1 && p.m > 1
 }
 
-// tileOf returns the arguments of the micro-kernel for rows of C from i0 to i1 and the columns of a part, but for A.
-func (p *product[T]) tileOf(q *part, c []T, i0, i1, k, flags int) tile {
-	size := sizeOf[T]()
-	t := tile{
-		b: q.b, bStep: q.bStep, bPanel: q.panel, c: unsafe.Pointer(&c[i0*p.ldc+q.j0]), cRow: p.ldc * size,
-		m: i1 - i0, n: q.cols, k: k, flags: flags,
-	}
+// set gives a tile the arguments of the micro-kernel for rows of C from i0 to i1 and the columns of a part, but for A. It writes them one
+// by one: a tile that is copied just after it was made is read in larger pieces than it was written, for which a processor waits.
+func (p *product[T]) set(t *tile, q *part, c []T, i0, i1, k, flags int) {
+	t.b, t.bStep, t.bPanel = q.b, q.bStep, q.panel
+	t.c, t.cRow = unsafe.Pointer(&c[i0*p.ldc+q.j0]), p.ldc*sizeOf[T]()
+	t.m, t.n, t.k, t.flags = i1-i0, q.cols, k, flags
 	if flags&tileBias != 0 {
 		t.bias = unsafe.Pointer(&p.ep.Bias[q.j0])
 	}
-	return t
 }
 
 // block adds the terms first to first+k of the sums.
@@ -260,6 +258,7 @@ func (p *product[T]) block(first, k int, opens, closes bool) {
 		parts[1].few = p.fews(&parts[1])
 		p.readB(&parts, first, k, groups)
 		packs, from := p.packsA(k, cols), 0
+		var t tile
 		for g := range groups {
 			i0, i1 := g*p.m/groups, (g+1)*p.m/groups
 			a, aRow, aStep := p.a.at(i0, first), p.a.row*size, p.a.column*size
@@ -268,10 +267,10 @@ func (p *product[T]) block(first, k int, opens, closes bool) {
 			}
 			for q := range parts {
 				if parts[q].cols > 0 && !parts[q].few {
-					t := p.tileOf(&parts[q], p.c, i0, i1, k, flags)
+					p.set(&t, &parts[q], p.c, i0, i1, k, flags)
 					t.a, t.aRow, t.aStep = a, aRow, aStep
 					if p.isa == AVX512 {
-						t.ahead = p.ahead(&parts[q], g, groups, first, k)
+						p.setAhead(&t.ahead, &parts[q], g, groups, first, k)
 					}
 					multiply[T](p.isa, parts[q].wide, &t)
 				}
@@ -280,7 +279,7 @@ func (p *product[T]) block(first, k int, opens, closes bool) {
 				if g+1 < groups && (g+2)*p.m/groups-from <= q.rows && !packs {
 					continue // two groups at a time
 				}
-				t := p.tileOf(q, p.c, from, i1, k, flags)
+				p.set(&t, q, p.c, from, i1, k, flags)
 				t.a, t.aRow, t.aStep = p.a.at(from, first), p.a.row*size, size
 				if packs {
 					t.a, t.aRow = a, aRow
@@ -295,25 +294,28 @@ func (p *product[T]) block(first, k int, opens, closes bool) {
 	}
 }
 
-// ahead returns what is fetched while group g of the rows of a block is worked on: the rows after them, or at first, where B is not
-// packed, its next panel.
-func (p *product[T]) ahead(q *part, g, groups, first, k int) ahead {
+// setAhead says what to fetch while group g of the rows of a block is worked on: the rows after them, or at first, where B is not packed, its
+// next panel.
+func (p *product[T]) setAhead(f *ahead, q *part, g, groups, first, k int) {
 	const line = 64
 	size := sizeOf[T]()
-	run := max(k, 1)
-	if packed := q.bStep == q.panel/run; g == 0 && !packed {
-		return ahead{at: uintptr(q.b) + uintptr(q.panel), step: q.bStep, run: run, panel: q.panel}
+	f.step, f.row, f.run, f.panel = 0, 0, max(k, 1), 0
+	if packed := q.bStep == q.panel/f.run; g == 0 && !packed {
+		f.at, f.step, f.panel = uintptr(q.b)+uintptr(q.panel), q.bStep, q.panel
+		return
 	}
 	next, after := (g+1)*p.m/groups, (g+2)*p.m/groups
 	if g+1 == groups {
 		next, after, first = 0, p.m/groups, first+k
 		if first >= p.k {
-			return ahead{at: uintptr(q.b), run: run}
+			f.at = uintptr(q.b)
+			return
 		}
 	}
-	at := uintptr(p.a.at(next, first))
+	f.at = uintptr(p.a.at(next, first))
 	if p.a.column != 1 { // columns of memory: one step, one row of them
-		return ahead{at: at, step: p.a.column * size, run: run}
+		f.step = p.a.column * size
+		return
 	}
 	// Each panel fetches its share of the rows, evenly over its steps: more would drive out what is being worked on.
 	width := p.lanes
@@ -321,8 +323,8 @@ func (p *product[T]) ahead(q *part, g, groups, first, k int) ahead {
 		width *= 2
 	}
 	rows := ceil(after-next, ceil(q.cols, width))
-	run = max(run/max(rows, 1), ceil(k*size, 2*line), 1)
-	return ahead{at: at, step: ceil(k*size, run), row: p.a.row * size, run: run, panel: rows * p.a.row * size}
+	f.run = max(f.run/max(rows, 1), ceil(k*size, 2*line), 1)
+	f.step, f.row, f.panel = ceil(k*size, f.run), p.a.row*size, rows*p.a.row*size
 }
 
 // activateRows applies a function to rows that are in first-level cache, in as few calls as their layout allows.
