@@ -15,16 +15,19 @@ func TestHandOver(t *testing.T) {
 		src[i] = byte(i*7 + i>>8)
 	}
 	dst := make([]byte, len(src)+200)
+	ways := []func(dst, src []byte){HandOver, func(dst, src []byte) { around(dst, src[:len(dst)]) }}
 	for _, n := range []int{0, 1, 63, 64, 65, 127, 128, 1000, 64 * handMost, 64*handMost + 999} {
 		for _, at := range []int{0, 1, 32, 63, 64} {
 			for _, from := range []int{0, 1, 20} {
-				clear(dst)
 				if n+from > len(src) {
 					continue
 				}
-				HandOver(dst[at:at+n], src[from:])
-				if !bytes.Equal(dst[at:at+n], src[from:from+n]) || bytes.Count(dst[:at], []byte{0}) != at || bytes.Count(dst[at+n:], []byte{0}) != len(dst)-at-n {
-					t.Errorf("%d bytes from %d to %d: not what they were, or more", n, from, at)
+				for i, way := range ways {
+					clear(dst)
+					way(dst[at:at+n], src[from:])
+					if !bytes.Equal(dst[at:at+n], src[from:from+n]) || bytes.Count(dst[:at], []byte{0}) != at || bytes.Count(dst[at+n:], []byte{0}) != len(dst)-at-n {
+						t.Errorf("way %d, %d bytes from %d to %d: not what they were, or more", i, n, from, at)
+					}
 				}
 			}
 		}

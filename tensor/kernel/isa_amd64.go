@@ -15,10 +15,23 @@ func widest() ISA {
 	return AVX2
 }
 
-// secondLevel is the size in bytes of this processor's second-level cache, as it says itself; 0 where it does not.
-var secondLevel = cacheKiB() << 10
-
-// cacheKiB is CPUID's leaf 0x80000006, which processors of AMD and Intel have.
+// cpuid is what the processor says of itself.
 //
 //go:noescape
-func cacheKiB() int
+func cpuid(leaf uint32) (a, b, c, d uint32)
+
+// secondLevel is the size in bytes of this processor's second-level cache; 0 where it does not say.
+var secondLevel = func() int {
+	const leaf = 0x80000006 // of AMD, and of Intel too
+	if most, _, _, _ := cpuid(0x80000000); most < leaf {
+		return 0
+	}
+	_, _, c, _ := cpuid(leaf)
+	return int(c>>16) << 10
+}()
+
+// intel says whether this is a processor of Intel.
+var intel = func() bool {
+	_, b, c, d := cpuid(0)
+	return b == 0x756e6547 && d == 0x49656e69 && c == 0x6c65746e // "GenuineIntel"
+}()

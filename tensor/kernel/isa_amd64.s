@@ -1,17 +1,12 @@
 #include "textflag.h"
 
-// func cacheKiB() int
-TEXT ·cacheKiB(SB), NOSPLIT, $0-8
-	MOVL $0x80000000, AX
+// func cpuid(leaf uint32) (a, b, c, d uint32)
+TEXT ·cpuid(SB), NOSPLIT, $0-24
+	MOVL leaf+0(FP), AX
+	MOVL $0, CX
 	CPUID
-	MOVQ $0, R8
-	CMPL AX, $0x80000006
-	JB   done
-	MOVL $0x80000006, AX
-	CPUID
-	MOVL CX, R8
-	SHRL $16, R8
-
-done:
-	MOVQ R8, ret+0(FP)
+	MOVL AX, a+8(FP)
+	MOVL BX, b+12(FP)
+	MOVL CX, c+16(FP)
+	MOVL DX, d+20(FP)
 	RET

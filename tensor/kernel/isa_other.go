@@ -7,4 +7,7 @@ func widest() ISA { return Go }
 // noAssembly is what the assembly's stand-ins panic with.
 const noAssembly = "kernel: this ISA has no assembly in this program (see Available)"
 
-const secondLevel = 0
+const (
+	secondLevel = 0
+	intel       = false
+)
