@@ -77,8 +77,10 @@ func driver(t testing.TB, j *trivium.Job, o server.Options) *processes.Driver {
 func TestProcesses(t *testing.T) {
 	t.Parallel()
 	for _, o := range []server.Options{{Mode: ps.BSP}, {Mode: ps.SSP, Staleness: 2}, {Mode: ps.ASP}} {
-		r, err := driver(t, small(job()), o).Train(t.Context())
-		if err != nil || r.Reason != trivium.Finished || r.Steps != 48 || !(r.Metrics["test.loss"] < 2) {
+		j := small(job())
+		j.Optimizer.Rate = 0.2 // 0.5 is too long a step for rounds that others are two ahead of: it ended at 0.8 to 3.9
+		r, err := driver(t, j, o).Train(t.Context())
+		if err != nil || r.Reason != trivium.Finished || r.Steps != 48 || !(r.Metrics["test.loss"] < 1.2) {
 			t.Fatalf("%s: %+v, %v", o.Mode, r, err)
 		}
 	}
