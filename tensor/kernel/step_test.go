@@ -161,24 +161,36 @@ func TestFTRL(t *testing.T) {
 	}
 }
 
-// What decays without a gradient ends as 0, not as a denormal number.
+// What decays without a gradient ends as 0, not as a denormal number, everywhere after as many steps.
 func TestStatesSettle(t *testing.T) {
 	for _, k := range steps {
 		if k.name == "SGD" || k.name == "AdaGrad" { // nothing decays
 			continue
 		}
+		least, want := float32(settled), [2]int{}
+		if k.name == "RMSProp" {
+			least = settledSquare
+		}
 		for _, isa := range Available() {
 			u, p, g := []float32{0}, []float32{1}, []float32{0}
 			s1, s2 := []float32{1}, []float32{1}
-			least := float32(settled)
-			if k.name == "RMSProp" {
-				least = settledSquare
-			}
+			var took [2]int // until each state is 0
 			for n := 0; s1[0] != 0 || k.name == "Adam" && s2[0] != 0; n++ {
 				if s1[0] != 0 && abs(s1[0]) < least || k.name == "Adam" && s2[0] < settledSquare && s2[0] != 0 || n > 10_000 {
 					t.Fatalf("%s on %v: after %d steps the state is %v, %v", k.name, isa, n, s1, s2)
 				}
+				for i, s := range [2]float32{s1[0], s2[0]} {
+					if s != 0 {
+						took[i] = n
+					}
+				}
 				k.f(isa, u, p, g, s1, s2, Regular{LR: 0.1})
+			}
+			if isa == GoExact {
+				want = took
+			}
+			if took != want {
+				t.Errorf("%s on %v: the state is 0 after %d steps, want %d", k.name, isa, took, want)
 			}
 			s1[0] = float32(math.NaN())
 			if k.f(isa, u, p, g, s1, s2, Regular{LR: 0.1}); s1[0] == s1[0] {
