@@ -20,6 +20,7 @@ var kernelActivations = map[string]kernel.Activation{"": kernel.ActNone, "relu":
 func bindMatMul[T float](b *bound) {
 	act := kernelActivations[b.n.act]
 	ta, tb := b.n.ta, b.n.tb
+	data := !tb && isFed(b.n.in[0].n) // which often has many zeros, what is computed seldom
 	var m, n, k, lda, ldb, rows, cols, across int
 	b.size = func() {
 		m, n = b.out[0].dims[0], b.out[0].dims[1]
@@ -55,6 +56,7 @@ func bindMatMul[T float](b *bound) {
 		if len(b.in) == 3 {
 			ep.Bias = flat[T](b.in[2])[j : j+nn]
 		}
+		zeros := data && kernel.MostlyZeros(x, n)
 		if k > 0 {
 			if ta {
 				x = x[i:]
@@ -67,8 +69,20 @@ func bindMatMul[T float](b *bound) {
 				y = y[j:]
 			}
 		}
+		if zeros {
+			kernel.GemmZeros(b.isa, ta, mm, nn, k, x, lda, y, ldb, c[i*n+j:], n, ep, workspace[T](w))
+			return
+		}
 		kernel.Gemm(b.isa, ta, tb, mm, nn, k, x, max(lda, 1), y, max(ldb, 1), c[i*n+j:], n, ep, workspace[T](w))
 	}
+}
+
+// isFed says whether a value is a feed, perhaps in another shape.
+func isFed(n *node) bool {
+	for n.op == "Reshape" {
+		n = n.in[0].n
+	}
+	return n.op == opFeed
 }
 
 // indices32 are the numbers of an integer slot as int32, in scratch where they have another type. Numbers that no int32 holds become

@@ -94,6 +94,10 @@ func TestProductEdges(t *testing.T) {
 					Gemm(GoExact, ta, tb, m, n, k, a, lda, b, ldb, want, n, ep, &w)
 					Gemm(isa, ta, tb, m, n, k, a, lda, b, ldb, c, n, ep, &w)
 					wantSame(t, "product", c, want[:m*n])
+					if !tb {
+						GemmZeros(isa, ta, m, n, k, a, lda, b, ldb, c, n, ep, &w)
+						wantSame(t, "product without zeros", c, want[:m*n])
+					}
 				}
 			}
 		}

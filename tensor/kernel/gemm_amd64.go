@@ -108,3 +108,29 @@ func copyBlock[T Float](isa ISA, b *block) {
 		copyF64AVX2(b)
 	}
 }
+
+//go:noescape
+func zerosSumAVX512(t *zeros)
+
+//go:noescape
+func zerosScatterAVX512(t *zeros)
+
+//go:noescape
+func zerosSumAVX2(t *zeros)
+
+//go:noescape
+func zerosScatterAVX2(t *zeros)
+
+// multiplyZeros runs a kernel that leaves out the zeros of A.
+func multiplyZeros(isa ISA, scatter bool, t *zeros) {
+	switch {
+	case isa == AVX512 && scatter:
+		zerosScatterAVX512(t)
+	case isa == AVX512:
+		zerosSumAVX512(t)
+	case scatter:
+		zerosScatterAVX2(t)
+	default:
+		zerosSumAVX2(t)
+	}
+}

@@ -13,3 +13,5 @@ func multiplyFew(isa ISA, t *tile) { panic("kernel: no " + isa.String() + " on t
 func turnBlock[T Float](isa ISA, b *block) { panic("kernel: no " + isa.String() + " on this machine") }
 
 func copyBlock[T Float](isa ISA, b *block) { panic("kernel: no " + isa.String() + " on this machine") }
+
+func multiplyZeros(isa ISA, scatter bool, t *zeros) { panic("kernel: no " + isa.String() + " on this machine") }

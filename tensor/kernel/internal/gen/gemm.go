@@ -20,6 +20,10 @@ func gemmFile(isa string) string {
 		if a.isa == "AVX512" && a.elem == "F32" {
 			a.few()
 		}
+		if a.elem == "F32" {
+			a.zeros("Sum", a.zerosSum)
+			a.zeros("Scatter", a.zerosScatter)
+		}
 		a.transpose()
 		a.copy()
 	}
