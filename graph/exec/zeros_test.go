@@ -41,7 +41,9 @@ func TestFedZeros(t *testing.T) {
 	one := f32s(func(int) float64 { return 1 }, 1, 1)
 
 	b := graph.NewBuilder()
-	input := func(name string, t *tensor.Tensor) graph.Value { return b.Input(name, graph.F32, graph.Of(t.Shape()...)...) }
+	input := func(name string, t *tensor.Tensor) graph.Value {
+		return b.Input(name, graph.F32, graph.Of(t.Shape()...)...)
+	}
 	x, wv, dv, bv, ov := input("images", images), input("w", w), input("dy", dy), input("bias", bias), input("one", one)
 	fed := graph.Reshape(x, graph.N(rows), graph.N(in))
 	computed := graph.Mul(fed, ov)
@@ -51,7 +53,7 @@ func TestFedZeros(t *testing.T) {
 	}
 	g := build(t, b)
 	for _, threads := range []int{1, 2, 7} {
-				p := compile(t, g, []graph.Value{x, wv, dv, bv, ov}, fetches, nil, Options{CPU: cpu(t, threads), Grain: 1})
+		p := compile(t, g, []graph.Value{x, wv, dv, bv, ov}, fetches, nil, Options{CPU: cpu(t, threads), Grain: 1})
 		got, err := p.Run(ctx, nil, images, w, dy, bias, one)
 		if err != nil {
 			t.Fatal(err)

@@ -14,4 +14,6 @@ func turnBlock[T Float](isa ISA, b *block) { panic("kernel: no " + isa.String() 
 
 func copyBlock[T Float](isa ISA, b *block) { panic("kernel: no " + isa.String() + " on this machine") }
 
-func multiplyZeros(isa ISA, scatter bool, t *zeros) { panic("kernel: no " + isa.String() + " on this machine") }
+func multiplyZeros(isa ISA, scatter bool, t *zeros) {
+	panic("kernel: no " + isa.String() + " on this machine")
+}

@@ -24,8 +24,18 @@ func TestGemmZeros(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	var w Workspace[float32]
 	for _, s := range []shape{
-		{m: 1, k: 1, n: 1}, {m: 3, k: 5, n: 2}, {m: 7, k: 64, n: 16}, {m: 7, k: 65, n: 17}, {m: 130, k: 63, n: 100}, {m: 20, k: 784, n: 100},
-		{m: 5, k: 385, n: 128}, {m: 4, k: 800, n: 129}, {m: 3, k: 70, n: 300}, {m: 784, k: 20, n: 33}, {m: 65, k: 500, n: 31}, {m: 9, k: 0, n: 4},
+		{m: 1, k: 1, n: 1},
+		{m: 3, k: 5, n: 2},
+		{m: 7, k: 64, n: 16},
+		{m: 7, k: 65, n: 17},
+		{m: 130, k: 63, n: 100},
+		{m: 20, k: 784, n: 100},
+		{m: 5, k: 385, n: 128},
+		{m: 4, k: 800, n: 129},
+		{m: 3, k: 70, n: 300},
+		{m: 784, k: 20, n: 33},
+		{m: 65, k: 500, n: 31},
+		{m: 9, k: 0, n: 4},
 	} {
 		for _, ta := range []bool{false, true} {
 			for _, share := range []float64{0, 0.2, 1} {
@@ -96,8 +106,12 @@ func TestMostlyZeros(t *testing.T) {
 		n    int
 		want bool
 	}{
-		{"a fifth", few, 100, true}, {"a fifth, of few columns", few, 10, false}, {"half", many, 100, false}, {"nothing", nil, 100, false},
-		{"too little to tell", make([]float32, 255), 100, false}, {"zeros", make([]float32, 256), 100, true},
+		{"a fifth", few, 100, true},
+		{"a fifth, of few columns", few, 10, false},
+		{"half", many, 100, false},
+		{"nothing", nil, 100, false},
+		{"too little to tell", make([]float32, 255), 100, false},
+		{"zeros", make([]float32, 256), 100, true},
 	} {
 		if got := MostlyZeros(c.a, c.n); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
@@ -114,8 +128,14 @@ func BenchmarkGemmZeros(b *testing.B) {
 		if isa < AVX2 {
 			continue
 		}
-		for _, s := range []shape{{m: 100, k: 784, n: 100}, {ta: true, m: 784, k: 100, n: 100}, {m: 500, k: 784, n: 100}, {ta: true, m: 784, k: 500, n: 100},
-			{m: 100, k: 784, n: 128}, {ta: true, m: 784, k: 100, n: 128}} {
+		for _, s := range []shape{
+			{m: 100, k: 784, n: 100},
+			{ta: true, m: 784, k: 100, n: 100},
+			{m: 500, k: 784, n: 100},
+			{ta: true, m: 784, k: 500, n: 100},
+			{m: 100, k: 784, n: 128},
+			{ta: true, m: 784, k: 100, n: 128},
+		} {
 			var w Workspace[float32]
 			lda := s.k
 			if s.ta {
