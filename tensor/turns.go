@@ -27,6 +27,7 @@ type Turns struct {
 	stays atomic.Bool // a thread has been left on home
 
 	typical time.Duration // of a step's computing
+	steps   int           // that it is of, turnsSteady at most
 	kept    bool          // this step is computed where duty says
 	moves   time.Duration // when to change cores, in computing time; 0: not any more
 	began   time.Duration // the thread's computing time when the step began
@@ -60,11 +61,13 @@ type cores interface {
 }
 
 const (
-	// turnsWorth is the shortest step that may gain from it. One of 95 µs lost a twelfth under allreduce. With a parameter server steps of 250 to
-	// 500 µs gained 5 % or nothing, and where some processes took turns and others did not, at the threshold, all were a sixth to a fifth slower: so it is
-	// where it matters least, and who is near it changes seldom.
-	turnsWorth = 300 * time.Microsecond
-	// turnsSteady is how many steps tell what is typical.
+	// turnsWorth is the shortest step that takes turns, and turnsLeft the one below which it does not any more: to change cores makes it longer,
+	// by a third where it is short. One of 95 µs lost a twelfth under allreduce. With a parameter server steps of 250 to 500 µs gain 5 % or
+	// nothing, and where some processes take turns and others do not, all are a sixth to a fifth slower: so the first is where little is gained yet,
+	// and between the two processes whose steps are alike do alike.
+	turnsWorth = 500 * time.Microsecond
+	turnsLeft  = 400 * time.Microsecond
+	// turnsSteady is how many steps tell what is typical. Of the first ones it is the shortest, since many of them fill caches.
 	turnsSteady = 16
 	// turnLeast is how long a process computes before it lets others run.
 	turnLeast = 20 * time.Microsecond
@@ -79,11 +82,16 @@ func (t *Turns) Begin(took time.Duration) *Turns {
 	}
 	t.sys.keep()
 	t.moves = 0
-	if t.typical == 0 {
-		t.typical = took
+	switch {
+	case took <= 0:
+	case t.steps == 0:
+		t.steps, t.typical = 1, took
+	case t.steps < turnsSteady:
+		t.steps, t.typical = t.steps+1, min(t.typical, took)
+	default: // one that was held up by much else is not typical
+		t.typical += (min(took, 2*t.typical) - t.typical) / turnsSteady
 	}
-	t.typical += (took - t.typical) / turnsSteady
-	t.kept = t.typical >= turnsWorth
+	t.kept = t.typical >= turnsWorth || t.kept && t.typical >= turnsLeft
 	switch {
 	case t.kept:
 		t.sys.run(t.duty.first)
