@@ -61,29 +61,22 @@ func GemmZeros[T Float](isa ISA, ta bool, m, n, k int, a []T, lda int, b []T, ld
 	}
 }
 
-// zerosSum is GemmZeros of a row-major A and at most eight vectors of columns. Sums are computed where each row is whole vectors on whole
-// lines.
+// zerosSum is GemmZeros of a row-major A and at most eight vectors of columns.
 func zerosSum(isa ISA, m, n, width, k int, a []float32, lda int, b []float32, ldb int, c []float32, ldc int, ep Epilogue[float32], w *Workspace[float32]) {
 	rows := min(m, zerosRows)
-	sums := room(&w.c, 2*rows*width)
+	s := zeroSums{room(&w.c, 2*rows*width), isa, n, width, ldc, ep}
 	for i := 0; i < m; i += rows {
 		mi := min(rows, m-i)
-		total, block := sums[:mi*width], sums[mi*width:2*mi*width]
 		for first := 0; first < k; first += depth32 {
-			to := total
-			if first > 0 {
-				to = block
-			}
+			to, ld := s.of(first == 0, mi, c[i*ldc:])
 			for p := first; p < min(first+depth32, k); p += zerosColumns {
 				kp := min(zerosColumns, min(first+depth32, k)-p)
 				bp, ldp := wholeVectors(isa, kp, n, width, b[p*ldb:], ldb, w)
-				zerosTile(isa, false, p == first, mi, kp, width, a[i*lda+p:], lda, bp, ldp, to)
+				zerosTile(isa, false, p == first, mi, kp, width, a[i*lda+p:], lda, bp, ldp, to, ld)
 			}
-			if first > 0 {
-				AddInto(isa, total, block)
-			}
+			s.add(first == 0, mi, c[i*ldc:])
 		}
-		finish(isa, mi, n, total, width, c[i*ldc:], ldc, ep)
+		s.finish(mi, c[i*ldc:])
 	}
 }
 
@@ -91,36 +84,80 @@ func zerosSum(isa ISA, m, n, width, k int, a []float32, lda int, b []float32, ld
 func zerosScatter(isa ISA, m, n, width, k int, a []float32, lda int, b []float32, ldb int, c []float32, ldc int, ep Epilogue[float32], w *Workspace[float32]) {
 	b, ldb = wholeVectors(isa, k, n, width, b, ldb, w)
 	rows := min(m, zerosColumns)
-	sums := room(&w.c, 2*rows*width)
+	s := zeroSums{room(&w.c, 2*rows*width), isa, n, width, ldc, ep}
 	for i := 0; i < m; i += rows {
 		mi := min(rows, m-i)
-		total, block := sums[:mi*width], sums[mi*width:2*mi*width]
 		for first := 0; first < k; first += depth32 {
-			to := total
-			if first > 0 {
-				to = block
+			to, ld := s.of(first == 0, mi, c[i*ldc:])
+			for r := range mi {
+				clear(to[r*ld:][:width])
 			}
-			clear(to)
 			last := min(first+depth32, k)
 			for p := first; p < last; p += zerosRows {
-				zerosTile(isa, true, false, min(zerosRows, last-p), mi, width, a[p*lda+i:], lda, b[p*ldb:], ldb, to)
+				zerosTile(isa, true, false, min(zerosRows, last-p), mi, width, a[p*lda+i:], lda, b[p*ldb:], ldb, to, ld)
 			}
-			if first > 0 {
-				AddInto(isa, total, block)
-			}
+			s.add(first == 0, mi, c[i*ldc:])
 		}
-		finish(isa, mi, n, total, width, c[i*ldc:], ldc, ep)
+		s.finish(mi, c[i*ldc:])
+	}
+}
+
+// zeroSums are where sums are computed: in C, where its rows are whole vectors on whole lines, or in a buffer in which they are, for rows of
+// the first block of terms and as many of a later one.
+type zeroSums struct {
+	buf      []float32
+	isa      ISA
+	n, width int
+	ldc      int
+	ep       Epilogue[float32]
+}
+
+func (s *zeroSums) direct(c []float32) bool {
+	return s.n == s.width && s.ldc%16 == 0 && misaligned(c) == 0 && !s.ep.Accumulate
+}
+
+// of returns where the sums of a block of terms of m rows go, and the distance of its rows.
+func (s *zeroSums) of(first bool, m int, c []float32) ([]float32, int) {
+	switch {
+	case !first:
+		return s.buf[m*s.width:], s.width
+	case s.direct(c):
+		return c, s.ldc
+	}
+	return s.buf, s.width
+}
+
+// add adds the sums of a later block to those of the ones before it.
+func (s *zeroSums) add(first bool, m int, c []float32) {
+	switch block := s.buf[m*s.width:]; {
+	case first:
+	case s.direct(c):
+		for r := range m {
+			AddInto(s.isa, c[r*s.ldc:][:s.n], block[r*s.width:])
+		}
+	default:
+		AddInto(s.isa, s.buf[:m*s.width], block)
+	}
+}
+
+// finish does what is to be done to sums.
+func (s *zeroSums) finish(m int, c []float32) {
+	switch {
+	case !s.direct(c):
+		finish(s.isa, m, s.n, s.buf, s.width, c, s.ldc, s.ep)
+	case s.ep.Bias != nil || s.ep.Act != ActNone:
+		finish(s.isa, m, s.n, c, s.ldc, c, s.ldc, s.ep)
 	}
 }
 
 // zerosTile runs a kernel, or its portable twin.
-func zerosTile(isa ISA, scatter, opens bool, m, k, width int, a []float32, lda int, b []float32, ldb int, c []float32) {
+func zerosTile(isa ISA, scatter, opens bool, m, k, width int, a []float32, lda int, b []float32, ldb int, c []float32, ldc int) {
 	if isa < AVX2 {
-		zerosGo(isa, scatter, opens, m, k, width, a, lda, b, ldb, c)
+		zerosGo(isa, scatter, opens, m, k, width, a, lda, b, ldb, c, ldc)
 		return
 	}
 	t := zeros{
-		a: unsafe.Pointer(&a[0]), aRow: 4 * lda, b: unsafe.Pointer(&b[0]), bRow: 4 * ldb, c: unsafe.Pointer(&c[0]), cRow: 4 * width,
+		a: unsafe.Pointer(&a[0]), aRow: 4 * lda, b: unsafe.Pointer(&b[0]), bRow: 4 * ldb, c: unsafe.Pointer(&c[0]), cRow: 4 * ldc,
 		m: m, k: k, n: width / tilingOf[float32](isa).lanes,
 	}
 	if opens {
@@ -153,9 +190,11 @@ func wholeVectors(isa ISA, rows, n, width int, b []float32, ldb int, w *Workspac
 // zerosGo is the portable twin of the kernels.
 //
 //go:norace
-func zerosGo(isa ISA, scatter, opens bool, m, k, width int, a []float32, lda int, b []float32, ldb int, c []float32) {
+func zerosGo(isa ISA, scatter, opens bool, m, k, width int, a []float32, lda int, b []float32, ldb int, c []float32, ldc int) {
 	if opens {
-		clear(c[:m*width])
+		for i := range m {
+			clear(c[i*ldc:][:width])
+		}
 	}
 	for i := range m {
 		for p := range k {
@@ -163,9 +202,9 @@ func zerosGo(isa ISA, scatter, opens bool, m, k, width int, a []float32, lda int
 			switch {
 			case x == 0:
 			case scatter:
-				accumulate(isa, c[p*width:][:width], x, b[i*ldb:])
+				accumulate(isa, c[p*ldc:][:width], x, b[i*ldb:])
 			default:
-				accumulate(isa, c[i*width:][:width], x, b[p*ldb:])
+				accumulate(isa, c[i*ldc:][:width], x, b[p*ldb:])
 			}
 		}
 	}

@@ -36,14 +36,20 @@ func TestGemmZeros(t *testing.T) {
 		{m: 784, k: 20, n: 33},
 		{m: 65, k: 500, n: 31},
 		{m: 9, k: 0, n: 4},
+		{m: 140, k: 400, n: 48},
+		{m: 70, k: 140, n: 128},
+		{m: 6, k: 800, n: 256},
 	} {
 		for _, ta := range []bool{false, true} {
 			for _, share := range []float64{0, 0.2, 1} {
 				lda, ldb, ldc := s.k+3, s.n+1, s.n+2
+				if s.n%16 == 0 { // rows of whole lines are computed where they are
+					ldb, ldc = s.n, s.n
+				}
 				if ta {
 					lda = s.m + 3
 				}
-				a, b := make([]float32, max(s.m, s.k)*lda), make([]float32, max(s.k, 1)*ldb)
+				a, b := make([]float32, max(s.m, s.k)*lda), aligned[float32](max(s.k, 1)*ldb)
 				for i := range a {
 					a[i] = float32(r.NormFloat64())
 				}
@@ -59,7 +65,8 @@ func TestGemmZeros(t *testing.T) {
 					}
 					for _, isa := range Available() {
 						name := fmt.Sprintf("%v %v transposed %v, a share of %v, %v", isa, s, ta, share, ep.Act)
-						want, got := append([]float32(nil), old...), append([]float32(nil), old...)
+						want, got := append([]float32(nil), old...), aligned[float32](len(old))
+						copy(got, old)
 						Gemm(isa, ta, false, s.m, s.n, s.k, a, lda, b, ldb, want, ldc, ep, &w)
 						GemmZeros(isa, ta, s.m, s.n, s.k, a, lda, b, ldb, got, ldc, ep, &w)
 						wantSame(t, name, got, want)
