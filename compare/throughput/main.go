@@ -5,7 +5,8 @@
 //	go run ./compare/throughput -pytorch PYTHON -tensorflow PYTHON -mxnet PYTHON
 //
 // Each flag is the Python of an environment with that system (README.md beside this file); a system without one is left out, and the
-// table says so. Ours is train/local as the command runs it: data in memory in index order, SGD at 0.1, observation off.
+// table says so. Ours is train/local as the command runs it: data in memory in index order, SGD at 0.1, observation off. Inputs are noise, or,
+// with -digits, generated images of MNIST's shape, which are mostly zeros; all systems have the same images.
 package main
 
 import (
@@ -41,6 +42,7 @@ func main() {
 	only := flag.String("batches", "", "batches, by comma; empty: 100 and 500, and full for logistic")
 	rounds := flag.Int("rounds", 5, "trials of each cell, after one that warms up and does not count")
 	seconds := flag.Float64("seconds", 1, "measured time of a trial; half as much goes before it")
+	images := flag.Bool("digits", false, "inputs of the tasks but logistic are generated digits, mostly zeros, in place of noise")
 	step := flag.Bool("step", false, "wait for Enter before each round, so that rounds can be taken while the machine is quiet")
 	scripts := flag.String("scripts", "compare/throughput", "where the peers' programs are")
 	self := flag.Bool("self", false, "be one of the processes: ours")
@@ -50,7 +52,7 @@ func main() {
 		err = serve(os.Stdin, os.Stdout)
 	} else {
 		err = run(map[string]string{"pytorch.py": *pytorch, "tensorflow_function.py": *tensorflow, "mxnet_module.py": *mxnet},
-			cells(*tasks, *only), *rounds, *seconds, *step, *scripts)
+			cells(*tasks, *only), *rounds, *seconds, *step, *scripts, *images)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "throughput:", err)
@@ -79,7 +81,17 @@ func cells(tasks, only string) []cell {
 }
 
 // run starts the contestants, takes the rounds, and prints the table.
-func run(pythons map[string]string, cells []cell, rounds int, seconds float64, step bool, scripts string) (err error) {
+func run(pythons map[string]string, cells []cell, rounds int, seconds float64, step bool, scripts string, images bool) (err error) {
+	if images {
+		file, err := writeDigits()
+		if err != nil {
+			return err
+		}
+		defer os.Remove(file)
+		if err := os.Setenv(digitsFile, file); err != nil { // which all contestants read
+			return err
+		}
+	}
 	var all []*contestant
 	defer func() {
 		for _, c := range all {

@@ -13,7 +13,7 @@ import turns
 
 rng = np.random.default_rng(42)
 rows, cols = 10_000, 784
-x, y = rng.random((rows, cols), dtype=np.float32), rng.integers(0, 10, rows).astype(np.float32)
+x, y = turns.inputs(rng, rows, cols), rng.integers(0, 10, rows).astype(np.float32)
 
 
 def make(task, batch, _):

@@ -19,7 +19,7 @@ def data(rows, cols, classes, signed):
     if cols not in arrays:
         arrays.clear()
         rng = np.random.default_rng(42)
-        x = rng.random((rows, cols), dtype=np.float32)
+        x = turns.inputs(rng, rows, cols)
         if signed:
             x *= 2
             x -= 1

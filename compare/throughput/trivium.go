@@ -3,8 +3,11 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -31,7 +34,11 @@ func serve(in io.Reader, out io.Writer) error {
 		logistic := words[0] == "logistic"
 		if sets[logistic] == nil {
 			clear(sets)
-			sets[logistic] = rows(logistic)
+			set, err := rows(logistic)
+			if err != nil {
+				return err
+			}
+			sets[logistic] = set
 		}
 		seconds, err := strconv.ParseFloat(words[2], 64)
 		rate := 0.0
@@ -50,16 +57,52 @@ func serve(in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// rows is a task's data: noise of its shape.
-func rows(logistic bool) data.Dataset {
-	rows, cols, classes := 10_000, 784, 10
+// digitsFile is the environment variable that names the file of images, float32 in the machine's order, where tasks have them.
+const digitsFile = "DIGITS"
+
+// digitRows and digitCols are what of them there is.
+const digitRows, digitCols = 10_000, 784
+
+// writeDigits writes generated images to a file, and returns its name.
+func writeDigits() (string, error) {
+	f, err := os.CreateTemp("", "throughput-*.f32")
+	if err != nil {
+		return "", err
+	}
+	out := bufio.NewWriter(f)
+	var pixels [digitCols]byte
+	for i := range int64(digitRows) {
+		data.Digit(pixels[:], i)
+		for _, p := range pixels {
+			if err := binary.Write(out, binary.NativeEndian, float32(p)/255); err != nil {
+				return "", errors.Join(err, f.Close(), os.Remove(f.Name()))
+			}
+		}
+	}
+	return f.Name(), errors.Join(out.Flush(), f.Close())
+}
+
+// rows is a task's data: noise of its shape, or the images.
+func rows(logistic bool) (data.Dataset, error) {
+	rows, cols, classes := digitRows, digitCols, 10
 	if logistic {
 		cols, classes = 10_000, 2
 	}
 	x := tensor.Aligned[float32](rows * cols)
-	for i := range x {
-		if x[i] = draw.Unit(42, 0, uint64(i)); !logistic {
-			x[i] = (x[i] + 1) / 2
+	if file := os.Getenv(digitsFile); file != "" && !logistic {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		if err := binary.Read(bufio.NewReader(f), binary.NativeEndian, x); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+	} else {
+		for i := range x {
+			if x[i] = draw.Unit(42, 0, uint64(i)); !logistic {
+				x[i] = (x[i] + 1) / 2
+			}
 		}
 	}
 	class := make([]int32, rows)
@@ -73,7 +116,7 @@ func rows(logistic bool) data.Dataset {
 	return data.Memory(schema, trivium.Batch{
 		Rows: rows, Inputs: []trivium.Input{{Name: "x", Shape: []int{cols}, Values: x}},
 		Labels: trivium.Labels{Kind: trivium.Class, Width: classes, Class: class},
-	})
+	}), nil
 }
 
 // trial trains for the given time after half as long a warm-up, and returns samples/s.
