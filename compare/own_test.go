@@ -82,6 +82,21 @@ func TestWholeSteps(t *testing.T) {
 	}
 }
 
+// The page says what a net of ours need not compute, where it stands beside one that does.
+func TestLeftOut(t *testing.T) {
+	for _, c := range []struct {
+		model string
+		peer  bool
+		want  bool
+	}{{"mlp:100", true, true}, {"mlp:100", false, false}, {"softmax", true, false}} {
+		r := Report{Tables: []*Table{{Model: c.model, Rows: []*Row{{System: "it", Peer: c.peer, Trials: []Repeat{{}}}}}}}
+		r.threats()
+		if got := slices.Contains(r.Threats, leftOut); got != c.want {
+			t.Errorf("%v: the page says so: %v", c, got)
+		}
+	}
+}
+
 // TestSummed: the evaluator has the data's checksum, so no process of a trial looks at all rows for it.
 func TestSummed(t *testing.T) {
 	bookkeeping(t)

@@ -80,6 +80,11 @@ func (r *Report) threats() {
 	if measured["server-asp"] && (measured["mxnet-async"] || measured["tensorflow-async"]) {
 		say(wholeSteps)
 	}
+	if slices.ContainsFunc(r.Tables, func(t *Table) bool {
+		return strings.HasPrefix(t.Model, "mlp") && slices.ContainsFunc(t.Rows, func(x *Row) bool { return x.Peer && len(x.Trials) > 0 })
+	}) {
+		say(leftOut)
+	}
 	for _, n := range r.Notes {
 		say("%s.", strings.TrimSuffix(n, "."))
 	}

@@ -3,7 +3,7 @@
 //
 // Every function takes an ISA first, the set of instructions to use: Best() for speed, Exact() where a run must have the bits of other
 // machines. The main ones: Gemm, a matrix product in all four transpose forms with an Epilogue (bias, activation) applied while its
-// tiles are in registers or cache; Gemv, GemvT and the fused regression step LinearLeaves; Conv2D and its two gradients, products of
+// tiles are in registers or cache; GemmZeros, the same for a first matrix of many zeros, which it leaves out; Gemv, GemvT and the fused regression step LinearLeaves; Conv2D and its two gradients, products of
 // patches that are never stored; Dot and Sum; the element-wise functions; Softmax and the losses; products with sparse rows; pooling;
 // the steps of the optimizers.
 //
