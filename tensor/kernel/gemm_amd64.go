@@ -110,27 +110,33 @@ func copyBlock[T Float](isa ISA, b *block) {
 }
 
 //go:noescape
-func zerosSumAVX512(t *zeros)
+func zerosAVX512(t *zeros)
 
 //go:noescape
-func zerosScatterAVX512(t *zeros)
+func zerosAVX2(t *zeros)
+
+// presentAVX512 sets bit j of words[i] where a[i*aRow + 4*j] is not zero, for at most 64 columns; aRow is in bytes.
+//
+//go:noescape
+func presentAVX512(a *float32, aRow, rows, columns int, words *uint64)
 
 //go:noescape
-func zerosSumAVX2(t *zeros)
+func presentAVX2(a *float32, aRow, rows, columns int, words *uint64)
 
-//go:noescape
-func zerosScatterAVX2(t *zeros)
+// multiplyZeros runs the kernel that leaves out the zeros of A.
+func multiplyZeros(isa ISA, t *zeros) {
+	if isa == AVX512 {
+		zerosAVX512(t)
+	} else {
+		zerosAVX2(t)
+	}
+}
 
-// multiplyZeros runs a kernel that leaves out the zeros of A.
-func multiplyZeros(isa ISA, scatter bool, t *zeros) {
-	switch {
-	case isa == AVX512 && scatter:
-		zerosScatterAVX512(t)
-	case isa == AVX512:
-		zerosSumAVX512(t)
-	case scatter:
-		zerosScatterAVX2(t)
-	default:
-		zerosSumAVX2(t)
+// present says in words which numbers of rows of A are not zero.
+func present(isa ISA, a []float32, lda, rows, columns int, words []uint64) {
+	if isa == AVX512 {
+		presentAVX512(&a[0], 4*lda, rows, columns, &words[0])
+	} else {
+		presentAVX2(&a[0], 4*lda, rows, columns, &words[0])
 	}
 }

@@ -14,6 +14,8 @@ func turnBlock[T Float](isa ISA, b *block) { panic("kernel: no " + isa.String() 
 
 func copyBlock[T Float](isa ISA, b *block) { panic("kernel: no " + isa.String() + " on this machine") }
 
-func multiplyZeros(isa ISA, scatter bool, t *zeros) {
+func multiplyZeros(isa ISA, t *zeros) { panic("kernel: no " + isa.String() + " on this machine") }
+
+func present(isa ISA, a []float32, lda, rows, columns int, words []uint64) {
 	panic("kernel: no " + isa.String() + " on this machine")
 }

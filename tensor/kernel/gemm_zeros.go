@@ -5,26 +5,28 @@ import (
 	"unsafe"
 )
 
-// A zeros is the argument of the kernels that leave out the zeros of A: m rows of A, at most 64 columns of it, and n vectors of columns of
-// C, at most eight. Strides are in bytes.
+// A zeros is the argument of the kernel that leaves out the zeros of op(A): m rows of C of n vectors, at most eight, of whose last so many
+// columns are C's as tail says, and at most 64 terms of each sum, of which those count that the row's word has a bit for. Rows of B are whole
+// vectors. Steps and strides are in bytes.
 //
-//	sum:     C[i,:] = (opens ? 0 : C[i,:]) + Σ A[i,p] · B[p,:], in ascending p < k
-//	scatter: C[p,:] += A[i,p] · B[i,:], in ascending i
+//	C[i,:] = (opens ? 0 : C[i,:]) + Σ a[i*aRow + p*aStep] · B[p,:], in ascending p
 type zeros struct {
-	a       unsafe.Pointer // offset 0
-	aRow    int            // 8
-	b       unsafe.Pointer // 16
-	bRow    int            // 24
-	c       unsafe.Pointer // 32
-	cRow    int            // 40
-	m, k, n int            // 48, 56, 64
-	opens   int            // 72
+	a           unsafe.Pointer // offset 0
+	aRow, aStep int            // 8, 16
+	b           unsafe.Pointer // 24
+	bRow        int            // 32
+	c           unsafe.Pointer // 40
+	cRow        int            // 48
+	words       *uint64        // 56
+	m, n        int            // 64, 72
+	opens       int            // 80
+	tail        int            // 88
 }
 
 const (
-	zerosColumns = 64  // of A: bits of a register; their rows of B or C stay in first-level cache
-	zerosRows    = 128 // of A: some microseconds
-	zerosVectors = 8   // of C: a fused multiply-add of each takes as long as one's result is waited for
+	zerosTerms   = 64  // bits of a word; their rows of B stay in first-level cache
+	zerosRows    = 128 // of C: some microseconds
+	zerosVectors = 8 // of C: a fused multiply-add of each takes as long as one's result is waited for
 )
 
 // GemmZeros is C = epilogue(op(A)·B) for an A that has many zeros: it is Gemm, but that terms whose element of A is zero are left out
@@ -46,165 +48,142 @@ func GemmZeros[T Float](isa ISA, ta bool, m, n, k int, a []T, lda int, b []T, ld
 	if isa >= AVX2 {
 		lanes = tilingOf[float32](isa).lanes
 	}
-	width := roundUp(ceil(n, ceil(n, zerosVectors*lanes)), lanes)
-	for j := 0; j < n; j += width {
-		cols := min(width, n-j)
+	most := roundUp(ceil(n, ceil(n, zerosVectors*lanes)), lanes)
+	for j := 0; j < n; j += most {
+		cols := min(most, n-j)
 		e := Epilogue[float32]{Act: ep.Act, Accumulate: ep.Accumulate}
 		if ep.Bias != nil {
 			e.Bias = as32(ep.Bias[j : j+cols])
 		}
-		if ta {
-			zerosScatter(isa, m, cols, width, k, as32(a), lda, as32(b[j:]), ldb, as32(c[j:]), ldc, e, any(w).(*Workspace[float32]))
-		} else {
-			zerosSum(isa, m, cols, width, k, as32(a), lda, as32(b[j:]), ldb, as32(c[j:]), ldc, e, any(w).(*Workspace[float32]))
-		}
+		z := zerosProduct{isa: isa, ta: ta, n: cols, width: roundUp(cols, lanes), lda: lda, ldb: ldb, ldc: ldc, ep: e, w: any(w).(*Workspace[float32])}
+		z.run(m, k, as32(a), as32(b[j:]), as32(c[j:]))
 	}
 }
 
-// zerosSum is GemmZeros of a row-major A and at most eight vectors of columns.
-func zerosSum(isa ISA, m, n, width, k int, a []float32, lda int, b []float32, ldb int, c []float32, ldc int, ep Epilogue[float32], w *Workspace[float32]) {
+// A zerosProduct is GemmZeros of at most eight vectors of columns. Sums are computed in C, but where that is read and written often, for a few
+// terms each time, and its rows are not whole vectors on whole lines; then, and those of later blocks of terms, in a buffer in which they are.
+type zerosProduct struct {
+	isa           ISA
+	ta            bool
+	n, width      int
+	lda, ldb, ldc int
+	ep            Epilogue[float32]
+	w             *Workspace[float32]
+	words         [zerosRows]uint64
+}
+
+func (z *zerosProduct) run(m, k int, a, b, c []float32) {
 	rows := min(m, zerosRows)
-	s := zeroSums{room(&w.c, 2*rows*width), isa, n, width, ldc, ep}
+	if z.ta { // whose words are of as many terms, turned
+		rows = min(m, zerosTerms)
+		b, z.ldb = z.wholeVectors(k, b)
+	}
+	buf := room(&z.w.c, 2*rows*z.width)
 	for i := 0; i < m; i += rows {
-		mi := min(rows, m-i)
+		mi, ci := min(rows, m-i), c[i*z.ldc:]
+		total, block, ld := buf[:mi*z.width], buf[mi*z.width:2*mi*z.width], z.width
+		direct := !z.ep.Accumulate && (z.ta || z.n == z.width && z.ldc%16 == 0 && misaligned(ci) == 0)
+		if direct {
+			total, ld = ci, z.ldc
+		}
 		for first := 0; first < k; first += depth32 {
-			to, ld := s.of(first == 0, mi, c[i*ldc:])
-			for p := first; p < min(first+depth32, k); p += zerosColumns {
-				kp := min(zerosColumns, min(first+depth32, k)-p)
-				bp, ldp := wholeVectors(isa, kp, n, width, b[p*ldb:], ldb, w)
-				zerosTile(isa, false, p == first, mi, kp, width, a[i*lda+p:], lda, bp, ldp, to, ld)
+			to, ldt := total, ld
+			if first > 0 {
+				to, ldt = block, z.width
 			}
-			s.add(first == 0, mi, c[i*ldc:])
-		}
-		s.finish(mi, c[i*ldc:])
-	}
-}
-
-// zerosScatter is GemmZeros of a transposed A and at most eight vectors of columns.
-func zerosScatter(isa ISA, m, n, width, k int, a []float32, lda int, b []float32, ldb int, c []float32, ldc int, ep Epilogue[float32], w *Workspace[float32]) {
-	b, ldb = wholeVectors(isa, k, n, width, b, ldb, w)
-	rows := min(m, zerosColumns)
-	s := zeroSums{room(&w.c, 2*rows*width), isa, n, width, ldc, ep}
-	for i := 0; i < m; i += rows {
-		mi := min(rows, m-i)
-		for first := 0; first < k; first += depth32 {
-			to, ld := s.of(first == 0, mi, c[i*ldc:])
-			for r := range mi {
-				clear(to[r*ld:][:width])
+			for p := first; p < min(first+depth32, k); p += zerosTerms {
+				z.terms(i, mi, p, min(zerosTerms, min(first+depth32, k)-p), p == first, a, b, to, ldt)
 			}
-			last := min(first+depth32, k)
-			for p := first; p < last; p += zerosRows {
-				zerosTile(isa, true, false, min(zerosRows, last-p), mi, width, a[p*lda+i:], lda, b[p*ldb:], ldb, to, ld)
+			for r := 0; first > 0 && r < mi; r++ {
+				AddInto(z.isa, total[r*ld:][:z.n], block[r*z.width:])
 			}
-			s.add(first == 0, mi, c[i*ldc:])
 		}
-		s.finish(mi, c[i*ldc:])
-	}
-}
-
-// zeroSums are where sums are computed: in C, where its rows are whole vectors on whole lines, or in a buffer in which they are, for rows of
-// the first block of terms and as many of a later one.
-type zeroSums struct {
-	buf      []float32
-	isa      ISA
-	n, width int
-	ldc      int
-	ep       Epilogue[float32]
-}
-
-func (s *zeroSums) direct(c []float32) bool {
-	return s.n == s.width && s.ldc%16 == 0 && misaligned(c) == 0 && !s.ep.Accumulate
-}
-
-// of returns where the sums of a block of terms of m rows go, and the distance of its rows.
-func (s *zeroSums) of(first bool, m int, c []float32) ([]float32, int) {
-	switch {
-	case !first:
-		return s.buf[m*s.width:], s.width
-	case s.direct(c):
-		return c, s.ldc
-	}
-	return s.buf, s.width
-}
-
-// add adds the sums of a later block to those of the ones before it.
-func (s *zeroSums) add(first bool, m int, c []float32) {
-	switch block := s.buf[m*s.width:]; {
-	case first:
-	case s.direct(c):
-		for r := range m {
-			AddInto(s.isa, c[r*s.ldc:][:s.n], block[r*s.width:])
+		if !direct || z.ep.Bias != nil || z.ep.Act != ActNone {
+			finish(z.isa, mi, z.n, total, ld, ci, z.ldc, z.ep)
 		}
-	default:
-		AddInto(s.isa, s.buf[:m*s.width], block)
 	}
 }
 
-// finish does what is to be done to sums.
-func (s *zeroSums) finish(m int, c []float32) {
-	switch {
-	case !s.direct(c):
-		finish(s.isa, m, s.n, s.buf, s.width, c, s.ldc, s.ep)
-	case s.ep.Bias != nil || s.ep.Act != ActNone:
-		finish(s.isa, m, s.n, c, s.ldc, c, s.ldc, s.ep)
+// terms adds k terms from p on to the sums of m rows from i on.
+func (z *zerosProduct) terms(i, m, p, k int, opens bool, a, b, c []float32, ldc int) {
+	row, step := z.lda, 1
+	if z.ta {
+		row, step = 1, z.lda
 	}
-}
-
-// zerosTile runs a kernel, or its portable twin.
-func zerosTile(isa ISA, scatter, opens bool, m, k, width int, a []float32, lda int, b []float32, ldb int, c []float32, ldc int) {
-	if isa < AVX2 {
-		zerosGo(isa, scatter, opens, m, k, width, a, lda, b, ldb, c, ldc)
+	a, b = a[i*row+p*step:], b[p*z.ldb:]
+	ldb := z.ldb
+	if !z.ta {
+		b, ldb = z.wholeVectors(k, b)
+	}
+	if z.isa < AVX2 {
+		zerosGo(z.isa, opens, m, k, z.n, a, row, step, b, ldb, c, ldc)
 		return
 	}
+	words := z.words[:]
+	if z.ta {
+		clear(words[k:zerosTerms])
+		present(z.isa, a, z.lda, k, m, words)
+		turnBits((*[zerosTerms]uint64)(words))
+	} else {
+		present(z.isa, a, z.lda, m, k, words)
+	}
+	lanes := tilingOf[float32](z.isa).lanes
 	t := zeros{
-		a: unsafe.Pointer(&a[0]), aRow: 4 * lda, b: unsafe.Pointer(&b[0]), bRow: 4 * ldb, c: unsafe.Pointer(&c[0]), cRow: 4 * ldc,
-		m: m, k: k, n: width / tilingOf[float32](isa).lanes,
+		a: unsafe.Pointer(&a[0]), aRow: 4 * row, aStep: 4 * step, b: unsafe.Pointer(&b[0]), bRow: 4 * ldb, c: unsafe.Pointer(&c[0]), cRow: 4 * ldc,
+		words: &words[0], m: m, n: z.width / lanes, tail: z.n - (z.width - lanes),
 	}
 	if opens {
 		t.opens = 1
 	}
-	multiplyZeros(isa, scatter, &t)
+	multiplyZeros(z.isa, &t)
 }
 
-// wholeVectors returns rows of n columns of B so that each is whole vectors on whole lines, in a copy where they are not.
-func wholeVectors(isa ISA, rows, n, width int, b []float32, ldb int, w *Workspace[float32]) ([]float32, int) {
-	if n == width && ldb%16 == 0 && misaligned(b) == 0 {
-		return b, ldb
-	}
-	dst := room(&w.b, rows*width)
-	if isa < AVX2 {
-		for r := range rows {
-			clear(dst[r*width+copy(dst[r*width:][:width], b[r*ldb:][:n]):][:width-n])
+// turnBits transposes a matrix of bits, of which x has a row in each word (Warren, "Hacker's Delight", 7-3).
+func turnBits(x *[64]uint64) {
+	mask := uint64(1<<32 - 1)
+	for d := 32; d > 0; d >>= 1 {
+		for i := 0; i < 64; i = (i + d + 1) &^ d {
+			swap := (x[i]>>d ^ x[i+d]) & mask
+			x[i] ^= swap << d
+			x[i+d] ^= swap
 		}
-		return dst, width
+		mask ^= mask << (d / 2)
 	}
-	two := 2 * tilingOf[float32](isa).lanes
-	for j := 0; j < n; j += two {
-		copyBlock[float32](isa, &block{
-			src: unsafe.Pointer(&b[j]), sRow: 4 * ldb, rows: min(two, n-j), cols: rows, dst: unsafe.Pointer(&dst[j]), dRow: 4 * width,
+}
+
+// wholeVectors returns rows of B so that each is whole vectors on whole lines, in a copy where they are not.
+func (z *zerosProduct) wholeVectors(rows int, b []float32) ([]float32, int) {
+	if z.n == z.width && z.ldb%16 == 0 && misaligned(b) == 0 {
+		return b, z.ldb
+	}
+	dst := room(&z.w.b, rows*z.width)
+	if z.isa < AVX2 {
+		for r := range rows {
+			clear(dst[r*z.width+copy(dst[r*z.width:][:z.width], b[r*z.ldb:][:z.n]):][:z.width-z.n])
+		}
+		return dst, z.width
+	}
+	two := 2 * tilingOf[float32](z.isa).lanes
+	for j := 0; j < z.n; j += two {
+		copyBlock[float32](z.isa, &block{
+			src: unsafe.Pointer(&b[j]), sRow: 4 * z.ldb, rows: min(two, z.n-j), cols: rows, dst: unsafe.Pointer(&dst[j]), dRow: 4 * z.width,
 		})
 	}
-	return dst, width
+	return dst, z.width
 }
 
 // zerosGo is the portable twin of the kernels.
 //
 //go:norace
-func zerosGo(isa ISA, scatter, opens bool, m, k, width int, a []float32, lda int, b []float32, ldb int, c []float32, ldc int) {
-	if opens {
-		for i := range m {
-			clear(c[i*ldc:][:width])
-		}
-	}
+func zerosGo(isa ISA, opens bool, m, k, n int, a []float32, row, step int, b []float32, ldb int, c []float32, ldc int) {
 	for i := range m {
+		sum := c[i*ldc:][:n]
+		if opens {
+			clear(sum)
+		}
 		for p := range k {
-			x := a[i*lda+p]
-			switch {
-			case x == 0:
-			case scatter:
-				accumulate(isa, c[p*ldc:][:width], x, b[i*ldb:])
-			default:
-				accumulate(isa, c[i*ldc:][:width], x, b[p*ldb:])
+			if x := a[i*row+p*step]; x != 0 {
+				accumulate(isa, sum, x, b[p*ldb:])
 			}
 		}
 	}

@@ -21,8 +21,7 @@ func gemmFile(isa string) string {
 			a.few()
 		}
 		if a.elem == "F32" {
-			a.zeros("Sum", a.zerosSum)
-			a.zeros("Scatter", a.zerosScatter)
+			a.zeros()
 		}
 		a.transpose()
 		a.copy()

@@ -1,37 +1,76 @@
 package main
 
-// zeros writes the kernels of products that leave out the zeros of A, for float32: see the type zeros in package kernel.
-//
-//	DI the argument, SI the row of A, R8 B, R9 bRow, R10 C, R11 cRow, R12 aRow, CX rows left, R14 opens, DX a bit for each number of the
-//	row that is left, BX the first of them and its row of B or C
-func (a gemm) zeros(kind string, body func(vecs int)) {
+// zeros writes the kernels of products that leave out the zeros of A, for float32: see the types present and zeros in package kernel.
+func (a gemm) zeros() {
+	a.present()
 	const most = 8 // vectors of C: a fused multiply-add of each takes as long as one's result is waited for
-	name := "zeros" + kind + a.isa
-	a.p("// func %s(t *zeros)", name)
-	a.p("TEXT ·%s(SB), NOSPLIT, $0-8", name)
-	a.p("\tMOVQ t+0(FP), DI\n\tMOVQ 0(DI), SI\n\tMOVQ 8(DI), R12\n\tMOVQ 16(DI), R8\n\tMOVQ 24(DI), R9\n\tMOVQ 32(DI), R10\n\tMOVQ 40(DI), R11")
-	a.p("\tMOVQ 72(DI), R14")
+	// DI the argument, SI the row of A, R14 aRow, R12 aStep, R8 B, R9 bRow, R10 C, R11 cRow, R13 the row's word, CX rows left, DX the bits of the
+	// word that are left, AX and BX where the first of them has its number and its row of B
+	a.p("// func zeros%s(t *zeros)", a.isa)
+	a.p("TEXT ·zeros%s(SB), NOSPLIT, $0-8", a.isa)
+	a.p("\tMOVQ t+0(FP), DI\n\tMOVQ 0(DI), SI\n\tMOVQ 8(DI), R14\n\tMOVQ 16(DI), R12\n\tMOVQ 24(DI), R8\n\tMOVQ 32(DI), R9\n\tMOVQ 40(DI), R10\n\tMOVQ 48(DI), R11")
+	a.p("\tMOVQ 56(DI), R13\n\tMOVQ 72(DI), CX")
+	if a.wide() { // the last vector of C
+		a.p("\tMOVQ 88(DI), AX\n\tMOVQ $-1, DX\n\tBZHIQ AX, DX, DX\n\tKMOVW DX, K1")
+	} else {
+		a.p("\tLEAQ maskF32<>(SB), BX\n\tMOVQ 88(DI), AX\n\tNEGQ AX\n\tVMOVUPS 32(BX)(AX*4), Y15")
+	}
+	a.dispatch(1, most)
+	for vecs := 1; vecs <= most; vecs++ {
+		a.p("m%d:\n\tMOVQ 64(DI), CX", vecs)
+		a.p("row%d:\n\tMOVQ (R13), DX\n\tCMPQ 80(DI), $0\n\tJEQ more%d", vecs, vecs)
+		for v := range vecs {
+			a.p("\tVXORPS %s%d, %s%d, %s%d", a.reg, v, a.reg, v, a.reg, v)
+		}
+		a.p("\tTESTQ DX, DX\n\tJEQ store%d\n\tJMP term%d", vecs, vecs)
+		a.p("more%d:\n\tTESTQ DX, DX\n\tJEQ next%d", vecs, vecs)
+		for v := range vecs {
+			switch at := 4 * a.lanes * v; {
+			case v < vecs-1:
+				a.p("\tVMOVUPS %d(R10), %s%d", at, a.reg, v)
+			case a.wide():
+				a.p("\tVMOVUPS.Z %d(R10), K1, Z%d", at, v)
+			default:
+				a.p("\tVMASKMOVPS %d(R10), Y15, Y%d", at, v)
+			}
+		}
+		a.p("term%d:\n\tTZCNTQ DX, BX\n\tMOVQ BX, AX\n\tIMULQ R12, AX\n\tIMULQ R9, BX\n\tADDQ R8, BX\n\tVBROADCASTSS (SI)(AX*1), %s8", vecs, a.reg)
+		for v := range vecs {
+			a.p("\tVFMADD231PS %d(BX), %s8, %s%d", 4*a.lanes*v, a.reg, a.reg, v)
+		}
+		a.p("\tBLSRQ DX, DX\n\tJNE term%d\nstore%d:", vecs, vecs)
+		for v := range vecs {
+			switch at := 4 * a.lanes * v; {
+			case v < vecs-1:
+				a.p("\tVMOVUPS %s%d, %d(R10)", a.reg, v, at)
+			case a.wide():
+				a.p("\tVMOVUPS Z%d, K1, %d(R10)", v, at)
+			default:
+				a.p("\tVMASKMOVPS Y%d, Y15, %d(R10)", v, at)
+			}
+		}
+		a.p("next%d:\n\tADDQ R14, SI\n\tADDQ R11, R10\n\tADDQ $8, R13\n\tDECQ CX\n\tJNE row%d\n\tVZEROUPPER\n\tRET", vecs, vecs)
+	}
+	a.p("")
+}
+
+// present writes the kernel that tells which numbers are not zero. They are told by their bits: to compare denormal numbers takes long.
+//
+//	SI the row of A, R12 aRow, CX rows left, R8 where the word goes, R9 columns, DX the word
+func (a gemm) present() {
+	a.p("// func present%s(a *float32, aRow, rows, columns int, words *uint64)", a.isa)
+	a.p("TEXT ·present%s(SB), NOSPLIT, $0-40", a.isa)
+	a.p("\tMOVQ a+0(FP), SI\n\tMOVQ aRow+8(FP), R12\n\tMOVQ rows+16(FP), CX\n\tMOVQ columns+24(FP), R9\n\tMOVQ words+32(FP), R8")
 	if a.wide() {
-		a.p("\tMOVQ $-1, DX\n\tMOVQ 56(DI), AX\n\tBZHIQ AX, DX, DX")
+		a.p("\tMOVQ $-1, DX\n\tBZHIQ R9, DX, DX")
 		for g := range 4 {
 			a.p("\tKMOVW DX, K%d\n\tSHRQ $16, DX", 4+g)
 		}
 		a.p("\tMOVL $0x7fffffff, AX\n\tVPBROADCASTD AX, Z31")
 	} else {
-		a.p("\tLEAQ maskF32<>(SB), BX\n\tMOVQ 56(DI), AX\n\tANDQ $7, AX\n\tNEGQ AX\n\tVMOVUPS 32(BX)(AX*4), Y14\n\tVXORPS Y13, Y13, Y13")
+		a.p("\tLEAQ maskF32<>(SB), BX\n\tMOVQ R9, AX\n\tANDQ $7, AX\n\tNEGQ AX\n\tVMOVUPS 32(BX)(AX*4), Y14\n\tVXORPS Y13, Y13, Y13")
 	}
-	a.p("\tMOVQ 64(DI), CX")
-	a.dispatch(1, most)
-	for v := 1; v <= most; v++ {
-		a.p("m%d:\n\tMOVQ 48(DI), CX", v)
-		body(v)
-		a.p("\tVZEROUPPER\n\tRET")
-	}
-	a.p("")
-}
-
-// bits sets DX to a bit for each of the row's numbers that is not zero. They are told by their bits: to compare denormal numbers takes long.
-func (a gemm) bits(vecs int) {
+	a.p("row:")
 	for g := range 4 { // the next row: too far from this one for the processor to see it coming
 		a.p("\tPREFETCHT0 %d(SI)(R12*1)", 64*g)
 	}
@@ -44,68 +83,17 @@ func (a gemm) bits(vecs int) {
 				a.p("\tKMOVW K2, AX\n\tSHLQ $%d, AX\n\tORQ AX, DX", 16*g)
 			}
 		}
-		return
+	} else {
+		eight := func() {
+			a.p("\tVPADDD Y12, Y12, Y12\n\tVPCMPEQD Y13, Y12, Y12\n\tVMOVMSKPS Y12, AX\n\tXORL $255, AX\n\tSHLXQ BX, AX, AX\n\tORQ AX, DX")
+		}
+		a.p("\tXORQ DX, DX\n\tXORQ BX, BX\n\tMOVQ R9, R13\n\tSUBQ $8, R13\n\tJLT last")
+		a.p("eight:\n\tVMOVUPS (SI)(BX*4), Y12")
+		eight()
+		a.p("\tADDQ $8, BX\n\tSUBQ $8, R13\n\tJGE eight")
+		a.p("last:\n\tADDQ $8, R13\n\tJEQ word\n\tVMASKMOVPS (SI)(BX*4), Y14, Y12")
+		eight()
+		a.p("word:")
 	}
-	eight := func() {
-		a.p("\tVPADDD Y12, Y12, Y12\n\tVPCMPEQD Y13, Y12, Y12\n\tVMOVMSKPS Y12, AX\n\tXORL $255, AX\n\tSHLXQ BX, AX, AX\n\tORQ AX, DX")
-	}
-	a.p("\tXORQ DX, DX\n\tXORQ BX, BX\n\tMOVQ 56(DI), R13\n\tSUBQ $8, R13\n\tJLT last%d", vecs)
-	a.p("eight%d:\n\tVMOVUPS (SI)(BX*4), Y12", vecs)
-	eight()
-	a.p("\tADDQ $8, BX\n\tSUBQ $8, R13\n\tJGE eight%d", vecs)
-	a.p("last%d:\n\tADDQ $8, R13\n\tJEQ bits%d\n\tVMASKMOVPS (SI)(BX*4), Y14, Y12", vecs, vecs)
-	eight()
-	a.p("bits%d:", vecs)
-}
-
-// load and store move a row of vectors between memory at base and registers from reg on.
-func (a gemm) load(vecs, reg int, base string) {
-	for v := range vecs {
-		a.p("\tVMOVUPS %d(%s), %s%d", 4*a.lanes*v, base, a.reg, reg+v)
-	}
-}
-
-func (a gemm) store(vecs, reg int, base string) {
-	for v := range vecs {
-		a.p("\tVMOVUPS %s%d, %d(%s)", a.reg, reg+v, 4*a.lanes*v, base)
-	}
-}
-
-// term begins a turn for the first bit of DX: its number in all lanes of register reg, and in BX its row of a matrix.
-func (a gemm) term(label string, vecs, reg int, base, stride string) {
-	a.p("%s%d:\n\tTZCNTQ DX, BX\n\tVBROADCASTSS (SI)(BX*4), %s%d\n\tIMULQ %s, BX\n\tADDQ %s, BX", label, vecs, a.reg, reg, stride, base)
-}
-
-func (a gemm) zerosSum(vecs int) {
-	a.p("row%d:", vecs)
-	a.bits(vecs)
-	a.p("\tTESTQ R14, R14\n\tJEQ more%d", vecs)
-	for v := range vecs {
-		a.p("\tVXORPS %s%d, %s%d, %s%d", a.reg, v, a.reg, v, a.reg, v)
-	}
-	a.p("\tTESTQ DX, DX\n\tJEQ store%d\n\tJMP term%d", vecs, vecs)
-	a.p("more%d:\n\tTESTQ DX, DX\n\tJEQ next%d", vecs, vecs)
-	a.load(vecs, 0, "R10")
-	a.term("term", vecs, 8, "R8", "R9")
-	for v := range vecs {
-		a.p("\tVFMADD231PS %d(BX), %s8, %s%d", 4*a.lanes*v, a.reg, a.reg, v)
-	}
-	a.p("\tBLSRQ DX, DX\n\tJNE term%d\nstore%d:", vecs, vecs)
-	a.store(vecs, 0, "R10")
-	a.p("next%d:", vecs)
-	a.p("\tADDQ R12, SI\n\tADDQ R11, R10\n\tDECQ CX\n\tJNE row%d", vecs)
-}
-
-func (a gemm) zerosScatter(vecs int) {
-	a.p("row%d:", vecs)
-	a.bits(vecs)
-	a.p("\tTESTQ DX, DX\n\tJEQ next%d", vecs)
-	a.load(vecs, 0, "R8")
-	a.term("term", vecs, 8, "R10", "R11")
-	for v := range vecs {
-		at, t := 4*a.lanes*v, 9+v%4
-		a.p("\tVMOVUPS %d(BX), %s%d\n\tVFMADD231PS %s%d, %s8, %s%d\n\tVMOVUPS %s%d, %d(BX)", at, a.reg, t, a.reg, v, a.reg, a.reg, t, a.reg, t, at)
-	}
-	a.p("\tBLSRQ DX, DX\n\tJNE term%d\nnext%d:", vecs, vecs)
-	a.p("\tADDQ R12, SI\n\tADDQ R9, R8\n\tDECQ CX\n\tJNE row%d", vecs)
+	a.p("\tMOVQ DX, (R8)\n\tADDQ $8, R8\n\tADDQ R12, SI\n\tDECQ CX\n\tJNE row\n\tVZEROUPPER\n\tRET\n")
 }
