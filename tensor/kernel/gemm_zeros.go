@@ -26,7 +26,7 @@ type zeros struct {
 const (
 	zerosTerms   = 64  // bits of a word; their rows of B stay in first-level cache
 	zerosRows    = 128 // of C: some microseconds
-	zerosVectors = 8 // of C: a fused multiply-add of each takes as long as one's result is waited for
+	zerosVectors = 8   // of C: a fused multiply-add of each takes as long as one's result is waited for
 )
 
 // GemmZeros is C = epilogue(op(A)·B) for an A that has many zeros: it is Gemm, but that terms whose element of A is zero are left out
