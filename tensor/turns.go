@@ -91,7 +91,7 @@ func (t *Turns) Begin(took time.Duration) *Turns {
 	default: // one that was held up by much else is not typical
 		t.typical += (min(took, 2*t.typical) - t.typical) / turnsSteady
 	}
-	t.kept = t.typical >= turnsWorth || t.kept && t.typical >= turnsLeft
+	t.kept = t.typical >= turnsWorth || t.kept && t.steps == turnsSteady && t.typical >= turnsLeft
 	switch {
 	case t.kept:
 		t.sys.run(t.duty.first)

@@ -106,6 +106,32 @@ func TestTurns(t *testing.T) {
 	none.leave()
 }
 
+// TestTurnsAreAlike: processes whose steps are between the two bounds do what they did, however their first steps went, or one that took long.
+func TestTurnsAreAlike(t *testing.T) {
+	const between, long = (turnsWorth + turnsLeft) / 2, turnsWorth * 3 / 2
+	turns := &Turns{duty: dutyOf(0, 3, 2), home: 5, sys: &fakeCores{}}
+	for _, c := range []struct {
+		name  string
+		took  time.Duration
+		steps int
+		want  bool
+	}{
+		{"a cold one", 10 * turnsWorth, 1, true},
+		{"then those between", between, 3 * turnsSteady, false},
+		{"one that is held up", 100 * turnsWorth, 1, false},
+		{"long ones", long, 5 * turnsSteady, true},
+		{"those between again", between, 5 * turnsSteady, true},
+		{"short ones", turnsLeft / 2, 5 * turnsSteady, false},
+	} {
+		for range c.steps {
+			turns.Begin(c.took).End()
+		}
+		if turns.kept != c.want {
+			t.Errorf("%s: takes turns: %t, want %t", c.name, turns.kept, c.want)
+		}
+	}
+}
+
 // TestTurnsAreSteady: a step that takes longer than usual, or a shorter one, changes nothing; steps that have become so do.
 func TestTurnsAreSteady(t *testing.T) {
 	turns := &Turns{duty: dutyOf(0, 3, 2), home: 5, sys: &fakeCores{}}

@@ -82,15 +82,15 @@ func cells(tasks, only string) []cell {
 
 // run starts the contestants, takes the rounds, and prints the table.
 func run(pythons map[string]string, cells []cell, rounds int, seconds float64, step bool, scripts string, images bool) (err error) {
+	digits := ""
 	if images {
-		file, err := writeDigits()
-		if err != nil {
+		if digits, err = writeDigits(); err != nil {
 			return err
 		}
-		defer os.Remove(file)
-		if err := os.Setenv(digitsFile, file); err != nil { // which all contestants read
-			return err
-		}
+		defer os.Remove(digits)
+	}
+	if err := os.Setenv(digitsFile, digits); err != nil { // which all contestants read
+		return err
 	}
 	var all []*contestant
 	defer func() {

@@ -1,6 +1,6 @@
 package main
 
-// zeros writes the kernels of products that leave out the zeros of A, for float32: see the types present and zeros in package kernel.
+// zeros writes the kernels of products that leave out the zeros of A, for float32: see the type zeros in package kernel.
 func (a gemm) zeros() {
 	a.present()
 	const most = 8 // vectors of C: a fused multiply-add of each takes as long as one's result is waited for
