@@ -2,6 +2,7 @@ package ps
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
 
 	"github.com/trivium-ml/trivium/tensor/kernel"
@@ -210,11 +211,42 @@ func (l *list[T]) sort() {
 
 // touch makes the groups of cells a to b part of the deltas.
 func (d *deltas[T]) touch(l *longRow[T], a, b int64) {
-	for g := a / group; g <= (b-1)/group; g++ {
-		if l.touched[g/64]>>(g%64)&1 == 0 {
-			l.touched[g/64] |= 1 << (g % 64)
-			d.blank(l.cells[g*group : min((g+1)*group, int64(len(l.cells)))])
+	for g, end := a/group, ceilGroup(b); g < end; {
+		next := l.until(g, end)
+		if !l.has(g) {
+			d.blank(l.cells[g*group : min(next*group, int64(len(l.cells)))])
+			l.mark(g, next)
 		}
+		g = next
+	}
+}
+
+func ceilGroup(n int64) int64 { return (n + group - 1) / group }
+
+// has reports whether group g was touched.
+func (l *longRow[T]) has(g int64) bool { return l.touched[g/64]>>(g%64)&1 != 0 }
+
+// until returns the first group after g, and below end, that was touched where g was not, or the other way round; end: there is none.
+func (l *longRow[T]) until(g, end int64) int64 {
+	as := -(l.touched[g/64] >> (g % 64) & 1)
+	others := (l.touched[g/64] ^ as) >> (g % 64) << (g % 64)
+	for w := g / 64; ; others = l.touched[w] ^ as {
+		if others != 0 {
+			return min(64*w+int64(bits.TrailingZeros64(others)), end)
+		}
+		if w++; 64*w >= end {
+			return end
+		}
+	}
+}
+
+// mark says that groups a to b were touched.
+func (l *longRow[T]) mark(a, b int64) {
+	for a < b {
+		w := a / 64
+		to := min(b-64*w, 64)
+		l.touched[w] |= ^uint64(0) >> (64 - to) >> (a % 64) << (a % 64)
+		a = 64*w + to
 	}
 }
 
@@ -235,51 +267,37 @@ func (d *deltas[T]) dense(row, from int64, x []T) {
 		} else {
 			d.sum(row, from, d.short(i)[from:from+n], x)
 		}
-	case fresh && whole:
-		d.long[i].fill(x)
 	default:
 		d.denseLong(row, d.long[i], from, x)
 	}
 }
 
-// fill sets all cells of a row of which none was touched.
-func (l *longRow[T]) fill(x []T) {
-	copy(l.cells, x)
-	groups := (len(x) + group - 1) / group
-	for i := range l.touched {
-		l.touched[i] = ^uint64(0) >> max(0, 64*(i+1)-groups)
-	}
-}
-
-// denseLong adds x to a long row, group by group: untouched groups that x covers are copied, which is one pass of memory less.
+// denseLong adds x to a long row: untouched groups that x covers are copied, which is one pass of memory less.
 func (d *deltas[T]) denseLong(row int64, l *longRow[T], from int64, x []T) {
 	to := from + int64(len(x))
-	for a := from; a < to; {
-		g := a / group
-		b := min((g+1)*group, to)
-		size := min((g+1)*group, int64(len(l.cells))) - g*group
-		bit := func(g int64) bool { return l.touched[g/64]>>(g%64)&1 != 0 }
-		if b-a < size || bit(g) { // part of a group, or one that was touched: extend the run while that is so
-			d.touch(l, a, b)
-			for b < to && bit(b/group) {
-				b = min((b/group+1)*group, to)
-			}
-			d.sum(row, a, l.cells[a:b], x[a-from:b-from])
-			a = b
-			continue
-		}
-		for {
-			l.touched[g/64] |= 1 << (g % 64)
-			g++
-			end := min((g+1)*group, int64(len(l.cells)))
-			if b >= to || end > to || bit(g) {
-				break
-			}
-			b = end
-		}
-		copy(l.cells[a:b], x[a-from:b-from])
-		a = b
+	first, end := ceilGroup(from), to/group // of the groups that x covers
+	if to == int64(len(l.cells)) {
+		end = ceilGroup(to)
 	}
+	part := func(a, b int64) {
+		if a < b {
+			d.touch(l, a, b)
+			d.sum(row, a, l.cells[a:b], x[a-from:b-from])
+		}
+	}
+	part(from, min(first*group, to))
+	for g := first; g < end; {
+		next := l.until(g, end)
+		a, b := g*group, min(next*group, to)
+		if l.has(g) {
+			d.sum(row, a, l.cells[a:b], x[a-from:b-from])
+		} else {
+			copy(l.cells[a:b], x[a-from:b-from])
+			l.mark(g, next)
+		}
+		g = next
+	}
+	part(max(end*group, first*group), to)
 }
 
 // overlay adds what columns from on of a row have to dst.
@@ -324,7 +342,7 @@ func (d *deltas[T]) overlayCells(row int64, cols []int64, dst []T) {
 	for k, c := range cols {
 		if d.t.spec.Cols <= shortRow {
 			dst[k] += d.short(i)[c]
-		} else if l := d.long[i]; l.touched[c/group/64]>>(c/group%64)&1 != 0 {
+		} else if l := d.long[i]; l.has(c / group) {
 			dst[k] += l.cells[c]
 		}
 	}
@@ -333,20 +351,12 @@ func (d *deltas[T]) overlayCells(row int64, cols []int64, dst []T) {
 // runs walks the touched runs between columns from and to.
 func (l *longRow[T]) runs(from, to int64) func(yield func(a, b int64) bool) {
 	return func(yield func(a, b int64) bool) {
-		for g := from / group; g*group < to; g++ {
-			if l.touched[g/64]>>(g%64)&1 == 0 {
-				continue
-			}
-			a := g
-			for (g+1)*group < to && l.touched[(g+1)/64]>>((g+1)%64)&1 != 0 {
-				g++
-				for g%64 == 63 && (g+64)*group < to && l.touched[g/64+1] == ^uint64(0) {
-					g += 64
-				}
-			}
-			if !yield(max(a*group, from), min((g+1)*group, to)) {
+		for g, end := from/group, ceilGroup(to); g < end; {
+			next := l.until(g, end)
+			if l.has(g) && !yield(max(g*group, from), min(next*group, to)) {
 				return
 			}
+			g = next
 		}
 	}
 }

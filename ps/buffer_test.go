@@ -1,12 +1,15 @@
 package ps
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
-// The runs of a long row are those of its touched groups, whatever lies between which words; and a row filled whole is one run.
+// The runs of a long row are those of its touched groups, whatever lies between which words, and what is added to touches no others.
 func TestRuns(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -45,22 +48,33 @@ func TestRuns(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Fatalf("%d columns, of %d to %d: runs %v, want %v", cols, from, to, got, want)
 		}
-		x := make([]float32, cols)
+		// What is added to some columns touches their groups, and leaves all else.
+		want32 := make([]float32, cols)
+		for c := range l.cells {
+			if l.cells[c] = float32(math.NaN()); in[c/group] {
+				want32[c] = r.Float32()
+				l.cells[c] = want32[c]
+			}
+		}
+		x := make([]float32, to-from)
 		for i := range x {
 			x[i] = r.Float32()
+			want32[from+int64(i)] += x[i]
+			in[(from+int64(i))/group] = true
 		}
-		l.fill(x)
-		got = got[:0]
-		for a, b := range l.runs(0, cols) {
-			got = append(got, a, b)
-		}
-		if !slices.Equal(got, []int64{0, cols}) || !slices.Equal(l.cells, x) {
-			t.Fatalf("%d columns, filled: runs %v", cols, got)
-		}
-		for g := groups; g < int64(len(l.touched))*64; g++ {
-			if l.touched[g/64]>>(g%64)&1 != 0 {
-				t.Fatalf("%d columns, filled: group %d of %d is touched", cols, g, groups)
+		d := &deltas[float32]{isa: kernel.Best()}
+		d.denseLong(0, l, from, x)
+		for g := int64(0); g < int64(len(l.touched))*64; g++ {
+			is := l.touched[g/64]>>(g%64)&1 != 0
+			if is != (g < groups && in[g]) {
+				t.Fatalf("%d columns, added to %d to %d: group %d of %d is touched: %v", cols, from, to, g, groups, is)
 			}
+			if a, b := g*group, min((g+1)*group, cols); is && !slices.Equal(l.cells[a:b], want32[a:b]) {
+				t.Fatalf("%d columns, added to %d to %d: group %d of %d: %v, want %v", cols, from, to, g, groups, l.cells[a:b], want32[a:b])
+			}
+		}
+		if d.over != nil {
+			t.Fatalf("%d columns, added to %d to %d: an overflow: %v", cols, from, to, d.over)
 		}
 	}
 }
