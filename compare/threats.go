@@ -62,7 +62,7 @@ func (r *Report) threats() {
 		say("Processor frequency: %s.", r.Frequency)
 	}
 	if strings.HasPrefix(r.Control, "bbr") {
-		say("The system's congestion control of TCP is %s, which paces what is sent. Trivium asks for reno where the other end is near, which helps some sizes of frames and costs others; peers keep what the system has.", r.Control)
+		say("The system's congestion control of TCP is %s, which paces what is sent. Trivium's connections between near ends begin with reno, and are not paced; peers' have what the system chose.", r.Control)
 	}
 	for _, t := range r.Tables {
 		if t.Data == generatedSource {

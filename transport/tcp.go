@@ -77,7 +77,11 @@ func (t TCP) carrier(ctx context.Context, self Name) (*carrier, error) {
 	if listen == "" {
 		listen = "127.0.0.1:0"
 	}
-	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
+	paced := new(pacing)
+	tune := func(nc net.Conn) net.Conn { return t.tune(nc, paced) }
+	lc := net.ListenConfig{Control: paced.listen}
+	lc.SetMultipathTCP(false) // nobody dials it so
+	ln, err := lc.Listen(ctx, "tcp", listen)
 	if err != nil {
 		return nil, fmt.Errorf("transport: %v listens at %s: %w", self, listen, err)
 	}
@@ -89,7 +93,7 @@ func (t TCP) carrier(ctx context.Context, self Name) (*carrier, error) {
 	}
 	c := &carrier{
 		addr:      tcpScheme + addr,
-		listeners: []net.Listener{t.listener(ln)},
+		listeners: []net.Listener{tunedListener{ln, tune}},
 		check:     func(addr string) error { _, err := tcpAddr(addr); return err },
 		sum:       t.summed,
 		dial: func(ctx context.Context, addr string) (net.Conn, error) {
@@ -97,11 +101,11 @@ func (t TCP) carrier(ctx context.Context, self Name) (*carrier, error) {
 			if err != nil {
 				return nil, err
 			}
-			nc, err := new(net.Dialer).DialContext(ctx, "tcp", at)
+			nc, err := (&net.Dialer{Control: paced.dial}).DialContext(ctx, "tcp", at)
 			if err != nil {
 				return nil, refusedErr(err)
 			}
-			return t.tune(nc), nil
+			return tune(nc), nil
 		},
 	}
 	if t.TLS != nil {
@@ -140,10 +144,10 @@ func (t TCP) summed(nc net.Conn, _ string) bool {
 	return !local(nc)
 }
 
-func (t TCP) tune(nc net.Conn) net.Conn {
+func (t TCP) tune(nc net.Conn, paced *pacing) net.Conn {
 	c, ok := nc.(*net.TCPConn)
 	if ok {
-		unpace(c, local(nc))
+		paced.begun(c, local(nc))
 	}
 	if ok && t.Buffer > 0 {
 		_ = c.SetReadBuffer(t.Buffer) // the system's own sizes do too
@@ -157,10 +161,6 @@ func local(nc net.Conn) bool {
 	at, ok := nc.LocalAddr().(*net.TCPAddr)
 	to, ok2 := nc.RemoteAddr().(*net.TCPAddr)
 	return ok && ok2 && (to.IP.IsLoopback() || to.IP.Equal(at.IP))
-}
-
-func (t TCP) listener(ln net.Listener) net.Listener {
-	return tunedListener{ln, t.tune}
 }
 
 // A tunedListener does something to each connection that it accepts.

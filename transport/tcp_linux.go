@@ -3,37 +3,59 @@ package transport
 import (
 	"net"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// unpace has a connection send what the other end has room for, at once, where what the system has chosen paces it by timers to be careful
-// with queues, as BBR does, but there is none to be careful with: within a host, and between ends so near that they share a machine
-// (containers, network namespaces) or a switch. Within a host the timers cost half as much again as the copying. Between namespaces a
-// parameter server's rounds with frames of 420 KB took over a third longer with BBR; with frames of 358 KB they took up to an eighth less, and
-// why is not known. Reno is on every system; where it may not be chosen, all works as it is.
-func unpace(c *net.TCPConn, local bool) {
+// A pacing is what a system's choice of congestion control that paces connections, as BBR does, comes to at one end: by timers it sends slower
+// than it might, to be careful with queues. Where there is none to be careful with, within a host, and between ends so near that they share a
+// machine (containers, network namespaces) or a switch, the timers cost half as much again as the copying.
+//
+// Linux paces a connection for good once BBR has begun it, whatever is chosen for it later. So all begin with Reno, which every system has, and
+// those between far ends get back what the system has chosen. Where Reno may not be chosen, all works as it is.
+type pacing struct {
+	chosen string        // by the system; "": it does not pace
+	near   time.Duration // the handshake of near ends takes less
+}
+
+// listen prepares a socket that is to listen: what it accepts begins with what it has.
+func (p *pacing) listen(_, _ string, c syscall.RawConn) error {
+	p.near = 250 * time.Microsecond // a namespace is 13 to 62 µs away; two hosts' systems and a switch are more
+	return c.Control(func(fd uintptr) {
+		chosen, err := unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+		if err == nil && strings.HasPrefix(chosen, "bbr") && choose(fd, "reno") {
+			p.chosen = chosen
+		}
+	})
+}
+
+// dial prepares a socket that is to connect.
+func (p *pacing) dial(_, _ string, c syscall.RawConn) error {
+	if p.chosen == "" {
+		return nil
+	}
+	return c.Control(func(fd uintptr) { choose(fd, "reno") })
+}
+
+// begun has a connection between far ends paced again.
+func (p *pacing) begun(c *net.TCPConn, local bool) {
+	if p.chosen == "" || local {
+		return
+	}
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return
 	}
 	_ = raw.Control(func(fd uintptr) {
-		if local || paced(int(fd)) && near(int(fd)) {
-			_ = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno")
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err != nil || time.Duration(info.Rtt)*time.Microsecond >= p.near {
+			choose(fd, p.chosen)
 		}
 	})
 }
 
-func paced(fd int) bool {
-	chosen, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
-	return err == nil && strings.HasPrefix(chosen, "bbr")
+func choose(fd uintptr, name string) bool {
+	return unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, name) == nil
 }
-
-// near reports whether the handshake took less than nearRoundTrip.
-func near(fd int) bool {
-	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-	return err == nil && time.Duration(info.Rtt)*time.Microsecond < nearRoundTrip
-}
-
-const nearRoundTrip = 250 * time.Microsecond // a namespace is 13 to 62 µs away; two hosts' systems and a switch are more
