@@ -64,7 +64,7 @@ func TestRuns(t *testing.T) {
 		}
 		d := &deltas[float32]{isa: kernel.Best()}
 		d.denseLong(0, l, from, x)
-		for g := int64(0); g < int64(len(l.touched))*64; g++ {
+		for g := range int64(len(l.touched)) * 64 {
 			is := l.touched[g/64]>>(g%64)&1 != 0
 			if is != (g < groups && in[g]) {
 				t.Fatalf("%d columns, added to %d to %d: group %d of %d is touched: %v", cols, from, to, g, groups, is)
