@@ -64,6 +64,12 @@ func TestRuns(t *testing.T) {
 		}
 		d := &deltas[float32]{isa: kernel.Best()}
 		d.denseLong(0, l, from, x)
+		if r.IntN(2) > 0 { // as for an optimizer, which steps all: the rest gets what adds nothing
+			d.touch(l, 0, cols)
+			for g := range in {
+				in[g] = true
+			}
+		}
 		for g := range int64(len(l.touched)) * 64 {
 			is := l.touched[g/64]>>(g%64)&1 != 0
 			if is != (g < groups && in[g]) {

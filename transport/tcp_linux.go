@@ -39,7 +39,7 @@ func (p *pacing) dial(_, _ string, c syscall.RawConn) error {
 	return c.Control(func(fd uintptr) { choose(fd, "reno") })
 }
 
-// begun has a connection between far ends paced again.
+// begun has a connection paced, as the system chose, if its ends are far.
 func (p *pacing) begun(c *net.TCPConn, local bool) {
 	if p.chosen == "" || local {
 		return
