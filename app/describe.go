@@ -43,7 +43,7 @@ func (v *dataVerb) Run(ctx context.Context, s *session) error {
 	}
 	about, err := data.Describe(ctx, d, data.Options{Sources: s.sources})
 	if err != nil {
-		return misused(err)
+		return s.asInputOf(d.Source, err)
 	}
 	if v.JSON {
 		err = json.NewEncoder(s.out).Encode(about)

@@ -234,3 +234,25 @@ func TestUnknownCategoriesAreSaid(t *testing.T) {
 		}
 	}
 }
+
+// TestNoRoomToUnpack: where a compressed file cannot be unpacked for want of room, it is not the file that is to be mended.
+func TestNoRoomToUnpack(t *testing.T) {
+	dir := t.TempDir()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	for range 70 {
+		if _, err := z.Write(bytes.Repeat([]byte("1,0\n"), 1<<18)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, "a.csv.gz", b.String())
+	t.Setenv("TMPDIR", filepath.Join(dir, "none"))
+	for _, verb := range []string{"train logistic --data a.csv.gz", "data a.csv.gz"} {
+		if got := runIn(t, dir, strings.Fields(verb)...); got.code != Failed || !strings.Contains(got.err, "none") {
+			t.Errorf("%s: exits with %d: %s", verb, got.code, got.err)
+		}
+	}
+}

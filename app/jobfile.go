@@ -158,12 +158,36 @@ func (f *jobFile) at(mistake error) error {
 		return mistake
 	}
 	field, _, _ := strings.Cut(text, ":")
-	for ; field != "" && !f.flags[field]; field = field[:max(0, strings.LastIndexByte(field, '.'))] {
-		if line, ok := f.lines[field]; ok {
-			return fmt.Errorf("%s: line %d: %s", f.name, line, text)
-		}
+	if line, ok := f.line(field); ok {
+		return fmt.Errorf("%s: line %d: %s", f.name, line, text)
 	}
 	return mistake
+}
+
+// under is at for a mistake that names no field: it is in one of those of section, on the section's line.
+func (f *jobFile) under(section string, mistake error) error {
+	if f == nil {
+		return mistake
+	}
+	for flag := range f.flags {
+		if strings.HasPrefix(flag, section+".") { // it may be in that
+			return mistake
+		}
+	}
+	if line, ok := f.line(section); ok {
+		return fmt.Errorf("%s: line %d: %w", f.name, line, mistake)
+	}
+	return mistake
+}
+
+// line returns the line of field, or of what it stands under, unless a flag says it.
+func (f *jobFile) line(field string) (n int, ok bool) {
+	for ; field != "" && !f.flags[field]; field = field[:max(0, strings.LastIndexByte(field, '.'))] {
+		if n, ok = f.lines[field]; ok {
+			return n, true
+		}
+	}
+	return 0, false
 }
 
 // each returns the errors that err joins, or err alone.

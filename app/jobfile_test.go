@@ -1,6 +1,8 @@
 package app
 
 import (
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -214,5 +216,36 @@ func TestCount(t *testing.T) {
 		if got, err := parseCount(text); err == nil {
 			t.Errorf("%q: %d, want an error", text, got)
 		}
+	}
+}
+
+// TestJobFileParts: mistakes in the optimizer and the early stop, which Job.Validate leaves to others, are found with the rest and have
+// their section's line, unless a flag may be what is wrong.
+func TestJobFileParts(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "job.yaml", "model: softmax\nbatch: 0\noptimizer:\n  name: admm\nstop:\n  metric: auc\n  target: \"0.9\"\n")
+	for _, c := range []struct {
+		flags string
+		want  []string
+	}{
+		{"", []string{
+			"job.yaml: line 2: batch: want at least 1", `job.yaml: line 3: optim: no optimizer is called "admm"`,
+			`job.yaml: line 5: train: stop.metric: want split.metric, such as valid.loss or test.accuracy; found "auc"`,
+			`job.yaml: line 5: train: stop.target: want a comparison such as ">= 0.9", found "0.9"`,
+		}},
+		{"--batch 10 --optimizer amm", []string{`trivium: optim: no optimizer is called "amm"`, "job.yaml: line 5: train: stop.metric: "}},
+	} {
+		got := runIn(t, dir, strings.Fields("train -f job.yaml "+c.flags)...)
+		if got.code != Misused {
+			t.Errorf("%q exits with %d: %s", c.flags, got.code, got.err)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(got.err, want) {
+				t.Errorf("%q: want %q in:\n%s", c.flags, want, got.err)
+			}
+		}
+	}
+	if runs, err := os.ReadDir(filepath.Join(dir, "runs")); err == nil {
+		t.Errorf("there are runs: %v", runs)
 	}
 }

@@ -21,10 +21,10 @@ type prefix struct {
 	legend map[string]string      // what an input means, where its name does not say it
 }
 
-// newPrefix adds the nodes of t, nil for none, to b.
+// newPrefix adds the nodes of t, nil for none, to b. Ready rows are the model's inputs as they are.
 func newPrefix(b *graph.Builder, schema trivium.Schema, t *data.Transform) (*prefix, error) {
 	p := &prefix{b: b, inputs: map[string]graph.Value{}, legend: map[string]string{}}
-	if t == nil {
+	if t == nil || t.Kind == data.KindReady {
 		for _, in := range schema.Inputs {
 			if in.Form == trivium.Ragged {
 				return nil, fmt.Errorf("export: input %q is ragged, which ONNX has no tensor for", in.Name)

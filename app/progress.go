@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/train"
 )
 
@@ -169,6 +170,13 @@ func (p *progress) say(event, sentence string) {
 		if event == "notice" { // it went wrong, though training goes on
 			fmt.Fprintln(p.out, sentence)
 		}
+	}
+}
+
+// notice is say for what happened in training. What went well is no news to those who want to hear only of what went wrong.
+func (p *progress) notice(level observe.Level, sentence string) {
+	if p.style != quiet || level != observe.Info {
+		p.say("notice", sentence)
 	}
 }
 

@@ -189,3 +189,33 @@ func TestResumeBehind(t *testing.T) {
 		}
 	}
 }
+
+// TestResumeEarlier: where the newest checkpoint is damaged, the error names the one before it and the flag that takes it.
+func TestResumeEarlier(t *testing.T) {
+	dir := t.TempDir()
+	options := Options{Sources: data.Sources{"points": points(-1, nil)}}
+	if got := runWith(t.Context(), t, dir, options, strings.Fields("train softmax --data points --batch 80 --epochs 2 --checkpoint-every 10 --name a")...); got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	file := filepath.Join(dir, "runs", "a", checkpointsDir, "step-000000000020", "params.safetensors")
+	p, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p[len(p)-1] ^= 1
+	write(t, filepath.Dir(file), filepath.Base(file), string(p))
+	for _, verb := range []string{"train --epochs 3 --resume a", "eval a"} {
+		got := runWith(t.Context(), t, dir, options, strings.Fields(verb)...)
+		flag := regexp.MustCompile(`the one before it, step-000000000010, is whole: take it by (--checkpoint step-000000000010)\n`).FindStringSubmatch(got.err)
+		if got.code != Misused || flag == nil {
+			t.Fatalf("%s: exits with %d: %s", verb, got.code, got.err)
+		}
+		if got := runWith(t.Context(), t, dir, options, strings.Fields(verb+" "+flag[1])...); got.code != Done {
+			t.Errorf("%s %s: exits with %d: %s", verb, flag[1], got.code, got.err)
+		}
+	}
+	got := runWith(t.Context(), t, dir, options, strings.Fields("train softmax --data points --checkpoint step-000000000010")...)
+	if want := "--checkpoint: it is one of the run that --resume names"; got.code != Misused || !strings.Contains(got.err, want) {
+		t.Errorf("exits with %d: %s", got.code, got.err)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/train"
 )
 
 // trainVerb trains.
@@ -34,6 +35,7 @@ type trainVerb struct {
 	Out             string `group:"Run" default:"runs" placeholder:"DIR" help:"Where run directories go (default runs)."`
 	Name            string `group:"Run" placeholder:"NAME" help:"Of the run directory; else time and model."`
 	Resume          string `group:"Run" placeholder:"RUN" help:"Go on from the newest checkpoint of a run."`
+	Checkpoint      string `group:"Run" placeholder:"NAME" help:"With --resume: a checkpoint of the run; else the newest."`
 	CheckpointEvery int64  `group:"Run" placeholder:"N" help:"Write a checkpoint every N updates; else at the end of an epoch, at most every 5 s."`
 	Listen          string `group:"Run" placeholder:"ADDR" help:"Serve /metrics for Prometheus there, such as 127.0.0.1:7077."`
 	JSON            bool   `name:"json" group:"Output" help:"Print a JSON object a line."`
@@ -56,9 +58,6 @@ func (v *trainVerb) Run(ctx context.Context, s *session) error {
 		return err
 	}
 	if err := t.settle(); err != nil {
-		return misused(err)
-	}
-	if err := s.optimizers.CheckSpec(t.job.Optimizer); err != nil { // before a process is started for it
 		return misused(err)
 	}
 	if err := v.configure(s, t); err != nil {
@@ -85,9 +84,9 @@ func (v *trainVerb) goOn(ctx context.Context, s *session, t *training) error {
 	if err != nil {
 		return err
 	}
-	saved, name, err := loadCheckpoint(ctx, filepath.Join(r.Dir, checkpointsDir), "")
+	saved, name, err := loadCheckpoint(ctx, filepath.Join(r.Dir, checkpointsDir), v.Checkpoint)
 	if err != nil {
-		return err
+		return takeEarlier(err)
 	}
 	job := *saved.Job
 	g := given{}
@@ -123,8 +122,9 @@ func (v *trainVerb) goOn(ctx context.Context, s *session, t *training) error {
 	if err := s.checkOptimizer(&job); err != nil {
 		errs = append(errs, fmt.Errorf("--resume: %s: %w", name, err))
 	}
+	_, err = train.NewStopper(job.Stop)
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-	errs = append(errs, each(job.Validate())...)
+	errs = append(append(errs, each(job.Validate())...), each(err)...)
 	if err := errors.Join(errs...); err != nil {
 		return misused(err)
 	}
@@ -194,8 +194,21 @@ func (v *trainVerb) job(s *session) (*trivium.Job, error) {
 	if ofWorker && job.Batch > 0 && v.Workers > 1 { // the job has the rows of all
 		job.Batch *= v.Workers
 	}
-	for _, mistake := range each(job.Validate()) {
+	mistakes := each(job.Validate())
+	for _, mistake := range mistakes {
 		errs = append(errs, file.at(mistake))
+	}
+	_, stop := train.NewStopper(job.Stop)
+	for _, part := range []struct { // of which Validate leaves more to others: found before data is read or a process started
+		section string
+		err     error
+	}{{"optimizer", s.optimizers.CheckSpec(job.Optimizer)}, {"stop", stop}} {
+		if slices.ContainsFunc(mistakes, func(e error) bool { return strings.HasPrefix(e.Error(), "job: "+part.section) }) {
+			continue
+		}
+		for _, mistake := range each(part.err) {
+			errs = append(errs, file.under(part.section, mistake))
+		}
 	}
 	errs = append(errs, v.checkRun()...)
 	if err := joinByLine(errs); err != nil {
@@ -224,6 +237,9 @@ func (v *trainVerb) checkRun() (errs []error) {
 		errs = append(errs, fmt.Errorf("--name: %w", err))
 	} else if err := vacant(filepath.Join(v.Out, v.Name)); v.Name != "" && err != nil {
 		errs = append(errs, fmt.Errorf("--name: %w: choose another name", err))
+	}
+	if v.Checkpoint != "" && v.Resume == "" {
+		errs = append(errs, errors.New("--checkpoint: it is one of the run that --resume names"))
 	}
 	if v.On == "" && v.Token != "" {
 		errs = append(errs, errors.New("--token: it is a cluster's; name its coordinator with --on"))

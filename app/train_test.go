@@ -430,3 +430,19 @@ func TestNothingToTrainOn(t *testing.T) {
 		}
 	}
 }
+
+// TestQuietTarget: what went well is not printed by those who asked for what went wrong alone; a target that the last update meets, which
+// is evaluated because it is the last, is why the run ended.
+func TestQuietTarget(t *testing.T) {
+	dir := t.TempDir()
+	options := Options{Sources: data.Sources{"points": points(-1, nil)}}
+	train := "train softmax --data points --batch 30 --epochs 0 --steps 40 --eval-every 30 --stop-metric test.loss --target >=0 --quiet --name "
+	for _, c := range []struct{ name, flags string }{{"early", ""}, {"end", " --steps 20"}} {
+		if got := runWith(t.Context(), t, dir, options, strings.Fields(train+c.name+c.flags)...); got.code != Done || got.out != "" || got.err != "" {
+			t.Errorf("%s: exits with %d: %q %q", c.name, got.code, got.out, got.err)
+		}
+		if r, err := findRun(filepath.Join(dir, "runs"), c.name); err != nil || r.Result == nil || r.Result.Reason != string(trivium.TargetMet) {
+			t.Errorf("%s: %v, result %+v", c.name, err, r.Result)
+		}
+	}
+}

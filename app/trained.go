@@ -33,7 +33,7 @@ type trained struct {
 	name      string // of the checkpoint, with its folder
 	model     trivium.Model
 	predictor trivium.Predictor
-	transform *data.Transform // nil: the source made numbers itself
+	transform *data.Transform // nil: the checkpoint has none
 	cpu       *tensor.CPU
 	splits    *data.Splits // that sets opened
 }
@@ -49,7 +49,7 @@ func (f *trainedFlags) load(ctx context.Context, s *session) (*trained, error) {
 	}
 	saved, name, err := loadCheckpoint(ctx, filepath.Join(r.Dir, checkpointsDir), f.Checkpoint)
 	if err != nil {
-		return nil, err
+		return nil, takeEarlier(err)
 	}
 	t := &trained{saved: saved, name: name}
 	if len(saved.Transform) > 0 {
@@ -113,6 +113,14 @@ func loadCheckpoint(ctx context.Context, dir, name string) (*checkpoint.Checkpoi
 	return c, filepath.Join(dir, name), nil
 }
 
+// takeEarlier adds to the error of a damaged checkpoint how to take the one before it.
+func takeEarlier(err error) error {
+	if c, ok := errors.AsType[*checkpoint.CorruptError](err); ok && c.Previous != "" {
+		return misusedf("%w: take it by --checkpoint %s", err, c.Previous)
+	}
+	return err
+}
+
 // open opens the data that d describes.
 func (s *session) open(ctx context.Context, d trivium.Data, o data.Options) (*data.Splits, error) {
 	o.Sources = s.sources
@@ -120,7 +128,7 @@ func (s *session) open(ctx context.Context, d trivium.Data, o data.Options) (*da
 	if err != nil && ctx.Err() != nil {
 		return nil, &codedError{Interrupted, errors.New("interrupted while the data was read")}
 	}
-	return splits, misused(err)
+	return splits, s.asInputOf(d.Source, err)
 }
 
 // predictRows are scored at a time: enough to fill the kernels, few enough to stay in the cache.
@@ -142,6 +150,14 @@ func (t *trained) score(ctx context.Context, ds data.Dataset, ids bool, f func(b
 		}
 	}
 	return nil
+}
+
+// asInputOf is asInput for opening a source: all that one of the program's own returns is a mistake in the data.
+func (s *session) asInputOf(source string, err error) error {
+	if _, own := s.sources[source]; own {
+		return misused(err)
+	}
+	return asInput(err)
 }
 
 // asInput marks mistakes in the data as the user's to mend.

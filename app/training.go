@@ -231,7 +231,7 @@ func (t *training) watch(o *observation, begin func()) train.Watch {
 		Evaluated:    t.show.evaluated,
 		Checkpointed: func(_ train.Progress, name string) { t.saved = name },
 		Note:         func(text string) { t.show.say("note", text) },
-		Notice:       func(_ observe.Level, text string) { t.show.say("notice", text) },
+		Notice:       t.show.notice,
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/data"
 )
 
 // TestBinaryIsHashedOnce: each worker that is a thread asks what it is built from.
@@ -383,5 +384,24 @@ func TestDescribe(t *testing.T) {
 	got = runIn(t, dir, "data", "broken.csv")
 	if got.code != Misused || strings.Count(got.out, "mistake: ") != 3 || !strings.Contains(got.err, "3 mistakes") {
 		t.Errorf("exits with %d:\n%s%s", got.code, got.out, got.err)
+	}
+}
+
+// TestExportReady: a model of rows that a source made as numbers is exported as it is: there is no transform before it.
+func TestExportReady(t *testing.T) {
+	dir := t.TempDir()
+	options := Options{Sources: data.Sources{"points": points(-1, nil)}}
+	for _, train := range []string{"train logistic --data logistic --rows 100 --epochs 1", "train softmax --data points --epochs 1"} {
+		if got := runWith(t.Context(), t, dir, options, strings.Fields(train)...); got.code != Done {
+			t.Fatalf("%s: exits with %d: %s", train, got.code, got.err)
+		}
+		if got := runWith(t.Context(), t, dir, options, "export", "last", "--to", "m.onnx"); got.code != Done {
+			t.Errorf("%s: export exits with %d: %s", train, got.code, got.err)
+		}
+	}
+	write(t, dir, "people.csv", people(20))
+	got := runWith(t.Context(), t, dir, options, "eval", "last", "--data", "people.csv")
+	if want := "it is a table, and the model was trained on rows of a generator, or of a source of a program's own"; got.code != Misused || !strings.Contains(got.err, want) {
+		t.Errorf("eval exits with %d: %s", got.code, got.err)
 	}
 }

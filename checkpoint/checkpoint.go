@@ -115,7 +115,7 @@ const (
 	optimizerName = "optimizer.safetensors"
 	codecsName    = "codecs.safetensors"
 	claimName     = "claim"
-	maxManifest   = 64 << 20
+	maxManifest   = 256 << 20
 	zeros         = "0000000000000000000000000000000000000000000000000000000000000000"
 )
 
@@ -232,6 +232,9 @@ func (m *Manifest) encode() ([]byte, error) {
 		return nil, err
 	}
 	p = append(p, '\n')
+	if len(p) > maxManifest {
+		return nil, fmt.Errorf("its manifest takes %d bytes, of which at most %d are read", len(p), maxManifest)
+	}
 	sum := sha256.Sum256(p)
 	at := bytes.LastIndex(p, []byte(zeros))
 	copy(p[at:], hex.EncodeToString(sum[:]))

@@ -237,7 +237,7 @@ func (a *arrayFile) labelError(err error, row int64) error {
 
 func (a *arrayFile) dataset(ctx context.Context, t *Transform, budget int64) (Dataset, func(int64) int64, error) {
 	if t.Kind != KindArray {
-		return nil, nil, fault(a.x.f.name, "it holds arrays, and the model was trained on %s rows", t.Kind)
+		return nil, nil, fault(a.x.f.name, "it holds arrays, and the model was trained on %s", t.rows())
 	}
 	schema := t.Schema
 	n := a.x.rowLen()

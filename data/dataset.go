@@ -3,6 +3,7 @@ package data
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/trivium-ml/trivium"
 )
@@ -32,6 +33,30 @@ func newMemory(schema trivium.Schema, b trivium.Batch) *memory {
 // Memory returns the rows of b as a data set. It keeps b, which nobody may change from then on. Where b has no IDs, a row's id is its
 // index.
 func Memory(schema trivium.Schema, b trivium.Batch) Dataset { return newMemory(schema, b) }
+
+// validate reports how rows that a program made contradict themselves, or lack what their schema says. Those of this package, pixels and
+// rows that are made when they are wanted, do not.
+func (m *memory) validate() error {
+	if m.pixels != nil || m.late != nil {
+		return nil
+	}
+	if err := m.all.Validate(); err != nil {
+		return err
+	}
+	for _, want := range m.schema.Inputs {
+		in := m.all.Input(want.Name)
+		if in == nil {
+			return fmt.Errorf("they have no input %q, which the schema has", want.Name)
+		}
+		if in.Form != want.Form || !slices.Equal(in.Shape, want.Shape) {
+			return fmt.Errorf("input %q is %v of shape %v, the schema says %v of shape %v", in.Name, in.Form, in.Shape, want.Form, want.Shape)
+		}
+	}
+	if l, want := &m.all.Labels, &m.schema.Labels; want.Kind != trivium.NoLabel && (l.Kind != want.Kind || l.Width != want.Width) {
+		return fmt.Errorf("the labels are %v of width %d, the schema says %v of width %d", l.Kind, l.Width, want.Kind, want.Width)
+	}
+	return nil
+}
 
 func (m *memory) Schema() trivium.Schema { return m.schema }
 func (m *memory) Rows() int64            { return int64(m.all.Rows) }

@@ -303,7 +303,7 @@ func (s *sparseFile) at(err error, row int64) error {
 
 func (s *sparseFile) dataset(ctx context.Context, t *Transform, budget int64) (Dataset, func(int64) int64, error) {
 	if t.Kind != KindSparse {
-		return nil, nil, fault(s.x.f.name, "it holds libsvm rows, and the model was trained on %s rows", t.Kind)
+		return nil, nil, fault(s.x.f.name, "it holds libsvm rows, and the model was trained on %s", t.rows())
 	}
 	schema := t.Schema
 	if s.unlabelled {

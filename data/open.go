@@ -142,7 +142,7 @@ func Open(ctx context.Context, d trivium.Data, o Options) (*Splits, error) {
 	var s *Splits
 	var err error
 	if own, ok := o.Sources[name]; ok {
-		s, err = openSource(ctx, own, d, o)
+		s, err = openSource(ctx, checked(own), d, o)
 	} else if generate, ok := generators()[name]; ok {
 		if err := refuseTableSettings(name, &d); err != nil {
 			return nil, err
@@ -171,6 +171,27 @@ func checkCounts(d *trivium.Data) error {
 		}
 	}
 	return nil
+}
+
+// checked is a program's own source whose rows in memory are looked at before anything walks them.
+func checked(source Source) Source {
+	return func(ctx context.Context, d trivium.Data) (*Splits, error) {
+		s, err := source(ctx, d)
+		if err != nil || s == nil {
+			return s, err
+		}
+		for _, p := range []struct {
+			name string
+			rows Dataset
+		}{{"train", s.Train}, {"valid", s.Valid}, {"test", s.Test}} {
+			if m, ok := p.rows.(*memory); ok {
+				if err := m.validate(); err != nil {
+					return nil, errors.Join(fault("", "the source %q: its %s rows: %v", d.Source, p.name, err), s.Close())
+				}
+			}
+		}
+		return s, nil
+	}
 }
 
 func openSource(ctx context.Context, source Source, d trivium.Data, o Options) (*Splits, error) {

@@ -313,3 +313,31 @@ func TestArraysAreReadInPieces(t *testing.T) {
 		t.Errorf("%d bytes were allocated for %d of numbers, want at most %d", got, 4*rows*columns, most)
 	}
 }
+
+// TestOpenOwnContradicts: rows that a program's own source made and that contradict themselves or their schema are an error that says
+// which, not a panic where they are walked.
+func TestOpenOwnContradicts(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		make func(s *trivium.Schema, b *trivium.Batch)
+		want string
+	}{
+		{"class", func(_ *trivium.Schema, b *trivium.Batch) { b.Labels.Class[7] = 2 }, "row 7: class 2 is outside 0 to 1"},
+		{"values", func(_ *trivium.Schema, b *trivium.Batch) { b.Inputs[0].Values = b.Inputs[0].Values[1:] }, "want 20 values, found 19"},
+		{"width", func(s *trivium.Schema, _ *trivium.Batch) { s.Labels.Width = 3 }, "the labels are class of width 2, the schema says class of width 3"},
+		{"shape", func(s *trivium.Schema, _ *trivium.Batch) { s.Inputs[0].Shape = []int{3} }, `input "x" is dense of shape [2], the schema says dense of shape [3]`},
+		{"inputs", func(s *trivium.Schema, _ *trivium.Batch) { s.Inputs[0].Name = "z" }, `they have no input "z", which the schema has`},
+	} {
+		schema := trivium.Schema{Inputs: []trivium.InputSpec{{Name: "x", Shape: []int{2}}}, Labels: trivium.LabelSpec{Kind: trivium.Class, Width: 2}}
+		b := trivium.Batch{
+			Rows: 10, Inputs: []trivium.Input{{Name: "x", Shape: []int{2}, Values: make([]float32, 20)}},
+			Labels: trivium.Labels{Kind: trivium.Class, Width: 2, Class: make([]int32, 10)},
+		}
+		c.make(&schema, &b)
+		own := Sources{"mine": func(context.Context, trivium.Data) (*Splits, error) { return &Splits{Train: Memory(schema, b)}, nil }}
+		_, err := Open(t.Context(), trivium.Data{Source: "mine"}, Options{Sources: own})
+		if _, ok := errors.AsType[*Error](err); !ok || !strings.Contains(err.Error(), `the source "mine": its train rows: `) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}

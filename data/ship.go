@@ -204,8 +204,8 @@ type shipHead struct {
 const (
 	shipBatch    = 512      // rows at a time, but for wide ones
 	shipBytes    = 16 << 20 // of the dense inputs of so many rows, and of the rest of what goes in a block
-	maxShipHead  = 16 << 20 // bytes
-	maxShipBatch = 1 << 30  // bytes
+	maxShipHead  = 2 * maxTransform
+	maxShipBatch = 1 << 30 // bytes
 )
 
 // shipAtATime is how many rows of these inputs go in a block: of wide ones so few that the receiver takes it.

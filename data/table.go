@@ -385,7 +385,7 @@ func (t *tableFile) dataset(ctx context.Context, tr *Transform, budget int64) (D
 		return (&arrayFile{x: m.array, crc: m.crc}).dataset(ctx, tr, budget)
 	}
 	if tr.Kind != KindTable {
-		return nil, nil, fault(t.fileName(), "it is a table, and the model was trained on %s rows", tr.Kind)
+		return nil, nil, fault(t.fileName(), "it is a table, and the model was trained on %s", tr.rows())
 	}
 	fitted := t.p != nil
 	if !fitted {

@@ -30,7 +30,11 @@ func (t *tableFile) fit(ctx context.Context, f fitting) (*Transform, error) {
 	if err := t.fitColumns(tr, d); err != nil {
 		return nil, err
 	}
-	return tr, t.fitLabels(tr, f)
+	if err := t.fitLabels(tr, f); err != nil {
+		return nil, err
+	}
+	_, err := tr.Encode() // before training, not at its first checkpoint
+	return tr, err
 }
 
 // freeze gives categories and text labels their final codes.

@@ -96,11 +96,29 @@ func Bucket[S string | []byte](column string, value S, buckets int) int {
 	return int(draw.Mix(h) % uint64(buckets))
 }
 
+// rows says what rows t is of.
+func (t *Transform) rows() string {
+	if t.Kind == KindReady {
+		return "rows of a generator, or of a source of a program's own"
+	}
+	return t.Kind + " rows"
+}
+
 // Input returns the one input that rows become.
 func (t *Transform) input() *trivium.InputSpec { return &t.Schema.Inputs[0] }
 
-// Encode returns t as JSON.
-func (t *Transform) Encode() ([]byte, error) { return json.Marshal(t) }
+// maxTransform bounds the encoding: it stands in a checkpoint's manifest, and before rows that are sent.
+const maxTransform = 64 << 20
+
+// Encode returns t as JSON, or an *Error if its categories and names take more than 64 MiB.
+func (t *Transform) Encode() ([]byte, error) {
+	p, err := json.Marshal(t)
+	if err == nil && len(p) > maxTransform {
+		return nil, setting("categorical", "the names of categories and classes take %s, of which at most %s are saved with a model; hash them with --hash 2^20",
+			size(int64(len(p))), size(maxTransform))
+	}
+	return p, err
+}
 
 // maxWidth bounds the outputs of a transform: indices of sparse rows are int32.
 const maxWidth = math.MaxInt32

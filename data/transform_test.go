@@ -265,3 +265,18 @@ func TestDigitsModelReadsMNIST(t *testing.T) {
 		t.Errorf("%+v", files.Schema())
 	}
 }
+
+// TestTransformTooLarge: categories that no checkpoint could be read back with are refused before training.
+func TestTransformTooLarge(t *testing.T) {
+	text := strings.Repeat("x", 1<<20)
+	var b strings.Builder
+	b.WriteString("c,y\n")
+	for i := range 65 {
+		fmt.Fprintf(&b, "%d%s,%d\n", i, text, i%2)
+	}
+	file := write(t, t.TempDir(), "wide.csv", []byte(b.String()))
+	_, err := Open(t.Context(), trivium.Data{Source: file, Categorical: []string{"c"}}, Options{})
+	if want := "take 65 MiB, of which at most 64 MiB are saved with a model; hash them"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+}

@@ -122,7 +122,11 @@ func (r *Run) finish(ctx context.Context) error {
 	}
 	var lost error
 	if r.reason != trivium.Interrupted {
-		if _, _, err := r.evaluate(ctx); err != nil {
+		reason, _, err := r.evaluate(ctx)
+		if reason != "" && r.reason == trivium.Finished { // as after any other update
+			r.reason = reason
+		}
+		if err != nil {
 			if ctx.Err() == nil {
 				return err
 			}
