@@ -165,7 +165,7 @@ func (m *fm) runScore(tile, _ int) {
 			j, x := int(c.x.Index[e]), c.x.Values[e]
 			score += float32(c.w[j] * x)
 			for f, v := range c.v[j*k : (j+1)*k] {
-				vx := v * x
+				vx := float32(v * x)
 				s[f] += vx
 				squares += float32(vx * vx)
 			}
@@ -188,7 +188,7 @@ func (m *fm) runColumn(tile, _ int) {
 		var gw float32
 		for _, e := range cols.entries[cols.start[i]:cols.start[i+1]] {
 			x := values[e.at]
-			dx := m.rows.deriv[e.row] * x
+			dx := float32(m.rows.deriv[e.row] * x)
 			gw += dx
 			s := m.sums[int(e.row)*k:]
 			for f := range gv {

@@ -166,7 +166,7 @@ func (o *LBFGS) evaluate(p trivium.Params, f Objective) (float64, error) {
 		kernel.ScaleInto(o.isa, g, g, float32(weightSum))
 		if l2 := o.l2 * float64(spec.Decay); l2 > 0 {
 			x := p.Flat[from:to]
-			loss += l2 / 2 * o.dot(x, x)
+			loss += float64(l2 / 2 * o.dot(x, x))
 			o.axpy(g, float32(l2), x)
 		}
 	}
@@ -237,7 +237,7 @@ func (o *LBFGS) direction() {
 	}
 	o.scale(o.dir, float32(gamma))
 	for i := range n {
-		beta := -o.rho[i] * o.dot(o.y[i], o.dir) // dir is negated already, alpha is not
+		beta := -float64(o.rho[i] * o.dot(o.y[i], o.dir)) // dir is negated already, alpha is not
 		o.axpy(o.dir, float32(-(o.alpha[i] - beta)), o.s[i])
 	}
 }
@@ -284,7 +284,7 @@ func (o *LBFGS) search(p trivium.Params, start []float32, t, slope float64, f Ob
 		o.loss = loss
 		return point{t, loss, o.dot(o.dir, o.grad.Flat)}, nil
 	}
-	enough := func(x point) bool { return x.loss <= zero.loss+o.c1*x.t*slope }
+	enough := func(x point) bool { return x.loss <= zero.loss+float64(o.c1*x.t*slope) }
 	flat := func(x point) bool { return math.Abs(x.slope) <= -o.c2*slope }
 
 	// lo has the lowest loss that is low enough; between lo and hi there is a point that will do. hi.t 0 while there is no bracket.
@@ -315,7 +315,7 @@ func (o *LBFGS) search(p trivium.Params, start []float32, t, slope float64, f Ob
 			break
 		}
 		t = cubic(lo.t, lo.loss, lo.slope, hi.t, hi.loss, hi.slope)
-		if least, most := lo.t+0.1*width, lo.t+0.9*width; math.IsNaN(t) || (t-least)*(t-most) > 0 {
+		if least, most := lo.t+float64(0.1*width), lo.t+float64(0.9*width); math.IsNaN(t) || (t-least)*(t-most) > 0 {
 			t = lo.t + width/2
 		}
 	}
@@ -334,7 +334,7 @@ func cubic(a, fa, da, b, fb, db float64) float64 {
 		return math.NaN()
 	}
 	d1 := da + db - 3*(fa-fb)/(a-b)
-	square := d1*d1 - da*db
+	square := float64(d1*d1) - float64(da*db)
 	if square < 0 {
 		return math.NaN()
 	}

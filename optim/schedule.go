@@ -132,7 +132,7 @@ func makeSchedule(name string, args []float64) (schedule, error) {
 				if name == "cosine" {
 					t = (1 - math.Cos(math.Pi*t)) / 2
 				}
-				return f + (1-f)*(1-t)
+				return f + float64((1-f)*(1-t))
 			}, nil
 		}
 		return nil, fmt.Errorf("%s wants a number of updates, and perhaps the factor to end at: such as %[1]s:1000 or %[1]s:1000,0.1", name)

@@ -485,3 +485,48 @@ func TestLazyDropoutInTwoScans(t *testing.T) {
 		}
 	}
 }
+
+// TestTooLarge: sizes that only the feeds tell may multiply to more than there can be; the run fails and names the node, and the next one
+// is as if it had not been.
+func TestTooLarge(t *testing.T) {
+	b := graph.NewBuilder()
+	n := graph.Axis("n")
+	x := b.Input("x", graph.F64, n)
+	y := graph.Sum(graph.BroadcastTo(x, n, n, n), nil, false)
+	g := build(t, b)
+	for i, o := range variants(t) {
+		p := compile(t, g, fetches{x}, fetches{y}, nil, o)
+		for _, n := range []int{70_000, 1 << 22, 1 << 16} {
+			if _, err := p.Run(ctx, nil, tensor.New(graph.F64, n)); err == nil || !strings.Contains(err.Error(), "BroadcastTo") {
+				t.Errorf("variant %d, %d: %v, want an error that names BroadcastTo", i, n, err)
+			}
+		}
+		got, err := p.Run(ctx, nil, f64s(l{1, 2, 3, 4}, 4))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := tensor.Flat[float64](got[0])[0]; s != 160 {
+			t.Errorf("variant %d: %v, want 160", i, s)
+		}
+	}
+}
+
+// TestCastOfLeastIntegers: what int64 holds stays what it is, at both ends, whether the graph runs as written or not.
+func TestCastOfLeastIntegers(t *testing.T) {
+	b := graph.NewBuilder()
+	x := b.Input("x", graph.I64, graph.N(4))
+	in := []int64{math.MinInt64, math.MinInt64 + 1, math.MaxInt64 - 1, math.MaxInt64}
+	y, k := graph.Cast(x, graph.I64), graph.Cast(graph.ConstOf(b, in, 4), graph.I64)
+	g := build(t, b)
+	for i, o := range variants(t) {
+		got, err := compile(t, g, fetches{x}, fetches{y, k}, nil, o).Run(ctx, nil, i64s(in...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, out := range got {
+			if v := tensor.Flat[int64](out); !slices.Equal(v, in) {
+				t.Errorf("variant %d: %v, want %v", i, v, in)
+			}
+		}
+	}
+}

@@ -136,7 +136,9 @@ func newInstance(p *Program, caps, axes []int) (*instance, error) {
 		return nil, err
 	}
 	x.schedule()
-	x.plan()
+	if err := x.plan(); err != nil {
+		return nil, err
+	}
 	for _, v := range p.nodes {
 		if v.views() {
 			x.values[v.seq][0].p = x.slot(viewed(ref{v, 0})).p
@@ -161,7 +163,10 @@ func (x *instance) resize(axes []int) error {
 				x.unfit()
 				return fmt.Errorf("exec: run: %s (%s): %w", n.name(), n.op, err)
 			}
-			s.n = elements(s.dims)
+			if s.n = countable(s.dims, s.dt.Size()); s.n < 0 {
+				x.unfit()
+				return fmt.Errorf("exec: run: %s (%s): a value of %v of %v has more than %d bytes", n.name(), n.op, tensor.Shape(s.dims), s.dt, maxBytes)
+			}
 		}
 	}
 	for _, b := range x.bound {

@@ -106,6 +106,9 @@ func truncate[D int32 | int64 | uint8, S number](dst []D, src []S, lo, hi int64)
 			}
 		case f <= -9223372036854775808:
 			dst[i] = D(lo)
+			if v, ok := any(x).(int64); ok && v > lo {
+				dst[i] = D(v)
+			}
 		default:
 			dst[i] = D(max(lo, min(hi, int64(x))))
 		}

@@ -186,6 +186,9 @@ func bindApply(b *bound) {
 			u.Rows = nil
 			if sparse {
 				u.Rows, grad = indices32(b.in[0], &w.ints), 1
+				if u.Rows == nil { // which would say that the gradient is dense
+					u.Rows = []int32{}
+				}
 				rows := to[0].t.Dim(0)
 				for i, r := range u.Rows {
 					if r < 0 || int(r) >= rows {

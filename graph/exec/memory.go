@@ -1,6 +1,7 @@
 package exec
 
 import (
+	"fmt"
 	"slices"
 	"unsafe"
 )
@@ -48,7 +49,7 @@ func (ls lifetimes) of(r ref) *lifetime {
 //
 // Fed and fetched values, Variables and constants lie elsewhere and are never in the plan. Values that cross segments keep their
 // place, since segments run in any order.
-func (x *instance) plan() {
+func (x *instance) plan() error {
 	lives := lifetimes{make([]int32, len(x.p.nodes)), nil}
 	for _, n := range x.p.nodes {
 		if b := x.bound[n.seq]; b == nil || n.op == "Read" {
@@ -88,6 +89,9 @@ func (x *instance) plan() {
 			}
 		}
 	}
+	if a.top > maxBytes {
+		return fmt.Errorf("exec: run: the values of a step take %d bytes together, at most %d are planned for", a.top, maxBytes)
+	}
 	x.arena = alignedBytes(a.top)
 	for i := range lives.all {
 		l := &lives.all[i]
@@ -99,6 +103,7 @@ func (x *instance) plan() {
 		}
 		x.sum += l.bytes
 	}
+	return nil
 }
 
 func landed(n *node, out int) bool {

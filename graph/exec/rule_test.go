@@ -266,3 +266,32 @@ func TestLossOfNoClasses(t *testing.T) {
 		}
 	}
 }
+
+// TestApplyOfNoRows: a row-sparse gradient without rows is none, not a dense one.
+func TestApplyOfNoRows(t *testing.T) {
+	for _, dt := range []graph.DType{graph.I32, graph.I64} {
+		for i, o := range variants(t) {
+			b := graph.NewBuilder()
+			v, slot := b.Variable("v", graph.F64, []int{2, 3}, graph.Zeros()), b.Variable("slot", graph.F64, []int{2, 3}, graph.Zeros())
+			n := graph.Axis("n")
+			rows, values := b.Input("rows", dt, n), b.Input("values", graph.F64, n, graph.N(3))
+			up := v.ApplyRows("momentum", rows, values, []*graph.Variable{slot}, b.Scalar(graph.F64, .25))
+			g := build(t, b)
+			var sparse bool
+			o.Rules = map[string]Rule{"momentum": func(u *Update) error {
+				sparse = u.Rows != nil
+				return momentum(u)
+			}}
+			s := NewState(StateOptions{})
+			for _, x := range []*graph.Variable{v, slot} {
+				if err := s.Set(x, f64s(l{1, 2, 3, 4, 5, 6}, 2, 3)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p := compile(t, g, fetches{rows, values}, nil, fetches{up}, o)
+			if _, err := p.Run(ctx, s, tensor.New(dt, 0), tensor.New(graph.F64, 0, 3)); err != nil || !sparse {
+				t.Errorf("%v, variant %d: %v, sparse: %v", dt, i, err, sparse)
+			}
+		}
+	}
+}

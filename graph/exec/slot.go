@@ -59,6 +59,25 @@ func wrap(dt graph.DType, p unsafe.Pointer, n int, dims []int) *tensor.Tensor {
 	return t
 }
 
+// maxBytes bounds a value, and what lies in the arena: more than a machine has, and so few that no product or sum of sizes overflows.
+const maxBytes = 1 << 40
+
+// countable is the product of dims, or -1 if so many elements of size bytes are more than maxBytes.
+func countable(dims []int, size int) int {
+	n := 1
+	for _, d := range dims {
+		if d == 0 {
+			return 0
+		}
+		if n > 0 && n <= maxBytes/size/d {
+			n *= d
+		} else {
+			n = -1 // unless there is a 0 to come
+		}
+	}
+	return n
+}
+
 // elements is the product of dims.
 func elements(dims []int) int {
 	n := 1

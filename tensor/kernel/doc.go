@@ -25,9 +25,10 @@
 //   - The polynomials of Exp, Log, Tanh, Sigmoid and GELU of float32 are chains of fused multiply-adds. Erf and the slope of GELU of float32
 //     compute in float64 with those of math.FMA. Both on every ISA.
 //   - Everything else rounds each product before it is added.
+//   - AxpyDots and ReadSum, which exact mode has no use for, add up in an order of the ISA's own.
 //
 // The ISA Go multiplies and then adds in the first and third of these, so its products of matrices differ in the last bits, in float32
-// and float64; all else is the same on every ISA. GoExact emulates the fused operation there too.
+// and float64; all else but AxpyDots and ReadSum is the same on every ISA. GoExact emulates the fused operation there too.
 //
 // # Misuse
 //

@@ -3,7 +3,7 @@ package kernel
 import "fmt"
 
 // An ISA is a set of instructions that the kernels are written in. Every kernel takes one as its first argument, gives the same
-// bits on AVX512, AVX2 and GoExact, and runs on one thread: callers cut the work into tiles and bring the threads.
+// bits on AVX512, AVX2 and GoExact (but AxpyDots and ReadSum, see the package), and runs on one thread: callers cut the work into tiles and bring the threads.
 type ISA uint8
 
 const (
