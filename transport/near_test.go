@@ -2,11 +2,15 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/trivium-ml/trivium/protocol"
 )
 
 // TestNearestCommas: a folder of sockets may have commas in its name.
@@ -57,6 +61,47 @@ func TestHostOf(t *testing.T) {
 		if h := HostOf(addr); h != "" {
 			t.Errorf("%q: %q", addr, h)
 		}
+	}
+}
+
+// TestNearestElsewhere: a peer of this host whose socket is not to be seen here, as that of a container with files of its own, is reached by
+// TCP. Where that does not answer either, the peer is gone.
+func TestNearestElsewhere(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	n := Nearest{Unix: Unix{Dir: t.TempDir()}}
+	var ports [2]Port
+	for i, id := range []string{"a", "b"} {
+		p, err := n.Open(ctx, Name{ID: id}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		ports[i] = p
+	}
+	to := ports[1].Addr()
+	_, rest, _ := strings.Cut(to, unixScheme)
+	path, _, _ := strings.Cut(rest, ","+tcpScheme)
+	if err := os.Rename(path, path+".elsewhere"); err != nil {
+		t.Fatal(err)
+	}
+	dial := ports[0].(*port).carrier.dial
+	nc, err := dial(ctx, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if found := nc.RemoteAddr().Network(); found != "tcp" {
+		t.Errorf("it is reached by %s", found)
+	}
+	if err := ports[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if nc, err := dial(ctx, to); !errors.Is(err, protocol.ErrRefused) {
+		if err == nil {
+			_ = nc.Close()
+		}
+		t.Errorf("one that has closed: %v, want %v", err, protocol.ErrRefused)
 	}
 }
 

@@ -173,8 +173,8 @@ func removeDead(ctx context.Context, path string) error {
 	return nil
 }
 
-// Nearest is a network that reaches peers of the same host by Unix, and others by TCP. Its addresses name both, and the host:
-// "near:<host>,unix:/path,tcp:host:port".
+// Nearest is a network that reaches peers of the same host by Unix, and others by TCP, which are also those whose sockets this process does
+// not see. Its addresses name both, and the host: "near:<host>,unix:/path,tcp:host:port".
 type Nearest struct {
 	Unix Unix
 	TCP  TCP
@@ -256,7 +256,12 @@ func (n Nearest) Open(ctx context.Context, self Name, o Options) (Port, error) {
 			if err != nil {
 				return nil, err
 			}
-			return c.dial(ctx, part)
+			nc, err := c.dial(ctx, part)
+			if errors.Is(err, fs.ErrNotExist) && c == near && strings.HasPrefix(addr, nearScheme) {
+				// Its owner closed it, and closes TCP's too; or it sees other files than this process, and is reached by TCP.
+				return far.dial(ctx, addr[strings.LastIndex(addr, ",")+1:])
+			}
+			return nc, err
 		},
 	}
 	if far.secure != nil {
@@ -271,8 +276,7 @@ func (n Nearest) Open(ctx context.Context, self Name, o Options) (Port, error) {
 	return openPort(self, o, c), nil
 }
 
-// HostOf returns the host that an address of Nearest names: those of ports that reach each other within a host are equal. Empty: the address
-// names none.
+// HostOf returns the host that an address of Nearest names: those of one user's ports on one host are equal. Empty: the address names none.
 func HostOf(addr string) string {
 	list, ok := strings.CutPrefix(addr, nearScheme)
 	if !ok {
@@ -282,7 +286,8 @@ func HostOf(addr string) string {
 	return host
 }
 
-// hostID tells whether two processes can share sockets: it differs between hosts, between two starts of one host, and between users.
+// hostID tells whether two processes may share sockets: it differs between hosts, between two starts of one host, and between users. It does
+// not tell whether they see the same files: a service may have a /tmp of its own, and so has a container that has its host's name.
 func hostID() (string, error) {
 	boot, err := bootID()
 	if err != nil {
