@@ -99,9 +99,7 @@ func (d *Driver) called(name string) *part {
 func (d *Driver) greet(ctx context.Context, p *part, h hello, wait *sync.WaitGroup) {
 	p.hello, p.host, p.pid = true, h.Host, h.PID
 	if d.stopped && (!p.serves || d.told.kind != kindStop || d.trained) {
-		if err := d.send(ctx, p.name, d.told.kind, d.told.v); err != nil {
-			d.Log.Warn("not told to end", "process", p.title(), "error", err)
-		}
+		d.tell(ctx, []*part{p}, d.told.kind, d.told.v)
 		return
 	}
 	if h.Build != d.Build {
@@ -235,17 +233,31 @@ func (d *Driver) stepOf(p *part) int64 {
 	return p.at.Step
 }
 
-// broadcast tells all workers that are left. Who does not hear it is found by its exit.
+// broadcast tells all workers that are left.
 func (d *Driver) broadcast(ctx context.Context, kind uint8, v any) {
+	to := d.workers
+	if kind == kindStop { // servers end after the workers
+		to = to[:d.Workers]
+	}
+	d.tell(ctx, to, kind, v)
+}
+
+// tell tells those of to that are left, all at once: one that takes nothing at present keeps it from no other. Who does not hear it is
+// found by its exit.
+func (d *Driver) tell(ctx context.Context, to []*part, kind uint8, v any) {
 	ctx, cancel := context.WithTimeout(ctx, tellWait)
 	defer cancel()
-	for _, p := range d.workers {
-		if p.gone || !p.hello || p.serves && kind == kindStop { // servers end after the workers
+	var telling sync.WaitGroup
+	defer telling.Wait()
+	for _, p := range to {
+		if p.gone || !p.hello {
 			continue
 		}
-		if err := d.send(ctx, p.name, kind, v); err != nil {
-			d.Log.Warn("not told", "worker", p.index, "kind", kind, "error", err)
-		}
+		telling.Go(func() {
+			if err := d.send(ctx, p.name, kind, v); err != nil {
+				d.Log.Warn("not told", "process", p.title(), "kind", kind, "error", err)
+			}
+		})
 	}
 }
 

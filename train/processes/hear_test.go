@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/trivium-ml/trivium"
@@ -171,6 +172,57 @@ func TestAliveAfterLoss(t *testing.T) {
 	if killed > 0 {
 		t.Errorf("it was killed %d times", killed)
 	}
+}
+
+// TestOneTakesNothing: a worker that takes nothing at present keeps no other from hearing that the job is to end.
+func TestOneTakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := transport.NewMemory()
+		open := func(n transport.Name) (transport.Port, transport.Stream) {
+			port, err := network.Open(t.Context(), n, transport.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = port.Close() })
+			s, err := port.Stream(jobStream, transport.StreamOptions{MaxFrame: maxMessage, Window: maxMessage})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return port, s
+		}
+		d := &Driver{Workers: 3, Log: slog.New(slog.DiscardHandler)}
+		var port transport.Port
+		port, d.stream = open(transport.Name{Role: "driver", ID: "0"})
+		var streams []transport.Stream
+		for i := range d.Workers {
+			n := transport.Name{Role: "worker", ID: fmt.Sprint(i)}
+			p, s := open(n)
+			if err := port.Know(n, p.Addr()); err != nil {
+				t.Fatal(err)
+			}
+			streams = append(streams, s)
+			d.workers = append(d.workers, &part{index: i, name: n, hello: true})
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		for range 2 { // the second one waits
+			go func() {
+				rows := transport.Frame{Kind: kindRows, Priority: transport.Data, Payload: make([]byte, maxMessage)}
+				_ = d.stream.Send(ctx, d.workers[0].name, rows) // its end is cancel's
+			}()
+		}
+		synctest.Wait()
+		d.stop(ctx, kindStop, nil)
+		hearing, deaf := context.WithTimeout(ctx, time.Second)
+		defer deaf()
+		for _, s := range streams[1:] {
+			ev, err := s.Recv(hearing)
+			if err != nil || ev.Kind != kindStop {
+				t.Fatalf("%v hears %+v, %v", s.Self(), ev, err)
+			}
+			ev.Release()
+		}
+	})
 }
 
 // TestLate: who keeps the others waiting is named, with what it has not done.

@@ -166,13 +166,7 @@ func (d *Driver) release(ctx context.Context, deadline *time.Timer) {
 	}
 	d.trained, d.limit = true, d.Grace
 	deadline.Reset(d.limit)
-	for _, p := range d.workers[d.Workers:] {
-		if !p.gone && p.hello {
-			if err := d.send(ctx, p.name, kindStop, nil); err != nil {
-				d.Log.Warn("not told to end", "process", p.title(), "error", err)
-			}
-		}
-	}
+	d.tell(ctx, d.workers[d.Workers:], kindStop, nil)
 }
 
 func (d *Driver) over() bool {
