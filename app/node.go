@@ -224,7 +224,8 @@ func (v *nodeVerb) lend(ctx context.Context, s *session, log *slog.Logger, self 
 // enterWait is longer than the group has one wait that was lost again and again, which is a minute.
 const enterWait = 90 * time.Second
 
-// enter makes this machine a member of the group of machines. One whose knock nobody hears, as behind a firewall, would wait for ever.
+// enter makes this machine a member of the group of machines. One whose knock nobody hears, as behind a firewall, would wait for ever, and
+// so would one too many.
 func enter(ctx context.Context, store cluster.Meta, port transport.Port, coordinator, host string, log *slog.Logger) (*cluster.Membership, error) {
 	group, err := port.Stream(fleet.GroupName+" members", transport.StreamOptions{})
 	if err != nil {
@@ -233,7 +234,17 @@ func enter(ctx context.Context, store cluster.Meta, port transport.Port, coordin
 	ctx, cancel := context.WithTimeoutCause(ctx, enterWait,
 		fmt.Errorf("not let in within %v: does a firewall keep this machine from the coordinator's port, %s?", enterWait, coordinator))
 	defer cancel()
-	return cluster.Join(ctx, store, group, cluster.Member{Name: port.Name(), Addr: port.Addr(), Info: map[string]string{"host": host}}, fleet.Policy(port, log))
+	self := cluster.Member{Name: port.Name(), Addr: port.Addr(), Info: map[string]string{"host": host}}
+	members, err := cluster.Join(ctx, store, group, self, fleet.Policy(port, log))
+	return members, spare(err)
+}
+
+// spare says of a machine that found no place, in enterWait, that this is why it is not let in.
+func spare(err error) error {
+	if errors.Is(err, cluster.ErrFull) {
+		return fmt.Errorf("not let in within %v: the cluster has as many machines as it may, at most %d", enterWait, cluster.MaxWorkers-1)
+	}
+	return err
 }
 
 // offer says what this machine lends.

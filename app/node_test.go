@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"strings"
 	"testing"
@@ -47,6 +48,14 @@ func TestNotLetIn(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestSpare: a machine for which a cluster has no room asks about no firewall.
+func TestSpare(t *testing.T) {
+	const want = "not let in within 1m30s: the cluster has as many machines as it may, at most 255"
+	if err := spare(fmt.Errorf("cluster: %w: does a firewall", cluster.ErrFull)); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
 }
 
 // TestNodeBackOff: a machine waits longer each time that it is not taken. One that was lent in between begins anew.

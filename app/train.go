@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/cluster"
 	"github.com/trivium-ml/trivium/train"
 )
 
@@ -22,7 +23,7 @@ type trainVerb struct {
 	jobFlags
 
 	Topology  string `group:"Run" placeholder:"NAME" help:"Where parameters live (help topologies; default local, or allreduce for several workers)."`
-	Workers   int    `short:"w" group:"Run" default:"1" placeholder:"N" help:"Workers that share the job (default 1); --batch is then each worker's."`
+	Workers   int    `short:"w" group:"Run" default:"1" placeholder:"N" help:"Workers that share the job (default 1, at most 256); --batch is then each worker's."`
 	Processes bool   `group:"Run" help:"Give each worker a process of its own, in place of threads of this one."`
 	ShipData  bool   `group:"Run" help:"Read the data here and send each worker its rows, in place of letting each open it."`
 
@@ -227,6 +228,9 @@ func (v *trainVerb) checkRun() (errs []error) {
 	}
 	if v.Workers < 1 {
 		errs = append(errs, fmt.Errorf("--workers: want 1 or more, found %d", v.Workers))
+	}
+	if v.Workers > cluster.MaxWorkers {
+		errs = append(errs, fmt.Errorf("--workers: want at most %d, found %d", cluster.MaxWorkers, v.Workers))
 	}
 	if err := checkTopology(v.Topology); err != nil {
 		errs = append(errs, err)

@@ -187,6 +187,8 @@ func TestNameThatIsTaken(t *testing.T) {
 		{"--resume first --workers=-3", "want 1 or more"},
 		{"--topology server --servers 0", "--servers: want 1 to 256, found 0"},
 		{"--workers 0", "--workers: want 1 or more, found 0"},
+		{"--workers 257", "--workers: want at most 256, found 257"},
+		{"--topology server --workers 200 --servers 100", "want 0 to 56 servers beside 200 workers, found 100"},
 		{"--resume first", "first is finished after 8 updates: to go on, give it more, such as --epochs 2"},
 		{"--resume first --steps 8 --epochs 3", "such as --steps 16"},
 		{"--name fresh --optimizer adan", "adan"},

@@ -98,8 +98,8 @@ func or[T comparable](p *T, otherwise T) {
 	}
 }
 
-// maxWorkers keeps a record below MaxValue.
-const maxWorkers = 256
+// MaxWorkers is the largest Policy.MaxWorkers: it keeps a record below MaxValue.
+const MaxWorkers = 256
 
 // validate says what is wrong with p, after withDefaults, and with self: all of it.
 func (p Policy) validate(self Member) error {
@@ -111,8 +111,8 @@ func (p Policy) validate(self Member) error {
 	if p.MaxWorkers < p.MinWorkers {
 		bad("MaxWorkers is %d, below MinWorkers %d", p.MaxWorkers, p.MinWorkers)
 	}
-	if p.MaxWorkers > maxWorkers {
-		bad("MaxWorkers is %d, want at most %d", p.MaxWorkers, maxWorkers)
+	if p.MaxWorkers > MaxWorkers {
+		bad("MaxWorkers is %d, want at most %d", p.MaxWorkers, MaxWorkers)
 	}
 	if p.StartWorkers < p.MinWorkers || p.StartWorkers > p.MaxWorkers {
 		bad("StartWorkers is %d, want MinWorkers to MaxWorkers, %d to %d", p.StartWorkers, p.MinWorkers, p.MaxWorkers)

@@ -16,6 +16,8 @@ var (
 	ErrNoQuorum = errors.New("the members within reach are no majority")
 	// ErrRegressed: the store has an older view than one that it confirmed before: it lost what it had acknowledged.
 	ErrRegressed = errors.New("the store lost what it had confirmed")
+	// ErrFull: the view has as many members as it may, and those who come wait until one goes.
+	ErrFull = errors.New("it has no room for one more")
 	// ErrClosed: Close was called.
 	ErrClosed = errors.New("cluster: closed")
 )

@@ -36,7 +36,7 @@ func (m *Machine) knocked(from protocol.Name, b *knock) {
 	}
 	p := m.presence(from)
 	if p == nil {
-		if len(m.present) >= 4*maxWorkers {
+		if len(m.present) >= 4*MaxWorkers {
 			return
 		}
 		m.present = append(m.present, presentState{presence: presence{Member: Member{Name: from}}})
@@ -134,6 +134,7 @@ type Status struct {
 	Rank     int // -1: no member
 	Members  []MemberStatus
 	Waiting  []Member      // newcomers and spares
+	Full     bool          // the view has no room for one more
 	Budget   time.Duration // of silence, in force
 	MetaAway time.Duration // since when the store does not answer
 	Late     time.Duration // the largest delay of this process's own timer in the last second or so
@@ -168,6 +169,7 @@ func (m *Machine) status() Status {
 		}
 		s.Members = append(s.Members, q)
 	}
+	s.Full = len(m.peers) >= m.policy.MaxWorkers || m.crowded(0)
 	for i := range m.present {
 		if p := &m.present[i]; p.knock && p.rev > 0 && m.rec.rank(p.Name) < 0 && m.now-p.heard <= m.policy.BudgetMax {
 			s.Waiting = append(s.Waiting, p.Member)

@@ -55,19 +55,19 @@ func TestMessagesNumbered(t *testing.T) {
 // What is out of bounds is refused, whoever sent it.
 func TestMessagesBounded(t *testing.T) {
 	long := strings.Repeat("x", 20_000)
-	many := make([]int, maxWorkers+1)
+	many := make([]int, MaxWorkers+1)
 	rec := func(change func(r *record)) *announcement {
 		r := someRecord()
 		change(r)
 		return &announcement{r, 1}
 	}
 	for _, b := range []protocol.Body{
-		&probe{1, -1}, &vouch{1, maxWorkers + 1}, &accusation{1, -3, dead, ""}, &accusation{1, 1, dead, long}, &refusal{"ID", long},
+		&probe{1, -1}, &vouch{1, MaxWorkers + 1}, &accusation{1, -3, dead, ""}, &accusation{1, 1, dead, long}, &refusal{"ID", long},
 		&proposal{Change: Change{Stay: many}}, &proposal{Change: Change{Stay: []int{-1}}}, &proposal{Change: Change{Joins: []protocol.Name{{ID: long}}}},
 		&vote{Heard: []int{1 << 40}}, &vote{Report: []byte(long)}, &announcement{nil, 1}, &announcement{someRecord(), -1},
-		rec(func(r *record) { r.Fate = []byte(long) }), rec(func(r *record) { r.Members = make([]Member, maxWorkers+1) }),
+		rec(func(r *record) { r.Fate = []byte(long) }), rec(func(r *record) { r.Members = make([]Member, MaxWorkers+1) }),
 		rec(func(r *record) { r.Members[0].Addr = long }), rec(func(r *record) { r.Members[0].Info = map[string]string{"a": long} }),
-		rec(func(r *record) { r.Gone = make([]gone, maxWorkers+1) }), rec(func(r *record) { r.Gone[0].Why = long }),
+		rec(func(r *record) { r.Gone = make([]gone, MaxWorkers+1) }), rec(func(r *record) { r.Gone[0].Why = long }),
 		rec(func(r *record) { r.Flaps = make([]flap, maxFlaps+1) }), rec(func(r *record) { r.By.Job = long }),
 	} {
 		kind, head, err := encode(nil, b)

@@ -411,7 +411,7 @@ func (m *Machine) tell(n protocol.Name) {
 			break
 		}
 	}
-	if len(m.away) >= maxWorkers {
+	if len(m.away) >= MaxWorkers {
 		m.away = m.away[1:]
 	}
 	m.away = append(m.away, strangerState{n, m.now})

@@ -98,25 +98,27 @@ func Join(ctx context.Context, m Meta, s transport.Stream, self Member, pol Poli
 		case <-p.changed:
 		case <-ctx.Done():
 			why := p.waits()
-			return nil, errors.Join(fmt.Errorf("cluster: join of %v: no view has it yet (%s): %w", self.Name, why, context.Cause(ctx)), p.Close())
+			return nil, errors.Join(fmt.Errorf("cluster: join of %v: no view has it yet (%w): %w", self.Name, why, context.Cause(ctx)), p.Close())
 		}
 	}
 }
 
-// waits says what a newcomer waits for.
-func (p *Membership) waits() string {
+// waits says what a newcomer waits for; ErrFull: for a place.
+func (p *Membership) waits() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	s, err := p.Status(ctx)
 	switch {
 	case err != nil:
-		return err.Error()
+		return err
 	case s.MetaAway > 0:
-		return fmt.Sprintf("the metadata store does not answer for %v", s.MetaAway.Round(time.Millisecond))
+		return fmt.Errorf("the metadata store does not answer for %v", s.MetaAway.Round(time.Millisecond))
 	case s.Epoch == 0:
-		return fmt.Sprintf("there is no view; %d of %d newcomers are there", len(s.Waiting)+1, p.policy.StartWorkers)
+		return fmt.Errorf("there is no view; %d of %d newcomers are there", len(s.Waiting)+1, p.policy.StartWorkers)
+	case s.Full:
+		return fmt.Errorf("view %d has %d members, %d wait: %w", s.Epoch, len(s.Members), len(s.Waiting)+1, ErrFull)
 	}
-	return fmt.Sprintf("view %d has %d members, %d wait", s.Epoch, len(s.Members), len(s.Waiting)+1)
+	return fmt.Errorf("view %d has %d members, %d wait", s.Epoch, len(s.Members), len(s.Waiting)+1)
 }
 
 // Views walks the views with this process, in their order, from the one that Join waited for. It is to be walked once. It ends without
@@ -396,7 +398,7 @@ type ears struct {
 // Step implements protocol.Machine.
 func (e *ears) Step(now time.Duration, in protocol.Event) []protocol.Command {
 	if _, timer := in.(protocol.Timer); timer {
-		if e.last == nil || len(e.last) > 4*maxWorkers {
+		if e.last == nil || len(e.last) > 4*MaxWorkers {
 			e.last = map[protocol.Name]time.Time{}
 		}
 		e.Watched(func(n protocol.Name) {

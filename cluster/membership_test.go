@@ -218,6 +218,26 @@ func TestJoinRefusals(t *testing.T) {
 	})
 }
 
+// TestJoinFull: a newcomer for whom the group has no room is told so.
+func TestJoinFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := meta.NewMemory(meta.Options{})
+		p := place{t, transport.NewMemory(), store, cluster.Policy{MaxWorkers: 1}}
+		m, port, err := p.join(worker(1, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := p.join(worker(2, 1)); !errors.Is(err, cluster.ErrFull) || !strings.Contains(err.Error(), "view 1 has 1 members, 1 wait") {
+			t.Errorf("%v, want ErrFull", err)
+		}
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+		_ = port.Close()
+		_ = store.Close()
+	})
+}
+
 // gather joins n members at once, and walks each to the view of all.
 func gather(t *testing.T, p place, n int) ([]*cluster.Membership, []func() (cluster.View, error, bool), func()) {
 	t.Helper()

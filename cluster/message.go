@@ -164,7 +164,7 @@ func (m *accusation) check(b *bounds) {
 
 func (m *proposal) check(b *bounds) {
 	b.ranks(m.Change.Stay)
-	b.most("joins", len(m.Change.Joins), maxWorkers)
+	b.most("joins", len(m.Change.Joins), MaxWorkers)
 	for _, n := range m.Change.Joins {
 		b.name(n)
 	}
@@ -212,13 +212,13 @@ func (b *bounds) most(field string, n, limit int) {
 }
 
 func (b *bounds) rank(r int) {
-	if r < 0 || r > maxWorkers {
-		b.fail("rank %d, want 0 to %d", r, maxWorkers)
+	if r < 0 || r > MaxWorkers {
+		b.fail("rank %d, want 0 to %d", r, MaxWorkers)
 	}
 }
 
 func (b *bounds) ranks(all []int) {
-	b.most("ranks", len(all), maxWorkers)
+	b.most("ranks", len(all), MaxWorkers)
 	for _, r := range all {
 		b.rank(r)
 	}

@@ -146,13 +146,13 @@ func decodeRecord(p []byte) (*record, error) {
 }
 
 func (r *record) check(b *bounds) {
-	b.most("members", len(r.Members), maxWorkers)
+	b.most("members", len(r.Members), MaxWorkers)
 	for _, m := range r.Members {
 		m.check(b)
 	}
 	b.name(r.By)
 	b.most("fate", len(r.Fate), maxFate)
-	b.most("gone", len(r.Gone), maxWorkers)
+	b.most("gone", len(r.Gone), MaxWorkers)
 	for _, g := range r.Gone {
 		b.name(g.Name)
 		b.most("why", len(g.Why), maxWhy)

@@ -168,7 +168,7 @@ func (m *Machine) forgetPresence(n protocol.Name) {
 func (m *Machine) setPresence(p presence, rev int64) {
 	if was := m.presence(p.Name); was != nil {
 		was.presence, was.rev = p, rev
-	} else if len(m.present) < 4*maxWorkers {
+	} else if len(m.present) < 4*MaxWorkers {
 		m.present = append(m.present, presentState{presence: p, rev: rev})
 	}
 	slices.SortStableFunc(m.present, func(a, b presentState) int {

@@ -141,7 +141,7 @@ func (m *Machine) learn(rec *record, rev int64) {
 		}
 	}
 	for r := range peers {
-		if n := peers[r].Name; rec.rank(n) < 0 && len(m.past) < 4*maxWorkers {
+		if n := peers[r].Name; rec.rank(n) < 0 && len(m.past) < 4*MaxWorkers {
 			m.past = append(m.past, strangerState{n, m.now})
 		}
 	}

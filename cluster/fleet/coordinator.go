@@ -192,13 +192,13 @@ func (c *Coordinator) linger() {
 	}
 }
 
-// Policy is that of the group of machines: any number, of which each may come and go. The port forgets those that went. Machines may be
-// silent for longer than the workers of a job, who judge one another: one that is convicted too early costs its jobs, and the coordinator
-// all jobs, while little depends on knowing at once that an idle machine is gone. The budget is half of what leases live, so that a group
-// whose members are all gone is founded anew as soon as their leases have ended.
+// Policy is that of the group of machines: as many as a group may have, of which each may come and go. The port forgets those that went.
+// Machines may be silent for longer than the workers of a job, who judge one another: one that is convicted too early costs its jobs, and the
+// coordinator all jobs, while little depends on knowing at once that an idle machine is gone. The budget is half of what leases live, so that a
+// group whose members are all gone is founded anew as soon as their leases have ended.
 func Policy(port transport.Port, log *slog.Logger) cluster.Policy {
 	return cluster.Policy{
-		MaxWorkers: 256, Budget: budget, LeaseTTL: 2 * budget, Group: GroupName, Forget: port.Forget, Log: log,
+		MaxWorkers: cluster.MaxWorkers, Budget: budget, LeaseTTL: 2 * budget, Group: GroupName, Forget: port.Forget, Log: log,
 	}
 }
 
@@ -348,8 +348,8 @@ func (c *Coordinator) submit(s Spec) (Job, error) {
 	switch {
 	case s.Build != c.o.Build:
 		return Job{}, fmt.Errorf("it comes from another program (build %s, the cluster's is %s): submit with the one that the cluster runs", short(s.Build), short(c.o.Build))
-	case (s.Need.Workers < 1 && !s.Need.Each) || s.Need.Workers < 0 || s.Need.Workers > maxJobWorkers:
-		return Job{}, fmt.Errorf("workers: want 1 to %d, found %d", maxJobWorkers, s.Need.Workers)
+	case (s.Need.Workers < 1 && !s.Need.Each) || s.Need.Workers < 0 || s.Need.Workers > cluster.MaxWorkers:
+		return Job{}, fmt.Errorf("workers: want 1 to %d, found %d", cluster.MaxWorkers, s.Need.Workers)
 	case s.Need.Threads < 0:
 		return Job{}, fmt.Errorf("threads: want 0 or more, found %d", s.Need.Threads)
 	}
@@ -377,9 +377,8 @@ func (c *Coordinator) submit(s Spec) (Job, error) {
 }
 
 const (
-	maxJobWorkers = 1024
-	maxWaiting    = 1000 // jobs: each change of one writes all down
-	logName       = "log"
+	maxWaiting = 1000 // jobs: each change of one writes all down
+	logName    = "log"
 )
 
 // The exit codes of commands whose jobs this package ends itself.

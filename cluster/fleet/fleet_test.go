@@ -335,7 +335,8 @@ func TestRefusals(t *testing.T) {
 		want string
 	}{
 		{Spec{Build: "that", Need: Need{Workers: 1}}, "another program (build that, the cluster's is this)"},
-		{Spec{Build: "this"}, "want 1 to 1024, found 0"},
+		{Spec{Build: "this"}, "want 1 to 256, found 0"},
+		{Spec{Build: "this", Need: Need{Workers: 257}}, "want 1 to 256, found 257"},
 		{Spec{Build: "this", Need: Need{Workers: 1, Threads: -1}}, "threads"},
 		{Spec{Build: "this", Need: Need{Workers: 1, Threads: 1}, Data: "../jobs.json"}, "send it again"},
 	} {

@@ -13,6 +13,7 @@ import (
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/blob/remote"
+	"github.com/trivium-ml/trivium/cluster"
 	"github.com/trivium-ml/trivium/cluster/launch"
 	"github.com/trivium-ml/trivium/cluster/meta"
 	"github.com/trivium-ml/trivium/data"
@@ -28,8 +29,8 @@ type Driver struct {
 	Run             string // names the run
 	Job             *trivium.Job
 	Topology        Topology
-	Options         json.RawMessage // of the topology
-	Workers         int
+	Options         json.RawMessage   // of the topology
+	Workers         int               // with Servers at most cluster.MaxWorkers
 	Servers         int               // processes that only serve, beside the workers: they come after these, and end when these have
 	Threads         int               // of each worker; 0: one a core
 	CheckpointEvery int64             // updates
@@ -165,11 +166,11 @@ func (d *Driver) prepare() error {
 			*x.d = x.v
 		}
 	}
-	if d.Workers < 1 || d.Workers > maxWorkers {
-		return &train.JobError{Err: fmt.Errorf("processes: want 1 to %d workers, found %d", maxWorkers, d.Workers)}
+	if d.Workers < 1 || d.Workers > cluster.MaxWorkers { // they are one group
+		return &train.JobError{Err: fmt.Errorf("processes: want 1 to %d workers, found %d", cluster.MaxWorkers, d.Workers)}
 	}
-	if d.Servers < 0 || d.Servers > maxServers {
-		return &train.JobError{Err: fmt.Errorf("processes: want 0 to %d servers, found %d", maxServers, d.Servers)}
+	if most := cluster.MaxWorkers - d.Workers; d.Servers < 0 || d.Servers > most {
+		return &train.JobError{Err: fmt.Errorf("processes: want 0 to %d servers beside %d workers, found %d", most, d.Workers, d.Servers)}
 	}
 	if d.Topology.Check != nil {
 		if err := d.Topology.Check(d.Job); err != nil {
@@ -178,11 +179,6 @@ func (d *Driver) prepare() error {
 	}
 	return nil
 }
-
-const (
-	maxWorkers = 1024
-	maxServers = 256
-)
 
 // serve opens the driver's streams and serves metadata and checkpoints.
 func (d *Driver) serve(ctx context.Context, wait *sync.WaitGroup) error {

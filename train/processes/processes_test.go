@@ -313,6 +313,16 @@ func TestInterruptBeforeUpdates(t *testing.T) {
 	}
 }
 
+// TestTooMany: more processes than a group may have are refused before any is started.
+func TestTooMany(t *testing.T) {
+	d := driver(t, func(string, *processes.Options) { t.Error("a worker was started") })
+	d.Workers, d.Servers = 200, 100
+	_, err := d.Train(t.Context())
+	if _, ok := errors.AsType[*train.JobError](err); !ok || !strings.Contains(err.Error(), "0 to 56 servers beside 200 workers, found 100") {
+		t.Error(err)
+	}
+}
+
 func hostname(t *testing.T) string {
 	t.Helper()
 	name, err := os.Hostname()
