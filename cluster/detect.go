@@ -341,7 +341,11 @@ func (m *Machine) linkLost(n protocol.Name, err error) {
 	r := m.rec.rank(n)
 	switch {
 	case errors.Is(err, protocol.ErrRefused):
-		m.forgetPresence(n)
+		if p := m.presence(n); m.phase == joining && p != nil && p.rev > 0 {
+			p.knock = false // this process knocks on: the other may reach it, and is heard then
+		} else {
+			m.forgetPresence(n)
+		}
 		switch {
 		case r < 0 || r == m.rank || m.phase != member || m.peers[r].how.proof():
 		case sameHost(m.self.Addr, m.peers[r].Addr):

@@ -134,6 +134,7 @@ type Status struct {
 	Rank     int // -1: no member
 	Members  []MemberStatus
 	Waiting  []Member      // newcomers and spares
+	Unheard  []Member      // those that the store knows, and whose knock is not heard
 	Full     bool          // the view has no room for one more
 	Budget   time.Duration // of silence, in force
 	MetaAway time.Duration // since when the store does not answer
@@ -171,8 +172,12 @@ func (m *Machine) status() Status {
 	}
 	s.Full = len(m.peers) >= m.policy.MaxWorkers || m.crowded(0)
 	for i := range m.present {
-		if p := &m.present[i]; p.knock && p.rev > 0 && m.rec.rank(p.Name) < 0 && m.now-p.heard <= m.policy.BudgetMax {
+		switch p := &m.present[i]; {
+		case p.rev == 0 || m.rec.rank(p.Name) >= 0:
+		case p.knock && m.now-p.heard <= m.policy.BudgetMax:
 			s.Waiting = append(s.Waiting, p.Member)
+		case !same(p.Name, m.self.Name):
+			s.Unheard = append(s.Unheard, p.Member)
 		}
 	}
 	return s

@@ -391,6 +391,35 @@ func restful(t testing.TB, n int) *Machine {
 	return m
 }
 
+// TestRefusedNewcomer: a newcomer whose door refuses this process is no longer taken for one that waits, and is named; it may reach this
+// process all the same, and is one again when it is heard.
+func TestRefusedNewcomer(t *testing.T) {
+	m, err := NewMachine(Member{Name: name(0)}, Policy{StartWorkers: 2, MaxWorkers: 2, LeaseTTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Step(0, protocol.Start{})
+	m.store.lease, m.appeared, m.fresh, m.store.calls = 1, true, true, nil
+	m.setPresence(presence{m.self, 1}, 1)
+	m.setPresence(presence{Member{Name: name(1)}, 2}, 2)
+	m.Step(time.Second, protocol.LinkLost{Peer: name(1), Err: protocol.ErrRefused})
+	if s := m.status(); len(s.Waiting) != 0 || len(s.Unheard) != 1 || s.Unheard[0].Name != name(1) {
+		t.Errorf("waiting are %v, not heard %v", s.Waiting, s.Unheard)
+	}
+	founds := func(out []protocol.Command) bool {
+		return slices.ContainsFunc(out, func(c protocol.Command) bool {
+			call, ok := c.(protocol.MetaCall)
+			return ok && call.Op == protocol.MetaPutIf && call.Key == m.keys.view()
+		})
+	}
+	if founds(m.Step(2*time.Second, protocol.Timer{ID: tickTimer})) {
+		t.Error("a view is founded with one that is not heard")
+	}
+	if !founds(m.Step(2*time.Second+time.Millisecond, protocol.Message{From: name(1), Body: &knock{}})) {
+		t.Errorf("no view is founded with one that knocks: %+v", m.present)
+	}
+}
+
 func BenchmarkTick(b *testing.B) {
 	m := restful(b, 8)
 	now := 10 * time.Second

@@ -114,11 +114,24 @@ func (p *Membership) waits() error {
 	case s.MetaAway > 0:
 		return fmt.Errorf("the metadata store does not answer for %v", s.MetaAway.Round(time.Millisecond))
 	case s.Epoch == 0:
-		return fmt.Errorf("there is no view; %d of %d newcomers are there", len(s.Waiting)+1, p.policy.StartWorkers)
+		return fmt.Errorf("there is no view; %d of %d newcomers are there%s", len(s.Waiting)+1, p.policy.StartWorkers, unheard(s.Unheard))
 	case s.Full:
 		return fmt.Errorf("view %d has %d members, %d wait: %w", s.Epoch, len(s.Members), len(s.Waiting)+1, ErrFull)
 	}
 	return fmt.Errorf("view %d has %d members, %d wait", s.Epoch, len(s.Members), len(s.Waiting)+1)
+}
+
+// unheard names newcomers that are not heard: the first of many.
+func unheard(list []Member) string {
+	const most = 4
+	text := ""
+	for i, m := range list[:min(len(list), most)] {
+		text += [...]string{"; not heard: ", ", "}[min(i, 1)] + m.Name.String()
+	}
+	if n := len(list) - most; n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	return text
 }
 
 // Views walks the views with this process, in their order, from the one that Join waited for. It is to be walked once. It ends without

@@ -238,6 +238,29 @@ func TestJoinFull(t *testing.T) {
 	})
 }
 
+// TestJoinUnheard: a newcomer that waits for others whom it does not hear names them, the first of many.
+func TestJoinUnheard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := meta.NewMemory(meta.Options{})
+		ended := make(chan error)
+		for i := range 7 {
+			go func() { // on a network of its own
+				_, _, err := place{t, transport.NewMemory(), store, cluster.Policy{StartWorkers: 7}}.join(worker(i, 1))
+				ended <- err
+			}()
+			time.Sleep(time.Millisecond)
+		}
+		const want = "1 of 7 newcomers are there; not heard: j/worker/1#1, j/worker/2#1, j/worker/3#1, j/worker/4#1 and 2 more)"
+		if err := <-ended; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+		for range 6 {
+			<-ended
+		}
+		_ = store.Close()
+	})
+}
+
 // gather joins n members at once, and walks each to the view of all.
 func gather(t *testing.T, p place, n int) ([]*cluster.Membership, []func() (cluster.View, error, bool), func()) {
 	t.Helper()

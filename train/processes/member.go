@@ -18,8 +18,14 @@ import (
 // it waits longer for one that a crowded machine keeps from running. A process that has ended is found at once all the same.
 const silence = 2 * time.Second
 
+// joinWait is how long the workers, all of which run, may take to find one another: as long as a machine that comes to a cluster, and less
+// than Driver.Finish, so that a job that is interrupted meanwhile ends as that.
+const joinWait = 90 * time.Second
+
+var errApart = fmt.Errorf("the workers did not all reach one another within %v: does a firewall keep one from another's ports?", joinWait)
+
 // join becomes a member of the job's group, waits until all workers are, and fills in env's place. From then on the loss of a member
-// ends training. What it opens, leave closes.
+// ends training. What it opens, leave closes. A worker may reach the driver and not another worker, which nobody else would notice.
 func (w *worker) join(ctx context.Context, env *train.Env) error {
 	views, err := w.port.Stream(viewStream, transport.StreamOptions{})
 	if err != nil {
@@ -31,7 +37,13 @@ func (w *worker) join(ctx context.Context, env *train.Env) error {
 	}
 	w.meta = meta.NewClient(metas, w.a.Driver)
 	self := cluster.Member{Name: w.port.Name(), Addr: w.port.Addr()}
-	m, err := cluster.Join(ctx, w.meta, views, self, cluster.Policy{
+	limit := joinWait
+	if w.a.Serves() {
+		limit += tellWait // servers end after the workers, of whom the job is
+	}
+	joining, cancel := context.WithTimeoutCause(ctx, limit, errApart)
+	defer cancel()
+	m, err := cluster.Join(joining, w.meta, views, self, cluster.Policy{
 		StartWorkers: w.a.Workers + w.a.Servers, MaxWorkers: w.a.Workers + w.a.Servers, Forget: w.port.Forget, Budget: silence,
 	})
 	if err != nil {
@@ -51,8 +63,8 @@ func (w *worker) join(ctx context.Context, env *train.Env) error {
 			return context.Cause(ctx)
 		}
 		return w.place(v, env)
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	case <-joining.Done():
+		return context.Cause(joining)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -307,6 +308,54 @@ func TestInterruptBeforeUpdates(t *testing.T) {
 			defer interrupt()
 			d := driver(t, func(name string, o *processes.Options) { change(interrupt, name, o) })
 			if r, err := d.Train(ctx); err != nil || r.Reason != trivium.Interrupted {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
+	}
+}
+
+// An apartNetwork is one on which all reach the driver, and no worker another.
+type apartNetwork struct{ transport.Network }
+
+func (n apartNetwork) Open(ctx context.Context, self transport.Name, o transport.Options) (transport.Port, error) {
+	p, err := n.Network.Open(ctx, self, o)
+	return apartPort{p}, err
+}
+
+type apartPort struct{ transport.Port }
+
+func (apartPort) Addr() string { return "behind a firewall" }
+
+// TestWorkersApart: a job whose workers do not reach one another ends, and says so; one that is interrupted meanwhile is interrupted.
+func TestWorkersApart(t *testing.T) {
+	for _, interrupted := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			d := driver(t, func(_ string, o *processes.Options) {
+				o.Topologies[0].Bare = true
+				o.Network = apartNetwork{o.Network}
+			})
+			d.Servers = 1
+			ctx, interrupt := context.WithTimeout(t.Context(), time.Hour)
+			defer interrupt()
+			d.Ready = func(processes.Facts) (blob.Store, error) {
+				if interrupted {
+					time.AfterFunc(time.Second, interrupt)
+				}
+				return blob.Dir(t.TempDir()), nil
+			}
+			began := time.Now()
+			r, err := d.Train(ctx)
+			if took := time.Since(began); took > 2*time.Minute {
+				t.Errorf("it took %v", took)
+			}
+			if interrupted {
+				if err != nil || r.Reason != trivium.Interrupted {
+					t.Errorf("interrupted: %+v, %v", r, err)
+				}
+				return
+			}
+			lost, ok := errors.AsType[*processes.WorkerError](err)
+			if !ok || !lost.Lost || !strings.Contains(err.Error(), "the workers did not all reach one another within 1m30s: does a firewall") {
 				t.Errorf("%+v, %v", r, err)
 			}
 		})

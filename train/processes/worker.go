@@ -323,7 +323,7 @@ func (out *result) failed(err error) {
 		out.Fault, out.Lost = faultUnreachable, told.Server.Role+"/"+told.Server.ID
 	case errors.As(err, &misuse), errors.As(err, &mistake):
 		out.Fault = faultMisuse
-	case errors.Is(err, cluster.ErrNoQuorum), errors.Is(err, transport.ErrLinkLost), errors.Is(err, io.EOF):
+	case errors.Is(err, errApart), errors.Is(err, cluster.ErrNoQuorum), errors.Is(err, transport.ErrLinkLost), errors.Is(err, io.EOF):
 		out.Fault = faultUnreachable
 	default:
 		out.Fault = faultOther
