@@ -426,9 +426,7 @@ func (h *hub) settle() {
 	h.await(ctx, func() bool {
 		busy := h.flushing.Load() > 0
 		for _, p := range h.peers {
-			p.mu.Lock()
-			busy = busy || p.busy
-			p.mu.Unlock()
+			busy = busy || p.busy()
 		}
 		return !busy
 	})

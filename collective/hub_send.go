@@ -12,12 +12,71 @@ type peer struct {
 	h    *hub
 	name transport.Name
 
-	mu     sync.Mutex
-	queue  []transport.Frame
-	busy   bool // drain runs
-	recent int  // bytes sent directly since the last commit
-	undone atomic.Int64
-	done   func(error)
+	mu      sync.Mutex
+	data    lane
+	control lane // has a connection of its own, and does not wait behind data
+	recent  int  // bytes sent directly since the last commit
+	undone  atomic.Int64
+	done    func(error)
+}
+
+// A lane is what is sent to a peer one after the other.
+type lane struct {
+	wait [3]line // by orderOf
+	busy bool    // drain runs
+}
+
+// orderOf is the order of priorities in a lane. The frames of one operation have one, and stay in theirs.
+var orderOf = [...]int{transport.Urgent: 0, transport.Data: 1, transport.Bulk: 2, transport.Control: 0}
+
+// A line is frames that wait, first come, first served.
+type line struct {
+	frames []transport.Frame
+	gone   int // of them, from the front
+}
+
+func (l *line) push(f transport.Frame) {
+	if len(l.frames) == cap(l.frames) && 2*l.gone > len(l.frames) { // there is room at the front
+		n := copy(l.frames, l.frames[l.gone:])
+		clear(l.frames[n:])
+		l.frames, l.gone = l.frames[:n], 0
+	}
+	l.frames = append(l.frames, f)
+}
+
+func (l *line) pop() (f transport.Frame, ok bool) {
+	if l.gone == len(l.frames) {
+		return f, false
+	}
+	f, l.frames[l.gone] = l.frames[l.gone], f
+	if l.gone++; l.gone == len(l.frames) {
+		l.frames, l.gone = l.frames[:0], 0
+	}
+	return f, true
+}
+
+// next takes the frame that is to go next.
+func (l *lane) next() (f transport.Frame, ok bool) {
+	for i := range l.wait {
+		if f, ok = l.wait[i].pop(); ok {
+			break
+		}
+	}
+	return f, ok
+}
+
+func (p *peer) lane(f *transport.Frame) *lane {
+	if f.Priority == transport.Control {
+		return &p.control
+	}
+	return &p.data
+}
+
+// busy says whether something waits to be sent.
+func (p *peer) busy() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.data.busy || p.control.busy
 }
 
 // send sends f at once where that cannot block. Otherwise a goroutine sends, so that a receiver never waits for its own sending; or where the
@@ -27,18 +86,18 @@ func (p *peer) send(f transport.Frame, aside bool) {
 		f.Done = p.done
 	}
 	p.undone.Add(1)
-	if !(aside && len(f.Payload) >= asideFrom) && p.try(&f) {
+	l := p.lane(&f)
+	if !(aside && len(f.Payload) >= asideFrom) && p.try(l, &f) {
 		return
 	}
 	p.mu.Lock()
-	p.queue = append(p.queue, f)
 	late := false
-	if !p.busy {
-		p.busy = p.h.spawn(p.drain)
-		late = !p.busy
+	if !l.busy {
+		l.busy = p.h.spawn(func() { p.drain(l) })
+		late = !l.busy
 	}
-	if late {
-		p.queue = nil
+	if !late {
+		l.wait[orderOf[f.Priority]].push(f)
 	}
 	p.mu.Unlock()
 	if late { // whoever called was held up until after Close
@@ -49,13 +108,13 @@ func (p *peer) send(f transport.Frame, aside bool) {
 // asideFrom is the size from which writing a frame takes longer than having another goroutine do it.
 const asideFrom = 16 << 10
 
-// try sends f at once, unless others go before or it might block. A stream that can say so itself is asked. Of the others it is known that they
-// have room while little is under way to the peer.
-func (p *peer) try(f *transport.Frame) bool {
+// try sends f at once, unless others of its lane go before or it might block. A stream that can say so itself is asked. Of the others it is
+// known that they have room while little is under way to the peer.
+func (p *peer) try(l *lane, f *transport.Frame) bool {
 	n := len(f.Head) + len(f.Payload) + 64
 	t, can := p.h.s.(transport.Trier)
 	p.mu.Lock()
-	free := !p.busy && p.undone.Load() <= 16 && (can || p.recent+n <= p.h.opt.Window/2)
+	free := !l.busy && p.undone.Load() <= 16 && (can || p.recent+n <= p.h.opt.Window/2)
 	if free && !can {
 		p.recent += n
 	}
@@ -74,22 +133,18 @@ func (p *peer) try(f *transport.Frame) bool {
 	return sent || err != nil
 }
 
-func (p *peer) drain() {
-	var batch []transport.Frame
+// drain sends what waits in l.
+func (p *peer) drain(l *lane) {
 	for {
 		p.mu.Lock()
-		batch, p.queue = p.queue, batch[:0]
-		if len(batch) == 0 {
-			p.busy = false
-			p.mu.Unlock()
+		f, ok := l.next()
+		l.busy = ok
+		p.mu.Unlock()
+		if !ok {
 			p.h.wake()
 			return
 		}
-		p.mu.Unlock()
-		for i := range batch {
-			p.out(batch[i])
-			batch[i] = transport.Frame{}
-		}
+		p.out(f)
 	}
 }
 
