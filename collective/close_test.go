@@ -450,6 +450,34 @@ func TestLeftBeforeSub(t *testing.T) {
 	}
 }
 
+// TestSubLeftBefore: a rank that has closed a sub-group before another has made it is missed there.
+func TestSubLeftBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, inMemory, 2, collective.Options{})
+		defer w.close()
+		begin := time.Now()
+		for r, g := range w.groups {
+			sub, err := g.Sub([]int{1, 0})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r == 0 {
+				_ = sub.Close()
+				synctest.Wait()
+				continue
+			}
+			x := []float32{1}
+			err = collective.AllReduceInto(t.Context(), sub, x, x, collective.Sum)
+			if b, ok := errors.AsType[*collective.Blame](err); !ok || b.Rank != 1 || b.Cause != collective.Lost {
+				t.Error(err)
+			}
+		}
+		if took := time.Since(begin); took > 100*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
 // TestSubOfClosed: a group that is closed, or has failed, has no sub-groups: in one, nothing would come and no deadline pass.
 func TestSubOfClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -176,13 +176,15 @@ func (o *operation) holds(i int32) bool {
 	return slices.ContainsFunc(o.held, func(h heldFrame) bool { return h.task == i })
 }
 
-// earlyBytes are copied at most, of frames of operations that have not been started here. What is beyond keeps its sender's credit.
+// earlyBytes are copied at most, of frames of operations that have not been started here, and of sub-groups that have not been made. What
+// is beyond keeps its sender's credit.
 const earlyBytes = 256 << 20
 
 // copyOf is ev with memory of its own. A frame that comes before its turn must not keep the sender's credit: what has its turn may be
 // waiting behind it.
 func (c *core) copyOf(ev *transport.Event) transport.Event {
 	k := transport.Event{From: ev.From, Err: errCopied, Kind: ev.Kind, Priority: ev.Priority, Fingerprint: ev.Fingerprint, Key: ev.Key}
+	k.Head = slices.Clone(ev.Head) // data has none
 	if n := len(ev.Payload); n > 0 {
 		k.Payload = c.memory(n)[:n]
 		copy(k.Payload, ev.Payload)
@@ -202,4 +204,4 @@ func (c *core) count() {
 }
 
 // weight is the memory that a copy of ev takes.
-func weight(ev *transport.Event) int { return int(unsafe.Sizeof(*ev)) + len(ev.Payload) }
+func weight(ev *transport.Event) int { return int(unsafe.Sizeof(*ev)) + len(ev.Head) + len(ev.Payload) }

@@ -31,6 +31,7 @@ type hub struct {
 	mu     sync.Mutex // guards the cores; held by nobody who waits
 	cores  []*core
 	early  []transport.Event // of sub-groups that are not made yet
+	copied int               // bytes that they take
 	timer  *time.Timer
 	armed  time.Duration
 	closed bool
@@ -242,9 +243,13 @@ func (h *hub) dispatch(ev *transport.Event) bool {
 	switch {
 	case c == nil && h.numbers[uint16(ev.Chunk>>16)]:
 		return false // it is closed
-	case c == nil:
+	case c == nil && h.copied+weight(ev) > earlyBytes:
 		h.early = append(h.early, *ev)
 		return true
+	case c == nil:
+		h.copied += weight(ev)
+		h.early = append(h.early, h.cores[0].copyOf(ev)) // its sender needs the credit for what has its turn in other groups
+		return false
 	}
 	r := c.rankOf(ev.From)
 	if r < 0 {
@@ -262,10 +267,12 @@ func (h *hub) dispatch(ev *transport.Event) bool {
 // replay hands a new core what came for it.
 func (h *hub) replay(id uint16) {
 	keep := h.early[:0]
+	h.copied = 0
 	for i := range h.early {
 		ev := h.early[i]
 		if uint16(ev.Chunk>>16) != id {
 			keep = append(keep, ev)
+			h.copied += weight(&ev)
 		} else if !h.dispatch(&ev) {
 			h.cores[0].release(ev)
 		}

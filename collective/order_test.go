@@ -177,6 +177,45 @@ func TestSmallWindow(t *testing.T) {
 	}
 }
 
+// TestSubGroupLate: nor must those of a sub-group that is not made yet, which here has to wait for what the group does.
+func TestSubGroupLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := openHosts(t, inMemory, 4, collective.Options{MaxFrame: 4096, Segment: 1024, Window: 8192}, collective.HostsOf(4, 2))
+		defer w.close()
+		for _, a := range algorithms {
+			w.must(func(r int, g *collective.Group) error {
+				src, dst := make([]float32, 10_000), [2][]float32{make([]float32, 10_000), make([]float32, 10_000)} // five windows
+				for i := range src {
+					src[i] = float32(i%100 + r)
+				}
+				op := collective.Op{Plan: a}
+				first := g.Start(op, 0, collective.Of(dst[0]), collective.Of(src))
+				if r%2 == 0 { // the others make it, and start there, meanwhile
+					if err := first.Wait(t.Context()); err != nil {
+						return fmt.Errorf("%v: %w", a, err)
+					}
+				}
+				sub, err := g.Sub([]int{0, 1, 2, 3})
+				if err != nil {
+					return err
+				}
+				sub.Start(op, 0, collective.Of(dst[1]), collective.Of(src))
+				if err := errors.Join(sub.Commit(t.Context(), sub.Step()), g.Commit(t.Context(), g.Step())); err != nil {
+					return fmt.Errorf("%v: %w", a, err)
+				}
+				for _, d := range dst {
+					for i, v := range d {
+						if want := float32(4*(i%100) + 6); v != want {
+							return fmt.Errorf("%v: %v at %d, want %v", a, v, i, want)
+						}
+					}
+				}
+				return sub.Close()
+			})
+		}
+	})
+}
+
 func TestCommitRefusesAnotherStep(t *testing.T) {
 	w := open(t, inMemory, 1, collective.Options{FirstStep: 7})
 	if err := w.groups[0].Commit(t.Context(), 3); err == nil || !strings.Contains(err.Error(), "at step 7") {
