@@ -16,10 +16,13 @@ import (
 )
 
 // pair opens a group of two ranks in this process.
-func pair(t *testing.T) [2]*Group {
+func pair(t *testing.T) [2]*Group { return [2]*Group(several(t, 2)) }
+
+// several opens a group of so many.
+func several(t *testing.T, size int) []*Group {
 	t.Helper()
 	m := transport.NewMemory()
-	var ports [2]transport.Port
+	ports := make([]transport.Port, size)
 	v := View{Epoch: 1}
 	for r := range ports {
 		p, err := m.Open(t.Context(), transport.Name{Role: "worker", ID: fmt.Sprint(r)}, transport.Options{})
@@ -29,14 +32,18 @@ func pair(t *testing.T) [2]*Group {
 		ports[r] = p
 		v.Peers = append(v.Peers, p.Name())
 	}
-	var groups [2]*Group
+	groups := make([]*Group, size)
 	for r, p := range ports {
 		s, err := p.Stream("collective", transport.StreamOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Know(ports[1-r].Name(), ports[1-r].Addr()); err != nil {
-			t.Fatal(err)
+		for _, other := range ports {
+			if other != p {
+				if err := s.Know(other.Name(), other.Addr()); err != nil {
+					t.Fatal(err)
+				}
+			}
 		}
 		v.Self = r
 		if groups[r], err = New(s, v, Options{}); err != nil {

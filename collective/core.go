@@ -203,6 +203,9 @@ func (c *core) start(op Op, tag uint32, dst, src Buffer, done chan struct{}) *op
 		return c.end(o, fmt.Errorf("collective: step %d: tag %d is under way already (%v): the second is refused", c.step, tag, c.ops[at].title()))
 	}
 	c.ops = slices.Insert(c.ops, at, o)
+	if err == nil && o.plan.Algorithm == Shared { // also where it is void here already: it may not have been so elsewhere
+		c.arena.asked += c.asks(len(dst.Bytes))
+	}
 	c.unmet = slices.DeleteFunc(c.unmet, func(u unmet) bool { return u.op == wire.MakeOp(c.step, tag) })
 	if f := c.voided(c.step, tag); f != nil {
 		return c.end(o, f.toError(c.names))
@@ -285,6 +288,7 @@ func (c *core) check(o *operation, op Op, dst, src Buffer) error {
 	key, quick := op.quick(dst, src)
 	if c.arena != nil {
 		key.in = [2]bool{c.arena.offset(src.Bytes) >= 0, c.arena.offset(dst.Bytes) >= 0}
+		key.fits = c.fits(len(dst.Bytes))
 	}
 	if quick {
 		if p := c.known[key]; p != nil && again(dst, src) {

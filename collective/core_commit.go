@@ -263,7 +263,7 @@ func (c *core) decided() {
 	c.step++
 	c.counts = err == nil
 	if c.arena != nil {
-		c.arena.used = 0 // nobody reads it any more: every rank has voted
+		c.arena.clear() // nobody reads it any more: every rank has voted
 	}
 	keep := c.void[:0]
 	for _, v := range c.void {

@@ -181,7 +181,7 @@ func (c *core) costs() Costs {
 	return *c.planner
 }
 
-// choose is the algorithm for j: all ranks have the same costs, and so choose the same.
+// choose is the algorithm for j: all ranks have the same costs, and have asked for as much of shared memory, and so choose the same.
 func (c *core) choose(j *job) Algorithm {
 	bytes := j.n * j.dtype.Size()
 	switch {
@@ -197,7 +197,7 @@ func (c *core) choose(j *job) Algorithm {
 		return GatherCast
 	case j.Codec != nil:
 		return Pairwise
-	case j.Plan == Shared && c.arena == nil:
+	case j.Plan == Shared && !c.fits(bytes):
 		return Pairwise
 	case j.Plan != Auto && (j.Plan != Hierarchy || len(c.hosts) > 0) && (j.Shards == 0 || j.Plan == Doubling):
 		return j.Plan
@@ -206,7 +206,7 @@ func (c *core) choose(j *job) Algorithm {
 			return Doubling
 		}
 		return ExactTree
-	case c.arena != nil && bytes >= sharedFrom:
+	case bytes >= sharedFrom && c.fits(bytes):
 		return Shared
 	case j.dtype.Size() == 2 && c.size() > 2: // so that a value is rounded at most twice
 		return Pairwise
@@ -292,6 +292,8 @@ func sharedBlock(size int) int {
 	return 4 << 20
 }
 
+func (c *core) sharedSegment(bytes int) int { return max(sharedBlock(c.size()), bytes/(1<<14)) &^ 63 }
+
 // smallBytes go to everyone at once.
 const smallBytes = 16 << 10
 
@@ -353,7 +355,7 @@ func (c Costs) least(p, bytes int, list ...Algorithm) Algorithm {
 func (c *core) segment(j *job, a Algorithm) int {
 	s := c.opt.Segment
 	if a == Shared {
-		return max(sharedBlock(c.size()), j.n*j.dtype.Size()/(1<<14)) &^ 63
+		return c.sharedSegment(j.n * j.dtype.Size())
 	}
 	if most := j.n * j.dtype.Size() / (1 << 15); most > s {
 		s = min(most, c.opt.MaxFrame)

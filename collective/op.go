@@ -406,6 +406,7 @@ type quickKey struct {
 	dtype    tensor.DType
 	dst, src int
 	in       [2]bool // the arena
+	fits     bool    // there
 }
 
 // A prepared op has been checked, described and planned.
@@ -415,7 +416,7 @@ type prepared struct {
 }
 
 func (op *Op) quick(dst, src Buffer) (quickKey, bool) {
-	k := quickKey{op.Kind, op.Reduce, op.Root, op.Scale, op.Shards, op.Plan, dtypeOf(dst, src), len(dst.Bytes), len(src.Bytes), [2]bool{}}
+	k := quickKey{op.Kind, op.Reduce, op.Root, op.Scale, op.Shards, op.Plan, dtypeOf(dst, src), len(dst.Bytes), len(src.Bytes), [2]bool{}, false}
 	return k, op.Counts == nil && op.Recv == nil && op.Shape == nil && op.Codec == nil && op.Plain == 0 && op.Residual == nil && op.Owner == nil && op.Scale == op.Scale &&
 		(src.DType == dst.DType || !src.DType.Valid() || !dst.DType.Valid())
 }

@@ -22,6 +22,7 @@ type arena struct {
 	self   int
 	region int // the one that operations use, 0 or 1, from the front
 	used   int // bytes of it
+	asked  int // what operations would take of it if no buffer of theirs were in an arena: the same at all ranks
 	kept   int // by Memory, from the back
 }
 
@@ -48,7 +49,7 @@ func (a *arena) space() int { return a.each / 4 }
 
 // place reserves n bytes until the commit or until they are settled, and returns their offset.
 func (a *arena) place(n int) (int, bool) {
-	n = (n + tensor.Align - 1) &^ (tensor.Align - 1)
+	n = aligned(n)
 	if a.used+n > a.space() {
 		return 0, false
 	}
@@ -59,13 +60,20 @@ func (a *arena) place(n int) (int, bool) {
 // settle goes on in the other region, if anything is in this one.
 func (a *arena) settle() {
 	if a.used > 0 {
-		a.region, a.used = 1-a.region, 0
+		a.region = 1 - a.region
 	}
+	a.clear()
 }
+
+// clear frees the region.
+func (a *arena) clear() { a.used, a.asked = 0, 0 }
+
+// aligned is how much is reserved for n bytes.
+func aligned(n int) int { return (n + tensor.Align - 1) &^ (tensor.Align - 1) }
 
 // keep reserves n bytes for good.
 func (a *arena) keep(n int) []byte {
-	n = (n + tensor.Align - 1) &^ (tensor.Align - 1)
+	n = aligned(n)
 	if a.kept+n > a.each-2*a.space() {
 		return nil
 	}
@@ -77,6 +85,9 @@ func (a *arena) keep(n int) []byte {
 // Share lets the ranks, which must all be processes of this host, share memory: AllReduce of long vectors then reads contributions
 // where they lie. All ranks call it, before other operations; it takes steps of the group. Rank 0 makes a socket in dir, which is needed
 // until Share returns. An *UnsharedError means that no rank shares memory, and the group works as before.
+//
+// The operations of a step, or up to Settle, have 4 GiB of each rank. What does not fit any more goes over the stream, and that is decided
+// by the lengths of those before: ranks that start such operations in different orders get a *Mismatch.
 func (g *Group) Share(ctx context.Context, dir string) error {
 	size := g.Size()
 	if size == 1 {
@@ -158,10 +169,30 @@ func (g *Group) Memory(n int) []byte {
 	return tensor.AlignedBytes(n)
 }
 
+// sharing is how many bytes an allreduce of so many has others read: of the contribution, and of the result.
+func (c *core) sharing(bytes int) (given, sums int) {
+	if !whole(bytes, c.size()) {
+		return bytes, bytes
+	}
+	return min(bytes, 2*ringAhead*c.sharedSegment(bytes)), 0 // every rank writes the result to its own memory alone
+}
+
+// asks is what such an operation takes of a region at most.
+func (c *core) asks(bytes int) int {
+	given, sums := c.sharing(bytes)
+	return aligned(given) + aligned(sums)
+}
+
+// fits says whether such an operation can be in shared memory. All ranks say the same, wherever their buffers lie.
+func (c *core) fits(bytes int) bool {
+	return c.arena != nil && c.arena.asked+c.asks(bytes) <= c.arena.space()
+}
+
 // share lays out the memories of an operation that others read.
 func (c *core) share(o *operation) error {
 	a := c.arena
 	n := len(o.src.Bytes)
+	_, sums := c.sharing(n)
 	in, out := a.offset(o.src.Bytes), a.offset(o.dst.Bytes)
 	ok := true
 	given, ringed := n, uint64(0)
@@ -172,7 +203,7 @@ func (c *core) share(o *operation) error {
 		in, ok = a.place(given)
 	}
 	if out < 0 && ok {
-		out, ok = a.place(n)
+		out, ok = a.place(sums)
 	}
 	if !ok {
 		return fmt.Errorf("the operations of this step do not fit %d bytes of shared memory", a.space())
@@ -183,7 +214,7 @@ func (c *core) share(o *operation) error {
 	binary.LittleEndian.PutUint64(card, uint64(in)|ringed)
 	binary.LittleEndian.PutUint64(card[8:], uint64(out))
 	own := a.own()
-	o.remote[2*c.self], o.remote[2*c.self+1] = own[in:in+given], own[out:out+n]
+	o.remote[2*c.self], o.remote[2*c.self+1] = own[in:in+given], own[out:out+sums]
 	return nil
 }
 
@@ -197,8 +228,9 @@ func (c *core) hear(o *operation, from int, card []byte) bool {
 	}
 	a := c.arena
 	part := a.all[from*a.each : (from+1)*a.each]
-	for k := range 2 {
-		at, n := binary.LittleEndian.Uint64(card[8*k:]), uint64(len(o.src.Bytes))
+	_, sums := c.sharing(len(o.src.Bytes))
+	for k, n := range [...]uint64{uint64(len(o.src.Bytes)), uint64(sums)} {
+		at := binary.LittleEndian.Uint64(card[8*k:])
 		if k == 0 && at&cardRing != 0 {
 			if at, n = at&^cardRing, uint64(o.plan.Ring*o.dtype.Size()); n == 0 {
 				return false
