@@ -42,6 +42,7 @@ type core struct {
 	gone      []bool // links that are lost
 	went      []int  // frames to each rank
 	came      []int  // and from each
+	told      []int  // of those to each it was told by our goodbye; nil: none was said
 	bye       []int  // how many come in all from a rank that has said goodbye, which overtakes them; -1: it has not
 	failed    error
 

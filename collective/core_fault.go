@@ -410,11 +410,16 @@ func (c *core) away(r int) bool { return c.gone[r] || c.left(r) }
 
 // leave says goodbye to the others: nothing is sent afterwards.
 func (c *core) leave() {
-	for r, n := range c.went {
+	c.told = slices.Clone(c.went)
+	for r, n := range c.told {
 		if r != c.self {
-			c.control(r, kindBye, 0, wire.AppendUvarint(nil, uint64(n)))
+			c.sayBye(r, n)
 		}
 	}
+}
+
+func (c *core) sayBye(to, frames int) {
+	c.control(to, kindBye, 0, wire.AppendUvarint(nil, uint64(frames)))
 }
 
 // absent notes that a member of a sub-group has left the whole group; it had not made this one unless it said goodbye.

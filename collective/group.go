@@ -351,7 +351,7 @@ func subID(parent uint16, ranks []int, times uint32) uint16 {
 
 // Close says goodbye to the others and ends the group: what is under way fails with ErrClosed. At the others, an operation that waits for this
 // rank fails at once, with a [*Blame] of cause Lost, and so does the commit of one that has only something to send to it; what was complete here
-// becomes so there. The stream stays open. Of a sub-group it ends nothing else.
+// becomes so there. For what is still to be sent it waits a second. The stream stays open. Of a sub-group it ends nothing else.
 func (g *Group) Close() error {
 	if !g.whole {
 		g.h.drop(g.c)

@@ -450,6 +450,32 @@ func (h *hub) spawn(f func()) bool {
 	return true
 }
 
+// recount says goodbye anew to ranks for which Close has not waited: they would wait for frames that do not come.
+func (h *hub) recount(cores []*core) {
+	var list []outTo
+	h.mu.Lock()
+	for _, c := range slices.Backward(cores) {
+		for r, p := range c.peers {
+			p.mu.Lock()
+			n := p.unsent[c.id]
+			p.mu.Unlock()
+			if n > 0 && c.told != nil {
+				c.sayBye(r, c.told[r]-n)
+			}
+		}
+		for _, out := range c.out {
+			list = append(list, outTo{c.peers[out.to], out.f})
+		}
+		c.out = nil
+	}
+	h.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), settleWait)
+	defer cancel()
+	for _, out := range list {
+		_ = h.s.Send(ctx, out.p.name, out.f) // else its deadline tells it
+	}
+}
+
 func (h *hub) close() error {
 	h.mu.Lock()
 	first := !h.closed
@@ -465,6 +491,9 @@ func (h *hub) close() error {
 	h.goMu.Unlock()
 	h.cancel()
 	h.wg.Wait()
+	if first {
+		h.recount(cores)
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var err error

@@ -18,6 +18,7 @@ type peer struct {
 	recent  int  // bytes sent directly since the last commit
 	undone  atomic.Int64
 	done    func(error)
+	unsent  map[uint16]int // frames that Close did not wait for, by group
 }
 
 // A lane is what is sent to a peer one after the other.
@@ -128,7 +129,7 @@ func (p *peer) try(l *lane, f *transport.Frame) bool {
 	}
 	sent, err := t.Try(p.h.ctx, p.name, *f)
 	if err != nil {
-		p.failed(err)
+		p.failed(f, err)
 	}
 	return sent || err != nil
 }
@@ -150,14 +151,22 @@ func (p *peer) drain(l *lane) {
 
 func (p *peer) out(f transport.Frame) {
 	if err := p.h.s.Send(p.h.ctx, p.name, f); err != nil {
-		p.failed(err)
+		p.failed(&f, err)
 	}
 }
 
-// failed says that a frame was not sent.
-func (p *peer) failed(err error) {
+// failed says that f was not sent.
+func (p *peer) failed(f *transport.Frame, err error) {
 	p.through()
 	if p.h.ctx.Err() != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.unsent == nil {
+			p.unsent = map[uint16]int{}
+		}
+		if f.Kind != kindBye { // which does not count itself
+			p.unsent[uint16(f.Chunk>>16)]++
+		}
 		return
 	}
 	h := p.h

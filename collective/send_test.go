@@ -108,3 +108,37 @@ func TestPriorityOfWhatWaits(t *testing.T) {
 		}
 	})
 }
+
+// TestCloseWithMuchToSend: a rank that closes its group with more to send than Close waits for is missed as soon as Close is over, by the
+// one that would have got it as well.
+func TestCloseWithMuchToSend(t *testing.T) {
+	for _, whole := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w, _ := openSlow(t, 2)
+			defer w.close()
+			all := w.groups
+			if !whole {
+				w.groups = make([]*collective.Group, 2)
+				for r, g := range all {
+					var err error
+					if w.groups[r], err = g.Sub([]int{0, 1}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			h := sendSlowly(w, 0, 50, collective.Normal)
+			w.groups = all
+			begin := time.Now()
+			var closing sync.WaitGroup
+			closing.Go(func() { _ = w.groups[0].Close() })
+			err := h.Wait(t.Context())
+			if b, ok := errors.AsType[*collective.Blame](err); !ok || b.Rank != 0 || b.Cause != collective.Lost {
+				t.Errorf("whole group %v: %v", whole, err)
+			}
+			if took := time.Since(begin); took > 1100*time.Millisecond {
+				t.Errorf("whole group %v: it took %v", whole, took)
+			}
+			closing.Wait()
+		})
+	}
+}
