@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/trivium-ml/trivium/cluster"
@@ -88,7 +89,8 @@ func (v *nodeVerb) taken() { v.lent, v.wait = true, 0 }
 func (v *nodeVerb) belong(ctx context.Context, s *session, log *slog.Logger, token trust.Token, offer fleet.Offer, children launch.Launcher) error {
 	joining, cancel := context.WithTimeout(ctx, joinWait)
 	defer cancel()
-	self, extra, err := trust.Join(joining, v.Join, token, trust.JoinOptions{Name: trust.Name{Role: fleet.NodeRole, ID: v.ID}, Hosts: []string{offer.Addr}})
+	door := trust.JoinOptions{Name: trust.Name{Role: fleet.NodeRole, ID: v.ID}, Hosts: []string{offer.Addr}}
+	self, extra, err := trust.Join(joining, v.Join, token, door)
 	if err = joinError(err); err != nil {
 		if v.lent { // it is known there: what is refused now, such as while its loss is not noticed, may be taken later
 			err = &codedError{Lost, err}
@@ -111,6 +113,11 @@ func (v *nodeVerb) belong(ctx context.Context, s *session, log *slog.Logger, tok
 		return &codedError{Lost, fmt.Errorf("the cluster's metadata store: %w", err)}
 	}
 	defer closer.Close()
+	keeping, end := context.WithCancel(ctx)
+	var kept sync.WaitGroup
+	kept.Go(func() { self.Keep(keeping, v.Join, token, door, log) })
+	defer kept.Wait()
+	defer end()
 	fmt.Fprintf(s.out, "%s lends %d cores and %.1f GB to the cluster at %s\n", v.ID, offer.Cores, float64(offer.Memory)/1e9, v.Join)
 	return asLost(v.lend(ctx, s, log, self, to, store, offer, children))
 }

@@ -14,7 +14,8 @@
 //
 //	token, err := trust.ParseToken(text)
 //	self, extra, err := trust.Join(ctx, "10.0.0.1:7070", token, trust.JoinOptions{Name: trust.Name{Role: "node", ID: "7"}})
-//	listener := tls.NewListener(l, self.ServerConfig())
+//	go self.Keep(ctx, "10.0.0.1:7070", token, trust.JoinOptions{}, log)
+//	listener := tls.NewListener(l, self.PeerConfig())
 //
 // The joiner knows the coordinator by the hash of its authority in the token; the coordinator knows the joiner by a keyed hash of its
 // request under the token's secret. The secret itself never travels.
@@ -45,8 +46,8 @@ import (
 const (
 	// AuthorityLife is how long an authority's certificate is valid: longer than any cluster.
 	AuthorityLife = 10 * 365 * 24 * time.Hour
-	// NodeLife is how long a machine's certificate is valid. A machine that stays longer joins again. The coordinator's is as long as its
-	// authority's: it has nobody to join, and the authority's key lies beside it.
+	// NodeLife is how long a machine's certificate is valid. A machine that stays longer renews it: Identity.Keep. The coordinator's is as
+	// long as its authority's: it has nobody to join, and the authority's key lies beside it.
 	NodeLife = 30 * 24 * time.Hour
 	// skew is how much the clocks of a cluster's machines may differ.
 	skew = 15 * time.Minute

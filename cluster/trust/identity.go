@@ -7,17 +7,20 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 )
 
 // An Identity is a process's certificate and key, and the authority that it and its peers are signed by.
 type Identity struct {
-	Name    Name
-	Expires time.Time
+	Name Name
 
-	pair tls.Certificate
+	pair atomic.Pointer[tls.Certificate] // Keep replaces it
 	ca   *x509.Certificate
 }
+
+// Expires is when its certificate ends.
+func (i *Identity) Expires() time.Time { return i.pair.Load().Leaf.NotAfter }
 
 func newIdentity(n Name, der, caDER []byte, key crypto.Signer) (*Identity, error) {
 	fail := func(err error) (*Identity, error) { return nil, fmt.Errorf("trust: the certificate of %s: %w", n, err) }
@@ -40,14 +43,14 @@ func newIdentity(n Name, der, caDER []byte, key crypto.Signer) (*Identity, error
 	} else if got != n {
 		return fail(fmt.Errorf("it is for %s", got))
 	}
-	return &Identity{
-		Name: n, Expires: cert.NotAfter, ca: ca,
-		// The authority's goes with it, for those who know no more of it than its hash.
-		pair: tls.Certificate{Certificate: [][]byte{der, caDER}, PrivateKey: key, Leaf: cert},
-	}, nil
+	i := &Identity{Name: n, ca: ca}
+	// The authority's goes with it, for those who know no more of it than its hash.
+	i.pair.Store(&tls.Certificate{Certificate: [][]byte{der, caDER}, PrivateKey: key, Leaf: cert})
+	return i, nil
 }
 
-// ServerConfig is that of a server whose clients must have a certificate of the same authority. Who they are, PeerName says.
+// ServerConfig is that of a server whose clients must have a certificate of the same authority. Who they are, PeerName says. It shows
+// the certificate of now, also once Keep has a newer one: PeerConfig shows the newest.
 func (i *Identity) ServerConfig() *tls.Config {
 	c := i.OpenConfig()
 	c.ClientAuth = tls.RequireAndVerifyClientCert
@@ -58,14 +61,15 @@ func (i *Identity) ServerConfig() *tls.Config {
 // same authority.
 func (i *Identity) OpenConfig() *tls.Config {
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{i.pair}, ClientCAs: i.pool(), ClientAuth: tls.VerifyClientCertIfGiven,
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*i.pair.Load()}, ClientCAs: i.pool(),
+		ClientAuth: tls.VerifyClientCertIfGiven,
 	}
 }
 
-// ClientConfig is that of a client which shows its certificate, and knows the server by its name, whatever address it has. With the
-// empty Name it knows it by the host that it connects to, which must be in the server's certificate.
+// ClientConfig is that of a client which shows its newest certificate, and knows the server by its name, whatever address it has. With
+// the empty Name it knows it by the host that it connects to, which must be in the server's certificate.
 func (i *Identity) ClientConfig(server Name) *tls.Config {
-	c := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{i.pair}, RootCAs: i.pool()}
+	c := &tls.Config{MinVersion: tls.VersionTLS13, GetClientCertificate: i.shown, RootCAs: i.pool()}
 	if server != (Name{}) {
 		// The usual check wants a host. VerifyConnection checks all the rest.
 		c.InsecureSkipVerify = true
@@ -78,6 +82,11 @@ func (i *Identity) ClientConfig(server Name) *tls.Config {
 		}
 	}
 	return c
+}
+
+// shown is the newest certificate, for a server that asks for one.
+func (i *Identity) shown(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	return i.pair.Load(), nil
 }
 
 func (i *Identity) pool() *x509.CertPool {
@@ -126,14 +135,14 @@ type Files struct{ Cert, Key, CA string }
 
 // Save writes the identity into dir, for libraries that read files, such as etcd's. Only the owner may read them.
 func (i *Identity) Save(dir string) (Files, error) {
-	f := files(dir)
-	key, err := x509.MarshalPKCS8PrivateKey(i.pair.PrivateKey)
+	f, pair := files(dir), i.pair.Load()
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
 	if err == nil {
 		err = errors.Join(
 			replace(f.Key, encode("PRIVATE KEY", key)),
 			replace(f.CA, encode("CERTIFICATE", i.ca.Raw)),
 			// Last: what it needs is there.
-			replace(f.Cert, append(encode("CERTIFICATE", i.pair.Certificate[0]), encode("CERTIFICATE", i.ca.Raw)...)),
+			replace(f.Cert, append(encode("CERTIFICATE", pair.Certificate[0]), encode("CERTIFICATE", i.ca.Raw)...)),
 		)
 	}
 	if err != nil {

@@ -28,9 +28,9 @@ import (
 type Issuer struct {
 	Authority *Authority
 	Secret    Secret
-	Expires   time.Time        // of the token; the zero time: never
+	Expires   time.Time        // of the token: who has a certificate renews it all the same; the zero time: never
 	Extra     []byte           // what who joins is told besides, such as the address of the metadata store
-	Accept    func(Name) error // has the last word; nil: all names. Those of coordinators are refused before
+	Accept    func(Name) error // has the last word, but on renewals; nil: all names. Those of coordinators are refused before
 	Log       *slog.Logger     // refusals and joins; nil discards
 	Now       func() time.Time // nil: time.Now
 
@@ -99,8 +99,11 @@ func mac(s Secret, purpose string, v any, more []byte) ([]byte, error) {
 }
 
 // Issue answers a request. The response is to be sent in any case: with an error, it tells the joiner what the error tells the log.
-func (i *Issuer) Issue(p []byte, now time.Time) ([]byte, error) {
-	q, n, err := i.check(p, now)
+func (i *Issuer) Issue(p []byte, now time.Time) ([]byte, error) { return i.issue(p, now, Name{}) }
+
+// issue answers a request of who has shown the certificate of holder, or none.
+func (i *Issuer) issue(p []byte, now time.Time, holder Name) ([]byte, error) {
+	q, n, err := i.check(p, now, holder)
 	r := response{Version: messageVersion}
 	if err == nil {
 		r.CA, r.Extra = i.Authority.cert.Raw, i.Extra
@@ -124,7 +127,7 @@ func (i *Issuer) Issue(p []byte, now time.Time) ([]byte, error) {
 }
 
 // check reads a request, and refuses what comes from outside before it does anything else.
-func (i *Issuer) check(p []byte, now time.Time) (q request, n Name, err error) {
+func (i *Issuer) check(p []byte, now time.Time, holder Name) (q request, n Name, err error) {
 	if len(p) > maxRequest {
 		return q, n, refuse("request", "it has %d bytes, and at most %d may come", len(p), maxRequest)
 	}
@@ -144,7 +147,9 @@ func (i *Issuer) check(p []byte, now time.Time) (q request, n Name, err error) {
 		return q, n, refuse("token", "it is not this cluster's, or no longer: take the one that its coordinator prints")
 	}
 	q.MAC = said
-	if !i.Expires.IsZero() && now.After(i.Expires) {
+	n = Name{q.Role, q.ID}
+	renews := n == holder // it is in already
+	if !renews && !i.Expires.IsZero() && now.After(i.Expires) {
 		return q, n, refuse("token", "it expired at %s: take a new one", i.Expires.UTC().Format(time.RFC3339))
 	}
 	if d := time.Unix(q.Unix, 0).Sub(now); d.Abs() > skew {
@@ -157,13 +162,12 @@ func (i *Issuer) check(p []byte, now time.Time) (q request, n Name, err error) {
 	if err := i.once(nonce(q.Nonce), now); err != nil {
 		return q, n, err
 	}
-	n = Name{q.Role, q.ID}
 	if err := n.validate(); err != nil {
 		return q, n, refuse("name", "%v", err)
 	}
 	if n.Role == CoordinatorRole {
 		err = errors.New("nobody becomes a coordinator by joining")
-	} else if i.Accept != nil {
+	} else if i.Accept != nil && !renews {
 		err = i.Accept(n)
 	}
 	if err != nil {
@@ -238,7 +242,11 @@ func (i *Issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if i.Now != nil {
 		now = i.Now()
 	}
-	answer, err := i.Issue(p, now)
+	var holder Name
+	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		holder, _ = PeerName(*r.TLS) // one without a name is nobody's
+	}
+	answer, err := i.issue(p, now, holder)
 	w.Header().Set("Content-Type", contentType)
 	if err != nil {
 		log.Warn("join refused", "from", r.RemoteAddr, "error", err)
@@ -256,6 +264,9 @@ type JoinOptions struct {
 	Name  Name
 	Hosts []string         // this machine's addresses, under which others connect to it: IPs, or names of hosts
 	Now   func() time.Time // nil: time.Now
+
+	holder  *Identity         // whose certificate is shown, and renewed; nil: there is none
+	carrier http.RoundTripper // nil: the network
 }
 
 // Join asks the coordinator at addr, a host and port, for a certificate, and returns it with what the coordinator tells besides.
@@ -285,8 +296,14 @@ func Join(ctx context.Context, addr string, t Token, o JoinOptions) (*Identity, 
 	q.Header.Set("Content-Type", contentType)
 	config := t.ClientConfig(CoordinatorRole)
 	config.Time = o.Now
+	if o.holder != nil {
+		config.GetClientCertificate = o.holder.shown
+	}
+	if o.carrier == nil {
+		o.carrier = &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}
+	}
 	client := http.Client{
-		Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true},
+		Transport: o.carrier,
 		CheckRedirect: func(*http.Request, []*http.Request) error {
 			return errors.New("it sends us elsewhere, which no coordinator does")
 		},
@@ -308,6 +325,40 @@ func Join(ctx context.Context, addr string, t Token, o JoinOptions) (*Identity, 
 		return fail(err)
 	}
 	return self, extra, nil
+}
+
+const (
+	// keepEvery is how often Keep looks at the clock. A timer of days would stand still with a machine that sleeps.
+	keepEvery = time.Hour
+	// renewWait bounds what Keep waits for the coordinator's answer.
+	renewWait = time.Minute
+)
+
+// Keep renews the certificate when a third of its life is left, until ctx ends: it joins again, with what it joined with, and shows the
+// certificate that it has. A time that fails is logged, and followed by the next one an hour later.
+func (i *Identity) Keep(ctx context.Context, addr string, t Token, o JoinOptions, log *slog.Logger) {
+	o.Name, o.holder = i.Name, i
+	for {
+		select {
+		case <-time.After(keepEvery):
+		case <-ctx.Done():
+			return
+		}
+		leaf := i.pair.Load().Leaf
+		if time.Until(leaf.NotAfter) > leaf.NotAfter.Sub(leaf.NotBefore)/3 {
+			continue
+		}
+		asking, cancel := context.WithTimeout(ctx, renewWait)
+		newer, _, err := Join(asking, addr, t, o)
+		cancel()
+		switch {
+		case err == nil:
+			i.pair.Store(newer.pair.Load())
+			log.Info("certificate renewed", "name", i.Name.String(), "until", i.Expires().Format(time.DateOnly))
+		case ctx.Err() == nil:
+			log.Warn("certificate not renewed", "name", i.Name.String(), "ends", leaf.NotAfter.Format(time.DateTime), "error", err)
+		}
+	}
 }
 
 // strange says of an address that was asked for a certificate what may be wrong with it.

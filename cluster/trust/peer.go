@@ -9,10 +9,12 @@ import (
 	"fmt"
 )
 
-// PeerConfig is that of a process which both listens and dials: both ends show a certificate of the authority. Whose it is, the caller
-// checks, with VerifyName, once it knows whom it wanted.
+// PeerConfig is that of a process which both listens and dials: both ends show their newest certificate of the authority. Whose it is,
+// the caller checks, with VerifyName, once it knows whom it wanted.
 func (i *Identity) PeerConfig() *tls.Config {
 	c := i.ServerConfig()
+	c.Certificates, c.GetClientCertificate = nil, i.shown
+	c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return i.pair.Load(), nil }
 	c.RootCAs = i.pool()
 	c.InsecureSkipVerify = true // the usual check wants a host. VerifyConnection checks all the rest
 	c.VerifyConnection = func(cs tls.ConnectionState) error {
@@ -32,11 +34,12 @@ type encoded struct {
 
 // Encode returns the identity with its key, as bytes for DecodeIdentity: a secret.
 func (i *Identity) Encode() ([]byte, error) {
-	key, err := x509.MarshalPKCS8PrivateKey(i.pair.PrivateKey)
+	pair := i.pair.Load()
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
 	if err != nil {
 		return nil, fmt.Errorf("trust: the identity of %s: %w", i.Name, err)
 	}
-	return json.Marshal(encoded{i.Name, i.pair.Certificate[0], i.ca.Raw, key})
+	return json.Marshal(encoded{i.Name, pair.Certificate[0], i.ca.Raw, key})
 }
 
 // DecodeIdentity reads what Encode wrote.

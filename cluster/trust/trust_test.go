@@ -77,10 +77,10 @@ func TestJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(extra) != "etcd=10.0.0.1:2379" || self.Name != (Name{"node", "7"}) || time.Until(self.Expires) < NodeLife-time.Hour {
+	if string(extra) != "etcd=10.0.0.1:2379" || self.Name != (Name{"node", "7"}) || time.Until(self.Expires()) < NodeLife-time.Hour {
 		t.Errorf("%q, %+v", extra, self)
 	}
-	if got := c.self.Expires; !got.Equal(c.issuer.Authority.cert.NotAfter) {
+	if got := c.self.Expires(); !got.Equal(c.issuer.Authority.cert.NotAfter) {
 		t.Errorf("the coordinator's own certificate ends at %v", got)
 	}
 	if !strings.Contains(c.log.String(), "joined") {
@@ -368,7 +368,7 @@ func TestFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	pair := must(tls.LoadX509KeyPair(files.Cert, files.Key))
-	if name, err := nameOf(pair.Leaf); err != nil || name != self.Name || !pair.Leaf.NotAfter.Equal(self.Expires) {
+	if name, err := nameOf(pair.Leaf); err != nil || name != self.Name || !pair.Leaf.NotAfter.Equal(self.Expires()) {
 		t.Fatal(name, pair.Leaf.NotAfter, err)
 	}
 	pool := x509.NewCertPool()
@@ -431,8 +431,8 @@ func TestNameless(t *testing.T) {
 	a := must(NewAuthority(time.Now()))
 	node := must(a.Identity(Name{"node", "1"}, nil, time.Now()))
 	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
-	key := node.pair.PrivateKey
-	der := must(x509.CreateCertificate(rand.Reader, tmpl, a.cert, node.pair.Leaf.PublicKey, a.key))
+	key := node.pair.Load().PrivateKey
+	der := must(x509.CreateCertificate(rand.Reader, tmpl, a.cert, node.pair.Load().Leaf.PublicKey, a.key))
 	server := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
 	if err := handshake(t, server, node.ClientConfig(coordinator), Name{}); err == nil || !strings.Contains(err.Error(), "trivium://role/id") {
 		t.Errorf("%v", err)
