@@ -372,6 +372,25 @@ func TestOldAnnouncements(t *testing.T) {
 	}
 }
 
+// TestLostForGood: of those who were lost a member that stays keeps no more than the record says, and the verdicts of late.
+func TestLostForGood(t *testing.T) {
+	m := restful(t, 2)
+	p := &Membership{policy: Policy{}.withDefaults(), verdicts: map[protocol.Name]string{}}
+	for i := range 10 * maxWorkers {
+		lost := protocol.Name{Role: "node", ID: fmt.Sprint("host-", i), Incarnation: 1}
+		next := &record{Epoch: m.rec.Epoch + 1, Members: m.rec.Members, Gone: []gone{{Name: lost, How: silent}}, Flaps: slices.Clone(m.rec.Flaps)}
+		next.setFlaps(lost.Role, lost.ID, 1)
+		m.learn(next, m.rev+1)
+		p.reported(Convicted{Name: lost, How: "silent"})
+		if why := p.Why(lost); why != "silent" {
+			t.Fatalf("%v is lost for %q", lost, why)
+		}
+	}
+	if len(m.flapped) > maxFlaps || len(p.verdicts) > 4*maxWorkers {
+		t.Errorf("%d losses and %d verdicts are kept", len(m.flapped), len(p.verdicts))
+	}
+}
+
 // restful is rank 0 of n members, in whose view nothing happens.
 func restful(t testing.TB, n int) *Machine {
 	m, err := NewMachine(Member{Name: name(0)}, Policy{LeaseTTL: time.Hour})

@@ -305,6 +305,9 @@ func (p *Membership) reported(fact any) {
 		p.know(f.Name, f.Addr)
 	case Convicted:
 		p.mu.Lock()
+		if len(p.verdicts) >= 4*maxWorkers { // of incarnations that are long gone
+			clear(p.verdicts)
+		}
 		p.verdicts[f.Name] = cmp.Or(f.Why, f.How)
 		p.mu.Unlock()
 		log.Warn("cluster: member lost", "member", p.self.String(), "epoch", f.Epoch, "lost", f.Name.String(), "how", f.How, "why", f.Why,

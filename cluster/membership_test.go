@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -419,6 +420,41 @@ func TestSuspectTheLiving(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		_ = store.Close()
+	})
+}
+
+// TestComeAndGo: a member that stays keeps no goroutine for those who came and went.
+func TestComeAndGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := place{t, transport.NewMemory(), meta.NewMemory(meta.Options{}), cluster.Policy{}}
+		port, s := p.open(worker(0, 1))
+		stays, err := cluster.Join(t.Context(), p.meta, s, cluster.Member{Addr: port.Addr()}, cluster.Policy{Forget: port.Forget})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		before := runtime.NumGoroutine()
+		for i := range 100 {
+			m, other, err := p.join(worker(1, uint64(i+1)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i%2 == 0 {
+				err = m.Leave(t.Context())
+			} else {
+				err = m.Close()
+			}
+			if err := errors.Join(err, other.Close()); err != nil {
+				t.Error(err)
+			}
+		}
+		time.Sleep(3 * time.Minute)
+		if n := runtime.NumGoroutine(); n > before {
+			t.Errorf("%d goroutines, %d before 100 came and went", n, before)
+		}
+		if err := errors.Join(stays.Close(), port.Close(), p.meta.(*meta.Memory).Close()); err != nil {
+			t.Error(err)
+		}
 	})
 }
 

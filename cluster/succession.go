@@ -140,6 +140,7 @@ func (m *Machine) learn(rec *record, rev int64) {
 			m.lost(g.Name)
 		}
 	}
+	m.flapped = slices.DeleteFunc(m.flapped, func(f flapState) bool { return rec.flaps(f.role, f.id) == 0 }) // nobody asks for it
 	for r := range peers {
 		if n := peers[r].Name; rec.rank(n) < 0 && len(m.past) < 4*MaxWorkers {
 			m.past = append(m.past, strangerState{n, m.now})

@@ -7,9 +7,9 @@
 //	answer, err := l.Call(ctx, request{...})
 //	err = l.Stop(ctx) // asks the machine to end, and waits until it has
 //
-// Nothing that a machine commands blocks its loop: each peer has a queue and a goroutine that sends, a write to the disk waits behind the
-// others, and each call of the metadata store has a goroutine. All of them have ended when Wait returns. The loop closes nothing that it
-// was given.
+// Nothing that a machine commands blocks its loop: each peer has a queue and a goroutine that sends, as long as it is spoken to, a write to
+// the disk waits behind the others, and each call of the metadata store has a goroutine. All of them have ended when Wait returns. The loop
+// closes nothing that it was given.
 package run
 
 import (
@@ -229,6 +229,8 @@ func (l *Loop) run(ctx context.Context) {
 	grace := time.NewTimer(time.Hour)
 	grace.Stop()
 	defer grace.Stop()
+	sweep := time.NewTicker(idleAfter)
+	defer sweep.Stop()
 	ended, stop := ctx.Done(), l.stop
 	l.step(protocol.Start{})
 	for l.exit == nil {
@@ -242,6 +244,8 @@ func (l *Loop) run(ctx context.Context) {
 				l.step(in.ev)
 			}
 		case <-clock.C:
+		case <-sweep.C:
+			l.sweep()
 		case <-stop:
 			stop = nil
 			l.step(protocol.Stop{})

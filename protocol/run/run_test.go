@@ -8,6 +8,7 @@ import (
 	"io"
 	"iter"
 	"math"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -411,6 +412,50 @@ func TestSlowPeer(t *testing.T) {
 				t.Errorf("the machine was told %v, want ErrQueueFull", err)
 			}
 		}
+	})
+}
+
+// TestPeersOfAWhile: a machine that speaks to ever new peers keeps nothing for those that it speaks to no more. What it says to one again,
+// and to one that it speaks to all the time, comes.
+func TestPeersOfAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := transport.NewMemory()
+		b := start(t, script(doubler), stream(t, network, "b"), run.Options{})
+		said := 0
+		a := start(t, script(func(_ time.Duration, in protocol.Event) []protocol.Command {
+			switch in := in.(type) {
+			case protocol.Call:
+				return []protocol.Command{protocol.Send{To: in.Arg.(protocol.Name), Body: number(1)}, protocol.Answer{ID: in.ID}}
+			case protocol.Message:
+				said++
+			}
+			return exitOnStop(in)
+		}), stream(t, network, "a"), run.Options{})
+		tell := func(n protocol.Name) {
+			t.Helper()
+			if _, err := a.Call(t.Context(), n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tell(protocol.Name{ID: "b"})
+		synctest.Wait()
+		before := runtime.NumGoroutine()
+		for i := range 100 {
+			tell(protocol.Name{ID: "nobody", Incarnation: uint64(i)})
+		}
+		for range 5 {
+			tell(protocol.Name{ID: "b"})
+			time.Sleep(time.Minute / 2)
+		}
+		if n := runtime.NumGoroutine(); n > before {
+			t.Errorf("%d goroutines, %d before there were 100 more peers", n, before)
+		}
+		time.Sleep(5 * time.Minute)
+		tell(protocol.Name{ID: "b"})
+		if synctest.Wait(); said != 7 {
+			t.Errorf("%d answers came, want 7", said)
+		}
+		stop(t, a, b)
 	})
 }
 

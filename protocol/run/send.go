@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/trivium-ml/trivium/protocol"
 	"github.com/trivium-ml/trivium/transport"
@@ -15,14 +16,16 @@ type peer struct {
 	l     *Loop
 	name  protocol.Name
 	ended chan struct{}
+	used  bool // since the last sweep: the loop's
 
-	mu     sync.Mutex
-	queue  []protocol.Body // a ring
-	first  int
-	n      int
-	wake   chan struct{} // has room for one: there is something to do
-	closed bool
-	full   bool // messages were dropped, and the machine is to be told when there is room again
+	mu      sync.Mutex
+	queue   []protocol.Body // a ring
+	first   int
+	n       int
+	sending bool          // one was taken out, and is on its way
+	wake    chan struct{} // has room for one: there is something to do
+	closed  bool
+	full    bool // messages were dropped, and the machine is to be told when there is room again
 
 	free sync.Pool // of *outgoing
 }
@@ -56,7 +59,30 @@ func (l *Loop) send(c *protocol.Send) {
 		l.peers[c.To] = p
 		l.wg.Go(p.run)
 	}
+	p.used = true
 	p.put(c.Body)
+}
+
+// idleAfter is how long nothing is sent to a peer before it is let go of, and up to twice that.
+const idleAfter = time.Minute
+
+// sweep lets go of the peers to whom nothing was sent since the last one: most are gone for good, and a machine that runs for months would
+// keep a goroutine for each that it ever spoke to. Who is spoken to again is a peer anew; nothing of before waits, so the order stays.
+func (l *Loop) sweep() {
+	for n, p := range l.peers {
+		if !p.used && p.idle() {
+			p.close()
+			delete(l.peers, n)
+		}
+		p.used = false
+	}
+}
+
+// idle says whether everything that was queued is sent.
+func (p *peer) idle() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.n == 0 && !p.sending
 }
 
 // put queues a message. If the queue is full it drops it, and the machine is told when there is room again.
@@ -98,7 +124,7 @@ func (p *peer) close() {
 func (p *peer) take() (protocol.Body, bool) {
 	for {
 		p.mu.Lock()
-		if p.n > 0 {
+		if p.sending = p.n > 0; p.sending {
 			b := p.queue[p.first]
 			p.queue[p.first] = nil
 			p.first = (p.first + 1) % len(p.queue)
