@@ -86,7 +86,7 @@ func (v *upVerb) coordinate(ctx context.Context, s *session, log *slog.Logger, f
 	case err != nil:
 		return err
 	}
-	server := &http.Server{Handler: up.coordinator.Handler(), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	server := apiServer(up.coordinator.Handler(), log)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(tls.NewListener(up.listener, up.self.OpenConfig())) }()
 	defer server.Close()
@@ -113,6 +113,13 @@ func (v *upVerb) coordinate(ctx context.Context, s *session, log *slog.Logger, f
 		return cause
 	}
 	return nil
+}
+
+// apiServer serves a coordinator's API. Whoever reaches its port may connect: none of them holds a connection that asks nothing.
+func apiServer(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: fleet.IdleWait, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
 }
 
 // A coordinating process has all that a coordinator is made of.

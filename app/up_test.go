@@ -5,21 +5,28 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/big"
+	"net"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/cluster/fleet"
 	"github.com/trivium-ml/trivium/cluster/launch"
+	"github.com/trivium-ml/trivium/cluster/trust"
+	"github.com/trivium-ml/trivium/transport"
 )
 
 // TestCertificatesOfAnEtcd: the files by which an etcd is spoken to are those of its own authority, whatever names are in them.
@@ -130,6 +137,98 @@ func TestUpInterruptedEarly(t *testing.T) {
 	if got.code != Done || got.err != "" {
 		t.Errorf("exits with %d: %s%s", got.code, got.out, got.err)
 	}
+}
+
+// callers are a listener of connections that a test has made.
+type callers chan net.Conn
+
+func (c callers) Accept() (net.Conn, error) {
+	if conn, ok := <-c; ok {
+		return conn, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (c callers) Close() error {
+	close(c)
+	return nil
+}
+
+func (c callers) Addr() net.Addr { return &net.UnixAddr{Name: "callers", Net: "pipe"} }
+
+// TestStrangers: who reaches a coordinator's port and has no certificate is answered, and holds no connection: neither with a body that
+// comes byte by byte, whatever it is for, nor with answers that it does not read, nor with one that asks nothing more.
+func TestStrangers(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		defer time.Sleep(time.Minute) // two that close a pipe wait for each other, and no longer
+		authority, err := trust.NewAuthority(time.Now())
+		must(err)
+		self, err := authority.Identity(fleet.CoordinatorName, nil, time.Now())
+		must(err)
+		port, err := transport.NewMemory().Open(t.Context(), transport.Name{Role: trust.CoordinatorRole, ID: "0", Incarnation: 1}, transport.Options{})
+		must(err)
+		defer port.Close()
+		c, err := fleet.New(fleet.Options{Dir: dir, Build: "this", Authority: authority, Issuer: &trust.Issuer{Authority: authority}, Port: port})
+		must(err)
+		l := make(callers)
+		server := apiServer(c.Handler(), slog.New(slog.DiscardHandler))
+		var serving sync.WaitGroup
+		serving.Go(func() { _ = server.Serve(tls.NewListener(l, self.OpenConfig())) })
+		defer serving.Wait()
+		defer server.Close()
+		for _, k := range []struct {
+			what, line string
+			body       int // of which one byte a second comes
+			times      int // that it asks
+			deaf       bool
+			want       string // the answer, "": any
+			limit      time.Duration
+		}{
+			{"a body that trickles", "POST /v1/join", 1000, 1, false, "", 11 * time.Second},
+			{"a body that nobody wants", "POST /v1/status", 1000, 1, false, "", 11 * time.Second},
+			{"a body without a certificate", "POST /v1/sent", 1000, 1, false, "", 11 * time.Second},
+			{"answers that nobody reads", "GET /v1/status", 0, 1000, true, "", 20 * time.Second},
+			{"nothing more", "GET /v1/status", 0, 1, false, "401 Unauthorized", 2 * time.Minute},
+		} {
+			near, far := net.Pipe()
+			l <- far
+			conn := tls.Client(near, &tls.Config{InsecureSkipVerify: true})
+			must(conn.Handshake())
+			began := time.Now()
+			var asking sync.WaitGroup
+			asking.Go(func() {
+				for range k.times {
+					if _, err := fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n", k.line, k.body); err != nil {
+						return
+					}
+				}
+				for range k.body {
+					time.Sleep(time.Second)
+					if _, err := conn.Write([]byte{0}); err != nil {
+						return
+					}
+				}
+			})
+			answer := make([]byte, 100)
+			if k.deaf {
+				_, _ = conn.Read(answer) // the first, and no other
+			} else {
+				answer, _ = io.ReadAll(conn) // until it is closed
+			}
+			asking.Wait()
+			if took := time.Since(began); took > k.limit || !strings.Contains(string(answer), k.want) {
+				t.Errorf("%s: closed after %v with %q", k.what, took, answer)
+			}
+			_ = near.Close()
+		}
+	})
 }
 
 // goneLauncher starts nothing: its machine is gone.

@@ -25,7 +25,8 @@ import (
 //	GET  /v1/jobs/{id}/files      what it left, as a tar archive
 //	POST /v1/sent                 data for a job, which is to come within an hour; answers with {"id": ...}
 //
-// All but the first want a certificate of the cluster. An error is {"error": ...}, with a status that fits.
+// All but the first want a certificate of the cluster. Who shows none has ten seconds for a request. An error is {"error": ...}, with a
+// status that fits.
 func (c *Coordinator) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("POST /v1/join", c.o.Issuer)
@@ -86,7 +87,22 @@ func (c *Coordinator) Handler() http.Handler {
 	known("GET /v1/jobs/{id}/log", c.serveLog)
 	known("GET /v1/jobs/{id}/files", c.serveFiles)
 	known("POST /v1/sent", c.takeSent)
-	return mux
+	return bounded(mux)
+}
+
+// strangerWait is how long who shows no certificate may take for a request and its answer.
+const strangerWait = 10 * time.Second
+
+// bounded gives strangers no longer for a whole request: its body is read whatever the answer, and one that stops in the middle would
+// hold its connection for ever. Who belongs to the cluster takes as long as data does, or a log that is followed.
+func bounded(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+			c, limit := http.NewResponseController(w), time.Now().Add(strangerWait)
+			_ = errors.Join(c.SetReadDeadline(limit), c.SetWriteDeadline(limit)) // what has neither is no connection
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 const (

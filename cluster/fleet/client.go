@@ -23,6 +23,9 @@ type Client struct {
 // CoordinatorName is the coordinator's in its certificate.
 var CoordinatorName = trust.Name{Role: trust.CoordinatorRole, ID: "0"}
 
+// IdleWait is how long a coordinator's server keeps a connection between two requests.
+const IdleWait = time.Minute
+
 // NodeRole is the role of machines in their certificates.
 const NodeRole = "node"
 
@@ -30,6 +33,7 @@ const NodeRole = "node"
 func NewClient(addr string, self *trust.Identity) *Client {
 	return &Client{addr: addr, http: &http.Client{Transport: &http.Transport{
 		TLSClientConfig: self.ClientConfig(CoordinatorName), TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: time.Minute,
+		IdleConnTimeout: IdleWait / 2, // none is used as the coordinator closes it
 	}}}
 }
 
