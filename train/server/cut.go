@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -24,15 +25,15 @@ import (
 // cutKey is the object that is a new snapshot's manifest, at the first server: whoever reads it has it taken.
 const cutKey = "cut"
 
-// A cutStore is what a server tells: its optimizer's state as it is now (keeper), and what it wrote of a snapshot, in memory, until the
+// A cutStore is what a server tells: its optimizer's state as it is now (keeper), and what its lanes wrote of a snapshot, in memory, until the
 // next one.
 type cutStore struct {
 	*keeper
 	mu   sync.Mutex
-	d    *ps.Directory // of the first server; else nil
-	cut  string        // the prefix of the objects
-	objs map[string][]byte
-	tell []byte // the manifest that is being read
+	d    *ps.Directory     // of the first server; else nil
+	cut  uint64            // the number of the newest snapshot that any lane wrote
+	objs map[string][]byte // of that one
+	tell []byte            // the manifest that is being read
 }
 
 // snapshot makes d the directory that takes snapshots.
@@ -42,20 +43,37 @@ func (s *cutStore) snapshot(d *ps.Directory) {
 	s.d = d
 }
 
-// Put implements ps.Store: an object of a snapshot; those of an earlier one go.
+// Put implements ps.Store: an object of a snapshot; those of an earlier one go. One of an earlier one is not kept: a lane may still write a
+// snapshot that was put off, while another has written the next.
 func (s *cutStore) Put(_ context.Context, key string, r io.Reader) error {
+	cut, err := cutOf(key)
+	if err != nil {
+		return err
+	}
 	p, err := io.ReadAll(r)
 	if err != nil {
 		return err
 	}
-	prefix, _, _ := strings.Cut(key, "/")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if prefix != s.cut {
-		s.cut, s.objs = prefix, map[string][]byte{}
+	if cut < s.cut {
+		return nil
+	}
+	if cut > s.cut || s.objs == nil {
+		s.cut, s.objs = cut, map[string][]byte{}
 	}
 	s.objs[key] = p
 	return nil
+}
+
+// cutOf is the number of the snapshot that has an object of that key, such as ps-000000000017.3/manifest.json.
+func cutOf(key string) (uint64, error) {
+	prefix, _, _ := strings.Cut(key, "/")
+	cut, err := strconv.ParseUint(prefix[strings.LastIndexByte(prefix, '.')+1:], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("server: %q is the key of no snapshot's object", key)
+	}
+	return cut, nil
 }
 
 // Get implements ps.Store and blob.Store.
