@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/trivium-ml/trivium"
@@ -61,6 +62,59 @@ func TestProgramOfOwnStaleness(t *testing.T) {
 			t.Errorf("%s:%d: result %v, checkpoint %v, want %v", o.Mode, o.Staleness, f[0]+f[1]+f[2], g[0]+g[1]+g[2], want)
 		}
 	}
+}
+
+// asked is counts whose worker 1 is asked to stop in one of its rounds.
+type asked struct {
+	counts
+	rounds, in int
+	stop       func()
+}
+
+func (m *asked) Round(ctx context.Context, w *ps.Worker, b trivium.Batch) error {
+	if m.rounds++; m.rank == 1 && m.rounds == m.in {
+		m.stop()
+	}
+	return m.counts.Round(ctx, w, b)
+}
+
+// TestStopAtEnd: where all agree to stop after the last update of all, result and checkpoint hold all rounds of all workers too.
+func TestStopAtEnd(t *testing.T) {
+	l, err := trivium.NewLayout(trivium.Spec{Name: "seen", Shape: []int{2, 4}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := job()
+	j.Model, j.Epochs, j.Steps = "asked", 0, 18
+	j.Data.Train, j.Data.Test = "0:2000", "" // what is measured at the end would be interrupted
+	splits := shared(t.Context(), train.Env{}, j)
+	store := blob.Dir(t.TempDir())
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		models := nn.Models{"asked": func(string, trivium.Schema, *tensor.CPU) (trivium.Model, error) {
+			return &asked{counts: counts{l: l}, in: 14, stop: stop}, nil // it says so in update 15: all stop after update 18
+		}}
+		cpu := tensor.NewCPU(1, false)
+		defer cpu.Close()
+		slow := server.Slow{Worker: 1, Factor: 2, Unit: time.Millisecond} // when the others are done it has three rounds to go
+		c := &crew{
+			env:     train.Env{Models: models, Blob: store, Splits: splits, CPU: cpu},
+			workers: 3, servers: 2, o: server.Options{Mode: ps.SSP, Staleness: 3, Slow: slow},
+		}
+		r, err := c.Train(ctx, j)
+		if err != nil {
+			t.Fatal(errors.Join(c.errs...))
+		}
+		saved, _, err := checkpoint.Latest(t.Context(), store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, g := r.Params.Flat, saved.Params.Flat
+		if want := float32(r.Samples); r.Steps != 18 || f[0]+f[1]+f[2] != want || g[0]+g[1]+g[2] != want {
+			t.Errorf("%s after %d updates: result %v, checkpoint %v, want %v", r.Reason, r.Steps, f[0]+f[1]+f[2], g[0]+g[1]+g[2], want)
+		}
+	})
 }
 
 // TestRowStepsOfResumed: how often a row was updated does not depend on how often the run was resumed.

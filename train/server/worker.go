@@ -293,7 +293,7 @@ func (w *worker) step(step int64, b *trivium.Batch, interrupted bool) (t total, 
 	if w.o.Mode != ps.BSP {
 		t.loss, t.weight = fold(w.sums)
 		t.stop = t.stop || w.facts == nil && interrupted
-		if step == w.updates && !t.stop {
+		if step == w.updates { // also where all stop here: it is the end, and no interrupt
 			run.Enter(observe.WaitBarrier)
 			err := w.settle()
 			run.Leave()
