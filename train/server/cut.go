@@ -25,8 +25,8 @@ import (
 // cutKey is the object that is a new snapshot's manifest, at the first server: whoever reads it has it taken.
 const cutKey = "cut"
 
-// A cutStore is what a server tells: its optimizer's state as it is now (keeper), and what its lanes wrote of a snapshot, in memory, until the
-// next one.
+// A cutStore is what a server tells: its optimizer's state as it is now (keeper), and what its lanes wrote of a snapshot, in memory, until
+// rank 0 has read it.
 type cutStore struct {
 	*keeper
 	mu   sync.Mutex
@@ -50,7 +50,7 @@ func (s *cutStore) Put(_ context.Context, key string, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	p, err := io.ReadAll(r)
+	p, err := readAll(r)
 	if err != nil {
 		return err
 	}
@@ -66,6 +66,23 @@ func (s *cutStore) Put(_ context.Context, key string, r io.Reader) error {
 	return nil
 }
 
+// readAll reads r, which may be as large as all tables are: without room to grow, where its length is known.
+func readAll(r io.Reader) ([]byte, error) {
+	if x, ok := r.(interface{ Len() int }); ok {
+		p := make([]byte, x.Len())
+		_, err := io.ReadFull(r, p)
+		return p, err
+	}
+	return io.ReadAll(r)
+}
+
+// forget lets go of the objects, which rank 0 has read.
+func (s *cutStore) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.objs, s.tell = nil, nil
+}
+
 // cutOf is the number of the snapshot that has an object of that key, such as ps-000000000017.3/manifest.json.
 func cutOf(key string) (uint64, error) {
 	prefix, _, _ := strings.Cut(key, "/")
@@ -78,8 +95,12 @@ func cutOf(key string) (uint64, error) {
 
 // Get implements ps.Store and blob.Store.
 func (s *cutStore) Get(ctx context.Context, key string, from, length int64) (io.ReadCloser, error) {
-	if key == stateKey {
+	switch key {
+	case stateKey:
 		return s.keeper.Get(ctx, key, from, length)
+	case doneKey:
+		s.forget()
+		return io.NopCloser(bytes.NewReader(nil)), nil
 	}
 	p, err := s.object(ctx, key, from)
 	if err != nil {
@@ -236,6 +257,9 @@ func (c *cutting) save(m *ps.Manifest, at mark) error {
 		}
 		return struct{}{}, w.restore(m, x.Params.Flat, to, at.at.Step-w.begun)
 	})
+	if err == nil {
+		err = w.forget(w.ctx)
+	}
 	if err != nil {
 		return w.failure(err)
 	}
@@ -405,6 +429,19 @@ func (c *cluster) ask(ctx context.Context, server int, key string, from, length 
 		return nil, err
 	}
 	return x.Get(ctx, key, from, length)
+}
+
+// forget has all servers let go of the snapshot that was read.
+func (c *cluster) forget(ctx context.Context) error {
+	for i, name := range c.placement.Servers {
+		err := sayDone(ctx, func(ctx context.Context, key string, from, length int64) (io.ReadCloser, error) {
+			return c.ask(ctx, i, key, from, length)
+		})
+		if err != nil {
+			return fmt.Errorf("server: %v is not told that its part of a checkpoint is read: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // dial connects to what another server tells, once.

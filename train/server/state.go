@@ -412,20 +412,25 @@ func (w *worker) release() {
 	var told sync.WaitGroup
 	for i, x := range w.others {
 		told.Go(func() {
-			_, err := again(ctx, func() (struct{}, error) {
-				r, err := x.Get(ctx, doneKey, 0, -1)
-				if err == nil {
-					err = r.Close()
-				}
-				return struct{}{}, err
-			})
-			if err != nil && w.env.Log != nil {
+			if err := sayDone(ctx, x.Get); err != nil && w.env.Log != nil {
 				w.env.Log.Debug("server: a worker is not told that all is saved", "worker", i+1, "error", err)
 			}
 		})
 	}
 	told.Wait()
 	w.others = nil
+}
+
+// sayDone tells a process, which get asks, that nothing more is wanted of what it keeps for rank 0.
+func sayDone(ctx context.Context, get func(ctx context.Context, key string, from, length int64) (io.ReadCloser, error)) error {
+	_, err := again(ctx, func() (struct{}, error) {
+		r, err := get(ctx, doneKey, 0, -1)
+		if err == nil {
+			err = r.Close()
+		}
+		return struct{}{}, err
+	})
+	return err
 }
 
 // optimizerState makes what a checkpoint has.

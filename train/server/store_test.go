@@ -5,6 +5,17 @@ import (
 	"io/fs"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/ps"
+	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/train/traintest"
 )
 
 // TestCutStoreNewest: the lanes of a server share its store. One that still writes a snapshot that was put off does not end what another
@@ -31,5 +42,47 @@ func TestCutStoreNewest(t *testing.T) {
 	}
 	if err := s.Put(t.Context(), "model", strings.NewReader("")); err == nil || !strings.Contains(err.Error(), `"model"`) {
 		t.Errorf("an object of no snapshot: %v", err)
+	}
+}
+
+// TestCutForgotten: servers hold what they wrote of a snapshot until worker 0 has read it, and not for the rest of the run.
+func TestCutForgotten(t *testing.T) {
+	j := &trivium.Job{
+		Version: trivium.JobVersion, Model: "softmax", Data: trivium.Data{Source: "digits", Rows: 300}, Batch: 10, Steps: 28, Seed: 9,
+		Optimizer: trivium.OptimizerSpec{Name: "adam", Rate: 0.01},
+	}
+	splits, err := data.Open(t.Context(), j.Data, data.Options{Sources: traintest.Sources()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := blob.Dir(t.TempDir())
+	synctest.Test(t, func(t *testing.T) {
+		cpu := tensor.NewCPU(1, false)
+		defer cpu.Close()
+		o := Options{Mode: ps.SSP, Servers: 2, Lanes: 2, Slow: Slow{Factor: 1, Unit: time.Millisecond}}
+		env := train.Env{Splits: splits, Blob: store, Checkpoints: train.Checkpoints{Every: 10, Keep: 100}, CPU: cpu, Shares: true}
+		run, err := train.Open(t.Context(), env, j, "server")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer run.Close()
+		c, err := newCluster(t.Context(), &env, o, j, run.Recorder, 4*run.Layout().Len())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.close()
+		if _, err := (&worker{run: run, env: &env, o: o, job: j, cluster: c}).train(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for i, s := range c.memory {
+			s.cuts.mu.Lock()
+			if n := len(s.cuts.objs); s.cuts.cut == 0 || n > 0 || s.cuts.tell != nil {
+				t.Errorf("server %d: of snapshot %d it still has %d objects and a manifest of %d bytes", i, s.cuts.cut, n, len(s.cuts.tell))
+			}
+			s.cuts.mu.Unlock()
+		}
+	})
+	if names, err := checkpoint.List(t.Context(), store); err != nil || len(names) != 3 {
+		t.Errorf("%d checkpoints, want two that are cut, and that at the end: %v", len(names), err)
 	}
 }
