@@ -465,3 +465,38 @@ func TestProgramRefuses(t *testing.T) {
 		}
 	}
 }
+
+// named is counts with a table, or, without a program, a tensor, of that name.
+type named struct {
+	counts
+	table string
+}
+
+func (m *named) Tables() []ps.Spec {
+	return append(m.counts.Tables(), ps.Spec{Name: m.table, Rows: 2, Cols: 4, Cell: ps.Int64})
+}
+
+// TestNamesTaken: a table or a tensor that is called as one of the strategy's own is refused by that name, whatever the mode.
+func TestNamesTaken(t *testing.T) {
+	for want, program := range map[string]bool{`"updates"`: true, `"evaluations"`: true, `"row of w"`: false} {
+		l, err := trivium.NewLayout(trivium.Spec{Name: strings.Trim(want, `"`), Shape: []int{2, 4}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		models := nn.Models{"named": func(string, trivium.Schema, *tensor.CPU) (trivium.Model, error) {
+			m := &named{counts{l: l}, strings.Trim(want, `"`)}
+			if program {
+				return m, nil
+			}
+			return struct{ trivium.Model }{m}, nil
+		}}
+		for _, o := range []server.Options{{Mode: ps.BSP}, {Mode: ps.ASP}} {
+			j := job()
+			j.Model = "named"
+			_, err = (&crew{env: train.Env{Models: models}, workers: 2, servers: 1, o: o}).Train(t.Context(), j)
+			if _, refused := errors.AsType[*train.JobError](err); !refused || !contains(err, "of named is") || !contains(err, want) {
+				t.Errorf("%s: %s: %v", o.Mode, want, err)
+			}
+		}
+	}
+}

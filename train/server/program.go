@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/trivium-ml/trivium"
@@ -18,7 +19,8 @@ import (
 // of its Grad. A table that is named as one of its tensors, and has as many cells, is that tensor: it begins with what Init wrote, and
 // is read where the model is measured or saved.
 type Program interface {
-	// Tables describes the tables. One that says neither Mode nor Staleness gets those of the run.
+	// Tables describes the tables. One that says neither Mode nor Staleness gets those of the run. The names "updates" and "evaluations" are
+	// taken: workers agree by tables that are called so.
 	Tables() []ps.Spec
 	// Round does a worker's part of an update with its rows b, which know their IDs: reads, computes, adds. The strategy calls Clock.
 	Round(ctx context.Context, w *ps.Worker, b trivium.Batch) error
@@ -168,6 +170,30 @@ func (o Options) checkProgram(run *train.Run) error {
 	} {
 		if x.asked {
 			errs = append(errs, fmt.Errorf("server: %s is trained by a program of its own: %s", run.Job.Model, x.why))
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return &train.JobError{Err: errors.Join(errs...)}
+}
+
+// checkNames refuses what is called as this package calls tables of its own.
+func checkNames(run *train.Run) error {
+	var errs []error
+	if p, own := run.Model.(Program); own {
+		for _, s := range p.Tables() {
+			if s.Name == factsTable || s.Name == agreeTable {
+				const text = "server: a table of %s is called %q, as one by which the workers agree: give it another name than %q and %q"
+				errs = append(errs, fmt.Errorf(text, run.Job.Model, s.Name, factsTable, agreeTable))
+			}
+		}
+	} else {
+		for l, i := run.Layout(), 0; i < l.Tensors(); i++ {
+			if s := l.Spec(i); !s.RowSparse && strings.HasPrefix(s.Name, rowPrefix) {
+				const text = "server: tensor %q of %s is dense: give it a name that does not begin with %q, as the tables of row-sparse ones do"
+				errs = append(errs, fmt.Errorf(text, s.Name, run.Job.Model, rowPrefix))
+			}
 		}
 	}
 	if len(errs) == 0 {

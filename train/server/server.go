@@ -222,7 +222,7 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 		return train.NotBegun(hard, err)
 	}
 	defer run.Close()
-	if err := errors.Join(s.o.rounds(run), s.o.checkRows(run, env.Workers()), s.o.checkProgram(run)); err != nil {
+	if err := errors.Join(s.o.rounds(run), s.o.checkRows(run, env.Workers()), s.o.checkProgram(run), checkNames(run)); err != nil {
 		return train.NotBegun(hard, err)
 	}
 	if s.o.Mode != ps.ASP && s.o.Staleness == 0 {
