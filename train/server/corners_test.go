@@ -500,3 +500,16 @@ func TestNamesTaken(t *testing.T) {
 		}
 	}
 }
+
+// TestWait: a worker whose round takes ten minutes more than the others' is taken for one that hangs, unless Options.Wait is longer.
+func TestWait(t *testing.T) {
+	for wait, want := range map[time.Duration]string{0: "held by worker/1: no progress in 10m0s", time.Hour: ""} {
+		j := job()
+		j.Epochs, j.Steps = 0, 2
+		slow := server.Slow{Worker: 1, Factor: 2, Unit: 11 * time.Minute}
+		c := &crew{workers: 2, servers: 1, o: server.Options{Mode: ps.BSP, Wait: wait, Slow: slow}}
+		if r, err := c.paced(t, j); want == "" && (err != nil || r.Steps != 2) || want != "" && (err == nil || !contains(err, want)) {
+			t.Errorf("waits for %v: %d updates, error %v, want %q", wait, r.Steps, err, want)
+		}
+	}
+}

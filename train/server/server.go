@@ -24,6 +24,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/compress"
@@ -63,6 +64,8 @@ type Options struct {
 
 	// Slow makes workers wait, for experiments with stragglers.
 	Slow Slow `json:"slow,omitzero"`
+
+	Wait time.Duration `json:"-"` // for the slowest to end its round; 0: 10 minutes. A worker that is gone is noticed at once, by its link
 }
 
 // DefaultOptions are SSP at the staleness of the published comparison of PMLS.

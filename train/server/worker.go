@@ -186,7 +186,7 @@ func (w *worker) open() error {
 		specs = append(specs, agreeSpec())
 	}
 	var err error
-	if w.client, err = w.host.Open(w.ctx, w.placement, specs, ps.Options{Log: w.env.Log}); err != nil {
+	if w.client, err = w.host.Open(w.ctx, w.placement, specs, ps.Options{RoundTimeout: w.o.Wait, Log: w.env.Log}); err != nil {
 		return err
 	}
 	if w.w, err = w.client.Worker(w.ctx); err != nil {
