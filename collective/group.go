@@ -28,7 +28,6 @@ package collective
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math"
 	"slices"
 	"time"
@@ -64,7 +63,6 @@ type Options struct {
 	Costs       Costs         // of the links; the zero Costs: a guess, until Calibrate
 	Record      func(Measurement)
 	FirstStep   uint64
-	Log         *slog.Logger // nil discards
 }
 
 // A Policy is what a contribution that is not finite does.

@@ -119,7 +119,7 @@ type Checkpoints struct {
 // epochs do not wait for the disk.
 const Pause = 5 * time.Second
 
-// Watch is told how training goes, on the training thread: it should be quick. Nil funcs are off.
+// Watch is told how training goes, on the training thread or while that waits: it should be quick. Nil funcs are off.
 type Watch struct {
 	Begin        func(Progress)                         // the data is read, the model built
 	Progress     func(Progress)                         // about ten times a second, and at the end

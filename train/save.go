@@ -140,9 +140,13 @@ func (r *Run) prune(ctx context.Context) {
 
 // Notice tells whoever watches, in a sentence, what it should know of the run; kind is the event's. Where all decide together, rank 0 says it.
 func (r *Run) Notice(level observe.Level, kind, text string) {
-	if r.agree != nil && r.env.Rank != 0 {
-		return
+	if r.agree == nil || r.env.Rank == 0 {
+		r.Say(level, kind, text)
 	}
+}
+
+// Say is Notice for what this process alone knows. It may be called on another thread, while that of training waits.
+func (r *Run) Say(level observe.Level, kind, text string) {
 	r.Event(level, kind, r.at.Step, text)
 	r.log.Info(text, "kind", kind, "step", r.at.Step)
 	if f := r.env.Watch.Notice; f != nil {

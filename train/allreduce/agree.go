@@ -23,6 +23,9 @@ func (x *exchange) agree(ctx context.Context, values map[string]float64, failure
 	if x.g == nil {
 		return values, failure
 	}
+	x.late.measures(x.rank != 0)
+	defer x.late.measures(false)
+	defer x.late.end()
 	f := finding{Values: map[string]uint64{}}
 	var message []byte
 	if x.rank == 0 {

@@ -192,6 +192,7 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 	}
 	for step, batch := range run.Updates(agreed) {
 		t, err := update(agreed, step, batch, state)
+		x.late.end()
 		if errors.Is(err, optim.ErrConverged) {
 			run.Converged()
 			break

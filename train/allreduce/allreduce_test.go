@@ -26,6 +26,8 @@ type crew struct {
 	env     train.Env
 	n       int
 	o       allreduce.Options
+	each    func(rank int, env *train.Env) // nil: all have env
+	threads int                            // of the ranks after the first; 0: one or two
 	hubs    []*observe.Hub
 	results []trivium.Result
 	errs    []error
@@ -62,11 +64,17 @@ func (c *crew) Train(ctx context.Context, job *trivium.Job) (trivium.Result, err
 		if i > 0 {
 			env.Blob, env.Watch = nil, train.Watch{}
 			threads := 1 + i%2
+			if c.threads > 0 {
+				threads = c.threads
+			}
 			env.CPU = tensor.NewCPU(threads, job.Exact)
 			defer env.CPU.Close()
 		}
 		env.Rank, env.Peers, env.Port = i, peers, ports[i]
 		env.Observe = observe.NewHub(observe.Options{}) // phases are checked
+		if c.each != nil {
+			c.each(i, &env)
+		}
 		c.hubs = append(c.hubs, env.Observe)
 		wait.Go(func() { c.results[i], c.errs[i] = allreduce.New(env, c.o).Train(ctx, job) })
 	}

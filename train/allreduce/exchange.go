@@ -56,6 +56,7 @@ type exchange struct {
 	least                time.Duration // that an exchange took so far: what is beyond it is waiting for the others
 
 	measured    measured
+	late        late
 	over        bool // a failure is known to all
 	facts, sums [numFacts]float64
 	tag         uint32 // of the facts; the buckets' are below
@@ -94,6 +95,8 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 		return x, nil
 	}
 	x.total, x.totalFacts = gradient(l)
+	x.late.run, x.late.rank = run, x.rank
+	defer x.late.end()
 	codec, err := compress.Parse(o.Compress)
 	if err != nil {
 		return nil, err
@@ -101,7 +104,7 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 	if x.stream, err = env.Port.Stream("allreduce", transport.StreamOptions{}); err != nil {
 		return nil, err
 	}
-	x.g, err = collective.New(x.stream, collective.View{Epoch: env.Epoch, Peers: env.Peers, Self: env.Rank, Hosts: env.Hosts}, collective.Options{Deadline: o.Wait, Record: x.measured.add, Log: env.Log})
+	x.g, err = collective.New(x.stream, collective.View{Epoch: env.Epoch, Peers: env.Peers, Self: env.Rank, Hosts: env.Hosts}, collective.Options{Deadline: o.Wait, Record: x.measured.add, OnStraggler: x.late.hear})
 	if err != nil {
 		return nil, errors.Join(err, x.stream.Close())
 	}
@@ -223,6 +226,8 @@ func (x *exchange) sum(ctx context.Context, batch *trivium.Batch) (totals, error
 // compute writes to x.own the gradient sum of this worker's rows; its buckets leave as they become final.
 func (x *exchange) compute(batch *trivium.Batch) (loss, weight float64, err error) {
 	run := x.run
+	x.late.computes(true)
+	defer x.late.computes(false)
 	if x.launcher != nil {
 		x.launcher.Reset()
 	}
@@ -248,6 +253,7 @@ func (x *exchange) travel(ctx context.Context, step uint64) error {
 	begin := run.Now()
 	run.Enter(observe.Push)
 	err := x.trade(ctx, step)
+	x.late.end()
 	run.Leave()
 	if err != nil {
 		return x.failed(ctx, err)
@@ -361,6 +367,7 @@ func (x *exchange) close() {
 			x.measured.tell(x.run.Recorder, x.run.At().Step)
 		}
 		_ = x.g.Close() // the others hear it or see the link end
+		x.late.end()
 		_ = x.stream.Close()
 	}
 }
