@@ -152,6 +152,23 @@ func (r *Run) Due() bool {
 	return r.at.Row+r.updateRows() >= r.epochEnd || every(r.Job.EvalEvery) || every(r.env.Checkpoints.Every)
 }
 
+// MaySave is Due for checkpoints alone: where nothing stops training early, none follows from an evaluation. It is the same at all workers,
+// though only the one that saves knows whether it has where to, and whether the last one was long enough ago.
+func (r *Run) MaySave() bool {
+	step := r.at.Step + 1
+	if step == r.steps || r.env.AtEnd {
+		return step == r.steps
+	}
+	due := func(every int64) bool { // 0: at the end of each epoch
+		if every > 0 {
+			return step%every == 0
+		}
+		return r.at.Row+r.updateRows() >= r.epochEnd
+	}
+	// What an evaluation finds to be the best so far, or the end, is saved.
+	return due(r.env.Checkpoints.Every) || r.Job.Stop.Metric != "" && due(r.Job.EvalEvery)
+}
+
 // load begins the next update with its phase load.
 func (r *Run) load() {
 	r.BeginIn(r.at.Step+1, observe.Load)

@@ -224,7 +224,7 @@ func (x *exchange) update(ctx context.Context, step int64, batch *trivium.Batch,
 	if err == nil {
 		err = x.run.CheckLoss(t.loss, t.weight, x.total)
 	}
-	if err == nil && x.dropped != nil && (t.stop || x.run.Due()) {
+	if err == nil && x.dropped != nil && (t.stop || x.run.MaySave()) {
 		err = x.collect(ctx)
 	}
 	if err != nil {
@@ -232,7 +232,7 @@ func (x *exchange) update(ctx context.Context, step int64, batch *trivium.Batch,
 	}
 	if x.sharding != nil {
 		err := x.sharding.step(ctx, step, t.weight)
-		if err == nil && (t.stop || x.run.Due()) {
+		if err == nil && (t.stop || x.run.MaySave()) {
 			err = x.sharding.collect(ctx)
 		}
 		return t, err

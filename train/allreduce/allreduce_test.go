@@ -32,6 +32,7 @@ type crew struct {
 	results []trivium.Result
 	errs    []error
 	sent    int64 // bytes of rank 0
+	taken   int64 // by rank 0
 }
 
 // Train implements trivium.Strategy.
@@ -79,7 +80,7 @@ func (c *crew) Train(ctx context.Context, job *trivium.Job) (trivium.Result, err
 		wait.Go(func() { c.results[i], c.errs[i] = allreduce.New(env, c.o).Train(ctx, job) })
 	}
 	wait.Wait()
-	c.sent = int64(ports[0].Stats().BytesSent)
+	c.sent, c.taken = int64(ports[0].Stats().BytesSent), int64(ports[0].Stats().BytesReceived)
 	return c.results[0], c.errs[0]
 }
 

@@ -3,6 +3,7 @@ package allreduce_test
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -91,6 +92,84 @@ func TestResidualStays(t *testing.T) {
 	if measured, saved := sent(true), sent(false); measured == 0 || measured > saved/4 {
 		t.Errorf("%d bytes were sent where nothing is saved before the end, and %d where each epoch may be", measured, saved)
 	}
+}
+
+// TestStateStays: after an evaluation nothing is saved, unless it may be the best so far: neither what codecs dropped nor the parts of the
+// optimizer's state are collected then.
+func TestStateStays(t *testing.T) {
+	for name, o := range map[string]allreduce.Options{"coded": {Compress: "topk:0.01"}, "sharded": {ShardOptimizer: true}} {
+		travels := func(every int64, stop string) int64 {
+			job := digits()
+			job.Model, job.EvalEvery = "mlp:100", every
+			if stop != "" {
+				job.Stop = trivium.EarlyStop{Metric: stop, Patience: 1000}
+			}
+			c := &crew{n: 2, o: o}
+			if _, err := c.Train(t.Context(), job); err != nil {
+				t.Fatal(err)
+			}
+			return c.sent + c.taken
+		}
+		never, always, best := travels(1<<40, ""), travels(1, ""), travels(1, "train.loss")
+		if t.Logf("%s: %d bytes without evaluations, %d with, %d where each may be the best", name, never, always, best); always > never+never/4 {
+			t.Errorf("%s: %d bytes travel where each update is evaluated, and %d where none is", name, always, never)
+		}
+		if best < always+always/4 {
+			t.Errorf("%s: %d bytes travel where each evaluation may be the best, and %d where none is looked for", name, best, always)
+		}
+	}
+}
+
+// TestStateIsOfCheckpoint: each checkpoint has what was collected after its own update, whatever it is saved for.
+func TestStateIsOfCheckpoint(t *testing.T) {
+	for name, o := range map[string]allreduce.Options{"coded": {Compress: "topk:0.01"}, "sharded": {ShardOptimizer: true}} {
+		for what, set := range map[string]func(job *trivium.Job, env *train.Env){
+			"every so many":    func(_ *trivium.Job, env *train.Env) { env.Checkpoints.Every = 3 },
+			"end of the epoch": func(*trivium.Job, *train.Env) {},
+			"best of some":     func(job *trivium.Job, env *train.Env) { job.EvalEvery, env.Checkpoints.Every = 2, 1<<40 },
+			"best of epochs":   func(_ *trivium.Job, env *train.Env) { env.Checkpoints.Every = 1 << 40 },
+		} {
+			job := digits()
+			env := train.Env{Blob: blob.Dir(t.TempDir()), Checkpoints: train.Checkpoints{Keep: 1000}}
+			if set(job, &env); strings.HasPrefix(what, "best") {
+				job.Stop = trivium.EarlyStop{Metric: "train.loss", Patience: 1000}
+			}
+			var steps []int64
+			env.Watch.Checkpointed = func(p train.Progress, _ string) { steps = append(steps, p.Step) }
+			if _, err := (&crew{env: env, n: 2, o: o}).Train(t.Context(), job); err != nil {
+				t.Fatal(err)
+			}
+			if len(steps) < 2 {
+				t.Errorf("%s, %s: checkpoints after %v", name, what, steps)
+			}
+			got := loadAt(t, env.Blob, steps[0])
+			job.Steps = steps[0] // the last: it is collected
+			end := train.Env{Blob: blob.Dir(t.TempDir())}
+			if _, err := (&crew{env: end, n: 2, o: o}).Train(t.Context(), job); err != nil {
+				t.Fatal(err)
+			}
+			want := loadAt(t, end.Blob, steps[0])
+			if !reflect.DeepEqual(got.Optimizer, want.Optimizer) || !reflect.DeepEqual(got.Codecs, want.Codecs) {
+				t.Errorf("%s, %s: the checkpoint after update %d has the state of another", name, what, steps[0])
+			}
+		}
+	}
+}
+
+// loadAt loads the checkpoint after that update.
+func loadAt(t *testing.T, s blob.Store, step int64) *checkpoint.Checkpoint {
+	t.Helper()
+	names, err := checkpoint.List(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if c, err := checkpoint.Load(t.Context(), s, name); err == nil && c.Progress.Step == step {
+			return c
+		}
+	}
+	t.Fatalf("no checkpoint after update %d among %q", step, names)
+	return nil
 }
 
 // TestResidual: what a codec dropped is in the checkpoint, and another number of workers goes on with it.
