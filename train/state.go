@@ -59,8 +59,10 @@ func (r *Run) OptimizerPart(
 		slots, rowSteps := whole()
 		c.Optimizer = &checkpoint.OptimizerState{Names: names, Slots: slots, RowSteps: rowSteps}
 		if r.dropped != nil {
-			c.Optimizer.Names = append(slices.Clone(names), residualName)
-			c.Optimizer.Slots = append(slices.Clone(slots), r.dropped())
+			if dropped := r.dropped(); dropped != nil {
+				c.Optimizer.Names = append(slices.Clone(names), residualName)
+				c.Optimizer.Slots = append(slices.Clone(slots), dropped)
+			}
 		}
 		if r.codecs != nil {
 			c.Codecs = r.codecs()
@@ -74,7 +76,8 @@ func (r *Run) OptimizerPart(
 const residualName = "residual"
 
 // Residual has what codecs dropped saved with each checkpoint, after the optimizer's state: dropped returns its sum over all workers, of
-// the length of the parameters. It returns that of the checkpoint from which the run goes on, or nil. It is called after OptimizerState.
+// the length of the parameters, or nil. It returns that of the checkpoint from which the run goes on, or nil. It is called after
+// OptimizerState.
 func (r *Run) Residual(dropped func() []float32) (saved []float32) {
 	r.dropped, saved, r.saved = dropped, r.saved, nil
 	return saved

@@ -46,7 +46,8 @@ type exchange struct {
 	exact    *exactSums  // nil: not in exact mode
 	mean     *mean       // nil: no local SGD
 	sharding *sharding   // nil: every worker keeps all of the optimizer's state
-	dropped  []float32   // the sum of all workers' residuals when it was last asked for; nil: there is no codec
+	coded    bool        // a codec encodes some bucket
+	dropped  []float32   // the sum of all workers' residuals when it was last asked for; nil: nothing is kept
 	kept     [][]byte    // at rank 0: the residuals of each worker, of the same time
 
 	// The facts lie right before the gradient's first cell, and travel in the bucket that has it, which is the last: then rides is true.
@@ -92,6 +93,10 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 	}
 	if x.workers == 1 {
 		x.total = x.own
+		if !run.Job.Exact {
+			x.buckets = []bucket{{Bucket: collective.Bucket{To: l.Len()}}} // which goes nowhere
+			return x, x.restore(run)
+		}
 		return x, nil
 	}
 	x.total, x.totalFacts = gradient(l)
@@ -104,7 +109,8 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 	if x.stream, err = env.Port.Stream("allreduce", transport.StreamOptions{}); err != nil {
 		return nil, err
 	}
-	x.g, err = collective.New(x.stream, collective.View{Epoch: env.Epoch, Peers: env.Peers, Self: env.Rank, Hosts: env.Hosts}, collective.Options{Deadline: o.Wait, Record: x.measured.add, OnStraggler: x.late.hear})
+	view := collective.View{Epoch: env.Epoch, Peers: env.Peers, Self: env.Rank, Hosts: env.Hosts}
+	x.g, err = collective.New(x.stream, view, collective.Options{Deadline: o.Wait, Record: x.measured.add, OnStraggler: x.late.hear})
 	if err != nil {
 		return nil, errors.Join(err, x.stream.Close())
 	}
@@ -146,8 +152,10 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 			break
 		}
 	}
-	if err := x.restore(run); err != nil {
-		return nil, errors.Join(err, x.g.Close(), x.stream.Close())
+	if x.exact == nil && o.Every <= 1 { // else no gradient travels to which what is saved could be added
+		if err := x.restore(run); err != nil {
+			return nil, errors.Join(err, x.g.Close(), x.stream.Close())
+		}
 	}
 	return x, nil
 }
@@ -211,12 +219,14 @@ func (x *exchange) sum(ctx context.Context, batch *trivium.Batch) (totals, error
 		x.facts[factStop] = 1
 	}
 	x.sums = x.facts
-	if x.g != nil {
-		if err := x.travel(ctx, step); err != nil {
-			return totals{}, err
+	if x.g == nil {
+		for i := range x.buckets {
+			x.sendStrays(&x.buckets[i])
 		}
-		loss, weight = x.sums[factLoss], x.sums[factWeight]
+	} else if err := x.travel(ctx, step); err != nil {
+		return totals{}, err
 	}
+	loss, weight = x.sums[factLoss], x.sums[factWeight]
 	if x.sums[factFail] > 0 {
 		return totals{}, x.share(ctx, failure)
 	}

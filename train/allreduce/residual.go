@@ -2,6 +2,7 @@ package allreduce
 
 import (
 	"context"
+	"slices"
 
 	"github.com/trivium-ml/trivium/collective"
 	"github.com/trivium-ml/trivium/compress"
@@ -9,24 +10,21 @@ import (
 )
 
 // restore gives each worker what its codecs kept when the checkpoint was made. Where that was of another number of workers, or they cut the
-// gradient otherwise, it gives each an equal share of what codecs had dropped: what counts is the sum.
+// gradient otherwise, or no codec encodes it now, it gives each an equal share of what codecs had dropped: what counts is the sum.
 func (x *exchange) restore(run *train.Run) error {
-	coded := false
-	for i := range x.buckets {
-		coded = coded || x.buckets[i].op.Codec != nil
-	}
-	if !coded {
+	x.coded = slices.ContainsFunc(x.buckets, func(b bucket) bool { return b.op.Codec != nil })
+	saved := run.Residual(func() []float32 { return x.dropped })
+	kept := run.Codecs(func() [][]byte { return x.kept })
+	if !x.coded && saved == nil {
 		return nil
 	}
-	x.dropped = make([]float32, run.Layout().Len())
-	saved := run.Residual(func() []float32 { return x.dropped })
-	x.kept = run.Codecs(func() [][]byte { return x.kept })
+	x.dropped, x.kept = make([]float32, run.Layout().Len()), kept
 	if saved == nil {
 		return nil
 	}
 	copy(x.dropped, saved)
 	defer x.findStrays()
-	if len(x.kept) == x.workers && compress.SetStates(x.residuals(), x.kept[x.rank]) == nil {
+	if x.coded && len(x.kept) == x.workers && compress.SetStates(x.residuals(), x.kept[x.rank]) == nil {
 		x.rehome()
 		return nil
 	}
@@ -37,7 +35,7 @@ func (x *exchange) restore(run *train.Run) error {
 	for i := range x.buckets {
 		b := &x.buckets[i]
 		e := b.op.Residual
-		if e == nil { // the codec cannot encode what so many workers have of it
+		if e == nil { // no codec encodes it
 			e = compress.NewResidual(b.To - b.From)
 			b.strays = []stray{{0, e}}
 		}
@@ -78,6 +76,9 @@ func (x *exchange) sendStrays(b *bucket) {
 	for _, s := range b.strays {
 		at := b.From + s.from
 		s.kept.Release(x.own.Flat[at : at+s.kept.Len()])
+	}
+	if b.op.Codec == nil {
+		b.strays = nil
 	}
 }
 
@@ -122,6 +123,10 @@ func (x *exchange) rate(step int64) {
 
 // collect adds all workers' residuals, for the checkpoint.
 func (x *exchange) collect(ctx context.Context) error {
+	if !x.coded { // what there was has travelled
+		x.dropped, x.kept = nil, nil
+		return nil
+	}
 	clear(x.dropped)
 	for i := range x.buckets {
 		b := &x.buckets[i]

@@ -253,8 +253,8 @@ func TestResidualRate(t *testing.T) {
 	}
 }
 
-// TestResidualOfPlainBucket: what a codec dropped of a bucket counts too where more workers go on, whose shares of it the codec cannot
-// encode.
+// TestResidualOfPlainBucket: what a codec dropped of a bucket counts too where no codec encodes it any more: more workers go on, whose
+// shares of it are too short, or one does, or the codec is another or none.
 func TestResidualOfPlainBucket(t *testing.T) {
 	job := digits()
 	job.Model, job.Steps, job.Optimizer = "mlp:300,20", 2, trivium.OptimizerSpec{Name: "sgd", Rate: 0.5}
@@ -273,21 +273,55 @@ func TestResidualOfPlainBucket(t *testing.T) {
 	for i := range dropped[from:to] {
 		dropped[from+i] = float32(i + 1)
 	}
-	more := *job
-	more.Steps, more.Optimizer.Rate = 3, 0.25
-	var flat [2][]float32
-	for k := range flat {
-		r, err := (&crew{env: train.Env{Resume: saved}, n: 5, o: o}).Train(t.Context(), &more)
-		if err != nil {
-			t.Fatal(err)
+	kept := slices.Clone(dropped)
+	for name, c := range map[string]struct {
+		n     int
+		o     allreduce.Options
+		again bool // a checkpoint has residuals again
+	}{
+		"one bucket":      {5, o, true},
+		"all":             {5, allreduce.Options{Compress: "topk:10000000"}, false},
+		"all, sharded":    {2, allreduce.Options{Compress: "topk:10000000", ShardOptimizer: true}, false},
+		"no codec":        {2, allreduce.Options{}, false},
+		"one worker":      {1, o, false},
+		"one, in pieces":  {1, allreduce.Options{Accumulate: 3}, false},
+		"one, no average": {1, allreduce.Options{Every: 4}, false},
+	} {
+		more := *job
+		more.Optimizer.Rate = 0.25
+		resume := func(steps int64, dropped []float32) (trivium.Result, *checkpoint.Checkpoint) {
+			t.Helper()
+			copy(saved.Optimizer.Slots[0], dropped)
+			more.Steps = steps
+			env := train.Env{Resume: saved, Blob: blob.Dir(t.TempDir())}
+			env.Watch.Notice = func(_ observe.Level, text string) {
+				if strings.Contains(text, "codec dropped") {
+					t.Errorf("%s: %s", name, text)
+				}
+			}
+			r, err := (&crew{env: env, n: c.n, o: c.o}).Train(t.Context(), &more)
+			if err != nil {
+				t.Fatal(err)
+			}
+			end, _, err := checkpoint.Latest(t.Context(), env.Blob)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r, end
 		}
-		flat[k] = r.Params.Flat
-		clear(dropped)
-	}
-	for i := range to - from {
-		want := -0.5 * float64(i+1) / float64(job.Batch) // at the rate at which it was dropped
-		if found := float64(flat[0][from+i] - flat[1][from+i]); math.Abs(found-want) > 1e-5 {
-			t.Errorf("cell %d: what was dropped moved it by %v, want %v", i, found, want)
+		with, end := resume(3, kept)
+		without, _ := resume(3, make([]float32, len(kept)))
+		for i := range to - from {
+			want := -0.5 * float64(i+1) / float64(job.Batch) // at the rate at which it was dropped
+			if found := float64(with.Params.Flat[from+i] - without.Params.Flat[from+i]); math.Abs(found-want) > 1e-5 {
+				t.Errorf("%s: cell %d: what was dropped moved it by %v, want %v", name, i, found, want)
+			}
+		}
+		if again := len(end.Optimizer.Slots) > 0; again != c.again || (end.Codecs != nil) != c.again {
+			t.Errorf("%s: the last checkpoint has %q", name, end.Optimizer.Names)
+		}
+		if _, end := resume(2, kept); len(end.Optimizer.Slots) != 1 || !slices.Equal(end.Optimizer.Slots[0], kept) {
+			t.Errorf("%s: before the first update, a checkpoint has %q", name, end.Optimizer.Names)
 		}
 	}
 }
