@@ -44,9 +44,9 @@ type Options struct {
 	// ShardOptimizer has each worker keep the optimizer's state of its part of the parameters alone (ZeRO, stage 1).
 	ShardOptimizer bool `json:"shard_optimizer,omitempty"`
 
-	// Calibrate measures what sums cost among the workers, for two seconds at most, before training begins, and has their algorithms chosen by
-	// that: a run that does it again may add in another order. More than two workers of one host share memory then, too. Else they are chosen by a
-	// guess that is the same in every run.
+	// Calibrate measures what sums cost among the workers, for two seconds at most, before training begins, and has their algorithms, and
+	// without a codec the gradient's buckets, chosen by that: a run that does it again may add in another order. More than two workers of one
+	// host share memory then, too. Else they are chosen by a guess that is the same in every run.
 	Calibrate bool `json:"calibrate,omitempty"`
 
 	Wait time.Duration `json:"-"` // for the slowest; 0: 10 minutes. A worker that is gone is noticed at once, by its link

@@ -34,9 +34,9 @@ func denseRuns(l *trivium.Layout) (runs [][2]int) {
 	return runs
 }
 
-// denseBuckets cuts the runs of dense tensors into the ranges that travel by themselves.
-func (x *exchange) denseBuckets(l *trivium.Layout) (list []collective.Bucket) {
-	bytes := x.g.Costs().BucketBytes(4*l.Len(), x.workers)
+// denseBuckets cuts the runs of dense tensors into the ranges that travel by themselves, by these costs.
+func (x *exchange) denseBuckets(l *trivium.Layout, costs collective.Costs) (list []collective.Bucket) {
+	bytes := costs.BucketBytes(4*l.Len(), x.workers)
 	for _, run := range denseRuns(l) {
 		first, last := run[0], run[1]
 		var lens []int
@@ -58,7 +58,11 @@ func (x *exchange) denseBuckets(l *trivium.Layout) (list []collective.Bucket) {
 
 // cut makes the buckets. apart says that the facts may not ride with the gradient.
 func (x *exchange) cut(l *trivium.Layout, codec compress.Codec, apart bool) {
-	cut := x.denseBuckets(l)
+	costs := x.g.Costs()
+	if codec != nil { // what it keeps fits the same cut alone: a resumed run, which may measure other costs, makes that too
+		costs = collective.Costs{}
+	}
+	cut := x.denseBuckets(l, costs)
 	x.rides = !apart && len(cut) > 0 && cut[len(cut)-1].From == 0
 	for i, b := range cut {
 		x.buckets = append(x.buckets, x.bucket(l, b, codec, x.rides && i == len(cut)-1))

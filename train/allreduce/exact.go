@@ -35,7 +35,7 @@ func newExactSums(x *exchange, l *trivium.Layout) *exactSums {
 	if len(e.trees) > 1 {
 		e.packed = tensor.Aligned[float32](l.Len() * len(e.trees))
 	}
-	e.buckets = x.denseBuckets(l)
+	e.buckets = x.denseBuckets(l, x.g.Costs())
 	for i := range l.Tensors() {
 		if spec := l.Spec(i); spec.RowSparse && spec.Tie == "" {
 			from, to := l.Range(i)

@@ -124,6 +124,15 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 			return nil, errors.Join(x.failed(ctx, err), x.g.Close(), x.stream.Close())
 		}
 	}
+	if env.Narrow != nil { // else another thread, for what travels meanwhile, takes a core from the worker that computes there
+		env.Narrow()
+	}
+	if o.Calibrate { // with the threads that training has
+		if _, err := x.g.Calibrate(ctx); err != nil {
+			return nil, errors.Join(x.failed(ctx, err), x.g.Close(), x.stream.Close())
+		}
+		x.measured.reset()
+	}
 	if run.Job.Exact {
 		x.exact = newExactSums(x, l)
 	} else {
@@ -136,15 +145,6 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 	}
 	if x.tag = 2; x.launcher != nil {
 		x.tag = uint32(max(x.launcher.Len(), 2))
-	}
-	if env.Narrow != nil { // else another thread, for what travels meanwhile, takes a core from the worker that computes there
-		env.Narrow()
-	}
-	if o.Calibrate { // with the threads that training has
-		if _, err := x.g.Calibrate(ctx); err != nil {
-			return nil, errors.Join(x.failed(ctx, err), x.g.Close(), x.stream.Close())
-		}
-		x.measured.reset()
 	}
 	for i := range l.Tensors() {
 		if spec := l.Spec(i); spec.RowSparse && spec.Tie == "" {
