@@ -376,7 +376,7 @@ func TestOldAnnouncements(t *testing.T) {
 func TestLostForGood(t *testing.T) {
 	m := restful(t, 2)
 	p := &Membership{policy: Policy{}.withDefaults(), verdicts: map[protocol.Name]string{}}
-	for i := range 10 * maxWorkers {
+	for i := range 10 * MaxWorkers {
 		lost := protocol.Name{Role: "node", ID: fmt.Sprint("host-", i), Incarnation: 1}
 		next := &record{Epoch: m.rec.Epoch + 1, Members: m.rec.Members, Gone: []gone{{Name: lost, How: silent}}, Flaps: slices.Clone(m.rec.Flaps)}
 		next.setFlaps(lost.Role, lost.ID, 1)
@@ -386,7 +386,7 @@ func TestLostForGood(t *testing.T) {
 			t.Fatalf("%v is lost for %q", lost, why)
 		}
 	}
-	if len(m.flapped) > maxFlaps || len(p.verdicts) > 4*maxWorkers {
+	if len(m.flapped) > maxFlaps || len(p.verdicts) > 4*MaxWorkers {
 		t.Errorf("%d losses and %d verdicts are kept", len(m.flapped), len(p.verdicts))
 	}
 }

@@ -305,7 +305,7 @@ func (p *Membership) reported(fact any) {
 		p.know(f.Name, f.Addr)
 	case Convicted:
 		p.mu.Lock()
-		if len(p.verdicts) >= 4*maxWorkers { // of incarnations that are long gone
+		if len(p.verdicts) >= 4*MaxWorkers { // of incarnations that are long gone
 			clear(p.verdicts)
 		}
 		p.verdicts[f.Name] = cmp.Or(f.Why, f.How)
