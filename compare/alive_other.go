@@ -24,7 +24,10 @@ const (
 	contSignal
 )
 
-func signalProcess(pid, s int) error {
+// reach is what a signal is sent to: here the process alone.
+func reach(pid int) (to int, whole bool) { return pid, false }
+
+func signalTo(pid, s int) error {
 	if s != killSignal {
 		return errors.New("not measured: this system has no signal that makes a process stand still")
 	}

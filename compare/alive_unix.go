@@ -20,4 +20,13 @@ const (
 	contSignal = syscall.SIGCONT
 )
 
-func signalProcess(pid int, s syscall.Signal) error { return syscall.Kill(pid, s) }
+// reach is what a signal is sent to so that a process gets it with all that it started, which is its group where it leads one; else, and then
+// whole is false, the process alone.
+func reach(pid int) (to int, whole bool) {
+	if group, err := syscall.Getpgid(pid); err == nil && group == pid {
+		return -pid, true
+	}
+	return pid, false
+}
+
+func signalTo(to int, s syscall.Signal) error { return syscall.Kill(to, s) }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"iter"
 	"os"
 	"os/exec"
@@ -25,6 +26,13 @@ func fakePeer(how string) {
 	how, mark, _ := strings.Cut(how, "@")
 	if how == "sleeps" {
 		time.Sleep(10 * time.Minute)
+		return
+	}
+	if how == "starts" { // what does the work, and says its number
+		child := exec.Command(os.Args[0], "fake-peer", "sleeps@"+mark)
+		_ = child.Start()
+		fmt.Printf("{\"event\": \"ready\", \"update\": %d}\n", child.Process.Pid)
+		_, _ = io.Copy(io.Discard, os.Stdin)
 		return
 	}
 	in := bufio.NewScanner(os.Stdin)

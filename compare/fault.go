@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// A Fault is what a row did when a process of it was killed, or stood still for a while, in the middle of its training.
+// A Fault is what a row did when a process of it was killed, or stood still for a while, in the middle of its training. A process of
+// another system may be no more than what starts the one that trains, so the signal goes to all that it started too.
 type Fault struct {
 	System  string  `json:"system"`
 	Signal  string  `json:"signal"` // kill, stop
@@ -25,6 +26,7 @@ type Fault struct {
 	Updates int64   `json:"updates_before,omitempty"` // of kill: that were made by then, as far as the row says
 	Task    string  `json:"task"`                     // it was training
 	Workers int     `json:"workers"`
+	Whole   bool    `json:"whole,omitempty"` // the signal reached what the process had started too
 }
 
 // A faultTimes is when a process is hit, and for how long.
@@ -188,11 +190,13 @@ func within(ctx context.Context, c <-chan struct{}, d time.Duration) bool {
 	return false
 }
 
-// kill ends the victim, and measures when the others end.
+// kill ends the victim with what it started, and measures when the others end.
 func (r *runner) kill(ctx context.Context, w *watched, processes []Process, victim *Process, f *Fault) {
 	x := r.plan.fault
 	at := r.plan.now()
-	if err := signalProcess(victim.PID, killSignal); err != nil {
+	var to int
+	to, f.Whole = reach(victim.PID)
+	if err := signalTo(to, killSignal); err != nil {
 		f.Error = err.Error()
 		return
 	}
@@ -215,10 +219,12 @@ func (r *runner) kill(ctx context.Context, w *watched, processes []Process, vict
 	}
 }
 
-// halt lets the victim stand still for a while, and measures what first does meanwhile and how soon it goes on.
+// halt lets the victim, and what it started, stand still for a while, and measures what first does meanwhile and how soon it goes on.
 func (r *runner) halt(ctx context.Context, w *watched, first, victim *Process, f *Fault) {
 	x := r.plan.fault
-	if err := signalProcess(victim.PID, stopSignal); err != nil {
+	var to int
+	to, f.Whole = reach(victim.PID)
+	if err := signalTo(to, stopSignal); err != nil {
 		f.Error = err.Error()
 		return
 	}
@@ -236,7 +242,7 @@ func (r *runner) halt(ctx context.Context, w *watched, first, victim *Process, f
 		f.Others = "waited"
 	}
 	at := r.plan.now()
-	if err := signalProcess(victim.PID, contSignal); err != nil && alive(victim.PID) { // else it was given up, and ended meanwhile
+	if err := signalTo(to, contSignal); err != nil && alive(victim.PID) { // else it was given up, and ended meanwhile
 		f.Error = err.Error()
 		return
 	}

@@ -2,10 +2,14 @@ package compare
 
 import (
 	"context"
+	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/trivium-ml/trivium/observe/report"
 )
 
 // TestFaults: a process that is killed ends the others, and the row says which it was. One that stands still is taken for dead by the
@@ -36,7 +40,7 @@ func testFaults(t *testing.T, name string, faults int) {
 		return
 	}
 	for _, f := range r.Faults {
-		if f.Error != "" {
+		if f.Error != "" || !f.Whole && runtime.GOOS != "windows" {
 			t.Errorf("%+v", f)
 			continue
 		}
@@ -94,5 +98,23 @@ func TestFaultsStay(t *testing.T) {
 	p.Faults, p.Repeats = false, 2
 	if got := run(t, p).Faults; len(had) != 2 || !slices.Equal(got, had) { // a kill and a stop
 		t.Errorf("faults %+v, and then %+v", had, got)
+	}
+}
+
+// TestFaultsOfFirstProcess: where a signal did not reach what the process of another system had started, nothing is said of what came of it.
+func TestFaultsOfFirstProcess(t *testing.T) {
+	stop := Fault{Signal: "stop", Role: WorkerRole, Outcome: "goes on", Others: "went on"}
+	for _, c := range []struct {
+		system string
+		whole  bool
+		want   bool
+	}{{"pmls-ssp0", false, false}, {"pmls-ssp0", true, true}, {"allreduce", false, true}} {
+		f := stop
+		f.System, f.Whole = c.system, c.whole
+		r := &Report{Faults: []Fault{f}, Tables: []*Table{{Rows: []*Row{{System: "pmls-ssp0", Peer: true}, {System: "allreduce"}}}}}
+		row := fmt.Sprint(r.effort()[0].(report.Table).Rows)
+		if got := strings.Contains(row, "went on"); got != c.want || strings.Contains(row, "not measured: the signal reached the first process alone") == c.want {
+			t.Errorf("%s, whole %v: %s", c.system, c.whole, row)
+		}
 	}
 }

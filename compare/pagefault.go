@@ -2,6 +2,7 @@ package compare
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/trivium-ml/trivium/observe/report"
 )
@@ -11,7 +12,7 @@ func (r *Report) effort() []report.Block {
 	var blocks []report.Block
 	if len(r.Faults) > 0 {
 		table := report.Table{
-			Name: "faults", Caption: caption("A process of each row was killed (SIGKILL), or stood still for %v (SIGSTOP), a second into its training of %s with %s.", faultStop, r.Faults[0].Task, countWord(r.Faults[0].Workers, "worker")),
+			Name: "faults", Caption: caption("A process of each row, with what it had started, was killed (SIGKILL), or stood still for %v (SIGSTOP), a second into its training of %s with %s.", faultStop, r.Faults[0].Task, countWord(r.Faults[0].Workers, "worker")),
 			Columns: []report.Column{{Name: "row"}, {Name: "signal"}, {Name: "to a"}, {Name: "outcome"}, {Name: "after", Unit: "s"}, {Name: "the others meanwhile"}, {Name: "what it says"}},
 			Notes: []string{
 				"After a kill: until all other workers had ended by themselves. Work lost is what was done since the last checkpoint; within a trial no row keeps one.",
@@ -28,6 +29,9 @@ func (r *Report) effort() []report.Block {
 			outcome, after := report.Verdict(report.Open, orElse(f.Error, "not measured")), report.Cell{}
 			switch {
 			case f.Error != "":
+			case r.peer(f.System) && !f.Whole: // what came of it says nothing: the process that trains may have gone on
+				f.Others, f.Said = "", ""
+				outcome = report.Verdict(report.Open, "not measured: the signal reached the first process alone, and nothing that it had started")
 			case f.Signal == "kill" && f.Ended:
 				outcome = report.Verdict(report.Good, f.Outcome)
 				after = report.Number(f.Seconds, report.Digits(1))
@@ -62,6 +66,11 @@ func (r *Report) effort() []report.Block {
 		blocks = append(blocks, table)
 	}
 	return blocks
+}
+
+// peer reports whether that row is another system's.
+func (r *Report) peer(system string) bool {
+	return slices.ContainsFunc(r.Tables, func(t *Table) bool { x := t.row(system); return x != nil && x.Peer })
 }
 
 // clip is s in at most n bytes.
