@@ -32,9 +32,9 @@ var twins = []twin{
 const untouched = "-default"
 
 // gap is where the published gap goes: for each peer, the time to the target from the peer as shipped to the tuned one, from there to our
-// row of the same topology (what the implementation costs), to the best row at the same batch of all workers (what the topology costs), and
-// to the best row of the table, where that has another batch or approximates (what the algorithm does: local has the rows of one worker in an
-// update, and a codec drops some of what others send).
+// row of the same topology (what the implementation costs), to the best row of the same algorithm, where that is faster (what the topology
+// costs), and to the best row of the table, where that is another's (what the algorithm does: local has the rows of one worker in an update,
+// a codec drops some of what others send, and under SSP and ASP workers read stale parameters).
 func (r *Report) gap() []report.Block {
 	var blocks []report.Block
 	var without []string
@@ -64,7 +64,7 @@ func (r *Report) gap() []report.Block {
 		}
 		blocks = append(blocks, say("Nothing is drawn: %s.", why))
 	} else {
-		blocks = append([]report.Block{say("Each chart goes from another system to the best row of the same table, by the median time to the same target, on the same cores. What lies between a system and our row of its topology is the implementation; between that and the best row with as many rows in an update, the topology; and what a row with fewer rows in an update, or one that approximates, gains beyond that is another algorithm's.")}, blocks...)
+		blocks = append([]report.Block{say("Each chart goes from another system to the best row of the same table, by the median time to the same target, on the same cores. What lies between a system and our row of its topology is the implementation; between that and the best row that makes the same updates, the topology; and what a row with fewer rows in an update, or one that approximates or reads stale parameters, gains beyond that is another algorithm's.")}, blocks...)
 	}
 	if len(without) > 0 {
 		l := report.List{}
@@ -128,12 +128,12 @@ func (t *Table) waterfallChart(x *Row, w twin, best *Row) svg.Waterfall {
 	} else {
 		step("our twin", our, "implementation: "+w.row)
 	}
-	same := t.bestAt(x.Effective)
-	if same != nil && same != our && best != our {
+	same := t.fasterThan(x, our)
+	if same != nil {
 		step("best at this batch", same, "topology: "+same.System)
 	}
 	switch {
-	case best == same || best == our:
+	case best == same, best == our, best == x:
 	case best.Effective == x.Effective: // such as a codec, or local SGD
 		step("best here", best, "another algorithm: "+best.System)
 	default:
@@ -144,19 +144,19 @@ func (t *Table) waterfallChart(x *Row, w twin, best *Row) svg.Waterfall {
 
 func (t *Table) waterfall(x *Row, w twin, best *Row) report.Block {
 	var words []string
-	our, same := t.row(w.row), t.bestAt(x.Effective)
-	from := x
+	our := t.row(w.row)
+	same, from := t.fasterThan(x, our), x
 	switch {
 	case w.row == "":
 		words = append(words, "no twin yet: "+w.lacks)
 	case our != nil && our.Ranked:
 		words = append(words, fmt.Sprintf("%s in the implementation", times(x.Target.Median/our.Target.Median)))
-		if from = our; same != nil && same != our && best != our {
+		if from = our; same != nil {
 			words = append(words, fmt.Sprintf("%s in the topology", times(our.Target.Median/same.Target.Median)))
 			from = same
 		}
 	}
-	if from == x && same != nil && same != x {
+	if (our == nil || !our.Ranked) && same != nil {
 		words = append(words, fmt.Sprintf("%s in implementation and topology", times(x.Target.Median/same.Target.Median)))
 		from = same
 	}
@@ -177,14 +177,29 @@ func (t *Table) waterfall(x *Row, w twin, best *Row) report.Block {
 
 func times(x float64) string { return svg.Short(x) + " ×" }
 
-// bestAt returns the best ranked row of the same algorithm, at that effective batch; nil: there is none.
-func (t *Table) bestAt(effective int) (best *Row) {
-	for _, x := range t.Rows {
-		if x.Ranked && x.Effective == effective && x.Approx == "" && x.System != wholeRow && (best == nil || x.Place < best.Place) {
-			best = x
+// fasterThan returns the best ranked row of x's algorithm that is faster than our twin of x, or, where that may not be ranked, than x; nil:
+// there is none.
+func (t *Table) fasterThan(x, our *Row) *Row {
+	best := x
+	if our != nil && our.Ranked {
+		best = our
+	}
+	from := best
+	for _, y := range t.Rows {
+		if y.Ranked && y.Place < best.Place && x.likewise(y) {
+			best = y
 		}
 	}
+	if best == from {
+		return nil
+	}
 	return best
+}
+
+// likewise reports whether y makes the updates that x, a row of another system, does. Of ours that wait for nobody only wholeRow makes whole
+// steps, as other systems' do.
+func (x *Row) likewise(y *Row) bool {
+	return y.Effective == x.Effective && y.Approx == "" && y.Mode == x.Mode && (y.Mode != Async || y.Peer || y.System == wholeRow)
 }
 
 // row returns the row of a system; nil: there is none.

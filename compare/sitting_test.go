@@ -315,6 +315,54 @@ func TestGapOfAnotherAlgorithm(t *testing.T) {
 	}
 }
 
+// TestGapFallsOnly: no step after our twin is slower than it, and a row that reads stale parameters is no other topology of one that does not.
+func TestGapFallsOnly(t *testing.T) {
+	row := func(name string, mode Mode, effective int, seconds float64) *Row {
+		return &Row{System: name, Mode: mode, Effective: effective, Peer: name == "mxnet-async" || name == "pytorch-ddp", Good: 3, Reached: 3, Ranked: true, Target: spread([]float64{seconds, seconds, seconds})}
+	}
+	for _, c := range []struct {
+		rows  []*Row
+		want  string
+		steps []string
+	}{
+		{
+			[]*Row{row("mxnet-async", Async, 300, 16), row(wholeRow, Async, 300, 2), row("server-ssp3", Stale(3), 300, 4), row("local", Sync, 100, 1)},
+			"8 × in the implementation, 2 × by local with a batch of 100 in place of 300, which is another algorithm, 16 × in all.",
+			[]string{"mxnet-async", "implementation: " + wholeRow, "batch 100, not 300: local"},
+		},
+		{
+			[]*Row{row("mxnet-async", Async, 300, 16), row(wholeRow, Async, 300, 8), row("server-asp", Async, 300, 4)}, // whose steps are not as long
+			"2 × in the implementation, 2 × by server-asp, which is another algorithm, 4 × in all.",
+			[]string{"mxnet-async", "implementation: " + wholeRow, "another algorithm: server-asp"},
+		},
+		{
+			[]*Row{row("pytorch-ddp", Sync, 300, 12), row("allreduce", Sync, 300, 4), row("server-asp", Async, 300, 3), row("server-ssp10", Stale(10), 300, 3.5)},
+			"3 × in the implementation, 1.33 × by server-asp, which is another algorithm, 4 × in all.",
+			[]string{"pytorch-ddp", "implementation: allreduce", "another algorithm: server-asp"},
+		},
+		{
+			[]*Row{row("pytorch-ddp", Sync, 300, 1), row("allreduce", Sync, 300, 4)},
+			"0.25 × in the implementation, 4 × in the topology, 1 × in all.",
+			[]string{"pytorch-ddp", "implementation: allreduce", "topology: pytorch-ddp"},
+		},
+	} {
+		table := &Table{Task: "softmax", Batch: 100, Workers: 3, Rows: c.rows}
+		table.rank()
+		best, _ := table.first()
+		w := twins[slices.IndexFunc(twins, func(w twin) bool { return w.peer == c.rows[0].System })]
+		var notes []string
+		for _, s := range table.waterfallChart(c.rows[0], w, best).Steps {
+			notes = append(notes, s.Note)
+		}
+		if !slices.Equal(notes, c.steps) {
+			t.Errorf("%s: steps %q, want %q", w.peer, notes, c.steps)
+		}
+		if text := fmt.Sprint(table.waterfall(c.rows[0], w, best).(report.Figure).Caption); !strings.Contains(text, c.want) {
+			t.Errorf("%s: %q does not say %q", w.peer, text, c.want)
+		}
+	}
+}
+
 // TestNoPattern: a folder may have a name that is a pattern of another: what is finished in it stays, is found, and goes on.
 func TestNoPattern(t *testing.T) {
 	bookkeeping(t)
