@@ -57,11 +57,15 @@ func (p *Plan) estimate(g *group, c Cell, a About, ref *reference, epoch int64) 
 		n = warmFull
 	}
 	warm := max(p.WarmUp, float64(n)*update)
+	least := p.Seconds
+	if !a.Peer {
+		least *= reserve
+	}
 	train := float64(updates) * (update + ref.Seconds/float64(max(1, ref.Updates)))
 	in := func(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
-	whole := in(start + warm + max(p.Seconds, train))
+	whole := in(start + warm + max(least, train))
 	if most := in(limitShare * p.Limit.Seconds()); whole > most { // once to the limit; see speedAlone
-		whole = (most + time.Duration(p.Repeats-1)*in(start+warm+p.Seconds)) / time.Duration(p.Repeats)
+		whole = (most + time.Duration(p.Repeats-1)*in(start+warm+least)) / time.Duration(p.Repeats)
 	}
 	return whole + in(endSeconds) + p.pause()
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/cluster/launch"
@@ -170,5 +171,43 @@ func TestLossAlone(t *testing.T) {
 		if b := curves[1][k]; a.Update != b.Update || math.Abs(*a.Value-*b.Value) > 1e-6 {
 			t.Errorf("after update %d the loss is %v, and by gradients, after %d, %v", a.Update, *a.Value, b.Update, *b.Value)
 		}
+	}
+}
+
+// TestFasterThanWarmUp: a trial whose updates take a third less than at the end of its warm-up lasts as long as it was told to, and none longer than
+// its bound.
+func TestFasterThanWarmUp(t *testing.T) {
+	o := trialOrder{Seconds: 5, Updates: 100}
+	for _, perUpdate := range []float64{0.0003, 0.001, 0.4} {
+		if n := o.measured(perUpdate, time.Second); float64(n)*perUpdate*2/3 < o.Seconds-1e-9 {
+			t.Errorf("%d updates of %v s are over after %.2f s where they take a third less, want %v s", n, perUpdate, float64(n)*perUpdate*2/3, o.Seconds)
+		}
+	}
+	o.Longest = 4
+	if n := o.measured(0.01, time.Second); n != 300 {
+		t.Errorf("%d updates of 0.01 s, where 3 s are left", n)
+	}
+	if n := o.measured(0, time.Second); n != o.Updates {
+		t.Errorf("%d updates where a warm-up took no time", n)
+	}
+}
+
+// TestShortTrials: the page says how many trials are shorter than was ordered, each once, and how short they are.
+func TestShortTrials(t *testing.T) {
+	took := func(seconds ...float64) (list []Repeat) {
+		for i, s := range seconds {
+			list = append(list, Repeat{Repeat: i + 1, Result: Result{Seconds: s}})
+		}
+		return list
+	}
+	rows := []*Row{{System: "local", cell: "local", Trials: took(5.2, 3.85, 4.5)}, {System: "allreduce", cell: "allreduce", Trials: took(7, 5, 6)}}
+	rows[1].Trials[1].Result = Result{Error: "it hangs"}
+	r := &Report{Seconds: 5, Tables: []*Table{{Rows: rows}, {Workers: 2, Rows: rows[:1]}}}
+	if said := fmt.Sprint(r.setup()); !strings.Contains(said, "2 of 5 trials are shorter, the shortest 3.85 s") {
+		t.Error(said)
+	}
+	rows[0].Trials = took(5.2, 5)
+	if said := fmt.Sprint(r.setup()); strings.Contains(said, "shorter") {
+		t.Error(said)
 	}
 }

@@ -114,7 +114,7 @@ func (r *Report) setup() []report.Block {
 		{Name: "cores of every row", Value: caption("%d", r.Cores)},
 		{Name: "repeats", Value: caption("%s, each of all rows in turn", r.repeats(r.Tables...))},
 		{Name: "warm-up", Value: caption("20 updates or %g s, whichever is later, on parameters that are then discarded", r.WarmUp)},
-		{Name: "measured", Value: caption("at least %g s a trial, and an epoch past the target", r.Seconds)},
+		{Name: "measured", Value: caption("at least %g s a trial, and an epoch past the target%s", r.Seconds, r.short())},
 		{Name: "arithmetic", Value: caption("float32, one arithmetic thread a worker unless the row says otherwise")},
 		{Name: "started", Value: caption("%s", r.Created)},
 	}
@@ -149,6 +149,31 @@ func (r *Report) setup() []report.Block {
 		}})
 	}
 	return append(blocks, tasks)
+}
+
+// short says how many trials are shorter than was ordered, and by how much: those that the time limit cut, and those that became faster than
+// their warm-up was.
+func (r *Report) short() string {
+	seen, short, least := map[trialOf]bool{}, 0, r.Seconds
+	for _, t := range r.Tables {
+		for _, x := range t.Rows {
+			for _, one := range x.Trials {
+				of := trialOf{x.cell, one.Repeat}
+				if seen[of] || one.Result.Error != "" {
+					continue
+				}
+				seen[of] = true
+				if one.Result.Seconds < r.Seconds {
+					short++
+					least = min(least, one.Result.Seconds)
+				}
+			}
+		}
+	}
+	if short == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %d of %s are shorter, the shortest %.2f s", short, countWord(len(seen), "trial"), least)
 }
 
 // versions are those of all systems, by what has them: of ours once, since all rows are of one program.

@@ -132,15 +132,24 @@ func (t *trial) Train(ctx context.Context, job *trivium.Job) (trivium.Result, er
 	if err != nil {
 		return ended(ctx, err)
 	}
-	n := t.order.Updates
-	if perUpdate > 0 {
-		n = atMost(max(n, int64(math.Ceil(1.05*t.order.Seconds/perUpdate))), t.order.Longest, time.Since(began), perUpdate)
-	}
-	if n, err = t.agree(ctx, n); err != nil {
+	n, err := t.agree(ctx, t.order.measured(perUpdate, time.Since(began)))
+	if err != nil {
 		return ended(ctx, err)
 	}
 	t.report.Warm = warm
 	return t.measure(ctx, n)
+}
+
+// reserve is by how much a trial is longer than it must be at the speed of the warm-up's end: it cannot go on, as other systems' do. Of 369
+// trials of a full run 72 became 1.05 to 1.36 times as fast, and one 1.56 times.
+const reserve = 1.5
+
+// measured is how many updates a trial makes after the warm-up, in which so much time has gone, and an update took perUpdate in the end.
+func (o *trialOrder) measured(perUpdate float64, gone time.Duration) int64 {
+	if perUpdate <= 0 {
+		return o.Updates
+	}
+	return atMost(max(o.Updates, int64(math.Ceil(reserve*o.Seconds/perUpdate))), o.Longest, gone, perUpdate)
 }
 
 // atMost is n, or as many updates as there is time for within so many seconds.
