@@ -35,9 +35,7 @@ func (r *Report) proof() []report.Block {
 			t.Rows = append(t.Rows, report.Row{Heading: heading, Cells: []report.Cell{report.Name(x.System), deviation, verdict}})
 			heading = ""
 		}
-		if c, ok := table.lossChart(false); ok {
-			figures = append(figures, report.SmallFigure{Title: table.title(), Chart: c})
-		}
+		figures = append(figures, table.lossCharts(false)...)
 	}
 	blocks := []report.Block{say("Samples per second compare nothing where the systems compute different things. At fixed updates each row's parameters were saved and evaluated afterwards, all by one program.")}
 	switch c := &r.Check; {
@@ -52,19 +50,40 @@ func (r *Report) proof() []report.Block {
 		blocks = append(blocks, t)
 	}
 	if len(figures) > 0 {
-		blocks = append(blocks, report.Figures{Caption: caption("Training loss against samples: rows that compute the same thing lie on one line."), Items: figures})
+		blocks = append(blocks, report.Figures{Caption: caption("Training loss against samples, of up to %s a picture: synchronous rows with as many rows in an update lie on one line.", countWord(svg.Hues, "row")), Items: figures})
 	}
 	return blocks
 }
 
-// lossChart is the training loss of all rows against time or samples; false: there is none.
-func (t *Table) lossChart(time bool) (svg.Lines, bool) {
-	c := svg.Lines{Title: "Training loss, " + t.title(), Y: svg.Axis{Label: "Training loss", Log: true}, X: svg.Axis{Label: "Samples"}}
-	if time {
-		c.X = svg.Axis{Label: "Time since the first update", Unit: "s"}
+// lossCharts are the training losses of all rows against time or samples: of each sort in pictures of their own, of as many rows as there are
+// colours.
+func (t *Table) lossCharts(time bool) (figures []report.SmallFigure) {
+	var c svg.Lines
+	sort := -1
+	end := func() {
+		if len(c.Series) == 1 { // which has no legend
+			c.Title += ": " + c.Series[0].Name
+		}
+		if len(c.Series) > 0 {
+			figures = append(figures, report.SmallFigure{Title: c.Title, Chart: c})
+		}
+		c = svg.Lines{Title: t.title(), Y: svg.Axis{Label: "Training loss", Log: true}, X: svg.Axis{Label: "Samples"}}
+		if time {
+			c.X = svg.Axis{Label: "Time since the first update", Unit: "s"}
+		}
+		if t.Target.Split == "train" && t.Target.Metric == "loss" {
+			c.YMarks = []svg.Mark{{At: t.Target.Value, Label: fmt.Sprintf("target %v", t.Target.Value)}}
+		}
 	}
-	more := 0
 	for i, x := range t.drawn() {
+		if x.sort() == len(sorts) {
+			break
+		}
+		if x.sort() != sort || len(c.Series) == svg.Hues {
+			end()
+			sort = x.sort()
+			c.Title += ", " + sorts[sort]
+		}
 		s := svg.Series{Name: x.System, Hue: i%svg.Hues + 1}
 		for _, p := range x.losses() {
 			at := float64(p.Samples)
@@ -73,37 +92,35 @@ func (t *Table) lossChart(time bool) (svg.Lines, bool) {
 			}
 			s.Points = append(s.Points, svg.Point{X: at, Y: p.Loss, Lo: p.Loss, Hi: p.Loss})
 		}
-		switch {
-		case len(s.Points) == 0:
-		case len(c.Series) < svg.Hues:
-			c.Series = append(c.Series, s)
-		default:
-			more++
-		}
+		c.Series = append(c.Series, s)
 	}
-	if more > 0 {
-		c.Title += fmt.Sprintf(" (%s more in the tables alone)", countWord(more, "row"))
-	}
-	if t.Target.Split == "train" && t.Target.Metric == "loss" {
-		c.YMarks = []svg.Mark{{At: t.Target.Value, Label: fmt.Sprintf("target %v", t.Target.Value)}}
-	}
-	return c, len(c.Series) > 0
+	end()
+	return figures
 }
 
-// drawn are the rows in the order of their colours, which are the same in all pictures of a table: first what must have the same losses, and
-// last what has no curve, so that no two lines share one.
-func (t *Table) drawn() []*Row {
-	rows := slices.Clone(t.Rows)
-	order := func(x *Row) int {
-		switch {
-		case len(x.losses()) == 0:
-			return 2
-		case x.Mode == Sync && x.Approx == "":
-			return 0
-		}
+// sorts are those of rows whose losses are drawn together: the first must have the same where as many rows are in an update.
+var sorts = []string{"synchronous", "synchronous, other systems", "stale parameters", "approximations"}
+
+// sort is the row's place among sorts, or, where it has no curve, the one behind them.
+func (x *Row) sort() int {
+	switch {
+	case len(x.losses()) == 0:
+		return len(sorts)
+	case x.Approx != "":
+		return 3
+	case x.Mode != Sync:
+		return 2
+	case x.Peer:
 		return 1
 	}
-	slices.SortStableFunc(rows, func(a, b *Row) int { return cmp.Compare(order(a), order(b)) })
+	return 0
+}
+
+// drawn are the rows in the order of their colours, which are the same in all pictures of a table: by their sorts, and last what has no
+// curve, so that no two lines of a picture share one.
+func (t *Table) drawn() []*Row {
+	rows := slices.Clone(t.Rows)
+	slices.SortStableFunc(rows, func(a, b *Row) int { return cmp.Compare(a.sort(), b.sort()) })
 	return rows
 }
 
@@ -129,8 +146,9 @@ func (r *Report) way() []report.Block {
 		if c, ok := t.targetChart(); ok {
 			figures = append(figures, report.SmallFigure{Title: "Time to target: " + t.title(), Chart: c})
 		}
-		if c, ok := t.lossChart(true); ok {
-			figures = append(figures, report.SmallFigure{Title: "Loss against time: " + t.title(), Chart: c})
+		for _, f := range t.lossCharts(true) {
+			f.Title = "Loss against time: " + f.Title
+			figures = append(figures, f)
 		}
 	}
 	if len(figures) == 0 {
@@ -138,7 +156,7 @@ func (r *Report) way() []report.Block {
 	}
 	return []report.Block{
 		say("Rows rank by the time to the target, which includes how far each update comes. The clock stands still while parameters are copied for evaluation; what is not reached is never extrapolated. The same losses against samples are in the equality proof."),
-		report.Figures{Caption: caption("Time to the target, with minimum and maximum; and training loss against time, where the lowest line is the fastest way."), Items: figures},
+		report.Figures{Caption: caption("Time to the target, with minimum and maximum; and training loss against time, of up to %s a picture, in which the lowest line is the fastest way.", countWord(svg.Hues, "row")), Items: figures},
 	}
 }
 
