@@ -202,6 +202,40 @@ func TestScalingOneThread(t *testing.T) {
 	}
 }
 
+// TestScalingOfCrowded: what has a core for each busy thread and what has not are on no line together, and the caption says from where on they are
+// not; no row is left out for want of a colour.
+func TestScalingOfCrowded(t *testing.T) {
+	r := &Report{}
+	for _, workers := range []int{1, 2, 3, 5} {
+		table := &Table{Task: "mlp1", Workers: workers, Batch: 100}
+		for i := range 10 {
+			x := &Row{System: fmt.Sprint("row", i), Workers: workers, Effective: 100 * workers, Good: 7, Rate: spread([]float64{float64(workers)})}
+			x.Crowded = i == 0 && workers > 1 || i > 0 && workers > 2
+			table.Rows = append(table.Rows, x)
+		}
+		r.Tables = append(r.Tables, table)
+	}
+	f := r.scaling()[0].(report.Figures)
+	const want = "Dashed: more busy threads than cores from 2 workers on (row0), from 3 workers on (row1, row2, row3, row4, row5, row6, row7, row8, row9)"
+	if text := fmt.Sprint(f.Caption); !strings.Contains(text, want) {
+		t.Errorf("%q does not say %q", text, want)
+	}
+	points := map[string]int{}
+	for _, item := range f.Items {
+		for _, s := range item.Chart.(svg.Scaling).Series {
+			points[s.Name] += len(s.Points)
+			for _, p := range s.Points {
+				if crowded := s.Name == "row0" && p.X > 1 || s.Name != "row0" && p.X > 2; crowded != (s.Dash == svg.Dashed) {
+					t.Errorf("%s: %v workers are on a line of dash %d", s.Name, p.X, s.Dash)
+				}
+			}
+		}
+	}
+	if len(points) != 10 || points["row0"] != 8 || points["row9"] != 8 { // in two pictures each
+		t.Errorf("points %v", points)
+	}
+}
+
 // TestFitOfAStep: the line gives back what a step costs all workers, and what a sample of all together does, and says where the cores do not suffice.
 func TestFitOfAStep(t *testing.T) {
 	const workers, step, sample = 3, 3000.0, 10.0 // in µs: of a step, and of each sample of a worker

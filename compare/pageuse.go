@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/trivium-ml/trivium/observe/report"
 	"github.com/trivium-ml/trivium/observe/svg"
@@ -173,12 +174,16 @@ func (r *Report) scaling() []report.Block {
 		size   int // rows of each worker, or of all
 		strong bool
 	}
-	lines := map[key]map[string][]svg.Point{}
+	type point struct {
+		svg.Point
+		crowded bool
+	}
+	lines := map[key]map[string][]point{}
 	single := map[key]float64{}
 	var order []key
 	add := func(k key, t *Table) {
 		if lines[k] == nil {
-			lines[k] = map[string][]svg.Point{}
+			lines[k] = map[string][]point{}
 			order = append(order, k)
 		}
 		for _, x := range t.Rows {
@@ -188,7 +193,7 @@ func (r *Report) scaling() []report.Block {
 			if x.Good == 0 || x.Workers != t.Workers || x.System == "local" || x.System == "local-cores" {
 				continue
 			}
-			lines[k][x.System] = append(lines[k][x.System], svg.Point{X: float64(x.Workers), Y: x.Rate.Median, Lo: x.Rate.Min, Hi: x.Rate.Max})
+			lines[k][x.System] = append(lines[k][x.System], point{svg.Point{X: float64(x.Workers), Y: x.Rate.Median, Lo: x.Rate.Min, Hi: x.Rate.Max}, x.Crowded})
 		}
 	}
 	for _, t := range r.Tables {
@@ -206,31 +211,66 @@ func (r *Report) scaling() []report.Block {
 		if k.strong {
 			how = fmt.Sprintf("%s rows an update, shared by all workers (strong scaling)", Batch(k.size))
 		}
-		speed := svg.Scaling{Title: "Speed against workers, " + k.task, X: svg.Axis{Label: "Workers"}, Y: svg.Axis{Label: "Speed", Unit: "samples/s"}}
-		each := svg.Scaling{Title: "Speed of a worker, " + k.task, X: svg.Axis{Label: "Workers"}, Y: svg.Axis{Label: "Speed of a worker", Unit: "samples/s"}, Flat: true}
-		if s := single[k]; s > 0 {
-			speed.YMarks = []svg.Mark{{At: s, Label: "one thread"}}
+		var items []report.SmallFigure
+		var speed, each svg.Scaling
+		drawn := 0                        // lines of the two
+		crowded := map[float64][]string{} // rows by the number of workers from which on they are
+		end := func() {
+			if drawn > 0 {
+				items = append(items, report.SmallFigure{Title: "Together", Chart: speed}, report.SmallFigure{Title: "Each worker", Chart: each})
+			}
+			drawn = 0
+			speed = svg.Scaling{Title: "Speed against workers, " + k.task, X: svg.Axis{Label: "Workers"}, Y: svg.Axis{Label: "Speed", Unit: "samples/s"}}
+			each = svg.Scaling{Title: "Speed of a worker, " + k.task, X: svg.Axis{Label: "Workers"}, Y: svg.Axis{Label: "Speed of a worker", Unit: "samples/s"}, Flat: true}
+			if s := single[k]; s > 0 {
+				speed.YMarks = []svg.Mark{{At: s, Label: "one thread"}}
+			}
 		}
+		end()
 		for _, name := range slices.Sorted(maps.Keys(lines[k])) {
 			points := lines[k][name]
-			slices.SortFunc(points, func(a, b svg.Point) int { return int(a.X - b.X) })
-			if len(points) < 2 || len(speed.Series) == svg.Hues {
+			slices.SortFunc(points, func(a, b point) int { return int(a.X - b.X) })
+			if len(points) < 2 {
 				continue
 			}
-			hue := len(speed.Series) + 1
-			speed.Series = append(speed.Series, svg.Series{Name: name, Points: points, Hue: hue})
-			var one []svg.Point
-			for _, p := range points {
-				one = append(one, svg.Point{X: p.X, Y: p.Y / p.X, Lo: p.Lo / p.X, Hi: p.Hi / p.X})
+			if drawn == svg.Hues {
+				end()
 			}
-			each.Series = append(each.Series, svg.Series{Name: name, Points: one, Hue: hue})
+			drawn++
+			// What has a core for each busy thread and what has not are two lines, which nothing joins.
+			free := svg.Series{Name: name, Hue: drawn}
+			busy := svg.Series{Name: name, Hue: drawn, Dash: svg.Dashed}
+			freeEach, busyEach := free, busy
+			for _, p := range points {
+				all, one := &free, &freeEach
+				if p.crowded {
+					if all, one = &busy, &busyEach; len(busy.Points) == 0 {
+						crowded[p.X] = append(crowded[p.X], name)
+					}
+				}
+				all.Points = append(all.Points, p.Point)
+				one.Points = append(one.Points, svg.Point{X: p.X, Y: p.Y / p.X, Lo: p.Lo / p.X, Hi: p.Hi / p.X})
+			}
+			if len(free.Points) > 0 {
+				speed.Series, each.Series = append(speed.Series, free), append(each.Series, freeEach)
+				busy.NoName, busyEach.NoName = true, true
+			}
+			if len(busy.Points) > 0 {
+				speed.Series, each.Series = append(speed.Series, busy), append(each.Series, busyEach)
+			}
 		}
-		if len(speed.Series) > 0 {
-			blocks = append(blocks, report.Figures{
-				Items:   []report.SmallFigure{{Title: "Together", Chart: speed}, {Title: "Each worker", Chart: each}},
-				Caption: []report.Span{report.Strong(k.task), report.Text(fmt.Sprintf(", %s, %s. Dotted: what as many would do if each kept the speed of the first.", k.link, how))},
-			})
+		if end(); len(items) == 0 {
+			continue
 		}
+		text := fmt.Sprintf(", %s, %s. Dotted: what as many would do if each kept the speed of the first.", k.link, how)
+		var from []string
+		for _, n := range slices.Sorted(maps.Keys(crowded)) {
+			from = append(from, fmt.Sprintf("from %s on (%s)", countWord(int(n), "worker"), strings.Join(crowded[n], ", ")))
+		}
+		if len(from) > 0 {
+			text += " Dashed: more busy threads than cores " + strings.Join(from, ", ") + ", so it is partly the scheduler that is shown."
+		}
+		blocks = append(blocks, report.Figures{Items: items, Caption: []report.Span{report.Strong(k.task), report.Text(text)}})
 	}
 	return blocks
 }

@@ -6,7 +6,7 @@ import "slices"
 type Scaling struct {
 	Title, Desc string
 	X, Y        Axis
-	Series      []Series // their X are numbers of workers
+	Series      []Series // their X are numbers of workers; an ideal goes on to the last of its name
 	Flat        bool     // the ideal keeps its first value, as a speed per worker does, instead of growing
 	YMarks      []Mark   // such as the best single thread
 }
@@ -41,18 +41,24 @@ func (s Scaling) lines() Lines {
 func (s Scaling) ideal(l Lines, of Series) (Series, bool) {
 	out := Series{Name: of.Name + ", ideal", Hue: of.Hue, Dash: Dotted, Thin: true, NoName: true}
 	var first Point
-	for _, p := range of.Points {
-		if !l.shows(p) || p.X <= 0 {
+	for _, series := range s.Series {
+		if series.Name != of.Name {
 			continue
 		}
-		if len(out.Points) == 0 {
-			first = p
+		for _, p := range series.Points {
+			n := len(out.Points)
+			if !l.shows(p) || p.X <= 0 || n > 0 && p.X <= out.Points[n-1].X {
+				continue
+			}
+			if n == 0 {
+				first = p
+			}
+			y := first.Y
+			if !s.Flat {
+				y = first.Y / first.X * p.X
+			}
+			out.Points = append(out.Points, Point{X: p.X, Y: y})
 		}
-		y := first.Y
-		if !s.Flat {
-			y = first.Y / first.X * p.X
-		}
-		out.Points = append(out.Points, Point{X: p.X, Y: y})
 	}
 	return out, len(out.Points) > 1
 }
