@@ -5,13 +5,15 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 )
 
 // An Effort is what a row asks of its user: lines of code to write, and processes to start.
 type Effort struct {
 	System    string `json:"system"`
-	Lines     int    `json:"lines"` // of the program, without blank lines and comments
+	Lines     int    `json:"lines"`                 // of the program, and of what it imports of a like one, without blank lines and comments
+	NoCount   string `json:"not_counted,omitempty"` // why Lines is 0
 	Processes string `json:"processes"`
 	Command   string `json:"command,omitempty"` // where no program is needed
 }
@@ -21,11 +23,15 @@ func efforts(systems []System) (list []Effort) {
 	for _, s := range systems {
 		switch x := s.(type) {
 		case *peer:
-			e := Effort{System: x.Name()}
+			e := Effort{System: x.Name(), NoCount: x.NoCount}
 			if x.dir == nil { // its program is not among ours
 				continue
 			}
-			for _, word := range x.row.Program {
+			files := slices.Concat(x.row.Program, x.row.Counts)
+			if e.NoCount != "" {
+				files = nil
+			}
+			for _, word := range files {
 				if p, err := fs.ReadFile(x.dir, path.Join(x.folder, word)); err == nil {
 					e.Lines += codeLines(p)
 				}

@@ -51,7 +51,7 @@ func (r *Report) effort() []report.Block {
 		blocks = append(blocks, say("Faults were not measured: --faults asks for them."))
 	}
 	table := report.Table{
-		Name: "effort", Caption: caption("What a row asks of its user: lines of a program for the paper's tasks, without blank lines and comments, counted in compare/peers; and the processes that he starts."),
+		Name: "effort", Caption: caption("What a row asks of its user: lines of a program for the paper's tasks, without blank lines and comments, counted in compare/peers, with what a program takes of another there; and the processes that he starts."),
 		Columns: []report.Column{{Name: "row"}, {Name: "lines of code"}, {Name: "processes to start"}, {Name: "command"}},
 		Notes:   []string{"What the harness asks of other systems' programs (a Spec is read, snapshots are written) is in one file beside them, and is not counted."},
 	}
@@ -60,7 +60,11 @@ func (r *Report) effort() []report.Block {
 		if e.Command != "" {
 			command = report.Words(report.Mono(e.Command))
 		}
-		table.Rows = append(table.Rows, report.Row{Cells: []report.Cell{report.Name(e.System), report.Number(float64(e.Lines), report.Digits(0)), report.Name(e.Processes), command}})
+		lines := report.Number(float64(e.Lines), report.Digits(0))
+		if e.NoCount != "" {
+			lines = report.Missing(e.NoCount)
+		}
+		table.Rows = append(table.Rows, report.Row{Cells: []report.Cell{report.Name(e.System), lines, report.Name(e.Processes), command}})
 	}
 	if len(table.Rows) > 0 && !r.Quick {
 		blocks = append(blocks, table)

@@ -45,6 +45,8 @@ type peerSpec struct {
 	Memory  int            `json:"memory_mb"` // of each process, beside the rows that it trains on; 0: not measured
 	Source  string         `json:"source"`    // what the user is to give the folder of; empty: nothing
 	Mend    string         `json:"mend"`
+	Counts  []string       `json:"counts"`    // files beside the program that its lines of code are in too
+	NoCount string         `json:"not_count"` // why its lines of code are not counted; empty: they are
 
 	dir    fs.FS  // of all peers: one program may build on another's
 	folder string // its own in there
@@ -71,6 +73,7 @@ type peerRow struct {
 	// What is not as in the rest of the peer. Empty: it is.
 	Program []string       `json:"program"`
 	Roles   map[string]any `json:"roles"`
+	Counts  []string       `json:"counts"`
 	Full    string         `json:"full"` // "too": it also takes the full batch; "only": nothing else
 
 	Models []string `json:"models"` // that it has: "logistic", "softmax", "mlp"; empty: all
@@ -134,6 +137,9 @@ func Peers(root string) ([]System, error) {
 func (s *peerSpec) peer(row *peerRow, env string) *peer {
 	if len(row.Program) == 0 {
 		row.Program = s.Program
+	}
+	if len(row.Counts) == 0 {
+		row.Counts = s.Counts
 	}
 	if len(row.Roles) == 0 {
 		row.Roles = s.Roles

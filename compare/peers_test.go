@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -212,5 +213,27 @@ for spec in json.loads(sys.argv[1]):
 	}
 	if got := strings.Split(strings.TrimSpace(string(out)), "\n"); !slices.Equal(got, want) {
 		t.Errorf("%q\nwant %q", got, want)
+	}
+}
+
+// TestEffortOfImported: what a program takes of another is among its lines, and one that only drives the system's own is not counted.
+func TestEffortOfImported(t *testing.T) {
+	list, err := Peers(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := map[string]Effort{}
+	for _, e := range efforts(list) {
+		of[e.System] = e
+		if (e.Lines > 0) != (e.NoCount == "") {
+			t.Errorf("%+v", e)
+		}
+	}
+	if of["horovod"].Lines <= of["pytorch-ddp"].Lines || of["spark-mllib"].Lines <= of["spark"].Lines || of["pmls-ssp0"].NoCount == "" {
+		t.Errorf("horovod %+v, pytorch-ddp %+v, spark-mllib %+v, spark %+v, pmls-ssp0 %+v", of["horovod"], of["pytorch-ddp"], of["spark-mllib"], of["spark"], of["pmls-ssp0"])
+	}
+	r := &Report{Efforts: []Effort{of["pmls-ssp0"], of["horovod"]}}
+	if text := fmt.Sprint(r.effort()); !strings.Contains(text, "its own example, not counted") || !strings.Contains(text, fmt.Sprint(of["horovod"].Lines)) {
+		t.Error(text)
 	}
 }
