@@ -31,6 +31,9 @@ var twins = []twin{
 // untouched is how the row of a peer as it is shipped is called, after the tuned one.
 const untouched = "-default"
 
+// asShipped is the name of the peer's row as it is shipped, which not every peer has.
+func (w *twin) asShipped() string { return orElse(w.shipped, w.peer+untouched) }
+
 // gap is where the published gap goes: for each peer, the time to the target from the peer as shipped to the tuned one, from there to our
 // row of the same topology (what the implementation costs), to the best row of the same algorithm, where that is faster (what the topology
 // costs), and to the best row of the table, where that is another's (what the algorithm does: local has the rows of one worker in an update,
@@ -118,10 +121,12 @@ func (t *Table) waterfallChart(x *Row, w twin, best *Row) svg.Waterfall {
 		}
 		chart.Steps = append(chart.Steps, l)
 	}
-	if y := t.row(orElse(w.shipped, w.peer+untouched)); y != nil && y.Ranked {
+	label := "as run here" // beside nothing that would show what its settings do
+	if y := t.row(w.asShipped()); y != nil && y.Ranked {
 		step("as shipped", y, y.System)
+		label = "tuned"
 	}
-	step("tuned", x, x.System)
+	step(label, x, x.System)
 	our := t.row(w.row)
 	if w.row == "" {
 		chart.Steps = append(chart.Steps, svg.Level{Label: "our twin", Missing: "no twin yet"})

@@ -31,6 +31,12 @@ func TestTuning(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if strings.Contains(string(text), "../") {
+			t.Errorf("%s names a file that a page has not", name)
+		}
+		if !strings.Contains(string(text), "harness costs") {
+			t.Errorf("%s does not say what the harness costs", name)
+		}
 		want := 0 // lines of settings: all but heads and the rules below them
 		for line := range strings.Lines(string(text)) {
 			if strings.HasPrefix(line, "|") && !strings.HasPrefix(line, "| setting") && !strings.HasPrefix(line, "|---") {

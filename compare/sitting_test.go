@@ -250,7 +250,7 @@ func TestGapSteps(t *testing.T) {
 	table.rank()
 	best, _ := table.first()
 	for peer, want := range map[string][]string{
-		"mxnet-sync": {"tuned", "our twin", "best at this batch", "best here"},
+		"mxnet-sync": {"as run here", "our twin", "best at this batch", "best here"},
 	} {
 		i := slices.IndexFunc(twins, func(w twin) bool { return w.peer == peer })
 		var got []string
@@ -311,6 +311,34 @@ func TestGapOfAnotherAlgorithm(t *testing.T) {
 		}
 		if text := fmt.Sprint(table.waterfall(table.row(c.peer), w, best).(report.Figure).Caption); !strings.Contains(text, c.want) {
 			t.Errorf("%s: %q does not say %q", c.peer, text, c.want)
+		}
+	}
+}
+
+// TestUntouchedDefaults: a row of another system is called tuned beside the one that it ships, and no report without that one leaves it unsaid.
+func TestUntouchedDefaults(t *testing.T) {
+	row := func(name string, seconds float64) *Row {
+		return &Row{System: name, Mode: Sync, Peer: true, Effective: 300, Good: 3, Reached: 3, Ranked: true, Trials: []Repeat{{Repeat: 1}}, Target: spread([]float64{seconds})}
+	}
+	for _, c := range []struct {
+		rows  []*Row
+		label string
+		said  string
+	}{
+		{[]*Row{row("mxnet-sync", 8), row("pytorch-ddp", 9), row("pytorch-ddp-default", 10)}, "as run here", "Untouched defaults were not measured: mxnet-sync."},
+		{[]*Row{row("mxnet-sync", 8), row("mxnet-sync-default", 16)}, "as shipped", ""},
+	} {
+		table := &Table{Task: "softmax", Batch: 100, Workers: 3, Rows: c.rows}
+		table.rank()
+		best, _ := table.first()
+		w := twins[slices.IndexFunc(twins, func(w twin) bool { return w.peer == "mxnet-sync" })]
+		if got := table.waterfallChart(c.rows[0], w, best).Steps[0].Label; got != c.label {
+			t.Errorf("the first step is %q, want %q", got, c.label)
+		}
+		r := &Report{Tables: []*Table{table}}
+		r.threats()
+		if said := strings.Join(r.Threats, "\n"); !strings.Contains(said, c.said) || strings.Contains(said, "Untouched") != (c.said != "") {
+			t.Errorf("%q does not say %q", said, c.said)
 		}
 	}
 }

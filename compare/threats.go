@@ -85,6 +85,15 @@ func (r *Report) threats() {
 	}) {
 		say(leftOut)
 	}
+	var tuned []string
+	for _, w := range twins {
+		if measured[w.peer] && !measured[w.asShipped()] {
+			tuned = append(tuned, w.peer)
+		}
+	}
+	if len(tuned) > 0 {
+		say("Untouched defaults were not measured: %s. What was tried of each system, and what the harness costs it as far as that is known, is in the setup.", strings.Join(tuned, ", "))
+	}
 	for _, n := range r.Notes {
 		say("%s.", strings.TrimSuffix(n, "."))
 	}
