@@ -202,6 +202,28 @@ func TestScalingOneThread(t *testing.T) {
 	}
 }
 
+// TestFailedRepeats: a row of which some repeats failed says how many its figures are of.
+func TestFailedRepeats(t *testing.T) {
+	table := &Table{Task: "mlp1", Workers: 3, Batch: 500, Rows: []*Row{{System: "mxnet-sync", Mode: Sync}, {System: "allreduce", Mode: Sync}}}
+	for repeat := 1; repeat <= 7; repeat++ {
+		result := Result{SamplesPerSec: 10, SecondsToTarget: 1, Reached: true, Curve: []Point{{Update: 1, Loss: 0.5, Value: 0.9}}}
+		table.add(1, repeat, result)
+		if repeat > 3 {
+			result = Result{Error: "it hangs"}
+		}
+		table.add(0, repeat, result)
+	}
+	r := &Report{Repeats: 7, Tables: []*Table{table}}
+	if !table.Rows[0].Ranked {
+		t.Fatalf("not ranked: %s", table.Rows[0].Why)
+	}
+	for name, text := range map[string]string{"speed": fmt.Sprint(r.speed()), "the paper's": fmt.Sprint(r.paperTables())} {
+		if n := strings.Count(text, "3 of 7 repeats ended well"); n != 1 {
+			t.Errorf("%s: said %d times in %s", name, n, text)
+		}
+	}
+}
+
 // TestScalingOfCrowded: what has a core for each busy thread and what has not are on no line together, and the caption says from where on they are
 // not; no row is left out for want of a colour.
 func TestScalingOfCrowded(t *testing.T) {

@@ -70,6 +70,7 @@ func (r *Report) speedTable(t *Table, rows []*Row) report.Table {
 		if x.Peer {
 			name = name.With("another system")
 		}
+		name = x.withFailed(name)
 		row := report.Row{Muted: x.Crowded, Unranked: !x.Ranked}
 		if x.Good == 0 {
 			row.Cells = []report.Cell{name, report.Missing(orElse(x.Error, "not measured")), {}, {}, report.Name(Batch(x.Effective).String()), {}, {}, report.Name(x.Title)}
@@ -89,6 +90,14 @@ func (r *Report) speedTable(t *Table, rows []*Row) report.Table {
 		table.Rows = append(table.Rows, row)
 	}
 	return table
+}
+
+// withFailed is a cell of the row, with a footnote where some of its repeats failed: its figures are those of the others.
+func (x *Row) withFailed(c report.Cell) report.Cell {
+	if x.Good == 0 || x.Good == len(x.Trials) {
+		return c
+	}
+	return c.With(fmt.Sprintf("%d of %s ended well", x.Good, countWord(len(x.Trials), "repeat")))
 }
 
 // placeAmong is the row's place by time to target among those rows, from 1; 0: it has none.
