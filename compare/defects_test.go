@@ -224,6 +224,17 @@ func TestFailedRepeats(t *testing.T) {
 	}
 }
 
+// TestLinesOfCheck: the documentation says how long the program is that checks the losses.
+func TestLinesOfCheck(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "docs", "compare.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("`compare/check.py`, %d lines of NumPy", strings.Count(checkProgram, "\n")); !strings.Contains(string(text), want) {
+		t.Errorf("docs/compare.md does not say %s", want)
+	}
+}
+
 // TestScalingOfCrowded: what has a core for each busy thread and what has not are on no line together, and the caption says from where on they are
 // not; no row is left out for want of a colour.
 func TestScalingOfCrowded(t *testing.T) {

@@ -156,15 +156,23 @@ func referenceKey(t *Task, batch int) string { return fmt.Sprintf("%s %d %v", t.
 
 const referenceFile = "references.json"
 
-// openReferences reads what an earlier process looked up.
-func (r *runner) openReferences() error {
-	r.references = map[string]reference{}
-	err := readJSON(filepath.Join(r.dir.path, referenceFile), &r.references)
+// references are those that were looked up, by task, batch and target.
+func (d *directory) references() (map[string]reference, error) {
+	list := map[string]reference{}
+	err := readJSON(filepath.Join(d.path, referenceFile), &list)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return &PlanError{fmt.Errorf("compare: what an earlier process looked up cannot be read: %w; remove the file to have it looked up again", err)}
+		return nil, fmt.Errorf("compare: what an earlier process looked up cannot be read: %w; remove the file to have it looked up again", err)
 	}
-	if r.references == nil { // the file says null
-		r.references = map[string]reference{}
+	if list == nil { // the file says null
+		list = map[string]reference{}
+	}
+	return list, nil
+}
+
+// openReferences reads what an earlier process looked up.
+func (r *runner) openReferences() (err error) {
+	if r.references, err = r.dir.references(); err != nil {
+		return &PlanError{err}
 	}
 	for key, ref := range r.references {
 		ref.Losses = map[int64]float64{}

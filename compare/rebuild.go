@@ -52,10 +52,16 @@ func Rebuild(dir string) (*Report, error) {
 	}
 	r := newReport(&p, rec)
 	r.Sittings = rec.Sittings
+	references, err := d.references()
+	if err != nil {
+		return nil, err
+	}
 	groups := p.groups()
 	for i := range groups {
 		g := &groups[i]
 		t := r.table(g, &p)
+		ref := references[referenceKey(&g.task, effective(&g.task, g.batch, g.work))]
+		t.Reference, t.Checksum = ref.Updates, ref.Checksum
 		for k, c := range g.cells {
 			for repeat := 1; repeat <= p.Repeats; repeat++ {
 				result, known, err := d.load(c, repeat)

@@ -44,6 +44,9 @@ func TestRebuild(t *testing.T) {
 		t.Errorf("a comparison without its report is read: %v", err)
 	}
 	part, err := Rebuild(p.Dir)
+	if err == nil && (part.Tables[0].Reference != whole.Tables[0].Reference || part.Tables[0].Checksum != whole.Tables[0].Checksum || part.Tables[0].Checksum == "") {
+		t.Errorf("of an unfinished comparison: table %+v, want the look-ups of %+v", part.Tables[0], whole.Tables[0])
+	}
 	if err != nil || part.Tables[0].Rows[0].Good != 1 || part.Tables[0].Rows[1].Good != 0 || part.Check.Why == "" {
 		t.Errorf("of an unfinished comparison: %+v, %v", part, err)
 	}
