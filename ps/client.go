@@ -27,8 +27,9 @@ type ClientState struct {
 	start    Clock
 	tables   []*clientTable
 	byName   map[string]*clientTable
-	slack    Clock // the job's largest staleness: Clock waits for M ≥ c - slack - 1; -1: there is an ASP table, and it does not
-	overlays Clock // rounds that a worker keeps to lay over what it reads
+	bsp      *clientTable // the first that is BSP
+	slack    Clock        // the job's largest staleness: Clock waits for M ≥ c - slack - 1; -1: there is an ASP table, and it does not
+	overlays Clock        // rounds that a worker keeps to lay over what it reads
 
 	workers []*WorkerState
 	clock   Clock // rounds below it are sent
@@ -78,7 +79,9 @@ type laneLink struct {
 	m         Clock
 	holder    uint16
 	unacked   []*batch // sent, and not held by the lane yet
-	inflight  int
+	inflight  int      // bytes of them
+	kept      []keptRound
+	keeps     int // bytes of them
 	lists     keyLists
 	drop      []section // evicted rows, for the next batch
 	gen       uint32    // of subscriptions
@@ -89,6 +92,13 @@ type laneLink struct {
 	asked     time.Duration // again, for want of an answer
 	rto       time.Duration
 	tries     uint64
+}
+
+// A keptRound is what a lane that holds a round keeps of it until M passes it, since others' rounds are applied with it.
+type keptRound struct {
+	stamp Clock
+	bytes int
+	table uint32 // that is BSP
 }
 
 // A WorkerState is one worker.
@@ -138,7 +148,7 @@ type Options struct {
 	Session    uint64        // that others cannot guess; it survives reconnects; 0: drawn by Open
 	Workers    int           // that the client's clock waits for from the start; 0: 1
 	CacheBytes int64         // of rows; 0: 1 GiB
-	Inflight   int           // bytes that a lane does not hold yet, beyond which Clock waits; 0: 64 MiB
+	Inflight   int           // bytes that a lane does not hold yet, or keeps of BSP tables until M comes, beyond which Clock waits; 0: 64 MiB
 	Retry      time.Duration // silence before a question is asked again, doubling to 2 s; 0: 50 ms
 
 	// Up makes dense rows of float32 small on their way to servers; nil: nothing does. What it drops of a row is added to the row's next

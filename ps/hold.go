@@ -48,12 +48,9 @@ func (s *ServerState) roundHeld(c *session) {
 		q := &last.drop[i]
 		s.tables[q.table].shards[q.shard].subscribe(q, c.number, false)
 	}
-	bytes, wait := 0, false
+	bytes := 0
 	for _, m := range pieces {
 		bytes += m.bytes
-		for i := range m.secs {
-			wait = wait || s.tables[m.secs[i].table].spec.Mode == BSP
-		}
 	}
 	if f := s.o.Trace.Applied; f != nil {
 		f(int(s.self), int(c.number), stamp, bytes)
@@ -61,15 +58,20 @@ func (s *ServerState) roundHeld(c *session) {
 	c.early = c.early[:0]
 	s.part = roundPart{secs: s.part.secs, cut: s.cutState(stamp)}
 	s.applyRounds([]*round{{stamp, pieces}}, false)
-	if wait {
-		c.queue = append(c.queue, round{stamp, pieces})
-	} else {
-		for _, m := range pieces {
+	wait := pieces[:0]
+	for _, m := range pieces {
+		if s.cuts && slices.ContainsFunc(m.secs, func(q section) bool { return s.tables[q.table].spec.Mode == BSP }) {
+			wait = append(wait, m)
+		} else {
 			drop(m)
 		}
-		if s.cuts && len(last.weights) > 0 { // what others add at the cut is divided by the weights of all
-			c.queue = append(c.queue, round{stamp, []*batch{{weights: last.weights}}})
-		}
+	}
+	clear(pieces[len(wait):])
+	switch {
+	case len(wait) > 0:
+		c.queue = append(c.queue, round{stamp, wait})
+	case s.cuts && len(last.weights) > 0: // what others add at the cut is divided by the weights of all
+		c.queue = append(c.queue, round{stamp, []*batch{{weights: last.weights}}})
 	}
 	if c.done = last.finish; c.done { // nobody waits for it any more: it may stay behind, and be gone
 		s.forget(c)
@@ -185,7 +187,7 @@ func (s *ServerState) advance() {
 				for _, m := range c.queue[0].pieces {
 					drop(m)
 				}
-				c.queue = slices.Delete(c.queue, 0, 1)
+				c.queue = tail(c.queue)
 			}
 		}
 		s.m++
@@ -205,6 +207,15 @@ func (s *ServerState) advance() {
 			s.tell(c, 0)
 		}
 	}
+}
+
+// tail is a queue without its first. The others, which may be many, stay where they are.
+func tail[T any](q []T) []T {
+	clear(q[:1])
+	if len(q) == 1 {
+		return q[:0]
+	}
+	return q[1:]
 }
 
 // noHolder: nobody holds M back.

@@ -38,6 +38,9 @@ func (c *ClientState) install(n *Config) {
 		case c.slack >= 0:
 			c.slack = max(c.slack, d.Spec.staleness())
 		}
+		if d.Spec.Mode == BSP && c.bsp == nil {
+			c.bsp = t
+		}
 		if d.Spec.Optimizer == "" && d.Spec.Mode != ASP {
 			c.overlays = max(c.overlays, d.Spec.staleness())
 		}

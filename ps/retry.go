@@ -13,10 +13,14 @@ import (
 func (c *ClientState) hear(l *laneLink, s *status, push bool) {
 	l.heard, l.rto, l.tries = c.now, c.o.Retry, 0
 	if s.m > l.m {
-		c.progress(func(w *wait) bool { return l.m < w.needs() })
+		c.progress(func(w *wait) bool { return l.m < w.needs() || w.flow && c.crowded(l) })
 	}
 	if s.m >= l.m {
 		l.m, l.holder = s.m, s.holder
+	}
+	for len(l.kept) > 0 && l.kept[0].stamp < l.m {
+		l.keeps -= l.kept[0].bytes
+		l.kept = tail(l.kept)
 	}
 	if s.gen == l.gen {
 		switch {
@@ -33,6 +37,7 @@ func (c *ClientState) hear(l *laneLink, s *status, push bool) {
 	for n < len(l.unacked) && l.unacked[n].stamp < s.own {
 		b := l.unacked[n]
 		l.inflight -= b.bytes
+		c.keep(l, b)
 		if b.last {
 			c.acked(b.stamp)
 		}
@@ -213,10 +218,31 @@ func (c *ClientState) retry() {
 	c.waits = kept
 }
 
+// keep counts what a lane that holds b keeps of it until M passes it: a piece with a section of a BSP table, or its weights alone.
+func (c *ClientState) keep(l *laneLink, b *batch) {
+	if c.bsp == nil || b.stamp < l.m {
+		return
+	}
+	k := keptRound{b.stamp, roundOverhead, c.bsp.id}
+	if i := slices.IndexFunc(b.secs, func(s section) bool { return c.tables[s.table].spec.Mode == BSP }); i >= 0 {
+		k.bytes, k.table = k.bytes+b.bytes, b.secs[i].table
+	} else if !b.last || len(b.weights) == 0 {
+		return
+	}
+	l.keeps += k.bytes
+	l.kept = append(l.kept, k)
+}
+
+// crowded reports whether a lane keeps too much until M comes, beside what is on its way. The client's last round alone is never too much:
+// what M waits for may come after it.
+func (c *ClientState) crowded(l *laneLink) bool {
+	return l.inflight+l.keeps > c.o.Inflight && len(l.kept) > 0 && l.kept[0].stamp < c.clock-1
+}
+
 // waitsFor reports whether a Clock or Barrier waits for a lane's M.
 func (c *ClientState) waitsFor(l *laneLink) bool {
 	for _, w := range c.waits {
-		if w.get == nil && l.m < w.clock {
+		if w.get == nil && (l.m < w.clock || w.flow && c.crowded(l)) {
 			return true
 		}
 	}
@@ -261,6 +287,11 @@ func (c *ClientState) describe(w *wait) string {
 			return s + fmt.Sprintf(": waits for workers that were not made: %d of the %d that Options.Workers names are there", len(c.workers), c.o.Workers)
 		}
 		return s + fmt.Sprintf(": %d bytes of its rounds wait for worker %d, which is at clock %d", w.w.unsent, slow.index, slow.clock)
+	}
+	if i := slices.IndexFunc(c.lanes, c.crowded); i >= 0 && w.flow && c.m >= need {
+		l := c.lanes[i]
+		s += fmt.Sprintf(": %d bytes of its rounds of table %q are not applied yet", l.keeps, c.tables[l.kept[0].table].spec.Name)
+		lanes, need = c.lanes[i:i+1], l.kept[0].stamp+1
 	}
 	var slow *laneLink
 	for _, l := range lanes {

@@ -367,7 +367,7 @@ func (c *ClientState) ready(w *wait) bool {
 	}
 	if w.flow || w.acked {
 		for _, l := range c.lanes {
-			if l.inflight > c.o.Inflight || w.acked && len(l.unacked) > 0 {
+			if l.inflight > c.o.Inflight || w.flow && c.crowded(l) || w.acked && len(l.unacked) > 0 {
 				return false
 			}
 		}

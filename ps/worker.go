@@ -47,7 +47,8 @@ func (w *Worker) KeepState(f func() []byte) {
 // called by the worker's goroutine.
 func (w *Worker) OnRead(f func(table string, v Clock)) { w.saw = f }
 
-// Clock ends the round: what was added is sent. It waits only for Lead, and for room in flight, and returns the new clock. A delta
+// Clock ends the round: what was added is sent. It waits only for Lead, and for room in flight and at the servers, which keep what is of
+// BSP tables until the others' rounds are there, and returns the new clock. A delta
 // that is no number makes it fail, as deltas do whose sum is none, and nothing is sent. Where ctx ends first the round is ended all the same.
 //
 // With the round goes the question for next, which is what the next one reads: as Table.Prefetch would ask, but for all tables at once, and
