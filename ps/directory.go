@@ -134,6 +134,7 @@ func (d *DirectoryState) Step(_ time.Duration, in protocol.Event) []protocol.Com
 		d.armed = false
 		d.wait = min(2*d.wait, maxRetry)
 		d.spread()
+		d.recount()
 	case protocol.Call:
 		d.call(in.ID, in.Arg)
 	case protocol.Computed:
@@ -203,6 +204,19 @@ func (d *DirectoryState) spread() {
 	for i := range d.clients {
 		if d.config.Clients[i].State == Active && (d.clients[i].accepted < d.config.Version || d.config.Cut.At > 0 && !d.clients[i].told) {
 			d.send(d.config.Clients[i].Name, &install{config: d.config})
+		}
+	}
+}
+
+// recount asks lanes again how far clients came, while a snapshot waits for one of them: it may have finished after they accepted the cut,
+// and be gone.
+func (d *DirectoryState) recount() {
+	if d.err != nil || d.config.Cut.At == 0 || d.counted != d.config.Version || d.absent() < 0 {
+		return
+	}
+	for l := range d.lanes {
+		if d.lanes[l].saved != nil { // the others are asked anyway
+			d.send(d.p.server(l), &install{lane: true, to: uint16(l), config: d.config})
 		}
 	}
 }
@@ -409,6 +423,7 @@ func (d *DirectoryState) check() {
 		return
 	}
 	if d.counted == d.config.Version {
+		d.checkSnapshot()
 		return
 	}
 	d.counted = d.config.Version

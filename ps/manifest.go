@@ -175,12 +175,20 @@ func (d *DirectoryState) missing() string {
 			return fmt.Sprintf("%s has not written its part", d.p.server(l))
 		}
 	}
-	for i := range d.clients {
-		if d.config.Clients[i].State == Active && !d.clients[i].told && !d.finished(i) {
-			return fmt.Sprintf("%s has not come to it", d.config.Clients[i].Name)
-		}
+	if i := d.absent(); i >= 0 {
+		return fmt.Sprintf("%s has not come to it", d.config.Clients[i].Name)
 	}
 	return "its manifest is being written"
+}
+
+// absent is a client that has neither come to the cut nor finished; -1: there is none.
+func (d *DirectoryState) absent() int {
+	for i := range d.clients {
+		if d.config.Clients[i].State == Active && !d.clients[i].told && !d.finished(i) {
+			return i
+		}
+	}
+	return -1
 }
 
 // checkSnapshot writes the manifest once every lane wrote its part and every client told its workers' progress.

@@ -274,6 +274,55 @@ func TestWorkerBegunAtTheCut(t *testing.T) {
 	}
 }
 
+// TestFinishedBetweenAccepts: a snapshot does not wait for a client that finished while some servers had accepted it and others had not heard
+// of it, and left before it heard of it itself.
+func TestFinishedBetweenAccepts(t *testing.T) {
+	store := newMemory()
+	j := newSimJob(sim.New(1, sim.Options{}), simOptions{
+		clients: 1, servers: 2, min: 4, tables: []Spec{{Name: "t", Rows: 1, Cols: 20, Staleness: 3}}, server: ServerOptions{Store: store},
+	})
+	j.start(0, 0, func(w *Worker, sleep func(time.Duration)) error {
+		for range 4 {
+			sleep(10 * time.Millisecond)
+			if err := tableOf[float32](w, "t").Inc(0, 0, 1); err != nil {
+				return err
+			}
+			if _, err := w.Clock(bg); err != nil {
+				return err
+			}
+		}
+		return w.Finish(bg) // while the directory and a server do not reach one another
+	})
+	var got any
+	j.w.Call(j.dir, 30*time.Millisecond, snapshotCall{store}, func(r any, err error) {
+		if got = r; err != nil {
+			got = err
+		}
+	})
+	plan := sim.Plan{
+		{Kind: sim.Clog, At: 20 * time.Millisecond, For: 100 * time.Millisecond, Nodes: []sim.Node{j.dir, j.servers[1]}},
+		{Kind: sim.Crash, At: 80 * time.Millisecond, For: time.Hour, Nodes: []sim.Node{j.clients[0].node}},
+	}
+	if err := j.w.Run(plan, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	j.end()
+	if len(j.failures) > 0 || j.running > 0 {
+		t.Fatalf("%d workers still run: %v", j.running, j.failures)
+	}
+	r, ok := got.(SnapshotResult)
+	if !ok {
+		t.Fatalf("the snapshot ends with %v", got)
+	}
+	m, err := ReadManifest(bg, store, r.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(m.Workers) > 0 {
+		t.Errorf("the snapshot has %v, which had finished", m.Workers)
+	}
+}
+
 // TestDamagedSnapshot: a restore names the object and its checksum, and nobody begins.
 func TestDamagedSnapshot(t *testing.T) {
 	store := newMemory()
