@@ -13,6 +13,7 @@ type Config struct {
 	Version uint64
 	Epoch   Epoch
 	Place   uint64   // the hash of the directory's placement
+	Session uint64   // of the directory
 	Clients []Member // by number, which is never used again
 	Tables  []Definition
 	From    file // the manifest of the snapshot that the job goes on from; no Key: it begins anew
@@ -71,6 +72,7 @@ func (c *Config) append(p []byte) []byte {
 	p = wire.AppendUvarint(p, c.Version)
 	p = wire.AppendUvarint(p, uint64(c.Epoch))
 	p = wire.AppendUint64(p, c.Place)
+	p = wire.AppendUint64(p, c.Session)
 	p = wire.AppendUvarint(p, uint64(len(c.Clients)))
 	for i := range c.Clients {
 		m := &c.Clients[i]
@@ -120,6 +122,7 @@ func readConfig(r *wire.Reader) (c Config) {
 	c.Version = r.Uvarint("version", math.MaxUint64)
 	c.Epoch = Epoch(r.Uvarint("epoch", math.MaxUint64))
 	c.Place = r.Uint64("placement")
+	c.Session = r.Uint64("directory")
 	for n := r.Uvarint("clients", MaxClients); n > 0 && r.Err() == nil; n-- {
 		m := Member{Name: readName(r), Session: r.Uint64("session"), Start: readClock(r, "start")}
 		m.State, m.End = State(r.Uvarint("state", uint64(Ended))), readClock(r, "end")

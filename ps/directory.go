@@ -41,6 +41,7 @@ type DirectoryOptions struct {
 	Restore  *Manifest                    // from ReadManifest: tables begin with it, and clients at its clock; servers read it anew, at its key in their own stores
 	Updaters map[string]trivium.Optimizer // as ServerOptions has them: a table whose optimizer no server could make is refused
 	Retry    time.Duration                // between repeats of what is not answered, doubling to 2 s; 0: 50 ms
+	Session  uint64                       // that no directory before it had: servers follow one alone; 0: drawn by Direct
 	Log      *slog.Logger                 // of what is refused; nil discards
 }
 
@@ -89,7 +90,8 @@ func NewDirectoryState(p Placement, o DirectoryOptions) (*DirectoryState, error)
 	if o.Retry == 0 {
 		o.Retry = 50 * time.Millisecond
 	}
-	d := &DirectoryState{p: p, o: o, config: &Config{Version: 1, Epoch: p.Epoch, Place: p.hash()}, lanes: make([]peerState, p.lanes()), wait: o.Retry, nextCut: 1}
+	d := &DirectoryState{p: p, o: o, lanes: make([]peerState, p.lanes()), wait: o.Retry, nextCut: 1}
+	d.config = &Config{Version: 1, Epoch: p.Epoch, Place: p.hash(), Session: max(o.Session, 1)}
 	start := Clock(0)
 	if m := o.Restore; m != nil {
 		start = m.Clock
@@ -238,6 +240,10 @@ func (d *DirectoryState) message(from Name, body protocol.Body) {
 			d.onHello(m)
 		}
 	case *create:
+		if d.err != nil {
+			d.send(from, &refused{req: m.req, text: d.err.Error()})
+			return
+		}
 		if int(m.client) < len(d.config.Clients) && d.config.Clients[m.client].Name == from && d.config.Clients[m.client].Session == m.session {
 			if text := d.admit([]Spec{m.spec}, from); text != "" {
 				d.send(from, &refused{req: m.req, text: text})

@@ -21,7 +21,7 @@ func samples() []protocol.Body {
 	spec := Spec{Name: "t", Rows: 3, Cols: 4, Mode: BSP, Optimizer: "sgd rate=0.1", Tensors: []trivium.Spec{{Name: "w", Shape: []int{2, 2}, Decay: 1}}}
 	at := file{Key: "a/b", Size: 3, SHA256: "ab"}
 	c := &Config{
-		Version: 1, Epoch: 2, Place: 3, Clients: []Member{{Name: clientName(1), Session: 3, Start: 4, State: Ended, End: 5}},
+		Version: 1, Epoch: 2, Place: 3, Session: 4, Clients: []Member{{Name: clientName(1), Session: 3, Start: 4, State: Ended, End: 5}},
 		Tables: []Definition{{Spec: spec, Owners: []uint16{1}, By: clientName(1), Saved: true}}, From: at, Cut: Cut{1, 2},
 	}
 	return []protocol.Body{

@@ -7,9 +7,12 @@ import (
 	"github.com/trivium-ml/trivium/protocol"
 )
 
-// stranger answers a directory that is not the placement's: it would wait for ever.
+// stranger answers a directory that is not the placement's, or not the one that this lane follows: it would wait for ever.
 func (s *ServerState) stranger(from Name, c *Config) {
 	why := fmt.Sprintf("the directory of %s is %s, as its placement says, and not %s", s.name, s.p.Directory, from)
+	if from == s.p.Directory {
+		why = fmt.Sprintf("%s follows a directory that was at %s before this one, and nobody succeeds it: begin with new servers and clients", s.name, from)
+	}
 	s.refuse(from, why)
 	s.send(from, &accept{version: c.Version, lane: s.self, text: "ps: " + why})
 }

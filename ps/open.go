@@ -42,9 +42,7 @@ func (h *Host) Open(ctx context.Context, p Placement, tables []Spec, o Options) 
 		h.mu.Unlock()
 	}
 	if o.Session == 0 {
-		var b [8]byte
-		_, _ = rand.Read(b[:]) // it never fails
-		o.Session = binary.LittleEndian.Uint64(b[:]) | 1
+		o.Session = drawSession()
 	}
 	s, err := NewClientState(p, h.s.Self(), tables, o)
 	if err != nil {
@@ -66,6 +64,12 @@ func (h *Host) Open(ctx context.Context, p Placement, tables []Spec, o Options) 
 		return nil, err
 	}
 	return c, nil
+}
+
+func drawSession() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return binary.LittleEndian.Uint64(b[:]) | 1
 }
 
 // Lock and Unlock are for workers, which a Client drives.
@@ -208,7 +212,8 @@ type Directory struct {
 	part *part
 }
 
-// Direct runs the directory of a placement until Close.
+// Direct runs the directory of a placement until Close. Servers that have followed another follow no second one: in this version nobody
+// succeeds a directory.
 func Direct(s transport.Stream, p Placement, o DirectoryOptions) (*Directory, error) {
 	h := Share(s, o.Log)
 	d, err := h.Direct(p, o)
@@ -223,6 +228,9 @@ func Direct(s transport.Stream, p Placement, o DirectoryOptions) (*Directory, er
 func (h *Host) Direct(p Placement, o DirectoryOptions) (*Directory, error) {
 	if self := h.s.Self(); p.Directory != self {
 		return nil, fmt.Errorf("ps: direct: %s is not the directory of the placement, %s is", self, p.Directory)
+	}
+	if o.Session == 0 {
+		o.Session = drawSession()
 	}
 	s, err := NewDirectoryState(p, o)
 	if err != nil {
@@ -268,7 +276,8 @@ func (d *Directory) Config(ctx context.Context) (*Config, error) {
 	return r.(*Config), nil
 }
 
-// Close ends the directory. Servers and clients go on; what they ask for waits for its successor.
+// Close ends the directory. Servers and clients go on with what is decided; nobody succeeds it in this version, so that no client is let in
+// any more, no table defined, no client counted as lost, and no snapshot cut.
 func (d *Directory) Close() error {
 	d.part.step(protocol.Stop{})
 	d.part.close()

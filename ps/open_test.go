@@ -160,6 +160,75 @@ func TestOpenOfNoDirectory(t *testing.T) {
 	})
 }
 
+// TestSecondDirectory: servers follow one directory. Who is let in by another, or asks it for a table, is told so, and those whom the first
+// let in go on.
+func TestSecondDirectory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(bg, time.Hour)
+		defer cancel()
+		network := transport.NewMemory()
+		hosts := map[Name]*Host{}
+		for _, name := range []Name{dirName(), serverName(0), clientName(0), clientName(1)} {
+			port, err := network.Open(ctx, name, transport.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer port.Close()
+			for _, other := range []Name{dirName(), serverName(0)} {
+				if err := port.Know(other, "memory:"+other.String()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			stream, err := port.Stream("ps", StreamOptions())
+			if err != nil {
+				t.Fatal(err)
+			}
+			hosts[name] = Share(stream, nil)
+			defer hosts[name].Close()
+		}
+		p := Placement{Directory: dirName(), Servers: []Name{serverName(0)}, Clients: []Name{clientName(0)}}
+		tables := []Spec{{Name: "n", Rows: 1, Cols: 4}}
+		served := make(chan error, 1)
+		go func() { served <- hosts[serverName(0)].Serve(ctx, p, ServerOptions{}) }()
+		first, err := hosts[dirName()].Direct(p, DirectoryOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := hosts[clientName(0)].Open(ctx, p, tables, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := first.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := hosts[dirName()].Direct(p, DirectoryOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		const want = "ps: j/server/0 follows a directory that was at j/directory/0 before this one, and nobody succeeds it"
+		if _, err := hosts[clientName(1)].Open(ctx, p, tables, Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a new client: %v, want it to say %q", err, want)
+		}
+		if err := c.CreateTable(ctx, Spec{Name: "late", Rows: 1, Cols: 4}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a new table: %v, want it to say %q", err, want)
+		}
+		w, err := c.Worker(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cells := make([]float32, 4)
+		if err := errors.Join(tableOf[float32](w, "n").Inc(0, 2, 1), w.Barrier(ctx)); err != nil {
+			t.Error(err)
+		}
+		if _, err := tableOf[float32](w, "n").Get(ctx, 0, cells); err != nil || cells[2] != 1 {
+			t.Errorf("the old client reads %v: %v", cells, err)
+		}
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestOpenInVain: who gives up is told why the directory was not reached, as far as is known.
 func TestOpenInVain(t *testing.T) {
 	lost := protocol.LinkLost{Peer: dirName(), Err: errors.New("j/directory/0 at tcp:127.0.0.1:9: connection refused")}

@@ -199,7 +199,7 @@ func (s *ServerState) message(from Name, body protocol.Body) {
 			s.send(from, no)
 		}
 	case *install:
-		if from != s.p.Directory {
+		if from != s.p.Directory || s.config.Version > 0 && m.config.Session != s.config.Session {
 			s.stranger(from, m.config)
 			return
 		}
