@@ -54,7 +54,7 @@ func (s *shard[T]) readRange(q *section, base section, emit emitter) {
 		cells, h = s.live.cells[a:a+q.n], s.live.hold
 	case s.t.spec.Sparse || i < 0:
 		cells = make([]T, q.n)
-		fill(&s.t.spec.Init, q.row, q.from, cells)
+		s.fill(q.row, q.from, cells)
 		if i >= 0 {
 			r := s.rows[i]
 			for k, c := range r.cols {
@@ -117,7 +117,7 @@ func (s *shard[T]) readRows(q *section, base section, emit emitter) {
 		default:
 			n := len(cells)
 			cells = slices.Grow(cells, cols)[:n+cols]
-			fill(&s.t.spec.Init, r, 0, cells[n:])
+			s.fill(r, 0, cells[n:])
 		}
 		if len(rows) == most {
 			flush()
@@ -180,6 +180,12 @@ func (s *shard[T]) readCells(q *section, base section, emit emitter) {
 		start = q.ends[k]
 		i := s.find(r, cols[0])
 		switch {
+		case i < 0 && s.t.spec.Keep.Kind == KeepRowNorm:
+			whole := make([]T, s.t.spec.Cols)
+			s.fill(r, 0, whole)
+			for _, c := range cols {
+				cells = append(cells, whole[c])
+			}
 		case i < 0:
 			for _, c := range cols {
 				cells = append(cells, T(s.t.spec.Init.value(r, c)))

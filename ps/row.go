@@ -206,11 +206,27 @@ func newShard[T Number](t *table, index int) *shard[T] {
 	if t.spec.Init.Kind != Zero {
 		for i := range s.segs {
 			a, b, from := s.span(int32(i))
-			fill(&t.spec.Init, s.first+int64(i), from, d.cells[a:b])
+			s.fill(s.first+int64(i), from, d.cells[a:b])
 		}
 	}
 	s.live = d
 	return s
+}
+
+// fill writes the values of untouched cells of a row from column from on. A norm is that of the whole row; what Init gives to rows of other
+// constraints satisfies them.
+func (s *shard[T]) fill(rowID, from int64, dst []T) {
+	if s.t.spec.Keep.Kind != KeepRowNorm {
+		fill(&s.t.spec.Init, rowID, from, dst)
+		return
+	}
+	whole := dst
+	if int64(len(dst)) < s.t.spec.Cols {
+		whole = make([]T, s.t.spec.Cols)
+	}
+	fill(&s.t.spec.Init, rowID, 0, whole)
+	s.keep(target[T]{cells: whole})
+	copy(dst, whole[from:])
 }
 
 // span is where segment i of a Range shard lies in its data, and the segment's first column.
@@ -243,7 +259,7 @@ func (s *shard[T]) findOrMake(rowID, col int64) int32 {
 			s.slab = make([]T, max(n, min(1<<14, n*(len(s.rows)+1))))
 		}
 		r.cells, s.slab = s.slab[:n:n], s.slab[n:]
-		fill(&s.t.spec.Init, rowID, r.from, r.cells)
+		s.fill(rowID, r.from, r.cells)
 	}
 	if s.t.opt != nil {
 		for range s.t.opt.Slots() {

@@ -432,6 +432,12 @@ func TestCase31BadInput(t *testing.T) {
 		{Spec{Name: "t", Cols: 1, Init: Init{Kind: Normal, B: 1e38}}, "reaches from -9e+38 to 9e+38"},
 		{Spec{Name: "t", Cols: 1, Init: Init{Kind: Xavier, A: 1e-80}}, "init: xavier of 1e-80 and 0"},
 		{Spec{Name: "t", Cols: 1, Init: Init{Kind: Kaiming, A: 1e-80}}, "init: kaiming of 1e-80 and 0"},
+		{
+			Spec{Name: "t", Cols: 1, Init: Init{Kind: Constant, A: -1}, Keep: NonNegative()},
+			"keep: init: constant of -1 and 0 reaches from -1 to -1, and cells are non-negative",
+		},
+		{Spec{Name: "t", Cols: 1, Init: Init{Kind: Uniform, A: 1, B: -1}, Keep: NonNegative()}, "reaches from -1 to 1, and cells are non-negative"},
+		{Spec{Name: "t", Cols: 1, Init: Init{Kind: Normal, A: 1, B: 1}, Keep: NonNegative()}, "reaches from -8 to 10, and cells are non-negative"},
 		{Spec{Name: "t", Cols: 1, Keep: RowNorm(math.NaN())}, "keep: a row norm above 0"},
 		{Spec{Name: "t", Cols: 1, Keep: Constraint{Norm: math.NaN()}}, "keep: none takes no norm, found NaN"},
 	} {

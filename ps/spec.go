@@ -130,13 +130,13 @@ const (
 	KeepRowNorm
 )
 
-// A Constraint holds for the cells of a table after each round.
+// A Constraint holds for the cells of a table from the start, and after each round.
 type Constraint struct {
 	Kind Keep
 	Norm float64 // of KeepRowNorm: longer rows are scaled down to it
 }
 
-// NonNegative makes negative cells 0.
+// NonNegative makes negative cells 0. An Init that may give any is refused.
 func NonNegative() Constraint { return Constraint{Kind: KeepNonNegative} }
 
 // RowNorm scales rows that are longer than c, by the Euclidean norm, down to it. Rows are not split then.
@@ -209,11 +209,13 @@ func (s *Spec) validate() error {
 	} else if least, most := s.Init.ends(); s.Cell <= Float64 && s.Init.Kind > Constant && !(s.Cell.holds(least) && s.Cell.holds(most)) {
 		bad("init: %s of %g and %g reaches from %g to %g, and cells are %s", s.Init.Kind, s.Init.A, s.Init.B, least, most, s.Cell)
 	}
-	switch {
+	switch least, most := s.Init.ends(); {
 	case s.Keep.Kind > KeepRowNorm:
 		bad("keep: unknown constraint %d", s.Keep.Kind)
 	case s.Keep.Kind < KeepRowNorm && s.Keep.Norm != 0: // NaN would differ from itself, too
 		bad("keep: %s takes no norm, found %g", s.Keep, s.Keep.Norm)
+	case s.Keep.Kind == KeepNonNegative && least < 0:
+		bad("keep: init: %s of %g and %g reaches from %g to %g, and cells are %s", s.Init.Kind, s.Init.A, s.Init.B, least, most, s.Keep)
 	case s.Keep.Kind == KeepRowNorm && (s.Sparse || s.Cell >= Int32 || !(s.Keep.Norm > 0) || !isFinite(s.Keep.Norm)):
 		bad("keep: a row norm above 0 of dense rows of floating-point cells, found %g", s.Keep.Norm)
 	case s.Keep.Kind == KeepRowNorm && s.Cols > 1<<24:
@@ -381,6 +383,8 @@ func (i *Init) value(row, col int64) float64 {
 func (i *Init) ends() (least, most float64) {
 	const far = 9 // deviations: draw.Normal goes to 8.7
 	switch i.Kind {
+	case Constant:
+		return i.A, i.A
 	case Uniform:
 		return min(i.A, i.A+(i.B-i.A)), max(i.A, i.A+(i.B-i.A)) // as value has it
 	case Normal:
