@@ -482,7 +482,11 @@ func (d *DirectoryState) call(id uint64, arg any) {
 		d.out = append(d.out, protocol.Answer{ID: id, Result: d.config})
 	case lostCall:
 		i := slices.IndexFunc(d.config.Clients, func(c Member) bool { return c.Name == x.name })
-		if i >= 0 && (d.config.Clients[i].State == Active || d.config.Clients[i].State == Awaited) && !d.finished(i) {
+		if i < 0 {
+			d.out = append(d.out, protocol.Answer{ID: id, Err: fmt.Errorf("ps: lost: no client is called %s", x.name)})
+			return
+		}
+		if (d.config.Clients[i].State == Active || d.config.Clients[i].State == Awaited) && !d.finished(i) {
 			d.change().Clients[i].State = Ending
 			d.spread()
 		}

@@ -96,13 +96,29 @@ func TestAnotherDirectory(t *testing.T) {
 	}
 }
 
-// TestLostComesLate: a client that was counted as lost before it came, or comes anew, is told so.
+// TestLostComesLate: a client that was counted as lost before it came, or comes anew, is told so. That one is lost may be said twice, but not
+// of one that there is not.
 func TestLostComesLate(t *testing.T) {
 	d, err := NewDirectoryState(Placement{Directory: dirName(), Servers: []Name{serverName(0)}, Clients: []Name{clientName(0)}}, DirectoryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.Step(0, protocol.Call{ID: 1, Arg: lostCall{clientName(0)}})
+	for _, x := range []struct {
+		name Name
+		want string
+	}{{clientName(0), ""}, {clientName(0), ""}, {clientName(7), "ps: lost: no client is called j/worker/7"}} {
+		got := "no answer"
+		for _, out := range d.Step(0, protocol.Call{ID: 1, Arg: lostCall{x.name}}) {
+			if a, ok := out.(protocol.Answer); ok {
+				if got = ""; a.Err != nil {
+					got = a.Err.Error()
+				}
+			}
+		}
+		if got != x.want {
+			t.Errorf("of %s who says that it is lost is told %q, want %q", x.name, got, x.want)
+		}
+	}
 	text := ""
 	for _, out := range d.Step(0, protocol.Message{From: clientName(0), Body: &hello{name: clientName(0), session: 7}}) {
 		if m, ok := out.(protocol.Send); ok && m.To == clientName(0) {
