@@ -130,8 +130,9 @@ type Spec struct {
 
 	spaces  *spaces // of the processes; nil: none
 	limit   time.Duration
-	rows    int64 // to train on
-	inputs  int   // columns
+	reserve float64 // a trial of ours is planned for so many times Seconds; 0: once
+	rows    int64   // to train on
+	inputs  int     // columns
 	classes int
 }
 

@@ -59,7 +59,7 @@ func (p *Plan) estimate(g *group, c Cell, a About, ref *reference, epoch int64) 
 	warm := max(p.WarmUp, float64(n)*update)
 	least := p.Seconds
 	if !a.Peer {
-		least *= reserve
+		least *= p.reserve()
 	}
 	train := float64(updates) * (update + ref.Seconds/float64(max(1, ref.Updates)))
 	in := func(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }

@@ -106,7 +106,7 @@ func (o *own) Start(ctx context.Context, s Spec) (_ Trial, err error) {
 		}
 	}
 	order, err := json.Marshal(trialOrder{
-		Topology: o.topology, Options: options, Mode: o.mode, Clocks: int64(o.clocks), WarmUp: s.WarmUp, Updates: s.Updates, Seconds: s.Seconds,
+		Topology: o.topology, Options: options, Mode: o.mode, Clocks: int64(o.clocks), WarmUp: s.WarmUp, Updates: s.Updates, Seconds: max(1, s.reserve) * s.Seconds,
 		Longest: limitShare * s.limit.Seconds(), Snapshots: s.Snapshots, Dir: s.OutDir,
 	})
 	if err != nil {

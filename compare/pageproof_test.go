@@ -53,14 +53,14 @@ func TestAllRowsDrawn(t *testing.T) {
 	table := &Table{Task: "mlp1", Workers: 2, Batch: 100}
 	for i := range 14 {
 		x := &Row{System: fmt.Sprintf("line-%c", 'a'+i), Mode: Sync, Good: 1, Trials: curve}
-		switch {
-		case i == 10:
+		switch i {
+		case 10:
 			x.Peer = true
-		case i == 11:
+		case 11:
 			x.Mode = Async
-		case i == 12:
+		case 12:
 			x.Approx = "a codec"
-		case i == 13:
+		case 13:
 			x.Trials = nil
 		}
 		table.Rows = append(table.Rows, x)

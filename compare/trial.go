@@ -29,7 +29,7 @@ type trialOrder struct {
 	Clocks    int64           `json:"clocks,omitempty"` // an epoch has so many updates, however large the batch
 	WarmUp    float64         `json:"warm_up"`          // seconds at least, after warmUpdates
 	Updates   int64           `json:"updates"`          // at least
-	Seconds   float64         `json:"seconds"`          // at least
+	Seconds   float64         `json:"seconds"`          // at least, at the speed of the warm-up's end
 	Longest   float64         `json:"longest"`          // seconds from the warm-up's start on, if need be with fewer updates; 0: no bound
 	Snapshots []int64         `json:"snapshots"`
 	Dir       string          `json:"dir"`
@@ -140,16 +140,12 @@ func (t *trial) Train(ctx context.Context, job *trivium.Job) (trivium.Result, er
 	return t.measure(ctx, n)
 }
 
-// reserve is by how much a trial is longer than it must be at the speed of the warm-up's end: it cannot go on, as other systems' do. Of 369
-// trials of a full run 72 became 1.05 to 1.36 times as fast, and one 1.56 times.
-const reserve = 1.5
-
 // measured is how many updates a trial makes after the warm-up, in which so much time has gone, and an update took perUpdate in the end.
 func (o *trialOrder) measured(perUpdate float64, gone time.Duration) int64 {
 	if perUpdate <= 0 {
 		return o.Updates
 	}
-	return atMost(max(o.Updates, int64(math.Ceil(reserve*o.Seconds/perUpdate))), o.Longest, gone, perUpdate)
+	return atMost(max(o.Updates, int64(math.Ceil(o.Seconds/perUpdate))), o.Longest, gone, perUpdate)
 }
 
 // atMost is n, or as many updates as there is time for within so many seconds.
