@@ -62,10 +62,11 @@
 // gradients, which needs tables by layer, not a number of bytes. A round of many megabytes overlaps with itself: its pieces of up to 1 MiB
 // are added by the server while later ones travel.
 //
-// What is not here yet: replicas of shards and their live moves, and a successor of a directory. A server that is lost takes its shards with
-// it, and a job goes on from its last snapshot. Where the directory is lost, training goes on, and nothing is decided any more. A lane writes each shard as an object, and then an index of them (snapshot.go, object.go); the directory writes the
-// manifest, which names the indexes, last (manifest.go). What is told of a snapshot, and of one that a job goes on from, is the name and
-// checksum of one file, however many shards there are: lanes read the rest from the store (load.go).
+// What is not here yet: replicas of shards and their live moves, and a successor of a directory. A server that is lost takes its shards
+// with it, and a job goes on from its last snapshot. Where the directory is lost, training goes on, and nothing is decided any more. A lane
+// writes each shard as an object, and then an index of them (snapshot.go, object.go); the directory writes the manifest, which names the
+// indexes, last (manifest.go). What is told of a snapshot, and of one that a job goes on from, is the name and checksum of one file,
+// however many shards there are: lanes read the rest from the store (load.go).
 //
 // Next in the life of a gradient: wire and transport, the bytes.
 package ps
