@@ -15,6 +15,9 @@ import (
 
 // TestCutByCosts: the gradient is cut by what was measured, and where a codec keeps something of each bucket, as in every other run.
 func TestCutByCosts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long training case")
+	}
 	job := &trivium.Job{
 		Version: trivium.JobVersion, Model: "mlp:1024,1024,512", Data: trivium.Data{Source: "digits", Rows: 40, Train: "0:30", Test: "30:"},
 		Batch: 10, Epochs: 1, Seed: 9, Optimizer: trivium.OptimizerSpec{Name: "sgd", Rate: 0.01},

@@ -97,6 +97,9 @@ func TestResidualStays(t *testing.T) {
 // TestStateStays: after an evaluation nothing is saved, unless it may be the best so far: neither what codecs dropped nor the parts of the
 // optimizer's state are collected then.
 func TestStateStays(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long training case")
+	}
 	for name, o := range map[string]allreduce.Options{"coded": {Compress: "topk:0.01"}, "sharded": {ShardOptimizer: true}} {
 		travels := func(every int64, stop string) int64 {
 			job := digits()
@@ -122,6 +125,9 @@ func TestStateStays(t *testing.T) {
 
 // TestStateIsOfCheckpoint: each checkpoint has what was collected after its own update, whatever it is saved for.
 func TestStateIsOfCheckpoint(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long training case")
+	}
 	for name, o := range map[string]allreduce.Options{"coded": {Compress: "topk:0.01"}, "sharded": {ShardOptimizer: true}} {
 		for what, set := range map[string]func(job *trivium.Job, env *train.Env){
 			"every so many":    func(_ *trivium.Job, env *train.Env) { env.Checkpoints.Every = 3 },

@@ -503,6 +503,9 @@ func TestNamesTaken(t *testing.T) {
 
 // TestWait: a worker whose round takes ten minutes more than the others' is taken for one that hangs, unless Options.Wait is longer.
 func TestWait(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long training case")
+	}
 	for wait, want := range map[time.Duration]string{0: "held by worker/1: no progress in 10m0s", time.Hour: ""} {
 		j := job()
 		j.Epochs, j.Steps = 0, 2
