@@ -155,7 +155,7 @@ func (l Lines) layout(c *canvas) (float64, error) {
 		}
 	}
 	for i, s := range l.Series {
-		l.line(c, p, i, s)
+		l.line(c, p, l.place(i), s)
 	}
 	if direct {
 		l.names(c, p)
@@ -255,6 +255,14 @@ func (l Lines) band(c *canvas, p plot, s Series, h int) {
 		lower = append(lower, Point{X: pt.X, Y: lo})
 	}
 	flush()
+}
+
+// place is the index of a series, or of the first of its name, which it continues where it has no name in the legend: so it has its markers.
+func (l Lines) place(i int) int {
+	if s := l.Series[i]; s.NoName && s.Name != "" {
+		return slices.IndexFunc(l.Series, func(other Series) bool { return other.Name == s.Name })
+	}
+	return i
 }
 
 // line draws the stretches of a series between its gaps, its whiskers, and its markers.

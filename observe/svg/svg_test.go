@@ -387,3 +387,24 @@ func TestWidestLabel(t *testing.T) {
 		}
 	}
 }
+
+// TestContinuedLine: a line that goes on as another sort of line, as where cores no longer suffice, keeps its marker.
+func TestContinuedLine(t *testing.T) {
+	points := func(x ...float64) (list []Point) {
+		for _, x := range x {
+			list = append(list, Point{X: x, Y: 1})
+		}
+		return list
+	}
+	drawn, err := Lines{Title: "speed", Series: []Series{
+		{Name: "a", Hue: 1, Points: points(1, 2)},
+		{Name: "a", Hue: 1, Dash: Dashed, NoName: true, Points: points(3, 4)},
+		{Name: "b", Hue: 2, Points: points(1, 2)},
+	}}.Draw(Frame{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if circles := strings.Count(drawn, `<circle class="f1 p"`); circles != 4 || strings.Contains(drawn, `<path class="f1 p"`) {
+		t.Errorf("%d circles of the first line, want 4 and nothing else: %s", circles, drawn)
+	}
+}
