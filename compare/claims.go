@@ -77,11 +77,12 @@ func publishedTable(t *Table) (report.Table, bool) {
 
 // A Claim is one of the paper's, with what this run says of it.
 type Claim struct {
-	ID        string `json:"id"`
-	Text      string `json:"claim"`
-	Published string `json:"published"`
-	Verdict   string `json:"verdict"` // holds here, does not hold here, undecided
-	Why       string `json:"why"`
+	ID        string  `json:"id"`
+	Text      string  `json:"claim"`
+	Published string  `json:"published"`
+	Verdict   string  `json:"verdict"` // holds here, does not hold here, undecided
+	Why       string  `json:"why"`
+	P         float64 `json:"p,omitempty"` // corrected for all claims that could be judged; 0: this one could not
 }
 
 const (
@@ -95,7 +96,7 @@ func (r *Report) claimTable() []report.Block {
 		return nil
 	}
 	t := report.Table{
-		Name: "claims", Caption: caption("What the paper and the survey say, and what this run says of it, corrected by Holm over all that could be judged."),
+		Name: "claims", Caption: caption("What the paper and the survey say, and what this run says of it. The p beside a comparison is its own; a claim has one, of its comparisons together, and that is corrected by Holm over all claims that could be judged."),
 		Columns: []report.Column{{Name: "claim"}, {Name: "here"}, {Name: "what it says"}, {Name: "why"}, {Name: "published evidence"}},
 	}
 	for _, c := range r.Claims {
@@ -219,120 +220,176 @@ func (x *Row) absent() bool { return !x.Ranked && x.Good == 0 && len(x.Trials) =
 
 // A judged is a comparison that a claim rests on.
 type judged struct {
-	rule    int
 	by      measure
-	table   *Table
+	table   *Table // of the first of its rows
 	verdict Verdict
 }
 
-// judge decides the claims. A verdict wants rows that may be ranked, a core for each busy thread, and, of claims about topologies, a
-// shaped link; all comparisons of all claims are corrected together.
+// A ruling is what there is to decide a claim by.
+type ruling struct {
+	list     []judged
+	reason   string // what kept the last that is not among them from it
+	unranked string // of what would else be: then nothing is known to hold in all tables
+	open     int    // how many those are
+}
+
+// judge decides the claims. Each has one p, of what its comparisons say together, and these are corrected together: where single comparisons were,
+// a claim would lose its verdict by the number of tables in which others are looked at, however far its own rows are apart.
 func (r *Report) judge() {
-	var list []judged
-	reasons := make([]string, len(rules))
-	unranked := make([]string, len(rules)) // of what would else be judged: then nothing is known to hold in all tables
-	open := make([]int, len(rules))        // how many those are
-	for i, x := range rules {
-		for _, t := range r.Tables {
-			if len(x.tasks) > 0 && !slices.Contains(x.tasks, t.Task) {
+	rulings := make([]ruling, len(rules))
+	var family []float64
+	for i := range rules {
+		c := r.compared(&rules[i])
+		for _, j := range c.list {
+			r.Verdicts = append(r.Verdicts, j.verdict)
+		}
+		if len(c.list) > 0 {
+			family = append(family, rules[i].p(&c))
+		}
+		rulings[i] = c
+	}
+	corrected := holm(family)
+	for i := range rules {
+		p := 1.0
+		if len(rulings[i].list) > 0 {
+			p, corrected = corrected[0], corrected[1:]
+		}
+		r.Claims = append(r.Claims, r.claim(&rules[i], &rulings[i], p, len(family)))
+	}
+}
+
+// compared are the comparisons that a claim rests on, each with its own p. One wants rows that may be ranked, a core for each busy thread, and, of
+// claims about topologies, a shaped link.
+func (r *Report) compared(x *rule) (out ruling) {
+	for _, t := range r.Tables {
+		if len(x.tasks) > 0 && !slices.Contains(x.tasks, t.Task) {
+			continue
+		}
+		for _, p := range x.among(t) {
+			a, b := t.row(p.ahead), t.row(p.behind)
+			if a == nil || b == nil || a.absent() || b.absent() {
 				continue
 			}
-			for _, p := range x.among(t) {
-				a, b := t.row(p.ahead), t.row(p.behind)
-				if a == nil || b == nil || a.absent() || b.absent() {
-					continue
-				}
-				crowded, unshaped, doubtful := a.Crowded || b.Crowded, p.shaped && t.Link.Mbit == 0, a
-				if a.Ranked {
-					doubtful = b
-				}
-				switch {
-				case !doubtful.Ranked:
-					reasons[i] = fmt.Sprintf("%s: %s: %s", t.title(), doubtful.System, doubtful.Why)
-					if !crowded && !unshaped {
-						unranked[i] = reasons[i]
-						open[i]++
-					}
-				case crowded:
-					reasons[i] = fmt.Sprintf("oversubscribed: more busy threads than the %s", countWord(r.Cores, "core"))
-				case unshaped:
-					reasons[i] = "it is judged at shaped links alone, and these are not: an unshaped loopback hides what topologies differ in"
-				default:
-					took, of := p.by.of(a, t)
-					other, _ := p.by.of(b, t)
-					v := Judge(took, other)
-					v.Name = fmt.Sprintf("%s, %s: %s against %s, %s", x.id, t.title(), a.System, b.System, of)
-					list = append(list, judged{i, p.by, t, v})
-				}
+			crowded, unshaped, doubtful := a.Crowded || b.Crowded, p.shaped && t.Link.Mbit == 0, a
+			if a.Ranked {
+				doubtful = b
 			}
-		}
-	}
-	verdicts := make([]Verdict, len(list))
-	for k, x := range list {
-		verdicts[k] = x.verdict
-	}
-	r.Verdicts = Holm(verdicts)
-	for i, x := range rules {
-		c := Claim{ID: x.id, Text: x.text, Published: x.published, Verdict: undecided, Why: orElse(reasons[i], orElse(x.lacks, "its rows were not measured"))}
-		var words []string
-		faster, slower, parts := 0, 0, map[measure]bool{}
-		models, links := map[string]bool{}, map[int]bool{}
-		for _, p := range x.pairs {
-			parts[p.by] = true
-		}
-		for k, j := range list {
-			if j.rule != i {
-				continue
-			}
-			v := r.Verdicts[k]
-			delete(parts, j.by)
-			models[j.table.Model], links[j.table.Link.Mbit] = true, true
-			switch v.Outcome {
-			case Faster:
-				faster++
-			case Slower:
-				slower++
-			}
-			words = append(words, fmt.Sprintf("%s: %.2f × (%.2f to %.2f, p %.2g)", strings.TrimPrefix(v.Name, x.id+", "), v.Ratio, v.Low, v.High, v.P))
-		}
-		if len(words) > 0 {
-			if unranked[i] != "" {
-				words = append(words, unranked[i])
-			}
-			c.Why = strings.Join(words, "; ")
 			switch {
-			case x.either && faster+slower == len(words):
-				c.Verdict = holds
-			case x.often && (len(models) < 2 || len(links) < 2):
-				c.Why = fmt.Sprintf("what is often so shows in several models at several rates of the links, and this is %s at %s: %s", countWord(len(models), "model"), countWord(len(links), "rate"), c.Why)
-			case x.often:
-				n := len(words) + open[i]
-				if open[i] > 0 { // one of them has its words there
-					n--
+			case !doubtful.Ranked:
+				out.reason = fmt.Sprintf("%s: %s: %s", t.title(), doubtful.System, doubtful.Why)
+				if !crowded && !unshaped {
+					out.unranked = out.reason
+					out.open++
 				}
-				c.Verdict = often(faster, slower, n)
-				c.Why = fmt.Sprintf("ahead in %d of %d, behind in %d: %s", faster, n, slower, c.Why)
-			case slower > 0 && !x.either:
-				c.Verdict = holdsNot
-			case faster == len(words) && len(parts) > 0:
-				c.Why = "only a part of it could be judged: " + c.Why
-				if reasons[i] != "" && unranked[i] == "" {
-					c.Why += "; of the rest: " + reasons[i]
-				}
-			case faster == len(words):
-				c.Verdict = holds
+			case crowded:
+				out.reason = fmt.Sprintf("oversubscribed: more busy threads than the %s", countWord(r.Cores, "core"))
+			case unshaped:
+				out.reason = "it is judged at shaped links alone, and these are not: an unshaped loopback hides what topologies differ in"
 			default:
-				c.Why = "no difference is proven in all: " + c.Why
+				took, of := p.by.of(a, t)
+				other, _ := p.by.of(b, t)
+				v := Judge(took, other)
+				v.Name = fmt.Sprintf("%s, %s: %s against %s, %s", x.id, t.title(), a.System, b.System, of)
+				out.list = append(out.list, judged{p.by, t, v})
 			}
 		}
-		if text := r.fit(x.fits); text != "" {
-			c.Why = text
-		}
-		if x.settled != "" {
-			c.Verdict, c.Why = holdsNot, x.settled
-		}
-		r.Claims = append(r.Claims, c)
 	}
+	return out
+}
+
+// p is that of the claim, before it is corrected. That all comparisons are as it says has the largest of theirs; that one at least refutes it,
+// Simes's of those that do; that most are on one side, see atLeast. 1: they say none of that.
+func (x *rule) p(c *ruling) float64 {
+	var ahead, behind []float64
+	for _, j := range c.list {
+		switch j.verdict.Outcome {
+		case Faster:
+			ahead = append(ahead, j.verdict.P)
+		case Slower:
+			behind = append(behind, j.verdict.P)
+		}
+	}
+	differ, n := slices.Concat(ahead, behind), len(c.list)
+	switch all := n + c.open; {
+	case x.often && 2*len(ahead) > all:
+		return atLeast(all/2+1, ahead, all)
+	case x.often && 2*len(behind) >= all:
+		return atLeast((all+1)/2, behind, all)
+	case x.often:
+		return 1
+	case !x.either && len(behind) > 0:
+		return simes(behind, n)
+	case n > 0 && len(differ) == n:
+		return slices.Max(differ)
+	}
+	return 1
+}
+
+// claim is the verdict on a claim, of which p is corrected for those of so many.
+func (r *Report) claim(x *rule, c *ruling, p float64, claims int) Claim {
+	out := Claim{ID: x.id, Text: x.text, Published: x.published, Verdict: undecided, Why: orElse(c.reason, orElse(x.lacks, "its rows were not measured"))}
+	if len(c.list) > 0 {
+		out.P = p
+		if out.Verdict, out.Why = x.decide(c); out.Verdict != undecided && !(p < level) {
+			out.Verdict, out.Why = undecided, "so each comparison says by itself, but not beside the other claims: "+out.Why
+		}
+		if p < 1 {
+			out.Why += fmt.Sprintf("; p of the claim %.2g, corrected for %s", p, countWord(claims, "claim"))
+		}
+	}
+	if text := r.fit(x.fits); text != "" {
+		out.Why = text
+	}
+	if x.settled != "" {
+		out.Verdict, out.Why = holdsNot, x.settled
+	}
+	return out
+}
+
+// decide is what the comparisons of a claim say of it, each by itself, and why.
+func (x *rule) decide(c *ruling) (verdict, why string) {
+	var words []string
+	faster, slower, parts := 0, 0, map[measure]bool{}
+	models, links := map[string]bool{}, map[int]bool{}
+	for _, p := range x.pairs {
+		parts[p.by] = true
+	}
+	for _, j := range c.list {
+		v := j.verdict
+		delete(parts, j.by)
+		models[j.table.Model], links[j.table.Link.Mbit] = true, true
+		switch v.Outcome {
+		case Faster:
+			faster++
+		case Slower:
+			slower++
+		}
+		words = append(words, fmt.Sprintf("%s: %.2f × (%.2f to %.2f, p %.2g)", strings.TrimPrefix(v.Name, x.id+", "), v.Ratio, v.Low, v.High, v.P))
+	}
+	if c.unranked != "" {
+		words = append(words, c.unranked)
+	}
+	why = strings.Join(words, "; ")
+	switch {
+	case x.either && faster+slower == len(words):
+		return holds, why
+	case x.often && (len(models) < 2 || len(links) < 2):
+		return undecided, fmt.Sprintf("what is often so shows in several models at several rates of the links, and this is %s at %s: %s", countWord(len(models), "model"), countWord(len(links), "rate"), why)
+	case x.often:
+		n := len(c.list) + c.open
+		return often(faster, slower, n), fmt.Sprintf("ahead in %d of %d, behind in %d: %s", faster, n, slower, why)
+	case slower > 0 && !x.either:
+		return holdsNot, why
+	case faster == len(words) && len(parts) > 0:
+		why = "only a part of it could be judged: " + why
+		if c.reason != "" {
+			why += "; of the rest: " + c.reason
+		}
+		return undecided, why
+	case faster == len(words):
+		return holds, why
+	}
+	return undecided, "no difference is proven in all: " + why
 }
 
 // often is the verdict on what is said to be so in most of n comparisons, those whose rows may not be ranked among them: undecided, as long

@@ -68,21 +68,51 @@ func (v *Verdict) decide(p float64) {
 // Holm returns what a report may print: p values corrected for so many verdicts (Holm 1979), and outcomes that hold after that.
 func Holm(v []Verdict) []Verdict {
 	out := slices.Clone(v)
-	order := make([]int, len(out))
-	for i := range order {
-		order[i] = i
+	own := make([]float64, len(out))
+	for i := range out {
+		own[i] = out[i].P
 	}
-	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(out[i].P, out[j].P) })
-	most := 0.0
-	for k, i := range order {
-		most = max(most, min(1, out[i].P*float64(len(out)-k)))
+	for i, p := range holm(own) {
 		was := out[i].Outcome
-		out[i].P = most
+		out[i].P = p
 		if was != NoDifference {
-			out[i].decide(most)
+			out[i].decide(p)
 		}
 	}
 	return out
+}
+
+// holm corrects p values for their number.
+func holm(p []float64) []float64 {
+	order := make([]int, len(p))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(p[i], p[j]) })
+	out, most := make([]float64, len(p)), 0.0
+	for k, i := range order {
+		most = max(most, min(1, p[i]*float64(len(p)-k)))
+		out[i] = most
+	}
+	return out
+}
+
+// simes is the p of n hypotheses together: small where one of them at least is false. These are the p of some; the others have none below 1. It
+// is right too where tests share a side, as those of one row against many do (Simes 1986).
+func simes(p []float64, n int) float64 {
+	least := 1.0
+	for k, x := range slices.Sorted(slices.Values(p)) {
+		least = min(least, x*float64(n)/float64(k+1))
+	}
+	return least
+}
+
+// atLeast is as simes, but small where k of the n at least are false: Bonferroni's p of what is left once the k-1 smallest are set aside (Benjamini and Heller 2008).
+func atLeast(k int, p []float64, n int) float64 {
+	if len(p) < k {
+		return 1
+	}
+	return min(1, slices.Sorted(slices.Values(p))[k-1]*float64(n-k+1))
 }
 
 // mannWhitney returns the smaller U and its exact two-sided p, also where values are equal: of all ways to choose len(a) of the values,
