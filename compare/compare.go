@@ -232,7 +232,7 @@ type Process struct {
 	Iface string // whose bytes are this process's alone, in its network namespace; empty: it has none of its own
 }
 
-// Use is what the processes of one role took within the clock, all together.
+// Use is what the processes of one role took, all together, from the clock's start until it stands still: see Result.Window.
 type Use struct {
 	Processes  int     `json:"processes"`
 	User       float64 `json:"user_seconds"`
@@ -265,6 +265,7 @@ type Result struct {
 	Samples         int64              `json:"samples"`
 	Seconds         float64            `json:"seconds"`
 	PerRole         map[Role]Use       `json:"per_role,omitempty"`
+	Window          float64            `json:"window_seconds,omitempty"` // wall time that PerRole was counted in: the clock's, and while it stood still meanwhile; see window
 	Curve           []Point            `json:"-"`
 	Phases          map[string]float64 `json:"phases,omitempty"`
 	Staleness       map[string]float64 `json:"staleness,omitempty"`

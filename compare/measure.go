@@ -108,6 +108,14 @@ func (s *sampler) close() {
 	}
 }
 
+// window is the time between the readings that use subtracts, in seconds; 0: there was none at the end.
+func (s *sampler) window() float64 {
+	if s.last.cpu == nil {
+		return 0
+	}
+	return s.last.at.Sub(s.first.at).Seconds()
+}
+
 // use is what each role took.
 func (s *sampler) use() map[Role]Use {
 	if s.last.cpu == nil {

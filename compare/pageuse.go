@@ -30,7 +30,7 @@ func (r *Report) roles() []report.Block {
 			continue
 		}
 		blocks = append(blocks, report.Figures{
-			Caption: []report.Span{report.Strong(t.title()), report.Text(": what the processes of each role took, all together, within the clock. Bytes a second flatter a slow system; bytes a sample do not.")},
+			Caption: []report.Span{report.Strong(t.title()), report.Text(": what the processes of each role took, all together, from the clock's start until it stands still, copies of parameters included, and at other systems the files that they are written to. Bytes a second flatter a slow system; bytes a sample do not.")},
 			Items:   items, Data: &table,
 		})
 	}
@@ -46,11 +46,11 @@ type usage struct {
 }
 
 var uses = []usage{
-	{"Busy cores", svg.Axis{Label: "Busy cores"}, svg.Short, func(u PerUse) (float64, bool) { return u.UserShare + u.SystemShare, true }},
-	{"Processor time of a sample", svg.Axis{Label: "Processor time of a sample", Unit: "µs"}, svg.Short, func(u PerUse) (float64, bool) { return u.MicrosSample, true }},
+	{"Busy cores", svg.Axis{Label: "Busy cores"}, svg.Short, func(u PerUse) (float64, bool) { return u.UserShare + u.SystemShare, u.NotTimed == "" }},
+	{"Processor time of a sample", svg.Axis{Label: "Processor time of a sample", Unit: "µs"}, svg.Short, func(u PerUse) (float64, bool) { return u.MicrosSample, u.NotTimed == "" }},
 	{"Memory", svg.Axis{Label: "Memory, mean", Format: svg.Bytes}, svg.Bytes, func(u PerUse) (float64, bool) { return u.MeanBytes, u.MeanBytes > 0 }},
-	{"Network, a second", svg.Axis{Label: "Bytes a second", Format: svg.Bytes}, svg.Bytes, func(u PerUse) (float64, bool) { return u.BytesSecond, u.NotCounted == "" }},
-	{"Network, a sample", svg.Axis{Label: "Bytes a sample", Format: svg.Bytes}, svg.Bytes, func(u PerUse) (float64, bool) { return u.BytesSample, u.NotCounted == "" }},
+	{"Network, a second", svg.Axis{Label: "Bytes a second", Format: svg.Bytes}, svg.Bytes, func(u PerUse) (float64, bool) { return u.BytesSecond, u.NotCounted == "" && u.NotTimed == "" }},
+	{"Network, a sample", svg.Axis{Label: "Bytes a sample", Format: svg.Bytes}, svg.Bytes, func(u PerUse) (float64, bool) { return u.BytesSample, u.NotCounted == "" && u.NotTimed == "" }},
 }
 
 // useBars is one figure by row and role; false: nothing of it was measured.
@@ -105,9 +105,14 @@ func (t *Table) useTable() report.Table {
 	for _, x := range t.Rows {
 		for _, role := range slices.Sorted(maps.Keys(x.Use)) {
 			u := x.Use[role]
+			user, system, micros := report.Number(u.UserShare, report.Digits(2)), report.Number(u.SystemShare, report.Digits(2)), report.Number(u.MicrosSample, report.Digits(2))
+			if u.NotTimed != "" {
+				user = report.Missing("not measured: " + u.NotTimed)
+				system, micros = user, user
+			}
 			second, sample := report.Number(u.BytesSecond, svg.Bytes), report.Number(u.BytesSample, svg.Short)
-			if u.NotCounted != "" {
-				second = report.Missing("not measured: " + u.NotCounted)
+			if why := orElse(u.NotCounted, u.NotTimed); why != "" {
+				second = report.Missing("not measured: " + why)
 				sample = second
 			}
 			memory, peak := report.Number(u.MeanBytes, svg.Bytes), report.Number(u.PeakBytes, svg.Bytes)
@@ -117,8 +122,7 @@ func (t *Table) useTable() report.Table {
 			}
 			table.Rows = append(table.Rows, report.Row{Muted: x.Crowded, Cells: []report.Cell{
 				report.Name(x.System), report.Name(string(role)), report.Number(float64(u.Processes), report.Digits(0)),
-				report.Number(u.UserShare, report.Digits(2)), report.Number(u.SystemShare, report.Digits(2)), report.Number(u.MicrosSample, report.Digits(2)),
-				memory, peak, second, sample,
+				user, system, micros, memory, peak, second, sample,
 			}})
 		}
 	}

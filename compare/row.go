@@ -73,6 +73,7 @@ type PerUse struct {
 	BytesSample  float64 `json:"bytes_per_sample"` // in and out
 	BytesSecond  float64 `json:"bytes_per_second"`
 	NotCounted   string  `json:"not_measured,omitempty"`
+	NotTimed     string  `json:"not_timed,omitempty"` // why what is by second or by sample is not known
 }
 
 // unseen is why a row that saves no parameters is not ranked.
@@ -152,21 +153,45 @@ func (x *Row) count(t *Table) {
 	x.Ranked = x.Why == ""
 }
 
-// per is u by second and by sample of a trial.
+// per is u by second of a trial and by sample.
 func (u Use) per(r *Result) PerUse {
 	out := PerUse{Processes: u.Processes, MeanBytes: u.MeanBytes, PeakBytes: u.PeakBytes, NotCounted: u.NotCounted}
-	if r.Seconds > 0 {
-		out.UserShare, out.SystemShare = u.User/r.Seconds, u.System/r.Seconds
-		out.BytesSecond = float64(u.In+u.Out) / r.Seconds
+	window := r.window()
+	if window == 0 {
+		out.NotTimed = "the trial does not say for how long it was counted"
+		return out
 	}
-	if r.Samples > 0 {
-		out.MicrosSample = (u.User + u.System) * 1e6 / float64(r.Samples)
-		out.BytesSample = float64(u.In+u.Out) / float64(r.Samples)
+	out.UserShare, out.SystemShare = u.User/window, u.System/window
+	out.BytesSecond = float64(u.In+u.Out) / window
+	if samples := r.within(); samples > 0 {
+		out.MicrosSample = (u.User + u.System) * 1e6 / samples
+		out.BytesSample = float64(u.In+u.Out) / samples
 	}
 	return out
 }
 
-// medianUse is the median of each figure; of bytes, over the trials in which those of all processes were counted, if there is one.
+// window is the time that PerRole was counted in, in seconds. The clock's, Seconds, is shorter: it stands still while parameters are copied, and a
+// system's worker that writes them to files before it answers is counted while it does. Results from before Window was recorded have the lap of
+// training, which is longer by a last look at the memory: some milliseconds. 0: it is not known.
+func (r *Result) window() float64 {
+	if r.Window > 0 {
+		return r.Window
+	}
+	return r.Wall["train"]
+}
+
+// within are the samples that were trained on in the window: all. Before Window was recorded, that of workers which wait for nobody ended with
+// rank 0's updates, and whoever was slower had not done its own: then they are as many as there were at the speed of all together.
+func (r *Result) within() float64 {
+	all := float64(r.Samples)
+	if r.Window == 0 {
+		all = min(all, r.SamplesPerSec*r.window())
+	}
+	return all
+}
+
+// medianUse is the median of each figure over the trials in which it is known, if there is one: of bytes, those in which the bytes of all processes
+// were counted.
 func medianUse(list []PerUse) PerUse {
 	out := list[0]
 	median := func(list []PerUse, f func(*PerUse) *float64) {
@@ -176,13 +201,16 @@ func medianUse(list []PerUse) PerUse {
 		}
 		*f(&out) = Median(x)
 	}
-	of := func(f func(*PerUse) *float64) { median(list, f) }
-	of(func(u *PerUse) *float64 { return &u.UserShare })
-	of(func(u *PerUse) *float64 { return &u.SystemShare })
-	of(func(u *PerUse) *float64 { return &u.MicrosSample })
-	of(func(u *PerUse) *float64 { return &u.MeanBytes })
-	of(func(u *PerUse) *float64 { return &u.PeakBytes })
-	counted := slices.DeleteFunc(slices.Clone(list), func(u PerUse) bool { return u.NotCounted != "" })
+	timed := slices.DeleteFunc(slices.Clone(list), func(u PerUse) bool { return u.NotTimed != "" })
+	counted := slices.DeleteFunc(slices.Clone(timed), func(u PerUse) bool { return u.NotCounted != "" })
+	if len(timed) > 0 {
+		out = timed[0]
+		median(timed, func(u *PerUse) *float64 { return &u.UserShare })
+		median(timed, func(u *PerUse) *float64 { return &u.SystemShare })
+		median(timed, func(u *PerUse) *float64 { return &u.MicrosSample })
+	}
+	median(list, func(u *PerUse) *float64 { return &u.MeanBytes })
+	median(list, func(u *PerUse) *float64 { return &u.PeakBytes })
 	if len(counted) > 0 {
 		out.NotCounted = ""
 		median(counted, func(u *PerUse) *float64 { return &u.BytesSample })

@@ -278,7 +278,7 @@ func (r *runner) measure(ctx context.Context, system System, spec Spec, status S
 	if !finished && result.Error == "" {
 		result.Error = "it ended without a result"
 	}
-	result.PerRole = sampler.use()
+	result.PerRole, result.Window = sampler.use(), sampler.window()
 	result.Flags = append(result.Flags, sampler.flags()...)
 	return result, keep
 }

@@ -117,7 +117,7 @@ func (x *Row) networkWord() string {
 	known := len(x.Use) > 0
 	for _, u := range x.Use {
 		sum += u.BytesSample
-		known = known && u.NotCounted == ""
+		known = known && u.NotCounted == "" && u.NotTimed == ""
 	}
 	if !known {
 		return "not measured"
