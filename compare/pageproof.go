@@ -50,7 +50,13 @@ func (r *Report) proof() []report.Block {
 		blocks = append(blocks, t)
 	}
 	if len(figures) > 0 {
-		blocks = append(blocks, report.Figures{Caption: caption("Training loss against samples, of up to %s a picture: synchronous rows with as many rows in an update lie on one line.", countWord(svg.Hues, "row")), Items: figures})
+		text := fmt.Sprintf("Training loss against samples, of up to %s a picture: synchronous rows with as many rows in an update lie on one line.", countWord(svg.Hues, "row"))
+		if slices.ContainsFunc(r.Tables, func(t *Table) bool {
+			return slices.ContainsFunc(t.Rows, func(x *Row) bool { return uneven(x.System, x.Mode) })
+		}) {
+			text += " Where workers wait for nobody and one of them is behind, samples are not known, and there is no line."
+		}
+		blocks = append(blocks, report.Figures{Caption: caption("%s", text), Items: figures})
 	}
 	return blocks
 }
@@ -78,6 +84,9 @@ func (t *Table) lossCharts(time bool) (figures []report.SmallFigure) {
 	for i, x := range t.drawn() {
 		if x.sort() == len(sorts) {
 			break
+		}
+		if !time && uneven(x.System, x.Mode) {
+			continue
 		}
 		if x.sort() != sort || len(c.Series) == svg.Hues {
 			end()
@@ -117,10 +126,16 @@ func (x *Row) sort() int {
 }
 
 // drawn are the rows in the order of their colours, which are the same in all pictures of a table: by their sorts, and last what has no
-// curve, so that no two lines of a picture share one.
+// curve, so that no two lines of a picture share one. Of a sort, those come last that have no line against samples.
 func (t *Table) drawn() []*Row {
 	rows := slices.Clone(t.Rows)
-	slices.SortStableFunc(rows, func(a, b *Row) int { return cmp.Compare(a.sort(), b.sort()) })
+	place := func(x *Row) int {
+		if uneven(x.System, x.Mode) {
+			return 2*x.sort() + 1
+		}
+		return 2 * x.sort()
+	}
+	slices.SortStableFunc(rows, func(a, b *Row) int { return cmp.Compare(place(a), place(b)) })
 	return rows
 }
 

@@ -71,6 +71,9 @@ func (r *Report) staleness() []report.Block {
 			if x.Reached == x.Good {
 				target = report.Interval(x.Target.Median, x.Target.Min, x.Target.Max, svg.Short)
 				samples = report.Number(x.Samples.Median, svg.Short)
+				if uneven(x.System, x.Mode) {
+					samples = report.Missing("not known: its workers wait for nobody, and one of them is behind")
+				}
 			}
 			wait := report.Missing("not recorded")
 			if w := x.medianOf(func(r *Result) float64 { return waited(r.Phases) }); !math.IsNaN(w) {

@@ -56,6 +56,9 @@ func (r *runner) judge(ctx context.Context, e *evaluator, g *group, system Syste
 			prove(result, pt, ref.Losses[k.Update])
 		}
 	}
+	if uneven(system.Name(), system.About().Mode) {
+		result.SamplesToTarget = 0
+	}
 	if exact && result.Proof == "" {
 		result.Proof = "no parameters were saved: nothing is proven"
 	}

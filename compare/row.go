@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 )
 
 // A Row is one system in a table.
@@ -107,7 +108,10 @@ func (x *Row) count(t *Table) {
 		}
 		if r.Reached {
 			x.Reached++
-			targets, samples = append(targets, r.SecondsToTarget), append(samples, float64(r.SamplesToTarget))
+			targets = append(targets, r.SecondsToTarget)
+			if !uneven(x.System, x.Mode) {
+				samples = append(samples, float64(r.SamplesToTarget))
+			}
 		}
 		if seen && t.Target.better(r.Best, best) {
 			best = r.Best
@@ -152,6 +156,10 @@ func (x *Row) count(t *Table) {
 	}
 	x.Ranked = x.Why == ""
 }
+
+// uneven reports whether rank 0's updates, by which the places of a curve are counted, do not say how many samples a row has trained on: where its
+// workers wait for nobody, and one of them is half as fast.
+func uneven(system string, m Mode) bool { return m == Async && strings.HasSuffix(system, slow) }
 
 // per is u by second of a trial and by sample.
 func (u Use) per(r *Result) PerUse {

@@ -330,12 +330,19 @@ func (t *trial) measure(ctx context.Context, n int64) (trivium.Result, error) {
 	first := t.env.Rank == 0
 	watch := t.env.Watch
 	begin, note := watch.Begin, watch.Note
+	// Where workers wait for nobody, rank 0 may be long through, or late: what all of them took is counted until all are, at the barrier.
+	apart := t.order.Mode == Async
+	said := func() {
+		if first && !t.serves() && note != nil {
+			note(endNote)
+		}
+	}
 	var between train.Between
 	between.After = func(ctx context.Context, step int64, latest func(context.Context) (trivium.Params, error)) error {
 		if step == n {
 			t.clock.stop()
-			if first && note != nil {
-				note(endNote)
+			if !apart {
+				said()
 			}
 		}
 		if !first || !due[step] {
@@ -361,6 +368,9 @@ func (t *trial) measure(ctx context.Context, n int64) (trivium.Result, error) {
 	done := make(chan struct{})
 	go func() { defer close(done); _ = hub.Run(watching) }() // ends with its context
 	err := errors.Join(t.run(ctx, "", n+1, between, &watch, true), failed)
+	if err == nil && apart {
+		said()
+	}
 	cancel()
 	<-done
 	if err != nil {
