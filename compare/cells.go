@@ -135,9 +135,9 @@ func takesAll(name string, _ About) bool {
 	return basic(name) || name == "spark" || name == "spark-mllib"
 }
 
-// crosses: the rows whose topologies a link tells apart, each beside the other systems of its topology.
+// crosses: the rows whose topologies a link tells apart, each beside the other systems of its topology, and the codec that is to pay on a slow one.
 func crosses(name string, _ About) bool {
-	return basic(name) || slices.ContainsFunc(twins, func(w twin) bool { return w.peer == name && basic(w.row) })
+	return basic(name) || name == "allreduce-topk" || slices.ContainsFunc(twins, func(w twin) bool { return w.peer == name && basic(w.row) })
 }
 
 func basic(name string) bool {

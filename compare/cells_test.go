@@ -37,7 +37,7 @@ func TestFullRun(t *testing.T) {
 		"horovod horovod-default mxnet-sync mxnet-async mxnet-sync-default pytorch-ddp pytorch-ddp-default spark spark-default tensorflow-sync tensorflow-async tensorflow-sync-default tensorflow-mirrored"
 	sweep := " server-ssp5 server-bsp-slow server-ssp3-slow server-ssp10-slow server-asp-slow"
 	perSample := " server-ssp3-clock1 server-ssp3-clock10 server-ssp3-clock100 pmls-ssp0 pmls-ssp1 pmls-ssp5 pmls-ssp10 pmls-ssp3-clock1 pmls-ssp3-clock10 pmls-ssp3-clock100 pmls-ssp3-shipped"
-	links := "local server-bsp allreduce horovod mxnet-sync pytorch-ddp tensorflow-mirrored"
+	links := "local server-bsp allreduce allreduce-topk horovod mxnet-sync pytorch-ddp tensorflow-mirrored"
 	want := map[string]string{
 		"logistic 100 3": all + sweep + perSample, "softmax 100 3": all, "mlp1 100 3": all + sweep, "mlp2 100 3": all,
 		"mlp1 100 1": synchronous, "mlp1 100 2": synchronous, "mlp1 100 5": synchronous,
@@ -63,6 +63,30 @@ func TestFullRun(t *testing.T) {
 	}
 	for name := range want {
 		t.Errorf("there is no table %s", name)
+	}
+}
+
+// TestFullRunJudges: where a claim is judged at shaped links, the full run has both of its rows at one.
+func TestFullRunJudges(t *testing.T) {
+	p := paperPlan(t, Sources{})
+	groups := p.groups()
+	shaped := 0
+	for _, x := range rules {
+		for _, pair := range x.pairs {
+			if !pair.shaped {
+				continue
+			}
+			shaped++
+			has := func(g group, system string) bool {
+				return slices.ContainsFunc(g.cells, func(c Cell) bool { return c.System == system })
+			}
+			if !slices.ContainsFunc(groups, func(g group) bool { return g.link.Mbit > 0 && has(g, pair.ahead) && has(g, pair.behind) }) {
+				t.Errorf("%s: no shaped link has %s and %s", x.id, pair.ahead, pair.behind)
+			}
+		}
+	}
+	if shaped == 0 {
+		t.Error("no claim is judged at shaped links")
 	}
 }
 
