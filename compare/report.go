@@ -26,7 +26,7 @@ type Report struct {
 	Notes     []string          `json:"notes,omitempty"`
 	Sittings  []Sitting         `json:"sittings,omitempty"`
 	Tables    []*Table          `json:"tables"`
-	Verdicts  []Verdict         `json:"verdicts,omitempty"`
+	Verdicts  []Verdict         `json:"verdicts,omitempty"` // the comparisons of all claims, each with its own p
 	Claims    []Claim           `json:"claims,omitempty"`
 	Faults    []Fault           `json:"faults,omitempty"`
 	Efforts   []Effort          `json:"efforts,omitempty"`
