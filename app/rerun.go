@@ -12,6 +12,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/ps"
+	"github.com/trivium-ml/trivium/train/allreduce"
 	"github.com/trivium-ml/trivium/train/server"
 )
 
@@ -106,7 +107,7 @@ func (v *rerunVerb) Run(ctx context.Context, s *session) error {
 	if wrong == 0 {
 		return nil
 	}
-	why := whyOther(looseMode(t), slices.Concat(differences, crowdedOrder(t), old.resumed()), s.name)
+	why := whyOther(looseMode(t), slices.Concat(differences, otherOrder(t, old.Head.Machines), old.resumed()), s.name)
 	return fmt.Errorf("rerun: %s of %s parameters differ, first in %s; %s", thousands(int64(wrong)), thousands(int64(len(want.Params.Flat))), first, why)
 }
 
@@ -134,14 +135,26 @@ func looseMode(t *training) string {
 	return o.Mode.String()
 }
 
-// crowdedOrder is what may differ between two machines, and is not among the conditions: allreduce adds small gradients of workers whose number
-// is no power of two in another order where they are on one host with fewer than two cores for each (collective.Group.Crowd).
-func crowdedOrder(t *training) []string {
+// otherOrder is what may have allreduce add in another order, and is not among the conditions; machines is how many the run was on, of a cluster
+// (a rerun is on one). With --calibrate the order is what was measured. Else gradients of more than 16 KiB are added by machines where some workers
+// share one, and small gradients of workers whose number is no power of two otherwise on one host with fewer than two cores for each
+// (collective.Group.Crowd). Two workers add in one order: a sum of two has no other.
+func otherOrder(t *training, machines int) (out []string) {
 	n := t.workers
-	if t.topology != summed || n&(n-1) == 0 || t.job.Exact {
+	if t.topology != summed || t.job.Exact || n < 3 {
 		return nil
 	}
-	return []string{fmt.Sprintf("perhaps the cores: whether each of %d workers has two decides in which order %s adds small gradients, but with --exact", n, summed)}
+	var o allreduce.Options
+	if len(t.options) > 0 && json.Unmarshal(t.options, &o) == nil && o.Calibrate {
+		return []string{fmt.Sprintf("perhaps what --calibrate measured: it decides in which order %s adds, but with --exact", summed)}
+	}
+	if n&(n-1) != 0 {
+		out = append(out, fmt.Sprintf("perhaps the cores: whether each of %d workers has two decides in which order %s adds small gradients, but with --exact", n, summed))
+	}
+	if 1 < machines && machines < n {
+		out = append(out, fmt.Sprintf("perhaps the machines: which of %d workers shared one of %d decided in which order %s added, but with --exact", n, machines, summed))
+	}
+	return out
 }
 
 // resumed is what may differ where a run went on from a checkpoint: it is repeated from its beginning, under the topology that it ended with.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -144,6 +145,31 @@ func TestRerunResumed(t *testing.T) {
 	}
 }
 
+// TestRerunOfACluster: a run whose workers shared machines otherwise than here is not called a fault where it does not repeat.
+func TestRerunOfACluster(t *testing.T) {
+	dir := t.TempDir()
+	options := Options{Sources: data.Sources{"points": points(-1, nil)}}
+	if got := runWith(t.Context(), t, dir, options, strings.Fields("train mlp:8 --data points --epochs 1 --workers 4 --name first")...); got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	first := filepath.Join(dir, "runs", "first")
+	head, err := os.ReadFile(filepath.Join(first, "run.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := regexp.MustCompile(`"seed": ?42`).ReplaceAllString(string(head), `"seed": 43`) // so that its bits are others
+	for _, c := range []struct {
+		json  string
+		fault bool
+	}{{other, true}, {strings.Replace(other, "{", `{"machines": 2,`, 1), false}} {
+		write(t, first, "run.json", c.json)
+		got := runWith(t.Context(), t, dir, options, "rerun", "first")
+		if got.code != Failed || strings.Contains(got.err, "a fault of") != c.fault || strings.Contains(got.err, "perhaps the machines") == c.fault {
+			t.Errorf("a fault %v: exits with %d: %s%s", c.fault, got.code, got.out, got.err)
+		}
+	}
+}
+
 // TestRerunCheckpoints: local SGD averages before each checkpoint, so that a run is repeated with as many.
 func TestRerunCheckpoints(t *testing.T) {
 	dir := t.TempDir()
@@ -157,26 +183,45 @@ func TestRerunCheckpoints(t *testing.T) {
 	}
 }
 
-// TestCrowdedOrder: bits that depend on the cores that workers share are not called a fault when a machine with others does not repeat them.
-func TestCrowdedOrder(t *testing.T) {
+// TestOtherOrder: bits that depend on the cores or the machines that workers share, or on what was measured, are not called a fault when a machine
+// with others, or another measurement, does not repeat them.
+func TestOtherOrder(t *testing.T) {
+	const cores, machines, measured = "perhaps the cores", "perhaps the machines", "perhaps what --calibrate measured"
 	for _, c := range []struct {
 		topology string
+		options  string
 		workers  int
+		machines int // of a cluster
 		exact    bool
-		want     bool
+		want     []string // none: it is a fault
 	}{
-		{"allreduce", 3, false, true},
-		{"allreduce", 6, false, true},
-		{"allreduce", 3, true, false},
-		{"allreduce", 1, false, false},
-		{"allreduce", 4, false, false},
-		{"server", 3, false, false},
-		{"average", 3, false, false},
+		{"allreduce", "", 3, 0, false, []string{cores}},
+		{"allreduce", "", 6, 0, false, []string{cores}},
+		{"allreduce", "", 3, 0, true, nil},
+		{"allreduce", "", 1, 0, false, nil},
+		{"allreduce", "", 4, 0, false, nil},
+		{"allreduce", `{"calibrate":true}`, 4, 0, false, []string{measured}},
+		{"allreduce", `{"calibrate":true}`, 4, 2, false, []string{measured}},
+		{"allreduce", `{"calibrate":true}`, 2, 0, false, nil}, // a sum of two has one order
+		{"allreduce", `{"calibrate":true}`, 4, 2, true, nil},
+		{"allreduce", `{"compress":"topk:0.01"}`, 4, 2, false, []string{machines}},
+		{"allreduce", `{"shard_optimizer":true}`, 4, 2, false, []string{machines}},
+		{"allreduce", "", 6, 2, false, []string{cores, machines}},
+		{"allreduce", "", 4, 1, false, nil},
+		{"allreduce", "", 4, 4, false, nil}, // no two share one
+		{"allreduce", "", 4, 2, true, nil},
+		{"server", "", 3, 2, false, nil},
+		{"average", "", 3, 2, false, nil},
 	} {
-		may := crowdedOrder(&training{topology: c.topology, workers: c.workers, job: &trivium.Job{Exact: c.exact}})
+		may := otherOrder(&training{topology: c.topology, options: json.RawMessage(c.options), workers: c.workers, job: &trivium.Job{Exact: c.exact}}, c.machines)
 		why := whyOther("", may, "trivium")
-		if got := strings.Contains(why, "perhaps the cores"); got != c.want || got == strings.Contains(why, "a fault of trivium") {
-			t.Errorf("%d workers of %s, exact %v: %q", c.workers, c.topology, c.exact, why)
+		for _, word := range []string{cores, machines, measured} {
+			if strings.Contains(why, word) != slices.Contains(c.want, word) {
+				t.Errorf("%d workers of %s on %d machines with %q, exact %v: %q, want %q", c.workers, c.topology, c.machines, c.options, c.exact, why, c.want)
+			}
+		}
+		if strings.Contains(why, "a fault of trivium") != (len(c.want) == 0) {
+			t.Errorf("%d workers of %s on %d machines with %q, exact %v: %q", c.workers, c.topology, c.machines, c.options, c.exact, why)
 		}
 	}
 }

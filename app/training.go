@@ -45,6 +45,7 @@ type training struct {
 	flags     []string                                 // that give them
 	workers   int                                      // at least 1
 	servers   int                                      // processes that only serve
+	machines  int                                      // of a cluster, that they are on; 0: this one
 	processes bool                                     // each worker has one of its own
 	ship      bool                                     // the workers get their rows from this process
 	assemble  func(ctx context.Context) (*team, error) // nil: on this machine
@@ -187,7 +188,7 @@ func (t *training) head(isa kernel.ISA) (rundir.Head, error) {
 		Kernels:  isa.String(), Threads: threads, CheckpointEvery: t.every, Notes: t.known.notes,
 	}
 	if t.topology != alone {
-		h.Workers, h.Servers, h.Options = t.workers, t.servers, t.options
+		h.Workers, h.Servers, h.Machines, h.Options = t.workers, t.servers, t.machines, t.options
 	}
 	if h.Name == "" {
 		h.Name = h.Start.Format("20060102-150405-") + identifier(t.job.Model)

@@ -374,7 +374,7 @@ func (s *session) drive(ctx context.Context, w *fleet.Work, host string) error {
 	}
 	t := &training{
 		job: job, out: filepath.Join(w.Dir, jobRuns), name: sub.Name, threads: w.Job.Threads, every: sub.Every, topology: sub.Topology, options: sub.Options,
-		workers: len(w.Nodes), processes: true, show: newProgress(s.out, false, false, func(string) string { return "" }),
+		workers: len(w.Nodes), machines: machines(w.Nodes), processes: true, show: newProgress(s.out, false, false, func(string) string { return "" }),
 	}
 	if w.Data != "" {
 		f, err := os.Open(w.Data)
@@ -419,6 +419,15 @@ func (s *session) drive(ctx context.Context, w *fleet.Work, host string) error {
 		return err
 	}
 	return &keptError{t.kept}
+}
+
+// machines counts those that lend themselves to a job, each once however many of its workers it has.
+func machines(lent []fleet.Lent) int {
+	ids := map[string]bool{}
+	for _, m := range lent {
+		ids[m.ID] = true
+	}
+	return len(ids)
 }
 
 // A keptError says that a job is done, and its model not among what its submitter gets.

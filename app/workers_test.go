@@ -321,6 +321,11 @@ func TestCluster(t *testing.T) {
 	if !slices.Equal(params(t, filepath.Join(dir, "runs", "cluster")).Params.Flat, params(t, filepath.Join(dir, "runs", "here")).Params.Flat) {
 		t.Error("the cluster trains another model than this process")
 	}
+	if r, err := findRun(filepath.Join(dir, "runs"), "cluster"); err != nil {
+		t.Error(err)
+	} else if r.Head.Machines != 2 {
+		t.Errorf("its run says that it was on %d machines, not 2", r.Head.Machines)
+	}
 	if got = runIn(t, dir, append(strings.Fields("train "+small+" --workers 3 --name cluster"), on...)...); got.code != Misused || !strings.Contains(got.err, "choose another name") {
 		t.Errorf("a name that a run here has: exits with %d: %s%s", got.code, got.out, got.err)
 	}

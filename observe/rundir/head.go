@@ -21,8 +21,9 @@ type Head struct {
 	Command []string  `json:"command,omitempty"`
 
 	Strategy string `json:"strategy"`
-	Workers  int    `json:"workers,omitempty"` // processes that shared the job; 0: one
-	Servers  int    `json:"servers,omitempty"` // processes beside them that held its parameters
+	Workers  int    `json:"workers,omitempty"`  // processes that shared the job; 0: one
+	Servers  int    `json:"servers,omitempty"`  // processes beside them that held its parameters
+	Machines int    `json:"machines,omitempty"` // lent machines that the workers were on; 0: this one alone
 
 	// CheckpointEvery is how many updates lay between two checkpoints; 0: that was left to the clock. Local SGD averages before each.
 	CheckpointEvery int64 `json:"checkpoint_every,omitempty"`
