@@ -188,6 +188,7 @@ func TestCase8Lengths(t *testing.T) {
 			{"exact, too few", "the source has 3 elements, want 4", collective.Op{Shards: 6}, 4, 3},
 			{"exact, too many", "the source has 12 elements, want 4", collective.Op{Shards: 6}, 4, 12},
 			{"exact, no destination", "the source has 8 elements, want 0", collective.Op{Shards: 6}, 0, 8},
+			{"exact, a mean", "only a sum of f32 or f64", collective.Op{Shards: 6, Reduce: collective.Mean}, 4, 4},
 		} {
 			errs := w.each(func(r int, g *collective.Group) error {
 				return run(t.Context(), g, v.op, collective.Of(make([]float32, v.dst)), collective.Of(make([]float32, v.src)))

@@ -38,7 +38,8 @@ type Op struct {
 	Residual, Owner *compress.Residual
 
 	// Shards is the job's number of virtual shards: AllReduce adds along their tree, the same bits for every number of ranks. The
-	// source then holds, one after the other, a vector for each of shards.Owned(rank, size, Shards). 65,536 at most.
+	// source then holds, one after the other, a vector for each of shards.Owned(rank, size, Shards). 65,536 at most. Of the reductions only Sum:
+	// Mean would divide by the number of ranks. The mean over shards is Scale 1/Shards.
 	Shards int
 
 	Plan     Algorithm // Auto: the planner chooses
@@ -373,8 +374,8 @@ func (j *job) special(size int) error {
 	switch {
 	case j.Shards < 0:
 		say("%d shards", j.Shards)
-	case j.Kind != AllReduce || j.Reduce > Mean || !j.dtype.Float():
-		say("exact mode: only a sum or mean of f32 or f64 over all ranks, not %v %v of %v", j.Kind, j.Reduce, j.dtype)
+	case j.Kind != AllReduce || j.Reduce != Sum || !j.dtype.Float():
+		say("exact mode: only a sum of f32 or f64 over all ranks, not %v %v of %v", j.Kind, j.Reduce, j.dtype)
 	case j.Plan == Ring:
 		say("exact mode: a ring adds in an order that depends on the number of ranks")
 	}
