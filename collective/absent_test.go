@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium/collective"
+	"github.com/trivium-ml/trivium/tensor"
 )
 
 func TestCase10DeadlineAtOneRank(t *testing.T) {
@@ -214,7 +215,9 @@ func TestCase11Killed(t *testing.T) {
 			for _, n := range []int{4, 1000, 20_000} { // of the last, frames are posted
 				for _, pause := range []time.Duration{0, 5 * time.Millisecond, 50 * time.Millisecond} {
 					for _, met := range []bool{false, true} {
-						killed(t, size, n, pause, met)
+						for _, plan := range []collective.Algorithm{collective.Auto, collective.Shared} {
+							killed(t, size, n, pause, met, plan)
+						}
 					}
 				}
 			}
@@ -222,9 +225,12 @@ func TestCase11Killed(t *testing.T) {
 	})
 }
 
-func killed(t *testing.T, size, n int, pause time.Duration, met bool) {
+func killed(t *testing.T, size, n int, pause time.Duration, met bool, plan collective.Algorithm) {
 	w := open(t, inMemory, size, collective.Options{})
 	defer w.close()
+	if plan == collective.Shared {
+		collective.ShareHere(w.groups, tensor.AlignedBytes(size<<20))
+	}
 	limit := 20 * 10 * time.Millisecond
 	if met {
 		w.must(func(_ int, g *collective.Group) error { return g.Barrier(t.Context()) })
@@ -239,17 +245,17 @@ func killed(t *testing.T, size, n int, pause time.Duration, met bool) {
 			died = time.Now()
 			return w.ports[r].Close() // all at once, as the kernel does for a killed process
 		}
-		err := run(t.Context(), g, collective.Op{Label: "w"}, collective.Of(make([]float32, n)), collective.Of(make([]float32, n)))
+		err := run(t.Context(), g, collective.Op{Label: "w", Plan: plan}, collective.Of(make([]float32, n)), collective.Of(make([]float32, n)))
 		took[r] = time.Since(died)
 		return err
 	})
 	for r, err := range errs[:victim] {
 		var b *collective.Blame
 		if !errors.As(err, &b) || b.Rank != victim || b.Cause != collective.Lost || err.Error() != errs[0].Error() {
-			t.Errorf("%d ranks: rank %d: %v\nrank 0: %v", size, r, err, errs[0])
+			t.Errorf("%d ranks, %v: rank %d: %v\nrank 0: %v", size, plan, r, err, errs[0])
 		}
 		if took[r] > limit {
-			t.Errorf("%d ranks, met %v: rank %d knew %v after %v", size, met, r, took[r], pause)
+			t.Errorf("%d ranks, met %v, %v: rank %d knew %v after %v", size, met, plan, r, took[r], pause)
 		}
 	}
 }

@@ -3,6 +3,8 @@ package collective
 import (
 	"context"
 	"time"
+
+	"github.com/trivium-ml/trivium/tensor"
 )
 
 // The kinds of the frames that carry data, by which ranks vote, say what they know of a failure, and what they have started.
@@ -15,6 +17,18 @@ const (
 
 // HostsOf lays size ranks out on hosts with each ranks on one, the last perhaps with fewer.
 func HostsOf(size, each int) [][]int { return hostsOf(size, each) }
+
+// ShareHere has groups of this process share memory, as Share has processes: each rank gets an equal part of all.
+func ShareHere(groups []*Group, all []byte) {
+	const unit = 4 * tensor.Align // a region is a quarter
+	each := len(all) / len(groups) / unit * unit
+	for r, g := range groups {
+		g.h.mu.Lock()
+		g.c.arena = &arena{all: all, each: each, self: r}
+		clear(g.c.known)
+		g.h.mu.Unlock()
+	}
+}
 
 // A Walk is the memory that calibration uses.
 type Walk = walk

@@ -318,28 +318,40 @@ func TestCase11Processes(t *testing.T) {
 	}
 	for _, size := range []int{2, 3, 4} {
 		for _, bytes := range []int{16, 4000} {
-			soon(t, fmt.Sprintf("%d ranks, %d bytes", size, bytes), func() (time.Duration, bool) { return killedProcess(t, size, bytes) })
+			soon(t, fmt.Sprintf("%d ranks, %d bytes", size, bytes), func() (time.Duration, bool) { return killedProcess(t, "tcp", size, bytes) })
 		}
+	}
+	if runtime.GOOS != "linux" {
+		t.Log("not run here: processes share memory on Linux alone")
+		return
+	}
+	for _, size := range []int{2, 3, 4} {
+		const bytes = 64 << 10
+		soon(t, fmt.Sprintf("%d ranks, %d bytes in shared memory", size, bytes), func() (time.Duration, bool) { return killedProcess(t, "direct", size, bytes) })
 	}
 }
 
 // killedProcess returns how long it took until all had the error, and whether it was the same.
-func killedProcess(t *testing.T, size, bytes int) (took time.Duration, same bool) {
+func killedProcess(t *testing.T, network string, size, bytes int) (took time.Duration, same bool) {
 	t.Helper()
-	c := newCrew(t, "tcp", size)
+	c := newCrew(t, network, size)
 	defer c.close()
-	c.all(order{Do: "commits", Bytes: bytes, Count: 3})
+	if re := c.reply(order{Do: "commits", Bytes: bytes, Count: 3}); (re.Plan == collective.Shared.String()) != (network == "direct") {
+		t.Fatalf("%d ranks, %s: %d bytes are summed by %s", size, network, bytes, re.Plan)
+	}
 	victim := size - 1
 	// Stopped, it is waited for: no error.
-	for r := range size {
-		c.say(r, order{Rank: r, Do: "commits", Bytes: bytes, Count: 200})
-	}
-	_ = c.cmd[victim].Process.Signal(syscall.SIGSTOP)
-	<-time.After(50 * time.Millisecond)
-	_ = c.cmd[victim].Process.Signal(syscall.SIGCONT)
-	for r := range size {
-		if re := c.hear(r); re.Err != "" {
-			t.Fatalf("%d ranks: rank %d after a pause: %s", size, r, re.Err)
+	for _, pause := range []time.Duration{0, 5 * time.Millisecond, 50 * time.Millisecond} {
+		for r := range size {
+			c.say(r, order{Rank: r, Do: "commits", Bytes: bytes, Count: 200})
+		}
+		_ = c.cmd[victim].Process.Signal(syscall.SIGSTOP)
+		<-time.After(pause)
+		_ = c.cmd[victim].Process.Signal(syscall.SIGCONT)
+		for r := range size {
+			if re := c.hear(r); re.Err != "" {
+				t.Fatalf("%d ranks: rank %d after a pause of %v: %s", size, r, pause, re.Err)
+			}
 		}
 	}
 	// Killed, it is blamed by all.

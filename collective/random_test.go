@@ -12,6 +12,7 @@ import (
 
 	"github.com/trivium-ml/trivium/collective"
 	"github.com/trivium-ml/trivium/compress"
+	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/transport"
 )
 
@@ -54,15 +55,17 @@ func TestRandomSteps(t *testing.T) {
 		seeds = 20
 	}
 	failed := 0
+	memory := tensor.AlignedBytes(5 * 8 << 20) // of five ranks, each four times what the sums of a step take
 	for seed := range seeds {
-		synctest.Test(t, func(t *testing.T) { failed += randomSteps(t, seed) })
+		synctest.Test(t, func(t *testing.T) { failed += randomSteps(t, seed, memory) })
 	}
 	if failed < int(seeds)/2 {
 		t.Errorf("%d steps of %d seeds failed: the test has lost its sting", failed, seeds)
 	}
 }
 
-func randomSteps(t *testing.T, seed uint64) (failed int) {
+// randomSteps does the steps of a seed. Of every other seed the ranks share memory.
+func randomSteps(t *testing.T, seed uint64, memory []byte) (failed int) {
 	const steps = 5
 	random := rand.New(rand.NewPCG(seed, 0))
 	size := 2 + random.IntN(4)
@@ -80,11 +83,14 @@ func randomSteps(t *testing.T, seed uint64) (failed int) {
 		return &jitteryStream{Stream: s, random: rand.New(rand.NewPCG(seed, streams))}
 	})
 	defer w.close()
+	if seed%2 == 1 {
+		collective.ShareHere(w.groups, memory)
+	}
 	var plan [steps][]randomOp
 	for s := range plan {
 		for range 1 + random.IntN(4) {
 			op := randomOp{
-				n: []int{0, 1, 3, 100, 5000, 30000, 60001}[random.IntN(7)], plan: collective.Algorithm(random.IntN(9)), settle: random.IntN(3) == 0,
+				n: []int{0, 1, 3, 100, 5000, 30000, 60001}[random.IntN(7)], plan: collective.Algorithm(random.IntN(int(collective.Shared) + 1)), settle: random.IntN(3) == 0,
 				odd: -1, cancel: -1, after: time.Duration(random.IntN(600)) * time.Microsecond,
 			}
 			switch random.IntN(4) {
