@@ -116,6 +116,32 @@ func TestPredicted(t *testing.T) {
 	}
 }
 
+// TestShardedTold: with a sharded optimizer, of each update the gradient is told of once, as its parts are summed, and the parameters once, as
+// they are gathered.
+func TestShardedTold(t *testing.T) {
+	job := digits()
+	job.Model, job.Steps = "mlp:300,20", 3
+	c := &crew{n: 2, o: allreduce.Options{ShardOptimizer: true}}
+	if _, err := c.Train(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	told := regexp.MustCompile(`^(reduce-scatter|all-gather) of (\d+) bytes among 2 workers, [a-z]+: [0-9.]+[mµ]?s in the median of (\d+), not predicted$`)
+	bytes := map[string]int{}
+	for _, e := range c.hubs[0].Events() {
+		if m := told.FindStringSubmatch(e.Text); m != nil && e.Kind == "collective" {
+			n, _ := strconv.Atoi(m[2])
+			count, _ := strconv.Atoi(m[3])
+			bytes[m[1]] += n * count
+		}
+	}
+	want := 3 * 4 * (784*300 + 300 + 300*20 + 20 + 20*10 + 10)
+	for _, kind := range []string{"reduce-scatter", "all-gather"} {
+		if bytes[kind] != want {
+			t.Errorf("3 updates have told of %d bytes by %s, want %d: %v", bytes[kind], kind, want, c.hubs[0].Events())
+		}
+	}
+}
+
 // TestCodecTold: of what a codec encodes it is told by which, and nothing is predicted.
 func TestCodecTold(t *testing.T) {
 	job := digits()

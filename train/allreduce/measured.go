@@ -15,6 +15,8 @@ import (
 // measured is how long this worker's sums took, by what they were of, beside what the group's costs predict. The first update has those
 // of all buckets. Touched rows may be others in each: the first sums alone are kept, so that those of ever new sizes do not fill the memory.
 type measured struct {
+	sharded bool // the optimizer is: all-gathers are a part of each update, as reduce-scatters are
+
 	mu  sync.Mutex
 	ops map[operation]*observe.Histogram // nanoseconds
 }
@@ -23,6 +25,7 @@ type measured struct {
 const mostMeasured = 256
 
 type operation struct {
+	kind      collective.Kind
 	algorithm collective.Algorithm
 	ranks     int
 	bytes     int
@@ -32,10 +35,10 @@ type operation struct {
 
 // add counts a sum that completed. The group calls it with its lock held.
 func (m *measured) add(x collective.Measurement) {
-	if x.Kind != collective.AllReduce {
+	if x.Kind != collective.AllReduce && x.Kind != collective.ReduceScatter && !(m.sharded && x.Kind == collective.AllGather) {
 		return
 	}
-	of := operation{x.Algorithm, x.Ranks, x.Bytes, x.Codec, x.Predicted}
+	of := operation{x.Kind, x.Algorithm, x.Ranks, x.Bytes, x.Codec, x.Predicted}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	h := m.ops[of]
@@ -65,7 +68,8 @@ func (m *measured) tell(r *observe.Recorder, step int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, of := range slices.SortedFunc(maps.Keys(m.ops), func(a, b operation) int {
-		return cmp.Or(cmp.Compare(a.bytes, b.bytes), cmp.Compare(a.algorithm, b.algorithm), cmp.Compare(a.codec, b.codec), cmp.Compare(a.predicted, b.predicted))
+		return cmp.Or(cmp.Compare(a.bytes, b.bytes), cmp.Compare(a.kind, b.kind), cmp.Compare(a.algorithm, b.algorithm),
+			cmp.Compare(a.codec, b.codec), cmp.Compare(a.predicted, b.predicted))
 	}) {
 		h := m.ops[of]
 		lo, hi := h.Quantile(0.5)
@@ -77,7 +81,11 @@ func (m *measured) tell(r *observe.Recorder, step int64) {
 		if of.codec != "" {
 			by += " of " + of.codec
 		}
-		r.Event(observe.Info, "collective", step, fmt.Sprintf("sum of %d bytes among %d workers, %s: %v in the median of %d, %s",
-			of.bytes, of.ranks, by, time.Duration((lo+hi)/2).Round(time.Microsecond), h.Count, predicted))
+		what := "sum"
+		if of.kind != collective.AllReduce {
+			what = of.kind.String()
+		}
+		r.Event(observe.Info, "collective", step, fmt.Sprintf("%s of %d bytes among %d workers, %s: %v in the median of %d, %s",
+			what, of.bytes, of.ranks, by, time.Duration((lo+hi)/2).Round(time.Microsecond), h.Count, predicted))
 	}
 }
