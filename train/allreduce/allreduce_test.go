@@ -28,6 +28,7 @@ type crew struct {
 	o       allreduce.Options
 	each    func(rank int, env *train.Env) // nil: all have env
 	threads int                            // of the ranks after the first; 0: one or two
+	network transport.Network              // nil: in memory
 	hubs    []*observe.Hub
 	results []trivium.Result
 	errs    []error
@@ -37,7 +38,10 @@ type crew struct {
 
 // Train implements trivium.Strategy.
 func (c *crew) Train(ctx context.Context, job *trivium.Job) (trivium.Result, error) {
-	network := transport.NewMemory()
+	network := c.network
+	if network == nil {
+		network = transport.NewMemory()
+	}
 	var peers []transport.Name
 	var ports []transport.Port
 	for i := range c.n {

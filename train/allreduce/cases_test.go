@@ -221,7 +221,7 @@ func TestCalibrate(t *testing.T) {
 	}
 }
 
-// TestCase4Parts: over 1,000 updates the parts sum to the wall, and that is what an outer clock shows.
+// TestCase4Parts: over 1,000 updates, on real sockets, the parts sum to the wall, and that is what an outer clock shows.
 func TestCase4Parts(t *testing.T) {
 	job := traintest.Job()
 	job.Epochs, job.Steps, job.EvalEvery = 1000, 1000, 1<<40
@@ -233,7 +233,7 @@ func TestCase4Parts(t *testing.T) {
 			end = time.Now()
 		}
 	}
-	c := &crew{env: env, n: 3}
+	c := &crew{env: env, n: 3, network: transport.TCP{}}
 	if _, err := c.Train(t.Context(), job); err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +276,7 @@ func TestCase22TopK(t *testing.T) {
 			op := collective.Op{Codec: codec, Residual: compress.NewResidual(n), Owner: compress.NewResidual(n)}
 			for range rounds {
 				for i := range src {
-					src[i] = float32(rng.NormFloat64())
+					src[i] = float32(math.Round(1024*rng.NormFloat64()) / 1024) // sums of these have no rounding, nor has what is left of them
 					given[rank][i] += float64(src[i])
 				}
 				if err := one(t, g, op, dst, src); err != nil {
@@ -325,7 +325,7 @@ func TestCase22TopK(t *testing.T) {
 			want += given[rank][i]
 			rest += left[rank][i]
 		}
-		if d := math.Abs(applied[i] + rest - want); !(d < 1e-5*math.Max(10, math.Abs(want))) {
+		if d := math.Abs(applied[i] + rest - want); !(d < 1e-5) {
 			t.Fatalf("cell %d: %v applied and %v left, %v given", i, applied[i], rest, want)
 		}
 	}
