@@ -207,7 +207,14 @@ func (c *core) start(op Op, tag uint32, dst, src Buffer, done chan struct{}) *op
 	if err == nil && o.plan.Algorithm == Shared { // also where it is void here already: it may not have been so elsewhere
 		c.arena.asked += c.asks(len(dst.Bytes))
 	}
-	c.unmet = slices.DeleteFunc(c.unmet, func(u unmet) bool { return u.op == wire.MakeOp(c.step, tag) })
+	var begun []int // who has said that it has begun it too
+	c.unmet = slices.DeleteFunc(c.unmet, func(u unmet) bool {
+		met := u.op == wire.MakeOp(c.step, tag)
+		if met {
+			begun = append(begun, u.from)
+		}
+		return met
+	})
 	if f := c.voided(c.step, tag); f != nil {
 		return c.end(o, f.toError(c.names))
 	}
@@ -226,6 +233,9 @@ func (c *core) start(op Op, tag uint32, dst, src Buffer, done chan struct{}) *op
 		}
 	}
 	c.prepare(o)
+	for _, r := range begun {
+		o.heard[r] = true
+	}
 	if o.plan.Algorithm == Shared {
 		if err := c.share(o); err != nil {
 			o.left = nil
