@@ -100,9 +100,11 @@ type operation struct {
 	ready   []int32
 	started time.Duration
 	ended   time.Duration
+	looked  time.Duration
+	slowest int
 	heard   []bool // who has started it too
 	told    bool   // kindStarted was sent
-	slow    bool   // the straggler was reported
+	slow    bool   // a straggler was reported, slowest the last; looked is the latest look
 	landing int    // posts that could not be taken back
 	finish  bool
 
@@ -182,7 +184,7 @@ func (c *core) voided(step uint64, tag uint32) *fault {
 
 // start begins an operation; what is wrong with it is its error, and everyone's.
 func (c *core) start(op Op, tag uint32, dst, src Buffer, done chan struct{}) *operation {
-	o := &operation{tag: tag, done: done, started: c.now}
+	o := &operation{tag: tag, done: done, started: c.now, looked: c.now}
 	switch {
 	case c.failed != nil:
 		if f := c.voided(c.step, tag); f != nil { // the others had begun it before

@@ -56,12 +56,16 @@ func (c *core) tickOp(o *operation) {
 			}
 		}
 	}
-	if at := o.started + c.opt.Straggler; !o.slow && c.opt.OnStraggler != nil {
+	if at := o.looked + c.opt.Straggler; c.opt.OnStraggler != nil {
 		if c.now < at {
 			c.wake(at)
 		} else {
-			o.slow = true
-			c.opt.OnStraggler(c.waiting(o))
+			o.looked = c.now
+			c.wake(c.now + c.opt.Straggler)
+			if w := c.waiting(o); !o.slow || w.Rank != o.slowest { // that one has come, and another one is missing
+				o.slow, o.slowest = true, w.Rank
+				c.opt.OnStraggler(w)
+			}
 		}
 	}
 	if at := o.started + c.opt.Deadline; c.now < at {

@@ -54,8 +54,8 @@ type View struct {
 // Options of a Group. The zero value works. All ranks must have the same.
 type Options struct {
 	Deadline    time.Duration // for an operation, from Start; 0: 30 s
-	Straggler   time.Duration // when OnStraggler is told; 0: 1 s
-	OnStraggler func(Wait)    // called with the group's lock held: it must not call the group
+	Straggler   time.Duration // when OnStraggler is told, and how often it is looked whether another rank is waited for; 0: 1 s
+	OnStraggler func(Wait)    // called with the group's lock held: it must not call the group; again where an operation waits for another rank
 	Segment     int           // bytes of a frame of a long vector; 0: 256 KiB
 	MaxFrame    int           // of the stream; 0: 1 MiB
 	Window      int           // of the stream; 0: 4 × MaxFrame

@@ -11,7 +11,7 @@ import (
 	"github.com/trivium-ml/trivium/collective"
 )
 
-// TestStragglers: a rank that is late itself knows who had begun the operation before it, and so whom it waits for.
+// TestStragglers: whom an operation waits for is told again where it is another. A rank that is late itself knows who had begun it before.
 func TestStragglers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ms = time.Millisecond
@@ -32,6 +32,7 @@ func TestStragglers(t *testing.T) {
 		})
 		want := []string{
 			"at 100ms rank 2 for 100ms, not begun: true", "at 100ms rank 2 for 100ms, not begun: true", // of ranks 0 and 1
+			"at 300ms rank 3 for 300ms, not begun: true", "at 300ms rank 3 for 300ms, not begun: true",
 			"at 330ms rank 3 for 100ms, not begun: true", // of rank 2
 		}
 		if !slices.Equal(said, want) {

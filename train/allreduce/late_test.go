@@ -16,12 +16,13 @@ import (
 	"github.com/trivium-ml/trivium/train/traintest"
 )
 
-// TestLateWorker: whom the others wait for is named after a second, and once: again only where it takes much longer than before.
+// TestLateWorker: whom the others wait for is named after a second, and once: again only where it takes much longer than before. Where it
+// has come and another one is still missing, that one is named.
 func TestLateWorker(t *testing.T) {
-	second := func(n ...int) map[int]time.Duration { // by update, from the first
+	second := func(n ...float64) map[int]time.Duration { // by update, from the first
 		m := map[int]time.Duration{}
 		for i, k := range n {
-			m[i+1] = time.Duration(k) * time.Second
+			m[i+1] = time.Duration(k * float64(time.Second))
 		}
 		return m
 	}
@@ -33,6 +34,7 @@ func TestLateWorker(t *testing.T) {
 		workers, late int
 		all           bool // are as slow
 		grad          map[int]time.Duration
+		last          map[int]time.Duration // of the last worker; nil: as the others
 		measure       time.Duration
 		o             allreduce.Options
 		want          []string // is said
@@ -45,6 +47,11 @@ func TestLateWorker(t *testing.T) {
 		"local SGD": {
 			workers: 2, late: 1, grad: second(1, 1), o: allreduce.Options{Every: 2},
 			want: []string{late(1, 1, "1s", "allreduce of model")},
+		},
+		"two of three": {workers: 3, late: 1, grad: second(2.5), last: second(9.5), want: []string{late(0, 1, "1s", sum), late(0, 2, "3s", sum)}},
+		"the other of two": { // the one that was late before is as late as then
+			workers: 3, late: 1, grad: second(2.5, 0, 2.5), last: second(0, 0, 19.5),
+			want: []string{late(0, 1, "1s", sum), late(2, 2, "3s", sum)},
 		},
 		"sharded, longer": {
 			workers: 2, late: 1, grad: second(2, 0, 20), o: allreduce.Options{ShardOptimizer: true},
@@ -71,6 +78,9 @@ func TestLateWorker(t *testing.T) {
 					slow := &slow{Toy: m.(*traintest.Toy), measure: c.measure}
 					if rank == c.late || c.all {
 						slow.grad = c.grad
+					}
+					if c.last != nil && rank == c.workers-1 {
+						slow.grad = c.last
 					}
 					return slow, err
 				}
