@@ -30,6 +30,7 @@ type hub struct {
 
 	mu     sync.Mutex // guards the cores; held by nobody who waits
 	cores  []*core
+	former []*core           // sub-groups that were closed while frames waited to be sent
 	early  []transport.Event // of sub-groups that are not made yet
 	copied int               // bytes that they take
 	timer  *time.Timer
@@ -392,6 +393,7 @@ func (h *hub) drop(c *core) {
 		if x == c {
 			h.cores = append(h.cores[:i], h.cores[i+1:]...)
 			h.cores[0].over = append(h.cores[0].over, c.over...)
+			h.former = slices.DeleteFunc(append(h.former, c), h.allSent)
 			break
 		}
 	}
@@ -450,36 +452,11 @@ func (h *hub) spawn(f func()) bool {
 	return true
 }
 
-// recount says goodbye anew to ranks for which Close has not waited: they would wait for frames that do not come.
-func (h *hub) recount(cores []*core) {
-	var list []outTo
-	h.mu.Lock()
-	for _, c := range slices.Backward(cores) {
-		for r, p := range c.peers {
-			p.mu.Lock()
-			n := p.unsent[c.id]
-			p.mu.Unlock()
-			if n > 0 && c.told != nil {
-				c.sayBye(r, c.told[r]-n)
-			}
-		}
-		for _, out := range c.out {
-			list = append(list, outTo{c.peers[out.to], out.f})
-		}
-		c.out = nil
-	}
-	h.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), settleWait)
-	defer cancel()
-	for _, out := range list {
-		_ = h.s.Send(ctx, out.p.name, out.f) // else its deadline tells it
-	}
-}
-
 func (h *hub) close() error {
 	h.mu.Lock()
 	first := !h.closed
 	cores := slices.Clone(h.cores)
+	all := slices.Concat(h.cores, h.former)
 	h.mu.Unlock()
 	if first {
 		h.giveUp(cores...)
@@ -492,7 +469,7 @@ func (h *hub) close() error {
 	h.cancel()
 	h.wg.Wait()
 	if first {
-		h.recount(cores)
+		h.recount(all)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -500,7 +477,7 @@ func (h *hub) close() error {
 	for _, s := range h.segments {
 		err = errors.Join(err, s.Close())
 	}
-	h.segments = nil
+	h.segments, h.former = nil, nil
 	for _, c := range h.cores {
 		c.arena = nil
 	}

@@ -1,6 +1,8 @@
 package collective
 
 import (
+	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -102,6 +104,7 @@ func (p *peer) send(f transport.Frame, aside bool) {
 	}
 	p.mu.Unlock()
 	if late { // whoever called was held up until after Close
+		p.missed(&f)
 		p.through()
 	}
 }
@@ -159,14 +162,7 @@ func (p *peer) out(f transport.Frame) {
 func (p *peer) failed(f *transport.Frame, err error) {
 	p.through()
 	if p.h.ctx.Err() != nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.unsent == nil {
-			p.unsent = map[uint16]int{}
-		}
-		if f.Kind != kindBye { // which does not count itself
-			p.unsent[uint16(f.Chunk>>16)]++
-		}
+		p.missed(f)
 		return
 	}
 	h := p.h
@@ -177,6 +173,50 @@ func (p *peer) failed(f *transport.Frame, err error) {
 			}
 		}
 	})
+}
+
+// missed counts a frame that Close did not wait for: see recount.
+func (p *peer) missed(f *transport.Frame) {
+	if f.Kind == kindBye { // which does not count itself
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.unsent == nil {
+		p.unsent = map[uint16]int{}
+	}
+	p.unsent[uint16(f.Chunk>>16)]++
+}
+
+// allSent says, with the hub's lock held, whether nothing of a core that is over waits to be sent any more.
+func (h *hub) allSent(c *core) bool {
+	return h.flushing.Load() == 0 && !slices.ContainsFunc(c.peers, (*peer).busy)
+}
+
+// recount says goodbye anew to ranks for which Close has not waited: they would wait for frames that do not come.
+func (h *hub) recount(cores []*core) {
+	var list []outTo
+	h.mu.Lock()
+	for _, c := range slices.Backward(cores) {
+		for r, p := range c.peers {
+			p.mu.Lock()
+			n := p.unsent[c.id]
+			p.mu.Unlock()
+			if n > 0 && c.told != nil {
+				c.sayBye(r, c.told[r]-n)
+			}
+		}
+		for _, out := range c.out {
+			list = append(list, outTo{c.peers[out.to], out.f})
+		}
+		c.out = nil
+	}
+	h.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), settleWait)
+	defer cancel()
+	for _, out := range list {
+		_ = h.s.Send(ctx, out.p.name, out.f) // else its deadline tells it
+	}
 }
 
 // through says that the stream is through with a frame's memory.

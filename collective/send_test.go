@@ -110,14 +110,14 @@ func TestPriorityOfWhatWaits(t *testing.T) {
 }
 
 // TestCloseWithMuchToSend: a rank that closes its group with more to send than Close waits for is missed as soon as Close is over, by the
-// one that would have got it as well.
+// one that would have got it as well: in the whole group, in a sub-group, and in one that was closed before.
 func TestCloseWithMuchToSend(t *testing.T) {
-	for _, whole := range []bool{false, true} {
+	for _, c := range []struct{ sub, before bool }{{}, {sub: true}, {sub: true, before: true}} {
 		synctest.Test(t, func(t *testing.T) {
 			w, _ := openSlow(t, 2)
 			defer w.close()
 			all := w.groups
-			if !whole {
+			if c.sub {
 				w.groups = make([]*collective.Group, 2)
 				for r, g := range all {
 					var err error
@@ -127,16 +127,19 @@ func TestCloseWithMuchToSend(t *testing.T) {
 				}
 			}
 			h := sendSlowly(w, 0, 50, collective.Normal)
-			w.groups = all
 			begin := time.Now()
+			if c.before {
+				_ = w.groups[0].Close()
+			}
+			w.groups = all
 			var closing sync.WaitGroup
 			closing.Go(func() { _ = w.groups[0].Close() })
 			err := h.Wait(t.Context())
 			if b, ok := errors.AsType[*collective.Blame](err); !ok || b.Rank != 0 || b.Cause != collective.Lost {
-				t.Errorf("whole group %v: %v", whole, err)
+				t.Errorf("%+v: %v", c, err)
 			}
 			if took := time.Since(begin); took > 1100*time.Millisecond {
-				t.Errorf("whole group %v: it took %v", whole, took)
+				t.Errorf("%+v: it took %v", c, took)
 			}
 			closing.Wait()
 		})
