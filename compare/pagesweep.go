@@ -50,11 +50,12 @@ func (r *Report) staleness() []report.Block {
 			{Name: "reads behind", Unit: "clocks, mean"},
 		},
 	}
-	var panels []svg.Panel
+	var figures []report.SmallFigure // one a table: each has its rows under one axis
 	unrecorded := false
 	for _, t := range r.Tables {
 		rows := t.sweep()
 		first := true
+		chart := svg.Histogram{Title: "How many clocks reads were behind, " + t.title(), Whole: true, X: svg.Axis{Label: "Clocks behind"}}
 		for _, x := range rows {
 			at, _ := x.bound() // each has one
 			heading := ""
@@ -82,8 +83,8 @@ func (r *Report) staleness() []report.Block {
 			table.Rows = append(table.Rows, report.Row{Heading: heading, Muted: x.Crowded, Unranked: !x.Ranked, Cells: []report.Cell{
 				report.Name(x.System), report.Name(boundWord(at)), report.Interval(x.Rate.Median, x.Rate.Min, x.Rate.Max, svg.Short), samples, target, wait, behind,
 			}})
-			if len(panels) < 10 && x.Mode != Sync {
-				p := svg.Panel{Label: t.Task + ", " + x.System, Hue: 1}
+			if x.Mode != Sync {
+				p := svg.Panel{Label: x.System, Hue: 1}
 				if at < math.MaxInt {
 					p.Marks = []svg.Mark{{At: float64(at), Label: fmt.Sprintf("bound %d", at)}}
 				}
@@ -94,18 +95,21 @@ func (r *Report) staleness() []report.Block {
 					unrecorded = true
 					continue
 				}
-				panels = append(panels, p)
+				chart.Panels = append(chart.Panels, p)
 			}
+		}
+		if len(chart.Panels) > 0 {
+			figures = append(figures, report.SmallFigure{Title: t.title(), Chart: chart})
 		}
 	}
 	if len(table.Rows) == 0 {
 		return nil
 	}
 	blocks := []report.Block{table}
-	if len(panels) > 0 {
-		blocks = append(blocks, report.Figure{
-			Chart:   svg.Histogram{Title: "How many clocks reads were behind", Whole: true, X: svg.Axis{Label: "Clocks behind"}, Panels: panels},
+	if len(figures) > 0 {
+		blocks = append(blocks, report.Figures{
 			Caption: caption("How stale reads were under each bound: the bound is a limit, not a habit."),
+			Items:   figures,
 		})
 	}
 	if unrecorded {
@@ -138,7 +142,7 @@ func (x *Row) staleReads() map[int]float64 {
 	for _, one := range x.Trials {
 		for name, n := range one.Result.Staleness {
 			var at int
-			if _, err := fmt.Sscan(name, &at); err == nil {
+			if _, err := fmt.Sscan(name, &at); err == nil && n > 0 { // of nothing there is no chart
 				bins[at] += n
 			}
 		}
