@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,13 +15,14 @@ import (
 // A comparing shows how far a comparison is: on a terminal, the table under work with the trial, its rate so far and the time left, drawn
 // anew several times a second; in a pipe, a line for each trial, and for each step that comes before the first, which may take long.
 type comparing struct {
-	out    io.Writer
-	live   bool
-	silent bool
-	width  int
+	out           io.Writer
+	live          bool
+	silent        bool
+	width, height int // of the terminal
 
 	mu    sync.Mutex
 	table string // the lines of the last table
+	at    int    // which of them is the row of the last trial, from 0
 	drawn int    // lines on the screen
 	last  time.Time
 	left  time.Duration
@@ -28,8 +30,8 @@ type comparing struct {
 }
 
 func newComparing(out io.Writer, asJSON bool) *comparing {
-	width, draws := terminal(out, os.Getenv)
-	return &comparing{out: out, silent: asJSON, width: width, live: draws && !asJSON, left: -1}
+	width, height, draws := terminal(out, os.Getenv)
+	return &comparing{out: out, silent: asJSON, width: width, height: height, live: draws && !asJSON, left: -1}
 }
 
 func (c *comparing) watch() compare.Watch {
@@ -92,10 +94,11 @@ func (c *comparing) prepare(s compare.Status) {
 	}
 }
 
-// draw puts text on the screen in place of what it drew last. A line that is too long is cut, so that it stays one.
+// draw puts text, of which the last line is the status, on the screen in place of what it drew last. A line that is too long is cut, so that
+// it stays one.
 func (c *comparing) draw(text string) {
 	c.clear()
-	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	lines := c.fitting(strings.Split(strings.TrimRight(text, "\n"), "\n"))
 	for i, l := range lines {
 		if r := []rune(l); len(r) >= c.width {
 			lines[i] = string(r[:c.width-1])
@@ -103,6 +106,26 @@ func (c *comparing) draw(text string) {
 	}
 	fmt.Fprint(c.out, strings.Join(lines, "\n")+"\n")
 	c.drawn = len(lines)
+}
+
+// headLines are what a table has above its rows: its title, and the names of its columns.
+const headLines = 2
+
+// fitting are those of a drawing's lines that the screen has room for, above the one that the cursor is left on: what goes beyond its top
+// no later drawing takes back. The last line, which is the status, always stays, and the table's head where there is room for a row below
+// it; rows go that are far from the last trial's.
+func (c *comparing) fitting(lines []string) []string {
+	room := max(1, c.height-1)
+	if len(lines) <= room {
+		return lines
+	}
+	status, rows := len(lines)-1, room-headLines-1
+	if rows < 1 {
+		return lines[len(lines)-room:]
+	}
+	// More lines than room: there are more than rows between the head and the status.
+	from := min(max(headLines, c.at-rows/2), status-rows)
+	return slices.Concat(lines[:headLines], lines[from:from+rows], lines[status:])
 }
 
 func (c *comparing) clear() {
@@ -124,6 +147,7 @@ func (c *comparing) trialed(t compare.Trialed, table compare.Table) {
 		var b strings.Builder
 		_ = table.Text(&b) // a Builder has no errors
 		c.table = b.String() + "\n"
+		c.at = headLines + slices.IndexFunc(table.Rows, func(x *compare.Row) bool { return x.System == t.Cell.System })
 		return
 	}
 	r := &t.Result

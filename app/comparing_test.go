@@ -1,6 +1,7 @@
 package app
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -38,6 +39,38 @@ func TestTargetNotSeen(t *testing.T) {
 	for _, want := range []string{"repeat 1: 1.0k samples/s, target not seen\n", "repeat 2: 1.0k samples/s, target not reached (best 0.5)\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q does not say %q", out.String(), want)
+		}
+	}
+}
+
+// TestTableFitsTheScreen: what is drawn is never higher than the terminal, so that the next drawing takes its place; the row of the last trial
+// and the status are among it.
+func TestTableFitsTheScreen(t *testing.T) {
+	table := compare.Table{Task: "mlp1", Workers: 3, Batch: 100}
+	for i := range 40 {
+		table.Rows = append(table.Rows, &compare.Row{System: fmt.Sprintf("row-%02d", i)})
+	}
+	for _, height := range []int{1, 2, 3, 4, 5, 10, 24, 60} {
+		for _, row := range []int{0, 20, 39} {
+			var out strings.Builder
+			c := &comparing{out: &out, live: true, width: 80, height: height}
+			cell := compare.Cell{Task: "mlp1", Workers: 3, Batch: 100, System: table.Rows[row].System}
+			c.trialed(compare.Trialed{Cell: cell, Repeat: 1}, table)
+			status := compare.Status{Cell: compare.Cell{Task: "mlp1", System: "the-next"}, Repeat: 1, Total: 40, Phase: "warm up"}
+			for range 2 {
+				out.Reset()
+				c.status(status)
+			}
+			screen := out.String()
+			if n := strings.Count(screen, "\n"); n != c.drawn || n > max(1, height-1) {
+				t.Errorf("%d lines on a screen of %d; %d are to be taken back", n, height, c.drawn)
+			}
+			if !strings.Contains(screen, "mlp1 the-next, repeat 1: warm up") {
+				t.Errorf("height %d: no status in %q", height, screen)
+			}
+			if height >= 5 && !(strings.Contains(screen, "SAMPLES/S") && strings.Contains(screen, cell.System)) {
+				t.Errorf("height %d: %s or its columns are not in %q", height, cell.System, screen)
+			}
 		}
 	}
 }

@@ -58,7 +58,7 @@ type figures struct {
 
 // newProgress chooses the style: JSON where asked for, a bar on a terminal, else lines.
 func newProgress(out io.Writer, asJSON, silent bool, getenv func(string) string) *progress {
-	width, draws := terminal(out, getenv)
+	width, _, draws := terminal(out, getenv)
 	p := &progress{out: out, style: lines, width: width, stop: make(chan struct{})}
 	if draws {
 		p.style = bar
@@ -73,20 +73,23 @@ func newProgress(out io.Writer, asJSON, silent bool, getenv func(string) string)
 	return p
 }
 
-// terminal tells whether out is a terminal that can be drawn on, and how wide it is.
-func terminal(out io.Writer, getenv func(string) string) (width int, draws bool) {
-	const usual = 80
+// terminal tells whether out is a terminal that can be drawn on, and how many columns and lines it has.
+func terminal(out io.Writer, getenv func(string) string) (width, height int, draws bool) {
+	const usual, usualHeight = 80, 24
 	if o, ok := out.(*output); ok {
 		out = o.w
 	}
 	f, ok := out.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) || getenv("TERM") == "dumb" {
-		return usual, false
+		return usual, usualHeight, false
 	}
-	if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
-		return w, true
+	if w, h, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
+		if h <= 0 {
+			h = usualHeight
+		}
+		return w, h, true
 	}
-	return usual, true
+	return usual, usualHeight, true
 }
 
 // start begins to draw. The caller calls finish.

@@ -69,7 +69,7 @@ func (v *statusVerb) show(ctx context.Context, s *session, client *fleet.Client)
 
 // redraws tells whether a status takes the place of the one before.
 func (v *statusVerb) redraws(out io.Writer) bool {
-	_, draws := terminal(out, os.Getenv)
+	_, _, draws := terminal(out, os.Getenv)
 	return draws && v.Follow && !v.JSON
 }
 
