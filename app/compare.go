@@ -36,9 +36,9 @@ type compareRun struct {
 
 	Tasks   []string `placeholder:"NAME" help:"logistic, softmax, mlp1, mlp2, or with -10k on the ten thousand test images of MNIST (default these four, on the best of MNIST that there is, else on generated digits)."`
 	Systems []string `placeholder:"NAME" help:"Rows: ours and other systems (default all; an unknown name lists them)."`
-	Workers []int    `short:"w" placeholder:"N" help:"Workers (default 2; the full run has its own)."`
-	Batch   []string `short:"b" placeholder:"N|full" help:"Rows of each worker in an update (default 100; the full run has its own)."`
-	Links   []string `placeholder:"RATE" help:"Shape the links between processes: 750mbit, 1gbit, 10gbit, or none (default)."`
+	Workers []int    `short:"w" placeholder:"N" help:"Workers (default 2). With this, --batch or --links: all combinations, not the full run."`
+	Batch   []string `short:"b" placeholder:"N|full" help:"Rows of each worker in an update (default 100). No full run then: see --workers."`
+	Links   []string `placeholder:"RATE" help:"Shape links between processes: 750mbit, 1gbit, 10gbit, none (default). See --workers."`
 	Repeats *int     `placeholder:"N" help:"Interleaved repeats of every row (default 7; quick and your own job 3)."`
 	Seconds *float64 `placeholder:"X" help:"To measure at least in each trial (default 5; quick 3)."`
 	WarmUp  *float64 `placeholder:"X" help:"Seconds of warm-up at least (default 2; quick 1)."`

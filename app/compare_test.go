@@ -144,3 +144,36 @@ func TestCompareQuick(t *testing.T) {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 }
+
+// TestCompareOfSome: with workers, batches or links that are named it is no full run, and with tasks, systems or repeats a smaller one, as
+// docs/compare.md says.
+func TestCompareOfSome(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "docs", "compare.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"`--tasks`, `--systems` and `--repeats` choose less of it", "`--workers`, `--batch` and `--links` choose something else"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("docs/compare.md does not say %s", want)
+		}
+	}
+	t.Chdir(t.TempDir())
+	for _, c := range []struct {
+		flags compareRun
+		full  bool
+	}{
+		{compareRun{}, true},
+		{compareRun{Tasks: []string{"softmax"}, Systems: []string{"local"}, Repeats: new(3)}, true},
+		{compareRun{Workers: []int{3}}, false},
+		{compareRun{Batch: []string{"500"}}, false},
+		{compareRun{Links: []string{"750mbit"}}, false},
+	} {
+		p, err := c.flags.plan(newSession(nil, os.Stdout, os.Stderr, Options{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Full != c.full || p.Faults != c.full {
+			t.Errorf("%q: full %v, faults %v", c.flags.typed(), p.Full, p.Faults)
+		}
+	}
+}
