@@ -2,6 +2,7 @@ package compare
 
 import (
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -88,14 +89,15 @@ func (r *Report) threats() {
 	}) {
 		say(leftOut)
 	}
-	var tuned []string
-	for _, w := range twins {
-		if measured[w.peer] && !measured[w.asShipped()] {
-			tuned = append(tuned, w.peer)
+	if tuned, lone := unshipped(measured); len(tuned)+len(lone) > 0 {
+		words := ""
+		if len(tuned) > 0 {
+			words = fmt.Sprintf("Untouched defaults were not measured: %s. ", strings.Join(tuned, ", "))
 		}
-	}
-	if len(tuned) > 0 {
-		say("Untouched defaults were not measured: %s. What was tried of each system, and what the harness costs it as far as that is known, is in the setup.", strings.Join(tuned, ", "))
+		if len(lone) > 0 {
+			words += fmt.Sprintf("There is no row with untouched defaults of %s: what its settings do is not shown. ", strings.Join(lone, ", or of "))
+		}
+		say("%sWhat was tried of each system, and what the harness costs it as far as that is known, is in the setup.", words)
 	}
 	for _, n := range r.Notes {
 		say("%s.", strings.TrimSuffix(n, "."))
@@ -116,4 +118,28 @@ func (r *Report) loosePeers() (names []string) {
 		}
 	}
 	return names
+}
+
+// unshipped are the measured rows of other systems that stand beside none with untouched defaults: tuned, where there is such a row to measure,
+// and lone, where there is none.
+func unshipped(measured map[string]bool) (tuned, lone []string) {
+	rows := map[string]bool{}
+	if files, err := fs.Sub(peerFiles, "peers"); err == nil {
+		specs, _ := knownPeers(files) // of those that travel in the program none is wrong
+		for _, s := range specs {
+			for _, x := range s.Rows {
+				rows[x.Name] = true
+			}
+		}
+	}
+	for _, w := range twins {
+		switch {
+		case !measured[w.peer] || measured[w.asShipped()]:
+		case rows[w.asShipped()]:
+			tuned = append(tuned, w.peer)
+		default:
+			lone = append(lone, w.peer)
+		}
+	}
+	return tuned, lone
 }

@@ -24,3 +24,17 @@ func TestThreatOfLoosePeers(t *testing.T) {
 		}
 	}
 }
+
+// TestThreatOfNoDefaults: of a system that has a row with untouched defaults, the threats say where that was not measured, and of one that has
+// none that there is none.
+func TestThreatOfNoDefaults(t *testing.T) {
+	r := &Report{Tables: []*Table{{}}}
+	for _, name := range []string{"mxnet-sync", "mxnet-async", "horovod", "horovod-default", "tensorflow-mirrored", "pmls-ssp3-clock10"} {
+		r.Tables[0].Rows = append(r.Tables[0].Rows, &Row{System: name, Peer: true, Trials: []Repeat{{Repeat: 1}}})
+	}
+	r.threats()
+	const want = "Untouched defaults were not measured: mxnet-sync, pmls-ssp3-clock10. There is no row with untouched defaults of mxnet-async, or of tensorflow-mirrored: what its settings do is not shown. What was tried"
+	if n := strings.Count(strings.Join(r.Threats, "\n"), want); n != 1 {
+		t.Errorf("said %d times among %q", n, r.Threats)
+	}
+}
