@@ -91,7 +91,7 @@ const good = 3
 func (x *Row) count(t *Table) {
 	var rates, targets, samples, starts []float64
 	x.Good, x.Reached, x.Proof, x.Largest, x.Error = 0, 0, "", 0, ""
-	best, cut, blind := math.NaN(), false, 0
+	best, cut, blind, looked := math.NaN(), false, 0, int64(0)
 	roles := map[Role][]PerUse{}
 	for _, one := range x.Trials {
 		r := &one.Result
@@ -112,6 +112,9 @@ func (x *Row) count(t *Table) {
 			if !uneven(x.System, x.Mode) {
 				samples = append(samples, float64(r.SamplesToTarget))
 			}
+		}
+		if n := len(one.Curve); !r.Reached && n > 0 {
+			looked = max(looked, one.Curve[n-1].Update)
 		}
 		if seen && t.Target.better(r.Best, best) {
 			best = r.Best
@@ -146,7 +149,7 @@ func (x *Row) count(t *Table) {
 	case x.Reached < x.Good && cut:
 		x.Why = fmt.Sprintf("not reached within the time limit of a trial (%s)", x.best)
 	case x.Reached < x.Good:
-		x.Why = fmt.Sprintf("not reached where it was looked for, in at most %d epochs (%s)", t.Cap, x.best)
+		x.Why = fmt.Sprintf("not reached where it was looked for, up to update %d (%s)", looked, x.best)
 	case x.Good < good:
 		x.Why = fmt.Sprintf("%d of %d repeats ended well, and %d are wanted", x.Good, len(x.Trials), good)
 	case x.Shared && !t.Own:
