@@ -179,7 +179,7 @@ func (r *Report) paperCell(task, system string, batch Batch, workers int, batche
 		if x.Proof != "" && x.Proof != proven {
 			cell = cell.With(x.Proof)
 		}
-		return x.withFailed(cell), x.Crowded
+		return x.withDoubts(cell), x.Crowded
 	}
 	if why, ok := r.Absent[system]; ok {
 		return report.Missing("none: " + why), false

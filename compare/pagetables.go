@@ -70,7 +70,7 @@ func (r *Report) speedTable(t *Table, rows []*Row) report.Table {
 		if x.Peer {
 			name = name.With("another system")
 		}
-		name = x.withFailed(name)
+		name = x.withDoubts(name)
 		row := report.Row{Muted: x.Crowded, Unranked: !x.Ranked}
 		if x.Good == 0 {
 			row.Cells = []report.Cell{name, report.Missing(orElse(x.Error, "not measured")), {}, {}, report.Name(Batch(x.Effective).String()), {}, {}, report.Name(x.Title)}
@@ -92,12 +92,25 @@ func (r *Report) speedTable(t *Table, rows []*Row) report.Table {
 	return table
 }
 
-// withFailed is a cell of the row, with a footnote where some of its repeats failed: its figures are those of the others.
-func (x *Row) withFailed(c report.Cell) report.Cell {
-	if x.Good == 0 || x.Good == len(x.Trials) {
+// withDoubts is a cell of the row, with a footnote where some of its repeats failed, whose figures are those of the others, and one where some
+// of those are flagged: the threats say what for.
+func (x *Row) withDoubts(c report.Cell) report.Cell {
+	if x.Good == 0 {
 		return c
 	}
-	return c.With(fmt.Sprintf("%d of %s ended well", x.Good, countWord(len(x.Trials), "repeat")))
+	if x.Good < len(x.Trials) {
+		c = c.With(fmt.Sprintf("%d of %s ended well", x.Good, countWord(len(x.Trials), "repeat")))
+	}
+	flagged := 0
+	for i := range x.Trials {
+		if r := &x.Trials[i].Result; r.Error == "" && len(r.Flags) > 0 {
+			flagged++
+		}
+	}
+	if flagged > 0 {
+		c = c.With(fmt.Sprintf("flagged, as the threats say: %d of %s", flagged, countWord(x.Good, "repeat")))
+	}
+	return c
 }
 
 // placeAmong is the row's place by time to target among those rows, from 1; 0: it has none.

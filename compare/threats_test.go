@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -36,5 +37,28 @@ func TestThreatOfNoDefaults(t *testing.T) {
 	const want = "Untouched defaults were not measured: mxnet-sync, pmls-ssp3-clock10. There is no row with untouched defaults of mxnet-async, or of tensorflow-mirrored: what its settings do is not shown. What was tried"
 	if n := strings.Count(strings.Join(r.Threats, "\n"), want); n != 1 {
 		t.Errorf("said %d times among %q", n, r.Threats)
+	}
+}
+
+// TestFlaggedRepeats: a row of which some repeats are doubtful says of how many, in each table that has its speed; other rows say nothing, and
+// neither do repeats that failed, which are in no figure.
+func TestFlaggedRepeats(t *testing.T) {
+	table := &Table{Task: "mlp1", Workers: 3, Batch: 500, Rows: []*Row{{System: "mxnet-sync", Mode: Sync}, {System: "allreduce", Mode: Sync}}}
+	for repeat := 1; repeat <= 7; repeat++ {
+		result := Result{SamplesPerSec: 10, SecondsToTarget: 1, Reached: true, Curve: []Point{{Update: 1, Loss: 0.5, Value: 0.9}}}
+		table.add(1, repeat, result)
+		switch {
+		case repeat < 3:
+			result.Flags = []string{"other programs took 20 % of the cores", "the hypervisor took 3.1 % of the time"}
+		case repeat == 3:
+			result = Result{Error: "it hangs", Flags: []string{"other programs took 20 % of the cores"}}
+		}
+		table.add(0, repeat, result)
+	}
+	r := &Report{Repeats: 7, Tables: []*Table{table}}
+	for name, text := range map[string]string{"speed": fmt.Sprint(r.speed()), "the paper's": fmt.Sprint(r.paperTables())} {
+		if n := strings.Count(text, "flagged, as the threats say"); n != 1 || !strings.Contains(text, "flagged, as the threats say: 2 of 6 repeats") {
+			t.Errorf("%s: said %d times in %s", name, n, text)
+		}
 	}
 }
