@@ -239,6 +239,7 @@ type Use struct {
 	System     float64 `json:"system_seconds"`
 	MeanBytes  float64 `json:"mean_bytes"` // proportional set size, so that shared pages count once
 	PeakBytes  float64 `json:"peak_bytes"`
+	Readings   int     `json:"memory_readings,omitempty"` // of the process whose memory was read the fewest times; 0: not known
 	In         int64   `json:"bytes_in"`
 	Out        int64   `json:"bytes_out"`
 	NotCounted string  `json:"not_measured,omitempty"` // why bytes in and out, or the memory, are not known

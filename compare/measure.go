@@ -131,6 +131,7 @@ func (s *sampler) use() map[Role]Use {
 		if m := s.peaks[p.PID]; m != nil && m.n > 0 {
 			u.MeanBytes += m.sum / m.n
 			u.PeakBytes += m.peak
+			u.Readings = lessRead(u.Readings, int(m.n))
 		}
 		x, began := s.first.net[p.PID]
 		y, ended := s.last.net[p.PID]

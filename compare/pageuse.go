@@ -85,6 +85,9 @@ func (t *Table) useBars(use usage) (f report.SmallFigure, measured bool) {
 	return report.SmallFigure{Title: use.title, Chart: chart}, measured
 }
 
+// fewReadings of the memory are too few to know its peak by: the mean of one or two may be the peak too.
+const fewReadings = 5
+
 func (t *Table) useTable() report.Table {
 	table := report.Table{
 		Name: "use-" + anchor(t),
@@ -97,10 +100,11 @@ func (t *Table) useTable() report.Table {
 			{Name: "each sample", Unit: "µs", Group: "processor"},
 			{Name: "mean", Unit: "bytes", Group: "memory"},
 			{Name: "peak", Unit: "bytes", Group: "memory"},
+			{Name: "read", Unit: "times", Group: "memory"},
 			{Name: "a second", Unit: "bytes", Group: "network"},
 			{Name: "each sample", Unit: "bytes", Group: "network"},
 		},
-		Notes: []string{"Memory is the proportional set size, so that shared pages count once. Bytes are both directions of the processes' own interfaces."},
+		Notes: []string{fmt.Sprintf("Memory is the proportional set size, so that shared pages count once. It is read ten times a second at most, and less often where a look takes long: the number is the least of any process in any repeat, and of fewer than %d readings there is no peak.", fewReadings), "Bytes are both directions of the processes' own interfaces."},
 	}
 	for _, x := range t.Rows {
 		for _, role := range slices.Sorted(maps.Keys(x.Use)) {
@@ -115,14 +119,19 @@ func (t *Table) useTable() report.Table {
 				second = report.Missing("not measured: " + why)
 				sample = second
 			}
-			memory, peak := report.Number(u.MeanBytes, svg.Bytes), report.Number(u.PeakBytes, svg.Bytes)
-			if u.MeanBytes == 0 {
+			memory, peak, read := report.Number(u.MeanBytes, svg.Bytes), report.Number(u.PeakBytes, svg.Bytes), report.Number(float64(u.Readings), report.Digits(0))
+			switch {
+			case u.MeanBytes == 0:
 				memory = report.Missing("not measured")
-				peak = memory
+				peak, read = memory, memory
+			case u.Readings == 0: // of a trial that was measured before they were counted
+				read = report.Missing("not counted")
+			case u.Readings < fewReadings:
+				peak = report.Missing("not known")
 			}
 			table.Rows = append(table.Rows, report.Row{Muted: x.Crowded, Cells: []report.Cell{
 				report.Name(x.System), report.Name(string(role)), report.Number(float64(u.Processes), report.Digits(0)),
-				user, system, micros, memory, peak, second, sample,
+				user, system, micros, memory, peak, read, second, sample,
 			}})
 		}
 	}

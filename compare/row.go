@@ -71,7 +71,8 @@ type PerUse struct {
 	MicrosSample float64 `json:"cpu_micros_per_sample"`
 	MeanBytes    float64 `json:"mean_bytes"`
 	PeakBytes    float64 `json:"peak_bytes"`
-	BytesSample  float64 `json:"bytes_per_sample"` // in and out
+	Readings     int     `json:"memory_readings,omitempty"` // the fewest of any process in any trial; 0: not known
+	BytesSample  float64 `json:"bytes_per_sample"`          // in and out
 	BytesSecond  float64 `json:"bytes_per_second"`
 	NotCounted   string  `json:"not_measured,omitempty"`
 	NotTimed     string  `json:"not_timed,omitempty"` // why what is by second or by sample is not known
@@ -124,7 +125,9 @@ func (x *Row) count(t *Table) {
 		}
 		x.Largest = max(x.Largest, r.Deviation)
 		for role, u := range r.PerRole {
-			roles[role] = append(roles[role], u.per(r))
+			each := u.per(r)
+			each.Readings = u.Readings
+			roles[role] = append(roles[role], each)
 		}
 	}
 	if x.Good > 0 {
@@ -222,10 +225,21 @@ func medianUse(list []PerUse) PerUse {
 	}
 	median(list, func(u *PerUse) *float64 { return &u.MeanBytes })
 	median(list, func(u *PerUse) *float64 { return &u.PeakBytes })
+	for i := range list {
+		out.Readings = lessRead(out.Readings, list[i].Readings)
+	}
 	if len(counted) > 0 {
 		out.NotCounted = ""
 		median(counted, func(u *PerUse) *float64 { return &u.BytesSample })
 		median(counted, func(u *PerUse) *float64 { return &u.BytesSecond })
 	}
 	return out
+}
+
+// lessRead is the lesser of two numbers of readings, of which 0 is not known.
+func lessRead(a, b int) int {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }

@@ -1,6 +1,12 @@
 package compare
 
-import "testing"
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/trivium-ml/trivium/observe/report"
+)
 
 // TestPlacesLookedAt: a row that did not reach the target says up to where it was looked for, which is before the epochs end within which it
 // would count.
@@ -12,5 +18,43 @@ func TestPlacesLookedAt(t *testing.T) {
 	table.add(0, 4, Result{SamplesPerSec: 10, Updates: 210, Best: 0.2, Reached: true, Curve: []Point{{Update: 209, Value: 0.2}}})
 	if x := table.Rows[0]; x.Ranked || x.Why != "not reached where it was looked for, up to update 206 (best 0.2)" {
 		t.Errorf("not ranked: %q", x.Why)
+	}
+}
+
+// TestFewReadings: how often a role's memory was read is that of the process, and of the trial, with the fewest readings; of too few there is no
+// peak, and of trials before they were counted there is one.
+func TestFewReadings(t *testing.T) {
+	s := &sampler{peaks: map[int]*memory{7: {sum: 30, n: 30, peak: 2}, 8: {sum: 12, n: 12, peak: 3}, 9: {sum: 4, n: 2, peak: 2}}}
+	s.first = reading{processes: []Process{{Role: WorkerRole, PID: 7}, {Role: WorkerRole, Rank: 1, PID: 8}, {Role: ServerRole, PID: 9}}}
+	s.last = reading{cpu: map[int]cpuTime{}}
+	many := s.use()
+	few := map[Role]Use{WorkerRole: many[ServerRole], ServerRole: many[ServerRole]}
+	old := map[Role]Use{WorkerRole: {Processes: 1, MeanBytes: 1, PeakBytes: 2}}
+	for _, c := range []struct {
+		name       string
+		trials     []map[Role]Use
+		read, peak string // of the workers, as the page has them
+	}{
+		{"enough", []map[Role]Use{many, many}, "12", "5"},
+		{"once too few", []map[Role]Use{many, few, many}, "2", "not known"},
+		{"before they were counted", []map[Role]Use{old}, "not counted", "2"},
+		{"some of before", []map[Role]Use{old, many, old}, "12", "2"},
+	} {
+		table := &Table{Rows: []*Row{{System: "pytorch-ddp", Mode: Sync}}}
+		for i, use := range c.trials {
+			table.add(0, i+1, Result{SamplesPerSec: 10, Seconds: 1, Samples: 10, PerRole: use})
+		}
+		page := table.useTable()
+		at := func(name string) string {
+			row := page.Rows[len(page.Rows)-1].Cells // the server's row is before it
+			cell := row[slices.IndexFunc(page.Columns, func(x report.Column) bool { return x.Name == name })]
+			if cell.Value == nil {
+				return cell.Missing
+			}
+			return fmt.Sprint(*cell.Value)
+		}
+		if read, peak := at("read"), at("peak"); read != c.read || peak != c.peak {
+			t.Errorf("%s: read %q, peak %q; want %q and %q", c.name, read, peak, c.read, c.peak)
+		}
 	}
 }
