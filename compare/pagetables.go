@@ -141,7 +141,7 @@ func anchor(t *Table) string {
 	}, strings.ToLower(s))
 }
 
-// single says how many workers it takes to beat one thread.
+// single is each row beside one thread, and how many workers it takes to beat that.
 func (r *Report) single() []report.Block {
 	table := report.Table{
 		Name: "single-thread", Caption: caption("How each row compares with local on one thread (McSherry, Isard and Murray 2015): above 1, it beats it."),
@@ -170,5 +170,83 @@ func (r *Report) single() []report.Block {
 	if len(table.Rows) == 0 {
 		return nil
 	}
-	return []report.Block{table}
+	blocks := []report.Block{table}
+	if cost := r.cost(); len(cost.Rows) > 0 {
+		blocks = append(blocks, cost)
+	}
+	return blocks
+}
+
+// A versus is a row beside local, with so many workers: the ratios of speeds and of times to the target, above 1 where the row is ahead.
+type versus struct {
+	workers     int
+	speed, time float64 // time: 0 where not both are ranked
+	crowded     bool
+}
+
+// cost says from how many workers on each row is ahead of one thread, of rows that were measured with several numbers of workers.
+func (r *Report) cost() report.Table {
+	table := report.Table{
+		Name: "single-thread-workers", Caption: caption("From how many workers on a row is ahead of local on one thread (its COST), of the numbers that were measured, at the same batch."),
+		Columns: []report.Column{{Name: "at"}, {Name: "row"}, {Name: "measured", Unit: "workers", Right: true}, {Name: "faster from", Unit: "workers"}, {Name: "sooner at the target from", Unit: "workers"}},
+	}
+	type line struct{ at, system string }
+	var order []line
+	points := map[line][]versus{}
+	for _, t := range r.Tables {
+		one := t.row("local")
+		if one == nil || one.Good == 0 {
+			continue
+		}
+		at := fmt.Sprintf("%s, batch %s each, %s", t.Task, t.Batch, t.Link)
+		if t.Own {
+			at = fmt.Sprintf("%s, batch %s, %s", t.Task, t.Batch, t.Link)
+		}
+		for _, x := range t.Rows {
+			if x == one || x.Good == 0 || x.Workers != t.Workers {
+				continue
+			}
+			p := versus{workers: x.Workers, speed: x.Rate.Median / one.Rate.Median, crowded: x.Crowded}
+			if x.Ranked && one.Ranked {
+				p.time = one.Target.Median / x.Target.Median
+			}
+			k := line{at, x.System}
+			if points[k] == nil {
+				order = append(order, k)
+			}
+			points[k] = append(points[k], p)
+		}
+	}
+	for _, k := range order {
+		list := points[k]
+		if len(list) < 2 {
+			continue
+		}
+		slices.SortFunc(list, func(a, b versus) int { return a.workers - b.workers })
+		var measured []string
+		for _, p := range list {
+			measured = append(measured, fmt.Sprint(p.workers))
+		}
+		row := report.Row{Muted: list[len(list)-1].crowded, Cells: []report.Cell{
+			report.Name(k.at), report.Name(k.system), report.Name(strings.Join(measured, ", ")),
+			aheadFrom(list, func(p versus) float64 { return p.speed }), aheadFrom(list, func(p versus) float64 { return p.time }),
+		}}
+		if !slices.ContainsFunc(list, func(p versus) bool { return p.time > 0 }) {
+			row.Cells[len(row.Cells)-1] = report.Missing("not ranked")
+		}
+		table.Rows = append(table.Rows, row)
+	}
+	return table
+}
+
+// aheadFrom is the least number of workers with which, and with all that are more, the ratio is above 1.
+func aheadFrom(list []versus, ratio func(versus) float64) report.Cell {
+	from := 0
+	for i := len(list) - 1; i >= 0 && ratio(list[i]) > 1; i-- {
+		from = list[i].workers
+	}
+	if from == 0 {
+		return report.Missing(fmt.Sprintf("not with up to %d", list[len(list)-1].workers))
+	}
+	return report.Number(float64(from), report.Digits(0))
 }

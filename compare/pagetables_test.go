@@ -1,0 +1,54 @@
+package compare
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/trivium-ml/trivium/observe/report"
+)
+
+// TestWorkersToBeatOneThread: a row that was measured with several numbers of workers says from which on it is ahead of local, by speed and by
+// the time to the target; one that falls back behind is ahead from the last time on.
+func TestWorkersToBeatOneThread(t *testing.T) {
+	r := &Report{}
+	for _, workers := range []int{5, 1, 3, 2} { // as the full run has them: in no order
+		row := func(name string, rates map[int]float64, seconds float64) *Row {
+			return &Row{System: name, Workers: workers, Good: 3, Ranked: seconds > 0, Rate: Spread{Median: rates[workers]}, Target: Spread{Median: seconds}}
+		}
+		local := row("local", map[int]float64{1: 100, 2: 100, 3: 100, 5: 100}, 10)
+		local.Workers = 1
+		table := &Table{Task: "mlp1", Batch: 100, Workers: workers, Rows: []*Row{
+			local, row("allreduce", map[int]float64{1: 80, 2: 120, 3: 180, 5: 300}, 24/float64(workers)),
+			row("server-bsp", map[int]float64{1: 50, 2: 110, 3: 90, 5: 150}, 0), row("mxnet-sync", map[int]float64{1: 10, 2: 20, 3: 30, 5: 50}, 30),
+		}}
+		if workers == 3 {
+			table.Rows = append(table.Rows, row("server-asp", map[int]float64{3: 400}, 1)) // with one number of workers nothing is said
+		}
+		r.Tables = append(r.Tables, table)
+	}
+	cost := r.single()[1].(report.Table)
+	var got []string
+	for _, row := range cost.Rows {
+		var words []string
+		for _, c := range row.Cells {
+			word := c.Missing
+			if c.Value != nil {
+				word = c.Text
+			}
+			for _, s := range c.Spans {
+				word += s.Text
+			}
+			words = append(words, word)
+		}
+		got = append(got, fmt.Sprintf("%q", words))
+	}
+	want := []string{
+		`["mlp1, batch 100 each, loopback" "allreduce" "1, 2, 3, 5" "2" "3"]`,
+		`["mlp1, batch 100 each, loopback" "server-bsp" "1, 2, 3, 5" "5" "not ranked"]`,
+		`["mlp1, batch 100 each, loopback" "mxnet-sync" "1, 2, 3, 5" "not with up to 5" "not with up to 5"]`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q\nwant %q", got, want)
+	}
+}
