@@ -3,9 +3,11 @@ package compare
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/trivium-ml/trivium/observe/report"
+	"github.com/trivium-ml/trivium/observe/svg"
 )
 
 // TestWorkersToBeatOneThread: a row that was measured with several numbers of workers says from which on it is ahead of local, by speed and by
@@ -50,5 +52,28 @@ func TestWorkersToBeatOneThread(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q\nwant %q", got, want)
+	}
+}
+
+// TestScalingOfCrowdedAlone: a row that is crowded from its first point on has its ideal too, of which the caption speaks.
+func TestScalingOfCrowdedAlone(t *testing.T) {
+	r := &Report{}
+	for _, workers := range []int{3, 5} {
+		r.Tables = append(r.Tables, &Table{Task: "mlp1", Workers: workers, Batch: 100, Rows: []*Row{
+			{System: "server-bsp", Workers: workers, Effective: 100 * workers, Crowded: true, Good: 7, Rate: spread([]float64{10})},
+		}})
+	}
+	f := r.scaling()[0].(report.Figures)
+	if text := fmt.Sprint(f.Caption); !strings.Contains(text, "Dotted: what as many would do") {
+		t.Errorf("the caption is %q", text)
+	}
+	for _, item := range f.Items {
+		drawn, err := item.Chart.Draw(svg.Frame{ID: "c1", Width: 405})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(drawn, "d2 thin"); n != 1 {
+			t.Errorf("%s has %d ideals, want 1: %s", item.Title, n, drawn)
+		}
 	}
 }

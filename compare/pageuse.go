@@ -252,7 +252,7 @@ func (r *Report) scaling() []report.Block {
 			drawn++
 			// What has a core for each busy thread and what has not are two lines, which nothing joins.
 			free := svg.Series{Name: name, Hue: drawn}
-			busy := svg.Series{Name: name, Hue: drawn, Dash: svg.Dashed}
+			busy := svg.Series{Name: name, Hue: drawn, Dash: svg.Dashed, Measured: true}
 			freeEach, busyEach := free, busy
 			for _, p := range points {
 				all, one := &free, &freeEach

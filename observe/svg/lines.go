@@ -28,6 +28,8 @@ type Series struct {
 	Thin    bool // drawn back: an ideal, another repeat
 	NoName  bool // neither legend nor label: one of several lines that another names
 	Squares bool // a value holds until the next point: steps, not slopes
+
+	Measured bool // though it is dashed: in a Scaling it has an ideal, as solid lines have
 }
 
 // A Point is a value of a series with its interval; Lo and Hi both 0 mean that it has none.
@@ -38,7 +40,7 @@ type Dash uint8
 
 const (
 	Solid  Dash = iota // measured
-	Dashed             // predicted, published
+	Dashed             // predicted, published; or measured, with a reason to doubt it
 	Dotted             // ideal
 )
 

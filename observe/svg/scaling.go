@@ -14,7 +14,7 @@ type Scaling struct {
 // Draw implements Chart.
 func (s Scaling) Draw(f Frame) (string, error) { return s.lines().Draw(f) }
 
-// lines adds the ideals: thin dotted lines from each measured series' first point.
+// lines adds the ideals: thin dotted lines from the first point of each measured line, which may go on as another series of its name.
 func (s Scaling) lines() Lines {
 	l := Lines{Title: s.Title, Desc: s.Desc, X: s.X, Y: s.Y, YMarks: s.YMarks}
 	if l.X.At == nil {
@@ -28,8 +28,8 @@ func (s Scaling) lines() Lines {
 		l.Series = append(l.Series, series)
 	}
 	for _, series := range l.Series[:len(s.Series):len(s.Series)] {
-		if series.Dash != Solid || series.Thin {
-			continue // predicted
+		if series.Thin || series.Dash != Solid && (!series.Measured || series.NoName) {
+			continue // predicted, or the rest of a line
 		}
 		if ideal, ok := s.ideal(l, series); ok {
 			l.Series = append(l.Series, ideal)

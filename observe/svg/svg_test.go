@@ -408,3 +408,28 @@ func TestContinuedLine(t *testing.T) {
 		t.Errorf("%d circles of the first line, want 4 and nothing else: %s", circles, drawn)
 	}
 }
+
+// TestIdealOfEachLine: of what is measured each line has one ideal, from its first point to its last, be it solid, dashed, or begun as the one and
+// gone on as the other; what is predicted has none.
+func TestIdealOfEachLine(t *testing.T) {
+	points := func(x ...float64) (list []Point) {
+		for _, x := range x {
+			list = append(list, Point{X: x, Y: 10})
+		}
+		return list
+	}
+	s := Scaling{Title: "speed", Series: []Series{
+		{Name: "free", Points: points(1, 2, 4)},
+		{Name: "both", Points: points(1, 2)},
+		{Name: "both", Dash: Dashed, Measured: true, NoName: true, Points: points(3, 4)},
+		{Name: "busy", Dash: Dashed, Measured: true, Points: points(2, 4)},
+		{Name: "predicted", Dash: Dashed, Points: points(1, 4)},
+	}}
+	ends := map[string][]float64{}
+	for _, x := range s.lines().Series[len(s.Series):] {
+		ends[x.Name] = append(ends[x.Name], x.Points[0].X, x.Points[len(x.Points)-1].X, x.Points[len(x.Points)-1].Y)
+	}
+	if want := "map[both, ideal:[1 4 40] busy, ideal:[2 4 20] free, ideal:[1 4 40]]"; fmt.Sprint(ends) != want {
+		t.Errorf("%v, want %s", ends, want)
+	}
+}
