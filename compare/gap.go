@@ -166,7 +166,7 @@ func (t *Table) waterfall(x *Row, w twin, best *Row) report.Block {
 		from = same
 	}
 	switch {
-	case best == from:
+	case best == from, best == x: // the system itself may be ahead of our twin
 	case best.Effective == x.Effective:
 		words = append(words, fmt.Sprintf("%s by %s, which is another algorithm", times(from.Target.Median/best.Target.Median), best.System))
 	default:

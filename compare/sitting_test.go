@@ -348,6 +348,10 @@ func TestGapFallsOnly(t *testing.T) {
 	row := func(name string, mode Mode, effective int, seconds float64) *Row {
 		return &Row{System: name, Mode: mode, Effective: effective, Peer: name == "mxnet-async" || name == "pytorch-ddp", Good: 3, Reached: 3, Ranked: true, Target: spread([]float64{seconds, seconds, seconds})}
 	}
+	approx := func(x *Row) *Row {
+		x.Approx, x.Peer = perSample, strings.HasPrefix(x.System, "pmls")
+		return x
+	}
 	for _, c := range []struct {
 		rows  []*Row
 		want  string
@@ -372,6 +376,11 @@ func TestGapFallsOnly(t *testing.T) {
 			[]*Row{row("pytorch-ddp", Sync, 300, 1), row("allreduce", Sync, 300, 4)},
 			"0.25 × in the implementation, 4 × in the topology, 1 × in all.",
 			[]string{"pytorch-ddp", "implementation: allreduce", "topology: pytorch-ddp"},
+		},
+		{ // a system that approximates, and is itself the fastest
+			[]*Row{approx(row("pmls-ssp3-clock10", Stale(3), 3, 1)), approx(row("server-ssp3-clock10", Stale(3), 3, 2))},
+			": 0.5 × in the implementation, 1 × in all.",
+			[]string{"pmls-ssp3-clock10", "implementation: server-ssp3-clock10"},
 		},
 	} {
 		table := &Table{Task: "softmax", Batch: 100, Workers: 3, Rows: c.rows}
