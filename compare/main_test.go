@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"slices"
@@ -42,7 +43,12 @@ func TestMain(m *testing.M) {
 			fakePeer(os.Args[2])
 			os.Exit(0)
 		case "killed-comparison":
-			if _, err := Run(context.Background(), killedPlan(os.Args[2])); err != nil {
+			p := killedPlan(os.Args[2])
+			p.Watch.Trialed = func(Trialed, Table) {
+				fmt.Println("a trial is finished")
+				_, _ = io.Copy(io.Discard, os.Stdin) // stands still as long as that is open
+			}
+			if _, err := Run(context.Background(), p); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				os.Exit(1)
 			}

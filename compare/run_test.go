@@ -6,14 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/collective"
@@ -215,78 +212,6 @@ func TestCase7Published(t *testing.T) {
 			}
 		})
 	}
-}
-
-// killedPlan is what TestCase12Resume kills.
-func killedPlan(dir string) Plan {
-	h := byProcess()
-	list, _ := PickSystems(Strategies(h), []string{"local", "allreduce"}) // they are there
-	return Plan{
-		Tasks: []Task{digits()}, Systems: list, Workers: []int{2}, Batches: []Batch{20}, Repeats: 2, Dir: dir, Host: h, Seconds: 0.1,
-		WarmUp: 0.05, Most: 10, Python: "no such program", Quick: true,
-	}
-}
-
-// TestCase12Resume: a comparison that is killed at random points goes on, and ends as one that was not: equal except for times.
-func TestCase12Resume(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts and kills dozens of processes: left out of -short")
-	}
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "killed")
-	seed := uint64(time.Now().UnixNano())
-	r := rand.New(rand.NewPCG(seed, 0))
-	t.Logf("seed %d", seed)
-	kills := 0
-	for range 3 {
-		cmd := exec.Command(os.Args[0], "killed-comparison", dir)
-		var out bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &out
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan error, 1)
-		go func() { ended <- cmd.Wait() }()
-		select {
-		case err := <-ended:
-			if err != nil {
-				t.Fatalf("%v: %s", err, &out)
-			}
-		case <-time.After(time.Duration(100+r.IntN(1500)) * time.Millisecond):
-			_ = cmd.Process.Kill() // it may have ended
-			<-ended
-			kills++
-		}
-	}
-	t.Logf("%d kills", kills)
-	resumed := run(t, killedPlan(dir))
-	whole := run(t, killedPlan(filepath.Join(t.TempDir(), "whole")))
-	if a, b := withoutTimes(resumed), withoutTimes(whole); a != b {
-		t.Errorf("resumed:\n%s\nuninterrupted:\n%s", a, b)
-	}
-	if _, err := os.Stat(filepath.Join(dir, workDir)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("what was under way was left behind: %v", err)
-	}
-	if entries, _ := os.ReadDir(filepath.Join(dir, trialsDir)); len(entries) != 4 {
-		t.Errorf("%d trials, want 4", len(entries))
-	}
-}
-
-// withoutTimes is what must be equal of two reports.
-func withoutTimes(r *Report) string {
-	var b strings.Builder
-	for _, t := range r.Tables {
-		for _, x := range t.Rows {
-			fmt.Fprintf(&b, "%s %s %s %q %v %d %d\n", t.title(), x.System, x.Proof, x.Error, x.Best, x.Good, x.Reached)
-			for _, one := range x.Trials {
-				for _, p := range one.Curve {
-					fmt.Fprintf(&b, " %d: %v %v", p.Update, orNaN(p.Loss), orNaN(p.Value))
-				}
-				fmt.Fprintln(&b)
-			}
-		}
-	}
-	return b.String()
 }
 
 // edit changes what a directory says of its trials.
