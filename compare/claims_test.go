@@ -57,12 +57,29 @@ func TestCase10Derived(t *testing.T) {
 			t.Errorf("%s: %.4f, published as %v", c.name, c.got, c.want)
 		}
 	}
-	// C3: time a sample is a + b/batch; both in ms.
-	t100, t500 := 1000/of("logistic", tf, 100), 1000/of("logistic", tf, 500)
-	b := (t100 - t500) / (1.0/100 - 1.0/500)
-	a := t100 - b/100
-	if math.Abs(a-2.2) > 0.05 || math.Abs(b-28) > 0.5 || math.Abs(a/t100-0.89) > 0.005 {
-		t.Errorf("C3: a %.3f ms, b %.2f ms, %.3f of the cost; want 2.2, 28, 0.89", a, b, a/t100)
+	// C3 and C4: time a sample is a + b/batch, which is of all workers or of each; their texts have these figures.
+	line := func(system string) (a, b, share float64) { // a and b in ms
+		t100, t500 := 1000/of("logistic", system, 100), 1000/of("logistic", system, 500)
+		b = (t100 - t500) / (1.0/100 - 1.0/500)
+		a = t100 - b/100
+		return a, b, a / t100
+	}
+	a, b, share := line(tf)
+	if math.Abs(a-2.2) > 0.05 || math.Abs(b-28) > 0.5 || math.Abs(share-0.89) > 0.005 {
+		t.Errorf("C3: a %.3f ms, b %.2f ms, %.3f of the cost; want 2.2, 28, 0.89", a, b, share)
+	}
+	_, step, _ := line(mx)
+	if step *= 1000; math.Abs(step-2) > 0.05 || math.Abs(3*step-6) > 0.15 {
+		t.Errorf("C4: %.3f µs a step, %.3f of three workers' batches; want 2 and 6", step, 3*step)
+	}
+	for id, want := range map[string]string{
+		"C3": fmt.Sprintf(": %.1f ms a sample of all workers together; %.0f ms a step if that batch is all three workers', %.0f if it is each one's", a, b, 3*b),
+		"C4": fmt.Sprintf(" implies %.0f µs a step if that batch is all three workers', %.0f if it is each one's", step, 3*step),
+	} {
+		i := slices.IndexFunc(rules, func(x rule) bool { return x.id == id })
+		if !strings.Contains(rules[i].published, want) {
+			t.Errorf("%s has %q, which does not say %q", id, rules[i].published, want)
+		}
 	}
 }
 
