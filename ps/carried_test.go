@@ -282,3 +282,81 @@ func TestSparseAnswersAreNotMixed(t *testing.T) {
 		t.Errorf("a row of two answers has clock %d", v)
 	}
 }
+
+// TestLostListsFit: what is sent again with its keys, since the lane has lost its lists, fits frames still, a round as well as a question.
+func TestLostListsFit(t *testing.T) {
+	var x *carried
+	largest := 0 // of what the client sends, in bytes
+	carry := func(up []protocol.Body) {
+		for len(up) > 0 {
+			var down []protocol.Body
+			for _, b := range up {
+				_, head, payload := coded(b)
+				largest = max(largest, len(head)+len(payload))
+				down = append(down, x.lane(clientName(0), b)...)
+			}
+			up = x.deliver(down)
+		}
+	}
+	lose := func() { x.s.clients[0].lists = keyLists{} }
+	check := func(what string) {
+		t.Helper()
+		if largest > 1<<20 || len(x.s.clients[0].lists.lists) == 0 {
+			t.Errorf("%s: the largest frame has %d bytes, want at most %d; the lane has %d lists again", what, largest, 1<<20, len(x.s.clients[0].lists.lists))
+		}
+	}
+	// The cells of a round fill a piece, so that their keys have no room beside them.
+	const rows, cols = 16_000, 16
+	x = newCarried(t, Spec{Name: "t", Rows: rows, Cols: cols, Staleness: 3}, Options{})
+	tab, ones := tableOf[float32](&Worker{s: x.w, d: carriedDriver{x, carry}}, "t"), slices.Repeat([]float32{1}, cols)
+	for round := range 2 {
+		if round == 1 {
+			lose()
+		}
+		for r := range int64(rows) {
+			if err := tab.DenseInc(r, 0, ones); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, up := x.call(clockCall{w: x.w})
+		carry(up)
+	}
+	check("a round")
+	if x.c.Resent == 0 {
+		t.Error("no piece was sent again")
+	}
+	all, dst := make([]int64, rows), make([]float32, rows*cols)
+	for i := range all {
+		all[i] = int64(i)
+	}
+	if _, err := tab.GetRows(bg, all, dst); err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range dst {
+		if v != 2 {
+			t.Fatalf("cell %d of row %d is %v, want 2", i%cols, i/cols, v)
+		}
+	}
+	// A question has keys alone.
+	const many = 140_000
+	largest = 0
+	x = newCarried(t, Spec{Name: "t", Rows: many, Cols: 1}, Options{})
+	ask := func() {
+		g := &getCall{w: x.w, t: x.c.tables[0], silent: true}
+		for r := range int64(many) {
+			g.rows = append(g.rows, r)
+		}
+		_, up := x.call(prefetchCall{[]*getCall{g}})
+		carry(up)
+	}
+	ask()
+	_, up := x.call(clockCall{w: x.w})
+	carry(up)
+	x.other(0, 1)
+	lose()
+	ask()
+	check("a question")
+	if r := x.c.tables[0].find(0); viewOf[float32](r.cells, r.n)[0] != 1 {
+		t.Errorf("row 0 is %v, want 1", viewOf[float32](r.cells, r.n)[0])
+	}
+}

@@ -20,6 +20,7 @@ type pulling struct {
 	cells []int // of a read of single cells: where each section's begin in the call's out
 	seen  []bool
 	left  int
+	bytes int       // of the question, with the keys also where the lane has them
 	held  []*values // sparse rows are put together once all pieces are here
 	into  *landing  // of a large row; nil: there is none
 }
@@ -186,15 +187,13 @@ func (c *ClientState) pullSegments(g *getCall, l *laneLink, segs []segmentOf) {
 	})
 	segs = slices.CompactFunc(segs, func(a, b segmentOf) bool { return a.r == b.r && a.i == b.i }) // a row may be asked for twice
 	var p *pulling
-	size := 0
 	whole := g.t.cut.wholeRows()
 	for len(segs) > 0 {
 		if p == nil {
 			p = c.joinPull(g, l)
 		}
-		if p == nil || size > maxPiece/2 || len(p.msg.secs) >= maxSections {
+		if p == nil || p.bytes > maxPiece/2 || len(p.msg.secs) >= maxSections {
 			p = c.newPull(g, l)
-			size = 0
 		}
 		s := segs[0].seg()
 		q := section{table: g.t.id, shard: uint32(s.shard), form: formRange, row: segs[0].r.row, from: s.from, n: int(s.to - s.from)}
@@ -225,7 +224,7 @@ func (c *ClientState) pullSegments(g *getCall, l *laneLink, segs []segmentOf) {
 		}
 		p.segs = append(p.segs, segs[:n]...)
 		p.msg.secs = append(p.msg.secs, q)
-		size += q.size() + sectionHead
+		p.bytes += q.full() + sectionHead
 		segs = segs[n:]
 	}
 }
@@ -235,7 +234,7 @@ func (c *ClientState) pullSegments(g *getCall, l *laneLink, segs []segmentOf) {
 func (c *ClientState) joinPull(g *getCall, l *laneLink) *pulling {
 	for _, p := range c.asked {
 		if p.lane == l && p.at == g.at && p.msg.need == g.need && p.msg.subscribe == (g.t.spec.Mode == ESSP) && p.cells == nil &&
-			p.t.spec.Mode == g.t.spec.Mode && !p.t.spec.Sparse && !g.t.spec.Sparse && p.t != g.t && len(p.msg.secs) < 16 && p.msg.Size() < maxPiece/16 {
+			p.t.spec.Mode == g.t.spec.Mode && !p.t.spec.Sparse && !g.t.spec.Sparse && p.t != g.t && len(p.msg.secs) < 16 && p.bytes < maxPiece/16 {
 			p.calls = append(p.calls, g)
 			g.pulls++
 			p.more = append(p.more, g.t)
@@ -275,7 +274,7 @@ func (c *ClientState) pullCells(g *getCall) {
 		}
 		l := c.lanes[g.t.owners[shard]]
 		p := pulls[l.lane]
-		if p == nil || p.msg.Size() > maxPiece/2 || len(p.msg.secs) >= maxSections {
+		if p == nil || p.bytes > maxPiece/2 || len(p.msg.secs) >= maxSections {
 			p = c.newPull(g, l)
 			pulls[l.lane] = p
 		}
@@ -283,6 +282,7 @@ func (c *ClientState) pullCells(g *getCall) {
 			table: g.t.id, shard: uint32(shard), form: formCells, rows: []int64{g.rows[0]}, ends: []int64{int64(n)}, cols: slices.Clone(g.cols[at : at+n]),
 		}
 		l.lists.name(&q)
+		p.bytes += q.full() + sectionHead
 		p.cells = append(p.cells, at*size)
 		p.msg.secs = append(p.msg.secs, q)
 		at += n

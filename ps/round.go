@@ -275,7 +275,7 @@ func (c *ClientState) sumOf(from []*workerRound, t *clientTable) []buffered {
 func (c *ClientState) pack(o *laneBatch, l *laneLink, s section, h *hold) {
 	l.lists.name(&s)
 	c.KeysSent += uint64(s.keyBytes())
-	n := s.size() + 8
+	n := s.full() + 8
 	b := (*batch)(nil)
 	if k := len(o.pieces); k > 0 {
 		b = o.pieces[k-1]

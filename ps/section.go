@@ -73,7 +73,15 @@ type section struct {
 
 // keyBytes is the size of the keys in a payload.
 func (s *section) keyBytes() int {
-	if s.listed || s.form == formRange {
+	if s.listed {
+		return 0
+	}
+	return s.allKeys()
+}
+
+// allKeys is the size of the keys also where the receiver has them.
+func (s *section) allKeys() int {
+	if s.form == formRange {
 		return 0
 	}
 	n := 8 * len(s.rows)
@@ -86,6 +94,9 @@ func (s *section) keyBytes() int {
 func pad8(n int) int { return (n + 7) &^ 7 }
 
 func (s *section) size() int { return s.keyBytes() + pad8(len(s.cells)) }
+
+// full is size with all keys: the receiver may come to lack those that it has, and then they are sent in the same message after all.
+func (s *section) full() int { return s.allKeys() + pad8(len(s.cells)) }
 
 // sectionHead is an upper bound of what a section takes in a head.
 const sectionHead = 80
