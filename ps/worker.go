@@ -35,6 +35,23 @@ func (w *Worker) Index() int { return w.s.index }
 // Now is the worker's clock: the rounds that it has finished.
 func (w *Worker) Now() Clock { return w.s.clock }
 
+// Lead is how many rounds the worker is ahead of the slowest, as far as its client has heard: of the round that it has just ended it may not
+// have.
+func (w *Worker) Lead() Clock {
+	w.d.Lock()
+	defer w.d.Unlock()
+	return max(w.s.clock-w.s.c.ended(), 0)
+}
+
+// ended is how many rounds all workers of the job have ended, as far as the client has heard: of those that a lane holds of all clients, each
+// is ended, whatever other lanes have told.
+func (c *ClientState) ended() (m Clock) {
+	for _, l := range c.lanes {
+		m = max(m, l.m)
+	}
+	return m
+}
+
 // KeepState says how a snapshot gets what the worker needs to go on: f is called within Clock, at the snapshot's round. A snapshot in which
 // a client's workers keep more than 512 KiB fails.
 func (w *Worker) KeepState(f func() []byte) {

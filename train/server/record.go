@@ -52,7 +52,7 @@ func (c *cluster) trace() (t ps.ServerTrace) {
 }
 
 // observe records how stale each read of the model is: by how many rounds of this worker's clock what it returned may lack others'
-// updates; and how long its rounds were on their way while it did something else.
+// updates; how many rounds ahead of the slowest it is; and how long its rounds were on their way while it did something else.
 func (w *worker) observe() {
 	if w.run.Recorder == nil {
 		return
@@ -66,6 +66,6 @@ func (w *worker) observe() {
 		stale := max(now-v, 0)
 		w.run.Observe(observe.Staleness, uint64(stale))
 		w.run.Put(observe.WorkerClock, float64(now))
-		w.run.Put(observe.WorkerLead, float64(stale))
+		w.run.Put(observe.WorkerLead, float64(w.w.Lead()))
 	})
 }
