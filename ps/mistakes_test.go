@@ -284,6 +284,49 @@ func TestRowsOfAllColumns(t *testing.T) {
 	j.run(t, time.Minute)
 }
 
+// TestUnequalBarriers: where workers of a client wait in a barrier after unequal numbers of rounds, each hears so at once; the last to come has
+// not ended its round, and both can go on.
+func TestUnequalBarriers(t *testing.T) {
+	spec := Spec{Name: "t", Rows: 1, Cols: 1}
+	j := newSimJob(sim.New(1, sim.Options{}), simOptions{clients: 1, servers: 1, tables: []Spec{spec}, client: Options{Workers: 2}})
+	for k := range 2 {
+		j.start(0, 0, func(w *Worker, sleep func(time.Duration)) error {
+			tab, x := tableOf[float32](w, "t"), make([]float32, 1)
+			behind := 2 * k // rounds that the second has not ended, and the first has, or waits for
+			if k == 0 {
+				if _, err := w.Clock(bg); err != nil {
+					return err
+				}
+			} else {
+				sleep(time.Second)
+				if err := tab.Inc(0, 0, 1); err != nil {
+					return err
+				}
+			}
+			err := w.Barrier(bg)
+			if err == nil || !strings.Contains(err.Error(), "equal numbers of rounds") || j.w.Now() > 2*time.Second {
+				return fmt.Errorf("worker %d: after %v: %v", k, j.w.Now(), err)
+			}
+			if want := Clock(2 - behind); w.Now() != want {
+				return fmt.Errorf("worker %d: clock %d, want %d", k, w.Now(), want)
+			}
+			for range behind {
+				if _, err := w.Clock(bg); err != nil {
+					return err
+				}
+			}
+			if err := w.Barrier(bg); err != nil {
+				return err
+			}
+			if _, err := tab.Get(bg, 0, x); err != nil || x[0] != 1 {
+				return fmt.Errorf("worker %d: row 0 is %v, want 1: %w", k, x[0], err)
+			}
+			return w.Finish(bg)
+		})
+	}
+	j.run(t, time.Hour)
+}
+
 // TestTooFewWorkers: a read that waits for a worker of its own client that nobody has made says so.
 func TestTooFewWorkers(t *testing.T) {
 	j := newSimJob(sim.New(1, sim.Options{}), simOptions{clients: 1, servers: 1, tables: []Spec{{Name: "t", Rows: 1, Cols: 4}}, client: Options{Workers: 2}})

@@ -58,6 +58,12 @@ func (c *ClientState) endRound(id uint64, x clockCall) {
 		c.answer(id, nil, w.bad)
 		return
 	}
+	if x.barrier {
+		if err := c.unequal(w); err != nil {
+			c.answer(id, nil, err)
+			return
+		}
+	}
 	w.shift()
 	w.clock++
 	c.capture(w)
@@ -68,18 +74,31 @@ func (c *ClientState) endRound(id uint64, x clockCall) {
 	}
 	if x.barrier {
 		y.clock = w.clock
-		for _, o := range c.waits {
-			if o.barrier && o.w != w && o.w.clock != w.clock {
-				c.answer(id, nil, fmt.Errorf("ps: barrier: worker %d of %s is at clock %d, and worker %d waits at clock %d: all must have ended equal numbers of rounds", w.index, c.self, w.clock, o.w.index, o.w.clock))
-				return
-			}
-		}
 	}
 	c.waits = append(c.waits, y)
 	for _, g := range x.next {
 		c.get(0, g)
 	}
 	c.wake()
+}
+
+// unequal is the error of a barrier of w where others of the client wait in one after another number of rounds. They end with it: each would
+// wait for rounds that the other may never make.
+func (c *ClientState) unequal(w *WorkerState) (err error) {
+	kept := c.waits[:0]
+	for _, o := range c.waits {
+		if !o.barrier || o.w == w || o.w.clock == w.clock+1 {
+			kept = append(kept, o)
+			continue
+		}
+		if err == nil {
+			err = fmt.Errorf("ps: barrier: worker %d of %s would wait at clock %d, and worker %d waits at clock %d: all must have ended equal numbers of rounds", w.index, c.self, w.clock+1, o.w.index, o.w.clock)
+		}
+		c.answer(o.id, nil, err)
+	}
+	clear(c.waits[len(kept):])
+	c.waits = kept
+	return err
 }
 
 // senseless returns what is wrong with the round under way: a delta that is no number, or deltas whose sum is none.

@@ -74,8 +74,9 @@ func (w *Worker) Clock(ctx context.Context, next ...Wanted) (Clock, error) {
 	return w.end(ctx, clockCall{w: w.s, next: w.silent(next)})
 }
 
-// Barrier is Clock, and waits until all workers have ended as many rounds. What is read afterwards may lack some of them as before, as its
-// table's mode has it: all are in it once Staleness more rounds have ended.
+// Barrier is Clock, and waits until all workers have ended as many rounds. Where workers of one client wait in it after unequal numbers of
+// rounds, each of them gets an error, and the last to come has not ended its round; those of another client look slow, and are waited for.
+// What is read afterwards may lack some of the rounds as before, as its table's mode has it: all are in it once Staleness more rounds have ended.
 func (w *Worker) Barrier(ctx context.Context) error {
 	_, err := w.end(ctx, clockCall{w: w.s, barrier: true})
 	return err
