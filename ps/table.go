@@ -108,7 +108,15 @@ func (t Table[T]) saw(v Clock) Clock {
 }
 
 func (t Table[T]) call(ctx context.Context, g *getCall) (Clock, error) {
-	v, err := t.w.d.Call(ctx, g)
+	w := t.w
+	if w.waits != nil {
+		w.d.Lock()
+		behind := needOf(t.t, w.s.clock) > w.s.c.ended()
+		w.d.Unlock()
+		w.waits(t.t.spec.staleness(), behind)
+		defer w.came()
+	}
+	v, err := w.d.Call(ctx, g)
 	if err != nil {
 		return 0, err
 	}

@@ -11,6 +11,9 @@ type Worker struct {
 	s   *WorkerState
 	d   Driver
 	saw func(table string, v Clock) // nil: nobody wants to know
+
+	waits func(staleness Clock, behind bool) // nil: likewise
+	came  func()
 }
 
 // A Driver runs a ClientState for its workers: a Client over a network, or a simulator. What Call's argument is, ClientState knows.
@@ -63,6 +66,13 @@ func (w *Worker) KeepState(f func() []byte) {
 // OnRead has f called after each read of a table with the value clock that the read returns: Now less that is how stale it was. f is
 // called by the worker's goroutine.
 func (w *Worker) OnRead(f func(table string, v Clock)) { w.saw = f }
+
+// OnWait has begin called before a read asks the servers, and end after the answer, both by the worker's goroutine. staleness is the table's,
+// in rounds, 0 under BSP and ASP. behind: others have not ended all rounds that the read needs, as far as the client has heard, so that it
+// waits for them, and not for the way of the answer alone. Nil functions end that.
+func (w *Worker) OnWait(begin func(staleness Clock, behind bool), end func()) {
+	w.waits, w.came = begin, end
+}
 
 // Clock ends the round: what was added is sent. It waits only for Lead, and for room in flight and at the servers, which keep what is of
 // BSP tables until the others' rounds are there, and returns the new clock. A delta

@@ -1,12 +1,14 @@
 package server_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/tensor"
@@ -18,10 +20,16 @@ import (
 // timed trains three workers, of which number 1 may be slow, and returns what each has counted. A nil network is one in memory.
 func timed(t *testing.T, network transport.Network, o server.Options, j *trivium.Job, watch train.Watch) []func(observe.Counter) time.Duration {
 	t.Helper()
+	return timedOf(t, &crew{env: train.Env{Watch: watch}, workers: 3, servers: 1, o: o, network: network}, j)
+}
+
+// timedOf trains so a crew of three.
+func timedOf(t *testing.T, x *crew, j *trivium.Job) []func(observe.Counter) time.Duration {
+	t.Helper()
 	hub := observe.NewHub(observe.Options{Start: time.Now()})
 	cpu := tensor.NewCPU(1, j.Exact) // a pool of more looks at the clock while it waits for work, which virtual time does not get past
 	defer cpu.Close()
-	x := &crew{env: train.Env{Run: "r", Observe: hub, Watch: watch, CPU: cpu}, workers: 3, servers: 1, o: o, network: network}
+	x.env.Run, x.env.Observe, x.env.CPU = "r", hub, cpu
 	if _, err := x.Train(t.Context(), j); err != nil {
 		t.Fatal(errors.Join(x.errs...))
 	}
@@ -95,6 +103,66 @@ func TestPhases(t *testing.T) {
 			}
 			if x := get(observe.PhaseTime(observe.Pull)); x != 0 { // in this network nothing takes time
 				t.Errorf("%s:%d, rank %d: %v of pull", c.o.Mode, c.o.Staleness, rank, x)
+			}
+		}
+	}
+}
+
+// met is counts whose rounds wait for all others, by a table that is tighter than the run, and then take so long.
+type met struct {
+	counts
+	takes [3]time.Duration // by rank
+}
+
+func (m *met) Tables() []ps.Spec {
+	tables := m.counts.Tables()
+	tables[0].Mode = ps.BSP
+	return tables
+}
+
+func (m *met) Round(ctx context.Context, w *ps.Worker, b trivium.Batch) error {
+	if _, err := m.t.Get(ctx, 0, make([]int64, 4)); err != nil {
+		return err
+	}
+	time.Sleep(m.takes[m.rank]) // in a bubble of synctest: it computes
+	return m.counts.Round(ctx, w, b)
+}
+
+// TestPhasesOfPrograms: what the reads of a program's own rounds wait for others is booked as that, and not as computing, and is not what a
+// slow worker takes a multiple of. In virtual time all of it is exact.
+func TestPhasesOfPrograms(t *testing.T) {
+	const steps, ms = 20, time.Millisecond
+	l, err := trivium.NewLayout(trivium.Spec{Name: "seen", Shape: []int{2, 4}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		slow     server.Slow
+		takes    [3]time.Duration // a round of each worker
+		computes [3]time.Duration // and an update, of which the longest is 8 ms
+	}{
+		{server.Slow{Worker: 1, Factor: 4, Unit: 2 * ms}, [3]time.Duration{}, [3]time.Duration{2 * ms, 8 * ms, 2 * ms}},
+		{server.Slow{Worker: 1, Factor: 3}, [3]time.Duration{8 * ms, 2 * ms, 2 * ms}, [3]time.Duration{8 * ms, 6 * ms, 2 * ms}},
+	} {
+		models := nn.Models{"met": func(string, trivium.Schema, *tensor.CPU) (trivium.Model, error) {
+			return &met{counts{l: l}, c.takes}, nil
+		}}
+		j := job()
+		j.Model, j.Epochs, j.Steps, j.Batch, j.EvalEvery = "met", 100, steps, 30, 1<<40
+		shared(t.Context(), train.Env{}, j) // outside of virtual time, which does not pass while it is opened
+		x := &crew{env: train.Env{Models: models}, workers: 3, servers: 1, o: server.Options{Mode: ps.SSP, Staleness: 3, Slow: c.slow}}
+		var all []func(observe.Counter) time.Duration
+		synctest.Test(t, func(t *testing.T) { all = timedOf(t, x, j) })
+		for rank, get := range all {
+			if got, want := get(observe.PhaseTime(observe.Compute)), steps*c.computes[rank]; got != want {
+				t.Errorf("%+v, rank %d: %v of compute, want %v", c.slow, rank, got, want)
+			}
+			// The first update waits for nobody.
+			if got, least := get(observe.PhaseTime(observe.WaitBarrier)), (steps-1)*(8*ms-c.computes[rank]); got < least {
+				t.Errorf("%+v, rank %d: %v of wait-barrier, want %v and more", c.slow, rank, got, least)
+			}
+			if got := get(observe.PhaseTime(observe.Pull)); got != 0 { // in this network nothing takes time
+				t.Errorf("%+v, rank %d: %v of pull", c.slow, rank, got)
 			}
 		}
 	}

@@ -298,13 +298,28 @@ func (p *modelProgram) open(w *worker) (err error) {
 	return w.w.Barrier(w.ctx)
 }
 
-// Round implements Program.
+// Round implements Program. What its reads wait is booked as that, and else it computes.
 func (p *modelProgram) Round(ctx context.Context, w *ps.Worker, b trivium.Batch) error {
 	began := time.Now()
-	p.w.run.Enter(observe.Compute)
+	run := p.w.run
+	var since time.Time
+	var waited time.Duration // for others and for answers: no work of its own
+	w.OnWait(func(staleness ps.Clock, behind bool) {
+		since = time.Now()
+		if behind {
+			run.Enter(observe.WaitPhase(int(staleness)))
+		} else {
+			run.Enter(observe.Pull)
+		}
+	}, func() {
+		run.Leave()
+		waited += time.Since(since)
+	})
+	run.Enter(observe.Compute)
 	err := p.Program.Round(ctx, w, b)
-	p.w.run.Leave()
-	p.w.took = time.Since(began)
+	run.Leave()
+	w.OnWait(nil, nil)
+	p.w.took = time.Since(began) - waited
 	var loss, weight float64
 	if s, ok := p.Program.(Scorer); ok {
 		loss, weight = s.RoundLoss()
