@@ -106,7 +106,7 @@ func (t Table[T]) IncPart(part int, row, from int64, deltas []T) error {
 		return fmt.Errorf("ps: inc %q: row %d: columns %d to %d: want 0 to %d", t.t.spec.Name, row, from, from+int64(len(deltas))-1, t.t.spec.Cols-1)
 	}
 	if part < 0 || part > maxPart {
-		return fmt.Errorf("ps: inc %q: row %d: part %d: want one that Parts returned", t.t.spec.Name, row, part)
+		return fmt.Errorf("ps: inc %q: row %d: part %d: want 0, or the Node of a shards.Subtree", t.t.spec.Name, row, part)
 	}
 	if err := t.checkOpen(); err != nil {
 		return err

@@ -379,7 +379,7 @@ func TestCase31BadInput(t *testing.T) {
 			{tab.Inc(-1, 0, 1), "row -1"},
 			{tab.BatchInc(0, []int64{1, 2}, row[:1]), "2 columns and 1 deltas"},
 			{tab.DenseInc(0, 5, row), "columns 5 to 12"},
-			{tab.IncPart(-1, 0, 0, row), "part -1"},
+			{tab.IncPart(-1, 0, 0, row), "part -1: want 0, or the Node of a shards.Subtree"},
 			{w.Weight(0, math.NaN()), "weight NaN"},
 		} {
 			if c.err == nil || !strings.Contains(c.err.Error(), c.want) || !strings.HasPrefix(c.err.Error(), "ps: ") {
