@@ -1,14 +1,12 @@
 package server_test
 
 import (
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/ps"
-	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/server"
 )
@@ -38,12 +36,7 @@ func TestLead(t *testing.T) {
 					}
 				}
 			}}
-			cpu := tensor.NewCPU(1, j.Exact) // a pool of more looks at the clock while it waits for work, which virtual time does not get past
-			defer cpu.Close()
-			x := &crew{env: train.Env{Run: "r", Observe: hub, Watch: watch, CPU: cpu}, workers: workers, servers: 2, o: o}
-			if _, err := x.Train(t.Context(), j); err != nil {
-				t.Fatal(errors.Join(x.errs...))
-			}
+			timedOf(t, &crew{env: train.Env{Observe: hub, Watch: watch}, workers: workers, servers: 2, o: o}, j)
 		})
 		if len(most) != workers {
 			t.Errorf("%d of %d workers have a lead: %v", len(most), workers, most)

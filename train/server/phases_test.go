@@ -23,13 +23,16 @@ func timed(t *testing.T, network transport.Network, o server.Options, j *trivium
 	return timedOf(t, &crew{env: train.Env{Watch: watch}, workers: 3, servers: 1, o: o, network: network}, j)
 }
 
-// timedOf trains so a crew of three.
+// timedOf trains so a crew of at most three, which may have a hub.
 func timedOf(t *testing.T, x *crew, j *trivium.Job) []func(observe.Counter) time.Duration {
 	t.Helper()
-	hub := observe.NewHub(observe.Options{Start: time.Now()})
+	if x.env.Observe == nil {
+		x.env.Observe = observe.NewHub(observe.Options{Start: time.Now()})
+	}
+	hub := x.env.Observe
 	cpu := tensor.NewCPU(1, j.Exact) // a pool of more looks at the clock while it waits for work, which virtual time does not get past
 	defer cpu.Close()
-	x.env.Run, x.env.Observe, x.env.CPU = "r", hub, cpu
+	x.env.Run, x.env.CPU = "r", cpu
 	if _, err := x.Train(t.Context(), j); err != nil {
 		t.Fatal(errors.Join(x.errs...))
 	}
