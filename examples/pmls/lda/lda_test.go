@@ -197,3 +197,23 @@ func TestCounts(t *testing.T) {
 		}
 	}
 }
+
+// TestLogLikelihood is worked by hand: two words, two topics, one document, of whose words two are word 0 and one word 1 of topic 0, and one
+// is word 1 of topic 1. Word after word, with β = 3: 3/6 · 4/7 · 3/8 of topic 0, 3/6 of topic 1; and of the topics, with α = 4:
+// 4/8 · 5/9 · 6/10 · 4/11. That is 1/308.
+func TestLogLikelihood(t *testing.T) {
+	o, err := lda.Parse("2,alpha=4,beta=3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := trivium.NewLayout(trivium.Spec{Name: "words", Shape: []int{2, 2}}, trivium.Spec{Name: "totals", Shape: []int{1, 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := trivium.NewParams(l)
+	copy(p.Tensor(0), []float32{2, 0, 1, 1})
+	copy(p.Tensor(1), []float32{3, 1})
+	if got, want := o.LogLikelihood(p, [][]int{{3, 1}}), -math.Log(308); !(math.Abs(got-want) < 1e-9) {
+		t.Errorf("log p(w, z) is %v, want %v", got, want)
+	}
+}
