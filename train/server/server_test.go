@@ -118,7 +118,9 @@ func TestRowSparse(t *testing.T) {
 		j.Exact = false
 		for _, o := range loose {
 			got := paced(t, o, j)
-			if a, b := got.Metrics["test.loss"], want.Metrics["test.loss"]; !(a < 1.1*b) {
+			a, b := got.Metrics["test.loss"], want.Metrics["test.loss"]
+			t.Logf("%s %s:%d, optimizer at the %s: test loss %.4f, local %.4f", optimizer, o.Mode, o.Staleness, o.OptimizerAt, a, b)
+			if !(a < 1.1*b) {
 				t.Errorf("%s %+v: test loss %v, local reaches %v", optimizer, o, a, b)
 			}
 		}
