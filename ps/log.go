@@ -5,7 +5,9 @@ import "github.com/trivium-ml/trivium/protocol"
 // An Entry of a lane's log is something that changed what the lane holds: a piece of a round that was the next of its client, a decision
 // of the directory, in exact mode how far another lane is complete. What a lane holds depends on its log alone: shards with their
 // optimizer state, the watermark of each session, M. So whoever reads the log from its beginning, or from an image with its watermarks,
-// holds the same bits: a secondary will be a reader of it.
+// holds the same bits: a secondary will be a reader of it. One thing is not in the log: a client that reads a row of an ESSP table that lies
+// row by row is sent its changes, and for that a row is made that nobody may have added to yet. It has the cells that Init gives, as a row
+// that is not there has, so that cells are the same; but the reader lacks the row, or makes it later, and its image is another.
 type Entry struct {
 	Index uint64 // from 1
 	Epoch Epoch  // of the placement in which it was taken

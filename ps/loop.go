@@ -222,7 +222,8 @@ func (h *Host) each(in protocol.Event) {
 }
 
 // frame decodes a frame and gives it to whom it is for. Memory that its reader keeps for longer is copied beyond a budget, so that a
-// client's credit is never spent on rounds that wait for their last piece.
+// client's credit is never spent on rounds that wait for their last piece. A frame that nobody can read is dropped with a line in the log, and
+// its link stays; a message that can be read and makes no sense is what ServerTrace.Refused hears of.
 func (h *Host) frame(ev *transport.Event) {
 	kind, from, head, payload := ev.Kind, ev.From, ev.Head, ev.Payload
 	var release func()
