@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"slices"
@@ -93,33 +94,56 @@ func load(ctx context.Context, s blob.Store, name string) (*Checkpoint, error) {
 		Job: m.Job, Schema: m.Schema, Transform: m.Transform, Data: m.Data, Params: trivium.NewParams(layout), Progress: m.Progress, Notes: m.Notes,
 	}
 	for _, f := range m.Files {
-		p, err := blob.Read(ctx, s, name+"/"+f.Name, f.Size)
-		if err != nil {
-			return nil, fail(f.Name, err)
-		}
-		if int64(len(p)) != f.Size {
-			return nil, fail(f.Name, fmt.Errorf("has %d bytes, the manifest says %d", len(p), f.Size))
-		}
-		if sum := sha256.Sum256(p); hex.EncodeToString(sum[:]) != f.SHA256 {
-			return nil, fail(f.Name, fmt.Errorf("its SHA-256 is %x, the manifest says %s", sum, f.SHA256))
-		}
-		tensors, _, err := ReadSafetensors(p)
-		if err != nil {
-			return nil, fail(f.Name, err)
-		}
-		switch f.Name {
-		case paramsName:
-			err = fill(c.Params, "", named(tensors))
-		case optimizerName:
-			c.Optimizer, err = restore(layout, m.OptimizerIDs, tensors)
-		case codecsName:
-			c.Codecs, err = restoreCodecs(tensors)
-		}
-		if err != nil {
+		if err := c.read(ctx, s, name, f, m.OptimizerIDs); err != nil {
 			return nil, fail(f.Name, err)
 		}
 	}
 	return c, nil
+}
+
+// read reads one file of c, to its end. It holds none of it but what becomes c's, which is not to be in memory twice. What is wrong with all
+// of it, its size or its sum, goes before what is wrong in it.
+func (c *Checkpoint) read(ctx context.Context, s blob.Store, name string, f File, slots []string) error {
+	key := name + "/" + f.Name
+	r, err := s.Get(ctx, key, 0, f.Size+1)
+	if err != nil {
+		return err
+	}
+	sum, size := sha256.New(), counter(0)
+	in := io.TeeReader(r, io.MultiWriter(sum, &size))
+	inside := c.decode(in, f, slots)
+	_, err = io.Copy(io.Discard, in)
+	if err = errors.Join(err, r.Close()); err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	if int64(size) > f.Size {
+		return fmt.Errorf("is larger than the %d bytes that the manifest says", f.Size)
+	}
+	if int64(size) != f.Size {
+		return fmt.Errorf("has %d bytes, the manifest says %d", size, f.Size)
+	}
+	if found := hex.EncodeToString(sum.Sum(nil)); found != f.SHA256 {
+		return fmt.Errorf("its SHA-256 is %s, the manifest says %s", found, f.SHA256)
+	}
+	return inside
+}
+
+// decode takes from r what c has in file f.
+func (c *Checkpoint) decode(r io.Reader, f File, slots []string) error {
+	l := c.Params.Layout
+	switch f.Name {
+	case paramsName:
+		_, err := fill(r, f.Size, l, []string{""}, func(int) []float32 { return c.Params.Flat })
+		return err
+	case optimizerName:
+		return c.restore(r, f.Size, slots)
+	}
+	tensors, _, err := readSafetensors(r, f.Size, func(*Tensor) ([]float32, error) { return nil, nil })
+	if err != nil {
+		return err
+	}
+	c.Codecs, err = restoreCodecs(tensors)
+	return err
 }
 
 // DecodeManifest reads a manifest and the layout that it describes, and checks all that does not need the other files.
@@ -185,37 +209,75 @@ func named(tensors []Tensor) map[string]*Tensor {
 	return byName
 }
 
-// fill copies tensors, by name after prefix, into p, all of whose tensors (less buffers, behind a prefix) have to be there.
-func fill(p trivium.Params, prefix string, byName map[string]*Tensor) error {
-	for i := range p.Layout.Tensors() {
-		spec := p.Layout.Spec(i)
-		if spec.Tie != "" || spec.Buffer && prefix != "" {
-			continue
+// fill reads tensors, by name after the prefix of a vector, into vectors of the layout l. All tensors of each (less buffers, behind a prefix)
+// have to be there. It returns all that the file has.
+func fill(r io.Reader, size int64, l *trivium.Layout, prefixes []string, vector func(k int) []float32) (map[string]*Tensor, error) {
+	type place struct{ vector, tensor int }
+	places := map[string]place{}
+	for k, prefix := range prefixes {
+		for i := range l.Tensors() {
+			if spec := l.Spec(i); spec.Tie == "" && !(spec.Buffer && prefix != "") {
+				places[prefix+spec.Name] = place{k, i}
+			}
 		}
-		t, ok := byName[prefix+spec.Name]
-		if !ok {
-			return fmt.Errorf("tensor %q is missing", prefix+spec.Name)
-		}
-		if t.DType != "F32" || !slices.Equal(t.Shape, spec.Shape) {
-			return fmt.Errorf("tensor %q: want F32 of shape %v, found %s of shape %v", t.Name, spec.Shape, t.DType, t.Shape)
-		}
-		copy(p.Tensor(i), t.Float32)
 	}
-	return nil
-}
-
-func restore(l *trivium.Layout, names []string, tensors []Tensor) (*OptimizerState, error) {
-	o := &OptimizerState{Names: names, RowSteps: make([][]uint32, l.Tensors())}
-	if len(names) > 1+2*1000 { // L-BFGS with the longest history
-		return nil, fmt.Errorf("%d state vectors", len(names))
+	mismatch := func(t *Tensor, want []int) error {
+		return fmt.Errorf("tensor %q: want F32 of shape %v, found %s of shape %v", t.Name, want, t.DType, t.Shape)
+	}
+	tensors, _, err := readSafetensors(r, size, func(t *Tensor) ([]float32, error) {
+		at, ok := places[t.Name]
+		if !ok {
+			return nil, nil
+		}
+		if want := l.Spec(at.tensor).Shape; !slices.Equal(t.Shape, want) {
+			return nil, mismatch(t, want)
+		}
+		from, to := l.Range(at.tensor)
+		return vector(at.vector)[from:to], nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	byName := named(tensors)
-	for _, name := range names {
-		slot := trivium.NewParams(l)
-		if err := fill(slot, name+"/", byName); err != nil {
-			return nil, err
+	for _, prefix := range prefixes {
+		for i := range l.Tensors() {
+			spec := l.Spec(i)
+			if _, wanted := places[prefix+spec.Name]; !wanted {
+				continue
+			}
+			if t, ok := byName[prefix+spec.Name]; !ok {
+				return nil, fmt.Errorf("tensor %q is missing", prefix+spec.Name)
+			} else if t.DType != "F32" {
+				return nil, mismatch(t, spec.Shape)
+			}
 		}
-		o.Slots = append(o.Slots, slot.Flat)
+	}
+	return byName, nil
+}
+
+// restore reads the state of an optimizer with vectors of those names.
+func (c *Checkpoint) restore(r io.Reader, size int64, names []string) error {
+	if len(names) > 1+2*1000 { // L-BFGS with the longest history
+		return fmt.Errorf("%d state vectors", len(names))
+	}
+	l := c.Params.Layout
+	o := &OptimizerState{Names: names, RowSteps: make([][]uint32, l.Tensors())}
+	var prefixes []string
+	for _, name := range names {
+		prefixes, o.Slots = append(prefixes, name+"/"), append(o.Slots, nil)
+	}
+	vector := func(k int) []float32 { // made when the file has the first of it
+		if o.Slots[k] == nil {
+			o.Slots[k] = make([]float32, l.Len())
+		}
+		return o.Slots[k]
+	}
+	byName, err := fill(r, size, l, prefixes, vector)
+	if err != nil {
+		return err
+	}
+	for k := range o.Slots {
+		vector(k) // also of a layout of buffers alone
 	}
 	for i := range l.Tensors() {
 		t, ok := byName[rowSteps+"/"+l.Spec(i).Name]
@@ -223,17 +285,18 @@ func restore(l *trivium.Layout, names []string, tensors []Tensor) (*OptimizerSta
 			continue
 		}
 		if len(t.Int64) != l.Rows(i) {
-			return nil, fmt.Errorf("tensor %q: want %d rows, found %d", t.Name, l.Rows(i), len(t.Int64))
+			return fmt.Errorf("tensor %q: want %d rows, found %d", t.Name, l.Rows(i), len(t.Int64))
 		}
 		o.RowSteps[i] = make([]uint32, len(t.Int64))
 		for r, n := range t.Int64 {
 			if n < 0 || n > math.MaxUint32 {
-				return nil, fmt.Errorf("tensor %q: row %d has %d updates", t.Name, r, n)
+				return fmt.Errorf("tensor %q: row %d has %d updates", t.Name, r, n)
 			}
 			o.RowSteps[i][r] = uint32(n)
 		}
 	}
-	return o, nil
+	c.Optimizer = o
+	return nil
 }
 
 func restoreCodecs(tensors []Tensor) (codecs [][]byte, err error) {

@@ -168,19 +168,35 @@ func writeCells(w io.Writer, buf []byte, t Tensor) ([]byte, error) {
 // ReadSafetensors reads a file in the safetensors format that is wholly in memory. It checks all that the format demands: tensors lie
 // one after the other, without gaps, and fill the file. Tensors come in the order of their cells.
 func ReadSafetensors(p []byte) (tensors []Tensor, metadata map[string]string, err error) {
+	return readSafetensors(bytes.NewReader(p), int64(len(p)), func(t *Tensor) ([]float32, error) {
+		n, err := shapeCells(t.Shape) // no more than p has: that is looked at before
+		return make([]float32, n), err
+	})
+}
+
+// readSafetensors is ReadSafetensors of the size bytes that r gives. It holds nothing of them but what it returns. The cells of a tensor of
+// F32 go where place says, which has room for just as many; nil: they are left out.
+func readSafetensors(r io.Reader, size int64, place func(t *Tensor) ([]float32, error)) (tensors []Tensor, metadata map[string]string, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("checkpoint: safetensors: %w", err)
 		}
 	}()
-	if len(p) < 8 {
-		return nil, nil, fmt.Errorf("want the length of the header in 8 bytes, found %d", len(p))
+	if size < 8 {
+		return nil, nil, fmt.Errorf("want the length of the header in 8 bytes, found %d", size)
 	}
-	n := binary.LittleEndian.Uint64(p)
-	if n > maxHeader || n > uint64(len(p)-8) {
-		return nil, nil, fmt.Errorf("a header of %d bytes is announced: %d bytes follow, at most %d are read", n, len(p)-8, maxHeader)
+	var length [8]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return nil, nil, err
 	}
-	header, cells := p[8:8+n], p[8+n:]
+	n := binary.LittleEndian.Uint64(length[:])
+	if n > maxHeader || n > uint64(size-8) {
+		return nil, nil, fmt.Errorf("a header of %d bytes is announced: %d bytes follow, at most %d are read", n, size-8, maxHeader)
+	}
+	header, cells := make([]byte, n), size-8-int64(n)
+	if _, err := io.ReadFull(r, header); err != nil {
+		return nil, nil, err
+	}
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(header, &raw); err != nil {
 		return nil, nil, fmt.Errorf("header: %w", err)
@@ -206,8 +222,8 @@ func ReadSafetensors(p []byte) (tensors []Tensor, metadata map[string]string, er
 			return nil, nil, fmt.Errorf("tensor %q: %w", name, err)
 		case !known:
 			return nil, nil, fmt.Errorf("tensor %q: unknown type %q", name, e.DType)
-		case e.Offsets[0] < 0 || e.Offsets[1] > int64(len(cells)) || e.Offsets[0] > e.Offsets[1]:
-			return nil, nil, fmt.Errorf("tensor %q: bytes %d to %d are outside the %d of the file", name, e.Offsets[0], e.Offsets[1], len(cells))
+		case e.Offsets[0] < 0 || e.Offsets[1] > cells || e.Offsets[0] > e.Offsets[1]:
+			return nil, nil, fmt.Errorf("tensor %q: bytes %d to %d are outside the %d of the file", name, e.Offsets[0], e.Offsets[1], cells)
 		case e.Offsets[1]-e.Offsets[0] != int64(count)*int64(size):
 			return nil, nil, fmt.Errorf("tensor %q: %s of shape %v wants %d bytes, found %d", name, e.DType, e.Shape, count*size, e.Offsets[1]-e.Offsets[0])
 		}
@@ -222,33 +238,61 @@ func ReadSafetensors(p []byte) (tensors []Tensor, metadata map[string]string, er
 		return strings.Compare(a.Name, b.Name) // empty tensors
 	})
 	var at int64
+	buf := make([]byte, 64<<10)
 	for i := range tensors {
 		o := offsets[tensors[i].Name]
 		if o[0] != at {
 			return nil, nil, fmt.Errorf("tensor %q begins at byte %d, the one before it ends at %d", tensors[i].Name, o[0], at)
 		}
 		at = o[1]
-		tensors[i].decode(cells[o[0]:o[1]])
+		if err := tensors[i].read(r, o[1]-o[0], buf, place); err != nil {
+			return nil, nil, err
+		}
 	}
-	if at != int64(len(cells)) {
+	if at != cells {
 		return nil, nil, errors.New("bytes follow the last tensor")
 	}
 	return tensors, metadata, nil
 }
 
-func (t *Tensor) decode(p []byte) {
+// read reads the cells of t, of so many bytes. Memory for I64 and Raw grows with what is there.
+func (t *Tensor) read(r io.Reader, size int64, buf []byte, place func(t *Tensor) ([]float32, error)) (err error) {
 	switch t.DType {
 	case "F32":
-		t.Float32 = make([]float32, len(p)/4)
-		for i := range t.Float32 {
-			t.Float32[i] = math.Float32frombits(binary.LittleEndian.Uint32(p[4*i:]))
+		if t.Float32, err = place(t); err != nil {
+			return err
 		}
+		to := t.Float32
+		return pieces(r, size, buf, func(p []byte) {
+			if to == nil {
+				return
+			}
+			for i := range to[:len(p)/4] {
+				to[i] = math.Float32frombits(binary.LittleEndian.Uint32(p[4*i:]))
+			}
+			to = to[len(p)/4:]
+		})
 	case "I64":
-		t.Int64 = make([]int64, len(p)/8)
-		for i := range t.Int64 {
-			t.Int64[i] = int64(binary.LittleEndian.Uint64(p[8*i:]))
-		}
-	default:
-		t.Raw = bytes.Clone(p)
+		t.Int64 = make([]int64, 0, min(size/8, 1<<21))
+		return pieces(r, size, buf, func(p []byte) {
+			for ; len(p) > 0; p = p[8:] {
+				t.Int64 = append(t.Int64, int64(binary.LittleEndian.Uint64(p)))
+			}
+		})
 	}
+	t.Raw = make([]byte, 0, min(size, 1<<24))
+	return pieces(r, size, buf, func(p []byte) { t.Raw = append(t.Raw, p...) })
+}
+
+// pieces reads so many bytes and calls f with pieces of them, as long as buf is but for the last.
+func pieces(r io.Reader, size int64, buf []byte, f func(p []byte)) error {
+	for size > 0 {
+		p := buf[:min(int64(len(buf)), size)]
+		if _, err := io.ReadFull(r, p); err != nil {
+			return err
+		}
+		f(p)
+		size -= int64(len(p))
+	}
+	return nil
 }
