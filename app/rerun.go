@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -69,6 +70,8 @@ func (v *rerunVerb) Run(ctx context.Context, s *session) error {
 	if v.Threads > 0 {
 		t.again = append(t.again, "--threads", fmt.Sprint(v.Threads))
 	}
+	want.Optimizer, want.Codecs = nil, nil // only parameters are compared: the rest is not for the run
+	debug.FreeOSMemory()
 	t.check = func(k facts) error {
 		if k.checksum != old.Head.DataChecksum {
 			return fmt.Errorf("rerun: the data has changed: its checksum is %s, the run had %s", k.checksum, old.Head.DataChecksum)
@@ -78,6 +81,7 @@ func (v *rerunVerb) Run(ctx context.Context, s *session) error {
 	if err := s.train(ctx, t); err != nil {
 		return err
 	}
+	debug.FreeOSMemory() // of the training
 	got, _, err := loadCheckpoint(ctx, filepath.Join(t.dir, checkpointsDir), "")
 	if err != nil {
 		return err

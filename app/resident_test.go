@@ -36,8 +36,8 @@ func residentChild(args []string) (code int, ok bool) {
 
 // TestResidentMemory: a training takes at most the data, its parameters and their gradient, a vector for each of the optimizer's slots,
 // the activations and 64 MiB, from reading the data to the last checkpoint. L-BFGS takes (4 + 2 × history) × the parameters in all;
-// exact mode four times the parameters more, for the partial sums of its tree. What is measured is the kernel's account of the most
-// memory that a process had, of one that runs the command and nothing else.
+// exact mode four times the parameters more, for the partial sums of its tree. A run that goes on from a checkpoint takes no more.
+// What is measured is the kernel's account of the most memory that a process had, of one that runs the command and nothing else.
 func TestResidentMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("not run here: trains models of some hundred megabytes for seconds, which the whole tests have")
@@ -55,6 +55,16 @@ func TestResidentMemory(t *testing.T) {
 		lenet    = 25*20 + 20 + 25*20*50 + 50 + 800*500 + 500 + 500*10 + 10
 		lenetRow = 24*24*20 + 12*12*20 + 8*8*50 + 4*4*50 + 500 + 10 // values of a row's activations
 	)
+	holds := func(command string, data, parameters, vectors, activations int) {
+		t.Helper()
+		peak := peakOf(t, dir, append(strings.Fields(command), "--threads", "2")...)
+		most := data + 4*vectors*parameters + 2*4*activations + 64<<20
+		t.Logf("%s: %d MiB of %d", command, peak>>20, most>>20)
+		if peak > most {
+			t.Errorf("%s: %d bytes were resident, want at most %d: %d of data, %d of parameters %d times, %d of activations, 64 MiB",
+				command, peak, most, data, 4*parameters, vectors, 2*4*activations)
+		}
+	}
 	for _, c := range []struct {
 		args        string
 		data        int // bytes
@@ -74,13 +84,23 @@ func TestResidentMemory(t *testing.T) {
 		{"logistic --data logistic --batch 250 --epochs 10", 12_000 * 40_004, 10_001, 3, 0},
 		{"logistic --data logistic --batch full --epochs 3", 12_000 * 40_004, 10_001, 3, 0},
 	} {
-		peak := peakOf(t, dir, append(strings.Fields("train "+c.args), "--threads", "2")...)
-		most := c.data + 4*c.vectors*c.parameters + 2*4*c.activations + 64<<20
-		t.Logf("%s: %d MiB of %d", c.args, peak>>20, most>>20)
-		if peak > most {
-			t.Errorf("%s: %d bytes were resident, want at most %d: %d of data, %d of parameters %d times, %d of activations, 64 MiB",
-				c.args, peak, most, c.data, 4*c.parameters, c.vectors, 2*4*c.activations)
+		holds("train "+c.args, c.data, c.parameters, c.vectors, c.activations)
+	}
+
+	// What a run goes on from, or is compared with, is not there twice: a rerun has the parameters to compare with, and no more.
+	for _, c := range []struct {
+		first, then string
+		rows        int
+		vectors     int
+	}{
+		{"mlp:2000,2000 --optimizer adam --data digits --rows 300 --batch 100 --epochs 1 --name adam", "train --resume adam --epochs 2", 350, 4},
+		{"mlp:2000,2000 --optimizer lbfgs --data digits --rows 120 --epochs 11 --name lbfgs", "train --resume lbfgs --epochs 13", 140, 24},
+		{"", "rerun adam", 350, 4 + 1},
+	} {
+		if c.first != "" {
+			peakOf(t, dir, append(strings.Fields("train "+c.first), "--threads", "2")...)
 		}
+		holds(c.then, c.rows*digit, wide, c.vectors, 120*4010)
 	}
 }
 

@@ -105,7 +105,7 @@ func (s *session) train(ctx context.Context, t *training) error {
 	began := false
 	strategy := local.New(train.Env{
 		Run: about.Name, CPU: cpu, Models: s.models, Sources: s.sources, Optimizers: s.optimizers, Metrics: s.metrics, Splits: t.splits,
-		Blob: store, Checkpoints: train.Checkpoints{Every: t.every}, Resume: t.resume, Notes: about.Versions,
+		Blob: store, Checkpoints: train.Checkpoints{Every: t.every}, Resume: t.resume, OwnResume: true, Notes: about.Versions,
 		Observe: o.hub, Watch: t.watch(o, func() {
 			began = true
 			o.figures(observe.Process)

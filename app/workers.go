@@ -141,6 +141,10 @@ func narrows(a *processes.Assignment) func() {
 
 // trainWithWorkers is train for a topology of several workers.
 func (s *session) trainWithWorkers(ctx context.Context, t *training) error {
+	if t.resume != nil { // the workers load it themselves
+		t.resume.Params, t.resume.Optimizer, t.resume.Codecs = trivium.Params{}, nil, nil
+		debug.FreeOSMemory()
+	}
 	if t.ship && t.splits == nil {
 		if err := t.open(ctx, s); err != nil {
 			return err

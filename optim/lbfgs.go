@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/tensor"
@@ -347,6 +348,12 @@ func (o *LBFGS) Pairs() (s, y [][]float32) { return o.s, o.y }
 
 // Restore makes the history that of s and y, copied: the next Step continues as if these had been its own.
 func (o *LBFGS) Restore(s, y [][]float32) error {
+	return o.Take(slices.Clone(s), slices.Clone(y), func() {})
+}
+
+// Take is Restore for a caller that has no more use for s and y: as soon as a pair is copied it is nil there, and taken is called, so that
+// not all of them are in memory twice.
+func (o *LBFGS) Take(s, y [][]float32, taken func()) error {
 	if len(s) != len(y) || len(s) > o.history {
 		return fmt.Errorf("optim: lbfgs: %d steps and %d gradient changes for a history of %d", len(s), len(y), o.history)
 	}
@@ -360,7 +367,9 @@ func (o *LBFGS) Restore(s, y [][]float32) error {
 		a, b := o.slot()
 		copy(a, s[i])
 		copy(b, y[i])
+		s[i], y[i] = nil, nil
 		o.rho = append(o.rho, 1/o.dot(a, b))
+		taken()
 	}
 	return nil
 }

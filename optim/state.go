@@ -2,6 +2,7 @@ package optim
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/tensor"
@@ -112,6 +113,12 @@ func (s *State) RowSteps() [][]uint32 { return s.rowSteps }
 
 // Restore makes the state that of slots and rowSteps, copies of what Slots and RowSteps returned.
 func (s *State) Restore(slots [][]float32, rowSteps [][]uint32) error {
+	return s.Take(slices.Clone(slots), rowSteps, func() {})
+}
+
+// Take is Restore for a caller that has no more use for slots: as soon as a vector is copied it is nil there, and taken is called, so that
+// not all of them are in memory twice.
+func (s *State) Take(slots [][]float32, rowSteps [][]uint32, taken func()) error {
 	if len(slots) != len(s.slots) {
 		return fmt.Errorf("optim: the optimizer has %d state vectors, found %d: was it saved by another one?", len(s.slots), len(slots))
 	}
@@ -128,8 +135,10 @@ func (s *State) Restore(slots [][]float32, rowSteps [][]uint32) error {
 			return fmt.Errorf("optim: tensor %q: want the number of updates of each of %d rows", s.layout.Spec(i).Name, len(want))
 		}
 	}
-	for k, v := range slots {
-		copy(s.slots[k], v)
+	for k := range slots {
+		copy(s.slots[k], slots[k])
+		slots[k] = nil
+		taken()
 	}
 	for i, want := range s.rowSteps {
 		if want != nil {

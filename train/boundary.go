@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/checkpoint"
 	"github.com/trivium-ml/trivium/observe"
 )
 
@@ -23,6 +24,7 @@ func (r *Run) begin(ctx context.Context) {
 		r.Notice(observe.Warn, "residual", "the checkpoint has what a codec dropped of gradients, and this run has no codec of gradients: that much is lost")
 		r.saved = nil
 	}
+	r.took(func(c *checkpoint.Checkpoint) { c.Codecs = nil }) // who has codecs has asked for it
 	if r.at.Step > 0 {
 		r.boundary(ctx)
 	}

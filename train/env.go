@@ -75,7 +75,8 @@ type Env struct {
 
 	Blob        blob.Store // where checkpoints go; nil: there are none
 	Checkpoints Checkpoints
-	Resume      *checkpoint.Checkpoint // where to go on; nil: from the start
+	Resume      *checkpoint.Checkpoint // where to go on; nil: from the start. It is only read, unless OwnResume is set
+	OwnResume   bool                   // Resume is nobody else's: what the run takes of it is gone there, so that it is not in memory twice
 	Notes       map[string]string      // go into checkpoints as they are
 
 	// Narrow keeps this process to the threads that it computes with: where the job's processes fill the machine, neither those that wait

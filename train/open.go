@@ -268,6 +268,7 @@ func (r *Run) resume(ctx context.Context) error {
 		return fmt.Errorf("train: the checkpoint is at update %d, epoch %d, row %d of %d", at.Step, at.Epoch, at.Row, r.splits.Train.Rows())
 	}
 	copy(r.Params.Flat, c.Params.Flat)
+	r.took(func(c *checkpoint.Checkpoint) { c.Params.Flat = nil })
 	r.at = at
 	if err := r.size(r.batch); err != nil {
 		return err

@@ -3,6 +3,7 @@ package train
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"slices"
 
 	"github.com/trivium-ml/trivium"
@@ -48,12 +49,15 @@ func (r *Run) OptimizerPart(
 			return nil, r.stateMismatch(savedNames, names)
 		}
 		own, rowSteps, err := pick(slots, saved.RowSteps)
-		if err == nil {
+		if err == nil && r.env.OwnResume {
+			err = s.Take(own, rowSteps, r.shed)
+		} else if err == nil {
 			err = s.Restore(own, rowSteps)
 		}
 		if err != nil {
 			return nil, &JobError{err}
 		}
+		r.took(func(c *checkpoint.Checkpoint) { c.Optimizer = nil })
 	}
 	r.Keep(func(c *checkpoint.Checkpoint) error {
 		slots, rowSteps := whole()
@@ -70,6 +74,21 @@ func (r *Run) OptimizerPart(
 		return nil
 	})
 	return s, nil
+}
+
+// took lets go of what the run has taken of the checkpoint that it goes on from, if that is its own.
+func (r *Run) took(letGo func(c *checkpoint.Checkpoint)) {
+	if c := r.env.Resume; c != nil && r.env.OwnResume {
+		letGo(c)
+		r.shed()
+	}
+}
+
+// shed gives back the memory that was let go of, at once: the vectors that come next are made before a collection would be due.
+func (r *Run) shed() {
+	if r.Layout().Len() >= 1<<18 { // 1 MiB: what is less is not worth a collection
+		debug.FreeOSMemory()
+	}
 }
 
 // residualName is what a checkpoint calls the gradient that codecs have dropped so far, at all workers together.
@@ -128,9 +147,16 @@ func (r *Run) LBFGS() (*optim.LBFGS, error) {
 		if names := pairNames(n); !slices.Equal(c.Optimizer.Names, names) {
 			return nil, r.stateMismatch(c.Optimizer.Names, names)
 		}
-		if err := o.Restore(c.Optimizer.Slots[:n], c.Optimizer.Slots[n:]); err != nil {
+		steps, changes := c.Optimizer.Slots[:n], c.Optimizer.Slots[n:]
+		if r.env.OwnResume {
+			err = o.Take(steps, changes, r.shed)
+		} else {
+			err = o.Restore(steps, changes)
+		}
+		if err != nil {
 			return nil, &JobError{err}
 		}
+		r.took(func(c *checkpoint.Checkpoint) { c.Optimizer = nil })
 	}
 	r.Keep(func(c *checkpoint.Checkpoint) error {
 		s, y := o.Pairs()

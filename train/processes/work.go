@@ -140,6 +140,7 @@ func (w *worker) env(ctx context.Context, topology Topology) (env train.Env, don
 		if env.Resume, err = checkpoint.Load(ctx, from, a.Resume); err != nil {
 			return env, done, err
 		}
+		env.OwnResume = true
 	}
 	hub.Attach("driver", relay.NewSender(func(p []byte) error { return w.observed(p) }))
 	figures := hub.Recorder(observe.Source{Run: a.Run, Strategy: a.Topology, Role: observe.Process, Rank: a.Index})
