@@ -84,7 +84,7 @@ type OptimizerSpec struct {
 	Params    map[string]float64 `json:"params,omitempty" yaml:"params,omitempty"`     // momentum, beta1, beta2, epsilon, …
 	L1        float64            `json:"l1,omitempty" yaml:"l1,omitempty"`
 	L2        float64            `json:"l2,omitempty" yaml:"l2,omitempty"`
-	Decay     float64            `json:"decay,omitempty" yaml:"decay,omitempty"` // decoupled weight decay (AdamW)
+	Decay     float64            `json:"decay,omitempty" yaml:"decay,omitempty"` // decoupled weight decay; 0: none, and of adamw 0.01
 	ClipValue float64            `json:"clip_value,omitempty" yaml:"clip_value,omitempty"`
 	ClipNorm  float64            `json:"clip_norm,omitempty" yaml:"clip_norm,omitempty"`
 }

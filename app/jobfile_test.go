@@ -219,6 +219,27 @@ func TestCount(t *testing.T) {
 	}
 }
 
+// TestNoDecay: adamw with a decay of 0 would train with its default, as where nothing is said, and is refused instead.
+func TestNoDecay(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "job.yaml", "model: softmax\noptimizer:\n  name: adamw\n  decay: 0\nepochs: -1\n") // the other mistake: nothing is trained in any case
+	const words = "optimizer.decay: adamw without decay is adam"
+	for _, c := range []struct {
+		args, want string
+	}{
+		{"train -f job.yaml", "job.yaml: line 4: " + words},
+		{"train softmax --optimizer adamw --decay 0 --epochs=-1", words},
+		{"train -f job.yaml --decay 0.1", ""},
+		{"train -f job.yaml --optimizer adam", ""},
+		{"train softmax --optimizer adamw --epochs=-1", ""},
+	} {
+		got := runIn(t, dir, strings.Fields(c.args)...)
+		if got.code != Misused || !strings.Contains(got.err, "epochs") || c.want == "" && strings.Contains(got.err, words) || !strings.Contains(got.err, c.want) {
+			t.Errorf("%s: exits with %d and %q, want %q", c.args, got.code, got.err, c.want)
+		}
+	}
+}
+
 // TestJobFileParts: mistakes in the optimizer and the early stop, which Job.Validate leaves to others, are found with the rest and have
 // their section's line, unless a flag may be what is wrong.
 func TestJobFileParts(t *testing.T) {

@@ -195,6 +195,9 @@ func (v *trainVerb) job(s *session) (*trivium.Job, error) {
 	if ofWorker && job.Batch > 0 && v.Workers > 1 { // the job has the rows of all
 		job.Batch *= v.Workers
 	}
+	if job.Optimizer.Name == "adamw" && g["optimizer.decay"] && job.Optimizer.Decay == 0 { // which in a job is where nothing is said
+		errs = append(errs, file.at(errors.New("job: optimizer.decay: adamw without decay is adam: name that, or leave decay out, for 0.01")))
+	}
 	mistakes := each(job.Validate())
 	for _, mistake := range mistakes {
 		errs = append(errs, file.at(mistake))

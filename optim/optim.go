@@ -132,7 +132,7 @@ func adam() family {
 	}
 }
 
-// defaultDecay is the decoupled decay of AdamW where the job names none.
+// defaultDecay is the decoupled decay of AdamW where the job names none, or 0: without, it is Adam.
 const defaultDecay = 0.01
 
 // Names returns the names that a job may call its optimizer, sorted. All but "lbfgs" are for New.
