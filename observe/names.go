@@ -11,7 +11,7 @@ type Counter uint8
 const (
 	Steps Counter = iota
 	Samples
-	Updates
+	Updates // of a worker: of the parameters that it trains, one a step; of a server: rounds of workers, by each of its lanes
 	BytesOut
 	BytesIn
 	MessagesOut
@@ -25,7 +25,7 @@ const (
 	Dropped   // steps that the queue to the collector had no room for
 	Anomalies // waits reported longer than what they are part of
 	Checkpoints
-	Restarts
+	Restarts    // counted by whoever starts a process again; here nobody does
 	WallTime    // nanoseconds inside steps
 	firstPhase  // nine counters of nanoseconds, by phase
 	lastPhase   = firstPhase + NumPhases - 1
@@ -49,13 +49,13 @@ const (
 	EpochProgress // 0 to 1
 	Loss          // of the last step, mean over its samples
 	LearningRate
-	GradientNorm
+	GradientNorm // where the gradient is clipped by it, else absent
 	ResidentBytes
 	HeapBytes
 	CPUUse // busy cores
 	WorkerClock
 	WorkerLead
-	ParkedRequests
+	ParkedRequests // of a process that only serves
 	CheckpointBytes
 	CheckpointSeconds
 	KeptOneIn // of the steps, one in so many is kept one by one
@@ -68,7 +68,7 @@ type Distribution uint8
 const (
 	StepTime         Distribution = iota // nanoseconds
 	Staleness                            // clocks
-	ServerApply                          // nanoseconds
+	ServerApply                          // nanoseconds that a server's lane was at the cells of a round, or, under BSP, of those of all
 	NumDistributions = int(ServerApply) + 1
 )
 
@@ -93,7 +93,7 @@ type Metric struct {
 var counterInfo = [...]Metric{
 	Steps:       {"steps", Ones, "steps finished"},
 	Samples:     {"samples", Ones, "samples consumed"},
-	Updates:     {"updates", Ones, "updates applied to parameters"},
+	Updates:     {"updates", Ones, "updates of the parameters that a worker trains, or rounds that a server's lanes applied"},
 	BytesOut:    {"wire_bytes.out", Bytes, "bytes sent"},
 	BytesIn:     {"wire_bytes.in", Bytes, "bytes received"},
 	MessagesOut: {"wire_messages.out", Ones, "messages sent"},
@@ -117,7 +117,7 @@ var gaugeInfo = [NumGauges]Metric{
 	EpochProgress:     {"epoch_progress", Ratio, "how much of the epoch is done"},
 	Loss:              {"loss", Ones, "mean loss of the last step"},
 	LearningRate:      {"learning_rate", Ones, "learning rate"},
-	GradientNorm:      {"gradient_norm", Ones, "Euclidean norm of the mean gradient"},
+	GradientNorm:      {"gradient_norm", Ones, "Euclidean norm of the mean gradient, where it is clipped by its norm"},
 	ResidentBytes:     {"resident_memory", Bytes, "resident memory"},
 	HeapBytes:         {"heap_memory", Bytes, "bytes in live and unswept heap objects"},
 	CPUUse:            {"cpu_use", Ones, "processor cores kept busy"},

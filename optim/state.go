@@ -2,6 +2,7 @@ package optim
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/trivium-ml/trivium"
@@ -48,6 +49,7 @@ type State struct {
 	g       trivium.Gradient
 	mean    float32
 	scale   float32
+	squares float64 // the sum of the mean gradient's, where it is clipped by its norm
 	tensor  int
 	onBlock func(i, worker int)
 	onNorm  func(i, worker int)
@@ -165,7 +167,8 @@ func (s *State) Step(step int64, p trivium.Params, g trivium.Gradient, weightSum
 		return
 	}
 	if s.rule != nil && s.rule.clipNorm > 0 {
-		s.scale = s.rule.normScale(s.norm(pool))
+		s.squares = s.norm(pool)
+		s.scale = s.rule.normScale(s.squares)
 	}
 	pool.Run(len(s.blocks), s.onBlock)
 	for i, rows := range g.Rows {
@@ -174,6 +177,12 @@ func (s *State) Step(step int64, p trivium.Params, g trivium.Gradient, weightSum
 			pool.Run((len(rows)+chunkRows-1)/chunkRows, s.onRows)
 		}
 	}
+}
+
+// GradientNorm returns the Euclidean norm of the last Step's mean gradient, before it was scaled down; false: there is none, or nobody clips
+// by it, so that it is not computed.
+func (s *State) GradientNorm() (norm float64, known bool) {
+	return math.Sqrt(s.squares), s.begun && s.rule != nil && s.rule.clipNorm > 0
 }
 
 // stepBlock steps the cells of one block: each pass finds them in the cache.

@@ -39,6 +39,7 @@ func (s *ServerState) onPull(from Name, m *pull) {
 			}
 		}
 		s.parked = append(s.parked, &waiting{from, m})
+		s.tellParked(1)
 		return
 	}
 	s.answer(c, m)
@@ -81,8 +82,16 @@ func (s *ServerState) unpark() {
 			s.answer(c, w.pull)
 		}
 	}
+	change := len(kept) - len(s.parked)
 	clear(s.parked[len(kept):])
 	s.parked = kept
+	s.tellParked(change)
+}
+
+func (s *ServerState) tellParked(change int) {
+	if f := s.o.Trace.Parked; f != nil && change != 0 {
+		f(int(s.self), change)
+	}
 }
 
 // push sends rows that changed to those who subscribed to them.

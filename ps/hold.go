@@ -124,6 +124,10 @@ func (s *ServerState) applySections(g []*section, ws []weight) {
 	if len(g) == 0 {
 		return
 	}
+	if f := s.o.Trace.Applies; f != nil {
+		f(int(s.self), true)
+		defer f(int(s.self), false)
+	}
 	s.part.sum, s.part.divide = foldParts(len(ws), func(i int) (uint32, float64) { return ws[i].part, ws[i].sum }, func(a, b float64) float64 { return a + b })
 	if !slices.IsSortedFunc(g, sectionOrder) {
 		slices.SortStableFunc(g, sectionOrder)

@@ -68,7 +68,9 @@ type ServerTrace struct {
 	Applied func(lane int, client int, stamp Clock, bytes int) // a round is held whole
 	Advance func(lane int, m Clock)
 	Refused func(from Name, why string)
-	Logged  func(lane int, e Entry) // e's cells are valid until it returns
+	Logged  func(lane int, e Entry)    // e's cells are valid until it returns
+	Applies func(lane int, begin bool) // what one round or several bring is added to the cells from now on, or is so
+	Parked  func(lane int, change int) // so many reads more wait for a clock, or fewer
 }
 
 // A laneTable is a table with the shards that lie here.

@@ -32,6 +32,7 @@ type Run struct {
 	tree      *Tree // nil: not in exact mode
 	keeper    keeper
 	rate      func(step int64) float64             // the learning rate, where the optimizer has one
+	norm      func() (norm float64, known bool)    // of the mean gradient, where the optimizer steps all of it
 	keep      func(c *checkpoint.Checkpoint) error // adds the optimizer's state to a checkpoint
 	agree     agreement                            // nil: this process decides alone
 	dropped   func() []float32                     // what codecs have dropped; nil: there are none
@@ -363,6 +364,7 @@ func (r *Run) Finish(rows int, lossSum, weightSum float64) {
 		a.Epoch++
 		a.Row, r.epochEnd = 0, r.epochRows
 	}
+	r.Add(observe.Updates, 1)
 	r.End(observe.Facts{Samples: int64(rows), Loss: r.watched.loss})
 	now, observed := r.Ended()
 	if !observed {
@@ -380,6 +382,11 @@ func (r *Run) progress(now time.Time) {
 	r.Put(observe.CurrentEpoch, float64(p.Epoch))
 	if r.rate != nil {
 		r.Put(observe.LearningRate, r.rate(max(p.Step, 1)))
+	}
+	if r.norm != nil {
+		if norm, known := r.norm(); known && finite(norm) {
+			r.Put(observe.GradientNorm, norm)
+		}
 	}
 	if p.Rows > 0 {
 		r.Put(observe.EpochProgress, float64(p.Row)/float64(p.Rows))

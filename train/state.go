@@ -18,6 +18,9 @@ func (r *Run) OptimizerState() (*optim.State, error) {
 		return slots, rowSteps, nil
 	}
 	s, err := r.OptimizerPart(r.Layout(), all, func() ([][]float32, [][]uint32) { return s.Slots(), s.RowSteps() })
+	if err == nil {
+		r.norm = s.GradientNorm
+	}
 	return s, err
 }
 

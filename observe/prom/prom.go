@@ -148,7 +148,7 @@ func (m counterFamily) collect(f *observe.Frame, d *prometheus.Desc, labels []st
 var counters = []counterFamily{
 	{"steps_total", "Steps finished.", "", one(observe.Steps)},
 	{"samples_total", "Samples consumed.", "", one(observe.Samples)},
-	{"updates_total", "Updates applied to parameters.", "", one(observe.Updates)},
+	{"updates_total", "Updates of the parameters that a worker trains, or rounds that a server applied.", "", one(observe.Updates)},
 	{"step_phase_seconds_total", "Time inside steps, by phase; the phases add up to the wall time.", "phase", byPhase(observe.PhaseTime)},
 	{"step_overlapped_seconds_total", "Background work beside the steps, by phase.", "phase", byPhase(observe.OverlapTime)},
 	{"wire_bytes_total", "Bytes sent and received.", "dir", []part{{observe.BytesOut, "out"}, {observe.BytesIn, "in"}}},
@@ -189,7 +189,7 @@ var gauges = []gaugeFamily{
 	{"epoch_progress_ratio", "How much of the epoch is done.", observe.EpochProgress},
 	{"loss", "Mean loss of the last step.", observe.Loss},
 	{"learning_rate", "Learning rate.", observe.LearningRate},
-	{"gradient_norm", "Euclidean norm of the mean gradient.", observe.GradientNorm},
+	{"gradient_norm", "Euclidean norm of the mean gradient, where it is clipped by its norm.", observe.GradientNorm},
 	{"resident_memory_bytes", "Resident memory.", observe.ResidentBytes},
 	{"heap_bytes", "Bytes in heap objects.", observe.HeapBytes},
 	{"busy_cores", "Processor cores kept busy.", observe.CPUUse},

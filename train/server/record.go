@@ -1,6 +1,7 @@
 package server
 
 import (
+	"sync"
 	"time"
 
 	"github.com/trivium-ml/trivium/observe"
@@ -43,10 +44,31 @@ func count(r *observe.Recorder, last, now *transport.Stats) {
 	*last = *now
 }
 
-// trace counts the rounds that a process which only serves has applied.
+// trace records what a process that only serves does: the rounds that it has applied, how long their cells took, and the reads that wait.
 func (c *cluster) trace() (t ps.ServerTrace) {
-	if r := c.figures; r != nil && c.env.Role == observe.Server {
-		t.Applied = func(int, int, ps.Clock, int) { r.Add(observe.Updates, 1) }
+	r := c.figures
+	if r == nil || c.env.Role != observe.Server {
+		return t
+	}
+	var mu sync.Mutex // lanes have a goroutine each, and a distribution one writer
+	began, parked := map[int]time.Time{}, 0
+	r.Put(observe.ParkedRequests, 0)
+	t.Applied = func(int, int, ps.Clock, int) { r.Add(observe.Updates, 1) }
+	t.Applies = func(lane int, begin bool) {
+		now := time.Now()
+		mu.Lock()
+		defer mu.Unlock()
+		if begin {
+			began[lane] = now
+		} else {
+			r.Observe(observe.ServerApply, uint64(now.Sub(began[lane])))
+		}
+	}
+	t.Parked = func(_, change int) {
+		mu.Lock()
+		defer mu.Unlock()
+		parked += change
+		r.Put(observe.ParkedRequests, float64(parked))
 	}
 	return t
 }

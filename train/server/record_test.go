@@ -40,7 +40,14 @@ func TestRecorded(t *testing.T) {
 				if f.Counter(observe.Updates) == 0 || h.Count != 0 {
 					t.Errorf("%s: %s: %d updates, %d reads", c.o.Mode, f.Source, f.Counter(observe.Updates), h.Count)
 				}
+				n, told := f.Gauge(observe.ParkedRequests)
+				if applied := f.Distributions[observe.ServerApply].Count; applied == 0 || !told || n < 0 {
+					t.Errorf("%s: %s: cells were changed %d times; %v reads wait (told: %v)", c.o.Mode, f.Source, applied, n, told)
+				}
 				continue
+			}
+			if n := f.Counter(observe.Updates); n != uint64(r.Steps) {
+				t.Errorf("%s: %s: went through %d updates of %d", c.o.Mode, f.Source, n, r.Steps)
 			}
 			if h.Count < uint64(r.Steps) || h.Max > c.bound || c.bound > 0 && f.Source.Rank != 1 && h.Max == 0 {
 				t.Errorf("%s: %s: %d reads of %d updates, stale by %d to %d rounds", c.o.Mode, f.Source, h.Count, r.Steps, h.Min, h.Max)
