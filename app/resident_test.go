@@ -2,7 +2,10 @@ package app
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -48,6 +51,8 @@ func TestResidentMemory(t *testing.T) {
 	dir := t.TempDir()
 	const rows, entries, width = 1500, 100, 1_000_000 // enough entries for every page of the parameters to be touched
 	writeSparse(t, filepath.Join(dir, "wide.libsvm"), rows, entries, width)
+	const images = 76_000
+	writePacked(t, dir, images)
 
 	const (
 		digit    = 4 * (784 + 1) // bytes of a row, with its label
@@ -83,6 +88,7 @@ func TestResidentMemory(t *testing.T) {
 		{"fm:8 --optimizer adam --data wide.libsvm --columns 1000000 --epochs 1 --exact", rows * (8*entries + 12), 9*width + 1, 8, 0},
 		{"logistic --data logistic --batch 250 --epochs 10", 12_000 * 40_004, 10_001, 3, 0},
 		{"logistic --data logistic --batch full --epochs 3", 12_000 * 40_004, 10_001, 3, 0},
+		{"softmax --optimizer sgd --data packed --batch 500 --epochs 1", images * (784 + 1), 7850, 2, 500 * 10}, // bytes stay bytes
 	} {
 		holds("train "+c.args, c.data, c.parameters, c.vectors, c.activations)
 	}
@@ -144,4 +150,40 @@ func writeSparse(t *testing.T, name string, rows, entries, width int) {
 	if err := os.WriteFile(name, b, 0o644); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// writePacked writes a folder, packed, with so many images of bytes and their labels, as MNIST comes.
+func writePacked(t *testing.T, dir string, images int) {
+	t.Helper()
+	if err := os.Mkdir(filepath.Join(dir, "packed"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	pack := func(name string, f func(w io.Writer) error) {
+		t.Helper()
+		file, err := os.Create(filepath.Join(dir, "packed", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		z, _ := gzip.NewWriterLevel(file, gzip.BestSpeed)
+		if err := errors.Join(f(z), z.Close(), file.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pack("train-images-idx3-ubyte.gz", func(w io.Writer) error {
+		head := binary.BigEndian.AppendUint32(nil, 2051)
+		for _, d := range []int{images, 28, 28} {
+			head = binary.BigEndian.AppendUint32(head, uint32(d))
+		}
+		_, err := w.Write(head)
+		image := make([]byte, 784)
+		for i := 0; i < images && err == nil; i++ {
+			image[i%784]++
+			_, err = w.Write(image)
+		}
+		return err
+	})
+	pack("train-labels-idx1-ubyte.gz", func(w io.Writer) error {
+		_, err := io.WriteString(w, idxLabels(images, func(i int) byte { return byte(i % 10) }))
+		return err
+	})
 }

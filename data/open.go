@@ -354,6 +354,7 @@ func (s *Splits) assemble(ctx context.Context, main rowFile, c cuts, others map[
 	if err != nil {
 		return err
 	}
+	rows := map[rowFile]Dataset{main: ds}
 	s.noteRows(main, ds)
 	if err := s.cutMain(ds, c, place); err != nil {
 		return err
@@ -370,6 +371,7 @@ func (s *Splits) assemble(ctx context.Context, main rowFile, c cuts, others map[
 			if opened[x.file], _, err = others[x.file].dataset(ctx, t, o.Budget); err != nil {
 				return err
 			}
+			rows[others[x.file]] = opened[x.file]
 			s.noteRows(others[x.file], opened[x.file])
 		}
 		*x.dst = opened[x.file]
@@ -379,7 +381,7 @@ func (s *Splits) assemble(ctx context.Context, main rowFile, c cuts, others map[
 		sums = append(sums, fmt.Sprintf("%08x", f.sum()))
 	}
 	s.Checksum = "crc32c:" + strings.Join(sums, "+")
-	return nil
+	return s.letGo(rows)
 }
 
 // noteRows adds what a reader of the run should know of a file's rows.
@@ -484,52 +486,4 @@ func readyTransform(source string, schema trivium.Schema) *Transform {
 		t.Kind = KindSparse
 	}
 	return t
-}
-
-// noteAbsentClasses says so if training rows lack a class that others have, as when a file is sorted by label.
-func (s *Splits) noteAbsentClasses(l trivium.LabelSpec) {
-	train, ok := s.Train.(*memory)
-	if !ok || l.Kind != trivium.Class || s.Valid == nil && s.Test == nil {
-		return
-	}
-	seen := make([]bool, l.Width)
-	for _, c := range train.all.Labels.Class {
-		seen[c] = true
-	}
-	var absent []string
-	for c, ok := range seen {
-		if !ok && c < len(l.Names) {
-			absent = append(absent, l.Names[c])
-		}
-	}
-	if len(absent) > 0 {
-		s.Notes = append(s.Notes, fmt.Sprintf("no training row has the class %s; rows are cut as they stand, so shuffle a file that is sorted by label",
-			listNames(absent)))
-	}
-}
-
-// weighClasses multiplies the weights of training rows by their classes'.
-func (s *Splits) weighClasses(ctx context.Context, text string, l trivium.LabelSpec) error {
-	if l.Kind != trivium.Class {
-		return setting("class_weight", "the labels are %v, not classes", l.Kind)
-	}
-	if len(l.Names) == 0 { // as readyTransform names them
-		l.Names = classNumbers(l.Width)
-	}
-	w := s.Transform.Label.Weights
-	if text != "" && len(w) == 0 {
-		var counts []int64
-		var err error
-		if text == "balanced" {
-			if counts, err = countClasses(ctx, s.Train, l.Width); err != nil {
-				return err
-			}
-		}
-		if w, err = classWeights(text, l.Names, counts); err != nil {
-			return err
-		}
-		s.Transform.Label.Weights = w
-	}
-	s.plain, s.Train = s.Train, weigh(s.Train, w)
-	return nil
 }

@@ -2,6 +2,7 @@ package data
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/trivium-ml/trivium"
@@ -29,6 +30,21 @@ type fitting struct {
 	from, to   int64     // the training rows
 	others     []rowFile // the files of the other splits
 	unlabelled bool
+}
+
+// letGo closes the files whose rows are in memory: what was unpacked of them would be there beside the rows for as long.
+func (s *Splits) letGo(rows map[rowFile]Dataset) error {
+	var left []rowFile
+	var errs []error
+	for _, f := range s.files {
+		if _, resident := rows[f].(*memory); resident {
+			errs = append(errs, f.close())
+		} else {
+			left = append(left, f)
+		}
+	}
+	s.files = left
+	return errors.Join(errs...)
 }
 
 // A stream is a data set that is decoded from its file, or generated, whenever rows are read.
