@@ -125,6 +125,7 @@ type session struct {
 	metrics    metric.Metrics
 	name       string // of the program in messages
 	command    string // of the program in commands to type
+	budget     int64  // bytes of memory for the rows of a file; 0: as many as this machine has for them
 }
 
 func newSession(in io.Reader, out, err io.Writer, o Options) *session {

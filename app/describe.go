@@ -41,7 +41,7 @@ func (v *dataVerb) Run(ctx context.Context, s *session) error {
 	if err := rest.Validate(); err != nil {
 		return misused(err)
 	}
-	about, err := data.Describe(ctx, d, data.Options{Sources: s.sources})
+	about, err := data.Describe(ctx, d, data.Options{Sources: s.sources, Budget: s.memoryForRows()})
 	if err != nil {
 		return s.asInputOf(d.Source, err)
 	}

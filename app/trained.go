@@ -13,6 +13,7 @@ import (
 	"github.com/trivium-ml/trivium/checkpoint"
 	"github.com/trivium-ml/trivium/data"
 	"github.com/trivium-ml/trivium/internal/nearest"
+	"github.com/trivium-ml/trivium/observe/host"
 	"github.com/trivium-ml/trivium/tensor"
 )
 
@@ -123,12 +124,21 @@ func takeEarlier(err error) error {
 
 // open opens the data that d describes.
 func (s *session) open(ctx context.Context, d trivium.Data, o data.Options) (*data.Splits, error) {
-	o.Sources = s.sources
+	o.Sources, o.Budget = s.sources, s.memoryForRows()
 	splits, err := data.Open(ctx, d, o)
 	if err != nil && ctx.Err() != nil {
 		return nil, &codedError{Interrupted, errors.New("interrupted while the data was read")}
 	}
 	return splits, s.asInputOf(d.Source, err)
+}
+
+// memoryForRows is data.Options' Budget: by what this machine has, so that a file that does not fit is streamed, and does not end the process.
+func (s *session) memoryForRows() int64 {
+	if s.budget > 0 {
+		return s.budget
+	}
+	facts, _ := host.Describe(host.Options{}) // what could not be read is zero
+	return data.BudgetOf(facts.Memory())
 }
 
 // predictRows are scored at a time: enough to fill the kernels, few enough to stay in the cache.

@@ -84,7 +84,7 @@ type Options struct {
 	Sources   Sources    // beside Generators; a name here goes before one there, and before a file's
 	Transform *Transform // given: applied, where otherwise one is fitted to the training rows
 	Labels    LabelMode  // what the model takes labels for
-	Budget    int64      // bytes of memory for the rows of one file; beyond it they are streamed. 0: 4 GiB
+	Budget    int64      // bytes of memory for the rows of one file, such as BudgetOf; beyond it they are streamed. 0: 4 GiB
 
 	// Walk, given, says how the training rows, of which there are so many, will be walked, by who walks a part of them. The generators then
 	// keep what that walk finds, so that the rest takes no memory; a row that another walk or a Read wants after all is made then.
@@ -100,6 +100,10 @@ type Options struct {
 }
 
 const defaultBudget = 4 << 30
+
+// BudgetOf is the Options.Budget of a process that may have so many bytes of memory: half of them, since there is more in it than the rows of one
+// file, and at most 4 GiB. 0, of memory too: that is not known.
+func BudgetOf(memory int64) int64 { return min(defaultBudget, memory/2) }
 
 // validate fills in defaults.
 func (o *Options) validate() error {

@@ -15,7 +15,7 @@ func (t *tableFile) fit(ctx context.Context, f fitting) (*Transform, error) {
 	}
 	drop := d.Missing == "drop"
 	if drop && t.bytes() > f.budget {
-		return nil, setting("missing", "dropping rows needs the table in memory, which takes %s of the %s allowed; use mean or zero, or allow more",
+		return nil, setting("missing", "dropping rows needs the table in memory, which takes %s of the %s allowed; use mean or zero, or a machine with more memory; in a program, a larger data.Options.Budget",
 			size(t.bytes()), size(f.budget))
 	}
 	scaled := d.Scale != "" && d.Scale != "none"

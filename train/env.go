@@ -69,7 +69,8 @@ type Env struct {
 	// Walk is data.Options': which rows this process is expected to train on, where it is the same ones every epoch. nil: any.
 	Walk func(rows int64) data.BatchOptions
 
-	Unsummed bool // data.Options' too: another process has the checksum
+	Unsummed bool  // data.Options' too: another process has the checksum
+	Budget   int64 // data.Options' too: bytes of memory for the rows of one file; 0: its own
 
 	AtEnd bool // nothing is evaluated or saved before the end: what there is until then is not the job's model
 

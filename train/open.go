@@ -75,7 +75,7 @@ func (r *Run) check() error {
 
 // OpenData opens the data of job, with the transform of the checkpoint if env resumes one. The caller closes it.
 func OpenData(ctx context.Context, env Env, job *trivium.Job) (*data.Splits, error) {
-	o := data.Options{Sources: env.Sources, Labels: Labels(job.Model), Walk: env.Walk, Unsummed: env.Unsummed}
+	o := data.Options{Sources: env.Sources, Labels: Labels(job.Model), Walk: env.Walk, Unsummed: env.Unsummed, Budget: env.Budget}
 	if c := env.Resume; c != nil && len(c.Transform) > 0 {
 		t, err := data.DecodeTransform(c.Transform)
 		if err != nil {

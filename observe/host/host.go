@@ -35,6 +35,14 @@ type Facts struct {
 	Cgroup      int     `json:"cgroup,omitempty"`             // its version; 0: none
 }
 
+// Memory is what a process may have of this machine's memory, in bytes: all of it, or its control group's part; 0: that is not known.
+func (f Facts) Memory() int64 {
+	if f.MemoryLimit > 0 && (f.MemoryBytes == 0 || f.MemoryLimit < f.MemoryBytes) {
+		return int64(f.MemoryLimit)
+	}
+	return int64(f.MemoryBytes)
+}
+
 // Figures are what a process has taken so far, and takes now.
 type Figures struct {
 	CPUUser, CPUSystem    time.Duration

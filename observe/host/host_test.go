@@ -40,3 +40,17 @@ func TestThisMachine(t *testing.T) {
 		t.Errorf("heap %g", heap)
 	}
 }
+
+// TestMemory: of the machine's memory and its control group's, what is less counts, and what is not known does not.
+func TestMemory(t *testing.T) {
+	for _, c := range []struct {
+		f    Facts
+		want int64
+	}{
+		{Facts{}, 0}, {Facts{MemoryBytes: 8}, 8}, {Facts{MemoryLimit: 4}, 4}, {Facts{MemoryBytes: 8, MemoryLimit: 4}, 4}, {Facts{MemoryBytes: 8, MemoryLimit: 9}, 8},
+	} {
+		if got := c.f.Memory(); got != c.want {
+			t.Errorf("%+v: %d, want %d", c.f, got, c.want)
+		}
+	}
+}

@@ -113,6 +113,7 @@ func (w *worker) env(ctx context.Context, topology Topology) (env train.Env, don
 		MayShareMemory: w.o.Network == nil && a.Network.Listen == "",
 		Walk:           w.walk(topology), Unsummed: a.Summed || a.Index > 0, // the first worker's is the run's
 	}
+	env.Budget = a.budget()
 	var wait sync.WaitGroup
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	closers = append(closers, wait.Wait, cancel)
@@ -169,6 +170,16 @@ func (w *worker) env(ctx context.Context, topology Topology) (env train.Env, don
 		return env, done, &train.JobError{Err: errors.New("processes: there are no rows to train on")}
 	}
 	return env, done, nil
+}
+
+// budget is the memory for the rows of a file at one worker: those that are on one machine share what it has.
+func (a *Assignment) budget() int64 {
+	facts, _ := host.Describe(host.Options{}) // what could not be read is zero
+	memory := facts.Memory()
+	if a.Network.Near() {
+		memory /= int64(max(1, a.Workers))
+	}
+	return data.BudgetOf(memory)
 }
 
 // walk is how this worker is expected to walk the training rows, so that it generates no others; nil: it may want any, or the look for the

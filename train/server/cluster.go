@@ -162,10 +162,7 @@ func (c *cluster) begin(ctx context.Context) error {
 // group's part of it; 0: that is not known here.
 func memoryBytes() int64 {
 	f, _ := host.Describe(host.Options{}) // what could not be read is zero
-	if f.MemoryLimit > 0 && (f.MemoryBytes == 0 || f.MemoryLimit < f.MemoryBytes) {
-		return int64(f.MemoryLimit)
-	}
-	return int64(f.MemoryBytes)
+	return f.Memory()
 }
 
 // serve is the life of a process that only serves: until ctx ends, which the driver makes it once the workers are done.
