@@ -3,6 +3,7 @@ package exec
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -215,14 +216,7 @@ func (p *Program) acquire(axes []int) (*instance, error) {
 	ps.mu.Lock()
 	pl := ps.find(axes)
 	if pl == nil {
-		pl = &plan{caps: ps.capacity(axes)}
-		ps.all = append(ps.all, nil)
-		copy(ps.all[1:], ps.all)
-		ps.all[0] = pl
-		if len(ps.all) > ps.limit {
-			ps.all = ps.all[:ps.limit]
-		}
-		ps.made++
+		pl = ps.add(ps.capacity(axes))
 	}
 	var x *instance
 	if n := len(pl.free); n > 0 {
@@ -232,7 +226,43 @@ func (p *Program) acquire(axes []int) (*instance, error) {
 	if x != nil {
 		return x, x.fit(axes)
 	}
-	return newInstance(p, pl.caps, axes)
+	x, err := newInstance(p, pl.caps, axes)
+	if err == nil {
+		return x, nil
+	}
+	ps.mu.Lock()
+	ps.drop(pl)
+	ps.mu.Unlock()
+	if sameSizes(pl.caps, axes) {
+		return nil, err
+	}
+	if x, err = newInstance(p, axes, axes); err != nil { // there was no room for more; there may be for what is asked for
+		return nil, err
+	}
+	ps.mu.Lock()
+	ps.add(x.caps)
+	ps.mu.Unlock()
+	return x, nil
+}
+
+// add makes a plan, the most recently used.
+func (ps *plans) add(caps []int) *plan {
+	pl := &plan{caps: caps}
+	ps.all = append(ps.all, nil)
+	copy(ps.all[1:], ps.all)
+	ps.all[0] = pl
+	if len(ps.all) > ps.limit {
+		ps.all = ps.all[:ps.limit]
+	}
+	ps.made++
+	return pl
+}
+
+// drop forgets a plan that cannot be: found again, it would refuse sizes that can.
+func (ps *plans) drop(pl *plan) {
+	if i := slices.Index(ps.all, pl); i >= 0 {
+		ps.all = slices.Delete(ps.all, i, i+1)
+	}
 }
 
 // find looks for a plan whose memory suffices and is at most twice what is needed, and moves it to the front.
