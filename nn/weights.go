@@ -42,9 +42,9 @@ func initVariable(dst []float32, v *graph.Variable, seed uint64, i int) {
 		case graph.InitUniform:
 			x = a + (b-a)*(float64(draw.Unit(seed, stream, uint64(j)))+1)/2
 		case graph.InitNormal:
-			x = a + b*draw.Normal(seed, stream, uint64(j))
+			x = a + float64(b*draw.Normal(seed, stream, uint64(j)))
 		case graph.InitTruncated:
-			x = a + b*draw.Truncated(seed, stream, uint64(j))
+			x = a + float64(b*draw.Truncated(seed, stream, uint64(j)))
 		}
 		dst[j] = float32(x * scale)
 	}

@@ -138,7 +138,7 @@ func makeSchedule(name string, args []float64) (schedule, error) {
 		return nil, fmt.Errorf("%s wants a number of updates, and perhaps the factor to end at: such as %[1]s:1000 or %[1]s:1000,0.1", name)
 	case "inverse":
 		if len(args) == 1 && n >= 0 {
-			return func(step int64) float64 { return 1 / (1 + n*float64(step-1)) }, nil
+			return func(step int64) float64 { return 1 / (1 + float64(n*float64(step-1))) }, nil
 		}
 		return nil, fmt.Errorf("inverse wants one number of 0 or more, such as inverse:0.01")
 	}

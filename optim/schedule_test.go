@@ -2,6 +2,7 @@ package optim_test
 
 import (
 	"math"
+	"math/big"
 	"strings"
 	"testing"
 
@@ -72,4 +73,37 @@ func FuzzSchedule(f *testing.F) {
 			t.Fatalf("%q: the rate of update %d is %v", s, step, rate)
 		}
 	})
+}
+
+// TestSameBitsSchedule: inverse and linear do not depend on whether the processor rounds a product before it is added (arm64 does not, unless told
+// to): they are what arithmetic of 53 bits in software makes them. CI runs it on both.
+func TestSameBitsSchedule(t *testing.T) {
+	number := func(x float64) *big.Float { return new(big.Float).SetPrec(53).SetFloat64(x) }
+	op := func(f func(z, x, y *big.Float) *big.Float, x, y *big.Float) *big.Float {
+		return f(new(big.Float).SetPrec(53), x, y)
+	}
+	one := number(1)
+	for _, c := range []struct {
+		schedule string
+		want     func(before float64) *big.Float // after so many updates
+	}{
+		{"inverse:0.01", func(before float64) *big.Float {
+			return op((*big.Float).Quo, one, op((*big.Float).Add, one, op((*big.Float).Mul, number(0.01), number(before))))
+		}},
+		{"linear:5000,0.1", func(before float64) *big.Float {
+			left := op((*big.Float).Sub, one, op((*big.Float).Quo, number(before), number(5000)))
+			return op((*big.Float).Add, number(0.1), op((*big.Float).Mul, op((*big.Float).Sub, one, number(0.1)), left))
+		}},
+	} {
+		o, err := optim.New(trivium.OptimizerSpec{Name: "sgd", Rate: 1, Schedule: c.schedule}, kernel.Go)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rate := optim.RateOf(o)
+		for step := int64(1); step <= 5000; step++ {
+			if want, _ := c.want(float64(step - 1)).Float64(); rate(step) != want {
+				t.Fatalf("%s: update %d at %v, want %v", c.schedule, step, rate(step), want)
+			}
+		}
+	}
 }
