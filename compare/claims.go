@@ -172,7 +172,9 @@ var rules = []rule{
 	{id: "C7", text: "the article: Spark lags PMLS and MXNet in both tasks", published: "Table 3", settled: "the paper's own Table 3 contradicts it: 424,600 for Spark on softmax against 259,076; PMLS was not in the second task"},
 	{id: "C8", text: "Spark loses most as the model grows", published: "softmax to two layers: ÷46 Spark, ÷7 TensorFlow, ÷14 MXNet", lacks: noDriver},
 	{id: "C9", text: "asynchronous beats synchronous", published: "TensorFlow 1.32, 1.15, 1.45 ×; MXNet 1.17, 1.05, 1.15 ×", pairs: []pair{
-		{ahead: "server-asp", behind: "server-bsp", by: bySpeed}, {ahead: "mxnet-async", behind: "mxnet-sync", by: bySpeed}, {ahead: "tensorflow-async", behind: "tensorflow-sync", by: bySpeed},
+		{ahead: "server-asp", behind: "server-bsp", by: bySpeed},
+		{ahead: "mxnet-async", behind: "mxnet-sync", by: bySpeed},
+		{ahead: "tensorflow-async", behind: "tensorflow-sync", by: bySpeed},
 		{ahead: "server-asp", behind: "server-bsp"}, // and to the target, where it may not; the others train at more times the rate there: see wholeSteps
 	}},
 	{id: "C10", text: "MXNet is a little faster than TensorFlow, except on asynchronous networks", published: "softmax 1.95 × and 1.73 ×; else 1.04 and 1.05 sync, 0.95 and 0.83 async", lacks: "it compares two other systems that must both be here", pairs: []pair{

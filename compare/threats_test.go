@@ -12,8 +12,10 @@ import (
 func TestThreatOfLoosePeers(t *testing.T) {
 	rows := func(good int) []*Row {
 		return []*Row{
-			{System: "server-asp", Mode: Async, Workers: 3, Good: good}, {System: "mxnet-sync", Peer: true, Mode: Sync, Workers: 3, Good: good},
-			{System: "mxnet-async", Peer: true, Mode: Async, Workers: 3, Good: good}, {System: "tensorflow-async", Peer: true, Mode: Async, Workers: 1, Good: good},
+			{System: "server-asp", Mode: Async, Workers: 3, Good: good},
+			{System: "mxnet-sync", Peer: true, Mode: Sync, Workers: 3, Good: good},
+			{System: "mxnet-async", Peer: true, Mode: Async, Workers: 3, Good: good},
+			{System: "tensorflow-async", Peer: true, Mode: Async, Workers: 1, Good: good},
 		}
 	}
 	for good, want := range map[int]int{0: 0, 7: 1} {

@@ -35,19 +35,23 @@ func TestLateInTurn(t *testing.T) {
 			want    []string
 		}{
 			{ // the second has begun long before, and is waited for at the end alone
-				[]report{{2, 2, false}, {120, 1, true}}, 121,
+				[]report{{2, 2, false}, {120, 1, true}},
+				121,
 				[]string{"waiting for worker 2 for 1s now: it has not begun the sum"},
 			},
 			{ // so it is named when it takes longer than that half second, and the other only if it takes twice that minute
-				[]report{{2, 1, false}, {10, 2, true}}, 200,
+				[]report{{2, 1, false}, {10, 2, true}},
+				200,
 				[]string{"waiting for worker 1 for 1s now: it has not begun the sum"},
 			},
 			{ // it took five seconds
-				[]report{{2, 1, true}}, 30,
+				[]report{{2, 1, true}},
+				30,
 				[]string{"waiting for worker 1 for 10s now: the sum, in its gather"},
 			},
 			{
-				[]report{{2, 1, false}, {10, 3, true}}, 30,
+				[]report{{2, 1, false}, {10, 3, true}},
+				30,
 				[]string{"waiting for worker 3 for 1s now: the sum, in its gather"},
 			},
 			{[]report{{2, 3, false}, {4, 0, true}, {6, 0, true}}, 30, nil}, // itself: it waits for nobody
