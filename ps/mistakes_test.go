@@ -305,7 +305,7 @@ func TestUnequalBarriers(t *testing.T) {
 			}
 			err := w.Barrier(bg)
 			if err == nil || !strings.Contains(err.Error(), "equal numbers of rounds") || j.w.Now() > 2*time.Second {
-				return fmt.Errorf("worker %d: after %v: %v", k, j.w.Now(), err)
+				return fmt.Errorf("worker %d: after %v: %w", k, j.w.Now(), err)
 			}
 			if want := Clock(2 - behind); w.Now() != want {
 				return fmt.Errorf("worker %d: clock %d, want %d", k, w.Now(), want)
