@@ -17,7 +17,7 @@
 // Rows that fit into [Options.Budget] (of trivium: half of the machine's memory, at most 4 GiB) are held once, as float32, images of bytes as
 // bytes. Larger files are streamed: an index of the place of every 512th row is kept, blocks of rows are decoded as they are needed, and two
 // windows of 16,384 rows are resident while an epoch is walked. What cannot be entered in the middle (gzip, Parquet) is unpacked once, in
-// memory up to 32 MiB and then into a temporary file. The order of an epoch is a function of seed, epoch and number of rows
+// memory up to 16 MiB and then into a temporary file. The order of an epoch is a function of seed, epoch and number of rows
 // alone, so both ways give the same batches. Rows of a generator that are too many for 4 GiB are generated as they are read.
 //
 // # Missing values

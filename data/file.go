@@ -20,7 +20,7 @@ type file struct {
 	close func() error
 }
 
-// openFile opens a plain or gzip file; gzip is known by its first bytes. The contents of a gzip file lie in memory up to 32 MiB, then in
+// openFile opens a plain or gzip file; gzip is known by its first bytes. The contents of a gzip file lie in memory up to 16 MiB, then in
 // a temporary file that goes away when the file is closed.
 func openFile(name string) (*file, error) {
 	f, err := os.Open(name)

@@ -18,7 +18,7 @@ import (
 )
 
 // A parquetFile is a Parquet file, of which flat columns are read. Its pages cannot be entered in the middle, and shuffling needs that; so the file is
-// unpacked when it is opened, to 8 bytes a cell: in memory up to 32 MiB, then in a temporary file.
+// unpacked when it is opened, to 8 bytes a cell: in memory up to 16 MiB, then in a temporary file.
 type parquetFile struct {
 	f     *file
 	cells *file // rows of one float64 a column, little-endian: a number, or the number of a text

@@ -10,7 +10,7 @@ import (
 // be entered in the middle, and shuffling needs that. The rows that are made of it are beside it in memory meanwhile. Where no temporary file
 // can be had it is spoolMost.
 const (
-	spoolBytes = 32 << 20
+	spoolBytes = 16 << 20
 	spoolMost  = 64 << 20
 )
 

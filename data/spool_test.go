@@ -62,7 +62,7 @@ func TestSpool(t *testing.T) {
 	for _, c := range []struct {
 		pieces  int
 		spilled bool
-	}{{1, false}, {32, false}, {33, true}} {
+	}{{1, false}, {spoolBytes >> 20, false}, {spoolBytes>>20 + 1, true}} {
 		s := newSpool("a")
 		if err := fill(s, c.pieces); err != nil {
 			t.Fatal(err)
