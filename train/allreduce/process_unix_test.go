@@ -208,28 +208,22 @@ func TestShareMemory(t *testing.T) {
 
 // TestKilledWorker kills a process in the middle of an update: the others are told by their links, and return the same error, which names it, at
 // once. Three sum in frames, two in shared memory where there is some. A machine that is busy with something else can hold up one of them for
-// longer, and have it hear other words: then it is done again, nine times at most. Who learns of it from the driver comes too late each time, and so
-// does who finds out when a timer of the group, of 40 ms, has it send something: it is told by no link.
+// longer, and have it hear other words, as the driver's, which learns of it too: then it is done again, nine times at most. Who is told by no link
+// waits for a timer of the group, of 40 ms, which the limit leaves no room for where the race detector does not slow all down.
 func TestKilledWorker(t *testing.T) {
-	const limit, mostOther = 3 * 10 * time.Millisecond, 3
-	sizes := []int{3, 2}
-	if testing.Short() { // processes with the race detector begin slowly
-		sizes = sizes[:1]
+	limit, sizes := 3*10*time.Millisecond, []int{3, 2}
+	if testing.Short() { // processes with the race detector begin slowly, and end so
+		limit, sizes = 200*time.Millisecond, sizes[:1]
 	}
 	for _, workers := range sizes {
-		other, well := 0, false
+		well := false
 		for range 10 {
 			took, told, same := killedWorker(t, workers)
-			if !same {
-				other++
-			}
-			if well = took <= limit && told && same; well || t.Failed() || other > mostOther {
+			if well = took <= limit && told && same; well || t.Failed() {
 				break
 			}
 		}
-		if other > mostOther {
-			t.Errorf("%d workers: %d times they returned different errors", workers, other)
-		} else if !well && !t.Failed() {
+		if !well && !t.Failed() {
 			t.Errorf("%d workers: ten times it took longer than %v until all had returned, want 10ms, or no link had told it, or the errors differed", workers, limit)
 		}
 	}
