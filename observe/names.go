@@ -122,7 +122,7 @@ var gaugeInfo = [NumGauges]Metric{
 	HeapBytes:         {"heap_memory", Bytes, "bytes in live and unswept heap objects"},
 	CPUUse:            {"cpu_use", Ones, "processor cores kept busy"},
 	WorkerClock:       {"worker_clock", Ones, "rounds the worker has finished"},
-	WorkerLead:        {"worker_lead", Ones, "rounds ahead of the slowest worker"},
+	WorkerLead:        {"worker_lead", Ones, "rounds ahead of the slowest worker, as far as it has heard"},
 	ParkedRequests:    {"parked_requests", Ones, "reads that wait for the staleness bound"},
 	CheckpointBytes:   {"checkpoint_size", Bytes, "size of the last checkpoint"},
 	CheckpointSeconds: {"checkpoint_time", Seconds, "time the last checkpoint took"},

@@ -194,7 +194,7 @@ var gauges = []gaugeFamily{
 	{"heap_bytes", "Bytes in heap objects.", observe.HeapBytes},
 	{"busy_cores", "Processor cores kept busy.", observe.CPUUse},
 	{"worker_clock", "Rounds the worker has finished.", observe.WorkerClock},
-	{"worker_lead_clocks", "Rounds ahead of the slowest worker.", observe.WorkerLead},
+	{"worker_lead_clocks", "Rounds ahead of the slowest worker, as far as it has heard.", observe.WorkerLead},
 	{"parked_requests", "Reads that wait for the staleness bound.", observe.ParkedRequests},
 	{"checkpoint_size_bytes", "Size of the last checkpoint.", observe.CheckpointBytes},
 	{"checkpoint_duration_seconds", "Time the last checkpoint took.", observe.CheckpointSeconds},
