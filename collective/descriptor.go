@@ -1,0 +1,134 @@
+package collective
+
+import (
+	"fmt"
+	"hash/fnv"
+
+	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/wire"
+)
+
+// A descriptor is what ranks compare. Its bytes are hashed into the fingerprint of every frame, and travel whole when two differ.
+type descriptor struct {
+	kind, dtype, reduce, root, codec, scale, shape, counts, plan string
+	n                                                            int
+	from, to                                                     int // of Send and Receive
+	splits                                                       string
+}
+
+// A quickKey is all that an op without lists and codec is described by: most ops of a run repeat one of the step before.
+type quickKey struct {
+	kind     Kind
+	reduce   Reduce
+	root     int
+	scale    float64
+	shards   int
+	plan     Algorithm
+	dtype    tensor.DType
+	dst, src int
+	in       [2]bool // the arena
+	fits     bool    // there
+}
+
+// A prepared op has been checked, described and planned.
+type prepared struct {
+	job  job
+	plan *Plan
+}
+
+func (op *Op) quick(dst, src Buffer) (quickKey, bool) {
+	k := quickKey{op.Kind, op.Reduce, op.Root, op.Scale, op.Shards, op.Plan, dtypeOf(dst, src), len(dst.Bytes), len(src.Bytes), [2]bool{}, false}
+	return k, op.Counts == nil && op.Recv == nil && op.Shape == nil && op.Codec == nil && op.Plain == 0 && op.Residual == nil && op.Owner == nil && op.Scale == op.Scale &&
+		(src.DType == dst.DType || !src.DType.Valid() || !dst.DType.Valid())
+}
+
+// again is what must be checked of the buffers of an op that is known.
+func again(dst, src Buffer) bool {
+	return dst.validate("") == nil && src.validate("") == nil && !overlap(dst.Bytes, src.Bytes)
+}
+
+// describe takes the plan, which follows from the operation and the group's costs, which all ranks share.
+func (j *job) describe(rank int, plan string) {
+	d := &j.desc
+	d.plan = plan
+	d.kind, d.dtype, d.n = j.Kind.String(), j.dtype.String(), j.n
+	if j.Kind.reduces() {
+		d.reduce = j.Reduce.String()
+	}
+	switch j.Kind {
+	case ReduceTo, Broadcast, Gather, Scatter:
+		d.root = fmt.Sprint(j.Root)
+	case Send, Receive: // one operation with two ends
+		d.kind, d.from, d.to = "send", rank, j.Root
+		if j.Kind == Receive {
+			d.from, d.to = j.Root, rank
+		}
+	case AllToAll: // its counts differ from rank to rank
+		d.n = 0
+		d.splits = fmt.Sprint("sends ", j.Counts, ", receives ", j.Recv)
+	}
+	if j.Counts != nil && j.Kind != AllToAll {
+		d.counts = fmt.Sprint(j.Counts)
+	}
+	if j.Codec != nil {
+		d.codec = j.Codec.String()
+		if j.Plain > 0 {
+			d.codec += fmt.Sprintf(" after %d plain", j.Plain)
+		}
+	}
+	if j.Shards != 0 {
+		d.codec = fmt.Sprintf("exact over %d shards", j.Shards)
+	}
+	if j.Scale != 0 && j.Scale != 1 {
+		d.scale = fmt.Sprint(j.Scale)
+	}
+	if j.Shape != nil {
+		d.shape = fmt.Sprint(j.Shape)
+	}
+	h := fnv.New32a()
+	_, _ = h.Write(d.append(nil, false))
+	j.print = max(h.Sum32(), 1)
+}
+
+// append appends d; splits differ between ranks and are hashed by none.
+func (d *descriptor) append(p []byte, splits bool) []byte {
+	for _, s := range []string{d.kind, d.dtype, d.reduce, d.root, d.codec, d.scale, d.shape, d.counts, d.plan} {
+		p = wire.AppendString(p, s)
+	}
+	for _, n := range []int{d.n, d.from, d.to} {
+		p = wire.AppendUvarint(p, uint64(n))
+	}
+	if splits {
+		p = wire.AppendString(p, d.splits)
+	}
+	return p
+}
+
+const maxText = 1 << 14 // counts of a thousand ranks
+
+func (d *descriptor) read(r *wire.Reader) {
+	for _, s := range []*string{&d.kind, &d.dtype, &d.reduce, &d.root, &d.codec, &d.scale, &d.shape, &d.counts, &d.plan} {
+		*s = r.String("descriptor", maxText)
+	}
+	for _, n := range []*int{&d.n, &d.from, &d.to} {
+		*n = int(r.Uvarint("descriptor", 1<<62))
+	}
+	d.splits = r.String("descriptor", maxText)
+}
+
+// differs names the first field in which a and b differ, and both values; empty: none.
+func (d *descriptor) differs(e *descriptor) (field, a, b string) {
+	text := func(d *descriptor) [10]string {
+		return [...]string{d.kind, d.dtype, d.reduce, d.root, d.codec, d.scale, d.shape, fmt.Sprint(d.n), d.counts, d.plan}
+	}
+	x, y := text(d), text(e)
+	for i, name := range [...]string{"operation", "dtype", "reduction", "root", "codec", "scale", "shape", "count", "splits", "plan"} {
+		if x[i] != y[i] {
+			return name, x[i], y[i]
+		}
+	}
+	if d.from != e.from || d.to != e.to {
+		return "ends", fmt.Sprintf("%d to %d", d.from, d.to), fmt.Sprintf("%d to %d", e.from, e.to)
+	}
+	return "", "", ""
+}
