@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,6 +15,7 @@ import (
 	"github.com/trivium-ml/trivium/cluster/meta"
 	"github.com/trivium-ml/trivium/protocol"
 	"github.com/trivium-ml/trivium/transport"
+	"github.com/trivium-ml/trivium/transport/transporttest"
 )
 
 func TestMain(m *testing.M) {
@@ -433,7 +433,7 @@ func TestComeAndGo(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		before := runtime.NumGoroutine()
+		before := transporttest.Goroutines()
 		for i := range 100 {
 			m, other, err := p.join(worker(1, uint64(i+1)))
 			if err != nil {
@@ -449,7 +449,8 @@ func TestComeAndGo(t *testing.T) {
 			}
 		}
 		time.Sleep(3 * time.Minute)
-		if n := runtime.NumGoroutine(); n > before {
+		synctest.Wait()
+		if n := transporttest.Goroutines(); n > before {
 			t.Errorf("%d goroutines, %d before 100 came and went", n, before)
 		}
 		if err := errors.Join(stays.Close(), port.Close(), p.meta.(*meta.Memory).Close()); err != nil {

@@ -8,7 +8,6 @@ import (
 	"io"
 	"iter"
 	"math"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -20,6 +19,7 @@ import (
 	"github.com/trivium-ml/trivium/protocol"
 	"github.com/trivium-ml/trivium/protocol/run"
 	"github.com/trivium-ml/trivium/transport"
+	"github.com/trivium-ml/trivium/transport/transporttest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -439,7 +439,7 @@ func TestPeersOfAWhile(t *testing.T) {
 		}
 		tell(protocol.Name{ID: "b"})
 		synctest.Wait()
-		before := runtime.NumGoroutine()
+		before := transporttest.Goroutines()
 		for i := range 100 {
 			tell(protocol.Name{ID: "nobody", Incarnation: uint64(i)})
 		}
@@ -447,7 +447,8 @@ func TestPeersOfAWhile(t *testing.T) {
 			tell(protocol.Name{ID: "b"})
 			time.Sleep(time.Minute / 2)
 		}
-		if n := runtime.NumGoroutine(); n > before {
+		synctest.Wait()
+		if n := transporttest.Goroutines(); n > before {
 			t.Errorf("%d goroutines, %d before there were 100 more peers", n, before)
 		}
 		time.Sleep(5 * time.Minute)
