@@ -81,6 +81,93 @@ func TestCase6Exact(t *testing.T) {
 	}
 }
 
+// TestExactNaN: of NaNs of any sign and payload, and of infinities of both signs, the sum is the one quiet NaN, whatever the number of ranks.
+func TestExactNaN(t *testing.T) {
+	t.Run("f32", func(t *testing.T) {
+		var nans []float32
+		for _, b := range []uint32{0xffc00000, 0x7fc00001, 0xffc12345, 0x7fffffff, 0x7fd00000} {
+			nans = append(nans, math.Float32frombits(b))
+		}
+		exactNaN(t, func(x float32) uint64 { return uint64(math.Float32bits(x)) }, nans, 0x7fc00000)
+	})
+	t.Run("f64", func(t *testing.T) {
+		var nans []float64
+		for _, b := range []uint64{0xfff8000000000000, 0x7ff8000000000001, 0xfff8000012345678, 0x7fffffffffffffff, 0x7ffc000000000000} {
+			nans = append(nans, math.Float64frombits(b))
+		}
+		exactNaN(t, math.Float64bits, nans, 0x7ff8000000000000)
+	})
+}
+
+func exactNaN[T float32 | float64](t *testing.T, bits func(T) uint64, nans []T, one uint64) {
+	const n = 40
+	inf := T(math.Inf(1))
+	sum := func(vectors [][]T) []T {
+		x := slices.Clone(vectors[0])
+		for _, y := range vectors[1:] {
+			for i, v := range y {
+				x[i] += v
+			}
+		}
+		return x
+	}
+	var mu sync.Mutex
+	by := map[collective.Algorithm]bool{}
+	for _, costs := range []collective.Costs{{}, {Alpha: 1e-9, Beta: 1e-9, Gamma: 1e-9}} { // for both plans of a power of two
+		for _, size := range []int{1, 2, 3, 5, 8} {
+			w := open(t, inMemory, size, collective.Options{Segment: 64, Costs: costs, Record: func(m collective.Measurement) {
+				mu.Lock()
+				defer mu.Unlock()
+				by[m.Algorithm] = true
+			}})
+			for _, v := range []int{1, 3, 5, 8} {
+				leaves := make([][]T, v)
+				for s := range leaves {
+					leaves[s] = make([]T, n)
+					for k := range leaves[s] {
+						x := T(s + k)
+						switch {
+						case k%4 == 1 || k%4 == 3 && s == k%v: // at every shard, or at one
+							x = nans[(s+k)%len(nans)]
+						case k%4 == 2 && s%2 == 0:
+							x = inf
+						case k%4 == 2:
+							x = -inf
+						}
+						leaves[s][k] = x
+					}
+				}
+				want := make([]uint64, n)
+				for i, x := range sum(leaves) {
+					if want[i] = bits(x); x != x {
+						want[i] = one
+					}
+				}
+				w.must(func(r int, g *collective.Group) error {
+					var src []T
+					for _, s := range shards.Owned(r, size, v) {
+						src = append(src, sum(leaves[s.From:s.To])...)
+					}
+					dst := make([]T, n)
+					if err := run(t.Context(), g, collective.Op{Shards: v}, collective.Of(dst), collective.Of(src)); err != nil {
+						return err
+					}
+					for i, x := range dst {
+						if bits(x) != want[i] {
+							return fmt.Errorf("%d shards, %d ranks: rank %d has the bits %x at %d, want %x", v, size, r, bits(x), i, want[i])
+						}
+					}
+					return nil
+				})
+			}
+			w.close()
+		}
+	}
+	if !by[collective.Doubling] || !by[collective.ExactTree] {
+		t.Errorf("plans by %v, want doubling and exact", by)
+	}
+}
+
 func treeSum(leaves [][]float32) []float32 {
 	var pending [][]float32
 	for v, s := range leaves {

@@ -63,7 +63,7 @@ func (c *core) do(o *operation, i int32) {
 			copy(dst, src) // a long result goes around the cache, which has the others' sums
 		}
 	case DoFinish:
-		finish(o.dtype, o.Reduce, c.size(), o.Scale, o.span(t.To))
+		o.finishPart(c.size(), o.span(t.To))
 	case DoEncode, DoSumCoded, DoEncodeSum, DoDecodeInto:
 		if rank, err := c.code(o, t); err != nil {
 			c.trigger(o.tag, fault{cause: Refused, rank: rank, op: o.title(), phase: t.Phase.String(), evidence: err.Error()})

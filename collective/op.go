@@ -37,7 +37,7 @@ type Op struct {
 
 	// Shards is the job's number of virtual shards: AllReduce adds along their tree, the same bits for every number of ranks. The
 	// source then holds, one after the other, a vector for each of shards.Owned(rank, size, Shards). 65,536 at most. Of the reductions only Sum:
-	// Mean would divide by the number of ranks. The mean over shards is Scale 1/Shards.
+	// Mean would divide by the number of ranks. The mean over shards is Scale 1/Shards. A NaN of the sum is quiet, positive and without payload.
 	Shards int
 
 	Plan     Algorithm // Auto: the planner chooses

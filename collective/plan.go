@@ -48,7 +48,7 @@ const (
 	DoRecv              // from Peer into To
 	DoCombine           // To = From[0] ⊕ From[1] ...
 	DoCopy              // To = From[0]
-	DoFinish            // the mean's division, and the scale, of To
+	DoFinish            // the mean's division, the scale, and exact mode's one NaN, of To
 	DoEncode            // From[0] into coded memory slot To.From
 	DoSendCoded
 	DoRecvCoded  // into slot

@@ -3,7 +3,8 @@ package collective
 import "github.com/trivium-ml/trivium/shards"
 
 // exact adds along the tree of the shards. Each rank contributes its subtrees' sums; where every rank has one, and their number is a
-// power of two, halving or doubling that begins with neighbours is that tree. Otherwise each rank gets its part of all subtrees.
+// power of two, halving or doubling that begins with neighbours is that tree. Otherwise each rank gets its part of all subtrees. Whoever has
+// the sum of all shards of a part finishes it, and so no NaN of a partial sum is left.
 func (b *builder) exact(leaves, n int, small bool) {
 	all := make([][]shards.Subtree, b.size)
 	one := b.size&(b.size-1) == 0 && leaves%b.size == 0 && leaves/b.size&(leaves/b.size-1) == 0

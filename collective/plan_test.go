@@ -119,7 +119,7 @@ func runPlans(t *testing.T, jobs []*job, a Algorithm, segment int, hosts [][]int
 			finish(r, i)
 		case DoFinish:
 			j := jobs[r]
-			finishTask(j, size, in.span(r, task.To))
+			j.finishPart(size, in.span(r, task.To))
 			finish(r, i)
 		default:
 			t.Fatalf("task %v", task.Do)
@@ -129,8 +129,6 @@ func runPlans(t *testing.T, jobs []*job, a Algorithm, segment int, hosts [][]int
 		t.Fatalf("seed %d: %v, %v, %d ranks: stuck after %d of %d tasks", seed, jobs[0].Kind, a, size, done, total)
 	}
 }
-
-func finishTask(j *job, size int, x []byte) { finish(j.dtype, j.Reduce, size, j.Scale, x) }
 
 func (in *interpreter) span(r int, s Span) []byte {
 	es := in.jobs[r].dtype.Size()

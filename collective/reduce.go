@@ -105,6 +105,21 @@ func combineHalf(r Reduce, h kernel.Half, dst []byte, from [][]byte) {
 	}
 }
 
+// finishPart is what is left to do of x, a part of j's result that has been added up. In exact mode all NaNs become one: which operand a sum
+// takes their bits from depends on the ranks.
+func (j *job) finishPart(ranks int, x []byte) {
+	finish(j.dtype, j.Reduce, ranks, j.Scale, x)
+	if j.Shards == 0 {
+		return
+	}
+	switch j.dtype {
+	case tensor.F32:
+		kernel.OneNaN(kernel.Best(), as[float32](x))
+	case tensor.F64:
+		kernel.OneNaN(kernel.Best(), as[float64](x))
+	}
+}
+
 // finish turns a sum into a mean of so many ranks, and scales.
 func finish(dt tensor.DType, r Reduce, ranks int, scale float64, x []byte) {
 	if r != Mean {

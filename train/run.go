@@ -288,7 +288,11 @@ func (r *Run) Sum(p trivium.Params, b *trivium.Batch, g trivium.Gradient) (lossS
 		return r.Model.Grad(context.Background(), p, *b, g, nil)
 	}
 	r.shard.p, r.shard.batch = p, b
-	return r.tree.SumReady(r.Job.VirtualShards(), g, r.shard.f, nil)
+	lossSum, weightSum, err = r.tree.SumReady(r.Job.VirtualShards(), g, r.shard.f, nil)
+	if err == nil {
+		r.tree.Finish(g)
+	}
+	return lossSum, weightSum, err
 }
 
 // SumShards writes to g the gradient sum over the virtual shards [from, to), of those that this rank owns, of which b has the rows,

@@ -18,8 +18,9 @@ type Tree struct {
 	sparse   bool
 	pending  []partial // by level, the sum of 2^level shards
 	free     []trivium.Gradient
-	a, b     []float32 // of the addition under way
+	a, b     []float32 // of the addition under way, or the pass
 	onBlock  func(i, worker int)
+	onNaN    func(i, worker int)
 	merged   []int32
 	early    []bool // tensors of the sum under way that are final before its last shard is done
 	ownRange []int  // cell ranges of dense tensors, from and to, without the tied ones
@@ -53,7 +54,7 @@ func NewTree(l *trivium.Layout, cpu *tensor.CPU) *Tree {
 			t.ownRange = append(t.ownRange, from, to)
 		}
 	}
-	t.onBlock = t.addBlock
+	t.onBlock, t.onNaN = t.addBlock, t.nanBlock
 	return t
 }
 
@@ -100,6 +101,38 @@ func (t *Tree) SumReady(n int, g trivium.Gradient, shard func(v int, g trivium.G
 	}
 	g.Zero()
 	return 0, 0, nil
+}
+
+// Finish makes every NaN of g, the sum of all shards of a job, the one that exact mode has (kernel.OneNaN): which one a sum of NaNs is depends
+// on the order of operands, and so on how the shards were divided among workers. Sums of some shards need it not.
+func (t *Tree) Finish(g trivium.Gradient) {
+	for i := 0; i < len(t.ownRange); i += 2 {
+		t.nanCells(g.Flat[t.ownRange[i]:t.ownRange[i+1]])
+	}
+	if !t.sparse {
+		return
+	}
+	for i, rows := range g.Rows {
+		if spec := t.layout.Spec(i); spec.RowSparse && spec.Tie == "" {
+			x, cols := g.Tensor(i), t.layout.Cols(i)
+			for _, r := range rows {
+				kernel.OneNaN(t.isa, x[int(r)*cols:(int(r)+1)*cols])
+			}
+		}
+	}
+}
+
+func (t *Tree) nanCells(x []float32) {
+	if t.a = x; len(x) <= 2*addBlock {
+		kernel.OneNaN(t.isa, x)
+		return
+	}
+	t.pool.Run((len(x)+addBlock-1)/addBlock, t.onNaN)
+}
+
+func (t *Tree) nanBlock(i, _ int) {
+	from, to := i*addBlock, min((i+1)*addBlock, len(t.a))
+	kernel.OneNaN(t.isa, t.a[from:to])
 }
 
 func (t *Tree) take() trivium.Gradient {
