@@ -174,6 +174,16 @@ func nothing[T Number]() (x T) {
 	return x
 }
 
+// oneNaN makes every NaN of v the one that exact mode has: see kernel.OneNaN.
+func oneNaN[T Number](isa kernel.ISA, v []T) {
+	switch v := any(v).(type) {
+	case []float32:
+		kernel.OneNaN(isa, v)
+	case []float64:
+		kernel.OneNaN(isa, v)
+	}
+}
+
 // finite returns the index of the first cell of v that is NaN or infinite, or -1.
 func finite[T Number](isa kernel.ISA, v []T) int {
 	if len(v) >= 64 { // a sum of squares is finite only if all are: nearly always that is all there is to do

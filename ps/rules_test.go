@@ -364,6 +364,48 @@ func TestTreeOfCells(t *testing.T) {
 	}
 }
 
+// TestTreeOfInfinities: in exact mode sums that overflow to both sides have the NaN of one process, not that of the processor.
+func TestTreeOfInfinities(t *testing.T) {
+	const workers, cols = 4, 30
+	for _, spec := range []Spec{{Rows: 1}, {Sparse: true}} {
+		for _, step := range []int{1, 10} { // all cells of the row, and few of them
+			spec.Name, spec.Cols, spec.Mode = "t", cols, BSP
+			j := newSimJob(sim.New(24, sim.Options{}), simOptions{clients: workers, servers: 1, exact: true, tables: []Spec{spec}})
+			x := make([]float32, cols)
+			for k := range workers {
+				j.start(k, 0, func(w *Worker, _ func(time.Duration)) error {
+					tab, g := tableOf[float32](w, "t"), make([]float32, cols)
+					for i := 0; i < cols; i += step {
+						if g[i] = 3e38; k >= workers/2 {
+							g[i] = -3e38
+						}
+					}
+					for _, p := range shards.Owned(k, workers, workers) {
+						if err := tab.IncPart(p.Node, 0, 0, g); err != nil {
+							return err
+						}
+					}
+					if err := w.Barrier(bg); err != nil {
+						return err
+					}
+					if k == 0 {
+						if _, err := tab.Get(bg, 0, x); err != nil {
+							return err
+						}
+					}
+					return w.Finish(bg)
+				})
+			}
+			j.run(t, time.Hour)
+			for i := 0; i < cols; i += step {
+				if bits := math.Float32bits(x[i]); bits != 0x7fc00000 {
+					t.Fatalf("sparse %v, every %d cells: cell %d has the bits %x", spec.Sparse, step, i, bits)
+				}
+			}
+		}
+	}
+}
+
 // TestStepsOfRows: what an optimizer makes of rows that are added to in part does not depend on the number of servers that have them.
 func TestStepsOfRows(t *testing.T) {
 	for _, spec := range []Spec{{Rows: 2, Cols: 520, Sparse: true}, {Rows: 2, Cols: 1100}, {Rows: 2, Cols: 1100, Partition: Hash}} {

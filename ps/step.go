@@ -264,6 +264,7 @@ func (s *shard[T]) sum(es []entry[T], a, n int) []T {
 		return z
 	})
 	copy(dst, v)
+	oneNaN(s.t.isa, dst) // no delta is one, but infinite sums of both signs have one
 	return dst
 }
 
@@ -341,6 +342,9 @@ func (s *shard[T]) stepColumns(t target[T], es []entry[T], p *roundPart) {
 		}
 		cols, sum = append(cols, terms[0].col), append(sum, x)
 		terms = terms[n:]
+	}
+	if es[len(es)-1].part != 0 {
+		oneNaN(s.t.isa, sum)
 	}
 	index := make([]int, len(cols))
 	cells := t.cells
