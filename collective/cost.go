@@ -137,6 +137,30 @@ func (c Costs) formula(a Algorithm, p int, n float64, k int) float64 {
 	return s
 }
 
+// PredictKind is the time that another operation than an allreduce takes p ranks over one kind of link: ReduceScatter and AllGather of parts that
+// are so many bytes together and equally long, by either plan of the latter, and Broadcast and ReduceTo of so many bytes in k segments. 0: there is
+// no formula for it.
+func (c Costs) PredictKind(kind Kind, p, bytes, k int) time.Duration {
+	if p < 2 {
+		return 0
+	}
+	n, ranks, segments := float64(bytes), float64(p), float64(max(k, 1))
+	beta, up := c.beta(n), math.Ceil(math.Log2(ranks)) // up: the tree's height, and the children of its root
+	var s float64
+	switch kind {
+	case ReduceScatter: // to each other rank its part
+		s = (ranks - 1) * (c.Alpha + n/ranks*(beta+c.Gamma))
+	case AllGather: // the own part to each, or one part after the other round the ring
+		s = (ranks - 1) * (c.Alpha + n/ranks*beta)
+	case Broadcast: // the root sends each segment to each of its children, and the last one of that has none
+		s = up * (segments*c.Alpha + n*beta)
+	case ReduceTo: // a segment goes up the tree; behind it come the others, as fast as a link carries them or the root adds
+		send, add := c.Alpha+n/segments*beta, n/segments*c.Gamma
+		s = up*(send+add) + (segments-1)*max(send, up*add)
+	}
+	return time.Duration(s * 1e9)
+}
+
 // folded is s, the time among a power of two of the ranks, and what it takes the others to give their vectors before and get them after.
 func (c Costs) folded(s, power, ranks, n float64) float64 {
 	if power == ranks {
@@ -158,18 +182,26 @@ type Measurement struct {
 	Ranks     int
 	Bytes     int           // of the vector, also where a codec makes less of it
 	Codec     string        // empty: none
-	Predicted time.Duration // of AllReduce; 0: no prediction, as of Hierarchy before Calibrate, and with a codec
+	Predicted time.Duration // 0: no prediction, as of Hierarchy but an AllReduce after Calibrate, with a codec, and of kinds without a formula
 	Took      time.Duration // from Start, so with the wait for ranks that started later
 }
 
 func (c *core) measured(o *operation) Measurement {
 	m := Measurement{Step: c.step, Tag: o.tag, Kind: o.Kind, Algorithm: o.plan.Algorithm, Ranks: c.size(), Bytes: o.n * o.dtype.Size(), Took: c.now - o.started}
+	segment := max(c.segment(o.job, m.Algorithm), 1)
+	segments := (m.Bytes + segment - 1) / segment
+	known := m.Algorithm != Hierarchy // the formulas know one kind of link
 	switch {
 	case o.Codec != nil:
 		m.Codec = o.Codec.String()
-	case o.Kind == AllReduce && (m.Algorithm != Hierarchy || c.costs().measured(Hierarchy, m.Ranks)): // the formulas know one kind of link
-		segment := c.segment(o.job, m.Algorithm)
-		m.Predicted = c.costs().Predict(m.Algorithm, m.Ranks, m.Bytes, (m.Bytes+segment-1)/max(segment, 1))
+	case o.Kind == AllReduce && (known || c.costs().measured(Hierarchy, m.Ranks)):
+		m.Predicted = c.costs().Predict(m.Algorithm, m.Ranks, m.Bytes, segments)
+	case o.Kind != AllReduce && known:
+		bytes := m.Bytes
+		if o.Kind == ReduceScatter || o.Kind == AllGather { // the longest part is waited for
+			bytes = slices.Max(o.Counts) * o.dtype.Size() * m.Ranks
+		}
+		m.Predicted = c.costs().PredictKind(o.Kind, m.Ranks, bytes, segments)
 	}
 	return m
 }

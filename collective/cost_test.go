@@ -55,6 +55,64 @@ func TestCase14Planner(t *testing.T) {
 	}
 }
 
+// TestPredictedKinds: other operations than an allreduce are measured beside a prediction where there is a formula, of the longest part.
+func TestPredictedKinds(t *testing.T) {
+	const size, n = 3, 6000
+	counts := []int{1000, 3000, 2000}
+	var mu sync.Mutex
+	var seen []collective.Measurement
+	costs := collective.Costs{Alpha: 9e-6, Beta: 0.34e-9, Gamma: 0.12e-9}
+	w := openHosts(t, inMemory, size, collective.Options{Costs: costs, Record: func(m collective.Measurement) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, m)
+	}}, [][]int{{0, 1, 2}})
+	for _, v := range []struct {
+		op   collective.Op
+		want float64 // µs
+	}{
+		{collective.Op{Kind: collective.ReduceScatter, Counts: counts}, 2 * (9 + 12*(0.34+0.12))},
+		{collective.Op{Kind: collective.AllGather, Counts: counts}, 2 * (9 + 12*0.34)},
+		{collective.Op{Kind: collective.Broadcast, Root: 1}, 2 * (9 + 24*0.34)},
+		{collective.Op{Kind: collective.ReduceTo, Root: 1}, 2 * (9 + 24*(0.34+0.12))},
+		{collective.Op{Kind: collective.Gather, Root: 1, Counts: counts}, 0},
+		{collective.Op{Kind: collective.ReduceScatter, Counts: counts, Plan: collective.Hierarchy}, 0},
+		{collective.Op{Kind: collective.AllGather, Counts: counts, Plan: collective.Hierarchy}, 0},
+	} {
+		mu.Lock()
+		seen = nil
+		mu.Unlock()
+		w.must(func(r int, g *collective.Group) error {
+			src, dst := n, n
+			switch kind := v.op.Kind; {
+			case kind == collective.ReduceScatter:
+				dst = counts[r]
+			case kind == collective.AllGather:
+				src = counts[r]
+			case kind == collective.Gather:
+				if src = counts[r]; r != v.op.Root {
+					dst = 0
+				}
+			case kind == collective.Broadcast && r != v.op.Root:
+				src = 0
+			case kind == collective.ReduceTo && r != v.op.Root:
+				dst = 0
+			}
+			return run(t.Context(), g, v.op, collective.Of(make([]float32, dst)), collective.Of(make([]float32, src)))
+		})
+		mu.Lock()
+		if len(seen) != size {
+			t.Errorf("%v by %v: %d measurements", v.op.Kind, v.op.Plan, len(seen))
+		}
+		for _, m := range seen {
+			if got := float64(m.Predicted.Nanoseconds()) / 1e3; math.Abs(got-v.want) > 0.002 {
+				t.Errorf("%v by %v: predicted %.3f µs, want %.3f", m.Kind, m.Algorithm, got, v.want)
+			}
+		}
+		mu.Unlock()
+	}
+}
+
 func TestCut(t *testing.T) {
 	for _, lens := range [][]int{{}, {0}, {1}, {10, 20, 30}, {1 << 20, 5, 5, 5}, {5, 1 << 22, 5}, {100, 0, 100}, {1 << 18, 1 << 18, 1 << 18, 1 << 18}, {7840000, 1000, 1000000, 1000, 10000, 10}} {
 		total := 0
