@@ -16,78 +16,128 @@ import (
 	"github.com/trivium-ml/trivium/transport"
 )
 
-// TestCase22Codec: what a codec drops is not lost: the sum that was applied and the residuals are the sum of the deltas.
+// TestCase22Codec: what a codec drops is not lost: the sum that was applied and the residuals are the sum of the deltas. In the simulator, and
+// over TCP.
 func TestCase22Codec(t *testing.T) {
 	for _, name := range []string{"topk:0.01", "1bit", "int8", "f16"} {
 		for _, cols := range []int64{100, 3000} {
 			t.Run(fmt.Sprintf("%s/%d", name, cols), func(t *testing.T) {
-				up, err := compress.Parse(name)
-				if err != nil {
-					t.Fatal(err)
-				}
-				const rounds = 200
-				unit, within := float32(1000), 1e-4 // float32 sums of 200 values
-				if name == "topk:0.01" {            // sums of these have no rounding, nor has what is dropped of them
-					unit, within = 1024, 1e-5
-				}
-				spec := Spec{Name: "t", Rows: 2, Cols: cols, Mode: SSP, Staleness: 2}
-				j := newSimJob(sim.New(22, sim.Options{}), simOptions{clients: 2, servers: 2, lanes: 2, min: 16, tables: []Spec{spec}, client: Options{Up: up}})
-				want, got := make([]float64, 2*cols), make([]float32, 2*cols)
-				for k := range 2 {
-					j.start(k, 0, func(w *Worker, _ func(time.Duration)) error {
-						tab, x := tableOf[float32](w, "t"), make([]float32, cols)
-						for i := range rounds {
-							row := int64(i % 2)
-							for c := range x {
-								x[c] = float32(int64(draw.Below(22, uint64(k), uint64(i)<<20|uint64(c), 2049))-1024) / unit
-								want[row*cols+int64(c)] += float64(x[c])
-							}
-							if err := tab.DenseInc(row, 0, x); err != nil {
-								return err
-							}
-							if _, err := w.Clock(bg); err != nil {
-								return err
-							}
-						}
-						if err := w.Barrier(bg); err != nil {
-							return err
-						}
-						for range 3 { // so that a read may lack nothing
-							if _, err := w.Clock(bg); err != nil {
-								return err
-							}
-						}
-						if k == 0 {
-							_, err1 := tab.Get(bg, 0, got[:cols])
-							_, err2 := tab.Get(bg, 1, got[cols:])
-							if err := errors.Join(err1, err2); err != nil {
-								return err
-							}
-						}
-						return w.Finish(bg)
-					})
+				x := newCase22(t, name, cols)
+				j := newSimJob(sim.New(22, sim.Options{}), x.options)
+				for k := range x.want {
+					j.start(k, 0, func(w *Worker, _ func(time.Duration)) error { return x.work(w, k) })
 				}
 				j.run(t, time.Hour)
-				left := make([]float64, 2*cols)
 				for _, c := range j.clients {
-					for row, e := range c.state.byName["t"].residuals {
-						for i, x := range e.Cells() {
-							left[row*cols+int64(i)] += float64(x)
-						}
-					}
+					x.keep(c.state)
 				}
-				dropped := 0.0
-				for i := range want {
-					dropped = max(dropped, math.Abs(left[i]))
-					if diff := math.Abs(float64(got[i]) + left[i] - want[i]); diff > within {
-						t.Fatalf("cell %d: applied %v and dropped %v, of %v", i, got[i], left[i], want[i])
-					}
-				}
-				if dropped == 0 {
-					t.Error("the codec dropped nothing")
-				}
+				x.check(t)
 			})
 		}
+		t.Run(name+"/tcp", func(t *testing.T) {
+			if testing.Short() && name != "topk:0.01" {
+				t.Skip("not run here: one codec over TCP is enough, each takes as long")
+			}
+			x := newCase22(t, name, 3000)
+			j := newRealJob(t, transport.TCP{}, x.options)
+			j.each(x.work)
+			for _, c := range j.clients {
+				c.Lock()
+				x.keep(c.state)
+				c.Unlock()
+			}
+			j.close()
+			x.check(t)
+		})
+	}
+}
+
+// A case22 is two clients that add to two rows of a table through a codec.
+type case22 struct {
+	options simOptions
+	cols    int64
+	unit    float32   // of what is added
+	within  float64   // of what may be off
+	got     []float32 // what was applied
+	left    []float64 // what was dropped
+	want    [2][]float64
+}
+
+func newCase22(t *testing.T, name string, cols int64) *case22 {
+	t.Helper()
+	up, err := compress.Parse(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &case22{cols: cols, unit: 1000, within: 1e-4} // float32 sums of 200 values
+	if name == "topk:0.01" {                           // sums of these have no rounding, nor has what is dropped of them
+		x.unit, x.within = 1024, 1e-5
+	}
+	spec := Spec{Name: "t", Rows: 2, Cols: cols, Mode: SSP, Staleness: 2}
+	x.options = simOptions{clients: 2, servers: 2, lanes: 2, min: 16, tables: []Spec{spec}, client: Options{Up: up}}
+	x.got, x.left = make([]float32, 2*cols), make([]float64, 2*cols)
+	for k := range x.want {
+		x.want[k] = make([]float64, 2*cols)
+	}
+	return x
+}
+
+// work is what client k does.
+func (x *case22) work(w *Worker, k int) error {
+	const rounds = 200
+	tab, d := tableOf[float32](w, "t"), make([]float32, x.cols)
+	for i := range rounds {
+		row := int64(i % 2)
+		for c := range d {
+			d[c] = float32(int64(draw.Below(22, uint64(k), uint64(i)<<20|uint64(c), 2049))-1024) / x.unit
+			x.want[k][row*x.cols+int64(c)] += float64(d[c])
+		}
+		if err := tab.DenseInc(row, 0, d); err != nil {
+			return err
+		}
+		if _, err := w.Clock(bg); err != nil {
+			return err
+		}
+	}
+	if err := w.Barrier(bg); err != nil {
+		return err
+	}
+	for range 3 { // so that a read may lack nothing
+		if _, err := w.Clock(bg); err != nil {
+			return err
+		}
+	}
+	if k == 0 {
+		_, err1 := tab.Get(bg, 0, x.got[:x.cols])
+		_, err2 := tab.Get(bg, 1, x.got[x.cols:])
+		if err := errors.Join(err1, err2); err != nil {
+			return err
+		}
+	}
+	return w.Finish(bg)
+}
+
+// keep adds up what a client has dropped.
+func (x *case22) keep(s *ClientState) {
+	for row, e := range s.byName["t"].residuals {
+		for i, v := range e.Cells() {
+			x.left[row*x.cols+int64(i)] += float64(v)
+		}
+	}
+}
+
+func (x *case22) check(t *testing.T) {
+	t.Helper()
+	dropped := 0.0
+	for i, left := range x.left {
+		dropped = max(dropped, math.Abs(left))
+		want := x.want[0][i] + x.want[1][i]
+		if diff := math.Abs(float64(x.got[i]) + left - want); diff > x.within {
+			t.Fatalf("cell %d: applied %v and dropped %v, of %v", i, x.got[i], left, want)
+		}
+	}
+	if dropped == 0 {
+		t.Error("the codec dropped nothing")
 	}
 }
 

@@ -255,8 +255,14 @@ func TestCase4Parts(t *testing.T) {
 // TestCase22TopK: with top-k, what was applied and what is left over is what was given, over 200 rounds. Half precision is exact for
 // whole numbers up to 2,048.
 func TestCase22TopK(t *testing.T) {
+	for name, network := range map[string]transport.Network{"memory": transport.NewMemory(), "tcp": transport.TCP{}} {
+		t.Run(name, func(t *testing.T) { case22(t, network) })
+	}
+}
+
+func case22(t *testing.T, network transport.Network) {
 	const n, workers, rounds = 1000, 3, 200
-	groups := groups(t, workers)
+	groups := groups(t, network, workers)
 	codec, err := compress.Parse("topk:0.02")
 	if err != nil {
 		t.Fatal(err)
@@ -338,8 +344,7 @@ func one(t *testing.T, g *collective.Group, op collective.Op, dst, src []float32
 }
 
 // groups are ranks in this process. They end with the test.
-func groups(t *testing.T, n int) (list []*collective.Group) {
-	network := transport.NewMemory()
+func groups(t *testing.T, network transport.Network, n int) (list []*collective.Group) {
 	var v collective.View
 	var ports []transport.Port
 	for i := range n {
