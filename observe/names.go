@@ -31,7 +31,9 @@ const (
 	lastPhase   = firstPhase + NumPhases - 1
 	firstOver   = lastPhase + 1 // nine counters of overlapped nanoseconds
 	lastOver    = firstOver + NumPhases - 1
-	NumCounters = int(lastOver) + 1
+	CacheHits   = lastOver + 1 // reads of a worker, of tables that servers hold
+	CacheMisses = lastOver + 2
+	NumCounters = int(CacheMisses) + 1
 )
 
 // PhaseTime returns the counter of the nanoseconds spent in p.
@@ -85,7 +87,7 @@ const (
 
 // A Metric describes a counter, a gauge or a distribution.
 type Metric struct {
-	Name string // words joined by _; a phase or a direction follows a point
+	Name string // words joined by _; a phase, a direction or a kind follows a point
 	Unit Unit
 	Help string
 }
@@ -109,6 +111,8 @@ var counterInfo = [...]Metric{
 	Checkpoints: {"checkpoints", Ones, "checkpoints written"},
 	Restarts:    {"restarts", Ones, "restarts of the process"},
 	WallTime:    {"step_time", Nanoseconds, "wall time inside steps"},
+	CacheHits:   {"cache_reads.hit", Ones, "reads of tables that the cache of the process answered"},
+	CacheMisses: {"cache_reads.miss", Ones, "reads of tables that waited for a server"},
 }
 
 var gaugeInfo = [NumGauges]Metric{

@@ -48,6 +48,7 @@ type (
 		v      Clock
 		pulls  int
 		silent bool // a prefetch: nobody waits
+		missed bool // the cache lacked some of it, and a server was waited for
 		begun  bool // it is one of its worker's reads
 	}
 	// prefetchCall is answered at once.

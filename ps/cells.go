@@ -23,7 +23,7 @@ func (t Table[T]) GetCells(ctx context.Context, row int64, cols []int64, dst []T
 	if v, all := t.cachedCells(row, cols, dst); all {
 		s.c.Hits++
 		d.Unlock()
-		return t.saw(v), nil
+		return t.saw(v, true), nil
 	}
 	d.Unlock()
 	t.r.one[0] = row
@@ -33,13 +33,14 @@ func (t Table[T]) GetCells(ctx context.Context, row int64, cols []int64, dst []T
 		return 0, err
 	}
 	d.Lock()
+	s.c.Misses++
 	copy(dst, asCells[T](g.out))
 	t.overlayOwn(g, dst)
 	c, _ := t.cachedCells(row, cols, dst) // what the cache has of them, perhaps since then, may be older: the next read has it
 	v = min(v, c)
 	s.c.unpin(g)
 	d.Unlock()
-	return t.saw(v), nil
+	return t.saw(v, false), nil
 }
 
 // cachedCells reads those cells that lie in segments that the cache has, also where it lacks others of the row: a read of the row does not ask

@@ -60,7 +60,7 @@ type ClientState struct {
 
 // Counters are a client's since it was opened.
 type Counters struct {
-	Hits, Misses  uint64 // reads of the cache
+	Hits, Misses  uint64 // reads that the cache answered, and those that waited for a server; what is asked for ahead is no read
 	Pulls         uint64 // requests sent
 	Pushed        uint64 // rows that servers sent unasked
 	Evicted       uint64

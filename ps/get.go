@@ -78,7 +78,7 @@ func (c *ClientState) get(id uint64, g *getCall) {
 		c.arrived(w)
 		return
 	}
-	c.Misses++
+	g.missed = true
 	c.waits = append(c.waits, w)
 }
 

@@ -80,7 +80,7 @@ func (t Table[T]) Get(ctx context.Context, row int64, dst []T) (Clock, error) {
 			r.used = true
 			s.c.Hits++
 			t.copy(r, dst)
-			return t.saw(v), nil
+			return t.saw(v, true), nil
 		}
 	}
 	d.Unlock()
@@ -96,13 +96,13 @@ func (t Table[T]) Get(ctx context.Context, row int64, dst []T) (Clock, error) {
 	r.pins--
 	s.reads--
 	t.copy(r, dst)
-	return t.saw(v), nil
+	return t.saw(v, !g.missed), nil
 }
 
 // saw tells who wants to know of a read.
-func (t Table[T]) saw(v Clock) Clock {
+func (t Table[T]) saw(v Clock, cached bool) Clock {
 	if f := t.w.saw; f != nil {
-		f(t.t.spec.Name, v)
+		f(t.t.spec.Name, v, cached)
 	}
 	return v
 }
@@ -127,12 +127,14 @@ func (t Table[T]) call(ctx context.Context, g *getCall) (Clock, error) {
 // land on them: then they are asked for again.
 func (t Table[T]) fetch(ctx context.Context, rows []int64) (*getCall, Clock, error) {
 	s, d := t.w.s, t.w.d
+	missed := false
 	for {
 		g := &getCall{w: s, t: t.t, rows: rows}
 		v, err := t.call(ctx, g)
 		if err != nil {
 			return nil, 0, err
 		}
+		missed = missed || g.missed
 		d.Lock()
 		torn := false
 		for _, r := range g.hits {
@@ -140,6 +142,11 @@ func (t Table[T]) fetch(ctx context.Context, rows []int64) (*getCall, Clock, err
 			torn = torn || !ok
 		}
 		if !torn {
+			if g.missed = missed; missed {
+				s.c.Misses++
+			} else {
+				s.c.Hits++
+			}
 			return g, v, nil
 		}
 		s.c.unpin(g)
@@ -260,7 +267,7 @@ func (t Table[T]) GetAsync(ctx context.Context, rows []int64, dst []T) *Future {
 		}
 		s.c.unpin(g)
 		d.Unlock()
-		return t.saw(v), nil
+		return t.saw(v, !g.missed), nil
 	}}
 }
 
@@ -319,7 +326,7 @@ func (t Table[T]) View(ctx context.Context, row int64, f func([]T)) (Clock, erro
 		d.Unlock()
 		f(x)
 		t.r.scratch = x[:0]
-		return t.saw(v), nil
+		return t.saw(v, !g.missed), nil
 	}
 	cells := r.cells
 	x := viewOf[T](cells, r.n) // another's answer may take its place meanwhile
@@ -330,7 +337,7 @@ func (t Table[T]) View(ctx context.Context, row int64, f func([]T)) (Clock, erro
 	r.unview(cells)
 	s.c.unpin(g)
 	d.Unlock()
-	return t.saw(v), nil
+	return t.saw(v, !g.missed), nil
 }
 
 // pending reports whether the worker has deltas to lay over a row.

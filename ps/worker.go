@@ -10,7 +10,7 @@ import (
 type Worker struct {
 	s   *WorkerState
 	d   Driver
-	saw func(table string, v Clock) // nil: nobody wants to know
+	saw func(table string, v Clock, cached bool) // nil: nobody wants to know
 
 	waits func(staleness Clock, behind bool) // nil: likewise
 	came  func()
@@ -63,9 +63,9 @@ func (w *Worker) KeepState(f func() []byte) {
 	w.d.Unlock()
 }
 
-// OnRead has f called after each read of a table with the value clock that the read returns: Now less that is how stale it was. f is
-// called by the worker's goroutine.
-func (w *Worker) OnRead(f func(table string, v Clock)) { w.saw = f }
+// OnRead has f called after each read of a table with the value clock that the read returns: Now less that is how stale it was. cached: the
+// client had all of it, perhaps since it was asked for ahead; else a server was waited for. f is called by the worker's goroutine.
+func (w *Worker) OnRead(f func(table string, v Clock, cached bool)) { w.saw = f }
 
 // OnWait has begin called before a read asks the servers, and end after the answer, both by the worker's goroutine. staleness is the table's,
 // in rounds, 0 under BSP and ASP. behind: others have not ended all rounds that the read needs, as far as the client has heard, so that it

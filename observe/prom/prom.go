@@ -155,6 +155,7 @@ var counters = []counterFamily{
 	{"wire_messages_total", "Messages sent and received.", "dir", []part{{observe.MessagesOut, "out"}, {observe.MessagesIn, "in"}}},
 	{"disk_bytes_total", "Bytes that went to and came from storage.", "dir", []part{{observe.DiskWritten, "out"}, {observe.DiskRead, "in"}}},
 	{"cpu_seconds_total", "Processor time.", "kind", []part{{observe.CPUUser, "user"}, {observe.CPUSystem, "system"}}},
+	{"cache_reads_total", "Reads of tables, by whether the cache of the process answered.", "kind", []part{{observe.CacheHits, "hit"}, {observe.CacheMisses, "miss"}}},
 	{"gc_pause_seconds_total", "Time the garbage collector stopped the process.", "", one(observe.GCPauses)},
 	{"throttled_seconds_total", "Time a processor limit held the process back.", "", one(observe.Throttled)},
 	{"checkpoints_total", "Checkpoints written.", "", one(observe.Checkpoints)},

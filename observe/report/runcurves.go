@@ -232,7 +232,38 @@ func stalenessSection(all []*measured) Section {
 	if bySteps {
 		caption = []Span{Strong("How many clocks the stalest read of a step was behind,"), Text(" as shares of the recorded steps.")}
 	}
-	return Section{Title: "Staleness", Blocks: []Block{Figure{Chart: chart, Caption: caption}}}
+	s := Section{Title: "Staleness", Blocks: []Block{Figure{Chart: chart, Caption: caption}}}
+	if t := readsTable(all); len(t.Rows) > 0 {
+		s.Blocks = append(s.Blocks, t)
+	}
+	return s
+}
+
+// readsTable is how many reads of tables the caches of the workers answered.
+func readsTable(all []*measured) Table {
+	t := Table{
+		Name: "reads", Caption: []Span{Text("Reads of tables")}, Columns: []Column{{Name: "worker"}, {Name: "reads"}, {Name: "answered by the cache"}},
+		Notes: []string{"The other reads waited for a server. Rows that were asked for ahead, and are there when they are read, come from the cache."},
+	}
+	left := 0
+	for _, m := range all {
+		if m.Head.Strategy != "server" {
+			continue
+		}
+		workers := m.of(observe.Worker)
+		left += max(len(workers)-shownWorkers, 0)
+		for _, w := range workers[:min(len(workers), shownWorkers)] {
+			hits, misses := float64(w.last.Counter(observe.CacheHits)), float64(w.last.Counter(observe.CacheMisses))
+			if hits+misses > 0 {
+				cells := []Cell{Name(sourceLabel(all, m, w)), Number(hits+misses, Digits(0)), Number(hits/(hits+misses), svg.Percent)}
+				t.Rows = append(t.Rows, Row{Cells: cells})
+			}
+		}
+	}
+	if left > 0 {
+		t.Notes = append(t.Notes, fmt.Sprintf("Left out, beyond the first %d of a run: %s.", shownWorkers, count(left, "worker")))
+	}
+	return t
 }
 
 // machineSection is what the processes took of their machines.

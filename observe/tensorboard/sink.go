@@ -36,7 +36,8 @@ var gaugeTags = []struct {
 }
 
 // Frame makes points of a frame, over the step as x axis: gauges as they are, samples/s, the share of each phase in the time since
-// the frame before, the distribution of step times in it, and each evaluation once. It takes part in the limits of Scalar.
+// the frame before, the distribution of step times in it, how many reads of tables the cache answered, and each evaluation once.
+// It takes part in the limits of Scalar.
 func (w *Writer) Frame(f observe.Frame) error {
 	w.mu.Lock()
 	c := w.charts.of(f.Source)
@@ -83,6 +84,11 @@ func (w *Writer) intervals(f, last *observe.Frame, at time.Time, step int64, pre
 			if err := w.Scalar(at, prefix+"phases/"+p.String(), step, since(observe.PhaseTime(p))/wall); err != nil {
 				return err
 			}
+		}
+	}
+	if hits, misses := since(observe.CacheHits), since(observe.CacheMisses); hits+misses > 0 {
+		if err := w.Scalar(at, prefix+"tables/cache_hit_ratio", step, hits/(hits+misses)); err != nil {
+			return err
 		}
 	}
 	h := f.Distributions[observe.StepTime].Since(&last.Distributions[observe.StepTime])

@@ -270,6 +270,8 @@ func TestHubFeedsWriter(t *testing.T) {
 			r.Leave()
 			time.Sleep(25 * time.Millisecond)
 			r.End(observe.Facts{Samples: 100, Loss: 1 / float64(i+1)})
+			r.Add(observe.CacheHits, 3)
+			r.Add(observe.CacheMisses, 1)
 			if i%10 == 9 {
 				r.Evaluate("valid.auc", float64(i), i)
 				r.Evaluate("train.loss", 100, i) // of the epoch: another chart than each update's
@@ -299,6 +301,7 @@ func TestHubFeedsWriter(t *testing.T) {
 			"phases/compute":           {.75, .75, .75, .75},
 			"phases/other":             {.25, .25, .25, .25},
 			"speed/step_seconds":       {9, 19, 29, 39},
+			"tables/cache_hit_ratio":   {.75, .75, .75, .75},
 			"events":                   {39},
 		}
 		if d := cmp.Diff(want, points); d != "" {

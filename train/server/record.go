@@ -73,20 +73,31 @@ func (c *cluster) trace() (t ps.ServerTrace) {
 	return t
 }
 
-// observe records how stale each read of the model is: by how many rounds of this worker's clock what it returned may lack others'
-// updates; how many rounds ahead of the slowest it is; and how long its rounds were on their way while it did something else.
-func (w *worker) observe() {
+// observeFlight records how long this worker's rounds are on their way while it does something else.
+func (w *worker) observeFlight() {
+	if w.run.Recorder != nil {
+		w.host.OnFlight(func(d time.Duration) { w.run.Overlap(observe.Push, d) })
+	}
+}
+
+// observeReads records how stale each read of the model is: by how many rounds of this worker's clock what it returned may lack others'
+// updates; whether the cache answered it; and how many rounds ahead of the slowest the worker is.
+func (w *worker) observeReads() {
 	if w.run.Recorder == nil {
 		return
 	}
-	w.host.OnFlight(func(d time.Duration) { w.run.Overlap(observe.Push, d) })
-	w.w.OnRead(func(table string, v ps.Clock) {
+	w.w.OnRead(func(table string, v ps.Clock, cached bool) {
 		if table == factsTable || table == agreeTable { // not the model's
 			return
 		}
 		now := w.w.Now()
 		stale := max(now-v, 0)
 		w.run.Observe(observe.Staleness, uint64(stale))
+		if cached {
+			w.run.Add(observe.CacheHits, 1)
+		} else {
+			w.run.Add(observe.CacheMisses, 1)
+		}
 		w.run.Put(observe.WorkerClock, float64(now))
 		w.run.Put(observe.WorkerLead, float64(w.w.Lead()))
 	})

@@ -10,7 +10,7 @@ import (
 	"github.com/trivium-ml/trivium/train/server"
 )
 
-// TestRecorded: a run has how stale each read of the model was, within the bound, and what was sent.
+// TestRecorded: a run has how stale each read of the model was, within the bound, how many of them the cache answered, and what was sent.
 func TestRecorded(t *testing.T) {
 	for _, c := range []struct {
 		o     server.Options
@@ -48,6 +48,11 @@ func TestRecorded(t *testing.T) {
 			}
 			if n := f.Counter(observe.Updates); n != uint64(r.Steps) {
 				t.Errorf("%s: %s: went through %d updates of %d", c.o.Mode, f.Source, n, r.Steps)
+			}
+			// The first read misses; what it got is good for as many rounds as the bound.
+			hits, misses := f.Counter(observe.CacheHits), f.Counter(observe.CacheMisses)
+			if hits+misses != h.Count || misses == 0 || c.bound > 0 && hits == 0 {
+				t.Errorf("%s: %s: the cache answered %d reads of %d, and %d it did not", c.o.Mode, f.Source, hits, h.Count, misses)
 			}
 			if h.Count < uint64(r.Steps) || h.Max > c.bound || c.bound > 0 && f.Source.Rank != 1 && h.Max == 0 {
 				t.Errorf("%s: %s: %d reads of %d updates, stale by %d to %d rounds", c.o.Mode, f.Source, h.Count, r.Steps, h.Min, h.Max)

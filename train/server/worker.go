@@ -192,10 +192,11 @@ func (w *worker) open() error {
 	if w.w, err = w.client.Worker(w.ctx); err != nil {
 		return errors.Join(err, w.client.Close())
 	}
+	w.observeReads()
 	if err := w.openTables(); err != nil {
 		return errors.Join(err, w.client.Close())
 	}
-	w.observe()
+	w.observeFlight()
 	return w.tellStates()
 }
 

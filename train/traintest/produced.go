@@ -35,6 +35,7 @@ var produced = map[string]string{
 	"loss": "local allreduce average server", "learning_rate": "local allreduce average server",
 	"gradient_norm":   "local allreduce average", // with clip_norm
 	"resident_memory": "- observe/host", "heap_memory": "- observe/host", "cpu_use": "- observe/host",
+	"cache_reads.hit": "server", "cache_reads.miss": "server",
 	"worker_clock": "server", "worker_lead": "server", "parked_requests": "server",
 	"checkpoint_size": "local allreduce average server", "checkpoint_time": "local allreduce average server",
 	"steps_kept_one_in": "local allreduce average server",

@@ -113,7 +113,7 @@ func TestMeanWhileOthersAdd(t *testing.T) {
 		return errors.Join(models[i].Begin(t.Context(), workers[i], server.Part{Rank: i, Workers: 2}), workers[i].Barrier(t.Context()))
 	})
 	var once sync.Once
-	workers[0].OnRead(func(string, ps.Clock) {
+	workers[0].OnRead(func(string, ps.Clock, bool) {
 		once.Do(func() {
 			err := models[1].Round(t.Context(), workers[1], points(100))
 			if _, e := workers[1].Clock(t.Context()); err != nil || e != nil {
