@@ -33,7 +33,8 @@ const (
 	lastOver    = firstOver + NumPhases - 1
 	CacheHits   = lastOver + 1 // reads of a worker, of tables that servers hold
 	CacheMisses = lastOver + 2
-	NumCounters = int(CacheMisses) + 1
+	TornRounds  = lastOver + 3 // of a server
+	NumCounters = int(TornRounds) + 1
 )
 
 // PhaseTime returns the counter of the nanoseconds spent in p.
@@ -113,6 +114,7 @@ var counterInfo = [...]Metric{
 	WallTime:    {"step_time", Nanoseconds, "wall time inside steps"},
 	CacheHits:   {"cache_reads.hit", Ones, "reads of tables that the cache of the process answered"},
 	CacheMisses: {"cache_reads.miss", Ones, "reads of tables that waited for a server"},
+	TornRounds:  {"torn_rounds", Ones, "rounds of lost workers that a server had, and another had not"},
 }
 
 var gaugeInfo = [NumGauges]Metric{

@@ -204,7 +204,8 @@ func TestTornRounds(t *testing.T) {
 	p := Placement{
 		Directory: dirName(), Servers: []Name{serverName(0), serverName(1)}, Clients: []Name{clientName(0), clientName(1)}, ShardsEach: 1, MinShardCells: 1,
 	}.withDefaults()
-	s, err := NewServerState(p, 0, ServerOptions{})
+	var traced []any
+	s, err := NewServerState(p, 0, ServerOptions{Trace: ServerTrace{Torn: func(t Torn) { traced = append(traced, t) }}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,8 +248,8 @@ func TestTornRounds(t *testing.T) {
 	step(dirName(), config(2, Ending, 0))
 	step(dirName(), config(3, Ended, 1)) // the other server has the first alone
 	want := []any{Torn{clientName(1), 0, 2, 3}, Torn{clientName(1), 0, 1, 2}}
-	if !slices.Equal(facts, want) || s.torn != 2 {
-		t.Errorf("told %v, counted %d; want %v", facts, s.torn, want)
+	if !slices.Equal(facts, want) || !slices.Equal(traced, want) || s.torn != 2 {
+		t.Errorf("told %v, traced %v, counted %d; want %v", facts, traced, s.torn, want)
 	}
 	for i, x := range s.tables[0].shards[0].(*shard[int64]).live.cells {
 		if x != 3 {

@@ -141,8 +141,7 @@ func (s *ServerState) addTable(d *Definition) error {
 
 func (s *ServerState) dropPieces(c *session) {
 	if len(c.early) > 0 {
-		s.torn++
-		s.out = append(s.out, protocol.Report{Fact: Torn{Client: c.Name, Lane: int(s.self), From: c.next, To: c.next + 1}})
+		s.tear(c, c.next, c.next+1)
 		c.early = nil
 	}
 	for _, m := range c.pieces {
@@ -161,15 +160,24 @@ func (s *ServerState) end(c *session, m Member) {
 		}
 		c.queue = c.queue[:len(c.queue)-1]
 	}
-	if n := int(c.next - max(m.End, c.Start)); n > 0 && !s.p.Exact {
-		s.torn += n
-		s.out = append(s.out, protocol.Report{Fact: Torn{Client: c.Name, Lane: int(s.self), From: m.End, To: c.next}})
+	if from := max(m.End, c.Start); from < c.next && !s.p.Exact {
+		s.tear(c, from, c.next)
 	}
 	c.Member = m
 	s.forget(c)
 }
 
-// Torn is a fact: rounds of a lost client that this lane had, and another had not.
+// tear tells and counts rounds of c that are torn.
+func (s *ServerState) tear(c *session, from, to Clock) {
+	t := Torn{Client: c.Name, Lane: int(s.self), From: from, To: to}
+	s.torn += int(to - from)
+	if f := s.o.Trace.Torn; f != nil {
+		f(t)
+	}
+	s.out = append(s.out, protocol.Report{Fact: t})
+}
+
+// Torn is a fact: rounds of a lost client that this lane had, From up to before To, and another had not.
 type Torn struct {
 	Client   Name
 	Lane     int

@@ -71,6 +71,7 @@ type ServerTrace struct {
 	Logged  func(lane int, e Entry)    // e's cells are valid until it returns
 	Applies func(lane int, begin bool) // what one round or several bring is added to the cells from now on, or is so
 	Parked  func(lane int, change int) // so many reads more wait for a clock, or fewer
+	Torn    func(t Torn)               // rounds of a lost client are torn
 }
 
 // A laneTable is a table with the shards that lie here.

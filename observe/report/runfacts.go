@@ -251,13 +251,14 @@ func limitsSection(all []*measured) Section {
 			say(m, "%v.", d)
 		}
 		every, frames, threads := uint32(1), 0, 0
-		var dropped, anomalies, throttled uint64
+		var dropped, anomalies, throttled, torn uint64
 		for _, s := range m.sources {
 			every = max(every, s.every)
 			frames = max(frames, s.frames)
 			dropped += s.last.Counter(observe.Dropped)
 			anomalies += s.last.Counter(observe.Anomalies)
 			throttled += s.last.Counter(observe.Throttled)
+			torn += s.last.Counter(observe.TornRounds)
 			if s.Role == observe.Worker {
 				threads++
 			}
@@ -270,6 +271,9 @@ func limitsSection(all []*measured) Section {
 		}
 		if anomalies > 0 {
 			say(m, "%s longer than what they are part of: phases of those steps are clamped.", count(int(anomalies), "reported wait"))
+		}
+		if torn > 0 {
+			say(m, "Servers had %s of workers that were lost, which others had not: what they added may be in a part of the tables.", count(int(torn), "round"))
 		}
 		if throttled > 0 {
 			say(m, "A processor limit held the processes back for %s.", svg.Seconds(time.Duration(throttled).Seconds()))

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
@@ -44,10 +45,20 @@ func count(r *observe.Recorder, last, now *transport.Stats) {
 	*last = *now
 }
 
-// trace records what a process that only serves does: the rounds that it has applied, how long their cells took, and the reads that wait.
+// trace records what this process serves: the rounds of lost workers that are torn, and where it only serves the rounds that it has applied,
+// how long their cells took, and the reads that wait.
 func (c *cluster) trace() (t ps.ServerTrace) {
 	r := c.figures
-	if r == nil || c.env.Role != observe.Server {
+	if r == nil {
+		return t
+	}
+	t.Torn = func(x ps.Torn) {
+		n := x.To - x.From
+		r.Add(observe.TornRounds, uint64(n))
+		const text = "a server had %d rounds of %s, which was lost, from round %d on, that another had not"
+		r.Event(observe.Warn, "torn", -1, fmt.Sprintf(text, n, x.Client, x.From))
+	}
+	if c.env.Role != observe.Server {
 		return t
 	}
 	var mu sync.Mutex // lanes have a goroutine each, and a distribution one writer

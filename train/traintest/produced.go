@@ -18,6 +18,7 @@ var produced = map[string]string{
 	"steps_dropped": "- where the collector is behind", "anomalies": "- where what waited was not told right",
 	"checkpoints": "local allreduce average server",
 	"restarts":    "- whoever starts a process again, and here nobody does",
+	"torn_rounds": "- where the others go on without a lost worker, and here they end",
 
 	"phase_time.load": "local allreduce average server", "phase_time.compute": "local allreduce average server",
 	"phase_time.apply":     "local allreduce average",
