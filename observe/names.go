@@ -34,7 +34,8 @@ const (
 	CacheHits   = lastOver + 1 // reads of a worker, of tables that servers hold
 	CacheMisses = lastOver + 2
 	TornRounds  = lastOver + 3 // of a server
-	NumCounters = int(TornRounds) + 1
+	Refused     = lastOver + 4 // messages
+	NumCounters = int(Refused) + 1
 )
 
 // PhaseTime returns the counter of the nanoseconds spent in p.
@@ -115,6 +116,7 @@ var counterInfo = [...]Metric{
 	CacheHits:   {"cache_reads.hit", Ones, "reads of tables that the cache of the process answered"},
 	CacheMisses: {"cache_reads.miss", Ones, "reads of tables that waited for a server"},
 	TornRounds:  {"torn_rounds", Ones, "rounds of lost workers that a server had, and another had not"},
+	Refused:     {"messages_refused", Ones, "messages of tables that could not be read, or made no sense"},
 }
 
 var gaugeInfo = [NumGauges]Metric{

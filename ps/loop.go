@@ -33,14 +33,16 @@ type Host struct {
 	flight   flight
 	landings []posted // under the lock of the client's part
 
-	mu      sync.Mutex
-	boxes   map[Name]*outbox
-	parts   [4][]*part // by role; of servers by lane
-	retain  int64
-	copies  [][]byte
-	held    map[Name]*atomic.Int64 // bytes of batches that lanes keep, by sender
-	gaveUp  uint64                 // the session of an Open that ended by its context
-	refused uint64
+	mu       sync.Mutex
+	boxes    map[Name]*outbox
+	parts    [4][]*part // by role; of servers by lane
+	retain   int64
+	copies   [][]byte
+	held     map[Name]*atomic.Int64 // bytes of batches that lanes keep, by sender
+	gaveUp   uint64                 // the session of an Open that ended by its context
+	refused  uint64                 // frames that nobody could read
+	refusals map[Name]*refusals     // of them, by sender
+	watch    func(from Name, why string)
 }
 
 // StreamOptions are what the stream of a Host wants: room for the pieces of a shard's round, which are kept where they arrived.
@@ -56,7 +58,7 @@ func Share(s transport.Stream, log *slog.Logger) *Host {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	h := &Host{s: s, boxes: map[Name]*outbox{}, retain: retained, held: map[Name]*atomic.Int64{}, log: log}
+	h := &Host{s: s, boxes: map[Name]*outbox{}, retain: retained, held: map[Name]*atomic.Int64{}, refusals: map[Name]*refusals{}, log: log}
 	h.attends, _ = s.(transport.Attender)
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
 	h.wg.Go(h.receive)
@@ -222,8 +224,7 @@ func (h *Host) each(in protocol.Event) {
 }
 
 // frame decodes a frame and gives it to whom it is for. Memory that its reader keeps for longer is copied beyond a budget, so that a
-// client's credit is never spent on rounds that wait for their last piece. A frame that nobody can read is dropped with a line in the log, and
-// its link stays; a message that can be read and makes no sense is what ServerTrace.Refused hears of.
+// client's credit is never spent on rounds that wait for their last piece. A frame that nobody can read is refused.
 func (h *Host) frame(ev *transport.Event) {
 	kind, from, head, payload := ev.Kind, ev.From, ev.Head, ev.Payload
 	var release func()
@@ -243,10 +244,7 @@ func (h *Host) frame(ev *transport.Event) {
 		if release != nil {
 			release()
 		}
-		h.mu.Lock()
-		h.refused++
-		h.mu.Unlock()
-		h.log.Warn("ps: refused a frame", "from", from.String(), "kind", kind, "err", err)
+		h.refuse(from, kind, err)
 		return
 	}
 	h.deliver(roleOf(kind), from, b)

@@ -172,6 +172,8 @@ func (h *Host) Serve(ctx context.Context, p Placement, o ServerOptions) error {
 			return err
 		}
 	}
+	h.watchRefusals(o.Trace.Refused)
+	defer h.watchRefusals(nil)
 	for _, x := range parts {
 		x.step(protocol.Start{})
 	}

@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/trivium-ml/trivium/protocol"
@@ -33,14 +35,22 @@ func (s *sharedBuffer) String() string {
 	return s.b.String()
 }
 
-// TestMalformedFrames: frames that nobody can read are told in the log, and change nothing: the rounds that come behind them count.
+// TestMalformedFrames: frames that nobody can read are counted and told in the log, and change nothing: the rounds that come behind them count.
 func TestMalformedFrames(t *testing.T) {
 	for name, n := range networks(t) {
 		t.Run(name, func(t *testing.T) {
 			log := new(sharedBuffer)
+			var refused atomic.Int64
 			j := newRealJob(t, n, simOptions{
 				clients: 1, servers: 1, tables: []Spec{{Name: "t", Rows: 1, Cols: 4, Mode: BSP}},
-				server: ServerOptions{Log: slog.New(slog.NewTextHandler(log, nil))},
+				server: ServerOptions{
+					Log: slog.New(slog.NewTextHandler(log, nil)),
+					Trace: ServerTrace{Refused: func(from Name, why string) {
+						if refused.Add(1); from != clientName(0) || !strings.Contains(why, "a frame of kind ") {
+							t.Errorf("of %s is refused: %s", from, why)
+						}
+					}},
+				},
 			})
 			defer j.close()
 			huge := (&batch{secs: []section{{form: formRows, rows: make([]int64, 8), n: 1 << 20}}}).appendHead([]byte{0}) // whose keys do not follow
@@ -72,11 +82,50 @@ func TestMalformedFrames(t *testing.T) {
 				}
 				return w.Finish(bg)
 			})
-			if n := strings.Count(log.String(), "ps: refused a frame"); n != 3*len(frames) {
-				t.Errorf("%d frames are refused, want %d:\n%s", n, 3*len(frames), log)
+			if n := refused.Load(); n != int64(3*len(frames)) || !strings.Contains(log.String(), "ps: refused a frame") {
+				t.Errorf("%d frames are refused, want %d, and the log to say so:\n%s", n, 3*len(frames), log)
 			}
 		})
 	}
+}
+
+// TestMalformedFramesForEver: a peer that sends what nobody can read has a line a second in the log, which says how many frames it stands for.
+// All are counted, and each peer has lines of its own.
+func TestMalformedFramesForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const seconds, frames = 3, 50
+		log := new(sharedBuffer)
+		var refused atomic.Int64
+		j := newRealJob(t, transport.NewMemory(), simOptions{
+			clients: 2, servers: 1, tables: []Spec{{Name: "t", Rows: 1, Cols: 4}},
+			server: ServerOptions{
+				Log: slog.New(slog.NewTextHandler(log, nil)), Trace: ServerTrace{Refused: func(Name, string) { refused.Add(1) }},
+			},
+		})
+		defer j.close()
+		for range seconds {
+			for range frames {
+				for _, c := range j.clients {
+					if err := c.h.s.Send(t.Context(), serverName(0), transport.Frame{Kind: kindProbe, Head: []byte{1}}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			time.Sleep(refusalEvery) // of virtual time: all have come before it passes
+		}
+		if n := refused.Load(); n != seconds*frames*2 {
+			t.Errorf("%d frames are counted, want %d", n, seconds*frames*2)
+		}
+		text := log.String()
+		for what, want := range map[string]int{
+			"ps: refused a frame": 2 * seconds, "from=" + clientName(1).String(): seconds,
+			"more=0": 2, fmt.Sprintf("more=%d", frames-1): 2 * (seconds - 1),
+		} {
+			if n := strings.Count(text, what); n != want {
+				t.Errorf("the log has %q %d times, want %d:\n%s", what, n, want, text)
+			}
+		}
+	})
 }
 
 // TestSenselessMessages: what is of no table, shard, row or session of a lane's is refused and told, and changes nothing.

@@ -161,6 +161,7 @@ var counters = []counterFamily{
 	{"checkpoints_total", "Checkpoints written.", "", one(observe.Checkpoints)},
 	{"restarts_total", "Restarts of the process.", "", one(observe.Restarts)},
 	{"torn_rounds_total", "Rounds of lost workers that a server had, and another had not.", "", one(observe.TornRounds)},
+	{"refused_messages_total", "Messages of tables that could not be read, or made no sense.", "", one(observe.Refused)},
 	{"steps_dropped_total", "Steps not recorded one by one, since the collector was behind.", "", one(observe.Dropped)},
 	{"anomalies_total", "Waits reported longer than what they are part of.", "", one(observe.Anomalies)},
 }

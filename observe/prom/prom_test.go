@@ -68,6 +68,7 @@ func TestMetrics(t *testing.T) {
 		`trivium_cache_reads_total{kind="hit",` + worker + "} 1500",
 		`trivium_cache_reads_total{kind="miss",` + worker + "} 1500",
 		"trivium_torn_rounds_total{" + worker + "} 1500",
+		"trivium_refused_messages_total{" + worker + "} 1500",
 		"trivium_loss{" + worker + "} NaN",
 		"trivium_learning_rate{" + worker + "} 0.25",
 		`trivium_evaluation{kind="valid.auc",` + worker + "} 0.875",
@@ -127,7 +128,7 @@ func TestCollectorIsConsistent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := 2*(10+2*9+5*2) + observe.NumGauges + observe.NumDistributions + 1 + 2 + 2; n != want {
+	if want := 2*(11+2*9+5*2) + observe.NumGauges + observe.NumDistributions + 1 + 2 + 2; n != want {
 		t.Errorf("%d metrics, want %d", n, want)
 	}
 }

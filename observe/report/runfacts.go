@@ -251,7 +251,7 @@ func limitsSection(all []*measured) Section {
 			say(m, "%v.", d)
 		}
 		every, frames, threads := uint32(1), 0, 0
-		var dropped, anomalies, throttled, torn uint64
+		var dropped, anomalies, throttled, torn, refused uint64
 		for _, s := range m.sources {
 			every = max(every, s.every)
 			frames = max(frames, s.frames)
@@ -259,6 +259,7 @@ func limitsSection(all []*measured) Section {
 			anomalies += s.last.Counter(observe.Anomalies)
 			throttled += s.last.Counter(observe.Throttled)
 			torn += s.last.Counter(observe.TornRounds)
+			refused += s.last.Counter(observe.Refused)
 			if s.Role == observe.Worker {
 				threads++
 			}
@@ -274,6 +275,9 @@ func limitsSection(all []*measured) Section {
 		}
 		if torn > 0 {
 			say(m, "Servers had %s of workers that were lost, which others had not: what they added may be in a part of the tables.", count(int(torn), "round"))
+		}
+		if refused > 0 {
+			say(m, "Of what came over the network, %s could not be read, or made no sense.", count(int(refused), "message"))
 		}
 		if throttled > 0 {
 			say(m, "A processor limit held the processes back for %s.", svg.Seconds(time.Duration(throttled).Seconds()))

@@ -58,6 +58,7 @@ func write(t *testing.T, head rundir.Head, end *rundir.Result, change func(step 
 				set.Add(observe.CacheHits, 5)
 				set.Add(observe.CacheMisses, 3)
 				set.Add(observe.TornRounds, 1)
+				set.Add(observe.Refused, 2)
 			}
 			if i%100 == 99 {
 				set.Put(observe.CPUUse, 0.8+0.1*math.Sin(float64(i)))
@@ -129,7 +130,7 @@ func TestRuns(t *testing.T) {
 		"mlp:100 under server, 2 workers, 1 server", "finished after 2,000 updates in 20 s, at 20k samples a second, with test.accuracy at 0.8966.",
 		"computed for 82.4\u00a0% of their time", "not finite", "worker 1 is &lt;slow&gt; &amp; late", "trivium train mlp:100 --data &#39;a b.csv&#39;",
 		"Oversubscribed: 3 busy threads on 2 cores", "25.3 GB", "the stalest read of a step", "test.accuracy by update", "resident memory at most",
-		"Reads of tables", "16,000", "Servers had 4,000 rounds of workers that were lost", "62.5\u00a0%",
+		"Reads of tables", "16,000", "Servers had 4,000 rounds of workers that were lost", "8,000 messages could not be read", "62.5\u00a0%",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page has no %q", want)

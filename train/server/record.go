@@ -10,7 +10,7 @@ import (
 	"github.com/trivium-ml/trivium/transport"
 )
 
-// record has the bytes that this process sends and receives counted at its worker, or, where it only serves, as a server's.
+// record has what this process sends, receives and refuses counted at its worker, or, where it only serves, as a server's.
 func (c *cluster) record() {
 	if c.env.Observe == nil {
 		return
@@ -21,9 +21,15 @@ func (c *cluster) record() {
 		c.figures = r
 	}
 	port, last := c.env.Port, c.env.Port.Stats()
+	host, refused := c.host, uint64(0)
+	serves := c.server >= 0 // then trace hears of them
 	c.env.Observe.Poll(func(time.Duration) {
 		now := port.Stats()
 		count(r, &last, &now)
+		if n := host.Refused(); n > refused && !serves {
+			r.Add(observe.Refused, n-refused)
+			refused = n
+		}
 	})
 }
 
@@ -45,13 +51,14 @@ func count(r *observe.Recorder, last, now *transport.Stats) {
 	*last = *now
 }
 
-// trace records what this process serves: the rounds of lost workers that are torn, and where it only serves the rounds that it has applied,
-// how long their cells took, and the reads that wait.
+// trace records what this process serves: messages that it refuses, rounds of lost workers that are torn, and where it only serves the rounds
+// that it has applied, how long their cells took, and the reads that wait.
 func (c *cluster) trace() (t ps.ServerTrace) {
 	r := c.figures
 	if r == nil {
 		return t
 	}
+	t.Refused = func(ps.Name, string) { r.Add(observe.Refused, 1) }
 	t.Torn = func(x ps.Torn) {
 		n := x.To - x.From
 		r.Add(observe.TornRounds, uint64(n))

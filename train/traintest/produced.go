@@ -16,9 +16,10 @@ var produced = map[string]string{
 	"cpu_time.user": "- observe/host", "cpu_time.system": "- observe/host", "gc_pause_time": "- observe/host", "throttled_time": "- observe/host",
 	"disk_bytes.in": "- observe/host", "disk_bytes.out": "- observe/host",
 	"steps_dropped": "- where the collector is behind", "anomalies": "- where what waited was not told right",
-	"checkpoints": "local allreduce average server",
-	"restarts":    "- whoever starts a process again, and here nobody does",
-	"torn_rounds": "- where the others go on without a lost worker, and here they end",
+	"checkpoints":      "local allreduce average server",
+	"restarts":         "- whoever starts a process again, and here nobody does",
+	"torn_rounds":      "- where the others go on without a lost worker, and here they end",
+	"messages_refused": "- where somebody sends what makes no sense",
 
 	"phase_time.load": "local allreduce average server", "phase_time.compute": "local allreduce average server",
 	"phase_time.apply":     "local allreduce average",
