@@ -8,6 +8,8 @@ package draw
 import (
 	"math"
 	"math/bits"
+
+	"github.com/trivium-ml/trivium/internal/elementary"
 )
 
 // Bits returns 64 bits: the finaliser of seed + 0x9e3779b97f4a7c15·(2⁴⁰·stream + index + 1).
@@ -38,10 +40,10 @@ func Below(seed, stream, index, n uint64) uint64 {
 }
 
 // Normal returns a number from the normal distribution of mean 0 and deviation 1 (Box and Muller 1958): the draws 2·index and
-// 2·index+1 of the stream.
+// 2·index+1 of the stream. It has the same bits on every processor.
 func Normal(seed, stream, index uint64) float64 {
-	radius := math.Sqrt(-2 * math.Log(open(Bits(seed, stream, 2*index))))
-	return radius * math.Cos(2*math.Pi*open(Bits(seed, stream, 2*index+1)))
+	radius := math.Sqrt(-2 * elementary.Log(open(Bits(seed, stream, 2*index))))
+	return float64(radius * elementary.CosPi(2*open(Bits(seed, stream, 2*index+1)))) // rounded also where a caller adds it to something
 }
 
 // Truncated returns a normal number within two deviations of 0: it is drawn again until it is.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/internal/elementary"
 	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/tensor/kernel"
 )
@@ -75,14 +76,24 @@ func FuzzSchedule(f *testing.F) {
 	})
 }
 
-// TestSameBitsSchedule: inverse and linear do not depend on whether the processor rounds a product before it is added (arm64 does not, unless told
-// to): they are what arithmetic of 53 bits in software makes them. CI runs it on both.
+// TestSameBitsSchedule: schedules do not depend on whether the processor rounds a product before it is added (arm64 does not, unless told
+// to), nor on its package math: they are what arithmetic of 53 bits in software makes them, of functions that are the same everywhere. CI runs it on
+// both.
 func TestSameBitsSchedule(t *testing.T) {
 	number := func(x float64) *big.Float { return new(big.Float).SetPrec(53).SetFloat64(x) }
 	op := func(f func(z, x, y *big.Float) *big.Float, x, y *big.Float) *big.Float {
 		return f(new(big.Float).SetPrec(53), x, y)
 	}
 	one := number(1)
+	power := func(y *big.Float, f float64, n int) *big.Float {
+		for square := number(f); n > 0; n >>= 1 {
+			if n&1 == 1 {
+				y = op((*big.Float).Mul, y, square)
+			}
+			square = op((*big.Float).Mul, square, square)
+		}
+		return y
+	}
 	for _, c := range []struct {
 		schedule string
 		want     func(before float64) *big.Float // after so many updates
@@ -93,6 +104,23 @@ func TestSameBitsSchedule(t *testing.T) {
 		{"linear:5000,0.1", func(before float64) *big.Float {
 			left := op((*big.Float).Sub, one, op((*big.Float).Quo, number(before), number(5000)))
 			return op((*big.Float).Add, number(0.1), op((*big.Float).Mul, op((*big.Float).Sub, one, number(0.1)), left))
+		}},
+		{"cosine:5000,0.1", func(before float64) *big.Float {
+			at, _ := op((*big.Float).Quo, number(before), number(5000)).Float64()
+			gone := op((*big.Float).Quo, op((*big.Float).Sub, one, number(elementary.CosPi(at))), number(2))
+			left := op((*big.Float).Sub, one, gone)
+			return op((*big.Float).Add, number(0.1), op((*big.Float).Mul, op((*big.Float).Sub, one, number(0.1)), left))
+		}},
+		{"step:7,0.9", func(before float64) *big.Float { return power(one, 0.9, int(before)/7) }},
+		{"exponential:0.999", func(before float64) *big.Float { return power(one, 0.999, int(before)) }},
+		{"exponential:7,0.9", func(before float64) *big.Float {
+			at, _ := op((*big.Float).Quo, number(before), number(7)).Float64()
+			n, rest := math.Modf(at)
+			if rest > 0.5 {
+				n, rest = n+1, rest-1
+			}
+			exponent, _ := op((*big.Float).Mul, number(rest), number(elementary.Log(0.9))).Float64()
+			return power(number(elementary.Exp(exponent)), 0.9, int(n))
 		}},
 	} {
 		o, err := optim.New(trivium.OptimizerSpec{Name: "sgd", Rate: 1, Schedule: c.schedule}, kernel.Go)

@@ -1,6 +1,10 @@
 package kernel
 
-import "math"
+import (
+	"math"
+
+	"github.com/trivium-ml/trivium/internal/elementary"
+)
 
 func sqrt[T Float](x T) T { return T(math.Sqrt(float64(x))) } // for float32 too: float64 has more than twice its digits
 
@@ -26,7 +30,7 @@ func Exp[T Float](isa ISA, dst, x []T) {
 		expF32(isa, as32(dst), as32(x[:len(dst)]))
 		return
 	}
-	each(dst, x, exp32, exp64)
+	each(dst, x, exp32, elementary.Exp)
 }
 
 // Log is the natural logarithm: -Inf of 0, NaN of what is negative.
@@ -35,7 +39,7 @@ func Log[T Float](isa ISA, dst, x []T) {
 		logF32(isa, as32(dst), as32(x[:len(dst)]))
 		return
 	}
-	each(dst, x, log32, log64)
+	each(dst, x, log32, elementary.Log)
 }
 
 // Tanh is the hyperbolic tangent.

@@ -1,11 +1,15 @@
 package kernel
 
-import "math"
+import (
+	"math"
 
-// The float64 functions, after FreeBSD's msun (copyright 1993 Sun Microsystems, Inc.: permission to use, copy, modify, and distribute
-// is freely granted, provided that this notice is preserved) and, for tanh, Cephes. Package math has assembly for some of them on
-// some processors (its logarithm is wrong for denormals on amd64), and compilers may fuse additions of the others; these have the
-// same bits everywhere.
+	"github.com/trivium-ml/trivium/internal/elementary"
+)
+
+// The float64 functions: exponential and logarithm are elementary's, the others after FreeBSD's msun (copyright 1993 Sun Microsystems,
+// Inc.: permission to use, copy, modify, and distribute is freely granted, provided that this notice is preserved) and, for tanh, Cephes.
+// Package math has assembly for some of them on some processors (its logarithm is wrong for denormals on amd64), and compilers may fuse
+// additions of the others; these have the same bits everywhere.
 
 // horner evaluates a polynomial, highest coefficient first, without fusing.
 func horner(x float64, c ...float64) float64 {
@@ -21,51 +25,6 @@ const (
 	ln2Lo = 1.90821492927058770002e-10
 )
 
-func exp64(x float64) float64 {
-	switch {
-	case x != x:
-		return x
-	case x > 7.09782712893383973096e+02:
-		return math.Inf(1)
-	case x < -7.45133219101941108420e+02:
-		return 0
-	}
-	k := math.RoundToEven(x * math.Log2E)
-	hi := x - float64(k*ln2Hi)
-	lo := float64(k * ln2Lo)
-	r := hi - lo
-	t := r * r
-	c := r - float64(t*horner(t, 4.13813679705723846039e-08, -1.65339022054652515390e-06, 6.61375632143793436117e-05,
-		-2.77777777770155933842e-03, 1.66666666666666019037e-01))
-	y := 1 - ((lo - float64(r*c)/(2-c)) - hi)
-	return math.Ldexp(y, int(k))
-}
-
-func log64(x float64) float64 {
-	switch {
-	case x != x || x > math.MaxFloat64:
-		return x
-	case x < 0:
-		return math.NaN()
-	case x == 0:
-		return math.Inf(-1)
-	}
-	m, e := math.Frexp(x)
-	if m < math.Sqrt2/2 {
-		m *= 2
-		e--
-	}
-	f, k := m-1, float64(e)
-	s := f / (2 + f)
-	s2 := s * s
-	s4 := s2 * s2
-	t1 := float64(s2 * horner(s4, 1.479819860511658591e-01, 1.818357216161805012e-01, 2.857142874366239149e-01, 6.666666666666735130e-01))
-	t2 := float64(s4 * horner(s4, 1.531383769920937332e-01, 2.222219843214978396e-01, 3.999999999940941908e-01))
-	r := t1 + t2
-	half := float64(0.5 * f * f)
-	return float64(k*ln2Hi) - ((half - (float64(s*(half+r)) + float64(k*ln2Lo))) - f)
-}
-
 func tanh64(x float64) float64 {
 	a := math.Abs(x)
 	var y float64
@@ -76,7 +35,7 @@ func tanh64(x float64) float64 {
 		q := horner(z, 1, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3)
 		y = x + float64(x*z)*p/q
 	case a <= math.MaxFloat64:
-		y = 1 - 2/(exp64(2*a)+1)
+		y = 1 - 2/(elementary.Exp(2*a)+1)
 	case x == x:
 		y = 1
 	default:
@@ -87,16 +46,11 @@ func tanh64(x float64) float64 {
 
 // sigmoid64 also returns e^-|x|.
 func sigmoid64(x float64) (s, e float64) {
-	e = exp64(-math.Abs(x))
+	e = elementary.Exp(-math.Abs(x))
 	if x < 0 {
 		return e / (e + 1), e
 	}
 	return 1 / (e + 1), e
-}
-
-func log1p64(e float64) float64 {
-	u := e + 1
-	return log64(u) + (e-(u-1))/u
 }
 
 func erf64(x float64) float64 {
@@ -167,7 +121,7 @@ func erfcFar(a float64) float64 {
 			1.53672958608443695994e+03, 3.25792512996573918826e+02, 3.03380607434824582924e+01, 1)
 	}
 	z := math.Float64frombits(math.Float64bits(a) &^ 0xffffffff) // the square of 21 bits is exact
-	return exp64(float64(-z*z)-0.5625) * exp64(float64((z-a)*(z+a))+p/q) / a
+	return elementary.Exp(float64(-z*z)-0.5625) * elementary.Exp(float64((z-a)*(z+a))+p/q) / a
 }
 
 // gelu64 is x·Φ(x).
@@ -187,5 +141,5 @@ func geluSlope64(x float64) float64 {
 		return 0
 	}
 	const density = 0.398942280401432677939946059934 // 1/√2π
-	return float64(0.5*erfc64(-x*(math.Sqrt2/2))) + float64(float64(x*density)*exp64(-0.5*x*x))
+	return float64(0.5*erfc64(-x*(math.Sqrt2/2))) + float64(float64(x*density)*elementary.Exp(-0.5*x*x))
 }

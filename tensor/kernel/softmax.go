@@ -1,6 +1,10 @@
 package kernel
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/trivium-ml/trivium/internal/elementary"
+)
 
 // Softmax writes e^x / Σ e^x of each row of cols columns. The largest x of a row is subtracted first, so nothing overflows. dst may
 // be x.
@@ -331,7 +335,7 @@ func sigmoidLoss[T Float](isa ISA, loss, dx, x, y []T) {
 	l, d, t := as64(loss), as64(dx), as64(y)
 	for i, v := range as64(x) {
 		s, e := sigmoid64(v)
-		l[i] = larger(0, v) - float64(v*t[i]) + log1p64(e)
+		l[i] = larger(0, v) - float64(v*t[i]) + elementary.Log1p(e)
 		d[i] = s - t[i]
 	}
 }
