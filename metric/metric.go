@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/internal/elementary"
 	"github.com/trivium-ml/trivium/wire"
 )
 
@@ -272,14 +273,14 @@ func logLoss(o trivium.Outputs, l *trivium.Labels, i int, scores []float32) (flo
 		if c == 1 {
 			s = -s
 		}
-		return math.Max(s, 0) + math.Log1p(math.Exp(-math.Abs(s))), nil // log(1+exp(s)) without overflow
+		return math.Max(s, 0) + elementary.Log1p(elementary.Exp(-math.Abs(s))), nil // log(1+exp(s)) without overflow
 	}
 	most := float64(slices.Max(scores))
 	var sum float64
 	for _, s := range scores {
-		sum += math.Exp(float64(s) - most)
+		sum += elementary.Exp(float64(s) - most)
 	}
-	return math.Log(sum) + most - float64(scores[c]), nil
+	return elementary.Log(sum) + most - float64(scores[c]), nil
 }
 
 func squaredError(o trivium.Outputs, l *trivium.Labels, i int, scores []float32) (float64, error) {

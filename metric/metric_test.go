@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/internal/elementary"
 	"github.com/trivium-ml/trivium/metric"
 )
 
@@ -131,6 +132,31 @@ func TestValues(t *testing.T) {
 		m.Reset()
 		if v := m.Value(); !math.IsNaN(v) {
 			t.Errorf("%s after Reset is %v, want NaN", c.name, v)
+		}
+	}
+}
+
+// TestSameBitsLogLoss: the log loss, which early stopping goes by, is made of functions that are the same on every processor, to the last
+// bit.
+func TestSameBitsLogLoss(t *testing.T) {
+	const seed = 3
+	r := rand.New(rand.NewPCG(seed, seed))
+	loss := func(o trivium.Outputs, class int32, scores ...float32) float64 {
+		m := must(metric.New("logloss", o))
+		if err := m.Add(o, classesOf(max(2, len(scores)), nil, class), scores); err != nil {
+			t.Fatal(err)
+		}
+		return m.Value()
+	}
+	for range 1000 {
+		s := -8 * r.Float32()
+		if got, want := loss(binary, 0, s), elementary.Log1p(elementary.Exp(float64(s))); got != want {
+			t.Fatalf("log loss of label 0, score %v is %v, want %v", s, got, want)
+		}
+		sum := 1 + elementary.Exp(float64(s))
+		sum += elementary.Exp(-2)
+		if got, want := loss(three, 0, 0, s, -2), elementary.Log(sum); got != want {
+			t.Fatalf("log loss of label 0, scores 0, %v and -2 is %v, want %v", s, got, want)
 		}
 	}
 }
