@@ -360,7 +360,8 @@ func readSpec(r *wire.Reader) (s Spec) {
 	return s
 }
 
-// value returns the value of an untouched cell.
+// value returns the value of an untouched cell. Servers and clients each compute it for themselves, so products are rounded before they are
+// added, which not every processor's compiler does by itself.
 func (i *Init) value(row, col int64) float64 {
 	const stream = 64 // a row has a seed of its own, so any stream will do
 	seed := draw.Mix(i.Seed + draw.Weyl*uint64(row))
@@ -370,9 +371,9 @@ func (i *Init) value(row, col int64) float64 {
 	case Constant:
 		return i.A
 	case Uniform:
-		return i.A + (i.B-i.A)*unit(draw.Bits(seed, stream, uint64(col)))
+		return i.A + float64((i.B-i.A)*unit(draw.Bits(seed, stream, uint64(col))))
 	case Normal:
-		return i.A + i.B*draw.Normal(seed, stream, uint64(col))
+		return i.A + float64(i.B*draw.Normal(seed, stream, uint64(col)))
 	case Xavier:
 		return math.Sqrt(6/(i.A+i.B)) * (2*unit(draw.Bits(seed, stream, uint64(col))) - 1)
 	}
