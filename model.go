@@ -16,7 +16,7 @@ type Model interface {
 	Grad(ctx context.Context, p Params, b Batch, g Gradient, ready func(tensor int)) (lossSum, weightSum float64, err error)
 }
 
-// A Predictor is a Model that can be asked for its outputs: what evaluation, prediction and export need.
+// A Predictor is a Model that can be asked for its outputs: what evaluation, prediction and ONNX need.
 type Predictor interface {
 	Outputs() Outputs
 

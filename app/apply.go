@@ -50,6 +50,9 @@ func (v *applyVerb) Run(ctx context.Context, s *session) error {
 		return err
 	}
 	defer t.close()
+	if err := t.predicts(); err != nil {
+		return err
+	}
 	sets, err := t.sets(ctx, s, &v.dataFlags, &v.splitFlags, true)
 	if err != nil {
 		return err

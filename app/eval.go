@@ -35,6 +35,9 @@ func (v *evalVerb) Run(ctx context.Context, s *session) error {
 		return err
 	}
 	defer t.close()
+	if err := t.predicts(); err != nil {
+		return err
+	}
 	sets, err := t.sets(ctx, s, &v.dataFlags, &v.splitFlags, false)
 	if err != nil {
 		return err

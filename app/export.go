@@ -66,6 +66,9 @@ func (t *trained) writeONNX(w io.Writer) error {
 	if !ok {
 		return misusedf("export: model %q draws no graph of its inference (it is no nn.Graphed): write it as safetensors", t.saved.Job.Model)
 	}
+	if err := t.predicts(); err != nil {
+		return err
+	}
 	b := graph.NewBuilder()
 	p, err := newPrefix(b, t.saved.Schema, t.transform)
 	if err != nil {

@@ -33,8 +33,8 @@ type trained struct {
 	saved     *checkpoint.Checkpoint
 	name      string // of the checkpoint, with its folder
 	model     trivium.Model
-	predictor trivium.Predictor
-	transform *data.Transform // nil: the checkpoint has none
+	predictor trivium.Predictor // nil: the model makes no predictions
+	transform *data.Transform   // nil: the checkpoint has none
 	cpu       *tensor.CPU
 	splits    *data.Splits // that sets opened
 }
@@ -77,9 +77,14 @@ func (t *trained) build(s *session) (err error) {
 		return err
 	}
 	t.saved.Params.Layout = t.model.Layout()
-	var ok bool
-	if t.predictor, ok = t.model.(trivium.Predictor); !ok {
-		return fmt.Errorf("model %q makes no predictions: it is no trivium.Predictor", t.saved.Job.Model)
+	t.predictor, _ = t.model.(trivium.Predictor)
+	return nil
+}
+
+// predicts refuses a model that makes no predictions: all but its parameters is made of them.
+func (t *trained) predicts() error {
+	if t.predictor == nil {
+		return misusedf("%s: model %q makes no predictions: it is no trivium.Predictor", t.name, t.saved.Job.Model)
 	}
 	return nil
 }

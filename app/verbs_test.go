@@ -11,7 +11,10 @@ import (
 	"testing"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/checkpoint"
 	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/nn"
+	"github.com/trivium-ml/trivium/tensor"
 )
 
 // TestBinaryIsHashedOnce: each worker that is a thread asks what it is built from.
@@ -403,5 +406,43 @@ func TestExportReady(t *testing.T) {
 	got := runWith(t.Context(), t, dir, options, "eval", "last", "--data", "people.csv")
 	if want := "it is a table, and the model was trained on rows of a generator, or of a source of a program's own"; got.code != Misused || !strings.Contains(got.err, want) {
 		t.Errorf("eval exits with %d: %s", got.code, got.err)
+	}
+}
+
+// A silent model makes no predictions.
+type silent struct{ trivium.Model }
+
+// TestExportSilent: the parameters of a model that makes no predictions leave by their names as those of any other; what is made of
+// predictions is refused.
+func TestExportSilent(t *testing.T) {
+	dir := t.TempDir()
+	options := Options{Sources: data.Sources{"points": points(-1, nil)}, Models: nn.Models{
+		"silent": func(_ string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+			m, err := nn.Softmax("", s, cpu)
+			return silent{m}, err
+		},
+	}}
+	if got := runWith(t.Context(), t, dir, options, strings.Fields("train silent --data points --epochs 1 --name mine")...); got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	if got := runWith(t.Context(), t, dir, options, "export", "mine", "--to", "m.safetensors"); got.code != Done {
+		t.Errorf("exits with %d: %s", got.code, got.err)
+	}
+	content, err := os.ReadFile(filepath.Join(dir, "m.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tensors, _, err := checkpoint.ReadSafetensors(content)
+	if err != nil || len(tensors) != 2 || tensors[0].Name != "w1" || len(tensors[0].Float32) != 6 || tensors[1].Name != "b1" {
+		t.Errorf("found %+v, %v", tensors, err)
+	}
+	for command, want := range map[string]string{
+		"eval mine": `model "silent" makes no predictions`, "apply mine": `model "silent" makes no predictions`,
+		"export mine --to m.onnx": "write it as safetensors",
+	} {
+		got := runWith(t.Context(), t, dir, options, strings.Fields(command)...)
+		if got.code != Misused || !strings.Contains(got.err, want) || got.out != "" {
+			t.Errorf("%s: exits with %d: %s%s, want %s", command, got.code, got.out, got.err, want)
+		}
 	}
 }
