@@ -15,7 +15,7 @@ type sinkState struct {
 
 // charted is one source's last frame.
 type charted struct {
-	prefix  string // of its tags: none for the first source
+	prefix  string // of its tags: none for worker 0
 	last    observe.Frame
 	started bool
 	values  map[string]int64 // the step of the last written evaluation
@@ -37,7 +37,7 @@ var gaugeTags = []struct {
 
 // Frame makes points of a frame, over the step as x axis: gauges as they are, samples/s, the share of each phase in the time since
 // the frame before, the distribution of step times in it, how many reads of tables the cache answered, and each evaluation once.
-// It takes part in the limits of Scalar.
+// It takes part in the limits of Scalar. The tags of others than worker 0 begin with their source, such as worker-1/train/batch_loss.
 func (w *Writer) Frame(f observe.Frame) error {
 	w.mu.Lock()
 	c := w.charts.of(f.Source)
@@ -134,7 +134,7 @@ func (s *sinkState) of(source observe.Source) *charted {
 	c := s.sources[source]
 	if c == nil {
 		c = &charted{values: map[string]int64{}}
-		if len(s.sources) > 0 {
+		if source.Role != observe.Worker || source.Rank != 0 { // worker 0 measures the model, and need not be the first to report
 			c.prefix = source.String() + "/"
 		}
 		s.sources[source] = c

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -308,6 +309,38 @@ func TestHubFeedsWriter(t *testing.T) {
 			t.Error(d)
 		}
 	})
+}
+
+// TestTagsOfWorkers: the curves of worker 0, which measures the model, have the same tags whoever reports first.
+func TestTagsOfWorkers(t *testing.T) {
+	dir := t.TempDir()
+	w, err := NewWriter(dir, "h", start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub := observe.NewHub(observe.Options{})
+	hub.Attach("event file", w)
+	for _, source := range []observe.Source{{Role: observe.Driver}, {Role: observe.Worker, Rank: 1}, {Role: observe.Worker}} {
+		if err := hub.Recorder(source).Evaluate("test.accuracy", 0.5, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hub.Collect(true)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var tags []string
+	for _, e := range readFile(t, dir)[1:] {
+		for _, v := range e.Values {
+			if strings.HasSuffix(v.Tag, "test/accuracy") {
+				tags = append(tags, v.Tag)
+			}
+		}
+	}
+	slices.Sort(tags)
+	if want := []string{"driver-0/test/accuracy", "test/accuracy", "worker-1/test/accuracy"}; !slices.Equal(tags, want) {
+		t.Errorf("tags %q, want %q", tags, want)
+	}
 }
 
 func TestHistogramFromBuckets(t *testing.T) {
