@@ -70,6 +70,26 @@ func TestGzipPadding(t *testing.T) {
 	}
 }
 
+// TestGzipOfEveryFormat: what a file holds is read alike, packed or not.
+func TestGzipOfEveryFormat(t *testing.T) {
+	type row struct {
+		Label int32   `parquet:"label"`
+		A     float32 `parquet:"a"`
+	}
+	for name, contents := range map[string][]byte{
+		"a.csv.gz":     []byte("label,a\n0,1\n1,2\n0,3\n1,4\n"),
+		"a.libsvm.gz":  []byte("0 1:1\n1 1:2\n0 1:3\n1 1:4\n"),
+		"a.jsonl.gz":   []byte("{\"label\":0,\"a\":1}\n{\"label\":1,\"a\":2}\n{\"label\":0,\"a\":3}\n{\"label\":1,\"a\":4}\n"),
+		"a.parquet.gz": parquetBytes(t, []row{{0, 1}, {1, 2}, {0, 3}, {1, 4}}),
+		"a.npy.gz":     npyFile("<f4", "4, 2", float32s(0, 1, 1, 2, 0, 3, 1, 4)),
+	} {
+		s := open(t, trivium.Data{Source: write(t, t.TempDir(), name, contents), Train: ":"}, Options{})
+		if got := read(t, s.Train).Inputs[0].Values; !slices.Equal(got, []float32{1, 2, 3, 4}) {
+			t.Errorf("%s: rows %v", name, got)
+		}
+	}
+}
+
 // TestFirstLine: where the first line ends does not depend on what is quoted after it.
 func TestFirstLine(t *testing.T) {
 	for text, want := range map[string]bool{"a,b\n0,\"x\n": true, "a,\"b\n": false, "a,\"b\nc\"\n0": true, "a,b": false, "a,\"\"\"\n\"\n": true} {
