@@ -105,14 +105,18 @@ func (g *Graph) Extend() *Builder {
 	return b
 }
 
-// Repeat makes a node like n, of this or another graph, on other operands; it works for operations without resources.
+// Repeat makes a node like n, of this or another graph, on other operands and under its name, with a number behind it where that is taken;
+// errors point at n's line. It works for operations without resources.
 func (b *Builder) Repeat(n *Node, in ...Value) Value {
 	c := b.root.cur
 	if len(n.Resources) > 0 {
 		c.fail(n.Op.Name, "cannot be repeated: it works on a resource of its graph")
 		return Value{b: c, node: -1}
 	}
-	return c.add(spec{op: n.Op.Name, attrs: n.attrs, in: in, body: n.Body})
+	old := c.scope
+	defer func() { c.scope = old }()
+	c.scope.pcs = &n.pcs
+	return c.add(spec{op: n.Op.Name, name: n.Name, attrs: n.attrs, in: in, body: n.Body})
 }
 
 // Value is output out of node id of the nodes made so far; the zero Value when there is none.

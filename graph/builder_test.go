@@ -74,3 +74,24 @@ func TestBodyCapturesBeforeItsOperation(t *testing.T) {
 		}
 	}
 }
+
+// What is repeated in another graph keeps its name, with a number where that is taken; a mistake is at the line of the original.
+func TestRepeat(t *testing.T) {
+	b := NewBuilder()
+	x := b.Input("x", F32, Axis("batch"), N(3))
+	var y Value
+	b.With(Scope{Name: "layer"}, func() { y = MatMul(x, b.Const(Fill(F32, 1, 3, 2))) })
+	original := y.Def()
+	c := NewBuilder()
+	u, w := c.Input("u", F32, Axis("batch"), N(3)), c.Const(Fill(F32, 2, 3, 2))
+	for _, want := range []string{"layer/MatMul", "layer/MatMul_1"} {
+		if z := c.Repeat(original, u, w); z.String() != want || !z.Type().Equal(y.Type()) {
+			t.Errorf("%v %v, want %s %v", z, z.Type(), want, y.Type())
+		}
+	}
+	c.Repeat(original, u, u)
+	line := original.Where()
+	if err := c.Err(); err == nil || line == "" || !strings.HasSuffix(err.Error(), " at "+line) {
+		t.Errorf("%v, want it at %q", err, line)
+	}
+}
