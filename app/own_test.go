@@ -1,6 +1,9 @@
 package app
 
 import (
+	"bytes"
+	"encoding/binary"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -135,6 +138,45 @@ func TestOwnModelAndUnfitData(t *testing.T) {
 		}
 		if left, err := os.ReadDir(filepath.Join(dir, "runs")); err == nil {
 			t.Errorf("%s workers: left %v", workers, left)
+		}
+	}
+}
+
+// TestOwnModelIsExported: a net of a program's own is exported as those that ship are, with the parameters that it was trained to.
+func TestOwnModelIsExported(t *testing.T) {
+	dir := t.TempDir()
+	build := func(_ string, _ trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+		b := graph.NewBuilder()
+		batch := graph.Axis("batch")
+		w1, b1 := b.Variable("w1", graph.F32, []int{3, 4}, graph.GlorotUniform()), b.Variable("b1", graph.F32, []int{4}, graph.Constant(0.5))
+		w2 := b.Variable("w2", graph.F32, []int{4, 2}, graph.GlorotUniform())
+		logits := graph.MatMul(graph.Dense(b.Input("x", graph.F32, batch, graph.N(3)), w1.Read(), b1.Read(), graph.WithReLU), w2.Read())
+		loss := graph.SoftmaxCrossEntropy(logits, b.Input("label", graph.I32, batch))
+		return nn.FromGraph(cpu, nn.NetSpec{Loss: loss, Scores: logits, Task: trivium.MultiClass})
+	}
+	options := Options{Models: nn.Models{"mine": build}, Sources: data.Sources{"points": points(-1, nil)}}
+	for _, command := range []string{"train mine --data points --epochs 1 --name run", "export run --to mine.onnx"} {
+		if got := runWith(t.Context(), t, dir, options, strings.Fields(command)...); got.code != Done {
+			t.Fatalf("%s: exits with %d: %s%s", command, got.code, got.out, got.err)
+		}
+	}
+	content, err := os.ReadFile(filepath.Join(dir, "mine.onnx"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	saved := params(t, filepath.Join(dir, "runs", "run")).Params
+	for i := range saved.Layout.Tensors() {
+		var raw []byte
+		for _, x := range saved.Tensor(i) {
+			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
+		}
+		if !bytes.Contains(content, raw) {
+			t.Errorf("the file does not hold %q as it was saved", saved.Layout.Spec(i).Name)
+		}
+	}
+	for _, want := range []string{"w1", "b1", "w2", "batch", "scores", "class", "trivium.classes"} {
+		if !bytes.Contains(content, []byte(want)) {
+			t.Errorf("no %q in the file", want)
 		}
 	}
 }

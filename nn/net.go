@@ -18,6 +18,7 @@ type Net struct {
 	g      *graph.Graph
 	layout *trivium.Layout
 	out    trivium.Outputs
+	result graph.Value // of g: NetSpec.Scores
 	init   func(seed uint64, p trivium.Params)
 
 	state   *exec.State
@@ -60,6 +61,9 @@ type NetSpec struct {
 // classes (i32, [batch]) or real labels ([batch, width]). FromGraph adds the input "weight", multiplies each row's loss by it, and
 // sums: never a mean. The Layout is the graph's Variables in creation order; those of two or more axes are decayed. Dropout is refused: a
 // Model learns neither the seed and step that its random numbers belong to, nor that it predicts, when nothing may be dropped.
+//
+// The net is a [Graphed] model: its Scores can be exported as long as they have no effects, and use a sparse input only in SparseMatMul,
+// where they may have changed its values one by one in a way that leaves zeros alone, such as Square.
 func FromGraph(cpu *tensor.CPU, s NetSpec) (*Net, error) {
 	b := s.Loss.Builder()
 	if b == nil || s.Scores.Builder() != b {
@@ -72,7 +76,7 @@ func FromGraph(cpu *tensor.CPU, s NetSpec) (*Net, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Net{cpu: cpu, init: s.Init, out: trivium.Outputs{Task: s.Task, Width: width}}
+	n := &Net{cpu: cpu, init: s.Init, out: trivium.Outputs{Task: s.Task, Width: width}, result: s.Scores}
 	weighted := graph.Mul(s.Loss, b.Input("weight", graph.F32, graph.Axis("batch")))
 	total := graph.Sum(weighted, nil, false)
 	forward, err := b.Build()
@@ -81,6 +85,11 @@ func FromGraph(cpu *tensor.CPU, s NetSpec) (*Net, error) {
 	}
 	if r := random(forward); r != nil {
 		return nil, fmt.Errorf("nn: %s (%s) draws random numbers; a net would draw the same in every update, and draw in predictions too", r.Op.Name, r.Name)
+	}
+	for _, node := range ancestors(forward, s.Scores) {
+		if node.Op.Name == "Input" && node.Name == "label" {
+			return nil, errors.New("nn: the Scores of a net depend on its input \"label\", and predictions are made without labels")
+		}
 	}
 	if err := n.layOut(forward); err != nil {
 		return nil, err

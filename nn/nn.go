@@ -2,8 +2,8 @@
 //
 // A [Builder] makes a trivium.Model for the data at hand, and [Standard] lists those that ship: logistic, linear and svm (one weight a
 // column, written by hand as one pass over the rows), fm (a factorisation machine on sparse rows, by hand), and softmax, mlp, cnn and
-// lstm, which are graphs. [FromGraph] makes a model of any graph with a loss per row. All of them answer predictions too. Those that ship
-// also draw themselves as an inference graph for export ([Graphed]).
+// lstm, which are graphs. [FromGraph] makes a model of any graph with a loss per row. All of them answer predictions too, and
+// draw themselves as an inference graph for export ([Graphed]).
 //
 //	model, err := nn.Standard().Build("mlp:128,32", schema, cpu)
 //	model.Init(seed, params)
