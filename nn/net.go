@@ -50,7 +50,7 @@ type step struct {
 type NetSpec struct {
 	Loss   graph.Value  // one value a row, shape [batch], computed from Scores, the label and Variables alone: predictions are judged by it
 	Scores graph.Value  // Outputs().Width values a row, shape [batch, width]
-	Task   trivium.Task // what the scores are
+	Task   trivium.Task // what the scores are; of trivium.Binary there is one a row
 
 	// Init writes the initial parameters; nil: each Variable's own Init, drawn by the number of the Variable.
 	Init func(seed uint64, p trivium.Params)
@@ -129,7 +129,11 @@ func checkSpec(s NetSpec) (width int, err error) {
 	if scores.DType != graph.F32 || len(scores.Shape) != 2 || scores.Shape[0] != batch || !scores.Shape[1].Fixed() {
 		return 0, fmt.Errorf("nn: the scores of a net are f32[batch,width]; found %v", scores)
 	}
-	return scores.Shape[1].N, nil
+	width = scores.Shape[1].N
+	if s.Task == trivium.Binary && width != 1 {
+		return 0, fmt.Errorf("nn: the scores of a net of task %v are one a row, the log-odds of class 1; found %v", s.Task, scores)
+	}
+	return width, nil
 }
 
 // layOut makes the Layout of the graph's Variables.

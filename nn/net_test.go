@@ -162,6 +162,21 @@ func TestFromGraphWantsALossOfTheScores(t *testing.T) {
 	}
 }
 
+// TestFromGraphWantsOneScoreOfTwoClasses: metrics and predictions read the first score of a binary model as the log-odds of class 1, which of
+// two logits is that of the other class.
+func TestFromGraphWantsOneScoreOfTwoClasses(t *testing.T) {
+	for _, width := range []int{1, 2} {
+		b := graph.NewBuilder()
+		batch := graph.Axis("batch")
+		scores := graph.MatMul(b.Input("x", graph.F32, batch, graph.N(3)), b.Variable("w", graph.F32, []int{3, width}, graph.Zeros()).Read())
+		loss := graph.SigmoidCrossEntropy(scores, b.Input("label", graph.F32, batch, graph.N(width)))
+		_, err := nn.FromGraph(tensor.NewCPU(1, false), nn.NetSpec{Loss: loss, Scores: scores, Task: trivium.Binary})
+		if refused := err != nil && strings.Contains(err.Error(), "one a row, the log-odds of class 1; found f32[batch,2]"); refused != (width == 2) || !refused && err != nil {
+			t.Errorf("%d scores a row: %v", width, err)
+		}
+	}
+}
+
 // TestFits: what a net cannot be fed is said of the schema, before there are rows.
 func TestFits(t *testing.T) {
 	b := graph.NewBuilder()
