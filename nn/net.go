@@ -139,6 +139,9 @@ func checkSpec(s NetSpec) (width int, err error) {
 // layOut makes the Layout of the graph's Variables.
 func (n *Net) layOut(g *graph.Graph) (err error) {
 	n.vars = g.Variables()
+	if len(n.vars) == 0 {
+		return errors.New("nn: the graph of a net has no Variables: there is nothing to train")
+	}
 	specs := make([]trivium.Spec, len(n.vars))
 	for i, v := range n.vars {
 		if v.DType() != graph.F32 {

@@ -210,3 +210,23 @@ func TestFits(t *testing.T) {
 		}
 	}
 }
+
+// TestOwnMistakes: what a program of one's own can get wrong about its models is an error, and no panic in the middle of a command.
+func TestOwnMistakes(t *testing.T) {
+	for want, build := range map[string]nn.Builder{
+		`nn: model "mine", of this program's own, has no builder`: nil,
+		`nn: model "mine": its builder returned none`: func(string, trivium.Schema, *tensor.CPU) (trivium.Model, error) {
+			return nil, nil
+		},
+		`nn: model "mine": nn: the graph of a net has no Variables: there is nothing to train`: func(_ string, _ trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+			b := graph.NewBuilder()
+			scores := b.Input("x", graph.F32, graph.Axis("batch"), graph.N(1))
+			return nn.FromGraph(cpu, nn.NetSpec{Loss: graph.Sum(scores, []int{1}, false), Scores: scores, Task: trivium.Regression})
+		},
+	} {
+		_, err := nn.Models{"mine": build}.Build("mine", trivium.Schema{}, tensor.NewCPU(1, false))
+		if err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}

@@ -13,6 +13,7 @@
 package nn
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -66,7 +67,13 @@ func (m Models) Build(spec string, s trivium.Schema, cpu *tensor.CPU) (trivium.M
 	if !ok {
 		return nil, fmt.Errorf("nn: no such model: %q; %s", name, nearest.Sentence(name, m.Names()))
 	}
+	if build == nil {
+		return nil, fmt.Errorf("nn: model %q, of this program's own, has no builder", name)
+	}
 	model, err := build(args, s, cpu)
+	if err == nil && model == nil {
+		err = errors.New("its builder returned none")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("nn: model %q: %w", spec, err)
 	}
