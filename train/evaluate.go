@@ -36,7 +36,7 @@ type Evaluation struct {
 var errNoPredictor = errors.New("train: the model makes no predictions (it is no trivium.Predictor), so it cannot be evaluated")
 
 // NewEvaluator returns an Evaluator of these metrics (none: those that suit the model's task), which known has or package metric, or every
-// mistake in their names.
+// mistake in their names. A model whose Outputs nothing can be made of is an error too.
 // In exact mode, shards is the number of virtual shards, and the result does not depend on who scores which; else it is 0.
 func NewEvaluator(m trivium.Model, known metric.Metrics, metrics []string, shards int) (*Evaluator, error) {
 	p, ok := m.(trivium.Predictor)
@@ -44,6 +44,9 @@ func NewEvaluator(m trivium.Model, known metric.Metrics, metrics []string, shard
 		return nil, errNoPredictor
 	}
 	e := &Evaluator{predictor: p, outputs: p.Outputs(), known: known, names: metrics, batch: 256, shards: max(shards, 1)}
+	if o := e.outputs; o.Width < 1 || o.Task == trivium.Binary && o.Width != 1 {
+		return e, fmt.Errorf("train: the model says that it makes %d scores a row for %v: want 1 for binary, and 1 or more for other tasks", o.Width, o.Task)
+	}
 	if len(metrics) == 0 {
 		e.names = metric.Default(e.outputs)
 	}
