@@ -146,6 +146,9 @@ func Open(ctx context.Context, d trivium.Data, o Options) (*Splits, error) {
 	var s *Splits
 	var err error
 	if own, ok := o.Sources[name]; ok {
+		if own == nil {
+			return nil, setting("source", "%q, of this program's own, has no function that reads it", name)
+		}
 		s, err = openSource(ctx, checked(own), d, o)
 	} else if generate, ok := generators()[name]; ok {
 		if err := refuseTableSettings(name, &d); err != nil {

@@ -42,6 +42,9 @@ func (w *weighted) Read(ctx context.Context, dst *trivium.Batch, from, to int64)
 	if err := w.Dataset.Read(ctx, dst, from, to); err != nil {
 		return err
 	}
+	if err := checkClasses(dst, from, len(w.weights)); err != nil {
+		return err
+	}
 	// Weights of the rows' own may be a view of the data set's.
 	dst.Weights = weighRows(make([]float32, 0, dst.Rows), dst, w.weights)
 	return nil
@@ -71,6 +74,16 @@ func weightless(ctx context.Context, ds Dataset) (bool, error) {
 	return true, nil
 }
 
+// checkClasses refuses rows, numbered from from on, of which one has a class that there is not, as those of a program's own data set may.
+func checkClasses(b *trivium.Batch, from int64, classes int) error {
+	for i, c := range b.Labels.Class {
+		if c < 0 || int(c) >= classes {
+			return fault("", "row %d: class %d is outside 0 to %d", from+int64(i), c, classes-1)
+		}
+	}
+	return nil
+}
+
 // countClasses returns how many rows each class has.
 func countClasses(ctx context.Context, ds Dataset, classes int) ([]int64, error) {
 	counts := make([]atomic.Int64, classes)
@@ -78,6 +91,9 @@ func countClasses(ctx context.Context, ds Dataset, classes int) ([]int64, error)
 		var b trivium.Batch
 		for lo := from; lo < to; lo += blockRows {
 			if err := ds.Read(ctx, &b, lo, min(lo+blockRows, to)); err != nil {
+				return err
+			}
+			if err := checkClasses(&b, lo, classes); err != nil {
 				return err
 			}
 			for _, c := range b.Labels.Class {
@@ -120,8 +136,8 @@ func (s *Splits) weighClasses(ctx context.Context, text string, l trivium.LabelS
 	if l.Kind != trivium.Class {
 		return setting("class_weight", "the labels are %v, not classes", l.Kind)
 	}
-	if len(l.Names) == 0 { // as readyTransform names them
-		l.Names = classNumbers(l.Width)
+	if n := len(l.Names); n < l.Width { // a program's own source may name some, or none: the others are their numbers
+		l.Names = append(slices.Clip(l.Names), classNumbers(l.Width)[n:]...)
 	}
 	w := s.Transform.Label.Weights
 	if text != "" && len(w) == 0 {
