@@ -99,6 +99,30 @@ func (e *Evaluator) empty() (*Evaluation, error) {
 	return s, errors.Join(errs...)
 }
 
+// suits says which of e's metrics cannot be measured against labels l, which they say of a row of zeros: else the first evaluation would, after an
+// epoch. Those of a program's own are not asked.
+func (e *Evaluator) suits(l trivium.LabelSpec) error {
+	b := trivium.Batch{Rows: 1, Labels: trivium.Labels{Kind: l.Kind, Width: l.Width}}
+	switch l.Kind {
+	case trivium.NoLabel: // the schema does not say
+		return nil
+	case trivium.Class:
+		b.Labels.Class = []int32{0}
+	case trivium.Real:
+		b.Labels.Real = make([]float32, l.Width)
+	case trivium.MultiHot:
+		b.Labels.Ptr = []int64{0, 0}
+	}
+	s, err := e.empty()
+	errs := []error{err}
+	for _, m := range s.Metrics {
+		if _, own := e.known[m.Name()]; !own {
+			errs = append(errs, m.Add(e.outputs, b, make([]float32, e.outputs.Width)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // Evaluate measures p on ds.
 func (e *Evaluator) Evaluate(ctx context.Context, p trivium.Params, ds data.Dataset) (*Evaluation, error) {
 	rows := ds.Rows()

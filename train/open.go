@@ -205,6 +205,13 @@ func (r *Run) buildEvaluator() error {
 		e.batch = b // the model has made room for so many
 	}
 	r.evaluator = e
+	for _, split := range []string{"train", "valid", "test"} {
+		if ds := r.split(split); ds != nil && ds.Rows() > 0 && r.wanted(split, true) {
+			if err := e.suits(ds.Schema().Labels); err != nil {
+				return fmt.Errorf("train: the %s rows cannot be measured of a model for %v: %w", split, e.outputs.Task, err)
+			}
+		}
+	}
 	stop := r.stopper.metric
 	if stop == "" {
 		return nil

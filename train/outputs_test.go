@@ -1,11 +1,15 @@
 package train_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/metric"
+	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/train/local"
 	"github.com/trivium-ml/trivium/train/traintest"
 )
 
@@ -41,5 +45,33 @@ func TestEvaluatorRefusesOutputs(t *testing.T) {
 		if fits != (err == nil) || err != nil && !strings.Contains(err.Error(), "scores a row") {
 			t.Errorf("%+v: %v", o, err)
 		}
+	}
+}
+
+// TestMetricsAgainstOtherLabels: a model of a program's own that forgot to say that it tells classes apart is refused before an epoch is
+// trained, and not by the first evaluation; a metric of the program's own may make something of it.
+func TestMetricsAgainstOtherLabels(t *testing.T) {
+	env := traintest.Env(t, 1, false)
+	toy := env.Models["toy"]
+	env.Models["says"] = func(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+		m, err := toy(args, s, cpu)
+		if err != nil {
+			return nil, err
+		}
+		return says{m, m.(trivium.Predictor), trivium.Outputs{Width: s.Labels.Width}}, nil
+	}
+	env.Metrics["class"] = func(o trivium.Outputs) (trivium.Metric, error) {
+		return metric.Mean("class", o, true, func(l *trivium.Labels, i int, _ []float32) (float64, error) { return float64(l.Class[i]), nil }), nil
+	}
+	job := traintest.Job()
+	job.Model, job.Epochs = "says", 1
+	r, err := local.New(env, local.Options{}).Train(t.Context(), job)
+	const want = "train: the valid rows cannot be measured of a model for regression: metric: rmse: row 0: wants 3 real labels a row, found 3 of kind class"
+	if _, ok := errors.AsType[*train.JobError](err); !ok || !strings.Contains(err.Error(), want) || r.Steps != 0 {
+		t.Errorf("%v after %d updates, want %s", err, r.Steps, want)
+	}
+	job.Metrics = []string{"class"}
+	if r, err := local.New(env, local.Options{}).Train(t.Context(), job); err != nil || r.Metrics["valid.class"] != 1 {
+		t.Errorf("%v: valid.class is %v", err, r.Metrics["valid.class"])
 	}
 }
