@@ -61,7 +61,7 @@ func TestClassWeightsOfOwnRows(t *testing.T) {
 // TestSourceWithoutAFunction: it is an error of the job's source.
 func TestSourceWithoutAFunction(t *testing.T) {
 	_, err := Open(t.Context(), trivium.Data{Source: "mine"}, Options{Sources: Sources{"mine": nil}})
-	if e, ok := errors.AsType[*Error](err); !ok || e.Field != "source" || !strings.Contains(err.Error(), `"mine", of this program's own, has no function`) {
+	if e, ok := errors.AsType[*Error](err); !ok || e.Field != "source" || !strings.Contains(err.Error(), "has no function that reads it") {
 		t.Error(err)
 	}
 }

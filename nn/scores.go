@@ -153,7 +153,7 @@ func (d *drawing) product(node *graph.Node, out graph.Value) error {
 	name := d.parts[node.Inputs[0]].input
 	for i, kind := range []feedKind{feedIndptr, feedIndices, feedValues} {
 		if p, sparse := d.parts[node.Inputs[i]]; !sparse || p != (sparsePart{kind, name}) {
-			return errors.New("its operands are not the offsets, columns and values of one sparse input, and only those are dense rows in a graph for export")
+			return errors.New("its operands are not the parts of one sparse input, which alone is dense rows in a graph for export")
 		}
 	}
 	x, w := d.drawn[node.Inputs[2]], d.drawn[node.Inputs[3]]

@@ -88,7 +88,8 @@ func TestScoresAreThoseOfPredict(t *testing.T) {
 			steps := graph.Transpose(x, 1, 0, 2)
 			zero := graph.BroadcastTo(b.Scalar(graph.F32, 0), batchAxis, graph.N(4))
 			wx, wh, bias := matrix(b, "wx", 3, 16), matrix(b, "wh", 4, 16), matrix(b, "b", 16)
-			last, hs := graph.Scan([]graph.Value{zero, zero}, []graph.Value{steps}, func(c, x []graph.Value) (next, y []graph.Value) {
+			start := []graph.Value{zero, zero}
+			last, hs := graph.Scan(start, []graph.Value{steps}, func(c, x []graph.Value) (next, y []graph.Value) {
 				h, cell := graph.LSTMCell(x[0], c[0], c[1], wx, wh, bias)
 				return []graph.Value{h, cell}, []graph.Value{h}
 			})
@@ -183,13 +184,18 @@ func TestScoresRefuses(t *testing.T) {
 			b.With(graph.Scope{Control: []graph.Value{counted}}, func() { scores = dense(b) })
 			return scores
 		}, trivium.Input{Name: "x", Shape: []int{5}}, "nn: AssignAdd (AssignAdd): the scores depend on its effect (write)"},
-		"entries": {sparse(graph.Exp), trivium.Input{Name: "x", Form: trivium.CSR, Shape: []int{5}}, `nn: Exp (Exp): it uses the entries (x.values) of sparse input "x"`},
+		"entries": {
+			sparse(graph.Exp),
+			trivium.Input{Name: "x", Form: trivium.CSR, Shape: []int{5}},
+			`nn: Exp (Exp): it uses the entries (x.values) of sparse input "x"`,
+		},
 		"other entries": {sparse(func(v graph.Value) graph.Value {
 			return graph.BroadcastTo(v.Builder().Scalar(graph.F32, 1), v.Shape()...)
 		}), trivium.Input{Name: "x", Form: trivium.CSR, Shape: []int{5}}, "nn: SparseMatMul (SparseMatMul): its operands are not"},
 		"columns": {
 			sparse(graph.Tanh),
-			trivium.Input{Name: "x", Form: trivium.CSR, Shape: []int{6}}, `nn: SparseMatMul (SparseMatMul): input "x" has 6 columns, and the net weights for 5`,
+			trivium.Input{Name: "x", Form: trivium.CSR, Shape: []int{6}},
+			`nn: SparseMatMul (SparseMatMul): input "x" has 6 columns, and the net weights for 5`,
 		},
 		"shape":   {dense, trivium.Input{Name: "x", Shape: []int{6}}, "[batch,5] does not hold as many elements as [batch,6]"},
 		"another": {dense, trivium.Input{Name: "y", Shape: []int{5}}, `nn: Input (x): the graph has no input "x"`},

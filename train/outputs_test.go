@@ -61,12 +61,14 @@ func TestMetricsAgainstOtherLabels(t *testing.T) {
 		return says{m, m.(trivium.Predictor), trivium.Outputs{Width: s.Labels.Width}}, nil
 	}
 	env.Metrics["class"] = func(o trivium.Outputs) (trivium.Metric, error) {
-		return metric.Mean("class", o, true, func(l *trivium.Labels, i int, _ []float32) (float64, error) { return float64(l.Class[i]), nil }), nil
+		return metric.Mean("class", o, true, func(l *trivium.Labels, i int, _ []float32) (float64, error) {
+			return float64(l.Class[i]), nil
+		}), nil
 	}
 	job := traintest.Job()
 	job.Model, job.Epochs = "says", 1
 	r, err := local.New(env, local.Options{}).Train(t.Context(), job)
-	const want = "train: the valid rows cannot be measured of a model for regression: metric: rmse: row 0: wants 3 real labels a row, found 3 of kind class"
+	const want = "train: the valid rows cannot be measured of a model for regression: metric: rmse: row 0: wants 3 real labels a row"
 	if _, ok := errors.AsType[*train.JobError](err); !ok || !strings.Contains(err.Error(), want) || r.Steps != 0 {
 		t.Errorf("%v after %d updates, want %s", err, r.Steps, want)
 	}
