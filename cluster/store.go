@@ -17,7 +17,6 @@ type storeState struct {
 	calls   []storeCall
 	watch   uint64 // ID of the watch; 0: none runs
 	watched int64  // the last revision that it told
-	watchAt time.Duration
 	lease   int64
 	kept    time.Duration
 	tried   time.Duration // the last try of what has to be tried again
@@ -77,7 +76,6 @@ func (m *Machine) startStore() {
 
 func (m *Machine) watchStore() {
 	m.store.watch = m.store.next()
-	m.store.watchAt = m.now
 	m.emit(protocol.MetaCall{ID: m.store.watch, Op: protocol.MetaWatch, Key: m.keys.prefix, Rev: m.store.watched})
 }
 

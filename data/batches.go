@@ -159,7 +159,6 @@ func prefetch(ctx context.Context, c *cursor, n int, yield func(*trivium.Batch, 
 // A cursor walks the updates of one epoch. next writes one part of one update.
 type cursor struct {
 	o       BatchOptions
-	ds      Dataset
 	rows    int64
 	batch   int64
 	pos     int64 // of the epoch's order: where the next update starts
@@ -203,7 +202,7 @@ func (c *cursor) begin(ctx context.Context, ds Dataset, o BatchOptions) error {
 	}
 	order, windows, team, last := c.order, c.memory, c.team, c.viewed
 	*c = walkOf(o, rows)
-	c.ds, c.firstID, c.order, c.memory, c.team = ds, firstID(ds), order, windows, team
+	c.firstID, c.order, c.memory, c.team = firstID(ds), order, windows, team
 	if o.Prefetch == 0 {
 		c.team = c.team.of(o.Run)
 	}

@@ -14,7 +14,6 @@ import (
 type sparseFile struct {
 	x          *lineIndex
 	unlabelled bool
-	declared   int // width; 0: as many columns as are seen
 
 	seen   bool // the fields below are known
 	max    int32
@@ -31,7 +30,7 @@ type sparseRows struct {
 	max    int32 // the highest index + 1
 }
 
-func openLibsvm(f *file, declared int) (*sparseFile, error) {
+func openLibsvm(f *file) (*sparseFile, error) {
 	start, err := textStart(f)
 	if err != nil {
 		return nil, err
@@ -43,7 +42,7 @@ func openLibsvm(f *file, declared int) (*sparseFile, error) {
 	if x.rows == 0 {
 		return nil, fault(f.name, "there are no rows in it")
 	}
-	s := &sparseFile{x: x, declared: declared}
+	s := &sparseFile{x: x}
 	r, err := x.read(nil, 0, 1)
 	if err != nil {
 		return nil, err

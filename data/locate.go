@@ -268,7 +268,7 @@ func decodeFile(f *file, d *trivium.Data) (rowFile, error) {
 		}
 		return openNPYRows(x)
 	case "libsvm":
-		return notNil(openLibsvm(f, d.Columns))
+		return notNil(openLibsvm(f))
 	case "csv":
 		return newTable(openCSV(f))
 	case "jsonl":

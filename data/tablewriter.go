@@ -8,7 +8,6 @@ import (
 
 // A tableWriter turns raw rows into a batch's, as a transform says.
 type tableWriter struct {
-	tr      *Transform
 	p       *plan
 	schema  trivium.Schema // without labels, where the file has none
 	labels  labelWriter
@@ -18,7 +17,7 @@ type tableWriter struct {
 }
 
 func newTableWriter(tr *Transform, p *plan) *tableWriter {
-	w := &tableWriter{tr: tr, p: p, schema: tr.Schema, numbers: make([]*Column, p.numbers), hots: make([]*Column, p.categories), plain: true}
+	w := &tableWriter{p: p, schema: tr.Schema, numbers: make([]*Column, p.numbers), hots: make([]*Column, p.categories), plain: true}
 	columns := columnsByName(p.names)
 	for i := range tr.Columns {
 		c := &tr.Columns[i]
