@@ -47,7 +47,7 @@
 //
 // A client keeps what its workers add in buffers (inc.go, buffer.go), and sends a round to every lane as one batch in pieces (pack.go),
 // numbered by the clock; an empty one too, since it carries the clock (round.go). A lane takes pieces in order, holds the rest back, and
-// acknowledges a round once it has it whole; the client sends again what is not acknowledged, the same bytes (server.go, hold.go). Reads
+// acknowledges a round once it has it whole; the client sends again what is not acknowledged, the same bytes (server.go, advance.go). Reads
 // go to the cache (cache.go), then to the lanes that have the row's segments; a lane parks a read that comes too early (get.go,
 // answer.go, land.go). A lane's questions follow its last piece, so that it answers while pieces for other lanes of its server are still on their
 // way. An answer says how many of the asker's own rounds are in it: later ones are laid over. A large row of one lane is read from the
