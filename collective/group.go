@@ -224,6 +224,54 @@ func (h *Handle) err() error {
 	return h.o.err
 }
 
+// Settle waits until all operations of the step so far are complete at this rank, and returns the error of one that is not. The step goes
+// on: their results stay provisional until Commit, but their memory is the caller's again, and what is started afterwards builds on them:
+// where one of them turns out to have failed at another rank, so does all that follows, everywhere, with its error. A rank that is told of a
+// failure starts no more, and commits, which returns that error everywhere.
+//
+// A vote costs two messages a rank and, where ranks share cores, waiting for one that has none. Settle saves most of them: an allreduce that
+// completes shows that every rank has contributed, and so has settled what was before it. All ranks settle at the same places, and use new
+// tags afterwards. Of operations whose source or destination is the group's Memory it is refused: others may still read there.
+func (g *Group) Settle(ctx context.Context) error {
+	h := g.h
+	for {
+		var next *operation
+		h.mu.Lock()
+		var read *operation // by others, who knows how long
+		for _, o := range g.c.ops {
+			if o.plan != nil && g.c.inArena(o.job, o.plan.Algorithm) != [2]bool{} {
+				read = o
+			}
+			if !o.finish {
+				next = o
+				break
+			}
+		}
+		h.mu.Unlock()
+		if read != nil {
+			return fmt.Errorf("collective: settle: %s (tag %d) is in memory that others may still read: commit the step", read.title(), read.tag)
+		}
+		if next == nil {
+			break
+		}
+		if err := (&Handle{g, next}).Wait(ctx); err != nil {
+			return err
+		}
+	}
+	// Whoever had the last frame of an operation in hand may be about to send what came of it.
+	sent := func() bool { return h.flushing.Load() == 0 }
+	h.await(ctx, sent)
+	if ctx.Err() != nil && !sent() {
+		return fmt.Errorf("collective: settle: frames are still to be sent: %w", context.Cause(ctx))
+	}
+	if to, err := h.drain(ctx, g.c); err != nil {
+		return fmt.Errorf("collective: settle: frames to %v are still on their way: %w", to, err)
+	}
+	var err error
+	h.do(func() { err = g.c.settle() })
+	return err
+}
+
 // Commit waits until every operation of the step is complete at every rank: the only point of no return. If one of them failed, at any
 // rank, all get its error, nothing of the step counts, and the next step begins. If ctx ends while Commit waits for the others, the
 // outcome is not known here, and the group is of no more use. If a rank is lost meanwhile, each of the others returns nil that hears in time of
