@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"sync"
 	"time"
 
@@ -297,6 +299,72 @@ func (c *cluster) farewell(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// Put implements ps.Store.
+func (*cluster) Put(context.Context, string, io.Reader) error { return errReadOnly }
+
+// Get implements ps.Store: what the servers tell, from the first that has it.
+func (c *cluster) Get(ctx context.Context, key string, from, length int64) (io.ReadCloser, error) {
+	for i := range c.placement.Servers {
+		r, err := c.ask(ctx, i, key, from, length)
+		if err == nil || !errors.Is(err, fs.ErrNotExist) {
+			return r, err
+		}
+	}
+	return nil, fmt.Errorf("server: no server has %s: %w", key, fs.ErrNotExist)
+}
+
+// ask reads what one server tells.
+func (c *cluster) ask(ctx context.Context, server int, key string, from, length int64) (io.ReadCloser, error) {
+	if server == c.server {
+		return c.cuts.Get(ctx, key, from, length)
+	}
+	x, err := c.dial(server)
+	if err != nil {
+		return nil, err
+	}
+	return x.Get(ctx, key, from, length)
+}
+
+// forget has all servers let go of the snapshot that was read.
+func (c *cluster) forget(ctx context.Context) error {
+	for i, name := range c.placement.Servers {
+		err := sayDone(ctx, func(ctx context.Context, key string, from, length int64) (io.ReadCloser, error) {
+			return c.ask(ctx, i, key, from, length)
+		})
+		if err != nil {
+			return fmt.Errorf("server: %v is not told that its part of a checkpoint is read: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// dial connects to what another server tells, once.
+func (c *cluster) dial(server int) (*remote.Client, error) {
+	c.dialling.Lock()
+	defer c.dialling.Unlock()
+	if c.told == nil {
+		c.told = make([]*remote.Client, len(c.placement.Servers))
+	}
+	if c.told[server] != nil {
+		return c.told[server], nil
+	}
+	s, err := c.env.Port.Stream(stateStream(server), transport.StreamOptions{MaxFrame: remote.Piece + 1<<16})
+	if err != nil {
+		return nil, err
+	}
+	x := remote.NewClient(s, c.placement.Servers[server])
+	ctx, cancel := context.WithCancel(context.Background())
+	var wait sync.WaitGroup
+	wait.Go(func() { _ = x.Run(ctx) }) // ends with its context
+	c.closers = append(c.closers, func() error {
+		cancel()
+		wait.Wait()
+		return s.Close()
+	})
+	c.told[server] = x
+	return x, nil
 }
 
 // close ends what this process serves and waits for it.
