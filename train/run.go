@@ -92,6 +92,10 @@ func (r *Run) At() checkpoint.Progress { return r.at }
 // Keep tells r how to add the optimizer's state to a checkpoint.
 func (r *Run) Keep(f func(c *checkpoint.Checkpoint) error) { r.keep = f }
 
+// Refresh tells r how to bring Params up to date where the model lives elsewhere: f is called before what is measured or saved is looked
+// at, by the rank that looks.
+func (r *Run) Refresh(f func(ctx context.Context) error) { r.refresh = f }
+
 // Updates walks the batches of all updates from where the run is, numbered from 1: epochs in their order, until the job or its early
 // stop or ctx ends it. The time between two of them, up to the first phase that the loop enters, is phase load. A batch is valid
 // until the next; each is to be ended by Finish, or by leaving the loop after Fail.
@@ -150,7 +154,7 @@ func (r *Run) Due() bool {
 		return step == r.steps
 	}
 	every := func(n int64) bool { return n > 0 && step%n == 0 }
-	return r.at.Row+r.updateRows() >= r.epochEnd || every(r.Job.EvalEvery) || every(r.env.Checkpoints.Every)
+	return r.at.Row+r.UpdateRows() >= r.epochEnd || every(r.Job.EvalEvery) || every(r.env.Checkpoints.Every)
 }
 
 // MaySave is Due for checkpoints alone: where nothing stops training early, none follows from an evaluation. It is the same at all workers,
@@ -164,7 +168,7 @@ func (r *Run) MaySave() bool {
 		if every > 0 {
 			return step%every == 0
 		}
-		return r.at.Row+r.updateRows() >= r.epochEnd
+		return r.at.Row+r.UpdateRows() >= r.epochEnd
 	}
 	// What an evaluation finds to be the best so far, or the end, is saved.
 	return due(r.env.Checkpoints.Every) || r.Job.Stop.Metric != "" && due(r.Job.EvalEvery)
@@ -194,8 +198,8 @@ func (r *Run) batches() data.BatchOptions {
 	return o
 }
 
-// updateRows is the number of rows, at all workers together, of the update at hand.
-func (r *Run) updateRows() int64 {
+// UpdateRows is the number of rows, at all workers together, of the update at hand.
+func (r *Run) UpdateRows() int64 {
 	left := r.epochEnd - r.at.Row
 	if r.batch < 0 {
 		return left
@@ -314,7 +318,7 @@ func (r *Run) shardSum(v int, g trivium.Gradient, ready func(tensor int)) (lossS
 	s := &r.shard
 	rows, first := s.batch.Rows, 0
 	if r.env.Shares { // the batch has those of our own shards
-		rows = int(r.updateRows())
+		rows = int(r.UpdateRows())
 		first, _ = r.Job.Shard(min(s.own, r.Job.VirtualShards()-1), rows)
 	}
 	from, to := r.Job.Shard(v, rows)
@@ -351,7 +355,7 @@ func (r *Run) Finish(rows int, lossSum, weightSum float64) {
 	a := &r.at
 	all := int64(rows)
 	if r.env.Shares {
-		all = r.updateRows()
+		all = r.UpdateRows()
 	}
 	if a.Row == 0 {
 		a.LossSum, a.WeightSum = 0, 0
