@@ -98,10 +98,8 @@ func mac(s Secret, purpose string, v any, more []byte) ([]byte, error) {
 	return h.Sum(nil), nil
 }
 
-// Issue answers a request. The response is to be sent in any case: with an error, it tells the joiner what the error tells the log.
-func (i *Issuer) Issue(p []byte, now time.Time) ([]byte, error) { return i.issue(p, now, Name{}) }
-
-// issue answers a request of who has shown the certificate of holder, or none.
+// issue answers a request of who has shown the certificate of holder, or none. The response is to be sent in any case: with an error, it
+// tells the joiner what the error tells the log.
 func (i *Issuer) issue(p []byte, now time.Time, holder Name) ([]byte, error) {
 	q, n, err := i.check(p, now, holder)
 	r := response{Version: messageVersion}
@@ -221,7 +219,7 @@ func (i *Issuer) certify(q request, n Name, now time.Time) ([]byte, error) {
 	return der, nil
 }
 
-// ServeHTTP answers POST /v1/join: Issue over HTTP, which must be over TLS with Identity.OpenConfig.
+// ServeHTTP answers POST /v1/join, which must be over TLS with Identity.OpenConfig.
 func (i *Issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	log := i.Log
 	if log == nil {

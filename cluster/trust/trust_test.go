@@ -170,7 +170,7 @@ func TestIssue(t *testing.T) {
 	}
 	refused := func(what string, i *Issuer, p []byte, now time.Time, field string) {
 		t.Helper()
-		answer, err := i.Issue(p, now)
+		answer, err := i.issue(p, now, Name{})
 		var refusal, told *Refusal
 		if !errors.As(err, &refusal) || refusal.Field != field {
 			t.Errorf("%s: %v, want field %s", what, err, field)
@@ -182,12 +182,12 @@ func TestIssue(t *testing.T) {
 	for bit := range 8 * len(p) {
 		q := bytes.Clone(p)
 		q[bit/8] ^= 1 << (bit % 8)
-		if _, err := i.Issue(q, now); err == nil {
+		if _, err := i.issue(q, now, Name{}); err == nil {
 			t.Fatalf("with bit %d flipped the request is taken", bit)
 		}
 	}
 	for n := range p {
-		if _, err := i.Issue(p[:n], now); err == nil {
+		if _, err := i.issue(p[:n], now, Name{}); err == nil {
 			t.Fatalf("cut to %d bytes the request is taken", n)
 		}
 	}
@@ -196,7 +196,7 @@ func TestIssue(t *testing.T) {
 	refused("expired", &Issuer{Authority: a, Secret: token.Secret, Expires: now.Add(-time.Second)}, p, now, "token")
 	refused("oversized", i, make([]byte, maxRequest+1), now, "request")
 
-	answer, err := i.Issue(p, now)
+	answer, err := i.issue(p, now, Name{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +248,7 @@ func TestIssue(t *testing.T) {
 	}
 	refused("too many", i, forge(func(*request) {}), now, "nonce")
 	later := now.Add(2*skew + time.Second)
-	if _, err := i.Issue(forge(func(q *request) { q.Unix = later.Unix() }), later); err != nil || len(i.seen) != 1 {
+	if _, err := i.issue(forge(func(q *request) { q.Unix = later.Unix() }), later, Name{}); err != nil || len(i.seen) != 1 {
 		t.Errorf("after their time %d nonces are kept, %v", len(i.seen), err)
 	}
 }
@@ -460,14 +460,14 @@ func FuzzIssue(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	answer, err := i.Issue(p, now)
+	answer, err := i.issue(p, now, Name{})
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(p)
 	f.Add(answer)
 	f.Fuzz(func(t *testing.T, p []byte) {
-		if _, err := i.Issue(p, now); err == nil {
+		if _, err := i.issue(p, now, Name{}); err == nil {
 			t.Fatalf("%x is taken", p)
 		}
 		if self, _, err := finish(p); err == nil && !bytes.Equal(p, answer) {
