@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 
 	"github.com/trivium-ml/trivium"
@@ -213,17 +212,6 @@ func (m *Model) move(c int) {
 	for i := range m.n {
 		m.centres[c*m.n+i] = float32((m.rows[at+i] + m.add[at+i]) / n)
 	}
-}
-
-// Centres returns the centres of saved parameters, one after the other.
-func (m *Model) Centres(p trivium.Params) []float32 {
-	var centres []float32
-	for row := range slices.Chunk(p.Tensor(0), m.n+1) {
-		for _, x := range row[:m.n] {
-			centres = append(centres, x/row[m.n])
-		}
-	}
-	return centres
 }
 
 var (
