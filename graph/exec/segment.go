@@ -129,16 +129,3 @@ func (s *sets) union(a, b int32) int32 {
 	}
 	return id
 }
-
-// Segments lists the names of the nodes of each segment.
-func (p *Program) Segments() [][]string {
-	var names [][]string
-	for _, s := range p.segments {
-		var seg []string
-		for _, n := range s.nodes {
-			seg = append(seg, n.name())
-		}
-		names = append(names, seg)
-	}
-	return names
-}

@@ -30,7 +30,7 @@ func TestCase22Segments(t *testing.T) {
 	g := build(t, b)
 	meet := NewLocal()
 	p := compile(t, g, fetches{x}, d, nil, Options{Rendezvous: meet, Device: "/job:worker/cpu:0"})
-	if segs := p.Segments(); len(segs) != 3 {
+	if segs := segmentNames(p); len(segs) != 3 {
 		t.Fatalf("%d segments: %v", len(segs), segs)
 	}
 	id := f64s(l{1, 0, 0, 1}, 2, 2)
@@ -51,6 +51,19 @@ func TestCase22Segments(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// segmentNames lists the names of the nodes of each segment.
+func segmentNames(p *Program) [][]string {
+	var names [][]string
+	for _, s := range p.segments {
+		var seg []string
+		for _, n := range s.nodes {
+			seg = append(seg, n.name())
+		}
+		names = append(names, seg)
+	}
+	return names
 }
 
 func TestRendezvousCase6(t *testing.T) {
