@@ -197,9 +197,6 @@ func (s *ServerState) advance() {
 		s.m++
 		s.checkCut()
 	}
-	if f := s.o.Trace.Advance; f != nil {
-		f(int(s.self), s.m)
-	}
 	s.push()
 	s.unpark()
 	for _, c := range s.clients {
