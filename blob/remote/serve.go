@@ -16,20 +16,22 @@ import (
 
 // Options of a server. The zero value works.
 type Options struct {
-	Requests int          // served at once; more wait in the stream. 0: 64
-	Writes   int          // open at once, per peer; 0: 16
-	Log      *slog.Logger // refused requests; nil discards
+	Log *slog.Logger // refused requests; nil discards
 }
+
+const (
+	maxServed = 64 // requests at once; more wait in the stream
+	maxWrites = 16 // objects that a peer may be writing at once
+)
 
 // Serve gives store to the peers of s, which is its alone, until ctx ends or s is closed.
 func Serve(ctx context.Context, store blob.Store, s transport.Stream, o Options) error {
 	v := &server{
-		store: store, s: s, o: o, writes: map[writeID]*write{}, slots: make(chan struct{}, cmp.Or(o.Requests, 64)),
+		store: store, s: s, o: o, writes: map[writeID]*write{}, slots: make(chan struct{}, maxServed),
 	}
 	if v.o.Log == nil {
 		v.o.Log = slog.New(slog.DiscardHandler)
 	}
-	v.o.Writes = cmp.Or(o.Writes, 16)
 	defer v.end()
 	for {
 		ev, err := s.Recv(ctx)
@@ -179,8 +181,8 @@ func (v *server) begin(ctx context.Context, id writeID, q request) error {
 			open++
 		}
 	}
-	if open >= v.o.Writes {
-		return fmt.Errorf("blob: %v writes %d objects already: at most %d at once", id.peer, open, v.o.Writes)
+	if open >= maxWrites {
+		return fmt.Errorf("blob: %v writes %d objects already: at most %d at once", id.peer, open, maxWrites)
 	}
 	r, pipe := io.Pipe()
 	w := &write{pipe: pipe, done: make(chan struct{})}
