@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -224,16 +225,9 @@ func (v *compareRun) plan(s *session) (compare.Plan, error) {
 		bad(err)
 	}
 	if v.Quick {
-		p.Seconds, p.WarmUp = or(p.Seconds, 3), or(p.WarmUp, 1)
+		p.Seconds, p.WarmUp = cmp.Or(p.Seconds, 3), cmp.Or(p.WarmUp, 1)
 	}
 	return p, errors.Join(errs...)
-}
-
-func or(x, other float64) float64 {
-	if x == 0 {
-		return other
-	}
-	return x
 }
 
 // check finds the mistakes that need no more than the flags.

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,27 +76,20 @@ type Change struct {
 
 // withDefaults fills in what is zero.
 func (p Policy) withDefaults() Policy {
-	or(&p.MinWorkers, 1)
-	or(&p.MaxWorkers, max(64, p.MinWorkers))
-	or(&p.Heartbeat, 20*time.Millisecond)
-	or(&p.Budget, 250*time.Millisecond)
-	or(&p.BudgetMax, max(5*time.Second, p.Budget))
-	or(&p.LeaseTTL, 5*time.Second)
-	or(&p.MetaWait, 10*time.Minute)
-	or(&p.BackOff, time.Second)
-	or(&p.Patience, 30*time.Second)
-	or(&p.StartWorkers, p.MinWorkers)
+	p.MinWorkers = cmp.Or(p.MinWorkers, 1)
+	p.MaxWorkers = cmp.Or(p.MaxWorkers, max(64, p.MinWorkers))
+	p.Heartbeat = cmp.Or(p.Heartbeat, 20*time.Millisecond)
+	p.Budget = cmp.Or(p.Budget, 250*time.Millisecond)
+	p.BudgetMax = cmp.Or(p.BudgetMax, max(5*time.Second, p.Budget))
+	p.LeaseTTL = cmp.Or(p.LeaseTTL, 5*time.Second)
+	p.MetaWait = cmp.Or(p.MetaWait, 10*time.Minute)
+	p.BackOff = cmp.Or(p.BackOff, time.Second)
+	p.Patience = cmp.Or(p.Patience, 30*time.Second)
+	p.StartWorkers = cmp.Or(p.StartWorkers, p.MinWorkers)
 	if p.Log == nil {
 		p.Log = slog.New(slog.DiscardHandler)
 	}
 	return p
-}
-
-func or[T comparable](p *T, otherwise T) {
-	var zero T
-	if *p == zero {
-		*p = otherwise
-	}
 }
 
 // MaxWorkers is the largest Policy.MaxWorkers: it keeps a record below MaxValue.

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -33,10 +34,10 @@ type Range struct {
 // reproduces it. Lines kept in the file Dir/TestName.txt, each a seed and a plan (or "-" for the scene's own), run first, always.
 func Explore(t testing.TB, r Range, scene Scene) {
 	t.Helper()
-	or(&r.Count, 100)
-	or(&r.Twice, 50)
-	or(&r.Workers, 1)
-	or(&r.Dir, filepath.Join("testdata", "seeds"))
+	r.Count = cmp.Or(r.Count, 100)
+	r.Twice = cmp.Or(r.Twice, 50)
+	r.Workers = cmp.Or(r.Workers, 1)
+	r.Dir = cmp.Or(r.Dir, filepath.Join("testdata", "seeds"))
 	file := filepath.Join(r.Dir, strings.ReplaceAll(t.Name(), "/", "_")+".txt")
 	stored, err := readSeeds(file)
 	if err != nil {

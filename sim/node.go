@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -91,7 +92,7 @@ func (w *World) Add(name protocol.Name, h Host, boot func(Disk) protocol.Machine
 	if _, taken := w.byName[key]; taken {
 		panic(fmt.Sprintf("sim: a node named %v was added before", key))
 	}
-	or(&h.Speed, 1)
+	h.Speed = cmp.Or(h.Speed, 1)
 	n := &node{index: int32(len(w.nodes)), name: name, host: h, make: boot, speed: fixed(h.Speed), slow: one}
 	if n.speed < 1 || h.Skew <= -1 {
 		panic(fmt.Sprintf("sim: node %v: speed %v and skew %v: want above 0 and above -1", name, h.Speed, h.Skew))

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -21,9 +22,9 @@ func RandomPlan(seed uint64, w *World, m Mix) Plan {
 	if len(w.nodes) == 0 {
 		return nil
 	}
-	or(&m.Faults, 8)
-	or(&m.Until, 5*time.Second)
-	or(&m.MaxFor, time.Second)
+	m.Faults = cmp.Or(m.Faults, 8)
+	m.Until = cmp.Or(m.Until, 5*time.Second)
+	m.MaxFor = cmp.Or(m.MaxFor, time.Second)
 	if m.Kinds == nil {
 		m.Kinds = Kinds()[:Slice]
 	}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -77,18 +78,11 @@ func New(seed uint64, o Options) *World {
 	if o.MetaLink == (Link{}) {
 		o.MetaLink = Link{Delay: 300 * time.Microsecond, Jitter: 100 * time.Microsecond}
 	}
-	or(&o.Reconnect, 10*time.Millisecond)
-	or(&o.MetaWait, time.Second)
-	or(&o.StoreTime, 200*time.Microsecond)
-	or(&o.MaxEvents, 5_000_000)
+	o.Reconnect = cmp.Or(o.Reconnect, 10*time.Millisecond)
+	o.MetaWait = cmp.Or(o.MetaWait, time.Second)
+	o.StoreTime = cmp.Or(o.StoreTime, 200*time.Microsecond)
+	o.MaxEvents = cmp.Or(o.MaxEvents, 5_000_000)
 	return &World{seed: seed, o: o, byName: map[protocol.Name]int32{}, hash: draw.Mix(seed)}
-}
-
-func or[T comparable](p *T, otherwise T) {
-	var zero T
-	if *p == zero {
-		*p = otherwise
-	}
 }
 
 // Seed is the World's.
