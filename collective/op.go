@@ -235,7 +235,7 @@ func (op Op) validate(rank, size int, dst, src Buffer) (job, error) {
 	if op.Scale-op.Scale != 0 {
 		say("the scale is %v", op.Scale)
 	}
-	err = errors.Join(err, j.sizes(rank, size), j.special(size))
+	err = errors.Join(err, j.sizes(rank, size), j.special())
 	if err != nil {
 		return j, err
 	}
@@ -345,7 +345,7 @@ func (j *job) sizes(rank, size int) error {
 }
 
 // special checks codecs and exact mode.
-func (j *job) special(size int) error {
+func (j *job) special() error {
 	var err error
 	say := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
 	if j.Codec != nil {

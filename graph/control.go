@@ -130,7 +130,7 @@ func (s *ScanBody) Xs() []Value { return slices.Clone(s.inXs) }
 
 // AddCarry adds a carried value that starts as v and returns the body's input for it.
 func (s *ScanBody) AddCarry(v Value) Value {
-	in := s.operand("carry", len(s.carry), v, v.Type())
+	in := s.operand("carry", len(s.carry), v.Type())
 	s.carry, s.inCarry = append(s.carry, v), append(s.inCarry, in)
 	return in
 }
@@ -143,7 +143,7 @@ func (s *ScanBody) AddX(v Value) Value {
 		s.outer.fail("Scan", "xs %d is %v, want an axis to scan", len(s.xs), t)
 	} else {
 		t.Shape = t.Shape[1:]
-		in = s.operand("x", len(s.xs), v, t)
+		in = s.operand("x", len(s.xs), t)
 	}
 	s.xs, s.inXs = append(s.xs, v), append(s.inXs, in)
 	return in
@@ -158,7 +158,7 @@ func (s *ScanBody) Outside(f func()) {
 	f()
 }
 
-func (s *ScanBody) operand(kind string, i int, v Value, t Type) Value {
+func (s *ScanBody) operand(kind string, i int, t Type) Value {
 	old := s.inner.scope.name
 	s.inner.scope.name = ""
 	defer func() { s.inner.scope.name = old }()
