@@ -33,3 +33,28 @@ func TestTooLargeIsForgotten(t *testing.T) {
 		}
 	}
 }
+
+// TestTooLarge: sizes that only the feeds tell may multiply to more than there can be; the run fails and names the node, and the next one
+// is as if it had not been.
+func TestTooLarge(t *testing.T) {
+	b := graph.NewBuilder()
+	n := graph.Axis("n")
+	x := b.Input("x", graph.F64, n)
+	y := graph.Sum(graph.BroadcastTo(x, n, n, n), nil, false)
+	g := build(t, b)
+	for i, o := range variants(t) {
+		p := compile(t, g, fetches{x}, fetches{y}, nil, o)
+		for _, n := range []int{70_000, 1 << 22, 1 << 16} {
+			if _, err := p.Run(ctx, nil, tensor.New(graph.F64, n)); err == nil || !strings.Contains(err.Error(), "BroadcastTo") {
+				t.Errorf("variant %d, %d: %v, want an error that names BroadcastTo", i, n, err)
+			}
+		}
+		got, err := p.Run(ctx, nil, f64s(l{1, 2, 3, 4}, 4))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := tensor.Flat[float64](got[0])[0]; s != 160 {
+			t.Errorf("variant %d: %v, want 160", i, s)
+		}
+	}
+}

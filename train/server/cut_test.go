@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/trivium-ml/trivium/train/local"
 	"github.com/trivium-ml/trivium/train/server"
 	"github.com/trivium-ml/trivium/train/traintest"
+	"github.com/trivium-ml/trivium/transport"
 )
 
 // TestCutCounts: a checkpoint that is taken while workers are at different updates holds exactly the rows of each worker's first rounds.
@@ -248,5 +250,46 @@ func TestCutOfFewRows(t *testing.T) {
 	}
 	if a, b := squares(got), squares(want); want.Progress.Step != part.Steps || !(math.Abs(a/b-1) < 0.1) {
 		t.Errorf("after update %d the squares of a cut sum to %v, those of a run that ends there to %v", part.Steps, a, b)
+	}
+}
+
+// portsOf keeps the ports that a network opens, by their names' IDs.
+type portsOf struct {
+	transport.Network
+	mu    sync.Mutex
+	ports map[string]transport.Port
+}
+
+func (s *portsOf) Open(ctx context.Context, n transport.Name, o transport.Options) (transport.Port, error) {
+	p, err := s.Network.Open(ctx, n, o)
+	s.mu.Lock()
+	s.ports[n.ID] = p
+	s.mu.Unlock()
+	return p, err
+}
+
+// TestLinkBreaksDuringCut: a link that breaks while a checkpoint is taken, and comes back, ends nothing.
+func TestLinkBreaksDuringCut(t *testing.T) {
+	j := job()
+	j.Batch, j.Epochs = 30, 2
+	network := &portsOf{Network: transport.NewMemory(), ports: map[string]transport.Port{}}
+	store := blob.Dir(t.TempDir())
+	env := train.Env{Blob: store, Checkpoints: train.Checkpoints{Every: 6, Keep: 100}}
+	env.Between.After = func(_ context.Context, step int64, _ func(context.Context) (trivium.Params, error)) error {
+		if step%6 < 4 {
+			w, s := network.ports["0"], network.ports["3"]
+			s.Forget(w.Name()) // the worker's end breaks, and still knows where the server is, as when a cable is cut
+			return s.Know(w.Name(), w.Addr())
+		}
+		return nil
+	}
+	o := server.Options{Mode: ps.SSP, Staleness: 3, Slow: server.Slow{Worker: 1, Factor: 2, Unit: 10 * time.Millisecond}}
+	r, err := (&crew{env: env, workers: 3, servers: 1, o: o, network: network}).Train(t.Context(), j)
+	if err != nil || r.Reason != trivium.Finished {
+		t.Fatalf("%s after %d: %v", r.Reason, r.Steps, err)
+	}
+	saved, _, err := checkpoint.Latest(t.Context(), store)
+	if err != nil || saved.Progress.Step != r.Steps {
+		t.Error(err)
 	}
 }
