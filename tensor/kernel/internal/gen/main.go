@@ -1,8 +1,8 @@
 // Gen writes the assembly of package kernel, and the Go that calls the memory-bound kernels of it; `go generate` in the folder of the
-// package runs it. Products of matrices and of matrices with vectors are written an instruction at a time (gemm.go, gemv.go). Of the
-// other kernels each is a few lines of arithmetic on vectors (kernels.go, math.go); body.go gives it registers, and loops.go and
-// reduce.go the loop around it. There, products are fused with additions only where the Go function that the kernel equals calls fma32
-// or math.FMA: each element has the bits of that function.
+// package runs it. Products of matrices and of matrices with vectors are written an instruction at a time (gemm.go, pack.go, gemv.go). Of
+// the other kernels each is a few lines of arithmetic on vectors (kernels.go, math.go); body.go records it, registers.go gives it
+// registers, and loops.go and reduce.go the loop around it. There, products are fused with additions only where the Go function
+// that the kernel equals calls fma32 or math.FMA: each element has the bits of that function.
 package main
 
 import (
