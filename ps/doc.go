@@ -43,18 +43,19 @@
 // # How
 //
 // The three protocols are pure machines: [ClientState], [ServerState] (one lane of a server, one core) and [DirectoryState]. The loops of
-// Open, Serve and Direct (loop.go, part.go, outbox.go) drive them over a network, a simulator drives the same.
+// Open, Serve and Direct (loop.go, part.go, outbox.go) drive them over a network, a simulator drives the same. The directory decides who
+// takes part, and which tables there are (directory.go, admit.go).
 //
 // A client keeps what its workers add in buffers (inc.go, buffer.go), and sends a round to every lane as one batch in pieces (pack.go),
 // numbered by the clock; an empty one too, since it carries the clock (round.go). A lane takes pieces in order, holds the rest back, and
 // acknowledges a round once it has it whole; the client sends again what is not acknowledged, the same bytes (server.go, advance.go). Reads
 // go to the cache (cache.go), then to the lanes that have the row's segments; a lane parks a read that comes too early (get.go,
-// answer.go, land.go). A lane's questions follow its last piece, so that it answers while pieces for other lanes of its server are still on their
-// way. An answer says how many of the asker's own rounds are in it: later ones are laid over. A large row of one lane is read from the
-// connection straight to its place, beside what readers have meanwhile (apart.go).
+// answer.go, land.go). A lane's questions follow its last piece, so that it answers while pieces for other lanes of its server are still on
+// their way. An answer says how many of the asker's own rounds are in it: later ones are laid over. A large row of one lane is read from
+// the connection straight to its place, beside what readers have meanwhile (apart.go).
 //
-// Tables are cut into shards when they are made (placement.go). A shard's rows lie in one run of memory or are found by key (row.go);
-// apply.go adds a round to them, or steps an optimizer whose state lies beside the cells.
+// Tables are cut into shards when they are made (placement.go). A shard's rows lie in one run of memory or are found by key (row.go,
+// keyindex.go); apply.go adds a round to them, or steps an optimizer whose state lies beside the cells.
 //
 // Updates are sent when their round ends, and not before, though pieces of a large round could leave while it is being computed. They would
 // leave in vain: a shard applies a round whole; a row that is added to again after a piece of it left would travel twice, or be closed to
