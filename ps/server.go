@@ -66,11 +66,11 @@ type ServerOptions struct {
 // A ServerTrace has functions that are called as things happen; nil ones are not. They must not block.
 type ServerTrace struct {
 	Applied func(lane int, client int, stamp Clock, bytes int) // a round is held whole
-	Refused func(from Name, why string) // a frame that nobody can read, for any part of this process, or a message that makes no sense
-	Logged  func(lane int, e Entry)     // e's cells are valid until it returns
-	Applies func(lane int, begin bool)  // what one round or several bring is added to the cells from now on, or is so
-	Parked  func(lane int, change int)  // so many reads more wait for a clock, or fewer
-	Torn    func(t Torn)                // rounds of a lost client are torn
+	Refused func(from Name, why string)                        // a frame that nobody can read, for any part of this process, or a message that makes no sense
+	Logged  func(lane int, e Entry)                            // e's cells are valid until it returns
+	Applies func(lane int, begin bool)                         // what one round or several bring is added to the cells from now on, or is so
+	Parked  func(lane int, change int)                         // so many reads more wait for a clock, or fewer
+	Torn    func(t Torn)                                       // rounds of a lost client are torn
 }
 
 // A laneTable is a table with the shards that lie here.
