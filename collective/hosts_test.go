@@ -12,7 +12,7 @@ import (
 // of the sum, one after the other; a ring crosses at each of its links between hosts, 2(p-1)/p of n.
 func TestCrossing(t *testing.T) {
 	near, far := [][]int{{0, 1}, {2, 3}}, [][]int{{0, 2}, {1, 3}}
-	six := [][]int{{0, 2, 4}, {1, 3, 5}}
+	six, trios := [][]int{{0, 2, 4}, {1, 3, 5}}, [][]int{{0, 1, 2}, {3, 4, 5}}
 	for _, v := range []struct {
 		a         Algorithm
 		hosts     [][]int
@@ -21,10 +21,12 @@ func TestCrossing(t *testing.T) {
 		{Hierarchy, near, 60},
 		{Hierarchy, far, 60},
 		{Hierarchy, six, 60},
+		{Hierarchy, trios, 60},
 		{Hierarchy, [][]int{{0, 1}, {2}}, 60},
 		{Ring, near, 90},                 // one link each way
 		{Ring, far, 180},                 // two
 		{Ring, six, 300},                 // three, of 5/3
+		{Ring, trios, 100},               // one
 		{Ring, [][]int{{0, 1}, {2}}, 80}, // one, of 4/3
 		{Halving, near, 120},             // the far partner is on the other host: two ranks, a half, twice
 		{Halving, far, 60},               // the near one is: two ranks, a quarter, twice
@@ -70,7 +72,7 @@ func TestHostsChoose(t *testing.T) {
 		return c
 	}
 	near, far := [][]int{{0, 1}, {2, 3}}, [][]int{{0, 2}, {1, 3}}
-	six := [][]int{{0, 2, 4}, {1, 3, 5}}
+	six, trios := [][]int{{0, 2, 4}, {1, 3, 5}}, [][]int{{0, 1, 2}, {3, 4, 5}}
 	for _, v := range []struct {
 		name  string
 		hosts [][]int
@@ -81,6 +83,7 @@ func TestHostsChoose(t *testing.T) {
 		{"neighbours share a host", near, 1 << 20, Costs{}, []Algorithm{Hierarchy}},
 		{"far partners share one: halving sends as few bytes", far, 1 << 20, Costs{}, []Algorithm{Halving}},
 		{"three on each: halving sends as few bytes, a ring five times as many", six, 1 << 20, Costs{}, []Algorithm{Halving}},
+		{"three on each, numbered host by host as a cluster does it", trios, 1 << 20, Costs{}, []Algorithm{Hierarchy}},
 		{"three hosts of two", [][]int{{0, 3}, {1, 4}, {2, 5}}, 1 << 20, Costs{}, []Algorithm{Hierarchy}},
 		{"small ones go to everyone at once", six, 1 << 10, Costs{}, []Algorithm{Doubling, Halving, Ring}},
 		{"a rank a host", [][]int{{0}, {1}, {2}}, 1 << 20, Costs{}, []Algorithm{Ring, Pairwise}},
