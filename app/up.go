@@ -34,7 +34,7 @@ type upVerb struct {
 }
 
 func (upVerb) Help() string {
-	return "Starts a coordinator, and prints its token. Lend it machines with: PROGRAM node --join ADDR --token TOKEN. Give it jobs with: PROGRAM train ... --on ADDR --token TOKEN. Everything that is not loopback speaks TLS."
+	return "Starts a coordinator, and prints its token. Lend it machines with: PROGRAM node --join ADDR --token TOKEN. Give it jobs with: PROGRAM train ... --on ADDR --token TOKEN. Everything that is not loopback speaks TLS, --etcd only by --etcd-tls."
 }
 
 // An invitation is what who joins is told besides its certificate.
