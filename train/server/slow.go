@@ -14,7 +14,7 @@ type Slow struct {
 	Worker int           `json:"worker,omitempty"` // whose steps take longer
 	Rotate bool          `json:"rotate,omitempty"` // in round c, worker c mod n in place of Worker
 	Factor float64       `json:"factor,omitempty"` // how many times as long; 0: nobody is slow
-	Unit   time.Duration `json:"unit,omitempty"`   // emulated compute: a step waits so long besides, a slow one Factor times. 0: a slow worker waits Factor - 1 times what its last step took
+	Unit   time.Duration `json:"unit,omitempty"`   // emulated compute: a round, of however many steps, waits so long besides, a slow one Factor times. 0: a slow worker waits Factor - 1 times what its work took
 }
 
 // ParseSlow reads "worker=2,factor=3", "worker=rotate,factor=4,unit=20ms".
