@@ -98,7 +98,7 @@ func (p *Plan) paper() []group {
 	return list
 }
 
-// tenth: of MNIST's test images, for which there are targets at batch 100 alone.
+// tenth: of MNIST's test images, for which there are targets at batch 100 and the full batch alone.
 func tenth(t Task) bool { return strings.HasSuffix(t.Name, "-10k") }
 
 // The parts of the full run.
