@@ -2,8 +2,9 @@
 // sums are added over all, and every process makes the same optimizer step.
 //
 // It is the topology of MPI programs and Horovod. What travels is the gradient, in buckets, the last layers first, while the backward
-// pass still computes the others; with it travel the sums of loss and weight, and whether somebody wants to stop. The step counts once
-// all have all of it ([collective.Group.Commit]): either every worker makes the update, or every worker returns the same error.
+// pass still computes the others; with it travel the sums of loss and weight, and whether somebody wants to stop. Updates count once all
+// workers have them, up to 64 by one vote ([collective.Group.Commit]): either every worker makes them, or every worker returns the same
+// error, and what it has made of them is neither measured nor saved.
 //
 // In exact mode the workers own the job's virtual shards, add along their one tree, and get the bits of train/local for every number of
 // workers.
