@@ -358,6 +358,28 @@ func TestTabled(t *testing.T) {
 	}
 }
 
+// keeping is a model that keeps something of each row at its worker.
+type keeping struct{ tabled }
+
+func (keeping) Keeps() string { return "the mood" }
+
+// TestInterruptedKeeper: of a run that cannot be resumed no command is printed that would.
+func TestInterruptedKeeper(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	options := Options{Sources: data.Sources{"points": points(10, cancel)}, Models: nn.Models{
+		"keeping": func(_ string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+			m, err := nn.Softmax("", s, cpu)
+			return keeping{tabled{m}}, err
+		},
+	}}
+	got := runWith(ctx, t, t.TempDir(), options, strings.Fields("train keeping --data points --topology server --order index --batch 30 --epochs 1000000")...)
+	const want = "; it cannot be resumed, since the workers alone have the mood of each row: repeat the command\n"
+	if got.code != Interrupted || !strings.Contains(got.err, "interrupted after update") || !strings.Contains(got.err, want) {
+		t.Errorf("exits with %d: %s%s, want %s", got.code, got.out, got.err, want)
+	}
+}
+
 // TestShippedClassWeights: what classes weigh in training is no part of what is measured, wherever the rows come from.
 func TestShippedClassWeights(t *testing.T) {
 	dir := t.TempDir()

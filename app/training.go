@@ -56,6 +56,7 @@ type training struct {
 	known  facts
 	model  trivium.Model // to be described; training builds its own
 	tabled bool          // it is trained on tables, without the job's optimizer
+	keeps  string        // what of each row its worker alone has, so that it cannot be resumed; empty: nothing
 	needed bool          // without a run directory nothing is trained
 	dir    string        // of the run, once it is there
 	kept   string        // where its checkpoints are, likewise
@@ -137,6 +138,9 @@ func (t *training) build(s *session, schema trivium.Schema, label string, cpu *t
 	}
 	if _, t.tabled = t.model.(server.Program); t.tabled && t.topology != served {
 		return fmt.Errorf("%s is trained on tables and has no gradients: give --topology %s", t.job.Model, served)
+	}
+	if k, ok := t.model.(server.Keeper); ok && t.tabled {
+		t.keeps = k.Keeps()
 	}
 	if err := train.CheckData(t.model, schema); err != nil {
 		return fmt.Errorf("model %q: %w", t.job.Model, err)
@@ -293,6 +297,9 @@ func (t *training) goOnWith(s *session) string {
 	}
 	if t.again != nil {
 		return "repeat with: " + shell.Words(t.again...)
+	}
+	if t.keeps != "" {
+		return fmt.Sprintf("it cannot be resumed, since the workers alone have %s of each row: repeat the command", t.keeps)
 	}
 	command := []string{s.command, "train", "--resume", t.dir}
 	if t.topology != alone {
