@@ -14,8 +14,9 @@
 // What holds:
 //
 //   - Agreement. Ranks that complete an operation hold identical bits, with every algorithm and codec.
-//   - All or nothing. If Commit returns nil anywhere, every operation of the step is complete everywhere. Until then the sources are
-//     intact; they must stay readable, and the destinations are the group's.
+//   - All or nothing. If Commit returns nil anywhere, every operation of the step is complete everywhere, though a rank that does not
+//     hear of it before another is lost returns the Blame. Until then the sources are intact; they must stay readable, and the destinations
+//     are the group's.
 //   - Blame. A failure is a [*Blame] or a [*Mismatch], the same at every rank that survives. After a Mismatch, or a context that ended,
 //     the operation is void everywhere, Commit returns its error everywhere, and the group goes on with the next step. After a rank was
 //     lost the group is of no more use; a new view makes a new one.
