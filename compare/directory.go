@@ -49,6 +49,8 @@ type record struct {
 	Absent    map[string]string `json:"absent,omitempty"` // systems that are not here, and why
 	Notes     []string          `json:"notes,omitempty"`
 	Sittings  []Sitting         `json:"sittings,omitempty"`
+
+	LinkSpeeds []LinkSpeed `json:"link_speeds,omitempty"` // as they were measured
 }
 
 func (p *Plan) record() record {

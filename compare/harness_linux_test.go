@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -48,7 +49,7 @@ func threadTime() float64 {
 }
 
 // TestSpaces: where namespaces are permitted, what two workers send each other is counted for each; a link that is shaped is slower than
-// one that is not, and its rate is not exceeded.
+// one that is not, and its rate is not exceeded; both are measured by themselves too, and the setup says at what.
 func TestSpaces(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes: left out of -short")
@@ -79,6 +80,13 @@ func TestSpaces(t *testing.T) {
 		if i == 1 && rate > 25e6 {
 			t.Errorf("%s: %.1f Mbit/s went through it", table.title(), rate/1e6)
 		}
+	}
+	i := slices.IndexFunc(r.LinkSpeeds, func(x LinkSpeed) bool { return x.Link.Mbit == 20 })
+	if len(r.LinkSpeeds) != 2 || i < 0 || r.LinkSpeeds[i].Mbit < 15 || r.LinkSpeeds[i].Mbit > 25 || !(r.LinkSpeeds[i].RoundTrip > 0) || r.LinkSpeeds[i].Sitting != 1 {
+		t.Errorf("the links were measured at %+v", r.LinkSpeeds)
+	}
+	if setup := fmt.Sprint(r.setup()); !strings.Contains(setup, "link 20 Mbit/s") || !strings.Contains(setup, "measured ") {
+		t.Errorf("the setup says %s", setup)
 	}
 	// Where what is not shaped is no faster than that, the machine is the bound of both, and they are not compared.
 	fast := r.Tables[0].Rows[0].Trials[0].Result

@@ -125,11 +125,18 @@ func (r *Report) setup() []report.Block {
 		facts = append(facts, report.Fact{Name: "seed, order of rows", Value: caption("%d; index order, the short last update dropped", paperSeed)})
 	}
 	facts = append(facts, r.hostFacts()...)
+	links := r.linkWords()
+	for _, x := range links {
+		facts = append(facts, report.Fact{Name: "link " + x.link.String(), Value: caption("%s", x.text)})
+	}
 	versions := r.versions()
 	for _, name := range slices.Sorted(maps.Keys(versions)) {
 		facts = append(facts, report.Fact{Name: name, Value: caption("%s", versions[name])})
 	}
 	blocks := []report.Block{facts}
+	if len(links) > 0 {
+		blocks = append(blocks, say("Links are measured before the first trial on each, in every sitting: what one TCP connection between two of its namespaces carries one way, without headers, and how long a byte takes there and back."))
+	}
 	for _, n := range r.Notes {
 		blocks = append(blocks, say("%s", n))
 	}

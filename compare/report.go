@@ -36,6 +36,8 @@ type Report struct {
 	Check     Check             `json:"check"`
 	Threats   []string          `json:"threats,omitempty"`
 	Best      *Best             `json:"best,omitempty"` // of the user's own job
+
+	LinkSpeeds []LinkSpeed `json:"link_speeds,omitempty"` // of those that were measured, in each sitting
 }
 
 // A Check is what check.py, which knows none of our code, made of the saved parameters.
@@ -66,6 +68,7 @@ func newReport(p *Plan, r *record) *Report {
 		Format: formatVersion, Quick: p.Quick, Command: r.Command, Created: r.Created.Format("2006-01-02 15:04:05 MST"), Build: r.Build,
 		Machine: r.Machine, Cores: min(p.coreCount(), r.coreLimit()), Repeats: p.Repeats, Seconds: p.Seconds, WarmUp: p.WarmUp, Facts: r.Facts, Absent: r.Absent,
 		Notes: r.Notes, Host: r.Host, Frequency: r.Frequency, Control: r.Control, Efforts: efforts(p.Systems),
+		LinkSpeeds: r.LinkSpeeds,
 	}
 }
 

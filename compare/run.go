@@ -33,7 +33,7 @@ func Run(ctx context.Context, p Plan) (_ *Report, err error) {
 	if err := r.faults(ctx, report); err != nil {
 		return nil, err
 	}
-	report.Sittings = r.dir.record.Sittings
+	report.Sittings, report.LinkSpeeds = r.dir.record.Sittings, r.dir.record.LinkSpeeds
 	report.finish(ctx, &p)
 	if err := ctx.Err(); err != nil { // the check was not let finish: who goes on makes the report
 		return nil, err

@@ -45,6 +45,11 @@ func (r *runner) trial(ctx context.Context, g *group, c Cell, system System, rep
 	if ctx.Err() != nil { // which is no failure of the row
 		return Result{}, ctx.Err()
 	}
+	if err == nil {
+		if err := r.measureLink(ctx, space); err != nil {
+			return Result{}, err
+		}
+	}
 	if err != nil {
 		result.Error = err.Error()
 	} else {

@@ -97,3 +97,25 @@ func (r *runner) space(ctx context.Context, link Link) (*spaces, error) {
 	}
 	return s, err
 }
+
+// measureLink measures the link of those namespaces once in a sitting, before its first trial there, and keeps what it finds, which is no reason to
+// end the comparison. An error is ctx's, or of the disk.
+func (r *runner) measureLink(ctx context.Context, s *spaces) error {
+	if s == nil || len(s.list) < 2 {
+		return nil
+	}
+	list := &r.dir.record.LinkSpeeds
+	if slices.ContainsFunc(*list, func(x LinkSpeed) bool { return x.Link == s.link && x.Sitting == r.sitting }) {
+		return nil
+	}
+	x := LinkSpeed{Link: s.link, Sitting: r.sitting}
+	var err error
+	if x.Mbit, x.RoundTrip, err = s.speed(ctx); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		x = LinkSpeed{Link: s.link, Sitting: r.sitting, NotMeasured: err.Error()}
+	}
+	*list = append(*list, x)
+	return r.dir.save()
+}

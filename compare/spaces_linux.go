@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -151,8 +152,61 @@ func (l Link) shape(device string) []string {
 	if l.Mbit == 0 {
 		return nil
 	}
-	burst := max(l.Mbit*1000/8, 32<<10)
-	return []string{fmt.Sprintf("qdisc add dev %s root tbf rate %dmbit burst %d latency 50ms", device, l.Mbit, burst)}
+	return []string{fmt.Sprintf("qdisc add dev %s root tbf rate %dmbit burst %d latency 50ms", device, l.Mbit, l.burst())}
+}
+
+// do runs f on the thread of the namespace: a socket that it opens is in there.
+func (s *space) do(f func()) {
+	done := make(chan struct{})
+	s.work <- func() {
+		defer close(done)
+		f()
+	}
+	<-done
+}
+
+// speed measures the link, by one connection between the last two spaces: a row has the first, and some systems remember what a path was like. What
+// the two values are says speedOf.
+func (s *spaces) speed(ctx context.Context) (mbit, trip float64, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, speedLimit, fmt.Errorf("no end after %v", speedLimit))
+	defer cancel()
+	during := speedTime
+	if s.link.Mbit == 0 {
+		during = freeTime
+	}
+	a, b, err := s.connect(ctx, len(s.list)-2, len(s.list)-1)
+	if err == nil {
+		stop := context.AfterFunc(ctx, func() { _, _ = a.Close(), b.Close() })
+		mbit, trip, err = speedOf(a, b, s.link.burst(), during)
+		stop()
+	}
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
+	}
+	return mbit, trip, err
+}
+
+// connect connects space i with space j. Both ends are the caller's to close.
+func (s *spaces) connect(ctx context.Context, i, j int) (a, b net.Conn, err error) {
+	var l net.Listener
+	s.list[j].do(func() {
+		var plain net.ListenConfig
+		plain.SetMultipathTCP(false) // as the rows have it
+		l, err = plain.Listen(ctx, "tcp4", s.at(j)+":0")
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	defer l.Close()
+	defer context.AfterFunc(ctx, func() { _ = l.Close() })() // Accept knows no context
+	s.list[i].do(func() { a, err = new(net.Dialer).DialContext(ctx, "tcp4", l.Addr().String()) })
+	if err != nil {
+		return nil, nil, err
+	}
+	if b, err = l.Accept(); err != nil {
+		return nil, nil, errors.Join(err, a.Close())
+	}
+	return a, b, nil
 }
 
 func (s *spaces) close() {

@@ -16,6 +16,11 @@ func (r *Report) Text(w io.Writer) error {
 		errs = append(errs, t.Text(w))
 		fmt.Fprintln(w)
 	}
+	for _, x := range r.linkWords() {
+		if x.link.Mbit > 0 { // what is not shaped was not asked to be of some rate
+			fmt.Fprintf(w, "link %s: %s\n", x.link, x.text)
+		}
+	}
 	switch c := &r.Check; {
 	case c.Compared > 0 && c.Largest <= checkTolerance:
 		fmt.Fprintf(w, "proof: check.py, with NumPy and none of this program, finds the same %d losses within %.1g\n", c.Compared, math.Max(c.Largest, 1e-9))

@@ -62,6 +62,14 @@ func (r *Report) threats() {
 	if r.Frequency != "" {
 		say("Processor frequency: %s.", r.Frequency)
 	}
+	for i := range r.LinkSpeeds {
+		switch x := &r.LinkSpeeds[i]; {
+		case x.off():
+			say("The link of %s was measured at %s: what is shown at that rate is of another.", x.Link, mbitWord(x.Mbit))
+		case x.NotMeasured != "" && x.Link.Mbit > 0:
+			say("Whether the link of %s has that rate was not measured: %s.", x.Link, strings.TrimSuffix(x.NotMeasured, "."))
+		}
+	}
 	if strings.HasPrefix(r.Control, "bbr") {
 		say("The system's congestion control of TCP is %s, which paces what is sent. Trivium's connections between near ends begin with reno, and are not paced; peers' have what the system chose.", r.Control)
 	}
