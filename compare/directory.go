@@ -51,13 +51,14 @@ type record struct {
 	Sittings  []Sitting         `json:"sittings,omitempty"`
 
 	LinkSpeeds []LinkSpeed `json:"link_speeds,omitempty"` // as they were measured
+	FilesAfter bool        `json:"files_after,omitempty"` // other systems write their parameters to files once nothing is measured any more
 }
 
 func (p *Plan) record() record {
 	r := record{
 		Version: formatVersion, Build: p.Host.Build, Command: p.Command, Created: p.now().UTC().Truncate(time.Second), Tasks: p.Tasks,
 		Workers: p.Workers, Batches: p.Batches, Links: slices.Clone(p.Links), Repeats: p.Repeats, Seconds: p.Seconds, WarmUp: p.WarmUp, Quick: p.Quick,
-		Full: p.Full, Most: p.Most, Cores: p.Cores, Facts: map[string]Facts{}, Abouts: map[string]About{}, Absent: map[string]string{},
+		Full: p.Full, Most: p.Most, Cores: p.Cores, FilesAfter: true, Facts: map[string]Facts{}, Abouts: map[string]About{}, Absent: map[string]string{},
 	}
 	for _, s := range p.Systems {
 		r.Systems = append(r.Systems, s.Name())

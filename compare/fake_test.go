@@ -74,6 +74,7 @@ func fakePeer(how string) {
 	say(map[string]any{"event": "ready"})
 	var done int64
 	per := 0.001
+	var kept []int64   // updates whose parameters are to be saved
 	if how == "slow" { // says its clock
 		per = 40
 	}
@@ -101,16 +102,20 @@ func fakePeer(how string) {
 				done-- // one update less than it was told
 			}
 			done += c.Updates
-			for _, u := range c.Snapshots {
-				path := filepath.Join(spec.Out, snapshotName(u))
-				if spec.Rank == 0 {
-					_ = os.WriteFile(path, raw, 0o600)
-					say(map[string]any{"event": "snapshot", "update": u, "seconds": saved * float64(u), "path": path})
-				}
+			if spec.Rank == 0 {
+				kept = append(kept, c.Snapshots...)
 			}
 			say(map[string]any{"event": "update", "update": done, "seconds": per * float64(done)})
+		case "save":
+			for _, u := range kept {
+				path := filepath.Join(spec.Out, snapshotName(u))
+				_ = os.WriteFile(path, raw, 0o600)
+				say(map[string]any{"event": "snapshot", "update": u, "seconds": saved * float64(u), "path": path})
+			}
+			say(map[string]any{"event": "saved"})
 		case "reset":
 			done = 0
+			kept = nil
 			say(map[string]any{"event": "ready"})
 		case "quit":
 			say(map[string]any{"event": "done"})

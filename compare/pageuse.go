@@ -14,6 +14,10 @@ import (
 // the numbers are folded away below them.
 func (r *Report) roles() []report.Block {
 	var blocks []report.Block
+	files := "at other systems the files that they are written to"
+	if r.FilesAfter {
+		files = "not the files that they are written to afterwards (PMLS's program writes its own meanwhile)"
+	}
 	for _, t := range r.Tables {
 		table := t.useTable()
 		if len(table.Rows) == 0 {
@@ -30,7 +34,7 @@ func (r *Report) roles() []report.Block {
 			continue
 		}
 		blocks = append(blocks, report.Figures{
-			Caption: []report.Span{report.Strong(t.title()), report.Text(": what the processes of each role took, all together, from the clock's start until it stands still, copies of parameters included, and at other systems the files that they are written to. Bytes a second flatter a slow system; bytes a sample do not.")},
+			Caption: []report.Span{report.Strong(t.title()), report.Text(": what the processes of each role took, all together, from the clock's start until it stands still, copies of parameters included, and " + files + ". Bytes a second flatter a slow system; bytes a sample do not.")},
 			Items:   items, Data: &table,
 		})
 	}
@@ -104,7 +108,7 @@ func (t *Table) useTable() report.Table {
 			{Name: "a second", Unit: "bytes", Group: "network"},
 			{Name: "each sample", Unit: "bytes", Group: "network"},
 		},
-		Notes: []string{fmt.Sprintf("Memory is the proportional set size, so that shared pages count once. It is read ten times a second at most, and less often where a look takes long: the number is the least of any process in any repeat, and of fewer than %d readings there is no peak.", fewReadings), "Bytes are both directions of the processes' own interfaces."},
+		Notes: []string{fmt.Sprintf("Memory is the proportional set size, so that shared pages count once. Of the process that keeps copies of the parameters until the clock stands still, worker 0 or Spark's driver, it has these too. It is read ten times a second at most, and less often where a look takes long: the number is the least of any process in any repeat, and of fewer than %d readings there is no peak.", fewReadings), "Bytes are both directions of the processes' own interfaces."},
 	}
 	for _, x := range t.Rows {
 		for _, role := range slices.Sorted(maps.Keys(x.Use)) {

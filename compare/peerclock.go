@@ -12,8 +12,8 @@ const (
 	// answerWait is for a command to come to be read, and the answer to be written and read: on a machine with more busy threads than cores
 	// each waits for a turn, and a program may hand its lines on at intervals.
 	answerWait = time.Second
-	// snapshotStop is for what worker 0 does with its clock stopped, each time: it copies the parameters, or asks a server for them, and writes
-	// a file of at most half a megabyte.
+	// snapshotStop is for what worker 0 does with its clock stopped, each time: it copies the parameters, or asks a server for them. So long it may
+	// take to write them, too, when it is told to: a file has half a megabyte at most.
 	snapshotStop = 100 * time.Millisecond
 	// clockShare is of the time that it says: two clocks, and what a loop does between two of its looks at one.
 	clockShare = 0.05

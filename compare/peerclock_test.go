@@ -19,8 +19,10 @@ type clockedPeer struct {
 	says   float64       // of its time; 1: all
 	begins time.Duration // what comes before its clock starts, in its first run
 	stop   time.Duration // its clock stands still for a snapshot
-	writes time.Duration // and it writes one
+	writes time.Duration // it writes one, once it is told to
 	late   time.Duration // its lines are handed on so much later, all at once
+	early  bool          // it writes them before it answers
+	lacks  bool          // it does not know the command to save, and ignores it
 }
 
 // run is its life.
@@ -29,13 +31,24 @@ func (c clockedPeer) run(in io.Reader, out io.WriteCloser, dir string, rank int)
 	var text strings.Builder
 	say := func(v any) { _ = json.NewEncoder(&text).Encode(v) }
 	flush := func() {
+		if text.Len() == 0 {
+			return
+		}
 		_, _ = io.WriteString(out, text.String())
 		text.Reset()
 	}
 	say(map[string]any{"event": "ready"})
 	flush()
 	var done int64
+	var kept []int64
 	seconds, begins := 0.0, c.begins
+	save := func() {
+		for _, u := range kept {
+			time.Sleep(c.writes)
+			say(map[string]any{"event": "snapshot", "update": u, "seconds": c.says * float64(u) * c.update.Seconds(), "path": filepath.Join(dir, snapshotName(u))})
+		}
+		kept = nil
+	}
 	for lines := json.NewDecoder(in); ; flush() {
 		var o peerCommand
 		if lines.Decode(&o) != nil {
@@ -51,14 +64,20 @@ func (c clockedPeer) run(in io.Reader, out io.WriteCloser, dir string, rank int)
 			time.Sleep(time.Duration(o.Updates) * c.update)
 			done += o.Updates
 			seconds += c.says * (time.Duration(o.Updates) * c.update).Seconds()
-			for _, u := range o.Snapshots {
-				if rank == 0 {
-					time.Sleep(c.stop + c.writes)
-					say(map[string]any{"event": "snapshot", "update": u, "seconds": c.says * float64(u) * c.update.Seconds(), "path": filepath.Join(dir, snapshotName(u))})
-				}
+			if rank == 0 {
+				time.Sleep(time.Duration(len(o.Snapshots)) * c.stop)
+				kept = append(kept, o.Snapshots...)
+			}
+			if c.early {
+				save()
 			}
 			time.Sleep(c.late)
 			say(map[string]any{"event": "update", "update": done, "seconds": seconds})
+		case "save":
+			if !c.lacks {
+				save()
+				say(map[string]any{"event": "saved"})
+			}
 		default:
 			say(map[string]any{"event": "done"})
 		}
@@ -66,24 +85,29 @@ func (c clockedPeer) run(in io.Reader, out io.WriteCloser, dir string, rank int)
 }
 
 // TestPeerClock: a peer's clock is held against that of this program. One that leaves out what belongs to training fails the trial, and the
-// sentence says both times; one that stands still where it may is believed.
+// sentence says both times; one that stands still where it may is believed. What it takes to write its copies is in no clock and in no time that is
+// measured: one that writes them before it is told to fails, and so does one that does not know that command.
 func TestPeerClock(t *testing.T) {
 	const ms = time.Millisecond
+	const still, soon, never = "it trains while its clock stands still", "saves parameters before it is told to", "and has not answered in 30.5s"
 	for name, c := range map[string]struct {
 		peer    clockedPeer
 		seconds float64 // that the rule wants
-		refused bool
+		refused string  // what is said of it; empty: it is believed
 	}{
-		"exact":                     {clockedPeer{update: 10 * ms, says: 1}, 5, false},
-		"compiles first":            {clockedPeer{update: 10 * ms, says: 1, begins: 40 * time.Second}, 5, false},
-		"copies and writes":         {clockedPeer{update: 10 * ms, says: 1, stop: 40 * ms, writes: 50 * ms}, 5, false},
-		"hands its lines on late":   {clockedPeer{update: 10 * ms, says: 1, late: 900 * ms}, 5, false},
-		"slow, and all of it":       {clockedPeer{update: 3 * time.Second, says: 1, stop: 90 * ms, late: 900 * ms}, 5, false},
-		"says half":                 {clockedPeer{update: 10 * ms, says: 0.5}, 5, true},
-		"says half, of three":       {clockedPeer{update: 10 * ms, says: 0.5}, 3, true},
-		"says three quarters":       {clockedPeer{update: 10 * ms, says: 0.75}, 5, true},
-		"milliseconds for seconds":  {clockedPeer{update: 10 * ms, says: 0.001}, 5, true},
-		"says nine tenths of a lot": {clockedPeer{update: time.Second, says: 0.9}, 60, true},
+		"exact":                     {clockedPeer{update: 10 * ms, says: 1}, 5, ""},
+		"compiles first":            {clockedPeer{update: 10 * ms, says: 1, begins: 40 * time.Second}, 5, ""},
+		"copies and writes":         {clockedPeer{update: 10 * ms, says: 1, stop: 40 * ms, writes: 50 * ms}, 5, ""},
+		"writes for long":           {clockedPeer{update: 10 * ms, says: 1, stop: 40 * ms, writes: 3 * time.Second}, 5, ""},
+		"writes too early":          {clockedPeer{update: 10 * ms, says: 1, writes: ms, early: true}, 5, soon},
+		"does not know save":        {clockedPeer{update: 10 * ms, says: 1, lacks: true}, 5, never},
+		"hands its lines on late":   {clockedPeer{update: 10 * ms, says: 1, late: 900 * ms}, 5, ""},
+		"slow, and all of it":       {clockedPeer{update: 3 * time.Second, says: 1, stop: 90 * ms, late: 900 * ms}, 5, ""},
+		"says half":                 {clockedPeer{update: 10 * ms, says: 0.5}, 5, still},
+		"says half, of three":       {clockedPeer{update: 10 * ms, says: 0.5}, 3, still},
+		"says three quarters":       {clockedPeer{update: 10 * ms, says: 0.75}, 5, still},
+		"milliseconds for seconds":  {clockedPeer{update: 10 * ms, says: 0.001}, 5, still},
+		"says nine tenths of a lot": {clockedPeer{update: time.Second, says: 0.9}, 60, still},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -105,23 +129,31 @@ func TestPeerClock(t *testing.T) {
 				})
 				var last Event
 				var failed error
+				at, saved := map[string]time.Time{}, 0
 				for e, err := range x.Events() {
-					last, failed = e, err
+					last, failed, at[e.Kind] = e, err, time.Now()
+					if e.Kind == Snapshot {
+						saved++
+					}
 				}
 				for _, p := range x.list {
 					_ = p.in.Close()
 				}
 				x.cancel(nil)
 				x.wait.Wait()
-				if !c.refused {
+				if c.refused == "" {
 					want := 10 * 2 / c.peer.update.Seconds()
 					if got := float64(last.Samples) / last.Seconds; failed != nil || got < 0.99*want || got > 1.01*want {
 						t.Errorf("%v; %.0f samples/s, want %.0f", failed, got, want)
 					}
+					stood := at[End].Sub(at[Begin]).Seconds() - last.Seconds
+					if most := (5*c.peer.stop + 3*c.peer.late + ms).Seconds(); saved != 5 || stood > most {
+						t.Errorf("%d copies; measured %.3f s longer than its clock says, which stood still for %.3f s at most", saved, stood, most)
+					}
 					return
 				}
-				if want := "it trains while its clock stands still"; failed == nil || !strings.Contains(fmt.Sprint(failed), want) {
-					t.Errorf("%v; want %s", failed, want)
+				if failed == nil || !strings.Contains(fmt.Sprint(failed), c.refused) {
+					t.Errorf("%v; want %s", failed, c.refused)
 				}
 			})
 		})

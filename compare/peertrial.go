@@ -198,7 +198,7 @@ func (t *peerTrial) last() (all []string) {
 	return all[max(0, len(all)-keptLines):]
 }
 
-// follow gives the commands: warm up, reset, run, quit.
+// follow gives the commands: warm up, reset, run, save, quit.
 func (t *peerTrial) follow(s Spec) error {
 	if _, err := t.gather("ready", nil); err != nil {
 		return err
@@ -234,23 +234,7 @@ func (t *peerTrial) follow(s Spec) error {
 		n = atMost(max(n, int64(math.Ceil(s.Seconds/per))), limitShare*s.limit.Seconds(), time.Since(t.began), per)
 	}
 	t.say(Event{Kind: Begin})
-	var kept []Event
-	words, err := t.train(peerCommand{Do: "run", Updates: n, Snapshots: s.Snapshots}, func(p *peerProcess, w peerWord) error {
-		if w.Event != "snapshot" {
-			return nil
-		}
-		if !filepath.IsAbs(w.Path) {
-			w.Path = filepath.Join(p.cmd.Dir, w.Path)
-		}
-		if filepath.Dir(w.Path) != p.out {
-			return fmt.Errorf("%s %d saves parameters to %s, and not to its own folder", p.Role, p.Rank, w.Path)
-		}
-		if !(w.Seconds > 0) { // a ratio of times would be no number
-			return fmt.Errorf("%s %d saved parameters after %v s of its clock, at update %d", p.Role, p.Rank, w.Seconds, w.Update)
-		}
-		kept = append(kept, Event{Kind: Snapshot, Update: w.Update, Seconds: w.Seconds, Path: w.Path})
-		return nil
-	})
+	words, err := t.train(peerCommand{Do: "run", Updates: n, Snapshots: s.Snapshots}, early)
 	if err != nil {
 		return err
 	}
@@ -267,6 +251,10 @@ func (t *peerTrial) follow(s Spec) error {
 	t.say(Event{Kind: End})
 	t.say(Event{Kind: Updated}) // taken once the reading at the end is over: from then on processes may go
 	if err := counted(words, n); err != nil {
+		return err
+	}
+	kept, err := t.save(&s)
+	if err != nil {
 		return err
 	}
 	for _, k := range kept {

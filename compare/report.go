@@ -38,6 +38,7 @@ type Report struct {
 	Best      *Best             `json:"best,omitempty"` // of the user's own job
 
 	LinkSpeeds []LinkSpeed `json:"link_speeds,omitempty"` // of those that were measured, in each sitting
+	FilesAfter bool        `json:"files_after,omitempty"` // see record
 }
 
 // A Check is what check.py, which knows none of our code, made of the saved parameters.
@@ -68,7 +69,7 @@ func newReport(p *Plan, r *record) *Report {
 		Format: formatVersion, Quick: p.Quick, Command: r.Command, Created: r.Created.Format("2006-01-02 15:04:05 MST"), Build: r.Build,
 		Machine: r.Machine, Cores: min(p.coreCount(), r.coreLimit()), Repeats: p.Repeats, Seconds: p.Seconds, WarmUp: p.WarmUp, Facts: r.Facts, Absent: r.Absent,
 		Notes: r.Notes, Host: r.Host, Frequency: r.Frequency, Control: r.Control, Efforts: efforts(p.Systems),
-		LinkSpeeds: r.LinkSpeeds,
+		LinkSpeeds: r.LinkSpeeds, FilesAfter: r.FilesAfter,
 	}
 }
 

@@ -184,9 +184,9 @@ func (u Use) per(r *Result) PerUse {
 	return out
 }
 
-// window is the time that PerRole was counted in, in seconds. The clock's, Seconds, is shorter: it stands still while parameters are copied, and a
-// system's worker that writes them to files before it answers is counted while it does. Results from before Window was recorded have the lap of
-// training, which is longer by a last look at the memory: some milliseconds. 0: it is not known.
+// window is the time that PerRole was counted in, in seconds. The clock's, Seconds, is shorter: it stands still while parameters are copied,
+// and PMLS's program writes them to files before it answers, as other systems' did in directories without FilesAfter. Results from before Window
+// was recorded have the lap of training, which is longer by a last look at the memory: some milliseconds. 0: it is not known.
 func (r *Result) window() float64 {
 	if r.Window > 0 {
 		return r.Window

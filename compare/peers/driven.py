@@ -84,15 +84,15 @@ def serve(spec, versions, run, parameters, reset):
     """Does what it is told, until it is told to quit. run(begin, end) makes those updates, and returns once the last is complete;
     parameters() are copies by name, or None where the model is another one; reset() puts the initial ones back everywhere."""
     say("ready", versions=versions, threads=spec["threads"])
-    done, seconds = 0, 0.0
+    done, seconds, kept = 0, 0.0, []  # kept: copies that are not written yet, 200 of half a megabyte at most
     for line in sys.stdin:
         command = json.loads(line)
         if command["do"] == "reset":
             reset()
-            done, seconds = 0, 0.0
+            done, seconds, kept = 0, 0.0, []
             say("ready")
         elif command["do"] == "run":
-            due, kept, end = sorted(command.get("snapshots") or ()) if spec["rank"] == 0 else [], [], done + command["updates"]
+            due, end = sorted(command.get("snapshots") or ()) if spec["rank"] == 0 else [], done + command["updates"]
             for to in [u for u in due if done < u < end] + [end]:
                 begin = time.perf_counter()
                 run(done, to)
@@ -100,10 +100,15 @@ def serve(spec, versions, run, parameters, reset):
                 done = to
                 if to in due and (named := parameters()) is not None:
                     kept.append((to, seconds, named))
+            say("update", update=done, seconds=seconds)
+        elif command["do"] == "save":  # nothing is measured any more
             for update, clock, named in kept:
                 say("snapshot", update=update, seconds=clock, path=save(spec, update, named))
-            say("update", update=done, seconds=seconds)
+            kept = []
+            say("saved")
         elif command["do"] == "quit":
             return
+        else:
+            sys.exit(f"unknown command {line.strip()}")
     else:
         os._exit(1)  # nobody is there any more

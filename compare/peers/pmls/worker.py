@@ -73,12 +73,14 @@ def saved(update):
     return driven.save(spec, update, {"w": w[:-1, None], "b": w[-1:]})
 
 
+kept = []  # update and clock of the weights that the program has put into files, as raw numbers
 list(answers("ready"))  # it has read its rows and met the others; its weights are zeros, as those of these models are
 os.remove(f"{train}.{rank}")
 driven.say("ready", versions={"pmls": "1.1"}, threads=1)
 for line in sys.stdin:
     command = json.loads(line)
     if command["do"] == "reset":
+        kept = []
         tell("reset")
         list(answers("ready"))
         driven.say("ready")
@@ -86,10 +88,19 @@ for line in sys.stdin:
         keep = command.get("snapshots") or [] if rank == 0 else []
         tell(" ".join(map(str, [command["updates"], *keep])))
         for word, update, seconds in answers("update"):
-            path = {"path": saved(int(update))} if word == "snapshot" else {}
-            driven.say(word, update=int(update), seconds=float(seconds), **path)
+            if word == "snapshot":
+                kept.append((int(update), float(seconds)))
+            else:
+                driven.say(word, update=int(update), seconds=float(seconds))
+    elif command["do"] == "save":
+        for update, seconds in kept:
+            driven.say("snapshot", update=update, seconds=seconds, path=saved(update))
+        kept = []
+        driven.say("saved")
     elif command["do"] == "quit":
         process.stdin.close()
         process.wait()
         driven.say("done")
         break
+    else:
+        sys.exit(f"unknown command {line.strip()}")
