@@ -37,9 +37,9 @@ type compareRun struct {
 
 	Tasks   []string `placeholder:"NAME" help:"logistic, softmax, mlp1, mlp2, or with -10k on the ten thousand test images of MNIST (default these four, on the best of MNIST that there is, else on generated digits)."`
 	Systems []string `placeholder:"NAME" help:"Rows: ours and other systems (default all; an unknown name lists them)."`
-	Workers []int    `short:"w" placeholder:"N" help:"Workers (default 2). With this, --batch or --links: all combinations, not the full run."`
-	Batch   []string `short:"b" placeholder:"N|full" help:"Rows of each worker in an update (default 100). No full run then: see --workers."`
-	Links   []string `placeholder:"RATE" help:"Shape links between processes: 750mbit, 1gbit, 10gbit, none (default). See --workers."`
+	Workers []int    `short:"w" placeholder:"N" help:"Workers: part of the full run; of what it lacks, all combinations (then 2 if left out)."`
+	Batch   []string `short:"b" placeholder:"N|full" help:"Rows of each worker in an update: likewise (then 100)."`
+	Links   []string `placeholder:"RATE" help:"Shape links between processes: 750mbit, 1gbit, 10gbit, none: likewise (then none)."`
 	Repeats *int     `placeholder:"N" help:"Interleaved repeats of every row (default 7; quick and your own job 3)."`
 	Seconds *float64 `placeholder:"X" help:"To measure at least in each trial (default 5; quick 3)."`
 	WarmUp  *float64 `placeholder:"X" help:"Seconds of warm-up at least (default 2; quick 1)."`
@@ -186,7 +186,7 @@ func (v *compareRun) plan(s *session) (compare.Plan, error) {
 	if v.File != "" {
 		task, err := v.own(s, slices.Max(append([]int{2}, v.Workers...)))
 		bad(err)
-		p.Tasks, p.Faults = []compare.Task{task}, v.Faults
+		p.Tasks = []compare.Task{task}
 		if len(names) == 0 {
 			names = compare.OwnRows()
 		} else {
@@ -224,6 +224,10 @@ func (v *compareRun) plan(s *session) (compare.Plan, error) {
 		p.Systems, err = compare.PickSystems(all, names)
 		bad(err)
 	}
+	if v.File == "" && !v.Quick && len(errs) == 0 {
+		p.Choose(len(v.Tasks) > 0, len(names) > 0)
+	}
+	p.Faults = v.Faults || p.Full
 	if v.Quick {
 		p.Seconds, p.WarmUp = cmp.Or(p.Seconds, 3), cmp.Or(p.WarmUp, 1)
 	}
@@ -260,8 +264,6 @@ func (v *compareRun) paper(p *compare.Plan, s compare.Sources) (err error) {
 	if len(names) > 0 {
 		p.Tasks, err = compare.PickTasks(s, names)
 	}
-	p.Full = !v.Quick && len(v.Workers) == 0 && len(v.Batch) == 0 && len(v.Links) == 0
-	p.Faults = v.Faults || p.Full
 	return err
 }
 

@@ -145,14 +145,14 @@ func TestCompareQuick(t *testing.T) {
 	}
 }
 
-// TestCompareOfSome: with workers, batches or links that are named it is no full run, and with tasks, systems or repeats a smaller one, as
-// docs/compare.md says.
+// TestCompareOfSome: what is named chooses a part of the full run; workers, batches and links that it does not have are no full run, as docs/compare.md
+// says.
 func TestCompareOfSome(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "docs", "compare.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"`--tasks`, `--systems` and `--repeats` choose less of it", "`--workers`, `--batch` and `--links` choose something else"} {
+	for _, want := range []string{"`--tasks`, `--systems` and `--repeats` choose less of it", "and so do `--workers`, `--batch` and `--links`", "Where it has no table of some combination of what they name"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("docs/compare.md does not say %s", want)
 		}
@@ -161,19 +161,29 @@ func TestCompareOfSome(t *testing.T) {
 	for _, c := range []struct {
 		flags compareRun
 		full  bool
+		only  string
 	}{
-		{compareRun{}, true},
-		{compareRun{Tasks: []string{"softmax"}, Systems: []string{"local"}, Repeats: new(3)}, true},
-		{compareRun{Workers: []int{3}}, false},
-		{compareRun{Batch: []string{"500"}}, false},
-		{compareRun{Links: []string{"750mbit"}}, false},
+		{compareRun{}, true, ""},
+		{compareRun{Tasks: []string{"softmax"}, Systems: []string{"local"}, Repeats: new(3)}, true, ""},
+		{compareRun{Workers: []int{3}}, true, "workers 3"},
+		{compareRun{Batch: []string{"500", "full"}}, true, "batch 500, full"},
+		{compareRun{Links: []string{"750mbit", "none"}}, true, "links 750 Mbit/s, unshaped"},
+		{compareRun{Tasks: []string{"mlp1"}, Systems: []string{"local", "allreduce"}, Workers: []int{1, 5}}, true, "workers 1, 5"},
+		{compareRun{Workers: []int{4}}, false, ""},
+		{compareRun{Batch: []string{"500", "200"}}, false, ""},
+		{compareRun{Links: []string{"20mbit"}}, false, ""},
+		{compareRun{Tasks: []string{"softmax"}, Workers: []int{2}}, false, ""},
+		{compareRun{Workers: []int{3}, Quick: true}, false, ""},
 	} {
 		p, err := c.flags.plan(newSession(nil, os.Stdout, os.Stderr, Options{}))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p.Full != c.full || p.Faults != c.full {
-			t.Errorf("%q: full %v, faults %v", c.flags.typed(), p.Full, p.Faults)
+		if p.Full != c.full || p.Faults != c.full || p.Only.String() != c.only {
+			t.Errorf("%q: full %v of %q, faults %v", c.flags.typed(), p.Full, p.Only.String(), p.Faults)
+		}
+		if !c.full && len(p.Workers)+len(p.Batches)+len(p.Links) == 0 {
+			t.Errorf("%q: what is named is gone", c.flags.typed())
 		}
 	}
 }

@@ -63,7 +63,7 @@ func (p *Plan) groups() []group {
 	return list
 }
 
-// paper are the tables of the full run.
+// paper are the tables of the full run, or of the part of it that is wanted.
 func (p *Plan) paper() []group {
 	var list tables
 	base := p.Links[0]
@@ -89,13 +89,13 @@ func (p *Plan) paper() []group {
 			list.add(p, partSweep, t, 100, 3, base, sweeps)
 		}
 		list.add(p, partFull, t, trivium.FullBatch, 3, base, takesAll)
-		if named("logistic", "mlp2") && base.Apart {
+		if named("logistic", "mlp2") && (base.Apart || p.Only.shaped()) { // who asks for them is told why there are none
 			for _, rate := range []int{750, 1000, 10000} {
 				list.add(p, partLinks, t, 100, 3, Link{Mbit: rate, Apart: true}, crosses)
 			}
 		}
 	}
-	return list
+	return slices.DeleteFunc(list, func(g group) bool { return !p.Only.has(&g) })
 }
 
 // tenth: of MNIST's test images, for which there are targets at batch 100 and the full batch alone.

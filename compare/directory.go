@@ -43,6 +43,7 @@ type record struct {
 	WarmUp    float64           `json:"warm_up"`
 	Quick     bool              `json:"quick,omitempty"`
 	Full      bool              `json:"full,omitempty"`
+	Only      Part              `json:"only,omitzero"` // of the full run
 	Most      int               `json:"most_snapshots"`
 	Cores     []int             `json:"cores"`
 	Facts     map[string]Facts  `json:"facts,omitempty"`  // of the systems
@@ -58,7 +59,7 @@ func (p *Plan) record() record {
 	r := record{
 		Version: formatVersion, Build: p.Host.Build, Command: p.Command, Created: p.now().UTC().Truncate(time.Second), Tasks: p.Tasks,
 		Workers: p.Workers, Batches: p.Batches, Links: slices.Clone(p.Links), Repeats: p.Repeats, Seconds: p.Seconds, WarmUp: p.WarmUp, Quick: p.Quick,
-		Full: p.Full, Most: p.Most, Cores: p.Cores, FilesAfter: true, Facts: map[string]Facts{}, Abouts: map[string]About{}, Absent: map[string]string{},
+		Full: p.Full, Only: p.Only, Most: p.Most, Cores: p.Cores, FilesAfter: true, Facts: map[string]Facts{}, Abouts: map[string]About{}, Absent: map[string]string{},
 	}
 	for _, s := range p.Systems {
 		r.Systems = append(r.Systems, s.Name())
@@ -130,10 +131,13 @@ func listed[T any](list []T) string {
 }
 
 func (r *record) cells() string {
-	if r.Full {
-		return "the full run's"
+	if !r.Full {
+		return "all combinations"
 	}
-	return "all combinations"
+	if part := r.Only.String(); part != "" {
+		return "the full run's of " + part
+	}
+	return "the full run's"
 }
 
 // otherTasks says in what now are not the tasks that then are; by which name a user calls a file of his is no matter.

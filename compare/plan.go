@@ -21,6 +21,7 @@ type Plan struct {
 	Repeats int     // 0: 3
 	Quick   bool
 	Full    bool // the cells that the evaluation names, in place of all combinations; see cells
+	Only    Part // of these; zero: all
 	Faults  bool // kill and stop processes of each row, after all trials
 	Dir     string
 

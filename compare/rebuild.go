@@ -24,7 +24,7 @@ func Rebuild(dir string) (*Report, error) {
 	}
 	p := Plan{
 		Tasks: rec.Tasks, Workers: rec.Workers, Batches: rec.Batches, Links: rec.Links, Repeats: rec.Repeats, Seconds: rec.Seconds, WarmUp: rec.WarmUp,
-		Quick: rec.Quick, Full: rec.Full, Cores: rec.Cores, Command: rec.Command, Dir: dir,
+		Quick: rec.Quick, Full: rec.Full, Only: rec.Only, Cores: rec.Cores, Command: rec.Command, Dir: dir,
 	}
 	known := Strategies(Host{})
 	if peers, err := Peers(""); err == nil {
