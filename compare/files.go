@@ -8,31 +8,25 @@ import (
 	"io"
 	"math"
 	"os"
-	"path/filepath"
+
+	"github.com/trivium-ml/trivium/internal/atomicfile"
 )
 
 // writeFile writes a file that is there whole or not at all, also after the machine lost its power.
 func writeFile(path string, write func(f *os.File) error) error {
-	return writeWhole(path, func(f *os.File) error {
-		if err := write(f); err != nil {
-			return err
-		}
-		return f.Sync()
-	})
+	return writeShown(path, write, atomicfile.Options{Mode: 0o644})
 }
 
-// writeWhole writes a file that is there whole or not at all, as long as the machine has power: under another name first, then renamed.
+// writeWhole writes a file that is there whole or not at all, as long as the machine has power.
 func writeWhole(path string, write func(f *os.File) error) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".partial-*")
-	if err != nil {
-		return err
-	}
-	err = errors.Join(write(f), f.Chmod(0o644), f.Close()) // a temporary file is its owner's alone; a report is there to be shown
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("%s: %w", path, err), os.Remove(f.Name()))
+	return writeShown(path, write, atomicfile.Options{Mode: 0o644, Unsynced: true})
+}
+
+// writeShown writes a file that others may read, whatever the umask: a report is there to be shown.
+func writeShown(path string, write func(f *os.File) error, o atomicfile.Options) error {
+	readable := func(f *os.File) error { return errors.Join(write(f), f.Chmod(o.Mode)) }
+	if err := atomicfile.Write(path, readable, o); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/trivium-ml/trivium/internal/atomicfile"
 )
 
 // stateFile holds the jobs.
@@ -22,28 +24,11 @@ type state struct {
 func (c *Coordinator) save() {
 	p, err := json.MarshalIndent(state{c.queue.next, c.queue.jobs}, "", "\t")
 	if err == nil {
-		err = writeFile(c.stateFile(), p)
+		err = atomicfile.WriteBytes(c.stateFile(), p, atomicfile.Options{})
 	}
 	if err != nil {
 		c.log.Error("the list of jobs is not saved: it will be lost with this process", "error", err)
 	}
-}
-
-// writeFile replaces a file by one with those contents, or leaves it as it is.
-func writeFile(path string, p []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(p)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		err = errors.Join(err, os.Remove(f.Name()))
-	}
-	return err
 }
 
 func (c *Coordinator) load() error {

@@ -41,6 +41,8 @@ import (
 	"regexp"
 	"runtime"
 	"time"
+
+	"github.com/trivium-ml/trivium/internal/atomicfile"
 )
 
 const (
@@ -245,40 +247,16 @@ func encode(kind string, der []byte) []byte {
 }
 
 // create writes a file that only its owner may read, whole or not at all. One that is there stays: fs.ErrExist.
-func create(path string, text []byte) (err error) {
-	temp, err := writeTemp(path, text)
-	if err != nil {
-		return err
-	}
-	defer os.Remove(temp)
-	return os.Link(temp, path)
-}
+func create(path string, text []byte) error { return write(path, text, atomicfile.Options{New: true}) }
 
 // replace writes a file as create does, in the place of one that may be there.
-func replace(path string, text []byte) error {
-	temp, err := writeTemp(path, text)
-	if err != nil {
+func replace(path string, text []byte) error { return write(path, text, atomicfile.Options{}) }
+
+func write(path string, text []byte, o atomicfile.Options) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	if err := os.Rename(temp, path); err != nil {
-		return errors.Join(err, os.Remove(temp))
-	}
-	return nil
-}
-
-func writeTemp(path string, text []byte) (name string, err error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return "", err
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // 0600
-	if err != nil {
-		return "", err
-	}
-	_, err = f.Write(text)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return "", errors.Join(err, os.Remove(f.Name()))
-	}
-	return f.Name(), nil
+	return atomicfile.WriteBytes(path, text, o)
 }
 
 // private refuses a secret file that others may read.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/trivium-ml/trivium/internal/atomicfile"
 	"github.com/trivium-ml/trivium/internal/flock"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/observe/coding"
@@ -111,17 +112,7 @@ func writeJSON(name string, v any) error {
 	if err != nil {
 		return fmt.Errorf("rundir: %s: %w", name, err)
 	}
-	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
-	if err != nil {
-		return fmt.Errorf("rundir: %w", err)
-	}
-	_, err = f.Write(append(p, '\n'))
-	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), name)
-	}
-	if err != nil {
-		os.Remove(f.Name())
+	if err := atomicfile.WriteBytes(name, append(p, '\n'), atomicfile.Options{Mode: 0o666}); err != nil {
 		return fmt.Errorf("rundir: %w", err)
 	}
 	return nil
