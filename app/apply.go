@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -18,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/internal/atomicfile"
 )
 
 // applyVerb writes predictions.
@@ -71,42 +71,43 @@ func (v *applyVerb) Run(ctx context.Context, s *session) error {
 }
 
 // writeTo calls f with standard output, or with a file that gets its name only once f has succeeded.
-func writeTo(stdout io.Writer, name string, f func(io.Writer) error) (err error) {
+func writeTo(stdout io.Writer, name string, f func(io.Writer) error) error {
 	if name == "-" || name == "" {
 		w := bufio.NewWriter(stdout)
 		return errors.Join(f(w), w.Flush())
 	}
-	whole := name
-	if real, err := filepath.EvalSymlinks(name); err == nil {
-		whole = real // a link stays one, and what it leads to is written
+	made := false
+	fill := func(file *os.File) error {
+		made = true
+		w := bufio.NewWriterSize(file, 1<<16)
+		if err := f(w); err != nil {
+			return err
+		}
+		return w.Flush()
 	}
-	partial := whole + ".partial-" + rand.Text()[:8] // another process may write to the same name
-	flag := os.O_WRONLY | os.O_CREATE | os.O_EXCL
+	var err error
 	if writtenInPlace(name) {
-		partial, whole, flag = name, name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC
+		err = overwrite(name, fill)
+	} else {
+		whole := name
+		if real, err := filepath.EvalSymlinks(name); err == nil {
+			whole = real // a link stays one, and what it leads to is written
+		}
+		err = atomicfile.Write(whole, fill, atomicfile.Options{Mode: 0o666})
 	}
-	file, err := os.OpenFile(partial, flag, 0o666)
-	if err != nil {
+	if err != nil && !made {
 		return unwritable(name, err)
 	}
-	w := bufio.NewWriterSize(file, 1<<16)
-	err = f(w)
-	if err == nil {
-		err = w.Flush()
-	}
-	if e := file.Close(); err == nil {
-		err = e
-	}
-	if partial == whole {
+	return err
+}
+
+// overwrite has fill write to what is there, such as a pipe, in place of a new file.
+func overwrite(name string, fill func(file *os.File) error) error {
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+	if err != nil {
 		return err
 	}
-	if err == nil {
-		err = os.Rename(partial, whole)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(partial))
-	}
-	return nil
+	return errors.Join(fill(file), file.Close())
 }
 
 // writtenInPlace reports whether another file could not take the place of name: that of a pipe or a device, or of what a process has open, such
