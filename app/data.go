@@ -13,6 +13,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/observe/report"
 )
 
 // dataVerb describes a source.
@@ -54,17 +55,9 @@ func (v *dataVerb) Run(ctx context.Context, s *session) error {
 		return err
 	}
 	if about.ProblemCount > 0 {
-		return misusedf("data: %s: %s", about.Source, counted(about.ProblemCount, "mistake", "mistakes"))
+		return misusedf("data: %s: %s", about.Source, report.Count(about.ProblemCount, "mistake"))
 	}
 	return nil
-}
-
-// counted is a number of things.
-func counted(n int64, one, more string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return thousands(n) + " " + more
 }
 
 // listedColumns are described one by one where not all are asked for.
@@ -97,7 +90,7 @@ func (s *session) printDescription(d *data.Description, all bool, missing string
 	fmt.Fprintln(s.out)
 	switch d.Labels.Kind {
 	case trivium.Class:
-		fmt.Fprintf(s.out, "labels: %s: %s\n", counted(int64(d.Labels.Width), "class", "classes"), balance(d))
+		fmt.Fprintf(s.out, "labels: %s: %s\n", report.Count(d.Labels.Width, "class"), balance(d))
 	case trivium.Real:
 		fmt.Fprintln(s.out, "labels: numbers")
 	default:
@@ -147,7 +140,7 @@ func missingCells(d *data.Description, how string) string {
 	if d.ProblemCount > 0 {
 		what += " or mistaken"
 	}
-	return fmt.Sprintf("%s: %s in %s of %s rows: %s; %s", what, counted(cells, "cell", "cells"), thousands(d.Incomplete), thousands(d.Rows),
+	return fmt.Sprintf("%s: %s in %s of %s rows: %s; %s", what, report.Count(cells, "cell"), thousands(d.Incomplete), thousands(d.Rows),
 		strings.Join(columns, ", "), becomes)
 }
 

@@ -7,6 +7,8 @@ import (
 	"math"
 	"path/filepath"
 	"text/tabwriter"
+
+	"github.com/trivium-ml/trivium/observe/report"
 )
 
 // Text prints the tables as a terminal shows them.
@@ -163,12 +165,7 @@ func secondsWord(x float64) string {
 }
 
 // countWord is 1 and "row" as 1 row, 2 as 2 rows.
-func countWord(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
+func countWord(n int, what string) string { return report.Count(n, what) }
 
 // byteWord is 12582912 as 12 MiB.
 func byteWord(x float64) string {

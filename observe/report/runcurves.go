@@ -151,7 +151,7 @@ func phaseSection(all []*measured) Section {
 		return Section{}
 	}
 	if left > 0 {
-		steps.Notes = append(steps.Notes, fmt.Sprintf("Left out, beyond the first %d of a run: %s.", shownWorkers, count(left, "worker")))
+		steps.Notes = append(steps.Notes, fmt.Sprintf("Left out, beyond the first %d of a run: %s.", shownWorkers, Count(left, "worker")))
 	}
 	s := Section{Title: "Where the time goes"}
 	s.Blocks = append(s.Blocks, Figure{
@@ -261,7 +261,7 @@ func readsTable(all []*measured) Table {
 		}
 	}
 	if left > 0 {
-		t.Notes = append(t.Notes, fmt.Sprintf("Left out, beyond the first %d of a run: %s.", shownWorkers, count(left, "worker")))
+		t.Notes = append(t.Notes, fmt.Sprintf("Left out, beyond the first %d of a run: %s.", shownWorkers, Count(left, "worker")))
 	}
 	return t
 }

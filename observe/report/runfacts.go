@@ -83,7 +83,7 @@ func eventSection(all []*measured) Section {
 	if left > 0 {
 		t.Notes = append(t.Notes, svg.Grouped(float64(left), 0)+" older events are in events.jsonl of the run directory.")
 	}
-	summary := count(len(t.Rows), "event")
+	summary := Count(len(t.Rows), "event")
 	if serious > 0 {
 		summary += "; warnings and errors: " + svg.Grouped(float64(serious), 0)
 	}
@@ -268,16 +268,16 @@ func limitsSection(all []*measured) Section {
 			say(m, "One step in %d was kept one by one; loss curves are made of those.", every)
 		}
 		if dropped > 0 {
-			say(m, "Not recorded one by one, since the collector was behind: %s.", count(int(dropped), "step"))
+			say(m, "Not recorded one by one, since the collector was behind: %s.", Count(dropped, "step"))
 		}
 		if anomalies > 0 {
-			say(m, "%s longer than what they are part of: phases of those steps are clamped.", count(int(anomalies), "reported wait"))
+			say(m, "%s longer than what they are part of: phases of those steps are clamped.", Count(anomalies, "reported wait"))
 		}
 		if torn > 0 {
-			say(m, "Servers had %s of workers that were lost, which others had not: what they added may be in a part of the tables.", count(int(torn), "round"))
+			say(m, "Servers had %s of workers that were lost, which others had not: what they added may be in a part of the tables.", Count(torn, "round"))
 		}
 		if refused > 0 {
-			say(m, "Of what came over the network, %s could not be read, or made no sense.", count(int(refused), "message"))
+			say(m, "Of what came over the network, %s could not be read, or made no sense.", Count(refused, "message"))
 		}
 		if throttled > 0 {
 			say(m, "A processor limit held the processes back for %s.", svg.Seconds(time.Duration(throttled).Seconds()))

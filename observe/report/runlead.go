@@ -30,7 +30,7 @@ func lead(all []*measured) []Block {
 		tiles = append(tiles, Tile{Value: svg.Short(m.total.SamplesPerSec), Label: "samples per second", Note: "all workers, inside updates"})
 	}
 	if m.total.Seconds > 0 {
-		tiles = append(tiles, Tile{Value: svg.Seconds(m.total.Seconds), Label: "in updates", Note: count(int(m.total.Steps), "update")})
+		tiles = append(tiles, Tile{Value: svg.Seconds(m.total.Seconds), Label: "in updates", Note: Count(m.total.Steps, "update")})
 	}
 	if name := headline(m.total.Metrics); name != "" {
 		tiles = append(tiles, Tile{Value: svg.Grouped(m.total.Metrics[name], 4), Label: name, Note: "at the last evaluation"})
@@ -51,7 +51,7 @@ func outcome(m *measured) string {
 			end = "ended: " + m.Result.Reason
 		}
 	}
-	s := fmt.Sprintf("%s after %s", end, count(int(m.total.Steps), "update"))
+	s := fmt.Sprintf("%s after %s", end, Count(m.total.Steps, "update"))
 	if m.total.Seconds > 0 {
 		s += fmt.Sprintf(" in %s, at %s samples a second", svg.Seconds(m.total.Seconds), svg.Short(m.total.SamplesPerSec))
 	}

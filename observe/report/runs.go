@@ -205,17 +205,21 @@ func nameRuns(all []*measured) {
 func topology(m *measured) string {
 	s := m.Head.Strategy
 	if m.Head.Workers > 1 {
-		s += ", " + count(m.Head.Workers, "worker")
+		s += ", " + Count(m.Head.Workers, "worker")
 	}
 	if m.Head.Servers > 0 {
-		s += ", " + count(m.Head.Servers, "server")
+		s += ", " + Count(m.Head.Servers, "server")
 	}
 	return s
 }
 
-func count(n int, what string) string {
+// Count is a number of things, as pages and the command write it: 1 worker, 2 workers, 1,234 classes.
+func Count[N int | int64 | uint64](n N, what string) string {
 	if n == 1 {
 		return "1 " + what
+	}
+	if strings.HasSuffix(what, "s") {
+		what += "e"
 	}
 	return svg.Grouped(float64(n), 0) + " " + what + "s"
 }
@@ -229,7 +233,7 @@ func title(all []*measured) string {
 	if len(all) == 1 {
 		return model + " under " + topology(all[0])
 	}
-	return model + ": " + count(len(all), "run") + " side by side"
+	return model + ": " + Count(len(all), "run") + " side by side"
 }
 
 func subtitle(all []*measured) string {
