@@ -85,7 +85,7 @@ type segment struct {
 
 // newKeeper returns the keeper of a job's rule. Where each worker's gradient is a step of its own, n of them make what is one update
 // elsewhere: each adds its part. FTRL's weights are a function of its state, so it makes whole steps. AdaGrad sums the squares of n steps
-// where one update would add one, so its parts are 1/√n.
+// where one update would add one, so its parts are 1/√n; what leaves for a checkpoint is one optimizer's all the same (part.neutral).
 func newKeeper(job *trivium.Job, own optim.Optimizers, apart bool, workers int) (*keeper, error) {
 	isa := kernel.Best()
 	if isa == kernel.Go {
@@ -168,8 +168,9 @@ func (u *updater) Apply(step int64, l *trivium.Layout, from int, p, g, out []flo
 	default:
 		k := int(step) - roundSlots
 		copy(slots[1+k], g)
-		if u.products() && k == u.part.squares { // a checkpoint has the squares of all workers' mean
-			copy(slots[len(slots)-1], g)
+		if u.products() && k == u.part.squares { // a checkpoint has those of all workers' mean, as one optimizer has them
+			u.part.taken(slots[1+k], rowTable(l), float64(u.n))
+			copy(slots[len(slots)-1], slots[1+k])
 		}
 	}
 	clear(out)
@@ -275,7 +276,7 @@ func (k *keeper) appendState(p []byte) []byte {
 					by = together(float64(s.steps)/float64(max(1, most)), k.n)
 				}
 				v = slices.Clone(v)
-				k.part.mean(v, s.of, by)
+				k.part.neutral(v, s.of, rowTable(s.layout), by)
 			}
 			for _, x := range v {
 				p = binary.LittleEndian.AppendUint32(p, math.Float32bits(x))

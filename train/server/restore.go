@@ -23,7 +23,7 @@ func (w *worker) restore(m *ps.Manifest, flat []float32, to *filling, updates in
 			by = together(float64(steps)/float64(most), workers)
 		}
 		if products && len(x.Slots) >= 3 {
-			part.mean(x.Slots[1+part.squares], x.Slots[len(x.Slots)-1], by)
+			part.neutral(x.Slots[1+part.squares], x.Slots[len(x.Slots)-1], row, by)
 		}
 		if w.o.Mode == ps.BSP {
 			return steps

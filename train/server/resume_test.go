@@ -112,3 +112,68 @@ func TestDroppedGoesOn(t *testing.T) {
 		}
 	}
 }
+
+// TestSumsGoOn: of AdaGrad a checkpoint has the squares that one optimizer sums up, whichever topology made it, between updates or at the end, and
+// whichever goes on from it. A server that steps with each of three workers' gradients sums up three times as many.
+func TestSumsGoOn(t *testing.T) {
+	const updates = 20
+	j := job()
+	j.Data.Rows, j.Data.Train, j.Data.Test = 500, "0:400", "400:"
+	j.Batch, j.Epochs, j.Optimizer = 200, 10, trivium.OptimizerSpec{Name: "adagrad", Rate: 1e-4} // short steps, so that all go one way
+	ways := map[string]func(env train.Env){
+		"local": func(env train.Env) { alone(t, env, j) },
+		"ssp": func(env train.Env) { // in lock step
+			c := &crew{env: env, workers: 3, servers: 2, o: server.Options{Mode: ps.SSP}}
+			if _, err := c.paced(t, j); err != nil {
+				t.Fatal(err)
+			}
+		},
+	}
+	load := func(store blob.Store, name string) *checkpoint.Checkpoint {
+		c, err := checkpoint.Load(t.Context(), store, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	sums := func(c *checkpoint.Checkpoint) (sum float64) {
+		for _, x := range c.Optimizer.Slots[slices.Index(c.Optimizer.Names, "squares")] {
+			sum += float64(x)
+		}
+		return sum
+	}
+	each, want := blob.Dir(t.TempDir()), map[int64]float64{} // of local, by update
+	alone(t, train.Env{Blob: each, Checkpoints: train.Checkpoints{Every: 1, Keep: 100}}, j)
+	for _, name := range cuts(t, each, updates) {
+		c := load(each, name)
+		want[c.Progress.Step] = sums(c)
+	}
+	check := func(what string, c *checkpoint.Checkpoint) {
+		t.Helper()
+		got, want := sums(c), want[c.Progress.Step]
+		t.Logf("%s: after update %d squares sum to %.4g, of local to %.4g", what, c.Progress.Step, got, want)
+		if !(math.Abs(got/want-1) < 0.1) {
+			t.Errorf("%s: after update %d squares sum to %v, of local to %v", what, c.Progress.Step, got, want)
+		}
+	}
+	for first, begin := range ways {
+		store := blob.Dir(t.TempDir())
+		begin(train.Env{Blob: store, Checkpoints: train.Checkpoints{Every: 7, Keep: 100}})
+		names := cuts(t, store, 2)
+		between, end := load(store, names[0]), load(store, names[len(names)-1])
+		if between.Progress.Step >= updates || end.Progress.Step != updates {
+			t.Fatalf("%s: checkpoints %q", first, names)
+		}
+		check(first+", between", between)
+		check(first+", at the end", end)
+		for second, goOn := range ways {
+			later := blob.Dir(t.TempDir())
+			goOn(train.Env{Blob: later, Resume: between})
+			c, _, err := checkpoint.Latest(t.Context(), later)
+			if err != nil || c.Progress.Step != updates {
+				t.Fatalf("%s, then %s: no checkpoint of update %d: %v", first, second, updates, err)
+			}
+			check(first+", then "+second, c)
+		}
+	}
+}

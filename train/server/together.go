@@ -139,6 +139,36 @@ func (r *part) mean(v, product []float32, n float64) {
 	}
 }
 
+// gathered is how many times as large as one optimizer's the squares of a server are that steps n times an update. AdaGrad's are a sum, of n times
+// as many; averages are no larger, see pace. Of a row of a row-sparse tensor it depends on how many workers touch it, which is not known where a
+// run begins: such sums stay as they are. So does FTRL's n, which says with z where a parameter is.
+func (r *part) gathered(rows bool, n float64) float32 {
+	if r.keep == 1 && !rows {
+		return float32(n)
+	}
+	return 1
+}
+
+// neutral makes v, the squares of such a server, those that one optimizer of all workers would have: a checkpoint's, whoever goes on from it.
+func (r *part) neutral(v, product []float32, rows bool, n float64) {
+	r.mean(v, product, n)
+	if by := r.gathered(rows, n); by != 1 {
+		for i := range v {
+			v[i] /= by
+		}
+	}
+}
+
+// taken makes v, the squares of a checkpoint, those that such a server goes on with. Where n is no power of two, what as many workers go on with
+// may have another last bit than what was saved: there no bits are promised.
+func (r *part) taken(v []float32, rows bool, n float64) {
+	if by := r.gathered(rows, n); by != 1 {
+		for i := range v {
+			v[i] *= by
+		}
+	}
+}
+
 // An ownRule is the part of a worker whose optimizer is its own.
 type ownRule struct {
 	part
