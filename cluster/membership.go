@@ -211,7 +211,8 @@ func (p *Membership) Leave(ctx context.Context) error {
 	return err
 }
 
-// Moved says that this process is reached at another address. The view does not change.
+// Moved says that this process is reached at another address. The view does not change: the others learn it from the store, and the next
+// view has it. An ended membership has nobody to tell.
 func (p *Membership) Moved(addr string) {
 	_, _ = p.loop.Call(context.Background(), Move{addr})
 }
