@@ -384,19 +384,3 @@ func ReportDeath(ctx context.Context, m Meta, group string, n protocol.Name, why
 	}
 	return nil
 }
-
-// Current is the view in force of a group, for who is no member: its Self is -1, and Epoch 0 means that there is none yet.
-func Current(ctx context.Context, m Meta, group string) (View, error) {
-	kv, err := m.Get(ctx, makeKeys(group).view())
-	if err != nil {
-		return View{Self: -1}, fmt.Errorf("cluster: the view of group %q: %w", group, err)
-	}
-	if kv.Rev == 0 {
-		return View{Self: -1}, nil
-	}
-	rec, err := decodeRecord(kv.Value)
-	if err != nil {
-		return View{Self: -1}, err
-	}
-	return View{Epoch: rec.Epoch, Members: rec.Members, Self: -1, Fate: rec.Fate}, nil
-}
