@@ -93,11 +93,15 @@ func statusText(st fleet.Status) string {
 			cores, free = fmt.Sprint(m.Offer.Cores), fmt.Sprint(m.Free)
 			memory, processes = fmt.Sprintf("%.1f GB", float64(m.Offer.Memory)/1e9), fmt.Sprint(m.Processes)
 		}
+		heard := "-"
+		if m.Heard >= 0 {
+			heard = m.Heard.Round(time.Millisecond).String()
+		}
 		up := "-"
 		if !m.Since.IsZero() {
 			up = st.Time.Sub(m.Since).Round(time.Second).String()
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%v\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Name, m.Role, m.State, m.Heard.Round(time.Millisecond), cores, free, memory, processes, up, m.Addr)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Name, m.Role, m.State, heard, cores, free, memory, processes, up, m.Addr)
 	}
 	_ = w.Flush() // a Builder takes everything
 	if len(st.Jobs) == 0 {

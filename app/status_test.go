@@ -40,3 +40,17 @@ func TestStatusFails(t *testing.T) {
 		t.Errorf("interrupted before it asked: exits with %d: %s", got.code, got.err)
 	}
 }
+
+// TestStatusText: a coordinator that does not watch a member says nothing of its last sign of life.
+func TestStatusText(t *testing.T) {
+	text := statusText(fleet.Status{Members: []fleet.MemberStatus{
+		{Name: "0", Role: "coordinator", State: "fine", Addr: "here"},
+		{Name: "a", Role: "node", State: "leaving", Heard: 17_600 * time.Microsecond, Addr: "there"},
+		{Name: "b", Role: "node", State: "fine", Heard: -1, Addr: "yonder"},
+	}})
+	for _, want := range []string{"0 coordinator fine 0s ", "a node leaving 18ms ", "b node fine - "} {
+		if !strings.Contains(strings.Join(strings.Fields(text), " "), want) {
+			t.Errorf("want %q, found\n%s", want, text)
+		}
+	}
+}

@@ -68,7 +68,6 @@ type strangerState struct {
 type ticker struct {
 	last  time.Duration
 	count uint64
-	late  time.Duration // the largest lateness of the last second
 }
 
 // Timers.
@@ -259,10 +258,6 @@ func (m *Machine) lateness() {
 	gap := m.now - m.tick.last
 	late := gap - m.policy.Heartbeat
 	m.tick.last = m.now
-	if m.tick.count%64 == 0 {
-		m.tick.late = 0
-	}
-	m.tick.late = max(m.tick.late, late)
 	if late <= m.policy.Heartbeat/2 {
 		return
 	}

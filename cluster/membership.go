@@ -226,7 +226,7 @@ func (p *Membership) Status(ctx context.Context) (Status, error) {
 	s := got.(Status)
 	for i := range s.Members {
 		q := &s.Members[i]
-		if at := p.s.Heard(q.Name); !at.IsZero() && q.Rank != s.Rank {
+		if at := p.s.Heard(q.Name); !at.IsZero() && q.Heard > 0 {
 			q.Heard = min(q.Heard, max(time.Since(at), 0))
 		}
 	}

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"math"
 	"math/bits"
 	"time"
 )
@@ -108,11 +107,4 @@ func (g *gaps) unlikely(silence, heartbeat time.Duration) bool {
 	mean, variance := g.moments(heartbeat)
 	t := uint64(max(silence/time.Microsecond, 0))
 	return t > mean && (t-mean)*(t-mean)*2 >= 63*variance
-}
-
-// phi is -log₁₀ of the chance that a living peer is silent for longer.
-func (g *gaps) phi(silence, heartbeat time.Duration) float64 {
-	mean, variance := g.moments(heartbeat)
-	z := (float64(silence/time.Microsecond) - float64(mean)) / math.Sqrt(2*float64(variance))
-	return min(-math.Log10(math.Erfc(z)/2), 300)
 }

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"math"
 	"time"
 
 	"github.com/trivium-ml/trivium/protocol"
@@ -18,35 +17,34 @@ type Status struct {
 	Full     bool          // the view has no room for one more
 	Budget   time.Duration // of silence, in force
 	MetaAway time.Duration // since when the store does not answer
-	Late     time.Duration // the largest delay of this process's own timer in the last second or so
 	Pending  bool          // the view has to change
 }
 
 // A MemberStatus is one member's.
 type MemberStatus struct {
 	Member
-	Rank    int
-	Heard   time.Duration // since its last sign of life; of one who is not watched it says little
-	Watched bool          // by this process
-	Phi     float64       // of Hayashibara et al. 2004: -log₁₀ of the chance of so long a silence
-	State   string        // fine, silent, cut off, dead, ended, left
-	Why     string
-	Leaving bool
+	Rank  int
+	Heard time.Duration // since its last sign of life; -1: others watch it, this process does not
+	State string        // fine, leaving, silent, cut off, dead, ended, left
+	Why   string
 }
 
 func (m *Machine) status() Status {
-	s := Status{Self: m.self.Name, Epoch: m.rec.Epoch, Rank: m.rank, Budget: m.budget, Late: max(m.tick.late, 0), Pending: m.change.pending}
+	s := Status{Self: m.self.Name, Epoch: m.rec.Epoch, Rank: m.rank, Budget: m.budget, Pending: m.change.pending}
 	if m.store.away {
 		s.MetaAway = m.now - m.store.gone
 	}
 	for r := range m.peers {
 		p := &m.peers[r]
-		q := MemberStatus{Member: p.Member, Rank: r, Watched: p.watched, State: p.how.String(), Why: p.why, Leaving: p.leaving}
-		if r != m.rank {
+		q := MemberStatus{Member: p.Member, Rank: r, State: p.how.String(), Why: p.why}
+		switch {
+		case p.watched:
 			q.Heard = m.now - p.heard
+		case r != m.rank:
+			q.Heard = -1
 		}
-		if p.watched {
-			q.Phi = math.Max(p.gaps.phi(q.Heard, m.policy.Heartbeat), 0)
+		if p.leaving && p.how == fine {
+			q.State = "leaving"
 		}
 		s.Members = append(s.Members, q)
 	}

@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,6 +39,43 @@ func TestMoved(t *testing.T) {
 		}
 		if !found {
 			t.Errorf("the next view has not the address %q", addr)
+		}
+		end()
+		_ = store.Close()
+	})
+}
+
+// TestStatus: of those whom a process does not watch it has no last sign of life; who asks to leave, and may not, is seen to.
+func TestStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := meta.NewMemory(meta.Options{})
+		members, _, end := gather(t, place{t, transport.NewMemory(), store, cluster.Policy{MinWorkers: 6}}, 6)
+		status := func() []cluster.MemberStatus {
+			t.Helper()
+			s, err := members[3].Status(t.Context())
+			if err != nil || s.Rank != 3 || len(s.Members) != 6 {
+				t.Fatalf("status %+v, %v: want rank 3 of 6", s, err)
+			}
+			return s.Members
+		}
+		time.Sleep(5 * time.Second)
+		for r, m := range status() {
+			if watched := r < 3; watched && (m.Heard < 0 || m.Heard > 250*time.Millisecond) || r == 3 && m.Heard != 0 || r > 3 && m.Heard != -1 {
+				t.Errorf("rank %d of 6 was heard %v ago by rank 3", r, m.Heard)
+			}
+			if m.State != "fine" {
+				t.Errorf("rank %d is %s", r, m.State)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := members[5].Leave(ctx); err == nil {
+			t.Error("one of six left, and MinWorkers is 6")
+		}
+		for r, m := range status() {
+			if want := []string{"fine", "leaving"}[r/5]; m.State != want {
+				t.Errorf("rank %d is %s, want %s", r, m.State, want)
+			}
 		}
 		end()
 		_ = store.Close()

@@ -24,7 +24,7 @@ type MemberStatus struct {
 	Role      string        `json:"role"`
 	Addr      string        `json:"addr"`
 	State     string        `json:"state"`
-	Heard     time.Duration `json:"heard"` // since its last sign of life
+	Heard     time.Duration `json:"heard"` // since its last sign of life; -1: other members watch it, the coordinator does not
 	Offer     *Offer        `json:"offer,omitempty"`
 	Free      int           `json:"free"` // cores
 	Processes int           `json:"processes"`
