@@ -30,8 +30,8 @@ func (s *ServerState) log(from Name, body protocol.Body) {
 	}
 }
 
-// Replay makes an entry of another's log the lane's own. Entries come in order; one that is here already, or is of an older epoch than
-// the lane's, changes nothing.
+// Replay makes an entry of another's log the lane's own, as a secondary will, and reports whether it did. Entries come in order; one that
+// is here already, or is of an older epoch than the lane's, changes nothing.
 func (s *ServerState) Replay(e Entry) bool {
 	if e.Index != s.index+1 || e.Epoch < s.config.Epoch {
 		return false

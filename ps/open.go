@@ -91,7 +91,8 @@ func (c *Client) Call(ctx context.Context, arg any) (any, error) {
 	return r, err
 }
 
-// CreateTable defines a table, at any time. One definition wins: where there is one of that name, another is an error.
+// CreateTable defines a table, at any time: once it returns, servers and workers have it. One definition wins: the same again is no error,
+// another under that name is one, which says in what they differ.
 func (c *Client) CreateTable(ctx context.Context, s Spec) error {
 	_, err := c.Call(ctx, createCall{s})
 	return err

@@ -229,6 +229,66 @@ func TestSecondDirectory(t *testing.T) {
 	})
 }
 
+// TestCreateTable: workers have a table once CreateTable returns. The same definition again is no error, another is.
+func TestCreateTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(bg, time.Hour)
+		defer cancel()
+		self := serverName(0)
+		port, err := transport.NewMemory().Open(ctx, self, transport.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer port.Close()
+		stream, err := port.Stream("ps", StreamOptions())
+		if err != nil {
+			t.Fatal(err)
+		}
+		host := Share(stream, nil)
+		defer host.Close()
+		p := Placement{Directory: self, Servers: []Name{self}, Clients: []Name{self}}
+		if _, err := host.Direct(p, DirectoryOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		served := make(chan error, 1)
+		go func() { served <- host.Serve(ctx, p, ServerOptions{}) }()
+		c, err := host.Open(ctx, p, nil, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := c.Worker(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		late := Spec{Name: "late", Rows: 2, Cols: 3, Mode: BSP}
+		other := late
+		other.Cols = 4
+		if err := errors.Join(c.CreateTable(ctx, late), c.CreateTable(ctx, late)); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.CreateTable(ctx, other); err == nil || !strings.Contains(err.Error(), "cols") {
+			t.Errorf("another definition: %v, want it to name cols", err)
+		}
+		tab, row := tableOf[float32](w, "late"), make([]float32, 3)
+		if err := tab.Inc(1, 2, 5); err != nil {
+			t.Error(err)
+		}
+		if _, err := w.Clock(ctx); err != nil {
+			t.Error(err)
+		}
+		if _, err := tab.Get(ctx, 1, row); err != nil || row[2] != 5 {
+			t.Errorf("a worker reads %v, %v, want 5 in cell 2", row, err)
+		}
+		if err := errors.Join(w.Finish(ctx), c.Close()); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestOpenInVain: who gives up is told why the directory was not reached, as far as is known.
 func TestOpenInVain(t *testing.T) {
 	lost := protocol.LinkLost{Peer: dirName(), Err: errors.New("j/directory/0 at tcp:127.0.0.1:9: connection refused")}
