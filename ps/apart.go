@@ -158,7 +158,6 @@ func (c *ClientState) swap(p *pulling, l *laneLink) {
 		}
 		r.cells, r.n, r.views = cells, int(r.t.spec.Cols), 0
 	}
-	c.Unchanged += uint64(same)
 	for i := range in.segs {
 		c.settle(l, &r.segs[i], p, &in.segs[i].m, &in.segs[i].s)
 	}

@@ -195,7 +195,7 @@ func TestReadsAreCounted(t *testing.T) {
 	const rounds = 10
 	j := newSimJob(sim.New(5, sim.Options{}), simOptions{clients: 1, servers: 1, tables: []Spec{{Name: "t", Rows: 5, Cols: 8, Mode: BSP}}})
 	j.start(0, 0, func(w *Worker, sleep func(time.Duration)) error {
-		c, tab, row, rows := j.clients[0].state, tableOf[float32](w, "t"), make([]float32, 8), make([]float32, 16)
+		tab, row, rows := tableOf[float32](w, "t"), make([]float32, 8), make([]float32, 16)
 		var told []bool
 		w.OnRead(func(table string, v Clock, cached bool) {
 			if table != "t" || v != w.Now() {
@@ -207,7 +207,7 @@ func TestReadsAreCounted(t *testing.T) {
 		view := func(r int64) error { _, err := tab.View(bg, r, func([]float32) {}); return err }
 		both := func() error { _, err := tab.GetRows(bg, []int64{2, 3}, rows); return err }
 		cells := func(r int64) error { _, err := tab.GetCells(bg, r, []int64{1, 5}, row[:2]); return err }
-		for k := range uint64(rounds) {
+		for k := range rounds {
 			told = told[:0]
 			err := errors.Join(get(0), get(0), view(0), cells(0))
 			tab.Prefetch(1)
@@ -215,9 +215,6 @@ func TestReadsAreCounted(t *testing.T) {
 			err = errors.Join(err, get(1), both(), both(), cells(4))
 			if want := []bool{false, true, true, true, true, false, true, false}; err != nil || !slices.Equal(told, want) {
 				return fmt.Errorf("round %d: the cache answered %v of the reads, want %v: %w", k, told, want, err)
-			}
-			if c.Hits != 5*(k+1) || c.Misses != 3*(k+1) {
-				return fmt.Errorf("round %d: %d reads of the cache and %d past it, want %d and %d", k, c.Hits, c.Misses, 5*(k+1), 3*(k+1))
 			}
 			if _, err := w.Clock(bg); err != nil {
 				return err

@@ -21,7 +21,6 @@ func (t Table[T]) GetCells(ctx context.Context, row int64, cols []int64, dst []T
 	s, d := t.w.s, t.w.d
 	d.Lock()
 	if v, all := t.cachedCells(row, cols, dst); all {
-		s.c.Hits++
 		d.Unlock()
 		return t.saw(v, true), nil
 	}
@@ -33,7 +32,6 @@ func (t Table[T]) GetCells(ctx context.Context, row int64, cols []int64, dst []T
 		return 0, err
 	}
 	d.Lock()
-	s.c.Misses++
 	copy(dst, asCells[T](g.out))
 	t.overlayOwn(g, dst)
 	c, _ := t.cachedCells(row, cols, dst) // what the cache has of them, perhaps since then, may be older: the next read has it

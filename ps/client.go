@@ -60,7 +60,6 @@ type ClientState struct {
 
 // Counters are a client's since it was opened.
 type Counters struct {
-	Hits, Misses  uint64 // reads that the cache answered, and those that waited for a server; what is asked for ahead is no read
 	Pulls         uint64 // requests sent
 	Pushed        uint64 // rows that servers sent unasked
 	Evicted       uint64
@@ -68,7 +67,6 @@ type Counters struct {
 	BytesSent     uint64 // of batches
 	KeysSent      uint64 // bytes of keys
 	BytesReceived uint64 // of values
-	Unchanged     uint64 // rows that a server did not send again
 	InPlace       uint64 // answers that the transport read straight to where they stay
 }
 

@@ -129,7 +129,6 @@ func (c *ClientState) land(p *pulling, l *laneLink, m *values, s *section) bool 
 			return true
 		}
 		if cells == nil {
-			c.Unchanged++
 			if seg.v < 0 {
 				return false
 			}

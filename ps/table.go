@@ -78,7 +78,6 @@ func (t Table[T]) Get(ctx context.Context, row int64, dst []T) (Clock, error) {
 	if r := t.t.find(row); r != nil && s.c.err == nil {
 		if v, ok := s.c.fresh(r, s); ok {
 			r.used = true
-			s.c.Hits++
 			t.copy(r, dst)
 			return t.saw(v, true), nil
 		}
@@ -142,11 +141,7 @@ func (t Table[T]) fetch(ctx context.Context, rows []int64) (*getCall, Clock, err
 			torn = torn || !ok
 		}
 		if !torn {
-			if g.missed = missed; missed {
-				s.c.Misses++
-			} else {
-				s.c.Hits++
-			}
+			g.missed = missed
 			return g, v, nil
 		}
 		s.c.unpin(g)
@@ -305,7 +300,6 @@ func (t Table[T]) View(ctx context.Context, row int64, f func([]T)) (Clock, erro
 	if r != nil && s.c.err == nil {
 		if v, fresh = s.c.fresh(r, s); fresh {
 			r.used = true
-			s.c.Hits++
 			r.pins++
 			g.hits = append(g.hits, r)
 		}
