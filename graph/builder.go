@@ -80,8 +80,8 @@ func (b *Builder) snapshot() *Graph {
 	return g
 }
 
-// Extend starts a builder that already holds g's nodes under their ids; g stays as it is. Values of the new graph are made by its own
-// Value method or by builder operations, not taken from g.
+// Extend starts a builder that already holds g's nodes and resources under their ids and names, for who has no builder of g any more: it was
+// read. g stays as it is. Values of the new graph are made by the new builder's Value and by operations, not taken from g.
 func (g *Graph) Extend() *Builder {
 	b := NewBuilder()
 	b.nodes = make([]*Node, len(g.nodes))

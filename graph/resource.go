@@ -123,7 +123,7 @@ func GlorotUniform() Init {
 	return Init{Kind: InitUniform, A: -1.7320508075688772, B: 1.7320508075688772, Scale: ScaleFanAvg}
 }
 
-// HeNormal draws with deviation sqrt(2/fan in) (He et al. 2015).
+// HeNormal draws with deviation sqrt(2/fan in), for weights whose results a ReLU takes (He et al. 2015).
 func HeNormal() Init {
 	return Init{Kind: InitNormal, B: 1.4142135623730951, Scale: ScaleFanIn}
 }

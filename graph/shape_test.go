@@ -239,6 +239,57 @@ func TestBuilderGoesOnAfterBuild(t *testing.T) {
 	}
 }
 
+// TestExtend: the builder begins with all that a graph has, here one that was read, and goes on from there: names that are taken stay so.
+func TestExtend(t *testing.T) {
+	g, err := Decode(everything(t).Encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := string(g.Encode())
+	e := g.Extend()
+	same, err := e.Build()
+	if err != nil || string(same.Encode()) != before {
+		t.Fatalf("what Extend begins with is another graph: %v", err)
+	}
+	e.Variable("more", F32, []int{2}, HeNormal())
+	y := Neg(Neg(e.Value(0, 0)))
+	more, err := e.Build()
+	if err != nil || more.Len() != g.Len()+2 || len(more.Variables()) != len(g.Variables())+1 || !more.Contains(y) {
+		t.Fatalf("two nodes and a Variable more: %v", err)
+	}
+	names := map[string]bool{}
+	for n := range more.Nodes() {
+		if names[n.Name] {
+			t.Errorf("two nodes are %q", n.Name)
+		}
+		names[n.Name] = true
+	}
+	if string(g.Encode()) != before {
+		t.Error("the graph that was extended has changed")
+	}
+	e.Variable("slot", F32, []int{2}, Zeros())
+	if _, err := e.Build(); err == nil || !strings.Contains(err.Error(), `name "slot" is empty or taken`) {
+		t.Errorf("a second Variable of one name: %v", err)
+	}
+}
+
+// TestScaledInits: the limits of Glorot and Bengio 2010, the deviation of He et al. 2015, of a filter too.
+func TestScaledInits(t *testing.T) {
+	for _, c := range []struct {
+		shape   []int
+		in, out float64
+	}{{[]int{300, 50}, 300, 50}, {[]int{5, 3, 8, 20}, 15 * 8, 15 * 20}} {
+		g, h := GlorotUniform(), HeNormal()
+		limit, deviation := g.B/math.Sqrt(g.Scale.Fan(c.shape)), h.B/math.Sqrt(h.Scale.Fan(c.shape))
+		if want := math.Sqrt(6 / (c.in + c.out)); g.Kind != InitUniform || g.A != -g.B || math.Abs(limit-want) > 1e-15 {
+			t.Errorf("%v: Glorot's limit is %v, want %v", c.shape, limit, want)
+		}
+		if want := math.Sqrt(2 / c.in); h.Kind != InitNormal || h.A != 0 || math.Abs(deviation-want) > 1e-15 {
+			t.Errorf("%v: He's deviation is %v, want %v", c.shape, deviation, want)
+		}
+	}
+}
+
 func TestDot(t *testing.T) {
 	var w strings.Builder
 	if err := everything(t).Dot(&w); err != nil {

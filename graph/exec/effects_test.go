@@ -54,6 +54,12 @@ func TestCase7Accumulator(t *testing.T) {
 	if err := s.SetAccumulatorStep(a, 0); err == nil {
 		t.Fatal("the step went backwards")
 	}
+	if err := s.SetAccumulatorStep(a, 5); err != nil || add(4, 1) || !add(5, 1) {
+		t.Fatal("moved to step 5, it must drop 4 and count 5:", err)
+	}
+	if step, held, dropped := s.AccumulatorStep(a); step != 5 || held != 2 || dropped != 2 {
+		t.Fatalf("step %d, %d held, %d dropped, want 5, 2 and 2", step, held, dropped)
+	}
 	synctest.Test(t, func(t *testing.T) {
 		s := NewState(StateOptions{})
 		_, err := take.Run(ctx, s, tensor.Scalar[int64](4))

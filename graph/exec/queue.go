@@ -124,8 +124,8 @@ func (q *queue) forget(list *[]*waiter, w *waiter) bool {
 	return true
 }
 
-// CloseQueue refuses entries offered from now on. What is in the queue may still be taken, and so may the entries of those who wait for
-// room, unless cancel drops these.
+// CloseQueue refuses entries offered from now on: to enqueue fails with ErrClosed. What is in the queue may still be taken, and so may the
+// entries of those who wait for room, unless cancel drops these; then to dequeue fails with ErrEnd.
 func (s *State) CloseQueue(r *graph.Queue, cancel bool) {
 	q := s.queue(r.Resource)
 	q.mu.Lock()
