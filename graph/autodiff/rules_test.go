@@ -8,6 +8,7 @@ import (
 	"github.com/trivium-ml/trivium/graph/autodiff"
 	"github.com/trivium-ml/trivium/graph/graphtest"
 	"github.com/trivium-ml/trivium/graph/optest"
+	"github.com/trivium-ml/trivium/tensor"
 )
 
 func TestCase13RulesAgainstCentralDifferences(t *testing.T) {
@@ -86,6 +87,32 @@ func TestWholeGradients(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestCheckOptions: a step of 1 either way makes a slope of e^x that is 1.175 times too steep: within 0.2 of the values, and not within 0.1.
+func TestCheckOptions(t *testing.T) {
+	b := graph.NewBuilder()
+	x := b.Input("x", graph.F64, graph.N(2))
+	y := graph.Exp(x)
+	g, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := tensor.Of([]float64{3, 4}, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		step, relative float64
+		agrees         bool
+	}{{0, 0, true}, {1, 0, false}, {1, 0.1, false}, {1, 0.2, true}} {
+		err := autodiff.CheckNumeric(g, y, autodiff.CheckOptions{
+			Evaluate: graphtest.Evaluate, Feeds: map[graph.Value]*tensor.Tensor{x: at}, Step: c.step, Relative: c.relative,
+		})
+		if (err == nil) != c.agrees || err != nil && !strings.Contains(err.Error(), "autodiff: Exp (Exp): operand_0") {
+			t.Errorf("step %v, relative %v: %v", c.step, c.relative, err)
+		}
 	}
 }
 
