@@ -13,15 +13,6 @@ type Conv struct {
 	OH, OW           int
 }
 
-// ValidConv returns the shape of a convolution without padding.
-func ValidConv(n, h, w, c, kh, kw, f, strideH, strideW int) Conv {
-	s := Conv{N: n, H: h, W: w, C: c, KH: kh, KW: kw, F: f, StrideH: strideH, StrideW: strideW}
-	if h >= kh && w >= kw {
-		s.OH, s.OW = (h-kh)/strideH+1, (w-kw)/strideW+1
-	}
-	return s
-}
-
 // SameConv returns the shape of a convolution whose result has the image's size divided by the stride, rounded up. Of an odd padding,
 // the smaller half is above and on the left.
 func SameConv(n, h, w, c, kh, kw, f, strideH, strideW int) Conv {

@@ -102,7 +102,7 @@ func TestProductEdges(t *testing.T) {
 			}
 		}
 		for f := 1; f <= 70; f++ {
-			s := ValidConv(2, 6, 5, 2, 3, 3, f, 1, 1)
+			s := validConv(2, 6, 5, 2, 3, 3, f, 1, 1)
 			x, filter, y := last(0, s.N*s.H*s.W*s.C), last(1, s.KH*s.KW*s.C*f), last(2, s.N*s.OH*s.OW*f)
 			Conv2D(GoExact, &s, x, filter, want, 0, s.N*s.OH, Epilogue[float32]{}, &w)
 			Conv2D(isa, &s, x, filter, y, 0, s.N*s.OH, Epilogue[float32]{}, &w)
