@@ -103,22 +103,6 @@ func addRows(gs, hs []int32, a, b []float32, cols int) []int32 {
 	return gs
 }
 
-// CopyFrom makes g equal to h.
-func (g Gradient) CopyFrom(h Gradient) {
-	for i := range g.Layout.owners() {
-		a, b := g.Tensor(i), h.Tensor(i)
-		if !g.Layout.Spec(i).RowSparse {
-			copy(a, b)
-			continue
-		}
-		g.Rows[i] = append(g.Rows[i][:0], h.Rows[i]...)
-		cols := g.Layout.Cols(i)
-		for _, r := range h.Rows[i] {
-			copy(a[int(r)*cols:(int(r)+1)*cols], b[int(r)*cols:])
-		}
-	}
-}
-
 // A Spec describes one tensor of a Layout.
 type Spec struct {
 	Name      string

@@ -132,7 +132,7 @@ func TestAddSparseRows(t *testing.T) {
 			t.Fatalf("touched rows %v, want the %d of %v, ascending", g.Rows[0], len(want), want)
 		}
 		c := trivium.NewGradient(l)
-		c.CopyFrom(g)
+		c.Add(g) // to nothing: a copy
 		for r, v := range want {
 			if got := c.Tensor(0)[r*cols : (r+1)*cols]; !slices.Equal(got, v) {
 				t.Errorf("row %d is %v, want %v", r, got, v)
@@ -148,7 +148,7 @@ func TestAddSparseRows(t *testing.T) {
 	})
 }
 
-// A tied tensor's cells are its owner's: they are added, and copied, once.
+// A tied tensor's cells are its owner's: they are added once.
 func TestAddCountsTiedTensorsOnce(t *testing.T) {
 	l := layout(t, trivium.Spec{Name: "w", Shape: []int{2}}, trivium.Spec{Name: "again", Shape: []int{2}, Tie: "w"})
 	g, h := trivium.NewGradient(l), trivium.NewGradient(l)
