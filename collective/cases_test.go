@@ -256,6 +256,32 @@ func TestCase4AllToAll(t *testing.T) {
 	}
 }
 
+// TestReduceScatterInto: each rank gets its part of the sum, where parts are equal and where they are not.
+func TestReduceScatterInto(t *testing.T) {
+	for _, size := range []int{1, 2, 4, 7} {
+		w := open(t, inMemory, size, collective.Options{})
+		for _, n := range []int{28 * 100, 10_001} {
+			w.must(func(r int, g *collective.Group) error {
+				from, to := r*n/size, (r+1)*n/size
+				dst, src := make([]int64, to-from), make([]int64, n)
+				for i := range src {
+					src[i] = int64(i + r)
+				}
+				if err := collective.ReduceScatterInto(t.Context(), g, dst, src, collective.Sum); err != nil {
+					return err
+				}
+				for i, v := range dst {
+					if want := int64(size*(from+i) + size*(size-1)/2); v != want {
+						return fmt.Errorf("%d ranks, element %d of %d: %d, want %d", size, from+i, n, v, want)
+					}
+				}
+				return nil
+			})
+		}
+		w.close()
+	}
+}
+
 func TestCase5Uneven(t *testing.T) {
 	const size = 4
 	w := open(t, inMemory, size, collective.Options{})
