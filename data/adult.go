@@ -60,7 +60,7 @@ func adult(ctx context.Context, d trivium.Data, _ bool) (*Splits, error) {
 
 func adultWeights() (w [adultColumns]int64) {
 	for j := range w {
-		w[j] = draw.Int24(Seed, 6, uint64(j))
+		w[j] = draw.Int24(generatorSeed, 6, uint64(j))
 	}
 	return w
 }
@@ -72,7 +72,7 @@ func adultRow(index []int32, weights [adultColumns]int64, i uint64) int32 {
 	first := 0
 	for g, n := range adultGroups {
 		// The product of two uniform numbers favours a group's first columns, as some occupations are more common than others.
-		h := draw.Bits(Seed, adultStream, i*16+uint64(g))
+		h := draw.Bits(generatorSeed, adultStream, i*16+uint64(g))
 		a, b := h>>40, h>>16&(1<<24-1)
 		c := first + int(a*b>>24*uint64(n)>>24)
 		index[g] = int32(c)
@@ -81,7 +81,7 @@ func adultRow(index []int32, weights [adultColumns]int64, i uint64) int32 {
 	}
 	var noise int64 // nearly normal: the sum of 4 uniform numbers, standard deviation 2/√3 · 2²³
 	for k := range uint64(4) {
-		noise += draw.Int24(Seed, 7, i*4+k)
+		noise += draw.Int24(generatorSeed, 7, i*4+k)
 	}
 	if sum+noise*adultNoise/16 > adultBound {
 		return 1

@@ -68,10 +68,10 @@ func classNumbers(n int) []string {
 // Digit draws generated image i into dst, 28 × 28 bytes by rows, and returns its label. All arithmetic is float64 with every product
 // rounded before it is added, so that no machine fuses and all draw the same bytes.
 func Digit(dst []byte, i int64) int32 {
-	label := draw.Bits(Seed, 3, uint64(i)) % 10
+	label := draw.Bits(generatorSeed, 3, uint64(i)) % 10
 	next := uint64(i) * 64
 	r := func() float64 {
-		v := float64(draw.Unit(Seed, 4, next))
+		v := float64(draw.Unit(generatorSeed, 4, next))
 		next++
 		return v
 	}

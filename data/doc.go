@@ -32,6 +32,3 @@
 //
 // To read on: generated.go and the generators, batches.go and order.go (how an epoch is walked), open.go, then table.go and transform.go.
 package data
-
-// Seed is the seed of every generated data set, so that all systems and machines see the same one.
-const Seed = 42

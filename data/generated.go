@@ -28,6 +28,9 @@ func (g generator) source(ctx context.Context, d trivium.Data) (*Splits, error) 
 	return g(ctx, d, false)
 }
 
+// generatorSeed is the seed of every generated data set, so that all systems and machines see the same one.
+const generatorSeed = 42
+
 func generators() map[string]generator {
 	return map[string]generator{"digits": digits, "logistic": logistic, "adult": adult}
 }

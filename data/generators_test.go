@@ -19,13 +19,13 @@ func TestCase2LogisticSet(t *testing.T) {
 	for _, c := range []struct{ stream, k, want int64 }{
 		{0, 0, 4_052_786}, {0, 1, -5_705_757}, {0, 2, -3_714_457}, {0, 99_999_999, 924_491}, {1, 0, 250_766}, {1, 9_999, -4_170_083},
 	} {
-		if got := draw.Int24(Seed, uint64(c.stream), uint64(c.k)); got != c.want {
+		if got := draw.Int24(generatorSeed, uint64(c.stream), uint64(c.k)); got != c.want {
 			t.Errorf("q(42, %d, %d) = %d, want %d", c.stream, c.k, got, c.want)
 		}
 	}
 	var margin int64
 	for j := range uint64(10_000) {
-		margin += draw.Int24(Seed, 0, j) * draw.Int24(Seed, 1, j)
+		margin += draw.Int24(generatorSeed, 0, j) * draw.Int24(generatorSeed, 1, j)
 	}
 	if margin != 3_192_957_079_159_335 {
 		t.Errorf("margin of row 0 = %d", margin)
@@ -59,14 +59,14 @@ func TestCase2LogisticSet(t *testing.T) {
 	}
 	flipped := 0
 	for i := range uint64(10_000) {
-		if draw.Bits(Seed, 2, i)%20 == 0 {
+		if draw.Bits(generatorSeed, 2, i)%20 == 0 {
 			flipped++
 		}
 	}
 	if p, q := positives(train), positives(test); flipped != 420 || p != 4_957 || q != 1_001 {
 		t.Errorf("%d flipped, %d and %d positive; want 420, 4957, 1001", flipped, p, q)
 	}
-	if got := draw.Int24(Seed, 0, 10_000*10_000); x != nil && test.Inputs[0].Values[0] != float32(got)/(1<<23) {
+	if got := draw.Int24(generatorSeed, 0, 10_000*10_000); x != nil && test.Inputs[0].Values[0] != float32(got)/(1<<23) {
 		t.Errorf("the first test row is not row 10,000")
 	}
 }
@@ -80,7 +80,7 @@ func TestLogisticSmall(t *testing.T) {
 	if s.Train.Rows() != 50 || s.Test.Rows() != 10 || train.Inputs[0].RowLen() != 20 {
 		t.Fatalf("%d + %d rows of %d", s.Train.Rows(), s.Test.Rows(), train.Inputs[0].RowLen())
 	}
-	if got, want := train.Inputs[0].Values[3*20+7], draw.Unit(Seed, 0, 67); got != want {
+	if got, want := train.Inputs[0].Values[3*20+7], draw.Unit(generatorSeed, 0, 67); got != want {
 		t.Errorf("x[3][7] = %v, want %v", got, want)
 	}
 }

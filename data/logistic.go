@@ -38,7 +38,7 @@ func logistic(ctx context.Context, d trivium.Data, late bool) (*Splits, error) {
 	}
 	w := make([]int64, columns)
 	for j := range w {
-		w[j] = draw.Int24(Seed, 1, uint64(j))
+		w[j] = draw.Int24(generatorSeed, 1, uint64(j))
 	}
 	g := dense(tableSchema([]int{columns}, []string{"0", "1"}), func(x []float32, id int64) int32 { return logisticRow(x, w, uint64(id)) })
 	g.late = late
@@ -53,7 +53,7 @@ func logisticRow(x []float32, w []int64, i uint64) int32 {
 	k := i * uint64(len(x))
 	w = w[:len(x)]
 	for j := range x {
-		q := draw.Int24(Seed, 0, k+uint64(j))
+		q := draw.Int24(generatorSeed, 0, k+uint64(j))
 		x[j] = float32(q) * (1.0 / (1 << 23)) // both factors and the product are exact
 		margin += q * w[j]
 	}
@@ -61,7 +61,7 @@ func logisticRow(x []float32, w []int64, i uint64) int32 {
 	if margin > 0 {
 		label = 1
 	}
-	if draw.Bits(Seed, 2, i)%20 == 0 {
+	if draw.Bits(generatorSeed, 2, i)%20 == 0 {
 		label = 1 - label
 	}
 	return label

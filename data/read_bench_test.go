@@ -18,7 +18,7 @@ func BenchmarkCSV(b *testing.B) {
 		p = strconv.AppendInt(p, int64(i%2), 10)
 		for j := range columns {
 			p = append(p, ',')
-			p = strconv.AppendFloat(p, float64(draw.Unit(Seed, 0, uint64(i*columns+j))), 'g', 8, 32)
+			p = strconv.AppendFloat(p, float64(draw.Unit(generatorSeed, 0, uint64(i*columns+j))), 'g', 8, 32)
 		}
 		p = append(p, '\n')
 	}
