@@ -68,14 +68,14 @@ type Options struct {
 type Coordinator struct {
 	o       Options
 	log     *slog.Logger
-	nodes   *Nodes
+	nodes   *lentNodes
 	stream  transport.Stream
 	members *cluster.Membership // under mu; nil: it has not joined
 	out     bool                // under mu: the machines went on without it
 	began   time.Time
 
 	mu      sync.Mutex
-	queue   Queue
+	queue   jobQueue
 	live    map[string]*running
 	logs    map[string]*jobLog
 	sent    map[string]time.Time // when files came that no job has yet, by id
@@ -114,7 +114,7 @@ func New(o Options) (*Coordinator, error) {
 	if c.stream, err = o.Port.Stream(StreamName, transport.StreamOptions{MaxFrame: MaxMessage}); err != nil {
 		return nil, err
 	}
-	c.nodes = NewNodes(c.stream, o.Build, c.log)
+	c.nodes = newLentNodes(c.stream, o.Build, c.log)
 	o.Issuer.Accept = c.accept
 	return c, nil
 }

@@ -1,8 +1,8 @@
 // Package fleet is machines that are lent, and the jobs that run on them, first come first served.
 //
 // A [Node] is the agent of a machine: it offers cores and memory to a coordinator, and starts processes there when it is told to. At
-// the coordinator, [Nodes] knows the offers, and is a launch.Launcher whose processes run on them. A [Queue] says which job is next, and
-// where its workers go. A [Coordinator] puts these together behind an API in HTTP and JSON, which a [Client] speaks.
+// the coordinator, which knows the offers (nodes.go), a queue says which job is next and where its workers go (queue.go). A [Coordinator]
+// puts these together behind an API in HTTP and JSON, which a [Client] speaks.
 //
 //	c, err := fleet.New(options)              // trivium up: then c.Run, and c.Handler behind HTTPS
 //	err = node.Run(ctx)                       // trivium node

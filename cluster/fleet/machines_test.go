@@ -53,7 +53,7 @@ func TestOneMachineAName(t *testing.T) {
 // no further is free a moment later.
 func TestOneNameAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &Coordinator{nodes: NewNodes(nil, "this", nil), names: map[string]time.Time{}}
+		c := &Coordinator{nodes: newLentNodes(nil, "this", nil), names: map[string]time.Time{}}
 		a, b := trust.Name{Role: NodeRole, ID: "a"}, trust.Name{Role: NodeRole, ID: "b"}
 		if err := c.accept(a); err != nil {
 			t.Fatal(err)

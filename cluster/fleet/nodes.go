@@ -17,8 +17,8 @@ import (
 	"github.com/trivium-ml/trivium/wire/control"
 )
 
-// Nodes are the machines lent to this coordinator.
-type Nodes struct {
+// lentNodes are the machines lent to this coordinator.
+type lentNodes struct {
 	s     transport.Stream
 	build string
 	log   *slog.Logger
@@ -46,16 +46,16 @@ type remote struct {
 	started chan started // one answer
 }
 
-// NewNodes returns the machines that offer themselves on s, which is its alone. Only programs of that build are taken.
-func NewNodes(s transport.Stream, build string, log *slog.Logger) *Nodes {
+// newLentNodes returns the machines that offer themselves on s, which is its alone. Only programs of that build are taken.
+func newLentNodes(s transport.Stream, build string, log *slog.Logger) *lentNodes {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Nodes{s: s, build: build, log: log, changed: make(chan struct{}, 1)}
+	return &lentNodes{s: s, build: build, log: log, changed: make(chan struct{}, 1)}
 }
 
 // Run takes offers and what nodes tell, until ctx ends, whose error it then returns.
-func (v *Nodes) Run(ctx context.Context) error {
+func (v *lentNodes) Run(ctx context.Context) error {
 	for {
 		ev, err := v.s.Recv(ctx)
 		if err != nil {
@@ -73,7 +73,7 @@ func (v *Nodes) Run(ctx context.Context) error {
 	}
 }
 
-func (v *Nodes) hear(ctx context.Context, ev *transport.Event) error {
+func (v *lentNodes) hear(ctx context.Context, ev *transport.Event) error {
 	switch ev.Kind {
 	case kindOffer:
 		var o Offer
@@ -121,7 +121,7 @@ func (v *Nodes) hear(ctx context.Context, ev *transport.Event) error {
 }
 
 // take adds a machine, or refuses it.
-func (v *Nodes) take(ctx context.Context, from transport.Name, o Offer) error {
+func (v *lentNodes) take(ctx context.Context, from transport.Name, o Offer) error {
 	why := ""
 	switch {
 	case o.Build != v.build:
@@ -149,7 +149,7 @@ func (v *Nodes) take(ctx context.Context, from transport.Name, o Offer) error {
 func short(build string) string { return build[:min(12, len(build))] }
 
 // Lost takes a machine away, with all that runs there: its link is lost, or the group has convicted it.
-func (v *Nodes) Lost(n transport.Name, why error) {
+func (v *lentNodes) Lost(n transport.Name, why error) {
 	v.mu.Lock()
 	i := slices.IndexFunc(v.lent, func(l *lent) bool { return l.name == n })
 	if i < 0 {
@@ -178,7 +178,7 @@ func (e *MachineLostError) Error() string {
 func (e *MachineLostError) Unwrap() error { return e.Why }
 
 // process returns one of a node's; for its last message it takes it out.
-func (v *Nodes) process(node transport.Name, seq uint64, last bool) *remote {
+func (v *lentNodes) process(node transport.Name, seq uint64, last bool) *remote {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	l := v.find(node)
@@ -192,7 +192,7 @@ func (v *Nodes) process(node transport.Name, seq uint64, last bool) *remote {
 	return p
 }
 
-func (v *Nodes) find(n transport.Name) *lent {
+func (v *lentNodes) find(n transport.Name) *lent {
 	for _, l := range v.lent {
 		if l.name == n {
 			return l
@@ -202,7 +202,7 @@ func (v *Nodes) find(n transport.Name) *lent {
 }
 
 // change has Changed say so.
-func (v *Nodes) change() {
+func (v *lentNodes) change() {
 	select {
 	case v.changed <- struct{}{}:
 	default:
@@ -211,7 +211,7 @@ func (v *Nodes) change() {
 
 // Changed receives once after changes of the list, also those of before the call: nobody who lists, then waits, misses one. It is for one
 // reader.
-func (v *Nodes) Changed() <-chan struct{} { return v.changed }
+func (v *lentNodes) Changed() <-chan struct{} { return v.changed }
 
 // A Lent says what there is of one machine.
 type Lent struct {
@@ -223,7 +223,7 @@ type Lent struct {
 }
 
 // List returns the machines, in order of their arrival.
-func (v *Nodes) List() []Lent {
+func (v *lentNodes) List() []Lent {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var out []Lent
@@ -234,11 +234,11 @@ func (v *Nodes) List() []Lent {
 }
 
 // Launcher starts its i-th process on the machine of id nodes[i].
-func (v *Nodes) Launcher(nodes []string) launch.Launcher { return &placed{v: v, nodes: nodes} }
+func (v *lentNodes) Launcher(nodes []string) launch.Launcher { return &placed{v: v, nodes: nodes} }
 
 // A placed launcher is one job's.
 type placed struct {
-	v     *Nodes
+	v     *lentNodes
 	nodes []string
 
 	mu   sync.Mutex
@@ -286,7 +286,7 @@ func (l *placed) Close() error {
 }
 
 // start starts a process on the machine of that id.
-func (v *Nodes) start(ctx context.Context, id string, s launch.Spec) (*launch.Process, error) {
+func (v *lentNodes) start(ctx context.Context, id string, s launch.Spec) (*launch.Process, error) {
 	v.mu.Lock()
 	i := slices.IndexFunc(v.lent, func(l *lent) bool { return l.name.ID == id })
 	if i < 0 {

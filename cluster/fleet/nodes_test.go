@@ -10,7 +10,7 @@ import (
 
 // TestStartOnWhatIsGone: a process does not start on a machine that went after its job was given to it, and the error says that this is why.
 func TestStartOnWhatIsGone(t *testing.T) {
-	_, err := NewNodes(nil, "this", nil).Launcher([]string{"a"}).Start(t.Context(), launch.Spec{Name: "worker/0"})
+	_, err := newLentNodes(nil, "this", nil).Launcher([]string{"a"}).Start(t.Context(), launch.Spec{Name: "worker/0"})
 	if gone, ok := errors.AsType[*MachineLostError](err); !ok || gone.ID != "a" {
 		t.Errorf("error %v", err)
 	}
@@ -27,7 +27,7 @@ func TestChangedBefore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := NewNodes(s, "this", nil)
+	v := newLentNodes(s, "this", nil)
 	node := transport.Name{Role: "node", ID: "a", Incarnation: 1}
 	_ = v.take(t.Context(), node, offer(1)) // nobody is there to be told
 	v.Lost(node, nil)

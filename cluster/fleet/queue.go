@@ -122,8 +122,8 @@ func never(n Need, rooms []room) string {
 	return fmt.Sprintf("%d workers of %d cores each do not fit on the %d machines that are lent, %d cores in all", n.Workers, threads, len(rooms), all)
 }
 
-// A Queue is the jobs of a cluster in the order in which they came. It is pure: times come in.
-type Queue struct {
+// A jobQueue is the jobs of a cluster in the order in which they came. It is pure: times come in.
+type jobQueue struct {
 	jobs []*Job
 	next int // number of the next job
 }
@@ -154,7 +154,7 @@ func (j *Job) Sentence() string {
 }
 
 // Add puts a job at the end.
-func (q *Queue) Add(s Spec, now time.Time) *Job {
+func (q *jobQueue) Add(s Spec, now time.Time) *Job {
 	q.next++
 	j := &Job{ID: fmt.Sprintf("job-%d", q.next), Name: s.Name, State: Queued, Need: s.Need, Submitted: now, Spec: s}
 	q.jobs = append(q.jobs, j)
@@ -162,7 +162,7 @@ func (q *Queue) Add(s Spec, now time.Time) *Job {
 }
 
 // Find returns the job of that id, or nil.
-func (q *Queue) Find(id string) *Job {
+func (q *jobQueue) Find(id string) *Job {
 	for _, j := range q.jobs {
 		if j.ID == id {
 			return j
@@ -172,7 +172,7 @@ func (q *Queue) Find(id string) *Job {
 }
 
 // waiting is how many jobs have not begun.
-func (q *Queue) waiting() (n int) {
+func (q *jobQueue) waiting() (n int) {
 	for _, j := range q.jobs {
 		if j.State == Queued {
 			n++
@@ -182,7 +182,7 @@ func (q *Queue) waiting() (n int) {
 }
 
 // Jobs returns copies of all jobs, oldest first.
-func (q *Queue) Jobs() []Job {
+func (q *jobQueue) Jobs() []Job {
 	out := make([]Job, len(q.jobs))
 	for i, j := range q.jobs {
 		out[i] = *j
@@ -194,7 +194,7 @@ func (q *Queue) Jobs() []Job {
 // Start starts the next job, if there is room for it beside those that run. Jobs are served first come, first served, so that nobody who
 // asks for little overtakes one who asks for much; but one that would not fit even if no other ran is passed over, as long as no machines
 // come for it. total is what each node lends. nil: none can start. Each job that waits says why.
-func (q *Queue) Start(total []room, now time.Time) *Job {
+func (q *jobQueue) Start(total []room, now time.Time) *Job {
 	j, nodes, threads := q.first(total)
 	if j == nil {
 		return nil
@@ -207,7 +207,7 @@ func (q *Queue) Start(total []room, now time.Time) *Job {
 }
 
 // first is the job that may start now, and where; nil: none may. It has those that wait before it, or all, say why.
-func (q *Queue) first(total []room) (j *Job, nodes []int, threads int) {
+func (q *jobQueue) first(total []room) (j *Job, nodes []int, threads int) {
 	rooms := q.left(total)
 	var inLine *Job // the first that waits for room
 	for _, j := range q.jobs {
@@ -232,7 +232,7 @@ func (q *Queue) first(total []room) (j *Job, nodes []int, threads int) {
 }
 
 // left is total without what running jobs use.
-func (q *Queue) left(total []room) []room {
+func (q *jobQueue) left(total []room) []room {
 	out := slices.Clone(total)
 	for _, j := range q.jobs {
 		if j.State != Running {
@@ -248,7 +248,7 @@ func (q *Queue) left(total []room) []room {
 }
 
 // End ends a job.
-func (q *Queue) End(j *Job, s State, code int, why string, now time.Time) {
+func (q *jobQueue) End(j *Job, s State, code int, why string, now time.Time) {
 	j.State, j.Code, j.Why, j.Ended = s, code, why, now
 }
 
@@ -257,7 +257,7 @@ const keepEnded = 200
 
 // Forget drops the jobs that ended first of those beyond the ones that are kept, and returns their ids. A job that has just ended is never
 // among them, however long ago it came: who followed it has yet to fetch what it left.
-func (q *Queue) Forget() (gone []string) {
+func (q *jobQueue) Forget() (gone []string) {
 	var ended []*Job
 	for _, j := range q.jobs {
 		if j.State.Ended() {

@@ -45,7 +45,7 @@ func TestPlace(t *testing.T) {
 // TestFirstComeFirstServed: a small job does not overtake a large one, and each that waits says why.
 func TestFirstComeFirstServed(t *testing.T) {
 	now := time.Unix(0, 0)
-	var q Queue
+	var q jobQueue
 	rooms := []room{{"a", 2}, {"b", 2}}
 	first := q.Add(Spec{Need: Need{Workers: 2, Threads: 1}}, now)
 	large := q.Add(Spec{Need: Need{Workers: 4, Threads: 1}}, now)
@@ -72,7 +72,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 // TestPassedOver: a job that the machines could not run even if they were idle holds up nobody, and is in line again once they could.
 func TestPassedOver(t *testing.T) {
 	now := time.Unix(0, 0)
-	var q Queue
+	var q jobQueue
 	rooms := []room{{"a", 2}, {"b", 2}}
 	large := q.Add(Spec{Need: Need{Workers: 1, Threads: 3}}, now)
 	many := q.Add(Spec{Need: Need{Workers: 3, Threads: 1, Each: true}}, now)
@@ -105,7 +105,7 @@ func TestPassedOver(t *testing.T) {
 // TestNothingIsLentTwice starts and ends jobs at random.
 func TestNothingIsLentTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var q Queue
+		var q jobQueue
 		now := time.Unix(0, 0)
 		var rooms []room
 		for i := range rapid.IntRange(0, 4).Draw(t, "machines") {
@@ -143,7 +143,7 @@ func TestNothingIsLentTwice(t *testing.T) {
 }
 
 func TestForget(t *testing.T) {
-	var q Queue
+	var q jobQueue
 	now := time.Unix(0, 0)
 	waits := q.Add(Spec{Need: Need{Workers: 1, Threads: 1}}, now)
 	for range keepEnded + 3 {
@@ -159,7 +159,7 @@ func TestForget(t *testing.T) {
 
 // TestForgetsWhatEndedFirst: a job that came first and ends last is the newest of those that have ended.
 func TestForgetsWhatEndedFirst(t *testing.T) {
-	var q Queue
+	var q jobQueue
 	now := time.Unix(0, 0)
 	long := q.Add(Spec{}, now)
 	for i := range keepEnded {
