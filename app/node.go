@@ -123,7 +123,7 @@ func (v *nodeVerb) belong(ctx context.Context, s *session, log *slog.Logger, tok
 }
 
 // etcdConfig is how this machine speaks to the cluster's metadata store.
-func (v *nodeVerb) etcdConfig(speaks etcdTongue, self *trust.Identity) (*tls.Config, error) {
+func (v *nodeVerb) etcdConfig(speaks etcdSecurity, self *trust.Identity) (*tls.Config, error) {
 	switch {
 	case speaks != foreignTLS && len(v.EtcdTLS) > 0:
 		return nil, fmt.Errorf("--etcd-tls: this cluster's etcd takes %s: leave it out", speaks)

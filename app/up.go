@@ -40,19 +40,19 @@ func (upVerb) Help() string {
 // An invitation is what who joins is told besides its certificate.
 type invitation struct {
 	Etcd        []string       `json:"etcd"`
-	EtcdSpeaks  etcdTongue     `json:"etcd_speaks"`
+	EtcdSpeaks  etcdSecurity   `json:"etcd_speaks"`
 	Coordinator transport.Name `json:"coordinator"`
 	Addr        string         `json:"addr"` // of the coordinator's port
 	Build       string         `json:"build"`
 }
 
-// An etcdTongue is how a cluster's etcd is spoken to: its coordinator's own takes the cluster's certificates, another's what it was set up for.
-type etcdTongue string
+// An etcdSecurity is how a cluster's etcd is spoken to: its coordinator's own takes the cluster's certificates, another's what it was set up for.
+type etcdSecurity string
 
 const (
-	clusterTLS etcdTongue = "the cluster's TLS"
-	plainEtcd  etcdTongue = "no TLS"
-	foreignTLS etcdTongue = "TLS of its own"
+	clusterTLS etcdSecurity = "the cluster's TLS"
+	plainEtcd  etcdSecurity = "no TLS"
+	foreignTLS etcdSecurity = "TLS of its own"
 )
 
 // metaPrefix is where a cluster's keys lie in an etcd.
@@ -179,7 +179,7 @@ func (v *upVerb) prepare(ctx context.Context, s *session, log *slog.Logger) (*co
 	if u.portAddr, err = withHost(u.port.Addr(), u.host); err != nil {
 		return u, err
 	}
-	extra, err := json.Marshal(invitation{endpoints, v.tongue(), self, u.portAddr, b.Binary})
+	extra, err := json.Marshal(invitation{endpoints, v.etcdSecurity(), self, u.portAddr, b.Binary})
 	if err != nil {
 		return u, err
 	}
@@ -221,8 +221,8 @@ func (v *upVerb) trust(u *coordinating) (err error) {
 	return err
 }
 
-// tongue is how nodes are to speak to the metadata store.
-func (v *upVerb) tongue() etcdTongue {
+// etcdSecurity is how nodes are to speak to the metadata store.
+func (v *upVerb) etcdSecurity() etcdSecurity {
 	switch {
 	case len(v.Etcd) == 0:
 		return clusterTLS
