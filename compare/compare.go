@@ -200,16 +200,31 @@ type Event struct {
 	Stale   map[string]float64 // Finished: updates by staleness, where it is known
 }
 
-// walk walks a trial's events; err, which is set before they end, is the last.
-func walk(events <-chan Event, err *error) iter.Seq2[Event, error] {
+// An eventStream is what a trial says, as it says it. Whoever is through with it closes events.
+type eventStream struct {
+	ctx    context.Context // once it is done, nobody listens any more
+	events chan Event
+	err    error // set before events is closed
+}
+
+// say hands an event on; where nobody listens any more it is dropped.
+func (s *eventStream) say(e Event) {
+	select {
+	case s.events <- e:
+	case <-s.ctx.Done():
+	}
+}
+
+// Events implements Trial.
+func (s *eventStream) Events() iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		for e := range events {
+		for e := range s.events {
 			if !yield(e, nil) {
 				return
 			}
 		}
-		if *err != nil {
-			yield(Event{}, *err)
+		if s.err != nil {
+			yield(Event{}, s.err)
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"log/slog"
 	"runtime"
 	"strings"
@@ -112,7 +111,7 @@ func (o *own) Start(ctx context.Context, s Spec) (_ Trial, err error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &ownTrial{row: o.row, began: time.Now(), events: make(chan Event), gone: make(chan struct{})}
+	t := &ownTrial{eventStream: eventStream{events: make(chan Event)}, row: o.row, began: time.Now(), gone: make(chan struct{})}
 	t.ctx, t.cancel = context.WithTimeoutCause(context.WithoutCancel(ctx), s.limit, fmt.Errorf("it hangs: no end after %v", s.limit))
 	defer func() {
 		if err != nil {
@@ -183,12 +182,11 @@ func (t *ownTrial) connect(d *processes.Driver, h Host, spaces *spaces) (err err
 
 // An ownTrial is one trial of a row of ours.
 type ownTrial struct {
+	eventStream
+
 	row      *row
-	ctx      context.Context
 	cancel   context.CancelFunc
 	began    time.Time
-	events   chan Event
-	err      error // set before events is closed
 	gone     chan struct{}
 	wait     sync.WaitGroup
 	once     sync.Once
@@ -231,14 +229,6 @@ func (t *ownTrial) watch(d *processes.Driver) {
 				t.say(Event{Kind: Updated}) // taken once the reading at the end is over: from then on processes may go
 			}
 		},
-	}
-}
-
-// say hands an event on; where nobody listens any more it is dropped.
-func (t *ownTrial) say(e Event) {
-	select {
-	case t.events <- e:
-	case <-t.ctx.Done():
 	}
 }
 
@@ -292,9 +282,6 @@ func (t *ownTrial) counted(r *trialReport) (phases, stale map[string]float64) {
 	}
 	return phases, stale
 }
-
-// Events implements Trial.
-func (t *ownTrial) Events() iter.Seq2[Event, error] { return walk(t.events, &t.err) }
 
 // Processes implements Trial.
 func (t *ownTrial) Processes() []Process {

@@ -112,7 +112,8 @@ func TestPeerClock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				x := &peerTrial{
-					began: time.Now(), events: make(chan Event), lines: make(chan peerSays), driven: make(chan struct{}), lead: WorkerRole, mode: Mode{Kind: "sync"},
+					eventStream: eventStream{events: make(chan Event)}, began: time.Now(), lines: make(chan peerSays),
+					driven: make(chan struct{}), lead: WorkerRole, mode: Mode{Kind: "sync"},
 				}
 				x.ctx, x.cancel = context.WithCancelCause(t.Context())
 				for rank := range 2 {

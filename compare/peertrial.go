@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"math"
 	"net"
 	"os"
@@ -21,13 +20,12 @@ import (
 
 // A peerTrial drives the processes of another system by lines, and is the barrier between them.
 type peerTrial struct {
-	ctx    context.Context
+	eventStream
+
 	cancel context.CancelCauseFunc
 	stop   func() // of the time limit
 	began  time.Time
-	events chan Event
 	lines  chan peerSays
-	err    error
 	wait   sync.WaitGroup
 	once   sync.Once
 	thread chan func() // runs on the thread that starts children: Linux kills a child when that ends
@@ -85,7 +83,10 @@ func newPeerTrial(ctx context.Context, limit time.Duration) *peerTrial {
 	if limit == 0 {
 		limit = trialLimit
 	}
-	t := &peerTrial{began: time.Now(), events: make(chan Event), lines: make(chan peerSays), thread: make(chan func()), idle: make(chan struct{}), driven: make(chan struct{})}
+	t := &peerTrial{
+		eventStream: eventStream{events: make(chan Event)}, began: time.Now(), lines: make(chan peerSays), thread: make(chan func()), idle: make(chan struct{}),
+		driven: make(chan struct{}),
+	}
 	timed, stop := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it hangs: no end after %v", limit))
 	t.stop = stop
 	t.ctx, t.cancel = context.WithCancelCause(timed)
@@ -388,16 +389,6 @@ func (p *peerProcess) how() string {
 	}
 	return ": " + p.state.Error()
 }
-
-func (t *peerTrial) say(e Event) {
-	select {
-	case t.events <- e:
-	case <-t.ctx.Done():
-	}
-}
-
-// Events implements Trial.
-func (t *peerTrial) Events() iter.Seq2[Event, error] { return walk(t.events, &t.err) }
 
 // Processes implements Trial.
 func (t *peerTrial) Processes() []Process {
