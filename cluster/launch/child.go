@@ -16,11 +16,9 @@ type Child struct {
 	Name   string
 	Args   []string // the Spec's
 	Config []byte
-	// Stop is closed when the parent asks for the end by other means than a signal, or is gone.
-	Stop <-chan struct{}
-	// Alive is closed when the parent is gone. The process then has a quarter of a second to end by itself; on Linux it has been killed
-	// before.
-	Alive          <-chan struct{}
+	// Stop is closed when the parent asks for the end by other means than a signal, or is gone. When it is gone, the process has a quarter of a
+	// second to end by itself; on Linux it has been killed before.
+	Stop           <-chan struct{}
 	Stdout, Stderr io.Writer
 }
 
@@ -57,8 +55,8 @@ func Enter(args []string) (child Child, ok bool, err error) {
 		return Child{}, true, fmt.Errorf("launch: %s: the parent's configuration: %w", child.Name, err)
 	}
 	nameProcess(args[0])
-	alive, stop := make(chan struct{}), make(chan struct{})
-	child.Alive, child.Stop, child.Stdout, child.Stderr = alive, stop, os.Stdout, os.Stderr
+	stop := make(chan struct{})
+	child.Stop, child.Stdout, child.Stderr = stop, os.Stdout, os.Stderr
 	go func() {
 		var b [1]byte
 		for asked := false; ; {
@@ -70,7 +68,6 @@ func Enter(args []string) (child Child, ok bool, err error) {
 			if err == nil {
 				continue
 			}
-			close(alive)
 			if !asked {
 				close(stop)
 			}

@@ -89,7 +89,7 @@ func (g *Goroutines) Start(ctx context.Context, s Spec) (*Process, error) {
 		return err
 	}}
 	child := Child{
-		Name: s.Name, Args: append([]string(nil), s.Args...), Config: append([]byte(nil), s.Config...), Stop: stop, Alive: g.ctx.Done(),
+		Name: s.Name, Args: append([]string(nil), s.Args...), Config: append([]byte(nil), s.Config...), Stop: stop,
 		Stdout: stdout, Stderr: stderr,
 	}
 	g.running.Go(func() {

@@ -48,8 +48,8 @@ func role(c Child) int {
 		return 7
 	case "wait": // for the end of the parent, or a signal
 		fmt.Fprintln(c.Stdout, "ready")
-		<-c.Alive
-		fmt.Fprintln(c.Stdout, "the parent is gone")
+		<-c.Stop
+		fmt.Fprintln(c.Stdout, "asked to end, or without a parent")
 		time.Sleep(time.Hour)
 	case "stubborn":
 		signal.Ignore(syscall.SIGTERM)
