@@ -23,3 +23,19 @@ func Keep(key uint64, i int, rate float64) bool {
 }
 
 func mix(x uint64) uint64 { return draw.Mix(x + draw.Weyl) }
+
+// At is number i, in row-major order, of what a Variable starts with, before in.Scale: drawn of a seed's stream alone, whoever draws the
+// others, and the same on every processor. A uniform one is one of 2²⁴.
+func (in Init) At(seed, stream, i uint64) float64 {
+	switch in.Kind {
+	case InitConstant:
+		return in.A
+	case InitUniform:
+		return in.A + (in.B-in.A)*(float64(draw.Unit(seed, stream, i))+1)/2
+	case InitNormal:
+		return in.A + float64(in.B*draw.Normal(seed, stream, i)) // rounded before it is added, on arm64 too
+	case InitTruncated:
+		return in.A + float64(in.B*draw.Truncated(seed, stream, i))
+	}
+	return 0
+}

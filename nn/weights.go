@@ -31,21 +31,8 @@ func uniform(w []float32, seed uint64, layer int, limit float64) {
 
 // initVariable draws Variable number i of a graph by its own Init.
 func initVariable(dst []float32, v *graph.Variable, seed uint64, i int) {
-	stream := uint64(8 + 1 + i)
-	a, b := v.Init.A, v.Init.B
-	scale := 1 / math.Sqrt(v.Init.Scale.Fan(v.Shape()))
+	stream, scale := uint64(8+1+i), 1/math.Sqrt(v.Init.Scale.Fan(v.Shape()))
 	for j := range dst {
-		var x float64
-		switch v.Init.Kind {
-		case graph.InitConstant:
-			x = a
-		case graph.InitUniform:
-			x = a + (b-a)*(float64(draw.Unit(seed, stream, uint64(j)))+1)/2
-		case graph.InitNormal:
-			x = a + float64(b*draw.Normal(seed, stream, uint64(j)))
-		case graph.InitTruncated:
-			x = a + float64(b*draw.Truncated(seed, stream, uint64(j)))
-		}
-		dst[j] = float32(x * scale)
+		dst[j] = float32(v.Init.At(seed, stream, uint64(j)) * scale)
 	}
 }

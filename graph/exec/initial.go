@@ -4,36 +4,32 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
-	"math/rand/v2"
 
 	"github.com/trivium-ml/trivium/graph"
 	"github.com/trivium-ml/trivium/tensor"
 )
 
-// initial draws a Variable's first value: a pure function of the seed and of the Variable's name, shape and Init.
+// initial draws a Variable's first value: a pure function of the seed and of the Variable's name, shape and Init, with the same bits on every
+// processor.
 func initial(seed uint64, v *graph.Variable) (*tensor.Tensor, error) {
 	t := tensor.New(v.DType(), v.Shape()...)
 	in := v.Init
-	root := math.Sqrt(in.Scale.Fan(v.Shape()))
-	a, b := in.A/root, in.B/root
-	h := fnv.New64a()
-	h.Write([]byte(v.Name))
-	r := rand.New(rand.NewPCG(seed, h.Sum64()))
-	draw, err := drawer(in.Kind, a, b, r)
-	if err != nil {
-		return nil, fmt.Errorf("Variable %q: %w", v.Name, err)
+	if in.Kind > graph.InitTruncated {
+		return nil, fmt.Errorf("Variable %q: unknown kind of initial value %d", v.Name, in.Kind)
 	}
+	key, scale := initialKey(seed, v.Name), 1/math.Sqrt(in.Scale.Fan(v.Shape()))
+	value := func(i int) float64 { return in.At(key, 0, uint64(i)) * scale }
 	switch v.DType() {
 	case graph.F32:
-		each(tensor.Flat[float32](t), draw)
+		each(tensor.Flat[float32](t), value)
 	case graph.F64:
-		each(tensor.Flat[float64](t), draw)
+		each(tensor.Flat[float64](t), value)
 	case graph.I32:
-		each(tensor.Flat[int32](t), draw)
+		each(tensor.Flat[int32](t), value)
 	case graph.I64:
-		each(tensor.Flat[int64](t), draw)
+		each(tensor.Flat[int64](t), value)
 	case graph.U8:
-		each(tensor.Flat[uint8](t), draw)
+		each(tensor.Flat[uint8](t), value)
 	default:
 		if in.Kind != graph.InitZeros {
 			return nil, fmt.Errorf("Variable %q: initial values of %v are zeros only", v.Name, v.DType())
@@ -42,30 +38,15 @@ func initial(seed uint64, v *graph.Variable) (*tensor.Tensor, error) {
 	return t, nil
 }
 
-func drawer(kind graph.InitKind, a, b float64, r *rand.Rand) (func() float64, error) {
-	switch kind {
-	case graph.InitZeros:
-		return func() float64 { return 0 }, nil
-	case graph.InitConstant:
-		return func() float64 { return a }, nil
-	case graph.InitUniform:
-		return func() float64 { return a + (b-a)*r.Float64() }, nil
-	case graph.InitNormal:
-		return func() float64 { return a + b*r.NormFloat64() }, nil
-	case graph.InitTruncated:
-		return func() float64 {
-			for {
-				if z := r.NormFloat64(); math.Abs(z) <= 2 {
-					return a + b*z
-				}
-			}
-		}, nil
-	}
-	return nil, fmt.Errorf("unknown kind of initial value %d", kind)
+// initialKey is the seed of one Variable's numbers.
+func initialKey(seed uint64, name string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	return graph.Key(seed, int64(h.Sum64()), 0, 0)
 }
 
-func each[T number](x []T, draw func() float64) {
+func each[T number](x []T, value func(i int) float64) {
 	for i := range x {
-		x[i] = T(draw())
+		x[i] = T(value(i))
 	}
 }
