@@ -24,7 +24,7 @@ type Member struct {
 type View struct {
 	Epoch   protocol.Epoch
 	Members []Member
-	Self    int    // rank of this process; -1: it is no member
+	Self    int    // rank of this process
 	Fate    []byte // what the members decided together with the view; opaque here
 }
 
