@@ -17,6 +17,34 @@ const (
 	ln2Lo = 1.90821492927058770002e-10
 )
 
+// Coefficients, numbered as in e_log.c (Lg), e_exp.c (P), k_sin.c (S) and k_cos.c (C).
+const (
+	cos1 = 4.16666666666666019037e-02
+	cos2 = -1.38888888888741095749e-03
+	cos3 = 2.48015872894767294178e-05
+	cos4 = -2.75573143513906633035e-07
+	cos5 = 2.08757232129817482790e-09
+	cos6 = -1.13596475577881948265e-11
+	lg1  = 6.666666666666735130e-01
+	lg2  = 3.999999999940941908e-01
+	lg3  = 2.857142874366239149e-01
+	lg4  = 2.222219843214978396e-01
+	lg5  = 1.818357216161805012e-01
+	lg6  = 1.531383769920937332e-01
+	lg7  = 1.479819860511658591e-01
+	exp1 = 1.66666666666666019037e-01
+	exp2 = -2.77777777770155933842e-03
+	exp3 = 6.61375632143793436117e-05
+	exp4 = -1.65339022054652515390e-06
+	exp5 = 4.13813679705723846039e-08
+	sin1 = -1.66666666666666324348e-01
+	sin2 = 8.33333333332248946124e-03
+	sin3 = -1.98412698298579493134e-04
+	sin4 = 2.75573137070700676789e-06
+	sin5 = -2.50507602534068634195e-08
+	sin6 = 1.58969099521155010221e-10
+)
+
 // Exp is e to the power x.
 func Exp(x float64) float64 {
 	x = float64(x) // it may be a product of a caller that this is inlined into; so below
@@ -33,10 +61,10 @@ func Exp(x float64) float64 {
 	lo := float64(k * ln2Lo)
 	r := hi - lo // x - k·ln 2, and e^r = 1 + r + r·c/(2-c)
 	t := float64(r * r)
-	p := float64(t*4.13813679705723846039e-08) - 1.65339022054652515390e-06
-	p = float64(t*p) + 6.61375632143793436117e-05
-	p = float64(t*p) - 2.77777777770155933842e-03
-	p = float64(t*p) + 1.66666666666666019037e-01
+	p := float64(t*exp5) + exp4
+	p = float64(t*p) + exp3
+	p = float64(t*p) + exp2
+	p = float64(t*p) + exp1
 	c := r - float64(t*p)
 	y := 1 - ((lo - float64(r*c)/(2-c)) - hi)
 	return float64(math.Ldexp(y, int(k)))
@@ -62,11 +90,11 @@ func Log(x float64) float64 {
 	s := f / (2 + f)        // log(1+f) = 2s + s·R(s²)
 	s2 := float64(s * s)
 	s4 := float64(s2 * s2)
-	odd := float64(s4*1.479819860510658591e-01) + 1.818357216161805012e-01
-	odd = float64(s4*odd) + 2.857142874366239149e-01
-	odd = float64(s4*odd) + 6.666666666666735130e-01
-	even := float64(s4*1.531383769920937332e-01) + 2.222219843214978396e-01
-	even = float64(s4*even) + 3.999999999940941908e-01
+	odd := float64(s4*lg7) + lg5
+	odd = float64(s4*odd) + lg3
+	odd = float64(s4*odd) + lg1
+	even := float64(s4*lg6) + lg4
+	even = float64(s4*even) + lg2
 	r := float64(s2*odd) + float64(s4*even)
 	half := float64(0.5 * f * f)
 	return float64(k*ln2Hi) - ((half - (float64(s*(half+r)) + float64(k*ln2Lo))) - f)
@@ -125,21 +153,21 @@ func CosPi(x float64) float64 {
 func sinNear(y, tail float64) float64 {
 	z := float64(y * y)
 	v := float64(z * y)
-	p := float64(z*1.58969099521155010221e-10) - 2.50507602534068634195e-08
-	p = float64(z*p) + 2.75573137070700676789e-06
-	p = float64(z*p) - 1.98412698298579493134e-04
-	p = float64(z*p) + 8.33333333332248946124e-03
-	return y - ((float64(z*(float64(0.5*tail)-float64(v*p))) - tail) + float64(v*1.66666666666666324348e-01))
+	p := float64(z*sin6) + sin5
+	p = float64(z*p) + sin4
+	p = float64(z*p) + sin3
+	p = float64(z*p) + sin2
+	return y - ((float64(z*(float64(0.5*tail)-float64(v*p))) - tail) - float64(v*sin1))
 }
 
 // cosNear is the cosine of y + tail, for |y| <= π/4.
 func cosNear(y, tail float64) float64 {
 	z := float64(y * y)
-	p := float64(z*-1.13596475577881948265e-11) + 2.08757232129817482790e-09
-	p = float64(z*p) - 2.75573143513906633035e-07
-	p = float64(z*p) + 2.48015872894767294178e-05
-	p = float64(z*p) - 1.38888888888741095749e-03
-	p = float64(z*p) + 4.16666666666666019037e-02
+	p := float64(z*cos6) + cos5
+	p = float64(z*p) + cos4
+	p = float64(z*p) + cos3
+	p = float64(z*p) + cos2
+	p = float64(z*p) + cos1
 	half := float64(0.5 * z)
 	w := 1 - half
 	return w + (((1 - w) - half) + (float64(z*float64(z*p)) - float64(y*tail)))
