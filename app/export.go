@@ -76,7 +76,7 @@ func (t *trained) writeONNX(w io.Writer) error {
 	}
 	scores, err := model.Scores(b, p.inputs)
 	if err != nil {
-		return fmt.Errorf("export: %w", err)
+		return misusedf("export: %w; its parameters alone leave as safetensors", err)
 	}
 	o := onnx.Options{Outputs: []graph.Value{scores}, Names: []string{"scores"}, Metadata: p.legend, Producer: thisVersion()}
 	o.Metadata["trivium.model"] = t.saved.Job.Model

@@ -20,6 +20,7 @@ import (
 	"github.com/trivium-ml/trivium/cluster/fleet"
 	"github.com/trivium-ml/trivium/cluster/trust"
 	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/tensor"
 )
 
 // onFlags name a cluster.
@@ -228,11 +229,19 @@ func (t *training) fromThere(ctx context.Context, s *session, err error, moved s
 	if moved == "" {
 		return err
 	}
-	_, saved, no := checkpoint.Latest(ctx, blob.Dir(filepath.Join(moved, checkpointsDir)))
+	c, saved, no := checkpoint.Latest(ctx, blob.Dir(filepath.Join(moved, checkpointsDir)))
 	if no != nil {
 		return fmt.Errorf("%w; there was no checkpoint yet", err)
 	}
 	t.dir, t.saved, t.processes = moved, saved, false
+	cpu := tensor.NewCPU(1, c.Job.Exact)
+	defer cpu.Close()
+	if m, no := s.models.Build(c.Job.Model, c.Schema, cpu); no == nil {
+		t.keep(m)
+	}
+	if t.keeps != "" {
+		return fmt.Errorf("%w; %s", err, t.goOnWith(s))
+	}
 	return fmt.Errorf("%w; %s %s", err, t.goOnWith(s), on)
 }
 

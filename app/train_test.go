@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -373,10 +374,17 @@ func TestInterruptedKeeper(t *testing.T) {
 			return keeping{tabled{m}}, err
 		},
 	}}
-	got := runWith(ctx, t, t.TempDir(), options, strings.Fields("train keeping --data points --topology server --order index --batch 30 --epochs 1000000")...)
+	dir := t.TempDir()
+	got := runWith(ctx, t, dir, options, strings.Fields("train keeping --data points --topology server --order index --batch 30 --epochs 1000000 --name k")...)
 	const want = "; it cannot be resumed, since the workers alone have the mood of each row: repeat the command\n"
 	if got.code != Interrupted || !strings.Contains(got.err, "interrupted after update") || !strings.Contains(got.err, want) {
 		t.Errorf("exits with %d: %s%s, want %s", got.code, got.out, got.err, want)
+	}
+	// Nor where it ran at a cluster, whose submitter has its checkpoint alone.
+	there := &training{topology: served}
+	err := there.fromThere(t.Context(), &session{models: options.Models, command: "trivium"}, errors.New("lost"), filepath.Join(dir, "runs", "k"), onFlags{})
+	if err == nil || err.Error() != "lost"+strings.TrimSuffix(want, "\n") {
+		t.Errorf("at a cluster: %v", err)
 	}
 }
 

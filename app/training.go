@@ -139,9 +139,7 @@ func (t *training) build(s *session, schema trivium.Schema, label string, cpu *t
 	if _, t.tabled = t.model.(server.Program); t.tabled && t.topology != served {
 		return fmt.Errorf("%s is trained on tables and has no gradients: give --topology %s", t.job.Model, served)
 	}
-	if k, ok := t.model.(server.Keeper); ok && t.tabled {
-		t.keeps = k.Keeps()
-	}
+	t.keep(t.model)
 	if err := train.CheckData(t.model, schema); err != nil {
 		return fmt.Errorf("model %q: %w", t.job.Model, err)
 	}
@@ -288,6 +286,14 @@ func (t *training) verdict(s *session, r trivium.Result, err error) error {
 		return fmt.Errorf("%w; %s", err, t.goOnWith(s))
 	}
 	return err
+}
+
+// keep notes what m keeps of each row at its worker, if it does.
+func (t *training) keep(m trivium.Model) {
+	_, tabled := m.(server.Program)
+	if k, ok := m.(server.Keeper); ok && tabled {
+		t.keeps = k.Keeps()
+	}
 }
 
 // goOnWith tells a user how to go on.

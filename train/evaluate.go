@@ -102,10 +102,11 @@ func (e *Evaluator) empty() (*Evaluation, error) {
 // suits says which of e's metrics cannot be measured against labels l, which they say of a row of zeros: else the first evaluation would, after an
 // epoch. Those of a program's own are not asked.
 func (e *Evaluator) suits(l trivium.LabelSpec) error {
+	if l.Kind == trivium.NoLabel || l.Kind == trivium.Real && l.Width < 1 { // the schema, of a program's own data set, does not say
+		return nil
+	}
 	b := trivium.Batch{Rows: 1, Labels: trivium.Labels{Kind: l.Kind, Width: l.Width}}
 	switch l.Kind {
-	case trivium.NoLabel: // the schema does not say
-		return nil
 	case trivium.Class:
 		b.Labels.Class = []int32{0}
 	case trivium.Real:
