@@ -68,14 +68,14 @@ func TestNormalHasItsMoments(t *testing.T) {
 
 // normals are the bits of the normal numbers of seed 42, stream 9, from 0 on: initial weights on every machine.
 var normals = []uint64{
-	0, // PIN
-	0, // PIN
-	0, // PIN
-	0, // PIN
-	0, // PIN
-	0, // PIN
-	0, // PIN
-	0, // PIN
+	0xbfdb555f4ecda74c,
+	0xbfd28ce3a61bdc48,
+	0x3fe5c609e1fd7c80,
+	0x3fac85ed5506e3b7,
+	0x3fe4c37d7e28f087,
+	0xbffa620e1a7d7798,
+	0xbfe16445925eae0d,
+	0x3fc9a4fbb3f01333,
 }
 
 // TestSameBitsNormal compares this machine with every other one. CI runs it on arm64 too, whose compiler fuses and whose package math is
