@@ -181,6 +181,31 @@ func TestOwnModelIsExported(t *testing.T) {
 	}
 }
 
+// TestOwnModelThatCannotBeDrawn: whose scores wait for an effect leaves as safetensors, which is said.
+func TestOwnModelThatCannotBeDrawn(t *testing.T) {
+	dir := t.TempDir()
+	build := func(_ string, _ trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+		b := graph.NewBuilder()
+		batch := graph.Axis("batch")
+		w, seen := b.Variable("w", graph.F32, []int{3, 2}, graph.Zeros()), b.Variable("seen", graph.F32, []int{1}, graph.Zeros())
+		x, counted := b.Input("x", graph.F32, batch, graph.N(3)), seen.AssignAdd(graph.ConstOf(b, []float32{1}, 1))
+		var logits graph.Value
+		b.With(graph.Scope{Control: []graph.Value{counted}}, func() { logits = graph.MatMul(x, w.Read()) })
+		loss := graph.SoftmaxCrossEntropy(logits, b.Input("label", graph.I32, batch))
+		return nn.FromGraph(cpu, nn.NetSpec{Loss: loss, Scores: logits, Task: trivium.MultiClass})
+	}
+	options := Options{Models: nn.Models{"mine": build}, Sources: data.Sources{"points": points(-1, nil)}}
+	for _, command := range []string{"train mine --data points --epochs 1 --name run", "export run --to m.safetensors"} {
+		if got := runWith(t.Context(), t, dir, options, strings.Fields(command)...); got.code != Done {
+			t.Fatalf("%s: exits with %d: %s%s", command, got.code, got.out, got.err)
+		}
+	}
+	got := runWith(t.Context(), t, dir, options, strings.Fields("export run --to m.onnx")...)
+	if got.code != Misused || !strings.Contains(got.err, "depend on its effect") || !strings.Contains(got.err, "leave as safetensors") {
+		t.Errorf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+}
+
 // TestOwnIsNamed: help and job files say what a program has of its own, and a run begins with the optimizer's rate only where there is one.
 func TestOwnIsNamed(t *testing.T) {
 	dir := t.TempDir()

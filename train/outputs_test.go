@@ -1,12 +1,15 @@
 package train_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/data"
 	"github.com/trivium-ml/trivium/metric"
+	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/local"
@@ -75,5 +78,37 @@ func TestMetricsAgainstOtherLabels(t *testing.T) {
 	job.Metrics = []string{"class"}
 	if r, err := local.New(env, local.Options{}).Train(t.Context(), job); err != nil || r.Metrics["valid.class"] != 1 {
 		t.Errorf("%v: valid.class is %v", err, r.Metrics["valid.class"])
+	}
+}
+
+// terse is a program's own data set whose schema does not say how many labels a row has.
+type terse struct{ data.Dataset }
+
+func (d terse) Schema() trivium.Schema {
+	s := d.Dataset.Schema()
+	s.Labels.Width = 0
+	return s
+}
+
+// TestMetricsOfUnsaidWidth: such rows are trained on and measured.
+func TestMetricsOfUnsaidWidth(t *testing.T) {
+	env := traintest.Env(t, 1, false)
+	env.Models["mine"] = func(_ string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+		s.Labels.Width = 1
+		return nn.Linear("", s, cpu)
+	}
+	schema := trivium.Schema{Inputs: []trivium.InputSpec{{Name: "x", Shape: []int{1}}}, Labels: trivium.LabelSpec{Kind: trivium.Real, Width: 1}}
+	rows := data.Memory(schema, trivium.Batch{
+		Rows: 4, Inputs: []trivium.Input{{Name: "x", Shape: []int{1}, Values: []float32{1, 2, 3, 4}}},
+		Labels: trivium.Labels{Kind: trivium.Real, Width: 1, Real: []float32{2, 4, 6, 8}},
+	})
+	env.Sources["mine"] = func(context.Context, trivium.Data) (*data.Splits, error) {
+		return &data.Splits{Train: terse{rows}, Valid: terse{rows}}, nil
+	}
+	job := traintest.Job()
+	job.Model, job.Data, job.Epochs, job.Metrics = "mine", trivium.Data{Source: "mine"}, 1, nil
+	r, err := local.New(env, local.Options{}).Train(t.Context(), job)
+	if _, there := r.Metrics["valid.rmse"]; err != nil || !there {
+		t.Errorf("%v: measured are %v", err, r.Metrics)
 	}
 }
