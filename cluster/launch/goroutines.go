@@ -54,6 +54,7 @@ func (g *Goroutines) Start(ctx context.Context, s Spec) (*Process, error) {
 	of, cancel := context.WithCancelCause(g.ctx)
 	stop := make(chan struct{})
 	var stopped sync.Once
+	context.AfterFunc(of, func() { stopped.Do(func() { close(stop) }) }) // killed, by Close too: Child.Stop says so
 	p := &Process{name: s.Name, pid: os.Getpid(), exited: make(chan struct{}), began: time.Now()}
 	p.signal = func(sig os.Signal) error {
 		select {
@@ -64,7 +65,6 @@ func (g *Goroutines) Start(ctx context.Context, s Spec) (*Process, error) {
 		switch sig {
 		case os.Kill:
 			cancel(errKilled)
-			stopped.Do(func() { close(stop) })
 		case os.Interrupt, syscall.SIGTERM:
 			stopped.Do(func() { close(stop) })
 		default:

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -283,6 +284,20 @@ func TestGoroutinePanics(t *testing.T) {
 	if e.OK() || !strings.Contains(e.String(), "panic: at the disco") || !strings.Contains(strings.Join(e.Stderr, "\n"), "inGoroutine") {
 		t.Errorf("%v\n%q", e, e.Stderr)
 	}
+}
+
+// TestGoroutinesCloseStops: who waits for nothing but to be stopped ends with its parent, which waits for it.
+func TestGoroutinesCloseStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // where a hang is an error
+		g := NewGoroutines(func(_ context.Context, c Child) error {
+			<-c.Stop
+			return nil
+		})
+		start(t, g, Spec{Name: "a"})
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // The end of a child is seen at once. A machine that is busy with something else can hold up this process or the children: then it is

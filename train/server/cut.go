@@ -249,7 +249,7 @@ func (c *cutting) end() {
 func (c *cutting) save(m *ps.Manifest, at mark) error {
 	w := c.w
 	x := train.Cut{Params: trivium.Params{Layout: w.run.Layout(), Flat: slices.Clone(w.run.Params.Flat)}, Progress: at.at}
-	to := newFilling(w.state) // row steps are those of the checkpoint that the run went on from
+	to := newFilling(w.state)
 	_, err := again(w.ctx, func() (struct{}, error) {
 		if w.own != nil {
 			return struct{}{}, w.own.restore(w.ctx, w.cluster, m, x.Params)

@@ -80,6 +80,37 @@ func cuts(t *testing.T, store blob.Store, want int) []string {
 	return names
 }
 
+// TestRowStepsOfCuts: how often a row was updated, as a cut says it, does not depend on what early stopping saved before.
+func TestRowStepsOfCuts(t *testing.T) {
+	j := job()
+	j.Model, j.Data = "fm:4", trivium.Data{Source: "wide", Rows: 1500, Train: "0:1200", Test: "1200:"}
+	j.Batch, j.Epochs, j.EvalEvery = 100, 2, 5
+	j.Optimizer, j.Stop = trivium.OptimizerSpec{Name: "adam", Rate: 0.003}, trivium.EarlyStop{Metric: "test.loss", Patience: 1000}
+	each, store := blob.Dir(t.TempDir()), blob.Dir(t.TempDir())
+	alone(t, train.Env{Blob: each, Checkpoints: train.Checkpoints{Every: 1, Keep: 1000}}, j)
+	counts := map[int64][][]uint32{}
+	for _, name := range cuts(t, each, 24) {
+		c, err := checkpoint.Load(t.Context(), each, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts[c.Progress.Step] = c.Optimizer.RowSteps
+	}
+	one := &crew{env: train.Env{Blob: store, Checkpoints: train.Checkpoints{Every: 4, Keep: 1000}}, o: server.Options{Mode: ps.SSP}}
+	if _, err := one.paced(t, j); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range cuts(t, store, 5) {
+		c, err := checkpoint.Load(t.Context(), store, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := counts[c.Progress.Step]; want == nil || !slices.EqualFunc(c.Optimizer.RowSteps, want, slices.Equal) {
+			t.Errorf("%s, after update %d: rows were updated otherwise than by local", name, c.Progress.Step)
+		}
+	}
+}
+
 // TestCutResumes: what a cut holds is what there was: alone, and with staleness 0, local goes on from it to the same model.
 func TestCutResumes(t *testing.T) {
 	for name, change := range map[string]func(j *trivium.Job){

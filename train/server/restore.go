@@ -17,7 +17,7 @@ func (w *worker) restore(m *ps.Manifest, flat []float32, to *filling, updates in
 	state, workers := w.o.OptimizerAt == AtServer, busy(w.job.Batch, w.env.Workers()) // as the servers count them
 	part := newPart(w.job, w.rule)
 	products := state && w.o.Mode != ps.BSP && workers > 1 && part.squares >= 0
-	return w.tables.restore(w.ctx, w.cluster, m, flat, to, state, w.loads(), func(row bool, steps int64, x ps.Saved[float32]) int64 {
+	return w.tables.restore(w.ctx, w.cluster, m, flat, to, w.rowsWere, state, w.loads(), func(row bool, steps int64, x ps.Saved[float32]) int64 {
 		most, by := max(1, updates)*int64(workers), float64(workers)
 		if row {
 			by = together(float64(steps)/float64(most), workers)
@@ -33,9 +33,11 @@ func (w *worker) restore(m *ps.Manifest, flat []float32, to *filling, updates in
 }
 
 // restore reads a snapshot into flat and, if state, its optimizer's into to. mean is given each segment before,
-// with the steps that the servers made there, and returns how many updates these are.
+// with the steps that the servers made there, and returns how many updates these are; were are those of each row before this run. What to
+// has does not matter, so that a read which a link broke off can be repeated.
 func (t *tables) restore(
-	ctx context.Context, s ps.Store, m *ps.Manifest, flat []float32, to *filling, state bool, loads int, mean func(row bool, steps int64, x ps.Saved[float32]) int64,
+	ctx context.Context, s ps.Store, m *ps.Manifest, flat []float32, to *filling, were [][]uint32, state bool, loads int,
+	mean func(row bool, steps int64, x ps.Saved[float32]) int64,
 ) error {
 	put := func(base int, x ps.Saved[float32]) {
 		copy(flat[base:], x.Cells)
@@ -53,7 +55,7 @@ func (t *tables) restore(
 			updates := mean(true, max(0, int64(v.Steps)-int64(loads)), v)
 			put(x.from+int(v.Row)*x.cols+int(v.From), v)
 			if counts := to.rowSteps; state && counts[x.tensor] != nil && v.From == 0 {
-				counts[x.tensor][v.Row] += uint32(updates)
+				counts[x.tensor][v.Row] = were[x.tensor][v.Row] + uint32(updates)
 			}
 			return nil
 		})

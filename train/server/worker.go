@@ -59,7 +59,7 @@ type worker struct {
 	took     time.Duration // by the last step's own work
 	updates  int64         // in all
 	begun    int64         // the update after which this run goes on
-	rowsWere [][]uint32    // the updates of each row by then, as the optimizer at the worker counts them
+	rowsWere [][]uint32    // the updates of each row by then, where the optimizer counts them
 }
 
 // train is the life of a worker.
