@@ -225,7 +225,7 @@ func (v *compareRun) plan(s *session) (compare.Plan, error) {
 		bad(err)
 	}
 	if v.File == "" && !v.Quick && len(errs) == 0 {
-		p.Choose(len(v.Tasks) > 0, len(names) > 0)
+		bad(p.Choose(len(v.Tasks) > 0, len(names) > 0))
 	}
 	p.Faults = v.Faults || p.Full
 	if v.Quick {

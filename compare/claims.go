@@ -196,7 +196,7 @@ var rules = []rule{
 	{id: "C14", text: "Spark's speed depends strongly on the number of partitions", published: "text only", lacks: noDriver},
 	{id: "C15", text: "the model as a dataset is far slower than at the driver", published: "text only", lacks: noDriver},
 	{id: "C16", text: "Spark's processors work mainly on serialisation", published: "text, figure 7", lacks: noDriver},
-	{id: "C17", text: "worker processors follow speed; servers' grow with the workers", published: "figure 13", lacks: "it needs a row with servers at several numbers of workers", pairs: []pair{
+	{id: "C17", text: "worker processors follow speed; servers' grow with the workers", published: "figure 13, by network system calls, which are not counted here", lacks: "it needs a row with servers at several numbers of workers", pairs: []pair{
 		{ahead: "server-bsp", behind: "server-bsp", by: byServing, in: moreWorkers},
 		{ahead: "mxnet-sync", behind: "mxnet-sync", by: byServing, in: moreWorkers},
 		{ahead: "tensorflow-sync", behind: "tensorflow-sync", by: byServing, in: moreWorkers},
@@ -298,7 +298,7 @@ func (r *Report) compared(x *rule) (out ruling) {
 			if a == nil || b == nil || a.absent() || b.absent() {
 				continue
 			}
-			crowded, unshaped, doubtful, where := a.Crowded || b.Crowded, p.shaped && t.Link.Mbit == 0, a, t
+			crowded, unshaped, doubtful, where := a.Crowded || b.Crowded, p.shaped && (t.Link.Mbit == 0 || r.unshaped(t)), a, t
 			if a.Ranked {
 				doubtful, where = b, u
 			}
@@ -311,6 +311,8 @@ func (r *Report) compared(x *rule) (out ruling) {
 				}
 			case crowded:
 				out.reason = fmt.Sprintf("oversubscribed: more busy threads than the %s", countWord(r.Cores, "core"))
+			case unshaped && t.Link.Mbit > 0:
+				out.reason = fmt.Sprintf("it is judged at shaped links alone, and that of %s was measured to be faster", t.Link)
 			case unshaped:
 				out.reason = "it is judged at shaped links alone, and these are not: an unshaped loopback hides what topologies differ in"
 			case !p.by.known(a, b):

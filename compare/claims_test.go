@@ -444,5 +444,17 @@ func TestOften(t *testing.T) {
 		if got.Verdict != c.want || !strings.Contains(got.Why, c.why) {
 			t.Errorf("%s: C23 is %q (%s), want %q (%s)", c.how, got.Verdict, got.Why, c.want, c.why)
 		}
+	} // At a link that was measured to be faster than it should be nothing is judged.
+	r := &Report{Cores: 8, LinkSpeeds: []LinkSpeed{{Link: Link{Mbit: 750}, Sitting: 1, Mbit: 20_000}, {Link: Link{Mbit: 1000}, Sitting: 1, Mbit: 700}}}
+	for _, model := range []string{"logistic", "mlp2"} {
+		for _, mbit := range []int{750, 1000} {
+			x := place(model, mbit, "ahead")
+			x.Rows[0].Trials = []Repeat{{Result: Result{Sitting: 1}}}
+			r.Tables = append(r.Tables, x)
+		}
+	}
+	r.judge()
+	if got := r.Claims[slices.IndexFunc(r.Claims, func(c Claim) bool { return c.ID == "C23" })]; got.Verdict != undecided || !strings.Contains(got.Why, "this is 2 models at 1 rate") {
+		t.Errorf("where a link is not shaped C23 is %q (%s)", got.Verdict, got.Why)
 	}
 }

@@ -26,6 +26,7 @@ type Fault struct {
 	Updates int64   `json:"updates_before,omitempty"` // of kill: that were made by then, as far as the row says
 	Task    string  `json:"task"`                     // it was training
 	Workers int     `json:"workers"`
+	Link    Link    `json:"link,omitzero"`
 	Whole   bool    `json:"whole,omitempty"` // the signal reached what the process had started too
 }
 
@@ -87,7 +88,7 @@ func (r *runner) faults(ctx context.Context, report *Report) error {
 
 // fault runs one trial and hits a process. An error is the machine's, or ctx's.
 func (r *runner) fault(ctx context.Context, g *group, c Cell, system System, signal string, role Role) (f Fault, err error) {
-	f = Fault{System: c.System, Signal: signal, Role: role, Task: c.Task, Workers: c.Workers}
+	f = Fault{System: c.System, Signal: signal, Role: role, Task: c.Task, Workers: c.Workers, Link: c.Link}
 	e, err := r.evaluator(ctx, g.task)
 	if err != nil {
 		return f, err

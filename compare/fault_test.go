@@ -112,6 +112,10 @@ func TestFaultsOfFirstProcess(t *testing.T) {
 		f := stop
 		f.System, f.Whole = c.system, c.whole
 		r := &Report{Faults: []Fault{f}, Tables: []*Table{{Rows: []*Row{{System: "pmls-ssp0", Peer: true}, {System: "allreduce"}}}}}
+		r.Faults[0].Link.Mbit = 750
+		if got := fmt.Sprint(r.effort()[0].(report.Table).Caption); !strings.Contains(got, " at 750 Mbit/s.") {
+			t.Errorf("%s: the link is not said: %s", c.system, got)
+		}
 		row := fmt.Sprint(r.effort()[0].(report.Table).Rows)
 		if got := strings.Contains(row, "went on"); got != c.want || strings.Contains(row, "not measured: the signal reached the first process alone") == c.want {
 			t.Errorf("%s, whole %v: %s", c.system, c.whole, row)

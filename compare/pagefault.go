@@ -11,8 +11,12 @@ import (
 func (r *Report) effort() []report.Block {
 	var blocks []report.Block
 	if len(r.Faults) > 0 {
+		first, at := r.Faults[0], ""
+		if first.Link.Mbit > 0 {
+			at = fmt.Sprintf(" at %s", first.Link)
+		}
 		table := report.Table{
-			Name: "faults", Caption: caption("A process of each row, with what it had started, was killed (SIGKILL), or stood still for %v (SIGSTOP), a second into its training of %s with %s.", faultStop, r.Faults[0].Task, countWord(r.Faults[0].Workers, "worker")),
+			Name: "faults", Caption: caption("A process of each row, with what it had started, was killed (SIGKILL), or stood still for %v (SIGSTOP), a second into its training of %s with %s%s.", faultStop, first.Task, countWord(first.Workers, "worker"), at),
 			Columns: []report.Column{{Name: "row"}, {Name: "signal"}, {Name: "to a"}, {Name: "outcome"}, {Name: "after", Unit: "s"}, {Name: "the others meanwhile"}, {Name: "what it says"}},
 			Notes: []string{
 				"After a kill: until all other workers had ended by themselves. Work lost is what was done since the last checkpoint; within a trial no row keeps one.",

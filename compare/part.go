@@ -1,8 +1,11 @@
 package compare
 
 import (
+	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/trivium-ml/trivium"
 )
 
 // A Part is what is wanted of the full run: the tables that have one of each of these. An empty list leaves all.
@@ -69,21 +72,52 @@ func cross[T any](list []Part, values []T, set func(*Part, T)) (out []Part) {
 
 // Choose makes p the full run, or that part of it which p.Workers, p.Batches and p.Links name. Where the full run lacks a table of some combination of
 // these, or has none of a task or a system there that was named too, as tasks and systems say, p stays all combinations of what they name: so
-// nothing that is named is left out.
-func (p *Plan) Choose(tasks, systems bool) {
+// nothing that is named is left out. A comparison of the same workers, batches and links that p.Dir holds stays what it is: systems that are
+// added do not make another of it, and one that it has no table for is an error.
+func (p *Plan) Choose(tasks, systems bool) error {
 	only := Part{p.Workers, p.Batches, p.Links}
-	if only.String() != "" && !p.covers(&only, tasks, systems) {
-		return
+	part, kept := p.keeps(&only)
+	why := ""
+	if only.String() != "" {
+		why = p.lacking(&only, tasks, systems)
+	}
+	switch {
+	case kept && !part || !kept && why != "":
+		return nil
+	case why != "":
+		return fmt.Errorf("%s holds the full run's tables of %s, among which is %s: name another directory for that", p.Dir, only.String(), why)
 	}
 	p.Full, p.Only = true, only
 	p.Workers, p.Batches, p.Links = nil, nil, nil
+	return nil
 }
 
-// covers reports whether the full run has all that is named: of each combination a table, in which the tasks and systems are that would be there
-// if it were measured by itself.
-func (p *Plan) covers(only *Part, tasks, systems bool) bool {
+// keeps says whether p.Dir holds a comparison of what only names, and whether that is a part of the full run.
+func (p *Plan) keeps(only *Part) (part, kept bool) {
+	if p.Dir == "" {
+		return false, false
+	}
+	old, err := readPlan(p.Dir)
+	if err != nil || old.Quick { // it is none, or one that is refused later
+		return false, false
+	}
+	if old.Full {
+		kept = old.Only.String() == only.String()
+		return kept, kept
+	}
+	now := *p
+	now.defaults()
+	return false, listed(old.Workers) == listed(now.Workers) && listed(old.Batches) == listed(now.Batches) && listed(old.Links) == listed(now.Links)
+}
+
+// lacking says what the full run does not have of what is named: of each combination a table, in which the tasks and systems are, each system
+// with each task, that would be there if it were measured by itself. It is empty of a run that has all.
+func (p *Plan) lacking(only *Part, tasks, systems bool) string {
 	if twice(only.Workers) || twice(only.Batches) || twice(only.Links) {
-		return false // which validate refuses
+		return "a value that is named twice" // which validate refuses
+	}
+	if len(only.Workers) == 0 && slices.ContainsFunc(only.Batches, func(b Batch) bool { return b != 100 && b != 500 && b != trivium.FullBatch }) {
+		return "no table of that batch with as many workers as there are elsewhere" // what the scaling's workers make of 1500 rows is not meant
 	}
 	full := *p
 	full.Links, full.Only = []Link{{Apart: true}}, Part{}
@@ -93,11 +127,23 @@ func (p *Plan) covers(only *Part, tasks, systems bool) bool {
 		itself.Full, itself.Workers, itself.Batches, itself.Links = false, one.Workers, one.Batches, one.Links
 		itself.defaults()
 		had := slices.DeleteFunc(slices.Clone(groups), func(g group) bool { return !one.has(&g) })
-		if len(had) == 0 || tasks && lacks(had, itself.groups(), namesOfTask) || systems && lacks(had, itself.groups(), namesOfRows) {
-			return false
+		if len(had) == 0 {
+			return "none of " + one.String()
+		}
+		names := func(*group) []string { return nil }
+		switch {
+		case tasks && systems:
+			names = namesOfPairs
+		case tasks:
+			names = namesOfTask
+		case systems:
+			names = namesOfRows
+		}
+		if name := lacks(had, itself.groups(), names); name != "" {
+			return fmt.Sprintf("no %s, of %s", name, one.String())
 		}
 	}
-	return true
+	return ""
 }
 
 // twice reports whether a value is in list more than once.
@@ -110,8 +156,8 @@ func twice[T comparable](list []T) bool {
 	return false
 }
 
-// lacks reports whether some of the names that are in want are in none of had.
-func lacks(had, want []group, names func(*group) []string) bool {
+// lacks is a name that is in want and in none of had; empty: there is none.
+func lacks(had, want []group, names func(*group) []string) string {
 	there := map[string]bool{}
 	for i := range had {
 		for _, name := range names(&had[i]) {
@@ -119,11 +165,13 @@ func lacks(had, want []group, names func(*group) []string) bool {
 		}
 	}
 	for i := range want {
-		if slices.ContainsFunc(names(&want[i]), func(name string) bool { return !there[name] }) {
-			return true
+		for _, name := range names(&want[i]) {
+			if !there[name] {
+				return name
+			}
 		}
 	}
-	return false
+	return ""
 }
 
 func namesOfTask(g *group) []string { return []string{g.task.Name} }
@@ -133,4 +181,25 @@ func namesOfRows(g *group) (names []string) {
 		names = append(names, c.System)
 	}
 	return names
+}
+
+func namesOfPairs(g *group) (names []string) {
+	for _, c := range g.cells {
+		names = append(names, c.System+" on "+g.task.Name)
+	}
+	return names
+}
+
+// untouched says which tasks have no table in the part of the full run that is wanted; empty: all have.
+func (p *Plan) untouched(groups []group) string {
+	var names []string
+	for _, t := range p.Tasks {
+		if !slices.ContainsFunc(groups, func(g group) bool { return g.task.Name == t.Name }) {
+			names = append(names, t.Name)
+		}
+	}
+	if !p.Full || len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the full run has no table of %s with %s: --tasks asks for all combinations", strings.Join(names, ", "), p.Only.String())
 }

@@ -21,7 +21,9 @@ func chosen(t *testing.T, part Part, tasks, systems []string) Plan {
 	if len(systems) > 0 {
 		p.Systems = slices.DeleteFunc(p.Systems, func(x System) bool { return !slices.Contains(systems, x.Name()) })
 	}
-	p.Choose(len(tasks) > 0, len(systems) > 0)
+	if err := p.Choose(len(tasks) > 0, len(systems) > 0); err != nil {
+		t.Fatal(err)
+	}
 	p.defaults()
 	p.Dir = t.TempDir()
 	return p
@@ -103,6 +105,10 @@ func TestNoPartOfFullRun(t *testing.T) {
 		{Part{Workers: []int{3}, Batches: []Batch{100}}, []string{"mlp1"}, []string{"local", "server-ssp5"}, ""},
 		{Part{Workers: []int{2}}, []string{"mlp1"}, []string{"local", "server-asp"}, "mlp1 100 2"},
 		{Part{Workers: []int{3}, Batches: []Batch{100, 500}}, []string{"logistic", "mlp2"}, []string{"local", "server-bsp", "allreduce"}, ""},
+		{Part{Workers: []int{3}}, []string{"softmax", "mlp1"}, []string{"local", "server-ssp5"}, "mlp1 100 3, softmax 100 3"},
+		{Part{Batches: []Batch{300}}, []string{"softmax", "mlp1"}, nil, "mlp1 300 2, softmax 300 2"},
+		{Part{Batches: []Batch{1500}}, nil, nil, "logistic 1500 2, mlp1 1500 2, mlp2 1500 2, softmax 1500 2"},
+		{Part{Workers: []int{5}, Batches: []Batch{300}}, []string{"mlp1"}, nil, ""},
 		// A row that is for logistic regression alone is missed in no table of another task.
 		{Part{Workers: []int{3}, Batches: []Batch{100}}, []string{"logistic", "mlp2"}, []string{"local", "pmls-ssp3-clock10"}, ""},
 		// What takes the full batch alone is missed at no other.
@@ -133,6 +139,47 @@ func TestNoPartOfFullRun(t *testing.T) {
 	p := chosen(t, Part{Workers: []int{3, 3}}, nil, nil)
 	if err := p.validate(); err == nil || !strings.Contains(err.Error(), "workers 3 is named twice") {
 		t.Errorf("named twice: %v", err)
+	}
+}
+
+// TestDirTakesMoreSystems: systems that are added to a comparison do not make another of it: a part of the full run stays one, and says of which
+// system it has no table; all combinations stay that.
+func TestDirTakesMoreSystems(t *testing.T) {
+	part := Part{Workers: []int{2}}
+	again := func(old Plan, systems ...string) (Plan, error) {
+		r := old.record()
+		if err := errors.Join(os.MkdirAll(old.Dir, 0o700), writeJSON(filepath.Join(old.Dir, planFile), &r)); err != nil {
+			t.Fatal(err)
+		}
+		p := paperPlan(t, Sources{})
+		p.Full, p.Workers, p.Batches, p.Links, p.Dir = false, part.Workers, nil, nil, old.Dir
+		p.Tasks = slices.DeleteFunc(p.Tasks, func(x Task) bool { return x.Name != "mlp1" })
+		p.Systems = slices.DeleteFunc(p.Systems, func(x System) bool { return !slices.Contains(systems, x.Name()) })
+		err := p.Choose(true, true)
+		return p, err
+	}
+	whole := chosen(t, part, []string{"mlp1"}, []string{"local", "allreduce"})
+	if p, err := again(whole, "local", "allreduce", "server-bsp"); err != nil || !p.Full || p.Only.String() != "workers 2" {
+		t.Errorf("a row that is there: full %v, %v", p.Full, err)
+	}
+	if _, err := again(whole, "local", "allreduce", "server-asp"); err == nil || !strings.Contains(err.Error(), "no server-asp on mlp1, of workers 2: name another directory") {
+		t.Errorf("a row that is not there: %v", err)
+	}
+	combined := chosen(t, part, []string{"mlp1"}, []string{"local", "server-asp"})
+	if p, err := again(combined, "local"); err != nil || p.Full || combined.Full {
+		t.Errorf("all combinations, without their reason: full %v, %v", p.Full, err)
+	}
+}
+
+// TestTasksWithoutTable: a part of the full run says which tasks it has no table of.
+func TestTasksWithoutTable(t *testing.T) {
+	p := chosen(t, Part{Links: []Link{{Mbit: 750, Apart: true}}}, nil, nil)
+	if got := p.untouched(p.groups()); !strings.Contains(got, "no table of softmax, mlp1 with links 750 Mbit/s") {
+		t.Errorf("says %q", got)
+	}
+	p = chosen(t, Part{Workers: []int{3}}, nil, nil)
+	if got := p.untouched(p.groups()); got != "" {
+		t.Errorf("of all tasks it says %q", got)
 	}
 }
 

@@ -92,6 +92,9 @@ func begin(ctx context.Context, p *Plan) (_ *runner, err error) {
 	}
 	r.groups = p.groups()
 	r.total = len(r.cells()) * p.Repeats
+	if without := p.untouched(r.groups); without != "" {
+		p.Watch.Note(without)
+	}
 	if err := r.foresee(ctx); err != nil {
 		return nil, err
 	}

@@ -123,11 +123,33 @@ type linkWord struct {
 	text string // measured 743 Mbit/s, 0.20 ms
 }
 
+// speeds are what was measured in the sittings that a table's trials on that link are of.
+func (r *Report) speeds() (list []LinkSpeed) {
+	for _, x := range r.LinkSpeeds {
+		if slices.ContainsFunc(r.Tables, func(t *Table) bool { return t.Link == x.Link && t.of(x.Sitting) }) {
+			list = append(list, x)
+		}
+	}
+	return list
+}
+
+// of reports whether some of a table's trials are of a sitting.
+func (t *Table) of(sitting int) bool {
+	return slices.ContainsFunc(t.Rows, func(x *Row) bool {
+		return slices.ContainsFunc(x.Trials, func(one Repeat) bool { return one.Result.Sitting == sitting })
+	})
+}
+
+// unshaped reports whether the link of a table was measured to be faster than what was asked for. A slower one is shaped all the same.
+func (r *Report) unshaped(t *Table) bool {
+	return slices.ContainsFunc(r.speeds(), func(x LinkSpeed) bool { return x.Link == t.Link && x.off() && x.Mbit > float64(x.Link.Mbit) })
+}
+
 // linkWords are the links that were measured, in the order in which they were first: of several sittings, from the least to the most.
 func (r *Report) linkWords() (list []linkWord) {
 	of := map[Link][]LinkSpeed{}
 	var order []Link
-	for _, x := range r.LinkSpeeds {
+	for _, x := range r.speeds() {
 		if of[x.Link] == nil {
 			order = append(order, x.Link)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -76,6 +77,12 @@ func TestLinkWords(t *testing.T) {
 		{"before it was measured", nil, nil, ""},
 	} {
 		r := &Report{LinkSpeeds: c.speeds}
+		for _, x := range c.speeds {
+			row := &Row{System: "allreduce", Trials: []Repeat{{Result: Result{Sitting: x.Sitting}}}}
+			r.Tables = append(r.Tables, &Table{Task: "mlp1", Link: x.Link, Rows: []*Row{row}})
+		}
+		// A sitting whose first trial on the link was interrupted.
+		r.LinkSpeeds = append(slices.Clone(c.speeds), LinkSpeed{fast, 9, 77, 0.1, ""}, LinkSpeed{shaped, 9, 77, 0.1, ""})
 		r.threats()
 		page, threats := fmt.Sprint(r.setup()), strings.Join(r.Threats, "\n")
 		for _, want := range c.said {
@@ -92,6 +99,9 @@ func TestLinkWords(t *testing.T) {
 		var text strings.Builder
 		if err := r.Text(&text); err != nil {
 			t.Fatal(err)
+		}
+		if strings.Contains(page+threats+text.String(), "77 Mbit/s") {
+			t.Errorf("%s: a sitting without trials is told of: %s %s %s", c.name, page, threats, text.String())
 		}
 		for _, l := range []Link{shaped, free, fast} {
 			want := false // an unshaped link was not asked to be of some rate

@@ -62,8 +62,8 @@ func (r *Report) threats() {
 	if r.Frequency != "" {
 		say("Processor frequency: %s.", r.Frequency)
 	}
-	for i := range r.LinkSpeeds {
-		switch x := &r.LinkSpeeds[i]; {
+	for _, x := range r.speeds() {
+		switch {
 		case x.off():
 			say("The link of %s was measured at %s: what is shown at that rate is of another.", x.Link, mbitWord(x.Mbit))
 		case x.NotMeasured != "" && x.Link.Mbit > 0:
