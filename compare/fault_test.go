@@ -29,7 +29,7 @@ func TestFaults(t *testing.T) {
 func testFaults(t *testing.T, name string, faults int) {
 	p := small(t, byProcess(), digits(), name)
 	p.Workers, p.Faults = []int{2}, true
-	// A quarter of a second is enough to be taken for dead, and 5 s on a machine whose noise has made them patient; see cluster.Policy.
+	// 2 s (processes.Silence) are enough to be taken for dead, and 5 s on a machine whose noise has made them patient; see cluster.Policy.
 	p.fault = faultTimes{after: 200 * time.Millisecond, stop: 6 * time.Second, hang: time.Minute}
 	r := run(t, p)
 	if len(r.Faults) != faults {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/trivium-ml/trivium/observe/report"
+	"github.com/trivium-ml/trivium/train/processes"
 )
 
 // effort is what happens to each system when a process is lost, and what it asks of its user.
@@ -21,7 +22,7 @@ func (r *Report) effort() []report.Block {
 			Notes: []string{
 				"After a kill: until all other workers had ended by themselves. Work lost is what was done since the last checkpoint; within a trial no row keeps one.",
 				"After a standstill: from its end to the next bytes that worker 0 sent, where it had waited.",
-				"Trivium takes a process for dead that says nothing for a quarter of a second, once two others agree, and ends the job; outside a comparison, --resume then goes on from its newest checkpoint. Of two processes neither is a majority, and the other waits.",
+				"Trivium takes a process for dead that says nothing for " + processes.Silence.String() + " (longer on a machine whose own delays are long) and that nobody who is asked hears, and ends the job; outside a comparison, --resume then goes on from its newest checkpoint.",
 			},
 		}
 		last := ""

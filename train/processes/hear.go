@@ -168,7 +168,7 @@ func (d *Driver) finished(ctx context.Context, p *part, r *result) {
 	if r.Reason == trivium.Interrupted { // one was asked to end: the job is
 		d.stop(ctx, kindStop, nil)
 	}
-	p.at.Step, p.at.Samples = r.Steps, r.Samples
+	p.at.Step, p.at.Samples = max(p.at.Step, r.Steps), max(p.at.Samples, r.Samples) // who failed may not say how far it was
 	if d.hearsay && d.lost.Index == p.index && r.Fault != faultNone && r.Fault != faultUnreachable {
 		d.lost, d.hearsay = nil, false
 	}

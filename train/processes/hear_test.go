@@ -77,6 +77,18 @@ func TestSamplesOfWhoIsLost(t *testing.T) {
 	}
 }
 
+// TestStepOfWhoFailed: a result that does not say how far its worker was takes nothing back of what that said before.
+func TestStepOfWhoFailed(t *testing.T) {
+	d := &Driver{Workers: 1, stopped: true}
+	p := &part{name: transport.Name{Role: "worker", ID: "0"}}
+	p.at.Step, p.at.Samples = 575, 5750
+	d.workers = []*part{p}
+	d.finished(t.Context(), p, &result{Reason: trivium.Failed, Fault: faultUnreachable, Lost: "worker/0", Error: "it was silent"})
+	if d.lost == nil || d.lost.Step != 575 || p.at.Samples != 5750 {
+		t.Errorf("lost %+v, %d samples", d.lost, p.at.Samples)
+	}
+}
+
 // TestDivergedIsTold: of a loss that is not finite a driver says what the worker says, which may have found it after its last update.
 func TestDivergedIsTold(t *testing.T) {
 	for _, e := range []*trivium.DivergedError{{Step: 44, Loss: math.Inf(1), Tensor: "w"}, {Step: 45, Loss: math.NaN(), Largest: "b"}} {

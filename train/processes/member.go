@@ -14,9 +14,9 @@ import (
 	"github.com/trivium-ml/trivium/transport"
 )
 
-// silence is how long a process may say nothing. The default of cluster.Policy is for groups that go on without who is lost; a job ends, so that
+// Silence is how long a process may say nothing. The default of cluster.Policy is for groups that go on without who is lost; a job ends, so that
 // it waits longer for one that a crowded machine keeps from running. A process that has ended is found at once all the same.
-const silence = 2 * time.Second
+const Silence = 2 * time.Second
 
 // joinWait is how long the workers, all of which run, may take to find one another: as long as a machine that comes to a cluster, and less
 // than Driver.Finish, so that a job that is interrupted meanwhile ends as that.
@@ -44,7 +44,7 @@ func (w *worker) join(ctx context.Context, env *train.Env) error {
 	joining, cancel := context.WithTimeoutCause(ctx, limit, errApart)
 	defer cancel()
 	m, err := cluster.Join(joining, w.meta, views, self, cluster.Policy{
-		StartWorkers: w.a.Workers + w.a.Servers, MaxWorkers: w.a.Workers + w.a.Servers, Forget: w.port.Forget, Budget: silence,
+		StartWorkers: w.a.Workers + w.a.Servers, MaxWorkers: w.a.Workers + w.a.Servers, Forget: w.port.Forget, Budget: Silence,
 	})
 	if err != nil {
 		if ctx.Err() != nil {
