@@ -13,8 +13,6 @@ import (
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/data"
 	"github.com/trivium-ml/trivium/nn"
-	"github.com/trivium-ml/trivium/observe/report"
-	"github.com/trivium-ml/trivium/observe/svg"
 	"github.com/trivium-ml/trivium/tensor"
 )
 
@@ -83,125 +81,6 @@ func TestResumeRefusesOtherData(t *testing.T) {
 	run(t, p)
 }
 
-// TestUseOfSomeTrials: bytes are the median of the trials in which they were counted, whichever of the trials those are.
-func TestUseOfSomeTrials(t *testing.T) {
-	part := PerUse{BytesSample: 1, BytesSecond: 10, MicrosSample: 5, NotCounted: "worker 1 had ended before its bytes were read"}
-	whole := PerUse{BytesSample: 100, BytesSecond: 1000, MicrosSample: 5}
-	for _, list := range [][]PerUse{{part, whole, part}, {whole, part, part}} {
-		if u := medianUse(list); u.BytesSample != 100 || u.BytesSecond != 1000 || u.NotCounted != "" || u.MicrosSample != 5 {
-			t.Errorf("%+v", u)
-		}
-	}
-	if u := medianUse([]PerUse{part, part}); u.NotCounted == "" {
-		t.Errorf("counted in no trial: %+v", u)
-	}
-}
-
-// TestDiffOfUnequalSets: what only the second comparison has is shown too; another model is no counterpart; and what else is not the same is said.
-func TestDiffOfUnequalSets(t *testing.T) {
-	row := func(name string) *Row {
-		return &Row{System: name, Good: 7, Rate: spread([]float64{1, 2, 3, 4, 5, 6, 7})}
-	}
-	table := func(task, model string, rows ...*Row) *Table {
-		return &Table{Task: task, Model: model, Workers: 2, Batch: 100, Rows: rows}
-	}
-	a := &Report{Cores: 2, Seconds: 5, WarmUp: 2, Tables: []*Table{
-		table("job", "mlp:100", row("local"), row("server-bsp")), table("other", "softmax", row("local")),
-	}}
-	b := &Report{Cores: 4, Seconds: 3, WarmUp: 1, Tables: []*Table{
-		table("job", "mlp:100", row("local"), row("allreduce")), table("other", "mlp:9", row("local")),
-	}}
-	d := Diff(a, b)
-	var got []string
-	for _, x := range d.Rows {
-		got = append(got, fmt.Sprintf("%s %s %v %v %v", strings.Fields(x.Table)[0], x.System, x.Only != "", x.A.Median > 0, x.B.Median > 0))
-	}
-	want := []string{
-		"job, local false true true", "job, server-bsp true true false", "other, local true true false",
-		"job, allreduce true false true", "other, local true false true",
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("rows %q, want %q", got, want)
-	}
-	for _, what := range []string{"cores", "seconds", "warm-up"} {
-		if !slices.ContainsFunc(d.Setup, func(s string) bool { return strings.HasPrefix(s, what) }) {
-			t.Errorf("that the %s differ is not said: %q", what, d.Setup)
-		}
-	}
-	var text strings.Builder
-	if err := d.Text(&text); err != nil || strings.Count(text.String(), "counterpart") != 4 {
-		t.Errorf("%v\n%s", err, text.String())
-	}
-}
-
-// TestDiffOfFailedRows: a row that the other comparison has, and has no good trial of, says so, and why.
-func TestDiffOfFailedRows(t *testing.T) {
-	of := func(good int, why string) *Report {
-		x := &Row{System: "spark", Good: good, Error: why}
-		if good > 0 {
-			x.Rate = spread([]float64{1, 2, 3})
-		}
-		return &Report{Tables: []*Table{{Task: "mlp1", Workers: 2, Batch: 100, Rows: []*Row{x}}}}
-	}
-	well, hung, absent := of(3, ""), of(0, "it hangs: no end after 10m0s"), of(0, "not installed")
-	for _, c := range []struct {
-		a, b *Report
-		want string
-	}{
-		{well, hung, "2  the second has no good trial (it hangs: no end after 10m0s)"},
-		{absent, well, "2  the first has no good trial (not installed)"},
-		{absent, hung, "the first has no good trial (not installed)"},
-	} {
-		var text strings.Builder
-		if err := Diff(c.a, c.b).Text(&text); err != nil || !strings.Contains(strings.Join(strings.Fields(text.String()), " "), strings.Join(strings.Fields(c.want), " ")) {
-			t.Errorf("%v; want %q of\n%s", err, c.want, text.String())
-		}
-	}
-}
-
-// TestFitOfEqualWorkers: the line through two batches is of rows with as many workers.
-func TestFitOfEqualWorkers(t *testing.T) {
-	table := func(workers int, batch Batch, micros float64) *Table {
-		return &Table{Task: "logistic", Workers: workers, Batch: batch, Rows: []*Row{{System: "mxnet-sync", Good: 7, Effective: workers * int(batch), Rate: Spread{Median: 1e6 / micros}}}}
-	}
-	three := &Report{Tables: []*Table{table(3, 100, 30), table(3, 500, 14)}} // 10 µs a sample, 6 ms a step
-	want := three.fit("mxnet-sync")
-	if !strings.Contains(want, "a sample costs 10 µs and a step 6 ms") {
-		t.Fatalf("%q", want)
-	}
-	mixed := &Report{Tables: []*Table{table(1, 100, 90), table(3, 100, 30), table(3, 500, 14)}}
-	if got := mixed.fit("mxnet-sync"); got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-	if got := (&Report{Tables: []*Table{table(1, 100, 90), table(3, 500, 14)}}).fit("mxnet-sync"); got != "" {
-		t.Errorf("two batches of other workers give %q", got)
-	}
-}
-
-// TestScalingOneThread: the line of one thread is that of local with as many rows in an update as the others have.
-func TestScalingOneThread(t *testing.T) {
-	table := func(workers int, batch Batch, local, rate float64) *Table {
-		return &Table{Task: "mlp1", Workers: workers, Batch: batch, Rows: []*Row{
-			{System: "local", Workers: 1, Effective: int(batch), Good: 7, Rate: spread([]float64{local})},
-			{System: "allreduce", Workers: workers, Effective: int(batch) * workers, Good: 7, Rate: spread([]float64{rate})},
-		}}
-	}
-	r := &Report{Tables: []*Table{table(1, 300, 70, 60), table(3, 100, 50, 90)}}
-	some := false
-	for _, b := range r.scaling() {
-		f := b.(report.Figures)
-		if chart := f.Items[0].Chart.(svg.Scaling); strings.Contains(fmt.Sprint(f.Caption), "strong") {
-			some = true
-			if len(chart.YMarks) != 1 || chart.YMarks[0].At != 70 {
-				t.Errorf("one thread is at %+v, want at 70, of 300 rows an update", chart.YMarks)
-			}
-		}
-	}
-	if !some {
-		t.Fatal("there is no figure of 300 rows an update")
-	}
-}
-
 // TestFailedRepeats: a row of which some repeats failed says how many its figures are of.
 func TestFailedRepeats(t *testing.T) {
 	table := &Table{Task: "mlp1", Workers: 3, Batch: 500, Rows: []*Row{{System: "mxnet-sync", Mode: Sync}, {System: "allreduce", Mode: Sync}}}
@@ -232,81 +111,6 @@ func TestLinesOfCheck(t *testing.T) {
 	}
 	if want := fmt.Sprintf("`compare/check.py`, %d lines of NumPy", strings.Count(checkProgram, "\n")); !strings.Contains(string(text), want) {
 		t.Errorf("docs/compare.md does not say %s", want)
-	}
-}
-
-// TestScalingOfCrowded: what has a core for each busy thread and what has not are on no line together, and the caption says from where on they are
-// not; no row is left out for want of a colour.
-func TestScalingOfCrowded(t *testing.T) {
-	r := &Report{}
-	for _, workers := range []int{1, 2, 3, 5} {
-		table := &Table{Task: "mlp1", Workers: workers, Batch: 100}
-		for i := range 10 {
-			x := &Row{System: fmt.Sprint("row", i), Workers: workers, Effective: 100 * workers, Good: 7, Rate: spread([]float64{float64(workers)})}
-			x.Crowded = i == 0 && workers > 1 || i > 0 && workers > 2
-			table.Rows = append(table.Rows, x)
-		}
-		r.Tables = append(r.Tables, table)
-	}
-	f := r.scaling()[0].(report.Figures)
-	const want = "Dashed: more busy threads than cores from 2 workers on (row0), from 3 workers on (row1, row2, row3, row4, row5, row6, row7, row8, row9)"
-	if text := fmt.Sprint(f.Caption); !strings.Contains(text, want) {
-		t.Errorf("%q does not say %q", text, want)
-	}
-	points := map[string]int{}
-	for _, item := range f.Items {
-		for _, s := range item.Chart.(svg.Scaling).Series {
-			points[s.Name] += len(s.Points)
-			for _, p := range s.Points {
-				if crowded := s.Name == "row0" && p.X > 1 || s.Name != "row0" && p.X > 2; crowded != (s.Dash == svg.Dashed) {
-					t.Errorf("%s: %v workers are on a line of dash %d", s.Name, p.X, s.Dash)
-				}
-			}
-		}
-	}
-	if len(points) != 10 || points["row0"] != 8 || points["row9"] != 8 { // in two pictures each
-		t.Errorf("points %v", points)
-	}
-}
-
-// TestFitOfAStep: the line gives back what a step costs all workers, and what a sample of all together does, and says where the cores do not suffice.
-func TestFitOfAStep(t *testing.T) {
-	const workers, step, sample = 3, 3000.0, 10.0 // in µs: of a step, and of each sample of a worker
-	for _, crowded := range []bool{false, true} {
-		r := &Report{}
-		for _, batch := range []int{100, 500} {
-			rate := workers * float64(batch) / (step + sample*float64(batch)) * 1e6
-			x := &Row{System: "mxnet-sync", Good: 3, Workers: workers, Effective: workers * batch, Crowded: crowded, Rate: spread([]float64{rate})}
-			r.Tables = append(r.Tables, &Table{Task: "logistic", Workers: workers, Batch: Batch(batch), Rows: []*Row{x}})
-		}
-		text := r.fit("mxnet-sync")
-		for _, want := range []string{"with the samples of 3 workers counted together, a sample costs 3.33 µs and a step 3 ms", "at 300 rows an update"} {
-			if !strings.Contains(text, want) {
-				t.Errorf("%q does not say %q", text, want)
-			}
-		}
-		if strings.Contains(text, "oversubscribed") != crowded {
-			t.Errorf("oversubscribed %v: %q", crowded, text)
-		}
-	}
-}
-
-// TestWaterfallWithoutTwin: what the best row gains with fewer rows in an update begins where the best with as many rows is, also where no
-// twin of ours lies between.
-func TestWaterfallWithoutTwin(t *testing.T) {
-	row := func(name string, effective int, seconds float64) *Row {
-		return &Row{System: name, Effective: effective, Ranked: true, Good: 7, Target: spread([]float64{seconds})}
-	}
-	table := &Table{Task: "mlp1", Workers: 3, Batch: 100, Rows: []*Row{row("tensorflow-sync", 300, 40), row("allreduce", 300, 4), row("local", 100, 2)}}
-	table.rank()
-	best, _ := table.first()
-	for _, w := range []twin{{peer: "tensorflow-sync", lacks: noReplica}, {peer: "tensorflow-sync", row: "server-bsp"}} {
-		text := fmt.Sprint(table.waterfall(table.row("tensorflow-sync"), w, best).(report.Figure).Caption)
-		for _, part := range []string{"10 × in implementation and topology", "2 × by local", "20 × in all"} {
-			if !strings.Contains(text, part) {
-				t.Errorf("twin %q: %q lacks %q", w.row, text, part)
-			}
-		}
 	}
 }
 
@@ -394,22 +198,6 @@ func TestTooManyRepeats(t *testing.T) {
 	p.Repeats = 100
 	if err := p.validate(); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestLeadOfCrowdedRows: rows that carry no verdict do not get one in what a reader sees first.
-func TestLeadOfCrowdedRows(t *testing.T) {
-	table := &Table{Task: "mlp1", Workers: 3, Batch: 100, Rows: []*Row{
-		{System: "allreduce", Ranked: true, Good: 7, Target: spread([]float64{1})},
-		{System: "local", Ranked: true, Good: 7, Target: spread([]float64{2})},
-	}}
-	table.rank()
-	for crowded, want := range map[bool]string{true: "2.00 times as fast as local; oversubscribed, so no verdict", false: "2.00 times as fast as local"} {
-		table.Rows[0].Crowded = crowded
-		r := &Report{Tables: []*Table{table}}
-		if got := r.lead()[0].(report.Tiles)[0].Note; got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
 	}
 }
 

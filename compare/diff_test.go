@@ -1,0 +1,70 @@
+package compare
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestDiffOfUnequalSets: what only the second comparison has is shown too; another model is no counterpart; and what else is not the same is said.
+func TestDiffOfUnequalSets(t *testing.T) {
+	row := func(name string) *Row {
+		return &Row{System: name, Good: 7, Rate: spread([]float64{1, 2, 3, 4, 5, 6, 7})}
+	}
+	table := func(task, model string, rows ...*Row) *Table {
+		return &Table{Task: task, Model: model, Workers: 2, Batch: 100, Rows: rows}
+	}
+	a := &Report{Cores: 2, Seconds: 5, WarmUp: 2, Tables: []*Table{
+		table("job", "mlp:100", row("local"), row("server-bsp")), table("other", "softmax", row("local")),
+	}}
+	b := &Report{Cores: 4, Seconds: 3, WarmUp: 1, Tables: []*Table{
+		table("job", "mlp:100", row("local"), row("allreduce")), table("other", "mlp:9", row("local")),
+	}}
+	d := Diff(a, b)
+	var got []string
+	for _, x := range d.Rows {
+		got = append(got, fmt.Sprintf("%s %s %v %v %v", strings.Fields(x.Table)[0], x.System, x.Only != "", x.A.Median > 0, x.B.Median > 0))
+	}
+	want := []string{
+		"job, local false true true", "job, server-bsp true true false", "other, local true true false",
+		"job, allreduce true false true", "other, local true false true",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("rows %q, want %q", got, want)
+	}
+	for _, what := range []string{"cores", "seconds", "warm-up"} {
+		if !slices.ContainsFunc(d.Setup, func(s string) bool { return strings.HasPrefix(s, what) }) {
+			t.Errorf("that the %s differ is not said: %q", what, d.Setup)
+		}
+	}
+	var text strings.Builder
+	if err := d.Text(&text); err != nil || strings.Count(text.String(), "counterpart") != 4 {
+		t.Errorf("%v\n%s", err, text.String())
+	}
+}
+
+// TestDiffOfFailedRows: a row that the other comparison has, and has no good trial of, says so, and why.
+func TestDiffOfFailedRows(t *testing.T) {
+	of := func(good int, why string) *Report {
+		x := &Row{System: "spark", Good: good, Error: why}
+		if good > 0 {
+			x.Rate = spread([]float64{1, 2, 3})
+		}
+		return &Report{Tables: []*Table{{Task: "mlp1", Workers: 2, Batch: 100, Rows: []*Row{x}}}}
+	}
+	well, hung, absent := of(3, ""), of(0, "it hangs: no end after 10m0s"), of(0, "not installed")
+	for _, c := range []struct {
+		a, b *Report
+		want string
+	}{
+		{well, hung, "2  the second has no good trial (it hangs: no end after 10m0s)"},
+		{absent, well, "2  the first has no good trial (not installed)"},
+		{absent, hung, "the first has no good trial (not installed)"},
+	} {
+		var text strings.Builder
+		if err := Diff(c.a, c.b).Text(&text); err != nil || !strings.Contains(strings.Join(strings.Fields(text.String()), " "), strings.Join(strings.Fields(c.want), " ")) {
+			t.Errorf("%v; want %q of\n%s", err, c.want, text.String())
+		}
+	}
+}
