@@ -86,7 +86,7 @@ func statusText(st fleet.Status) string {
 	fmt.Fprintf(&b, "cluster at epoch %d, %d machines lent, %d of %d cores free; a member silent for %v is convicted\n\n",
 		st.Epoch, machines, free, cores, st.Budget.Round(time.Millisecond))
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "MEMBER\tROLE\tSTATE\tHEARD\tCORES\tFREE\tMEMORY\tPROCESSES\tUP\tADDRESS")
+	fmt.Fprintln(w, "MEMBER\tROLE\tSTATE\tHEARD\tCORES\tFREE\tMEMORY\tPROCESSES\tUP\tADDRESS\t")
 	for _, m := range st.Members {
 		cores, free, memory, processes := "-", "-", "-", "-"
 		if m.Offer != nil {
@@ -101,7 +101,7 @@ func statusText(st fleet.Status) string {
 		if !m.Since.IsZero() {
 			up = st.Time.Sub(m.Since).Round(time.Second).String()
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Name, m.Role, m.State, heard, cores, free, memory, processes, up, m.Addr)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Name, m.Role, m.State, heard, cores, free, memory, processes, up, m.Addr, m.Why)
 	}
 	_ = w.Flush() // a Builder takes everything
 	if len(st.Jobs) == 0 {

@@ -47,8 +47,9 @@ func TestStatusText(t *testing.T) {
 		{Name: "0", Role: "coordinator", State: "fine", Addr: "here"},
 		{Name: "a", Role: "node", State: "leaving", Heard: 17_600 * time.Microsecond, Addr: "there"},
 		{Name: "b", Role: "node", State: "fine", Heard: -1, Addr: "yonder"},
+		{Name: "c", Role: "node", State: "ended", Why: "exit status 3", Heard: -1, Addr: "gone"},
 	}})
-	for _, want := range []string{"0 coordinator fine 0s ", "a node leaving 18ms ", "b node fine - "} {
+	for _, want := range []string{"0 coordinator fine 0s ", "a node leaving 18ms ", "b node fine - ", " gone exit status 3"} {
 		if !strings.Contains(strings.Join(strings.Fields(text), " "), want) {
 			t.Errorf("want %q, found\n%s", want, text)
 		}

@@ -26,7 +26,7 @@ type MemberStatus struct {
 	Rank  int
 	Heard time.Duration // since its last sign of life; -1: others watch it, this process does not
 	State string        // fine, leaving, silent, cut off, dead, ended, left
-	Why   string
+	Why   string        // it is not fine
 }
 
 func (m *Machine) status() Status {

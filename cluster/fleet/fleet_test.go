@@ -20,6 +20,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/trivium-ml/trivium/cluster"
 	"github.com/trivium-ml/trivium/cluster/launch"
 	"github.com/trivium-ml/trivium/cluster/meta"
 	"github.com/trivium-ml/trivium/cluster/trust"
@@ -211,6 +212,14 @@ func TestJobs(t *testing.T) {
 	}
 	if len(st.Jobs) != 1 || len(st.Members) != 1 || st.Epoch == 0 || st.Budget == 0 || st.Jobs[0].Spec.Payload != nil {
 		t.Errorf("status %+v", st)
+	}
+}
+
+// TestMemberOf: who asks for the status learns what the group knows, also why a member is not fine.
+func TestMemberOf(t *testing.T) {
+	m := cluster.MemberStatus{Member: cluster.Member{Name: transport.Name{Role: "node", ID: "a"}, Addr: "there"}, Heard: -1, State: "ended", Why: "exit status 3"}
+	if got, want := memberOf(m), (MemberStatus{Name: "a", Role: "node", Addr: "there", State: "ended", Why: "exit status 3", Heard: -1}); got != want {
+		t.Errorf("found %+v, want %+v", got, want)
 	}
 }
 

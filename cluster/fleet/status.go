@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/trivium-ml/trivium/cluster"
 )
 
 // A Status is what there is to know of a cluster at one moment.
@@ -24,7 +26,8 @@ type MemberStatus struct {
 	Role      string        `json:"role"`
 	Addr      string        `json:"addr"`
 	State     string        `json:"state"`
-	Heard     time.Duration `json:"heard"` // since its last sign of life; -1: other members watch it, the coordinator does not
+	Why       string        `json:"why,omitempty"` // it is not fine
+	Heard     time.Duration `json:"heard"`         // since its last sign of life; -1: other members watch it, the coordinator does not
 	Offer     *Offer        `json:"offer,omitempty"`
 	Free      int           `json:"free"` // cores
 	Processes int           `json:"processes"`
@@ -54,13 +57,18 @@ func (c *Coordinator) Status(ctx context.Context) (Status, error) {
 		out.Jobs[i].Spec.Payload = nil // large, and its submitter's
 	}
 	for _, m := range group.Members {
-		x := MemberStatus{Name: m.Name.ID, Role: m.Name.Role, Addr: m.Addr, State: m.State, Heard: m.Heard}
+		x := memberOf(m)
 		if i := slices.IndexFunc(lent, func(l Lent) bool { return l.Name == m.Name }); i >= 0 {
 			x.Offer, x.Free, x.Processes, x.Since = &lent[i].Offer, rooms[i].free, lent[i].Processes, lent[i].Since
 		} else if m.Name == c.o.Port.Name() {
-			x.State, x.Heard, x.Since = "fine", 0, c.began
+			x.State, x.Why, x.Heard, x.Since = "fine", "", 0, c.began
 		}
 		out.Members = append(out.Members, x)
 	}
 	return out, nil
+}
+
+// memberOf is what the group knows of a member.
+func memberOf(m cluster.MemberStatus) MemberStatus {
+	return MemberStatus{Name: m.Name.ID, Role: m.Name.Role, Addr: m.Addr, State: m.State, Why: m.Why, Heard: m.Heard}
 }
