@@ -149,6 +149,7 @@ func sectionOrder(a, b *section) int {
 
 // advance moves M to the rounds that every live client completed.
 func (s *ServerState) advance() {
+	before, slowest := s.complete, s.holder
 	s.complete, s.holder = s.hi, noHolder
 	live := false
 	for _, c := range s.clients {
@@ -161,6 +162,9 @@ func (s *ServerState) advance() {
 	}
 	if !live && s.complete < s.cut.At { // nobody is left to come to the cut
 		s.complete, s.hi = s.cut.At, s.cut.At
+	}
+	if s.complete > before {
+		s.slowest = slowest // the only one that was left
 	}
 	to := s.complete
 	if s.p.Exact && s.p.lanes() > 1 {

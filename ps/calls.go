@@ -16,6 +16,7 @@ type wait struct {
 	acked    bool  // and everything held
 	barrier  bool
 	deadline time.Duration // later where there is progress
+	since    time.Duration // up to here its worker's waited has it
 }
 
 // needs is what M must be.

@@ -75,7 +75,7 @@ type laneLink struct {
 	lane      uint16
 	server    Name
 	m         Clock
-	holder    uint16
+	holder    uint16   // of M, as the lane last told
 	unacked   []*batch // sent, and not held by the lane yet
 	inflight  int      // bytes of them
 	kept      []keptRound
@@ -112,8 +112,9 @@ type WorkerState struct {
 	reads    int            // under way: what is laid over them is kept
 	unsent   int            // bytes of rounds that slower workers of its client have not ended; counted where Lead bounds nobody
 	state    func() []byte
-	last     []byte // what state returned when it finished, and others of its client had not
-	bad      error  // a delta of this round, or a sum of them, that is no number
+	last     []byte          // what state returned when it finished, and others of its client had not
+	bad      error           // a delta of this round, or a sum of them, that is no number
+	waited   []time.Duration // for rounds of each other client, by number
 }
 
 // A workerRound is what a worker adds in one round.

@@ -31,7 +31,7 @@
 // Without a server optimizer a read also holds all that its own worker has added. Value clocks of a row never fall. Clock waits so that
 // nobody is more than s + 1 rounds ahead of the slowest, s being the largest of all tables (with an ASP table nobody waits so), and while
 // too many bytes are under way, or kept by servers for a BSP table until the others' rounds are there. A round is applied whole, once, in
-// the order of its client, through lost and doubled messages and reconnects.
+// the order of its client, through lost and doubled messages and reconnects. [Worker.Waited] tells whom a worker has waited for, and how long.
 //
 // # Who is gone
 //

@@ -73,7 +73,7 @@ func (c *ClientState) get(id uint64, g *getCall) {
 		}
 		c.pullRows(g)
 	}
-	w := &wait{id: id, w: g.w, get: g, deadline: c.now + c.o.RoundTimeout}
+	w := &wait{id: id, w: g.w, get: g, deadline: c.now + c.o.RoundTimeout, since: c.now}
 	if g.pulls == 0 {
 		c.arrived(w)
 		return

@@ -221,7 +221,7 @@ type status struct {
 	own    Clock  // the client's rounds below this one are held
 	piece  uint32 // and so many pieces of that one
 	gap    uint8  // 1: a later piece came, so send from there; 2: and with all keys
-	holder uint16 // the client that holds M back
+	holder uint16 // in the first that tells of this M, the client that held it back until it came so far; later, the one that holds it back now
 	gen    uint32 // of the subscriptions
 	pushes uint64 // sent in this generation, this message included
 	pushed Clock  // the client's rounds below this one were there when M last advanced, so that subscribed rows have them

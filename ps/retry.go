@@ -14,6 +14,7 @@ func (c *ClientState) hear(l *laneLink, s *status, push bool) {
 	l.heard, l.rto, l.tries = c.now, c.o.Retry, 0
 	if s.m > l.m {
 		c.progress(func(w *wait) bool { return l.m < w.needs() || w.flow && c.crowded(l) })
+		c.heldUp(l, s.holder)
 	}
 	if s.m >= l.m {
 		l.m, l.holder = s.m, s.holder
@@ -78,6 +79,31 @@ func (c *ClientState) progress(waitedFor func(w *wait) bool) {
 			w.deadline = c.now + c.o.RoundTimeout
 		}
 	}
+}
+
+// heldUp books what workers have waited for a lane's M, which moves on, as waited for the client that held it back: with the way of its round
+// and of the answer. What the way of this client's own round takes is no other's doing, nor what its workers wait for each other.
+func (c *ClientState) heldUp(l *laneLink, by uint16) {
+	for _, w := range c.waits {
+		if !c.needsRound(w, l) {
+			continue
+		}
+		if by != c.number && int(by) < len(c.config.Clients) {
+			for len(w.w.waited) <= int(by) {
+				w.w.waited = append(w.w.waited, 0)
+			}
+			w.w.waited[by] += c.now - w.since
+		}
+		w.since = c.now
+	}
+}
+
+// needsRound reports whether a worker waits for a lane's M.
+func (c *ClientState) needsRound(w *wait, l *laneLink) bool {
+	if g := w.get; g != nil {
+		return !g.silent && l.m < g.need && slices.ContainsFunc(c.pulls, func(p *pulling) bool { return p.lane == l && slices.Contains(p.calls, g) })
+	}
+	return l.m < w.clock || w.flow && c.crowded(l)
 }
 
 // resubscribe starts a new generation, and asks for what the lane owes.
@@ -242,7 +268,7 @@ func (c *ClientState) crowded(l *laneLink) bool {
 // waitsFor reports whether a Clock or Barrier waits for a lane's M.
 func (c *ClientState) waitsFor(l *laneLink) bool {
 	for _, w := range c.waits {
-		if w.get == nil && (l.m < w.clock || w.flow && c.crowded(l)) {
+		if w.get == nil && c.needsRound(w, l) {
 			return true
 		}
 	}

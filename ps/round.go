@@ -68,7 +68,7 @@ func (c *ClientState) endRound(id uint64, x clockCall) {
 	w.clock++
 	c.capture(w)
 	c.sendRounds()
-	y := &wait{id: id, w: w, flow: true, barrier: x.barrier, deadline: c.now + c.o.RoundTimeout}
+	y := &wait{id: id, w: w, flow: true, barrier: x.barrier, deadline: c.now + c.o.RoundTimeout, since: c.now}
 	if c.slack >= 0 {
 		y.clock = max(w.clock-c.slack-1, 0)
 	}

@@ -29,7 +29,8 @@ type ServerState struct {
 	hi       Clock   // the highest clock of any client
 	haves    []Clock // exact: by lane
 	ahead    []*have // the same, of configurations that are not here yet
-	holder   uint16
+	holder   uint16  // the client that holds complete back
+	slowest  uint16  // the one that held it back until it came to where it is
 	parked   []*waiting
 	cut      laneCut
 	saves    saves
@@ -126,7 +127,7 @@ func NewServerState(p Placement, lane int, o ServerOptions) (*ServerState, error
 	if o.Retry == 0 {
 		o.Retry = 50 * time.Millisecond
 	}
-	return &ServerState{p: p, o: o, self: uint16(lane), name: p.server(lane), config: &Config{}, haves: make([]Clock, p.lanes()), ahead: make([]*have, p.lanes())}, nil
+	return &ServerState{p: p, o: o, self: uint16(lane), name: p.server(lane), config: &Config{}, haves: make([]Clock, p.lanes()), ahead: make([]*have, p.lanes()), holder: noHolder, slowest: noHolder}, nil
 }
 
 const (
@@ -266,8 +267,12 @@ type Refused struct {
 
 // status is what c is told with every message.
 func (s *ServerState) status(c *session) status {
+	holder := s.holder
+	if c.told < s.m { // what it waited for has come
+		holder = s.slowest
+	}
 	return status{
-		lane: s.self, epoch: s.config.Epoch, m: s.m, own: c.next, piece: uint32(len(c.pieces)), holder: s.holder, gen: c.gen, pushes: c.pushes, pushed: c.pushed,
+		lane: s.self, epoch: s.config.Epoch, m: s.m, own: c.next, piece: uint32(len(c.pieces)), holder: holder, gen: c.gen, pushes: c.pushes, pushed: c.pushed,
 	}
 }
 

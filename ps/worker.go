@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 )
 
 // A Worker is one training thread. It and its tables belong to one goroutine.
@@ -72,6 +73,21 @@ func (w *Worker) OnRead(f func(table string, v Clock, cached bool)) { w.saw = f 
 // waits for them, and not for the way of the answer alone. Nil functions end that.
 func (w *Worker) OnWait(begin func(staleness Clock, behind bool), end func()) {
 	w.waits, w.came = begin, end
+}
+
+// Waited is for how long each other client has held this worker up. What a read, Clock or Barrier waits for a round of others is counted at
+// the client that was the last to end it, whole, with the way of that round and of the answer; where it waits for several rounds, at the last
+// of each. Who held it up for no time is left out, as is a call that still waits. Any goroutine may ask.
+func (w *Worker) Waited() map[Name]time.Duration {
+	w.d.Lock()
+	defer w.d.Unlock()
+	by := map[Name]time.Duration{}
+	for i, d := range w.s.waited {
+		if d > 0 {
+			by[w.s.c.config.Clients[i].Name] = d
+		}
+	}
+	return by
 }
 
 // Clock ends the round: what was added is sent. It waits only for Lead, and for room in flight and at the servers, which keep what is of
