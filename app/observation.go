@@ -219,9 +219,9 @@ func (o *observation) finish(result *rundir.Result) []string {
 	return problems
 }
 
-// count sums the phases and samples of the workers. Seconds are those of the one that took longest.
+// count sums the phases, waits and samples of the workers. Seconds are those of the one that took longest.
 func (o *observation) count(result *rundir.Result) {
-	result.Phases = map[string]time.Duration{}
+	result.Phases, result.Waited = map[string]time.Duration{}, nil
 	var wall time.Duration
 	var samples uint64
 	for _, r := range o.hub.Latest() {
@@ -231,6 +231,7 @@ func (o *observation) count(result *rundir.Result) {
 		for p := range observe.Phase(observe.NumPhases) {
 			result.Phases[p.String()] += time.Duration(r.Frame.Counter(observe.PhaseTime(p)))
 		}
+		result.AddWaited(r.Frame.Waited)
 		wall = max(wall, time.Duration(r.Frame.Counter(observe.WallTime)))
 		samples += r.Frame.Counter(observe.Samples)
 	}

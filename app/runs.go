@@ -2,6 +2,7 @@ package app
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/trivium-ml/trivium/internal/nearest"
 	"github.com/trivium-ml/trivium/internal/shell"
+	"github.com/trivium-ml/trivium/observe/report"
 	"github.com/trivium-ml/trivium/observe/rundir"
 )
 
@@ -130,7 +132,7 @@ func (v *runsShow) Run(s *session) error {
 	return s.showPhases(r)
 }
 
-// showPhases draws where the time of the steps went.
+// showPhases draws where the time of the steps went, and says whom it was waited for.
 func (s *session) showPhases(r *run) error {
 	if r.Result == nil {
 		return nil
@@ -152,7 +154,38 @@ func (s *session) showPhases(r *run) error {
 			fmt.Fprintf(s.out, "  %-14s %5.1f %%  %s\n", p, 100*share, strings.Repeat("#", int(math.Round(40*share))))
 		}
 	}
+	s.showWaits(r.Result.Waited)
 	return nil
+}
+
+// shownWaits is how many workers showWaits names.
+const shownWaits = 3
+
+// showWaits says whom workers have waited for, longest first.
+func (s *session) showWaits(by []time.Duration) {
+	var all, rest time.Duration
+	var ranks []int
+	for rank, d := range by {
+		if all += d; d > 0 {
+			ranks = append(ranks, rank)
+		}
+	}
+	if len(ranks) == 0 {
+		return
+	}
+	slices.SortStableFunc(ranks, func(a, b int) int { return cmp.Compare(by[b], by[a]) })
+	var words []string
+	for _, rank := range ranks[:min(len(ranks), shownWaits)] {
+		words = append(words, fmt.Sprintf("for worker %d: %.3f s", rank, by[rank].Seconds()))
+	}
+	words[0] += fmt.Sprintf(" of %.3f s", all.Seconds())
+	if n := len(ranks) - len(words); n > 0 {
+		for _, rank := range ranks[shownWaits:] {
+			rest += by[rank]
+		}
+		words = append(words, fmt.Sprintf("for %s: %.3f s", report.Count(n, "other"), rest.Seconds()))
+	}
+	fmt.Fprintf(s.out, "\nwaited %s\n", strings.Join(words, ", "))
 }
 
 type runsDiff struct {

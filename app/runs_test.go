@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/trivium-ml/trivium/observe/rundir"
 )
@@ -111,6 +112,48 @@ func TestMetricsOfRunsAreWhole(t *testing.T) {
 			if got := f.holds(r.fields()); got != want {
 				t.Errorf("%s of %s: %v, want %v", text, r.outcome()["test.loss"], got, want)
 			}
+		}
+	}
+}
+
+// TestShowWaits: a line says whom the workers of a run have waited for, longest first, and no more than three of them by their ranks.
+func TestShowWaits(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		by   []time.Duration
+		want string
+	}{
+		{nil, ""},
+		{[]time.Duration{0, 0}, ""},
+		{[]time.Duration{150 * ms, 50 * ms, 1400 * ms}, "\nwaited for worker 2: 1.400 s of 1.600 s, for worker 0: 0.150 s, for worker 1: 0.050 s\n"},
+		{[]time.Duration{0, 20 * ms, 0, 10 * ms, 30 * ms, 5 * ms}, "\nwaited for worker 4: 0.030 s of 0.065 s, for worker 1: 0.020 s, for worker 3: 0.010 s, for 1 other: 0.005 s\n"},
+		{[]time.Duration{ms, 2 * ms, 3 * ms, 4 * ms, 5 * ms}, "\nwaited for worker 4: 0.005 s of 0.015 s, for worker 3: 0.004 s, for worker 2: 0.003 s, for 2 others: 0.003 s\n"},
+	} {
+		var out strings.Builder
+		(&session{out: &out}).showWaits(c.by)
+		if out.String() != c.want {
+			t.Errorf("%v: %q, want %q", c.by, out.String(), c.want)
+		}
+	}
+}
+
+// TestWaits: a run with servers ends in whom its workers have waited for, and has that in its files; one without says nothing.
+func TestWaits(t *testing.T) {
+	dir := t.TempDir()
+	for topology, waits := range map[string]bool{"server --consistency bsp --slow worker=2,factor=3,unit=5ms": true, "allreduce": false} {
+		command := "train softmax --data digits --rows 300 --epochs 1 --batch 10 --workers 3 --name x --topology " + topology
+		if got := runIn(t, dir, strings.Fields(command)...); got.code != Done {
+			t.Fatalf("%s: exits with %d: %s", topology, got.code, got.err)
+		}
+		got := runIn(t, dir, "runs", "show", "x")
+		if i := strings.LastIndex(got.out, "\nwaited for worker "); (i >= 0) != waits || waits && !strings.Contains(got.out[i:], "for worker 2: ") {
+			t.Errorf("%s: want waits: %v:\n%s%s", topology, waits, got.out, got.err)
+		}
+		if result, err := os.ReadFile(filepath.Join(dir, "runs", "x", "result.json")); err != nil || strings.Contains(string(result), "waited_nanoseconds") != waits {
+			t.Errorf("%s: want waits: %v, %v:\n%s", topology, waits, err, result)
+		}
+		if got := runIn(t, dir, "runs", "delete", "x"); got.code != Done {
+			t.Fatal(got.err)
 		}
 	}
 }

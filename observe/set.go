@@ -14,6 +14,9 @@ import (
 // FrameVersion is the version of the catalogue that a Frame's numbers follow.
 const FrameVersion = 1
 
+// MaxRanks bounds the workers that a Set tells apart.
+const MaxRanks = maxSources
+
 // maxValues bounds the evaluation values of a Set: a dozen metrics on three splits fit.
 const maxValues = 64
 
@@ -32,6 +35,7 @@ type Set struct {
 
 	values   atomic.Pointer[[]Value] // replaced as a whole, so readers need no lock
 	valuesMu sync.Mutex              // among writers
+	waited   atomic.Pointer[[]time.Duration]
 }
 
 // A Value is an evaluation's result, such as valid.auc, at the step it was taken.
@@ -52,7 +56,8 @@ type Frame struct {
 	Gauges        [NumGauges]float64
 	GaugeSet      uint64 // bit g: gauge g has a value
 	Distributions [NumDistributions]Histogram
-	Values        []Value // by name
+	Values        []Value         // by name
+	Waited        []time.Duration // how long the source has waited for the worker of each rank; nil: for nobody
 }
 
 // Counter returns the value of c.
@@ -112,6 +117,10 @@ func (s *Set) Evaluate(name string, value float64, step int64) error {
 	return nil
 }
 
+// PutWaited sets how long the source has waited, in all, for the worker of each rank, of which there are at most MaxRanks. by is not to be
+// changed any more.
+func (s *Set) PutWaited(by []time.Duration) { s.waited.Store(&by) }
+
 // Frame returns the values now, with the next sequence number. Steps are in it whole.
 func (s *Set) Frame(now time.Duration) Frame {
 	f := Frame{Version: FrameVersion, Source: s.source, Sequence: s.sequence.Add(1), At: now}
@@ -124,6 +133,9 @@ func (s *Set) Frame(now time.Duration) Frame {
 	}
 	if v := s.values.Load(); v != nil {
 		f.Values = *v // never written after it was stored
+	}
+	if by := s.waited.Load(); by != nil {
+		f.Waited = *by
 	}
 	return f
 }

@@ -2,6 +2,7 @@ package observe
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -89,6 +90,11 @@ func TestSetValues(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if f := s.Frame(0); f.Waited != nil {
+		t.Errorf("waited %v for others, of which nothing was said", f.Waited)
+	}
+	s.PutWaited([]time.Duration{0, 5})
+	s.PutWaited([]time.Duration{0, 7})
 	f := s.Frame(time.Second)
 	if x, ok := f.Gauge(Loss); !ok || !math.IsNaN(x) {
 		t.Errorf("loss %v, set %t: a loss that is not a number must survive", x, ok)
@@ -101,6 +107,9 @@ func TestSetValues(t *testing.T) {
 	}
 	if d := f.Distributions[Staleness]; d.Count != 2 || d.Min != 0 || d.Max != 3 || d.Sum != 3 {
 		t.Errorf("staleness: count %d, %d to %d, sum %d", d.Count, d.Min, d.Max, d.Sum)
+	}
+	if !slices.Equal(f.Waited, []time.Duration{0, 7}) {
+		t.Errorf("waited %v", f.Waited)
 	}
 	if len(f.Values) != 2 || f.Values[0].Name != "test.accuracy" || f.Values[1].Name != "valid.auc" {
 		t.Errorf("values %v, want two by name", f.Values)

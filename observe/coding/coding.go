@@ -64,6 +64,12 @@ func (c *FrameCoder) Append(p []byte, f *observe.Frame) []byte {
 		p = wire.AppendFloat64(p, v.Value)
 		p = binary.AppendVarint(p, v.Step)
 	}
+	if len(f.Waited) > 0 { // at the end: a frame of before has none
+		p = wire.AppendUvarint(p, uint64(len(f.Waited)))
+		for _, d := range f.Waited {
+			p = wire.AppendUvarint(p, uint64(d))
+		}
+	}
 	if isKey {
 		c.key = *f
 	}
@@ -134,6 +140,11 @@ func (c *FrameCoder) Decode(source observe.Source, payload []byte) (observe.Fram
 			break
 		}
 		f.Values = append(f.Values, v)
+	}
+	if len(r.Rest()) > 0 {
+		for range int(r.Uvarint("ranks", observe.MaxRanks)) {
+			f.Waited = append(f.Waited, time.Duration(r.Uvarint("waited", math.MaxInt64)))
+		}
 	}
 	if err := r.Done(); err != nil {
 		return f, err

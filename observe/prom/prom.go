@@ -3,7 +3,8 @@
 //	mux.Handle("/metrics", prom.Handler(hub))
 //
 // One collector reads the hub at each scrape; nothing is registered per worker. Units are base units, counters end in _total, ratios
-// go from 0 to 1. Labels are run, strategy, role, rank and the closed sets phase, dir and kind: never a step, a tensor or a peer.
+// go from 0 to 1. Labels are run, strategy, role, rank, the closed sets phase, dir and kind, and for, the rank of another worker of the
+// run: never a step, a tensor or a peer. The last is of one counter alone: a source has a series of it for each worker that it waited for.
 package prom
 
 import (
@@ -32,6 +33,7 @@ type collector struct {
 	families []family
 	age      *prometheus.Desc
 	values   *prometheus.Desc
+	waited   *prometheus.Desc
 	dropped  *prometheus.Desc
 	build    *prometheus.Desc
 	version  string
@@ -53,6 +55,7 @@ func newCollector(h *observe.Hub) *collector {
 		hub:     h,
 		age:     desc("heartbeat_age_seconds", "Time since the source was last heard."),
 		values:  desc("evaluation", "Result of the last evaluation, by split.metric.", "kind"),
+		waited:  desc("waited_seconds_total", "Time that reads, and the ends of rounds, waited for rounds of another worker.", "for"),
 		dropped: prometheus.NewDesc("trivium_metrics_incomplete", "Sinks of metrics that have failed.", nil, nil),
 		build:   prometheus.NewDesc("trivium_build_info", "The build that serves these metrics.", []string{"version", "goversion"}, nil),
 		version: moduleVersion(),
@@ -88,7 +91,7 @@ func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	for _, f := range c.families {
 		out <- f.desc
 	}
-	for _, d := range []*prometheus.Desc{c.age, c.values, c.dropped, c.build} {
+	for _, d := range []*prometheus.Desc{c.age, c.values, c.waited, c.dropped, c.build} {
 		out <- d
 	}
 }
@@ -104,6 +107,11 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(c.age, prometheus.GaugeValue, r.Age.Seconds(), labels...)
 		for _, v := range f.Values {
 			out <- prometheus.MustNewConstMetric(c.values, prometheus.GaugeValue, v.Value, slices.Concat(labels, []string{clean(v.Name)})...)
+		}
+		for rank, d := range f.Waited {
+			if d > 0 {
+				out <- prometheus.MustNewConstMetric(c.waited, prometheus.CounterValue, d.Seconds(), slices.Concat(labels, []string{strconv.Itoa(rank)})...)
+			}
 		}
 	}
 	out <- prometheus.MustNewConstMetric(c.dropped, prometheus.GaugeValue, float64(len(c.hub.Incomplete())))

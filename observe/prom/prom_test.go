@@ -34,6 +34,7 @@ func someHub(t testing.TB) *observe.Hub {
 					set.Observe(d, v)
 				}
 			}
+			set.PutWaited([]time.Duration{0, 1500 * time.Millisecond, time.Second})
 			if err := set.Evaluate("valid.auc", 0.875, 10); err != nil {
 				t.Fatal(err)
 			}
@@ -72,6 +73,8 @@ func TestMetrics(t *testing.T) {
 		"trivium_loss{" + worker + "} NaN",
 		"trivium_learning_rate{" + worker + "} 0.25",
 		`trivium_evaluation{kind="valid.auc",` + worker + "} 0.875",
+		`trivium_waited_seconds_total{for="1",` + worker + "} 1.5",
+		`trivium_waited_seconds_total{for="2",` + worker + "} 1",
 		"trivium_step_duration_seconds_count{" + worker + "} 4",
 		`trivium_staleness_clocks_bucket{` + worker + `,le="1"} 2`,
 		`trivium_staleness_clocks_bucket{` + worker + `,le="3"} 3`,
@@ -85,6 +88,9 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	for _, line := range strings.Split(text, "\n") {
+		if strings.HasPrefix(line, `trivium_waited_seconds_total{for="0"`) {
+			t.Errorf("a worker for which nobody waited is shown: %s", line)
+		}
 		if strings.HasPrefix(line, "trivium_loss") && strings.Contains(line, "server") {
 			t.Errorf("a gauge that was never set is shown: %s", line)
 		}
@@ -128,7 +134,7 @@ func TestCollectorIsConsistent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := 2*(11+2*9+5*2) + observe.NumGauges + observe.NumDistributions + 1 + 2 + 2; n != want {
+	if want := 2*(11+2*9+5*2) + observe.NumGauges + observe.NumDistributions + 1 + 2 + 2 + 2; n != want {
 		t.Errorf("%d metrics, want %d", n, want)
 	}
 }

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -233,8 +234,10 @@ func stalenessSection(all []*measured) Section {
 		caption = []Span{Strong("How many clocks the stalest read of a step was behind,"), Text(" as shares of the recorded steps.")}
 	}
 	s := Section{Title: "Staleness", Blocks: []Block{Figure{Chart: chart, Caption: caption}}}
-	if t := readsTable(all); len(t.Rows) > 0 {
-		s.Blocks = append(s.Blocks, t)
+	for _, t := range []Table{readsTable(all), waitsTable(all)} {
+		if len(t.Rows) > 0 {
+			s.Blocks = append(s.Blocks, t)
+		}
 	}
 	return s
 }
@@ -258,6 +261,36 @@ func readsTable(all []*measured) Table {
 				cells := []Cell{Name(sourceLabel(all, m, w)), Number(hits+misses, Digits(0)), Number(hits/(hits+misses), svg.Percent)}
 				t.Rows = append(t.Rows, Row{Cells: cells})
 			}
+		}
+	}
+	if left > 0 {
+		t.Notes = append(t.Notes, fmt.Sprintf("Left out, beyond the first %d of a run: %s.", shownWorkers, Count(left, "worker")))
+	}
+	return t
+}
+
+// waitsTable is whom the workers have waited for, longest first.
+func waitsTable(all []*measured) Table {
+	t := Table{
+		Name: "waits", Caption: []Span{Text("Whom workers waited for")},
+		Columns: []Column{{Name: "worker"}, {Name: "time of the others"}, {Name: "share of all waits"}},
+		Notes:   []string{"What a read, or the end of a round, waited for others' rounds is counted at the worker that was the last to complete them."},
+	}
+	left := 0
+	for _, m := range all {
+		var ranks []int
+		var sum time.Duration
+		for rank, d := range m.total.Waited {
+			if sum += d; d > 0 {
+				ranks = append(ranks, rank)
+			}
+		}
+		slices.SortStableFunc(ranks, func(a, b int) int { return cmp.Compare(m.total.Waited[b], m.total.Waited[a]) })
+		left += max(len(ranks)-shownWorkers, 0)
+		for _, rank := range ranks[:min(len(ranks), shownWorkers)] {
+			d := m.total.Waited[rank].Seconds()
+			label := sourceLabel(all, m, &source{Source: observe.Source{Role: observe.Worker, Rank: rank}})
+			t.Rows = append(t.Rows, Row{Cells: []Cell{Name(label), Number(d, svg.Seconds), Number(d/sum.Seconds(), svg.Percent)}})
 		}
 	}
 	if left > 0 {

@@ -59,6 +59,7 @@ type Result struct {
 
 	SamplesPerSec float64
 	Phases        map[string]time.Duration // totals by phase, in nanoseconds
+	Waited        []time.Duration          // for the worker of each rank, by all others together
 	Checkpoint    string                   // where the last one is, if any
 }
 
@@ -74,7 +75,18 @@ type resultJSON struct {
 	Seconds       number                   `json:"seconds"`
 	SamplesPerSec number                   `json:"samples_per_sec"`
 	Phases        map[string]time.Duration `json:"phase_nanoseconds,omitempty"`
+	Waited        []time.Duration          `json:"waited_nanoseconds,omitempty"`
 	Checkpoint    string                   `json:"checkpoint,omitempty"`
+}
+
+// AddWaited adds for how long one worker has waited for that of each rank.
+func (r *Result) AddWaited(by []time.Duration) {
+	for rank, d := range by {
+		for len(r.Waited) <= rank {
+			r.Waited = append(r.Waited, 0)
+		}
+		r.Waited[rank] += d
+	}
 }
 
 // MarshalJSON writes numbers that are not finite as strings.
@@ -85,7 +97,7 @@ func (r Result) MarshalJSON() ([]byte, error) {
 	}
 	return json.Marshal(resultJSON{
 		r.End, r.Reason, r.ExitCode, r.Error, m, r.Steps, r.Epochs, r.Samples, number(r.Seconds),
-		number(r.SamplesPerSec), r.Phases, r.Checkpoint,
+		number(r.SamplesPerSec), r.Phases, r.Waited, r.Checkpoint,
 	})
 }
 
@@ -97,7 +109,7 @@ func (r *Result) UnmarshalJSON(p []byte) error {
 	}
 	*r = Result{
 		j.End, j.Reason, j.ExitCode, j.Error, nil, j.Steps, j.Epochs, j.Samples, float64(j.Seconds), float64(j.SamplesPerSec),
-		j.Phases, j.Checkpoint,
+		j.Phases, j.Waited, j.Checkpoint,
 	}
 	if j.Metrics != nil {
 		r.Metrics = make(map[string]float64, len(j.Metrics))

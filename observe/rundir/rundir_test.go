@@ -48,6 +48,9 @@ func record(rng *rand.Rand, n int) (frames []observe.Frame, steps []observe.Step
 		if i%3 == 0 {
 			set.Evaluate("valid.auc", rng.Float64(), int64(i))
 		}
+		if i%4 == 3 {
+			set.PutWaited([]time.Duration{0, time.Duration(rng.Int64()), 1})
+		}
 		if i == 5 {
 			set.Put(observe.Loss, math.Inf(1))
 		}
@@ -114,6 +117,7 @@ func TestRoundTrip(t *testing.T) {
 		End: begin.Add(time.Hour), Reason: "diverged", ExitCode: 4, Steps: 10, Samples: 1000, Seconds: 3.5, SamplesPerSec: 285,
 		Metrics: map[string]float64{"valid.auc": 0.5, "valid.loss": math.NaN(), "train.loss": math.Inf(1), "x": math.Inf(-1)},
 		Phases:  map[string]time.Duration{"compute": 3 * time.Second},
+		Waited:  []time.Duration{time.Second, 0, 2},
 	}
 	if err := w.Finish(result); err != nil {
 		t.Fatal(err)

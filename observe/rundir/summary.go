@@ -6,8 +6,8 @@ import (
 	"github.com/trivium-ml/trivium/observe"
 )
 
-// Summarise returns a Result with the totals of the last frames of a run's sources: steps, samples, rates, phases, evaluations. How
-// and when the run ended is for the caller to add. Seconds and the rate are those of the slowest source: ranks work side by side.
+// Summarise returns a Result with the totals of the last frames of a run's sources: steps, samples, rates, phases, waits, evaluations.
+// How and when the run ended is for the caller to add. Seconds and the rate are those of the slowest source: ranks work side by side.
 func Summarise(last ...observe.Frame) Result {
 	r := Result{Metrics: map[string]float64{}, Phases: map[string]time.Duration{}}
 	for i := range last {
@@ -18,6 +18,7 @@ func Summarise(last ...observe.Frame) Result {
 		for _, p := range observe.Phases() {
 			r.Phases[p.String()] += time.Duration(f.Counter(observe.PhaseTime(p)))
 		}
+		r.AddWaited(f.Waited)
 		for _, v := range f.Values {
 			r.Metrics[v.Name] = v.Value
 		}

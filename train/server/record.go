@@ -120,3 +120,24 @@ func (w *worker) observeReads() {
 		w.run.Put(observe.WorkerLead, float64(w.w.Lead()))
 	})
 }
+
+// observeWaits records for how long this worker has waited for each other since all began to train: what it waited before, and for workers that
+// open their data last, is not of any update.
+func (w *worker) observeWaits() {
+	if w.run.Recorder == nil {
+		return
+	}
+	set, from, peers := w.run.Set(), w.w, w.placement.Clients
+	before := from.Waited()
+	w.env.Observe.Poll(func(time.Duration) {
+		now := from.Waited()
+		if len(now) == 0 {
+			return
+		}
+		by := make([]time.Duration, len(peers))
+		for rank, n := range peers {
+			by[rank] = now[n] - before[n]
+		}
+		set.PutWaited(by)
+	})
+}

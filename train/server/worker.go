@@ -197,6 +197,7 @@ func (w *worker) open() error {
 		return errors.Join(err, w.client.Close())
 	}
 	w.observeFlight()
+	w.observeWaits()
 	return w.tellStates()
 }
 
