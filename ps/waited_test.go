@@ -36,7 +36,10 @@ func waitsOf(t *testing.T, s Spec, rounds int, read bool, cost func(p, c int) ti
 		})
 	}
 	j.run(t, time.Hour)
-	for _, by := range waited {
+	for p, by := range waited {
+		if d := by[clientName(p)]; d > 0 {
+			t.Errorf("%s: client %d waited %v for itself", modeName(s), p, d)
+		}
 		for n, d := range by {
 			if by[n] = d.Round(time.Millisecond); by[n] == 0 { // the way of a message
 				delete(by, n)
@@ -171,5 +174,36 @@ func TestWaitedRounds(t *testing.T) {
 		return nil
 	})
 	j.w.Call(j.dir, 17*time.Second, lostCall{clientName(2)}, func(any, error) {})
+	j.run(t, time.Hour)
+}
+
+// TestWaitedAtLane: a read waits for who is the last at the lanes that it asks, whatever others have told meanwhile.
+func TestWaitedAtLane(t *testing.T) {
+	near, far := sim.Link{Delay: time.Nanosecond}, sim.Link{Delay: 5 * time.Second}
+	tables := []Spec{{Name: "t", Rows: 2, Cols: 4}} // a row at each server
+	j := newSimJob(sim.New(1, sim.Options{Link: near}), simOptions{clients: 3, servers: 2, min: 4, tables: tables})
+	j.w.Connect(j.clients[2].node, j.servers[0], far, near) // at the other server it is before client 1
+	for p, d := range []time.Duration{0, 2 * time.Second, time.Second} {
+		j.start(p, 0, func(w *Worker, sleep func(time.Duration)) error {
+			sleep(d)
+			if _, err := w.Clock(bg); err != nil {
+				return err
+			}
+			if p > 0 {
+				return w.Finish(bg)
+			}
+			if _, err := tableOf[float32](w, "t").Get(bg, 0, make([]float32, 4)); err != nil {
+				return err
+			}
+			got := w.Waited()
+			for n, d := range got {
+				got[n] = d.Round(time.Millisecond)
+			}
+			if want := (map[Name]time.Duration{clientName(2): 6 * time.Second}); !maps.Equal(got, want) {
+				t.Errorf("waited %v, want %v", got, want)
+			}
+			return w.Finish(bg)
+		})
+	}
 	j.run(t, time.Hour)
 }
