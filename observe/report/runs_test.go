@@ -59,6 +59,7 @@ func write(t *testing.T, head rundir.Head, end *rundir.Result, change func(step 
 				set.Add(observe.CacheMisses, 3)
 				set.Add(observe.TornRounds, 1)
 				set.Add(observe.Refused, 2)
+				set.PutWaited([][]time.Duration{{0, 3100 * time.Millisecond}, {900 * time.Millisecond}}[rank])
 			}
 			if i%100 == 99 {
 				set.Put(observe.CPUUse, 0.8+0.1*math.Sin(float64(i)))
@@ -177,7 +178,7 @@ func TestRunsUnfinished(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := pageOf(t, r)
-	for _, want := range []string{"has not finished", "unfinished", "steps/worker-1.bin", "The run wrote no result"} {
+	for _, want := range []string{"has not finished", "unfinished", "steps/worker-1.bin", "The run wrote no result", "77.5\u00a0%", "22.5\u00a0%"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page has no %q", want)
 		}

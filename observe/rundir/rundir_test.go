@@ -165,6 +165,23 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+// TestFramesOfBefore: waits for others are behind all else in a frame, so that frames that were written before there were any are read.
+func TestFramesOfBefore(t *testing.T) {
+	set := observe.NewSet(source)
+	set.Add(observe.Samples, 7)
+	f := set.Frame(time.Second)
+	encode := func() []byte { return new(coding.FrameCoder).Append(nil, &f) }
+	before := encode()
+	f.Waited = []time.Duration{5}
+	if with := encode(); !bytes.Equal(with, append(bytes.Clone(before), 1, 5)) {
+		t.Errorf("with waits a frame is\n%x, and without\n%x", with, before)
+	}
+	f.Waited = nil
+	if got, err := new(coding.FrameCoder).Decode(source, before); err != nil || !reflect.DeepEqual(got, f) {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
 // prefix fails unless a is a prefix of b.
 func prefix[T any](t testing.TB, what string, a, b []T) {
 	t.Helper()
