@@ -33,6 +33,7 @@ type core struct {
 	copied int               // bytes that they take
 	void   []voided
 	unmet  []unmet // what is under way elsewhere, and has not been begun here
+	mute   []unmet // who sends nothing at a tag of this step where any rank may
 	votes  []*tally
 	vote   *tally // ours: Commit has been called
 
@@ -79,6 +80,8 @@ const (
 	kindStarted // an operation that takes long is under way at the sender
 	kindBye
 	kindOutcome // what has been concluded of an operation, a step or the group
+	kindSought  // as kindStarted, of a receive for which any rank may send, or not
+	kindNone    // the sender sends nothing at a tag where it was sought
 )
 
 const never = time.Duration(math.MaxInt64)
@@ -87,6 +90,7 @@ const never = time.Duration(math.MaxInt64)
 type operation struct {
 	*job
 	own     job
+	any     bool // it receives from any rank: Root is AnyRank until a frame has come
 	tag     uint32
 	plan    *Plan
 	left    []int32 // tasks that each task waits for; done and armed are below 0
@@ -103,7 +107,7 @@ type operation struct {
 	looked  time.Duration
 	slowest int
 	heard   []bool // who has started it too
-	told    bool   // kindStarted was sent
+	told    bool   // kindStarted, or kindSought, was sent
 	slow    bool   // a straggler was reported, slowest the last; looked is the latest look
 	landing int    // posts that could not be taken back
 	finish  bool
@@ -143,8 +147,10 @@ type voided struct {
 
 // An unmet operation takes long at another rank, which has said so.
 type unmet struct {
-	op   wire.Op
-	from int
+	op     wire.Op
+	from   int
+	print  uint32
+	sought bool // it wants an answer where this one commits without it
 }
 
 func newCore(id uint16, v View, o *Options) *core {
@@ -158,6 +164,7 @@ func newCore(id uint16, v View, o *Options) *core {
 
 func (c *core) size() int { return len(c.names) }
 
+// find is the operation at a tag, of several the first.
 func (c *core) find(step uint64, tag uint32) *operation {
 	if step != c.step {
 		return nil
@@ -184,7 +191,7 @@ func (c *core) voided(step uint64, tag uint32) *fault {
 
 // start begins an operation; what is wrong with it is its error, and everyone's.
 func (c *core) start(op Op, tag uint32, dst, src Buffer, done chan struct{}) *operation {
-	o := &operation{tag: tag, done: done, started: c.now, looked: c.now}
+	o := &operation{tag: tag, any: op.fromAny(), done: done, started: c.now, looked: c.now}
 	switch {
 	case c.failed != nil:
 		if f := c.voided(c.step, tag); f != nil { // the others had begun it before
@@ -202,18 +209,19 @@ func (c *core) start(op Op, tag uint32, dst, src Buffer, done chan struct{}) *op
 	}
 	err := c.check(o, op, dst, src)
 	at, found := c.index(tag)
-	if found {
+	if found && !(o.any && c.ops[at].any && (err != nil || o.desc == c.ops[at].desc)) {
 		return c.end(o, fmt.Errorf("collective: step %d: tag %d is under way already (%v): the second is refused", c.step, tag, c.ops[at].title()))
 	}
+	at += len(c.at(tag)) // in their order
 	c.ops = slices.Insert(c.ops, at, o)
 	if err == nil && o.plan.Algorithm == Shared { // also where it is void here already: it may not have been so elsewhere
 		c.arena.asked += c.asks(len(dst.Bytes))
 	}
-	var begun []int // who has said that it has begun it too
+	var begun []unmet // there, by others
 	c.unmet = slices.DeleteFunc(c.unmet, func(u unmet) bool {
 		met := u.op == wire.MakeOp(c.step, tag)
 		if met {
-			begun = append(begun, u.from)
+			begun = append(begun, u)
 		}
 		return met
 	})
@@ -234,35 +242,27 @@ func (c *core) start(op Op, tag uint32, dst, src Buffer, done chan struct{}) *op
 			return o
 		}
 	}
-	c.prepare(o)
-	for _, r := range begun {
-		o.heard[r] = true
-	}
-	if o.plan.Algorithm == Shared {
-		if err := c.share(o); err != nil {
-			o.left = nil
-			c.trigger(o.tag, fault{cause: Refused, rank: c.self, op: o.title(), evidence: err.Error()})
-			return o
-		}
-	}
 	c.wake(c.now + c.opt.tellAfter())
-	o.ready = append(o.readyBuf[:0], o.plan.first...)
-	c.run(o)
-	var came []transport.Event // out of early first: one that does not fit ends the operation, and looks there for what is its
-	keep := c.early[:0]
-	for _, ev := range c.early {
-		if ev.Op == wire.MakeOp(c.step, tag) {
-			came = append(came, ev)
-		} else {
-			keep = append(keep, ev)
+	if o.any {
+		c.seek(o)
+	} else {
+		c.prepare(o)
+		if o.plan.Algorithm == Shared {
+			if err := c.share(o); err != nil {
+				o.left = nil
+				c.trigger(o.tag, fault{cause: Refused, rank: c.self, op: o.title(), evidence: err.Error()})
+				return o
+			}
 		}
+		c.run(o)
+		c.catchUp(o)
 	}
-	clear(c.early[len(keep):])
-	c.early = keep
-	c.count()
-	for i := range came {
-		if !c.data(c.rankOf(came[i].From), &came[i]) {
-			c.release(came[i])
+	for _, u := range begun {
+		if !o.any {
+			o.heard[u.from] = true
+		}
+		if u.print != o.print {
+			c.disagree(o, u.from, 0)
 		}
 	}
 	for r := range c.names {
@@ -353,7 +353,7 @@ func (c *core) inArena(j *job, a Algorithm) [2]bool {
 	return [2]bool{c.arena.offset(j.src.Bytes) >= 0, c.arena.offset(j.dst.Bytes) >= 0}
 }
 
-// prepare lays out memory.
+// prepare lays out memory, and what is done first.
 func (c *core) prepare(o *operation) {
 	p := o.plan
 	o.todo = len(p.Tasks)
@@ -376,6 +376,7 @@ func (c *core) prepare(o *operation) {
 	if len(p.slots) > 0 {
 		o.coded = make([][]byte, len(p.slots))
 	}
+	o.ready = append(o.readyBuf[:0], p.first...)
 }
 
 // save keeps what e holds, where a void operation is no accident and training goes on: codecs write there.

@@ -73,7 +73,7 @@ func (c *core) commit(step uint64, done chan struct{}) *tally {
 	t.done, c.vote = done, t
 	for _, u := range c.unmet { // begun nowhere from now on: the deadline would say the same, only later
 		if u.op.Step() == step {
-			c.trigger(u.op.Index(), fault{cause: Deadline, rank: c.self, evidence: fmt.Sprintf("it commits without what rank %d has begun", u.from)})
+			c.skip(u, "commits")
 		}
 	}
 	c.tryVote()
@@ -273,6 +273,7 @@ func (c *core) decided() {
 	}
 	c.void = keep
 	c.unmet = slices.DeleteFunc(c.unmet, func(u unmet) bool { return u.op.Step() < c.step })
+	c.mute = c.mute[:0]
 	live := c.early[:0]
 	for _, ev := range c.early {
 		if ev.Op.Step() >= c.step {

@@ -347,8 +347,10 @@ func (c *core) convict(in *incident, f *fault) {
 	if c.isSettled(in.step, in.tag) {
 		c.unsettle(f)
 	}
-	if o := c.find(in.step, in.tag); o != nil {
-		c.abort(o, f.toError(c.names))
+	if in.step == c.step {
+		for _, o := range slices.Clone(c.at(in.tag)) { // the last that ends may end the step
+			c.abort(o, f.toError(c.names))
+		}
 	}
 	keep := c.early[:0]
 	for _, ev := range c.early {

@@ -75,6 +75,11 @@ func (c *core) needs(from int) bool {
 		if !o.finish && o.err == nil && o.left != nil && o.needs(from) {
 			return true
 		}
+		if o.open() {
+			if _, vain := c.sender(o.tag); vain { // it was the last that might send
+				return true
+			}
+		}
 	}
 	if t := c.vote; t != nil && t.begun {
 		for r := range max(rounds(c.size()), 2) {

@@ -22,8 +22,10 @@ func (c *core) received(from int, ev *transport.Event) (keep bool) {
 		c.voted(from, ev)
 	case kindReport:
 		c.reported(from, ev)
-	case kindStarted:
+	case kindStarted, kindSought:
 		c.startedAt(from, ev)
+	case kindNone:
+		c.none(from, ev.Op)
 	case kindOutcome:
 		c.informed(from, ev)
 	case kindBye:
@@ -40,7 +42,7 @@ func (c *core) received(from int, ev *transport.Event) (keep bool) {
 
 func (c *core) data(from int, ev *transport.Event) bool {
 	step, tag := ev.Op.Step(), ev.Op.Index()
-	o := c.find(step, tag)
+	o := c.taker(step, tag, from)
 	if c.failed != nil || step < c.step || c.far(step) || c.voided(step, tag) != nil || c.isSettled(step, tag) {
 		c.landed(o, from, ev)
 		return false
@@ -53,6 +55,9 @@ func (c *core) data(from int, ev *transport.Event) bool {
 		c.copied += weight(ev)
 		c.early = append(c.early, c.copyOf(ev))
 		return false
+	}
+	if o.open() {
+		c.match(o, from)
 	}
 	if o.err != nil || o.job == nil || o.left == nil {
 		c.landed(o, from, ev)
@@ -86,6 +91,27 @@ func (c *core) data(from int, ev *transport.Event) bool {
 	}
 	o.held = append(o.held, heldFrame{i, c.copyOf(ev)})
 	return false
+}
+
+// catchUp takes what came for o before it was begun; of a receive from any, what the rank sent that it has taken the message of.
+func (c *core) catchUp(o *operation) {
+	var came []transport.Event // out of early first: one that does not fit ends the operation, and looks there for what is its
+	keep := c.early[:0]
+	for _, ev := range c.early {
+		if ev.Op == wire.MakeOp(c.step, o.tag) && (!o.any || c.rankOf(ev.From) == o.Root) {
+			came = append(came, ev)
+		} else {
+			keep = append(keep, ev)
+		}
+	}
+	clear(c.early[len(keep):])
+	c.early = keep
+	c.count()
+	for i := range came {
+		if !c.data(c.rankOf(came[i].From), &came[i]) {
+			c.release(came[i])
+		}
+	}
 }
 
 // task is the task that receives a frame; -1: none.

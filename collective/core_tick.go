@@ -46,13 +46,16 @@ func (c *core) tickOp(o *operation) {
 	if at := o.started + c.opt.tellAfter(); !o.told {
 		if c.now < at {
 			c.wake(at)
-		} else if o.told = true; o.Kind == Send || o.Kind == Receive {
+		} else if o.told = true; (o.Kind == Send || o.Kind == Receive) && !o.open() {
 			c.out = append(c.out, c.tell(o, o.Root))
 		} else {
 			for r := range c.names {
 				if r != c.self && !c.away(r) {
 					c.out = append(c.out, c.tell(o, r))
 				}
+			}
+			if o.open() {
+				c.starve(o.tag)
 			}
 		}
 	}
@@ -77,14 +80,22 @@ func (c *core) tickOp(o *operation) {
 }
 
 func (c *core) tell(o *operation, to int) outFrame {
+	kind, print := kindStarted, o.print
+	if o.open() {
+		kind, print = kindSought, o.printFrom(to, c.self)
+	}
 	c.went[to]++
-	return outFrame{to: to, f: transport.Frame{Kind: kindStarted, Priority: transport.Control, Fingerprint: o.print, Key: c.key(o.tag, noData)}}
+	return outFrame{to: to, f: transport.Frame{Kind: kind, Priority: transport.Control, Fingerprint: print, Key: c.key(o.tag, noData)}}
 }
 
 // waiting names the rank that o waits for: one that has not started it, if there is one.
 func (c *core) waiting(o *operation) Wait {
 	w := Wait{Step: c.step, Tag: o.tag, Op: o.title(), For: c.now - o.started}
 	rank, phase := o.waits()
+	if o.open() {
+		rank, _ = c.sender(o.tag)
+		phase = PhaseMove
+	}
 	w.Rank, w.Phase = max(rank, 0), phase.String()
 	if o.told && c.now >= o.started+2*c.opt.tellAfter() && o.Kind != Send && o.Kind != Receive {
 		for r, heard := range o.heard {
@@ -102,19 +113,33 @@ func (c *core) waiting(o *operation) Wait {
 // still to come, says so to all.
 func (c *core) startedAt(from int, ev *transport.Event) {
 	step, tag := ev.Op.Step(), ev.Op.Index()
+	sought := ev.Kind == kindSought
 	o := c.find(step, tag)
 	switch {
 	case o != nil || step < c.step || c.far(step) || c.isSettled(step, tag) && c.settled.has(tag, ev.Fingerprint):
+	case sought && step == c.step && (c.vote != nil || c.isSettled(step, tag)) && !c.settled.has(tag, 0): // others may send
+		c.control(from, kindNone, ev.Op, nil)
 	case step == c.step && (c.vote != nil || c.isSettled(step, tag)):
 		c.trigger(tag, fault{cause: Disagree, rank: from, field: stepOps, rankA: min(c.self, from), rankB: max(c.self, from)})
 	case len(c.unmet) < mostUnknown:
-		c.unmet = append(c.unmet, unmet{ev.Op, from})
+		c.unmet = append(c.unmet, unmet{ev.Op, from, ev.Fingerprint, sought})
 	}
-	if o == nil || o.err != nil || o.job == nil || o.left == nil {
+	if o == nil || o.err != nil || o.job == nil || o.left == nil && !o.open() {
 		return
 	}
-	o.heard[from] = true
+	if o.left != nil {
+		o.heard[from] = true
+	}
 	if ev.Fingerprint != o.print {
 		c.disagree(o, from, 0)
 	}
+}
+
+// skip says that this rank does without what another one has begun.
+func (c *core) skip(u unmet, does string) {
+	if u.sought { // others may send
+		c.control(u.from, kindNone, u.op, nil)
+		return
+	}
+	c.trigger(u.op.Index(), fault{cause: Deadline, rank: c.self, evidence: fmt.Sprintf("it %s without what rank %d has begun", does, u.from)})
 }

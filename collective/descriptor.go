@@ -12,7 +12,7 @@ import (
 type descriptor struct {
 	kind, dtype, reduce, root, codec, scale, shape, counts, plan string
 	n                                                            int
-	from, to                                                     int // of Send and Receive
+	from, to                                                     int // of Send and Receive; from is to where any rank may send
 	splits                                                       string
 }
 
@@ -61,7 +61,9 @@ func (j *job) describe(rank int, plan string) {
 	case Send, Receive: // one operation with two ends
 		d.kind, d.from, d.to = "send", rank, j.Root
 		if j.Kind == Receive {
-			d.from, d.to = j.Root, rank
+			if d.from, d.to = j.Root, rank; j.Root == AnyRank {
+				d.from = rank
+			}
 		}
 	case AllToAll: // its counts differ from rank to rank
 		d.n = 0
@@ -116,8 +118,9 @@ func (d *descriptor) read(r *wire.Reader) {
 	d.splits = r.String("descriptor", maxText)
 }
 
-// differs names the first field in which a and b differ, and both values; empty: none.
-func (d *descriptor) differs(e *descriptor) (field, a, b string) {
+// differs names the first field in which d and e differ, and both values; empty: none. Where the receiver of a transfer has not named
+// the sender, several ranks may be that.
+func (d *descriptor) differs(e *descriptor, named bool) (field, a, b string) {
 	text := func(d *descriptor) [10]string {
 		return [...]string{d.kind, d.dtype, d.reduce, d.root, d.codec, d.scale, d.shape, fmt.Sprint(d.n), d.counts, d.plan}
 	}
@@ -127,8 +130,15 @@ func (d *descriptor) differs(e *descriptor) (field, a, b string) {
 			return name, x[i], y[i]
 		}
 	}
-	if d.from != e.from || d.to != e.to {
-		return "ends", fmt.Sprintf("%d to %d", d.from, d.to), fmt.Sprintf("%d to %d", e.from, e.to)
+	if d.to != e.to || named && d.from != e.from {
+		return "ends", d.ends(), e.ends()
 	}
 	return "", "", ""
+}
+
+func (d *descriptor) ends() string {
+	if d.from == d.to {
+		return fmt.Sprintf("any to %d", d.to)
+	}
+	return fmt.Sprintf("%d to %d", d.from, d.to)
 }

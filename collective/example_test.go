@@ -124,3 +124,29 @@ func ExampleCut() {
 	// 337856 600000 [0]
 	// 0 337856 [0]
 }
+
+func ExampleHandle_From() {
+	together(3, func(g *collective.Group) {
+		ctx := context.Background()
+		const tag = 0
+		if g.Rank() != 0 { // as soon as it has something
+			g.Start(collective.Op{Kind: collective.Send, Root: 0}, tag, collective.Buffer{}, collective.Of([]float32{float32(10 * g.Rank())}))
+		} else {
+			results := make([]float32, g.Size())
+			for range g.Size() - 1 {
+				x := make([]float32, 1)
+				h := g.Start(collective.Op{Kind: collective.Receive, Root: collective.AnyRank}, tag, collective.Of(x), collective.Buffer{})
+				if err := h.Wait(ctx); err != nil {
+					fmt.Println(err)
+					break
+				}
+				results[h.From()] = x[0]
+			}
+			fmt.Println(results)
+		}
+		if err := g.Commit(ctx, g.Step()); err != nil {
+			fmt.Println(err)
+		}
+	})
+	// Output: [0 10 20]
+}

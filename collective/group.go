@@ -1,5 +1,5 @@
 // Package collective is operations of a group of ranks: allreduce, reduce, reduce-scatter, all-gather, gather, scatter, broadcast,
-// all-to-all, barrier, send and receive, over a transport.Stream.
+// all-to-all, barrier, send and receive, from a rank or from [AnyRank], over a transport.Stream.
 //
 // A [Group] is one rank's end. Operations have tags; many may be under way. Their results are provisional until the step is committed:
 //
@@ -214,6 +214,13 @@ func (h *Handle) Wait(ctx context.Context) error {
 		<-h.o.done // at once, or when the others have said what they know
 	}
 	return h.err()
+}
+
+// From is the rank whose message a Receive has taken, once Wait has returned nil. Of other operations it is AnyRank.
+func (h *Handle) From() int {
+	h.g.h.mu.Lock()
+	defer h.g.h.mu.Unlock()
+	return h.o.from()
 }
 
 // Done is closed when Wait would return at once.

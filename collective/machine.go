@@ -19,7 +19,7 @@ type Machine struct {
 	out   []protocol.Command
 }
 
-// A StartCall is Group.Start followed by Handle.Wait. Its answer's Result is the StartCall.
+// A StartCall is Group.Start followed by Handle.Wait. Its answer's Result is the StartCall; of a Receive, Root is who sent.
 type StartCall struct {
 	Op       Op
 	Tag      uint32
@@ -108,6 +108,10 @@ func (m *Machine) Step(now time.Duration, in protocol.Event) []protocol.Command 
 	for _, a := range m.wait {
 		switch {
 		case a.op != nil && a.op.finish:
+			if s, ok := a.arg.(StartCall); ok && s.Op.fromAny() {
+				s.Op.Root = a.op.from()
+				a.arg = s
+			}
 			m.out = append(m.out, protocol.Answer{ID: a.id, Result: a.arg, Err: a.op.err})
 		case a.vote != nil && a.vote.over:
 			m.out = append(m.out, protocol.Answer{ID: a.id, Result: a.arg, Err: a.vote.err})

@@ -1,7 +1,10 @@
 package collective_test
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -11,7 +14,8 @@ import (
 	"github.com/trivium-ml/trivium/sim"
 )
 
-// A trainer drives a Machine: in each step it starts three operations, of different algorithms, and commits. It reports what it learns.
+// A trainer drives a Machine: in each step it starts three operations, of different algorithms, and commits; or, where mail is set, it sends to the rank
+// whose turn it is, which receives from any, as often as there are others. It reports what it learns.
 type trainer struct {
 	m    *collective.Machine
 	rank int
@@ -20,6 +24,8 @@ type trainer struct {
 	dst  [3][]float32
 	left int
 	over bool
+	mail bool
+	from []int // who sent, in this step
 }
 
 // Facts.
@@ -37,6 +43,7 @@ type (
 		rank int
 		err  string
 	}
+	wrongMail struct{ text string }
 )
 
 const trainerLen = 40
@@ -75,8 +82,11 @@ func (x *trainer) follow(now time.Duration, in []protocol.Command) []protocol.Co
 			out = append(out, protocol.Report{Fact: failed{x.rank, a.Err.Error()}})
 			continue
 		}
-		switch a.Result.(type) {
+		switch call := a.Result.(type) {
 		case collective.StartCall:
+			if text := x.wrong(call); a.Err == nil && text != "" {
+				out = append(out, protocol.Report{Fact: wrongMail{text}})
+			}
 			if x.left--; x.left == 0 {
 				out = append(out, protocol.Report{Fact: completed{x.step, x.rank}})
 				in = append(in, x.m.Step(now, protocol.Call{ID: 9, Arg: collective.CommitCall{Step: x.step}})...)
@@ -91,22 +101,67 @@ func (x *trainer) follow(now time.Duration, in []protocol.Command) []protocol.Co
 }
 
 func (x *trainer) begin(now time.Duration) []protocol.Command {
+	var calls []collective.StartCall
+	if x.mail {
+		calls = x.mails()
+	} else {
+		calls = x.sums()
+	}
+	x.left = len(calls)
 	var out []protocol.Command
-	x.left = 3
-	for tag := range 3 {
-		src := make([]float32, trainerLen)
-		for i := range src {
-			src[i] = contribution(x.rank, x.step, tag, i)
-		}
-		x.dst[tag] = make([]float32, trainerLen)
-		op := collective.Op{Plan: []collective.Algorithm{collective.Ring, collective.Halving, collective.Tree}[tag]}
-		out = append(out, x.m.Step(now, protocol.Call{ID: uint64(tag), Arg: collective.StartCall{Op: op, Tag: uint32(tag), Dst: collective.Of(x.dst[tag]), Src: collective.Of(src)}})...)
+	for i, call := range calls {
+		out = append(out, x.m.Step(now, protocol.Call{ID: uint64(i), Arg: call})...)
 	}
 	return out
 }
 
+func (x *trainer) sums() (calls []collective.StartCall) {
+	for tag := range 3 {
+		x.dst[tag] = make([]float32, trainerLen)
+		op := collective.Op{Plan: []collective.Algorithm{collective.Ring, collective.Halving, collective.Tree}[tag]}
+		calls = append(calls, collective.StartCall{Op: op, Tag: uint32(tag), Dst: collective.Of(x.dst[tag]), Src: x.contributes(tag)})
+	}
+	return calls
+}
+
+func (x *trainer) contributes(tag int) collective.Buffer {
+	src := make([]float32, trainerLen)
+	for i := range src {
+		src[i] = contribution(x.rank, x.step, tag, i)
+	}
+	return collective.Of(src)
+}
+
+func (x *trainer) mails() (calls []collective.StartCall) {
+	x.from = nil
+	receiver := int(x.step) % x.size
+	if x.rank != receiver {
+		return []collective.StartCall{{Op: collective.Op{Kind: collective.Send, Root: receiver}, Tag: 7, Src: x.contributes(0)}}
+	}
+	for range x.size - 1 {
+		op := collective.Op{Kind: collective.Receive, Root: collective.AnyRank}
+		calls = append(calls, collective.StartCall{Op: op, Tag: 7, Dst: collective.Of(make([]float32, trainerLen))})
+	}
+	return calls
+}
+
+// wrong says what is wrong with a message that has come, or with who sent those of the step.
+func (x *trainer) wrong(call collective.StartCall) string {
+	if call.Op.Kind != collective.Receive {
+		return ""
+	}
+	sender := trainer{rank: call.Op.Root, step: x.step}
+	if want := sender.contributes(0); !bytes.Equal(call.Dst.Bytes, want.Bytes) {
+		return fmt.Sprintf("step %d: from rank %d came %x, want %x", x.step, call.Op.Root, call.Dst.Bytes, want.Bytes)
+	}
+	if x.from = append(x.from, call.Op.Root); slices.Contains(x.from[:len(x.from)-1], call.Op.Root) || call.Op.Root == x.rank {
+		return fmt.Sprintf("step %d: rank %d has received from ranks %d", x.step, x.rank, x.from)
+	}
+	return ""
+}
+
 // trainers fills w with a group, and checks agreement, all or nothing, and, if alike, that all failures have the same words.
-func trainers(w *sim.World, size int, alike bool) (steps *uint64, failures map[int]string) {
+func trainers(w *sim.World, size int, alike, mail bool) (steps *uint64, failures map[int]string) {
 	v := collective.View{Epoch: 1}
 	for r := range size {
 		v.Peers = append(v.Peers, protocol.Name{Role: "worker", ID: strconv.Itoa(r)})
@@ -122,7 +177,7 @@ func trainers(w *sim.World, size int, alike bool) (steps *uint64, failures map[i
 			if err != nil {
 				panic(err)
 			}
-			return &trainer{m: m, rank: r, size: size}
+			return &trainer{m: m, rank: r, size: size, mail: mail}
 		})
 	}
 	steps = new(uint64)
@@ -138,6 +193,12 @@ func trainers(w *sim.World, size int, alike bool) (steps *uint64, failures map[i
 			return fmt.Errorf("step %d: rank %d has other bits", c.step, c.rank)
 		}
 		results[c.step] = c.bits
+		return nil
+	})
+	w.Invariant("mail", func(f sim.Fact) error {
+		if x, ok := f.Value.(wrongMail); ok {
+			return errors.New(x.text)
+		}
 		return nil
 	})
 	w.Invariant("all or nothing", func(f sim.Fact) error {
@@ -167,10 +228,13 @@ func trainers(w *sim.World, size int, alike bool) (steps *uint64, failures map[i
 	return steps, failures
 }
 
-func TestSimWithoutFaults(t *testing.T) {
+func TestSimWithoutFaults(t *testing.T)     { withoutFaults(t, false) }
+func TestSimMailWithoutFaults(t *testing.T) { withoutFaults(t, true) }
+
+func withoutFaults(t *testing.T, mail bool) {
 	for size := 2; size <= 6; size++ {
 		w := sim.New(uint64(size), sim.Options{})
-		steps, failures := trainers(w, size, true)
+		steps, failures := trainers(w, size, true, mail)
 		if err := w.Run(nil, 50*time.Millisecond); err != nil {
 			t.Fatal(err)
 		}
@@ -181,11 +245,14 @@ func TestSimWithoutFaults(t *testing.T) {
 }
 
 // One rank dies: all the others say so with the same words, at most 10 ms later.
-func TestSimOneCrash(t *testing.T) {
+func TestSimOneCrash(t *testing.T)     { oneCrash(t, false) }
+func TestSimMailOneCrash(t *testing.T) { oneCrash(t, true) }
+
+func oneCrash(t *testing.T, mail bool) {
 	for size := 2; size <= 6; size++ {
 		for seed := range uint64(20) {
 			w := sim.New(seed, sim.Options{})
-			_, failures := trainers(w, size, true)
+			_, failures := trainers(w, size, true, mail)
 			at := 5*time.Millisecond + time.Duration(seed)*61*time.Microsecond
 			victim := sim.Node(int(seed) % size)
 			plan := sim.Plan{{At: at, Kind: sim.Crash, Nodes: []sim.Node{victim}}}
@@ -200,14 +267,17 @@ func TestSimOneCrash(t *testing.T) {
 }
 
 // Any fault: agreement and all-or-nothing hold, and nobody hangs beyond the deadline.
-func TestSimExplore(t *testing.T) {
+func TestSimExplore(t *testing.T)     { explore(t, false) }
+func TestSimMailExplore(t *testing.T) { explore(t, true) }
+
+func explore(t *testing.T, mail bool) {
 	count := 50
 	if testing.Short() {
 		count = 12
 	}
 	sim.Explore(t, sim.Range{Count: count}, func(w *sim.World) (sim.Plan, func(sim.Plan) error) {
 		const size = 4
-		steps, failures := trainers(w, size, false)
+		steps, failures := trainers(w, size, false, mail)
 		plan := sim.RandomPlan(w.Seed(), w, sim.Mix{Until: 200 * time.Millisecond, MaxFor: 100 * time.Millisecond, Faults: 3, Kinds: []sim.Kind{
 			sim.Crash, sim.Vanish, sim.Pause, sim.Slow, sim.Delay, sim.Jitter, sim.Loss, sim.Reset, sim.Clog, sim.Partition, sim.Mute, sim.Bandwidth,
 		}})

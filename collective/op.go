@@ -17,7 +17,7 @@ import (
 type Op struct {
 	Kind   Kind
 	Reduce Reduce
-	Root   int // Reduce, Broadcast, Gather, Scatter; Send and Receive: the other rank
+	Root   int // Reduce, Broadcast, Gather, Scatter; Send and Receive: the other rank; Receive: or AnyRank
 
 	// Counts are the elements of each rank's part in AllGather, Gather, Scatter and ReduceScatter; nil: equal parts, or, in
 	// ReduceScatter, as equal as can be: of n elements rank r of P has [r·n/P, (r+1)·n/P). In AllToAll they are what this rank sends
@@ -75,6 +75,9 @@ func (k Kind) String() string {
 }
 
 func (k Kind) reduces() bool { return k == AllReduce || k == ReduceTo || k == ReduceScatter }
+
+// fromAny says that any rank may send.
+func (op *Op) fromAny() bool { return op.Kind == Receive && op.Root == AnyRank }
 
 // A Reduce is how elements are combined.
 type Reduce uint8
@@ -215,10 +218,10 @@ func (op Op) validate(rank, size int, dst, src Buffer) (job, error) {
 	if op.Kind >= numKinds || op.Reduce >= numReduces {
 		say("there is no %v with %v", op.Kind, op.Reduce)
 	}
-	if (op.Kind == Send || op.Kind == Receive || op.Kind == ReduceTo || op.Kind == Broadcast || op.Kind == Gather || op.Kind == Scatter) && (op.Root < 0 || op.Root >= size) {
+	if (op.Kind == Send || op.Kind == Receive || op.Kind == ReduceTo || op.Kind == Broadcast || op.Kind == Gather || op.Kind == Scatter) && (op.Root < 0 || op.Root >= size) && !op.fromAny() {
 		say("rank %d is none of the %d", op.Root, size)
 	}
-	if (op.Kind == Send || op.Kind == Receive) && op.Root == rank {
+	if (op.Kind == Send || op.Kind == Receive) && op.Root == rank || op.fromAny() && size == 1 {
 		say("rank %d cannot send to itself", rank)
 	}
 	if op.Kind.reduces() {

@@ -92,7 +92,9 @@ func planOf(j *job, a Algorithm, rank, size, segment, frame int, hosts [][]int, 
 		b.p2p(b.send, b.sendOne, j.Root, from)
 	case Receive:
 		b.phase = PhaseMove
-		b.p2p(b.recv, b.recvOne, j.Root, out)
+		if j.Root != AnyRank { // else it has none before a rank has sent
+			b.p2p(b.recv, b.recvOne, j.Root, out)
+		}
 	}
 	return &b.plan
 }

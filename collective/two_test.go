@@ -25,6 +25,7 @@ type mob struct {
 	links  map[[3]int][]protocol.Event // by from, to, control or not
 	timers []time.Duration             // never: none
 	odd    [2]int                      // a rank and a step: there it begins another operation 1
+	mail   bool                        // each step, one receives from any what all others send
 	step   []uint64
 	left   []int
 	waits  []map[string]string // what each rank was told of each operation and commit
@@ -35,10 +36,10 @@ const mobLen = 24
 
 const mobNever = time.Duration(1 << 62)
 
-func newMob(seed uint64, size int) *mob {
+func newMob(seed uint64, size int, mail bool) *mob {
 	x := &mob{
 		rand: rand.New(rand.NewPCG(seed, 1)), m: make([]*collective.Machine, size), dead: make([]bool, size), links: map[[3]int][]protocol.Event{},
-		timers: slices.Repeat([]time.Duration{mobNever}, size), odd: [2]int{-1, -1},
+		timers: slices.Repeat([]time.Duration{mobNever}, size), odd: [2]int{-1, -1}, mail: mail,
 		step: make([]uint64, size), left: make([]int, size), waits: make([]map[string]string, size), over: make([]bool, size),
 	}
 	v := collective.View{Epoch: 1}
@@ -60,14 +61,31 @@ func newMob(seed uint64, size int) *mob {
 }
 
 func (x *mob) begin(r int) {
-	x.left[r] = 3
-	for tag := range 3 {
-		n := mobLen
-		if tag == 1 && x.odd == [2]int{r, int(x.step[r])} {
-			n++
+	var calls []collective.StartCall
+	buffer := func(n int) collective.Buffer { return collective.Of(make([]float32, n)) }
+	odd := 0
+	if x.odd == [2]int{r, int(x.step[r])} {
+		odd = 1
+	}
+	switch receiver := int(x.step[r]) % len(x.m); {
+	case !x.mail:
+		for tag, plan := range []collective.Algorithm{collective.Ring, collective.Halving, collective.Tree} {
+			n := mobLen
+			if tag == 1 {
+				n += odd
+			}
+			calls = append(calls, collective.StartCall{Op: collective.Op{Plan: plan}, Tag: uint32(tag), Dst: buffer(n), Src: buffer(n)})
 		}
-		op := collective.Op{Plan: []collective.Algorithm{collective.Ring, collective.Halving, collective.Tree}[tag]}
-		x.do(r, protocol.Call{ID: uint64(tag), Arg: collective.StartCall{Op: op, Tag: uint32(tag), Dst: collective.Of(make([]float32, n)), Src: collective.Of(make([]float32, n))}})
+	case r != receiver:
+		calls = append(calls, collective.StartCall{Op: collective.Op{Kind: collective.Send, Root: receiver}, Tag: 1, Src: buffer(mobLen + odd)})
+	default:
+		for range len(x.m) - 1 {
+			calls = append(calls, collective.StartCall{Op: collective.Op{Kind: collective.Receive, Root: collective.AnyRank}, Tag: 1, Dst: buffer(mobLen + odd)})
+		}
+	}
+	x.left[r] = len(calls)
+	for i, call := range calls {
+		x.do(r, protocol.Call{ID: uint64(i), Arg: call})
 	}
 }
 
@@ -211,7 +229,10 @@ func (x *mob) differences() (list []string) {
 
 // TestTwoFaults: two ranks that die, or one that dies and another that asks for something else, have all survivors return the same error from each
 // operation and each commit, and soon.
-func TestTwoFaults(t *testing.T) {
+func TestTwoFaults(t *testing.T)       { twoFaults(t, false) }
+func TestTwoFaultsOfMail(t *testing.T) { twoFaults(t, true) }
+
+func twoFaults(t *testing.T, mail bool) {
 	seeds := uint64(200)
 	if testing.Short() {
 		seeds = 30
@@ -223,7 +244,7 @@ func TestTwoFaults(t *testing.T) {
 				if seed == seeds {
 					seed = 951
 				}
-				x := newMob(seed, size)
+				x := newMob(seed, size, mail)
 				a, b := int(seed)%size, int(seed/16)%size
 				if a == b {
 					b = (b + 1) % size

@@ -6,7 +6,7 @@ import "slices"
 func (in *incident) verdict() *fault {
 	var first *fault
 	var ref *report
-	refRank := 0
+	refRank, named := 0, in.named()
 	for r, m := range in.reports {
 		if m == nil {
 			continue
@@ -23,7 +23,7 @@ func (in *incident) verdict() *fault {
 			ref, refRank = m, r
 			continue
 		}
-		if field, a, b := ref.desc.differs(m.desc); field != "" {
+		if field, a, b := ref.desc.differs(m.desc, named); field != "" {
 			return &fault{cause: Disagree, step: in.step, tag: in.tag, op: m.fault.op, field: field, rankA: refRank, rankB: r, a: a, b: b, witness: refRank}
 		}
 	}
@@ -94,4 +94,14 @@ func (in *incident) culprit(f *fault) int {
 		rank = m.waits
 	}
 	return rank
+}
+
+// named says whether the receiver of a transfer is among those that have spoken, and waits for one rank.
+func (in *incident) named() bool {
+	for r, m := range in.reports {
+		if m != nil && m.desc != nil && m.desc.kind == Send.String() && m.desc.to == r {
+			return m.desc.from != r
+		}
+	}
+	return false
 }
