@@ -3,8 +3,8 @@
 //	mux.Handle("/metrics", prom.Handler(hub))
 //
 // One collector reads the hub at each scrape; nothing is registered per worker. Units are base units, counters end in _total, ratios
-// go from 0 to 1. Labels are run, strategy, role, rank, the closed sets phase, dir and kind, and for, the rank of another worker of the
-// run: never a step, a tensor or a peer. The last is of one counter alone: a source has a series of it for each worker that it waited for.
+// go from 0 to 1. Labels are run, strategy, role, rank, the closed sets phase, dir and kind, and for, the rank of a worker that the others of
+// the run waited for: never a step, a tensor, or a pair of peers, of which a thousand workers have a million.
 package prom
 
 import (
@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -52,10 +53,11 @@ func newCollector(h *observe.Hub) *collector {
 		return prometheus.NewDesc("trivium_"+name, help, slices.Concat(sourceLabels, labels), nil)
 	}
 	c := &collector{
-		hub:     h,
-		age:     desc("heartbeat_age_seconds", "Time since the source was last heard."),
-		values:  desc("evaluation", "Result of the last evaluation, by split.metric.", "kind"),
-		waited:  desc("waited_seconds_total", "Time that reads, and the ends of rounds, waited for rounds of another worker.", "for"),
+		hub:    h,
+		age:    desc("heartbeat_age_seconds", "Time since the source was last heard."),
+		values: desc("evaluation", "Result of the last evaluation, by split.metric.", "kind"),
+		waited: prometheus.NewDesc("trivium_waited_seconds_total", "Time that all workers' reads, and ends of rounds, waited for another worker's rounds.",
+			[]string{"run", "strategy", "for"}, nil),
 		dropped: prometheus.NewDesc("trivium_metrics_incomplete", "Sinks of metrics that have failed.", nil, nil),
 		build:   prometheus.NewDesc("trivium_build_info", "The build that serves these metrics.", []string{"version", "goversion"}, nil),
 		version: moduleVersion(),
@@ -98,6 +100,7 @@ func (c *collector) Describe(out chan<- *prometheus.Desc) {
 
 // Collect sends what the hub has now.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
+	waited := map[[2]string][]time.Duration{} // by run and strategy
 	for _, r := range c.hub.Latest() {
 		f := &r.Frame
 		labels := []string{clean(f.Source.Run), clean(f.Source.Strategy), clean(string(f.Source.Role)), strconv.Itoa(f.Source.Rank)}
@@ -108,9 +111,18 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		for _, v := range f.Values {
 			out <- prometheus.MustNewConstMetric(c.values, prometheus.GaugeValue, v.Value, slices.Concat(labels, []string{clean(v.Name)})...)
 		}
+		of := [2]string{labels[0], labels[1]}
+		for len(waited[of]) < len(f.Waited) {
+			waited[of] = append(waited[of], 0)
+		}
 		for rank, d := range f.Waited {
+			waited[of][rank] += d
+		}
+	}
+	for of, by := range waited {
+		for rank, d := range by {
 			if d > 0 {
-				out <- prometheus.MustNewConstMetric(c.waited, prometheus.CounterValue, d.Seconds(), slices.Concat(labels, []string{strconv.Itoa(rank)})...)
+				out <- prometheus.MustNewConstMetric(c.waited, prometheus.CounterValue, d.Seconds(), of[0], of[1], strconv.Itoa(rank))
 			}
 		}
 	}

@@ -58,7 +58,13 @@ func scrape(t testing.TB, hub *observe.Hub) string {
 }
 
 func TestMetrics(t *testing.T) {
-	text := scrape(t, someHub(t))
+	hub := someHub(t)
+	other := observe.NewSet(observe.Source{Run: "4f2a", Strategy: "local", Role: observe.Worker, Rank: 2})
+	other.PutWaited([]time.Duration{0, 250 * time.Millisecond})
+	if err := hub.Accept(other.Frame(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	text := scrape(t, hub)
 	worker := `rank="0",role="worker",run="4f2a",strategy="local"`
 	for _, want := range []string{
 		"trivium_samples_total{" + worker + "} 1500",
@@ -73,8 +79,8 @@ func TestMetrics(t *testing.T) {
 		"trivium_loss{" + worker + "} NaN",
 		"trivium_learning_rate{" + worker + "} 0.25",
 		`trivium_evaluation{kind="valid.auc",` + worker + "} 0.875",
-		`trivium_waited_seconds_total{for="1",` + worker + "} 1.5",
-		`trivium_waited_seconds_total{for="2",` + worker + "} 1",
+		`trivium_waited_seconds_total{for="1",run="4f2a",strategy="local"} 1.75`,
+		`trivium_waited_seconds_total{for="2",run="4f2a",strategy="local"} 1`,
 		"trivium_step_duration_seconds_count{" + worker + "} 4",
 		`trivium_staleness_clocks_bucket{` + worker + `,le="1"} 2`,
 		`trivium_staleness_clocks_bucket{` + worker + `,le="3"} 3`,
