@@ -84,8 +84,8 @@ type segment struct {
 }
 
 // newKeeper returns the keeper of a job's rule. Where each worker's gradient is a step of its own, n of them make what is one update
-// elsewhere: each adds its part. FTRL's weights are a function of its state, so it makes whole steps. AdaGrad sums the squares of n steps
-// where one update would add one, so its parts are 1/√n; what leaves for a checkpoint is one optimizer's all the same (part.neutral).
+// elsewhere: each adds its part. AdaGrad sums the squares of n steps where one update would add one, so its parts are 1/√n, and FTRL's weights are
+// a function of its state, so its state is made that of one optimizer (proximal). What leaves for a checkpoint is one optimizer's (part.neutral).
 func newKeeper(job *trivium.Job, own optim.Optimizers, apart bool, workers int) (*keeper, error) {
 	isa := kernel.Best()
 	if isa == kernel.Go {
@@ -97,7 +97,7 @@ func newKeeper(job *trivium.Job, own optim.Optimizers, apart bool, workers int) 
 	}
 	workers = busy(job.Batch, workers)
 	k := &keeper{rule: rule, part: newPart(job, rule), apart: apart, n: workers, share: 1, isa: isa, scheduled: job.Optimizer.Schedule != "", ftrl: job.Optimizer.Name == "ftrl"}
-	if apart && workers > 1 && job.Optimizer.Name != "ftrl" {
+	if apart && workers > 1 {
 		k.share = 1 / float32(workers)
 		if k.pacer, err = newPacer(job, isa, workers); err != nil {
 			return nil, err
@@ -169,8 +169,7 @@ func (u *updater) Apply(step int64, l *trivium.Layout, from int, p, g, out []flo
 		k := int(step) - roundSlots
 		copy(slots[1+k], g)
 		if u.products() && k == u.part.squares { // a checkpoint has those of all workers' mean, as one optimizer has them
-			u.part.taken(slots[1+k], rowTable(l), float64(u.n))
-			copy(slots[len(slots)-1], slots[1+k])
+			u.part.taken(slots[1+k], slots[len(slots)-1], u.n)
 		}
 	}
 	clear(out)
@@ -201,6 +200,13 @@ func (u *updater) step(k int64, s *segment, l *trivium.Layout, from int, p, g, o
 		if !u.part.linear {
 			share = float32(1 / by)
 		}
+		if !u.part.sums() && (!u.part.linear || u.rule.Slots() > 0) { // what it keeps is to be as long as one optimizer's
+			of := u.ofMean(k)
+			kernel.Scale(u.isa, out, g, of)
+			if g = out; u.part.linear {
+				share /= of
+			}
+		}
 	}
 	if u.ftrl && s.begun == k { // it begins where the model does with its first step, whatever that one's number
 		n = 1
@@ -219,11 +225,22 @@ func (u *updater) step(k int64, s *segment, l *trivium.Layout, from int, p, g, o
 	}
 	last, product := slots[len(slots)-2], slots[len(slots)-1]
 	u.part.remember(l, from, p, g, last, product, k == 1)
+	if u.part.ftrl != nil {
+		u.part.place(l, from, p, out, state[0], state[u.part.squares], last, product, u.n, by)
+		return
+	}
 	u.rule.Apply(n, l, from, p, g, out, state)
-	if u.part.keep == 1 { // sums of squares, of n times as many
+	if u.part.sums() { // of n times as many squares
 		share = float32(math.Sqrt(float64(share)))
 	}
 	u.part.scale(u.isa, out, state[u.part.squares], product, share, by)
+}
+
+// ofMean is how much of a gradient with the kth step of a row there is in one of the mean over all workers' rows, of whom only some have that row: they
+// are added up, and divided by the number of all. What is kept of gradients is not to be of one that is too long, as all would be that the first
+// worker to push has: in the first update a row is not taken for one that all have until they do.
+func (k *keeper) ofMean(steps int64) float32 {
+	return float32(together(float64(steps)/float64(max(k.most.Load(), int64(k.n))), k.n) / float64(k.n))
 }
 
 // each calls f with the segments of the cells from `from` on, and where they begin among these.
@@ -276,7 +293,7 @@ func (k *keeper) appendState(p []byte) []byte {
 					by = together(float64(s.steps)/float64(max(1, most)), k.n)
 				}
 				v = slices.Clone(v)
-				k.part.neutral(v, s.of, rowTable(s.layout), by)
+				k.part.neutral(v, s.of, k.n, by)
 			}
 			for _, x := range v {
 				p = binary.LittleEndian.AppendUint32(p, math.Float32bits(x))

@@ -15,21 +15,37 @@ func (w *worker) loads() int { return loads(w.env.Resume != nil, w.rule.Slots())
 // restore reads a snapshot into flat and, where the servers have the optimizer, its state into to, so many updates after this run began.
 func (w *worker) restore(m *ps.Manifest, flat []float32, to *filling, updates int64) error {
 	state, workers := w.o.OptimizerAt == AtServer, busy(w.job.Batch, w.env.Workers()) // as the servers count them
-	part := newPart(w.job, w.rule)
-	products := state && w.o.Mode != ps.BSP && workers > 1 && part.squares >= 0
-	return w.tables.restore(w.ctx, w.cluster, m, flat, to, w.rowsWere, state, w.loads(), func(row bool, steps int64, x ps.Saved[float32]) int64 {
+	part, products := newPart(w.job, w.rule), w.products()
+	err := w.tables.restore(w.ctx, w.cluster, m, flat, to, w.rowsWere, state, w.loads(), func(row bool, steps int64, x ps.Saved[float32]) int64 {
 		most, by := max(1, updates)*int64(workers), float64(workers)
 		if row {
 			by = together(float64(steps)/float64(most), workers)
 		}
 		if products && len(x.Slots) >= 3 {
-			part.neutral(x.Slots[1+part.squares], x.Slots[len(x.Slots)-1], row, by)
+			part.neutral(x.Slots[1+part.squares], x.Slots[len(x.Slots)-1], workers, by)
 		}
 		if w.o.Mode == ps.BSP {
 			return steps
 		}
 		return updatesOf(steps, most, workers)
 	})
+	if err == nil {
+		w.settleState(flat, to)
+	}
+	return err
+}
+
+// products reports whether the servers keep products of gradients, as their keepers do.
+func (w *worker) products() bool {
+	part := newPart(w.job, w.rule)
+	return w.o.OptimizerAt == AtServer && w.o.Mode != ps.BSP && busy(w.job.Batch, w.env.Workers()) > 1 && part.squares >= 0
+}
+
+// settleState makes to, what servers keep for the parameters flat, say where they are, if it is FTRL's: see proximal.
+func (w *worker) settleState(flat []float32, to *filling) {
+	if part := newPart(w.job, w.rule); part.ftrl != nil && w.products() {
+		part.settle(w.run.Layout(), flat, to.slots[0], to.slots[part.squares])
+	}
 }
 
 // restore reads a snapshot into flat and, if state, its optimizer's into to. mean is given each segment before,

@@ -12,7 +12,9 @@ import (
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/checkpoint"
 	"github.com/trivium-ml/trivium/compress"
+	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/ps"
+	"github.com/trivium-ml/trivium/tensor/kernel"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/server"
 )
@@ -174,6 +176,117 @@ func TestSumsGoOn(t *testing.T) {
 				t.Fatalf("%s, then %s: no checkpoint of update %d: %v", first, second, updates, err)
 			}
 			check(first+", then "+second, c)
+		}
+	}
+}
+
+// TestStateGoesOn: so it is of every rule's state, of dense and of row-sparse tensors: each tensor's part of a checkpoint is about as large as
+// local has it, whoever made it, and whoever goes on from one. FTRL's says where the parameters are.
+func TestStateGoesOn(t *testing.T) {
+	const updates = 24
+	ssp := func(j *trivium.Job, workers int) func(env train.Env) {
+		return func(env train.Env) { // in lock step
+			c := &crew{env: env, workers: workers, servers: 2, o: server.Options{Mode: ps.SSP}}
+			if _, err := c.paced(t, j); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, x := range []struct {
+		model     string
+		optimizer trivium.OptimizerSpec
+	}{
+		{"softmax", trivium.OptimizerSpec{Name: "ftrl", Rate: 0.002, L1: 0.02}},
+		{"fm:8", trivium.OptimizerSpec{Name: "ftrl", Rate: 0.002, L1: 0.001}},
+		{"fm:8", trivium.OptimizerSpec{Name: "adagrad", Rate: 1e-4}},
+		{"fm:8", trivium.OptimizerSpec{Name: "rmsprop", Rate: 1e-5}},
+		{"fm:8", trivium.OptimizerSpec{Name: "adam", Rate: 1e-5}},
+		{"fm:8", trivium.OptimizerSpec{Name: "momentum", Rate: 1e-4}},
+	} {
+		if testing.Short() && x.optimizer.Name != "ftrl" {
+			continue // all in the full run
+		}
+		what := x.model + ", " + x.optimizer.Name
+		j := job()
+		j.Model, j.Optimizer, j.Epochs, j.Steps = x.model, x.optimizer, 6, updates
+		j.Data.Rows, j.Data.Train, j.Data.Test, j.Batch = 500, "0:400", "400:", 100
+		if x.model != "softmax" {
+			j.Data.Source, j.Batch = "wide", 6 // of most rows no worker has more than one
+		}
+		ways := map[string]func(env train.Env){"local": func(env train.Env) { alone(t, env, j) }, "one worker": ssp(j, 1), "three workers": ssp(j, 3)}
+		sizes := func(c *checkpoint.Checkpoint) map[string]float64 {
+			sums := map[string]float64{}
+			for k, v := range c.Optimizer.Slots {
+				for i := range c.Params.Layout.Tensors() {
+					from, to := c.Params.Layout.Range(i)
+					for _, x := range v[from:to] {
+						sums[c.Optimizer.Names[k]+"/"+c.Params.Layout.Spec(i).Name] += math.Abs(float64(x))
+					}
+				}
+			}
+			return sums
+		}
+		each, want := blob.Dir(t.TempDir()), map[int64]map[string]float64{} // of local, by update
+		alone(t, train.Env{Blob: each, Checkpoints: train.Checkpoints{Every: 1, Keep: 100}}, j)
+		load := func(store blob.Store, name string) *checkpoint.Checkpoint {
+			c, err := checkpoint.Load(t.Context(), store, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		for _, name := range cuts(t, each, updates) {
+			c := load(each, name)
+			want[c.Progress.Step] = sizes(c)
+		}
+		check := func(way string, c *checkpoint.Checkpoint) {
+			t.Helper()
+			got, want := sizes(c), want[c.Progress.Step]
+			for name, size := range want {
+				t.Logf("%s: %s: after update %d %s is %.3f of local's %.4g", what, way, c.Progress.Step, name, got[name]/size, size)
+				if r := got[name] / size; !(r > 0.7) || !(r < 1.4) {
+					t.Errorf("%s: %s: after update %d %s is %v times as large as of local", what, way, c.Progress.Step, name, r)
+				}
+			}
+			if x.optimizer.Name != "ftrl" {
+				return
+			}
+			rule, err := optim.New(x.optimizer, kernel.Best())
+			if err != nil {
+				t.Fatal(err)
+			}
+			u, l := make([]float32, c.Params.Layout.Len()), c.Params.Layout
+			slots := [][]float32{slices.Clone(c.Optimizer.Slots[0]), slices.Clone(c.Optimizer.Slots[1])}
+			rule.Apply(2, l, 0, c.Params.Flat, make([]float32, len(u)), u, slots)
+			for i, p := range c.Params.Flat {
+				z, n := float64(c.Optimizer.Slots[0][i]), c.Optimizer.Slots[1][i]
+				if bits := 1e-6*math.Abs(float64(p)) + 1e-7*x.optimizer.Rate*(1+math.Abs(z)); n > 0 && !(math.Abs(float64(u[i])) <= bits) {
+					t.Fatalf("%s: %s: cell %d is %v, and z and n put it at %v", what, way, i, p, p+u[i])
+				}
+			}
+		}
+		for first, begin := range ways {
+			store := blob.Dir(t.TempDir())
+			begin(train.Env{Blob: store, Checkpoints: train.Checkpoints{Every: 9, Keep: 100}})
+			names := cuts(t, store, 2)
+			between, end := load(store, names[0]), load(store, names[len(names)-1])
+			if between.Progress.Step >= updates || end.Progress.Step != updates {
+				t.Fatalf("%s, %s: checkpoints %q", what, first, names)
+			}
+			check(first+", between", between)
+			check(first+", at the end", end)
+			for second, goOn := range ways {
+				if first == second {
+					continue
+				}
+				later := blob.Dir(t.TempDir())
+				goOn(train.Env{Blob: later, Resume: between})
+				c, _, err := checkpoint.Latest(t.Context(), later)
+				if err != nil || c.Progress.Step != updates {
+					t.Fatalf("%s: %s, then %s: no checkpoint of update %d: %v", what, first, second, updates, err)
+				}
+				check(first+", then "+second, c)
+			}
 		}
 	}
 }

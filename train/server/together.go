@@ -2,6 +2,7 @@ package server
 
 import (
 	"math"
+	"slices"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/optim"
@@ -21,13 +22,15 @@ import (
 // squares of the mean of n gradients are (v + (n - 1)c)/n, and the update grows by the root of v over that.
 //
 // A row of a row-sparse tensor is touched by some of the workers only. Where each touches it with probability p, they make np steps of it
-// where local makes 1 - (1 - p)ⁿ: the ratio takes the place of n. So a row that one worker touches at a time moves as far as under local.
+// where local makes 1 - (1 - p)ⁿ: the ratio takes the place of n. So a row that one worker touches at a time moves as far as under local. Of that
+// row local has a gradient an nth as long, since it divides by the rows of all: see updater.step for what a server keeps of it.
 type part struct {
 	linear     bool
-	squares    int     // the slot that has them; -1: none
-	keep, take float32 // v ← keep × v + take × g²
-	l1, l2     float32 // which the rule adds to the gradient
-	clip       float32 // 0: none
+	squares    int       // the slot that has them; -1: none
+	keep, take float32   // v ← keep × v + take × g²
+	l1, l2     float32   // which the rule adds to the gradient
+	clip       float32   // 0: none
+	ftrl       *proximal // nil: another rule
 }
 
 func newPart(job *trivium.Job, rule trivium.Optimizer) part {
@@ -48,16 +51,18 @@ func newPart(job *trivium.Job, rule trivium.Optimizer) part {
 	case "rmsprop":
 		r.keep = param("rho", 0.99)
 		r.take = 1 - r.keep
-	case "adagrad":
+	case "adagrad", "ftrl":
 		r.keep, r.take = 1, 1
 	}
-	if named, ok := rule.(*optim.Rule); ok && r.take > 0 {
-		for i, n := range named.SlotNames() {
-			if n == "squares" {
-				r.squares = i
-			}
-		}
+	named, ok := rule.(*optim.Rule)
+	if !ok || r.take == 0 {
+		return r
 	}
+	if x.Name == "ftrl" { // L1 and L2 are no part of its gradient
+		r.ftrl = &proximal{1 / named.Rate(1), float64(param("beta", 1)), float64(r.l1), float64(r.l2)}
+		r.l1, r.l2 = 0, 0
+	}
+	r.squares = slices.IndexFunc(named.SlotNames(), func(s string) bool { return s == "squares" || s == "n" })
 	return r
 }
 
@@ -131,42 +136,50 @@ func (r *part) scale(isa kernel.ISA, u, v, product []float32, share float32, n f
 	}
 }
 
+// meanSquare is the square of n gradients' mean, of whose squares the mean is v and of whose products; own is 1/n and others (n - 1)/n.
+func meanSquare(v, product, own, others float32) float32 {
+	return min(v, own*v+others*max(product, 0))
+}
+
 // mean makes v the squares of n gradients' mean: what one optimizer has that goes on alone.
 func (r *part) mean(v, product []float32, n float64) {
 	own, others := float32(1/n), float32((n-1)/n)
 	for i := range v {
-		v[i] = min(v[i], own*v[i]+others*max(product[i], 0))
+		v[i] = meanSquare(v[i], product[i], own, others)
 	}
 }
 
-// gathered is how many times as large as one optimizer's the squares of a server are that steps n times an update. AdaGrad's are a sum, of n times
-// as many; averages are no larger, see pace. Of a row of a row-sparse tensor it depends on how many workers touch it, which is not known where a
-// run begins: such sums stay as they are. So does FTRL's n, which says with z where a parameter is.
-func (r *part) gathered(rows bool, n float64) float32 {
-	if r.keep == 1 && !rows {
-		return float32(n)
-	}
-	return 1
-}
+// sums reports whether the rule sums up squares, and forgets none.
+func (r *part) sums() bool { return r.keep == 1 }
+
+// summed is how many times as large as one optimizer's a sum of squares is at a server that steps with each of n workers' gradients, `by` of them
+// an update. They are n times as large as their parts of the mean over all workers' rows, and n / by times the mean over those that have the row.
+func summed(n int, by float64) float64 { return float64(n) * float64(n) / by }
 
 // neutral makes v, the squares of such a server, those that one optimizer of all workers would have: a checkpoint's, whoever goes on from it.
-func (r *part) neutral(v, product []float32, rows bool, n float64) {
-	r.mean(v, product, n)
-	if by := r.gathered(rows, n); by != 1 {
+func (r *part) neutral(v, product []float32, n int, by float64) {
+	r.mean(v, product, by)
+	if r.sums() {
+		times := float32(summed(n, by))
 		for i := range v {
-			v[i] /= by
+			v[i] /= times
 		}
 	}
 }
 
-// taken makes v, the squares of a checkpoint, those that such a server goes on with. Where n is no power of two, what as many workers go on with
-// may have another last bit than what was saved: there no bits are promised.
-func (r *part) taken(v []float32, rows bool, n float64) {
-	if by := r.gathered(rows, n); by != 1 {
-		for i := range v {
-			v[i] *= by
-		}
+// taken makes v, the squares of a checkpoint, and the products beside them those that such a server goes on with. Sums without products are the
+// same squares of the mean for every number of workers that touch a row, which is not known where a run begins. Where n is no power of two,
+// what as many workers go on with may have another last bit than what was saved: there no bits are promised.
+func (r *part) taken(v, product []float32, n int) {
+	if !r.sums() {
+		copy(product, v)
+		return
 	}
+	times := float32(summed(n, 1))
+	for i := range v {
+		v[i] *= times
+	}
+	clear(product)
 }
 
 // An ownRule is the part of a worker whose optimizer is its own.
@@ -187,6 +200,9 @@ func newOwnRule(run *train.Run, rule trivium.Optimizer, slots [][]float32, worke
 	r := &ownRule{part: newPart(run.Job, rule), workers: workers, touched: make([][]uint32, l.Tensors())}
 	_, ours := rule.(*optim.Rule)
 	r.foreign = !ours
+	if r.ftrl != nil { // a worker's steps once an update, by the rule alone
+		r.squares = -1
+	}
 	if workers == 1 || r.linear {
 		return r
 	}

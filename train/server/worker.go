@@ -433,6 +433,7 @@ func (w *worker) keep(c *checkpoint.Checkpoint) error {
 		if err := w.fetch(to); err != nil {
 			return w.failure(err)
 		}
+		w.settleState(c.Params.Flat, to)
 	}
 	names := optim.NamesOf(w.rule)
 	if w.keepsOwn() {
