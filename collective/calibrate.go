@@ -78,9 +78,7 @@ func (b *bench) typical(line, col int) float64 {
 	if len(list) == 0 {
 		return math.Inf(1)
 	}
-	slices.Sort(list)
-	n := len(list)
-	return (list[(n-1)/2] + list[n/2]) / 2
+	return median(list)
 }
 
 // A cell is an algorithm and a size, as places in timed and timedBytes.
@@ -428,7 +426,7 @@ func (c *Costs) smooth(few [len(timed)][len(timedBytes)]bool) {
 	}
 }
 
-// fitBytes and fitLong are the sizes that Beta and Long come from.
+// fitBytes and fitLong are the sizes that Beta and Long come from, if there is time for them.
 const fitBytes, fitLong = 1 << 20, 4 << 20
 
 // fit finds the parameters of the formulas, for what was not measured.
@@ -443,6 +441,9 @@ func (c *Costs) fit(p float64) {
 		return max((took(Ring, n)-2*(p-1)*c.Alpha-(p-1)/p*n*c.Gamma)/(2*(p-1)/p*n), 1e-12)
 	}
 	c.Beta, c.Long = beta(fitBytes), beta(fitLong)
+	if slope := c.slope(); slope > 0 && c.Times[c.Times.of(Ring, c.Ranks)][slices.Index(timedBytes[:], fitBytes)] == 0 {
+		c.Beta, c.Long = slope, slope
+	}
 }
 
 // hostNumber is the same for processes of one host, and hardly for others.

@@ -70,6 +70,29 @@ func (t *Times) at(line int, bytes float64, formula func(bytes float64) float64)
 	return y[i-1] + slope*(bytes-x[i-1]), true
 }
 
+// slope is what a byte costs a slow link, on which there is time for short sums alone: by those of the longest that was measured. 0: they took hardly
+// longer than those of the shortest.
+func (c *Costs) slope() float64 {
+	const hardly = 1.25
+	for col := len(timedBytes) - 1; col > 0; col-- {
+		for _, a := range []Algorithm{Ring, Halving, Doubling} {
+			t := &c.Times[c.Times.of(a, c.Ranks)]
+			if t[col] == 0 {
+				continue
+			}
+			if t[col] < hardly*t[0] {
+				return 0
+			}
+			grows := func(by Costs) float64 {
+				by.Crowded = c.Crowded
+				return by.formula(a, c.Ranks, float64(timedBytes[col]), 1) - by.formula(a, c.Ranks, float64(timedBytes[0]), 1)
+			}
+			return max((t[col]-t[0]-grows(Costs{Gamma: c.Gamma}))/grows(Costs{Beta: 1}), 0)
+		}
+	}
+	return 0
+}
+
 // guess is two processes on one machine of 2024, over TCP, without calibration.
 var guess = Costs{Alpha: 20e-6, Beta: 0.4e-9, Gamma: 0.1e-9}
 
@@ -188,22 +211,30 @@ type Measurement struct {
 
 func (c *core) measured(o *operation) Measurement {
 	m := Measurement{Step: c.step, Tag: o.tag, Kind: o.Kind, Algorithm: o.plan.Algorithm, Ranks: c.size(), Bytes: o.n * o.dtype.Size(), Took: c.now - o.started}
-	segment := max(c.segment(o.job, m.Algorithm), 1)
-	segments := (m.Bytes + segment - 1) / segment
-	known := m.Algorithm != Hierarchy // the formulas know one kind of link
-	switch {
-	case o.Codec != nil:
-		m.Codec = o.Codec.String()
-	case o.Kind == AllReduce && (known || c.costs().measured(Hierarchy, m.Ranks)):
-		m.Predicted = c.costs().Predict(m.Algorithm, m.Ranks, m.Bytes, segments)
-	case o.Kind != AllReduce && known:
-		bytes := m.Bytes
-		if o.Kind == ReduceScatter || o.Kind == AllGather { // the longest part is waited for
-			bytes = slices.Max(o.Counts) * o.dtype.Size() * m.Ranks
-		}
-		m.Predicted = c.costs().PredictKind(o.Kind, m.Ranks, bytes, segments)
+	if o.Codec != nil {
+		m.Codec = o.Codec.String() // who has measured what that costs, predicts it himself
+	} else {
+		m.Predicted = c.predict(o.job, m.Algorithm)
 	}
 	return m
+}
+
+// predict is the time that j, which has no codec, takes by algorithm a; 0: there is no prediction.
+func (c *core) predict(j *job, a Algorithm) time.Duration {
+	bytes, size := j.n*j.dtype.Size(), c.size()
+	segment := max(c.segment(j, a), 1)
+	segments := (bytes + segment - 1) / segment
+	known := a != Hierarchy // the formulas know one kind of link
+	switch {
+	case j.Kind == AllReduce && (known || c.costs().measured(Hierarchy, size)):
+		return c.costs().Predict(a, size, bytes, segments)
+	case j.Kind != AllReduce && known:
+		if j.Kind == ReduceScatter || j.Kind == AllGather { // the longest part is waited for
+			bytes = slices.Max(j.Counts) * j.dtype.Size() * size
+		}
+		return c.costs().PredictKind(j.Kind, size, bytes, segments)
+	}
+	return 0
 }
 
 func (c *core) costs() Costs {

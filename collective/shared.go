@@ -141,6 +141,13 @@ func (g *Group) Share(ctx context.Context, dir string) error {
 	return nil
 }
 
+// Shares says whether the ranks share memory.
+func (g *Group) Shares() bool {
+	g.h.mu.Lock()
+	defer g.h.mu.Unlock()
+	return g.c.arena != nil
+}
+
 // An UnsharedError says why the ranks share no memory.
 type UnsharedError struct{ Cause error }
 

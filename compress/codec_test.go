@@ -74,6 +74,28 @@ func TestParseRefusals(t *testing.T) {
 	}
 }
 
+func TestParseAuto(t *testing.T) {
+	for _, v := range []struct {
+		spec, codec string
+		auto        bool
+	}{{"auto", "bf16", true}, {"auto:f16", "f16", true}, {"auto:topk:0.01", "topk:0.01", true}, {"topk:0.01", "topk:0.01", false}, {"int8:64", "int8:64", false}} {
+		if c, auto, err := compress.ParseAuto(v.spec); err != nil || c.String() != v.codec || auto != v.auto {
+			t.Errorf("ParseAuto(%q) = %v, %v, %v", v.spec, c, auto, err)
+		}
+	}
+	if c, auto, err := compress.ParseAuto(""); c != nil || auto || err != nil {
+		t.Errorf("no codec: %v, %v, %v", c, auto, err)
+	}
+	for _, bad := range []string{"auto:", "auto:none", "auto:zip", "auto:topk", "auto:auto", "auto:auto:f16", "automatic", "Auto"} {
+		if c, _, err := compress.ParseAuto(bad); err == nil || !strings.HasPrefix(err.Error(), "compress: ") {
+			t.Errorf("ParseAuto(%q) = %v, %v", bad, c, err)
+		}
+	}
+	if c, err := compress.Parse("auto:f16"); err == nil { // who predicts nothing takes no auto
+		t.Errorf("Parse takes auto, as %v", c)
+	}
+}
+
 func TestCase15OneBitAndTopK(t *testing.T) {
 	for _, v := range []struct {
 		codec compress.Codec

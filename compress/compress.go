@@ -119,6 +119,25 @@ func Parse(spec string) (Codec, error) {
 	return nil, fmt.Errorf("compress: %q: no such codec; there are none, f16, bf16, int8, 1bit, topk:K, randomk:K, qsgd:LEVELS and powersgd:RANK", spec)
 }
 
+// ParseAuto is Parse, and reads two forms more, in which auto is true: who sends encodes only where that is predicted to save time.
+//
+//	auto:topk:0.01        topk:0.01, or as it is
+//	auto                  auto:bf16: half of the bytes for little work, and sums of any size, which f16 makes infinite from 65520 on
+func ParseAuto(spec string) (c Codec, auto bool, err error) {
+	name, rest, has := strings.Cut(spec, ":")
+	if name != "auto" {
+		c, err = Parse(spec)
+		return c, false, err
+	}
+	if !has {
+		return BF16{}, true, nil
+	}
+	if c, err = Parse(rest); err == nil && c == nil {
+		err = fmt.Errorf("compress: %q: want the codec that may be used, as in auto:f16", spec)
+	}
+	return c, true, err
+}
+
 // A Share says how many of n values are sent: below 1 a part of them, from 1 on so many.
 type Share float64
 
