@@ -140,16 +140,22 @@ func looseMode(t *training) string {
 }
 
 // otherOrder is what may have allreduce add in another order, and is not among the conditions; machines is how many the run was on, of a cluster
-// (a rerun is on one). With --calibrate the order is what was measured. Else gradients of more than 16 KiB are added by machines where some workers
-// share one, and small gradients of workers whose number is no power of two otherwise on one host with fewer than two cores for each
-// (collective.Group.Crowd). Two workers add in one order: a sum of two has no other.
+// (a rerun is on one). With --calibrate the order is what was measured, and with --compress auto so is what is encoded. Else gradients of more than
+// 16 KiB are added by machines where some workers share one, and small gradients of workers whose number is no power of two otherwise on one host
+// with fewer than two cores for each (collective.Group.Crowd). Two workers add in one order: a sum of two has no other.
 func otherOrder(t *training, machines int) (out []string) {
 	n := t.workers
-	if t.topology != summed || t.job.Exact || n < 3 {
+	var o allreduce.Options
+	if t.topology != summed || t.job.Exact || n < 2 || len(t.options) > 0 && json.Unmarshal(t.options, &o) != nil {
 		return nil
 	}
-	var o allreduce.Options
-	if len(t.options) > 0 && json.Unmarshal(t.options, &o) == nil && o.Calibrate {
+	if o.Auto() {
+		return []string{fmt.Sprintf("perhaps what --compress %s measured: it decides which sums are encoded, and in which order %s adds", o.Compress, summed)}
+	}
+	if n < 3 {
+		return nil
+	}
+	if o.Calibrate {
 		return []string{fmt.Sprintf("perhaps what --calibrate measured: it decides in which order %s adds, but with --exact", summed)}
 	}
 	if n&(n-1) != 0 {

@@ -187,6 +187,7 @@ func TestRerunCheckpoints(t *testing.T) {
 // with others, or another measurement, does not repeat them.
 func TestOtherOrder(t *testing.T) {
 	const cores, machines, measured = "perhaps the cores", "perhaps the machines", "perhaps what --calibrate measured"
+	const encoded = "perhaps what --compress auto:f16 measured"
 	for _, c := range []struct {
 		topology string
 		options  string
@@ -205,6 +206,9 @@ func TestOtherOrder(t *testing.T) {
 		{"allreduce", `{"calibrate":true}`, 2, 0, false, nil}, // a sum of two has one order
 		{"allreduce", `{"calibrate":true}`, 4, 2, true, nil},
 		{"allreduce", `{"compress":"topk:0.01"}`, 4, 2, false, []string{machines}},
+		{"allreduce", `{"compress":"auto:f16"}`, 4, 2, false, []string{encoded}},
+		{"allreduce", `{"compress":"auto:f16"}`, 2, 0, false, []string{encoded}},
+		{"allreduce", `{"compress":"auto:f16"}`, 1, 0, false, nil},
 		{"allreduce", `{"shard_optimizer":true}`, 4, 2, false, []string{machines}},
 		{"allreduce", "", 6, 2, false, []string{cores, machines}},
 		{"allreduce", "", 4, 1, false, nil},
@@ -215,7 +219,7 @@ func TestOtherOrder(t *testing.T) {
 	} {
 		may := otherOrder(&training{topology: c.topology, options: json.RawMessage(c.options), workers: c.workers, job: &trivium.Job{Exact: c.exact}}, c.machines)
 		why := whyOther("", may, "trivium")
-		for _, word := range []string{cores, machines, measured} {
+		for _, word := range []string{cores, machines, measured, encoded} {
 			if strings.Contains(why, word) != slices.Contains(c.want, word) {
 				t.Errorf("%d workers of %s on %d machines with %q, exact %v: %q, want %q", c.workers, c.topology, c.machines, c.options, c.exact, why, c.want)
 			}

@@ -30,7 +30,8 @@ import (
 // Options of the strategy. The zero value works.
 type Options struct {
 	// Compress names a codec of package compress, such as "topk:0.01", with error feedback; empty: none. Tensors that are row-sparse, and
-	// those that are too small for the codec, travel as they are.
+	// those that are too small for the codec, travel as they are; under "auto:topk:0.01" also those whose sums it is not predicted to make clearly
+	// faster, and all where workers share memory. What that goes by is measured as with Calibrate.
 	Compress string `json:"compress,omitempty"`
 
 	// Every is local SGD (Stich 2019): each worker makes so many updates by itself, on its part of the rows, and then the parameters and
@@ -71,7 +72,7 @@ func New(env train.Env, o Options) trivium.Strategy {
 // not its business.
 func (o Options) Check(job *trivium.Job, own optim.Optimizers) error {
 	var errs []error
-	codec, err := compress.Parse(o.Compress)
+	codec, _, err := compress.ParseAuto(o.Compress)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("allreduce: %w", err))
 	}
@@ -83,7 +84,7 @@ func (o Options) Check(job *trivium.Job, own optim.Optimizers) error {
 	}
 	if job.Exact {
 		if codec != nil {
-			errs = append(errs, fmt.Errorf("allreduce: exact mode promises the bits of one process, and %s changes them", codec))
+			errs = append(errs, fmt.Errorf("allreduce: exact mode promises the bits of one process, and %s changes them", o.Compress))
 		}
 		if o.Every > 1 {
 			errs = append(errs, errors.New("allreduce: exact mode promises the bits of one process, and local SGD has others"))
@@ -109,7 +110,7 @@ func (o Options) Check(job *trivium.Job, own optim.Optimizers) error {
 	}
 	if job.Optimizer.Name == "lbfgs" {
 		if codec != nil {
-			errs = append(errs, fmt.Errorf("allreduce: lbfgs compares the gradients of two points, and %s changes them", codec))
+			errs = append(errs, fmt.Errorf("allreduce: lbfgs compares the gradients of two points, and %s changes them", o.Compress))
 		}
 		if o.Every > 1 {
 			errs = append(errs, errors.New("allreduce: lbfgs works on all rows at once, and under local SGD each worker has its own"))
@@ -120,6 +121,15 @@ func (o Options) Check(job *trivium.Job, own optim.Optimizers) error {
 	}
 	return errors.Join(errs...)
 }
+
+// Auto says whether a codec encodes where that is predicted to pay.
+func (o Options) Auto() bool {
+	_, auto, _ := compress.ParseAuto(o.Compress)
+	return auto
+}
+
+// measures says whether what sums cost is measured before training.
+func (o Options) measures() bool { return o.Calibrate || o.Auto() }
 
 // lostWait is how long a worker that hears that another is gone waits for its links to say so too: what they say is the same everywhere.
 const lostWait = time.Second
@@ -179,6 +189,9 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 	defer x.close()
 	defer x.closeOn(agreed)()
 	run.Agree(x.agree)
+	if x.auto != nil && x.rank == 0 {
+		x.auto.tell(run)
+	}
 	if x.uncoded != nil {
 		run.Notice(observe.Warn, "codec", fmt.Sprintf("the whole gradient travels as it is, for the codec fits no part of it: %v", x.uncoded))
 	}

@@ -391,6 +391,15 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("error %v does not say %q", err, want)
 		}
 	}
+	for _, codec := range []string{"auto", "auto:f16"} {
+		job := digits()
+		if err := (allreduce.Options{Compress: codec}).Check(job, nil); err != nil {
+			t.Errorf("%s: %v", codec, err)
+		}
+		if job.Exact = true; (allreduce.Options{Compress: codec}).Check(job, nil) == nil {
+			t.Errorf("%s is taken in exact mode", codec)
+		}
+	}
 	if err := (allreduce.Options{Compress: "zip", Every: -1}).Check(digits(), nil); err == nil || !strings.Contains(err.Error(), "no such codec") || !strings.Contains(err.Error(), "every -1") {
 		t.Errorf("error %v", err)
 	}

@@ -3,6 +3,7 @@ package allreduce
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/collective"
@@ -63,9 +64,13 @@ func (x *exchange) cut(l *trivium.Layout, codec compress.Codec, apart bool) {
 		costs = collective.Costs{}
 	}
 	cut := x.denseBuckets(l, costs)
+	x.measured.coded = map[int]time.Duration{}
 	x.rides = !apart && len(cut) > 0 && cut[len(cut)-1].From == 0
 	for i, b := range cut {
 		x.buckets = append(x.buckets, x.bucket(l, b, codec, x.rides && i == len(cut)-1))
+		if last := x.buckets[i]; x.auto != nil && last.op.Codec != nil {
+			x.measured.coded[len(last.src.Bytes)] = x.auto.of(b.To - b.From).coded
+		}
 	}
 	x.uncoded = x.fitsNone(codec)
 	x.launches(l, cut, x.launch)
@@ -128,7 +133,7 @@ func (x *exchange) bucket(l *trivium.Layout, b collective.Bucket, codec compress
 	if carries {
 		dst, src, plain = x.totalFacts[:numFacts+b.To], x.ownFacts[:numFacts+b.To], numFacts
 	}
-	if coded := (collective.Op{Codec: codec, Plain: plain}); codec != nil && x.g.Fits(coded, len(src)) == nil {
+	if coded := (collective.Op{Codec: codec, Plain: plain}); codec != nil && x.auto.encodes(b.To-b.From) && x.g.Fits(coded, len(src)) == nil {
 		n := b.To - b.From
 		op.Codec, op.Plain, op.Residual, op.Owner = codec, plain, compress.NewResidual(n), compress.NewResidual(n)
 	}

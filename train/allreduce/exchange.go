@@ -54,6 +54,7 @@ type exchange struct {
 	ownFacts, totalFacts []float32
 	rides                bool
 	uncoded              error         // why the codec that was asked for encodes nothing
+	auto                 *auto         // where it does; nil: wherever it fits
 	least                time.Duration // that an exchange took so far: what is beyond it is waiting for the others
 
 	measured    measured
@@ -102,7 +103,7 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 	x.total, x.totalFacts = gradient(l)
 	x.late.run, x.late.rank = run, x.rank
 	defer x.late.end()
-	codec, err := compress.Parse(o.Compress)
+	codec, choose, err := compress.ParseAuto(o.Compress)
 	if err != nil {
 		return nil, err
 	}
@@ -115,12 +116,12 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 	if err != nil {
 		return nil, errors.Join(err, x.stream.Close())
 	}
-	if env.MayShareMemory && (x.workers == 2 || o.Calibrate) {
+	if env.MayShareMemory && (x.workers == 2 || o.measures()) {
 		if err := x.shareMemory(ctx, env.Log); err != nil {
 			return nil, errors.Join(x.failed(ctx, err), x.g.Close(), x.stream.Close())
 		}
 	}
-	if !o.Calibrate && x.workers&(x.workers-1) != 0 && 4*l.Len() <= crowdMost {
+	if !o.measures() && x.workers&(x.workers-1) != 0 && 4*l.Len() <= crowdMost {
 		if err := x.g.Crowd(ctx); err != nil {
 			return nil, errors.Join(x.failed(ctx, err), x.g.Close(), x.stream.Close())
 		}
@@ -128,11 +129,18 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 	if env.Narrow != nil { // else another thread, for what travels meanwhile, takes a core from the worker that computes there
 		env.Narrow()
 	}
-	if o.Calibrate { // with the threads that training has
-		if _, err := x.g.Calibrate(ctx); err != nil {
+	if o.measures() { // with the threads that training has
+		_, err := x.g.Calibrate(ctx)
+		if err == nil && choose {
+			x.auto, err = x.weigh(ctx, l, codec, o.ShardOptimizer)
+		}
+		if err != nil {
 			return nil, errors.Join(x.failed(ctx, err), x.g.Close(), x.stream.Close())
 		}
 		x.measured.reset()
+	}
+	if x.auto != nil && !x.auto.pays() {
+		codec = nil // the run is one without, to its last bit
 	}
 	if run.Job.Exact {
 		x.exact = newExactSums(x, l)

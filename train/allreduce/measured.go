@@ -15,7 +15,8 @@ import (
 // measured is how long this worker's sums took, by what they were of, beside what the group's costs predict. The first update has those
 // of all buckets. Touched rows may be others in each: the first sums alone are kept, so that those of ever new sizes do not fill the memory.
 type measured struct {
-	sharded bool // the optimizer is: all-gathers are a part of each update, as reduce-scatters are
+	sharded bool                  // the optimizer is: all-gathers are a part of each update, as reduce-scatters are
+	coded   map[int]time.Duration // what was predicted of sums that a codec encodes, by their bytes
 
 	mu  sync.Mutex
 	ops map[operation]*observe.Histogram // nanoseconds
@@ -73,19 +74,23 @@ func (m *measured) tell(r *observe.Recorder, step int64) {
 	}) {
 		h := m.ops[of]
 		lo, hi := h.Quantile(0.5)
-		predicted := "not predicted"
-		if of.predicted > 0 {
-			predicted = fmt.Sprintf("predicted %v", of.predicted.Round(time.Microsecond))
-		}
 		by := of.algorithm.String()
 		if of.codec != "" {
 			by += " of " + of.codec
+			of.predicted = m.coded[of.bytes]
 		}
 		what := "sum"
 		if of.kind != collective.AllReduce {
 			what = of.kind.String()
 		}
 		r.Event(observe.Info, "collective", step, fmt.Sprintf("%s of %d bytes among %d workers, %s: %v in the median of %d, %s",
-			what, of.bytes, of.ranks, by, time.Duration((lo+hi)/2).Round(time.Microsecond), h.Count, predicted))
+			what, of.bytes, of.ranks, by, time.Duration((lo+hi)/2).Round(time.Microsecond), h.Count, predicted(of.predicted)))
 	}
+}
+
+func predicted(d time.Duration) string {
+	if d == 0 {
+		return "not predicted"
+	}
+	return fmt.Sprintf("predicted %v", d.Round(time.Microsecond))
 }

@@ -125,9 +125,12 @@ func (o Options) Check(job *trivium.Job, own optim.Optimizers, workers int) erro
 	if err := o.Slow.validate(); err != nil {
 		errs = append(errs, err)
 	}
-	if codec, err := compress.Parse(o.Compress); err != nil {
+	switch codec, auto, err := compress.ParseAuto(o.Compress); {
+	case err != nil:
 		bad("%w", err)
-	} else if codec != nil && job.Exact {
+	case auto:
+		bad("nothing predicts here where a codec saves time, as %s wants it: say %s, which encodes all that it fits, or train under allreduce", o.Compress, codec)
+	case codec != nil && job.Exact:
 		bad("exact mode promises the bits of one process, and %s changes them", codec)
 	}
 	errs = append(errs, o.checkApart(job))

@@ -132,6 +132,11 @@ func TestCompress(t *testing.T) {
 	if err := (server.Options{Compress: "zip"}).Check(job(), nil, 2); err == nil || !contains(err, "zip") {
 		t.Error(err)
 	}
+	for codec, want := range map[string]string{"auto": "say bf16", "auto:topk:0.01": "say topk:0.01", "auto:zip": "zip"} {
+		if err := (server.Options{Compress: codec}).Check(job(), nil, 2); err == nil || !contains(err, want) {
+			t.Errorf("%s: %v, want %q", codec, err, want)
+		}
+	}
 }
 
 // TestStateOfFewRows: of a batch below the number of workers, the mean is that of the vectors of workers that have rows.
