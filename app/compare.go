@@ -35,7 +35,7 @@ type compareRun struct {
 
 	Target string `placeholder:"CONDITION" help:"When your job counts as done, such as 'valid.auc >= 0.78'."`
 
-	Tasks   []string `placeholder:"NAME" help:"logistic, softmax, mlp1, mlp2, or with -10k on the ten thousand test images of MNIST (default these four, on the best of MNIST that there is, else on generated digits)."`
+	Tasks   []string `placeholder:"NAME" help:"logistic, softmax, mlp1, mlp2, cnn, or with -10k on the ten thousand test images of MNIST (default the first four, on the best of MNIST that there is, else on generated digits)."`
 	Systems []string `placeholder:"NAME" help:"Rows: ours and other systems (default all; an unknown name lists them)."`
 	Workers []int    `short:"w" placeholder:"N" help:"Workers: part of the full run; of what it lacks, all combinations (then 2 if left out)."`
 	Batch   []string `short:"b" placeholder:"N|full" help:"Rows of each worker in an update: likewise (then 100)."`

@@ -69,7 +69,7 @@ func (p *Plan) paper() []group {
 	base := p.Links[0]
 	for _, t := range p.Tasks {
 		list.add(p, partRows, t, 100, 3, base, isMain)
-		if !tenth(t) {
+		if !tenth(t) && !optional(t) {
 			list.add(p, partRows, t, 500, 3, base, isMainWithBatch)
 		}
 	}
@@ -88,7 +88,9 @@ func (p *Plan) paper() []group {
 		if named("logistic", "mlp1") {
 			list.add(p, partSweep, t, 100, 3, base, sweeps)
 		}
-		list.add(p, partFull, t, trivium.FullBatch, 3, base, takesAll)
+		if !optional(t) {
+			list.add(p, partFull, t, trivium.FullBatch, 3, base, takesAll)
+		}
 		if named("logistic", "mlp2") && (base.Apart || p.Only.shaped()) { // who asks for them is told why there are none
 			for _, rate := range []int{750, 1000, 10000} {
 				list.add(p, partLinks, t, 100, 3, Link{Mbit: rate, Apart: true}, crosses)
@@ -177,11 +179,31 @@ func (list *tables) add(p *Plan, part string, t Task, b Batch, workers int, link
 	}
 }
 
-// suits reports whether a system trains a task: per-sample SGD with clocks is how PMLS trains its regression, and a peer may have classes
-// for some models alone.
+// suits reports whether a system trains a task: per-sample SGD with clocks is how PMLS trains its regression, and a peer may have a program for
+// some models alone.
 func suits(s System, t Task) bool {
 	if p, ok := s.(*peer); ok && !p.trains(t.Job.Model) {
 		return false
 	}
 	return s.About().Clocks == 0 || strings.HasPrefix(t.Job.Model, "logistic")
+}
+
+// unprogrammed says which of the other systems have no program for a task, and so no row of it; empty: all have one for all.
+func (p *Plan) unprogrammed() string {
+	var words []string
+	for _, t := range p.Tasks {
+		var names []string
+		for _, s := range p.Systems {
+			if x, ok := s.(*peer); ok && !x.trains(t.Job.Model) && !slices.Contains(names, x.peerSpec.Name) {
+				names = append(names, x.peerSpec.Name)
+			}
+		}
+		if len(names) > 0 {
+			words = append(words, fmt.Sprintf("for %s (%s)", t.Name, listed(names)))
+		}
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return "no program " + strings.Join(words, ", ")
 }

@@ -132,7 +132,7 @@ type Spec struct {
 	limit   time.Duration
 	reserve float64 // a trial of ours is planned for so many times Seconds; 0: once
 	rows    int64   // to train on
-	inputs  int     // columns
+	input   trivium.InputSpec
 	classes int
 }
 

@@ -210,6 +210,9 @@ func (r *Report) missing() []report.Block {
 	for _, name := range slices.Sorted(maps.Keys(r.Absent)) {
 		l.Items = append(l.Items, say("%s: %s", name, r.Absent[name]))
 	}
+	if r.Lacking != "" {
+		l.Items = append(l.Items, say("%s", r.Lacking))
+	}
 	var blocks []report.Block
 	if len(l.Items) > 0 {
 		blocks = append(blocks, l)

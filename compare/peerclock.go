@@ -13,7 +13,7 @@ const (
 	// each waits for a turn, and a program may hand its lines on at intervals.
 	answerWait = time.Second
 	// snapshotStop is for what worker 0 does with its clock stopped, each time: it copies the parameters, or asks a server for them. So long it may
-	// take to write them, too, when it is told to: a file has half a megabyte at most.
+	// take to write them, too, when it is told to: a file has half a megabyte at most, or 1.7 of a convolutional net.
 	snapshotStop = 100 * time.Millisecond
 	// clockShare is of the time that it says: two clocks, and what a loop does between two of its looks at one.
 	clockShare = 0.05

@@ -76,7 +76,7 @@ type peerRow struct {
 	Counts  []string       `json:"counts"`
 	Full    string         `json:"full"` // "too": it also takes the full batch; "only": nothing else
 
-	Models []string `json:"models"` // that it has: "logistic", "softmax", "mlp"; empty: all
+	Models []string `json:"models"` // that it has: "logistic", "softmax", "mlp", "cnn"; empty: all
 	Clocks int      `json:"clocks"` // see About
 }
 
@@ -340,31 +340,36 @@ type peerLine struct {
 }
 
 type peerModel struct {
-	Inputs  int   `json:"inputs"`
-	Hidden  []int `json:"hidden"`
-	Outputs int   `json:"outputs"`
+	Inputs       int   `json:"inputs"`
+	Image        []int `json:"image,omitempty"`        // height, width and channels of a row: where there are convolutions
+	Convolutions []int `json:"convolutions,omitempty"` // the filters of each
+	Hidden       []int `json:"hidden"`
+	Outputs      int   `json:"outputs"`
 }
 
 const peerProtocol = 1
 
-// peerModelOf is the model of one of the paper's tasks.
-func peerModelOf(t *Task, inputs, classes int) (peerModel, error) {
+// peerModelOf is the model of one of the tasks here, on rows such as in.
+func peerModelOf(t *Task, in *trivium.InputSpec, classes int) (peerModel, error) {
 	name, args, _ := strings.Cut(t.Job.Model, ":")
-	m := peerModel{Inputs: inputs, Hidden: []int{}, Outputs: classes}
+	m := peerModel{Inputs: in.Columns(), Hidden: []int{}, Outputs: classes}
 	switch name {
 	case "logistic":
 		m.Outputs = 1
 	case "softmax":
-	case "mlp":
+	case "mlp", "cnn":
 		for word := range strings.SplitSeq(args, ",") {
 			var n int
 			if _, err := fmt.Sscan(word, &n); err != nil {
-				return m, fmt.Errorf("compare: %s: hidden sizes %q", t.Job.Model, args)
+				return m, fmt.Errorf("compare: %s: sizes %q", t.Job.Model, args)
 			}
 			m.Hidden = append(m.Hidden, n)
 		}
+		if last := len(m.Hidden) - 1; name == "cnn" {
+			m.Image, m.Convolutions, m.Hidden = in.Shape, m.Hidden[:last], m.Hidden[last:]
+		}
 	default:
-		return m, fmt.Errorf("compare: peers train the paper's models, and not %s", t.Job.Model)
+		return m, fmt.Errorf("compare: peers train the models of the tasks here, and not %s", t.Job.Model)
 	}
 	return m, nil
 }
@@ -374,7 +379,7 @@ func (p *peer) Start(ctx context.Context, s Spec) (Trial, error) {
 	if s.Batch == trivium.FullBatch && !p.About().Full {
 		return nil, fmt.Errorf("compare: %s takes no full batch", p.Name())
 	}
-	model, err := peerModelOf(&s.Task, s.inputs, s.classes)
+	model, err := peerModelOf(&s.Task, &s.input, s.classes)
 	if err != nil {
 		return nil, err
 	}

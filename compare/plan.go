@@ -195,7 +195,8 @@ func (p *Plan) validate() error {
 		once("link " + l.String())
 	}
 	if len(errs) == 0 && len(p.groups()) == 0 {
-		bad("none of those systems trains any of those tasks at such a batch: rows with clocks are for logistic regression, and some rows take the full batch alone or never")
+		why := cmp.Or(p.unprogrammed(), "rows with clocks are for logistic regression, and some rows take the full batch alone or never")
+		bad("none of those systems trains any of those tasks at such a batch: %s", why)
 	}
 	return mistakes(errs)
 }

@@ -23,6 +23,7 @@ type Report struct {
 	WarmUp    float64           `json:"warm_up"`
 	Facts     map[string]Facts  `json:"facts,omitempty"`
 	Absent    map[string]string `json:"absent,omitempty"`
+	Lacking   string            `json:"without_program,omitempty"` // which other systems have none for which tasks
 	Notes     []string          `json:"notes,omitempty"`
 	Sittings  []Sitting         `json:"sittings,omitempty"`
 	Tables    []*Table          `json:"tables"`
@@ -69,7 +70,7 @@ func newReport(p *Plan, r *record) *Report {
 		Format: formatVersion, Quick: p.Quick, Command: r.Command, Created: r.Created.Format("2006-01-02 15:04:05 MST"), Build: r.Build,
 		Machine: r.Machine, Cores: min(p.coreCount(), r.coreLimit()), Repeats: p.Repeats, Seconds: p.Seconds, WarmUp: p.WarmUp, Facts: r.Facts, Absent: r.Absent,
 		Notes: r.Notes, Host: r.Host, Frequency: r.Frequency, Control: r.Control, Efforts: efforts(p.Systems),
-		LinkSpeeds: r.LinkSpeeds, FilesAfter: r.FilesAfter,
+		LinkSpeeds: r.LinkSpeeds, FilesAfter: r.FilesAfter, Lacking: p.unprogrammed(),
 	}
 }
 

@@ -161,15 +161,14 @@ func QuickTasks(all []Task) []string {
 }
 
 // PaperTasks are those of a comparison that names none: logistic regression, and the three of MNIST on the best that there is of it, its
-// four files, else its 10,000 test images, else generated digits. The others are there by their names.
+// four files, else its 10,000 test images, else generated digits. The others, and what is optional, are there by their names.
 func PaperTasks(all []Task) []Task {
 	onDigits := func(t Task) bool { return t.Job.Data.Source == "digits" }
-	tenth := func(t Task) bool { return strings.HasSuffix(t.Name, "-10k") }
 	drop := tenth
 	if slices.ContainsFunc(all, onDigits) && slices.ContainsFunc(all, tenth) {
 		drop = onDigits
 	}
-	return slices.DeleteFunc(slices.Clone(all), drop)
+	return slices.DeleteFunc(slices.Clone(all), func(t Task) bool { return drop(t) || optional(t) })
 }
 
 // ParseLink reads "750mbit", "10gbit" or "none".

@@ -92,8 +92,10 @@ func begin(ctx context.Context, p *Plan) (_ *runner, err error) {
 	}
 	r.groups = p.groups()
 	r.total = len(r.cells()) * p.Repeats
-	if without := p.untouched(r.groups); without != "" {
-		p.Watch.Note(without)
+	for _, without := range []string{p.untouched(r.groups), p.unprogrammed()} {
+		if without != "" {
+			p.Watch.Note(without)
+		}
 	}
 	if err := r.foresee(ctx); err != nil {
 		return nil, err

@@ -161,7 +161,7 @@ func (r *runner) spec(ctx context.Context, e *evaluator, g *group, c Cell, syste
 	}
 	s.Task.Job.Data = e.task.Job.Data // where the processes find it
 	if in := e.splits.Schema().Inputs; len(in) == 1 {
-		s.inputs = in[0].Columns()
+		s.input = in[0]
 	}
 	batch := s.Effective()
 	if batch > 0 && int64(batch) > e.rows() {

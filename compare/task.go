@@ -68,8 +68,8 @@ const (
 
 var paperBatches = []Batch{100, 500, trivium.FullBatch}
 
-// Tasks are the paper's: explicit, so that a reader finds all of them here. Those of MNIST come on the set that there is: the four
-// files, the 10,000 test images alone (their names end in -10k), or generated digits; see Sources.
+// Tasks are the paper's, and a convolutional net: explicit, so that a reader finds all of them here. Those of MNIST come on the set that there is:
+// the four files, the 10,000 test images alone (their names end in -10k), or generated digits; see Sources.
 func Tasks(s Sources) []Task {
 	list := []Task{paperTask("logistic", "logistic", trivium.Data{Source: "logistic"}, Target{"train", "loss", 0.30, false}, 25)}
 	for _, x := range []struct {
@@ -87,8 +87,27 @@ func Tasks(s Sources) []Task {
 			list = append(list, paperTask(x.name+"-10k", x.model, d, Target{"test", "accuracy", x.tenth, true}, 30))
 		}
 	}
+	return append(list, convolutional(s)...)
+}
+
+// convolutional are the tasks of a net in LeNet's style. A row of it takes three hundred times the arithmetic of one of softmax, in
+// training as in every look at the loss, so it trains on as many images as the tasks of the 10,000.
+func convolutional(s Sources) []Task {
+	net := func(name string, d trivium.Data) Task {
+		return paperTask(name, "cnn:20,50,500", d, Target{"test", "accuracy", 0.97, true}, 30)
+	}
+	list := []Task{net("cnn", trivium.Data{Source: "digits", Rows: 8000})}
+	if s.MNIST != "" {
+		list[0] = net("cnn", trivium.Data{Source: s.MNIST, Train: "0:8000", Test: "8000:10000"})
+	}
+	if s.Tenth != "" {
+		list = append(list, net("cnn-10k", trivium.Data{Source: s.Tenth, Train: "0:8000", Test: "8000:"}))
+	}
 	return list
 }
+
+// optional tasks are those that the paper does not have: they are measured where they are named, at batch 100.
+func optional(t Task) bool { return strings.HasPrefix(t.Name, "cnn") }
 
 func paperTask(name, model string, d trivium.Data, t Target, epochs int) Task {
 	d.Order = "index"

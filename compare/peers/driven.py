@@ -29,7 +29,10 @@ def untouched(spec):
 
 def names(model):
     """The parameters of each layer."""
-    return [("w", "b")] if model["outputs"] == 1 else [(f"w{i}", f"b{i}") for i in range(1, len(model["hidden"]) + 2)]
+    if model["outputs"] == 1:
+        return [("w", "b")]
+    convolutions, dense = len(model.get("convolutions", ())), len(model["hidden"]) + 1
+    return [(f"conv{i + 1}", f"conv{i + 1}b") for i in range(convolutions)] + [(f"w{i + 1}", f"b{i + 1}") for i in range(dense)]
 
 
 def own(spec):
@@ -84,7 +87,7 @@ def serve(spec, versions, run, parameters, reset):
     """Does what it is told, until it is told to quit. run(begin, end) makes those updates, and returns once the last is complete;
     parameters() are copies by name, or None where the model is another one; reset() puts the initial ones back everywhere."""
     say("ready", versions=versions, threads=spec["threads"])
-    done, seconds, kept = 0, 0.0, []  # kept: copies that are not written yet, 200 of half a megabyte at most
+    done, seconds, kept = 0, 0.0, []  # kept: copies that are not written yet, 200 of half a megabyte at most, or 1.7 of a convolutional net
     for line in sys.stdin:
         command = json.loads(line)
         if command["do"] == "reset":

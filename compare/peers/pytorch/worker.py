@@ -9,6 +9,25 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import driven  # noqa: E402
 
 
+def network(model):
+    """Convolutions of 5 × 5 with ReLU and 2 × 2 max-pooling where there are images, then dense layers with ReLU between them; and of each layer
+    that has weights the height and width of what an output of it sees: the first dense layer all of the last image."""
+    from torch import nn
+    layers, windows = [], []
+    height, width, depth = model.get("image", (1, 1, model["inputs"]))
+    for filters in model.get("convolutions", ()):
+        layers += [nn.Conv2d(depth, filters, 5), nn.ReLU(), nn.MaxPool2d(2)]
+        windows.append((5, 5))
+        height, width, depth = (height - 4) // 2, (width - 4) // 2, filters
+    if layers:
+        layers.append(nn.Flatten())
+    for units in model["hidden"] + [model["outputs"]]:
+        layers += [nn.Linear(height * width * depth, units), nn.ReLU()]
+        windows.append((height, width))
+        height, width, depth = 1, 1, units
+    return nn.Sequential(*layers[:-1]), windows
+
+
 class Worker:
     """One rank: its data and its model."""
 
@@ -20,14 +39,12 @@ class Worker:
             torch.set_num_threads(spec["threads"])
             torch.set_num_interop_threads(1)
         self.x, y = map(torch.from_numpy, driven.own(spec))
-        m = spec["model"]
-        binary = m["outputs"] == 1
+        model = spec["model"]
+        if "image" in model:  # its channels first
+            self.x = self.x.reshape(-1, *model["image"]).permute(0, 3, 1, 2).contiguous()
+        binary = model["outputs"] == 1
         self.y = y.float().unsqueeze(1) if binary else y.long()
-        layers, width = [], m["inputs"]
-        for h in m["hidden"]:
-            layers += [nn.Linear(width, h), nn.ReLU()]
-            width = h
-        self.net = nn.Sequential(*layers, nn.Linear(width, m["outputs"]))
+        self.net, self.windows = network(model)
         self.loss = nn.BCEWithLogitsLoss() if binary else nn.CrossEntropyLoss()
         self.connect()
         self.reset()
@@ -46,19 +63,23 @@ class Worker:
         dist.destroy_process_group()
 
     def layers(self):
-        return [layer for layer in self.net if hasattr(layer, "weight")]
+        """Each layer that has weights, its window, and the names of its parameters."""
+        return zip([layer for layer in self.net if hasattr(layer, "weight")], self.windows, driven.names(self.spec["model"]))
 
     def reset(self):
         init = driven.tensors(self.spec["init"])
+        self.shapes = {name: t.shape for name, t in init.items()}
         with self.torch.no_grad():
-            for layer, (w, b) in zip(self.layers(), driven.names(self.spec["model"])):
-                layer.weight.copy_(self.torch.from_numpy(init[w]).T)  # kept as out x in
+            for layer, window, (w, b) in self.layers():
+                weight = self.torch.from_numpy(init[w]).reshape(*window, -1, len(layer.bias))
+                layer.weight.copy_(weight.permute(3, 2, 0, 1).reshape(layer.weight.shape))  # kept as out x in x height x width
                 layer.bias.copy_(self.torch.from_numpy(init[b]))
 
     def parameters(self):
         out = {}
-        for layer, (w, b) in zip(self.layers(), driven.names(self.spec["model"])):
-            out[w], out[b] = layer.weight.detach().T.contiguous().numpy().copy(), layer.bias.detach().numpy().copy()
+        for layer, window, (w, b) in self.layers():
+            weight = layer.weight.detach().reshape(len(layer.bias), -1, *window).permute(2, 3, 1, 0)
+            out[w], out[b] = weight.reshape(self.shapes[w]).numpy().copy(), layer.bias.detach().numpy().copy()
         return out
 
     def run(self, begin, end):
