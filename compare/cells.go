@@ -69,7 +69,7 @@ func (p *Plan) paper() []group {
 	base := p.Links[0]
 	for _, t := range p.Tasks {
 		list.add(p, partRows, t, 100, 3, base, isMain)
-		if !tenth(t) && !optional(t) {
+		if !tenth(t) && slices.Contains(t.Batches, 500) {
 			list.add(p, partRows, t, 500, 3, base, isMainWithBatch)
 		}
 	}
@@ -88,7 +88,7 @@ func (p *Plan) paper() []group {
 		if named("logistic", "mlp1") {
 			list.add(p, partSweep, t, 100, 3, base, sweeps)
 		}
-		if !optional(t) {
+		if slices.Contains(t.Batches, trivium.FullBatch) {
 			list.add(p, partFull, t, trivium.FullBatch, 3, base, takesAll)
 		}
 		if named("logistic", "mlp2") && (base.Apart || p.Only.shaped()) { // who asks for them is told why there are none

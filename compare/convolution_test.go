@@ -80,10 +80,10 @@ func TestConvolutionalTask(t *testing.T) {
 func TestWithoutProgram(t *testing.T) {
 	bookkeeping(t)
 	p := small(t, inMemory(), digits(), "local")
-	others := fakePeers(t, "good", "crashes")
-	others[0].(*peer).row.Models = []string{"softmax"}
-	others[1].(*peer).row.Models = []string{"logistic"}
-	p.Systems = append(p.Systems, others...)
+	for _, s := range fakePeers(t, "crashes", "good") {
+		s.(*peer).row.Models = map[string][]string{"crashes": {"logistic"}, "good": {"softmax"}}[s.Name()]
+		p.Systems = append(p.Systems, s)
+	}
 	var notes []string
 	p.Watch.Note = func(text string) { notes = append(notes, text) }
 	r := run(t, p)

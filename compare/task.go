@@ -91,10 +91,13 @@ func Tasks(s Sources) []Task {
 }
 
 // convolutional are the tasks of a net in LeNet's style. A row of it takes three hundred times the arithmetic of one of softmax, in
-// training as in every look at the loss, so it trains on as many images as the tasks of the 10,000.
+// training as in every look at the loss, so it trains on as many images as the tasks of the 10,000. At the paper's rate the last bit of a sum decides
+// what its loss is 40 updates later, by up to a fifth, and nothing could be proven; at a tenth of it two orders of summation agree.
 func convolutional(s Sources) []Task {
 	net := func(name string, d trivium.Data) Task {
-		return paperTask(name, "cnn:20,50,500", d, Target{"test", "accuracy", 0.97, true}, 30)
+		t := paperTask(name, "cnn:20,50,500", d, Target{"test", "accuracy", 0.90, true}, 30)
+		t.Batches, t.Job.Optimizer.Rate = paperBatches[:1], paperRate/10
+		return t
 	}
 	list := []Task{net("cnn", trivium.Data{Source: "digits", Rows: 8000})}
 	if s.MNIST != "" {
@@ -106,7 +109,7 @@ func convolutional(s Sources) []Task {
 	return list
 }
 
-// optional tasks are those that the paper does not have: they are measured where they are named, at batch 100.
+// optional tasks are those that the paper does not have: they are measured where they are named.
 func optional(t Task) bool { return strings.HasPrefix(t.Name, "cnn") }
 
 func paperTask(name, model string, d trivium.Data, t Target, epochs int) Task {
