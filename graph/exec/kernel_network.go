@@ -180,7 +180,11 @@ func bindConvInput[T float](b *bound) {
 	var s kernel.Conv
 	b.size = func() {
 		s = convShape(b.n, b.out[0].dims, b.in[1].dims, b.in[0].dims)
-		b.cut(s.N*s.H, 1, 2*float64(s.W*s.KH*s.KW*s.C*s.F)/gemmRate)
+		unit := 1
+		if s.N >= b.x.threads { // whole images: a result that two tiles take part in is computed by both
+			unit = s.H
+		}
+		b.cut(s.N*s.H, unit, 2*float64(s.OH*s.OW*s.KH*s.KW*s.C*s.F)/float64(max(s.H, 1))/gemmRate)
 	}
 	b.run = func(tile int, w *worker) {
 		from, to := b.span(tile)

@@ -48,7 +48,7 @@ func convRowsInto[T Float](isa ISA, s *Conv, x, filter, y []T, from, to int, ep 
 		i1 := min(s.OH, i0+to-at)
 		first, last := i0*s.StrideH, (i1-1)*s.StrideH+s.KH // rows of the padded image
 		image := room(&w.image, h*row)
-		pad(image, x[n*s.H*s.W*s.C:], s.H, s.W, s.C, first-s.PadTop, last-s.PadTop, -s.PadLeft, wide, 1, 1)
+		pad(image, x[n*s.H*s.W*s.C:], s.H, s.W, s.C, first-s.PadTop, last-s.PadTop, -s.PadLeft, wide)
 		p.windows(image[:(last-first)*row], v, steps, i1-i0, s.OW, y[(at-from)*s.OW*s.F:])
 		at += i1 - i0
 	}
@@ -57,27 +57,15 @@ func convRowsInto[T Float](isa ISA, s *Conv, x, filter, y []T, from, to int, ep 
 // padded returns the size of an image with its padding, as far as windows see it.
 func (s *Conv) padded() (h, w int) { return (s.OH-1)*s.StrideH + s.KH, (s.OW-1)*s.StrideW + s.KW }
 
-// pad copies rows from top to bottom and columns from left to left+width of an image to dst. What is outside the image is zero. The
-// image is spread out by a factor in both directions, with zeros between.
-func pad[T Float](dst, image []T, h, w, c, top, bottom, left, width, spreadH, spreadW int) {
+// pad copies rows from top to bottom and columns from left to left+width of an image to dst. What is outside the image is zero.
+func pad[T Float](dst, image []T, h, w, c, top, bottom, left, width int) {
 	clear(dst[:(bottom-top)*width*c])
-	for i := top; i < bottom; i++ {
-		if i < 0 || i%spreadH != 0 || i/spreadH >= h {
-			continue
-		}
-		d, src := dst[(i-top)*width*c:][:width*c], image[i/spreadH*w*c:][:w*c]
-		if spreadW == 1 {
-			from, to := max(0, left), min(w, left+width)
-			if from < to {
-				copy(d[(from-left)*c:], src[from*c:to*c])
-			}
-			continue
-		}
-		for j := range w {
-			if at := j*spreadW - left; at >= 0 && at < width {
-				copy(d[at*c:][:c], src[j*c:])
-			}
-		}
+	from, to := max(0, left), min(w, left+width)
+	if from >= to {
+		return
+	}
+	for i := max(0, top); i < min(bottom, h); i++ {
+		copy(dst[((i-top)*width+from-left)*c:], image[(i*w+from)*c:(i*w+to)*c])
 	}
 }
 
@@ -101,7 +89,7 @@ func (p *product[T]) windows(image []T, v windows, steps []int, rows, cols int, 
 		flags := p.flags(first == 0, closes)
 		for j0 := 0; j0 < p.n; j0 += p.columns {
 			parts := p.parts(j0, min(p.columns, p.n-j0))
-			p.readB(&parts, first, k, 1)
+			p.readB(&parts, first, k, p.reads(rows*ceil(cols, p.wide)))
 			for _, q := range parts {
 				if q.cols == 0 {
 					continue
@@ -128,7 +116,17 @@ func (p *product[T]) windows(image []T, v windows, steps []int, rows, cols int, 
 	}
 }
 
-// convInputAsm is Conv2DInput: a convolution of dy, spread out by the strides, that reads its windows backwards.
+// reads is how often readB is to take B to be read, which so many groups of rows read: as it lies, unless vectors of it lie in two lines of the
+// cache. Where its rows are whole lines a copy of it, for each image, saves nothing.
+func (p *product[T]) reads(groups int) int {
+	const line = 64
+	if p.b.row*sizeOf[T]()%line == 0 {
+		return 1
+	}
+	return groups
+}
+
+// convInputAsm is convInputGather: a convolution of dy that reads its windows backwards.
 func convInputAsm[T Float](isa ISA, s *Conv, dy, filter, dx []T, from, to int, w *Workspace[T]) {
 	k := s.KH * s.KW * s.F
 	if from >= to || s.W == 0 || s.C == 0 {
@@ -154,11 +152,11 @@ func convInputAsm[T Float](isa ISA, s *Conv, dy, filter, dx []T, from, to int, w
 	for at := from; at < to; {
 		n, i0 := at/s.H, at%s.H
 		i1 := min(s.H, i0+to-at)
-		// Row i of the spread-out dy is i-(KH-1-PadTop) of the padded one.
+		// Row i of dy is i-(KH-1-PadTop) of the padded one.
 		top := i0 + s.PadTop - (s.KH - 1)
 		rows := i1 - i0 + s.KH - 1
 		image := room(&w.image, rows*row)
-		pad(image, dy[n*s.OH*s.OW*s.F:], s.OH, s.OW, s.F, top, top+rows, s.PadLeft-(s.KW-1), wide, s.StrideH, s.StrideW)
+		pad(image, dy[n*s.OH*s.OW*s.F:], s.OH, s.OW, s.F, top, top+rows, s.PadLeft-(s.KW-1), wide)
 		p.windows(image, v, steps, i1-i0, s.W, dx[at*s.W*s.C:])
 		at += i1 - i0
 	}
@@ -200,7 +198,7 @@ func convFilterAsm[T Float](isa ISA, s *Conv, x, dy, dfilter []T, from, to int, 
 		n0, n1 := first/(s.OH*s.OW), (first+k-1)/(s.OH*s.OW)+1
 		images := room(&w.image, (n1-n0)*h*row)
 		for n := n0; n < n1; n++ {
-			pad(images[(n-n0)*h*row:], x[n*s.H*s.W*s.C:], s.H, s.W, s.C, -s.PadTop, h-s.PadTop, -s.PadLeft, wide, 1, 1)
+			pad(images[(n-n0)*h*row:], x[n*s.H*s.W*s.C:], s.H, s.W, s.C, -s.PadTop, h-s.PadTop, -s.PadLeft, wide)
 		}
 		place := func(pixel int) int {
 			i, j := pixel/s.OW%s.OH, pixel%s.OW
@@ -219,7 +217,7 @@ func convFilterAsm[T Float](isa ISA, s *Conv, x, dy, dfilter []T, from, to int, 
 		flags := p.flags(first == 0, true)
 		for j0 := 0; j0 < p.n; j0 += p.columns {
 			parts := p.parts(j0, min(p.columns, p.n-j0))
-			p.readB(&parts, first, k, 1)
+			p.readB(&parts, first, k, p.reads(ceil(to-from, p.wide)))
 			for _, q := range parts {
 				if q.cols == 0 {
 					continue

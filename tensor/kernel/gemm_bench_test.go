@@ -81,7 +81,10 @@ func BenchmarkConv2D(b *testing.B) {
 		if isa == GoExact {
 			continue
 		}
-		for _, s := range []Conv{SameConv(32, 28, 28, 1, 5, 5, 32, 1, 1), SameConv(32, 14, 14, 32, 5, 5, 64, 1, 1)} {
+		for _, s := range []Conv{
+			SameConv(32, 28, 28, 1, 5, 5, 32, 1, 1), SameConv(32, 14, 14, 32, 5, 5, 64, 1, 1),
+			validConv(100, 28, 28, 1, 5, 5, 20, 1, 1), validConv(100, 12, 12, 20, 5, 5, 50, 1, 1), // of nn's cnn
+		} {
 			r := rand.New(rand.NewPCG(1, 1))
 			k := s.KH * s.KW * s.C
 			x, filter, y := randoms[float32](r, s.N*s.H*s.W*s.C), randoms[float32](r, k*s.F), randoms[float32](r, s.N*s.OH*s.OW*s.F)
