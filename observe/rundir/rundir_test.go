@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -319,128 +317,6 @@ func TestStepsFileIsBounded(t *testing.T) {
 	}
 	if entries, _ := os.ReadDir(filepath.Join(dir, stepsDir)); len(entries) != 1 {
 		t.Errorf("%d files are left", len(entries))
-	}
-}
-
-func TestListDiffDelete(t *testing.T) {
-	root := t.TempDir()
-	if l, err := List(filepath.Join(root, "none")); err != nil || len(l) != 0 {
-		t.Errorf("a folder that is not there: %v, %v", l, err)
-	}
-	os.Mkdir(filepath.Join(root, "no-run"), 0o777)
-	for i, name := range []string{"b", "a", "c"} {
-		h := someHead()
-		h.Name, h.Start = name, begin.Add(time.Duration(i)*time.Minute)
-		h.Configuration = json.RawMessage(fmt.Sprintf(`{"batch":100,"optimizer":{"rate":0.%d}}`, i+1))
-		w, err := Create(filepath.Join(root, name), h)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if name == "c" {
-			w.Close()
-		} else if err := w.Finish(Result{Reason: "finished"}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	os.Mkdir(filepath.Join(root, "bad"), 0o777)
-	os.WriteFile(filepath.Join(root, "bad", headFile), []byte(`{"version": 7}`), 0o666)
-	l, err := List(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, e := range l {
-		got = append(got, filepath.Base(e.Dir)+" "+e.State())
-	}
-	if d := cmp.Diff([]string{"bad unreadable", "b finished", "a finished", "c unfinished"}, got); d != "" {
-		t.Error(d)
-	}
-	if l[0].Err == nil || !strings.Contains(l[0].Err.Error(), "version 7") {
-		t.Errorf("error %v", l[0].Err)
-	}
-	diff, err := Diff(l[1].Head, l[2].Head)
-	if err != nil || len(diff) != 1 || diff[0] != (Difference{"configuration.optimizer.rate", "0.1", "0.2"}) {
-		t.Errorf("differences %v, %v", diff, err)
-	}
-	if err := Delete(filepath.Join(root, "no-run")); err == nil {
-		t.Error("a folder that is no run was deleted")
-	}
-	if err := Delete(filepath.Join(root, "b")); err != nil {
-		t.Error(err)
-	}
-	if l, _ := List(root); len(l) != 3 {
-		t.Errorf("%d runs are left, want 3", len(l))
-	}
-}
-
-// TestSomebodysRunJSON: a folder of somebody else's, who calls a file run.json too, is no run, and stays.
-func TestSomebodysRunJSON(t *testing.T) {
-	root := t.TempDir()
-	for name, head := range map[string]string{"mine": `{"version": 1, "name": "mine"}`, "broken": "{"} {
-		dir := filepath.Join(root, name)
-		os.MkdirAll(filepath.Join(dir, "src"), 0o777)
-		os.WriteFile(filepath.Join(dir, headFile), []byte(head), 0o666)
-		if err := Delete(dir); err == nil || !strings.Contains(err.Error(), "no run directory") {
-			t.Errorf("%s: error %v", name, err)
-		}
-		if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
-			t.Errorf("%s: left are %v, %v", name, left, err)
-		}
-	}
-	if l, err := List(root); err != nil || len(l) != 0 {
-		t.Errorf("%d runs: %v", len(l), err)
-	}
-}
-
-// TestDeleteLink: of a run that lies elsewhere the link goes, however it is written, and the run stays.
-func TestDeleteLink(t *testing.T) {
-	for _, end := range []string{"", "/", "/."} {
-		dir, link := filepath.Join(t.TempDir(), "r"), filepath.Join(t.TempDir(), "latest")
-		w, err := Create(dir, someHead())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(w.Finish(Result{Reason: "finished"}), os.Symlink(dir, link), Delete(link+end)); err != nil {
-			t.Errorf("%q: %v", end, err)
-		}
-		if _, err := os.Lstat(link); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%q: the link: %v", end, err)
-		}
-		if e := Read(dir); e.State() != "finished" {
-			t.Errorf("%q: the run that it led to is %s", end, e.State())
-		}
-	}
-}
-
-// TestDeletePart: a run of which something cannot be removed stays one, and is deleted once it can be.
-func TestDeletePart(t *testing.T) {
-	if os.Geteuid() == 0 {
-		t.Skip("not run here: this user may remove anything")
-	}
-	root := t.TempDir()
-	dir := filepath.Join(root, "r")
-	w, err := Create(dir, someHead())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Finish(Result{Reason: "finished"}); err != nil {
-		t.Fatal(err)
-	}
-	locked := filepath.Join(dir, "checkpoints")
-	if err := errors.Join(os.MkdirAll(filepath.Join(locked, "a"), 0o777), os.Chmod(locked, 0o555)); err != nil {
-		t.Fatal(err)
-	}
-	if err := Delete(dir); !errors.Is(err, fs.ErrPermission) {
-		t.Errorf("error %v", err)
-	}
-	if l, err := List(root); err != nil || len(l) != 1 {
-		t.Errorf("%d runs are left, want the one: %v", len(l), err)
-	}
-	if err := errors.Join(os.Chmod(locked, 0o777), Delete(dir)); err != nil {
-		t.Error(err)
-	}
-	if l, err := List(root); err != nil || len(l) != 0 {
-		t.Errorf("%d runs are left: %v", len(l), err)
 	}
 }
 
