@@ -23,10 +23,10 @@ func (f proximal) of(spec *trivium.Spec) proximal {
 }
 
 // k is what z is divided by where n is squares.
-func (f *proximal) k(squares float64) float64 { return (f.beta+math.Sqrt(squares))*f.steep + f.l2 }
+func (f proximal) k(squares float64) float64 { return (f.beta+math.Sqrt(squares))*f.steep + f.l2 }
 
 // z is the one that puts a parameter, which is not 0, at p.
-func (f *proximal) z(p, k float64) float64 { return -p*k - math.Copysign(f.l1, p) }
+func (f proximal) z(p, k float64) float64 { return -p*k - math.Copysign(f.l1, p) }
 
 // place writes into u how far the parameters p, the cells of l from `from` on, move by a gradient that was remembered: one of n workers', of
 // whom `by` make an update.
@@ -44,14 +44,16 @@ func (r *part) place(l *trivium.Layout, from int, p, u, z, v, last, product []fl
 			continue
 		}
 		f := r.ftrl.of(&spec)
-		for i := a; i < b; i++ {
-			v[i] += last[i] * last[i]
-			k := f.k(float64(meanSquare(v[i], product[i], own, others)) * times)
+		p, u, z, last := p[a:b], u[a:b], z[a:b], last[a:b] // of one length, so that the loop has no bounds to check
+		v, product := v[a:b], product[a:b]
+		for i, g := range last[:len(p)] {
 			at, to, sum := float64(p[i]), 0.0, float64(z[i])
+			v[i] += g * g
+			k := f.k(float64(meanSquare(v[i], product[i], own, others)) * times)
 			if at != 0 {
 				sum = f.z(at, k)
 			}
-			sum += share * float64(last[i])
+			sum += share * float64(g)
 			if !(math.Abs(sum) <= f.l1) {
 				to = (math.Copysign(f.l1, sum) - sum) / k
 			}
