@@ -2,6 +2,7 @@ package ps
 
 import (
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -206,4 +207,36 @@ func TestWaitedAtLane(t *testing.T) {
 		})
 	}
 	j.run(t, time.Hour)
+}
+
+// TestWaitedNamesWhoHolds: the status that tells of a new M names who held it back until then; an error of what goes on waiting names who does so now.
+func TestWaitedNamesWhoHolds(t *testing.T) {
+	tables := []Spec{{Name: "t", Rows: 1, Cols: 4}}
+	j := newSimJob(sim.New(1, sim.Options{Link: sim.Link{Delay: time.Nanosecond}}), simOptions{clients: 3, servers: 1, tables: tables})
+	var got error
+	j.start(0, 0, func(w *Worker, _ func(time.Duration)) error {
+		for range 2 {
+			if _, err := w.Clock(bg); err != nil {
+				return err
+			}
+		}
+		_, got = tableOf[float32](w, "t").Get(bg, 0, make([]float32, 4))
+		return nil
+	})
+	for p, rounds := range map[int]int{1: 1, 2: 2} { // client 2 is the last to end round 0, and client 1 never ends round 1
+		j.start(p, 0, func(w *Worker, sleep func(time.Duration)) error {
+			for range rounds {
+				sleep(time.Duration(p) * time.Second)
+				if _, err := w.Clock(bg); err != nil {
+					return err
+				}
+			}
+			sleep(time.Hour)
+			return nil
+		})
+	}
+	j.run(t, 2*time.Hour)
+	if got == nil || !strings.Contains(got.Error(), "is at 1, held by "+clientName(1).String()) {
+		t.Errorf("the read ends with %v", got)
+	}
 }
