@@ -108,6 +108,9 @@ func TestRowSparse(t *testing.T) {
 		j.Model, j.Data = "fm:4", trivium.Data{Source: "wide", Rows: 3000, Train: "0:2400", Test: "2400:"}
 		j.Optimizer = trivium.OptimizerSpec{Name: optimizer, Rate: 0.01}
 		j.Exact, j.Epochs = true, 20
+		if optimizer == "adam" { // at 0.01 stale steps cost it up to 2 %
+			j.Optimizer.Rate, j.Epochs = 0.003, 40
+		}
 		want := alone(t, train.Env{}, j)
 		w := &crew{workers: 3, servers: 2, o: server.Options{Mode: ps.BSP}}
 		got, err := w.Train(t.Context(), j)
@@ -120,7 +123,7 @@ func TestRowSparse(t *testing.T) {
 			got := paced(t, o, j)
 			a, b := got.Metrics["test.loss"], want.Metrics["test.loss"]
 			t.Logf("%s %s:%d, optimizer at the %s: test loss %.4f, local %.4f", optimizer, o.Mode, o.Staleness, o.OptimizerAt, a, b)
-			if !(a < 1.1*b) {
+			if !(a < 1.02*b) {
 				t.Errorf("%s %+v: test loss %v, local reaches %v", optimizer, o, a, b)
 			}
 		}
