@@ -223,6 +223,29 @@ func TestCalibrate(t *testing.T) {
 
 // TestCase4Parts: over 1,000 updates, on real sockets, the parts sum to the wall, and that is what an outer clock shows.
 func TestCase4Parts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not run here: times 1,000 updates, which the race detector changes")
+	}
+	var outside, between float64
+	for range 5 {
+		if outside, between = unbooked(t); outside < 0.05 && between < 0.01 {
+			break
+		}
+	}
+	// What the code does not book it does not book in any run; on a busy machine the thread may be taken off just there, but not at half of
+	// the updates, nor for so long in each of five runs.
+	if !(between >= 0 && between < 0.01) {
+		t.Errorf("%.1f %% of the time from one update's begin to the next one's is in neither", 100*between)
+	}
+	if !(outside >= 0 && outside < 0.05) {
+		t.Errorf("of what an outer clock shows, the steps have not %.0f %%", 100*outside)
+	}
+}
+
+// unbooked trains and returns how much of the time that an outer clock shows is in no update's time, as a part of it: of the whole run, and
+// of the time from one update's begin to the next one's, in the median.
+func unbooked(t *testing.T) (outside, between float64) {
+	t.Helper()
 	job := traintest.Job()
 	job.Epochs, job.Steps, job.EvalEvery = 1000, 1000, 1<<40
 	env := traintest.Env(t, 1, false)
@@ -237,6 +260,7 @@ func TestCase4Parts(t *testing.T) {
 	if _, err := c.Train(t.Context(), job); err != nil {
 		t.Fatal(err)
 	}
+	var parts []float64
 	for rank := range c.n {
 		get := c.counters(t, rank)
 		if sum, wall := phases(get), get(observe.WallTime); sum != wall || sum == 0 {
@@ -245,11 +269,16 @@ func TestCase4Parts(t *testing.T) {
 		if n := get(observe.Steps); n != 1000 {
 			t.Errorf("rank %d: %d steps", rank, n)
 		}
+		parts = append(parts, traintest.Between(c.hubs[rank].Steps(c.hubs[rank].Latest()[0].Frame.Source, 1000))...)
 	}
-	// 1 % on an idle machine. Between updates nothing is booked, and on a busy one the thread may be taken off there.
-	if wall, outer := c.counters(t, 0)(observe.WallTime), end.Sub(begin); outer <= 0 || wall > outer || float64(wall) < 0.8*float64(outer) {
-		t.Errorf("the steps took %v, by an outer clock %v", wall, outer)
+	wall, outer := c.counters(t, 0)(observe.WallTime), end.Sub(begin)
+	if outer <= 0 || wall > outer || len(parts) < 100 { // the last updates are kept where nobody collects them meanwhile
+		t.Fatalf("the steps took %v, by an outer clock %v; of 1,000 updates of three workers %d were kept beside their next one", wall, outer, len(parts))
 	}
+	slices.Sort(parts)
+	between = parts[len(parts)/2]
+	t.Logf("the steps took %v, by an outer clock %v; between two of them %.2f %% of %d in the median", wall, outer, 100*between, len(parts))
+	return 1 - wall.Seconds()/outer.Seconds(), between
 }
 
 // TestCase22TopK: with top-k, what was applied and what is left over is what was given, over 200 rounds. Half precision is exact for
