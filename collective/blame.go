@@ -27,13 +27,16 @@ type Blame struct {
 type Mismatch struct {
 	Step         uint64
 	Tag          uint32
-	Field        string // operation, dtype, reduction, root, codec, scale, shape, count, splits, operations of the step
+	Field        string // operation, dtype, reduction, root, codec, scale, shape, count, splits, plan, ends, messages, operations of the step
 	RankA, RankB int
 	A, B         string
 }
 
-// stepOps is the Field where ranks have begun other operations.
-const stepOps = "operations of the step"
+// stepOps is the Field where ranks have begun other operations, and messages where one has sent what the other does not receive.
+const (
+	stepOps  = "operations of the step"
+	messages = "messages"
+)
 
 // A Cause is why an operation failed.
 type Cause uint8

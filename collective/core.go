@@ -24,18 +24,19 @@ type core struct {
 	hosts  [][]int
 	fewest map[Algorithm]Algorithm // by flat algorithm: what sends fewest bytes between hosts in its place
 
-	now    time.Duration // of the call under way, from a start of its own
-	step   uint64
-	counts bool              // the step before was committed here
-	denied *fault            // why it was not; nil: it was, or there is none
-	ops    []*operation      // of the step, by tag
-	early  []transport.Event // of operations that have not been started here
-	copied int               // bytes that they take
-	void   []voided
-	unmet  []unmet // what is under way elsewhere, and has not been begun here
-	mute   []unmet // who sends nothing at a tag of this step where any rank may
-	votes  []*tally
-	vote   *tally // ours: Commit has been called
+	now     time.Duration // of the call under way, from a start of its own
+	step    uint64
+	counts  bool              // the step before was committed here
+	denied  *fault            // why it was not; nil: it was, or there is none
+	ops     []*operation      // of the step, by tag
+	early   []transport.Event // of operations that have not been started here
+	copied  int               // bytes that they take
+	void    []voided
+	unmet   []unmet      // what is under way elsewhere, and has not been begun here
+	mute    []unmet      // who sends nothing at a tag of this step where any rank may
+	untaken []*operation // Sends of the step, settled or not, whose receivers have not said that they have the message
+	votes   []*tally
+	vote    *tally // ours: Commit has been called
 
 	settled settled // of the step
 
@@ -82,6 +83,7 @@ const (
 	kindOutcome // what has been concluded of an operation, a step or the group
 	kindSought  // as kindStarted, of a receive for which any rank may send, or not
 	kindNone    // the sender sends nothing at a tag where it was sought
+	kindTaken   // the sender has received the message
 )
 
 const never = time.Duration(math.MaxInt64)

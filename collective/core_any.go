@@ -11,7 +11,7 @@ import (
 // that was begun. A rank sends at a tag once in a step, so a message waits for one of each other rank at most. What goes on at the tag
 // is one operation of all of them: the messages have one type and length, no other rank receives there, and what voids one receive
 // voids them all. Where more of them wait than ranks may still send, since the others have committed, or settled, or left, they fail.
-// A message that is not received, here as from a named rank, is forgotten when the step is committed.
+// A message that is not received, here as from a named rank, fails the step: see [Send].
 const AnyRank = -1
 
 // open says that o is a receive from any rank for which no frame has come. From then on it is one from the rank that sent it.

@@ -14,10 +14,10 @@ import (
 // first fault of all. A few ranks tell rank 0, which tells them all; many do a dissemination barrier.
 type tally struct {
 	step  uint64
-	have  uint32 // rounds whose vote has come; at rank 0 of a few, ranks
-	fault fault  // the first, in the order of faults, of those that came
-	begun bool   // our vote is out
-	since time.Duration
+	have  uint32        // rounds whose vote has come; at rank 0 of a few, ranks
+	fault fault         // the first, in the order of faults, of those that came
+	begun bool          // our vote is out
+	since time.Duration // it is, or Commit was called
 	seen  opsSeen
 	round int // the next to be heard
 	sent  int // rounds sent
@@ -70,13 +70,17 @@ func (c *core) commit(step uint64, done chan struct{}) *tally {
 		return &tally{over: true, err: fmt.Errorf("collective: step %d is being committed already", step)}
 	}
 	t := c.tally(step)
-	t.done, c.vote = done, t
+	t.done, t.since, c.vote = done, c.now, t
 	for _, u := range c.unmet { // begun nowhere from now on: the deadline would say the same, only later
 		if u.op.Step() == step {
 			c.skip(u, "commits")
 		}
 	}
-	c.tryVote()
+	c.disownEarly()
+	c.wake(c.now + c.opt.Deadline)
+	if !t.over {
+		c.tryVote()
+	}
 	return t
 }
 
@@ -98,6 +102,9 @@ func (c *core) tryVote() {
 	}
 	if t.over || c.spoken() {
 		return // nor will anybody: the group ends with what we have told the others
+	}
+	if len(c.untaken) > 0 && !c.doomed() {
+		return
 	}
 	t.begun, t.since = true, c.now
 	for _, v := range c.void {
@@ -189,14 +196,8 @@ func (c *core) mayVote(from, round int) (bit uint32, ok bool) {
 
 // sendVote sends it behind the data, whose connection the other end is reading as a rule: a control frame would wake another reader.
 func (c *core) sendVote(to int, t *tally, round int) {
-	if c.away(to) {
-		return
-	}
-	c.went[to]++
 	v := vote{round: round, fault: t.fault, seen: t.seen}
-	c.out = append(c.out, outFrame{to: to, f: transport.Frame{
-		Kind: kindVote, Priority: transport.Urgent, Key: transport.Key{Epoch: c.epoch, Op: wire.MakeOp(t.step, 0), Chunk: uint32(c.id)<<16 | noData}, Head: v.append(nil),
-	}})
+	c.say(to, kindVote, transport.Urgent, wire.MakeOp(t.step, 0), v.append(nil))
 }
 
 func (c *core) voted(from int, ev *transport.Event) {
@@ -273,7 +274,7 @@ func (c *core) decided() {
 	}
 	c.void = keep
 	c.unmet = slices.DeleteFunc(c.unmet, func(u unmet) bool { return u.op.Step() < c.step })
-	c.mute = c.mute[:0]
+	c.mute, c.untaken = c.mute[:0], nil
 	live := c.early[:0]
 	for _, ev := range c.early {
 		if ev.Op.Step() >= c.step {
@@ -312,12 +313,17 @@ func (c *core) endVote(t *tally, err error) {
 }
 
 func (c *core) control(to int, kind uint8, op wire.Op, head []byte) {
+	c.say(to, kind, transport.Control, op, head)
+}
+
+// say sends a frame without data, unless nothing comes from its receiver any more.
+func (c *core) say(to int, kind uint8, p transport.Priority, op wire.Op, head []byte) {
 	if c.away(to) {
 		return
 	}
 	c.went[to]++
 	c.out = append(c.out, outFrame{to: to, f: transport.Frame{
-		Kind: kind, Priority: transport.Control, Key: transport.Key{Epoch: c.epoch, Op: op, Chunk: uint32(c.id)<<16 | noData}, Head: head,
+		Kind: kind, Priority: p, Key: transport.Key{Epoch: c.epoch, Op: op, Chunk: uint32(c.id)<<16 | noData}, Head: head,
 	}})
 }
 

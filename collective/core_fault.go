@@ -126,6 +126,9 @@ func (c *core) speak(in *incident) {
 		}
 	}
 	o := c.find(in.step, in.tag)
+	if o == nil && in.step == c.step {
+		o = c.sentAt(in.tag) // and settled
+	}
 	if in.whole {
 		o = nil
 		for _, x := range c.ops {
@@ -363,6 +366,7 @@ func (c *core) convict(in *incident, f *fault) {
 	clear(c.early[len(keep):])
 	c.early = keep
 	c.count()
+	c.retryVote()
 }
 
 // fail ends the group: nothing works any more in this view.
@@ -397,6 +401,12 @@ func (c *core) cancelCommit(t *tally, err error) {
 	if !t.begun { // operations are under way: they can still be void everywhere
 		for _, o := range slices.Clone(c.ops) {
 			c.cancel(o, err)
+		}
+		for _, o := range slices.Clone(c.untaken) {
+			if t.over {
+				return
+			}
+			c.trigger(o.tag, fault{cause: Canceled, rank: c.self, op: o.title(), evidence: err.Error(), err: err})
 		}
 		return
 	}

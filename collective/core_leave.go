@@ -81,6 +81,9 @@ func (c *core) needs(from int) bool {
 			}
 		}
 	}
+	if slices.ContainsFunc(c.untaken, func(o *operation) bool { return o.Root == from }) {
+		return true
+	}
 	if t := c.vote; t != nil && t.begun {
 		for r := range max(rounds(c.size()), 2) {
 			if bit, ok := c.mayVote(from, r); ok && t.have&bit == 0 {

@@ -26,6 +26,8 @@ func (c *core) received(from int, ev *transport.Event) (keep bool) {
 		c.startedAt(from, ev)
 	case kindNone:
 		c.none(from, ev.Op)
+	case kindTaken:
+		c.taken(from, ev.Op)
 	case kindOutcome:
 		c.informed(from, ev)
 	case kindBye:
@@ -43,8 +45,12 @@ func (c *core) received(from int, ev *transport.Event) (keep bool) {
 func (c *core) data(from int, ev *transport.Event) bool {
 	step, tag := ev.Op.Step(), ev.Op.Index()
 	o := c.taker(step, tag, from)
-	if c.failed != nil || step < c.step || c.far(step) || c.voided(step, tag) != nil || c.isSettled(step, tag) {
+	switch {
+	case c.failed != nil || step < c.step || c.far(step) || c.voided(step, tag) != nil || c.isSettled(step, tag) && c.settled.has(tag, ev.Fingerprint):
 		c.landed(o, from, ev)
+		return false
+	case o == nil && c.closed(step, tag):
+		c.disown(from, tag)
 		return false
 	}
 	if o == nil {
@@ -129,6 +135,9 @@ func (c *core) end(o *operation, err error) *operation {
 		return o
 	}
 	o.finish, o.err, o.ended = true, err, c.now
+	if err == nil {
+		c.completeTransfer(o)
+	}
 	if err == nil && o.plan != nil && !o.plan.sent {
 		c.recycle(o)
 	}
@@ -139,9 +148,7 @@ func (c *core) end(o *operation, err error) *operation {
 	if err == nil && c.opt.Record != nil && o.plan != nil {
 		c.opt.Record(c.measured(o))
 	}
-	if c.vote != nil && !c.vote.begun && c.failed == nil {
-		c.tryVote()
-	}
+	c.retryVote()
 	return o
 }
 

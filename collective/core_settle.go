@@ -59,6 +59,7 @@ func (c *core) settle() error {
 			c.skip(u, "settles")
 		}
 	}
+	c.disownEarly()
 	return nil
 }
 

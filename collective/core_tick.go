@@ -24,6 +24,7 @@ func (c *core) tick() {
 			c.tickOp(o)
 		}
 	}
+	c.tickSends()
 	if t := c.vote; t != nil && t.begun && !t.over {
 		if at := t.since + c.opt.Deadline; c.now < at {
 			c.wake(at)
@@ -117,10 +118,10 @@ func (c *core) startedAt(from int, ev *transport.Event) {
 	o := c.find(step, tag)
 	switch {
 	case o != nil || step < c.step || c.far(step) || c.isSettled(step, tag) && c.settled.has(tag, ev.Fingerprint):
-	case sought && step == c.step && (c.vote != nil || c.isSettled(step, tag)) && !c.settled.has(tag, 0): // others may send
+	case sought && c.closed(step, tag) && !c.settled.has(tag, 0): // others may send
 		c.control(from, kindNone, ev.Op, nil)
-	case step == c.step && (c.vote != nil || c.isSettled(step, tag)):
-		c.trigger(tag, fault{cause: Disagree, rank: from, field: stepOps, rankA: min(c.self, from), rankB: max(c.self, from)})
+	case c.closed(step, tag):
+		c.disown(from, tag)
 	case len(c.unmet) < mostUnknown:
 		c.unmet = append(c.unmet, unmet{ev.Op, from, ev.Fingerprint, sought})
 	}

@@ -136,6 +136,12 @@ func (d *descriptor) differs(e *descriptor, named bool) (field, a, b string) {
 	return "", "", ""
 }
 
+// apart says that d and e are transfers that have nothing to do with each other: none of the four ends is at one rank, nor any.
+func (d *descriptor) apart(e *descriptor) bool {
+	named := func(d *descriptor) bool { return d.kind == Send.String() && d.from != d.to }
+	return named(d) && named(e) && d.from != e.from && d.from != e.to && d.to != e.from && d.to != e.to
+}
+
 func (d *descriptor) ends() string {
 	if d.from == d.to {
 		return fmt.Sprintf("any to %d", d.to)

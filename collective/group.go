@@ -239,7 +239,7 @@ func (h *Handle) err() error {
 //
 // A vote costs two messages a rank and, where ranks share cores, waiting for one that has none. Settle saves most of them: an allreduce that
 // completes shows that every rank has contributed, and so has settled what was before it. All ranks settle at the same places, and use new
-// tags afterwards. Of operations whose source or destination is the group's Memory it is refused: others may still read there.
+// tags afterwards: a message of before that was not received by then is received no more, and fails the step. Of operations whose source or destination is the group's Memory it is refused: others may still read there.
 func (g *Group) Settle(ctx context.Context) error {
 	h := g.h
 	for {
@@ -282,7 +282,8 @@ func (g *Group) Settle(ctx context.Context) error {
 
 // Commit waits until every operation of the step is complete at every rank: the only point of no return. If one of them failed, at any
 // rank, all get its error, nothing of the step counts, and the next step begins. If ctx ends while Commit waits for the others, the
-// outcome is not known here, and the group is of no more use. If a rank is lost meanwhile, each of the others returns nil that hears in time of
+// outcome is not known here, and the group is of no more use. A message that its receiver commits without is a [*Mismatch] of Field "messages";
+// a receiver that does not commit is waited for, until Options.Deadline, and then blamed. If a rank is lost meanwhile, each of the others returns nil that hears in time of
 // one that does, and else the Blame. A second Commit of the step meanwhile is refused. If ctx ends when the step counts already, the error is an
 // [*UnsentError].
 func (g *Group) Commit(ctx context.Context, step uint64) error {

@@ -60,7 +60,7 @@ const (
 	Broadcast
 	AllToAll
 	Barrier
-	Send    // to Root
+	Send    // to Root: complete when it is on its way, and the step counts only if it was received
 	Receive // from Root
 	numKinds
 )

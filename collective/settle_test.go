@@ -125,16 +125,20 @@ func TestSettledThenFailed(t *testing.T) {
 
 // TestSettledUnequally: what has been settled is compared by the vote as well.
 func TestSettledUnequally(t *testing.T) {
+	differs := func(err error) bool {
+		m, ok := errors.AsType[*collective.Mismatch](err)
+		return ok && m.Field == "operations of the step"
+	}
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, inMemory, 2, collective.Options{})
 		w.must(func(r int, g *collective.Group) error {
 			if r == 0 {
 				g.Start(collective.Op{Kind: collective.Broadcast}, 0, collective.Of(make([]float32, 4)), collective.Of(make([]float32, 4)))
-				if err := g.Settle(t.Context()); err != nil {
+				if err := g.Settle(t.Context()); err != nil && !differs(err) { // rank 1 may have found it before
 					return err
 				}
 			}
-			if m, ok := errors.AsType[*collective.Mismatch](g.Commit(t.Context(), 0)); !ok || m.Field != "operations of the step" {
+			if !differs(g.Commit(t.Context(), 0)) {
 				return fmt.Errorf("rank %d: the vote found no difference", r)
 			}
 			return nil

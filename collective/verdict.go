@@ -1,48 +1,23 @@
 package collective
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // verdict is the same at all ranks that have the same reports.
 func (in *incident) verdict() *fault {
-	var first *fault
-	var ref *report
-	refRank, named := 0, in.named()
-	for r, m := range in.reports {
-		if m == nil {
-			continue
-		}
-		if f := m.fault; f.cause != 0 {
-			if first == nil || f.before(first) {
-				first = &f
-			}
-		}
-		if in.whole || m.desc == nil {
-			continue
-		}
-		if ref == nil {
-			ref, refRank = m, r
-			continue
-		}
-		if field, a, b := ref.desc.differs(m.desc, named); field != "" {
-			return &fault{cause: Disagree, step: in.step, tag: in.tag, op: m.fault.op, field: field, rankA: refRank, rankB: r, a: a, b: b, witness: refRank}
-		}
+	if f := in.difference(); f != nil {
+		return f
 	}
+	first := in.first()
 	if first == nil { // a report that came with no cause: a peer of another mind
 		first = &fault{cause: Lost, rank: max(0, slices.Index(in.lost, true)), evidence: "the rank that saw it is lost too"}
 	}
 	f := *first
 	switch f.cause {
 	case Disagree:
-		for _, side := range []struct {
-			rank int
-			text *string
-		}{{f.rankA, &f.a}, {f.rankB, &f.b}} {
-			if m := in.reports[side.rank]; m != nil && m.desc != nil {
-				if *side.text = m.desc.splits; f.field == stepOps {
-					*side.text = m.fault.op
-				}
-			}
-		}
+		in.sides(&f)
 	case Deadline:
 		f.rank = in.culprit(&f)
 		switch m := in.reports[f.rank]; {
@@ -64,6 +39,62 @@ func (in *incident) verdict() *fault {
 		}
 	}
 	return &f
+}
+
+// first is the first fault of those that were reported; nil: there is none.
+func (in *incident) first() *fault {
+	var first *fault
+	for _, m := range in.reports {
+		if m != nil && m.fault.cause != 0 && (first == nil || m.fault.before(first)) {
+			first = &m.fault
+		}
+	}
+	return first
+}
+
+// difference is what the first two ranks, of those that differ, have asked for; nil: none differ.
+func (in *incident) difference() *fault {
+	if in.whole {
+		return nil
+	}
+	named := in.named()
+	for a, x := range in.reports {
+		if x == nil || x.desc == nil {
+			continue
+		}
+		for b, y := range in.reports[a+1:] {
+			if y == nil || y.desc == nil || x.desc.apart(y.desc) {
+				continue
+			}
+			if field, inA, inB := x.desc.differs(y.desc, named); field != "" {
+				return &fault{cause: Disagree, step: in.step, tag: in.tag, op: y.fault.op, field: field, rankA: a, rankB: a + 1 + b, a: inA, b: inB, witness: a}
+			}
+		}
+	}
+	return nil
+}
+
+// sides fills in what two ranks have that disagree.
+func (in *incident) sides(f *fault) {
+	sent := in.reports[f.rank]
+	if sent != nil && sent.desc != nil && f.field == stepOps && sent.desc.kind == Send.String() && sent.desc.to == f.witness {
+		f.field = messages
+		f.a, f.b = fmt.Sprintf("one to rank %d", f.witness), fmt.Sprintf("none from rank %d", f.rank)
+		if f.rankA != f.rank {
+			f.a, f.b = f.b, f.a
+		}
+		return
+	}
+	for _, side := range []struct {
+		rank int
+		text *string
+	}{{f.rankA, &f.a}, {f.rankB, &f.b}} {
+		if m := in.reports[side.rank]; m != nil && m.desc != nil {
+			if *side.text = m.desc.splits; f.field == stepOps {
+				*side.text = m.fault.op
+			}
+		}
+	}
 }
 
 // culprit is the rank that everyone waits for: one that says nothing, or has not started; else the end of the chain of waits that
