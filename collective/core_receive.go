@@ -77,7 +77,7 @@ func (c *core) data(from int, ev *transport.Event) bool {
 		}
 		o.left[i] = taskArmed
 	}
-	if i < 0 || ev.Fingerprint != o.print {
+	if i < 0 || ev.Fingerprint != o.printBy(from) {
 		c.disagree(o, from, len(ev.Payload))
 		return false
 	}

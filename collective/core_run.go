@@ -99,7 +99,7 @@ func (o *operation) complete(i int32) {
 func (c *core) send(o *operation, t *Task, payload []byte) {
 	c.went[t.Peer]++
 	c.out = append(c.out, outFrame{to: t.Peer, f: transport.Frame{
-		Kind: kindData, Priority: o.Priority.transport(), Fingerprint: o.print, Key: c.key(o.tag, t.Chunk), Payload: payload,
+		Kind: kindData, Priority: o.Priority.transport(), Fingerprint: o.printFor(t.Peer), Key: c.key(o.tag, t.Chunk), Payload: payload,
 	}})
 }
 

@@ -84,5 +84,8 @@ func (o *operation) seal() uint32 {
 	if o.job == nil || o.Kind == Send || o.Kind == Receive { // these concern two ranks
 		return 0
 	}
-	return (o.print ^ o.tag*0x9e3779b9) * 0x85ebca6b
+	x := uint64(o.print)<<20 | uint64(o.tag) // mixed as MurmurHash3 does: a rank may have begun the same operations at each other's tags
+	x = (x ^ x>>33) * 0xff51afd7ed558ccd
+	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
+	return uint32(x ^ x>>33)
 }

@@ -92,6 +92,23 @@ func (j *job) describe(rank int, plan string) {
 	j.print = max(h.Sum32(), 1)
 }
 
+// printFor is the fingerprint of the frames to a rank, and printBy of those from it. In AllToAll only the two know how many elements there are.
+func (j *job) printFor(rank int) uint32 {
+	if j.Kind != AllToAll {
+		return j.print
+	}
+	return printOf(j.print, j.Counts[rank])
+}
+
+func (j *job) printBy(rank int) uint32 {
+	if j.Kind != AllToAll {
+		return j.print
+	}
+	return printOf(j.print, j.Recv[rank])
+}
+
+func printOf(print uint32, n int) uint32 { return (print ^ uint32(n)*0x9e3779b9) * 0x85ebca6b }
+
 // append appends d; splits differ between ranks and are hashed by none.
 func (d *descriptor) append(p []byte, splits bool) []byte {
 	for _, s := range []string{d.kind, d.dtype, d.reduce, d.root, d.codec, d.scale, d.shape, d.counts, d.plan} {

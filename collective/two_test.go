@@ -24,8 +24,9 @@ type mob struct {
 	dead   []bool
 	links  map[[3]int][]protocol.Event // by from, to, control or not
 	timers []time.Duration             // never: none
-	odd    [2]int                      // a rank and a step: there it begins another operation 1
-	mail   bool                        // each step, one receives from any what all others send
+	calls  func(rank int, step uint64) []collective.StartCall
+	eager  bool   // a rank may commit before its operations are complete
+	last   uint64 // step
 	step   []uint64
 	left   []int
 	waits  []map[string]string // what each rank was told of each operation and commit
@@ -36,10 +37,10 @@ const mobLen = 24
 
 const mobNever = time.Duration(1 << 62)
 
-func newMob(seed uint64, size int, mail bool) *mob {
+func newMob(seed uint64, size int, calls func(rank int, step uint64) []collective.StartCall) *mob {
 	x := &mob{
 		rand: rand.New(rand.NewPCG(seed, 1)), m: make([]*collective.Machine, size), dead: make([]bool, size), links: map[[3]int][]protocol.Event{},
-		timers: slices.Repeat([]time.Duration{mobNever}, size), odd: [2]int{-1, -1}, mail: mail,
+		timers: slices.Repeat([]time.Duration{mobNever}, size), calls: calls, last: 60,
 		step: make([]uint64, size), left: make([]int, size), waits: make([]map[string]string, size), over: make([]bool, size),
 	}
 	v := collective.View{Epoch: 1}
@@ -54,39 +55,23 @@ func newMob(seed uint64, size int, mail bool) *mob {
 		}
 		x.waits[r] = map[string]string{}
 	}
-	for r := range size {
-		x.begin(r)
-	}
 	return x
 }
 
 func (x *mob) begin(r int) {
-	var calls []collective.StartCall
-	buffer := func(n int) collective.Buffer { return collective.Of(make([]float32, n)) }
-	odd := 0
-	if x.odd == [2]int{r, int(x.step[r])} {
-		odd = 1
-	}
-	switch receiver := int(x.step[r]) % len(x.m); {
-	case !x.mail:
-		for tag, plan := range []collective.Algorithm{collective.Ring, collective.Halving, collective.Tree} {
-			n := mobLen
-			if tag == 1 {
-				n += odd
-			}
-			calls = append(calls, collective.StartCall{Op: collective.Op{Plan: plan}, Tag: uint32(tag), Dst: buffer(n), Src: buffer(n)})
-		}
-	case r != receiver:
-		calls = append(calls, collective.StartCall{Op: collective.Op{Kind: collective.Send, Root: receiver}, Tag: 1, Src: buffer(mobLen + odd)})
-	default:
-		for range len(x.m) - 1 {
-			calls = append(calls, collective.StartCall{Op: collective.Op{Kind: collective.Receive, Root: collective.AnyRank}, Tag: 1, Dst: buffer(mobLen + odd)})
-		}
-	}
+	calls := x.calls(r, x.step[r])
 	x.left[r] = len(calls)
 	for i, call := range calls {
 		x.do(r, protocol.Call{ID: uint64(i), Arg: call})
 	}
+	if len(calls) == 0 || x.left[r] > 0 && x.eager && x.rand.IntN(2) == 0 {
+		x.left[r] = -1
+		x.commit(r)
+	}
+}
+
+func (x *mob) commit(r int) {
+	x.do(r, protocol.Call{ID: 9, Arg: collective.CommitCall{Step: x.step[r]}})
 }
 
 // do has a rank take an event.
@@ -121,12 +106,12 @@ func (x *mob) answered(r int, a protocol.Answer) {
 	case collective.StartCall:
 		x.waits[r][fmt.Sprintf("step %d, operation %d", x.step[r], call.Tag)] = text
 		if x.left[r]--; x.left[r] == 0 {
-			x.do(r, protocol.Call{ID: 9, Arg: collective.CommitCall{Step: x.step[r]}})
+			x.commit(r)
 		}
 	case collective.CommitCall:
 		x.waits[r][fmt.Sprintf("step %d, commit", x.step[r])] = text
 		var b *collective.Blame
-		if x.over[r] = errors.As(a.Err, &b) && b.Cause == collective.Lost || x.step[r] > 60; x.over[r] {
+		if x.over[r] = errors.As(a.Err, &b) && b.Cause == collective.Lost || x.step[r] >= x.last; x.over[r] {
 			return
 		}
 		x.step[r]++
@@ -149,6 +134,13 @@ func (x *mob) kill(r int) {
 		}
 		k := [3]int{r, to, 1}
 		x.links[k] = append(x.links[k], protocol.LinkLost{Peer: protocol.Name{Role: "worker", ID: strconv.Itoa(r)}, Err: errors.New("it is dead")})
+	}
+}
+
+// start has all begin.
+func (x *mob) start() {
+	for r := range x.m {
+		x.begin(r)
 	}
 }
 
@@ -232,6 +224,32 @@ func (x *mob) differences() (list []string) {
 func TestTwoFaults(t *testing.T)       { twoFaults(t, false) }
 func TestTwoFaultsOfMail(t *testing.T) { twoFaults(t, true) }
 
+func mobBuffer(n int) collective.Buffer { return collective.Of(make([]float32, n)) }
+
+// mobSums are three sums, the second of so many elements more.
+func mobSums(more int) (calls []collective.StartCall) {
+	for tag, plan := range []collective.Algorithm{collective.Ring, collective.Halving, collective.Tree} {
+		n := mobLen
+		if tag == 1 {
+			n += more
+		}
+		calls = append(calls, collective.StartCall{Op: collective.Op{Plan: plan}, Tag: uint32(tag), Dst: mobBuffer(n), Src: mobBuffer(n)})
+	}
+	return calls
+}
+
+// mobMails: in each step, one rank receives from any what all others send.
+func mobMails(r, size int, step uint64, more int) (calls []collective.StartCall) {
+	receiver := int(step) % size
+	if r != receiver {
+		return []collective.StartCall{{Op: collective.Op{Kind: collective.Send, Root: receiver}, Tag: 1, Src: mobBuffer(mobLen + more)}}
+	}
+	for range size - 1 {
+		calls = append(calls, collective.StartCall{Op: collective.Op{Kind: collective.Receive, Root: collective.AnyRank}, Tag: 1, Dst: mobBuffer(mobLen + more)})
+	}
+	return calls
+}
+
 func twoFaults(t *testing.T, mail bool) {
 	seeds := uint64(200)
 	if testing.Short() {
@@ -244,13 +262,24 @@ func twoFaults(t *testing.T, mail bool) {
 				if seed == seeds {
 					seed = 951
 				}
-				x := newMob(seed, size, mail)
+				odd := [2]int{-1, -1} // a rank and a step: there it begins another operation 1
+				x := newMob(seed, size, func(r int, step uint64) []collective.StartCall {
+					more := 0
+					if odd == [2]int{r, int(step)} {
+						more = 1
+					}
+					if mail {
+						return mobMails(r, size, step, more)
+					}
+					return mobSums(more)
+				})
+				x.start()
 				a, b := int(seed)%size, int(seed/16)%size
 				if a == b {
 					b = (b + 1) % size
 				}
 				if kind == "one dies, one differs" {
-					x.odd = [2]int{b, 1 + x.rand.IntN(2)}
+					odd = [2]int{b, 1 + x.rand.IntN(2)}
 				}
 				first := x.rand.IntN(60 * size)
 				last := first
