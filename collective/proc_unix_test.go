@@ -50,6 +50,7 @@ type order struct {
 	Dir   string
 	Addrs []string // second
 	Bare  []string
+	Room  int // bytes of a vector at most
 
 	Do    string // then
 	Bytes int
@@ -65,7 +66,8 @@ type order struct {
 type reply struct {
 	Addr, Bare string
 	Err        string
-	Rank       int // whom it blames
+	Rank       int   // whom it blames
+	At         int64 // when it was through, in nanoseconds since 1970
 	Micros     float64
 	Predicted  float64
 	Plan       string
@@ -139,14 +141,14 @@ func child() error {
 	}
 	var room [2][]float32
 	for k := range room {
-		room[k] = floats(tensor.AlignedBytes(64 << 20))
+		room[k] = floats(tensor.AlignedBytes(o.Room))
 		if k == 0 {
 			for i := range room[k] {
 				room[k][i] = float32(i % 5)
 			}
 		}
 		if o.Net == "inside" {
-			room[k] = floats(g.Memory(64 << 20))
+			room[k] = floats(g.Memory(o.Room))
 		}
 	}
 	var walk collective.Walk
@@ -162,8 +164,7 @@ func child() error {
 		for i := range src {
 			src[i] = float32(i % 5)
 		}
-		var re reply
-		re.Rank = -1
+		re := reply{Rank: -1}
 		begin := time.Now()
 		switch o.Do {
 		case "calibrate":
@@ -197,6 +198,7 @@ func child() error {
 				}
 			}
 		}
+		re.At = time.Now().UnixNano()
 		re.Predicted, re.Plan = float64(last.Predicted.Nanoseconds())/1e3, last.Algorithm.String()
 		re.Sent, re.Frames = port.Stats().BytesSent, port.Stats().FramesSent
 		if re.Micros == 0 {
@@ -229,6 +231,12 @@ type crew struct {
 
 func newCrew(t testing.TB, network string, size int) *crew {
 	t.Helper()
+	return newCrewOf(t, network, size, 64<<20)
+}
+
+// newCrewOf opens a crew whose vectors have so many bytes at most.
+func newCrewOf(t testing.TB, network string, size, room int) *crew {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -258,7 +266,7 @@ func newCrew(t testing.TB, network string, size int) *crew {
 		addrs, bare = append(addrs, re.Addr), append(bare, re.Bare)
 	}
 	for r := range size {
-		c.say(r, order{Net: network, Rank: r, Dir: dir, Addrs: addrs, Bare: bare})
+		c.say(r, order{Net: network, Rank: r, Dir: dir, Addrs: addrs, Bare: bare, Room: room})
 	}
 	return c
 }
@@ -309,74 +317,6 @@ func (c *crew) close() {
 		_ = c.cmd[r].Wait()
 		stop.Stop()
 	}
-}
-
-// Real processes, of which one is killed, or stopped for a while, in the middle of operations.
-func TestCase11Processes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("not run here: starts processes")
-	}
-	for _, size := range []int{2, 3, 4} {
-		for _, bytes := range []int{16, 4000} {
-			soon(t, fmt.Sprintf("%d ranks, %d bytes", size, bytes), func() (time.Duration, bool) { return killedProcess(t, "tcp", size, bytes) })
-		}
-	}
-	if runtime.GOOS != "linux" {
-		t.Log("not run here: processes share memory on Linux alone")
-		return
-	}
-	for _, size := range []int{2, 3, 4} {
-		const bytes = 64 << 10
-		soon(t, fmt.Sprintf("%d ranks, %d bytes in shared memory", size, bytes), func() (time.Duration, bool) { return killedProcess(t, "direct", size, bytes) })
-	}
-}
-
-// killedProcess returns how long it took until all had the error, and whether it was the same.
-func killedProcess(t *testing.T, network string, size, bytes int) (took time.Duration, same bool) {
-	t.Helper()
-	c := newCrew(t, network, size)
-	defer c.close()
-	if re := c.reply(order{Do: "commits", Bytes: bytes, Count: 3}); (re.Plan == collective.Shared.String()) != (network == "direct") {
-		t.Fatalf("%d ranks, %s: %d bytes are summed by %s", size, network, bytes, re.Plan)
-	}
-	victim := size - 1
-	// Stopped, it is waited for: no error.
-	for _, pause := range []time.Duration{0, 5 * time.Millisecond, 50 * time.Millisecond} {
-		for r := range size {
-			c.say(r, order{Rank: r, Do: "commits", Bytes: bytes, Count: 200})
-		}
-		_ = c.cmd[victim].Process.Signal(syscall.SIGSTOP)
-		<-time.After(pause)
-		_ = c.cmd[victim].Process.Signal(syscall.SIGCONT)
-		for r := range size {
-			if re := c.hear(r); re.Err != "" {
-				t.Fatalf("%d ranks: rank %d after a pause of %v: %s", size, r, pause, re.Err)
-			}
-		}
-	}
-	// Killed, it is blamed by all.
-	for r := range size {
-		c.say(r, order{Rank: r, Do: "commits", Bytes: bytes, Count: 1 << 30})
-	}
-	<-time.After(5 * time.Millisecond)
-	died := time.Now()
-	_ = c.cmd[victim].Process.Kill()
-	var first string
-	same = true
-	for r := range victim {
-		re := c.hear(r)
-		if first == "" {
-			first = re.Err
-		}
-		if re.Rank != victim {
-			t.Errorf("%d ranks: rank %d: %q", size, r, re.Err)
-		}
-		if re.Err != first {
-			t.Logf("%d ranks: rank %d: %q; rank 0: %q", size, r, re.Err, first)
-			same = false
-		}
-	}
-	return time.Since(died), same
 }
 
 // BenchmarkProcesses is BenchmarkAllReduce with a process for each rank.
