@@ -241,3 +241,43 @@ func TestUnreceivedLeft(t *testing.T) {
 		})
 	}
 }
+
+// TestUnreceivedSettled: a rank that has settled without a message that has come, or comes then, does not wait until it commits: what it has begun
+// since fails at once.
+func TestUnreceivedSettled(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := open(t, inMemory, 3, collective.Options{})
+			begin := time.Now()
+			for r, err := range w.each(func(r int, g *collective.Group) error {
+				if r == 2 && !late {
+					sendTo(g, 0, anyTag, 2)
+				}
+				g.Start(collective.Op{}, anyTag+1, collective.Of(make([]int32, 2)), collective.Of(make([]int32, 2)))
+				if r == 2 && late {
+					time.Sleep(10 * time.Millisecond) // the others have settled
+					sendTo(g, 0, anyTag, 2)
+				}
+				_ = g.Settle(t.Context())
+				if r != 0 {
+					time.Sleep(time.Second)
+					return g.Commit(t.Context(), 0)
+				}
+				op := collective.Op{Kind: collective.Receive, Root: 1}
+				err := g.Start(op, anyTag+2, collective.Of(make([]int32, 2)), collective.Buffer{}).Wait(t.Context())
+				if took := time.Since(begin); took > 30*time.Millisecond {
+					t.Errorf("late %v: it took %v", late, took)
+				}
+				if again := g.Commit(t.Context(), 0); fmt.Sprint(again) != fmt.Sprint(err) {
+					return fmt.Errorf("the operation has %w, the commit %w", err, again)
+				}
+				return err
+			}) {
+				if m, ok := errors.AsType[*collective.Mismatch](err); !ok || m.Field != "messages" || m.Tag != anyTag || m.RankA != 0 || m.RankB != 2 {
+					t.Errorf("late %v: rank %d: %v", late, r, err)
+				}
+			}
+			works(t, w)
+		})
+	}
+}
