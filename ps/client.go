@@ -76,6 +76,7 @@ type laneLink struct {
 	server    Name
 	m         Clock
 	holder    uint16   // of M, as the lane last told
+	held      Clock    // rounds below it were acknowledged
 	unacked   []*batch // sent, and not held by the lane yet
 	inflight  int      // bytes of them
 	kept      []keptRound
@@ -349,6 +350,8 @@ func (c *ClientState) message(from Name, body protocol.Body) {
 				return
 			}
 		}
+	case *behind:
+		c.rolledBack(from, m)
 	case *clocks:
 		if l := c.lane(from, &m.status); l != nil {
 			c.hear(l, &m.status, false)

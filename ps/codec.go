@@ -6,7 +6,6 @@ import (
 
 	"github.com/trivium-ml/trivium/protocol"
 	"github.com/trivium-ml/trivium/transport"
-	"github.com/trivium-ml/trivium/wire"
 )
 
 // The kinds of frames. By a kind's upper bits it is known whom in a process a frame is for.
@@ -23,6 +22,7 @@ const (
 	kindClocks
 	kindRefused
 	kindInstall
+	kindBehind
 )
 
 const (
@@ -119,8 +119,10 @@ func (x *parcels) encode(b protocol.Body) *parcel {
 		p.kind, h = kindClocks, m.appendHead(h)
 	case *refused:
 		p.kind, h = kindRefused, m.appendHead(h)
+	case *behind:
+		p.kind, h = kindBehind, m.appendHead(h)
 	case *install:
-		p.kind, h = kindInstall, wire.AppendUvarint(h, uint64(m.to))
+		p.kind, h = kindInstall, m.appendHead(h)
 		if m.lane {
 			p.kind = kindLaneInstall
 		}
@@ -195,6 +197,8 @@ func decode(kind uint8, head, payload []byte, release func()) (protocol.Body, er
 		return decodeClocks(head)
 	case kindRefused:
 		return decodeRefused(head)
+	case kindBehind:
+		return decodeBehind(head)
 	case kindHello:
 		return decodeHello(payload)
 	case kindCreate:

@@ -153,16 +153,21 @@ func readConfig(r *wire.Reader) (c Config) {
 
 // install tells a member the configuration. It is sent again until the member accepts that version or a later one.
 type install struct {
-	lane   bool   // it is for one
-	to     uint16 // which
-	config *Config
+	lane     bool   // it is for one
+	to       uint16 // which
+	accepted uint64 // the version that the lane has accepted, as far as the directory has heard: one that lacks it has lost what it held
+	config   *Config
 }
 
 func (m *install) Size() int { return 64 + 48*len(m.config.Clients) + 256*len(m.config.Tables) }
 
+func (m *install) appendHead(p []byte) []byte {
+	return wire.AppendUvarint(wire.AppendUvarint(p, uint64(m.to)), m.accepted)
+}
+
 func decodeInstall(head, payload []byte) (*install, error) {
 	h := wire.NewReader("ps install", head)
-	m := &install{to: uint16(h.Uvarint("lane", maxServers*MaxLanes))}
+	m := &install{to: uint16(h.Uvarint("lane", maxServers*MaxLanes)), accepted: h.Uvarint("accepted", math.MaxUint64)}
 	if err := h.Done(); err != nil {
 		return nil, err
 	}
@@ -180,6 +185,7 @@ type accept struct {
 	isClient bool
 	session  uint64
 	refused  bool    // the new member's start, or the cut, is past already
+	forgot   bool    // the lane had accepted an earlier version, and has lost what it held
 	text     string  // fatal: why the version cannot be installed
 	m, hi    Clock   // of the lane: its min clock, and the highest clock that anyone has; of the client: its highest
 	ends     []Clock // by client: how far it came here; nil from clients
@@ -198,6 +204,9 @@ func (m *accept) append(p []byte) []byte {
 	if m.refused {
 		flags |= 2
 	}
+	if m.forgot {
+		flags |= 4
+	}
 	p = append(p, flags)
 	p = wire.AppendUint64(p, m.session)
 	p = wire.AppendString(p, m.text)
@@ -213,8 +222,8 @@ func (m *accept) append(p []byte) []byte {
 func decodeAccept(payload []byte) (*accept, error) {
 	r := wire.NewReader("ps accept", payload)
 	m := &accept{version: r.Uvarint("version", math.MaxUint64), lane: uint16(r.Uvarint("lane", maxServers*MaxLanes)), client: uint16(r.Uvarint("client", MaxClients))}
-	flags := r.Uvarint("flags", 3)
-	m.isClient, m.refused = flags&1 != 0, flags&2 != 0
+	flags := r.Uvarint("flags", 7)
+	m.isClient, m.refused, m.forgot = flags&1 != 0, flags&2 != 0, flags&4 != 0
 	m.session = r.Uint64("session")
 	m.text = r.String("text", 1<<15)
 	m.m, m.hi = readClock(r, "min clock"), readClock(r, "highest clock")

@@ -34,6 +34,7 @@ type DirectoryState struct {
 	wait    time.Duration
 	out     []protocol.Command
 	err     error
+	lost    *behind // the lane that err is about, if that has lost what it held
 }
 
 // DirectoryOptions are a directory's. The zero value works.
@@ -144,6 +145,7 @@ func (d *DirectoryState) Step(_ time.Duration, in protocol.Event) []protocol.Com
 	case protocol.LinkBack:
 		d.wait = d.o.Retry
 		d.spread()
+		d.greet(in.Peer)
 	case protocol.Stop:
 		for _, s := range d.calls {
 			d.out = append(d.out, protocol.Answer{ID: s.id, Err: errors.New("ps: the directory was closed")})
@@ -190,14 +192,14 @@ func (d *DirectoryState) spread() {
 	if d.err != nil {
 		for _, m := range d.config.Clients {
 			if m.Session != 0 {
-				d.send(m.Name, &refused{text: d.err.Error()})
+				d.ended(&m)
 			}
 		}
 		return
 	}
 	for l := range d.lanes {
 		if d.lanes[l].accepted < d.config.Version || d.config.Cut.At > 0 && d.lanes[l].saved == nil {
-			d.send(d.p.server(l), &install{lane: true, to: uint16(l), config: d.config})
+			d.tell(l)
 		}
 	}
 	if d.counted != d.config.Version {
@@ -218,7 +220,21 @@ func (d *DirectoryState) recount() {
 	}
 	for l := range d.lanes {
 		if d.lanes[l].saved != nil { // the others are asked anyway
-			d.send(d.p.server(l), &install{lane: true, to: uint16(l), config: d.config})
+			d.tell(l)
+		}
+	}
+}
+
+// tell tells a lane the configuration.
+func (d *DirectoryState) tell(l int) {
+	d.send(d.p.server(l), &install{lane: true, to: uint16(l), accepted: d.lanes[l].accepted, config: d.config})
+}
+
+// greet asks the lanes of a server whose link is back whether they still have what they had accepted: it may be another process.
+func (d *DirectoryState) greet(peer Name) {
+	for l := range d.lanes {
+		if d.err == nil && d.p.server(l) == peer && d.lanes[l].accepted == d.config.Version {
+			d.tell(l)
 		}
 	}
 }
@@ -280,6 +296,10 @@ func (d *DirectoryState) onAccept(from Name, m *accept) {
 			return
 		}
 		d.checkSnapshot()
+		return
+	}
+	if l := int(m.lane); m.forgot && l < len(d.lanes) && d.p.server(l) == from {
+		d.rolledBack(l)
 		return
 	}
 	if m.text != "" && d.p.index(from) >= 0 { // whatever lane it takes itself for: in another placement it may have another number

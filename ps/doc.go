@@ -40,11 +40,15 @@
 // held it back. Who knows better, such as package cluster or the parent of the processes, ends their contexts, or calls [Directory.Lost]
 // where the others are to go on without a client.
 //
+// A server that is lost is lost with what it held: there are no replicas. Should a process of its name come back without it, or with what a
+// snapshot had, servers and directory find that out, and every client's calls return a [RolledBackError], which says how many rounds that were
+// acknowledged are gone: nobody goes on as though they were there.
+//
 // # How
 //
 // The three protocols are pure machines: [ClientState], [ServerState] (one lane of a server, one core) and [DirectoryState]. The loops of
 // Open, Serve and Direct (loop.go, part.go, outbox.go) drive them over a network, a simulator drives the same. The directory decides who
-// takes part, and which tables there are (directory.go, admit.go).
+// takes part, and which tables there are (directory.go, admit.go). Who has lost what it had said is found by comparing it (rollback.go).
 //
 // A client keeps what its workers add in buffers (inc.go, buffer.go), and sends a round to every lane as one batch in pieces (pack.go),
 // numbered by the clock; an empty one too, since it carries the clock (round.go). A lane takes pieces in order, holds the rest back, and

@@ -54,7 +54,7 @@ func (c *ClientState) install(n *Config) {
 		}
 		c.opens = nil
 		for _, l := range c.lanes {
-			l.heard = c.now
+			l.heard, l.held = c.now, c.start
 		}
 	}
 	kept := c.creates[:0]

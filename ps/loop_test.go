@@ -17,9 +17,12 @@ import (
 type realJob struct {
 	t       testing.TB
 	p       Placement
+	net     transport.Network
 	ports   []transport.Port
+	streams map[Name]transport.Stream
 	dir     *Directory
 	clients []*Client
+	ctx     context.Context // of servers
 	stop    context.CancelFunc
 	served  sync.WaitGroup
 	mu      sync.Mutex
@@ -28,7 +31,7 @@ type realJob struct {
 
 func newRealJob(t testing.TB, n transport.Network, o simOptions) *realJob {
 	t.Helper()
-	j := &realJob{t: t}
+	j := &realJob{t: t, net: n}
 	j.p = Placement{Epoch: 1, Directory: dirName(), Lanes: o.lanes, Exact: o.exact, MinShardCells: o.min, ShardsEach: o.shards, MaxServers: o.most}
 	names := []Name{dirName()}
 	for i := range o.servers {
@@ -39,6 +42,7 @@ func newRealJob(t testing.TB, n transport.Network, o simOptions) *realJob {
 	}
 	names = append(append(names, j.p.Servers...), j.p.Clients...)
 	streams := map[Name]transport.Stream{}
+	j.streams = streams
 	for _, name := range names {
 		p, err := n.Open(t.Context(), name, transport.Options{})
 		if err != nil {
@@ -64,10 +68,9 @@ func newRealJob(t testing.TB, n transport.Network, o simOptions) *realJob {
 	if j.dir, err = Direct(streams[dirName()], j.p, o.dir); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	j.stop = cancel
+	j.ctx, j.stop = context.WithCancel(t.Context())
 	for i := range o.servers {
-		j.served.Go(func() { j.fail(Serve(ctx, streams[serverName(i)], j.p, o.server)) })
+		j.serve(streams[serverName(i)], o.server)
 	}
 	j.clients = make([]*Client, o.clients)
 	var wg sync.WaitGroup
@@ -81,6 +84,11 @@ func newRealJob(t testing.TB, n transport.Network, o simOptions) *realJob {
 	wg.Wait()
 	j.check()
 	return j
+}
+
+// serve runs a server.
+func (j *realJob) serve(s transport.Stream, o ServerOptions) {
+	j.served.Go(func() { j.fail(Serve(j.ctx, s, j.p, o)) })
 }
 
 func (j *realJob) fail(err error) {

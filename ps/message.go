@@ -195,13 +195,15 @@ type probe struct {
 	gen          uint32
 	stamp        Clock // what the client has sent: all pieces of the rounds below, and so many of this one
 	piece        uint32
+	held, m      Clock // what the lane has told it: its rounds below the one are held, and M
 }
 
-func (m *probe) Size() int { return 40 }
+func (m *probe) Size() int { return 48 }
 
 func (m *probe) appendHead(p []byte) []byte {
 	p = wire.AppendUvarint(appendUp(p, m.lane, m.client, m.session, m.epoch), uint64(m.gen))
-	return wire.AppendUvarint(wire.AppendUvarint(p, uint64(m.stamp)), uint64(m.piece))
+	p = wire.AppendUvarint(wire.AppendUvarint(p, uint64(m.stamp)), uint64(m.piece))
+	return wire.AppendUvarint(wire.AppendUvarint(p, uint64(m.held)), uint64(m.m))
 }
 
 func decodeProbe(head []byte) (*probe, error) {
@@ -210,6 +212,7 @@ func decodeProbe(head []byte) (*probe, error) {
 	m.lane, m.client, m.session, m.epoch = readUp(r)
 	m.gen = uint32(r.Uvarint("generation", math.MaxUint32))
 	m.stamp, m.piece = readClock(r, "stamp"), uint32(r.Uvarint("piece", math.MaxUint32))
+	m.held, m.m = readClock(r, "held rounds"), readClock(r, "min clock")
 	return m, r.Done()
 }
 
@@ -363,6 +366,28 @@ func (m *refused) appendHead(p []byte) []byte {
 func decodeRefused(head []byte) (*refused, error) {
 	r := wire.NewReader("ps refused", head)
 	m := &refused{req: r.Uvarint("request", math.MaxUint64), text: r.String("text", 1<<15)}
+	return m, r.Done()
+}
+
+// behind tells a client that a lane lacks rounds of its that it had acknowledged.
+type behind struct {
+	lane    uint16
+	session uint64 // of the client
+	own     Clock  // its rounds below this one are held
+	m       Clock  // the lane's min clock
+}
+
+func (m *behind) Size() int { return 24 }
+
+func (m *behind) appendHead(p []byte) []byte {
+	p = wire.AppendUint64(wire.AppendUvarint(p, uint64(m.lane)), m.session)
+	return wire.AppendUvarint(wire.AppendUvarint(p, uint64(m.own)), uint64(m.m))
+}
+
+func decodeBehind(head []byte) (*behind, error) {
+	r := wire.NewReader("ps behind", head)
+	m := &behind{lane: uint16(r.Uvarint("lane", maxServers*MaxLanes)), session: r.Uint64("session")}
+	m.own, m.m = readClock(r, "own rounds"), readClock(r, "min clock")
 	return m, r.Done()
 }
 

@@ -34,6 +34,7 @@ func (c *ClientState) hear(l *laneLink, s *status, push bool) {
 			l.pushedM, l.pushedOwn = s.m, s.pushed
 		}
 	}
+	l.held = max(l.held, s.own)
 	n := 0
 	for n < len(l.unacked) && l.unacked[n].stamp < s.own {
 		b := l.unacked[n]
@@ -48,14 +49,16 @@ func (c *ClientState) hear(l *laneLink, s *status, push bool) {
 		c.progress(func(w *wait) bool { return w.flow || w.acked })
 	}
 	l.unacked = slices.Delete(l.unacked, 0, n)
-	switch s.gap {
-	case 1:
+	switch {
+	case s.gap == 1 && s.own < l.held: // it is an old message, or the lane has lost rounds: the answer tells
+		c.ask(l)
+	case s.gap == 1:
 		for _, b := range l.unacked {
 			if b.stamp > s.own || b.stamp == s.own && b.piece >= s.piece {
 				c.resend(b)
 			}
 		}
-	case 2: // from the first that lacks its keys: those behind it were out of place
+	case s.gap == 2: // from the first that lacks its keys: those behind it were out of place
 		l.lists.forget()
 		from := false
 		for i, b := range l.unacked {
@@ -131,7 +134,7 @@ func (c *ClientState) ask(l *laneLink) {
 	if !c.joined {
 		return
 	}
-	p := &probe{lane: l.lane, client: c.number, session: c.session, epoch: c.config.Epoch, gen: l.gen, stamp: c.clock}
+	p := &probe{lane: l.lane, client: c.number, session: c.session, epoch: c.config.Epoch, gen: l.gen, stamp: c.clock, held: l.held, m: l.m}
 	if n := len(l.unacked); n > 0 {
 		b := l.unacked[n-1]
 		if p.stamp, p.piece = b.stamp, b.piece+1; b.last {

@@ -187,6 +187,10 @@ func (s *ServerState) message(from Name, body protocol.Body) {
 		s.onPull(from, m)
 	case *probe:
 		if c := s.session(from, m.client, m.session, m.epoch); c != nil {
+			if m.held > c.next || m.m > s.m {
+				s.behind(from, m.session, c.next)
+				return
+			}
 			if m.gen > c.gen {
 				c.gen, c.pushes = m.gen, 0
 				s.forget(c)
@@ -204,6 +208,10 @@ func (s *ServerState) message(from Name, body protocol.Body) {
 	case *install:
 		if from != s.p.Directory || s.config.Version > 0 && m.config.Session != s.config.Session {
 			s.stranger(from, m.config)
+			return
+		}
+		if m.accepted > s.config.Version {
+			s.forgot(m)
 			return
 		}
 		s.install(m.config)
@@ -237,12 +245,13 @@ func (s *ServerState) forget(c *session) {
 // session finds who sent a message, or refuses it.
 func (s *ServerState) session(from Name, client uint16, id uint64, e Epoch) *session {
 	if int(client) >= len(s.clients) {
-		return nil // its join is not here yet: it sends again
+		s.unknown(from, client, id, e)
+		return nil
 	}
 	c := s.clients[client]
 	switch {
 	case c.Name != from || c.Session != id || e != s.config.Epoch:
-		s.refuse(from, fmt.Sprintf("a message of client %d, epoch %d, that is not of this session and epoch %d", client, e, s.config.Epoch))
+		s.unknown(from, client, id, e)
 		return nil
 	case c.State == Ended || c.State == Ending:
 		s.send(from, &refused{text: fmt.Sprintf("ps: %s was counted as lost at clock %d, and the others go on without it", c.Name, c.End)})

@@ -24,7 +24,7 @@ func (m *pull) String() string {
 }
 
 func (m *probe) String() string {
-	return fmt.Sprintf("probe lane %d client %d gen %d sent %d.%d", m.lane, m.client, m.gen, m.stamp, m.piece)
+	return fmt.Sprintf("probe lane %d client %d gen %d sent %d.%d held %d M %d", m.lane, m.client, m.gen, m.stamp, m.piece, m.held, m.m)
 }
 
 func (s status) String() string {
@@ -40,6 +40,10 @@ func (m *clocks) String() string { return "clocks " + m.status.String() }
 func (m *have) String() string { return fmt.Sprintf("have lane %d complete %d", m.lane, m.complete) }
 
 func (m *refused) String() string { return "refused " + m.text }
+
+func (m *behind) String() string {
+	return fmt.Sprintf("behind lane %d own %d M %d", m.lane, m.own, m.m)
+}
 
 func (m *install) String() string {
 	return fmt.Sprintf("install version %d: clients %v, %d tables, cut %v", m.config.Version, m.config.Clients, len(m.config.Tables), m.config.Cut)
