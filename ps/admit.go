@@ -13,6 +13,10 @@ func (d *DirectoryState) onHello(m *hello) {
 	}
 	i := slices.IndexFunc(d.config.Clients, func(c Member) bool { return c.Name == m.name })
 	if i >= 0 && d.config.Clients[i].Session == m.session { // it asks again
+		if d.clients[i].accepted > 0 && d.config.Clients[i].State == Active { // late, or it is another process: whoever has accepted asks no more
+			d.send(m.name, &refused{req: takesPart, text: fmt.Sprintf("ps: %s takes part already in this session: a process that begins anew has a session, and a name, of its own", m.name)})
+			return
+		}
 		if d.counted == d.config.Version {
 			d.send(m.name, &install{config: d.config})
 		}

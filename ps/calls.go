@@ -153,6 +153,9 @@ func (c *ClientState) cancel(x cancelCall) {
 				err = fmt.Errorf("ps: open by %s: %w: %w", c.self, c.away, x.cause)
 			}
 			c.answer(x.id, nil, err)
+			if !c.joined && len(c.opens) == 0 { // whoever opens anew does so in this session: it is not to be let in twice
+				c.fail(err)
+			}
 			return
 		}
 	}

@@ -145,7 +145,7 @@ type clientCut struct {
 
 // Options of a client. The zero value works.
 type Options struct {
-	Session    uint64        // that others cannot guess; it survives reconnects; 0: drawn by Open
+	Session    uint64        // of this process alone, which others cannot guess; it survives reconnects; 0: drawn by Open
 	Workers    int           // that the client's clock waits for from the start; 0: 1
 	CacheBytes int64         // of rows; 0: 1 GiB
 	Inflight   int           // bytes that a lane does not hold yet, or keeps of BSP tables until M comes, beyond which Clock waits; 0: 64 MiB
@@ -333,22 +333,8 @@ func (c *ClientState) message(from Name, body protocol.Body) {
 			c.send(from, no)
 		}
 	case *refused:
-		if m.req == notDirectory {
-			if from == c.p.Directory && !c.joined {
-				c.away = errors.New(m.text)
-			}
-			return
-		}
-		if m.req == 0 {
-			c.fail(errors.New(m.text))
-			return
-		}
-		for i, x := range c.creates {
-			if x.id == m.req {
-				c.answer(x.id, nil, errors.New(m.text))
-				c.creates = slices.Delete(c.creates, i, i+1)
-				return
-			}
+		if from == c.p.Directory || c.p.index(from) >= 0 {
+			c.refused(from, m)
 		}
 	case *behind:
 		c.rolledBack(from, m)
@@ -366,6 +352,27 @@ func (c *ClientState) message(from Name, body protocol.Body) {
 	}
 }
 
+// refused hears what a server or the directory does not do for this client.
+func (c *ClientState) refused(from Name, m *refused) {
+	switch {
+	case m.req == notDirectory:
+		if from == c.p.Directory && !c.joined {
+			c.away = errors.New(m.text)
+		}
+	case m.req == takesPart:
+		if !c.joined {
+			c.fail(errors.New(m.text))
+		}
+	case m.req == 0:
+		c.fail(errors.New(m.text))
+	default:
+		if i := slices.IndexFunc(c.creates, func(x *creating) bool { return x.id == m.req }); i >= 0 {
+			c.answer(m.req, nil, errors.New(m.text))
+			c.creates = slices.Delete(c.creates, i, i+1)
+		}
+	}
+}
+
 func (m *values) done() {
 	if m.release != nil {
 		m.release()
@@ -375,6 +382,10 @@ func (m *values) done() {
 
 func (c *ClientState) lane(from Name, s *status) *laneLink {
 	if int(s.lane) >= len(c.lanes) || c.lanes[s.lane].server != from || s.epoch != c.config.Epoch || !c.joined {
+		return nil
+	}
+	if s.own > c.clock || s.own == c.clock && s.piece > 0 {
+		c.fail(fmt.Errorf("ps: %s holds rounds of %s below clock %d and %d pieces of the next one, and this process has sent those below %d: another process has sent rounds in its session, so that these of this one would be taken for theirs: each process must have a session of its own", from, c.self, s.own, s.piece, c.clock))
 		return nil
 	}
 	return c.lanes[s.lane]

@@ -349,13 +349,16 @@ func decodeHave(head []byte) (*have, error) {
 	return m, r.Done()
 }
 
-// refused ends a member's part: text is a sentence for its callers. With notDirectory it does not.
+// refused ends a member's part: text is a sentence for its callers. Some numbers of req say something else.
 type refused struct {
-	req  uint64 // of a create; 0: everything; notDirectory: who asked to be let in asked one who is none, and may go on asking
+	req  uint64 // of a create; 0: everything
 	text string
 }
 
-const notDirectory = math.MaxUint64
+const (
+	notDirectory = math.MaxUint64 - iota // who asked to be let in asked one who is none, and may go on asking
+	takesPart                            // who asks to be let in asks in the session of a process that is; that one does not mind
+)
 
 func (m *refused) Size() int { return 8 + len(m.text) }
 
