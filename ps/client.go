@@ -278,13 +278,15 @@ func (c *ClientState) sayHello() {
 	c.send(c.p.Directory, &hello{name: c.self, session: c.session, specs: c.specs})
 }
 
-// lost hears that a link is gone, or was never there. It may come back; but to a server, or to a directory that is still to let this client
-// in, of which nobody has said where it is, there will be none.
+// lost hears that a link is gone, or was never there, or that nothing that comes over it can be read. It may come back; but to a server, or to a
+// directory that is still to let this client in, of which nobody has said where it is, there will be none.
 func (c *ClientState) lost(in protocol.LinkLost) {
 	opening := in.Peer == c.p.Directory && !c.joined
 	switch {
 	case errors.Is(in.Err, transport.ErrUnknownPeer) && (opening || c.p.index(in.Peer) >= 0):
 		c.fail(fmt.Errorf("ps: %s was not told where %s is: %w", c.self, in.Peer, in.Err))
+	case errors.Is(in.Err, errUnreadable) && (in.Peer == c.p.Directory || c.p.index(in.Peer) >= 0):
+		c.fail(in.Err)
 	case opening && in.Err != nil:
 		c.away = fmt.Errorf("no link to %s: %w", in.Peer, in.Err)
 	}
@@ -363,7 +365,7 @@ func (c *ClientState) refused(from Name, m *refused) {
 		if !c.joined {
 			c.fail(errors.New(m.text))
 		}
-	case m.req == 0:
+	case m.req == 0 || m.req == notHeard:
 		c.fail(errors.New(m.text))
 	default:
 		if i := slices.IndexFunc(c.creates, func(x *creating) bool { return x.id == m.req }); i >= 0 {

@@ -142,6 +142,10 @@ func (d *DirectoryState) Step(_ time.Duration, in protocol.Event) []protocol.Com
 		d.call(in.ID, in.Arg)
 	case protocol.Computed:
 		d.written(in.ID)
+	case protocol.LinkLost:
+		if errors.Is(in.Err, errUnreadable) && d.p.index(in.Peer) >= 0 {
+			d.fail(in.Err)
+		}
 	case protocol.LinkBack:
 		d.wait = d.o.Retry
 		d.spread()

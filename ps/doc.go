@@ -44,6 +44,9 @@
 // snapshot had, servers and directory find that out, and every client's calls return a [RolledBackError], which says how many rounds that were
 // acknowledged are gone: nobody goes on as though they were there.
 //
+// Frames that nobody can read cost the others nothing: they are counted, and the link, which is the port's, stays. Of a peer that has sent 256 of
+// them none is read any more until its link comes back: it is told, and so is who waits for it.
+//
 // # How
 //
 // The three protocols are pure machines: [ClientState], [ServerState] (one lane of a server, one core) and [DirectoryState]. The loops of

@@ -29,6 +29,7 @@ type Host struct {
 	attends  transport.Attender // of the stream; nil: it has none
 	serves   atomic.Bool        // see look
 	answered atomic.Uint64      // calls
+	deaf     atomic.Int32       // peers that are not heard
 
 	flight   flight
 	landings []posted // under the lock of the client's part
@@ -167,6 +168,7 @@ func (h *Host) take(ev *transport.Event) (keep, yield bool) {
 	case transport.LinkLost:
 		h.each(protocol.LinkLost{Peer: ev.From, Err: ev.Err})
 	case transport.LinkBack:
+		h.back(ev.From)
 		h.each(protocol.LinkBack{Peer: ev.From})
 	default:
 		before := h.answered.Load()
@@ -227,6 +229,9 @@ func (h *Host) each(in protocol.Event) {
 // client's credit is never spent on rounds that wait for their last piece. A frame that nobody can read is refused.
 func (h *Host) frame(ev *transport.Event) {
 	kind, from, head, payload := ev.Kind, ev.From, ev.Head, ev.Payload
+	if !h.hears(from, kind) {
+		return
+	}
 	var release func()
 	if kind == kindBatch || kind == kindPull || kind == kindProgress {
 		n := int64(len(payload))
@@ -246,6 +251,9 @@ func (h *Host) frame(ev *transport.Event) {
 		}
 		h.refuse(from, kind, err)
 		return
+	}
+	if m, ok := b.(*refused); ok && m.req == notHeard {
+		h.unheard(from, m)
 	}
 	h.deliver(roleOf(kind), from, b)
 }

@@ -358,6 +358,7 @@ type refused struct {
 const (
 	notDirectory = math.MaxUint64 - iota // who asked to be let in asked one who is none, and may go on asking
 	takesPart                            // who asks to be let in asks in the session of a process that is; that one does not mind
+	notHeard                             // nothing of this process is read there any more
 )
 
 func (m *refused) Size() int { return 8 + len(m.text) }
