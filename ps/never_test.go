@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/trivium-ml/trivium/sim"
 )
 
 // TestNeverClocks: over real loops, a worker that takes part and never clocks ends the reads and barriers of all others within the
@@ -61,5 +63,57 @@ func TestNeverClocks(t *testing.T) {
 			wait.Wait()
 			j.check()
 		})
+	}
+}
+
+// TestPartition: a client that no longer reaches the servers, for ever, adds nothing more; its calls end at the deadline, and so do those of
+// the others, who are told whom they wait for.
+func TestPartition(t *testing.T) {
+	const cut, deadline = 50 * time.Millisecond, 3 * time.Second
+	for _, mode := range modes() {
+		spec := mode
+		spec.Name, spec.Rows, spec.Cols, spec.Cell = "weights", 2, 4, Int64
+		j := newSimJob(sim.New(7, sim.Options{}), simOptions{clients: 3, servers: 2, min: 4, tables: []Spec{spec}, client: Options{RoundTimeout: deadline}})
+		errs, ends := make([]error, 3), make([]time.Duration, 3)
+		for k := range 3 {
+			j.startThen(k, 0, func(w *Worker, sleep func(time.Duration)) error {
+				tab, row := tableOf[int64](w, "weights"), make([]int64, 4)
+				for {
+					if _, err := tab.Get(bg, 1, row); err != nil {
+						return err
+					}
+					if err := tab.Inc(0, int64(k), 1); err != nil {
+						return err
+					}
+					sleep(time.Millisecond)
+					if _, err := w.Clock(bg); err != nil {
+						return err
+					}
+				}
+			}, func(err error) { errs[k], ends[k] = err, j.w.Now() })
+		}
+		plan := sim.Plan{{Kind: sim.Partition, At: cut, For: time.Hour, Nodes: []sim.Node{j.clients[0].node}}}
+		if err := j.w.Run(plan, cut+time.Second); err != nil {
+			t.Fatal(err)
+		}
+		held := func() (rounds [2]Clock) {
+			for l := range rounds {
+				rounds[l] = j.lane(l).clients[0].next
+			}
+			return rounds
+		}
+		before := held()
+		if err := j.w.Run(nil, cut+4*deadline); err != nil {
+			t.Fatal(err)
+		}
+		if after := held(); after != before || before[0] == 0 {
+			t.Errorf("%s: %v rounds are held of it, and %v later", modeName(spec), before, after)
+		}
+		for k, want := range []string{"j/server/", "held by j/worker/0", "held by j/worker/0"} {
+			if err := errs[k]; err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), deadline.String()) || ends[k] > cut+2*deadline {
+				t.Errorf("%s: client %d ends at %v with %v, want %q", modeName(spec), k, ends[k], err, want)
+			}
+		}
+		j.end()
 	}
 }
