@@ -14,6 +14,7 @@ type clientTable struct {
 	byRow []*cachedRow // where rows are few enough to be numbered
 	rows  map[int64]*cachedRow
 
+	counts    TableCounters                // under the client's lock; its Table is not set
 	unposted  bool                         // answers do not come as they are asked for: they land where all do
 	residuals map[int64]*compress.Residual // by row: what Options.Up dropped
 	rate      float64                      // that these are measured in; 0: not told

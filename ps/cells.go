@@ -21,6 +21,7 @@ func (t Table[T]) GetCells(ctx context.Context, row int64, cols []int64, dst []T
 	s, d := t.w.s, t.w.d
 	d.Lock()
 	if v, all := t.cachedCells(row, cols, dst); all {
+		t.t.counted(s.clock, v, true)
 		d.Unlock()
 		return t.saw(v, true), nil
 	}
@@ -36,6 +37,7 @@ func (t Table[T]) GetCells(ctx context.Context, row int64, cols []int64, dst []T
 	t.overlayOwn(g, dst)
 	c, _ := t.cachedCells(row, cols, dst) // what the cache has of them, perhaps since then, may be older: the next read has it
 	v = min(v, c)
+	t.t.counted(s.clock, v, false)
 	s.c.unpin(g)
 	d.Unlock()
 	return t.saw(v, false), nil

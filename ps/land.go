@@ -12,7 +12,7 @@ func (c *ClientState) onValues(l *laneLink, m *values) {
 	next := push && m.gen == l.gen && m.pushes == l.pushes+1
 	c.hear(l, &m.status, push)
 	for i := range m.secs {
-		c.BytesReceived += uint64(len(m.secs[i].cells))
+		c.received(&m.secs[i])
 	}
 	if push {
 		if next {

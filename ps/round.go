@@ -220,7 +220,11 @@ func (c *ClientState) sendRound(stamp Clock, finish bool) {
 		}
 	}
 	for _, t := range c.tables {
-		for _, b := range c.sumOf(from, t) {
+		sums := c.sumOf(from, t)
+		if len(sums) > 0 {
+			t.counts.Rounds++
+		}
+		for _, b := range sums {
 			emit := func(s section, h *hold) { c.pack(&outs[t.owners[s.shard]], c.lanes[t.owners[s.shard]], s, h) }
 			if d, ok := b.(*deltas[float32]); ok {
 				if c.o.Up != nil && !t.spec.Sparse && t.spec.Cols >= codedFrom && d.part == 0 {
@@ -256,6 +260,7 @@ func (c *ClientState) sendRound(stamp Clock, finish bool) {
 			l.inflight += b.bytes
 			l.unacked = append(l.unacked, b)
 			c.BytesSent += uint64(b.bytes)
+			c.sent(b.secs)
 			c.send(l.server, b)
 		}
 		last.prompt = l.inflight > c.o.Inflight/4

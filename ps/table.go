@@ -78,6 +78,7 @@ func (t Table[T]) Get(ctx context.Context, row int64, dst []T) (Clock, error) {
 	if r := t.t.find(row); r != nil && s.c.err == nil {
 		if v, ok := s.c.fresh(r, s); ok {
 			r.used = true
+			t.t.counted(s.clock, v, true)
 			t.copy(r, dst)
 			return t.saw(v, true), nil
 		}
@@ -142,6 +143,7 @@ func (t Table[T]) fetch(ctx context.Context, rows []int64) (*getCall, Clock, err
 		}
 		if !torn {
 			g.missed = missed
+			t.t.counted(s.clock, v, !missed)
 			return g, v, nil
 		}
 		s.c.unpin(g)
@@ -302,6 +304,7 @@ func (t Table[T]) View(ctx context.Context, row int64, f func([]T)) (Clock, erro
 			r.used = true
 			r.pins++
 			g.hits = append(g.hits, r)
+			t.t.counted(s.clock, v, true)
 		}
 	}
 	if !fresh {

@@ -121,6 +121,39 @@ func (w *worker) observeReads() {
 	})
 }
 
+// tellTables tells what this worker has done with each table of the model.
+func (w *worker) tellTables() {
+	for _, n := range w.client.TableCounters() {
+		if n.Table == factsTable || n.Table == agreeTable || n.Reads+n.Rounds == 0 {
+			continue
+		}
+		w.run.Event(observe.Info, "table", w.run.At().Step, tableText(&n))
+	}
+}
+
+// tableText is a table's counters in words.
+func tableText(n *ps.TableCounters) string {
+	s := fmt.Sprintf("table %q: %d reads", n.Table, n.Reads)
+	if n.Reads > 0 {
+		sum, most := uint64(0), 0
+		for old, reads := range n.Stale {
+			if sum += uint64(old) * reads; reads > 0 {
+				most = old
+			}
+		}
+		least := ""
+		if most == ps.MaxStale {
+			least = " or more"
+		}
+		s += fmt.Sprintf(", %.1f %% of them from the cache, lacking %.2f rounds%s on average and %d%s at most", 100*float64(n.Hits)/float64(n.Reads), float64(sum)/float64(n.Reads), least, most, least)
+	}
+	s += fmt.Sprintf("; %d rounds", n.Rounds)
+	if n.Rounds > 0 {
+		s += fmt.Sprintf(" of %.0f bytes", float64(n.BytesSent)/float64(n.Rounds))
+	}
+	return s + fmt.Sprintf("; %d bytes of cells received", n.BytesReceived)
+}
+
 // observeWaits records for how long this worker has waited for each other since all began to train: what it waited before, and for workers that
 // open their data last, is not of any update.
 func (w *worker) observeWaits() {

@@ -1,6 +1,8 @@
 package server_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,7 +12,18 @@ import (
 	"github.com/trivium-ml/trivium/train/server"
 )
 
-// TestRecorded: a run has how stale each read of the model was, within the bound, how many of them the cache answered, and what was sent.
+// A sink of events keeps them.
+type sink struct{ events []observe.Event }
+
+func (s *sink) Frame(observe.Frame) error               { return nil }
+func (s *sink) Step(observe.Source, observe.Step) error { return nil }
+func (s *sink) Event(e observe.Event) error {
+	s.events = append(s.events, e)
+	return nil
+}
+
+// TestRecorded: a run has how stale each read of the model was, within the bound, how many of them the cache answered, and what was sent; and of
+// each table of the model an event that says so, of worker 0.
 func TestRecorded(t *testing.T) {
 	for _, c := range []struct {
 		o     server.Options
@@ -21,7 +34,8 @@ func TestRecorded(t *testing.T) {
 		{server.Options{Mode: ps.SSP, Staleness: 3, OptimizerAt: server.AtWorker}, 3},
 	} {
 		c.o.Slow = server.Slow{Worker: 1, Factor: 3, Unit: 200 * time.Microsecond}
-		hub := observe.NewHub(observe.Options{Start: time.Now()})
+		hub, told := observe.NewHub(observe.Options{Start: time.Now()}), new(sink)
+		hub.Attach("events", told)
 		x := &crew{env: train.Env{Run: "r", Observe: hub}, workers: 3, servers: 2, o: c.o}
 		r, err := x.paced(t, small(job()))
 		if err != nil {
@@ -29,6 +43,20 @@ func TestRecorded(t *testing.T) {
 		}
 		hub.Collect(true)
 		seen := map[string]bool{}
+		var tables []string
+		for _, e := range told.events {
+			if e.Kind == "table" {
+				tables = append(tables, e.Source.String()+": "+e.Text)
+			}
+		}
+		var reads, rounds, bytes int64
+		if len(tables) == 1 {
+			_, _ = fmt.Sscanf(tables[0], `worker-0: table "model": %d reads,`, &reads) // what is not told stays 0
+			_, _ = fmt.Sscanf(tables[0][strings.Index(tables[0], ";")+1:], "%d rounds of %d bytes", &rounds, &bytes)
+		}
+		if reads < r.Steps || rounds < r.Steps || rounds > r.Steps+3 || bytes < 4*7850 || bytes > 4*7850+100 { // some fill the table
+			t.Errorf("%s: told %q after %d updates of 7850 parameters", c.o.Mode, tables, r.Steps)
+		}
 		for _, report := range hub.Latest() {
 			f := &report.Frame
 			seen[f.Source.String()] = true

@@ -136,6 +136,9 @@ func (w *worker) train(ctx context.Context) (trivium.Result, error) {
 		}
 	}
 	w.cutting.end()
+	if w.env.Rank == 0 {
+		w.tellTables()
+	}
 	if w.own != nil && w.o.Mode == ps.BSP && w.run.Reason() != trivium.Failed && w.run.Reason() != trivium.Diverged {
 		if err := w.settle(); err != nil {
 			w.run.Fail(err)
