@@ -161,6 +161,87 @@ func TestFTRL(t *testing.T) {
 	}
 }
 
+// TestFTRLPart: the bits are the same everywhere, and those of the formula in float64 but for rounding, whether a parameter moves on, stops at 0,
+// crosses it, or leaves it.
+func TestFTRLPart(t *testing.T) {
+	r := rand.New(rand.NewPCG(12, 12))
+	names := []string{"u", "z", "n", "last", "product"}
+	for _, l1 := range []float32{0, 1.5} {
+		h := FTRLPartParams{FTRLParams{Alpha: 0.3, Beta: 1, L1: l1, L2: 0.1}, 0.25, 0.75, 0.25, 0.25, 0.5}
+		var moved, stopped, crossed, left int
+		for _, n := range lengths() {
+			off := r.IntN(17)
+			p, g := plain[float32](r, n+off)[off:], plain[float32](r, n+off)[off:]
+			for i := 0; i < n; i += 5 {
+				p[i] = 0
+			}
+			for i := 0; i < n; i += 3 {
+				g[i] *= 100
+			}
+			begun := [][]float32{g, plain[float32](r, n), plain[float32](r, n), plain[float32](r, n), plain[float32](r, n)} // u may be g
+			Square(Go, begun[2], begun[2])
+			var want [][]float32
+			for _, isa := range Available() {
+				var x [][]float32
+				for _, v := range begun {
+					x = append(x, append([]float32(nil), v...))
+				}
+				FTRLPart(isa, x[0], p, x[0], x[1], x[2], x[3], x[4], h)
+				if isa == GoExact {
+					want = x
+				}
+				for k := range want {
+					wantSame(t, names[k]+" of FTRLPart on "+isa.String(), x[k], want[k])
+				}
+			}
+			for i, p := range p {
+				g, z, n, last, c := float64(g[i]), float64(begun[1][i]), float64(begun[2][i]), float64(begun[3][i]), float64(begun[4][i])
+				at, l1 := float64(p), float64(l1)
+				n, c = n+g*g, c+g*last
+				k := (1+math.Sqrt(0.25*min(n, 0.25*n+0.75*max(c, 0))))/0.3 + 0.1
+				share := 0.5
+				if at != 0 {
+					z, share = -at*k-math.Copysign(l1, at), 0.25
+				}
+				scale := math.Abs(z) + math.Abs(g) + l1
+				z += share * g
+				to := 0.0
+				if math.Abs(z) > l1 {
+					to = (math.Copysign(l1, z) - z) / k
+				}
+				switch {
+				case to == 0:
+					stopped++
+				case at == 0:
+					left++
+				case at*to < 0:
+					crossed++
+				default:
+					moved++
+				}
+				within := [...]float64{scale / k, scale, n, 0, math.Abs(c) + math.Abs(g*last)}
+				if at*to > 0 && math.Abs(z) > 1.001*l1 { // far from 0 only the way counts
+					within[0] = math.Abs(to - at)
+				}
+				for j, v := range [...]float64{to - at, z, n, g, c} {
+					if got := float64(want[j][i]); !(math.Abs(got-v) <= 1e-6*within[j]) {
+						t.Fatalf("%s of p %v, g %v is %v, want %v", names[j], p, g, got, v)
+					}
+				}
+			}
+		}
+		if moved < 1000 || crossed < 1000 || left < 1000 || l1 > 0 && stopped < 1000 {
+			t.Errorf("l1 %v: of the parameters %d moved, %d stopped at 0, %d crossed it and %d left it: the test shows too little", l1, moved, stopped, crossed, left)
+		}
+	}
+	for _, isa := range Available() {
+		x := [...][]float32{{0}, {1}, {1}, {1}, {1}}
+		if FTRLPart(isa, x[0], []float32{1}, []float32{float32(math.NaN())}, x[1], x[2], x[3], x[4], FTRLPartParams{FTRLParams: FTRLParams{Alpha: 1, L1: 1}, Own: 1, Times: 1, Share: 1, AtZero: 1}); x[0][0] == x[0][0] {
+			t.Errorf("on %v a gradient that is NaN makes an update of %v", isa, x[0][0])
+		}
+	}
+}
+
 // What decays without a gradient ends as 0, not as a denormal number, everywhere after as many steps.
 func TestStatesSettle(t *testing.T) {
 	for _, k := range steps {

@@ -35,6 +35,7 @@ func TestKernelsAllocateNothing(t *testing.T) {
 		"Adam":          func() { Adam(isa, u, x, y, z, z, AdamParams{Regular: h, Beta1: 0.9, Beta2: 0.99, Step: 1}) },
 		"Momentum":      func() { Momentum(isa, u, x, y, z, MomentumParams{Regular: h}) },
 		"FTRL":          func() { FTRL(isa, u, x, y, z, z, FTRLParams{Alpha: 1}) },
+		"FTRLPart":      func() { FTRLPart(isa, u, x, y, z, z, z, z, FTRLPartParams{FTRLParams: FTRLParams{Alpha: 1}}) },
 		"Dropout":       func() { Dropout(isa, z, x, 0.5, 1, 0) },
 	} {
 		if k := testing.AllocsPerRun(10, f); k != 0 {

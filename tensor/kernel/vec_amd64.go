@@ -221,6 +221,9 @@ func adamRegF32AVX2Stream(u, m, v, p, grad *float32, n int, h *[8]float32)
 func ftrlF32AVX2(u, z, sq, p, grad *float32, n int, h *[8]float32)
 
 //go:noescape
+func ftrlPartF32AVX2(u, z, sq, last, product, p, grad *float32, n int, h *[8]float32)
+
+//go:noescape
 func blockSumF32AVX2(x *float32, n int) float32
 
 //go:noescape
@@ -609,6 +612,9 @@ func adamRegF32AVX512Stream(u, m, v, p, grad *float32, n int, h *[8]float32)
 
 //go:noescape
 func ftrlF32AVX512(u, z, sq, p, grad *float32, n int, h *[8]float32)
+
+//go:noescape
+func ftrlPartF32AVX512(u, z, sq, last, product, p, grad *float32, n int, h *[8]float32)
 
 //go:noescape
 func blockSumF32AVX512(x *float32, n int) float32
@@ -1882,6 +1888,17 @@ func ftrlF32(isa ISA, u, z, sq, p, grad []float32, h *[8]float32) {
 			ftrlF32AVX512(&u[i], &z[i], &sq[i], &p[i], &grad[i], n, h)
 		} else {
 			ftrlF32AVX2(&u[i], &z[i], &sq[i], &p[i], &grad[i], n, h)
+		}
+	}
+}
+
+func ftrlPartF32(isa ISA, u, z, sq, last, product, p, grad []float32, h *[8]float32) {
+	for i := 0; i < len(u); i += piece {
+		n := min(piece, len(u)-i)
+		if isa == AVX512 {
+			ftrlPartF32AVX512(&u[i], &z[i], &sq[i], &last[i], &product[i], &p[i], &grad[i], n, h)
+		} else {
+			ftrlPartF32AVX2(&u[i], &z[i], &sq[i], &last[i], &product[i], &p[i], &grad[i], n, h)
 		}
 	}
 }

@@ -150,6 +150,10 @@ func adamRegF32Stream(isa ISA, u, m, v, p, grad []float32, h *[8]float32) { pani
 
 func ftrlF32(isa ISA, u, z, sq, p, grad []float32, h *[8]float32) { panic(noAssembly) }
 
+func ftrlPartF32(isa ISA, u, z, sq, last, product, p, grad []float32, h *[8]float32) {
+	panic(noAssembly)
+}
+
 func blockSumF32(isa ISA, x *float32, n int) float32 { panic(noAssembly) }
 
 func blockDotF32(isa ISA, a *float32, b *float32, n int) float32 { panic(noAssembly) }

@@ -224,11 +224,12 @@ func (u *updater) step(k int64, s *segment, l *trivium.Layout, from int, p, g, o
 		return
 	}
 	last, product := slots[len(slots)-2], slots[len(slots)-1]
-	u.part.remember(l, from, p, g, last, product, k == 1)
 	if u.part.ftrl != nil {
-		u.part.place(l, from, p, out, state[0], state[u.part.squares], last, product, u.n, by)
+		u.part.place(u.isa, l, from, p, g, out, state[0], state[u.part.squares], last, product, k == 1,
+			placing(by, 1/summed(u.n, by), float64(u.share), float64(u.share)))
 		return
 	}
+	u.part.remember(l, from, p, g, last, product, k == 1)
 	u.rule.Apply(n, l, from, p, g, out, state)
 	if u.part.sums() { // of n times as many squares
 		share = float32(math.Sqrt(float64(share)))

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
 // A proximal is FTRL at a server that steps with each of n workers' gradients. Its state, z and n, says where a parameter is: at 0 where
@@ -14,25 +15,39 @@ import (
 //
 // That n may become smaller too, and of a row of a row-sparse tensor it depends on how many workers touch it. So z is not kept while the
 // parameter is not 0: it is the one that puts it there, whatever n is by then. Where the parameter is 0, z is as one optimizer sums it up.
-type proximal struct{ steep, beta, l1, l2 float64 } // steep is 1/α
-
-// of is that of a tensor.
-func (f proximal) of(spec *trivium.Spec) proximal {
-	rate, decay := float64(spec.Rate), float64(spec.Decay)
-	return proximal{f.steep / rate, f.beta, f.l1 * decay, f.l2 * decay}
+type proximal struct {
+	rate float64
+	kernel.FTRLParams
 }
 
-// k is what z is divided by where n is squares.
-func (f proximal) k(squares float64) float64 { return (f.beta+math.Sqrt(squares))*f.steep + f.l2 }
+// of is that of a tensor.
+func (f *proximal) of(spec *trivium.Spec) kernel.FTRLParams {
+	h := f.FTRLParams
+	h.Alpha = float32(f.rate * float64(spec.Rate))
+	h.L1 *= spec.Decay
+	h.L2 *= spec.Decay
+	return h
+}
 
-// z is the one that puts a parameter, which is not 0, at p.
-func (f proximal) z(p, k float64) float64 { return -p*k - math.Copysign(f.l1, p) }
+// placing is how a gradient is taken in of which `by` make an update: how much of it, where its parameter is not 0 and where it is, and how many
+// times what is kept of its square one optimizer has.
+func placing(by, times, share, atZero float64) kernel.FTRLPartParams {
+	return kernel.FTRLPartParams{
+		Own: float32(1 / by), Others: float32((by - 1) / by), Times: float32(times), Share: float32(share), AtZero: float32(atZero),
+	}
+}
 
-// place writes into u how far the parameters p, the cells of l from `from` on, move by a gradient that was remembered: one of n workers', of
-// whom `by` make an update.
-func (r *part) place(l *trivium.Layout, from int, p, u, z, v, last, product []float32, n int, by float64) {
-	own, others := float32(1/by), float32((by-1)/by)
-	share, times := 1/float64(n), 1/summed(n, by)
+// place writes into u how far the parameters p, the cells of l from `from` on, move by one of several workers' gradients g. The first one counts as
+// if it had no noise. u may be g.
+func (r *part) place(
+	isa kernel.ISA, l *trivium.Layout, from int, p, g, u, z, v, last, product []float32, first bool, h kernel.FTRLPartParams,
+) {
+	if c := r.clip; c > 0 {
+		for i, x := range g {
+			u[i] = min(max(x, -c), c)
+		}
+		g = u
+	}
 	for i := range l.Tensors() {
 		spec := l.Spec(i)
 		a, b := l.Range(i)
@@ -43,22 +58,11 @@ func (r *part) place(l *trivium.Layout, from int, p, u, z, v, last, product []fl
 			clear(u[a:b])
 			continue
 		}
-		f := r.ftrl.of(&spec)
-		p, u, z, last := p[a:b], u[a:b], z[a:b], last[a:b] // of one length, so that the loop has no bounds to check
-		v, product := v[a:b], product[a:b]
-		for i, g := range last[:len(p)] {
-			at, to, sum := float64(p[i]), 0.0, float64(z[i])
-			v[i] += g * g
-			k := f.k(float64(meanSquare(v[i], product[i], own, others)) * times)
-			if at != 0 {
-				sum = f.z(at, k)
-			}
-			sum += share * float64(g)
-			if !(math.Abs(sum) <= f.l1) {
-				to = (math.Copysign(f.l1, sum) - sum) / k
-			}
-			z[i], u[i] = float32(sum), float32(to-at)
+		if first {
+			copy(last[a:b], g[a:b])
 		}
+		h.FTRLParams = r.ftrl.of(&spec)
+		kernel.FTRLPart(isa, u[a:b], p[a:b], g[a:b], z[a:b], v[a:b], last[a:b], product[a:b], h)
 	}
 }
 
@@ -70,10 +74,11 @@ func (r *part) settle(l *trivium.Layout, p, z, n []float32) {
 		if spec.Tie != "" || spec.Buffer {
 			continue
 		}
-		f := r.ftrl.of(&spec)
+		h := r.ftrl.of(&spec)
 		for i := a; i < b; i++ {
 			if p[i] != 0 && n[i] > 0 { // where n is 0 there was no gradient, and z is as it was
-				z[i] = float32(f.z(float64(p[i]), f.k(float64(n[i]))))
+				k := (float64(h.Beta)+math.Sqrt(float64(n[i])))/float64(h.Alpha) + float64(h.L2)
+				z[i] = float32(-float64(p[i])*k - math.Copysign(float64(h.L1), float64(p[i])))
 			}
 		}
 	}

@@ -59,7 +59,7 @@ func newPart(job *trivium.Job, rule trivium.Optimizer) part {
 		return r
 	}
 	if x.Name == "ftrl" { // L1 and L2 are no part of its gradient
-		r.ftrl = &proximal{1 / named.Rate(1), float64(param("beta", 1)), float64(r.l1), float64(r.l2)}
+		r.ftrl = &proximal{named.Rate(1), kernel.FTRLParams{Beta: param("beta", 1), L1: r.l1, L2: r.l2}}
 		r.l1, r.l2 = 0, 0
 	}
 	r.squares = slices.IndexFunc(named.SlotNames(), func(s string) bool { return s == "squares" || s == "n" })

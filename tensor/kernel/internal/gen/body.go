@@ -241,14 +241,16 @@ func (b *body) fresh(v val) val {
 	return b.inReg(v)
 }
 
-// Comparisons give masks: x less, less or equal, not equal (or unordered), unordered, greater, not less (or unordered).
+// Comparisons give masks: x less, less or equal, not equal (or unordered), unordered, greater, not less (or unordered), not less or
+// equal (or unordered).
 const (
-	less    = "$1"
-	atMost  = "$2"
-	differs = "$4"
-	isNaN   = "$3"
-	above   = "$14"
-	notLess = "$5"
+	less      = "$1"
+	atMost    = "$2"
+	differs   = "$4"
+	isNaN     = "$3"
+	above     = "$14"
+	notLess   = "$5"
+	notAtMost = "$6"
 )
 
 func (b *body) cmp(pred string, x, y val) val {

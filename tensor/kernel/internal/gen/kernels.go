@@ -133,8 +133,28 @@ var loops = []loop{
 			z = b.add(z, b.sub(g, b.mul(sigma, p)))
 			shrunk := b.sub(b.or(b.and(z, b.signBit()), b.param(2)), z) // sign(z)·L1 - z
 			w := b.div(shrunk, b.add(b.div(b.add(root, b.param(1)), b.param(0)), b.param(3)))
-			w = b.only(b.cmp("$6", b.magnitude(z), b.param(2)), w) // not |z| <= L1
+			w = b.only(b.cmp(notAtMost, b.magnitude(z), b.param(2)), w)
 			return []val{b.sub(w, p), z, n2}
+		},
+	},
+	{
+		name: "ftrlPart", ins: []string{"p", "grad", "z", "sq", "last", "product"}, outs: []string{"u", "z", "sq", "last", "product"}, params: true, turns: true,
+		f: func(b *body, in []val, _ val) []val {
+			p, g, z, n, c := in[0], in[1], in[2], in[3], in[5]
+			n = b.add(n, b.mul(g, g))
+			c = b.add(c, b.mul(g, in[4]))
+			mean := b.min(n, b.add(b.mul(n, b.param(4)), b.mul(b.max(c, b.num(0)), b.param(5))))
+			k := b.add(b.mul(b.add(b.sqrt(b.mul(mean, b.param(6))), b.param(1)), b.param(0)), b.param(3))
+			away := b.cmp(differs, p, b.num(0))
+			d := b.mul(g, b.choose(away, b.param(7), b.param(8)))
+			placed := b.sub(b.xor(b.mul(p, k), b.signBit()), b.or(b.and(p, b.signBit()), b.param(2))) // -p·k - sign(p)·L1
+			z = b.add(b.choose(away, placed, z), d)
+			stays := b.cmp(less, b.mul(p, z), b.num(0))
+			shrunk := b.sub(b.or(b.and(z, b.signBit()), b.param(2)), z) // sign(z)·L1 - z
+			w := b.div(b.choose(stays, b.xor(d, b.signBit()), shrunk), k)
+			u := b.choose(stays, w, b.sub(w, p))
+			u = b.choose(b.cmp(notAtMost, b.magnitude(z), b.param(2)), u, b.sub(b.num(0), p))
+			return []val{u, z, n, g, c}
 		},
 	},
 }
