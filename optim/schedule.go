@@ -115,7 +115,7 @@ func makeSchedule(name string, args []float64) (schedule, error) {
 		return nil, fmt.Errorf("constant takes no arguments")
 	case "step":
 		if len(args) == 2 && whole(n) && factor(f) {
-			return func(step int64) float64 { return power(f, float64((step-1)/int64(n))) }, nil
+			return func(step int64) float64 { return elementary.Pow(f, float64(max(0, step-1)/int64(n))) }, nil
 		}
 		return nil, fmt.Errorf("step wants a number of updates and a factor from 0 to 1, such as step:100,0.1")
 	case "exponential":
@@ -123,7 +123,7 @@ func makeSchedule(name string, args []float64) (schedule, error) {
 			n, f = 1, n
 		}
 		if len(args) >= 1 && len(args) <= 2 && whole(n) && factor(f) {
-			return func(step int64) float64 { return power(f, float64(step-1)/n) }, nil
+			return func(step int64) float64 { return elementary.Pow(f, float64(max(0, step-1))/n) }, nil
 		}
 		return nil, fmt.Errorf("exponential wants a factor from 0 to 1, after a number of updates if not for each: such as exponential:0.999 or exponential:100,0.9")
 	case "cosine", "linear":
@@ -144,32 +144,4 @@ func makeSchedule(name string, args []float64) (schedule, error) {
 		return nil, fmt.Errorf("inverse wants one number of 0 or more, such as inverse:0.01")
 	}
 	return nil, fmt.Errorf("no schedule is called %q; %s", name, nearest.Sentence(name, []string{"constant", "step", "exponential", "cosine", "linear", "inverse", "warmup"}))
-}
-
-// power is f to the power t, for 0 <= f <= 1, with the same bits on every processor; before the first update it is 1. As in math.Pow, the
-// whole part of t is products alone; but that one is assembly on some processors, and fused by the compiler for others.
-func power(f, t float64) float64 {
-	switch {
-	case t <= 0:
-		return 1
-	case f == 0:
-		return 0
-	case t == 0.5:
-		return math.Sqrt(f)
-	}
-	steps, rest := math.Modf(t)
-	if rest > 0.5 {
-		steps, rest = steps+1, rest-1
-	}
-	y := 1.0
-	if rest != 0 {
-		y = elementary.Exp(float64(rest * elementary.Log(f)))
-	}
-	for n := uint64(steps); n > 0; n >>= 1 {
-		if n&1 == 1 {
-			y *= f
-		}
-		f *= f
-	}
-	return y
 }

@@ -1,4 +1,4 @@
-// Package elementary has exponential, logarithm and cosine of float64 with the same bits on every processor. Package math has assembly for
+// Package elementary has exponential, logarithm, power and cosine of float64 with the same bits on every processor. Package math has assembly for
 // some, which fuses products with sums where it finds that the processor can, and what it has in Go may be fused by a compiler, as for
 // arm64, ppc64 and s390x: its last bits are not the same everywhere. Here each product is converted to float64 before it is added to
 // anything, which forbids that (the Go specification, "Floating-point operators"); all else is exact, or rounded once, everywhere.
@@ -7,7 +7,7 @@
 //
 // Methods and coefficients are those of FreeBSD's msun (fdlibm's e_exp.c, e_log.c, k_sin.c and k_cos.c; copyright 1993 Sun Microsystems,
 // Inc.: permission to use, copy, modify, and distribute is freely granted, provided that this notice is preserved). Each function is less
-// than a unit in the last place off, but for Log1p, which is less than two off.
+// than a unit in the last place off, but for Log1p, which is less than two off, and Pow, where each product of its whole part adds half of one.
 package elementary
 
 import "math"
@@ -113,6 +113,33 @@ func Log1p(x float64) float64 {
 	}
 	u := 1 + x
 	return Log(u) + (x-(u-1))/u // what rounding u lost
+}
+
+// Pow is f to the power t, for 0 <= f <= 1 and t >= 0. As in math.Pow, the whole part of t is products alone, so that f to the power 1 is f.
+func Pow(f, t float64) float64 {
+	switch {
+	case t == 0:
+		return 1
+	case f == 0:
+		return 0
+	case t == 0.5:
+		return math.Sqrt(f)
+	}
+	whole, rest := math.Modf(t)
+	if rest > 0.5 {
+		whole, rest = whole+1, rest-1
+	}
+	y := 1.0
+	if rest != 0 {
+		y = Exp(float64(rest * Log(f)))
+	}
+	for n := uint64(whole); n > 0; n >>= 1 {
+		if n&1 == 1 {
+			y *= f
+		}
+		f *= f
+	}
+	return float64(y)
 }
 
 // CosPi is the cosine of π·x. Unlike that of a product by π it is exact where it is 0, 1 or -1, and of any x, however large.

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/internal/elementary"
 	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/tensor/kernel"
 	"github.com/trivium-ml/trivium/train"
@@ -53,7 +54,7 @@ func newPacer(job *trivium.Job, isa kernel.ISA, workers int) (*pacer, error) {
 		params := maps.Clone(betas)
 		maps.Copy(params, job.Optimizer.Params)
 		for name := range betas {
-			params[name] = math.Pow(params[name], 1/by)
+			params[name] = elementary.Pow(params[name], 1/by)
 		}
 		j.Optimizer.Params = params
 		rule, err := optim.New(j.Optimizer, isa)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"math"
+	"math/bits"
 	"slices"
 
 	"github.com/trivium-ml/trivium"
@@ -66,12 +67,20 @@ func newPart(job *trivium.Job, rule trivium.Optimizer) part {
 	return r
 }
 
-// together is the number of gradients that a step of n workers is made of, where each worker's has it with probability p.
+// together is the number of gradients that a step of n workers is made of, where each worker's has it with probability p: np/(1 - (1 - p)ⁿ). That is
+// n over the sum of the first n powers of 1 - p, which is added up here: no difference is taken, and so no digits are lost where p is small.
 func together(p float64, n int) float64 {
-	if p = min(p, 1); p <= 0 {
-		return 1
+	q := 1 - min(max(p, 0), 1)
+	sum, power := 1.0, q // of the first m powers, and q to the power m, from m = 1 on: the leading bits of n
+	for bit := bits.Len(uint(n)) - 2; bit >= 0; bit-- {
+		sum += float64(sum * power)
+		power *= power
+		if n>>bit&1 == 1 {
+			sum = 1 + float64(q*sum)
+			power *= q
+		}
 	}
-	return max(1, float64(n)*p/(1-math.Pow(1-p, float64(n))))
+	return max(1, float64(n)/sum)
 }
 
 // remember takes in g, a mean gradient at p, before the rule does: the cells of l from `from` on, with what is known of them. The first
@@ -89,21 +98,27 @@ func (r *part) remember(l *trivium.Layout, from int, p, g, last, product []float
 		case first:
 			for i := range g {
 				x := r.regular(g[i], p[i], l1, l2)
-				product[i], last[i] = r.keep*product[i]+r.take*x*x, x
+				product[i], last[i] = r.kept(product[i], x, x), x
 			}
 		case l1 == 0 && l2 == 0 && r.clip == 0:
 			for i, x := range g {
-				product[i] = r.keep*product[i] + r.take*x*last[i]
+				product[i] = r.kept(product[i], x, last[i])
 				last[i] = x
 			}
 		default:
 			for i := range g {
 				x := r.regular(g[i], p[i], l1, l2)
-				product[i] = r.keep*product[i] + r.take*x*last[i]
+				product[i] = r.kept(product[i], x, last[i])
 				last[i] = x
 			}
 		}
 	}
+}
+
+// kept is what becomes of c, a mean of products or their sum, with that of x and y. Here and below products are rounded before they are added,
+// which no compiler may fuse then: the bits are the same on every processor.
+func (r *part) kept(c, x, y float32) float32 {
+	return float32(r.keep*c) + float32(float32(r.take*x)*y)
 }
 
 // regular is the gradient that the rule makes of g.
@@ -114,7 +129,7 @@ func (r *part) regular(g, p, l1, l2 float32) float32 {
 	if l1 != 0 && p != 0 {
 		g += float32(math.Copysign(float64(l1), float64(p)))
 	}
-	return g + l2*p
+	return g + float32(l2*p)
 }
 
 // scale makes u, an update by a rule whose squares are now v, this share of the one by n gradients' mean.
@@ -129,7 +144,7 @@ func (r *part) scale(isa kernel.ISA, u, v, product []float32, share float32, n f
 	v, product = v[:len(u)], product[:len(u)]
 	for i, v := range v {
 		s := share
-		if of := own*v + others*max(product[i], 0); of > 0 && of < v {
+		if of := float32(own*v) + float32(others*max(product[i], 0)); of > 0 && of < v {
 			s *= float32(math.Sqrt(float64(v / of)))
 		}
 		u[i] *= s
@@ -138,7 +153,7 @@ func (r *part) scale(isa kernel.ISA, u, v, product []float32, share float32, n f
 
 // meanSquare is the square of n gradients' mean, of whose squares the mean is v and of whose products; own is 1/n and others (n - 1)/n.
 func meanSquare(v, product, own, others float32) float32 {
-	return min(v, own*v+others*max(product, 0))
+	return min(v, float32(own*v)+float32(others*max(product, 0)))
 }
 
 // mean makes v the squares of n gradients' mean: what one optimizer has that goes on alone.

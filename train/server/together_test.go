@@ -2,6 +2,7 @@ package server
 
 import (
 	"math"
+	"math/big"
 	"math/rand/v2"
 	"testing"
 
@@ -91,9 +92,24 @@ func TestTogether(t *testing.T) {
 		p    float64
 		n    int
 		want float64
-	}{{1, 3, 3}, {0, 3, 1}, {0.5, 2, 4.0 / 3}, {1e-9, 5, 1}, {7, 2, 2}} {
+	}{{1, 3, 3}, {0, 3, 1}, {0.5, 2, 4.0 / 3}, {1e-9, 5, 1}, {7, 2, 2}, {-1, 9, 1}, {0.3, 1, 1}} {
 		if got := together(c.p, c.n); math.Abs(got-c.want) > 1e-6 {
 			t.Errorf("p %v, n %d: %v, want %v", c.p, c.n, got, c.want)
+		}
+	}
+	for n := 1; n < 70; n++ {
+		for _, p := range []float64{1e-20, 1e-3, 0.25, 0.9, 1} {
+			one, q := big.NewFloat(1).SetPrec(2000), new(big.Float).SetPrec(2000)
+			q.Sub(one, big.NewFloat(p))
+			none := big.NewFloat(1).SetPrec(2000)
+			for range n {
+				none.Mul(none, q)
+			}
+			x := new(big.Float).SetPrec(2000).SetFloat64(float64(n))
+			want, _ := x.Mul(x, big.NewFloat(p)).Quo(x, none.Sub(one, none)).Float64()
+			if got := together(p, n); !(math.Abs(got/want-1) <= 1e-14) {
+				t.Errorf("p %v, n %d: %v, want %v", p, n, got, want)
+			}
 		}
 	}
 }
