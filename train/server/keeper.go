@@ -99,8 +99,10 @@ func newKeeper(job *trivium.Job, own optim.Optimizers, apart bool, workers int) 
 	k := &keeper{rule: rule, part: newPart(job, rule), apart: apart, n: workers, share: 1, isa: isa, scheduled: job.Optimizer.Schedule != "", ftrl: job.Optimizer.Name == "ftrl"}
 	if apart && workers > 1 {
 		k.share = 1 / float32(workers)
-		if k.pacer, err = newPacer(job, isa, workers); err != nil {
-			return nil, err
+		if betas := memory(job.Optimizer.Name); betas != nil {
+			if k.pacer, err = newPacer(job, isa, workers, 1, betas); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return k, nil
@@ -234,7 +236,7 @@ func (u *updater) step(k int64, s *segment, l *trivium.Layout, from int, p, g, o
 	if u.part.sums() { // of n times as many squares
 		share = float32(math.Sqrt(float64(share)))
 	}
-	u.part.scale(u.isa, out, state[u.part.squares], product, share, by)
+	u.part.scale(u.isa, out, state, product, share, by)
 }
 
 // ofMean is how much of a gradient with the kth step of a row there is in one of the mean over all workers' rows, of whom only some have that row: they

@@ -70,7 +70,109 @@ func mean(update [][]touch, row int) (sum touch) {
 	return sum
 }
 
-// TestStateIsNeutral: where a server steps with each of three workers' gradients, what a checkpoint has of every rule's state is what one
+// owned makes updates from there with n workers that each have an optimizer of their own, under BSP, and returns what a checkpoint has.
+func owned(t *testing.T, job *trivium.Job, from []kept, n int, all [][][]touch) (to []kept) {
+	cells := len(from[0].p)
+	specs := []trivium.Spec{{Name: "x", Shape: []int{cells}, Rate: 1, Decay: 1}}
+	for i := range from[1:] {
+		specs = append(specs, trivium.Spec{Name: fmt.Sprint("rows ", i), Shape: []int{1, cells}, Rate: 1, Decay: 1, RowSparse: true})
+	}
+	l, err := trivium.NewLayout(specs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, moved, u := make([]float32, l.Len()), make([]float32, l.Len()), make([]float32, cells)
+	table := newTables(l, Options{}, "")
+	var rules []*ownRule
+	for range n {
+		rule, err := optim.New(job.Optimizer, kernel.Best())
+		if err != nil {
+			t.Fatal(err)
+		}
+		state, err := optim.NewState(l, rule, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		were := make([][]uint32, len(from))
+		for r, k := range from {
+			at, _ := l.Range(r)
+			copy(p[at:], k.p)
+			for i, v := range k.slots {
+				copy(state.Slots()[i][at:], v)
+			}
+			if c := state.RowSteps()[r]; c != nil {
+				c[0], were[r] = uint32(k.updates), []uint32{uint32(k.updates)}
+			}
+		}
+		own, err := newOwnRule(job, rule, kernel.Best(), l, state, were, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules = append(rules, own)
+	}
+	for _, k := range from {
+		to = append(to, k.clone())
+	}
+	for step, update := range all {
+		clear(moved)
+		for w, own := range update {
+			rules[w].rounds++
+			for r, g := range own {
+				if g == nil {
+					continue
+				}
+				at, _ := l.Range(r)
+				copy(u, g)
+				if r == 0 {
+					rules[w].dense(int64(from[0].updates+step+1), at, p[at:at+cells], u)
+				} else {
+					rules[w].row(int64(step), r, 0, at, p[at:at+cells], u)
+				}
+				kernel.AddInto(kernel.Best(), moved[at:at+cells], u)
+			}
+		}
+		kernel.AddInto(kernel.Best(), p, moved)
+		for r := range to {
+			if mean(update, r) != nil {
+				to[r].updates++
+			}
+		}
+	}
+	var sums [][]float32
+	for w, own := range rules {
+		for i, v := range own.slots {
+			if i == own.squares {
+				own.meanSquares(v, table)
+			}
+			if w == 0 {
+				sums = append(sums, make([]float32, l.Len()))
+			}
+			for c, x := range v {
+				sums[i][c] += x / float32(n)
+			}
+		}
+	}
+	if part := rules[0].part; part.ftrl != nil {
+		part.settle(l, p, sums[0], sums[part.squares])
+	}
+	for r := range to {
+		at, _ := l.Range(r)
+		copy(to[r].p, p[at:])
+		for i := range to[r].slots {
+			copy(to[r].slots[i], sums[i][at:])
+		}
+		if rules[0].counts[r] != nil {
+			var steps float64
+			for _, own := range rules {
+				steps += float64(own.counts[r][0]) / float64(n)
+			}
+			to[r].updates = int(rowUpdates(steps, uint32(from[r].updates), int64(len(all)), n))
+		}
+	}
+	return to
+}
+
+// TestStateIsNeutral: where a server steps with each of three workers' gradients, or each worker has an optimizer of its own, what a checkpoint has of every rule's state is what one
 // optimizer has that steps with their mean: of dense tensors, and of rows that all workers touch, half of them, or seldom one. Whoever goes on
 // from it, whoever made it, moves as far as one optimizer all the way.
 func TestStateIsNeutral(t *testing.T) {
@@ -213,6 +315,7 @@ func TestStateIsNeutral(t *testing.T) {
 			}
 		}
 		ways := map[string]func(from []kept, all [][][]touch) []kept{"one optimizer": one, "three workers": at(n), "one worker": at(1)}
+		ways["three workers of their own"] = func(from []kept, all [][][]touch) []kept { return owned(t, job, from, n, all) }
 		begun := one(begin(), before)
 		want := one(begun, after)
 		for first, make1 := range ways {

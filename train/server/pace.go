@@ -18,15 +18,27 @@ import (
 // parameters, and what it then divides by is no measure of how the gradient swings: a high rate overshoots. With the nth root of β the time
 // is as many updates as under local. The correction of Adam's first steps counts gradients then, and a schedule still updates. Adam's mean of
 // gradients keeps its β: n times as long it overshoots more where gradients are stale, and is no closer to local where they are not.
+//
+// Of a row that a worker with an optimizer of its own touches in every third of its updates, on average, one step of that optimizer is in the
+// place of three: see ownRule.
 type pace struct {
-	rule trivium.Optimizer // without the job's schedule
-	part part
+	part
+	rule   trivium.Optimizer        // without the job's schedule
+	rate   func(step int64) float64 // nil: it tells none
+	weight float64                  // of a gradient, and of what is added to it, so that what is kept is as long as one optimizer's
 }
 
-// A pacer has the paces of rows that take from 1 to n steps where one optimizer takes one.
-type pacer struct{ paces []pace }
+func newPace(job *trivium.Job, rule trivium.Optimizer, weight float64) pace {
+	return pace{newPart(job, rule), rule, optim.RateOf(rule), weight}
+}
 
-// pacesBetween is how many paces there are from one number of steps to the next: a row has the nearest.
+// A pacer has the paces of rows that take from `least` to as many times as many steps as there are workers where one optimizer takes one.
+type pacer struct {
+	least float64
+	paces []pace
+}
+
+// pacesBetween is how many paces there are from `least` to twice that, and so on: a row has the nearest.
 const pacesBetween = 4
 
 // memory are the parameters that say how long rules remember squares.
@@ -40,35 +52,40 @@ func memory(name string) map[string]float64 {
 	return nil
 }
 
-// newPacer returns that of a job's rule; nil: it forgets nothing, or there is one worker.
-func newPacer(job *trivium.Job, isa kernel.ISA, workers int) (*pacer, error) {
-	betas := memory(job.Optimizer.Name)
-	if betas == nil || workers < 2 {
-		return nil, nil
-	}
-	p := &pacer{}
+// newPacer returns that of a job's rule, of which these parameters say how long it remembers.
+func newPacer(job *trivium.Job, isa kernel.ISA, workers int, least float64, betas map[string]float64) (*pacer, error) {
+	p := &pacer{least: least}
 	j := *job
-	j.Optimizer.Schedule = ""
+	j.Optimizer.Schedule, j.Optimizer.ClipNorm = "", 0 // who steps parts of a model has clipped the whole
 	for i := range pacesBetween*(workers-1) + 1 {
-		by := 1 + float64(i)/pacesBetween
-		params := maps.Clone(betas)
+		by, weight := least*(1+float64(i)/pacesBetween), 1.0
+		params := map[string]float64{}
+		maps.Copy(params, betas)
 		maps.Copy(params, job.Optimizer.Params)
 		for name := range betas {
-			params[name] = elementary.Pow(params[name], 1/by)
+			beta := params[name]
+			params[name] = elementary.Pow(beta, 1/by)
+			if name == "momentum" { // a velocity sums up what it does not forget, while means weigh that by themselves
+				weight = (1 - params[name]) / (1 - beta)
+			}
+		}
+		if job.Optimizer.Name == "adagrad" {
+			weight = math.Sqrt(1 / by)
 		}
 		j.Optimizer.Params = params
+		j.Optimizer.L1, j.Optimizer.L2, j.Optimizer.ClipValue = weight*job.Optimizer.L1, weight*job.Optimizer.L2, weight*job.Optimizer.ClipValue
 		rule, err := optim.New(j.Optimizer, isa)
 		if err != nil {
 			return nil, &train.JobError{Err: err}
 		}
-		p.paces = append(p.paces, pace{rule, newPart(&j, rule)})
+		p.paces = append(p.paces, newPace(&j, rule, weight))
 	}
 	return p, nil
 }
 
 // of returns the pace of a row that takes so many steps in the place of one.
 func (p *pacer) of(by float64) *pace {
-	return &p.paces[max(0, min(int(math.Round((by-1)*pacesBetween)), len(p.paces)-1))]
+	return &p.paces[max(0, min(int(math.Round((by/p.least-1)*pacesBetween)), len(p.paces)-1))]
 }
 
 // paced makes the kth step of cells in this run, which had base updates before it and take `by` steps an update: this share of what the
@@ -81,9 +98,9 @@ func (u *updater) paced(k, base int64, by float64, share float32, l *trivium.Lay
 	n := int64(math.Round(float64(base)*by)) + k
 	state := slots[1 : 1+u.rule.Slots()]
 	last, product := slots[len(slots)-2], slots[len(slots)-1]
-	x.part.remember(l, from, p, g, last, product, k == 1)
+	x.remember(l, from, p, g, last, product, k == 1)
 	x.rule.Apply(n, l, from, p, g, out, state)
-	x.part.scale(u.isa, out, state[x.part.squares], product, share, by)
+	x.scale(u.isa, out, state, product, share, by)
 }
 
 // scheduledShare is the rate of that update, in parts of the rate without a schedule.

@@ -184,9 +184,9 @@ func TestSumsGoOn(t *testing.T) {
 // local has it, whoever made it, and whoever goes on from one. FTRL's says where the parameters are.
 func TestStateGoesOn(t *testing.T) {
 	const updates = 24
-	ssp := func(j *trivium.Job, workers int) func(env train.Env) {
+	ssp := func(j *trivium.Job, workers int, at server.Place) func(env train.Env) {
 		return func(env train.Env) { // in lock step
-			c := &crew{env: env, workers: workers, servers: 2, o: server.Options{Mode: ps.SSP}}
+			c := &crew{env: env, workers: workers, servers: 2, o: server.Options{Mode: ps.SSP, OptimizerAt: at}}
 			if _, err := c.paced(t, j); err != nil {
 				t.Fatal(err)
 			}
@@ -213,7 +213,10 @@ func TestStateGoesOn(t *testing.T) {
 		if x.model != "softmax" {
 			j.Data.Source, j.Batch = "wide", 6 // of most rows no worker has more than one
 		}
-		ways := map[string]func(env train.Env){"local": func(env train.Env) { alone(t, env, j) }, "one worker": ssp(j, 1), "three workers": ssp(j, 3)}
+		ways := map[string]func(env train.Env){
+			"local": func(env train.Env) { alone(t, env, j) }, "one worker": ssp(j, 1, server.AtServer), "three workers": ssp(j, 3, server.AtServer),
+			"three workers, each with an optimizer": ssp(j, 3, server.AtWorker),
+		}
 		sizes := func(c *checkpoint.Checkpoint) map[string]float64 {
 			sums := map[string]float64{}
 			for k, v := range c.Optimizer.Slots {

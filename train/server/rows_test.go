@@ -30,3 +30,32 @@ func TestScheduleOfRowsAtWorkers(t *testing.T) {
 		}
 	}
 }
+
+// TestRowsAtWorkersGoAsFar: rows that few workers have in an update go as far as under local, also where each worker's optimizer sees its own
+// gradients: under rules that add up squares, or average them, and where L2 is beside a velocity.
+func TestRowsAtWorkersGoAsFar(t *testing.T) {
+	for _, o := range []trivium.OptimizerSpec{
+		{Name: "adagrad", Rate: 0.02},
+		{Name: "rmsprop", Rate: 0.002},
+		{Name: "adam", Rate: 0.01, L2: 1e-3},
+		{Name: "momentum", Rate: 0.1, L2: 0.01},
+		{Name: "ftrl", Rate: 0.1, L1: 0.01},
+	} {
+		j := job()
+		j.Model, j.Data = "logistic", trivium.Data{Source: "wide", Rows: 1500, Train: "0:1200", Test: "1200:"}
+		j.Batch, j.Epochs, j.Optimizer = 12, 10, o
+		want := alone(t, train.Env{}, j)
+		got, err := (&crew{workers: 3, servers: 1, o: server.Options{Mode: ps.BSP, OptimizerAt: server.AtWorker}}).paced(t, j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var along, all float64
+		for i, x := range want.Params.Flat { // it begins at 0
+			along, all = along+float64(x)*float64(got.Params.Flat[i]), all+float64(x)*float64(x)
+		}
+		t.Logf("%s: the model moves %.3f times as far as one process moves it", o.Name, along/all)
+		if r := along / all; !(math.Abs(r-1) < 0.05) {
+			t.Errorf("%s: the model moves %.3f times as far as one process moves it", o.Name, r)
+		}
+	}
+}

@@ -167,19 +167,18 @@ func checkAtServer(name string, rule trivium.Optimizer) error {
 	return nil
 }
 
-// checkFTRL returns what is wrong with FTRL at several workers. Its update is w - p: where the worker's own sums of gradients put a parameter, less
-// the parameter that it read. So it takes back all that p is away from w. With p some rounds old, or with n whole such updates added, more
-// than all is taken back, and p swings ever wider. One worker reads all that it has added, in every mode.
+// checkFTRL returns what is wrong with FTRL at several workers that take several steps by themselves. Its update is w - p: where the worker's own sums
+// of gradients put a parameter, less the parameter that it read. So it takes back all that p is away from w. With p some rounds old, or with n whole
+// such updates added, more than all is taken back, and p swings ever wider. One worker reads all that it has added, in every mode, and
+// with one step a round sums follow the parameter (proximal).
 func (o Options) checkFTRL() error {
 	const what = "server: ftrl puts a parameter where the sums of its gradients say: "
 	ahead := o.Mode == ps.ASP || o.Staleness > 0
 	switch {
-	case o.OptimizerAt == AtServer:
-	case ahead && o.apart():
-		return errors.New(what + "with sums of their own, and parameters that are some rounds old, workers drive it apart: give --consistency bsp, or another optimizer")
+	case !o.apart():
 	case ahead:
-		return errors.New(what + "with sums of their own, and parameters that are some rounds old, workers drive it apart: give --optimizer-on server, or --consistency bsp")
-	case o.apart() && !o.Mean:
+		return errors.New(what + "with sums of their own, and parameters that are some rounds old, workers that take several steps drive it apart: give --consistency bsp, one step a round, or another optimizer")
+	case !o.Mean:
 		return errors.New(what + "where each worker does so by itself, their moves added up go too far: give --merge mean")
 	}
 	return nil

@@ -60,8 +60,8 @@ func (w *worker) ownState() (s state) {
 		n, idle := w.busy()
 		for k, v := range w.state.Slots() {
 			v = slices.Clone(v)
-			if w.rules != nil && w.rules.product != nil && k == w.rules.squares {
-				w.meanSquares(v)
+			if w.rules != nil && k == w.rules.squares {
+				w.rules.meanSquares(v, w.tables)
 			}
 			for i := range v {
 				v[i] /= float32(n)
@@ -100,22 +100,6 @@ func (w *worker) stateLen() (n int) {
 		n += w.run.Layout().Len()
 	}
 	return n
-}
-
-// meanSquares makes v, the squares of this worker's rule, those of all gradients' mean.
-func (w *worker) meanSquares(v []float32) {
-	own := w.rules
-	for _, r := range w.tables.runs {
-		own.mean(v[r[0]:r[1]], own.product[r[0]:r[1]], float64(own.workers))
-	}
-	for _, x := range w.tables.sparse {
-		for r, k := range own.touched[x.tensor] {
-			if k > 0 {
-				from, to := x.from+r*x.cols, x.from+(r+1)*x.cols
-				own.mean(v[from:to], own.product[from:to], together(float64(k)/float64(own.rounds), own.workers))
-			}
-		}
-	}
 }
 
 // put writes a row of a table where it lies in v, of the tensors' layout.
@@ -190,26 +174,33 @@ func (w *worker) saved(sums []float32, to *filling, flat []float32, updates int6
 			sums = sums[l:]
 		}
 		for t, rows := range to.rowSteps {
-			for r := range rows { // of one optimizer, which steps once where several workers do; each began with what was there
-				was := w.rowsWere[t][r]
-				own := float64(sums[r])/float64(n) - float64(was)
-				by := together(own/float64(max(1, updates-w.begun)), n)
-				rows[r] = was + uint32(math.Round(max(0, own)*float64(n)/by))
+			for r := range rows {
+				rows[r] = rowUpdates(float64(sums[r])/float64(n), w.rowsWere[t][r], updates-w.begun, n)
 			}
 			sums = sums[len(rows):]
 		}
+		if w.codec != nil { // what it dropped is of updates: they are made
+			for i, x := range sums[:l] {
+				flat[i] += x
+			}
+		}
+		if part := newPart(w.job, w.rule); part.ftrl != nil && n > 1 {
+			part.settle(w.run.Layout(), flat, to.slots[0], to.slots[part.squares])
+		}
+		return names, nil
 	}
 	if w.codec == nil {
 		return names, nil
 	}
-	if w.o.OptimizerAt == AtWorker { // it is of updates: they are made
-		for i, x := range sums[:l] {
-			flat[i] += x
-		}
-		return names, nil
-	}
 	to.slots = append(slices.Clip(to.slots), slices.Clone(sums[:l]))
 	return append(names, residualName), nil
+}
+
+// rowUpdates is how many updates one optimizer has made of a row that n workers have stepped so often, in the mean, each from what was there, in so many
+// rounds: it steps once where several workers do.
+func rowUpdates(steps float64, was uint32, rounds int64, n int) uint32 {
+	own := max(0, steps-float64(was))
+	return was + uint32(math.Round(own*float64(n)/together(own/float64(max(1, rounds)), n)))
 }
 
 // residualName is what a checkpoint calls what codecs have dropped of gradients, at all workers together, as in package train.

@@ -7,9 +7,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/optim"
-	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/tensor/kernel"
-	"github.com/trivium-ml/trivium/train"
 )
 
 // A part makes the update that an optimizer makes of one worker's gradient a part of the one that n workers make together, whether the
@@ -24,7 +22,8 @@ import (
 //
 // A row of a row-sparse tensor is touched by some of the workers only. Where each touches it with probability p, they make np steps of it
 // where local makes 1 - (1 - p)ⁿ: the ratio takes the place of n. So a row that one worker touches at a time moves as far as under local. Of that
-// row local has a gradient an nth as long, since it divides by the rows of all: see updater.step for what a server keeps of it.
+// row local has a gradient an nth as long, since it divides by the rows of all: see updater.step for what a server keeps of it, and ownRule for what
+// a worker does.
 type part struct {
 	linear     bool
 	squares    int       // the slot that has them; -1: none
@@ -132,16 +131,16 @@ func (r *part) regular(g, p, l1, l2 float32) float32 {
 	return g + float32(l2*p)
 }
 
-// scale makes u, an update by a rule whose squares are now v, this share of the one by n gradients' mean.
-func (r *part) scale(isa kernel.ISA, u, v, product []float32, share float32, n float64) {
-	if r.squares < 0 || n <= 1 {
+// scale makes u, an update by a rule whose state is now this, its share of the one by n gradients' mean; product is nil where the rule has no squares.
+func (r *part) scale(isa kernel.ISA, u []float32, slots [][]float32, product []float32, share float32, n float64) {
+	if product == nil || n <= 1 {
 		if share != 1 {
 			kernel.Scale(isa, u, u, share)
 		}
 		return
 	}
 	own, others := float32(1/n), float32((n-1)/n)
-	v, product = v[:len(u)], product[:len(u)]
+	v, product := slots[r.squares][:len(u)], product[:len(u)]
 	for i, v := range v {
 		s := share
 		if of := float32(own*v) + float32(others*max(product[i], 0)); of > 0 && of < v {
@@ -196,134 +195,3 @@ func (r *part) taken(v, product []float32, n int) {
 	}
 	clear(product)
 }
-
-// An ownRule is the part of a worker whose optimizer is its own.
-type ownRule struct {
-	part
-	workers int
-	foreign bool      // the rule is the program's own
-	last    []float32 // this worker's last gradient of each cell
-	product []float32 // of successive ones; nil: the rule has no squares, or the worker is alone
-
-	rounds  int64      // with rows
-	touched [][]uint32 // of each row-sparse tensor: the rounds that touched a row
-}
-
-// newOwnRule returns that of a worker whose optimizer has these slots.
-func newOwnRule(run *train.Run, rule trivium.Optimizer, slots [][]float32, workers int) *ownRule {
-	l := run.Layout()
-	r := &ownRule{part: newPart(run.Job, rule), workers: workers, touched: make([][]uint32, l.Tensors())}
-	_, ours := rule.(*optim.Rule)
-	r.foreign = !ours
-	if r.ftrl != nil { // a worker's steps once an update, by the rule alone
-		r.squares = -1
-	}
-	if workers == 1 || r.linear {
-		return r
-	}
-	if r.squares >= 0 {
-		r.last, r.product = tensor.Aligned[float32](l.Len()), tensor.Aligned[float32](l.Len())
-		copy(r.product, slots[r.squares]) // a checkpoint has the squares of all workers' mean
-	}
-	for i := range l.Tensors() {
-		if s := l.Spec(i); s.RowSparse && s.Tie == "" {
-			r.touched[i] = make([]uint32, l.Rows(i))
-		}
-	}
-	return r
-}
-
-// ownUpdate makes the update of this worker's optimizer: an nth of that by the sum of its gradients, divided by so much.
-func (w *worker) ownUpdate(step int64, by float64) {
-	if by == 0 {
-		return
-	}
-	w.stateMu.Lock()
-	defer w.stateMu.Unlock()
-	isa, l, slots, own := w.run.CPU.ISA, w.run.Layout(), w.state.Slots(), w.rules
-	own.rounds++
-	views := make([][]float32, len(slots))
-	sum := float32(by * w.tooLong(by))
-	apply := func(step int64, from, to int, first bool, share float32, n float64) {
-		u, p := w.update[from:to], w.run.Params.Flat[from:to]
-		kernel.ScaleInto(isa, u, w.gradient.Flat[from:to], sum)
-		for k, v := range slots {
-			views[k] = v[from:to]
-		}
-		if own.product == nil {
-			w.rule.Apply(step, l, from, p, u, u, views)
-			kernel.Scale(isa, u, u, share)
-			return
-		}
-		own.remember(l, from, p, u, own.last[from:to], own.product[from:to], first)
-		w.rule.Apply(step, l, from, p, u, u, views)
-		own.scale(isa, u, views[own.squares], own.product[from:to], share, n)
-	}
-	share, number := 1/float32(own.workers), step
-	if own.rounds == 1 && w.job.Optimizer.Name == "ftrl" { // it begins where the model does with its first update, whatever that one's number
-		number = 1
-	}
-	// One that looks at all cells of the gradient has them in one run: optim.NewState refuses it where some tensors are row-sparse.
-	for _, r := range w.tables.runs {
-		apply(number, r[0], r[1], own.rounds == 1, share, float64(own.workers))
-	}
-	for _, x := range w.tables.sparse {
-		counts, touched := w.state.RowSteps()[x.tensor], own.touched[x.tensor]
-		for _, r := range w.gradient.Rows[x.tensor] {
-			n, first, share, by := step, false, share, float64(own.workers)
-			if counts != nil {
-				counts[r]++
-				n = int64(counts[r])
-				share *= w.scheduled(x.tensor, r, n)
-			}
-			if touched != nil {
-				touched[r]++
-				first = touched[r] == 1
-				by = together(float64(touched[r])/float64(own.rounds), own.workers)
-				share *= float32(float64(own.workers) / by)
-			}
-			apply(n, x.from+int(r)*x.cols, x.from+(int(r)+1)*x.cols, first, share, by)
-		}
-	}
-}
-
-// scheduled is the rate of a row's update in parts of that which its number n at this worker gives: a schedule counts the updates that one
-// optimizer would make of the row, and this worker's touches are some of these.
-func (w *worker) scheduled(tensor int, row int32, n int64) float32 {
-	own := w.rules
-	rate := w.run.LearningRate(n)
-	if w.job.Optimizer.Schedule == "" || own.workers == 1 || rate == 0 {
-		return 1
-	}
-	was := int64(w.rowsWere[tensor][row])
-	steps := float64(n - was) // of this run
-	updates := steps * float64(own.workers) / together(steps/float64(own.rounds), own.workers)
-	return float32(w.run.LearningRate(was+int64(math.Ceil(updates))) / rate)
-}
-
-// tooLong is how many times the job's limit the norm of the whole gradient is, at least 1: the rule, which is given a part at a time,
-// finds no part too long once all are divided by it.
-func (w *worker) tooLong(by float64) float64 {
-	limit := w.job.Optimizer.ClipNorm
-	if limit == 0 || w.rules.foreign { // such a rule clips by itself, if it does
-		return 1
-	}
-	var sum float64
-	add := func(from, to int) {
-		for at := from; at < to; at += normBlock {
-			sum += optim.SumSquares(w.run.CPU.ISA, w.gradient.Flat[at:min(at+normBlock, to)])
-		}
-	}
-	for _, r := range w.tables.runs {
-		add(r[0], r[1])
-	}
-	for _, x := range w.tables.sparse {
-		for _, r := range w.gradient.Rows[x.tensor] {
-			add(x.from+int(r)*x.cols, x.from+(int(r)+1)*x.cols)
-		}
-	}
-	return max(1, math.Sqrt(sum)/by/limit)
-}
-
-// normBlock is the number of squares that are added at once.
-const normBlock = 4096

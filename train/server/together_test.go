@@ -57,7 +57,7 @@ func TestPart(t *testing.T) {
 				for _, x := range u {
 					unscaled += float64(x) / n
 				}
-				part.scale(kernel.Go, u, states[w][part.squares], product[w], 1.0/n, n)
+				part.scale(kernel.Go, u, states[w], product[w], 1.0/n, n)
 				for _, x := range u {
 					moved += float64(x)
 				}

@@ -114,9 +114,6 @@ func (w *worker) train(ctx context.Context) (trivium.Result, error) {
 		}
 	}()
 	w.updates, w.begun = w.run.Progress(time.Now()).Steps, w.run.At().Step
-	for _, rows := range w.state.RowSteps() {
-		w.rowsWere = append(w.rowsWere, slices.Clone(rows))
-	}
 	for step, batch := range w.run.Updates(walk) {
 		w.cutting.note()
 		w.stepping = true
@@ -225,11 +222,16 @@ func (w *worker) openTables() (err error) {
 		return w.own.open(w)
 	}
 	w.touched = newTouched(w.tables)
+	for _, rows := range w.state.RowSteps() {
+		w.rowsWere = append(w.rowsWere, slices.Clone(rows))
+	}
 	if w.o.OptimizerAt == AtWorker {
 		w.update = tensor.Aligned[float32](l.Len())
 		if !w.o.apart() {
 			n, _ := w.busy()
-			w.rules = newOwnRule(w.run, w.rule, w.state.Slots(), n)
+			if w.rules, err = newOwnRule(w.job, w.rule, w.run.CPU.ISA, l, w.state, w.rowsWere, n); err != nil {
+				return err
+			}
 		}
 	}
 	if err := w.fill(); err != nil {
