@@ -162,6 +162,7 @@ func TestBadInput(t *testing.T) {
 			X     string
 		}{{1, "1"}, {0, "red"}})}, d: trivium.Data{Train: ":"}, want: []string{"row 1", `column "X"`, "--categorical X"}},
 		"parquet empty": {files: files{"a.parquet": parquetBytes(t, []struct{ Label int32 }{})}, want: []string{"a.parquet", "no rows"}},
+		"parquet LZ4": {files: files{"a.parquet": parquetBytes(t, []struct{ Label, X int32 }{{1, 5}, {0, 6}}, parquet.Compression(&parquet.Lz4Raw))}, d: trivium.Data{Train: ":"}, want: []string{"a.parquet", "packed with LZ4", "another compression"}},
 
 		"empty file":     {files: files{"a.csv": nil}, want: []string{"a.csv", "the file is empty"}},
 		"empty gzip":     {files: files{"a.csv.gz": {}}, want: []string{"a.csv.gz", "the file is empty"}},

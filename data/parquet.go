@@ -72,6 +72,9 @@ func openParquet(f *file) (p *parquetFile, err error) {
 			}
 		}
 	}
+	if packedByLZ4(pf) {
+		return nil, fault(f.name, "its pages are packed with LZ4, which is not read; write the file with another compression, such as zstd or snappy")
+	}
 	p.texts, p.index = make([][]string, len(columns)), indexColumns(pf, p.names)
 	if p.crc, err = f.checksum(); err != nil {
 		return nil, err
@@ -102,6 +105,20 @@ func indexColumns(pf *parquet.File, names []string) []bool {
 		index[i] = slices.Contains(frame.Columns, any(name))
 	}
 	return index
+}
+
+// packedByLZ4 reports whether pages are packed with LZ4. The library then may read what its memory held before in place of the numbers: it throws
+// away an output of the right size that its codec had to allocate (parquet-go issue 608, in version 0.32 still). And its codec takes more and more memory
+// for a damaged page, without end.
+func packedByLZ4(pf *parquet.File) bool {
+	for _, g := range pf.Metadata().RowGroups {
+		for _, c := range g.Columns {
+			if c.MetaData.Codec == format.Lz4Raw {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // notRead says why a column is not read; empty: it is.
