@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/trivium-ml/trivium"
@@ -38,14 +39,16 @@ func elements(order binary.ByteOrder) map[string]element {
 	}
 }
 
-// An array is a file that holds one array of numbers, row after row.
+// An array is a file that holds one array of numbers, row after row, or in Fortran order, in which the first index moves fastest: of a matrix,
+// column after column.
 type array struct {
-	f      *file
-	offset int64 // of the first number
-	rows   int64
-	shape  []int // of one row; empty: a number
-	elem   element
-	raw    sync.Pool // of *[]byte: what was read
+	f       *file
+	offset  int64 // of the first number
+	rows    int64
+	shape   []int // of one row; empty: a number
+	elem    element
+	fortran bool
+	raw     sync.Pool // of *[]byte: what was read
 }
 
 func (a *array) rowLen() int {
@@ -90,6 +93,41 @@ func (a *array) bytesAreImages() bool { return a.elem.name == "u1" && len(a.shap
 // pieceBytes is how much of a file is read at a time: enough that a call costs nothing beside it, and little beside the data.
 const pieceBytes = 1 << 20
 
+// at is the place in the file of number i of a row, counted in the order in which rows are read.
+func (a *array) at(row int64, i int) int64 {
+	if !a.fortran {
+		return a.offset + (row*int64(a.rowLen())+int64(i))*int64(a.elem.size)
+	}
+	before := int64(0) // numbers of the row
+	for d := len(a.shape) - 1; d >= 0; d-- {
+		n := a.shape[d]
+		before, i = before*int64(n)+int64(i%n), i/n
+	}
+	return a.offset + (before*a.rows+row)*int64(a.elem.size)
+}
+
+// read returns the rows [from, to), row after row, in buf's memory if that suffices.
+func (a *array) read(buf []byte, from, to int64) ([]byte, error) {
+	if !a.fortran {
+		return a.f.read(buf, a.at(from, 0), a.at(to, 0))
+	}
+	n, rows, size := a.rowLen(), int(to-from), a.elem.size
+	all := rows * n * size
+	buf = slices.Grow(buf[:0], all+rows*size) // a column's part lies behind the rows
+	raw := buf[:all]
+	for i := range n {
+		at := a.at(from, i)
+		column, err := a.f.read(buf[all:all], at, at+int64(rows*size))
+		if err != nil {
+			return nil, err
+		}
+		for row := range rows {
+			copy(raw[(row*n+i)*size:], column[row*size:(row+1)*size])
+		}
+	}
+	return raw, nil
+}
+
 // pieces reads the rows [from, to), some at a time, into memory that is used again after f.
 func (a *array) pieces(from, to int64, f func(raw []byte, from, to int64) error) error {
 	row := int64(a.rowLen()) * int64(a.elem.size)
@@ -101,7 +139,7 @@ func (a *array) pieces(from, to int64, f func(raw []byte, from, to int64) error)
 	defer a.raw.Put(buf)
 	for ; from < to; from += rows {
 		end := min(from+rows, to)
-		raw, err := a.f.read(*buf, a.offset+from*row, a.offset+end*row)
+		raw, err := a.read(*buf, from, end)
 		if err != nil {
 			return err
 		}
@@ -129,12 +167,11 @@ func (a *array) convert(dst []float32, raw []byte, first int64, divisor float32,
 		return nil
 	}
 	n := a.rowLen()
-	row := int64(n) * int64(a.elem.size)
 	for i := range dst {
 		v := a.elem.get(raw[i*a.elem.size:])
 		if !finite32(v) {
 			r := first + int64(i/n)
-			e := faultAt(a.f.name, a.offset+r*row+int64(i%n*a.elem.size), "%v is not a finite number of 32 bits", v)
+			e := faultAt(a.f.name, a.at(r, i%n), "%v is not a finite number of 32 bits", v)
 			e.Row, e.Field = r, fmt.Sprintf("element %d", i%n)
 			if err := bad(e); err != nil {
 				return err
@@ -230,7 +267,7 @@ func inputShape(shape []int) []int {
 
 func (a *arrayFile) labelError(err error, row int64) error {
 	if e, ok := errors.AsType[*Error](err); ok && row >= 0 {
-		e.File, e.Row, e.Offset = a.y.f.name, row, a.y.offset+row*int64(a.y.elem.size)
+		e.File, e.Row, e.Offset = a.y.f.name, row, a.y.at(row, 0)
 	}
 	return err
 }

@@ -76,6 +76,7 @@ func FuzzNPY(f *testing.F) {
 	f.Add(npyFile("<f4", "2, 2", float32s(1, 2, 3, 4)))
 	f.Add(npyFile("|u1", "2, 2, 2", make([]byte, 8)))
 	f.Add(npyFile(">i2", "3,", make([]byte, 6)))
+	f.Add(fortranFile("<f8", []int{2, 3}, 8, make([]byte, 48)))
 	f.Fuzz(func(t *testing.T, p []byte) { decodes(t, "npy", p, trivium.Data{}) })
 }
 

@@ -15,7 +15,7 @@ func (m *matrixFile) close() error      { return m.f.close() }
 func (m *matrixFile) textColumns() ([]bool, error) { return make([]bool, m.rowLen()), nil }
 
 func (m *matrixFile) locate(e *Error, row int64) {
-	e.Row, e.Offset = row, m.offset+row*int64(m.rowLen()*m.elem.size)
+	e.Row, e.Offset = row, m.at(row, 0)
 }
 
 func (m *matrixFile) decode(p *plan, dst *rawRows, from, to int64, bad func(*Error) error) error {
@@ -30,8 +30,8 @@ func (m *matrixFile) decode(p *plan, dst *rawRows, from, to int64, bad func(*Err
 		for i := range int(to-from) * n {
 			if e := p.putNumber(dst, at+i/n, i%n, m.elem.get(raw[i*m.elem.size:]), bits); e != nil {
 				e.File = m.f.name
-				m.locate(e, from+int64(i/n))
-				e.Offset += int64(i % n * m.elem.size)
+				e.Row = from + int64(i/n)
+				e.Offset = m.at(e.Row, i%n)
 				if err := bad(e); err != nil {
 					return err
 				}

@@ -76,8 +76,6 @@ func openNPY(f *file) (*array, error) {
 		return nil, faultAt(f.name, start, "it holds a single number; want an array")
 	}
 	a.shape = dims[1:]
-	if fortran[1] == "True" && len(dims) > 1 {
-		return nil, faultAt(f.name, start, "the array is in Fortran order; save it with numpy.ascontiguousarray")
-	}
+	a.fortran = fortran[1] == "True"
 	return a, a.check("rows of shape " + strings.TrimSpace("("+shape[1]+")"))
 }
