@@ -98,7 +98,8 @@ func TestBadInput(t *testing.T) {
 		"csv zstd":          {files: files{"a.csv": []byte("\x28\xb5\x2f\xfd\x04")}, want: []string{"a.csv", "packed with zstd", "pack it with gzip"}},
 		"csv CR":            {files: files{"a.csv": []byte("label,a\r0,1\r1,2\r")}, want: []string{"a.csv", "carriage returns alone"}},
 		"csv other commas":  {files: text("a.csv", "label|a", "0|1", "1|2"), want: []string{"a.csv", "one column alone", "a comma, a tab or a semicolon"}},
-		"csv odd name":      {files: text("a.csv", "label,# a", "0,1", "1,x"), want: []string{"line 3", `--categorical '# a'`}},
+		"csv other flag":    {files: text("a.csv", "label|a", "0|1", "1|2"), d: trivium.Data{Categorical: []string{"a"}}, want: []string{"a.csv", `no column "a"`, "a comma, a tab or a semicolon"}},
+		"csv odd name":      {files: text("a.csv", "label,# a", "0,1", "1,x"), want: []string{"line 3", `--categorical '# a', or leave it out with --drop '# a'`}},
 		"csv book":          {files: text("a.csv", "label,a", "0,1", "1,"+strings.Repeat("ß", 50)), want: []string{"line 3", `found "` + strings.Repeat("ß", 30) + `…";`}},
 		"jsonl array file":  {files: text("a.jsonl", `[{"label":0,"a":1},`, `{"label":1,"a":2}]`), want: []string{"line 1", "it is a JSON array; want an object a line"}},
 		"jsonl pretty":      {files: text("a.jsonl", `{`, `"label":0}`), want: []string{"line 1", "the object does not end in its line"}},
@@ -161,8 +162,8 @@ func TestBadInput(t *testing.T) {
 			Label int32
 			X     string
 		}{{1, "1"}, {0, "red"}})}, d: trivium.Data{Train: ":"}, want: []string{"row 1", `column "X"`, "--categorical X"}},
-		"parquet empty": {files: files{"a.parquet": parquetBytes(t, []struct{ Label int32 }{})}, want: []string{"a.parquet", "no rows"}},
 		"parquet LZ4": {files: files{"a.parquet": parquetBytes(t, []struct{ Label, X int32 }{{1, 5}, {0, 6}}, parquet.Compression(&parquet.Lz4Raw))}, d: trivium.Data{Train: ":"}, want: []string{"a.parquet", "packed with LZ4", "another compression"}},
+		"parquet empty": {files: files{"a.parquet": parquetBytes(t, []struct{ Label int32 }{})}, want: []string{"a.parquet", "no rows"}},
 
 		"empty file":     {files: files{"a.csv": nil}, want: []string{"a.csv", "the file is empty"}},
 		"empty gzip":     {files: files{"a.csv.gz": {}}, want: []string{"a.csv.gz", "the file is empty"}},
@@ -238,6 +239,11 @@ func TestBadSources(t *testing.T) {
 	if _, err := Open(context.Background(), trivium.Data{Source: "digits", Scale: "standard", Label: "y"}, Options{}); err == nil ||
 		!strings.Contains(err.Error(), "scale") || !strings.Contains(err.Error(), "label") {
 		t.Errorf("settings that digits have no use for: %v", err)
+	}
+	if runtime.GOOS != "windows" {
+		if _, err := Open(t.Context(), trivium.Data{Source: os.DevNull}, Options{}); err == nil || !strings.Contains(err.Error(), "write what a pipe gives to a file first") {
+			t.Errorf("what is no regular file: %v", err)
+		}
 	}
 	if runtime.GOOS != "windows" && os.Getuid() != 0 {
 		path := write(t, t.TempDir(), "a.csv", []byte("label,a\n0,1\n"))

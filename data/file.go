@@ -29,7 +29,7 @@ func openFile(name string) (*file, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("not a regular file")
+		err = errors.New("it is no regular file, and rows are read more than once: write what a pipe gives to a file first")
 	}
 	if err != nil {
 		return nil, errors.Join(fault(name, "%s", reason(err)), f.Close())

@@ -168,7 +168,7 @@ func (p *plan) putText(dst *rawRows, row, column int, text []byte) *Error {
 		case p.fitted && r.kind == roleLabel:
 			return p.fail(column, "want a number as label, as in training, found %q", text)
 		case r.kind == roleNumber:
-			return p.fail(column, "want a number, found %q; if the column holds names, list it with --categorical %s", text, listed(p.names[column]))
+			return p.fail(column, "want a number, found %q; if the column holds names, list it with --categorical %s, or leave it out with --drop %[2]s", text, listed(p.names[column]))
 		case r.kind == roleLabel:
 			return p.fail(column, "want a number as label, as in the rows before, found %q; if labels are names, list the column with --categorical %s",
 				text, listed(p.names[column]))

@@ -177,7 +177,9 @@ func (t *tableFile) twoColumns(name string) *Error {
 func (t *tableFile) noColumn(field, name string) *Error {
 	e := fault(t.fileName(), "there is no column %q; the columns are %s", name, listNames(t.columns()))
 	e.Field = field
-	if strings.Contains(strings.Join(t.columns(), ""), ",") {
+	if t.oneColumn() {
+		e.Msg += "; " + separators
+	} else if strings.Contains(strings.Join(t.columns(), ""), ",") {
 		e.Msg += `; where a flag lists columns, the comma of a name is \,`
 	}
 	return e

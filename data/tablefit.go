@@ -114,10 +114,18 @@ func (t *tableFile) fitColumns(tr *Transform, d *trivium.Data) error {
 // noInputs says that the label has no column beside it.
 func (t *tableFile) noInputs() *Error {
 	e := fault(t.fileName(), "no column is left to learn from")
-	if c, ok := t.tableReader.(*csvFile); ok && len(c.names) == 1 {
-		e.Msg = "there is one column alone, and none to learn from: a comma, a tab or a semicolon separates columns"
+	if t.oneColumn() {
+		e.Msg = "there is one column alone, and none to learn from: " + separators
 	}
 	return e
+}
+
+const separators = "a comma, a tab or a semicolon separates columns"
+
+// oneColumn reports whether a file of text has one column alone, as others are separated by something that is none.
+func (t *tableFile) oneColumn() bool {
+	c, ok := t.tableReader.(*csvFile)
+	return ok && len(c.names) == 1
 }
 
 func (t *tableFile) fitNumber(c *Column, at int, d *trivium.Data) {

@@ -96,7 +96,7 @@ func Softmax(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, err
 		return nil, err
 	}
 	if s.Labels.Kind != trivium.Class {
-		return nil, badLabels("takes labels of classes, the data has %s; linear learns real numbers", labelsOf(s.Labels))
+		return nil, noClasses("classes", s.Labels)
 	}
 	return perceptron(nil, s, cpu)
 }

@@ -139,7 +139,16 @@ func twoClasses(l trivium.LabelSpec) error {
 	if l.Kind == trivium.Class {
 		return badLabels("takes labels of 2 classes, the data has %d; softmax takes any number", l.Width)
 	}
-	return badLabels("takes labels of 2 classes, the data has %s; linear learns real numbers", labelsOf(l))
+	return noClasses("2 classes", l)
+}
+
+// noClasses says that labels are of no classes, and what learns them where they are numbers.
+func noClasses(wanted string, l trivium.LabelSpec) error {
+	err := badLabels("takes labels of %s, the data has %s", wanted, labelsOf(l))
+	if l.Kind == trivium.Real {
+		err.Text += "; linear learns real numbers"
+	}
+	return err
 }
 
 // A LabelError is a model's refusal of what the data has for labels: perhaps another column was meant.
@@ -147,7 +156,7 @@ type LabelError struct{ Text string }
 
 func (e *LabelError) Error() string { return e.Text }
 
-func badLabels(format string, args ...any) error { return &LabelError{fmt.Sprintf(format, args...)} }
+func badLabels(format string, args ...any) *LabelError { return &LabelError{fmt.Sprintf(format, args...)} }
 
 // labelsOf says in words what labels are.
 func labelsOf(l trivium.LabelSpec) string {

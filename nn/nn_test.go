@@ -460,6 +460,9 @@ func TestBuildSaysWhatItWants(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s on %v: error %v, want %q", c.model, c.labels, err, c.want)
 		}
+		if c.labels.Kind == trivium.NoLabel && strings.Contains(err.Error(), "linear learns") {
+			t.Errorf("%s without labels: %v; nor does linear learn from these", c.model, err)
+		}
 		if _, arguments := errors.AsType[*nn.ArgumentError](err); arguments != c.arguments {
 			t.Errorf("%s on %v: it is an ArgumentError: %v, want %v", c.model, c.labels, arguments, c.arguments)
 		}
