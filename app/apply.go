@@ -222,8 +222,8 @@ func (p *predictionWriter) row(row int64, scores []float32, probabilities []floa
 		if p.raw || p.margin {
 			values = append(values, float64(scores[0]))
 		} else {
-			one := 1 / (1 + math.Exp(-float64(scores[0])))
-			values = append(values, 1-one, one)
+			s := float64(scores[0])
+			values = append(values, 1/(1+math.Exp(s)), 1/(1+math.Exp(-s))) // each with its digits: 1 less the other has none where it is small
 		}
 	case trivium.MultiClass:
 		class = className(p.labels, softmax(probabilities, scores))

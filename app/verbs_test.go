@@ -273,6 +273,18 @@ func TestDigitsOfPredictions(t *testing.T) {
 	}
 }
 
+// TestSmallProbabilities: of two classes the less likely one has its digits too, where 1 less the other's has lost them.
+func TestSmallProbabilities(t *testing.T) {
+	var out strings.Builder
+	p := &predictionWriter{w: &out, csv: true, outputs: trivium.Outputs{Task: trivium.Binary, Width: 1}}
+	if err := errors.Join(p.write(&trivium.Batch{Rows: 2}, []float32{40, -40}), p.flush()); err != nil {
+		t.Fatal(err)
+	}
+	if want := "row,class,p.0,p.1\n0,1,4.248354e-18,1\n1,0,1,4.248354e-18\n"; out.String() != want {
+		t.Errorf("%s\nwant %s", out.String(), want)
+	}
+}
+
 // TestOutputThatCannotBeWritten: where a file cannot be, the error says so, and nothing is left beside it.
 func TestOutputThatCannotBeWritten(t *testing.T) {
 	dir := t.TempDir()
