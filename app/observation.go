@@ -116,10 +116,11 @@ func (o *observation) create(t *training) (err error) {
 
 // describe puts the job, as settings and as text, and the model's graph into the TensorBoard files.
 func (o *observation) describe(model trivium.Model) error {
-	fields := map[string]string{}
-	if err := flattenJSON(fields, "", o.head.Configuration); err != nil {
+	configuration := map[string]any{}
+	if err := flattenJSON(configuration, "", o.head.Configuration); err != nil {
 		return err
 	}
+	fields := texts(configuration)
 	values := map[string]any{}
 	text := "| key | value |\n|---|---|\n"
 	for _, k := range slices.Sorted(maps.Keys(fields)) {

@@ -55,7 +55,7 @@ func (v *runsList) Run(s *session) error {
 		if r.Err != nil {
 			fmt.Fprintf(s.err, "%s: %v\n", s.name, r.unreadable())
 		}
-		fields = append(fields, r.fields())
+		fields = append(fields, texts(r.fields()))
 	}
 	if err := f.mistaken(fields); err != nil {
 		return misused(err)
@@ -118,10 +118,10 @@ func (v *runsShow) Run(s *session) error {
 	if err != nil {
 		return err
 	}
-	fields := r.fields()
 	if v.JSON {
-		return json.NewEncoder(s.out).Encode(fields)
+		return json.NewEncoder(s.out).Encode(r.fields())
 	}
+	fields := texts(r.fields())
 	w := tabwriter.NewWriter(s.out, 0, 8, 2, ' ', 0)
 	for _, k := range slices.Sorted(maps.Keys(fields)) {
 		fmt.Fprintf(w, "%s\t%s\n", k, fields[k])
@@ -208,8 +208,9 @@ func (v *runsDiff) Run(s *session) error {
 	if err != nil {
 		return err
 	}
-	for _, k := range slices.Sorted(maps.Keys(union(a.outcome(), b.outcome()))) {
-		if x, y := a.outcome()[k], b.outcome()[k]; x != y {
+	ofA, ofB := texts(a.outcome()), texts(b.outcome())
+	for _, k := range slices.Sorted(maps.Keys(union(ofA, ofB))) {
+		if x, y := ofA[k], ofB[k]; x != y {
 			differences = append(differences, rundir.Difference{Key: k, A: x, B: y})
 		}
 	}
@@ -299,6 +300,9 @@ func findRun(root, name string) (*run, error) {
 	return r, err
 }
 
+// newestRuns is how many runs are named where none has the name that was given.
+const newestRuns = 8
+
 // locateRun finds the run that name means: a directory, a name in root, the beginning of one, or last.
 func locateRun(root, name string) (*run, error) {
 	if name == "" { // which every name begins with: a variable that a script has not set
@@ -331,6 +335,9 @@ func locateRun(root, name string) (*run, error) {
 	case 1:
 		return found[0], nil
 	case 0:
+		if n := len(names); n > newestRuns && nearest.Name(name, names) == "" { // there may be hundreds
+			return nil, misusedf("runs: no run in %s is called %q; the newest of %d are %s", root, name, n, strings.Join(names[n-newestRuns:], ", "))
+		}
 		return nil, misusedf("runs: no run in %s is called %q; %s", root, name, nearest.Sentence(name, names))
 	}
 	return nil, misusedf("runs: %d runs in %s begin with %q; give more of the name", len(found), root, name)
@@ -353,8 +360,9 @@ func (r *run) metrics() map[string]float64 {
 	return r.Result.Metrics
 }
 
-// fields are what filters and show know of a run: the job's keys by their dotted names, facts of the head, and the outcome.
-func (r *run) fields() map[string]string {
+// fields are what filters and show know of a run: the job's keys by their dotted names, facts of the head, and the outcome. Numbers are json.Number,
+// so that they stay as they are written and are numbers in JSON.
+func (r *run) fields() map[string]any {
 	out := r.outcome()
 	out["run"] = r.name()
 	if r.Err != nil {
@@ -365,10 +373,10 @@ func (r *run) fields() map[string]string {
 	out["strategy"] = r.Head.Strategy
 	out["data.checksum"] = r.Head.DataChecksum
 	out["kernels"] = r.Head.Kernels
-	out["threads"] = strconv.Itoa(r.Head.Threads)
+	out["threads"] = wholeField(r.Head.Threads)
 	for k, n := range map[string]int{"workers": r.Head.Workers, "servers": r.Head.Servers, "checkpoint_every": int(r.Head.CheckpointEvery)} {
 		if n > 0 {
-			out[k] = strconv.Itoa(n)
+			out[k] = wholeField(n)
 		}
 	}
 	_ = flattenJSON(out, "option.", r.Head.Options) // what does not decode has none
@@ -392,26 +400,46 @@ func (r *run) fields() map[string]string {
 }
 
 // outcome is what came of the run.
-func (r *run) outcome() map[string]string {
-	out := map[string]string{"status": r.State()}
+func (r *run) outcome() map[string]any {
+	out := map[string]any{"status": r.State()}
 	if res := r.Result; res != nil {
-		out["updates"] = strconv.FormatInt(res.Steps, 10)
-		out["epochs.done"] = strconv.FormatInt(res.Epochs, 10)
-		out["samples"] = strconv.FormatInt(res.Samples, 10)
-		out["seconds"] = strconv.FormatFloat(res.Seconds, 'f', 3, 64)
-		out["samples_per_second"] = strconv.FormatFloat(res.SamplesPerSec, 'f', 0, 64)
+		out["updates"] = wholeField(res.Steps)
+		out["epochs.done"] = wholeField(res.Epochs)
+		out["samples"] = wholeField(res.Samples)
+		out["seconds"] = realField(res.Seconds, 'f', 3)
+		out["samples_per_second"] = realField(res.SamplesPerSec, 'f', 0)
 		out["error"] = res.Error
 		out["checkpoint"] = res.Checkpoint
 		for m, v := range res.Metrics {
-			out[m] = strconv.FormatFloat(v, 'g', -1, 64) // what filters compare is what train and eval say with --json
+			out[m] = realField(v, 'g', -1) // what filters compare is what train and eval say with --json
 		}
+	}
+	return out
+}
+
+func wholeField[T int | int64](n T) json.Number { return json.Number(strconv.FormatInt(int64(n), 10)) }
+
+// realField is a number, or a text as result.json has it where JSON has no such number.
+func realField(v float64, format byte, digits int) any {
+	text := strconv.FormatFloat(v, format, digits, 64)
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return text
+	}
+	return json.Number(text)
+}
+
+// texts are fields as filters compare them, and as they are printed.
+func texts(fields map[string]any) map[string]string {
+	out := make(map[string]string, len(fields))
+	for k, v := range fields {
+		out[k] = fmt.Sprint(v)
 	}
 	return out
 }
 
 // flattenJSON puts the leaves of an object into out, by their dotted names. Numbers stay as they are written: a float64 does not hold every
 // seed, and would make 1e+06 of a million rows.
-func flattenJSON(out map[string]string, prefix string, object json.RawMessage) error {
+func flattenJSON(out map[string]any, prefix string, object json.RawMessage) error {
 	var tree map[string]any
 	d := json.NewDecoder(bytes.NewReader(object))
 	d.UseNumber()
@@ -422,7 +450,7 @@ func flattenJSON(out map[string]string, prefix string, object json.RawMessage) e
 	return nil
 }
 
-func flattenTree(out map[string]string, prefix string, tree map[string]any) {
+func flattenTree(out map[string]any, prefix string, tree map[string]any) {
 	for k, v := range tree {
 		switch v := v.(type) {
 		case map[string]any:
@@ -434,7 +462,7 @@ func flattenTree(out map[string]string, prefix string, tree map[string]any) {
 			}
 			out[prefix+k] = strings.Join(words, ",")
 		default:
-			out[prefix+k] = fmt.Sprint(v)
+			out[prefix+k] = v
 		}
 	}
 }

@@ -1,7 +1,9 @@
 package app
 
 import (
+	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,7 +58,7 @@ func TestNumbersAsGiven(t *testing.T) {
 		t.Fatalf("exits with %d: %s", got.code, got.err)
 	}
 	got = runIn(t, dir, "runs", "show", "x", "--json")
-	for _, want := range []string{`"steps":"1000000"`, `"optimizer.rate":"0.00001"`, `"seed":"9007199254740993"`} {
+	for _, want := range []string{`"steps":1000000,`, `"optimizer.rate":0.00001,`, `"seed":9007199254740993,`, `"updates":3,`, `"data.rows":300,`, `"model":"softmax"`} {
 		if !strings.Contains(got.out, want) {
 			t.Errorf("no %s in %s", want, got.out)
 		}
@@ -109,10 +111,38 @@ func TestMetricsOfRunsAreWhole(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := f.holds(r.fields()); got != want {
+			if got := f.holds(texts(r.fields())); got != want {
 				t.Errorf("%s of %s: %v, want %v", text, r.outcome()["test.loss"], got, want)
 			}
 		}
+	}
+}
+
+// TestNoSuchRun: of many runs those are named that came last.
+func TestNoSuchRun(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 20 {
+		run := filepath.Join(dir, "runs", fmt.Sprintf("n%02d", i))
+		if err := os.MkdirAll(run, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, run, "run.json", fmt.Sprintf(`{"version":1,"start":"2026-01-%02dT00:00:00Z"}`, 28-i))
+	}
+	got := runIn(t, dir, "runs", "show", "nothing")
+	if want := "the newest of 20 are n07, n06, n05, n04, n03, n02, n01, n00\n"; got.code != Misused || !strings.HasSuffix(got.err, want) {
+		t.Errorf("exits with %d: %s\nwant %s", got.code, got.err, want)
+	}
+}
+
+// TestNumbersInJSON: a number that JSON does not have is a text in it, and whole otherwise.
+func TestNumbersInJSON(t *testing.T) {
+	r := run{rundir.Entry{Result: &rundir.Result{Metrics: map[string]float64{"a": math.NaN(), "b": math.Inf(-1), "c": 1e-7}}}}
+	text, err := json.Marshal(r.outcome())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `"a":"NaN","b":"-Inf","c":1e-07,`; !strings.Contains(string(text), want) {
+		t.Errorf("%s, want %s", text, want)
 	}
 }
 

@@ -65,7 +65,7 @@ func TestInit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f := r.fields(); f["model"] != "mlp:8" || f["epochs"] != "1" || f["data.rows"] != "300" || f["batch"] != "100" {
+	if f := texts(r.fields()); f["model"] != "mlp:8" || f["epochs"] != "1" || f["data.rows"] != "300" || f["batch"] != "100" {
 		t.Errorf("the job is %v", f)
 	}
 }
