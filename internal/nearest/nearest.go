@@ -7,9 +7,12 @@ import (
 	"strings"
 )
 
-// Name returns the name nearest to want: the fewest letters added, dropped, changed or swapped, ties in the order given. It is empty
-// where none is near, that is, where more than a third of the letters (and more than one) would change.
+// Name returns the name nearest to want: the only one that begins so, as accuracy does with acc, or else the fewest letters added, dropped, changed
+// or swapped, ties in the order given. It is empty where none is near, that is, where more than a third of the letters (and more than one) would change.
 func Name(want string, names []string) string {
+	if n := begins(want, names); n != "" {
+		return n
+	}
 	best, bestDistance := "", max(1, (len(want)+2)/3)+1
 	for _, n := range names {
 		if d := distance(strings.ToLower(want), strings.ToLower(n)); d < bestDistance {
@@ -17,6 +20,20 @@ func Name(want string, names []string) string {
 		}
 	}
 	return best
+}
+
+// begins returns the only name that begins with want, two letters or more; else it is empty.
+func begins(want string, names []string) (only string) {
+	for _, n := range names {
+		switch {
+		case len(want) < 2 || len(n) < len(want) || !strings.EqualFold(n[:len(want)], want):
+		case only != "":
+			return ""
+		default:
+			only = n
+		}
+	}
+	return only
 }
 
 // Sentence completes an error about the unknown name want: `did you mean "adam"?` or, with nothing near, the names there are, sorted.

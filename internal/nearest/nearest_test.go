@@ -7,6 +7,7 @@ func TestName(t *testing.T) {
 	for want, nearest := range map[string]string{
 		"adma": "adam", "adamm": "adam", "Adam": "adam", "sdg": "sgd", "momemtum": "momentum", "logisitc": "logistic",
 		"": "", "transformer": "", "xyz": "",
+		"mom": "momentum", "LOG": "logistic", "l": "", "ad": "",
 	} {
 		if got := Name(want, names); got != nearest {
 			t.Errorf("Name(%q) = %q, want %q", want, got, nearest)
@@ -14,6 +15,9 @@ func TestName(t *testing.T) {
 	}
 	if got, want := Sentence("adma", names), `did you mean "adam"?`; got != want {
 		t.Errorf("Sentence = %q, want %q", got, want)
+	}
+	if got := Name("acc", []string{"auc", "accuracy"}); got != "accuracy" {
+		t.Errorf("acc begins %q, want accuracy", got)
 	}
 	if got, want := Sentence("transformer", []string{"b", "a"}), "there are a, b"; got != want {
 		t.Errorf("Sentence = %q, want %q", got, want)
