@@ -334,4 +334,20 @@ func TestSharedRows(t *testing.T) {
 	if !slices.Contains(s.Notes, "rows 4:6 are both in train and in test") {
 		t.Errorf("of a generator: notes %q", s.Notes)
 	}
+	dir := t.TempDir()
+	file := write(t, dir, "a.csv", []byte(text))
+	copied, other := write(t, dir, "b.csv.gz", []byte(text)), write(t, dir, "c.csv", []byte(text+"0,9\n"))
+	for _, c := range []struct {
+		d    trivium.Data
+		want []string
+	}{
+		{trivium.Data{Train: file, Test: other}, nil},
+		{trivium.Data{Train: file, Test: file}, []string{"the rows in train are in test too: " + file + " has them"}},
+		{trivium.Data{Train: file, Valid: other, Test: copied}, []string{"the rows in train are in test too: " + copied + " has them"}},
+		{trivium.Data{Train: other, Valid: file, Test: copied}, []string{"the rows in valid are in test too: " + copied + " has them"}},
+	} {
+		if s := open(t, c.d, Options{}); !slices.Equal(s.Notes, c.want) {
+			t.Errorf("%+v: notes %q, want %q", c.d, s.Notes, c.want)
+		}
+	}
 }

@@ -194,6 +194,25 @@ func (c *cuts) shared() (notes []string) {
 	return notes
 }
 
+// copies says which splits are whole files that have the rows of an earlier one's file: the same file given twice, or a copy of it.
+func (c *cuts) copies(main rowFile, others map[string]rowFile) (notes []string) {
+	pieces := []struct {
+		name string
+		f    rowFile
+	}{{"train", main}, {"valid", others[c.valid.file]}, {"test", others[c.test.file]}}
+	if r := c.train.rows; r == nil || r.from == r.to {
+		pieces = pieces[1:]
+	}
+	for i, a := range pieces {
+		for _, b := range pieces[i+1:] {
+			if a.f != nil && b.f != nil && a.f.sum() == b.f.sum() && a.f.numRows() == b.f.numRows() {
+				notes = append(notes, fmt.Sprintf("the rows in %s are in %s too: %s has them", a.name, b.name, b.f.fileName()))
+			}
+		}
+	}
+	return notes
+}
+
 func describeCut(d *trivium.Data) string {
 	var parts []string
 	for _, p := range []struct{ name, text string }{{"train", d.Train}, {"valid", d.Valid}, {"test", d.Test}} {

@@ -383,6 +383,7 @@ func (s *Splits) assemble(ctx context.Context, main rowFile, c cuts, others map[
 		}
 		*x.dst = opened[x.file]
 	}
+	s.Notes = append(s.Notes, c.copies(main, others)...)
 	var sums []string
 	for _, f := range s.files {
 		sums = append(sums, fmt.Sprintf("%08x", f.sum()))
