@@ -368,7 +368,7 @@ func (t *training) conclude(o *observation, r trivium.Result, err error) {
 	t.show.say("result", words)
 	for _, name := range []string{"test.r2", "valid.r2"} {
 		if r.Metrics[name] < 0 && err == nil {
-			t.show.say("hint", name+" is below 0: always predicting the mean of the labels would be nearer. Columns of like size (--scale standard), a higher --rate, more --epochs or, for linear, --optimizer lbfgs may help")
+			t.show.say("hint", name+" is below 0: always predicting the mean of the labels would be nearer. Columns of like size (--scale standard), another --rate, more --epochs or, for linear, --optimizer lbfgs may help")
 			break
 		}
 	}
