@@ -108,7 +108,7 @@ func TestBadInput(t *testing.T) {
 		"csv Latin-1 label": {files: text("a.csv", "label,a", "red,0", "gr\xfcn,1"), d: trivium.Data{Categorical: []string{"label"}}, want: []string{"a.csv", "line 3", `column "label"`, "not in UTF-8"}},
 		"csv Latin-1 name":  {files: text("a.csv", "label,gr\xf6\xdfe", "0,1", "1,2"), want: []string{"a.csv", `"gr\xf6\xdfe" of column 1 is not in UTF-8`}},
 		"libsvm no column":  {files: text("a.libsvm", "1", "0", "1", "0", "1"), want: []string{"a.libsvm", "no column"}},
-		"libsvm index 0":    {files: text("a.libsvm", "1 1:1", "0 0:1"), want: []string{"a.libsvm", "line 2", "index 0", "start at 1"}},
+		"libsvm index 0":    {files: text("a.libsvm", "1 1:1", "0 0:1"), want: []string{"a.libsvm", "line 2", "index 0", "start at 1", "zero_based=False"}},
 		"libsvm order":      {files: text("a.libsvm", "1 1:1", "0 3:1 2:1"), want: []string{"a.libsvm", "line 2", "index 2 follows 3", "ascending"}},
 		"libsvm width":      {files: text("a.libsvm", "1 1:1", "0 9:1"), d: trivium.Data{Columns: 8}, want: []string{"a.libsvm", "line 2", "index 9 is beyond the width of 8"}},
 		"libsvm value":      {files: text("a.libsvm", "1 1:1", "0 9:x"), want: []string{"line 2", "index 9", `found "x"`}},

@@ -133,7 +133,7 @@ func (s *sparseFile) decodeRow(dst *sparseRows, p []byte, width int) *Error {
 		}
 		switch {
 		case index == 0:
-			return fault("", "index 0: the indices of libsvm files start at 1")
+			return fault("", "index 0: the indices of libsvm files start at 1; scikit-learn writes such with dump_svmlight_file(..., zero_based=False)")
 		case index <= last:
 			return fault("", "index %d follows %d: want ascending indices", index, last)
 		case width > 0 && index > int64(width):
