@@ -183,7 +183,7 @@ func (t *tableFile) fitLabels(tr *Transform, f fitting) error {
 	if len(names) == 0 {
 		return t.noLabels(tr.Label.Column)
 	}
-	if n := f.desc.Classes; n > 0 && len(names) > n {
+	if n := f.desc.Classes; n > 0 && len(names) != n { // what others would be called nobody knows
 		return fault(t.fileName(), "%d classes are declared, and the labels have %d values: %s", n, len(names), listNames(names))
 	}
 	if f.labels == LabelsReal {
