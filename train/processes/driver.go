@@ -102,6 +102,7 @@ type part struct {
 	hello    bool
 	ready    *ready
 	at       position
+	metrics  map[string]float64 // of its last evaluation
 	report   []byte // so far
 	result   *result
 	gone     bool
@@ -337,13 +338,14 @@ func (p *part) title() string { return p.name.Role + " " + p.name.ID }
 
 // verdict is the result of the job.
 func (d *Driver) verdict() (trivium.Result, error) {
-	r := trivium.Result{Reason: trivium.Failed}
-	if first := d.workers[0]; first.result != nil {
+	first := d.workers[0]
+	r := trivium.Result{Reason: trivium.Failed, Epochs: first.at.passed(), Metrics: first.metrics} // of one that is lost, as it said last
+	if first.result != nil {
 		x := first.result
 		d.Report = first.report
 		r = trivium.Result{Reason: x.Reason, Steps: x.Steps, Epochs: x.Epochs, Metrics: x.Metrics}
 	}
-	r.Samples = d.workers[0].at.Samples // of one that is lost, as it said last
+	r.Samples = first.at.Samples
 	if d.Topology.Shards {
 		r.Samples = 0
 		for _, p := range d.workers {

@@ -47,6 +47,9 @@ func (d *Driver) hear(ctx context.Context, ev *transport.Event, wait *sync.WaitG
 		var at position
 		if decode("progress", &at) {
 			p.at = at
+			if ev.Kind == kindEvaluated {
+				p.metrics = at.Metrics
+			}
 			d.progress(ev.Kind, p)
 		}
 	case kindSaid:

@@ -77,6 +77,33 @@ func TestSamplesOfWhoIsLost(t *testing.T) {
 	}
 }
 
+// TestResultOfWhoIsLost: where worker 0 is lost, the job's result has the epochs and the metrics that it told of.
+func TestResultOfWhoIsLost(t *testing.T) {
+	d := &Driver{Workers: 1, lost: &WorkerError{Lost: true, Step: 25}}
+	d.workers = []*part{{name: transport.Name{Role: "worker", ID: "0"}, hello: true}}
+	tell := func(kind uint8, at position) {
+		t.Helper()
+		f, err := message(kind, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.hear(t.Context(), &transport.Event{From: d.workers[0].name, Kind: f.Kind, Payload: f.Payload}, nil)
+	}
+	want := func(epochs int, loss float64) {
+		t.Helper()
+		if r, _ := d.verdict(); r.Epochs != epochs || r.Metrics["test.loss"] != loss {
+			t.Errorf("%d epochs, metrics %v, want %d and %g", r.Epochs, r.Metrics, epochs, loss)
+		}
+	}
+	want(0, 0) // it had said nothing
+	tell(kindBegin, position{Epoch: 1, Rows: 100})
+	want(0, 0)
+	tell(kindEvaluated, position{Step: 20, Epoch: 2, Row: 100, Rows: 100, Metrics: map[string]float64{"test.loss": 0.5}})
+	want(2, 0.5)
+	tell(kindProgress, position{Step: 25, Epoch: 3, Row: 50, Rows: 100})
+	want(2, 0.5)
+}
+
 // TestStepOfWhoFailed: a result that does not say how far its worker was takes nothing back of what that said before.
 func TestStepOfWhoFailed(t *testing.T) {
 	d := &Driver{Workers: 1, stopped: true}

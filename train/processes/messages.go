@@ -86,6 +86,14 @@ func (p *position) progress() train.Progress {
 	}
 }
 
+// passed is how many epochs have ended; Progress counts the one at work, or that just ended, as well.
+func (p *position) passed() int {
+	if p.Row == p.Rows {
+		return p.Epoch
+	}
+	return p.Epoch - 1
+}
+
 type said struct {
 	Notice bool          `cbor:"1,keyasint"` // train.Watch.Notice, else Note
 	Level  observe.Level `cbor:"2,keyasint"`
