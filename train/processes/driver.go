@@ -363,7 +363,7 @@ func (d *Driver) verdict() (trivium.Result, error) {
 		if r.Reason != trivium.Diverged {
 			r.Reason = trivium.Failed
 		}
-		if p := d.workers[d.lost.Index]; p.result != nil {
+		if p := d.workers[d.lost.Index]; p.result != nil && !d.lost.Lost { // of one that was given up, what it says afterwards is no reason
 			r.Reason = p.result.Reason
 		}
 		r.Steps = max(r.Steps, d.lost.Step)

@@ -104,6 +104,26 @@ func TestResultOfWhoIsLost(t *testing.T) {
 	want(2, 0.5)
 }
 
+// TestReasonOfWhoIsLost: a job whose machine was given up has failed, also where the worker there was only asked to end by it, and says so
+// when it is heard again. A worker that says itself what is wrong has the reason.
+func TestReasonOfWhoIsLost(t *testing.T) {
+	for _, c := range []struct {
+		lost bool
+		says trivium.Reason
+		want trivium.Reason
+	}{{true, trivium.Interrupted, trivium.Failed}, {true, trivium.Finished, trivium.Failed}, {false, trivium.Diverged, trivium.Diverged}} {
+		d := &Driver{Workers: 2, stopped: true, lost: &WorkerError{Index: 1, Lost: c.lost}}
+		for i := range 2 {
+			d.workers = append(d.workers, &part{index: i, name: transport.Name{Role: "worker", ID: fmt.Sprint(i)}})
+		}
+		d.finished(t.Context(), d.workers[0], &result{Reason: trivium.Interrupted, Steps: 9})
+		d.finished(t.Context(), d.workers[1], &result{Reason: c.says, Steps: 9})
+		if r, err := d.verdict(); r.Reason != c.want || err == nil {
+			t.Errorf("%+v: %s, %v", c, r.Reason, err)
+		}
+	}
+}
+
 // TestStepOfWhoFailed: a result that does not say how far its worker was takes nothing back of what that said before.
 func TestStepOfWhoFailed(t *testing.T) {
 	d := &Driver{Workers: 1, stopped: true}
