@@ -123,9 +123,10 @@ type session struct {
 	sources    data.Sources
 	optimizers optim.Optimizers
 	metrics    metric.Metrics
-	name       string // of the program in messages
-	command    string // of the program in commands to type
-	budget     int64  // bytes of memory for the rows of a file; 0: as many as this machine has for them
+	name       string   // of the program in messages
+	command    string   // of the program in commands to type
+	typed      []string // the whole command
+	budget     int64    // bytes of memory for the rows of a file; 0: as many as this machine has for them
 }
 
 func newSession(in io.Reader, out, err io.Writer, o Options) *session {
@@ -142,6 +143,7 @@ func newSession(in io.Reader, out, err io.Writer, o Options) *session {
 }
 
 func (s *session) run(ctx context.Context, args []string) error {
+	s.typed = append([]string{s.command}, args...)
 	parser, err := s.parser(new(grammar))
 	if err != nil {
 		return err

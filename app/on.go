@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -36,6 +37,18 @@ func (f onFlags) String() string {
 		token = f.Token
 	}
 	return "--on " + f.On + " --token " + token
+}
+
+// conceal returns a command without the token, which others may read where it is kept. A file that holds the token is no secret.
+func (f onFlags) conceal(command []string) []string {
+	command = slices.Clone(command)
+	if f.Token == "" || strings.HasPrefix(f.Token, "@") {
+		return command
+	}
+	for i, word := range command {
+		command[i] = strings.ReplaceAll(word, f.Token, "TOKEN")
+	}
+	return command
 }
 
 // joinWait bounds what a command waits for a coordinator's answer.
@@ -121,7 +134,8 @@ type submission struct {
 	Options  json.RawMessage `json:"options,omitempty"` // of the topology
 	Name     string          `json:"name,omitempty"`    // of the run
 	Every    int64           `json:"checkpoint_every,omitempty"`
-	From     string          `json:"from,omitempty"` // the checkpoint that came with the job, as who sent it calls it
+	Command  []string        `json:"command,omitempty"` // that gave it, without the token
+	From     string          `json:"from,omitempty"`    // the checkpoint that came with the job, as who sent it calls it
 }
 
 // submit runs t on a cluster: it prints what the job prints, and fetches what it leaves.
@@ -136,7 +150,7 @@ func (s *session) submit(ctx context.Context, t *training, on onFlags) error {
 		return err
 	}
 	spec := fleet.Spec{Name: t.job.Model, Build: b.Binary, Need: fleet.Need{Workers: t.workers, Threads: t.threads}}
-	payload := submission{Topology: t.topology, Options: t.options, Name: t.name, Every: t.every}
+	payload := submission{Topology: t.topology, Options: t.options, Name: t.name, Every: t.every, Command: on.conceal(t.typed)}
 	if payload.Job, err = t.job.Encode(); err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func (v *rerunVerb) Run(ctx context.Context, s *session) error {
 			old.Result.Steps, want.Progress.Step)
 	}
 	t := &training{
-		job: job, out: v.Out, threads: v.Threads, show: newProgress(s.out, v.JSON, v.Quiet, os.Getenv),
+		job: job, typed: s.typed, out: v.Out, threads: v.Threads, show: newProgress(s.out, v.JSON, v.Quiet, os.Getenv),
 		topology: old.Head.Strategy, workers: max(1, old.Head.Workers), servers: old.Head.Servers, options: old.Head.Options,
 		every: old.Head.CheckpointEvery, needed: true,
 	}

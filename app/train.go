@@ -45,7 +45,7 @@ type trainVerb struct {
 
 func (v *trainVerb) Run(ctx context.Context, s *session) error {
 	t := &training{
-		out: v.Out, name: v.Name, threads: v.Threads, every: v.CheckpointEvery, listen: v.Listen,
+		typed: s.typed, out: v.Out, name: v.Name, threads: v.Threads, every: v.CheckpointEvery, listen: v.Listen,
 		topology: v.Topology, workers: v.Workers, processes: v.Processes || v.On != "", ship: v.ShipData,
 	}
 	t.show = newProgress(s.out, v.JSON, v.Quiet, os.Getenv)

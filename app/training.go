@@ -33,6 +33,7 @@ type training struct {
 	resume  *checkpoint.Checkpoint // nil: from the start
 	from    string                 // the folder of resume
 	origin  string                 // what the user calls it
+	typed   []string               // the command that asked for it
 	out     string
 	name    string // of the run directory; empty: time and model
 	threads int
@@ -182,7 +183,7 @@ func (t *training) head(isa kernel.ISA) (rundir.Head, error) {
 		threads = max(1, runtime.GOMAXPROCS(0)/t.workers)
 	}
 	h := rundir.Head{
-		Name: t.name, Start: time.Now(), Command: os.Args,
+		Name: t.name, Start: time.Now(), Command: t.typed,
 		Strategy: t.topology, Model: t.job.Model, DataSource: t.job.Data.Source, DataChecksum: t.known.checksum,
 		Configuration: configuration, ConfigurationHash: hash,
 		Seeds:    map[string]uint64{"job": t.job.Seed},

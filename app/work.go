@@ -62,7 +62,7 @@ func (s *session) drive(ctx context.Context, w *fleet.Work, host string) error {
 		return misused(err)
 	}
 	t := &training{
-		job: job, out: filepath.Join(w.Dir, jobRuns), name: sub.Name, threads: w.Job.Threads, every: sub.Every, topology: sub.Topology, options: sub.Options,
+		job: job, typed: sub.Command, out: filepath.Join(w.Dir, jobRuns), name: sub.Name, threads: w.Job.Threads, every: sub.Every, topology: sub.Topology, options: sub.Options,
 		workers: len(w.Nodes), machines: machines(w.Nodes), processes: true, show: newProgress(s.out, false, false, func(string) string { return "" }),
 	}
 	if w.Data != "" {

@@ -326,8 +326,8 @@ func TestCluster(t *testing.T) {
 	}
 	if r, err := findRun(filepath.Join(dir, "runs"), "cluster"); err != nil {
 		t.Error(err)
-	} else if r.Head.Machines != 2 {
-		t.Errorf("its run says that it was on %d machines, not 2", r.Head.Machines)
+	} else if said := strings.Join(r.Head.Command, " "); r.Head.Machines != 2 || !strings.HasSuffix(said, "--name cluster --on "+at.Addr+" --token TOKEN") {
+		t.Errorf("its run says that it was on %d machines, not 2, by: %s", r.Head.Machines, said)
 	}
 	if got = runIn(t, dir, append(strings.Fields("train "+small+" --workers 3 --name cluster"), on...)...); got.code != Misused || !strings.Contains(got.err, "choose another name") {
 		t.Errorf("a name that a run here has: exits with %d: %s%s", got.code, got.out, got.err)
