@@ -179,6 +179,10 @@ func TestWaits(t *testing.T) {
 		if i := strings.LastIndex(got.out, "\nwaited for worker "); (i >= 0) != waits || waits && !strings.Contains(got.out[i:], "for worker 2: ") {
 			t.Errorf("%s: want waits: %v:\n%s%s", topology, waits, got.out, got.err)
 		}
+		found := runIn(t, dir, "runs", "option.mode=bsp and option.slow ~ factor")
+		if strings.Contains(found.out, "softmax") != waits {
+			t.Errorf("%s: looked for by its options: %s%s", topology, found.out, found.err)
+		}
 		if result, err := os.ReadFile(filepath.Join(dir, "runs", "x", "result.json")); err != nil || strings.Contains(string(result), "waited_nanoseconds") != waits {
 			t.Errorf("%s: want waits: %v, %v:\n%s", topology, waits, err, result)
 		}

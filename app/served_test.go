@@ -31,10 +31,11 @@ func TestClocks(t *testing.T) {
 		"--topology server --lanes 0":                             "--lanes: want 1 to 64, found 0",
 		"--topology server --lanes 65":                            "lanes: want 1 to 64 of each server, found 65",
 		"--topology server --merge mean":                          "several a round",
-		"--topology server --clocks 3 --exact":                    "exact",
+		"--topology server --slow worker=0,factor=0.5":            "a factor of 1 or more",
+		"--topology server --clocks 3 --exact":                    "several steps on a copy",
 		"--topology allreduce --workers 2 --processes --clocks 3": "options of server",
 	} {
-		if got := runIn(t, dir, strings.Fields("train "+small+" "+words)...); got.code != Misused || !strings.Contains(got.err, want) {
+		if got := runIn(t, dir, strings.Fields("train "+small+" "+words)...); got.code != Misused || strings.Count(got.err, want) != 1 {
 			t.Errorf("%s: exits with %d: %s", words, got.code, got.err)
 		}
 	}

@@ -438,6 +438,7 @@ func TestCluster(t *testing.T) {
 	wait(func(st fleet.Status) bool { return len(st.Members) == 2 })
 
 	// A coordinator that could not write the run down has nothing to fetch.
+	t.Setenv("TMPDIR", t.TempDir()) // where the model goes then
 	blocked := filepath.Join(dir, "cluster", "jobs", "job-9")
 	if err := errors.Join(os.MkdirAll(blocked, 0o700), os.WriteFile(filepath.Join(blocked, jobRuns), nil, 0o600)); err != nil {
 		t.Fatal(err)

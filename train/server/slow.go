@@ -44,10 +44,10 @@ func ParseSlow(s string) (o Slow, err error) {
 			errs = append(errs, fmt.Errorf("server: slow: want worker=N|rotate, factor=X or unit=TIME, found %q", word))
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := errors.Join(append(errs, o.validate())...); err != nil {
 		return Slow{}, err
 	}
-	return o, o.validate()
+	return o, nil
 }
 
 func (o Slow) validate() error {
