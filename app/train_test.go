@@ -468,7 +468,7 @@ func TestNothingToTrainOn(t *testing.T) {
 func TestQuietTarget(t *testing.T) {
 	dir := t.TempDir()
 	options := Options{Sources: data.Sources{"points": points(-1, nil)}}
-	train := "train softmax --data points --batch 30 --epochs 0 --steps 40 --eval-every 30 --stop-metric test.loss --target >=0 --quiet --name "
+	train := "train softmax --data points --batch 30 --epochs 0 --steps 40 --eval-every 30 --stop-metric test.loss --target <=1000 --quiet --name "
 	for _, c := range []struct{ name, flags string }{{"early", ""}, {"end", " --steps 20"}} {
 		if got := runWith(t.Context(), t, dir, options, strings.Fields(train+c.name+c.flags)...); got.code != Done || got.out != "" || got.err != "" {
 			t.Errorf("%s: exits with %d: %q %q", c.name, got.code, got.out, got.err)

@@ -237,7 +237,7 @@ func TestMeasuredAlike(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "people.csv", people(200))
 	train := "train logistic --data people.csv --categorical city --drop id --epochs 2 --class-weight no=1,yes=9 --name x --train 0:150"
-	got := runIn(t, dir, append(strings.Fields(train), "--stop-metric", "train.accuracy", "--target", "> 1")...)
+	got := runIn(t, dir, append(strings.Fields(train), "--stop-metric", "train.accuracy", "--patience", "99")...)
 	if got.code != Done {
 		t.Fatalf("exits with %d: %s", got.code, got.err)
 	}

@@ -322,6 +322,15 @@ func TestNoPredictor(t *testing.T) {
 	}
 }
 
+// TestTargetThatCannotBe: a target that is met where the metric is bad, and one that it never meets, are refused before anything is measured.
+func TestTargetThatCannotBe(t *testing.T) {
+	for target, want := range map[string]string{"test.loss >= 0.1": "lower", "test.accuracy <= 0.9": "higher", "test.accuracy >= 97": "at best 1", "test.loss <= 0.1": ""} {
+		if _, err := ParseTarget(target); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", target, err, want)
+		}
+	}
+}
+
 // TestTaskWithoutData: a task of a set that is not here is no unknown name: what is missing is said, and where it was looked for.
 func TestTaskWithoutData(t *testing.T) {
 	t.Chdir(t.TempDir())

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/train"
 )
 
 // A Target is the point at which a task counts as done: a metric of a split, at least or at most a value.
@@ -33,6 +34,9 @@ func ParseTarget(s string) (Target, error) {
 		v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
 		if !ok || metric == "" || err != nil || math.IsNaN(v) || math.IsInf(v, 0) || !slices.Contains([]string{"train", "valid", "test"}, split) {
 			return Target{}, wrong
+		}
+		if err := train.CheckTarget(metric, op, v); err != nil {
+			return Target{}, fmt.Errorf("target: %w", err)
 		}
 		return Target{split, metric, v, op == ">="}, nil
 	}

@@ -64,7 +64,18 @@ func Default(o trivium.Outputs) []string {
 	return []string{"rmse", "r2"}
 }
 
+// Best returns the best value of the metrics of that name: none is above 1, or below 0 where the lowest is best. The names are those that New
+// knows.
+func Best(name string) (best float64, known bool) {
+	if _, ok := topK(name); ok {
+		return 1, true
+	}
+	k, ok := kinds[name]
+	return k.best, ok
+}
+
 type kind struct {
+	best  float64 // 1: the highest is best; 0: the lowest
 	tasks []trivium.Task
 	make  func(name string, o trivium.Outputs) (trivium.Metric, error)
 }
@@ -72,26 +83,26 @@ type kind struct {
 var (
 	classifiers = []trivium.Task{trivium.Binary, trivium.MultiClass}
 	kinds       = map[string]kind{
-		"accuracy": {classifiers, func(n string, o trivium.Outputs) (trivium.Metric, error) {
+		"accuracy": {1, classifiers, func(n string, o trivium.Outputs) (trivium.Metric, error) {
 			return &mean{name: n, outputs: o, higher: true, row: hit}, nil
 		}},
-		"logloss": {classifiers, func(n string, o trivium.Outputs) (trivium.Metric, error) {
+		"logloss": {0, classifiers, func(n string, o trivium.Outputs) (trivium.Metric, error) {
 			return &mean{name: n, outputs: o, row: logLoss}, nil
 		}},
-		"rmse": {[]trivium.Task{trivium.Regression}, func(n string, o trivium.Outputs) (trivium.Metric, error) {
+		"rmse": {0, []trivium.Task{trivium.Regression}, func(n string, o trivium.Outputs) (trivium.Metric, error) {
 			return &mean{name: n, outputs: o, row: squaredError, root: true}, nil
 		}},
-		"mae": {[]trivium.Task{trivium.Regression}, func(n string, o trivium.Outputs) (trivium.Metric, error) {
+		"mae": {0, []trivium.Task{trivium.Regression}, func(n string, o trivium.Outputs) (trivium.Metric, error) {
 			return &mean{name: n, outputs: o, row: absoluteError}, nil
 		}},
-		"r2": {[]trivium.Task{trivium.Regression}, newR2},
-		"auc": {classifiers, func(_ string, o trivium.Outputs) (trivium.Metric, error) {
+		"r2": {1, []trivium.Task{trivium.Regression}, newR2},
+		"auc": {1, classifiers, func(_ string, o trivium.Outputs) (trivium.Metric, error) {
 			return &AUC{outputs: o}, nil
 		}},
-		"precision": {classifiers, newPerClass},
-		"recall":    {classifiers, newPerClass},
-		"f1":        {classifiers, newPerClass},
-		"confusion": {classifiers, newConfusion},
+		"precision": {1, classifiers, newPerClass},
+		"recall":    {1, classifiers, newPerClass},
+		"f1":        {1, classifiers, newPerClass},
+		"confusion": {1, classifiers, newConfusion},
 	}
 )
 

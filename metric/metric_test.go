@@ -203,6 +203,29 @@ func TestAUCAgainstPairs(t *testing.T) {
 	}
 }
 
+// TestBest: a metric whose best value is 1 says that more is better, and one whose best is 0 that less is.
+func TestBest(t *testing.T) {
+	for _, name := range metric.Names() {
+		best, known := metric.Best(name)
+		made := 0
+		for _, task := range []trivium.Task{trivium.Binary, trivium.MultiClass, trivium.Regression} {
+			m, err := metric.New(name, trivium.Outputs{Task: task, Width: 1 + int(task)})
+			if err != nil {
+				continue
+			}
+			if made++; !known || (best == 1) != m.HigherIsBetter() || best != 0 && best != 1 {
+				t.Errorf("%s is at best %v (%v), and more is better: %v", name, best, known, m.HigherIsBetter())
+			}
+		}
+		if made == 0 {
+			t.Errorf("%s fits no model", name)
+		}
+	}
+	if _, known := metric.Best("mine"); known {
+		t.Error("a metric of a program's own is known")
+	}
+}
+
 func randomBinary(r *rand.Rand, n int) (trivium.Batch, []float32) {
 	b := classesOf(2, make([]float32, n), make([]int32, n)...)
 	scores := make([]float32, n)

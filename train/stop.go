@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/metric"
 )
 
 // A Stopper decides when a job has learned enough: Job.Stop at work.
@@ -43,11 +44,35 @@ func NewStopper(s trivium.EarlyStop) (*Stopper, error) {
 				break
 			}
 		}
-		if p.compare == "" {
+		if p.compare != "" {
+			if err := CheckTarget(p.metric, p.compare, p.target); err != nil {
+				errs = append(errs, fmt.Errorf("train: stop.target: %w", err))
+			}
+		} else {
 			errs = append(errs, fmt.Errorf("train: stop.target: want a comparison such as %q, found %q", ">= 0.9", s.Target))
 		}
 	}
 	return p, errors.Join(errs...)
+}
+
+// CheckTarget refuses a target (>=, <=, > or <, and a value) that is met where a metric is bad, and one that no value of it meets. The metrics
+// of a program of its own are its own affair.
+func CheckTarget(name, compare string, value float64) error {
+	best, known := metric.Best(name)
+	higher := best > 0
+	switch asks := compare[0] == '>'; {
+	case !known && name != lossName:
+		return nil
+	case asks && !higher:
+		return fmt.Errorf("%s is better the lower it is: want a target such as <= %v, found %s %v", name, value, compare, value)
+	case !asks && higher:
+		return fmt.Errorf("%s is better the higher it is: want a target such as >= %v, found %s %v", name, value, compare, value)
+	case name == lossName: // the model says what its best is
+		return nil
+	case higher && value > best, !higher && value < best, value == best && len(compare) == 1:
+		return fmt.Errorf("%s is at best %v, and never %s %v", name, best, compare, value)
+	}
+	return nil
 }
 
 // Next takes the value of an evaluation at update step into at, and returns trivium.Stopped, trivium.TargetMet or "" to go on.

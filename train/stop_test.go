@@ -52,6 +52,26 @@ func TestStopper(t *testing.T) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
+	for stop, want := range map[string]string{
+		"test.loss >= 0.1":     "loss is better the lower it is: want a target such as <= 0.1, found >= 0.1",
+		"valid.rmse > 2":       "rmse is better the lower it is",
+		"test.accuracy < 0.9":  "accuracy is better the higher it is: want a target such as >= 0.9, found < 0.9",
+		"test.accuracy >= 97":  "accuracy is at best 1, and never >= 97",
+		"valid.top5 > 1":       "top5 is at best 1, and never > 1",
+		"valid.logloss <= -.1": "logloss is at best 0, and never <= -0.1",
+		"valid.auc >= 1":       "", // a hard one
+		"valid.mae <= 0":       "",
+		"train.loss <= -3":     "", // of a model of a program's own
+		"train.r2 >= -2":       "",
+		"test.mine <= 7":       "", // a program's own
+		"test.mine >= 7":       "",
+	} {
+		name, target, _ := strings.Cut(stop, " ")
+		_, err := train.NewStopper(trivium.EarlyStop{Metric: name, Target: target})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", stop, err, want)
+		}
+	}
 	if _, err := train.NewStopper(trivium.EarlyStop{Metric: "valid.auc"}); err == nil || !strings.Contains(err.Error(), "neither patience nor target") {
 		t.Errorf("error %v", err)
 	}
