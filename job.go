@@ -129,7 +129,7 @@ func (j *Job) Validate() error {
 	check(j.Shards >= 0 && j.Shards <= 1<<16, "shards: want 1 to %d, found %d", 1<<16, j.Shards)
 	check(j.Stop.Patience >= 0, "stop.patience: want 0 or more, found %d", j.Stop.Patience)
 	check(j.Stop.Metric != "" || j.Stop == EarlyStop{}, "stop.metric: none is named, such as valid.auc, and the rest of an early stop is about one (--stop-metric)")
-	check(finite(j.Stop.MinDelta) && j.Stop.MinDelta >= 0, "stop.min_delta: want a number of 0 or more, found %v", j.Stop.MinDelta)
+	check(j.Stop.MinDelta >= 0 && j.Stop.MinDelta <= math.MaxFloat64, "stop.min_delta: want a number of 0 or more, found %v", j.Stop.MinDelta)
 	errs = append(errs, j.Data.validate()...)
 	errs = append(errs, j.Optimizer.validate()...)
 	return errors.Join(errs...)
@@ -170,19 +170,17 @@ func (o *OptimizerSpec) validate() (errs []error) {
 		name  string
 		value float64
 	}{{"rate", o.Rate}, {"l1", o.L1}, {"l2", o.L2}, {"decay", o.Decay}, {"clip_value", o.ClipValue}, {"clip_norm", o.ClipNorm}} {
-		if !finite(f.value) || f.value < 0 {
+		if !(f.value >= 0 && f.value <= math.MaxFloat64) {
 			errs = append(errs, fmt.Errorf("job: optimizer.%s: want a number of 0 or more, found %v", f.name, f.value))
 		}
 	}
 	for name, v := range o.Params {
-		if !finite(v) {
+		if !(math.Abs(v) <= math.MaxFloat64) {
 			errs = append(errs, fmt.Errorf("job: optimizer.params.%s: want a finite number, found %v", name, v))
 		}
 	}
 	return errs
 }
-
-func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
 // Encode returns the canonical encoding of j: JSON with the fields in the order of the struct, maps sorted by key, and fields that
 // have their default left out where their tag says so. Equal jobs give equal bytes.

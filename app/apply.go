@@ -18,6 +18,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/internal/atomicfile"
+	"github.com/trivium-ml/trivium/internal/finite"
 )
 
 // applyVerb writes predictions.
@@ -258,7 +259,7 @@ func (p *predictionWriter) jsonRow(row int64, class string, values []float64) er
 		o["class"] = class
 	}
 	for i, x := range values {
-		o[names[len(names)-len(values)+i]] = number(float64(float32(x)))
+		o[names[len(names)-len(values)+i]] = finite.OrNil(float64(float32(x)))
 	}
 	line, err := json.Marshal(o)
 	if err != nil {

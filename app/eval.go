@@ -13,6 +13,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/internal/finite"
 	"github.com/trivium-ml/trivium/metric"
 	"github.com/trivium-ml/trivium/train"
 )
@@ -81,7 +82,7 @@ func (v *evalVerb) Run(ctx context.Context, s *session) error {
 	if v.JSON {
 		out := map[string]any{"event": "evaluation", "checkpoint": t.name}
 		for name, x := range all {
-			out[name] = number(x)
+			out[name] = finite.OrNil(x)
 		}
 		return json.NewEncoder(s.out).Encode(out)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/trivium-ml/trivium/internal/finite"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/train"
 )
@@ -205,14 +205,14 @@ func (p *progress) draw() {
 
 func (p *progress) object(event string, f figures) {
 	o := map[string]any{
-		"event": event, "epoch": f.Epoch, "epochs": f.Epochs, "step": f.Step, "steps": f.Steps, "loss": number(f.Loss),
-		"samples": f.Samples, "samples_per_second": number(f.SamplesPerSec()), "seconds": f.Elapsed.Seconds(),
+		"event": event, "epoch": f.Epoch, "epochs": f.Epochs, "step": f.Step, "steps": f.Steps, "loss": finite.OrNil(f.Loss),
+		"samples": f.Samples, "samples_per_second": finite.OrNil(f.SamplesPerSec()), "seconds": f.Elapsed.Seconds(),
 	}
 	if left := f.Left(); left >= 0 {
 		o["seconds_left"] = left.Seconds()
 	}
 	for name, v := range f.Metrics {
-		o[name] = number(v)
+		o[name] = finite.OrNil(v)
 	}
 	p.encode(o)
 }
@@ -223,14 +223,6 @@ func (p *progress) encode(o any) {
 		line = fmt.Appendf(nil, `{"event":"error","message":%q}`, err)
 	}
 	fmt.Fprintf(p.out, "%s\n", line)
-}
-
-// number is x, or null in JSON where x is not finite.
-func number(x float64) any {
-	if math.IsNaN(x) || math.IsInf(x, 0) {
-		return nil
-	}
-	return x
 }
 
 // barLine is the bar: epoch, share done, loss, rate and time left, in width columns.

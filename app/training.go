@@ -16,6 +16,7 @@ import (
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/checkpoint"
 	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/internal/finite"
 	"github.com/trivium-ml/trivium/internal/shell"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/observe/rundir"
@@ -357,10 +358,10 @@ func (t *training) conclude(o *observation, r trivium.Result, err error) {
 		t.show.mu.Lock()
 		out := map[string]any{
 			"event": "result", "reason": result.Reason, "run": t.dir, "updates": r.Steps, "samples": r.Samples,
-			"seconds": result.Seconds, "samples_per_second": number(result.SamplesPerSec), "exit_code": result.ExitCode,
+			"seconds": result.Seconds, "samples_per_second": finite.OrNil(result.SamplesPerSec), "exit_code": result.ExitCode,
 		}
 		for name, v := range r.Metrics {
-			out[name] = number(v)
+			out[name] = finite.OrNil(v)
 		}
 		t.show.encode(out)
 		t.show.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium/compress"
+	"github.com/trivium-ml/trivium/internal/finite"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/transport"
 	"github.com/trivium-ml/trivium/wire"
@@ -474,18 +475,9 @@ func (c *core) notFinite(j *job) int {
 	}
 	switch j.dtype {
 	case tensor.F32:
-		return firstNotFinite(as[float32](j.src.Bytes))
+		return finite.FirstNot(as[float32](j.src.Bytes))
 	case tensor.F64:
-		return firstNotFinite(as[float64](j.src.Bytes))
-	}
-	return -1
-}
-
-func firstNotFinite[T float32 | float64](x []T) int {
-	for i, v := range x {
-		if v-v != 0 {
-			return i
-		}
+		return finite.FirstNot(as[float64](j.src.Bytes))
 	}
 	return -1
 }

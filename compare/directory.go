@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/internal/finite"
 	"github.com/trivium-ml/trivium/observe/host"
 )
 
@@ -430,7 +431,7 @@ type curvePoint struct {
 }
 
 func curveOf(p Point) curvePoint {
-	return curvePoint{p.Update, p.Seconds, p.Samples, finiteOrNil(p.Loss), finiteOrNil(p.Value)}
+	return curvePoint{p.Update, p.Seconds, p.Samples, finite.OrNil(p.Loss), finite.OrNil(p.Value)}
 }
 
 func (p curvePoint) point() Point {

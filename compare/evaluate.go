@@ -291,7 +291,7 @@ func (e *evaluator) refer(ctx context.Context, t Task, batch int) (reference, er
 		r.Updates, err = max(grain, d.Step), nil
 	}
 	r.Checksum = fmt.Sprint(e.splits.Checksum)
-	r.Value, r.Seconds = finite(r.Value), (time.Since(began) - looking).Seconds()
+	r.Value, r.Seconds = orZero(r.Value), (time.Since(began) - looking).Seconds()
 	return r, err
 }
 

@@ -1,14 +1,10 @@
 package compare
 
-import "math"
+import (
+	"math"
 
-// finiteOrNil is what JSON has of x.
-func finiteOrNil(x float64) *float64 {
-	if math.IsNaN(x) || math.IsInf(x, 0) {
-		return nil
-	}
-	return &x
-}
+	"github.com/trivium-ml/trivium/internal/finite"
+)
 
 func orNaN(x *float64) float64 {
 	if x == nil {
@@ -17,9 +13,9 @@ func orNaN(x *float64) float64 {
 	return *x
 }
 
-// finite is x, or 0 where it is no number: in figures that say elsewhere that there is none.
-func finite(x float64) float64 {
-	if math.IsNaN(x) || math.IsInf(x, 0) {
+// orZero is x, or 0 where it is no number: in figures that say elsewhere that there is none.
+func orZero(x float64) float64 {
+	if !finite.Is(x) {
 		return 0
 	}
 	return x

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/trivium-ml/trivium/internal/finite"
 )
 
 // tolerance of the equality proof, times 1 + loss.
@@ -18,7 +20,7 @@ func (r *runner) judge(ctx context.Context, e *evaluator, g *group, system Syste
 		proof = proof[max(0, len(proof)-1):]
 	}
 	result.Best = math.NaN()
-	defer func() { result.Best = finite(result.Best) }() // also of a row that failed before its first place: JSON has no NaN
+	defer func() { result.Best = orZero(result.Best) }() // also of a row that failed before its first place: JSON has no NaN
 	perUpdate := float64(result.Samples) / float64(max(1, result.Updates))
 	for _, k := range keep {
 		inProof := slices.Contains(proof, k.Update)
@@ -40,7 +42,7 @@ func (r *runner) judge(ctx context.Context, e *evaluator, g *group, system Syste
 			} else if pt.Loss, err = e.loss(ctx, p); err != nil {
 				return err
 			}
-			if math.IsNaN(pt.Loss) || math.IsInf(pt.Loss, 0) {
+			if !finite.Is(pt.Loss) {
 				result.Error = fmt.Sprintf("diverged at update %d", k.Update)
 				return nil
 			}
@@ -67,7 +69,7 @@ func (r *runner) judge(ctx context.Context, e *evaluator, g *group, system Syste
 
 // prove compares a loss with local's, NaN where local has diverged.
 func prove(result *Result, p Point, want float64) {
-	if math.IsNaN(want) || math.IsInf(want, 0) {
+	if !finite.Is(want) {
 		result.Proof = fmt.Sprintf("not the same computation: %.4g at update %d, where local has diverged", p.Loss, p.Update)
 		return
 	}

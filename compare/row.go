@@ -133,7 +133,7 @@ func (x *Row) count(t *Table) {
 	if x.Good > 0 {
 		x.Error = ""
 	}
-	x.Rate, x.Target, x.Samples, x.Start, x.Best = spread(rates), spread(targets), spread(samples), spread(starts), finite(best)
+	x.Rate, x.Target, x.Samples, x.Start, x.Best = spread(rates), spread(targets), spread(samples), spread(starts), orZero(best)
 	x.best = "best unknown"
 	if !math.IsNaN(best) {
 		x.best = fmt.Sprintf("best %.4g", best)

@@ -3,7 +3,6 @@ package compare
 import (
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/internal/finite"
 	"github.com/trivium-ml/trivium/train"
 )
 
@@ -32,7 +32,7 @@ func ParseTarget(s string) (Target, error) {
 		}
 		split, metric, ok := strings.Cut(strings.TrimSpace(name), ".")
 		v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-		if !ok || metric == "" || err != nil || math.IsNaN(v) || math.IsInf(v, 0) || !slices.Contains([]string{"train", "valid", "test"}, split) {
+		if !ok || metric == "" || err != nil || !finite.Is(v) || !slices.Contains([]string{"train", "valid", "test"}, split) {
 			return Target{}, wrong
 		}
 		if err := train.CheckTarget(metric, op, v); err != nil {

@@ -25,6 +25,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/trivium-ml/trivium/internal/finite"
 	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
@@ -213,8 +214,8 @@ func badLen(c Codec, n, want, found int) error {
 	return fmt.Errorf("compress: %s: %d values take %d bytes, found %d", c, n, want, found)
 }
 
-// finite reports whether all of x is, a piece that stays in the first-level cache at a time.
-func finite(x []float32) bool {
+// allFinite reports whether all of x is, a piece that stays in the first-level cache at a time.
+func allFinite(x []float32) bool {
 	var abs [1024]float32
 	for len(x) > 0 {
 		n := min(len(x), len(abs))
@@ -229,7 +230,7 @@ func finite(x []float32) bool {
 
 // dropAll makes of x what a residual keeps.
 func dropAll(x []float32) {
-	if finite(x) {
+	if allFinite(x) {
 		return
 	}
 	for i, v := range x {
@@ -239,7 +240,7 @@ func dropAll(x []float32) {
 
 // dropped is what a residual keeps of the difference d: nothing that is not finite.
 func dropped(d float32) float32 {
-	if d-d != 0 {
+	if !finite.Is(d) {
 		return 0
 	}
 	return d

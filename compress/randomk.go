@@ -47,7 +47,7 @@ func (c RandomK) Encode(dst []byte, src []float32, e *Residual) ([]byte, error) 
 	if e == nil && k > 0 {
 		scale = float32(float64(n) / float64(k))
 	}
-	clean := finite(x)
+	clean := allFinite(x)
 	s := newShuffle(seed, n)
 	for i := range k {
 		at := s.at(i)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/trivium-ml/trivium/internal/finite"
 	"github.com/trivium-ml/trivium/tensor/kernel"
 	"github.com/trivium-ml/trivium/wire"
 )
@@ -68,7 +69,7 @@ func (e *Residual) Range(from, to int) *Residual {
 // SetRate says that the values are gradients that will be multiplied by this learning rate. When it changes, the residual is
 // rescaled, so that what was dropped counts as much as when it was dropped (BytePS; Zheng et al. 2019). A rate of 0 changes nothing.
 func (e *Residual) SetRate(rate float64) {
-	if rate == 0 || math.IsNaN(rate) || math.IsInf(rate, 0) {
+	if rate == 0 || !finite.Is(rate) {
 		return
 	}
 	if e.rate != 0 && e.rate != rate {
@@ -230,11 +231,8 @@ func readCells(r *wire.Reader, n int) []float32 {
 			r.Fail("cells", fmt.Errorf("%d are missing", len(rest)))
 			break
 		}
-		for _, x := range v {
-			if x-x != 0 {
-				r.Fail("cells", fmt.Errorf("%v is not finite", x))
-				break
-			}
+		if i := finite.FirstNot(v); i >= 0 {
+			r.Fail("cells", fmt.Errorf("%v is not finite", v[i]))
 		}
 		copy(rest[zeros:], v)
 		rest = rest[zeros+len(v):]
@@ -321,7 +319,7 @@ func (q part) before(from, to int) bool { return q.from < from || q.from == from
 
 func (e *Residual) readOwn(r *wire.Reader) {
 	e.rate = r.Float64("rate")
-	if e.rate-e.rate != 0 {
+	if !finite.Is(e.rate) {
 		r.Fail("rate", fmt.Errorf("%v is not finite", e.rate))
 	}
 	e.calls = r.Uvarint("calls", math.MaxUint64)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/internal/finite"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/tensor/kernel"
 )
@@ -296,7 +297,7 @@ func (o *LBFGS) search(p trivium.Params, start []float32, t, slope float64, f Ob
 			return n, err
 		}
 		switch {
-		case math.IsNaN(x.loss) || math.IsInf(x.loss, 0) || math.IsNaN(x.slope): // too far
+		case !finite.Is(x.loss) || math.IsNaN(x.slope): // too far
 			hi, bracket = point{x.t, math.Inf(1), math.NaN()}, true
 		case !enough(x) || x.loss >= lo.loss && lo.t > 0:
 			hi, bracket = x, true

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/trivium-ml/trivium/internal/elementary"
+	"github.com/trivium-ml/trivium/internal/finite"
 	"github.com/trivium-ml/trivium/internal/nearest"
 )
 
@@ -85,7 +86,7 @@ func parseCall(s string) (name string, args []float64, err error) {
 	}
 	for a := range strings.SplitSeq(list, ",") {
 		v, err := strconv.ParseFloat(strings.TrimSpace(a), 64)
-		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+		if err != nil || !finite.Is(v) {
 			return "", nil, fmt.Errorf("%q is no number", a)
 		}
 		args = append(args, v)

@@ -147,7 +147,7 @@ func (d *deltas[T]) overflows(row, col int64, sum T) {
 // sum adds x to v, which are cells of a row from column from on.
 func (d *deltas[T]) sum(row, from int64, v, x []T) {
 	addInto(d.isa, v, x)
-	if i := finite(d.isa, v); i >= 0 {
+	if i := firstNotFinite(d.isa, v); i >= 0 {
 		d.overflows(row, from+int64(i), v[i])
 	}
 }
@@ -167,7 +167,7 @@ func (d *deltas[T]) overflow() *overflow {
 		if most-most != 0 {
 			c := list[T]{cols: l.cols, cells: l.cells}
 			c.sort()
-			if k := finite(d.isa, c.cells); k >= 0 {
+			if k := firstNotFinite(d.isa, c.cells); k >= 0 {
 				d.overflows(d.rows[i], c.cols[k], c.cells[k])
 			}
 		}

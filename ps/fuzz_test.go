@@ -174,25 +174,25 @@ func FuzzIndex(f *testing.F) {
 }
 
 // TestFinite finds what is no number wherever it is, and nothing else: neither large squares nor integers.
-func TestFinite(t *testing.T) {
+func TestFirstNotFinite(t *testing.T) {
 	for n := range 200 {
 		for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))} {
 			v := make([]float32, n)
 			for i := range v {
 				v[i] = 3e38
 			}
-			if i := finite(kernel.Best(), v); i != -1 {
+			if i := firstNotFinite(kernel.Best(), v); i != -1 {
 				t.Fatalf("%d numbers: %d is none", n, i)
 			}
 			if n > 0 {
 				k := n * 2 / 3
 				v[k] = bad
-				if i := finite(kernel.Best(), v); i != k {
+				if i := firstNotFinite(kernel.Best(), v); i != k {
 					t.Fatalf("%d numbers: %v at %d is found at %d", n, bad, k, i)
 				}
 			}
 		}
-		if i := finite(kernel.Best(), make([]int64, n)); i != -1 {
+		if i := firstNotFinite(kernel.Best(), make([]int64, n)); i != -1 {
 			t.Fatalf("%d integers: %d is none", n, i)
 		}
 	}

@@ -82,7 +82,7 @@ func (t Table[T]) BatchInc(row int64, cols []int64, deltas []T) error {
 	if err := t.checkOpen(); err != nil {
 		return err
 	}
-	if i := finite(t.t.isa, deltas); i >= 0 {
+	if i := firstNotFinite(t.t.isa, deltas); i >= 0 {
 		t.refuse(row, cols[i], deltas[i])
 		return nil
 	}
@@ -118,7 +118,7 @@ func (t Table[T]) IncPart(part int, row, from int64, deltas []T) error {
 	// In blocks, so that the second look at them finds them in the cache.
 	for at := 0; at < len(deltas); at += 1 << 14 {
 		x := deltas[at:min(at+1<<14, len(deltas))]
-		if i := finite(t.t.isa, x); i >= 0 {
+		if i := firstNotFinite(t.t.isa, x); i >= 0 {
 			t.refuse(row, from+int64(at+i), x[i])
 			return nil
 		}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/trivium-ml/trivium/internal/finite"
 	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
@@ -41,13 +42,13 @@ func (c Cell) float() bool { return c == Float32 || c == Float64 }
 func (c Cell) holds(x float64) bool {
 	switch c {
 	case Float32:
-		return isFinite(float64(float32(x)))
+		return finite.Is(float64(float32(x)))
 	case Int32:
 		return x == math.Trunc(x) && x >= math.MinInt32 && x <= math.MaxInt32
 	case Int64:
 		return x == math.Trunc(x) && x >= math.MinInt64 && x < -math.MinInt64
 	}
-	return isFinite(x)
+	return finite.Is(x)
 }
 
 func cellOf[T Number]() Cell {
@@ -184,8 +185,8 @@ func oneNaN[T Number](isa kernel.ISA, v []T) {
 	}
 }
 
-// finite returns the index of the first cell of v that is NaN or infinite, or -1.
-func finite[T Number](isa kernel.ISA, v []T) int {
+// firstNotFinite returns the index of the first cell of v that is NaN or infinite, or -1.
+func firstNotFinite[T Number](isa kernel.ISA, v []T) int {
 	if len(v) >= 64 { // a sum of squares is finite only if all are: nearly always that is all there is to do
 		switch x := any(v).(type) {
 		case []float32:

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/internal/finite"
 	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/tensor/kernel"
 	"github.com/trivium-ml/trivium/wire"
@@ -173,7 +174,7 @@ func (s *Spec) validate() error {
 	} else if s.Staleness > 0 && (s.Mode == BSP || s.Mode == ASP) {
 		bad("staleness: %s takes none, found %d", s.Mode, s.Staleness)
 	}
-	if s.Init.Kind > Kaiming || !isFinite(s.Init.A) || !isFinite(s.Init.B) {
+	if s.Init.Kind > Kaiming || !finite.Is(s.Init.A) || !finite.Is(s.Init.B) {
 		bad("init: want a known kind with finite numbers, found %+v", s.Init)
 	} else if s.Init.Kind == Xavier && !(s.Init.A+s.Init.B > 0) || s.Init.Kind == Kaiming && !(s.Init.A > 0) || s.Init.Kind == Normal && s.Init.B < 0 {
 		bad("init: %s of %g and %g", s.Init.Kind, s.Init.A, s.Init.B)
@@ -191,7 +192,7 @@ func (s *Spec) validate() error {
 		bad("keep: %s takes no norm, found %g", s.Keep, s.Keep.Norm)
 	case s.Keep.Kind == KeepNonNegative && least < 0:
 		bad("keep: init: %s of %g and %g reaches from %g to %g, and cells are %s", s.Init.Kind, s.Init.A, s.Init.B, least, most, s.Keep)
-	case s.Keep.Kind == KeepRowNorm && (s.Sparse || s.Cell >= Int32 || !(s.Keep.Norm > 0) || !isFinite(s.Keep.Norm)):
+	case s.Keep.Kind == KeepRowNorm && (s.Sparse || s.Cell >= Int32 || !(s.Keep.Norm > 0) || !finite.Is(s.Keep.Norm)):
 		bad("keep: a row norm above 0 of dense rows of floating-point cells, found %g", s.Keep.Norm)
 	case s.Keep.Kind == KeepRowNorm && s.Cols > 1<<24:
 		bad("keep: a row norm wants whole rows in one shard, of at most %d cells, found %d", 1<<24, s.Cols)
@@ -231,8 +232,6 @@ func (s *Spec) validate() error {
 	}
 	return errors.Join(errs...)
 }
-
-func isFinite(x float64) bool { return x-x == 0 }
 
 // differ names the first field in which two definitions of a table differ, with both values; "" where they are equal.
 func (s *Spec) differ(o *Spec) (field string, mine, other string) {

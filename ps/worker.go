@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/trivium-ml/trivium/internal/finite"
 )
 
 // A Worker is one training thread. It and its tables belong to one goroutine.
@@ -126,7 +128,7 @@ func (w *Worker) Finish(ctx context.Context) error {
 // divides the sum of a row's deltas once. In a round where nobody calls it, nothing is divided; counts never are. Where the weights add up
 // to 0 there is no mean, and the round changes counts alone.
 func (w *Worker) Weight(part int, sum float64) error {
-	if part < 0 || part > maxPart || !isFinite(sum) {
+	if part < 0 || part > maxPart || !finite.Is(sum) {
 		return fmt.Errorf("ps: weight %v of part %d", sum, part)
 	}
 	w.d.Lock()
@@ -134,7 +136,7 @@ func (w *Worker) Weight(part int, sum float64) error {
 	ws := w.s.now.weights
 	for i := range ws {
 		if ws[i].part == uint32(part) {
-			if !isFinite(ws[i].sum + sum) {
+			if !finite.Is(ws[i].sum + sum) {
 				return fmt.Errorf("ps: weight %v of part %d: with the %v that worker %d of %s gave it in round %d it is no number", sum, part, ws[i].sum, w.s.index, w.s.c.self, w.s.clock)
 			}
 			ws[i].sum += sum

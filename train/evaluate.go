@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/internal/finite"
 	"github.com/trivium-ml/trivium/metric"
 )
 
@@ -207,30 +207,19 @@ func (s *Evaluation) Values(split string, m map[string]float64) {
 	}
 }
 
-// finite reports whether x is a number.
-func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
-
 // notFinite returns the first tensor of p with a cell that is not finite, or -1.
 func notFinite(l *trivium.Layout, flat []float32, rows [][]int32) (tensor int) {
-	bad := func(v []float32) bool {
-		for _, x := range v {
-			if x-x != 0 { // NaN and the infinities
-				return true
-			}
-		}
-		return false
-	}
 	for i := range l.Tensors() {
 		from, to := l.Range(i)
 		if rows == nil || rows[i] == nil {
-			if bad(flat[from:to]) {
+			if finite.FirstNot(flat[from:to]) >= 0 {
 				return i
 			}
 			continue
 		}
 		cols := l.Cols(i)
 		for _, r := range rows[i] {
-			if bad(flat[from+int(r)*cols : from+(int(r)+1)*cols]) {
+			if finite.FirstNot(flat[from+int(r)*cols:from+(int(r)+1)*cols]) >= 0 {
 				return i
 			}
 		}

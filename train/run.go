@@ -12,6 +12,7 @@ import (
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/checkpoint"
 	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/internal/finite"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/tensor"
 )
@@ -334,7 +335,7 @@ func (r *Run) shardSum(v int, g trivium.Gradient, ready func(tensor int)) (lossS
 // CheckLoss returns a DivergedError if the loss is not finite. It names the first tensor that is not: of the parameters, else of the
 // gradient.
 func (r *Run) CheckLoss(lossSum, weightSum float64, g trivium.Gradient) error {
-	if finite(lossSum) && finite(weightSum) {
+	if finite.Is(lossSum) && finite.Is(weightSum) {
 		return nil
 	}
 	l := r.Layout()
@@ -392,7 +393,7 @@ func (r *Run) progress(now time.Time) {
 		r.Put(observe.LearningRate, r.rate(max(p.Step, 1)))
 	}
 	if r.norm != nil {
-		if norm, known := r.norm(); known && finite(norm) {
+		if norm, known := r.norm(); known && finite.Is(norm) {
 			r.Put(observe.GradientNorm, norm)
 		}
 	}

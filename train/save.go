@@ -9,6 +9,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/internal/finite"
 	"github.com/trivium-ml/trivium/observe"
 )
 
@@ -69,7 +70,7 @@ func (r *Run) checkpoint(p trivium.Params, at checkpoint.Progress) (*checkpoint.
 	c.Progress.Evaluated = r.evaluated
 	c.Progress.Metrics = map[string]float64{}
 	for k, v := range r.metrics {
-		if finite(v) { // JSON has no others
+		if finite.Is(v) { // JSON has no others
 			c.Progress.Metrics[k] = v
 		}
 	}

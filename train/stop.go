@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/internal/finite"
 	"github.com/trivium-ml/trivium/metric"
 )
 
@@ -38,7 +39,7 @@ func NewStopper(s trivium.EarlyStop) (*Stopper, error) {
 		for _, c := range []string{">=", "<=", ">", "<"} {
 			if rest, ok := strings.CutPrefix(strings.TrimSpace(s.Target), c); ok {
 				v, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
-				if err == nil && finite(v) {
+				if err == nil && finite.Is(v) {
 					p.compare, p.target = c, v
 				}
 				break
@@ -85,7 +86,7 @@ func (p *Stopper) Next(value float64, step int64, at *StopState) (reason trivium
 	if !p.higher {
 		gain = -gain
 	}
-	if finite(value) && (at.Best == nil || gain > p.stop.MinDelta) {
+	if finite.Is(value) && (at.Best == nil || gain > p.stop.MinDelta) {
 		at.Best, at.BestStep, at.Bad, improved = &value, step, 0, true
 	} else {
 		at.Bad++

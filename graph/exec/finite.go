@@ -2,13 +2,13 @@ package exec
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/trivium-ml/trivium/graph"
+	"github.com/trivium-ml/trivium/internal/finite"
 )
 
-// finite looks for a NaN or an infinity in a node's results.
-func finite(b *bound) error {
+// checkFinite looks for a NaN or an infinity in a node's results.
+func checkFinite(b *bound) error {
 	for k, s := range b.out {
 		at, v := -1, 0.0
 		switch {
@@ -26,10 +26,8 @@ func finite(b *bound) error {
 }
 
 func firstBad[T float](x []T) (int, float64) {
-	for i, v := range x {
-		if v-v != 0 { // NaN for both kinds
-			return i, float64(v)
-		}
+	if i := finite.FirstNot(x); i >= 0 {
+		return i, float64(x[i])
 	}
-	return -1, math.NaN()
+	return -1, 0
 }

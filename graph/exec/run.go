@@ -319,7 +319,7 @@ func (x *instance) finish(b *bound) {
 		return
 	}
 	if x.p.o.CheckFinite {
-		if err := finite(b); err != nil {
+		if err := checkFinite(b); err != nil {
 			x.failNode(b, err)
 			return
 		}

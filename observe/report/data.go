@@ -4,9 +4,10 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"io"
-	"math"
 	"strconv"
 	"strings"
+
+	"github.com/trivium-ml/trivium/internal/finite"
 )
 
 // WriteCSV writes the named tables of the page as one table, a line a cell: table, the heading that the row is under, the row's number
@@ -101,7 +102,7 @@ func (c Cell) words() string {
 
 // number writes a value with all its digits; nothing where there is none.
 func number(v *float64) string {
-	if v == nil || math.IsNaN(*v) || math.IsInf(*v, 0) {
+	if v == nil || !finite.Is(*v) {
 		return ""
 	}
 	return strconv.FormatFloat(*v, 'g', -1, 64)
@@ -216,7 +217,7 @@ func (t Table) json() tableJSON {
 		row := rowJSON{Heading: r.Heading, Unranked: r.Unranked, Muted: r.Muted, Cells: []cellJSON{}}
 		for k, c := range r.Cells {
 			cell := cellJSON{Missing: c.Missing, Best: best[k][i], Rank: c.Rank, Notes: c.Notes}
-			cell.Value, cell.Low, cell.High = finite(c.Value), finite(c.Lo), finite(c.Hi)
+			cell.Value, cell.Low, cell.High = numberOrNil(c.Value), numberOrNil(c.Lo), numberOrNil(c.Hi)
 			if c.Missing == "" {
 				cell.Text = c.words()
 			}
@@ -227,11 +228,10 @@ func (t Table) json() tableJSON {
 	return j
 }
 
-func finite(v *float64) *float64 {
-	if v == nil || !isFinite(*v) {
+// numberOrNil is v as JSON can have it.
+func numberOrNil(v *float64) *float64 {
+	if v == nil {
 		return nil
 	}
-	return v
+	return finite.OrNil(*v)
 }
-
-func isFinite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }

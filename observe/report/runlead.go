@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/trivium-ml/trivium/internal/finite"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/observe/svg"
 )
@@ -65,7 +66,7 @@ func outcome(m *measured) string {
 func headline(metrics map[string]float64) string {
 	best, bestRank := "", 99
 	for _, name := range slices.Sorted(maps.Keys(metrics)) {
-		if !isFinite(metrics[name]) {
+		if !finite.Is(metrics[name]) {
 			continue
 		}
 		split, metric, _ := strings.Cut(name, ".")
@@ -161,7 +162,7 @@ func resultSection(all []*measured) Section {
 			switch {
 			case !ok:
 				row.Cells = append(row.Cells, Missing("not measured"))
-			case !isFinite(v):
+			case !finite.Is(v):
 				row.Cells = append(row.Cells, Missing("not finite"))
 			default:
 				row.Cells = append(row.Cells, Number(v, Digits(4)))

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/trivium-ml/trivium/internal/finite"
 	"github.com/trivium-ml/trivium/observe/svg"
 )
 
@@ -77,7 +78,7 @@ func Name(s string) Cell { return Cell{Spans: []Span{Text(s)}} }
 
 // Number is a Cell of a value. One that is not finite is missing.
 func Number(v float64, f Format) Cell {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
+	if !finite.Is(v) {
 		return Missing("not measured")
 	}
 	return Cell{Value: &v, Text: write(f, v)}
@@ -86,7 +87,7 @@ func Number(v float64, f Format) Cell {
 // Interval is a Cell of a value between two others: a median with minimum and maximum.
 func Interval(v, lo, hi float64, f Format) Cell {
 	c := Number(v, f)
-	if c.Value == nil || math.IsNaN(lo) || math.IsNaN(hi) || math.IsInf(lo, 0) || math.IsInf(hi, 0) {
+	if c.Value == nil || !finite.Is(lo) || !finite.Is(hi) {
 		return c
 	}
 	c.Lo, c.Hi, c.Range = &lo, &hi, between(write(f, lo), write(f, hi))

@@ -4,13 +4,15 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/trivium-ml/trivium/internal/finite"
 )
 
 // Short writes v in three significant digits, with k, M, G or T for thousands: 21.1k. What is not finite is a dash.
 func Short(v float64) string {
 	a := math.Abs(v)
 	switch {
-	case math.IsNaN(v) || math.IsInf(v, 0):
+	case !finite.Is(v):
 		return "–"
 	case a == 0:
 		return "0"
@@ -72,7 +74,7 @@ func minus(s string) string {
 
 // Grouped writes v with that many digits after the point, and commas between thousands: 21,132.
 func Grouped(v float64, after int) string {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
+	if !finite.Is(v) {
 		return "–"
 	}
 	if math.Abs(v) >= 1e15 {
@@ -104,7 +106,7 @@ func Grouped(v float64, after int) string {
 func Seconds(v float64) string {
 	a := math.Abs(v)
 	switch {
-	case math.IsNaN(v) || math.IsInf(v, 0):
+	case !finite.Is(v):
 		return "–"
 	case a == 0:
 		return "0 s"
@@ -142,7 +144,7 @@ func two(n int64) string {
 func Bytes(v float64) string {
 	a := math.Abs(v)
 	switch {
-	case math.IsNaN(v) || math.IsInf(v, 0):
+	case !finite.Is(v):
 		return "–"
 	case a >= 999.5e12:
 		return scientific(v, 1) + " B"
@@ -160,7 +162,7 @@ func Bytes(v float64) string {
 
 // Ratio writes a factor in three significant digits: 1.64 ×.
 func Ratio(v float64) string {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
+	if !finite.Is(v) {
 		return "–"
 	}
 	return Short(v) + " ×"
@@ -168,7 +170,7 @@ func Ratio(v float64) string {
 
 // Percent writes a share of 1 as a percentage: 0.153 is 15.3 %.
 func Percent(v float64) string {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
+	if !finite.Is(v) {
 		return "–"
 	}
 	if math.Abs(v) >= 9.995 {

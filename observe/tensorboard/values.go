@@ -3,10 +3,11 @@ package tensorboard
 import (
 	"fmt"
 	"maps"
-	"math"
 	"regexp"
 	"slices"
 	"time"
+
+	"github.com/trivium-ml/trivium/internal/finite"
 )
 
 func scalarValue(tag string, v float64) []byte {
@@ -126,7 +127,7 @@ func protoValue(v any) ([]byte, error) {
 	default:
 		return nil, fmt.Errorf("want a string, a number or a truth value, found %T", v)
 	}
-	if math.IsNaN(x) || math.IsInf(x, 0) {
+	if !finite.Is(x) {
 		return appendMessage(nil, 3, fmt.Appendf(nil, "%g", x)), nil
 	}
 	return appendFixed64(appendKey(nil, 2, wireFixed64), x), nil

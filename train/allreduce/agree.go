@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/collective"
+	"github.com/trivium-ml/trivium/internal/finite"
 )
 
 // A finding is an evaluation as it travels from rank 0: the bits of each value, since JSON has no NaN.
@@ -92,7 +92,7 @@ func (x *exchange) share(ctx context.Context, failure error) error {
 		if n > 0 && rank == x.rank {
 			return failure
 		}
-		if n > 0 && slices.ContainsFunc(x.run.Params.Flat, func(v float32) bool { return v-v != 0 }) { // as there, where that was seen first
+		if n > 0 && finite.FirstNot(x.run.Params.Flat) >= 0 { // as there, where that was seen first
 			return x.run.CheckLoss(math.NaN(), 1, x.total)
 		}
 		if n > 0 {

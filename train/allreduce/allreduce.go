@@ -22,6 +22,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/compress"
+	"github.com/trivium-ml/trivium/internal/finite"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/train"
@@ -232,7 +233,7 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 func (x *exchange) update(ctx context.Context, step int64, batch *trivium.Batch, state *optim.State) (totals, error) {
 	x.rate(step)
 	t, err := x.sum(ctx, batch)
-	if err == nil && x.sharding != nil && !(finite(t.loss) && finite(t.weight)) {
+	if err == nil && x.sharding != nil && !(finite.Is(t.loss) && finite.Is(t.weight)) {
 		err = x.sharding.total(ctx) // it is told which tensor is not finite
 	}
 	if err == nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/trivium-ml/trivium/collective"
+	"github.com/trivium-ml/trivium/internal/finite"
 )
 
 // together is the number of updates at most that one vote commits.
@@ -73,10 +74,8 @@ func (x *exchange) read() {
 // training ends.
 func (x *exchange) last() bool {
 	s := &x.sums
-	return x.base == (together-1)*updateTags || s[factStop] > 0 || s[factFail] > 0 || !finite(s[factLoss]) || !finite(s[factWeight]) || x.run.Due()
+	return x.base == (together-1)*updateTags || s[factStop] > 0 || s[factFail] > 0 || !finite.Is(s[factLoss]) || !finite.Is(s[factWeight]) || x.run.Due()
 }
-
-func finite(v float64) bool { return v-v == 0 }
 
 // where names the update that failed, the same at all workers, though one may have begun the next: it follows from the operation.
 func (x *exchange) where(b *collective.Blame) string {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/collective"
+	"github.com/trivium-ml/trivium/internal/finite"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/tensor"
@@ -75,7 +76,7 @@ func (m *mean) update(ctx context.Context, step int64, batch *trivium.Batch, _ *
 	x.run.Enter(observe.Apply)
 	m.adopt() // also what is not finite: all name the same tensor then
 	x.run.Leave()
-	if !finite(t.loss) || !finite(t.weight) {
+	if !finite.Is(t.loss) || !finite.Is(t.weight) {
 		sum, err := m.gradient(ctx)
 		if err != nil {
 			return t, x.failed(ctx, err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/internal/finite"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/tensor"
@@ -126,7 +127,7 @@ func (d *descent) Round(ctx context.Context, _ *ps.Worker, b trivium.Batch) erro
 		return fmt.Errorf("train: update %d: %w", w.round, err)
 	}
 	w.sums = append(w.sums[:0], partSum{0, loss, weight})
-	if weight == 0 || loss-loss != 0 {
+	if weight == 0 || !finite.Is(loss) {
 		return nil
 	}
 	w.run.Enter(observe.Push)

@@ -13,6 +13,7 @@ import (
 	"github.com/trivium-ml/trivium/blob/remote"
 	"github.com/trivium-ml/trivium/checkpoint"
 	"github.com/trivium-ml/trivium/compress"
+	"github.com/trivium-ml/trivium/internal/finite"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/ps"
@@ -355,11 +356,9 @@ func (w *worker) broken(err error) error {
 	}
 	for i := range l.Tensors() {
 		from, to := l.Range(i)
-		for _, x := range sent[from:to] {
-			if x-x != 0 {
-				loss, weight := fold(w.sums)
-				return &trivium.DivergedError{Step: w.run.At().Step + 1, Loss: loss / weight, Tensor: l.Spec(i).Name}
-			}
+		if finite.FirstNot(sent[from:to]) >= 0 {
+			loss, weight := fold(w.sums)
+			return &trivium.DivergedError{Step: w.run.At().Step + 1, Loss: loss / weight, Tensor: l.Spec(i).Name}
 		}
 	}
 	return err
@@ -370,7 +369,7 @@ func (w *worker) broken(err error) error {
 // with the others', and the update is counted if no part has weight, as in one process. What a codec has kept would be lost then.
 func (w *worker) push(part, rows int, weight, loss float64) error {
 	counts := w.o.Mode == ps.BSP && w.o.OptimizerAt == AtServer && w.codec == nil && (rows > 0 || len(w.tables.sparse) > 0)
-	if loss-loss != 0 || weight == 0 && !counts {
+	if !finite.Is(loss) || weight == 0 && !counts {
 		return nil
 	}
 	w.run.Enter(observe.Push)

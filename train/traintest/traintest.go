@@ -21,6 +21,7 @@ import (
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/internal/finite"
 	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/train"
@@ -171,7 +172,7 @@ func Run(t *testing.T, open func(env train.Env) trivium.Strategy) {
 			t.Errorf("the error %q does not name the last good checkpoint, %s", err, name)
 		}
 		for _, x := range c.Params.Flat {
-			if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
+			if !finite.Is(x) {
 				t.Fatalf("the last checkpoint, %s, has %v", name, x)
 			}
 		}
