@@ -12,6 +12,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/cluster/fleet"
+	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/train/links"
 	"github.com/trivium-ml/trivium/train/processes"
 )
@@ -155,7 +156,7 @@ func (v *benchNet) print(w io.Writer, report []byte, name func(rank int) string)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	head := "FROM\tTO\tROUND TRIP\t99 %\tLONGEST"
 	for _, n := range r.Links[0].Sizes {
-		head += "\t" + bytesWord(n)
+		head += "\t" + quantity.Bytes(n)
 	}
 	fmt.Fprintln(t, head)
 	for _, l := range r.Links {
@@ -181,13 +182,3 @@ func (v *benchNet) print(w io.Writer, report []byte, name func(rank int) string)
 }
 
 func micros(d time.Duration) string { return fmt.Sprintf("%.1f µs", float64(d)/1e3) }
-
-func bytesWord(n int) string {
-	switch {
-	case n >= 1<<20 && n%(1<<20) == 0:
-		return fmt.Sprintf("%d MiB", n>>20)
-	case n >= 1<<10 && n%(1<<10) == 0:
-		return fmt.Sprintf("%d KiB", n>>10)
-	}
-	return fmt.Sprintf("%d B", n)
-}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium/compare"
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 // A comparing shows how far a comparison is: on a terminal, the table under work with the trial, its rate so far and the time left, drawn
@@ -69,7 +70,7 @@ func (c *comparing) status(s compare.Status) {
 		line = s.Cell.System + ": " + s.Phase
 	}
 	if s.Rate > 0 {
-		line += fmt.Sprintf(", %s samples/s", scaled(s.Rate))
+		line += fmt.Sprintf(", %s samples/s", quantity.Short(s.Rate))
 	}
 	if c.left >= 0 {
 		line += fmt.Sprintf(", about %s left", clock(c.left))
@@ -156,11 +157,11 @@ func (c *comparing) trialed(t compare.Trialed, table compare.Table) {
 	case r.Error != "":
 		words += r.Error
 	case r.Reached:
-		words += fmt.Sprintf("%s samples/s, target in %v", scaled(r.SamplesPerSec), time.Duration(r.SecondsToTarget*float64(time.Second)).Round(100*time.Microsecond))
+		words += fmt.Sprintf("%s samples/s, target in %v", quantity.Short(r.SamplesPerSec), time.Duration(r.SecondsToTarget*float64(time.Second)).Round(100*time.Microsecond))
 	case len(r.Curve) == 0: // it saved no parameters, or was too slow for the first place
-		words += fmt.Sprintf("%s samples/s, target not seen", scaled(r.SamplesPerSec))
+		words += fmt.Sprintf("%s samples/s, target not seen", quantity.Short(r.SamplesPerSec))
 	default:
-		words += fmt.Sprintf("%s samples/s, target not reached (best %s)", scaled(r.SamplesPerSec), figure(r.Best))
+		words += fmt.Sprintf("%s samples/s, target not reached (best %s)", quantity.Short(r.SamplesPerSec), figure(r.Best))
 	}
 	fmt.Fprintln(c.out, words)
 }

@@ -36,7 +36,7 @@ func TestTargetNotSeen(t *testing.T) {
 	cell := compare.Cell{Task: "softmax", Batch: -1, Workers: 2, System: "spark-mllib"}
 	c.trialed(compare.Trialed{Cell: cell, Repeat: 1, Result: compare.Result{SamplesPerSec: 1000}}, compare.Table{})
 	c.trialed(compare.Trialed{Cell: cell, Repeat: 2, Result: compare.Result{SamplesPerSec: 1000, Best: 0.5, Curve: []compare.Point{{Value: 0.5}}}}, compare.Table{})
-	for _, want := range []string{"repeat 1: 1.0k samples/s, target not seen\n", "repeat 2: 1.0k samples/s, target not reached (best 0.5)\n"} {
+	for _, want := range []string{"repeat 1: 1k samples/s, target not seen\n", "repeat 2: 1k samples/s, target not reached (best 0.5)\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q does not say %q", out.String(), want)
 		}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/data"
-	"github.com/trivium-ml/trivium/observe/report"
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 // dataVerb describes a source.
@@ -55,7 +55,7 @@ func (v *dataVerb) Run(ctx context.Context, s *session) error {
 		return err
 	}
 	if about.ProblemCount > 0 {
-		return misusedf("data: %s: %s", about.Source, report.Count(about.ProblemCount, "mistake"))
+		return misusedf("data: %s: %s", about.Source, quantity.Count(about.ProblemCount, "mistake"))
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func (s *session) printDescription(d *data.Description, all bool, missing string
 	fmt.Fprintln(s.out)
 	switch d.Labels.Kind {
 	case trivium.Class:
-		fmt.Fprintf(s.out, "labels: %s: %s\n", report.Count(d.Labels.Width, "class"), balance(d))
+		fmt.Fprintf(s.out, "labels: %s: %s\n", quantity.Count(d.Labels.Width, "class"), balance(d))
 	case trivium.Real:
 		fmt.Fprintln(s.out, "labels: numbers")
 	default:
@@ -140,7 +140,7 @@ func missingCells(d *data.Description, how string) string {
 	if d.ProblemCount > 0 {
 		what += " or mistaken"
 	}
-	return fmt.Sprintf("%s: %s in %s of %s rows: %s; %s", what, report.Count(cells, "cell"), thousands(d.Incomplete), thousands(d.Rows),
+	return fmt.Sprintf("%s: %s in %s of %s rows: %s; %s", what, quantity.Count(cells, "cell"), thousands(d.Incomplete), thousands(d.Rows),
 		strings.Join(columns, ", "), becomes)
 }
 

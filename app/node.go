@@ -22,6 +22,7 @@ import (
 	"github.com/trivium-ml/trivium/cluster/launch"
 	"github.com/trivium-ml/trivium/cluster/meta/etcd"
 	"github.com/trivium-ml/trivium/cluster/trust"
+	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/observe/host"
 	"github.com/trivium-ml/trivium/transport"
 )
@@ -118,7 +119,7 @@ func (v *nodeVerb) belong(ctx context.Context, s *session, log *slog.Logger, tok
 	kept.Go(func() { self.Keep(keeping, v.Join, token, door, log) })
 	defer kept.Wait()
 	defer end()
-	fmt.Fprintf(s.out, "%s lends %d cores and %.1f GB to the cluster at %s\n", v.ID, offer.Cores, float64(offer.Memory)/1e9, v.Join)
+	fmt.Fprintf(s.out, "%s lends %d cores and %s to the cluster at %s\n", v.ID, offer.Cores, quantity.Bytes(offer.Memory), v.Join)
 	return asLost(v.lend(ctx, s, log, self, to, store, offer, children))
 }
 

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/trivium-ml/trivium/internal/finite"
+	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/train"
 )
@@ -235,7 +236,7 @@ func barLine(f figures, width int, color bool) string {
 	if f.Epochs > 0 {
 		head = fmt.Sprintf("epoch %d/%d", f.Epoch, f.Epochs)
 	}
-	tail := fmt.Sprintf(" %3.0f %%  loss %s  %s samples/s", 100*share, figure(f.Loss), scaled(f.SamplesPerSec()))
+	tail := fmt.Sprintf(" %3.0f %%  loss %s  %s samples/s", 100*share, figure(f.Loss), quantity.Short(f.SamplesPerSec()))
 	if left := f.Left(); left >= 0 {
 		tail += "  left " + clock(left)
 	}
@@ -281,34 +282,15 @@ func evaluationLine(f figures) string {
 	for _, name := range slices.Sorted(maps.Keys(f.Metrics)) {
 		fmt.Fprintf(&b, "  %s %s", name, figure(f.Metrics[name]))
 	}
-	fmt.Fprintf(&b, "  %s samples/s", scaled(f.SamplesPerSec()))
+	fmt.Fprintf(&b, "  %s samples/s", quantity.Short(f.SamplesPerSec()))
 	return b.String()
 }
 
 // figure is x with four digits that count.
 func figure(x float64) string { return strconv.FormatFloat(x, 'g', 4, 64) }
 
-// scaled is 20600 as 20.6k.
-func scaled(x float64) string {
-	switch {
-	case x >= 1e9:
-		return fmt.Sprintf("%.1fG", x/1e9)
-	case x >= 1e6:
-		return fmt.Sprintf("%.1fM", x/1e6)
-	case x >= 1e3:
-		return fmt.Sprintf("%.1fk", x/1e3)
-	}
-	return fmt.Sprintf("%.0f", x)
-}
-
 // thousands is 10980 as 10,980.
-func thousands(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
+func thousands(n int64) string { return quantity.Grouped(float64(n), 0) }
 
 // clock is 90 s as 01:30.
 func clock(d time.Duration) string {

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium/internal/nearest"
+	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/internal/shell"
-	"github.com/trivium-ml/trivium/observe/report"
 	"github.com/trivium-ml/trivium/observe/rundir"
 )
 
@@ -92,7 +92,7 @@ func printRuns(s *session, rows []*run) error {
 	for _, r := range rows {
 		epochs, speed := "", ""
 		if r.Result != nil {
-			epochs, speed = strconv.FormatInt(r.Result.Epochs, 10), scaled(r.Result.SamplesPerSec)
+			epochs, speed = strconv.FormatInt(r.Result.Epochs, 10), quantity.Short(r.Result.SamplesPerSec)
 		}
 		var metrics []string
 		for _, m := range slices.Sorted(maps.Keys(r.metrics())) {
@@ -183,7 +183,7 @@ func (s *session) showWaits(by []time.Duration) {
 		for _, rank := range ranks[shownWaits:] {
 			rest += by[rank]
 		}
-		words = append(words, fmt.Sprintf("for %s: %.3f s", report.Count(n, "other"), rest.Seconds()))
+		words = append(words, fmt.Sprintf("for %s: %.3f s", quantity.Count(n, "other"), rest.Seconds()))
 	}
 	fmt.Fprintf(s.out, "\nwaited %s\n", strings.Join(words, ", "))
 }

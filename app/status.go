@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium/cluster/fleet"
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 // statusVerb shows a cluster.
@@ -91,7 +92,7 @@ func statusText(st fleet.Status) string {
 		cores, free, memory, processes := "-", "-", "-", "-"
 		if m.Offer != nil {
 			cores, free = fmt.Sprint(m.Offer.Cores), fmt.Sprint(m.Free)
-			memory, processes = fmt.Sprintf("%.1f GB", float64(m.Offer.Memory)/1e9), fmt.Sprint(m.Processes)
+			memory, processes = quantity.Bytes(m.Offer.Memory), fmt.Sprint(m.Processes)
 		}
 		heard := "-"
 		if m.Heard >= 0 {

@@ -17,6 +17,7 @@ import (
 	"github.com/trivium-ml/trivium/checkpoint"
 	"github.com/trivium-ml/trivium/data"
 	"github.com/trivium-ml/trivium/internal/finite"
+	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/internal/shell"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/observe/rundir"
@@ -353,7 +354,7 @@ func (t *training) conclude(o *observation, r trivium.Result, err error) {
 	for _, name := range slices.Sorted(maps.Keys(r.Metrics)) {
 		words += fmt.Sprintf("  %s %s", name, figure(r.Metrics[name]))
 	}
-	words += fmt.Sprintf("  %.1f s in updates, %s samples/s", result.Seconds, scaled(result.SamplesPerSec))
+	words += fmt.Sprintf("  %.1f s in updates, %s samples/s", result.Seconds, quantity.Short(result.SamplesPerSec))
 	if t.show.style == objects {
 		t.show.mu.Lock()
 		out := map[string]any{

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/internal/shell"
 )
 
@@ -36,7 +37,7 @@ func best(tables []*Table, p *Plan) *Best {
 	if o, ok := p.Systems[i].(*own); ok {
 		x.Command = o.trainCommand(t, a, p)
 	}
-	x.Text = fmt.Sprintf("best: %s reaches %v in %s", a.System, t.Target, secondsWord(a.Target.Median))
+	x.Text = fmt.Sprintf("best: %s reaches %v in %s", a.System, t.Target, quantity.Seconds(a.Target.Median))
 	if b != nil {
 		x.Next = b.System
 		list := []Verdict{Judge(a.Target.Values, b.Target.Values)} // the next, and with it all that are behind: each would have been chosen

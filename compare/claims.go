@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/observe/report"
-	"github.com/trivium-ml/trivium/observe/svg"
 )
 
 // published are the figures of Zhang, Alqahtani and Demirbas (ICCCN 2017), Tables 1 and 3, in samples a second: shown beside ours, on
@@ -69,7 +69,7 @@ func publishedTable(t *Table) (report.Table, bool) {
 			batch = -1
 		}
 		if f.task == t.Task && (batch == t.Batch || f.batch == 1) {
-			out.Rows = append(out.Rows, report.Row{Muted: true, Cells: []report.Cell{report.Name(f.system), report.Name(batch.String()), report.Number(f.rate, svg.Short)}})
+			out.Rows = append(out.Rows, report.Row{Muted: true, Cells: []report.Cell{report.Name(f.system), report.Name(batch.String()), report.Number(f.rate, quantity.Short)}})
 		}
 	}
 	return out, len(out.Rows) > 0
@@ -310,7 +310,7 @@ func (r *Report) compared(x *rule) (out ruling) {
 					out.open++
 				}
 			case crowded:
-				out.reason = fmt.Sprintf("oversubscribed: more busy threads than the %s", countWord(r.Cores, "core"))
+				out.reason = fmt.Sprintf("oversubscribed: more busy threads than the %s", quantity.Count(r.Cores, "core"))
 			case unshaped && t.Link.Mbit > 0:
 				out.reason = fmt.Sprintf("it is judged at shaped links alone, and that of %s was measured to be faster", t.Link)
 			case unshaped:
@@ -369,7 +369,7 @@ func (r *Report) claim(x *rule, c *ruling, p float64, claims int) Claim {
 			out.Verdict, out.Why = undecided, "so each comparison says by itself, but not beside the other claims: "+out.Why
 		}
 		if p < 1 {
-			out.Why += fmt.Sprintf("; p of the claim %.2g, corrected for %s", p, countWord(claims, "claim"))
+			out.Why += fmt.Sprintf("; p of the claim %.2g, corrected for %s", p, quantity.Count(claims, "claim"))
 		}
 	}
 	switch text := r.fit(x.fits); {
@@ -413,7 +413,7 @@ func (x *rule) decide(c *ruling) (verdict, why string) {
 	case x.either && faster+slower == len(words):
 		return holds, why
 	case x.often && (len(models) < 2 || len(links) < 2):
-		return undecided, fmt.Sprintf("what is often so shows in several models at several rates of the links, and this is %s at %s: %s", countWord(len(models), "model"), countWord(len(links), "rate"), why)
+		return undecided, fmt.Sprintf("what is often so shows in several models at several rates of the links, and this is %s at %s: %s", quantity.Count(len(models), "model"), quantity.Count(len(links), "rate"), why)
 	case x.often:
 		n := len(c.list) + c.open
 		return often(faster, slower, n), fmt.Sprintf("ahead in %d of %d, behind in %d: %s", faster, n, slower, why)
@@ -483,5 +483,5 @@ func (r *Report) fitAt(system string, workers int) string {
 	b := (first.micros - last.micros) / (1/first.batch - 1/last.batch)
 	a := first.micros - b/first.batch
 	return fmt.Sprintf("here%s with the samples of %s counted together, a sample costs %.3g µs and a step %.3g ms, so that %.0f %% of the cost at %.0f rows an update is the samples'",
-		crowded, countWord(workers, "worker"), a, b/1000, 100*a/first.micros, first.batch)
+		crowded, quantity.Count(workers, "worker"), a, b/1000, 100*a/first.micros, first.batch)
 }

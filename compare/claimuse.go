@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 // A beside says in which table the second row of a pair is. In another than the first row's, it is the same system's.
@@ -54,7 +56,7 @@ func (p *pair) against(u *Table) string {
 	case largerBatch:
 		return fmt.Sprintf("itself at batch %s", u.Batch)
 	case moreWorkers:
-		return "itself with " + countWord(u.Workers, "worker")
+		return "itself with " + quantity.Count(u.Workers, "worker")
 	case smallerModel:
 		return "itself on " + u.Task
 	}

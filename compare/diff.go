@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"text/tabwriter"
+
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 // A Difference is what two comparisons say of the same row.
@@ -132,7 +134,7 @@ func rateOrNone(s Spread) string {
 	if s.Median == 0 {
 		return ""
 	}
-	return rateWord(s.Median)
+	return quantity.Short(s.Median)
 }
 
 // JSON writes d as an object.
@@ -158,7 +160,7 @@ func (d *Differences) Text(w io.Writer) error {
 		if v.Outcome == undecided {
 			word = "undecided: more busy threads than cores"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.2f\t%.2f-%.2f\t%s\n", x.Table, x.System, rateWord(x.A.Median), rateWord(x.B.Median), v.Ratio, v.Low, v.High, word)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.2f\t%.2f-%.2f\t%s\n", x.Table, x.System, quantity.Short(x.A.Median), quantity.Short(x.B.Median), v.Ratio, v.Low, v.High, word)
 	}
 	return t.Flush()
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/internal/finite"
+	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/observe/host"
 )
 
@@ -69,7 +70,7 @@ func (p *Plan) record() record {
 	r.Frequency = frequencyPolicy("/sys/devices/system/cpu")
 	r.Control = congestionControl("/proc/sys/net/ipv4")
 	facts, _ := host.Describe(host.Options{}) // what could not be read is empty
-	r.Machine = fmt.Sprintf("%s, %s, %s", facts.Name, cmp.Or(facts.CPU, facts.Arch), countWord(facts.Cores, "core"))
+	r.Machine = fmt.Sprintf("%s, %s, %s", facts.Name, cmp.Or(facts.CPU, facts.Arch), quantity.Count(facts.Cores, "core"))
 	r.Host, _ = json.Marshal(facts) // a plain struct
 	return r
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 // A Forecast is what a plan has still to do.
@@ -28,7 +30,7 @@ func (f Forecast) brief() string {
 	if f.Trials == 0 {
 		return "there is no trial to do"
 	}
-	return fmt.Sprintf("%s, about %v; it may be interrupted at any time, and goes on from there", countWord(f.Trials, "trial"), inRound(f.Time))
+	return fmt.Sprintf("%s, about %v; it may be interrupted at any time, and goes on from there", quantity.Count(f.Trials, "trial"), inRound(f.Time))
 }
 
 // inRound is d as exactly as an estimate may say it.
@@ -53,7 +55,7 @@ func (f Forecast) String() string {
 		fmt.Fprintln(&b)
 		tab := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 		for _, s := range list {
-			fmt.Fprintf(tab, "  %s\t%s\t%v\n", s.Name, countWord(s.Trials, "trial"), inRound(s.Time))
+			fmt.Fprintf(tab, "  %s\t%s\t%v\n", s.Name, quantity.Count(s.Trials, "trial"), inRound(s.Time))
 		}
 		_ = tab.Flush() // a Builder has no errors
 	}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/observe/report"
 	"github.com/trivium-ml/trivium/observe/svg"
 )
@@ -60,7 +61,7 @@ func (r *Report) gap() []report.Block {
 	if len(blocks) == 0 {
 		why := "no other system was measured here"
 		if n := len(r.Absent); n > 0 {
-			why = fmt.Sprintf("the systems of %s are not installed (see the end of the page)", countWord(n, "row"))
+			why = fmt.Sprintf("the systems of %s are not installed (see the end of the page)", quantity.Count(n, "row"))
 		}
 		if len(without) > 0 {
 			why = "no row of another system may be ranked here"
@@ -107,7 +108,7 @@ func (r *Report) writeGap(dir string) error {
 func (t *Table) waterfallChart(x *Row, w twin, best *Row) svg.Waterfall {
 	chart := svg.Waterfall{
 		Title: fmt.Sprintf("%s on %s", x.System, t.title()), HigherWorse: true,
-		Value: svg.Axis{Label: "Time to " + t.Target.String(), Log: true, Format: svg.Seconds},
+		Value: svg.Axis{Label: "Time to " + t.Target.String(), Log: true, Format: quantity.Seconds},
 	}
 	step := func(label string, y *Row, note string) {
 		l := svg.Level{Label: label, Note: note}
@@ -180,7 +181,7 @@ func (t *Table) waterfall(x *Row, w twin, best *Row) report.Block {
 	return report.Figure{Chart: t.waterfallChart(x, w, best), Caption: caption("%s", text)}
 }
 
-func times(x float64) string { return svg.Short(x) + " ×" }
+func times(x float64) string { return quantity.Short(x) + " ×" }
 
 // fasterThan returns the best ranked row of x's algorithm that is faster than our twin of x, or, where that may not be ranked, than x; nil:
 // there is none.

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 // A PeerState says of a peer whether it is here.
@@ -109,7 +111,7 @@ func InstallPeers(ctx context.Context, root string, names []string, sources map[
 		want += int64(s.SizeMB) << 20
 	}
 	if there, ok := freeDisk(root); ok && want > there {
-		return fmt.Errorf("compare: %s has %s left, and about %s are wanted", root, byteWord(float64(there)), byteWord(float64(want)))
+		return fmt.Errorf("compare: %s has %s left, and about %s are wanted", root, quantity.Bytes(there), quantity.Bytes(want))
 	}
 	for _, s := range chosen {
 		if err := s.install(ctx, filepath.Join(root, s.Name), sources[s.Name], out); err != nil {

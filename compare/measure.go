@@ -5,6 +5,8 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 // A sampler measures the processes of a trial from outside: processor time between the clock's start and its end, memory on the way,
@@ -177,7 +179,7 @@ func (s *sampler) flags() (list []string) {
 		list = append(list, fmt.Sprintf("the hypervisor took %.1f %% of the time", 100*share))
 	}
 	if d := s.last.throttled - s.first.throttled; d > 0 {
-		list = append(list, fmt.Sprintf("the control group was throttled for %s", secondsWord(d.Seconds())))
+		list = append(list, fmt.Sprintf("the control group was throttled for %s", quantity.Seconds(d.Seconds())))
 	}
 	if n := s.last.hot - s.first.hot; n > 0 {
 		list = append(list, fmt.Sprintf("the processors were throttled for heat %d times", n))

@@ -211,7 +211,7 @@ func TestThrottled(t *testing.T) {
 	s := &sampler{}
 	s.first = reading{at: time.Unix(0, 0), cpu: map[int]cpuTime{}}
 	s.last = reading{at: time.Unix(1, 0), cpu: map[int]cpuTime{}, machine: machineTime{all: 1}, throttled: 30 * time.Millisecond}
-	if flags := s.flags(); !slices.Equal(flags, []string{"the control group was throttled for 30.0 ms"}) {
+	if flags := s.flags(); !slices.Equal(flags, []string{"the control group was throttled for 30 ms"}) {
 		t.Errorf("flags %q", flags)
 	}
 }

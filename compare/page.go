@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/observe/host"
 	"github.com/trivium-ml/trivium/observe/report"
 )
@@ -86,7 +87,7 @@ func (r *Report) lead() []report.Block {
 					note += "; oversubscribed, so no verdict"
 				}
 			}
-			tiles = append(tiles, report.Tile{Value: secondsWord(best.Target.Median), Label: fmt.Sprintf("%s: %s to %v", t.title(), best.System, t.Target), Note: note})
+			tiles = append(tiles, report.Tile{Value: quantity.Seconds(best.Target.Median), Label: fmt.Sprintf("%s: %s to %v", t.title(), best.System, t.Target), Note: note})
 		}
 	}
 	var blocks []report.Block
@@ -180,7 +181,7 @@ func (r *Report) short() string {
 	if short == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %d of %s are shorter, the shortest %.2f s", short, countWord(len(seen), "trial"), least)
+	return fmt.Sprintf("; %d of %s are shorter, the shortest %.2f s", short, quantity.Count(len(seen), "trial"), least)
 }
 
 // versions are those of all systems, by what has them: of ours once, since all rows are of one program.
@@ -245,7 +246,7 @@ func (r *Report) hostFacts() (facts report.Facts) {
 	if json.Unmarshal(r.Host, &h) == nil && h.OS != "" {
 		facts = append(facts, report.Fact{Name: "system", Value: caption("%s, kernel %s", h.OS, h.Kernel)})
 		if h.MemoryBytes > 0 {
-			facts = append(facts, report.Fact{Name: "memory", Value: caption("%s", byteWord(float64(h.MemoryBytes)))})
+			facts = append(facts, report.Fact{Name: "memory", Value: caption("%s", quantity.Bytes(h.MemoryBytes))})
 		}
 		if h.CPULimit > 0 {
 			facts = append(facts, report.Fact{Name: "limit of the control group", Value: caption("%.2f cores", h.CPULimit)})

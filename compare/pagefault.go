@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/observe/report"
 	"github.com/trivium-ml/trivium/train/processes"
 )
@@ -17,7 +18,7 @@ func (r *Report) effort() []report.Block {
 			at = fmt.Sprintf(" at %s", first.Link)
 		}
 		table := report.Table{
-			Name: "faults", Caption: caption("A process of each row, with what it had started, was killed (SIGKILL), or stood still for %v (SIGSTOP), a second into its training of %s with %s%s.", faultStop, first.Task, countWord(first.Workers, "worker"), at),
+			Name: "faults", Caption: caption("A process of each row, with what it had started, was killed (SIGKILL), or stood still for %v (SIGSTOP), a second into its training of %s with %s%s.", faultStop, first.Task, quantity.Count(first.Workers, "worker"), at),
 			Columns: []report.Column{{Name: "row"}, {Name: "signal"}, {Name: "to a"}, {Name: "outcome"}, {Name: "after", Unit: "s"}, {Name: "the others meanwhile"}, {Name: "what it says"}},
 			Notes: []string{
 				"After a kill: until all other workers had ended by themselves. Work lost is what was done since the last checkpoint; within a trial no row keeps one.",

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/observe/report"
-	"github.com/trivium-ml/trivium/observe/svg"
 )
 
 // A place is a column of one of the paper's tables: what was published there, and the rows that stand there here.
@@ -126,7 +126,7 @@ func (r *Report) paperLines(task string, places []place) (rows []report.Row) {
 		}
 	}
 	for _, who := range []string{"other systems here", "ours, the same topology"} {
-		cells := []report.Cell{report.Name(task), report.Name(fmt.Sprintf("%s, %s", who, countWord(workers, "worker")))}
+		cells := []report.Cell{report.Name(task), report.Name(fmt.Sprintf("%s, %s", who, quantity.Count(workers, "worker")))}
 		crowded := false
 		for _, p := range places {
 			system := p.peer
@@ -172,7 +172,7 @@ func (r *Report) paperCell(task, system string, batch Batch, workers int, batche
 		case x.Good == 0:
 			return report.Missing("none: " + orElse(x.Error, "not measured")), false
 		}
-		cell := report.Interval(x.Rate.Median, x.Rate.Min, x.Rate.Max, svg.Short)
+		cell := report.Interval(x.Rate.Median, x.Rate.Min, x.Rate.Max, quantity.Short)
 		if note != "" {
 			cell = cell.With(note)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/observe/report"
 	"github.com/trivium-ml/trivium/observe/svg"
 )
@@ -50,7 +51,7 @@ func (r *Report) proof() []report.Block {
 		blocks = append(blocks, t)
 	}
 	if len(figures) > 0 {
-		text := fmt.Sprintf("Training loss against samples, of up to %s a picture: synchronous rows with as many rows in an update lie on one line.", countWord(svg.Hues, "row"))
+		text := fmt.Sprintf("Training loss against samples, of up to %s a picture: synchronous rows with as many rows in an update lie on one line.", quantity.Count(svg.Hues, "row"))
 		if slices.ContainsFunc(r.Tables, func(t *Table) bool {
 			return slices.ContainsFunc(t.Rows, func(x *Row) bool { return uneven(x.System, x.Mode) })
 		}) {
@@ -171,13 +172,13 @@ func (r *Report) way() []report.Block {
 	}
 	return []report.Block{
 		say("Rows rank by the time to the target, which includes how far each update comes. The clock stands still while parameters are copied for evaluation; what is not reached is never extrapolated. The same losses against samples are in the equality proof."),
-		report.Figures{Caption: caption("Time to the target, with minimum and maximum; and training loss against time, of up to %s a picture, in which the lowest line is the fastest way.", countWord(svg.Hues, "row")), Items: figures},
+		report.Figures{Caption: caption("Time to the target, with minimum and maximum; and training loss against time, of up to %s a picture, in which the lowest line is the fastest way.", quantity.Count(svg.Hues, "row")), Items: figures},
 	}
 }
 
 // targetChart is the time to the target of each row; false: none has one.
 func (t *Table) targetChart() (svg.Bars, bool) {
-	c := svg.Bars{Title: "Time to " + t.Target.String() + ", " + t.title(), Value: svg.Axis{Label: "Time to " + t.Target.String(), Log: true, Format: svg.Seconds}}
+	c := svg.Bars{Title: "Time to " + t.Target.String() + ", " + t.title(), Value: svg.Axis{Label: "Time to " + t.Target.String(), Log: true, Format: quantity.Seconds}}
 	some, drawn := false, t.drawn()
 	for _, x := range t.Rows {
 		b := svg.Bar{Hue: slices.Index(drawn, x)%svg.Hues + 1}

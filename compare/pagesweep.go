@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/observe/report"
 	"github.com/trivium-ml/trivium/observe/svg"
 )
@@ -70,8 +71,8 @@ func (r *Report) staleness() []report.Block {
 			target := report.Missing("not reached")
 			samples := target
 			if x.Reached == x.Good {
-				target = report.Interval(x.Target.Median, x.Target.Min, x.Target.Max, svg.Short)
-				samples = report.Number(x.Samples.Median, svg.Short)
+				target = report.Interval(x.Target.Median, x.Target.Min, x.Target.Max, quantity.Short)
+				samples = report.Number(x.Samples.Median, quantity.Short)
 				if uneven(x.System, x.Mode) {
 					samples = report.Missing("not known: its workers wait for nobody, and one of them is behind")
 				}
@@ -81,7 +82,7 @@ func (r *Report) staleness() []report.Block {
 				wait = report.Number(100*w, report.Digits(0))
 			}
 			table.Rows = append(table.Rows, report.Row{Heading: heading, Muted: x.Crowded, Unranked: !x.Ranked, Cells: []report.Cell{
-				report.Name(x.System), report.Name(boundWord(at)), report.Interval(x.Rate.Median, x.Rate.Min, x.Rate.Max, svg.Short), samples, target, wait, behind,
+				report.Name(x.System), report.Name(boundWord(at)), report.Interval(x.Rate.Median, x.Rate.Min, x.Rate.Max, quantity.Short), samples, target, wait, behind,
 			}})
 			if x.Mode != Sync {
 				p := svg.Panel{Label: x.System, Hue: 1}

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/observe/report"
-	"github.com/trivium-ml/trivium/observe/svg"
 )
 
 func (r *Report) speed() []report.Block {
@@ -77,13 +77,13 @@ func (r *Report) speedTable(t *Table, rows []*Row) report.Table {
 			table.Rows = append(table.Rows, row)
 			continue
 		}
-		target := report.Interval(x.Target.Median, x.Target.Min, x.Target.Max, svg.Short)
+		target := report.Interval(x.Target.Median, x.Target.Min, x.Target.Max, quantity.Short)
 		if !x.Ranked {
 			target = report.Missing("not ranked: " + x.Why)
 		}
 		target.Rank = x.placeAmong(rows)
 		row.Cells = []report.Cell{
-			name, report.Interval(x.Rate.Median, x.Rate.Min, x.Rate.Max, svg.Short), target, report.Number(x.Rate.Median/best, report.Digits(2)),
+			name, report.Interval(x.Rate.Median, x.Rate.Min, x.Rate.Max, quantity.Short), target, report.Number(x.Rate.Median/best, report.Digits(2)),
 			report.Name(Batch(x.Effective).String()), report.Name(fmt.Sprintf("%d+%d", x.Workers, x.Servers)), report.Number(x.Start.Median, report.Digits(2)),
 			report.Name(x.Title),
 		}
@@ -99,7 +99,7 @@ func (x *Row) withDoubts(c report.Cell) report.Cell {
 		return c
 	}
 	if x.Good < len(x.Trials) {
-		c = c.With(fmt.Sprintf("%d of %s ended well", x.Good, countWord(len(x.Trials), "repeat")))
+		c = c.With(fmt.Sprintf("%d of %s ended well", x.Good, quantity.Count(len(x.Trials), "repeat")))
 	}
 	flagged := 0
 	for i := range x.Trials {
@@ -108,7 +108,7 @@ func (x *Row) withDoubts(c report.Cell) report.Cell {
 		}
 	}
 	if flagged > 0 {
-		c = c.With(fmt.Sprintf("flagged, as the threats say: %d of %s", flagged, countWord(x.Good, "repeat")))
+		c = c.With(fmt.Sprintf("flagged, as the threats say: %d of %s", flagged, quantity.Count(x.Good, "repeat")))
 	}
 	return c
 }

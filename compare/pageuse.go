@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/observe/report"
 	"github.com/trivium-ml/trivium/observe/svg"
 )
@@ -50,11 +51,11 @@ type usage struct {
 }
 
 var uses = []usage{
-	{"Busy cores", svg.Axis{Label: "Busy cores"}, svg.Short, func(u PerUse) (float64, bool) { return u.UserShare + u.SystemShare, u.NotTimed == "" }},
-	{"Processor time of a sample", svg.Axis{Label: "Processor time of a sample", Unit: "µs"}, svg.Short, func(u PerUse) (float64, bool) { return u.MicrosSample, u.NotTimed == "" }},
-	{"Memory", svg.Axis{Label: "Memory, mean", Format: svg.Bytes}, svg.Bytes, func(u PerUse) (float64, bool) { return u.MeanBytes, u.MeanBytes > 0 }},
-	{"Network, a second", svg.Axis{Label: "Bytes a second", Format: svg.Bytes}, svg.Bytes, func(u PerUse) (float64, bool) { return u.BytesSecond, u.NotCounted == "" && u.NotTimed == "" }},
-	{"Network, a sample", svg.Axis{Label: "Bytes a sample", Format: svg.Bytes}, svg.Bytes, func(u PerUse) (float64, bool) { return u.BytesSample, u.NotCounted == "" && u.NotTimed == "" }},
+	{"Busy cores", svg.Axis{Label: "Busy cores"}, quantity.Short, func(u PerUse) (float64, bool) { return u.UserShare + u.SystemShare, u.NotTimed == "" }},
+	{"Processor time of a sample", svg.Axis{Label: "Processor time of a sample", Unit: "µs"}, quantity.Short, func(u PerUse) (float64, bool) { return u.MicrosSample, u.NotTimed == "" }},
+	{"Memory", svg.Axis{Label: "Memory, mean", Format: quantity.Bytes[float64], Binary: true}, quantity.Bytes[float64], func(u PerUse) (float64, bool) { return u.MeanBytes, u.MeanBytes > 0 }},
+	{"Network, a second", svg.Axis{Label: "Bytes a second", Format: quantity.Bytes[float64], Binary: true}, quantity.Bytes[float64], func(u PerUse) (float64, bool) { return u.BytesSecond, u.NotCounted == "" && u.NotTimed == "" }},
+	{"Network, a sample", svg.Axis{Label: "Bytes a sample", Format: quantity.Bytes[float64], Binary: true}, quantity.Bytes[float64], func(u PerUse) (float64, bool) { return u.BytesSample, u.NotCounted == "" && u.NotTimed == "" }},
 }
 
 // useBars is one figure by row and role; false: nothing of it was measured.
@@ -118,12 +119,12 @@ func (t *Table) useTable() report.Table {
 				user = report.Missing("not measured: " + u.NotTimed)
 				system, micros = user, user
 			}
-			second, sample := report.Number(u.BytesSecond, svg.Bytes), report.Number(u.BytesSample, svg.Short)
+			second, sample := report.Number(u.BytesSecond, quantity.Bytes), report.Number(u.BytesSample, quantity.Short)
 			if why := orElse(u.NotCounted, u.NotTimed); why != "" {
 				second = report.Missing("not measured: " + why)
 				sample = second
 			}
-			memory, peak, read := report.Number(u.MeanBytes, svg.Bytes), report.Number(u.PeakBytes, svg.Bytes), report.Number(float64(u.Readings), report.Digits(0))
+			memory, peak, read := report.Number(u.MeanBytes, quantity.Bytes), report.Number(u.PeakBytes, quantity.Bytes), report.Number(float64(u.Readings), report.Digits(0))
 			switch {
 			case u.MeanBytes == 0:
 				memory = report.Missing("not measured")
@@ -282,7 +283,7 @@ func (r *Report) scaling() []report.Block {
 		text := fmt.Sprintf(", %s, %s. Dotted: what as many would do if each kept the speed of the first.", k.link, how)
 		var from []string
 		for _, n := range slices.Sorted(maps.Keys(crowded)) {
-			from = append(from, fmt.Sprintf("from %s on (%s)", countWord(int(n), "worker"), strings.Join(crowded[n], ", ")))
+			from = append(from, fmt.Sprintf("from %s on (%s)", quantity.Count(int(n), "worker"), strings.Join(crowded[n], ", ")))
 		}
 		if len(from) > 0 {
 			text += " Dashed: more busy threads than cores " + strings.Join(from, ", ") + ", so it is partly the scheduler that is shown."

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 // A Report is what a plan found.
@@ -194,7 +196,7 @@ func (r *Report) conclude(p *Plan) {
 
 func (t *Table) title() string {
 	if t.Own {
-		title := fmt.Sprintf("%s, %s, batch %s", t.Task, countWord(t.Workers, "worker"), t.Batch)
+		title := fmt.Sprintf("%s, %s, batch %s", t.Task, quantity.Count(t.Workers, "worker"), t.Batch)
 		if t.Link.Mbit > 0 {
 			title += fmt.Sprintf(", %s", t.Link)
 		}
@@ -204,7 +206,7 @@ func (t *Table) title() string {
 	if t.Workers == 1 {
 		each = ""
 	}
-	return fmt.Sprintf("%s, %s, batch %s%s, %s", t.Task, countWord(t.Workers, "worker"), t.Batch, each, t.Link)
+	return fmt.Sprintf("%s, %s, batch %s%s, %s", t.Task, quantity.Count(t.Workers, "worker"), t.Batch, each, t.Link)
 }
 
 // Write writes report.csv, report.html, gap.svg and report.json, each whole or not at all. The last says that the comparison is finished: a

@@ -8,6 +8,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/observe/host"
 )
 
@@ -32,13 +33,13 @@ func (r *runner) room(e *evaluator) error {
 	}
 	if there, ok := freeMemory(host.Options{}); ok && most > there {
 		return &PlanError{fmt.Errorf("compare: %s with the %d processes of %s wants about %s of memory, and %s are free: name fewer workers, or other systems",
-			e.task.Name, at.Workers+at.Servers, at.System, byteWord(float64(most)), byteWord(float64(there)))}
+			e.task.Name, at.Workers+at.Servers, at.System, quantity.Bytes(most), quantity.Bytes(there))}
 	}
 	params := int64(e.model.Layout().Len()) * 4
 	want := params*int64(r.plan.Most)*2 + diskBytes
 	if there, ok := freeDisk(r.dir.path); ok && want > there {
 		return fmt.Errorf("compare: %s wants about %s of disk (a trial of %s keeps up to %d copies of the parameters until they are evaluated), and %s are free: make room, or name another folder with --dir",
-			r.dir.path, byteWord(float64(want)), e.task.Name, r.plan.Most, byteWord(float64(there)))
+			r.dir.path, quantity.Bytes(want), e.task.Name, r.plan.Most, quantity.Bytes(there))
 	}
 	return nil
 }

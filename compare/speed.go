@@ -8,6 +8,8 @@ import (
 	"net"
 	"slices"
 	"time"
+
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 // A LinkSpeed is what a link between network namespaces was found to be in a sitting, before its first trial on that link: what a row shows of a
@@ -169,7 +171,7 @@ func (r *Report) linkWords() (list []linkWord) {
 			list = append(list, linkWord{l, "not measured: " + why})
 			continue
 		}
-		list = append(list, linkWord{l, fmt.Sprintf("measured %s, %s", span(mbitWord, rates), span(secondsWord, trips))})
+		list = append(list, linkWord{l, fmt.Sprintf("measured %s, %s", span(mbitWord, rates), span(quantity.Seconds, trips))})
 	}
 	return list
 }

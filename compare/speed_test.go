@@ -68,12 +68,12 @@ func TestLinkWords(t *testing.T) {
 		said   []string // by the page
 		threat string
 	}{
-		{"measured", []LinkSpeed{{free, 1, 23_456, 0.00003, ""}, {shaped, 1, 717.3, 0.0002, ""}}, []string{"measured 23.5 Gbit/s, 0.03 ms", "measured 717 Mbit/s, 0.20 ms"}, ""},
-		{"twice", []LinkSpeed{{shaped, 1, 717.3, 0.0002, ""}, {shaped, 2, 701, 0.0004, ""}}, []string{"measured 701 Mbit/s to 717 Mbit/s, 0.20 ms to 0.40 ms"}, ""},
-		{"once of two", []LinkSpeed{{shaped, 1, 0, 0, "no end after 10s"}, {shaped, 2, 717, 0.0002, ""}}, []string{"measured 717 Mbit/s, 0.20 ms"}, "the link of 750 Mbit/s has that rate was not measured: no end after 10s."},
-		{"slower", []LinkSpeed{{fast, 1, 7990, 0.0001, ""}}, []string{"measured 7.99 Gbit/s, 0.10 ms"}, "The link of 10 Gbit/s was measured at 7.99 Gbit/s: what"},
-		{"near enough", []LinkSpeed{{fast, 1, 8010, 0.0001, ""}}, []string{"measured 8.01 Gbit/s, 0.10 ms"}, ""},
-		{"faster", []LinkSpeed{{shaped, 1, 20_000, 0.0001, ""}}, []string{"measured 20 Gbit/s, 0.10 ms"}, "The link of 750 Mbit/s was measured at 20 Gbit/s: what"},
+		{"measured", []LinkSpeed{{free, 1, 23_456, 0.00003, ""}, {shaped, 1, 717.3, 0.0002, ""}}, []string{"measured 23.5 Gbit/s, 30 µs", "measured 717 Mbit/s, 200 µs"}, ""},
+		{"twice", []LinkSpeed{{shaped, 1, 717.3, 0.0002, ""}, {shaped, 2, 701, 0.0004, ""}}, []string{"measured 701 Mbit/s to 717 Mbit/s, 200 µs to 400 µs"}, ""},
+		{"once of two", []LinkSpeed{{shaped, 1, 0, 0, "no end after 10s"}, {shaped, 2, 717, 0.0002, ""}}, []string{"measured 717 Mbit/s, 200 µs"}, "the link of 750 Mbit/s has that rate was not measured: no end after 10s."},
+		{"slower", []LinkSpeed{{fast, 1, 7990, 0.0001, ""}}, []string{"measured 7.99 Gbit/s, 100 µs"}, "The link of 10 Gbit/s was measured at 7.99 Gbit/s: what"},
+		{"near enough", []LinkSpeed{{fast, 1, 8010, 0.0001, ""}}, []string{"measured 8.01 Gbit/s, 100 µs"}, ""},
+		{"faster", []LinkSpeed{{shaped, 1, 20_000, 0.0001, ""}}, []string{"measured 20 Gbit/s, 100 µs"}, "The link of 750 Mbit/s was measured at 20 Gbit/s: what"},
 		{"before it was measured", nil, nil, ""},
 	} {
 		r := &Report{LinkSpeeds: c.speeds}

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"text/tabwriter"
 
-	"github.com/trivium-ml/trivium/observe/report"
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 // Text prints the tables as a terminal shows them.
@@ -59,15 +59,15 @@ func (t *Table) Text(w io.Writer) error {
 			fmt.Fprintf(tab, "%s\t%s\t%s\t%s\n", place, mark, Batch(x.Effective), note)
 			continue
 		}
-		target, span := secondsWord(x.Target.Median), fmt.Sprintf("%s-%s", secondsWord(x.Target.Min), secondsWord(x.Target.Max))
+		target, span := quantity.Seconds(x.Target.Median), fmt.Sprintf("%s-%s", quantity.Seconds(x.Target.Min), quantity.Seconds(x.Target.Max))
 		if x.Reached < x.Good {
 			target, span = "not reached", x.best
 		}
 		if x.Why == unseen {
 			target, span = "not seen", ""
 		}
-		fmt.Fprintf(tab, "%s\t%s\t%s\t%s\t%s-%s\t%s\t%s\t%s\t%s\t%s\t\n", place, mark, Batch(x.Effective), rateWord(x.Rate.Median), rateWord(x.Rate.Min),
-			rateWord(x.Rate.Max), target, span, x.proofWord(), x.memoryWord(), x.networkWord())
+		fmt.Fprintf(tab, "%s\t%s\t%s\t%s\t%s-%s\t%s\t%s\t%s\t%s\t%s\t\n", place, mark, Batch(x.Effective), quantity.Short(x.Rate.Median), quantity.Short(x.Rate.Min),
+			quantity.Short(x.Rate.Max), target, span, x.proofWord(), x.memoryWord(), x.networkWord())
 	}
 	if err := tab.Flush(); err != nil {
 		return err
@@ -113,7 +113,7 @@ func (x *Row) memoryWord() string {
 	if sum == 0 {
 		return "not measured"
 	}
-	return byteWord(sum)
+	return quantity.Bytes(sum)
 }
 
 func (x *Row) networkWord() string {
@@ -134,48 +134,4 @@ func (x *Row) networkWord() string {
 		return fmt.Sprintf("%.2g", each)
 	}
 	return fmt.Sprintf("%.0f", each)
-}
-
-// rateWord is 20600 as 20.6k.
-func rateWord(x float64) string {
-	switch {
-	case x >= 1e6:
-		return fmt.Sprintf("%.2fM", x/1e6)
-	case x >= 1e5:
-		return fmt.Sprintf("%.0fk", x/1e3)
-	case x >= 1e3:
-		return fmt.Sprintf("%.1fk", x/1e3)
-	}
-	return fmt.Sprintf("%.0f", x)
-}
-
-// secondsWord is 0.0123 as 12.3 ms: with at most two places, so that two rows that differ are told apart.
-func secondsWord(x float64) string {
-	switch {
-	case x >= 100:
-		return fmt.Sprintf("%.0f s", x)
-	case x >= 1:
-		return fmt.Sprintf("%.2f s", x)
-	case x >= 0.1:
-		return fmt.Sprintf("%.0f ms", x*1e3)
-	case x >= 0.01:
-		return fmt.Sprintf("%.1f ms", x*1e3)
-	}
-	return fmt.Sprintf("%.2f ms", x*1e3)
-}
-
-// countWord is 1 and "row" as 1 row, 2 as 2 rows.
-func countWord(n int, what string) string { return report.Count(n, what) }
-
-// byteWord is 12582912 as 12 MiB.
-func byteWord(x float64) string {
-	switch {
-	case x >= 1<<30:
-		return fmt.Sprintf("%.1f GiB", x/(1<<30))
-	case x >= 1<<20:
-		return fmt.Sprintf("%.0f MiB", x/(1<<20))
-	case x >= 1<<10:
-		return fmt.Sprintf("%.0f KiB", x/(1<<10))
-	}
-	return fmt.Sprintf("%.0f B", x)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 // threats are the reasons for doubt that the recorded facts give.
@@ -45,7 +46,7 @@ func (r *Report) threats() {
 		}
 	}
 	if crowded > 0 {
-		say("Of %s the busy threads are more than the %s: what is shown is partly the scheduler. Such a row is grey, and carries no verdict. Where its workers are more than the cores, and wait for one another after each step, Trivium chooses among the row's cores which computes where; peers leave that to the system.", countWord(crowded, "row"), countWord(r.Cores, "core"))
+		say("Of %s the busy threads are more than the %s: what is shown is partly the scheduler. Such a row is grey, and carries no verdict. Where its workers are more than the cores, and wait for one another after each step, Trivium chooses among the row's cores which computes where; peers leave that to the system.", quantity.Count(crowded, "row"), quantity.Count(r.Cores, "core"))
 	}
 	keys := make([]string, 0, len(flagged))
 	for k := range flagged {

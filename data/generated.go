@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/tensor"
 )
 
@@ -144,7 +145,7 @@ func (g *generated) splits(ctx context.Context, note string, train, testFrom, te
 	}
 	if _, ok := s.Train.(*stream); ok {
 		s.Notes = append(s.Notes, fmt.Sprintf("rows are generated when they are read: all would take %s, the memory for data is %s",
-			size(train*g.rowBytes), size(defaultBudget)))
+			quantity.Bytes(train*g.rowBytes), quantity.Bytes(defaultBudget)))
 	}
 	return s, nil
 }

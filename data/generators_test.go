@@ -186,7 +186,7 @@ func TestGeneratedBeyondMemory(t *testing.T) {
 		large, small trivium.Data
 		note         string
 	}{
-		{trivium.Data{Source: "logistic", Rows: 110_000}, trivium.Data{Source: "logistic", Rows: 700}, "all would take 4196 MiB"},
+		{trivium.Data{Source: "logistic", Rows: 110_000}, trivium.Data{Source: "logistic", Rows: 700}, "all would take 4.1 GiB"},
 		{trivium.Data{Source: "adult", Rows: 1 << 32}, trivium.Data{Source: "adult", Rows: 700}, "all would take 496 GiB"},
 	} {
 		if testing.Short() && c.large.Source == "logistic" {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 // Splits are the data sets of a job.
@@ -405,9 +406,9 @@ func (s *Splits) noteRows(f rowFile, ds Dataset) {
 		return
 	}
 	note := fmt.Sprintf("%s is streamed: its rows would take %s, the memory for data is %s", f.fileName(),
-		size(cmp.Or(st.held, st.rows*st.rowBytes)), size(st.budget))
+		quantity.Bytes(cmp.Or(st.held, st.rows*st.rowBytes)), quantity.Bytes(st.budget))
 	if windows := min(st.rows, 2*windowRows) * st.rowBytes; windows > st.budget { // the order of an epoch hangs on them: they cannot be smaller
-		note += fmt.Sprintf("; a walk has two windows of %d rows in memory, %s", windowRows, size(windows))
+		note += fmt.Sprintf("; a walk has two windows of %d rows in memory, %s", windowRows, quantity.Bytes(windows))
 	}
 	s.Notes = append(s.Notes, note)
 }

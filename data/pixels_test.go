@@ -127,7 +127,7 @@ func TestNoteOfStreamedImages(t *testing.T) {
 	dir := t.TempDir()
 	mnistFolder(t, dir, "t10k", "", 1300)
 	s := open(t, trivium.Data{Source: dir}, Options{Budget: 6000})
-	if notes := strings.Join(s.Notes, "\n"); !strings.Contains(notes, "its rows would take 7800 bytes, the memory for data is 6000 bytes") {
+	if notes := strings.Join(s.Notes, "\n"); !strings.Contains(notes, "its rows would take 7.62 KiB, the memory for data is 5.86 KiB") {
 		t.Errorf("notes %q", notes)
 	}
 }

@@ -3,9 +3,9 @@ package data
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 // A rowFile is one file of rows, or a pair of files with inputs and labels, before and after a transform is fitted.
@@ -83,7 +83,7 @@ func (s *stream) checkBatch(rows int64) error { return checkRows(rows, s.rowByte
 func checkRows(rows, rowBytes, budget int64) error {
 	if need := rows * rowBytes; need > budget {
 		return setting("batch", "a batch of %d rows takes %s, and the memory for data is %s: take a smaller batch, or in a program a larger data.Options.Budget",
-			rows, size(need), size(budget))
+			rows, quantity.Bytes(need), quantity.Bytes(budget))
 	}
 	return nil
 }
@@ -95,19 +95,6 @@ func shapeOf(dst *trivium.Batch, s *trivium.Schema) {
 		in := &s.Inputs[i]
 		dst.Inputs = append(dst.Inputs, trivium.Input{Name: in.Name, Form: in.Form, Shape: in.Shape})
 	}
-}
-
-// size writes a number of bytes for people.
-func size(n int64) string {
-	switch {
-	case n >= 10<<30:
-		return fmt.Sprintf("%d GiB", n>>30)
-	case n >= 10<<20:
-		return fmt.Sprintf("%d MiB", n>>20)
-	case n >= 10<<10:
-		return fmt.Sprintf("%d KiB", n>>10)
-	}
-	return fmt.Sprintf("%d bytes", n)
 }
 
 // labelWriter turns a file's numeric labels into a batch's.

@@ -216,7 +216,7 @@ func TestOneHotBeyondMemory(t *testing.T) {
 	if _, ok := streams.Train.(*memory); ok {
 		t.Errorf("900 rows of 151 numbers are held in 32 KiB")
 	}
-	if notes := strings.Join(streams.Notes, "\n"); !strings.Contains(notes, "its rows would take 530 KiB") {
+	if notes := strings.Join(streams.Notes, "\n"); !strings.Contains(notes, "its rows would take 531 KiB") {
 		t.Errorf("notes %q", notes)
 	}
 	if diff := cmp.Diff(resident.Transform, streams.Transform); diff != "" {

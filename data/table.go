@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 // A tableReader decodes the rows of one file of named columns.
@@ -407,7 +408,7 @@ func (t *tableFile) dataset(ctx context.Context, tr *Transform, budget int64) (D
 	}
 	if t.raw == nil {
 		if tr.Missing == "drop" {
-			return nil, nil, setting("missing", "dropping rows needs the table in memory, which takes %s of the %s allowed", size(t.bytes()), size(budget))
+			return nil, nil, setting("missing", "dropping rows needs the table in memory, which takes %s of the %s allowed", quantity.Bytes(t.bytes()), quantity.Bytes(budget))
 		}
 		return &stream{schema: w.schema, rows: t.numRows(), rowBytes: w.rowBytes(), budget: budget, read: t.reader(w)}, nil, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 func (t *tableFile) fit(ctx context.Context, f fitting) (*Transform, error) {
@@ -16,7 +17,7 @@ func (t *tableFile) fit(ctx context.Context, f fitting) (*Transform, error) {
 	drop := d.Missing == "drop"
 	if drop && t.bytes() > f.budget {
 		return nil, setting("missing", "dropping rows needs the table in memory, which takes %s of the %s allowed; use mean or zero, or a machine with more memory; in a program, a larger data.Options.Budget",
-			size(t.bytes()), size(f.budget))
+			quantity.Bytes(t.bytes()), quantity.Bytes(f.budget))
 	}
 	scaled := d.Scale != "" && d.Scale != "none"
 	if err := t.scan(ctx, f.from, f.to, scaled || d.Missing == "mean", drop, f.budget, stop); err != nil {

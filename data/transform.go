@@ -11,6 +11,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/draw"
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 // TransformVersion is the version of Transform that this package writes and reads.
@@ -115,7 +116,7 @@ func (t *Transform) Encode() ([]byte, error) {
 	p, err := json.Marshal(t)
 	if err == nil && len(p) > maxTransform {
 		return nil, setting("categorical", "the names of categories and classes take %s, of which at most %s are saved with a model; hash them with --hash 2^20",
-			size(int64(len(p))), size(maxTransform))
+			quantity.Bytes(len(p)), quantity.Bytes(maxTransform))
 	}
 	return p, err
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 const (
@@ -90,7 +91,7 @@ func (f *fetched) fetch(ctx context.Context, from, name string) (file string, er
 		return "", fault(from, "%v", err)
 	}
 	f.from[file] = from
-	f.notes = append(f.notes, fmt.Sprintf("%s was fetched: %s", from, size(n)))
+	f.notes = append(f.notes, fmt.Sprintf("%s was fetched: %s", from, quantity.Bytes(n)))
 	return file, nil
 }
 
@@ -125,7 +126,7 @@ func download(ctx context.Context, from, file string) (n int64, err error) {
 	}
 	n, err = io.Copy(w, &watched{a.Body, stall})
 	if err = errors.Join(err, w.Close()); err != nil {
-		return n, fmt.Errorf("after %s: %w", size(n), err)
+		return n, fmt.Errorf("after %s: %w", quantity.Bytes(n), err)
 	}
 	return n, nil
 }

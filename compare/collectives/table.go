@@ -6,6 +6,8 @@ import (
 	"slices"
 	"text/tabwriter"
 	"time"
+
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 // A table is all cells.
@@ -46,7 +48,7 @@ func (c *cell) find(name string) *timing {
 }
 
 func (c *cell) print(w io.Writer) {
-	fmt.Fprintf(w, "%s, %d processes, load %s\n", size(c.bytes), c.ranks, load())
+	fmt.Fprintf(w, "%s, %d processes, load %s\n", quantity.Bytes(c.bytes), c.ranks, load())
 	gloo := c.find("gloo")
 	for _, t := range c.columns {
 		if t.median == 0 {
@@ -82,7 +84,7 @@ func (t table) print(w io.Writer) {
 	}
 	fmt.Fprintln(tw, "\t|")
 	for _, c := range t {
-		fmt.Fprintf(tw, "| %s\t| %d", size(c.bytes), c.ranks)
+		fmt.Fprintf(tw, "| %s\t| %d", quantity.Bytes(c.bytes), c.ranks)
 		for _, x := range c.columns {
 			if x.median == 0 {
 				fmt.Fprint(tw, "\t| failed")
@@ -114,10 +116,3 @@ func median(sorted []time.Duration) time.Duration {
 func over(a, b time.Duration) float64 { return float64(a) / float64(max(b, 1)) }
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
-
-func size(bytes int) string {
-	if bytes >= 1<<20 {
-		return fmt.Sprintf("%d MiB", bytes>>20)
-	}
-	return fmt.Sprintf("%d KiB", bytes>>10)
-}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/observe/report"
 	"github.com/trivium-ml/trivium/observe/svg"
 )
@@ -46,7 +47,7 @@ func demo() *report.Page {
 	}
 	gap := svg.Waterfall{
 		Title: "Where the published gap goes: logistic regression, PMLS against Spark",
-		Value: svg.Axis{Label: "Time to training loss 0.30", Log: true, Format: svg.Seconds}, HigherWorse: true,
+		Value: svg.Axis{Label: "Time to training loss 0.30", Log: true, Format: quantity.Seconds}, HigherWorse: true,
 		Steps: []svg.Level{
 			{Label: "peer as shipped", Note: "Spark MLlib 4.0", Value: 161, Lo: 148, Hi: 181},
 			{Label: "peer tuned", Note: "settings", Value: 74, Lo: 70, Hi: 80},
@@ -112,8 +113,8 @@ func demo() *report.Page {
 	claims := report.Table{
 		Name: "claims", Columns: []report.Column{{Name: ""}, {Name: "Claim"}, {Name: "Verdict"}, {Name: "Ratio", Best: report.NoBest}, {Name: "p, corrected"}},
 		Rows: []report.Row{
-			{Cells: []report.Cell{report.Name("C1"), report.Name("PMLS is fastest on logistic regression"), report.Verdict(report.Bad, "does not hold here"), report.Interval(0.42, 0.39, 0.46, svg.Ratio), report.Number(0.004, svg.Short)}},
-			{Cells: []report.Cell{report.Name("C9"), report.Name("Asynchronous beats synchronous, in samples per second and in time to target"), report.Verdict(report.Good, "holds here"), report.Interval(1.31, 1.22, 1.4, svg.Ratio), report.Number(0.011, svg.Short)}},
+			{Cells: []report.Cell{report.Name("C1"), report.Name("PMLS is fastest on logistic regression"), report.Verdict(report.Bad, "does not hold here"), report.Interval(0.42, 0.39, 0.46, quantity.Ratio), report.Number(0.004, quantity.Short)}},
+			{Cells: []report.Cell{report.Name("C9"), report.Name("Asynchronous beats synchronous, in samples per second and in time to target"), report.Verdict(report.Good, "holds here"), report.Interval(1.31, 1.22, 1.4, quantity.Ratio), report.Number(0.011, quantity.Short)}},
 			{Cells: []report.Cell{report.Name("C21"), report.Name("Dataflow lacks mutable state and fast iterations"), report.Verdict(report.Open, "undecided"), report.Missing("no twin yet"), {}}},
 		},
 	}

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/trivium-ml/trivium/observe/report"
-	"github.com/trivium-ml/trivium/observe/svg"
 )
 
 func Example() {
@@ -14,8 +13,8 @@ func Example() {
 		Caption: []report.Span{report.Text("Samples per second")},
 		Columns: []report.Column{{Name: "row"}, {Name: "softmax", Unit: "samples/s", Best: report.Highest}},
 		Rows: []report.Row{
-			{Cells: []report.Cell{report.Name("local"), report.Interval(451e3, 440e3, 460e3, svg.Short)}},
-			{Cells: []report.Cell{report.Name("allreduce"), report.Interval(512e3, 499e3, 520e3, svg.Short)}},
+			{Cells: []report.Cell{report.Name("local"), report.Interval(451e3, 440e3, 460e3, nil)}},
+			{Cells: []report.Cell{report.Name("allreduce"), report.Interval(512e3, 499e3, 520e3, nil)}},
 			{Cells: []report.Cell{report.Name("Spark"), report.Missing("not installed: looked for spark-submit on PATH")}},
 		},
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/observe/svg"
 )
@@ -141,7 +142,7 @@ func phaseSection(all []*measured) Section {
 			if w.last.Counter(observe.WallTime) == 0 {
 				row.Missing = "no step was recorded"
 			} else {
-				row.Text = svg.Seconds(time.Duration(w.last.Counter(observe.WallTime)).Seconds())
+				row.Text = quantity.Seconds(time.Duration(w.last.Counter(observe.WallTime)).Seconds())
 			}
 			chart.Rows = append(chart.Rows, row)
 			data.Rows = append(data.Rows, Row{Cells: cells})
@@ -152,7 +153,7 @@ func phaseSection(all []*measured) Section {
 		return Section{}
 	}
 	if left > 0 {
-		steps.Notes = append(steps.Notes, fmt.Sprintf("Left out, beyond the first %d of a run: %s.", shownWorkers, Count(left, "worker")))
+		steps.Notes = append(steps.Notes, fmt.Sprintf("Left out, beyond the first %d of a run: %s.", shownWorkers, quantity.Count(left, "worker")))
 	}
 	s := Section{Title: "Where the time goes"}
 	s.Blocks = append(s.Blocks, Figure{
@@ -165,14 +166,14 @@ func phaseSection(all []*measured) Section {
 func stepCells(label string, d *observe.Histogram, overlapped float64) []Cell {
 	cells := []Cell{Name(label), Number(float64(d.Count), Digits(0))}
 	if d.Count == 0 {
-		return append(cells, Missing("not measured"), Missing("not measured"), Missing("not measured"), Missing("not measured"), Number(overlapped, svg.Seconds))
+		return append(cells, Missing("not measured"), Missing("not measured"), Missing("not measured"), Missing("not measured"), Number(overlapped, quantity.Seconds))
 	}
 	quantile := func(q float64) Cell {
 		lo, hi := d.Quantile(q)
-		return Number((float64(lo)+float64(hi))/2e9, svg.Seconds)
+		return Number((float64(lo)+float64(hi))/2e9, quantity.Seconds)
 	}
 	return append(
-		cells, Number(d.Mean()/1e9, svg.Seconds), quantile(0.5), quantile(0.95), Number(float64(d.Max)/1e9, svg.Seconds), Number(overlapped, svg.Seconds),
+		cells, Number(d.Mean()/1e9, quantity.Seconds), quantile(0.5), quantile(0.95), Number(float64(d.Max)/1e9, quantity.Seconds), Number(overlapped, quantity.Seconds),
 	)
 }
 
@@ -258,13 +259,13 @@ func readsTable(all []*measured) Table {
 		for _, w := range workers[:min(len(workers), shownWorkers)] {
 			hits, misses := float64(w.last.Counter(observe.CacheHits)), float64(w.last.Counter(observe.CacheMisses))
 			if hits+misses > 0 {
-				cells := []Cell{Name(sourceLabel(all, m, w)), Number(hits+misses, Digits(0)), Number(hits/(hits+misses), svg.Percent)}
+				cells := []Cell{Name(sourceLabel(all, m, w)), Number(hits+misses, Digits(0)), Number(hits/(hits+misses), quantity.Percent)}
 				t.Rows = append(t.Rows, Row{Cells: cells})
 			}
 		}
 	}
 	if left > 0 {
-		t.Notes = append(t.Notes, fmt.Sprintf("Left out, beyond the first %d of a run: %s.", shownWorkers, Count(left, "worker")))
+		t.Notes = append(t.Notes, fmt.Sprintf("Left out, beyond the first %d of a run: %s.", shownWorkers, quantity.Count(left, "worker")))
 	}
 	return t
 }
@@ -290,11 +291,11 @@ func waitsTable(all []*measured) Table {
 		for _, rank := range ranks[:min(len(ranks), shownWorkers)] {
 			d := m.total.Waited[rank].Seconds()
 			label := sourceLabel(all, m, &source{Source: observe.Source{Role: observe.Worker, Rank: rank}})
-			t.Rows = append(t.Rows, Row{Cells: []Cell{Name(label), Number(d, svg.Seconds), Number(d/sum.Seconds(), svg.Percent)}})
+			t.Rows = append(t.Rows, Row{Cells: []Cell{Name(label), Number(d, quantity.Seconds), Number(d/sum.Seconds(), quantity.Percent)}})
 		}
 	}
 	if left > 0 {
-		t.Notes = append(t.Notes, fmt.Sprintf("Left out, beyond the first %d of a run: %s.", shownWorkers, Count(left, "worker")))
+		t.Notes = append(t.Notes, fmt.Sprintf("Left out, beyond the first %d of a run: %s.", shownWorkers, quantity.Count(left, "worker")))
 	}
 	return t
 }
@@ -304,7 +305,7 @@ func machineSection(all []*measured) Section {
 	cpu := svg.Lines{Title: "Processor cores kept busy, by process", X: svg.Axis{Label: "Time since the run began", Unit: "s"}, Y: svg.Axis{Label: "Busy cores", Hi: 0.1}}
 	memory := svg.Lines{
 		Title: "Resident memory by process", X: svg.Axis{Label: "Time since the run began", Unit: "s"},
-		Y: svg.Axis{Label: "Resident memory", Format: svg.Bytes, Hi: 1e6},
+		Y: svg.Axis{Label: "Resident memory", Format: quantity.Bytes[float64], Binary: true, Hi: 1 << 20},
 	}
 	t := Table{
 		Name: "processes", Columns: []Column{
@@ -329,19 +330,19 @@ func machineSection(all []*measured) Section {
 			label := sourceLabel(all, m, s)
 			cells := []Cell{Name(label)}
 			for _, c := range []observe.Counter{observe.CPUUser, observe.CPUSystem} {
-				cells = append(cells, Number(time.Duration(s.last.Counter(c)).Seconds(), svg.Seconds))
+				cells = append(cells, Number(time.Duration(s.last.Counter(c)).Seconds(), quantity.Seconds))
 			}
 			if n == 0 {
 				cells = append(cells, Missing("not measured"), Missing("not measured"))
 			} else {
 				now, _ := s.last.Gauge(observe.ResidentBytes)
-				cells = append(cells, Number(peak, svg.Bytes), Number(now, svg.Bytes))
+				cells = append(cells, Number(peak, quantity.Bytes), Number(now, quantity.Bytes))
 			}
 			for _, c := range []observe.Counter{observe.GCPauses, observe.Throttled} {
-				cells = append(cells, Number(time.Duration(s.last.Counter(c)).Seconds(), svg.Seconds))
+				cells = append(cells, Number(time.Duration(s.last.Counter(c)).Seconds(), quantity.Seconds))
 			}
 			for _, c := range []observe.Counter{observe.DiskRead, observe.DiskWritten} {
-				cells = append(cells, Number(float64(s.last.Counter(c)), svg.Bytes))
+				cells = append(cells, Number(float64(s.last.Counter(c)), quantity.Bytes))
 			}
 			t.Rows = append(t.Rows, Row{Cells: cells})
 			if len(cpu.Series) == shownProcesses {

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/observe/rundir"
-	"github.com/trivium-ml/trivium/observe/svg"
 )
 
 // networkSection is what travelled, as the transport counted it.
@@ -38,10 +38,10 @@ func networkSection(all []*measured) Section {
 			}
 			perSample := Missing("no samples here")
 			if n := s.last.Counter(observe.Samples); n > 0 {
-				perSample = Number(float64(out+in)/float64(n), svg.Bytes)
+				perSample = Number(float64(out+in)/float64(n), quantity.Bytes)
 			}
 			t.Rows = append(t.Rows, Row{Cells: []Cell{
-				Name(sourceLabel(all, m, s)), Number(float64(out), svg.Bytes), Number(float64(in), svg.Bytes), perSample,
+				Name(sourceLabel(all, m, s)), Number(float64(out), quantity.Bytes), Number(float64(in), quantity.Bytes), perSample,
 				Number(float64(s.last.Counter(observe.MessagesOut)), Digits(0)), Number(float64(s.last.Counter(observe.MessagesIn)), Digits(0)),
 			}})
 		}
@@ -81,11 +81,11 @@ func eventSection(all []*measured) Section {
 		return Section{}
 	}
 	if left > 0 {
-		t.Notes = append(t.Notes, svg.Grouped(float64(left), 0)+" older events are in events.jsonl of the run directory.")
+		t.Notes = append(t.Notes, quantity.Grouped(float64(left), 0)+" older events are in events.jsonl of the run directory.")
 	}
-	summary := Count(len(t.Rows), "event")
+	summary := quantity.Count(len(t.Rows), "event")
 	if serious > 0 {
-		summary += "; warnings and errors: " + svg.Grouped(float64(serious), 0)
+		summary += "; warnings and errors: " + quantity.Grouped(float64(serious), 0)
 	}
 	return Section{Title: "Events", Blocks: []Block{Details{Summary: []Span{Text(summary)}, Open: serious > 0 || len(t.Rows) <= 8, Blocks: []Block{t}}}}
 }
@@ -224,7 +224,7 @@ func leaves(raw json.RawMessage) []leaf {
 		switch {
 		case json.Unmarshal(object[k], &text) == nil:
 		case strings.HasSuffix(k, "_bytes") && json.Unmarshal(object[k], &number) == nil:
-			k, text = strings.TrimSuffix(k, "_bytes"), svg.Bytes(number)
+			k, text = strings.TrimSuffix(k, "_bytes"), quantity.Bytes(number)
 		default:
 			text = string(object[k])
 		}
@@ -268,19 +268,19 @@ func limitsSection(all []*measured) Section {
 			say(m, "One step in %d was kept one by one; loss curves are made of those.", every)
 		}
 		if dropped > 0 {
-			say(m, "Not recorded one by one, since the collector was behind: %s.", Count(dropped, "step"))
+			say(m, "Not recorded one by one, since the collector was behind: %s.", quantity.Count(dropped, "step"))
 		}
 		if anomalies > 0 {
-			say(m, "%s longer than what they are part of: phases of those steps are clamped.", Count(anomalies, "reported wait"))
+			say(m, "%s longer than what they are part of: phases of those steps are clamped.", quantity.Count(anomalies, "reported wait"))
 		}
 		if torn > 0 {
-			say(m, "Servers had %s of workers that were lost, which others had not: what they added may be in a part of the tables.", Count(torn, "round"))
+			say(m, "Servers had %s of workers that were lost, which others had not: what they added may be in a part of the tables.", quantity.Count(torn, "round"))
 		}
 		if refused > 0 {
-			say(m, "Of what came over the network, %s could not be read, or made no sense.", Count(refused, "message"))
+			say(m, "Of what came over the network, %s could not be read, or made no sense.", quantity.Count(refused, "message"))
 		}
 		if throttled > 0 {
-			say(m, "A processor limit held the processes back for %s.", svg.Seconds(time.Duration(throttled).Seconds()))
+			say(m, "A processor limit held the processes back for %s.", quantity.Seconds(time.Duration(throttled).Seconds()))
 		}
 		if cores := hostCores(m.Head); cores > 0 {
 			if busy := max(m.Head.Workers, 1)*max(m.Head.Threads, 1) + m.Head.Servers; busy > cores {
@@ -288,7 +288,7 @@ func limitsSection(all []*measured) Section {
 			}
 		}
 		if m.total.Seconds > 0 && m.total.Seconds < 5 {
-			say(m, "The updates took only %s: the start weighs in every figure.", svg.Seconds(m.total.Seconds))
+			say(m, "The updates took only %s: the start weighs in every figure.", quantity.Seconds(m.total.Seconds))
 		}
 		if threads == 0 {
 			say(m, "No worker left a record.")

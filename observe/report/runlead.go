@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium/internal/finite"
+	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/observe"
-	"github.com/trivium-ml/trivium/observe/svg"
 )
 
 // lead says what came of the runs: in sentences, and for a single one in large print.
@@ -28,16 +28,16 @@ func lead(all []*measured) []Block {
 	m := all[0]
 	tiles := Tiles{}
 	if m.total.SamplesPerSec > 0 {
-		tiles = append(tiles, Tile{Value: svg.Short(m.total.SamplesPerSec), Label: "samples per second", Note: "all workers, inside updates"})
+		tiles = append(tiles, Tile{Value: quantity.Short(m.total.SamplesPerSec), Label: "samples per second", Note: "all workers, inside updates"})
 	}
 	if m.total.Seconds > 0 {
-		tiles = append(tiles, Tile{Value: svg.Seconds(m.total.Seconds), Label: "in updates", Note: Count(m.total.Steps, "update")})
+		tiles = append(tiles, Tile{Value: quantity.Seconds(m.total.Seconds), Label: "in updates", Note: quantity.Count(m.total.Steps, "update")})
 	}
 	if name := headline(m.total.Metrics); name != "" {
-		tiles = append(tiles, Tile{Value: svg.Grouped(m.total.Metrics[name], 4), Label: name, Note: "at the last evaluation"})
+		tiles = append(tiles, Tile{Value: quantity.Grouped(m.total.Metrics[name], 4), Label: name, Note: "at the last evaluation"})
 	}
 	if peak := m.peakResident(); peak > 0 {
-		tiles = append(tiles, Tile{Value: svg.Bytes(peak), Label: "resident memory at most", Note: "of the largest process"})
+		tiles = append(tiles, Tile{Value: quantity.Bytes(peak), Label: "resident memory at most", Note: "of the largest process"})
 	}
 	return append(blocks, tiles)
 }
@@ -52,12 +52,12 @@ func outcome(m *measured) string {
 			end = "ended: " + m.Result.Reason
 		}
 	}
-	s := fmt.Sprintf("%s after %s", end, Count(m.total.Steps, "update"))
+	s := fmt.Sprintf("%s after %s", end, quantity.Count(m.total.Steps, "update"))
 	if m.total.Seconds > 0 {
-		s += fmt.Sprintf(" in %s, at %s samples a second", svg.Seconds(m.total.Seconds), svg.Short(m.total.SamplesPerSec))
+		s += fmt.Sprintf(" in %s, at %s samples a second", quantity.Seconds(m.total.Seconds), quantity.Short(m.total.SamplesPerSec))
 	}
 	if name := headline(m.total.Metrics); name != "" {
-		s += fmt.Sprintf(", with %s at %s", name, svg.Grouped(m.total.Metrics[name], 4))
+		s += fmt.Sprintf(", with %s at %s", name, quantity.Grouped(m.total.Metrics[name], 4))
 	}
 	return s + "."
 }
@@ -103,17 +103,17 @@ func verdict(m *measured) string {
 	moving := share(observe.Serialise) + share(observe.Push) + share(observe.Pull)
 	switch {
 	case share(observe.Load) >= 0.3:
-		return fmt.Sprintf("Its workers waited for input: loading batches took %s of their time.", svg.Percent(share(observe.Load)))
+		return fmt.Sprintf("Its workers waited for input: loading batches took %s of their time.", quantity.Percent(share(observe.Load)))
 	case share(observe.WaitBarrier) >= 0.3:
-		return fmt.Sprintf("Its workers waited for each other for %s of their time.", svg.Percent(share(observe.WaitBarrier)))
+		return fmt.Sprintf("Its workers waited for each other for %s of their time.", quantity.Percent(share(observe.WaitBarrier)))
 	case share(observe.WaitStale) >= 0.2:
-		return fmt.Sprintf("The staleness bound held its workers for %s of their time.", svg.Percent(share(observe.WaitStale)))
+		return fmt.Sprintf("The staleness bound held its workers for %s of their time.", quantity.Percent(share(observe.WaitStale)))
 	case share(observe.Compute) >= 0.6:
-		return fmt.Sprintf("Its workers computed for %s of their time.", svg.Percent(share(observe.Compute)))
+		return fmt.Sprintf("Its workers computed for %s of their time.", quantity.Percent(share(observe.Compute)))
 	case moving >= 0.3:
-		return fmt.Sprintf("Moving parameters took %s of its workers' time.", svg.Percent(moving))
+		return fmt.Sprintf("Moving parameters took %s of its workers' time.", quantity.Percent(moving))
 	}
-	return fmt.Sprintf("No phase decided: computing took %s of its workers' time, moving parameters %s.", svg.Percent(share(observe.Compute)), svg.Percent(moving))
+	return fmt.Sprintf("No phase decided: computing took %s of its workers' time, moving parameters %s.", quantity.Percent(share(observe.Compute)), quantity.Percent(moving))
 }
 
 func (m *measured) peakResident() float64 {
@@ -154,7 +154,7 @@ func resultSection(all []*measured) Section {
 			Name(m.label),
 			ended(m),
 			Number(float64(m.total.Steps), Digits(0)),
-			Number(m.total.Seconds, svg.Seconds),
+			Number(m.total.Seconds, quantity.Seconds),
 			Number(m.total.SamplesPerSec, Digits(0)),
 		}}
 		for _, n := range names {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/observe/rundir"
 	"github.com/trivium-ml/trivium/observe/svg"
@@ -205,23 +206,12 @@ func nameRuns(all []*measured) {
 func topology(m *measured) string {
 	s := m.Head.Strategy
 	if m.Head.Workers > 1 {
-		s += ", " + Count(m.Head.Workers, "worker")
+		s += ", " + quantity.Count(m.Head.Workers, "worker")
 	}
 	if m.Head.Servers > 0 {
-		s += ", " + Count(m.Head.Servers, "server")
+		s += ", " + quantity.Count(m.Head.Servers, "server")
 	}
 	return s
-}
-
-// Count is a number of things, as pages and the command write it: 1 worker, 2 workers, 1,234 classes.
-func Count[N int | int64 | uint64](n N, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	if strings.HasSuffix(what, "s") {
-		what += "e"
-	}
-	return svg.Grouped(float64(n), 0) + " " + what + "s"
 }
 
 func title(all []*measured) string {
@@ -233,7 +223,7 @@ func title(all []*measured) string {
 	if len(all) == 1 {
 		return model + " under " + topology(all[0])
 	}
-	return model + ": " + Count(len(all), "run") + " side by side"
+	return model + ": " + quantity.Count(len(all), "run") + " side by side"
 }
 
 func subtitle(all []*measured) string {

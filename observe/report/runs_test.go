@@ -132,7 +132,7 @@ func TestRuns(t *testing.T) {
 	for _, want := range []string{
 		"mlp:100 under server, 2 workers, 1 server", "finished after 2,000 updates in 20 s, at 20k samples a second, with test.accuracy at 0.8966.",
 		"computed for 82.4\u00a0% of their time", "not finite", "worker 1 is &lt;slow&gt; &amp; late", "trivium train mlp:100 --data &#39;a b.csv&#39;",
-		"Oversubscribed: 3 busy threads on 2 cores", "25.3 GB", "the stalest read of a step", "test.accuracy by update", "resident memory at most",
+		"Oversubscribed: 3 busy threads on 2 cores", "23.5 GiB", "the stalest read of a step", "test.accuracy by update", "resident memory at most",
 		"Reads of tables", "16,000", "Servers had 4,000 rounds of workers that were lost", "8,000 messages could not be read", "62.5\u00a0%",
 		"Whom workers waited for", "76.2\u00a0%", "23.8\u00a0%",
 	} {

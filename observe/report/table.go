@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/trivium-ml/trivium/internal/finite"
-	"github.com/trivium-ml/trivium/observe/svg"
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 // A Table is rows of cells under columns.
@@ -62,12 +62,12 @@ type Cell struct {
 	Tone    Tone
 }
 
-// A Format writes a number: svg.Short, svg.Seconds, svg.Bytes, Digits(0) …
+// A Format writes a number: Digits(0), or whatever suits it. nil: in three significant digits, 21.1k.
 type Format func(v float64) string
 
 // Digits writes numbers with so many digits after the point, and commas between thousands.
 func Digits(after int) Format {
-	return func(v float64) string { return svg.Grouped(v, after) }
+	return func(v float64) string { return quantity.Grouped(v, after) }
 }
 
 // Words is a Cell of text.
@@ -108,7 +108,7 @@ func between(lo, hi string) string {
 
 func write(f Format, v float64) string {
 	if f == nil {
-		f = svg.Short
+		f = quantity.Short
 	}
 	return f(v)
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 // A Chart is drawn into a frame, as one svg element. The error says what there is in it that cannot be drawn.
@@ -25,7 +27,8 @@ type Axis struct {
 	Log    bool                   // values ≤ 0 are gaps then
 	Lo, Hi float64                // the least range to show; both 0: that of the data. Bars on a linear axis always show 0
 	At     []float64              // where ticks stand; nil: at round numbers
-	Format func(v float64) string // of ticks and values; nil: Short
+	Binary bool                   // of bytes: on a linear axis, round numbers are multiples of a power of two
+	Format func(v float64) string // of ticks and values; nil: three significant digits
 }
 
 // A Mark is a reference: a line across the chart at a value, with its name.
@@ -83,7 +86,7 @@ func (a Axis) text(v float64) string {
 	if a.Format != nil {
 		return a.Format(v)
 	}
-	return Short(v)
+	return quantity.Short(v)
 }
 
 // Plottable tells whether v can be a place on a linear axis. The bounds keep differences and powers of ten finite.

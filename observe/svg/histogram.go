@@ -5,6 +5,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 // Histogram is a chart of how often values occur, one panel under the other with common axes: how stale reads were, under each bound.
@@ -49,7 +51,7 @@ func (h Histogram) describe() string {
 				most = i
 			}
 		}
-		parts = append(parts, fmt.Sprintf("%s: most often %s, %s of all", p.Label, h.X.text(p.Bins[most].Lo), Percent(p.Bins[most].Count/total)))
+		parts = append(parts, fmt.Sprintf("%s: most often %s, %s of all", p.Label, h.X.text(p.Bins[most].Lo), quantity.Percent(p.Bins[most].Count/total)))
 	}
 	return "Histograms of " + nonEmpty(h.X.title(), "values") + ". " + strings.Join(parts, "; ") + "."
 }
@@ -207,7 +209,7 @@ func (h Histogram) panel(c *canvas, p *plot, r rows, y, highest float64, place i
 			x1, x2 = x1+0.5, x2-0.5
 		}
 		high := b.Count / total / highest * panelHeight
-		title := panel.Label + ", " + h.X.text(b.Lo) + ": " + Percent(b.Count/total)
+		title := panel.Label + ", " + h.X.text(b.Lo) + ": " + quantity.Percent(b.Count/total)
 		c.rect("f"+n, "", x1, p.bottom-high, max(x2-x1, 0.75), high, title)
 		if shares {
 			c.text("l halo", middle, (x1+x2)/2, max(p.bottom-high-4, p.top-4), roundPercent(b.Count/total))

@@ -3,6 +3,8 @@ package svg
 import (
 	"math"
 	"slices"
+
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 // A scale takes values to pixels. Its range holds all that is drawn, so that nothing has to be cut off.
@@ -63,7 +65,11 @@ func (a Axis) resolve(s span, from, to, gap float64, snap bool) (scale, []tick) 
 		sc = scale{true, math.Log10(lo), math.Log10(hi), from, to}
 	} else {
 		lo, hi := widen(s.lo, s.hi)
-		places, step = linearTicks(lo, hi, count, snap)
+		nice := niceStep
+		if a.Binary {
+			nice = binaryStep
+		}
+		places, step = linearTicks(lo, hi, count, snap, nice)
 		if snap {
 			lo, hi = min(lo, places[0]), max(hi, places[len(places)-1])
 		}
@@ -91,28 +97,12 @@ func (a Axis) label(places []float64, step float64) []tick {
 		case a.Format != nil:
 			ticks[i] = tick{v, a.Format(v)}
 		case step > 0:
-			ticks[i] = tick{v, tickLabel(v, step, largestPlace)}
+			ticks[i] = tick{v, quantity.Tick(v, step, largestPlace)}
 		default:
-			ticks[i] = tick{v, Short(v)}
+			ticks[i] = tick{v, quantity.Short(v)}
 		}
 	}
 	return ticks
-}
-
-// tickLabel writes a tick of a linear axis, with as many digits as the step needs and one suffix for the whole axis.
-func tickLabel(v, step, largestPlace float64) string {
-	if math.Abs(v) < step/1e6 {
-		return "0"
-	}
-	div, suffix := 1.0, ""
-	if largestPlace >= 1e4 {
-		div, suffix = thousands(largestPlace)
-	}
-	after := int(max(0, -math.Floor(math.Log10(step/div)+1e-9)))
-	if after > 6 && largestPlace < 1e-3 || largestPlace >= 1e15 {
-		return scientific(v, max(1, int(math.Floor(math.Log10(math.Abs(v))+1e-9)-math.Floor(math.Log10(step)+1e-9))))
-	}
-	return Grouped(v/div, after) + suffix
 }
 
 // widen makes a range of a point, and gives one that is too narrow for the digits of a float64 the width of a millionth.
@@ -181,17 +171,22 @@ func niceStep(width float64, count int) float64 {
 	return 10 * power
 }
 
+// binaryStep returns the power of two of which, as a step, at most count fit into width.
+func binaryStep(width float64, count int) float64 {
+	return math.Exp2(math.Ceil(math.Log2(width/float64(max(count, 1))) - 1e-9))
+}
+
 // linearTicks returns the multiples of a nice step between lo and hi, or, with around, those that enclose them: two at least, since one alone
 // is no scale.
-func linearTicks(lo, hi float64, count int, around bool) ([]float64, float64) {
-	step := niceStep(hi-lo, count)
+func linearTicks(lo, hi float64, count int, around bool, nice func(width float64, count int) float64) ([]float64, float64) {
+	step := nice(hi-lo, count)
 	for {
 		first, last := math.Ceil(lo/step-1e-9), math.Floor(hi/step+1e-9)
 		if around {
 			first, last = math.Floor(lo/step+1e-9), math.Ceil(hi/step-1e-9)
 		}
 		if last <= first { // none or one inside: a finer step has more
-			step = niceStep(step/2.6, 1) // the next of 5, 2, 1, 0.5 …
+			step = nice(step/2.6, 1) // the next of 5, 2, 1, 0.5 …, or half
 			continue
 		}
 		places := make([]float64, 0, int(last-first)+1)
@@ -207,7 +202,7 @@ func linearTicks(lo, hi float64, count int, around bool) ([]float64, float64) {
 func logTicks(lo, hi float64, count int) ([]float64, float64) {
 	decades := math.Log10(hi) - math.Log10(lo)
 	if decades < 0.5 {
-		return linearTicks(lo, hi, count, false)
+		return linearTicks(lo, hi, count, false, niceStep)
 	}
 	mantissas := []float64{1, 2, 5}
 	every := 1.0

@@ -6,9 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -21,7 +24,7 @@ func TestTicks(t *testing.T) {
 		count := rapid.IntRange(2, 20).Draw(t, "count")
 		around := rapid.Bool().Draw(t, "around")
 		lo, hi = widen(lo, hi)
-		places, step := linearTicks(lo, hi, count, around)
+		places, step := linearTicks(lo, hi, count, around, niceStep)
 		mantissa := step / math.Pow(10, math.Floor(math.Log10(step)+1e-9))
 		if d := slices.ContainsFunc([]float64{1, 2, 5}, func(m float64) bool { return math.Abs(mantissa-m) < 1e-6 }); !d {
 			t.Fatalf("a step of %g", step)
@@ -41,7 +44,7 @@ func TestTicks(t *testing.T) {
 			if i > 0 && v <= places[i-1] {
 				t.Fatalf("not ascending: %v", places)
 			}
-			label := tickLabel(v, step, largestPlace)
+			label := quantity.Tick(v, step, largestPlace)
 			if seen[label] {
 				t.Fatalf("%q twice, of %v", label, places)
 			}
@@ -121,53 +124,33 @@ func TestScale(t *testing.T) {
 	})
 }
 
-func TestFormats(t *testing.T) {
-	nan, inf := math.NaN(), math.Inf(1)
-	for _, c := range []struct{ got, want string }{
-		{Short(0), "0"},
-		{Short(21132), "21.1k"},
-		{Short(443), "443"},
-		{Short(999.96), "1k"},
-		{Short(999.4), "999"},
-		{Short(-0.0123), "−0.0123"},
-		{Short(1e6), "1M"},
-		{Short(424600), "425k"},
-		{Short(1.5e13), "15T"},
-		{Short(2e20), "2e20"},
-		{Short(1.2e-7), "1.2e−7"},
-		{Short(nan), "–"},
-		{Short(inf), "–"},
-		{Grouped(21132, 0), "21,132"},
-		{Grouped(1234567.891, 2), "1,234,567.89"},
-		{Grouped(-999, 0), "−999"},
-		{Grouped(-0.001, 2), "0.00"},
-		{Grouped(123, 0), "123"},
-		{Grouped(nan, 0), "–"},
-		{Seconds(850e-9), "850 ns"},
-		{Seconds(0.0032), "3.2 ms"},
-		{Seconds(0.9999), "1 s"},
-		{Seconds(1.5), "1.5 s"},
-		{Seconds(125), "2 min 05 s"},
-		{Seconds(3599.9), "1 h 00 min"},
-		{Seconds(3720), "1 h 02 min"},
-		{Seconds(-161), "−2 min 41 s"},
-		{Seconds(0), "0 s"},
-		{Seconds(nan), "–"},
-		{Bytes(1_210_000), "1.21 MB"},
-		{Bytes(999), "999 B"},
-		{Bytes(0), "0 B"},
-		{Bytes(31400), "31.4 kB"},
-		{Bytes(inf), "–"},
-		{Ratio(1.638), "1.64 ×"},
-		{Percent(0.153), "15.3 %"},
-		{Percent(0.05), "5 %"},
-		{Percent(0), "0 %"},
-		{Percent(12), "1,200 %"},
-		{roundPercent(0.001), "<1 %"},
-		{roundPercent(0.276), "28 %"},
+func TestRoundPercent(t *testing.T) {
+	for share, want := range map[float64]string{0: "0 %", 0.001: "<1 %", 0.276: "28 %"} {
+		if got := roundPercent(share); got != want {
+			t.Errorf("%v: %q; want %q", share, got, want)
+		}
+	}
+}
+
+// TestBinaryTicks: of bytes, ticks are numbers that people know.
+func TestBinaryTicks(t *testing.T) {
+	a := Axis{Binary: true, Format: quantity.Bytes[float64]}
+	for _, c := range []struct {
+		hi   float64
+		want string
+	}{
+		{3 << 30, "0 B, 512 MiB, 1 GiB, 1.5 GiB, 2 GiB, 2.5 GiB, 3 GiB"},
+		{700e6, "0 B, 128 MiB, 256 MiB, 384 MiB, 512 MiB, 640 MiB, 768 MiB"},
+		{1 << 20, "0 B, 256 KiB, 512 KiB, 768 KiB, 1 MiB"},
+		{6, "0 B, 1 B, 2 B, 3 B, 4 B, 5 B, 6 B"},
 	} {
-		if c.got != c.want {
-			t.Errorf("%q; want %q", c.got, c.want)
+		_, ticks := a.resolve(span{0, c.hi, true}, 0, 700, 100, true)
+		labels := make([]string, len(ticks))
+		for i, tick := range ticks {
+			labels[i] = tick.label
+		}
+		if got := strings.Join(labels, ", "); got != c.want {
+			t.Errorf("up to %v: %s; want %s", c.hi, got, c.want)
 		}
 	}
 }
@@ -296,7 +279,7 @@ func TestGolden(t *testing.T) {
 			Panels: []Panel{{Label: "SSP 1", Bins: []Bin{{Lo: 0, Count: 3}, {Lo: 1, Count: 1}}, Marks: []Mark{{1, "bound"}}}},
 		},
 		"waterfall": Waterfall{
-			Title: "Gap", Value: Axis{Log: true, Format: Seconds}, HigherWorse: true,
+			Title: "Gap", Value: Axis{Log: true, Format: quantity.Seconds}, HigherWorse: true,
 			Steps: []Level{{Label: "shipped", Value: 160, Lo: 150, Hi: 170}, {Label: "tuned", Value: 80}, {Label: "twin", Missing: "no twin yet"}, {Label: "best", Value: 90}},
 		},
 		"scaling": Scaling{

@@ -5,6 +5,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 // Stack is a chart of rows that are each split into parts: where the time of a step goes.
@@ -82,7 +84,7 @@ func (s Stack) describe() string {
 		var parts []string
 		for i, v := range r.Values {
 			if v/sum >= 0.005 {
-				parts = append(parts, s.Parts[i].Name+" "+Percent(v/sum))
+				parts = append(parts, s.Parts[i].Name+" "+quantity.Percent(v/sum))
 			}
 		}
 		rows = append(rows, r.Label+": "+strings.Join(parts, ", "))
@@ -137,7 +139,7 @@ func (s Stack) layout(c *canvas) (float64, error) {
 	value.Log = false
 	if s.Share {
 		extent = span{0, 1, true}
-		value.Format = Percent
+		value.Format = quantity.Percent
 	}
 	extent.add(0)
 	pitch := stackPitch
@@ -189,7 +191,7 @@ func (s Stack) row(c *canvas, p plot, r rows, y, pitch float64, row StackRow) {
 		if to-from < 0.05 {
 			continue // less than a screen shows; the description has it
 		}
-		title := row.Label + ", " + s.Parts[i].Name + ": " + Percent(v/sum)
+		title := row.Label + ", " + s.Parts[i].Name + ": " + quantity.Percent(v/sum)
 		if !s.Share {
 			title += ", " + s.Value.text(v)
 		}
@@ -210,7 +212,7 @@ func roundPercent(share float64) string {
 	if share > 0 && share < 0.005 {
 		return "<1 %"
 	}
-	return Percent(math.Round(share*100) / 100)
+	return quantity.Percent(math.Round(share*100) / 100)
 }
 
 // used tells which parts any row has: the others need no place in the legend.

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 // checkSVG fails unless s is one well-formed svg element with a role, a title, ids that are unique and resolve, and coordinates that
@@ -110,9 +112,9 @@ func anyAxis(t *rapid.T) Axis {
 	}
 	switch rapid.IntRange(0, 3).Draw(t, "format") {
 	case 0:
-		a.Format = Seconds
+		a.Format = quantity.Seconds
 	case 1:
-		a.Format = Bytes
+		a.Format, a.Binary = quantity.Bytes[float64], true
 	}
 	return a
 }

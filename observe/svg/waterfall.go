@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 // Waterfall shows how one value becomes another, step by step: where a gap goes. Each row is the level after its step; its bar runs from
@@ -74,14 +76,14 @@ func (w Waterfall) factor(before, after float64) string {
 	}
 	if w.HigherWorse {
 		if gain {
-			return ", " + Ratio(ratio) + " faster"
+			return ", " + quantity.Ratio(ratio) + " faster"
 		}
-		return ", " + Ratio(ratio) + " slower"
+		return ", " + quantity.Ratio(ratio) + " slower"
 	}
 	if gain {
-		return ", " + Ratio(ratio) + " more"
+		return ", " + quantity.Ratio(ratio) + " more"
 	}
-	return ", " + Ratio(ratio) + " less"
+	return ", " + quantity.Ratio(ratio) + " less"
 }
 
 func (w Waterfall) layout(c *canvas) (float64, error) {

@@ -1,4 +1,5 @@
-package svg
+// Package quantity writes numbers for people: in three significant digits, with the unit that suits them. What is not finite is a dash.
+package quantity
 
 import (
 	"math"
@@ -8,7 +9,7 @@ import (
 	"github.com/trivium-ml/trivium/internal/finite"
 )
 
-// Short writes v in three significant digits, with k, M, G or T for thousands: 21.1k. What is not finite is a dash.
+// Short writes v in three significant digits, with k, M, G or T for thousands: 21.1k.
 func Short(v float64) string {
 	a := math.Abs(v)
 	switch {
@@ -140,24 +141,21 @@ func two(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// Bytes writes a number of bytes in three significant digits: 1.21 MB. Units are powers of 1,000, as links are sold.
-func Bytes(v float64) string {
-	a := math.Abs(v)
-	switch {
-	case !finite.Is(v):
+// Bytes writes n in three significant digits, or as a whole number of its unit: 64 KiB, 1.21 MiB, 1020 MiB. Units are powers of 1,024, in
+// which memory is sold and limits are set, so that these are shown as they were given. n is not negative.
+func Bytes[N int | int64 | uint64 | float64](n N) string {
+	v := float64(n)
+	if !finite.Is(v) {
 		return "–"
-	case a >= 999.5e12:
-		return scientific(v, 1) + " B"
-	case a != 0 && a < 1e-2:
-		return scientific(v, 1) + " B"
 	}
-	div, suffix := thousands(a * (1 + 0.0005))
-	if suffix == "k" {
-		suffix = "kB"
-	} else {
-		suffix += "B"
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
+	for len(units) > 1 && math.Round(v) >= 1024 {
+		v, units = v/1024, units[1:]
 	}
-	return significant(v/div, 3) + " " + suffix
+	if v >= 1000 {
+		return strconv.FormatFloat(v, 'f', 0, 64) + " " + units[0]
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64) + " " + units[0]
 }
 
 // Ratio writes a factor in three significant digits: 1.64 ×.
@@ -177,4 +175,32 @@ func Percent(v float64) string {
 		return Grouped(v*100, 0) + " %"
 	}
 	return significant(v*100, 3) + " %"
+}
+
+// Count is a number of things, as pages and the command write it: 1 worker, 2 workers, 1,234 classes.
+func Count[N int | int64 | uint64](n N, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	if strings.HasSuffix(what, "s") {
+		what += "e"
+	}
+	return Grouped(float64(n), 0) + " " + what + "s"
+}
+
+// Tick writes a tick of a linear axis whose ticks are step apart and at most largest: with as many digits as the step needs, and one suffix
+// for the whole axis.
+func Tick(v, step, largest float64) string {
+	if math.Abs(v) < step/1e6 {
+		return "0"
+	}
+	div, suffix := 1.0, ""
+	if largest >= 1e4 {
+		div, suffix = thousands(largest)
+	}
+	after := int(max(0, -math.Floor(math.Log10(step/div)+1e-9)))
+	if after > 6 && largest < 1e-3 || largest >= 1e15 {
+		return scientific(v, max(1, int(math.Floor(math.Log10(math.Abs(v))+1e-9)-math.Floor(math.Log10(step)+1e-9))))
+	}
+	return Grouped(v/div, after) + suffix
 }
