@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/trivium-ml/trivium/internal/median"
 	"github.com/trivium-ml/trivium/tensor"
 )
 
@@ -78,7 +79,7 @@ func (b *bench) typical(line, col int) float64 {
 	if len(list) == 0 {
 		return math.Inf(1)
 	}
-	return median(list)
+	return median.Of(list)
 }
 
 // A cell is an algorithm and a size, as places in timed and timedBytes.

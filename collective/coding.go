@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/trivium-ml/trivium/compress"
+	"github.com/trivium-ml/trivium/internal/median"
 	"github.com/trivium-ml/trivium/tensor"
 )
 
@@ -153,7 +153,7 @@ func measureCodec(codec compress.Codec, n, piece int) (Coding, error) {
 	}
 	values := float64(n)
 	return Coding{
-		Encode: median(encode[1:]) / values, Decode: median(decode[1:]) / values, Share: float64(bytes) / (values * float64(tensor.F32.Size())),
+		Encode: median.Of(encode[1:]) / values, Decode: median.Of(decode[1:]) / values, Share: float64(bytes) / (values * float64(tensor.F32.Size())),
 	}, nil
 }
 
@@ -182,12 +182,5 @@ func (g *Group) within(ctx context.Context) (seconds float64, leave func(), err 
 	if err != nil {
 		return 0, leave, err
 	}
-	return median(list) / fitBytes, leave, nil
-}
-
-// median is that of a list, which it sorts.
-func median(list []float64) float64 {
-	slices.Sort(list)
-	n := len(list)
-	return (list[(n-1)/2] + list[n/2]) / 2
+	return median.Of(list) / fitBytes, leave, nil
 }

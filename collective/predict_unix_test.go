@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/trivium-ml/trivium/collective"
+	"github.com/trivium-ml/trivium/internal/median"
 )
 
 // A timing is what an operation took in the median of some windows at one rank, in microseconds, and what was predicted.
@@ -33,15 +34,10 @@ func windows(ctx context.Context, g *collective.Group, w *collective.Walk, o ord
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, timing{1e6 * median(list), float64(last.Predicted.Nanoseconds()) / 1e3, last.Algorithm.String()})
+			all = append(all, timing{1e6 * median.Of(list), float64(last.Predicted.Nanoseconds()) / 1e3, last.Algorithm.String()})
 		}
 	}
 	return all, nil
-}
-
-func median(list []float64) float64 {
-	list = slices.Sorted(slices.Values(list))
-	return list[len(list)/2]
 }
 
 // heldOut are sizes that calibration does not measure: each lies in the middle between two that it does.
@@ -121,10 +117,10 @@ func reportCells(b *testing.B, cells []*guessed) {
 		fastest := math.Inf(1)
 		for _, y := range cells {
 			if x.bytes == y.bytes {
-				fastest = min(fastest, median(y.took))
+				fastest = min(fastest, median.Of(y.took))
 			}
 		}
-		took, predicted := median(x.took), median(x.predicted)
+		took, predicted := median.Of(x.took), median.Of(x.predicted)
 		ok := within(predicted, took)
 		note := ""
 		if !ok {

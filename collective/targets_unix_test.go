@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium/collective"
+	"github.com/trivium-ml/trivium/internal/median"
 )
 
 // tail does count operations, each a step of its own, and keeps the median and the 99th percentile of their times.
@@ -55,7 +56,7 @@ func (re *reply) step(ctx context.Context, g *collective.Group, dst, src []float
 		}
 		steps = append(steps, float64(time.Since(at).Nanoseconds())/1e3)
 	}
-	re.Micros = median(steps)
+	re.Micros = median.Of(steps)
 	return nil
 }
 
@@ -99,8 +100,8 @@ func BenchmarkExact(b *testing.B) {
 					exact = append(exact, c.all(order{Do: "commits", Bytes: bytes, Count: 5, Exact: 16}))
 				}
 				b.ReportMetric(0, "ns/op")
-				b.ReportMetric(median(exact), "µs-exact")
-				b.ReportMetric(median(exact)/median(fast), "×fast")
+				b.ReportMetric(median.Of(exact), "µs-exact")
+				b.ReportMetric(median.Of(exact)/median.Of(fast), "×fast")
 			})
 		}
 	}
@@ -127,8 +128,8 @@ func BenchmarkCommit(b *testing.B) {
 						ones, twos = append(ones, c.all(one)), append(twos, c.all(two))
 					}
 					b.ReportMetric(0, "ns/op")
-					b.ReportMetric(median(ones), "µs-step")
-					b.ReportMetric(100*(2*median(ones)-median(twos))/(2*median(ones)), "%commit")
+					b.ReportMetric(median.Of(ones), "µs-step")
+					b.ReportMetric(100*(2*median.Of(ones)-median.Of(twos))/(2*median.Of(ones)), "%commit")
 				})
 			}
 		}

@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/trivium-ml/trivium/internal/median"
 )
 
 // An Outcome is what a comparison came to.
@@ -43,7 +45,7 @@ func Judge(a, b []float64) Verdict {
 		return v
 	}
 	v.U, v.P = mannWhitney(a, b)
-	v.Ratio = Median(b) / Median(a)
+	v.Ratio = median.Of(b) / median.Of(a)
 	v.Low, v.High = bootstrap(a, b)
 	v.decide(v.P)
 	if len(a) < fewest || len(b) < fewest {
@@ -178,24 +180,8 @@ func bootstrap(a, b []float64) (low, high float64) {
 		for k := range y {
 			y[k] = b[r.IntN(len(b))]
 		}
-		ratios[i] = sortedMedian(y) / sortedMedian(x)
+		ratios[i] = median.Of(y) / median.Of(x)
 	}
 	slices.Sort(ratios)
 	return ratios[resamples*25/1000], ratios[resamples*975/1000-1]
-}
-
-// Median returns the median of x; NaN of none.
-func Median(x []float64) float64 { return sortedMedian(slices.Clone(x)) }
-
-// sortedMedian sorts x.
-func sortedMedian(x []float64) float64 {
-	n := len(x)
-	if n == 0 {
-		return math.NaN()
-	}
-	slices.Sort(x)
-	if n%2 == 1 {
-		return x[n/2]
-	}
-	return (x[n/2-1] + x[n/2]) / 2
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/trivium-ml/trivium/internal/median"
 	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/observe/report"
 	"github.com/trivium-ml/trivium/observe/svg"
@@ -181,5 +182,8 @@ func (x *Row) medianOf(f func(*Result) float64) float64 {
 			}
 		}
 	}
-	return Median(list)
+	if len(list) == 0 {
+		return math.NaN()
+	}
+	return median.Of(list)
 }

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/trivium-ml/trivium/internal/median"
 )
 
 // A Row is one system in a table.
@@ -60,7 +62,7 @@ func spread(x []float64) Spread {
 	if len(x) == 0 {
 		return Spread{}
 	}
-	return Spread{Median(x), slices.Min(x), slices.Max(x), x}
+	return Spread{median.Of(x), slices.Min(x), slices.Max(x), x}
 }
 
 // PerUse is what the processes of a role took: medians over the trials.
@@ -208,30 +210,30 @@ func (r *Result) within() float64 {
 // were counted.
 func medianUse(list []PerUse) PerUse {
 	out := list[0]
-	median := func(list []PerUse, f func(*PerUse) *float64) {
+	ofAll := func(list []PerUse, f func(*PerUse) *float64) {
 		var x []float64
 		for i := range list {
 			x = append(x, *f(&list[i]))
 		}
-		*f(&out) = Median(x)
+		*f(&out) = median.Of(x)
 	}
 	timed := slices.DeleteFunc(slices.Clone(list), func(u PerUse) bool { return u.NotTimed != "" })
 	counted := slices.DeleteFunc(slices.Clone(timed), func(u PerUse) bool { return u.NotCounted != "" })
 	if len(timed) > 0 {
 		out = timed[0]
-		median(timed, func(u *PerUse) *float64 { return &u.UserShare })
-		median(timed, func(u *PerUse) *float64 { return &u.SystemShare })
-		median(timed, func(u *PerUse) *float64 { return &u.MicrosSample })
+		ofAll(timed, func(u *PerUse) *float64 { return &u.UserShare })
+		ofAll(timed, func(u *PerUse) *float64 { return &u.SystemShare })
+		ofAll(timed, func(u *PerUse) *float64 { return &u.MicrosSample })
 	}
-	median(list, func(u *PerUse) *float64 { return &u.MeanBytes })
-	median(list, func(u *PerUse) *float64 { return &u.PeakBytes })
+	ofAll(list, func(u *PerUse) *float64 { return &u.MeanBytes })
+	ofAll(list, func(u *PerUse) *float64 { return &u.PeakBytes })
 	for i := range list {
 		out.Readings = lessRead(out.Readings, list[i].Readings)
 	}
 	if len(counted) > 0 {
 		out.NotCounted = ""
-		median(counted, func(u *PerUse) *float64 { return &u.BytesSample })
-		median(counted, func(u *PerUse) *float64 { return &u.BytesSecond })
+		ofAll(counted, func(u *PerUse) *float64 { return &u.BytesSample })
+		ofAll(counted, func(u *PerUse) *float64 { return &u.BytesSecond })
 	}
 	return out
 }

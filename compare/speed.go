@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/trivium-ml/trivium/internal/median"
 	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
@@ -116,7 +117,7 @@ func roundTrip(a, b net.Conn) (float64, error) {
 		}
 		took = append(took, time.Since(began).Seconds())
 	}
-	return Median(took), <-echoed
+	return median.Of(took), <-echoed
 }
 
 // A linkWord is what a reader is told of a link.

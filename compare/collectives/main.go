@@ -20,6 +20,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/trivium-ml/trivium/internal/median"
 )
 
 // A system is one way to do an allreduce: a library with a transport and an algorithm.
@@ -245,7 +247,7 @@ func (o *options) cell(ctx context.Context, columns []column, ranks, bytes int) 
 			continue
 		}
 		slices.Sort(r.took)
-		r.column.note(r.name, median(r.took), r.took[0])
+		r.column.note(r.name, median.Of(r.took), r.took[0])
 	}
 	return c, nil
 }

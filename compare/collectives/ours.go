@@ -18,6 +18,7 @@ import (
 	"unsafe"
 
 	"github.com/trivium-ml/trivium/collective"
+	"github.com/trivium-ml/trivium/internal/median"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/transport"
 )
@@ -284,6 +285,5 @@ func (w *worker) window(ctx context.Context, n, count int) (took, cpu time.Durat
 	if got := w.dst[n-1]; got != sum {
 		return 0, 0, fmt.Errorf("the last sum is %v, want %v", got, sum)
 	}
-	slices.Sort(list)
-	return median(list), cpu, nil
+	return median.Of(list), cpu, nil
 }

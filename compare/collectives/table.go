@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/trivium-ml/trivium/internal/median"
 	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
@@ -61,7 +62,7 @@ func (c *cell) print(w io.Writer) {
 		}
 		if len(t.cpu) > 0 {
 			slices.Sort(t.cpu)
-			fmt.Fprintf(w, "; %.0f (%.0f) µs of all processes", micros(median(t.cpu)), micros(t.cpu[0]))
+			fmt.Fprintf(w, "; %.0f (%.0f) µs of all processes", micros(median.Of(t.cpu)), micros(t.cpu[0]))
 		}
 		fmt.Fprintln(w)
 	}
@@ -109,10 +110,6 @@ func (t table) print(w io.Writer) {
 }
 
 // median is that of times in their order; of an even number, the mean of the two in the middle.
-func median(sorted []time.Duration) time.Duration {
-	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
-}
-
 func over(a, b time.Duration) float64 { return float64(a) / float64(max(b, 1)) }
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }

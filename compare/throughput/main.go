@@ -22,6 +22,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/trivium-ml/trivium/internal/median"
 )
 
 // A contestant is a process that trains what it is told to, and says how fast.
@@ -170,7 +172,7 @@ func print(c cell, rates map[string][]float64) {
 	best := map[string]string{}
 	for key, r := range rates {
 		system, _, _ := strings.Cut(key, "/")
-		if b := best[system]; b == "" || median(r) > median(rates[b]) || median(r) == median(rates[b]) && key < b {
+		if b := best[system]; b == "" || median.Of(r) > median.Of(rates[b]) || median.Of(r) == median.Of(rates[b]) && key < b {
 			best[system] = key
 		}
 	}
@@ -180,22 +182,16 @@ func print(c cell, rates map[string][]float64) {
 		if len(r) == 0 {
 			continue
 		}
-		fmt.Printf("%-10s batch %-4s  %-10s %9.0f [%.0f to %.0f] samples/s", c.task, c.batch, system, median(r), slices.Min(r), slices.Max(r))
+		fmt.Printf("%-10s batch %-4s  %-10s %9.0f [%.0f to %.0f] samples/s", c.task, c.batch, system, median.Of(r), slices.Min(r), slices.Max(r))
 		if system != "trivium" {
 			ratios := make([]float64, len(r))
 			for i := range r {
 				ratios[i] = ours[i] / r[i]
 			}
-			fmt.Printf("   ours is %.2f times [%.2f to %.2f]", median(ratios), slices.Min(ratios), slices.Max(ratios))
+			fmt.Printf("   ours is %.2f times [%.2f to %.2f]", median.Of(ratios), slices.Min(ratios), slices.Max(ratios))
 		}
 		fmt.Println()
 	}
-}
-
-// median is, of an even number, the mean of the two in the middle.
-func median(v []float64) float64 {
-	sorted := slices.Sorted(slices.Values(v))
-	return (sorted[(len(v)-1)/2] + sorted[len(v)/2]) / 2
 }
 
 // start starts the process and waits until it is ready.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/internal/median"
 	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/tensor/kernel"
@@ -43,20 +44,15 @@ func BenchmarkPMLS(b *testing.B) {
 				parts = append(parts, last.SamplesPerSec()/(target*read/14))
 				together, ofCores = append(together, all), append(ofCores, last.SamplesPerSec()/(target*all/30))
 			}
-			b.ReportMetric(median(rates), "rows/s")
+			b.ReportMetric(median.Of(rates), "rows/s")
 			b.ReportMetric(slices.Max(rates), "best_rows/s")
-			b.ReportMetric(median(reads), "read_GB/s")
-			b.ReportMetric(median(parts), "of_target")
-			b.ReportMetric(median(together), "cores_GB/s")
-			b.ReportMetric(median(ofCores), "of_cores")
+			b.ReportMetric(median.Of(reads), "read_GB/s")
+			b.ReportMetric(median.Of(parts), "of_target")
+			b.ReportMetric(median.Of(together), "cores_GB/s")
+			b.ReportMetric(median.Of(ofCores), "of_cores")
 			b.ReportMetric(0, "ns/op")
 		})
 	}
-}
-
-func median(x []float64) float64 {
-	slices.Sort(x)
-	return x[len(x)/2]
 }
 
 // readGigabytes is what so many cores read from memory together, in GB/s: the mean of some passes, of each over more than a cache holds, since
