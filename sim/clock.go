@@ -1,6 +1,9 @@
 package sim
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/trivium-ml/trivium/protocol"
 )
 
@@ -71,7 +74,7 @@ func (w *World) jump(n *node, by int64) {
 		return
 	}
 	n.passed += by
-	for _, id := range sortedKeys(n.timers) {
+	for _, id := range slices.Sorted(maps.Keys(n.timers)) {
 		t := n.timers[id]
 		if !t.on {
 			continue

@@ -17,9 +17,6 @@ func (d Disk) Get(key string) (value []byte, ok bool) {
 	return value, ok
 }
 
-// Keys returns the keys that rest, sorted.
-func (d Disk) Keys() []string { return sortedKeys(d.n.disk.kept) }
-
 // Name is that of the machine that boots, with its incarnation.
 func (d Disk) Name() protocol.Name { return d.n.name }
 

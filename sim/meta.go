@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -237,7 +239,7 @@ func (s *store) expire(w *World, at *slot) {
 // revoke ends a lease and deletes its keys.
 func (s *store) revoke(w *World, id int64) {
 	delete(s.leases, id)
-	for _, key := range sortedKeys(s.kv) {
+	for _, key := range slices.Sorted(maps.Keys(s.kv)) {
 		if s.kv[key].Lease == id {
 			s.put(w, key, nil, 0)
 		}

@@ -1,10 +1,8 @@
 package sim
 
 import (
-	"cmp"
 	"fmt"
 	"iter"
-	"maps"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -111,5 +109,3 @@ func Commit() string {
 	}
 	return "unknown"
 }
-
-func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
