@@ -211,14 +211,10 @@ func (h *html) spans(spans []Span) {
 		switch s.Kind {
 		case StrongSpan:
 			h.tagged("strong", s.Text)
-		case EmphasisSpan:
-			h.tagged("em", s.Text)
 		case MonoSpan:
 			h.raw("<code>")
 			h.verbatim(s.Text)
 			h.raw("</code>")
-		case LinkSpan:
-			h.link(s)
 		case BadgeSpan:
 			h.raw("<span class=\"badge ", s.Tone.class(), "\">")
 			if sign := s.Tone.sign(); sign != "" {
@@ -236,20 +232,6 @@ func (h *html) tagged(tag, s string) {
 	h.raw("<", tag, ">")
 	h.text(s)
 	h.raw("</", tag, ">")
-}
-
-// link writes only addresses that cannot run anything.
-func (h *html) link(s Span) {
-	safe := strings.HasPrefix(s.Href, "https://") || strings.HasPrefix(s.Href, "http://") || strings.HasPrefix(s.Href, "#")
-	if !safe {
-		h.text(s.Text)
-		return
-	}
-	h.raw("<a href=\"")
-	h.verbatim(s.Href)
-	h.raw("\">")
-	h.text(s.Text)
-	h.raw("</a>")
 }
 
 func (t Tone) class() string {

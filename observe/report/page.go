@@ -24,12 +24,11 @@ type Section struct {
 // A Block is what sections are made of: Paragraph, List, Table, Figure, Figures, Facts, Tiles, Callout, Details, Code.
 type Block interface{ block() }
 
-// A Span is a stretch of text within a line. Text, Strong, Emphasis, Mono, Link, Badge and Badged make one.
+// A Span is a stretch of text within a line. Text, Strong, Mono and Badge make one.
 type Span struct {
 	Text string
 	Kind SpanKind
-	Href string // of a link; only http, https and anchors of the page are written
-	Tone Tone   // of a badge
+	Tone Tone // of a badge
 }
 
 // A SpanKind is how a Span is set.
@@ -38,9 +37,7 @@ type SpanKind uint8
 const (
 	PlainSpan SpanKind = iota
 	StrongSpan
-	EmphasisSpan
 	MonoSpan
-	LinkSpan
 	BadgeSpan
 )
 
@@ -50,14 +47,8 @@ func Text(s string) Span { return Span{Text: s} }
 // Strong is a Span that stands out.
 func Strong(s string) Span { return Span{Text: s, Kind: StrongSpan} }
 
-// Emphasis is a Span in italics.
-func Emphasis(s string) Span { return Span{Text: s, Kind: EmphasisSpan} }
-
 // Mono is a Span of code: a command, a name, a path.
 func Mono(s string) Span { return Span{Text: s, Kind: MonoSpan} }
-
-// Link is a Span that leads to an address, or to "#id" on the page.
-func Link(s, href string) Span { return Span{Text: s, Kind: LinkSpan, Href: href} }
 
 // A Tone is what a badge, a callout or a cell wants to say before it is read. It is never told by colour alone.
 type Tone uint8

@@ -53,7 +53,7 @@ func checkHTML(t interface{ Fatalf(string, ...any) }, page []byte) {
 					t.Fatalf("%s has %s=%q", e.Name.Local, name, a.Value)
 				case name == "href" && strings.HasPrefix(a.Value, "#"):
 					refs = append(refs, a.Value[1:])
-				case name == "href" && !strings.HasPrefix(a.Value, "http"):
+				case name == "href":
 					t.Fatalf("a link to %q", a.Value)
 				case name == "aria-labelledby":
 					refs = append(refs, strings.Fields(a.Value)...)
@@ -106,8 +106,7 @@ func TestAnyText(t *testing.T) {
 			return rapid.OneOf(rapid.Float64(), rapid.SampledFrom([]float64{math.NaN(), math.Inf(1), 0, -1})).Draw(t, "v")
 		}
 		spans := []report.Span{
-			report.Text(n()), report.Strong(n()), report.Emphasis(n()), report.Mono(n()), report.Link(n(), "https://"+n()),
-			report.Link(n(), "javascript:"+n()), report.Badge(report.Tone(rapid.IntRange(0, 9).Draw(t, "tone")), n()),
+			report.Text(n()), report.Strong(n()), report.Mono(n()), report.Badge(report.Tone(rapid.IntRange(0, 9).Draw(t, "tone")), n()),
 		}
 		table := report.Table{
 			Name: n(), Caption: spans, Notes: []string{n()},

@@ -3,7 +3,6 @@ package report
 import (
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -18,15 +17,6 @@ import (
 // Options are what a report of runs may be told besides.
 type Options struct {
 	Title string // empty: the model's name, and what it was trained under
-}
-
-// Write writes the report of runs as one HTML file.
-func Write(w io.Writer, runs []*rundir.Run, o Options) error {
-	p, err := Runs(runs, o)
-	if err != nil {
-		return err
-	}
-	return p.WriteHTML(w)
 }
 
 // maxRuns is how many runs a page sets side by side: the palette has as many colours.

@@ -98,11 +98,14 @@ func serverHead(name string) rundir.Head {
 func pageOf(t *testing.T, runs ...*rundir.Run) string {
 	t.Helper()
 	var a, b bytes.Buffer
-	if err := report.Write(&a, runs, report.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := report.Write(&b, runs, report.Options{}); err != nil {
-		t.Fatal(err)
+	for _, w := range []*bytes.Buffer{&a, &b} {
+		p, err := report.Runs(runs, report.Options{})
+		if err == nil {
+			err = p.WriteHTML(w)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	if !bytes.Equal(a.Bytes(), b.Bytes()) {
 		t.Error("the same runs came out as different bytes")

@@ -121,9 +121,6 @@ func writeJSON(name string, v any) error {
 // Dir returns the folder.
 func (w *Writer) Dir() string { return w.dir }
 
-// Head returns what Create wrote.
-func (w *Writer) Head() Head { return w.head }
-
 var errClosed = fmt.Errorf("rundir: %w", fs.ErrClosed)
 
 // checkSource refuses a role that could not be part of a file's name: frames may come from other machines.
