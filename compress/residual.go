@@ -109,12 +109,6 @@ func (e *Residual) Norm() float64 {
 	return math.Sqrt(s)
 }
 
-// Reset makes the residual as NewResidual returned it.
-func (e *Residual) Reset() {
-	clear(e.cells)
-	e.rate, e.calls, e.warm, e.parts, e.released = 0, 0, nil, nil, false
-}
-
 // add adds src to e and returns e's cells, for c to encode, if c takes as many; without a residual it returns src.
 func (e *Residual) add(c Codec, src []float32) ([]float32, error) {
 	if err := Fits(c, len(src)); err != nil {

@@ -139,17 +139,6 @@ func (g *Graph) Variables() []*Variable {
 	return vs
 }
 
-// Trainable lists the trainable Variables in creation order: the Layout of Params.
-func (g *Graph) Trainable() []*Variable {
-	var vs []*Variable
-	for _, v := range g.Variables() {
-		if v.Resource.Trainable {
-			vs = append(vs, v)
-		}
-	}
-	return vs
-}
-
 // Shape is the Variable's sizes.
 func (v *Variable) Shape() []int {
 	sizes, _ := v.Types[0].Shape.Fixed()

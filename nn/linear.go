@@ -19,7 +19,6 @@ import (
 type linear struct {
 	loss   pointLoss
 	in     trivium.InputSpec
-	labels trivium.LabelSpec
 	layout *trivium.Layout
 	cpu    *tensor.CPU
 
@@ -112,7 +111,7 @@ func newLinear(loss pointLoss, s trivium.Schema, cpu *tensor.CPU) (trivium.Model
 	if in.Form == trivium.Ragged {
 		return nil, fmt.Errorf("takes dense or sparse rows, input %q is ragged", in.Name)
 	}
-	m := &linear{loss: loss, in: in, labels: s.Labels, cpu: cpu}
+	m := &linear{loss: loss, in: in, cpu: cpu}
 	m.layout, err = newLayout(
 		trivium.Spec{Name: "w", Shape: []int{in.Columns(), 1}, Decay: 1, RowSparse: in.Form == trivium.CSR && in.Columns() >= sparseRows},
 		trivium.Spec{Name: "b", Shape: []int{1}},
