@@ -106,7 +106,6 @@ type operation struct {
 	before  []residual
 	ready   []int32
 	started time.Duration
-	ended   time.Duration
 	looked  time.Duration
 	slowest int
 	heard   []bool // who has started it too

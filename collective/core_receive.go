@@ -134,7 +134,7 @@ func (c *core) end(o *operation, err error) *operation {
 	if o.finish {
 		return o
 	}
-	o.finish, o.err, o.ended = true, err, c.now
+	o.finish, o.err = true, err
 	if err == nil {
 		c.completeTransfer(o)
 	}

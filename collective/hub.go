@@ -19,7 +19,6 @@ type hub struct {
 	s     transport.Stream
 	opt   Options
 	names []transport.Name
-	self  int
 	begin time.Time
 
 	ctx    context.Context // of the loop and of all sends; ends with Close
@@ -59,7 +58,7 @@ type hub struct {
 
 func newHub(s transport.Stream, v View, o Options) *hub {
 	h := &hub{
-		s: s, opt: o, names: v.Peers, self: v.Self, begin: time.Now(), armed: never, rank: map[transport.Name]int{},
+		s: s, opt: o, names: v.Peers, begin: time.Now(), armed: never, rank: map[transport.Name]int{},
 		turn: make(chan struct{}), made: map[string]uint32{}, numbers: map[uint16]bool{},
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())

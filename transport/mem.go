@@ -307,7 +307,7 @@ func (p *memPort) Stream(name string, o StreamOptions) (Stream, error) {
 func (p *memPort) inbox(name string) *memInbox {
 	in := p.inboxes[name]
 	if in == nil {
-		in = &memInbox{m: p.m, port: p, flows: map[Name]*memFlow{}}
+		in = &memInbox{port: p, flows: map[Name]*memFlow{}}
 		p.inboxes[name] = in
 	}
 	return in

@@ -7,7 +7,6 @@ import (
 
 // A memInbox is what came for one stream of a port, whether or not it is open.
 type memInbox struct {
-	m    *Memory
 	port *memPort
 	o    StreamOptions
 	open bool
