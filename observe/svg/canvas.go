@@ -68,17 +68,9 @@ const (
 )
 
 func (c *canvas) text(class, anchor string, x, y float64, s string) {
-	if s == "" {
-		return
+	if s != "" {
+		c.element(class, anchor, x, y, Escape(s))
 	}
-	c.b.WriteString(`<text`)
-	if class != "" {
-		c.b.WriteString(` class="` + class + `"`)
-	}
-	if anchor != "" {
-		c.b.WriteString(` text-anchor="` + anchor + `"`)
-	}
-	c.b.WriteString(` x="` + c.num(x) + `" y="` + c.num(y) + `">` + Escape(s) + "</text>\n")
 }
 
 // fitted writes s, shortened to width; the whole of it is then the tooltip.
@@ -88,6 +80,11 @@ func (c *canvas) fitted(class, anchor string, x, y, width, size float64, s strin
 		c.text(class, anchor, x, y, s)
 		return
 	}
+	c.element(class, anchor, x, y, "<title>"+Escape(s)+"</title>"+Escape(short))
+}
+
+// element writes a text element of what is escaped already.
+func (c *canvas) element(class, anchor string, x, y float64, content string) {
 	c.b.WriteString(`<text`)
 	if class != "" {
 		c.b.WriteString(` class="` + class + `"`)
@@ -95,7 +92,7 @@ func (c *canvas) fitted(class, anchor string, x, y, width, size float64, s strin
 	if anchor != "" {
 		c.b.WriteString(` text-anchor="` + anchor + `"`)
 	}
-	c.b.WriteString(` x="` + c.num(x) + `" y="` + c.num(y) + `"><title>` + Escape(s) + "</title>" + Escape(short) + "</text>\n")
+	c.b.WriteString(` x="` + c.num(x) + `" y="` + c.num(y) + `">` + content + "</text>\n")
 }
 
 // Escape makes s text of an XML element or of an attribute in double quotes. Characters that XML cannot hold, and those that turn the
