@@ -356,16 +356,16 @@ func (c *ClientState) message(from Name, body protocol.Body) {
 
 // refused hears what a server or the directory does not do for this client.
 func (c *ClientState) refused(from Name, m *refused) {
-	switch {
-	case m.req == notDirectory:
+	switch m.req {
+	case notDirectory:
 		if from == c.p.Directory && !c.joined {
 			c.away = errors.New(m.text)
 		}
-	case m.req == takesPart:
+	case takesPart:
 		if !c.joined {
 			c.fail(errors.New(m.text))
 		}
-	case m.req == 0 || m.req == notHeard:
+	case 0, notHeard:
 		c.fail(errors.New(m.text))
 	default:
 		if i := slices.IndexFunc(c.creates, func(x *creating) bool { return x.id == m.req }); i >= 0 {
