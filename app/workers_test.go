@@ -124,6 +124,8 @@ func TestWorkerRefusals(t *testing.T) {
 		{"--workers 2 --rows 300 --metrics rmse", "rmse does not fit a model for"},
 		{"--workers 2 --rows 300 --stop-metric test.mae --patience 2", "mae does not fit a model for"},
 		{"--workers 2 --processes --data nowhere.csv", "nowhere.csv: there is no such file"},
+		{"--topology average --rows 6 --workers 8", "6 training rows are too few for 8 workers, of whom each trains on its own: give --workers 6"},
+		{"--topology average --rows 6 --workers 8 --ship-data", "6 training rows are too few for 8 workers"},
 	} {
 		got := runIn(t, dir, strings.Fields("train softmax "+c.args)...)
 		if got.code != Misused || !strings.Contains(got.err, c.want) {

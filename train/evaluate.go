@@ -62,6 +62,14 @@ func CheckData(m trivium.Model, s trivium.Schema) error {
 	return nil
 }
 
+// CheckShards says that each worker cannot have rows of its own, where they are fewer than the workers.
+func CheckShards(rows int64, workers int) error {
+	if rows > 0 && rows < int64(workers) {
+		return fmt.Errorf("train: %d training rows are too few for %d workers, of whom each trains on its own: give --workers %d", rows, workers, rows)
+	}
+	return nil
+}
+
 // CheckMetrics says what of the metrics that job asks for does not fit m: Open would, once all else is there.
 func CheckMetrics(m trivium.Model, known metric.Metrics, job *trivium.Job) error {
 	_, err := evaluatorOf(m, known, job)

@@ -110,6 +110,10 @@ func shard(ctx context.Context, env *train.Env, job *trivium.Job) (done func(), 
 	}
 	splits := *env.Splits
 	if !env.Sharded {
+		if err := train.CheckShards(splits.Train.Rows(), env.Workers()); err != nil {
+			done()
+			return func() {}, err
+		}
 		rows, err := data.Shard(ctx, splits.Train, data.ShardOptions{
 			Part: env.Rank, Parts: env.Workers(), Shuffle: job.Data.Order != "index", Seed: job.Seed,
 		})

@@ -173,6 +173,11 @@ func (d *Driver) prepare() error {
 	if most := cluster.MaxWorkers - d.Workers; d.Servers < 0 || d.Servers > most {
 		return &train.JobError{Err: fmt.Errorf("processes: want 0 to %d servers beside %d workers, found %d", most, d.Workers, d.Servers)}
 	}
+	if d.Data != nil && d.Topology.Shards {
+		if err := train.CheckShards(d.Data.Train.Rows(), d.Workers); err != nil {
+			return &train.JobError{Err: err}
+		}
+	}
 	if d.Topology.Check != nil {
 		if err := d.Topology.Check(d.Job); err != nil {
 			return &train.JobError{Err: err}
