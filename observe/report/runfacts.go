@@ -175,6 +175,7 @@ func headFacts(h rundir.Head) Facts {
 	add("model", h.Model)
 	add("topology", h.Strategy)
 	add("workers", fmt.Sprint(h.Workers))
+	add("machines", fmt.Sprint(h.Machines))
 	add("servers", fmt.Sprint(h.Servers))
 	add("threads a worker", fmt.Sprint(h.Threads))
 	add("arithmetic", h.Kernels)
@@ -282,7 +283,7 @@ func limitsSection(all []*measured) Section {
 		if throttled > 0 {
 			say(m, "A processor limit held the processes back for %s.", quantity.Seconds(time.Duration(throttled).Seconds()))
 		}
-		if cores := hostCores(m.Head); cores > 0 {
+		if cores := hostCores(m.Head); cores > 0 && m.Head.Machines <= 1 { // of several, the cores are the coordinator's
 			if busy := max(m.Head.Workers, 1)*max(m.Head.Threads, 1) + m.Head.Servers; busy > cores {
 				say(m, "Oversubscribed: %d busy threads on %d cores, if all ran on one machine. What is measured then is also the scheduler.", busy, cores)
 			}

@@ -148,6 +148,16 @@ func TestRuns(t *testing.T) {
 	}
 }
 
+// TestRunOfMachines: the page of a cluster's run says on how many machines it was, and knows nothing of their cores.
+func TestRunOfMachines(t *testing.T) {
+	head := serverHead("far")
+	head.Machines = 2
+	page := pageOf(t, write(t, head, &finished, nil))
+	if strings.Contains(page, "Oversubscribed") || !strings.Contains(page, "<dt>machines</dt><dd>2</dd>") {
+		t.Errorf("the page says nothing of the machines, or of cores that are the coordinator's: %v", strings.Contains(page, "machines"))
+	}
+}
+
 func TestRunsSideBySide(t *testing.T) {
 	other := serverHead("two")
 	other.Strategy, other.Servers = "allreduce", 0
