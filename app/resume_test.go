@@ -11,6 +11,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/metric"
 )
 
 // TestInterruptAndResume: a run that is interrupted in the middle of an epoch and goes on by the command that it prints ends in the
@@ -187,6 +188,36 @@ func TestResumeBehind(t *testing.T) {
 		if err := os.RemoveAll(filepath.Join(dir, "runs", "x", "result.json")); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestInterruptedLast: a run that is interrupted while its last evaluation is made goes on by the command that it prints, which makes that.
+func TestInterruptedLast(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	options := Options{Sources: data.Sources{"points": points(-1, nil)}, Metrics: metric.Metrics{
+		"halting": func(o trivium.Outputs) (trivium.Metric, error) {
+			return metric.Mean("halting", o, true, func(*trivium.Labels, int, []float32) (float64, error) {
+				cancel()
+				return 1, nil
+			}), nil
+		},
+	}}
+	got := runWith(ctx, t, dir, options, strings.Fields("train softmax --data points --batch 30 --epochs 1 --metrics halting --name x")...)
+	resume := regexp.MustCompile(`resume with: trivium (.*)`).FindStringSubmatch(got.err)
+	if got.code != Interrupted || resume == nil {
+		t.Fatalf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	got = runWith(t.Context(), t, dir, options, append(strings.Fields(resume[1]), "--name", "y")...)
+	if got.code != Done || !strings.Contains(got.out, "finished  test.halting 1") {
+		t.Fatalf("%s: exits with %d: %s%s", resume[1], got.code, got.out, got.err)
+	}
+	a, b := params(t, filepath.Join(dir, "runs", "x")), params(t, filepath.Join(dir, "runs", "y"))
+	if a.Progress.Step != b.Progress.Step || !slices.Equal(a.Params.Flat, b.Params.Flat) {
+		t.Errorf("after update %d another model than after %d", b.Progress.Step, a.Progress.Step)
+	}
+	if got = runWith(t.Context(), t, dir, options, "train", "--resume", "y"); got.code != Misused || !strings.Contains(got.err, "y is finished after") {
+		t.Errorf("a finished run exits with %d: %s%s", got.code, got.out, got.err)
 	}
 }
 

@@ -100,7 +100,8 @@ func (v *trainVerb) goOn(ctx context.Context, s *session, t *training) error {
 	past := func(j *trivium.Job) bool {
 		return j.Epochs > 0 && p.Epoch >= j.Epochs || j.Steps > 0 && p.Step >= j.Steps
 	}
-	if past(&job) && (r.Result != nil || v.Epochs != nil || v.Steps != nil) { // else it was killed before it could say that it is finished
+	ended := r.Result != nil && r.Result.ExitCode == Done // else it was killed or interrupted before its last evaluation, which is made up for
+	if past(&job) && (ended || v.Epochs != nil || v.Steps != nil) {
 		state := "is finished after"
 		if !past(saved.Job) {
 			state = "has a checkpoint after"
