@@ -163,7 +163,7 @@ func TestBadInput(t *testing.T) {
 			Label int32
 			X     string
 		}{{1, "1"}, {0, "red"}})}, d: trivium.Data{Train: ":"}, want: []string{"row 1", `column "X"`, "--categorical X"}},
-		"parquet LZ4": {files: files{"a.parquet": parquetBytes(t, []struct{ Label, X int32 }{{1, 5}, {0, 6}}, parquet.Compression(&parquet.Lz4Raw))}, d: trivium.Data{Train: ":"}, want: []string{"a.parquet", "packed with LZ4", "another compression"}},
+		"parquet LZ4":   {files: files{"a.parquet": parquetBytes(t, []struct{ Label, X int32 }{{1, 5}, {0, 6}}, parquet.Compression(&parquet.Lz4Raw))}, d: trivium.Data{Train: ":"}, want: []string{"a.parquet", "packed with LZ4", "another compression"}},
 		"parquet empty": {files: files{"a.parquet": parquetBytes(t, []struct{ Label int32 }{})}, want: []string{"a.parquet", "no rows"}},
 
 		"empty file":     {files: files{"a.csv": nil}, want: []string{"a.csv", "the file is empty"}},

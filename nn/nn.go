@@ -156,7 +156,9 @@ type LabelError struct{ Text string }
 
 func (e *LabelError) Error() string { return e.Text }
 
-func badLabels(format string, args ...any) *LabelError { return &LabelError{fmt.Sprintf(format, args...)} }
+func badLabels(format string, args ...any) *LabelError {
+	return &LabelError{fmt.Sprintf(format, args...)}
+}
 
 // labelsOf says in words what labels are.
 func labelsOf(l trivium.LabelSpec) string {
