@@ -20,6 +20,8 @@ const (
 //
 // Run is its loop, and the only place that sinks are called from: a sink that hangs or fails stops no step and no reader of the hub.
 type Hub struct {
+	collecting sync.Mutex // held while sinks are fed
+
 	options Options
 
 	mu      sync.Mutex
@@ -255,9 +257,11 @@ func (h *Hub) Run(ctx context.Context) error {
 	}
 }
 
-// Collect is one round of Run: it drains the steps, takes frames if so asked, and feeds the sinks. It is for callers that have no Run,
-// and must not run beside it or itself.
+// Collect is one round of Run: it drains the steps, takes frames if so asked, and feeds the sinks. It is for callers that have no Run, or
+// want what there is before its next round; who collects at the same time waits.
 func (h *Hub) Collect(frames bool) {
+	h.collecting.Lock()
+	defer h.collecting.Unlock()
 	h.mu.Lock()
 	sources := append([]*sourceState(nil), h.sources...)
 	sinks := append([]*sinkState(nil), h.sinks...)

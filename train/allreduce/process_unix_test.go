@@ -77,20 +77,31 @@ func (s *timed) Train(ctx context.Context, job *trivium.Job) (trivium.Result, er
 	start, before := time.Now(), used()
 	r, err := s.Strategy.Train(ctx, job)
 	end := time.Now()
-	fmt.Fprintf(os.Stderr, "%d %d %d %d %d %v; threads: %d%s\n", end.UnixNano(), end.Sub(start).Nanoseconds(), r.Steps, used()-before, exposed(s.hub), err, runtime.GOMAXPROCS(0), sums.text)
+	fmt.Fprintf(os.Stderr, "%d %d %d %d %d %v; threads: %d%s\n", end.UnixNano(), end.Sub(start).Nanoseconds(), r.Steps, used()-before, exposed(s.hub), err, runtime.GOMAXPROCS(0), sums)
 	return r, err
 }
 
 // A sumsSeen is what the events of a run say of its sums.
-type sumsSeen struct{ text string }
+type sumsSeen struct {
+	mu   sync.Mutex
+	text string
+}
 
 func (*sumsSeen) Frame(observe.Frame) error               { return nil }
 func (*sumsSeen) Step(observe.Source, observe.Step) error { return nil }
 func (s *sumsSeen) Event(e observe.Event) error {
 	if e.Kind == "collective" {
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		s.text += "; " + e.Text
 	}
 	return nil
+}
+
+func (s *sumsSeen) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text
 }
 
 // exposed is how long the training thread was busy with what travels, or waited for it.
