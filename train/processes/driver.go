@@ -103,7 +103,7 @@ type part struct {
 	ready    *ready
 	at       position
 	metrics  map[string]float64 // of its last evaluation
-	report   []byte // so far
+	report   []byte             // so far
 	result   *result
 	gone     bool
 	quiet    int  // ticks of the driver since it said something
