@@ -42,7 +42,8 @@ func TestWaited(t *testing.T) {
 					continue
 				}
 				seen++
-				if want := c.want[f.Source.Rank]; !slices.Equal(f.Waited, want) {
+				none := !slices.ContainsFunc(f.Waited, func(d time.Duration) bool { return d != 0 }) // or waits that took no time
+				if want := c.want[f.Source.Rank]; !slices.Equal(f.Waited, want) && !(none && want == nil) {
 					t.Errorf("%s, %+v: %s waited %v, want %v", c.o.Mode, c.o.Slow, f.Source, f.Waited, want)
 				}
 				var sum time.Duration
