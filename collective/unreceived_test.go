@@ -65,7 +65,8 @@ func (story *unreceived) run(t *testing.T, size, late int) {
 			sendTo(g, 0, anyTag, 2)
 		case r == 2:
 			time.Sleep(time.Millisecond) // behind rank 1
-			if err := sendTo(g, 0, anyTag, 2).Wait(t.Context()); err != nil {
+			err := sendTo(g, 0, anyTag, 2).Wait(t.Context())
+			if _, void := errors.AsType[*collective.Mismatch](err); err != nil && !void { // all may have heard of it before the sender has returned
 				return fmt.Errorf("to send waits for nobody: %w", err)
 			}
 		}
