@@ -86,38 +86,44 @@ func overlaps(t *testing.T, exact bool, o allreduce.Options) {
 	}
 }
 
-// TestPredicted: the run tells of each size of sum how long it took, how often, and what was predicted.
+// TestPredicted: the run tells of each size of sum how long it took, how often, and what was predicted; without measured costs, that this is a guess.
 func TestPredicted(t *testing.T) {
-	job := digits()
-	job.Model, job.Steps = "mlp:300,20", 3
-	c := &crew{n: 2}
-	if _, err := c.Train(t.Context(), job); err != nil {
-		t.Fatal(err)
-	}
-	told := regexp.MustCompile(`^sum of (\d+) bytes among 2 workers, [a-z]+: [0-9.]+[mµ]?s in the median of (\d+), predicted [0-9.]+[mµ]?s$`)
-	bytes := 0
-	for _, e := range c.hubs[0].Events() {
-		if e.Kind != "collective" {
-			continue
+	for _, calibrate := range []bool{false, true} {
+		job := digits()
+		job.Model, job.Steps = "mlp:300,20", 3
+		c := &crew{n: 2, o: allreduce.Options{Calibrate: calibrate}}
+		if _, err := c.Train(t.Context(), job); err != nil {
+			t.Fatal(err)
 		}
-		m := told.FindStringSubmatch(e.Text)
-		if m == nil {
-			t.Fatalf("event %q", e.Text)
+		foretold := `guessed [0-9.]+[mµ]?s: the links were not measured \(--calibrate\)`
+		if calibrate {
+			foretold = `predicted [0-9.]+[mµ]?s`
 		}
-		n, _ := strconv.Atoi(m[1])
-		count, _ := strconv.Atoi(m[2])
-		if count == 0 || count%3 != 0 { // buckets may be equally long
-			t.Errorf("%q: there were 3 updates", e.Text)
+		told := regexp.MustCompile(`^sum of (\d+) bytes among 2 workers, [a-z]+: [0-9.]+[mµ]?s in the median of (\d+), ` + foretold + `$`)
+		bytes := 0
+		for _, e := range c.hubs[0].Events() {
+			if e.Kind != "collective" {
+				continue
+			}
+			m := told.FindStringSubmatch(e.Text)
+			if m == nil {
+				t.Fatalf("event %q", e.Text)
+			}
+			n, _ := strconv.Atoi(m[1])
+			count, _ := strconv.Atoi(m[2])
+			if count == 0 || count%3 != 0 { // buckets may be equally long
+				t.Errorf("%q: there were 3 updates", e.Text)
+			}
+			bytes += n * count / 3
 		}
-		bytes += n * count / 3
-	}
-	if least := 4 * (784*300 + 300 + 300*20 + 20 + 20*10 + 10); bytes < least || bytes > least+64 {
-		t.Errorf("the sums are of %d bytes, the gradient has %d", bytes, least)
+		if least := 4 * (784*300 + 300 + 300*20 + 20 + 20*10 + 10); bytes < least || bytes > least+64 {
+			t.Errorf("the sums are of %d bytes, the gradient has %d", bytes, least)
+		}
 	}
 }
 
 // TestShardedTold: with a sharded optimizer, of each update the gradient is told of once, as its parts are summed, and the parameters once, as
-// they are gathered, both beside what was predicted.
+// they are gathered, both beside what was guessed.
 func TestShardedTold(t *testing.T) {
 	job := digits()
 	job.Model, job.Steps = "mlp:300,20", 3
@@ -125,7 +131,7 @@ func TestShardedTold(t *testing.T) {
 	if _, err := c.Train(t.Context(), job); err != nil {
 		t.Fatal(err)
 	}
-	told := regexp.MustCompile(`^(reduce-scatter|all-gather) of (\d+) bytes among 2 workers, [a-z]+: [0-9.]+[mµ]?s in the median of (\d+), predicted [0-9.]+[mµ]?s$`)
+	told := regexp.MustCompile(`^(reduce-scatter|all-gather) of (\d+) bytes among 2 workers, [a-z]+: [0-9.]+[mµ]?s in the median of (\d+), guessed [0-9.]+[mµ]?s: .*$`)
 	bytes := map[string]int{}
 	for _, e := range c.hubs[0].Events() {
 		if m := told.FindStringSubmatch(e.Text); m != nil && e.Kind == "collective" {

@@ -16,6 +16,7 @@ import (
 // of all buckets. Touched rows may be others in each: the first sums alone are kept, so that those of ever new sizes do not fill the memory.
 type measured struct {
 	sharded bool                  // the optimizer is: all-gathers are a part of each update, as reduce-scatters are
+	costs   bool                  // the links' were measured: what is predicted without is a guess
 	coded   map[int]time.Duration // what was predicted of sums that a codec encodes, by their bytes
 
 	mu  sync.Mutex
@@ -84,8 +85,16 @@ func (m *measured) tell(r *observe.Recorder, step int64) {
 			what = of.kind.String()
 		}
 		r.Event(observe.Info, "collective", step, fmt.Sprintf("%s of %d bytes among %d workers, %s: %v in the median of %d, %s",
-			what, of.bytes, of.ranks, by, time.Duration((lo+hi)/2).Round(time.Microsecond), h.Count, predicted(of.predicted)))
+			what, of.bytes, of.ranks, by, time.Duration((lo+hi)/2).Round(time.Microsecond), h.Count, m.foretold(of.predicted)))
 	}
+}
+
+// foretold says what was predicted, and whether from measurements.
+func (m *measured) foretold(d time.Duration) string {
+	if d == 0 || m.costs {
+		return predicted(d)
+	}
+	return fmt.Sprintf("guessed %v: the links were not measured (--calibrate)", d.Round(time.Microsecond))
 }
 
 func predicted(d time.Duration) string {
