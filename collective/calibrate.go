@@ -32,7 +32,7 @@ func (g *Group) CalibrateFor(ctx context.Context, limit time.Duration) (Costs, e
 	}
 	b := &bench{g: g}
 	b.walk.grow(timedBytes[len(timedBytes)-1])
-	b.gamma = measureGamma()
+	b.gamma = measureGamma(atWork)
 	b.until = time.Now().Add(limit)
 	if _, err := g.timeBatch(ctx, Op{Plan: Doubling}, timedBytes[0], &b.walk); err != nil { // all have woken up
 		return Costs{}, err
@@ -142,7 +142,7 @@ func (b *bench) visit(ctx context.Context, cells []cell, pass int) (ran bool, er
 		return false, err
 	}
 	if pass > 0 && slices.Max(fit) > 0 {
-		b.gamma = min(b.gamma, measureGamma()) // at work, as before operations of a run
+		b.gamma = min(b.gamma, measureGamma(atWork)) // at work, as before operations of a run
 	}
 	for i, c := range cells {
 		if fit[i] == 0 {
@@ -462,12 +462,13 @@ func hostNumber() float64 {
 // another is free, for a tenth of a second or more; the system finds that out where both compute, as between the operations of a run.
 const atWork = 12 * time.Millisecond
 
-// measureGamma times the addition of a segment that lies in the cache, as one that has just been received does.
-func measureGamma() float64 {
+// measureGamma times the addition of a segment that lies in the cache, as one that has just been received does: for a while, and once however late
+// a busy machine lets it begin.
+func measureGamma(while time.Duration) float64 {
 	const n = 64 << 10
 	a, b := tensor.AlignedBytes(n), tensor.AlignedBytes(n)
 	best := math.Inf(1)
-	for begin := time.Now(); time.Since(begin) < atWork; {
+	for begin := time.Now(); math.IsInf(best, 1) || time.Since(begin) < while; {
 		at := time.Now()
 		combine(tensor.F32, Sum, a, a, b)
 		best = min(best, time.Since(at).Seconds()/n)

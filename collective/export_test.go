@@ -39,7 +39,10 @@ func (g *Group) TimeBatches(ctx context.Context, op Op, bytes, count int, w *Wal
 }
 
 // MeasureGamma is what calibration begins with.
-func MeasureGamma() float64 { return measureGamma() }
+func MeasureGamma() float64 { return measureGamma(atWork) }
+
+// MeasureGammaLate is MeasureGamma where the machine let it begin when its time was up.
+func MeasureGammaLate() float64 { return measureGamma(0) }
 
 // Foresee says how much of the time that is left a pass of calibration takes for its cells, if each operation takes so long.
 func (g *Group) Foresee(pass int, left, each time.Duration) time.Duration {
