@@ -116,8 +116,8 @@ func (o *observation) create(t *training) (err error) {
 
 // describe puts the job, as settings and as text, and the model's graph into the TensorBoard files.
 func (o *observation) describe(model trivium.Model) error {
-	configuration := map[string]any{}
-	if err := flattenJSON(configuration, "", o.head.Configuration); err != nil {
+	configuration, err := o.head.JobFields()
+	if err != nil {
 		return err
 	}
 	fields := texts(configuration)

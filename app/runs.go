@@ -1,7 +1,6 @@
 package app
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -15,6 +14,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/trivium-ml/trivium/internal/nearest"
 	"github.com/trivium-ml/trivium/internal/quantity"
@@ -204,16 +204,7 @@ func (v *runsDiff) Run(s *session) error {
 	if err != nil {
 		return err
 	}
-	differences, err := rundir.Diff(a.Head, b.Head)
-	if err != nil {
-		return err
-	}
-	ofA, ofB := texts(a.outcome()), texts(b.outcome())
-	for _, k := range slices.Sorted(maps.Keys(union(ofA, ofB))) {
-		if x, y := ofA[k], ofB[k]; x != y {
-			differences = append(differences, rundir.Difference{Key: k, A: x, B: y})
-		}
-	}
+	differences := rundir.Diff(a.compared(), b.compared())
 	if v.JSON {
 		e := json.NewEncoder(s.out)
 		for _, d := range differences {
@@ -227,12 +218,32 @@ func (v *runsDiff) Run(s *session) error {
 		_, err := fmt.Fprintln(s.out, "the runs are equal in job, data, build and result")
 		return err
 	}
-	w := tabwriter.NewWriter(s.out, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(w, "FIELD\t%s\t%s\n", a.name(), b.name())
-	for _, d := range differences {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", d.Key, orDash(d.A), orDash(d.B))
+	return printDifferences(s, a.name(), b.name(), differences)
+}
+
+// wideValue is the width from which a value has a line of its own, below those of the table.
+const wideValue = 40
+
+func printDifferences(s *session, a, b string, list []rundir.Difference) error {
+	wide := func(d rundir.Difference) bool {
+		return max(utf8.RuneCountInString(d.A), utf8.RuneCountInString(d.B)) >= wideValue
 	}
-	return w.Flush()
+	w := tabwriter.NewWriter(s.out, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(w, "FIELD\t%s\t%s\n", a, b)
+	for _, d := range list {
+		if !wide(d) {
+			fmt.Fprintf(w, "%s\t%s\t%s\n", d.Key, orDash(d.A), orDash(d.B))
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, d := range list {
+		if wide(d) {
+			fmt.Fprintf(s.out, "\n%s\n  %s: %s\n  %s: %s\n", d.Key, a, orDash(d.A), b, orDash(d.B))
+		}
+	}
+	return nil
 }
 
 func orDash(s string) string {
@@ -240,12 +251,6 @@ func orDash(s string) string {
 		return "-"
 	}
 	return s
-}
-
-func union(a, b map[string]string) map[string]string {
-	all := maps.Clone(a)
-	maps.Copy(all, b)
-	return all
 }
 
 type runsDelete struct {
@@ -360,42 +365,28 @@ func (r *run) metrics() map[string]float64 {
 	return r.Result.Metrics
 }
 
-// fields are what filters and show know of a run: the job's keys by their dotted names, facts of the head, and the outcome. Numbers are json.Number,
-// so that they stay as they are written and are numbers in JSON.
+// fields are what filters and show know of a run: those of its head, when and by what it was begun, and the outcome. Numbers are json.Number, so
+// that they stay as they are written and are numbers in JSON.
 func (r *run) fields() map[string]any {
-	out := r.outcome()
-	out["run"] = r.name()
 	if r.Err != nil {
-		out["error"] = r.Err.Error()
+		out := r.outcome()
+		out["run"], out["error"] = r.name(), r.Err.Error()
 		return out
 	}
+	out := r.compared()
+	out["run"] = r.name()
 	out["started"] = r.Head.Start.UTC().Format(time.RFC3339)
-	out["strategy"] = r.Head.Strategy
-	out["data.checksum"] = r.Head.DataChecksum
-	out["kernels"] = r.Head.Kernels
-	out["threads"] = wholeField(r.Head.Threads)
-	for k, n := range map[string]int{"workers": r.Head.Workers, "servers": r.Head.Servers, "checkpoint_every": int(r.Head.CheckpointEvery)} {
-		if n > 0 {
-			out[k] = wholeField(n)
-		}
-	}
-	_ = flattenJSON(out, "option.", r.Head.Options) // what does not decode has none
-	out["job"] = r.Head.ConfigurationHash
 	if len(r.Head.Command) > 0 {
 		out["command"] = shell.Words(r.Head.Command...)
 	}
-	for k, v := range r.Head.Versions {
-		out["build."+k] = v
-	}
-	for i, n := range r.Head.Notes {
-		out[fmt.Sprintf("note.%d", i+1)] = n
-	}
-	_ = flattenJSON(out, "", r.Head.Configuration)
-	for k, v := range out {
-		if v == "" {
-			delete(out, k)
-		}
-	}
+	return out
+}
+
+// compared are the fields in which two runs may be alike.
+func (r *run) compared() map[string]any {
+	out := r.Head.Fields()
+	maps.Copy(out, r.outcome())
+	maps.DeleteFunc(out, func(_ string, v any) bool { return v == "" })
 	return out
 }
 
@@ -435,34 +426,4 @@ func texts(fields map[string]any) map[string]string {
 		out[k] = fmt.Sprint(v)
 	}
 	return out
-}
-
-// flattenJSON puts the leaves of an object into out, by their dotted names. Numbers stay as they are written: a float64 does not hold every
-// seed, and would make 1e+06 of a million rows.
-func flattenJSON(out map[string]any, prefix string, object json.RawMessage) error {
-	var tree map[string]any
-	d := json.NewDecoder(bytes.NewReader(object))
-	d.UseNumber()
-	if err := d.Decode(&tree); err != nil {
-		return err
-	}
-	flattenTree(out, prefix, tree)
-	return nil
-}
-
-func flattenTree(out map[string]any, prefix string, tree map[string]any) {
-	for k, v := range tree {
-		switch v := v.(type) {
-		case map[string]any:
-			flattenTree(out, prefix+k+".", v)
-		case []any:
-			var words []string
-			for _, w := range v {
-				words = append(words, fmt.Sprint(w))
-			}
-			out[prefix+k] = strings.Join(words, ",")
-		default:
-			out[prefix+k] = v
-		}
-	}
 }

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -96,6 +97,20 @@ func TestListsInParts(t *testing.T) {
 	write(t, filepath.Join(dir, "one"), "t.csv", "x\n"+strings.Repeat("1\n", 50))
 	if got := runIn(t, dir, "apply", "x", "--data", "one"); got.code != Done || strings.Count(got.out, "\n") != 51 {
 		t.Errorf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+}
+
+// TestDiffIsNarrow: what differs is told by the names that show has, and a long value does not make every line as long.
+func TestDiffIsNarrow(t *testing.T) {
+	var out bytes.Buffer
+	long := strings.Repeat("ü", wideValue)
+	list := []rundir.Difference{{Key: "error", A: long}, {Key: "option.mode", A: "ssp", B: "bsp"}, {Key: "workers", B: "3"}}
+	if err := printDifferences(&session{out: &out}, "a", "other", list); err != nil {
+		t.Fatal(err)
+	}
+	want := "FIELD        a    other\noption.mode  ssp  bsp\nworkers      -    3\n\nerror\n  a: " + long + "\n  other: -\n"
+	if out.String() != want {
+		t.Errorf("printed\n%s\nwant\n%s", out.String(), want)
 	}
 }
 
@@ -220,7 +235,7 @@ func TestRunsVerbs(t *testing.T) {
 		{"runs test.accuracy>1", Done, []string{"none of 4 runs"}, "run1"},
 		{"runs modle=softmax", Misused, []string{`did you mean "model"?`}, ""},
 		{"runs show run0", Done, []string{"optimizer.name", "adam", "compute"}, ""},
-		{"runs diff run0 run1", Done, []string{"configuration.model", "softmax", "mlp:8"}, "optimizer.name"},
+		{"runs diff run0 run1", Done, []string{"\nmodel ", "softmax", "mlp:8"}, "optimizer.name"},
 		{"runs show run", Misused, []string{"2 runs", "run"}, ""},
 		{"runs show rum0", Misused, []string{`did you mean "run0"?`}, ""},
 		{"runs report run0 run1 --to -", Done, []string{"<!DOCTYPE html>", "softmax", "mlp:8", "<svg"}, "<script"},

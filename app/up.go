@@ -143,14 +143,14 @@ func (u *coordinating) close(log *slog.Logger) {
 // prepare opens everything. What it returns is to be closed, with an error too.
 func (v *upVerb) prepare(ctx context.Context, s *session, log *slog.Logger) (*coordinating, error) {
 	u := &coordinating{}
-	if err := v.trust(u); err != nil {
-		return u, misused(err)
-	}
 	var err error
-	if u.listener, err = net.Listen("tcp", v.Listen); err != nil {
+	if u.listener, err = net.Listen("tcp", v.Listen); err != nil { // before anything is written
 		return u, misused(fmt.Errorf("--listen: %w", err))
 	}
 	u.closers = append(u.closers, u.listener.Close)
+	if err := v.trust(u); err != nil {
+		return u, misused(err)
+	}
 	_, port, err := net.SplitHostPort(u.listener.Addr().String())
 	if err != nil {
 		return u, err

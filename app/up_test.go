@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"math/big"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -136,6 +137,23 @@ func TestUpInterruptedEarly(t *testing.T) {
 	got := runWith(ctx, t, t.TempDir(), Options{}, "up", "--listen", "127.0.0.1:0")
 	if got.code != Done || got.err != "" {
 		t.Errorf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+}
+
+// TestUpOnATakenPort: a coordinator that cannot listen leaves nothing behind.
+func TestUpOnATakenPort(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	dir := t.TempDir()
+	got := runIn(t, dir, "up", "--listen", taken.Addr().String())
+	if got.code != Misused || !strings.Contains(got.err, "--listen: ") {
+		t.Errorf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("it leaves %v, %v", left, err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium/internal/quantity"
+	"github.com/trivium-ml/trivium/internal/shell"
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/observe/rundir"
 )
@@ -119,11 +120,7 @@ func setupSection(all []*measured) Section {
 	if len(all) > 1 {
 		t := Table{Name: "differences", Caption: []Span{Text("What differs from the first run")}, Columns: []Column{{Name: "run"}, {Name: "key"}, {Name: first.label}, {Name: "here"}}}
 		for _, m := range all[1:] {
-			differences, err := rundir.Diff(first.Head, m.Head)
-			if err != nil {
-				t.Notes = append(t.Notes, err.Error())
-			}
-			for i, d := range differences {
+			for i, d := range rundir.Diff(first.Head.Fields(), m.Head.Fields()) {
 				row := Row{Cells: []Cell{Name(""), Words(Mono(d.Key)), Name(orDash(d.A)), Name(orDash(d.B))}}
 				if i == 0 {
 					row.Cells[0] = Name(m.label)
@@ -145,17 +142,11 @@ func setupSection(all []*measured) Section {
 }
 
 func command(h rundir.Head) Block {
-	words := make([]string, len(h.Command))
-	for i, w := range h.Command {
-		if i == 0 {
-			w = w[strings.LastIndexAny(w, `/\`)+1:] // where the program lay says nothing
-		}
-		if w == "" || strings.ContainsAny(w, " '\"$&|;<>()*?`\\") {
-			w = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
-		}
-		words[i] = w
+	words := slices.Clone(h.Command)
+	if len(words) > 0 {
+		words[0] = words[0][strings.LastIndexAny(words[0], `/\`)+1:] // where the program lay says nothing
 	}
-	return Code{Caption: "Command", Text: strings.Join(words, " ")}
+	return Code{Caption: "Command", Text: shell.Words(words...)}
 }
 
 func orDash(s string) string {

@@ -2,10 +2,7 @@ package rundir
 
 import (
 	"encoding/json"
-	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"strconv"
 	"time"
 )
@@ -144,65 +141,4 @@ func (n *number) UnmarshalJSON(p []byte) error {
 	x, err := strconv.ParseFloat(s, 64)
 	*n = number(x)
 	return err
-}
-
-// A Difference is a key whose value is not the same in two runs. An absent value is empty.
-type Difference struct{ Key, A, B string }
-
-// Diff returns what differs between two runs' heads, by key: configuration.optimizer.rate, versions.go, host.cpu. Names, begin and
-// command lines always differ and are left out.
-func Diff(a, b Head) ([]Difference, error) {
-	x, err := flatten(a)
-	if err != nil {
-		return nil, err
-	}
-	y, err := flatten(b)
-	if err != nil {
-		return nil, err
-	}
-	keys := maps.Clone(x)
-	maps.Copy(keys, y)
-	var out []Difference
-	for _, k := range slices.Sorted(maps.Keys(keys)) {
-		if x[k] != y[k] {
-			out = append(out, Difference{k, x[k], y[k]})
-		}
-	}
-	return out, nil
-}
-
-// flatten returns the leaves of a head by their dotted path.
-func flatten(h Head) (map[string]string, error) {
-	h.Name, h.Start, h.Command = "", time.Time{}, nil
-	p, err := json.Marshal(h)
-	if err != nil {
-		return nil, fmt.Errorf("rundir: %w", err)
-	}
-	out := map[string]string{}
-	var tree map[string]json.RawMessage
-	if err := json.Unmarshal(p, &tree); err != nil {
-		return nil, fmt.Errorf("rundir: %w", err)
-	}
-	delete(tree, "name")
-	delete(tree, "start")
-	for k, v := range tree {
-		flattenInto(out, k, v)
-	}
-	return out, nil
-}
-
-func flattenInto(out map[string]string, path string, p json.RawMessage) {
-	var object map[string]json.RawMessage
-	if json.Unmarshal(p, &object) == nil && object != nil {
-		for k, v := range object {
-			flattenInto(out, path+"."+k, v)
-		}
-		return
-	}
-	var text string
-	if json.Unmarshal(p, &text) == nil && string(p) != "null" {
-		out[path] = text
-		return
-	}
-	out[path] = string(p)
 }

@@ -50,9 +50,8 @@ func TestListDiffDelete(t *testing.T) {
 	if l[0].Err == nil || !strings.Contains(l[0].Err.Error(), "version 7") {
 		t.Errorf("error %v", l[0].Err)
 	}
-	diff, err := Diff(l[1].Head, l[2].Head)
-	if err != nil || len(diff) != 1 || diff[0] != (Difference{"configuration.optimizer.rate", "0.1", "0.2"}) {
-		t.Errorf("differences %v, %v", diff, err)
+	if diff := Diff(l[1].Head.Fields(), l[2].Head.Fields()); len(diff) != 1 || diff[0] != (Difference{"optimizer.rate", "0.1", "0.2"}) {
+		t.Errorf("differences %v", diff)
 	}
 	if err := Delete(filepath.Join(root, "no-run")); err == nil {
 		t.Error("a folder that is no run was deleted")
@@ -62,6 +61,26 @@ func TestListDiffDelete(t *testing.T) {
 	}
 	if l, _ := List(root); len(l) != 3 {
 		t.Errorf("%d runs are left, want 3", len(l))
+	}
+}
+
+// TestFields: a head's fields have the names of the job's keys and of what they are of, without those of which nothing is known.
+func TestFields(t *testing.T) {
+	h := Head{
+		Name: "n", Command: []string{"c"}, Strategy: "server", Model: "mlp:8", Workers: 3, Kernels: "avx2", Options: json.RawMessage(`{"mode":"ssp","staleness":3}`),
+		Configuration: json.RawMessage(`{"batch":100,"optimizer":{"rate":1e-3},"data":{"drop":["a","b"],"source":""},"seed":18446744073709551615}`),
+		Versions:      map[string]string{"go": "go1"}, Host: json.RawMessage(`{"cores":2}`), Notes: []string{"generated"},
+	}
+	want := map[string]any{
+		"strategy": "server", "model": "mlp:8", "workers": json.Number("3"), "kernels": "avx2", "option.mode": "ssp", "option.staleness": json.Number("3"),
+		"batch": json.Number("100"), "optimizer.rate": json.Number("1e-3"), "data.drop": "a,b", "seed": json.Number("18446744073709551615"),
+		"build.go": "go1", "host.cores": json.Number("2"), "note.1": "generated",
+	}
+	if d := cmp.Diff(want, h.Fields()); d != "" {
+		t.Error(d)
+	}
+	if _, err := (Head{Configuration: json.RawMessage("{")}).JobFields(); err == nil {
+		t.Error("half a job has fields")
 	}
 }
 
