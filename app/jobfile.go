@@ -148,15 +148,12 @@ func isWhole(k reflect.Kind) bool {
 	return k == reflect.Int || k == reflect.Int64 || k == reflect.Uint64
 }
 
-// at puts the file and line of the field that a mistake names in front of it: Job.Validate's begin with "job: FIELD: ".
+// at puts the file and line of the field that a mistake names in front of it: Job.Validate's begin with "job: FIELD: ", and others with who says so.
 func (f *jobFile) at(mistake error) error {
 	if f == nil {
 		return mistake
 	}
-	text, ok := strings.CutPrefix(mistake.Error(), "job: ")
-	if !ok {
-		return mistake
-	}
+	_, text, _ := strings.Cut(mistake.Error(), ": ")
 	field, _, _ := strings.Cut(text, ":")
 	if line, ok := f.line(field); ok {
 		return fmt.Errorf("%s: line %d: %s", f.name, line, text)
@@ -164,10 +161,13 @@ func (f *jobFile) at(mistake error) error {
 	return mistake
 }
 
-// under is at for a mistake that names no field: it is in one of those of section, on the section's line.
+// under is at for a mistake that may name no field: it is in one of those of section, on the section's line.
 func (f *jobFile) under(section string, mistake error) error {
 	if f == nil {
 		return mistake
+	}
+	if found := f.at(mistake); found != mistake {
+		return found
 	}
 	for flag := range f.flags {
 		if strings.HasPrefix(flag, section+".") { // it may be in that

@@ -241,7 +241,7 @@ func TestNoDecay(t *testing.T) {
 }
 
 // TestJobFileParts: mistakes in the optimizer and the early stop, which Job.Validate leaves to others, are found with the rest and have
-// their section's line, unless a flag may be what is wrong.
+// their field's line, or their section's where they name none, unless a flag may be what is wrong.
 func TestJobFileParts(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "job.yaml", "model: softmax\nbatch: 0\noptimizer:\n  name: admm\nstop:\n  metric: auc\n  target: \"0.9\"\n")
@@ -251,10 +251,11 @@ func TestJobFileParts(t *testing.T) {
 	}{
 		{"", []string{
 			"job.yaml: line 2: batch: want at least 1", `job.yaml: line 3: optim: no optimizer is called "admm"`,
-			`job.yaml: line 5: train: stop.metric: want split.metric, such as valid.loss or test.accuracy; found "auc"`,
-			`job.yaml: line 5: train: stop.target: want a comparison such as ">= 0.9", found "0.9"`,
+			`job.yaml: line 6: stop.metric: want split.metric, such as valid.loss or test.accuracy; found "auc"`,
+			`job.yaml: line 7: stop.target: want a comparison such as ">= 0.9", found "0.9"`,
 		}},
-		{"--batch 10 --optimizer amm", []string{`trivium: optim: no optimizer is called "amm"`, "job.yaml: line 5: train: stop.metric: "}},
+		{"--batch 10 --optimizer amm", []string{`trivium: optim: no optimizer is called "amm"`, "job.yaml: line 6: stop.metric: "}},
+		{"--batch 10 --stop-metric loss", []string{`trivium: train: stop.metric: want split.metric, such as valid.loss or test.accuracy; found "loss"`}},
 	} {
 		got := runIn(t, dir, strings.Fields("train -f job.yaml "+c.flags)...)
 		if got.code != Misused {
