@@ -163,6 +163,9 @@ func TestBadInput(t *testing.T) {
 			Label int32
 			X     string
 		}{{1, "1"}, {0, "red"}})}, d: trivium.Data{Train: ":"}, want: []string{"row 1", `column "X"`, "--categorical X"}},
+		"parquet codecs": {files: files{"a.parquet": joined(t,
+			parquetBytes(t, []struct{ Label, X int32 }{{1, 5}, {0, 6}}, parquet.Compression(&parquet.Uncompressed)),
+			parquetBytes(t, []struct{ Label, X int32 }{{1, 5}, {0, 6}}, parquet.Compression(&parquet.Zstd)))}, d: trivium.Data{Train: ":"}, want: []string{"a.parquet", "UNCOMPRESSED in one row group and ZSTD in another", "another compression"}},
 		"parquet LZ4":   {files: files{"a.parquet": parquetBytes(t, []struct{ Label, X int32 }{{1, 5}, {0, 6}}, parquet.Compression(&parquet.Lz4Raw))}, d: trivium.Data{Train: ":"}, want: []string{"a.parquet", "packed with LZ4", "another compression"}},
 		"parquet empty": {files: files{"a.parquet": parquetBytes(t, []struct{ Label int32 }{})}, want: []string{"a.parquet", "no rows"}},
 

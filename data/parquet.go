@@ -72,8 +72,8 @@ func openParquet(f *file) (p *parquetFile, err error) {
 			}
 		}
 	}
-	if packedByLZ4(pf) {
-		return nil, fault(f.name, "its pages are packed with LZ4, which is not read; write the file with another compression, such as zstd or snappy")
+	if why := notUnpacked(pf); why != "" {
+		return nil, fault(f.name, "its pages are packed with %s, which is not read; write the file with another compression, such as zstd or snappy", why)
 	}
 	p.texts, p.index = make([][]string, len(columns)), indexColumns(pf, p.names)
 	if p.crc, err = f.checksum(); err != nil {
@@ -107,18 +107,26 @@ func indexColumns(pf *parquet.File, names []string) []bool {
 	return index
 }
 
-// packedByLZ4 reports whether pages are packed with LZ4. The library then may read what its memory held before in place of the numbers: it throws
-// away an output of the right size that its codec had to allocate (parquet-go issue 608, in version 0.32 still). And its codec takes more and more memory
-// for a damaged page, without end.
-func packedByLZ4(pf *parquet.File) bool {
+// notUnpacked says of what packing pages are not read; empty: they are. Of LZ4 the library may read what its memory held before in place of the
+// numbers: it throws away an output of the right size that its codec had to allocate (parquet-go issue 608, in version 0.32 still). And its codec
+// takes more and more memory for a damaged page, without end. All of a column it unpacks by the codec of the first row group: packed pages behind
+// others that are not may be taken for numbers.
+func notUnpacked(pf *parquet.File) string {
+	var first []format.ColumnChunk
 	for _, g := range pf.Metadata().RowGroups {
-		for _, c := range g.Columns {
-			if c.MetaData.Codec == format.Lz4Raw {
-				return true
+		if first == nil {
+			first = g.Columns
+		}
+		for i, c := range g.Columns {
+			switch codec := c.MetaData.Codec; {
+			case codec == format.Lz4Raw:
+				return "LZ4"
+			case i < len(first) && codec != first[i].MetaData.Codec:
+				return fmt.Sprintf("%v in one row group and %v in another", first[i].MetaData.Codec, codec)
 			}
 		}
 	}
-	return false
+	return ""
 }
 
 // notRead says why a column is not read; empty: it is.

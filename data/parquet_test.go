@@ -1,6 +1,7 @@
 package data
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -8,9 +9,57 @@ import (
 	"testing"
 
 	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/encoding/thrift"
+	"github.com/parquet-go/parquet-go/format"
 
 	"github.com/trivium-ml/trivium"
 )
+
+// joined is a Parquet file of the row groups of two, as programs make that merge files without unpacking them.
+func joined(t testing.TB, a, b []byte) []byte {
+	t.Helper()
+	const tail = 8 // the footer's length, and what ends a file
+	parts := func(p []byte) (m format.FileMetaData, pages []byte) {
+		end := len(p) - tail
+		begin := end - int(binary.LittleEndian.Uint32(p[end:]))
+		if err := thrift.Unmarshal(new(thrift.CompactProtocol), p[begin:end], &m); err != nil {
+			t.Fatal(err)
+		}
+		return m, p[:begin]
+	}
+	m, pages := parts(a)
+	other, more := parts(b)
+	for _, g := range other.RowGroups {
+		for i := range g.Columns {
+			g.Columns[i].MetaData.DataPageOffset += int64(len(pages))
+		}
+		m.RowGroups = append(m.RowGroups, g)
+	}
+	for _, g := range m.RowGroups {
+		for i := range g.Columns {
+			c := &g.Columns[i]
+			c.ColumnIndexOffset, c.ColumnIndexLength, c.OffsetIndexOffset, c.OffsetIndexLength = 0, 0, 0, 0 // there is none
+		}
+	}
+	m.NumRows += other.NumRows
+	footer, err := thrift.Marshal(new(thrift.CompactProtocol), &m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := slices.Concat(pages, more, footer)
+	return append(binary.LittleEndian.AppendUint32(out, uint32(len(footer))), "PAR1"...)
+}
+
+// TestParquetJoined: row groups that another program has put together are read one after the other.
+func TestParquetJoined(t *testing.T) {
+	type row struct{ Label, X int32 }
+	pack := parquet.Compression(&parquet.Zstd)
+	p := joined(t, parquetBytes(t, []row{{1, 5}, {0, 6}}, pack), parquetBytes(t, []row{{1, 7}, {1, 8}, {0, 9}}, pack))
+	b := read(t, open(t, trivium.Data{Source: write(t, t.TempDir(), "a.parquet", p), Train: ":"}, Options{}).Train)
+	if !slices.Equal(b.Inputs[0].Values, []float32{5, 6, 7, 8, 9}) || !slices.Equal(b.Labels.Class, []int32{1, 0, 1, 1, 0}) {
+		t.Errorf("rows %v, labels %v", b.Inputs[0].Values, b.Labels.Class)
+	}
+}
 
 // TestParquetColumnsNotRead: a column that is not read is one mistake, however many rows it has. Timestamps are not: what sets them apart is
 // lost in 32 bits.
