@@ -99,7 +99,7 @@ func TestPredicted(t *testing.T) {
 		if calibrate {
 			foretold = `predicted [0-9.]+[mµ]?s`
 		}
-		told := regexp.MustCompile(`^sum of (\d+) bytes among 2 workers, [a-z]+: [0-9.]+[mµ]?s in the median of (\d+), ` + foretold + `$`)
+		told := regexp.MustCompile(`^sum of (\d+) bytes among 2 workers, [a-z-]+: [0-9.]+[mµ]?s in the median of (\d+), ` + foretold + `$`)
 		bytes := 0
 		for _, e := range c.hubs[0].Events() {
 			if e.Kind != "collective" {
