@@ -256,55 +256,5 @@ func FTRL(isa ISA, u, p, g, z, n []float32, h FTRLParams) {
 	}
 }
 
-// FTRLPartParams are the arguments of FTRLPart.
-type FTRLPartParams struct {
-	FTRLParams
-	Own, Others float32 // 1/by and (by-1)/by, where `by` gradients make an update
-	Times       float32 // what one optimizer's n is of that of so many gradients, once noise is out of it
-	Share       float32 // of the gradient in one optimizer's
-	AtZero      float32 // the same, where the parameter is 0
-}
-
-// FTRLPart is the part of an FTRL step that the gradient of one of several workers makes, where each makes a step of its own: package
-// train/server says why. n += g² and c += g·last, where last is the gradient before, which becomes g: so n' = min(n, Own·n + Others·max(c, 0)) is
-// of squares without the noise of single workers, and k = (Beta + √(Times·n'))/Alpha + L2. z is what puts p where it is, -p·k - sign(p)·L1, or
-// where p is 0 what it was; Share·g, or AtZero·g, is added to it. The new parameter is 0 where |z| <= L1, else (sign(z)·L1 - z)/k: where p keeps its sign that
-// is p - Share·g/k, and computed so, since all of p's digits would else be lost to the difference. u is the new parameter less p. last and
-// product (c) must not overlap what else there is.
-func FTRLPart(isa ISA, u, p, g, z, n, last, product []float32, h FTRLPartParams) {
-	p, g, z, n, last, product = p[:len(u)], g[:len(u)], z[:len(u)], n[:len(u)], last[:len(u)], product[:len(u)]
-	steep := 1 / h.Alpha
-	if isa >= AVX2 && len(u) >= 8 { // as many take as long as to spread the parameters, and most rows of sparse models are shorter
-		var s stepParams
-		for i, x := range [...]float32{steep, h.Beta, h.L1, h.L2, h.Own, h.Others, h.Times, h.Share, h.AtZero} {
-			s.set(i, x)
-		}
-		ftrlPartF32(isa, u, z, n, last, product, p, g, &s[0])
-		return
-	}
-	for i, p := range p {
-		g, sum := g[i], z[i]
-		n[i] += float32(g * g)
-		product[i] += float32(g * last[i])
-		last[i] = g
-		mean := min(n[i], float32(n[i]*h.Own)+float32(max(product[i], 0)*h.Others))
-		k := float32((sqrt(float32(mean*h.Times))+h.Beta)*steep) + h.L2
-		part := float32(g * h.AtZero)
-		if p != 0 {
-			sum, part = -float32(p*k)-sign(p, h.L1), float32(g*h.Share)
-		}
-		sum += part
-		switch {
-		case abs(sum) <= h.L1:
-			u[i] = 0 - p
-		case p*sum < 0:
-			u[i] = -part / k
-		default:
-			u[i] = (sign(sum, h.L1)-sum)/k - p
-		}
-		z[i] = sum
-	}
-}
-
 // sign is L1 with the sign of x.
 func sign(x, l1 float32) float32 { return float32(math.Copysign(float64(l1), float64(x))) }

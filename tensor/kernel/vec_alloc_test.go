@@ -36,6 +36,8 @@ func TestKernelsAllocateNothing(t *testing.T) {
 		"Momentum":      func() { Momentum(isa, u, x, y, z, MomentumParams{Regular: h}) },
 		"FTRL":          func() { FTRL(isa, u, x, y, z, z, FTRLParams{Alpha: 1}) },
 		"FTRLPart":      func() { FTRLPart(isa, u, x, y, z, z, z, z, FTRLPartParams{FTRLParams: FTRLParams{Alpha: 1}}) },
+		"PartRemember":  func() { PartRemember(isa, z, u, x, y, PartRememberParams{Keep: 1, L1: 1}, true) },
+		"PartScale":     func() { PartScale(isa, u, x, y, PartScaleParams{Share: 1}) },
 		"Dropout":       func() { Dropout(isa, z, x, 0.5, 1, 0) },
 	} {
 		if k := testing.AllocsPerRun(10, f); k != 0 {

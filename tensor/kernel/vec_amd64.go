@@ -224,6 +224,15 @@ func ftrlF32AVX2(u, z, sq, p, grad *float32, n int, h *[8]float32)
 func ftrlPartF32AVX2(u, z, sq, last, product, p, grad *float32, n int, h *[8]float32)
 
 //go:noescape
+func partRememberF32AVX2(last, product, grad *float32, n int, h *[8]float32)
+
+//go:noescape
+func partRememberRegF32AVX2(last, product, grad, p *float32, n int, h *[8]float32)
+
+//go:noescape
+func partScaleF32AVX2(u, sq, product *float32, n int, h *[8]float32)
+
+//go:noescape
 func blockSumF32AVX2(x *float32, n int) float32
 
 //go:noescape
@@ -615,6 +624,15 @@ func ftrlF32AVX512(u, z, sq, p, grad *float32, n int, h *[8]float32)
 
 //go:noescape
 func ftrlPartF32AVX512(u, z, sq, last, product, p, grad *float32, n int, h *[8]float32)
+
+//go:noescape
+func partRememberF32AVX512(last, product, grad *float32, n int, h *[8]float32)
+
+//go:noescape
+func partRememberRegF32AVX512(last, product, grad, p *float32, n int, h *[8]float32)
+
+//go:noescape
+func partScaleF32AVX512(u, sq, product *float32, n int, h *[8]float32)
 
 //go:noescape
 func blockSumF32AVX512(x *float32, n int) float32
@@ -1899,6 +1917,39 @@ func ftrlPartF32(isa ISA, u, z, sq, last, product, p, grad []float32, h *[8]floa
 			ftrlPartF32AVX512(&u[i], &z[i], &sq[i], &last[i], &product[i], &p[i], &grad[i], n, h)
 		} else {
 			ftrlPartF32AVX2(&u[i], &z[i], &sq[i], &last[i], &product[i], &p[i], &grad[i], n, h)
+		}
+	}
+}
+
+func partRememberF32(isa ISA, last, product, grad []float32, h *[8]float32) {
+	for i := 0; i < len(last); i += piece {
+		n := min(piece, len(last)-i)
+		if isa == AVX512 {
+			partRememberF32AVX512(&last[i], &product[i], &grad[i], n, h)
+		} else {
+			partRememberF32AVX2(&last[i], &product[i], &grad[i], n, h)
+		}
+	}
+}
+
+func partRememberRegF32(isa ISA, last, product, grad, p []float32, h *[8]float32) {
+	for i := 0; i < len(last); i += piece {
+		n := min(piece, len(last)-i)
+		if isa == AVX512 {
+			partRememberRegF32AVX512(&last[i], &product[i], &grad[i], &p[i], n, h)
+		} else {
+			partRememberRegF32AVX2(&last[i], &product[i], &grad[i], &p[i], n, h)
+		}
+	}
+}
+
+func partScaleF32(isa ISA, u, sq, product []float32, h *[8]float32) {
+	for i := 0; i < len(u); i += piece {
+		n := min(piece, len(u)-i)
+		if isa == AVX512 {
+			partScaleF32AVX512(&u[i], &sq[i], &product[i], n, h)
+		} else {
+			partScaleF32AVX2(&u[i], &sq[i], &product[i], n, h)
 		}
 	}
 }

@@ -154,6 +154,12 @@ func ftrlPartF32(isa ISA, u, z, sq, last, product, p, grad []float32, h *[8]floa
 	panic(noAssembly)
 }
 
+func partRememberF32(isa ISA, last, product, grad []float32, h *[8]float32) { panic(noAssembly) }
+
+func partRememberRegF32(isa ISA, last, product, grad, p []float32, h *[8]float32) { panic(noAssembly) }
+
+func partScaleF32(isa ISA, u, sq, product []float32, h *[8]float32) { panic(noAssembly) }
+
 func blockSumF32(isa ISA, x *float32, n int) float32 { panic(noAssembly) }
 
 func blockDotF32(isa ISA, a *float32, b *float32, n int) float32 { panic(noAssembly) }

@@ -231,7 +231,7 @@ func (u *updater) step(k int64, s *segment, l *trivium.Layout, from int, p, g, o
 			placing(by, 1/summed(u.n, by), float64(u.share), float64(u.share)))
 		return
 	}
-	u.part.remember(l, from, p, g, last, product, k == 1)
+	u.part.remember(u.isa, l, from, p, g, last, product, k == 1)
 	u.rule.Apply(n, l, from, p, g, out, state)
 	if u.part.sums() { // of n times as many squares
 		share = float32(math.Sqrt(float64(share)))

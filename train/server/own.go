@@ -85,7 +85,7 @@ func (r *ownRule) dense(step int64, from int, p, u []float32) {
 		return
 	}
 	if product != nil {
-		r.remember(r.l, from, p, u, last, product, r.rounds == 1)
+		r.remember(r.isa, r.l, from, p, u, last, product, r.rounds == 1)
 	}
 	r.rule.Apply(step, r.l, from, p, u, u, slots)
 	r.scale(r.isa, u, slots, product, share, n)
@@ -123,7 +123,7 @@ func (r *ownRule) row(step int64, tensor, row, from int, p, u []float32) {
 	share := r.due(x, n, was, k) / float32(by)
 	kernel.Scale(r.isa, u, u, float32(of*x.weight))
 	if product != nil {
-		x.remember(r.l, from, p, u, last, product, k == 1)
+		x.remember(r.isa, r.l, from, p, u, last, product, k == 1)
 	}
 	x.rule.Apply(n, r.l, from, p, u, u, slots)
 	if x.sums() { // of the root of one optimizer's sum: the weight is not in it, but in the gradient over it

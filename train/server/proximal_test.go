@@ -29,7 +29,10 @@ func slowPlace(r *part, l *trivium.Layout, from int, p, g, u, z, v, last, produc
 		h := r.ftrl.of(&spec)
 		l1, l2 := float64(h.L1), float64(h.L2)
 		for i := a; i < b; i++ {
-			x, at, to, sum := r.regular(g[i], p[i], 0, 0), float64(p[i]), 0.0, float64(z[i])
+			x, at, to, sum := g[i], float64(p[i]), 0.0, float64(z[i])
+			if r.clip > 0 {
+				x = min(max(x, -r.clip), r.clip)
+			}
 			if first {
 				last[i] = x
 			}

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"math"
 	"math/bits"
 	"slices"
 
@@ -84,51 +83,17 @@ func together(p float64, n int) float64 {
 
 // remember takes in g, a mean gradient at p, before the rule does: the cells of l from `from` on, with what is known of them. The first
 // one counts as if it had no noise.
-func (r *part) remember(l *trivium.Layout, from int, p, g, last, product []float32, first bool) {
+func (r *part) remember(isa kernel.ISA, l *trivium.Layout, from int, p, g, last, product []float32, first bool) {
 	for i := range l.Tensors() {
 		spec := l.Spec(i)
 		a, b := l.Range(i)
 		if a, b = max(a, from)-from, min(b, from+len(p))-from; spec.Tie != "" || spec.Buffer || a >= b {
 			continue
 		}
-		p, g, last, product := p[a:b], g[a:b], last[a:b], product[a:b]
-		last, product = last[:len(g)], product[:len(g)]
-		switch l1, l2 := r.l1*spec.Decay, r.l2*spec.Decay; {
-		case first:
-			for i := range g {
-				x := r.regular(g[i], p[i], l1, l2)
-				product[i], last[i] = r.kept(product[i], x, x), x
-			}
-		case l1 == 0 && l2 == 0 && r.clip == 0:
-			for i, x := range g {
-				product[i] = r.kept(product[i], x, last[i])
-				last[i] = x
-			}
-		default:
-			for i := range g {
-				x := r.regular(g[i], p[i], l1, l2)
-				product[i] = r.kept(product[i], x, last[i])
-				last[i] = x
-			}
-		}
+		kernel.PartRemember(isa, last[a:b], product[a:b], p[a:b], g[a:b], kernel.PartRememberParams{
+			Keep: r.keep, Take: r.take, L2: r.l2 * spec.Decay, L1: r.l1 * spec.Decay, Clip: r.clip,
+		}, first)
 	}
-}
-
-// kept is what becomes of c, a mean of products or their sum, with that of x and y. Here and below products are rounded before they are added,
-// which no compiler may fuse then: the bits are the same on every processor.
-func (r *part) kept(c, x, y float32) float32 {
-	return float32(r.keep*c) + float32(float32(r.take*x)*y)
-}
-
-// regular is the gradient that the rule makes of g.
-func (r *part) regular(g, p, l1, l2 float32) float32 {
-	if r.clip > 0 {
-		g = min(max(g, -r.clip), r.clip)
-	}
-	if l1 != 0 && p != 0 {
-		g += float32(math.Copysign(float64(l1), float64(p)))
-	}
-	return g + float32(l2*p)
 }
 
 // scale makes u, an update by a rule whose state is now this, its share of the one by n gradients' mean; product is nil where the rule has no squares.
@@ -139,15 +104,7 @@ func (r *part) scale(isa kernel.ISA, u []float32, slots [][]float32, product []f
 		}
 		return
 	}
-	own, others := float32(1/n), float32((n-1)/n)
-	v, product := slots[r.squares][:len(u)], product[:len(u)]
-	for i, v := range v {
-		s := share
-		if of := float32(own*v) + float32(others*max(product[i], 0)); of > 0 && of < v {
-			s *= float32(math.Sqrt(float64(v / of)))
-		}
-		u[i] *= s
-	}
+	kernel.PartScale(isa, u, slots[r.squares], product, kernel.PartScaleParams{Own: float32(1 / n), Others: float32((n - 1) / n), Share: share})
 }
 
 // meanSquare is the square of n gradients' mean, of whose squares the mean is v and of whose products; own is 1/n and others (n - 1)/n.

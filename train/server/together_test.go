@@ -52,7 +52,7 @@ func TestPart(t *testing.T) {
 					g[i] = 0.2 + float32(random.NormFloat64())
 					mean[i] += g[i] / n
 				}
-				part.remember(l, 0, p, g, last[w], product[w], round == 1)
+				part.remember(kernel.Go, l, 0, p, g, last[w], product[w], round == 1)
 				rules[w].Apply(round, l, 0, p, g, u, states[w])
 				for _, x := range u {
 					unscaled += float64(x) / n

@@ -157,6 +157,19 @@ var loops = []loop{
 			return []val{u, z, n, g, c}
 		},
 	},
+	partRemember(false),
+	partRemember(true),
+	{
+		name: "partScale", ins: []string{"u", "sq", "product"}, outs: []string{"u"}, params: true, turns: true,
+		f: func(b *body, in []val, _ val) []val {
+			u, v := in[0], in[1]
+			of := b.add(b.mul(v, b.param(0)), b.mul(b.max(b.num(0), in[2]), b.param(1)))
+			root := b.sqrt(b.div(v, of))
+			root = b.choose(b.cmp(above, of, b.num(0)), root, b.num(1))
+			root = b.choose(b.cmp(less, of, v), root, b.num(1))
+			return []val{b.mul(u, b.mul(root, b.param(2)))}
+		},
+	},
 }
 
 func (b *body) sigmoidLoss(x, y val) (loss, dx val) {
@@ -176,11 +189,27 @@ func (b *body) settle(x val, least float64) val {
 	return b.only(b.cmp(notLess, b.magnitude(x), b.num(least)), x)
 }
 
+// partRemember is what is remembered of a gradient. Parameters: 0 keep, 1 take, 2 L2, 3 L1, 4 and 5 its largest and smallest value.
+func partRemember(regularised bool) loop {
+	l := loop{name: "partRemember", ins: []string{"grad", "last", "product"}, outs: []string{"last", "product"}, params: true}
+	if regularised {
+		l.name, l.ins = "partRememberReg", append(l.ins, "p")
+	}
+	l.f = func(b *body, in []val, _ val) []val {
+		r := in[0]
+		if regularised {
+			r = b.regular(in[3], b.max(b.param(5), b.min(b.param(4), r)), b.param(2), b.param(3))
+		}
+		return []val{r, b.add(b.mul(in[2], b.param(0)), b.mul(b.mul(r, b.param(1)), in[1]))}
+	}
+	return l
+}
+
 // step is an optimizer's rule, after the gradient was regularised; it has a plain form for no regularisation, which reads no p.
 // Parameters: 0 L2, 1 L1, 2 LR·Decay, 4 -LR, from 5 on the rule's own.
 func step(name string, slots []string, rule func(b *body, r val, slots []val) []val) loop {
 	return loop{
-		name: name, ins: append([]string{"grad"}, slots...), outs: append([]string{"u"}, slots...), params: true,
+		name: name, ins: append([]string{"grad"}, slots...), outs: append([]string{"u"}, slots...), params: true, rule: true,
 		stream: true,
 		f:      func(b *body, in []val, _ val) []val { return rule(b, in[0], in[1:]) },
 	}
@@ -193,11 +222,15 @@ func (l loop) regularised() loop {
 	l.ins = append([]string{"p"}, l.ins...)
 	l.f = func(b *body, in []val, s val) []val {
 		p, g := in[0], in[1]
-		sign := b.only(b.cmp(differs, p, b.num(0)), b.or(b.and(p, b.signBit()), b.param(1)))
-		r := b.add(b.add(g, b.mul(p, b.param(0))), sign)
-		out := rule(b, append([]val{r}, in[2:]...), s)
+		out := rule(b, append([]val{b.regular(p, g, b.param(0), b.param(1))}, in[2:]...), s)
 		out[0] = b.sub(out[0], b.mul(p, b.param(2)))
 		return out
 	}
 	return l
+}
+
+// regular is (g + L2·p) + L1·sign(p).
+func (b *body) regular(p, g, l2, l1 val) val {
+	sign := b.only(b.cmp(differs, p, b.num(0)), b.or(b.and(p, b.signBit()), l1))
+	return b.add(b.add(g, b.mul(p, l2)), sign)
 }

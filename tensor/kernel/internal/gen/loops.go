@@ -13,6 +13,7 @@ type loop struct {
 	outs   []string // slices written; one that is also in ins is updated in place
 	scalar bool     // a last argument s
 	params bool     // a last argument h: 32 bytes for each broadcast parameter
+	rule   bool     // an optimizer's step, which has a regularised form
 	f64    bool     // for float64 too
 	stream bool     // has a form that bypasses the cache when it writes
 	wide   bool     // computes in float64 what is float32 in memory

@@ -34,7 +34,7 @@ func generate() map[string][]byte {
 		if l.name != "sgd" { // without regularisation it is scale
 			all = append(all, l)
 		}
-		if l.params && !strings.HasPrefix(l.name, "ftrl") { // which regularises on its own
+		if l.rule {
 			all = append(all, l.regularised())
 		}
 	}
