@@ -332,14 +332,8 @@ func (r *Rule) clip(g []float32, scale float32) {
 	if scale != 1 {
 		kernel.Scale(r.isa, g, g, scale)
 	}
-	if c := r.clipValue; c > 0 {
-		for i, x := range g {
-			if x > c {
-				g[i] = c
-			} else if x < -c {
-				g[i] = -c
-			}
-		}
+	if r.clipValue > 0 {
+		kernel.Clip(r.isa, g, g, r.clipValue)
 	}
 }
 

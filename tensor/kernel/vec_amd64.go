@@ -101,6 +101,12 @@ func maxScalarF32AVX2(dst, x *float32, n int, s float32)
 func maxScalarF32AVX2Stream(dst, x *float32, n int, s float32)
 
 //go:noescape
+func clipF32AVX2(dst, x *float32, n int, s float32)
+
+//go:noescape
+func clipF32AVX2Stream(dst, x *float32, n int, s float32)
+
+//go:noescape
 func triadF32AVX2(dst, a, b *float32, n int, s float32)
 
 //go:noescape
@@ -362,6 +368,12 @@ func maxScalarF64AVX2(dst, x *float64, n int, s float64)
 func maxScalarF64AVX2Stream(dst, x *float64, n int, s float64)
 
 //go:noescape
+func clipF64AVX2(dst, x *float64, n int, s float64)
+
+//go:noescape
+func clipF64AVX2Stream(dst, x *float64, n int, s float64)
+
+//go:noescape
 func triadF64AVX2(dst, a, b *float64, n int, s float64)
 
 //go:noescape
@@ -501,6 +513,12 @@ func maxScalarF32AVX512(dst, x *float32, n int, s float32)
 
 //go:noescape
 func maxScalarF32AVX512Stream(dst, x *float32, n int, s float32)
+
+//go:noescape
+func clipF32AVX512(dst, x *float32, n int, s float32)
+
+//go:noescape
+func clipF32AVX512Stream(dst, x *float32, n int, s float32)
 
 //go:noescape
 func triadF32AVX512(dst, a, b *float32, n int, s float32)
@@ -762,6 +780,12 @@ func maxScalarF64AVX512(dst, x *float64, n int, s float64)
 
 //go:noescape
 func maxScalarF64AVX512Stream(dst, x *float64, n int, s float64)
+
+//go:noescape
+func clipF64AVX512(dst, x *float64, n int, s float64)
+
+//go:noescape
+func clipF64AVX512Stream(dst, x *float64, n int, s float64)
 
 //go:noescape
 func triadF64AVX512(dst, a, b *float64, n int, s float64)
@@ -1316,6 +1340,38 @@ func maxScalarF32Stream(isa ISA, dst, x []float32, s float32) {
 			maxScalarF32AVX512Stream(&dst[i], &x[i], n, s)
 		} else {
 			maxScalarF32AVX2Stream(&dst[i], &x[i], n, s)
+		}
+	}
+}
+
+func clipF32(isa ISA, dst, x []float32, s float32) {
+	if streams(len(dst), 8) {
+		clipF32Stream(isa, dst, x, s)
+		fence()
+		return
+	}
+	for i := 0; i < len(dst); i += piece {
+		n := min(piece, len(dst)-i)
+		if isa == AVX512 {
+			clipF32AVX512(&dst[i], &x[i], n, s)
+		} else {
+			clipF32AVX2(&dst[i], &x[i], n, s)
+		}
+	}
+}
+
+func clipF32Stream(isa ISA, dst, x []float32, s float32) {
+	head := min(misaligned(dst), len(dst))
+	end := head + (len(dst)-head)&^63
+	clipF32(isa, dst[:head], x[:head], s)
+	clipF32(isa, dst[end:], x[end:], s)
+	dst, x = dst[head:end], x[head:end]
+	for i := 0; i < len(dst); i += piece {
+		n := min(piece, len(dst)-i)
+		if isa == AVX512 {
+			clipF32AVX512Stream(&dst[i], &x[i], n, s)
+		} else {
+			clipF32AVX2Stream(&dst[i], &x[i], n, s)
 		}
 	}
 }
@@ -2547,6 +2603,38 @@ func maxScalarF64Stream(isa ISA, dst, x []float64, s float64) {
 			maxScalarF64AVX512Stream(&dst[i], &x[i], n, s)
 		} else {
 			maxScalarF64AVX2Stream(&dst[i], &x[i], n, s)
+		}
+	}
+}
+
+func clipF64(isa ISA, dst, x []float64, s float64) {
+	if streams(len(dst), 16) {
+		clipF64Stream(isa, dst, x, s)
+		fence()
+		return
+	}
+	for i := 0; i < len(dst); i += piece {
+		n := min(piece, len(dst)-i)
+		if isa == AVX512 {
+			clipF64AVX512(&dst[i], &x[i], n, s)
+		} else {
+			clipF64AVX2(&dst[i], &x[i], n, s)
+		}
+	}
+}
+
+func clipF64Stream(isa ISA, dst, x []float64, s float64) {
+	head := min(misaligned(dst), len(dst))
+	end := head + (len(dst)-head)&^63
+	clipF64(isa, dst[:head], x[:head], s)
+	clipF64(isa, dst[end:], x[end:], s)
+	dst, x = dst[head:end], x[head:end]
+	for i := 0; i < len(dst); i += piece {
+		n := min(piece, len(dst)-i)
+		if isa == AVX512 {
+			clipF64AVX512Stream(&dst[i], &x[i], n, s)
+		} else {
+			clipF64AVX2Stream(&dst[i], &x[i], n, s)
 		}
 	}
 }

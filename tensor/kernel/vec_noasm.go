@@ -70,6 +70,10 @@ func maxScalarF32(isa ISA, dst, x []float32, s float32) { panic(noAssembly) }
 
 func maxScalarF32Stream(isa ISA, dst, x []float32, s float32) { panic(noAssembly) }
 
+func clipF32(isa ISA, dst, x []float32, s float32) { panic(noAssembly) }
+
+func clipF32Stream(isa ISA, dst, x []float32, s float32) { panic(noAssembly) }
+
 func triadF32(isa ISA, dst, a, b []float32, s float32) { panic(noAssembly) }
 
 func triadF32Stream(isa ISA, dst, a, b []float32, s float32) { panic(noAssembly) }
@@ -255,6 +259,10 @@ func scalarDivF64Stream(isa ISA, dst, x []float64, s float64) { panic(noAssembly
 func maxScalarF64(isa ISA, dst, x []float64, s float64) { panic(noAssembly) }
 
 func maxScalarF64Stream(isa ISA, dst, x []float64, s float64) { panic(noAssembly) }
+
+func clipF64(isa ISA, dst, x []float64, s float64) { panic(noAssembly) }
+
+func clipF64Stream(isa ISA, dst, x []float64, s float64) { panic(noAssembly) }
 
 func triadF64(isa ISA, dst, a, b []float64, s float64) { panic(noAssembly) }
 

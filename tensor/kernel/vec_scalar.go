@@ -97,3 +97,19 @@ func MaxScalar[T Float](isa ISA, dst, x []T, s T) {
 		dst[i] = larger(s, x[i])
 	}
 }
+
+// Clip is x[i], or s or -s, whichever is nearer, where it is beyond them; s >= 0. NaN stays NaN.
+func Clip[T Float](isa ISA, dst, x []T, s T) {
+	x = x[:len(dst)]
+	if isa >= AVX2 {
+		if single[T]() {
+			clipF32(isa, as32(dst), as32(x), float32(s))
+		} else {
+			clipF64(isa, as64(dst), as64(x), float64(s))
+		}
+		return
+	}
+	for i := range dst {
+		dst[i] = larger(-s, smaller(s, x[i]))
+	}
+}

@@ -146,6 +146,15 @@ func testElementwise[T Float](t *testing.T) {
 		{"ScaleInto", func(isa ISA, dst, x []T) { ScaleInto(isa, dst, x, s) }, func(x T) T { return x / s }},
 		{"ScalarDiv", func(isa ISA, dst, x []T) { ScalarDiv(isa, dst, x, s) }, func(x T) T { return s / x }},
 		{"MaxScalar", func(isa ISA, dst, x []T) { MaxScalar(isa, dst, x, s) }, func(x T) T { return larger(s, x) }},
+		{"Clip", func(isa ISA, dst, x []T) { Clip(isa, dst, x, s) }, func(x T) T {
+			switch {
+			case x > s:
+				return s
+			case x < -s:
+				return -s
+			}
+			return x
+		}},
 		{"Fill", func(isa ISA, dst, x []T) { Fill(isa, dst, s) }, func(T) T { return s }},
 		{"Sqrt in place", func(isa ISA, dst, x []T) { copy(dst, x); Sqrt(isa, dst, dst) }, func(x T) T { return T(math.Sqrt(float64(x))) }},
 	} {

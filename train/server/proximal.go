@@ -42,10 +42,8 @@ func placing(by, times, share, atZero float64) kernel.FTRLPartParams {
 func (r *part) place(
 	isa kernel.ISA, l *trivium.Layout, from int, p, g, u, z, v, last, product []float32, first bool, h kernel.FTRLPartParams,
 ) {
-	if c := r.clip; c > 0 {
-		for i, x := range g {
-			u[i] = min(max(x, -c), c)
-		}
+	if r.clip > 0 {
+		kernel.Clip(isa, u, g, r.clip)
 		g = u
 	}
 	for i := range l.Tensors() {

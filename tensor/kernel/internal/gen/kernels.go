@@ -70,6 +70,7 @@ var loops = []loop{
 	scalar("divScalar", (*body).div),
 	scalar("scalarDiv", func(b *body, x, s val) val { return b.div(s, x) }),
 	scalar("maxScalar", func(b *body, x, s val) val { return b.max(s, x) }),
+	scalar("clip", func(b *body, x, s val) val { return b.max(b.xor(s, b.signBit()), b.min(s, x)) }),
 	{
 		name: "triad", ins: []string{"a", "b"}, outs: []string{"dst"}, f64: true, stream: true, scalar: true,
 		f: func(b *body, in []val, s val) []val { return []val{b.add(in[0], b.mul(s, in[1]))} },
