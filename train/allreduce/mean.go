@@ -10,6 +10,7 @@ import (
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
 // A mean is local SGD: each worker makes updates by itself, and every so often parameters and optimizer state become the mean of all
@@ -99,9 +100,7 @@ func (m *mean) travel(ctx context.Context) error {
 	rows := float32(m.rows)
 	at := m.src
 	for _, v := range m.vectors() {
-		for i, c := range v {
-			at[i] = rows * c
-		}
+		kernel.Scale(x.run.CPU.ISA, at[:len(v)], v, rows)
 		at = at[len(v):]
 	}
 	i := 0
@@ -149,9 +148,7 @@ func (m *mean) adopt() {
 	}
 	at := m.dst
 	for _, v := range m.vectors() {
-		for i := range v {
-			v[i] = at[i] / rows
-		}
+		kernel.DivScalar(m.x.run.CPU.ISA, v, at[:len(v)], rows)
 		at = at[len(v):]
 	}
 	i := 0
