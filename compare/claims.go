@@ -118,6 +118,7 @@ type rule struct {
 	often               bool   // it says what is so in most places: more than half of the comparisons, of several models at several links
 	settled             string // decided by the publication itself: why
 	lacks               string // why nothing here can decide it
+	waits               string // a row whose workers' waiting is shown with the reason, as the model grows: see waiting
 	fits                string // a row whose time a sample is fitted as a + b/batch, on logistic: shown with the reason
 }
 
@@ -137,12 +138,14 @@ var mnist = []string{"softmax", "mlp1", "mlp2"}
 type measure int
 
 const (
-	byTime      measure = iota // to the target
-	bySpeed                    // samples a second
-	bySamples                  // to the target
-	byServing                  // cores that the servers keep busy
-	byWorking                  // and the workers
-	byFollowing                // these, of each worker, beside its speed: see follows
+	byTime          measure = iota // to the target
+	bySpeed                        // samples a second
+	bySamples                      // to the target
+	byServing                      // cores that the servers keep busy
+	byServingSystem                // seconds of the system that they take in an update
+	byServingCalls                 // and their calls that move bytes
+	byWorking                      // and the workers
+	byFollowing                    // these, of each worker, beside its speed: see follows
 )
 
 // of is what the trials of a row took by that measure, where less is ahead, and its name.
@@ -153,9 +156,13 @@ func (m measure) of(x *Row, t *Table) ([]float64, string) {
 	case bySamples:
 		return x.Samples.Values, "samples to " + t.Target.String()
 	case byServing:
-		return x.cores(ServerRole), "busy cores of the servers"
+		return m.used(x), "busy cores of the servers"
+	case byServingSystem:
+		return m.used(x), "system time of the servers in an update"
+	case byServingCalls:
+		return m.used(x), "calls of the servers that move bytes in an update"
 	case byWorking:
-		return x.cores(WorkerRole), "busy cores of the workers"
+		return m.used(x), "busy cores of the workers"
 	case byFollowing:
 		return nil, "busy cores of each worker, beside its speed"
 	default:
@@ -196,15 +203,10 @@ var rules = []rule{
 	{id: "C14", text: "Spark's speed depends strongly on the number of partitions", published: "text only", lacks: noDriver},
 	{id: "C15", text: "the model as a dataset is far slower than at the driver", published: "text only", lacks: noDriver},
 	{id: "C16", text: "Spark's processors work mainly on serialisation", published: "text, figure 7", lacks: noDriver},
-	{id: "C17", text: "worker processors follow speed; servers' grow with the workers", published: "figure 13, by network system calls, which are not counted here", lacks: "it needs a row with servers at several numbers of workers", pairs: []pair{
-		{ahead: "server-bsp", behind: "server-bsp", by: byServing, in: moreWorkers},
-		{ahead: "mxnet-sync", behind: "mxnet-sync", by: byServing, in: moreWorkers},
-		{ahead: "tensorflow-sync", behind: "tensorflow-sync", by: byServing, in: moreWorkers},
-		{ahead: "server-bsp", behind: "server-bsp", by: byFollowing, in: moreWorkers},
-		{ahead: "mxnet-sync", behind: "mxnet-sync", by: byFollowing, in: moreWorkers},
-		{ahead: "tensorflow-sync", behind: "tensorflow-sync", by: byFollowing, in: moreWorkers},
-	}},
-	{id: "C18", text: "MXNet needs less processor for a bigger model", published: "figure 7, unexplained there; what causes it is not looked for here", lacks: "it needs MXNet on several of MNIST's models", pairs: []pair{
+	{id: "C17", text: "worker processors follow speed; servers' grow with the workers", published: "figure 13, by network system calls", lacks: "it needs a row with servers at several numbers of workers", pairs: slices.Concat(
+		growing("server-bsp"), growing("mxnet-sync"), growing("tensorflow-sync"),
+	)},
+	{id: "C18", text: "MXNet needs less processor for a bigger model", published: "figure 7, unexplained there", lacks: "it needs MXNet on several of MNIST's models", waits: "mxnet-sync", pairs: []pair{
 		{ahead: "mxnet-sync", behind: "mxnet-sync", by: byWorking, in: smallerModel},
 	}},
 	{id: "C19", text: "Spark takes about twice the memory, MXNet the least", published: "figures 8, 14", lacks: noDriver},
@@ -316,7 +318,7 @@ func (r *Report) compared(x *rule) (out ruling) {
 			case unshaped:
 				out.reason = "it is judged at shaped links alone, and these are not: an unshaped loopback hides what topologies differ in"
 			case !p.by.known(a, b):
-				out.reason = fmt.Sprintf("%s: the processor time of %s was not measured", t.title(), a.System)
+				out.reason = fmt.Sprintf("%s: the %s of %s was not measured", t.title(), p.by.wanted(), a.System)
 				out.unranked = out.reason
 				out.open++
 			default:
@@ -378,6 +380,9 @@ func (r *Report) claim(x *rule, c *ruling, p float64, claims int) Claim {
 		out.Why += "; two batches also give a line: " + text
 	default:
 		out.Why = "two batches give a line, and no test: " + text
+	}
+	if text := r.waiting(x.waits); text != "" {
+		out.Why += "; " + text
 	}
 	if x.settled != "" {
 		out.Verdict, out.Why = holdsNot, x.settled

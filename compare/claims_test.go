@@ -217,6 +217,7 @@ func TestNamesOfRows(t *testing.T) {
 	}
 	for _, x := range rules {
 		check(x.id, x.fits)
+		check(x.id, x.waits)
 		for _, p := range x.pairs {
 			check(x.id, p.ahead, p.behind)
 		}

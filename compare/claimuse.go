@@ -63,16 +63,41 @@ func (p *pair) against(u *Table) string {
 	return p.behind
 }
 
-// cores are those that the processes of a role kept busy, in each good trial in which that was measured.
-func (x *Row) cores(role Role) (list []float64) {
+// growing are the comparisons of a row with itself at more workers: by what its servers take, and by whether its workers follow their speed.
+func growing(system string) (list []pair) {
+	for _, by := range []measure{byServing, byServingSystem, byServingCalls, byFollowing} {
+		list = append(list, pair{ahead: system, behind: system, by: by, in: moreWorkers})
+	}
+	return list
+}
+
+// figure is what m compares of what a role takes; nil: it compares something else.
+func (m measure) figure() (Role, func(PerUse) float64) {
+	cores := func(u PerUse) float64 { return u.UserShare + u.SystemShare }
+	switch m {
+	case byServing:
+		return ServerRole, cores
+	case byServingSystem:
+		return ServerRole, func(u PerUse) float64 { return u.SystemUpdate }
+	case byServingCalls:
+		return ServerRole, func(u PerUse) float64 { return u.TransfersUpdate }
+	case byWorking, byFollowing:
+		return WorkerRole, cores
+	}
+	return "", nil
+}
+
+// used is what m compares of a row's processes, in each good trial in which that was measured.
+func (m measure) used(x *Row) (list []float64) {
+	role, of := m.figure()
 	for i := range x.Trials {
 		one := &x.Trials[i].Result
 		u, ok := one.PerRole[role]
 		if one.Error != "" || !ok {
 			continue
 		}
-		if each := u.per(one); each.UserShare+each.SystemShare > 0 { // else it was not measured: none takes nothing
-			list = append(list, each.UserShare+each.SystemShare)
+		if v := of(u.per(one)); v > 0 { // else it was not measured: none takes nothing
+			list = append(list, v)
 		}
 	}
 	return list
@@ -88,13 +113,16 @@ func each(x []float64, n int) (list []float64) {
 
 // known reports whether there is what a pair of rows is compared by.
 func (m measure) known(a, b *Row) bool {
-	switch m {
-	case byServing:
-		return len(a.cores(ServerRole)) > 0 && len(b.cores(ServerRole)) > 0
-	case byWorking, byFollowing:
-		return len(a.cores(WorkerRole)) > 0 && len(b.cores(WorkerRole)) > 0
+	_, of := m.figure()
+	return of == nil || len(m.used(a)) > 0 && len(m.used(b)) > 0
+}
+
+// wanted names what is not measured where that is not known.
+func (m measure) wanted() string {
+	if m == byServingCalls {
+		return "number of system calls"
 	}
-	return true
+	return "processor time"
 }
 
 // judge compares row a of table t with row b of table u.
@@ -111,7 +139,7 @@ func (m measure) judge(a, b *Row, t, u *Table) Verdict {
 // other, Slower where it is faster and less busy. The ratio is that of the busy cores, and p the larger of the two tests', as both must say so.
 func follows(a, b *Row) Verdict {
 	speed := Judge(inverse(each(a.Rate.Values, a.Workers)), inverse(each(b.Rate.Values, b.Workers)))
-	busy := Judge(each(b.cores(WorkerRole), b.Workers), each(a.cores(WorkerRole), a.Workers))
+	busy := Judge(each(byWorking.used(b), b.Workers), each(byWorking.used(a), a.Workers))
 	busy.P = max(busy.P, speed.P)
 	switch {
 	case speed.Outcome == NoDifference || busy.Outcome == NoDifference:
@@ -122,4 +150,57 @@ func follows(a, b *Row) Verdict {
 		busy.Outcome = Slower
 	}
 	return busy
+}
+
+// waiting is why the workers of a row keep fewer cores busy with the next larger model, or more: how much longer an update takes there, how many
+// more bytes it moves, and how much more a worker computes in it. Empty: that was not measured for two models.
+func (r *Report) waiting(system string) string {
+	var words []string
+	for _, t := range r.Tables {
+		u := r.beside(t, smallerModel)
+		if system == "" || u == nil {
+			continue
+		}
+		big, small := t.row(system).update(), u.row(system).update()
+		if big == nil || small == nil {
+			continue
+		}
+		computes, takes := big.computes/small.computes, big.takes/small.takes
+		text := fmt.Sprintf("%s: an update of %s takes %.2g × as long as on %s (%s and %s)", t.title(), system, takes, u.Task, quantity.Seconds(big.takes), quantity.Seconds(small.takes))
+		if big.moves > 0 && small.moves > 0 {
+			text += fmt.Sprintf(", moves %.2g × the bytes", big.moves/small.moves)
+		}
+		text += fmt.Sprintf(", and costs a worker %.2g × the processor time (%s and %s): ", computes, quantity.Seconds(big.computes), quantity.Seconds(small.computes))
+		switch {
+		case takes <= computes:
+			text += "it waits for no larger part of it"
+		case computes >= 1:
+			text += "it computes no less, and waits for a larger part of it"
+		default:
+			text += "it computes less"
+		}
+		words = append(words, text)
+	}
+	return strings.Join(words, "; ")
+}
+
+// An updateCost is what one update of all workers takes, in seconds, what of the processor it costs each of them, and the bytes that it moves; 0: these
+// are not known.
+type updateCost struct{ takes, computes, moves float64 }
+
+// update is what one costs; nil: the row is not there, or it was not measured.
+func (x *Row) update() *updateCost {
+	if x == nil || x.Good == 0 {
+		return nil
+	}
+	u := x.Use[WorkerRole]
+	if u.MicrosSample == 0 || x.Effective < 1 {
+		return nil
+	}
+	samples := float64(x.Effective)
+	c := &updateCost{takes: samples / x.Rate.Median, computes: u.MicrosSample / 1e6 * samples / float64(x.Workers)}
+	if u.NotCounted == "" {
+		c.moves = u.BytesSample * samples
+	}
+	return c
 }

@@ -181,6 +181,7 @@ type Trial interface {
 // The kinds of Event.
 const (
 	Ready    = "ready"    // data and system are loaded
+	Warmed   = "warmed"   // the warm-up is over
 	Begin    = "begin"    // the clock starts
 	Updated  = "update"   // so many are done
 	End      = "end"      // the clock stands still
@@ -198,6 +199,7 @@ type Event struct {
 	Clocks  []float64
 	Phases  map[string]float64 // Finished: seconds of all workers together
 	Stale   map[string]float64 // Finished: updates by staleness, where it is known
+	Warm    int64              // Finished: updates of the warm-up
 }
 
 // An eventStream is what a trial says, as it says it. Whoever is through with it closes events.
@@ -258,6 +260,16 @@ type Use struct {
 	In         int64   `json:"bytes_in"`
 	Out        int64   `json:"bytes_out"`
 	NotCounted string  `json:"not_measured,omitempty"` // why bytes in and out, or the memory, are not known
+
+	Calls        *Calls `json:"calls,omitempty"` // nil: they were not counted
+	CallsUnknown string `json:"calls_not_measured,omitempty"`
+}
+
+// Calls are numbers of system calls in the warm-up.
+type Calls struct {
+	All       int64 `json:"all"`
+	Transfers int64 `json:"transfers"` // of these, such as move bytes: read, write, send and receive, by whichever name
+	Updates   int64 `json:"updates"`   // of the warm-up
 }
 
 // A Point is one place of a loss curve.

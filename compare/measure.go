@@ -21,6 +21,8 @@ type sampler struct {
 	peaks map[int]*memory // by process
 	stop  chan struct{}
 	wait  sync.WaitGroup
+
+	warmUp warmUp
 }
 
 // A reading is what the machine says at one moment.
@@ -60,6 +62,7 @@ func (s *sampler) begin() {
 	s.first = readMachine(s.trial.Processes(), s.cores)
 	s.began = true
 	s.wait.Go(func() {
+		s.warmUp.close()
 		pause := memoryEvery
 		for {
 			timer := time.NewTimer(pause)
@@ -108,6 +111,7 @@ func (s *sampler) close() {
 		s.wait.Wait()
 		s.last.at = time.Now()
 	}
+	s.warmUp.close()
 }
 
 // window is the time between the readings that use subtracts, in seconds; 0: there was none at the end.
@@ -146,6 +150,7 @@ func (s *sampler) use() map[Role]Use {
 		default:
 			u.NotCounted = s.first.missing
 		}
+		u.call(s.warmUp.of(p))
 		out[p.Role] = u
 	}
 	return out

@@ -216,10 +216,14 @@ func (t *ownTrial) watch(d *processes.Driver) {
 	}
 	d.Ready = func(processes.Facts) (blob.Store, error) {
 		t.say(Event{Kind: Ready, Seconds: time.Since(t.began).Seconds()})
+		t.say(Event{Kind: Updated}) // taken once they are counted: from then on they may begin
 		return nil, nil
 	}
 	d.Watch = train.Watch{
-		Begin: func(train.Progress) { t.say(Event{Kind: Begin}) },
+		Begin: func(train.Progress) {
+			t.say(Event{Kind: Warmed})
+			t.say(Event{Kind: Begin})
+		},
 		Progress: func(p train.Progress) {
 			t.say(Event{Kind: Updated, Update: p.Step, Seconds: p.Elapsed.Seconds(), Samples: p.Samples})
 		},
@@ -260,7 +264,7 @@ func (t *ownTrial) train(d *processes.Driver) {
 	for _, k := range report.Snapshots {
 		t.say(Event{Kind: Snapshot, Update: k.Update, Seconds: k.Seconds, Path: k.Path})
 	}
-	done := Event{Kind: Finished, Update: report.Updates, Samples: report.Samples, Clocks: report.Clocks, Seconds: together(t.row.mode, report.Clocks)}
+	done := Event{Kind: Finished, Update: report.Updates, Samples: report.Samples, Clocks: report.Clocks, Warm: report.Warm, Seconds: together(t.row.mode, report.Clocks)}
 	done.Phases, done.Stale = t.counted(&report)
 	t.say(done)
 }

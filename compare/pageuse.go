@@ -56,6 +56,7 @@ var uses = []usage{
 	{"Memory", svg.Axis{Label: "Memory, mean", Format: quantity.Bytes[float64], Binary: true}, quantity.Bytes[float64], func(u PerUse) (float64, bool) { return u.MeanBytes, u.MeanBytes > 0 }},
 	{"Network, a second", svg.Axis{Label: "Bytes a second", Format: quantity.Bytes[float64], Binary: true}, quantity.Bytes[float64], func(u PerUse) (float64, bool) { return u.BytesSecond, u.NotCounted == "" && u.NotTimed == "" }},
 	{"Network, a sample", svg.Axis{Label: "Bytes a sample", Format: quantity.Bytes[float64], Binary: true}, quantity.Bytes[float64], func(u PerUse) (float64, bool) { return u.BytesSample, u.NotCounted == "" && u.NotTimed == "" }},
+	{"System calls of an update", svg.Axis{Label: "System calls of an update"}, quantity.Short, func(u PerUse) (float64, bool) { return u.CallsUpdate, u.CallsUnknown == "" }},
 }
 
 // useBars is one figure by row and role; false: nothing of it was measured.
@@ -108,8 +109,11 @@ func (t *Table) useTable() report.Table {
 			{Name: "read", Unit: "times", Group: "memory"},
 			{Name: "a second", Unit: "bytes", Group: "network"},
 			{Name: "each sample", Unit: "bytes", Group: "network"},
+			{Name: "processor", Unit: "s", Group: "system, an update"},
+			{Name: "calls", Group: "system, an update"},
+			{Name: "transfers", Group: "system, an update"},
 		},
-		Notes: []string{fmt.Sprintf("Memory is the proportional set size, so that shared pages count once. Of the process that keeps copies of the parameters until the clock stands still, worker 0 or Spark's driver, it has these too. It is read ten times a second at most, and less often where a look takes long: the number is the least of any process in any repeat, and of fewer than %d readings there is no peak.", fewReadings), "Bytes are both directions of the processes' own interfaces."},
+		Notes: []string{fmt.Sprintf("Memory is the proportional set size, so that shared pages count once. Of the process that keeps copies of the parameters until the clock stands still, worker 0 or Spark's driver, it has these too. It is read ten times a second at most, and less often where a look takes long: the number is the least of any process in any repeat, and of fewer than %d readings there is no peak.", fewReadings), "Bytes are both directions of the processes' own interfaces.", "System calls are those of all processes of the role in an update of the warm-up, since counting them would slow what is measured; transfers are those of them that move bytes: read, write, send and receive, by whichever name."},
 	}
 	for _, x := range t.Rows {
 		for _, role := range slices.Sorted(maps.Keys(x.Use)) {
@@ -124,6 +128,14 @@ func (t *Table) useTable() report.Table {
 				second = report.Missing("not measured: " + why)
 				sample = second
 			}
+			kernel, calls, moves := report.Number(u.SystemUpdate, quantity.Seconds), report.Number(u.CallsUpdate, quantity.Short), report.Number(u.TransfersUpdate, quantity.Short)
+			if u.NotTimed != "" {
+				kernel = report.Missing("not measured: " + u.NotTimed)
+			}
+			if u.CallsUnknown != "" {
+				calls = report.Missing("not measured: " + u.CallsUnknown)
+				moves = calls
+			}
 			memory, peak, read := report.Number(u.MeanBytes, quantity.Bytes), report.Number(u.PeakBytes, quantity.Bytes), report.Number(float64(u.Readings), report.Digits(0))
 			switch {
 			case u.MeanBytes == 0:
@@ -136,7 +148,7 @@ func (t *Table) useTable() report.Table {
 			}
 			table.Rows = append(table.Rows, report.Row{Muted: x.Crowded, Cells: []report.Cell{
 				report.Name(x.System), report.Name(string(role)), report.Number(float64(u.Processes), report.Digits(0)),
-				user, system, micros, memory, peak, read, second, sample,
+				user, system, micros, memory, peak, read, second, sample, kernel, calls, moves,
 			}})
 		}
 	}

@@ -205,18 +205,19 @@ func (t *peerTrial) follow(s Spec) error {
 		return err
 	}
 	t.say(Event{Kind: Ready, Seconds: time.Since(t.began).Seconds()})
+	t.say(Event{Kind: Updated}) // taken once they are counted: from then on they may begin
 	n := int64(warmUpdates)
 	if s.Batch < 0 {
 		n = warmFull
 	}
-	per, before := 0.0, 0.0
-	for done := int64(0); n > 0; {
-		done += n
+	per, before, warm := 0.0, 0.0, int64(0)
+	for n > 0 {
+		warm += n
 		words, err := t.train(peerCommand{Do: "run", Updates: n}, nil)
 		if err != nil {
 			return err
 		}
-		if err := counted(words, done); err != nil {
+		if err := counted(words, warm); err != nil {
 			return err
 		}
 		spent := longest(words)
@@ -226,6 +227,8 @@ func (t *peerTrial) follow(s Spec) error {
 			n = int64(math.Ceil(left / per))
 		}
 	}
+	t.say(Event{Kind: Warmed})
+	t.say(Event{Kind: Updated}) // likewise
 	if _, err := t.command(peerCommand{Do: "reset"}, "ready", nil); err != nil {
 		return err
 	}
@@ -261,7 +264,7 @@ func (t *peerTrial) follow(s Spec) error {
 	for _, k := range kept {
 		t.say(k)
 	}
-	done := Event{Kind: Finished, Update: n, Samples: n * int64(s.Batch) * int64(s.Workers)}
+	done := Event{Kind: Finished, Update: n, Warm: warm, Samples: n * int64(s.Batch) * int64(s.Workers)}
 	switch {
 	case t.clocks > 0:
 		done.Samples = n * s.rows / int64(t.clocks)

@@ -78,6 +78,11 @@ type PerUse struct {
 	BytesSecond  float64 `json:"bytes_per_second"`
 	NotCounted   string  `json:"not_measured,omitempty"`
 	NotTimed     string  `json:"not_timed,omitempty"` // why what is by second or by sample is not known
+
+	SystemUpdate    float64 `json:"system_seconds_per_update"`
+	CallsUpdate     float64 `json:"system_calls_per_update"`
+	TransfersUpdate float64 `json:"transfer_calls_per_update"` // of these, reads and writes, sends and receives
+	CallsUnknown    string  `json:"calls_not_measured,omitempty"`
 }
 
 // unseen is why a row that saves no parameters is not ranked.
@@ -171,7 +176,13 @@ func uneven(system string, m Mode) bool { return m == Async && strings.HasSuffix
 
 // per is u by second of a trial and by sample.
 func (u Use) per(r *Result) PerUse {
-	out := PerUse{Processes: u.Processes, MeanBytes: u.MeanBytes, PeakBytes: u.PeakBytes, NotCounted: u.NotCounted}
+	out := PerUse{Processes: u.Processes, MeanBytes: u.MeanBytes, PeakBytes: u.PeakBytes, NotCounted: u.NotCounted, CallsUnknown: u.CallsUnknown}
+	if u.Calls != nil && u.Calls.Updates > 0 {
+		updates := float64(u.Calls.Updates)
+		out.CallsUpdate, out.TransfersUpdate = float64(u.Calls.All)/updates, float64(u.Calls.Transfers)/updates
+	} else {
+		out.CallsUnknown = orElse(u.CallsUnknown, "the trial is from before they were")
+	}
 	window := r.window()
 	if window == 0 {
 		out.NotTimed = "the trial does not say for how long it was counted"
@@ -179,6 +190,9 @@ func (u Use) per(r *Result) PerUse {
 	}
 	out.UserShare, out.SystemShare = u.User/window, u.System/window
 	out.BytesSecond = float64(u.In+u.Out) / window
+	if updates := r.updatesWithin(); updates > 0 {
+		out.SystemUpdate = u.System / updates
+	}
 	if samples := r.within(); samples > 0 {
 		out.MicrosSample = (u.User + u.System) * 1e6 / samples
 		out.BytesSample = float64(u.In+u.Out) / samples
@@ -206,6 +220,14 @@ func (r *Result) within() float64 {
 	return all
 }
 
+// updatesWithin are the updates in the window: of workers that wait for nobody, those of rank 0, beside which each of the others does about as many.
+func (r *Result) updatesWithin() float64 {
+	if r.Samples == 0 {
+		return 0
+	}
+	return float64(r.Updates) * r.within() / float64(r.Samples)
+}
+
 // medianUse is the median of each figure over the trials in which it is known, if there is one: of bytes, those in which the bytes of all processes
 // were counted.
 func medianUse(list []PerUse) PerUse {
@@ -224,6 +246,12 @@ func medianUse(list []PerUse) PerUse {
 		ofAll(timed, func(u *PerUse) *float64 { return &u.UserShare })
 		ofAll(timed, func(u *PerUse) *float64 { return &u.SystemShare })
 		ofAll(timed, func(u *PerUse) *float64 { return &u.MicrosSample })
+		ofAll(timed, func(u *PerUse) *float64 { return &u.SystemUpdate })
+	}
+	if traced := slices.DeleteFunc(slices.Clone(list), func(u PerUse) bool { return u.CallsUnknown != "" }); len(traced) > 0 {
+		out.CallsUnknown = ""
+		ofAll(traced, func(u *PerUse) *float64 { return &u.CallsUpdate })
+		ofAll(traced, func(u *PerUse) *float64 { return &u.TransfersUpdate })
 	}
 	ofAll(list, func(u *PerUse) *float64 { return &u.MeanBytes })
 	ofAll(list, func(u *PerUse) *float64 { return &u.PeakBytes })

@@ -247,9 +247,12 @@ func (r *runner) measure(ctx context.Context, system System, spec Spec, status S
 		}
 		switch e.Kind {
 		case Ready:
+			sampler.warmUp.begin(t.Processes())
 			lap.end("start")
 			result.StartSeconds = e.Seconds
 			status.Phase = "warm up"
+		case Warmed:
+			sampler.warmUp.end()
 		case Begin:
 			sampler.begin()
 			lap.end("warm up")
@@ -265,6 +268,7 @@ func (r *runner) measure(ctx context.Context, system System, spec Spec, status S
 			keep = append(keep, e)
 		case Finished:
 			finished = true
+			sampler.warmUp.updates = e.Warm
 			result.Updates, result.Samples, result.Seconds = e.Update, e.Samples, e.Seconds
 			result.Phases, result.Staleness = e.Phases, e.Stale
 			if e.Seconds > 0 {
