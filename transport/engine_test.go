@@ -15,6 +15,7 @@ import (
 	"math/big"
 	"net"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -207,6 +208,39 @@ func simultaneousDial(ctx context.Context, t *testing.T, n Network, round int) {
 		}
 		if s := p.Stats(); s.Reconnects > 0 || len(s.Refused) > 0 || strings.Contains(logs[i].String(), "WARN") {
 			t.Errorf("round %d: %d reconnects, refused %v:\n%s", round, s.Reconnects, s.Refused, &logs[i])
+		}
+	}
+}
+
+// TestDialGivenUp: a peer that leaves may have a dial under way, which ends in the middle of the handshake: it is no stranger. From one whose link
+// was lost without a goodbye it is counted.
+func TestDialGivenUp(t *testing.T) {
+	for _, leaves := range []bool{false, true} {
+		u := openPuppet(t)
+		if leaves {
+			for _, nc := range u.conns {
+				_, err := io.WriteString(nc, headed(wire.Header{Flags: wire.Internal, Kind: kindBye}, ""))
+				u.must(err)
+			}
+		}
+		u.cut()
+		nc, err := net.Dial("tcp", strings.TrimPrefix(u.victim.Addr(), "tcp:"))
+		u.must(err)
+		h := &hello{name: u.name, target: u.victim.Name(), instance: [16]byte{1}, attempt: 9}
+		_, err = nc.Write(appendFrame(nil, kindHello, h.append(nil)))
+		u.must(err)
+		_, err = readStep(nc, kindChallenge, h.target)
+		u.must(err)
+		u.must(nc.Close())
+		p := u.victim.(*port)
+		for pending := 1; pending > 0 && u.ctx.Err() == nil; {
+			p.mu.Lock()
+			pending = len(p.pending)
+			p.mu.Unlock()
+			runtime.Gosched()
+		}
+		if n := p.Stats().Refused["truncated"]; (n == 0) != leaves {
+			t.Errorf("leaves %v: %d handshakes are counted as truncated", leaves, n)
 		}
 	}
 }

@@ -26,6 +26,7 @@ type peer struct {
 	known    bool   // Know was called: remembered while it is away
 	link     *link
 	lost     bool        // LinkLost was reported, and LinkBack not yet
+	left     bool        // its last link ended with a goodbye
 	gone     error       // Forget or Close was called
 	past     atomic.Bool // gone is set
 	shutting bool        // Close was called; what waits is still written

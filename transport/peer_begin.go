@@ -29,7 +29,7 @@ func (pr *peer) judge(h *hello) error {
 func (pr *peer) needless() bool {
 	pr.mu.Lock()
 	defer pr.unlock()
-	return pr.gone != nil || pr.shutting || pr.link.up || pr.attempting || pr.half != nil
+	return pr.gone != nil || pr.shutting || pr.link.up || pr.attempting || pr.half != nil || pr.left
 }
 
 // establish makes two connections the peer's link.
@@ -59,7 +59,7 @@ func (pr *peer) establish(h *hello, inbound bool, id [16]byte, ctl, dat [2]net.C
 	l.id, l.inbound, l.attempt, l.shared = id, inbound, h.attempt, shared
 	l.sharedRefs.Store(1)
 	l.life = life
-	pr.last, pr.instance, pr.reported = id, instance, [2]bool{}
+	pr.last, pr.instance, pr.reported, pr.left = id, instance, [2]bool{}, false
 	if pr.addr == "" {
 		pr.addr = addr
 	}

@@ -50,6 +50,7 @@ func (pr *peer) lose(err error) {
 func (pr *peer) drop(err error) {
 	l := pr.link
 	l.dead.Store(true)
+	pr.left = l.half[control].bye || l.half[data].bye
 	if l.up {
 		pr.port.linked.Add(-1)
 	}
