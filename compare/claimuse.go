@@ -172,7 +172,7 @@ func (r *Report) waiting(system string) string {
 		}
 		text += fmt.Sprintf(", and costs a worker %.2g × the processor time (%s and %s): ", computes, quantity.Seconds(big.computes), quantity.Seconds(small.computes))
 		switch {
-		case takes <= computes:
+		case takes <= clearlyLonger*computes:
 			text += "it waits for no larger part of it"
 		case computes >= 1:
 			text += "it computes no less, and waits for a larger part of it"
@@ -183,6 +183,9 @@ func (r *Report) waiting(system string) string {
 	}
 	return strings.Join(words, "; ")
 }
+
+// clearlyLonger is how much more an update's time must grow than its computing, before it is called waiting: two rows' medians differ by some percent.
+const clearlyLonger = 1.25
 
 // An updateCost is what one update of all workers takes, in seconds, what of the processor it costs each of them, and the bytes that it moves; 0: these
 // are not known.

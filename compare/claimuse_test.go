@@ -131,6 +131,7 @@ func TestWaitingOfBiggerModels(t *testing.T) {
 		{"waits", row(75_000, 4, 1280), "an update of mxnet-sync takes 10 × as long as on softmax (20 ms and 2 ms), moves 10 × the bytes, and costs a worker 4 × the processor time (2 ms and 500 µs): it computes no less, and waits for a larger part of it"},
 		{"computes less", row(75_000, 0.5, 1280), "costs a worker 0.5 × the processor time (250 µs and 500 µs): it computes less"},
 		{"computes", row(75_000, 12, 1280), "costs a worker 12 × the processor time (6 ms and 500 µs): it waits for no larger part of it"},
+		{"waits hardly more", row(75_000, 9, 1280), "costs a worker 9 × the processor time (4.5 ms and 500 µs): it waits for no larger part of it"},
 		{"no bytes", quiet, "(20 ms and 2 ms), and costs a worker"},
 		{"not measured", unmeasured, ""},
 		{"not there", nil, ""},
