@@ -87,6 +87,43 @@ func TestPart(t *testing.T) {
 	}
 }
 
+// TestRemembered: what is remembered is the gradient that the rule takes: clipped, and regularised by the tensor's decay. Buffers have none.
+func TestRemembered(t *testing.T) {
+	l, err := trivium.NewLayout(trivium.Spec{Name: "weights", Shape: []int{12}, Decay: 2}, trivium.Spec{Name: "means", Shape: []int{3}, Buffer: true}, trivium.Spec{Name: "bias", Shape: []int{9}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := &trivium.Job{Optimizer: trivium.OptimizerSpec{Name: "adagrad", Rate: 0.1, L1: 0.5, L2: 0.25, ClipValue: 2}}
+	rule, err := optim.New(job.Optimizer, kernel.Go)
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := newPart(job, rule)
+	const from = 1 // cells may be asked for from anywhere
+	n := l.Len() - from
+	p, g, last, product := make([]float32, n), make([]float32, n), make([]float32, n), make([]float32, n)
+	for i := range p {
+		p[i], g[i] = float32(i%3-1), float32(i-5) // exact in binary
+	}
+	part.remember(kernel.Best(), l, from, p, g, last, product, true)
+	for i := range p {
+		cell, want := i+from, float32(0)
+		if bias := cell >= 15; bias || cell < 12 {
+			decay := float32(2)
+			if bias {
+				decay = l.Spec(2).Decay
+			}
+			want = min(max(g[i], -2), 2) + 0.25*decay*p[i]
+			if p[i] != 0 {
+				want += float32(math.Copysign(float64(0.5*decay), float64(p[i])))
+			}
+		}
+		if last[i] != want || product[i] != want*want {
+			t.Errorf("of gradient %v at %v, cell %d, is remembered %v and %v, want %v and its square", g[i], p[i], cell, last[i], product[i], want)
+		}
+	}
+}
+
 func TestTogether(t *testing.T) {
 	for _, c := range []struct {
 		p    float64
