@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -80,8 +79,8 @@ func (g *Segment) serve() {
 		if admitUser(c) == nil {
 			var size [8]byte
 			binary.LittleEndian.PutUint64(size[:], uint64(len(g.mem)))
-			_ = c.SetDeadline(time.Now().Add(time.Second))                // 8 bytes fit any socket
-			_, _, _ = c.WriteMsgUnix(size[:], unix.UnixRights(g.fd), nil) // who does not get them says so
+			_ = c.SetDeadline(time.Now().Add(time.Second)) // 8 bytes fit any socket
+			_ = sendFile(c, size[:], g.fd)                 // who does not get them says so
 		}
 		_ = c.Close() // it has what it came for
 	}
@@ -101,17 +100,8 @@ func OpenSegment(ctx context.Context, addr string, size int) (*Segment, error) {
 		return nil, fmt.Errorf("transport: segment at %s: %w", addr, err)
 	}
 	var b [8]byte
-	oob := make([]byte, unix.CmsgSpace(4))
-	n, oobn, _, _, err := c.ReadMsgUnix(b[:], oob)
-	fds := receivedFiles(oob[:oobn])
-	defer func() {
-		for _, fd := range fds {
-			_ = unix.Close(fd) // the mapping stays
-		}
-	}()
-	if err == nil {
-		_, err = io.ReadFull(c, b[n:])
-	}
+	fds, err := receiveFiles(c, b[:])
+	defer closeFiles(fds) // the mapping stays
 	switch found := binary.LittleEndian.Uint64(b[:]); {
 	case err != nil:
 		return nil, fmt.Errorf("transport: segment at %s: its creator does not hand it over: %w", addr, errors.Join(err, ctx.Err()))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -104,61 +103,21 @@ func openSharedSize(c *net.UnixConn, size int) (*sharedMemory, error) {
 	return s, nil
 }
 
-// makeShared makes a file of n bytes that nobody can resize, and maps it.
-func makeShared(n int) (int, []byte, error) {
-	fd, err := unix.MemfdCreate("trivium", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		return -1, nil, os.NewSyscallError("memfd_create", err)
-	}
-	var p []byte
-	if err = unix.Ftruncate(fd, int64(n)); err == nil {
-		if _, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, sharedSeals); err == nil {
-			p, err = unix.Mmap(fd, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-		}
-	}
-	if err != nil {
-		_ = unix.Close(fd) // it is of no use
-		return -1, nil, fmt.Errorf("%d bytes: %w", n, err)
-	}
-	return fd, p, nil
-}
-
-const sharedSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
-
+// sendShared offers the other end a file with size bytes to place in; -1 and 0: this end has none.
 func sendShared(c *net.UnixConn, fd, size int) error {
 	var b [sharedHello]byte
 	binary.LittleEndian.PutUint32(b[0:], sharedMagic)
 	binary.LittleEndian.PutUint32(b[4:], 1)
 	binary.LittleEndian.PutUint64(b[8:], uint64(size))
-	var rights []byte
-	if size > 0 {
-		rights = unix.UnixRights(fd)
-	}
-	n, _, err := c.WriteMsgUnix(b[:], rights, nil)
-	if err == nil && n < len(b) {
-		_, err = c.Write(b[n:])
-	}
-	return err
+	return sendFile(c, b[:], fd)
 }
 
 // receiveShared maps what the other end sent, read-only; nil: it has nothing. bad says what is wrong with its file; err, that the connection
 // cannot be read any further.
 func receiveShared(c *net.UnixConn) (p []byte, bad, err error) {
 	var b [sharedHello]byte
-	oob := make([]byte, unix.CmsgSpace(4))
-	n, oobn, _, _, err := c.ReadMsgUnix(b[:], oob)
-	fds := receivedFiles(oob[:oobn])
-	defer func() {
-		for _, fd := range fds {
-			_ = unix.Close(fd) // the mapping stays
-		}
-	}()
-	if err == nil && n == 0 {
-		err = io.ErrUnexpectedEOF
-	}
-	if err == nil {
-		_, err = io.ReadFull(c, b[n:])
-	}
+	fds, err := receiveFiles(c, b[:])
+	defer closeFiles(fds) // the mapping stays
 	if err != nil {
 		return nil, nil, err
 	}
@@ -175,46 +134,6 @@ func receiveShared(c *net.UnixConn) (p []byte, bad, err error) {
 	}
 	p, bad = mapShared(fds[0], sharedStart+int(size), unix.PROT_READ)
 	return p, bad, nil
-}
-
-// receivedFiles returns the files that came with a message.
-func receivedFiles(oob []byte) []int {
-	var fds []int
-	messages, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return nil // cut off: the kernel closed them
-	}
-	for i := range messages {
-		if more, err := unix.ParseUnixRights(&messages[i]); err == nil {
-			fds = append(fds, more...)
-		}
-	}
-	return fds
-}
-
-// mapShared maps a peer's file, if it can never be less than n bytes.
-func mapShared(fd, n, prot int) ([]byte, error) {
-	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
-	if err != nil {
-		return nil, fmt.Errorf("the peer's file is no memory: %w", err)
-	}
-	if seals&sharedSeals != sharedSeals {
-		return nil, fmt.Errorf("the peer's memory has the seals %#x, want %#x: it could be cut off under our hands", seals, sharedSeals)
-	}
-	// Huge pages by reservation are also sealed, but reading one that cannot be had kills the process.
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(fd, &fs); err != nil {
-		return nil, fmt.Errorf("the peer's file: %w", err)
-	} else if fs.Type != unix.TMPFS_MAGIC {
-		return nil, fmt.Errorf("the peer's file is on file system %#x, want %#x", fs.Type, unix.TMPFS_MAGIC)
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, fmt.Errorf("the peer's file: %w", err)
-	} else if st.Size != int64(n) {
-		return nil, fmt.Errorf("the peer's memory has %d bytes, want %d", st.Size, n)
-	}
-	return unix.Mmap(fd, 0, n, prot, unix.MAP_SHARED)
 }
 
 // agree tells the other end whether this one has both files, and forgets them unless the other has, too.
