@@ -41,17 +41,14 @@ type ServerState struct {
 	out      []protocol.Command
 	codecs   codecs
 
-	now     time.Duration
-	part    roundPart
-	groups  []*section
-	asker   *session // its batch is at hand, and a question follows
-	torn    int      // rounds of lost clients that had been applied here
-	refused int      // messages
-	fatal   string
-	late    bool // what the configuration asks for is past
-	owing   bool // timerOwed is set
-	loose   bool // there is an ASP table: then no Clock waits for M
-	cuts    bool // there is a BSP table
+	part   roundPart
+	groups []*section
+	asker  *session // its batch is at hand, and a question follows
+	fatal  string
+	late   bool // what the configuration asks for is past
+	owing  bool // timerOwed is set
+	loose  bool // there is an ASP table: then no Clock waits for M
+	cuts   bool // there is a BSP table
 }
 
 // ServerOptions are a server's. The zero value works.
@@ -140,8 +137,7 @@ const (
 const owedFor = 2 * time.Millisecond
 
 // Step is the machine.
-func (s *ServerState) Step(now time.Duration, in protocol.Event) []protocol.Command {
-	s.now = now
+func (s *ServerState) Step(_ time.Duration, in protocol.Event) []protocol.Command {
 	s.out = s.out[:0]
 	switch in := in.(type) {
 	case protocol.Start:
@@ -261,7 +257,6 @@ func (s *ServerState) session(from Name, client uint16, id uint64, e Epoch) *ses
 }
 
 func (s *ServerState) refuse(from Name, why string) {
-	s.refused++
 	if f := s.o.Trace.Refused; f != nil {
 		f(from, why)
 	}
