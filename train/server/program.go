@@ -55,7 +55,7 @@ type Keeper interface {
 // choose makes the program of the model, and returns the tables it wants.
 func (w *worker) choose(updater string) []ps.Spec {
 	l := w.run.Layout()
-	w.tables = &tables{layout: l}
+	w.tables = new(tables)
 	if p, ok := w.run.Model.(Program); ok {
 		w.own = &modelProgram{Program: p, layout: l}
 		w.program = w.own

@@ -16,9 +16,7 @@ const denseTable = "model"
 
 // tables are a model's parameters as tables.
 type tables struct {
-	layout *trivium.Layout
-	w      *ps.Worker
-	specs  []ps.Spec
+	specs []ps.Spec
 
 	runs    [][2]int // cells of the layout that the dense table has, from and to
 	cols    int
@@ -39,7 +37,7 @@ type rowTensor struct {
 
 // newTables describes the tables of a layout.
 func newTables(l *trivium.Layout, o Options, updater string) *tables {
-	t := &tables{layout: l}
+	t := new(tables)
 	var dense []trivium.Spec
 	for i := range l.Tensors() {
 		spec := l.Spec(i)
@@ -82,7 +80,6 @@ func newTables(l *trivium.Layout, o Options, updater string) *tables {
 
 // open takes the tables of a worker.
 func (t *tables) open(w *ps.Worker) (err error) {
-	t.w = w
 	if t.cols > 0 {
 		if t.dense, err = ps.TableOf[float32](w, denseTable); err != nil {
 			return err
