@@ -120,7 +120,6 @@ const (
 	Hierarchy            // within hosts, then between them
 	Shared               // in memory that the ranks share
 	Direct               // the plan of an operation that has only one
-	numAlgorithms
 )
 
 var algorithmNames = [...]string{"auto", "gather-broadcast", "ring", "halving-doubling", "doubling", "tree", "pairwise", "exact", "hierarchical", "shared memory", "direct"}
