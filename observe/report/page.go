@@ -50,7 +50,7 @@ func Strong(s string) Span { return Span{Text: s, Kind: StrongSpan} }
 // Mono is a Span of code: a command, a name, a path.
 func Mono(s string) Span { return Span{Text: s, Kind: MonoSpan} }
 
-// A Tone is what a badge, a callout or a cell wants to say before it is read. It is never told by colour alone.
+// A Tone is what a badge, a tile or a callout wants to say before it is read. It is never told by colour alone.
 type Tone uint8
 
 const (

@@ -79,7 +79,6 @@ type source struct {
 	loss       curve // over seconds
 	samples    curve // loss, over the source's own samples
 	staleness  map[uint16]uint64
-	steps      int
 	every      uint32  // the largest k of the kept steps
 	first      float64 // seconds at which the first kept step began; negative: none
 	scores     []score
@@ -151,7 +150,6 @@ func (s *source) step(step observe.Step) {
 	if s.first < 0 {
 		s.first = start
 	}
-	s.steps++
 	s.every = max(s.every, step.Every)
 	at := start + step.Wall().Seconds()
 	s.loss.add(at-s.first, step.Loss)

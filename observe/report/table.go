@@ -59,7 +59,6 @@ type Cell struct {
 	Notes   []string // footnotes; equal ones in a table share their letter
 	Best    bool     // marked as best, whatever the column says
 	Rank    int      // place, written before the value; 0: none
-	Tone    Tone
 }
 
 // A Format writes a number: Digits(0), or whatever suits it. nil: in three significant digits, 21.1k.
@@ -117,7 +116,7 @@ func write(f Format, v float64) string {
 func Missing(why string) Cell { return Cell{Missing: why} }
 
 // Verdict is a Cell with a badge. Of a long "head: reason" the reason becomes a footnote, as of Missing.
-func Verdict(t Tone, s string) Cell { return Cell{Spans: []Span{Badge(t, s)}, Tone: t} }
+func Verdict(t Tone, s string) Cell { return Cell{Spans: []Span{Badge(t, s)}} }
 
 // With returns the cell with a footnote.
 func (c Cell) With(note string) Cell {

@@ -65,15 +65,6 @@ func Open(dir string) (*Run, error) {
 	return r, nil
 }
 
-// Dropped returns the number of bytes that could not be read.
-func (r *Run) Dropped() int64 {
-	var n int64
-	for _, d := range r.Damage {
-		n += d.Bytes
-	}
-	return n
-}
-
 // Frames walks the frames of a source in the order they were written; damaged ones, which are in Damage, are passed over. An error
 // ends the walk.
 func (r *Run) Frames(source observe.Source) iter.Seq2[observe.Frame, error] {

@@ -33,8 +33,7 @@ const (
 //
 // Until Finish or Close, or the end of the process, the run is this Writer's: it counts as running, and is not deleted.
 type Writer struct {
-	dir  string
-	head Head
+	dir string
 
 	mu     sync.Mutex
 	events *os.File // taken, as long as the run is under way; nil: closed
@@ -97,7 +96,7 @@ func Create(dir string, head Head) (w *Writer, err error) {
 		return nil, errors.Join(err, events.Close())
 	}
 	return &Writer{
-		dir: dir, head: head, events: events, series: map[string]*seriesFile{}, steps: map[string]*stepsFile{},
+		dir: dir, events: events, series: map[string]*seriesFile{}, steps: map[string]*stepsFile{},
 		limit: stepsFileBytes,
 	}, nil
 }
