@@ -71,7 +71,7 @@ func Main(o Options) {
 		fmt.Fprintf(os.Stderr, "%s: ended at once, by a second signal: what was not saved is lost\n", o.Name)
 		os.Exit(Interrupted)
 	})
-	os.Exit(Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, o))
+	os.Exit(Run(ctx, os.Args[1:], os.Stdout, os.Stderr, o))
 }
 
 // sameWish is for how long after a signal others say the same once more: timeout(1) signals a command and then its process group, which the
@@ -91,9 +91,9 @@ func heed(signals <-chan os.Signal, cancel, end func()) {
 }
 
 // Run is one invocation: args without the program's name. It returns the exit code.
-func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, o Options) int {
+func Run(ctx context.Context, args []string, stdout, stderr io.Writer, o Options) int {
 	out := &output{w: stdout}
-	s := newSession(stdin, out, stderr, o)
+	s := newSession(out, stderr, o)
 	err := out.complete(s.run(ctx, args))
 	if err == nil {
 		return Done
@@ -117,7 +117,6 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 
 // A session is one invocation's surroundings, handed to the verbs.
 type session struct {
-	in         io.Reader
 	out, err   io.Writer
 	models     nn.Models
 	sources    data.Sources
@@ -129,7 +128,7 @@ type session struct {
 	budget     int64    // bytes of memory for the rows of a file; 0: as many as this machine has for them
 }
 
-func newSession(in io.Reader, out, err io.Writer, o Options) *session {
+func newSession(out, err io.Writer, o Options) *session {
 	if o.Models == nil {
 		o.Models = nn.Standard()
 	}
@@ -138,7 +137,7 @@ func newSession(in io.Reader, out, err io.Writer, o Options) *session {
 	}
 	name := strings.TrimSuffix(filepath.Base(o.Name), ".exe")
 	return &session{
-		in: in, out: out, err: err, models: o.Models, sources: o.Sources, optimizers: o.Optimizers, metrics: o.Metrics, name: name, command: o.Name,
+		out: out, err: err, models: o.Models, sources: o.Sources, optimizers: o.Optimizers, metrics: o.Metrics, name: name, command: o.Name,
 	}
 }
 

@@ -128,7 +128,7 @@ func TestCompareTyped(t *testing.T) {
 // three seconds after one of warm-up: so that two cores take less than three minutes, in which 24 trials have 7.5 seconds each.
 func TestCompareQuick(t *testing.T) {
 	t.Chdir(t.TempDir())
-	p, err := (&compareRun{Quick: true, Out: "comparisons"}).plan(newSession(nil, os.Stdout, os.Stderr, Options{}))
+	p, err := (&compareRun{Quick: true, Out: "comparisons"}).plan(newSession(os.Stdout, os.Stderr, Options{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestCompareOfSome(t *testing.T) {
 		{compareRun{Tasks: []string{"softmax"}, Workers: []int{2}}, false, ""},
 		{compareRun{Workers: []int{3}, Quick: true}, false, ""},
 	} {
-		p, err := c.flags.plan(newSession(nil, os.Stdout, os.Stderr, Options{}))
+		p, err := c.flags.plan(newSession(os.Stdout, os.Stderr, Options{}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -29,7 +29,7 @@ func ExampleRun() {
 		Sources: data.Sources{"points": points},
 	}
 	run := func(args ...string) {
-		app.Run(context.Background(), append(args, "--out", runs), os.Stdin, os.Stdout, os.Stdout, own)
+		app.Run(context.Background(), append(args, "--out", runs), os.Stdout, os.Stdout, own)
 	}
 	learn := []string{"train", "line", "--data", "points", "--optimizer", "sgd", "--rate", "0.5", "--batch", "full", "--epochs", "200", "--quiet"}
 	run(append(learn, "--name", "one")...)

@@ -72,7 +72,7 @@ func TestFetchInterrupted(t *testing.T) {
 			}
 		})
 		var out bytes.Buffer
-		s := newSession(nil, &out, &out, Options{})
+		s := newSession(&out, &out, Options{})
 		job := &training{out: t.TempDir(), show: newProgress(&out, false, false, func(string) string { return "" })}
 		err := s.attend(ctx, job, client, "job-1", onFlags{On: "127.0.0.1:1", Token: "secret"})
 		coded, ok := errors.AsType[*codedError](err)

@@ -64,7 +64,7 @@ func TestFullDiskPrints(t *testing.T) {
 		"data points", "version", "help", "help models", "train --help", "completion bash",
 	} {
 		var problems strings.Builder
-		code := Run(t.Context(), strings.Fields(command), nil, full, &problems, options)
+		code := Run(t.Context(), strings.Fields(command), full, &problems, options)
 		if code != Failed || !strings.Contains(problems.String(), "no space left on device") {
 			t.Errorf("%s: exits with %d: %s", command, code, &problems)
 		}

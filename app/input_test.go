@@ -30,7 +30,7 @@ func runWith(ctx context.Context, t *testing.T, dir string, o Options, args ...s
 	t.Helper()
 	t.Chdir(dir)
 	var out, problems bytes.Buffer
-	code := Run(ctx, args, strings.NewReader(""), &out, &problems, o)
+	code := Run(ctx, args, &out, &problems, o)
 	return outcome{code, out.String(), problems.String()}
 }
 

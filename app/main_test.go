@@ -31,5 +31,5 @@ func commandChild(args []string) (code int, ok bool) {
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer cancel()
-	return Run(ctx, args[1:], nil, os.Stdout, os.Stderr, Options{}), true
+	return Run(ctx, args[1:], os.Stdout, os.Stderr, Options{}), true
 }

@@ -47,13 +47,13 @@ func manual(t *testing.T, o Options) string {
 	b.WriteString("# The command line\n\nWritten by the program itself: `go test ./app -run TestManual -update`.\n")
 	say := func(title string, args ...string) {
 		var out, problems bytes.Buffer
-		if code := Run(t.Context(), args, nil, &out, &problems, o); code != Done {
+		if code := Run(t.Context(), args, &out, &problems, o); code != Done {
 			t.Fatalf("%q exits with %d: %s", args, code, &problems)
 		}
 		fmt.Fprintf(&b, "\n%s\n\n```\n%s```\n", title, out.String())
 	}
 	say("## trivium", "--help")
-	parser, err := newSession(nil, nil, nil, o).parser(new(grammar))
+	parser, err := newSession(nil, nil, o).parser(new(grammar))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ func TestMemoryForRows(t *testing.T) {
 		fmt.Fprintf(&rows, "%d,%d\n", i, i%2)
 	}
 	write(t, dir, "a.csv", rows.String())
-	s := newSession(strings.NewReader(""), io.Discard, io.Discard, Options{})
+	s := newSession(io.Discard, io.Discard, Options{})
 	for _, c := range []struct {
 		budget   int64
 		streamed bool

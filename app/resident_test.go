@@ -27,7 +27,7 @@ func residentChild(args []string) (code int, ok bool) {
 	if len(args) == 0 || args[0] != residentArgument {
 		return 0, false
 	}
-	code = Run(context.Background(), args[1:], strings.NewReader(""), io.Discard, os.Stderr, Options{})
+	code = Run(context.Background(), args[1:], io.Discard, os.Stderr, Options{})
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -71,7 +71,7 @@ func TestResumeShips(t *testing.T) {
 	there := &training{dir: "runs/a", out: "runs", topology: "average", workers: 2, ship: true}
 	here := *there
 	here.processes = true
-	s := newSession(nil, nil, nil, Options{})
+	s := newSession(nil, nil, Options{})
 	for want, x := range map[string]*training{
 		"resume with: trivium train --resume runs/a --topology average --workers 2 --ship-data":             there, // --on follows
 		"resume with: trivium train --resume runs/a --topology average --workers 2 --processes --ship-data": &here,

@@ -19,7 +19,7 @@ func TestRunsWhileTraining(t *testing.T) {
 	}
 	run := func(args ...string) outcome { // where the training is
 		var out, problems bytes.Buffer
-		code := Run(t.Context(), args, strings.NewReader(""), &out, &problems, Options{})
+		code := Run(t.Context(), args, &out, &problems, Options{})
 		return outcome{code, out.String(), problems.String()}
 	}
 	var list, deleted outcome

@@ -27,7 +27,7 @@ func TestStatusFails(t *testing.T) {
 	cancel()
 	var out bytes.Buffer
 	v := statusVerb{Follow: true}
-	if err := v.show(ctx, newSession(nil, &out, &out, Options{}), client); err != nil {
+	if err := v.show(ctx, newSession(&out, &out, Options{}), client); err != nil {
 		t.Errorf("interrupted while it asks: %v", err)
 	}
 	token := trust.Token{CA: authority.Hash()}.String()

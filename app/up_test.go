@@ -94,7 +94,7 @@ func TestJobWithoutARunDirectory(t *testing.T) {
 	launcher := launch.NewGoroutines(func(ctx context.Context, c launch.Child) error { return work(ctx, c, Options{}, nil, nil) })
 	defer launcher.Close()
 	printed := new(tape)
-	out := newSession(nil, nil, nil, Options{}).runWork(t.Context(), &fleet.Work{
+	out := newSession(nil, nil, Options{}).runWork(t.Context(), &fleet.Work{
 		Job: fleet.Job{ID: "job-1", Threads: 1, Spec: fleet.Spec{Payload: payload}}, Nodes: []fleet.Lent{{Offer: fleet.Offer{Addr: "127.0.0.1"}}},
 		Launcher: launcher, Dir: dir, Log: printed,
 	}, "127.0.0.1")
@@ -112,7 +112,7 @@ func TestOwnMetricOnCluster(t *testing.T) {
 	launcher := launch.NewGoroutines(func(ctx context.Context, c launch.Child) error { return work(ctx, c, ownOptions(), nil, nil) })
 	defer launcher.Close()
 	printed := new(tape)
-	out := newSession(nil, nil, nil, ownOptions()).runWork(t.Context(), &fleet.Work{
+	out := newSession(nil, nil, ownOptions()).runWork(t.Context(), &fleet.Work{
 		Job: fleet.Job{ID: "job-1", Threads: 1, Spec: fleet.Spec{Payload: payload}}, Nodes: []fleet.Lent{{Offer: fleet.Offer{Addr: "127.0.0.1"}}},
 		Launcher: launcher, Dir: t.TempDir(), Log: printed,
 	}, "127.0.0.1")
@@ -124,7 +124,7 @@ func TestOwnMetricOnCluster(t *testing.T) {
 // TestWhyInOneLine: whatever a job failed of, status has a line for it.
 func TestWhyInOneLine(t *testing.T) {
 	w := &fleet.Work{Job: fleet.Job{Spec: fleet.Spec{Payload: json.RawMessage(`{"job": {"version": 9}, "name": "a/b"}`)}}, Log: new(tape)}
-	out := newSession(nil, nil, nil, Options{}).runWork(t.Context(), w, "127.0.0.1")
+	out := newSession(nil, nil, Options{}).runWork(t.Context(), w, "127.0.0.1")
 	if out.Code != Misused || strings.Contains(out.Why, "\n") || !strings.Contains(out.Why, "found 9; want the name of a folder") {
 		t.Errorf("%+v", out)
 	}
@@ -262,7 +262,7 @@ func TestMachineGoneBeforeTheStart(t *testing.T) {
 		Job: fleet.Job{ID: "job-1", Threads: 1, Spec: fleet.Spec{Payload: smallPayload(t)}}, Nodes: []fleet.Lent{{Offer: fleet.Offer{Addr: "127.0.0.1"}}},
 		Launcher: goneLauncher{}, Dir: t.TempDir(), Log: new(tape),
 	}
-	out := newSession(nil, nil, nil, Options{}).runWork(t.Context(), w, "127.0.0.1")
+	out := newSession(nil, nil, Options{}).runWork(t.Context(), w, "127.0.0.1")
 	if out.Code != Lost || !strings.Contains(out.Why, "the machine a is lost") {
 		t.Errorf("%+v", out)
 	}

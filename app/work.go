@@ -1,7 +1,6 @@
 package app
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -23,7 +22,7 @@ import (
 // runWork is a job's life in the coordinator: it drives the workers, which run on the nodes.
 func (s *session) runWork(ctx context.Context, w *fleet.Work, host string) fleet.Outcome {
 	job := *s // also with a program's own metrics, which are looked at before the run is begun
-	job.in, job.out, job.err = bytes.NewReader(nil), w.Log, w.Log
+	job.out, job.err = w.Log, w.Log
 	err := job.drive(ctx, w, host)
 	out := fleet.Outcome{}
 	if kept, ok := errors.AsType[*keptError](err); ok {

@@ -182,7 +182,7 @@ func background(t *testing.T, dir string, args ...string) (out, errs *tape, stop
 	ctx, cancel := context.WithCancel(context.Background())
 	out, errs = new(tape), new(tape)
 	done := make(chan int, 1)
-	go func() { done <- Run(ctx, inDir(dir, args), nil, out, errs, Options{}) }()
+	go func() { done <- Run(ctx, inDir(dir, args), out, errs, Options{}) }()
 	stop = sync.OnceValue(func() int {
 		cancel()
 		return <-done

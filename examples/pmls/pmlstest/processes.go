@@ -47,7 +47,7 @@ func (e Example) InProcesses(t testing.TB, command string) (r Run) {
 	args := append([]string{"train"}, strings.Fields(command)...)
 	args = append(args, "--topology", "server", "--processes", "--threads", "1", "--train", "0:", "--order", "index", "--out", dir, "--name", "it", "--quiet")
 	var problems bytes.Buffer
-	if code := app.Run(t.Context(), args, strings.NewReader(""), io.Discard, &problems, e.options()); code != app.Done {
+	if code := app.Run(t.Context(), args, io.Discard, &problems, e.options()); code != app.Done {
 		t.Fatalf("%s: exit code %d: %s", strings.Join(args, " "), code, problems.String())
 	}
 	var result struct{ Metrics map[string]float64 }
