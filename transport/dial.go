@@ -12,11 +12,16 @@ import (
 
 // The dialler's side of a handshake: see hello.
 
+// hello is what the next dial says. It is made where the link is found to be missing, under the same hold of peer.mu: with the number of one
+// that came up since, the dial would tell the other end that it is lost.
+func (pr *peer) hello() *hello {
+	p := pr.port
+	pr.attempt++
+	return &hello{name: p.self, target: pr.name, instance: p.instance, attempt: pr.attempt, last: pr.last, addr: p.carrier.addr}
+}
+
 // dial makes a link to the peer.
-func (p *port) dial(ctx context.Context, pr *peer, addr string, attempt uint64) error {
-	pr.mu.Lock()
-	h := &hello{name: p.self, target: pr.name, instance: p.instance, attempt: attempt, last: pr.last, addr: p.carrier.addr}
-	pr.mu.Unlock()
+func (p *port) dial(ctx context.Context, pr *peer, addr string, h *hello) error {
 	var conns [2][2]net.Conn
 	var release [2]func() bool // from ctx, which cuts a connection off; false: it has
 	up := false

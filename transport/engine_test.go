@@ -212,6 +212,52 @@ func simultaneousDial(ctx context.Context, t *testing.T, n Network, round int) {
 	}
 }
 
+// TestDialOvertaken: a dial that began before the other end's came up is not needed any more. It is no word of a lost link: that one stays.
+func TestDialOvertaken(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	var ports [2]Port
+	var streams [2]Stream
+	for i, id := range []string{"z", "a"} { // the other way round, a's dial would win, and refuse z's as long as it goes on
+		var err error
+		if ports[i], err = (TCP{}).Open(ctx, Name{ID: id}, Options{}); err != nil {
+			t.Fatal(err)
+		}
+		defer ports[i].Close()
+		if streams[i], err = ports[i].Stream("s", StreamOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, p := range ports {
+		if err := p.Know(ports[1-i].Name(), ports[1-i].Addr()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := ports[1].(*port)
+	pr := a.peers[ports[0].Name()]
+	pr.mu.Lock()
+	begun := pr.hello()
+	pr.mu.Unlock()
+	for i := range byte(2) {
+		if err := streams[0].Send(ctx, a.Name(), Frame{Head: []byte{i}}); err != nil {
+			t.Fatal(err)
+		}
+		ev, err := streams[1].Recv(ctx)
+		if err != nil || ev.What != Received || ev.Head[0] != i {
+			t.Fatalf("want frame %d, received event %d (%v), error %v", i, ev.What, ev.Err, err)
+		}
+		ev.Release()
+		if err := a.dial(ctx, pr, ports[0].Addr(), begun); !errors.Is(err, errBusy) {
+			t.Errorf("the dial ends with %v, want %v", err, errBusy)
+		}
+	}
+	for _, p := range ports {
+		if n := p.Stats().Reconnects; n > 0 {
+			t.Errorf("%v: %d reconnects", p.Name(), n)
+		}
+	}
+}
+
 // TestDialGivenUp: a peer that leaves may have a dial under way, which ends in the middle of the handshake: it is no stranger. From one whose link
 // was lost without a goodbye it is counted.
 func TestDialGivenUp(t *testing.T) {

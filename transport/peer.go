@@ -126,11 +126,10 @@ func (pr *peer) keep() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), pr.port.o.Handshake)
-		pr.attempt++
 		pr.attempting, pr.cancel = true, cancel
-		addr, n := pr.addr, pr.attempt
+		addr, h := pr.addr, pr.hello()
 		pr.unlock()
-		err := pr.port.dial(ctx, pr, addr, n)
+		err := pr.port.dial(ctx, pr, addr, h)
 		cancel()
 		pr.mu.Lock()
 		pr.attempting, pr.cancel = false, nil
