@@ -27,6 +27,7 @@ import (
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/allreduce"
 	"github.com/trivium-ml/trivium/train/processes"
+	"github.com/trivium-ml/trivium/train/traintest"
 	"github.com/trivium-ml/trivium/transport"
 )
 
@@ -247,20 +248,7 @@ func killedWorker(t *testing.T, workers int) (took time.Duration, told, same boo
 	job := digits()
 	job.Epochs = 1 << 20
 	d, tapes := driver(t, job, workers, allreduce.Options{})
-	pids := map[int]int{}
-	d.Started = func(index, pid int, _ string) { pids[index] = pid }
-	var once sync.Once
-	var killed time.Time
-	d.Watch.Progress = func(p train.Progress) {
-		if p.Step > 10 {
-			once.Do(func() {
-				killed = time.Now()
-				if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-	}
+	_, killed := traintest.SignalInTraining(t, &d.Started, &d.Watch, 1, syscall.SIGKILL)
 	_, err := d.Train(t.Context())
 	var lost *processes.WorkerError
 	if !errors.As(err, &lost) || lost.Index != 1 || !lost.Lost || !strings.Contains(err.Error(), "was killed") {

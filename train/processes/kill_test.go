@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -14,39 +13,23 @@ import (
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/processes"
+	"github.com/trivium-ml/trivium/train/traintest"
 )
 
 // TestKilledWorker kills a process in the middle of training.
 func TestKilledWorker(t *testing.T) {
 	d := driver(t, nil)
 	d.Job.Epochs = 1 << 20
-	pids := map[int]int{}
-	d.Started = func(index, pid int, _ string) { pids[index] = pid }
-	var once sync.Once
-	var killed time.Time
-	d.Watch.Progress = func(p train.Progress) {
-		if p.Step > 10 {
-			once.Do(func() {
-				killed = time.Now()
-				if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-	}
+	pids, killed := traintest.SignalInTraining(t, &d.Started, &d.Watch, 1, syscall.SIGKILL)
 	_, err := d.Train(t.Context())
 	var lost *processes.WorkerError
 	if !errors.As(err, &lost) || lost.Index != 1 || !lost.Lost || !strings.Contains(err.Error(), "was killed") {
 		t.Fatalf("error %v", err)
 	}
-	if took := time.Since(killed); took > 25*time.Second {
+	if took := time.Since(*killed); took > 25*time.Second {
 		t.Errorf("the others took %v to end", took)
 	}
-	for index, pid := range pids {
-		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-			t.Errorf("worker %d (process %d) is still there: %v", index, pid, err)
-		}
-	}
+	traintest.NoneLeft(t, pids)
 }
 
 // TestInterruptReachesChild: a Ctrl-C or a SIGTERM that comes before a child can heed it ends it, and interrupts the job.
@@ -73,25 +56,12 @@ func TestStoppedBeforeHello(t *testing.T) {
 func TestWorkerThatIsSilent(t *testing.T) {
 	d := driver(t, nil)
 	d.Job.Epochs, d.Grace = 1<<20, 200*time.Millisecond
-	pids := map[int]int{}
-	d.Started = func(index, pid int, _ string) { pids[index] = pid }
-	var once sync.Once
-	var stopped time.Time
-	d.Watch.Progress = func(p train.Progress) {
-		if p.Step > 10 {
-			once.Do(func() {
-				stopped = time.Now()
-				if err := syscall.Kill(pids[2], syscall.SIGSTOP); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-	}
+	_, stopped := traintest.SignalInTraining(t, &d.Started, &d.Watch, 2, syscall.SIGSTOP)
 	_, err := d.Train(t.Context())
 	if lost, ok := errors.AsType[*processes.WorkerError](err); !ok || lost.Index != 2 || !lost.Lost || !strings.Contains(err.Error(), "silent for") {
 		t.Errorf("error %v", err)
 	}
-	if took := time.Since(stopped); took < 2*time.Second {
+	if took := time.Since(*stopped); took < 2*time.Second {
 		t.Errorf("it was missed after %v: that long a worker may be kept from running", took)
 	}
 }
@@ -120,9 +90,5 @@ func TestWorkerThatDoesNotEnd(t *testing.T) {
 	if lost, ok := errors.AsType[*processes.WorkerError](err); !ok || !lost.Lost {
 		t.Errorf("error %v", err)
 	}
-	for index, pid := range pids {
-		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-			t.Errorf("worker %d (process %d) is still there: %v", index, pid, err)
-		}
-	}
+	traintest.NoneLeft(t, pids)
 }

@@ -98,33 +98,16 @@ func TestKilled(t *testing.T) {
 				j := small(job())
 				j.Epochs = 1 << 20
 				d := driver(t, j, o)
-				pids := map[int]int{}
-				d.Started = func(index, pid int, _ string) { pids[index] = pid }
-				var once sync.Once
-				var killed time.Time
-				d.Watch.Progress = func(p train.Progress) {
-					if p.Step > 10 {
-						once.Do(func() {
-							killed = time.Now()
-							if err := syscall.Kill(pids[victim], syscall.SIGKILL); err != nil {
-								t.Error(err)
-							}
-						})
-					}
-				}
+				pids, killed := traintest.SignalInTraining(t, &d.Started, &d.Watch, victim, syscall.SIGKILL)
 				_, err := d.Train(t.Context())
 				lost, ok := errors.AsType[*processes.WorkerError](err)
 				if !ok || !lost.Lost || !strings.Contains(err.Error(), name+" is lost") || !strings.Contains(err.Error(), "was killed") {
 					t.Fatalf("error %v", err)
 				}
-				if took := time.Since(killed); took > 25*time.Second {
+				if took := time.Since(*killed); took > 25*time.Second {
 					t.Errorf("the others took %v to end", took)
 				}
-				for index, pid := range pids {
-					if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-						t.Errorf("process %d (%d) is still there: %v", index, pid, err)
-					}
-				}
+				traintest.NoneLeft(t, pids)
 			})
 		}
 	}
@@ -141,31 +124,16 @@ func TestAskedToEnd(t *testing.T) {
 			j := small(job())
 			j.Epochs = 1 << 20
 			d := driver(t, j, o)
-			pids := map[int]int{}
-			d.Started = func(index, pid int, _ string) { pids[index] = pid }
+			pids, _ := traintest.SignalInTraining(t, &d.Started, &d.Watch, victim, syscall.SIGTERM)
 			saved := int64(0)
 			d.Watch.Checkpointed = func(p train.Progress, _ string) { saved = p.Step }
 			store := blob.Dir(t.TempDir())
 			d.Ready = func(processes.Facts) (blob.Store, error) { return store, nil }
-			var once sync.Once
-			d.Watch.Progress = func(p train.Progress) {
-				if p.Step > 10 {
-					once.Do(func() {
-						if err := syscall.Kill(pids[victim], syscall.SIGTERM); err != nil {
-							t.Error(err)
-						}
-					})
-				}
-			}
 			r, err := d.Train(t.Context())
 			if err != nil || r.Reason != trivium.Interrupted || saved == 0 || saved != r.Steps {
 				t.Errorf("%s, process %d: %+v, saved after update %d, %v", o.Mode, victim, r, saved, err)
 			}
-			for index, pid := range pids {
-				if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-					t.Errorf("%s: process %d (%d) is still there: %v", o.Mode, index, pid, err)
-				}
-			}
+			traintest.NoneLeft(t, pids)
 		}
 	}
 }
@@ -206,25 +174,16 @@ func trainStopped(t *testing.T, when string) error {
 	j.Epochs = 1 << 20
 	d := driver(t, j, server.Options{Mode: ps.SSP, Staleness: 2})
 	d.Silence, d.Grace = 8*time.Second, time.Second // long enough that on a busy machine nobody else is silent as long
-	pids := map[int]int{}
-	var once sync.Once
-	var stopped time.Time
-	stop := func() {
-		once.Do(func() {
-			stopped = time.Now()
-			if err := syscall.Kill(pids[1], syscall.SIGSTOP); err != nil {
-				t.Error(err)
+	pids, stopped := traintest.SignalInTraining(t, &d.Started, &d.Watch, 1, syscall.SIGSTOP)
+	if when == "at the start" {
+		d.Watch.Progress = nil
+		d.Started = func(index, pid int, _ string) {
+			if pids[index] = pid; index == 1 {
+				*stopped = time.Now()
+				if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+					t.Error(err)
+				}
 			}
-		})
-	}
-	d.Started = func(index, pid int, _ string) {
-		if pids[index] = pid; index == 1 && when == "at the start" {
-			stop()
-		}
-	}
-	d.Watch.Progress = func(p train.Progress) {
-		if p.Step > 10 {
-			stop()
 		}
 	}
 	_, err := d.Train(t.Context())
@@ -232,14 +191,10 @@ func trainStopped(t *testing.T, when string) error {
 	if !ok || !lost.Lost || lost.Index != 1 || !strings.Contains(err.Error(), "worker 1 is lost") {
 		t.Fatalf("error %v", err)
 	}
-	if took := time.Since(stopped); took > 60*time.Second {
+	if took := time.Since(*stopped); took > 60*time.Second {
 		t.Errorf("it took %v", took)
 	}
-	for index, pid := range pids {
-		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-			t.Errorf("process %d (%d) is still there: %v", index, pid, err)
-		}
-	}
+	traintest.NoneLeft(t, pids)
 	return err
 }
 
