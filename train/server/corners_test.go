@@ -3,7 +3,6 @@ package server_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"strings"
 	"sync"
@@ -20,7 +19,6 @@ import (
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/server"
-	"github.com/trivium-ml/trivium/transport"
 )
 
 // lazy is counts with a table of its own staleness, which every round reads.
@@ -340,27 +338,7 @@ func TestInterruptOfIdleWorker(t *testing.T) {
 	for _, shards := range []int{3, 2} {
 		j := job()
 		j.Exact, j.Shards, j.Batch, j.Epochs, j.Steps = true, shards, 30, 0, 40
-		network := transport.NewMemory()
-		var peers []transport.Name
-		var ports []transport.Port
-		for i := range 3 {
-			n := transport.Name{Role: "worker", ID: fmt.Sprint(i)}
-			p, err := network.Open(t.Context(), n, transport.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer p.Close()
-			peers, ports = append(peers, n), append(ports, p)
-		}
-		for _, a := range ports {
-			for _, b := range ports {
-				if a != b {
-					if err := a.Know(b.Name(), b.Addr()); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
-		}
+		ports, peers := memoryPorts(t, 3)
 		var wait sync.WaitGroup
 		for i := range 3 {
 			ctx, interrupt, _ := train.Member(t.Context())

@@ -43,31 +43,14 @@ func (c *crew) Train(ctx context.Context, job *trivium.Job) (trivium.Result, err
 	if network == nil {
 		network = transport.NewMemory()
 	}
-	var peers, servers []transport.Name
-	var ports []transport.Port
-	for i := range c.workers + c.servers {
-		n := transport.Name{Role: "worker", ID: fmt.Sprint(i)}
-		if i < c.workers {
-			peers = append(peers, n)
-		} else {
-			servers = append(servers, n)
-		}
-		port, err := network.Open(ctx, n, transport.Options{})
-		if err != nil {
-			return trivium.Result{}, err
-		}
-		defer port.Close()
-		ports = append(ports, port)
+	ports, names, err := openPorts(ctx, network, c.workers+c.servers)
+	for _, p := range ports {
+		defer p.Close()
 	}
-	for _, a := range ports {
-		for _, b := range ports {
-			if a != b {
-				if err := a.Know(b.Name(), b.Addr()); err != nil {
-					return trivium.Result{}, err
-				}
-			}
-		}
+	if err != nil {
+		return trivium.Result{}, err
 	}
+	peers, servers := names[:c.workers:c.workers], names[c.workers:]
 	c.results, c.errs = make([]trivium.Result, c.workers+c.servers), make([]error, c.workers+c.servers)
 	working, interrupt, abort := train.Member(ctx)
 	defer interrupt()
@@ -102,7 +85,7 @@ func (c *crew) Train(ctx context.Context, job *trivium.Job) (trivium.Result, err
 	wait.Wait()
 	end()
 	served.Wait()
-	err := c.errs[0]
+	err = c.errs[0]
 	if lost, ok := errors.AsType[*train.LostError](err); ok {
 		for _, e := range c.errs {
 			if e != nil && e.Error() == lost.Why {
@@ -111,6 +94,40 @@ func (c *crew) Train(ctx context.Context, job *trivium.Job) (trivium.Result, err
 		}
 	}
 	return c.results[0], err
+}
+
+// openPorts opens so many ports, all of whom know one another. Beside an error there are those that were opened before.
+func openPorts(ctx context.Context, network transport.Network, n int) (ports []transport.Port, names []transport.Name, err error) {
+	for i := range n {
+		p, err := network.Open(ctx, transport.Name{Role: "worker", ID: fmt.Sprint(i)}, transport.Options{})
+		if err != nil {
+			return ports, names, err
+		}
+		ports, names = append(ports, p), append(names, p.Name())
+	}
+	for _, a := range ports {
+		for _, b := range ports {
+			if a != b {
+				if err := a.Know(b.Name(), b.Addr()); err != nil {
+					return ports, names, err
+				}
+			}
+		}
+	}
+	return ports, names, nil
+}
+
+// memoryPorts opens them in memory, for as long as the test runs.
+func memoryPorts(t *testing.T, n int) ([]transport.Port, []transport.Name) {
+	t.Helper()
+	ports, names, err := openPorts(t.Context(), transport.NewMemory(), n)
+	for _, p := range ports {
+		t.Cleanup(func() { _ = p.Close() })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ports, names
 }
 
 func job() *trivium.Job {

@@ -119,18 +119,7 @@ func TestLook(t *testing.T) {
 // TestLookWhileLost: a member that is lost while the others look ends their wait.
 func TestLookWhileLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := transport.NewMemory()
-		var names []transport.Name
-		var ports []transport.Port
-		for i := range 3 {
-			n := transport.Name{Role: "worker", ID: fmt.Sprint(i)}
-			p, err := network.Open(t.Context(), n, transport.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer p.Close()
-			names, ports = append(names, n), append(ports, p)
-		}
+		ports, names := memoryPorts(t, 3)
 		working, interrupt, abort := train.Member(t.Context())
 		defer interrupt()
 		errs := make(chan error)
@@ -138,13 +127,6 @@ func TestLookWhileLost(t *testing.T) {
 			cpu := tensor.NewCPU(1, false)
 			defer cpu.Close()
 			env := train.Env{Rank: i, Peers: names, Port: ports[i], CPU: cpu}
-			for k, p := range ports {
-				if k != i {
-					if err := ports[i].Know(names[k], p.Addr()); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
 			go func() {
 				_, err := server.New(env, server.Options{Mode: ps.BSP}).Train(working, job())
 				errs <- err
