@@ -173,7 +173,7 @@ func FuzzIndex(f *testing.F) {
 	})
 }
 
-// TestFinite finds what is no number wherever it is, and nothing else: neither large squares nor integers.
+// TestFirstNotFinite finds what is no number wherever it is, and nothing else: neither large squares nor integers.
 func TestFirstNotFinite(t *testing.T) {
 	for n := range 200 {
 		for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))} {

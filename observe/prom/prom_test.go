@@ -103,7 +103,6 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestLint runs the checks of promtool check metrics over all metrics.
 // TestAnyName: a run may be called anything a folder can, and the page is served all the same.
 func TestAnyName(t *testing.T) {
 	hub := observe.NewHub(observe.Options{})
@@ -120,6 +119,7 @@ func TestAnyName(t *testing.T) {
 	}
 }
 
+// TestLint runs the checks of promtool check metrics over all metrics.
 func TestLint(t *testing.T) {
 	problems, err := promlint.New(strings.NewReader(scrape(t, someHub(t)))).Lint()
 	if err != nil {
