@@ -198,17 +198,8 @@ const (
 )
 
 func (m *report) append(p []byte) []byte {
-	flags := byte(0)
-	if m.whole {
-		flags |= 1
-	}
-	if m.desc != nil {
-		flags |= 2
-	}
-	if m.counts {
-		flags |= 4
-	}
-	p = append(p, flags, byte(m.status))
+	p = wire.AppendBools(p, m.whole, m.desc != nil, m.counts)
+	p = append(p, byte(m.status))
 	p = wire.AppendUvarint(p, m.step)
 	p = wire.AppendUvarint(p, uint64(m.tag))
 	p = wire.AppendUvarint(p, uint64(m.waits+1))
@@ -225,8 +216,9 @@ func (m *report) append(p []byte) []byte {
 
 func readReport(p []byte, size int) (*report, error) {
 	r := wire.NewReader("collective report", p)
-	flags := r.Uvarint("flags", 7)
-	m := &report{whole: flags&1 != 0, counts: flags&4 != 0, status: status(r.Uvarint("status", uint64(complete)))}
+	m, described := new(report), false
+	r.Bools("flags", &m.whole, &described, &m.counts)
+	m.status = status(r.Uvarint("status", uint64(complete)))
 	m.step = r.Uvarint("step", 1<<44-1)
 	m.tag = uint32(r.Uvarint("tag", maxTag))
 	m.waits = int(r.Uvarint("waits", uint64(size))) - 1
@@ -234,7 +226,7 @@ func readReport(p []byte, size int) (*report, error) {
 		m.lost = append(m.lost, int(r.Uvarint("rank", uint64(size-1))))
 	}
 	m.fault.read(r, size)
-	if flags&2 != 0 {
+	if described {
 		m.desc = &descriptor{}
 		m.desc.read(r)
 	}

@@ -99,11 +99,7 @@ func (d *Definition) append(p []byte) []byte {
 		p = wire.AppendUvarint(p, uint64(o))
 	}
 	p = appendName(p, d.By)
-	saved := byte(0)
-	if d.Saved {
-		saved = 1
-	}
-	return append(p, saved)
+	return wire.AppendBools(p, d.Saved)
 }
 
 // maxDefinitions is how many bytes the definitions of all tables may have: a Config goes in one frame, whose rest is for its clients.
@@ -139,7 +135,7 @@ func readConfig(r *wire.Reader) (c Config) {
 			d.Owners = append(d.Owners, uint16(r.Uvarint("owner", maxServers*MaxLanes)))
 		}
 		d.By = readName(r)
-		d.Saved = r.Uvarint("saved", 1) == 1
+		r.Bools("saved", &d.Saved)
 		if d.ID != uint32(len(c.Tables)) && r.Err() == nil {
 			r.Fail("table", fmt.Errorf("number %d at place %d", d.ID, len(c.Tables)))
 		}
@@ -197,17 +193,7 @@ func (m *accept) append(p []byte) []byte {
 	p = wire.AppendUvarint(p, m.version)
 	p = wire.AppendUvarint(p, uint64(m.lane))
 	p = wire.AppendUvarint(p, uint64(m.client))
-	flags := byte(0)
-	if m.isClient {
-		flags |= 1
-	}
-	if m.refused {
-		flags |= 2
-	}
-	if m.forgot {
-		flags |= 4
-	}
-	p = append(p, flags)
+	p = wire.AppendBools(p, m.isClient, m.refused, m.forgot)
 	p = wire.AppendUint64(p, m.session)
 	p = wire.AppendString(p, m.text)
 	p = wire.AppendUvarint(p, uint64(m.m))
@@ -222,8 +208,7 @@ func (m *accept) append(p []byte) []byte {
 func decodeAccept(payload []byte) (*accept, error) {
 	r := wire.NewReader("ps accept", payload)
 	m := &accept{version: r.Uvarint("version", math.MaxUint64), lane: uint16(r.Uvarint("lane", maxServers*MaxLanes)), client: uint16(r.Uvarint("client", MaxClients))}
-	flags := r.Uvarint("flags", 7)
-	m.isClient, m.refused, m.forgot = flags&1 != 0, flags&2 != 0, flags&4 != 0
+	r.Bools("flags", &m.isClient, &m.refused, &m.forgot)
 	m.session = r.Uint64("session")
 	m.text = r.String("text", 1<<15)
 	m.m, m.hi = readClock(r, "min clock"), readClock(r, "highest clock")

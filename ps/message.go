@@ -50,20 +50,7 @@ func (m *batch) appendHead(p []byte) []byte {
 	p = appendUp(p, m.lane, m.client, m.session, m.epoch)
 	p = wire.AppendUvarint(p, uint64(m.stamp))
 	p = wire.AppendUvarint(p, uint64(m.piece))
-	flags := byte(0)
-	if m.last {
-		flags |= 1
-	}
-	if m.finish {
-		flags |= 2
-	}
-	if m.prompt {
-		flags |= 4
-	}
-	if m.asks {
-		flags |= 8
-	}
-	p = append(p, flags)
+	p = wire.AppendBools(p, m.last, m.finish, m.prompt, m.asks)
 	p = wire.AppendString(p, m.codec)
 	p = wire.AppendUvarint(p, uint64(len(m.weights)))
 	for _, w := range m.weights {
@@ -120,8 +107,7 @@ func decodeBatch(head, payload []byte) (*batch, error) {
 	m.lane, m.client, m.session, m.epoch = readUp(r)
 	m.stamp = readClock(r, "stamp")
 	m.piece = uint32(r.Uvarint("piece", math.MaxUint32))
-	flags := r.Uvarint("flags", 15)
-	m.last, m.finish, m.prompt, m.asks = flags&1 != 0, flags&2 != 0, flags&4 != 0, flags&8 != 0
+	r.Bools("flags", &m.last, &m.finish, &m.prompt, &m.asks)
 	m.codec = r.String("codec", maxCodec)
 	for n := r.Uvarint("weights", wire.MaxHead/9); n > 0 && r.Err() == nil; n-- {
 		w := weight{part: uint32(r.Uvarint("part", math.MaxUint32)), sum: r.Float64("weight")}
@@ -163,11 +149,7 @@ func (m *pull) appendHead(p []byte) []byte {
 	p = wire.AppendUvarint(p, m.id)
 	p = wire.AppendUvarint(p, uint64(m.need))
 	p = wire.AppendUvarint(p, uint64(m.own))
-	flag := byte(0)
-	if m.subscribe {
-		flag = 1
-	}
-	p = append(p, flag)
+	p = wire.AppendBools(p, m.subscribe)
 	p = wire.AppendUvarint(p, uint64(m.gen))
 	return appendSections(p, m.secs)
 }
@@ -178,7 +160,7 @@ func decodePull(head, payload []byte) (*pull, error) {
 	m.lane, m.client, m.session, m.epoch = readUp(r)
 	m.id = r.Uvarint("request", math.MaxUint64)
 	m.need, m.own = readClock(r, "clock"), readClock(r, "own rounds")
-	m.subscribe = r.Uvarint("subscribe", 1) == 1
+	r.Bools("subscribe", &m.subscribe)
 	m.gen = uint32(r.Uvarint("generation", math.MaxUint32))
 	m.secs, payload = readSections(r, payload)
 	if len(payload) > 0 {
@@ -282,11 +264,7 @@ func (m *values) appendHead(p []byte) []byte {
 	p = wire.AppendUvarint(p, m.id)
 	p = wire.AppendUvarint(p, uint64(m.pieces))
 	p = wire.AppendUvarint(p, uint64(m.piece))
-	sub := byte(0)
-	if m.sub {
-		sub = 1
-	}
-	return appendSections(append(p, sub), m.secs)
+	return appendSections(wire.AppendBools(p, m.sub), m.secs)
 }
 
 func decodeValues(head, payload []byte) (*values, error) {
@@ -295,7 +273,7 @@ func decodeValues(head, payload []byte) (*values, error) {
 	m.id = r.Uvarint("request", math.MaxUint64)
 	m.pieces = uint32(r.Uvarint("pieces", math.MaxUint32))
 	m.piece = uint32(r.Uvarint("piece", math.MaxUint32))
-	m.sub = r.Uvarint("subscribed", 1) == 1
+	r.Bools("subscribed", &m.sub)
 	m.secs, payload = readSections(r, payload)
 	if len(payload) > 0 {
 		r.Fail("payload", errFollows)
@@ -333,11 +311,7 @@ func (m *have) appendHead(p []byte) []byte {
 	p = wire.AppendUvarint(p, uint64(m.epoch))
 	p = wire.AppendUvarint(p, m.version)
 	p = wire.AppendUvarint(p, uint64(m.complete))
-	reply := byte(0)
-	if m.reply {
-		reply = 1
-	}
-	return append(p, reply)
+	return wire.AppendBools(p, m.reply)
 }
 
 func decodeHave(head []byte) (*have, error) {
@@ -345,7 +319,7 @@ func decodeHave(head []byte) (*have, error) {
 	m := &have{lane: uint16(r.Uvarint("lane", maxServers*MaxLanes)), to: uint16(r.Uvarint("to", maxServers*MaxLanes))}
 	m.epoch, m.version = Epoch(r.Uvarint("epoch", math.MaxUint64)), r.Uvarint("version", math.MaxUint64)
 	m.complete = readClock(r, "complete")
-	m.reply = r.Uvarint("reply", 1) == 1
+	r.Bools("reply", &m.reply)
 	return m, r.Done()
 }
 

@@ -273,11 +273,8 @@ func (s *Spec) append(p []byte) []byte {
 	p = wire.AppendString(p, s.Name)
 	p = wire.AppendUvarint(p, uint64(s.Rows))
 	p = wire.AppendUvarint(p, uint64(s.Cols))
-	sparse := byte(0)
-	if s.Sparse {
-		sparse = 1
-	}
-	p = append(p, byte(s.Cell), sparse, byte(s.Mode), byte(s.Init.Kind), byte(s.Keep.Kind), byte(s.Partition))
+	p = wire.AppendBools(append(p, byte(s.Cell)), s.Sparse)
+	p = append(p, byte(s.Mode), byte(s.Init.Kind), byte(s.Keep.Kind), byte(s.Partition))
 	p = wire.AppendUvarint(p, uint64(s.Staleness))
 	p = wire.AppendFloat64(p, s.Init.A)
 	p = wire.AppendFloat64(p, s.Init.B)
@@ -291,14 +288,7 @@ func (s *Spec) append(p []byte) []byte {
 		for _, d := range t.Shape {
 			p = wire.AppendUvarint(p, uint64(d))
 		}
-		flags := uint64(0)
-		if t.Buffer {
-			flags |= 1
-		}
-		if t.RowSparse {
-			flags |= 2
-		}
-		p = wire.AppendUvarint(p, flags)
+		p = wire.AppendBools(p, t.Buffer, t.RowSparse)
 		p = wire.AppendUint32(p, math.Float32bits(t.Decay))
 		p = wire.AppendUint32(p, math.Float32bits(t.Rate))
 		p = wire.AppendString(p, t.Tie)
@@ -311,7 +301,7 @@ func readSpec(r *wire.Reader) (s Spec) {
 	s.Rows = int64(r.Uvarint("rows", math.MaxInt64))
 	s.Cols = int64(r.Uvarint("cols", maxCols))
 	s.Cell = Cell(r.Uvarint("cell", uint64(Int64)))
-	s.Sparse = r.Uvarint("sparse", 1) == 1
+	r.Bools("sparse", &s.Sparse)
 	s.Mode = Mode(r.Uvarint("mode", uint64(ASP)))
 	s.Init.Kind = InitKind(r.Uvarint("init", uint64(Kaiming)))
 	s.Keep.Kind = Keep(r.Uvarint("keep", uint64(KeepRowNorm)))
@@ -325,8 +315,7 @@ func readSpec(r *wire.Reader) (s Spec) {
 		for d := r.Uvarint("axes", maxAxes); d > 0 && r.Err() == nil; d-- {
 			t.Shape = append(t.Shape, int(r.Uvarint("length", 1<<40)))
 		}
-		flags := r.Uvarint("flags", 3)
-		t.Buffer, t.RowSparse = flags&1 != 0, flags&2 != 0
+		r.Bools("flags", &t.Buffer, &t.RowSparse)
 		t.Decay, t.Rate = math.Float32frombits(r.Uint32("decay")), math.Float32frombits(r.Uint32("rate"))
 		t.Tie = r.String("tie", maxText)
 		s.Tensors = append(s.Tensors, t)

@@ -35,6 +35,17 @@ func AppendUint64(p []byte, v uint64) []byte { return binary.LittleEndian.Append
 // AppendFloat64 appends the bits of v in 8 bytes.
 func AppendFloat64(p []byte, v float64) []byte { return AppendUint64(p, math.Float64bits(v)) }
 
+// AppendBools appends up to 7 truths in a byte, the first in its lowest bit.
+func AppendBools(p []byte, v ...bool) []byte {
+	b := byte(0)
+	for i, x := range v {
+		if x {
+			b |= 1 << i
+		}
+	}
+	return append(p, b)
+}
+
 // AppendBytes appends the length of v and v.
 func AppendBytes(p, v []byte) []byte { return append(AppendUvarint(p, uint64(len(v))), v...) }
 
@@ -140,6 +151,14 @@ func (r *Reader) Uint64(field string) uint64 {
 
 // Float64 reads 8 bytes.
 func (r *Reader) Float64(field string) float64 { return math.Float64frombits(r.Uint64(field)) }
+
+// Bools reads as many truths as there are places for them, which it sets; all other bits must be 0.
+func (r *Reader) Bools(field string, v ...*bool) {
+	b := r.Uvarint(field, 1<<len(v)-1)
+	for i := range v {
+		*v[i] = b>>i&1 == 1
+	}
+}
 
 // Bytes reads a length of at most limit and so many bytes, a view.
 func (r *Reader) Bytes(field string, limit int) []byte { return r.counted(field, limit, 1) }

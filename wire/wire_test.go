@@ -34,6 +34,7 @@ func TestRoundTrip(t *testing.T) {
 	p = wire.AppendUint32(p, 1<<31)
 	p = wire.AppendUint64(p, 1<<63)
 	p = wire.AppendFloat64(p, math.Copysign(0, -1))
+	p = wire.AppendBools(p, true, false, true)
 	p = wire.AppendBytes(p, []byte{1, 2})
 	p = wire.AppendString(p, "")
 	p = wire.AppendFloat32s(p, []float32{float32(math.Inf(1))})
@@ -52,6 +53,10 @@ func TestRoundTrip(t *testing.T) {
 	}
 	if v := r.Float64("d"); v != 0 || !math.Signbit(v) {
 		t.Errorf("Float64 = %v, want -0", v)
+	}
+	x, y, z := false, true, false
+	if r.Bools("d2", &x, &y, &z); !x || y || !z {
+		t.Errorf("Bools = %v, %v, %v", x, y, z)
 	}
 	if v := r.Bytes("e", 2); !bytes.Equal(v, []byte{1, 2}) {
 		t.Errorf("Bytes = %v", v)
@@ -73,6 +78,12 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+func TestBools(t *testing.T) {
+	if p := wire.AppendBools([]byte{9}, true, false, true, true, false, false, true); !bytes.Equal(p, []byte{9, 0b1001101}) {
+		t.Errorf("seven are %b", p)
+	}
+}
+
 func TestErrors(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -83,6 +94,7 @@ func TestErrors(t *testing.T) {
 		{"over the limit", wire.AppendUvarint(nil, 11), func(r *wire.Reader) { r.Uvarint("rows", 10) }, "byte 0: rows: want at most 10, found 11"},
 		{"cut number", []byte{0x80}, func(r *wire.Reader) { r.Uvarint("rows", 10) }, "unexpected EOF"},
 		{"65 bits", bytes.Repeat([]byte{0xff}, 11), func(r *wire.Reader) { r.Uvarint("rows", math.MaxUint64) }, "does not fit"},
+		{"a fourth truth", []byte{9}, func(r *wire.Reader) { r.Bools("flags", new(bool), new(bool), new(bool)) }, "byte 0: flags: want at most 7, found 9"},
 		{"something follows", []byte{1, 2, 3}, func(r *wire.Reader) { r.Uvarint("rows", 10) }, "byte 1: end: 2 bytes follow"},
 		{"cut word", []byte{1, 2, 3}, func(r *wire.Reader) { r.Uint64("sum") }, "sum: want 8 bytes, 3 are left"},
 		{"the caller's check", []byte{1}, func(r *wire.Reader) { r.Uvarint("kind", 9); r.Fail("kind", errors.New("is odd")) }, "byte 1: kind: is odd"},
@@ -96,6 +108,10 @@ func TestErrors(t *testing.T) {
 	}
 	r := wire.NewReader("test", nil)
 	r.Uint32("a")
+	was := true
+	if r.Bools("b", &was); was {
+		t.Error("a truth is read after an error")
+	}
 	if !errors.Is(r.Err(), io.ErrUnexpectedEOF) {
 		t.Errorf("%v is not io.ErrUnexpectedEOF", r.Err())
 	}
@@ -105,6 +121,7 @@ func TestErrors(t *testing.T) {
 // without an error is what the Append functions write.
 func FuzzReader(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6}, wire.AppendFloat32s(wire.AppendString(nil, "x"), []float32{1}))
+	f.Add([]byte{7, 1, 7}, []byte{3, 1, 2, 3, 4, 2})
 	f.Add([]byte{3}, []byte{0xff, 0xff, 0xff, 0xff, 0x0f})
 	f.Fuzz(func(t *testing.T, fields, p []byte) {
 		r := wire.NewReader("fuzz", p)
@@ -113,7 +130,7 @@ func FuzzReader(f *testing.F) {
 			if r.Err() != nil {
 				break
 			}
-			switch k % 7 {
+			switch k % 8 {
 			case 0:
 				// Uvarint accepts padded numbers, which do not come back the same: read it last only.
 				r.Uvarint("n", math.MaxUint64)
@@ -135,6 +152,13 @@ func FuzzReader(f *testing.F) {
 			case 5:
 				if v := r.Float64s("e", 1<<40); 8*len(v) > len(p) {
 					t.Fatalf("%d float64 out of %d bytes", len(v), len(p))
+				}
+				return
+			case 7:
+				var x, y bool
+				if r.Bools("g", &x, &y); r.Err() == nil && len(p)-len(r.Rest()) == len(back)+1 { // not padded
+					back = wire.AppendBools(back, x, y)
+					break
 				}
 				return
 			case 6:
