@@ -112,18 +112,7 @@ func TestLastHeard(t *testing.T) {
 func oneProcess(t *testing.T) (*Host, Placement) {
 	t.Helper()
 	self := transport.Name{Job: "j", Role: "all", ID: "0"}
-	port, err := transport.NewMemory().Open(bg, self, transport.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = port.Close() })
-	stream, err := port.Stream("ps", StreamOptions())
-	if err != nil {
-		t.Fatal(err)
-	}
-	host := Share(stream, nil)
-	t.Cleanup(func() { _ = host.Close() })
-	return host, Placement{Directory: self, Servers: []transport.Name{self}, Clients: []transport.Name{self}}
+	return share(t, transport.NewMemory(), self), Placement{Directory: self, Servers: []transport.Name{self}, Clients: []transport.Name{self}}
 }
 
 // TestWhoOwes: who waits in vain for rounds to be held names the server that does not say so, where all are as far.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,28 @@ import (
 	"github.com/trivium-ml/trivium/protocol"
 	"github.com/trivium-ml/trivium/transport"
 )
+
+// share opens a host on a network in memory, for as long as the test runs. It knows where these are.
+func share(t *testing.T, network *transport.Memory, name Name, known ...Name) *Host {
+	t.Helper()
+	port, err := network.Open(t.Context(), name, transport.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = port.Close() })
+	for _, n := range known {
+		if err := port.Know(n, "memory:"+n.String()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stream, err := port.Stream("ps", StreamOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := Share(stream, nil)
+	t.Cleanup(func() { _ = h.Close() })
+	return h
+}
 
 // TestOpenOfStrangers: who does not know where the directory is, or a server, is told so at once: nobody will call him.
 func TestOpenOfStrangers(t *testing.T) {
@@ -24,25 +47,11 @@ func TestOpenOfStrangers(t *testing.T) {
 				p := Placement{Directory: dirName(), Servers: []Name{serverName(0)}, Clients: []Name{clientName(0)}}
 				hosts := map[Name]*Host{}
 				for _, name := range []Name{dirName(), serverName(0), clientName(0)} {
-					port, err := network.Open(ctx, name, transport.Options{})
-					if err != nil {
-						t.Fatal(err)
+					known := []Name{dirName(), serverName(0)}
+					if name == clientName(0) {
+						known = slices.DeleteFunc(known, func(n Name) bool { return n.Role == stranger })
 					}
-					defer port.Close()
-					for _, other := range []Name{dirName(), serverName(0)} {
-						if name == clientName(0) && other.Role == stranger {
-							continue
-						}
-						if err := port.Know(other, "memory:"+other.String()); err != nil {
-							t.Fatal(err)
-						}
-					}
-					stream, err := port.Stream("ps", StreamOptions())
-					if err != nil {
-						t.Fatal(err)
-					}
-					hosts[name] = Share(stream, nil)
-					defer hosts[name].Close()
+					hosts[name] = share(t, network, name, known...)
 				}
 				if _, err := hosts[dirName()].Direct(p, DirectoryOptions{}); err != nil {
 					t.Fatal(err)
@@ -77,37 +86,18 @@ func TestOpenBeforeAll(t *testing.T) {
 		defer cancel()
 		network := transport.NewMemory()
 		p := Placement{Directory: dirName(), Servers: []Name{serverName(0)}, Clients: []Name{clientName(0)}}
-		share := func(name Name) *Host {
-			port, err := network.Open(ctx, name, transport.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = port.Close() })
-			for _, other := range []Name{dirName(), serverName(0)} {
-				if err := port.Know(other, "memory:"+other.String()); err != nil {
-					t.Fatal(err)
-				}
-			}
-			stream, err := port.Stream("ps", StreamOptions())
-			if err != nil {
-				t.Fatal(err)
-			}
-			h := Share(stream, nil)
-			t.Cleanup(func() { _ = h.Close() })
-			return h
-		}
 		opened := make(chan error, 1)
-		client := share(clientName(0))
+		client := share(t, network, clientName(0), dirName(), serverName(0))
 		go func() {
 			_, err := client.Open(ctx, p, nil, Options{})
 			opened <- err
 		}()
 		time.Sleep(time.Minute)
-		if _, err := share(dirName()).Direct(p, DirectoryOptions{}); err != nil {
+		if _, err := share(t, network, dirName(), dirName(), serverName(0)).Direct(p, DirectoryOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		server, served := share(serverName(0)), make(chan error, 1)
+		server, served := share(t, network, serverName(0), dirName(), serverName(0)), make(chan error, 1)
 		go func() { served <- server.Serve(ctx, p, ServerOptions{}) }()
 		if err := <-opened; err != nil {
 			t.Error(err)
@@ -127,20 +117,7 @@ func TestOpenOfNoDirectory(t *testing.T) {
 		network := transport.NewMemory()
 		hosts := map[Name]*Host{}
 		for _, name := range []Name{serverName(0), clientName(0)} {
-			port, err := network.Open(ctx, name, transport.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer port.Close()
-			if err := port.Know(serverName(0), "memory:"+serverName(0).String()); err != nil {
-				t.Fatal(err)
-			}
-			stream, err := port.Stream("ps", StreamOptions())
-			if err != nil {
-				t.Fatal(err)
-			}
-			hosts[name] = Share(stream, nil)
-			defer hosts[name].Close()
+			hosts[name] = share(t, network, name, serverName(0))
 		}
 		p := Placement{Directory: dirName(), Servers: []Name{serverName(0)}, Clients: []Name{clientName(0)}}
 		served := make(chan error, 1)
@@ -169,22 +146,7 @@ func TestSecondDirectory(t *testing.T) {
 		network := transport.NewMemory()
 		hosts := map[Name]*Host{}
 		for _, name := range []Name{dirName(), serverName(0), clientName(0), clientName(1)} {
-			port, err := network.Open(ctx, name, transport.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer port.Close()
-			for _, other := range []Name{dirName(), serverName(0)} {
-				if err := port.Know(other, "memory:"+other.String()); err != nil {
-					t.Fatal(err)
-				}
-			}
-			stream, err := port.Stream("ps", StreamOptions())
-			if err != nil {
-				t.Fatal(err)
-			}
-			hosts[name] = Share(stream, nil)
-			defer hosts[name].Close()
+			hosts[name] = share(t, network, name, dirName(), serverName(0))
 		}
 		p := Placement{Directory: dirName(), Servers: []Name{serverName(0)}, Clients: []Name{clientName(0)}}
 		tables := []Spec{{Name: "n", Rows: 1, Cols: 4}}
@@ -235,17 +197,7 @@ func TestCreateTable(t *testing.T) {
 		ctx, cancel := context.WithTimeout(bg, time.Hour)
 		defer cancel()
 		self := serverName(0)
-		port, err := transport.NewMemory().Open(ctx, self, transport.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer port.Close()
-		stream, err := port.Stream("ps", StreamOptions())
-		if err != nil {
-			t.Fatal(err)
-		}
-		host := Share(stream, nil)
-		defer host.Close()
+		host := share(t, transport.NewMemory(), self)
 		p := Placement{Directory: self, Servers: []Name{self}, Clients: []Name{self}}
 		if _, err := host.Direct(p, DirectoryOptions{}); err != nil {
 			t.Fatal(err)

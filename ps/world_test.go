@@ -22,7 +22,6 @@ type simJob struct {
 	w        *sim.World
 	p        Placement
 	co       Options
-	so       ServerOptions
 	do       DirectoryOptions
 	dir      sim.Node
 	servers  []sim.Node
@@ -34,7 +33,6 @@ type simJob struct {
 }
 
 type simClient struct {
-	job   *simJob
 	node  sim.Node
 	state *ClientState
 }
@@ -56,7 +54,7 @@ func serverName(i int) Name { return Name{Job: "j", Role: "server", ID: fmt.Spri
 func clientName(i int) Name { return Name{Job: "j", Role: "worker", ID: fmt.Sprint(i)} }
 
 func newSimJob(w *sim.World, o simOptions) *simJob {
-	j := &simJob{stuck: map[int]int{}, w: w, co: o.client, so: o.server, do: o.dir}
+	j := &simJob{stuck: map[int]int{}, w: w, co: o.client, do: o.dir}
 	j.do.Updaters = o.server.Updaters
 	j.p = Placement{Epoch: 1, Directory: dirName(), Lanes: o.lanes, Exact: o.exact, MinShardCells: o.min, ShardsEach: o.shards, MaxServers: o.most}
 	for i := range o.servers {
@@ -92,7 +90,7 @@ func newSimJob(w *sim.World, o simOptions) *simJob {
 }
 
 func (j *simJob) addClient(i int, tables []Spec) *simClient {
-	c := &simClient{job: j}
+	c := new(simClient)
 	c.node = j.w.Add(clientName(i), sim.Host{}, func(sim.Disk) protocol.Machine {
 		o := j.co
 		o.Session = uint64(1000 + i)
@@ -174,7 +172,6 @@ func (h *lanes) Step(now time.Duration, in protocol.Event) []protocol.Command {
 
 // A simDriver drives a client for one worker's program.
 type simDriver struct {
-	c      *simClient
 	yield  func(ask) bool
 	result any
 	err    error
@@ -205,7 +202,7 @@ func (j *simJob) start(i int, after time.Duration, f program) { j.startThen(i, a
 
 func (j *simJob) startThen(i int, after time.Duration, f program, then func(err error)) {
 	c := j.clients[i]
-	d := &simDriver{c: c}
+	d := new(simDriver)
 	j.running++
 	j.stuck[i]++
 	seq := func(yield func(ask) bool) {
