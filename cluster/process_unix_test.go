@@ -45,7 +45,6 @@ type childConfig struct {
 type line struct {
 	Time    time.Time
 	Msg     string
-	Epoch   uint64
 	Size    int
 	Lost    string
 	How     string

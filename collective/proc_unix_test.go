@@ -69,7 +69,6 @@ type reply struct {
 	Rank       int   // whom it blames
 	At         int64 // when it was through, in nanoseconds since 1970
 	Micros     float64
-	Predicted  float64
 	Plan       string
 
 	Timings      []timing
@@ -199,7 +198,7 @@ func child() error {
 			}
 		}
 		re.At = time.Now().UnixNano()
-		re.Predicted, re.Plan = float64(last.Predicted.Nanoseconds())/1e3, last.Algorithm.String()
+		re.Plan = last.Algorithm.String()
 		re.Sent, re.Frames = port.Stats().BytesSent, port.Stats().FramesSent
 		if re.Micros == 0 {
 			re.Micros = float64(time.Since(begin).Nanoseconds()) / 1e3 / float64(max(o.Count, 1))
