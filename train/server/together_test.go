@@ -87,39 +87,44 @@ func TestPart(t *testing.T) {
 	}
 }
 
-// TestRemembered: what is remembered is the gradient that the rule takes: clipped, and regularised by the tensor's decay. Buffers have none.
+// TestRemembered: what is remembered is the gradient that the rule takes, bit for bit: clipped, and regularised by the tensor's decay, wherever
+// the cells begin. Buffers have none. AdaGrad's squares tell what it took.
 func TestRemembered(t *testing.T) {
-	l, err := trivium.NewLayout(trivium.Spec{Name: "weights", Shape: []int{12}, Decay: 2}, trivium.Spec{Name: "means", Shape: []int{3}, Buffer: true}, trivium.Spec{Name: "bias", Shape: []int{9}})
+	l, err := trivium.NewLayout(
+		trivium.Spec{Name: "weight", Shape: []int{40}, Rate: 1, Decay: 1},
+		trivium.Spec{Name: "means", Shape: []int{3}, Buffer: true},
+		trivium.Spec{Name: "bias", Shape: []int{9}, Rate: 1},
+		trivium.Spec{Name: "half", Shape: []int{33}, Rate: 1, Decay: 0.5},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	job := &trivium.Job{Optimizer: trivium.OptimizerSpec{Name: "adagrad", Rate: 0.1, L1: 0.5, L2: 0.25, ClipValue: 2}}
-	rule, err := optim.New(job.Optimizer, kernel.Go)
-	if err != nil {
-		t.Fatal(err)
-	}
-	part := newPart(job, rule)
-	const from = 1 // cells may be asked for from anywhere
-	n := l.Len() - from
-	p, g, last, product := make([]float32, n), make([]float32, n), make([]float32, n), make([]float32, n)
+	random := rand.New(rand.NewPCG(7, 8))
+	p, g := make([]float32, l.Len()), make([]float32, l.Len())
 	for i := range p {
-		p[i], g[i] = float32(i%3-1), float32(i-5) // exact in binary
+		p[i], g[i] = float32(random.NormFloat64()), float32(random.NormFloat64())
 	}
-	part.remember(kernel.Best(), l, from, p, g, last, product, true)
-	for i := range p {
-		cell, want := i+from, float32(0)
-		if bias := cell >= 15; bias || cell < 12 {
-			decay := float32(2)
-			if bias {
-				decay = l.Spec(2).Decay
+	for _, o := range []trivium.OptimizerSpec{
+		{}, {L1: 0.3}, {L2: 0.7}, {L1: 0.3, L2: 0.7}, {ClipValue: 0.5}, {L1: 0.3, L2: 0.7, ClipValue: 0.5},
+	} {
+		o.Name, o.Rate = "adagrad", 0.1
+		for _, isa := range kernel.Available() {
+			rule, err := optim.New(o, isa)
+			if err != nil {
+				t.Fatal(err)
 			}
-			want = min(max(g[i], -2), 2) + 0.25*decay*p[i]
-			if p[i] != 0 {
-				want += float32(math.Copysign(float64(0.5*decay), float64(p[i])))
+			part := newPart(&trivium.Job{Optimizer: o}, rule)
+			for _, from := range []int{0, 12} {
+				p, g := p[from:], g[from:]
+				last, product, squares, u := make([]float32, len(p)), make([]float32, len(p)), make([]float32, len(p)), make([]float32, len(p))
+				part.remember(isa, l, from, p, g, last, product, true)
+				rule.Apply(1, l, from, p, g, u, [][]float32{squares})
+				for i, x := range last {
+					if square := float32(x * x); square != squares[i] || product[i] != squares[i] {
+						t.Fatalf("%+v on %v, cell %d: remembered is %v with square %v and product %v, the rule has %v", o, isa, from+i, x, square, product[i], squares[i])
+					}
+				}
 			}
-		}
-		if last[i] != want || product[i] != want*want {
-			t.Errorf("of gradient %v at %v, cell %d, is remembered %v and %v, want %v and its square", g[i], p[i], cell, last[i], product[i], want)
 		}
 	}
 }
