@@ -148,6 +148,10 @@ func (v *upVerb) prepare(ctx context.Context, s *session, log *slog.Logger) (*co
 		return u, misused(fmt.Errorf("--listen: %w", err))
 	}
 	u.closers = append(u.closers, u.listener.Close)
+	store, endpoints, err := v.given(ctx, u, log)
+	if err != nil {
+		return u, misused(err)
+	}
 	if err := v.trust(u); err != nil {
 		return u, misused(err)
 	}
@@ -157,9 +161,10 @@ func (v *upVerb) prepare(ctx context.Context, s *session, log *slog.Logger) (*co
 	}
 	v.Listen = net.JoinHostPort(listenHost(v.Listen), port) // also of the next incarnation
 	u.addr = net.JoinHostPort(u.host, port)
-	store, endpoints, err := v.meta(ctx, u, log)
-	if err != nil {
-		return u, misused(err)
+	if store == nil {
+		if store, endpoints, err = v.meta(ctx, u); err != nil {
+			return u, misused(err)
+		}
 	}
 	network := transport.TCP{
 		Listen: net.JoinHostPort(listenHost(v.Listen), "0"), TLS: u.self.PeerConfig(),
@@ -256,22 +261,30 @@ func etcdTLS(files []string) (*tls.Config, error) {
 	return nil, fmt.Errorf("--etcd-tls: want three files, CERT,KEY,CA; found %d", len(files))
 }
 
-// meta opens the metadata store: the one that is named, or one of its own.
-func (v *upVerb) meta(ctx context.Context, u *coordinating, log *slog.Logger) (store cluster.Meta, endpoints []string, err error) {
-	if len(v.Etcd) > 0 {
-		config, err := etcdTLS(v.EtcdTLS)
-		if err != nil {
-			return nil, nil, err
+// given opens the metadata store that is named; nil: none is.
+func (v *upVerb) given(ctx context.Context, u *coordinating, log *slog.Logger) (cluster.Meta, []string, error) {
+	if len(v.Etcd) == 0 {
+		if len(v.EtcdTLS) > 0 {
+			return nil, nil, errors.New("--etcd-tls: it is for the etcd that --etcd names, and none is; the coordinator's own speaks the cluster's TLS")
 		}
-		ctx, cancel := context.WithTimeout(ctx, joinWait)
-		defer cancel()
-		store, closer, err := etcd.Open(ctx, v.Etcd, config, metaPrefix, log)
-		if err != nil {
-			return nil, nil, fmt.Errorf("--etcd: %w", err)
-		}
-		u.closers = append(u.closers, closer.Close)
-		return store, v.Etcd, nil
+		return nil, nil, nil
 	}
+	config, err := etcdTLS(v.EtcdTLS)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, joinWait)
+	defer cancel()
+	store, closer, err := etcd.Open(ctx, v.Etcd, config, metaPrefix, log)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--etcd: %w", err)
+	}
+	u.closers = append(u.closers, closer.Close)
+	return store, v.Etcd, nil
+}
+
+// meta starts a metadata store of its own.
+func (v *upVerb) meta(ctx context.Context, u *coordinating) (store cluster.Meta, endpoints []string, err error) {
 	at, _, err := net.SplitHostPort(u.listener.Addr().String()) // by number, as etcd wants it; --advertise may be an address of a router
 	if err != nil {
 		return nil, nil, err

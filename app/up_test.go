@@ -140,20 +140,26 @@ func TestUpInterruptedEarly(t *testing.T) {
 	}
 }
 
-// TestUpOnATakenPort: a coordinator that cannot listen leaves nothing behind.
-func TestUpOnATakenPort(t *testing.T) {
+// TestUpLeavesNothing: a coordinator that cannot listen, or does not reach the etcd that it is given, has made no folder.
+func TestUpLeavesNothing(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	dir := t.TempDir()
-	got := runIn(t, dir, "up", "--listen", taken.Addr().String())
-	if got.code != Misused || !strings.Contains(got.err, "--listen: ") {
-		t.Errorf("exits with %d: %s%s", got.code, got.out, got.err)
-	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("it leaves %v, %v", left, err)
+	for flags, want := range map[string]string{
+		"--listen " + taken.Addr().String():                               "--listen: ",
+		"--listen 127.0.0.1:0 --etcd 127.0.0.1:1 --etcd-tls none,none,ca": "--etcd-tls: the certificate none",
+		"--listen 127.0.0.1:0 --etcd-tls cert,key,ca":                     "--etcd-tls: it is for the etcd that --etcd names",
+	} {
+		dir := t.TempDir()
+		got := runIn(t, dir, append([]string{"up"}, strings.Fields(flags)...)...)
+		if got.code != Misused || !strings.Contains(got.err, want) {
+			t.Errorf("%s: exits with %d: %s%s", flags, got.code, got.out, got.err)
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("%s: it leaves %v, %v", flags, left, err)
+		}
 	}
 }
 
