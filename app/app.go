@@ -150,7 +150,7 @@ func (s *session) run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
-	parsed, err := parser.Parse(args)
+	parsed, err := parser.Parse(joinNegative(args))
 	if errors.Is(err, errHelped) {
 		return nil
 	}
@@ -159,6 +159,19 @@ func (s *session) run(ctx context.Context, args []string) error {
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
 	return parsed.Run(s)
+}
+
+// joinNegative writes a long flag and the negative number after it as one word, since the parser takes the number for a flag, which none is.
+func joinNegative(args []string) (joined []string) {
+	for i, a := range args {
+		negative := len(a) > 1 && a[0] == '-' && strings.IndexByte(".0123456789", a[1]) >= 0
+		if negative && i > 0 && len(args[i-1]) > 2 && strings.HasPrefix(args[i-1], "--") && !strings.Contains(args[i-1], "=") {
+			joined[len(joined)-1] += "=" + a
+		} else {
+			joined = append(joined, a)
+		}
+	}
+	return joined
 }
 
 // hint says which help fits a mistake on the command line.

@@ -24,7 +24,7 @@ type benchVerb struct {
 
 // benchNet measures links.
 type benchNet struct {
-	Workers int           `short:"w" placeholder:"N" help:"Processes on this machine (default 2), or machines of the cluster (default all)."`
+	Workers amount        `short:"w" placeholder:"N" help:"Processes on this machine (default 2), or machines of the cluster (default all)."`
 	For     time.Duration `default:"100ms" placeholder:"TIME" help:"Of each measurement (default 100ms)."`
 	Sizes   []count       `placeholder:"BYTES" help:"Payloads whose rate is measured (default 65536,1048576,4194304)."`
 	JSON    bool          `name:"json" help:"Print a JSON object."`
@@ -44,8 +44,8 @@ func (v *benchNet) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	if v.Workers < 0 || v.For <= 0 {
-		return misusedf("--workers and --for: want numbers above 0, found %d and %v", v.Workers, v.For)
+	if v.For <= 0 {
+		return misusedf("--for: want a time above 0, found %v", v.For)
 	}
 	if v.Workers == 1 {
 		return misusedf("--workers: a link has two ends: want 2 or more, found 1")
@@ -56,7 +56,7 @@ func (v *benchNet) Run(ctx context.Context, s *session) error {
 	if v.Workers == 0 {
 		v.Workers = 2
 	}
-	t := &training{job: linksJob(), topology: linksName, workers: v.Workers, processes: true}
+	t := &training{job: linksJob(), topology: linksName, workers: int(v.Workers), processes: true}
 	team, err := s.assemble(ctx, t)
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func (v *benchNet) onCluster(ctx context.Context, s *session, options json.RawMe
 		return err
 	}
 	j, err := give(ctx, client, fleet.Spec{
-		Name: "bench net", Build: b.Binary, Payload: payload, Need: fleet.Need{Workers: v.Workers, Threads: 1, Each: true},
+		Name: "bench net", Build: b.Binary, Payload: payload, Need: fleet.Need{Workers: int(v.Workers), Threads: 1, Each: true},
 	})
 	if err != nil {
 		return err

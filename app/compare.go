@@ -40,7 +40,7 @@ type compareRun struct {
 	Workers []int    `short:"w" placeholder:"N" help:"Workers: part of the full run; of what it lacks, all combinations (then 2 if left out)."`
 	Batch   []string `short:"b" placeholder:"N|full" help:"Rows of each worker in an update: likewise (then 100)."`
 	Links   []string `placeholder:"RATE" help:"Shape links between processes: 750mbit, 1gbit, 10gbit, none: likewise (then none)."`
-	Repeats *int     `placeholder:"N" help:"Interleaved repeats of every row (default 7; quick and your own job 3)."`
+	Repeats amount   `placeholder:"N" help:"Interleaved repeats of every row (default 7; quick and your own job 3)."`
 	Seconds *float64 `placeholder:"X" help:"To measure at least in each trial (default 5; quick 3)."`
 	WarmUp  *float64 `placeholder:"X" help:"Seconds of warm-up at least (default 2; quick 1)."`
 	Data    string   `short:"d" placeholder:"DIR" help:"MNIST's IDX files; else they are looked for beside the project, else digits are generated. With --file: in place of its data."`
@@ -156,7 +156,7 @@ func (v *compareRun) plan(s *session) (compare.Plan, error) {
 		return compare.Plan{}, err
 	}
 	p := compare.Plan{
-		Dir: v.Dir, Repeats: valueOf(v.Repeats), Seconds: valueOf(v.Seconds), WarmUp: valueOf(v.WarmUp), Workers: v.Workers, Quick: v.Quick, Python: v.Python,
+		Dir: v.Dir, Repeats: int(v.Repeats), Seconds: valueOf(v.Seconds), WarmUp: valueOf(v.WarmUp), Workers: v.Workers, Quick: v.Quick, Python: v.Python,
 		Host: compare.Host{
 			Topologies: shared, Models: s.models, Sources: s.sources, Optimizers: s.optimizers, Metrics: s.metrics, Build: b.Binary, Version: b.Version,
 		},
@@ -247,7 +247,6 @@ func (v *compareRun) check() error {
 	bad(v.File == "" || len(v.Tasks) == 0, "--tasks: are the paper's; --file names a task of yours")
 	bad(v.File == "" || !v.Quick, "--quick: is of the paper's tasks; --file names a task of yours")
 	bad(v.File == "" || len(v.Batch) == 0, "--batch: your job has its own, which all workers share")
-	bad(v.Repeats == nil || *v.Repeats > 0, "--repeats: want 1 or more, found %d", valueOf(v.Repeats))
 	short := func(x *float64) bool { return x == nil || *x > 0 && *x <= 300 }
 	bad(short(v.Seconds), "--seconds: want more than 0, and 300 at most, found %v", valueOf(v.Seconds))
 	bad(short(v.WarmUp), "--warm-up: want more than 0, and 300 at most, found %v", valueOf(v.WarmUp))
@@ -314,8 +313,8 @@ func (v *compareRun) typed() []string {
 	add("--workers", strings.Trim(strings.Join(strings.Fields(fmt.Sprint(v.Workers)), ","), "[]"))
 	add("--batch", strings.Join(v.Batch, ","))
 	add("--links", strings.Join(v.Links, ","))
-	if v.Repeats != nil {
-		add("--repeats", fmt.Sprint(*v.Repeats))
+	if v.Repeats > 0 {
+		add("--repeats", fmt.Sprint(v.Repeats))
 	}
 	if v.Seconds != nil {
 		add("--seconds", fmt.Sprint(*v.Seconds))

@@ -164,7 +164,7 @@ func TestCompareOfSome(t *testing.T) {
 		only  string
 	}{
 		{compareRun{}, true, ""},
-		{compareRun{Tasks: []string{"softmax"}, Systems: []string{"local"}, Repeats: new(3)}, true, ""},
+		{compareRun{Tasks: []string{"softmax"}, Systems: []string{"local"}, Repeats: 3}, true, ""},
 		{compareRun{Workers: []int{3}}, true, "workers 3"},
 		{compareRun{Batch: []string{"500", "full"}}, true, "batch 500, full"},
 		{compareRun{Links: []string{"750mbit", "none"}}, true, "links 750 Mbit/s, unshaped"},

@@ -112,6 +112,22 @@ func (r *rowCount) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// An amount is a flag that says how many: 1 or more. It is 0 where it is left out, which means what the help says, and no other way: of the flags
+// only those of a job's fields take 0, as their keys do, and so put back what a file says.
+type amount int64
+
+// maxAmount is the largest whole number below which a float64 has every one.
+const maxAmount = 1 << 53
+
+func (a *amount) UnmarshalText(text []byte) error {
+	n, err := parseWhole(string(text), maxAmount)
+	if err != nil || n < 1 {
+		return fmt.Errorf("want 1 or more, found %s", text)
+	}
+	*a = amount(n)
+	return nil
+}
+
 // count is a flag that also reads powers, such as 2^20.
 type count int
 
@@ -123,7 +139,12 @@ func (c *count) UnmarshalText(text []byte) error {
 
 // parseCount reads 1000, 1_000, 1e6 or 2^20: a whole number from 0 to the largest int32.
 func parseCount(s string) (int, error) {
-	wrong := fmt.Errorf("want a whole number from 0 to %d, such as 1000, 1e6 or 2^20; found %q", math.MaxInt32, s)
+	n, err := parseWhole(s, math.MaxInt32)
+	return int(n), err
+}
+
+func parseWhole(s string, most int64) (int64, error) {
+	wrong := fmt.Errorf("want a whole number from 0 to %d, such as 1000, 1e6 or 2^20; found %q", most, s)
 	var x float64
 	if base, exponent, ok := strings.Cut(s, "^"); ok {
 		b, errBase := strconv.Atoi(base)
@@ -138,8 +159,8 @@ func parseCount(s string) (int, error) {
 			return 0, wrong
 		}
 	}
-	if x != math.Trunc(x) || x < 0 || x > math.MaxInt32 || math.IsNaN(x) {
+	if x != math.Trunc(x) || x < 0 || x > float64(most) || math.IsNaN(x) {
 		return 0, wrong
 	}
-	return int(x), nil
+	return int64(x), nil
 }

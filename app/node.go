@@ -31,8 +31,8 @@ import (
 type nodeVerb struct {
 	Join   string `required:"" placeholder:"ADDR" help:"The coordinator, as host:port (PROGRAM up prints it)."`
 	Token  string `required:"" placeholder:"TOKEN" help:"The cluster's token, or @FILE that holds it."`
-	Cores  int    `placeholder:"N" help:"Cores to lend (default: all that this process may use)."`
-	Memory int64  `placeholder:"BYTES" help:"Memory to tell of (default: the machine's, or its control group's)."`
+	Cores  amount `placeholder:"N" help:"Cores to lend (default: all that this process may use)."`
+	Memory amount `placeholder:"BYTES" help:"Memory to tell of (default: the machine's, or its control group's)."`
 	ID     string `name:"id" placeholder:"NAME" help:"Of this machine in the cluster (default: its host name and a few letters)."`
 
 	EtcdTLS []string `placeholder:"CERT,KEY,CA" help:"Files to speak TLS to the cluster's etcd, where up was given such."`
@@ -265,14 +265,11 @@ func (v *nodeVerb) offer() (fleet.Offer, error) {
 	if err != nil {
 		return fleet.Offer{}, err
 	}
-	o := fleet.Offer{Host: facts.Name, Cores: v.Cores, Memory: v.Memory, Build: b.Binary, Platform: b.Platform}
+	o := fleet.Offer{Host: facts.Name, Cores: int(v.Cores), Memory: int64(v.Memory), Build: b.Binary, Platform: b.Platform}
 	if o.Host == "" {
 		if o.Host, err = os.Hostname(); err != nil {
 			return o, err
 		}
-	}
-	if o.Cores < 0 || o.Memory < 0 {
-		return o, fmt.Errorf("--cores and --memory: want numbers above 0, found %d and %d", v.Cores, v.Memory)
 	}
 	if o.Cores == 0 {
 		o.Cores = runtime.GOMAXPROCS(0)

@@ -21,7 +21,7 @@ import (
 type rerunVerb struct {
 	Name    string `arg:"" name:"run" help:"A run: its folder, its name, the beginning of its name, or last."`
 	Out     string `default:"runs" placeholder:"DIR" help:"Where the runs are, and where the new one goes (default runs)."`
-	Threads int    `placeholder:"N" help:"Threads (default: one a core). They change no bit."`
+	Threads amount `placeholder:"N" help:"Threads (default: one a core). They change no bit."`
 	JSON    bool   `name:"json" help:"Print a JSON object a line."`
 	Quiet   bool   `short:"q" help:"Print only what differs."`
 }
@@ -59,7 +59,7 @@ func (v *rerunVerb) Run(ctx context.Context, s *session) error {
 			old.Result.Steps, want.Progress.Step)
 	}
 	t := &training{
-		job: job, typed: s.typed, out: v.Out, threads: v.Threads, show: newProgress(s.out, v.JSON, v.Quiet, os.Getenv),
+		job: job, typed: s.typed, out: v.Out, threads: int(v.Threads), show: newProgress(s.out, v.JSON, v.Quiet, os.Getenv),
 		topology: old.Head.Strategy, workers: max(1, old.Head.Workers), servers: old.Head.Servers, options: old.Head.Options,
 		every: old.Head.CheckpointEvery, needed: true,
 	}

@@ -14,12 +14,12 @@ const served = "server"
 
 // serverFlags are options of the server topology.
 type serverFlags struct {
-	Servers     *int   `group:"Run" placeholder:"N" help:"server: processes that hold the model (default 1); on a cluster they are workers, on as many machines as can be."`
-	Lanes       *int   `group:"Run" placeholder:"N" help:"server: parts of each server, which answer by themselves: for large models on slow links (default: under bsp, what suits the links; else 1)."`
+	Servers     amount `group:"Run" placeholder:"N" help:"server: processes that hold the model (default 1); on a cluster they are workers, on as many machines as can be."`
+	Lanes       amount `group:"Run" placeholder:"N" help:"server: parts of each server, which answer by themselves: for large models on slow links (default: under bsp, what suits the links; else 1)."`
 	Consistency string `group:"Run" placeholder:"MODE" help:"server: bsp, ssp:N, essp:N or asp: how many rounds a worker may read behind (default ssp:3)."`
 	OptimizerOn string `group:"Run" placeholder:"PLACE" help:"server: where updates are made: server (default; with --clocks: worker) or worker."`
-	Clocks      int    `group:"Run" placeholder:"N" help:"server: meet the tables N times an epoch; between, a worker takes steps of --batch rows on a copy of its own."`
-	StepsARound int    `name:"steps-per-round" group:"Run" placeholder:"K" help:"server: the same, by the number of steps between two meetings."`
+	Clocks      amount `group:"Run" placeholder:"N" help:"server: meet the tables N times an epoch; between, a worker takes steps of --batch rows on a copy of its own."`
+	StepsARound amount `name:"steps-per-round" group:"Run" placeholder:"K" help:"server: the same, by the number of steps between two meetings."`
 	Merge       string `group:"Run" placeholder:"HOW" help:"server: what the workers' steps come to: sum (default, as PMLS) or mean (model averaging)."`
 	Slow        string `group:"Run" placeholder:"LIST" help:"server: make workers slow, for experiments: worker=N|rotate,factor=X[,unit=TIME]."`
 }
@@ -35,27 +35,16 @@ func (f serverFlags) serve(s *session, t *training, codec string) error {
 	o := server.DefaultOptions()
 	var errs []error
 	var err error
-	o.Servers = 1
-	if f.Servers != nil {
-		o.Servers = *f.Servers
-	}
-	if o.Servers < 1 || o.Servers > 256 {
+	if o.Servers = int(max(1, f.Servers)); o.Servers > 256 {
 		errs = append(errs, fmt.Errorf("--servers: want 1 to 256, found %d", o.Servers))
 		o.Servers = 1 // so that it is said once
-	}
-	if f.Lanes != nil {
-		o.Lanes = *f.Lanes
-		if o.Lanes < 1 {
-			errs = append(errs, fmt.Errorf("--lanes: want 1 to %d, found %d", server.MaxLanes, o.Lanes))
-			o.Lanes = 1
-		}
 	}
 	if f.Consistency != "" {
 		if o.Mode, o.Staleness, err = ps.ParseMode(f.Consistency); err != nil {
 			errs = append(errs, fmt.Errorf("--consistency: %w", err))
 		}
 	}
-	o.Clocks, o.StepsPerRound, o.Compress = f.Clocks, f.StepsARound, codec
+	o.Lanes, o.Clocks, o.StepsPerRound, o.Compress = int(f.Lanes), int(f.Clocks), int(f.StepsARound), codec
 	switch f.Merge {
 	case "", "sum":
 	case "mean":
@@ -92,17 +81,13 @@ func (f serverFlags) serve(s *session, t *training, codec string) error {
 
 // served are the flags as they are typed.
 func (f serverFlags) served() (list []string) {
-	if f.Servers != nil {
-		list = append(list, "--servers", fmt.Sprint(*f.Servers))
-	}
-	if f.Lanes != nil {
-		list = append(list, "--lanes", fmt.Sprint(*f.Lanes))
-	}
-	if f.Clocks != 0 {
-		list = append(list, "--clocks", fmt.Sprint(f.Clocks))
-	}
-	if f.StepsARound != 0 {
-		list = append(list, "--steps-per-round", fmt.Sprint(f.StepsARound))
+	for _, x := range []struct {
+		flag string
+		n    amount
+	}{{"--servers", f.Servers}, {"--lanes", f.Lanes}, {"--clocks", f.Clocks}, {"--steps-per-round", f.StepsARound}} {
+		if x.n > 0 {
+			list = append(list, x.flag, fmt.Sprint(x.n))
+		}
 	}
 	for _, x := range [][2]string{{"--merge", f.Merge}, {"--consistency", f.Consistency}, {"--optimizer-on", f.OptimizerOn}, {"--slow", f.Slow}} {
 		if x[1] != "" {

@@ -28,7 +28,7 @@ func TestClocks(t *testing.T) {
 		"--topology server --clocks 3 --steps-per-round 2":        "two ways",
 		"--topology server --clocks 3 --optimizer-on server":      "has the optimizer",
 		"--topology server --clocks 3 --merge product":            "want sum or mean",
-		"--topology server --lanes 0":                             "--lanes: want 1 to 64, found 0",
+		"--topology server --lanes 0":                             "--lanes: want 1 or more, found 0",
 		"--topology server --lanes 65":                            "lanes: want 1 to 64 of each server, found 65",
 		"--topology server --merge mean":                          "several a round",
 		"--topology server --slow worker=0,factor=0.5":            "a factor of 1 or more",

@@ -114,8 +114,8 @@ const (
 // topologyFlags are options of a topology.
 type topologyFlags struct {
 	Compress   string `group:"Run" placeholder:"CODEC" help:"allreduce, server: send gradients by a codec with error feedback, such as topk:0.01 (help topologies)."`
-	Every      int64  `group:"Run" placeholder:"H" help:"allreduce: local SGD; average the models every H updates, in place of adding gradients in each."`
-	Accumulate int    `group:"Run" placeholder:"N" help:"allreduce: compute a worker's part of an update in N pieces, for batches that do not fit the memory."`
+	Every      amount `group:"Run" placeholder:"H" help:"allreduce: local SGD; average the models every H updates, in place of adding gradients in each."`
+	Accumulate amount `group:"Run" placeholder:"N" help:"allreduce: compute a worker's part of an update in N pieces, for batches that do not fit the memory."`
 	Shard      bool   `name:"shard-optimizer" group:"Run" help:"allreduce: each worker keeps the optimizer's state of its part of the parameters alone (ZeRO, stage 1)."`
 	Calibrate  bool   `group:"Run" help:"allreduce: first measure, for 2 s at most, what sums cost among the workers, and choose their algorithms by that."`
 }
@@ -131,7 +131,7 @@ func (f topologyFlags) configure(s *session, t *training) error {
 	if t.topology != summed {
 		return fmt.Errorf("--every, --accumulate, --shard-optimizer and --calibrate are options of %s, and --compress of %s and %s, not of %s", summed, summed, served, t.topology)
 	}
-	o := allreduce.Options{Compress: f.Compress, Every: f.Every, Accumulate: f.Accumulate, ShardOptimizer: f.Shard, Calibrate: f.Calibrate}
+	o := allreduce.Options{Compress: f.Compress, Every: int64(f.Every), Accumulate: int(f.Accumulate), ShardOptimizer: f.Shard, Calibrate: f.Calibrate}
 	if err := o.Check(t.job, s.optimizers); err != nil {
 		return err
 	}

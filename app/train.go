@@ -23,7 +23,7 @@ type trainVerb struct {
 	jobFlags
 
 	Topology  string `group:"Run" placeholder:"NAME" help:"Where parameters live (help topologies; default local, or allreduce for several workers)."`
-	Workers   int    `short:"w" group:"Run" default:"1" placeholder:"N" help:"Workers that share the job (default 1, at most 256); --batch is then each worker's."`
+	Workers   amount `short:"w" group:"Run" default:"1" placeholder:"N" help:"Workers that share the job (default 1, at most 256); --batch is then each worker's."`
 	Processes bool   `group:"Run" help:"Give each worker a process of its own, in place of threads of this one."`
 	ShipData  bool   `group:"Run" help:"Read the data here and send each worker its rows, in place of letting each open it."`
 
@@ -32,12 +32,12 @@ type trainVerb struct {
 
 	onFlags
 
-	Threads         int    `group:"Run" placeholder:"N" help:"Threads of each worker (default: the cores, shared out evenly)."`
+	Threads         amount `group:"Run" placeholder:"N" help:"Threads of each worker (default: the cores, shared out evenly)."`
 	Out             string `group:"Run" default:"runs" placeholder:"DIR" help:"Where run directories go (default runs)."`
 	Name            string `group:"Run" placeholder:"NAME" help:"Of the run directory; else time and model."`
 	Resume          string `group:"Run" placeholder:"RUN" help:"Go on from the newest checkpoint of a run."`
 	Checkpoint      string `group:"Run" placeholder:"NAME" help:"With --resume: a checkpoint of the run; else the newest."`
-	CheckpointEvery int64  `group:"Run" placeholder:"N" help:"Write a checkpoint every N updates; else at the end of an epoch, at most every 5 s."`
+	CheckpointEvery amount `group:"Run" placeholder:"N" help:"Write a checkpoint every N updates; else at the end of an epoch, at most every 5 s."`
 	Listen          string `group:"Run" placeholder:"ADDR" help:"Serve /metrics for Prometheus there, such as 127.0.0.1:7077."`
 	JSON            bool   `name:"json" group:"Output" help:"Print a JSON object a line."`
 	Quiet           bool   `short:"q" group:"Output" help:"Print only what went wrong."`
@@ -45,8 +45,8 @@ type trainVerb struct {
 
 func (v *trainVerb) Run(ctx context.Context, s *session) error {
 	t := &training{
-		typed: s.typed, out: v.Out, name: v.Name, threads: v.Threads, every: v.CheckpointEvery, listen: v.Listen,
-		topology: v.Topology, workers: v.Workers, processes: v.Processes || v.On != "", ship: v.ShipData,
+		typed: s.typed, out: v.Out, name: v.Name, threads: int(v.Threads), every: int64(v.CheckpointEvery), listen: v.Listen,
+		topology: v.Topology, workers: int(v.Workers), processes: v.Processes || v.On != "", ship: v.ShipData,
 	}
 	t.show = newProgress(s.out, v.JSON, v.Quiet, os.Getenv)
 	var err error
@@ -194,7 +194,7 @@ func (v *trainVerb) job(s *session) (*trivium.Job, error) {
 	}
 	fillDefaults(job, g)
 	if ofWorker && job.Batch > 0 && v.Workers > 1 { // the job has the rows of all
-		job.Batch *= v.Workers
+		job.Batch *= int(v.Workers)
 	}
 	if job.Optimizer.Name == "adamw" && g["optimizer.decay"] && job.Optimizer.Decay == 0 { // which in a job is where nothing is said
 		errs = append(errs, file.at(errors.New("job: optimizer.decay: adamw without decay is adam: name that, or leave decay out, for 0.01")))
@@ -224,14 +224,8 @@ func (v *trainVerb) job(s *session) (*trivium.Job, error) {
 
 // checkRun finds the mistakes in the flags that are not the job's.
 func (v *trainVerb) checkRun() (errs []error) {
-	if v.CheckpointEvery < 0 {
-		errs = append(errs, fmt.Errorf("--checkpoint-every: want 0 or more updates, found %d", v.CheckpointEvery))
-	}
 	if err := checkThreads(v.Threads); err != nil {
 		errs = append(errs, err)
-	}
-	if v.Workers < 1 {
-		errs = append(errs, fmt.Errorf("--workers: want 1 or more, found %d", v.Workers))
 	}
 	if v.Workers > cluster.MaxWorkers {
 		errs = append(errs, fmt.Errorf("--workers: want at most %d, found %d", cluster.MaxWorkers, v.Workers))
@@ -264,10 +258,7 @@ func (v *trainVerb) checkRun() (errs []error) {
 // maxThreads is more than any machine has cores: each takes memory, needed or not.
 const maxThreads = 1 << 12
 
-func checkThreads(n int) error {
-	if n < 0 {
-		return fmt.Errorf("--threads: want 0 or more, found %d", n)
-	}
+func checkThreads(n amount) error {
 	if n > maxThreads {
 		return fmt.Errorf("--threads: want at most %d, found %d", maxThreads, n)
 	}

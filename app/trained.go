@@ -25,7 +25,7 @@ type trainedFlags struct {
 	Name       string `arg:"" name:"run" help:"A run: its folder, its name, the beginning of its name, or last."`
 	Out        string `default:"runs" placeholder:"DIR" help:"Where the runs are (default runs)."`
 	Checkpoint string `placeholder:"NAME" help:"A checkpoint of the run; else the newest."`
-	Threads    int    `placeholder:"N" help:"Threads (default: one a core)."`
+	Threads    amount `placeholder:"N" help:"Threads (default: one a core)."`
 }
 
 // A trained is a model with the parameters and the transform of a checkpoint.
@@ -61,7 +61,7 @@ func (f *trainedFlags) load(ctx context.Context, s *session) (*trained, error) {
 	if err := s.checkModel(saved.Job.Model); err != nil {
 		return nil, misused(fmt.Errorf("%s: %w; the program that trained it had it", name, err))
 	}
-	t.cpu = tensor.NewCPU(f.Threads, saved.Job.Exact)
+	t.cpu = tensor.NewCPU(int(f.Threads), saved.Job.Exact)
 	if err := t.build(s); err != nil {
 		t.cpu.Close()
 		return nil, misused(fmt.Errorf("%s: %w", name, err))

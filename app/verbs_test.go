@@ -354,11 +354,11 @@ func TestTrainedMistakes(t *testing.T) {
 		t.Fatalf("exits with %d: %s", got.code, got.err)
 	}
 	for command, want := range map[string]string{
-		"eval last --threads=-1":               "--threads: want 0 or more, found -1",
+		"eval last --threads=-1":               "--threads: want 1 or more, found -1",
 		"eval last --threads=4097":             "--threads: want at most 4096, found 4097",
-		"apply last --threads=-1":              "--threads: want 0 or more, found -1",
-		"export last --to x.onnx --threads=-1": "--threads: want 0 or more, found -1",
-		"rerun last --threads=-1":              "--threads: want 0 or more, found -1",
+		"apply last --threads=-1":              "--threads: want 1 or more, found -1",
+		"export last --to x.onnx --threads=-1": "--threads: want 1 or more, found -1",
+		"rerun last --threads=-1":              "--threads: want 1 or more, found -1",
 		"eval last --checkpoint nope":          `no checkpoint is called "nope"; there are step-000000000001`,
 	} {
 		if got := runIn(t, dir, strings.Fields(command)...); got.code != Misused || !strings.Contains(got.err, want) {

@@ -1,0 +1,88 @@
+package app
+
+import (
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+// TestNoneOfSomething: 0 is given to no flag that says how many, but to those of a job's fields, whose keys take it as well.
+func TestNoneOfSomething(t *testing.T) {
+	parser, err := newSession(nil, nil, Options{}).parser(new(grammar))
+	if err != nil {
+		t.Fatal(err)
+	}
+	amounts := 0
+	err = kong.Visit(parser.Model, func(v kong.Visitable, next kong.Next) error {
+		f, ok := v.(*kong.Flag)
+		if !ok {
+			return next(nil)
+		}
+		of := f.Target.Type()
+		if of.Kind() == reflect.Pointer {
+			of = of.Elem()
+		}
+		group := ""
+		if f.Group != nil {
+			group = f.Group.Key
+		}
+		ofJob := slices.Contains([]string{"Data", "Tables", "Training", "Optimizer", "Early stop"}, group)
+		number := slices.Contains([]reflect.Kind{reflect.Int, reflect.Int64, reflect.Uint64}, of.Kind()) && of != reflect.TypeFor[time.Duration]()
+		switch {
+		case of == reflect.TypeFor[amount]():
+			amounts++
+		case number && !ofJob:
+			t.Errorf("--%s is a %v: it takes 0, or has a check of its own", f.Name, of)
+		}
+		return next(nil)
+	})
+	if err != nil || amounts < 10 {
+		t.Errorf("%d flags say how many: %v", amounts, err)
+	}
+	for _, flag := range []string{"--every", "--accumulate", "--checkpoint-every", "--threads", "--clocks", "--steps-per-round"} {
+		for _, n := range []string{"0", "-1", "1.5", "many"} {
+			got := runIn(t, t.TempDir(), "train", "softmax", flag, n)
+			if want := "trivium: " + flag + ": want 1 or more, found " + n + " "; got.code != Misused || !strings.HasPrefix(got.err, want) {
+				t.Errorf("%s %s: exits with %d: %s", flag, n, got.code, got.err)
+			}
+		}
+	}
+}
+
+// TestPutBack: a job's flag of 0 puts a key's default in the place of what a file says.
+func TestPutBack(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "job.yaml", "model: softmax\ndata: {source: digits, rows: 300}\nepochs: 2\nbatch: 100\nsteps: 1\n")
+	for name, c := range map[string]struct {
+		flags string
+		want  int64
+	}{"file": {"", 1}, "back": {"--steps 0", 6}} {
+		got := runIn(t, dir, strings.Fields("train -f job.yaml --name "+name+" "+c.flags)...)
+		if got.code != Done {
+			t.Fatalf("exits with %d: %s", got.code, got.err)
+		}
+		if r, err := findRun(filepath.Join(dir, "runs"), name); err != nil || r.Result.Steps != c.want {
+			t.Errorf("%q: %v, %+v, want %d updates", c.flags, err, r, c.want)
+		}
+	}
+}
+
+func TestJoinNegative(t *testing.T) {
+	for typed, want := range map[string]string{
+		"train --rate -0.5 -b 3":    "train|--rate=-0.5|-b|3",
+		"train --rate=1 -5":         "train|--rate=1|-5",
+		"train --exact --rows 3 -q": "train|--exact|--rows|3|-q",
+		"train -- -5":               "train|--|-5",
+		"x --a - --b -.5":           "x|--a|-|--b=-.5",
+		"":                          "",
+	} {
+		if got := strings.Join(joinNegative(strings.Fields(typed)), "|"); got != want {
+			t.Errorf("%q: %q, want %q", typed, got, want)
+		}
+	}
+}
