@@ -13,8 +13,6 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/ps"
-	"github.com/trivium-ml/trivium/train/allreduce"
-	"github.com/trivium-ml/trivium/train/server"
 )
 
 // rerunVerb repeats a run.
@@ -38,12 +36,15 @@ func (v *rerunVerb) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
+	if err := old.noResult(); err != nil {
+		return misused(fmt.Errorf("rerun: there is nothing to compare with: %w", err))
+	}
 	if old.Result == nil {
 		return misusedf("rerun: %s has not finished: there is nothing to compare with", old.Dir)
 	}
-	job, err := trivium.DecodeJob(old.Head.Configuration)
+	job, err := old.job()
 	if err != nil {
-		return misused(fmt.Errorf("rerun: %s: %w", old.Dir, err))
+		return misused(fmt.Errorf("rerun: %s: %w; only as it was written can it be repeated", filepath.Join(old.Dir, "run.json"), err))
 	}
 	if err := s.checkOptimizer(job); err != nil {
 		return misused(fmt.Errorf("rerun: %s: %w", old.Dir, err))
@@ -115,6 +116,21 @@ func (v *rerunVerb) Run(ctx context.Context, s *session) error {
 	return fmt.Errorf("rerun: %s of %s parameters differ, first in %s; %s", thousands(int64(wrong)), thousands(int64(len(want.Params.Flat))), first, why)
 }
 
+// job is what the run trained, by options that its topology reads.
+func (r *run) job() (*trivium.Job, error) {
+	err := checkTopology(r.Head.Strategy)
+	switch r.Head.Strategy {
+	case summed:
+		_, err = summedOptions(r.Head.Options)
+	case served:
+		_, err = serverOptions(r.Head.Options)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return trivium.DecodeJob(r.Head.Configuration)
+}
+
 // whyOther says why a rerun has other bits: its mode leaves them to chance, or its conditions differ, or else it is this program's fault.
 func whyOther(loose string, differences []string, program string) string {
 	var why []string
@@ -132,8 +148,8 @@ func whyOther(loose string, differences []string, program string) string {
 
 // looseMode is the consistency of a training whose bits depend on time; empty: there is none.
 func looseMode(t *training) string {
-	o := server.DefaultOptions()
-	if t.topology != served || len(t.options) > 0 && json.Unmarshal(t.options, &o) != nil || o.Mode == ps.BSP {
+	o, err := serverOptions(t.options)
+	if t.topology != served || err != nil || o.Mode == ps.BSP {
 		return ""
 	}
 	return o.Mode.String()
@@ -145,8 +161,8 @@ func looseMode(t *training) string {
 // with fewer than two cores for each (collective.Group.Crowd). Two workers add in one order: a sum of two has no other.
 func otherOrder(t *training, machines int) (out []string) {
 	n := t.workers
-	var o allreduce.Options
-	if t.topology != summed || t.job.Exact || n < 2 || len(t.options) > 0 && json.Unmarshal(t.options, &o) != nil {
+	o, err := summedOptions(t.options)
+	if t.topology != summed || t.job.Exact || n < 2 || err != nil {
 		return nil
 	}
 	if o.Auto() {

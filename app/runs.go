@@ -43,6 +43,11 @@ type runsList struct {
 
 func (v *runsList) Run(s *session) error {
 	f, err := parseFilter(strings.Join(v.Filter, " "))
+	if err != nil && len(v.Filter) == 1 {
+		if r, notOne := locateRun(v.Out, v.Filter[0]); notOne == nil {
+			err = fmt.Errorf("%w; the run of that name is shown by: runs show %s", err, shell.Word(r.name()))
+		}
+	}
 	if err != nil {
 		return misused(err)
 	}
@@ -52,9 +57,7 @@ func (v *runsList) Run(s *session) error {
 	}
 	var fields []map[string]string
 	for _, r := range runs {
-		if r.Err != nil {
-			fmt.Fprintf(s.err, "%s: %v\n", s.name, r.unreadable())
-		}
+		s.warn(r)
 		fields = append(fields, texts(r.fields()))
 	}
 	if err := f.mistaken(fields); err != nil {
@@ -118,6 +121,7 @@ func (v *runsShow) Run(s *session) error {
 	if err != nil {
 		return err
 	}
+	s.warn(r)
 	if v.JSON {
 		return json.NewEncoder(s.out).Encode(r.fields())
 	}
@@ -204,6 +208,8 @@ func (v *runsDiff) Run(s *session) error {
 	if err != nil {
 		return err
 	}
+	s.warn(a)
+	s.warn(b)
 	differences := rundir.Diff(a.compared(), b.compared())
 	if v.JSON {
 		e := json.NewEncoder(s.out)
@@ -221,8 +227,8 @@ func (v *runsDiff) Run(s *session) error {
 	return printDifferences(s, a.name(), b.name(), differences)
 }
 
-// wideValue is the width from which a value has a line of its own, below those of the table.
-const wideValue = 40
+// wideValue is the width from which a value has a line of its own, below those of the table, which so fits a terminal of 80.
+const wideValue = 30
 
 func printDifferences(s *session, a, b string, list []rundir.Difference) error {
 	wide := func(d rundir.Difference) bool {
@@ -305,6 +311,21 @@ func findRun(root, name string) (*run, error) {
 	return r, err
 }
 
+// findTrained finds the run whose checkpoints are wanted: they are as good without a run.json that can be read, of which it warns.
+func (s *session) findTrained(root, name string) (*run, error) {
+	r, err := locateRun(root, name)
+	if err != nil {
+		return nil, err
+	}
+	if _, other := errors.AsType[*rundir.VersionError](r.Err); other {
+		return nil, misused(r.Err)
+	}
+	if r.Err != nil {
+		s.warn(r)
+	}
+	return r, nil
+}
+
 // newestRuns is how many runs are named where none has the name that was given.
 const newestRuns = 8
 
@@ -350,12 +371,33 @@ func locateRun(root, name string) (*run, error) {
 
 func (r *run) name() string { return filepath.Base(r.Dir) }
 
+// warn says what of r cannot be read, if anything.
+func (s *session) warn(r *run) {
+	err := r.noResult()
+	if r.Err != nil {
+		err = r.unreadable()
+	}
+	if err != nil {
+		fmt.Fprintf(s.err, "%s: %v\n", s.name, err)
+	}
+}
+
+// noResult says why a result that is there is not known, and how to come to one; nil: it is known, or not there.
+func (r *run) noResult() error {
+	if r.Damage == nil {
+		return nil
+	}
+	return fmt.Errorf("rundir: %s: %s: the run counts as unfinished; train --resume %s evaluates its last checkpoint again, in a run of its own",
+		filepath.Join(r.Dir, r.Damage.File), r.Damage.Why, shell.Word(r.Dir))
+}
+
 // unreadable says what is wrong with a run that cannot be read, and what is left to do with it.
 func (r *run) unreadable() error {
 	if _, other := errors.AsType[*rundir.VersionError](r.Err); other { // it is whole: nobody is to delete it for that
 		return r.Err
 	}
-	return fmt.Errorf("%w: the run cannot be read; runs delete %s removes it", r.Err, shell.Word(r.Dir))
+	return fmt.Errorf("%w: the run cannot be read; eval, apply, export and train --resume want no more than its checkpoints, and runs delete %s removes it",
+		r.Err, shell.Word(r.Dir))
 }
 
 func (r *run) metrics() map[string]float64 {

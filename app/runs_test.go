@@ -103,12 +103,12 @@ func TestListsInParts(t *testing.T) {
 // TestDiffIsNarrow: what differs is told by the names that show has, and a long value does not make every line as long.
 func TestDiffIsNarrow(t *testing.T) {
 	var out bytes.Buffer
-	long := strings.Repeat("ü", wideValue)
-	list := []rundir.Difference{{Key: "error", A: long}, {Key: "option.mode", A: "ssp", B: "bsp"}, {Key: "workers", B: "3"}}
+	long, job := strings.Repeat("ü", 40), strings.Repeat("98ea", 8)
+	list := []rundir.Difference{{Key: "error", A: long}, {Key: "job", A: job, B: job + "2"}, {Key: "option.mode", A: "ssp", B: "bsp"}, {Key: "workers", B: "3"}}
 	if err := printDifferences(&session{out: &out}, "a", "other", list); err != nil {
 		t.Fatal(err)
 	}
-	want := "FIELD        a    other\noption.mode  ssp  bsp\nworkers      -    3\n\nerror\n  a: " + long + "\n  other: -\n"
+	want := "FIELD        a    other\noption.mode  ssp  bsp\nworkers      -    3\n\nerror\n  a: " + long + "\n  other: -\n\njob\n  a: " + job + "\n  other: " + job + "2\n"
 	if out.String() != want {
 		t.Errorf("printed\n%s\nwant\n%s", out.String(), want)
 	}

@@ -33,13 +33,8 @@ var shared = processes.Topologies{
 		Name:  summed,
 		Check: func(job *trivium.Job) error { return allreduce.Options{}.Check(job, nil) }, // configure knows the options
 		New: func(env train.Env, options json.RawMessage) (trivium.Strategy, error) {
-			var o allreduce.Options
-			if len(options) > 0 {
-				if err := json.Unmarshal(options, &o); err != nil {
-					return nil, fmt.Errorf("allreduce: its options: %w", err)
-				}
-			}
-			return allreduce.New(env, o), nil
+			o, err := summedOptions(options)
+			return allreduce.New(env, o), err
 		},
 	},
 	{
@@ -62,6 +57,15 @@ var shared = processes.Topologies{
 			return average.New(env, average.Options{}), nil
 		},
 	},
+}
+
+func summedOptions(text json.RawMessage) (o allreduce.Options, err error) {
+	if len(text) > 0 {
+		if err = json.Unmarshal(text, &o); err != nil {
+			err = fmt.Errorf("allreduce: its options: %w", err)
+		}
+	}
+	return o, err
 }
 
 func serverOptions(text json.RawMessage) (server.Options, error) {

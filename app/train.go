@@ -81,7 +81,7 @@ func (v *trainVerb) Run(ctx context.Context, s *session) error {
 
 // goOn makes t the rest of an earlier run. Only how long it trains can be changed.
 func (v *trainVerb) goOn(ctx context.Context, s *session, t *training) error {
-	r, err := findRun(v.Out, v.Resume)
+	r, err := s.findTrained(v.Out, v.Resume)
 	if err != nil {
 		return err
 	}

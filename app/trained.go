@@ -44,7 +44,7 @@ func (f *trainedFlags) load(ctx context.Context, s *session) (*trained, error) {
 	if err := checkThreads(f.Threads); err != nil {
 		return nil, misused(err)
 	}
-	r, err := findRun(f.Out, f.Name)
+	r, err := s.findTrained(f.Out, f.Name)
 	if err != nil {
 		return nil, err
 	}

@@ -1,10 +1,13 @@
 package rundir
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,8 +23,7 @@ type Entry struct {
 	Result  *Result // nil: not finished
 	Running bool    // a Writer is at work in it: not known where files cannot be locked
 	Err     error   // the run cannot be read; then the others but Dir are empty
-
-	damage *Damage // a result that cannot be read
+	Damage  *Damage // of a result that cannot be read: the run counts as one without
 }
 
 // State returns the reason that the run ended for, "running", or "unfinished" of one whose process died.
@@ -80,12 +82,12 @@ func Read(dir string) Entry {
 	if err != nil {
 		return Entry{Dir: dir, Err: fmt.Errorf("rundir: %w", err)}
 	}
-	var of struct{ Version int }
-	if json.Unmarshal(p, &of) == nil && of.Version != headVersion { // whose fields may be others
-		return Entry{Dir: dir, Err: &VersionError{name, of.Version}}
+	var of struct{ Version *int }
+	if json.Unmarshal(p, &of) == nil && of.Version != nil && *of.Version != headVersion { // whose fields may be others
+		return Entry{Dir: dir, Err: &VersionError{name, *of.Version}}
 	}
-	if err := json.Unmarshal(p, &e.Head); err != nil {
-		return Entry{Dir: dir, Err: fmt.Errorf("rundir: %s: %w", name, err)}
+	if why := decode(p, &e.Head, "version"); why != "" {
+		return Entry{Dir: dir, Err: fmt.Errorf("rundir: %s: %s", name, why)}
 	}
 	p, err = os.ReadFile(filepath.Join(dir, resultFile))
 	switch {
@@ -95,12 +97,52 @@ func Read(dir string) Entry {
 		return Entry{Dir: dir, Err: fmt.Errorf("rundir: %w", err)}
 	}
 	var r Result
-	if err := json.Unmarshal(p, &r); err != nil {
-		e.damage = &Damage{resultFile, 0, int64(len(p)), err.Error()} // as unfinished as one without
+	if why := decode(p, &r, "reason"); why != "" {
+		e.Damage = &Damage{resultFile, 0, int64(len(p)), why}
 		return e
 	}
 	e.Result = &r
 	return e
+}
+
+// decode reads the object p into v, or says in words why it is none: cut off, edited by hand, without the key that each has.
+func decode[T any](p []byte, v *T, key string) (why string) {
+	var object map[string]json.RawMessage
+	syntax, _ := errors.AsType[*json.SyntaxError](json.Unmarshal(p, &object))
+	cut := errors.Is(json.NewDecoder(bytes.NewReader(p)).Decode(new(any)), io.ErrUnexpectedEOF) // which Unmarshal has no error of its own for
+	switch {
+	case len(bytes.TrimSpace(p)) == 0:
+		return "it is empty"
+	case cut:
+		return fmt.Sprintf("it ends in the middle, after %d bytes", len(p))
+	case syntax != nil:
+		return fmt.Sprintf("it is no JSON: %v at byte %d", syntax, syntax.Offset)
+	case object == nil:
+		return "it holds no JSON object"
+	case object[key] == nil, string(object[key]) == "null":
+		return fmt.Sprintf("it has no %q", key)
+	}
+	if json.Unmarshal(p, v) == nil {
+		return ""
+	}
+	for _, k := range slices.Sorted(maps.Keys(object)) { // the value by itself: the package's errors are in the words of Go's types
+		alone, err := json.Marshal(map[string]json.RawMessage{k: object[k]})
+		if err == nil && json.Unmarshal(alone, new(T)) != nil {
+			return fmt.Sprintf("its %q cannot be %s", k, shortened(object[k]))
+		}
+	}
+	return "it has keys twice"
+}
+
+// shortened is a value on one line, at most its first 40 letters.
+func shortened(value json.RawMessage) string {
+	const most = 40
+	var line bytes.Buffer
+	_ = json.Compact(&line, value) // it has been read already
+	if letters := []rune(line.String()); len(letters) > most {
+		return string(letters[:most]) + "..."
+	}
+	return line.String()
 }
 
 // running tells whether a Writer is at work in dir.

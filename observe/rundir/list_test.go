@@ -154,3 +154,22 @@ func TestDeletePart(t *testing.T) {
 		t.Errorf("%d runs are left: %v", len(l), err)
 	}
 }
+
+// TestDecode: a value that a key cannot have is shown on one line, and not at its full length.
+func TestDecode(t *testing.T) {
+	long := `["` + strings.Repeat("ü", 100) + `"]`
+	for text, want := range map[string]string{
+		`{"version": 1, "model": "m"}`:               "",
+		"{\"version\": 1, \"model\": {\n\"a\": 1}}":  `its "model" cannot be {"a":1}`,
+		`{"version": 1, "workers": 1.5}`:             `its "workers" cannot be 1.5`,
+		`{"version": 1, "model": ` + long + `}`:      `its "model" cannot be ["` + strings.Repeat("ü", 38) + `...`,
+		`{"version": 1} {`:                           "it is no JSON: invalid character '{' after top-level value at byte 16",
+		`{"version": 1, "model": 7, "model": "m"}`:   "it has keys twice",
+		`{"version": 1, "start": "yesterday"}`:       `its "start" cannot be "yesterday"`,
+		`{"version": 1, "seeds": {"job": "a seed"}}`: `its "seeds" cannot be {"job":"a seed"}`,
+	} {
+		if got := decode([]byte(text), new(Head), "version"); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}

@@ -38,8 +38,8 @@ func Open(dir string) (*Run, error) {
 		return nil, entry.Err
 	}
 	r := &Run{Dir: dir, Head: entry.Head, Result: entry.Result, Last: map[string]observe.Frame{}}
-	if entry.damage != nil {
-		r.Damage = append(r.Damage, *entry.damage)
+	if entry.Damage != nil {
+		r.Damage = append(r.Damage, *entry.Damage)
 	}
 	if err := r.readEvents(); err != nil {
 		return nil, err
