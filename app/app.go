@@ -147,8 +147,11 @@ func (s *session) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if len(args) == 0 {
+	switch {
+	case len(args) == 0:
 		args = []string{"--help"}
+	case len(args) == 1 && args[0] == "--version": // as of most programs
+		args = []string{"version"}
 	}
 	parsed, err := parser.Parse(joinNegative(args))
 	if errors.Is(err, errHelped) {

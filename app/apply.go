@@ -58,7 +58,7 @@ func (v *applyVerb) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	return writeTo(s.out, v.To, func(w io.Writer) error {
+	err = writeTo(s.out, v.To, func(w io.Writer) error {
 		p := &predictionWriter{w: w, csv: format == "csv", raw: v.Raw, outputs: t.predictor.Outputs(), labels: t.saved.Schema.Labels}
 		name, _, _ := strings.Cut(t.saved.Job.Model, ":")
 		p.margin = name == "svm"
@@ -69,6 +69,10 @@ func (v *applyVerb) Run(ctx context.Context, s *session) error {
 		}
 		return p.flush()
 	})
+	if err == nil && v.To != "-" {
+		fmt.Fprintf(s.err, "%s: wrote %s\n", s.name, v.To)
+	}
+	return err
 }
 
 // writeTo calls f with standard output, or with a file that gets its name only once f has succeeded.

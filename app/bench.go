@@ -87,6 +87,9 @@ func (s *session) measure(ctx context.Context, t *training, m *team, options jso
 		NetworkOf: m.networkOf, Launcher: m.launcher, Build: b.Binary, Log: m.log, Output: s.workerOutput,
 	}
 	r, err := d.Train(ctx)
+	if ctx.Err() != nil { // the workers say that they were broken off, each for itself
+		return nil, ctx.Err()
+	}
 	if err := t.verdict(s, r, err); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package app
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -43,6 +44,16 @@ type completion struct {
 	subs, flags []string
 	values      []string // of the first argument
 	help        map[string]string
+	takes       map[string][]string // flags that a value follows, with those there are, if they are few
+}
+
+// flagValues are those of flags that have few.
+func (s *session) flagValues() map[string][]string {
+	return map[string][]string{
+		"topology": topologyNames(), "optimizer": s.optimizerList(), "last": {"keep", "drop"}, "order": {"shuffle", "index"},
+		"missing": {"error", "mean", "zero", "drop"}, "scale": {"none", "standard", "minmax"}, "as": {"csv", "jsonl"},
+		"merge": {"sum", "mean"}, "optimizer-on": {"server", "worker"}, "consistency": {"bsp", "ssp", "essp", "asp"},
+	}
 }
 
 // completions walks the grammar.
@@ -52,9 +63,10 @@ func (s *session) completions() ([]completion, error) {
 		return nil, err
 	}
 	var all []completion
+	known := s.flagValues()
 	var walk func(n *kong.Node, path string)
 	walk = func(n *kong.Node, path string) {
-		c := completion{path: path, help: map[string]string{}}
+		c := completion{path: path, help: map[string]string{}, takes: map[string][]string{}}
 		takes := n
 		if n.DefaultCmd != nil { // what stands for the verb alone
 			takes = n.DefaultCmd
@@ -64,6 +76,12 @@ func (s *session) completions() ([]completion, error) {
 				flag := "--" + f.Name
 				c.flags = append(c.flags, flag)
 				c.help[flag] = f.Help
+				if !f.IsBool() {
+					c.takes[flag] = known[f.Name]
+					if f.Short != 0 {
+						c.takes["-"+string(f.Short)] = known[f.Name]
+					}
+				}
 			}
 		}
 		for _, child := range n.Children {
@@ -104,7 +122,8 @@ func identifier(name string) string {
 
 func (s *session) completeBash(words []completion) {
 	function := "_" + identifier(s.name)
-	fmt.Fprintf(s.out, "%s() {\n\tlocal current=${COMP_WORDS[COMP_CWORD]} path= word\n\tCOMPREPLY=()\n", function)
+	fmt.Fprintf(s.out, "%s() {\n\tlocal current=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} path= word\n\tCOMPREPLY=()\n", function)
+	fmt.Fprint(s.out, "\tif [[ $current == = ]]; then current=; elif [[ $before == = ]]; then before=${COMP_WORDS[COMP_CWORD-2]}; fi\n") // bash parts at =
 	fmt.Fprintf(s.out, "\tfor word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n\t\tcase \"$path $word\" in\n")
 	for _, c := range words[1:] {
 		parent, last := "", c.path
@@ -116,7 +135,19 @@ func (s *session) completeBash(words []completion) {
 	fmt.Fprintf(s.out, "\t\tesac\n\tdone\n\tcase \"$path\" in\n")
 	for _, c := range words {
 		plain := strings.Join(slices.Concat(c.subs, c.values), " ")
-		fmt.Fprintf(s.out, "\t%q)\n\t\tif [[ $current == -* ]]; then COMPREPLY=($(compgen -W %q -- \"$current\"))\n", c.path, strings.Join(c.flags, " "))
+		fmt.Fprintf(s.out, "\t%q)\n\t\tcase \"$before\" in\n", c.path)
+		var others []string
+		for _, flag := range slices.Sorted(maps.Keys(c.takes)) {
+			if values := c.takes[flag]; len(values) > 0 {
+				fmt.Fprintf(s.out, "\t\t%s) COMPREPLY=($(compgen -W %q -- \"$current\")); return ;;\n", flag, strings.Join(values, " "))
+			} else {
+				others = append(others, flag)
+			}
+		}
+		if len(others) > 0 { // a file, perhaps, and nothing of ours
+			fmt.Fprintf(s.out, "\t\t%s) return ;;\n", strings.Join(others, "|"))
+		}
+		fmt.Fprintf(s.out, "\t\tesac\n\t\tif [[ $current == -* ]]; then COMPREPLY=($(compgen -W %q -- \"$current\"))\n", strings.Join(c.flags, " "))
 		fmt.Fprintf(s.out, "\t\telse COMPREPLY=($(compgen -W %q -- \"$current\")); fi ;;\n", plain)
 	}
 	fmt.Fprintf(s.out, "\tesac\n}\ncomplete -o default -F %s %s\n", function, s.name)
@@ -136,7 +167,13 @@ func (s *session) completeFish(words []completion) {
 			fmt.Fprintf(s.out, "complete -c %s -n %s -a %s -d %s\n", s.name, quote(condition), quote(sub), quote(c.help[sub]))
 		}
 		for _, flag := range c.flags {
-			fmt.Fprintf(s.out, "complete -c %s -n %s -l %s -d %s\n", s.name, quote(condition), strings.TrimPrefix(flag, "--"), quote(c.help[flag]))
+			value := ""
+			if values, takes := c.takes[flag]; len(values) > 0 {
+				value = " -x -a " + quote(strings.Join(values, " "))
+			} else if takes {
+				value = " -r"
+			}
+			fmt.Fprintf(s.out, "complete -c %s -n %s -l %s%s -d %s\n", s.name, quote(condition), strings.TrimPrefix(flag, "--"), value, quote(c.help[flag]))
 		}
 	}
 }

@@ -49,7 +49,7 @@ func (f *filter) mistaken(runs []map[string]string) error {
 	names := slices.Sorted(maps.Keys(all))
 	for _, c := range f.names {
 		if _, ok := all[c.field]; !ok && len(runs) > 0 {
-			return fmt.Errorf("filter: no run has the field %q; %s", c.field, nearest.Sentence(c.field, names))
+			return fmt.Errorf("filter: no run has the field %q; %s", c.field, suggested(c.field, names))
 		}
 		text := func(r map[string]string) bool { have, ok := r[c.field]; return ok && !isNumber(have) }
 		if strings.ContainsAny(c.op, "<>") && !isNumber(c.value) && len(runs) > 0 && !slices.ContainsFunc(runs, text) {
@@ -58,6 +58,23 @@ func (f *filter) mistaken(runs []map[string]string) error {
 		}
 	}
 	return nil
+}
+
+// suggested completes an error about an unknown field: the nearest, or those with such a part, as test.accuracy for acc, or else where all are.
+func suggested(field string, names []string) string {
+	if nearest.Name(field, names) != "" {
+		return nearest.Sentence(field, names)
+	}
+	var parts []string
+	for _, n := range names {
+		if strings.Contains(n, field) {
+			parts = append(parts, n)
+		}
+	}
+	if len(parts) > 0 {
+		return "there are " + strings.Join(parts, ", ")
+	}
+	return "runs show prints those of a run"
 }
 
 func isNumber(s string) bool {

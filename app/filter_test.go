@@ -51,6 +51,8 @@ func TestFilterMistakes(t *testing.T) {
 		"model=a epochs=3":       `"epochs" is left over`,
 		"test.acuracy>0.9":       `did you mean "test.accuracy"?`,
 		"model softmax":          "want =",
+		"accuracy>0.9":           "; there are test.accuracy",
+		"epochs.total=3":         "; runs show prints those of a run",
 		"test.accuracy => 0.9 (": "left over",
 		"test.accuracy<high":     `after "test.accuracy<" want a number, found "high"`,
 	} {

@@ -73,10 +73,14 @@ func (s *session) named(text string) string { return strings.ReplaceAll(text, "P
 
 // optimizerNames lists what --optimizer takes: those that ship, of a kind side by side, and then the program's own.
 func (s *session) optimizerNames() string {
-	names := []string{"sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw", "ftrl", "lbfgs"}
-	names = append(names, slices.Sorted(maps.Keys(s.optimizers))...)
+	names := s.optimizerList()
 	last := len(names) - 1
 	return strings.Join(names[:last], ", ") + " or " + names[last]
+}
+
+func (s *session) optimizerList() []string {
+	names := []string{"sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw", "ftrl", "lbfgs"}
+	return append(names, slices.Sorted(maps.Keys(s.optimizers))...)
 }
 
 // errHelped ends parsing once help is printed.
@@ -125,6 +129,21 @@ func (a *amount) UnmarshalText(text []byte) error {
 		return fmt.Errorf("want 1 or more, found %s", text)
 	}
 	*a = amount(n)
+	return nil
+}
+
+// An integer is a flag of a job's field that has whole numbers, as a job file reads them; which of them it takes is the job's to say.
+type integer int64
+
+func (i *integer) UnmarshalText(text []byte) error {
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil { // with an exponent, perhaps
+		n, err = parseWhole(string(text), maxAmount)
+	}
+	if err != nil {
+		return fmt.Errorf("want a whole number, such as 1000, 1e6 or 2^20; found %q", text)
+	}
+	*i = integer(n)
 	return nil
 }
 

@@ -86,3 +86,21 @@ func TestJoinNegative(t *testing.T) {
 		}
 	}
 }
+
+// TestIntegers: the flags of a job's whole numbers read them as its file does.
+func TestIntegers(t *testing.T) {
+	for text, want := range map[string]int64{"1000": 1000, "1e3": 1000, "2^10": 1024, "1_000": 1000, "-3": -3, "9007199254740993": 9007199254740993, "0": 0} {
+		var i integer
+		if err := i.UnmarshalText([]byte(text)); err != nil || int64(i) != want {
+			t.Errorf("%q: %d, %v, want %d", text, i, err, want)
+		}
+	}
+	for _, text := range []string{"", "x", "1.5", "1e-1", "--3", "9223372036854775808"} {
+		if err := new(integer).UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q is a whole number", text)
+		}
+	}
+	if got := runIn(t, t.TempDir(), "train", "softmax", "--epochs", "ten"); got.code != Misused || !strings.Contains(got.err, `--epochs: want a whole number, such as 1000, 1e6 or 2^20; found "ten"`) {
+		t.Errorf("exits with %d: %s", got.code, got.err)
+	}
+}

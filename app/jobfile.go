@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"reflect"
@@ -33,13 +34,16 @@ const maxJobBytes = 1 << 20
 // user calls this one.
 func readJobFile(name, program string, job *trivium.Job, g given) (*jobFile, error) {
 	file, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("--file: %w; %q writes one to start from", err, program+" init")
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--file: %w", err)
 	}
 	defer file.Close()
 	text, err := io.ReadAll(io.LimitReader(file, maxJobBytes+1)) // a pipe or a device does not say how much comes
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--file: %w", err)
 	}
 	if len(text) > maxJobBytes {
 		return nil, fmt.Errorf("%s: more than %d bytes, which a job file has at most", name, maxJobBytes)

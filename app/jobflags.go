@@ -8,11 +8,11 @@ import (
 
 // dataFlags describe data; the verbs that read data share them. A nil field was not given; a list may be given in parts.
 type dataFlags struct {
-	Data    *string `short:"d" group:"Data" placeholder:"PATH" help:"A file, a folder, a URL, or a generator by name (help data); train's default: generated digits."`
-	Format  *string `group:"Data" placeholder:"NAME" help:"idx, csv, libsvm, jsonl, npy or parquet; else by the file's name."`
-	Rows    *int64  `group:"Data" placeholder:"N" help:"Rows that a generator makes."`
-	Columns *count  `group:"Data" placeholder:"N" help:"Declared width of sparse rows; an index beyond it is an error."`
-	Classes *count  `group:"Data" placeholder:"N" help:"Declared number of classes; a label outside is an error."`
+	Data    *string  `short:"d" group:"Data" placeholder:"PATH" help:"A file, a folder, a URL, or a generator by name (help data); train's default: generated digits."`
+	Format  *string  `group:"Data" placeholder:"NAME" help:"idx, csv, libsvm, jsonl, npy or parquet; else by the file's name."`
+	Rows    *integer `group:"Data" placeholder:"N" help:"Rows that a generator makes."`
+	Columns *count   `group:"Data" placeholder:"N" help:"Declared width of sparse rows; an index beyond it is an error."`
+	Classes *count   `group:"Data" placeholder:"N" help:"Declared number of classes; a label outside is an error."`
 
 	Label       *string  `group:"Tables" placeholder:"COL" help:"Column to predict; else 'label', else the first."`
 	Drop        []string `group:"Tables" placeholder:"COL" help:"Columns to leave out; the comma of a name is \\,."`
@@ -38,13 +38,13 @@ type jobFlags struct {
 
 	Batch     *rowCount `short:"b" group:"Training" placeholder:"N|full" help:"Rows per update, or full for all."`
 	Last      *string   `group:"Training" placeholder:"keep|drop" help:"What becomes of an epoch's short last update."`
-	Epochs    *int      `short:"e" group:"Training" placeholder:"N" help:"Passes over the training rows; 0: as many as --steps needs, and without it none."`
-	Steps     *int64    `group:"Training" placeholder:"N" help:"Stop after this many updates, if before the epochs."`
+	Epochs    *integer  `short:"e" group:"Training" placeholder:"N" help:"Passes over the training rows; 0: as many as --steps needs, and without it none."`
+	Steps     *integer  `group:"Training" placeholder:"N" help:"Stop after this many updates, if before the epochs."`
 	Order     *string   `group:"Training" placeholder:"HOW" help:"Order of an epoch: shuffle (default) or index."`
 	Seed      *uint64   `group:"Training" placeholder:"N" help:"Of initial weights and order (default 42)."`
 	Exact     *bool     `group:"Training" negatable:"" help:"The same bits on every machine, thread count and topology."`
-	Shards    *int      `group:"Training" placeholder:"N" help:"Virtual shards of an update in exact mode (default 16)."`
-	EvalEvery *int64    `group:"Training" placeholder:"N" help:"Evaluate every N updates; else once an epoch."`
+	Shards    *integer  `group:"Training" placeholder:"N" help:"Virtual shards of an update in exact mode (default 16)."`
+	EvalEvery *integer  `group:"Training" placeholder:"N" help:"Evaluate every N updates; else once an epoch."`
 	Metrics   []string  `group:"Training" placeholder:"NAME" help:"What to measure beside the loss; else what suits the task."`
 
 	Optimizer *string            `short:"o" group:"Optimizer" placeholder:"NAME" help:"${optimizers}."`
@@ -58,7 +58,7 @@ type jobFlags struct {
 	ClipNorm  *float64           `group:"Optimizer" placeholder:"X" help:"Scale the gradient down to this norm."`
 
 	StopMetric *string  `group:"Early stop" placeholder:"NAME" help:"Metric that decides, such as valid.auc."`
-	Patience   *int     `group:"Early stop" placeholder:"N" help:"Stop after N evaluations without progress."`
+	Patience   *integer `group:"Early stop" placeholder:"N" help:"Stop after N evaluations without progress."`
 	MinDelta   *float64 `group:"Early stop" placeholder:"X" help:"What counts as progress."`
 	Target     *string  `group:"Early stop" placeholder:"COND" help:"Stop once the metric is there, such as '>= 0.9'."`
 }
@@ -87,7 +87,7 @@ func notNil(list []string) *[]string {
 func (f *dataFlags) apply(d *trivium.Data, g given) {
 	put(g, "data.source", &d.Source, f.Data, same)
 	put(g, "data.format", &d.Format, f.Format, same)
-	put(g, "data.rows", &d.Rows, f.Rows, same)
+	put(g, "data.rows", &d.Rows, f.Rows, func(n integer) int64 { return int64(n) })
 	put(g, "data.columns", &d.Columns, f.Columns, func(c count) int { return int(c) })
 	put(g, "data.classes", &d.Classes, f.Classes, func(c count) int { return int(c) })
 	put(g, "data.label", &d.Label, f.Label, same)
@@ -112,12 +112,12 @@ func (f *jobFlags) apply(j *trivium.Job, g given) {
 	put(g, "data.order", &j.Data.Order, f.Order, same)
 	put(g, "batch", &j.Batch, f.Batch, func(r rowCount) int { return int(r) })
 	put(g, "last", &j.Last, f.Last, func(s string) trivium.LastPolicy { return trivium.LastPolicy(s) })
-	put(g, "epochs", &j.Epochs, f.Epochs, same)
-	put(g, "steps", &j.Steps, f.Steps, same)
+	put(g, "epochs", &j.Epochs, f.Epochs, func(n integer) int { return int(n) })
+	put(g, "steps", &j.Steps, f.Steps, func(n integer) int64 { return int64(n) })
 	put(g, "seed", &j.Seed, f.Seed, same)
 	put(g, "exact", &j.Exact, f.Exact, same)
-	put(g, "shards", &j.Shards, f.Shards, same)
-	put(g, "eval_every", &j.EvalEvery, f.EvalEvery, same)
+	put(g, "shards", &j.Shards, f.Shards, func(n integer) int { return int(n) })
+	put(g, "eval_every", &j.EvalEvery, f.EvalEvery, func(n integer) int64 { return int64(n) })
 	put(g, "metrics", &j.Metrics, notNil(f.Metrics), same)
 	put(g, "optimizer.name", &j.Optimizer.Name, f.Optimizer, same)
 	put(g, "optimizer.rate", &j.Optimizer.Rate, f.Rate, same)
@@ -135,7 +135,7 @@ func (f *jobFlags) apply(j *trivium.Job, g given) {
 	put(g, "optimizer.clip_value", &j.Optimizer.ClipValue, f.ClipValue, same)
 	put(g, "optimizer.clip_norm", &j.Optimizer.ClipNorm, f.ClipNorm, same)
 	put(g, "stop.metric", &j.Stop.Metric, f.StopMetric, same)
-	put(g, "stop.patience", &j.Stop.Patience, f.Patience, same)
+	put(g, "stop.patience", &j.Stop.Patience, f.Patience, func(n integer) int { return int(n) })
 	put(g, "stop.min_delta", &j.Stop.MinDelta, f.MinDelta, same)
 	put(g, "stop.target", &j.Stop.Target, f.Target, same)
 }

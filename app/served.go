@@ -28,7 +28,7 @@ type serverFlags struct {
 func (f serverFlags) serve(s *session, t *training, codec string) error {
 	if t.topology != served {
 		if f != (serverFlags{}) {
-			return fmt.Errorf("--servers, --lanes, --consistency, --optimizer-on, --clocks, --steps-per-round, --merge and --slow are options of %s, not of %s", served, t.topology)
+			return misplaced(f.served(), served, t.topology)
 		}
 		return nil
 	}

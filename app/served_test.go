@@ -33,7 +33,7 @@ func TestClocks(t *testing.T) {
 		"--topology server --merge mean":                          "several a round",
 		"--topology server --slow worker=0,factor=0.5":            "a factor of 1 or more",
 		"--topology server --clocks 3 --exact":                    "several steps on a copy",
-		"--topology allreduce --workers 2 --processes --clocks 3": "options of server",
+		"--topology allreduce --workers 2 --processes --clocks 3": "--clocks is an option of server, not of allreduce",
 	} {
 		if got := runIn(t, dir, strings.Fields("train "+small+" "+words)...); got.code != Misused || strings.Count(got.err, want) != 1 {
 			t.Errorf("%s: exits with %d: %s", words, got.code, got.err)

@@ -84,8 +84,8 @@ func statusText(st fleet.Status) string {
 			cores, free = cores+m.Offer.Cores, free+m.Free
 		}
 	}
-	fmt.Fprintf(&b, "cluster at epoch %d, %d machines lent, %d of %d cores free; a member silent for %v is convicted\n\n",
-		st.Epoch, machines, free, cores, st.Budget.Round(time.Millisecond))
+	fmt.Fprintf(&b, "cluster at epoch %d, %s lent, %d of %s free; a member silent for %v is convicted\n\n",
+		st.Epoch, quantity.Count(machines, "machine"), free, quantity.Count(cores, "core"), st.Budget.Round(time.Millisecond))
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "MEMBER\tROLE\tSTATE\tHEARD\tCORES\tFREE\tMEMORY\tPROCESSES\tUP\tADDRESS\t")
 	for _, m := range st.Members {

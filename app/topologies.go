@@ -9,6 +9,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/compare"
+	"github.com/trivium-ml/trivium/internal/nearest"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/allreduce"
 	"github.com/trivium-ml/trivium/train/average"
@@ -104,7 +105,7 @@ func topologyNames() []string {
 // checkTopology refuses a topology that this version does not have.
 func checkTopology(name string) error {
 	if name != "" && !slices.Contains(topologyNames(), name) {
-		return fmt.Errorf("no topology is called %q; this version trains under %s", name, strings.Join(topologyNames(), " and "))
+		return fmt.Errorf("no topology is called %q; %s", name, nearest.Sentence(name, topologyNames()))
 	}
 	return nil
 }
@@ -133,7 +134,10 @@ func (f topologyFlags) configure(s *session, t *training) error {
 		return nil
 	}
 	if t.topology != summed {
-		return fmt.Errorf("--every, --accumulate, --shard-optimizer and --calibrate are options of %s, and --compress of %s and %s, not of %s", summed, summed, served, t.topology)
+		if f.Compress != "" {
+			return misplaced([]string{"--compress"}, summed+" and "+served, t.topology)
+		}
+		return misplaced(f.args(), summed, t.topology)
 	}
 	o := allreduce.Options{Compress: f.Compress, Every: int64(f.Every), Accumulate: int(f.Accumulate), ShardOptimizer: f.Shard, Calibrate: f.Calibrate}
 	if err := o.Check(t.job, s.optimizers); err != nil {
@@ -142,6 +146,21 @@ func (f topologyFlags) configure(s *session, t *training) error {
 	var err error
 	t.options, err = json.Marshal(o)
 	return err
+}
+
+// misplaced says that the flags among the words are options of owner, and not of the topology that was named.
+func misplaced(words []string, owner, topology string) error {
+	var flags []string
+	for _, w := range words {
+		if strings.HasPrefix(w, "--") {
+			flags = append(flags, w)
+		}
+	}
+	are := " is an option"
+	if len(flags) > 1 {
+		are = " are options"
+	}
+	return fmt.Errorf("%s%s of %s, not of %s", strings.Join(flags, ", "), are, owner, topology)
 }
 
 // args are the flags as they are typed.

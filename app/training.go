@@ -354,7 +354,7 @@ func (t *training) conclude(o *observation, r trivium.Result, err error) {
 	for _, name := range slices.Sorted(maps.Keys(r.Metrics)) {
 		words += fmt.Sprintf("  %s %s", name, figure(r.Metrics[name]))
 	}
-	words += fmt.Sprintf("  %.1f s in updates, %s samples/s", result.Seconds, quantity.Short(result.SamplesPerSec))
+	words += fmt.Sprintf("  %s in updates, %s samples/s", quantity.Seconds(result.Seconds), quantity.Short(result.SamplesPerSec))
 	if t.show.style == objects {
 		t.show.mu.Lock()
 		out := map[string]any{

@@ -89,6 +89,12 @@ func TestCompletion(t *testing.T) {
 		"trivium help exit":             "exit-codes",
 		"trivium completion f":          "fish",
 		"trivium eval last --checkpoin": "--checkpoint",
+		"trivium train --topology al":   "allreduce",
+		"trivium train --topology = se": "server",
+		"trivium train --scale =":       "none standard minmax",
+		"trivium train --name s":        "",
+		"trivium train -o adamw s":      "softmax svm",
+		"trivium apply last --as j":     "jsonl",
 	} {
 		n := len(strings.Fields(words))
 		test := script + "\nCOMP_WORDS=(" + words + ")\nCOMP_CWORD=$((" + string(rune('0'+n)) + "-1))\n_trivium\necho \"${COMPREPLY[*]}\"\n"

@@ -54,7 +54,7 @@ func adult(ctx context.Context, d trivium.Data, _ bool) (*Splits, error) {
 		})
 	}
 	g := &generated{schema: schema, values: int(n), rowBytes: 8*n + 12, fill: fill}
-	note := fmt.Sprintf("a stand-in for the adult set, %d + %d rows of %d binary columns", train, test, adultColumns)
+	note := fmt.Sprintf("a stand-in for the adult set, %s + %s rows of %d binary columns", grouped(train), grouped(test), adultColumns)
 	return g.splits(ctx, note, train, train, test)
 }
 

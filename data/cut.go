@@ -86,7 +86,7 @@ func cut(d *trivium.Data, rows int64, others bool) (cuts, error) {
 		return c, setting("split", "give either fractions or ranges of rows, not both: %s", describeCut(d))
 	}
 	if share > 1+1e-9 {
-		return c, setting("split", "the fractions add up to %g, more than 1: %s", share, describeCut(d))
+		return c, setting("split", "the fractions add up to %.6g, more than 1: %s", share, describeCut(d))
 	}
 	if named == 0 {
 		if others {

@@ -48,7 +48,7 @@ func digits(ctx context.Context, d trivium.Data, late bool) (*Splits, error) {
 	}
 	g := images(imageSchema([]int{digitSide, digitSide, 1}, 10), Digit)
 	g.late = late
-	note := fmt.Sprintf("digits, %d + %d images of %d × %d", train, test, digitSide, digitSide)
+	note := fmt.Sprintf("digits, %s + %s images of %d × %d", grouped(train), grouped(test), digitSide, digitSide)
 	return g.splits(ctx, note, train, digitsTestFrom, test)
 }
 

@@ -133,6 +133,9 @@ func images(schema trivium.Schema, row func(of []byte, id int64) int32) *generat
 	return g
 }
 
+// grouped is a number of rows as a note has it.
+func grouped(n int64) string { return quantity.Grouped(float64(n), 0) }
+
 // splits makes rows [0, train) those for training, and test rows from testFrom on those for testing.
 func (g *generated) splits(ctx context.Context, note string, train, testFrom, test int64) (*Splits, error) {
 	s := &Splits{Notes: []string{"data is generated: " + note}}

@@ -43,7 +43,7 @@ func logistic(ctx context.Context, d trivium.Data, late bool) (*Splits, error) {
 	g := dense(tableSchema([]int{columns}, []string{"0", "1"}), func(x []float32, id int64) int32 { return logisticRow(x, w, uint64(id)) })
 	g.late = late
 	test := (rows + testShare - 1) / testShare
-	note := fmt.Sprintf("the logistic set, %d + %d rows of %d columns", rows, test, columns)
+	note := fmt.Sprintf("the logistic set, %s + %s rows of %s columns", grouped(rows), grouped(test), grouped(int64(columns)))
 	return g.splits(ctx, note, rows, max(rows, logisticRows), test)
 }
 
