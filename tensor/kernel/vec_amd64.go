@@ -116,19 +116,37 @@ func triadF32AVX2Stream(dst, a, b *float32, n int, s float32)
 func expF32AVX2(dst, x *float32, n int)
 
 //go:noescape
+func expF32AVX2Stream(dst, x *float32, n int)
+
+//go:noescape
 func logF32AVX2(dst, x *float32, n int)
+
+//go:noescape
+func logF32AVX2Stream(dst, x *float32, n int)
 
 //go:noescape
 func tanhF32AVX2(dst, x *float32, n int)
 
 //go:noescape
+func tanhF32AVX2Stream(dst, x *float32, n int)
+
+//go:noescape
 func geluF32AVX2(dst, x *float32, n int)
+
+//go:noescape
+func geluF32AVX2Stream(dst, x *float32, n int)
 
 //go:noescape
 func sigmoidF32AVX2(dst, x *float32, n int)
 
 //go:noescape
+func sigmoidF32AVX2Stream(dst, x *float32, n int)
+
+//go:noescape
 func erfF32AVX2(dst, x *float32, n int)
+
+//go:noescape
+func erfF32AVX2Stream(dst, x *float32, n int)
 
 //go:noescape
 func geluGradF32AVX2(dst, dy, x *float32, n int)
@@ -530,19 +548,37 @@ func triadF32AVX512Stream(dst, a, b *float32, n int, s float32)
 func expF32AVX512(dst, x *float32, n int)
 
 //go:noescape
+func expF32AVX512Stream(dst, x *float32, n int)
+
+//go:noescape
 func logF32AVX512(dst, x *float32, n int)
+
+//go:noescape
+func logF32AVX512Stream(dst, x *float32, n int)
 
 //go:noescape
 func tanhF32AVX512(dst, x *float32, n int)
 
 //go:noescape
+func tanhF32AVX512Stream(dst, x *float32, n int)
+
+//go:noescape
 func geluF32AVX512(dst, x *float32, n int)
+
+//go:noescape
+func geluF32AVX512Stream(dst, x *float32, n int)
 
 //go:noescape
 func sigmoidF32AVX512(dst, x *float32, n int)
 
 //go:noescape
+func sigmoidF32AVX512Stream(dst, x *float32, n int)
+
+//go:noescape
 func erfF32AVX512(dst, x *float32, n int)
+
+//go:noescape
+func erfF32AVX512Stream(dst, x *float32, n int)
 
 //go:noescape
 func geluGradF32AVX512(dst, dy, x *float32, n int)
@@ -1409,6 +1445,11 @@ func triadF32Stream(isa ISA, dst, a, b []float32, s float32) {
 }
 
 func expF32(isa ISA, dst, x []float32) {
+	if streams(len(dst), 8) {
+		expF32Stream(isa, dst, x)
+		fence()
+		return
+	}
 	for i := 0; i < len(dst); i += piece {
 		n := min(piece, len(dst)-i)
 		if isa == AVX512 {
@@ -1419,7 +1460,28 @@ func expF32(isa ISA, dst, x []float32) {
 	}
 }
 
+func expF32Stream(isa ISA, dst, x []float32) {
+	head := min(misaligned(dst), len(dst))
+	end := head + (len(dst)-head)&^63
+	expF32(isa, dst[:head], x[:head])
+	expF32(isa, dst[end:], x[end:])
+	dst, x = dst[head:end], x[head:end]
+	for i := 0; i < len(dst); i += piece {
+		n := min(piece, len(dst)-i)
+		if isa == AVX512 {
+			expF32AVX512Stream(&dst[i], &x[i], n)
+		} else {
+			expF32AVX2Stream(&dst[i], &x[i], n)
+		}
+	}
+}
+
 func logF32(isa ISA, dst, x []float32) {
+	if streams(len(dst), 8) {
+		logF32Stream(isa, dst, x)
+		fence()
+		return
+	}
 	for i := 0; i < len(dst); i += piece {
 		n := min(piece, len(dst)-i)
 		if isa == AVX512 {
@@ -1430,7 +1492,28 @@ func logF32(isa ISA, dst, x []float32) {
 	}
 }
 
+func logF32Stream(isa ISA, dst, x []float32) {
+	head := min(misaligned(dst), len(dst))
+	end := head + (len(dst)-head)&^63
+	logF32(isa, dst[:head], x[:head])
+	logF32(isa, dst[end:], x[end:])
+	dst, x = dst[head:end], x[head:end]
+	for i := 0; i < len(dst); i += piece {
+		n := min(piece, len(dst)-i)
+		if isa == AVX512 {
+			logF32AVX512Stream(&dst[i], &x[i], n)
+		} else {
+			logF32AVX2Stream(&dst[i], &x[i], n)
+		}
+	}
+}
+
 func tanhF32(isa ISA, dst, x []float32) {
+	if streams(len(dst), 8) {
+		tanhF32Stream(isa, dst, x)
+		fence()
+		return
+	}
 	for i := 0; i < len(dst); i += piece {
 		n := min(piece, len(dst)-i)
 		if isa == AVX512 {
@@ -1441,7 +1524,28 @@ func tanhF32(isa ISA, dst, x []float32) {
 	}
 }
 
+func tanhF32Stream(isa ISA, dst, x []float32) {
+	head := min(misaligned(dst), len(dst))
+	end := head + (len(dst)-head)&^63
+	tanhF32(isa, dst[:head], x[:head])
+	tanhF32(isa, dst[end:], x[end:])
+	dst, x = dst[head:end], x[head:end]
+	for i := 0; i < len(dst); i += piece {
+		n := min(piece, len(dst)-i)
+		if isa == AVX512 {
+			tanhF32AVX512Stream(&dst[i], &x[i], n)
+		} else {
+			tanhF32AVX2Stream(&dst[i], &x[i], n)
+		}
+	}
+}
+
 func geluF32(isa ISA, dst, x []float32) {
+	if streams(len(dst), 8) {
+		geluF32Stream(isa, dst, x)
+		fence()
+		return
+	}
 	for i := 0; i < len(dst); i += piece {
 		n := min(piece, len(dst)-i)
 		if isa == AVX512 {
@@ -1452,7 +1556,28 @@ func geluF32(isa ISA, dst, x []float32) {
 	}
 }
 
+func geluF32Stream(isa ISA, dst, x []float32) {
+	head := min(misaligned(dst), len(dst))
+	end := head + (len(dst)-head)&^63
+	geluF32(isa, dst[:head], x[:head])
+	geluF32(isa, dst[end:], x[end:])
+	dst, x = dst[head:end], x[head:end]
+	for i := 0; i < len(dst); i += piece {
+		n := min(piece, len(dst)-i)
+		if isa == AVX512 {
+			geluF32AVX512Stream(&dst[i], &x[i], n)
+		} else {
+			geluF32AVX2Stream(&dst[i], &x[i], n)
+		}
+	}
+}
+
 func sigmoidF32(isa ISA, dst, x []float32) {
+	if streams(len(dst), 8) {
+		sigmoidF32Stream(isa, dst, x)
+		fence()
+		return
+	}
 	for i := 0; i < len(dst); i += piece {
 		n := min(piece, len(dst)-i)
 		if isa == AVX512 {
@@ -1463,13 +1588,50 @@ func sigmoidF32(isa ISA, dst, x []float32) {
 	}
 }
 
+func sigmoidF32Stream(isa ISA, dst, x []float32) {
+	head := min(misaligned(dst), len(dst))
+	end := head + (len(dst)-head)&^63
+	sigmoidF32(isa, dst[:head], x[:head])
+	sigmoidF32(isa, dst[end:], x[end:])
+	dst, x = dst[head:end], x[head:end]
+	for i := 0; i < len(dst); i += piece {
+		n := min(piece, len(dst)-i)
+		if isa == AVX512 {
+			sigmoidF32AVX512Stream(&dst[i], &x[i], n)
+		} else {
+			sigmoidF32AVX2Stream(&dst[i], &x[i], n)
+		}
+	}
+}
+
 func erfF32(isa ISA, dst, x []float32) {
+	if streams(len(dst), 8) {
+		erfF32Stream(isa, dst, x)
+		fence()
+		return
+	}
 	for i := 0; i < len(dst); i += piece {
 		n := min(piece, len(dst)-i)
 		if isa == AVX512 {
 			erfF32AVX512(&dst[i], &x[i], n)
 		} else {
 			erfF32AVX2(&dst[i], &x[i], n)
+		}
+	}
+}
+
+func erfF32Stream(isa ISA, dst, x []float32) {
+	head := min(misaligned(dst), len(dst))
+	end := head + (len(dst)-head)&^63
+	erfF32(isa, dst[:head], x[:head])
+	erfF32(isa, dst[end:], x[end:])
+	dst, x = dst[head:end], x[head:end]
+	for i := 0; i < len(dst); i += piece {
+		n := min(piece, len(dst)-i)
+		if isa == AVX512 {
+			erfF32AVX512Stream(&dst[i], &x[i], n)
+		} else {
+			erfF32AVX2Stream(&dst[i], &x[i], n)
 		}
 	}
 }

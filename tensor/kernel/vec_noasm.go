@@ -80,15 +80,27 @@ func triadF32Stream(isa ISA, dst, a, b []float32, s float32) { panic(noAssembly)
 
 func expF32(isa ISA, dst, x []float32) { panic(noAssembly) }
 
+func expF32Stream(isa ISA, dst, x []float32) { panic(noAssembly) }
+
 func logF32(isa ISA, dst, x []float32) { panic(noAssembly) }
+
+func logF32Stream(isa ISA, dst, x []float32) { panic(noAssembly) }
 
 func tanhF32(isa ISA, dst, x []float32) { panic(noAssembly) }
 
+func tanhF32Stream(isa ISA, dst, x []float32) { panic(noAssembly) }
+
 func geluF32(isa ISA, dst, x []float32) { panic(noAssembly) }
+
+func geluF32Stream(isa ISA, dst, x []float32) { panic(noAssembly) }
 
 func sigmoidF32(isa ISA, dst, x []float32) { panic(noAssembly) }
 
+func sigmoidF32Stream(isa ISA, dst, x []float32) { panic(noAssembly) }
+
 func erfF32(isa ISA, dst, x []float32) { panic(noAssembly) }
+
+func erfF32Stream(isa ISA, dst, x []float32) { panic(noAssembly) }
 
 func geluGradF32(isa ISA, dst, dy, x []float32) { panic(noAssembly) }
 

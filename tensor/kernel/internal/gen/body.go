@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"strconv"
 )
 
 // A target is an instruction set and an element type.
@@ -69,6 +70,7 @@ type body struct {
 	stream  bool                    // stores bypass the cache
 	narrow  bool                    // elements are float64, in memory float32
 	kept    *keeper                 // registers for what would be read from memory in every turn
+	extra   []int                   // vector registers that are free besides the first
 }
 
 // A keeper hands out the registers that a loop keeps constants and parameters in, while there are any; AVX2 has none to spare.
@@ -85,6 +87,19 @@ func (b *body) keep(from, to int) {
 	for i := from; i < to && b.avx512(); i++ {
 		b.kept.free = append(b.kept.free, fmt.Sprintf("Z%d", i))
 	}
+}
+
+// rest hands over the registers that nothing was kept in.
+func (k *keeper) rest() (numbers []int) {
+	if k == nil {
+		return nil
+	}
+	for _, name := range k.free {
+		n, _ := strconv.Atoi(name[1:])
+		numbers = append(numbers, n)
+	}
+	k.free = nil
+	return numbers
 }
 
 // hoist is v, in the register where it is kept if it is one of those.
@@ -202,6 +217,21 @@ func (b *body) sar(x val, by int) val { return b.emit('v', "VPSRAD", fmt.Sprintf
 func (b *body) intToFloat(x val) val  { return b.emit('v', "VCVTDQ2PS", x) }
 func (b *body) signBit() val          { return b.bits(1 << (8*b.elem - 1)) }
 func (b *body) magnitude(x val) val   { return b.and(x, b.bits(1<<(8*b.elem-1)-1)) }
+
+// signed is y with a set sign bit of x, in y's register if there is one instruction for it.
+func (b *body) signed(y, x val) val {
+	if !b.avx512() {
+		return b.or(y, b.and(x, b.signBit()))
+	}
+	const orAnd = "$0xf8" // y | (x & sign)
+	op := map[int]string{4: "VPTERNLOGD", 8: "VPTERNLOGQ"}[b.elem]
+	if sign := b.hoist(b.signBit()); sign.id == 0 {
+		b.into(y, op+".BCST", orAnd, sign.mem, x)
+	} else {
+		b.into(y, op, orAnd, sign, x)
+	}
+	return y
+}
 
 // fma is x·y + c in c's register, which it overwrites: c must be read no more.
 func (b *body) fma(x, y, c val) val { return b.fused("VFMADD231", x, y, c) }

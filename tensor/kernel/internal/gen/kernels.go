@@ -26,14 +26,7 @@ func scalar(name string, op func(b *body, x, s val) val) loop {
 // function is an element-wise function of float32 alone: the float64 twin is in Go.
 func function(name string, op func(b *body, x val) val) loop {
 	l := unary(name, op)
-	l.f64, l.stream = false, false
-	return l
-}
-
-// inTurns is a function whose chain is long.
-func inTurns(name string, op func(b *body, x val) val) loop {
-	l := function(name, op)
-	l.turns = true
+	l.f64, l.long = false, true
 	return l
 }
 
@@ -78,7 +71,7 @@ var loops = []loop{
 
 	function("exp", (*body).exp),
 	function("log", (*body).log),
-	inTurns("tanh", (*body).tanh),
+	function("tanh", (*body).tanh),
 	function("gelu", (*body).gelu),
 	function("sigmoid", func(b *body, x val) val { s, _ := b.sigmoid(x); return s }),
 

@@ -18,6 +18,7 @@ type loop struct {
 	stream bool     // has a form that bypasses the cache when it writes
 	wide   bool     // computes in float64 what is float32 in memory
 	turns  bool     // four vectors in turns matter more than constants in registers
+	long   bool     // a long chain: turns overlap with AVX-512; AVX2 has no registers for it
 	f      func(b *body, in []val, s val) []val
 }
 
@@ -35,18 +36,10 @@ func (l loop) slices() []string {
 
 // asm writes the function for one target. The streaming form takes whole vectors and an aligned output only.
 func (l loop) asm(w *strings.Builder, t target, consts map[uint64]bool, stream bool) {
-	kept := 16 // the first register for constants
-	if l.wide || l.turns {
-		kept = 22 // long chains: many vectors in turns
-	}
 	in := t // what is computed in
 	if l.wide {
 		in.elem = 8
 	}
-	lanes := in.lanes()
-	step := lanes * t.elem // bytes of memory in a vector
-	shared := newBody(in, consts)
-	shared.keep(kept, 31)
 	names := l.slices()
 	args := 8*len(names) + 8
 	if l.scalar {
@@ -63,69 +56,136 @@ func (l loop) asm(w *strings.Builder, t target, consts map[uint64]bool, stream b
 		fmt.Fprintf(w, "\tMOVQ %s+%d(FP), %s\n", n, 8*i, pointers[i])
 	}
 	fmt.Fprintf(w, "\tMOVQ n+%d(FP), CX\n", 8*len(names))
-	vectors, sReg := kept, "Z31"
-	if !t.avx512() {
-		vectors, sReg = 14, "Y14"
-	}
 	if l.scalar {
 		suffix := map[int]string{4: "SS", 8: "SD"}[t.elem]
-		fmt.Fprintf(w, "\tVBROADCAST%s s+%d(FP), %s\n", suffix, 8*len(names)+8, sReg)
+		fmt.Fprintf(w, "\tVBROADCAST%s s+%d(FP), %s\n", suffix, 8*len(names)+8, scalarRegister(t))
 	}
 	if l.params {
 		fmt.Fprintf(w, "\tMOVQ h+%d(FP), BX\n", 8*len(names)+8)
 	}
-	record := func(b *body) {
-		var s val
-		if l.scalar {
-			s = b.named(sReg)
-		}
-		var ins []val
-		for _, n := range l.ins {
-			ins = append(ins, b.load(pointers[slices.Index(names, n)]))
-		}
-		for i, v := range l.f(b, ins, s) {
-			b.stream = stream && i == 0 // what is updated in place is in cache already
-			b.store(v, pointers[i])
+	for _, p := range l.plans(t) {
+		b := newBody(in, consts)
+		b.narrow = l.wide
+		b.keep(p.kept, 31)
+		if text, ok := l.fit(b, p, t, stream); ok {
+			fmt.Fprint(w, strings.Join(b.kept.load, ""), text)
+			return
 		}
 	}
-	// As many vectors a turn as there are registers for, four at most: they are independent, and so hide each other's latency. One
-	// register more lets them share what they read.
-	unroll, text := 8, ""
-	for ok := false; !ok; {
-		unroll /= 2
-		for _, share := range []bool{true, false} {
-			b := newBody(in, consts)
-			b.kept, b.narrow = shared.kept, l.wide
-			for u := range unroll {
-				b.offset = ""
-				if u > 0 {
-					b.offset = fmt.Sprint(u * step)
-				}
-				record(b)
-			}
-			b.interleave(unroll)
-			if share {
-				b.share(unroll)
-			}
-			if text, ok = b.allocate(vectors); ok {
-				break
+	panic("out of registers")
+}
+
+// scalarRegister is the register of a loop's last argument.
+func scalarRegister(t target) string {
+	if t.avx512() {
+		return "Z31"
+	}
+	return "Y14"
+}
+
+// A plan is a way to use the registers.
+type plan struct {
+	unroll   int  // vectors a turn
+	kept     int  // the first register for constants
+	overlaps bool // turns are pipelined
+	shares   bool // vectors of a turn share what they read
+}
+
+// plans are the ways to try, the best first: as many vectors a turn as there are registers for, four at most, since they are independent, and
+// so hide each other's latency. Three leave a rest of most rows. One register more lets them share what they read.
+func (l loop) plans(t target) (all []plan) {
+	kept := 16
+	if l.wide || l.turns {
+		kept = 22 // long chains: many vectors in turns
+	}
+	if l.long && t.avx512() {
+		for _, unroll := range []int{4, 2} {
+			for k := kept; k < 31; k++ {
+				all = append(all, plan{unroll, k, true, true})
 			}
 		}
 	}
-	fmt.Fprint(w, strings.Join(shared.kept.load, ""))
-	fmt.Fprintf(w, "\tXORQ AX, AX\n\tSUBQ $%d, CX\n\tJLT rest\n\nturn:\n%s", unroll*lanes, text)
-	fmt.Fprintf(w, "\tADDQ $%d, AX\n\tSUBQ $%d, CX\n\tJGE turn\n\nrest:\n", unroll*step, unroll*lanes)
+	for _, unroll := range []int{4, 2, 1} {
+		all = append(all, plan{unroll, kept, false, true}, plan{unroll, kept, false, false})
+	}
+	return all
+}
+
+// record records a vector of the loop.
+func (l loop) record(b *body, t target, stream bool) {
+	var s val
+	if l.scalar {
+		s = b.named(scalarRegister(t))
+	}
+	names := l.slices()
+	var ins []val
+	for _, n := range l.ins {
+		ins = append(ins, b.load(pointers[slices.Index(names, n)]))
+	}
+	for i, v := range l.f(b, ins, s) {
+		b.stream = stream && i == 0 // what is updated in place is in cache already
+		b.store(v, pointers[i])
+	}
+}
+
+// fit writes the loop by a plan, and the vectors that are left after whole turns, and says whether there are registers for it.
+func (l loop) fit(b *body, p plan, t target, stream bool) (text string, ok bool) {
+	lanes := b.lanes()
+	step := lanes * t.elem // bytes of memory in a vector
+	turn := func(ahead int) []inst {
+		b.insts = nil
+		for u := ahead; u < ahead+p.unroll; u++ {
+			if b.offset = ""; u > 0 {
+				b.offset = fmt.Sprint(u * step)
+			}
+			l.record(b, t, stream)
+		}
+		b.interleave(p.unroll)
+		b.offset = ""
+		return b.insts
+	}
+	vectors := p.kept
+	if !t.avx512() {
+		vectors = 14
+	}
+	first := turn(0)
+	b.extra = b.kept.rest()
+	var begin, middle, end string
+	switch {
+	case p.overlaps:
+		begin, middle, end, ok = b.pipelined(first, turn(p.unroll), p.unroll, vectors)
+	case p.shares:
+		b.share(p.unroll)
+		fallthrough
+	default:
+		middle, ok = b.allocate(vectors)
+	}
+	if !ok {
+		return "", false
+	}
+	var w strings.Builder
+	count := fmt.Sprintf("\tSUBQ $%d, CX\n", p.unroll*lanes)
+	on := fmt.Sprintf("\tADDQ $%d, AX\n", p.unroll*step)
+	fmt.Fprintf(&w, "\tXORQ AX, AX\n%s\tJLT rest\n", count)
+	if p.overlaps {
+		fmt.Fprintf(&w, "%s%s\tJLT last\n", begin, count)
+	}
+	fmt.Fprintf(&w, "\nturn:\n%s%s%s\tJGE turn\n", middle, on, count)
+	if p.overlaps {
+		fmt.Fprintf(&w, "\nlast:\n%s%s", end, on)
+	}
+	fmt.Fprint(&w, "\nrest:\n")
 	if stream {
-		fmt.Fprint(w, "\tVZEROUPPER\n\tRET\n") // fence comes when the last piece is done
-		return
+		fmt.Fprint(&w, "\tVZEROUPPER\n\tRET\n") // fence comes when the last piece is done
+		return w.String(), true
 	}
-	fmt.Fprintf(w, "\tADDQ $%d, CX\n\tJLE done\n\nfew:\n", unroll*lanes)
-	tailMaskOf(w, t, lanes, "CX")
-	b := newBody(in, consts)
-	b.masked, b.kept, b.narrow = true, shared.kept, l.wide
-	record(b)
-	b.print(w, vectors)
-	fmt.Fprintf(w, "\tADDQ $%d, AX\n\tSUBQ $%d, CX\n\tJGT few\n\ndone:\n\tVZEROUPPER\n\tRET\n", step, lanes)
+	fmt.Fprintf(&w, "\tADDQ $%d, CX\n\tJLE done\n\nfew:\n", p.unroll*lanes)
+	tailMaskOf(&w, t, lanes, "CX")
+	b.insts, b.masked = nil, true
+	l.record(b, t, false)
+	b.print(&w, vectors)
+	fmt.Fprintf(&w, "\tADDQ $%d, AX\n\tSUBQ $%d, CX\n\tJGT few\n\ndone:\n\tVZEROUPPER\n\tRET\n", step, lanes)
+	return w.String(), true
 }
 
 // tailMask sets K1, or Y15, for the first min(n, lanes) lanes; n > 0 is a register. It uses R12 and R13.

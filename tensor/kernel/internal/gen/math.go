@@ -29,30 +29,35 @@ func (b *body) times(t, r val) val {
 // notZero is where e^x does not round to 0. There alone it is computed: processors take a hundred cycles and more for a result that underflows.
 func (b *body) notZero(x val) val { return b.cmp(notLess, x, b.num(-104)) }
 
-// scaled is y·2^n where m, else 0; n is rounded down.
-func (b *body) scaled(m, y, n val) val { return b.emit('v', "VSCALEFPS.Z", n, y, m) }
+// scaled is y·2^n, n rounded down, or 0 where that rounds to 0: AVX-512 does not compute these lanes.
+func (b *body) scaled(y, n val) val {
+	return b.emit('v', "VSCALEFPS.Z", n, y, b.cmp(notLess, n, b.num(-151)))
+}
 
 func (b *body) exp(x val) val {
-	large := b.notZero(x)
-	z, n, r := b.reduce(b.only(large, b.min(b.num(89), x)))
-	y := b.times(b.lookUp("exp", b.lowest(z), expRow), r)
+	x = b.min(b.num(89), x)
 	if b.avx512() {
-		return b.scaled(large, y, n)
+		z, n, r := b.reduce(x)
+		return b.scaled(b.times(b.lookUp("exp", b.lowest(z), expRow), r), n)
 	}
+	large := b.notZero(x)
+	z, _, r := b.reduce(b.only(large, x))
+	y := b.times(b.lookUp("exp", b.lowest(z), expRow), r)
 	i := b.sar(b.subInt(z, b.bits(0x49400000)), 4)
 	half := b.sar(i, 1)
 	y = b.mul(y, b.shl(b.addInt(half, b.bits(127)), 23))
 	return b.only(large, b.mul(y, b.shl(b.addInt(b.subInt(i, half), b.bits(127)), 23)))
 }
 
-// expNegative is exp of x <= 0: one comparison less, and of AVX2 a simpler power. 2^65 times the result is no denormal: the table's number can
-// have the power, and the product rounds once.
+// expNegative is exp of x <= 0, which it overwrites: one comparison less, and of AVX2 a simpler power. 2^65 times the result is no denormal: the
+// table's number can have the power, and the product rounds once.
 func (b *body) expNegative(x val) val {
-	large := b.notZero(x)
-	z, n, r := b.reduce(b.only(large, x))
 	if b.avx512() {
-		return b.scaled(large, b.times(b.lookUp("exp", b.lowest(z), expRow), r), n)
+		z, n, r := b.reduce(x)
+		return b.scaled(b.times(b.lookUp("exp", b.lowest(z), expRow), r), n)
 	}
+	large := b.notZero(x)
+	z, _, r := b.reduce(b.only(large, x))
 	y := b.addInt(b.shl(z, 19), b.lookUp("exp", b.lowest(z), expLarge))
 	return b.only(large, b.mul(b.times(y, r), b.num(0x1p-65)))
 }
@@ -104,7 +109,7 @@ func (b *body) tanh(x val) val {
 		y = b.choose(small, b.negFMA(h, y, b.fresh(h)), y)
 	}
 	x = b.load("SI") // again: a register for another vector
-	return b.or(y, b.and(x, b.signBit()))
+	return b.signed(y, x)
 }
 
 // sigmoid also returns e^-|x|.
@@ -142,8 +147,7 @@ func (b *body) gelu(x val) val {
 		q = b.mul(r, b.poly(r, 2.1774655e-05, 0.00026153898, 0.0026041535, 0.020833144, 0.125, 0.5))
 	}
 	if b.avx512() {
-		bell()
-		tail()
+		b.together(bell, tail)
 	} else {
 		tail() // first, and x is read again: registers are few
 		bell()
@@ -156,10 +160,8 @@ func (b *body) gelu(x val) val {
 	large := b.mul(g, b.shl(z, 23))
 	tiny := b.subInt(b.add(large, b.num(least)), b.bits(uint64(math.Float32bits(least))))
 	y := b.bin("VPMAXSD", b.subInt(large, b.bits(65<<23)), tiny)
-	if !b.avx512() {
-		x = b.load("SI")
-	}
-	return b.or(b.sub(b.max(b.num(0), x), y), b.and(x, b.signBit()))
+	x = b.load("SI")
+	return b.signed(b.sub(b.max(b.num(0), x), y), x)
 }
 
 // Of the normal distribution, in float64.
@@ -191,7 +193,7 @@ func (b *body) erf(x val) val {
 	z := b.mul(a, a)
 	far := b.sub(b.num(1), b.mul(b.num(2), b.mul(b.expMinus(z), b.millsTail(b.mul(a, b.num(math.Sqrt2))))))
 	near := b.mul(a, b.poly(z, 0.11283791670955126, -0.37612638903183754, 1.1283791670955126))
-	return b.or(b.choose(b.cmp(less, a, b.num(1./64)), near, far), b.and(x, b.signBit()))
+	return b.signed(b.choose(b.cmp(less, a, b.num(1./64)), near, far), x)
 }
 
 // geluSlope is the slope of GELU.

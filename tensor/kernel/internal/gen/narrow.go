@@ -12,13 +12,12 @@ import "fmt"
 // exponentials, so that both read once where the rows are. The fields of s are at multiples of 8.
 func softmaxNarrow(c *code) { // DI s
 	n := narrow{c}
-	c.keep(23, 32)
+	c.keep(24, 32)
 	c.line("LEAQ 63(SP), R14")
 	c.line("ANDQ $-64, R14")
 	c.line("MOVQ %s, CX", narrowCols)
 	c.line("LEAQ (CX*4), R11")
-	n.numbers()
-	n.clear()
+	n.keys()
 	c.line("DECQ CX") // the columns of the last quarter of a row, fewer or all of it
 	c.line("ANDQ $3, CX")
 	c.line("INCQ CX")
@@ -52,29 +51,41 @@ const (
 )
 
 // What softmaxNarrow keeps at R14: in rings of eight blocks exponentials, at most 16 vectors a block, and vectors of what each row has one
-// of; of two blocks what is subtracted from each element; for each element of a block the number of its row; and a mask.
+// of; for each element of a block its key; the keys of the first elements of rows; and a mask.
+//
+// The key of an element is its number in the block and, in the lowest four bits, that of its row, which are all that permutations look at.
+// So an element is at the label where its own key is the one that its row has.
 const (
-	narrowHits   = 8 * 16 * 64
-	narrowTop    = narrowHits + 2*16*64 // the largest element
-	narrowAt     = narrowTop + 512      // the logit at the label
+	narrowTop    = 8 * 16 * 64     // the largest element
+	narrowAt     = narrowTop + 512 // the logit at the label
 	narrowSum    = narrowTop + 1024
 	narrowWeight = narrowTop + 1536
 	narrowScale  = narrowTop + 2048 // what exponentials are multiplied by
-	narrowLabel  = narrowTop + 2560
-	narrowRow    = narrowTop + 3072
-	narrowMask   = narrowRow + 1024 // of the columns of the last quarter
+	narrowLabel  = narrowTop + 2560 // the key of the label
+	narrowKey    = narrowTop + 3072
+	narrowFirst  = narrowKey + 1024
+	narrowMask   = narrowFirst + 64 // of the columns of the last quarter
 	narrowFrame  = narrowMask + 32 + 64
 )
 
 // A narrow writes the steps of softmaxNarrow.
 type narrow struct{ *code }
 
-// spare is the first of two registers that no step is given otherwise.
+// spare is the first of the registers that no step is given otherwise.
 func (n narrow) spare() int {
 	if n.avx512() {
 		return 20
 	}
 	return 14
+}
+
+// ofRows is the vector of a ring, in a spare register if there is one.
+func (n narrow) ofRows(ring, i int) any {
+	if r := n.spare() + i; n.avx512() || r < 16 {
+		n.line("VMOVUPS %s, %s", n.ring(ring), n.v(r))
+		return n.named(n.v(r))
+	}
+	return n.ring(ring)
 }
 
 // step runs f if there is a block so many before the one that takes the first step: AX is its place in rings of vectors, R9 that of its
@@ -97,14 +108,6 @@ func (n narrow) place(block, exps string) {
 	n.line("ADDQ R14, %s", exps)
 }
 
-// placeOfHits is where what is subtracted from the block at AX is, of two blocks by turns.
-func (n narrow) placeOfHits(reg string) {
-	n.line("MOVQ AX, %s", reg)
-	n.line("ANDQ $%d, %s", n.width(), reg)
-	n.line("SHLQ $4, %s", reg)
-	n.line("LEAQ %d(R14)(%s*1), %s", narrowHits, reg, reg)
-}
-
 // shift is the logarithm of a vector's bytes.
 func (n narrow) shift() int {
 	if n.avx512() {
@@ -116,37 +119,41 @@ func (n narrow) shift() int {
 // ring is the vector of a block's rows in a ring.
 func (n narrow) ring(at int) string { return fmt.Sprintf("%d(R14)(AX*1)", at) }
 
-// numbers writes the row of each element of a block: the element's number over that of columns, half of an element away from a whole number.
-func (n narrow) numbers() {
+// keys writes the keys of a block's elements, and of the first of each row. The row of an element is its number over that of columns, half of
+// an element away from a whole number. Until there are labels, no key is theirs.
+func (n narrow) keys() {
 	n.line("VCVTDQ2PS lanes<>(SB), %s", n.v(0))
 	n.line("VCVTSI2SSQ CX, X1, X1")
 	n.line("VBROADCASTSS X1, %s", n.v(1))
 	n.fill(n.v(2), n.num(0.5))
 	n.fill(n.v(3), n.num(float64(n.lanes())))
 	n.line("VADDPS %s, %s, %s", n.v(2), n.v(0), n.v(0))
-	n.line("LEAQ %d(R14), DX", narrowRow)
+	n.line("VMOVUPS lanes<>(SB), %s", n.v(4))
+	n.line("VPSLLD $4, %s, %s", n.v(4), n.v(5))
+	n.fill(n.v(6), n.bits(uint64(n.lanes()<<4)))
+	n.line("MOVQ CX, R8")
+	n.line("SHLQ $4, R8")
+	n.line("INCQ R8")
+	n.line("VMOVD R8, X7")
+	n.line("VPBROADCASTD X7, %s", n.v(7))
+	n.line("VPMULLD %s, %s, %s", n.v(7), n.v(4), n.v(4))
+	n.line("VMOVUPS %s, %d(R14)", n.v(4), narrowFirst)
+	n.line("LEAQ %d(R14), DX", narrowKey)
 	n.line("MOVQ CX, BX")
-	n.label("number")
+	n.label("key")
 	n.line("VDIVPS %s, %s, %s", n.v(1), n.v(0), n.v(2))
 	n.line("VCVTTPS2DQ %s, %s", n.v(2), n.v(2))
+	n.line("VPADDD %s, %s, %s", n.v(5), n.v(2), n.v(2))
 	n.line("VMOVUPS %s, (DX)", n.v(2))
 	n.line("VADDPS %s, %s, %s", n.v(3), n.v(0), n.v(0))
+	n.line("VPADDD %s, %s, %s", n.v(6), n.v(5), n.v(5))
 	n.line("ADDQ $%d, DX", n.width())
 	n.line("DECQ BX")
-	n.line("JNE number")
-}
-
-// clear makes what is subtracted zero.
-func (n narrow) clear() {
-	n.line("VXORPS %s, %s, %s", n.v(0), n.v(0), n.v(0))
-	n.line("LEAQ (R11)(R11*1), BX")
-	n.line("LEAQ %d(R14), DX", narrowHits)
-	n.label("clear")
-	n.line("VMOVUPS %s, (DX)", n.v(0))
-	n.line("VMOVUPS %s, %d(DX)", n.v(0), 16*n.width())
-	n.line("ADDQ $%d, DX", n.width())
-	n.line("SUBQ $8, BX")
-	n.line("JGT clear")
+	n.line("JNE key")
+	n.fill(n.v(0), n.bits(0xffffffff))
+	for i := range 8 {
+		n.line("VMOVUPS %s, %d(R14)", n.v(0), narrowLabel+i*n.width())
+	}
 }
 
 // in finds the largest of each row of x, and copies the logits at the labels.
@@ -197,6 +204,8 @@ func (n narrow) labels() {
 		n.line("VPTEST Y2, Y2")
 	}
 	n.line("JNE outside")
+	n.line("VPSLLD $4, %s, %s", n.v(0), n.v(0))
+	n.line("VPADDD %d(R14), %s, %s", narrowFirst, n.v(0), n.v(0))
 	n.line("VMOVUPS %s, %s", n.v(0), n.ring(narrowLabel))
 	n.line("MOVQ SI, BX")
 	n.line("LEAQ (R14)(AX*1), DX")
@@ -242,50 +251,24 @@ func (n narrow) sum() {
 		n.do("VMOVUPS", s, n.ring(narrowSum))
 		n.do("VMOVUPS", n.emit('v', "VDIVPS", s, n.emit('v', "VMOVUPS", n.ring(narrowWeight))), n.ring(narrowScale))
 	})
-	n.hits()
-}
-
-// hits writes the weights at the labels, among zeros: what is to be subtracted in the next step.
-func (n narrow) hits() {
-	n.line("CMPQ %s, $0", narrowLabels)
-	n.line("JEQ sumSkip")
-	n.atLabels(func(i int) {
-		n.line("MOVL %d(DX), R13", narrowWeight+4*i)
-		n.line("MOVL R13, (BX)(CX*4)")
-	})
-}
-
-// atLabels runs f with CX at the label of each row, and BX at the row, in what is subtracted; DX is at the block's place in rings.
-func (n narrow) atLabels(f func(i int)) {
-	n.line("LEAQ (R14)(AX*1), DX")
-	n.placeOfHits("BX")
-	for i := range n.lanes() {
-		n.line("MOVLQSX %d(DX), CX", narrowLabel+4*i)
-		f(i)
-		if i < n.lanes()-1 {
-			n.line("ADDQ R11, BX")
-		}
-	}
 }
 
 // exp is the exponentials of elements less the largest of their row, of the block before. Those of two blocks before that are scaled
-// meanwhile, and the weights at the labels subtracted, which then are zeros again. What is ahead in x comes into cache: twice as far as
-// elsewhere, since rows are many and short, and little else is in first-level cache.
+// meanwhile, and the weights at the labels subtracted. What is ahead in x comes into cache: twice as far as elsewhere, since rows are many
+// and short, and little else is in first-level cache.
 func (n narrow) exp() {
-	top, by := n.named(n.v(n.spare())), n.named(n.v(n.spare()+1))
 	n.line("LEAQ -1(R10), AX")
 	n.place("AX", "R9")
-	n.line("VMOVUPS %s, %s", n.ring(narrowTop), n.v(n.spare()))
+	top := n.ofRows(narrowTop, 0)
 	n.line("LEAQ -3(R10), AX")
 	n.line("CMPQ AX, %s", narrowBlocks)
 	n.line("MOVQ %s, R12", narrowDX)
 	n.line("MOVQ $0, R13")
 	n.line("CMOVQCC R13, R12") // unsigned: no such block
 	n.place("AX", "R8")
-	n.line("VMOVUPS %s, %s", n.ring(narrowScale), n.v(n.spare()+1))
-	n.placeOfHits("R15")
+	by, label, weight := n.ofRows(narrowScale, 1), n.ofRows(narrowLabel, 2), n.ofRows(narrowWeight, 3)
 	n.line("MOVQ %s, SI", narrowFrom)
-	n.line("LEAQ %d(R14), BX", narrowRow)
+	n.line("LEAQ %d(R14), BX", narrowKey)
 	n.line("MOVQ %s, CX", narrowCols)
 	n.line("TESTQ R12, R12")
 	n.line("JEQ alone")
@@ -305,15 +288,15 @@ func (n narrow) exp() {
 		}
 		pointers := []string{"SI", "R9", "BX"}
 		if op != "" {
-			pointers = append(pointers, "R12", "R8", "R15")
+			pointers = append(pointers, "R12", "R8")
 		}
 		n.turns(name, sizes, n.free(), func(i int) {
-			row := n.emit('v', "VMOVUPS", n.vector("BX", i))
-			d := n.sub(n.emit('v', "VMOVUPS", n.vector("SI", i)), n.emit('v', "VPERMPS", top, row))
+			key := n.emit('v', "VMOVUPS", n.vector("BX", i))
+			d := n.sub(n.emit('v', "VMOVUPS", n.vector("SI", i)), n.emit('v', "VPERMPS", top, key))
 			n.do("PREFETCHT0", fmt.Sprintf("%d(SI)", 2*ahead+i*n.width()))
 			if op != "" {
-				y := n.emit('v', "VMULPS", n.vector("R8", i), n.emit('v', "VPERMPS", by, row))
-				n.do(op, n.emit('v', "VSUBPS", n.vector("R15", i), y), n.vector("R12", i))
+				y := n.emit('v', "VMULPS", n.vector("R8", i), n.emit('v', "VPERMPS", by, key))
+				n.do(op, n.sub(y, n.atLabel(key, label, weight)), n.vector("R12", i))
 			}
 			n.do("VMOVUPS", n.expNegative(d), n.vector("R9", i))
 		}, pointers...)
@@ -331,16 +314,16 @@ func (n narrow) exp() {
 	n.line("MOVQ SI, %s", narrowFrom)
 	n.label("stay")
 	n.line("LEAQ (R11)(R11*2), R12")
-	n.line("CMPQ %s, $0", narrowLabels)
-	n.line("JEQ zeroed")
-	n.line("LEAQ -3(R10), AX")
-	n.line("CMPQ AX, %s", narrowBlocks)
-	n.line("JCC zeroed")
-	n.line("ANDQ $7, AX")
-	n.line("SHLQ $%d, AX", n.shift())
-	n.line("XORL R13, R13")
-	n.atLabels(func(int) { n.line("MOVL R13, (BX)(CX*4)") })
-	n.label("zeroed")
+}
+
+// atLabel is the weight of an element's row if the element is at its label, else 0.
+func (n narrow) atLabel(key val, label, weight any) val {
+	if n.avx512() {
+		hit := n.emit('k', "VPCMPEQD", n.emit('v', "VPERMD", label, key), key)
+		return n.emit('v', "VPERMPS.Z", weight, key, hit)
+	}
+	hit := n.emit('v', "VPCMPEQD", n.emit('v', "VPERMD", label, key), key)
+	return n.only(hit, n.emit('v', "VPERMPS", weight, key))
 }
 
 // free is how many registers there are besides those.

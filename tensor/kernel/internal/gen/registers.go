@@ -23,12 +23,26 @@ func (b *body) interleave(n int) {
 	b.insts = dealt
 }
 
+// together records two pieces of code that are independent in turns.
+func (b *body) together(f, g func()) {
+	before := b.insts
+	b.insts = nil
+	f()
+	first := b.insts
+	b.insts = nil
+	g()
+	b.insts = append(before, merge(first, b.insts, 1)...)
+}
+
 // share has the constants that n interleaved parts read at the same place loaded once: a processor loads two vectors a cycle, but
 // computes with up to four.
-func (b *body) share(n int) {
-	shared := make([]inst, 0, len(b.insts))
-	for i := 0; i < len(b.insts); i += n {
-		turn := b.insts[i : i+n]
+func (b *body) share(n int) { b.insts = b.shared(b.insts, n) }
+
+// shared is a list of instructions after share.
+func (b *body) shared(insts []inst, n int) []inst {
+	shared := make([]inst, 0, len(insts))
+	for i := 0; i < len(insts); i += n {
+		turn := insts[i : i+n]
 		at := slices.IndexFunc(turn[0].src, func(s any) bool {
 			mem, ok := s.(string)
 			return ok && strings.HasSuffix(mem, "(SB)")
@@ -57,7 +71,7 @@ func (b *body) share(n int) {
 			shared = append(shared, inst{op, src, in.dst})
 		}
 	}
-	b.insts = shared
+	return shared
 }
 
 // print writes the recorded code with real registers and forgets it. vectors are the free ones, from 0.
@@ -72,8 +86,85 @@ func (b *body) print(w *strings.Builder, vectors int) {
 
 // allocate gives virtual registers real ones, each until it is last read, and says whether there were enough.
 func (b *body) allocate(vectors int) (text string, ok bool) {
-	last := make([]int, len(b.kinds))
-	for i, in := range b.insts {
+	return b.allocation(vectors).run(b.insts)
+}
+
+// An allocation hands out real registers.
+type allocation struct {
+	*body
+	free    map[byte][]int
+	numbers map[int]int  // of the virtual registers that have one now
+	stays   map[int]bool // those that are read later
+	home    map[int]int  // those that should be in a certain one then, which has nothing else before, but for what it holds at first
+}
+
+func (b *body) allocation(vectors int) *allocation {
+	a := &allocation{body: b, free: map[byte][]int{'k': {2, 3, 4, 5, 6, 7}}, numbers: map[int]int{}}
+	if b.tail != "" { // one of K1 to K4
+		a.free['k'] = a.free['k'][3:]
+	}
+	for i := range vectors {
+		a.free['v'] = append(a.free['v'], i)
+	}
+	a.free['v'] = append(a.free['v'], b.extra...)
+	return a
+}
+
+// hold has registers in use from the start.
+func (a *allocation) hold(numbers map[int]int) {
+	a.numbers = maps.Clone(numbers)
+	for id, n := range numbers {
+		kind := a.kinds[id]
+		a.free[kind] = slices.DeleteFunc(slices.Clone(a.free[kind]), func(f int) bool { return f == n })
+	}
+}
+
+func (a *allocation) name(id, number int) string {
+	if a.kinds[id] == 'v' && a.avx512() {
+		return fmt.Sprintf("Z%d", number)
+	}
+	return map[byte]string{'k': "K", 'v': "Y"}[a.kinds[id]] + fmt.Sprint(number)
+}
+
+// take gives a virtual register a real one.
+func (a *allocation) take(id int) bool {
+	if n, ok := a.home[id]; ok && !a.occupied(a.kinds[id], n) {
+		a.numbers[id] = n
+		return true
+	}
+	free := a.free[a.kinds[id]]
+	if len(free) == 0 {
+		return false
+	}
+	a.numbers[id], a.free[a.kinds[id]] = free[0], free[1:]
+	return true
+}
+
+func (a *allocation) occupied(kind byte, number int) bool {
+	for id, n := range a.numbers {
+		if n == number && a.kinds[id] == kind {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *allocation) release(id int) {
+	kind, number := a.kinds[id], a.numbers[id]
+	delete(a.numbers, id)
+	for other, n := range a.home {
+		if n == number && a.kinds[other] == kind {
+			return
+		}
+	}
+	a.free[kind] = append(a.free[kind], number)
+	slices.Sort(a.free[kind])
+}
+
+// run is the text of instructions, and whether there were registers for them.
+func (a *allocation) run(insts []inst) (text string, ok bool) {
+	last := make([]int, len(a.kinds))
+	for i, in := range insts {
 		for _, s := range in.src {
 			if v, ok := register(s); ok {
 				last[v.id] = i
@@ -81,26 +172,17 @@ func (b *body) allocate(vectors int) (text string, ok bool) {
 		}
 		last[in.dst] = i
 	}
-	free := map[byte][]int{'k': {2, 3, 4, 5, 6, 7}}
-	if b.tail != "" { // one of K1 to K4
-		free['k'] = free['k'][3:]
+	names := maps.Clone(a.fixed)
+	for id, n := range a.numbers {
+		names[id] = a.name(id, n)
 	}
-	for i := range vectors {
-		free['v'] = append(free['v'], i)
-	}
-	prefix := map[byte]string{'k': "K", 'v': "Y"}
-	if b.avx512() {
-		prefix['v'] = "Z"
-	}
-	names, numbers := maps.Clone(b.fixed), map[int]int{}
-	release := func(id int) {
-		kind := b.kinds[id]
-		free[kind] = append(free[kind], numbers[id])
-		slices.Sort(free[kind])
-		delete(numbers, id)
+	done := func(id, i int) {
+		if _, held := a.numbers[id]; held && last[id] == i && !a.stays[id] {
+			a.release(id)
+		}
 	}
 	var w strings.Builder
-	for i, in := range b.insts {
+	for i, in := range insts {
 		var args []string
 		op, part, _ := strings.Cut(in.op, "/")
 		for _, s := range in.src {
@@ -120,18 +202,14 @@ func (b *body) allocate(vectors int) (text string, ok bool) {
 				name = halfName(name)
 			}
 			args = append(args, name)
-			if _, held := numbers[v.id]; held && last[v.id] == i {
-				release(v.id)
-			}
+			done(v.id, i)
 		}
 		if in.dst > 0 {
 			if names[in.dst] == "" {
-				kind := b.kinds[in.dst]
-				if len(free[kind]) == 0 {
+				if !a.take(in.dst) {
 					return "", false
 				}
-				numbers[in.dst], free[kind] = free[kind][0], free[kind][1:]
-				names[in.dst] = prefix[kind] + fmt.Sprint(numbers[in.dst])
+				names[in.dst] = a.name(in.dst, a.numbers[in.dst])
 			}
 			name := names[in.dst]
 			switch {
@@ -141,9 +219,7 @@ func (b *body) allocate(vectors int) (text string, ok bool) {
 				name = halfName(name)
 			}
 			args = append(args, name)
-			if _, held := numbers[in.dst]; held && last[in.dst] == i { // never read
-				release(in.dst)
-			}
+			done(in.dst, i) // never read
 		}
 		fmt.Fprintf(&w, "\t%s %s\n", op, strings.Join(args, ", "))
 	}
