@@ -214,19 +214,8 @@ func badLen(c Codec, n, want, found int) error {
 	return fmt.Errorf("compress: %s: %d values take %d bytes, found %d", c, n, want, found)
 }
 
-// allFinite reports whether all of x is, a piece that stays in the first-level cache at a time.
-func allFinite(x []float32) bool {
-	var abs [1024]float32
-	for len(x) > 0 {
-		n := min(len(x), len(abs))
-		kernel.Abs(kernel.Best(), abs[:n], x[:n])
-		if most := kernel.MaxOf(kernel.Best(), abs[:n]); most-most != 0 {
-			return false
-		}
-		x = x[n:]
-	}
-	return true
-}
+// allFinite reports whether all of x is.
+func allFinite(x []float32) bool { return finite.Is(kernel.Peak(kernel.Best(), x)) }
 
 // dropAll makes of x what a residual keeps.
 func dropAll(x []float32) {

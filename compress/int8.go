@@ -4,6 +4,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+
+	"github.com/trivium-ml/trivium/internal/finite"
+	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
 // Int8 sends each value as 8 bits: blocks of values share a scale, their largest absolute value divided by 127. In a block with a value
@@ -16,7 +19,6 @@ const (
 	defaultBlock = 256 // 1.6 % of scales, and blocks that lie in the first-level cache while they are measured and written
 	maxBlock     = 1 << 20
 	tiny         = 1e-36 // 127 divided by less than that overflows
-	roundBias    = 3 << 22
 )
 
 func (c Int8) String() string {
@@ -43,65 +45,59 @@ func (c Int8) fits(int) error {
 }
 
 func (c Int8) Encode(dst []byte, src []float32, e *Residual) ([]byte, error) {
-	x, err := e.add(c, src)
-	if err != nil {
+	if err := Fits(c, len(src)); err != nil {
 		return dst, err
 	}
-	all, out := grow(dst, c.MaxLen(len(x)))
-	for len(x) > 0 {
-		n := min(len(x), c.block())
-		encode8(out[:4+n], x[:n], e != nil)
-		x, out = x[n:], out[4+n:]
+	if e != nil {
+		if err := e.begin(c, len(src)); err != nil {
+			return dst, err
+		}
+	}
+	all, out := grow(dst, c.MaxLen(len(src)))
+	for at := 0; at < len(src); {
+		n := min(len(src)-at, c.block())
+		var keep []float32
+		if e != nil {
+			keep = e.cells[at : at+n]
+		}
+		encode8(out[:4+n], src[at:at+n], keep)
+		at, out = at+n, out[4+n:]
 	}
 	return all, nil
 }
 
-// encode8 writes the scale and the block x, and with keep leaves in x what was dropped.
-func encode8(out []byte, x []float32, keep bool) {
-	var top uint32 // the bits of absolute values are in their order, with NaN above all
-	for _, v := range x {
-		top = max(top, math.Float32bits(v)&0x7fffffff)
+// encode8 writes the scale and the block x. With keep it adds x to it first, writes that, and leaves in it what was dropped.
+func encode8(out []byte, x, keep []float32) {
+	isa := kernel.Best()
+	if keep != nil {
+		kernel.Add(isa, keep, keep, x)
+		x = keep
 	}
-	most := math.Float32frombits(top)
+	most := kernel.Peak(isa, x)
 	scale, inverse := most/127, 127/most
 	switch {
-	case top >= 0x7f800000:
+	case !finite.Is(most):
 		scale, inverse = float32(math.NaN()), 0
+		clear(keep)
 	case most < tiny:
 		scale, inverse = 0, 0
 	}
 	binary.LittleEndian.PutUint32(out, math.Float32bits(scale))
-	out = out[4:]
-	if !keep {
-		for i, v := range x {
-			out[i] = byte(math.Float32bits(float32(v*inverse) + roundBias)) // the sum's last bits are the nearest whole number
-		}
-		return
-	}
-	for i, v := range x {
-		q := byte(math.Float32bits(float32(v*inverse) + roundBias))
-		out[i] = q
-		x[i] = dropped(v - float32(float32(int8(q))*scale))
+	switch out = out[4:]; {
+	case inverse == 0:
+		clear(out)
+	case keep != nil:
+		kernel.ToInt8Keep(isa, out, keep, inverse, scale)
+	default:
+		kernel.ToInt8(isa, out, x, inverse)
 	}
 }
 
-func (c Int8) DecodeAdd(dst []float32, src []byte) error {
-	return c.blocks(dst, src, func(dst []float32, q []byte, scale float32) {
-		for i := range dst {
-			dst[i] += float32(float32(int8(q[i])) * scale)
-		}
-	})
-}
+func (c Int8) DecodeAdd(dst []float32, src []byte) error { return c.blocks(dst, src, kernel.AddInt8) }
 
-func (c Int8) Decode(dst []float32, src []byte) error {
-	return c.blocks(dst, src, func(dst []float32, q []byte, scale float32) {
-		for i := range dst {
-			dst[i] = float32(int8(q[i])) * scale
-		}
-	})
-}
+func (c Int8) Decode(dst []float32, src []byte) error { return c.blocks(dst, src, kernel.FromInt8) }
 
-func (c Int8) blocks(dst []float32, src []byte, apply func(dst []float32, q []byte, scale float32)) error {
+func (c Int8) blocks(dst []float32, src []byte, apply func(isa kernel.ISA, dst []float32, q []byte, scale float32)) error {
 	if err := Fits(c, len(dst)); err != nil {
 		return err
 	}
@@ -110,7 +106,7 @@ func (c Int8) blocks(dst []float32, src []byte, apply func(dst []float32, q []by
 	}
 	for len(dst) > 0 {
 		n := min(len(dst), c.block())
-		apply(dst[:n], src[4:4+n], math.Float32frombits(binary.LittleEndian.Uint32(src)))
+		apply(kernel.Best(), dst[:n], src[4:4+n], math.Float32frombits(binary.LittleEndian.Uint32(src)))
 		dst, src = dst[n:], src[4+n:]
 	}
 	return nil

@@ -3,6 +3,8 @@ package compress
 import (
 	"encoding/binary"
 	"math"
+
+	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
 // OneBit sends the sign of each value and one scale: their mean absolute value (L1: the best in squares, Bernstein et al. 2018), or
@@ -19,46 +21,49 @@ func (c OneBit) String() string {
 func (OneBit) MaxLen(n int) int { return 4 + (n+7)/8 }
 
 func (c OneBit) Encode(dst []byte, src []float32, e *Residual) ([]byte, error) {
-	x, err := e.add(c, src)
-	if err != nil {
-		return dst, err
+	isa, x := kernel.Best(), src
+	if e != nil {
+		if err := e.begin(c, len(src)); err != nil {
+			return dst, err
+		}
+		x = e.cells
 	}
-	scale := c.scale(x)
+	// Four sums, always the same, in float64, of pieces that stay in the first-level cache.
+	var s [4]float64
+	for at := 0; at < len(x); at += onebitPiece {
+		piece := x[at:min(at+onebitPiece, len(x))]
+		if e != nil {
+			kernel.Add(isa, piece, piece, src[at:])
+		}
+		if c.L2 {
+			kernel.SquareSum(isa, &s, piece)
+		} else {
+			kernel.AbsSum(isa, &s, piece)
+		}
+	}
+	scale := c.scale((s[0]+s[1])+(s[2]+s[3]), len(x))
 	all, out := grow(dst, c.MaxLen(len(x)))
 	binary.LittleEndian.PutUint32(out, math.Float32bits(scale))
 	out = out[4:]
-	for i := range out {
-		eight := x[8*i : min(8*i+8, len(x))]
-		var b byte
-		for j, v := range eight {
-			b |= byte(math.Float32bits(v)>>31) << j
-		}
-		out[i] = b
-	}
-	if e != nil {
-		up := math.Float32bits(scale)
-		for i, v := range x {
-			x[i] = dropped(v - math.Float32frombits(up^math.Float32bits(v)&0x80000000))
+	for at := 0; at < len(x); at += onebitPiece {
+		piece := x[at:min(at+onebitPiece, len(x))]
+		kernel.Signs(isa, out[at/8:], piece)
+		if e != nil {
+			kernel.KeepSigns(isa, piece, scale)
 		}
 	}
 	return all, nil
 }
 
-// scale sums in four lanes, always the same, in float64.
-func (c OneBit) scale(x []float32) float32 {
-	if len(x) == 0 {
+// onebitPiece is a multiple of the sums, and of the signs in a byte.
+const onebitPiece = 4096
+
+// scale is that of n values with a sum of absolute values, or squares.
+func (c OneBit) scale(sum float64, n int) float32 {
+	if n == 0 {
 		return 0
 	}
-	var s [4]float64
-	n := float64(len(x))
-	for i, v := range x {
-		d := math.Abs(float64(v))
-		if c.L2 {
-			d *= d
-		}
-		s[i&3] += d
-	}
-	mean := ((s[0] + s[1]) + (s[2] + s[3])) / n
+	mean := sum / float64(n)
 	if c.L2 {
 		mean = math.Sqrt(mean)
 	}
@@ -69,23 +74,15 @@ func (c OneBit) scale(x []float32) float32 {
 }
 
 func (c OneBit) DecodeAdd(dst []float32, src []byte) error {
-	if want := c.MaxLen(len(dst)); len(src) != want {
-		return badLen(c, len(dst), want, len(src))
-	}
-	up, bits := binary.LittleEndian.Uint32(src), src[4:]
-	for i := range dst {
-		dst[i] += math.Float32frombits(up ^ uint32(bits[i>>3]>>(i&7))<<31)
-	}
-	return nil
+	return c.decode(dst, src, kernel.AddSigns)
 }
 
-func (c OneBit) Decode(dst []float32, src []byte) error {
+func (c OneBit) Decode(dst []float32, src []byte) error { return c.decode(dst, src, kernel.FromSigns) }
+
+func (c OneBit) decode(dst []float32, src []byte, apply func(isa kernel.ISA, dst []float32, p []byte, scale float32)) error {
 	if want := c.MaxLen(len(dst)); len(src) != want {
 		return badLen(c, len(dst), want, len(src))
 	}
-	up, bits := binary.LittleEndian.Uint32(src), src[4:]
-	for i := range dst {
-		dst[i] = math.Float32frombits(up ^ uint32(bits[i>>3]>>(i&7))<<31)
-	}
+	apply(kernel.Best(), dst, src[4:], math.Float32frombits(binary.LittleEndian.Uint32(src)))
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"math/bits"
 
 	"github.com/trivium-ml/trivium/draw"
+	"github.com/trivium-ml/trivium/internal/finite"
 	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
@@ -53,7 +54,7 @@ func (c QSGD) Encode(dst []byte, src []float32, e *Residual) ([]byte, error) {
 	var w qsgdWork
 	for block := uint64(0); len(x) > 0; block++ {
 		n := min(len(x), qsgdBlock)
-		step, inverse := w.scale(x[:n], float32(c.Levels))
+		step, inverse := qsgdScale(x[:n], float32(c.Levels))
 		binary.LittleEndian.PutUint32(out, math.Float32bits(step))
 		switch {
 		case inverse == 0:
@@ -63,21 +64,20 @@ func (c QSGD) Encode(dst []byte, src []float32, e *Residual) ([]byte, error) {
 		default:
 			w.nearest(x[:n], inverse, step, c.Levels)
 		}
-		out = out[4+w.pack(out[4:], n, c.bits(), c.Levels):]
+		out = out[4+kernel.Codes(kernel.Best(), out[4:], w.biased[:n], c.bits(), c.Levels):]
 		x = x[n:]
 	}
 	return all, nil
 }
 
-// A qsgdWork is the memory for a block, which stays in the first-level cache. Levels are kept as roundBias plus the level: a float32 whose
-// last bits are the level, in two's complement.
+// A qsgdWork is the memory for a block, which stays in the first-level cache. Levels are kept as kernel.Codes takes them: plus
+// kernel.RoundBias.
 type qsgdWork struct{ biased, level, rest [qsgdBlock]float32 }
 
-// scale returns the distance of two levels, and its inverse; 0, if all values become level 0.
-func (w *qsgdWork) scale(x []float32, levels float32) (step, inverse float32) {
-	kernel.Abs(kernel.Best(), w.rest[:len(x)], x)
-	switch most := kernel.MaxOf(kernel.Best(), w.rest[:len(x)]); {
-	case most-most != 0: // NaN, or infinite
+// qsgdScale returns the distance of two levels of x, and its inverse; 0, if all values become level 0.
+func qsgdScale(x []float32, levels float32) (step, inverse float32) {
+	switch most := kernel.Peak(kernel.Best(), x); {
+	case !finite.Is(most):
 		return float32(math.NaN()), 0
 	case most < tiny:
 		return 0, 0
@@ -89,7 +89,7 @@ func (w *qsgdWork) scale(x []float32, levels float32) (step, inverse float32) {
 // zero makes all values level 0. Of what is not finite, keep leaves nothing.
 func (w *qsgdWork) zero(x []float32, step float32, keep bool) {
 	for i := range x {
-		w.biased[i] = roundBias
+		w.biased[i] = kernel.RoundBias
 	}
 	if keep && step != 0 {
 		clear(x)
@@ -117,8 +117,8 @@ func (w *qsgdWork) nearest(x []float32, inverse, step float32, levels int) {
 	isa := kernel.Best()
 	b, f, rest := w.biased[:len(x)], w.level[:len(x)], w.rest[:len(x)]
 	kernel.Scale(isa, rest, x, inverse)
-	kernel.AddScalar(isa, b, rest, roundBias)
-	kernel.AddScalar(isa, f, b, -roundBias)
+	kernel.AddScalar(isa, b, rest, kernel.RoundBias)
+	kernel.AddScalar(isa, f, b, -kernel.RoundBias)
 	kernel.Sub(isa, rest, rest, f)
 	kernel.Abs(isa, rest, rest)
 	// A product below 128 is rounded by 2⁻¹⁸ at most. Levels times a step may be infinite only if it is near the largest number.
@@ -143,54 +143,14 @@ func level(v float32, scale, up float64, most int32) int32 {
 	return q ^ sign - sign
 }
 
-func biased(level int32) float32 { return math.Float32frombits(uint32(biasBits + level)) }
+func biased(level int32) float32 { return float32(kernel.RoundBias + level) }
 
-// biasBits are the bits of roundBias.
-const biasBits = 0x4b400000
+func (c QSGD) DecodeAdd(dst []float32, src []byte) error { return c.decode(dst, src, kernel.AddCodes) }
 
-// pack writes the codes, levels plus the number of levels, of the block's n values, of width bits each, and returns how many bytes these
-// are. What it writes beyond them, up to the end of out, is written again.
-func (w *qsgdWork) pack(out []byte, n, width, levels int) (size int) {
-	size = (n*width + 7) / 8
-	whole := (n + 7) &^ 7
-	for i := n; i < whole; i++ {
-		w.biased[i] = biased(int32(-levels)) // code 0
-	}
-	s := uint(width)
-	var bias uint64 // what the sum of eight has too much, modulo 2⁶⁴
-	for range 8 {
-		bias = bias<<(s&63) + uint64(biasBits-levels)
-	}
-	for i := 0; i < whole; i += 8 {
-		v := (*[8]float32)(w.biased[i:])
-		low := ((bitsOf(v[3])<<(s&63)+bitsOf(v[2]))<<(s&63)+bitsOf(v[1]))<<(s&63) + bitsOf(v[0])
-		high := ((bitsOf(v[7])<<(s&63)+bitsOf(v[6]))<<(s&63)+bitsOf(v[5]))<<(s&63) + bitsOf(v[4])
-		word := high<<(4*s&63) + low - bias
-		if len(out) >= 8 {
-			binary.LittleEndian.PutUint64(out, word)
-			out = out[width:]
-			continue
-		}
-		for k := range out {
-			out[k] = byte(word >> (8 * k))
-		}
-		out = out[min(width, len(out)):]
-	}
-	return size
-}
-
-func bitsOf(v float32) uint64 { return uint64(math.Float32bits(v)) }
-
-func (c QSGD) DecodeAdd(dst []float32, src []byte) error {
-	return c.decode(dst, src, func(dst, level []float32, step float32) { kernel.Axpy(kernel.Best(), dst, step, level) })
-}
-
-func (c QSGD) Decode(dst []float32, src []byte) error {
-	return c.decode(dst, src, func(dst, level []float32, step float32) { kernel.Scale(kernel.Best(), dst, level, step) })
-}
+func (c QSGD) Decode(dst []float32, src []byte) error { return c.decode(dst, src, kernel.FromCodes) }
 
 // decode checks the length and all codes of src, and applies the levels of each block.
-func (c QSGD) decode(dst []float32, src []byte, apply func(dst, level []float32, step float32)) error {
+func (c QSGD) decode(dst []float32, src []byte, apply func(isa kernel.ISA, dst []float32, p []byte, width, most int, step float32)) error {
 	if err := Fits(c, len(dst)); err != nil {
 		return err
 	}
@@ -200,13 +160,12 @@ func (c QSGD) decode(dst []float32, src []byte, apply func(dst, level []float32,
 	if err := c.verify(len(dst), src); err != nil {
 		return err
 	}
-	var w qsgdWork
 	for len(dst) > 0 {
 		n := min(len(dst), qsgdBlock)
 		step := math.Float32frombits(binary.LittleEndian.Uint32(src))
-		src = src[4+w.unpack(src[4:], n, c.bits(), c.Levels):]
-		apply(dst[:n], w.level[:n], step)
-		dst = dst[n:]
+		src = src[4:]
+		apply(kernel.Best(), dst[:n], src, c.bits(), c.Levels, step)
+		dst, src = dst[n:], src[(n*c.bits()+7)/8:]
 	}
 	return nil
 }
@@ -257,31 +216,4 @@ func loadCodes(src []byte, k, w int) (word uint64, used int) {
 		word |= uint64(src[i]) << (8 * i)
 	}
 	return word, used
-}
-
-// unpack reads the codes of a block of n values and makes w.level their levels; it returns how many bytes they are.
-func (w *qsgdWork) unpack(src []byte, n, width, levels int) (size int) {
-	s, mask := uint(width)&63, uint32(1)<<width-1
-	for i := 0; i < n; i += 8 {
-		var word uint64
-		if at := i / 8 * width; len(src)-at >= 8 {
-			word = binary.LittleEndian.Uint64(src[at:])
-		} else {
-			word, _ = loadCodes(src[at:], min(8, n-i), width)
-		}
-		v := (*[8]float32)(w.biased[i:])
-		v[0] = math.Float32frombits(biasBits + uint32(word)&mask)
-		v[1] = math.Float32frombits(biasBits + uint32(word>>s)&mask)
-		word >>= 2 * s
-		v[2] = math.Float32frombits(biasBits + uint32(word)&mask)
-		v[3] = math.Float32frombits(biasBits + uint32(word>>s)&mask)
-		word >>= 2 * s
-		v[4] = math.Float32frombits(biasBits + uint32(word)&mask)
-		v[5] = math.Float32frombits(biasBits + uint32(word>>s)&mask)
-		word >>= 2 * s
-		v[6] = math.Float32frombits(biasBits + uint32(word)&mask)
-		v[7] = math.Float32frombits(biasBits + uint32(word>>s)&mask)
-	}
-	kernel.AddScalar(kernel.Best(), w.level[:n], w.biased[:n], -float32(roundBias+levels))
-	return (n*width + 7) / 8
 }

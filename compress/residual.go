@@ -73,10 +73,8 @@ func (e *Residual) SetRate(rate float64) {
 		return
 	}
 	if e.rate != 0 && e.rate != rate {
-		f := float32(e.rate / rate)
-		for i, v := range e.cells {
-			e.cells[i] = dropped(v * f)
-		}
+		kernel.Scale(kernel.Best(), e.cells, e.cells, float32(e.rate/rate))
+		dropAll(e.cells)
 	}
 	e.rate = rate
 }
@@ -87,9 +85,7 @@ func (e *Residual) Release(dst []float32) {
 	if e == nil || e.released {
 		return
 	}
-	for i, v := range e.cells {
-		dst[i] += v
-	}
+	kernel.Add(kernel.Best(), dst[:len(e.cells)], dst, e.cells)
 	clear(e.cells)
 	e.released = true
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
 // TopK sends the values of largest absolute value; of equal ones, those of lower index. NaN counts as largest.
@@ -74,11 +76,7 @@ type largest struct {
 func (l *largest) find(x []float32, k int) (least uint32) {
 	l.at, l.values = slices.Grow(l.at[:0], k), slices.Grow(l.values[:0], k)
 	if floor := sampled(x, k); floor > 0 {
-		for i, v := range x {
-			if magnitude(v) >= floor {
-				l.at, l.values = append(l.at, int32(i)), append(l.values, v)
-			}
-		}
+		l.reach(x, floor)
 		if len(l.at) >= k {
 			least, above := threshold(l.values, k)
 			l.cut(least, k-above)
@@ -97,6 +95,20 @@ func (l *largest) find(x []float32, k int) (least uint32) {
 		}
 	}
 	return least
+}
+
+// reach makes l what is as large as floor, or larger.
+func (l *largest) reach(x []float32, floor uint32) {
+	const piece = 4096 // the room for what is found in one
+	for from := 0; from < len(x); from += piece {
+		of := x[from:min(from+piece, len(x))]
+		n := len(l.at)
+		l.at = slices.Grow(l.at, len(of))
+		l.at = l.at[:n+kernel.AtLeast(kernel.Best(), l.at[n:n+len(of)], of, floor, int32(from))]
+	}
+	for _, i := range l.at {
+		l.values = append(l.values, x[i])
+	}
 }
 
 // cut leaves what is larger than least, and the first so many that equal it.

@@ -3,9 +3,9 @@
 //
 // Every function takes an ISA first, the set of instructions to use: Best() for speed, Exact() where a run must have the bits of other
 // machines. The main ones: Gemm, a matrix product in all four transpose forms with an Epilogue (bias, activation) applied while its
-// tiles are in registers or cache; GemmZeros, the same for a first matrix of many zeros, which it leaves out; Gemv, GemvT and the fused regression step LinearLeaves; Conv2D and its two gradients, products of
-// patches that are never stored; Dot and Sum; the element-wise functions; Softmax and the losses; products with sparse rows; pooling;
-// the steps of the optimizers.
+// tiles are in registers or cache; GemmZeros, the same for a first matrix of many zeros, which it leaves out; Gemv, GemvT and the fused
+// regression step LinearLeaves; Conv2D and its two gradients, products of patches that are never stored; Dot and Sum; the element-wise
+// functions; Softmax and the losses; products with sparse rows; pooling; the steps of the optimizers; and the loops of codecs.
 //
 // There are no goroutines here. A caller cuts the result into pieces and gives each to a thread of its own, with a Workspace of its own:
 //
