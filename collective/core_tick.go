@@ -136,6 +136,14 @@ func (c *core) startedAt(from int, ev *transport.Event) {
 	}
 }
 
+// stuck fails the group because of a rank that takes nothing of what was sent to it, for as long as an operation may last: all are complete here,
+// and none has a deadline any more.
+func (c *core) stuck(r int) {
+	if !c.left(r) {
+		c.triggerWhole(fault{cause: Deadline, rank: r, evidence: fmt.Sprintf("it has not taken what was sent to it for %v", c.opt.Deadline)})
+	}
+}
+
 // skip says that this rank does without what another one has begun.
 func (c *core) skip(u unmet, does string) {
 	if u.sought { // others may send

@@ -318,11 +318,13 @@ func (h *hub) await(ctx context.Context, until func() bool) {
 
 // drain waits until the streams are through with all memory: at once, as a rule, since a commit means that every frame has come. Where
 // the group has failed, or a rank has left, or another goroutine has begun the next step, nobody waits. Where ctx ends, to is for whom some is read.
+// A rank that takes nothing is not waited for longer than for an operation: the group fails then.
 func (h *hub) drain(ctx context.Context, c *core) (to transport.Name, err error) {
+	var limit context.Context // nil: nothing was waited for yet, as a rule
 	for r, n := range c.names {
 		p := c.peers[r]
 		vain := false
-		h.await(ctx, func() bool {
+		through := func() bool {
 			if p.undone.Load() == 0 {
 				return true
 			}
@@ -333,7 +335,19 @@ func (h *hub) drain(ctx context.Context, c *core) (to transport.Name, err error)
 				vain = vain || !o.finish
 			}
 			return vain
-		})
+		}
+		if p.undone.Load() > 0 && limit == nil {
+			var stop context.CancelFunc
+			limit, stop = context.WithTimeout(ctx, h.opt.Deadline)
+			defer stop()
+		}
+		if limit != nil {
+			h.await(limit, through)
+			if limit.Err() != nil && ctx.Err() == nil && !vain && p.undone.Load() > 0 {
+				h.do(func() { c.stuck(r) })
+				h.await(ctx, through) // until the others have said what they know
+			}
+		}
 		if err := ctx.Err(); err != nil && !vain && p.undone.Load() > 0 {
 			return n, err
 		}

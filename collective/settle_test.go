@@ -176,3 +176,39 @@ func TestSettleCanceled(t *testing.T) {
 		w.close()
 	})
 }
+
+// deafStream is a stream that returns nothing of what comes, as that of a process that stands still.
+type deafStream struct{ transport.Stream }
+
+func (deafStream) Recv(ctx context.Context) (transport.Event, error) {
+	<-ctx.Done()
+	return transport.Event{}, ctx.Err()
+}
+
+// TestSettleBesideOneThatStands: a rank that takes nothing of what was sent to it is blamed at the deadline, also where all is complete here and
+// nobody votes.
+func TestSettleBesideOneThatStands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := openWith(t, inMemory, 2, collective.Options{Deadline: 5 * time.Second}, nil, func(s transport.Stream) transport.Stream {
+			if s.Self().ID == "0" {
+				return s
+			}
+			return deafStream{s}
+		})
+		defer w.close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		begin := time.Now()
+		op := collective.Op{Kind: collective.Broadcast}
+		if err := w.groups[0].Start(op, 0, collective.Of(make([]float32, 10)), collective.Of(make([]float32, 10))).Wait(ctx); err != nil {
+			t.Fatal(err) // it has sent, and is through
+		}
+		err := w.groups[0].Settle(ctx)
+		if b, ok := errors.AsType[*collective.Blame](err); !ok || b.Rank != 1 || b.Cause != collective.Deadline || b.Op != "" {
+			t.Errorf("settled with %v", err)
+		}
+		if took := time.Since(begin); took > 7*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}

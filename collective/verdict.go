@@ -19,6 +19,9 @@ func (in *incident) verdict() *fault {
 	case Disagree:
 		in.sides(&f)
 	case Deadline:
+		if in.whole && f.op == "" {
+			break // it takes nothing, which is no operation's: see stuck
+		}
 		f.rank = in.culprit(&f)
 		switch m := in.reports[f.rank]; {
 		case m == nil:
