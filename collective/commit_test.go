@@ -129,6 +129,31 @@ func TestLandsAfterTheGroupFailed(t *testing.T) {
 	})
 }
 
+// TestLandsFromTheOthers: where a rank is lost, an operation that was given up waits for what is landing from those that are not.
+func TestLandsFromTheOthers(t *testing.T) {
+	o, err := Options{}.resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCore(0, View{Epoch: 1, Peers: []transport.Name{{ID: "0"}, {ID: "1"}, {ID: "2"}}}, &o)
+	c.post = func(int, transport.Key, []byte) bool { return true }
+	c.take = func(int, transport.Key) bool { return false } // all have begun to land
+	const cells = 4 << 10
+	counts := []int{cells, cells, cells}
+	op := c.start(Op{Kind: Gather, Counts: counts}, 0, Of(make([]float32, 3*cells)), Of(make([]float32, cells)), nil)
+	c.convict(c.incident(false, 0, 0), &fault{cause: Canceled})
+	if op.landing != 2 {
+		t.Fatalf("%d land, want 2", op.landing)
+	}
+	if c.lost(2, errors.New("reset")); op.finish || op.landing != 1 {
+		t.Errorf("the link to rank 2 is lost: %d land, and the operation has ended: %v", op.landing, op.finish)
+	}
+	ev := &transport.Event{Kind: kindData, Fingerprint: op.printBy(1), Key: c.key(0, 0), Payload: make([]byte, 4*cells), Posted: true}
+	if c.received(1, ev); !op.finish || op.landing != 0 {
+		t.Errorf("rank 1's has landed: %d land, and the operation has ended: %v", op.landing, op.finish)
+	}
+}
+
 // voted is the core of rank 0 of three, which waits for the last of these operations to end: the others have voted.
 func voted(t *testing.T, start ...Op) (*core, *tally) {
 	t.Helper()

@@ -14,9 +14,9 @@ func (c *core) lost(from int, err error) {
 		return
 	}
 	c.gone[from] = true
-	for _, o := range slices.Clone(c.ops) {
-		if o.err != nil && !o.finish { // what was landing from there lands no more
-			c.end(o, o.err)
+	for _, o := range slices.Clone(c.ops) { // the last that ends may end the step
+		if o.err != nil && !o.finish {
+			c.landsNoMore(o, from)
 		}
 	}
 	if c.left(from) {

@@ -204,6 +204,19 @@ func (c *core) landed(o *operation, from int, ev *transport.Event) {
 	}
 }
 
+// landsNoMore says that the link to a rank is lost: of an operation that was given up only what is landing from others is waited for.
+func (c *core) landsNoMore(o *operation, from int) {
+	for i := range o.plan.Tasks {
+		if o.left[i] == taskPosted && o.plan.Tasks[i].Peer == from {
+			o.left[i] = taskArmed
+			o.landing--
+		}
+	}
+	if o.landing == 0 {
+		c.end(o, o.err)
+	}
+}
+
 // holds says whether the frame of task i came before its turn.
 func (o *operation) holds(i int32) bool {
 	return slices.ContainsFunc(o.held, func(h heldFrame) bool { return h.task == i })
