@@ -117,7 +117,10 @@ func (g *Group) Share(ctx context.Context, dir string) error {
 		if addr[0] == 0 {
 			err = errors.New("rank 0 has none")
 		} else {
-			seg, err = transport.OpenSegment(ctx, string(addr[1:1+int(addr[0])]), bytes)
+			// No operation is under way while rank 0 hands it over, and so no deadline. Half of one, so that rank 0 hears below in time.
+			limited, stop := context.WithTimeout(ctx, g.h.opt.Deadline/2)
+			seg, err = transport.OpenSegment(limited, string(addr[1:1+int(addr[0])]), bytes)
+			stop()
 		}
 	}
 	bad := []uint8{0}
