@@ -154,6 +154,35 @@ func TestLandsFromTheOthers(t *testing.T) {
 	}
 }
 
+// TestFailedBeforeSub: a rank that makes a sub-group in which something has failed meanwhile waits for what the others know, as long as others do.
+func TestFailedBeforeSub(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := several(t, 3)[2]
+		time.Sleep(2 * voidWait) // the whole group is older than an incident may be
+		ranks := []int{0, 1, 2}
+		m := report{waits: -1, fault: fault{cause: Canceled, rank: 1, witness: 1}}
+		ev := transport.Event{
+			From: g.c.names[1], Kind: kindReport, Priority: transport.Control, Head: m.append(nil),
+			Key: transport.Key{Epoch: 1, Op: wire.MakeOp(0, 0), Chunk: uint32(subID(0, ranks, 0))<<16 | noData},
+		}
+		g.h.do(func() { g.h.dispatch(&ev) })
+		sub, err := g.Sub(ranks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		over := func() (over bool) {
+			g.h.do(func() { over = len(sub.c.incidents) == 1 && sub.c.incidents[0].over })
+			return over
+		}
+		if time.Sleep(voidWait / 2); over() {
+			t.Error("it has concluded without rank 0, which has time to speak")
+		}
+		if time.Sleep(voidWait); !over() {
+			t.Error("it waits for rank 0 for ever")
+		}
+	})
+}
+
 // voted is the core of rank 0 of three, which waits for the last of these operations to end: the others have voted.
 func voted(t *testing.T, start ...Op) (*core, *tally) {
 	t.Helper()

@@ -377,6 +377,7 @@ func (g *Group) Sub(ranks []int) (*Group, error) {
 	}
 	h.made[list], h.numbers[id] = times+1, true
 	c := newCore(id, v, &h.opt)
+	c.now = g.c.now // what came for it begins now, and not with the whole group
 	for i := range v.Peers {
 		if j := slices.Index(g.c.names, v.Peers[i]); g.c.gone[j] {
 			c.gone[i] = true
