@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -27,29 +28,41 @@ type callCounter struct {
 }
 
 // countCalls begins to count those of the processes, and of what they started. It is called while they wait for each other: a thread that one
-// which is not counted yet starts meanwhile would be missed.
-func countCalls(processes []Process) (_ *callCounter, err error) {
+// which is not counted yet starts meanwhile would be missed, and so where others are there in the end it begins again.
+func countCalls(processes []Process) (*callCounter, error) {
+	const tries = 20
 	id, err := tracepoint("raw_syscalls/sys_enter")
 	if err != nil {
 		return nil, fmt.Errorf("system calls are counted by a tracepoint, which only root may read: %w", err)
 	}
-	c := &callCounter{all: map[int][]int{}, moves: map[int][]int{}}
-	defer func() {
-		if err != nil {
-			c.close()
-		}
-	}()
-	children := descendants(processes)
-	for _, p := range processes {
-		for _, pid := range append(children[p.PID], p.PID) {
-			for _, thread := range threads(pid) {
+	for range tries {
+		c := &callCounter{all: map[int][]int{}, moves: map[int][]int{}}
+		found := threadsOf(processes)
+		for _, p := range processes {
+			for _, thread := range found[p.PID] {
 				if err := c.open(p.PID, thread, id); err != nil {
+					c.close()
 					return nil, fmt.Errorf("counting system calls wants root, or the capability CAP_PERFMON: %w", err)
 				}
 			}
 		}
+		if maps.EqualFunc(found, threadsOf(processes), slices.Equal) {
+			return c, nil
+		}
+		c.close()
 	}
-	return c, nil
+	return nil, fmt.Errorf("in each of %d attempts to count system calls threads came or went", tries)
+}
+
+// threadsOf are the threads of each process, and of what it started.
+func threadsOf(processes []Process) map[int][]int {
+	children, all := descendants(processes), map[int][]int{}
+	for _, p := range processes {
+		for _, pid := range append(children[p.PID], p.PID) {
+			all[p.PID] = append(all[p.PID], threads(pid)...)
+		}
+	}
+	return all
 }
 
 // open counts a thread's calls for a process.
