@@ -32,7 +32,7 @@ type applyVerb struct {
 }
 
 func (applyVerb) Help() string {
-	return "Each row's prediction: the class and the probability of each, or the number. Without --data, for the test rows of the run's own data. Rows are numbered as in the source, from 0."
+	return "Each row's prediction: the class and the probability of each, or the number. Without --data, for the test rows of the run's own data; with it, for all rows of that source, or its test rows where it has others too. Rows are numbered as in the source, from 0."
 }
 
 func (v *applyVerb) Run(ctx context.Context, s *session) error {

@@ -22,7 +22,7 @@ import (
 // compareVerb compares topologies.
 type compareVerb struct {
 	Run  compareRun  `cmd:"" default:"withargs" help:"Train under every topology, beside the real systems, and lay the numbers side by side (default)."`
-	Show compareShow `cmd:"" help:"Print a finished comparison again."`
+	Show compareShow `cmd:"" help:"Print a comparison again."`
 	Diff compareDiff `cmd:"" help:"Print what differs between two comparisons of the same tasks."`
 
 	Peers comparePeers `cmd:"" help:"List the other systems, and install them."`
@@ -30,7 +30,7 @@ type compareVerb struct {
 
 // compareRun measures.
 type compareRun struct {
-	Quick bool   `help:"At most 3 minutes on 2 cores: softmax and mlp1, 2 workers, four topologies, no other systems, no verdicts."`
+	Quick bool   `help:"At most 3 minutes on 2 cores: softmax and mlp1, 2 workers, four rows, no other systems, no verdicts."`
 	File  string `short:"f" placeholder:"JOB.YAML" help:"Compare this job of yours, in place of the paper's tasks."`
 
 	Target string `placeholder:"CONDITION" help:"When your job counts as done, such as 'valid.auc >= 0.78'."`
@@ -334,7 +334,7 @@ func (v *compareRun) typed() []string {
 	return words
 }
 
-// compareShow prints a finished comparison.
+// compareShow prints a comparison, finished or not.
 type compareShow struct {
 	Dir  string `arg:"" help:"The folder of a comparison."`
 	JSON bool   `name:"json" help:"Print it as a JSON object."`

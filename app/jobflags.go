@@ -10,7 +10,7 @@ import (
 type dataFlags struct {
 	Data    *string  `short:"d" group:"Data" placeholder:"PATH" help:"A file, a folder, a URL, or a generator by name (help data); train's default: generated digits."`
 	Format  *string  `group:"Data" placeholder:"NAME" help:"idx, csv, libsvm, jsonl, npy or parquet; else by the file's name."`
-	Rows    *integer `group:"Data" placeholder:"N" help:"Rows that a generator makes."`
+	Rows    *integer `group:"Data" placeholder:"N" help:"Training rows that a generator makes."`
 	Columns *count   `group:"Data" placeholder:"N" help:"Declared width of sparse rows; an index beyond it is an error."`
 	Classes *count   `group:"Data" placeholder:"N" help:"Declared number of classes; a label outside is an error."`
 
