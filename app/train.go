@@ -247,7 +247,7 @@ func (v *trainVerb) checkRun() (errs []error) {
 		errs = append(errs, errors.New("--token: it is a cluster's; name its coordinator with --on"))
 	}
 	if v.On != "" && v.Listen != "" {
-		errs = append(errs, errors.New("--listen: with --on the job's metrics are at the coordinator"))
+		errs = append(errs, errors.New("--listen: a job of a cluster (--on) serves no /metrics; its run directory has what was measured"))
 	}
 	if v.On != "" && v.JSON {
 		errs = append(errs, errors.New("--json: with --on the coordinator prints, in lines"))
