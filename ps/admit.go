@@ -8,13 +8,13 @@ import (
 // onHello lets a client in: one that counts from the start, or one that joins at a round that nobody has begun.
 func (d *DirectoryState) onHello(m *hello) {
 	if d.err != nil {
-		d.send(m.name, &refused{text: d.err.Error()})
+		d.refuse(m.name, 0, d.err.Error())
 		return
 	}
 	i := slices.IndexFunc(d.config.Clients, func(c Member) bool { return c.Name == m.name })
 	if i >= 0 && d.config.Clients[i].Session == m.session { // it asks again
 		if d.clients[i].accepted > 0 && d.config.Clients[i].State == Active { // late, or it is another process: whoever has accepted asks no more
-			d.send(m.name, &refused{req: takesPart, text: fmt.Sprintf("ps: %s takes part already in this session: a process that begins anew has a session, and a name, of its own", m.name)})
+			d.refuse(m.name, takesPart, fmt.Sprintf("ps: %s takes part already in this session: a process that begins anew has a session, and a name, of its own", m.name))
 			return
 		}
 		if d.counted == d.config.Version {
@@ -27,15 +27,15 @@ func (d *DirectoryState) onHello(m *hello) {
 		if s := d.config.Clients[i].State; s == Ending || s == Ended {
 			text = fmt.Sprintf("ps: %s was counted as lost, and the others go on without it: it takes part again under a name of its own", m.name)
 		}
-		d.send(m.name, &refused{text: text})
+		d.refuse(m.name, 0, text)
 		return
 	}
 	if i < 0 && len(d.config.Clients) == MaxClients {
-		d.send(m.name, &refused{text: fmt.Sprintf("ps: %d clients take part, and more are not provided for", MaxClients)})
+		d.refuse(m.name, 0, fmt.Sprintf("ps: %d clients take part, and more are not provided for", MaxClients))
 		return
 	}
 	if text := d.admit(m.specs, m.name); text != "" {
-		d.send(m.name, &refused{text: text})
+		d.refuse(m.name, 0, text)
 		return
 	}
 	c := d.change()

@@ -34,7 +34,7 @@ func newCarried(t *testing.T, spec Spec, o Options) *carried {
 	d := Definition{Spec: spec}
 	d.Owners = p.owners(0, newCut(&d.Spec, &p).shards)
 	config := &Config{
-		Version: 1, Place: p.hash(), Tables: []Definition{d},
+		Version: 1, Session: 5, Place: p.hash(), Tables: []Definition{d},
 		Clients: []Member{{Name: clientName(0), Session: 1, State: Active}, {Name: clientName(1), Session: 1, State: Active}},
 	}
 	x := &carried{c: c, s: s, answers: map[uint64]protocol.Answer{}}

@@ -366,6 +366,9 @@ func (c *ClientState) refused(from Name, m *refused) {
 			c.fail(errors.New(m.text))
 		}
 	case 0, notHeard:
+		if c.joined && m.directory != 0 && m.directory != c.config.Session {
+			return // what it asked before it was let in has reached a directory that came after the one that did
+		}
 		c.fail(errors.New(m.text))
 	default:
 		if i := slices.IndexFunc(c.creates, func(x *creating) bool { return x.id == m.req }); i >= 0 {

@@ -167,6 +167,11 @@ func (d *DirectoryState) send(to Name, b protocol.Body) {
 	d.out = append(d.out, protocol.Send{To: to, Body: b})
 }
 
+// refuse tells a client what the directory does not do for it, and which directory that is: one it was let in by minds no other.
+func (d *DirectoryState) refuse(to Name, req uint64, text string) {
+	d.send(to, &refused{req: req, directory: d.config.Session, text: text})
+}
+
 // change begins a new version, which the caller then edits.
 func (d *DirectoryState) change() *Config {
 	n := *d.config
@@ -261,12 +266,12 @@ func (d *DirectoryState) message(from Name, body protocol.Body) {
 		}
 	case *create:
 		if d.err != nil {
-			d.send(from, &refused{req: m.req, text: d.err.Error()})
+			d.refuse(from, m.req, d.err.Error())
 			return
 		}
 		if int(m.client) < len(d.config.Clients) && d.config.Clients[m.client].Name == from && d.config.Clients[m.client].Session == m.session {
 			if text := d.admit([]Spec{m.spec}, from); text != "" {
-				d.send(from, &refused{req: m.req, text: text})
+				d.refuse(from, m.req, text)
 			} else if d.counted == d.config.Version {
 				d.send(from, &install{config: d.config})
 			}

@@ -33,7 +33,7 @@ func samples() []protocol.Body {
 		&have{lane: 1, to: 2, epoch: 3, version: 5, complete: 4, reply: true},
 		&values{status: st, id: 1, pieces: 2, piece: 1, sub: true, secs: []section{rows, run}},
 		&clocks{st},
-		&refused{req: 1, text: "no"},
+		&refused{req: 1, directory: 5, text: "no"},
 		&behind{lane: 1, session: 2, own: 3, m: 4},
 		&install{config: c}, &install{lane: true, to: 3, accepted: 7, config: c},
 		&hello{name: clientName(1), session: 2, specs: []Spec{spec}},

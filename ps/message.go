@@ -325,8 +325,9 @@ func decodeHave(head []byte) (*have, error) {
 
 // refused ends a member's part: text is a sentence for its callers. Some numbers of req say something else.
 type refused struct {
-	req  uint64 // of a create; 0: everything
-	text string
+	req       uint64 // of a create; 0: everything
+	directory uint64 // the session of the directory that refuses; 0: a server does
+	text      string
 }
 
 const (
@@ -335,15 +336,15 @@ const (
 	notHeard                             // nothing of this process is read there any more
 )
 
-func (m *refused) Size() int { return 8 + len(m.text) }
+func (m *refused) Size() int { return 16 + len(m.text) }
 
 func (m *refused) appendHead(p []byte) []byte {
-	return wire.AppendString(wire.AppendUvarint(p, m.req), m.text)
+	return wire.AppendString(wire.AppendUint64(wire.AppendUvarint(p, m.req), m.directory), m.text)
 }
 
 func decodeRefused(head []byte) (*refused, error) {
 	r := wire.NewReader("ps refused", head)
-	m := &refused{req: r.Uvarint("request", math.MaxUint64), text: r.String("text", 1<<15)}
+	m := &refused{req: r.Uvarint("request", math.MaxUint64), directory: r.Uint64("directory"), text: r.String("text", 1<<15)}
 	return m, r.Done()
 }
 

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/trivium-ml/trivium/protocol"
 )
 
 // A RolledBackError says that a server has lost rounds that it had acknowledged: its process has begun anew, alone or from a snapshot. Whoever
@@ -103,11 +101,11 @@ func (d *DirectoryState) rolledBack(lane int) {
 
 // ended tells a client why the job has ended.
 func (d *DirectoryState) ended(m *Member) {
-	var b protocol.Body = &refused{text: d.err.Error()}
-	if d.lost != nil {
-		x := *d.lost
-		x.session = m.Session
-		b = &x
+	if d.lost == nil {
+		d.refuse(m.Name, 0, d.err.Error())
+		return
 	}
-	d.send(m.Name, b)
+	x := *d.lost
+	x.session = m.Session
+	d.send(m.Name, &x)
 }

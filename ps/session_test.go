@@ -81,6 +81,32 @@ func TestSessionGoesOn(t *testing.T) {
 	}
 }
 
+// TestSessionOfDirectories: a client that one directory has let in does not end because another does not: a question of its may reach both. What
+// its own directory says ends it, and a table it asks another for is refused.
+func TestSessionOfDirectories(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		directory func(own uint64) uint64
+		ends      bool
+	}{
+		{"its own", func(own uint64) uint64 { return own }, true},
+		{"another", func(own uint64) uint64 { return own + 1 }, false},
+		{"none", func(uint64) uint64 { return 0 }, true},
+	} {
+		x := newCarried(t, Spec{Name: "t", Rows: 1, Cols: 4}, Options{})
+		x.client(protocol.Message{From: dirName(), Body: &refused{directory: c.directory(x.c.config.Session), text: "no"}})
+		if ended := x.c.err != nil; ended != c.ends {
+			t.Errorf("refused by %s: %v", c.name, x.c.err)
+		}
+	}
+	x := newCarried(t, Spec{Name: "t", Rows: 1, Cols: 4}, Options{})
+	id, _ := x.call(createCall{spec: Spec{Name: "late", Rows: 1, Cols: 4}})
+	x.client(protocol.Message{From: dirName(), Body: &refused{req: id, directory: x.c.config.Session + 1, text: "no"}})
+	if err := x.answers[id].Err; err == nil || x.c.err != nil {
+		t.Errorf("a table of another directory: %v; the client: %v", err, x.c.err)
+	}
+}
+
 // TestSessionGivenUp: an Open that was given up is not let in any more: the one that follows it in its session is.
 func TestSessionGivenUp(t *testing.T) {
 	x := newCarried(t, Spec{Name: "t", Rows: 1, Cols: 4}, Options{})
