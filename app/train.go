@@ -32,7 +32,7 @@ type trainVerb struct {
 
 	onFlags
 
-	Threads         amount `group:"Run" placeholder:"N" help:"Threads of each worker (default: the cores, shared out evenly)."`
+	Threads         amount `group:"Run" placeholder:"N" help:"Threads of each worker (default: the cores, shared out evenly; one process alone takes as many as make its steps fastest)."`
 	Out             string `group:"Run" default:"runs" placeholder:"DIR" help:"Where run directories go (default runs)."`
 	Name            string `group:"Run" placeholder:"NAME" help:"Of the run directory; else time and model."`
 	Resume          string `group:"Run" placeholder:"RUN" help:"Go on from the newest checkpoint of a run."`

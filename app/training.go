@@ -87,6 +87,9 @@ func (s *session) train(ctx context.Context, t *training) error {
 	}
 	cpu := tensor.NewCPU(t.threads, t.job.Exact)
 	defer cpu.Close()
+	if t.threads == 0 {
+		cpu.Adapt()
+	}
 	var err error
 	if err = t.build(s, t.splits.Schema(), t.splits.LabelColumn(), cpu); err != nil { // before anything is written
 		return misused(err)

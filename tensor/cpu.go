@@ -15,6 +15,7 @@ type CPU struct {
 	Pool *Pool
 
 	turns  *Turns
+	width  *Width
 	spaces [2]sync.Pool // *kernel.Workspace of float32 and of float64
 }
 
@@ -44,6 +45,22 @@ func (c *CPU) Turns() *Turns {
 		return nil
 	}
 	return c.turns
+}
+
+// Adapt says that steps take as many of the threads as make them fastest, which is measured while they are made: see Width. It changes no
+// bit of a result.
+func (c *CPU) Adapt() {
+	if c.Threads() > 1 {
+		c.width = newWidth(c.Pool)
+	}
+}
+
+// Width returns nil where steps take all threads; its methods may be called all the same.
+func (c *CPU) Width() *Width {
+	if c == nil {
+		return nil
+	}
+	return c.width
 }
 
 // Close ends the threads, and what Among began.

@@ -24,6 +24,7 @@ type Pool struct {
 	panicked atomic.Pointer[Panic]
 	joined   chan struct{} // the last worker to leave tells a parked caller
 	idle     idle
+	out      atomic.Int32 // threads that take no part
 
 	_    [64]byte
 	gate atomic.Uint64 // which loop, whether it is open, how many are inside
@@ -81,6 +82,22 @@ func (p *Pool) Threads() int {
 	return p.threads
 }
 
+// Width is how many of the threads take part in a Run: all, unless SetWidth has said otherwise; 1 for a nil Pool.
+func (p *Pool) Width() int {
+	if p == nil {
+		return 1
+	}
+	return p.threads - int(p.out.Load())
+}
+
+// SetWidth has n of the threads take part in each Run from now on, at least the caller's and at most all. It changes nothing else: not
+// Threads, which says how many workers f may be called with.
+func (p *Pool) SetWidth(n int) {
+	if p != nil {
+		p.out.Store(int32(p.threads - min(max(n, 1), p.threads)))
+	}
+}
+
 // Run calls f(i, worker) once for each i in [0, n), in any order, and returns when all calls have. In one Run no two calls at the same
 // time have the same worker, a number in [0, Threads()), so f may keep scratch memory by it. It allocates nothing.
 //
@@ -90,7 +107,7 @@ func (p *Pool) Run(n int, f func(i, worker int)) {
 	if n <= 0 {
 		return
 	}
-	if n == 1 || p == nil || p.threads == 1 || !p.running.TryLock() {
+	if n == 1 || p.Width() == 1 || !p.running.TryLock() {
 		for i := range n {
 			f(i, 0)
 		}
@@ -111,7 +128,7 @@ func (p *Pool) fork(n int, f func(i, worker int)) {
 	p.f, p.n = f, int64(n)
 	p.next.Store(0)
 	p.gate.Store((v/gateLoop + 1) * gateLoop)
-	for i := range min(n-1, len(p.workers)) {
+	for i := range min(n, p.Width()) - 1 {
 		if w := &p.workers[i]; w.parked.Load() && w.parked.CompareAndSwap(true, false) {
 			w.wake <- struct{}{}
 		}
@@ -181,7 +198,7 @@ func (p *Pool) work(i int) {
 		case v&gateStop != 0:
 			ended = true
 			return
-		case v/gateLoop != seen && v&gateClosed == 0:
+		case v/gateLoop != seen && v&gateClosed == 0 && i+1 < p.Width():
 			if p.gate.CompareAndSwap(v, v+1) {
 				seen = v / gateLoop
 				p.loop(i + 1)

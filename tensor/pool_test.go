@@ -80,6 +80,36 @@ func TestPoolParkedWorkersWake(t *testing.T) {
 	}
 }
 
+// TestPoolWidth: of the threads only as many as SetWidth says take part, also where others spin or are parked, and all of them again later.
+func TestPoolWidth(t *testing.T) {
+	p := NewPool(4)
+	defer p.Close()
+	for _, width := range []int{4, 2, 1, 3, 9, 0, 4} {
+		p.SetWidth(width)
+		want := min(max(width, 1), 4)
+		if p.Width() != want || p.Threads() != 4 {
+			t.Fatalf("width %d of %d, want %d of 4", p.Width(), p.Threads(), want)
+		}
+		var met [4]atomic.Bool
+		var here atomic.Int32
+		for range 20 {
+			p.Run(want, func(_, worker int) { // each waits for the others, so that nobody takes two
+				met[worker].Store(true)
+				here.Add(1)
+				for here.Load()%int32(want) != 0 {
+					runtime.Gosched()
+				}
+			})
+		}
+		p.Run(100, func(_, worker int) { met[worker].Store(true) })
+		for i := range met {
+			if met[i].Load() != (i < want) {
+				t.Errorf("width %d: worker %d took part: %t", want, i, met[i].Load())
+			}
+		}
+	}
+}
+
 func TestPoolNested(t *testing.T) {
 	p := NewPool(3)
 	defer p.Close()

@@ -106,6 +106,9 @@ func (r *Run) Result(ctx context.Context) (trivium.Result, error) {
 		}
 	}
 	r.progress(time.Now())
+	if text := r.CPU.Width().Found(); text != "" {
+		r.Notice(observe.Info, "threads", text)
+	}
 	switch {
 	case r.err != nil:
 		r.Event(observe.Error, string(r.reason), r.at.Step, r.err.Error())

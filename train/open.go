@@ -38,6 +38,9 @@ func Open(ctx context.Context, env Env, job *trivium.Job, strategy string) (r *R
 	}
 	if r.CPU == nil {
 		r.CPU = tensor.NewCPU(0, job.Exact)
+		if env.Workers() == 1 {
+			r.CPU.Adapt()
+		}
 		r.owned = append(r.owned, r.CPU.Close)
 	}
 	if err := r.openData(ctx); err != nil {

@@ -103,6 +103,7 @@ func (r *Run) Refresh(f func(ctx context.Context) error) { r.refresh = f }
 func (r *Run) Updates(ctx context.Context) iter.Seq2[int64, *trivium.Batch] {
 	return func(yield func(int64, *trivium.Batch) bool) {
 		defer r.Abandon()
+		defer r.CPU.Width().Leave()
 		r.gather = r.CPU.Pool.Run
 		_ = data.Prepare(ctx, r.splits.Train, r.batches()) // an error comes again when the epoch begins
 		r.begin(ctx)
@@ -177,6 +178,7 @@ func (r *Run) MaySave() bool {
 
 // load begins the next update with its phase load.
 func (r *Run) load() {
+	r.CPU.Width().Begin()
 	r.BeginIn(r.at.Step+1, observe.Load)
 }
 
@@ -373,6 +375,7 @@ func (r *Run) Finish(rows int, lossSum, weightSum float64) {
 		a.Epoch++
 		a.Row, r.epochEnd = 0, r.epochRows
 	}
+	r.CPU.Width().End()
 	r.Add(observe.Updates, 1)
 	r.End(observe.Facts{Samples: int64(rows), Loss: r.watched.loss})
 	now, observed := r.Ended()

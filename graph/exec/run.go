@@ -177,7 +177,7 @@ func (x *instance) execPart(pt *part) {
 		if x.failed.Load() || x.cancelled() {
 			return
 		}
-		if !st.pool {
+		if !st.pool || x.p.pool.Width() == 1 {
 			x.serial(st)
 			continue
 		}
