@@ -145,6 +145,9 @@ func (x *Row) count(t *Table) {
 	if !math.IsNaN(best) {
 		x.best = fmt.Sprintf("best %.4g", best)
 	}
+	if x.Reached > 0 && x.Reached < x.Good {
+		x.best += fmt.Sprintf(", reached in %d of %d repeats", x.Reached, x.Good)
+	}
 	x.Use = map[Role]PerUse{}
 	for role, list := range roles {
 		x.Use[role] = medianUse(list)
