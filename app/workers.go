@@ -182,7 +182,7 @@ func (s *session) trainWithWorkers(ctx context.Context, t *training) error {
 	made, began := false, false // the run directory; training
 	topology, _ := shared.Find(t.topology)
 	driver := processes.Driver{
-		Run: about.Name, Job: t.job, Topology: topology, Options: t.options, Workers: t.workers, Servers: t.servers, Threads: about.Threads, CheckpointEvery: t.every,
+		Run: about.Name, Job: t.job, Topology: topology, Options: t.options, Workers: t.workers, Servers: t.servers, Threads: about.Threads, Adapt: t.threads == 0, CheckpointEvery: t.every,
 		Notes: about.Versions, Port: team.port, Network: team.network, NetworkOf: team.networkOf, Launcher: team.launcher, Build: about.Versions["binary"],
 		Observe: o.hub, Log: team.log, Output: s.workerOutput, Data: t.splits,
 		Watch: t.watch(o, func() {

@@ -2,6 +2,7 @@ package compare
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -102,7 +103,9 @@ func (o *own) trainCommand(t *Table, x *Row, p *Plan) string {
 			words = append(words, "--rate", fmt.Sprintf("%.6g", job.Optimizer.Rate*float64(x.Workers)))
 		}
 	}
-	words = append(words, "--threads", fmt.Sprint(x.Threads))
+	if !o.allCores || x.Threads != runtime.NumCPU() { // else it is what train does without being told
+		words = append(words, "--threads", fmt.Sprint(x.Threads))
+	}
 	if t.Own && x.Effective > 0 && x.Effective%x.Workers == 0 {
 		words = append(words, "--batch", fmt.Sprint(x.Effective/x.Workers))
 	}

@@ -121,7 +121,7 @@ func (o *own) Start(ctx context.Context, s Spec) (_ Trial, err error) {
 	}()
 	trials := Trials(o.host.Topologies)
 	d := &processes.Driver{
-		Run: "compare", Job: &job, Topology: trials, Options: order, Workers: workers, Servers: servers, Threads: threads, CPUs: s.Cores,
+		Run: "compare", Job: &job, Topology: trials, Options: order, Workers: workers, Servers: servers, Threads: threads, Adapt: o.allCores, CPUs: s.Cores,
 		Build: o.host.Build, Log: slog.New(slog.DiscardHandler), Output: func(int) io.Writer { return &t.last },
 		Grace: 3 * time.Second, Summed: true, // the evaluator has it
 	}

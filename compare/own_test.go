@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -55,6 +56,22 @@ func TestWholeCommand(t *testing.T) {
 	got := (&own{row: &strategies[i]}).trainCommand(&Table{Task: "mine", Own: true}, &Row{Workers: 3, Threads: 1, Effective: 300}, p)
 	if want := "trivium train -f job.yaml --topology server --workers 3 --processes --consistency asp --rate 0.3 --threads 1 --batch 100"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
+	}
+}
+
+// TestCoresCommand: the command that repeats the row of all cores leaves their number to train, unless the row had others than this machine has.
+func TestCoresCommand(t *testing.T) {
+	i := slices.IndexFunc(strategies, func(r row) bool { return r.name == "local-cores" })
+	p := &Plan{Tasks: []Task{{Name: "mine", File: "job.yaml"}}}
+	for _, threads := range []int{runtime.NumCPU(), runtime.NumCPU() + 1} {
+		want := "trivium train -f job.yaml"
+		if threads != runtime.NumCPU() {
+			want += fmt.Sprintf(" --threads %d", threads)
+		}
+		got := (&own{row: &strategies[i]}).trainCommand(&Table{Task: "mine"}, &Row{Workers: 1, Threads: threads, Effective: 300}, p)
+		if got != want {
+			t.Errorf("%s\nwant %s", got, want)
+		}
 	}
 }
 

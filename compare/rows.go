@@ -16,7 +16,7 @@ import (
 // name, with those options, as `trivium train --processes` does it.
 var strategies = []row{
 	{name: "local", title: "one process, one thread", topology: "local", flags: "", alone: true},
-	{name: "local-cores", title: "one process, all cores", topology: "local", alone: true, allCores: true},
+	{name: "local-cores", title: "one process, as many of all cores as make it fastest", topology: "local", alone: true, allCores: true},
 	{name: "server-bsp", title: "parameter server, BSP, optimizer at the server", topology: "server", mode: Sync, options: server.Options{Mode: ps.BSP}, flags: "--consistency bsp"},
 	{name: "server-bsp-worker", title: "parameter server, BSP, optimizer at the worker", topology: "server", mode: Sync, options: server.Options{Mode: ps.BSP, OptimizerAt: server.AtWorker}, flags: "--consistency bsp --optimizer-on worker"},
 	{name: "server-ssp1", title: "parameter server, SSP 1", topology: "server", mode: Stale(1), options: server.Options{Mode: ps.SSP, Staleness: 1}, flags: "--consistency ssp:1"},
@@ -61,7 +61,7 @@ type row struct {
 	mode        Mode
 	approx      string
 	alone       bool // one process
-	allCores    bool // with a thread a core
+	allCores    bool // with a thread a core, of which steps take as many as make them fastest
 	shared      bool // its processes share memory
 	whole       bool // a worker's step is as long as that of all together: ASP makes a share of it, see wholeSteps
 	clocks      int  // per-sample SGD on a copy of each worker's own, which meets the tables so often an epoch; 0: it is not that

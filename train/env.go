@@ -56,7 +56,7 @@ type Env struct {
 	// or that is not known.
 	Hosts [][]int
 
-	CPU        *tensor.CPU // nil: the Run makes one with a thread a core, and closes it
+	CPU        *tensor.CPU // nil: the Run makes one with a thread a core, of which a single worker's steps take as many as make them fastest, and closes it
 	Models     nn.Models   // nil: nn.Standard
 	Sources    data.Sources
 	Optimizers optim.Optimizers // beside those of optim

@@ -18,14 +18,15 @@ import (
 func TestAdapts(t *testing.T) {
 	splits := noise(1000)
 	job := trivium.Job{
-		Version: trivium.JobVersion, Model: "mlp:16", Data: trivium.Data{Source: "noise"}, Batch: 10, Epochs: 5, Seed: 1,
+		Version: trivium.JobVersion, Model: "mlp:16", Data: trivium.Data{Source: "noise"}, Batch: 10, Epochs: 40, Seed: 1,
 		Optimizer: trivium.OptimizerSpec{Name: "sgd", Rate: 0.1},
 	}
 	run := func(cpu *tensor.CPU) (r trivium.Result, widths []int, said string) {
 		defer cpu.Close()
 		env := train.Env{CPU: cpu, Splits: splits, Models: pacedModels(func() {
 			widths = append(widths, cpu.Pool.Width())
-			for begin := time.Now(); time.Since(begin) < time.Duration(cpu.Pool.Width())*200*time.Microsecond; {
+			n := time.Duration(cpu.Pool.Width())
+			for begin := time.Now(); time.Since(begin) < n*n*100*time.Microsecond; {
 			}
 		})}
 		env.Watch.Notice = func(_ observe.Level, text string) { said += text }
@@ -45,8 +46,14 @@ func TestAdapts(t *testing.T) {
 	cpu := tensor.NewCPU(2, false)
 	cpu.Adapt()
 	r, widths, said := run(cpu)
-	if all, last := widths[0], widths[len(widths)-1]; all != 2 || last != 1 {
-		t.Errorf("the first update has %d threads and the last %d, want 2 and 1", all, last)
+	ones := 0
+	for _, n := range widths {
+		if n == 1 {
+			ones++
+		}
+	}
+	if widths[0] != 2 || 2*ones < len(widths) {
+		t.Errorf("the first update has %d threads, and %d of %d have one; want 2, and most", widths[0], ones, len(widths))
 	}
 	if !strings.Contains(said, "fewer than the 2 threads") {
 		t.Errorf("it says %q", said)

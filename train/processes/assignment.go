@@ -24,6 +24,7 @@ type Assignment struct {
 	Topology        string            `json:"topology"`
 	Options         json.RawMessage   `json:"options,omitempty"`
 	Threads         int               `json:"threads,omitempty"`
+	Adapt           bool              `json:"adapt,omitempty"` // see Driver
 	CheckpointEvery int64             `json:"checkpoint_every,omitempty"`
 	Resume          string            `json:"resume,omitempty"` // a checkpoint in the driver's store
 	Saves           bool              `json:"saves,omitempty"`  // the driver has a store

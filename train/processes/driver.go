@@ -33,6 +33,7 @@ type Driver struct {
 	Workers         int               // with Servers at most cluster.MaxWorkers
 	Servers         int               // processes that only serve, beside the workers: they come after these, and end when these have
 	Threads         int               // of each worker; 0: one a core
+	Adapt           bool              // a single worker's steps take as many of them as make them fastest
 	CheckpointEvery int64             // updates
 	Resume          string            // the checkpoint in ResumeFrom to go on from; empty: from the start
 	ResumeFrom      blob.Store        //
@@ -231,7 +232,7 @@ func (d *Driver) launch(ctx context.Context, exits chan<- int, wait *sync.WaitGr
 		return err
 	}
 	a := Assignment{
-		Run: d.Run, Workers: d.Workers, Servers: d.Servers, Job: job, Topology: d.Topology.Name, Options: d.Options, Threads: d.Threads,
+		Run: d.Run, Workers: d.Workers, Servers: d.Servers, Job: job, Topology: d.Topology.Name, Options: d.Options, Threads: d.Threads, Adapt: d.Adapt,
 		CheckpointEvery: d.CheckpointEvery, Resume: d.Resume, Notes: d.Notes, Shipped: d.Data != nil, Summed: d.Summed,
 		Driver: d.Port.Name(), DriverAddr: d.Port.Addr(), Network: d.Network, Start: time.Now(), Saves: d.Ready != nil,
 	}

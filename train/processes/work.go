@@ -105,6 +105,9 @@ func (w *worker) env(ctx context.Context, topology Topology) (env train.Env, don
 	}
 	a := w.a
 	cpu := tensor.NewCPU(a.Threads, w.job.Exact)
+	if a.Adapt && a.Workers == 1 {
+		cpu.Adapt()
+	}
 	closers = append(closers, cpu.Close)
 	hub := observe.NewHub(observe.Options{Start: a.Start}) // its events are told to the driver
 	env = train.Env{
