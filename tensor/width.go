@@ -3,6 +3,8 @@ package tensor
 import (
 	"fmt"
 	"time"
+
+	"github.com/trivium-ml/trivium/internal/median"
 )
 
 // A Width finds with how many threads of a pool the steps of one goroutine are fastest, by measuring them, and keeps to that many. See
@@ -12,8 +14,10 @@ import (
 // takes a hundred nanoseconds. A step of 90 µs on one thread took 140 on two of a virtual machine, and 65 once its host had moved it to cores
 // that do share one, as hosts do every few seconds. So it is measured, and measured again.
 //
-// A comparison is of windows of steps by turns, with the threads that were best so far, and with half or twice as many. It has some fifty
-// steps at most, and is made again after a hundred times as long: where the other width is half as fast, it costs half a percent.
+// A comparison is of windows of steps by turns, with the threads that were best so far, and with half or twice as many. What counts is the mean
+// step of a window, which is long enough for waits of milliseconds for a thread that has lost its core to another program: they are rare, and
+// can be most of what too many threads cost. A comparison ends early where the other width is much slower, and is made again after thirty times
+// as long as it lasted: it costs half a percent where that width is half as fast.
 type Width struct {
 	pool *Pool
 	now  func() time.Duration
@@ -33,20 +37,18 @@ type compared struct {
 	other  int // threads; 0: there is none
 	since  time.Duration
 	window int // even ones are of Width.best
-	done   int // steps of it; the first does not count
-	size   int // steps of a window that count
+	done   int // steps of it; the first does not count, since it moves what it works on to other cores
 	spent  time.Duration
-	least  [2]time.Duration // a step takes, in the fastest window of best, and of other
+	took   [2][widthRounds]time.Duration // a step, in each window of best, and of other
 }
 
 const (
 	widthBegins = 16                     // steps before the first comparison: many of them fill caches
-	widthRounds = 3                      // windows of either width; what held up one of them does not count
-	widthSteps  = 8                      // that count, of a window. The one before them does not: it moves what it works on to other cores
-	widthWindow = time.Millisecond       // windows of long steps have fewer
+	widthRounds = 3                      // windows of either width, of which the middle one counts
+	widthWindow = 10 * time.Millisecond  // and at least a step
 	widthWorth  = 0.95                   // a width is better that takes less than this part of the time
 	widthVain   = 1.2                    // and from this on one window is enough to know that it is not
-	widthRests  = 100                    // times as long as a comparison is the time until the next
+	widthRests  = 30                     // times as long as a comparison is the time until the next
 	widthLeast  = 500 * time.Millisecond // and at least so long
 )
 
@@ -90,12 +92,12 @@ func (w *Width) End() {
 	case w.other > 0:
 		w.count(now)
 	case w.steps >= widthBegins && now >= w.due:
-		w.compare(now, now-w.began)
+		w.compare(now)
 	}
 }
 
-// compare begins a comparison, where a step takes so long.
-func (w *Width) compare(now, step time.Duration) {
+// compare begins a comparison.
+func (w *Width) compare(now time.Duration) {
 	all := w.pool.Threads()
 	switch w.best { // there is one direction
 	case all:
@@ -107,7 +109,7 @@ func (w *Width) compare(now, step time.Duration) {
 	if w.more {
 		other = min(2*w.best, all)
 	}
-	w.compared = compared{other: other, since: now, size: int(min(max(widthWindow/max(step, 1), 1), widthSteps))}
+	w.compared = compared{other: other, since: now}
 }
 
 // count counts a step of a comparison.
@@ -115,16 +117,17 @@ func (w *Width) count(now time.Duration) {
 	if w.done++; w.done > 1 {
 		w.spent += now - w.began
 	}
-	if w.done <= w.size {
+	if w.done == 1 || w.spent < widthWindow {
 		return
 	}
-	took := &w.least[w.window%2]
-	if each := w.spent / time.Duration(w.size); w.window < 2 || each < *took {
-		*took = each
-	}
+	w.took[w.window%2][w.window/2] = w.spent / time.Duration(w.done-1)
 	w.window, w.done, w.spent = w.window+1, 0, 0
-	best, other := float64(w.least[0]), float64(w.least[1])
-	if w.window == 2*widthRounds || w.window%2 == 0 && other >= widthVain*best {
+	if w.window%2 == 1 {
+		return
+	}
+	n := w.window / 2
+	best, other := float64(median.Of(w.took[0][:n])), float64(median.Of(w.took[1][:n]))
+	if n == widthRounds || other >= widthVain*best {
 		w.conclude(now, other < widthWorth*best)
 	}
 }

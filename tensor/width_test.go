@@ -95,11 +95,25 @@ func TestWidthFollows(t *testing.T) {
 	}
 }
 
+// TestWidthWaits: what counts of too many threads is also that a step waits for one of them now and then.
+func TestWidthWaits(t *testing.T) {
+	s := newStepped(t, 2, func(n int, _ time.Duration, step int64) time.Duration {
+		if n == 2 && step%40 == 0 {
+			return 3 * time.Millisecond // for a thread that has lost its core
+		}
+		return time.Duration(130-30*n) * time.Microsecond
+	})
+	s.until(t, 10*time.Second)
+	if ones := float64(s.by[1]) / float64(s.steps); ones < 0.97 {
+		t.Errorf("%.3f of the steps have one thread, want nearly all", ones)
+	}
+}
+
 // TestWidthDisturbed: a step that something else held up decides nothing.
 func TestWidthDisturbed(t *testing.T) {
 	even := costs(100, 60)
 	s := newStepped(t, 2, func(n int, at time.Duration, step int64) time.Duration {
-		if step%13 == 0 {
+		if step%997 == 0 {
 			return 5 * time.Millisecond
 		}
 		return even(n, at, step)
