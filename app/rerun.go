@@ -19,7 +19,7 @@ import (
 type rerunVerb struct {
 	Name    string `arg:"" name:"run" help:"A run: its folder, its name, the beginning of its name, or last."`
 	Out     string `default:"runs" placeholder:"DIR" help:"Where the runs are, and where the new one goes (default runs)."`
-	Threads amount `placeholder:"N" help:"Threads (default: one a core). They change no bit."`
+	Threads amount `placeholder:"N" help:"Threads (default: as train without them). They change no bit."`
 	JSON    bool   `name:"json" help:"Print a JSON object a line."`
 	Quiet   bool   `short:"q" help:"Print only what differs."`
 }
