@@ -256,7 +256,6 @@ func (w *worker) hear(ev *transport.Event) {
 // report tells the driver how training ended. That something cannot be told is told too: the driver waits for a result as long as this
 // process lives.
 func (w *worker) report(ctx context.Context, r trivium.Result, err error) {
-	ctx = context.WithoutCancel(ctx)
 	if err == nil {
 		if err = w.sendReport(ctx); err != nil {
 			r.Reason = trivium.Failed
@@ -275,9 +274,33 @@ func (w *worker) report(ctx context.Context, r trivium.Result, err error) {
 }
 
 func (w *worker) sendResult(ctx context.Context, r result) error {
-	ctx, cancel := context.WithTimeout(ctx, tellWait)
-	defer cancel()
-	return w.send(ctx, kindResult, r)
+	f, err := message(kindResult, r)
+	if err != nil {
+		return err
+	}
+	return w.insist(ctx, f)
+}
+
+// insist sends the driver what it waits for as long as this process lives: also once it takes something again, after a time in which it took
+// nothing, such as one that was stopped. It gives up where the driver has told the end, or is lost, and tellWait after the end of ctx.
+func (w *worker) insist(ctx context.Context, f transport.Frame) error {
+	for {
+		sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellWait)
+		err := w.stream.Send(sending, w.a.Driver, f)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-w.end:
+		case <-ctx.Done():
+		default:
+			if errors.Is(err, context.DeadlineExceeded) {
+				continue
+			}
+		}
+		return fmt.Errorf("processes: to the driver: %w", err)
+	}
 }
 
 // sendReport sends what the strategy reports, in pieces: it may be larger than a message.
@@ -289,11 +312,8 @@ func (w *worker) sendReport(ctx context.Context) error {
 		return fmt.Errorf("processes: the strategy reports %d bytes, want at most %d", n, maxReport)
 	}
 	for piece := range slices.Chunk(w.reported, maxMessage/2) {
-		sending, cancel := context.WithTimeout(ctx, tellWait)
-		err := w.stream.Send(sending, w.a.Driver, transport.Frame{Kind: kindReport, Priority: transport.Data, Payload: piece})
-		cancel()
-		if err != nil {
-			return fmt.Errorf("processes: the report to the driver: %w", err)
+		if err := w.insist(ctx, transport.Frame{Kind: kindReport, Priority: transport.Data, Payload: piece}); err != nil {
+			return fmt.Errorf("processes: the strategy's report: %w", err)
 		}
 	}
 	return nil
