@@ -126,8 +126,8 @@ func (n *Node) hear(ctx context.Context, ev *transport.Event, taken *bool) error
 			*taken = false
 			n.Log.Warn("the coordinator is lost; its processes are ended", "error", ev.Err)
 			n.say(errors.Join(errors.New("fleet: the link to the coordinator is lost"), ev.Err))
-			n.killAll()
 		}
+		n.killAll() // also before the welcome, which a start may overtake
 		return nil
 	}
 	if ev.What != transport.Received {

@@ -99,3 +99,48 @@ func TestLostCoordinator(t *testing.T) {
 		}
 	})
 }
+
+// TestLostBeforeItsWelcome: word that a process is to start may overtake the welcome. If the link is lost between the two, the process is ended
+// as any other: nobody watches over it any more.
+func TestLostBeforeItsWelcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := transport.NewMemory()
+		coordinator, s := open(t, network, "coordinator")
+		port, stream := open(t, network, NodeRole)
+		defer port.Close()
+		if err := port.Know(coordinator.Name(), coordinator.Addr()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		ended, result := make(chan struct{}), make(chan error, 1)
+		launcher := launch.NewGoroutines(func(ctx context.Context, _ launch.Child) error {
+			defer close(ended)
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		node := Node{Stream: stream, Coordinator: coordinator.Name(), Launcher: launcher, Offer: offer(1)}
+		go func() { result <- node.Run(ctx) }()
+		if _, err := s.Recv(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := send(ctx, s, port.Name(), kindStart, start{Seq: 1, Name: "worker/0"}); err != nil {
+			t.Fatal(err)
+		}
+		if ev, err := s.Recv(ctx); err != nil || ev.Kind != kindStarted {
+			t.Fatalf("%+v, %v", ev, err)
+		}
+		if err := coordinator.Close(); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		select {
+		case <-ended:
+		default:
+			t.Error("what it started lives on")
+		}
+		cancel()
+		if err := errors.Join(<-result, launcher.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -88,7 +88,10 @@ func (v *lentNodes) hear(ctx context.Context, ev *transport.Event) error {
 		}
 		if p := v.process(ev.From, s.Seq, s.Error != ""); p != nil {
 			p.process.Started(s.PID)
-			p.started <- s
+			select {
+			case p.started <- s:
+			default: // it said so before, and others are to be heard
+			}
 		}
 	case kindLine:
 		var l line

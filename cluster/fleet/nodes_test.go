@@ -1,8 +1,11 @@
 package fleet
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/trivium-ml/trivium/cluster/launch"
 	"github.com/trivium-ml/trivium/transport"
@@ -41,4 +44,48 @@ func TestChangedBefore(t *testing.T) {
 		t.Error("a change is told twice")
 	default:
 	}
+}
+
+// TestStartedAgain: a machine that says again and again that a process runs does not keep its coordinator from hearing others.
+func TestStartedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := transport.NewMemory()
+		coordinator, s := open(t, network, "coordinator")
+		defer coordinator.Close()
+		port, stream := open(t, network, NodeRole)
+		defer port.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		v := newLentNodes(s, offer(1).Build, nil)
+		ended := make(chan error, 1)
+		go func() { ended <- v.Run(ctx) }()
+		err := errors.Join(port.Know(coordinator.Name(), coordinator.Addr()), send(ctx, stream, coordinator.Name(), kindOffer, offer(1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-v.Changed()
+		go func() {
+			for {
+				ev, err := stream.Recv(ctx)
+				if err != nil {
+					return
+				}
+				if ev.Release(); ev.Kind == kindStart {
+					for range 3 {
+						_ = send(ctx, stream, coordinator.Name(), kindStarted, started{Seq: 1, PID: 7})
+					}
+				}
+			}
+		}()
+		if _, err := v.Launcher([]string{"0"}).Start(ctx, launch.Spec{Name: "worker/0"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := send(ctx, stream, coordinator.Name(), kindExited, exited{Seq: 1}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if n := v.List()[0].Processes; n != 0 {
+			t.Errorf("of the machine's processes %d run, of which it said that none does", n)
+		}
+	})
 }
