@@ -284,11 +284,12 @@ func (p *port) welcome(h *hello) (*peer, error) {
 	return pr, pr.judge(h)
 }
 
-// evict forgets a peer that went away and that nobody asked for. port.mu is held.
+// evict forgets a peer that nobody asked for, and that went away, or came and made no link. port.mu is held.
 func (p *port) evict() bool {
 	for n, pr := range p.peers {
 		pr.mu.Lock()
-		away := !pr.known && pr.lost && pr.half == nil
+		away := pr.lost || !pr.link.up && time.Since(pr.made) >= p.o.Handshake
+		away = away && !pr.known && pr.half == nil
 		pr.mu.Unlock()
 		if away {
 			delete(p.peers, n)

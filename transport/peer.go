@@ -20,6 +20,7 @@ import (
 type peer struct {
 	port *port
 	name Name
+	made time.Time
 
 	mu       sync.Mutex
 	addr     string // "": nobody said
@@ -66,7 +67,7 @@ const (
 )
 
 func newPeer(p *port, n Name) *peer {
-	pr := &peer{port: p, name: n, backoff: leastBackoff, nudge: make(chan struct{}, 1), drained: make(chan struct{})}
+	pr := &peer{port: p, name: n, made: time.Now(), backoff: leastBackoff, nudge: make(chan struct{}, 1), drained: make(chan struct{})}
 	pr.link = newLink(pr)
 	return pr
 }
