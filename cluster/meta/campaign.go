@@ -78,13 +78,11 @@ func hold(ctx context.Context, m cluster.Meta, key string, rev int64, l cluster.
 	running.Go(func() {
 		// A lease is kept from the moment before Keep was called: it ends no earlier than that.
 		until := granted.Add(ttl)
-		tick := time.NewTicker(ttl / 3)
-		defer tick.Stop()
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case <-tick.C:
+			case <-time.After(min(ttl/3, time.Until(until))): // and at its end, however late the last time was
 			}
 			asked := time.Now()
 			limited, cancel := context.WithDeadline(ctx, until)
