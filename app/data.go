@@ -130,10 +130,10 @@ func missingCells(d *data.Description, how string) string {
 		"zero": "--missing zero makes each 0",
 		"drop": "--missing drop leaves these rows out",
 	}[how]
-	switch {
-	case becomes == "":
+	if becomes == "" {
 		becomes = "training stops at one, unless --missing says mean, zero, or drop to leave these rows out"
-	case label && how != "drop":
+	}
+	if label && how != "drop" {
 		becomes += "; but a row without label or weight stops training, unless it is left out by drop"
 	}
 	what := "missing"

@@ -392,7 +392,7 @@ func TestDescribe(t *testing.T) {
 	}
 	write(t, dir, "holes.csv", "a,b,label\n1,2,x\n,,y\n3,,\n4,5,y\n")
 	for flags, want := range map[string]string{
-		"":               "missing: 4 cells in 2 of 4 rows: a 1, b 2, label 1; training stops at one, unless --missing says mean, zero, or drop to leave these rows out\nno other mistakes found\n",
+		"":               "missing: 4 cells in 2 of 4 rows: a 1, b 2, label 1; training stops at one, unless --missing says mean, zero, or drop to leave these rows out; but a row without label or weight stops training, unless it is left out by drop\nno other mistakes found\n",
 		"--missing zero": "--missing zero makes each 0; but a row without label or weight stops training, unless it is left out by drop\n",
 		"--missing drop": "label 1; --missing drop leaves these rows out\nno other mistakes found\n",
 	} {
@@ -401,9 +401,18 @@ func TestDescribe(t *testing.T) {
 			t.Errorf("%s: exits with %d: %s%s\nwant %s", flags, got.code, got.out, got.err, want)
 		}
 	}
+	for flags, code := range map[string]int{"": Misused, " --missing mean": Done} { // NaN is no mistake where training takes it for an empty cell
+		write(t, dir, "nan.csv", "a,label\n1,0\nNaN,1\n2,0\n3,1\n4,1\n")
+		if got := runIn(t, dir, "data", "nan.csv"); got.code != Done || !strings.Contains(got.out, "missing: 1 cell in 1 of 5 rows: a 1; ") {
+			t.Errorf("NaN: exits with %d:\n%s%s", got.code, got.out, got.err)
+		}
+		if got := runIn(t, dir, strings.Fields("train logistic --epochs 1 --data nan.csv"+flags)...); got.code != code {
+			t.Errorf("NaN, trained with%s: exits with %d, want %d: %s", flags, got.code, code, got.err)
+		}
+	}
 	write(t, dir, "broken.csv", "a,label\n1,0\nx,1\nNaN,1\n2\n")
 	got = runIn(t, dir, "data", "broken.csv")
-	if got.code != Misused || strings.Count(got.out, "mistake: ") != 3 || !strings.Contains(got.err, "3 mistakes") {
+	if got.code != Misused || strings.Count(got.out, "mistake: ") != 2 || !strings.Contains(got.err, "2 mistakes") {
 		t.Errorf("exits with %d:\n%s%s", got.code, got.out, got.err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/trivium-ml/trivium"
@@ -271,16 +272,19 @@ func (t *tableFile) describe(ctx context.Context, d *Description, f fitting) err
 		return err
 	}
 	f.desc.Hash = 0
-	for i, name := range t.columns() { // a look at the data does not ask for flags first
-		if text[i] && !t.isIndex(i) && !slices.Contains(f.desc.Categorical, name) {
-			f.desc.Categorical = append(slices.Clone(f.desc.Categorical), name)
-		}
-	}
 	if err := t.layOut(&f.desc, true); err != nil {
 		return err
 	}
 	p := t.p
-	p.missing, p.strict, p.drop = true, true, true
+	var unlisted []string // columns of text that training would refuse: a look at the data does not ask for flags first
+	for i := range p.roles {
+		if text[i] && p.roles[i].kind == roleNumber {
+			p.roles[i].kind = roleCategory
+			unlisted = append(unlisted, listed(p.names[i]))
+		}
+	}
+	t.number()
+	p.missing, p.drop = true, true
 	p.rounded = &roundings{columns: map[int]rounding{}}
 	counts := make([]columnStats, len(p.roles)) // of all but number columns
 	for i := range counts {
@@ -323,7 +327,7 @@ func (t *tableFile) describe(ctx context.Context, d *Description, f fitting) err
 	if p.numbers+p.categories == 0 {
 		d.Notes = append(d.Notes, t.noInputs().Msg)
 	}
-	d.Notes = slices.Concat(d.Notes, t.indexNotes(), t.labelNote(), p.roundingNotes(t.numRows()))
+	d.Notes = slices.Concat(d.Notes, t.indexNotes(), t.labelNote(), textNote(unlisted), p.roundingNotes(t.numRows()))
 	d.Shape, d.Cells = []int{p.numbers + p.categories}, t.numRows()*int64(p.numbers+p.categories)
 	for i, role := range p.roles {
 		name := p.names[i]
@@ -361,6 +365,19 @@ func (t *tableFile) describe(ctx context.Context, d *Description, f fitting) err
 		d.Labels.Width = len(d.Balance)
 	}
 	return nil
+}
+
+// textNote says what training wants to be told of columns of text, which are named as flags take them.
+func textNote(columns []string) []string {
+	if len(columns) == 0 {
+		return nil
+	}
+	const most = 30
+	if len(columns) > most {
+		columns = append(columns[:most], "…")
+	}
+	return []string{fmt.Sprintf("training stops at text where it wants numbers: --categorical %[1]s takes the columns as names, --drop %[1]s leaves them out",
+		strings.Join(columns, ","))}
 }
 
 // roundingNotes say of which columns whole numbers lose digits: those of many digits, such as account numbers and seconds since 1970.

@@ -40,12 +40,35 @@ func TestDescribeTable(t *testing.T) {
 	if got := fmt.Sprint(d.Balance); got != "[{0 4} {1 3}]" {
 		t.Errorf("balance %s", got)
 	}
-	var lines []string
+	var lines []string // not that of NaN, which counts as missing wherever an empty cell does
 	for _, p := range d.Problems {
 		lines = append(lines, fmt.Sprint(p.Line))
 	}
-	if got := strings.Join(lines, " "); got != "5 7 9" || d.ProblemCount != 3 {
+	if got := strings.Join(lines, " "); got != "5 7" || d.ProblemCount != 2 {
 		t.Errorf("problems in lines %s (%d): %v", got, d.ProblemCount, d.Problems)
+	}
+}
+
+// TestDescribeText: of columns of text it is said what training wants to be told of them, unless it is told already.
+func TestDescribeText(t *testing.T) {
+	path := write(t, t.TempDir(), "a.csv", []byte("when,first city,n,note,label\n2024-05-04,Oslo,1,x,yes\n2024-05-05,Rome,2,y,no\n"))
+	for _, c := range []struct {
+		d    trivium.Data
+		want string // of the flags' lists
+	}{
+		{trivium.Data{}, "when,'first city',note"},
+		{trivium.Data{Categorical: []string{"1"}, Drop: []string{"when"}}, "note"},
+		{trivium.Data{Categorical: []string{"first city"}, Drop: []string{"when", "-2"}}, ""},
+	} {
+		c.d.Source = path
+		d := describe(t, c.d)
+		var want []string
+		if c.want != "" {
+			want = []string{"training stops at text where it wants numbers: --categorical " + c.want + " takes the columns as names, --drop " + c.want + " leaves them out"}
+		}
+		if !slices.Equal(d.Notes, want) || d.ProblemCount > 0 || d.Columns[1].Kind != "text" || d.Columns[1].Distinct != 2 {
+			t.Errorf("%+v: notes %q, want %q; %+v", c.d, d.Notes, want, d.Columns)
+		}
 	}
 }
 

@@ -106,7 +106,6 @@ type plan struct {
 	fitted     bool // laid out as a fitted transform says
 	missing    bool // values may be missing
 	drop       bool // rows with missing values are dropped
-	strict     bool // NaN is a mistake even where values may be missing
 	buckets    int  // for categories; 0: dictionaries
 	dicts      []*dictionary
 	labels     *dictionary // of text labels; nil: numbers
@@ -189,8 +188,12 @@ func (p *plan) putNumber(dst *rawRows, row, column int, v float64, bits int) *Er
 		return nil
 	case r.kind == roleCategory || r.kind == roleLabel && p.labels != nil:
 		return p.putName(dst, row, column, v, bits)
-	case v != v && p.missing && !p.strict:
-		return p.putMissing(dst, row, column)
+	case v != v:
+		e := p.putMissing(dst, row, column)
+		if e != nil {
+			e.Msg = "NaN: " + e.Msg
+		}
+		return e
 	case !finite32(v):
 		p.store(dst, row, r, nan)
 		return p.fail(column, "%v is not a finite number of 32 bits", v)
