@@ -3,17 +3,20 @@ package data
 import (
 	"bytes"
 	"cmp"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 )
 
 // A csvFile reads delimited text: comma, semicolon or tab, with the quoting of RFC 4180; a quote that opens no field is a character (see
 // quoteState). The first line names the columns unless one of its fields is a number of digits; then columns are called 0, 1, …. So is a column that
-// the first line gives no name.
+// the first line gives no name. Three numbers and more that count up from 0 are names as well: those that pandas gives.
 type csvFile struct {
 	x         *lineIndex
 	delimiter byte
 	names     []string
+	number    string    // of the first line, which is a row for it; empty: that line names the columns
 	index     bool      // the first column has the rows' names, as pandas and R write them: it has none itself, or the one that pandas gives it
 	buffers   sync.Pool // of *csvBuffer
 }
@@ -52,17 +55,21 @@ func openCSV(f *file) (*csvFile, error) {
 		bad.File, bad.Line = f.name, line
 		return nil, bad
 	}
-	header := true
-	for _, field := range fields {
+	numbers := slices.DeleteFunc(slices.Clone(fields), func(field string) bool {
 		_, number := parseNumber(trim([]byte(field)))
-		header = header && !(number && strings.ContainsAny(field, "0123456789")) // nan and inf may be names
-	}
+		return !number || !strings.ContainsAny(field, "0123456789") // nan and inf may be names
+	})
+	ofPandas := len(numbers) >= 3 && slices.Equal(numbers, classNumbers(len(numbers)))
 	start, startLine := skip, line
-	if header {
+	if len(numbers) == 0 || ofPandas {
 		c.names = fields
 		c.index = len(fields) > 1 && (fields[0] == "" || fields[0] == "Unnamed: 0")
 		for i, number := range classNumbers(len(fields)) {
-			if fields[i] == "" {
+			switch {
+			case fields[i] != "":
+			case ofPandas:
+				fields[i] = "Unnamed: " + number // as pandas reads it, where the number is another's name
+			default:
 				fields[i] = number // which is no other's name: the line would be no header
 			}
 		}
@@ -72,7 +79,7 @@ func openCSV(f *file) (*csvFile, error) {
 		start = skip + int64(len(first)-len(r.rest))
 		startLine = line + int64(bytes.Count(first[:len(first)-len(r.rest)], []byte{'\n'}))
 	} else {
-		c.names = classNumbers(len(fields))
+		c.names, c.number = classNumbers(len(fields)), numbers[0]
 	}
 	if c.x, err = indexLines(f, lineSyntax{quotes: true, delimiter: c.delimiter}, start, startLine); err != nil {
 		return nil, err
@@ -81,6 +88,11 @@ func openCSV(f *file) (*csvFile, error) {
 		return nil, fault(f.name, "there are no rows after the header")
 	}
 	return c, nil
+}
+
+// rowNote says why the first line is taken for no names, where it has a number.
+func (c *csvFile) rowNote() string {
+	return fmt.Sprintf("the first line is a row, since %s in it is a number; if it names the columns, write names with letters", shortText([]byte(c.number)))
 }
 
 // separatorLine reports whether a line before the header tells Excel the delimiter, such as sep=; alone. The rows tell it as well.
@@ -300,6 +312,9 @@ func (c *csvFile) decode(p *plan, dst *rawRows, from, to int64, bad func(*Error)
 		}
 		if err := c.decodeRow(buf, p, dst, row, line, func(e *Error) error {
 			e.File, e.Line = c.x.f.name, r.line
+			if from+int64(row) == 0 && c.number != "" {
+				e.Msg += "; " + c.rowNote()
+			}
 			return bad(e)
 		}); err != nil {
 			return err

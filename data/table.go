@@ -178,6 +178,9 @@ func (t *tableFile) twoColumns(name string) *Error {
 func (t *tableFile) noColumn(field, name string) *Error {
 	e := fault(t.fileName(), "there is no column %q; the columns are %s", name, listNames(t.columns()))
 	e.Field = field
+	if c, ok := t.tableReader.(*csvFile); ok && c.number != "" {
+		e.Msg += "; " + c.rowNote()
+	}
 	if t.oneColumn() {
 		e.Msg += "; " + separators
 	} else if strings.Contains(strings.Join(t.columns(), ""), ",") {

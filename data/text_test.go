@@ -107,6 +107,47 @@ func TestNamesLikeNumbers(t *testing.T) {
 	}
 }
 
+// TestNumbersInFirstLine: numbers that count up from 0 are the names that pandas gives columns without, and so is the line that has them none of the
+// rows. Other numbers make it one, and who misses a name is told so.
+func TestNumbersInFirstLine(t *testing.T) {
+	for head, names := range map[string][]string{
+		"0,1,2,label": {"0", "1", "2"}, ",0,1,2,label": {"0", "1", "2"}, "0,1,2,": {"0", "1", "2"}, "0,1,2,3": {"0", "1", "2"},
+		"a,0,1,2,label": {"a", "0", "1", "2"},
+	} {
+		row := strings.Repeat("5,", strings.Count(head, ",")) + "yes"
+		d := trivium.Data{Label: "-1", Train: ":"}
+		s := table(t, d, Options{}, head, row, row)
+		var got []string
+		for _, c := range s.Transform.Columns {
+			got = append(got, c.Name)
+		}
+		if !slices.Equal(got, names) || s.Train.Rows() != 2 || !slices.Equal(s.Schema().Labels.Names, []string{"yes"}) {
+			t.Errorf("%q: columns %q of %d rows, labels %q", head, got, s.Train.Rows(), s.Schema().Labels.Names)
+		}
+	}
+	for head, number := range map[string]string{"0,1,label": "0", "2019,2020,2021,label": "2019", "1,2,3,label": "1", "0,1,3,label": "0"} {
+		row := strings.Repeat("5,", strings.Count(head, ",")) + "yes"
+		text := strings.Join([]string{head, row, row}, "\n")
+		_, err := openText(t, "a.csv", text, trivium.Data{Label: "label", Train: ":"}, Options{})
+		want := "the first line is a row, since " + number + " in it is a number"
+		if err == nil || !strings.Contains(err.Error(), `no column "label"`) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", head, err)
+		}
+		_, err = openText(t, "a.csv", strings.Replace(text, "label", "0", 1), trivium.Data{Label: "1", Train: ":"}, Options{})
+		if err == nil || strings.Contains(err.Error(), want) {
+			t.Errorf("%q, and a mistake behind it: %v", head, err)
+		}
+		_, err = openText(t, "a.csv", strings.ReplaceAll(text, "yes", "5"), trivium.Data{Label: "0", Train: ":"}, Options{})
+		if err == nil || !strings.Contains(err.Error(), `line 1`) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q, and numbers below it: %v", head, err)
+		}
+		d := describe(t, trivium.Data{Source: write(t, t.TempDir(), "a.csv", []byte(text)), Label: "-1"})
+		if d.Rows != 3 || len(d.Notes) != 1 || !strings.HasPrefix(d.Notes[0], want) {
+			t.Errorf("%q: %d rows, notes %q", head, d.Rows, d.Notes)
+		}
+	}
+}
+
 // TestQuoteInField: a double quote opens a field only where that begins. Elsewhere it is a character of the field, and no end of a line is lost
 // to it.
 func TestQuoteInField(t *testing.T) {
