@@ -172,6 +172,35 @@ func TestDamagedCheckpoints(t *testing.T) {
 	}
 }
 
+// TestResumeRepeated: the flags of a run may be given again where it goes on, as they say what it does; others are refused, with what it does.
+func TestResumeRepeated(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "people.csv", people(90))
+	flags := " --data people.csv --categorical city --drop id --rate 0.01 --set beta1=0.8 --workers 2 --batch 10"
+	if got := runIn(t, dir, strings.Fields("train mlp:4 --epochs 1 --name a"+flags)...); got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	if got := runIn(t, dir, strings.Fields("train mlp:4 --epochs 2 --name b --resume a"+flags)...); got.code != Done || !strings.Contains(got.out, "4 on") {
+		t.Errorf("the same flags: exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	for change, want := range map[string][]string{
+		"--drop city": {"data.drop stays id;"}, "--batch 20": {"batch stays 20;"}, "--workers 4 --batch 10": {"batch stays 20;"},
+		"--set beta1=0.9": {"optimizer.params.beta1 stays 0.8;"}, "--scale standard --data other.csv": {"data.scale stays as it was;", "data.source stays people.csv;"},
+		"--rate NaN": {"job: optimizer.rate: want", "adam: rate: want"},
+	} {
+		args := append(strings.Fields("train --epochs 2 --resume a --workers 2"), strings.Fields(change)...)
+		got := runIn(t, dir, args...)
+		if got.code != Misused || strings.Count(got.err, "\n") != len(want) {
+			t.Errorf("%s: exits with %d: %s", change, got.code, got.err)
+		}
+		for _, w := range want {
+			if !strings.Contains(got.err, w) {
+				t.Errorf("%s: no %q in %s", change, w, got.err)
+			}
+		}
+	}
+}
+
 // TestResumeBehind: a run that was interrupted or killed cannot go on to where it has been, and is not called finished.
 func TestResumeBehind(t *testing.T) {
 	dir := t.TempDir()

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/cluster"
+	"github.com/trivium-ml/trivium/observe/rundir"
 	"github.com/trivium-ml/trivium/train"
 )
 
@@ -90,11 +92,16 @@ func (v *trainVerb) goOn(ctx context.Context, s *session, t *training) error {
 		return takeEarlier(err)
 	}
 	job := *saved.Job
-	g := given{}
-	v.apply(&job, g)
+	v.apply(&job, given{})
+	if v.Batch != nil {
+		v.ofAll(&job)
+	}
+	mistakes := each(job.Validate())
 	var errs []error
-	for _, field := range []string{"epochs", "steps", "stop.metric", "stop.patience", "stop.min_delta", "stop.target"} {
-		delete(g, field)
+	if len(mistakes) == 0 { // else what is wrong with a value says more than that it is another
+		if errs, err = changes(saved.Job, &job); err != nil {
+			return err
+		}
 	}
 	p := saved.Progress
 	past := func(j *trivium.Job) bool {
@@ -118,20 +125,38 @@ func (v *trainVerb) goOn(ctx context.Context, s *session, t *training) error {
 	if v.File != "" {
 		errs = append(errs, fmt.Errorf("--resume: the job comes from %s; --file cannot be given as well", name))
 	}
-	for field := range g {
-		errs = append(errs, fmt.Errorf("--resume: %s stays as it was; only epochs, steps and the early stop can be changed", field))
-	}
 	if err := s.checkOptimizer(&job); err != nil {
 		errs = append(errs, fmt.Errorf("--resume: %s: %w", name, err))
 	}
 	_, err = train.NewStopper(job.Stop)
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-	errs = append(append(errs, each(job.Validate())...), each(err)...)
+	errs = append(append(errs, mistakes...), each(err)...)
 	if err := errors.Join(errs...); err != nil {
 		return misused(err)
 	}
 	t.job, t.resume, t.from, t.origin = &job, saved, name, name
 	return nil
+}
+
+// changes refuses what of a job cannot change where its run goes on. Flags that say what it says already do not matter: the run's own command
+// may be repeated.
+func changes(from, to *trivium.Job) (errs []error, err error) {
+	var fields [2]map[string]any
+	for i, job := range []*trivium.Job{from, to} {
+		text, err := job.Encode()
+		if err != nil {
+			return nil, err
+		}
+		if fields[i], err = (rundir.Head{Configuration: text}).JobFields(); err != nil {
+			return nil, err
+		}
+	}
+	for _, d := range rundir.Diff(fields[0], fields[1]) {
+		if d.Key != "epochs" && d.Key != "steps" && !strings.HasPrefix(d.Key, "stop.") {
+			errs = append(errs, fmt.Errorf("--resume: %s stays %s; only epochs, steps and the early stop can be changed", d.Key, cmp.Or(d.A, "as it was")))
+		}
+	}
+	return errs, nil
 }
 
 // standIns are generated data of the shape of well-known sets, which the manual's commands name.
@@ -164,6 +189,13 @@ func standIn(d *trivium.Data) string {
 	return fmt.Sprintf("%s is not on this machine: generated data of its shape is used instead (--data %s)", missing, as)
 }
 
+// ofAll makes a worker's rows of an update, which --batch has, those of all, which a job has.
+func (v *trainVerb) ofAll(job *trivium.Job) {
+	if job.Batch > 0 && v.Workers > 1 {
+		job.Batch *= int(v.Workers)
+	}
+}
+
 // job puts the job together: the model's defaults, under the file, under the flags. It reports every mistake at once.
 func (v *trainVerb) job(s *session) (*trivium.Job, error) {
 	job := new(trivium.Job)
@@ -193,8 +225,8 @@ func (v *trainVerb) job(s *session) (*trivium.Job, error) {
 		errs = append(errs, file.at(fmt.Errorf("job: model: %w", err)))
 	}
 	fillDefaults(job, g)
-	if ofWorker && job.Batch > 0 && v.Workers > 1 { // the job has the rows of all
-		job.Batch *= int(v.Workers)
+	if ofWorker {
+		v.ofAll(job)
 	}
 	if job.Optimizer.Name == "adamw" && g["optimizer.decay"] && job.Optimizer.Decay == 0 { // which in a job is where nothing is said
 		errs = append(errs, file.at(errors.New("job: optimizer.decay: adamw without decay is adam: name that, or leave decay out, for 0.01")))
