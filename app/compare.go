@@ -120,7 +120,7 @@ func refused(err error) error {
 	if errors.As(err, &plan) || errors.As(err, &mixed) || errors.As(err, &job) {
 		return misused(err)
 	}
-	return err
+	return asInput(err)
 }
 
 // name of the comparison's folder, after the time.

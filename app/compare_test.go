@@ -15,6 +15,8 @@ func TestCompareMistakes(t *testing.T) {
 	if err := os.WriteFile(job, []byte("model: softmax\nbatch: 60\ndata:\n  source: digits\n  rows: 1200\n  train: \"0:1000\"\n  test: \"1000:\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	write(t, dir, "table.csv", people(90))
+	write(t, dir, "table.yaml", "model: softmax\ndata: {source: "+filepath.Join(dir, "table.csv")+"}\n")
 	for _, c := range []struct {
 		args []string
 		want string
@@ -32,6 +34,8 @@ func TestCompareMistakes(t *testing.T) {
 		{[]string{"-f", job}, "--target: say when"},
 		{[]string{"-f", job, "--target", "accuracy > 1"}, "want split.metric"},
 		{[]string{"-f", job, "--target", "valid.auc >= 0.7"}, "the data has no valid split"},
+		{[]string{"-f", job, "--target", "test.accuracy >= 0.7", "--data", "nosuch.csv"}, "nosuch.csv: there is no such file"},
+		{[]string{"-f", filepath.Join(dir, "table.yaml"), "--target", "test.accuracy >= 0.7"}, `line 2, column "city": want a number, found "Oslo"`},
 		{[]string{"-f", job, "--target", "test.accuracy >= 0.7", "--quick"}, "--quick: is of the paper's tasks"},
 		{[]string{"-f", job, "--target", "test.accuracy >= 0.7", "-w", "61"}, "61 workers share an update of 60 rows"},
 		{[]string{"-f", job, "--target", "test.accuracy >= 0.7", "--systems", "mxnet-sync,local"}, "--systems: mxnet-sync trains the paper's tasks alone"},
