@@ -332,6 +332,7 @@ func (t *tableFile) describe(ctx context.Context, d *Description, f fitting) err
 	}
 	d.Notes = slices.Concat(d.Notes, t.indexNotes(), t.labelNote(), textNote(unlisted), p.roundingNotes(t.numRows()))
 	d.Shape, d.Cells = []int{p.numbers + p.categories}, t.numRows()*int64(p.numbers+p.categories)
+	var empty []string
 	for i, role := range p.roles {
 		name := p.names[i]
 		var c ColumnDescription
@@ -352,6 +353,12 @@ func (t *tableFile) describe(ctx context.Context, d *Description, f fitting) err
 			c = ColumnDescription{Name: name, Kind: "dropped"}
 		}
 		d.Columns = append(d.Columns, c)
+		if c.Count == 0 && (role.kind == roleNumber || role.kind == roleCategory) {
+			empty = append(empty, listed(name))
+		}
+	}
+	if len(empty) > 0 && d.ProblemCount == 0 { // else mistakes may be all that a column has
+		d.Notes = append(d.Notes, fmt.Sprintf("no row has a value in some columns: --drop %s leaves them out", flagList(empty)))
 	}
 	if p.hasLabel && p.labels == nil {
 		d.balance(&t.set, f, t.at)
@@ -375,12 +382,17 @@ func textNote(columns []string) []string {
 	if len(columns) == 0 {
 		return nil
 	}
+	return []string{fmt.Sprintf("training stops at text where it wants numbers: --categorical %[1]s takes the columns as names, --drop %[1]s leaves them out",
+		flagList(columns))}
+}
+
+// flagList is what a flag takes for columns, named as it takes each: of very many the first, since nobody would paste them.
+func flagList(columns []string) string {
 	const most = 30
 	if len(columns) > most {
-		columns = append(columns[:most], "…")
+		columns = append(columns[:most:most], "…")
 	}
-	return []string{fmt.Sprintf("training stops at text where it wants numbers: --categorical %[1]s takes the columns as names, --drop %[1]s leaves them out",
-		strings.Join(columns, ","))}
+	return strings.Join(columns, ",")
 }
 
 // roundingNotes say of which columns whole numbers lose digits: those of many digits, such as account numbers and seconds since 1970.

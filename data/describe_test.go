@@ -72,6 +72,20 @@ func TestDescribeText(t *testing.T) {
 	}
 }
 
+// TestDescribeEmpty: columns that are empty in every row, as a spreadsheet leaves them at the end, are named for --drop; --missing helps nobody there.
+func TestDescribeEmpty(t *testing.T) {
+	for text, want := range map[string][]string{
+		"a,label,,\n1,0,,\n2,1,,\n":  {"no row has a value in some columns: --drop 2,3 leaves them out"},
+		"a,label,,\n1,0,,\n2,1,5,\n": {"no row has a value in some columns: --drop 3 leaves them out"},
+		"a,b,label\n1,,0\n,2,1\n":    nil,
+		"a,label\n1e99,0\n1e99,1\n":  nil, // mistakes are no empty cells
+	} {
+		if d := describe(t, trivium.Data{Source: write(t, t.TempDir(), "a.csv", []byte(text))}); !slices.Equal(d.Notes, want) {
+			t.Errorf("%q: notes %q, want %q", text, d.Notes, want)
+		}
+	}
+}
+
 // TestDescribeAllMistakes: a row that cannot be read hides no mistake in another, however early it comes.
 func TestDescribeAllMistakes(t *testing.T) {
 	for name, lines := range map[string][]string{
