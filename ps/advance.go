@@ -172,8 +172,7 @@ func (s *ServerState) advance() {
 			s.haves[s.self] = s.complete
 			s.tellLanes(false)
 		}
-		s.haves[s.self] = s.complete
-		to = slices.Min(s.haves)
+		to = min(to, slices.Min(s.haves))
 	}
 	if to <= s.m {
 		return

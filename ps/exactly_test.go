@@ -198,6 +198,74 @@ func TestLaneAhead(t *testing.T) {
 	}
 }
 
+// TestJoinBehindALane: in exact mode a client does not join at a round that a lane has already told the others to be complete without it: they
+// would count that lane for rounds of the client that it has not.
+func TestJoinBehindALane(t *testing.T) {
+	p := Placement{Directory: dirName(), Servers: []Name{serverName(0), serverName(1)}, Clients: []Name{clientName(0)}, Exact: true}.withDefaults()
+	var lanes [2]*ServerState
+	for l := range lanes {
+		s, err := NewServerState(p, l, ServerOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lanes[l] = s
+	}
+	refused := false
+	var step func(lane int, from Name, b protocol.Body)
+	step = func(lane int, from Name, b protocol.Body) {
+		for _, c := range slices.Clone(lanes[lane].Step(0, protocol.Message{From: from, Body: b})) {
+			c, _ := c.(protocol.Send)
+			switch m := c.Body.(type) {
+			case *have:
+				step(int(m.to), serverName(lane), m)
+			case *accept:
+				refused = refused || m.refused
+			}
+		}
+	}
+	version := uint64(0)
+	configure := func(start Clock) (accepted bool) {
+		version++
+		c := &Config{Version: version, Place: p.hash(), Clients: []Member{{Name: clientName(0), Session: 1, State: Active}}}
+		if start > 0 {
+			c.Clients = append(c.Clients, Member{Name: clientName(1), Session: 1, State: Active, Start: start})
+		}
+		refused = false
+		for l := range lanes {
+			step(l, dirName(), &install{config: c})
+		}
+		return !refused
+	}
+	round := func(lane, client int, stamp Clock) {
+		step(lane, clientName(client), &batch{client: uint16(client), session: 1, stamp: stamp, last: true})
+	}
+	configure(0)
+	round(0, 0, 0)
+	for stamp := range Clock(3) { // of these lane 0 lacks two yet
+		round(1, 0, stamp)
+	}
+	start := Clock(2)
+	for ; !configure(start); start++ {
+		if configure(start) {
+			t.Fatalf("round %d, which was refused, is let pass where another decision comes before a later one", start)
+		}
+	}
+	for stamp := Clock(1); stamp <= start; stamp++ {
+		round(0, 0, stamp)
+	}
+	if start > 2 {
+		round(1, 0, start)
+	}
+	round(0, 1, start)
+	if lanes[0].m != start || lanes[1].m != start {
+		t.Errorf("who joins at round %d: the lanes are at %d and %d, and one lacks that round of its", start, lanes[0].m, lanes[1].m)
+	}
+	round(1, 1, start)
+	if lanes[0].m != start+1 || lanes[1].m != start+1 {
+		t.Errorf("who joins at round %d: the lanes are at %d and %d when both have it", start, lanes[0].m, lanes[1].m)
+	}
+}
+
 // TestTornRounds: rounds of a lost client that one server has applied, and another has not got, stay, and are told, also one of which there is a
 // part.
 func TestTornRounds(t *testing.T) {

@@ -36,12 +36,12 @@ func (s *ServerState) install(c *Config) {
 		return
 	}
 	s.log(s.p.Directory, &install{config: c})
-	late := false
+	late, past := false, max(s.m, s.haves[s.self]) // in exact mode others may count rounds that this lane has told to be complete
 	for i := range c.Clients {
 		m := c.Clients[i]
 		if i == len(s.clients) {
 			s.clients = append(s.clients, &session{Member: m, number: uint16(i), next: m.Start, gapAt: gap{-1, 0}, gen: 1})
-			late = late || m.Start < s.m
+			late = late || m.Start < past
 			s.hi = max(s.hi, m.Start)
 			continue
 		}
@@ -52,7 +52,7 @@ func (s *ServerState) install(c *Config) {
 				old.next = m.Start
 			}
 			old.Member = m
-			late = late || m.State == Active && !old.done && old.next == m.Start && old.next < s.m // also if it was refused in an earlier version
+			late = late || m.State == Active && !old.done && old.next == m.Start && old.next < past // also if it was refused in an earlier version
 		case m.State == Ending:
 			old.State = m.State
 			s.dropPieces(old)
