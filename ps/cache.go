@@ -39,6 +39,9 @@ func (t *clientTable) find(row int64) *cachedRow {
 	return t.rows[row]
 }
 
+// byColumn reports whether servers send rows as the columns that they have. Sparse ones that are split come as runs of cells, as dense ones do.
+func (t *clientTable) byColumn() bool { return t.spec.Sparse && t.cut.wholeRows() }
+
 // A cachedRow is a row as servers sent it, without what its readers added since.
 type cachedRow struct {
 	t     *clientTable

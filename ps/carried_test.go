@@ -267,6 +267,76 @@ func TestPushOfNoCell(t *testing.T) {
 	}
 }
 
+// TestRowsOfAnotherForm: what comes as rows of such a table do not, sparse ones as runs of cells or others by column, changes nothing.
+func TestRowsOfAnotherForm(t *testing.T) {
+	for _, spec := range []Spec{{Cols: 100}, {Cols: 100, Sparse: true}, {Cols: hashBlock + 100, Sparse: true}} {
+		spec.Name, spec.Mode = "t", ESSP
+		byColumn := spec.Sparse && spec.Cols <= hashBlock
+		ones := func(row int64, f form) section {
+			s := section{form: f, row: row, rows: []int64{row}, ends: []int64{1}, cols: []int64{3}, n: 1, version: 1}
+			switch f {
+			case formRange:
+				s.from, s.n = 50, 2
+			case formRows:
+				s.n = int(spec.Cols)
+			}
+			s.cells = asBytes(slices.Repeat([]float32{1}, s.n))
+			return s
+		}
+		for f := formRange; f < formSame; f++ {
+			if (f == formCells) == byColumn {
+				continue
+			}
+			x := newCarried(t, spec, Options{})
+			_, up := x.get(0)
+			x.carry(up)
+			push := &values{secs: []section{ones(0, formCells), ones(0, f)}}
+			if byColumn { // the row has a column
+				push.secs[0].cells = make([]byte, 4)
+			}
+			push.gen, push.pushes = 1, 1
+			x.client(protocol.Message{From: serverName(0), Body: push})
+			_, up = x.get(1)
+			answer := &values{id: up[0].(*pull).id, pieces: 1, secs: []section{ones(1, f)}}
+			x.carry(append(up, x.client(protocol.Message{From: serverName(0), Body: answer})...))
+			tab, rows := tableOf[float32](&Worker{s: x.w, d: carriedDriver{x, x.carry}}, "t"), make([]float32, 2*spec.Cols)
+			if _, err := tab.GetRows(bg, []int64{0, 1}, rows); err != nil {
+				t.Fatal(err)
+			}
+			if i := slices.IndexFunc(rows, func(v float32) bool { return v != 0 }); i >= 0 {
+				t.Errorf("sparse %v, %d columns, form %d: cell %d is %v", spec.Sparse, spec.Cols, f, i, rows[i])
+			}
+		}
+	}
+}
+
+// TestColumnsOfNoRow: sparse rows that come with columns that no row has, or not in order, change nothing.
+func TestColumnsOfNoRow(t *testing.T) {
+	for _, cols := range [][]int64{{-1}, {100}, {3, 3}, {4, 3}} {
+		x := newCarried(t, Spec{Name: "t", Cols: 100, Sparse: true, Mode: ESSP}, Options{})
+		_, up := x.get(0)
+		x.carry(up)
+		n := len(cols)
+		of := func(row int64) []section {
+			ones := asBytes(slices.Repeat([]float32{1}, n))
+			return []section{{form: formCells, rows: []int64{row}, ends: []int64{int64(n)}, cols: cols, n: n, cells: ones, version: 1}}
+		}
+		push := &values{secs: of(0)}
+		push.gen, push.pushes = 1, 1
+		x.client(protocol.Message{From: serverName(0), Body: push})
+		_, up = x.get(1)
+		answer := &values{id: up[0].(*pull).id, pieces: 1, secs: of(1)}
+		x.carry(append(up, x.client(protocol.Message{From: serverName(0), Body: answer})...))
+		tab, rows := tableOf[float32](&Worker{s: x.w, d: carriedDriver{x, x.carry}}, "t"), make([]float32, 200)
+		if _, err := tab.GetRows(bg, []int64{0, 1}, rows); err != nil {
+			t.Fatal(err)
+		}
+		if i := slices.IndexFunc(rows, func(v float32) bool { return v != 0 }); i >= 0 {
+			t.Errorf("columns %v: cell %d is %v", cols, i, rows[i])
+		}
+	}
+}
+
 // TestSparseAnswersAreNotMixed: a row of which one piece is of another answer is not whole, whatever pieces follow.
 func TestSparseAnswersAreNotMixed(t *testing.T) {
 	x := newCarried(t, Spec{Name: "t", Cols: 100, Sparse: true, Staleness: 3}, Options{})

@@ -321,7 +321,7 @@ func (d *DirectoryState) onAccept(from Name, m *accept) {
 	}
 	d.hi = max(d.hi, m.hi)
 	p := &d.lanes[l]
-	if m.version < p.accepted {
+	if m.version < p.accepted || m.version > d.config.Version || m.version == d.config.Version && len(m.ends) < len(d.clients) {
 		return
 	}
 	p.accepted, p.ends = m.version, m.ends

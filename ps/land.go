@@ -94,7 +94,7 @@ func (c *ClientState) land(p *pulling, l *laneLink, m *values, s *section) bool 
 		return false
 	}
 	size := t.spec.Cell.Size()
-	if s.form != formSame && len(s.cells) != s.n*size {
+	if s.form != formSame && len(s.cells) != s.n*size || p.cells == nil && t.byColumn() {
 		return false
 	}
 	if p.cells != nil {
@@ -237,37 +237,26 @@ func (t *clientTable) segmentAt(row, col int64) (*cachedRow, *cachedSegment) {
 func (c *ClientState) landSparse(p *pulling, l *laneLink) {
 	slices.SortFunc(p.held, func(a, b *values) int { return cmp.Compare(a.piece, b.piece) })
 	begun := map[*cachedRow]uint64{} // the version of what a row has
-	size := p.t.spec.Cell.Size()
 	for _, m := range p.held {
 		for i := range m.secs {
 			s := &m.secs[i]
-			if s.form != formCells && s.form != formRange {
+			if s.form != formCells || !p.t.byColumn() { // a block of a row that is too long to be one
 				c.land(p, l, m, s)
 				continue
 			}
-			if s.form == formRange { // a block of a row that is too long to be one
-				c.land(p, l, m, s)
-				continue
-			}
-			start := int64(0)
-			for k, row := range s.rows {
-				if k >= len(s.ends) || s.ends[k] < start || s.ends[k] > int64(len(s.cols)) || int64(len(s.cells)) < s.ends[k]*int64(size) {
-					break
-				}
-				cols, cells := s.cols[start:s.ends[k]], s.cells[start*int64(size):s.ends[k]*int64(size)]
-				start = s.ends[k]
+			s.eachRow(&p.t.spec, func(row int64, cols []int64, cells []byte) {
 				r, seg := p.t.segmentAt(row, 0)
 				version, more := begun[r]
 				switch {
 				case seg == nil || seg.pull != p && !more:
-					continue
+					return
 				case more && version != s.version: // of an answer before, whose rest was lost: the row is asked for again
 					seg.v, seg.gen, begun[r] = -1, 0, 0 // no answer has version 0: what follows is not of use either
-					continue
+					return
 				}
 				if v, own := c.value(seg); !more && (v > m.m || v == m.m && own > m.ownOf(s)) {
 					seg.pull = nil
-					continue
+					return
 				}
 				if !more {
 					r.cols, r.cells, r.n = nil, nil, 0
@@ -276,8 +265,24 @@ func (c *ClientState) landSparse(p *pulling, l *laneLink) {
 				r.appendCells(cols, cells)
 				c.ring.weigh(r)
 				c.settle(l, seg, p, m, s)
-			}
+			})
 		}
+	}
+}
+
+// eachRow calls f with the columns and cells of each row of a section by column, up to one that makes no sense.
+func (s *section) eachRow(sp *Spec, f func(row int64, cols []int64, cells []byte)) {
+	start, size := int64(0), int64(sp.Cell.Size())
+	for k, row := range s.rows {
+		if k >= len(s.ends) || s.ends[k] < start || s.ends[k] > int64(len(s.cols)) || int64(len(s.cells)) < s.ends[k]*size {
+			return
+		}
+		cols, cells := s.cols[start:s.ends[k]], s.cells[start*size:s.ends[k]*size]
+		if !ascending(cols, sp.Cols) {
+			return
+		}
+		f(row, cols, cells)
+		start = s.ends[k]
 	}
 }
 
@@ -311,6 +316,9 @@ func (c *ClientState) onPush(l *laneLink, m *values) {
 			continue
 		}
 		t := c.tables[s.table]
+		if (s.form == formCells) != t.byColumn() {
+			continue
+		}
 		size := t.spec.Cell.Size()
 		one := func(row, from int64, n int, cells []byte) {
 			r, seg := t.segmentAt(row, from)
@@ -344,19 +352,13 @@ func (c *ClientState) onPush(l *laneLink, m *values) {
 				one(row, 0, n, s.cells[k*n*size:(k+1)*n*size])
 			}
 		case formCells:
-			start := int64(0)
-			for k, row := range s.rows {
-				if k >= len(s.ends) || s.ends[k] < start || s.ends[k] > int64(len(s.cols)) || int64(len(s.cells)) < s.ends[k]*int64(size) {
-					break
-				}
-				cols, cells := s.cols[start:s.ends[k]], s.cells[start*int64(size):s.ends[k]*int64(size)]
-				start = s.ends[k]
+			s.eachRow(&t.spec, func(row int64, cols []int64, cells []byte) {
 				r, seg := t.segmentAt(row, 0)
 				if r == nil {
 					l.unwanted(t, row, 0)
 				}
 				if seg == nil || seg.gen != l.gen || seg.v < 0 && seg.landed == 0 {
-					continue
+					return
 				}
 				c.Pushed++
 				if seg.landed == 0 {
@@ -366,11 +368,11 @@ func (c *ClientState) onPush(l *laneLink, m *values) {
 				c.ring.weigh(r)
 				if len(cols) == sparsePiece(t.spec.Cell) { // the rest is in the next message
 					seg.v, seg.landed = -1, seg.landed+len(cols)
-					continue
+					return
 				}
 				seg.pull = nil
 				seg.v, seg.own, seg.version, seg.landed = m.m, m.ownOf(s), s.version, 0
-			}
+			})
 		}
 	}
 }

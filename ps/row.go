@@ -391,6 +391,9 @@ func (s *shard[T]) check(c *section, update bool) error {
 		if !s.t.cut.wholeRows() || update && sp.Sparse {
 			return fmt.Errorf("whole rows of a table whose rows are split or sparse")
 		}
+		if c.from != 0 {
+			return fmt.Errorf("whole rows from column %d on", c.from)
+		}
 		if update && int64(c.n) != int64(len(c.rows))*sp.Cols {
 			return fmt.Errorf("%d cells for %d rows of %d", c.n, len(c.rows), sp.Cols)
 		}

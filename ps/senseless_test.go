@@ -153,6 +153,7 @@ func TestSenselessMessages(t *testing.T) {
 		{7, section{row: 1, n: 1, cells: cell}, "are not of shard 0"},
 		{7, section{row: 9, n: 1, cells: cell}, "row 9"},
 		{7, section{from: 3, n: 2, cells: make([]byte, 8)}, "row 0, columns 3 to 5"},
+		{7, section{form: formRows, rows: []int64{0}, from: 1, n: 4, cells: make([]byte, 16)}, "whole rows from column 1 on"},
 		{8, section{n: 1, cells: cell}, "not of this session"},
 	} {
 		for _, m := range []protocol.Body{
@@ -183,6 +184,39 @@ func TestSenselessMessages(t *testing.T) {
 	for i, x := range s.tables[0].shards[0].(*shard[float32]).live.cells {
 		if x != 0 {
 			t.Errorf("cell %d is %v", i, x)
+		}
+	}
+}
+
+// TestSubscriptionOfNoColumn: who asks to be sent a row from a column on that no row has is refused, and makes no row.
+func TestSubscriptionOfNoColumn(t *testing.T) {
+	for _, sparse := range []bool{false, true} {
+		x := newCarried(t, Spec{Name: "t", Cols: 4, Sparse: sparse, Mode: ESSP}, Options{})
+		down := x.lane(clientName(0), &pull{session: 1, id: 1, subscribe: true, gen: 1, secs: []section{{form: formRows, rows: []int64{1}, from: 1 << 30}}})
+		if len(down) != 1 || !strings.Contains(down[0].(*refused).text, "whole rows from column 1073741824 on") {
+			t.Errorf("sparse %v: answered by %v", sparse, down)
+		}
+		if n := len(x.s.tables[0].shards[0].(*shard[float32]).rows); n > 0 {
+			t.Errorf("sparse %v: %d rows are made", sparse, n)
+		}
+	}
+}
+
+// TestAcceptOfNobody: a server that does not say how far the clients came, or accepts what was not decided, is no reason to end a client's
+// session.
+func TestAcceptOfNobody(t *testing.T) {
+	d, err := NewDirectoryState(Placement{Directory: dirName(), Servers: []Name{serverName(0)}, Clients: []Name{clientName(0)}}, DirectoryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Step(0, protocol.Call{ID: 1, Arg: lostCall{clientName(0)}})
+	for _, x := range []struct {
+		m    accept
+		want State
+	}{{accept{version: 2}, Ending}, {accept{version: 9, ends: []Clock{3}}, Ending}, {accept{version: 2, ends: []Clock{3}}, Ended}} {
+		d.Step(0, protocol.Message{From: serverName(0), Body: &x.m})
+		if m := d.config.Clients[0]; m.State != x.want || m.State == Ended && m.End != 3 {
+			t.Errorf("after version %d of %d with ends %v it is %s at clock %d, want %s", x.m.version, d.config.Version, x.m.ends, m.State, m.End, x.want)
 		}
 	}
 }
