@@ -75,6 +75,7 @@ func (s *ServerState) roundHeld(c *session) {
 	}
 	if c.done = last.finish; c.done { // nobody waits for it any more: it may stay behind, and be gone
 		s.forget(c)
+		c.lists.forget()
 	}
 	before := s.m
 	if last.asks {

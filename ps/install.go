@@ -165,6 +165,7 @@ func (s *ServerState) end(c *session, m Member) {
 	}
 	c.Member = m
 	s.forget(c)
+	c.lists.forget()
 }
 
 // tear tells of rounds of c that are torn.

@@ -181,6 +181,37 @@ func TestCase21KeyLists(t *testing.T) {
 	j.run(t, time.Hour)
 }
 
+// TestListsOfTheGone: a lane keeps no key lists of who has finished, or is lost.
+func TestListsOfTheGone(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		x := newCarried(t, Spec{Name: "t", Cols: 1}, Options{})
+		g := &getCall{w: x.w, t: x.c.tables[0], silent: true}
+		for r := range int64(2 * minList) {
+			g.rows = append(g.rows, r)
+		}
+		_, up := x.call(prefetchCall{[]*getCall{g}})
+		x.carry(up)
+		lists := &x.s.clients[0].lists
+		if len(lists.lists) != 1 {
+			t.Fatalf("%d lists of a question, want 1", len(lists.lists))
+		}
+		if lost {
+			for k, state := range []State{Ending, Ended} {
+				c := *x.s.config
+				c.Version, c.Clients = uint64(2+k), slices.Clone(c.Clients)
+				c.Clients[0].State = state
+				x.lane(dirName(), &install{config: &c})
+			}
+		} else {
+			_, up := x.call(finishCall{x.w})
+			x.carry(up)
+		}
+		if n := len(lists.lists); n > 0 {
+			t.Errorf("lost %v: %d lists are kept", lost, n)
+		}
+	}
+}
+
 // TestSpecsThatDiffer names table, field, both values and both peers.
 func TestSpecsThatDiffer(t *testing.T) {
 	j := newSimJob(sim.New(1, sim.Options{}), simOptions{clients: 1, servers: 1, tables: []Spec{{Name: "weights", Rows: 1, Cols: 10}}})
