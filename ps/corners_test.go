@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/trivium-ml/trivium/protocol"
 	"github.com/trivium-ml/trivium/sim"
 	"github.com/trivium-ml/trivium/transport"
 )
@@ -287,6 +288,30 @@ func TestWorkersThatWereNotMade(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestFinishedBeforeTheOthersWereMade: a snapshot has what a worker kept that finished before the others of its client were made.
+func TestFinishedBeforeTheOthersWereMade(t *testing.T) {
+	x := newCarried(t, Spec{Name: "t", Rows: 1, Cols: 4}, Options{Workers: 2})
+	x.w.state = func() []byte { return []byte("all of it") }
+	x.call(finishCall{x.w})
+	x.call(workerCall{})
+	id, _ := x.call(clockCall{w: x.c.workers[1]})
+	if a := x.answers[id]; a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	c := *x.s.config
+	c.Version, c.Cut = 2, Cut{ID: 1, At: 2}
+	x.client(protocol.Message{From: dirName(), Body: &install{config: &c}})
+	var told *progress
+	for _, out := range x.c.Step(0, protocol.Call{ID: 9, Arg: clockCall{w: x.c.workers[1]}}) {
+		if out, ok := out.(protocol.Send); ok && out.To == dirName() {
+			told = out.Body.(*progress)
+		}
+	}
+	if told == nil || len(told.states) != 2 || string(told.states[0]) != "all of it" {
+		t.Errorf("the client tells %v", told)
+	}
 }
 
 // TestSlowIsNotStuck: RoundTimeout counts from when last a round was completed that a call waits for, and not from when it began to wait.

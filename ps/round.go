@@ -141,7 +141,7 @@ func (c *ClientState) finish(id uint64, w *WorkerState) {
 	if !w.finished {
 		w.shift()
 		w.finished = true
-		if len(c.workers) > 1 && w.state != nil { // a snapshot may come while the others go on
+		if max(len(c.workers), c.o.Workers) > 1 && w.state != nil { // a snapshot may come while the others go on
 			w.last = w.state()
 		}
 		c.capture(w)
