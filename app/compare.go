@@ -48,8 +48,8 @@ type compareRun struct {
 
 	Peers string `placeholder:"DIR" help:"Where the other systems' environments are; else in your cache folder."`
 
-	Faults   bool `help:"At the end, kill and stop processes of each row, and say what becomes of the others (the full run does)."`
-	Estimate bool `help:"Say how long it would take, and measure nothing."`
+	Faults   *bool `negatable:"" help:"At the end, kill and stop processes of each row, and say what becomes of the others (the full run, and parts of it, do)."`
+	Estimate bool  `help:"Say how long it would take, and measure nothing."`
 
 	Out  string `default:"comparisons" placeholder:"DIR" help:"Where comparisons go (default comparisons)."`
 	Dir  string `placeholder:"DIR" help:"The folder of this comparison itself; else one named by time, or the newest that the same command left unfinished."`
@@ -227,7 +227,9 @@ func (v *compareRun) plan(s *session) (compare.Plan, error) {
 	if v.File == "" && !v.Quick && len(errs) == 0 {
 		bad(p.Choose(len(v.Tasks) > 0, len(names) > 0))
 	}
-	p.Faults = v.Faults || p.Full
+	if p.Faults = p.Full; v.Faults != nil {
+		p.Faults = *v.Faults
+	}
 	if v.Quick {
 		p.Seconds, p.WarmUp = cmp.Or(p.Seconds, 3), cmp.Or(p.WarmUp, 1)
 	}
@@ -322,8 +324,12 @@ func (v *compareRun) typed() []string {
 	if v.WarmUp != nil {
 		add("--warm-up", fmt.Sprint(*v.WarmUp))
 	}
-	if v.Faults {
+	switch {
+	case v.Faults == nil:
+	case *v.Faults:
 		words = append(words, "--faults")
+	default:
+		words = append(words, "--no-faults")
 	}
 	add("--python", v.Python)
 	add("--peers", v.Peers)

@@ -118,13 +118,32 @@ func TestCompareOwn(t *testing.T) {
 
 // TestCompareTyped: the command that a comparison records is the one that goes on with it.
 func TestCompareTyped(t *testing.T) {
-	v := &compareRun{Quick: true, Workers: []int{2, 3}, Seconds: new(0.5), WarmUp: new(2.0), Faults: true, Python: "py", Peers: "p", Out: "o", Dir: "d"}
+	v := &compareRun{Quick: true, Workers: []int{2, 3}, Seconds: new(0.5), WarmUp: new(2.0), Faults: new(true), Python: "py", Peers: "p", Out: "o", Dir: "d"}
 	want := "compare --quick --workers 2,3 --seconds 0.5 --warm-up 2 --faults --python py --peers p --out o --dir d"
 	if got := strings.Join(v.typed(), " "); got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 	if got := strings.Join((&compareRun{Out: "comparisons"}).typed(), " "); got != "compare" {
 		t.Errorf("of no flags: %s", got)
+	}
+	if got := strings.Join((&compareRun{Faults: new(false), Out: "comparisons"}).typed(), " "); got != "compare --no-faults" {
+		t.Errorf("without faults: %s", got)
+	}
+}
+
+// TestCompareFaults: what is said of faults holds for the full run and for others.
+func TestCompareFaults(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, faults := range []bool{false, true} {
+		for _, flags := range []compareRun{{Faults: &faults}, {Faults: &faults, Workers: []int{4}}} {
+			p, err := flags.plan(newSession(os.Stdout, os.Stderr, Options{}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.Faults != faults {
+				t.Errorf("%q: faults %v", flags.typed(), p.Faults)
+			}
+		}
 	}
 }
 
