@@ -54,4 +54,20 @@ func TestAdapts(t *testing.T) {
 	if !slices.Equal(r.Params.Flat, want.Params.Flat) {
 		t.Error("the parameters are not those of one thread")
 	}
+	cpu = tensor.NewCPU(2, false)
+	cpu.Adapt()
+	w, limit := cpu.Width(), time.Now().Add(time.Minute)
+	for w.Found() == "" { // steps that two threads make slower, until that is found
+		if time.Now().After(limit) {
+			t.Fatal("nothing is found")
+		}
+		w.Begin()
+		n := time.Duration(cpu.Pool.Width())
+		for begin := time.Now(); time.Since(begin) < n*n*100*time.Microsecond; {
+		}
+		w.End()
+	}
+	if _, _, said := run(cpu); said == "" || said != w.Found() {
+		t.Errorf("it says %q, and has found %q", said, w.Found())
+	}
 }
