@@ -11,11 +11,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/big"
 	"net"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -152,141 +150,6 @@ func TestHalfFrame(t *testing.T) {
 					t.Errorf("the rest landed: %q", dst)
 				}
 			})
-		}
-	}
-}
-
-// TestSimultaneousDial: dials from both ends at once become one link, and nobody hears of a loss or a refusal.
-func TestSimultaneousDial(t *testing.T) {
-	secured := selfSigned(t)
-	for name, n := range map[string]Network{"tcp": TCP{}, "unix": Unix{Dir: t.TempDir()}, "tls": TCP{TLS: secured}} {
-		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
-			defer cancel()
-			for round := 0; round < 40 && !t.Failed(); round++ {
-				simultaneousDial(ctx, t, n, round)
-			}
-		})
-	}
-}
-
-func simultaneousDial(ctx context.Context, t *testing.T, n Network, round int) {
-	var ports [2]Port
-	var streams [2]Stream
-	var logs [2]bytes.Buffer
-	for i := range ports {
-		o := Options{Log: slog.New(slog.NewTextHandler(&logs[i], &slog.HandlerOptions{Level: slog.LevelDebug}))}
-		var err error
-		if ports[i], err = n.Open(ctx, Name{ID: string(rune('a' + i))}, o); err != nil {
-			t.Fatal(err)
-		}
-		if streams[i], err = ports[i].Stream("s", StreamOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var group sync.WaitGroup
-	for i := range ports {
-		other := ports[1-i]
-		if err := ports[i].Know(other.Name(), other.Addr()); err != nil {
-			t.Fatal(err)
-		}
-		group.Go(func() {
-			if err := streams[i].Send(ctx, other.Name(), Frame{Head: []byte{byte(i)}}); err != nil {
-				t.Errorf("round %d: %v", round, err)
-			}
-			ev, err := streams[i].Recv(ctx)
-			if err != nil || ev.What != Received || ev.From != other.Name() {
-				t.Errorf("round %d: %v received event %d from %v (%v), error %v", round, ports[i].Name(), ev.What, ev.From, ev.Err, err)
-			}
-			ev.Release()
-		})
-	}
-	group.Wait()
-	for i, p := range ports {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-		if s := p.Stats(); s.Reconnects > 0 || len(s.Refused) > 0 || strings.Contains(logs[i].String(), "WARN") {
-			t.Errorf("round %d: %d reconnects, refused %v:\n%s", round, s.Reconnects, s.Refused, &logs[i])
-		}
-	}
-}
-
-// TestDialOvertaken: a dial that began before the other end's came up is not needed any more. It is no word of a lost link: that one stays.
-func TestDialOvertaken(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
-	defer cancel()
-	var ports [2]Port
-	var streams [2]Stream
-	for i, id := range []string{"z", "a"} { // the other way round, a's dial would win, and refuse z's as long as it goes on
-		var err error
-		if ports[i], err = (TCP{}).Open(ctx, Name{ID: id}, Options{}); err != nil {
-			t.Fatal(err)
-		}
-		defer ports[i].Close()
-		if streams[i], err = ports[i].Stream("s", StreamOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i, p := range ports {
-		if err := p.Know(ports[1-i].Name(), ports[1-i].Addr()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	a := ports[1].(*port)
-	pr := a.peers[ports[0].Name()]
-	pr.mu.Lock()
-	begun := pr.hello()
-	pr.mu.Unlock()
-	for i := range byte(2) {
-		if err := streams[0].Send(ctx, a.Name(), Frame{Head: []byte{i}}); err != nil {
-			t.Fatal(err)
-		}
-		ev, err := streams[1].Recv(ctx)
-		if err != nil || ev.What != Received || ev.Head[0] != i {
-			t.Fatalf("want frame %d, received event %d (%v), error %v", i, ev.What, ev.Err, err)
-		}
-		ev.Release()
-		if err := a.dial(ctx, pr, ports[0].Addr(), begun); !errors.Is(err, errBusy) {
-			t.Errorf("the dial ends with %v, want %v", err, errBusy)
-		}
-	}
-	for _, p := range ports {
-		if n := p.Stats().Reconnects; n > 0 {
-			t.Errorf("%v: %d reconnects", p.Name(), n)
-		}
-	}
-}
-
-// TestDialGivenUp: a peer that leaves may have a dial under way, which ends in the middle of the handshake: it is no stranger. From one whose link
-// was lost without a goodbye it is counted.
-func TestDialGivenUp(t *testing.T) {
-	for _, leaves := range []bool{false, true} {
-		u := openPuppet(t)
-		if leaves {
-			for _, nc := range u.conns {
-				_, err := io.WriteString(nc, headed(wire.Header{Flags: wire.Internal, Kind: kindBye}, ""))
-				u.must(err)
-			}
-		}
-		u.cut()
-		nc, err := net.Dial("tcp", strings.TrimPrefix(u.victim.Addr(), "tcp:"))
-		u.must(err)
-		h := &hello{name: u.name, target: u.victim.Name(), instance: [16]byte{1}, attempt: 9}
-		_, err = nc.Write(appendFrame(nil, kindHello, h.append(nil)))
-		u.must(err)
-		_, err = readStep(nc, kindChallenge, h.target)
-		u.must(err)
-		u.must(nc.Close())
-		p := u.victim.(*port)
-		for pending := 1; pending > 0 && u.ctx.Err() == nil; {
-			p.mu.Lock()
-			pending = len(p.pending)
-			p.mu.Unlock()
-			runtime.Gosched()
-		}
-		if n := p.Stats().Refused["truncated"]; (n == 0) != leaves {
-			t.Errorf("leaves %v: %d handshakes are counted as truncated", leaves, n)
 		}
 	}
 }

@@ -121,7 +121,7 @@ func (pr *peer) keep() {
 	}
 	for {
 		pr.mu.Lock()
-		if pr.gone != nil || pr.link.up {
+		if pr.gone != nil || pr.link.up || pr.idle() {
 			pr.keeping = false
 			pr.unlock()
 			return

@@ -105,10 +105,18 @@ func (pr *peer) drain() {
 	if !pr.shutting {
 		return
 	}
+	if !pr.idle() {
+		close(pr.drained)
+	}
+}
+
+// idle reports whether the port closes and has nothing for the peer any more: it needs no link. peer.mu is held.
+func (pr *peer) idle() bool {
 	select {
 	case <-pr.drained:
+		return true
 	default:
-		close(pr.drained)
+		return false
 	}
 }
 
