@@ -49,7 +49,7 @@ func BenchmarkBandwidth(b *testing.B) {
 	}{
 		{"Triad", 12, func(isa kernel.ISA, i, j int) { kernel.Triad(isa, u[i:j], p[i:j], 0.5, g[i:j]) }},
 		{"Add", 12, func(isa kernel.ISA, i, j int) { kernel.Add(isa, u[i:j], p[i:j], g[i:j]) }},
-		{"AddInto", 12, func(isa kernel.ISA, i, j int) { kernel.AddInto(isa, p[i:j], g[i:j]) }},
+		{"AddInto", 12, func(isa kernel.ISA, i, j int) { kernel.AddInto(isa, u[i:j], g[i:j]) }},
 		{"ReLU", 8, func(isa kernel.ISA, i, j int) { kernel.ReLU(isa, u[i:j], p[i:j]) }},
 		{"Exp", 8, func(isa kernel.ISA, i, j int) { kernel.Exp(isa, u[i:j], p[i:j]) }},
 		{"Read", 4, func(isa kernel.ISA, i, j int) { kernel.ReadSum(isa, p[i:j]) }}, // the most that Sum can reach

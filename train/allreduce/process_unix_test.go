@@ -78,18 +78,39 @@ func (s *timed) Train(ctx context.Context, job *trivium.Job) (trivium.Result, er
 	start, before := time.Now(), used()
 	r, err := s.Strategy.Train(ctx, job)
 	end := time.Now()
-	fmt.Fprintf(os.Stderr, "%d %d %d %d %d %v; threads: %d%s\n", end.UnixNano(), end.Sub(start).Nanoseconds(), r.Steps, used()-before, exposed(s.hub), err, runtime.GOMAXPROCS(0), sums)
+	s.hub.Collect(true)
+	fmt.Fprintf(os.Stderr, "%d %d %d %d %d %v; threads: %d%s\n", end.UnixNano(), end.Sub(start).Nanoseconds(), r.Steps, used()-before, sums.perUpdate(), err, runtime.GOMAXPROCS(0), sums)
 	return r, err
 }
 
-// A sumsSeen is what the events of a run say of its sums.
+// A sumsSeen is what the events of a run say of its sums, and how long the training thread was busy with what travels, or waited for it.
 type sumsSeen struct {
-	mu   sync.Mutex
-	text string
+	mu             sync.Mutex
+	text           string
+	exposed, steps int64 // of all updates but the first, for which the later worker is waited for; and how many they are
 }
 
-func (*sumsSeen) Frame(observe.Frame) error               { return nil }
-func (*sumsSeen) Step(observe.Source, observe.Step) error { return nil }
+func (*sumsSeen) Frame(observe.Frame) error { return nil }
+
+func (s *sumsSeen) Step(_ observe.Source, step observe.Step) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if step.Step > 1 {
+		s.steps++
+		for _, p := range []observe.Phase{observe.Push, observe.Pull, observe.WaitBarrier} {
+			s.exposed += step.Phases[p].Nanoseconds()
+		}
+	}
+	return nil
+}
+
+// perUpdate is the mean of what is exposed, in nanoseconds.
+func (s *sumsSeen) perUpdate() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.exposed / max(s.steps, 1)
+}
+
 func (s *sumsSeen) Event(e observe.Event) error {
 	if e.Kind == "collective" {
 		s.mu.Lock()
@@ -105,17 +126,6 @@ func (s *sumsSeen) String() string {
 	return s.text
 }
 
-// exposed is how long the training thread was busy with what travels, or waited for it.
-func exposed(hub *observe.Hub) (sum uint64) {
-	hub.Collect(true)
-	for _, f := range hub.Latest() {
-		for _, p := range []observe.Phase{observe.Push, observe.Pull, observe.WaitBarrier} {
-			sum += f.Frame.Counters[observe.PhaseTime(p)]
-		}
-	}
-	return sum
-}
-
 // used is the processor time of this process.
 func used() int64 {
 	var usage syscall.Rusage
@@ -125,7 +135,7 @@ func used() int64 {
 
 // A said is what a worker says at its end.
 type said struct {
-	at, took, steps, cpu, exposed int64
+	at, took, steps, cpu, exposed int64 // exposed: see sumsSeen.perUpdate
 	err                           string
 }
 
