@@ -17,6 +17,7 @@ type csvFile struct {
 	delimiter byte
 	names     []string
 	number    string    // of the first line, which is a row for it; empty: that line names the columns
+	counts    bool      // its names are those that pandas gives: 0, 1, 2, …
 	index     bool      // the first column has the rows' names, as pandas and R write them: it has none itself, or the one that pandas gives it
 	buffers   sync.Pool // of *csvBuffer
 }
@@ -62,7 +63,7 @@ func openCSV(f *file) (*csvFile, error) {
 	ofPandas := len(numbers) >= 3 && slices.Equal(numbers, classNumbers(len(numbers)))
 	start, startLine := skip, line
 	if len(numbers) == 0 || ofPandas {
-		c.names = fields
+		c.names, c.counts = fields, ofPandas
 		c.index = len(fields) > 1 && (fields[0] == "" || fields[0] == "Unnamed: 0")
 		for i, number := range classNumbers(len(fields)) {
 			switch {
@@ -88,6 +89,17 @@ func openCSV(f *file) (*csvFile, error) {
 		return nil, fault(f.name, "there are no rows after the header")
 	}
 	return c, nil
+}
+
+// firstLineNotes say what the first line is taken for, where it has numbers.
+func (c *csvFile) firstLineNotes() []string {
+	switch {
+	case c.counts:
+		return []string{"the first line is no row: 0, 1, 2, … in it are the names that pandas gives columns; if they are values, write a line of names before it"}
+	case c.number != "":
+		return []string{c.rowNote()}
+	}
+	return nil
 }
 
 // rowNote says why the first line is taken for no names, where it has a number.

@@ -327,8 +327,8 @@ func (t *tableFile) describe(ctx context.Context, d *Description, f fitting) err
 	if p.numbers+p.categories == 0 {
 		d.Notes = append(d.Notes, t.noInputs().Msg)
 	}
-	if c, ok := t.tableReader.(*csvFile); ok && c.number != "" {
-		d.Notes = append(d.Notes, c.rowNote())
+	if c, ok := t.tableReader.(*csvFile); ok {
+		d.Notes = append(d.Notes, c.firstLineNotes()...)
 	}
 	d.Notes = slices.Concat(d.Notes, t.indexNotes(), t.labelNote(), textNote(unlisted), p.roundingNotes(t.numRows()))
 	d.Shape, d.Cells = []int{p.numbers + p.categories}, t.numRows()*int64(p.numbers+p.categories)

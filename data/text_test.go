@@ -124,6 +124,11 @@ func TestNumbersInFirstLine(t *testing.T) {
 		if !slices.Equal(got, names) || s.Train.Rows() != 2 || !slices.Equal(s.Schema().Labels.Names, []string{"yes"}) {
 			t.Errorf("%q: columns %q of %d rows, labels %q", head, got, s.Train.Rows(), s.Schema().Labels.Names)
 		}
+		text := strings.Join([]string{head, row, row}, "\n")
+		notes := describe(t, trivium.Data{Source: write(t, t.TempDir(), "a.csv", []byte(text)), Label: "-1"}).Notes
+		if !slices.ContainsFunc(notes, func(note string) bool { return strings.HasPrefix(note, "the first line is no row: 0, 1, 2, …") }) {
+			t.Errorf("%q: nothing says that this line is no row: %q", head, notes)
+		}
 	}
 	for head, number := range map[string]string{"0,1,label": "0", "2019,2020,2021,label": "2019", "1,2,3,label": "1", "0,1,3,label": "0"} {
 		row := strings.Repeat("5,", strings.Count(head, ",")) + "yes"
