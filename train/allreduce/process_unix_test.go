@@ -73,21 +73,26 @@ type timed struct {
 
 // Train implements trivium.Strategy.
 func (s *timed) Train(ctx context.Context, job *trivium.Job) (trivium.Result, error) {
-	sums := new(sumsSeen)
+	sums := &sumsSeen{begin: time.Now().Add(-s.hub.Now())}
 	s.hub.Attach("sums", sums)
 	start, before := time.Now(), used()
 	r, err := s.Strategy.Train(ctx, job)
 	end := time.Now()
 	s.hub.Collect(true)
-	fmt.Fprintf(os.Stderr, "%d %d %d %d %d %v; threads: %d%s\n", end.UnixNano(), end.Sub(start).Nanoseconds(), r.Steps, used()-before, sums.perUpdate(), err, runtime.GOMAXPROCS(0), sums)
+	ends := []byte("null")
+	if strings.HasPrefix(job.Model, "emulated:") {
+		ends, _ = json.Marshal(sums.ends) // numbers
+	}
+	fmt.Fprintf(os.Stderr, "%d %d %d %d %s %v; threads: %d%s\n", end.UnixNano(), end.Sub(start).Nanoseconds(), r.Steps, used()-before, ends, err, runtime.GOMAXPROCS(0), sums)
 	return r, err
 }
 
-// A sumsSeen is what the events of a run say of its sums, and how long the training thread was busy with what travels, or waited for it.
+// A sumsSeen is what the events of a run say of its sums, and when they were there.
 type sumsSeen struct {
-	mu             sync.Mutex
-	text           string
-	exposed, steps int64 // of all updates but the first, for which the later worker is waited for; and how many they are
+	begin time.Time // of the hub's clock
+	mu    sync.Mutex
+	text  string
+	ends  [][2]int64 // by update: when the backward pass ended, and the sum was there, in nanoseconds since 1970; 0: not seen
 }
 
 func (*sumsSeen) Frame(observe.Frame) error { return nil }
@@ -95,20 +100,13 @@ func (*sumsSeen) Frame(observe.Frame) error { return nil }
 func (s *sumsSeen) Step(_ observe.Source, step observe.Step) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if step.Step > 1 {
-		s.steps++
-		for _, p := range []observe.Phase{observe.Push, observe.Pull, observe.WaitBarrier} {
-			s.exposed += step.Phases[p].Nanoseconds()
-		}
+	for int64(len(s.ends)) < step.Step {
+		s.ends = append(s.ends, [2]int64{})
 	}
+	p := &step.Phases
+	computed := s.begin.Add(step.Start + p[observe.Load] + p[observe.Compute])
+	s.ends[step.Step-1] = [2]int64{computed.UnixNano(), computed.Add(p[observe.Push] + p[observe.Pull] + p[observe.WaitBarrier]).UnixNano()}
 	return nil
-}
-
-// perUpdate is the mean of what is exposed, in nanoseconds.
-func (s *sumsSeen) perUpdate() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.exposed / max(s.steps, 1)
 }
 
 func (s *sumsSeen) Event(e observe.Event) error {
@@ -135,8 +133,9 @@ func used() int64 {
 
 // A said is what a worker says at its end.
 type said struct {
-	at, took, steps, cpu, exposed int64 // exposed: see sumsSeen.perUpdate
-	err                           string
+	at, took, steps, cpu int64
+	ends                 [][2]int64 // of an emulated model: sumsSeen's
+	err                  string
 }
 
 // A tape is an output that is read while it is written.
@@ -196,7 +195,9 @@ func read(t testing.TB, w *tape) (s said) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	text := w.b.String()
-	if _, err := fmt.Sscan(text, &s.at, &s.took, &s.steps, &s.cpu, &s.exposed); err != nil {
+	var ends string
+	_, err := fmt.Sscan(text, &s.at, &s.took, &s.steps, &s.cpu, &ends)
+	if err := errors.Join(err, json.Unmarshal([]byte(ends), &s.ends)); err != nil {
 		t.Fatalf("%q: %v", text, err)
 	}
 	s.err = text
