@@ -317,7 +317,10 @@ func (o *LBFGS) search(p trivium.Params, start []float32, t, slope float64, f Ob
 			break
 		}
 		t = cubic(lo.t, lo.loss, lo.slope, hi.t, hi.loss, hi.slope)
-		if least, most := lo.t+float64(0.1*width), lo.t+float64(0.9*width); math.IsNaN(t) || (t-least)*(t-most) > 0 {
+		switch least, most := lo.t+float64(0.1*width), lo.t+float64(0.9*width); {
+		case lo.t == 0 && !(t >= least): // none was short enough, and of columns that are large the first may be too long by many orders
+			t = least
+		case math.IsNaN(t) || (t-least)*(t-most) > 0:
 			t = lo.t + width/2
 		}
 	}

@@ -276,6 +276,35 @@ func TestLBFGSGradientTooLargeToSearch(t *testing.T) {
 	}
 }
 
+// TestLBFGSColumnsOfAnySize: the first step tried is of length 1, whatever the parameters' size. Where a column has times in seconds, 1.7e9, the
+// lowest loss is 1e9 times nearer, which the search did not get to by halves: it said that it had converged, before the first update.
+func TestLBFGSColumnsOfAnySize(t *testing.T) {
+	l := layout(t, trivium.Spec{Name: "w", Shape: []int{1}})
+	for size := 1.; size < 1e19; size *= 10 {
+		o, err := optim.NewLBFGS(trivium.OptimizerSpec{Name: "lbfgs"}, l, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := trivium.NewParams(l)
+		line := func(p trivium.Params, g trivium.Gradient) (float64, float64, error) { // (size·w - 1)² / 2
+			d := size*float64(p.Flat[0]) - 1
+			g.Flat[0] = float32(d * size)
+			return d * d / 2, 1, nil
+		}
+		evaluations := 0
+		for range 4 {
+			var n int
+			_, n, err = o.Step(p, line)
+			if evaluations += n; err != nil && !errors.Is(err, optim.ErrConverged) {
+				t.Fatalf("size %g: %v", size, err)
+			}
+		}
+		if got := size * float64(p.Flat[0]); math.Abs(got-1) > 1e-5 {
+			t.Errorf("size %g: %v of the way after %d evaluations, and %v", size, got, evaluations, err)
+		}
+	}
+}
+
 // TestSameBitsLBFGS: no step of it depends on whether the processor rounds a product before it is added (arm64 does not, unless told to).
 // The sums are those that amd64 made. CI runs it on both.
 func TestSameBitsLBFGS(t *testing.T) {
@@ -310,7 +339,7 @@ func TestSameBitsLBFGS(t *testing.T) {
 			}
 		}
 	}
-	if !errors.Is(err, optim.ErrConverged) || sum.Sum32() != 0xbf41db3e || all != 111 {
-		t.Errorf("%v after %d evaluations, with the sum %#x; want 111 and 0xbf41db3e", err, all, sum.Sum32())
+	if !errors.Is(err, optim.ErrConverged) || sum.Sum32() != 0xcb85d056 || all != 81 {
+		t.Errorf("%v after %d evaluations, with the sum %#x; want 81 and 0xcb85d056", err, all, sum.Sum32())
 	}
 }
