@@ -88,6 +88,7 @@ func TestBadInput(t *testing.T) {
 		"csv weightless":   {files: text("a.csv", "label,a,w", "0,1,0", "1,2,0", "1,2,1"), d: trivium.Data{Weight: "w", Train: "0:2", Test: "2:"}, want: []string{"train", "the weights of its 2 rows are all 0"}},
 		"csv test weights": {files: text("a.csv", "label,a,w", "0,1,1", "1,2,0", "1,2,0"), d: trivium.Data{Weight: "w", Train: "0:1", Test: "1:"}, want: []string{"test", "the weights of its 2 rows are all 0"}},
 		"csv no class":     {files: text("a.csv", "label,a", "0,1", "1,2"), d: trivium.Data{Train: ":", ClassWeight: "0=0,1=0"}, want: []string{"train", "the weights of its 2 rows are all 0"}},
+		"csv class weight twice": {files: text("a.csv", "label,a", "0,1", "1,2"), d: trivium.Data{Train: ":", ClassWeight: "1=3,1=2"}, want: []string{"class_weight", `class "1" has two weights`}},
 		"csv class weight": {files: text("a.csv", "label,a", "0,1", "1,2"), d: trivium.Data{Train: ":", ClassWeight: "2=3"}, want: []string{"class_weight", `no class "2"`, "0, 1"}},
 		"csv all dropped":  {files: text("a.csv", "label,a,b", "0,,1", "1,,2"), d: trivium.Data{Train: ":", Missing: "drop"}, want: []string{"train", "no rows are left"}},
 		"csv no columns":   {files: text("a.csv", "label,a", "0,1", "1,2"), d: trivium.Data{Drop: []string{"a"}}, want: []string{"a.csv", "no column is left"}},

@@ -239,6 +239,7 @@ func classWeights(text string, names []string, counts []int64) ([]float32, error
 	for i := range w {
 		w[i] = 1
 	}
+	weighed := make([]bool, len(names))
 	for _, part := range splitList(text) {
 		at := strings.LastIndexByte(part, '=')
 		if at < 0 {
@@ -260,7 +261,10 @@ func classWeights(text string, names []string, counts []int64) ([]float32, error
 		if err != nil || !finite32(v) || v < 0 {
 			return nil, setting("class_weight", "class %q: want a weight of 0 or more, found %q", name, part[at+1:])
 		}
-		w[i] = float32(v)
+		if weighed[i] {
+			return nil, setting("class_weight", "class %q has two weights: want one", names[i])
+		}
+		w[i], weighed[i] = float32(v), true
 	}
 	return w, nil
 }
