@@ -77,7 +77,10 @@ func (v *applyVerb) Run(ctx context.Context, s *session) error {
 
 // writeTo calls f with standard output, or with a file that gets its name only once f has succeeded.
 func writeTo(stdout io.Writer, name string, f func(io.Writer) error) error {
-	if name == "-" || name == "" {
+	if name == "" { // as where a script's variable is not set
+		return misusedf("--to: want the name of a file, or - for standard output; found none")
+	}
+	if name == "-" {
 		w := bufio.NewWriter(stdout)
 		return errors.Join(f(w), w.Flush())
 	}

@@ -156,6 +156,24 @@ func (c *count) UnmarshalText(text []byte) error {
 	return err
 }
 
+// parameters is a flag that gives numbers by name.
+type parameters map[string]float64
+
+func (p *parameters) UnmarshalText(text []byte) error {
+	if *p == nil {
+		*p = parameters{}
+	}
+	for part := range strings.SplitSeq(string(text), ";") {
+		name, value, ok := strings.Cut(part, "=")
+		x, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+		if !ok || err != nil {
+			return fmt.Errorf("want names with numbers, such as beta1=0.9;beta2=0.99; found %q", text)
+		}
+		(*p)[strings.TrimSpace(name)] = x
+	}
+	return nil
+}
+
 // parseCount reads 1000, 1_000, 1e6 or 2^20: a whole number from 0 to the largest int32.
 func parseCount(s string) (int, error) {
 	n, err := parseWhole(s, math.MaxInt32)

@@ -47,15 +47,15 @@ type jobFlags struct {
 	EvalEvery *integer  `group:"Training" placeholder:"N" help:"Evaluate every N updates; else once an epoch."`
 	Metrics   []string  `group:"Training" placeholder:"NAME" help:"What to measure beside the loss; else what suits the task."`
 
-	Optimizer *string            `short:"o" group:"Optimizer" placeholder:"NAME" help:"${optimizers}."`
-	Rate      *float64           `short:"r" group:"Optimizer" placeholder:"X" help:"Learning rate."`
-	Schedule  *string            `group:"Optimizer" placeholder:"RULE" help:"How the rate changes, such as cosine:1000 or step:100,0.1 (help optimizers)."`
-	Set       map[string]float64 `group:"Optimizer" placeholder:"KEY=X" help:"Other parameters of the optimizer, such as beta1=0.9;beta2=0.99."`
-	L1        *float64           `name:"l1" group:"Optimizer" placeholder:"X" help:"L1 regularisation."`
-	L2        *float64           `name:"l2" group:"Optimizer" placeholder:"X" help:"L2 regularisation."`
-	Decay     *float64           `group:"Optimizer" placeholder:"X" help:"Decoupled weight decay."`
-	ClipValue *float64           `group:"Optimizer" placeholder:"X" help:"Clip each cell of the gradient to -X..X."`
-	ClipNorm  *float64           `group:"Optimizer" placeholder:"X" help:"Scale the gradient down to this norm."`
+	Optimizer *string    `short:"o" group:"Optimizer" placeholder:"NAME" help:"${optimizers}."`
+	Rate      *float64   `short:"r" group:"Optimizer" placeholder:"X" help:"Learning rate."`
+	Schedule  *string    `group:"Optimizer" placeholder:"RULE" help:"How the rate changes, such as cosine:1000 or step:100,0.1 (help optimizers)."`
+	Set       parameters `group:"Optimizer" placeholder:"KEY=X" help:"Other parameters of the optimizer, such as beta1=0.9;beta2=0.99."`
+	L1        *float64   `name:"l1" group:"Optimizer" placeholder:"X" help:"L1 regularisation."`
+	L2        *float64   `name:"l2" group:"Optimizer" placeholder:"X" help:"L2 regularisation."`
+	Decay     *float64   `group:"Optimizer" placeholder:"X" help:"Decoupled weight decay."`
+	ClipValue *float64   `group:"Optimizer" placeholder:"X" help:"Clip each cell of the gradient to -X..X."`
+	ClipNorm  *float64   `group:"Optimizer" placeholder:"X" help:"Scale the gradient down to this norm."`
 
 	StopMetric *string  `group:"Early stop" placeholder:"NAME" help:"Metric that decides, such as valid.auc."`
 	Patience   *integer `group:"Early stop" placeholder:"N" help:"Stop after N evaluations without progress."`

@@ -425,8 +425,15 @@ func TestWorseThanTheMean(t *testing.T) {
 	}
 	write(t, dir, "a.csv", prices.String())
 	const command = "train linear --data a.csv --label price"
-	if got := runIn(t, dir, strings.Fields(command)...); got.code != Done || !strings.Contains(got.out, "test.r2 is below 0: always predicting the mean") {
-		t.Errorf("exits with %d, without the hint:\n%s%s", got.code, got.out, got.err)
+	for flags, want := range map[string]string{
+		"": "columns of like size (--scale standard), another --rate, more --epochs, --optimizer lbfgs\n",
+		" --optimizer lbfgs --epochs 1":            "columns of like size (--scale standard), more --epochs\n",
+		" --scale standard --rate 1e-6 --epochs 1": "what may help: another --rate, more --epochs, --optimizer lbfgs\n",
+	} {
+		got := runIn(t, dir, strings.Fields(command+flags)...)
+		if got.code != Done || !strings.Contains(got.out, "test.r2 is below 0: always predicting the mean") || !strings.Contains(got.out, want) {
+			t.Errorf("%s: exits with %d, without the hint:\n%s%s", flags, got.code, got.out, got.err)
+		}
 	}
 	got := runIn(t, dir, strings.Fields(command+" --scale standard --optimizer lbfgs")...)
 	if got.code != Done || strings.Contains(got.out, "below 0") {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/trivium-ml/trivium"
@@ -374,13 +375,30 @@ func (t *training) conclude(o *observation, r trivium.Result, err error) {
 	t.show.say("result", words)
 	for _, name := range []string{"test.r2", "valid.r2"} {
 		if r.Metrics[name] < 0 && err == nil {
-			t.show.say("hint", name+" is below 0: always predicting the mean of the labels would be nearer. Columns of like size (--scale standard), another --rate, more --epochs or, for linear, --optimizer lbfgs may help")
+			t.show.say("hint", name+" is below 0: always predicting the mean of the labels would be nearer; what may help: "+untried(t.job))
 			break
 		}
 	}
 	if t.dir != "" && t.assemble == nil {
 		t.show.say("run", fmt.Sprintf("run directory %s", t.dir))
 	}
+}
+
+// untried lists what may bring a model nearer to real labels, of what job does not do already.
+func untried(job *trivium.Job) string {
+	var advice []string
+	if job.Data.Scale == "" || job.Data.Scale == "none" {
+		advice = append(advice, "columns of like size (--scale standard)")
+	}
+	searches := job.Optimizer.Name == "lbfgs"
+	if !searches {
+		advice = append(advice, "another --rate")
+	}
+	advice = append(advice, "more --epochs")
+	if !searches && job.Model == "linear" {
+		advice = append(advice, "--optimizer lbfgs")
+	}
+	return strings.Join(advice, ", ")
 }
 
 // store is where checkpoints go: in the run directory, or, where there is none, in a temporary folder, so that the model is not lost.

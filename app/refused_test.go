@@ -1,0 +1,48 @@
+package app
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestParameters: --set gives several numbers, at once or one by one; what it does not read is answered by how it is written.
+func TestParameters(t *testing.T) {
+	dir := t.TempDir()
+	small := "train softmax --rows 100 --epochs 1 --optimizer adam "
+	if got := runIn(t, dir, strings.Fields(small+"--set beta1=0.8;beta2=0.9 --set epsilon=1e-3 --name a")...); got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	r, err := findRun(dir+"/runs", "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"beta1": "0.8", "beta2": "0.9", "epsilon": "0.001"} {
+		if got := texts(r.fields())["optimizer.params."+name]; got != want {
+			t.Errorf("%s is %q, want %s", name, got, want)
+		}
+	}
+	for _, wrong := range []string{"beta1", "beta1=x", "beta1=0.9,beta2=0.99", "", ";"} {
+		got := runIn(t, dir, append(strings.Fields(small), "--set", wrong)...)
+		if got.code != Misused || !strings.Contains(got.err, "--set: want names with numbers, such as beta1=0.9;beta2=0.99; found ") {
+			t.Errorf("%q: exits with %d: %s", wrong, got.code, got.err)
+		}
+	}
+}
+
+// TestNoNameToWriteTo: a file without a name, as a script's variable that is not set makes it, is refused, and nothing is printed in its place.
+func TestNoNameToWriteTo(t *testing.T) {
+	dir := t.TempDir()
+	if got := runIn(t, dir, strings.Fields("train softmax --rows 100 --epochs 1 --name a")...); got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	for _, command := range []string{"apply a", "export a --format onnx", "init softmax", "runs report a"} {
+		got := runIn(t, dir, append(strings.Fields(command), "--to", "")...)
+		if got.code != Misused || got.out != "" || !strings.Contains(got.err, "--to: want the name of a file, or - for standard output; found none") {
+			t.Errorf("%s: exits with %d: %s%s", command, got.code, got.out, got.err)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("something stays behind: %v, %v", left, err)
+	}
+}
