@@ -279,3 +279,22 @@ func TestResumeEarlier(t *testing.T) {
 		t.Errorf("exits with %d: %s", got.code, got.err)
 	}
 }
+
+// TestStopSaysWhereTheBestIs: where the best model is older than the run, which went on from another, it is that one's; and an early stop on what
+// never had a value knows of no best.
+func TestStopSaysWhereTheBestIs(t *testing.T) {
+	dir := t.TempDir()
+	command := "train softmax --rows 400 --epochs 1 --stop-metric test.loss --patience 1 --min-delta 1000 --name a" // the first stays the best
+	if got := runIn(t, dir, strings.Fields(command)...); got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	got := runIn(t, dir, strings.Fields("train --resume a --epochs 4")...)
+	if want := "the best was after update 4: that model is among the checkpoints of the run that this one went on from\n"; got.code != Done || !strings.Contains(got.out, want) {
+		t.Errorf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	write(t, dir, "a.csv", "label,x\n"+strings.Repeat("no,1\nyes,2\n", 20)+strings.Repeat("no,1\n", 10))
+	got = runIn(t, dir, strings.Fields("train logistic --data a.csv --train 0:40 --valid 40: --stop-metric valid.auc --patience 3")...)
+	if want := "valid.auc had no value in any of 3 evaluations"; got.code != Done || !strings.Contains(got.out, want) {
+		t.Errorf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+}

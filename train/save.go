@@ -197,15 +197,26 @@ func (r *Run) evaluate(ctx context.Context) (reason trivium.Reason, improved boo
 		case trivium.TargetMet:
 			r.Notice(observe.Info, "stop", fmt.Sprintf("%s is %.6g: the target %s is met", r.Job.Stop.Metric, values[r.Job.Stop.Metric], r.Job.Stop.Target))
 		case trivium.Stopped:
-			text := fmt.Sprintf("%s made no progress in %d evaluations; the best was after update %d", r.Job.Stop.Metric, r.at.Bad, r.at.BestStep)
-			if r.keeper.best != "" {
-				text += ": eval, apply and export take that model by --checkpoint " + r.keeper.best
-			}
-			r.Notice(observe.Info, "stop", text)
+			r.Notice(observe.Info, "stop", r.noProgress())
 		}
 	}
 	r.evaluated = r.at.Step
 	return reason, improved, nil
+}
+
+// noProgress says why early stopping ran out of patience, and where the best model is.
+func (r *Run) noProgress() string {
+	if r.at.Best == nil { // such as an AUC over rows of one class
+		return fmt.Sprintf("%s had no value in any of %d evaluations: look at the rows that it is measured on", r.Job.Stop.Metric, r.at.Bad)
+	}
+	text := fmt.Sprintf("%s made no progress in %d evaluations; the best was after update %d", r.Job.Stop.Metric, r.at.Bad, r.at.BestStep)
+	switch {
+	case r.keeper.best != "":
+		text += ": eval, apply and export take that model by --checkpoint " + r.keeper.best
+	case r.env.Blob != nil && r.at.BestStep <= r.watched.began:
+		text += ": that model is among the checkpoints of the run that this one went on from"
+	}
+	return text
 }
 
 // An agreement gives all workers what rank 0 found.
