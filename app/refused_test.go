@@ -6,6 +6,18 @@ import (
 	"testing"
 )
 
+// TestNumbersTooLargeToSearch: columns that L-BFGS cannot search with are a mistake in the data, for one process and for more, and no internal error.
+func TestNumbersTooLargeToSearch(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "a.csv", "label,x\n"+strings.Repeat("no,1e22\nyes,-3e22\nno,2e22\n", 20))
+	for _, flags := range []string{"", " --workers 2", " --workers 2 --processes"} {
+		got := runIn(t, dir, strings.Fields("train logistic --data a.csv --optimizer lbfgs --batch full"+flags)...)
+		if got.code != Misused || !strings.Contains(got.err, "columns of numbers that large") {
+			t.Errorf("%s: exits with %d: %s%s", flags, got.code, got.out, got.err)
+		}
+	}
+}
+
 // TestParameters: --set gives several numbers, at once or one by one; what it does not read is answered by how it is written.
 func TestParameters(t *testing.T) {
 	dir := t.TempDir()

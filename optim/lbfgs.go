@@ -92,7 +92,10 @@ func CheckLBFGS(spec trivium.OptimizerSpec) error {
 	params, err := merge("lbfgs", lbfgsDefaults(), spec.Params)
 	errs = append(errs, err)
 	if !(spec.Rate >= 0 && spec.Rate <= 1e6) {
-		errs = append(errs, fmt.Errorf("optim: lbfgs: rate: want a number of 0 or more, found %v", spec.Rate))
+		errs = append(errs, fmt.Errorf("optim: lbfgs: rate: want a number from 0 to 1e+06, found %v", spec.Rate))
+	}
+	if !(spec.L2 >= 0 && spec.L2 <= math.MaxFloat32) {
+		errs = append(errs, fmt.Errorf("optim: lbfgs: l2: want a number from 0 to %.2g, found %v", math.MaxFloat32, spec.L2))
 	}
 	if err == nil && params["c1"] >= params["c2"] {
 		errs = append(errs, fmt.Errorf("optim: lbfgs: c1 %g must be below c2 %g", params["c1"], params["c2"]))
@@ -117,8 +120,8 @@ func CheckLBFGS(spec trivium.OptimizerSpec) error {
 // ErrConverged says that no step makes the loss smaller, as far as float32 can tell.
 var ErrConverged = errors.New("optim: lbfgs: converged")
 
-// errTooLarge says that there may be a lower loss, and no way to search for it: how steep it falls along its gradient is not known.
-var errTooLarge = errors.New("optim: lbfgs: the gradient times itself is beyond what float32 holds, 3.4e38; columns of numbers that large, such as times in nanoseconds, want scaling")
+// ErrTooLarge says that there may be a lower loss, and no way to search for it: how steep it falls along its gradient is not known.
+var ErrTooLarge = errors.New("optim: lbfgs: the gradient times itself is beyond what float32 holds, 3.4e38; columns of numbers that large, such as times in nanoseconds, want scaling")
 
 // Step makes one update of p: a direction, then a line search along it. It returns the loss before the update, with its L2 term, and
 // how often it asked f. After ErrConverged p is what it was.
@@ -193,7 +196,7 @@ func (o *LBFGS) descend(p trivium.Params, f Objective) (evaluations int, err err
 	slope := o.dot(o.dir, g)
 	switch known := slope-slope == 0; {
 	case !known && len(o.s) == 0:
-		return 0, errTooLarge
+		return 0, ErrTooLarge
 	case !known || slope >= 0:
 		return 0, ErrConverged
 	}

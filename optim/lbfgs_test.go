@@ -225,8 +225,8 @@ func TestLBFGSRowSparse(t *testing.T) {
 
 func TestLBFGSErrors(t *testing.T) {
 	l := layout(t, trivium.Spec{Name: "w", Shape: []int{1}})
-	_, err := optim.NewLBFGS(trivium.OptimizerSpec{Name: "lbfgs", Rate: -1, L1: 1, ClipNorm: 1, Params: map[string]float64{"histroy": 5}}, l, nil)
-	for _, want := range []string{"rate: want a number", "takes no l1", "takes no clip_norm", `did you mean "history"?`} {
+	_, err := optim.NewLBFGS(trivium.OptimizerSpec{Name: "lbfgs", Rate: 1e7, L1: 1, L2: 1e39, ClipNorm: 1, Params: map[string]float64{"histroy": 5}}, l, nil)
+	for _, want := range []string{"rate: want a number from 0 to 1e+06, found 1e+07", "l2: want a number from 0 to 3.4e+38, found 1e+39", "takes no l1", "takes no clip_norm", `did you mean "history"?`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}

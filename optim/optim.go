@@ -193,7 +193,7 @@ func newRule(spec trivium.OptimizerSpec, isa kernel.ISA) (*Rule, error) {
 		value float64
 	}{{"rate", spec.Rate}, {"l1", spec.L1}, {"l2", spec.L2}, {"decay", spec.Decay}, {"clip_value", spec.ClipValue}, {"clip_norm", spec.ClipNorm}} {
 		if !(v.value >= 0 && v.value <= math.MaxFloat32) {
-			errs = append(errs, fmt.Errorf("optim: %s: %s: want a number of 0 or more, found %v", spec.Name, v.name, v.value))
+			errs = append(errs, fmt.Errorf("optim: %s: %s: want a number from 0 to %.2g, found %v", spec.Name, v.name, math.MaxFloat32, v.value))
 		}
 	}
 	if len(errs) > 0 {

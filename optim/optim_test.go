@@ -376,7 +376,7 @@ func TestNewReportsEveryMistake(t *testing.T) {
 		t.Fatal("accepted")
 	}
 	for _, want := range []string{
-		"rate: want a number of 0 or more, found -1", "l1:", `did you mean "cosine"?`, `no parameter "beta3"; did you mean "beta1"?`,
+		"rate: want a number from 0 to 3.4e+38, found -1", "l1:", `did you mean "cosine"?`, `no parameter "beta3"; did you mean "beta1"?`,
 		"beta1: want a number from 0 to below 1, found 1.5", "epsilon: want",
 	} {
 		if !strings.Contains(err.Error(), want) {

@@ -46,7 +46,7 @@ func parseSchedule(s string) (schedule, error) {
 		return f, nil
 	}
 	if len(args) != 1 || !whole(args[0]) {
-		return nil, fmt.Errorf("optim: schedule %q: warmup wants a number of updates, such as warmup:100+cosine:1000", s)
+		return nil, fmt.Errorf("optim: schedule %q: warmup wants a whole number of updates, such as warmup:100+cosine:1000", s)
 	}
 	var after schedule
 	if warm {
@@ -118,7 +118,7 @@ func makeSchedule(name string, args []float64) (schedule, error) {
 		if len(args) == 2 && whole(n) && factor(f) {
 			return func(step int64) float64 { return elementary.Pow(f, float64(max(0, step-1)/int64(n))) }, nil
 		}
-		return nil, fmt.Errorf("step wants a number of updates and a factor from 0 to 1, such as step:100,0.1")
+		return nil, fmt.Errorf("step wants a whole number of updates and a factor from 0 to 1, such as step:100,0.1")
 	case "exponential":
 		if len(args) == 1 {
 			n, f = 1, n
@@ -126,7 +126,7 @@ func makeSchedule(name string, args []float64) (schedule, error) {
 		if len(args) >= 1 && len(args) <= 2 && whole(n) && factor(f) {
 			return func(step int64) float64 { return elementary.Pow(f, float64(max(0, step-1))/n) }, nil
 		}
-		return nil, fmt.Errorf("exponential wants a factor from 0 to 1, after a number of updates if not for each: such as exponential:0.999 or exponential:100,0.9")
+		return nil, fmt.Errorf("exponential wants a factor from 0 to 1, after a whole number of updates if not for each: such as exponential:0.999 or exponential:100,0.9")
 	case "cosine", "linear":
 		if len(args) >= 1 && len(args) <= 2 && whole(n) && factor(f) {
 			return func(step int64) float64 {
@@ -137,7 +137,7 @@ func makeSchedule(name string, args []float64) (schedule, error) {
 				return f + float64((1-f)*(1-t))
 			}, nil
 		}
-		return nil, fmt.Errorf("%s wants a number of updates, and perhaps the factor to end at: such as %[1]s:1000 or %[1]s:1000,0.1", name)
+		return nil, fmt.Errorf("%s wants a whole number of updates, and perhaps the factor, from 0 to 1, to end at: such as %[1]s:1000 or %[1]s:1000,0.1", name)
 	case "inverse":
 		if len(args) == 1 && n >= 0 {
 			return func(step int64) float64 { return 1 / (1 + float64(n*float64(step-1))) }, nil

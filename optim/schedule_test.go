@@ -53,6 +53,16 @@ func TestSchedules(t *testing.T) {
 			t.Errorf("%q: the rate of update %d is %v, want %v", c.schedule, c.step, got, 2*c.want)
 		}
 	}
+	for s, want := range map[string]string{
+		"step:1.5,0.1":    "step wants a whole number of updates and a factor from 0 to 1",
+		"cosine:10,2":     "cosine wants a whole number of updates, and perhaps the factor, from 0 to 1, to end at",
+		"exponential:0,1": "after a whole number of updates",
+		"warmup:2.5":      "warmup wants a whole number of updates",
+	} {
+		if _, err := optim.New(trivium.OptimizerSpec{Name: "sgd", Schedule: s}, kernel.Best()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("schedule %q: error %v, want %q", s, err, want)
+		}
+	}
 	for _, s := range []string{"cosine", "cosine:", "cosine:0", "cosine:1.5", "cosine:10,2", "step:10", "step:x,0.1", "warmup", "warmup:0", "warmup:5+", "warmup:5+nix:1", "warmup:5+7", "cosine:1e+", "cosine:5+step:1,1", "inverse:-1", "exponential", "constant:1", "linear:NaN", "nix"} {
 		if _, err := optim.New(trivium.OptimizerSpec{Name: "sgd", Schedule: s}, kernel.Best()); err == nil || !strings.Contains(err.Error(), "schedule") {
 			t.Errorf("schedule %q: error %v", s, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/trivium-ml/trivium/data"
 	"github.com/trivium-ml/trivium/internal/finite"
 	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/tensor"
 )
 
@@ -272,6 +273,9 @@ func (r *Run) Fail(err error) {
 		}
 		r.over(trivium.Diverged, err)
 		return
+	}
+	if errors.Is(err, optim.ErrTooLarge) { // as the columns are
+		err = &JobError{err}
 	}
 	r.over(trivium.Failed, err)
 }
