@@ -357,6 +357,10 @@ func TestErrors(t *testing.T) {
 		{accuracy.Add(three, classesOf(3, []float32{-1}, 0), make([]float32, 3)), "row 0: the weight is -1"},
 		{accuracy.Add(three, trivium.Batch{Rows: 1}, make([]float32, 3)), "wants class labels, found none"},
 		{accuracy.Merge(must(metric.New("logloss", three))), "accuracy cannot take in logloss"},
+		{must(metric.New("auc", binary)).Add(binary, classesOf(2, nil, 7), make([]float32, 1)), "class 7 is outside 0 to 1"},
+		{must(metric.New("f1", three)).Add(three, classesOf(3, nil, 7), make([]float32, 3)), "class 7 is outside 0 to 2"},
+		{must(metric.New("confusion", three)).Add(three, classesOf(3, nil, 7), make([]float32, 3)), "class 7 is outside 0 to 2"},
+		{must(metric.New("top2", three)).Add(three, classesOf(3, nil, 7), make([]float32, 3)), "class 7 is outside 0 to 2"},
 		{accuracy.Merge(nil), "accuracy cannot take in nothing"},
 	} {
 		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
@@ -376,6 +380,9 @@ func TestConfusionDraws(t *testing.T) {
 	}
 	if m.Classes() != 2 || m.Count(1, 0) != 1 || m.Count(0, 1) != 0 {
 		t.Errorf("%d classes, %v and %v", m.Classes(), m.Count(1, 0), m.Count(0, 1))
+	}
+	if v := m.Value(); math.Abs(v-2./3) > 1e-15 {
+		t.Errorf("its value is %v", v)
 	}
 }
 

@@ -231,6 +231,12 @@ func TestLBFGSErrors(t *testing.T) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
+	for c1, ok := range map[float64]bool{0.1: true, 0.2: false, 0.3: false} {
+		err := optim.CheckLBFGS(trivium.OptimizerSpec{Name: "lbfgs", Params: map[string]float64{"c1": c1, "c2": 0.2}})
+		if (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "must be below c2 0.2") {
+			t.Errorf("c1 %v under c2 0.2: %v", c1, err)
+		}
+	}
 	o, err := optim.NewLBFGS(trivium.OptimizerSpec{Name: "lbfgs"}, l, nil)
 	if err != nil {
 		t.Fatal(err)

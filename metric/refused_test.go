@@ -1,0 +1,77 @@
+package metric_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/trivium-ml/trivium/metric"
+	"github.com/trivium-ml/trivium/wire"
+)
+
+// TestAUCOfScoresThatAreNone: rows whose score is not a number leave no area, wherever they were added and however they came; of -0 and 0 neither is
+// ahead.
+func TestAUCOfScoresThatAreNone(t *testing.T) {
+	nan := float32(math.NaN())
+	area := func(scores ...float32) float64 { // of a positive and a negative row at a time, which travel and are merged
+		all := must(metric.New("auc", binary))
+		for i := 0; i < len(scores); i += 2 {
+			m, arrived := must(metric.New("auc", binary)), must(metric.New("auc", binary))
+			if err := m.Add(binary, classesOf(2, nil, 1, 0), scores[i:i+2]); err != nil {
+				t.Fatal(err)
+			}
+			p, err := m.AppendBinary(nil)
+			if err := errors.Join(err, arrived.UnmarshalBinary(p), all.Merge(arrived)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return all.Value()
+	}
+	for _, scores := range [][]float32{{nan, 1}, {1, 0, 1, nan}, {nan, nan, 1, 0}, {1, 0, nan, nan, nan, 1}} {
+		if v := area(scores...); !math.IsNaN(v) {
+			t.Errorf("of scores %v it is %v, want NaN", scores, v)
+		}
+	}
+	if v := area(1, 0, 2, -1); v != 1 {
+		t.Errorf("of scores that are numbers it is %v, want 1", v)
+	}
+	if v := area(0, float32(math.Copysign(0, -1))); v != 0.5 {
+		t.Errorf("of 0 and -0 it is %v, want 0.5", v)
+	}
+	small := math.Nextafter32(0, 1)
+	if v := area(small, 0); v != 1 {
+		t.Errorf("of %v and 0 it is %v, want 1", small, v)
+	}
+}
+
+// TestCountsOfOthers: sums that are of other classes, or no sums of weights, are refused, and what was counted stays.
+func TestCountsOfOthers(t *testing.T) {
+	for _, name := range []string{"confusion", "f1"} {
+		m, fewer := must(metric.New(name, three)), must(metric.New(name, binary))
+		if err := m.Add(three, classesOf(3, nil, 1), []float32{0, 1, 0}); err != nil {
+			t.Fatal(err)
+		}
+		want := m.Value()
+		p, err := fewer.AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		errs := map[string]error{"a merge of 2 classes": m.Merge(fewer), "counts of 2 classes": m.UnmarshalBinary(p)}
+		for _, wrong := range []float64{-1, math.Inf(1), math.NaN()} {
+			p, err := m.AppendBinary(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			errs[fmt.Sprint(wrong)] = m.UnmarshalBinary(wire.AppendFloat64(p[:len(p)-8], wrong))
+		}
+		for what, err := range errs {
+			if err == nil {
+				t.Errorf("%s takes %s", name, what)
+			}
+		}
+		if got := m.Value(); got != want || got == 0 {
+			t.Errorf("%s was %v, and is %v", name, want, got)
+		}
+	}
+}
