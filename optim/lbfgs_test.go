@@ -282,6 +282,45 @@ func TestLBFGSGradientTooLargeToSearch(t *testing.T) {
 	}
 }
 
+// TestLBFGSBuffersAndTies: the cells of buffers stay, whatever the gradient says there; tied ones are their owner's, and count once; what comes after
+// either is trained as what comes before.
+func TestLBFGSBuffersAndTies(t *testing.T) {
+	l := layout(t,
+		trivium.Spec{Name: "seen", Shape: []int{1}, Buffer: true}, trivium.Spec{Name: "w", Shape: []int{2}, Decay: 1},
+		trivium.Spec{Name: "again", Shape: []int{2}, Decay: 1, Tie: "w"}, trivium.Spec{Name: "v", Shape: []int{1}, Decay: 1})
+	const l2, weight = 0.5, 4
+	o, err := optim.NewLBFGS(trivium.OptimizerSpec{Name: "lbfgs", L2: l2}, l, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := trivium.NewParams(l)
+	to := []float64{7, 3, -2, 5} // the mean loss is half the sum of squares to there, but of the buffer
+	p.Flat[0] = 7
+	for i := 0; i < 20 && err == nil; i++ {
+		_, _, err = o.Step(p, func(p trivium.Params, g trivium.Gradient) (lossSum, weightSum float64, err error) {
+			g.Flat[0] = 1e6
+			for i, x := range p.Flat[1:] {
+				d := float64(x) - to[i+1]
+				lossSum += weight * d * d / 2
+				g.Flat[i+1] = float32(weight * d)
+			}
+			return lossSum, weight, nil
+		})
+	}
+	if err != nil && !errors.Is(err, optim.ErrConverged) {
+		t.Fatal(err)
+	}
+	for i, x := range p.Flat {
+		want := to[i] / (1 + l2)
+		if i == 0 {
+			want = 7
+		}
+		if math.Abs(float64(x)-want) > 1e-5 {
+			t.Errorf("cell %d is %v, want %v", i, x, want)
+		}
+	}
+}
+
 // TestLBFGSColumnsOfAnySize: the first step tried is of length 1, whatever the parameters' size. Where a column has times in seconds, 1.7e9, the
 // lowest loss is 1e9 times nearer, which the search did not get to by halves: it said that it had converged, before the first update.
 func TestLBFGSColumnsOfAnySize(t *testing.T) {
