@@ -58,6 +58,16 @@ func TestCountsOfOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		errs := map[string]error{"a merge of 2 classes": m.Merge(fewer), "counts of 2 classes": m.UnmarshalBinary(p)}
+		other := must(metric.New("recall", three)) // which has as many sums as f1
+		if p, err = other.AppendBinary(nil); err != nil {
+			t.Fatal(err)
+		}
+		errs["sums of another metric"] = m.UnmarshalBinary(p)
+		if p, err = m.AppendBinary(nil); err != nil {
+			t.Fatal(err)
+		}
+		p[0]++
+		errs["another version"] = m.UnmarshalBinary(p)
 		for _, wrong := range []float64{-1, math.Inf(1), math.NaN()} {
 			p, err := m.AppendBinary(nil)
 			if err != nil {
