@@ -6,6 +6,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/metric"
 	"github.com/trivium-ml/trivium/wire"
 )
@@ -83,5 +84,42 @@ func TestCountsOfOthers(t *testing.T) {
 		if got := m.Value(); got != want || got == 0 {
 			t.Errorf("%s was %v, and is %v", name, want, got)
 		}
+	}
+}
+
+// TestR2OfParts: a single row counts where it is merged, parts without rows and what was forgotten do not; rows and sums of others are refused.
+func TestR2OfParts(t *testing.T) {
+	one := trivium.Outputs{Task: trivium.Regression, Width: 1}
+	of := func(m trivium.Metric, score float32, labels ...float32) trivium.Metric {
+		b := trivium.Batch{Rows: len(labels), Labels: trivium.Labels{Kind: trivium.Real, Width: 1, Real: labels}}
+		scores := make([]float32, len(labels))
+		for i := range scores {
+			scores[i] = score
+		}
+		if err := m.Add(one, b, scores); err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	empty := func() trivium.Metric { return must(metric.New("r2", one)) }
+	m := of(empty(), 9, 100, 200, 300)
+	m.Reset()
+	for _, part := range []trivium.Metric{empty(), of(empty(), 2, 1), empty(), of(empty(), 3, 3), of(empty(), 6, 5)} {
+		if err := m.Merge(part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Labels 1, 3 and 5 with errors 1, 0 and 1: 1 - 2/8.
+	if v := m.Value(); !(math.Abs(v-0.75) <= 1e-15) { // NaN too
+		t.Errorf("of three parts with a row it is %v, want 0.75", v)
+	}
+	if err := m.Merge(must(metric.New("r2", real2))); err == nil {
+		t.Error("it takes in that of two labels a row")
+	}
+	if err := m.Add(one, classesOf(2, nil, 1), []float32{1}); err == nil {
+		t.Error("it takes classes for real labels")
+	}
+	if v := m.Value(); !(math.Abs(v-0.75) <= 1e-15) { // NaN too
+		t.Errorf("after what was refused it is %v, want 0.75", v)
 	}
 }
