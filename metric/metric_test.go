@@ -269,7 +269,7 @@ func TestMergeAndTravel(t *testing.T) {
 		if err := left.Merge(arrived); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := left.Value(), whole.Value(); math.Abs(got-want) > 1e-12 {
+		if got, want := left.Value(), whole.Value(); !(math.Abs(got-want) <= 1e-12) {
 			t.Errorf("seed %d: %s of halves merged is %v, of the whole %v", seed, name, got, want)
 		}
 		if err := left.UnmarshalBinary(p[len("prefix") : len(p)-1]); err == nil {
@@ -318,7 +318,7 @@ func TestR2(t *testing.T) {
 		if err := left.Merge(arrived); err != nil {
 			t.Fatal(err)
 		}
-		if got := left.Value(); math.Abs(got-want) > 1e-10 {
+		if got := left.Value(); !(math.Abs(got-want) <= 1e-10) {
 			t.Errorf("cut at %d: %v, want %v", cut, got, want)
 		}
 		if err := arrived.UnmarshalBinary(p[:len(p)-1]); err == nil {
@@ -381,7 +381,7 @@ func TestConfusionDraws(t *testing.T) {
 	if m.Classes() != 2 || m.Count(1, 0) != 1 || m.Count(0, 1) != 0 {
 		t.Errorf("%d classes, %v and %v", m.Classes(), m.Count(1, 0), m.Count(0, 1))
 	}
-	if v := m.Value(); math.Abs(v-2./3) > 1e-15 {
+	if v := m.Value(); !(math.Abs(v-2./3) <= 1e-15) {
 		t.Errorf("its value is %v", v)
 	}
 }
@@ -398,7 +398,7 @@ func TestManyClasses(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Class n-1 is right, class 1 is missed, class 0 is mistaken for it.
-		if got, want := m.Value(), 1./3; math.Abs(got-want) > 1e-12 {
+		if got, want := m.Value(), 1./3; !(math.Abs(got-want) <= 1e-12) {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
 	}

@@ -83,7 +83,7 @@ func TestLBFGSRosenbrock(t *testing.T) {
 			}
 		}
 		for i, x := range p.Flat {
-			if math.Abs(float64(x)-1) > 2e-3 {
+			if !(math.Abs(float64(x)-1) <= 2e-3) {
 				t.Fatalf("%d cells: after %d updates cell %d is %v, want 1", n, steps, i, x)
 			}
 		}
@@ -149,7 +149,7 @@ func TestLBFGSL2(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range g.Flat {
-		if full := float64(g.Flat[i])/200 + 0.5*float64(p.Flat[i]); math.Abs(full) > 1e-3 {
+		if full := float64(g.Flat[i])/200 + 0.5*float64(p.Flat[i]); !(math.Abs(full) <= 1e-3) {
 			t.Errorf("seed %d: %v: the gradient of cell %d is %v", seed, err, i, full)
 		}
 	}
@@ -312,7 +312,7 @@ func TestLBFGSBuffersAndTies(t *testing.T) {
 	}
 	for i, x := range p.Flat {
 		want := to[i] / (1 + l2*[]float64{0, 1, 1, 2}[i])
-		if math.Abs(float64(x)-want) > 1e-5 {
+		if !(math.Abs(float64(x)-want) <= 1e-5) {
 			t.Errorf("cell %d is %v, want %v", i, x, want)
 		}
 	}
@@ -341,7 +341,7 @@ func TestLBFGSColumnsOfAnySize(t *testing.T) {
 				t.Fatalf("size %g: %v", size, err)
 			}
 		}
-		if got := size * float64(p.Flat[0]); math.Abs(got-1) > 1e-5 {
+		if got := size * float64(p.Flat[0]); !(math.Abs(got-1) <= 1e-5) {
 			t.Errorf("size %g: %v of the way after %d evaluations, and %v", size, got, evaluations, err)
 		}
 	}

@@ -459,7 +459,7 @@ func TestClipNormOfWhatExploded(t *testing.T) {
 		g.Flat[4] = 12e20
 		state.Step(1, p, g, 1)
 		for i, want := range []float32{-3, 4, 0, 0, -12} {
-			if math.Abs(float64(u[i]-want)) > 1e-5 || math.Abs(float64(p.Flat[i]-want)) > 1e-5 {
+			if !(math.Abs(float64(u[i]-want)) <= 1e-5 && math.Abs(float64(p.Flat[i]-want)) <= 1e-5) {
 				t.Errorf("%v: cell %d: %v, by a State %v; want %v", isa, i, u[i], p.Flat[i], want)
 			}
 		}

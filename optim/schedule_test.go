@@ -49,7 +49,7 @@ func TestSchedules(t *testing.T) {
 		{"warmup:4e+0+step:2e+0,0.5", 7, 0.5},
 	} {
 		o := rule(t, trivium.OptimizerSpec{Name: "sgd", Rate: 2, Schedule: c.schedule}, kernel.Best())
-		if got := o.(*optim.Rule).Rate(c.step); math.Abs(got-2*c.want) > 1e-15 {
+		if got := o.(*optim.Rule).Rate(c.step); !(math.Abs(got-2*c.want) <= 1e-15) {
 			t.Errorf("%q: the rate of update %d is %v, want %v", c.schedule, c.step, got, 2*c.want)
 		}
 	}

@@ -85,11 +85,11 @@ func TestEvaluatorInExactMode(t *testing.T) {
 			whole = values
 		}
 		for k, v := range values {
-			if math.Abs(v-whole[k]) > 1e-12 {
+			if !(math.Abs(v-whole[k]) <= 1e-12) {
 				t.Errorf("%d shards: %s is %v, of all rows %v", shards, k, v, whole[k])
 			}
 		}
-		if math.Abs(values["train.loss"]-values["train.logloss"]) > 1e-6 {
+		if !(math.Abs(values["train.loss"]-values["train.logloss"]) <= 1e-6) {
 			t.Errorf("loss %v, log-loss %v", values["train.loss"], values["train.logloss"])
 		}
 	}

@@ -108,7 +108,7 @@ func (p point) compare(t *testing.T, metric string, got float64, late bool) {
 	if late {
 		tolerance = map[string]float64{"loss": 0.003, "accuracy": 0.006}[metric]
 	}
-	if math.Abs(got-want) > tolerance {
+	if !(math.Abs(got-want) <= tolerance) {
 		t.Errorf("after %d: %s %.5f, want %.5f ± %v", p.at, metric, got, want, tolerance)
 	}
 }
