@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -51,5 +52,30 @@ func TestLostAnswer(t *testing.T) {
 	}
 	if objects, err := s.List(ctx, ""); err != nil || len(objects) != 0 {
 		t.Errorf("left: %v, %v", objects, err)
+	}
+}
+
+// TestWhatCannotBeSaved is an error, and leaves nothing behind: not what of it could be written, nor the claim of the name.
+func TestWhatCannotBeSaved(t *testing.T) {
+	for want, spoil := range map[string]func(c *checkpoint.Checkpoint){
+		"the parameters do not fill their layout": func(c *checkpoint.Checkpoint) { c.Params.Flat = c.Params.Flat[1:] },
+		"do not fill their layout":                func(c *checkpoint.Checkpoint) { c.Params.Layout = nil },
+		"2 names for 1 state vectors":             func(c *checkpoint.Checkpoint) { c.Optimizer.Names = []string{"a", "b"} },
+		`state vector "velocity" has`:             func(c *checkpoint.Checkpoint) { c.Optimizer.Slots[0] = c.Optimizer.Slots[0][1:] },
+		"unsupported value: +Inf":                 func(c *checkpoint.Checkpoint) { c.Progress.LossSum = math.Inf(1) },
+		"the name is taken":                       func(c *checkpoint.Checkpoint) { c.Optimizer.Names = []string{"steps"} }, // as those of rows
+	} {
+		s, c := blob.Dir(t.TempDir()), example(t)
+		spoil(c)
+		name, err := checkpoint.Save(ctx, s, c)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("saved as %q, %v, want %q", name, err, want)
+		}
+		if left, err := s.List(ctx, ""); err != nil || len(left) != 0 {
+			t.Errorf("%s: %v stays behind, %v", want, left, err)
+		}
+		if name := save(t, s, example(t)); name != "step-000000000120" {
+			t.Errorf("%s: the next one is called %q", want, name)
+		}
 	}
 }

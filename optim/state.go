@@ -70,7 +70,6 @@ func NewState(l *trivium.Layout, opt trivium.Optimizer, cpu *tensor.CPU) (*State
 		s.isa, s.pool = cpu.ISA, cpu.Pool
 	}
 	s.rule, _ = opt.(*Rule)
-	rowLen := 0
 	for i := range l.Tensors() {
 		spec := l.Spec(i)
 		if spec.Buffer || spec.Tie != "" {
@@ -83,7 +82,6 @@ func NewState(l *trivium.Layout, opt trivium.Optimizer, cpu *tensor.CPU) (*State
 			if s.rule == nil || s.rule.steps {
 				s.rowSteps[i] = make([]uint32, l.Rows(i))
 			}
-			rowLen = max(rowLen, l.Cols(i))
 			continue
 		}
 		from, to := l.Range(i)
