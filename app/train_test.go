@@ -426,8 +426,8 @@ func TestWorseThanTheMean(t *testing.T) {
 	write(t, dir, "a.csv", prices.String())
 	const command = "train linear --data a.csv --label price"
 	for flags, want := range map[string]string{
-		"": "columns of like size (--scale standard), another --rate, more --epochs, --optimizer lbfgs\n",
-		" --optimizer lbfgs --epochs 1":            "columns of like size (--scale standard), more --epochs\n",
+		"":                              "columns of like size (--scale standard), another --rate, more --epochs, --optimizer lbfgs\n",
+		" --optimizer lbfgs --epochs 1": "columns of like size (--scale standard), more --epochs\n",
 		" --scale standard --rate 1e-6 --epochs 1": "what may help: another --rate, more --epochs, --optimizer lbfgs\n",
 	} {
 		got := runIn(t, dir, strings.Fields(command+flags)...)

@@ -11,31 +11,59 @@ import (
 	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
-// TestAgainstFormulas steps one cell in float64, by the formula as papers have it, and wants float32's version of that.
+// TestAgainstFormulas steps one cell in float64, by the formula as papers have it, and wants float32's version of that. A tensor's multiplier of
+// decay is one of L1, L2 and decay.
 func TestAgainstFormulas(t *testing.T) {
-	const steps = 12
-	l := layout(t, trivium.Spec{Name: "w", Shape: []int{1}, Decay: 1})
 	for name, spec := range rules() {
 		for _, isa := range kernel.Available() {
-			state, err := optim.NewState(l, rule(t, spec, isa), &tensor.CPU{ISA: isa})
-			if err != nil {
-				t.Fatal(err)
+			for _, decay := range []float32{1, 0.5} {
+				againstFormula(t, name, spec, isa, decay)
 			}
-			p, g := trivium.NewParams(l), trivium.NewGradient(l)
-			p.Flat[0] = 0.8
-			x := naive{spec: spec, p: 0.8}
-			for step := 1; step <= steps; step++ {
-				mean := math.Sin(float64(step)) // of either sign
-				g.Flat[0] = float32(mean * 4)
-				state.Step(int64(step), p, g, 4)
-				x.step(step, mean)
-				if got := float64(p.Flat[0]); !(math.Abs(got-x.p) <= 3e-6) {
-					t.Fatalf("%s on %v: after update %d the cell is %v, by the formula %v", name, isa, step, got, x.p)
-				}
-			}
-			if math.Abs(float64(p.Flat[0])-0.8) < 1e-3 {
-				t.Errorf("%s: the cell hardly moved: %v", name, p.Flat[0])
-			}
+		}
+	}
+}
+
+func againstFormula(t *testing.T, name string, spec trivium.OptimizerSpec, isa kernel.ISA, decay float32) {
+	const steps = 12
+	l := layout(t, trivium.Spec{Name: "w", Shape: []int{1}, Decay: decay})
+	state, err := optim.NewState(l, rule(t, spec, isa), &tensor.CPU{ISA: isa})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, g := trivium.NewParams(l), trivium.NewGradient(l)
+	p.Flat[0] = 0.8
+	x := naive{spec: spec, p: 0.8}
+	for _, strength := range []*float64{&x.spec.L1, &x.spec.L2, &x.spec.Decay} {
+		*strength *= float64(decay)
+	}
+	for step := 1; step <= steps; step++ {
+		mean := math.Sin(float64(step)) // of either sign
+		g.Flat[0] = float32(mean * 4)
+		state.Step(int64(step), p, g, 4)
+		x.step(step, mean)
+		if got := float64(p.Flat[0]); !(math.Abs(got-x.p) <= 3e-6) {
+			t.Fatalf("%s on %v, decay × %v: after update %d the cell is %v, by the formula %v", name, isa, decay, step, got, x.p)
+		}
+	}
+	if math.Abs(float64(p.Flat[0])-0.8) < 1e-3 {
+		t.Errorf("%s: the cell hardly moved: %v", name, p.Flat[0])
+	}
+}
+
+// TestDefaults: what a job has that names an optimizer and nothing else, which are PyTorch's defaults, and McMahan's of FTRL.
+func TestDefaults(t *testing.T) {
+	for name, want := range map[string]string{
+		"":         "sgd rate 0.1",
+		"momentum": "momentum rate 0.01 momentum 0.9",
+		"nesterov": "nesterov rate 0.01 momentum 0.9",
+		"adagrad":  "adagrad rate 0.01 epsilon 1e-10",
+		"rmsprop":  "rmsprop rate 0.01 epsilon 1e-08 rho 0.99",
+		"adam":     "adam rate 0.001 beta1 0.9 beta2 0.999 epsilon 1e-08",
+		"adamw":    "adamw rate 0.001 beta1 0.9 beta2 0.999 epsilon 1e-08",
+		"ftrl":     "ftrl rate 0.1 beta 1",
+	} {
+		if got := rule(t, trivium.OptimizerSpec{Name: name}, kernel.Best()).(*optim.Rule).String(); got != want {
+			t.Errorf("%q is %s, want %s", name, got, want)
 		}
 	}
 }
@@ -131,6 +159,7 @@ func TestByHand(t *testing.T) {
 			0.9 - 0.1*(0.14/0.19)/math.Sqrt(0.001249/0.001999) - 0.1*(0.026/0.271)/math.Sqrt(0.002247751/0.002997001),
 		}},
 		{trivium.OptimizerSpec{Name: "adamw", Rate: 0.1, Decay: 0.5}, [3]float64{0.85, 0.85 - 0.1*(0.14/0.19)/math.Sqrt(0.001249/0.001999) - 0.0425, math.NaN()}},
+		{trivium.OptimizerSpec{Name: "adamw", Rate: 0.1}, [3]float64{0.9 - 0.1*0.01, math.NaN(), math.NaN()}}, // the decay of those who name none
 		// z begins at -1·(10 + 1) - 1 = -12, which is where 1 is; n = 1, z = -12 + 1 - 10·1 = -21: (21 - 1)/(20 + 1).
 		{trivium.OptimizerSpec{Name: "ftrl", Rate: 0.1, L1: 1, L2: 1}, [3]float64{20. / 21, math.NaN(), math.NaN()}},
 		{trivium.OptimizerSpec{Name: "ftrl", Rate: 0.1, L1: 9.5}, [3]float64{0.95, math.NaN(), math.NaN()}},

@@ -57,6 +57,7 @@ func rules() map[string]trivium.OptimizerSpec {
 		"adam scheduled":    {Name: "adam", Rate: 0.01, Schedule: "warmup:3+cosine:10"},
 		"adamw":             {Name: "adamw", Rate: 0.01, Decay: 0.1},
 		"ftrl":              {Name: "ftrl", Rate: 0.1, L1: 0.1, L2: 0.2},
+		"ftrl through 0":    {Name: "ftrl", Rate: 5, L1: 0.5, L2: 0.2},
 		"sgd clipped":       {Name: "sgd", Rate: 0.3, ClipValue: 0.2},
 		"adam norm-clipped": {Name: "adam", Rate: 0.3, ClipNorm: 0.5},
 	}
