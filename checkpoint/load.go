@@ -106,6 +106,9 @@ func load(ctx context.Context, s blob.Store, name string) (*Checkpoint, error) {
 func (c *Checkpoint) read(ctx context.Context, s blob.Store, name string, f File, slots []string) error {
 	key := name + "/" + f.Name
 	r, err := s.Get(ctx, key, 0, f.Size+1)
+	if errors.Is(err, fs.ErrNotExist) { // which of a checkpoint's says that there is none
+		return errors.New("is not there, and the manifest says that it is")
+	}
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,81 @@
+package checkpoint_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/checkpoint"
+)
+
+// TestFileThatIsGone: a checkpoint that lacks a file is a damaged one, which names the one before it, and not none.
+func TestFileThatIsGone(t *testing.T) {
+	for _, file := range []string{"params.safetensors", "optimizer.safetensors", "codecs.safetensors"} {
+		dir := t.TempDir()
+		s, c := blob.Dir(dir), example(t)
+		save(t, s, c)
+		c.Progress.Step++
+		name := save(t, s, c)
+		if err := os.Remove(filepath.Join(dir, name, file)); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err := checkpoint.Latest(ctx, s)
+		corrupt, ok := errors.AsType[*checkpoint.CorruptError](err)
+		if !ok || corrupt.File != file || corrupt.Previous != "step-000000000120" || !strings.Contains(err.Error(), "is not there") {
+			t.Errorf("without %s: %v", file, err)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("without %s it says that there is no checkpoint: %v", file, err)
+		}
+	}
+}
+
+// TestManifestsRefused: what a manifest with a good checksum says is believed only if it can be so.
+func TestManifestsRefused(t *testing.T) {
+	dir := t.TempDir()
+	c := example(t)
+	c.Job.Seed = 1 // a float64 holds it
+	name := save(t, blob.Dir(dir), c)
+	whole, err := os.ReadFile(filepath.Join(dir, name, "manifest.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	type object = map[string]any
+	file := func(m object, i int) object { return m["files"].([]any)[i].(object) }
+	for want, spoil := range map[string]func(m object){
+		"":                                   func(object) {},
+		`found "trivium checkpoint" version`: func(m object) { m["version"] = 2 },
+		`found "checkpoint" version 1`:       func(m object) { m["format"] = "checkpoint" },
+		"layout_hash is ":                    func(m object) { m["layout_hash"] = "0" },
+		"more than fit the":                  func(m object) { m["layout"].([]any)[0].(object)["shape"] = []int{1 << 20, 2} },
+		"too large, or negative":             func(m object) { m["layout"].([]any)[0].(object)["shape"] = []int{-3, 2} },
+		"size -1":                            func(m object) { file(m, 1)["size"] = -1 },
+		"size 70368744177665":                func(m object) { file(m, 1)["size"] = 1<<46 + 1 },
+		`SHA-256 "ab"`:                       func(m object) { file(m, 1)["sha256"] = "ab" },
+		"is none of a checkpoint's":          func(m object) { file(m, 1)["name"] = "../../params" },
+		"names no params.safetensors":        func(m object) { m["files"] = m["files"].([]any)[1:] },
+	} {
+		var m object
+		if err := json.Unmarshal(whole, &m); err != nil {
+			t.Fatal(err)
+		}
+		sum := m["checksum"]
+		delete(m, "checksum")
+		spoil(m)
+		p, err := json.MarshalIndent(m, "", "\t")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p = append(bytes.TrimSuffix(p, []byte("\n}")), []byte(",\n\t\"checksum\": \""+sum.(string)+"\"\n}\n")...)
+		_, _, err = checkpoint.DecodeManifest(checkpoint.Reseal(p))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
