@@ -150,13 +150,32 @@ func (f *fault) append(p []byte) []byte {
 	for _, n := range []uint64{uint64(f.rank), f.step, uint64(f.tag), uint64(f.witness), uint64(f.rankA), uint64(f.rankB)} {
 		p = wire.AppendUvarint(p, n)
 	}
-	for _, s := range []string{f.op, f.phase, f.evidence, f.field, f.a, f.b} {
-		p = wire.AppendString(p, s[:min(len(s), maxFaultText)])
+	for _, s := range f.texts() {
+		p = wire.AppendString(p, *s)
 	}
 	return p
 }
 
-const maxFaultText = 8 << 10 // six of them fit a head
+// A report has up to 16 texts, and a few numbers beside them.
+const (
+	reportTexts   = 16
+	reportNumbers = 256
+	maxFaultText  = (wire.MaxHead - reportNumbers) / reportTexts
+)
+
+// textRoom is the length of a text in reports that fit frames of so many bytes: a frame that is refused would pass for a lost link.
+func textRoom(maxFrame int) int { return (min(maxFrame, wire.MaxHead) - reportNumbers) / reportTexts }
+
+// cut shortens texts to what fits.
+func cut(most int, texts ...*string) {
+	for _, s := range texts {
+		*s = (*s)[:min(len(*s), most)]
+	}
+}
+
+func (f *fault) texts() []*string {
+	return []*string{&f.op, &f.phase, &f.evidence, &f.field, &f.a, &f.b}
+}
 
 func (f *fault) read(r *wire.Reader, size int) {
 	f.cause = Cause(r.Uvarint("cause", uint64(Disagree)))
@@ -167,7 +186,7 @@ func (f *fault) read(r *wire.Reader, size int) {
 	f.witness = int(r.Uvarint("witness", last))
 	f.rankA = int(r.Uvarint("rank", last))
 	f.rankB = int(r.Uvarint("rank", last))
-	for _, s := range []*string{&f.op, &f.phase, &f.evidence, &f.field, &f.a, &f.b} {
+	for _, s := range f.texts() {
 		*s = r.String("text", maxFaultText)
 	}
 }
@@ -196,6 +215,16 @@ const (
 	running
 	complete
 )
+
+// cut shortens the texts of m, and not those of the operation that it describes. Who makes a report keeps it so too: all conclude from the same words.
+func (m *report) cut(most int) {
+	cut(most, m.fault.texts()...)
+	if m.desc != nil {
+		d := *m.desc
+		cut(most, d.texts()...)
+		m.desc = &d
+	}
+}
 
 func (m *report) append(p []byte) []byte {
 	p = wire.AppendBools(p, m.whole, m.desc != nil, m.counts)

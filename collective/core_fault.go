@@ -160,6 +160,7 @@ func (c *core) speak(in *incident) {
 		m.status = complete
 	}
 	m.fault.step, m.fault.tag = m.step, m.tag
+	m.cut(textRoom(c.opt.MaxFrame))
 	in.reports[c.self] = m
 	if in.whole {
 		c.tellConcluded()

@@ -123,16 +123,21 @@ func (d *descriptor) append(p []byte, splits bool) []byte {
 	return p
 }
 
-const maxText = 1 << 14 // counts of a thousand ranks
+// texts are those of d; that which ranks do not compare is the last.
+func (d *descriptor) texts() []*string {
+	return []*string{&d.kind, &d.dtype, &d.reduce, &d.root, &d.codec, &d.scale, &d.shape, &d.counts, &d.plan, &d.splits}
+}
 
 func (d *descriptor) read(r *wire.Reader) {
-	for _, s := range []*string{&d.kind, &d.dtype, &d.reduce, &d.root, &d.codec, &d.scale, &d.shape, &d.counts, &d.plan} {
-		*s = r.String("descriptor", maxText)
+	texts := d.texts()
+	last := len(texts) - 1
+	for _, s := range texts[:last] {
+		*s = r.String("descriptor", maxFaultText)
 	}
 	for _, n := range []*int{&d.n, &d.from, &d.to} {
 		*n = int(r.Uvarint("descriptor", 1<<62))
 	}
-	d.splits = r.String("descriptor", maxText)
+	*texts[last] = r.String("descriptor", maxFaultText)
 }
 
 // differs names the first field in which d and e differ, and both values; empty: none. Where the receiver of a transfer has not named

@@ -219,12 +219,12 @@ func TestCase8Lengths(t *testing.T) {
 // More frames than numbers for them are refused: their keys would be those of other groups' frames.
 func TestCase8TooManyFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := open(t, inMemory, 2, collective.Options{MaxFrame: 256})
+		w := open(t, inMemory, 2, collective.Options{MaxFrame: 1 << 10})
 		for rank, err := range w.each(func(r int, g *collective.Group) error {
-			return run(t.Context(), g, collective.Op{Kind: collective.Broadcast}, collective.Of(make([]float32, 8<<20)), collective.Of(make([]float32, 8<<20)))
+			return run(t.Context(), g, collective.Op{Kind: collective.Broadcast}, collective.Of(make([]float32, 16<<20)), collective.Of(make([]float32, 16<<20)))
 		}) {
 			var b *collective.Blame
-			if !errors.As(err, &b) || b.Cause != collective.Refused || !strings.Contains(err.Error(), "131072 frames") {
+			if !errors.As(err, &b) || b.Cause != collective.Refused || !strings.Contains(err.Error(), "65536 frames") {
 				t.Errorf("rank %d: %v", rank, err)
 			}
 		}

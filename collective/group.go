@@ -58,13 +58,16 @@ type Options struct {
 	Straggler   time.Duration // when OnStraggler is told, and how often it is looked whether another rank is waited for; 0: 1 s
 	OnStraggler func(Wait)    // called with the group's lock held: it must not call the group; again where an operation waits for another rank
 	Segment     int           // bytes of a frame of a long vector; 0: 256 KiB
-	MaxFrame    int           // of the stream; 0: 1 MiB
+	MaxFrame    int           // of the stream; 0: 1 MiB; 1 KiB at least. Texts in errors are cut to a sixteenth of it
 	Window      int           // of the stream; 0: 4 × MaxFrame
 	NotFinite   Policy        // what a NaN or an infinity in a float32 or float64 contribution does
 	Costs       Costs         // of the links; the zero Costs: a guess, until Calibrate
 	Record      func(Measurement)
 	FirstStep   uint64
 }
+
+// minFrame holds a report with texts of a few words.
+const minFrame = 1 << 10
 
 // A Policy is what a contribution that is not finite does.
 type Policy uint8
@@ -103,8 +106,11 @@ func (o Options) resolve() (Options, error) {
 	if o.Window == 0 {
 		o.Window = 4 * o.MaxFrame
 	}
-	if o.Deadline < 0 || o.Straggler < 0 || o.Segment < 0 || o.MaxFrame < 64 || o.Window < 0 || o.NotFinite > Skip {
+	if o.Deadline < 0 || o.Straggler < 0 || o.Segment < 0 || o.Window < 0 || o.NotFinite > Skip {
 		return o, fmt.Errorf("collective: options: an amount is negative, or there is no policy %d", o.NotFinite)
+	}
+	if o.MaxFrame < minFrame {
+		return o, fmt.Errorf("collective: options: a MaxFrame of %d bytes, want %d at least: what ranks say of a failure would not fit", o.MaxFrame, minFrame)
 	}
 	o.Segment = min(o.Segment, o.MaxFrame)
 	return o, o.Costs.validate()

@@ -383,7 +383,7 @@ func (j *job) special() error {
 	return err
 }
 
-// maxPlain elements, which take half of the smallest frame, are plain at most.
+// maxPlain elements are plain at most: of the smallest frame most is left for what is encoded.
 const maxPlain = 8
 
 // plainBytes is what the elements take that no codec encodes.

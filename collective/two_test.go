@@ -25,8 +25,9 @@ type mob struct {
 	links  map[[3]int][]protocol.Event // by from, to, control or not
 	timers []time.Duration             // never: none
 	calls  func(rank int, step uint64) []collective.StartCall
-	eager  bool   // a rank may commit before its operations are complete
-	last   uint64 // step
+	eager  bool                        // a rank may commit before its operations are complete
+	last   uint64                      // step
+	ended  func(rank int, step uint64) // is told of commits; nil: nobody is
 	step   []uint64
 	left   []int
 	waits  []map[string]string // what each rank was told of each operation and commit
@@ -110,6 +111,9 @@ func (x *mob) answered(r int, a protocol.Answer) {
 		}
 	case collective.CommitCall:
 		x.waits[r][fmt.Sprintf("step %d, commit", x.step[r])] = text
+		if x.ended != nil {
+			x.ended(r, x.step[r])
+		}
 		var b *collective.Blame
 		if x.over[r] = errors.As(a.Err, &b) && b.Cause == collective.Lost || x.step[r] >= x.last; x.over[r] {
 			return
