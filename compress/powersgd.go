@@ -117,7 +117,9 @@ func (c PowerSGD) decode(dst []float32, src []byte, apply func(dst, rows []float
 	return nil
 }
 
-// start returns the Q to begin with, a copy: the last one, where a column of it that has died is drawn anew.
+// start returns the Q to begin with, a copy: the last one, where a column of it that has died is drawn anew. A column is as long as the values of
+// the last matrix are large, and what they are multiplied by is kept near 1, for a product of two such would overflow from 1e19 on: by a power
+// of two, which changes no other bits of what comes of it.
 func (c PowerSGD) start(warm []float32, cols int) []float32 {
 	q := make([]float32, cols*c.Rank)
 	if len(warm) == len(q) {
@@ -129,6 +131,11 @@ func (c PowerSGD) start(warm []float32, cols int) []float32 {
 			s += float64(q[i]) * float64(q[i])
 		}
 		if s > 0 && !math.IsInf(s, 0) {
+			_, exp := math.Frexp(s)
+			scale := math.Ldexp(1, -exp/2)
+			for i := j; i < len(q); i += c.Rank {
+				q[i] = float32(float64(q[i]) * scale)
+			}
 			continue
 		}
 		for i := j; i < len(q); i += c.Rank {

@@ -111,3 +111,36 @@ func TestPowerSGDOverflow(t *testing.T) {
 		t.Errorf("%v became %v", x[0], y[0])
 	}
 }
+
+// TestPowerSGDScale: what is sent of larger or smaller matrices is larger or smaller, and nothing else, from call to call.
+func TestPowerSGDScale(t *testing.T) {
+	const n, rounds = 400, 4
+	c := compress.PowerSGD{Rank: 2}
+	sent := func(scale float32) (all []float32) {
+		e := compress.NewResidual(n)
+		for round := range rounds {
+			x := normal(n, uint64(round))
+			for i := range x {
+				x[i] *= scale
+			}
+			p, err := c.Encode(nil, x, e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			y := make([]float32, n)
+			if err := c.Decode(y, p); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, y...)
+		}
+		return all
+	}
+	want := sent(1)
+	for _, scale := range []float32{0x1p-80, 0x1p-70, 0x1p70, 0x1p100} { // about 1e-24 to 1e30
+		for i, v := range sent(scale) {
+			if v != want[i]*scale {
+				t.Fatalf("times %g: value %d of round %d is %v, want %v", scale, i%n, i/n, v, want[i]*scale)
+			}
+		}
+	}
+}
