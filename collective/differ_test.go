@@ -210,7 +210,7 @@ func differInAnyOrder(t *testing.T, seed uint64) {
 			how = ""
 		}
 	}
-	x := newMob(seed, size, func(r int, step uint64) (calls []collective.StartCall) {
+	x := newMob(seed, size, nil, func(r int, step uint64) (calls []collective.StartCall) {
 		ops := steps[step]
 		if r == odd && step == 1 {
 			ops = others

@@ -38,13 +38,13 @@ const mobLen = 24
 
 const mobNever = time.Duration(1 << 62)
 
-func newMob(seed uint64, size int, calls func(rank int, step uint64) []collective.StartCall) *mob {
+func newMob(seed uint64, size int, hosts [][]int, calls func(rank int, step uint64) []collective.StartCall) *mob {
 	x := &mob{
 		rand: rand.New(rand.NewPCG(seed, 1)), m: make([]*collective.Machine, size), dead: make([]bool, size), links: map[[3]int][]protocol.Event{},
 		timers: slices.Repeat([]time.Duration{mobNever}, size), calls: calls, last: 60,
 		step: make([]uint64, size), left: make([]int, size), waits: make([]map[string]string, size), over: make([]bool, size),
 	}
-	v := collective.View{Epoch: 1}
+	v := collective.View{Epoch: 1, Hosts: hosts}
 	for r := range size {
 		v.Peers = append(v.Peers, protocol.Name{Role: "worker", ID: strconv.Itoa(r)})
 	}
@@ -267,7 +267,7 @@ func twoFaults(t *testing.T, mail bool) {
 					seed = 951
 				}
 				odd := [2]int{-1, -1} // a rank and a step: there it begins another operation 1
-				x := newMob(seed, size, func(r int, step uint64) []collective.StartCall {
+				x := newMob(seed, size, nil, func(r int, step uint64) []collective.StartCall {
 					more := 0
 					if odd == [2]int{r, int(step)} {
 						more = 1
