@@ -32,7 +32,7 @@ func mixedOps(seed, step uint64, size int) (list []mixedOp) {
 		}
 		switch m.op.Kind {
 		case collective.AllReduce:
-			m.op.Plan = collective.Algorithm(random.IntN(int(collective.Shared)))
+			m.op.Plan = collective.Algorithm(random.IntN(int(collective.Shared) + 1))
 			switch random.IntN(4) {
 			case 0:
 				m.op.Plan, m.op.Shards = collective.Auto, 1+random.IntN(17)
