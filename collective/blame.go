@@ -3,6 +3,7 @@ package collective
 import (
 	"errors"
 	"fmt"
+	"unicode/utf8"
 
 	"github.com/trivium-ml/trivium/transport"
 	"github.com/trivium-ml/trivium/wire"
@@ -166,10 +167,14 @@ const (
 // textRoom is the length of a text in reports that fit frames of so many bytes: a frame that is refused would pass for a lost link.
 func textRoom(maxFrame int) int { return (min(maxFrame, wire.MaxHead) - reportNumbers) / reportTexts }
 
-// cut shortens texts to what fits.
+// cut shortens texts to what fits, between two letters.
 func cut(most int, texts ...*string) {
 	for _, s := range texts {
-		*s = (*s)[:min(len(*s), most)]
+		n := min(len(*s), most)
+		for 0 < n && n < len(*s) && !utf8.RuneStart((*s)[n]) {
+			n--
+		}
+		*s = (*s)[:n]
 	}
 }
 

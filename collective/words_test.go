@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/trivium-ml/trivium/collective"
 	"github.com/trivium-ml/trivium/tensor"
@@ -16,7 +17,7 @@ import (
 // TestLongWords: what ranks say of a failure fits any frame, however long the words of it are: nobody passes for lost because of what it could not
 // say, all have the same words, soon, and the group is usable.
 func TestLongWords(t *testing.T) {
-	long := strings.Repeat("a gradient ", 10_000)
+	long := "of " + strings.Repeat("größé", 20_000)
 	dims := slices.Repeat([]int{1}, 10_000)
 	for _, frame := range []int{1 << 10, 4 << 10, 0} {
 		for name, v := range map[string]struct {
@@ -45,7 +46,7 @@ func TestLongWords(t *testing.T) {
 				for r, err := range errs {
 					m, mismatch := errors.AsType[*collective.Mismatch](err)
 					b, blame := errors.AsType[*collective.Blame](err)
-					if fmt.Sprint(err) != fmt.Sprint(errs[0]) || mismatch && m.Field != v.field || blame && (v.field != "" || b.Rank != 1 || b.Cause != collective.Refused) || !mismatch && !blame {
+					if !utf8.ValidString(fmt.Sprint(err)) || fmt.Sprint(err) != fmt.Sprint(errs[0]) || mismatch && m.Field != v.field || blame && (v.field != "" || b.Rank != 1 || b.Cause != collective.Refused) || !mismatch && !blame {
 						t.Errorf("%s, frames of %d: rank %d has %.300v\nrank 0 has %.300v", name, frame, r, err, errs[0])
 					}
 				}
