@@ -165,7 +165,7 @@ func (c *compiler) prune(targets []graph.Value) error {
 			errs = append(errs, fmt.Errorf("feed %d (%v) is given twice", i, v))
 			continue
 		}
-		n := &node{op: opFeed, extra: &extra{feed: i}, src: c.g.Node(v.Node())}
+		n := &node{op: opFeed, extra: &extra{feed: i}, src: c.g.Node(v.Node()), seq: len(c.nodes)}
 		c.setTypes(n, []graph.Type{c.g.TypeOf(v)})
 		c.fed[v] = n
 		c.nodes = append(c.nodes, n)

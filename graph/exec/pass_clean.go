@@ -22,7 +22,7 @@ func (c *compiler) clean() {
 		}
 		switch n.op {
 		case "Reshape": // of a Reshape: of what that reshapes
-			for n.in[0].n.views() {
+			for n.in[0].n.views() && len(n.in[0].n.after) == 0 {
 				n.in[0] = n.in[0].n.in[0].end()
 			}
 		case "MatMul":
@@ -53,12 +53,12 @@ func identity(n *node) (ref, bool) {
 		return n.in[0], len(n.in) == 1
 	case "Transpose":
 		perm := n.attr("perm").Ints
-		if src := n.in[0].n; src.op == "Transpose" && inverse(perm, src.attr("perm").Ints) {
+		if src := n.in[0].n; src.op == "Transpose" && len(src.after) == 0 && inverse(perm, src.attr("perm").Ints) {
 			return src.in[0].end(), true
 		}
 		return n.in[0], slices.IsSorted(perm)
 	case "Neg":
-		if src := n.in[0].n; src.op == "Neg" {
+		if src := n.in[0].n; src.op == "Neg" && len(src.after) == 0 {
 			return src.in[0].end(), true
 		}
 	case "Mul": // by 1
@@ -84,10 +84,10 @@ func inverse(p, q []int) bool {
 
 // isOne says whether a value is a constant of ones.
 func isOne(r ref) bool {
-	for r.n.op == "BroadcastTo" || r.n.op == "Reshape" {
+	for (r.n.op == "BroadcastTo" || r.n.op == "Reshape") && len(r.n.after) == 0 {
 		r = r.n.in[0].end()
 	}
-	if r.n.op != "Const" {
+	if r.n.op != "Const" || len(r.n.after) > 0 {
 		return false
 	}
 	if n, ok := r.typ().Shape.Elements(); !ok || n == 0 || n > 4096 {
@@ -117,7 +117,7 @@ func all[T comparable](x []T, want T) bool {
 
 // absorbTranspose lets a product read operand i as it was before a transposition.
 func absorbTranspose(n *node, i int, transposed bool) bool {
-	for n.in[i].n.op == "Transpose" && slices.Equal(n.in[i].n.attr("perm").Ints, []int{1, 0}) {
+	for n.in[i].n.op == "Transpose" && len(n.in[i].n.after) == 0 && slices.Equal(n.in[i].n.attr("perm").Ints, []int{1, 0}) {
 		before := n.in[i].n.in[0].end()
 		if n.outlives(before) {
 			break
@@ -131,7 +131,7 @@ func absorbTranspose(n *node, i int, transposed bool) bool {
 // absorbBroadcasts lets an element-wise node read its operands unrepeated, as long as its result keeps its shape.
 func absorbBroadcasts(n *node) {
 	for i, r := range n.in {
-		if r.n.op != "BroadcastTo" {
+		if r.n.op != "BroadcastTo" || len(r.n.after) > 0 {
 			continue
 		}
 		old := n.in[i]

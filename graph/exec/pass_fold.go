@@ -25,12 +25,12 @@ func (c *compiler) fold() error {
 
 // constant says whether all operands are constants and the result has a known, moderate size.
 func constant(n *node) bool {
-	if kernels[n.op].bind == nil {
+	if kernels[n.op].bind == nil || n.op == "Scan" { // whose body is not compiled yet
 		return false
 	}
 	for i, r := range n.in {
 		n.in[i] = r.end()
-		if n.in[i].n.op != "Const" {
+		if n.in[i].n.op != "Const" || len(n.in[i].n.after) > 0 {
 			return false
 		}
 	}

@@ -116,15 +116,13 @@ func (c *compiler) sort() {
 		for len(stack) > 0 {
 			f := &stack[len(stack)-1]
 			var m *node
-			if f.n.fwd != nil { // replaced: nobody reads it
-				order = append(order, f.n)
-				stack = stack[:len(stack)-1]
-				continue
-			}
+			replaced := f.n.fwd != nil
 			switch {
-			case f.next < len(f.n.in):
+			case replaced && f.next == 0: // what came in its place stands there: behind a write, it would read past that
+				m = f.n.fwd[0].end().n
+			case !replaced && f.next < len(f.n.in):
 				m = f.n.in[f.next].end().n
-			case f.next < len(f.n.in)+len(f.n.after):
+			case !replaced && f.next < len(f.n.in)+len(f.n.after):
 				if m = f.n.after[f.next-len(f.n.in)]; m.fwd != nil {
 					m = m.fwd[0].end().n
 				}
