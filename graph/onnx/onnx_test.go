@@ -146,6 +146,8 @@ var models = map[string]func(m *model) []graph.Value{
 			graph.MatMulT(z, z, true, false), graph.SoftmaxCrossEntropy(z, label), graph.SigmoidCrossEntropy(z, graph.Sigmoid(z)),
 			graph.Cast(graph.Cast(x, graph.I64), graph.F32), graph.Cast(graph.Equal(label, idxAt(m, label)), graph.F32),
 			graph.Reshape(graph.Slice(x, graph.Range{Start: 0, Stop: 1}), graph.N(3), graph.N(2)),
+			graph.OneHot(graph.Reshape(graph.Slice(idx, graph.Range{Stop: 1}, graph.Range{Start: 1})), 3, graph.F32),
+			graph.Cast(graph.Less(graph.Less(z, m.b.Scalar(graph.F32, 0)), graph.Equal(idxAt(m, graph.Reshape(label, batch, graph.N(1))), m.b.Scalar(graph.I64, 1))), graph.I32),
 		}
 	},
 }
@@ -228,6 +230,33 @@ func TestReshapeOfNothing(t *testing.T) {
 	checkModel(t, file.Bytes(), []string{"y"})
 	if sizes := append(bytes.Repeat([]byte{0xff}, 8), make([]byte, 8)...); bytes.Contains(file.Bytes(), sizes) {
 		t.Error("it is reshaped to -1, 0")
+	}
+}
+
+// TestOperandsThatONNXRefuses: its OneHot takes no scalar, and its Less no bools; ours do.
+func TestOperandsThatONNXRefuses(t *testing.T) {
+	b := graph.NewBuilder()
+	i, x := b.Input("i", graph.I64), b.Input("x", graph.F32, graph.N(2))
+	positive := graph.Less(b.Scalar(graph.F32, 0), x)
+	for want, y := range map[string]graph.Value{
+		"Unsqueeze OneHot Squeeze Identity": graph.OneHot(i, 3, graph.F32),
+		"Less Cast Cast Less Identity":      graph.Less(positive, positive),
+	} {
+		g, err := b.Build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var file bytes.Buffer
+		if err := onnx.Write(&file, g, onnx.Options{Outputs: []graph.Value{y}, Names: []string{"y"}}); err != nil {
+			t.Fatal(err)
+		}
+		var ops []string
+		for _, f := range get(fields(t, get(fields(t, file.Bytes()), 7)[0].bytes), 1) {
+			ops = append(ops, string(get(fields(t, f.bytes), 4)[0].bytes))
+		}
+		if got := strings.Join(ops, " "); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
 	}
 }
 

@@ -34,7 +34,7 @@ var table = map[string]writer{
 	"ReLU":         same("Relu"),
 	"Max":          same("Max"),
 	"Where":        same("Where"),
-	"Less":         same("Less"),
+	"Less":         less,
 	"Equal":        same("Equal"),
 	"StopGradient": same("Identity"),
 	"Dropout":      same("Identity"),
@@ -109,6 +109,17 @@ func one(name string) ([]string, error) { return []string{name}, nil }
 
 func same(kind string) writer {
 	return func(e *exporter, n *graph.Node) ([]string, error) { return one(e.op(kind, e.all(n))) }
+}
+
+// less compares bools as numbers, since ONNX's does not order them.
+func less(e *exporter, n *graph.Node) ([]string, error) {
+	in := e.all(n)
+	if n.Inputs[0].DType() == graph.Bool {
+		for i := range in {
+			in[i] = e.cast(in[i], graph.I32)
+		}
+	}
+	return one(e.op("Less", in))
 }
 
 // in is the name of an operand.
@@ -262,7 +273,16 @@ func slice(e *exporter, n *graph.Node) ([]string, error) {
 
 func oneHot(e *exporter, n *graph.Node) ([]string, error) {
 	values := e.constant(n.Name+".values", pair(n.DType("dtype")))
-	return one(e.op("OneHot", []string{e.index(n, 0), e.ints(n.Int("depth")), values}, intAttr("axis", -1)))
+	index := e.index(n, 0)
+	scalar := len(n.Inputs[0].Shape()) == 0 // of which ONNX takes none
+	if scalar {
+		index = e.op("Unsqueeze", []string{index, e.ints(0)})
+	}
+	hot := e.op("OneHot", []string{index, e.ints(n.Int("depth")), values}, intAttr("axis", -1))
+	if scalar {
+		hot = e.op("Squeeze", []string{hot, e.ints(0)})
+	}
+	return one(hot)
 }
 
 // pair is 0 and 1.
