@@ -94,7 +94,7 @@ func compileAfter(done map[graph.Value]bool, g *graph.Graph, feeds, fetches, tar
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("exec: options: %w", err)
 	}
-	p := &Program{g: g, hash: sync.OnceValue(g.Hash), o: o.withDefaults(), feeds: feeds, fetches: fetches, isa: kernel.Best()}
+	p := &Program{g: g, hash: sync.OnceValue(g.Hash), o: o.withDefaults(), feeds: slices.Clone(feeds), fetches: slices.Clone(fetches), isa: kernel.Best()}
 	if o.CPU != nil {
 		p.isa, p.pool = o.CPU.ISA, o.CPU.Pool
 	}

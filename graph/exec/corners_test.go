@@ -410,3 +410,33 @@ func TestCastOfLeastIntegers(t *testing.T) {
 		}
 	}
 }
+
+// TestFedOffsets: offsets of a MaxPool that are fed are checked like indices.
+func TestFedOffsets(t *testing.T) {
+	b := graph.NewBuilder()
+	dy, at := b.Input("dy", graph.F64, graph.Of(1, 1, 1, 2)...), b.Input("at", graph.I32, graph.Of(1, 1, 1, 2)...)
+	dx := graph.MaxPoolGrad(dy, at, graph.Of(1, 2, 2, 2), []int{2, 2}, []int{2, 2}, []int{0, 0, 0, 0})
+	g := build(t, b)
+	offsets, err := tensor.Of([]int32{6, 8}, 1, 1, 1, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, o := range variants(t) {
+		_, err := compile(t, g, fetches{dy, at}, fetches{dx}, nil, o).Run(ctx, nil, f64s(l{1, 2}, 1, 1, 1, 2), offsets)
+		if err == nil || !strings.Contains(err.Error(), "offset 1 is 8, want 0 to 7") {
+			t.Errorf("variant %d: %v, want an error about the offset", i, err)
+		}
+	}
+}
+
+// TestProgramKeepsItsFeeds: who compiled a program may use the list of feeds for something else.
+func TestProgramKeepsItsFeeds(t *testing.T) {
+	b := graph.NewBuilder()
+	x, y := b.Input("x", graph.F64), b.Input("y", graph.F64, graph.N(2))
+	feeds, out := fetches{x}, fetches{graph.Neg(x)}
+	p := compile(t, build(t, b), feeds, out, nil, Options{})
+	feeds[0] = y
+	if _, err := p.Run(ctx, nil, f64s(l{1})); err != nil {
+		t.Error(err)
+	}
+}

@@ -231,7 +231,13 @@ func bindMaxPoolGrad[T float](b *bound) {
 	b.run = func(tile int, _ *worker) {
 		from, to := b.span(tile)
 		in, out := s.H*s.W*s.C, s.OH*s.OW*s.C
-		kernel.MaxPoolGrad(b.isa, flat[T](b.out[0])[from*in:to*in], flat[T](b.in[0])[from*out:to*out], flat[int32](b.in[1])[from*out:to*out], to-from, s)
+		offsets := flat[int32](b.in[1])[from*out : to*out]
+		for i, at := range offsets { // which may be fed
+			if int(at) >= in {
+				badIndex("offset", from*out+i, int64(at), in)
+			}
+		}
+		kernel.MaxPoolGrad(b.isa, flat[T](b.out[0])[from*in:to*in], flat[T](b.in[0])[from*out:to*out], offsets, to-from, s)
 	}
 }
 
