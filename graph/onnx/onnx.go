@@ -124,7 +124,7 @@ type axis struct {
 
 // model writes the nodes that the outputs need.
 func (e *exporter) model() error {
-	needed := e.needed()
+	needed := e.needed(e.o.Outputs)
 	if err := e.weigh(needed); err != nil {
 		return err
 	}
@@ -174,8 +174,8 @@ func (e *exporter) output(name string, v graph.Value, from string) {
 	e.outs.message(12, valueInfo(name, e.g.TypeOf(v)))
 }
 
-// needed is what the outputs depend on. Operands of a Dropout's or MaxPool's second result count too; using it is refused later.
-func (e *exporter) needed() map[int]bool {
+// needed is what outputs depend on. Operands of a Dropout's or MaxPool's second result count too; using it is refused later.
+func (e *exporter) needed(outputs []graph.Value) map[int]bool {
 	need := map[int]bool{}
 	var visit func(v graph.Value)
 	visit = func(v graph.Value) {
@@ -187,7 +187,7 @@ func (e *exporter) needed() map[int]bool {
 			visit(in)
 		}
 	}
-	for _, v := range e.o.Outputs {
+	for _, v := range outputs {
 		visit(v)
 	}
 	return need

@@ -113,6 +113,15 @@ var models = map[string]func(m *model) []graph.Value{
 		last, ys := s.Close([]graph.Value{sum}, []graph.Value{graph.Add(sum, ones), s.Carries()[0]}, true)
 		return append(last, ys...)
 	},
+	"idle scan": func(m *model) []graph.Value { // its body has nodes that nothing needs, of which one is for training alone
+		x := m.in("x", graph.Shape{graph.Axis("time"), batch}, 5, 2)
+		_, ys := graph.Scan(nil, []graph.Value{x}, func(_, x []graph.Value) (next, ys []graph.Value) {
+			graph.ReLUGrad(x[0], x[0])
+			graph.Scan(nil, x, func(_, _ []graph.Value) (next, ys []graph.Value) { return nil, nil })
+			return nil, []graph.Value{graph.Exp(x[0])}
+		})
+		return ys
+	},
 	"sparse": func(m *model) []graph.Value {
 		indptr, indices := m.b.Input("x.indptr", graph.I64, batch.Plus(1)), m.b.Input("x.indices", graph.I64, graph.Axis("entries"))
 		values := m.b.Input("x.values", graph.F32, graph.Axis("entries"))
@@ -298,6 +307,9 @@ func TestRefusals(t *testing.T) {
 	other := graph.Sum(graph.Exp(sparse), nil, false)
 	second := graph.SparseMatMul(b.Input("more", graph.I64, batch.Plus(1)), idx, sparse, w)
 	zeros := []graph.Value{graph.BroadcastTo(b.Scalar(graph.F32, 0), batch, graph.N(2))}
+	saves := graph.OpenScan(nil, []graph.Value{x})
+	saves.Close(nil, nil, false)
+	saved := graph.Neg(b.Value(graph.Neg(x).Node()-1, 0))
 	looped, _ := graph.Scan(zeros, []graph.Value{b.Input("times", graph.F32, graph.Axis("time"))}, func(c, _ []graph.Value) (next, ys []graph.Value) {
 		return []graph.Value{graph.Add(c[0], graph.SparseMatMul(indptr, idx, sparse, w))}, nil
 	})
@@ -321,6 +333,7 @@ func TestRefusals(t *testing.T) {
 		{onnx.Options{Outputs: []graph.Value{product, other}}, "uses the entries of sparse input values"},
 		{onnx.Options{Outputs: []graph.Value{product, second}}, "the values values are those of another sparse matrix too"},
 		{onnx.Options{Outputs: looped}, "in the body of a Scan has no dense input"},
+		{onnx.Options{Outputs: []graph.Value{saved}}, "operand Scan is not computed in inference"},
 	} {
 		var file bytes.Buffer
 		if err := onnx.Write(&file, g, c.o); err == nil || !strings.Contains(err.Error(), c.want) || file.Len() > 0 {

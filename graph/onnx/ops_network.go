@@ -74,6 +74,9 @@ func lstm(e *exporter, n *graph.Node) ([]string, error) {
 // scan writes ONNX's Scan, whose body is a graph that sees captured values by their names around it.
 func scan(e *exporter, n *graph.Node) ([]string, error) {
 	carries, xs := n.Int("carries"), n.Int("xs")
+	if len(n.Body.Outputs()) == 0 { // only what it saved is used, and ONNX's Scan saves nothing
+		return nil, nil
+	}
 	body := &exporter{g: n.Body, o: e.o, root: e.root, names: map[graph.Value]string{}}
 	for i, v := range n.Body.Inputs() {
 		if i >= carries+xs {
@@ -84,7 +87,11 @@ func scan(e *exporter, n *graph.Node) ([]string, error) {
 		body.names[v] = name
 		body.input(name, n.Body.TypeOf(v))
 	}
+	needed := body.needed(n.Body.Outputs())
 	for m := range n.Body.Nodes() {
+		if !needed[m.ID] {
+			continue
+		}
 		inner := *m
 		inner.Name = n.Name + "/" + m.Name
 		if err := body.node(&inner); err != nil {
