@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"slices"
@@ -20,35 +21,34 @@ type Best struct {
 	Text    string  `json:"text"`
 }
 
-// best is the last line of a user's own comparison: the best row of the table in which a row is the soonest at the target.
+// best is the last line of a user's own comparison: the row that is the soonest at the target, and how far it is ahead of all others on the same
+// link, whatever their workers.
 func best(tables []*Table, p *Plan) *Best {
-	t := tables[0]
-	for _, other := range tables {
-		a, _ := t.first()
-		if b, _ := other.first(); b != nil && (a == nil || b.Target.Median < a.Target.Median) {
-			t = other
-		}
+	list := contenders(tables)
+	if len(list) == 0 {
+		return &Best{Text: "best: none, since no row may be ranked: " + tables[0].whyNone()}
 	}
-	a, b := t.first()
-	if a == nil {
-		return &Best{Text: "best: none, since no row may be ranked: " + t.whyNone()}
-	}
+	first := list[0]
+	a, t := first.row, first.table
 	x := &Best{System: a.System}
 	i := slices.IndexFunc(p.Systems, func(s System) bool { return s.Name() == a.System })
 	if o, ok := p.Systems[i].(*own); ok {
 		x.Command = o.trainCommand(t, a, p)
 	}
-	x.Text = fmt.Sprintf("best: %s reaches %v in %s", a.System, t.Target, quantity.Seconds(a.Target.Median))
-	if b != nil {
+	name := namer(tables)
+	x.Text = fmt.Sprintf("best: %s reaches %v in %s", name(first), t.Target, quantity.Seconds(a.Target.Median))
+	if slices.ContainsFunc(tables, func(o *Table) bool { return o.Link != t.Link }) {
+		x.Text += fmt.Sprintf(" (%s)", t.Link)
+	}
+	if rest := list[1:]; len(rest) > 0 {
+		b := rest[0].row
 		x.Next = b.System
-		list := []Verdict{Judge(a.Target.Values, b.Target.Values)} // the next, and with it all that are behind: each would have been chosen
-		for _, y := range t.Rows {
-			if y.Ranked && y != a && y != b {
-				list = append(list, Judge(a.Target.Values, y.Target.Values))
-			}
+		var verdicts []Verdict // of the next, and of all that are behind it: each would have been chosen
+		for _, c := range rest {
+			verdicts = append(verdicts, Judge(a.Target.Values, c.row.Target.Values))
 		}
-		x.Verdict = Holm(list)[0]
-		x.Text += fmt.Sprintf(", %.2f times as fast as the next, %s (95 %% interval %.2f to %.2f", x.Verdict.Ratio, b.System, x.Verdict.Low, x.Verdict.High)
+		x.Verdict = Holm(verdicts)[0]
+		x.Text += fmt.Sprintf(", %.2f times as fast as the next, %s (95 %% interval %.2f to %.2f", x.Verdict.Ratio, name(rest[0]), x.Verdict.Low, x.Verdict.High)
 		switch {
 		case a.Crowded || b.Crowded:
 			x.Verdict = Verdict{Outcome: NoDifference, P: 1, Ratio: x.Verdict.Ratio, Low: x.Verdict.Low, High: x.Verdict.High}
@@ -65,6 +65,41 @@ func best(tables []*Table, p *Plan) *Best {
 		x.Text += "; repeat it with: " + x.Command
 	}
 	return x
+}
+
+// A contender is a row that may be the best, in one of its tables.
+type contender struct {
+	row   *Row
+	table *Table
+}
+
+// contenders are the rows that may be ranked, the soonest at the target first: those of the link on which that one is, since a link is what there is, and
+// no choice. A row that several tables show is one.
+func contenders(tables []*Table) (list []contender) {
+	for _, t := range tables {
+		for _, x := range t.Rows {
+			if x.Ranked && !slices.ContainsFunc(list, func(c contender) bool { return c.table.Link == t.Link && c.row.cell == x.cell }) {
+				list = append(list, contender{x, t})
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b contender) int { return cmp.Compare(a.row.Target.Median, b.row.Target.Median) })
+	if len(list) == 0 {
+		return nil
+	}
+	link := list[0].table.Link
+	return slices.DeleteFunc(list, func(c contender) bool { return c.table.Link != link })
+}
+
+// namer says how contenders are called: where the tables differ in their workers, a row of several processes with how many it has.
+func namer(tables []*Table) func(c contender) string {
+	several := slices.ContainsFunc(tables, func(t *Table) bool { return t.Workers != tables[0].Workers })
+	return func(c contender) string {
+		if x := c.row; several && !strings.HasPrefix(x.System, "local") {
+			return fmt.Sprintf("%s with %s", x.System, quantity.Count(x.Workers, "worker"))
+		}
+		return c.row.System
+	}
 }
 
 // whyNone is why no row of the table may be ranked.

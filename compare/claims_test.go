@@ -274,7 +274,8 @@ func TestBestOfAllTables(t *testing.T) {
 	quick, slow := []float64{1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6}, []float64{3, 3.1, 3.2, 3.3, 3.4, 3.5, 3.6}
 	table := func(workers int, crowded bool, a, b []float64) *Table {
 		x := &Table{Task: "job", Own: true, Workers: workers, Rows: []*Row{
-			{System: "local", Workers: 1, Ranked: true, Good: 7, Target: spread(a)}, {System: "allreduce", Workers: workers, Crowded: crowded, Ranked: true, Good: 7, Target: spread(b)},
+			{System: "local", Workers: 1, Ranked: true, Good: 7, Target: spread(a), cell: "local"},
+			{System: "allreduce", Workers: workers, Crowded: crowded, Ranked: true, Good: 7, Target: spread(b), cell: fmt.Sprint("allreduce", workers)},
 		}}
 		x.rank()
 		return x
@@ -285,6 +286,18 @@ func TestBestOfAllTables(t *testing.T) {
 	}
 	if x := best([]*Table{table(4, true, slow, quick)}, p); x.Verdict.Outcome != NoDifference || !strings.Contains(x.Text, "oversubscribed") {
 		t.Errorf("%+v", x)
+	}
+	// The next may be in another table, and be the same system with other workers.
+	near := []float64{2, 2.1, 2.2, 2.3, 2.4, 2.5, 2.6}
+	x := best([]*Table{table(2, false, slow, quick), table(4, false, slow, near)}, p)
+	if want := "best: allreduce with 2 workers reaches"; !strings.HasPrefix(x.Text, want) || x.Next != "allreduce" || !strings.Contains(x.Text, "1.77 times as fast as the next, allreduce with 4 workers (") {
+		t.Errorf("%s: %q\nwant %s … 1.77 times as fast as the next, allreduce with 4 workers", x.Next, x.Text, want)
+	}
+	// A link is no choice: rows on another are not beside the best, which says on which it is.
+	shaped := table(2, false, slow, near)
+	shaped.Link = Link{Mbit: 1000, Apart: true}
+	if x := best([]*Table{table(2, false, slow, quick), shaped}, p); x.Next != "local" || !strings.Contains(x.Text, "(loopback), 2.54 times as fast as the next, local (") {
+		t.Errorf("%s: %q", x.Next, x.Text)
 	}
 }
 
