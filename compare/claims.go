@@ -1,7 +1,6 @@
 package compare
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -129,6 +128,7 @@ type pair struct {
 	shaped        bool     // at shaped links alone
 	in            beside   // the table of the second
 	tasks         []string // of these alone, on whatever there is of their data; empty: all of the rule's
+	index         int      // among those of its rule; see among
 }
 
 // mnist are the tasks of Table 3: softmax, and then the networks.
@@ -223,7 +223,8 @@ var rules = []rule{
 
 // among are the pairs of rows of a table.
 func (x *rule) among(t *Table) (pairs []pair) {
-	for _, p := range x.pairs {
+	for i, p := range x.pairs {
+		p.index = i
 		if len(p.tasks) > 0 && !slices.Contains(p.tasks, strings.TrimSuffix(t.Task, "-10k")) {
 			continue
 		}
@@ -257,6 +258,7 @@ type ruling struct {
 	reason   string // what kept the last that is not among them from it
 	unranked string // of what would else be: then nothing is known to hold in all tables
 	open     int    // how many those are
+	part     bool   // a pair is not among them whose systems are both here
 }
 
 // judge decides the claims. Each has one p, of what its comparisons say together, and these are corrected together: where single comparisons were,
@@ -287,6 +289,7 @@ func (r *Report) judge() {
 // compared are the comparisons that a claim rests on, each with its own p. One wants rows that may be ranked, a core for each busy thread, and, of
 // claims about topologies, a shaped link.
 func (r *Report) compared(x *rule) (out ruling) {
+	among := make([]bool, len(x.pairs))
 	for _, t := range r.Tables {
 		if len(x.tasks) > 0 && !slices.Contains(x.tasks, t.Task) {
 			continue
@@ -326,10 +329,20 @@ func (r *Report) compared(x *rule) (out ruling) {
 				v := p.by.judge(a, b, t, u)
 				v.Name = fmt.Sprintf("%s, %s: %s against %s, %s", x.id, t.title(), a.System, p.against(u), of)
 				out.list = append(out.list, judged{p.by, t, v})
+				among[p.index] = true
 			}
 		}
 	}
+	for i := range x.pairs {
+		p := &x.pairs[i]
+		out.part = out.part || !among[i] && r.shows(p.ahead) && r.shows(p.behind)
+	}
 	return out
+}
+
+// shows reports whether some table has that system, and it was here.
+func (r *Report) shows(system string) bool {
+	return slices.ContainsFunc(r.Tables, func(t *Table) bool { x := t.row(system); return x != nil && !x.absent() })
 }
 
 // p is that of the claim, before it is corrected. That all comparisons are as it says has the largest of theirs; that one at least refutes it,
@@ -428,7 +441,7 @@ func (x *rule) decide(c *ruling) (verdict, why string) {
 		return undecided, "no difference is proven, and none is excluded: " + why
 	case slower > 0 && !x.either:
 		return holdsNot, why
-	case faster == len(words) && len(parts) > 0:
+	case faster == len(words) && (c.part || len(parts) > 0):
 		why = "only a part of it could be judged: " + why
 		if c.reason != "" {
 			why += "; of the rest: " + c.reason
@@ -450,43 +463,4 @@ func often(ahead, behind, n int) string {
 		return holdsNot
 	}
 	return undecided
-}
-
-// fit is the time a sample of a row on logistic, as a + b/batch, where a sample is one of all workers together and the batch that of all in
-// an update: what each sample costs, and what each step does. Empty: it was not run at two batches by as many workers.
-func (r *Report) fit(system string) string {
-	for _, t := range r.Tables {
-		if text := r.fitAt(system, t.Workers); text != "" {
-			return text
-		}
-	}
-	return ""
-}
-
-func (r *Report) fitAt(system string, workers int) string {
-	type point struct{ batch, micros float64 }
-	var list []point
-	crowded := ","
-	for _, t := range r.Tables {
-		x := t.row(system)
-		if system == "" || t.Task != "logistic" || t.Workers != workers || t.Batch < 1 || t.Link.Mbit > 0 || x == nil || x.Good == 0 {
-			continue
-		}
-		list = append(list, point{float64(x.Effective), 1e6 / x.Rate.Median})
-		if x.Crowded {
-			crowded = ", oversubscribed,"
-		}
-	}
-	slices.SortFunc(list, func(a, b point) int { return cmp.Compare(a.batch, b.batch) })
-	if len(list) < 2 {
-		return ""
-	}
-	first, last := list[0], list[len(list)-1]
-	if first.batch == last.batch {
-		return ""
-	}
-	b := (first.micros - last.micros) / (1/first.batch - 1/last.batch)
-	a := first.micros - b/first.batch
-	return fmt.Sprintf("here%s with the samples of %s counted together, a sample costs %.3g µs and a step %.3g ms, so that %.0f %% of the cost at %.0f rows an update is the samples'",
-		crowded, quantity.Count(workers, "worker"), a, b/1000, 100*a/first.micros, first.batch)
 }

@@ -387,7 +387,7 @@ func TestSharedMemoryIsExtra(t *testing.T) {
 }
 
 // TestClaimsWithAnException: of C10, which excepts asynchronous networks, the published figures themselves would hold: there TensorFlow was
-// ahead. And it speaks of Table 3 alone: on logistic regression MXNet was 48 times as fast.
+// ahead, and a part of the claim is not the claim. And it speaks of Table 3 alone: on logistic regression MXNet was 48 times as fast.
 func TestClaimsWithAnException(t *testing.T) {
 	quick, slow := []float64{1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6}, []float64{3, 3.1, 3.2, 3.3, 3.4, 3.5, 3.6}
 	table := func(task string, mxnetAsync, tensorflowAsync []float64) *Table {
@@ -405,6 +405,7 @@ func TestClaimsWithAnException(t *testing.T) {
 		{holdsNot, []*Table{table("softmax", quick, slow), table("mlp1", quick, slow)}},
 		{holdsNot, []*Table{table("softmax-10k", slow, quick)}},
 		{undecided, []*Table{table("logistic", quick, slow)}},
+		{undecided, []*Table{table("softmax", quick, slow)}}, // the exception was not looked at
 	} {
 		r := &Report{Cores: 8, Tables: c.tables}
 		r.judge()
