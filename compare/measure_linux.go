@@ -20,25 +20,23 @@ const ticks = 100
 
 // readMachine reads what there is of those processes, with all that they started, and of the cores that they may run on; nil: all.
 func readMachine(processes []Process, cores []int) reading {
+	return readAsOf(processes, cores, descendants)
+}
+
+// readAsOf is readMachine with what looks for what processes started. What they say themselves comes first, as near as can be to the reading's time: they
+// go on meanwhile, and to look through all processes of a busy machine has taken 0.3 s.
+func readAsOf(processes []Process, cores []int, started func([]Process) map[int][]int) reading {
 	r := reading{at: time.Now(), processes: processes, cpu: map[int]cpuTime{}, net: map[int][2]int64{}}
-	if len(processes) > 0 {
-		children := descendants(processes)
-		for _, p := range processes {
-			c := processTime(p.PID)
-			for _, child := range children[p.PID] {
-				x := processTime(child)
-				c.user, c.system = c.user+x.user, c.system+x.system
-			}
-			r.cpu[p.PID] = c
-			if p.Iface == "" {
-				r.missing = "the processes share the machine's loopback"
-				continue
-			}
-			if n, ok := interfaceBytes(p.PID, p.Iface); ok {
-				r.net[p.PID] = n
-			} else {
-				r.missing = fmt.Sprintf("process %d has no interface %s", p.PID, p.Iface)
-			}
+	for _, p := range processes {
+		r.cpu[p.PID] = processTime(p.PID)
+		if p.Iface == "" {
+			r.missing = "the processes share the machine's loopback"
+			continue
+		}
+		if n, ok := interfaceBytes(p.PID, p.Iface); ok {
+			r.net[p.PID] = n
+		} else {
+			r.missing = fmt.Sprintf("process %d has no interface %s", p.PID, p.Iface)
 		}
 	}
 	var u unix.Rusage
@@ -47,6 +45,16 @@ func readMachine(processes []Process, cores []int) reading {
 	}
 	if p, err := os.ReadFile("/proc/stat"); err == nil {
 		r.machine = machineOf(string(p), cores)
+	}
+	if len(processes) > 0 {
+		for pid, children := range started(processes) {
+			c := r.cpu[pid]
+			for _, child := range children {
+				x := processTime(child)
+				c.user, c.system = c.user+x.user, c.system+x.system
+			}
+			r.cpu[pid] = c
+		}
 	}
 	r.throttled, r.hot = throttled(host.Options{}), throttledEvents("/sys/devices/system/cpu")
 	return r

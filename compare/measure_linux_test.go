@@ -58,6 +58,26 @@ func TestSizeOfWhatItStarted(t *testing.T) {
 	}
 }
 
+// TestReadingIsOfItsTime: what processes took is read before the machine is looked through for what they started, which may take long: they go on
+// meanwhile, and what they do then would be missing in what the reading begins, or be too much in what it ends.
+func TestReadingIsOfItsTime(t *testing.T) {
+	self := os.Getpid()
+	looks := 200 * time.Millisecond
+	before := processTime(self)
+	r := readAsOf([]Process{{Role: WorkerRole, PID: self}}, nil, func([]Process) map[int][]int {
+		for began := time.Now(); time.Since(began) < looks; { // this process works on
+		}
+		return nil
+	})
+	after := processTime(self)
+	if took := after.user - before.user; took < looks.Seconds()/4 {
+		t.Skipf("not judged: this process came to no more than %.2f s of processor time", took)
+	}
+	if late := r.cpu[self].user - before.user; late > (after.user-before.user)/2 {
+		t.Errorf("%.2f s of the %.2f s that this process took are in the reading", late, after.user-before.user)
+	}
+}
+
 // TestTimeOfWhatEnded: what a process started took its time, also once it has ended.
 func TestTimeOfWhatEnded(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", "(i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done); echo over; read word")
