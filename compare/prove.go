@@ -21,7 +21,11 @@ func (r *runner) judge(ctx context.Context, e *evaluator, g *group, system Syste
 	}
 	result.Best = math.NaN()
 	defer func() { result.Best = orZero(result.Best) }() // also of a row that failed before its first place: JSON has no NaN
-	perUpdate := float64(result.Samples) / float64(max(1, result.Updates))
+	// The samples of a place are those of as many updates of this row.
+	job := g.task.Job
+	if job.Batch = spec.Effective(); system.About().Clocks > 0 {
+		job.Batch = perClock(e.rows(), int64(system.About().Clocks))
+	}
 	for _, k := range keep {
 		inProof := slices.Contains(proof, k.Update)
 		if result.Reached && !inProof {
@@ -32,7 +36,7 @@ func (r *runner) judge(ctx context.Context, e *evaluator, g *group, system Syste
 			result.Error = fmt.Sprintf("its parameters after update %d: %v", k.Update, err)
 			return nil
 		}
-		pt := Point{Update: k.Update, Seconds: k.Seconds, Samples: int64(perUpdate * float64(k.Update)), Loss: math.NaN()}
+		pt := Point{Update: k.Update, Seconds: k.Seconds, Samples: samplesOf(&job, e.rows(), k.Update), Loss: math.NaN()}
 		if pt.Value, err = e.value(ctx, p, g.task.Target); err != nil {
 			return err
 		}

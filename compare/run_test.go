@@ -46,6 +46,24 @@ func run(t testing.TB, p Plan) *Report {
 	return r
 }
 
+// TestSamplesOfShortUpdates: a place of the way to the target says how many rows were trained on until then, also where the last update of an epoch
+// has fewer than the others.
+func TestSamplesOfShortUpdates(t *testing.T) {
+	bookkeeping(t)
+	task := digits()
+	task.Own, task.Job.Batch, task.Job.Last = true, 250, trivium.LastKeep // of 600 rows
+	for _, x := range run(t, small(t, inMemory(), task, "local", "allreduce")).Tables[0].Rows {
+		if len(x.Trials) != 1 || len(x.Trials[0].Curve) < 3 {
+			t.Fatalf("%s: %q, %+v", x.System, x.Error, x.Trials)
+		}
+		for _, p := range x.Trials[0].Curve {
+			if want := p.Update/3*600 + p.Update%3*250; p.Samples != want {
+				t.Errorf("%s after update %d: %d samples, want %d", x.System, p.Update, p.Samples, want)
+			}
+		}
+	}
+}
+
 // TestRepeatsInterleave: a repeat takes all rows of all tasks, so that a comparison that is given up has each as often.
 func TestRepeatsInterleave(t *testing.T) {
 	bookkeeping(t)

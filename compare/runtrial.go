@@ -182,7 +182,7 @@ func (r *runner) spec(ctx context.Context, e *evaluator, g *group, c Cell, syste
 		every = o.every()
 	}
 	if c := int64(a.Clocks); c > 0 { // an update is what lies between two clocks
-		batch = int((e.rows() + c - 1) / c)
+		batch = perClock(e.rows(), c)
 		last = c * int64(g.task.Cap)
 	}
 	s.Updates = last

@@ -75,8 +75,11 @@ func round(job *trivium.Job, options json.RawMessage, rows int64) int {
 	if err := json.Unmarshal(options, &o); err != nil || o.Clocks == 0 {
 		return job.Batch
 	}
-	return int((rows + o.Clocks - 1) / o.Clocks)
+	return perClock(rows, o.Clocks)
 }
+
+// perClock is how many rows lie between two clocks, of which an epoch has so many.
+func perClock(rows, clocks int64) int { return int((rows + clocks - 1) / clocks) }
 
 // InnerTopology is the topology that an order of a trial names.
 func InnerTopology(options json.RawMessage) string {
@@ -397,7 +400,7 @@ func (t *trial) finish(ctx context.Context, n int64, hub *observe.Hub) (trivium.
 	if t.env.Rank == 0 && !t.serves() {
 		job := *t.job
 		if c := t.order.Clocks; c > 0 {
-			job.Batch = int((t.env.Splits.Train.Rows() + c - 1) / c)
+			job.Batch = perClock(t.env.Splits.Train.Rows(), c)
 		}
 		r.Samples = samplesOf(&job, t.env.Splits.Train.Rows(), n)
 		if err := t.write(); err != nil {
