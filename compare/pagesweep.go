@@ -41,7 +41,7 @@ func boundWord(at int) string {
 // staleness is the sweep of the SSP bound: what it does to the speed, to the samples that are needed, and how stale reads were.
 func (r *Report) staleness() []report.Block {
 	table := report.Table{
-		Name: "staleness", Caption: caption("What the staleness bound does: a looser one lets workers wait less, and makes each sample worth less."),
+		Name: "staleness", Caption: caption("What the staleness bound does: with a looser one workers may wait less, and a sample may be worth less."),
 		Columns: []report.Column{
 			{Name: "row"},
 			{Name: "bound", Unit: "clocks", Right: true},

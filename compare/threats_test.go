@@ -28,6 +28,23 @@ func TestThreatOfLoosePeers(t *testing.T) {
 	}
 }
 
+// TestThreatOfAnEasyTarget: of a row that meets the target at the first place where it is looked for, it is not known how soon it did.
+func TestThreatOfAnEasyTarget(t *testing.T) {
+	table := &Table{Task: "job", Own: true, Workers: 2, Batch: 100, Rows: []*Row{{System: "local"}, {System: "allreduce"}, {System: "server-asp"}}}
+	for repeat := 1; repeat <= 3; repeat++ {
+		way := []Point{{Update: 10, Seconds: 1}, {Update: 20, Seconds: 2}}
+		table.add(0, repeat, Result{Reached: true, SecondsToTarget: 1, Curve: way})
+		table.add(1, repeat, Result{Reached: true, SecondsToTarget: float64(1 + repeat%2), Curve: way}) // once later
+		table.add(2, repeat, Result{Curve: way})
+	}
+	r := &Report{Tables: []*Table{table}}
+	r.threats()
+	const want = "In job, 2 workers, batch 100 the target is met where it is first looked for, by local: "
+	if n := strings.Count(strings.Join(r.Threats, "\n"), want); n != 1 {
+		t.Errorf("said %d times among %q", n, r.Threats)
+	}
+}
+
 // TestThreatOfNoDefaults: of a system that has a row with untouched defaults, the threats say where that was not measured, and of one that has
 // none that there is none.
 func TestThreatOfNoDefaults(t *testing.T) {
