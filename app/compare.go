@@ -15,6 +15,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/compare"
+	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/internal/shell"
 	"github.com/trivium-ml/trivium/train"
 )
@@ -142,8 +143,11 @@ func freshDir(out, name string) (string, error) {
 		if n > 1 {
 			dir = fmt.Sprintf("%s-%d", base, n)
 		}
-		if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
+		switch _, err := os.Lstat(dir); {
+		case errors.Is(err, os.ErrNotExist):
 			return dir, nil
+		case err != nil: // such as of a file in the place of the folder
+			return "", misused(fmt.Errorf("--out: %w", err))
 		}
 	}
 	return "", fmt.Errorf("compare: %s and its successors are taken", base)
@@ -184,7 +188,11 @@ func (v *compareRun) plan(s *session) (compare.Plan, error) {
 	all := compare.Strategies(p.Host)
 	names := v.Systems
 	if v.File != "" {
-		task, err := v.own(s, slices.Max(append([]int{2}, v.Workers...)))
+		workers := v.Workers
+		if len(workers) == 0 {
+			workers = []int{2} // the plan's default
+		}
+		task, err := v.own(s, slices.Max(workers))
 		bad(err)
 		p.Tasks = []compare.Task{task}
 		if len(names) == 0 {
@@ -290,7 +298,7 @@ func (v *compareRun) own(s *session, workers int) (compare.Task, error) {
 		epochs = 50
 	}
 	if job.Batch != trivium.FullBatch && job.Batch < workers {
-		return compare.Task{}, fmt.Errorf("%s: batch: %d workers share an update of %d rows; give it at least a row for each", v.File, workers, job.Batch)
+		return compare.Task{}, fmt.Errorf("%s: batch: %d workers share an update of %s; give it at least a row for each", v.File, workers, quantity.Count(job.Batch, "row"))
 	}
 	name := identifier(strings.TrimSuffix(filepath.Base(v.File), filepath.Ext(v.File)))
 	return compare.Task{Name: name, Job: *job, Target: target, Own: true, Cap: epochs, File: v.File, Data: v.Data}, nil

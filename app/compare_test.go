@@ -15,6 +15,8 @@ func TestCompareMistakes(t *testing.T) {
 	if err := os.WriteFile(job, []byte("model: softmax\nbatch: 60\ndata:\n  source: digits\n  rows: 1200\n  train: \"0:1000\"\n  test: \"1000:\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	lone := filepath.Join(dir, "lone.yaml")
+	write(t, dir, "lone.yaml", "model: softmax\nbatch: 1\ndata:\n  source: digits\n  rows: 120\n  train: \"0:100\"\n  test: \"100:\"\n")
 	write(t, dir, "table.csv", people(90))
 	write(t, dir, "table.yaml", "model: softmax\ndata: {source: "+filepath.Join(dir, "table.csv")+"}\n")
 	for _, c := range []struct {
@@ -38,6 +40,10 @@ func TestCompareMistakes(t *testing.T) {
 		{[]string{"-f", filepath.Join(dir, "table.yaml"), "--target", "test.accuracy >= 0.7"}, `line 2, column "city": want a number, found "Oslo"`},
 		{[]string{"-f", job, "--target", "test.accuracy >= 0.7", "--quick"}, "--quick: is of the paper's tasks"},
 		{[]string{"-f", job, "--target", "test.accuracy >= 0.7", "-w", "61"}, "61 workers share an update of 60 rows"},
+		{[]string{"-f", lone, "--target", "test.accuracy >= 0.7"}, "2 workers share an update of 1 row;"},
+		{[]string{"-f", lone, "--target", "valid.accuracy >= 0.7", "-w", "1"}, "the data has no valid split"}, // and not that the batch is too small
+		{[]string{"-f", job, "--target", "test.accuracy >= 0.7", "--out", job}, "--out: lstat " + job},
+		{[]string{"-f", job, "--target", "test.accuracy >= 0.7", "--dir", job}, job + " is no folder; name another with --dir"},
 		{[]string{"-f", job, "--target", "test.accuracy >= 0.7", "--systems", "mxnet-sync,local"}, "--systems: mxnet-sync trains the paper's tasks alone"},
 		{[]string{"-f", job, "--target", "test.accuracy >= 0.7", "--systems", "mxnet-snyc"}, `no system is called "mxnet-snyc"; there are local,`},
 		{[]string{"show", dir}, "holds no comparison"},

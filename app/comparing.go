@@ -27,12 +27,13 @@ type comparing struct {
 	drawn int    // lines on the screen
 	last  time.Time
 	left  time.Duration
-	step  string // before the first trial, that was printed last
+	step  string          // before the first trial, that was printed last
+	told  map[string]bool // trials that have their line: several tables may show one
 }
 
 func newComparing(out io.Writer, asJSON bool) *comparing {
 	width, height, draws := terminal(out, os.Getenv)
-	return &comparing{out: out, silent: asJSON, width: width, height: height, live: draws && !asJSON, left: -1}
+	return &comparing{out: out, silent: asJSON, width: width, height: height, live: draws && !asJSON, left: -1, told: map[string]bool{}}
 }
 
 func (c *comparing) watch() compare.Watch {
@@ -153,6 +154,10 @@ func (c *comparing) trialed(t compare.Trialed, table compare.Table) {
 	}
 	r := &t.Result
 	words := fmt.Sprintf("%s repeat %d: ", t.Cell.ID(), t.Repeat)
+	if c.told[words] {
+		return
+	}
+	c.told[words] = true
 	switch {
 	case r.Error != "":
 		words += r.Error

@@ -8,7 +8,8 @@ import (
 	"github.com/trivium-ml/trivium/compare"
 )
 
-// TestTrialsAreToldApart: in a pipe, the lines of one system at two links, batches or numbers of workers say which is which.
+// TestTrialsAreToldApart: in a pipe, the lines of one system at two links, batches or numbers of workers say which is which; a trial that several
+// tables show has one.
 func TestTrialsAreToldApart(t *testing.T) {
 	var out strings.Builder
 	c := newComparing(&out, false)
@@ -17,6 +18,7 @@ func TestTrialsAreToldApart(t *testing.T) {
 		{Task: "softmax", Batch: 100, Workers: 2, Link: compare.Link{Mbit: 750}, System: "allreduce"},
 		{Task: "softmax", Batch: 500, Workers: 2, System: "allreduce"},
 		{Task: "softmax", Batch: 100, Workers: 3, System: "allreduce"},
+		{Task: "softmax", Batch: 100, Workers: 3, System: "allreduce"}, // of another table, which shows the same trial
 	} {
 		c.trialed(compare.Trialed{Cell: cell, Repeat: 1, Result: compare.Result{SamplesPerSec: 1000}}, compare.Table{})
 	}

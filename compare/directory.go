@@ -246,10 +246,13 @@ func (d *directory) make() error {
 	}
 	err := os.Mkdir(d.path, 0o755)
 	d.made = err == nil
-	if errors.Is(err, fs.ErrExist) {
-		return nil
+	if !errors.Is(err, fs.ErrExist) {
+		return err
 	}
-	return err
+	if info, err := os.Stat(d.path); err == nil && !info.IsDir() {
+		return &PlanError{fmt.Errorf("%s is no folder; name another with --dir", d.path)}
+	}
+	return nil
 }
 
 // open looks whether the plan's comparison is begun here, and refuses what is another's.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -47,6 +48,9 @@ func TestFullDisk(t *testing.T) {
 		_, err := Run(t.Context(), p)
 		if full := new(FullDiskError); !errors.As(err, &full) || full.Dir != p.Dir {
 			t.Fatalf("%s it ends with %v", how, err)
+		}
+		if strings.Count(err.Error(), "make room") != 1 {
+			t.Errorf("%s that is not said once: %v", how, err)
 		}
 	}
 	full("on a full disk")

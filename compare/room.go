@@ -58,6 +58,9 @@ func (e *FullDiskError) Error() string {
 
 // fullDisk is err as a FullDiskError of dir, where that is what it comes from: in this process, or in one of a trial's.
 func fullDisk(dir string, err error, result *Result) error {
+	if _, said := errors.AsType[*FullDiskError](err); said {
+		return err
+	}
 	full := syscall.ENOSPC.Error()
 	if err == nil && result != nil && result.Error != "" {
 		for _, line := range append([]string{result.Error}, result.Last...) {
