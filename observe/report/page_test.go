@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -158,6 +159,20 @@ func TestAnyText(t *testing.T) {
 			t.Fatalf("JSON: %v", err)
 		}
 	})
+}
+
+// TestPrint: paper does not scroll, so letters are in points there, with which tables shrink; and a chart is no higher than a sheet.
+func TestPrint(t *testing.T) {
+	var page bytes.Buffer
+	if err := (&report.Page{Title: "printed"}).WriteHTML(&page); err != nil {
+		t.Fatal(err)
+	}
+	_, print, _ := strings.Cut(page.String(), "\n@media print{\n")
+	for _, want := range []string{`\nhtml\{font-size:\d+(\.\d+)?pt\}\n`, `\nfigure svg\{max-height:\d+mm\}\n`} {
+		if !regexp.MustCompile(want).MatchString(print) {
+			t.Errorf("on paper there is no %s", want)
+		}
+	}
 }
 
 func TestBest(t *testing.T) {
