@@ -95,6 +95,9 @@ func fakePeer(how string) {
 			case "binary":
 				os.Stdout.Write([]byte{0, 1, 2, 0xff, 0xfe, '\n', 27, '[', 'A', '\n'})
 				continue
+			case "floods":
+				_, _ = os.Stdout.WriteString(strings.Repeat("x", longestLine+1))
+				continue
 			case "crashes":
 				fmt.Fprintln(os.Stderr, "out of \x1b[31mluck")
 				os.Exit(7)
@@ -159,16 +162,16 @@ func TestCase11Harness(t *testing.T) {
 	task.Job.Optimizer.Rate = 1e-30 // nothing is learned: the initial parameters are those of every update
 	task.Cap = 1
 	p := small(t, inMemory(), task)
-	p.Systems = fakePeers(t, "binary", "counts", "crashes", "garbles", "good", "lies")
+	p.Systems = fakePeers(t, "binary", "counts", "crashes", "floods", "garbles", "good", "lies")
 	p.Systems = append(p.Systems, &peer{peerSpec: &peerSpec{Name: "gone", Module: "no_such_module_anywhere"}, row: &peerRow{Name: "gone", Mode: "sync"}, env: t.TempDir()})
 	rows := run(t, p).Tables[0].Rows // with the usual limit, which a busy machine keeps too
 	p.Systems, p.Limit, p.Dir = fakePeers(t, "hangs"), 2*time.Second, filepath.Join(t.TempDir(), "hangs")
 	rows = append(rows, run(t, p).Tables[0].Rows...)
-	if len(rows) != 8 {
-		t.Errorf("%d rows, want 8", len(rows))
+	if len(rows) != 9 {
+		t.Errorf("%d rows, want 9", len(rows))
 	}
 	want := map[string]string{
-		"binary": "prints what is no event", "counts": "says that it made", "crashes": "ended before it was told to: exit status 7",
+		"binary": `prints what is no event: "`, "floods": "prints what is no event: a line of more than 1 MiB", "counts": "says that it made", "crashes": "ended before it was told to: exit status 7",
 		"garbles": "its parameters after update ",
 		"hangs":   "it hangs: no end after 2s", "gone": "not installed: looked for Python module no_such_module_anywhere",
 	}

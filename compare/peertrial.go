@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 // A peerTrial drives the processes of another system by lines, and is the barrier between them.
@@ -161,7 +163,10 @@ func (t *peerTrial) listen(p *peerProcess, stdout io.Reader) {
 			break
 		}
 	}
-	if err := lines.Err(); err != nil && !errors.Is(err, os.ErrClosed) {
+	switch err := lines.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		say(peerSays{from: p, err: fmt.Errorf("%s %d prints what is no event: a line of more than %s", p.Role, p.Rank, quantity.Bytes(longestLine))})
+	case err != nil && !errors.Is(err, os.ErrClosed):
 		say(peerSays{from: p, err: fmt.Errorf("%s %d: %w", p.Role, p.Rank, err)})
 	}
 	_, _ = io.Copy(io.Discard, stdout) // until its end: a process must not wait for a reader
