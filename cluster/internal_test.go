@@ -247,7 +247,7 @@ func TestPhi(t *testing.T) {
 		sigma := max(math.Sqrt(variance), float64(heartbeat/time.Microsecond)/4)
 		for silence := time.Duration(0); silence < 200*time.Millisecond; silence += 3 * time.Millisecond {
 			want := -math.Log10(math.Erfc((float64(silence/time.Microsecond)-mean)/sigma/math.Sqrt2) / 2)
-			if got := g.unlikely(silence, heartbeat); got != (want >= 8) && math.Abs(want-8) > 0.05 {
+			if got := g.unlikely(silence, heartbeat); got != (want >= 8) && !(math.Abs(want-8) <= 0.05) {
 				t.Fatalf("phi after %v is %v: unlikely says %v", silence, want, got)
 			}
 		}

@@ -210,7 +210,7 @@ func TestCodecByHosts(t *testing.T) {
 						t.Fatalf("%s on %v: rank %d has the sum %v of value %d, rank 0 has %v", name, hosts, r, sums[r][i], i, sums[0][i])
 					}
 				}
-				if got += float64(sums[0][i]); math.Abs(got-want) > 1e-4 {
+				if got += float64(sums[0][i]); !(math.Abs(got-want) <= 1e-4) {
 					t.Fatalf("%s on %v: of value %d the sums and what was kept of them are %v, the gradients' sum is %v", name, hosts, i, got, want)
 				}
 			}
@@ -241,7 +241,7 @@ func TestPlain(t *testing.T) {
 						if want := float32(4*(i+1<<20) + 6); i < plain && v != want {
 							return fmt.Errorf("%v of %d values after %d plain ones: %v of number %d, want %v", plan, n, plain, v, i, want)
 						}
-						if want := float64(4 * (1 + (i-plain)%5)); i >= plain && math.Abs(float64(v)-want) > 0.2 {
+						if want := float64(4 * (1 + (i-plain)%5)); i >= plain && !(math.Abs(float64(v)-want) <= 0.2) {
 							return fmt.Errorf("%v of %d values after %d plain ones: %v of number %d, want %v", plan, n, plain, v, i, want)
 						}
 					}

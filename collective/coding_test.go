@@ -54,7 +54,7 @@ func TestCodings(t *testing.T) {
 			e, d = e+encoded[1], d+decoded[1]
 		}
 		gotE, gotD := codings(v.a, v.size, v.hosts)
-		if math.Abs(gotE*n-float64(e)) > 1e-6 || math.Abs(gotD*n-float64(d)) > 1e-6 {
+		if !(math.Abs(gotE*n-float64(e)) <= 1e-6) || !(math.Abs(gotD*n-float64(d)) <= 1e-6) {
 			t.Errorf("%v among %d on %v: %v values are encoded and %v decoded, want %d and %d of %d", v.a, v.size, v.hosts, gotE*n, gotD*n, e, d, n)
 		}
 	}
@@ -110,11 +110,11 @@ func TestSlowLinks(t *testing.T) {
 		if v.slow || v.most >= fitLong {
 			for _, n := range []int{1 << 18, 1 << 20, 1 << 23} {
 				got, want := c.Predict(Ring, 2, n, 1).Seconds(), link.formula(Ring, 2, float64(n), 1)
-				if math.Abs(got-want) > 0.15*want {
+				if !(math.Abs(got-want) <= 0.15*want) {
 					t.Errorf("%v s for a byte, measured up to %d bytes: %d are predicted to take %v s, want %v", v.beta, v.most, n, got, want)
 				}
 			}
-		} else if math.Abs(c.Beta-guess.Beta) > 0.2*guess.Beta {
+		} else if !(math.Abs(c.Beta-guess.Beta) <= 0.2*guess.Beta) {
 			t.Errorf("%v s for a byte, measured up to %d bytes: it is taken for %v, want a guess", v.beta, v.most, c.Beta)
 		}
 	}

@@ -15,7 +15,7 @@ func TestCase13Bucket(t *testing.T) {
 		costs collective.Costs
 		want  float64 // MB
 	}{{collective.Costs{Alpha: 9e-6, Beta: 0.34e-9}, 3.25}, {collective.Costs{Alpha: 50e-6, Beta: 8e-9}, 1.58}} {
-		if got := float64(v.costs.BucketBytes(1e8, 4)) / 1e6; math.Abs(got-v.want) > 0.01 {
+		if got := float64(v.costs.BucketBytes(1e8, 4)) / 1e6; !(math.Abs(got-v.want) <= 0.01) {
 			t.Errorf("%+v: %.3f MB, want %v", v.costs, got, v.want)
 		}
 	}
@@ -40,7 +40,7 @@ func TestCase14Planner(t *testing.T) {
 		{4 << 20, collective.Tree, 10120},
 	} {
 		got := float64(c.Predict(v.a, 8, v.bytes, 1).Nanoseconds()) / 1e3
-		if math.Abs(got-v.want) > 0.003*v.want {
+		if !(math.Abs(got-v.want) <= 0.003*v.want) {
 			t.Errorf("%v, %d bytes: %.1f µs, want %v", v.a, v.bytes, got, v.want)
 		}
 	}
@@ -105,7 +105,7 @@ func TestPredictedKinds(t *testing.T) {
 			t.Errorf("%v by %v: %d measurements", v.op.Kind, v.op.Plan, len(seen))
 		}
 		for _, m := range seen {
-			if got := float64(m.Predicted.Nanoseconds()) / 1e3; math.Abs(got-v.want) > 0.002 {
+			if got := float64(m.Predicted.Nanoseconds()) / 1e3; !(math.Abs(got-v.want) <= 0.002) {
 				t.Errorf("%v by %v: predicted %.3f µs, want %.3f", m.Kind, m.Algorithm, got, v.want)
 			}
 		}

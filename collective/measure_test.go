@@ -82,7 +82,7 @@ func TestMeasureCodec(t *testing.T) {
 					if x != costs[0][i] {
 						t.Errorf("%s: rank %d has %+v, rank 0 %+v", name, r, x, costs[0][i])
 					}
-					if math.Abs(x.Encode*piece[i]-4e-3) > 1e-6 || math.Abs(x.Decode*piece[i]-9e-3) > 1e-6 || x.Share != 0.5 {
+					if !(math.Abs(x.Encode*piece[i]-4e-3) <= 1e-6) || !(math.Abs(x.Decode*piece[i]-9e-3) <= 1e-6) || x.Share != 0.5 {
 						t.Errorf("%s: of %d values, in pieces of %v: %+v", name, lens[i], piece[i], x)
 					}
 					if d := x.Within / (10e-6 / 1024); d < within[0] || d > within[1] {

@@ -89,7 +89,7 @@ func TestTimesAndChoice(t *testing.T) {
 	}
 	two.Times[0][3] *= 5
 	two.smooth(once)
-	if want := two.Times[1][3] + float64(timedBytes[3])/2*two.Gamma; math.Abs(two.Times[0][3]-want) > 1e-9 {
+	if want := two.Times[1][3] + float64(timedBytes[3])/2*two.Gamma; !(math.Abs(two.Times[0][3]-want) <= 1e-9) {
 		t.Errorf("doubling between two: %v, want %v", two.Times[0][3], want)
 	}
 }

@@ -53,7 +53,7 @@ func TestCase10Derived(t *testing.T) {
 		{"C10 one async", of("mlp1", "MXNet async", 500) / of("mlp1", "TensorFlow async", 500), 0.95, 2},
 		{"C10 two async", of("mlp2", "MXNet async", 500) / of("mlp2", "TensorFlow async", 500), 0.83, 2},
 	} {
-		if step := math.Pow(10, -float64(c.digits)); math.Abs(c.got-c.want) > 0.51*step {
+		if step := math.Pow(10, -float64(c.digits)); !(math.Abs(c.got-c.want) <= 0.51*step) {
 			t.Errorf("%s: %.4f, published as %v", c.name, c.got, c.want)
 		}
 	}
@@ -65,11 +65,11 @@ func TestCase10Derived(t *testing.T) {
 		return a, b, a / t100
 	}
 	a, b, share := line(tf)
-	if math.Abs(a-2.2) > 0.05 || math.Abs(b-28) > 0.5 || math.Abs(share-0.89) > 0.005 {
+	if !(math.Abs(a-2.2) <= 0.05) || !(math.Abs(b-28) <= 0.5) || !(math.Abs(share-0.89) <= 0.005) {
 		t.Errorf("C3: a %.3f ms, b %.2f ms, %.3f of the cost; want 2.2, 28, 0.89", a, b, share)
 	}
 	_, step, _ := line(mx)
-	if step *= 1000; math.Abs(step-2) > 0.05 || math.Abs(3*step-6) > 0.15 {
+	if step *= 1000; !(math.Abs(step-2) <= 0.05) || !(math.Abs(3*step-6) <= 0.15) {
 		t.Errorf("C4: %.3f µs a step, %.3f of three workers' batches; want 2 and 6", step, 3*step)
 	}
 	for id, want := range map[string]string{

@@ -20,11 +20,11 @@ func TestCase9Judge(t *testing.T) {
 		{nil, []float64{1}, 0, 1, NoDifference},
 	} {
 		v := Judge(c.a, c.b)
-		if v.U != c.u || math.Abs(v.P-c.p) > 1e-12 || v.Outcome != c.want {
+		if v.U != c.u || !(math.Abs(v.P-c.p) <= 1e-12) || v.Outcome != c.want {
 			t.Errorf("%v against %v: U %v, p %v, %s; want %v, %v, %s", c.a, c.b, v.U, v.P, v.Outcome, c.u, c.p, c.want)
 		}
 	}
-	if v := Judge([]float64{1, 2, 3, 4, 5, 6, 7}, []float64{8, 9, 10, 11, 12, 13, 14}); math.Abs(v.P-2.0/3432) > 1e-15 {
+	if v := Judge([]float64{1, 2, 3, 4, 5, 6, 7}, []float64{8, 9, 10, 11, 12, 13, 14}); !(math.Abs(v.P-2.0/3432) <= 1e-15) {
 		t.Errorf("seven against seven: p %v, want 2/3432", v.P)
 	}
 }
@@ -66,7 +66,7 @@ func TestMannWhitneyDumb(t *testing.T) {
 				as++
 			}
 		}
-		if u != mine || math.Abs(p-as/count) > 1e-12 {
+		if u != mine || !(math.Abs(p-as/count) <= 1e-12) {
 			t.Errorf("%v: U %v, p %v; want %v, %v", c, u, p, mine, as/count)
 		}
 	}
@@ -84,7 +84,7 @@ func TestHolm(t *testing.T) {
 		p float64
 		o Outcome
 	}{{0.03, Faster}, {0.06, NoDifference}, {0.06, NoDifference}, {0.004, NoDifference}} {
-		if math.Abs(got[i].P-want.p) > 1e-12 || got[i].Outcome != want.o {
+		if !(math.Abs(got[i].P-want.p) <= 1e-12) || got[i].Outcome != want.o {
 			t.Errorf("verdict %d: p %v, %s; want %v, %s", i, got[i].P, got[i].Outcome, want.p, want.o)
 		}
 	}

@@ -185,7 +185,7 @@ func TestLossAlone(t *testing.T) {
 		curves[i] = rows[0].Trials[0].Curve
 	}
 	for k, a := range curves[0] {
-		if b := curves[1][k]; a.Update != b.Update || math.Abs(*a.Value-*b.Value) > 1e-6 {
+		if b := curves[1][k]; a.Update != b.Update || !(math.Abs(*a.Value-*b.Value) <= 1e-6) {
 			t.Errorf("after update %d the loss is %v, and by gradients, after %d, %v", a.Update, *a.Value, b.Update, *b.Value)
 		}
 	}

@@ -82,7 +82,7 @@ func TestTogether(t *testing.T) {
 		{"three at least of two", atLeast(3, []float64{0.01, 0.02}, 4), 1},
 		{"one at least of four", atLeast(1, []float64{0.5}, 4), 1},
 	} {
-		if math.Abs(c.got-c.want) > 1e-12 {
+		if !(math.Abs(c.got-c.want) <= 1e-12) {
 			t.Errorf("%s: p %v, want %v", c.name, c.got, c.want)
 		}
 	}

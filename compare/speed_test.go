@@ -39,7 +39,7 @@ func TestSpeedOf(t *testing.T) {
 			a := &bucketConn{Conn: x, perSecond: float64(mbit) * 1e6 / 8, tokens: link.burst(), wait: 150 * time.Microsecond}
 			b := &bucketConn{Conn: y, wait: 50 * time.Microsecond}
 			got, trip, err := speedOf(a, b, link.burst(), speedTime)
-			if err != nil || math.Abs(got/float64(mbit)-1) > 0.01 || math.Abs(trip-0.0002) > 1e-9 {
+			if err != nil || !(math.Abs(got/float64(mbit)-1) <= 0.01) || !(math.Abs(trip-0.0002) <= 1e-9) {
 				t.Errorf("%v: %v Mbit/s, %v s, %v", link, got, trip, err)
 			}
 		})

@@ -29,7 +29,7 @@ func TestUseByWindow(t *testing.T) {
 	} {
 		x := u.per(&c.result)
 		for _, f := range [][2]float64{{x.UserShare + x.SystemShare, c.cores}, {x.MicrosSample, c.micros}, {x.BytesSecond, c.second}, {x.BytesSample, c.sample}} {
-			if math.Abs(f[0]-f[1]) > 1e-9*f[1] || x.NotTimed != "" {
+			if !(math.Abs(f[0]-f[1]) <= 1e-9*f[1]) || x.NotTimed != "" {
 				t.Errorf("%s: %v, want %v: %+v", c.name, f[0], f[1], x)
 			}
 		}
@@ -95,7 +95,7 @@ func TestWindowOfATrial(t *testing.T) {
 		p.defaults()
 		r := &runner{plan: &p}
 		result, _ := r.measure(t.Context(), copying{}, Spec{Updates: 10}, Status{}, &laps{now: p.now, last: p.now(), sum: map[string]float64{}})
-		if result.Error != "" || result.Seconds != 0.5 || math.Abs(result.Window-0.75) > 1e-9 || result.PerRole[WorkerRole].Processes != 1 {
+		if result.Error != "" || result.Seconds != 0.5 || !(math.Abs(result.Window-0.75) <= 1e-9) || result.PerRole[WorkerRole].Processes != 1 {
 			t.Errorf("%q: its clock says %v s, and it was measured for %v s: %+v", result.Error, result.Seconds, result.Window, result.PerRole)
 		}
 	})

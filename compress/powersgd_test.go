@@ -54,7 +54,7 @@ func TestPowerSGDAgainstDefinition(t *testing.T) {
 					for i := range rows {
 						dot += float64(p[i*c.rank+k]) * float64(p[i*c.rank+l])
 					}
-					if want := float64(min(1, 1-min(1, k-l))); math.Abs(dot-want) > 1e-6 {
+					if want := float64(min(1, 1-min(1, k-l))); !(math.Abs(dot-want) <= 1e-6) {
 						t.Fatalf("%s: columns %d and %d of the left factor have the product %v", name, k, l, dot)
 					}
 				}

@@ -281,10 +281,10 @@ func TestScaledInits(t *testing.T) {
 	}{{[]int{300, 50}, 300, 50}, {[]int{5, 3, 8, 20}, 15 * 8, 15 * 20}} {
 		g, h := GlorotUniform(), HeNormal()
 		limit, deviation := g.B/math.Sqrt(g.Scale.Fan(c.shape)), h.B/math.Sqrt(h.Scale.Fan(c.shape))
-		if want := math.Sqrt(6 / (c.in + c.out)); g.Kind != InitUniform || g.A != -g.B || math.Abs(limit-want) > 1e-15 {
+		if want := math.Sqrt(6 / (c.in + c.out)); g.Kind != InitUniform || g.A != -g.B || !(math.Abs(limit-want) <= 1e-15) {
 			t.Errorf("%v: Glorot's limit is %v, want %v", c.shape, limit, want)
 		}
-		if want := math.Sqrt(2 / c.in); h.Kind != InitNormal || h.A != 0 || math.Abs(deviation-want) > 1e-15 {
+		if want := math.Sqrt(2 / c.in); h.Kind != InitNormal || h.A != 0 || !(math.Abs(deviation-want) <= 1e-15) {
 			t.Errorf("%v: He's deviation is %v, want %v", c.shape, deviation, want)
 		}
 	}

@@ -57,7 +57,7 @@ func TestDescend(t *testing.T) {
 				}
 			}
 			got, weight, err := m.(descender).Descend(p, *b, rate)
-			if err != nil || weight != weights || math.Abs(got-want) > 1e-4*want {
+			if err != nil || weight != weights || !(math.Abs(got-want) <= 1e-4*want) {
 				t.Fatalf("%s: loss %v of weight %v, want %v of %v (%v)", source.Source, got, weight, want, weights, err)
 			}
 		}

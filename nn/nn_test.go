@@ -163,7 +163,7 @@ func TestGradientsAreThoseOfTheLoss(t *testing.T) {
 		t.Run(s.String(), func(t *testing.T) {
 			m, p := build(t, s, 1)
 			g, sum, weight := grad(t, m, p, s.batch)
-			if want := loss(t, m, p, s.batch); math.Abs(sum-want) > 1e-4*math.Abs(want) {
+			if want := loss(t, m, p, s.batch); !(math.Abs(sum-want) <= 1e-4*math.Abs(want)) {
 				t.Errorf("Grad's loss is %v, Predict and Loss give %v", sum, want)
 			}
 			if want := s.batch.WeightSum(); weight != want {
@@ -185,7 +185,7 @@ func TestGradientsAreThoseOfTheLoss(t *testing.T) {
 				return loss(t, m, q, s.batch)
 			}
 			const h = 2e-3
-			if slope := (step(h) - step(-h)) / (2 * h); math.Abs(slope-norm) > 0.02*norm {
+			if slope := (step(h) - step(-h)) / (2 * h); !(math.Abs(slope-norm) <= 0.02*norm) {
 				t.Errorf("the loss rises by %v along the gradient, whose norm is %v", slope, norm)
 			}
 			for i := range m.Layout().Tensors() { // a cell of each tensor, the one with the largest gradient
@@ -202,7 +202,7 @@ func TestGradientsAreThoseOfTheLoss(t *testing.T) {
 				up := loss(t, m, q, s.batch)
 				q.Flat[at] = p.Flat[at] - h
 				slope := (up - loss(t, m, q, s.batch)) / (2 * h)
-				if want := float64(g.Flat[at]); math.Abs(slope-want) > 0.03*math.Abs(want)+0.02 {
+				if want := float64(g.Flat[at]); !(math.Abs(slope-want) <= 0.03*math.Abs(want)+0.02) {
 					t.Errorf("tensor %q, cell %d: difference quotient %v, gradient %v", m.Layout().Spec(i).Name, at-from, slope, want)
 				}
 			}
@@ -221,11 +221,11 @@ func TestGradientsAdd(t *testing.T) {
 			if weight != weightA+weightB {
 				t.Errorf("weights %v + %v, want %v", weightA, weightB, weight)
 			}
-			if math.Abs(sum-sumA-sumB) > 1e-4*math.Abs(sum) {
+			if !(math.Abs(sum-sumA-sumB) <= 1e-4*math.Abs(sum)) {
 				t.Errorf("losses %v + %v, want %v", sumA, sumB, sum)
 			}
 			for i := range whole.Flat {
-				if got := a.Flat[i] + b.Flat[i]; math.Abs(float64(got-whole.Flat[i])) > 1e-3*(1+math.Abs(float64(got))) {
+				if got := a.Flat[i] + b.Flat[i]; !(math.Abs(float64(got-whole.Flat[i])) <= 1e-3*(1+math.Abs(float64(got)))) {
 					t.Fatalf("cell %d: %v + %v, want %v", i, a.Flat[i], b.Flat[i], whole.Flat[i])
 				}
 			}
@@ -352,11 +352,11 @@ func TestPerceptronAgreesWithTheDumbVersion(t *testing.T) {
 			d = back
 		}
 	}
-	if math.Abs(sum-wantSum) > 1e-5*wantSum {
+	if !(math.Abs(sum-wantSum) <= 1e-5*wantSum) {
 		t.Errorf("loss %v, want %v", sum, wantSum)
 	}
 	for i, x := range g.Flat {
-		if math.Abs(float64(x)-want[i]) > 1e-4*(1+math.Abs(want[i])) {
+		if !(math.Abs(float64(x)-want[i]) <= 1e-4*(1+math.Abs(want[i]))) {
 			t.Fatalf("cell %d: %v, want %v", i, x, want[i])
 		}
 	}

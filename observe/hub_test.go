@@ -98,7 +98,7 @@ func TestHubCollects(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, p := range points {
-			if math.Abs(p.Mean-200) > 25 { // a step more or less falls into the second
+			if !(math.Abs(p.Mean-200) <= 25) { // a step more or less falls into the second
 				t.Errorf("%.0f samples/s at %v, want 200", p.Mean, p.At)
 			}
 		}
@@ -129,7 +129,7 @@ func TestRateOfShortFrame(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if last := points[len(points)-1]; last.N != 2 || math.Abs(last.Mean-200/1.001) > 1e-6 {
+		if last := points[len(points)-1]; last.N != 2 || !(math.Abs(last.Mean-200/1.001) <= 1e-6) {
 			t.Errorf("200 samples in a second, and none in the next millisecond: %+v", last)
 		}
 	})
@@ -264,7 +264,7 @@ func TestThreeResolutions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(points) != c.points || math.Abs(points[len(points)-1].Mean-c.mean) > 1e-9 {
+		if len(points) != c.points || !(math.Abs(points[len(points)-1].Mean-c.mean) <= 1e-9) {
 			t.Errorf("from %v in steps of %v: %d points, the last %v, want %d, %g", c.from, c.step, len(points), points[len(points)-1], c.points, c.mean)
 		}
 	}

@@ -87,7 +87,7 @@ func TestKeepOfInit(t *testing.T) {
 			for _, x := range row[cols:] {
 				sum += float64(x) * float64(x)
 			}
-			if math.Abs(sum-1) > 1e-5 || few[0] != row[cols+1] || few[1] != row[cols+900] {
+			if !(math.Abs(sum-1) <= 1e-5) || few[0] != row[cols+1] || few[1] != row[cols+900] {
 				return fmt.Errorf("%s: a row that nobody added to has the square %v, and read alone two cells are %v; want %v and %v", spec.Partition, sum, few, row[cols+1], row[cols+900])
 			}
 			if err := errors.Join(norm.Inc(1, 0, 1), w.Barrier(bg)); err != nil { // a row that is made as it is added to
@@ -104,7 +104,7 @@ func TestKeepOfInit(t *testing.T) {
 				return err
 			}
 			for i := range want {
-				if math.Abs(float64(again[i])-float64(want[i])/math.Sqrt(sum)) > 1e-5 {
+				if !(math.Abs(float64(again[i])-float64(want[i])/math.Sqrt(sum)) <= 1e-5) {
 					return fmt.Errorf("%s: cell %d is %v after an addition, want %v", spec.Partition, i, again[i], float64(want[i])/math.Sqrt(sum))
 				}
 			}

@@ -110,7 +110,7 @@ func TestCase10SparseRows(t *testing.T) {
 					return err
 				}
 				for _, x := range row {
-					if math.Abs(float64(x-want)) > 1e-7 {
+					if !(math.Abs(float64(x-want)) <= 1e-7) {
 						return fmt.Errorf("%+v: row %d is %v, want %v", spec, r, row, want)
 					}
 				}

@@ -254,7 +254,7 @@ func testMatMul[T kernel.Float](t *testing.T, dt DType) {
 						exact += float64(x[ai]) * float64(y[bi])
 					}
 					exact = max(0, exact+float64(Flat[T](bias)[i%n]))
-					if math.Abs(float64(v)-exact) > 1e-4 {
+					if !(math.Abs(float64(v)-exact) <= 1e-4) {
 						t.Fatalf("%v ta %v tb %v: element %d is %v, want %v", s, ta, tb, i, v, exact)
 					}
 				}

@@ -26,7 +26,7 @@ func TestDuties(t *testing.T) {
 				}
 			}
 			for core, x := range work {
-				if math.Abs(x-length) > 1e-9 {
+				if !(math.Abs(x-length) <= 1e-9) {
 					t.Errorf("%d on %d cores: core %d has %v steps, want %v", n, cores, core, x, length)
 				}
 			}

@@ -153,7 +153,7 @@ func TestCase13Networks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a, b := graphtest.FromTensor(got[0]).Data[0], graphtest.FromTensor(want[0]).Data[0]; math.Abs(a-b) > 1e-4*max(1, math.Abs(b)) {
+		if a, b := graphtest.FromTensor(got[0]).Data[0], graphtest.FromTensor(want[0]).Data[0]; !(math.Abs(a-b) <= 1e-4*max(1, math.Abs(b))) {
 			t.Errorf("%v: sum of gradients %g, want %g", dt, a, b)
 		}
 	}

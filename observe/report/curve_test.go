@@ -48,7 +48,7 @@ func TestCurve(t *testing.T) {
 				}
 			}
 		}
-		if seenLo != lo || seenHi != hi || seen != count || math.Abs(seenSum-sum) > 1e-6 {
+		if seenLo != lo || seenHi != hi || seen != count || !(math.Abs(seenSum-sum) <= 1e-6) {
 			t.Fatalf("%g to %g of %d values; want %g to %g of %d", seenLo, seenHi, seen, lo, hi, count)
 		}
 		if points[len(points)-1].X != 2*float64(n-1) {

@@ -38,7 +38,7 @@ func TestTicks(t *testing.T) {
 		}
 		seen := map[string]bool{}
 		for i, v := range places {
-			if q := v / step; math.Abs(q-math.Round(q)) > 1e-6*max(1, math.Abs(q)) {
+			if q := v / step; !(math.Abs(q-math.Round(q)) <= 1e-6*max(1, math.Abs(q))) {
 				t.Fatalf("%g is no multiple of %g", v, step)
 			}
 			if i > 0 && v <= places[i-1] {

@@ -40,7 +40,7 @@ func TestAxpyDots(t *testing.T) {
 						sum += float64(a[i]) * float64(b[i])
 						most += math.Abs(float64(a[i]) * float64(b[i]))
 					}
-					if math.Abs(float64(got)-sum) > 1e-5*most {
+					if !(math.Abs(float64(got)-sum) <= 1e-5*most) {
 						t.Errorf("%s is %v, want %v", what, got, sum)
 					}
 				}

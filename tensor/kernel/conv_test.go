@@ -123,7 +123,7 @@ func convAgrees[T Float](t *testing.T, s Conv, epsilon float64) {
 			want []float64
 		}{"result": {y, wantY}, "gradient of the image": {dx, wantX}, "gradient of the filter": {df, wantF}} {
 			for i, g := range pair.got {
-				if math.Abs(float64(g)-pair.want[i]) > epsilon*math.Sqrt(float64(k+pixels+s.F*s.KH*s.KW)) {
+				if !(math.Abs(float64(g)-pair.want[i]) <= epsilon*math.Sqrt(float64(k+pixels+s.F*s.KH*s.KW))) {
 					t.Fatalf("%v %T: %s: element %d is %v, want %v", isa, x, what, i, g, pair.want[i])
 				}
 			}

@@ -149,7 +149,7 @@ func checkShape[T Float](t testing.TB, s shape, o operands[T], epsilon float64, 
 					}
 					continue
 				}
-				if y, scale := o.naive(s, i, j); math.Abs(x-y) > epsilon*scale*(1+math.Sqrt(float64(s.k))) {
+				if y, scale := o.naive(s, i, j); !(math.Abs(x-y) <= epsilon*scale*(1+math.Sqrt(float64(s.k)))) {
 					t.Fatalf("%T %v %v: C[%d,%d] = %v, want %v", want, isa, s, i, j, x, y)
 				}
 			}

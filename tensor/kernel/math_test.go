@@ -166,7 +166,7 @@ func TestMathF64(t *testing.T) {
 	}
 	for _, x := range []float64{709.7, -745.1, -740, 5e-324, 1e-310} { // denormal results and arguments
 		want, _ := new(big.Float).SetFloat64(math.Exp(x)).Float64()
-		if got := elementary.Exp(x); math.Abs(got-want) > 1e-15*want && math.Abs(got-want) > 5e-324 {
+		if got := elementary.Exp(x); !(math.Abs(got-want) <= 1e-15*want) && !(math.Abs(got-want) <= 5e-324) {
 			t.Errorf("elementary.Exp(%v) = %v, want %v", x, got, want)
 		}
 	}
@@ -178,7 +178,7 @@ func TestGELUGrad(t *testing.T) {
 		want := (gelu64(x+h) - gelu64(x-h)) / (2 * h)
 		got := []float64{0}
 		GELUGrad(Best(), got, []float64{2}, []float64{x})
-		if math.Abs(got[0]-2*want) > 1e-8 {
+		if !(math.Abs(got[0]-2*want) <= 1e-8) {
 			t.Errorf("slope of GELU at %v is %v, want %v", x, got[0]/2, want)
 		}
 	}

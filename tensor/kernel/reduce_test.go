@@ -50,7 +50,7 @@ func testReductions[T Float](t *testing.T) {
 			wantSame(t, "Sum of "+name, []T{Sum(isa, x)}, []T{sumOracle(x)})
 			dot := Dot(isa, x, y)
 			wantSame(t, "Dot of "+name, []T{dot}, []T{sumOracle(products)})
-			if unit := math.Abs(float64(math.Nextafter32(1, 2) - 1)); math.Abs(float64(dot)-exact) > 8*unit*size {
+			if unit := math.Abs(float64(math.Nextafter32(1, 2) - 1)); !(math.Abs(float64(dot)-exact) <= 8*unit*size) {
 				t.Errorf("Dot of %s is %v, want %v", name, dot, exact)
 			}
 			wantSame(t, "SumSquares of "+name, []T{SumSquares(isa, x)}, []T{Dot(isa, x, x)})

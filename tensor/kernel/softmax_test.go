@@ -122,7 +122,7 @@ func TestCase16SoftmaxCrossEntropy(t *testing.T) {
 		}
 		loss, dx := make([]float32, 1), make([]float32, 10)
 		SoftmaxCrossEntropy(isa, loss, dx, make([]float32, 10), []int32{4}, nil, 10)
-		if math.Abs(float64(loss[0])-math.Ln10) > 3e-7 {
+		if !(math.Abs(float64(loss[0])-math.Ln10) <= 3e-7) {
 			t.Errorf("ten zeros on %v: loss %v, want ln 10", isa, loss[0])
 		}
 		for i, g := range dx {
@@ -130,7 +130,7 @@ func TestCase16SoftmaxCrossEntropy(t *testing.T) {
 			if i == 4 {
 				want = -0.9
 			}
-			if math.Abs(float64(g)-want) > 1e-7 {
+			if !(math.Abs(float64(g)-want) <= 1e-7) {
 				t.Errorf("ten zeros on %v: gradient %d is %v, want %v", isa, i, g, want)
 			}
 		}
@@ -172,7 +172,7 @@ func testSigmoid[T Float](t *testing.T, tolerance float64) {
 					v, wi := float64(x[i]), float64(w[i])
 					l := wi * (math.Max(v, 0) - v*float64(y[i]) + math.Log1p(math.Exp(-math.Abs(v))))
 					d := wi * (1/(1+math.Exp(-v)) - float64(y[i]))
-					if math.Abs(float64(loss[i])-l) > tolerance*(1+math.Abs(l)) || math.Abs(float64(dx[i])-d) > tolerance {
+					if !(math.Abs(float64(loss[i])-l) <= tolerance*(1+math.Abs(l))) || !(math.Abs(float64(dx[i])-d) <= tolerance) {
 						t.Fatalf("x %v, y %v, w %v: loss %v, gradient %v, want %v, %v", v, y[i], wi, loss[i], dx[i], l, d)
 					}
 				}
@@ -193,7 +193,7 @@ func TestSigmoidCrossEntropyTail(t *testing.T) { // the loss of a sure and right
 	for _, isa := range Available() {
 		loss, dx := []float32{0}, []float32{0}
 		SigmoidCrossEntropy(isa, loss, dx, []float32{20}, []float32{1}, nil)
-		if want := math.Log1p(math.Exp(-20)); math.Abs(float64(loss[0])/want-1) > 1e-6 {
+		if want := math.Log1p(math.Exp(-20)); !(math.Abs(float64(loss[0])/want-1) <= 1e-6) {
 			t.Errorf("on %v: loss %v, want %v", isa, loss[0], want)
 		}
 	}

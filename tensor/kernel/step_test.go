@@ -88,7 +88,7 @@ func TestSteps(t *testing.T) {
 							u, n1, n2 := k.oracle(float64(p[i]), grad, float64(s1[i]), float64(s2[i]), h)
 							u -= float64(h.LR) * float64(h.Decay) * float64(p[i])
 							for j, want := range [3]float64{u, n1, n2} {
-								if (j == 0 || want != 0) && math.Abs(float64(got[j][i])-want) > 3e-6*(1+math.Abs(want)) {
+								if (j == 0 || want != 0) && !(math.Abs(float64(got[j][i])-want) <= 3e-6*(1+math.Abs(want))) {
 									t.Fatalf("%s %+v: result %d of p %v, g %v, state %v, %v is %v, want %v", k.name, h, j, p[i], g[i], s1[i], s2[i], got[j][i], want)
 								}
 							}
@@ -148,7 +148,7 @@ func TestFTRL(t *testing.T) {
 								t.Fatalf("|z| = %v is within L1, and the parameter %v", zi, s.p[i])
 							}
 						}
-						if math.Abs(float64(s.p[i])-want) > 1e-6 {
+						if !(math.Abs(float64(s.p[i])-want) <= 1e-6) {
 							t.Fatalf("parameter %v, want %v", s.p[i], want)
 						}
 					}

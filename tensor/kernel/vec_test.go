@@ -264,7 +264,7 @@ func TestDropout(t *testing.T) {
 			t.Fatalf("an element that stays is %v", v)
 		}
 	}
-	if p := float64(dropped) / n; math.Abs(p-rate) > 0.005 { // 3.4 standard deviations
+	if p := float64(dropped) / n; !(math.Abs(p-rate) <= 0.005) { // 3.4 standard deviations
 		t.Errorf("%v of the elements are dropped, want %v", p, rate)
 	}
 	Dropout(Best(), parts, x, rate, other, 0)
@@ -274,7 +274,7 @@ func TestDropout(t *testing.T) {
 			equal++
 		}
 	}
-	if p := float64(equal) / n; math.Abs(p-(rate*rate+(1-rate)*(1-rate))) > 0.01 {
+	if p := float64(equal) / n; !(math.Abs(p-(rate*rate+(1-rate)*(1-rate))) <= 0.01) {
 		t.Errorf("masks of two keys agree in %v of the elements", p)
 	}
 	Dropout(Best(), parts, x, 0, key, 0)

@@ -319,7 +319,7 @@ func TestResidualOfPlainBucket(t *testing.T) {
 		without, _ := resume(3, make([]float32, len(kept)))
 		for i := range to - from {
 			want := -0.5 * float64(i+1) / float64(job.Batch) // at the rate at which it was dropped
-			if found := float64(with.Params.Flat[from+i] - without.Params.Flat[from+i]); math.Abs(found-want) > 1e-5 {
+			if found := float64(with.Params.Flat[from+i] - without.Params.Flat[from+i]); !(math.Abs(found-want) <= 1e-5) {
 				t.Errorf("%s: cell %d: what was dropped moved it by %v, want %v", name, i, found, want)
 			}
 		}
@@ -380,7 +380,7 @@ func TestResidualByHosts(t *testing.T) {
 			for i, d := range dropped {
 				want := -0.5 * float64(d) / float64(job.Batch)
 				for k := range 2 {
-					if found := float64(flat[k][i] - flat[2][i]); math.Abs(found-want) > rounding+2e-3*math.Abs(want) {
+					if found := float64(flat[k][i] - flat[2][i]); !(math.Abs(found-want) <= rounding+2e-3*math.Abs(want)) {
 						t.Fatalf("%s, then %s: cell %d: what was dropped moved it by %v, want %v", before, after, i, found, want)
 					}
 				}

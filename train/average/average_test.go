@@ -112,7 +112,7 @@ func TestTheMeanOfWhatEachLearns(t *testing.T) {
 		}
 	}
 	for rank, r := range results {
-		if got := r.Metrics["train.loss"]; math.Abs(got-loss/weights) > 1e-9 {
+		if got := r.Metrics["train.loss"]; !(math.Abs(got-loss/weights) <= 1e-9) {
 			t.Errorf("rank %d: the last epoch's loss is %v, want that of all workers' rows, %v", rank, got, loss/weights)
 		}
 		for i, x := range r.Params.Flat {

@@ -191,7 +191,7 @@ func (m *cases) Round(ctx context.Context, _ *ps.Worker, _ trivium.Batch) error 
 		_, err := m.sparse.Get(ctx, r, four)
 		each := map[int64]float64{1: 0.1, 3: 0.2}[r]
 		errs = append(errs, err)
-		if x, want := -float64(four[0]), each*float64(n*i); m.mode.Mode == ps.BSP && math.Abs(x-want) > 1e-3*(1+want) {
+		if x, want := -float64(four[0]), each*float64(n*i); m.mode.Mode == ps.BSP && !(math.Abs(x-want) <= 1e-3*(1+want)) {
 			errs = append(errs, fmt.Errorf("case 10, round %d: row %d is %v, want %v", i, r, -x, -want))
 		}
 	}

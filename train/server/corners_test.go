@@ -151,7 +151,7 @@ func TestRowStepsOfResumed(t *testing.T) {
 		for _, s := range []int64{60, 61, 62, 64} {
 			c = run(s, c)
 		}
-		if got := sum(c); math.Abs(float64(got-want)) > 0.02*float64(want) {
+		if got := sum(c); !(math.Abs(float64(got-want)) <= 0.02*float64(want)) {
 			t.Errorf("optimizer at the %v: %d updates of rows, uninterrupted %d", at, got, want)
 		}
 	}
@@ -209,7 +209,7 @@ func TestUnevenRows(t *testing.T) {
 				a, b := float64(x-begin.Params.Flat[i]), float64(got.Params.Flat[i]-begin.Params.Flat[i])
 				along, all = along+a*b, all+a*a
 			}
-			if r := along / all; math.Abs(r-1) > 0.02 {
+			if r := along / all; !(math.Abs(r-1) <= 0.02) {
 				t.Errorf("batch %d, %v, optimizer at the %v: the model moves %.3f times as far as one process moves it", batch, o.Mode, o.OptimizerAt, r)
 			}
 		}
@@ -291,7 +291,7 @@ func TestFewerRowsThanWorkers(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, x := range want.Optimizer.Slots[0] {
-			if y := got.Optimizer.Slots[0][i]; math.Abs(float64(x-y)) > 1e-3 {
+			if y := got.Optimizer.Slots[0][i]; !(math.Abs(float64(x-y)) <= 1e-3) {
 				t.Errorf("batch %d: velocity %d is %v, local has %v", batch, i, y, x)
 				break
 			}

@@ -108,7 +108,7 @@ func TestDroppedGoesOn(t *testing.T) {
 		}
 		for i, x := range dropped {
 			want := -2 * j.Optimizer.Rate * float64(x) / float64(j.Batch)
-			if found := float64(flat[1][i] - flat[0][i]); math.Abs(found/want-1) > 0.01 {
+			if found := float64(flat[1][i] - flat[0][i]); !(math.Abs(found/want-1) <= 0.01) {
 				t.Fatalf("%s, of %d cells: what was dropped of cell %d moved it by %v, want %v", model, len(dropped), i, found, want)
 			}
 		}

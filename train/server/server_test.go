@@ -340,7 +340,7 @@ func TestScheduleOfRows(t *testing.T) {
 		for i, x := range want.Params.Flat { // it begins at 0
 			along, all = along+float64(x)*float64(got.Params.Flat[i]), all+float64(x)*float64(x)
 		}
-		if r := along / all; math.Abs(r-1) > 0.15 { // 0.47, where each worker's gradient counts
+		if r := along / all; !(math.Abs(r-1) <= 0.15) { // 0.47, where each worker's gradient counts
 			t.Errorf("%v: the model moves %.3f times as far as one process moves it", o.Mode, r)
 		}
 	}

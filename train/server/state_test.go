@@ -51,7 +51,7 @@ func TestWorkerState(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i, x := range want.Optimizer.Slots[0] {
-				if y := got.Optimizer.Slots[0][i]; math.Abs(float64(x-y)) > 1e-3 {
+				if y := got.Optimizer.Slots[0][i]; !(math.Abs(float64(x-y)) <= 1e-3) {
 					t.Fatalf("%s: %s: velocity %d is %v, local has %v", mode, name, i, y, x)
 				}
 			}
@@ -158,7 +158,7 @@ func TestStateOfFewRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, x := range want.Optimizer.Slots[0] {
-		if y := got.Optimizer.Slots[0][i]; math.Abs(float64(x-y)) > 1e-3 {
+		if y := got.Optimizer.Slots[0][i]; !(math.Abs(float64(x-y)) <= 1e-3) {
 			t.Fatalf("velocity %d is %v, local has %v", i, y, x)
 		}
 	}

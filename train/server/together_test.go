@@ -73,7 +73,7 @@ func TestPart(t *testing.T) {
 			}
 		}
 		t.Logf("%s: the workers move %.3f times as far as one, %.3f times if nothing were done", name, ratio, plain)
-		if math.Abs(ratio-1) > 0.08 || plain > 0.75 {
+		if !(math.Abs(ratio-1) <= 0.08) || plain > 0.75 {
 			t.Errorf("%s: the workers move %v times as far as one, %v times if nothing were done", name, ratio, plain)
 		}
 		part.mean(states[0][part.squares], product[0], n)
@@ -81,7 +81,7 @@ func TestPart(t *testing.T) {
 		for i, x := range states[0][part.squares] {
 			a, b = a+float64(x), b+float64(slots[part.squares][i])
 		}
-		if math.Abs(a/b-1) > 0.15 {
+		if !(math.Abs(a/b-1) <= 0.15) {
 			t.Errorf("%s: a checkpoint has squares of %v, one optimizer has %v", name, a, b)
 		}
 	}
@@ -135,7 +135,7 @@ func TestTogether(t *testing.T) {
 		n    int
 		want float64
 	}{{1, 3, 3}, {0, 3, 1}, {0.5, 2, 4.0 / 3}, {1e-9, 5, 1}, {7, 2, 2}, {-1, 9, 1}, {0.3, 1, 1}} {
-		if got := together(c.p, c.n); math.Abs(got-c.want) > 1e-6 {
+		if got := together(c.p, c.n); !(math.Abs(got-c.want) <= 1e-6) {
 			t.Errorf("p %v, n %d: %v, want %v", c.p, c.n, got, c.want)
 		}
 	}

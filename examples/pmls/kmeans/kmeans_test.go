@@ -74,7 +74,7 @@ func check(t *testing.T, mode ps.Mode, p trivium.Params, loss float64) {
 			t.Errorf("%s: centre %d has %v points, want %v", mode, c, n, points)
 		}
 		for i, x := range want {
-			if got := float64(row[i] / n); math.Abs(got-x) > 0.3 {
+			if got := float64(row[i] / n); !(math.Abs(got-x) <= 0.3) {
 				t.Errorf("%s: centre %d: coordinate %d is %v, want %v", mode, c, i, got, x)
 			}
 		}
