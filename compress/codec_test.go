@@ -1,6 +1,7 @@
 package compress_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -93,6 +94,31 @@ func TestParseAuto(t *testing.T) {
 	}
 	if c, err := compress.Parse("auto:f16"); err == nil { // who predicts nothing takes no auto
 		t.Errorf("Parse takes auto, as %v", c)
+	}
+}
+
+// TestShareOfAll: a part that is k of n, as a float64, is k values, though the product with n may be less.
+func TestShareOfAll(t *testing.T) {
+	x, y := make([]float32, 200), make([]float32, 200)
+	for i := range x {
+		x[i] = float32(i + 1)
+	}
+	for n := 1; n <= len(x); n++ {
+		for k := 1; k < n; k++ {
+			p, err := compress.TopK{Share: compress.Share(float64(k) / float64(n))}.Encode(nil, x[:n], nil)
+			if err := errors.Join(err, compress.TopK{Share: 1}.Decode(y[:n], p)); err != nil {
+				t.Fatal(err)
+			}
+			sent := 0
+			for _, v := range y[:n] {
+				if v != 0 {
+					sent++
+				}
+			}
+			if sent != k {
+				t.Fatalf("topk:%v of %d sends %d values, want %d", float64(k)/float64(n), n, sent, k)
+			}
+		}
 	}
 }
 

@@ -171,7 +171,11 @@ func (s Share) of(n int) (int, error) {
 		return 0, err
 	}
 	if s < 1 {
-		return min(n, max(1, int(float64(s)*float64(n)))), nil
+		k := int(float64(s) * float64(n))
+		if float64(k+1)/float64(n) <= float64(s) { // the product is rounded: 0.29 of 100 would be 28
+			k++
+		}
+		return min(n, max(1, k)), nil
 	}
 	if int(s) > n && n > 0 {
 		return 0, fmt.Errorf("%d values are to be sent of a vector of %d", int(s), n)
