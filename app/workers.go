@@ -113,7 +113,7 @@ func work(ctx context.Context, child launch.Child, o Options, in *inside, asked 
 		po.Network, po.Open = in.network, in.open
 	} else {
 		narrow(&a)
-		po.Narrow = narrows(&a)
+		po.Narrow = processes.Narrow(ctx, &a)
 	}
 	return processes.Work(ctx, &a, po)
 }
@@ -128,15 +128,6 @@ func narrow(a *processes.Assignment) {
 	if topology == served && a.Network.Near() && a.Workers+a.Servers > runtime.NumCPU() {
 		runtime.GOMAXPROCS(max(1, a.Threads))
 	}
-}
-
-// narrows returns what keeps this process to its own threads, for a strategy that knows when that pays; nil where the workers of this
-// machine leave cores free.
-func narrows(a *processes.Assignment) func() {
-	if !a.Network.Near() || a.Workers*max(1, a.Threads) < runtime.NumCPU() {
-		return nil
-	}
-	return func() { runtime.GOMAXPROCS(max(1, a.Threads)) }
 }
 
 // trainWithWorkers is train for a topology of several workers.

@@ -80,8 +80,9 @@ type Env struct {
 	OwnResume   bool                   // Resume is nobody else's: what the run takes of it is gone there, so that it is not in memory twice
 	Notes       map[string]string      // go into checkpoints as they are
 
-	// Narrow keeps this process to the threads that it computes with: where the job's processes fill the machine, neither those that wait
-	// nor what travels meanwhile should take cores on which others compute. nil: it may not, or there are cores enough.
+	// Narrow keeps this process to the threads that it computes with, and these to cores of their own if there is one for each: where the job's
+	// processes fill the machine, neither those that wait nor what travels meanwhile should take cores on which others compute. nil: it may
+	// not, or there are cores enough.
 	Narrow         func()
 	Near           bool // all workers are on this host, a process each
 	MayShareMemory bool // all are Near, and nothing is to travel by TCP

@@ -1,11 +1,25 @@
 package allreduce_test
 
 import (
+	"math/bits"
 	"os"
 	"syscall"
 	"time"
 	"unsafe"
 )
+
+// mayRunOn is the number of cores that this process may run on.
+func mayRunOn() int {
+	var set [128]uint64
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_SCHED_GETAFFINITY, 0, unsafe.Sizeof(set), uintptr(unsafe.Pointer(&set))); errno != 0 {
+		return 0
+	}
+	n := 0
+	for _, w := range set {
+		n += bits.OnesCount64(w)
+	}
+	return n
+}
 
 // A pauser waits as one does for an accelerator: to some 60 µs. time.Sleep rounds what is below a millisecond up to one where a connection is
 // being read, so that the layers of a short backward pass would all become final at once, in its middle.

@@ -4,6 +4,8 @@ package allreduce_test
 
 import "time"
 
+func mayRunOn() int { return 0 }
+
 // A pauser waits as one does for an accelerator.
 type pauser struct{}
 

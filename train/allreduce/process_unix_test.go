@@ -31,6 +31,8 @@ import (
 	"github.com/trivium-ml/trivium/transport"
 )
 
+var keptTo int // cores, by what narrows a worker
+
 // TestMain is also where the workers of the tests with real processes begin.
 func TestMain(m *testing.M) {
 	if child, ok, err := launch.Enter(os.Args); ok {
@@ -39,8 +41,16 @@ func TestMain(m *testing.M) {
 			err = json.Unmarshal(child.Config, &a)
 		}
 		if err == nil {
-			err = processes.Work(context.Background(), &a, processes.Options{
-				Topologies: processes.Topologies{topology()}, Models: models(), Build: "this", Narrow: func() { runtime.GOMAXPROCS(1) },
+			ctx := context.Background()
+			narrow := processes.Narrow(ctx, &a)
+			if narrow == nil {
+				narrow = func() { runtime.GOMAXPROCS(1) } // what is measured is of as many threads everywhere
+			}
+			err = processes.Work(ctx, &a, processes.Options{
+				Topologies: processes.Topologies{topology()}, Models: models(), Build: "this", Narrow: func() {
+					narrow()
+					keptTo = mayRunOn()
+				},
 			})
 		}
 		if err != nil {
@@ -83,7 +93,7 @@ func (s *timed) Train(ctx context.Context, job *trivium.Job) (trivium.Result, er
 	if strings.HasPrefix(job.Model, "emulated:") {
 		ends, _ = json.Marshal(sums.ends) // numbers
 	}
-	fmt.Fprintf(os.Stderr, "%d %d %d %d %s %v; threads: %d%s\n", end.UnixNano(), end.Sub(start).Nanoseconds(), r.Steps, used()-before, ends, err, runtime.GOMAXPROCS(0), sums)
+	fmt.Fprintf(os.Stderr, "%d %d %d %d %s %v; threads: %d on %d cores%s\n", end.UnixNano(), end.Sub(start).Nanoseconds(), r.Steps, used()-before, ends, err, runtime.GOMAXPROCS(0), keptTo, sums)
 	return r, err
 }
 
@@ -205,7 +215,8 @@ func read(t testing.TB, w *tape) (s said) {
 }
 
 // TestShareMemory: two processes of one host sum their gradients in shared memory, on the threads that they compute with, and three where the
-// order of sums may be chosen by measurements; over TCP, or else of three, in frames.
+// order of sums may be chosen by measurements; over TCP, or else of three, in frames. Where the host has a core for each, and no more, each keeps to
+// its own.
 func TestShareMemory(t *testing.T) {
 	for _, c := range []struct {
 		workers   int
@@ -223,7 +234,11 @@ func TestShareMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		told := read(t, tapes[0]).err
-		if !strings.Contains(told, "threads: 1;") || strings.Contains(told, ", shared memory:") != c.shared || !strings.Contains(told, "sum of ") {
+		cores := mayRunOn()
+		if cores == c.workers {
+			cores = 1
+		}
+		if !strings.Contains(told, fmt.Sprintf("threads: 1 on %d cores;", cores)) || strings.Contains(told, ", shared memory:") != c.shared || !strings.Contains(told, "sum of ") {
 			t.Errorf("%d workers, TCP %v, calibrate %v: %s", c.workers, c.tcp, c.calibrate, told)
 		}
 	}
