@@ -34,8 +34,10 @@ func TestKeeper(t *testing.T) {
 			}
 			return 0.05
 		}, 4 * time.Minute, "free 1m40.2s, keep 1m45.2s, free 3m40.2s, keep 3m45.2s, free 4m0s"},
-		{"somebody", 2, func(time.Duration) float64 { return 0.61 }, 2 * time.Minute,
-			"free 200ms, keep 5.2s, free 5.4s, keep 15.4s, free 15.6s, keep 35.6s, free 35.8s, keep 1m15.8s, free 1m16s, free 2m0s"},
+		{
+			"somebody", 2, func(time.Duration) float64 { return 0.61 }, 2 * time.Minute,
+			"free 200ms, keep 5.2s, free 5.4s, keep 15.4s, free 15.6s, keep 35.6s, free 35.8s, keep 1m15.8s, free 1m16s, free 2m0s",
+		},
 		{"not told", 1, func(at time.Duration) float64 {
 			if at > time.Second {
 				return -1
