@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/trivium-ml/trivium/collective"
+	"github.com/trivium-ml/trivium/internal/cores"
 	"github.com/trivium-ml/trivium/shards"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/transport"
@@ -120,6 +121,9 @@ func child() error {
 		}
 	}
 	size := len(v.Peers)
+	if n := runtime.GOMAXPROCS(0); n*size == runtime.NumCPU() { // as training has it: see train/processes.Narrow
+		cores.Keep(context.Background(), o.Rank*n, n)
+	}
 	bare := &bareRing{next: make([]net.Conn, size), prev: make([]net.Conn, size), tmp: make([][]byte, size)}
 	if bare.next[o.Rank], err = net.Dial("tcp", o.Bare[(o.Rank+1)%size]); err != nil {
 		return err

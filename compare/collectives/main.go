@@ -51,6 +51,13 @@ func main() {
 		}
 		return
 	}
+	if len(os.Args) > 4 && os.Args[1] == "on" {
+		if err := on(os.Args[2], os.Args[3], os.Args[4:]); err != nil {
+			fmt.Fprintln(os.Stderr, "collectives: on:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	var o options
 	flag.StringVar(&o.gloo, "gloo", "", "Gloo's benchmark program")
 	flag.StringVar(&o.pytorch, "pytorch", "", "Python with torch")
@@ -146,7 +153,11 @@ func (o *options) columns(dir string, ranks int) ([]column, func() error, error)
 	if o.gloo != "" {
 		g := column{name: "gloo"}
 		for _, a := range []string{"allreduce_ring", "allreduce_ring_chunked", "allreduce_halving_doubling", "allreduce_bcube", "new_allreduce_ring"} {
-			g.ways = append(g.ways, way{strings.Replace(a, "allreduce_", "", 1), &gloo{o.gloo, dir, a}})
+			name := strings.Replace(a, "allreduce_", "", 1)
+			g.ways = append(g.ways, way{name, &gloo{o.gloo, dir, a, 0}})
+			if n := coresEach(ranks); n > 0 {
+				g.ways = append(g.ways, way{name + ", bound", &gloo{o.gloo, dir, a, n}})
+			}
 		}
 		list = append(list, g)
 	} else {

@@ -18,6 +18,7 @@ import (
 	"unsafe"
 
 	"github.com/trivium-ml/trivium/collective"
+	"github.com/trivium-ml/trivium/internal/cores"
 	"github.com/trivium-ml/trivium/internal/median"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/transport"
@@ -30,6 +31,7 @@ type order struct {
 	Rank    int
 	Dir     string
 	Addrs   []string
+	Cores   int // that this process has for itself; 0: none
 
 	Bytes, Count int
 }
@@ -91,6 +93,9 @@ func newCrew(dir, network, how string, ranks, threads int) (*crew, error) {
 		}
 		c.cmd, c.in, c.enc, c.dec = append(c.cmd, cmd), append(c.in, in), append(c.enc, json.NewEncoder(in)), append(c.dec, json.NewDecoder(out))
 		orders[r] = order{Network: network, How: how, Rank: r, Dir: dir}
+		if n := coresEach(ranks); n == threads {
+			orders[r].Cores = n
+		}
 	}
 	replies, err := c.all(orders)
 	if err != nil {
@@ -184,6 +189,9 @@ func child(stdin io.Reader, stdout io.Writer) error {
 				return err
 			}
 		}
+	}
+	if o.Cores > 0 { // as in training: see train/processes.Narrow
+		cores.Keep(ctx, o.Rank*o.Cores, o.Cores)
 	}
 	w := worker{}
 	var plan atomic.Value

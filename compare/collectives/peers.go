@@ -11,22 +11,54 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
+
+	"github.com/trivium-ml/trivium/internal/cores"
 )
 
 // patience is how long a window of a peer may take: one that polls while others compute takes very long.
 const patience = 20 * time.Second
 
+// coresEach is how many cores each process has for itself; 0: there are more processes, or cores would be left.
+func coresEach(ranks int) int {
+	if n := runtime.NumCPU() / ranks; n*ranks == runtime.NumCPU() {
+		return n
+	}
+	return 0
+}
+
+// on is a program in place of this process, on n cores from the from-th on.
+func on(from, n string, args []string) error {
+	f, err := strconv.Atoi(from)
+	k, err2 := strconv.Atoi(n)
+	path, err3 := exec.LookPath(args[0])
+	if err := errors.Join(err, err2, err3); err != nil {
+		return err
+	}
+	runtime.LockOSThread() // whose cores the program gets
+	if !cores.Keep(context.Background(), f, k) {
+		return fmt.Errorf("there are no %d cores from core %d on to keep to", k, f)
+	}
+	return syscall.Exec(path, args, os.Environ())
+}
+
 // gloo is one algorithm of Gloo's benchmark: processes of their own for every window, over loopback TCP.
 type gloo struct {
 	program, dir, algorithm string
+	cores                   int // for each process; 0: all
 }
 
 func (g *gloo) run(ctx context.Context, ranks, size, count int) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	self, err := os.Executable()
+	if err != nil {
+		return 0, err
+	}
 	dir, err := os.MkdirTemp(g.dir, "gloo")
 	if err != nil {
 		return 0, err
@@ -38,6 +70,9 @@ func (g *gloo) run(ctx context.Context, ranks, size, count int) (time.Duration, 
 		cmd := exec.CommandContext(ctx, g.program, "--size", strconv.Itoa(ranks), "--rank", strconv.Itoa(r), "--shared-path", dir, "--prefix", "a",
 			"--transport", "tcp", "--tcp-device", "lo", "--elements", strconv.Itoa(size/4), "--iteration-count", strconv.Itoa(count),
 			"--warmup-iters", "2", "--no-verify", "--nanos", g.algorithm)
+		if g.cores > 0 {
+			cmd = exec.CommandContext(ctx, self, append([]string{"on", strconv.Itoa(r * g.cores), strconv.Itoa(g.cores)}, cmd.Args...)...)
+		}
 		if r == 0 {
 			cmd.Stdout = &first
 		}
