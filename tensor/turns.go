@@ -22,7 +22,7 @@ import (
 type Turns struct {
 	duty  duty
 	home  int // core of steps that are too short to take turns
-	sys   cores
+	sys   system
 	busy  atomic.Bool
 	stays atomic.Bool // a thread has been left on home
 
@@ -50,8 +50,8 @@ func dutyOf(index, n, cores int) duty {
 	return duty{core, core, 1}
 }
 
-// cores is what Turns needs of the system, for the goroutine that calls.
-type cores interface {
+// system is what Turns needs of the operating system, for the goroutine that calls.
+type system interface {
 	keep()                   // the goroutine stays on its thread, and threads that are started meanwhile have all cores
 	run(core int)            // only there
 	free(ran bool)           // as before keep; ran says that the thread is kept on a core, and should not stay there

@@ -1,15 +1,15 @@
 package tensor
 
 import (
-	"os"
 	"runtime"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/trivium-ml/trivium/internal/cores"
 )
 
 // newTurns returns nil where there is a core for each of n processes, and where only one is for all.
@@ -56,19 +56,13 @@ func (s *affinity) free(ran bool) {
 	runtime.UnlockOSThread()
 }
 
-// leave looks again until it finds none: a thread that is not done yet may start others.
 func (s *affinity) leave(core int) {
-	for found := true; found; {
-		found = false
-		threads, _ := os.ReadDir("/proc/self/task")
-		for _, d := range threads {
-			var now unix.CPUSet
-			id, err := strconv.Atoi(d.Name())
-			if err == nil && unix.SchedGetaffinity(id, &now) == nil && now == s.each[core] && unix.SchedSetaffinity(id, &s.all) == nil {
-				found = true
-			}
+	cores.Threads(func(id int) {
+		var now unix.CPUSet
+		if unix.SchedGetaffinity(id, &now) == nil && now == s.each[core] {
+			_ = unix.SchedSetaffinity(id, &s.all)
 		}
-	}
+	})
 }
 
 // set does without the runtime: the call takes half a microsecond.

@@ -44,14 +44,21 @@ func part(all *unix.CPUSet, from, n int) (own unix.CPUSet, ok bool) {
 	return own, true
 }
 
-// move has all threads run there alone. It looks again until it finds none elsewhere: one that it came to late may have started another.
+// move has all threads run there alone.
 func move(to *unix.CPUSet) {
-	for moved := true; moved; {
-		moved = false
+	Threads(func(id int) { _ = unix.SchedSetaffinity(id, to) }) // it may have ended
+}
+
+// Threads calls f with each thread of this process, once. It looks again until it finds none that it has not seen: one that f came to late may
+// have started another, which is as that one was.
+func Threads(f func(id int)) {
+	seen := map[int]bool{}
+	for more := true; more; {
+		more = false
 		for _, id := range threads() {
-			var now unix.CPUSet
-			if unix.SchedGetaffinity(id, &now) == nil && now != *to && unix.SchedSetaffinity(id, to) == nil {
-				moved = true
+			if !seen[id] {
+				seen[id], more = true, true
+				f(id)
 			}
 		}
 	}

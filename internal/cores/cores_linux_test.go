@@ -133,3 +133,32 @@ func TestWaited(t *testing.T) {
 		t.Errorf("waited %v (%v), then %v (%v)", one, ok, two, also)
 	}
 }
+
+// TestThreads: also threads that start while others are seen are seen, each once.
+func TestThreads(t *testing.T) {
+	stop := make(chan struct{})
+	defer close(stop)
+	started, seen := map[int]bool{}, map[int]int{}
+	Threads(func(id int) {
+		if seen[id]++; len(started) == 3 {
+			return
+		}
+		one := make(chan int)
+		go func() {
+			runtime.LockOSThread()
+			one <- unix.Gettid()
+			<-stop
+		}()
+		started[<-one] = true
+	})
+	for id := range started {
+		if seen[id] == 0 {
+			t.Errorf("thread %d was not seen", id)
+		}
+	}
+	for id, n := range seen {
+		if n != 1 {
+			t.Errorf("thread %d was seen %d times", id, n)
+		}
+	}
+}
