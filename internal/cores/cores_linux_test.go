@@ -26,7 +26,8 @@ func TestMain(m *testing.M) {
 
 func child() int {
 	ctx, cancel := context.WithCancel(context.Background())
-	fmt.Println(where())
+	all := where()
+	fmt.Println(all)
 	fmt.Println(Keep(ctx, 1, 1))
 	more := make(chan struct{})
 	for range 3 { // threads that are started now
@@ -40,7 +41,7 @@ func child() int {
 	}
 	fmt.Println(where())
 	cancel()
-	for strings.Count(where(), " ") == 0 {
+	for end := time.Now().Add(10 * time.Second); where() != all && time.Now().Before(end); {
 		runtime.Gosched()
 	}
 	fmt.Println(where())
