@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -207,9 +208,16 @@ func TestFTRLPart(t *testing.T) {
 		}
 	}
 	for _, isa := range Available() {
-		x := [...][]float32{{0}, {1}, {1}, {1}, {1}}
-		if FTRLPart(isa, x[0], []float32{1}, []float32{float32(math.NaN())}, x[1], x[2], x[3], x[4], FTRLPartParams{FTRLParams: FTRLParams{Alpha: 1, L1: 1}, Own: 1, Times: 1, Share: 1, AtZero: 1}); x[0][0] == x[0][0] {
-			t.Errorf("on %v a gradient that is NaN makes an update of %v", isa, x[0][0])
+		for from, what := range map[int]string{1: "gradient", 5: "mean of products"} {
+			var x [7][]float32 // u, g, p, z, n, product, last
+			for k := range x {
+				x[k] = slices.Repeat([]float32{1}, leastPart) // so many are assembly's
+			}
+			x[from][leastPart-1] = float32(math.NaN())
+			FTRLPart(isa, x[0], x[2], x[1], x[3], x[4], x[6], x[5], FTRLPartParams{FTRLParams: FTRLParams{Alpha: 1, L1: 1}, Own: 0.5, Others: 0.5, Times: 1, Share: 1, AtZero: 1})
+			if u := x[0][leastPart-1]; u == u || x[0][0] != x[0][0] {
+				t.Errorf("on %v a %s that is NaN makes an update of %v, and of %v beside it", isa, what, u, x[0][0])
+			}
 		}
 	}
 }
