@@ -82,7 +82,8 @@ func convInputGather[T Float](isa ISA, s *Conv, dy, filter, dx []T, from, to int
 
 // convInputGive multiplies dy (N·OH·OW × F) with the filter transposed (F × KH·KW·C), with the bits of Gemm: a row of that is what a
 // result gives to the patch that it was made of. A pixel adds up, from zero, what it has in these patches, in the order of the
-// results. Few of them are stored at a time.
+// results. Few of them are stored at a time; of images of one channel transposed, since a row of a patch is a few numbers there and a row
+// of results many.
 func convInputGive[T Float](isa ISA, s *Conv, dy, filter, dx []T, from, to int, w *Workspace[T]) {
 	k := s.KH * s.KW * s.C
 	clear(dx[from*s.W*s.C : to*s.W*s.C])
@@ -102,10 +103,18 @@ func convInputGive[T Float](isa ISA, s *Conv, dy, filter, dx []T, from, to int, 
 		}
 		for r0 < r1 {
 			rows := min(most, r1-r0)
-			patches := room(&w.image, rows*s.OW*k)
-			Gemm(isa, false, true, rows*s.OW, k, s.F, dy[r0*s.OW*s.F:], s.F, filter, s.F, patches, k, Epilogue[T]{}, w)
-			for i := range rows {
-				give(isa, s, dx, patches[i*s.OW*k:], r0+i, from, to)
+			m := rows * s.OW
+			patches := room(&w.image, m*k)
+			if s.C == 1 && s.StrideW == 1 {
+				Gemm(isa, false, true, k, m, s.F, filter, s.F, dy[r0*s.OW*s.F:], s.F, patches, m, Epilogue[T]{}, w)
+				for i := range rows {
+					giveTurned(isa, s, dx, patches[i*s.OW:], m, r0+i, from, to)
+				}
+			} else {
+				Gemm(isa, false, true, m, k, s.F, dy[r0*s.OW*s.F:], s.F, filter, s.F, patches, k, Epilogue[T]{}, w)
+				for i := range rows {
+					give(isa, s, dx, patches[i*s.OW*k:], r0+i, from, to)
+				}
 			}
 			r0 += rows
 		}
@@ -138,8 +147,35 @@ func give[T Float](isa ISA, s *Conv, dx, patches []T, r, from, to int) {
 			if begin >= end {
 				continue
 			}
-			d := row[left+begin : left+end]
-			Add(isa, d, d, patches[(j*s.KH+kh)*span+begin:])
+			d, p := row[left+begin:left+end], patches[(j*s.KH+kh)*span+begin:]
+			if len(d) < 16 { // a call would take longer
+				for i, x := range p[:len(d)] {
+					d[i] += x
+				}
+				continue
+			}
+			Add(isa, d, d, p)
+		}
+	}
+}
+
+// giveTurned is give for one channel and a stride of 1 along rows: patches has a row, ld long, for each element of the filter. Of the results
+// that a pixel takes part in, earlier ones have it under later columns of the filter.
+func giveTurned[T Float](isa ISA, s *Conv, dx, patches []T, ld, r, from, to int) {
+	for kh := range s.KH {
+		h := r%s.OH*s.StrideH + kh - s.PadTop
+		at := r/s.OH*s.H + h
+		if h < 0 || h >= s.H || at < from || at >= to {
+			continue
+		}
+		row := dx[at*s.W:][:s.W]
+		for kw := s.KW - 1; kw >= 0; kw-- {
+			left := kw - s.PadLeft
+			begin, end := max(0, -left), min(s.OW, s.W-left)
+			if begin < end {
+				d := row[left+begin : left+end]
+				Add(isa, d, d, patches[(kh*s.KW+kw)*ld+begin:])
+			}
 		}
 	}
 }

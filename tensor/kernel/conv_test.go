@@ -144,12 +144,32 @@ func convAgrees[T Float](t *testing.T, s Conv, epsilon float64) {
 			byGemm = make([]T, len(df))
 			Gemm(isa, true, false, k, s.F, pixels, patches, k, dy, s.F, byGemm, s.F, Epilogue[T]{}, &w)
 			sameBits(t, fmt.Sprintf("%T: Gemm of the patches transposed", x), byGemm, df)
+			if !s.gathers() {
+				sameBits(t, fmt.Sprintf("%T: what results give", x), given(&s, dy, filter), dx)
+			}
 			continue
 		}
 		for i, got := range [4][]T{y, dx, df, added} {
 			sameBits(t, fmt.Sprintf("%v %T: part %d", isa, x, i), got, exact[i])
 		}
 	}
+}
+
+// given is the gradient of the image as each result gives to its pixels, one result after the other.
+func given[T Float](s *Conv, dy, filter []T) []T {
+	k, pixels := s.KH*s.KW*s.C, s.N*s.OH*s.OW
+	var w Workspace[T]
+	patches, dx := make([]T, pixels*k), make([]T, s.N*s.H*s.W*s.C)
+	Gemm(GoExact, false, true, pixels, k, s.F, dy, s.F, filter, s.F, patches, k, Epilogue[T]{}, &w)
+	for p := range pixels {
+		for q, x := range patches[p*k : (p+1)*k] {
+			h, w := p/s.OW%s.OH*s.StrideH+q/(s.KW*s.C)-s.PadTop, p%s.OW*s.StrideW+q/s.C%s.KW-s.PadLeft
+			if 0 <= h && h < s.H && 0 <= w && w < s.W {
+				dx[((p/(s.OH*s.OW)*s.H+h)*s.W+w)*s.C+q%s.C] += x
+			}
+		}
+	}
+	return dx
 }
 
 func TestConvAllocatesNothing(t *testing.T) {
