@@ -29,6 +29,16 @@ func TestScatterAddOfItself(t *testing.T) {
 	want(t, b, map[graph.Value]*tensor.Tensor{x: graphtest.Of([]float64{3, 5}, 2, 1).Tensor(graph.F64)}, grads(loss, x)[0], []float64{12, 20})
 }
 
+// TestImagesWithoutRows: what a convolution sees of them is padding, and their gradient has no elements to divide among threads.
+func TestImagesWithoutRows(t *testing.T) {
+	b := graph.NewBuilder()
+	x, f := b.Input("x", graph.F64, graph.Of(9, 0, 1, 1)...), b.Input("f", graph.F64, graph.Of(1, 1, 1, 1)...)
+	y := graph.Conv2D(x, f, graph.Value{}, graph.Linear, graph.Window{Pads: [4]int{1, 0, 0, 0}})
+	g := grads(sum(y), x, f)
+	want(t, b, map[graph.Value]*tensor.Tensor{x: tensor.New(graph.F64, 9, 0, 1, 1), f: graphtest.Of([]float64{3}, 1, 1, 1, 1).Tensor(graph.F64)},
+		sum(y), []float64{0}, g[0], []float64{}, g[1], []float64{0})
+}
+
 // TestFoldsKernelsThatCutForThreads: a constant node may be one whose work is cut by the number of threads.
 func TestFoldsKernelsThatCutForThreads(t *testing.T) {
 	b := graph.NewBuilder()

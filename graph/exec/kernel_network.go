@@ -182,7 +182,7 @@ func bindConvInput[T float](b *bound) {
 		s = convShape(b.n, b.out[0].dims, b.in[1].dims, b.in[0].dims)
 		unit := 1
 		if s.N >= b.x.threads { // whole images: a result that two tiles take part in is computed by both
-			unit = s.H
+			unit = max(s.H, 1)
 		}
 		b.cut(s.N*s.H, unit, 2*float64(s.OH*s.OW*s.KH*s.KW*s.C*s.F)/float64(max(s.H, 1))/gemmRate)
 	}

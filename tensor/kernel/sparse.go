@@ -33,7 +33,7 @@ func SparseMatMul[T Float](isa ISA, dst []T, ldd int, a CSR[T], b []T, ldb, n in
 		switch {
 		case n == 1 && ldb == 1:
 			row[0] = SparseDot(idx, val, b)
-		case isa >= AVX2 && n > 0 && len(idx)*n <= shortCall:
+		case isa >= AVX2 && n > 0 && len(idx) > 0 && len(idx)*n <= shortCall:
 			checkColumns(idx, (len(b)-n)/ldb)
 			if single[T]() {
 				csrRowF32(isa, &as32(row)[0], &as32(b)[0], unsafe.SliceData(as32(val)), unsafe.SliceData(idx), len(idx), n, ldb)

@@ -67,6 +67,15 @@ func testSparse[T Float](t *testing.T) {
 func TestSparseF32(t *testing.T) { testSparse[float32](t) }
 func TestSparseF64(t *testing.T) { testSparse[float64](t) }
 
+// TestSparseNothing: a matrix without columns times one without rows is zeros, as is an empty row.
+func TestSparseNothing(t *testing.T) {
+	for _, isa := range Available() {
+		got := plain[float32](rand.New(rand.NewPCG(1, 1)), 6)
+		SparseMatMul(isa, got, 3, CSR[float32]{Indptr: []int64{0, 0, 0}}, nil, 3, 3)
+		wantSame(t, isa.String(), got, make([]float32, 6))
+	}
+}
+
 func TestSparseLongRow(t *testing.T) { // longer than one call of assembly takes
 	const terms, n, cols = 3000, 50, 4
 	r := rand.New(rand.NewPCG(17, 17))
