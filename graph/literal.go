@@ -67,13 +67,15 @@ func LiteralOf[T Number](flat []T, shape ...int) (Literal, error) {
 	return l, nil
 }
 
-// Fill is a Literal of the given type and shape whose elements are all x, rounded to the type. A graph refuses one with a negative axis.
+// Fill is a Literal of the given type and shape whose elements are all x, rounded to the type. Of a type or shape that no value has there are
+// no elements, and a graph refuses it.
 func Fill(dt DType, x float64, shape ...int) Literal {
-	n := 1
-	for _, s := range shape {
-		n *= max(s, 0)
+	l, t := Literal{DType: dt, Shape: slices.Clone(shape)}, Type{dt, Of(shape...)}
+	if checkType(t) != nil {
+		return l
 	}
-	l := Literal{DType: dt, Shape: slices.Clone(shape), Data: make([]byte, 0, n*dt.Size())}
+	n, _ := t.Shape.Elements()
+	l.Data = make([]byte, 0, n*dt.Size())
 	for range n {
 		l.Data = appendElement(l.Data, dt, x)
 	}

@@ -1,6 +1,9 @@
 package graph
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 var convAttrs = []AttrSpec{{"strides", KindInts, "rows, columns"}, {"pads", KindInts, "rows of zeros above, below, columns left, right"}}
 
@@ -181,6 +184,9 @@ func pooled(c *inference, x Shape) (Shape, error) {
 	}
 	if len(pads) == 4 && (max(pads[0], pads[1]) >= k[0] || max(pads[2], pads[3]) >= k[1]) {
 		return nil, fmt.Errorf("pads %v leave windows %v of padding alone", pads, k)
+	}
+	if n, fixed := x[1:].Elements(); fixed && n > math.MaxInt32 {
+		return nil, fmt.Errorf("images are %v: of one with more than %d elements an i32 does not hold every offset", x, math.MaxInt32)
 	}
 	return windowed(x, k[0], k[1], x[3].N, c.ints("strides"), pads)
 }

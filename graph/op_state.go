@@ -10,7 +10,7 @@ import (
 var stateOps = []Op{
 	{Name: "Read", Effect: Read, Doc: "a snapshot of a Variable", infer: onVariable(func(c *inference, v Type) ([]Type, error) { return []Type{v}, nil })},
 	{Name: "Assign", Effect: Write, Min: 1, Max: 1, Doc: "replaces a Variable", infer: onVariable(inferAssign)},
-	{Name: "AssignAdd", Effect: Write, Min: 1, Max: 1, Doc: "adds to a Variable", infer: onVariable(inferAssign)},
+	{Name: "AssignAdd", Effect: Write, Min: 1, Max: 1, Doc: "adds to a Variable", infer: onVariable(inferAssignAdd)},
 	{
 		Name: "Apply", Effect: Write, Min: 1, Max: -1, Doc: "lets a rule of optim update a Variable and its slots from a gradient",
 		Attrs: []AttrSpec{{"rule", KindString, "name that the executor knows"}, {"sparse", KindBool, "operands 0 and 1 are row numbers and rows"}}, infer: onVariable(inferApply),
@@ -64,6 +64,13 @@ func inferAssign(c *inference, v Type) ([]Type, error) {
 	return version, sameType("the new value", c.in[0], v)
 }
 
+func inferAssignAdd(c *inference, v Type) ([]Type, error) {
+	if !v.DType.Float() && v.DType != I32 && v.DType != I64 {
+		return nil, fmt.Errorf("the Variable is %v, want f32, f64, i32 or i64", v.DType)
+	}
+	return inferAssign(c, v)
+}
+
 // rowsOf checks a gradient that may be row-sparse: row numbers of any shape, and rows, shaped like Gather's result.
 func rowsOf(in []Type, sparse bool, v Type) (used int, err error) {
 	if !sparse {
@@ -83,9 +90,15 @@ func inferApply(c *inference, v Type) ([]Type, error) {
 	if c.str("rule") == "" {
 		return nil, fmt.Errorf("the rule has no name")
 	}
+	if !v.DType.Float() {
+		return nil, fmt.Errorf("the Variable is %v, want f32 or f64", v.DType)
+	}
 	for _, r := range c.resources[1:] {
 		if r.Kind != VariableKind {
 			return nil, fmt.Errorf("slot %q is a %v, want a Variable", r.Name, r.Kind)
+		}
+		if dt := r.Types[0].DType; dt != v.DType {
+			return nil, fmt.Errorf("slot %q is %v, want the Variable's %v", r.Name, dt, v.DType)
 		}
 	}
 	used, err := rowsOf(c.in, c.bool("sparse"), v)

@@ -181,6 +181,7 @@ func TestMistakesAreNamed(t *testing.T) {
 			return Conv2D(b.Input("x", F32, n, N(8), N(8), N(3)), b.Const(Fill(F32, 0, 3, 3, 1, 4)), Value{}, Linear, Window{})
 		}, "differ in channels"},
 		"window":  {func(b *Builder) Value { return MaxPool(b.Input("x", F32, n, N(2), N(2), N(1)), 3, 3, Window{}) }, "window 3×3"},
+		"offsets": {func(b *Builder) Value { return MaxPool(b.Input("x", F32, n, N(1<<15), N(1<<15), N(2)), 2, 2, Window{}) }, "an i32 does not hold every offset"},
 		"rate":    {func(b *Builder) Value { return Dropout(b.Input("x", F32, n), 1) }, "rate 1, want"},
 		"literal": {func(b *Builder) Value { return ConstOf(b, []float32{1, 2}, 3) }, "want 3 elements, given 2"},
 		"name":    {func(b *Builder) Value { b.Input("x", F32); return b.Input("x", F32) }, `name "x" is empty or taken`},
@@ -201,12 +202,23 @@ func TestMistakesAreNamed(t *testing.T) {
 			_, ys := Scan(nil, []Value{b.Input("x", F32, n)}, func(c, x []Value) (next, y []Value) { return nil, []Value{v.Assign(x[0])} })
 			return ys[0]
 		}, "Assign: inside the body of Scan"},
-		"negative": {func(b *Builder) Value { return b.Const(Fill(F32, 0, 2, -1)) }, "axis 1 of [2,-1] is negative"},
+		"negative":                {func(b *Builder) Value { return b.Const(Fill(F32, 0, 2, -1)) }, "axis 1 of [2,-1] is negative"},
+		"a product beyond an int": {func(b *Builder) Value { return b.Const(Fill(U8, 0, 1<<21, 1<<21, 1<<21)) }, "elements"},
 		"slot": {func(b *Builder) Value {
 			v, other := b.Variable("v", F32, nil, Zeros()), NewBuilder()
 			other.Variable("first", F32, nil, Zeros())
 			return v.Apply("momentum", b.Scalar(F32, 1), []*Variable{other.Variable("s", F32, nil, Zeros())})
 		}, `slot "s" is of another graph than "v"`},
+		"slot of another type": {func(b *Builder) Value {
+			v := b.Variable("v", F32, nil, Zeros())
+			return v.Apply("momentum", b.Scalar(F32, 1), []*Variable{b.Variable("s", F64, nil, Zeros())})
+		}, `slot "s" is f64, want the Variable's f32`},
+		"a rule for integers": {func(b *Builder) Value {
+			return b.Variable("v", I32, nil, Zeros()).Apply("sgd", b.Scalar(I32, 1), nil)
+		}, "the Variable is i32, want f32 or f64"},
+		"sum of bytes": {func(b *Builder) Value {
+			return b.Variable("v", U8, nil, Zeros()).AssignAdd(b.Scalar(U8, 1))
+		}, "the Variable is u8, want f32, f64, i32 or i64"},
 	} {
 		b := NewBuilder()
 		v := c.f(b)

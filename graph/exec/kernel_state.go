@@ -89,12 +89,10 @@ func addBytes(b *bound) func(dst, src *tensor.Tensor) {
 		return func(dst, src *tensor.Tensor) {
 			addInts(tensor.Flat[int32](dst), tensor.Flat[int32](src), flat[int32](b.in[0]))
 		}
-	case graph.I64:
-		return func(dst, src *tensor.Tensor) {
-			addInts(tensor.Flat[int64](dst), tensor.Flat[int64](src), flat[int64](b.in[0]))
-		}
 	}
-	return func(dst, src *tensor.Tensor) { panic(userError{fmt.Sprintf("AssignAdd of %v", b.in[0].dt)}) }
+	return func(dst, src *tensor.Tensor) { // I64: there is no other
+		addInts(tensor.Flat[int64](dst), tensor.Flat[int64](src), flat[int64](b.in[0]))
+	}
 }
 
 func addInts[T int32 | int64](dst, a, b []T) {
