@@ -1,8 +1,8 @@
 // Package metric measures predictions: accuracy, log-loss, AUC, precision, recall, F1, the confusion matrix, RMSE, MAE, R² and top-k.
 //
-// A metric is a trivium.Metric: an accumulator that weighs rows by their sample weights, is merged with others of its kind, and
-// travels between processes. The order in which rows and accumulators come is the caller's; equal orders give equal bits, and AUC
-// gives them for every order. [Metrics] are those that a program brings.
+// A metric is a trivium.Metric: an accumulator that weighs rows by their sample weights (one of weight 0 is as if it were not there), is
+// merged with others of its kind, and travels between processes. The order in which rows and accumulators come is the caller's; equal
+// orders give equal bits, and AUC gives them for every order. [Metrics] are those that a program brings.
 //
 //	m, err := metric.New("auc", predictor.Outputs())
 //	for each batch { predictor.Predict(ctx, params, batch, scores); err = m.Add(outputs, batch, scores) }
@@ -171,7 +171,7 @@ func (m *mean) UnmarshalBinary(p []byte) error {
 	return nil
 }
 
-// eachRow calls f for each row of b with its weight and scores, after checking that they fit.
+// eachRow calls f for each row of b that has a weight, with that and its scores, after checking that they fit.
 func eachRow(name string, want, o trivium.Outputs, b *trivium.Batch, scores []float32, f func(i int, w float64, scores []float32) error) error {
 	if o != want {
 		return fmt.Errorf("metric: %s was made for %v of %d scores a row, found %v of %d", name, want.Task, want.Width, o.Task, o.Width)
@@ -184,6 +184,9 @@ func eachRow(name string, want, o trivium.Outputs, b *trivium.Batch, scores []fl
 		if b.Weights != nil {
 			if w = float64(b.Weights[i]); !(w >= 0) || math.IsInf(w, 1) {
 				return fmt.Errorf("metric: %s: row %d: the weight is %v, want a number of 0 or more", name, i, w)
+			}
+			if w == 0 { // it counts for nothing: of a score that is no number too
+				continue
 			}
 		}
 		if err := f(i, w, scores[i*o.Width:(i+1)*o.Width]); err != nil {

@@ -44,7 +44,8 @@ func Example() {
 
 func TestValues(t *testing.T) {
 	// Predictions: 0, 2, 2 (a tie of 1 and 2 goes to 1), none (NaN).
-	scores3 := []float32{3, 1, 2, 0, 1, 5, 0, 4, 4, float32(math.NaN()), 0, 0}
+	nan := float32(math.NaN())
+	scores3 := []float32{3, 1, 2, 0, 1, 5, 0, 4, 4, nan, 0, 0}
 	labels3 := []int32{0, 1, 1, 0}
 	for _, c := range []struct {
 		name    string
@@ -107,6 +108,16 @@ func TestValues(t *testing.T) {
 			trivium.Batch{Rows: 3, Weights: []float32{3, 0, 1}, Labels: trivium.Labels{Kind: trivium.Real, Width: 1, Real: []float32{1, 50, 3}}},
 			[]float32{3, 0, 3},
 			1 - 12./3, 1e-15,
+		},
+		// A row of weight 0 counts for nothing, whatever its scores are.
+		{"accuracy", binary, classesOf(2, []float32{1, 0}, 1, 1), []float32{1, nan}, 1, 0},
+		{"logloss", binary, classesOf(2, []float32{1, 0}, 1, 1), []float32{0, nan}, math.Ln2, 1e-15},
+		{"auc", binary, classesOf(2, []float32{1, 1, 0}, 0, 1, 1), []float32{1, 2, nan}, 1, 0},
+		{
+			"rmse", real2,
+			trivium.Batch{Rows: 2, Weights: []float32{1, 0}, Labels: trivium.Labels{Kind: trivium.Real, Width: 2, Real: []float32{1, 2, 3, 4}}},
+			[]float32{2, 3, nan, 3e38},
+			1, 0,
 		},
 		{
 			"mae", real2,

@@ -51,9 +51,6 @@ func (m *r2) Add(o trivium.Outputs, b trivium.Batch, scores []float32) error {
 		if err := realLabels(o, l, i); err != nil {
 			return err
 		}
-		if w == 0 {
-			return nil
-		}
 		m.weight += w
 		for k := range m.columns {
 			c, y := &m.columns[k], float64(l.Real[i*l.Width+k])
