@@ -64,6 +64,8 @@ type NetSpec struct {
 //
 // The net is a [Graphed] model: its Scores can be exported as long as they have no effects, and use a sparse input only in SparseMatMul,
 // where they may have changed its values one by one in a way that leaves zeros alone, such as Square.
+//
+// It runs on cpu; nil: on the caller.
 func FromGraph(cpu *tensor.CPU, s NetSpec) (*Net, error) {
 	b := s.Loss.Builder()
 	if b == nil || s.Scores.Builder() != b {
@@ -76,7 +78,7 @@ func FromGraph(cpu *tensor.CPU, s NetSpec) (*Net, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Net{cpu: cpu, init: s.Init, out: trivium.Outputs{Task: s.Task, Width: width}, result: s.Scores}
+	n := &Net{cpu: orCaller(cpu), init: s.Init, out: trivium.Outputs{Task: s.Task, Width: width}, result: s.Scores}
 	weighted := graph.Mul(s.Loss, b.Input("weight", graph.F32, graph.Axis("batch")))
 	total := graph.Sum(weighted, nil, false)
 	forward, err := b.Build()

@@ -230,3 +230,23 @@ func TestOwnMistakes(t *testing.T) {
 		}
 	}
 }
+
+// TestNilCPU: a nil CPU is the caller, as elsewhere.
+func TestNilCPU(t *testing.T) {
+	for _, s := range samples() {
+		var sums [2]float64
+		for i, cpu := range []*tensor.CPU{nil, tensor.NewCPU(1, false)} {
+			m, err := nn.Standard().Build(s.model, s.schema, cpu)
+			if err != nil {
+				t.Fatalf("%v: %v", s, err)
+			}
+			p := trivium.NewParams(m.Layout())
+			m.Init(1, p)
+			_, sums[i], _ = grad(t, m, p, s.batch)
+			sums[i] += loss(t, m, p, s.batch)
+		}
+		if sums[0] != sums[1] {
+			t.Errorf("%v: the losses are %v, want %v", s, sums[0], sums[1])
+		}
+	}
+}

@@ -26,7 +26,7 @@ import (
 	"github.com/trivium-ml/trivium/tensor"
 )
 
-// A Builder makes a model for data of schema s, to run on cpu. args is what follows the colon in the model's name, such as "128,32" of
+// A Builder makes a model for data of schema s, to run on cpu, which is not nil. args is what follows the colon in the model's name, such as "128,32" of
 // "mlp:128,32". The error says what the model wants and what it found; it is an ArgumentError where no data would help.
 type Builder func(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error)
 
@@ -60,7 +60,7 @@ func wrongArguments(format string, args ...any) error {
 	return &ArgumentError{fmt.Errorf(format, args...)}
 }
 
-// Build makes the model that spec names: a name, or a name, a colon and arguments.
+// Build makes the model that spec names: a name, or a name, a colon and arguments. It runs on cpu; nil: on the caller.
 func (m Models) Build(spec string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
 	name, args, _ := strings.Cut(spec, ":")
 	build, ok := m[name]
@@ -70,7 +70,7 @@ func (m Models) Build(spec string, s trivium.Schema, cpu *tensor.CPU) (trivium.M
 	if build == nil {
 		return nil, fmt.Errorf("nn: model %q, of this program's own, has no builder", name)
 	}
-	model, err := build(args, s, cpu)
+	model, err := build(args, s, orCaller(cpu))
 	if err == nil && model == nil {
 		err = errors.New("its builder returned none")
 	}
@@ -78,6 +78,14 @@ func (m Models) Build(spec string, s trivium.Schema, cpu *tensor.CPU) (trivium.M
 		return nil, fmt.Errorf("nn: model %q: %w", spec, err)
 	}
 	return model, nil
+}
+
+// orCaller is cpu, or one without threads.
+func orCaller(cpu *tensor.CPU) *tensor.CPU {
+	if cpu == nil {
+		return tensor.NewCPU(1, false)
+	}
+	return cpu
 }
 
 // A Graphed model can draw its inference as a graph.
