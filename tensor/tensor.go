@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unsafe"
 )
@@ -151,17 +152,15 @@ func (t *Tensor) Rows(from, to int) *Tensor {
 
 // Reshape is a view with another shape of as many elements; one length may be -1, and is computed.
 func (t *Tensor) Reshape(shape ...int) (*Tensor, error) {
-	s, free, rest := append(Shape(nil), shape...), -1, 1
-	for i, d := range s {
-		switch {
-		case d == -1 && free < 0:
-			free = i
-		case d < 0:
-			return nil, fmt.Errorf("tensor: reshape %v to %v: the length of axis %d is negative", t.shape, s, i)
-		default:
-			rest *= d
-		}
+	s := append(Shape(nil), shape...)
+	free := slices.Index(s, -1)
+	if free >= 0 {
+		s[free] = 1
 	}
+	if err := s.Check(t.dt); err != nil {
+		return nil, fmt.Errorf("tensor: reshape %v to %v: %w", t.shape, Shape(shape), err)
+	}
+	rest := s.Len()
 	if free >= 0 && rest > 0 {
 		s[free] = t.n / rest
 	}

@@ -121,6 +121,8 @@ func TestErrors(t *testing.T) {
 	add("reshape [2 3] to [-1 4]", err)
 	_, err = x.Reshape(-1, 0)
 	add("reshape", err)
+	_, err = New(F32, 0).Reshape(1<<32, 1<<32) // whose product is 0 in 64 bits
+	add("more bytes than an int can count", err)
 	add("want the same type", x.CopyFrom(New(F64, 2, 3)))
 	var c *CPU
 	add("want three matrices", c.MatMulTo(x, x, New(F64, 3, 3), false, false, Epilogue{}))
