@@ -182,8 +182,8 @@ func pooled(c *inference, x Shape) (Shape, error) {
 	if len(x) != 4 || !x[3].Fixed() || len(k) != 2 {
 		return nil, fmt.Errorf("images are %v and the window %v, want [n,h,w,c] with fixed h, w, c and 2 numbers", x, k)
 	}
-	if len(pads) == 4 && (max(pads[0], pads[1]) >= k[0] || max(pads[2], pads[3]) >= k[1]) {
-		return nil, fmt.Errorf("pads %v leave windows %v of padding alone", pads, k)
+	if len(pads) == 4 && (max(pads[0], pads[1]) >= k[0] || max(pads[2], pads[3]) >= k[1] || x[1] == N(0) || x[2] == N(0)) {
+		return nil, fmt.Errorf("pads %v leave windows %v of padding alone on images %v", pads, k, x)
 	}
 	if n, fixed := x[1:].Elements(); fixed && n > math.MaxInt32 {
 		return nil, fmt.Errorf("images are %v: of one with more than %d elements an i32 does not hold every offset", x, math.MaxInt32)

@@ -180,7 +180,10 @@ func TestMistakesAreNamed(t *testing.T) {
 		"channels": {func(b *Builder) Value {
 			return Conv2D(b.Input("x", F32, n, N(8), N(8), N(3)), b.Const(Fill(F32, 0, 3, 3, 1, 4)), Value{}, Linear, Window{})
 		}, "differ in channels"},
-		"window":  {func(b *Builder) Value { return MaxPool(b.Input("x", F32, n, N(2), N(2), N(1)), 3, 3, Window{}) }, "window 3×3"},
+		"window": {func(b *Builder) Value { return MaxPool(b.Input("x", F32, n, N(2), N(2), N(1)), 3, 3, Window{}) }, "window 3×3"},
+		"nothing to pool": {func(b *Builder) Value {
+			return MaxPool(b.Input("x", F32, n, N(0), N(2), N(1)), 2, 2, Window{Pads: [4]int{1, 1, 0, 0}})
+		}, "pads [1 1 0 0] leave windows [2 2] of padding alone on images [batch,0,2,1]"},
 		"offsets": {func(b *Builder) Value { return MaxPool(b.Input("x", F32, n, N(1<<15), N(1<<15), N(2)), 2, 2, Window{}) }, "an i32 does not hold every offset"},
 		"rate":    {func(b *Builder) Value { return Dropout(b.Input("x", F32, n), 1) }, "rate 1, want"},
 		"literal": {func(b *Builder) Value { return ConstOf(b, []float32{1, 2}, 3) }, "want 3 elements, given 2"},
