@@ -38,10 +38,10 @@ type compareRun struct {
 
 	Tasks   []string `placeholder:"NAME" help:"logistic, softmax, mlp1, mlp2, cnn, or with -10k on the ten thousand test images of MNIST (default the first four, on the best of MNIST that there is, else on generated digits)."`
 	Systems []string `placeholder:"NAME" help:"Rows: ours and other systems (default all; an unknown name lists them)."`
-	Workers []int    `short:"w" placeholder:"N" help:"Workers: part of the full run; of what it lacks, all combinations (then 2 if left out)."`
+	Workers []int    `short:"w" placeholder:"N" help:"Workers, 1 to 64: part of the full run; of what it lacks, all combinations (then 2 if left out)."`
 	Batch   []string `short:"b" placeholder:"N|full" help:"Rows of each worker in an update: likewise (then 100)."`
 	Links   []string `placeholder:"RATE" help:"Shape links between processes: 750mbit, 1gbit, 10gbit, none: likewise (then none)."`
-	Repeats amount   `placeholder:"N" help:"Interleaved repeats of every row (default 7; quick and your own job 3)."`
+	Repeats amount   `placeholder:"N" help:"Interleaved repeats of every row, 1 to 100 (default 7; quick and your own job 3)."`
 	Seconds *float64 `placeholder:"X" help:"To measure at least in each trial (default 5; quick 3)."`
 	WarmUp  *float64 `placeholder:"X" help:"Seconds of warm-up at least (default 2; quick 1)."`
 	Data    string   `short:"d" placeholder:"DIR" help:"MNIST's IDX files; else they are looked for beside the project, else digits are generated. With --file: in place of its data."`
@@ -96,7 +96,7 @@ func (v *compareRun) Run(ctx context.Context, s *session) error {
 	show.finish()
 	switch {
 	case ctx.Err() != nil:
-		return &codedError{Interrupted, fmt.Errorf("interrupted; what is finished is in %s, and the same command goes on from there", p.Dir)}
+		return &codedError{Interrupted, interruptedIn(p.Dir)}
 	case err != nil:
 		return refused(err)
 	}
@@ -111,6 +111,14 @@ func (v *compareRun) Run(ctx context.Context, s *session) error {
 		fmt.Fprintln(s.out, report.Best.Text)
 	}
 	return nil
+}
+
+// interruptedIn says what is left of a comparison in dir, where nothing is before a trial has begun.
+func interruptedIn(dir string) error {
+	if left, _ := os.ReadDir(dir); len(left) == 0 {
+		return errors.New("interrupted before the first trial: nothing is kept, repeat the command")
+	}
+	return fmt.Errorf("interrupted; what is finished is in %s, and the same command goes on from there", dir)
 }
 
 // refused marks what is the user's to mend: what was asked for, the job, its data, the folder that is to be gone on with.

@@ -1,9 +1,11 @@
 package app
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -61,6 +63,39 @@ func TestCompareMistakes(t *testing.T) {
 	}
 }
 
+// TestCompareLimits: the help says between what a number must be that is refused beyond it.
+func TestCompareLimits(t *testing.T) {
+	dir := t.TempDir()
+	help := runIn(t, dir, "compare", "run", "--help").out
+	for _, c := range []struct{ flag, value, name, limits string }{
+		{"--workers", "65", "workers", "1 to 64"},
+		{"--repeats", "101", "repeats", "1 to 100"},
+	} {
+		got := runIn(t, dir, "compare", "--tasks", "softmax", c.flag, c.value)
+		if want := fmt.Sprintf("%s: want %s, found %s", c.name, c.limits, c.value); got.code != Misused || !strings.Contains(got.err, want) {
+			t.Errorf("%s %s exits with %d: %s; want %q", c.flag, c.value, got.code, got.err, want)
+		}
+		line := slices.IndexFunc(strings.Split(help, "\n"), func(line string) bool { return strings.Contains(line, c.flag) && strings.Contains(line, c.limits) })
+		if line < 0 {
+			t.Errorf("the help of %s does not say %q", c.flag, c.limits)
+		}
+	}
+}
+
+// TestCompareInterrupted: one that is interrupted before its first trial leaves nothing, and says so.
+func TestCompareInterrupted(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	got := runWith(ctx, t, dir, Options{}, "compare", "--quick", "--dir", "quick")
+	if got.code != Interrupted || !strings.Contains(got.err, "before the first trial: nothing is kept, repeat the command") {
+		t.Errorf("exits with %d: %s", got.code, got.err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "quick")); !os.IsNotExist(err) {
+		t.Errorf("its folder: %v", err)
+	}
+}
+
 // TestCompareEstimate: in a pipe, what takes its time before the first trial is said as it is done, and nothing is left behind.
 func TestCompareEstimate(t *testing.T) {
 	dir := t.TempDir()
@@ -111,7 +146,7 @@ func TestCompareOwn(t *testing.T) {
 		}
 	}
 	same := runIn(t, dir, "compare", "diff", filepath.Dir(pages[0]), filepath.Dir(pages[0]))
-	if same.code != Done || strings.Count(same.out, "no difference") != 2 {
+	if same.code != Done || strings.Count(same.out, "too few repeats to say (3 and 3; it takes 4 of each)") != 2 {
 		t.Errorf("diff exits with %d: %s%s", same.code, same.out, same.err)
 	}
 	if err := os.Remove(filepath.Join(filepath.Dir(pages[0]), "report.json")); err != nil { // as where it is to have more rows

@@ -17,7 +17,7 @@ type Difference struct {
 	System  string  `json:"system"`
 	A       Spread  `json:"a"` // samples a second
 	B       Spread  `json:"b"`
-	Verdict Verdict `json:"verdict"`        // of the seconds a sample: Faster means that b's is the faster
+	Verdict Verdict `json:"verdict"`        // of the seconds a sample: Faster means that b's is the faster; TooFew repeats, or undecided, where there is none
 	Only    string  `json:"only,omitempty"` // why there is no verdict: one of the two alone has the row, or a good trial of it
 }
 
@@ -68,9 +68,12 @@ func Diff(a, b *Report) *Differences {
 			}
 			if one.Only = incomparable(x, y); one.Only == "" {
 				one.Verdict = Judge(inverse(y.Rate.Values), inverse(x.Rate.Values))
-				if x.Crowded || y.Crowded {
+				switch {
+				case x.Crowded || y.Crowded:
 					one.Verdict.Outcome = undecided // as in the report
-				} else {
+				case min(len(x.Rate.Values), len(y.Rate.Values)) < fewest:
+					one.Verdict.Outcome = TooFew
+				default:
 					verdicts = append(verdicts, one.Verdict)
 				}
 			}
@@ -78,7 +81,7 @@ func Diff(a, b *Report) *Differences {
 		}
 		verdicts = Holm(verdicts)
 		for i := first; i < len(d.Rows); i++ {
-			if d.Rows[i].Only == "" && d.Rows[i].Verdict.Outcome != undecided {
+			if o := d.Rows[i].Verdict.Outcome; d.Rows[i].Only == "" && o != undecided && o != TooFew {
 				d.Rows[i].Verdict, verdicts = verdicts[0], verdicts[1:]
 			}
 		}
@@ -156,11 +159,15 @@ func (d *Differences) Text(w io.Writer) error {
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\t\t%s\n", x.Table, x.System, rateOrNone(x.A), rateOrNone(x.B), x.Only)
 			continue
 		}
-		v, word := x.Verdict, fmt.Sprintf("%s (p %.2g)", x.Verdict.Outcome, x.Verdict.P)
-		if v.Outcome == undecided {
+		v := x.Verdict
+		interval, word := fmt.Sprintf("%.2f-%.2f", v.Low, v.High), fmt.Sprintf("%s (p %.2g)", v.Outcome, v.P)
+		switch v.Outcome {
+		case undecided:
 			word = "undecided: more busy threads than cores"
+		case TooFew: // whose interval would be what the few happened to be
+			interval, word = "", fmt.Sprintf("too few repeats to say (%d and %d; it takes %d of each)", len(x.A.Values), len(x.B.Values), fewest)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.2f\t%.2f-%.2f\t%s\n", x.Table, x.System, quantity.Short(x.A.Median), quantity.Short(x.B.Median), v.Ratio, v.Low, v.High, word)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.2f\t%s\t%s\n", x.Table, x.System, quantity.Short(x.A.Median), quantity.Short(x.B.Median), v.Ratio, interval, word)
 	}
 	return t.Flush()
 }

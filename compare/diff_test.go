@@ -68,3 +68,36 @@ func TestDiffOfFailedRows(t *testing.T) {
 		}
 	}
 }
+
+// TestDiffOfFewRepeats: of fewer repeats than a verdict takes nothing is said, not even that there is no difference; and they do not count among the
+// verdicts that the others are corrected for.
+func TestDiffOfFewRepeats(t *testing.T) {
+	of := func(repeats int, step float64) *Row {
+		var rates []float64
+		for i := range repeats {
+			rates = append(rates, 1+step+0.01*float64(i))
+		}
+		return &Row{System: fmt.Sprint("row", repeats), Good: repeats, Rate: spread(rates)}
+	}
+	report := func(step float64, repeats ...int) *Report {
+		t := &Table{Task: "mlp1", Workers: 2, Batch: 100}
+		for _, n := range repeats {
+			t.Rows = append(t.Rows, of(n, step))
+		}
+		return &Report{Tables: []*Table{t}}
+	}
+	alone := Diff(report(0, 5), report(1, 5)).Rows[0].Verdict
+	d := Diff(report(0, 1, 3, 5), report(1, 1, 3, 5))
+	if got := d.Rows[2].Verdict; got.Outcome != Faster || got.P != alone.P {
+		t.Errorf("five repeats beside fewer: %v with p %v, want %v with p %v", got.Outcome, got.P, Faster, alone.P)
+	}
+	for i, want := range []string{"too few repeats to say (1 and 1; it takes 4 of each)", "too few repeats to say (3 and 3; it takes 4 of each)"} {
+		if d.Rows[i].Verdict.Outcome != TooFew {
+			t.Errorf("row %d: %v, want %v", i, d.Rows[i].Verdict.Outcome, TooFew)
+		}
+		var text strings.Builder
+		if err := d.Text(&text); err != nil || !strings.Contains(text.String(), want) || strings.Contains(text.String(), string(NoDifference)) {
+			t.Errorf("%v; want %q of\n%s", err, want, text.String())
+		}
+	}
+}

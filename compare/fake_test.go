@@ -165,6 +165,15 @@ func TestCase11Harness(t *testing.T) {
 	p.Systems = fakePeers(t, "binary", "counts", "crashes", "floods", "garbles", "good", "lies")
 	p.Systems = append(p.Systems, &peer{peerSpec: &peerSpec{Name: "gone", Module: "no_such_module_anywhere"}, row: &peerRow{Name: "gone", Mode: "sync"}, env: t.TempDir()})
 	rows := run(t, p).Tables[0].Rows // with the usual limit, which a busy machine keeps too
+	files, err := filepath.Glob(filepath.Join(p.Dir, trialsDir, "*", "*"))
+	if err != nil || len(files) < len(p.Systems) {
+		t.Errorf("%d files of trials: %v", len(files), err)
+	}
+	for _, path := range files {
+		if f, err := os.Stat(path); err != nil || f.IsDir() {
+			t.Errorf("%s is left of a trial: %v", path, err)
+		}
+	}
 	p.Systems, p.Limit, p.Dir = fakePeers(t, "hangs"), 2*time.Second, filepath.Join(t.TempDir(), "hangs")
 	rows = append(rows, run(t, p).Tables[0].Rows...)
 	if len(rows) != 9 {

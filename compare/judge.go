@@ -17,6 +17,7 @@ const (
 	Faster       Outcome = "faster"
 	Slower       Outcome = "slower"
 	NoDifference Outcome = "no difference"
+	TooFew       Outcome = "too few repeats"
 )
 
 // A Verdict compares two sets of times or rates: of times, the smaller is the faster.

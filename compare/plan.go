@@ -119,6 +119,8 @@ func (p *Plan) coreCount() int {
 const (
 	// mostRepeats is as many as the exact test of a verdict takes seconds for: its memory grows with their third power.
 	mostRepeats = 100
+	// mostWorkers is of a row: all of them are processes of one machine. The help of --workers says it.
+	mostWorkers = 64
 	// fullSeconds is what a trial of the full run measures at least.
 	fullSeconds = 5.0
 )
@@ -149,8 +151,8 @@ func (p *Plan) validate() error {
 		bad("there is no system")
 	}
 	for _, n := range p.Workers {
-		if n < 1 || n > 64 {
-			bad("workers: want 1 to 64, found %d", n)
+		if n < 1 || n > mostWorkers {
+			bad("workers: want 1 to %d, found %d", mostWorkers, n)
 		}
 	}
 	if len(p.Links) == 0 {

@@ -53,7 +53,7 @@ type FullDiskError struct {
 }
 
 func (e *FullDiskError) Error() string {
-	return fmt.Sprintf("compare: the disk of %s is full, and what is finished is kept there: make room, and the same command goes on (%s)", e.Dir, e.Why)
+	return fmt.Sprintf("compare: the disk of %s is full: make room, and repeat the command, which goes on after what is finished there (%s)", e.Dir, e.Why)
 }
 
 // fullDisk is err as a FullDiskError of dir, where that is what it comes from: in this process, or in one of a trial's.
@@ -72,7 +72,7 @@ func fullDisk(dir string, err error, result *Result) error {
 	if err == nil || !errors.Is(err, syscall.ENOSPC) && !strings.Contains(strings.ToLower(err.Error()), full) {
 		return err
 	}
-	return &FullDiskError{dir, err.Error()}
+	return &FullDiskError{dir, strings.ReplaceAll(err.Error(), "\n", "; ")} // joined ones are a line each
 }
 
 // takes is about what all processes of a cell have in memory.

@@ -1,6 +1,10 @@
 package compare
 
 import (
+	"errors"
+	"io/fs"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/trivium-ml/trivium"
@@ -18,6 +22,14 @@ func (m manyRows) Rows() int64 { return m.rows }
 
 func (m manyRows) Schema() trivium.Schema {
 	return trivium.Schema{Inputs: []trivium.InputSpec{{Name: "x", Form: trivium.Dense, Shape: []int{m.columns}}}}
+}
+
+// TestFullDiskInOneLine: what several files say of a full disk is one line.
+func TestFullDiskInOneLine(t *testing.T) {
+	one := &fs.PathError{Op: "write", Path: "a", Err: syscall.ENOSPC}
+	if err := fullDisk("dir", errors.Join(one, one), nil); strings.Count(err.Error(), one.Error()) != 2 || strings.Contains(err.Error(), "\n") {
+		t.Errorf("%q", err)
+	}
 }
 
 // TestTakes: what a trial's processes are expected to take is within a tenth of what they took (proportional set size, in MB, on Linux with

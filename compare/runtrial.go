@@ -130,8 +130,8 @@ func (l *laps) end(name string) {
 	l.last = now
 }
 
-// tidy removes the parameters that nobody asks for any more: those of the proof stay, of the first repeat, also after the machine lost its
-// power.
+// tidy removes what nobody asks for any more: parameters, but for those of the proof of the first repeat, which stay also where the machine
+// loses its power; and the folders of a system's processes.
 func tidy(dir string, keep []Event, repeat int, proof []int64) error {
 	var errs []error
 	for _, k := range keep {
@@ -148,7 +148,13 @@ func tidy(dir string, keep []Event, repeat int, proof []int64) error {
 		to := filepath.Join(dir, snapshotName(k.Update)) // a peer's are in folders of its processes
 		errs = append(errs, err, os.Rename(k.Path, to))
 	}
-	return errors.Join(errs...)
+	entries, err := os.ReadDir(dir)
+	for _, x := range entries {
+		if x.IsDir() {
+			_ = os.RemoveAll(filepath.Join(dir, x.Name())) // else what a process that got away still writes there stays
+		}
+	}
+	return errors.Join(append(errs, err)...)
 }
 
 // spec says what a trial is to do: to the target as local reaches it, an epoch more, and as long as the rule has it. Rows that take
