@@ -45,7 +45,7 @@ const (
 	Done        = 0
 	Failed      = 1 // internal, or the disk's
 	Misused     = 2 // usage, configuration or input
-	Lost        = 3 // a process or a machine that the job needs is gone
+	Lost        = 3 // a worker process, a machine or the coordinator that the command depends on ended, or does not answer
 	Diverged    = 4 // the loss is not finite any more
 	Interrupted = 6 // by a signal; it can be resumed
 )
@@ -158,10 +158,24 @@ func (s *session) run(ctx context.Context, args []string) error {
 		return nil
 	}
 	if err != nil {
-		return misused(fmt.Errorf("%w (%s)", err, s.hint(err)))
+		return misused(fmt.Errorf("%w (%s)", parsing(err), s.hint(err)))
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
 	return parsed.Run(s)
+}
+
+// parsing is the parser's error; where a flag has no value, which it says in words of its own, in those of this program.
+func parsing(err error) error {
+	flag, rest, _ := strings.Cut(err.Error(), ": expected ")
+	_, got, none := strings.Cut(rest, " value but got ")
+	switch {
+	case !none:
+		return err
+	case strings.HasPrefix(got, `"EOL"`):
+		return fmt.Errorf("%s: want a value, found none", flag)
+	}
+	other, _, _ := strings.Cut(strings.TrimPrefix(got, `"`), `"`)
+	return fmt.Errorf("%s: want a value, found the flag %s (a value like that is written %s=%[2]s)", flag, other, flag)
 }
 
 // joinNegative writes a long flag and the negative number after it as one word, since the parser takes the number for a flag, which none is.

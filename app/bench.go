@@ -17,7 +17,7 @@ import (
 	"github.com/trivium-ml/trivium/train/processes"
 )
 
-// benchVerb measures what there is to train on.
+// benchVerb measures what training would use.
 type benchVerb struct {
 	Net benchNet `cmd:"" help:"Measure the links between worker processes, or between a cluster's machines."`
 }

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -32,7 +34,7 @@ type grammar struct {
 	Cancel cancelVerb `cmd:"" help:"Cancel a job of a cluster."`
 	Logs   logsVerb   `cmd:"" help:"Print what a job of a cluster prints."`
 	Fetch  fetchVerb  `cmd:"" help:"Fetch the run that a job of a cluster left."`
-	Bench  benchVerb  `cmd:"" help:"Measure what there is to train on."`
+	Bench  benchVerb  `cmd:"" help:"Measure the links that training would use."`
 
 	Compare compareVerb `cmd:"" help:"Train under every topology, beside the real systems, and report which is fastest."`
 
@@ -51,6 +53,10 @@ func (s *session) parser(g *grammar) (*kong.Kong, error) {
 		kong.Exit(func(int) {}),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 120}),
 		kong.Vars{"models": strings.Join(s.models.Names(), ", "), "optimizers": s.optimizerNames()},
+		plainly("a whole number", strconv.Atoi),
+		plainly("a whole number of 0 or more", func(text string) (uint64, error) { return strconv.ParseUint(text, 10, 64) }),
+		plainly("a number", func(text string) (float64, error) { return strconv.ParseFloat(text, 64) }),
+		plainly("a time, such as 100ms or 2s", time.ParseDuration),
 	)
 	if err != nil {
 		return nil, err
@@ -66,6 +72,23 @@ func (s *session) parser(g *grammar) (*kong.Kong, error) {
 		}
 		return next(nil)
 	})
+}
+
+// plainly reads what a flag of a Go type says, and a mistake in it in words that are not Go's, as the parser's own are.
+func plainly[T any](want string, read func(string) (T, error)) kong.Option {
+	return kong.TypeMapper(reflect.TypeFor[T](), kong.MapperFunc(func(ctx *kong.DecodeContext, target reflect.Value) error {
+		token, err := ctx.Scan.PopValue(want)
+		if err != nil {
+			return fmt.Errorf("want %s, found none", want)
+		}
+		text := fmt.Sprint(token.Value)
+		value, err := read(text)
+		if err != nil {
+			return fmt.Errorf("want %s, found %q", want, text)
+		}
+		target.Set(reflect.ValueOf(value))
+		return nil
+	}))
 }
 
 // named is a text of help, in which PROGRAM stands for the program's name.

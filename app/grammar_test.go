@@ -104,3 +104,27 @@ func TestIntegers(t *testing.T) {
 		t.Errorf("exits with %d: %s", got.code, got.err)
 	}
 }
+
+// TestPlainWords: what a flag of numbers or times wants is said in words that are not Go's.
+func TestPlainWords(t *testing.T) {
+	dir := t.TempDir()
+	for args, want := range map[string]string{
+		"train softmax --rate fast":      `--rate: want a number, found "fast"`,
+		"train softmax --seed -1":        `--seed: want a whole number of 0 or more, found "-1"`,
+		"train softmax --seed":           "--seed: want a whole number of 0 or more, found none",
+		"train softmax --data":           "--data: want a value, found none",
+		"train softmax -d --rate 0.1":    "--data: want a value, found the flag --rate (a value like that is written --data=--rate)",
+		"train --epochs":                 "--epochs: want a value, found none",
+		"compare --workers 2,three":      `--workers: want a whole number, found "three"`,
+		"compare --seconds 1s":           `--seconds: want a number, found "1s"`,
+		"bench net --for soon":           `--for: want a time, such as 100ms or 2s, found "soon"`,
+		"bench net --for 1":              `--for: want a time, such as 100ms or 2s, found "1"`,
+		"compare --quick --workers 2.5":  `--workers: want a whole number, found "2.5"`,
+		"train softmax --clip-norm=much": `--clip-norm: want a number, found "much"`,
+	} {
+		got := runIn(t, dir, strings.Fields(args)...)
+		if got.code != Misused || !strings.Contains(got.err, want) || strings.Contains(got.err, "expected a") {
+			t.Errorf("%s exits with %d: %s; want %q", args, got.code, got.err, want)
+		}
+	}
+}

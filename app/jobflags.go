@@ -42,7 +42,7 @@ type jobFlags struct {
 	Steps     *integer  `group:"Training" placeholder:"N" help:"Stop after this many updates, if before the epochs."`
 	Order     *string   `group:"Training" placeholder:"HOW" help:"Order of an epoch: shuffle (default) or index."`
 	Seed      *uint64   `group:"Training" placeholder:"N" help:"Of initial weights and order (default 42)."`
-	Exact     *bool     `group:"Training" negatable:"" help:"The same bits on every machine, thread count and topology."`
+	Exact     *bool     `group:"Training" negatable:"" help:"The same bits on every machine, for every number of threads and workers (help exact)."`
 	Shards    *integer  `group:"Training" placeholder:"N" help:"Virtual shards of an update in exact mode (default 16)."`
 	EvalEvery *integer  `group:"Training" placeholder:"N" help:"Evaluate every N updates; else once an epoch."`
 	Metrics   []string  `group:"Training" placeholder:"NAME" help:"What to measure beside the loss; else what suits the task."`

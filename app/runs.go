@@ -49,6 +49,9 @@ func (v *runsList) Run(s *session) error {
 		}
 	}
 	if err != nil {
+		if verb := nearest.Name(v.Filter[0], []string{"list", "show", "diff", "report", "delete"}); verb != "" {
+			err = fmt.Errorf("%w; or did you mean: runs %s", err, verb)
+		}
 		return misused(err)
 	}
 	runs, err := readRuns(v.Out)

@@ -237,6 +237,7 @@ func TestRunsVerbs(t *testing.T) {
 		{"runs show run0", Done, []string{"optimizer.name", "adam", "compute"}, ""},
 		{"runs diff run0 run1", Done, []string{"\nmodel ", "softmax", "mlp:8"}, "optimizer.name"},
 		{"runs show run", Misused, []string{"2 runs", "run"}, ""},
+		{"runs shwo run0", Misused, []string{"or did you mean: runs show"}, ""},
 		{"runs show rum0", Misused, []string{`did you mean "run0"?`}, ""},
 		{"runs report run0 run1 --to -", Done, []string{"<!DOCTYPE html>", "softmax", "mlp:8", "<svg"}, "<script"},
 		{"runs report run0 --to page.html", Done, []string{"wrote page.html"}, ""},
