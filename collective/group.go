@@ -193,9 +193,13 @@ type Handle struct {
 	o *operation
 }
 
-// Start begins op at this tag, which must be new in the step, and returns. src must stay as it is, and dst is the group's, until Commit of
-// the step has returned, also where the Handle has failed: what is void may still be on its way. Ranks should start operations in one order:
-// a rank that waits for a late one first may wait for frames that are held up behind those of others.
+// Start begins op at this tag, which must be new in the step, and returns. Until Commit of the step has returned, src must stay as it is, and dst
+// is the group's, also where the Handle has failed: what is void may still be on its way. Where Commit returns because the group has failed, or an
+// [*UnsentError], that holds until Close has returned, since Commit does not wait then for what still travels. Neither waits for ever for a peer that
+// sent the beginning of a frame, and stands still: Commit does until the operation's deadline, Close for a second. The rest of such a frame may land
+// until the stream is closed.
+//
+// Ranks should start operations in one order: a rank that waits for a late one first may wait for frames that are held up behind those of others.
 func (g *Group) Start(op Op, tag uint32, dst, src Buffer) *Handle {
 	done := make(chan struct{})
 	var o *operation
@@ -413,7 +417,7 @@ func subID(parent uint16, ranks []int, times uint32) uint16 {
 
 // Close says goodbye to the others and ends the group: what is under way fails with ErrClosed. At the others, an operation that waits for this
 // rank fails at once, with a [*Blame] of cause Lost, and so does the commit of one that has only something to send to it; what was complete here
-// becomes so there. For what is still to be sent it waits a second. The stream stays open. Of a sub-group it ends nothing else.
+// becomes so there. For what is still to be sent, or lands, it waits a second. The stream stays open. Of a sub-group it ends nothing else.
 func (g *Group) Close() error {
 	if !g.whole {
 		g.h.drop(g.c)

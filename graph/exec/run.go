@@ -41,6 +41,11 @@ func (p *Program) Run(ctx context.Context, s *State, feeds ...*tensor.Tensor) ([
 // RunInto computes the fetches into dst, which has a tensor of the right type and sizes for each, or nil where one is to be made. It
 // calls ready(i), if that is not nil, as soon as fetch i is complete, on the thread that completed it: ready must not wait, and may read
 // dst[i] but not write to it before RunInto returns. In steady state nothing is allocated. s may be nil for a program without resources.
+//
+// No tensor of dst may share memory with another one, with a feed or with a Variable: a result is written while other nodes still read these.
+//
+// That ctx has ended is noticed before the step, before each turn of a Scan, and where a node waits for another participant (Recv, Dequeue,
+// AccumTake). What is begun between these is computed to its end, so that no write is half done: a step without them, once begun, is not ended by ctx.
 func (p *Program) RunInto(ctx context.Context, s *State, feeds, dst []*tensor.Tensor, ready func(i int)) error {
 	return p.RunStep(ctx, s, Step{}, feeds, dst, ready)
 }
