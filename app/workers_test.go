@@ -359,12 +359,12 @@ func TestCluster(t *testing.T) {
 	// Jobs that need more than there is say so, and hold up nobody. Interrupted, one that trains is left to the cluster; who wanted to know
 	// rates does so no more.
 	words, hint, leave := background(t, dir, append(strings.Fields("train "+small+" --workers 9"), on...)...)
-	words.await(t, "job-3 is queued: 9 workers of 1 cores each do not fit")
+	words.await(t, "job-3 is queued: 9 workers of 1 core each do not fit")
 	if code := leave(); code != Interrupted || !strings.Contains(hint.String(), "logs -f job-3 --on "+at.Addr+" --token TOKEN,") || !strings.Contains(hint.String(), "fetch job-3 --on ") {
 		t.Errorf("interrupted, train exits with %d: %s", code, hint)
 	}
 	_, words, leave = background(t, dir, append(strings.Fields("bench net --workers 9"), on...)...)
-	words.await(t, "job-4 is queued: 9 machines are wanted, 2 are lent")
+	words.await(t, "job-4 is queued: 9 machines are wanted, and 2 lent")
 	if code := leave(); code != Interrupted {
 		t.Errorf("interrupted, bench net exits with %d: %s", code, words)
 	}

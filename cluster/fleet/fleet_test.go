@@ -242,7 +242,7 @@ func TestSaysWhyItWaits(t *testing.T) {
 	r.lend("a", offer(2), func(context.Context, launch.Child) error { return nil })
 	r.until(client, early.ID, Done)
 	large := submit(Need{Workers: 3, Threads: 1})
-	if !strings.HasPrefix(large.Sentence(), "job-2 is queued: 3 workers of 1 cores each do not fit on the 1 machines that are lent, 2 cores in all") {
+	if !strings.HasPrefix(large.Sentence(), "job-2 is queued: 3 workers of 1 core each do not fit on what is lent, 1 machine with 2 cores") {
 		t.Error(large.Sentence())
 	}
 	r.until(client, submit(Need{Workers: 2, Threads: 1}).ID, Done)

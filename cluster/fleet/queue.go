@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sort"
 	"time"
+
+	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
 // A State is where a job is on its way.
@@ -106,7 +108,7 @@ func never(n Need, rooms []room) string {
 		return ""
 	}
 	if n.Each && n.Workers > len(rooms) {
-		return fmt.Sprintf("%d machines are wanted, %d are lent", n.Workers, len(rooms))
+		return fmt.Sprintf("%d machines are wanted, and %d lent", n.Workers, len(rooms))
 	}
 	all, largest := 0, 0
 	for _, r := range rooms {
@@ -119,7 +121,8 @@ func never(n Need, rooms []room) string {
 	if threads > largest {
 		return fmt.Sprintf("a worker takes %d cores, and the largest machine lends %d", threads, largest)
 	}
-	return fmt.Sprintf("%d workers of %d cores each do not fit on the %d machines that are lent, %d cores in all", n.Workers, threads, len(rooms), all)
+	return fmt.Sprintf("%s of %s each do not fit on what is lent, %s with %s", quantity.Count(n.Workers, "worker"), quantity.Count(threads, "core"),
+		quantity.Count(len(rooms), "machine"), quantity.Count(all, "core"))
 }
 
 // A jobQueue is the jobs of a cluster in the order in which they came. It is pure: times come in.

@@ -86,7 +86,7 @@ func TestPassedOver(t *testing.T) {
 	for _, c := range []struct {
 		job  *Job
 		want string
-	}{{large, "3 cores, and the largest machine lends 2"}, {many, "3 machines are wanted, 2 are lent"}} {
+	}{{large, "3 cores, and the largest machine lends 2"}, {many, "3 machines are wanted, and 2 lent"}} {
 		if got := q.Start(rooms, now); got != nil || !strings.Contains(c.job.Why, c.want) || !strings.Contains(c.job.Why, "other jobs go first") {
 			t.Errorf("it waits because %q, want %q", c.job.Why, c.want)
 		}
