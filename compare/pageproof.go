@@ -31,7 +31,7 @@ func (r *Report) proof() []report.Block {
 			}
 			deviation := report.Cell{}
 			if x.Approx == "" && x.Mode == Sync {
-				deviation = report.Number(x.Largest, func(v float64) string { return fmt.Sprintf("%.1e", v) })
+				deviation = report.Number(x.Largest, func(v float64) string { return power(v, 1) })
 			}
 			t.Rows = append(t.Rows, report.Row{Heading: heading, Cells: []report.Cell{report.Name(x.System), deviation, verdict}})
 			heading = ""
@@ -41,7 +41,7 @@ func (r *Report) proof() []report.Block {
 	blocks := []report.Block{say("Samples per second compare nothing where the systems compute different things. At fixed updates each row's parameters were saved and evaluated afterwards, all by one program.")}
 	switch c := &r.Check; {
 	case c.Compared > 0 && c.Largest <= checkTolerance:
-		blocks = append(blocks, report.Callout{Tone: report.Good, Title: "Checked by NumPy", Blocks: []report.Block{say("check.py, which shares no code with this program, recomputed %d of these losses from the saved parameters; the largest difference is %.1e.", c.Compared, c.Largest)}})
+		blocks = append(blocks, report.Callout{Tone: report.Good, Title: "Checked by NumPy", Blocks: []report.Block{say("check.py, which shares no code with this program, recomputed %d of these losses from the saved parameters; the largest difference is %s.", c.Compared, power(c.Largest, 1))}})
 	case c.Compared > 0:
 		blocks = append(blocks, report.Callout{Tone: report.Bad, Title: "NumPy disagrees", Blocks: []report.Block{say("check.py recomputed %d losses; one differs by %.1e, and 1e-5 is allowed.", c.Compared, c.Largest)}})
 	case c.Why != "":

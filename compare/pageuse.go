@@ -35,7 +35,7 @@ func (r *Report) roles() []report.Block {
 			continue
 		}
 		blocks = append(blocks, report.Figures{
-			Caption: []report.Span{report.Strong(t.title()), report.Text(": what the processes of each role took, all together, from the clock's start until it stands still, copies of parameters included, and " + files + ". Bytes a second flatter a slow system; bytes a sample do not.")},
+			Caption: []report.Span{report.Strong(t.title()), report.Text(": what the processes of each role took, all together, from the clock's start until it stands still, copies of parameters included, and " + files + ". Bytes are those of both directions, so that what one process sends to another counts at each. Bytes a second flatter a slow system; bytes a sample do not.")},
 			Items:   items, Data: &table,
 		})
 	}

@@ -23,6 +23,19 @@ func TestUseOfSomeTrials(t *testing.T) {
 	}
 }
 
+// TestBothDirections: what bytes are is said beside the bars, which show twice what the tables of the terminal do.
+func TestBothDirections(t *testing.T) {
+	x := &Row{System: "allreduce", Workers: 2, Good: 7, Use: map[Role]PerUse{WorkerRole: {Processes: 2, BytesSample: 632, BytesSecond: 1e6, MicrosSample: 1}}}
+	r := &Report{Tables: []*Table{{Task: "softmax", Workers: 2, Batch: 100, Rows: []*Row{x}}}}
+	if got := x.networkWord(); got != "316" {
+		t.Errorf("the terminal has %s bytes a sample, want 316", got)
+	}
+	f, ok := r.roles()[0].(report.Figures)
+	if !ok || !strings.Contains(fmt.Sprint(f.Caption), "both directions") {
+		t.Errorf("the caption is %v", f.Caption)
+	}
+}
+
 // TestScalingOneThread: the line of one thread is that of local with as many rows in an update as the others have.
 func TestScalingOneThread(t *testing.T) {
 	table := func(workers int, batch Batch, local, rate float64) *Table {

@@ -98,11 +98,19 @@ func (x *Row) proofWord() string {
 	case x.Mode != Sync:
 		return "stale"
 	case x.Proof == proven:
-		return fmt.Sprintf("yes (%.0e)", x.Largest)
+		return fmt.Sprintf("yes (%s)", power(x.Largest, 0))
 	case x.Proof == "":
 		return "-"
 	}
 	return "NO"
+}
+
+// power writes a difference of losses by its power of ten, with so many digits; none is 0.
+func power(x float64, digits int) string {
+	if x == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%.*e", digits, x)
 }
 
 func (x *Row) memoryWord() string {

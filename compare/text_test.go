@@ -54,3 +54,12 @@ func TestOneWorker(t *testing.T) {
 		}
 	}
 }
+
+// TestNoDeviation: of a row whose losses are those of local to the last bit the difference is 0, and no power of ten.
+func TestNoDeviation(t *testing.T) {
+	for largest, want := range map[float64]string{0: "yes (0)", 6.1e-9: "yes (6e-09)"} {
+		if got := (&Row{Mode: Sync, Proof: proven, Largest: largest}).proofWord(); got != want {
+			t.Errorf("%v is %q, want %q", largest, got, want)
+		}
+	}
+}
