@@ -1,6 +1,6 @@
 // Command kmeans is trivium with k-means, and points in four groups.
 //
-//	kmeans train kmeans:4 --data groups --topology server --workers 3 --processes --consistency ssp:3 --batch 30 --epochs 10
+//	kmeans train kmeans:4 --data groups --train 0: --topology server --workers 3 --processes --consistency ssp:3 --batch 30 --epochs 10
 package main
 
 import (

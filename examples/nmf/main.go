@@ -1,6 +1,6 @@
 // Command nmf is trivium with non-negative matrix factorisation, and a matrix of three blocks.
 //
-//	nmf train nmf:3 --data blocks --train 0: --order index --topology server --workers 3 --processes --consistency ssp:3 --batch 3 --epochs 500 --seed 1
+//	nmf train nmf:3 --data blocks --train 0: --order index --topology server --workers 3 --processes --consistency ssp:3 --batch 3 --epochs 500 --seed 2
 package main
 
 import (
