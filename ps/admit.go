@@ -22,12 +22,12 @@ func (d *DirectoryState) onHello(m *hello) {
 		}
 		return
 	}
-	if i >= 0 && d.config.Clients[i].State != Awaited {
-		text := fmt.Sprintf("ps: %s takes part already, in another session", m.name)
-		if s := d.config.Clients[i].State; s == Ending || s == Ended {
-			text = fmt.Sprintf("ps: %s was counted as lost, and the others go on without it: it takes part again under a name of its own", m.name)
-		}
-		d.refuse(m.name, 0, text)
+	switch {
+	case d.gone[m.name], i >= 0 && d.config.Clients[i].State >= Ending:
+		d.refuse(m.name, 0, fmt.Sprintf("ps: %s was counted as lost, and the others go on without it: it takes part again under a name of its own", m.name))
+		return
+	case i >= 0 && d.config.Clients[i].State != Awaited:
+		d.refuse(m.name, 0, fmt.Sprintf("ps: %s takes part already, in another session", m.name))
 		return
 	}
 	if i < 0 && len(d.config.Clients) == MaxClients {
@@ -46,6 +46,20 @@ func (d *DirectoryState) onHello(m *hello) {
 	}
 	c.Clients[i].Session, c.Clients[i].State = m.session, Active
 	d.spread()
+}
+
+// shutOut has a client that is lost before it has come not let in: its hello may be under way, and whoever sent it would hold back all others.
+func (d *DirectoryState) shutOut(name Name) error {
+	switch {
+	case d.gone[name]:
+	case len(d.gone) == MaxClients:
+		return fmt.Errorf("ps: lost: no client is called %s, and %d that had not come either are remembered, which is all that is provided for", name, MaxClients)
+	case d.gone == nil:
+		d.gone = map[Name]bool{name: true}
+	default:
+		d.gone[name] = true
+	}
+	return nil
 }
 
 // later is a round that, as far as is known, nobody has begun.

@@ -30,6 +30,7 @@ type DirectoryState struct {
 	margin  Clock // added to what is proposed again, so that fast rounds do not outrun it for ever
 	calls   []*snapshotting
 	nextCut uint64
+	gone    map[Name]bool // clients that were lost before they had come: none is let in
 	armed   bool
 	wait    time.Duration
 	out     []protocol.Command
@@ -412,7 +413,7 @@ func (d *DirectoryState) call(id uint64, arg any) {
 	case lostCall:
 		i := slices.IndexFunc(d.config.Clients, func(c Member) bool { return c.Name == x.name })
 		if i < 0 {
-			d.out = append(d.out, protocol.Answer{ID: id, Err: fmt.Errorf("ps: lost: no client is called %s", x.name)})
+			d.out = append(d.out, protocol.Answer{ID: id, Err: d.shutOut(x.name)})
 			return
 		}
 		if (d.config.Clients[i].State == Active || d.config.Clients[i].State == Awaited) && !d.finished(i) {

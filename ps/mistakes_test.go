@@ -96,37 +96,49 @@ func TestAnotherDirectory(t *testing.T) {
 	}
 }
 
-// TestLostComesLate: a client that was counted as lost before it came, or comes anew, is told so. That one is lost may be said twice, but not
-// of one that there is not.
+// TestLostComesLate: a client that was counted as lost before it came, or comes anew, is told so, and holds nobody back: one that is awaited, and
+// one whose hello was under way when it was lost. That one is lost may be said twice.
 func TestLostComesLate(t *testing.T) {
 	d, err := NewDirectoryState(Placement{Directory: dirName(), Servers: []Name{serverName(0)}, Clients: []Name{clientName(0)}}, DirectoryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, x := range []struct {
-		name Name
-		want string
-	}{{clientName(0), ""}, {clientName(0), ""}, {clientName(7), "ps: lost: no client is called j/worker/7"}} {
-		got := "no answer"
-		for _, out := range d.Step(0, protocol.Call{ID: 1, Arg: lostCall{x.name}}) {
+	lost := func(name Name) (got string) {
+		for _, out := range d.Step(0, protocol.Call{ID: 1, Arg: lostCall{name}}) {
 			if a, ok := out.(protocol.Answer); ok {
-				if got = ""; a.Err != nil {
+				if got = "nothing"; a.Err != nil {
 					got = a.Err.Error()
 				}
 			}
 		}
-		if got != x.want {
-			t.Errorf("of %s who says that it is lost is told %q, want %q", x.name, got, x.want)
+		return got
+	}
+	for _, name := range []Name{clientName(0), clientName(0), clientName(7), clientName(7)} {
+		if got := lost(name); got != "nothing" {
+			t.Errorf("of %s who says that it is lost is told %q", name, got)
 		}
 	}
-	text := ""
-	for _, out := range d.Step(0, protocol.Message{From: clientName(0), Body: &hello{name: clientName(0), session: 7}}) {
-		if m, ok := out.(protocol.Send); ok && m.To == clientName(0) {
-			text = m.Body.(*refused).text
+	for _, name := range []Name{clientName(0), clientName(7)} {
+		text := ""
+		for _, out := range d.Step(0, protocol.Message{From: name, Body: &hello{name: name, session: 7}}) {
+			if m, ok := out.(protocol.Send); ok && m.To == name {
+				text = m.Body.(*refused).text
+			}
+		}
+		if !strings.Contains(text, name.String()+" was counted as lost") {
+			t.Errorf("%s is told %q", name, text)
 		}
 	}
-	if !strings.Contains(text, "j/worker/0 was counted as lost") {
-		t.Errorf("it is told %q", text)
+	if n := len(d.config.Clients); n != 1 {
+		t.Errorf("%d clients take part", n)
+	}
+	for k := 8; k < 7+MaxClients; k++ {
+		if got := lost(clientName(k)); got != "nothing" {
+			t.Fatalf("of %d that have not come: %s", k-6, got)
+		}
+	}
+	if got := lost(clientName(9999)); !strings.Contains(got, "no client is called j/worker/9999") {
+		t.Errorf("of one more who says that it is lost is told %q", got)
 	}
 }
 

@@ -265,7 +265,8 @@ func (d *Directory) Snapshot(ctx context.Context, to Store) (SnapshotResult, err
 }
 
 // Lost says that a client is gone: its session ends at the last round that is complete on every server, and the others go on.
-// Of one that is lost already, or has finished, it changes nothing; of one that was never let in, and nobody waits for, it is an error.
+// Of one that is lost already, or has finished, it changes nothing. One that has not come yet, whose process may have asked to be let in before
+// it was gone, is not let in: of at most MaxClients such names, and of more it is an error.
 func (d *Directory) Lost(ctx context.Context, client Name) error {
 	_, err := d.call(ctx, lostCall{client})
 	return err
