@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -311,6 +312,39 @@ func TestFinishedBeforeTheOthersWereMade(t *testing.T) {
 	}
 	if told == nil || len(told.states) != 2 || string(told.states[0]) != "all of it" {
 		t.Errorf("the client tells %v", told)
+	}
+}
+
+// TestWorkerMadeDuringACut: a snapshot waits for what a worker keeps that was made while it was under way, before its round.
+func TestWorkerMadeDuringACut(t *testing.T) {
+	x := newCarried(t, Spec{Name: "t", Rows: 1, Cols: 4}, Options{})
+	told := func(in protocol.Event) (states []string) {
+		for _, out := range x.c.Step(0, in) {
+			if out, ok := out.(protocol.Send); ok && out.To == dirName() {
+				for _, s := range out.Body.(*progress).states {
+					states = append(states, string(s))
+				}
+			}
+		}
+		return states
+	}
+	c := *x.s.config
+	c.Version, c.Cut = 2, Cut{ID: 1, At: 1}
+	x.client(protocol.Message{From: dirName(), Body: &install{config: &c}})
+	x.call(workerCall{})
+	for i, w := range x.c.workers {
+		w.state = func() []byte { return fmt.Append(nil, i) }
+	}
+	clock := func(k int) protocol.Call { return protocol.Call{ID: 9, Arg: clockCall{w: x.c.workers[k]}} }
+	if s := told(clock(0)); s != nil {
+		t.Errorf("before the second worker comes to the cut the client tells %q", s)
+	}
+	if s := told(clock(1)); !slices.Equal(s, []string{"0", "1"}) {
+		t.Errorf("the client tells %q", s)
+	}
+	x.call(workerCall{}) // it begins at the cut, and had done nothing there
+	if s := told(protocol.Timer{ID: timerRetry}); !slices.Equal(s, []string{"0", "1"}) {
+		t.Errorf("what may be lost is told again as %q", s)
 	}
 }
 

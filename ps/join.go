@@ -102,14 +102,19 @@ func (c *ClientState) setCut(x Cut) (late bool) {
 	return false
 }
 
+// await makes room for what the worker of that number is at the cut, which is waited for until capture has it.
+func (x *clientCut) await(worker int) {
+	for x.states != nil && len(x.have) <= worker {
+		x.have, x.states = append(x.have, false), append(x.states, nil)
+	}
+}
+
 // capture keeps what a worker is at the cut.
 func (c *ClientState) capture(w *WorkerState) {
 	if c.cut.At == 0 || c.cut.states == nil || w.clock < c.cut.At && !w.finished || w.index < len(c.cut.have) && c.cut.have[w.index] {
 		return
 	}
-	for len(c.cut.have) <= w.index {
-		c.cut.have, c.cut.states = append(c.cut.have, false), append(c.cut.states, nil)
-	}
+	c.cut.await(w.index)
 	c.cut.have[w.index] = true
 	if w.state != nil && w.begun < c.cut.At { // one that began later had done nothing at the cut
 		c.cut.states[w.index] = w.state()

@@ -232,7 +232,7 @@ func (d *DirectoryState) checkSnapshot() {
 			m.Indexes = append(m.Indexes, x)
 		}
 	}
-	j := &manifestJob{store: d.calls[0].store, manifest: m, key: cutPrefix(d.config.Cut) + "/manifest.json"}
+	j := &manifestJob{store: d.calls[0].store, manifest: m, key: cutPrefix(d.config.Session, d.config.Cut) + "/manifest.json"}
 	d.calls[0].job = j
 	d.out = append(d.out, protocol.Compute{ID: d.config.Cut.ID, For: time.Millisecond, Work: j.run})
 }

@@ -16,6 +16,9 @@ func (c *ClientState) newWorker() (*WorkerState, error) {
 	}
 	w := &WorkerState{c: c, index: len(c.workers), clock: c.clock, begun: c.clock, now: &workerRound{}}
 	c.workers = append(c.workers, w)
+	if w.clock < c.cut.At { // of the snapshot under way it is one more
+		c.cut.await(w.index)
+	}
 	return w, nil
 }
 

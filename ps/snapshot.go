@@ -309,7 +309,7 @@ func (s *ServerState) checkCut() {
 		return
 	}
 	s.cut.taken = true
-	j := &saveJob{store: s.o.Store, prefix: cutPrefix(s.cut.Cut), result: saved{cut: s.cut.ID, lane: s.self}}
+	j := &saveJob{store: s.o.Store, prefix: cutPrefix(s.config.Session, s.cut.Cut), result: saved{cut: s.cut.ID, lane: s.self}}
 	for _, t := range s.tables {
 		for _, k := range t.here {
 			j.images = append(j.images, t.shards[k].image())
@@ -334,7 +334,11 @@ func (s *ServerState) save() {
 	s.out = append(s.out, protocol.Compute{ID: saveID(j.result.cut), For: time.Millisecond, Work: j.run})
 }
 
-func cutPrefix(c Cut) string { return fmt.Sprintf("ps-%012d.%d", c.At, c.ID) }
+// cutPrefix begins the keys of a snapshot: with the directory's session, since jobs that go on from one snapshot, or begin anew, may share a
+// store, and each numbers its cuts from 1.
+func cutPrefix(session uint64, c Cut) string {
+	return fmt.Sprintf("ps-%012d.%016x.%d", c.At, session, c.ID)
+}
 
 func (j *saveJob) run() {
 	if err := j.write(); err != nil {

@@ -82,7 +82,7 @@ func (s *cutStore) forget() {
 	s.objs, s.tell = nil, nil
 }
 
-// cutOf is the number of the snapshot that has an object of that key, such as ps-000000000017.3/manifest.json.
+// cutOf is the number of the snapshot that has an object of that key, such as ps-000000000017.52fdfc072182654f.3/manifest.json.
 func cutOf(key string) (uint64, error) {
 	prefix, _, _ := strings.Cut(key, "/")
 	cut, err := strconv.ParseUint(prefix[strings.LastIndexByte(prefix, '.')+1:], 10, 64)
