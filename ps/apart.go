@@ -126,8 +126,7 @@ func (c *ClientState) swap(p *pulling, l *laneLink) {
 	good, same := true, 0
 	for i := range in.segs {
 		x, seg := &in.segs[i], &r.segs[i]
-		v, own := c.value(seg)
-		good = good && x.whole && seg.pull == p && (v < x.m.m || v == x.m.m && own <= x.m.ownOf(&x.s)) && (!x.same || seg.v >= 0)
+		good = good && x.whole && seg.pull == p && !c.overtaken(seg, &x.m, &x.s) && (!x.same || seg.v >= 0)
 		if x.same {
 			same++
 		}

@@ -67,6 +67,7 @@ type cachedSegment struct {
 	v       Clock // every update with a smaller stamp is in it; -1: nothing is here
 	own     Clock // and the client's own below this
 	at      Clock // the highest clock that it was asked for (ASP)
+	seen    Clock // the highest value clock of cells of it that were read past the cache: what lacks more is not taken
 	version uint64
 	gen     uint32 // the lane's generation, while the server sends changes; 0: it does not
 	pull    *pulling
@@ -141,6 +142,12 @@ func (c *ClientState) value(s *cachedSegment) (v, own Clock) {
 		}
 	}
 	return v, own
+}
+
+// overtaken reports whether readers have, or have seen, more of a segment than a section of an answer holds: frames may overtake one another.
+func (c *ClientState) overtaken(seg *cachedSegment, m *values, s *section) bool {
+	v, own := c.value(seg)
+	return seg.seen > m.m || v > m.m || v == m.m && own > m.ownOf(s)
 }
 
 // fresh reports whether a worker may read the row, and its value clock.
@@ -242,28 +249,48 @@ func (c *ClientState) evict() {
 	}
 }
 
-// dropped returns what the lane is to send no longer, in at most so many sections: of tables whose rows are whole, each has many rows.
+// maxDrops is how many evicted segments a lane may owe: what a batch brings at most, and more. Beyond it all subscriptions there end at once.
+const maxDrops = 1 << 16
+
+// boundDrops gives up the subscriptions of lanes that would be told of too many evicted segments, one by one: the rows that are read again are
+// asked for again. Batches may bring fewer than are thrown out, of rows that lie in many shards, or of a round that reads without end.
+func (c *ClientState) boundDrops() {
+	for _, l := range c.lanes {
+		if len(l.drop) > maxDrops {
+			c.resubscribe(l)
+		}
+	}
+}
+
+// dropped returns what the lane is to send no longer, in at most so many sections: each has many rows of a shard, or segments of rows that
+// are split, by their first columns.
 func (l *laneLink) dropped(tables []*clientTable, most int) (secs []section) {
 	slices.SortFunc(l.drop, func(a, b section) int {
 		return cmp.Or(cmp.Compare(a.table, b.table), cmp.Compare(a.shard, b.shard), cmp.Compare(a.row, b.row), cmp.Compare(a.from, b.from))
 	})
 	n := 0
-	for rows := 0; n < len(l.drop) && rows < maxPiece/16; n++ {
-		q := l.drop[n]
+	for room := maxPiece / 2; n < len(l.drop) && room > 0; n++ {
+		q := &l.drop[n]
+		if n > 0 && q.table == l.drop[n-1].table && q.row == l.drop[n-1].row && q.from == l.drop[n-1].from {
+			continue // thrown out twice
+		}
 		k, whole := len(secs)-1, tables[q.table].cut.wholeRows()
-		if whole && k >= 0 && secs[k].table == q.table && secs[k].shard == q.shard {
-			if rs := secs[k].rows; rs[len(rs)-1] != q.row {
-				secs[k].rows, rows = append(rs, q.row), rows+1
+		if k < 0 || secs[k].table != q.table || secs[k].shard != q.shard {
+			if len(secs) == most {
+				break
 			}
-			continue
+			k++
+			secs = append(secs, section{table: q.table, shard: q.shard, form: formCells})
+			if whole {
+				secs[k].form = formRows
+			}
 		}
-		if len(secs) == most {
-			break
+		s := &secs[k]
+		s.rows, room = append(s.rows, q.row), room-8
+		if !whole {
+			s.cols = append(s.cols, q.from)
+			s.ends, room = append(s.ends, int64(len(s.cols))), room-16
 		}
-		if whole {
-			q, rows = section{table: q.table, shard: q.shard, form: formRows, rows: []int64{q.row}}, rows+1
-		}
-		secs = append(secs, q)
 	}
 	l.drop = slices.Delete(l.drop, 0, n)
 	return secs

@@ -256,6 +256,64 @@ func TestPromptOfDrops(t *testing.T) {
 	}
 }
 
+// TestManyDrops: the next batch unsubscribes from all segments that were thrown out, also of rows that are split, in few sections; and of
+// more than are provided for, from all at once.
+func TestManyDrops(t *testing.T) {
+	for _, spec := range []Spec{{Rows: 3000, Cols: 4}, {Cols: hashBlock + 100, Sparse: true}} {
+		spec.Name, spec.Mode = "t", ESSP
+		x := newCarried(t, spec, Options{})
+		tab, l := x.c.tables[0], x.c.lanes[0]
+		store, rows := x.s.tables[0].shards[0].(*shard[float32]), int64(3000)
+		of := func(row int64) (from []int64) {
+			tab.cut.eachSpan(row, func(s span) { from = append(from, s.from) })
+			return from
+		}
+		evict := func() {
+			for row := range rows {
+				for _, from := range of(row) {
+					l.drop = append(l.drop, section{form: formRange, row: row, from: from, n: 1})
+				}
+			}
+		}
+		left := func() (n int) {
+			for i := range store.segs {
+				if store.segs[i].subscribed(0) {
+					n++
+				}
+			}
+			return n
+		}
+		subscribe := func() {
+			for row := range rows {
+				for _, from := range of(row) {
+					store.subscribe(&section{form: formRange, row: row, from: from}, 0, true)
+				}
+			}
+		}
+		subscribe()
+		if n := left(); n < 3000 {
+			t.Fatalf("%d segments are subscribed", n)
+		}
+		evict()
+		_, up := x.call(clockCall{w: x.w})
+		if !l.dropping(tab, rows-1, of(rows - 1)[len(of(rows-1))-1]) || l.dropping(tab, rows, 0) {
+			t.Errorf("%d columns: what is on its way is not found, or what is not is", spec.Cols)
+		}
+		x.carry(up)
+		if n := left(); n > 0 || len(l.drop) > 0 {
+			t.Errorf("%d columns: %d segments are subscribed still, %d are to be dropped", spec.Cols, n, len(l.drop))
+		}
+		subscribe()
+		for len(l.drop) <= maxDrops {
+			evict()
+		}
+		x.carry(x.client(protocol.Timer{ID: timerRetry}))
+		if n := left(); n > 0 || len(l.drop) > 0 || l.gen != 2 {
+			t.Errorf("%d columns: of too many %d are subscribed still, %d to be dropped", spec.Cols, n, len(l.drop))
+		}
+	}
+}
+
 // TestPushOfNoCell: a push that makes no sense does no harm, also where its row is not in the cache.
 func TestPushOfNoCell(t *testing.T) {
 	x := newCarried(t, Spec{Name: "t", Rows: 3, Cols: 4, Mode: ESSP}, Options{})

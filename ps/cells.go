@@ -37,10 +37,25 @@ func (t Table[T]) GetCells(ctx context.Context, row int64, cols []int64, dst []T
 	t.overlayOwn(g, dst)
 	c, _ := t.cachedCells(row, cols, dst) // what the cache has of them, perhaps since then, may be older: the next read has it
 	v = min(v, c)
+	t.t.read(row, cols, v)
 	t.t.counted(s.clock, v, false)
 	s.c.unpin(g)
 	d.Unlock()
 	return t.saw(v, false), nil
+}
+
+// read notes in the cache that cells of a row were read with that value clock: an answer that is on its way, and lacks more, is not read after them.
+func (t *clientTable) read(row int64, cols []int64, v Clock) {
+	r := t.find(row)
+	if r == nil {
+		return
+	}
+	for i := range r.segs {
+		s := &r.segs[i]
+		if a, _ := slices.BinarySearch(cols, s.from); a < len(cols) && cols[a] < s.to {
+			s.seen = max(s.seen, v)
+		}
+	}
 }
 
 // cachedCells reads those cells that lie in segments that the cache has, also where it lacks others of the row: a read of the row does not ask

@@ -235,6 +235,7 @@ const timerRetry protocol.TimerID = 1
 func (c *ClientState) Step(now time.Duration, in protocol.Event) []protocol.Command {
 	c.now, c.unsent = now, c.clock
 	c.out = c.out[:0]
+	c.boundDrops()
 	switch in := in.(type) {
 	case protocol.Start:
 		c.sayHello()

@@ -44,6 +44,11 @@ func (p *pulling) tableOf(id uint32) *clientTable {
 	return nil
 }
 
+// asked reports whether the question was about that row, and not about one that was there before it.
+func (p *pulling) asked(r *cachedRow) bool {
+	return slices.ContainsFunc(p.segs, func(s segmentOf) bool { return s.r == r })
+}
+
 func (s segmentOf) seg() *cachedSegment { return &s.r.segs[s.i] }
 
 // needOf is what M must be for a read at that clock.

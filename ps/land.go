@@ -118,13 +118,13 @@ func (c *ClientState) land(p *pulling, l *laneLink, m *values, s *section) bool 
 			return in.take(m, s, row, from, n, cells)
 		}
 		r, seg := t.segmentAt(row, from)
-		if seg == nil || seg.pull != p && (seg.landed > 0 || int64(n) < seg.to-seg.from) {
-			return true // no longer wanted, or asked for anew: then only whole segments are of use
+		if seg == nil || seg.pull != p && (seg.landed > 0 || int64(n) < seg.to-seg.from || !p.asked(r)) {
+			return true // no longer wanted, or asked for anew: then only whole segments are of use, and of a row that was not thrown out since
 		}
 		if seg.landed > 0 && seg.version != s.version { // of an answer before, whose rest was lost: it is of another time
 			seg.landed = 0
 		}
-		if v, own := c.value(seg); seg.landed == 0 && (v > m.m || v == m.m && own > m.ownOf(s)) {
+		if seg.landed == 0 && c.overtaken(seg, m, s) {
 			seg.pull = nil // an answer that was overtaken
 			return true
 		}
@@ -191,11 +191,18 @@ func (c *ClientState) settle(l *laneLink, seg *cachedSegment, p *pulling, m *val
 // dropping reports whether an unsubscription from a segment is on its way, which may come before or after a request.
 func (l *laneLink) dropping(t *clientTable, row, from int64) bool {
 	is := func(s section) bool {
-		if s.form == formRows {
-			_, found := slices.BinarySearch(s.rows, row)
-			return found && s.table == t.id
+		switch {
+		case s.table != t.id:
+			return false
+		case s.form == formRange:
+			return s.row == row && s.from == from
 		}
-		return s.table == t.id && s.row == row && s.from == from
+		for i, found := slices.BinarySearch(s.rows, row); found && i < len(s.rows) && s.rows[i] == row; i++ {
+			if s.form == formRows || s.cols[i] == from {
+				return true
+			}
+		}
+		return false
 	}
 	if slices.ContainsFunc(l.drop, is) {
 		return true
@@ -254,7 +261,7 @@ func (c *ClientState) landSparse(p *pulling, l *laneLink) {
 					seg.v, seg.gen, begun[r] = -1, 0, 0 // no answer has version 0: what follows is not of use either
 					return
 				}
-				if v, own := c.value(seg); !more && (v > m.m || v == m.m && own > m.ownOf(s)) {
+				if !more && c.overtaken(seg, m, s) {
 					seg.pull = nil
 					return
 				}

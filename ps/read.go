@@ -237,6 +237,12 @@ func (s *shard[T]) subscribe(q *section, client uint16, on bool) {
 		for _, r := range q.rows {
 			one(r, q.from)
 		}
+	case formCells: // of segments, by a column of each
+		start := int64(0)
+		for i, r := range q.rows {
+			one(r, q.cols[start])
+			start = q.ends[i]
+		}
 	}
 }
 
