@@ -65,7 +65,7 @@ func (l *keyLists) name(s *section) {
 			return
 		}
 	}
-	l.next++
+	l.next = max(l.next+1, 1) // 0 is none; of those that had a number long ago, none is left
 	s.list = l.next
 	l.keep(s, s.list)
 }

@@ -280,6 +280,14 @@ type target[T Number] struct {
 	r     *row[T] // Hash
 }
 
+// count counts a step, up to the largest number that there is: begun anew at 0 a rule would take it for the first, which the correction of Adam's
+// means divides by nothing.
+func (t *target[T]) count() {
+	if t.steps != nil && *t.steps < math.MaxUint32 {
+		*t.steps++
+	}
+}
+
 // touch returns the memory of segment i that an update changes: the live one, and the fork's where the update belongs to the cut.
 func (s *shard[T]) touch(i int32, c cutState) (live, forked target[T]) {
 	g := &s.segs[i]

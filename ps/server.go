@@ -249,7 +249,10 @@ func (s *ServerState) session(from Name, client uint16, id uint64, e Epoch) *ses
 	case c.Name != from || c.Session != id || e != s.config.Epoch:
 		s.unknown(from, client, id, e)
 		return nil
-	case c.State == Ended || c.State == Ending:
+	case c.State == Ending: // where it ends is being found out
+		s.send(from, &refused{text: fmt.Sprintf("ps: %s was counted as lost, and the others go on without it", c.Name)})
+		return nil
+	case c.State == Ended:
 		s.send(from, &refused{text: fmt.Sprintf("ps: %s was counted as lost at clock %d, and the others go on without it", c.Name, c.End)})
 		return nil
 	}

@@ -67,9 +67,7 @@ func (s *shard[T]) step(p *roundPart) {
 			if t.cells == nil && t.r == nil {
 				continue
 			}
-			if t.steps != nil {
-				*t.steps++
-			}
+			t.count()
 			if sparse {
 				s.stepColumns(t, es[:n], p)
 			} else {
@@ -102,9 +100,7 @@ func (s *shard[T]) skip(p *roundPart) {
 		seen[seg] = true
 		live, fork := s.touch(seg, p.cut)
 		for _, t := range []target[T]{live, fork} {
-			if t.steps != nil {
-				*t.steps++
-			}
+			t.count()
 		}
 	}
 	for _, c := range p.secs {
@@ -157,9 +153,7 @@ func (s *shard[T]) warm(rows []int64) {
 }
 
 func (s *shard[T]) stepRow(t *target[T], d []T, p *roundPart) {
-	if t.steps != nil {
-		*t.steps++
-	}
+	t.count()
 	for a := 0; a < len(d); a += stepCells {
 		n := min(stepCells, len(d)-a)
 		sum := s.buffer(0, n)
