@@ -95,6 +95,12 @@ func (r *Run) evaluationDue() bool {
 	return r.at.Row == 0
 }
 
+// MayEnd reports whether the update that has just ended is followed by an evaluation that may end training early: the same at all workers, so that
+// they can see to it that what is measured has all updates before it.
+func (r *Run) MayEnd() bool {
+	return r.stopper.metric != "" && r.reason == "" && r.evaluationDue()
+}
+
 // Result ends the run: what was not yet evaluated is, the last checkpoint is written, and the strategy returns what this does.
 func (r *Run) Result(ctx context.Context) (trivium.Result, error) {
 	if r.reason == "" {

@@ -128,7 +128,11 @@ func (w *worker) train(ctx context.Context) (trivium.Result, error) {
 		}
 		w.run.Finish(batch.Rows, t.loss, t.weight)
 		w.stepping = false
-		if err := w.cutting.stepped(); err != nil {
+		err = w.cutting.stepped()
+		if err == nil && !t.stop {
+			err = w.meetToMeasure()
+		}
+		if err != nil {
 			w.run.Fail(w.failure(err))
 			break
 		}
@@ -381,53 +385,6 @@ func (w *worker) push(part, rows int, weight, loss float64) error {
 		return err
 	}
 	return w.tables.inc(part, w.gradient.Flat, w.gradient.Rows)
-}
-
-// refresh makes rank 0's parameters what the tables have.
-func (w *worker) refresh(context.Context) error {
-	if w.o.Mode != ps.BSP && w.run.Reason() == trivium.Interrupted {
-		if w.settled {
-			return nil
-		}
-		return w.settle() // the others stop too, each after an update of its own
-	}
-	if w.own != nil {
-		return w.failure(w.own.read(w.ctx, w.run.Params))
-	}
-	for _, x := range w.tables.sparse {
-		if err := x.getRows(w.ctx, nil, w.run.Params.Flat); err != nil {
-			return w.failure(err)
-		}
-	}
-	return nil
-}
-
-// slack is how many rounds a read may lack.
-func (w *worker) slack() int {
-	if w.own != nil {
-		return max(w.o.Staleness, w.own.slack)
-	}
-	return w.o.Staleness
-}
-
-// settle waits until the others have made their last updates, where nobody waits otherwise, and reads what came of them.
-func (w *worker) settle() error {
-	w.settled = true
-	if err := w.w.Barrier(w.ctx); err != nil {
-		return w.failure(err)
-	}
-	for range w.slack() { // so that a read may lack nothing
-		if _, err := w.w.Clock(w.ctx); err != nil {
-			return w.failure(err)
-		}
-	}
-	if w.env.Rank != 0 {
-		return nil
-	}
-	if w.own != nil {
-		return w.failure(w.own.read(w.ctx, w.run.Params))
-	}
-	return w.failure(w.tables.getAll(w.ctx, w.run.Params.Flat))
 }
 
 // keep adds the optimizer's state to a checkpoint: the servers have it, or the workers have their own.
