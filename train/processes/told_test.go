@@ -10,6 +10,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/cluster/meta"
+	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/transport"
 )
@@ -28,8 +29,9 @@ type pausing struct {
 	over   chan error // what Work returns
 }
 
-// pause makes one, after a pause of ten minutes, in which the worker's signs of life have taken all credit. It is for a bubble.
-func pause(t *testing.T) *pausing {
+// pause makes one, after a pause of ten minutes, in which the worker's signs of life have taken all credit. After six of them the worker does its
+// work. It is for a bubble.
+func pause(t *testing.T, work func(env train.Env)) *pausing {
 	t.Helper()
 	network := transport.NewMemory()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
@@ -58,9 +60,10 @@ func pause(t *testing.T) *pausing {
 	}
 	a := Assignment{Run: "test", Workers: 1, Job: job, Topology: "waits", Threads: 1, Driver: port.Name(), DriverAddr: port.Addr()}
 	o := Options{Network: network, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Topologies: Topologies{{
-		Name: "waits", Bare: true, New: func(train.Env, json.RawMessage) (trivium.Strategy, error) {
+		Name: "waits", Bare: true, New: func(env train.Env, _ json.RawMessage) (trivium.Strategy, error) {
 			return trains(func(context.Context) (trivium.Result, error) {
 				time.Sleep(6 * time.Minute)
+				work(env)
 				return trivium.Result{Reason: trivium.Finished, Steps: 7}, nil
 			}), nil
 		},
@@ -111,7 +114,7 @@ func TestResultAfterAPause(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := pause(t)
+				d := pause(t, func(train.Env) {})
 				then(d)
 				began := time.Now()
 				select {
@@ -127,4 +130,54 @@ func TestResultAfterAPause(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestTrainingGoesOnInAPause: a worker trains on, and observes, while its driver takes nothing. What it says of that meanwhile comes when the driver
+// goes on, in its order and before the result; of much, not all.
+func TestTrainingGoesOnInAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var took time.Duration
+		d := pause(t, func(env train.Env) {
+			began := time.Now()
+			w := env.Watch
+			w.Begin(train.Progress{})
+			for step := range int64(1000) {
+				time.Sleep(10 * time.Millisecond)
+				w.Progress(train.Progress{Step: step + 1})
+				if step%100 == 99 {
+					w.Evaluated(train.Progress{Step: step + 1}, map[string]float64{"test.loss": 1})
+				}
+			}
+			w.Notice(observe.Info, "last")
+			took = time.Since(began)
+		})
+		kinds := map[uint8]int{}
+		last := uint8(0)
+		for {
+			ev, err := d.stream.Recv(d.ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kind := ev.Kind
+			ev.Release()
+			if kind == kindResult {
+				break
+			}
+			if kind == kindAlive || kind == kindObservation {
+				continue
+			}
+			kinds[kind]++
+			last = kind
+		}
+		d.tells(kindEnd)
+		if kinds[kindBegin] != 1 || kinds[kindEvaluated] != 10 || kinds[kindProgress] == 0 || last != kindSaid {
+			t.Errorf("of each kind come %v, at last %d", kinds, last)
+		}
+		if err := <-d.over; err != nil {
+			t.Error(err)
+		}
+		if want := 1000 * 10 * time.Millisecond; took != want {
+			t.Errorf("1,000 updates take %v while the driver takes nothing, want %v", took, want)
+		}
+	})
 }

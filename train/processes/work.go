@@ -211,10 +211,9 @@ func (w *worker) walk(t Topology) func(rows int64) data.BatchOptions {
 	}
 }
 
+// observed hands what is observed to the driver: the hub's goroutine waits where that takes nothing, since an error would end its observation.
 func (w *worker) observed(payload []byte) error {
-	ctx, cancel := context.WithTimeout(context.Background(), tellWait)
-	defer cancel()
-	return w.stream.Send(ctx, w.a.Driver, transport.Frame{Kind: kindObservation, Payload: payload})
+	return w.insist(transport.Frame{Kind: kindObservation, Payload: payload})
 }
 
 // watch tells the driver what a command shows.

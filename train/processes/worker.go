@@ -86,8 +86,10 @@ type worker struct {
 	lose     context.CancelCauseFunc // fails it
 	reported []byte
 	ship     shipment
-	went     chan struct{} // closed by kindBegin: all workers are ready
-	end      chan struct{} // closed by kindEnd, or by the loss of the driver
+	went     chan struct{}   // closed by kindBegin: all workers are ready
+	end      chan struct{}   // closed by kindEnd, or by the loss of the driver
+	over     <-chan struct{} // closed when Work's context ends
+	words    *words
 	once     struct{ went, end sync.Once }
 	view     struct {
 		sync.Mutex
@@ -100,7 +102,7 @@ type worker struct {
 // Work is the life of a worker: it trains its part of a's job, and returns when its driver says so. What went wrong with the job is
 // told to the driver; the error is of the process alone, such as that its driver is gone. The end of ctx ends it at once, and the others miss it.
 func Work(ctx context.Context, a *Assignment, o Options) (err error) {
-	w := &worker{a: a, o: o, log: o.Log, went: make(chan struct{}), end: make(chan struct{})}
+	w := &worker{a: a, o: o, log: o.Log, went: make(chan struct{}), end: make(chan struct{}), words: newWords()}
 	if w.log == nil {
 		w.log = slog.New(slog.DiscardHandler)
 	}
@@ -122,6 +124,7 @@ func Work(ctx context.Context, a *Assignment, o Options) (err error) {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	w.over = ctx.Done()
 	var training context.Context
 	training, w.stop, w.lose = train.Member(ctx)
 	var wait sync.WaitGroup
@@ -137,16 +140,21 @@ func Work(ctx context.Context, a *Assignment, o Options) (err error) {
 		return err
 	}
 	wait.Go(func() { w.live(ctx) })
+	wait.Go(w.talk)
 	wait.Go(func() {
 		select {
 		case <-o.Asked:
-			w.tell(kindAsked, nil) // the driver asks all, this one too: one that went by itself would be missed
+			// The driver asks all, this one too: one that went by itself would be missed.
+			if err := w.insist(transport.Frame{Kind: kindAsked, Priority: transport.Data}); err != nil {
+				w.log.Warn("not told to the driver", "kind", kindAsked, "error", err)
+			}
 		case <-ctx.Done():
 		}
 	})
 	r, err := w.train(training)
 	w.ship.close() // what still comes must not hold up the listener
-	w.report(ctx, r, err)
+	w.hush()
+	w.report(r, err)
 	// Not before the others are done too, however long rank 0 evaluates: they would miss this worker. The loss of the driver is an end.
 	select {
 	case <-w.end:
@@ -190,15 +198,6 @@ func (w *worker) live(ctx context.Context) {
 }
 
 const aliveEvery = 250 * time.Millisecond
-
-// tell is send for what may be lost: the run does not depend on it.
-func (w *worker) tell(kind uint8, v any) {
-	ctx, cancel := context.WithTimeout(context.Background(), tellWait)
-	defer cancel()
-	if err := w.send(ctx, kind, v); err != nil {
-		w.log.Warn("not told to the driver", "error", err)
-	}
-}
 
 const tellWait = 5 * time.Second
 
@@ -255,56 +254,34 @@ func (w *worker) hear(ev *transport.Event) {
 
 // report tells the driver how training ended. That something cannot be told is told too: the driver waits for a result as long as this
 // process lives.
-func (w *worker) report(ctx context.Context, r trivium.Result, err error) {
+func (w *worker) report(r trivium.Result, err error) {
 	if err == nil {
-		if err = w.sendReport(ctx); err != nil {
+		if err = w.sendReport(); err != nil {
 			r.Reason = trivium.Failed
 		}
 	}
 	out := result{Reason: r.Reason, Steps: r.Steps, Epochs: r.Epochs, Samples: r.Samples, Metrics: r.Metrics}
 	out.failed(err)
-	if err := w.sendResult(ctx, out); err != nil {
-		err = w.sendResult(ctx, result{
+	if err = w.sendResult(out); err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, errEnd) { // it may be too large
+		err = w.sendResult(result{
 			Reason: trivium.Failed, Steps: r.Steps, Epochs: r.Epochs, Samples: r.Samples, Fault: faultOther, Error: control.Text(err.Error()),
 		})
-		if err != nil {
-			w.log.Warn("the result was not told", "error", err)
-		}
+	}
+	if err != nil {
+		w.log.Warn("the result was not told", "error", err)
 	}
 }
 
-func (w *worker) sendResult(ctx context.Context, r result) error {
+func (w *worker) sendResult(r result) error {
 	f, err := message(kindResult, r)
 	if err != nil {
 		return err
 	}
-	return w.insist(ctx, f)
-}
-
-// insist sends the driver what it waits for as long as this process lives: also once it takes something again, after a time in which it took
-// nothing, such as one that was stopped. It gives up where the driver has told the end, or is lost, and tellWait after the end of ctx.
-func (w *worker) insist(ctx context.Context, f transport.Frame) error {
-	for {
-		sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellWait)
-		err := w.stream.Send(sending, w.a.Driver, f)
-		cancel()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-w.end:
-		case <-ctx.Done():
-		default:
-			if errors.Is(err, context.DeadlineExceeded) {
-				continue
-			}
-		}
-		return fmt.Errorf("processes: to the driver: %w", err)
-	}
+	return w.insist(f)
 }
 
 // sendReport sends what the strategy reports, in pieces: it may be larger than a message.
-func (w *worker) sendReport(ctx context.Context) error {
+func (w *worker) sendReport() error {
 	if w.a.Index != 0 {
 		return nil
 	}
@@ -312,7 +289,7 @@ func (w *worker) sendReport(ctx context.Context) error {
 		return fmt.Errorf("processes: the strategy reports %d bytes, want at most %d", n, maxReport)
 	}
 	for piece := range slices.Chunk(w.reported, maxMessage/2) {
-		if err := w.insist(ctx, transport.Frame{Kind: kindReport, Priority: transport.Data, Payload: piece}); err != nil {
+		if err := w.insist(transport.Frame{Kind: kindReport, Priority: transport.Data, Payload: piece}); err != nil {
 			return fmt.Errorf("processes: the strategy's report: %w", err)
 		}
 	}
