@@ -137,7 +137,7 @@ func (s *Strategy) mean(ctx context.Context, run *train.Run, rows int64) error {
 	if env.Workers() == 1 {
 		return nil
 	}
-	waiting, cancel := context.WithTimeout(ctx, s.wait)
+	waiting, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.wait)
 	defer cancel()
 	stream, err := env.Port.Stream("average", transport.StreamOptions{})
 	if err != nil {
@@ -149,6 +149,9 @@ func (s *Strategy) mean(ctx context.Context, run *train.Run, rows int64) error {
 		return err
 	}
 	defer g.Close()
+	// What ends ctx ends the group, at once: to give a sum up would first settle with all others that it is void, of whom one that has failed
+	// never comes to it.
+	defer context.AfterFunc(ctx, func() { _ = g.Close() })()
 	mine := float64(rows)
 	all := []float64{mine, run.At().LossSum, run.At().WeightSum}
 	if err := g.AllReduce64(waiting, all); err != nil {
@@ -170,13 +173,23 @@ func (s *Strategy) mean(ctx context.Context, run *train.Run, rows int64) error {
 	return nil
 }
 
+// hearWait is how long a worker that finds another gone waits to be told why: that one may only have heard of a loss before this one, and left.
+const hearWait = time.Second
+
 // failed says why what could not be added over all: a worker that is lost is named as such.
 func failed(ctx context.Context, what string, err error) error {
+	blame, ok := errors.AsType[*collective.Blame](err)
+	gone := ok && blame.Cause == collective.Lost
+	if gone {
+		told, cancel := context.WithTimeout(ctx, hearWait)
+		<-told.Done()
+		cancel()
+	}
 	if lost := train.LostOf(ctx); lost != nil {
 		return lost
 	}
 	err = fmt.Errorf("average: %s: %w", what, err)
-	if blame, ok := errors.AsType[*collective.Blame](err); ok && blame.Cause == collective.Lost {
+	if gone {
 		return &train.LostError{Peer: blame.Name, Why: err.Error()}
 	}
 	return err

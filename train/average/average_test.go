@@ -284,3 +284,30 @@ func TestHungPeer(t *testing.T) {
 		wait.Wait()
 	})
 }
+
+// TestLossInTheMean: a worker that waits for one that will never come, such as one that has diverged, ends as soon as it is told so.
+func TestLossInTheMean(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		envs := group(t, 3)
+		cpu := tensor.NewCPU(1, false)
+		defer cpu.Close()
+		lost := &train.LostError{Peer: envs[2].Peers[2], Why: "it has diverged"}
+		told := time.Now().Add(time.Minute)
+		var wait sync.WaitGroup
+		for rank := range 2 {
+			envs[rank].CPU = cpu
+			wait.Go(func() {
+				ctx, interrupt, lose := train.Member(t.Context())
+				defer interrupt()
+				defer time.AfterFunc(time.Until(told), func() { lose(lost) }).Stop()
+				if _, err := average.New(envs[rank], average.Options{}).Train(ctx, job()); !errors.Is(err, lost) {
+					t.Errorf("rank %d: %v", rank, err)
+				}
+				if late := time.Since(told); late < 0 || late > 10*time.Millisecond {
+					t.Errorf("rank %d ends %v after it was told", rank, late)
+				}
+			})
+		}
+		wait.Wait()
+	})
+}
