@@ -1,7 +1,9 @@
 package data
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -132,6 +134,55 @@ type logicalRow struct {
 	Wide  [9]byte `parquet:"wide,decimal(1:20)"`
 	U     uint32  `parquet:"u"`
 	V     uint64  `parquet:"v"`
+}
+
+// TestParquetTruthInRuns: truth values that the library would read as others are refused, where the column is wanted, and say how to write them.
+func TestParquetTruthInRuns(t *testing.T) {
+	for _, node := range []parquet.Node{parquet.Leaf(parquet.BooleanType), parquet.Optional(parquet.Leaf(parquet.BooleanType))} {
+		path := filepath.Join(t.TempDir(), "a.parquet")
+		file, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		schema := parquet.NewSchema("rows", parquet.Group{
+			"label": parquet.Leaf(parquet.Int32Type), "truth": parquet.Encoded(node, &parquet.RLE), "x": parquet.Leaf(parquet.DoubleType),
+		})
+		w := parquet.NewWriter(file, schema, parquet.DataPageVersion(2))
+		for i := range 20 {
+			if err := w.Write(map[string]any{"label": int32(i % 2), "truth": true, "x": float64(i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(w.Close(), file.Close()); err != nil {
+			t.Fatal(err)
+		}
+		_, err = Open(t.Context(), trivium.Data{Source: path, Train: ":"}, Options{})
+		if want := `column "truth": its truth values are packed in runs (RLE), which are not read: leave it out with --drop`; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+		p, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pf, err := parquet.OpenFile(bytes.NewReader(p), int64(len(p)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, said := range []bool{true, false} { // how many pages have which packing
+			if column, _ := pf.Schema().Lookup("truth"); !truthInRuns(pf)[column.ColumnIndex] {
+				t.Errorf("not known by the file's metadata, with statistics of pages %v", said)
+			}
+			for i := range pf.Metadata().RowGroups[0].Columns {
+				pf.Metadata().RowGroups[0].Columns[i].MetaData.EncodingStats = nil
+			}
+		}
+		s, err := Open(t.Context(), trivium.Data{Source: path, Train: ":", Drop: []string{"truth"}}, Options{})
+		if err != nil {
+			t.Error(err)
+		} else if got := read(t, s.Train).Inputs[0].Values; len(got) != 20 || got[19] != 19 {
+			t.Errorf("without it: %v", got)
+		}
+	}
 }
 
 // TestParquetLogicalTypes: unsigned and decimal columns are the numbers that they stand for.
