@@ -213,10 +213,10 @@ func shapeBatch(dst, src *trivium.Batch) {
 	for i := range src.Inputs {
 		in := &src.Inputs[i]
 		out := trivium.Input{Name: in.Name, Form: in.Form, Shape: in.Shape}
-		if in.Index != nil {
+		if in.Index != nil || in.Form == trivium.CSR { // of rows without entries they may be nil
 			out.Index = []int32{}
 		}
-		if in.Values != nil {
+		if in.Values != nil || in.Form == trivium.CSR {
 			out.Values = []float32{}
 		}
 		dst.Inputs = append(dst.Inputs, out)

@@ -172,6 +172,41 @@ func TestShippedSplits(t *testing.T) {
 	}
 }
 
+// TestRowsWithoutEntries: sparse rows may all be empty, in which case their arrays may be nil; they are shipped, sharded and collected like others.
+func TestRowsWithoutEntries(t *testing.T) {
+	d := trivium.Data{Categorical: []string{"a"}, Hash: 4, Missing: "zero"}
+	dir := t.TempDir()
+	write(t, dir, "train.csv", []byte("label,a\n0,x\n1,y\n"))
+	write(t, dir, "test.csv", []byte("label,a\n0,\n1,NA\n"))
+	d.Source = dir
+	s := open(t, d, Options{})
+	var sent bytes.Buffer
+	if err := Ship(t.Context(), &sent, s); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Unship(&sent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b := read(t, got.Test); b.Rows != 2 || len(b.Inputs[0].Index) != 0 {
+		t.Errorf("%d rows, entries %v", b.Rows, b.Inputs[0].Index)
+	}
+	var all Builder
+	for _, ds := range []Dataset{s.Test, s.Train} {
+		if err := all.Append(read(t, ds)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b := read(t, all.Dataset(s.Schema())); b.Rows != 4 || len(b.Inputs[0].Index) != 2 {
+		t.Errorf("collected: %d rows, entries %v", b.Rows, b.Inputs[0].Index)
+	}
+	for _, ds := range []Dataset{s.Test, s.Train} {
+		if shard, err := Shard(t.Context(), ds, ShardOptions{Parts: 1, Shuffle: true}); err != nil || read(t, shard).Rows != 2 {
+			t.Errorf("a shard: %v", err)
+		}
+	}
+}
+
 // TestShippedWideRows: a block of wide rows is far below what a receiver takes.
 func TestShippedWideRows(t *testing.T) {
 	const rows, columns = 40, 1 << 18 // 40 MiB

@@ -39,11 +39,12 @@ func AppendBatch(p []byte, b *trivium.Batch) []byte {
 				n = 1
 			}
 		}
-		p = append(p, flag(in.Index != nil)|flag(in.Values != nil)<<1)
-		if in.Index != nil {
+		sparse := in.Form == trivium.CSR // which has both arrays, if they are empty and nil
+		p = append(p, flag(sparse || in.Index != nil)|flag(sparse || in.Values != nil)<<1)
+		if sparse || in.Index != nil {
 			p = appendInt32s(p, in.Index[lo:hi])
 		}
-		if in.Values != nil {
+		if sparse || in.Values != nil {
 			p = wire.AppendFloat32s(p, in.Values[lo*n:hi*n])
 		}
 	}
