@@ -264,6 +264,7 @@ const sampleRows = 100
 type textVotes []int
 
 func (v textVotes) add(column int, field []byte) {
+	field = trim(field)
 	if isMissing(field) {
 		return
 	}

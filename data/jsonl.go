@@ -9,7 +9,7 @@ import (
 
 // A jsonFile reads JSON lines: one object a line. Its fields are those of the first sampleRows rows; one that a row lacks is missing
 // there. A field holds a number, a text, true, false or null, or an array of as many numbers in every line, which become the columns
-// name.0, name.1, …. One that holds more than that where it first occurs can be dropped.
+// name.0, name.1, …. One that holds more than that where it first occurs, or arrays of several lengths among those rows, can be dropped.
 type jsonFile struct {
 	x       *lineIndex
 	fields  []jsonField
@@ -20,12 +20,14 @@ type jsonFile struct {
 
 type jsonField struct {
 	name   string
-	line   int64 // the first that has it
-	column int   // the first
-	length int   // of an array; −1: a scalar
-	null   bool  // it has no value yet that tells what it is
-	other  bool  // it holds objects, or arrays of more than scalars
+	line   int64  // the first that has it
+	column int    // the first
+	length int    // of an array; −1: a scalar
+	null   bool   // it has no value yet that tells what it is
+	other  string // why it is not read; empty: it is
 }
+
+const nestedJSON = "it holds objects, or arrays of more than numbers and texts, which are not read"
 
 type jsonBuffer struct {
 	bytes []byte
@@ -76,11 +78,11 @@ func (j *jsonFile) learn(line []byte, number int64) *Error {
 		f := jsonField{name: string(name), line: number, length: -1}
 		switch at := s.p; s.peek() {
 		case '{':
-			f.other = true
+			f.other = nestedJSON
 		case '[':
 			f.length = 0
 			if bad := s.array(&buf, func(int, jsonValue) *Error { f.length++; return nil }); bad != nil {
-				s.p, f.other, f.length = at, true, -1
+				s.p, f.other, f.length = at, nestedJSON, -1
 			}
 		default:
 			v, bad := s.value(&buf)
@@ -89,7 +91,7 @@ func (j *jsonFile) learn(line []byte, number int64) *Error {
 			}
 			f.null = v.kind == jsonNull
 		}
-		if f.other {
+		if f.other != "" {
 			if bad := s.skip(); bad != nil {
 				return bad
 			}
@@ -101,6 +103,13 @@ func (j *jsonFile) learn(line []byte, number int64) *Error {
 			j.fields = append(j.fields, f)
 		case j.fields[at].null && !f.null: // whether it is an array that was null, this row tells
 			j.fields[at] = f
+		case j.fields[at].other == "" && f.other != "":
+			g := &j.fields[at]
+			g.other, g.length, g.line = f.other, f.length, number
+		case j.fields[at].length >= 0 && f.length >= 0 && f.length != j.fields[at].length:
+			g := &j.fields[at]
+			g.other = fmt.Sprintf("want an array of %d values, as in line %d, found %d", g.length, g.line, f.length)
+			g.length, g.line = -1, number
 		}
 		return nil
 	})
@@ -217,7 +226,7 @@ func (j *jsonFile) notRead(p *plan, column int, line int64) *Error {
 	}
 	for i := range j.fields {
 		if f := &j.fields[i]; f.column == column && f.line == line {
-			return p.fail(column, "it holds objects, or arrays of more than numbers and texts, which are not read: leave it out with --drop")
+			return p.fail(column, "%s; --drop leaves the column out", f.other)
 		}
 	}
 	return nil
@@ -264,7 +273,7 @@ func (j *jsonFile) row(buf *jsonBuffer, line []byte, put func(column int, v json
 		}
 		buf.seen[next] = true
 		next++
-		if f.other {
+		if f.other != "" {
 			if bad := s.skip(); bad != nil {
 				bad.Field = fmt.Sprintf("field %q", f.name)
 				return bad

@@ -55,16 +55,24 @@ func locate(source, format string) (*location, error) {
 	if err != nil {
 		return nil, fault(source, "%s", reason(err))
 	}
-	var names []string
+	var named, others []string
 	for _, e := range entries {
 		if e.IsDir() || strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
-		if f := formatOf(e.Name()); f != "" && (format == "" || f == format) || f == "" && format != "" {
-			names = append(names, e.Name())
+		switch f := formatOf(e.Name()); {
+		case f != "" && (format == "" || f == format):
+			named = append(named, e.Name())
+		case f == "" && format != "" && roleOf(e.Name()) != "": // what its name does not say, the format does
+			named = append(named, e.Name())
+		case f == "" && format != "":
+			others = append(others, e.Name())
 		}
 	}
-	return locateIn(source, names)
+	if len(named) == 0 {
+		named = others
+	}
+	return locateIn(source, named)
 }
 
 func generatorNames() []string {
@@ -163,10 +171,11 @@ func sniff(f *file) string {
 	if err != nil {
 		return ""
 	}
-	line, _, _ := bytes.Cut(bytes.TrimLeft(head, " \t\r\n"), []byte{'\n'})
-	_, rest := nextToken(line)
-	index, _, colon := bytes.Cut(rest, []byte{':'})
-	_, number := parseNumber(index)
+	line, rest, _ := bytes.Cut(bytes.TrimLeft(bytes.TrimPrefix(head, utf8Mark), " \t\r\n"), []byte{'\n'})
+	row := line
+	for len(row) > 0 && row[0] == '#' { // of libsvm a comment
+		row, rest, _ = bytes.Cut(bytes.TrimLeft(rest, " \t\r\n"), []byte{'\n'})
+	}
 	switch {
 	case bytes.HasPrefix(head, []byte(npyMagic)):
 		return "npy"
@@ -176,12 +185,22 @@ func sniff(f *file) string {
 		return "idx"
 	case len(line) > 0 && line[0] == '{', bytes.HasPrefix(line, []byte("[{")): // the reader says what is wrong with an array
 		return "jsonl"
-	case colon && number:
+	case isSparse(row):
 		return "libsvm"
 	case bytes.ContainsAny(line, ",;\t") && !bytes.ContainsRune(head, 0):
 		return "csv"
 	}
 	return ""
+}
+
+// isSparse reports whether a line is one of libsvm: its second word is an index with a number, or a query's.
+func isSparse(line []byte) bool {
+	_, rest := nextToken(line)
+	word, _ := nextToken(rest)
+	index, value, _ := bytes.Cut(word, []byte{':'})
+	_, isIndex := parseNumber(index)
+	_, isNumber := parseNumber(value)
+	return isNumber && (isIndex || string(index) == "qid")
 }
 
 // labelPairs are words of a data file's name and of its labels' file.

@@ -149,6 +149,10 @@ func (p *plan) putText(dst *rawRows, row, column int, text []byte) *Error {
 		}
 	}
 	v, ok := parseNumber(text)
+	if !ok { // blanks between quotes are no part of a number
+		text = trim(text)
+		v, ok = parseNumber(text)
+	}
 	if !ok {
 		if isMissing(text) {
 			return p.putMissing(dst, row, column)

@@ -303,6 +303,37 @@ func TestJSONLNested(t *testing.T) {
 	}
 }
 
+// TestJSONLArraysOfManyLengths: a list of tags is dropped like an object, and said to be one; so is a field that turns out to hold objects.
+func TestJSONLArraysOfManyLengths(t *testing.T) {
+	const text = `{"label":0,"tags":["a"],"extra":1,"x":1}` + "\n" + `{"label":1,"tags":["a","b"],"extra":{"k":1},"x":2}` + "\n" + `{"label":0,"tags":[],"x":3}` + "\n"
+	s, err := openText(t, "a.jsonl", text, trivium.Data{Drop: []string{"tags", "extra"}, Train: ":"}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b := read(t, s.Train); !slices.Equal(b.Inputs[0].Values, []float32{1, 2, 3}) {
+		t.Errorf("rows %v", b.Inputs[0].Values)
+	}
+	for drop, want := range map[string]string{
+		"extra": `line 2, column "tags": want an array of 1 values, as in line 1, found 2; --drop leaves the column out`,
+		"tags":  `line 2, column "extra": it holds objects`,
+	} {
+		if _, err := openText(t, "a.jsonl", text, trivium.Data{Drop: []string{drop}, Train: ":"}, Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+// TestBlanksInQuotes: a number is one with blanks around it in its quotes, and blanks alone are no value.
+func TestBlanksInQuotes(t *testing.T) {
+	s, err := openText(t, "a.csv", "label,a\n\" 1 \",\" 2.5\"\n\"0 \",\"  \"\n", trivium.Data{Train: ":", Missing: "zero"}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b := read(t, s.Train); !slices.Equal(b.Inputs[0].Values, []float32{2.5, 0}) || !slices.Equal(b.Labels.Class, []int32{1, 0}) {
+		t.Errorf("rows %v of the classes %v", b.Inputs[0].Values, b.Labels.Class)
+	}
+}
+
 // TestJSONLNullArray: null in place of an array is that all its values are missing, in the first row too.
 func TestJSONLNullArray(t *testing.T) {
 	for _, lines := range []string{
