@@ -32,7 +32,7 @@ type applyVerb struct {
 }
 
 func (applyVerb) Help() string {
-	return "Each row's prediction: the class and the probability of each, or the number. Without --data, for the test rows of the run's own data; with it, for all rows of that source, or its test rows where it has others too. Rows are numbered as in the source, from 0."
+	return "Each row's prediction: the class and the probability of each, or the number. With --data, for all rows of that file, or of a folder with one; of a folder or generator that has test rows of its own, for those. Without --data, for the test rows of the run's own data, which are the last of its file where training kept some back. --train, --valid or --test names other rows, such as --test : for all of a file. Rows are numbered as in the file, from 0."
 }
 
 func (v *applyVerb) Run(ctx context.Context, s *session) error {
@@ -54,18 +54,20 @@ func (v *applyVerb) Run(ctx context.Context, s *session) error {
 	if err := t.predicts(); err != nil {
 		return err
 	}
+	if n := v.named(); len(n) > 1 {
+		return misusedf("apply: --%s and --%s are both given, and the predictions are of one: give one", n[0], n[1])
+	}
 	sets, err := t.sets(ctx, s, &v.dataFlags, &v.splitFlags, true)
 	if err != nil {
 		return err
 	}
+	rows := sets[len(sets)-1].rows // the test rows, or all of the source's
 	err = writeTo(s.out, v.To, func(w io.Writer) error {
 		p := &predictionWriter{w: w, csv: format == "csv", raw: v.Raw, outputs: t.predictor.Outputs(), labels: t.saved.Schema.Labels}
 		name, _, _ := strings.Cut(t.saved.Job.Model, ":")
 		p.margin = name == "svm"
-		for _, set := range sets[len(sets)-1:] { // the test rows, or all of the source's
-			if err := t.score(ctx, set.rows, true, p.write); err != nil {
-				return err
-			}
+		if err := t.score(ctx, rows, true, p.write); err != nil {
+			return err
 		}
 		return p.flush()
 	})

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +26,7 @@ type evalVerb struct {
 }
 
 func (evalVerb) Help() string {
-	return "Without --data, the validation and test rows of the run's own data are measured. With it, all rows of that source, after the transform that was fitted in training."
+	return "Without --data, the validation and test rows of the run's own data are measured. With it, all rows of that source, after the transform that was fitted in training: those of a file together, as data, and of a source with splits of its own those of each. Where --train, --valid or --test names rows, those alone."
 }
 
 func (v *evalVerb) Run(ctx context.Context, s *session) error {
@@ -100,8 +99,7 @@ func (v *evalVerb) Run(ctx context.Context, s *session) error {
 
 // sets returns the data that the flags name: without --data the validation and test rows of the run, else all rows of the source.
 func (t *trained) sets(ctx context.Context, s *session, df *dataFlags, sf *splitFlags, unlabelled bool) ([]namedSet, error) {
-	d := t.saved.Job.Data
-	g := given{}
+	d, g := t.saved.Job.Data, given{}
 	if df.Data != nil { // another source: what the job says of splits was about its own, and how columns are read, the transform says
 		own := d
 		d = trivium.Data{}
@@ -109,17 +107,15 @@ func (t *trained) sets(ctx context.Context, s *session, df *dataFlags, sf *split
 			d.Columns, d.Classes = own.Columns, own.Classes
 		}
 	}
-	df.apply(&d, g)
-	sf.apply(&d, g)
-	named := sf.Train == nil && (sf.Valid != nil || sf.Test != nil)
-	if named && d.Train == "" && (isRange(d.Valid) || isRange(d.Test)) {
-		d.Train = ":" // of which nothing is measured: the rest may be in pieces
-	}
-	if df.Data != nil && d.Train == "" && d.Valid == "" && d.Test == "" {
-		if oneFile(d.Source) {
-			d.Test = "0:" // all of it: nothing is for training
+	named := sf.named()
+	if len(named) > 0 { // what the job says of its others is no matter, but for the file that rows are of
+		d.Valid, d.Test = "", ""
+		if isRows(d.Train) {
+			d.Train = ""
 		}
 	}
+	df.apply(&d, g)
+	sf.apply(&d, g)
 	if t.transform != nil {
 		for _, name := range []string{"classes", "label", "drop", "categorical", "hash", "missing", "scale", "weight", "class_weight"} {
 			if g["data."+name] {
@@ -127,12 +123,12 @@ func (t *trained) sets(ctx context.Context, s *session, df *dataFlags, sf *split
 			}
 		}
 	}
-	splits, err := s.open(ctx, d, data.Options{Transform: t.transform, Unlabelled: unlabelled})
+	splits, err := s.open(ctx, d, data.Options{Transform: t.transform, Unlabelled: unlabelled, Whole: df.Data != nil || len(named) > 0})
 	if err != nil {
 		return nil, err
 	}
 	t.splits = splits
-	for _, n := range splits.Unknown {
+	for _, n := range splits.Cautions {
 		fmt.Fprintf(s.err, "%s: note: %s\n", s.name, n)
 	}
 	if len(g) == 0 && t.saved.Data != "" && splits.Checksum != t.saved.Data {
@@ -140,8 +136,11 @@ func (t *trained) sets(ctx context.Context, s *session, df *dataFlags, sf *split
 			s.name, cmp.Or(d.Source, "the data"), t.saved.Data, splits.Checksum)
 	}
 	sets := parts(splits)
-	if (df.Data == nil || named) && len(sets) > 1 && sets[0].name == "train" {
-		sets = sets[1:] // not what it was trained on, nor what is left over
+	switch {
+	case len(named) > 0:
+		sets = slices.DeleteFunc(sets, func(set namedSet) bool { return !slices.Contains(named, set.name) })
+	case df.Data == nil && len(sets) > 1 && sets[0].name == "train":
+		sets = sets[1:] // not what it was trained on
 	}
 	if len(sets) == 1 && df.Data != nil {
 		sets[0].name = "data"
@@ -149,9 +148,23 @@ func (t *trained) sets(ctx context.Context, s *session, df *dataFlags, sf *split
 	return sets, nil
 }
 
-// isRange reports whether what a split is told is a range of rows, such as 5:10.
-func isRange(text string) bool {
-	return strings.Contains(text, ":") && strings.Trim(text, ":0123456789") == ""
+// named lists the splits that are given.
+func (f *splitFlags) named() (names []string) {
+	for _, x := range []struct {
+		name string
+		flag *string
+	}{{"train", f.Train}, {"valid", f.Valid}, {"test", f.Test}} {
+		if x.flag != nil && *x.flag != "" {
+			names = append(names, x.name)
+		}
+	}
+	return names
+}
+
+// isRows reports whether what a split is told is a range of rows, such as 5:10, or a fraction: no file.
+func isRows(text string) bool {
+	_, err := strconv.ParseFloat(text, 64)
+	return err == nil || strings.Contains(text, ":") && strings.Trim(text, ":0123456789") == ""
 }
 
 // legend says what the classes' numbers mean, where their names are others.
@@ -165,19 +178,6 @@ func legend(spec trivium.LabelSpec) string {
 		return ""
 	}
 	return "classes: " + strings.Join(words, ", ") + "\n"
-}
-
-// oneFile reports whether a source is a file, or a folder with one file and nothing else: all its rows are to be read.
-func oneFile(source string) bool {
-	if strings.Contains(source, "://") {
-		return true
-	}
-	info, err := os.Stat(source)
-	if err != nil || !info.IsDir() {
-		return err == nil && info.Mode().IsRegular()
-	}
-	entries, err := os.ReadDir(source)
-	return err == nil && len(entries) == 1 && entries[0].Type().IsRegular()
 }
 
 // source names the data in a message.

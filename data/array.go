@@ -273,6 +273,9 @@ func (a *arrayFile) labelError(err error, row int64) error {
 }
 
 func (a *arrayFile) dataset(ctx context.Context, t *Transform, budget int64) (Dataset, func(int64) int64, error) {
+	if t.Kind == KindTable && t.Numbered > 0 && len(a.x.shape) == 1 { // the model's labels were a column among the others
+		return (&tableFile{tableReader: &matrixFile{array: a.x, crc: a.crc, labels: a.labels}}).dataset(ctx, t, budget)
+	}
 	if t.Kind != KindArray {
 		return nil, nil, fault(a.x.f.name, "it holds arrays, and the model was trained on %s", t.rows())
 	}

@@ -48,8 +48,8 @@ func namesFile(text string) bool {
 // namesRows reports whether a split's text is a range or a fraction, of the main file.
 func namesRows(text string) bool { return text != "" && !namesFile(text) }
 
-// cut decides which rows each split gets. others says that the source has validation or test rows of its own.
-func cut(d *trivium.Data, rows int64, others bool) (cuts, error) {
+// cut decides which rows each split gets. others says that the source has validation or test rows of its own, whole that nothing is trained.
+func cut(d *trivium.Data, rows int64, others, whole bool) (cuts, error) {
 	var c cuts
 	pieces := []struct {
 		field, text string
@@ -118,7 +118,7 @@ func cut(d *trivium.Data, rows int64, others bool) (cuts, error) {
 		done += f
 	}
 	if d.Train == "" {
-		if err := c.rest(rows); err != nil {
+		if err := c.rest(rows); err != nil && !whole {
 			return c, err
 		}
 	}

@@ -18,7 +18,7 @@ type Splits struct {
 	Transform          *Transform
 	Checksum           string   // of the contents, however they are compressed
 	Notes              []string // what a reader of the run should know, such as that the data is generated
-	Unknown            []string // those of the notes that say where rows have categories which training did not have
+	Cautions           []string // those of the notes that concern who applies a model: categories that training did not have, rows that are left out
 
 	plain   Dataset // Train without class weights, where it has them
 	files   []rowFile
@@ -98,6 +98,10 @@ type Options struct {
 	// Unlabelled says that rows may have no labels, as when a model is only to be applied. With a Transform, labels and weights of a
 	// file that has them are passed over: what they are makes no difference to predictions.
 	Unlabelled bool
+
+	// Whole says that nothing is to be trained: where neither the description nor the source itself says which rows are for what, all are Test,
+	// and what no split has may lie in pieces.
+	Whole bool
 }
 
 const defaultBudget = 4 << 30
@@ -213,11 +217,16 @@ func openSource(ctx context.Context, source Source, d trivium.Data, o Options) (
 	if l := s.Schema().Labels; d.Classes != 0 && l.Kind == trivium.Class && l.Width != d.Classes {
 		return nil, setting("classes", "%d are declared, and the labels of %s are %d classes", d.Classes, cmp.Or(d.Source, "digits"), l.Width)
 	}
-	if named := describeCut(&d); s.Train == nil && named != "" {
+	named := describeCut(&d)
+	if s.Train == nil && named != "" {
 		return nil, setting("split", "the source %q has no training rows, of which others could be cut: %s", d.Source, named)
 	}
 	if s.Train != nil {
-		cuts, err := cut(&d, s.Train.Rows(), s.Test != nil || s.Valid != nil)
+		others := s.Test != nil || s.Valid != nil
+		if o.Whole && named == "" && !others {
+			d.Test = ":"
+		}
+		cuts, err := cut(&d, s.Train.Rows(), others, o.Whole)
 		if err != nil {
 			return nil, err
 		}
@@ -282,6 +291,9 @@ func openFiles(ctx context.Context, d trivium.Data, o Options) (*Splits, error) 
 			return nil, err
 		}
 	}
+	if o.Whole && describeCut(&d) == "" && where.valid == "" && where.test == "" {
+		d.Test, where.notes = ":", nil // which say how it is cut
+	}
 	if namesFile(d.Train) {
 		where.train, d.Train = where.relative(d.Train), "0:"
 		if namesRows(d.Valid) || namesRows(d.Test) { // they are of that file, which trains on its others
@@ -313,7 +325,7 @@ func (s *Splits) openSplits(ctx context.Context, where *location, d trivium.Data
 	if err := refuseFileSettings(main, &d, o.Transform != nil); err != nil {
 		return err
 	}
-	c, err := cut(&d, main.numRows(), where.valid != "" || where.test != "")
+	c, err := cut(&d, main.numRows(), where.valid != "" || where.test != "", o.Whole)
 	if err != nil {
 		return err
 	}
@@ -354,7 +366,7 @@ func (s *Splits) assemble(ctx context.Context, main rowFile, c cuts, others map[
 	}
 	if o.Transform != nil && o.Unlabelled {
 		bare := *t
-		bare.Schema.Labels, bare.Label, bare.Weight = trivium.LabelSpec{}, LabelTransform{}, ""
+		bare.Schema.Labels, bare.Label, bare.Weight = trivium.LabelSpec{}, LabelTransform{Column: t.Label.Column}, ""
 		t = &bare
 	}
 	s.Transform = t
@@ -396,7 +408,7 @@ func (s *Splits) assemble(ctx context.Context, main rowFile, c cuts, others map[
 // noteRows adds what a reader of the run should know of a file's rows.
 func (s *Splits) noteRows(f rowFile, ds Dataset) {
 	if t, ok := f.(*tableFile); ok {
-		s.Notes, s.Unknown = append(s.Notes, t.unknown...), append(s.Unknown, t.unknown...)
+		s.Notes, s.Cautions = append(s.Notes, t.cautions...), append(s.Cautions, t.cautions...)
 		if t.p != nil && !t.p.fitted { // not of a matrix that is read as a dataset, nor again for a model that has been trained
 			s.Notes = append(append(s.Notes, t.indexNotes()...), t.labelNote()...)
 		}
@@ -415,7 +427,7 @@ func (s *Splits) noteRows(f rowFile, ds Dataset) {
 
 // finish checks the splits and applies class weights.
 func finish(ctx context.Context, s *Splits, d trivium.Data, o Options) error {
-	if s.Train != nil && s.Train.Rows() == 0 {
+	if s.Train != nil && s.Train.Rows() == 0 && !o.Whole {
 		return setting("train", "no rows are left to train on")
 	}
 	schema := s.Schema()
@@ -456,26 +468,6 @@ func (s *Splits) look(ctx context.Context, walk func(rows int64) BatchOptions) e
 		}
 	}
 	s.noteAbsentClasses(s.Schema().Labels)
-	return nil
-}
-
-// checkWeights refuses splits whose rows all weigh nothing: there is no mean over them.
-func (s *Splits) checkWeights(ctx context.Context) error {
-	for _, p := range []struct {
-		name string
-		rows Dataset
-	}{{"train", s.Train}, {"valid", s.Valid}, {"test", s.Test}} {
-		if p.rows == nil || p.rows.Rows() == 0 {
-			continue
-		}
-		none, err := weightless(ctx, p.rows)
-		if err != nil {
-			return err
-		}
-		if none {
-			return setting(p.name, "the weights of its %d rows are all 0: want some above 0", p.rows.Rows())
-		}
-	}
 	return nil
 }
 

@@ -39,7 +39,7 @@ type tableFile struct {
 	used  [][]bool       // by category column and code: a training row has it
 	watch func(*rawRows) // sees every block of a scan in turn; nil: nobody
 
-	unknown []string // where rows have categories that training did not have
+	cautions []string // of its rows: see Splits.Cautions
 }
 
 // maxDense is the width up to which one-hot columns make dense rows; wider ones are sparse.
@@ -133,44 +133,6 @@ func (t *tableFile) layOut(desc *trivium.Data, labelOptional bool) error {
 	return nil
 }
 
-// isIndex says whether a column names rows, as the index of a data frame does: it is learnt from only where it is asked for by its name.
-func (t *tableFile) isIndex(column int) bool { return t.indexNote(column) != "" }
-
-// indexNote is what is said of such a column; of others, empty.
-func (t *tableFile) indexNote(column int) string {
-	switch f := t.tableReader.(type) {
-	case *parquetFile:
-		if f.index != nil && f.index[column] {
-			return "is the index of a pandas data frame, and is not learnt from; reset_index makes it a column like others"
-		}
-	case *csvFile:
-		if f.index && column == 0 {
-			return "is the rows' names, as pandas and R write them before the first column, and is not learnt from; another name in the first line makes it a column like others"
-		}
-	}
-	return ""
-}
-
-// labelNote says which column is the label where nobody has named it.
-func (t *tableFile) labelNote() (notes []string) {
-	for i, r := range t.p.roles {
-		if t.p.guessed && r.kind == roleLabel {
-			notes = append(notes, fmt.Sprintf("column %q of %s is the label, since none is called label; --label names another", t.p.names[i], t.fileName()))
-		}
-	}
-	return notes
-}
-
-// indexNotes say which columns are left out for that.
-func (t *tableFile) indexNotes() (notes []string) {
-	for i, name := range t.p.names {
-		if note := t.indexNote(i); note != "" && t.p.roles[i].kind == roleSkip {
-			notes = append(notes, fmt.Sprintf("column %q of %s %s", name, t.fileName(), note))
-		}
-	}
-	return notes
-}
-
 func (t *tableFile) twoColumns(name string) *Error {
 	return fault(t.fileName(), "two columns are called %q; give one of them another name, as the columns are told apart by theirs", name)
 }
@@ -208,7 +170,7 @@ func (t *tableFile) number() {
 
 // follow lays the columns out as a fitted transform says.
 func (t *tableFile) follow(tr *Transform) error {
-	names := t.columns()
+	names := t.namesUnder(tr)
 	columns := columnsByName(names)
 	p := &plan{names: names, roles: make([]role, len(names)), fitted: true, missing: tr.Missing != "error", drop: tr.Missing == "drop"}
 	var errs []error
@@ -250,6 +212,40 @@ func (t *tableFile) follow(tr *Transform) error {
 	}
 	t.p = p
 	return errors.Join(errs...)
+}
+
+// numbered reports whether the columns have no names but their numbers.
+func (t *tableFile) numbered() bool {
+	switch f := t.tableReader.(type) {
+	case *csvFile:
+		return f.number != "" || f.counts
+	case *matrixFile:
+		return true
+	}
+	return false
+}
+
+// namesUnder are the names of the columns for a model of tr. Where they are numbers, and there is one column less than in training, it is the label's
+// that is not there, as in rows to predict, and the columns behind it keep the numbers that they had.
+func (t *tableFile) namesUnder(tr *Transform) []string {
+	names := t.columns()
+	m, _ := t.tableReader.(*matrixFile)
+	beside := m != nil && m.labels != nil
+	inputs := len(names)
+	if beside {
+		inputs--
+	}
+	label, err := strconv.Atoi(tr.Label.Column)
+	if err != nil || label < 0 || label >= tr.Numbered || inputs != tr.Numbered-1 || !t.numbered() {
+		return names
+	}
+	names = slices.Delete(classNumbers(tr.Numbered), label, label+1)
+	if beside {
+		return append(names, tr.Label.Column)
+	}
+	t.cautions = append(t.cautions, fmt.Sprintf("%s has %s, one less than in training: column %d, the label, is taken for the one that is not there",
+		t.fileName(), quantity.Count(inputs, "column"), label))
+	return names
 }
 
 // columnsByName are the places of columns: there may be many thousands.
@@ -403,7 +399,7 @@ func (t *tableFile) dataset(ctx context.Context, tr *Transform, budget int64) (D
 		if err := t.scan(ctx, 0, 0, false, false, budget, stop); err != nil {
 			return nil, nil, err
 		}
-		t.unknown = unknown.notes(t)
+		t.cautions = append(t.cautions, unknown.notes(t)...)
 	}
 	w := newTableWriter(tr, t.p)
 	if t.numRows()*w.rowBytes() > budget && tr.Missing != "drop" {
@@ -450,6 +446,8 @@ func (t *tableFile) dropRows(tr *Transform, raw *rawRows) (place func(int64) int
 	if len(ids) == raw.n {
 		return nil, nil
 	}
+	t.cautions = append(t.cautions, fmt.Sprintf("%s: %s of %s lack values and are left out (--missing drop)", t.fileName(),
+		grouped(int64(raw.n-len(ids))), quantity.Count(raw.n, "row")))
 	*raw = raw.slice(t.p, 0, len(ids))
 	return func(row int64) int64 {
 		at, _ := slices.BinarySearch(ids, row)

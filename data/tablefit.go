@@ -27,6 +27,9 @@ func (t *tableFile) fit(ctx context.Context, f fitting) (*Transform, error) {
 	if i := slices.IndexFunc(t.p.roles, func(r role) bool { return r.kind == roleWeight }); i >= 0 {
 		tr.Weight = t.p.names[i] // the job may have its number, and later files are matched by name
 	}
+	if t.numbered() {
+		tr.Numbered = len(t.p.names)
+	}
 	t.freeze()
 	if err := t.fitColumns(tr, d); err != nil {
 		return nil, err

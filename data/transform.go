@@ -24,7 +24,8 @@ const TransformVersion = 1
 // one-hot column sets output From + i to 1 for its i-th category, and nothing for a category that training did not have; a value that is
 // written otherwise than all categories is the one that is the same number or truth value, as 1.0 is 1 and True is true. A hashed
 // column adds 1 to output From + Bucket(name, value, Buckets): all hashed columns share the same buckets. Columns of a later file are
-// matched by name: those that are not listed are passed over, a listed one that is absent is an error.
+// matched by name: those that are not listed are passed over, a listed one that is absent is an error. Where names are only numbers, a file of
+// one column less than Numbered is one without the label's.
 //
 // Rows of Kind "sparse" are the columns 1 to the width of a libsvm file, as 0 to the width − 1. Rows of Kind "array" are arrays of a
 // fixed shape, each number divided by Divisor: 255 for images of bytes. Rows of Kind "ready" came from a program's own Source and are
@@ -39,6 +40,8 @@ type Transform struct {
 	Divisor float32        `json:"divisor,omitempty"` // of arrays
 	Label   LabelTransform `json:"label"`
 	Weight  string         `json:"weight,omitempty"` // the column of sample weights
+
+	Numbered int `json:"numbered,omitempty"` // how many columns the table had, where their names are their numbers; else 0
 }
 
 // The kinds of Transform.

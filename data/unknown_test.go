@@ -29,7 +29,7 @@ func TestUnknownCategories(t *testing.T) {
 	} {
 		for _, budget := range []int64{0, 64} {
 			s := open(t, trivium.Data{Source: path, Train: ":"}, Options{Transform: tr, Budget: budget})
-			if got := strings.Join(s.Unknown, "\n"); got != want || want != "" && !slices.Contains(s.Notes, want) {
+			if got := strings.Join(s.Cautions, "\n"); got != want || want != "" && !slices.Contains(s.Notes, want) {
 				t.Errorf("budget %d: %q and %q, want %q", budget, got, s.Notes, want)
 			}
 		}

@@ -53,6 +53,26 @@ func (w *weighted) Read(ctx context.Context, dst *trivium.Batch, from, to int64)
 func (w *weighted) first() int64                { return firstID(w.Dataset) }
 func (w *weighted) checkBatch(rows int64) error { return checkBatch(w.Dataset, rows) }
 
+// checkWeights refuses splits whose rows all weigh nothing: there is no mean over them.
+func (s *Splits) checkWeights(ctx context.Context) error {
+	for _, p := range []struct {
+		name string
+		rows Dataset
+	}{{"train", s.Train}, {"valid", s.Valid}, {"test", s.Test}} {
+		if p.rows == nil || p.rows.Rows() == 0 {
+			continue
+		}
+		none, err := weightless(ctx, p.rows)
+		if err != nil {
+			return err
+		}
+		if none {
+			return setting(p.name, "the weights of its %d rows are all 0: want some above 0", p.rows.Rows())
+		}
+	}
+	return nil
+}
+
 // weightless reports whether the weights of ds, if it has any, are all 0. Of a stream it reads no further than to the first that is not;
 // what a program's own data set has is the program's matter.
 func weightless(ctx context.Context, ds Dataset) (bool, error) {
