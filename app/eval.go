@@ -57,8 +57,7 @@ func (v *evalVerb) Run(ctx context.Context, s *session) error {
 		}
 		return misused(err)
 	}
-	all := map[string]float64{}
-	var tables []string
+	all, matrices := map[string]float64{}, map[string]*metric.Confusion{}
 	for _, set := range sets {
 		if set.rows.Schema().Labels.Kind == trivium.NoLabel {
 			return misusedf("eval: %s has no labels to measure against; apply writes predictions without", v.source())
@@ -72,9 +71,8 @@ func (v *evalVerb) Run(ctx context.Context, s *session) error {
 		}
 		evaluation.Values(set.name, all)
 		for _, m := range evaluation.Metrics {
-			if table, ok := m.(*metric.Confusion); ok && m.Name() == "confusion" {
-				tables = append(tables, fmt.Sprintf("%s confusion: a row a label, a column a prediction\n%v%s", set.name, table,
-					legend(t.saved.Schema.Labels)))
+			if c, ok := m.(*metric.Confusion); ok {
+				matrices[set.name+"."+m.Name()] = c
 			}
 		}
 	}
@@ -83,21 +81,48 @@ func (v *evalVerb) Run(ctx context.Context, s *session) error {
 		for name, x := range all {
 			out[name] = finite.OrNil(x)
 		}
+		for name, c := range matrices {
+			out[name+".matrix"], out["classes"] = cells(c), classNames(t.saved.Schema.Labels, c.Classes())
+		}
 		return json.NewEncoder(s.out).Encode(out)
 	}
 	for _, set := range sets {
 		fmt.Fprintf(s.out, "%s: %s rows\n", set.name, thousands(set.rows.Rows()))
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		fmt.Fprintf(s.out, "%s %s\n", name, figure(all[name]))
+		if matrices[name] == nil {
+			fmt.Fprintf(s.out, "%s %s\n", name, figure(all[name]))
+		}
 	}
-	for _, table := range tables {
-		fmt.Fprintln(s.out, table)
+	for _, name := range slices.Sorted(maps.Keys(matrices)) {
+		fmt.Fprintf(s.out, "%s, of accuracy %s: a row a label, a column a prediction\n%v%s\n", name, figure(all[name]), matrices[name],
+			legend(t.saved.Schema.Labels))
 	}
 	return nil
 }
 
-// sets returns the data that the flags name: without --data the validation and test rows of the run, else all rows of the source.
+// cells are a matrix as JSON has it: a list for each label, of the weight of the rows by prediction.
+func cells(c *metric.Confusion) [][]float64 {
+	out := make([][]float64, c.Classes())
+	for label := range out {
+		for prediction := range c.Classes() {
+			out[label] = append(out[label], c.Count(label, prediction))
+		}
+	}
+	return out
+}
+
+// classNames are the names of n classes.
+func classNames(spec trivium.LabelSpec, n int) []string {
+	names := make([]string, n)
+	for c := range names {
+		names[c] = className(spec, c)
+	}
+	return names
+}
+
+// sets returns the data that the flags name: the splits that they do, else without --data the validation and test rows of the run, and with it all
+// rows of that source.
 func (t *trained) sets(ctx context.Context, s *session, df *dataFlags, sf *splitFlags, unlabelled bool) ([]namedSet, error) {
 	d, g := t.saved.Job.Data, given{}
 	if df.Data != nil { // another source: what the job says of splits was about its own, and how columns are read, the transform says
