@@ -186,6 +186,9 @@ func (f *jobFile) under(section string, mistake error) error {
 
 // line returns the line of field, or of what it stands under, unless a flag says it.
 func (f *jobFile) line(field string) (n int, ok bool) {
+	if f == nil {
+		return 0, false
+	}
 	for ; field != "" && !f.flags[field]; field = field[:max(0, strings.LastIndexByte(field, '.'))] {
 		if n, ok = f.lines[field]; ok {
 			return n, true

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -296,5 +297,61 @@ func TestStopSaysWhereTheBestIs(t *testing.T) {
 	got = runIn(t, dir, strings.Fields("train logistic --data a.csv --train 0:40 --valid 40: --stop-metric valid.auc --patience 3")...)
 	if want := "valid.auc had no value in any of 3 evaluations"; got.code != Done || !strings.Contains(got.out, want) {
 		t.Errorf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+}
+
+// TestResumeWithFile: a run goes on under the job file that it began with; where that says something else by now, the key is named, with its line.
+func TestResumeWithFile(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "people.csv", people(90))
+	job := "model: mlp:4\ndata:\n  source: people.csv\n  categorical: [city]\n  drop: [id]\nbatch: 10\nepochs: 1\noptimizer:\n  name: adam\n  rate: 0\n  params: {beta1: 0.8}\n"
+	write(t, dir, "job.yaml", job)
+	if got := runIn(t, dir, strings.Fields("train -f job.yaml --seed 7 --set beta2=0.9 --name a")...); got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	for i, args := range []string{"-f job.yaml --epochs 2", "mlp:4 -f job.yaml --seed 7 --epochs 2", "-f more.yaml", "mlp:4 -f others.yaml --epochs 2"} {
+		write(t, dir, "more.yaml", strings.Replace(job, "epochs: 1", "epochs: 2", 1))
+		write(t, dir, "others.yaml", strings.Replace(job, "mlp:4", "softmax", 1)) // which the command's goes before
+		got := runIn(t, dir, strings.Fields(fmt.Sprintf("train %s --resume a --name b%d", args, i))...)
+		if got.code != Done || !strings.Contains(got.out, "from update 8 on") {
+			t.Errorf("%s: exits with %d: %s%s", args, got.code, got.out, got.err)
+		}
+	}
+	if a, b := params(t, filepath.Join(dir, "runs", "b0")), params(t, filepath.Join(dir, "runs", "b2")); !slices.Equal(a.Params.Flat, b.Params.Flat) || a.Job.Seed != 7 {
+		t.Errorf("the file's epochs and the flag's make two models, or the seed is %d", a.Job.Seed)
+	}
+	for change, want := range map[[2]string][]string{
+		{"mlp:4", "mlp:5"}:                 {"other.yaml: line 1: --resume: model stays mlp:4; only epochs, steps and the early stop can be changed"},
+		{"batch: 10", "batch: 20"}:         {"other.yaml: line 6: --resume: batch stays 10;"},
+		{"drop: [id]", "drop: [id, city]"}: {"other.yaml: line 5: --resume: data.drop stays id;"},
+		{"beta1: 0.8", "beta1: 0.9"}:       {"other.yaml: line 11: --resume: optimizer.params.beta1 stays 0.8;"},
+		{"batch: 10", "seed: 8"}:           {"other.yaml: line 6: --resume: seed stays 7;"},
+		{"batch: 10", "batch: -3"}:         {"other.yaml: line 6: batch: want at least 1 row"},
+		{"batch: 10", "bach: 10"}:          {`other.yaml: line 6: unknown key "bach"`},
+		{"epochs: 1", "epochs: 1"}:         {"--resume: a is finished after 8 updates: to go on, give it more, such as --epochs 2"},
+	} {
+		write(t, dir, "other.yaml", strings.Replace(job, change[0], change[1], 1))
+		epochs := " --epochs 2"
+		if change[0] == "epochs: 1" {
+			epochs = ""
+		}
+		got := runIn(t, dir, strings.Fields("train -f other.yaml --resume a"+epochs)...)
+		if got.code != Misused || strings.Count(got.err, "\n") != len(want) || !strings.Contains(got.err, want[0]) {
+			t.Errorf("%s: exits with %d: %s\nwant %s", change[1], got.code, got.err, want)
+		}
+	}
+}
+
+// TestResumeStandIn: generated data that stands in for a set which is not there does so where the run goes on.
+func TestResumeStandIn(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "job.yaml", "model: softmax\ndata:\n  source: mnist\n  rows: 200\nepochs: 1\n")
+	if got := runIn(t, dir, strings.Fields("train -f job.yaml --name a")...); got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	for i, flags := range []string{"-f job.yaml", "--data mnist"} {
+		if got := runIn(t, dir, strings.Fields(fmt.Sprintf("train %s --epochs 2 --resume a --name b%d", flags, i))...); got.code != Done {
+			t.Errorf("%s: exits with %d: %s", flags, got.code, got.err)
+		}
 	}
 }

@@ -91,15 +91,16 @@ func (v *trainVerb) goOn(ctx context.Context, s *session, t *training) error {
 	if err != nil {
 		return takeEarlier(err)
 	}
-	job := *saved.Job
-	v.apply(&job, given{})
-	if v.Batch != nil {
-		v.ofAll(&job)
+	job, file, err := v.goneOn(s, saved.Job)
+	if err != nil {
+		return misused(err)
 	}
-	mistakes := each(job.Validate())
-	var errs []error
+	var mistakes, errs []error
+	for _, mistake := range each(job.Validate()) {
+		mistakes = append(mistakes, file.at(mistake))
+	}
 	if len(mistakes) == 0 { // else what is wrong with a value says more than that it is another
-		if errs, err = changes(saved.Job, &job); err != nil {
+		if errs, err = changes(saved.Job, job, file); err != nil {
 			return err
 		}
 	}
@@ -108,7 +109,7 @@ func (v *trainVerb) goOn(ctx context.Context, s *session, t *training) error {
 		return j.Epochs > 0 && p.Epoch >= j.Epochs || j.Steps > 0 && p.Step >= j.Steps
 	}
 	ended := r.Result != nil && r.Result.ExitCode == Done // else it was killed or interrupted before its last evaluation, which is made up for
-	if past(&job) && (ended || v.Epochs != nil || v.Steps != nil) {
+	if past(job) && (ended || v.Epochs != nil || v.Steps != nil || job.Epochs != saved.Job.Epochs || job.Steps != saved.Job.Steps) {
 		state := "is finished after"
 		if !past(saved.Job) {
 			state = "has a checkpoint after"
@@ -119,13 +120,10 @@ func (v *trainVerb) goOn(ctx context.Context, s *session, t *training) error {
 		}
 		errs = append(errs, fmt.Errorf("--resume: %s %s %d updates: to go on, give it more, such as %s", r.name(), state, p.Step, more))
 	}
-	if v.Model != "" && v.Model != job.Model {
-		errs = append(errs, fmt.Errorf("--resume: %s is a checkpoint of %s, not of %s", name, job.Model, v.Model))
+	if v.Model != "" && v.Model != saved.Job.Model {
+		errs = append(errs, fmt.Errorf("--resume: %s is a checkpoint of %s, not of %s", name, saved.Job.Model, v.Model))
 	}
-	if v.File != "" {
-		errs = append(errs, fmt.Errorf("--resume: the job comes from %s; --file cannot be given as well", name))
-	}
-	if err := s.checkOptimizer(&job); err != nil {
+	if err := s.checkOptimizer(job); err != nil {
 		errs = append(errs, fmt.Errorf("--resume: %s: %w", name, err))
 	}
 	_, err = train.NewStopper(job.Stop)
@@ -134,13 +132,49 @@ func (v *trainVerb) goOn(ctx context.Context, s *session, t *training) error {
 	if err := errors.Join(errs...); err != nil {
 		return misused(err)
 	}
-	t.job, t.resume, t.from, t.origin = &job, saved, name, name
+	t.job, t.resume, t.from, t.origin = job, saved, name, name
 	return nil
 }
 
-// changes refuses what of a job cannot change where its run goes on. Flags that say what it says already do not matter: the run's own command
-// may be repeated.
-func changes(from, to *trivium.Job) (errs []error, err error) {
+// goneOn is the job of a run that goes on, under what the file and the flags say of it, and the file, if there is one.
+func (v *trainVerb) goneOn(s *session, saved *trivium.Job) (*trivium.Job, *jobFile, error) {
+	text, err := saved.Encode()
+	if err != nil {
+		return nil, nil, err
+	}
+	job, err := trivium.DecodeJob(text) // of its own: a file's parameters are put among the others
+	if err != nil {
+		return nil, nil, err
+	}
+	var file *jobFile
+	if v.File != "" {
+		if file, err = readJobFile(v.File, s.command, job, given{}); err != nil {
+			return nil, nil, err
+		}
+		if job.Optimizer.Rate == 0 { // which stands for the optimizer's own
+			job.Optimizer.Rate = saved.Optimizer.Rate
+		}
+	}
+	flags := given{}
+	v.apply(job, flags)
+	if file != nil {
+		file.flags = flags
+		if v.Model != "" { // which is looked at by itself
+			job.Model = saved.Model
+		}
+	}
+	if v.Batch != nil {
+		v.ofAll(job)
+	}
+	if job.Data.Source != saved.Data.Source { // as where the run began
+		standIn(&job.Data)
+	}
+	return job, file, nil
+}
+
+// changes refuses what of a job cannot change where its run goes on. Flags and a file that say what it says already do not matter: the run's own
+// command may be repeated.
+func changes(from, to *trivium.Job, file *jobFile) (errs []error, err error) {
 	var fields [2]map[string]any
 	for i, job := range []*trivium.Job{from, to} {
 		text, err := job.Encode()
@@ -153,7 +187,11 @@ func changes(from, to *trivium.Job) (errs []error, err error) {
 	}
 	for _, d := range rundir.Diff(fields[0], fields[1]) {
 		if d.Key != "epochs" && d.Key != "steps" && !strings.HasPrefix(d.Key, "stop.") {
-			errs = append(errs, fmt.Errorf("--resume: %s stays %s; only epochs, steps and the early stop can be changed", d.Key, cmp.Or(d.A, "as it was")))
+			e := fmt.Errorf("--resume: %s stays %s; only epochs, steps and the early stop can be changed", d.Key, cmp.Or(d.A, "as it was"))
+			if line, ok := file.line(d.Key); ok {
+				e = fmt.Errorf("%s: line %d: %w", file.name, line, e)
+			}
+			errs = append(errs, e)
 		}
 	}
 	return errs, nil
