@@ -160,6 +160,9 @@ func (s *session) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return misused(fmt.Errorf("%w (%s)", parsing(err), s.hint(err)))
 	}
+	if err := checkOut(parsed); err != nil {
+		return err
+	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
 	return parsed.Run(s)
 }
@@ -176,6 +179,17 @@ func parsing(err error) error {
 	}
 	other, _, _ := strings.Cut(strings.TrimPrefix(got, `"`), `"`)
 	return fmt.Errorf("%s: want a value, found the flag %s (a value like that is written %s=%[2]s)", flag, other, flag)
+}
+
+// checkOut refuses an --out without a name, as where a script's variable is not set: some verbs would take it for the folder at hand, others for one
+// that is not there.
+func checkOut(parsed *kong.Context) error {
+	for _, p := range parsed.Path {
+		if f := p.Flag; f != nil && f.Name == "out" && parsed.FlagValue(f) == "" {
+			return misusedf("--out: want the name of a folder, or . for the one at hand; found none")
+		}
+	}
+	return nil
 }
 
 // joinNegative writes a long flag and the negative number after it as one word, since the parser takes the number for a flag, which none is.

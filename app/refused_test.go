@@ -58,3 +58,28 @@ func TestNoNameToWriteTo(t *testing.T) {
 		t.Errorf("something stays behind: %v, %v", left, err)
 	}
 }
+
+// TestNoFolder: a folder of runs without a name is refused by each verb that reads from it or writes to it, and nothing is written.
+func TestNoFolder(t *testing.T) {
+	dir := t.TempDir()
+	for _, command := range []string{
+		"train softmax --rows 100 --epochs 1", "eval last", "apply last", "export last --to x.onnx", "rerun last", "runs list", "runs", "runs show last",
+		"runs delete last", "fetch 1 --on 127.0.0.1:1", "compare --estimate",
+	} {
+		for _, flag := range [][]string{{"--out", ""}, {"--out="}} {
+			got := runIn(t, dir, append(strings.Fields(command), flag...)...)
+			if got.code != Misused || got.out != "" || !strings.HasSuffix(got.err, ": --out: want the name of a folder, or . for the one at hand; found none\n") {
+				t.Errorf("%s %q: exits with %d: %s%s", command, flag, got.code, got.out, got.err)
+			}
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("something stays behind: %v, %v", left, err)
+	}
+	if got := runIn(t, dir, strings.Fields("train softmax --rows 100 --epochs 1 --name a --out .")...); got.code != Done {
+		t.Errorf("the folder at hand: exits with %d: %s", got.code, got.err)
+	}
+	if got := runIn(t, dir, "runs", "--out", "."); got.code != Done || !strings.Contains(got.out, "\na ") {
+		t.Errorf("the folder at hand: exits with %d: %s%s", got.code, got.out, got.err)
+	}
+}
