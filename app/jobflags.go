@@ -38,7 +38,7 @@ type jobFlags struct {
 
 	Batch     *rowCount `short:"b" group:"Training" placeholder:"N|full" help:"Rows per update, or full for all."`
 	Last      *string   `group:"Training" placeholder:"keep|drop" help:"What becomes of an epoch's short last update."`
-	Epochs    *integer  `short:"e" group:"Training" placeholder:"N" help:"Passes over the training rows; 0: as many as --steps needs, and without it none."`
+	Epochs    *integer  `short:"e" group:"Training" placeholder:"N" help:"Passes over the training rows; 0: as many as --steps needs, and without it none: the initial model is saved."`
 	Steps     *integer  `group:"Training" placeholder:"N" help:"Stop after this many updates, if before the epochs."`
 	Order     *string   `group:"Training" placeholder:"HOW" help:"Order of an epoch: shuffle (default) or index."`
 	Seed      *uint64   `group:"Training" placeholder:"N" help:"Of initial weights and order (default 42)."`

@@ -355,3 +355,40 @@ func TestResumeStandIn(t *testing.T) {
 		}
 	}
 }
+
+// TestNoEpochs: a job of no updates leaves the initial model, wherever it lives, as others do: it is measured, applied and gone on from, to the bits
+// of a run that was not cut in two.
+func TestNoEpochs(t *testing.T) {
+	dir := t.TempDir()
+	options := Options{Sources: data.Sources{"points": points(-1, nil)}}
+	run := func(command string) outcome { return runWith(t.Context(), t, dir, options, strings.Fields(command)...) }
+	for i, topology := range []string{"", " --optimizer lbfgs --batch full", " --workers 2 --topology allreduce", " --workers 2 --topology server --consistency bsp", " --workers 2 --topology server --consistency asp", " --workers 2 --topology average"} {
+		a, b, c := fmt.Sprintf("a%d", i), fmt.Sprintf("b%d", i), fmt.Sprintf("c%d", i)
+		job := "train softmax --data points --steps 0 --exact" + topology
+		if strings.Contains(topology, "asp") || strings.Contains(topology, "average") || strings.Contains(topology, "lbfgs") {
+			job = strings.Replace(job, " --exact", "", 1)
+		}
+		if got := run(job + " --epochs 0 --name " + a); got.code != Done {
+			t.Errorf("%s: exits with %d: %s%s", topology, got.code, got.out, got.err)
+			continue
+		}
+		for _, verb := range []string{"eval " + a, "apply " + a, "export " + a + " --to m.onnx", "rerun " + a} {
+			if got := run(verb); got.code != Done {
+				t.Errorf("%s: %s: exits with %d: %s%s", topology, verb, got.code, got.out, got.err)
+			}
+		}
+		if got := run("train --resume " + a + " --epochs 1 --name " + b + topology); got.code != Done {
+			t.Errorf("%s: going on exits with %d: %s%s", topology, got.code, got.out, got.err)
+			continue
+		}
+		if !strings.Contains(job, "exact") {
+			continue
+		}
+		if got := run(job + " --epochs 1 --name " + c); got.code != Done {
+			t.Errorf("%s: at once exits with %d: %s%s", topology, got.code, got.out, got.err)
+		}
+		if x, y := params(t, filepath.Join(dir, "runs", b)), params(t, filepath.Join(dir, "runs", c)); !slices.Equal(x.Params.Flat, y.Params.Flat) {
+			t.Errorf("%s: a run from the initial model is another than one from the start", topology)
+		}
+	}
+}

@@ -148,8 +148,8 @@ func (r *Run) finish(ctx context.Context) error {
 			}
 		}
 	}
-	if r.at.Step == 0 || r.at.Step == r.keeper.step {
-		return lost
+	if r.keeper.last != "" && r.at.Step == r.keeper.step || r.at.Step == 0 && r.reason == trivium.Interrupted {
+		return lost // it is saved; or there is nothing, where more was wanted than the initial model
 	}
 	return errors.Join(lost, r.save(context.WithoutCancel(ctx)))
 }
