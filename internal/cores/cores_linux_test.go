@@ -80,6 +80,9 @@ func TestKeep(t *testing.T) {
 	if len(list) < 2 {
 		t.Skip("one core")
 	}
+	if _, told := waited(); !told {
+		t.Skip("the system does not tell how long threads wait for a core")
+	}
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -129,9 +132,11 @@ func TestPart(t *testing.T) {
 // TestWaited: what the system says is of this process, and only grows.
 func TestWaited(t *testing.T) {
 	one, ok := waited()
-	two, also := waited()
-	if !ok || !also || two < one {
-		t.Errorf("waited %v (%v), then %v (%v)", one, ok, two, also)
+	if !ok {
+		t.Skip("the system does not tell")
+	}
+	if two, also := waited(); !also || two < one {
+		t.Errorf("waited %v, then %v (told: %v)", one, two, also)
 	}
 }
 

@@ -235,7 +235,7 @@ func TestShareMemory(t *testing.T) {
 		}
 		told := read(t, tapes[0]).err
 		cores := mayRunOn()
-		if cores == c.workers {
+		if _, err := os.Stat("/proc/self/schedstat"); cores == c.workers && err == nil { // by which who keeps to a core sees that others want it
 			cores = 1
 		}
 		if !strings.Contains(told, fmt.Sprintf("threads: 1 on %d cores;", cores)) || strings.Contains(told, ", shared memory:") != c.shared || !strings.Contains(told, "sum of ") {
