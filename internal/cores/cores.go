@@ -34,8 +34,7 @@ type keeper struct {
 // run ends when ctx does, or the system does not tell any more how long threads wait. The process is free then.
 func (k *keeper) run(ctx context.Context) {
 	defer k.free()
-	rest := freeLeast
-	for {
+	for rest := time.Duration(0); ; {
 		since := time.Now()
 		if !k.outlast(ctx) {
 			return
@@ -43,13 +42,14 @@ func (k *keeper) run(ctx context.Context) {
 		k.free()
 		if kept := time.Since(since); kept > rest {
 			rest = freeLeast
+		} else {
+			rest = min(2*rest, freeMost)
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(rest):
 		}
-		rest = min(2*rest, freeMost)
 		k.keep()
 	}
 }

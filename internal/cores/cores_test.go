@@ -38,6 +38,12 @@ func TestKeeper(t *testing.T) {
 			"somebody", 2, func(time.Duration) float64 { return 0.61 }, 2 * time.Minute,
 			"free 200ms, keep 5.2s, free 5.4s, keep 15.4s, free 15.6s, keep 35.6s, free 35.8s, keep 1m15.8s, free 1m16s, free 2m0s",
 		},
+		{"moments that are not far apart, and are then", 1, func(at time.Duration) float64 {
+			if at > 9*time.Second && at < 10*time.Second || at > 22*time.Second && at < 23*time.Second || at > 30*time.Second && at < 31*time.Second {
+				return 0.5
+			}
+			return 0.05
+		}, time.Minute, "free 9.2s, keep 14.2s, free 22.2s, keep 27.2s, free 30.2s, keep 40.2s, free 1m0s"},
 		{"not told", 1, func(at time.Duration) float64 {
 			if at > time.Second {
 				return -1
