@@ -3,6 +3,8 @@ package collective
 import (
 	"fmt"
 	"math"
+
+	"github.com/trivium-ml/trivium/transport"
 )
 
 // A Bucket is a range of a gradient's cells that is reduced by one operation: whole tensors, or a part of a large one. The tag of its
@@ -14,11 +16,11 @@ type Bucket struct {
 }
 
 // Limits of a bucket, in bytes. The first is small, so that something travels early. The last ones are ever shorter, down to lastBucket,
-// since nothing is left to hide them behind.
+// since nothing is left to hide them behind. Two ranks exchange halves.
 const (
-	firstBucket = 256 << 10
-	lastBucket  = 128 << 10
-	leastBucket = 256 << 10
+	firstBucket = transport.LongPayload
+	lastBucket  = transport.LongPayload / 2
+	leastBucket = transport.LongPayload
 	mostBucket  = 16 << 20
 )
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium/collective"
+	"github.com/trivium-ml/trivium/transport"
 )
 
 func TestCase13Bucket(t *testing.T) {
@@ -20,7 +21,7 @@ func TestCase13Bucket(t *testing.T) {
 		}
 	}
 	fast, slow := collective.Costs{Alpha: 1e-9, Beta: 1e-9}, collective.Costs{Alpha: 1, Beta: 1e-9}
-	if a, b := fast.BucketBytes(1e6, 4), slow.BucketBytes(1e9, 4); a != 256<<10 || b != 16<<20 {
+	if a, b := fast.BucketBytes(1e6, 4), slow.BucketBytes(1e9, 4); a != transport.LongPayload || b != 16<<20 {
 		t.Errorf("limits: %d and %d bytes", a, b)
 	}
 }

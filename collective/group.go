@@ -57,7 +57,7 @@ type Options struct {
 	Deadline    time.Duration // for an operation, from Start; 0: 30 s
 	Straggler   time.Duration // when OnStraggler is told, and how often it is looked whether another rank is waited for; 0: 1 s
 	OnStraggler func(Wait)    // called with the group's lock held: it must not call the group; again where an operation waits for another rank
-	Segment     int           // bytes of a frame of a long vector; 0: 256 KiB
+	Segment     int           // bytes of a frame of a long vector; 0: transport.LongPayload
 	MaxFrame    int           // of the stream; 0: 1 MiB; 1 KiB at least. Texts in errors are cut to a sixteenth of it
 	Window      int           // of the stream; 0: 4 × MaxFrame
 	NotFinite   Policy        // what a NaN or an infinity in a float32 or float64 contribution does
@@ -98,7 +98,7 @@ func (o Options) resolve() (Options, error) {
 		o.Straggler = time.Second
 	}
 	if o.Segment == 0 {
-		o.Segment = 256 << 10
+		o.Segment = transport.LongPayload
 	}
 	if o.MaxFrame == 0 {
 		o.MaxFrame = 1 << 20

@@ -11,6 +11,7 @@ import (
 
 	"github.com/trivium-ml/trivium/collective"
 	"github.com/trivium-ml/trivium/internal/median"
+	"github.com/trivium-ml/trivium/transport"
 )
 
 // tail does count operations, each a step of its own, and keeps the median and the 99th percentile of their times.
@@ -141,7 +142,7 @@ func TestBytesOnTheWire(t *testing.T) {
 	if testing.Short() {
 		t.Skip("not run here: starts processes")
 	}
-	const header, segment = 48, 256 << 10
+	const header, segment = 48, transport.LongPayload
 	for _, size := range []int{3, 4} {
 		c := newCrew(t, "tcp", size)
 		for _, bytes := range []int{64 << 10, 2<<20 + 4} {

@@ -156,8 +156,9 @@ func (d *direct) readRaw(fd uintptr) {
 	}
 }
 
-// rawBytes are written at most in one call without the runtime's knowledge: some 50 µs, for which it cannot stop the goroutine.
-const rawBytes = 256 << 10
+// rawBytes are written at most in one call without the runtime's knowledge: some 50 µs, for which it cannot stop the goroutine. They are whole
+// lines of the cache, so that the next call's copy is in step with them too.
+const rawBytes = 4 * burst &^ 63
 
 // once writes until nothing is left, or the socket is full.
 func (d *direct) once(fd uintptr) bool {
