@@ -148,7 +148,8 @@ func TestShardedTold(t *testing.T) {
 	}
 }
 
-// TestCodecTold: of what a codec encodes it is told by which, and nothing is predicted.
+// TestCodecTold: of what a codec encodes it is told by which, and nothing is predicted; and of nothing that is no part of an update, such as the sum of
+// what codecs keep.
 func TestCodecTold(t *testing.T) {
 	job := digits()
 	job.Steps = 3
@@ -161,6 +162,11 @@ func TestCodecTold(t *testing.T) {
 		told := regexp.MustCompile(`^sum of \d+ bytes among 4 workers, ` + name + ` of topk:0.05: [0-9.]+[mµ]?s in the median of 3, not predicted$`)
 		if !slices.ContainsFunc(c.hubs[0].Events(), func(e observe.Event) bool { return e.Kind == "collective" && told.MatchString(e.Text) }) {
 			t.Errorf("no event is told as %s: %v", told, c.hubs[0].Events())
+		}
+		for _, e := range c.hubs[0].Events() {
+			if e.Kind == "collective" && !strings.Contains(e.Text, "in the median of 3") {
+				t.Errorf("in 3 updates: %s", e.Text)
+			}
 		}
 	}
 }

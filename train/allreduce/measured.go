@@ -19,8 +19,9 @@ type measured struct {
 	costs   bool                  // the links' were measured: what is predicted without is a guess
 	coded   map[int]time.Duration // what was predicted of sums that a codec encodes, by their bytes
 
-	mu  sync.Mutex
-	ops map[operation]*observe.Histogram // nanoseconds
+	mu     sync.Mutex
+	ops    map[operation]*observe.Histogram // nanoseconds
+	paused bool                             // what is summed now is no part of an update
 }
 
 // mostMeasured is the number of different sums that are kept, in a megabyte.
@@ -43,6 +44,9 @@ func (m *measured) add(x collective.Measurement) {
 	of := operation{x.Kind, x.Algorithm, x.Ranks, x.Bytes, x.Codec, x.Predicted}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.paused {
+		return
+	}
 	h := m.ops[of]
 	if h == nil {
 		if len(m.ops) == mostMeasured {
@@ -55,6 +59,13 @@ func (m *measured) add(x collective.Measurement) {
 		m.ops[of] = h
 	}
 	h.Add(uint64(max(x.Took, 0)))
+}
+
+// pause says whether what comes is no part of an update.
+func (m *measured) pause(yes bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.paused = yes
 }
 
 // reset forgets what was no part of training.

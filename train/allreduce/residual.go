@@ -127,6 +127,8 @@ func (x *exchange) collect(ctx context.Context) error {
 		x.dropped, x.kept = nil, nil
 		return nil
 	}
+	x.measured.pause(true)
+	defer x.measured.pause(false)
 	clear(x.dropped)
 	for i := range x.buckets {
 		b := &x.buckets[i]
