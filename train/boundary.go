@@ -95,6 +95,11 @@ func (r *Run) evaluationDue() bool {
 	return r.at.Row == 0
 }
 
+// Agrees reports whether the others evaluate after the update that has just ended, where this worker has failed since and does not.
+func (r *Run) Agrees() bool {
+	return r.evaluationDue() || r.steps > 0 && r.at.Step >= r.steps // after the last, whatever was due
+}
+
 // MayEnd reports whether the update that has just ended is followed by an evaluation that may end training early: the same at all workers, so that
 // they can see to it that what is measured has all updates before it.
 func (r *Run) MayEnd() bool {

@@ -274,7 +274,7 @@ func (r *Run) Fail(err error) {
 		r.over(trivium.Diverged, err)
 		return
 	}
-	if errors.Is(err, optim.ErrTooLarge) { // as the columns are
+	if _, mistake := errors.AsType[*data.Error](err); mistake || errors.Is(err, optim.ErrTooLarge) { // of its rows, or as its columns are
 		err = &JobError{err}
 	}
 	r.over(trivium.Failed, err)

@@ -341,11 +341,15 @@ func (x *exchange) failed(ctx context.Context, err error) error {
 	return err
 }
 
-// withdraw ends the run at all workers because of what went wrong at this one, between two updates: it takes part in the next one, to
-// say so.
+// withdraw ends the run at all workers because of what went wrong at this one, between two updates: it takes part in what the others do next,
+// an evaluation or an update, to say so.
 func (x *exchange) withdraw(ctx context.Context) (trivium.Result, error) {
 	r, failure := x.run.Result(ctx)
 	if x.g == nil {
+		return r, failure
+	}
+	if x.run.Agrees() {
+		_, failure = x.agree(ctx, nil, failure)
 		return r, failure
 	}
 	x.facts = [numFacts]float64{factFail: 1}

@@ -34,7 +34,7 @@ func TestDivergence(t *testing.T) {
 	}
 }
 
-// TestDivergenceSeenByOne: what only rank 0 finds, as it saves, all know after the next update.
+// TestDivergenceSeenByOne: what only rank 0 finds, as it saves, all know after the next update, and say the same of it.
 func TestDivergenceSeenByOne(t *testing.T) {
 	for name, o := range map[string]allreduce.Options{"": {}, "sharded": {ShardOptimizer: true}, "local": {Every: 2}} {
 		job := traintest.Job()
@@ -53,7 +53,7 @@ func TestDivergenceSeenByOne(t *testing.T) {
 		_, _ = c.Train(t.Context(), job)
 		for rank, err := range c.errs {
 			d, ok := errors.AsType[*trivium.DivergedError](err)
-			if !ok || d.Tensor != "weight" || c.results[rank].Reason != trivium.Diverged || c.results[rank].Steps > 5 { // under local SGD the others have made one more
+			if !ok || d.Step != 4 || d.Tensor != "weight" || !(d.Loss > 0) || c.results[rank].Reason != trivium.Diverged || c.results[rank].Steps > 5 { // under local SGD the others have made one more
 				t.Errorf("%s rank %d: %s after update %d: %v", name, rank, c.results[rank].Reason, c.results[rank].Steps, err)
 			}
 		}
@@ -145,6 +145,39 @@ func (f *faulty) Grad(ctx context.Context, p trivium.Params, b trivium.Batch, g 
 		return 0, 0, errors.New("the rows are rotten")
 	}
 	return f.Toy.Grad(ctx, p, b, g, ready)
+}
+
+// TestOneFailsBetween: what goes wrong at one rank between two updates all say alike, also where the others are about to evaluate, as after the last
+// update.
+func TestOneFailsBetween(t *testing.T) {
+	misuse := &train.JobError{Err: errors.New("its rows are no good")}
+	diverged := &trivium.DivergedError{Step: 3, Loss: math.NaN(), Tensor: "weight"}
+	for name, o := range map[string]allreduce.Options{"": {}, "sharded": {ShardOptimizer: true}, "local": {Every: 2}} {
+		for rank, failure := range []error{errors.New("it is out of memory"), misuse, diverged} {
+			for _, at := range []int64{3, 4, 8} { // an update follows, an evaluation, the end
+				job := traintest.Job()
+				job.Steps, job.EvalEvery = 8, 4
+				c := &crew{env: traintest.Env(t, 1, false), n: 3, o: o}
+				c.env.AtEnd = at == 8
+				c.each = func(r int, env *train.Env) {
+					env.Between.After = func(_ context.Context, step int64, _ func(context.Context) (trivium.Params, error)) error {
+						if r == rank && step == at {
+							return failure
+						}
+						return nil
+					}
+				}
+				_, _ = c.Train(t.Context(), job)
+				for r, err := range c.errs {
+					_, misused := errors.AsType[*train.JobError](err)
+					_, ended := errors.AsType[*trivium.DivergedError](err)
+					if err == nil || !strings.Contains(err.Error(), failure.Error()) || misused != (failure == misuse) || ended != (failure == diverged) {
+						t.Errorf("%s: rank %d fails after update %d with %v: rank %d says %v", name, rank, at, failure, r, err)
+					}
+				}
+			}
+		}
+	}
 }
 
 // TestGone: ranks that lose one return an error that names it.
