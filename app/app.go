@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -26,6 +27,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/internal/nearest"
 	"github.com/trivium-ml/trivium/metric"
 	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/optim"
@@ -167,8 +169,12 @@ func (s *session) run(ctx context.Context, args []string) error {
 	return parsed.Run(s)
 }
 
-// parsing is the parser's error; where a flag has no value, which it says in words of its own, in those of this program.
+// parsing is the parser's error; where a flag has no value, which it says in words of its own, in those of this program, and of a word that is near
+// to a verb with that verb.
 func parsing(err error) error {
+	if verb := meant(err); verb != "" {
+		return fmt.Errorf("%w, did you mean %q?", err, verb)
+	}
 	flag, rest, _ := strings.Cut(err.Error(), ": expected ")
 	_, got, none := strings.Cut(rest, " value but got ")
 	switch {
@@ -179,6 +185,27 @@ func parsing(err error) error {
 	}
 	other, _, _ := strings.Cut(strings.TrimPrefix(got, `"`), `"`)
 	return fmt.Errorf("%s: want a value, found the flag %s (a value like that is written %s=%[2]s)", flag, other, flag)
+}
+
+// meant is the verb that an unexpected word is near to, where the verb before it does without one, as `compare` does: the parser takes that for
+// given, and looks no further. Empty: there is none.
+func meant(err error) string {
+	var parse *kong.ParseError
+	word, unexpected := strings.CutPrefix(err.Error(), "unexpected argument ")
+	if !unexpected || !errors.As(err, &parse) {
+		return ""
+	}
+	for _, p := range slices.Backward(parse.Context.Path) {
+		if p.Command == nil || p.Command.DefaultCmd == nil {
+			continue
+		}
+		var verbs []string
+		for _, child := range p.Command.Children {
+			verbs = append(verbs, child.Name)
+		}
+		return nearest.Name(word, verbs)
+	}
+	return ""
 }
 
 // checkOut refuses an --out without a name, as where a script's variable is not set: some verbs would take it for the folder at hand, others for one

@@ -25,8 +25,8 @@ func TestCompareMistakes(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--tasks", "softmx"}, `no task is called "softmx"; there are logistic,`},
-		{[]string{"--systems", "allreduc"}, `no system is called "allreduc"; there are local,`},
+		{[]string{"--tasks", "softmx"}, `no task is called "softmx"; did you mean "softmax"?`},
+		{[]string{"--systems", "allreduc"}, `no system is called "allreduc"; did you mean "allreduce"?`},
 		{[]string{"--workers", "0", "--tasks", "softmax"}, "workers: want 1 to 64, found 0"},
 		{[]string{"--links", "fast"}, "want a rate such as 750mbit"},
 		{[]string{"--batch", "none"}, "--batch: want a number of rows"},
@@ -36,7 +36,8 @@ func TestCompareMistakes(t *testing.T) {
 		{[]string{"--warm-up", "NaN"}, "--warm-up: want more than 0, and 300 at most, found NaN"},
 		{[]string{"--target", "test.loss <= 1"}, "goes with --file"},
 		{[]string{"-f", job}, "--target: say when"},
-		{[]string{"-f", job, "--target", "accuracy > 1"}, "want split.metric"},
+		{[]string{"--systems", "local,all,ring"}, `no system is called "ring"; there are allreduce, allreduce-f16,`},
+		{[]string{"-f", job, "--target", "accuracy > 1"}, "trivium: --target: want split.metric"},
 		{[]string{"-f", job, "--target", "valid.auc >= 0.7"}, "the data has no valid split"},
 		{[]string{"-f", job, "--target", "test.accuracy >= 0.7", "--data", "nosuch.csv"}, "nosuch.csv: there is no such file"},
 		{[]string{"-f", filepath.Join(dir, "table.yaml"), "--target", "test.accuracy >= 0.7"}, `line 2, column "city": want a number, found "Oslo"`},
@@ -47,10 +48,11 @@ func TestCompareMistakes(t *testing.T) {
 		{[]string{"-f", job, "--target", "test.accuracy >= 0.7", "--out", job}, "--out: lstat " + job},
 		{[]string{"-f", job, "--target", "test.accuracy >= 0.7", "--dir", job}, job + " is no folder; name another with --dir"},
 		{[]string{"-f", job, "--target", "test.accuracy >= 0.7", "--systems", "mxnet-sync,local"}, "--systems: mxnet-sync trains the paper's tasks alone"},
-		{[]string{"-f", job, "--target", "test.accuracy >= 0.7", "--systems", "mxnet-snyc"}, `no system is called "mxnet-snyc"; there are local,`},
+		{[]string{"-f", job, "--target", "test.accuracy >= 0.7", "--systems", "mxnet-snyc"}, `no system is called "mxnet-snyc"; there are allreduce,`},
 		{[]string{"show", dir}, "holds no comparison"},
 		{[]string{"diff", dir, dir}, "holds no comparison"},
-		{[]string{"peers", "install", "caffe"}, `no peer is called "caffe"`},
+		{[]string{"peers", "install", "pytorhc"}, `no peer is called "pytorhc"; did you mean "pytorch"?`},
+		{[]string{"peers", "install", "caffe"}, `no peer is called "caffe"; there are horovod,`},
 	} {
 		in := t.TempDir()
 		got := runIn(t, in, append([]string{"compare"}, c.args...)...)

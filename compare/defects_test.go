@@ -346,7 +346,7 @@ func TestTaskWithoutData(t *testing.T) {
 	for _, c := range []struct{ dir, name, want string }{
 		{"", "mlp1-10k", missing("mnist10k, data/mnist10k, shared/data/mnist10k, ../shared/data/mnist10k, ../data/mnist10k")},
 		{whole, "mlp1-10k", missing(whole)},
-		{"", "mlp3-10k", `no task is called "mlp3-10k"; there are logistic, softmax, mlp1, mlp2`},
+		{"", "mlp3-10k", `no task is called "mlp3-10k"; there are cnn, logistic, mlp1, mlp2, softmax`},
 		{"", "logistic-10k", `no task is called "logistic-10k"`},
 	} {
 		s, err := FindSources(c.dir)

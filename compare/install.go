@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/trivium-ml/trivium/internal/nearest"
 	"github.com/trivium-ml/trivium/internal/quantity"
 )
 
@@ -76,7 +77,7 @@ func InstallPeers(ctx context.Context, root string, names []string, sources map[
 	for _, n := range names {
 		i := slices.Index(known, n)
 		if i < 0 {
-			errs = append(errs, fmt.Errorf("compare: no peer is called %q; there are %s", n, strings.Join(known, ", ")))
+			errs = append(errs, fmt.Errorf("compare: no peer is called %q; %s", n, nearest.Sentence(n, known)))
 			continue
 		}
 		if len(specs[i].Install) == 0 {

@@ -2,11 +2,13 @@ package compare
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/trivium-ml/trivium/internal/nearest"
 	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/train/allreduce"
 	"github.com/trivium-ml/trivium/train/server"
@@ -118,31 +120,22 @@ func Strategies(h Host) []System {
 	return list
 }
 
-// Names of systems.
-func systemNames(list []System) string {
-	var names []string
-	for _, s := range list {
-		names = append(names, s.Name())
-	}
-	return strings.Join(names, ", ")
-}
-
-// PickSystems returns the systems of those names, or says which there are.
+// PickSystems returns the systems of those names; of one that there is not, the error says which is near, or which there are.
 func PickSystems(all []System, names []string) ([]System, error) {
 	var list []System
-	var unknown []string
+	var known []string
+	for _, s := range all {
+		known = append(known, s.Name())
+	}
+	var errs []error
 	for _, n := range names {
-		i := slices.IndexFunc(all, func(s System) bool { return s.Name() == n })
-		if i < 0 {
-			unknown = append(unknown, fmt.Sprintf("%q", n))
-			continue
+		if i := slices.Index(known, n); i >= 0 {
+			list = append(list, all[i])
+		} else {
+			errs = append(errs, fmt.Errorf("compare: no system is called %q; %s", n, nearest.Sentence(n, known)))
 		}
-		list = append(list, all[i])
 	}
-	if len(unknown) > 0 {
-		return list, fmt.Errorf("compare: no system is called %s; there are %s", strings.Join(unknown, " or "), systemNames(all))
-	}
-	return list, nil
+	return list, errors.Join(errs...)
 }
 
 // QuickRows names the rows of `compare --quick`.

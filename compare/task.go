@@ -11,6 +11,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/internal/finite"
+	"github.com/trivium-ml/trivium/internal/nearest"
 	"github.com/trivium-ml/trivium/train"
 )
 
@@ -24,7 +25,7 @@ type Target struct {
 
 // ParseTarget reads "valid.auc >= 0.78" or "train.loss <= 0.3".
 func ParseTarget(s string) (Target, error) {
-	wrong := fmt.Errorf("target: want split.metric >= VALUE or <= VALUE, such as 'valid.auc >= 0.78'; found %q", s)
+	wrong := fmt.Errorf("want split.metric >= VALUE or <= VALUE, such as 'valid.auc >= 0.78'; found %q", s)
 	for _, op := range []string{">=", "<="} {
 		name, value, ok := strings.Cut(s, op)
 		if !ok {
@@ -36,7 +37,7 @@ func ParseTarget(s string) (Target, error) {
 			return Target{}, wrong
 		}
 		if err := train.CheckTarget(metric, op, v); err != nil {
-			return Target{}, fmt.Errorf("target: %w", err)
+			return Target{}, err
 		}
 		return Target{split, metric, v, op == ">="}, nil
 	}
@@ -197,14 +198,15 @@ func has(dir, name string) bool {
 	return false
 }
 
-// PickTasks returns the tasks of those names, or says which there are, and what those lack that have no data here.
+// PickTasks returns the tasks of those names. Of one that there is not the error says which is near, or which there are; of one that has no data here,
+// what it lacks.
 func PickTasks(s Sources, names []string) ([]Task, error) {
 	all, withData := Tasks(s), Tasks(Sources{Tenth: "somewhere"})
 	called := func(list []Task, name string) int {
 		return slices.IndexFunc(list, func(t Task) bool { return t.Name == name })
 	}
 	var list []Task
-	var known, unknown []string
+	var known []string
 	var errs []error
 	for _, t := range all {
 		known = append(known, t.Name)
@@ -217,11 +219,8 @@ func PickTasks(s Sources, names []string) ([]Task, error) {
 			errs = append(errs, fmt.Errorf("compare: %s wants a folder with MNIST's test images alone (t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, plain or as .gz), and there is none: looked in %s; --data names another",
 				n, strings.Join(s.Looked, ", ")))
 		default:
-			unknown = append(unknown, fmt.Sprintf("%q", n))
+			errs = append(errs, fmt.Errorf("compare: no task is called %q; %s", n, nearest.Sentence(n, known)))
 		}
-	}
-	if len(unknown) > 0 {
-		errs = append(errs, fmt.Errorf("compare: no task is called %s; there are %s", strings.Join(unknown, " or "), strings.Join(known, ", ")))
 	}
 	return list, errors.Join(errs...)
 }
