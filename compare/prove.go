@@ -77,7 +77,7 @@ func prove(result *Result, p Point, want float64) {
 		result.Proof = fmt.Sprintf("not the same computation: %.4g at update %d, where local has diverged", p.Loss, p.Update)
 		return
 	}
-	deviation := math.Abs(p.Loss-want) / (1 + want)
+	deviation := math.Abs(p.Loss-want) / (1 + math.Abs(want)) // a loss of a user's model may be below 0, and below -1
 	result.Deviation = max(result.Deviation, deviation)
 	switch {
 	case deviation > tolerance && (result.Proof == "" || result.Proof == proven):

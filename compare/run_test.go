@@ -102,6 +102,16 @@ func TestLocalDiverges(t *testing.T) {
 	}
 }
 
+// TestProofOfNegativeLosses: of a user's model whose loss is below -1, such as a likelihood's, another loss is another computation all the same.
+func TestProofOfNegativeLosses(t *testing.T) {
+	for loss, want := range map[float64]string{-5: proven, -5.005: proven, -5.007: "not the same computation", -4: "not the same computation", 3: "not the same computation"} {
+		var result Result
+		if prove(&result, Point{Update: 3, Loss: loss}, -5); !strings.HasPrefix(result.Proof, want) {
+			t.Errorf("%v where local has -5: %q, want %q", loss, result.Proof, want)
+		}
+	}
+}
+
 // TestWhoHasLeft: that another process has left is told as the loss of that one, whose own words say why it left: a driver waits for them,
 // whoever is heard first.
 func TestWhoHasLeft(t *testing.T) {
