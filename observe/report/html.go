@@ -101,20 +101,20 @@ func (h *html) page(p *Page) {
 		h.text(p.Subtitle)
 		h.raw("</p>\n")
 	}
-	h.raw("</header>\n")
 	anchors := make([]string, len(p.Sections))
 	for i, s := range p.Sections {
 		anchors[i] = h.anchor(s.ID, s.Title)
 	}
-	if contents {
-		h.contents(p, anchors)
-	}
-	h.raw("<main>\n")
-	if len(p.Lead) > 0 {
+	if len(p.Lead) > 0 { // before the contents, which on a phone fill the screen
 		h.raw("<div class=\"lead\">\n")
 		h.blocks(p.Lead)
 		h.raw("</div>\n")
 	}
+	h.raw("</header>\n")
+	if contents {
+		h.contents(p, anchors)
+	}
+	h.raw("<main>\n")
 	number := 0
 	for i, s := range p.Sections {
 		label := ""

@@ -275,3 +275,25 @@ func TestData(t *testing.T) {
 		}
 	}
 }
+
+// TestLeadBeforeContents: what a reader should know if he reads nothing else is above the contents, which on a phone fill the screen, and the first
+// section has the anchor of its title even where a table above it is called so.
+func TestLeadBeforeContents(t *testing.T) {
+	p := &report.Page{
+		Title: "Page", Contents: true, Lead: []report.Block{report.Table{Name: "setup", Columns: []report.Column{{Name: "the answer"}}}},
+		Sections: []report.Section{{Title: "Setup"}, {Title: "More"}},
+	}
+	var b bytes.Buffer
+	if err := p.WriteHTML(&b); err != nil {
+		t.Fatal(err)
+	}
+	checkHTML(t, b.Bytes())
+	at := 0
+	for _, want := range []string{"<header>", "the answer", "</header>", "<nav", "<main>", `<section id="setup">`} {
+		i := strings.Index(b.String()[at:], want)
+		if i < 0 {
+			t.Fatalf("%s is not where it should be in\n%s", want, b.String())
+		}
+		at += i
+	}
+}
