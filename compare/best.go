@@ -14,11 +14,28 @@ import (
 
 // A Best says which row a user should take for his own job.
 type Best struct {
-	System  string  `json:"system"`
-	Next    string  `json:"next,omitempty"`
-	Verdict Verdict `json:"verdict"`
-	Command string  `json:"command"`
-	Text    string  `json:"text"`
+	System  string   `json:"system"`
+	Next    string   `json:"next,omitempty"`
+	Verdict Verdict  `json:"verdict"`           // of the next
+	Behind  []Behind `json:"behind,omitempty"`  // all that may be ranked beside it, the next first
+	Flagged int      `json:"flagged,omitempty"` // of its repeats and the next's: what they took is partly another program's doing
+	Command string   `json:"command"`
+	Text    string   `json:"text"`
+
+	table *Table // that it is of
+	row   *Row
+	name  string
+}
+
+// A Behind is a row beside the best one.
+type Behind struct {
+	Name    string  `json:"name"`
+	Target  Spread  `json:"seconds_to_target"`
+	Verdict Verdict `json:"verdict"` // Faster: the best is proven to be ahead; see sure
+	Crowded bool    `json:"crowded,omitempty"`
+
+	row     *Row
+	repeats int // of this row or the best, the fewer
 }
 
 // best is the last line of a user's own comparison: the row that is the soonest at the target, and how far it is ahead of all others on the same
@@ -30,41 +47,109 @@ func best(tables []*Table, p *Plan) *Best {
 	}
 	first := list[0]
 	a, t := first.row, first.table
-	x := &Best{System: a.System}
+	name := namer(tables)
+	x := &Best{System: a.System, row: a, table: t, name: name(first), Behind: behind(list, name)}
 	i := slices.IndexFunc(p.Systems, func(s System) bool { return s.Name() == a.System })
 	if o, ok := p.Systems[i].(*own); ok {
 		x.Command = o.trainCommand(t, a, p)
 	}
-	name := namer(tables)
-	x.Text = fmt.Sprintf("best: %s reaches %v in %s", name(first), t.Target, quantity.Seconds(a.Target.Median))
+	x.Text = fmt.Sprintf("best: %s reaches %v in %s", x.name, t.Target, quantity.Seconds(a.Target.Median))
 	if slices.ContainsFunc(tables, func(o *Table) bool { return o.Link != t.Link }) {
 		x.Text += fmt.Sprintf(" (%s)", t.Link)
 	}
-	if rest := list[1:]; len(rest) > 0 {
-		b := rest[0].row
-		x.Next = b.System
-		var verdicts []Verdict // of the next, and of all that are behind it: each would have been chosen
-		for _, c := range rest {
-			verdicts = append(verdicts, Judge(a.Target.Values, c.row.Target.Values))
+	if len(x.Behind) > 0 {
+		next := x.Behind[0]
+		x.Next, x.Verdict = next.row.System, next.Verdict
+		x.Text += fmt.Sprintf(", %.2f times as fast as the next, %s (%s)", next.Verdict.Ratio, next.Name, next.sure())
+		if more := x.unproven(); len(more) > 0 {
+			x.Text += "; not proven to be ahead of " + listed(more)
 		}
-		x.Verdict = Holm(verdicts)[0]
-		x.Text += fmt.Sprintf(", %.2f times as fast as the next, %s (95 %% interval %.2f to %.2f", x.Verdict.Ratio, name(rest[0]), x.Verdict.Low, x.Verdict.High)
-		switch {
-		case a.Crowded || b.Crowded:
-			x.Verdict = Verdict{Outcome: NoDifference, P: 1, Ratio: x.Verdict.Ratio, Low: x.Verdict.Low, High: x.Verdict.High}
-			x.Text += "; oversubscribed: more busy threads than cores, so it carries no verdict)"
-		case x.Verdict.Outcome == Faster:
-			x.Text += fmt.Sprintf(", p = %.2g)", x.Verdict.P)
-		case len(a.Target.Values) < fewest:
-			x.Text += fmt.Sprintf("; %d repeats prove nothing: --repeats 7)", len(a.Target.Values))
-		default:
-			x.Text += "; no difference is proven)"
+		flagged, of := a.flagged()
+		also, and := next.row.flagged()
+		if x.Flagged = flagged + also; x.Flagged > 0 {
+			x.Text += fmt.Sprintf("; %d of these %s are flagged", x.Flagged, quantity.Count(of+and, "repeat"))
 		}
 	}
-	if x.Command != "" {
-		x.Text += "; repeat it with: " + x.Command
-	}
+	x.Text += x.repeated()
 	return x
+}
+
+// repeated is the end of the text.
+func (x *Best) repeated() string {
+	if x.Command == "" {
+		return ""
+	}
+	return "; repeat it with: " + x.Command
+}
+
+// behind compares the first of the contenders with all others. Which is the first is found by the same repeats, and any of them would have been chosen:
+// so verdicts are corrected for all pairs of the rows that carry one, and not for those with the first alone.
+func behind(list []contender, name func(contender) string) (all []Behind) {
+	a := list[0].row
+	var verdicts []Verdict
+	for _, c := range list[1:] {
+		b := c.row
+		x := Behind{
+			Name: name(c), Target: b.Target, Verdict: Judge(a.Target.Values, b.Target.Values), Crowded: a.Crowded || b.Crowded,
+			row: b, repeats: min(len(a.Target.Values), len(b.Target.Values)),
+		}
+		switch {
+		case x.Crowded:
+			x.Verdict.Outcome, x.Verdict.P = undecided, 1
+		case x.repeats < fewest:
+			x.Verdict.Outcome = TooFew
+		default:
+			verdicts = append(verdicts, x.Verdict)
+		}
+		all = append(all, x)
+	}
+	pairs := pairsOf(len(verdicts))
+	corrected := correct(verdicts, pairs)
+	for i := range all {
+		x := &all[i]
+		if x.Verdict.Outcome == undecided || x.Verdict.Outcome == TooFew {
+			continue
+		}
+		x.Verdict, corrected = corrected[0], corrected[1:]
+		if !canProve(x.repeats, x.repeats, pairs) {
+			x.Verdict.Outcome = TooFew
+		}
+	}
+	return all
+}
+
+// pairsOf are the pairs of the best row and so many others.
+func pairsOf(others int) int { return others * (others + 1) / 2 }
+
+// sure says how sure it is that the best row is ahead. Of fewer repeats than a verdict takes, an interval would be what the few happened to be.
+func (x *Behind) sure() string {
+	interval := fmt.Sprintf("95 %% interval %.2f to %.2f", x.Verdict.Low, x.Verdict.High)
+	few := x.repeats < fewest
+	switch {
+	case x.Crowded && few:
+		return crowdedWord
+	case x.Crowded:
+		return interval + "; " + crowdedWord
+	case few:
+		return fmt.Sprintf("%s prove nothing: --repeats 7", quantity.Count(x.repeats, "repeat"))
+	case x.Verdict.Outcome == TooFew:
+		return fmt.Sprintf("%s; %s of so many rows prove nothing: --repeats 7", interval, quantity.Count(x.repeats, "repeat"))
+	case x.Verdict.Outcome == Faster:
+		return fmt.Sprintf("%s, p = %.2g", interval, x.Verdict.P)
+	}
+	return interval + "; no difference is proven"
+}
+
+const crowdedWord = "oversubscribed: more busy threads than cores, so it carries no verdict"
+
+// unproven are the rows after the next that could be judged, and that the best is not proven to be ahead of.
+func (x *Best) unproven() (names []string) {
+	for _, y := range x.Behind[1:] {
+		if y.Verdict.Outcome == NoDifference {
+			names = append(names, y.Name)
+		}
+	}
+	return names
 }
 
 // A contender is a row that may be the best, in one of its tables.

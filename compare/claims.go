@@ -276,7 +276,7 @@ func (r *Report) judge() {
 		}
 		rulings[i] = c
 	}
-	corrected := holm(family)
+	corrected := holm(family, len(family))
 	for i := range rules {
 		p := 1.0
 		if len(rulings[i].list) > 0 {

@@ -55,6 +55,16 @@ func Judge(a, b []float64) Verdict {
 	return v
 }
 
+// canProve reports whether n values against m can prove a difference, beside so many verdicts: where all of one side are below all of the other, p is
+// twice one of all the ways to choose, and Holm's correction of the smallest p is by their number.
+func canProve(n, m, verdicts int) bool {
+	ways := 1.0
+	for i := 1; i <= n; i++ {
+		ways *= float64(m+i) / float64(i)
+	}
+	return min(n, m) >= fewest && 2/ways*float64(max(1, verdicts)) < level
+}
+
 // decide makes the outcome from p.
 func (v *Verdict) decide(p float64) {
 	v.Outcome = NoDifference
@@ -69,13 +79,16 @@ func (v *Verdict) decide(p float64) {
 }
 
 // Holm returns what a report may print: p values corrected for so many verdicts (Holm 1979), and outcomes that hold after that.
-func Holm(v []Verdict) []Verdict {
+func Holm(v []Verdict) []Verdict { return correct(v, len(v)) }
+
+// correct is Holm's correction of verdicts that are among so many, of which the others have no smaller p.
+func correct(v []Verdict, among int) []Verdict {
 	out := slices.Clone(v)
 	own := make([]float64, len(out))
 	for i := range out {
 		own[i] = out[i].P
 	}
-	for i, p := range holm(own) {
+	for i, p := range holm(own, among) {
 		was := out[i].Outcome
 		out[i].P = p
 		if was != NoDifference {
@@ -85,8 +98,8 @@ func Holm(v []Verdict) []Verdict {
 	return out
 }
 
-// holm corrects p values for their number.
-func holm(p []float64) []float64 {
+// holm corrects p values that are the least of so many.
+func holm(p []float64, among int) []float64 {
 	order := make([]int, len(p))
 	for i := range order {
 		order[i] = i
@@ -94,7 +107,7 @@ func holm(p []float64) []float64 {
 	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(p[i], p[j]) })
 	out, most := make([]float64, len(p)), 0.0
 	for k, i := range order {
-		most = max(most, min(1, p[i]*float64(len(p)-k)))
+		most = max(most, min(1, p[i]*float64(among-k)))
 		out[i] = most
 	}
 	return out

@@ -21,9 +21,12 @@ func (r *Report) csv(f *os.File) error { return r.page().WriteCSV(f) }
 // tables, the way to the target, the sweep of staleness, processor, memory and network by role, scaling, phases, the single thread,
 // threats, and what was not found.
 func (r *Report) page() *report.Page {
-	title := "Topologies compared"
-	if r.Quick {
-		title = "Topologies compared, quickly"
+	title, speed, faults := "Topologies compared", "Speed, in the paper's layout and in ours", "Faults and effort"
+	switch {
+	case r.Quick:
+		title += ", quickly"
+	case r.own():
+		title, speed, faults = title+": "+r.Tables[0].Task, "Speed", "Faults"
 	}
 	p := &report.Page{Title: title, Subtitle: fmt.Sprintf("%s · %s", r.Machine, r.Created), Contents: true}
 	p.Lead = r.lead()
@@ -38,14 +41,14 @@ func (r *Report) page() *report.Page {
 	}
 	add("Setup", r.setup()...)
 	add("Equality proof", r.proof()...)
-	add("Speed, in the paper's layout and in ours", append(r.paperTables(), r.speed()...)...)
+	add(speed, append(r.paperTables(), r.speed()...)...)
 	add("Time to target", r.way()...)
 	add("The sweep of staleness", r.staleness()...)
 	add("Processor, memory and network by role", r.roles()...)
 	add("Scaling", r.scaling()...)
 	add("Where a step's time goes", r.phases()...)
 	add("The best single thread", r.single()...)
-	add("Faults and effort", r.effort()...)
+	add(faults, r.effort()...)
 	add("Threats to validity", r.doubts()...)
 	add("What was not found or failed", r.missing()...)
 	p.Footer = []report.Span{report.Text("Made by "), report.Mono(orElse(r.Command, "trivium compare")), report.Text(", build "), report.Mono(short(r.Build)), report.Text(". Its numbers are those of report.json.")}
@@ -74,31 +77,10 @@ func (r *Report) own() bool { return len(r.Tables) > 0 && r.Tables[0].Own }
 
 // lead is what the reader should know if he reads nothing else.
 func (r *Report) lead() []report.Block {
-	var tiles report.Tiles
-	for _, t := range r.Tables {
-		if best, next := t.first(); best != nil && len(tiles) < 4 {
-			note := ""
-			if next != nil {
-				note = fmt.Sprintf("%.2f times as fast as %s", next.Target.Median/best.Target.Median, next.System)
-				if next.Effective != best.Effective {
-					note += fmt.Sprintf(", which has %s rows in an update where it has %s", Batch(next.Effective), Batch(best.Effective))
-				}
-				if best.Crowded || next.Crowded {
-					note += "; oversubscribed, so no verdict"
-				}
-			}
-			tiles = append(tiles, report.Tile{Value: quantity.Seconds(best.Target.Median), Label: fmt.Sprintf("%s: %s to %v", t.title(), best.System, t.Target), Note: note})
-		}
-	}
 	var blocks []report.Block
 	if r.Best != nil {
-		tone := report.Good
-		if r.Best.System == "" {
-			tone = report.Open
-		}
-		blocks = append(blocks, report.Callout{Tone: tone, Title: "For this job", Blocks: []report.Block{say("%s", r.Best.Text)}})
-	}
-	if len(tiles) > 0 {
+		blocks = r.Best.blocks()
+	} else if tiles := r.tiles(); len(tiles) > 0 {
 		blocks = append(blocks, tiles)
 	}
 	text := "Each row trains the same model on the same rows from the same initial weights, on the same cores; what differs is where the parameters live, who waits for whom, and what the row's name says beside that. Medians of %s, each of which takes all rows in turn; warm-up and evaluation are outside the clock."
@@ -107,6 +89,32 @@ func (r *Report) lead() []report.Block {
 		blocks = append(blocks, say("A quick look has no verdicts: they are the full run's."))
 	}
 	return blocks
+}
+
+// tiles are the best rows of the first tables.
+func (r *Report) tiles() (tiles report.Tiles) {
+	for _, t := range r.Tables {
+		best, next := t.first()
+		if best == nil || len(tiles) == 4 {
+			continue
+		}
+		note := ""
+		if next != nil {
+			v := Judge(best.Target.Values, next.Target.Values)
+			note = fmt.Sprintf("%.2f times as fast as %s", v.Ratio, next.System)
+			if min(len(best.Target.Values), len(next.Target.Values)) >= fewest {
+				note += fmt.Sprintf(" (95 %% interval %.2f to %.2f)", v.Low, v.High)
+			}
+			if next.Effective != best.Effective {
+				note += fmt.Sprintf(", which has %s rows in an update where it has %s", Batch(next.Effective), Batch(best.Effective))
+			}
+			if best.Crowded || next.Crowded {
+				note += "; oversubscribed, so no verdict"
+			}
+		}
+		tiles = append(tiles, report.Tile{Value: quantity.Seconds(best.Target.Median), Label: fmt.Sprintf("%s: %s to %v", t.title(), best.System, t.Target), Note: note})
+	}
+	return tiles
 }
 
 func (r *Report) setup() []report.Block {

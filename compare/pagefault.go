@@ -56,6 +56,9 @@ func (r *Report) effort() []report.Block {
 	} else if !r.Quick {
 		blocks = append(blocks, say("Faults were not measured: --faults asks for them."))
 	}
+	if r.Quick || r.own() { // whose user has a job, and writes no program
+		return blocks
+	}
 	table := report.Table{
 		Name: "effort", Caption: caption("What a row asks of its user: lines of a program for the paper's tasks, without blank lines and comments, counted in compare/peers, with what a program takes of another there; and the processes that he starts."),
 		Columns: []report.Column{{Name: "row"}, {Name: "lines of code"}, {Name: "processes to start"}, {Name: "command"}},
@@ -72,7 +75,7 @@ func (r *Report) effort() []report.Block {
 		}
 		table.Rows = append(table.Rows, report.Row{Cells: []report.Cell{report.Name(e.System), lines, report.Name(e.Processes), command}})
 	}
-	if len(table.Rows) > 0 && !r.Quick {
+	if len(table.Rows) > 0 {
 		blocks = append(blocks, table)
 	}
 	return blocks

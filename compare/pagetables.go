@@ -101,16 +101,21 @@ func (x *Row) withDoubts(c report.Cell) report.Cell {
 	if x.Good < len(x.Trials) {
 		c = c.With(fmt.Sprintf("%d of %s ended well", x.Good, quantity.Count(len(x.Trials), "repeat")))
 	}
-	flagged := 0
-	for i := range x.Trials {
-		if r := &x.Trials[i].Result; r.Error == "" && len(r.Flags) > 0 {
-			flagged++
-		}
-	}
-	if flagged > 0 {
-		c = c.With(fmt.Sprintf("flagged, as the threats say: %d of %s", flagged, quantity.Count(x.Good, "repeat")))
+	if flagged, good := x.flagged(); flagged > 0 {
+		c = c.With(fmt.Sprintf("flagged, as the threats say: %d of %s", flagged, quantity.Count(good, "repeat")))
 	}
 	return c
+}
+
+// flagged is how many of the good repeats are.
+func (x *Row) flagged() (flagged, good int) {
+	for i := range x.Trials {
+		if r := &x.Trials[i].Result; r.Error == "" {
+			good++
+			flagged += min(1, len(r.Flags))
+		}
+	}
+	return flagged, good
 }
 
 // placeAmong is the row's place by time to target among those rows, from 1; 0: it has none.
@@ -144,8 +149,8 @@ func anchor(t *Table) string {
 // single is each row beside one thread, and how many workers it takes to beat that.
 func (r *Report) single() []report.Block {
 	table := report.Table{
-		Name: "single-thread", Caption: caption("How each row compares with local on one thread (McSherry, Isard and Murray 2015): above 1, it beats it."),
-		Columns: []report.Column{{Name: "table"}, {Name: "row"}, {Name: "workers"}, {Name: "speed of local's", Unit: "×"}, {Name: "time to target of local's", Unit: "×"}},
+		Name: "single-thread", Caption: caption("How many times as fast as local on one thread each row is (McSherry, Isard and Murray 2015), in samples a second and to the target: below 1, one thread is faster."),
+		Columns: []report.Column{{Name: "table"}, {Name: "row"}, {Name: "workers"}, {Name: "in samples/s", Unit: "× local"}, {Name: "to the target", Unit: "× local"}},
 	}
 	for _, t := range r.Tables {
 		i := slices.IndexFunc(t.Rows, func(x *Row) bool { return x.System == "local" })

@@ -188,10 +188,10 @@ func (r *Report) conclude(p *Plan) {
 	if !p.Quick && !r.own() {
 		r.judge()
 	}
-	r.threats()
 	if r.own() {
 		r.Best = best(r.Tables, p)
 	}
+	r.threats()
 }
 
 func (t *Table) title() string {

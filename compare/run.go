@@ -100,9 +100,7 @@ func begin(ctx context.Context, p *Plan) (_ *runner, err error) {
 	if err := r.foresee(ctx); err != nil {
 		return nil, err
 	}
-	if f := r.forecast(); f.Trials > 0 {
-		p.Watch.Note(f.brief())
-	}
+	p.Watch.Note(r.forecast().brief())
 	return r, nil
 }
 

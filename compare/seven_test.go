@@ -86,8 +86,11 @@ func TestTogether(t *testing.T) {
 			t.Errorf("%s: p %v, want %v", c.name, c.got, c.want)
 		}
 	}
-	if got, want := holm([]float64{0.04, 0.01, 0.03}), []float64{0.06, 0.03, 0.06}; len(got) != 3 || math.Abs(got[0]-want[0])+math.Abs(got[1]-want[1])+math.Abs(got[2]-want[2]) > 1e-12 {
-		t.Errorf("corrected %v, want %v", got, want)
+	for among, want := range map[int][]float64{3: {0.06, 0.03, 0.06}, 5: {0.12, 0.05, 0.12}} {
+		got := holm([]float64{0.04, 0.01, 0.03}, among)
+		if len(got) != 3 || math.Abs(got[0]-want[0])+math.Abs(got[1]-want[1])+math.Abs(got[2]-want[2]) > 1e-12 {
+			t.Errorf("corrected among %d: %v, want %v", among, got, want)
+		}
 	}
 }
 

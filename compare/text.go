@@ -23,6 +23,9 @@ func (r *Report) Text(w io.Writer) error {
 			fmt.Fprintf(w, "link %s: %s\n", x.link, x.text)
 		}
 	}
+	for _, x := range r.atHand() {
+		fmt.Fprintf(w, "doubt: %s\n", x)
+	}
 	switch c := &r.Check; {
 	case c.Compared > 0 && c.Largest <= checkTolerance:
 		fmt.Fprintf(w, "proof: check.py, with NumPy and none of this program, finds the same %d losses within %.1g\n", c.Compared, math.Max(c.Largest, 1e-9))

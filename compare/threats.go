@@ -3,6 +3,7 @@ package compare
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 
@@ -13,58 +14,24 @@ import (
 // threats are the reasons for doubt that the recorded facts give.
 func (r *Report) threats() {
 	say := func(format string, args ...any) { r.Threats = append(r.Threats, fmt.Sprintf(format, args...)) }
-	crowded, flagged, trials, measured := 0, map[string]int{}, map[trialOf]bool{}, map[string]bool{}
+	crowded, measured := 0, map[string]bool{}
 	for _, t := range r.Tables {
 		for _, x := range t.Rows {
 			if x.Crowded {
 				crowded++
 			}
 			measured[x.System] = measured[x.System] || len(x.Trials) > 0
-			for _, one := range x.Trials {
-				of := trialOf{x.cell, one.Repeat}
-				if trials[of] { // in another table
-					continue
-				}
-				trials[of] = true
-				for _, f := range one.Result.Flags {
-					key := f
-					switch {
-					case strings.HasPrefix(f, "the machine was"):
-						key = "the machine was busy with something else before"
-					case strings.HasPrefix(f, "the control group"):
-						key = "the control group was throttled"
-					case strings.HasPrefix(f, "the processors"):
-						key = "the processors were throttled for heat"
-					case strings.HasPrefix(f, "other programs"):
-						key = fmt.Sprintf("other programs took more than %.0f %% of the cores", 100*foreignMost)
-					case strings.HasPrefix(f, "the hypervisor"):
-						key = fmt.Sprintf("the hypervisor took more than %.0f %% of the time", 100*stealMost)
-					}
-					flagged[key]++
-				}
-			}
 		}
 	}
 	if crowded > 0 {
 		say("Of %s the busy threads are more than the %s: what is shown is partly the scheduler. Such a row is grey, and carries no verdict. Where its workers are more than the cores, and wait for one another after each step, Trivium chooses among the row's cores which computes where; peers leave that to the system.", quantity.Count(crowded, "row"), quantity.Count(r.Cores, "core"))
 	}
-	keys := make([]string, 0, len(flagged))
-	for k := range flagged {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	for _, k := range keys {
-		say("%d of %d trials are flagged: %s.", flagged[k], len(trials), k)
-	}
+	r.Threats = append(r.Threats, r.atHand()...)
 	r.sittings(say)
-	if least, _ := r.repeatsOf(r.Tables); least < 7 {
+	if least, _ := r.repeatsOf(r.Tables); !canProve(least, least, r.judged()) {
 		say("Too few for verdicts after correction: %s.", r.repeats(r.Tables...))
 	}
-	for _, t := range r.Tables {
-		if rows := t.metAtOnce(); len(rows) > 0 {
-			say("In %s the target is met where it is first looked for, by %s: the time to it may be shorter than what is said, and is that of the first updates. A target that is harder to meet tells more.", t.title(), listed(rows))
-		}
-	}
+	say("All repeats of a row begin with the same initial weights and take the rows of the data in the same order: an interval says how far the time of this one way to the target varies, and not how far the way would with another seed.")
 	if r.Frequency != "" {
 		say("Processor frequency: %s.", r.Frequency)
 	}
@@ -117,6 +84,71 @@ func (r *Report) threats() {
 		say("%s.", strings.TrimSuffix(n, "."))
 	}
 	say("One machine: what holds between processes of one host need not hold between hosts. There the payloads of Trivium's frames carry checksums, which they do not here.")
+}
+
+// judged is the number of verdicts that are given together.
+func (r *Report) judged() int {
+	n := 0
+	if r.Best != nil {
+		for i := range r.Best.Behind {
+			if x := &r.Best.Behind[i]; !x.Crowded {
+				n++
+			}
+		}
+		return pairsOf(n)
+	}
+	for _, c := range r.Claims {
+		if c.P > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// atHand are the reasons for doubt that a reader of the table alone should know too: that something else had the machine, and targets that are met
+// before there is much to compare.
+func (r *Report) atHand() (threats []string) {
+	flagged, trials := map[string]int{}, map[trialOf]bool{}
+	for _, t := range r.Tables {
+		for _, x := range t.Rows {
+			for _, one := range x.Trials {
+				of := trialOf{x.cell, one.Repeat}
+				if trials[of] { // in another table
+					continue
+				}
+				trials[of] = true
+				for _, f := range one.Result.Flags {
+					flagged[kind(f)]++
+				}
+			}
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(flagged)) {
+		threats = append(threats, fmt.Sprintf("%d of %d trials are flagged: %s.", flagged[k], len(trials), k))
+	}
+	for _, t := range r.Tables {
+		if rows := t.metAtOnce(); len(rows) > 0 {
+			threats = append(threats, fmt.Sprintf("In %s the target is met where it is first looked for, by %s: the time to it may be shorter than what is said, and is that of the first updates. A target that is harder to meet tells more.", t.title(), listed(rows)))
+		}
+	}
+	return threats
+}
+
+// kind is a flag without the figures of its trial.
+func kind(flag string) string {
+	switch {
+	case strings.HasPrefix(flag, "the machine was"):
+		return "the machine was busy with something else before"
+	case strings.HasPrefix(flag, "the control group"):
+		return "the control group was throttled"
+	case strings.HasPrefix(flag, "the processors"):
+		return "the processors were throttled for heat"
+	case strings.HasPrefix(flag, "other programs"):
+		return fmt.Sprintf("other programs took more than %.0f %% of the cores", 100*foreignMost)
+	case strings.HasPrefix(flag, "the hypervisor"):
+		return fmt.Sprintf("the hypervisor took more than %.0f %% of the time", 100*stealMost)
+	}
+	return flag
 }
 
 // metAtOnce are the rows of which all good trials met the target at the first place where it was looked for.
