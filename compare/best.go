@@ -57,6 +57,9 @@ func best(tables []*Table, p *Plan) *Best {
 	if slices.ContainsFunc(tables, func(o *Table) bool { return o.Link != t.Link }) {
 		x.Text += fmt.Sprintf(" (%s)", t.Link)
 	}
+	if why := t.whyNone(); len(x.Behind) == 0 && why != "" {
+		x.Text += "; no other row may be ranked: " + why
+	}
 	if len(x.Behind) > 0 {
 		next := x.Behind[0]
 		x.Next, x.Verdict = next.row.System, next.Verdict
@@ -187,11 +190,13 @@ func namer(tables []*Table) func(c contender) string {
 	}
 }
 
-// whyNone is why no row of the table may be ranked.
+// whyNone is why rows of the table may not be ranked; empty: all may.
 func (t *Table) whyNone() string {
 	var words []string
 	for _, x := range t.Rows {
-		words = append(words, x.System+": "+orElse(x.Why, "not measured"))
+		if !x.Ranked {
+			words = append(words, x.System+": "+orElse(x.Why, "not measured"))
+		}
 	}
 	return strings.Join(words, "; ")
 }

@@ -52,6 +52,8 @@ func TestBestIsAsSureAsItsRepeats(t *testing.T) {
 	nextCrowded.Rows[1].Crowded = true
 	flagged := ownTable(fromOn(1, 7), fromOn(2, 7))
 	flagged.Rows[1].Trials[3].Result.Flags = []string{"other programs took 20 % of the cores"}
+	lone := ownTable(fromOn(1, 7), fromOn(2, 7))
+	lone.Rows[0].Ranked, lone.Rows[0].Why, lone.Rows[0].Place = false, "diverged at update 3", 0
 	for name, c := range map[string]struct {
 		table   *Table
 		outcome Outcome
@@ -70,12 +72,16 @@ func TestBestIsAsSureAsItsRepeats(t *testing.T) {
 		"close":   {ownTable(fromOn(1, 7), fromOn(1.01, 7)), NoDifference, 0, report.Open, "no difference is proven)"},
 		"others":  {ownTable(fromOn(1, 7), fromOn(1.4, 7), append(fromOn(3, 6), 0.9), append(fromOn(4, 6), 0.9)), Faster, 0, report.Good, "; not proven to be ahead of row2, row3"},
 		"flagged": {flagged, Faster, 0, report.Warn, "; 1 of these 14 repeats are flagged"},
+		"lone":    {lone, "", 0, report.Open, "best: row1 reaches valid.accuracy >= 0.9 in 2.03 s; no other row may be ranked: row0: diverged at update 3"},
 		"alone":   {ownTable(fromOn(1, 7)), "", 0, report.Open, "best: row0 reaches valid.accuracy >= 0.9 in 1.03 s"},
 	} {
 		x := bestOf(t, c.table)
 		tone, title := x.title()
 		if x.Verdict.Outcome != c.outcome || c.p > 0 && !(math.Abs(x.Verdict.P-c.p) <= 1e-12) || tone != c.tone || !strings.Contains(x.Text, c.says) {
 			t.Errorf("%s: %s with p %v, tone %d, %q\n%s\nwant %s with %v, tone %d, %s", name, x.Verdict.Outcome, x.Verdict.P, tone, title, x.Text, c.outcome, c.p, c.tone, c.says)
+		}
+		if name == "alone" && strings.Contains(x.Text, "no other row") {
+			t.Errorf("there is no other: %s", x.Text)
 		}
 		if c.outcome == TooFew && len(c.table.Rows) == 2 && strings.Contains(x.Text, "interval") {
 			t.Errorf("%s: an interval of what three repeats happened to be: %s", name, x.Text)
