@@ -196,10 +196,35 @@ func TestDoubtsInText(t *testing.T) {
 
 // TestTilesOfFewRepeats: how many times as fast the best row is stands beside its interval, or beside none.
 func TestTilesOfFewRepeats(t *testing.T) {
+	few := &Report{Tables: []*Table{ownTable(fromOn(1, 3), fromOn(2, 3))}}
+	if got := few.tiles()[0].Value; got != "row0, 1.01 s" {
+		t.Errorf("the tile says %q, and so not which row", got)
+	}
 	for n, want := range map[int]string{3: "1.99 times as fast as row1", 7: "1.97 times as fast as row1 (95 % interval 1.92 to 2.02)"} {
 		r := &Report{Tables: []*Table{ownTable(fromOn(1, n), fromOn(2, n))}}
 		if got := r.tiles()[0].Note; got != want {
 			t.Errorf("%d repeats: %q, want %q", n, got, want)
+		}
+	}
+}
+
+// TestFlaggedIsSaidFirst: where more than a tenth of the trials are flagged, the page begins with that; each trial counts once, in however many tables it is.
+func TestFlaggedIsSaidFirst(t *testing.T) {
+	for n, want := range map[int]bool{0: false, 2: false, 3: true} {
+		table := ownTable(fromOn(1, 10), fromOn(2, 10))
+		for i := range n {
+			table.Rows[0].Trials[i].Result.Flags = []string{"other programs took 20 % of the cores", "the machine was busy"}
+		}
+		r := &Report{Tables: []*Table{table, table}}
+		title := fmt.Sprintf("%d of 20 trials are flagged", n)
+		said := false
+		for _, b := range r.lead() {
+			if c, ok := b.(report.Callout); ok && c.Tone == report.Warn && c.Title == title {
+				said = true
+			}
+		}
+		if said != want {
+			t.Errorf("%s: said %v", title, said)
 		}
 	}
 }

@@ -16,6 +16,8 @@ func TestCase9Judge(t *testing.T) {
 		{[]float64{6, 7, 8, 9, 10}, []float64{1, 2, 3, 4, 5}, 0, 2.0 / 252, Slower},
 		{[]float64{1, 2, 3, 4, 8}, []float64{5, 6, 7, 9, 10}, 3, 14.0 / 252, NoDifference},
 		{[]float64{1, 2, 3}, []float64{11, 12, 13}, 0, 2.0 / 20, NoDifference},
+		// Most of the one are below the other, and yet three more of its kind would have made another median: the interval has 1.
+		{[]float64{1, 1.1, 1.2, 1.3, 9, 9.1, 9.2}, []float64{8.9, 8.95, 9.3, 9.4, 10, 11, 12}, 6, 60.0 / 3432, NoDifference},
 		{[]float64{1, 1, 1, 1}, []float64{1, 1, 1, 1}, 8, 1, NoDifference},
 		{nil, []float64{1}, 0, 1, NoDifference},
 	} {

@@ -88,6 +88,9 @@ func (r *Report) lead() []report.Block {
 	if r.Quick {
 		blocks = append(blocks, say("A quick look has no verdicts: they are the full run's."))
 	}
+	if flagged, of := r.flagged(); flagged*10 > of {
+		blocks = append(blocks, report.Callout{Tone: report.Warn, Title: fmt.Sprintf("%d of %s are flagged", flagged, quantity.Count(of, "trial")), Blocks: []report.Block{say("Something else had the machine before or during them: what they took is partly its doing. What, the threats to validity say.")}})
+	}
 	return blocks
 }
 
@@ -112,7 +115,7 @@ func (r *Report) tiles() (tiles report.Tiles) {
 				note += "; oversubscribed, so no verdict"
 			}
 		}
-		tiles = append(tiles, report.Tile{Value: quantity.Seconds(best.Target.Median), Label: fmt.Sprintf("%s: %s to %v", t.title(), best.System, t.Target), Note: note})
+		tiles = append(tiles, report.Tile{Value: best.System + ", " + quantity.Seconds(best.Target.Median), Label: fmt.Sprintf("%s: the soonest to %v", t.title(), t.Target), Note: note})
 	}
 	return tiles
 }
@@ -170,26 +173,21 @@ func (r *Report) setup() []report.Block {
 // short says how many trials are shorter than was ordered, and by how much: those that the time limit cut, and those that became faster than
 // their warm-up was.
 func (r *Report) short() string {
-	seen, short, least := map[trialOf]bool{}, 0, r.Seconds
-	for _, t := range r.Tables {
-		for _, x := range t.Rows {
-			for _, one := range x.Trials {
-				of := trialOf{x.cell, one.Repeat}
-				if seen[of] || one.Result.Error != "" {
-					continue
-				}
-				seen[of] = true
-				if one.Result.Seconds < r.Seconds {
-					short++
-					least = min(least, one.Result.Seconds)
-				}
-			}
+	good, short, least := 0, 0, r.Seconds
+	for x := range r.results() {
+		if x.Error != "" {
+			continue
+		}
+		good++
+		if x.Seconds < r.Seconds {
+			short++
+			least = min(least, x.Seconds)
 		}
 	}
 	if short == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %d of %s are shorter, the shortest %.2f s", short, quantity.Count(len(seen), "trial"), least)
+	return fmt.Sprintf("; %d of %s are shorter, the shortest %.2f s", short, quantity.Count(good, "trial"), least)
 }
 
 // versions are those of all systems, by what has them: of ours once, since all rows are of one program.

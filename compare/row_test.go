@@ -58,3 +58,57 @@ func TestFewReadings(t *testing.T) {
 		}
 	}
 }
+
+// TestWhoIsRanked: a row is ranked where three repeats ended well, all reached the target, and all computed what local does; else it says why not.
+func TestWhoIsRanked(t *testing.T) {
+	reached := Result{Reached: true, SecondsToTarget: 1, Proof: proven, Deviation: 1e-9, Curve: []Point{{Update: 5, Seconds: 1, Value: 0.9}}}
+	other := reached
+	other.Proof, other.Deviation = "not the same computation: 0.41 against 0.32 at update 5", 0.07
+	missed := reached
+	missed.Reached, missed.Best = false, 0.8
+	cut := missed
+	cut.Cut = true
+	for name, c := range map[string]struct {
+		results []Result
+		shared  bool
+		why     string
+	}{
+		"three":                     {[]Result{reached, reached, reached}, false, ""},
+		"two":                       {[]Result{reached, reached}, false, "2 of 2 repeats ended well, and 3 are wanted"},
+		"two and a failure":         {[]Result{reached, {Error: "it hangs"}, reached}, false, "2 of 3 repeats ended well, and 3 are wanted"},
+		"three and a failure":       {[]Result{reached, {Error: "it hangs"}, reached, reached}, false, ""},
+		"failures":                  {[]Result{{Error: "it hangs"}, {Error: "it fell"}}, false, "it fell"},
+		"another computation":       {[]Result{reached, other, reached}, false, other.Proof},
+		"another computation first": {[]Result{other, reached, reached}, false, other.Proof},
+		"one missed":                {[]Result{reached, missed, reached}, false, "not reached where it was looked for, up to update 5 (best 0.8, reached in 2 of 3 repeats)"},
+		"cut":                       {[]Result{cut, cut, cut}, false, "not reached within the time limit of a trial (best 0.8)"},
+		"shared memory":             {[]Result{reached, reached, reached}, true, extra},
+	} {
+		x := &Row{Shared: c.shared}
+		for i, r := range c.results {
+			one := Repeat{Repeat: i + 1, Result: r}
+			for _, p := range r.Curve {
+				one.Curve = append(one.Curve, curveOf(p))
+			}
+			x.Trials = append(x.Trials, one)
+		}
+		table := &Table{Target: Target{"test", "accuracy", 0.85, true}, Rows: []*Row{x}}
+		x.count(table)
+		if x.Ranked != (c.why == "") || x.Why != c.why {
+			t.Errorf("%s: ranked %v, %q; want %q", name, x.Ranked, x.Why, c.why)
+		}
+		largest := 0.0
+		for _, r := range c.results {
+			largest = max(largest, r.Deviation)
+		}
+		if x.Largest != largest {
+			t.Errorf("%s: largest deviation %v, want %v", name, x.Largest, largest)
+		}
+		if c.shared { // in a user's own job it is what he can have
+			table.Own = true
+			if x.count(table); !x.Ranked {
+				t.Errorf("%s, own: %s", name, x.Why)
+			}
+		}
+	}
+}

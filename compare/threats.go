@@ -3,6 +3,7 @@ package compare
 import (
 	"fmt"
 	"io/fs"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -108,23 +109,15 @@ func (r *Report) judged() int {
 // atHand are the reasons for doubt that a reader of the table alone should know too: that something else had the machine, and targets that are met
 // before there is much to compare.
 func (r *Report) atHand() (threats []string) {
-	flagged, trials := map[string]int{}, map[trialOf]bool{}
-	for _, t := range r.Tables {
-		for _, x := range t.Rows {
-			for _, one := range x.Trials {
-				of := trialOf{x.cell, one.Repeat}
-				if trials[of] { // in another table
-					continue
-				}
-				trials[of] = true
-				for _, f := range one.Result.Flags {
-					flagged[kind(f)]++
-				}
-			}
+	flagged, trials := map[string]int{}, 0
+	for x := range r.results() {
+		trials++
+		for _, f := range x.Flags {
+			flagged[kind(f)]++
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(flagged)) {
-		threats = append(threats, fmt.Sprintf("%d of %d trials are flagged: %s.", flagged[k], len(trials), k))
+		threats = append(threats, fmt.Sprintf("%d of %d trials are flagged: %s.", flagged[k], trials, k))
 	}
 	for _, t := range r.Tables {
 		if rows := t.metAtOnce(); len(rows) > 0 {
@@ -132,6 +125,36 @@ func (r *Report) atHand() (threats []string) {
 		}
 	}
 	return threats
+}
+
+// results walks the results of all trials, each once, though several tables may show it.
+func (r *Report) results() iter.Seq[*Result] {
+	return func(yield func(*Result) bool) {
+		seen := map[trialOf]bool{}
+		for _, t := range r.Tables {
+			for _, x := range t.Rows {
+				for i := range x.Trials {
+					one := &x.Trials[i]
+					of := trialOf{x.cell, one.Repeat}
+					if seen[of] {
+						continue
+					}
+					if seen[of] = true; !yield(&one.Result) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// flagged is how many of the trials are.
+func (r *Report) flagged() (flagged, trials int) {
+	for x := range r.results() {
+		trials++
+		flagged += min(1, len(x.Flags))
+	}
+	return flagged, trials
 }
 
 // kind is a flag without the figures of its trial.
