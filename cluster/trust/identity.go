@@ -74,7 +74,7 @@ func (i *Identity) ClientConfig(server Name) *tls.Config {
 		// The usual check wants a host. VerifyConnection checks all the rest.
 		c.InsecureSkipVerify = true
 		c.VerifyConnection = func(cs tls.ConnectionState) error {
-			n, err := verify(cs, i.ca, true)
+			n, err := verify(cs, i.ca, time.Now())
 			if err == nil && n != server {
 				err = fmt.Errorf("trust: the server is %s: want %s", n, server)
 			}
@@ -113,18 +113,14 @@ func VerifyName(cs tls.ConnectionState, want Name) error {
 }
 
 // verify checks that the peer's certificate is signed by ca and valid now, and returns its name.
-func verify(cs tls.ConnectionState, ca *x509.Certificate, server bool) (Name, error) {
+func verify(cs tls.ConnectionState, ca *x509.Certificate, now time.Time) (Name, error) {
 	if len(cs.PeerCertificates) == 0 {
 		return Name{}, errors.New("trust: the peer has shown no certificate")
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(ca)
-	use := x509.ExtKeyUsageClientAuth
-	if server {
-		use = x509.ExtKeyUsageServerAuth
-	}
 	leaf := cs.PeerCertificates[0]
-	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{use}}); err != nil {
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now}); err != nil {
 		return Name{}, fmt.Errorf("trust: the certificate of %q: %w", leaf.Subject.CommonName, err)
 	}
 	return nameOf(leaf)

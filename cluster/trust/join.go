@@ -19,6 +19,7 @@ import (
 	"net/url"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/trivium-ml/trivium/wire/control"
@@ -292,8 +293,7 @@ func Join(ctx context.Context, addr string, t Token, o JoinOptions) (*Identity, 
 		return fail(err)
 	}
 	q.Header.Set("Content-Type", contentType)
-	config := t.ClientConfig(CoordinatorRole)
-	config.Time = o.Now
+	config := t.ClientConfig(CoordinatorRole, now)
 	if o.holder != nil {
 		config.GetClientCertificate = o.holder.shown
 	}
@@ -364,8 +364,13 @@ func strange(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok { // it repeats the address
 		err = u.Err
 	}
-	_, other := errors.AsType[tls.RecordHeaderError](err)
-	if other || errors.Is(err, http.ErrSchemeMismatch) || errors.Is(err, context.DeadlineExceeded) {
+	_, noTLS := errors.AsType[tls.RecordHeaderError](err)
+	op, _ := errors.AsType[*net.OpError](err)
+	hungUp := op != nil && op.Op == "remote error" // as crypto/tls has it: another port of the cluster wants a certificate first
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w: does a coordinator run there, and is this its port?", err)
+	case noTLS, hungUp, errors.Is(err, http.ErrSchemeMismatch), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w: is this a coordinator's address?", err)
 	}
 	return err

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/base32"
 	"encoding/binary"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // A Secret is what who joins must know.
@@ -108,17 +110,22 @@ func OpenSecret(dir string) (Secret, error) {
 	}
 }
 
-// ClientConfig is that of a client without a certificate, which knows the server by the token's hash of its authority, and by its role.
-func (t Token) ClientConfig(role string) *tls.Config {
+// ClientConfig is that of a client without a certificate, which knows the server by the token's hash of its authority, and by its role, and
+// the time by now.
+func (t Token) ClientConfig(role string, now func() time.Time) *tls.Config {
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13,
+		MinVersion: tls.VersionTLS13, Time: now,
 		// The usual check wants an authority that this machine knows, and it knows the hash of one. VerifyConnection does it all.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			var found [sha256.Size]byte
 			for _, c := range cs.PeerCertificates {
 				if found = sha256.Sum256(c.Raw); found == t.CA {
-					n, err := verify(cs, c, true)
+					n, err := verify(cs, c, now())
+					if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired { // or to come
+						return refuse("time", "the coordinator's certificate is valid from %s to %s, and this machine's clock says %s: set the clocks",
+							instant(invalid.Cert.NotBefore), instant(invalid.Cert.NotAfter), instant(now()))
+					}
 					if err == nil && n.Role != role {
 						err = fmt.Errorf("trust: the server is %s: want a %s", n, role)
 					}
@@ -130,6 +137,8 @@ func (t Token) ClientConfig(role string) *tls.Config {
 		},
 	}
 }
+
+func instant(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 func newSerial() (*big.Int, error) {
 	var b [16]byte

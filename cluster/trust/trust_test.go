@@ -108,7 +108,27 @@ func TestJoinRefused(t *testing.T) {
 	node := JoinOptions{Name: Name{"node", "1"}}
 	wrong := c.token
 	wrong.Secret[0] ^= 1
-	hourLater := func() time.Time { return time.Now().Add(time.Hour) }
+	hours := func(n time.Duration) func() time.Time {
+		return func() time.Time { return time.Now().Add(n * time.Hour) }
+	}
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err = errors.Join(err, gone.Close()); err != nil {
+		t.Fatal(err)
+	}
+	member, err := tls.Listen("tcp", "127.0.0.1:0", c.self.ServerConfig()) // another port of the cluster: it wants a certificate
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer member.Close()
+	go func() {
+		for {
+			accepted, err := member.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(io.Discard, accepted); _ = accepted.Close() }()
+		}
+	}()
 	for _, k := range []struct {
 		name  string
 		addr  string
@@ -125,9 +145,13 @@ func TestJoinRefused(t *testing.T) {
 		{"bad name", c.addr, c.token, JoinOptions{Name: Name{"node", "a/b"}}, `refused: name: "node/a/b": "a/b" has to be 1 to 63 letters, digits`, "name", true},
 		{"bad host", c.addr, c.token, JoinOptions{Name: node.Name, Hosts: []string{"a b"}}, `"a b" is neither an IP`, "hosts", false},
 		{"many hosts", c.addr, c.token, JoinOptions{Name: node.Name, Hosts: make([]string, 17)}, "at most 16", "hosts", false},
-		{"clock", c.addr, c.token, JoinOptions{Name: node.Name, Now: hourLater}, "the joiner's clock differs by", "time", false},
+		{"clock", c.addr, c.token, JoinOptions{Name: node.Name, Now: hours(1)}, "the joiner's clock differs by", "time", false},
+		{"clock far behind", c.addr, c.token, JoinOptions{Name: node.Name, Now: hours(-1)}, "this machine's clock says", "time", true},
+		{"clock years ahead", c.addr, c.token, JoinOptions{Name: node.Name, Now: hours(11 * 365 * 24)}, "this machine's clock says", "time", true},
 		{"not TLS", plain.Listener.Addr().String(), c.token, node, "is this a coordinator's address?", "", true},
 		{"another service", web.Listener.Addr().String(), c.token, node, "is this a coordinator's address?", "", true},
+		{"a member's port", member.Addr().String(), c.token, node, "is this a coordinator's address?", "", true},
+		{"nobody there", gone.Addr().String(), c.token, node, "connection refused: does a coordinator run there, and is this its port?", "", true},
 		{"no port", "127.0.0.1", c.token, node, "host:port", "", true},
 	} {
 		_, _, err := Join(t.Context(), k.addr, k.token, k.o)
