@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -162,7 +163,7 @@ func (s *session) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return misused(fmt.Errorf("%w (%s)", parsing(err), s.hint(err)))
 	}
-	if err := checkOut(parsed); err != nil {
+	if err := checkFolders(parsed); err != nil {
 		return err
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
@@ -208,12 +209,12 @@ func meant(err error) string {
 	return ""
 }
 
-// checkOut refuses an --out without a name, as where a script's variable is not set: some verbs would take it for the folder at hand, others for one
-// that is not there.
-func checkOut(parsed *kong.Context) error {
+// checkFolders refuses an --out or --dir without a name, as where a script's variable is not set: some verbs would take it for the folder at hand,
+// others for one that is not there.
+func checkFolders(parsed *kong.Context) error {
 	for _, p := range parsed.Path {
-		if f := p.Flag; f != nil && f.Name == "out" && parsed.FlagValue(f) == "" {
-			return misusedf("--out: want the name of a folder, or . for the one at hand; found none")
+		if f := p.Flag; f != nil && (f.Name == "out" || f.Name == "dir") && parsed.FlagValue(f) == "" {
+			return misusedf("--%s: want the name of a folder, or . for the one at hand; found none", f.Name)
 		}
 	}
 	return nil
@@ -261,6 +262,19 @@ func misused(err error) error {
 		return nil
 	}
 	return &codedError{Misused, err}
+}
+
+// misconfigured is misused, but for what the disk refuses, and what has a code already: there the command may be as it should.
+func misconfigured(err error) error {
+	for _, refuses := range []error{syscall.ENOSPC, syscall.EROFS, syscall.EIO, fs.ErrPermission} {
+		if errors.Is(err, refuses) {
+			return err
+		}
+	}
+	if _, coded := errors.AsType[*codedError](err); coded {
+		return err
+	}
+	return misused(err)
 }
 
 // misusedf is misused for a sentence of its own.

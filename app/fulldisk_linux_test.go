@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/trivium-ml/trivium/data"
 )
@@ -88,6 +90,36 @@ func TestFullDisk(t *testing.T) {
 	got = runWith(t.Context(), t, t.TempDir(), options, strings.Fields(resume)...)
 	if got.code != Done || !strings.Contains(got.out, "from update 20 on") {
 		t.Errorf("%s: exits with %d: %s%s", resume, got.code, got.out, got.err)
+	}
+}
+
+// TestNoDiskForACluster: where the disk takes no state, being full or read-only, the command may be right: exit code 1. With files that are not to be
+// used it is not.
+func TestNoDiskForACluster(t *testing.T) {
+	up := func(dir string, flags ...string) outcome {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // if it begins after all
+		defer cancel()
+		return runWith(ctx, t, dir, Options{}, append([]string{"up", "--listen", "127.0.0.1:0", "--dir", filepath.Join(dir, "cluster")}, flags...)...)
+	}
+	full := smallDisk(t, "8k")
+	write(t, full, "rest", strings.Repeat("x", 8<<10))
+	if got := up(full); got.code != Failed || !strings.HasSuffix(got.err, "no space left on device\n") {
+		t.Errorf("on a full disk: exits with %d: %s", got.code, got.err)
+	}
+	dir := smallDisk(t, "8k")
+	if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	if got := up(dir); got.code != Failed || !strings.HasSuffix(got.err, "read-only file system\n") {
+		t.Errorf("on a read-only disk: exits with %d: %s", got.code, got.err)
+	}
+	if got := up(t.TempDir(), "--ca", "none.pem,none.pem"); got.code != Misused {
+		t.Errorf("with an authority that is not there: exits with %d: %s", got.code, got.err)
+	}
+	dir = t.TempDir()
+	write(t, dir, "cluster", "a file")
+	if got := up(dir); got.code != Misused {
+		t.Errorf("with a file in the place of the folder: exits with %d: %s", got.code, got.err)
 	}
 }
 

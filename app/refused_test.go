@@ -1,9 +1,11 @@
 package app
 
 import (
+	"context"
 	"os"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestNumbersTooLargeToSearch: columns that L-BFGS cannot search with are a mistake in the data, for one process and for more, and no internal error.
@@ -71,6 +73,14 @@ func TestNoFolder(t *testing.T) {
 			if got.code != Misused || got.out != "" || !strings.HasSuffix(got.err, ": --out: want the name of a folder, or . for the one at hand; found none\n") {
 				t.Errorf("%s %q: exits with %d: %s%s", command, flag, got.code, got.out, got.err)
 			}
+		}
+	}
+	for _, command := range []string{"up --listen 127.0.0.1:0", "compare --estimate"} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // if it begins after all
+		got := runWith(ctx, t, dir, Options{}, append(strings.Fields(command), "--dir", "")...)
+		cancel()
+		if got.code != Misused || got.out != "" || !strings.HasSuffix(got.err, ": --dir: want the name of a folder, or . for the one at hand; found none\n") {
+			t.Errorf("%s: exits with %d: %s%s", command, got.code, got.out, got.err)
 		}
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {

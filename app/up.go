@@ -153,7 +153,7 @@ func (v *upVerb) prepare(ctx context.Context, s *session, log *slog.Logger) (*co
 		return u, misused(err)
 	}
 	if err := v.trust(u); err != nil {
-		return u, misused(err)
+		return u, misconfigured(err)
 	}
 	_, port, err := net.SplitHostPort(u.listener.Addr().String())
 	if err != nil {
@@ -163,7 +163,7 @@ func (v *upVerb) prepare(ctx context.Context, s *session, log *slog.Logger) (*co
 	u.addr = net.JoinHostPort(u.host, port)
 	if store == nil {
 		if store, endpoints, err = v.meta(ctx, u); err != nil {
-			return u, misused(err)
+			return u, misconfigured(err)
 		}
 	}
 	network := transport.TCP{
@@ -211,6 +211,7 @@ func (v *upVerb) trust(u *coordinating) (err error) {
 		u.authority, err = trust.OpenAuthority(filepath.Join(v.Dir, "ca"), time.Now())
 	case 2:
 		u.authority, err = trust.LoadAuthority(v.CA[0], v.CA[1], time.Now())
+		err = misused(err) // also of files that it may not read: they are the command's
 	default:
 		err = fmt.Errorf("--ca: want two files, CERT,KEY; found %d", len(v.CA))
 	}

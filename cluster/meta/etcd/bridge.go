@@ -100,13 +100,13 @@ func newFailure() *failure { return &failure{done: make(chan struct{})} }
 
 // OnWrite implements zapcore.CheckWriteHook. It does not return: etcd does not expect to go on from here.
 func (f *failure) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
-	text := e.Message
+	why := errors.New(e.Message)
 	for _, field := range fields {
 		if err, ok := field.Interface.(error); ok && field.Type == zapcore.ErrorType {
-			text += ": " + err.Error()
+			why = fmt.Errorf("%w: %w", why, err)
 		}
 	}
-	f.set(errors.New(text))
+	f.set(why)
 	runtime.Goexit()
 }
 

@@ -6,12 +6,14 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
@@ -238,8 +240,11 @@ func (s *Server) Close() error {
 	return err
 }
 
-// damaged says what to do about data that etcd does not start from.
+// damaged says what to do about data that etcd does not start from. A disk that is full or must not be written to has damaged none.
 func damaged(dir string, err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EROFS) || errors.Is(err, fs.ErrPermission) {
+		return err
+	}
 	return fmt.Errorf("%w: if its data are damaged, move %s away to begin anew (jobs and joined machines are then forgotten; machines join "+
 		"again with the token)", err, filepath.Join(dir, "member"))
 }

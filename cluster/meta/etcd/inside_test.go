@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,8 +19,8 @@ import (
 // Where etcd would end the process, its goroutine ends, and the server counts as failed.
 func TestFatalIsFailure(t *testing.T) {
 	for name, end := range map[string]func(l *zap.Logger){
-		"fatal": func(l *zap.Logger) { l.Fatal("cannot go on", zap.Error(errors.New("disk full"))) },
-		"panic": func(l *zap.Logger) { l.Panic("cannot go on", zap.Error(errors.New("disk full"))) },
+		"fatal": func(l *zap.Logger) { l.Fatal("cannot go on", zap.Error(syscall.ENOSPC)) },
+		"panic": func(l *zap.Logger) { l.Panic("cannot go on", zap.Error(syscall.ENOSPC)) },
 	} {
 		for _, discard := range []bool{false, true} {
 			var b bytes.Buffer
@@ -42,8 +43,12 @@ func TestFatalIsFailure(t *testing.T) {
 			default:
 				t.Fatalf("%s: no failure", name)
 			}
-			if err := f.get(); went || err == nil || err.Error() != "cannot go on: disk full" {
+			err := f.get()
+			if went || !errors.Is(err, syscall.ENOSPC) || err.Error() != "cannot go on: "+syscall.ENOSPC.Error() {
 				t.Errorf("%s: it goes on: %t, %v", name, went, err)
+			}
+			if advice := damaged("d", err); advice.Error() != err.Error() { // a full disk is no reason to throw its data away
+				t.Errorf("%s: advises %v", name, advice)
 			}
 			if text := b.String(); !discard && (!strings.Contains(text, "level=ERROR") || !strings.Contains(text, "member=1")) {
 				t.Errorf("%s: logged %q", name, text)
