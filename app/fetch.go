@@ -28,17 +28,20 @@ func (v *fetchVerb) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	if dir == "" {
-		j, err := client.Job(ctx, v.Job)
-		switch {
-		case err != nil:
-			return clusterError(err)
-		case j.State == fleet.Done && j.Why != "":
-			return leftNoRun(&j)
-		}
-		fmt.Fprintf(s.out, "%s left no run\n", v.Job)
-		return nil
+	if dir != "" {
+		fmt.Fprintf(s.out, "run directory %s\n", dir)
 	}
-	fmt.Fprintf(s.out, "run directory %s\n", dir)
+	j, err := client.Job(ctx, v.Job)
+	switch {
+	case err != nil:
+		return clusterError(err)
+	case dir == "" && j.State == fleet.Done && j.Why != "":
+		return leftNoRun(&j)
+	case dir == "":
+		fmt.Fprintf(s.out, "%s left no run\n", v.Job)
+	}
+	if j.State != fleet.Done {
+		fmt.Fprintln(s.out, j.Sentence())
+	}
 	return nil
 }

@@ -47,6 +47,9 @@ func (nodeVerb) Help() string {
 
 func (v *nodeVerb) Run(ctx context.Context, s *session) error {
 	log := slog.New(slog.NewTextHandler(s.err, nil))
+	if err := checkCoordinator("--join", v.Join); err != nil {
+		return misused(err)
+	}
 	offer, err := v.offer()
 	if err != nil {
 		return misused(err)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -78,12 +79,8 @@ func (f *onFlags) dial(ctx context.Context) (*fleet.Client, error) {
 	if f.On == "" {
 		return nil, misusedf("--on: name the coordinator, as host:port")
 	}
-	_, port, err := net.SplitHostPort(f.On)
-	if err == nil {
-		_, err = strconv.ParseUint(port, 10, 16)
-	}
-	if err != nil {
-		return nil, misusedf("--on: want the coordinator as host:port, found %q", f.On)
+	if err := checkCoordinator("--on", f.On); err != nil {
+		return nil, misused(err)
 	}
 	token, err := parseToken(f.Token)
 	if err != nil {
@@ -96,6 +93,18 @@ func (f *onFlags) dial(ctx context.Context) (*fleet.Client, error) {
 		return nil, err
 	}
 	return fleet.NewClient(f.On, self), nil
+}
+
+// checkCoordinator refuses an address of a coordinator that is none.
+func checkCoordinator(flag, addr string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: want the coordinator as host:port, found %q", flag, addr)
+	}
+	return nil
 }
 
 // joinError gives what trust.Join returned its exit code.
@@ -115,11 +124,15 @@ func joinError(err error) error {
 
 // clusterError gives what a cluster's API returned its exit code.
 func clusterError(err error) error {
-	var refused *fleet.RemoteError
+	remote, answered := errors.AsType[*fleet.RemoteError](err)
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &refused):
+	case answered && remote.Code == http.StatusServiceUnavailable: // it has just begun, or is about to begin anew
+		return &codedError{Lost, err}
+	case answered && remote.Code >= http.StatusInternalServerError: // its disk, for one
+		return err
+	case answered:
 		return misused(err)
 	case errors.Is(err, context.Canceled):
 		return &codedError{Interrupted, errors.New("interrupted")}
@@ -207,7 +220,7 @@ func (s *session) attend(ctx context.Context, t *training, client *fleet.Client,
 		moved, err = fetchFiles(ctx, client, t.out, id)
 	}
 	if isLost(err) {
-		return &codedError{Lost, fmt.Errorf("%w; once it is there again, ask it what became of %s with: %s status %s", err, id, s.command, on)}
+		return &codedError{Lost, fmt.Errorf("%w; once it is there again, what became of %s, and its run, come with: %s fetch %s %s", err, id, s.command, id, on)}
 	}
 	if err != nil && j.ID != "" && j.State.Ended() { // what it left is there still
 		code := Failed
@@ -229,23 +242,22 @@ func (s *session) attend(ctx context.Context, t *training, client *fleet.Client,
 		if code == 0 {
 			code = Failed
 		}
-		err := errors.New(j.Sentence())
-		if code == Lost || code == Interrupted {
-			err = t.fromThere(ctx, s, err, moved, on)
-		}
-		return &codedError{code, err}
+		return &codedError{code, t.fromThere(ctx, s, code, errors.New(j.Sentence()), moved, on)}
 	}
 	return nil
 }
 
-// fromThere adds to what ended a job how its run, which is at moved by now, goes on at the cluster; empty: there is none.
-func (t *training) fromThere(ctx context.Context, s *session, err error, moved string, on onFlags) error {
-	if moved == "" {
+// fromThere adds to what ended a job, with that code, how its run, which is at moved by now, goes on at the cluster; empty: there is none.
+func (t *training) fromThere(ctx context.Context, s *session, code int, err error, moved string, on onFlags) error {
+	if moved == "" || code == Misused {
 		return err
 	}
 	c, saved, no := checkpoint.Latest(ctx, blob.Dir(filepath.Join(moved, checkpointsDir)))
-	if no != nil {
+	switch {
+	case no != nil:
 		return fmt.Errorf("%w; there was no checkpoint yet", err)
+	case code == Diverged: // to go on from there ends alike
+		return fmt.Errorf("%w; the last good checkpoint is %s", err, filepath.Join(moved, checkpointsDir, saved))
 	}
 	t.dir, t.saved, t.processes = moved, saved, false
 	cpu := tensor.NewCPU(1, c.Job.Exact)

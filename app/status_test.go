@@ -3,6 +3,8 @@ package app
 import (
 	"bytes"
 	"context"
+	"errors"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +32,18 @@ func TestStatusFails(t *testing.T) {
 	if err := v.show(ctx, newSession(&out, &out, Options{}), client); err != nil {
 		t.Errorf("interrupted while it asks: %v", err)
 	}
+	for code, want := range map[int]int{
+		http.StatusBadRequest: Misused, http.StatusNotFound: Misused, http.StatusInternalServerError: Failed, http.StatusServiceUnavailable: Lost,
+	} {
+		err := clusterError(&fleet.RemoteError{Code: code})
+		if coded, ok := errors.AsType[*codedError](err); err == nil || ok != (want != Failed) || ok && coded.code != want {
+			t.Errorf("an answer of %d exits with %+v, want %d", code, coded, want)
+		}
+	}
 	token := trust.Token{CA: authority.Hash()}.String()
+	if got := runIn(t, t.TempDir(), "node", "--join", "127.0.0.1", "--token", token); got.code != Misused || !strings.Contains(got.err, "--join: want the coordinator as host:port") {
+		t.Errorf("node without a port: exits with %d: %s", got.code, got.err)
+	}
 	for _, addr := range []string{"127.0.0.1", "127.0.0.1:http", "127.0.0.1:70000"} {
 		if got := runIn(t, t.TempDir(), "status", "--on", addr, "--token", token); got.code != Misused || !strings.Contains(got.err, "--on: want the coordinator as host:port") {
 			t.Errorf("at %s: exits with %d: %s", addr, got.code, got.err)

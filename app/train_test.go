@@ -385,9 +385,38 @@ func TestInterruptedKeeper(t *testing.T) {
 	}
 	// Nor where it ran at a cluster, whose submitter has its checkpoint alone.
 	there := &training{topology: served}
-	err := there.fromThere(t.Context(), &session{models: options.Models, command: "trivium"}, errors.New("lost"), filepath.Join(dir, "runs", "k"), onFlags{})
+	err := there.fromThere(t.Context(), &session{models: options.Models, command: "trivium"}, Lost, errors.New("lost"), filepath.Join(dir, "runs", "k"), onFlags{})
 	if err == nil || err.Error() != "lost"+strings.TrimSuffix(want, "\n") {
 		t.Errorf("at a cluster: %v", err)
+	}
+}
+
+// TestEndedAtACluster: of a job's run the coordinator's paths are not told, being another machine's: who gave it has fetched it, and is told of its own.
+func TestEndedAtACluster(t *testing.T) {
+	dir := t.TempDir()
+	if got := runIn(t, dir, strings.Fields("train softmax --rows 100 --epochs 1 --name a")...); got.code != Done {
+		t.Fatal(got.err)
+	}
+	s := &session{models: nn.Standard(), command: "trivium"}
+	on := onFlags{On: "10.0.0.1:7070", Token: "secret"}
+	broken, diverged := errors.New("broken"), &trivium.DivergedError{Step: 7}
+	at := &training{topology: alone, out: "cluster/jobs/job-1/runs", dir: "cluster/jobs/job-1/runs/a", kept: "cluster/jobs/job-1/runs/a/checkpoints", saved: "step-1"}
+	at.assemble = func(context.Context) (*team, error) { return nil, broken }
+	for _, err := range []error{broken, diverged} {
+		if got := at.verdict(s, trivium.Result{Reason: trivium.Failed}, err); !errors.Is(got, err) || strings.Contains(got.Error(), "cluster/jobs") {
+			t.Errorf("the coordinator says %v", got)
+		}
+	}
+	for code, want := range map[int]string{
+		Misused:  "broken",
+		Failed:   "broken; resume with: trivium train --resume runs/a --on 10.0.0.1:7070 --token TOKEN",
+		Lost:     "broken; resume with: trivium train --resume runs/a --on 10.0.0.1:7070 --token TOKEN",
+		Diverged: "broken; the last good checkpoint is runs/a/checkpoints/step-000000000001",
+	} {
+		there := &training{topology: alone, out: "runs"}
+		if got := there.fromThere(t.Context(), s, code, broken, "runs/a", on); got.Error() != want {
+			t.Errorf("a job that ends with %d: %v, want %s", code, got, want)
+		}
 	}
 }
 

@@ -283,13 +283,13 @@ func (t *training) verdict(s *session, r trivium.Result, err error) error {
 		if t.topology == alone {
 			err = diverged // without the name of the checkpoint: the user gets the path
 		}
-		if t.saved != "" {
+		if t.saved != "" && t.assemble == nil { // else who submitted it has it elsewhere, now as in the cases below
 			err = fmt.Errorf("%w; the last good checkpoint is %s", err, filepath.Join(t.kept, t.saved))
 		}
 		return &codedError{Diverged, err}
 	case errors.As(err, &refused), errors.As(err, &mistake):
 		return misused(err)
-	case r.Reason == trivium.Failed && t.topology == alone && t.saved != "":
+	case r.Reason == trivium.Failed && t.topology == alone && t.saved != "" && t.assemble == nil:
 		return fmt.Errorf("%w; %s", err, t.goOnWith(s))
 	}
 	return err

@@ -104,9 +104,18 @@ func (s *session) drive(ctx context.Context, w *fleet.Work, host string) error {
 	}
 	t.assemble = func(ctx context.Context) (*team, error) { return assembleOn(ctx, w, host) }
 	if err := s.train(ctx, t); err != nil || t.dir != "" {
-		return err
+		return onMachine(err, w.Nodes)
 	}
 	return &keptError{t.kept}
+}
+
+// onMachine adds to what a worker says the machine that it was on: whose file is not there, or whose memory was too small.
+func onMachine(err error, nodes []fleet.Lent) error {
+	worker, ok := errors.AsType[*processes.WorkerError](err)
+	if !ok || worker.Index >= len(nodes) {
+		return err
+	}
+	return fmt.Errorf("on %s, %w", nodes[worker.Index].ID, err)
 }
 
 // machines counts those that lend themselves to a job, each once however many of its workers it has.

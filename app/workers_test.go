@@ -437,6 +437,9 @@ func TestCluster(t *testing.T) {
 	if text := firstErrs.String(); !strings.Contains(text, goOn) {
 		t.Errorf("a job that lost its machine says %s, want how it goes on: %s", text, goOn)
 	}
+	if got = runIn(t, dir, append([]string{"fetch", "job-7"}, on...)...); got.code != Done || !strings.Contains(got.out, "\njob-7 is failed: on b, worker ") {
+		t.Errorf("fetch of a job that failed: exits with %d: %s%s", got.code, got.out, got.err)
+	}
 	if code := second(); code != Interrupted {
 		t.Errorf("a cancelled job exits with %d", code)
 	}

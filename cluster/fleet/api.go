@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -26,7 +27,7 @@ import (
 //	POST /v1/sent                 data for a job, which is to come within an hour; answers with {"id": ...}
 //
 // All but the first want a certificate of the cluster. Who shows none has ten seconds for a request. An error is {"error": ...}, with a
-// status that fits.
+// status that fits: 5xx where it is the coordinator's and not the request's.
 func (c *Coordinator) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("POST /v1/join", c.o.Issuer)
@@ -41,19 +42,14 @@ func (c *Coordinator) Handler() http.Handler {
 				return
 			}
 			if err := f(w, r); err != nil {
-				code := http.StatusBadRequest
-				var missing errNoJob
-				if errors.As(err, &missing) {
-					code = http.StatusNotFound
-				}
-				answerError(w, code, err)
+				answerError(w, codeOf(err), err)
 			}
 		})
 	}
 	known("GET /v1/status", func(w http.ResponseWriter, r *http.Request) error {
 		s, err := c.Status(r.Context())
 		if err != nil {
-			return err
+			return &unavailable{err}
 		}
 		return answer(w, s)
 	})
@@ -119,6 +115,27 @@ func answerError(w http.ResponseWriter, code int, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(map[string]string{"error": err.Error()}) // a client that is gone hears nothing
+}
+
+// An unavailable coordinator cannot answer yet, or not any more.
+type unavailable struct{ error }
+
+func (e *unavailable) Unwrap() error { return e.error }
+
+// codeOf is the status that fits an error: it says who is to mend it.
+func codeOf(err error) int {
+	_, missing := errors.AsType[errNoJob](err)
+	_, away := errors.AsType[*unavailable](err)
+	_, disk := errors.AsType[*fs.PathError](err)
+	switch {
+	case missing:
+		return http.StatusNotFound
+	case away:
+		return http.StatusServiceUnavailable
+	case disk:
+		return http.StatusInternalServerError
+	}
+	return http.StatusBadRequest
 }
 
 func (c *Coordinator) job(id string) (Job, error) {

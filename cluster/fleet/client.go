@@ -40,13 +40,18 @@ func NewClient(addr string, self *trust.Identity) *Client {
 // Close lets go of the connections that wait.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// A RemoteError is what the coordinator answers to a request that it refuses.
+// A RemoteError is what the coordinator answers to a request that it refuses, or that it cannot do.
 type RemoteError struct {
-	Code int // of HTTP
+	Code int // of HTTP: from 500 on the request may be as it should
 	Text string
 }
 
-func (e *RemoteError) Error() string { return "fleet: the coordinator refuses: " + e.Text }
+func (e *RemoteError) Error() string {
+	if e.Code >= http.StatusInternalServerError {
+		return "fleet: at the coordinator: " + e.Text
+	}
+	return "fleet: the coordinator refuses: " + e.Text
+}
 
 // call sends a request. The caller closes the body.
 func (c *Client) call(ctx context.Context, method, path string, body io.Reader) (io.ReadCloser, error) {

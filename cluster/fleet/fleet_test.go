@@ -284,6 +284,47 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// TestWhoseToMend: a request is refused with another status than where it is the coordinator that cannot, and in other words.
+func TestWhoseToMend(t *testing.T) {
+	dir := t.TempDir()
+	r := newRig(t, dir, startAll)
+	client := r.client()
+	for _, name := range []string{sentDir, filepath.Join("jobs", "job-1")} { // files where folders are to be
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	submit := func(s Spec) error {
+		_, err := client.Submit(t.Context(), s)
+		return err
+	}
+	_, sent := client.Send(t.Context(), strings.NewReader("rows"))
+	r.c.mu.Lock()
+	members := r.c.members
+	r.c.members = nil // as before it has joined
+	r.c.mu.Unlock()
+	_, status := client.Status(t.Context())
+	r.c.mu.Lock()
+	r.c.members = members
+	r.c.mu.Unlock()
+	for what, c := range map[string]struct {
+		err  error
+		code int
+		want string
+	}{
+		"another program":        {submit(Spec{Need: Need{Workers: 1}, Build: "that"}), http.StatusBadRequest, "fleet: the coordinator refuses: it comes from another program"},
+		"no folder for a job":    {submit(Spec{Need: Need{Workers: 1}, Build: "this"}), http.StatusInternalServerError, "fleet: at the coordinator: mkdir "},
+		"no folder for a file":   {sent, http.StatusInternalServerError, "fleet: at the coordinator: mkdir "},
+		"a status too early":     {status, http.StatusServiceUnavailable, "fleet: at the coordinator: it has not joined its group of machines yet"},
+		"a file that nobody has": {submit(Spec{Need: Need{Workers: 1}, Build: "this", Data: "x"}), http.StatusBadRequest, "fleet: the coordinator refuses: the file"},
+	} {
+		remote, ok := errors.AsType[*RemoteError](c.err)
+		if !ok || remote.Code != c.code || !strings.HasPrefix(c.err.Error(), c.want) {
+			t.Errorf("%s: %v, want %d: %s", what, c.err, c.code, c.want)
+		}
+	}
+}
+
 // TestBounds: neither jobs that wait nor those that ended become ever more, whatever ended them.
 func TestBounds(t *testing.T) {
 	r := newRig(t, t.TempDir(), startAll)

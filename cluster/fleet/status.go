@@ -41,7 +41,7 @@ func (c *Coordinator) Status(ctx context.Context) (Status, error) {
 	members := c.members
 	c.mu.Unlock()
 	if members == nil {
-		return out, errors.New("the coordinator has not joined its group yet: ask again in a moment")
+		return out, errors.New("it has not joined its group of machines yet: ask again in a moment")
 	}
 	group, err := members.Status(ctx)
 	if err != nil {
