@@ -217,6 +217,11 @@ func (j *Job) Hash() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("job: %w", err)
 	}
+	return HashEncoded(p), nil
+}
+
+// HashEncoded is Hash of a job of which only the encoding is at hand, such as one that another version of this package wrote.
+func HashEncoded(p []byte) string {
 	h := sha256.Sum256(p)
-	return hex.EncodeToString(h[:16]), nil
+	return hex.EncodeToString(h[:16])
 }

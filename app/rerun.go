@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -118,7 +119,12 @@ func (v *rerunVerb) Run(ctx context.Context, s *session) error {
 
 // job is what the run trained, by options that its topology reads.
 func (r *run) job() (*trivium.Job, error) {
-	err := checkTopology(r.Head.Strategy)
+	var encoded bytes.Buffer // as it was before the file was indented
+	err := json.Compact(&encoded, r.Head.Configuration)
+	if found := trivium.HashEncoded(encoded.Bytes()); err == nil && found != r.Head.ConfigurationHash {
+		return nil, fmt.Errorf("its configuration is not the one that was trained: that has the hash %s, this %s", r.Head.ConfigurationHash, found)
+	}
+	err = checkTopology(r.Head.Strategy)
 	switch r.Head.Strategy {
 	case summed:
 		_, err = summedOptions(r.Head.Options)

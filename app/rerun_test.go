@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"os"
@@ -45,6 +46,23 @@ func TestLooseMode(t *testing.T) {
 	}
 }
 
+// rehashed is a run.json with the hash that its configuration has by now: as if that had been trained.
+func rehashed(t *testing.T, head string) string {
+	t.Helper()
+	var of struct {
+		Configuration json.RawMessage
+		Hash          string `json:"configuration_hash"`
+	}
+	var job bytes.Buffer
+	if err := json.Unmarshal([]byte(head), &of); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Compact(&job, of.Configuration); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Replace(head, of.Hash, trivium.HashEncoded(job.Bytes()), 1)
+}
+
 func TestRerun(t *testing.T) {
 	dir := t.TempDir()
 	options := Options{Sources: data.Sources{"points": points(-1, nil)}}
@@ -67,7 +85,14 @@ func TestRerun(t *testing.T) {
 	if got.code != Done || !strings.Contains(got.out, "although the kernels was abacus, is ") {
 		t.Errorf("exits with %d: %s%s", got.code, got.out, got.err)
 	}
-	write(t, first, "run.json", regexp.MustCompile(`"seed": ?42`).ReplaceAllString(string(head), `"seed": 43`))
+	// A job that was changed is not what was trained: that it has other bits would be nobody's fault.
+	edited := regexp.MustCompile(`"seed": ?42`).ReplaceAllString(string(head), `"seed": 43`)
+	write(t, first, "run.json", edited)
+	got = runWith(t.Context(), t, dir, options, "rerun", "first")
+	if got.code != Misused || !strings.Contains(got.err, "its configuration is not the one that was trained") {
+		t.Errorf("an edited job: exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	write(t, first, "run.json", rehashed(t, edited))
 	got = runWith(t.Context(), t, dir, options, "rerun", "first")
 	if got.code != Failed || !strings.Contains(got.err, "of 50 parameters differ, first in tensor") {
 		t.Errorf("another seed: exits with %d: %s%s", got.code, got.out, got.err)
@@ -157,7 +182,7 @@ func TestRerunOfACluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := regexp.MustCompile(`"seed": ?42`).ReplaceAllString(string(head), `"seed": 43`) // so that its bits are others
+	other := rehashed(t, regexp.MustCompile(`"seed": ?42`).ReplaceAllString(string(head), `"seed": 43`)) // so that its bits are others
 	for _, c := range []struct {
 		json  string
 		fault bool

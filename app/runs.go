@@ -420,7 +420,9 @@ func (r *run) fields() map[string]any {
 	}
 	out := r.compared()
 	out["run"] = r.name()
-	out["started"] = r.Head.Start.UTC().Format(time.RFC3339)
+	if !r.Head.Start.IsZero() {
+		out["started"] = r.Head.Start.UTC().Format(time.RFC3339)
+	}
 	if len(r.Head.Command) > 0 {
 		out["command"] = shell.Words(r.Head.Command...)
 	}
