@@ -34,7 +34,7 @@
 // A closed connection makes a watcher ask at once, and the transport connect again. If the own host refuses, the process is gone: that
 // is proof, and it floods. Another host's refusal may be a firewall's: it counts as silence, at once. A reset alone changes nothing.
 //
-// A launcher that sees its child exit says so: [Membership.Died], or [ReportDeath] from outside the group.
+// A launcher that sees its child exit says so: [Membership.Died].
 //
 // Silence is judged by the budget, by phi, and by others. The budget is 250 ms, or four times the 99.9th percentile of the gaps between
 // signs of life in the last minute, up to 5 s. Phi (Hayashibara et al. 2004) must be 8: a chance of 10⁻⁸ that a peer which was as
@@ -74,5 +74,4 @@
 //
 //	group/NAME/view                              the record of the view in force
 //	group/NAME/present/ROLE/ID/INCARNATION       a process is there, under its lease
-//	group/NAME/died/ROLE/ID/INCARNATION          its launcher says that it ended
 package cluster

@@ -175,12 +175,12 @@ func TestKeys(t *testing.T) {
 		t.Errorf("view is at %q", k.view())
 	}
 	n := protocol.Name{Role: "wor/ker", ID: "1%2", Incarnation: 12}
-	role, id, incarnation, ok := k.parse(k.present(n), "present")
+	role, id, incarnation, ok := k.parse(k.present(n))
 	if !ok || role != n.Role || id != n.ID || incarnation != 12 {
 		t.Errorf("%q is read as %q, %q, %d, %v", k.present(n), role, id, incarnation, ok)
 	}
-	for _, bad := range []string{"", "group/a%2fb/view", k.died(n), k.present(n) + "x", k.present(n) + "/1"} {
-		if _, _, _, ok := k.parse(bad, "present"); ok {
+	for _, bad := range []string{"", "group/a%2fb/view", "group/a%2fb/died/worker/1/1", k.present(n) + "x", k.present(n) + "/1"} {
+		if _, _, _, ok := k.parse(bad); ok {
 			t.Errorf("%q was read as a presence", bad)
 		}
 	}

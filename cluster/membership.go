@@ -182,7 +182,7 @@ func (p *Membership) Suspect(n protocol.Name, why error) {
 	_, _ = p.loop.Call(context.Background(), Suspect{n, sentence(why)}) // an ended membership has nobody to suspect
 }
 
-// Died is proof that a member's process ended, from who started it. Who is no member himself says so with ReportDeath.
+// Died is proof that a member's process ended, from who started it.
 func (p *Membership) Died(n protocol.Name, why error) {
 	_, _ = p.loop.Call(context.Background(), Died{n, sentence(why)})
 }
@@ -368,19 +368,4 @@ func (p *Membership) prepare(f Asked) {
 		}
 		_, _ = p.loop.Call(ctx, Prepared{f.Round, report})
 	})
-}
-
-// ReportDeath tells a group that a process ended, from who started it and is no member. The word is kept for a minute.
-func ReportDeath(ctx context.Context, m Meta, group string, n protocol.Name, why error) error {
-	l, err := m.Grant(ctx, time.Minute)
-	if err == nil {
-		_, err = m.PutIf(ctx, makeKeys(group).died(n), []byte(clip(sentence(why))), 0, l)
-	}
-	if errors.Is(err, protocol.ErrConflict) {
-		return nil // somebody said so before
-	}
-	if err != nil {
-		return fmt.Errorf("cluster: report the death of %v: %w", n, err)
-	}
-	return nil
 }

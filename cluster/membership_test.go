@@ -355,7 +355,8 @@ func TestPrepareAndDecide(t *testing.T) {
 	})
 }
 
-func TestReportDeath(t *testing.T) {
+// TestDied: what a launcher says of a member's end, once or twice, is proof to all, also to that member, should it live.
+func TestDied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := meta.NewMemory(meta.Options{})
 		forgot := make(chan protocol.Name, 100)
@@ -365,11 +366,8 @@ func TestReportDeath(t *testing.T) {
 			t.Errorf("a living one is taken for lost: %s", why)
 		}
 		began := time.Now()
-		if err := cluster.ReportDeath(t.Context(), store, "j", worker(1, 1), errors.New("exit status 3")); err != nil {
-			t.Error(err)
-		}
-		if err := cluster.ReportDeath(t.Context(), store, "j", worker(1, 1), errors.New("exit status 3")); err != nil {
-			t.Errorf("said twice: %v", err)
+		for range 2 {
+			members[0].Died(worker(1, 1), errors.New("exit status 3"))
 		}
 		for _, at := range []int{0, 2} {
 			if v := next(t, walks[at], 2); v.Epoch != 2 {

@@ -59,18 +59,13 @@ func makeKeys(group string) keys { return keys{"group/" + escape(group) + "/"} }
 func (k keys) view() string { return k.prefix + "view" }
 
 // present is the key of a process's presence.
-func (k keys) present(n protocol.Name) string { return k.prefix + "present/" + k.of(n) }
-
-// died is the key under which a launcher says that a process ended.
-func (k keys) died(n protocol.Name) string { return k.prefix + "died/" + k.of(n) }
-
-func (k keys) of(n protocol.Name) string {
-	return escape(n.Role) + "/" + escape(n.ID) + "/" + strconv.FormatUint(n.Incarnation, 10)
+func (k keys) present(n protocol.Name) string {
+	return k.prefix + "present/" + escape(n.Role) + "/" + escape(n.ID) + "/" + strconv.FormatUint(n.Incarnation, 10)
 }
 
-// parse says which process a key of that kind is about. The job is not part of it.
-func (k keys) parse(key, kind string) (role, id string, incarnation uint64, ok bool) {
-	rest, ok := strings.CutPrefix(key, k.prefix+kind+"/")
+// parse says whose presence a key is. The job is not part of it.
+func (k keys) parse(key string) (role, id string, incarnation uint64, ok bool) {
+	rest, ok := strings.CutPrefix(key, k.prefix+"present/")
 	parts := strings.Split(rest, "/")
 	if !ok || len(parts) != 3 {
 		return "", "", 0, false

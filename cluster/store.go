@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/trivium-ml/trivium/protocol"
@@ -327,22 +326,14 @@ func (m *Machine) saw(in protocol.MetaReply) {
 		}
 		m.learn(rec, in.KV.Rev)
 	case in.KV.Value == nil:
-		if role, id, incarnation, ok := m.keys.parse(key, "present"); ok {
+		if role, id, incarnation, ok := m.keys.parse(key); ok {
 			m.vanished(role, id, incarnation)
 		}
-	case strings.HasPrefix(key, m.keys.prefix+"present/"):
+	default:
 		if p, err := decodePresence(in.KV.Value); err == nil && !same(p.Name, m.self.Name) {
 			m.setPresence(p, in.KV.Rev)
 			if mine := m.mine(); m.phase == joining && mine != nil && in.KV.Rev < mine.rev { // the watch is late: it was there for the first knock
 				m.send(p.Name, &knock{m.rec.Epoch})
-			}
-		}
-	default:
-		if role, id, incarnation, ok := m.keys.parse(key, "died"); ok {
-			for r := range m.peers {
-				if n := m.peers[r].Name; n.Role == role && n.ID == id && n.Incarnation == incarnation {
-					m.proven(n, dead, clip(string(in.KV.Value)))
-				}
 			}
 		}
 	}
