@@ -3,7 +3,7 @@
 //
 // A [Split] partitions a thread's steps into nine phases whose sum is the wall time, exactly. A [Set] holds the counters, gauges and
 // histograms of one [Source]. A [Recorder] is the front of both for one training thread; a [Hub] collects recorders once a second
-// into frames, keeps them in three resolutions and feeds the sinks: the run directory, TensorBoard.
+// into frames and feeds the sinks: the run directory, TensorBoard.
 //
 //	hub := observe.NewHub(observe.Options{})
 //	r := hub.Recorder(observe.Source{Run: "4f2a", Strategy: "local", Role: observe.Worker})

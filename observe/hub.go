@@ -15,8 +15,8 @@ const (
 	maxSources    = 1024
 )
 
-// A Hub collects what the recorders of a process (and, by Accept, the frames of others) report. It keeps the latest frames, their
-// history in three resolutions and the last events, and feeds the sinks.
+// A Hub collects what the recorders of a process (and, by Accept, the frames of others) report. It keeps the latest frames and the last
+// events, and feeds the sinks: what was before is theirs to keep.
 //
 // Run is its loop, and the only place that sinks are called from: a sink that hangs or fails stops no step and no reader of the hub.
 type Hub struct {
@@ -47,7 +47,6 @@ type sourceState struct {
 	ended    []ended   // that it took the place of
 	frame    Frame
 	heard    time.Duration // when the last frame came
-	history  *history
 }
 
 // An ended is a recorder whose steps the sinks do not all have yet, with its last frame.
@@ -97,7 +96,7 @@ func (h *Hub) Recorder(source Source) *Recorder {
 	defer h.mu.Unlock()
 	s := h.find(source)
 	if s == nil {
-		s = &sourceState{source: source, history: newHistory()}
+		s = &sourceState{source: source}
 		h.sources = append(h.sources, s)
 	} else {
 		last := s.source.Incarnation
@@ -178,7 +177,7 @@ func (h *Hub) Accept(f Frame) error {
 		if len(h.sources) == maxSources {
 			return fmt.Errorf("observe: frame of %s refused: %d sources report already", f.Source, maxSources)
 		}
-		s = &sourceState{source: f.Source, history: newHistory()}
+		s = &sourceState{source: f.Source}
 		h.sources = append(h.sources, s)
 	}
 	if f.Source.Incarnation < s.source.Incarnation {
@@ -189,7 +188,6 @@ func (h *Hub) Accept(f Frame) error {
 		return fmt.Errorf("observe: frame %d of %s came after frame %d: a sequence number is used once",
 			f.Sequence, f.Source, s.frame.Sequence)
 	}
-	s.history.add(&f)
 	s.source, s.frame, s.heard = f.Source, f, h.Now()
 	return nil
 }
@@ -407,15 +405,4 @@ func (h *Hub) Events() []Event {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return append([]Event(nil), h.events...)
-}
-
-// Steps returns up to n of the newest kept steps of a source of this process, oldest first.
-func (h *Hub) Steps(source Source, n int) []Step {
-	h.mu.Lock()
-	var r *Recorder
-	if s := h.find(source); s != nil {
-		r = s.recorder
-	}
-	h.mu.Unlock()
-	return r.Last(n)
 }

@@ -13,7 +13,6 @@ type Recorder struct {
 	base  time.Time
 	hub   *Hub // nil: nobody collects
 	set   *Set
-	ring  Ring
 	queue queue
 	split Split
 	thin  thinner
@@ -201,27 +200,15 @@ func (r *Recorder) Set() *Set {
 	return r.set
 }
 
-// Last returns up to n of the newest kept steps that have been drained, oldest first.
-func (r *Recorder) Last(n int) []Step {
-	if r == nil {
-		return nil
-	}
-	return r.ring.Last(n)
-}
-
-// Drain takes the steps that wait in the queue into the ring and calls f, which may be nil, with each. A hub does this for its
-// recorders; only one goroutine may.
+// Drain takes the steps that wait in the queue, and calls f with each. A hub does this for its recorders; only one goroutine may.
 func (r *Recorder) Drain(f func(Step)) {
 	if r == nil {
 		return
 	}
 	last := uint32(0)
 	r.queue.drain(func(s Step) {
-		r.ring.Add(s)
 		last = s.Every
-		if f != nil {
-			f(s)
-		}
+		f(s)
 	})
 	if last != 0 {
 		r.set.Put(KeptOneIn, float64(last))

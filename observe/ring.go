@@ -2,57 +2,15 @@ package observe
 
 import (
 	"math"
-	"sync"
 	"sync/atomic"
 	"time"
 )
 
 const (
-	ringSteps      = 4096 // steps of each thread that stay in memory
 	queueSteps     = 1024 // between a training thread and the collector: a second at full rate
 	keptPerSecond  = 1000 // above this rate one step in k is kept
 	thinningWindow = 64   // kept steps after which k is chosen anew
 )
-
-// A Ring keeps the last 4,096 steps that were offered to it. It is safe for concurrent use; no training thread touches it.
-type Ring struct {
-	mu    sync.Mutex
-	steps []Step
-	next  int
-	total uint64
-}
-
-// Add keeps s, in place of the oldest if the ring is full.
-func (r *Ring) Add(s Step) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.total++
-	if len(r.steps) < ringSteps {
-		r.steps = append(r.steps, s)
-		return
-	}
-	r.steps[r.next] = s
-	r.next = (r.next + 1) % ringSteps
-}
-
-// Last returns up to n of the newest steps, oldest first.
-func (r *Ring) Last(n int) []Step {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n = min(max(n, 0), len(r.steps))
-	out := make([]Step, 0, n)
-	for i := len(r.steps) - n; i < len(r.steps); i++ {
-		out = append(out, r.steps[(r.next+i)%len(r.steps)])
-	}
-	return out
-}
-
-// Total returns how many steps were added in all.
-func (r *Ring) Total() uint64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.total
-}
 
 // A queue carries steps from one training thread to one collector. Neither waits for the other: if it is full, push says so.
 type queue struct {

@@ -216,30 +216,3 @@ func (h *liveHistogram) read(into *Histogram) {
 		into.Sum, into.Min, into.Max = 0, 0, 0
 	}
 }
-
-// Increments turns the cumulative values of a counter into increments, across lost frames and restarts. The zero value is ready.
-type Increments struct {
-	incarnation, last uint64
-	started           bool
-}
-
-// Next returns how much was added since the value before. A new incarnation counts from zero. There is no increment (false) for the
-// first value ever, of which nobody knows when it was counted, nor for one of an incarnation that has ended; a value that went
-// backwards within an incarnation adds nothing.
-func (i *Increments) Next(incarnation, value uint64) (uint64, bool) {
-	switch {
-	case !i.started:
-		*i = Increments{incarnation, value, true}
-		return 0, false
-	case incarnation < i.incarnation:
-		return 0, false
-	case incarnation > i.incarnation:
-		*i = Increments{incarnation, value, true}
-		return value, true
-	case value < i.last:
-		return 0, true
-	}
-	d := value - i.last
-	i.last = value
-	return d, true
-}

@@ -8,25 +8,6 @@ import (
 	"time"
 )
 
-func TestCase6Rates(t *testing.T) {
-	var i Increments
-	var got []uint64
-	for _, v := range []struct{ incarnation, value uint64 }{{1, 100}, {1, 150}, {2, 0}, {2, 30}, {1, 900}} {
-		if n, ok := i.Next(v.incarnation, v.value); ok && n > 0 {
-			got = append(got, n)
-		}
-	}
-	if len(got) != 2 || got[0] != 50 || got[1] != 30 {
-		t.Errorf("increments %v, want 50 and 30", got)
-	}
-	// A frame that was lost loses no count: 150 is never seen.
-	i = Increments{}
-	i.Next(1, 100)
-	if n, _ := i.Next(1, 180); n != 80 {
-		t.Errorf("increment %d over a lost frame, want 80", n)
-	}
-}
-
 // TestFramesHoldWholeSteps takes frames while a thread reports steps: in each, the phases add up to the wall time.
 func TestFramesHoldWholeSteps(t *testing.T) {
 	r := NewRecorder(Source{Role: Worker}, time.Now())
@@ -69,7 +50,7 @@ func TestFramesHoldWholeSteps(t *testing.T) {
 			t.Fatalf("frame %d after %d", f.Sequence, last.Sequence)
 		}
 		last = f
-		r.Drain(nil)
+		r.Drain(func(Step) {})
 	}
 	close(stop)
 	wg.Wait()

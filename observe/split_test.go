@@ -228,7 +228,7 @@ func BenchmarkSplit(b *testing.B) {
 			r.End(Facts{Samples: 100, Loss: 0.5})
 			if i++; i%512 == 0 {
 				b.StopTimer()
-				r.Drain(nil)
+				r.Drain(func(Step) {})
 				b.StartTimer()
 			}
 		}

@@ -210,7 +210,8 @@ func unbooked(t *testing.T, o server.Options, j *trivium.Job) (outside, between 
 			end = time.Now()
 		}
 	}}
-	hub := observe.NewHub(observe.Options{Start: time.Now()})
+	hub, steps := observe.NewHub(observe.Options{Start: time.Now()}), traintest.Steps{}
+	hub.Attach("steps", steps)
 	all := timedOf(t, &crew{env: train.Env{Watch: watch, Observe: hub}, workers: 3, servers: 1, o: o, network: &transport.TCP{}}, j)
 	for rank, get := range all {
 		sum := time.Duration(0)
@@ -226,12 +227,8 @@ func unbooked(t *testing.T, o server.Options, j *trivium.Job) (outside, between 
 		t.Fatalf("%s: the steps took %v, by an outer clock %v", o.Mode, wall, outer)
 	}
 	var parts []float64
-	for _, report := range hub.Latest() {
-		source := report.Frame.Source
-		if source.Role != observe.Worker {
-			continue
-		}
-		parts = append(parts, traintest.Between(hub.Steps(source, int(j.Steps)))...)
+	for _, worker := range steps {
+		parts = append(parts, traintest.Between(worker)...)
 	}
 	if len(parts) < 100 { // the last ones of each worker are kept where nobody collects them meanwhile
 		t.Fatalf("%s: of three workers' 1,000 updates %d were kept beside their next one", o.Mode, len(parts))

@@ -14,3 +14,20 @@ func Between(steps []observe.Step) []float64 {
 	}
 	return parts
 }
+
+// Steps is an observe.Sink that keeps the steps of each worker, by its rank.
+type Steps map[int][]observe.Step
+
+// Step keeps one.
+func (s Steps) Step(of observe.Source, step observe.Step) error {
+	if of.Role == observe.Worker {
+		s[of.Rank] = append(s[of.Rank], step)
+	}
+	return nil
+}
+
+// Frame keeps nothing.
+func (Steps) Frame(observe.Frame) error { return nil }
+
+// Event keeps nothing.
+func (Steps) Event(observe.Event) error { return nil }
