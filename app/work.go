@@ -76,7 +76,7 @@ func (s *session) drive(ctx context.Context, w *fleet.Work, host string) error {
 		t.ship = true
 	}
 	if w.Resume != "" {
-		dir, err := os.MkdirTemp("", "checkpoint-") // not among the job's files, which go back
+		dir, err := os.MkdirTemp(filepath.Dir(w.Resume), "checkpoint-") // not among the job's files, which go back
 		if err != nil {
 			return err
 		}

@@ -38,7 +38,7 @@ type Work struct {
 	Launcher launch.Launcher // starts the i-th worker on the i-th node
 	Dir      string          // the job's own; who submitted it gets its contents
 	Data     string          // the file of data that came with the job; empty: none did
-	Resume   string          // likewise, of a packed checkpoint to go on from
+	Resume   string          // likewise, of a packed checkpoint to go on from; what is left in its folder goes with the next coordinator
 	Log      io.Writer       // what the submitter reads
 
 	// Identity makes a certificate for a process of the job.

@@ -142,6 +142,10 @@ func TestSentFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	left(2, "one that waits and one that never came")
+	unpacked := filepath.Join(dir, sentDir, "checkpoint-1", "step-sent") // as of a job that ran when its coordinator was killed
+	if err := errors.Join(os.MkdirAll(unpacked, 0o700), os.WriteFile(filepath.Join(unpacked, "params"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	r.stop()
 	again := newRig(t, dir, r.c.o.Run)
 	left(1, "a restart")

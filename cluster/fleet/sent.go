@@ -52,7 +52,8 @@ func (c *Coordinator) dropLate(then time.Time) {
 	c.dropSent(late...)
 }
 
-// dropUnwanted removes the files that came for no job that waits: their senders, or this process, ended between the two.
+// dropUnwanted removes the files that came for no job that waits, and what jobs have unpacked of them: their senders, or this process, ended in
+// between.
 func (c *Coordinator) dropUnwanted() error {
 	wanted := map[string]bool{}
 	for _, j := range c.queue.jobs {
@@ -67,7 +68,7 @@ func (c *Coordinator) dropUnwanted() error {
 	}
 	for _, f := range files {
 		if path := filepath.Join(dir, f.Name()); !wanted[path] {
-			err = errors.Join(err, os.Remove(path))
+			err = errors.Join(err, os.RemoveAll(path))
 		}
 	}
 	return err
