@@ -43,26 +43,51 @@ func (p *port) accept(ln net.Listener) {
 	}
 }
 
-// pend counts nc among those who have not said who they are. The oldest makes room.
+// pend counts nc among those who have not said who they are. Where these are too many it waits for one to go: so peers that all come at once
+// wait in the system's queue. In the end the oldest makes room, so that those who say nothing keep nobody out for long.
 func (p *port) pend(nc net.Conn) bool {
+	for {
+		ok, closed := p.enter(nc)
+		if ok || closed {
+			return ok
+		}
+		time.Sleep(crowdTick)
+	}
+}
+
+// enter is pend, if that takes no waiting. closed: the port takes no more.
+func (p *port) enter(nc net.Conn) (ok, closed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return false
+		return false, true
 	}
-	if len(p.pending) >= maxPending {
+	if len(p.strangers) >= maxStrangers {
 		var oldest net.Conn
-		for c, at := range p.pending {
-			if oldest == nil || at.Before(p.pending[oldest]) {
+		for c, at := range p.strangers {
+			if oldest == nil || at.Before(p.strangers[oldest]) {
 				oldest = c
 			}
 		}
-		delete(p.pending, oldest)
+		if time.Since(p.strangers[oldest]) < strangerLeast {
+			return false, false
+		}
+		delete(p.strangers, oldest)
 		_ = oldest.Close() // a stranger's
 		p.count("crowded")
 	}
-	p.pending[nc] = time.Now()
-	return true
+	p.pending[nc] = struct{}{}
+	p.strangers[nc] = time.Now()
+	return true, false
+}
+
+// recognised notes that nc has said who it is: it makes room for nobody any more. It returns false where it has made room already.
+func (p *port) recognised(nc net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, ok := p.strangers[nc]
+	delete(p.strangers, nc)
+	return ok
 }
 
 // greet is the acceptor's part of the handshake.
@@ -71,6 +96,7 @@ func (p *port) greet(nc net.Conn) {
 	defer func() {
 		p.mu.Lock()
 		delete(p.pending, nc)
+		delete(p.strangers, nc)
 		p.mu.Unlock()
 		if !kept {
 			_ = nc.Close()
@@ -215,6 +241,9 @@ func (p *port) meet(conn *[2]net.Conn, limit time.Time) (*hello, error) {
 	}
 	if want := code(p.o.Secret, "dialler", said, c); !hmac.Equal(want[:], proof) {
 		return h, &RefusedError{"secret", fmt.Sprintf("%v does not hold the secret that %v holds", h.name, p.self)}
+	}
+	if !p.recognised(conn[1]) {
+		return h, net.ErrClosed
 	}
 	pr, err := p.welcome(h)
 	if err != nil {

@@ -32,8 +32,10 @@ type port struct {
 	mu      sync.RWMutex
 	peers   map[Name]*peer
 	streams map[uint32]*stream // open ones, and those for which frames wait
-	pending map[net.Conn]time.Time
 	closed  bool
+
+	pending   map[net.Conn]struct{}  // that others opened, and whose handshake is under way
+	strangers map[net.Conn]time.Time // of them, those that have not said who they are, and since when
 
 	linked  atomic.Int32 // links that are up
 	clogged atomic.Int32 // connections that take no more at present
@@ -81,8 +83,10 @@ func (c *carrier) close() error {
 }
 
 const (
-	maxPending  = 256 // connections that have not yet said who they are; the oldest makes room
-	maxUnopened = 64  // streams for which frames wait though nobody opened them
+	maxStrangers  = 256              // connections that have not yet said who they are; the oldest makes room
+	strangerLeast = time.Second      // but has so long, however many come
+	crowdTick     = time.Millisecond // after which who waits for room looks again
+	maxUnopened   = 64               // streams for which frames wait though nobody opened them
 )
 
 func openPort(self Name, o Options, c *carrier) *port {
@@ -99,8 +103,9 @@ func openPort(self Name, o Options, c *carrier) *port {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &port{
-		self: self, o: o, carrier: c, peers: map[Name]*peer{}, streams: map[uint32]*stream{}, pending: map[net.Conn]time.Time{},
-		done: make(chan struct{}), refused: map[string]uint64{}, opened: time.Now(),
+		self: self, o: o, carrier: c, peers: map[Name]*peer{}, streams: map[uint32]*stream{}, pending: map[net.Conn]struct{}{},
+		strangers: map[net.Conn]time.Time{},
+		done:      make(chan struct{}), refused: map[string]uint64{}, opened: time.Now(),
 	}
 	_, _ = rand.Read(p.instance[:]) // never fails
 	if c.lifeless != nil {
