@@ -304,6 +304,9 @@ func (p *port) welcome(h *hello) (*peer, error) {
 		}
 		pr = newPeer(p, h.name)
 		p.peers[h.name] = pr
+		for _, o := range older {
+			pr.backlog = o.backlog
+		}
 	}
 	for _, o := range older {
 		delete(p.peers, o.name)

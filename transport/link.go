@@ -54,6 +54,7 @@ type flow struct {
 	most             int      // the largest window that was told
 	used             [2]usage // of each side: received, and not granted again
 	owed             [2]usage // of it, released
+	turned           [2]usage // of it, turned away
 	announce         bool     // window is to be told
 	dirty            bool
 	missing          bool // frames were turned away: what comes is dropped
@@ -233,24 +234,43 @@ func (fl *flow) tooLarge(n int) error {
 
 // arrived charges a frame of n bytes that begins to come.
 func (fl *flow) arrived(which, n int) error {
-	u := &fl.used[which]
+	u := fl.used[which]
 	u.frames++
 	u.bytes += n
-	if u.frames > maxUnderWay || u.bytes > max(fl.most, defaultWindow) {
+	if u.frames > maxUnderWay || u.bytes > fl.bound() {
 		return &wire.FrameError{Cause: "credit", Text: fmt.Sprintf("%d frames with %d bytes are under way on one stream: more than was granted", u.frames, u.bytes)}
 	}
+	if err := fl.link.peer.backlog.check(fl, which); err != nil {
+		return err
+	}
+	fl.used[which] = u
 	return nil
+}
+
+// bound is how many bytes may be under way on either side.
+func (fl *flow) bound() int { return max(fl.most, defaultWindow) }
+
+// turnAway notes that a frame of n bytes that was charged was dropped, and is not to be granted again.
+func (fl *flow) turnAway(which, n int) {
+	u := &fl.turned[which]
+	u.frames++
+	u.bytes += n
 }
 
 // giveBack says that a frame of n bytes was released: the other end may send as much again.
 func (fl *flow) giveBack(which, n int) {
 	l := fl.link
-	if l.dead.Load() {
+	pr := l.peer
+	if l.dead.Load() { // and peer.mu may be held
+		pr.backlog.release(fl.id, which, n)
 		return
 	}
-	pr := l.peer
 	pr.mu.Lock()
 	defer pr.unlock()
+	if l.dead.Load() {
+		pr.backlog.release(fl.id, which, n)
+		return
+	}
 	o := &fl.owed[which]
 	o.frames++
 	o.bytes += n

@@ -45,6 +45,7 @@ type peer struct {
 	instance   [16]byte      // of the process it led to
 	half       *halfOpen
 
+	backlog *backlog     // that of its last incarnation, where that was replaced
 	sums    atomic.Bool  // payloads to it carry a checksum
 	heard   atomic.Int64 // 1 + nanoseconds since the port was opened; 0: never
 	drained chan struct{}
@@ -67,7 +68,9 @@ const (
 )
 
 func newPeer(p *port, n Name) *peer {
-	pr := &peer{port: p, name: n, made: time.Now(), backoff: leastBackoff, nudge: make(chan struct{}, 1), drained: make(chan struct{})}
+	pr := &peer{
+		port: p, name: n, made: time.Now(), backoff: leastBackoff, nudge: make(chan struct{}, 1), drained: make(chan struct{}), backlog: new(backlog),
+	}
 	pr.link = newLink(pr)
 	return pr
 }

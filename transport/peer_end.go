@@ -55,6 +55,7 @@ func (pr *peer) drop(err error) {
 		pr.port.linked.Add(-1)
 	}
 	for _, fl := range l.flows {
+		pr.backlog.add(fl)
 		for i := range fl.side {
 			q := &fl.side[i].waiting
 			for o := q.first; o != nil; o = q.first {

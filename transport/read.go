@@ -366,7 +366,13 @@ func (r *reader) arrived(which, n int) (fl *flow, missing bool, err error) {
 		return nil, false, &wire.FrameError{Cause: "stream", Text: fmt.Sprintf("more than %d streams", maxFlows)}
 	}
 	fl = l.flow(id)
-	return fl, fl.missing, fl.arrived(which, n)
+	if err := fl.arrived(which, n); err != nil {
+		return nil, false, err
+	}
+	if fl.missing {
+		fl.turnAway(which, n)
+	}
+	return fl, fl.missing, nil
 }
 
 // turnAway drops a frame for a stream that nobody opened, where too many such have frames. Others use the link: so it stays. What was
@@ -382,6 +388,7 @@ func (r *reader) turnAway(which, n int) error {
 		r.pr.mu.Lock()
 		first := !fl.missing // else it was the other connection's reader
 		fl.missing = true
+		fl.turnAway(which, n)
 		r.pr.unlock()
 		if r.p.isOpen(h.Stream) { // meanwhile: whether or not it has seen that something is missing
 			return missed(fmt.Sprintf("%#x", h.Stream))

@@ -86,8 +86,10 @@ type Options struct {
 // StreamOptions are one carrier's. The zero value works.
 type StreamOptions struct {
 	MaxFrame int // bytes of head and payload together that a frame may have; 0: 1 MiB; at most 64 MiB
-	Window   int // bytes that a peer may have under way to this stream, received but not released; as many again of control frames; 0: 4 × MaxFrame
-	Queue    int // frames that may wait for one peer before Send blocks; 0: 64
+	// Window is how many bytes a peer may have under way to this stream, received but not released, and as many again of control frames; 0: 4 ×
+	// MaxFrame. Where its link was lost meanwhile it may be up to four times as much, and then the link is lost again with what comes.
+	Window int
+	Queue  int // frames that may wait for one peer before Send blocks; 0: 64
 }
 
 // TCP sends at most burst bytes at once over links with frames of 1,500 bytes: 45 packets of 1,448, which the card cuts. Over loopback, with
