@@ -60,6 +60,7 @@ func TestBadFrames(t *testing.T) {
 		{"grants without end", control, headed(wire.Header{Flags: wire.Internal, Kind: kindGrant, Stream: id, Op: 1 << 60}, ""), "credit", "more than was sent"},
 		{"a window without end", control, headed(wire.Header{Flags: wire.Internal, Kind: kindWindow, Stream: id, Op: 1 << 60}, ""), "credit", "a window of"},
 		{"a hello again", control, headed(wire.Header{Flags: wire.Internal, Kind: kindHello}, "hello"), "kind", "an own frame of kind 1"},
+		{"an own frame in shared memory", data, headed(wire.Header{Flags: wire.Internal | wire.Shared, Kind: kindRefuse, Length: 100}, "0123456789"), "flags", "in shared memory"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			u := openPuppet(t)

@@ -21,6 +21,9 @@ const (
 // internal takes in a frame of the transport itself.
 func (r *reader) internal() error {
 	h := &r.hdr
+	if h.Flags&wire.Shared != 0 {
+		return &wire.FrameError{Cause: "flags", Text: fmt.Sprintf("an own frame of kind %d in shared memory", h.Kind)}
+	}
 	switch h.Kind {
 	case kindGrant, kindWindow:
 		if h.Length != 0 {
