@@ -320,7 +320,7 @@ func (r *reader) frame() error {
 		if _, err := r.into(d.buf[held-rest:], nil, nil, nil); err != nil {
 			return err
 		}
-		r.h.link.shared.free(binary.LittleEndian.Uint64(d.buf[head:]), payload)
+		r.unread(d.buf[head:], payload)
 		return nil
 	}
 	switch {
@@ -435,9 +435,17 @@ func (r *reader) skip(head, payload int) error {
 	}
 	ref, err := r.need(refBytes)
 	if err == nil {
-		r.h.link.shared.free(binary.LittleEndian.Uint64(ref), payload)
+		r.unread(ref, payload)
 	}
 	return err
+}
+
+// unread gives back n bytes of shared memory whose place was read. Of what lies nowhere, or is in use by a frame of before, nothing is.
+func (r *reader) unread(ref []byte, n int) {
+	shared, at := r.h.link.shared, binary.LittleEndian.Uint64(ref)
+	if _, err := shared.view(at, n); err == nil {
+		shared.free(at, n)
+	}
 }
 
 // refBytes say where a payload lies in shared memory.
