@@ -52,10 +52,18 @@ func Append(p []byte, v any) ([]byte, error) {
 	if n := b.Len() - len(p); n > MaxLen {
 		return p, fmt.Errorf("control: encode %T: %d bytes, at most %d", v, n, MaxLen)
 	}
-	if err := modes().dec.Unmarshal(b.Bytes()[len(p):], new(any)); err != nil {
+	if err := modes().dec.Unmarshal(b.Bytes()[len(p):], like(v)); err != nil {
 		return p, fmt.Errorf("control: encode %T: %w", v, err)
 	}
 	return b.Bytes(), nil
+}
+
+// like is where what v was coded as can be decoded to.
+func like(v any) any {
+	if v == nil {
+		return new(any)
+	}
+	return reflect.New(reflect.TypeOf(v)).Interface()
 }
 
 // Decode reads p, all of it, into v, a pointer; what names the message in errors. It refuses what is no CBOR, what follows the end,
