@@ -22,8 +22,8 @@ type Proxy struct {
 	wg     sync.WaitGroup
 
 	mu   sync.Mutex
-	open map[net.Conn]struct{}
-	err  error // of the plan
+	open map[net.Conn]struct{} // nil: the proxy has ended
+	err  error                 // of the plan
 }
 
 // NewProxy listens at an address and passes each connection on to another. Addresses are host:port, or "unix:" and a path. The plan's
@@ -92,6 +92,7 @@ func (x *Proxy) shut() {
 	for c := range x.open {
 		_ = c.Close()
 	}
+	x.open = nil
 	x.n.mu.Lock()
 	defer x.n.mu.Unlock()
 	for p := range x.n.conns {
@@ -105,7 +106,9 @@ func (x *Proxy) accept(ctx context.Context) {
 		if err != nil {
 			return
 		}
-		x.keep(c)
+		if !x.keep(c) {
+			return
+		}
 		x.wg.Go(func() {
 			x.pass(ctx, c)
 			x.forget(c)
@@ -113,10 +116,16 @@ func (x *Proxy) accept(ctx context.Context) {
 	}
 }
 
-func (x *Proxy) keep(c net.Conn) {
+// keep has shut close c. Where it has done its work, keep closes c, and returns false.
+func (x *Proxy) keep(c net.Conn) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if x.open == nil {
+		_ = c.Close()
+		return false
+	}
 	x.open[c] = struct{}{}
+	return true
 }
 
 func (x *Proxy) forget(c net.Conn) {
@@ -141,7 +150,10 @@ func (x *Proxy) pass(ctx context.Context, client net.Conn) {
 		reset(client)
 		return
 	}
-	x.keep(server)
+	if !x.keep(server) {
+		reset(client)
+		return
+	}
 	defer x.forget(server)
 	x.n.mu.Lock()
 	there, back := x.n.pipe(0, 1), x.n.pipe(1, 0)
