@@ -12,6 +12,7 @@ import (
 	"github.com/trivium-ml/trivium/collective"
 	"github.com/trivium-ml/trivium/compress"
 	"github.com/trivium-ml/trivium/shards"
+	"github.com/trivium-ml/trivium/tensor"
 )
 
 func TestCase6Exact(t *testing.T) {
@@ -391,5 +392,32 @@ func TestFits(t *testing.T) {
 		if refused < 5 {
 			t.Errorf("crowded %v: %d refusals", crowded, refused)
 		}
+	}
+}
+
+// TestHalfRoundsOnce: a sum of half precision that the planner has a choice for is rounded once, whatever its length: added one after the other, 2048
+// and three times 1 stay 2048.
+func TestHalfRoundsOnce(t *testing.T) {
+	const one, large, sum = 0x3c00, 0x6800, 0x6802 // 1, 2048 and 2052, which is nearest to 2051
+	w := open(t, inMemory, 4, collective.Options{})
+	defer w.close()
+	for _, n := range []int{1, 4, 100, 5000, 300_000} {
+		w.must(func(r int, g *collective.Group) error {
+			src, dst := make([]tensor.Float16, n), make([]tensor.Float16, n)
+			for i := range src {
+				if src[i] = one; i%4 == r {
+					src[i] = large
+				}
+			}
+			if err := run(t.Context(), g, collective.Op{}, collective.Half(dst), collective.Half(src)); err != nil {
+				return err
+			}
+			for i, v := range dst {
+				if v != sum {
+					return fmt.Errorf("%d values: rank %d has %#04x at %d, want %#04x", n, r, v, i, sum)
+				}
+			}
+			return nil
+		})
 	}
 }

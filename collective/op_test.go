@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -26,6 +27,23 @@ func TestImpossibleAmounts(t *testing.T) {
 	} {
 		if _, err := v.op.validate(0, 5, none, none); err == nil || !strings.Contains(err.Error(), v.want) {
 			t.Errorf("%+v: %v", v.op, err)
+		}
+	}
+}
+
+// TestOpsSeen: the ranks that a mismatch of the step's operations names are the lowest that have the sums, in whatever order votes come.
+func TestOpsSeen(t *testing.T) {
+	sums := []uint32{7, 3, 7, 3, 5}
+	for from := range sums {
+		for step := 1; step < len(sums); step++ { // the number is prime
+			seen := opsSeen{math.MaxUint32, 0, len(sums), len(sums)}
+			for i := range sums {
+				r := (from + i*step) % len(sums)
+				seen.merge(opsSeen{sums[r], sums[r], r, r})
+			}
+			if want := (opsSeen{3, 7, 1, 0}); seen != want {
+				t.Errorf("from rank %d in steps of %d: %+v, want %+v", from, step, seen, want)
+			}
 		}
 	}
 }

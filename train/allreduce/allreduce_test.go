@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -337,6 +338,35 @@ func TestShardOptimizer(t *testing.T) {
 	clipped.Optimizer.ClipNorm = 1
 	if err := (allreduce.Options{ShardOptimizer: true}).Check(clipped, nil); err == nil || !strings.Contains(err.Error(), "norm of the whole gradient") {
 		t.Errorf("clipping by the global norm: %v", err)
+	}
+}
+
+// TestShardedState: what workers with sharded optimizer state save is what those save that have all of it, with the updates of each row; also where they go
+// on from there, and save before the first update of their own.
+func TestShardedState(t *testing.T) {
+	job := &trivium.Job{
+		Version: trivium.JobVersion, Model: "fm:4", Data: trivium.Data{Source: "wide", Rows: 200, Train: "0:150", Test: "150:"},
+		Batch: 50, Epochs: 2, Seed: 3, Optimizer: trivium.OptimizerSpec{Name: "adam", Rate: 0.01},
+	}
+	save := func(resume *checkpoint.Checkpoint, o allreduce.Options) *checkpoint.Checkpoint {
+		store := blob.Dir(t.TempDir())
+		c := &crew{env: train.Env{Sources: traintest.Sources(), Blob: store, Resume: resume}, n: 2, o: o} // of two ranks' sums there is one order
+		if _, err := c.Train(t.Context(), job); err != nil {
+			t.Fatal(err)
+		}
+		saved, _, err := checkpoint.Latest(t.Context(), store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return saved
+	}
+	want := save(nil, allreduce.Options{})
+	var resume *checkpoint.Checkpoint
+	for _, what := range []string{"from the start", "with no update left"} {
+		resume = save(resume, allreduce.Options{ShardOptimizer: true})
+		if got := resume.Optimizer; !reflect.DeepEqual(got, want.Optimizer) {
+			t.Errorf("%s: the state differs, of %v; the updates of rows are the same: %v", what, got.Names, reflect.DeepEqual(got.RowSteps, want.Optimizer.RowSteps))
+		}
 	}
 }
 

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"testing"
 
 	"github.com/trivium-ml/trivium/collective"
 	"github.com/trivium-ml/trivium/train"
+	"github.com/trivium-ml/trivium/train/traintest"
 	"github.com/trivium-ml/trivium/transport"
 )
 
@@ -64,6 +66,37 @@ func TestFailedVote(t *testing.T) {
 	}
 	if got := x.where(&collective.Blame{Op: "allreduce", Tag: 1*updateTags + 2}); got != "update -1" { // of updates -2 to 0, since the run has made none
 		t.Errorf("it was %s", got)
+	}
+}
+
+// TestLast: a vote follows the update after which the model may be looked at, after which training ends, or by which the vote's tags are used up.
+func TestLast(t *testing.T) {
+	env := traintest.Env(t, 1, false)
+	env.AtEnd = true // so that none is due
+	run, err := train.Open(t.Context(), env, traintest.Job(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer run.Close()
+	for _, c := range []struct {
+		base uint32
+		sums [numFacts]float64
+		want bool
+	}{
+		{sums: [numFacts]float64{factLoss: 2, factWeight: 3, factSeen: 4}},
+		{base: (together - 2) * updateTags},
+		{base: (together - 1) * updateTags, want: true},
+		{sums: [numFacts]float64{factStop: 1}, want: true},
+		{sums: [numFacts]float64{factFail: 1}, want: true},
+		{sums: [numFacts]float64{factLoss: math.NaN()}, want: true},
+		{sums: [numFacts]float64{factWeight: math.Inf(1)}, want: true},
+	} {
+		if x := (&exchange{run: run, base: c.base, sums: c.sums}); x.last() != c.want {
+			t.Errorf("facts %v, %d updates since the last vote: %v, want %v", c.sums, c.base/updateTags, !c.want, c.want)
+		}
+	}
+	if last := together*updateTags - 1; last != 1<<20-1 {
+		t.Errorf("the highest tag is %d, and collective has %d", last, 1<<20-1)
 	}
 }
 

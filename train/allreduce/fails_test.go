@@ -6,11 +6,13 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/allreduce"
@@ -128,6 +130,47 @@ func TestOneFails(t *testing.T) {
 		for rank, err := range c.errs {
 			if err == nil || !strings.Contains(err.Error(), "the rows are rotten") || !strings.Contains(err.Error(), "update 5") && !exact {
 				t.Errorf("rank %d: %v", rank, err)
+			}
+		}
+	}
+}
+
+// A leaver's third gradient is an error, and leaves rows behind that there are not.
+type leaver struct {
+	trivium.Model
+	calls int
+}
+
+// Grad implements trivium.Model.
+func (m *leaver) Grad(ctx context.Context, p trivium.Params, b trivium.Batch, g trivium.Gradient, ready func(int)) (lossSum, weightSum float64, err error) {
+	if m.calls++; m.calls == 3 {
+		g.Rows[0] = append(g.Rows[0][:0], 1<<30)
+		return 0, 0, errors.New("the rows are rotten")
+	}
+	return m.Model.Grad(ctx, p, b, g, ready)
+}
+
+// TestRowsOfWhoFails: what a model that fails has left in a row-sparse gradient is of no account.
+func TestRowsOfWhoFails(t *testing.T) {
+	for _, exact := range []bool{false, true} {
+		job := &trivium.Job{
+			Version: trivium.JobVersion, Model: "logistic", Data: trivium.Data{Source: "wide", Rows: 300, Train: "0:200", Test: "200:"},
+			Batch: 50, Epochs: 2, Seed: 3, Exact: exact,
+		}
+		var made atomic.Int32
+		logistic := nn.Standard()["logistic"]
+		env := train.Env{Sources: traintest.Sources(), Models: nn.Models{"logistic": func(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+			m, err := logistic(args, s, cpu)
+			if made.Add(1) == 2 {
+				m = &leaver{Model: m}
+			}
+			return m, err
+		}}}
+		c := &crew{env: env, n: 3}
+		_, _ = c.Train(t.Context(), job)
+		for rank, err := range c.errs {
+			if err == nil || !strings.Contains(err.Error(), "the rows are rotten") {
+				t.Errorf("exact %v: rank %d: %v", exact, rank, err)
 			}
 		}
 	}

@@ -86,8 +86,15 @@ func TestSearchInPieces(t *testing.T) {
 	}
 }
 
-// TestSearchConverges: where no step makes the loss smaller, all end, and say so. The losses that they compare have all digits.
+// TestSearchConverges: where no step makes the loss smaller, all end, and say so, also where nothing was looked at before. The losses that they compare
+// have all digits.
 func TestSearchConverges(t *testing.T) {
+	for _, atEnd := range []bool{false, true} {
+		searchConverges(t, atEnd)
+	}
+}
+
+func searchConverges(t *testing.T, atEnd bool) {
 	job := searches()["dense"]
 	job.Epochs = 10_000
 	alone, err := local.New(searchEnv(t, 1, false), local.Options{}).Train(t.Context(), job)
@@ -96,6 +103,7 @@ func TestSearchConverges(t *testing.T) {
 	}
 	var notice string
 	env := searchEnv(t, 1, false)
+	env.AtEnd = atEnd
 	env.Watch.Notice = func(_ observe.Level, text string) { notice = text }
 	c := &crew{env: env, n: 3}
 	if _, err := c.Train(t.Context(), job); err != nil {
