@@ -253,27 +253,6 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// TestPlainOfOneLength: operations that differ in nothing but how much of them is plain have plans of their own.
-func TestPlainOfOneLength(t *testing.T) {
-	const n = 1000
-	w := open(t, inMemory, 3, collective.Options{Segment: 1 << 10, MaxFrame: 2 << 10})
-	defer w.close()
-	w.must(func(r int, g *collective.Group) error {
-		for _, plain := range []int{0, 8, 3} {
-			src, dst := slices.Repeat([]float32{1}, n), make([]float32, n)
-			src[0] = 100_003
-			op := collective.Op{Codec: compress.BF16{}, Plain: plain, Residual: compress.NewResidual(n - plain)}
-			if err := run(t.Context(), g, op, collective.Of(dst), collective.Of(src)); err != nil {
-				return fmt.Errorf("%d plain: %w", plain, err)
-			}
-			if exact := dst[0] == 3*100_003; exact != (plain > 0) || dst[n-1] != 3 {
-				return fmt.Errorf("rank %d: of %d plain values the first is %v, the last of all %v", r, plain, dst[0], dst[n-1])
-			}
-		}
-		return nil
-	})
-}
-
 // TestPlainDiffers: ranks that leave another number plain are told, as of everything else in which they differ; and so is who asks for what
 // there is not.
 func TestPlainDiffers(t *testing.T) {

@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -9,7 +10,39 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium/tensor"
+	"github.com/trivium-ml/trivium/transport"
 )
+
+// TestHostileBell: a bell that says that something lies outside of its sender's arena, or is a ring where the plan has none, is refused.
+func TestHostileBell(t *testing.T) {
+	const each, bytes = 1 << 20, 64 << 10
+	opt, err := Options{}.resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, v := range map[string]struct {
+		at uint64
+		ok bool
+	}{
+		"the last place":   {each - bytes, true},
+		"beyond by a line": {each - bytes + tensor.Align, false},
+		"the end":          {each, false},
+		"far off":          {1 << 62, false},
+		"not aligned":      {1, false},
+		"a ring":           {cardRing, false},
+	} {
+		c := newCore(0, View{Epoch: 1, Peers: []transport.Name{{ID: "0"}, {ID: "1"}}}, &opt)
+		c.arena = &arena{all: tensor.AlignedBytes(2 * each), each: each}
+		o := c.start(Op{Plan: Shared}, 0, Of(make([]float32, bytes/4)), Of(make([]float32, bytes/4)), nil)
+		if o.err != nil || o.plan.Algorithm != Shared {
+			t.Fatalf("%v by %v", o.err, o.plan.Algorithm)
+		}
+		card := binary.LittleEndian.AppendUint64(nil, v.at)
+		if got := c.hear(o, 1, binary.LittleEndian.AppendUint64(card, 0)); got != v.ok {
+			t.Errorf("%s: taken %v, want %v", name, got, v.ok)
+		}
+	}
+}
 
 // TestMoreThanFits: what does not fit the shared memory of a step goes over the stream, at all ranks alike, also where the buffers of one
 // lie in its part of the memory. What is shorter may fit still, and the next step has all of it again.

@@ -115,6 +115,19 @@ func TestResidualMoves(t *testing.T) {
 	}
 }
 
+// TestRangeOfRestored: a range of a range of a residual that was restored is where it was.
+func TestRangeOfRestored(t *testing.T) {
+	e, again := compress.NewResidual(10), compress.NewResidual(10)
+	copy(e.Cells(), normal(10, 1))
+	e.Range(4, 9)
+	if err := again.SetState(e.AppendState(nil)); err != nil {
+		t.Fatal(err)
+	}
+	if p := again.Range(4, 9).Range(1, 3); len(p.Cells()) != 2 || &p.Cells()[0] != &again.Cells()[5] || p != again.Range(5, 7) {
+		t.Errorf("cells 5 and 6 of %v are %v", again.Cells(), p.Cells())
+	}
+}
+
 // TestResidualComesBack: after a cut of other ranges, a range that is summed again gives back what was kept of it meanwhile; and what is
 // encoded of a range of a range is saved with the whole.
 func TestResidualComesBack(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -175,6 +176,20 @@ func TestExitOfWhoIsLost(t *testing.T) {
 		d.exited(t.Context(), d.workers[index])
 		if d.lost.Index != 1 || !strings.Contains(d.lost.Text, want) {
 			t.Errorf("worker %d ends: %v, want %q", index, d.lost, want)
+		}
+	}
+}
+
+// TestSignalledAfterHello: a worker that has said hello heeds a signal, and says that it was asked to end. One that a signal ends all the same is lost.
+func TestSignalledAfterHello(t *testing.T) {
+	for _, hello := range []bool{false, true} {
+		p, end := launch.NewProcess("worker/0", func(os.Signal) error { return nil })
+		end(launch.Exit{Signal: syscall.SIGTERM, At: time.Now()})
+		d := &Driver{Workers: 1, Log: slog.New(slog.DiscardHandler)}
+		d.workers = []*part{{name: transport.Name{Role: "worker", ID: "0"}, process: p, hello: hello}}
+		d.exited(t.Context(), d.workers[0])
+		if (d.lost != nil) != hello || d.stopped == hello {
+			t.Errorf("it has said hello: %v; lost: %v, the job is interrupted: %v", hello, d.lost, d.stopped)
 		}
 	}
 }
