@@ -18,6 +18,15 @@ func TestDiffOfUnequalSets(t *testing.T) {
 	a := &Report{Cores: 2, Seconds: 5, WarmUp: 2, Tables: []*Table{
 		table("job", "mlp:100", row("local"), row("server-bsp")), table("other", "softmax", row("local")),
 	}}
+	other := Diff(&Report{Tables: []*Table{{Task: "job", Rows: []*Row{row("local")}, Target: Target{"test", "accuracy", 0.9, true}, Checksum: "a"}}}, &Report{Tables: []*Table{
+		{Task: "job", Rows: []*Row{row("local")}, Target: Target{"test", "accuracy", 0.95, true}, Checksum: "a"},
+		{Task: "job", Rows: []*Row{row("local")}, Target: Target{"test", "accuracy", 0.9, true}, Checksum: "b"},
+	}})
+	for _, x := range other.Rows {
+		if x.Only == "" {
+			t.Errorf("compared with another target or other data: %+v", x)
+		}
+	}
 	b := &Report{Cores: 4, Seconds: 3, WarmUp: 1, Tables: []*Table{
 		table("job", "mlp:100", row("local"), row("allreduce")), table("other", "mlp:9", row("local")),
 	}}

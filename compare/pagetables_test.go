@@ -77,3 +77,28 @@ func TestScalingOfCrowdedAlone(t *testing.T) {
 		}
 	}
 }
+
+// TestOfOneThread: a row is as many times as fast as one thread, and as soon at the target, as its rate is more and its time less; places among
+// the rows of a regime are by time; and a crowded row is set back.
+func TestOfOneThread(t *testing.T) {
+	row := func(system string, rate, seconds float64, crowded bool) *Row {
+		return &Row{System: system, Workers: 2, Good: 3, Ranked: true, Crowded: crowded, Rate: spread([]float64{rate}), Target: spread([]float64{seconds})}
+	}
+	table := &Table{Task: "mlp1", Workers: 2, Batch: 100, Rows: []*Row{row("local", 100, 10, false), row("allreduce", 300, 4, false), row("server-bsp", 50, 8, true), {System: "pytorch-ddp"}}}
+	table.rank()
+	r := &Report{Tables: []*Table{table}}
+	got := r.single()[0].(report.Table).Rows[0].Cells
+	if got[1].Spans[0].Text != "allreduce" || got[3].Text != "3.00" || got[4].Text != "2.50" {
+		t.Errorf("three times the rate in two fifths of the time: %s, %s of the speed, %s to the target", got[1].Spans[0].Text, got[3].Text, got[4].Text)
+	}
+	if place := table.Rows[0].placeAmong([]*Row{table.Rows[0], table.Rows[2], table.Rows[3]}); place != 2 {
+		t.Errorf("behind one row, beside one that has no place: place %d", place)
+	}
+	for _, rows := range table.regimes() {
+		for i, line := range r.speedTable(table, rows).Rows {
+			if line.Muted != rows[i].Crowded {
+				t.Errorf("%s: set back %v", rows[i].System, line.Muted)
+			}
+		}
+	}
+}

@@ -86,6 +86,11 @@ func TestTogether(t *testing.T) {
 			t.Errorf("%s: p %v, want %v", c.name, c.got, c.want)
 		}
 	}
+	// One comparison of four refutes the claim: its p is that of one among four.
+	refuted := ruling{list: []judged{{verdict: Verdict{Outcome: Slower, P: 0.01}}, {}, {}, {}}}
+	if got := (&rule{}).p(&refuted); !(math.Abs(got-0.04) <= 1e-12) {
+		t.Errorf("one behind among four: p %v, want 0.04", got)
+	}
 	for among, want := range map[int][]float64{3: {0.06, 0.03, 0.06}, 5: {0.12, 0.05, 0.12}} {
 		got := holm([]float64{0.04, 0.01, 0.03}, among)
 		if len(got) != 3 || math.Abs(got[0]-want[0])+math.Abs(got[1]-want[1])+math.Abs(got[2]-want[2]) > 1e-12 {
