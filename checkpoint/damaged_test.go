@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -76,6 +77,52 @@ func TestManifestsRefused(t *testing.T) {
 		_, _, err = checkpoint.DecodeManifest(checkpoint.Reseal(p))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// TestPreviousIsBefore: in the place of a damaged checkpoint the newest whole one before it is named, not one that came after it.
+func TestPreviousIsBefore(t *testing.T) {
+	dir := t.TempDir()
+	s, c := blob.Dir(dir), example(t)
+	var names []string
+	for range 3 {
+		names = append(names, save(t, s, c))
+		c.Progress.Step++
+	}
+	for i, want := range []string{"", names[0], names[1]} {
+		params := filepath.Join(dir, names[i], "params.safetensors")
+		whole, err := os.ReadFile(params)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(params, whole[:len(whole)-1], 0o644); err != nil {
+			t.Fatal(err)
+		}
+		_, err = checkpoint.Load(ctx, s, names[i])
+		if corrupt, ok := errors.AsType[*checkpoint.CorruptError](err); !ok || corrupt.Previous != want {
+			t.Errorf("without %s: %v, want %q named", names[i], err, want)
+		}
+		if err := os.WriteFile(params, whole, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestManyStateVectors: as many as no optimizer has are refused, before there is memory for them.
+func TestManyStateVectors(t *testing.T) {
+	for n, whole := range map[int]bool{2001: true, 2002: false} {
+		c := example(t)
+		c.Codecs, c.Optimizer = nil, &checkpoint.OptimizerState{}
+		slot := make([]float32, c.Params.Layout.Len())
+		for i := range n {
+			c.Optimizer.Names = append(c.Optimizer.Names, fmt.Sprintf("slot%d", i))
+			c.Optimizer.Slots = append(c.Optimizer.Slots, slot)
+		}
+		s := blob.Dir(t.TempDir())
+		_, err := checkpoint.Load(ctx, s, save(t, s, c))
+		if (err == nil) != whole || err != nil && !strings.Contains(err.Error(), "2002 state vectors") {
+			t.Errorf("%d state vectors: %v", n, err)
 		}
 	}
 }

@@ -100,6 +100,16 @@ func TestSafetensorsRefuses(t *testing.T) {
 	}
 }
 
+// TestLargestHeader: a header is as long as 100,000 tensors need, or refused before there is memory for it.
+func TestLargestHeader(t *testing.T) {
+	for n, whole := range map[int]bool{16 << 20: true, 16<<20 + 8: false} {
+		_, _, err := checkpoint.ReadSafetensors(file("{}" + strings.Repeat(" ", n-2)))
+		if (err == nil) != whole {
+			t.Errorf("a header of %d bytes: %v", n, err)
+		}
+	}
+}
+
 // FuzzSafetensors reads any bytes: an error, or tensors that are no larger than the file and come back from a file of their own.
 func FuzzSafetensors(f *testing.F) {
 	f.Add(file(`{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`, 1, 2, 3, 4))

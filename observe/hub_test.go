@@ -152,6 +152,33 @@ func TestAcceptRefuses(t *testing.T) {
 	}
 }
 
+// TestHubIsBounded: whatever others report, a hub holds no more sources, events and steps that wait than it says.
+func TestHubIsBounded(t *testing.T) {
+	hub := NewHub(Options{})
+	for rank := range maxSources + 1 {
+		err := hub.Accept(Frame{Version: FrameVersion, Source: Source{Role: Worker, Rank: rank}, Sequence: 1})
+		if (err == nil) != (rank < maxSources) {
+			t.Fatalf("the frame of source %d: %v", rank+1, err)
+		}
+	}
+	for n := range pendingRelayed + 1 {
+		if err := hub.RelayStep(Source{Role: Worker}, Step{}); (err == nil) != (n < pendingRelayed) {
+			t.Fatalf("step %d that waits: %v", n+1, err)
+		}
+	}
+	for n := range 3 * keptEvents {
+		if hub.Event(Event{Step: int64(n)}); len(hub.Events()) > keptEvents || hub.Events()[len(hub.Events())-1].Step != int64(n) {
+			t.Fatalf("after %d events %d are kept, the last is %+v", n+1, len(hub.Events()), hub.Events()[len(hub.Events())-1])
+		}
+	}
+	var sink memory
+	hub.Attach("memory", &sink)
+	hub.Collect(false)
+	if n := len(sink.events); n != pendingEvents+1 || !strings.HasPrefix(sink.events[n-1].Text, "2000 events came faster") || len(sink.steps) != pendingRelayed {
+		t.Errorf("the sink got %d events, the last %q, and %d steps", n, sink.events[n-1].Text, len(sink.steps))
+	}
+}
+
 // TestReplacedRecorder: the steps and counts that a recorder has when another takes its place reach the sinks, and in their order.
 func TestReplacedRecorder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -450,10 +450,30 @@ func TestRestart(t *testing.T) {
 		ids = append(ids, j.ID)
 	}
 	<-began
+	state := filepath.Join(dir, "jobs.json")
+	killed, err := os.ReadFile(state) // what it leaves behind if it is killed now
+	if err != nil {
+		t.Fatal(err)
+	}
 	r.stop()
+	ended, err := os.ReadFile(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(state, killed, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	again := newRig(t, dir, startAll)
+	if j, err := again.client().Job(t.Context(), ids[0]); err != nil || j.State != Forgotten || j.Code != codeLost || j.Why != "the coordinator ended while it ran" {
+		t.Errorf("the one that ran when the coordinator was killed is %+v, %v", j, err)
+	}
+	again.stop()
+	if err := os.WriteFile(state, ended, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again = newRig(t, dir, startAll)
 	client = again.client()
-	if j, err := client.Job(t.Context(), ids[0]); err != nil || j.State != Forgotten {
+	if j, err := client.Job(t.Context(), ids[0]); err != nil || j.State != Forgotten || j.Code != codeInterrupted {
 		t.Errorf("the one that ran is %+v, %v", j, err)
 	}
 	again.lend("b", offer(1), func(context.Context, launch.Child) error { return nil })

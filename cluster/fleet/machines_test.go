@@ -77,6 +77,10 @@ func TestOneNameAtOnce(t *testing.T) {
 		if took := time.Since(began); took != nameWait {
 			t.Errorf("it is free after %v, want %v", took, nameWait)
 		}
+		time.Sleep(nameWait)
+		if err := c.accept(trust.Name{Role: NodeRole, ID: "another"}); err != nil || len(c.names) != 1 {
+			t.Errorf("%d names are kept of machines that got no further, want the last one's: %v", len(c.names), err)
+		}
 	})
 }
 

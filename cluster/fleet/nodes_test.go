@@ -3,6 +3,8 @@ package fleet
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -86,6 +88,75 @@ func TestStartedAgain(t *testing.T) {
 		synctest.Wait()
 		if n := v.List()[0].Processes; n != 0 {
 			t.Errorf("of the machine's processes %d run, of which it said that none does", n)
+		}
+	})
+}
+
+// TestStartUnanswered: a process of which a machine says nothing is not waited for for ever, and is killed should it run.
+func TestStartUnanswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := transport.NewMemory()
+		coordinator, s := open(t, network, "coordinator")
+		defer coordinator.Close()
+		port, stream := open(t, network, NodeRole)
+		defer port.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		v := newLentNodes(s, offer(1).Build, nil)
+		ended := make(chan error, 1)
+		go func() { ended <- v.Run(ctx) }()
+		err := errors.Join(port.Know(coordinator.Name(), coordinator.Addr()), send(ctx, stream, coordinator.Name(), kindOffer, offer(1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-v.Changed()
+		var asked []uint8
+		go func() {
+			for {
+				ev, err := stream.Recv(ctx)
+				if err != nil {
+					return
+				}
+				if ev.Release(); ev.Kind == kindStart || ev.Kind == kindSignal {
+					asked = append(asked, ev.Kind)
+				}
+			}
+		}()
+		began := time.Now()
+		_, err = v.Launcher([]string{"0"}).Start(ctx, launch.Spec{Name: "worker/0"})
+		if err == nil || !strings.Contains(err.Error(), "on the machine 0: no word of worker/0 within 30s") || time.Since(began) != startWait {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		synctest.Wait()
+		if !slices.Equal(asked, []uint8{kindStart, kindSignal}) || v.List()[0].Processes != 0 {
+			t.Errorf("the machine was sent messages of kinds %v, want a start and a signal; %d processes count as running", asked, v.List()[0].Processes)
+		}
+	})
+}
+
+// TestOffersRefused: a machine of another program, or that lends nothing, is refused, and not among those that are lent.
+func TestOffersRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := transport.NewMemory()
+		coordinator, s := open(t, network, "coordinator")
+		defer coordinator.Close()
+		port, stream := open(t, network, NodeRole)
+		defer port.Close()
+		v := newLentNodes(s, offer(1).Build, nil)
+		if err := coordinator.Know(port.Name(), port.Addr()); err != nil {
+			t.Fatal(err)
+		}
+		other := offer(1)
+		other.Build = "that"
+		for _, o := range []Offer{offer(0), offer(-1), other} {
+			if err := v.take(t.Context(), port.Name(), o); err != nil {
+				t.Fatal(err)
+			}
+			ev, err := stream.Recv(t.Context())
+			if err != nil || ev.Kind != kindRefused || len(v.List()) != 0 {
+				t.Errorf("%+v: answered with kind %d, %v; %d machines are lent", o, ev.Kind, err, len(v.List()))
+			}
+			ev.Release()
 		}
 	})
 }

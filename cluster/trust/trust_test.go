@@ -271,9 +271,22 @@ func TestIssue(t *testing.T) {
 		i.seen[nonce{byte(n), byte(n >> 8), byte(n >> 16), 1}] = now
 	}
 	refused("too many", i, forge(func(*request) {}), now, "nonce")
+	sooner := now.Add(2*skew - time.Second) // a request from a clock that is ahead, repeated late, may still be in time
+	refused("too many still", i, forge(func(q *request) { q.Unix = sooner.Unix() }), sooner, "nonce")
 	later := now.Add(2*skew + time.Second)
 	if _, err := i.issue(forge(func(q *request) { q.Unix = later.Unix() }), later, Name{}); err != nil || len(i.seen) != 1 {
 		t.Errorf("after their time %d nonces are kept, %v", len(i.seen), err)
+	}
+}
+
+// TestLives: nobody's certificate is longer valid than the authority that signs it.
+func TestLives(t *testing.T) {
+	now := time.Now()
+	old := must(NewAuthority(now.Add(NodeLife/2 - AuthorityLife)))
+	for _, role := range []string{"node", CoordinatorRole} {
+		if got := must(old.Identity(Name{role, "0"}, nil, now)).Expires(); !got.Equal(old.cert.NotAfter) {
+			t.Errorf("a %s's certificate ends at %v, the authority's at %v", role, got, old.cert.NotAfter)
+		}
 	}
 }
 
@@ -434,6 +447,12 @@ func TestFiles(t *testing.T) {
 	}
 	if _, err := OpenAuthority(dir, now.Add(2*AuthorityLife)); err == nil || !strings.Contains(err.Error(), "ended on") {
 		t.Errorf("an authority that has expired: %v", err)
+	}
+	for _, mode := range []os.FileMode{0o640, 0o604, 0o620} {
+		os.Chmod(path, mode)
+		if _, err := OpenAuthority(dir, now); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+			t.Errorf("with mode %v: %v", mode, err)
+		}
 	}
 	os.Chmod(path, 0o644)
 	if _, err := OpenAuthority(dir, now); err == nil || !strings.Contains(err.Error(), "chmod 600") {

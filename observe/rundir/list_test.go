@@ -1,6 +1,7 @@
 package rundir
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/trivium-ml/trivium/observe"
 )
 
 func TestListDiffDelete(t *testing.T) {
@@ -53,6 +56,17 @@ func TestListDiffDelete(t *testing.T) {
 	if diff := Diff(l[1].Head.Fields(), l[2].Head.Fields()); len(diff) != 1 || diff[0] != (Difference{"optimizer.rate", "0.1", "0.2"}) {
 		t.Errorf("differences %v", diff)
 	}
+	for _, version := range []int{-1, 0, 2} {
+		os.WriteFile(filepath.Join(root, "bad", headFile), fmt.Appendf(nil, `{"version": %d}`, version), 0o666)
+		if other, ok := errors.AsType[*VersionError](Read(filepath.Join(root, "bad")).Err); !ok || other.Version != version {
+			t.Errorf("version %d: %v", version, Read(filepath.Join(root, "bad")).Err)
+		}
+	}
+	os.WriteFile(filepath.Join(root, "bad", seriesDir), nil, 0o666) // another program's file
+	if Is(filepath.Join(root, "bad")) {
+		t.Error("a folder with a file in the place of the series is taken for a run")
+	}
+	os.Remove(filepath.Join(root, "bad", seriesDir))
 	if err := Delete(filepath.Join(root, "no-run")); err == nil {
 		t.Error("a folder that is no run was deleted")
 	}
@@ -170,6 +184,35 @@ func TestDecode(t *testing.T) {
 	} {
 		if got := decode([]byte(text), new(Head), "version"); got != want {
 			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}
+
+// TestSummariseSlowest: ranks work side by side, so that their samples add up, and their times do not.
+func TestSummariseSlowest(t *testing.T) {
+	frame := func(seconds, samples uint64) (f observe.Frame) {
+		f.Counters[observe.WallTime], f.Counters[observe.Samples], f.Counters[observe.Steps] = seconds*1e9, samples, samples/10
+		return f
+	}
+	for _, last := range [][]observe.Frame{{frame(2, 100), frame(5, 300)}, {frame(5, 300), frame(2, 100)}} {
+		if r := Summarise(last...); r.Seconds != 5 || r.Samples != 400 || r.Steps != 30 || r.SamplesPerSec != 80 {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// TestLargestBlock: a block of more than any frame takes is not believed, whatever its checksum, and what follows it is read.
+func TestLargestBlock(t *testing.T) {
+	for _, size := range []int{maxPayload, maxPayload + 1} {
+		p := appendBlock(appendBlock(nil, make([]byte, size)), []byte("after"))
+		var read []int
+		damage, err := scan("x", bytes.NewReader(p), int64(len(p)), func(payload []byte) (bool, error) {
+			read = append(read, len(payload))
+			return true, nil
+		})
+		whole := size <= maxPayload
+		if err != nil || (len(damage) == 0) != whole || (len(read) == 2) != whole || len(read) == 0 || read[len(read)-1] != 5 {
+			t.Errorf("a block of %d bytes, and one of 5: read %v, %v, %v", size, read, damage, err)
 		}
 	}
 }
