@@ -2,10 +2,13 @@ package checkpoint_test
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -123,6 +126,32 @@ func TestManyStateVectors(t *testing.T) {
 		_, err := checkpoint.Load(ctx, s, save(t, s, c))
 		if (err == nil) != whole || err != nil && !strings.Contains(err.Error(), "2002 state vectors") {
 			t.Errorf("%d state vectors: %v", n, err)
+		}
+	}
+}
+
+// TestRowStepsRefused: a row has been updated as often as a uint32 holds, whatever a file with a good checksum says.
+func TestRowStepsRefused(t *testing.T) {
+	for _, n := range []int64{1 << 32, -1, math.MinInt64} {
+		dir := t.TempDir()
+		name := save(t, blob.Dir(dir), example(t)) // in which one was updated so often
+		optimizer, manifest := filepath.Join(dir, name, "optimizer.safetensors"), filepath.Join(dir, name, "manifest.json")
+		p, err := os.ReadFile(optimizer)
+		m, readErr := os.ReadFile(manifest)
+		if err := errors.Join(err, readErr); err != nil {
+			t.Fatal(err)
+		}
+		most := binary.LittleEndian.AppendUint64(nil, math.MaxUint32)
+		if bytes.Count(p, most) != 1 {
+			t.Fatalf("the most updates are %d times in the file", bytes.Count(p, most))
+		}
+		q := bytes.Replace(p, most, binary.LittleEndian.AppendUint64(nil, uint64(n)), 1)
+		m = bytes.Replace(m, fmt.Appendf(nil, "%x", sha256.Sum256(p)), fmt.Appendf(nil, "%x", sha256.Sum256(q)), 1)
+		if err := errors.Join(os.WriteFile(optimizer, q, 0o644), os.WriteFile(manifest, checkpoint.Reseal(m), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := checkpoint.Load(ctx, blob.Dir(dir), name); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("row 2 has %d updates", n)) {
+			t.Errorf("%d updates of a row: %v", n, err)
 		}
 	}
 }
