@@ -82,11 +82,15 @@ func TestRerunOfEdited(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for old, edited := range map[string]string{`"epochs": 1`: `"epochs": "one"`, `"staleness": 3`: `"staleness": "three"`, `"strategy": "server"`: `"strategy": "serve"`} {
+	for old, edited := range map[string]string{`"epochs": 1`: `"epochs": "one"`, `"rows": 300`: `"rows": 301`, `"staleness": 3`: `"staleness": "three"`, `"strategy": "server"`: `"strategy": "serve"`} {
 		write(t, filepath.Join(dir, "runs", "a"), "run.json", strings.Replace(string(whole), old, edited, 1))
 		got := runIn(t, dir, "rerun", "a")
 		if got.code != Misused || !strings.HasPrefix(got.err, "trivium: rerun: runs/a/run.json: ") || strings.Count(got.err, "\n") != 1 {
 			t.Errorf("%s: exits with %d: %s", edited, got.code, got.err)
 		}
+	}
+	write(t, filepath.Join(dir, "runs", "a"), "run.json", `{"version": 1}`)
+	if got := runIn(t, dir, "runs", "show", "a"); got.code != Done || strings.Contains(got.out, "started") {
+		t.Errorf("a begin that is not known is shown: exits with %d: %s%s", got.code, got.out, got.err)
 	}
 }

@@ -119,12 +119,7 @@ func (v *rerunVerb) Run(ctx context.Context, s *session) error {
 
 // job is what the run trained, by options that its topology reads.
 func (r *run) job() (*trivium.Job, error) {
-	var encoded bytes.Buffer // as it was before the file was indented
-	err := json.Compact(&encoded, r.Head.Configuration)
-	if found := trivium.HashEncoded(encoded.Bytes()); err == nil && found != r.Head.ConfigurationHash {
-		return nil, fmt.Errorf("its configuration is not the one that was trained: that has the hash %s, this %s", r.Head.ConfigurationHash, found)
-	}
-	err = checkTopology(r.Head.Strategy)
+	err := checkTopology(r.Head.Strategy)
 	switch r.Head.Strategy {
 	case summed:
 		_, err = summedOptions(r.Head.Options)
@@ -134,7 +129,18 @@ func (r *run) job() (*trivium.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	return trivium.DecodeJob(r.Head.Configuration)
+	job, err := trivium.DecodeJob(r.Head.Configuration)
+	if err != nil {
+		return nil, err
+	}
+	var encoded bytes.Buffer // as it was before the file was indented
+	if err := json.Compact(&encoded, r.Head.Configuration); err != nil {
+		return nil, err
+	}
+	if found := trivium.HashEncoded(encoded.Bytes()); found != r.Head.ConfigurationHash {
+		return nil, fmt.Errorf("its configuration is not the one that was trained: that has the hash %s, this %s", r.Head.ConfigurationHash, found)
+	}
+	return job, nil
 }
 
 // whyOther says why a rerun has other bits: its mode leaves them to chance, or its conditions differ, or else it is this program's fault.
