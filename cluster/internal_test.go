@@ -407,6 +407,27 @@ func restful(t testing.TB, n int) *Machine {
 	return m
 }
 
+// TestVanished: a newcomer whose presence ends waits no more, and what the watch has told is not asked for again.
+func TestVanished(t *testing.T) {
+	m := restful(t, 2)
+	came := presence{Member{Name: name(7)}, 3}
+	tell := func(value []byte, rev int64) {
+		m.saw(protocol.MetaReply{KV: protocol.MetaKV{Key: m.keys.present(came.Name), Value: value, Rev: rev}})
+	}
+	waits := func() bool {
+		return slices.ContainsFunc(m.present, func(p presentState) bool { return same(p.Name, came.Name) })
+	}
+	if tell(came.encode(), 8); !waits() {
+		t.Error("a newcomer is not known")
+	}
+	if tell(nil, 9); waits() || m.store.watched != 9 {
+		t.Errorf("one that has gone waits: %v; the watch has told up to %d, want 9", waits(), m.store.watched)
+	}
+	if tell([]byte("junk"), 6); waits() || m.store.watched != 9 {
+		t.Errorf("after an old change that is none the watch has told up to %d, want 9", m.store.watched)
+	}
+}
+
 // TestRefusedNewcomer: a newcomer whose door refuses this process is no longer taken for one that waits, and is named; it may reach this
 // process all the same, and is one again when it is heard.
 func TestRefusedNewcomer(t *testing.T) {

@@ -445,3 +445,18 @@ func FuzzReadConfig(f *testing.F) {
 		}
 	})
 }
+
+// TestLastWords: of what a process printed an Exit has few lines, and few bytes, the last.
+func TestLastWords(t *testing.T) {
+	var l last
+	for i := range 100 {
+		l.add(fmt.Appendf(nil, "%02d%s", i, strings.Repeat("x", 998)))
+	}
+	if got := l.get(); len(got) != keepBytes/1000 || !strings.HasPrefix(got[0], "92") || !strings.HasPrefix(got[7], "99") {
+		t.Errorf("of 100 lines of 1,000 bytes %d are kept", len(got))
+	}
+	l.add([]byte(strings.Repeat("x", keepBytes) + "end"))
+	if got := l.get(); len(got) != 1 || len(got[0]) != keepBytes || !strings.HasSuffix(got[0], "end") {
+		t.Errorf("of a line that is too long %d lines are kept", len(got))
+	}
+}
