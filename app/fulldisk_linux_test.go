@@ -113,8 +113,10 @@ func TestNoDiskForACluster(t *testing.T) {
 	if got := up(dir); got.code != Failed || !strings.HasSuffix(got.err, "read-only file system\n") {
 		t.Errorf("on a read-only disk: exits with %d: %s", got.code, got.err)
 	}
-	if got := up(t.TempDir(), "--ca", "none.pem,none.pem"); got.code != Misused {
-		t.Errorf("with an authority that is not there: exits with %d: %s", got.code, got.err)
+	for _, file := range []string{"none.pem", "/proc/self/mem"} { // which is not there, and whose first page is an input/output error
+		if got := up(t.TempDir(), "--ca", file+","+file); got.code != Misused {
+			t.Errorf("with an authority in %s: exits with %d: %s", file, got.code, got.err)
+		}
 	}
 	dir = t.TempDir()
 	write(t, dir, "cluster", "a file")
