@@ -124,7 +124,7 @@ func (r *reader) whole() bool {
 	return len(b) >= wire.HeaderLen+n
 }
 
-// watch has ctx interrupt the reads of Recv. It stays until another context comes, so that a loop over Recv allocates nothing.
+// watch has ctx interrupt the reads of Recv. It stays until another context comes, or Close, so that a loop over Recv allocates nothing.
 func (s *stream) watch(ctx context.Context) {
 	done := ctx.Done()
 	if done == s.watched {
@@ -132,20 +132,31 @@ func (s *stream) watch(ctx context.Context) {
 	}
 	s.unwatch()
 	if s.watched = done; done != nil {
-		s.unwatched = context.AfterFunc(ctx, func() {
+		stop := context.AfterFunc(ctx, func() {
 			s.mu.Lock()
 			if s.inline != nil {
 				s.inline.h.interrupt()
 			}
 			s.mu.Unlock()
 		})
+		s.mu.Lock()
+		s.unwatched = stop
+		s.mu.Unlock()
 	}
 }
 
 func (s *stream) unwatch() {
+	s.watched = nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dismiss()
+}
+
+// dismiss lets go of the context that watch was given. s.mu is held.
+func (s *stream) dismiss() {
 	if s.unwatched != nil {
 		s.unwatched()
-		s.unwatched, s.watched = nil, nil
+		s.unwatched = nil
 	}
 }
 

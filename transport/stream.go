@@ -41,7 +41,7 @@ type stream struct {
 	serving int  // calls by readers under way
 
 	watched   <-chan struct{} // Recv's: whose end interrupts the reads
-	unwatched func() bool
+	unwatched func() bool     // lets go of it
 }
 
 func newStream(p *port, id uint32) *stream {
@@ -204,6 +204,7 @@ func (s *stream) finish() {
 	}
 	s.closed = true
 	s.ended.Store(true)
+	s.dismiss() // there may be no Recv any more that would
 	for _, r := range s.rings() {
 		r.keep(func(a *arrival) bool {
 			if a.d != nil {
