@@ -372,6 +372,22 @@ func TestDiskFaults(t *testing.T) {
 			}
 		})
 	}
+	t.Run("one that fails, and a crash before it is told", func(t *testing.T) {
+		for seed := range uint64(20) { // a write under way at a crash rests or does not, as the seed says
+			w := sim.New(seed, sim.Options{StoreTime: 10 * time.Millisecond})
+			kept := false
+			w.Add(name("a"), sim.Host{}, func(d sim.Disk) protocol.Machine {
+				_, kept = d.Get("count")
+				return &writer{told: new([]error)}
+			})
+			if err := w.Run(plan(t, "0s failing-disk 0; 5ms crash 0 for 1ms"), 8*time.Millisecond); err != nil {
+				t.Fatal(err)
+			}
+			if kept {
+				t.Fatalf("seed %d: a write that fails rests after a crash", seed)
+			}
+		}
+	})
 	t.Run("a small one", func(t *testing.T) {
 		w := sim.New(5, sim.Options{})
 		var told []error

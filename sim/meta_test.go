@@ -133,6 +133,19 @@ func TestMetaFaults(t *testing.T) {
 		}
 		a.want(t, `2 k ""@1`, `1 k "v"@1`, "1 "+away)
 	})
+	// What is under way to a watch that ends is lost, also where the store answers again before it would arrive: the watch might have missed
+	// what came before.
+	t.Run("a watch ends for good", func(t *testing.T) {
+		w := sim.New(1, sim.Options{MetaLink: sim.Link{Delay: 20 * time.Millisecond}})
+		a := newClient(w, "a")
+		b := newClient(w, "b")
+		a.at(0, protocol.MetaCall{ID: 1, Op: protocol.MetaWatch, Key: ""})
+		b.at(50, put(1, "k", "v", 0, 0)) // is there at 70 ms, and would be seen at 90
+		if err := w.Run(plan(t, "75ms meta-away for 5ms"), 3*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		a.want(t, "1 "+away)
+	})
 	t.Run("leases outlast the store's absence", func(t *testing.T) {
 		w := sim.New(1, sim.Options{})
 		a := newClient(w, "a")

@@ -334,3 +334,41 @@ func TestRefusedIsProof(t *testing.T) {
 		})
 	}
 }
+
+// TestFenceAmidFrame: a frame for no posted slice of which a part has come when the stream is fenced is dropped once the rest is there, where
+// it is of an older epoch then, or of somebody who is no member.
+func TestFenceAmidFrame(t *testing.T) {
+	id := wire.StreamID("s")
+	for name, c := range map[string]struct {
+		epoch, fence Epoch
+		members      []Name
+	}{
+		"older":     {0, 1, nil},
+		"no member": {1, 1, []Name{{ID: "other"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := openPuppet(t)
+			frame := headed(wire.Header{Stream: id, Epoch: c.epoch}, "frame")
+			_, err := io.WriteString(u.conns[data], frame[:len(frame)-1])
+			u.must(err)
+			pr := u.victim.(*port).peer(u.name)
+			for begun := false; !begun; time.Sleep(time.Millisecond) {
+				pr.mu.Lock()
+				fl := pr.link.flows[id]
+				begun = fl != nil && fl.used[data].frames == 1
+				pr.mu.Unlock()
+				u.must(u.ctx.Err())
+			}
+			u.stream.Fence(c.fence, c.members)
+			_, err = io.WriteString(u.conns[data], frame[len(frame)-1:])
+			u.must(err)
+			for u.victim.Stats().Stale == 0 {
+				u.must(u.ctx.Err())
+				if st := u.stream.(*stream); !st.empty() {
+					t.Fatal("it is received")
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+}
