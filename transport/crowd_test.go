@@ -2,6 +2,7 @@ package transport
 
 import (
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -154,4 +155,25 @@ func TestStrangersGo(t *testing.T) {
 	if strangers != 0 {
 		t.Errorf("%d strangers are left", strangers)
 	}
+}
+
+// TestOlderIncarnation: who was started again is not pushed out by what is left of its last life.
+func TestOlderIncarnation(t *testing.T) {
+	u := openPuppet(t)
+	u.name.Incarnation = 2
+	u.connect()
+	u.gets(u.stream, "lost") // of incarnation 0, which it replaces
+	c, err := TCP{}.carrier(u.ctx, Name{})
+	u.must(err)
+	defer c.close()
+	nc, err := c.dial(u.ctx, u.victim.Addr())
+	u.must(err)
+	defer nc.Close()
+	old := Name{ID: u.name.ID, Incarnation: 1}
+	h := &hello{name: old, target: u.victim.Name(), instance: [16]byte{2}, attempt: 1}
+	err = (&port{self: old, carrier: c}).introduce(u.ctx, h, control, &[2]net.Conn{nc, nc})
+	if err == nil || !strings.Contains(err.Error(), "incarnation 1 is over") {
+		t.Errorf("an older incarnation is told %v", err)
+	}
+	u.comes("") // the link stays
 }

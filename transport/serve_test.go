@@ -147,3 +147,52 @@ func testServe(t *testing.T, n transport.Network) {
 		t.Errorf("%d of %d peers were seen to end", lost, senders)
 	}
 }
+
+// TestServeWaits: Serve returns when no call of its function is under way any more, also where its context ended amid one.
+func TestServeWaits(t *testing.T) {
+	n := transport.Unix{Dir: t.TempDir()}
+	var ends [2]transport.Stream
+	for i, id := range []string{"from", "to"} {
+		p, err := n.Open(t.Context(), transport.Name{ID: id}, transport.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		if ends[i], err = p.Stream("serve", transport.StreamOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := ends[0].Know(p.Name(), p.Addr()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	began, end, returned := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		returned <- ends[1].(transport.Server).Serve(ctx, func(ev *transport.Event) (keep, yield bool) {
+			if ev.Chunk == 1 { // those before may come through the queue, and so on Serve's own goroutine
+				close(began)
+				<-end
+			}
+			return false, false
+		})
+	}()
+	for i := range uint32(2) {
+		if err := ends[0].Send(ctx, ends[1].Self(), transport.Frame{Key: transport.Key{Chunk: i}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	<-began
+	cancel()
+	select {
+	case err := <-returned:
+		close(end)
+		t.Fatalf("returned %v amid a call", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(end)
+	if err := <-returned; !errors.Is(err, context.Canceled) {
+		t.Errorf("returned %v", err)
+	}
+}

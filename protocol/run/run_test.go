@@ -473,3 +473,42 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 	stop(b, a, e)
 }
+
+// TestCallGivenUp: a call that its caller gives up before the machine gets it never comes to the machine.
+func TestCallGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		busy := make(chan struct{})
+		var called []any
+		l := start(t, script(func(_ time.Duration, in protocol.Event) []protocol.Command {
+			if c, ok := in.(protocol.Call); ok {
+				if called = append(called, c.Arg); c.Arg == "first" {
+					<-busy
+				}
+				return []protocol.Command{protocol.Answer{ID: c.ID}}
+			}
+			return exitOnStop(in)
+		}), nil, run.Options{})
+		answered := make(chan error, 1)
+		go func() {
+			_, err := l.Call(t.Context(), "first")
+			answered <- err
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := l.Call(ctx, "given up"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error %v, want that the context ended", err)
+		}
+		close(busy)
+		if err := <-answered; err != nil {
+			t.Error(err)
+		}
+		if _, err := l.Call(t.Context(), "last"); err != nil {
+			t.Error(err)
+		}
+		stop(t, l)
+		if want := []any{"first", "last"}; !slices.Equal(called, want) {
+			t.Errorf("the machine was called with %v, want %v", called, want)
+		}
+	})
+}
