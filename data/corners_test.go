@@ -361,6 +361,35 @@ func TestLabelsOfRowsToPredict(t *testing.T) {
 	}
 }
 
+// TestRowsThatNobodyUses: who names the rows to train on, and no others, is told that the rest is not what the model is measured on.
+func TestRowsThatNobodyUses(t *testing.T) {
+	const text = "label,a\n0,1\n1,2\n0,3\n1,4\n0,5\n1,6\n0,7\n1,8\n"
+	for _, c := range []struct {
+		d     trivium.Data
+		whole bool
+		want  []string
+	}{
+		{trivium.Data{Train: "0.75"}, false, []string{"of 8 rows, 0:6 are trained on, and the others not used at all: name some with --test"}},
+		{trivium.Data{Train: "2:"}, false, []string{"of 8 rows, 2:8 are trained on, and the others not used at all: name some with --test"}},
+		{trivium.Data{Train: "0.75"}, true, nil},
+		{trivium.Data{Train: "0:"}, false, nil},
+		{trivium.Data{Train: "1"}, false, nil},
+		{trivium.Data{Train: "0.5", Test: "0.25"}, false, nil},
+		{trivium.Data{Train: "0:4", Valid: "4:6"}, false, nil},
+	} {
+		s, err := openText(t, "a.csv", text, c.d, Options{Whole: c.whole})
+		if err != nil || !slices.Equal(s.Notes, c.want) {
+			t.Errorf("%+v, whole %v: notes %q (%v), want %q", c.d, c.whole, s.Notes, err, c.want)
+		}
+	}
+	dir := t.TempDir()
+	write(t, dir, "train.csv", []byte(text))
+	write(t, dir, "test.csv", []byte(text+"0,9\n"))
+	if s := open(t, trivium.Data{Source: dir, Train: "0:6"}, Options{}); len(s.Notes) != 0 {
+		t.Errorf("a folder with test rows: notes %q", s.Notes)
+	}
+}
+
 // TestSharedRows: rows that two splits share are allowed, and said, since what is measured on them is no measure of other rows.
 func TestSharedRows(t *testing.T) {
 	const text = "label,a\n0,1\n1,2\n0,3\n1,4\n0,5\n1,6\n0,7\n1,8\n"

@@ -122,6 +122,9 @@ func cut(d *trivium.Data, rows int64, others, whole bool) (cuts, error) {
 			return c, err
 		}
 	}
+	if r := c.train.rows; r != nil && r.to-r.from < rows && d.Valid == "" && d.Test == "" && !others && !whole {
+		c.notes = append(c.notes, fmt.Sprintf("of %d rows, %d:%d are trained on, and the others not used at all: name some with --test", rows, r.from, r.to))
+	}
 	return c, nil
 }
 
