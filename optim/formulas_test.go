@@ -50,7 +50,7 @@ func againstFormula(t *testing.T, name string, spec trivium.OptimizerSpec, isa k
 	}
 }
 
-// TestDefaults: what a job has that names an optimizer and nothing else, which are PyTorch's defaults, and McMahan's of FTRL.
+// TestDefaults: what a job has that names an optimizer and nothing else, which are PyTorch's defaults, but for the rates of SGD and its kin, and McMahan's of FTRL.
 func TestDefaults(t *testing.T) {
 	for name, want := range map[string]string{
 		"":         "sgd rate 0.1",
@@ -160,6 +160,7 @@ func TestByHand(t *testing.T) {
 		}},
 		{trivium.OptimizerSpec{Name: "adamw", Rate: 0.1, Decay: 0.5}, [3]float64{0.85, 0.85 - 0.1*(0.14/0.19)/math.Sqrt(0.001249/0.001999) - 0.0425, math.NaN()}},
 		{trivium.OptimizerSpec{Name: "adamw", Rate: 0.1}, [3]float64{0.9 - 0.1*0.01, math.NaN(), math.NaN()}}, // the decay of those who name none
+		{trivium.OptimizerSpec{Name: "adamw", Rate: 0.1, Decay: 0.001}, [3]float64{0.9 - 0.1*0.001, math.NaN(), math.NaN()}},
 		// z begins at -1·(10 + 1) - 1 = -12, which is where 1 is; n = 1, z = -12 + 1 - 10·1 = -21: (21 - 1)/(20 + 1).
 		{trivium.OptimizerSpec{Name: "ftrl", Rate: 0.1, L1: 1, L2: 1}, [3]float64{20. / 21, math.NaN(), math.NaN()}},
 		{trivium.OptimizerSpec{Name: "ftrl", Rate: 0.1, L1: 9.5}, [3]float64{0.95, math.NaN(), math.NaN()}},

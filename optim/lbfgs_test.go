@@ -188,8 +188,14 @@ func TestLBFGSRestore(t *testing.T) {
 			t.Fatalf("seed %d: restored: %v, %v; want %v, %v", seed, r.Flat, errB, p.Flat, errA)
 		}
 	}
-	if err := b.Restore(make().Pairs()); err != nil {
+	if err := b.Restore(make().Pairs()); err != nil { // none, at another point
 		t.Error(err)
+	}
+	c, from := make(), trivium.NewParams(l)
+	copy(r.Flat, from.Flat)
+	_, n, _ := b.Step(r, q.objective)
+	if _, want, _ := c.Step(from, q.objective); n != want || !slices.Equal(r.Flat, from.Flat) {
+		t.Errorf("seed %d: after a restore to the start %v, by %d evaluations; a new one %v, by %d", seed, r.Flat, n, from.Flat, want)
 	}
 	long := [][]float32{nil, nil, nil, nil}
 	if err := b.Restore(long, long); err == nil {
@@ -383,5 +389,36 @@ func TestSameBitsLBFGS(t *testing.T) {
 	}
 	if !errors.Is(err, optim.ErrConverged) || sum.Sum32() != 0xcb85d056 || all != 81 {
 		t.Errorf("%v after %d evaluations, with the sum %#x; want 81 and 0xcb85d056", err, all, sum.Sum32())
+	}
+}
+
+// TestLBFGSWolfe: a search along one cell ends where the strong Wolfe conditions hold, also where these leave little room, so that the bracket
+// turns round on its way.
+func TestLBFGSWolfe(t *testing.T) {
+	const c1, c2, seed = 1e-4, 1e-3, 5
+	r := rand.New(rand.NewPCG(seed, 1))
+	l := layout(t, trivium.Spec{Name: "w", Shape: []int{1}})
+	spec := trivium.OptimizerSpec{Name: "lbfgs", Params: map[string]float64{"c1": c1, "c2": c2, "evaluations": 40}}
+	for range 200 {
+		at, left, right := 5+20*r.Float64(), 0.05+r.Float64(), 0.05+r.Float64()
+		f := func(p trivium.Params, g trivium.Gradient) (lossSum, weightSum float64, err error) { // steeper on one side of its minimum
+			x := float64(p.Flat[0]) - at
+			g.Flat[0] = float32(left*math.Exp(left*x) - right*math.Exp(-right*x))
+			return math.Exp(left*x) + math.Exp(-right*x), 1, nil
+		}
+		o, err := optim.NewLBFGS(spec, l, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, g := trivium.NewParams(l), trivium.NewGradient(l)
+		before, _, _ := f(p, g)
+		slope := float64(g.Flat[0])
+		if _, n, err := o.Step(p, f); err != nil || n > 20 {
+			t.Errorf("seed %d, minimum near %v: %d evaluations, %v", seed, at, n, err)
+		}
+		after, _, _ := f(p, g)
+		if went := float64(p.Flat[0]) * slope; !(after <= before+c1*went) || !(math.Abs(float64(g.Flat[0])) <= c2*math.Abs(slope)) {
+			t.Errorf("seed %d, minimum near %v: from loss %v, slope %v to %v at loss %v, slope %v", seed, at, before, slope, p.Flat[0], after, g.Flat[0])
+		}
 	}
 }

@@ -14,7 +14,8 @@
 //
 // In the order of their application: the mean gradient is clipped, L2·decay·p and L1·decay·sign(p) are added (decay being the
 // tensor's multiplier), the rule makes an update of it with rate·schedule(step)·multiplier, and decoupled decay takes its share of p.
-// Plain L1 is this subgradient, which shrinks weights but rarely makes one exactly 0; under FTRL it is the proximal one, which does.
+// Plain L1 is this subgradient, which shrinks weights but rarely makes one exactly 0; under FTRL it is the proximal one, which does. FTRL's L1
+// and L2 are terms of the sum of all updates' losses, and not of each one's.
 //
 // Next in the life of a gradient: train/server, the same loop over a table.
 package optim
@@ -66,7 +67,7 @@ type family struct {
 	apply    func(r *Rule, at at, p, g, u []float32, slots [][]float32)
 }
 
-// families are the optimizers by name. Defaults are PyTorch's where it has them, and McMahan's for FTRL.
+// families are the optimizers by name. Defaults are PyTorch's, but for the rates of SGD and its kin, and McMahan's for FTRL.
 func families() map[string]family {
 	return map[string]family{
 		"sgd": {rate: 0.1, apply: func(r *Rule, at at, p, g, u []float32, _ [][]float32) {
