@@ -361,6 +361,8 @@ func TestErrors(t *testing.T) {
 		{second(metric.New("rmse", binary)), "accuracy or auc would"},
 		{second(metric.New("top5", binary)), "several classes"},
 		{second(metric.New("top05", three)), `"top5"`},
+		{second(metric.New("top1", three)), `"top1"`},
+		{second(metric.New("top1001", three)), `"top1001"`},
 		{second(metric.New("confusion", trivium.Outputs{Task: trivium.MultiClass, Width: 1 << 20})), "2048 classes at most, found 1048576"},
 		{accuracy.Add(three, classesOf(3, nil, 0, 7), make([]float32, 6)), "row 1: class 7 is outside 0 to 2"},
 		{accuracy.Add(three, classesOf(3, nil, 0), make([]float32, 6)), "want 3, found 6"},
