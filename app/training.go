@@ -227,7 +227,7 @@ func (t *training) watch(o *observation, begin func()) train.Watch {
 				}
 			}
 			if t.topology != alone {
-				words += fmt.Sprintf(", %s of %d workers", t.topology, t.workers)
+				words += fmt.Sprintf(", %s of %s", t.topology, quantity.Count(t.workers, "worker"))
 			}
 			if p.Began > 0 {
 				words += fmt.Sprintf(", from update %s on", thousands(p.Began))

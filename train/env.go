@@ -135,11 +135,11 @@ type Watch struct {
 
 // Progress says how far training is.
 type Progress struct {
-	Step, Steps   int64 // updates done, and in all (0: unknown)
-	Epoch, Epochs int   // at work, from 1, and in all (0: as many as Steps need)
-	Row, Rows     int64 // of this epoch
-	Samples       int64 // rows consumed, since the start of the job
-	Loss          float64
+	Step, Steps   int64   // updates done, and in all (0: unknown)
+	Epoch, Epochs int     // at work, from 1, and in all (0: as many as Steps need)
+	Row, Rows     int64   // of this epoch
+	Samples       int64   // rows consumed, since the start of the job
+	Loss          float64 // of the last update; NaN before the first
 	EpochLoss     float64 // the mean over this epoch so far
 	Elapsed       time.Duration
 	Began         int64 // updates that were done when this process began

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"math"
 	"strings"
 	"time"
 
@@ -419,6 +420,9 @@ func (r *Run) Progress(now time.Time) Progress {
 		Step: a.Step, Steps: r.steps, Epoch: a.Epoch + 1, Epochs: r.Job.Epochs, Row: a.Row, Rows: r.epochEnd, Samples: a.Samples,
 		Loss: r.watched.loss, EpochLoss: a.LossSum / a.WeightSum,
 		Elapsed: now.Sub(r.watched.start), Began: r.watched.began, BeganSamples: r.watched.beganSamples,
+	}
+	if a.Step == 0 {
+		p.Loss = math.NaN()
 	}
 	if a.Row == 0 && a.Step > 0 { // an epoch just ended
 		p.Epoch, p.Row = a.Epoch, p.Rows

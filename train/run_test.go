@@ -124,8 +124,12 @@ func TestStopOnTrainingRows(t *testing.T) {
 		t.Errorf("%s, %v", r.Reason, r.Metrics)
 	}
 	job.Stop = trivium.EarlyStop{Metric: "train.loss", Target: "< 0.7"}
-	if r := run(t, traintest.Env(t, 1, false), job); r.Reason != trivium.TargetMet || r.Metrics["train.loss"] >= 0.7 {
+	r := run(t, traintest.Env(t, 1, false), job)
+	if r.Reason != trivium.TargetMet || r.Metrics["train.loss"] >= 0.7 {
 		t.Errorf("%s, %v", r.Reason, r.Metrics)
+	}
+	if _, scored := r.Metrics["train.accuracy"]; scored {
+		t.Errorf("the training rows were scored for a loss that is known: %v", r.Metrics)
 	}
 }
 

@@ -242,7 +242,7 @@ func (r *Run) score(ctx context.Context, values map[string]float64, fresh bool) 
 		scored = true
 		running, hasRunning := values["train."+lossName]
 		s.Values(split, values)
-		if split == "train" && hasRunning && r.stopper.metric != lossName {
+		if split == "train" && hasRunning {
 			values["train."+lossName] = running // the loss of the epoch, as always
 		}
 		if f := r.env.Watch.Scores; f != nil {
