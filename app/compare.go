@@ -20,6 +20,9 @@ import (
 	"github.com/trivium-ml/trivium/train"
 )
 
+// ownTime is how long a comparison of the user's own job takes at most, if that allows three repeats.
+const ownTime = 10 * time.Minute
+
 // compareVerb compares topologies.
 type compareVerb struct {
 	Run  compareRun  `cmd:"" default:"withargs" help:"Train under every topology, beside the real systems, and lay the numbers side by side (default)."`
@@ -41,7 +44,7 @@ type compareRun struct {
 	Workers []int    `short:"w" placeholder:"N" help:"Workers, 1 to 64: part of the full run; of what it lacks, all combinations (then 2 if left out)."`
 	Batch   []string `short:"b" placeholder:"N|full" help:"Rows of each worker in an update: likewise (then 100)."`
 	Links   []string `placeholder:"RATE" help:"Shape links between processes: 750mbit, 1gbit, 10gbit, none: likewise (then none)."`
-	Repeats amount   `placeholder:"N" help:"Interleaved repeats of every row, 1 to 100 (default 7; quick and your own job 3)."`
+	Repeats amount   `placeholder:"N" help:"Interleaved repeats of every row, 1 to 100 (default 7; quick 3; your own job 7, or as many as take ten minutes, 3 at least)."`
 	Seconds *float64 `placeholder:"X" help:"To measure at least in each trial (default 5; quick 3)."`
 	WarmUp  *float64 `placeholder:"X" help:"Seconds of warm-up at least (default 2; quick 1)."`
 	Data    string   `short:"d" placeholder:"DIR" help:"MNIST's IDX files; else they are looked for beside the project, else digits are generated. With --file: in place of its data."`
@@ -215,9 +218,7 @@ func (v *compareRun) plan(s *session) (compare.Plan, error) {
 				return other
 			})
 		}
-		if p.Repeats == 0 {
-			p.Repeats = 3
-		}
+		p.Within = ownTime
 	} else {
 		sources, err := compare.FindSources(v.Data)
 		bad(err)

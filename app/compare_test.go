@@ -106,7 +106,7 @@ func TestCompareEstimate(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := runIn(t, dir, "compare", "-f", "job.yaml", "--target", "valid.accuracy >= 0.5", "--systems", "local,server-bsp,allreduce", "--estimate")
-	want := "ask which version is here\njob: see how long local takes\n9 trials, about "
+	want := "ask which version is here\njob: see how long local takes\n21 trials, about "
 	if got.code != Done || !strings.HasPrefix(got.out, want) || strings.Count(got.out, "see how long") != 1 {
 		t.Errorf("exits with %d: %s%s; want %q first", got.code, got.out, got.err, want)
 	}
@@ -126,7 +126,7 @@ func TestCompareOwn(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "job.yaml"), []byte(job), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got := runIn(t, dir, "compare", "-f", "job.yaml", "--target", "valid.accuracy >= 0.7", "--systems", "local,allreduce", "--seconds", "0.1", "--warm-up", "0.05")
+	got := runIn(t, dir, "compare", "-f", "job.yaml", "--target", "valid.accuracy >= 0.7", "--systems", "local,allreduce", "--repeats", "3", "--seconds", "0.1", "--warm-up", "0.05")
 	if got.code != Done {
 		t.Fatalf("exits with %d: %s%s", got.code, got.out, got.err)
 	}

@@ -41,6 +41,7 @@ type record struct {
 	Links     []Link            `json:"links"`
 	Network   string            `json:"network,omitempty"` // how processes reach each other
 	Repeats   int               `json:"repeats"`
+	Open      bool              `json:"repeats_were_open,omitempty"` // the plan left their number open
 	Seconds   float64           `json:"seconds"`
 	WarmUp    float64           `json:"warm_up"`
 	Quick     bool              `json:"quick,omitempty"`
@@ -60,7 +61,7 @@ type record struct {
 func (p *Plan) record() record {
 	r := record{
 		Version: formatVersion, Build: p.Host.Build, Command: p.Command, Created: p.now().UTC().Truncate(time.Second), Tasks: p.Tasks,
-		Workers: p.Workers, Batches: p.Batches, Links: slices.Clone(p.Links), Repeats: p.Repeats, Seconds: p.Seconds, WarmUp: p.WarmUp, Quick: p.Quick,
+		Workers: p.Workers, Batches: p.Batches, Links: slices.Clone(p.Links), Repeats: p.Repeats, Open: p.open, Seconds: p.Seconds, WarmUp: p.WarmUp, Quick: p.Quick,
 		Full: p.Full, Only: p.Only, Most: p.Most, Cores: p.Cores, FilesAfter: true, Facts: map[string]Facts{}, Abouts: map[string]About{}, Absent: map[string]string{},
 	}
 	for _, s := range p.Systems {
@@ -122,6 +123,14 @@ func (r *record) differs(o *record) (why []string) {
 		}
 	}
 	return why
+}
+
+// settledAs is r with as many repeats as o has, where both left their number open.
+func (r record) settledAs(o *record) *record {
+	if r.Open && o.Open {
+		r.Repeats = o.Repeats
+	}
+	return &r
 }
 
 func listed[T any](list []T) string {
@@ -261,6 +270,7 @@ func (d *directory) open() (begun bool, err error) {
 	err = readJSON(filepath.Join(d.path, planFile), &old)
 	switch {
 	case err == nil:
+		d.record = *d.record.settledAs(&old)
 		old = d.record.widened(old)
 		if why := d.record.differs(&old); len(why) > 0 {
 			return true, &MixedError{d.path, why}

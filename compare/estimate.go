@@ -108,6 +108,17 @@ func (r *runner) foresee(ctx context.Context) error {
 	return nil
 }
 
+// settle chooses how many repeats a new comparison has whose plan leaves it open.
+func (r *runner) settle() error {
+	p := r.plan
+	n := provingRepeats
+	if one := r.left() / time.Duration(p.Repeats); one > 0 {
+		n = int(min(max(p.Within/one, leastRepeats), provingRepeats))
+	}
+	p.Repeats, r.dir.record.Repeats, r.total = n, n, len(r.cells())*n
+	return r.dir.save()
+}
+
 // wanted reports whether a trial of the group is not done yet, and counts those that are. One that is damaged is said before another is
 // measured.
 func (r *runner) wanted(g *group) (some bool, err error) {

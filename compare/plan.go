@@ -18,12 +18,17 @@ type Plan struct {
 	Systems []System
 	Workers []int   // empty: 2
 	Batches []Batch // of each worker; empty: 100. The user's own job has its own
-	Repeats int     // 0: 3
-	Quick   bool
-	Full    bool // the cells that the evaluation names, in place of all combinations; see cells
-	Only    Part // of these; zero: all
-	Faults  bool // kill and stop processes of each row, after all trials
-	Dir     string
+	Repeats int     // 0: see Within
+
+	// Within says how long all trials of a new comparison may take whose Repeats are 0, as foreseen: it has 7 repeats, or as many as that allows, 3 at
+	// least. One that is begun goes on with as many as it has. 0: 3 repeats.
+	Within time.Duration
+
+	Quick  bool
+	Full   bool // the cells that the evaluation names, in place of all combinations; see cells
+	Only   Part // of these; zero: all
+	Faults bool // kill and stop processes of each row, after all trials
+	Dir    string
 
 	Host    Host
 	Seconds float64       // to measure at least; 0: 5
@@ -35,6 +40,7 @@ type Plan struct {
 	Python  string        // with NumPy, for check.py; empty: looked for
 
 	Watch Watch
+	open  bool // Repeats are to be settled
 	now   func() time.Time
 	fault faultTimes
 }
@@ -74,7 +80,8 @@ func (p *Plan) defaults() {
 	if p.Links = slices.Clone(p.Links); len(p.Links) == 0 {
 		p.Links = []Link{{}}
 	}
-	p.Repeats = cmp.Or(p.Repeats, 3)
+	p.open = p.Repeats == 0 && p.Within > 0
+	p.Repeats = cmp.Or(p.Repeats, leastRepeats)
 	p.Seconds = cmp.Or(p.Seconds, fullSeconds)
 	p.WarmUp = cmp.Or(p.WarmUp, 2)
 	p.Most = cmp.Or(p.Most, snapshots)
@@ -119,6 +126,8 @@ func (p *Plan) coreCount() int {
 const (
 	// mostRepeats is as many as the exact test of a verdict takes seconds for: its memory grows with their third power.
 	mostRepeats = 100
+	// A new comparison has so many repeats where the plan leaves it open: the fewer show a spread, the more may prove which of a dozen rows is ahead.
+	leastRepeats, provingRepeats = 3, 7
 	// mostWorkers is of a row: all of them are processes of one machine. The help of --workers says it.
 	mostWorkers = 64
 	// fullSeconds is what a trial of the full run measures at least.

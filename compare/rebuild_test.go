@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/data"
@@ -76,6 +77,54 @@ func TestForesee(t *testing.T) {
 	}
 	if f, err = Foresee(t.Context(), p); err != nil || f.Trials != 0 || f.Time != 0 {
 		t.Errorf("of a finished plan: %v, %v", f, err)
+	}
+}
+
+// TestRepeatsSettled: a new comparison whose repeats are left open has as many as are foreseen to take as long as it may, three to seven, and one that
+// is begun goes on with its own.
+func TestRepeatsSettled(t *testing.T) {
+	bookkeeping(t)
+	p := small(t, inMemory(), digits(), "local", "allreduce")
+	p.Repeats = 0
+	trials := func(within time.Duration) Forecast {
+		t.Helper()
+		p.Within = within
+		f, err := Foresee(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	all := trials(time.Hour)
+	if all.Trials != 14 {
+		t.Errorf("%d trials where there is time for all", all.Trials)
+	}
+	if f := trials(all.Time * 11 / 14); f.Trials < 8 || f.Trials > 12 {
+		t.Errorf("%d trials where there is time for five of seven repeats", f.Trials)
+	}
+	for _, within := range []time.Duration{0, 1} {
+		if f := trials(within); f.Trials != 6 {
+			t.Errorf("%d trials within %v", f.Trials, within)
+		}
+	}
+	p.Within = 1
+	begun := run(t, p)
+	if begun.Repeats != 3 || begun.Tables[0].Rows[0].Good != 3 {
+		t.Errorf("%d repeats, of which local has %d", begun.Repeats, begun.Tables[0].Rows[0].Good)
+	}
+	for _, name := range []string{reportFile, filepath.Join(trialsDir, Cell{Task: "softmax", Batch: 20, Workers: 1, System: "local"}.ID()+"-r3")} {
+		if err := os.RemoveAll(filepath.Join(p.Dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f := trials(time.Hour); f.Trials != 1 {
+		t.Errorf("%d trials of one that is begun and lacks one", f.Trials)
+	}
+	if dir := FindUnfinished(filepath.Dir(p.Dir), p); dir != p.Dir {
+		t.Errorf("found %q, want %s", dir, p.Dir)
+	}
+	if p.Repeats = 7; FindUnfinished(filepath.Dir(p.Dir), p) != "" {
+		t.Error("seven repeats were asked for, and three are gone on with")
 	}
 }
 

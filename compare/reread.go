@@ -63,7 +63,7 @@ func FindUnfinished(root string, p Plan) string {
 	mine := p.record()
 	for _, dir := range slices.Backward(comparisons(root)) {
 		old, err := readPlan(dir)
-		if err != nil || len(mine.differs(old)) > 0 {
+		if err != nil || len(mine.settledAs(old).differs(old)) > 0 {
 			continue
 		}
 		if _, err := ReadReport(dir); err != nil {

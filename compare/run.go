@@ -90,6 +90,7 @@ func begin(ctx context.Context, p *Plan) (_ *runner, err error) {
 	if err := d.reach(by); err != nil {
 		return nil, err
 	}
+	p.Repeats = d.record.Repeats // of what is begun, where the plan leaves it open
 	r.groups = p.groups()
 	r.total = len(r.cells()) * p.Repeats
 	for _, without := range []string{p.untouched(r.groups), p.unprogrammed()} {
@@ -99,6 +100,11 @@ func begin(ctx context.Context, p *Plan) (_ *runner, err error) {
 	}
 	if err := r.foresee(ctx); err != nil {
 		return nil, err
+	}
+	if d.fresh && p.open {
+		if err := r.settle(); err != nil {
+			return nil, err
+		}
 	}
 	p.Watch.Note(r.forecast().brief())
 	return r, nil

@@ -65,7 +65,7 @@ func (p *Plan) stranded() string {
 		same := *old
 		same.Build = mine.Build
 		done, err := finishedTrials(dir)
-		if err != nil || len(done) == 0 || len(mine.differs(&same)) > 0 {
+		if err != nil || len(done) == 0 || len(mine.settledAs(&same).differs(&same)) > 0 {
 			continue
 		}
 		if _, err := ReadReport(dir); err == nil {
