@@ -391,7 +391,10 @@ func (c Costs) Choose(p, bytes int) Algorithm {
 		}
 		return first
 	}
-	const clearly = 1.5
+	clearly := 1.5
+	if p == 2 { // whose sum has the same bits by any of them
+		clearly = 1.1
+	}
 	most := slices.Clone(few)
 	if p > 2 && bytes <= gatherMost {
 		most = append(most, GatherCast) // only where it was seen to be fast: its root does all the work
