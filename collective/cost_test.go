@@ -56,6 +56,19 @@ func TestCase14Planner(t *testing.T) {
 	}
 }
 
+// TestBucketsFillPackets: of a bucket as short as can be, and of the last one, the half that two ranks exchange is a frame that TCP sends as one
+// packet for each 64 KiB begun, over Ethernet and over loopback.
+func TestBucketsFillPackets(t *testing.T) {
+	const header = 48
+	for _, packet := range []int{45 * 1448, 65_483} {
+		for payload, want := range map[int]int{transport.LongPayload: 4, transport.LongPayload / 2: 2, transport.LongPayload / 4: 1} {
+			if n := (payload + header + packet - 1) / packet; n != want || payload+header < packet*want*99/100 {
+				t.Errorf("%d bytes are %d packets of %d, want %d that are full", payload, n, packet, want)
+			}
+		}
+	}
+}
+
 // TestPredictedKinds: other operations than an allreduce are measured beside a prediction where there is a formula, of the longest part.
 func TestPredictedKinds(t *testing.T) {
 	const size, n = 3, 6000

@@ -41,13 +41,13 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// A disturbance does not choose the plan, a clear difference does.
+// A disturbance does not choose the plan, a clear difference does; of two ranks, whose bits are the same by any plan, a smaller one.
 func TestTimesAndChoice(t *testing.T) {
-	measured := func(slow Algorithm, by float64) Costs {
-		c := Costs{Alpha: 20e-6, Beta: 0.4e-9, Gamma: 0.1e-9, Ranks: 4}
+	measured := func(ranks int, slow Algorithm, by float64) Costs {
+		c := Costs{Alpha: 20e-6, Beta: 0.4e-9, Gamma: 0.1e-9, Ranks: ranks}
 		for line, a := range timed {
 			for col, n := range timedBytes {
-				c.Times[line][col] = c.formula(a, 4, float64(n), 1)
+				c.Times[line][col] = c.formula(a, ranks, float64(n), 1)
 				if a == slow {
 					c.Times[line][col] *= by
 				}
@@ -56,13 +56,14 @@ func TestTimesAndChoice(t *testing.T) {
 		return c
 	}
 	for _, v := range []struct {
-		slow Algorithm
-		by   float64
-		want Algorithm
-	}{{Shared, 1, Halving}, {Halving, 1.3, Halving}, {Halving, 3, Ring}} {
-		c := measured(v.slow, v.by)
-		if got := c.Choose(4, 1<<22); got != v.want {
-			t.Errorf("%v %v times as slow: %v is chosen, want %v", v.slow, v.by, got, v.want)
+		ranks int
+		slow  Algorithm
+		by    float64
+		want  Algorithm
+	}{{4, Shared, 1, Halving}, {4, Halving, 1.3, Halving}, {4, Halving, 3, Ring}, {2, Shared, 1, Halving}, {2, Halving, 1.05, Halving}, {2, Halving, 1.3, Ring}} {
+		c := measured(v.ranks, v.slow, v.by)
+		if got := c.Choose(v.ranks, 1<<22); got != v.want {
+			t.Errorf("%d ranks, %v %v times as slow: %v is chosen, want %v", v.ranks, v.slow, v.by, got, v.want)
 		}
 	}
 	var often, once [len(timed)][len(timedBytes)]bool // cells that were measured a few times alone
@@ -71,7 +72,7 @@ func TestTimesAndChoice(t *testing.T) {
 			once[line][col] = true
 		}
 	}
-	c := measured(Halving, 3)
+	c := measured(4, Halving, 3)
 	c.smooth(often)
 	if got := c.Choose(4, 1<<22); got != Ring {
 		t.Errorf("measured often, and smoothed: %v", got)
@@ -80,7 +81,7 @@ func TestTimesAndChoice(t *testing.T) {
 	if got := c.Choose(4, 1<<22); got != Halving {
 		t.Errorf("after smoothing: %v", got)
 	}
-	two := measured(Doubling, 5)
+	two := measured(4, Doubling, 5)
 	two.Ranks = 2
 	for line, a := range timed {
 		for col, n := range timedBytes {
