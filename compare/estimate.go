@@ -108,7 +108,7 @@ func (r *runner) foresee(ctx context.Context) error {
 	return nil
 }
 
-// settle chooses how many repeats a new comparison has whose plan leaves it open.
+// settle chooses how many repeats a comparison without a trial has whose plan leaves it open.
 func (r *runner) settle() error {
 	p := r.plan
 	n := provingRepeats

@@ -20,8 +20,8 @@ type Plan struct {
 	Batches []Batch // of each worker; empty: 100. The user's own job has its own
 	Repeats int     // 0: see Within
 
-	// Within says how long all trials of a new comparison may take whose Repeats are 0, as foreseen: it has 7 repeats, or as many as that allows, 3 at
-	// least. One that is begun goes on with as many as it has. 0: 3 repeats.
+	// Within says how long all trials of a comparison may take whose Repeats are 0, as foreseen: it has 7 repeats, or as many as that allows, 3 at
+	// least. One with trials goes on with as many as it has. 0: 3 repeats.
 	Within time.Duration
 
 	Quick  bool

@@ -102,6 +102,18 @@ func TestRepeatsSettled(t *testing.T) {
 	if f := trials(all.Time * 11 / 14); f.Trials < 8 || f.Trials > 12 {
 		t.Errorf("%d trials where there is time for five of seven repeats", f.Trials)
 	}
+	killed := p // before its first trial
+	killed.defaults()
+	rec := killed.record()
+	if err := errors.Join(os.MkdirAll(p.Dir, 0o755), writeJSON(filepath.Join(p.Dir, planFile), &rec)); err != nil {
+		t.Fatal(err)
+	}
+	if f := trials(time.Hour); f.Trials != 14 {
+		t.Errorf("%d trials of one that was begun by a process which made none", f.Trials)
+	}
+	if err := os.RemoveAll(p.Dir); err != nil {
+		t.Fatal(err)
+	}
 	for _, within := range []time.Duration{0, 1} {
 		if f := trials(within); f.Trials != 6 {
 			t.Errorf("%d trials within %v", f.Trials, within)

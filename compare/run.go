@@ -101,7 +101,7 @@ func begin(ctx context.Context, p *Plan) (_ *runner, err error) {
 	if err := r.foresee(ctx); err != nil {
 		return nil, err
 	}
-	if d.fresh && p.open {
+	if p.open && len(r.finished) == 0 {
 		if err := r.settle(); err != nil {
 			return nil, err
 		}
