@@ -3,25 +3,25 @@ package kernel
 import "unsafe"
 
 //go:noescape
-func dotsF32AVX512(t *stripe)
+func dots4F32AVX512(t *stripe)
 
 //go:noescape
-func dotsF64AVX512(t *stripe)
+func dots4F64AVX512(t *stripe)
 
 //go:noescape
 func dots8F64AVX512(t *stripe)
 
 //go:noescape
-func dots6F32AVX2(t *stripe)
+func dots8F32AVX2(t *stripe)
 
 //go:noescape
-func dots6F64AVX2(t *stripe)
+func dots8F64AVX2(t *stripe)
 
 //go:noescape
-func dotsF32AVX2(t *stripe)
+func dots4F32AVX2(t *stripe)
 
 //go:noescape
-func dotsF64AVX2(t *stripe)
+func dots4F64AVX2(t *stripe)
 
 //go:noescape
 func leaf8F32AVX512(t *stripe)
@@ -68,10 +68,8 @@ func readAVX2(x unsafe.Pointer, n int) float32
 // dotRows returns how many of m rows dots takes at once, 0 if there is no such kernel.
 func dotRows[T Float](isa ISA, m int) int {
 	switch {
-	case isa == AVX512 && !single[T]() && m >= 8:
+	case m >= 8 && (isa == AVX2 || isa == AVX512 && !single[T]()):
 		return 8
-	case isa == AVX2 && m >= 6 && m%6 != 2 && m%6 != 3: // the rest is of fours, not of single rows
-		return 6
 	case isa >= AVX2 && m >= 4:
 		return 4
 	}
@@ -81,20 +79,20 @@ func dotRows[T Float](isa ISA, m int) int {
 // dots runs the kernel for a number of rows that dotRows returned.
 func dots[T Float](isa ISA, rows int, t *stripe) {
 	switch {
-	case rows == 8:
+	case isa == AVX512 && rows == 8:
 		dots8F64AVX512(t)
-	case rows == 6 && single[T]():
-		dots6F32AVX2(t)
-	case rows == 6:
-		dots6F64AVX2(t)
+	case rows == 8 && single[T]():
+		dots8F32AVX2(t)
+	case rows == 8:
+		dots8F64AVX2(t)
 	case isa == AVX512 && single[T]():
-		dotsF32AVX512(t)
+		dots4F32AVX512(t)
 	case isa == AVX512:
-		dotsF64AVX512(t)
+		dots4F64AVX512(t)
 	case single[T]():
-		dotsF32AVX2(t)
+		dots4F32AVX2(t)
 	default:
-		dotsF64AVX2(t)
+		dots4F64AVX2(t)
 	}
 }
 
