@@ -57,7 +57,7 @@ type compareRun struct {
 
 	Out  string `default:"comparisons" placeholder:"DIR" help:"Where comparisons go (default comparisons)."`
 	Dir  string `placeholder:"DIR" help:"The folder of this comparison itself; else one named by time, or the newest that the same command left unfinished."`
-	JSON bool   `name:"json" group:"Output" help:"Print the report as a JSON object."`
+	JSON bool   `name:"json" group:"Output" help:"Print the report as a JSON object, or the estimate."`
 }
 
 // valueOf is what a flag says; the zero value where it is left out.
@@ -90,10 +90,14 @@ func (v *compareRun) Run(ctx context.Context, s *session) error {
 		p.Watch.Note = nil
 		f, err := compare.Foresee(ctx, p)
 		show.finish()
-		if err == nil {
-			fmt.Fprintln(s.out, f)
+		switch {
+		case err != nil:
+			return refused(err)
+		case v.JSON:
+			return json.NewEncoder(s.out).Encode(f)
 		}
-		return refused(err)
+		fmt.Fprintln(s.out, f)
+		return nil
 	}
 	report, err := compare.Run(ctx, p)
 	show.finish()

@@ -2,7 +2,9 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -112,6 +114,26 @@ func TestCompareEstimate(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(filepath.Join(dir, "comparisons")); len(left) > 0 {
 		t.Errorf("%d folders are left", len(left))
+	}
+	got = runIn(t, dir, "compare", "-f", "job.yaml", "--target", "valid.accuracy >= 0.5", "--systems", "local,server-bsp,allreduce", "--estimate", "--json")
+	type share struct {
+		Name    string
+		Trials  int
+		Seconds float64
+	}
+	var all struct {
+		share
+		Systems []share
+	}
+	if err := json.Unmarshal([]byte(got.out), &all); err != nil || got.code != Done {
+		t.Fatalf("exits with %d: %s%s: %v", got.code, got.out, got.err, err)
+	}
+	trials, seconds := 0, 0.0
+	for _, s := range all.Systems {
+		trials, seconds = trials+s.Trials, seconds+s.Seconds
+	}
+	if all.Trials != 21 || trials != 21 || len(all.Systems) < 2 || seconds <= 0 || math.Abs(seconds-all.Seconds) > 1e-6 {
+		t.Errorf("the estimate is %+v", all)
 	}
 }
 

@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,18 +13,36 @@ import (
 
 // A Forecast is what a plan has still to do.
 type Forecast struct {
-	Trials  int
-	Time    time.Duration // of those that are not finished
-	Parts   []Share       // of the full run: what asks for them; a trial that two ask for counts for the first
-	Systems []Share       // the longest first
-	Absent  []string      // rows that are not here, which are left out, with why
+	Trials  int           `json:"trials"`
+	Time    time.Duration `json:"-"`                // of those that are not finished
+	Parts   []Share       `json:"parts,omitempty"`  // of the full run: what asks for them; a trial that two ask for counts for the first
+	Systems []Share       `json:"systems"`          // the longest first
+	Absent  []string      `json:"absent,omitempty"` // rows that are not here, which are left out, with why
+}
+
+// MarshalJSON has times as numbers of seconds.
+func (f Forecast) MarshalJSON() ([]byte, error) {
+	type plain Forecast
+	return json.Marshal(struct {
+		plain
+		Seconds float64 `json:"seconds"`
+	}{plain(f), f.Time.Seconds()})
 }
 
 // A Share is a part of a Forecast.
 type Share struct {
-	Name   string
-	Trials int
-	Time   time.Duration
+	Name   string        `json:"name"`
+	Trials int           `json:"trials"`
+	Time   time.Duration `json:"-"`
+}
+
+// MarshalJSON has the time as a number of seconds.
+func (s Share) MarshalJSON() ([]byte, error) {
+	type plain Share
+	return json.Marshal(struct {
+		plain
+		Seconds float64 `json:"seconds"`
+	}{plain(s), s.Time.Seconds()})
 }
 
 func (f Forecast) brief() string {
