@@ -17,9 +17,12 @@ import (
 func main() {
 	models := nn.Standard()
 	models["kmeans"] = kmeans.New
-	app.Main(app.Options{Models: models, Sources: data.Sources{
-		"groups": func(_ context.Context, d trivium.Data) (*data.Splits, error) {
-			return &data.Splits{Train: kmeans.Groups(int(cmp.Or(d.Rows, 1000)), 1), Notes: []string{"data is generated: points in four groups"}}, nil
-		},
-	}})
+	app.Main(app.Options{Models: models, Sources: data.Sources{"groups": groups}})
+}
+
+func groups(_ context.Context, d trivium.Data) (*data.Splits, error) {
+	if d.Weight != "" {
+		return nil, &data.Error{Row: -1, Offset: -1, Field: "weight", Msg: "points that are generated have no columns, and all weigh the same"}
+	}
+	return &data.Splits{Train: kmeans.Groups(int(cmp.Or(d.Rows, 1000)), 1), Notes: []string{"data is generated: points in four groups"}}, nil
 }

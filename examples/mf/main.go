@@ -28,7 +28,10 @@ func main() {
 const file = "sample_movielens_ratings.txt" // user::item::rating::time, as Apache Spark ships it
 
 // movielens reads the sample from here or from beside the project; where there is none, it makes ratings of its shape.
-func movielens(context.Context, trivium.Data) (*data.Splits, error) {
+func movielens(_ context.Context, d trivium.Data) (*data.Splits, error) {
+	if d.Weight != "" {
+		return nil, &data.Error{Row: -1, Offset: -1, Field: "weight", Msg: "ratings have no columns, and all weigh the same"}
+	}
 	for _, dir := range []string{".", "shared/data/mllib", "../shared/data/mllib", "../../shared/data/mllib"} {
 		f, err := os.Open(filepath.Join(dir, file))
 		if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -77,5 +78,13 @@ func TestMovielens(t *testing.T) {
 	}
 	if _, n := read(t, s); n != 1501 || len(s.Notes) != 1 || !strings.Contains(s.Notes[0], "are generated") {
 		t.Errorf("%d ratings, notes %q; want 1501, and that they are generated", n, s.Notes)
+	}
+}
+
+// TestWeightRefused: ratings have no column of weights, and a run that asks for one is told so.
+func TestWeightRefused(t *testing.T) {
+	_, err := movielens(t.Context(), trivium.Data{Weight: "w"})
+	if e, ok := errors.AsType[*data.Error](err); !ok || e.Field != "weight" {
+		t.Errorf("%v, want an Error of data about the weight", err)
 	}
 }

@@ -3,7 +3,7 @@
 // A centre moves towards each point that is nearest to it by 1 / the points that it has had (Sculley 2010). That is their mean, so the
 // table holds their sum and, in the same row, their number: what workers add commutes, and a stale read costs a few assignments, never a
 // wrong mean. Two rows may be of different rounds, and a sum over another round's number is no mean. Ties go to the lower centre; a centre
-// without points stays where it began.
+// without points stays where it began. A point of weight w is w points, and one of weight 0 is none.
 package kmeans
 
 import (
@@ -54,7 +54,7 @@ func build(k int, centres []float32, s trivium.Schema) (*Model, error) {
 	}
 	var err error
 	m.layout, err = trivium.NewLayout(
-		trivium.Spec{Name: "centres", Shape: []int{k, m.n + 1}}, // the sum of the points of each, its start among them, then their number
+		trivium.Spec{Name: "centres", Shape: []int{k, m.n + 1}}, // the sum of the points of each, its start among them, then their number; each times its weight
 	)
 	return m, err
 }
@@ -105,25 +105,22 @@ func (m *Model) Begin(ctx context.Context, w *ps.Worker, p server.Part) (err err
 	if p.Rank != 0 || p.Rounds > 0 {
 		return nil
 	}
-	start := m.start
-	if start == nil {
-		if start, err = m.choose(ctx, p); err != nil {
-			return err
-		}
+	if m.start == nil {
+		err = m.choose(ctx, p)
 	}
-	for c := range m.k {
-		m.put(c, start[c*m.n:(c+1)*m.n])
+	for c := range len(m.start) / m.n {
+		m.put(c, m.start[c*m.n:(c+1)*m.n], 1)
 	}
-	return m.tell()
+	return errors.Join(err, m.tell())
 }
 
-// put counts x as a point of centre c in what is added.
-func (m *Model) put(c int, x []float32) {
+// put counts x, of weight w, as a point of centre c in what is added.
+func (m *Model) put(c int, x []float32, w float64) {
 	row := m.add[c*(m.n+1) : (c+1)*(m.n+1)]
 	for i, y := range x {
-		row[i] += float64(y)
+		row[i] += w * float64(y)
 	}
-	row[m.n]++
+	row[m.n] += w
 }
 
 // tell adds the rows of those centres that points were put to.
@@ -140,31 +137,53 @@ func (m *Model) tell() error {
 	return nil
 }
 
-// choose takes rows that are far from those that are chosen, in the spirit of k-means++ (Arthur and Vassilvitskii 2007): of eight by chance
-// the farthest.
-func (m *Model) choose(ctx context.Context, p server.Part) (start []float32, err error) {
-	rows := uint64(p.Train.Rows())
+// choose puts to the centres rows that are far from those that are chosen, in the spirit of k-means++ (Arthur and Vassilvitskii 2007): of
+// eight by chance the farthest. Each counts as what it weighs, so that weights may be of any scale.
+func (m *Model) choose(ctx context.Context, p server.Part) error {
 	var b trivium.Batch
+	var chosen []float32
 	for c := range m.k {
 		var best []float32
+		var heavy float64
 		far := float32(-1)
 		for try := range uint64(8) {
-			at := int64(draw.Below(p.Job.Seed, stream, uint64(c)*8+try, rows))
-			if err := p.Train.Read(ctx, &b, at, at+1); err != nil {
-				return nil, err
+			if err := m.draw(ctx, &b, p, uint64(c)*8+try); err != nil {
+				return err
 			}
 			x := b.Inputs[0].Values
 			d := float32(0)
 			if c > 0 {
-				_, d = m.nearest(start, x)
+				_, d = m.nearest(chosen, x)
 			}
 			if d > far {
-				best, far = append(best[:0], x...), d
+				best, heavy, far = append(best[:0], x...), weight(&b, 0), d
 			}
 		}
-		start = append(start, best...)
+		chosen = append(chosen, best...)
+		m.put(c, best, heavy)
 	}
-	return start, nil
+	return nil
+}
+
+// draw reads a row by chance, or the next that weighs something.
+func (m *Model) draw(ctx context.Context, b *trivium.Batch, p server.Part, i uint64) error {
+	rows := p.Train.Rows()
+	at := int64(draw.Below(p.Job.Seed, stream, i, uint64(rows)))
+	for range rows {
+		if err := p.Train.Read(ctx, b, at, at+1); err != nil || weight(b, 0) > 0 {
+			return err
+		}
+		at = (at + 1) % rows
+	}
+	return errors.New("kmeans: no row weighs more than 0")
+}
+
+// weight is what row r of b weighs.
+func weight(b *trivium.Batch, r int) float64 {
+	if b.Weights == nil {
+		return 1
+	}
+	return float64(b.Weights[r])
 }
 
 // nearest returns the centre next to x, and the square of its distance.
@@ -182,12 +201,12 @@ func (m *Model) nearest(centres, x []float32) (centre int, square float32) {
 	return centre, square
 }
 
-// RoundLoss implements server.Scorer: the sum of squared distances to the centres.
+// RoundLoss implements server.Scorer: the sum of squared distances to the centres, each times the weight of its point.
 func (m *Model) RoundLoss() (lossSum, weightSum float64) { return m.loss, m.weight }
 
 // Round implements server.Program.
 func (m *Model) Round(ctx context.Context, _ *ps.Worker, b trivium.Batch) error {
-	m.loss, m.weight = 0, float64(b.Rows)
+	m.loss, m.weight = 0, b.WeightSum()
 	if _, err := m.table.GetRows(ctx, m.ids, m.rows); err != nil {
 		return err
 	}
@@ -196,10 +215,14 @@ func (m *Model) Round(ctx context.Context, _ *ps.Worker, b trivium.Batch) error 
 		m.move(c)
 	}
 	for r := range b.Rows {
+		w := weight(&b, r)
+		if w == 0 { // its numbers may be any, and nothing times infinity is no number
+			continue
+		}
 		x := b.Inputs[0].Values[r*m.n : (r+1)*m.n]
 		c, d := m.nearest(m.centres, x)
-		m.loss += float64(d)
-		m.put(c, x)
+		m.loss += w * float64(d)
+		m.put(c, x, w)
 		m.move(c)
 	}
 	return m.tell()

@@ -19,6 +19,20 @@ import (
 // TestAgainstTheNaiveLoop: one worker moves the centres as Sculley's loop does, point after point, by 1 over the points that a centre has had. The
 // centres begin close to one another, amidst the groups, so that points change between them; the first point is as far from two.
 func TestAgainstTheNaiveLoop(t *testing.T) {
+	against(t, nil)
+}
+
+// TestWeights: a point of weight w moves its centre by w over the weight of the points that the centre has had, and counts w times in the loss. One
+// of weight 0 is not looked at.
+func TestWeights(t *testing.T) {
+	weights := make([]float32, 200)
+	for i := range weights {
+		weights[i] = float32(i%5) * 0.75
+	}
+	against(t, weights)
+}
+
+func against(t *testing.T, weights []float32) {
 	start := []float32{1, 0, -1, 0, 0, 100, 0, 2}
 	points := kmeans.Groups(200, 3)
 	var b trivium.Batch
@@ -26,6 +40,13 @@ func TestAgainstTheNaiveLoop(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Inputs[0].Values[0], b.Inputs[0].Values[1] = 0, -3
+	b.Weights = weights
+	sum := b.WeightSum()
+	for i, w := range weights {
+		if w == 0 {
+			b.Inputs[0].Values[2*i+i%2] = float32(math.Inf(1))
+		}
+	}
 	points = data.Memory(points.Schema(), b)
 	got := pmlstest.Train(t, train.Env{}, trivium.Job{Batch: 40, Epochs: 2}, func(_ string, s trivium.Schema, _ *tensor.CPU) (trivium.Model, error) {
 		return kmeans.From(start, s)
@@ -40,6 +61,13 @@ func TestAgainstTheNaiveLoop(t *testing.T) {
 	for range 2 {
 		loss = 0
 		for i := range b.Rows {
+			w := 1.0
+			if weights != nil {
+				w = float64(weights[i])
+			}
+			if w == 0 {
+				continue
+			}
 			x, y := float64(b.Inputs[0].Values[2*i]), float64(b.Inputs[0].Values[2*i+1])
 			best, least := 0, math.Inf(1)
 			for c, m := range centres {
@@ -47,10 +75,10 @@ func TestAgainstTheNaiveLoop(t *testing.T) {
 					best, least = c, d
 				}
 			}
-			loss += least / float64(b.Rows)
-			had[best]++
-			centres[best][0] += (x - centres[best][0]) / had[best]
-			centres[best][1] += (y - centres[best][1]) / had[best]
+			loss += w * least / sum
+			had[best] += w
+			centres[best][0] += w * (x - centres[best][0]) / had[best]
+			centres[best][1] += w * (y - centres[best][1]) / had[best]
 		}
 	}
 	for c, m := range centres {
@@ -61,6 +89,39 @@ func TestAgainstTheNaiveLoop(t *testing.T) {
 	}
 	if l := got.Metrics["train.loss"]; !(math.Abs(l-loss) <= 1e-4*loss) {
 		t.Errorf("the loss is %v, by the naive loop %v", l, loss)
+	}
+}
+
+// TestChoiceOfWeights: centres begin at rows that weigh something, as what these weigh, so that another scale of all weights changes nothing.
+func TestChoiceOfWeights(t *testing.T) {
+	points := kmeans.Groups(200, 3)
+	var b trivium.Batch
+	if err := points.Read(t.Context(), &b, 0, points.Rows()); err != nil {
+		t.Fatal(err)
+	}
+	trained := func(weight float32) []float32 {
+		b.Weights = make([]float32, b.Rows)
+		for i := range b.Rows {
+			if i >= 40 && i < 80 {
+				b.Weights[i] = weight * float32(1+i%3)
+			} else {
+				b.Inputs[0].Values[2*i] = float32(math.NaN())
+			}
+		}
+		rows := data.Memory(points.Schema(), b)
+		r := pmlstest.Train(t, train.Env{}, trivium.Job{Batch: 40, Epochs: 2, Seed: 3}, func(_ string, s trivium.Schema, _ *tensor.CPU) (trivium.Model, error) {
+			return kmeans.New("4", s, nil)
+		}, rows, 1, server.Options{Mode: ps.BSP})
+		if l := r.Metrics["train.loss"]; !(l < 2.2) {
+			t.Errorf("weights of %v: mean squared distance %v, want 2", weight, l)
+		}
+		return r.Params.Flat
+	}
+	one, small := trained(1), trained(1.0/1024)
+	for i, x := range one {
+		if small[i]*1024 != x {
+			t.Fatalf("the table is %v, and %v with weights of 1/1024", one, small)
+		}
 	}
 }
 

@@ -3,7 +3,7 @@
 //
 // A row of data is one entry: its row and its column, each the one column of a sparse input, and its value, the label. The tables L and R
 // have a row of rank numbers for each. A worker reads the rows that its entries need once a round, takes a step for each entry on its copy,
-// and adds what they came to.
+// and adds what they came to. An entry of weight w has a step w times as large, and one of weight 0 none.
 package mf
 
 import (
@@ -133,12 +133,12 @@ func (m *Model) Begin(_ context.Context, w *ps.Worker, p server.Part) (err error
 	return err
 }
 
-// RoundLoss implements server.Scorer: the sum of squared errors, each before its step.
+// RoundLoss implements server.Scorer: the sum of squared errors, each before its step and times the weight of its entry.
 func (m *Model) RoundLoss() (lossSum, weightSum float64) { return m.loss, m.weight }
 
 // Round implements server.Program.
 func (m *Model) Round(ctx context.Context, _ *ps.Worker, b trivium.Batch) error {
-	m.loss, m.weight = 0, float64(b.Rows)
+	m.loss, m.weight = 0, b.WeightSum()
 	if b.Rows == 0 {
 		return nil
 	}
@@ -149,18 +149,31 @@ func (m *Model) Round(ctx context.Context, _ *ps.Worker, b trivium.Batch) error 
 	step := float32(2 * m.Rate * math.Pow(m.Offset+float64(m.part.Epoch()), -m.Power))
 	l2 := float32(m.L2)
 	for i := range b.Rows {
+		w := weight(&b, i)
+		if w == 0 { // its label may be any, and nothing times infinity is no number
+			continue
+		}
 		l, r := m.l.row(rows.Index[rows.Ptr[i]]), m.r.row(cols.Index[cols.Ptr[i]])
 		e := b.Labels.Real[i] - float32(m.Mean)
 		for k, x := range l {
 			e -= x * r[k]
 		}
-		m.loss += float64(e) * float64(e)
+		m.loss += float64(w) * float64(e) * float64(e)
+		step := step * w
 		for k, x := range l {
 			l[k] += step * (e*r[k] - l2*x)
 			r[k] += step * (e*x - l2*r[k])
 		}
 	}
 	return errors.Join(m.l.add(), m.r.add())
+}
+
+// weight is what entry i of b weighs.
+func weight(b *trivium.Batch, i int) float32 {
+	if b.Weights == nil {
+		return 1
+	}
+	return b.Weights[i]
 }
 
 // A factor is L or R: its table, and the worker's copy of the rows that a round needs.
@@ -231,13 +244,15 @@ func (m *Model) Predict(_ context.Context, p trivium.Params, b trivium.Batch, sc
 	return nil
 }
 
-// Loss implements trivium.Predictor: squared errors.
+// Loss implements trivium.Predictor: squared errors, each times the weight of its entry.
 func (*Model) Loss(b trivium.Batch, scores []float32) (lossSum, weightSum float64, err error) {
 	for i, x := range b.Labels.Real {
-		e := float64(scores[i] - x)
-		lossSum += e * e
+		if w := float64(weight(&b, i)); w != 0 {
+			e := float64(scores[i] - x)
+			lossSum += w * e * e
+		}
 	}
-	return lossSum, float64(b.Rows), nil
+	return lossSum, b.WeightSum(), nil
 }
 
 var (
