@@ -3,11 +3,16 @@ package compress_test
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"math"
 	"testing"
 
 	"github.com/trivium-ml/trivium/compress"
 )
+
+// overflow is the least number that is infinity as a float32.
+const overflow = 0x1p128 - 0x1p103
 
 // dumbInt8 is Int8's definition, a value at a time. It leaves in x what is dropped.
 func dumbInt8(block int, x []float32) (p []byte) {
@@ -24,6 +29,8 @@ func dumbInt8(block int, x []float32) (p []byte) {
 			clear(x)
 		case float32(most) < 1e-36:
 			scale, inverse = 0, 0
+		case 127*float64(scale) >= overflow:
+			scale = math.Nextafter32(scale, 0)
 		}
 		p = binary.LittleEndian.AppendUint32(p, math.Float32bits(scale))
 		for i, v := range x {
@@ -115,5 +122,53 @@ func TestAgainstDefinition(t *testing.T) {
 				t.Fatalf("%s, seed %d: without a residual, the bytes differ from byte %d on (%v)", v.codec, seed, differ(got, want), err)
 			}
 		}
+	}
+}
+
+// TestNearTheLargest: what is finite is decoded to what is finite, also where the nearest scale times the outermost level is not.
+func TestNearTheLargest(t *testing.T) {
+	specs := []string{"int8", "int8:5"}
+	for levels := 1; levels <= 127; levels++ {
+		specs = append(specs, fmt.Sprintf("qsgd:%d", levels))
+	}
+	rounded := 0
+	for _, spec := range specs {
+		c := parse(t, spec)
+		for below := range 40 {
+			most := math.Float32frombits(math.Float32bits(math.MaxFloat32) - uint32(below))
+			x := make([]float32, 11) // some for vectors, some for the rest
+			for i := range x {
+				x[i] = most * float32(1-2*(i&1))
+			}
+			x[4] = 1e30
+			for _, e := range []*compress.Residual{nil, compress.NewResidual(len(x))} {
+				p, err := c.Encode(nil, x, e)
+				if err != nil {
+					t.Fatal(err)
+				}
+				y, z := make([]float32, len(x)), make([]float32, len(x))
+				if err := errors.Join(c.Decode(y, p), c.DecodeAdd(z, p)); err != nil {
+					t.Fatal(err)
+				}
+				for i, v := range x {
+					near := float64(most) * 0x1p-20
+					if i == 4 { // one step at most
+						near = float64(most)
+					}
+					if !(math.Abs(float64(y[i])-float64(v)) <= near) || z[i] != y[i] {
+						t.Fatalf("%s: %v, %d below the largest, is decoded to %v and %v", spec, v, below, y[i], z[i])
+					}
+					if e != nil && i != 4 && float64(e.Cells()[i]) != float64(v)-float64(y[i]) {
+						t.Fatalf("%s: of %v, sent as %v, is kept %v", spec, v, y[i], e.Cells()[i])
+					}
+					if y[i] != v {
+						rounded++
+					}
+				}
+			}
+		}
+	}
+	if rounded == 0 {
+		t.Error("no scale is rounded")
 	}
 }

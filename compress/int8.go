@@ -9,8 +9,8 @@ import (
 	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
-// Int8 sends each value as 8 bits: blocks of values share a scale, their largest absolute value divided by 127. In a block with a value
-// that is not finite all become NaN; below 1e-36 all become 0.
+// Int8 sends each value as 8 bits: blocks of values share a scale, their largest absolute value divided by 127, or the next number below
+// where 127 times that is infinite. In a block with a value that is not finite all become NaN; below 1e-36 all become 0.
 type Int8 struct {
 	Block int // values that share a scale; 0: 256
 }
@@ -74,7 +74,7 @@ func encode8(out []byte, x, keep []float32) {
 		x = keep
 	}
 	most := kernel.Peak(isa, x)
-	scale, inverse := most/127, 127/most
+	scale, inverse := levelStep(most, 127), 127/most
 	switch {
 	case !finite.Is(most):
 		scale, inverse = float32(math.NaN()), 0
@@ -91,6 +91,15 @@ func encode8(out []byte, x, keep []float32) {
 	default:
 		kernel.ToInt8(isa, out, x, inverse)
 	}
+}
+
+// levelStep is the distance of levels whose outermost is most: the nearest, or the next below where the outermost would be infinite.
+func levelStep(most, levels float32) float32 {
+	step := most / levels
+	if !finite.Is(float32(step*levels)) && finite.Is(most) {
+		step = math.Float32frombits(math.Float32bits(step) - 1)
+	}
+	return step
 }
 
 func (c Int8) DecodeAdd(dst []float32, src []byte) error { return c.blocks(dst, src, kernel.AddInt8) }

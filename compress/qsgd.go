@@ -82,7 +82,7 @@ func qsgdScale(x []float32, levels float32) (step, inverse float32) {
 	case most < tiny:
 		return 0, 0
 	default:
-		return most / levels, levels / most
+		return levelStep(most, levels), levels / most
 	}
 }
 

@@ -32,6 +32,8 @@ func dumbQSGD(levels int, seed uint64, x []float32, keep bool) (p []byte) {
 			step, inverse = float32(math.NaN()), 0
 		case float32(most) < 1e-36:
 			step, inverse = 0, 0
+		case float64(levels)*float64(step) >= overflow:
+			step = math.Nextafter32(step, 0)
 		}
 		p = binary.LittleEndian.AppendUint32(p, math.Float32bits(step))
 		start := len(p)
