@@ -61,7 +61,7 @@ func (v *nodeVerb) Run(ctx context.Context, s *session) error {
 	if v.ID == "" {
 		v.ID = nodeID(offer.Host)
 	}
-	children := launch.NewChildren(launch.Options{})
+	children := launch.NewChildren()
 	defer children.Close()
 	for {
 		err := v.belong(ctx, s, log, token, offer, children)

@@ -270,7 +270,7 @@ func (s *session) assemble(ctx context.Context, t *training) (_ *team, err error
 		if network, err = m.network.Open(); err != nil {
 			return nil, err
 		}
-		m.launcher = launch.NewChildren(launch.Options{})
+		m.launcher = launch.NewChildren()
 	} else {
 		network = transport.NewMemory()
 		m.inside = &inside{network: network}

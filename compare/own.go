@@ -160,7 +160,7 @@ func (t *ownTrial) connect(d *processes.Driver, h Host, spaces *spaces) (err err
 	if h.Launcher != nil {
 		t.launcher, d.CPUs = h.Launcher(), nil // that launcher's to decide
 	} else {
-		t.launcher = launch.NewChildren(launch.Options{})
+		t.launcher = launch.NewChildren()
 		if spaces != nil {
 			t.spaces = spaces
 			t.launcher = spaced{t.launcher, spaces, new(atomic.Int64)}

@@ -25,14 +25,11 @@ type Children struct {
 	noDeathSignal bool // for tests of what other systems have to do without
 }
 
-// Options of Children. The zero value works.
-type Options struct{}
-
 var _ Launcher = (*Children)(nil)
 
 // NewChildren returns a launcher without processes. It keeps one thread: Linux kills a child when the thread that started it ends, which
 // with any other thread could be at any time. Close ends the launcher.
-func NewChildren(Options) *Children {
+func NewChildren() *Children {
 	c := &Children{starts: make(chan func()), ended: make(chan struct{}), live: map[*Process]struct{}{}}
 	go func() {
 		defer close(c.ended)

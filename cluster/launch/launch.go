@@ -2,7 +2,7 @@
 //
 // A [Launcher] starts what a [Spec] says, and returns a [Process] that can be stopped and whose [Exit] tells how it ended:
 //
-//	children := launch.NewChildren(launch.Options{})
+//	children := launch.NewChildren()
 //	defer children.Close()
 //	p, err := children.Start(ctx, launch.Spec{Name: "worker/0", Args: []string{"worker"}, Config: secret})
 //	<-p.Exited()

@@ -15,7 +15,7 @@ import (
 func TestNoOrphans(t *testing.T) {
 	for _, how := range []string{"death signal", "pipe only"} {
 		t.Run(how, func(t *testing.T) {
-			l := NewChildren(Options{})
+			l := NewChildren()
 			defer l.Close()
 			out := newPrinted()
 			p := start(t, l, Spec{Name: "a", Args: []string{"family", "family", "wait"}, Config: []byte(how), Stdout: out, Stderr: out})
@@ -61,7 +61,7 @@ func TestNoOrphans(t *testing.T) {
 
 // The thread that starts children is not one that may end.
 func TestChildOutlivesStartingGoroutine(t *testing.T) {
-	l := NewChildren(Options{})
+	l := NewChildren()
 	defer l.Close()
 	out := newPrinted()
 	started := make(chan *Process)
@@ -91,7 +91,7 @@ func TestCores(t *testing.T) {
 	for !mine.IsSet(core) {
 		core++
 	}
-	l := NewChildren(Options{})
+	l := NewChildren()
 	defer l.Close()
 	for _, c := range []struct {
 		cpus []int
@@ -113,7 +113,7 @@ func TestCores(t *testing.T) {
 
 // In a list of processes a child has the program's name, and shows neither its configuration nor /proc/self/exe.
 func TestWhatOthersSee(t *testing.T) {
-	l := NewChildren(Options{})
+	l := NewChildren()
 	defer l.Close()
 	out := newPrinted()
 	p := start(t, l, Spec{Name: "worker/0", Args: []string{"wait"}, Config: []byte("hunter2"), Stdout: out})

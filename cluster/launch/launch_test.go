@@ -68,7 +68,7 @@ func role(c Child) int {
 		fmt.Fprintln(c.Stderr, "left")
 		return 3
 	case "family": // starts as many children of the rest of its arguments, and prints their processes
-		l := NewChildren(Options{})
+		l := NewChildren()
 		l.noDeathSignal = string(c.Config) == "pipe only"
 		for i := range 2 {
 			p, err := l.Start(context.Background(), Spec{
@@ -89,7 +89,7 @@ func role(c Child) int {
 		if err := os.WriteFile(c.Args[1], []byte("#!/bin/sh\necho another program\n"), 0o755); err != nil {
 			return 1
 		}
-		l := NewChildren(Options{})
+		l := NewChildren()
 		p, err := l.Start(context.Background(), Spec{Name: "again", Args: []string{"echo"}, Config: []byte("same"), Stdout: os.Stdout})
 		if err != nil {
 			fmt.Fprintln(c.Stderr, err)
@@ -179,7 +179,7 @@ func ended(t *testing.T, p *Process) Exit {
 
 // Both launchers give a process its arguments and configuration, and tell how it ended.
 func TestLaunchers(t *testing.T) {
-	for name, l := range map[string]Launcher{"children": NewChildren(Options{}), "goroutines": NewGoroutines(inGoroutine)} {
+	for name, l := range map[string]Launcher{"children": NewChildren(), "goroutines": NewGoroutines(inGoroutine)} {
 		t.Run(name, func(t *testing.T) {
 			defer l.Close()
 			config := bytes.Repeat([]byte("secret "), MaxConfig/7)
@@ -252,7 +252,7 @@ func TestLaunchers(t *testing.T) {
 }
 
 func TestBadSpecs(t *testing.T) {
-	l, g := NewChildren(Options{}), NewGoroutines(inGoroutine)
+	l, g := NewChildren(), NewGoroutines(inGoroutine)
 	defer l.Close()
 	defer g.Close()
 	over, cancel := context.WithCancel(t.Context())
@@ -303,7 +303,7 @@ func TestGoroutinesCloseStops(t *testing.T) {
 // The end of a child is seen at once. A machine that is busy with something else can hold up this process or the children: then it is
 // measured again, nine times at most.
 func TestExitIsSeenAtOnce(t *testing.T) {
-	l := NewChildren(Options{})
+	l := NewChildren()
 	defer l.Close()
 	for range 10 {
 		var took []time.Duration
@@ -332,7 +332,7 @@ func TestExitDespiteHeldStderr(t *testing.T) {
 	if _, err := exec.LookPath("sleep"); err != nil {
 		t.Skip("not run here: there is no command sleep")
 	}
-	l := NewChildren(Options{})
+	l := NewChildren()
 	defer l.Close()
 	began := time.Now()
 	e := ended(t, start(t, l, Spec{Name: "a", Args: []string{"leave"}}))
@@ -351,7 +351,7 @@ func (slowWriter) Write(p []byte) (int, error) {
 
 // A child's last words are in its exit, also where who prints them is slow.
 func TestSlowPrinter(t *testing.T) {
-	l := NewChildren(Options{})
+	l := NewChildren()
 	defer l.Close()
 	e := ended(t, start(t, l, Spec{Name: "a", Args: []string{"fail"}, Stderr: slowWriter{}})) // a hundred lines: 0.3 s
 	if n := len(e.Stderr); n == 0 || e.Stderr[n-1] != "the last words" {

@@ -179,7 +179,7 @@ func driverOver(t testing.TB, job *trivium.Job, n int, o allreduce.Options, tcp 
 	}
 	d := &processes.Driver{
 		Run: "test", Job: job, Topology: topology(), Options: options, Workers: n, Threads: 1, Build: "this", Log: slog.New(slog.DiscardHandler),
-		Grace: 30 * time.Second, Launcher: launch.NewChildren(launch.Options{}), Output: func(i int) io.Writer { return tapes[i] },
+		Grace: 30 * time.Second, Launcher: launch.NewChildren(), Output: func(i int) io.Writer { return tapes[i] },
 		Network: processes.Network{Dir: t.TempDir(), Secret: []byte("secret")},
 	}
 	if tcp {

@@ -111,7 +111,7 @@ func driver(t *testing.T, change func(index string, o *processes.Options)) *proc
 	if change == nil {
 		d.Network = processes.Network{Dir: t.TempDir(), Secret: []byte("secret")}
 		network, _ = d.Network.Open() // it has no error
-		d.Launcher = launch.NewChildren(launch.Options{})
+		d.Launcher = launch.NewChildren()
 	} else {
 		memory := transport.NewMemory()
 		network = memory

@@ -68,7 +68,7 @@ func driver(t testing.TB, j *trivium.Job, o server.Options) *processes.Driver {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := drive(t, j, o, network, transport.Options{Secret: n.Secret}, launch.NewChildren(launch.Options{}))
+	d := drive(t, j, o, network, transport.Options{Secret: n.Secret}, launch.NewChildren())
 	d.Network = n
 	return d
 }
