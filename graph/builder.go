@@ -80,31 +80,6 @@ func (b *Builder) snapshot() *Graph {
 	return g
 }
 
-// Extend starts a builder that already holds g's nodes and resources under their ids and names, for who has no builder of g any more: it was
-// read. g stays as it is. Values of the new graph are made by the new builder's Value and by operations, not taken from g.
-func (g *Graph) Extend() *Builder {
-	b := NewBuilder()
-	b.nodes = make([]*Node, len(g.nodes))
-	for i, n := range g.nodes {
-		c := *n
-		c.Inputs = make([]Value, len(n.Inputs))
-		for k, v := range n.Inputs {
-			c.Inputs[k] = Value{b, v.node, v.out}
-		}
-		b.nodes[i] = &c
-		b.names[c.Name] = max(b.names[c.Name], 1)
-	}
-	for _, r := range g.resources {
-		c := *r
-		b.resources = append(b.resources, &c)
-		b.resNames[r.Name] = true
-	}
-	for _, v := range g.inputs {
-		b.inputs = append(b.inputs, Value{b, v.node, v.out})
-	}
-	return b
-}
-
 // Repeat makes a node like n, of this or another graph, on other operands and under its name, with a number behind it where that is taken;
 // errors point at n's line. It works for operations without resources.
 func (b *Builder) Repeat(n *Node, in ...Value) Value {

@@ -188,6 +188,10 @@ func TestMistakesAreNamed(t *testing.T) {
 		"rate":    {func(b *Builder) Value { return Dropout(b.Input("x", F32, n), 1) }, "rate 1, want"},
 		"literal": {func(b *Builder) Value { return ConstOf(b, []float32{1, 2}, 3) }, "want 3 elements, given 2"},
 		"name":    {func(b *Builder) Value { b.Input("x", F32); return b.Input("x", F32) }, `name "x" is empty or taken`},
+		"second Variable": {func(b *Builder) Value {
+			b.Variable("v", F32, nil, Zeros())
+			return b.Variable("v", F32, nil, Zeros()).Read()
+		}, `name "v" is empty or taken`},
 		"zero":    {func(b *Builder) Value { return Add(b.Scalar(F32, 1), Value{}) }, "input 1: the zero Value"},
 		"foreign": {func(b *Builder) Value { return Add(b.Scalar(F32, 1), NewBuilder().Input("other", F32)) }, "input 1: other belongs to another graph"},
 		"carry": {func(b *Builder) Value {
@@ -245,46 +249,6 @@ func TestBuilderGoesOnAfterBuild(t *testing.T) {
 	second, err := b.Build()
 	if err != nil || string(first.Encode()) != before || first.Contains(y) || !second.Contains(y) || !second.Contains(x) {
 		t.Fatalf("a graph changed after Build, or does not have its values: %v", err)
-	}
-	e := second.Extend()
-	Neg(e.Value(y.Node(), 0))
-	third, err := e.Build()
-	if err != nil || third.Len() != 3 || second.Len() != 2 || third.Contains(y) {
-		t.Fatalf("Extend: %v", err)
-	}
-}
-
-// TestExtend: the builder begins with all that a graph has, here one that was read, and goes on from there: names that are taken stay so.
-func TestExtend(t *testing.T) {
-	g, err := Decode(everything(t).Encode())
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := string(g.Encode())
-	e := g.Extend()
-	same, err := e.Build()
-	if err != nil || string(same.Encode()) != before {
-		t.Fatalf("what Extend begins with is another graph: %v", err)
-	}
-	e.Variable("more", F32, []int{2}, HeNormal())
-	y := Neg(Neg(e.Value(0, 0)))
-	more, err := e.Build()
-	if err != nil || more.Len() != g.Len()+2 || len(more.Variables()) != len(g.Variables())+1 || !more.Contains(y) {
-		t.Fatalf("two nodes and a Variable more: %v", err)
-	}
-	names := map[string]bool{}
-	for n := range more.Nodes() {
-		if names[n.Name] {
-			t.Errorf("two nodes are %q", n.Name)
-		}
-		names[n.Name] = true
-	}
-	if string(g.Encode()) != before {
-		t.Error("the graph that was extended has changed")
-	}
-	e.Variable("slot", F32, []int{2}, Zeros())
-	if _, err := e.Build(); err == nil || !strings.Contains(err.Error(), `name "slot" is empty or taken`) {
-		t.Errorf("a second Variable of one name: %v", err)
 	}
 }
 
