@@ -177,15 +177,6 @@ func (t *Tensor) Clone() *Tensor {
 	return c
 }
 
-// CopyFrom overwrites the elements of t with those of src, which must have t's type and number of elements.
-func (t *Tensor) CopyFrom(src *Tensor) error {
-	if t.dt != src.dt || t.n != src.n {
-		return fmt.Errorf("tensor: copy %v%v to %v%v: want the same type and number of elements", src.dt, src.shape, t.dt, t.shape)
-	}
-	copy(t.Bytes(), src.Bytes())
-	return nil
-}
-
 // String is like f32[2 3]{{1 2 3} {4 5 6}}; of more than 64 elements, only the type and shape.
 func (t *Tensor) String() string {
 	var b strings.Builder
