@@ -29,11 +29,9 @@ import (
 type Issuer struct {
 	Authority *Authority
 	Secret    Secret
-	Expires   time.Time        // of the token: who has a certificate renews it all the same; the zero time: never
 	Extra     []byte           // what who joins is told besides, such as the address of the metadata store
 	Accept    func(Name) error // has the last word, but on renewals; nil: all names. Those of coordinators are refused before
 	Log       *slog.Logger     // refusals and joins; nil discards
-	Now       func() time.Time // nil: time.Now
 
 	lock sync.Mutex
 	seen map[nonce]time.Time // when each came
@@ -148,9 +146,6 @@ func (i *Issuer) check(p []byte, now time.Time, holder Name) (q request, n Name,
 	q.MAC = said
 	n = Name{q.Role, q.ID}
 	renews := n == holder // it is in already
-	if !renews && !i.Expires.IsZero() && now.After(i.Expires) {
-		return q, n, refuse("token", "it expired at %s: take a new one", i.Expires.UTC().Format(time.RFC3339))
-	}
 	if d := time.Unix(q.Unix, 0).Sub(now); d.Abs() > skew {
 		return q, n, refuse("time", "the joiner's clock differs by %v from the coordinator's, and at most %v is allowed: set the clocks",
 			d.Round(time.Second), skew)
@@ -238,9 +233,6 @@ func (i *Issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	now := time.Now()
-	if i.Now != nil {
-		now = i.Now()
-	}
 	var holder Name
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		holder, _ = PeerName(*r.TLS) // one without a name is nobody's
