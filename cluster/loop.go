@@ -21,7 +21,6 @@ type ears struct {
 	s      transport.Stream
 	looked time.Duration
 	last   map[protocol.Name]time.Time
-	budget atomic.Int64 // in force, for whoever asks
 }
 
 // Step implements protocol.Machine.
@@ -38,9 +37,7 @@ func (e *ears) Step(now time.Duration, in protocol.Event) []protocol.Command {
 		})
 		e.looked = now
 	}
-	out := e.Machine.Step(now, in)
-	e.budget.Store(int64(e.Budget()))
-	return out
+	return e.Machine.Step(now, in)
 }
 
 // quiet is a stream on which a message to a peer whose link is lost is lost without a word: the machine was told of the link.

@@ -277,9 +277,6 @@ func (m *Machine) refreshBudget() {
 	m.budget = min(max(4*m.noise.high(), m.policy.Budget), m.policy.BudgetMax)
 }
 
-// Budget is the silence in force after which a peer is convicted.
-func (m *Machine) Budget() time.Duration { return m.budget }
-
 func (m *Machine) called(c protocol.Call) {
 	switch arg := c.Arg.(type) {
 	case Look:

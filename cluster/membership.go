@@ -233,9 +233,6 @@ func (p *Membership) Status(ctx context.Context) (Status, error) {
 	return s, nil
 }
 
-// Budget is the silence after which this process convicts a peer now: a gauge.
-func (p *Membership) Budget() time.Duration { return time.Duration(p.ears.budget.Load()) }
-
 // Close ends the membership at once, without leaving first. The others take it for proof that this member is gone. It waits until
 // nothing of the membership runs any more.
 func (p *Membership) Close() error {

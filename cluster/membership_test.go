@@ -404,7 +404,7 @@ func TestSuspectTheLiving(t *testing.T) {
 		}
 		members[0].Suspect(worker(77, 1), nil) // nobody
 		time.Sleep(5 * time.Second)
-		if s, err := members[3].Status(t.Context()); err != nil || s.Epoch != 1 || s.Pending || members[3].Budget() != 250*time.Millisecond {
+		if s, err := members[3].Status(t.Context()); err != nil || s.Epoch != 1 || s.Pending || s.Budget != 250*time.Millisecond {
 			t.Errorf("status %+v, %v", s, err)
 		}
 		go end()
