@@ -2,7 +2,8 @@ package tensor
 
 import (
 	"fmt"
-	"math"
+
+	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
 // A DType is the type of a tensor's elements. The zero DType is none of them.
@@ -50,46 +51,16 @@ func (dt DType) String() string {
 type BFloat16 uint16
 
 // ToBFloat16 rounds to nearest, ties to even. A NaN stays one.
-func ToBFloat16(x float32) BFloat16 {
-	b := math.Float32bits(x)
-	if x != x {
-		return BFloat16(b>>16 | 0x40) // quiet, and not an infinity when the low bits are cut
-	}
-	return BFloat16((b + 0x7fff + b>>16&1) >> 16)
-}
+func ToBFloat16(x float32) BFloat16 { return BFloat16(kernel.ToBF16(x)) }
 
 // Float32 is exact.
-func (h BFloat16) Float32() float32 { return math.Float32frombits(uint32(h) << 16) }
+func (h BFloat16) Float32() float32 { return kernel.FromBF16(uint16(h)) }
 
 // Float16 is IEEE 754 binary16: 5 bits of exponent, 10 of fraction.
 type Float16 uint16
 
 // ToFloat16 rounds to nearest, ties to even; beyond 65504 and its rounding that is infinity. A NaN stays one.
-func ToFloat16(x float32) Float16 {
-	b := math.Float32bits(x)
-	sign := Float16(b >> 16 & 0x8000)
-	switch mag := b &^ (1 << 31); {
-	case x != x:
-		return sign | 0x7e00
-	case mag >= 0x477ff000: // 65520: half way from the largest number to 2^16
-		return sign | 0x7c00
-	case mag < 0x38800000: // below 2^-14 results are multiples of 2^-24, which adding 1/2 rounds to
-		return sign | Float16(math.Float32bits(math.Float32frombits(mag)+0.5)-math.Float32bits(0.5))
-	default:
-		mag += 0xfff + mag>>13&1
-		return sign | Float16(mag>>13-(127-15)<<10)
-	}
-}
+func ToFloat16(x float32) Float16 { return Float16(kernel.ToF16(x)) }
 
 // Float32 is exact.
-func (h Float16) Float32() float32 {
-	sign, exp, frac := uint32(h&0x8000)<<16, uint32(h>>10&0x1f), uint32(h&0x3ff)
-	switch exp {
-	case 0: // zero or a multiple of 2^-24
-		x := float32(frac) / (1 << 24)
-		return math.Float32frombits(math.Float32bits(x) | sign)
-	case 0x1f:
-		return math.Float32frombits(sign | 0x7f800000 | frac<<13)
-	}
-	return math.Float32frombits(sign | (exp+127-15)<<23 | frac<<13)
-}
+func (h Float16) Float32() float32 { return kernel.FromF16(uint16(h)) }

@@ -24,7 +24,7 @@ func Narrow(isa ISA, h Half, dst []byte, x []float32) {
 	}
 	if h == BF16 {
 		for i, v := range x {
-			binary.LittleEndian.PutUint16(dst[2*i:], toBF16(v))
+			binary.LittleEndian.PutUint16(dst[2*i:], ToBF16(v))
 		}
 		return
 	}
@@ -45,9 +45,9 @@ func NarrowKeep(isa ISA, h Half, dst []byte, e, x []float32) {
 	Narrow(Go, h, dst, e)
 	for i := range e {
 		p := binary.LittleEndian.Uint16(dst[2*i:])
-		v := fromBF16(p)
+		v := FromBF16(p)
 		if h == F16 {
-			v = fromF16(p)
+			v = FromF16(p)
 		}
 		if e[i] -= v; e[i]-e[i] != 0 {
 			e[i] = 0
@@ -64,12 +64,12 @@ func Widen(isa ISA, h Half, dst []float32, p []byte) {
 	}
 	if h == BF16 {
 		for i := range dst {
-			dst[i] = fromBF16(binary.LittleEndian.Uint16(p[2*i:]))
+			dst[i] = FromBF16(binary.LittleEndian.Uint16(p[2*i:]))
 		}
 		return
 	}
 	for i := range dst {
-		dst[i] = fromF16(binary.LittleEndian.Uint16(p[2*i:]))
+		dst[i] = FromF16(binary.LittleEndian.Uint16(p[2*i:]))
 	}
 }
 
@@ -82,12 +82,12 @@ func WidenAdd(isa ISA, h Half, dst []float32, p []byte) {
 	}
 	if h == BF16 {
 		for i := range dst {
-			dst[i] += fromBF16(binary.LittleEndian.Uint16(p[2*i:]))
+			dst[i] += FromBF16(binary.LittleEndian.Uint16(p[2*i:]))
 		}
 		return
 	}
 	for i := range dst {
-		dst[i] += fromF16(binary.LittleEndian.Uint16(p[2*i:]))
+		dst[i] += FromF16(binary.LittleEndian.Uint16(p[2*i:]))
 	}
 }
 
@@ -102,8 +102,16 @@ func halfVectors(isa ISA, n int) int {
 	return n &^ (halfUnit - 1)
 }
 
+// ToF16 is x in F16, rounded as by Narrow.
+func ToF16(x float32) uint16 {
+	var p [2]byte
+	toF16(p[:], []float32{x})
+	return binary.LittleEndian.Uint16(p[:])
+}
+
 // toF16 has no branch that depends on the size of a value: gradients lie on both sides of the smallest normal number, 6e-5, at random.
-// The two products let the processor's own rounding cut the mantissa at the right place, also below that number (Dukhan, FP16).
+// The two products let the processor's own rounding cut the mantissa at the right place, also below that number (Dukhan, FP16). It is a
+// loop because the compiler does not inline it: a call for each number would cost as much as the number.
 func toF16(dst []byte, x []float32) {
 	for i, v := range x {
 		w := math.Float32bits(v)
@@ -118,7 +126,8 @@ func toF16(dst []byte, x []float32) {
 	}
 }
 
-func fromF16(h uint16) float32 {
+// FromF16 is the number h in F16.
+func FromF16(h uint16) float32 {
 	w := uint32(h) << 16
 	two := w + w
 	b := math.Float32bits(math.Float32frombits(two>>4+0x70000000) * 0x1p-112)
@@ -129,7 +138,8 @@ func fromF16(h uint16) float32 {
 	return math.Float32frombits(w&0x80000000 | b)
 }
 
-func toBF16(x float32) uint16 {
+// ToBF16 is x in BF16, rounded as by Narrow.
+func ToBF16(x float32) uint16 {
 	w := math.Float32bits(x)
 	h := (w + 0x7fff + w>>16&1) >> 16
 	if w&0x7fffffff > 0x7f800000 {
@@ -138,4 +148,5 @@ func toBF16(x float32) uint16 {
 	return uint16(h)
 }
 
-func fromBF16(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
+// FromBF16 is the number h in BF16.
+func FromBF16(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
