@@ -1,7 +1,6 @@
 package tensor
 
 import (
-	"fmt"
 	"sync"
 
 	"github.com/trivium-ml/trivium/tensor/kernel"
@@ -69,12 +68,6 @@ func (c *CPU) Close() {
 		c.Pool.Close()
 		c.turns.leave()
 	}
-}
-
-// Describe names the kernels and threads, for a run's report.
-func (c *CPU) Describe() string {
-	isa, pool := c.parts()
-	return fmt.Sprintf("kernels %v, threads %d", isa, pool.Threads())
 }
 
 func (c *CPU) parts() (kernel.ISA, *Pool) {

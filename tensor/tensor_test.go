@@ -293,12 +293,12 @@ func TestNewCPU(t *testing.T) {
 	if c.ISA == kernel.Go {
 		t.Error("an exact CPU has the inexact twin")
 	}
-	if got, want := c.Describe(), fmt.Sprintf("kernels %v, threads 2", kernel.Exact()); got != want {
-		t.Errorf("Describe is %q, want %q", got, want)
+	if want := kernel.Exact(); c.ISA != want || c.Threads() != 2 {
+		t.Errorf("kernels %v, threads %d, want %v and 2", c.ISA, c.Threads(), want)
 	}
 	var none *CPU
 	none.Close()
-	if got := none.Describe(); !strings.HasSuffix(got, "threads 1") {
-		t.Errorf("Describe of nil is %q", got)
+	if got := none.Threads(); got != 1 {
+		t.Errorf("nil has %d threads", got)
 	}
 }
