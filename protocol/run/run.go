@@ -112,17 +112,7 @@ type answer struct {
 	err    error
 }
 
-// Machine runs m until it exits, and returns its error. When ctx ends, m gets a Stop and has Options.Grace to exit. s may be nil for a
-// machine that sends nothing.
-func Machine(ctx context.Context, m protocol.Machine, s transport.Stream, o Options) error {
-	l, err := Start(ctx, m, s, o)
-	if err != nil {
-		return err
-	}
-	return l.Wait()
-}
-
-// Start begins to run m. See Machine.
+// Start begins to run m. When ctx ends, m gets a Stop and has Options.Grace to exit. s may be nil for a machine that sends nothing.
 func Start(ctx context.Context, m protocol.Machine, s transport.Stream, o Options) (*Loop, error) {
 	if s != nil && o.Codec == nil {
 		return nil, errors.New("run: Options.Codec is nil, which must code the messages of the stream")
@@ -193,10 +183,7 @@ func (l *Loop) Stop(ctx context.Context) error {
 
 func (l *Loop) askStop() { l.stopped.Do(func() { close(l.stop) }) }
 
-// Done is closed when the machine has ended and nothing of the loop runs any more.
-func (l *Loop) Done() <-chan struct{} { return l.done }
-
-// Wait waits for Done and returns the error of the machine's Exit.
+// Wait waits until the machine has ended and nothing of the loop runs any more, and returns the error of the machine's Exit.
 func (l *Loop) Wait() error {
 	<-l.done
 	return l.err

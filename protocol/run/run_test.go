@@ -247,7 +247,11 @@ func TestEnds(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Second, cancel)
-			if err := run.Machine(ctx, script(doubler), stream(t, transport.NewMemory(), "a"), run.Options{Codec: numbers{}}); err != nil {
+			l, err := run.Start(ctx, script(doubler), stream(t, transport.NewMemory(), "a"), run.Options{Codec: numbers{}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Wait(); err != nil {
 				t.Errorf("a machine that exits when asked: %v", err)
 			}
 		})
@@ -257,7 +261,11 @@ func TestEnds(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			begun := time.Now()
-			err := run.Machine(ctx, deaf, nil, run.Options{})
+			l, err := run.Start(ctx, deaf, nil, run.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = l.Wait()
 			if !errors.Is(err, run.ErrNoExit) || !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != 3*time.Second {
 				t.Errorf("a machine that does not exit: %v after %v, want ErrNoExit after 3s", err, time.Since(begun))
 			}
@@ -276,7 +284,9 @@ func TestEnds(t *testing.T) {
 			if err := l.Stop(ctx); !errors.Is(err, run.ErrNoExit) {
 				t.Errorf("stop: %v, want ErrNoExit", err)
 			}
-			<-l.Done()
+			if err := l.Wait(); !errors.Is(err, run.ErrNoExit) {
+				t.Errorf("wait: %v, want ErrNoExit", err)
+			}
 			synctest.Wait()
 		})
 	})
