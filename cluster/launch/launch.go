@@ -132,36 +132,6 @@ func (p *Process) Kill() error {
 	return err
 }
 
-// Stop asks the process to end (SIGTERM), kills it if it still runs after grace or when ctx ends, and returns its exit.
-func (p *Process) Stop(ctx context.Context, grace time.Duration) (Exit, error) {
-	err := p.Signal(terminate)
-	if errors.Is(err, os.ErrProcessDone) {
-		err = nil
-	}
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
-	if err == nil {
-		select {
-		case <-p.exited:
-			return p.Exit(), nil
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-	}
-	if err := p.Kill(); err != nil {
-		return Exit{}, err
-	}
-	select {
-	case <-p.exited:
-		return p.Exit(), nil
-	case <-time.After(killed):
-		return Exit{}, fmt.Errorf("launch: stop %s (process %d): it is still there %v after it was killed", p.name, p.PID(), killed)
-	}
-}
-
-// killed is how long the end of a killed process may take: the system takes its memory back first.
-const killed = 10 * time.Second
-
 // An Exit is how a process ended.
 type Exit struct {
 	Name   string

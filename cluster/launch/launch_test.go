@@ -216,20 +216,32 @@ func TestLaunchers(t *testing.T) {
 			out = newPrinted()
 			p = start(t, l, Spec{Name: "worker/2", Args: []string{"wait"}, Stdout: out})
 			out.wait(t, "ready")
-			e, err := p.Stop(t.Context(), patience)
-			if err != nil || e.Code > 0 || e.Signal == os.Kill {
-				t.Errorf("stop: %v, %v", e, err)
+			if err := p.Signal(syscall.SIGTERM); err != nil {
+				t.Errorf("SIGTERM: %v", err)
 			}
-			if e, err := p.Stop(t.Context(), patience); err != nil || e.Name != "worker/2" {
-				t.Errorf("stop once more: %v, %v", e, err)
+			if e := ended(t, p); e.Code > 0 || e.Signal == os.Kill || e.Name != "worker/2" {
+				t.Errorf("after SIGTERM: %v", e)
+			}
+			if err := p.Kill(); err != nil {
+				t.Errorf("the kill of one that has ended: %v", err)
 			}
 
 			out = newPrinted()
 			p = start(t, l, Spec{Name: "worker/3", Args: []string{"stubborn"}, Stdout: out})
 			out.wait(t, "ready")
-			e, err = p.Stop(t.Context(), 10*time.Millisecond)
-			if err != nil || e.Signal != os.Kill || !strings.Contains(e.String(), "was killed") {
-				t.Errorf("stop of one who does not want to: %v, %v", e, err)
+			if err := p.Signal(syscall.SIGTERM); err != nil {
+				t.Errorf("SIGTERM: %v", err)
+			}
+			select {
+			case <-p.Exited():
+				t.Errorf("one that does not want to end has: %v", p.Exit())
+			case <-time.After(10 * time.Millisecond):
+			}
+			if err := p.Kill(); err != nil {
+				t.Errorf("kill: %v", err)
+			}
+			if e := ended(t, p); e.Signal != os.Kill || !strings.Contains(e.String(), "was killed") {
+				t.Errorf("a kill of one that does not want to end: %v", e)
 			}
 
 			out = newPrinted()

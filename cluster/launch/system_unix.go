@@ -9,8 +9,6 @@ import (
 	"syscall"
 )
 
-const terminate = syscall.SIGTERM
-
 // give makes r the child's file 3.
 func give(cmd *exec.Cmd, r *os.File) { cmd.ExtraFiles = []*os.File{r} }
 

@@ -6,8 +6,6 @@ import (
 	"syscall"
 )
 
-const terminate = syscall.SIGTERM
-
 // give makes r the child's standard input: Windows passes no other files on by number.
 func give(cmd *exec.Cmd, r *os.File) { cmd.Stdin = r }
 
