@@ -300,7 +300,7 @@ func (r *Run) Sum(p trivium.Params, b *trivium.Batch, g trivium.Gradient) (lossS
 		return r.Model.Grad(context.Background(), p, *b, g, nil)
 	}
 	r.shard.p, r.shard.batch = p, b
-	lossSum, weightSum, err = r.tree.SumReady(r.Job.VirtualShards(), g, r.shard.f, nil)
+	lossSum, weightSum, err = r.tree.Sum(r.Job.VirtualShards(), g, r.shard.f, nil)
 	if err == nil {
 		r.tree.Finish(g)
 	}
@@ -313,10 +313,10 @@ func (r *Run) SumShards(b *trivium.Batch, from, to int, g trivium.Gradient) (los
 	return r.SumShardsReady(b, from, to, g, nil)
 }
 
-// SumShardsReady is SumShards, and calls ready, if it is not nil, for tensors of g that are final before the rest is: see Tree.SumReady.
+// SumShardsReady is SumShards, and calls ready, if it is not nil, for tensors of g that are final before the rest is: see Tree.Sum.
 func (r *Run) SumShardsReady(b *trivium.Batch, from, to int, g trivium.Gradient, ready func(tensor int)) (lossSum, weightSum float64, err error) {
 	r.shard.p, r.shard.batch = r.Params, b
-	return r.tree.SumReady(to-from, g, func(v int, g trivium.Gradient, ready func(int)) (float64, float64, error) {
+	return r.tree.Sum(to-from, g, func(v int, g trivium.Gradient, ready func(int)) (float64, float64, error) {
 		return r.shardSum(from+v, g, ready)
 	}, ready)
 }

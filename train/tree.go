@@ -60,13 +60,10 @@ func NewTree(l *trivium.Layout, cpu *tensor.CPU) *Tree {
 
 // Sum writes to g the sum of n shards, which shard writes one after the other, and returns the sums of loss and weight, added along
 // the same tree. The gradient that shard is given holds anything; it must write all of it.
-func (t *Tree) Sum(n int, g trivium.Gradient, shard func(v int, g trivium.Gradient) (lossSum, weightSum float64, err error)) (lossSum, weightSum float64, err error) {
-	return t.SumReady(n, g, func(v int, g trivium.Gradient, _ func(int)) (float64, float64, error) { return shard(v, g) }, nil)
-}
-
-// SumReady is Sum, and calls ready for each dense tensor of g that is final while the last shard is still being written: shard is given a
-// function then, to be called as trivium.Model's ready. The rest is final at the end. Tensors must not be tied. A nil ready is Sum.
-func (t *Tree) SumReady(n int, g trivium.Gradient, shard func(v int, g trivium.Gradient, ready func(tensor int)) (lossSum, weightSum float64, err error),
+//
+// Sum calls ready, if it is not nil, for each dense tensor of g that is final while the last shard is still being written: shard is given a
+// function then, to be called as trivium.Model's ready. The rest is final at the end. Tensors must not be tied then.
+func (t *Tree) Sum(n int, g trivium.Gradient, shard func(v int, g trivium.Gradient, ready func(tensor int)) (lossSum, weightSum float64, err error),
 	ready func(tensor int),
 ) (lossSum, weightSum float64, err error) {
 	defer t.release()

@@ -60,10 +60,10 @@ func TestTree(t *testing.T) {
 			}
 			leaves[0][7], leaves[n-1][7] = float32(math.Copysign(0, -1)), float32(math.Copysign(0, -1))
 			g := trivium.NewGradient(l)
-			loss, weight, err := tree.Sum(n, g, func(v int, g trivium.Gradient) (float64, float64, error) {
+			loss, weight, err := tree.Sum(n, g, func(v int, g trivium.Gradient, _ func(int)) (float64, float64, error) {
 				copy(g.Flat, leaves[v])
 				return float64(v), 2, nil
-			})
+			}, nil)
 			if err != nil || loss != float64(n*(n-1)/2) || weight != float64(2*n) {
 				t.Errorf("%d shards: loss %v, weight %v, %v", n, loss, weight, err)
 			}
@@ -87,7 +87,7 @@ func TestTreeRowSparse(t *testing.T) {
 		var want [42]float64
 		var touched [20]bool
 		g := trivium.NewGradient(l)
-		_, _, err := tree.Sum(n, g, func(v int, g trivium.Gradient) (float64, float64, error) {
+		_, _, err := tree.Sum(n, g, func(v int, g trivium.Gradient, _ func(int)) (float64, float64, error) {
 			for i := range g.Flat {
 				g.Flat[i] = float32(math.NaN()) // what is not touched is not looked at
 			}
@@ -105,7 +105,7 @@ func TestTreeRowSparse(t *testing.T) {
 			g.Flat[40], g.Flat[41] = 1, 2
 			want[40], want[41] = want[40]+1, want[41]+2
 			return 0, 0, nil
-		})
+		}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,11 +133,11 @@ func TestTreeMemory(t *testing.T) {
 		tree, g := train.NewTree(l, nil), trivium.NewGradient(l)
 		seen := map[*float32]bool{}
 		for range 3 {
-			if _, _, err := tree.Sum(n, g, func(_ int, g trivium.Gradient) (float64, float64, error) {
+			if _, _, err := tree.Sum(n, g, func(_ int, g trivium.Gradient, _ func(int)) (float64, float64, error) {
 				g.Zero()
 				seen[&g.Flat[0]] = true
 				return 0, 0, nil
-			}); err != nil {
+			}, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -151,18 +151,18 @@ func TestTreeAfterAnError(t *testing.T) {
 	l := layout(t, trivium.Spec{Name: "a", Shape: []int{1}})
 	tree, g, broken := train.NewTree(l, nil), trivium.NewGradient(l), errors.New("broken")
 	for at := range 5 {
-		if _, _, err := tree.Sum(5, g, func(v int, g trivium.Gradient) (float64, float64, error) {
+		if _, _, err := tree.Sum(5, g, func(v int, g trivium.Gradient, _ func(int)) (float64, float64, error) {
 			if v == at {
 				return 0, 0, broken
 			}
 			return 0, 0, nil
-		}); !errors.Is(err, broken) {
+		}, nil); !errors.Is(err, broken) {
 			t.Fatal(err)
 		}
-		if _, _, err := tree.Sum(5, g, func(_ int, g trivium.Gradient) (float64, float64, error) {
+		if _, _, err := tree.Sum(5, g, func(_ int, g trivium.Gradient, _ func(int)) (float64, float64, error) {
 			g.Flat[0] = 1
 			return 0, 0, nil
-		}); err != nil || g.Flat[0] != 5 {
+		}, nil); err != nil || g.Flat[0] != 5 {
 			t.Fatalf("after an error in shard %d: %v, %v", at, g.Flat, err)
 		}
 	}
@@ -193,7 +193,7 @@ func TestTreeReady(t *testing.T) {
 				}
 			}
 		}
-		if _, _, err := tree.SumReady(n, g, func(v int, g trivium.Gradient, ready func(int)) (float64, float64, error) {
+		if _, _, err := tree.Sum(n, g, func(v int, g trivium.Gradient, ready func(int)) (float64, float64, error) {
 			if (ready != nil) != (v == n-1) {
 				t.Errorf("shard %d of %d: it can say what is ready: %v", v, n, ready != nil)
 			}

@@ -398,7 +398,7 @@ func (x *exchange) close() {
 // accumulate computes the gradient piece by piece.
 func (x *exchange) accumulate(batch *trivium.Batch) (loss, weight float64, err error) {
 	n := min(x.accumulated, batch.Rows)
-	return x.pieces.SumReady(n, x.own, func(k int, g trivium.Gradient, ready func(int)) (float64, float64, error) {
+	return x.pieces.Sum(n, x.own, func(k int, g trivium.Gradient, ready func(int)) (float64, float64, error) {
 		batch.SliceInto(&x.piece, k*batch.Rows/n, (k+1)*batch.Rows/n)
 		return x.run.Model.Grad(context.Background(), x.run.Params, x.piece, g, ready)
 	}, x.ready)
