@@ -209,11 +209,7 @@ func (m *fm) Predict(_ context.Context, p trivium.Params, b trivium.Batch, score
 }
 
 func (m *fm) Loss(b trivium.Batch, scores []float32) (lossSum, weightSum float64, err error) {
-	if err := m.rows.begin(m.loss, &b); err != nil {
-		return 0, 0, err
-	}
-	m.loss.point(m.rows.loss, m.rows.deriv, scores[:b.Rows], m.rows.target, b.Weights)
-	return sum64(m.rows.loss), b.WeightSum(), nil
+	return m.rows.sum(m.loss, &b, scores)
 }
 
 func (m *fm) Scores(b *graph.Builder, inputs map[string]graph.Value) (graph.Value, error) {

@@ -47,6 +47,15 @@ func (s *rowScratch) begin(l pointLoss, b *trivium.Batch) error {
 	return l.targets(s.target, &s.labels)
 }
 
+// sum is the loss of the rows of b for these scores, and their weight.
+func (s *rowScratch) sum(l pointLoss, b *trivium.Batch, scores []float32) (lossSum, weightSum float64, err error) {
+	if err := s.begin(l, b); err != nil {
+		return 0, 0, err
+	}
+	l.point(s.loss, s.deriv, scores[:b.Rows], s.target, b.Weights)
+	return sum64(s.loss), b.WeightSum(), nil
+}
+
 func (s *rowScratch) grow(rows int) {
 	if cap(s.loss) < rows {
 		s.loss, s.deriv, s.target = make([]float32, rows), make([]float32, rows), make([]float32, rows)
@@ -295,11 +304,7 @@ func (m *linear) runScores(i, _ int) {
 }
 
 func (m *linear) Loss(b trivium.Batch, scores []float32) (lossSum, weightSum float64, err error) {
-	if err := m.rows.begin(m.loss, &b); err != nil {
-		return 0, 0, err
-	}
-	m.loss.point(m.rows.loss, m.rows.deriv, scores[:b.Rows], m.rows.target, b.Weights)
-	return sum64(m.rows.loss), b.WeightSum(), nil
+	return m.rows.sum(m.loss, &b, scores)
 }
 
 func (m *linear) Scores(b *graph.Builder, inputs map[string]graph.Value) (graph.Value, error) {
