@@ -185,8 +185,8 @@ func (v *nodeVerb) lend(ctx context.Context, s *session, log *slog.Logger, self 
 	if err != nil {
 		return err
 	}
-	inner, cancel := context.WithCancel(ctx)
-	defer cancel()
+	inner, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	ended := make(chan error, 1)
 	go func() {
 		defer close(ended)
@@ -199,7 +199,7 @@ func (v *nodeVerb) lend(ctx context.Context, s *session, log *slog.Logger, self 
 			}
 			if err != nil {
 				ended <- err
-				cancel()
+				cancel(fleet.ErrOut)
 				return
 			}
 		}

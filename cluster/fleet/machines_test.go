@@ -1,9 +1,11 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -107,6 +109,35 @@ func TestLostMachine(t *testing.T) {
 	}
 	if left := r.c.nodes.List(); len(left) != 0 {
 		t.Errorf("%d machines are left", len(left))
+	}
+}
+
+// TestLeavingMachine: a machine whose node is asked to end has left, and is not lost: its job says so, and the log.
+func TestLeavingMachine(t *testing.T) {
+	r := newRig(t, t.TempDir(), startAll)
+	var told bytes.Buffer // complete when the rig has stopped
+	r.c.nodes.log = slog.New(slog.NewTextHandler(&told, nil))
+	client := r.client()
+	began := make(chan struct{})
+	end := r.lend("a", offer(1), func(ctx context.Context, _ launch.Child) error {
+		close(began)
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	j, err := client.Submit(t.Context(), Spec{Need: Need{Workers: 1}, Build: "this", Payload: json.RawMessage(`1`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	if err := end(); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.until(client, j.ID, Failed); !strings.Contains(got.Why, "the machine a has left: its node was asked to end") || got.Code != 3 {
+		t.Errorf("it ended as %+v", got)
+	}
+	r.stop()
+	if text := told.String(); !strings.Contains(text, `level=INFO msg="node left"`) || strings.Contains(text, "lost") {
+		t.Errorf("the log says %s", text)
 	}
 }
 

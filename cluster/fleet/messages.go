@@ -25,6 +25,7 @@ const (
 	kindStarted                  // node: the answer to kindStart
 	kindLine                     // node: a line of a process's standard error
 	kindExited                   // node: a process has ended
+	kindLeave                    // node: it is asked to end, and goes with all that runs there
 )
 
 // An Offer is what a machine lends.

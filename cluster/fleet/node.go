@@ -36,7 +36,12 @@ type Node struct {
 // offerEvery is the time between two offers to a coordinator that does not answer.
 const offerEvery = time.Second
 
-// Run lends the machine until ctx ends, or the coordinator refuses it. It ends what it has started.
+// ErrOut is the cause with which Run's context ends where nobody asked for it: the group goes on without this machine, or without its
+// coordinator.
+var ErrOut = errors.New("fleet: out of the group")
+
+// Run lends the machine until ctx ends, or the coordinator refuses it. It ends what it has started. The coordinator is told that the machine
+// leaves, and so does not take it for lost, unless the cause is ErrOut.
 func (n *Node) Run(ctx context.Context) error {
 	if n.Log == nil {
 		n.Log = slog.New(slog.DiscardHandler)
@@ -94,10 +99,13 @@ func (n *Node) Run(ctx context.Context) error {
 			return &LostError{n.Coordinator, n.Patience}
 		case <-tick.C:
 		case <-running.Done():
-			if ctx.Err() != nil {
-				return nil
+			if ctx.Err() == nil {
+				return context.Cause(running)
 			}
-			return context.Cause(running)
+			if !errors.Is(context.Cause(ctx), ErrOut) {
+				n.leave(ctx)
+			}
+			return nil
 		}
 	}
 }
@@ -116,6 +124,19 @@ func (e *LostError) Error() string {
 type RefusedError struct{ Why string }
 
 func (e *RefusedError) Error() string { return "fleet: the coordinator refuses this machine: " + e.Why }
+
+// leaveWait is how long a coordinator may take to be told that the machine leaves. Whoever asked for that waits, and one that does not hear
+// it finds out by itself.
+const leaveWait = time.Second
+
+// leave is said before the processes are ended, so that why they end is known before others miss them.
+func (n *Node) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWait)
+	defer cancel()
+	if err := send(ctx, n.Stream, n.Coordinator, kindLeave, nil); err != nil {
+		n.Log.Debug("left without a word", "error", err)
+	}
+}
 
 func (n *Node) hear(ctx context.Context, ev *transport.Event, taken *bool) error {
 	if ev.From != n.Coordinator {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -143,4 +145,90 @@ func TestLostBeforeItsWelcome(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestLeave: a machine that is asked to end says that it leaves before it ends what runs there. One that its group has put out says nothing.
+func TestLeave(t *testing.T) {
+	for _, cause := range []error{nil, errors.New("a signal came"), ErrOut} {
+		synctest.Test(t, func(t *testing.T) {
+			network := transport.NewMemory()
+			coordinator, s := open(t, network, "coordinator")
+			defer coordinator.Close()
+			port, stream := open(t, network, NodeRole)
+			defer port.Close()
+			if err := port.Know(coordinator.Name(), coordinator.Addr()); err != nil {
+				t.Fatal(err)
+			}
+			var ended atomic.Bool
+			launcher := launch.NewGoroutines(func(ctx context.Context, _ launch.Child) error {
+				<-ctx.Done()
+				time.Sleep(time.Millisecond) // of the bubble: the others do what they can meanwhile
+				ended.Store(true)
+				return ctx.Err()
+			})
+			ctx, cancel := context.WithCancelCause(t.Context())
+			node := Node{Stream: stream, Coordinator: coordinator.Name(), Launcher: launcher, Offer: offer(1)}
+			result := make(chan error, 1)
+			go func() { result <- node.Run(ctx) }()
+			var kinds []uint8
+			early := false // that it leaves is known before its process has ended
+			hearing := make(chan struct{})
+			go func() {
+				defer close(hearing)
+				for {
+					ev, err := s.Recv(t.Context())
+					if err != nil {
+						return
+					}
+					if ev.What == transport.Received {
+						kinds = append(kinds, ev.Kind)
+						early = early || ev.Kind == kindLeave && !ended.Load()
+					}
+					ev.Release()
+				}
+			}()
+			synctest.Wait()
+			if err := errors.Join(send(t.Context(), s, port.Name(), kindWelcome, nil), send(t.Context(), s, port.Name(), kindStart, start{Seq: 1, Name: "worker/0"})); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			cancel(cause)
+			if err := errors.Join(<-result, launcher.Close()); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+			_ = coordinator.Close() // its end is what is wanted
+			<-hearing
+			want := []uint8{kindOffer, kindStarted, kindLeave}
+			if cause == ErrOut {
+				want = want[:2]
+			}
+			if !slices.Equal(kinds, want) || early != (cause != ErrOut) {
+				t.Errorf("ended by %v it sent messages of kinds %v, want %v; heard before its process ended: %v", cause, kinds, want, early)
+			}
+		})
+	}
+}
+
+// TestLeaveUnheard: a coordinator that takes nothing does not keep a machine that is asked to end.
+func TestLeaveUnheard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		port, stream := open(t, transport.NewMemory(), NodeRole)
+		defer port.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		node := Node{Stream: &stuck{Stream: stream}, Coordinator: transport.Name{Role: "coordinator", ID: "0"}, Offer: offer(1), Patience: time.Hour}
+		cancel()
+		began := time.Now()
+		if err := node.Run(ctx); err != nil || time.Since(began) > leaveWait {
+			t.Errorf("it ends after %v with %v", time.Since(began), err)
+		}
+	})
+}
+
+// A stuck stream takes nothing.
+type stuck struct{ transport.Stream }
+
+func (*stuck) Send(ctx context.Context, _ transport.Name, _ transport.Frame) error {
+	<-ctx.Done()
+	return ctx.Err()
 }

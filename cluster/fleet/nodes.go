@@ -117,6 +117,8 @@ func (v *lentNodes) hear(ctx context.Context, ev *transport.Event) error {
 			}
 			p.end(x)
 		}
+	case kindLeave:
+		v.Lost(ev.From, errLeft)
 	default:
 		return fmt.Errorf("fleet: unknown kind %d", ev.Kind)
 	}
@@ -151,7 +153,10 @@ func (v *lentNodes) take(ctx context.Context, from transport.Name, o Offer) erro
 
 func short(build string) string { return build[:min(12, len(build))] }
 
-// Lost takes a machine away, with all that runs there: its link is lost, or the group has convicted it.
+// errLeft is why a machine is gone that said so: nothing is wrong with it.
+var errLeft = errors.New("its node was asked to end")
+
+// Lost takes a machine away, with all that runs there: its link is lost, the group has convicted it, or it leaves. What comes first says why.
 func (v *lentNodes) Lost(n transport.Name, why error) {
 	v.mu.Lock()
 	i := slices.IndexFunc(v.lent, func(l *lent) bool { return l.name == n })
@@ -163,7 +168,11 @@ func (v *lentNodes) Lost(n transport.Name, why error) {
 	v.lent = slices.Delete(v.lent, i, i+1)
 	v.change()
 	v.mu.Unlock()
-	v.log.Warn("node lost", "node", n.String(), "host", gone.offer.Host, "error", why)
+	if errors.Is(why, errLeft) {
+		v.log.Info("node left", "node", n.String(), "host", gone.offer.Host)
+	} else {
+		v.log.Warn("node lost", "node", n.String(), "host", gone.offer.Host, "error", why)
+	}
 	for _, p := range gone.processes {
 		p.end(launch.Exit{Code: -1, At: time.Now(), Err: &MachineLostError{n.ID, why}})
 	}
@@ -176,6 +185,9 @@ type MachineLostError struct {
 }
 
 func (e *MachineLostError) Error() string {
+	if errors.Is(e.Why, errLeft) {
+		return fmt.Sprintf("the machine %s has left: %v", e.ID, e.Why)
+	}
 	return fmt.Sprintf("the machine %s is lost: %v", e.ID, e.Why)
 }
 func (e *MachineLostError) Unwrap() error { return e.Why }
