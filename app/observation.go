@@ -101,6 +101,9 @@ func (o *observation) create(t *training) (err error) {
 	}
 	o.made = append(o.made, dir)
 	t.dir = dir
+	if t.called != nil {
+		t.called(o.head.Name)
+	}
 	o.hub.Attach("run directory", o.writer)
 	host, err := os.Hostname()
 	if err != nil {

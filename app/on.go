@@ -162,7 +162,7 @@ func (s *session) submit(ctx context.Context, t *training, on onFlags) error {
 	if err != nil {
 		return err
 	}
-	spec := fleet.Spec{Name: t.job.Model, Build: b.Binary, Need: fleet.Need{Workers: t.workers, Threads: t.threads}}
+	spec := fleet.Spec{Name: t.job.Model, Run: t.name, Build: b.Binary, Need: fleet.Need{Workers: t.workers, Threads: t.threads}}
 	payload := submission{Topology: t.topology, Options: t.options, Name: t.name, Every: t.every, Command: on.conceal(t.typed)}
 	if payload.Job, err = t.job.Encode(); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -110,7 +111,7 @@ func statusText(st fleet.Status) string {
 		return b.String()
 	}
 	b.WriteByte('\n')
-	fmt.Fprintln(w, "JOB\tMODEL\tSTATE\tWORKERS\tTHREADS\tON\tAGE\tRAN\t")
+	fmt.Fprintln(w, "JOB\tRUN\tMODEL\tSTATE\tWORKERS\tTHREADS\tON\tAGE\tRAN\t")
 	for _, j := range st.Jobs {
 		ran := "-"
 		if !j.Started.IsZero() {
@@ -124,7 +125,7 @@ func statusText(st fleet.Status) string {
 		if j.Need.Workers == 0 {
 			workers = "all"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%v\t%s\t%s\n", j.ID, j.Name, j.State, workers, j.Threads, placesOf(j.Nodes),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%v\t%s\t%s\n", j.ID, cmp.Or(j.Run, "-"), j.Name, j.State, workers, j.Threads, placesOf(j.Nodes),
 			st.Time.Sub(j.Submitted).Round(time.Second), ran, j.Why)
 	}
 	_ = w.Flush()

@@ -54,15 +54,19 @@ func TestStatusFails(t *testing.T) {
 	}
 }
 
-// TestStatusText: a coordinator that does not watch a member says nothing of its last sign of life.
+// TestStatusText: a coordinator that does not watch a member says nothing of its last sign of life. Of a job it has the names by which other
+// verbs know it: logs and cancel by its own, those that read runs by its run's, which one that makes none has not.
 func TestStatusText(t *testing.T) {
 	text := statusText(fleet.Status{Members: []fleet.MemberStatus{
 		{Name: "0", Role: "coordinator", State: "fine", Addr: "here"},
 		{Name: "a", Role: "node", State: "leaving", Heard: 17_600 * time.Microsecond, Addr: "there"},
 		{Name: "b", Role: "node", State: "fine", Heard: -1, Addr: "yonder"},
 		{Name: "c", Role: "node", State: "ended", Why: "exit status 3", Heard: -1, Addr: "gone"},
+	}, Jobs: []fleet.Job{
+		{ID: "job-1", Run: "mine", Name: "softmax", State: fleet.Done},
+		{ID: "job-2", Name: "bench net", State: fleet.Queued, Why: "no machine is lent yet"},
 	}})
-	for _, want := range []string{"0 coordinator fine 0s ", "a node leaving 18ms ", "b node fine - ", " gone exit status 3"} {
+	for _, want := range []string{"0 coordinator fine 0s ", "a node leaving 18ms ", "b node fine - ", " gone exit status 3", "JOB RUN MODEL STATE ", "job-1 mine softmax done ", "job-2 - bench net queued "} {
 		if !strings.Contains(strings.Join(strings.Fields(text), " "), want) {
 			t.Errorf("want %q, found\n%s", want, text)
 		}

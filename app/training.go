@@ -53,6 +53,7 @@ type training struct {
 	processes bool                                     // each worker has one of its own
 	ship      bool                                     // the workers get their rows from this process
 	assemble  func(ctx context.Context) (*team, error) // nil: on this machine
+	called    func(run string)                         // is told the run's name; nil: nobody asks
 
 	again  []string          // the command that begins anew, where a run that goes on is not what the user asked for; nil: it is
 	check  func(facts) error // may refuse to train on the data, before anything is written

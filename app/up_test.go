@@ -17,6 +17,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -118,6 +119,25 @@ func TestOwnMetricOnCluster(t *testing.T) {
 	}, "127.0.0.1")
 	if out.Code != Done || !strings.Contains(printed.String(), "test.misses") {
 		t.Errorf("%+v: %s", out, printed)
+	}
+}
+
+// TestJobCallsItsRun: a coordinator is told how a job's run is called, also where nobody has named it, so that status has it.
+func TestJobCallsItsRun(t *testing.T) {
+	dir := t.TempDir()
+	launcher := launch.NewGoroutines(func(ctx context.Context, c launch.Child) error { return work(ctx, c, Options{}, nil, nil) })
+	defer launcher.Close()
+	var called []string
+	out := newSession(nil, nil, Options{}).runWork(t.Context(), &fleet.Work{
+		Job: fleet.Job{ID: "job-1", Threads: 1, Spec: fleet.Spec{Payload: smallPayload(t)}}, Nodes: []fleet.Lent{{Offer: fleet.Offer{Addr: "127.0.0.1"}}},
+		Launcher: launcher, Dir: dir, Log: new(tape), Called: func(run string) { called = append(called, run) },
+	}, "127.0.0.1")
+	made, err := os.ReadDir(filepath.Join(dir, jobRuns))
+	if err != nil || len(made) != 1 || out.Code != Done {
+		t.Fatalf("%+v; it made %v, %v", out, made, err)
+	}
+	if !slices.Equal(called, []string{made[0].Name()}) {
+		t.Errorf("its run is called %q, want %q once", called, made[0].Name())
 	}
 }
 

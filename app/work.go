@@ -62,7 +62,7 @@ func (s *session) drive(ctx context.Context, w *fleet.Work, host string) error {
 	}
 	t := &training{
 		job: job, typed: sub.Command, out: filepath.Join(w.Dir, jobRuns), name: sub.Name, threads: w.Job.Threads, every: sub.Every, topology: sub.Topology, options: sub.Options,
-		workers: len(w.Nodes), machines: machines(w.Nodes), processes: true, show: newProgress(s.out, false, false, func(string) string { return "" }),
+		workers: len(w.Nodes), machines: machines(w.Nodes), processes: true, show: newProgress(s.out, false, false, func(string) string { return "" }), called: w.Called,
 	}
 	if w.Data != "" {
 		f, err := os.Open(w.Data)

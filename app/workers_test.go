@@ -326,6 +326,9 @@ func TestCluster(t *testing.T) {
 	if got.code != Done || here.code != Done || !strings.Contains(got.out, "job-1 is queued") {
 		t.Fatalf("exits with %d: %s%s", got.code, got.out, got.err)
 	}
+	if st := status(); len(st.Jobs) != 1 || st.Jobs[0].Run != "cluster" {
+		t.Errorf("after one job, whose run has a name, the status has %+v", st.Jobs)
+	}
 	if !slices.Equal(params(t, filepath.Join(dir, "runs", "cluster")).Params.Flat, params(t, filepath.Join(dir, "runs", "here")).Params.Flat) {
 		t.Error("the cluster trains another model than this process")
 	}

@@ -23,7 +23,8 @@ import (
 
 // A Spec is a job as it is submitted.
 type Spec struct {
-	Name    string          `json:"name"` // in words
+	Name    string          `json:"name"`          // in words
+	Run     string          `json:"run,omitempty"` // how its submitter names what it makes; empty: Work.Called says it later
 	Need    Need            `json:"need"`
 	Build   string          `json:"build"`             // of the submitter's program
 	Payload json.RawMessage `json:"payload,omitempty"` // what to run: for Options.Run alone
@@ -40,6 +41,7 @@ type Work struct {
 	Data     string          // the file of data that came with the job; empty: none did
 	Resume   string          // likewise, of a packed checkpoint to go on from; what is left in its folder goes with the next coordinator
 	Log      io.Writer       // what the submitter reads
+	Called   func(string)    // says how the run is called that the job makes, as soon as that is known; nil: nobody asks
 
 	// Identity makes a certificate for a process of the job.
 	Identity func(trust.Name) (*trust.Identity, error)
@@ -263,6 +265,12 @@ func (c *Coordinator) run(ctx context.Context, w *Work) {
 	w.Log = io.Discard
 	if l != nil {
 		w.Log = l
+	}
+	w.Called = func(run string) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.queue.Find(id).Run = run // it is there: this job has not ended
+		c.save()
 	}
 	w.Launcher = c.nodes.Launcher(w.Job.Nodes)
 	out := c.attempt(ctx, w)

@@ -134,7 +134,8 @@ type jobQueue struct {
 // A Job is one that was submitted.
 type Job struct {
 	ID        string    `json:"id"`
-	Name      string    `json:"name"` // in words, such as the model
+	Name      string    `json:"name"`          // in words, such as the model
+	Run       string    `json:"run,omitempty"` // the name of what it makes; empty: not known yet, or it makes none
 	State     State     `json:"state"`
 	Why       string    `json:"why,omitempty"` // it waits, or how it ended
 	Need      Need      `json:"need"`
@@ -159,7 +160,7 @@ func (j *Job) Sentence() string {
 // Add puts a job at the end.
 func (q *jobQueue) Add(s Spec, now time.Time) *Job {
 	q.next++
-	j := &Job{ID: fmt.Sprintf("job-%d", q.next), Name: s.Name, State: Queued, Need: s.Need, Submitted: now, Spec: s}
+	j := &Job{ID: fmt.Sprintf("job-%d", q.next), Name: s.Name, Run: s.Run, State: Queued, Need: s.Need, Submitted: now, Spec: s}
 	q.jobs = append(q.jobs, j)
 	return j
 }

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -168,5 +169,49 @@ func TestForgetsWhatEndedFirst(t *testing.T) {
 	q.End(long, Done, 0, "", now.Add(keepEnded*time.Minute))
 	if gone := q.Forget(); !slices.Equal(gone, []string{"job-2"}) || q.Find(long.ID) == nil {
 		t.Errorf("forgot %v, want the one that ended first", gone)
+	}
+}
+
+// TestRunOfAJob: a job has its run's name from its submitter, or from what runs it, from then on and after a restart.
+func TestRunOfAJob(t *testing.T) {
+	dir := t.TempDir()
+	called, goOn := make(chan struct{}, 1), make(chan struct{})
+	r := newRig(t, dir, func(_ context.Context, w *Work) Outcome {
+		if w.Job.Run == "" {
+			w.Called("made here")
+		}
+		called <- struct{}{}
+		<-goOn
+		return Outcome{}
+	})
+	client := r.client()
+	runOf := func(id string) string {
+		t.Helper()
+		j, err := client.Job(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j.Run
+	}
+	for _, given := range []string{"mine", ""} {
+		j, err := client.Submit(t.Context(), Spec{Run: given, Need: Need{Workers: 1, Threads: 1}, Build: "this"})
+		if err != nil || j.Run != given {
+			t.Fatalf("its run is called %q as it waits, want %q: %v", j.Run, given, err)
+		}
+	}
+	r.lend("a", offer(2), nil)
+	<-called
+	<-called
+	if a, b := runOf("job-1"), runOf("job-2"); a != "mine" || b != "made here" {
+		t.Errorf("the runs are called %q and %q", a, b)
+	}
+	close(goOn)
+	r.until(client, "job-1", Done)
+	r.until(client, "job-2", Done)
+	r.stop()
+	r = newRig(t, dir, nil)
+	client = r.client()
+	if a, b := runOf("job-1"), runOf("job-2"); a != "mine" || b != "made here" {
+		t.Errorf("after a restart the runs are called %q and %q", a, b)
 	}
 }
