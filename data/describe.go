@@ -25,7 +25,7 @@ type Description struct {
 	Columns    []ColumnDescription `json:"columns,omitempty"` // of a table all, of sparse rows those that occur, of arrays one for all numbers
 	Label      string              `json:"label,omitempty"`   // the column
 	Labels     trivium.LabelSpec   `json:"labels"`            // what they are taken for
-	Balance    []ClassCount        `json:"balance,omitempty"` // rows of each class
+	Balance    []ClassCount        `json:"balance,omitempty"` // rows of each class, of those that --missing drop leaves if it is given
 	Checksum   string              `json:"checksum"`
 	Notes      []string            `json:"notes,omitempty"`
 
@@ -291,6 +291,10 @@ func (t *tableFile) describe(ctx context.Context, d *Description, f fitting) err
 		counts[i] = columnStats{min: math.Inf(1), max: math.Inf(-1)}
 	}
 	texts := map[int32]int64{} // rows by text label
+	drops, left, next := f.desc.Missing == "drop", &t.set, int64(0)
+	if drops { // classes are those of the rows that stay
+		left = new(labelSet)
+	}
 	t.watch = func(r *rawRows) {
 		for row := range r.n {
 			if r.incomplete(p, row) {
@@ -313,13 +317,16 @@ func (t *tableFile) describe(ctx context.Context, d *Description, f fitting) err
 				}
 			}
 		}
-		if p.labels != nil {
-			for _, v := range r.label {
-				if v == v {
-					texts[int32(v)]++
-				}
+		for row, v := range r.label {
+			switch {
+			case v != v || drops && r.incomplete(p, row):
+			case p.labels != nil:
+				texts[int32(v)]++
+			case drops:
+				left.add(v, next+int64(row))
 			}
 		}
+		next += int64(r.n)
 	}
 	if err := t.scan(ctx, 0, t.numRows(), true, false, -1, d.problem); err != nil {
 		return err
@@ -361,12 +368,14 @@ func (t *tableFile) describe(ctx context.Context, d *Description, f fitting) err
 		d.Notes = append(d.Notes, fmt.Sprintf("no row has a value in some columns: --drop %s leaves them out", flagList(empty)))
 	}
 	if p.hasLabel && p.labels == nil {
-		d.balance(&t.set, f, t.at)
+		d.balance(left, f, t.at)
 	}
 	if p.labels != nil {
 		d.Labels.Kind = trivium.Class
 		for code, name := range p.labels.names {
-			d.Balance = append(d.Balance, ClassCount{name, texts[int32(code)]})
+			if n := texts[int32(code)]; n > 0 {
+				d.Balance = append(d.Balance, ClassCount{name, n})
+			}
 		}
 		slices.SortFunc(d.Balance, func(a, b ClassCount) int { return cmp.Compare(a.Name, b.Name) })
 		for _, b := range d.Balance {

@@ -163,3 +163,20 @@ func TestDescribeArraysAndGenerated(t *testing.T) {
 		t.Errorf("sparsity %v, want %v", got, want)
 	}
 }
+
+// TestDescribeDrop: the classes of a table are those that its model would have: where --missing drop leaves rows out, those of the rows that stay.
+func TestDescribeDrop(t *testing.T) {
+	for want, text := range map[string]string{
+		"[{big 2} {small 1}]": "label,a\nbig,1\nodd,\nsmall,2\nbig,3\n",
+		"[{3 2} {5 1}]":       "label,a\n3,1\n7,\n5,2\n3,3\n",
+	} {
+		path := write(t, t.TempDir(), "a.csv", []byte(text))
+		d := describe(t, trivium.Data{Source: path, Label: "label", Missing: "drop"})
+		if got := fmt.Sprint(d.Balance); got != want || len(d.Labels.Names) != 2 || d.Labels.Width != 2 || d.Incomplete != 1 {
+			t.Errorf("balance %s, labels %+v, %d rows incomplete, want %s", got, d.Labels, d.Incomplete, want)
+		}
+		if d := describe(t, trivium.Data{Source: path, Label: "label"}); len(d.Balance) != 3 {
+			t.Errorf("where none is dropped: balance %v", d.Balance)
+		}
+	}
+}

@@ -23,8 +23,9 @@
 // # Missing values
 //
 // In text, an empty field, NA, N/A, ?, null and None are missing. They are an error unless the job says what to do with them: the
-// training rows' mean, zero (both before scaling), or dropping the row. A missing category sets no column. NaN, among names too, is an
-// error unless missing values are dealt with, then it is one; infinity is always an error, but where it is a name.
+// training rows' mean, zero (both before scaling), or dropping the row, whose label alone then makes no class. A missing category sets no
+// column. NaN, among names too, is an error unless missing values are dealt with, then it is one; infinity is always an error, but where it is
+// a name.
 //
 // # Mistakes
 //

@@ -322,6 +322,9 @@ func (p *plan) putTextLabel(dst *rawRows, row, column int, text []byte) *Error {
 	case codeTooMany:
 		return p.fail(column, "more than %d distinct labels", maxClasses)
 	case codeUnknown:
+		if p.drop { // the row may lack a value and go: tableFile.noClass refuses it if it stays
+			return nil
+		}
 		dst.label[row] = nan
 		return p.fail(column, "label %q is outside the %d classes: %s", shortText(text), len(p.labels.names), listNames(p.labels.names))
 	}

@@ -303,7 +303,7 @@ func (t *tableFile) scan(ctx context.Context, from, to int64, wantStats, drop bo
 			b.set = labelSet{}
 			if p.hasLabel && p.labels == nil {
 				for r, v := range b.raw.label {
-					if v == v {
+					if v == v && !(drop && b.raw.incomplete(p, r)) {
 						b.set.add(v, lo+int64(r))
 					}
 				}
@@ -426,9 +426,22 @@ func (t *tableFile) dataset(ctx context.Context, tr *Transform, budget int64) (D
 		if ids != nil {
 			row = ids[bad]
 		}
-		return nil, nil, t.at(w.labels.refuse("", raw.label[bad]), row)
+		return nil, nil, t.noClass(w, raw.label[bad], row)
 	}
 	return newMemory(w.schema, b), place, nil
+}
+
+// noClass says that the label of a row is no class. Of a name the row is read once more: where rows are dropped, none is refused for its label
+// before it is known which ones stay.
+func (t *tableFile) noClass(w *tableWriter, label float32, row int64) error {
+	if t.p.labels != nil {
+		strict := *t.p
+		strict.drop = false
+		if err := t.decode(&strict, newRawRows(&strict, 1), row, row+1, stop); err != nil {
+			return err
+		}
+	}
+	return t.at(w.labels.refuse("", label), row)
 }
 
 // dropRows removes incomplete rows, if the transform says so. It returns where a row of the file went, and where each row came from.

@@ -30,7 +30,7 @@ func (t *tableFile) fit(ctx context.Context, f fitting) (*Transform, error) {
 	if t.numbered() {
 		tr.Numbered = len(t.p.names)
 	}
-	t.freeze()
+	t.freeze(drop)
 	if err := t.fitColumns(tr, d); err != nil {
 		return nil, err
 	}
@@ -41,8 +41,8 @@ func (t *tableFile) fit(ctx context.Context, f fitting) (*Transform, error) {
 	return tr, err
 }
 
-// freeze gives categories and text labels their final codes.
-func (t *tableFile) freeze() {
+// freeze gives categories and text labels their final codes. Where incomplete rows are dropped, what only they hold has none.
+func (t *tableFile) freeze(drop bool) {
 	p := t.p
 	if p.buckets == 0 && p.categories > 0 {
 		final := make([][]int32, p.categories)
@@ -58,7 +58,16 @@ func (t *tableFile) freeze() {
 		}
 	}
 	if p.labels != nil {
-		final := p.labels.freeze(nil)
+		var keep []bool
+		if drop { // then all rows are in memory
+			keep = make([]bool, len(p.labels.names))
+			for row, v := range t.raw.label {
+				if v == v && !t.raw.incomplete(p, row) {
+					keep[int32(v)] = true
+				}
+			}
+		}
+		final := p.labels.freeze(keep)
 		if t.raw != nil {
 			for i, v := range t.raw.label {
 				if v == v {
@@ -159,6 +168,9 @@ func (t *tableFile) fitNumber(c *Column, at int, d *trivium.Data) {
 
 // noLabels says that nothing tells the classes.
 func (t *tableFile) noLabels(column string) error {
+	if t.raw != nil && slices.ContainsFunc(t.raw.label, func(v float32) bool { return v == v }) {
+		return setting("train", "no rows are left to train on: each lacks a value, and --missing drop leaves such rows out")
+	}
 	return fault(t.fileName(), "column %q has no label in the rows to train on: in each it is missing, or the row is dropped", column)
 }
 

@@ -421,3 +421,46 @@ func TestTwoColumnsOfOneName(t *testing.T) {
 		}
 	}
 }
+
+// TestClassOfDroppedRows: what only rows that are dropped have for a label is no class, whether labels are names or numbers, in the format that
+// has them too. The model then opens the same rows again, for no row that stays has another label; of a fresh one that stays it is an error.
+func TestClassOfDroppedRows(t *testing.T) {
+	for _, c := range []struct {
+		name, odd string
+		rows      []string // label, a
+		names     string
+		classes   string
+	}{
+		{"names", "odd", []string{"big,1", "odd,", "small,2", "odd,", "big,3"}, "[big small]", "[0 1 0]"},
+		{"sparse numbers", "7", []string{"3,1", "7,", "5,2", "3,3"}, "[3 5]", "[0 1 0]"},
+		{"numbers from 0", "2", []string{"0,1", "2,", "1,2", "0,3"}, "[0 1]", "[0 1 0]"},
+		{"no whole number", "0.5", []string{"0,1", "0.5,", "1,2", "0,3"}, "[0 1]", "[0 1 0]"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := trivium.Data{Missing: "drop", Train: ":", Label: "label"}
+			lines := append([]string{"label,a"}, c.rows...)
+			s := table(t, d, Options{}, lines...)
+			if got := read(t, s.Train); fmt.Sprint(s.Schema().Labels.Names) != c.names || fmt.Sprint(got.Labels.Class) != c.classes {
+				t.Errorf("classes %v, labels %v, want %s, %s", s.Schema().Labels.Names, got.Labels.Class, c.names, c.classes)
+			}
+			again := table(t, trivium.Data{Train: ":"}, Options{Transform: s.Transform}, lines...)
+			if got := read(t, again.Train); fmt.Sprint(got.Labels.Class) != c.classes {
+				t.Errorf("opened again, labels %v, want %s", got.Labels.Class, c.classes)
+			}
+			fresh := strings.Join(append(lines, c.odd+",4"), "\n")
+			_, err := openText(t, "a.csv", fresh, trivium.Data{Train: ":"}, Options{Transform: s.Transform})
+			want := []string{fmt.Sprintf("line %d, column %q", len(lines)+1, "label"), c.odd, "is outside the 2 classes: " + strings.Trim(strings.ReplaceAll(c.names, " ", ", "), "[]")}
+			for _, w := range want {
+				if err == nil || !strings.Contains(err.Error(), w) {
+					t.Errorf("a row that stays: %v, want %q", err, w)
+				}
+			}
+		})
+	}
+	for _, odd := range []string{"odd", "7"} {
+		_, err := openText(t, "a.csv", "label,a\n"+odd+",\n"+odd+",\n", trivium.Data{Missing: "drop", Train: ":", Label: "label"}, Options{})
+		if err == nil || !strings.Contains(err.Error(), "train: no rows are left to train on") {
+			t.Errorf("where all rows are dropped: %v", err)
+		}
+	}
+}
