@@ -351,6 +351,9 @@ func (r *columnReader) read(dst []parquet.Value) error {
 				}
 				return err
 			}
+			if moreTexts(page) {
+				return errors.New("a page holds more texts than it counts")
+			}
 			r.values = page.Values()
 		}
 		n, err := r.values.ReadValues(dst)
@@ -362,6 +365,17 @@ func (r *columnReader) read(dst []parquet.Value) error {
 		}
 	}
 	return nil
+}
+
+// moreTexts reports whether texts are left behind those that a page counts. The library passes over them, and says so on standard error
+// alone, past any logger: that line of its cannot be held back.
+func moreTexts(page parquet.Page) bool {
+	if page.Type().Kind() != parquet.ByteArray || page.Dictionary() != nil {
+		return false
+	}
+	data := page.Data()
+	texts, ends := data.ByteArray()
+	return len(ends) > 0 && int(ends[len(ends)-1]) < len(texts)
 }
 
 func (p *parquetFile) fileName() string  { return p.f.name }

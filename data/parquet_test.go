@@ -1,8 +1,10 @@
 package data
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"math"
 	"slices"
 	"strings"
@@ -233,4 +235,53 @@ func TestTruthAsName(t *testing.T) {
 	if got := read(t, s.Train).Inputs[0].Values; !slices.Equal(got, want) || fmt.Sprint(s.Transform.Columns[0].Categories) != "[false true]" {
 		t.Errorf("Parquet: %v of %q, want %v", got, s.Transform.Columns[0].Categories, want)
 	}
+}
+
+// TestParquetTextsMiscounted: a page that holds more or fewer texts than it counts is damaged, also where its checksum is right. Pages of texts that
+// are absent or empty are none.
+func TestParquetTextsMiscounted(t *testing.T) {
+	type row struct {
+		Label int32  `parquet:"label"`
+		City  string `parquet:"city,plain"`
+	}
+	d := trivium.Data{Train: ":", Categorical: []string{"city"}}
+	const page = "\x02\x00\x00\x00ab\x02\x00\x00\x00cd\x02\x00\x00\x00ef"
+	for texts, want := range map[string]string{
+		page: "",
+		"\x08\x00\x00\x00ab\x02\x00\x00\x00cd\x02\x00\x00\x00ef":             "the pages are damaged: unexpected EOF",
+		"\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00ef": "the pages are damaged: a page holds more texts than it counts",
+	} {
+		p := parquetBytes(t, []row{{0, "ab"}, {1, "cd"}, {0, "ef"}})
+		for from, to := range map[string]string{page: texts, sumOfPage(page): sumOfPage(texts)} {
+			if bytes.Count(p, []byte(from)) != 1 || len(from) != len(to) {
+				t.Fatalf("%q is not once in the file, or %q is longer or shorter", from, to)
+			}
+			p = bytes.Replace(p, []byte(from), []byte(to), 1)
+		}
+		_, err := openText(t, "a.parquet", string(p), d, Options{})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), `column "city": `+want)) {
+			t.Errorf("%q: %v, want %q", texts, err, want)
+		}
+	}
+	type optional struct {
+		Label int32  `parquet:"label"`
+		City  string `parquet:"city,optional,plain"`
+		Name  string `parquet:"name,optional,delta"`
+		Job   string `parquet:"job,plain"`
+	}
+	d = trivium.Data{Train: ":", Categorical: []string{"city", "name", "job"}, Missing: "zero"}
+	rows := []optional{{Label: 0}, {1, "ab", "cd", "ef"}, {Label: 0}, {Label: 1}, {0, "gh", "ij", ""}}
+	for _, perPage := range []int{1, 100} {
+		for version := range 2 {
+			p := parquetBytes(t, rows, parquet.DataPageVersion(version+1), parquet.PageBufferSize(perPage))
+			if _, err := openText(t, "a.parquet", string(p), d, Options{}); err != nil {
+				t.Errorf("pages of version %d: %v", version+1, err)
+			}
+		}
+	}
+}
+
+// sumOfPage is the checksum of an uncompressed page, as its header has it.
+func sumOfPage(page string) string {
+	return string(binary.AppendVarint(nil, int64(int32(crc32.ChecksumIEEE([]byte(page))))))
 }
