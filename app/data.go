@@ -167,9 +167,13 @@ func columnFigures(c *data.ColumnDescription) string {
 	return fmt.Sprintf("%s\t%s\t%s\t", figure(c.Min), figure(c.Mean), figure(c.Max))
 }
 
-// balance lists the classes' shares of the rows, at most 20, the most frequent ones.
+// balance lists the classes' shares of the rows that have one, at most 20, the most frequent ones.
 func balance(d *data.Description) string {
 	classes := slices.Clone(d.Balance)
+	rows := int64(0)
+	for _, c := range classes {
+		rows += c.Rows
+	}
 	const most = 20
 	rest := ""
 	if len(classes) > most {
@@ -179,7 +183,7 @@ func balance(d *data.Description) string {
 	}
 	words := make([]string, len(classes))
 	for i, c := range classes {
-		words[i] = fmt.Sprintf("%s %.1f %%", plain(c.Name), 100*float64(c.Rows)/float64(max(d.Rows, 1)))
+		words[i] = fmt.Sprintf("%s %.1f %%", plain(c.Name), 100*float64(c.Rows)/float64(max(rows, 1)))
 	}
 	return strings.Join(words, ", ") + rest
 }

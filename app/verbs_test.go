@@ -391,6 +391,9 @@ func TestDescribe(t *testing.T) {
 		}
 	}
 	write(t, dir, "holes.csv", "a,b,label\n1,2,x\n,,y\n3,,\n4,5,y\n")
+	if got := runIn(t, dir, "data", "holes.csv", "--missing", "drop"); !strings.Contains(got.out, "2 classes: x 50.0 %, y 50.0 %\n") {
+		t.Errorf("no shares of the rows that stay in:\n%s", got.out)
+	}
 	for flags, want := range map[string]string{
 		"":               "missing: 4 cells in 2 of 4 rows: a 1, b 2, label 1; training stops at one, unless --missing says mean, zero, or drop to leave these rows out; but a row without label or weight stops training, unless it is left out by drop\nno other mistakes found\n",
 		"--missing zero": "--missing zero makes each 0; but a row without label or weight stops training, unless it is left out by drop\n",
