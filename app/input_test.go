@@ -240,6 +240,9 @@ func TestUnknownCategoriesAreSaid(t *testing.T) {
 
 // TestNoRoomToUnpack: where a compressed file cannot be unpacked for want of room, it is not the file that is to be mended.
 func TestNoRoomToUnpack(t *testing.T) {
+	if testing.Short() {
+		t.Skip("nothing in it runs at once")
+	}
 	dir := t.TempDir()
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)

@@ -216,7 +216,7 @@ func (x *mixer) wrong(b *mob) (list []string) {
 func TestMixed(t *testing.T) {
 	seeds := uint64(100)
 	if testing.Short() {
-		seeds = 25
+		seeds = 12
 	}
 	for _, kind := range []string{"nothing happens", "one dies", "one differs", "one dies, one differs", "two die"} {
 		counts, fails := 0, 0

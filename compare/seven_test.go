@@ -11,6 +11,9 @@ import (
 // TestSevenAreEnough: where all rows of the full run are far apart, seven repeats prove it of claims that rest on dozens of comparisons, beside
 // all the others.
 func TestSevenAreEnough(t *testing.T) {
+	if testing.Short() {
+		t.Skip("nothing in it runs at once")
+	}
 	p := paperPlan(t, Sources{})
 	r := newReport(&p, &record{})
 	r.Cores = 64

@@ -268,6 +268,9 @@ func TestDigitsModelReadsMNIST(t *testing.T) {
 
 // TestTransformTooLarge: categories that no checkpoint could be read back with are refused before training.
 func TestTransformTooLarge(t *testing.T) {
+	if testing.Short() {
+		t.Skip("nothing in it runs at once")
+	}
 	text := strings.Repeat("x", 1<<20)
 	var b strings.Builder
 	b.WriteString("c,y\n")

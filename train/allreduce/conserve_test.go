@@ -50,7 +50,7 @@ func (m *still) Grad(_ context.Context, _ trivium.Params, b trivium.Batch, g tri
 func TestNothingIsLost(t *testing.T) {
 	seeds := uint64(60)
 	if testing.Short() {
-		seeds = 12
+		seeds = 6
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { nothingIsLost(t, rand.New(rand.NewPCG(seed, 0))) })

@@ -293,6 +293,9 @@ func TestResidualOfPlainBucket(t *testing.T) {
 		"one, in pieces":  {1, allreduce.Options{Accumulate: 3}, false},
 		"one, no average": {1, allreduce.Options{Every: 4}, false},
 	} {
+		if testing.Short() && name != "one bucket" && name != "all, sharded" {
+			continue // all in the full run
+		}
 		more := *job
 		more.Optimizer.Rate = 0.25
 		resume := func(steps int64, dropped []float32) (trivium.Result, *checkpoint.Checkpoint) {

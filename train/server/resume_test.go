@@ -30,7 +30,11 @@ func TestResumeBits(t *testing.T) {
 			}
 			j, codec := job(), strings.TrimPrefix(name, "rows of ")
 			if name == rows {
-				j.Model, j.Data = "fm:64", trivium.Data{Source: "wide", Rows: 1500, Train: "0:1200", Test: "1200:"}
+				model := "fm:64"
+				if testing.Short() {
+					model = "fm:8"
+				}
+				j.Model, j.Data = model, trivium.Data{Source: "wide", Rows: 1500, Train: "0:1200", Test: "1200:"}
 			}
 			j.Epochs, j.Optimizer = 3, trivium.OptimizerSpec{Name: "momentum", Rate: 0.02, Schedule: "step:3,0.5"}
 			c := func(env train.Env) *crew {

@@ -41,6 +41,9 @@ func TestRowsAtWorkersGoAsFar(t *testing.T) {
 		{Name: "momentum", Rate: 0.1, L2: 0.01},
 		{Name: "ftrl", Rate: 0.1, L1: 0.01},
 	} {
+		if testing.Short() && o.Name != "adam" {
+			continue // all in the full run
+		}
 		j := job()
 		j.Model, j.Data = "logistic", trivium.Data{Source: "wide", Rows: 1500, Train: "0:1200", Test: "1200:"}
 		j.Batch, j.Epochs, j.Optimizer = 12, 10, o
