@@ -91,10 +91,11 @@ func (o *observation) create(t *training) (err error) {
 		if err == nil {
 			break
 		}
-		if taken && t.name != "" && t.assemble == nil { // of two that begin at once; a machine's job goes on, as nobody is there to choose
+		named := t.name != "" && t.restarted == 0 // else the runs of one job are numbered
+		if taken && named && t.assemble == nil {  // of two that begin at once; a machine's job goes on, as nobody is there to choose
 			return fmt.Errorf("--name: %w: %w", err, errNameTaken)
 		}
-		if t.name != "" || !taken {
+		if named || !taken {
 			return err
 		}
 		o.head.Name = fmt.Sprintf("%s-%d", name, n) // two runs may begin in one second, and look at one moment

@@ -22,7 +22,6 @@ import (
 	"github.com/trivium-ml/trivium/cluster/fleet"
 	"github.com/trivium-ml/trivium/cluster/trust"
 	"github.com/trivium-ml/trivium/data"
-	"github.com/trivium-ml/trivium/tensor"
 )
 
 // onFlags name a cluster.
@@ -162,7 +161,7 @@ func (s *session) submit(ctx context.Context, t *training, on onFlags) error {
 	if err != nil {
 		return err
 	}
-	spec := fleet.Spec{Name: t.job.Model, Run: t.name, Build: b.Binary, Need: fleet.Need{Workers: t.workers, Threads: t.threads}}
+	spec := fleet.Spec{Name: t.job.Model, Run: t.name, Build: b.Binary, Restarts: t.restarts, Need: fleet.Need{Workers: t.workers, Threads: t.threads}}
 	payload := submission{Topology: t.topology, Options: t.options, Name: t.name, Every: t.every, Command: on.conceal(t.typed)}
 	if payload.Job, err = t.job.Encode(); err != nil {
 		return err
@@ -215,6 +214,10 @@ func (s *session) attend(ctx context.Context, t *training, client *fleet.Client,
 	if err == nil {
 		j, err = client.Job(ctx, id)
 	}
+	if err == nil && !j.State.Ended() {
+		return &codedError{Lost, fmt.Errorf("%s; a coordinator that begins in its place goes on with it: follow it with: %s logs -f %s %s, then get its run with: %s fetch %s %s",
+			j.Sentence(), s.command, id, on, s.command, id, on)}
+	}
 	moved := ""
 	if err = clusterError(err); err == nil {
 		moved, err = fetchFiles(ctx, client, t.out, id)
@@ -260,12 +263,7 @@ func (t *training) fromThere(ctx context.Context, s *session, code int, err erro
 		return fmt.Errorf("%w; the last good checkpoint is %s", err, filepath.Join(moved, checkpointsDir, saved))
 	}
 	t.dir, t.saved, t.processes = moved, saved, false
-	cpu := tensor.NewCPU(1, c.Job.Exact)
-	defer cpu.Close()
-	if m, no := s.models.Build(c.Job.Model, c.Schema, cpu); no == nil {
-		t.keep(m)
-	}
-	if t.keeps != "" {
+	if t.keepOf(s, c); t.keeps != "" {
 		return fmt.Errorf("%w; %s", err, t.goOnWith(s))
 	}
 	return fmt.Errorf("%w; %s %s", err, t.goOnWith(s), on)
@@ -276,7 +274,7 @@ func leftNoRun(j *fleet.Job) error {
 	return &codedError{Failed, fmt.Errorf("%s is %s, and left no run: %s", j.ID, j.State, cmp.Or(j.Why, "is the coordinator's disk full?"))}
 }
 
-// fetchFiles puts the run directory among a job's files where those of this machine are. It returns its new place. What comes, comes into
+// fetchFiles puts the run directories among a job's files where those of this machine are. It returns the new place of the newest. What comes, comes into
 // a folder of its own: a run here may have the job's name.
 func fetchFiles(ctx context.Context, client *fleet.Client, out, id string) (string, error) {
 	if _, err := os.Stat(out); errors.Is(err, fs.ErrNotExist) {
@@ -302,19 +300,31 @@ func fetchFiles(ctx context.Context, client *fleet.Client, out, id string) (stri
 	if len(made) == 0 && ctx.Err() != nil { // a coordinator that is hung up on may say yet that this is all
 		return "", errors.Join(clusterError(ctx.Err()), os.RemoveAll(root))
 	}
-	moved := ""
+	last, newest := "", ""
+	if len(made) > 0 { // of a job that was begun again, the runs before are there too
+		runs, err := readRuns(filepath.Join(root, jobRuns))
+		if err != nil {
+			return "", err
+		}
+		if n := len(runs); n > 0 {
+			last = runs[n-1].Dir
+		}
+	}
 	for _, name := range made {
 		dir := filepath.Join(root, filepath.FromSlash(name))
 		at := filepath.Join(out, filepath.Base(dir))
-		moved = at
+		moved := at
 		for n := 2; vacant(moved) != nil; n++ { // a run here has got the name meanwhile
 			moved = fmt.Sprintf("%s-%d", at, n)
 		}
 		if err := os.Rename(dir, moved); err != nil {
 			return "", fmt.Errorf("the run stays in %s: %w", dir, err)
 		}
+		if newest == "" || dir == last {
+			newest = moved
+		}
 	}
-	return moved, os.RemoveAll(root)
+	return newest, os.RemoveAll(root)
 }
 
 // jobRuns is the folder of a job's files that holds its run directory.

@@ -32,7 +32,7 @@ type progress struct {
 	last    figures
 	drawn   bool // the bar is on the screen
 	said    map[string]bool
-	stop    chan struct{}
+	stop    chan struct{} // ends the drawing that start began
 	stopped sync.WaitGroup
 }
 
@@ -60,7 +60,7 @@ type figures struct {
 // newProgress chooses the style: JSON where asked for, a bar on a terminal, else lines.
 func newProgress(out io.Writer, asJSON, silent bool, getenv func(string) string) *progress {
 	width, _, draws := terminal(out, getenv)
-	p := &progress{out: out, style: lines, width: width, stop: make(chan struct{})}
+	p := &progress{out: out, style: lines, width: width}
 	if draws {
 		p.style = bar
 		p.color = getenv("NO_COLOR") == ""
@@ -93,8 +93,9 @@ func terminal(out io.Writer, getenv func(string) string) (width, height int, dra
 	return usual, usualHeight, true
 }
 
-// start begins to draw. The caller calls finish.
+// start begins to draw. The caller calls finish, and may start again then.
 func (p *progress) start() {
+	p.stop = make(chan struct{})
 	every := lineEvery
 	switch p.style {
 	case quiet:

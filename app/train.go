@@ -40,6 +40,7 @@ type trainVerb struct {
 	Resume          string `group:"Run" placeholder:"RUN" help:"Go on from the newest checkpoint of a run."`
 	Checkpoint      string `group:"Run" placeholder:"NAME" help:"With --resume: a checkpoint of the run; else the newest."`
 	CheckpointEvery amount `group:"Run" placeholder:"N" help:"Write a checkpoint every N updates; else at the end of an epoch, at most every 5 s."`
+	Restarts        amount `group:"Run" placeholder:"N" help:"Where a worker, a server or a machine is lost, go on from the newest checkpoint, at most N times (default: it ends, with exit code 3)."`
 	Listen          string `group:"Run" placeholder:"ADDR" help:"Serve /metrics for Prometheus there, such as 127.0.0.1:7077."`
 	JSON            bool   `name:"json" group:"Output" help:"Print a JSON object a line."`
 	Quiet           bool   `short:"q" group:"Output" help:"Print only what went wrong."`
@@ -47,7 +48,7 @@ type trainVerb struct {
 
 func (v *trainVerb) Run(ctx context.Context, s *session) error {
 	t := &training{
-		typed: s.typed, out: v.Out, name: v.Name, threads: int(v.Threads), every: int64(v.CheckpointEvery), listen: v.Listen,
+		typed: s.typed, out: v.Out, name: v.Name, threads: int(v.Threads), every: int64(v.CheckpointEvery), listen: v.Listen, restarts: int(v.Restarts),
 		topology: v.Topology, workers: int(v.Workers), processes: v.Processes || v.On != "", ship: v.ShipData,
 	}
 	t.show = newProgress(s.out, v.JSON, v.Quiet, os.Getenv)
@@ -78,7 +79,7 @@ func (v *trainVerb) Run(ctx context.Context, s *session) error {
 	if v.On != "" {
 		return s.submit(ctx, t, v.onFlags)
 	}
-	return s.train(ctx, t)
+	return s.trainThrough(ctx, t)
 }
 
 // goOn makes t the rest of an earlier run. Only how long it trains can be changed.
@@ -309,6 +310,9 @@ func (v *trainVerb) checkRun() (errs []error) {
 		errs = append(errs, fmt.Errorf("--name: %w", err))
 	} else if err := vacant(filepath.Join(v.Out, v.Name)); v.Name != "" && err != nil {
 		errs = append(errs, fmt.Errorf("--name: %w: choose another name", err))
+	}
+	if err := v.checkRestarts(); err != nil {
+		errs = append(errs, err)
 	}
 	if v.Checkpoint != "" && v.Resume == "" {
 		errs = append(errs, errors.New("--checkpoint: it is one of the run that --resume names"))

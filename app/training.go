@@ -54,6 +54,8 @@ type training struct {
 	ship      bool                                     // the workers get their rows from this process
 	assemble  func(ctx context.Context) (*team, error) // nil: on this machine
 	called    func(run string)                         // is told the run's name; nil: nobody asks
+	restarts  int                                      // how often it may go on after one of its processes was lost
+	restarted int                                      // how often it has: a run before this one has its name
 
 	again  []string          // the command that begins anew, where a run that goes on is not what the user asked for; nil: it is
 	check  func(facts) error // may refuse to train on the data, before anything is written
@@ -271,7 +273,7 @@ func (t *training) verdict(s *session, r trivium.Result, err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &worker) && worker.Lost:
-		if t.assemble != nil {
+		if t.assemble != nil || t.restarted < t.restarts { // it goes on by itself
 			return &codedError{Lost, err}
 		}
 		if t.saved != "" {
@@ -328,6 +330,9 @@ func (t *training) goOnWith(s *session) string {
 	}
 	if t.every > 0 {
 		command = append(command, "--checkpoint-every", fmt.Sprint(t.every))
+	}
+	if t.restarts > 0 {
+		command = append(command, "--restarts", fmt.Sprint(t.restarts))
 	}
 	if t.out != "runs" {
 		command = append(command, "--out", t.out)

@@ -63,6 +63,7 @@ func (s *session) drive(ctx context.Context, w *fleet.Work, host string) error {
 	t := &training{
 		job: job, typed: sub.Command, out: filepath.Join(w.Dir, jobRuns), name: sub.Name, threads: w.Job.Threads, every: sub.Every, topology: sub.Topology, options: sub.Options,
 		workers: len(w.Nodes), machines: machines(w.Nodes), processes: true, show: newProgress(s.out, false, false, func(string) string { return "" }), called: w.Called,
+		restarts: w.Job.Spec.Restarts, restarted: w.Job.Restarts,
 	}
 	if w.Data != "" {
 		f, err := os.Open(w.Data)
@@ -88,6 +89,11 @@ func (s *session) drive(ctx context.Context, w *fleet.Work, host string) error {
 			return err
 		}
 		t.origin = sub.From
+	}
+	if t.restarted > 0 {
+		if err := t.goOnInQueue(ctx, s); err != nil {
+			return err
+		}
 	}
 	if t.topology == linksName {
 		m, err := assembleOn(ctx, w, host)

@@ -30,6 +30,10 @@ type Spec struct {
 	Payload json.RawMessage `json:"payload,omitempty"` // what to run: for Options.Run alone
 	Data    string          `json:"data,omitempty"`    // the id of data that was sent before
 	Resume  string          `json:"resume,omitempty"`  // the id of a packed checkpoint that was sent before
+
+	// Restarts is how often the job goes back to its place in the queue after a machine, a process or its coordinator was lost. It is
+	// begun with what it left in its folder, on whatever machines there are then.
+	Restarts int `json:"restarts,omitempty"`
 }
 
 // A Work is a job that may run.
@@ -97,7 +101,8 @@ type running struct {
 // GroupName is the group of the machines of a cluster, as cluster.Policy names it.
 const GroupName = "fleet"
 
-// New returns a coordinator with the jobs that Dir knows. Those that ran when it ended are lost; those that waited still do.
+// New returns a coordinator with the jobs that Dir knows. Those that ran when it ended are lost, or wait again (Spec.Restarts); those that
+// waited still do.
 func New(o Options) (*Coordinator, error) {
 	c := &Coordinator{
 		o: o, log: o.Log, live: map[string]*running{}, logs: map[string]*jobLog{}, sent: map[string]time.Time{}, names: map[string]time.Time{},
@@ -277,7 +282,6 @@ func (c *Coordinator) run(ctx context.Context, w *Work) {
 	if err := w.Launcher.Close(); err != nil {
 		c.log.Error("processes of a job are left", "job", id, "error", err)
 	}
-	c.dropSent(w.Job.Spec.sent()...)
 	c.mu.Lock()
 	state := Done
 	switch {
@@ -292,8 +296,24 @@ func (c *Coordinator) run(ctx context.Context, w *Work) {
 		state = Failed
 	}
 	delete(c.live, id)
-	c.end(c.queue.Find(id), state, out.Code, out.Why)
+	j := c.queue.Find(id)
+	again := (state == Forgotten || state == Failed && out.Code == codeLost) && c.queue.Again(j, out.Why)
+	if again {
+		c.save()
+	} else {
+		c.end(j, state, out.Code, out.Why)
+	}
+	restarts := j.Restarts
 	c.mu.Unlock()
+	switch {
+	case again && state != Forgotten:
+		fmt.Fprintf(w.Log, "%s waits for machines to go on: restart %d of %d\n", id, restarts, w.Job.Spec.Restarts)
+		c.log.Info("job goes back into the queue", "job", id, "why", out.Why, "restart", restarts)
+		c.poke()
+		return
+	case !again:
+		c.dropSent(w.Job.Spec.sent()...)
+	}
 	if l != nil {
 		if err := l.Close(); err != nil {
 			c.log.Warn("the log of a job is incomplete", "job", id, "error", err)
@@ -358,6 +378,8 @@ func (c *Coordinator) submit(s Spec) (Job, error) {
 		return Job{}, fmt.Errorf("it comes from another program (build %s, the cluster's is %s): submit with the one that the cluster runs", short(s.Build), short(c.o.Build))
 	case (s.Need.Workers < 1 && !s.Need.Each) || s.Need.Workers < 0 || s.Need.Workers > cluster.MaxWorkers:
 		return Job{}, fmt.Errorf("workers: want 1 to %d, found %d", cluster.MaxWorkers, s.Need.Workers)
+	case s.Restarts < 0:
+		return Job{}, fmt.Errorf("restarts: want 0 or more, found %d", s.Restarts)
 	case s.Need.Threads < 0:
 		return Job{}, fmt.Errorf("threads: want 0 or more, found %d", s.Need.Threads)
 	}
@@ -406,9 +428,13 @@ func (c *Coordinator) Cancel(id string) (Job, error) {
 	}
 	switch j.State {
 	case Queued:
-		_ = c.logs[id].Close() // it is empty
+		_ = c.logs[id].Close() // it is empty, or has what it printed before it was lost
 		c.dropSent(j.Spec.sent()...)
-		c.end(j, Cancelled, codeInterrupted, "it had not begun")
+		why := "it had not begun"
+		if j.Restarts > 0 {
+			why = "it had not begun again"
+		}
+		c.end(j, Cancelled, codeInterrupted, why)
 		c.poke()
 	case Running:
 		r := c.live[id]

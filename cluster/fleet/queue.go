@@ -144,7 +144,8 @@ type Job struct {
 	Submitted time.Time `json:"submitted"`
 	Started   time.Time `json:"started,omitzero"`
 	Ended     time.Time `json:"ended,omitzero"`
-	Code      int       `json:"code"` // exit code of an ended job, as its caller's command would have
+	Code      int       `json:"code"`               // exit code of an ended job, as its caller's command would have
+	Restarts  int       `json:"restarts,omitempty"` // how often it was put back
 	Spec      Spec      `json:"spec"`
 }
 
@@ -254,6 +255,16 @@ func (q *jobQueue) left(total []room) []room {
 // End ends a job.
 func (q *jobQueue) End(j *Job, s State, code int, why string, now time.Time) {
 	j.State, j.Code, j.Why, j.Ended = s, code, why, now
+}
+
+// Again puts a job that was lost back to its place in the line, and reports whether it may begin once more.
+func (q *jobQueue) Again(j *Job, why string) bool {
+	if j.Restarts >= j.Spec.Restarts {
+		return false
+	}
+	j.Restarts++
+	j.State, j.Why, j.Nodes, j.Threads, j.Started = Queued, why, nil, 0, time.Time{}
+	return true
 }
 
 // keepEnded is how many ended jobs a queue remembers.

@@ -48,16 +48,13 @@ func (c *Coordinator) load() error {
 	c.queue.next, c.queue.jobs = s.Next, s.Jobs
 	for _, j := range s.Jobs {
 		path := filepath.Join(c.jobDir(j.ID), logName)
-		switch {
-		case j.State == Running:
-			c.queue.End(j, Forgotten, codeLost, "the coordinator ended while it ran", time.Now())
-			fallthrough
-		case j.State.Ended():
+		if why := "the coordinator ended while it ran"; j.State == Running && !c.queue.Again(j, why) {
+			c.queue.End(j, Forgotten, codeLost, why, time.Now())
+		}
+		if j.State.Ended() {
 			c.logs[j.ID] = endedLog(path)
-		default:
-			if c.logs[j.ID], err = newJobLog(path); err != nil {
-				return fmt.Errorf("fleet: %w", err)
-			}
+		} else if c.logs[j.ID], err = newJobLog(path); err != nil {
+			return fmt.Errorf("fleet: %w", err)
 		}
 	}
 	if err := c.dropUnwanted(); err != nil {

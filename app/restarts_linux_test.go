@@ -1,0 +1,186 @@
+package app
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// restarting is a job that a test has time to disturb.
+const restarting = "train mlp:20 --data digits --rows 1200 --workers 3 --exact --checkpoint-every 5 --epochs 250"
+
+// TestRestarts: where a worker or a server is killed, training goes on by itself, from the newest checkpoint, as often as it may: the model is
+// that of a run that nothing happened to.
+func TestRestarts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not run here: starts processes, three times")
+	}
+	dir := t.TempDir()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := runIn(t, dir, strings.Fields(restarting+" --name whole")...)
+	if whole.code != Done {
+		t.Fatalf("exits with %d: %s", whole.code, whole.err)
+	}
+	want := params(t, filepath.Join(dir, "runs", "whole"))
+	args := restarting + " --topology server --consistency bsp --processes --restarts 2 --name r"
+	command := exec.Command(self, append([]string{commandArgument}, strings.Fields(args)...)...)
+	var out, errs tape
+	command.Dir, command.Stdout, command.Stderr = dir, &out, &errs
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- command.Wait() }()
+	t.Cleanup(func() { _ = command.Process.Kill() }) // where this test fails before it has ended
+	for n, k := range []int{3, 1} {                  // the server, and then a worker
+		out.await(t, fmt.Sprintf("evaluated epoch=%d ", 3+20*n))
+		children := childrenOf(t, command.Process.Pid)
+		if len(children) != 4 {
+			t.Fatalf("the command has the children %v, want 3 workers and a server", children)
+		}
+		if err := syscall.Kill(children[k], syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		out.await(t, fmt.Sprintf("; restart %d of 2", n+1))
+	}
+	select {
+	case err = <-ended:
+	case <-time.After(3 * time.Minute): // it ends a hang, no more
+		t.Fatalf("the command does not end: %s%s", &out, &errs)
+	}
+	if err != nil || strings.Contains(out.String(), "resume with:") || !strings.Contains(out.String(), "server 0 is lost after update ") {
+		t.Errorf("the command ends with %v: %s%s", err, &out, &errs)
+	}
+	got := params(t, filepath.Join(dir, "runs", "r-3"))
+	if got.Progress.Step != want.Progress.Step || !slices.Equal(got.Params.Flat, want.Params.Flat) {
+		t.Errorf("it ended with another model, after %d updates, want %d", got.Progress.Step, want.Progress.Step)
+	}
+	for n, run := range []string{"r", "r-2", "r-3"} {
+		r, err := findRun(filepath.Join(dir, "runs"), run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code := Lost
+		if n == 2 {
+			code = Done
+		}
+		if resumed := slices.ContainsFunc(r.Head.Notes, func(note string) bool { return strings.HasPrefix(note, resumedNote) }); resumed != (n > 0) || r.Result.ExitCode != code {
+			t.Errorf("%s ended with %d and has the notes %q", run, r.Result.ExitCode, r.Head.Notes)
+		}
+	}
+}
+
+// TestRestartsEnd: a command that has used its restarts up exits as one without, and what it says to go on with has as many.
+func TestRestartsEnd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not run here: starts processes")
+	}
+	dir := t.TempDir()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(self, append([]string{commandArgument}, strings.Fields(restarting+" --epochs 1000000 --processes --restarts 1 --quiet --out o")...)...)
+	var out, errs tape
+	command.Dir, command.Stdout, command.Stderr = dir, &out, &errs
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- command.Wait() }()
+	t.Cleanup(func() { _ = command.Process.Kill() })
+	for _, run := range []string{"1", "2"} {
+		deadline := time.Now().Add(3 * time.Minute) // it ends a hang, no more
+		for {
+			if kept, err := filepath.Glob(filepath.Join(dir, "o", "*", checkpointsDir, "step-*", "manifest.json")); err != nil {
+				t.Fatal(err)
+			} else if runs, _ := filepath.Glob(filepath.Join(dir, "o", "*", checkpointsDir)); fmt.Sprint(len(runs)) == run && len(kept) > 0 {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("no checkpoint came: %s%s", &out, &errs)
+			}
+			time.Sleep(10 * time.Millisecond) // the other is a process of real time
+		}
+		if err := syscall.Kill(childrenOf(t, command.Process.Pid)[1], syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if run == "1" {
+			out.await(t, "; restart 1 of 1\n")
+		}
+	}
+	select {
+	case <-ended:
+	case <-time.After(3 * time.Minute):
+		t.Fatalf("the command does not end: %s%s", &out, &errs)
+	}
+	if code := command.ProcessState.ExitCode(); code != Lost || !strings.Contains(errs.String(), "resume with: trivium train --resume o") || !strings.Contains(errs.String(), " --restarts 1") {
+		t.Errorf("the command ends with %d: %s%s", code, &out, &errs)
+	}
+}
+
+// TestClusterRestarts: a job of a cluster goes on where its machine is lost, on another, and where its coordinator ends, at the next.
+func TestClusterRestarts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not run here: trains for a while on three machines, one after the other")
+	}
+	dir := t.TempDir()
+	var at struct{ Addr, Token string }
+	up, _, down := background(t, dir, "up", "--listen", "127.0.0.1:0", "--json")
+	if err := json.Unmarshal([]byte(up.await(t, "}\n")), &at); err != nil {
+		t.Fatal(err)
+	}
+	on := []string{"--on", at.Addr, "--token", at.Token}
+	lend := func(id string) func() int {
+		t.Helper()
+		said, _, end := background(t, dir, "node", "--join", at.Addr, "--token", at.Token, "--id", id, "--cores", "1")
+		said.await(t, "lent to")
+		return end
+	}
+	lend("a")
+	endB := lend("b")
+	args := strings.Replace(restarting, "--workers 3", "--workers 2", 1)
+	if whole := runIn(t, dir, strings.Fields(args+" --name whole")...); whole.code != Done {
+		t.Fatalf("exits with %d: %s", whole.code, whole.err)
+	}
+	out, errs, code := background(t, dir, append(strings.Fields(args+" --restarts 3 --name far"), on...)...)
+	out.await(t, "evaluated epoch=3 ")
+	if code := endB(); code != Done {
+		t.Errorf("node exits with %d", code)
+	}
+	out.await(t, "job-1 waits for machines to go on: restart 1 of 3")
+	lend("c")
+	out.await(t, "evaluated epoch=30 ")
+	if code := down(); code != Done {
+		t.Errorf("up exits with %d", code)
+	}
+	errs.await(t, "logs -f job-1 --on "+at.Addr)
+	if code() != Lost {
+		t.Errorf("without a coordinator the command says: %s%s", out, errs)
+	}
+	up, _, _ = background(t, dir, "up", "--listen", at.Addr, "--json")
+	up.await(t, "}\n")
+	followed, followErrs, end := background(t, dir, append(strings.Fields("logs -f job-1"), on...)...)
+	followed.await(t, "finished ")
+	if end() != Done {
+		t.Errorf("logs: %s", followErrs)
+	}
+	got := runIn(t, dir, append(strings.Fields("fetch job-1"), on...)...)
+	if got.code != Done || !strings.Contains(got.out, filepath.Join("runs", "far-3")) {
+		t.Fatalf("fetch exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	far, whole := params(t, filepath.Join(dir, "runs", "far-3")), params(t, filepath.Join(dir, "runs", "whole"))
+	if far.Progress.Step != whole.Progress.Step || !slices.Equal(far.Params.Flat, whole.Params.Flat) {
+		t.Errorf("it ended with another model, after %d updates, want %d", far.Progress.Step, whole.Progress.Step)
+	}
+}
