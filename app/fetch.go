@@ -24,20 +24,20 @@ func (v *fetchVerb) Run(ctx context.Context, s *session) error {
 		return err
 	}
 	defer client.Close()
-	dir, err := fetchFiles(ctx, client, v.Out, v.Job)
+	runs, err := fetchFiles(ctx, client, v.Out, v.Job)
 	if err != nil {
 		return err
 	}
-	if dir != "" {
+	for _, dir := range runs {
 		fmt.Fprintf(s.out, "run directory %s\n", dir)
 	}
 	j, err := client.Job(ctx, v.Job)
 	switch {
 	case err != nil:
 		return clusterError(err)
-	case dir == "" && j.State == fleet.Done && j.Why != "":
+	case len(runs) == 0 && j.State == fleet.Done && j.Why != "":
 		return leftNoRun(&j)
-	case dir == "":
+	case len(runs) == 0:
 		fmt.Fprintf(s.out, "%s left no run\n", v.Job)
 	}
 	if j.State != fleet.Done {

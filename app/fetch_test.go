@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -96,7 +97,7 @@ func TestFetchIntoBrackets(t *testing.T) {
 	})
 	out := filepath.Join(t.TempDir(), "second [of 2]")
 	moved, err := fetchFiles(t.Context(), client, out, "job-1")
-	if want := filepath.Join(out, "mine"); err != nil || moved != want {
+	if want := []string{filepath.Join(out, "mine")}; err != nil || !slices.Equal(moved, want) {
 		t.Errorf("the run is in %q, want %q: %v", moved, want, err)
 	}
 	if _, err := os.Stat(filepath.Join(out, "mine", "result.json")); err != nil {
@@ -118,7 +119,7 @@ func TestFetchNothing(t *testing.T) {
 		client := ended(t, files)
 		fresh, there := filepath.Join(t.TempDir(), "runs"), t.TempDir()
 		for _, out := range []string{fresh, there} {
-			if moved, err := fetchFiles(t.Context(), client, out, "job-1"); moved != "" || (err == nil) != (name == "no run") {
+			if moved, err := fetchFiles(t.Context(), client, out, "job-1"); len(moved) > 0 || (err == nil) != (name == "no run") {
 				t.Errorf("%s: fetched %q, %v", name, moved, err)
 			}
 		}

@@ -218,7 +218,7 @@ func (s *session) attend(ctx context.Context, t *training, client *fleet.Client,
 		return &codedError{Lost, fmt.Errorf("%s; a coordinator that begins in its place goes on with it: follow it with: %s logs -f %s %s, then get its run with: %s fetch %s %s",
 			j.Sentence(), s.command, id, on, s.command, id, on)}
 	}
-	moved := ""
+	var moved []string
 	if err = clusterError(err); err == nil {
 		moved, err = fetchFiles(ctx, client, t.out, id)
 	}
@@ -235,8 +235,8 @@ func (s *session) attend(ctx context.Context, t *training, client *fleet.Client,
 	if err != nil {
 		return err
 	}
-	if moved != "" {
-		t.show.say("run", fmt.Sprintf("run directory %s", moved))
+	if n := len(moved); n > 0 {
+		t.show.say("run", fmt.Sprintf("run directory %s", moved[n-1]))
 	} else if j.State == fleet.Done {
 		return leftNoRun(&j)
 	}
@@ -250,19 +250,26 @@ func (s *session) attend(ctx context.Context, t *training, client *fleet.Client,
 	return nil
 }
 
-// fromThere adds to what ended a job, with that code, how its run, which is at moved by now, goes on at the cluster; empty: there is none.
-func (t *training) fromThere(ctx context.Context, s *session, code int, err error, moved string, on onFlags) error {
-	if moved == "" || code == Misused {
+// fromThere adds to what ended a job, with that code, how it goes on at the cluster from the newest checkpoint of its runs, which have come here.
+func (t *training) fromThere(ctx context.Context, s *session, code int, err error, runs []string, on onFlags) error {
+	if len(runs) == 0 || code == Misused {
 		return err
 	}
-	c, saved, no := checkpoint.Latest(ctx, blob.Dir(filepath.Join(moved, checkpointsDir)))
+	var c *checkpoint.Checkpoint
+	var saved, dir string
+	var no error
+	for _, dir = range slices.Backward(runs) { // the last may have been lost before its first
+		if c, saved, no = checkpoint.Latest(ctx, blob.Dir(filepath.Join(dir, checkpointsDir))); no == nil {
+			break
+		}
+	}
 	switch {
 	case no != nil:
 		return fmt.Errorf("%w; there was no checkpoint yet", err)
 	case code == Diverged: // to go on from there ends alike
-		return fmt.Errorf("%w; the last good checkpoint is %s", err, filepath.Join(moved, checkpointsDir, saved))
+		return fmt.Errorf("%w; the last good checkpoint is %s", err, filepath.Join(dir, checkpointsDir, saved))
 	}
-	t.dir, t.saved, t.processes = moved, saved, false
+	t.dir, t.saved, t.processes = dir, saved, false
 	if t.keepOf(s, c); t.keeps != "" {
 		return fmt.Errorf("%w; %s", err, t.goOnWith(s))
 	}
@@ -274,57 +281,56 @@ func leftNoRun(j *fleet.Job) error {
 	return &codedError{Failed, fmt.Errorf("%s is %s, and left no run: %s", j.ID, j.State, cmp.Or(j.Why, "is the coordinator's disk full?"))}
 }
 
-// fetchFiles puts the run directories among a job's files where those of this machine are. It returns the new place of the newest. What comes, comes into
-// a folder of its own: a run here may have the job's name.
-func fetchFiles(ctx context.Context, client *fleet.Client, out, id string) (string, error) {
+// fetchFiles puts the run directories among a job's files, of which one that began again has several, where those of this machine are. It returns
+// their new places, oldest first. What comes, comes into a folder of its own: a run here may have the job's name.
+func fetchFiles(ctx context.Context, client *fleet.Client, out, id string) (moved []string, err error) {
 	if _, err := os.Stat(out); errors.Is(err, fs.ErrNotExist) {
 		defer os.Remove(out) // which removes it only where nothing came: it is empty then
 	}
 	if err := os.MkdirAll(out, 0o755); err != nil {
-		return "", err
+		return nil, err
 	}
 	root, err := os.MkdirTemp(out, ".fetch-")
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if err := client.Files(ctx, id, root); err != nil {
 		if _, here := errors.AsType[*fs.PathError](err); !here { // such as a full disk
 			err = clusterError(err)
 		}
-		return "", errors.Join(err, os.RemoveAll(root))
+		return nil, errors.Join(err, os.RemoveAll(root))
 	}
 	made, err := fs.Glob(os.DirFS(root), jobRuns+"/*") // the path of root may have what a pattern takes for its own, such as [
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if len(made) == 0 && ctx.Err() != nil { // a coordinator that is hung up on may say yet that this is all
-		return "", errors.Join(clusterError(ctx.Err()), os.RemoveAll(root))
+		return nil, errors.Join(clusterError(ctx.Err()), os.RemoveAll(root))
 	}
-	last, newest := "", ""
-	if len(made) > 0 { // of a job that was begun again, the runs before are there too
+	age := map[string]int{} // of what can be read
+	if len(made) > 1 {
 		runs, err := readRuns(filepath.Join(root, jobRuns))
 		if err != nil {
-			return "", err
+			return nil, err
 		}
-		if n := len(runs); n > 0 {
-			last = runs[n-1].Dir
+		for i, r := range runs {
+			age[filepath.Base(r.Dir)] = i
 		}
 	}
+	slices.SortStableFunc(made, func(a, b string) int { return cmp.Compare(age[filepath.Base(a)], age[filepath.Base(b)]) })
 	for _, name := range made {
 		dir := filepath.Join(root, filepath.FromSlash(name))
 		at := filepath.Join(out, filepath.Base(dir))
-		moved := at
-		for n := 2; vacant(moved) != nil; n++ { // a run here has got the name meanwhile
-			moved = fmt.Sprintf("%s-%d", at, n)
+		to := at
+		for n := 2; vacant(to) != nil; n++ { // a run here has got the name meanwhile
+			to = fmt.Sprintf("%s-%d", at, n)
 		}
-		if err := os.Rename(dir, moved); err != nil {
-			return "", fmt.Errorf("the run stays in %s: %w", dir, err)
+		if err := os.Rename(dir, to); err != nil {
+			return nil, fmt.Errorf("the run stays in %s: %w", dir, err)
 		}
-		if newest == "" || dir == last {
-			newest = moved
-		}
+		moved = append(moved, to)
 	}
-	return newest, os.RemoveAll(root)
+	return moved, os.RemoveAll(root)
 }
 
 // jobRuns is the folder of a job's files that holds its run directory.

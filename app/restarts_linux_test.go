@@ -11,6 +11,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/checkpoint"
 )
 
 // restarting is a job that a test has time to disturb.
@@ -80,7 +83,8 @@ func TestRestarts(t *testing.T) {
 	}
 }
 
-// TestRestartsEnd: a command that has used its restarts up exits as one without, and what it says to go on with has as many.
+// TestRestartsEnd: a command that has used its restarts up exits as one without. What it says to go on with is the newest checkpoint, also where
+// the last of its runs was lost before it had one, and has as many restarts.
 func TestRestartsEnd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("not run here: starts processes")
@@ -90,7 +94,8 @@ func TestRestartsEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := exec.Command(self, append([]string{commandArgument}, strings.Fields(restarting+" --epochs 1000000 --processes --restarts 1 --quiet --out o")...)...)
+	args := strings.NewReplacer("--checkpoint-every 5", "--checkpoint-every 100", "--epochs 250", "--epochs 1000000").Replace(restarting)
+	command := exec.Command(self, append([]string{commandArgument}, strings.Fields(args+" --processes --restarts 1 --name r --out o")...)...)
 	var out, errs tape
 	command.Dir, command.Stdout, command.Stderr = dir, &out, &errs
 	if err := command.Start(); err != nil {
@@ -99,33 +104,32 @@ func TestRestartsEnd(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- command.Wait() }()
 	t.Cleanup(func() { _ = command.Process.Kill() })
-	for _, run := range []string{"1", "2"} {
-		deadline := time.Now().Add(3 * time.Minute) // it ends a hang, no more
-		for {
-			if kept, err := filepath.Glob(filepath.Join(dir, "o", "*", checkpointsDir, "step-*", "manifest.json")); err != nil {
-				t.Fatal(err)
-			} else if runs, _ := filepath.Glob(filepath.Join(dir, "o", "*", checkpointsDir)); fmt.Sprint(len(runs)) == run && len(kept) > 0 {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("no checkpoint came: %s%s", &out, &errs)
-			}
-			time.Sleep(10 * time.Millisecond) // the other is a process of real time
-		}
+	kept := filepath.Join(dir, "o", "r", checkpointsDir)
+	kill := func() {
+		t.Helper()
 		if err := syscall.Kill(childrenOf(t, command.Process.Pid)[1], syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		if run == "1" {
-			out.await(t, "; restart 1 of 1\n")
-		}
 	}
+	out.await(t, "epoch=30 ")
+	kill()
+	out.await(t, ", from update ")
+	kill() // before 100 more updates
 	select {
 	case <-ended:
-	case <-time.After(3 * time.Minute):
+	case <-time.After(3 * time.Minute): // it ends a hang, no more
 		t.Fatalf("the command does not end: %s%s", &out, &errs)
 	}
-	if code := command.ProcessState.ExitCode(); code != Lost || !strings.Contains(errs.String(), "resume with: trivium train --resume o") || !strings.Contains(errs.String(), " --restarts 1") {
-		t.Errorf("the command ends with %d: %s%s", code, &out, &errs)
+	names, err := checkpoint.List(t.Context(), blob.Dir(kept))
+	if err != nil || len(names) == 0 {
+		t.Fatalf("checkpoints %q, %v", names, err)
+	}
+	want := "resume with: trivium train --resume o/r --checkpoint " + names[len(names)-1] + " --topology allreduce --workers 3 --processes --checkpoint-every 100 --restarts 1 --out o"
+	if later, err := checkpoint.List(t.Context(), blob.Dir(filepath.Join(dir, "o", "r-2", checkpointsDir))); err != nil || len(later) > 0 { // this machine was slow
+		want = "resume with: trivium train --resume o/r-2 --topology"
+	}
+	if code := command.ProcessState.ExitCode(); code != Lost || !strings.Contains(errs.String(), want) {
+		t.Errorf("the command ends with %d, want %s: %s%s", code, want, &out, &errs)
 	}
 }
 

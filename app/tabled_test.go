@@ -71,7 +71,7 @@ func TestInterruptedKeeper(t *testing.T) {
 	}
 	// Nor where it ran at a cluster, whose submitter has its checkpoint alone.
 	there := &training{topology: served}
-	err := there.fromThere(t.Context(), &session{models: options.Models, command: "trivium"}, Lost, errors.New("lost"), filepath.Join(dir, "runs", "k"), onFlags{})
+	err := there.fromThere(t.Context(), &session{models: options.Models, command: "trivium"}, Lost, errors.New("lost"), []string{filepath.Join(dir, "runs", "k")}, onFlags{})
 	if err == nil || err.Error() != "lost"+strings.TrimSuffix(want, "\n") {
 		t.Errorf("at a cluster: %v", err)
 	}

@@ -349,9 +349,11 @@ func TestEndedAtACluster(t *testing.T) {
 		Lost:     "broken; resume with: trivium train --resume runs/a --on 10.0.0.1:7070 --token TOKEN",
 		Diverged: "broken; the last good checkpoint is runs/a/checkpoints/step-000000000001",
 	} {
-		there := &training{topology: alone, out: "runs"}
-		if got := there.fromThere(t.Context(), s, code, broken, "runs/a", on); got.Error() != want {
-			t.Errorf("a job that ends with %d: %v, want %s", code, got, want)
+		for _, runs := range [][]string{{"runs/a"}, {"runs/a", "runs/b"}} { // begun again, it was lost before a checkpoint
+			there := &training{topology: alone, out: "runs"}
+			if got := there.fromThere(t.Context(), s, code, broken, runs, on); got.Error() != want {
+				t.Errorf("a job of the runs %q that ends with %d: %v, want %s", runs, code, got, want)
+			}
 		}
 	}
 }

@@ -266,7 +266,7 @@ func (t *training) verdict(s *session, r trivium.Result, err error) error {
 		if t.assemble != nil { // who submitted it resumes elsewhere
 			return &codedError{Interrupted, fmt.Errorf("interrupted after update %s", thousands(r.Steps))}
 		}
-		if t.saved == "" {
+		if t.saved == "" && (t.restarted == 0 || t.from == "") {
 			return &codedError{Interrupted, fmt.Errorf("interrupted after update %s, before the first checkpoint: nothing is saved, repeat the command", thousands(r.Steps))}
 		}
 		return &codedError{Interrupted, fmt.Errorf("interrupted after update %s; %s", thousands(r.Steps), t.goOnWith(s))}
@@ -276,7 +276,7 @@ func (t *training) verdict(s *session, r trivium.Result, err error) error {
 		if t.assemble != nil || t.restarted < t.restarts { // it goes on by itself
 			return &codedError{Lost, err}
 		}
-		if t.saved != "" {
+		if t.saved != "" || t.from != "" {
 			err = fmt.Errorf("%w; %s", err, t.goOnWith(s))
 		} else {
 			err = fmt.Errorf("%w; there was no checkpoint yet", err)
@@ -308,7 +308,11 @@ func (t *training) keep(m trivium.Model) {
 
 // goOnWith tells a user how to go on.
 func (t *training) goOnWith(s *session) string {
-	if t.dir == "" {
+	from := []string{t.dir}
+	switch {
+	case t.saved == "" && t.from != "": // it ended before its first checkpoint
+		from = []string{filepath.Dir(filepath.Dir(t.from)), "--checkpoint", filepath.Base(t.from)}
+	case t.dir == "":
 		return "its checkpoints are in " + t.kept
 	}
 	if t.again != nil {
@@ -317,7 +321,7 @@ func (t *training) goOnWith(s *session) string {
 	if t.keeps != "" {
 		return fmt.Sprintf("it cannot be resumed, since the workers alone have %s of each row: repeat the command", t.keeps)
 	}
-	command := []string{s.command, "train", "--resume", t.dir}
+	command := append([]string{s.command, "train", "--resume"}, from...)
 	if t.topology != alone {
 		command = append(command, "--topology", t.topology, "--workers", fmt.Sprint(t.workers))
 		command = append(command, t.flags...)
