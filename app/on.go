@@ -206,21 +206,23 @@ func (s *session) attend(ctx context.Context, t *training, client *fleet.Client,
 		words = io.Discard
 	}
 	err := client.Log(ctx, id, true, words)
+	follow := fmt.Sprintf("follow it with: %s logs -f %s %s, then get its run with: %s fetch %s %s", s.command, id, on, s.command, id, on)
 	if ctx.Err() != nil {
-		return &codedError{Interrupted, fmt.Errorf("%s goes on without this command; follow it with: %s logs -f %s %s, then get its run with: %s fetch %s %s, or end it with: %s cancel %s %s",
-			id, s.command, id, on, s.command, id, on, s.command, id, on)}
+		return &codedError{Interrupted, fmt.Errorf("%s goes on without this command; %s, or end it with: %s cancel %s %s", id, follow, s.command, id, on)}
 	}
 	var j fleet.Job
 	if err == nil {
 		j, err = client.Job(ctx, id)
 	}
 	if err == nil && !j.State.Ended() {
-		return &codedError{Lost, fmt.Errorf("%s; a coordinator that begins in its place goes on with it: follow it with: %s logs -f %s %s, then get its run with: %s fetch %s %s",
-			j.Sentence(), s.command, id, on, s.command, id, on)}
+		return &codedError{Lost, fmt.Errorf("%s; the next coordinator goes on with it: %s", j.Sentence(), follow)}
 	}
 	var moved []string
 	if err = clusterError(err); err == nil {
 		moved, err = fetchFiles(ctx, client, t.out, id)
+	}
+	if isLost(err) && t.restarts > 0 && j.ID == "" {
+		return &codedError{Lost, fmt.Errorf("%w; once it is there again, %s goes on: %s", err, id, follow)}
 	}
 	if isLost(err) {
 		return &codedError{Lost, fmt.Errorf("%w; once it is there again, what became of %s, and its run, come with: %s fetch %s %s", err, id, s.command, id, on)}

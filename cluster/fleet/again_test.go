@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -137,7 +138,18 @@ func TestAgainAfterTheCoordinator(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.stop()
+	stopped := make(chan struct{})
+	go func() {
+		r.stop()
+		close(stopped)
+	}()
+	if err := client.Log(t.Context(), j.ID, true, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := client.Job(t.Context(), j.ID); err != nil || got.State != Queued || got.Why != "the coordinator ended" {
+		t.Errorf("who follows it hears that it is %+v, %v", got, err)
+	}
+	<-stopped
 	ended, err := os.ReadFile(state)
 	if err != nil {
 		t.Fatal(err)

@@ -299,6 +299,7 @@ func (c *Coordinator) run(ctx context.Context, w *Work) {
 	j := c.queue.Find(id)
 	again := (state == Forgotten || state == Failed && out.Code == codeLost) && c.queue.Again(j, out.Why)
 	if again {
+		c.left = time.Now() // who follows it asks what becomes of it
 		c.save()
 	} else {
 		c.end(j, state, out.Code, out.Why)
