@@ -99,8 +99,8 @@ func TestAgainElsewhere(t *testing.T) {
 	}
 	end = r.lend("b", offer(1), stays)
 	<-began // the first again: the second came later
-	if j := r.until(client, first, Running); len(j.Nodes) != 1 || j.Nodes[0] != "b" {
-		t.Errorf("it runs on %q", j.Nodes)
+	if j := r.until(client, first, Running); len(j.Nodes) != 1 || j.Nodes[0] != "b" || j.Sentence() != first+" is running: restart 1 of 2" {
+		t.Errorf("on %q, %s", j.Nodes, j.Sentence())
 	}
 	if err := end(); err != nil {
 		t.Fatal(err)

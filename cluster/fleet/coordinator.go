@@ -304,12 +304,12 @@ func (c *Coordinator) run(ctx context.Context, w *Work) {
 	} else {
 		c.end(j, state, out.Code, out.Why)
 	}
-	restarts := j.Restarts
+	restart := j.restart()
 	c.mu.Unlock()
 	switch {
 	case again && state != Forgotten:
-		fmt.Fprintf(w.Log, "%s waits for machines to go on: restart %d of %d\n", id, restarts, w.Job.Spec.Restarts)
-		c.log.Info("job goes back into the queue", "job", id, "why", out.Why, "restart", restarts)
+		fmt.Fprintf(w.Log, "%s waits for machines to go on: %s\n", id, restart)
+		c.log.Info("job goes back into the queue: "+restart, "job", id, "why", out.Why)
 		c.poke()
 		return
 	case !again:

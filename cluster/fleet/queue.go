@@ -158,6 +158,14 @@ func (j *Job) Sentence() string {
 	return s
 }
 
+// restart says which restart of j this is; empty: none.
+func (j *Job) restart() string {
+	if j.Restarts == 0 {
+		return ""
+	}
+	return fmt.Sprintf("restart %d of %d", j.Restarts, j.Spec.Restarts)
+}
+
 // Add puts a job at the end.
 func (q *jobQueue) Add(s Spec, now time.Time) *Job {
 	q.next++
@@ -228,7 +236,7 @@ func (q *jobQueue) first(total []room) (j *Job, nodes []int, threads int) {
 			continue
 		}
 		if nodes, threads := place(j.Need, rooms); nodes != nil {
-			j.Why = ""
+			j.Why = j.restart()
 			return j, nodes, threads
 		}
 		inLine, j.Why = j, "waits for cores that other jobs use"
