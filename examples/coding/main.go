@@ -17,9 +17,12 @@ import (
 func main() {
 	models := nn.Standard()
 	models["coding"] = coding.Sparse
-	app.Main(app.Options{Models: models, Sources: data.Sources{
-		"atoms": func(_ context.Context, d trivium.Data) (*data.Splits, error) {
-			return &data.Splits{Train: coding.Atoms(int(cmp.Or(d.Rows, 400)), 20, 1), Notes: []string{"data is generated: rows that are each one of 20 atoms"}}, nil
-		},
-	}})
+	app.Main(app.Options{Models: models, Sources: data.Sources{"atoms": atoms}})
+}
+
+func atoms(_ context.Context, d trivium.Data) (*data.Splits, error) {
+	if d.Weight != "" {
+		return nil, &data.Error{Row: -1, Offset: -1, Field: "weight", Msg: "rows that are generated have no columns, and all weigh the same"}
+	}
+	return &data.Splits{Train: coding.Atoms(int(cmp.Or(d.Rows, 400)), 20, 1), Notes: []string{"data is generated: rows that are each one of 20 atoms"}}, nil
 }

@@ -17,10 +17,12 @@ import (
 func main() {
 	models := nn.Standard()
 	models["lda"] = lda.New
-	app.Main(app.Options{Models: models, Sources: data.Sources{
-		"bars": func(_ context.Context, d trivium.Data) (*data.Splits, error) {
-			rows := lda.Bars(int(cmp.Or(d.Rows, 1000)), 100, 1)
-			return &data.Splits{Train: rows, Notes: []string{"data is generated: documents of 100 words, of topics that are bars of a 5×5 square"}}, nil
-		},
-	}})
+	app.Main(app.Options{Models: models, Sources: data.Sources{"bars": bars}})
+}
+
+func bars(_ context.Context, d trivium.Data) (*data.Splits, error) {
+	if d.Weight != "" {
+		return nil, &data.Error{Row: -1, Offset: -1, Field: "weight", Msg: "documents that are generated have no columns, and all weigh the same"}
+	}
+	return &data.Splits{Train: lda.Bars(int(cmp.Or(d.Rows, 1000)), 100, 1), Notes: []string{"data is generated: documents of 100 words, of topics that are bars of a 5×5 square"}}, nil
 }

@@ -17,9 +17,12 @@ import (
 func main() {
 	models := nn.Standard()
 	models["nmf"] = coding.NMF
-	app.Main(app.Options{Models: models, Sources: data.Sources{
-		"blocks": func(_ context.Context, d trivium.Data) (*data.Splits, error) {
-			return &data.Splits{Train: coding.Blocks(int(cmp.Or(d.Rows, 9))), Notes: []string{"data is generated: rows of a matrix of three blocks"}}, nil
-		},
-	}})
+	app.Main(app.Options{Models: models, Sources: data.Sources{"blocks": blocks}})
+}
+
+func blocks(_ context.Context, d trivium.Data) (*data.Splits, error) {
+	if d.Weight != "" {
+		return nil, &data.Error{Row: -1, Offset: -1, Field: "weight", Msg: "rows that are generated have no columns, and all weigh the same"}
+	}
+	return &data.Splits{Train: coding.Blocks(int(cmp.Or(d.Rows, 9))), Notes: []string{"data is generated: rows of a matrix of three blocks"}}, nil
 }

@@ -3,7 +3,8 @@
 //
 // The parts A, a row each, are a table. The code of a row stays with the worker that has the row. In a round a worker reads the parts, takes
 // some steps on the code of each of its rows (projected, or proximal: Beck and Teboulle 2009), and then adds one step of all its rows on the
-// parts. What holds for the parts (no negative cell; no row longer than 1) the server restores once a round is in.
+// parts. What holds for the parts (no negative cell; no row longer than 1) the server restores once a round is in. A row of weight w is w
+// rows in the step on the parts and in the loss, and one of weight 0 is none; its own code it has as if it were alone.
 package coding
 
 import (
@@ -164,12 +165,13 @@ func (m *Model) Begin(_ context.Context, w *ps.Worker, p server.Part) (err error
 	return err
 }
 
-// RoundLoss implements server.Scorer: over the rows of the round, the squared error and what the code's size costs.
+// RoundLoss implements server.Scorer: over the rows of the round, the squared error and what the code's size costs, each times
+// the weight of its row.
 func (m *Model) RoundLoss() (lossSum, weightSum float64) { return m.loss, m.weight }
 
 // Round implements server.Program.
 func (m *Model) Round(ctx context.Context, _ *ps.Worker, b trivium.Batch) error {
-	m.loss, m.weight = 0, float64(b.Rows)
+	m.loss, m.weight = 0, b.WeightSum()
 	if b.Rows == 0 {
 		return nil
 	}
@@ -184,6 +186,10 @@ func (m *Model) Round(ctx context.Context, _ *ps.Worker, b trivium.Batch) error 
 	clear(m.step)
 	rate := float32(2 * m.Rate)
 	for r := range b.Rows {
+		w := weight(&b, r)
+		if w == 0 { // its numbers may be any, and nothing times infinity is no number
+			continue
+		}
 		x := b.Inputs[0].Values[r*m.n : (r+1)*m.n]
 		code := m.codeOf(b.IDs[r])
 		for range m.Inner {
@@ -194,11 +200,11 @@ func (m *Model) Round(ctx context.Context, _ *ps.Worker, b trivium.Batch) error 
 			}
 		}
 		m.subtract(x, code)
-		m.loss += float64(kernel.SumSquares(m.isa, m.rest))
+		m.loss += float64(w) * float64(kernel.SumSquares(m.isa, m.rest))
 		for k, s := range code {
-			m.loss += m.Lambda * math.Abs(float64(s))
+			m.loss += float64(w) * m.Lambda * math.Abs(float64(s))
 			if s != 0 {
-				kernel.Axpy(m.isa, m.part(m.step, k), rate*s, m.rest)
+				kernel.Axpy(m.isa, m.part(m.step, k), rate*s*w, m.rest)
 			}
 		}
 	}
@@ -208,6 +214,14 @@ func (m *Model) Round(ctx context.Context, _ *ps.Worker, b trivium.Batch) error 
 		}
 	}
 	return nil
+}
+
+// weight is what row r of b weighs.
+func weight(b *trivium.Batch, r int) float32 {
+	if b.Weights == nil {
+		return 1
+	}
+	return b.Weights[r]
 }
 
 // codeOf returns the code of a row: at first uniform in (0, 1), or 0.

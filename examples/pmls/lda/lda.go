@@ -157,6 +157,9 @@ func (m *Model) Round(ctx context.Context, _ *ps.Worker, b trivium.Batch) error 
 		return nil
 	}
 	in := &b.Inputs[0]
+	if b.Weights != nil { // a document of twice the words is another than two of them, and half a word has no topic
+		return &data.Error{Row: -1, Offset: -1, Field: "weights", Msg: "lda counts whole documents: give no --weight and no --class-weight, and one that is to count twice give twice"}
+	}
 	if err := counts(b.IDs, in); err != nil {
 		return err
 	}

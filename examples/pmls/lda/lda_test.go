@@ -198,6 +198,20 @@ func TestCounts(t *testing.T) {
 	}
 }
 
+// TestWeightsRefused: documents that weigh anything are refused before one is looked at, as a mistake in the job.
+func TestWeightsRefused(t *testing.T) {
+	schema := trivium.Schema{Inputs: []trivium.InputSpec{{Form: trivium.CSR, Shape: []int{3}}}}
+	m, err := lda.New("2", schema, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := trivium.Batch{Rows: 1, IDs: []int64{7}, Weights: []float32{2}, Inputs: []trivium.Input{{Form: trivium.CSR, Shape: []int{3}, Ptr: []int64{0, 2}, Index: []int32{0, 2}, Values: []float32{4, 1}}}}
+	err = m.(*lda.Model).Round(t.Context(), nil, row)
+	if e, ok := errors.AsType[*data.Error](err); !ok || e.Field != "weights" || !strings.Contains(err.Error(), "give twice") {
+		t.Errorf("%v, want an Error of data about the weights", err)
+	}
+}
+
 // TestLogLikelihood is worked by hand: two words, two topics, one document, of whose words two are word 0 and one word 1 of topic 0, and one
 // is word 1 of topic 1. Word after word, with β = 3: 3/6 · 4/7 · 3/8 of topic 0, 3/6 of topic 1; and of the topics, with α = 4:
 // 4/8 · 5/9 · 6/10 · 4/11. That is 1/308.
