@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/trivium-ml/trivium"
@@ -105,6 +104,7 @@ func describeFile(ctx context.Context, d trivium.Data, o Options) (*Description,
 	}
 	out := &Description{Source: f.fileName(), Rows: f.numRows(), Checksum: fmt.Sprintf("crc32c:%08x", f.sum()), Notes: where.notes}
 	err = f.describe(ctx, out, fitting{desc: d, labels: o.Labels})
+	out.weigh(d.ClassWeight)
 	slices.SortStableFunc(out.Problems, func(a, b *Error) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Row, b.Row)) })
 	out.Problems = out.Problems[:min(len(out.Problems), MaxProblems)]
 	return out, errors.Join(err, f.close())
@@ -384,24 +384,6 @@ func (t *tableFile) describe(ctx context.Context, d *Description, f fitting) err
 		d.Labels.Width = len(d.Balance)
 	}
 	return nil
-}
-
-// textNote says what training wants to be told of columns of text, which are named as flags take them.
-func textNote(columns []string) []string {
-	if len(columns) == 0 {
-		return nil
-	}
-	return []string{fmt.Sprintf("training stops at text where it wants numbers: --categorical %[1]s takes the columns as names, --drop %[1]s leaves them out",
-		flagList(columns))}
-}
-
-// flagList is what a flag takes for columns, named as it takes each: of very many the first, since nobody would paste them.
-func flagList(columns []string) string {
-	const most = 30
-	if len(columns) > most {
-		columns = append(columns[:most:most], "…")
-	}
-	return strings.Join(columns, ",")
 }
 
 // roundingNotes say of which columns whole numbers lose digits: those of many digits, such as account numbers and seconds since 1970.

@@ -180,3 +180,32 @@ func TestDescribeDrop(t *testing.T) {
 		}
 	}
 }
+
+// TestDescribeClassWeights: what training would stop at in weights of classes is a mistake here too, of tables, of sparse rows and of arrays.
+func TestDescribeClassWeights(t *testing.T) {
+	dir := t.TempDir()
+	names := write(t, dir, "names.csv", []byte("a,label\n1,yes\n2,no\n3,yes\n"))
+	numbers := write(t, dir, "numbers.libsvm", []byte("-1 1:1\n+1 2:1\n"))
+	real := write(t, dir, "real.csv", []byte("a,label\n1,0.5\n2,1.5\n"))
+	bare := write(t, dir, "bare.libsvm", []byte("1:1\n2:1\n"))
+	for _, c := range []struct{ source, weights, want string }{
+		{names, "yes=2", ""},
+		{names, "balanced", ""},
+		{names, "yes=2,nay=1", `there is no class "nay"; the classes are no, yes`},
+		{names, "yes=-2", "a weight of 0 or more"},
+		{names, "yes=0", ""},
+		{names, "yes=0,no=0", "weigh 0"},
+		{numbers, "-1=2,+1=3", ""},
+		{numbers, "0=2", `there is no class "0"; the classes are -1, 1`},
+		{real, "0.5=2", "the labels are real, not classes"},
+		{bare, "1=2", "the labels are none, not classes"},
+	} {
+		d := describe(t, trivium.Data{Source: c.source, ClassWeight: c.weights})
+		if c.want == "" && d.ProblemCount == 0 {
+			continue
+		}
+		if d.ProblemCount != 1 || c.want == "" || d.Problems[0].Field != "class_weight" || !strings.Contains(d.Problems[0].Error(), c.want) {
+			t.Errorf("%s: %q: %v, want %q", c.source, c.weights, d.Problems, c.want)
+		}
+	}
+}

@@ -1,6 +1,9 @@
 package data
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // isIndex says whether a column names rows, as the index of a data frame does: it is learnt from only where it is asked for by its name.
 func (t *tableFile) isIndex(column int) bool { return t.indexNote(column) != "" }
@@ -38,4 +41,22 @@ func (t *tableFile) indexNotes() (notes []string) {
 		}
 	}
 	return notes
+}
+
+// textNote says what training wants to be told of columns of text, which are named as flags take them.
+func textNote(columns []string) []string {
+	if len(columns) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("training stops at text where it wants numbers: --categorical %[1]s takes the columns as names, --drop %[1]s leaves them out",
+		flagList(columns))}
+}
+
+// flagList is what a flag takes for columns, named as it takes each: of very many the first, since nobody would paste them.
+func flagList(columns []string) string {
+	const most = 30
+	if len(columns) > most {
+		columns = append(columns[:most:most], "…")
+	}
+	return strings.Join(columns, ",")
 }

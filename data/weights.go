@@ -2,6 +2,7 @@ package data
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -175,4 +176,27 @@ func (s *Splits) weighClasses(ctx context.Context, text string, l trivium.LabelS
 	}
 	s.plain, s.Train = s.Train, weigh(s.Train, w)
 	return nil
+}
+
+// weigh notes what training would stop at in weights of classes.
+func (d *Description) weigh(text string) {
+	if text == "" || d.Labels.Kind != trivium.Class && d.ProblemCount > 0 { // it is said why they are no classes
+		return
+	}
+	e := setting("class_weight", "the labels are %v, not classes", d.Labels.Kind)
+	if d.Labels.Kind == trivium.Class {
+		var rows []int64
+		for _, c := range d.Balance {
+			rows = append(rows, c.Rows)
+		}
+		weights, err := classWeights(text, d.Labels.Names, rows)
+		for i, w := range weights {
+			if w > 0 && rows[i] > 0 {
+				return
+			}
+		}
+		e = setting("class_weight", "the classes of all rows weigh 0: want some above 0")
+		errors.As(err, &e)
+	}
+	_ = d.problem(e) // describing is over
 }
