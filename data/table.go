@@ -204,6 +204,8 @@ func (t *tableFile) follow(tr *Transform) error {
 	}
 	if at, ok := columns[tr.Weight]; ok && tr.Weight != "" && p.roles[at].kind == roleSkip {
 		p.roles[at].kind, p.hasWeight = roleWeight, true
+	} else if tr.Weight != "" && !ok {
+		t.cautions = append(t.cautions, fmt.Sprintf("%s has no column %q, the weights: all its rows weigh 1", t.fileName(), tr.Weight))
 	}
 	for i, n := range names { // what the model passes over may be there twice
 		if at := columns[n]; at != i && p.roles[at].kind != roleSkip {

@@ -137,3 +137,24 @@ func TestDroppedRowsAreSaid(t *testing.T) {
 		t.Errorf("%q, %d rows, want %q", s.Cautions, s.Test.Rows(), want)
 	}
 }
+
+// TestWeightsNotThere: that rows weigh alike since their file has no column of weights is said, but to who applies a model.
+func TestWeightsNotThere(t *testing.T) {
+	dir := t.TempDir()
+	d := trivium.Data{Source: write(t, dir, "a.csv", []byte("label,a,w\n0,1,2\n1,3,0.5\n0,3,1\n1,4,2\n")), Train: ":", Weight: "w"}
+	tr := open(t, d, Options{}).Transform
+	path := write(t, dir, "b.csv", []byte("label,a\n0,1\n1,3\n"))
+	for unlabelled, want := range map[bool]string{true: "", false: path + ` has no column "w", the weights: all its rows weigh 1`} {
+		s := open(t, trivium.Data{Source: path, Test: ":"}, Options{Transform: tr, Unlabelled: unlabelled})
+		if got := strings.Join(s.Cautions, "\n"); got != want {
+			t.Errorf("unlabelled %v: %q, want %q", unlabelled, got, want)
+		}
+	}
+	d.Test = path
+	if s := open(t, d, Options{}); !strings.Contains(strings.Join(s.Notes, "\n"), "b.csv has no column \"w\"") {
+		t.Errorf("a file of test rows: %q", s.Notes)
+	}
+	if s := open(t, trivium.Data{Source: d.Source, Test: ":"}, Options{Transform: tr}); len(s.Cautions) > 0 {
+		t.Errorf("with weights: %q", s.Cautions)
+	}
+}
