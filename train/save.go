@@ -214,7 +214,7 @@ func (r *Run) noProgress() string {
 	case r.keeper.best != "":
 		text += ": eval, apply and export take that model by --checkpoint " + r.keeper.best
 	case r.env.Blob != nil && r.at.BestStep <= r.watched.began:
-		text += ": that model is among the checkpoints of the run that this one went on from"
+		text += ": that model is among the checkpoints of the run that this one went on from, or of one before it"
 	}
 	return text
 }
