@@ -2,6 +2,8 @@ package app
 
 import (
 	"maps"
+	"slices"
+	"strings"
 
 	"github.com/trivium-ml/trivium"
 )
@@ -138,4 +140,22 @@ func (f *jobFlags) apply(j *trivium.Job, g given) {
 	put(g, "stop.patience", &j.Stop.Patience, f.Patience, func(n integer) int { return int(n) })
 	put(g, "stop.min_delta", &j.Stop.MinDelta, f.MinDelta, same)
 	put(g, "stop.target", &j.Stop.Target, f.Target, same)
+}
+
+// optimizing are the flags that are given of those about the optimizer, in the order of their names.
+func (f *jobFlags) optimizing() (flags []string) {
+	g := given{}
+	f.apply(new(trivium.Job), g)
+	for field := range g {
+		switch name, ok := strings.CutPrefix(field, "optimizer."); {
+		case ok && name == "name":
+			flags = append(flags, "--optimizer")
+		case ok && name == "params":
+			flags = append(flags, "--set")
+		case ok:
+			flags = append(flags, "--"+strings.ReplaceAll(name, "_", "-"))
+		}
+	}
+	slices.Sort(flags)
+	return flags
 }

@@ -48,6 +48,31 @@ func TestTabled(t *testing.T) {
 	}
 }
 
+// TestTabledOptimizer: a model that is trained on tables heeds no flag about an optimizer, and who gives one is told so.
+func TestTabledOptimizer(t *testing.T) {
+	dir := t.TempDir()
+	options := Options{Sources: data.Sources{"points": points(-1, nil)}, Models: nn.Models{
+		"tabled": func(_ string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+			m, err := nn.Softmax("", s, cpu)
+			return tabled{m}, err
+		},
+	}}
+	for flags, want := range map[string]string{
+		"--rate 0.1":                              "--rate; what",
+		"--optimizer sgd --workers 2":             "--optimizer; what",
+		"--set momentum=0.5 --optimizer momentum": "--optimizer, --set; what",
+		"--l1 0 --clip-value 3 --schedule step:2,0.5 --optimizer-on worker": "--clip-value, --l1, --schedule, --optimizer-on; what",
+	} {
+		got := runWith(t.Context(), t, dir, options, append([]string{"train", "tabled:3", "--data", "points", "--topology", "server"}, strings.Fields(flags)...)...)
+		if got.code != Misused || !strings.Contains(got.err, "tabled is trained on tables, without an optimizer: give no "+want) {
+			t.Errorf("%s: exits with %d: %s%s", flags, got.code, got.out, got.err)
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("%s: there is %v in the directory: %v", flags, left, err)
+		}
+	}
+}
+
 // keeping is a model that keeps something of each row at its worker.
 type keeping struct{ tabled }
 

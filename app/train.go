@@ -50,6 +50,10 @@ func (v *trainVerb) Run(ctx context.Context, s *session) error {
 	t := &training{
 		typed: s.typed, out: v.Out, name: v.Name, threads: int(v.Threads), every: int64(v.CheckpointEvery), listen: v.Listen, restarts: int(v.Restarts),
 		topology: v.Topology, workers: int(v.Workers), processes: v.Processes || v.On != "", ship: v.ShipData,
+		tuned: v.optimizing(),
+	}
+	if v.OptimizerOn != "" {
+		t.tuned = append(t.tuned, "--optimizer-on")
 	}
 	t.show = newProgress(s.out, v.JSON, v.Quiet, os.Getenv)
 	var err error

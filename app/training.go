@@ -47,6 +47,7 @@ type training struct {
 	topology  string
 	options   json.RawMessage                          // of the topology
 	flags     []string                                 // that give them
+	tuned     []string                                 // flags that are about the optimizer
 	workers   int                                      // at least 1
 	servers   int                                      // processes that only serve
 	machines  int                                      // of a cluster, that they are on; 0: this one
@@ -148,6 +149,11 @@ func (t *training) build(s *session, schema trivium.Schema, label string, cpu *t
 	}
 	if _, t.tabled = t.model.(server.Program); t.tabled && t.topology != served {
 		return fmt.Errorf("%s is trained on tables and has no gradients: give --topology %s", t.job.Model, served)
+	}
+	if t.tabled && len(t.tuned) > 0 {
+		const text = "%s is trained on tables, without an optimizer: give no %s; what it takes stands behind its name, as in %[1]s:KEY=X"
+		name, _, _ := strings.Cut(t.job.Model, ":")
+		return fmt.Errorf(text, name, strings.Join(t.tuned, ", "))
 	}
 	t.keep(t.model)
 	if err := train.CheckData(t.model, schema); err != nil {
