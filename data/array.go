@@ -231,9 +231,6 @@ func (a *arrayFile) close() error {
 }
 
 func (a *arrayFile) fit(_ context.Context, f fitting) (*Transform, error) {
-	if f.desc.Scale != "" && f.desc.Scale != "none" {
-		return nil, setting("scale", "%s holds arrays; scaling is for tables", a.x.f.name)
-	}
 	t := &Transform{Version: TransformVersion, Kind: KindArray, Divisor: 1}
 	if a.x.bytesAreImages() {
 		t.Divisor = 255

@@ -103,6 +103,9 @@ func describeFile(ctx context.Context, d trivium.Data, o Options) (*Description,
 		return nil, err
 	}
 	out := &Description{Source: f.fileName(), Rows: f.numRows(), Checksum: fmt.Sprintf("crc32c:%08x", f.sum()), Notes: where.notes}
+	for _, e := range uselessSettings(f, &d, false) {
+		_ = out.problem(e) // describing goes on
+	}
 	err = f.describe(ctx, out, fitting{desc: d, labels: o.Labels})
 	out.weigh(d.ClassWeight)
 	slices.SortStableFunc(out.Problems, func(a, b *Error) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Row, b.Row)) })
@@ -382,6 +385,9 @@ func (t *tableFile) describe(ctx context.Context, d *Description, f fitting) err
 			d.Labels.Names = append(d.Labels.Names, b.Name)
 		}
 		d.Labels.Width = len(d.Balance)
+		if n := f.desc.Classes; n > 0 && n != d.Labels.Width {
+			_ = d.problem(t.declared(n, d.Labels.Names))
+		}
 	}
 	return nil
 }

@@ -209,3 +209,39 @@ func TestDescribeClassWeights(t *testing.T) {
 		}
 	}
 }
+
+// TestDescribeUseless: settings that training would refuse of such a file are mistakes here too, and not passed over.
+func TestDescribeUseless(t *testing.T) {
+	dir := t.TempDir()
+	table := write(t, dir, "a.csv", []byte("a,label\n1,yes\n2,no\n3,yes\n"))
+	sparse := write(t, dir, "a.libsvm", []byte("0 1:1\n1 2:1\n"))
+	array := t.TempDir()
+	write(t, array, "x.npy", npyFile("<f4", "2, 3", float32s(1, 2, 3, 4, 5, 6)))
+	write(t, array, "y.npy", npyFile("|u1", "2,", []byte{1, 0}))
+	for _, c := range []struct {
+		source string
+		d      trivium.Data
+		want   string // of the fields of the mistakes
+	}{
+		{table, trivium.Data{Label: "label", Drop: []string{"a"}, Missing: "mean", Scale: "standard", Categorical: []string{"label"}}, ""},
+		{table, trivium.Data{Rows: 5, Columns: 3, Hash: 8}, "rows columns hash"},
+		{table, trivium.Data{Classes: 2}, ""},
+		{sparse, trivium.Data{Columns: 3, Classes: 2, Missing: "error", Scale: "none"}, ""},
+		{sparse, trivium.Data{Rows: 5, Label: "0", Drop: []string{"a"}, Weight: "w", Scale: "minmax"}, "rows scale label drop weight"},
+		{array, trivium.Data{}, ""},
+		{array, trivium.Data{Columns: 3, Categorical: []string{"a"}, Missing: "zero", Scale: "minmax"}, "columns scale categorical missing"},
+	} {
+		c.d.Source = c.source
+		var fields []string
+		d := describe(t, c.d)
+		for _, p := range d.Problems {
+			fields = append(fields, p.Field)
+		}
+		if got := strings.Join(fields, " "); got != c.want || d.ProblemCount != int64(len(fields)) {
+			t.Errorf("%+v: mistakes in %q (%v), want %q", c.d, got, d.Problems, c.want)
+		}
+	}
+	if d := describe(t, trivium.Data{Source: table, Classes: 3}); d.ProblemCount != 1 || !strings.Contains(d.Problems[0].Msg, "3 classes are declared, and the labels have 2 values: no, yes") {
+		t.Errorf("%v", d.Problems)
+	}
+}

@@ -250,15 +250,6 @@ func (s *sparseFile) compact(all *sparseRows, counts []int64) {
 }
 
 func (s *sparseFile) fit(ctx context.Context, f fitting) (*Transform, error) {
-	if f.desc.Scale != "" && f.desc.Scale != "none" {
-		return nil, setting("scale", "the rows of a libsvm file are sparse, and scaling by %s would fill every cell; scale them beforehand",
-			f.desc.Scale)
-	}
-	for _, c := range tableSettings(&f.desc) {
-		if c.set {
-			return nil, setting(c.name, "%s is a libsvm file, whose columns have no names", s.x.f.name)
-		}
-	}
 	width := f.desc.Columns
 	if err := s.scan(ctx, width, f.budget); err != nil {
 		return nil, err

@@ -6,10 +6,18 @@ import (
 	"github.com/trivium-ml/trivium"
 )
 
-// refuseFileSettings reports settings that the files have no use for, rather than pass over them. Where a transform is fitted already,
-// most of them are those that it was fitted with, to other files perhaps.
+// refuseFileSettings reports settings that the files have no use for, rather than pass over them.
 func refuseFileSettings(main rowFile, d *trivium.Data, fitted bool) error {
 	var errs []error
+	for _, e := range uselessSettings(main, d, fitted) {
+		errs = append(errs, e)
+	}
+	return errors.Join(errs...)
+}
+
+// uselessSettings are those that the files have no use for. Where a transform is fitted already, most of them are those that it was fitted with, to
+// other files perhaps.
+func uselessSettings(main rowFile, d *trivium.Data, fitted bool) (errs []*Error) {
 	if d.Rows != 0 {
 		errs = append(errs, setting("rows", "it is for generated data; of a file take a range, such as --train 0:%d", d.Rows))
 	}
@@ -17,19 +25,31 @@ func refuseFileSettings(main rowFile, d *trivium.Data, fitted bool) error {
 		errs = append(errs, setting("columns", "it declares the width of libsvm rows, and %s has its own", main.fileName()))
 	}
 	if fitted {
-		return errors.Join(errs...)
+		return errs
 	}
 	if d.Hash != 0 && len(d.Categorical) == 0 {
 		errs = append(errs, setting("hash", "no column is named categorical, and only those are hashed"))
 	}
-	if _, array := main.(*arrayFile); array {
-		for _, f := range tableSettings(d) {
-			if f.set {
-				errs = append(errs, setting(f.name, "%s holds arrays, whose numbers have no names", main.fileName()))
-			}
+	scaled := d.Scale != "" && d.Scale != "none"
+	nameless := ""
+	switch main.(type) {
+	case *arrayFile:
+		nameless = "%s holds arrays, whose numbers have no names"
+		if scaled {
+			errs = append(errs, setting("scale", "%s holds arrays; scaling is for tables", main.fileName()))
+		}
+	case *sparseFile:
+		nameless = "%s is a libsvm file, whose columns have no names"
+		if scaled {
+			errs = append(errs, setting("scale", "the rows of a libsvm file are sparse, and scaling by %s would fill every cell; scale them beforehand", d.Scale))
 		}
 	}
-	return errors.Join(errs...)
+	for _, f := range tableSettings(d) {
+		if f.set && nameless != "" {
+			errs = append(errs, setting(f.name, nameless, main.fileName()))
+		}
+	}
+	return errs
 }
 
 type namedSetting struct {

@@ -199,8 +199,8 @@ func (t *tableFile) fitLabels(tr *Transform, f fitting) error {
 	if len(names) == 0 {
 		return t.noLabels(tr.Label.Column)
 	}
-	if n := f.desc.Classes; n > 0 && len(names) != n { // what others would be called nobody knows
-		return fault(t.fileName(), "%d classes are declared, and the labels have %d values: %s", n, len(names), listNames(names))
+	if n := f.desc.Classes; n > 0 && len(names) != n {
+		return t.declared(n, names)
 	}
 	if f.labels == LabelsReal {
 		return fault(t.fileName(), "column %q holds names, and the model wants numbers as labels", tr.Label.Column)
@@ -208,4 +208,9 @@ func (t *tableFile) fitLabels(tr *Transform, f fitting) error {
 	tr.Label.Text = true
 	tr.Schema.Labels = trivium.LabelSpec{Kind: trivium.Class, Width: len(names), Names: names}
 	return nil
+}
+
+// declared refuses n classes where labels are other names: what the others would be called nobody knows.
+func (t *tableFile) declared(n int, names []string) *Error {
+	return fault(t.fileName(), "%d classes are declared, and the labels have %s: %s", n, quantity.Count(len(names), "value"), listNames(names))
 }
