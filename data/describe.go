@@ -87,8 +87,12 @@ func Describe(ctx context.Context, d trivium.Data, o Options) (*Description, err
 		return nil, err
 	}
 	out, err := describeFile(ctx, d, o)
-	if out != nil && here.from[out.Source] != "" {
-		out.Source = here.from[out.Source]
+	if out != nil {
+		out.Source, out.Label = here.words(out.Source), here.words(out.Label)
+		here.rename(out.Notes)
+		for _, e := range out.Problems {
+			_ = here.name(e)
+		}
 	}
 	return out, here.name(errors.Join(err, here.close()))
 }

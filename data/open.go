@@ -278,6 +278,8 @@ func openFetched(ctx context.Context, d trivium.Data, o Options) (*Splits, error
 	if err != nil {
 		return nil, f.name(errors.Join(err, f.close()))
 	}
+	f.rename(s.Notes)
+	f.rename(s.Cautions)
 	s.fetched, s.Notes = f, append(f.notes, s.Notes...)
 	return s, nil
 }

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -158,11 +160,34 @@ func (f *fetched) close() error {
 	return os.RemoveAll(f.dir)
 }
 
-// name makes an error about a fetched file one about its URL.
+// name makes an error about fetched files one about their URLs.
 func (f *fetched) name(err error) error {
-	var e *Error
-	if errors.As(err, &e) && f.from[e.File] != "" {
-		e.File = f.from[e.File]
+	type several interface {
+		error
+		Unwrap() []error
+	}
+	if s, ok := errors.AsType[several](err); ok {
+		for _, one := range s.Unwrap() {
+			_ = f.name(one)
+		}
+	} else if e, ok := errors.AsType[*Error](err); ok {
+		e.File, e.Msg = f.words(e.File), f.words(e.Msg)
 	}
 	return err
+}
+
+// words are text in which fetched files are called by their URLs.
+func (f *fetched) words(text string) string {
+	files := slices.Sorted(maps.Keys(f.from))
+	for _, file := range slices.Backward(files) { // a name that begins with another one goes first
+		text = strings.ReplaceAll(text, file, f.from[file])
+	}
+	return text
+}
+
+// rename puts URLs into texts that were written of fetched files.
+func (f *fetched) rename(texts []string) {
+	for i := range texts {
+		texts[i] = f.words(texts[i])
+	}
 }

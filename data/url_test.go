@@ -1,6 +1,7 @@
 package data
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -63,6 +64,42 @@ func TestURL(t *testing.T) {
 	if err != nil || len(left) != 0 {
 		t.Errorf("files stay behind: %v, %v", left, err)
 	}
+}
+
+// TestURLNames: whatever is said of a fetched file calls it by its URL; where it lay is gone.
+func TestURLNames(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	dir := t.TempDir()
+	write(t, dir, "a.csv", []byte("age,city\n30,1\n,2\n50,3\n60,4\n70,5\n"))
+	write(t, dir, "a.csv.b.csv", []byte("age,city\n30,1\n,2\n"))
+	write(t, dir, "bad.csv", []byte("label,age\n1,30\n0,old\n"))
+	write(t, dir, "a.libsvm", []byte("1 1:2\n0 2:1\n"))
+	write(t, dir, "t-images-idx3-ubyte", []byte{0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2, 1, 2})
+	write(t, dir, "t-labels-idx1-ubyte", []byte{0, 0, 8, 1, 0, 0, 0, 1, 1})
+	server := httptest.NewServer(http.FileServer(http.Dir(dir)))
+	defer server.Close()
+	said := func(what string, texts []string, want string) {
+		t.Helper()
+		text := strings.Join(texts, "\n")
+		if strings.Contains(text, os.TempDir()) || !strings.Contains(text, server.URL+want) {
+			t.Errorf("%s: %s; want %s%s in it", what, text, server.URL, want)
+		}
+	}
+	d := trivium.Data{Source: server.URL + "/a.csv", Test: server.URL + "/a.csv.b.csv", Missing: "drop"}
+	s := open(t, d, Options{})
+	said("notes", s.Notes, "/a.csv is the label")
+	said("cautions", s.Cautions, "/a.csv: 1 of 5 rows lack values")
+	said("cautions", s.Cautions, "/a.csv.b.csv: 1 of 2 rows lack values")
+	said("notes of a look", describe(t, trivium.Data{Source: d.Source}).Notes, "/a.csv is the label")
+	bad := describe(t, trivium.Data{Source: server.URL + "/bad.csv", Columns: 3})
+	if bad.ProblemCount != 2 {
+		t.Fatalf("%v", bad.Problems)
+	}
+	said("a mistake", []string{bad.Problems[0].Error()}, "/bad.csv has its own")
+	said("a mistake in a row", []string{bad.Problems[1].Error()}, "/bad.csv: line 3")
+	said("a label", []string{describe(t, trivium.Data{Source: server.URL + "/t-images-idx3-ubyte"}).Label}, "/t-labels-idx1-ubyte")
+	_, err := Open(t.Context(), trivium.Data{Source: server.URL + "/a.libsvm", Drop: []string{"x"}, Label: "y"}, Options{})
+	said("errors", []string{fmt.Sprint(err)}, "/a.libsvm is a libsvm file")
 }
 
 // TestURLStoredCompressed: a file that is stored compressed, and sent with a word about it, is as good as one without.
