@@ -121,6 +121,9 @@ func classNames(spec trivium.LabelSpec, n int) []string {
 	return names
 }
 
+// saidAlready refuses a flag about how rows are read.
+const saidAlready = "--%s: the transform that was fitted in training says that already"
+
 // sets returns the data that the flags name: the splits that they do, else without --data the validation and test rows of the run, and with it all
 // rows of that source.
 func (t *trained) sets(ctx context.Context, s *session, df *dataFlags, sf *splitFlags, unlabelled bool) ([]namedSet, error) {
@@ -144,7 +147,7 @@ func (t *trained) sets(ctx context.Context, s *session, df *dataFlags, sf *split
 	if t.transform != nil {
 		for _, name := range []string{"classes", "label", "drop", "categorical", "hash", "missing", "scale", "weight", "class_weight"} {
 			if g["data."+name] {
-				return nil, misusedf("--%s: the transform that was fitted in training says that already", strings.ReplaceAll(name, "_", "-"))
+				return nil, misusedf(saidAlready, strings.ReplaceAll(name, "_", "-"))
 			}
 		}
 	}
@@ -153,6 +156,9 @@ func (t *trained) sets(ctx context.Context, s *session, df *dataFlags, sf *split
 		return nil, err
 	}
 	t.splits = splits
+	if g["data.columns"] && t.transform != nil && t.transform.Kind != data.KindReady { // a generator makes as many as it is asked for
+		return nil, misusedf(saidAlready, "columns")
+	}
 	for _, n := range splits.Cautions {
 		fmt.Fprintf(s.err, "%s: note: %s\n", s.name, n)
 	}

@@ -43,3 +43,26 @@ func TestConfusionMatrix(t *testing.T) {
 		t.Errorf("without it: exits with %d: %s%s", got.code, got.out, got.err)
 	}
 }
+
+// TestSaidAlready: what the model says of its rows cannot be said otherwise of those that it is used on, and is not passed over; only a generator
+// makes rows of as many columns as it is asked for.
+func TestSaidAlready(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "a.libsvm", strings.Repeat("1 1:1 3:2\n0 2:1\n", 10))
+	for _, train := range []string{"train logistic --data a.libsvm --epochs 1 --name sparse", "train logistic --data logistic --rows 20 --columns 30 --epochs 1 --name made"} {
+		if got := runIn(t, dir, strings.Fields(train)...); got.code != Done {
+			t.Fatalf("%s: exits with %d: %s", train, got.code, got.err)
+		}
+	}
+	for _, verb := range []string{"eval", "apply"} {
+		for _, flag := range []string{"--columns 3", "--columns 200", "--classes 2", "--scale none", "--class-weight 1=2"} {
+			got := runIn(t, dir, strings.Fields(verb+" sparse --data a.libsvm "+flag)...)
+			if name, _, _ := strings.Cut(flag, " "); got.code != Misused || !strings.Contains(got.err, name+": the transform that was fitted in training says that already") {
+				t.Errorf("%s %s: exits with %d: %s%s", verb, flag, got.code, got.out, got.err)
+			}
+		}
+		if got := runIn(t, dir, strings.Fields(verb+" made --data logistic --rows 10 --columns 30")...); got.code != Done {
+			t.Errorf("%s: exits with %d: %s", verb, got.code, got.err)
+		}
+	}
+}
