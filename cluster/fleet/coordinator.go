@@ -88,6 +88,7 @@ type Coordinator struct {
 	names   map[string]time.Time // when machines that may not be lent yet were let in at the door, by id
 	changed chan struct{}        // 1: the queue is to be looked at
 	left    time.Time            // when last a job ended, or something of what one left was sent to who fetches it
+	lingers time.Duration        // how long after that the end of this coordinator waits: fetchWait, but where a test says otherwise
 	wait    sync.WaitGroup       // what hears machines
 	jobs    sync.WaitGroup
 }
@@ -106,7 +107,7 @@ const GroupName = "fleet"
 func New(o Options) (*Coordinator, error) {
 	c := &Coordinator{
 		o: o, log: o.Log, live: map[string]*running{}, logs: map[string]*jobLog{}, sent: map[string]time.Time{}, names: map[string]time.Time{},
-		changed: make(chan struct{}, 1), began: time.Now(),
+		changed: make(chan struct{}, 1), began: time.Now(), lingers: fetchWait,
 	}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
@@ -190,12 +191,12 @@ const fetchWait = time.Second
 func (c *Coordinator) linger() {
 	for {
 		c.mu.Lock()
-		wait := fetchWait - time.Since(c.left)
+		wait := c.lingers - time.Since(c.left)
 		c.mu.Unlock()
 		if wait <= 0 {
 			return
 		}
-		time.Sleep(wait)
+		time.Sleep(min(wait, fetchWait))
 	}
 }
 

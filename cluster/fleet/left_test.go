@@ -22,6 +22,57 @@ import (
 	"github.com/trivium-ml/trivium/transport"
 )
 
+// stopsPatiently ends the coordinator, which waits for the test for as long as that likes: on a busy machine the time that the follower of a
+// job has for his next request may pass as he makes it. What it returns ends that, and waits for the coordinator.
+func (r *rig) stopsPatiently() (fetched func()) {
+	waits := func(d time.Duration) {
+		r.c.mu.Lock()
+		defer r.c.mu.Unlock()
+		r.c.lingers = d
+	}
+	waits(time.Hour)
+	var stopped sync.WaitGroup
+	stopped.Go(r.stop)
+	return func() {
+		waits(0)
+		stopped.Wait()
+	}
+}
+
+// TestLingers: a coordinator that ends waits for who follows a job for a second, and for who fetches until nothing was sent for as long.
+func TestLingers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		authority, err := trust.OpenAuthority(filepath.Join(t.TempDir(), "ca"), time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		port, err := transport.NewMemory().Open(t.Context(), transport.Name{Role: "coordinator", ID: "0", Incarnation: 1}, transport.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer port.Close()
+		c, err := New(Options{Dir: t.TempDir(), Build: "this", Authority: authority, Issuer: &trust.Issuer{Authority: authority}, Port: port})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, sent := range []int{0, 3} {
+			began := time.Now()
+			c.left = began
+			for i := range sent {
+				time.AfterFunc(time.Duration(i+1)*fetchWait*3/4, func() {
+					if _, err := (fetching{io.Discard, c}).Write([]byte("weights")); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			c.linger()
+			if took, want := time.Since(began), time.Duration(sent)*fetchWait*3/4+fetchWait; took != want {
+				t.Errorf("where something is sent %d times it waits %v, want %v", sent, took, want)
+			}
+		}
+	})
+}
+
 // TestFilesAtTheEnd: who follows a job that ends with its coordinator gets what it left.
 func TestFilesAtTheEnd(t *testing.T) {
 	began := make(chan struct{})
@@ -41,9 +92,7 @@ func TestFilesAtTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-began
-	var stopped sync.WaitGroup
-	stopped.Go(r.stop)
-	defer stopped.Wait()
+	defer r.stopsPatiently()()
 	if err := client.Log(t.Context(), j.ID, true, io.Discard); err != nil {
 		t.Fatal(err)
 	}
@@ -84,9 +133,7 @@ func TestFetchAtTheEnd(t *testing.T) {
 	if _, err := io.ReadFull(files, first[:]); err != nil {
 		t.Fatal(err)
 	}
-	var stopped sync.WaitGroup
-	stopped.Go(r.stop)
-	defer stopped.Wait()
+	defer r.stopsPatiently()()
 	if n, err := io.Copy(io.Discard, files); err != nil || n < int64(len(left)) {
 		t.Errorf("%d bytes came, of more than %d: %v", n, len(left), err)
 	}
