@@ -299,6 +299,7 @@ func TestWhoseToMend(t *testing.T) {
 		return err
 	}
 	_, sent := client.Send(t.Context(), strings.NewReader("rows"))
+	r.joined() // which it would be amid the test
 	r.c.mu.Lock()
 	members := r.c.members
 	r.c.members = nil // as before it has joined

@@ -17,6 +17,20 @@ import (
 	"github.com/trivium-ml/trivium/transport"
 )
 
+// joined waits until the coordinator has joined the group of machines.
+func (r *rig) joined() {
+	r.t.Helper()
+	there := false
+	for deadline := time.Now().Add(time.Minute); !there; time.Sleep(time.Millisecond) { // it ends a hang, no more
+		if time.Now().After(deadline) {
+			r.t.Fatal("the coordinator does not join")
+		}
+		r.c.mu.Lock()
+		there = r.c.members != nil
+		r.c.mu.Unlock()
+	}
+}
+
 // TestOneMachineAName: who comes with the name of a machine that is lent is told so, and drives nobody out; once that is gone, it is taken.
 func TestOneMachineAName(t *testing.T) {
 	r := newRig(t, t.TempDir(), startAll)
