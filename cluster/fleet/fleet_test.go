@@ -68,7 +68,7 @@ func newRig(t *testing.T, dir string, run func(context.Context, *Work) Outcome) 
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(err)
 	r.addr = l.Addr().String()
-	server := &http.Server{Handler: r.c.Handler(), ReadHeaderTimeout: time.Second, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)}
+	server := &http.Server{Handler: r.c.Handler(), ReadHeaderTimeout: time.Minute, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running, serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(tls.NewListener(l, self.OpenConfig())) })
