@@ -14,7 +14,7 @@ import (
 // TestNeverClocks: over real loops, a worker that takes part and never clocks ends the reads and barriers of all others within the
 // deadline, with an error that names table, row, worker and clock.
 func TestNeverClocks(t *testing.T) {
-	const deadline = time.Second // long enough that on a busy machine the servers have said who holds a round
+	const deadline = 5 * time.Second // long enough that on a busy machine the servers have said who holds a round
 	for name, n := range networks(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it waits
@@ -50,7 +50,7 @@ func TestNeverClocks(t *testing.T) {
 					} else {
 						_, err = tab.Get(ctx, 2, make([]float32, 8))
 					}
-					if took := time.Since(begun); took > 20*deadline {
+					if took := time.Since(begun); took > 4*deadline {
 						j.fail(fmt.Errorf("client %d: the error took %v", i, took))
 					}
 					for _, want := range []string{what, fmt.Sprintf("worker 0 of %s", clientName(i)), "at clock", "is at 0", "held by " + clientName(3).String(), deadline.String()} {
