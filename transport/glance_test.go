@@ -38,6 +38,7 @@ func TestAttend(t *testing.T) {
 	if err := ends[0].s.Know(names[1], ends[1].p.Addr()); err != nil {
 		t.Fatal(err)
 	}
+	beats := false
 	sizes := []int{0, 1, 100, 4 << 10, 40 << 10, 256 << 10, 1 << 20}
 	done := make(chan error, 1)
 	go func() { // sends back what comes
@@ -78,6 +79,7 @@ func TestAttend(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		beats = beats || ends[0].p.(*port).pulse.running.Load() // at the end it may rest again
 		if ev.Kind != uint8(k+1) || len(ev.Payload) != n || string(ev.Payload) != string(payload) {
 			t.Fatalf("frame %d of %d bytes: kind %d of %d bytes came", k, n, ev.Kind, len(ev.Payload))
 		}
@@ -103,7 +105,7 @@ func TestAttend(t *testing.T) {
 	if n := p.clogged.Load(); n != 0 {
 		t.Errorf("%d connections take nothing, want 0", n)
 	}
-	if !p.pulse.running.Load() {
+	if !beats {
 		t.Error("nothing keeps the runtime's watch going")
 	}
 }
@@ -196,7 +198,10 @@ func TestPulse(t *testing.T) {
 	if err := streams[0].Know(names[1], ports[1].Addr()); err != nil {
 		t.Fatal(err)
 	}
-	for k := range 2 { // the first may be written while the link comes up, by another
+	// The first may be written while the link comes up, by another. Of the others one is enough: on a busy machine the watch may have rested
+	// again, after 200 ms, before this looks.
+	rests := make([]string, 0, 2)
+	for k := 0; k < 2 || k < 10 && len(rests) > 0; k++ {
 		if err := streams[0].Send(ctx, names[1], Frame{Kind: 1, Payload: make([]byte, 1<<20)}); err != nil {
 			t.Fatal(err)
 		}
@@ -207,10 +212,14 @@ func TestPulse(t *testing.T) {
 		if ev.Release(); k == 0 {
 			continue
 		}
+		rests = rests[:0]
 		for i, p := range ports {
 			if !p.pulse.running.Load() {
-				t.Errorf("nothing keeps the watch going at port %d", i)
+				rests = append(rests, names[i].ID)
 			}
 		}
+	}
+	if len(rests) > 0 {
+		t.Errorf("nothing keeps the watch going at %q", rests)
 	}
 }
