@@ -50,7 +50,7 @@ func TestDivergenceSeenByOne(t *testing.T) {
 			return &explosive{Toy: m.(*traintest.Toy)}, err
 		}
 		env.Models = models
-		o.Wait = 3 * time.Second
+		o.Wait = time.Minute // it ends a hang, no more
 		c := &crew{env: env, n: 3, o: o}
 		_, _ = c.Train(t.Context(), job)
 		for rank, err := range c.errs {
