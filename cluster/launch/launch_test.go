@@ -360,11 +360,11 @@ func TestExitDespiteHeldStderr(t *testing.T) {
 	}
 }
 
-// A slowWriter takes its time, as one does that waits for its processor.
-type slowWriter struct{}
+// A slowWriter takes its time, as one does that waits for its processor. It does so once: a hundred naps of 3 ms were seconds on a busy machine.
+type slowWriter struct{ nap sync.Once }
 
-func (slowWriter) Write(p []byte) (int, error) {
-	time.Sleep(3 * time.Millisecond)
+func (w *slowWriter) Write(p []byte) (int, error) {
+	w.nap.Do(func() { time.Sleep(300 * time.Millisecond) })
 	return len(p), nil
 }
 
@@ -372,7 +372,7 @@ func (slowWriter) Write(p []byte) (int, error) {
 func TestSlowPrinter(t *testing.T) {
 	l := NewChildren()
 	defer l.Close()
-	e := ended(t, start(t, l, Spec{Name: "a", Args: []string{"fail"}, Stderr: slowWriter{}})) // a hundred lines: 0.3 s
+	e := ended(t, start(t, l, Spec{Name: "a", Args: []string{"fail"}, Stderr: new(slowWriter)}))
 	if n := len(e.Stderr); n == 0 || e.Stderr[n-1] != "the last words" {
 		t.Errorf("its last lines are %q", e.Stderr)
 	}
