@@ -155,15 +155,15 @@ func TestHalfFrame(t *testing.T) {
 	}
 }
 
-// selfSigned is the TLS configuration of peers that all hold one certificate.
-func selfSigned(t *testing.T) *tls.Config {
+// selfSigned is the TLS configuration of peers that all hold one certificate. They are at 127.0.0.1, or also at those.
+func selfSigned(t *testing.T, also ...net.IP) *tls.Config {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: append(also, net.IPv4(127, 0, 0, 1)),
 		IsCA: true, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
