@@ -11,6 +11,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// whenGone looks out for the end of a process. What it returns waits for that, and says when the system has told of it.
+func whenGone(t *testing.T, pid int) (wait func() time.Time) {
+	t.Helper()
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatalf("process %d: %v", pid, err)
+	}
+	at := make(chan time.Time, 1)
+	go func() {
+		defer unix.Close(fd)
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		for {
+			n, err := unix.Poll(fds, int(patience.Milliseconds()))
+			if err == unix.EINTR {
+				continue
+			}
+			if err != nil || n != 1 {
+				t.Errorf("process %d does not end: %v", pid, err)
+			}
+			at <- time.Now()
+			return
+		}
+	}()
+	return func() time.Time { return <-at }
+}
+
 // Killed parents take children and grandchildren along: by the system's signal, and, where there is none, by the pipe.
 func TestNoOrphans(t *testing.T) {
 	for _, how := range []string{"death signal", "pipe only"} {
