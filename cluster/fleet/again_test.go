@@ -138,18 +138,14 @@ func TestAgainAfterTheCoordinator(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stopped := make(chan struct{})
-	go func() {
-		r.stop()
-		close(stopped)
-	}()
+	asked := r.stopsPatiently()
 	if err := client.Log(t.Context(), j.ID, true, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := client.Job(t.Context(), j.ID); err != nil || got.State != Queued || got.Why != "the coordinator ended" {
 		t.Errorf("who follows it hears that it is %+v, %v", got, err)
 	}
-	<-stopped
+	asked()
 	ended, err := os.ReadFile(state)
 	if err != nil {
 		t.Fatal(err)
