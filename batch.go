@@ -35,7 +35,7 @@ var formNames = [...]string{"dense", "csr", "ragged"}
 
 // An Input is one named input of a batch.
 //
-// Of a Dense input, row i is Values[i·n : (i+1)·n] with n the product of Shape. Of a CSR or Ragged input, row i has the entries
+// Of a Dense input, row i is Values[i·n : (i+1)·n] with n the product of Shape, or Rows[i]. Of a CSR or Ragged input, row i has the entries
 // Ptr[i] to Ptr[i+1] of Index and Values; Ptr[0] need not be 0, so that a run of rows is a view.
 type Input struct {
 	Name   string
@@ -44,6 +44,8 @@ type Input struct {
 	Values []float32 // nil for Ragged ids
 	Index  []int32   // CSR: columns; Ragged: ids of discrete elements, such as tokens, or nil
 	Ptr    []int64   // Rows+1 offsets; nil for Dense
+
+	Rows [][]float32 // Dense, in place of Values: each row where it lies. Only a RowReader is given it
 }
 
 // RowLen returns the number of float32 values of one row of a Dense input, of one element of a Ragged one, and the number of columns
@@ -108,10 +110,13 @@ func (b *Batch) SliceInto(dst *Batch, from, to int) {
 	*dst = Batch{Rows: to - from, Inputs: inputs, Labels: b.Labels}
 	for i := range inputs {
 		in := &inputs[i]
-		if in.Form == Dense {
+		switch {
+		case in.Rows != nil:
+			in.Rows = in.Rows[from:to]
+		case in.Form == Dense:
 			n := in.RowLen()
 			in.Values = in.Values[from*n : to*n]
-		} else {
+		default:
 			in.Ptr = in.Ptr[from : to+1]
 		}
 	}
@@ -153,7 +158,11 @@ func (b *Batch) Validate() error {
 		n := in.RowLen()
 		switch in.Form {
 		case Dense:
-			if len(in.Values) != b.Rows*n {
+			if in.Rows != nil {
+				if err := checkRows(in, b.Rows); err != nil {
+					fail("input %q: %w", in.Name, err)
+				}
+			} else if len(in.Values) != b.Rows*n {
 				fail("input %q: %d rows of shape %v want %d values, found %d", in.Name, b.Rows, in.Shape, b.Rows*n, len(in.Values))
 			}
 		case CSR:
@@ -188,6 +197,22 @@ func (b *Batch) Validate() error {
 		fail("%d ids for %d rows", len(b.IDs), b.Rows)
 	}
 	return errors.Join(errs...)
+}
+
+// checkRows looks at rows that lie apart.
+func checkRows(in *Input, rows int) error {
+	if len(in.Values) > 0 {
+		return errors.New("it has rows, and values too")
+	}
+	if len(in.Rows) != rows {
+		return fmt.Errorf("%d rows, want %d", len(in.Rows), rows)
+	}
+	for i, x := range in.Rows {
+		if n := in.RowLen(); len(x) != n {
+			return fmt.Errorf("row %d of shape %v wants %d values, found %d", i, in.Shape, n, len(x))
+		}
+	}
+	return nil
 }
 
 func (l *Labels) validate(rows int) error {

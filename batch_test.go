@@ -41,6 +41,14 @@ func TestSliceIsAView(t *testing.T) {
 	if s.WeightSum() != 2.5 || s.IDs[0] != 11 || s.Labels.Class[1] != 1 || s.Input("r").Ptr[0] != 1 || s.Input("q") != nil {
 		t.Errorf("the slice is %+v", s)
 	}
+	apart := exampleBatch()
+	apart.Inputs[0].Values, apart.Inputs[0].Rows = nil, [][]float32{{1, 2}, {3, 4}, {5, 6}}
+	if err := apart.Validate(); err != nil {
+		t.Error(err)
+	}
+	if s := apart.Slice(1, 3); s.Validate() != nil || &s.Inputs[0].Rows[0][0] != &apart.Inputs[0].Rows[1][0] {
+		t.Errorf("of rows that lie apart the slice is %+v", s.Inputs[0])
+	}
 	var dst trivium.Batch
 	b.SliceInto(&dst, 0, 1)
 	if n := testing.AllocsPerRun(10, func() { b.SliceInto(&dst, 1, 2) }); n != 0 {
@@ -69,6 +77,9 @@ func TestValidateNamesWhatIsWrong(t *testing.T) {
 	}{
 		{func(b *trivium.Batch) { b.Rows = -1 }, "-1 rows"},
 		{func(b *trivium.Batch) { b.Inputs[0].Values = b.Inputs[0].Values[:5] }, `input "x": 3 rows of shape [2] want 6 values, found 5`},
+		{func(b *trivium.Batch) { b.Inputs[0].Rows = [][]float32{{1, 2}, {3, 4}, {5, 6}} }, `input "x": it has rows, and values too`},
+		{func(b *trivium.Batch) { b.Inputs[0].Values, b.Inputs[0].Rows = nil, [][]float32{{1, 2}, {3, 4}} }, `input "x": 2 rows, want 3`},
+		{func(b *trivium.Batch) { b.Inputs[0].Values, b.Inputs[0].Rows = nil, [][]float32{{1, 2}, {3}, {5, 6}} }, `input "x": row 1 of shape [2] wants 2 values, found 1`},
 		{func(b *trivium.Batch) { b.Inputs[1].Index = []int32{8, 0, 4, 5} }, `input "s": row 0: index 0 follows 8`},
 		{func(b *trivium.Batch) { b.Inputs[1].Index = []int32{0, 9, 4, 5} }, "row 0: index 9 is outside 0 to 8"},
 		{func(b *trivium.Batch) { b.Inputs[1].Index = b.Inputs[1].Index[:3] }, "3 columns for 4 values"},

@@ -16,6 +16,12 @@ type Model interface {
 	Grad(ctx context.Context, p Params, b Batch, g Gradient, ready func(tensor int)) (lossSum, weightSum float64, err error)
 }
 
+// A RowReader is a Model that may be given Dense inputs whose rows lie apart (Input.Rows): those of a shuffled epoch need not be copied next to
+// one another before they are read.
+type RowReader interface {
+	ReadsRows() bool
+}
+
 // A Predictor is a Model that can be asked for its outputs: what evaluation, prediction and ONNX need.
 type Predictor interface {
 	Outputs() Outputs

@@ -31,6 +31,10 @@ type BatchOptions struct {
 	// the goroutine that walks the batches; a tensor.Pool's Run. nil: that goroutine copies by itself. With Prefetch it is not used.
 	Run func(n int, f func(i, worker int))
 
+	// Apart leaves long Dense rows that are resident where they lie, and names them (trivium.Input.Rows), where else they would be copied next to
+	// one another: for a trivium.RowReader.
+	Apart bool
+
 	IDs bool // fill Batch.IDs: the row's place in the file or generator that it came from
 }
 
@@ -229,7 +233,7 @@ func (c *cursor) begin(ctx context.Context, ds Dataset, o BatchOptions) error {
 	window, within := c.order.locate(c.pos)
 	c.winPos = c.pos - within
 	if resident {
-		c.memory.of, c.memory.order, c.memory.next = m, &c.order, window
+		c.memory.of, c.memory.order, c.memory.next, c.memory.apart = m, &c.order, window, o.Apart
 		c.windows = &c.memory
 	} else {
 		c.windows = startWindows(ctx, ds, &c.order, window)

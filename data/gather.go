@@ -17,6 +17,7 @@ type window struct {
 	slots   []slot
 	pixels  *pixels // of the slots' rows, of which each batch lacks the input then; nil: there are none
 	rows    []int   // of each slot
+	apart   bool    // long dense rows stay where they are: the slots outlive the batches
 	shuffle shuffler
 }
 
@@ -43,10 +44,22 @@ func (w *window) appendRows(dst *trivium.Batch, local []uint32, team *copyTeam) 
 
 func (w *window) appendDense(in *trivium.Input, k int, local []uint32, team *copyTeam) {
 	n := in.RowLen()
+	if w.apart && w.pixels == nil && n >= apartFrom {
+		for _, l := range local {
+			s := &w.slots[l>>blockShift]
+			row := s.start + int(l&blockMask)
+			in.Rows = append(in.Rows, s.batch.Inputs[k].Values[row*n:(row+1)*n:(row+1)*n])
+		}
+		return
+	}
+	in.Rows = nil // of a walk before
 	at := len(in.Values)
 	in.Values = extend(in.Values, len(local)*n)
 	team.copy(copying{dst: in.Values[at:], n: n, w: w, k: k, local: local, pixels: w.pixels})
 }
+
+// apartFrom is the length of rows, in values, from which on copying one costs more than to say where it lies.
+const apartFrom = 512
 
 // A copying writes rows of n values each to dst.
 type copying struct {
@@ -232,7 +245,7 @@ func emptyBatch(b *trivium.Batch) {
 	b.Rows = 0
 	for i := range b.Inputs {
 		in := &b.Inputs[i]
-		in.Values, in.Index = in.Values[:0], in.Index[:0]
+		in.Values, in.Index, in.Rows = in.Values[:0], in.Index[:0], in.Rows[:0]
 		if in.Form != trivium.Dense {
 			in.Ptr = append(in.Ptr[:0], 0)
 		}

@@ -19,12 +19,13 @@ type memoryWindows struct {
 	of    *memory
 	order *epochOrder
 	next  int64
+	apart bool
 	win   window
 }
 
 func (m *memoryWindows) read(context.Context) (*window, error) {
 	m.win.lay(m.order, m.next, func(int) *trivium.Batch { return &m.of.all })
-	m.win.pixels = m.of.pixels
+	m.win.pixels, m.win.apart = m.of.pixels, m.apart
 	for i := range m.win.slots {
 		m.win.slots[i].start = int(m.win.slots[i].id)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/data"
 	"github.com/trivium-ml/trivium/draw"
 	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/tensor"
@@ -108,6 +109,46 @@ func BenchmarkLogisticReadBound(b *testing.B) {
 			b.ReportMetric(r/s, "of-read-bound")
 			b.ReportMetric(4*rows*cols/r/math.Pow(2, 30), "read-GiB/s")
 			b.ReportMetric(rows/s, "samples/s")
+		})
+	}
+}
+
+// BenchmarkLogisticShuffled is an epoch of wide dense rows in random order: those of a batch lie apart, or are copied next to one another first,
+// side by side.
+func BenchmarkLogisticShuffled(b *testing.B) {
+	const rows, cols = 10_000, 10_000
+	cpu := tensor.NewCPU(0, false)
+	defer cpu.Close()
+	schema, all := benchBatch(rows, cols, 2)
+	ds := data.Memory(schema, all)
+	m, err := nn.Standard().Build("logistic", schema, cpu)
+	if err != nil {
+		b.Fatal(err)
+	}
+	p, g := trivium.NewParams(m.Layout()), trivium.NewGradient(m.Layout())
+	for _, size := range []int{100, 500, 2000} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			var took [2][]float64
+			for b.Loop() {
+				for k, apart := range []bool{false, true} {
+					start := time.Now()
+					for batch, err := range data.Batches(b.Context(), ds, data.BatchOptions{Batch: size, Shuffle: true, Seed: uint64(b.N), Run: cpu.Pool.Run, Apart: apart}) {
+						if err == nil {
+							_, _, err = m.Grad(b.Context(), p, *batch, g, nil)
+						}
+						if err != nil {
+							b.Fatal(err)
+						}
+					}
+					took[k] = append(took[k], time.Since(start).Seconds())
+				}
+			}
+			for k := range took {
+				slices.Sort(took[k])
+			}
+			copied, apart := took[0][len(took[0])/2], took[1][len(took[1])/2]
+			b.ReportMetric(rows/apart, "samples/s")
+			b.ReportMetric(copied/apart, "of-copied")
 		})
 	}
 }

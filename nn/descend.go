@@ -18,6 +18,13 @@ func (m *linear) Descend(p trivium.Params, b trivium.Batch, rate float32) (lossS
 		return 0, 0, err
 	}
 	x, w := m.call.x, m.call.w
+	if x.Rows != nil { // blocks wants them one after the other
+		near := trivium.Input{Values: m.near[:0]}
+		for _, row := range x.Rows {
+			near.Values = append(near.Values, row...)
+		}
+		x, m.near = &near, near.Values
+	}
 	d := descent{m, b.Weights, p.Tensor(1), rate}
 	at := 0
 	if m.in.Form == trivium.Dense {

@@ -159,6 +159,9 @@ func (n *Net) fill(f *feed, b *trivium.Batch, scores []float32) error {
 	if dense := f.kind == feedDense; dense != (x.Form == trivium.Dense) || x.Form == trivium.Ragged {
 		return fmt.Errorf("nn: input %q: the batch has %v rows, which the net does not take there", f.name, x.Form)
 	}
+	if x.Rows != nil {
+		return errApart(f.name)
+	}
 	var err error
 	from, to := int64(0), int64(0) // a batch may be a view of the whole data set: its own entries are these
 	if f.kind != feedDense {

@@ -30,6 +30,7 @@ type linear struct {
 	scores  func(i, worker int)         // m.runScores, bound once
 	cuts    []int                       // the runs of leaves of a call
 	call    linearCall
+	near    []float32 // rows that lay apart, of Descend
 	touched []int32
 	seen    []uint64
 }
@@ -143,6 +144,9 @@ func newLinear(loss pointLoss, s trivium.Schema, cpu *tensor.CPU) (trivium.Model
 
 func (m *linear) Layout() *trivium.Layout { return m.layout }
 
+// ReadsRows implements trivium.RowReader.
+func (m *linear) ReadsRows() bool { return m.in.Form == trivium.Dense }
+
 // Init sets all parameters to zero, as the evaluation has it for regressions.
 func (m *linear) Init(_ uint64, p trivium.Params) { clear(p.Flat) }
 
@@ -171,7 +175,7 @@ func (m *linear) Grad(_ context.Context, p trivium.Params, b trivium.Batch, g tr
 
 // begin checks b and remembers what the tiles need.
 func (m *linear) begin(p trivium.Params, b trivium.Batch) error {
-	x, err := input(&b, m.in)
+	x, err := rowsOrInput(&b, m.in)
 	if err != nil {
 		return err
 	}
@@ -230,6 +234,10 @@ func (m *linear) runLeaves(i, worker int) {
 	w.tree.Skip(from)
 	w.first = from * kernel.LeafRows
 	rows := min(to*kernel.LeafRows, c.rows) - w.first
+	if c.x.Rows != nil {
+		kernel.LinearRows(m.cpu.ISA, c.x.Rows[w.first:w.first+rows], c.w, c.bias, w.derive, &w.tree)
+		return
+	}
 	kernel.LinearLeaves(m.cpu.ISA, rows, n, c.x.Values[w.first*n:], n, c.w, c.bias, w.derive, &w.tree)
 }
 
@@ -297,8 +305,13 @@ func (m *linear) runScores(i, _ int) {
 	}
 	n := len(c.w)
 	out := c.out[from:to]
-	kernel.Gemv(m.cpu.ISA, len(out), n, c.x.Values[from*n:], n, c.w, out)
+	if c.x.Rows == nil {
+		kernel.Gemv(m.cpu.ISA, len(out), n, c.x.Values[from*n:], n, c.w, out)
+	}
 	for r := range out {
+		if c.x.Rows != nil { // the bits of Gemv
+			out[r] = kernel.Dot(m.cpu.ISA, c.x.Rows[from+r], c.w)
+		}
 		out[r] += c.bias
 	}
 }

@@ -190,6 +190,9 @@ func (r *Run) batches() data.BatchOptions {
 		Batch: r.batch, Last: r.Job.Last, Shuffle: r.Job.Data.Order != "index", Seed: r.Job.Seed, Epoch: r.at.Epoch, From: r.at.Row,
 		Run: r.gather, IDs: r.ids,
 	}
+	if m, ok := r.Model.(trivium.RowReader); ok {
+		o.Apart = m.ReadsRows()
+	}
 	if r.env.Shares {
 		o.Part, o.Parts = r.env.Rank, r.env.Workers()
 		if r.tree != nil {

@@ -148,20 +148,42 @@ func LinearLeaves[T Float](isa ISA, m, n int, x []T, ld int, w []T, bias T, deri
 		if m-i >= 2*LeafRows {
 			ahead = LeafRows * ld * sizeOf[T]()
 		}
-		z := t.z[:rows]
-		Gemv(isa, rows, n, x[i*ld:], ld, w, z)
-		for j := range z {
-			z[j] += bias
+		linearLeaf(isa, rows, n, x[i*ld:], ld, w, bias, i, derive, t, ahead)
+	}
+}
+
+// linearLeaf is LinearLeaves of one leaf, whose first row is number first.
+func linearLeaf[T Float](isa ISA, rows, n int, x []T, ld int, w []T, bias T, first int, derive func(first int, z []T), t *LeafTree[T], ahead int) {
+	z := t.z[:rows]
+	Gemv(isa, rows, n, x, ld, w, z)
+	for j := range z {
+		z[j] += bias
+	}
+	derive(first, z)
+	if pair := t.pair(); pair != nil && isa >= AVX2 && rows == 8 && n > 0 {
+		inside(x, false, rows, n, ld)
+		stripes(isa, rows, n, x, z, pair, stripe{row: ld * sizeOf[T](), start: sibling, ahead: ahead})
+		t.paired(isa)
+		return
+	}
+	leaf(isa, rows, n, x, ld, z, t.Leaf(), ahead)
+	t.Push(isa)
+}
+
+// LinearRows is LinearLeaves of rows that lie apart, with its bits. Those of a leaf are copied next to one another first: they come from memory
+// once, and are read twice from the cache that they were copied to.
+func LinearRows[T Float](isa ISA, rows [][]T, w []T, bias T, derive func(first int, z []T), t *LeafTree[T]) {
+	n := len(w)
+	near := room(&t.near, LeafRows*n)
+	for i := 0; i < len(rows); i += LeafRows {
+		m := min(LeafRows, len(rows)-i)
+		for r := range m {
+			if next := i + r + 1; next < len(rows) {
+				Fetch(rows[next])
+			}
+			copy(near[r*n:(r+1)*n], rows[i+r])
 		}
-		derive(i, z)
-		if pair := t.pair(); pair != nil && isa >= AVX2 && rows == 8 && n > 0 {
-			inside(x[i*ld:], false, rows, n, ld)
-			stripes(isa, rows, n, x[i*ld:], z, pair, stripe{row: ld * sizeOf[T](), start: sibling, ahead: ahead})
-			t.paired(isa)
-			continue
-		}
-		leaf(isa, rows, n, x[i*ld:], ld, z, t.Leaf(), ahead)
-		t.Push(isa)
+		linearLeaf(isa, m, n, near, n, w, bias, i, derive, t, 0)
 	}
 }
 

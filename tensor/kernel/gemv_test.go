@@ -172,16 +172,71 @@ func TestReadSum(t *testing.T) {
 	}
 }
 
+// TestLinearRows: rows that lie apart, in any order, have the bits of the same rows one after the other.
+func TestLinearRows(t *testing.T) {
+	linearRows[float32](t)
+	linearRows[float64](t)
+}
+
+func linearRows[T Float](t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 2))
+	for _, m := range []int{0, 1, 7, 8, 9, 16, 37} {
+		for _, n := range []int{1, 64, 130, 4200} {
+			x, w, y := randoms[T](r, m*n), randoms[T](r, n), randoms[T](r, m)
+			rows, near := make([][]T, m), make([]T, 0, m*n)
+			for i, at := range r.Perm(m) {
+				rows[i] = x[at*n : (at+1)*n]
+				near = append(near, rows[i]...)
+			}
+			for _, isa := range Available() {
+				var trees [2]LeafTree[T]
+				var sums [2][]T
+				var margins [2][]T
+				for k := range trees {
+					tree := &trees[k]
+					tree.Reset(n)
+					derive := func(first int, z []T) {
+						if first != len(margins[k]) {
+							t.Fatalf("%v: rows %d on come after %d", isa, first, len(margins[k]))
+						}
+						margins[k] = append(margins[k], z...)
+						for i := range z {
+							z[i] -= y[first+i]
+						}
+					}
+					if k == 0 {
+						LinearLeaves(isa, m, n, near, n, w, 0.5, derive, tree)
+					} else {
+						LinearRows(isa, rows, w, 0.5, derive, tree)
+					}
+					sums[k] = make([]T, n)
+					tree.Sum(isa, sums[k])
+				}
+				what := fmt.Sprintf("%v %T %d×%d", isa, w, m, n)
+				sameBits(t, what, sums[1], sums[0])
+				sameBits(t, what+", margins", margins[1], margins[0])
+			}
+		}
+	}
+}
+
 func TestLinearLeavesAllocateNothing(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 1))
 	const m, n = 100, 200
 	x, w, g := randoms[float32](r, m*n), randoms[float32](r, n), make([]float32, n)
 	var tree LeafTree[float32]
 	derive := func(first int, z []float32) {}
+	rows := make([][]float32, m)
+	for i := range rows {
+		rows[i] = x[i*n:][:n]
+	}
 	for _, isa := range Available() {
 		step := func() {
 			tree.Reset(n)
 			LinearLeaves(isa, m, n, x, n, w, 0, derive, &tree)
+			tree.Sum(isa, g)
+			tree.Reset(n)
+			LinearRows(isa, rows, w, 0, derive, &tree)
 			tree.Sum(isa, g)
 		}
 		step()
