@@ -271,3 +271,20 @@ func TestJobFileParts(t *testing.T) {
 		t.Errorf("there are runs: %v", runs)
 	}
 }
+
+// TestShardsWithoutExact: what is of exact mode alone is not passed over without it.
+func TestShardsWithoutExact(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "job.yaml", "model: softmax\nshards: 8\n")
+	for command, want := range map[string]string{
+		"train softmax --rows 100 --shards 8": "job: shards: it is of exact mode",
+		"train -f job.yaml --rows 100":        "job.yaml: line 2: shards: it is of exact mode",
+	} {
+		if got := runIn(t, dir, strings.Fields(command)...); got.code != Misused || !strings.Contains(got.err, want) {
+			t.Errorf("%s exits with %d: %s", command, got.code, got.err)
+		}
+		if got := runIn(t, dir, strings.Fields(command+" --exact --epochs 1")...); got.code != Done {
+			t.Errorf("%s in exact mode exits with %d: %s", command, got.code, got.err)
+		}
+	}
+}

@@ -16,7 +16,7 @@ import (
 func (h Head) Fields() map[string]any {
 	out := map[string]any{"strategy": h.Strategy, "model": h.Model, "data.checksum": h.DataChecksum, "kernels": h.Kernels, "job": h.ConfigurationHash}
 	for k, n := range map[string]int64{
-		"threads": int64(h.Threads), "workers": int64(h.Workers), "servers": int64(h.Servers), "machines": int64(h.Machines), "checkpoint_every": h.CheckpointEvery,
+		"threads": int64(h.Threads), "workers": int64(max(1, h.Workers)), "servers": int64(h.Servers), "machines": int64(h.Machines), "checkpoint_every": h.CheckpointEvery,
 	} {
 		if n > 0 {
 			out[k] = json.Number(strconv.FormatInt(n, 10))

@@ -93,6 +93,9 @@ func TestFields(t *testing.T) {
 	if d := cmp.Diff(want, h.Fields()); d != "" {
 		t.Error(d)
 	}
+	if got := (Head{Strategy: "local"}).Fields()["workers"]; got != json.Number("1") { // so that a condition finds it
+		t.Errorf("a run of one process has %v workers", got)
+	}
 	if _, err := (Head{Configuration: json.RawMessage("{")}).JobFields(); err == nil {
 		t.Error("half a job has fields")
 	}
