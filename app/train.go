@@ -274,7 +274,7 @@ func (v *trainVerb) job(s *session) (*trivium.Job, error) {
 	if job.Optimizer.Name == "adamw" && g["optimizer.decay"] && job.Optimizer.Decay == 0 { // which in a job is where nothing is said
 		errs = append(errs, file.at(errors.New("job: optimizer.decay: adamw without decay is adam: name that, or leave decay out, for 0.01")))
 	}
-	if g["shards"] && !job.Exact {
+	if g["shards"] && job.Shards > 0 && !job.Exact { // else Validate says what is wrong with it
 		errs = append(errs, file.at(errors.New("job: shards: it is of exact mode: ask for exact too, or leave it out")))
 	}
 	mistakes := each(job.Validate())
