@@ -1,7 +1,6 @@
 package app
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,39 +21,15 @@ func TestKilledWorkerProcess(t *testing.T) {
 		t.Skip("not run here: starts processes, twice")
 	}
 	dir := t.TempDir()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
+	c := startCommand(t, dir, "train mlp:20 --data digits --rows 1200 --epochs 1000000 --workers 3 --processes --checkpoint-every 5 --name k")
+	c.out.await(t, "epoch=3 ")
+	c.kill(t, 1, 3)
+	if code := c.wait(t); code != Lost || !strings.Contains(c.errs.String(), "was killed") {
+		t.Errorf("the command ends with %d: %s", code, &c.errs)
 	}
-	args := "train mlp:20 --data digits --rows 1200 --epochs 1000000 --workers 3 --processes --checkpoint-every 5 --name k"
-	command := exec.Command(self, append([]string{commandArgument}, strings.Fields(args)...)...)
-	var out, errs tape
-	command.Dir, command.Stdout, command.Stderr = dir, &out, &errs
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- command.Wait() }()
-	t.Cleanup(func() { _ = command.Process.Kill() }) // where this test fails before it has ended
-	out.await(t, "epoch=3 ")
-	workers := childrenOf(t, command.Process.Pid)
-	if len(workers) != 3 {
-		t.Fatalf("the command has the children %v, want 3", workers)
-	}
-	if err := syscall.Kill(workers[1], syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case err = <-ended:
-	case <-time.After(3 * time.Minute): // it ends a hang, no more
-		t.Fatalf("the command does not end: %s%s", &out, &errs)
-	}
-	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != Lost || !strings.Contains(errs.String(), "was killed") {
-		t.Errorf("the command ends with %v: %s", err, &errs)
-	}
-	resume := regexp.MustCompile(`resume with: trivium (.*)`).FindStringSubmatch(errs.String())
+	resume := regexp.MustCompile(`resume with: trivium (.*)`).FindStringSubmatch(c.errs.String())
 	if resume == nil {
-		t.Fatalf("it does not say how to go on: %s", &errs)
+		t.Fatalf("it does not say how to go on: %s", &c.errs)
 	}
 	saved := params(t, filepath.Join(dir, "runs", "k")).Progress.Step
 	if saved < 5 {
@@ -76,6 +51,52 @@ func TestKilledWorkerProcess(t *testing.T) {
 	if step := params(t, filepath.Join(dir, "runs", "on")).Progress.Step; step != saved+7 {
 		t.Errorf("its newest checkpoint is of update %d, want %d", step, saved+7)
 	}
+}
+
+// A startedCommand is a command in a process of its own, whose children a test may kill.
+type startedCommand struct {
+	*exec.Cmd
+	out, errs tape
+	ended     chan error
+}
+
+func startCommand(t *testing.T, dir, args string) *startedCommand {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &startedCommand{Cmd: exec.Command(self, append([]string{commandArgument}, strings.Fields(args)...)...), ended: make(chan error, 1)}
+	c.Dir, c.Stdout, c.Stderr = dir, &c.out, &c.errs
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { c.ended <- c.Wait() }()
+	t.Cleanup(func() { _ = c.Process.Kill() }) // where the test fails before it has ended
+	return c
+}
+
+// kill kills the k-th of the children, in the order of their start, of which there are to be so many.
+func (c *startedCommand) kill(t *testing.T, k, of int) {
+	t.Helper()
+	children := childrenOf(t, c.Process.Pid)
+	if len(children) != of {
+		t.Fatalf("the command has the children %v, want %d", children, of)
+	}
+	if err := syscall.Kill(children[k], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wait returns the exit code.
+func (c *startedCommand) wait(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-c.ended:
+	case <-time.After(3 * time.Minute): // it ends a hang, no more
+		t.Fatalf("the command does not end: %s%s", &c.out, &c.errs)
+	}
+	return c.ProcessState.ExitCode()
 }
 
 // childrenOf are the processes that a process has started, in the order of their ids.

@@ -214,7 +214,7 @@ func (s *session) attend(ctx context.Context, t *training, client *fleet.Client,
 	if err == nil {
 		j, err = client.Job(ctx, id)
 	}
-	if err == nil && !j.State.Ended() {
+	if err == nil && j.State == fleet.Queued && t.restarts > 0 { // its log ended with the coordinator
 		return &codedError{Lost, fmt.Errorf("%s; the next coordinator goes on with it: %s", j.Sentence(), follow)}
 	}
 	var moved []string

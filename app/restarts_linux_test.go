@@ -4,16 +4,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
+	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/nn"
+	"github.com/trivium-ml/trivium/tensor"
 )
 
 // restarting is a job that a test has time to disturb.
@@ -26,43 +26,19 @@ func TestRestarts(t *testing.T) {
 		t.Skip("not run here: starts processes, three times")
 	}
 	dir := t.TempDir()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	whole := runIn(t, dir, strings.Fields(restarting+" --name whole")...)
 	if whole.code != Done {
 		t.Fatalf("exits with %d: %s", whole.code, whole.err)
 	}
 	want := params(t, filepath.Join(dir, "runs", "whole"))
-	args := restarting + " --topology server --consistency bsp --processes --restarts 2 --name r"
-	command := exec.Command(self, append([]string{commandArgument}, strings.Fields(args)...)...)
-	var out, errs tape
-	command.Dir, command.Stdout, command.Stderr = dir, &out, &errs
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
+	c := startCommand(t, dir, restarting+" --topology server --consistency bsp --processes --restarts 2 --name r")
+	for n, k := range []int{3, 1} { // the server, and then a worker
+		c.out.await(t, []string{"evaluated epoch=3 ", ", from update "}[n])
+		c.kill(t, k, 4)
+		c.out.await(t, fmt.Sprintf("; restart %d of 2", n+1))
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- command.Wait() }()
-	t.Cleanup(func() { _ = command.Process.Kill() }) // where this test fails before it has ended
-	for n, k := range []int{3, 1} {                  // the server, and then a worker
-		out.await(t, []string{"evaluated epoch=3 ", ", from update "}[n])
-		children := childrenOf(t, command.Process.Pid)
-		if len(children) != 4 {
-			t.Fatalf("the command has the children %v, want 3 workers and a server", children)
-		}
-		if err := syscall.Kill(children[k], syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		out.await(t, fmt.Sprintf("; restart %d of 2", n+1))
-	}
-	select {
-	case err = <-ended:
-	case <-time.After(3 * time.Minute): // it ends a hang, no more
-		t.Fatalf("the command does not end: %s%s", &out, &errs)
-	}
-	if err != nil || strings.Contains(out.String(), "resume with:") || !strings.Contains(out.String(), "server 0 is lost after update ") {
-		t.Errorf("the command ends with %v: %s%s", err, &out, &errs)
+	if code := c.wait(t); code != Done || strings.Contains(c.out.String(), "resume with:") || !strings.Contains(c.out.String(), "server 0 is lost after update ") {
+		t.Errorf("the command ends with %d: %s%s", code, &c.out, &c.errs)
 	}
 	got := params(t, filepath.Join(dir, "runs", "r-3"))
 	if got.Progress.Step != want.Progress.Step || !slices.Equal(got.Params.Flat, want.Params.Flat) {
@@ -90,36 +66,13 @@ func TestRestartsEnd(t *testing.T) {
 		t.Skip("not run here: starts processes")
 	}
 	dir := t.TempDir()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	args := strings.NewReplacer("--checkpoint-every 10", "--checkpoint-every 100", "--epochs 150", "--epochs 1000000").Replace(restarting)
-	command := exec.Command(self, append([]string{commandArgument}, strings.Fields(args+" --processes --restarts 1 --name r --out o")...)...)
-	var out, errs tape
-	command.Dir, command.Stdout, command.Stderr = dir, &out, &errs
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- command.Wait() }()
-	t.Cleanup(func() { _ = command.Process.Kill() })
-	kept := filepath.Join(dir, "o", "r", checkpointsDir)
-	kill := func() {
-		t.Helper()
-		if err := syscall.Kill(childrenOf(t, command.Process.Pid)[1], syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-	}
-	out.await(t, "epoch=30 ")
-	kill()
-	out.await(t, ", from update ")
-	kill() // before 100 more updates
-	select {
-	case <-ended:
-	case <-time.After(3 * time.Minute): // it ends a hang, no more
-		t.Fatalf("the command does not end: %s%s", &out, &errs)
-	}
+	c := startCommand(t, dir, args+" --processes --restarts 1 --name r --out o")
+	c.out.await(t, "epoch=30 ")
+	c.kill(t, 1, 3)
+	c.out.await(t, ", from update ")
+	c.kill(t, 1, 3) // before 100 more updates
+	code, kept := c.wait(t), filepath.Join(dir, "o", "r", checkpointsDir)
 	names, err := checkpoint.List(t.Context(), blob.Dir(kept))
 	if err != nil || len(names) == 0 {
 		t.Fatalf("checkpoints %q, %v", names, err)
@@ -128,8 +81,8 @@ func TestRestartsEnd(t *testing.T) {
 	if later, err := checkpoint.List(t.Context(), blob.Dir(filepath.Join(dir, "o", "r-2", checkpointsDir))); err != nil || len(later) > 0 { // this machine was slow
 		want = "resume with: trivium train --resume o/r-2 --topology"
 	}
-	if code := command.ProcessState.ExitCode(); code != Lost || !strings.Contains(errs.String(), want) {
-		t.Errorf("the command ends with %d, want %s: %s%s", code, want, &out, &errs)
+	if code != Lost || !strings.Contains(c.errs.String(), want) {
+		t.Errorf("the command ends with %d, want %s: %s%s", code, want, &c.out, &c.errs)
 	}
 }
 
@@ -185,5 +138,45 @@ func TestClusterRestarts(t *testing.T) {
 	far, whole := params(t, filepath.Join(dir, "runs", "far-3")), params(t, filepath.Join(dir, "runs", "whole"))
 	if far.Progress.Step != whole.Progress.Step || !slices.Equal(far.Params.Flat, whole.Params.Flat) {
 		t.Errorf("it ended with another model, after %d updates, want %d", far.Progress.Step, whole.Progress.Step)
+	}
+}
+
+// TestGoOnFrom: a run that begins again takes the checkpoint before one that is damaged, and says so; a model that cannot be resumed begins anew.
+func TestGoOnFrom(t *testing.T) {
+	dir := t.TempDir()
+	if got := runIn(t, dir, strings.Fields("train softmax --rows 300 --epochs 2 --checkpoint-every 1 --name a")...); got.code != Done {
+		t.Fatal(got.err)
+	}
+	kept := filepath.Join(dir, "runs", "a", checkpointsDir)
+	names, err := checkpoint.List(t.Context(), blob.Dir(kept))
+	if err != nil || len(names) < 2 {
+		t.Fatalf("checkpoints %q, %v", names, err)
+	}
+	newest, before := names[len(names)-1], names[len(names)-2]
+	for name, models := range map[string]nn.Models{
+		newest: nn.Standard(),
+		"": {"softmax": func(_ string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+			m, err := nn.Softmax("", s, cpu)
+			return keeping{tabled{m}}, err
+		}},
+	} {
+		r := training{show: newProgress(new(tape), false, false, os.Getenv)}
+		if err := r.goOnFrom(t.Context(), &session{models: models}, kept); err != nil || (r.resume != nil) != (name != "") || name != "" && r.from != filepath.Join(kept, name) {
+			t.Errorf("it goes on from %q, want %q: %v", r.from, name, err)
+		}
+	}
+	file := filepath.Join(kept, newest, "params.safetensors")
+	p, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p[len(p)-1] ^= 1
+	if err := os.WriteFile(file, p, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out tape
+	r := training{show: newProgress(&out, false, false, os.Getenv)}
+	if err := r.goOnFrom(t.Context(), &session{models: nn.Standard()}, kept); err != nil || r.from != filepath.Join(kept, before) || !strings.Contains(out.String(), before+", is taken") {
+		t.Errorf("with a damaged one it goes on from %q, want %q: %v: %s", r.from, before, err, &out)
 	}
 }

@@ -1,6 +1,8 @@
 package nn
 
 import (
+	"slices"
+
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/tensor/kernel"
 )
@@ -19,7 +21,7 @@ func (m *linear) Descend(p trivium.Params, b trivium.Batch, rate float32) (lossS
 	}
 	x, w := m.call.x, m.call.w
 	if x.Rows != nil { // blocks wants them one after the other
-		near := trivium.Input{Values: m.near[:0]}
+		near := trivium.Input{Values: slices.Grow(m.near[:0], b.Rows*len(w))}
 		for _, row := range x.Rows {
 			near.Values = append(near.Values, row...)
 		}
