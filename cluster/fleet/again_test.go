@@ -146,6 +146,9 @@ func TestAgainAfterTheCoordinator(t *testing.T) {
 		t.Errorf("who follows it hears that it is %+v, %v", got, err)
 	}
 	asked()
+	if _, err := os.Stat(r.c.sentFile(id)); err != nil {
+		t.Errorf("what came with a job that goes on does not stay: %v", err)
+	}
 	ended, err := os.ReadFile(state)
 	if err != nil {
 		t.Fatal(err)
