@@ -65,6 +65,7 @@ func TestConvGathers(t *testing.T) {
 }
 
 func TestConvShapes(t *testing.T) {
+	t.Parallel()
 	for name, s := range convShapes {
 		t.Run(name, func(t *testing.T) {
 			convAgrees[float32](t, s, 1e-5)

@@ -158,6 +158,7 @@ func checkShape[T Float](t testing.TB, s shape, o operands[T], epsilon float64, 
 }
 
 func TestGemmShapes(t *testing.T) {
+	t.Parallel()
 	sizes := []int{1, 2, 3, 5, 8, 13, 14, 15, 16, 17, 28, 29, 31, 32, 33, 47}
 	depths := []int{0, 1, 2, 7, 16, 31, 193, 385, 800}
 	w32, w64 := map[ISA]*Workspace[float32]{}, map[ISA]*Workspace[float64]{}
@@ -176,6 +177,7 @@ func TestGemmShapes(t *testing.T) {
 }
 
 func TestGemmTransposes(t *testing.T) {
+	t.Parallel()
 	w32, w64 := map[ISA]*Workspace[float32]{}, map[ISA]*Workspace[float64]{}
 	for i := range 4 {
 		for _, s := range []shape{
@@ -197,6 +199,7 @@ func TestGemmTransposes(t *testing.T) {
 
 // The last one to four columns have a kernel of their own, which works on two groups of rows at a time.
 func TestGemmFewLastColumns(t *testing.T) {
+	t.Parallel()
 	w32 := map[ISA]*Workspace[float32]{}
 	for m := 2; m <= 60; m += 1 + m/12 {
 		for cols := 1; cols <= 4; cols++ {
