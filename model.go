@@ -37,6 +37,10 @@ type Predictor interface {
 type Outputs struct {
 	Task  Task
 	Width int // scores a row: the number of classes; 1 for Binary and a single real number
+
+	// Margin: a Binary score is no log-odds, but a margin, whose sign alone says the class, as of a support vector machine. It makes no
+	// probability, and no log-loss.
+	Margin bool
 }
 
 // A Task is the kind of question that a model answers.
@@ -44,7 +48,7 @@ type Task uint8
 
 const (
 	Regression Task = iota // scores are predictions
-	Binary                 // one score: the log-odds of class 1 (a margin, for a support vector machine)
+	Binary                 // one score: the log-odds of class 1, or a margin
 	MultiClass             // one logit per class
 )
 

@@ -64,8 +64,6 @@ func (v *applyVerb) Run(ctx context.Context, s *session) error {
 	rows := sets[len(sets)-1].rows // the test rows, or all of the source's
 	err = writeTo(s.out, v.To, func(w io.Writer) error {
 		p := &predictionWriter{w: w, csv: format == "csv", raw: v.Raw, outputs: t.predictor.Outputs(), labels: t.saved.Schema.Labels}
-		name, _, _ := strings.Cut(t.saved.Job.Model, ":")
-		p.margin = name == "svm"
 		if err := t.score(ctx, rows, true, p.write); err != nil {
 			return err
 		}
@@ -154,7 +152,6 @@ type predictionWriter struct {
 	w       io.Writer
 	csv     bool
 	raw     bool
-	margin  bool // a binary score is no log-odds
 	outputs trivium.Outputs
 	labels  trivium.LabelSpec
 
@@ -174,7 +171,7 @@ func (p *predictionWriter) header() []string {
 			names = append(names, fmt.Sprintf("prediction.%d", i))
 		}
 		return names
-	case p.outputs.Task == trivium.Binary && (p.raw || p.margin):
+	case p.outputs.Task == trivium.Binary && (p.raw || p.outputs.Margin):
 		return []string{"row", "class", "score"}
 	}
 	names, prefix := []string{"row", "class"}, "p."
@@ -229,7 +226,7 @@ func (p *predictionWriter) row(row int64, scores []float32, probabilities []floa
 			c = 1
 		}
 		class = className(p.labels, c)
-		if p.raw || p.margin {
+		if p.raw || p.outputs.Margin {
 			values = append(values, float64(scores[0]))
 		} else {
 			s := float64(scores[0])

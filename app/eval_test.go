@@ -66,3 +66,25 @@ func TestSaidAlready(t *testing.T) {
 		}
 	}
 }
+
+// TestMargins: the scores of a support vector machine make no probabilities: apply writes them as they are, and log-loss is refused, before
+// anything is trained and of what was.
+func TestMargins(t *testing.T) {
+	dir := t.TempDir()
+	train := "train svm --data adult --rows 300 --epochs 1 --name margins"
+	for _, flags := range []string{" --metrics logloss", " --stop-metric test.logloss --patience 2"} {
+		if got := runIn(t, dir, strings.Fields(train+flags)...); got.code != Misused || !strings.Contains(got.err, "are margins, which make none; accuracy or auc would do") {
+			t.Errorf("%s: exits with %d: %s", flags, got.code, got.err)
+		}
+	}
+	if got := runIn(t, dir, strings.Fields(train)...); got.code != Done { // the name is free
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	if got := runIn(t, dir, strings.Fields("eval margins --metrics logloss")...); got.code != Misused || !strings.Contains(got.err, "are margins") {
+		t.Errorf("eval exits with %d: %s", got.code, got.err)
+	}
+	got := runIn(t, dir, strings.Fields("apply margins --data adult --rows 20")...)
+	if got.code != Done || !strings.HasPrefix(got.out, "row,class,score\n") {
+		t.Errorf("apply exits with %d: %s%s", got.code, got.out, got.err)
+	}
+}

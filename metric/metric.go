@@ -25,7 +25,7 @@ import (
 // New returns an empty metric of that name for a model with these outputs: accuracy, logloss, auc, precision, recall, f1, confusion,
 // top2 to top1000, rmse, mae or r2. AUC is for two classes. Precision, recall and F1 are those of class 1 where there are two, and of more
 // the mean over the classes that occur, in labels or predictions (macro average). Of a model with a score for each of two classes, the
-// difference counts.
+// difference counts. A model whose scores are margins has no logloss.
 func New(name string, o trivium.Outputs) (trivium.Metric, error) {
 	if k, ok := topK(name); ok {
 		if o.Task != trivium.MultiClass {
@@ -39,6 +39,9 @@ func New(name string, o trivium.Outputs) (trivium.Metric, error) {
 	}
 	if !slices.Contains(k.tasks, o.Task) || name == "auc" && classes(o) != 2 {
 		return nil, fmt.Errorf("metric: %s does not fit a model for %v; %s would", name, o.Task, strings.Join(Default(o), " or "))
+	}
+	if name == "logloss" && o.Margin {
+		return nil, fmt.Errorf("metric: logloss is of probabilities, and the scores of this model are margins, which make none; %s would do", strings.Join(Default(o), " or "))
 	}
 	return k.make(name, o)
 }

@@ -14,6 +14,7 @@ import (
 
 var (
 	binary = trivium.Outputs{Task: trivium.Binary, Width: 1}
+	margin = trivium.Outputs{Task: trivium.Binary, Width: 1, Margin: true}
 	two    = trivium.Outputs{Task: trivium.MultiClass, Width: 2}
 	three  = trivium.Outputs{Task: trivium.MultiClass, Width: 3}
 	real2  = trivium.Outputs{Task: trivium.Regression, Width: 2}
@@ -359,6 +360,7 @@ func TestErrors(t *testing.T) {
 	}{
 		{second(metric.New("auc", three)), "does not fit a model for multi-class; accuracy would"},
 		{second(metric.New("rmse", binary)), "accuracy or auc would"},
+		{second(metric.New("logloss", margin)), "margins, which make none; accuracy or auc would do"},
 		{second(metric.New("top5", binary)), "several classes"},
 		{second(metric.New("top05", three)), `"top5"`},
 		{second(metric.New("top1", three)), `"top1"`},

@@ -101,7 +101,7 @@ func (m *fm) Init(seed uint64, p trivium.Params) {
 	uniform(p.Tensor(fmV), seed, 1, fmSpread/math.Sqrt(float64(m.factors)))
 }
 
-func (m *fm) Outputs() trivium.Outputs { return trivium.Outputs{Task: m.loss.task(), Width: 1} }
+func (m *fm) Outputs() trivium.Outputs { return m.loss.outputs() }
 
 func (m *fm) begin(p trivium.Params, b *trivium.Batch) error {
 	x, err := input(b, m.in)

@@ -150,7 +150,7 @@ func (m *linear) ReadsRows() bool { return m.in.Form == trivium.Dense }
 // Init sets all parameters to zero, as the evaluation has it for regressions.
 func (m *linear) Init(_ uint64, p trivium.Params) { clear(p.Flat) }
 
-func (m *linear) Outputs() trivium.Outputs { return trivium.Outputs{Task: m.loss.task(), Width: 1} }
+func (m *linear) Outputs() trivium.Outputs { return m.loss.outputs() }
 
 func (m *linear) Grad(_ context.Context, p trivium.Params, b trivium.Batch, g trivium.Gradient, ready func(int)) (lossSum, weightSum float64, err error) {
 	if err := m.begin(p, b); err != nil {

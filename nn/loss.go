@@ -9,7 +9,7 @@ import (
 
 // A pointLoss is the loss of one score a row.
 type pointLoss interface {
-	task() trivium.Task
+	outputs() trivium.Outputs
 
 	// targets writes what the scores should be, from labels whose kind the model has checked against its schema.
 	targets(dst []float32, l *trivium.Labels) error
@@ -21,7 +21,7 @@ type pointLoss interface {
 // logLoss is log(1 + e^−z) for class 1 and log(1 + e^z) for class 0.
 type logLoss struct{ isa kernel.ISA }
 
-func (logLoss) task() trivium.Task { return trivium.Binary }
+func (logLoss) outputs() trivium.Outputs { return trivium.Outputs{Task: trivium.Binary, Width: 1} }
 
 func (logLoss) targets(dst []float32, l *trivium.Labels) error { return classTargets(dst, l, 0) }
 
@@ -32,7 +32,9 @@ func (l logLoss) point(loss, deriv, scores, targets, weights []float32) {
 // hingeLoss is max(0, 1 − y·z), y being −1 for class 0; at the kink its derivative is 0.
 type hingeLoss struct{}
 
-func (hingeLoss) task() trivium.Task { return trivium.Binary }
+func (hingeLoss) outputs() trivium.Outputs {
+	return trivium.Outputs{Task: trivium.Binary, Width: 1, Margin: true}
+}
 
 func (hingeLoss) targets(dst []float32, l *trivium.Labels) error { return classTargets(dst, l, -1) }
 
@@ -51,7 +53,9 @@ func (hingeLoss) point(loss, deriv, scores, targets, weights []float32) {
 // squaredLoss is (z − y)².
 type squaredLoss struct{}
 
-func (squaredLoss) task() trivium.Task { return trivium.Regression }
+func (squaredLoss) outputs() trivium.Outputs {
+	return trivium.Outputs{Task: trivium.Regression, Width: 1}
+}
 
 func (squaredLoss) targets(dst []float32, l *trivium.Labels) error {
 	if l.Kind != trivium.Real || len(l.Real) != len(dst) {

@@ -51,6 +51,7 @@ type NetSpec struct {
 	Loss   graph.Value  // one value a row, shape [batch], computed from Scores, the label and Variables alone: predictions are judged by it
 	Scores graph.Value  // Outputs().Width values a row, shape [batch, width]
 	Task   trivium.Task // what the scores are; of trivium.Binary there is one a row
+	Margin bool         // they are margins (Outputs.Margin)
 
 	// Init writes the initial parameters; nil: each Variable's own Init, drawn by the number of the Variable.
 	Init func(seed uint64, p trivium.Params)
@@ -78,7 +79,7 @@ func FromGraph(cpu *tensor.CPU, s NetSpec) (*Net, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Net{cpu: orCaller(cpu), init: s.Init, out: trivium.Outputs{Task: s.Task, Width: width}, result: s.Scores}
+	n := &Net{cpu: orCaller(cpu), init: s.Init, out: trivium.Outputs{Task: s.Task, Width: width, Margin: s.Margin}, result: s.Scores}
 	weighted := graph.Mul(s.Loss, b.Input("weight", graph.F32, graph.Axis("batch")))
 	total := graph.Sum(weighted, nil, false)
 	forward, err := b.Build()
@@ -133,7 +134,10 @@ func checkSpec(s NetSpec) (width int, err error) {
 	}
 	width = scores.Shape[1].N
 	if s.Task == trivium.Binary && width != 1 {
-		return 0, fmt.Errorf("nn: the scores of a net of task %v are one a row, the log-odds of class 1; found %v", s.Task, scores)
+		return 0, fmt.Errorf("nn: the scores of a net of task %v are one a row, the log-odds of class 1 or a margin; found %v", s.Task, scores)
+	}
+	if s.Margin && s.Task != trivium.Binary {
+		return 0, fmt.Errorf("nn: margins are the scores of a net of task %v, this one is of %v", trivium.Binary, s.Task)
 	}
 	return width, nil
 }

@@ -171,8 +171,25 @@ func TestFromGraphWantsOneScoreOfTwoClasses(t *testing.T) {
 		scores := graph.MatMul(b.Input("x", graph.F32, batch, graph.N(3)), b.Variable("w", graph.F32, []int{3, width}, graph.Zeros()).Read())
 		loss := graph.SigmoidCrossEntropy(scores, b.Input("label", graph.F32, batch, graph.N(width)))
 		_, err := nn.FromGraph(tensor.NewCPU(1, false), nn.NetSpec{Loss: loss, Scores: scores, Task: trivium.Binary})
-		if refused := err != nil && strings.Contains(err.Error(), "one a row, the log-odds of class 1; found f32[batch,2]"); refused != (width == 2) || !refused && err != nil {
+		if refused := err != nil && strings.Contains(err.Error(), "one a row, the log-odds of class 1 or a margin; found f32[batch,2]"); refused != (width == 2) || !refused && err != nil {
 			t.Errorf("%d scores a row: %v", width, err)
+		}
+	}
+}
+
+// TestMargins: a net's scores of two classes may be margins, and its outputs say so; those of another task are refused.
+func TestMargins(t *testing.T) {
+	for _, task := range []trivium.Task{trivium.Binary, trivium.Regression} {
+		b := graph.NewBuilder()
+		batch := graph.Axis("batch")
+		scores := graph.MatMul(b.Input("x", graph.F32, batch, graph.N(3)), b.Variable("w", graph.F32, []int{3, 1}, graph.Zeros()).Read())
+		loss := graph.Reshape(graph.Mul(scores, scores), batch)
+		net, err := nn.FromGraph(tensor.NewCPU(1, false), nn.NetSpec{Loss: loss, Scores: scores, Task: task, Margin: true})
+		switch {
+		case task == trivium.Binary && (err != nil || !net.Outputs().Margin):
+			t.Errorf("%v: %v", task, err)
+		case task != trivium.Binary && (err == nil || !strings.Contains(err.Error(), "margins are the scores of a net of task binary, this one is of regression")):
+			t.Errorf("%v: %v", task, err)
 		}
 	}
 }
