@@ -143,10 +143,11 @@ func (m *RemoteMeta) Watch(ctx context.Context, prefix string, rev int64) iter.S
 		}()
 		defer func() { cancel(); <-ended }()
 		last, begun := rev, time.Now()
+		cut := func(refused bool) { yield(cluster.KV{Rev: last}, m.unavailable(ctx, "watch "+prefix, begun, refused)) }
 		for {
 			reached, trip, refused, changed := m.path()
 			if !reached {
-				yield(cluster.KV{Rev: last}, m.unavailable(ctx, "watch "+prefix, begun, refused))
+				cut(refused)
 				return
 			}
 			select {
@@ -164,8 +165,9 @@ func (m *RemoteMeta) Watch(ctx context.Context, prefix string, rev int64) iter.S
 						yield(cluster.KV{Rev: last}, fmt.Errorf("sim: watch %s: %w", prefix, err))
 						return
 					}
-					if reached, _, _, _ := m.path(); !reached {
-						continue // the change is lost; whoever watches again gets it
+					if reached, _, refused, _ := m.path(); !reached {
+						cut(refused) // with the change; whoever watches again gets it
+						return
 					}
 					last = c.kv.Rev
 				}

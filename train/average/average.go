@@ -48,7 +48,7 @@ func Check(job *trivium.Job) error {
 		errs = append(errs, errors.New("average: lbfgs works on all rows at once, and each worker has its own"))
 	}
 	if job.Stop.Metric != "" {
-		errs = append(errs, errors.New("average: an early stop wants the model between two updates, and there is none before the end"))
+		errs = append(errs, errors.New("average: an early stop wants the model between two updates, and there is none before the end; a resumed run goes on without its own by --stop-metric= --patience 0"))
 	}
 	return errors.Join(errs...)
 }
