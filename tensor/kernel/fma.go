@@ -7,6 +7,8 @@ import "math"
 // The product of two float32 is exact in float64, but its sum with c is not: rounding that sum to float64 and the result to float32
 // rounds twice. That is wrong only where the first rounding lands on a tie of the second: halfway between two float32, which has one
 // bit below the last one of a normal float32, or where the result is denormal and so has fewer bits. Both are rare.
+//
+//go:norace
 func fma32(a, b, c float32) float32 {
 	s := float64(a)*float64(b) + float64(c)
 	if bits := math.Float64bits(s); bits&(1<<29-1) == 1<<28 || bits&(1<<63-1) < 897<<52 {
@@ -19,6 +21,7 @@ func fma32(a, b, c float32) float32 {
 // cannot land on a tie, and 53 bits are enough for it to be right (Boldo and Melquiond 2008).
 //
 //go:noinline
+//go:norace
 func fma32Odd(a, b, c float32) float32 {
 	p, z := float64(a)*float64(b), float64(c)
 	s := p + z
@@ -40,6 +43,8 @@ func fma32Odd(a, b, c float32) float32 {
 }
 
 // fma is a*b + c rounded once.
+//
+//go:norace
 func fma[T Float](a, b, c T) T {
 	if single[T]() {
 		return T(fma32(float32(a), float32(b), float32(c)))

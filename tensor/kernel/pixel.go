@@ -9,6 +9,13 @@ func Pixels(isa ISA, dst []float32, p []byte) {
 			dst, p = dst[n:], p[n:]
 		}
 	}
+	read(p)
+	wrote(dst)
+	pixelsGo(dst, p)
+}
+
+//go:norace
+func pixelsGo(dst []float32, p []byte) {
 	for i, b := range p {
 		dst[i] = pixel[b]
 	}

@@ -9,7 +9,21 @@ import (
 
 const raceEnabled = true
 
-// reads tells the race detector that a matrix is read, by code that it does not look into.
+// read and wrote tell the race detector what a loop touches that it does not look into (go:norace): element by element, as it would be told
+// else, tests that train took a third longer.
+func read[T any](x []T) {
+	if len(x) > 0 {
+		runtime.RaceReadRange(unsafe.Pointer(&x[0]), len(x)*int(unsafe.Sizeof(x[0])))
+	}
+}
+
+func wrote[T any](x []T) {
+	if len(x) > 0 {
+		runtime.RaceWriteRange(unsafe.Pointer(&x[0]), len(x)*int(unsafe.Sizeof(x[0])))
+	}
+}
+
+// reads is read of a matrix.
 func reads[T Float](x []T, transposed bool, rows, cols, ld int) {
 	if transposed {
 		rows, cols = cols, rows
@@ -18,7 +32,6 @@ func reads[T Float](x []T, transposed bool, rows, cols, ld int) {
 		return
 	}
 	for i := range rows {
-		row := x[i*ld:][:cols]
-		runtime.RaceReadRange(unsafe.Pointer(unsafe.SliceData(row)), cols*int(unsafe.Sizeof(row[0])))
+		read(x[i*ld:][:cols])
 	}
 }

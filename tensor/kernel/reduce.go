@@ -102,6 +102,13 @@ func blockDot[T Float](isa ISA, a, b []T) T {
 		}
 		return T(blockDotF64(isa, &as64(a)[0], &as64(b)[0], len(a)))
 	}
+	read(a)
+	read(b)
+	return blockDotGo(a, b)
+}
+
+//go:norace
+func blockDotGo[T Float](a, b []T) T {
 	var lane [lanes]T
 	for i, v := range a {
 		lane[i%lanes] += T(v * b[i])

@@ -65,6 +65,16 @@ func (s *stepParams) set(i int, x float32) {
 
 // each runs a rule, the part of a step between r and u, on every element: the portable twin of them all.
 func (h Regular) each(u, p, g []float32, rule func(i int, r float32) float32) {
+	read(g)
+	if !h.plain() {
+		read(p)
+	}
+	wrote(u)
+	h.eachGo(u, p, g, rule)
+}
+
+//go:norace
+func (h Regular) eachGo(u, p, g []float32, rule func(i int, r float32) float32) {
 	if h.plain() {
 		for i := range u {
 			u[i] = rule(i, g[i])

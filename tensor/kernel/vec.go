@@ -16,6 +16,14 @@ func Add[T Float](isa ISA, dst, a, b []T) {
 		}
 		return
 	}
+	read(a)
+	read(b)
+	wrote(dst)
+	addGo(dst, a, b)
+}
+
+//go:norace
+func addGo[T Float](dst, a, b []T) {
 	for i := range dst {
 		dst[i] = a[i] + b[i]
 	}
