@@ -13,7 +13,6 @@ type LeafTree[T Float] struct {
 	nodes []leafNode[T]
 	depth int         // of nodes, how many are in use
 	z     [LeafRows]T // margins of LinearLeaves
-	near  []T         // rows of LinearRows
 }
 
 // A leafNode is the sum of the leaves from index << level to (index+1) << level.

@@ -32,9 +32,33 @@ func gemvFile() string {
 	return w.String()
 }
 
-// at is the address of row i: base the first row, R8, R9, BX, AX one, three, five, seven row strides.
-func at(base string, i int) string {
-	return "(" + base + ")" + []string{"", "(R8*1)", "(R8*2)", "(R9*1)", "(R8*4)", "(BX*1)", "(R9*2)", "(AX*1)"}[i]
+// Offsets of a stripe's fields.
+const (
+	stripeRows  = 0
+	stripeX     = 64
+	stripeN     = 72
+	stripeOut   = 80
+	stripeStart = 88
+	stripeNext  = 96
+)
+
+// apart holds how far rows 1, 2, … are from the first.
+var apart = []string{"R8", "R9", "BX", "AX", "R12", "R14", "R15"}
+
+// at is the address of row i, of which SI is that of the first.
+func at(i int) string {
+	if i == 0 {
+		return "(SI)"
+	}
+	return "(SI)(" + apart[i-1] + "*1)"
+}
+
+// addresses sets SI, and how far the other rows are from it, from the stripe at DI.
+func (a gemv) addresses(rows int) {
+	a.p("\tMOVQ %d(DI), SI", stripeRows)
+	for i := 1; i < rows; i++ {
+		a.p("\tMOVQ %d(DI), %s\n\tSUBQ SI, %s", stripeRows+8*i, apart[i-1], apart[i-1])
+	}
 }
 
 // dots writes func dots…(t *stripe): out[i] = a[i]·x with 64 lanes, for a block of at most BlockLen columns.
@@ -48,7 +72,8 @@ func (a gemv) dots(rows int) {
 	name := fmt.Sprintf("dots%d%s%s", rows, a.elem, a.isa)
 	a.p("// func %s(t *stripe)", name)
 	a.p("TEXT ·%s(SB), NOSPLIT, $0-8", name)
-	a.p("\tMOVQ t+0(FP), DI\n\tMOVQ 0(DI), SI\n\tMOVQ 8(DI), R8\n\tMOVQ 16(DI), R10\n\tMOVQ 24(DI), CX\n\tLEAQ (R8)(R8*2), R9")
+	a.p("\tMOVQ t+0(FP), DI\n\tMOVQ %d(DI), R10\n\tMOVQ %d(DI), CX", stripeX, stripeN)
+	a.addresses(rows)
 	for i := range rows {
 		for v := range vecs {
 			a.p("\tVXORPS %s, %s, %s", acc(i, v), acc(i, v), acc(i, v))
@@ -61,23 +86,23 @@ func (a gemv) dots(rows int) {
 	}
 	for i := range rows {
 		for v := range vecs {
-			a.p("\tVMUL%s %d%s, %s, %s", a.suffix, v*bytes, at("SI", i), x(v), temp(n))
+			a.p("\tVMUL%s %d%s, %s, %s", a.suffix, v*bytes, at(i), x(v), temp(n))
 			a.p("\tVADD%s %s, %s, %s", a.suffix, temp(n), acc(i, v), acc(i, v))
 			n++
 		}
 	}
 	a.p("\tADDQ $%d, SI\n\tADDQ $%d, R10\n\tSUBQ $64, CX\n\tJGE loop", vecs*bytes, vecs*bytes)
-	a.p("tail:\n\tADDQ $64, CX\n\tJZ fold\n\tMOVQ $-1, AX\n\tBZHIQ CX, AX, AX")
+	a.p("tail:\n\tADDQ $64, CX\n\tJZ fold\n\tMOVQ $-1, DX\n\tBZHIQ CX, DX, DX")
 	for v := range vecs {
-		a.p("\tKMOVW AX, K1\n\tSHRQ $%d, AX", a.lanes)
+		a.p("\tKMOVW DX, K1\n\tSHRQ $%d, DX", a.lanes)
 		a.p("\tVMOVU%s.Z %d(R10), K1, %s", a.suffix, v*bytes, x(v))
 		for i := range rows {
-			a.p("\tVMOVU%s.Z %d%s, K1, %s", a.suffix, v*bytes, at("SI", i), temp(i))
+			a.p("\tVMOVU%s.Z %d%s, K1, %s", a.suffix, v*bytes, at(i), temp(i))
 			a.p("\tVMUL%s %s, %s, %s", a.suffix, temp(i), x(v), temp(i))
 			a.p("\tVADD%s %s, %s, %s", a.suffix, temp(i), acc(i, v), acc(i, v))
 		}
 	}
-	a.p("fold:\n\tMOVQ 32(DI), R11")
+	a.p("fold:\n\tMOVQ %d(DI), R11", stripeOut)
 	for i := range rows {
 		a.fold(i, vecs, acc, temp(0))
 	}
@@ -120,7 +145,7 @@ func (a gemv) maskTable() {
 // vectors of lanes, whose sums wait on the stack meanwhile, and adds the groups in the end as folding in halves does. The more rows at once,
 // the more lines come from memory at a time, and the less often x is read: eight are an eighth faster than four (measured).
 //
-//	DI t, SI rows, R8 R9 BX AX as at has them, R10 x, CX the columns of a pass left, R13 those of each
+//	DI t, R10 x, CX the columns of a pass left, R13 those of each, R11 DX free
 func (a gemv) dotsByParts(rows, group int) {
 	vecs := 64 / a.lanes
 	parts := vecs / group
@@ -139,17 +164,12 @@ func (a gemv) dotsByParts(rows, group int) {
 		}
 	}
 	name := fmt.Sprintf("dots%d%s%s", rows, a.elem, a.isa)
-	fifth := func() { // and on
-		if rows > 4 {
-			a.p("\tLEAQ (R8)(R8*4), BX\n\tLEAQ (R9)(R8*4), AX")
-		}
-	}
 	a.p("// func %s(t *stripe)", name)
 	a.p("TEXT ·%s(SB), 0, $%d-8", name, parts*rows*group*bytes)
-	a.p("\tMOVQ t+0(FP), DI\n\tMOVQ 0(DI), SI\n\tMOVQ 8(DI), R8\n\tLEAQ (R8)(R8*2), R9\n\tMOVQ 16(DI), R10\n\tMOVQ 24(DI), R13")
+	a.p("\tMOVQ t+0(FP), DI\n\tMOVQ %d(DI), R10\n\tMOVQ %d(DI), R13", stripeX, stripeN)
+	a.addresses(rows)
 	for part := range parts {
 		a.p("\tMOVQ R13, CX")
-		fifth()
 		each(func(i, v int) { a.p("\tVXORPS %s, %s, %s", acc(i, v), acc(i, v), acc(i, v)) })
 		a.p("\tSUBQ $64, CX\n\tJL tail%d\n\tPCALIGN $32\nloop%d:", part, part)
 		for v := range group {
@@ -157,19 +177,18 @@ func (a gemv) dotsByParts(rows, group int) {
 		}
 		each(func(i, v int) {
 			t := temp(i*group + v)
-			a.p("\tVMUL%s %d%s, %s, %s", a.suffix, v*bytes, at("SI", i), x(v), t)
+			a.p("\tVMUL%s %d%s, %s, %s", a.suffix, v*bytes, at(i), x(v), t)
 			a.p("\tVADD%s %s, %s, %s", a.suffix, t, acc(i, v), acc(i, v))
 		})
 		a.p("\tADDQ $%d, SI\n\tADDQ $%d, R10\n\tSUBQ $64, CX\n\tJGE loop%d", vecs*bytes, vecs*bytes, part)
 		a.p("tail%d:\n\tADDQ $%d, CX\n\tJLE end%d", part, 64-part*group*a.lanes, part)
 		for v := range group { // CX elements are left, from the first lane of vector v on
-			a.p("\tMOVQ $%d, AX\n\tCMPQ CX, AX\n\tCMOVQLT CX, AX", a.lanes)
-			a.p("\tMOVQ $-1, BX\n\tBZHIQ AX, BX, BX\n\tKMOVW BX, K1")
-			fifth()
+			a.p("\tMOVQ $%d, R11\n\tCMPQ CX, R11\n\tCMOVQLT CX, R11", a.lanes)
+			a.p("\tMOVQ $-1, DX\n\tBZHIQ R11, DX, DX\n\tKMOVW DX, K1")
 			a.p("\tVMOVU%s.Z %d(R10), K1, %s", a.suffix, v*bytes, x(v))
 			for i := range rows {
 				t := temp(0)
-				a.p("\tVMOVU%s.Z %d%s, K1, %s", a.suffix, v*bytes, at("SI", i), t)
+				a.p("\tVMOVU%s.Z %d%s, K1, %s", a.suffix, v*bytes, at(i), t)
 				a.p("\tVMUL%s %s, %s, %s\n\tVADD%s %s, %s, %s", a.suffix, t, x(v), t, a.suffix, t, acc(i, v), acc(i, v))
 			}
 			if v < group-1 {
@@ -183,7 +202,7 @@ func (a gemv) dotsByParts(rows, group int) {
 			a.p("\tADDQ $%d, SI\n\tADDQ $%d, R10", group*bytes, group*bytes)
 		}
 	}
-	a.p("\tMOVQ 32(DI), R11")
+	a.p("\tMOVQ %d(DI), R11", stripeOut)
 	// What is half of all lanes away is added first.
 	for half := parts / 2; half > 0; half /= 2 {
 		for part := range half {
@@ -204,7 +223,7 @@ func (a gemv) dotsByParts(rows, group int) {
 // So the lines of each row are read one after another, and several rows at a time: from memory twice as fast as by parts, and from cache
 // as fast. Fetching ahead gains a sixth from memory and loses a tenth from cache (all measured on Zen 3).
 //
-//	DI t, SI rows, R8 R9 BX AX as at has them, R10 x, CX columns left, DX the sums
+//	DI t, R10 x, CX columns left, DX the sums, R11 R13 free
 func (a gemv) dotsInOrder(rows int) {
 	const line = 64 // bytes
 	vecs := 64 / a.lanes
@@ -214,8 +233,9 @@ func (a gemv) dotsInOrder(rows int) {
 	name := fmt.Sprintf("dots%d%s%s", rows, a.elem, a.isa)
 	a.p("// func %s(t *stripe)", name)
 	a.p("TEXT ·%s(SB), 0, $%d-8", name, rows*vecs*bytes+line)
-	a.p("\tMOVQ t+0(FP), DI\n\tMOVQ 0(DI), SI\n\tMOVQ 8(DI), R8\n\tLEAQ (R8)(R8*2), R9\n\tMOVQ 16(DI), R10\n\tMOVQ 24(DI), CX")
-	a.p("\tLEAQ (R8)(R8*4), BX\n\tLEAQ (R9)(R8*4), AX\n\tLEAQ %d(SP), DX\n\tANDQ $-%d, DX\n\tVXORPS Y0, Y0, Y0", line-1, line)
+	a.p("\tMOVQ t+0(FP), DI\n\tMOVQ %d(DI), R10\n\tMOVQ %d(DI), CX", stripeX, stripeN)
+	a.addresses(rows)
+	a.p("\tLEAQ %d(SP), DX\n\tANDQ $-%d, DX\n\tVXORPS Y0, Y0, Y0", line-1, line)
 	for i := range rows {
 		for v := range vecs {
 			a.p("\tVMOVU%s Y0, %s", a.suffix, slot(i, v))
@@ -231,7 +251,7 @@ func (a gemv) dotsInOrder(rows int) {
 			for k := range perLine {
 				t := reg(perLine + n%8)
 				n++
-				a.p("\tVMUL%s %d%s, %s, %s", a.suffix, (v+k)*bytes, at("SI", i), reg(k), t)
+				a.p("\tVMUL%s %d%s, %s, %s", a.suffix, (v+k)*bytes, at(i), reg(k), t)
 				a.p("\tVADD%s %s, %s, %s\n\tVMOVU%s %s, %s", a.suffix, slot(i, v+k), t, t, a.suffix, t, slot(i, v+k))
 			}
 		}
@@ -240,11 +260,11 @@ func (a gemv) dotsInOrder(rows int) {
 	a.p("tail:\n\tADDQ $64, CX\n\tJZ fold\nvector:\n\tMOVQ $%d, R13\n\tCMPQ CX, R13\n\tCMOVQLT CX, R13", a.lanes)
 	a.p("\tLEAQ ones%s<>+%d(SB), R11\n\tNEGQ R13\n\tVMOVU%s (R11)(R13*%d), Y15\n\tVMASKMOV%s (R10), Y15, Y0", a.elem, bytes, a.suffix, a.size, a.suffix)
 	for i := range rows {
-		a.p("\tVMASKMOV%s %s, Y15, Y1\n\tVMUL%s Y1, Y0, Y1", a.suffix, at("SI", i), a.suffix)
+		a.p("\tVMASKMOV%s %s, Y15, Y1\n\tVMUL%s Y1, Y0, Y1", a.suffix, at(i), a.suffix)
 		a.p("\tVADD%s %s, Y1, Y1\n\tVMOVU%s Y1, %s", a.suffix, slot(i, 0), a.suffix, slot(i, 0))
 	}
 	a.p("\tADDQ $%d, SI\n\tADDQ $%d, R10\n\tADDQ $%d, DX\n\tSUBQ $%d, CX\n\tJG vector", bytes, bytes, bytes, a.lanes)
-	a.p("fold:\n\tMOVQ 32(DI), R11\n\tLEAQ %d(SP), DX\n\tANDQ $-%d, DX", line-1, line)
+	a.p("fold:\n\tMOVQ %d(DI), R11\n\tLEAQ %d(SP), DX\n\tANDQ $-%d, DX", stripeOut, line-1, line)
 	const sums = 8
 	for i := range rows {
 		for v := range sums {
@@ -268,12 +288,9 @@ func (a gemv) leaf(rows int) {
 	name := fmt.Sprintf("leaf%d%s%s", rows, a.elem, a.isa)
 	a.p("// func %s(t *stripe)", name)
 	a.p("TEXT ·%s(SB), NOSPLIT, $0-8", name)
-	a.p("\tMOVQ t+0(FP), DI\n\tMOVQ 0(DI), SI\n\tMOVQ 8(DI), R8\n\tMOVQ 16(DI), R10\n\tMOVQ 24(DI), CX\n\tMOVQ 32(DI), R11\n\tLEAQ (R8)(R8*2), R9\n\tMOVQ 40(DI), DX")
-	a.p("\tLEAQ (R8)(R8*4), BX\n\tLEAQ (R9)(R8*4), AX")
+	a.p("\tMOVQ t+0(FP), DI\n\tMOVQ %d(DI), R10\n\tMOVQ %d(DI), CX\n\tMOVQ %d(DI), R11\n\tMOVQ %d(DI), DX", stripeX, stripeN, stripeOut, stripeStart)
+	a.addresses(rows)
 	fetches := rows == 8 && a.reg == "Y"
-	if fetches {
-		a.p("\tMOVQ 48(DI), R13")
-	}
 	for i := range rows {
 		a.p("\t%s %d(R10), %s", a.bcast, i*a.size, r(unroll+i))
 	}
@@ -289,17 +306,20 @@ func (a gemv) leaf(rows int) {
 		}
 		a.p("%szero:", label)
 		if fetches && vecs == unroll {
-			a.p("\tTESTQ R13, R13\n\tJZ %sadd\n\tLEAQ (SI)(R13*1), R12", label)
+			a.p("\tMOVQ %d(DI), R13\n\tTESTQ R13, R13\n\tJZ %sadd", stripeNext, label)
 			for i := range rows / 2 {
+				if i > 0 {
+					a.p("\tMOVQ %d(DI), R13", stripeNext+8*i)
+				}
 				for offset := 0; offset < vecs*bytes; offset += 64 {
-					a.p("\tPREFETCHT1 %d%s", offset, at("R12", i))
+					a.p("\tPREFETCHT1 %d(SI)(R13*1)", offset)
 				}
 			}
 			a.p("%sadd:", label)
 		}
 		for i := range rows {
 			for v := range vecs {
-				a.p("\tVFMADD231%s %d%s, %s, %s", a.suffix, v*bytes, at("SI", i), r(unroll+i), r(v))
+				a.p("\tVFMADD231%s %d%s, %s, %s", a.suffix, v*bytes, at(i), r(unroll+i), r(v))
 			}
 		}
 		a.p("\tCMPQ DX, $2\n\tJNE %sstore", label)
@@ -319,7 +339,7 @@ func (a gemv) leaf(rows int) {
 	s := map[int]string{4: "SS", 8: "SD"}[a.size]
 	a.p("single:\n\tDECQ CX\n\tJL done\n\tVXORPS X0, X0, X0\n\tTESTQ DX, DX\n\tJNZ singlezero\n\tVMOV%s (R11), X0\nsinglezero:", s)
 	for i := range rows {
-		a.p("\tVFMADD231%s %s, X%d, X0", s, at("SI", i), unroll+i)
+		a.p("\tVFMADD231%s %s, X%d, X0", s, at(i), unroll+i)
 	}
 	a.p("\tCMPQ DX, $2\n\tJNE singlestore\n\tVADD%s (R11), X0, X0\nsinglestore:", s)
 	a.p("\tVMOV%s X0, (R11)\n\tADDQ $%d, SI\n\tADDQ $%d, R11\n\tJMP single\ndone:\n\tVZEROUPPER\n\tRET\n", s, a.size, a.size)
