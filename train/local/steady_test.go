@@ -50,10 +50,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	cpu := tensor.NewCPU(2, false)
 	defer cpu.Close()
 	hub := observe.NewHub(observe.Options{})
-	n := int64(300)
-	if testing.Short() {
-		n = 60 // the race detector makes arithmetic slow
-	}
+	const n = 300
 	for _, exact := range []bool{false, true} {
 		for _, name := range []string{"sgd", "adam"} {
 			mallocs := func(steps int64) uint64 {
