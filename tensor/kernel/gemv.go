@@ -136,6 +136,9 @@ const LeafRows = 8
 
 // Leaf is g[j] = the sum over i of d[i] * a[i*lda+j], for at most LeafRows rows.
 func Leaf[T Float](isa ISA, rows, n int, a []T, lda int, d, g []T) {
+	if rows > LeafRows {
+		panic("kernel: a leaf has more rows than LeafRows")
+	}
 	var at [LeafRows]unsafe.Pointer
 	leaf(isa, rowsAt(at[:], rows, n, a, lda), d, g[:n], upcoming{})
 }
@@ -213,7 +216,10 @@ func LinearRows[T Float](isa ISA, x [][]T, w []T, bias T, derive func(first int,
 	for i := 0; i < len(x); i += LeafRows {
 		rows := at[:min(len(x)-i, len(at))]
 		for r := range rows {
-			rows[r] = unsafe.Pointer(unsafe.SliceData(x[i+r][:len(w)]))
+			if len(x[i+r]) != len(w) {
+				panic("kernel: a row is not as long as the weights")
+			}
+			rows[r] = unsafe.Pointer(unsafe.SliceData(x[i+r]))
 		}
 		linearLeaf(isa, rows, w, bias, i, derive, t)
 	}

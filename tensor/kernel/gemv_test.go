@@ -220,6 +220,51 @@ func linearRows[T Float](t *testing.T) {
 	}
 }
 
+// TestLongRows: rows that a kernel does not pass over at once have the bits of Dot, and of the portable twin, in all their columns.
+func TestLongRows(t *testing.T) {
+	longRows[float32](t)
+	longRows[float64](t)
+}
+
+func longRows[T Float](t *testing.T) {
+	const m, n = 9, 16*BlockLen + 4500
+	r := rand.New(rand.NewPCG(4, 3))
+	x, w, d := randoms[T](r, m*n), randoms[T](r, n), randoms[T](r, LeafRows)
+	want := make([]T, n)
+	Leaf(GoExact, LeafRows, n, x, n, d, want)
+	for _, isa := range exactISAs() {
+		y, dots, g := make([]T, m), make([]T, m), make([]T, n)
+		Gemv(isa, m, n, x, n, w, y)
+		for i := range dots {
+			dots[i] = Dot(isa, x[i*n:(i+1)*n], w)
+		}
+		Leaf(isa, LeafRows, n, x, n, d, g)
+		sameBits(t, fmt.Sprintf("%v %T, margins", isa, w), y, dots)
+		sameBits(t, fmt.Sprintf("%v %T, leaf", isa, w), g, want)
+	}
+}
+
+// TestRowsThatDoNotFit: assembly is not told of a row that is shorter than the weights, nor is one left out.
+func TestRowsThatDoNotFit(t *testing.T) {
+	for what, f := range map[string]func(){
+		"a short row": func() {
+			var tree LeafTree[float32]
+			tree.Reset(4)
+			LinearRows(Best(), [][]float32{make([]float32, 4), make([]float32, 3, 4)}, make([]float32, 4), 0, func(int, []float32) {}, &tree)
+		},
+		"a leaf of nine rows": func() { Leaf(Best(), 9, 1, make([]float32, 9), 1, make([]float32, 9), make([]float32, 1)) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s is taken", what)
+				}
+			}()
+			f()
+		}()
+	}
+}
+
 func TestLinearLeavesAllocateNothing(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 1))
 	const m, n = 100, 200

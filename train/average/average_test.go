@@ -238,7 +238,7 @@ func TestRefusals(t *testing.T) {
 	j.Exact, j.Stop.Metric = true, "test.accuracy"
 	j.Optimizer.Name = "lbfgs"
 	_, err := average.New(train.Env{}, average.Options{}).Train(t.Context(), j)
-	for _, word := range []string{"exact mode", "lbfgs", "early stop"} {
+	for _, word := range []string{"exact mode", "lbfgs", "early stop", "--stop-metric= --patience 0"} {
 		if err == nil || !strings.Contains(err.Error(), word) {
 			t.Errorf("error %v does not speak of %s", err, word)
 		}
