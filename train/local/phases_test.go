@@ -56,7 +56,7 @@ func TestPhasesAreTheTime(t *testing.T) {
 		cpu := tensor.NewCPU(1, false) // a pool of more looks at the clock while it waits for work
 		defer cpu.Close()
 		hub := observe.NewHub(observe.Options{})
-		env := idleEnv(cpu, hub)
+		env := idleEnv(cpu, hub, nil)
 		env.Splits = &data.Splits{Train: slowRows{env.Splits.Train}}
 		build := env.Models["idle"]
 		env.Models = nn.Models{"idle": func(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
