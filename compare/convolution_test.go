@@ -2,6 +2,7 @@ package compare
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -182,10 +183,12 @@ func TestCheckConvolves(t *testing.T) {
 	}
 }
 
-// TestOthersConvolve: where PyTorch and Horovod are installed, they compute the convolutional net that local does, from the same weights.
+var runOthers = flag.Bool("others", false, "run TestOthersConvolve, on the systems that compare peers install has installed")
+
+// TestOthersConvolve: PyTorch and Horovod compute the convolutional net that local does, from the same weights.
 func TestOthersConvolve(t *testing.T) {
-	if testing.Short() {
-		t.Skip("to import PyTorch takes seconds: left out of -short")
+	if !*runOthers {
+		t.Skip("not run here: -others starts other systems, which takes a minute")
 	}
 	peers, err := Peers("")
 	if err != nil {
@@ -198,12 +201,12 @@ func TestOthersConvolve(t *testing.T) {
 	list = slices.DeleteFunc(list, func(s System) bool {
 		_, err := s.Detect(t.Context())
 		if err != nil {
-			t.Logf("not run here: %s: %v", s.Name(), err)
+			t.Logf("without %s: %v", s.Name(), err)
 		}
 		return err != nil
 	})
 	if len(list) == 0 {
-		return
+		t.Fatal("none of them is installed")
 	}
 	p := small(t, inMemory(), images(t))
 	p.Systems, p.Workers, p.Tasks[0].Cap = list, []int{2}, 2
