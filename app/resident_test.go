@@ -81,7 +81,7 @@ func TestResidentMemory(t *testing.T) {
 		{"mlp:2000,2000 --optimizer adam --data digits --rows 300 --batch 100 --epochs 2", 350 * digit, wide, 4, 100 * 4010},
 		{"mlp:2000,2000 --optimizer adam --data digits --rows 300 --batch 100 --epochs 1 --exact", 350 * digit, wide, 8, 100 * 4010},
 		{"mlp:2000,2000 --optimizer lbfgs --data digits --rows 120 --epochs 12", 140 * digit, wide, 24, 120 * 4010},
-		{"mlp:2000,2000 --optimizer lbfgs --data digits --rows 120 --epochs 12 --exact", 140 * digit, wide, 28, 120 * 4010},
+		{"mlp:2000,2000 --optimizer lbfgs --set history=3 --data digits --rows 120 --epochs 5 --exact", 140 * digit, wide, 14, 120 * 4010},
 		{"cnn --data digits --rows 1000 --batch 500 --epochs 2", 1200 * digit, lenet, 4, 500 * lenetRow},
 		{"fm:8 --optimizer sgd --data wide.libsvm --columns 1000000 --epochs 2", rows * (8*entries + 12), 9*width + 1, 2, 0},
 		{"fm:8 --optimizer adam --data wide.libsvm --columns 1000000 --epochs 2", rows * (8*entries + 12), 9*width + 1, 4, 0},
@@ -100,7 +100,7 @@ func TestResidentMemory(t *testing.T) {
 		vectors     int
 	}{
 		{"mlp:2000,2000 --optimizer adam --data digits --rows 300 --batch 100 --epochs 1 --name adam", "train --resume adam --epochs 2", 350, 4},
-		{"mlp:2000,2000 --optimizer lbfgs --data digits --rows 120 --epochs 11 --name lbfgs", "train --resume lbfgs --epochs 13", 140, 24},
+		{"mlp:2000,2000 --optimizer lbfgs --set history=3 --data digits --rows 120 --epochs 4 --name lbfgs", "train --resume lbfgs --epochs 6", 140, 10},
 		{"", "rerun adam", 350, 4 + 1},
 	} {
 		if c.first != "" {

@@ -183,7 +183,7 @@ func differ(random *rand.Rand, ops []plannedOp, rank, size int) string {
 // TestDifferInAnyOrder: one rank asks for something else than the others, in one step of three, and what they send arrives in any order that links
 // allow. All have the same outcome of every commit, and of every operation that fails, and soon. None commits the step.
 func TestDifferInAnyOrder(t *testing.T) {
-	seeds := uint64(4000)
+	seeds := 1600 * *soak
 	if testing.Short() {
 		seeds = 400
 	}

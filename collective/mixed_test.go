@@ -2,6 +2,7 @@ package collective_test
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -12,6 +13,8 @@ import (
 	"github.com/trivium-ml/trivium/compress"
 	"github.com/trivium-ml/trivium/shards"
 )
+
+var soak = flag.Uint64("soak", 1, "how many times as many seeds TestMixed and TestDifferInAnyOrder run")
 
 // A mixedOp is an operation of any kind. What its ranks give are small whole numbers, which no order of additions and no rounding changes.
 type mixedOp struct {
@@ -214,7 +217,7 @@ func (x *mixer) wrong(b *mob) (list []string) {
 // TestMixed: operations of all kinds, with codecs and in exact mode, under way at once, where messages come in any order: all have the right results,
 // or all survivors the same errors, and nothing is written to memory that is the caller's again, where a rank dies, or does something else.
 func TestMixed(t *testing.T) {
-	seeds := uint64(100)
+	seeds := 40 * *soak
 	if testing.Short() {
 		seeds = 12
 	}

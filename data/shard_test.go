@@ -225,6 +225,9 @@ func TestShippedWideRows(t *testing.T) {
 
 // TestShippedLongRows: so is a block of sparse rows with many entries, and they arrive as they were.
 func TestShippedLongRows(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not run here: 20 MiB, and nothing in it runs at once")
+	}
 	const rows, entries = 10, 1 << 18 // 20 MiB
 	in := trivium.Input{Name: "x", Form: trivium.CSR, Shape: []int{entries}, Ptr: []int64{0}}
 	for r := range rows {

@@ -372,9 +372,13 @@ func TestParseNumber(t *testing.T) {
 
 // TestLongLines: lines and quoted fields that are longer than a piece of the file, resident and streamed.
 func TestLongLines(t *testing.T) {
+	rows := 9
+	if testing.Short() {
+		rows = 3
+	}
 	var b bytes.Buffer
 	b.WriteString("label,a,text\n")
-	for i := range 9 {
+	for i := range rows {
 		fmt.Fprintf(&b, "%d,%d,\"%s\"\n\n", i%2, i, strings.Repeat(fmt.Sprintf("line %d \"\"of\"\" many\n", i), 1+linePiece/(16*(1+i%3))))
 	}
 	path := write(t, t.TempDir(), "long.csv", b.Bytes())
@@ -387,7 +391,7 @@ func TestLongLines(t *testing.T) {
 			}
 			got = append(got, b.Inputs[0].Values[0])
 		}
-		if fmt.Sprint(got) != "[0 1 2 3 4 5 6 7 8]" || len(s.Transform.Columns[1].Categories) != 9 {
+		if !slices.Equal(got, []float32{0, 1, 2, 3, 4, 5, 6, 7, 8}[:rows]) || len(s.Transform.Columns[1].Categories) != rows {
 			t.Errorf("budget %d: %v, %d texts", budget, got, len(s.Transform.Columns[1].Categories))
 		}
 	}

@@ -164,7 +164,7 @@ func TestQueueWaitEndsAtTheDeadline(t *testing.T) {
 // operations, ten times each.
 func TestCase10RandomOperations(t *testing.T) {
 	const variables, operations = 100, 1000
-	seeds, runs := uint64(5), 10
+	seeds, runs := uint64(2), 10
 	if raceEnabled {
 		seeds, runs = 1, 3 // the detector makes each some twenty times slower
 	}

@@ -86,10 +86,13 @@ func TestRowStepsOfCuts(t *testing.T) {
 	j.Model, j.Data = "fm:4", trivium.Data{Source: "wide", Rows: 1500, Train: "0:1200", Test: "1200:"}
 	j.Batch, j.Epochs, j.EvalEvery = 100, 2, 5
 	j.Optimizer, j.Stop = trivium.OptimizerSpec{Name: "adam", Rate: 0.003}, trivium.EarlyStop{Metric: "test.loss", Patience: 1000}
+	if testing.Short() {
+		j.Epochs = 1
+	}
 	each, store := blob.Dir(t.TempDir()), blob.Dir(t.TempDir())
 	alone(t, train.Env{Blob: each, Checkpoints: train.Checkpoints{Every: 1, Keep: 1000}}, j)
 	counts := map[int64][][]uint32{}
-	for _, name := range cuts(t, each, 24) {
+	for _, name := range cuts(t, each, 12*j.Epochs) {
 		c, err := checkpoint.Load(t.Context(), each, name)
 		if err != nil {
 			t.Fatal(err)
@@ -100,7 +103,7 @@ func TestRowStepsOfCuts(t *testing.T) {
 	if _, err := one.paced(t, j); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range cuts(t, store, 5) {
+	for _, name := range cuts(t, store, 3*j.Epochs-1) {
 		c, err := checkpoint.Load(t.Context(), store, name)
 		if err != nil {
 			t.Fatal(err)
