@@ -10,6 +10,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/trivium-ml/trivium/internal/raw"
 )
 
 // A Tensor is one entry of a safetensors file: cells in row-major order, in Float32, Int64 (or, to be written as such, Counts) or, for
@@ -128,41 +130,48 @@ func shapeCells(shape []int) (int, error) {
 	return n, nil
 }
 
+// writeCells writes t's cells, of which some may stay in buf.
 func writeCells(w io.Writer, buf []byte, t Tensor) ([]byte, error) {
-	flush := func() error {
-		_, err := w.Write(buf)
-		buf = buf[:0]
-		return err
-	}
-	for _, x := range t.Float32 {
-		if buf = binary.LittleEndian.AppendUint32(buf, math.Float32bits(x)); len(buf) >= 64<<10-8 {
-			if err := flush(); err != nil {
-				return buf, err
-			}
-		}
-	}
-	for _, x := range t.Int64 {
-		if buf = binary.LittleEndian.AppendUint64(buf, uint64(x)); len(buf) >= 64<<10-8 {
-			if err := flush(); err != nil {
-				return buf, err
-			}
-		}
-	}
-	for _, x := range t.Counts {
-		if buf = binary.LittleEndian.AppendUint64(buf, uint64(x)); len(buf) >= 64<<10-8 {
-			if err := flush(); err != nil {
-				return buf, err
-			}
-		}
-	}
-	if len(t.Raw) > 0 {
-		if err := flush(); err != nil {
-			return buf, err
-		}
-		_, err := w.Write(t.Raw)
+	buf, err := writeNumbers(w, buf, t.Float32)
+	if err != nil {
 		return buf, err
 	}
+	if buf, err = writeNumbers(w, buf, t.Int64); err != nil {
+		return buf, err
+	}
+	for _, x := range t.Counts {
+		if buf, err = writeNumbers(w, buf, []int64{int64(x)}); err != nil {
+			return buf, err
+		}
+	}
+	if len(t.Raw) == 0 {
+		return buf, nil
+	}
+	if buf, err = flush(w, buf); err != nil {
+		return buf, err
+	}
+	_, err = w.Write(t.Raw)
+	return buf, err
+}
+
+func writeNumbers[T raw.Number](w io.Writer, buf []byte, v []T) ([]byte, error) {
+	for len(v) > 0 {
+		n := min(len(v), (cap(buf)-len(buf))/8)
+		buf = append(buf, raw.Bytes(v[:n])...)
+		v = v[n:]
+		if cap(buf)-len(buf) < 8 {
+			var err error
+			if buf, err = flush(w, buf); err != nil {
+				return buf, err
+			}
+		}
+	}
 	return buf, nil
+}
+
+func flush(w io.Writer, buf []byte) ([]byte, error) {
+	_, err := w.Write(buf)
+	return buf[:0], err
 }
 
 // ReadSafetensors reads a file in the safetensors format that is wholly in memory. It checks all that the format demands: tensors lie
@@ -264,21 +273,13 @@ func (t *Tensor) read(r io.Reader, size int64, buf []byte, place func(t *Tensor)
 		}
 		to := t.Float32
 		return pieces(r, size, buf, func(p []byte) {
-			if to == nil {
-				return
+			if to != nil {
+				to = to[raw.Copy(to, p):]
 			}
-			for i := range to[:len(p)/4] {
-				to[i] = math.Float32frombits(binary.LittleEndian.Uint32(p[4*i:]))
-			}
-			to = to[len(p)/4:]
 		})
 	case "I64":
 		t.Int64 = make([]int64, 0, min(size/8, 1<<21))
-		return pieces(r, size, buf, func(p []byte) {
-			for ; len(p) > 0; p = p[8:] {
-				t.Int64 = append(t.Int64, int64(binary.LittleEndian.Uint64(p)))
-			}
-		})
+		return pieces(r, size, buf, func(p []byte) { t.Int64 = append(t.Int64, raw.Of[int64](p)...) })
 	}
 	t.Raw = make([]byte, 0, min(size, 1<<24))
 	return pieces(r, size, buf, func(p []byte) { t.Raw = append(t.Raw, p...) })

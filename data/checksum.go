@@ -2,24 +2,22 @@ package data
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
-	"hash"
-	"hash/crc32"
-	"math"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/internal/raw"
+	"github.com/trivium-ml/trivium/wire"
 )
 
 // checksum is the CRC-32C of the rows of data sets that have no file: shapes, numbers, labels and weights, little-endian. Of rows that are
 // generated when they are read it takes the number and the first block, which tell generators apart: all might take hours.
 func checksum(ctx context.Context, sets ...Dataset) (string, error) {
-	s := summer{h: crc32.New(crcTable)}
+	var s sum
 	for _, ds := range sets {
 		if ds == nil {
 			continue
 		}
-		s.int64s(ds.Rows())
+		s = add(s, []int64{ds.Rows()})
 		rows, read := ds.Rows(), ds.Read
 		if isGenerated(ds) {
 			rows = min(rows, blockRows)
@@ -35,18 +33,16 @@ func checksum(ctx context.Context, sets ...Dataset) (string, error) {
 			if err := read(ctx, &b, from, min(from+blockRows, rows)); err != nil {
 				return "", err
 			}
-			s.batch(&b)
+			s = s.batch(&b)
 		}
 	}
-	return fmt.Sprintf("crc32c:%08x", s.h.Sum32()), nil
+	return fmt.Sprintf("crc32c:%08x", uint32(s)), nil
 }
 
-type summer struct {
-	h   hash.Hash32
-	buf []byte
-}
+// A sum is the CRC-32C of what was added so far.
+type sum uint32
 
-func (s *summer) batch(b *trivium.Batch) {
+func (s sum) batch(b *trivium.Batch) sum {
 	for i := range b.Inputs {
 		in := &b.Inputs[i]
 		values, index, n := in.Values, in.Index, 1
@@ -55,9 +51,7 @@ func (s *summer) batch(b *trivium.Batch) {
 		}
 		if in.Ptr != nil {
 			from, to := in.Ptr[0], in.Ptr[b.Rows]
-			for _, p := range in.Ptr {
-				s.int64s(p - from)
-			}
+			s = add(s, fromZero(in.Ptr))
 			if index != nil {
 				index = index[from:to]
 			}
@@ -65,50 +59,25 @@ func (s *summer) batch(b *trivium.Batch) {
 				values = values[from*int64(n) : to*int64(n)]
 			}
 		}
-		s.float32s(values)
-		s.int32s(index)
+		s = add(s, values)
+		s = add(s, index)
 	}
-	s.int32s(b.Labels.Class)
-	s.float32s(b.Labels.Real)
+	s = add(s, b.Labels.Class)
+	s = add(s, b.Labels.Real)
 	if ptr := b.Labels.Ptr; ptr != nil {
-		for _, p := range ptr {
-			s.int64s(p - ptr[0])
-		}
-		s.int32s(b.Labels.Index[ptr[0]:ptr[b.Rows]])
+		s = add(s, fromZero(ptr))
+		s = add(s, b.Labels.Index[ptr[0]:ptr[b.Rows]])
 	}
-	s.float32s(b.Weights)
+	return add(s, b.Weights)
 }
 
-func (s *summer) int64s(v ...int64) {
-	for _, x := range v {
-		s.buf = binary.LittleEndian.AppendUint64(s.buf[:0], uint64(x))
-		s.h.Write(s.buf)
+// fromZero are ends of rows, counted from the first row's begin.
+func fromZero(ptr []int64) []int64 {
+	ends := make([]int64, len(ptr))
+	for i, p := range ptr {
+		ends[i] = p - ptr[0]
 	}
+	return ends
 }
 
-// piece is how many numbers are put into bytes at a time.
-const piece = 4096
-
-func (s *summer) float32s(v []float32) {
-	s.buf = extend(s.buf[:0], 4*piece)
-	for len(v) > 0 {
-		n := min(piece, len(v))
-		for i, x := range v[:n] {
-			binary.LittleEndian.PutUint32(s.buf[4*i:], math.Float32bits(x))
-		}
-		s.h.Write(s.buf[:4*n])
-		v = v[n:]
-	}
-}
-
-func (s *summer) int32s(v []int32) {
-	s.buf = extend(s.buf[:0], 4*piece)
-	for len(v) > 0 {
-		n := min(piece, len(v))
-		for i, x := range v[:n] {
-			binary.LittleEndian.PutUint32(s.buf[4*i:], uint32(x))
-		}
-		s.h.Write(s.buf[:4*n])
-		v = v[n:]
-	}
-}
+func add[T raw.Number](s sum, v []T) sum { return sum(wire.UpdateSum(uint32(s), raw.Bytes(v))) }

@@ -42,7 +42,7 @@ func AppendBatch(p []byte, b *trivium.Batch) []byte {
 		sparse := in.Form == trivium.CSR // which has both arrays, if they are empty and nil
 		p = append(p, flag(sparse || in.Index != nil)|flag(sparse || in.Values != nil)<<1)
 		if sparse || in.Index != nil {
-			p = appendInt32s(p, in.Index[lo:hi])
+			p = wire.AppendInt32s(p, in.Index[lo:hi])
 		}
 		if sparse || in.Values != nil {
 			p = wire.AppendFloat32s(p, in.Values[lo*n:hi*n])
@@ -53,12 +53,12 @@ func AppendBatch(p []byte, b *trivium.Batch) []byte {
 	p = wire.AppendUvarint(p, uint64(y.Width))
 	switch y.Kind {
 	case trivium.Class:
-		p = appendInt32s(p, y.Class)
+		p = wire.AppendInt32s(p, y.Class)
 	case trivium.Real:
 		p = wire.AppendFloat32s(p, y.Real)
 	case trivium.MultiHot:
 		p = appendLengths(p, y.Ptr[:b.Rows+1])
-		p = appendInt32s(p, y.Index[y.Ptr[0]:y.Ptr[b.Rows]])
+		p = wire.AppendInt32s(p, y.Index[y.Ptr[0]:y.Ptr[b.Rows]])
 	}
 	p = append(p, flag(b.Weights != nil)|flag(b.IDs != nil)<<1)
 	if b.Weights != nil {
@@ -84,14 +84,6 @@ func appendLengths(p []byte, ptr []int64) []byte {
 	return p
 }
 
-func appendInt32s(p []byte, v []int32) []byte {
-	p = wire.AppendUvarint(p, uint64(len(v)))
-	for _, x := range v {
-		p = wire.AppendUint32(p, uint32(x))
-	}
-	return p
-}
-
 // DecodeBatch reads what AppendBatch wrote. The batch is valid in itself, or there is an error.
 func DecodeBatch(p []byte) (*trivium.Batch, error) {
 	r := wire.NewReader("batch", p)
@@ -107,12 +99,12 @@ func DecodeBatch(p []byte) (*trivium.Batch, error) {
 	y.Width = int(r.Uvarint("label width", shipValues))
 	switch y.Kind {
 	case trivium.Class:
-		y.Class = readInt32s(r, "classes")
+		y.Class = r.Int32s("classes", shipValues)
 	case trivium.Real:
 		y.Real = r.Float32s("real labels", shipValues)
 	case trivium.MultiHot:
 		y.Ptr = readLengths(r, b.Rows)
-		y.Index = readInt32s(r, "classes")
+		y.Index = r.Int32s("classes", shipValues)
 	}
 	has := readByte(r, "weights and ids", 3)
 	if has&1 != 0 {
@@ -155,7 +147,7 @@ func readInput(r *wire.Reader, rows int) (in trivium.Input) {
 		return in
 	}
 	if has&1 != 0 {
-		in.Index = readInt32s(r, "columns")
+		in.Index = r.Int32s("columns", shipValues)
 	}
 	if has&2 != 0 {
 		in.Values = r.Float32s("values", shipValues)
@@ -178,19 +170,6 @@ func readLengths(r *wire.Reader, rows int) []int64 {
 		ptr[i+1] = ptr[i] + int64(r.Uvarint("length", shipValues))
 	}
 	return ptr
-}
-
-func readInt32s(r *wire.Reader, field string) []int32 {
-	n := int(r.Uvarint(field, shipValues))
-	if len(r.Rest())/4 < n {
-		r.Fail(field, fmt.Errorf("%d are announced, %d bytes are left", n, len(r.Rest())))
-		return nil
-	}
-	v := make([]int32, n)
-	for i := range v {
-		v[i] = int32(r.Uint32(field))
-	}
-	return v
 }
 
 // A shipHead opens data that was written by Ship.

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/trivium-ml/trivium/internal/raw"
 	"github.com/trivium-ml/trivium/transport"
 	"github.com/trivium-ml/trivium/wire"
 )
@@ -38,7 +39,7 @@ type landed struct {
 
 // apart lets the answer to g's question land beside the row that it asks for, if that is one large row and p asks for all of it.
 func (c *ClientState) apart(g *getCall, segs []segmentOf) {
-	if len(segs) == 0 || !littleEndian || g.t.spec.Sparse || g.t.spec.Mode == ESSP || g.t.unposted {
+	if len(segs) == 0 || !raw.InPlace() || g.t.spec.Sparse || g.t.spec.Mode == ESSP || g.t.unposted {
 		return
 	}
 	r := segs[0].r

@@ -3,6 +3,8 @@ package ps
 import (
 	"math"
 	"slices"
+
+	"github.com/trivium-ml/trivium/internal/raw"
 )
 
 // A round is what is applied to one shard at once: the sections of one client, or in a BSP table those of all, in client order.
@@ -47,7 +49,7 @@ func parts(secs []*section) bool {
 
 // add adds one section's cells where they belong: the path of tables without an optimizer.
 func (s *shard[T]) add(c *section, cut cutState) {
-	d := asCells[T](c.cells)
+	d := raw.Of[T](c.cells)
 	plain := s.fork == nil && s.forks == nil && cut != cutAfter && s.t.spec.Keep.Kind == KeepNone && s.live != nil
 	switch c.form {
 	case formRange:

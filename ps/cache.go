@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/trivium-ml/trivium/compress"
+	"github.com/trivium-ml/trivium/internal/raw"
 )
 
 // A clientTable is a table with what this client has of it.
@@ -117,12 +118,7 @@ func (r *cachedRow) land(from int64, n int, p []byte) {
 }
 
 func landCells[T Number](r *cachedRow, from int64, n int, p []byte) {
-	dst := viewOf[T](r.cells, r.n)[from : from+int64(n)]
-	if littleEndian {
-		copy(asBytes(dst), p)
-		return
-	}
-	copy(dst, asCells[T](p))
+	raw.Copy(viewOf[T](r.cells, r.n)[from:from+int64(n)], p)
 }
 
 // writable makes the row's memory its own again, where a reader holds it.

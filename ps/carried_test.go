@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trivium-ml/trivium/internal/raw"
 	"github.com/trivium-ml/trivium/protocol"
 )
 
@@ -101,7 +102,7 @@ func (x *carried) deliver(down []protocol.Body) (up []protocol.Body) {
 func (x *carried) other(stamp Clock, cells int) {
 	ones := slices.Repeat([]float32{1}, cells)
 	x.carry(x.deliver(x.lane(clientName(1), &batch{
-		client: 1, session: 1, stamp: stamp, last: true, secs: []section{{form: formRange, n: cells, cells: asBytes(ones)}},
+		client: 1, session: 1, stamp: stamp, last: true, secs: []section{{form: formRange, n: cells, cells: raw.Bytes(ones)}},
 	})))
 }
 
@@ -338,7 +339,7 @@ func TestRowsOfAnotherForm(t *testing.T) {
 			case formRows:
 				s.n = int(spec.Cols)
 			}
-			s.cells = asBytes(slices.Repeat([]float32{1}, s.n))
+			s.cells = raw.Bytes(slices.Repeat([]float32{1}, s.n))
 			return s
 		}
 		for f := formRange; f < formSame; f++ {
@@ -376,7 +377,7 @@ func TestColumnsOfNoRow(t *testing.T) {
 		x.carry(up)
 		n := len(cols)
 		of := func(row int64) []section {
-			ones := asBytes(slices.Repeat([]float32{1}, n))
+			ones := raw.Bytes(slices.Repeat([]float32{1}, n))
 			return []section{{form: formCells, rows: []int64{row}, ends: []int64{int64(n)}, cols: cols, n: n, cells: ones, version: 1}}
 		}
 		push := &values{secs: of(0)}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+
+	"github.com/trivium-ml/trivium/internal/raw"
 )
 
 // GetCells copies single cells of a row into dst; cols are ascending. Where the cache has the row it is read, else only these travel.
@@ -33,7 +35,7 @@ func (t Table[T]) GetCells(ctx context.Context, row int64, cols []int64, dst []T
 		return 0, err
 	}
 	d.Lock()
-	copy(dst, asCells[T](g.out))
+	copy(dst, raw.Of[T](g.out))
 	t.overlayOwn(g, dst)
 	c, _ := t.cachedCells(row, cols, dst) // what the cache has of them, perhaps since then, may be older: the next read has it
 	v = min(v, c)

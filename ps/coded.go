@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/trivium-ml/trivium/compress"
+	"github.com/trivium-ml/trivium/internal/raw"
 	"github.com/trivium-ml/trivium/wire"
 )
 
@@ -42,7 +43,7 @@ func codedSections(d *deltas[float32], up compress.Codec, emit emitter) {
 			cells, err := up.Encode(nil, x[from:to], e.Range(int(from), int(to)))
 			if err != nil {
 				e.Range(int(from), int(to)).Release(x[from:to])
-				c.cells = asBytes(x[from:to])
+				c.cells = raw.Bytes(x[from:to])
 				emit(c, d.hold)
 			} else {
 				c.cells, c.coded = cells, true
@@ -72,7 +73,7 @@ func (s *section) decode(c compress.Codec, sp *Spec) error {
 	if err := c.Decode(x, s.cells); err != nil {
 		return err
 	}
-	s.cells, s.coded = asBytes(x), false
+	s.cells, s.coded = raw.Bytes(x), false
 	return nil
 }
 

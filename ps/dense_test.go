@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trivium-ml/trivium/internal/raw"
 	"github.com/trivium-ml/trivium/tensor/kernel"
 	"github.com/trivium-ml/trivium/transport"
 )
@@ -179,7 +180,7 @@ func denseHear(b *testing.B, s transport.Stream, enough func(transport.Event) bo
 func denseSend(ctx context.Context, s transport.Stream, to Name, g []float32) error {
 	for at := 0; at < len(g); at += maxPiece / 4 {
 		key := transport.Key{Chunk: uint32(at / (maxPiece / 4))}
-		f := transport.Frame{Kind: densePiece, Key: key, Payload: asBytes(g[at:min(at+maxPiece/4, len(g))]), Done: func(error) {}}
+		f := transport.Frame{Kind: densePiece, Key: key, Payload: raw.Bytes(g[at:min(at+maxPiece/4, len(g))]), Done: func(error) {}}
 		if err := s.Send(ctx, to, f); err != nil {
 			return err
 		}
@@ -198,7 +199,7 @@ type denseSink struct {
 func (d *denseSink) begin(s transport.Stream, who Name) error {
 	d.at = 0
 	for c := 0; d.how == densePost && c*maxPiece < 4*denseCells; c++ {
-		into := asBytes(d.array[c*maxPiece/4 : min((c+1)*maxPiece/4, denseCells)])
+		into := raw.Bytes(d.array[c*maxPiece/4 : min((c+1)*maxPiece/4, denseCells)])
 		if err := s.Post(who, transport.Key{Chunk: uint32(c)}, into); err != nil {
 			return err
 		}
@@ -208,7 +209,7 @@ func (d *denseSink) begin(s transport.Stream, who Name) error {
 
 // take takes a frame, and reports whether it was the last.
 func (d *denseSink) take(ev transport.Event) bool {
-	v := asCells[float32](ev.Payload)
+	v := raw.Of[float32](ev.Payload)
 	switch d.how {
 	case denseAdd:
 		kernel.AddInto(kernel.Best(), d.array[d.at:d.at+len(v)], v)

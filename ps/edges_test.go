@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/internal/raw"
 	"github.com/trivium-ml/trivium/protocol"
 	"github.com/trivium-ml/trivium/sim"
 )
@@ -29,7 +30,7 @@ func (stepsSeen) CountsAll(*trivium.Layout) bool { return true }
 // one.
 func TestLastStep(t *testing.T) {
 	const most = math.MaxUint32
-	ones := asBytes([]float32{1, 1, 1, 1})
+	ones := raw.Bytes([]float32{1, 1, 1, 1})
 	for name, x := range map[string]struct {
 		spec Spec
 		sec  section

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium/draw"
+	"github.com/trivium-ml/trivium/internal/raw"
 	"github.com/trivium-ml/trivium/sim"
 )
 
@@ -232,7 +233,7 @@ func (o *oracle) readShard(t *table, k int, s *shard[int64], rows map[int64][]in
 		t.cut.eachSpan(row, func(p span) {
 			if p.shard == k {
 				s.read(&section{form: formRange, row: row, from: p.from, n: int(p.to - p.from)}, 0, func(c section, _ *hold) {
-					copy(rows[row][c.from:], asCells[int64](c.cells))
+					copy(rows[row][c.from:], raw.Of[int64](c.cells))
 				})
 			}
 		})

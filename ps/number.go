@@ -1,9 +1,7 @@
 package ps
 
 import (
-	"encoding/binary"
 	"math"
-	"unsafe"
 
 	"github.com/trivium-ml/trivium/internal/finite"
 	"github.com/trivium-ml/trivium/tensor/kernel"
@@ -70,78 +68,6 @@ func name[E ~uint8](e E, names ...string) string {
 		return names[e]
 	}
 	return "unknown"
-}
-
-// littleEndian is true where cells in memory are what they are on the wire.
-var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
-
-// asBytes returns the memory of v as it goes over a wire: v's own memory on little-endian machines, else a copy.
-func asBytes[T Number](v []T) []byte {
-	if len(v) == 0 {
-		return nil
-	}
-	size := int(unsafe.Sizeof(v[0]))
-	if littleEndian {
-		return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*size)
-	}
-	p := make([]byte, 0, len(v)*size)
-	for _, x := range v {
-		p = appendCell(p, x)
-	}
-	return p
-}
-
-func appendCell[T Number](p []byte, x T) []byte {
-	le := binary.LittleEndian
-	switch x := any(x).(type) {
-	case float32:
-		return le.AppendUint32(p, math.Float32bits(x))
-	case float64:
-		return le.AppendUint64(p, math.Float64bits(x))
-	case int32:
-		return le.AppendUint32(p, uint32(x))
-	case int64:
-		return le.AppendUint64(p, uint64(x))
-	}
-	return p
-}
-
-// asCells returns the cells that p holds: a view where p is aligned and the machine is little-endian, else a copy. What is left over
-// at p's end, less than a cell, is not looked at; decoders check lengths before.
-func asCells[T Number](p []byte) []T {
-	var x T
-	size := int(unsafe.Sizeof(x))
-	n := len(p) / size
-	if n == 0 {
-		return nil
-	}
-	if littleEndian && uintptr(unsafe.Pointer(unsafe.SliceData(p)))%uintptr(size) == 0 {
-		return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(p))), n)
-	}
-	v := make([]T, n)
-	if littleEndian {
-		copy(asBytes(v), p)
-		return v
-	}
-	for i := range v {
-		v[i] = cellAt[T](p[i*size:])
-	}
-	return v
-}
-
-func cellAt[T Number](p []byte) (x T) {
-	le := binary.LittleEndian
-	switch q := any(&x).(type) {
-	case *float32:
-		*q = math.Float32frombits(le.Uint32(p))
-	case *float64:
-		*q = math.Float64frombits(le.Uint64(p))
-	case *int32:
-		*q = int32(le.Uint32(p))
-	case *int64:
-		*q = int64(le.Uint64(p))
-	}
-	return x
 }
 
 // addInto is p += d, one addition a cell.

@@ -3,6 +3,8 @@ package ps
 import (
 	"cmp"
 	"slices"
+
+	"github.com/trivium-ml/trivium/internal/raw"
 )
 
 // sections emits d as sections, in the order of shards: rows ascending within each.
@@ -40,7 +42,7 @@ func (d *deltas[T]) rangeSections(row, from int64, x []T, emit emitter) {
 	for end := from + int64(len(x)); from < end; {
 		shard, _, to := d.t.cut.segment(row, from)
 		n := min(to, end, from+most) - from
-		emit(section{table: d.t.id, shard: uint32(shard), form: formRange, part: d.part, row: row, from: from, n: int(n), cells: asBytes(x[:n])}, d.hold)
+		emit(section{table: d.t.id, shard: uint32(shard), form: formRange, part: d.part, row: row, from: from, n: int(n), cells: raw.Bytes(x[:n])}, d.hold)
 		x, from = x[n:], from+n
 	}
 }
@@ -62,7 +64,7 @@ func (d *deltas[T]) rowSections(emit emitter) {
 				c.rows = append(c.rows, d.rows[i])
 				cells = append(cells, d.short(i)...)
 			}
-			c.cells = asBytes(cells)
+			c.cells = raw.Bytes(cells)
 			emit(c, nil)
 			order = order[k:]
 		}
@@ -177,7 +179,7 @@ func (b *cellPacker[T]) add(row, col int64, x T) {
 
 func (b *cellPacker[T]) flush() {
 	if len(b.cells) > 0 {
-		b.c.n, b.c.cells = len(b.cells), asBytes(b.cells)
+		b.c.n, b.c.cells = len(b.cells), raw.Bytes(b.cells)
 		b.emit(b.c, nil)
 	}
 	b.c, b.cells = b.base, nil

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/trivium-ml/trivium/internal/raw"
 	"github.com/trivium-ml/trivium/protocol"
 )
 
@@ -35,7 +36,7 @@ func TestSparseSections(t *testing.T) {
 		if err := newShard[float32](table, int(c.shard)).check(&c, true); err != nil {
 			t.Error(err)
 		}
-		x, start := asCells[float32](c.cells), int64(0)
+		x, start := raw.Of[float32](c.cells), int64(0)
 		for i, end := range c.ends {
 			for k := start; k < end; k++ {
 				at := cell{c.rows[i], c.cols[k]}
@@ -108,9 +109,9 @@ func testBeside(t *testing.T, size int) {
 	for i := range cells {
 		cells[i] = float32(i)
 	}
-	large := section{table: 1, form: formRange, row: 3, part: 1, n: len(cells), cells: asBytes(cells)}
+	large := section{table: 1, form: formRange, row: 3, part: 1, n: len(cells), cells: raw.Bytes(cells)}
 	few := func(k int64) section {
-		return section{table: 2, form: formCells, rows: []int64{k}, ends: []int64{2}, cols: []int64{1, 5}, n: 2, cells: asBytes([]int64{k, -k})}
+		return section{table: 2, form: formCells, rows: []int64{k}, ends: []int64{2}, cols: []int64{1, 5}, n: 2, cells: raw.Bytes([]int64{k, -k})}
 	}
 	for _, c := range []struct {
 		name   string

@@ -1,6 +1,10 @@
 package ps
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/trivium-ml/trivium/internal/raw"
+)
 
 const (
 	// maxPiece is the largest payload of one message in bytes, so that with its head it fits a frame of 1 MiB.
@@ -73,7 +77,7 @@ func (s *shard[T]) readRange(q *section, base section, emit emitter) {
 	for at := 0; at < q.n; at += maxPiece / size {
 		n := min(maxPiece/size, q.n-at)
 		c := base
-		c.from, c.n, c.cells = q.from+int64(at), n, asBytes(cells[at:at+n])
+		c.from, c.n, c.cells = q.from+int64(at), n, raw.Bytes(cells[at:at+n])
 		emit(c, h)
 	}
 }
@@ -97,7 +101,7 @@ func (s *shard[T]) readRows(q *section, base section, emit emitter) {
 			return
 		}
 		c := base
-		c.form, c.rows, c.n, c.cells = formRows, rows, len(cells), asBytes(cells)
+		c.form, c.rows, c.n, c.cells = formRows, rows, len(cells), raw.Bytes(cells)
 		emit(c, nil)
 		rows, cells = nil, nil
 	}
@@ -141,7 +145,7 @@ func (s *shard[T]) readSparse(q *section, base section, emit emitter) {
 	var cells []T
 	flush := func() {
 		if len(c.rows) > 0 {
-			c.n, c.cells = len(cells), asBytes(cells)
+			c.n, c.cells = len(cells), raw.Bytes(cells)
 			emit(c, nil)
 		}
 		c, cells = base, nil
@@ -214,7 +218,7 @@ func (s *shard[T]) readCells(q *section, base section, emit emitter) {
 	for at := 0; at < len(cells); at += maxPiece / 8 {
 		n := min(maxPiece/8, len(cells)-at)
 		c := base
-		c.form, c.from, c.n, c.cells = formRange, int64(at), n, asBytes(cells[at:at+n])
+		c.form, c.from, c.n, c.cells = formRange, int64(at), n, raw.Bytes(cells[at:at+n])
 		emit(c, nil)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/trivium-ml/trivium/internal/raw"
 	"github.com/trivium-ml/trivium/wire"
 )
 
@@ -60,11 +61,11 @@ func readSaved[T Number](spec *Spec, o *object, p []byte, f func(Saved[T]) error
 			x := Saved[T]{Row: int64(r.Uint64("row")), From: int64(r.Uint64("column")), Steps: r.Uint32("steps")}
 			n := int(r.Uvarint("cells", wire.MaxFrame))
 			if spec.Sparse {
-				x.Cols = asCells[int64](rawBytes(r, "columns", 8*n))
+				x.Cols = raw.Of[int64](rawBytes(r, "columns", 8*n))
 			}
-			x.Cells = asCells[T](rawBytes(r, "cells", n*size))
+			x.Cells = raw.Of[T](rawBytes(r, "cells", n*size))
 			for range slots {
-				x.Slots = append(x.Slots, asCells[float32](rawBytes(r, "slot", 4*n)))
+				x.Slots = append(x.Slots, raw.Of[float32](rawBytes(r, "slot", 4*n)))
 			}
 			if r.Err() == nil {
 				if err := f(x); err != nil {
@@ -82,10 +83,10 @@ func readSaved[T Number](spec *Spec, o *object, p []byte, f func(Saved[T]) error
 	for n := r.Uvarint("segments", uint64(len(r.Rest()))); n > 0 && r.Err() == nil; n-- {
 		steps = append(steps, r.Uint32("steps"))
 	}
-	cells := asCells[T](rawBytes(r, "cells", int(hi-lo)*size))
+	cells := raw.Of[T](rawBytes(r, "cells", int(hi-lo)*size))
 	state := make([][]float32, slots)
 	for k := range state {
-		state[k] = asCells[float32](rawBytes(r, "slot", 4*int(hi-lo)))
+		state[k] = raw.Of[float32](rawBytes(r, "slot", 4*int(hi-lo)))
 	}
 	if err := r.Done(); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/trivium-ml/trivium/internal/raw"
 	"github.com/trivium-ml/trivium/wire"
 )
 
@@ -143,10 +144,10 @@ func (s *section) appendHead(p []byte) []byte {
 
 func (s *section) appendPayload(p []byte) []byte {
 	if s.keyBytes() > 0 {
-		p = append(p, asBytes(s.rows)...)
+		p = append(p, raw.Bytes(s.rows)...)
 		if s.form == formCells {
-			p = append(p, asBytes(s.ends)...)
-			p = append(p, asBytes(s.cols)...)
+			p = append(p, raw.Bytes(s.ends)...)
+			p = append(p, raw.Bytes(s.cols)...)
 		}
 	}
 	return append(p, s.cells...)
@@ -200,14 +201,14 @@ func readSection(r *wire.Reader, payload []byte, s *section) []byte {
 	case formCells:
 		rows, cols := int(r.Uvarint("rows", wire.MaxFrame/8)), int(r.Uvarint("columns", wire.MaxFrame/8))
 		if !s.listed {
-			s.rows = asCells[int64](take("rows", 8*rows))
-			s.ends = asCells[int64](take("ends", 8*rows))
-			s.cols = asCells[int64](take("columns", 8*cols))
+			s.rows = raw.Of[int64](take("rows", 8*rows))
+			s.ends = raw.Of[int64](take("ends", 8*rows))
+			s.cols = raw.Of[int64](take("columns", 8*cols))
 		}
 	default:
 		s.from = int64(r.Uvarint("column", maxCols))
 		if rows := int(r.Uvarint("rows", wire.MaxFrame/8)); !s.listed {
-			s.rows = asCells[int64](take("rows", 8*rows))
+			s.rows = raw.Of[int64](take("rows", 8*rows))
 		}
 	}
 	s.cells = take("cells", bytes)

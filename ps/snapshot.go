@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/trivium-ml/trivium/internal/raw"
 	"github.com/trivium-ml/trivium/protocol"
 	"github.com/trivium-ml/trivium/wire"
 )
@@ -87,9 +88,9 @@ func (m *cellsImage[T]) encode() []byte {
 	for _, x := range m.data.steps {
 		p = wire.AppendUint32(p, x)
 	}
-	p = wire.AppendBytes(slices.Grow(p, 64+len(m.data.cells)*(m.t.spec.Cell.Size()+4*len(m.data.slots))), asBytes(m.data.cells))
+	p = wire.AppendBytes(slices.Grow(p, 64+len(m.data.cells)*(m.t.spec.Cell.Size()+4*len(m.data.slots))), raw.Bytes(m.data.cells))
 	for _, v := range m.data.slots {
-		p = wire.AppendBytes(p, asBytes(v))
+		p = wire.AppendBytes(p, raw.Bytes(v))
 	}
 	return p
 }
@@ -120,11 +121,11 @@ func (m *rowsImage[T]) encode() []byte {
 		p = wire.AppendUint32(p, r.steps)
 		p = wire.AppendUvarint(p, uint64(len(r.cells)))
 		if m.t.spec.Sparse {
-			p = wire.AppendBytes(p, asBytes(r.cols))
+			p = wire.AppendBytes(p, raw.Bytes(r.cols))
 		}
-		p = wire.AppendBytes(p, asBytes(r.cells))
+		p = wire.AppendBytes(p, raw.Bytes(r.cells))
 		for _, v := range r.slots {
-			p = wire.AppendBytes(p, asBytes(v))
+			p = wire.AppendBytes(p, raw.Bytes(v))
 		}
 	}
 	return p
@@ -153,12 +154,12 @@ func (s *shard[T]) restore(p []byte, o *object) error {
 		n := int(r.Uvarint("cells", wire.MaxFrame))
 		var cols []int64
 		if s.t.spec.Sparse {
-			cols = asCells[int64](rawBytes(r, "columns", 8*n))
+			cols = raw.Of[int64](rawBytes(r, "columns", 8*n))
 		}
-		cells := asCells[T](rawBytes(r, "cells", n*s.t.spec.Cell.Size())) // restoreRow copies what is this shard's
+		cells := raw.Of[T](rawBytes(r, "cells", n*s.t.spec.Cell.Size())) // restoreRow copies what is this shard's
 		var vs [][]float32
 		for range slots {
-			vs = append(vs, asCells[float32](rawBytes(r, "slot", 4*n)))
+			vs = append(vs, raw.Of[float32](rawBytes(r, "slot", 4*n)))
 		}
 		switch sp := &s.t.spec; {
 		case r.Err() != nil:
@@ -232,12 +233,12 @@ func (s *shard[T]) restoreCells(r *wire.Reader, slots int) error {
 	a, b := max(lo, s.lo), min(hi, s.hi)
 	cells := rawBytes(r, "cells", int(hi-lo)*s.t.spec.Cell.Size())
 	if r.Err() == nil && a < b {
-		copy(s.live.cells[a-s.lo:b-s.lo], asCells[T](cells)[a-lo:b-lo])
+		copy(s.live.cells[a-s.lo:b-s.lo], raw.Of[T](cells)[a-lo:b-lo])
 	}
 	for k := range slots {
 		v := rawBytes(r, "slot", 4*int(hi-lo))
 		if r.Err() == nil && a < b {
-			copy(s.live.slots[k][a-s.lo:b-s.lo], asCells[float32](v)[a-lo:b-lo])
+			copy(s.live.slots[k][a-s.lo:b-s.lo], raw.Of[float32](v)[a-lo:b-lo])
 		}
 	}
 	if r.Err() == nil && a < b && s.live.steps != nil {

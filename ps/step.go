@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/internal/raw"
 	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
@@ -24,7 +25,7 @@ func (s *shard[T]) step(p *roundPart) {
 	}
 	es := s.entries[:0]
 	for k, c := range p.secs {
-		d := asCells[T](c.cells)
+		d := raw.Of[T](c.cells)
 		switch c.form {
 		case formRange:
 			i := s.findOrMake(c.row, c.from)
@@ -123,7 +124,7 @@ func (s *shard[T]) skip(p *roundPart) {
 
 // stepRows steps rows that one section has whole, which are ascending: none has anything to be summed with.
 func (s *shard[T]) stepRows(c *section, p *roundPart) {
-	d, n := asCells[T](c.cells), int(s.t.spec.Cols)
+	d, n := raw.Of[T](c.cells), int(s.t.spec.Cols)
 	for i, r := range c.rows {
 		if i%warmRows == 0 {
 			s.warm(c.rows[i:min(i+warmRows, len(c.rows))])

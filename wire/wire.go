@@ -21,6 +21,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"unsafe"
+
+	"github.com/trivium-ml/trivium/internal/raw"
 )
 
 // AppendUvarint appends v in base 128, least significant group first: 1 to 10 bytes.
@@ -54,29 +57,22 @@ func AppendString(p []byte, v string) []byte { return append(AppendUvarint(p, ui
 
 // AppendFloat32s appends the length of v and its values.
 func AppendFloat32s(p []byte, v []float32) []byte {
-	p = AppendUvarint(p, uint64(len(v)))
-	for _, x := range v {
-		p = AppendUint32(p, math.Float32bits(x))
-	}
-	return p
+	return append(AppendUvarint(p, uint64(len(v))), raw.Bytes(v)...)
+}
+
+// AppendInt32s appends the length of v and its values.
+func AppendInt32s(p []byte, v []int32) []byte {
+	return append(AppendUvarint(p, uint64(len(v))), raw.Bytes(v)...)
 }
 
 // AppendFloat64s appends the length of v and its values.
 func AppendFloat64s(p []byte, v []float64) []byte {
-	p = AppendUvarint(p, uint64(len(v)))
-	for _, x := range v {
-		p = AppendFloat64(p, x)
-	}
-	return p
+	return append(AppendUvarint(p, uint64(len(v))), raw.Bytes(v)...)
 }
 
 // AppendUint64s appends the length of v and its values.
 func AppendUint64s(p []byte, v []uint64) []byte {
-	p = AppendUvarint(p, uint64(len(v)))
-	for _, x := range v {
-		p = AppendUint64(p, x)
-	}
-	return p
+	return append(AppendUvarint(p, uint64(len(v))), raw.Bytes(v)...)
 }
 
 // A Reader reads what the Append functions wrote. Its first error stays: later reads return zero and change nothing.
@@ -168,31 +164,26 @@ func (r *Reader) String(field string, limit int) string { return string(r.counte
 
 // Float32s reads a length of at most limit and so many values.
 func (r *Reader) Float32s(field string, limit int) []float32 {
-	p := r.counted(field, limit, 4)
-	v := make([]float32, len(p)/4)
-	for i := range v {
-		v[i] = math.Float32frombits(binary.LittleEndian.Uint32(p[4*i:]))
-	}
-	return v
+	return numbers[float32](r, field, limit)
 }
+
+// Int32s reads a length of at most limit and so many values.
+func (r *Reader) Int32s(field string, limit int) []int32 { return numbers[int32](r, field, limit) }
 
 // Float64s reads a length of at most limit and so many values.
 func (r *Reader) Float64s(field string, limit int) []float64 {
-	p := r.counted(field, limit, 8)
-	v := make([]float64, len(p)/8)
-	for i := range v {
-		v[i] = math.Float64frombits(binary.LittleEndian.Uint64(p[8*i:]))
-	}
-	return v
+	return numbers[float64](r, field, limit)
 }
 
 // Uint64s reads a length of at most limit and so many values.
-func (r *Reader) Uint64s(field string, limit int) []uint64 {
-	p := r.counted(field, limit, 8)
-	v := make([]uint64, len(p)/8)
-	for i := range v {
-		v[i] = binary.LittleEndian.Uint64(p[8*i:])
-	}
+func (r *Reader) Uint64s(field string, limit int) []uint64 { return numbers[uint64](r, field, limit) }
+
+func numbers[T raw.Number](r *Reader, field string, limit int) []T {
+	var x T
+	size := int(unsafe.Sizeof(x))
+	p := r.counted(field, limit, size)
+	v := make([]T, len(p)/size)
+	raw.Copy(v, p)
 	return v
 }
 
