@@ -19,6 +19,7 @@ type clientTable struct {
 	unposted  bool                         // answers do not come as they are asked for: they land where all do
 	residuals map[int64]*compress.Residual // by row: what Options.Up dropped
 	rate      float64                      // that these are measured in; 0: not told
+	warmed    int                          // what warm has read: it is of no use, but the compiler does not know
 }
 
 const numberedRows = 1 << 20
@@ -38,6 +39,20 @@ func (t *clientTable) find(row int64) *cachedRow {
 		return t.byRow[row]
 	}
 	return t.rows[row]
+}
+
+// warm reads what is kept of the first warmRows of these rows, which lies far apart: it is waited for together.
+func (t *clientTable) warm(rows []int64) {
+	if t.byRow == nil {
+		return
+	}
+	for _, row := range rows[:min(warmRows, len(rows))] {
+		if uint64(row) < uint64(len(t.byRow)) {
+			if r := t.byRow[row]; r != nil {
+				t.warmed += r.pins + r.n + r.one[0].landed
+			}
+		}
+	}
 }
 
 // byColumn reports whether servers send rows as the columns that they have. Sparse ones that are split come as runs of cells, as dense ones do.

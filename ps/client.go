@@ -31,24 +31,25 @@ type ClientState struct {
 	slack    Clock        // the job's largest staleness: Clock waits for M ≥ c - slack - 1; -1: there is an ASP table, and it does not
 	overlays Clock        // rounds that a worker keeps to lay over what it reads
 
-	workers []*WorkerState
-	clock   Clock // rounds below it are sent
-	unsent  Clock // and below this one before the step at hand
-	done    bool  // all workers are finished, and the last round is sent
-	lanes   []*laneLink
-	m       Clock
-	pulls   []*pulling // by number
-	asked   []*pulling // in this step
-	rounds  []roundAcks
-	held    Clock // rounds below it are held by all lanes
-	nextID  uint64
-	waits   []*wait
-	opens   []uint64
-	away    error // why the directory has not let this client in, if that is known
-	creates []*creating
-	cut     clientCut
-	ring    rowRing
-	free    map[*clientTable][]buffered // deltas whose memory can be used again
+	workers              []*WorkerState
+	clock                Clock // rounds below it are sent
+	unsent               Clock // and below this one before the step at hand
+	done                 bool  // all workers are finished, and the last round is sent
+	lanes                []*laneLink
+	m                    Clock
+	pulls                []*pulling   // by number
+	asked                []*pulling   // in this step
+	keys, unknown, known []segmentKey // memory of inOrder
+	rounds               []roundAcks
+	held                 Clock // rounds below it are held by all lanes
+	nextID               uint64
+	waits                []*wait
+	opens                []uint64
+	away                 error // why the directory has not let this client in, if that is known
+	creates              []*creating
+	cut                  clientCut
+	ring                 rowRing
+	free                 map[*clientTable][]buffered // deltas whose memory can be used again
 
 	now   time.Duration
 	armed bool

@@ -73,7 +73,11 @@ func (c *ClientState) get(id uint64, g *getCall) {
 	if g.cols != nil {
 		c.pullCells(g)
 	} else {
-		for _, row := range g.rows {
+		g.hits = slices.Grow(g.hits, len(g.rows))
+		for k, row := range g.rows {
+			if k%warmRows == 0 {
+				g.t.warm(g.rows[k:])
+			}
 			g.hits = append(g.hits, c.pin(g.t, row))
 		}
 		c.pullRows(g)
@@ -181,16 +185,7 @@ func (c *ClientState) pullRows(g *getCall) {
 
 // pullSegments asks one lane for segments.
 func (c *ClientState) pullSegments(g *getCall, l *laneLink, segs []segmentOf) {
-	known := func(s segmentOf) int {
-		if s.seg().v >= 0 && s.seg().version > 0 {
-			return 1
-		}
-		return 0
-	}
-	slices.SortFunc(segs, func(a, b segmentOf) int {
-		return cmp.Or(cmp.Compare(a.seg().shard, b.seg().shard), cmp.Compare(known(a), known(b)), cmp.Compare(a.r.row, b.r.row), cmp.Compare(a.i, b.i))
-	})
-	segs = slices.CompactFunc(segs, func(a, b segmentOf) bool { return a.r == b.r && a.i == b.i }) // a row may be asked for twice
+	segs, keys := c.inOrder(segs)
 	var p *pulling
 	whole := g.t.cut.wholeRows()
 	for len(segs) > 0 {
@@ -202,7 +197,7 @@ func (c *ClientState) pullSegments(g *getCall, l *laneLink, segs []segmentOf) {
 		}
 		s := segs[0].seg()
 		q := section{table: g.t.id, shard: uint32(s.shard), form: formRange, row: segs[0].r.row, from: s.from, n: int(s.to - s.from)}
-		if known(segs[0]) == 1 {
+		if keys[0].known == 1 {
 			q.version = s.version
 		}
 		n := 1
@@ -213,12 +208,13 @@ func (c *ClientState) pullSegments(g *getCall, l *laneLink, segs []segmentOf) {
 		}
 		if whole {
 			q = section{table: q.table, shard: q.shard, form: formRows, version: q.version}
-			for n < len(segs) && n < maxPiece/16 && segs[n].seg().shard == s.shard && known(segs[n]) == known(segs[0]) {
+			for n < len(segs) && n < maxPiece/16 && keys[n].shard == keys[0].shard && keys[n].known == keys[0].known {
 				n++
 			}
-			for _, x := range segs[:n] {
-				q.rows = append(q.rows, x.r.row)
-				q.version = min(q.version, x.seg().version)
+			q.rows = make([]int64, n)
+			for k := range keys[:n] {
+				q.rows[k] = keys[k].row
+				q.version = min(q.version, keys[k].version)
 			}
 			l.lists.name(&q)
 		}
@@ -230,8 +226,48 @@ func (c *ClientState) pullSegments(g *getCall, l *laneLink, segs []segmentOf) {
 		p.segs = append(p.segs, segs[:n]...)
 		p.msg.secs = append(p.msg.secs, q)
 		p.bytes += q.full() + sectionHead
-		segs = segs[n:]
+		segs, keys = segs[n:], keys[n:]
 	}
+}
+
+// A segmentKey is what segments are put in order by, apart from them: they lie far from one another.
+type segmentKey struct {
+	row     int64
+	version uint64
+	shard   int32
+	known   int32 // 1: the cache has it, if too old
+	segmentOf
+}
+
+// inOrder puts segments in the order in which a lane is asked for them, each once: a row may be asked for twice. Rows come mostly ascending, and
+// need then no sorting. The keys are theirs until the next call.
+func (c *ClientState) inOrder(segs []segmentOf) ([]segmentOf, []segmentKey) {
+	unknown, known := c.unknown[:0], c.known[:0]
+	for _, x := range segs {
+		if s := x.seg(); s.v >= 0 && s.version > 0 {
+			known = append(known, segmentKey{x.r.row, s.version, int32(s.shard), 1, x})
+		} else {
+			unknown = append(unknown, segmentKey{x.r.row, s.version, int32(s.shard), 0, x})
+		}
+	}
+	for _, part := range [][]segmentKey{unknown, known} {
+		if !slices.IsSortedFunc(part, segmentKey.compare) {
+			slices.SortFunc(part, segmentKey.compare)
+		}
+	}
+	keys := slices.Grow(c.keys[:0], len(segs))[:len(segs)]
+	merge(keys, unknown, known, segmentKey.compare)
+	c.keys, c.unknown, c.known = keys, unknown, known
+	keys = slices.CompactFunc(keys, func(a, b segmentKey) bool { return a.segmentOf == b.segmentOf })
+	for k := range keys {
+		segs[k] = keys[k].segmentOf
+	}
+	clear(segs[len(keys):])
+	return segs[:len(keys)], keys
+}
+
+func (a segmentKey) compare(b segmentKey) int {
+	return cmp.Or(cmp.Compare(a.shard, b.shard), cmp.Compare(a.known, b.known), cmp.Compare(a.row, b.row), cmp.Compare(a.i, b.i))
 }
 
 // joinPull returns a question of this step to the same lane that can also ask for rows of g's table; nil: there is none. A question that

@@ -53,7 +53,15 @@ func (x *keyIndex) put(row, block int64, segment int32) {
 	x.n++
 }
 
-func (x *keyIndex) clear() { clear(x.slots); x.n = 0 }
+// clear leaves no key. After few, memory for many is given up: to clear it, and to look for few keys in it, takes longer than to find them.
+func (x *keyIndex) clear() {
+	if few := 1 << bits.Len(uint(4*x.n)); few < len(x.slots)/8 {
+		x.slots = make([]keySlot, max(16, few))
+	} else {
+		clear(x.slots)
+	}
+	x.n = 0
+}
 
 func keyHash(row, block int64) uint64 {
 	h, l := bits.Mul64(uint64(row)^uint64(block)<<40^draw.Weyl, 0xbf58476d1ce4e5b9)

@@ -161,6 +161,9 @@ func (c *ClientState) land(p *pulling, l *laneLink, m *values, s *section) bool 
 			return false
 		}
 		for i, row := range s.rows {
+			if i%warmRows == 0 {
+				t.warm(s.rows[i:])
+			}
 			if !set(row, 0, n, s.cells[i*n*size:(i+1)*n*size]) {
 				return false
 			}

@@ -82,6 +82,14 @@ func (s *shard[T]) readRange(q *section, base section, emit emitter) {
 	}
 }
 
+// warmReads is warm of rows that are read.
+func (s *shard[T]) warmReads(rows []int64) {
+	for _, r := range rows[:min(warmRows, len(rows))] {
+		s.warmed += s.live.cells[(r*s.t.spec.Cols)-s.lo]
+		s.warmedSteps += uint32(s.segs[r-s.first].version)
+	}
+}
+
 func (s *shard[T]) readRows(q *section, base section, emit emitter) {
 	cols := int(s.t.spec.Cols)
 	size := cols * s.t.spec.Cell.Size()
@@ -105,7 +113,10 @@ func (s *shard[T]) readRows(q *section, base section, emit emitter) {
 		emit(c, nil)
 		rows, cells = nil, nil
 	}
-	for _, r := range q.rows {
+	for k, r := range q.rows {
+		if k%warmRows == 0 && s.live != nil {
+			s.warmReads(q.rows[k:])
+		}
 		i := s.find(r, 0)
 		if q.version > 0 && i >= 0 && s.segs[i].version < q.version {
 			same.rows = append(same.rows, r)

@@ -175,10 +175,15 @@ type shard[T Number] struct {
 	views   [8][]float32
 	sums    [][]T
 	entries []entry[T]
+	order   []entryKey
+	merged  []entryKey
+	ends    []int
+	group   []entry[T]
 	at      []int32
 	added   []int32 // segments of a table with a constraint, in the round at hand
 
 	warmed      T // what warm has read: it is of no use, but the compiler does not know
+	warmedSlots float32
 	warmedSteps uint32
 }
 

@@ -51,34 +51,84 @@ func (s *shard[T]) step(p *roundPart) {
 		}
 	}
 	s.entries = es
-	slices.SortStableFunc(es, func(a, b entry[T]) int {
-		return cmp.Or(cmp.Compare(a.seg, b.seg), cmp.Compare(a.part, b.part), cmp.Compare(a.order, b.order))
-	})
-	for len(es) > 0 {
-		n := 1
-		for n < len(es) && es[n].seg == es[0].seg {
-			n++
+	order, warm := s.inOrder(es), 0
+	for at, next := 0, 0; at < len(order); at = next {
+		if at >= warm {
+			warm = min(at+warmRows, len(order))
+			for _, k := range order[at:warm] {
+				s.warm(k.segment())
+			}
 		}
-		live, fork := s.touch(es[0].seg, p.cut)
-		sparse := false
-		for _, e := range es[:n] {
-			sparse = sparse || e.cols != nil
+		i, group := order[at].segment(), s.group[:0]
+		sparse, parts := false, false
+		for next = at; next < len(order) && order[next].segment() == i; next++ {
+			e := &es[order[next].place()]
+			group = append(group, *e)
+			sparse, parts = sparse || e.cols != nil, parts || e.part != 0
 		}
+		if s.group = group; parts {
+			slices.SortStableFunc(group, func(a, b entry[T]) int { return cmp.Compare(a.part, b.part) })
+		}
+		live, fork := s.touch(i, p.cut)
 		for _, t := range []target[T]{live, fork} {
 			if t.cells == nil && t.r == nil {
 				continue
 			}
 			t.count()
 			if sparse {
-				s.stepColumns(t, es[:n], p)
+				s.stepColumns(t, group, p)
 			} else {
-				s.stepRuns(t, es[:n], p)
+				s.stepRuns(t, group, p)
 			}
 			s.keep(t)
 		}
-		es = es[n:]
 	}
 	clear(s.entries)
+	clear(s.group)
+}
+
+// An entryKey has an entry's segment and, below it, its place.
+type entryKey uint64
+
+func (k entryKey) segment() int32 { return int32(k >> 32) }
+func (k entryKey) place() uint32  { return uint32(k) }
+
+// inOrder returns the keys of es by segment, and of a segment by place. What a section names is ascending: such runs are merged, two by two.
+func (s *shard[T]) inOrder(es []entry[T]) []entryKey {
+	keys, ends := slices.Grow(s.order[:0], len(es))[:len(es)], s.ends[:0]
+	for k := range es {
+		if keys[k] = entryKey(es[k].seg)<<32 | entryKey(k); k > 0 && keys[k] < keys[k-1] {
+			ends = append(ends, k)
+		}
+	}
+	ends = append(ends, len(es))
+	merged := slices.Grow(s.merged[:0], len(es))[:len(es)]
+	for len(ends) > 1 {
+		from, n := 0, 0
+		for j := 0; j < len(ends); j += 2 {
+			mid, to := ends[j], ends[min(j+1, len(ends)-1)]
+			merge(merged[from:to], keys[from:mid], keys[mid:to], cmp.Compare[entryKey])
+			ends[n], from = to, to
+			n++
+		}
+		ends = ends[:n]
+		keys, merged = merged, keys
+	}
+	s.order, s.merged, s.ends = keys, merged, ends
+	return keys
+}
+
+// merge puts a and b, which are ascending, into dst.
+func merge[E any](dst, a, b []E, compare func(a, b E) int) {
+	for len(a) > 0 && len(b) > 0 {
+		if compare(b[0], a[0]) < 0 {
+			dst[0], b = b[0], b[1:]
+		} else {
+			dst[0], a = a[0], a[1:]
+		}
+		dst = dst[1:]
+	}
+	copy(dst[copy(dst, a):], b)
 }
 
 // A Counter is an updater that may count rounds whose weights add up to 0: such a round steps no cell, and the next step has the number
@@ -126,8 +176,10 @@ func (s *shard[T]) skip(p *roundPart) {
 func (s *shard[T]) stepRows(c *section, p *roundPart) {
 	d, n := raw.Of[T](c.cells), int(s.t.spec.Cols)
 	for i, r := range c.rows {
-		if i%warmRows == 0 {
-			s.warm(c.rows[i:min(i+warmRows, len(c.rows))])
+		if i%warmRows == 0 && s.live != nil {
+			for _, r := range c.rows[i:min(i+warmRows, len(c.rows))] {
+				s.warm(int32(r - s.first))
+			}
 		}
 		live, fork := s.touch(s.findOrMake(r, 0), p.cut)
 		s.stepRow(&live, d[i*n:i*n+n], p)
@@ -140,17 +192,17 @@ func (s *shard[T]) stepRows(c *section, p *roundPart) {
 // warmRows are read ahead of their steps: their memory is waited for together, which for rows far apart is most of the time.
 const warmRows = 32
 
-// warm reads a cell of each of these rows, and what is kept beside them.
-func (s *shard[T]) warm(rows []int64) {
+// warm reads a cell of segment i of a Range shard, and what is kept beside it.
+func (s *shard[T]) warm(i int32) {
 	if s.live == nil || len(s.live.steps) == 0 {
 		return
 	}
-	n := s.t.spec.Cols
-	for _, r := range rows {
-		k := r - s.first
-		s.warmed += s.live.cells[k*n]
-		s.warmedSteps += s.live.steps[k] + uint32(s.segs[k].version)
+	a := max((s.first+int64(i))*s.t.spec.Cols, s.lo) - s.lo
+	s.warmed += s.live.cells[a]
+	for _, v := range s.live.slots {
+		s.warmedSlots += v[a]
 	}
+	s.warmedSteps += s.live.steps[i] + uint32(s.segs[i].version)
 }
 
 func (s *shard[T]) stepRow(t *target[T], d []T, p *roundPart) {
