@@ -2,6 +2,7 @@ package ps
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -54,6 +55,36 @@ func TestApart(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// TestAskedTwice: who asks for a large row twice at once, of which each server has a part, has it twice.
+func TestAskedTwice(t *testing.T) {
+	spec := Spec{Name: "t", Rows: 1, Cols: 140_000, Mode: BSP}
+	j := newRealJob(t, transport.NewMemory(), simOptions{clients: 1, servers: 2, shards: 2, tables: []Spec{spec}})
+	defer j.close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // to end a hang
+	defer cancel()
+	w, err := j.clients[0].Worker(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tab, rows := tableOf[float32](w, "t"), make([]float32, 2*spec.Cols)
+	want := make([]float32, spec.Cols)
+	for i := range want {
+		want[i] = float32(i)
+	}
+	if err := tab.DenseInc(0, 0, want); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Clock(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tab.GetRows(ctx, []int64{0, 0}, rows); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(rows[:spec.Cols], want) || !slices.Equal(rows[spec.Cols:], want) {
+		t.Error("it has something else")
 	}
 }
 

@@ -60,15 +60,13 @@ func (s *shard[T]) step(p *roundPart) {
 			}
 		}
 		i, group := order[at].segment(), s.group[:0]
-		sparse, parts := false, false
+		sparse := false
 		for next = at; next < len(order) && order[next].segment() == i; next++ {
 			e := &es[order[next].place()]
 			group = append(group, *e)
-			sparse, parts = sparse || e.cols != nil, parts || e.part != 0
+			sparse = sparse || e.cols != nil
 		}
-		if s.group = group; parts {
-			slices.SortStableFunc(group, func(a, b entry[T]) int { return cmp.Compare(a.part, b.part) })
-		}
+		s.group = group
 		live, fork := s.touch(i, p.cut)
 		for _, t := range []target[T]{live, fork} {
 			if t.cells == nil && t.r == nil {
@@ -295,7 +293,7 @@ func (s *shard[T]) buffer(k, n int) []T {
 func (s *shard[T]) sum(es []entry[T], a, n int) []T {
 	cut := func(e *entry[T]) []T { i := a - int(e.from); return e.cells[i : i+n] }
 	dst := s.buffer(0, n)
-	if es[len(es)-1].part == 0 {
+	if !inParts(es) {
 		copy(dst, cut(&es[0]))
 		for i := range es[1:] {
 			addInto(s.t.isa, dst, cut(&es[i+1]))
@@ -313,6 +311,11 @@ func (s *shard[T]) sum(es []entry[T], a, n int) []T {
 	copy(dst, v)
 	oneNaN(s.t.isa, dst) // no delta is one, but infinite sums of both signs have one
 	return dst
+}
+
+// inParts reports whether any of es is of a part of exact mode's tree.
+func inParts[T Number](es []entry[T]) bool {
+	return slices.ContainsFunc(es, func(e entry[T]) bool { return e.part != 0 })
 }
 
 // foldParts adds parts along the tree of virtual shards, in which node k has the children 2k and 2k+1: the neighbours first. Where a
@@ -368,6 +371,7 @@ func (s *shard[T]) stepColumns(t target[T], es []entry[T], p *roundPart) {
 		x    T
 	}
 	var terms []term
+	parts := inParts(es)
 	for _, e := range es {
 		for k, x := range e.cells {
 			col := t.from + int64(e.from) + int64(k)
@@ -384,13 +388,13 @@ func (s *shard[T]) stepColumns(t target[T], es []entry[T], p *roundPart) {
 		for ; n < len(terms) && terms[n].col == terms[0].col; n++ {
 			x += terms[n].x
 		}
-		if n > 1 && terms[n-1].part != 0 { // in exact mode, along the tree
+		if n > 1 && parts { // in exact mode, along the tree
 			x, _ = foldParts(n, func(i int) (uint32, T) { return terms[i].part, terms[i].x }, func(a, b T) T { return a + b })
 		}
 		cols, sum = append(cols, terms[0].col), append(sum, x)
 		terms = terms[n:]
 	}
-	if es[len(es)-1].part != 0 {
+	if parts {
 		oneNaN(s.t.isa, sum)
 	}
 	index := make([]int, len(cols))
