@@ -51,8 +51,8 @@ func (s *shard[T]) step(p *roundPart) {
 		}
 	}
 	s.entries = es
-	order, warm := s.inOrder(es), 0
-	for at, next := 0, 0; at < len(order); at = next {
+	order := s.inOrder(es)
+	for at, warm := 0, 0; at < len(order); {
 		if at >= warm {
 			warm = min(at+warmRows, len(order))
 			for _, k := range order[at:warm] {
@@ -61,8 +61,8 @@ func (s *shard[T]) step(p *roundPart) {
 		}
 		i, group := order[at].segment(), s.group[:0]
 		sparse := false
-		for next = at; next < len(order) && order[next].segment() == i; next++ {
-			e := &es[order[next].place()]
+		for ; at < len(order) && order[at].segment() == i; at++ {
+			e := &es[order[at].place()]
 			group = append(group, *e)
 			sparse = sparse || e.cols != nil
 		}
