@@ -217,7 +217,11 @@ func (s *State) stepRows(chunk, worker int) {
 	rows = rows[chunk*chunkRows : min((chunk+1)*chunkRows, len(rows))]
 	first, _ := s.layout.Range(s.tensor)
 	cols, steps, spec := s.layout.Cols(s.tensor), s.rowSteps[s.tensor], s.layout.Spec(s.tensor)
-	for i := 0; i < len(rows); {
+	for i, warm := 0, 0; i < len(rows); {
+		if i >= warm {
+			warm = min(i+warmRows, len(rows))
+			s.warm(worker, rows[i:warm], first, cols)
+		}
 		row, n := int(rows[i]), 1
 		for i+n < len(rows) && int(rows[i+n]) == row+n && (n+1)*cols <= blockCells && (steps == nil || steps[row+n] == steps[row]) {
 			n++
@@ -238,6 +242,22 @@ func (s *State) stepRows(chunk, worker int) {
 		}
 		i += n
 	}
+}
+
+// warmRows are read ahead of their steps: their memory is waited for together, which for rows far apart is most of the time.
+const warmRows = 32
+
+// warm reads a cell of each of these rows, and what is kept of it.
+func (s *State) warm(worker int, rows []int32, first, cols int) {
+	var sum float32
+	for _, row := range rows {
+		at := first + int(row)*cols
+		sum += s.p.Flat[at] + s.g.Flat[at]
+		for _, v := range s.slots {
+			sum += v[at]
+		}
+	}
+	s.scratch[worker][0] = sum // of no use, but the compiler does not know
 }
 
 // norm returns the sum of squares of the mean gradient, in the order of normOf; of a row-sparse tensor, of its touched rows.
