@@ -25,3 +25,15 @@ func TestOf(t *testing.T) {
 		t.Errorf("of durations it is %v, want 3ns", got)
 	}
 }
+
+// TestOfFew: the median of a few is taken without memory of the heap, as between steps of training.
+func TestOfFew(t *testing.T) {
+	x := []time.Duration{3, 1, 2}
+	if n := testing.AllocsPerRun(100, func() {
+		if median.Of(x) != 2 {
+			t.Error("it is not 2ns")
+		}
+	}); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

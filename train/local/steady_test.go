@@ -57,7 +57,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	cpu := tensor.NewCPU(2, false)
 	defer cpu.Close()
 	hub := observe.NewHub(observe.Options{})
-	const from, to = 100, 500
+	const from, to = 100, 700
 	for _, exact := range []bool{false, true} {
 		for _, name := range []string{"sgd", "adam"} {
 			mallocs := func() uint64 {

@@ -102,9 +102,9 @@ func TestCase26(t *testing.T) {
 	}
 }
 
-// TestCase26InProcesses is TestCase26 with workers and a server in processes of their own, from fewer starts.
+// TestCase26InProcesses is TestCase26 with workers and a server in processes of their own.
 func TestCase26InProcesses(t *testing.T) {
-	starts := 6
+	starts := 20
 	if testing.Short() {
 		starts = 2
 	}
