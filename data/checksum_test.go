@@ -32,8 +32,12 @@ func TestSumOfBatch(t *testing.T) {
 		}
 	}
 	for name, of := range map[string]func(last int) trivium.Labels{
-		"classes": func(last int) trivium.Labels { return trivium.Labels{Kind: trivium.Class, Width: 3, Class: []int32{0, int32(last)}} },
-		"reals":   func(last int) trivium.Labels { return trivium.Labels{Kind: trivium.Real, Real: []float32{0, float32(last)}} },
+		"classes": func(last int) trivium.Labels {
+			return trivium.Labels{Kind: trivium.Class, Width: 3, Class: []int32{0, int32(last)}}
+		},
+		"reals": func(last int) trivium.Labels {
+			return trivium.Labels{Kind: trivium.Real, Real: []float32{0, float32(last)}}
+		},
 	} {
 		if b, c := (trivium.Batch{Rows: 2, Labels: of(1)}), (trivium.Batch{Rows: 2, Labels: of(2)}); sum(0).batch(&b) == sum(0).batch(&c) {
 			t.Errorf("%s: other ones have the same sum", name)
