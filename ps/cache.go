@@ -12,8 +12,9 @@ import (
 // A clientTable is a table with what this client has of it.
 type clientTable struct {
 	*table
-	byRow []*cachedRow // where rows are few enough to be numbered
-	rows  map[int64]*cachedRow
+	byRow  []*cachedRow // where rows are few enough to be numbered
+	rows   map[int64]*cachedRow
+	cached int // rows
 
 	counts    TableCounters                // under the client's lock; its Table is not set
 	unposted  bool                         // answers do not come as they are asked for: they land where all do
@@ -210,6 +211,7 @@ func (g *rowRing) remove(r *cachedRow) {
 	g.rows[len(g.rows)-1] = nil
 	g.rows = g.rows[:len(g.rows)-1]
 	g.bytes -= int64(r.bytes)
+	r.t.cached--
 	if r.t.byRow != nil {
 		r.t.byRow[r.row] = nil
 	} else {

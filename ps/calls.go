@@ -41,8 +41,9 @@ type (
 		t      *clientTable
 		rows   []int64
 		cols   []int64 // with one row: these cells only, in out
+		past   bool    // past the cache: the rows' cells are in out
 		out    []byte
-		owns   []Clock // of each of cols, the client's own rounds that are in it
+		owns   []Clock // of each of cols, or of rows: the client's own rounds that are in it
 		hits   []*cachedRow
 		need   Clock
 		at     Clock
@@ -54,6 +55,8 @@ type (
 	}
 	// prefetchCall is answered at once.
 	prefetchCall struct{ gets []*getCall }
+	// pullCall is answered once all its reads past the cache are here.
+	pullCall struct{ calls []*getCall }
 	// clockCall ends a worker's round, and asks for what the next one reads, as prefetchCall does.
 	clockCall struct {
 		w       *WorkerState
@@ -116,6 +119,8 @@ func (c *ClientState) call(id uint64, arg any) {
 			c.get(0, g)
 		}
 		c.answer(id, nil, nil)
+	case pullCall:
+		c.pull(id, x.calls)
 	case clockCall:
 		c.endRound(id, x)
 	case finishCall:

@@ -101,6 +101,7 @@ func (c *ClientState) pin(t *clientTable, row int64) *cachedRow {
 		} else {
 			t.rows[row] = r
 		}
+		t.cached++
 		c.ring.add(r)
 		c.ring.weigh(r)
 	}
@@ -133,7 +134,7 @@ func (c *ClientState) endRead(w *WorkerState) {
 // arrived answers a read whose rows are here, and reports whether they are.
 func (c *ClientState) arrived(w *wait) bool {
 	g := w.get
-	if g.cols == nil {
+	if g.out == nil {
 		g.v = maxClock
 		for _, r := range g.hits {
 			v, ok := c.fresh(r, g.w)
@@ -294,7 +295,7 @@ func (c *ClientState) newPull(g *getCall, l *laneLink) *pulling {
 	c.nextID++
 	p.msg = &pull{
 		lane: l.lane, client: c.number, session: c.session, epoch: c.config.Epoch, id: p.id, need: g.need, own: own,
-		subscribe: g.t.spec.Mode == ESSP && g.cols == nil, gen: l.gen,
+		subscribe: g.t.spec.Mode == ESSP && g.out == nil, gen: l.gen,
 	}
 	g.pulls++
 	c.pulls = append(c.pulls, p)

@@ -108,7 +108,11 @@ func (c *ClientState) land(p *pulling, l *laneLink, m *values, s *section) bool 
 		}
 		copy(g.out[at:], s.cells)
 		g.v = min(g.v, m.m) // of each piece: they may be of several answers
-		for i := at / size; i < at/size+s.n; i++ {
+		from, to := at/size, at/size+s.n
+		if g.past {
+			from, to = from/int(t.spec.Cols), (to+int(t.spec.Cols)-1)/int(t.spec.Cols)
+		}
+		for i := from; i < min(to, len(g.owns)); i++ {
 			g.owns[i] = m.ownOf(s)
 		}
 		return true

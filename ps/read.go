@@ -29,7 +29,9 @@ func (s *shard[T]) read(q *section, k int, emit emitter) {
 	case formRange:
 		s.readRange(q, base, emit)
 	case formRows:
-		if s.t.spec.Sparse {
+		if q.mark {
+			s.readPlain(q, base, emit)
+		} else if s.t.spec.Sparse {
 			s.readSparse(q, base, emit)
 		} else {
 			s.readRows(q, base, emit)

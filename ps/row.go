@@ -404,6 +404,9 @@ func (s *shard[T]) check(c *section, update bool) error {
 		if !s.t.cut.wholeRows() || update && sp.Sparse {
 			return fmt.Errorf("whole rows of a table whose rows are split or sparse")
 		}
+		if !update && c.mark && !s.t.past() {
+			return fmt.Errorf("rows past the cache, of a table whose rows are sparse, hashed, split or long")
+		}
 		if c.from != 0 {
 			return fmt.Errorf("whole rows from column %d on", c.from)
 		}

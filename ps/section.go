@@ -66,7 +66,7 @@ type section struct {
 	n            int     // cells
 	cells        []byte  // n of them
 	version      uint64  // replies: of the segments; in a request: of what the asker has
-	mark         bool    // in a batch: the round has no more of this shard; in a reply: the asker's round status.own is in it, too
+	mark         bool    // in a batch: the round has no more of this shard; in a reply: the asker's round status.own is in it, too; in a request: want cells alone
 	coded        bool    // cells are what the batch's codec made of n float32
 	beside       bool    // keys and cells travel in the head, since the payload is the cells of another section, where they lie
 	done         bool    // at a server: applied

@@ -19,7 +19,7 @@ func (w *worker) refresh(context.Context) error {
 		return w.failure(w.own.read(w.ctx, w.run.Params))
 	}
 	for _, x := range w.tables.sparse {
-		if err := x.getRows(w.ctx, nil, w.run.Params.Flat); err != nil {
+		if err := w.tables.getRows(w.ctx, x, w.run.Params.Flat); err != nil {
 			return w.failure(err)
 		}
 	}

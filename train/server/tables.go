@@ -24,6 +24,8 @@ type tables struct {
 	scratch []float32 // a row of the dense table, where it is of several runs
 
 	sparse []*rowTensor
+	worker *ps.Worker
+	anew   bool // a round reads no row that an earlier one has read
 }
 
 // A rowTensor is a row-sparse tensor and its table.
@@ -37,7 +39,7 @@ type rowTensor struct {
 
 // newTables describes the tables of a layout.
 func newTables(l *trivium.Layout, o Options, updater string) *tables {
-	t := new(tables)
+	t := &tables{anew: o.Mode == ps.BSP || o.Mode == ps.ASP}
 	var dense []trivium.Spec
 	for i := range l.Tensors() {
 		spec := l.Spec(i)
@@ -80,6 +82,7 @@ func newTables(l *trivium.Layout, o Options, updater string) *tables {
 
 // open takes the tables of a worker.
 func (t *tables) open(w *ps.Worker) (err error) {
+	t.worker = w
 	if t.cols > 0 {
 		if t.dense, err = ps.TableOf[float32](w, denseTable); err != nil {
 			return err
@@ -115,34 +118,54 @@ func (t *tables) getDense(ctx context.Context, flat []float32) error {
 // rowsAtOnce is how many rows of a table are asked for at a time where all are.
 const rowsAtOnce = 1 << 14
 
-// getRows reads rows of a row-sparse tensor into flat, or all where rows is nil.
-func (x *rowTensor) getRows(ctx context.Context, rows []int32, flat []float32) error {
-	if rows == nil {
-		for at := 0; at < x.rows; at += rowsAtOnce {
-			n := min(rowsAtOnce, x.rows-at)
-			x.ids = x.ids[:0]
-			for i := range n {
-				x.ids = append(x.ids, int64(at+i))
-			}
-			if _, err := x.table.GetRows(ctx, x.ids, flat[x.from+at*x.cols:x.from+(at+n)*x.cols]); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if len(rows) == 0 {
-		return nil
-	}
+// want names rows to be read.
+func (x *rowTensor) want(rows []int32) {
 	x.ids = x.ids[:0]
 	for _, r := range rows {
 		x.ids = append(x.ids, int64(r))
 	}
 	x.cells = slices.Grow(x.cells[:0], len(rows)*x.cols)[:len(rows)*x.cols]
-	if _, err := x.table.GetRows(ctx, x.ids, x.cells); err != nil {
-		return err
+}
+
+// get reads the rows that tensors want into flat. Where each round reads the rows that it needs anew, a cache would be of no use.
+func (t *tables) get(ctx context.Context, of []*rowTensor, flat []float32) error {
+	if len(of) == 0 {
+		return nil
 	}
-	for i, r := range rows {
-		copy(flat[x.from+int(r)*x.cols:], x.cells[i*x.cols:(i+1)*x.cols])
+	if t.anew {
+		reads := make([]ps.Read, len(of))
+		for i, x := range of {
+			reads[i] = x.table.Into(x.ids, x.cells)
+		}
+		if _, err := t.worker.Pull(ctx, reads...); err != nil {
+			return err
+		}
+	} else {
+		for _, x := range of {
+			if _, err := x.table.GetRows(ctx, x.ids, x.cells); err != nil {
+				return err
+			}
+		}
+	}
+	for _, x := range of {
+		for i, r := range x.ids {
+			copy(flat[x.from+int(r)*x.cols:], x.cells[i*x.cols:(i+1)*x.cols])
+		}
+	}
+	return nil
+}
+
+// getRows reads all rows of a tensor into flat.
+func (t *tables) getRows(ctx context.Context, x *rowTensor, flat []float32) error {
+	for at := 0; at < x.rows; at += rowsAtOnce {
+		rows := make([]int32, min(rowsAtOnce, x.rows-at))
+		for i := range rows {
+			rows[i] = int32(at + i)
+		}
+		x.want(rows)
+		if err := t.get(ctx, []*rowTensor{x}, flat); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -150,7 +173,7 @@ func (x *rowTensor) getRows(ctx context.Context, rows []int32, flat []float32) e
 // getAll reads the whole model.
 func (t *tables) getAll(ctx context.Context, flat []float32) error {
 	for _, x := range t.sparse {
-		if err := x.getRows(ctx, nil, flat); err != nil {
+		if err := t.getRows(ctx, x, flat); err != nil {
 			return err
 		}
 	}

@@ -17,13 +17,22 @@ func newTouched(t *tables) touched { return touched{t: t} }
 
 // pull reads the rows that b needs: where a tensor has a row for each column of a sparse input, those columns; else all.
 func (x *touched) pull(ctx context.Context, b *trivium.Batch, flat []float32) error {
+	width, all := -1, false
+	var want []*rowTensor
 	for _, s := range x.t.sparse {
-		rows := x.of(b, s.rows)
-		if err := s.getRows(ctx, rows, flat); err != nil {
-			return err
+		if s.rows != width {
+			width, all = s.rows, x.of(b, s.rows) == nil
+		}
+		if all {
+			if err := x.t.getRows(ctx, s, flat); err != nil {
+				return err
+			}
+		} else if len(x.rows) > 0 {
+			s.want(x.rows)
+			want = append(want, s)
 		}
 	}
-	return nil
+	return x.t.get(ctx, want, flat)
 }
 
 // of returns the columns of the batch's sparse inputs that are so many wide, ascending, or nil if there is no such input or more than

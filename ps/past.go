@@ -1,0 +1,211 @@
+package ps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/trivium-ml/trivium/internal/raw"
+)
+
+// pastMost is the size in bytes up to which a row is read past the cache: of a longer one, what the cache saves is more than what it costs.
+const pastMost = 1 << 10
+
+// past reports whether rows of t can be read past the cache: dense and short ones, that lie whole and in order in their shards.
+func (t *table) past() bool {
+	return t.cut.bounds != nil && t.cut.wholeRows() && !t.spec.Sparse && t.spec.Cols*int64(t.spec.Cell.Size()) <= pastMost
+}
+
+// A Read is rows of a table and where they go, for Worker.Pull.
+type Read struct {
+	call *getCall
+	err  error
+	get  func(ctx context.Context) (Clock, error) // through the cache; nil: past it
+	take func()                                   // under the lock, once the answer is here
+	saw  func(v Clock)
+}
+
+// Into names rows of the table, ascending, each once, that Worker.Pull copies to dst, one after the other.
+func (t Table[T]) Into(rows []int64, dst []T) Read {
+	if err := t.checkRows(rows, len(dst)); err != nil {
+		return Read{err: err}
+	}
+	for i, r := range rows[1:] {
+		if r <= rows[i] {
+			return Read{err: fmt.Errorf("ps: pull %q: row %d follows %d: want ascending rows, each once", t.t.spec.Name, r, rows[i])}
+		}
+	}
+	if !t.t.past() {
+		return Read{get: func(ctx context.Context) (Clock, error) { return t.GetRows(ctx, rows, dst) }}
+	}
+	g := &getCall{w: t.w.s, t: t.t, rows: slices.Clone(rows), past: true} // the question may be sent again
+	return Read{
+		call: g,
+		take: func() {
+			raw.Copy(dst, g.out)
+			t.overlayPast(g, dst)
+			t.t.pulled(g)
+			t.t.counted(g.at, g.v, false)
+		},
+		saw: func(v Clock) { t.saw(v, false) },
+	}
+}
+
+// Pull reads rows of tables past the cache, all at once, and returns the least of their value clocks. It is for many short rows of which a worker
+// reads each about once a round, such as those of a batch's features: kept between rounds, a row takes more memory and time than its
+// cells do on their way. Rows that are sparse, hashed, split over shards or longer than 1 KiB it reads as GetRows does, one table after the other.
+func (w *Worker) Pull(ctx context.Context, reads ...Read) (Clock, error) {
+	v := maxClock
+	var calls []*getCall
+	for _, r := range reads {
+		if r.err != nil {
+			return 0, r.err
+		}
+		if r.call != nil {
+			calls = append(calls, r.call)
+		}
+	}
+	if len(calls) > 0 {
+		if err := w.pull(ctx, calls, reads); err != nil {
+			return 0, err
+		}
+		for _, r := range reads {
+			if r.call != nil {
+				r.saw(r.call.v)
+				v = min(v, r.call.v)
+			}
+		}
+	}
+	for _, r := range reads {
+		if r.get != nil {
+			x, err := r.get(ctx)
+			if err != nil {
+				return 0, err
+			}
+			v = min(v, x)
+		}
+	}
+	if v == maxClock {
+		return 0, errors.New("ps: pull of nothing: want rows that Table.Into names")
+	}
+	return v, nil
+}
+
+func (w *Worker) pull(ctx context.Context, calls []*getCall, reads []Read) error {
+	if w.waits != nil {
+		staleness, behind := calls[0].t.spec.staleness(), false
+		w.d.Lock()
+		for _, g := range calls {
+			staleness = min(staleness, g.t.spec.staleness())
+			behind = behind || needOf(g.t, w.s.clock) > w.s.c.ended()
+		}
+		w.d.Unlock()
+		w.waits(staleness, behind)
+		defer w.came()
+	}
+	if _, err := w.d.Call(ctx, pullCall{calls}); err != nil {
+		return err
+	}
+	w.d.Lock()
+	defer w.d.Unlock()
+	for _, r := range reads {
+		if r.call != nil {
+			r.take()
+		}
+	}
+	w.s.c.unpin(calls[0])
+	return nil
+}
+
+// pull begins reads past the cache. The first waits for all.
+func (c *ClientState) pull(id uint64, calls []*getCall) {
+	slices.SortStableFunc(calls, func(a, b *getCall) int { return int(needOf(b.t, b.w.clock) - needOf(a.t, a.w.clock)) })
+	first := calls[0]
+	for _, g := range calls {
+		g.at, g.need, g.v = g.w.clock, needOf(g.t, g.w.clock), maxClock
+		c.pullPast(g, first)
+	}
+	first.begun, first.missed = true, true
+	first.w.reads++
+	c.waits = append(c.waits, &wait{id: id, w: first.w, get: first, deadline: c.now + c.o.RoundTimeout, since: c.now})
+}
+
+// pullPast asks for g's rows. Their cells come in the order of the question, without their keys.
+func (c *ClientState) pullPast(g, first *getCall) {
+	t := g.t
+	size := int(t.spec.Cols) * t.spec.Cell.Size()
+	g.out = make([]byte, len(g.rows)*size)
+	if t.spec.Optimizer == "" {
+		g.owns = make([]Clock, len(g.rows))
+	}
+	pulls := make([]*pulling, len(c.lanes))
+	for at := 0; at < len(g.rows); {
+		shard, _, _ := t.cut.segment(g.rows[at], 0)
+		n, _ := slices.BinarySearch(g.rows[at:], t.cut.bounds[shard+1]/t.spec.Cols)
+		n = min(n, maxPiece/16)
+		l := c.lanes[t.owners[shard]]
+		p := pulls[l.lane]
+		if p == nil || p.bytes > maxPiece/2 || len(p.msg.secs) >= maxSections {
+			p = c.newPull(g, l)
+			if pulls[l.lane] = p; g != first {
+				p.calls = append(p.calls, first)
+				first.pulls++
+			}
+		}
+		q := section{table: t.id, shard: uint32(shard), form: formRows, mark: true, rows: g.rows[at : at+n]}
+		l.lists.name(&q)
+		p.bytes += q.full() + sectionHead
+		p.cells = append(p.cells, at*size)
+		p.msg.secs = append(p.msg.secs, q)
+		at += n
+	}
+}
+
+// overlayPast adds what the worker added to rows since its rounds that are in them.
+func (t Table[T]) overlayPast(g *getCall, dst []T) {
+	n := int(t.t.spec.Cols)
+	for i, own := range g.owns {
+		row := dst[i*n : (i+1)*n]
+		for _, b := range t.w.s.sent {
+			if b.stamp >= own {
+				t.overlayRound(b, g.rows[i], 0, row)
+			}
+		}
+		t.overlayRound(t.w.s.now, g.rows[i], 0, row)
+	}
+}
+
+// pulled notes in the cache, where it has any of the table's rows, that g read them.
+func (t *clientTable) pulled(g *getCall) {
+	if t.cached == 0 {
+		return
+	}
+	for _, row := range g.rows {
+		if r := t.find(row); r != nil {
+			for i := range r.segs {
+				r.segs[i].seen = max(r.segs[i].seen, g.v)
+			}
+		}
+	}
+}
+
+// readPlain answers with the cells of rows in the order of the request, without their keys. from counts those before.
+func (s *shard[T]) readPlain(q *section, base section, emit emitter) {
+	cols := int(s.t.spec.Cols)
+	most := maxPiece / (cols * s.t.spec.Cell.Size())
+	for at := 0; at < len(q.rows); at += most {
+		rows := q.rows[at:min(at+most, len(q.rows))]
+		cells := make([]T, len(rows)*cols)
+		for k, r := range rows {
+			if k%warmRows == 0 {
+				s.warmReads(rows[k:])
+			}
+			a := int(r*s.t.spec.Cols - s.lo)
+			copy(cells[k*cols:(k+1)*cols], s.live.cells[a:a+cols])
+		}
+		c := base
+		c.form, c.from, c.n, c.cells = formRange, int64(at*cols), len(cells), raw.Bytes(cells)
+		emit(c, nil)
+	}
+}
