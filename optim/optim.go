@@ -318,6 +318,27 @@ func (r *Rule) Apply(step int64, l *trivium.Layout, from int, p, g, u []float32,
 	}
 }
 
+// GathersFrom implements ps.Gatherer: any step may be given copies.
+func (r *Rule) GathersFrom() int64 { return 1 }
+
+// Counting reports whether an update depends on the number of its step.
+func (r *Rule) Counting() bool { return r.steps }
+
+// ApplyRows is Apply of rows end to end, the i-th with number steps[i]: see ps.Gatherer. Neighbours that are stepped alike are stepped together.
+func (r *Rule) ApplyRows(steps []uint32, l *trivium.Layout, p, g, u []float32, slots [][]float32) {
+	cols := len(p) / len(steps)
+	var sub [8][]float32
+	for i, j := 0, 0; i < len(steps); i = j {
+		for j = i + 1; j < len(steps) && (steps[j] == steps[i] || !r.steps && min(steps[i], steps[j]) > 1); j++ {
+		}
+		a, b, s := i*cols, j*cols, sub[:0]
+		for _, v := range slots {
+			s = append(s, v[a:b])
+		}
+		r.Apply(int64(steps[i]), l, 0, p[a:b], g[a:b], u[a:b], s)
+	}
+}
+
 // run writes the update of cells of one tensor. A gradient that is clipped is so in u.
 func (r *Rule) run(at at, scale float32, p, g, u []float32, slots [][]float32) {
 	if r.clipValue > 0 || scale != 1 {

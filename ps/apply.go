@@ -63,15 +63,10 @@ func (s *shard[T]) add(c *section, cut cutState) {
 	case formRows:
 		n := int(s.t.spec.Cols)
 		if plain { // rows of equal length, one after the other
-			tick, cells := s.tick, s.live.cells
+			cells := s.live.cells
 			for i, r := range c.rows {
 				k := int(r - s.first)
-				g := &s.segs[k]
-				g.version = tick
-				if g.subs != nil && !g.dirty {
-					g.dirty = true
-					s.dirty = append(s.dirty, int32(k))
-				}
+				s.changes(int32(k))
 				addInto(s.t.isa, cells[k*n:k*n+n], d[i*n:i*n+n])
 			}
 			return

@@ -84,7 +84,7 @@ type cachedSegment struct {
 	v       Clock // every update with a smaller stamp is in it; -1: nothing is here
 	own     Clock // and the client's own below this
 	at      Clock // the highest clock that it was asked for (ASP)
-	seen    Clock // the highest value clock of cells of it that were read past the cache: what lacks more is not taken
+	seen    Clock // the highest value clock of cells of it that were read past the cache: what lacks more is neither taken nor read
 	version uint64
 	gen     uint32 // the lane's generation, while the server sends changes; 0: it does not
 	pull    *pulling
@@ -180,7 +180,7 @@ func (c *ClientState) fresh(r *cachedRow, w *WorkerState) (v Clock, ok bool) {
 
 func (c *ClientState) freshSegment(r *cachedRow, s *cachedSegment, w *WorkerState) (v Clock, ok bool) {
 	v, own := c.value(s)
-	if v < 0 {
+	if v < s.seen || v < 0 {
 		return 0, false
 	}
 	if r.t.spec.Mode == ASP { // once a round, and with all of the worker's rounds that are not kept to be laid over

@@ -150,7 +150,8 @@ func TestZeroTable(t *testing.T) {
 	_, rows := tab.GetRows(bg, one, row)
 	_, cells := tab.GetCells(bg, 0, one, row)
 	_, view := tab.View(bg, 0, func([]float32) {})
-	for _, err := range []error{get, rows, cells, view, tab.Inc(0, 0, 1), tab.BatchInc(0, one, row), tab.DenseInc(0, 0, row), tab.IncPart(1, 0, 0, row)} {
+	_, pull := new(Worker).Pull(bg, tab.Into(one, row))
+	for _, err := range []error{get, rows, cells, view, pull, tab.Inc(0, 0, 1), tab.BatchInc(0, one, row), tab.DenseInc(0, 0, row), tab.IncPart(1, 0, 0, row)} {
 		if err == nil || !strings.HasSuffix(err.Error(), "of the zero Table: want one that TableOf returned") {
 			t.Error(err)
 		}
@@ -167,9 +168,9 @@ func TestTablesThatAreRefused(t *testing.T) {
 		spec Spec
 		want string
 	}{
-		{Spec{Rows: 1 << 38, Cols: 1 << 20, Cell: Float64}, `ps: table "t": 274877906944 × 1048576 cells of float64 take 1152927002164985856 bytes on each of 2 servers, and of the 1099511627776 of Placement.ServerBytes 4020 are taken`},
-		{Spec{Rows: 1 << 38, Cols: 1, Optimizer: "adam rate=1"}, `take 7146825580544 bytes on each`},
-		{Spec{Rows: 1 << 36, Cols: 1}, `take 1511828488192 bytes on each`},
+		{Spec{Rows: 1 << 38, Cols: 1 << 20, Cell: Float64}, `ps: table "t": 274877906944 × 1048576 cells of float64 take 1152923703630102528 bytes on each of 2 servers, and of the 1099511627776 of Placement.ServerBytes 4008 are taken`},
+		{Spec{Rows: 1 << 38, Cols: 1, Optimizer: "adam rate=1"}, `take 3848290697216 bytes on each`},
+		{Spec{Rows: 1 << 37, Cols: 1}, `take 1374389534720 bytes on each`},
 		{Spec{Rows: 1, Cols: 4, Optimizer: "mine"}, `ps: table "t": optimizer: "mine" of Updaters is nil`},
 	} {
 		x.spec.Name = "t"

@@ -80,7 +80,7 @@ func newMixture(seed uint64, clients, per, late int) *mixture {
 		s.Name, s.Mode, s.Staleness, s.Cell = fmt.Sprint("t", k), mode.Mode, mode.Staleness, Cell(die(3+k, 4))
 		s.Init = Init{Kind: Constant, A: float64(die(4+k, 2) * 5)}
 		if s.Cell == Float32 && die(6+k, 2) == 0 {
-			s.Optimizer = "tally"
+			s.Optimizer = []string{"tally", "gathered"}[die(7+k, 2)]
 		}
 		m.specs = append(m.specs, s)
 		begins := 0
@@ -140,7 +140,7 @@ func (m *mixture) check(q int, table int, row int64, cols []int64, v Clock, cell
 
 // erased is a table of any type of cell.
 type erased interface {
-	read(kind int, rows, cols []int64, pause func()) ([][]float64, Clock, error)
+	read(w *Worker, kind int, rows, cols []int64, pause func()) ([][]float64, Clock, error)
 	add(kind int, row int64, cols []int64, x float64) error
 	wanted(rows []int64) Wanted
 }
@@ -161,7 +161,7 @@ func (m *mixture) table(w *Worker, i int) erased {
 }
 
 // read reads rows whole, or, of the first kind, columns of one.
-func (t erasedTable[T]) read(kind int, rows, cols []int64, pause func()) (cells [][]float64, v Clock, err error) {
+func (t erasedTable[T]) read(w *Worker, kind int, rows, cols []int64, pause func()) (cells [][]float64, v Clock, err error) {
 	n := int(t.Spec().Cols)
 	dst := make([]T, n*len(rows))
 	switch kind {
@@ -174,6 +174,8 @@ func (t erasedTable[T]) read(kind int, rows, cols []int64, pause func()) (cells 
 		v, err = f.Wait(bg)
 	case 2:
 		v, err = t.View(bg, rows[0], func(x []T) { copy(dst, x) })
+	case 4:
+		v, err = w.Pull(bg, t.Into(rows, dst))
 	default:
 		v, err = t.Get(bg, rows[0], dst[:n])
 	}
@@ -241,11 +243,15 @@ func (m *mixture) program(q, rounds int) program {
 				for c := int64(die(8)); c < s.Cols && len(cols) < 4; c += 1 + int64(die(int(s.Cols/3))) {
 					cols = append(cols, c)
 				}
-				if kind := die(6); kind < 4 && !writesOnly {
-					if kind != 1 {
+				if kind := die(7); kind < 5 && !writesOnly {
+					switch kind {
+					case 1:
+					case 4:
+						rows = []int64{0, 1}
+					default:
 						rows = rows[:1]
 					}
-					cells, v, err := t.read(kind, rows, cols, func() { sleep(time.Duration(die(300)) * time.Microsecond) })
+					cells, v, err := t.read(w, kind, rows, cols, func() { sleep(time.Duration(die(300)) * time.Microsecond) })
 					if err != nil {
 						return err
 					}
@@ -261,13 +267,18 @@ func (m *mixture) program(q, rounds int) program {
 						}
 					}
 					key := mixedCell{table: i, row: rows[0]}
-					if kind > 1 || kind == 0 && newCut(s, &p).wholeRows() { // else v is that of some of the row, or the smaller of two rows'
+					if kind == 4 { // v is the smaller one
+						for _, row := range rows {
+							key := mixedCell{table: i, row: row}
+							me.seen[key] = max(me.seen[key], v)
+						}
+					} else if kind > 1 || kind == 0 && newCut(s, &p).wholeRows() { // else v is that of some of the row, or the smaller of two rows'
 						if v < me.seen[key] {
 							return fmt.Errorf("%s: worker %d, row %d: value clock %d after %d", modeName(*s), q, rows[0], v, me.seen[key])
 						}
 						me.seen[key] = v
 					}
-				} else if kind == 4 {
+				} else if kind == 5 {
 					sleep(time.Duration(die(1500)) * time.Microsecond)
 				}
 				if die(4) == 0 {
@@ -333,7 +344,7 @@ func (m *mixture) restored(store *memory, cut SnapshotResult) error {
 				for row := range int64(2) {
 					cells := [][]float64{slices.Repeat([]float64{s.Init.A}, int(s.Cols))}
 					if there[s.Name] {
-						if cells, _, err = m.table(w, i).read(3, []int64{row}, nil, nil); err != nil {
+						if cells, _, err = m.table(w, i).read(w, 3, []int64{row}, nil, nil); err != nil {
 							return err
 						}
 					}

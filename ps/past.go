@@ -23,7 +23,7 @@ type Read struct {
 	err  error
 	get  func(ctx context.Context) (Clock, error) // through the cache; nil: past it
 	take func()                                   // under the lock, once the answer is here
-	saw  func(v Clock)
+	saw  func() Clock
 }
 
 // Into names rows of the table, ascending, each once, that Worker.Pull copies to dst, one after the other.
@@ -48,7 +48,7 @@ func (t Table[T]) Into(rows []int64, dst []T) Read {
 			t.t.pulled(g)
 			t.t.counted(g.at, g.v, false)
 		},
-		saw: func(v Clock) { t.saw(v, false) },
+		saw: func() Clock { return t.saw(g.v, false) },
 	}
 }
 
@@ -56,41 +56,42 @@ func (t Table[T]) Into(rows []int64, dst []T) Read {
 // reads each about once a round, such as those of a batch's features: kept between rounds, a row takes more memory and time than its
 // cells do on their way. Rows that are sparse, hashed, split over shards or longer than 1 KiB it reads as GetRows does, one table after the other.
 func (w *Worker) Pull(ctx context.Context, reads ...Read) (Clock, error) {
-	v := maxClock
 	var calls []*getCall
 	for _, r := range reads {
-		if r.err != nil {
+		switch {
+		case r.err != nil:
 			return 0, r.err
-		}
-		if r.call != nil {
+		case r.call != nil:
 			calls = append(calls, r.call)
+		case r.get == nil:
+			return 0, errNothing
 		}
 	}
+	if len(reads) == 0 {
+		return 0, errNothing
+	}
+	v := maxClock
 	if len(calls) > 0 {
 		if err := w.pull(ctx, calls, reads); err != nil {
 			return 0, err
 		}
-		for _, r := range reads {
-			if r.call != nil {
-				r.saw(r.call.v)
-				v = min(v, r.call.v)
-			}
-		}
 	}
 	for _, r := range reads {
-		if r.get != nil {
-			x, err := r.get(ctx)
-			if err != nil {
+		x := Clock(0)
+		if r.call != nil {
+			x = r.saw()
+		} else {
+			var err error
+			if x, err = r.get(ctx); err != nil {
 				return 0, err
 			}
-			v = min(v, x)
 		}
-	}
-	if v == maxClock {
-		return 0, errors.New("ps: pull of nothing: want rows that Table.Into names")
+		v = min(v, x)
 	}
 	return v, nil
 }
+
+var errNothing = errors.New("ps: pull: want rows that Table.Into names")
 
 func (w *Worker) pull(ctx context.Context, calls []*getCall, reads []Read) error {
 	if w.waits != nil {
@@ -176,16 +177,14 @@ func (t Table[T]) overlayPast(g *getCall, dst []T) {
 	}
 }
 
-// pulled notes in the cache, where it has any of the table's rows, that g read them.
+// pulled has the cache not be read with less of g's rows than g had, where it has any of them.
 func (t *clientTable) pulled(g *getCall) {
 	if t.cached == 0 {
 		return
 	}
 	for _, row := range g.rows {
 		if r := t.find(row); r != nil {
-			for i := range r.segs {
-				r.segs[i].seen = max(r.segs[i].seen, g.v)
-			}
+			r.segs[0].seen = max(r.segs[0].seen, g.v)
 		}
 	}
 }

@@ -266,9 +266,7 @@ func (s *shard[T]) subscribe(q *section, client uint16, on bool) {
 // forget ends all subscriptions of a client.
 func (s *shard[T]) forget(client uint16) {
 	for i := range s.segs {
-		if s.segs[i].subs != nil {
-			s.segs[i].subscribe(client, false)
-		}
+		s.segs[i].subscribe(client, false)
 	}
 }
 
@@ -306,7 +304,10 @@ func (s *shard[T]) changed(client uint16, emit emitter) {
 // settle forgets what changed.
 func (s *shard[T]) settle() {
 	for _, i := range s.dirty {
-		s.segs[i].dirty = false
+		if w := s.segs[i].watch; w != nil {
+			w.dirty = false
+			s.segs[i].unwatch()
+		}
 	}
 	s.dirty = s.dirty[:0]
 }

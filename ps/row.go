@@ -85,31 +85,41 @@ func atMost(bytes float64) int64 { return int64(min(bytes, 1<<62)) }
 
 // A segment is a row's cells in one shard.
 type segment struct {
-	version uint64   // the shard's tick at the last change
-	subs    []uint64 // clients that are sent changes, a bit each
-	dirty   bool     // it is in the shard's list of changes
+	version uint64 // the shard's tick at the last change
+	watch   *watch // nil: nobody is sent its changes
+}
+
+// A watch is who is sent the changes of a segment.
+type watch struct {
+	subs  []uint64 // clients, a bit each
+	dirty bool     // the segment is in the shard's list of changes
 }
 
 func (s *segment) subscribed(client uint16) bool {
 	w := int(client / 64)
-	return w < len(s.subs) && s.subs[w]>>(client%64)&1 != 0
+	return s.watch != nil && w < len(s.watch.subs) && s.watch.subs[w]>>(client%64)&1 != 0
 }
 
 func (s *segment) subscribe(client uint16, on bool) {
 	w := int(client / 64)
 	if on {
-		for len(s.subs) <= w {
-			s.subs = append(s.subs, 0)
+		if s.watch == nil {
+			s.watch = new(watch)
 		}
-		s.subs[w] |= 1 << (client % 64)
-	} else if w < len(s.subs) {
-		s.subs[w] &^= 1 << (client % 64)
-		for _, b := range s.subs {
-			if b != 0 {
-				return
-			}
+		for len(s.watch.subs) <= w {
+			s.watch.subs = append(s.watch.subs, 0)
 		}
-		s.subs = nil
+		s.watch.subs[w] |= 1 << (client % 64)
+	} else if s.watch != nil && w < len(s.watch.subs) {
+		s.watch.subs[w] &^= 1 << (client % 64)
+		s.unwatch()
+	}
+}
+
+// unwatch gives up a watch that nobody is left of, unless the list of changes has it.
+func (s *segment) unwatch() {
+	if !s.watch.dirty && !slices.ContainsFunc(s.watch.subs, func(b uint64) bool { return b != 0 }) {
+		s.watch = nil
 	}
 }
 
@@ -172,6 +182,7 @@ type shard[T Number] struct {
 	freeze uint32
 	slab   []T
 
+	gather  *gather // nil: the table's rows are stepped one by one
 	views   [8][]float32
 	sums    [][]T
 	entries []entry[T]
@@ -213,6 +224,7 @@ func newShard[T Number](t *table, index int) *shard[T] {
 		}
 	}
 	s.live = d
+	s.gather = newGather(t)
 	return s
 }
 
@@ -280,6 +292,7 @@ func (s *shard[T]) findOrMake(rowID, col int64) int32 {
 type target[T Number] struct {
 	cells []T
 	slots [][]float32
+	at    int // in slots, of the first of cells
 	steps *uint32
 	from  int64
 	r     *row[T] // Hash
@@ -293,14 +306,19 @@ func (t *target[T]) count() {
 	}
 }
 
-// touch returns the memory of segment i that an update changes: the live one, and the fork's where the update belongs to the cut.
-func (s *shard[T]) touch(i int32, c cutState) (live, forked target[T]) {
+// changes notes that segment i changes.
+func (s *shard[T]) changes(i int32) {
 	g := &s.segs[i]
 	g.version = s.tick
-	if !g.dirty && g.subs != nil {
-		g.dirty = true
+	if w := g.watch; w != nil && !w.dirty {
+		w.dirty = true
 		s.dirty = append(s.dirty, i)
 	}
+}
+
+// touch returns the memory of segment i that an update changes: the live one, and the fork's where the update belongs to the cut.
+func (s *shard[T]) touch(i int32, c cutState) (live, forked target[T]) {
+	s.changes(i)
 	if s.live != nil {
 		live = s.targetOf(s.live, i)
 		if c == cutBefore && s.fork != nil {
@@ -336,13 +354,9 @@ func rowTarget[T Number](r *row[T]) target[T] {
 
 func (s *shard[T]) targetOf(d *data[T], i int32) target[T] {
 	a, b, from := s.span(i)
-	t := target[T]{cells: d.cells[a:b], from: from}
+	t := target[T]{cells: d.cells[a:b], slots: d.slots, at: a, from: from}
 	if d.steps != nil {
 		t.steps = &d.steps[i]
-		t.slots = make([][]float32, len(d.slots))
-		for k, v := range d.slots {
-			t.slots[k] = v[a:b]
-		}
 	}
 	return t
 }

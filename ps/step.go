@@ -19,6 +19,10 @@ func (s *shard[T]) step(p *roundPart) {
 		s.skip(p)
 		return
 	}
+	if s.gathers(p) {
+		s.stepShort(p)
+		return
+	}
 	if len(p.secs) == 1 && p.secs[0].form == formRows {
 		s.stepRows(p.secs[0], p)
 		return
@@ -266,7 +270,7 @@ func (s *shard[T]) update(cells, sum []T, t *target[T], at, n int, p *roundPart)
 	x, g := any(cells).([]float32), any(sum).([]float32)
 	slots := s.views[:0]
 	for _, v := range t.slots {
-		slots = append(slots, v[at:at+n])
+		slots = append(slots, v[t.at+at:t.at+at+n])
 	}
 	s.t.opt.Apply(int64(*t.steps), s.t.layout, int(t.from)+at, x, g, g, slots)
 	addInto(s.t.isa, x, g)
@@ -431,7 +435,7 @@ func (s *shard[T]) stepColumns(t target[T], es []entry[T], p *roundPart) {
 	for j, v := range t.slots {
 		slots[j] = make([]float32, len(cols))
 		for k, i := range index {
-			slots[j][k] = v[i]
+			slots[j][k] = v[t.at+i]
 		}
 	}
 	s.t.opt.Apply(int64(*t.steps), s.t.layout, 0, x, g, g, slots)
@@ -440,7 +444,7 @@ func (s *shard[T]) stepColumns(t target[T], es []entry[T], p *roundPart) {
 	}
 	for j, v := range t.slots {
 		for k, i := range index {
-			v[i] = slots[j][k]
+			v[t.at+i] = slots[j][k]
 		}
 	}
 }

@@ -80,3 +80,5 @@ func (c *Config) String() string { return fmt.Sprintf("config %d", c.Version) }
 func (c snapshotCall) String() string { return "snapshot" }
 
 func (x prefetchCall) String() string { return fmt.Sprintf("prefetch %v", x.gets) }
+
+func (x pullCall) String() string { return fmt.Sprintf("pull %v", x.calls) }

@@ -2,6 +2,7 @@ package ps
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/trivium-ml/trivium"
 )
@@ -20,7 +21,22 @@ func (tally) Apply(_ int64, _ *trivium.Layout, _ int, _, g, u []float32, slots [
 	}
 }
 
-func tallies() map[string]trivium.Optimizer { return map[string]trivium.Optimizer{"tally": tally{}} }
+// gatheredTally is one that steps rows together, from their second step on.
+type gatheredTally struct{ tally }
+
+func (gatheredTally) GathersFrom() int64 { return 2 }
+func (gatheredTally) Counting() bool     { return true }
+
+func (t gatheredTally) ApplyRows(steps []uint32, l *trivium.Layout, p, g, u []float32, slots [][]float32) {
+	if !slices.IsSorted(steps) || steps[0] < 2 || l.Len() < len(p) {
+		panic(fmt.Sprint("steps ", steps, " of ", len(p), " cells, of ", l.Len()))
+	}
+	t.Apply(int64(steps[0]), l, 0, p, g, u, slots)
+}
+
+func tallies() map[string]trivium.Optimizer {
+	return map[string]trivium.Optimizer{"tally": tally{}, "gathered": gatheredTally{}}
+}
 
 // tallied checks what a snapshot has of an updater's tables, of which rounds from clock c on are no part: cells, state, and the steps of each row; of
 // a sparse one that is split, of each block, if the placement cuts it as the one under which it was stepped.

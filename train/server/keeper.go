@@ -1,13 +1,6 @@
 package server
 
 import (
-	"bytes"
-	"context"
-	"encoding/binary"
-	"errors"
-	"fmt"
-	"io"
-	"io/fs"
 	"math"
 	"slices"
 	"strings"
@@ -15,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"github.com/trivium-ml/trivium"
-	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/tensor/kernel"
@@ -62,24 +54,40 @@ type keeper struct {
 	scheduled bool
 	ftrl      bool
 
-	mu   sync.RWMutex // lanes step under its read lock, each its own segments
-	runs []segment
-	most atomic.Int64 // steps of any cell in this run
+	mu     sync.RWMutex // lanes step under its read lock, each its own segments
+	blocks []block
+	open   map[*trivium.Layout]int // the block that the next rows of a lane's table are named in
+	most   atomic.Int64            // steps of any cell in this run
 
 	reading sync.Mutex
 	told    []byte // what is read: the state when its first byte was asked for
 }
 
-// A segment is a run of cells of one row, with its state.
+// blockRows is how many rows a block has: a cell knows its block, and its row's place there, by a number of 32 bits.
+const blockRows = 1 << 12
+
+// A block is rows of one lane's table, in the order of their naming.
+type block struct {
+	rows []counts
+	segs []segment
+}
+
+// counts are how often a row, or a part of a long one, was updated.
+type counts struct {
+	base  uint32 // before this run
+	steps uint32
+	begun uint32 // the first of them that had weight
+}
+
+// A segment is a run of cells of one row, with its state, or of rows that follow one another, whole.
 type segment struct {
 	layout *trivium.Layout // of the row: its first tensor names the table
+	first  int             // its first row's place in the block
+	rows   int
 	row    uint32
-	from   int // the first cell's column
-	n      int
-	base   int64 // updates before this run
-	steps  int64
-	begun  int64       // the first of them that had weight
-	slots  [][]float32 // the server's own memory
+	from   int         // the first cell's column
+	n      int         // cells of each row
+	slots  [][]float32 // the server's own memory, of all rows
 	of     []float32   // products, behind slots; nil: none are kept
 }
 
@@ -96,7 +104,7 @@ func newKeeper(job *trivium.Job, own optim.Optimizers, apart bool, workers int) 
 		return nil, &train.JobError{Err: err}
 	}
 	workers = busy(job.Batch, workers)
-	k := &keeper{rule: rule, part: newPart(job, rule), apart: apart, n: workers, share: 1, isa: isa, scheduled: job.Optimizer.Schedule != "", ftrl: job.Optimizer.Name == "ftrl"}
+	k := &keeper{open: map[*trivium.Layout]int{}, rule: rule, part: newPart(job, rule), apart: apart, n: workers, share: 1, isa: isa, scheduled: job.Optimizer.Schedule != "", ftrl: job.Optimizer.Name == "ftrl"}
 	if apart && workers > 1 {
 		k.share = 1 / float32(workers)
 		if betas := memory(job.Optimizer.Name); betas != nil {
@@ -139,34 +147,22 @@ func (u *updater) Elementwise() bool { return u.rule.Elementwise() }
 
 // Apply implements trivium.Optimizer.
 func (u *updater) Apply(step int64, l *trivium.Layout, from int, p, g, out []float32, slots [][]float32) {
-	index := slots[0]
 	if step == roundName {
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		s := segment{layout: l, row: math.Float32bits(g[0]), from: from, n: len(p)}
-		s.slots = append(s.slots, slots[1:1+u.rule.Slots()]...)
-		if u.products() {
-			s.of = slots[len(slots)-1]
-		}
-		for i := range index {
-			index[i] = math.Float32frombits(uint32(len(u.runs)))
-		}
-		u.runs = append(u.runs, s)
+		u.name(l, from, g, slots)
 		clear(out)
 		return
 	}
 	u.mu.RLock()
 	defer u.mu.RUnlock()
-	s := &u.runs[math.Float32bits(index[0])]
 	switch {
 	case step > int64(u.loads):
-		u.step(step-int64(u.loads), s, l, from, p, g, out, slots)
+		u.step(uint32(step-int64(u.loads)), l, from, p, g, out, slots)
 		return
 	case step == roundValue:
 		copy(out, g)
 		return
 	case step == roundSteps:
-		u.each(index, from, func(s *segment, i int) { s.base = int64(math.Float32bits(g[i])) })
+		u.each(slots[0], from, func(c *counts, i int) { c.base = math.Float32bits(g[i]) })
 	default:
 		k := int(step) - roundSlots
 		copy(slots[1+k], g)
@@ -177,19 +173,142 @@ func (u *updater) Apply(step int64, l *trivium.Layout, from int, p, g, out []flo
 	clear(out)
 }
 
-// step makes the kth step of these cells, the first of which is of segment s.
-func (u *updater) step(k int64, s *segment, l *trivium.Layout, from int, p, g, out []float32, slots [][]float32) {
-	rows := rowTable(l)
-	u.each(slots[0], from, func(s *segment, _ int) {
-		if s.steps = k; s.begun == 0 {
-			s.begun = k
-		}
-	})
-	for most := u.most.Load(); most < k && !u.most.CompareAndSwap(most, k); most = u.most.Load() {
+// name notes what segment these cells are, and that in each of them.
+func (u *updater) name(l *trivium.Layout, from int, g []float32, slots [][]float32) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	at, ok := u.open[l]
+	if !ok || len(u.blocks[at].rows) == blockRows {
+		at = len(u.blocks)
+		u.blocks = append(u.blocks, block{})
+		u.open[l] = at
 	}
-	n, share, by := s.base+k, u.share, float64(u.n)
+	b := &u.blocks[at]
+	for i := range slots[0] {
+		slots[0][i] = math.Float32frombits(uint32(at*blockRows + len(b.rows)))
+	}
+	s := segment{layout: l, first: len(b.rows), rows: 1, row: math.Float32bits(g[0]), from: from, n: len(g), slots: slices.Clone(slots[1 : 1+u.rule.Slots()])}
+	if u.products() {
+		s.of = slots[len(slots)-1]
+	}
+	b.rows = append(b.rows, counts{})
+	if k := len(b.segs) - 1; k < 0 || !b.segs[k].join(&s) {
+		b.segs = append(b.segs, s)
+	}
+}
+
+// join makes a row that follows s, also in memory, part of it.
+func (s *segment) join(o *segment) bool {
+	if o.row != s.row+uint32(s.rows) || s.from != 0 || o.from != 0 || s.n != o.n || s.n != s.layout.Len() {
+		return false
+	}
+	mine, others := append(s.slots[:len(s.slots):len(s.slots)], s.of), append(o.slots[:len(o.slots):len(o.slots)], o.of)
+	for i, v := range mine {
+		if w := others[i]; v != nil && (len(v)+len(w) > cap(v) || &v[:cap(v)][len(v)] != &w[0]) {
+			return false
+		}
+	}
+	for i, v := range s.slots {
+		s.slots[i] = v[:len(v)+s.n]
+	}
+	if s.of != nil {
+		s.of = s.of[:len(s.of)+s.n]
+	}
+	s.rows++
+	return true
+}
+
+// counts returns those of the row that a cell is of.
+func (k *keeper) counts(index float32) *counts {
+	at := math.Float32bits(index)
+	return &k.blocks[at/blockRows].rows[at%blockRows]
+}
+
+// segment returns the one that a cell is of.
+func (k *keeper) segment(index float32) *segment {
+	at := math.Float32bits(index)
+	b := &k.blocks[at/blockRows]
+	i, found := slices.BinarySearchFunc(b.segs, int(at%blockRows), func(s segment, row int) int { return s.first - row })
+	if !found {
+		i--
+	}
+	return &b.segs[i]
+}
+
+// GathersFrom implements ps.Gatherer: rows are named and filled where they lie, and a rule that a program brings steps each by itself.
+func (u *updater) GathersFrom() int64 {
+	if _, ours := u.rule.(*optim.Rule); !ours {
+		return math.MaxInt64
+	}
+	return int64(u.loads) + 1
+}
+
+// Counting implements ps.Gatherer: parts of updates depend on how many of them a row had.
+func (u *updater) Counting() bool {
+	r, ok := u.rule.(*optim.Rule)
+	return u.apart || !ok || r.Counting()
+}
+
+// ApplyRows implements ps.Gatherer.
+func (u *updater) ApplyRows(steps []uint32, l *trivium.Layout, p, g, out []float32, slots [][]float32) {
+	u.mu.RLock()
+	defer u.mu.RUnlock()
+	cols, counting := len(p)/len(steps), u.Counting()
+	alike := func(k, o uint32, c, d *counts) bool {
+		if counting && (k != o || c.base != d.base) {
+			return false
+		}
+		return !u.ftrl || c.begins(k) == d.begins(o)
+	}
+	most := uint32(0)
+	for i := range steps {
+		k := steps[i] - uint32(u.loads)
+		u.counts(slots[0][i*cols]).step(k)
+		most = max(most, k)
+	}
+	u.atMost(most)
+	views := make([][]float32, len(slots))
+	for i, j := 0, 0; i < len(steps); i = j {
+		k, c := steps[i]-uint32(u.loads), u.counts(slots[0][i*cols])
+		for j = i + 1; j < len(steps) && alike(k, steps[j]-uint32(u.loads), c, u.counts(slots[0][j*cols])); j++ {
+		}
+		for v := range slots {
+			views[v] = slots[v][i*cols : j*cols]
+		}
+		u.stepAs(c, k, l, 0, p[i*cols:j*cols], g[i*cols:j*cols], out[i*cols:j*cols], views)
+	}
+}
+
+// step counts a step, the kth.
+func (c *counts) step(k uint32) {
+	if c.steps = k; c.begun == 0 {
+		c.begun = k
+	}
+}
+
+// begins reports whether the kth step is the first.
+func (c *counts) begins(k uint32) bool { return c.begun == k }
+
+// atMost takes in that cells have so many steps.
+func (k *keeper) atMost(steps uint32) {
+	n := int64(steps)
+	for most := k.most.Load(); most < n && !k.most.CompareAndSwap(most, n); most = k.most.Load() {
+	}
+}
+
+// step makes the kth step of these cells.
+func (u *updater) step(k uint32, l *trivium.Layout, from int, p, g, out []float32, slots [][]float32) {
+	u.each(slots[0], from, func(c *counts, _ int) { c.step(k) })
+	u.atMost(k)
+	u.stepAs(u.counts(slots[0][0]), k, l, from, p, g, out, slots)
+}
+
+// stepAs makes the step of cells that were all updated as often as c says, this one with them.
+func (u *updater) stepAs(c *counts, steps uint32, l *trivium.Layout, from int, p, g, out []float32, slots [][]float32) {
+	rows, k, base := rowTable(l), int64(steps), int64(c.base)
+	n, share, by := base+k, u.share, float64(u.n)
 	if u.apart && !rows { // a schedule counts updates, an average that the rule keeps the workers' parts of them
-		n += s.base * int64(u.n-1)
+		n += base * int64(u.n-1)
 		if u.scheduled {
 			n = (n + int64(u.n) - 1) / int64(u.n)
 		}
@@ -197,7 +316,7 @@ func (u *updater) step(k int64, s *segment, l *trivium.Layout, from int, p, g, o
 	if rows && share != 1 { // of all gradients, so many had this row
 		by = together(float64(k)/float64(u.most.Load()), u.n)
 		if u.scheduled { // it counts the row's updates, as one optimizer makes them
-			n = s.base + int64(math.Ceil(float64(k)/by))
+			n = base + int64(math.Ceil(float64(k)/by))
 		}
 		if !u.part.linear {
 			share = float32(1 / by)
@@ -210,11 +329,11 @@ func (u *updater) step(k int64, s *segment, l *trivium.Layout, from int, p, g, o
 			}
 		}
 	}
-	if u.ftrl && s.begun == k { // it begins where the model does with its first step, whatever that one's number
+	if u.ftrl && c.begins(steps) { // it begins where the model does with its first step, whatever that one's number
 		n = 1
 	}
 	if u.pacer != nil {
-		u.paced(k, s.base, by, share, l, from, p, g, out, slots)
+		u.paced(k, base, by, share, l, from, p, g, out, slots)
 		return
 	}
 	state := slots[1 : 1+u.rule.Slots()]
@@ -246,11 +365,11 @@ func (k *keeper) ofMean(steps int64) float32 {
 	return float32(together(float64(steps)/float64(max(k.most.Load(), int64(k.n))), k.n) / float64(k.n))
 }
 
-// each calls f with the segments of the cells from `from` on, and where they begin among these.
-func (k *keeper) each(index []float32, from int, f func(s *segment, i int)) {
+// each calls f with the counts of the rows, or parts of one, that the cells from `from` on are of, and where they begin among these.
+func (k *keeper) each(index []float32, from int, f func(c *counts, i int)) {
 	for i := 0; i < len(index); {
-		s := &k.runs[math.Float32bits(index[i])]
-		f(s, i)
+		s := k.segment(index[i])
+		f(k.counts(index[i]), i)
 		i += s.n - (from + i - s.from)
 	}
 }
@@ -261,127 +380,7 @@ func rowTable(l *trivium.Layout) bool { return strings.HasPrefix(l.Spec(0).Name,
 // rowPrefix begins the names of row-sparse tensors, in their tables.
 const rowPrefix = "row of "
 
-// A told is what the state of a segment begins with, on its way to rank 0.
-type told struct {
-	table string
-	row   uint32
-	from  int
-	steps int64
-	slots [][]float32
-}
-
-// appendState writes all segments.
-func (k *keeper) appendState(p []byte) []byte {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	most := k.most.Load()
-	for at := range k.runs {
-		s := &k.runs[at]
-		name := s.layout.Spec(0).Name
-		p = binary.LittleEndian.AppendUint16(p, uint16(len(name)))
-		p = append(p, name...)
-		p = binary.LittleEndian.AppendUint32(p, s.row)
-		p = binary.LittleEndian.AppendUint64(p, uint64(s.from))
-		p = binary.LittleEndian.AppendUint32(p, uint32(s.n))
-		steps := s.steps
-		if k.apart && rowTable(s.layout) { // what one optimizer would have made
-			steps = updatesOf(steps, most, k.n)
-		}
-		p = binary.LittleEndian.AppendUint64(p, uint64(s.base+steps))
-		p = append(p, byte(len(s.slots)))
-		for i, v := range s.slots {
-			if i == k.part.squares && s.of != nil {
-				by := float64(k.n)
-				if rowTable(s.layout) {
-					by = together(float64(s.steps)/float64(max(1, most)), k.n)
-				}
-				v = slices.Clone(v)
-				k.part.neutral(v, s.of, k.n, by)
-			}
-			for _, x := range v {
-				p = binary.LittleEndian.AppendUint32(p, math.Float32bits(x))
-			}
-		}
-	}
-	return p
-}
-
-var errShort = errors.New("server: the optimizer's state ends in the middle")
-
-// eachState calls f with what appendState wrote. What f gets is valid until it returns.
-func eachState(p []byte, f func(t told) error) error {
-	var cells []float32
-	for len(p) > 0 {
-		if len(p) < 2 {
-			return errShort
-		}
-		n := int(binary.LittleEndian.Uint16(p))
-		if len(p) < 2+n+25 {
-			return errShort
-		}
-		t := told{table: string(p[2 : 2+n])}
-		p = p[2+n:]
-		t.row, t.from = binary.LittleEndian.Uint32(p), int(binary.LittleEndian.Uint64(p[4:]))
-		width, slots := int(binary.LittleEndian.Uint32(p[12:])), int(p[24])
-		t.steps = int64(binary.LittleEndian.Uint64(p[16:]))
-		p = p[25:]
-		if t.from < 0 || len(p) < 4*width*slots {
-			return errShort
-		}
-		cells = slices.Grow(cells[:0], width*slots)[:width*slots]
-		for i := range cells {
-			cells[i] = math.Float32frombits(binary.LittleEndian.Uint32(p[4*i:]))
-		}
-		p = p[4*len(cells):]
-		for i := range slots {
-			t.slots = append(t.slots, cells[i*width:(i+1)*width])
-		}
-		if err := f(t); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// stateKey is the object's name.
-const stateKey = "state"
-
-// Get implements blob.Store.
-func (k *keeper) Get(_ context.Context, key string, from, length int64) (io.ReadCloser, error) {
-	if key != stateKey {
-		return nil, fmt.Errorf("server: %s: %w", key, fs.ErrNotExist)
-	}
-	k.reading.Lock()
-	defer k.reading.Unlock()
-	if from <= 0 {
-		k.told = k.appendState(nil)
-	}
-	p := k.told
-	p = p[min(max(from, 0), int64(len(p))):]
-	if length >= 0 {
-		p = p[:min(length, int64(len(p)))]
-	}
-	return io.NopCloser(bytes.NewReader(p)), nil
-}
-
-// readOnly is all of a blob.Store but Get, of a state that a member tells.
-type readOnly struct{}
-
-var errReadOnly = errors.New("server: a state that is told is not to be written")
-
-// Put implements blob.Store.
-func (readOnly) Put(context.Context, string, io.Reader) error { return errReadOnly }
-
-// PutIfAbsent implements blob.Store.
-func (readOnly) PutIfAbsent(context.Context, string, io.Reader) error { return errReadOnly }
-
-// List implements blob.Store.
-func (readOnly) List(context.Context, string) ([]blob.Object, error) { return nil, nil }
-
-// Delete implements blob.Store.
-func (readOnly) Delete(context.Context, string) error { return errReadOnly }
-
 var (
-	_ blob.Store = (*keeper)(nil)
-	_ ps.Store   = (*keeper)(nil)
+	_ ps.Gatherer = (*updater)(nil)
+	_ ps.Gatherer = (*optim.Rule)(nil)
 )

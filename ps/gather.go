@@ -1,0 +1,230 @@
+package ps
+
+import (
+	"math"
+	"slices"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/internal/raw"
+	"github.com/trivium-ml/trivium/tensor/kernel"
+)
+
+// A Gatherer is an updater that steps many short rows at once. A server gathers the cells and slots of rows that lie far apart, has it step
+// them as one run, and puts them back: to call it for each row would take longer than the step.
+type Gatherer interface {
+	trivium.Optimizer
+	// GathersFrom is the first step of a row that may be given copies of its cells and slots.
+	GathersFrom() int64
+	// Counting reports whether an update depends on the number of its step. Then rows come in the order of theirs.
+	Counting() bool
+	// ApplyRows is Apply of whole rows, end to end, the i-th with number steps[i]. l is the layout of as many rows, as one tensor.
+	ApplyRows(steps []uint32, l *trivium.Layout, p, g, out []float32, slots [][]float32)
+}
+
+// gatherCells is how many cells of rows are gathered at a time, at most, and gatherShort how many a row may have.
+const (
+	gatherCells = 4096
+	gatherShort = 256
+)
+
+// A gather is the rows of a round that are stepped together, and room for what is gathered of them.
+type gather struct {
+	opt    Gatherer
+	wide   *trivium.Layout
+	cols   int
+	segs   []int32
+	sums   []float32 // of the gradients, row by row
+	keys   []uint64  // a step's number and, below it, the place of its row
+	steps  []uint32
+	p, g   []float32
+	slots  [][]float32
+	chains []chain
+}
+
+// newGather returns that of a Range shard of t; nil: its rows are not gathered.
+func newGather(t *table) *gather {
+	opt, ok := t.opt.(Gatherer)
+	if !ok || !t.cut.wholeRows() || t.spec.Cell != Float32 || t.spec.Cols > gatherShort || t.spec.Keep.Kind != KeepNone || t.layout.Tensors() != 1 {
+		return nil
+	}
+	g := &gather{opt: opt, cols: int(t.spec.Cols)}
+	cells := gatherCells / g.cols * g.cols
+	spec := t.layout.Spec(0)
+	spec.Shape = []int{cells}
+	var err error
+	if g.wide, err = trivium.NewLayout(spec); err != nil {
+		return nil
+	}
+	return g
+}
+
+// room makes room for a round, unless it is there.
+func (g *gather) room() {
+	if g.sums != nil {
+		return
+	}
+	cells := g.wide.Len()
+	g.sums, g.p, g.g = make([]float32, cells), make([]float32, cells), make([]float32, cells)
+	for range g.opt.Slots() {
+		g.slots = append(g.slots, make([]float32, cells))
+	}
+	n := cells / g.cols
+	g.segs, g.keys, g.steps = make([]int32, 0, n), make([]uint64, 0, n), make([]uint32, n)
+}
+
+// gathers reports whether a round's rows may be gathered: all are whole, and nobody has an older state of them to be stepped too.
+func (s *shard[T]) gathers(p *roundPart) bool {
+	return s.gather != nil && s.fork == nil && !slices.ContainsFunc(p.secs, func(c *section) bool { return c.form != formRows || c.part != 0 })
+}
+
+// A chain is sections with ascending rows, of one client mostly.
+type chain struct {
+	row   int64 // the next; beyond all: there is none
+	rows  []int64
+	cells []float32
+	more  []*section
+}
+
+// next goes on by a row.
+func (c *chain) next() {
+	for len(c.rows) == 0 {
+		if len(c.more) == 0 {
+			c.row = math.MaxInt64
+			return
+		}
+		c.rows, c.cells, c.more = c.more[0].rows, raw.Of[float32](c.more[0].cells), c.more[1:]
+	}
+	c.row, c.rows = c.rows[0], c.rows[1:]
+}
+
+// take returns the cells of the row at hand.
+func (c *chain) take(cols int) []float32 {
+	x := c.cells[:cols]
+	c.cells = c.cells[cols:]
+	return x
+}
+
+// begin makes the chains of a round's sections, in their order.
+func (g *gather) begin(secs []*section) {
+	g.chains = g.chains[:0]
+	for at := 0; at < len(secs); {
+		n := 1
+		for at+n < len(secs) {
+			a, b := secs[at+n-1].rows, secs[at+n].rows
+			if len(a) == 0 || len(b) == 0 || b[0] <= a[len(a)-1] {
+				break
+			}
+			n++
+		}
+		c := chain{more: secs[at : at+n]}
+		c.next()
+		g.chains = append(g.chains, c)
+		at += n
+	}
+}
+
+// stepShort is step of a round of short rows.
+func (s *shard[T]) stepShort(p *roundPart) {
+	g := s.gather
+	g.room()
+	g.begin(p.secs)
+	for {
+		row := int64(math.MaxInt64)
+		for i := range g.chains {
+			row = min(row, g.chains[i].row)
+		}
+		if row == math.MaxInt64 {
+			break
+		}
+		at, first := len(g.segs)*g.cols, true
+		sum := g.sums[at : at+g.cols]
+		for i := range g.chains {
+			c := &g.chains[i]
+			if c.row != row {
+				continue
+			}
+			x := c.take(g.cols)
+			c.next()
+			if first {
+				copy(sum, x)
+				first = false
+				continue
+			}
+			for k := range sum {
+				sum[k] += x[k]
+			}
+		}
+		g.segs = append(g.segs, int32(row-s.first))
+		if at+2*g.cols > len(g.sums) {
+			s.stepGathered(p)
+		}
+	}
+	s.stepGathered(p)
+	clear(g.chains)
+}
+
+// stepGathered steps the rows of g.
+func (s *shard[T]) stepGathered(p *roundPart) {
+	g, live := s.gather, s.live
+	n := len(g.segs)
+	if n == 0 {
+		return
+	}
+	cells := any(live.cells).([]float32)
+	keys, least, most := g.keys[:n], uint32(math.MaxUint32), uint32(0)
+	for i, seg := range g.segs {
+		k := live.steps[seg]
+		if k < math.MaxUint32 {
+			k++
+		}
+		keys[i] = uint64(k)<<32 | uint64(i)
+		least, most = min(least, k), max(most, k)
+	}
+	if int64(least) < g.opt.GathersFrom() {
+		for i, seg := range g.segs {
+			t, _ := s.touch(seg, p.cut)
+			s.stepRow(&t, any(g.sums[i*g.cols:(i+1)*g.cols]).([]T), p)
+		}
+		g.segs = g.segs[:0]
+		return
+	}
+	if least != most && g.opt.Counting() {
+		slices.Sort(keys)
+	}
+	for i, key := range keys {
+		if i%warmRows == 0 {
+			for _, key := range keys[i:min(i+warmRows, n)] {
+				s.warm(g.segs[uint32(key)])
+			}
+		}
+		from := int(uint32(key))
+		seg := g.segs[from]
+		k := uint32(key >> 32)
+		g.steps[i], live.steps[seg] = k, k
+		s.changes(seg)
+		a, at := int(seg)*g.cols, i*g.cols
+		copy(g.p[at:at+g.cols], cells[a:a+g.cols])
+		copy(g.g[at:at+g.cols], g.sums[from*g.cols:])
+		for j, v := range live.slots {
+			copy(g.slots[j][at:at+g.cols], v[a:a+g.cols])
+		}
+	}
+	m := n * g.cols
+	x, d, slots := g.p[:m], g.g[:m], s.views[:0]
+	for _, v := range g.slots {
+		slots = append(slots, v[:m])
+	}
+	if p.divide {
+		kernel.ScaleInto(s.t.isa, d, d, float32(p.sum))
+	}
+	g.opt.ApplyRows(g.steps[:n], g.wide, x, d, d, slots)
+	kernel.AddInto(s.t.isa, x, d)
+	for i, key := range keys {
+		a, at := int(g.segs[uint32(key)])*g.cols, i*g.cols
+		copy(cells[a:a+g.cols], x[at:at+g.cols])
+		for j, v := range slots {
+			copy(live.slots[j][a:a+g.cols], v[at:at+g.cols])
+		}
+	}
+	g.segs = g.segs[:0]
+}

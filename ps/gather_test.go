@@ -1,0 +1,90 @@
+package ps
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/draw"
+	"github.com/trivium-ml/trivium/internal/raw"
+	"github.com/trivium-ml/trivium/optim"
+	"github.com/trivium-ml/trivium/tensor/kernel"
+)
+
+// oneByOne hides that an updater steps rows together.
+type oneByOne struct{ trivium.Optimizer }
+
+// TestRowsStepTogether: rows that are gathered have the bits of rows that are stepped one by one, under every rule, with gradients of several
+// clients, more of them than are gathered at once, with and without weights.
+func TestRowsStepTogether(t *testing.T) {
+	for _, o := range []trivium.OptimizerSpec{
+		{Name: "sgd", L2: 0.1},
+		{Name: "sgd", Schedule: "linear:9", ClipValue: 0.5},
+		{Name: "momentum"},
+		{Name: "adagrad"},
+		{Name: "adam", Decay: 0.1},
+		{Name: "ftrl", L1: 0.1},
+	} {
+		rule, err := optim.New(o, kernel.Best())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, cols := range []int64{1, 3, gatherShort, gatherShort + 1} {
+			rows := int64(9000) / cols
+			var both [2]*shard[float32]
+			for i, opt := range []trivium.Optimizer{rule, oneByOne{rule}} {
+				p := Placement{Servers: []Name{serverName(0)}, ShardsEach: 1}.withDefaults()
+				tab := newTable(&Definition{Spec: Spec{Name: "t", Rows: rows, Cols: cols, Optimizer: "it", Init: Init{Kind: Uniform, A: -1, B: 1}}}, &p)
+				if err := tab.equip(map[string]trivium.Optimizer{"it": opt}); err != nil {
+					t.Fatal(err)
+				}
+				both[i] = newShard[float32](tab, 0)
+			}
+			name := fmt.Sprintf("%s of rows of %d", rule, cols)
+			if want := cols <= gatherShort; both[1].gather != nil || (both[0].gather != nil) != want {
+				t.Errorf("%s: gathered %v, want %v", name, both[0].gather != nil, want)
+			}
+			for round := range uint64(6) {
+				var part roundPart
+				for client := range uint64(3) {
+					for piece := range int64(2) { // of a client, which follow one another
+						c := section{form: formRows}
+						var cells []float32
+						for r := piece * rows / 2; r < (piece+1)*rows/2; r++ {
+							if draw.Below(round, client, uint64(r), 3) > 0 {
+								continue
+							}
+							c.rows = append(c.rows, r)
+							for k := range cols {
+								cells = append(cells, float32(draw.Normal(round, client, uint64(r*cols+k))))
+							}
+						}
+						c.n, c.cells = len(cells), raw.Bytes(cells)
+						part.secs = append(part.secs, &c)
+					}
+				}
+				if round%2 == 1 {
+					part.sum, part.divide = 7, true
+				}
+				if round == 5 { // one client alone
+					part.secs = part.secs[:1]
+				}
+				for _, s := range both {
+					s.apply(&part)
+				}
+			}
+			a, b := both[0].live, both[1].live
+			same := func(x, y []float32) bool {
+				return slices.EqualFunc(x, y, func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) })
+			}
+			if !same(a.cells, b.cells) || !slices.Equal(a.steps, b.steps) || !slices.EqualFunc(a.slots, b.slots, same) {
+				t.Errorf("%s: other bits than one by one", name)
+			}
+			if !slices.EqualFunc(both[0].segs, both[1].segs, func(x, y segment) bool { return x.version == y.version }) {
+				t.Errorf("%s: other versions", name)
+			}
+		}
+	}
+}
