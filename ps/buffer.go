@@ -16,9 +16,10 @@ type deltas[T Number] struct {
 	t     *clientTable
 	isa   kernel.ISA
 	part  uint32
-	index keyIndex
-	rows  []int64 // in the order of first touch
-	arena []T     // short rows, one after the other
+	rows  []int64  // in the order of first touch
+	mixed bool     // they are not ascending
+	index keyIndex // of rows that are mixed
+	arena []T      // short rows, one after the other
 	long  []*longRow[T]
 	lists []list[T] // sparse
 	spare []*longRow[T]
@@ -64,7 +65,23 @@ func (d *deltas[T]) find(row int64) int32 {
 	if n := len(d.rows); n > 0 && d.rows[n-1] == row {
 		return int32(n - 1)
 	}
-	return d.index.find(row, 0)
+	if d.mixed {
+		return d.index.find(row, 0)
+	}
+	if n := len(d.rows); n > 0 && row < d.rows[n-1] {
+		if i, found := slices.BinarySearch(d.rows, row); found {
+			return int32(i)
+		}
+	}
+	return -1
+}
+
+// mix begins to find rows by an index: the next one does not follow the others.
+func (d *deltas[T]) mix() {
+	d.mixed = true
+	for i, row := range d.rows {
+		d.index.put(row, 0, int32(i))
+	}
 }
 
 // place returns that of a row, made if it is new. A short row that is about to be written whole is not filled first.
@@ -73,8 +90,13 @@ func (d *deltas[T]) place(row int64, whole bool) (i int32, fresh bool) {
 		return i, false
 	}
 	i = int32(len(d.rows))
+	if !d.mixed && i > 0 && row < d.rows[i-1] {
+		d.mix()
+	}
 	d.rows = append(d.rows, row)
-	d.index.put(row, 0, i)
+	if d.mixed {
+		d.index.put(row, 0, i)
+	}
 	n := int(d.t.spec.Cols)
 	switch {
 	case d.t.spec.Sparse:
@@ -272,6 +294,18 @@ func (d *deltas[T]) dense(row, from int64, x []T) {
 	}
 }
 
+// many adds x to whole rows, ascending, one after the other.
+func (d *deltas[T]) many(rows []int64, x []T) {
+	n := int(d.t.spec.Cols)
+	if k := len(d.rows); !d.t.spec.Sparse && n <= shortRow && !d.mixed && (k == 0 || d.rows[k-1] < rows[0]) { // none was touched before
+		d.rows, d.arena = append(d.rows, rows...), append(d.arena, x...)
+		return
+	}
+	for i, row := range rows {
+		d.dense(row, 0, x[i*n:(i+1)*n])
+	}
+}
+
 // denseLong adds x to a long row: untouched groups that x covers are copied, which is one pass of memory less.
 func (d *deltas[T]) denseLong(row int64, l *longRow[T], from int64, x []T) {
 	to := from + int64(len(x))
@@ -387,7 +421,10 @@ func (d *deltas[T]) merge(other any) {
 
 // reset empties d, and keeps its memory.
 func (d *deltas[T]) reset() {
-	d.index.clear()
+	if d.mixed {
+		d.index.clear()
+		d.mixed = false
+	}
 	d.rows, d.arena, d.lists, d.over = d.rows[:0], d.arena[:0], d.lists[:0], nil
 	d.spare = append(d.spare, d.long...)
 	d.long = d.long[:0]

@@ -203,10 +203,10 @@ func (s *shard[T]) stepGathered(p *roundPart) {
 		g.steps[i], live.steps[seg] = k, k
 		s.changes(seg)
 		a, at := int(seg)*g.cols, i*g.cols
-		copy(g.p[at:at+g.cols], cells[a:a+g.cols])
-		copy(g.g[at:at+g.cols], g.sums[from*g.cols:])
+		move(g.p[at:at+g.cols], cells[a:])
+		move(g.g[at:at+g.cols], g.sums[from*g.cols:])
 		for j, v := range live.slots {
-			copy(g.slots[j][at:at+g.cols], v[a:a+g.cols])
+			move(g.slots[j][at:at+g.cols], v[a:])
 		}
 	}
 	m := n * g.cols
@@ -221,10 +221,22 @@ func (s *shard[T]) stepGathered(p *roundPart) {
 	kernel.AddInto(s.t.isa, x, d)
 	for i, key := range keys {
 		a, at := int(g.segs[uint32(key)])*g.cols, i*g.cols
-		copy(cells[a:a+g.cols], x[at:at+g.cols])
+		move(cells[a:a+g.cols], x[at:])
 		for j, v := range slots {
-			copy(live.slots[j][a:a+g.cols], v[at:at+g.cols])
+			move(live.slots[j][a:a+g.cols], v[at:])
 		}
 	}
 	g.segs = g.segs[:0]
+}
+
+// move is copy of all of dst, of few cells in less time.
+func move[T Number](dst, src []T) {
+	if len(dst) > 8 {
+		copy(dst, src)
+		return
+	}
+	src = src[:len(dst)]
+	for k := range dst {
+		dst[k] = src[k]
+	}
 }

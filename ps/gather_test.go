@@ -41,6 +41,7 @@ func TestRowsStepTogether(t *testing.T) {
 					t.Fatal(err)
 				}
 				both[i] = newShard[float32](tab, 0)
+				both[i].told = true
 			}
 			name := fmt.Sprintf("%s of rows of %d", rule, cols)
 			if want := cols <= gatherShort; both[1].gather != nil || (both[0].gather != nil) != want {

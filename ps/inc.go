@@ -130,3 +130,34 @@ func (t Table[T]) IncPart(part int, row, from int64, deltas []T) error {
 	}
 	return nil
 }
+
+// IncRows adds to whole rows, ascending, each once, the deltas of one after the other: as IncPart does to each.
+func (t Table[T]) IncRows(part int, rows []int64, deltas []T) error {
+	if len(rows) == 0 {
+		return t.check("inc")
+	}
+	for i, r := range rows {
+		if err := t.checkRow("inc", r); err != nil {
+			return err
+		}
+		if i > 0 && r <= rows[i-1] {
+			return fmt.Errorf("ps: inc %q: row %d follows %d: want ascending rows, each once", t.t.spec.Name, r, rows[i-1])
+		}
+	}
+	n := int(t.t.spec.Cols)
+	if len(deltas) != len(rows)*n {
+		return fmt.Errorf("ps: inc %q: %d rows of %d cells, and %d deltas", t.t.spec.Name, len(rows), n, len(deltas))
+	}
+	if part < 0 || part > maxPart {
+		return fmt.Errorf("ps: inc %q: row %d: part %d: want 0, or the Node of a shards.Subtree", t.t.spec.Name, rows[0], part)
+	}
+	if err := t.checkOpen(); err != nil {
+		return err
+	}
+	if i := firstNotFinite(t.t.isa, deltas); i >= 0 {
+		t.refuse(rows[i/n], int64(i%n), deltas[i])
+		return nil
+	}
+	t.deltas(part).many(rows, deltas)
+	return nil
+}

@@ -3,6 +3,7 @@ package ps
 import (
 	"cmp"
 	"slices"
+	"sort"
 
 	"github.com/trivium-ml/trivium/internal/raw"
 )
@@ -13,7 +14,9 @@ func (d *deltas[T]) sections(emit emitter) {
 	for i := range d.rows {
 		d.order = append(d.order, int32(i))
 	}
-	slices.SortFunc(d.order, func(a, b int32) int { return cmp.Compare(d.rows[a], d.rows[b]) })
+	if d.mixed {
+		slices.SortFunc(d.order, func(a, b int32) int { return cmp.Compare(d.rows[a], d.rows[b]) })
+	}
 	switch {
 	case d.t.spec.Sparse:
 		d.sparseSections(emit)
@@ -143,7 +146,10 @@ func (d *deltas[T]) byShard(f func(shard uint32, order []int32)) {
 	}
 	for at := 0; at < len(d.order); {
 		shard, n := c.shardOf(d.rows[d.order[at]], 0), 1
-		for at+n < len(d.order) && c.shardOf(d.rows[d.order[at+n]], 0) == shard {
+		if c.bounds != nil {
+			n = sort.Search(len(d.order)-at, func(n int) bool { return d.rows[d.order[at+n]] >= c.bounds[shard+1]/d.t.spec.Cols })
+		}
+		for c.bounds == nil && at+n < len(d.order) && c.shardOf(d.rows[d.order[at+n]], 0) == shard {
 			n++
 		}
 		f(uint32(shard), d.order[at:at+n])

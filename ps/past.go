@@ -200,8 +200,7 @@ func (s *shard[T]) readPlain(q *section, base section, emit emitter) {
 			if k%warmRows == 0 {
 				s.warmReads(rows[k:])
 			}
-			a := int(r*s.t.spec.Cols - s.lo)
-			copy(cells[k*cols:(k+1)*cols], s.live.cells[a:a+cols])
+			move(cells[k*cols:(k+1)*cols], s.live.cells[r*s.t.spec.Cols-s.lo:])
 		}
 		c := base
 		c.form, c.from, c.n, c.cells = formRange, int64(at*cols), len(cells), raw.Bytes(cells)

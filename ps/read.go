@@ -25,13 +25,16 @@ type emitter func(c section, h *hold)
 // read emits the values of what q asks for, whose number in the request is k.
 func (s *shard[T]) read(q *section, k int, emit emitter) {
 	base := section{table: q.table, shard: q.shard, version: s.tick + 1, part: uint32(k) + 1}
+	if q.form == formRows && q.mark {
+		s.readPlain(q, base, emit)
+		return
+	}
+	s.told = true
 	switch q.form {
 	case formRange:
 		s.readRange(q, base, emit)
 	case formRows:
-		if q.mark {
-			s.readPlain(q, base, emit)
-		} else if s.t.spec.Sparse {
+		if s.t.spec.Sparse {
 			s.readSparse(q, base, emit)
 		} else {
 			s.readRows(q, base, emit)
@@ -88,7 +91,9 @@ func (s *shard[T]) readRange(q *section, base section, emit emitter) {
 func (s *shard[T]) warmReads(rows []int64) {
 	for _, r := range rows[:min(warmRows, len(rows))] {
 		s.warmed += s.live.cells[(r*s.t.spec.Cols)-s.lo]
-		s.warmedSteps += uint32(s.segs[r-s.first].version)
+		if s.told {
+			s.warmedSteps += uint32(s.segs[r-s.first].version)
+		}
 	}
 }
 

@@ -204,7 +204,10 @@ func (s *shard[T]) warm(i int32) {
 	for _, v := range s.live.slots {
 		s.warmedSlots += v[a]
 	}
-	s.warmedSteps += s.live.steps[i] + uint32(s.segs[i].version)
+	s.warmedSteps += s.live.steps[i]
+	if s.told {
+		s.warmedSteps += uint32(s.segs[i].version)
+	}
 }
 
 func (s *shard[T]) stepRow(t *target[T], d []T, p *roundPart) {

@@ -25,7 +25,7 @@ type tables struct {
 
 	sparse []*rowTensor
 	worker *ps.Worker
-	anew   bool // a round reads no row that an earlier one has read
+	anew   bool // each round asks for the rows that it reads: servers send none unasked
 }
 
 // A rowTensor is a row-sparse tensor and its table.
@@ -39,7 +39,7 @@ type rowTensor struct {
 
 // newTables describes the tables of a layout.
 func newTables(l *trivium.Layout, o Options, updater string) *tables {
-	t := &tables{anew: o.Mode == ps.BSP || o.Mode == ps.ASP}
+	t := &tables{anew: o.Mode != ps.ESSP}
 	var dense []trivium.Spec
 	for i := range l.Tensors() {
 		spec := l.Spec(i)
@@ -118,7 +118,7 @@ func (t *tables) getDense(ctx context.Context, flat []float32) error {
 // rowsAtOnce is how many rows of a table are asked for at a time where all are.
 const rowsAtOnce = 1 << 14
 
-// want names rows to be read.
+// want names rows to be read, or added to.
 func (x *rowTensor) want(rows []int32) {
 	x.ids = x.ids[:0]
 	for _, r := range rows {
@@ -127,7 +127,7 @@ func (x *rowTensor) want(rows []int32) {
 	x.cells = slices.Grow(x.cells[:0], len(rows)*x.cols)[:len(rows)*x.cols]
 }
 
-// get reads the rows that tensors want into flat. Where each round reads the rows that it needs anew, a cache would be of no use.
+// get reads the rows that tensors want into flat: past the cache, of which most batches have few rows, unless servers keep it up to date.
 func (t *tables) get(ctx context.Context, of []*rowTensor, flat []float32) error {
 	if len(of) == 0 {
 		return nil
@@ -158,11 +158,7 @@ func (t *tables) get(ctx context.Context, of []*rowTensor, flat []float32) error
 // getRows reads all rows of a tensor into flat.
 func (t *tables) getRows(ctx context.Context, x *rowTensor, flat []float32) error {
 	for at := 0; at < x.rows; at += rowsAtOnce {
-		rows := make([]int32, min(rowsAtOnce, x.rows-at))
-		for i := range rows {
-			rows[i] = int32(at + i)
-		}
-		x.want(rows)
+		x.want(x.run(at))
 		if err := t.get(ctx, []*rowTensor{x}, flat); err != nil {
 			return err
 		}
@@ -198,22 +194,35 @@ func (t *tables) inc(part int, v []float32, rows [][]int32) error {
 		}
 	}
 	for _, x := range t.sparse {
-		add := func(r int) error { return x.table.IncPart(part, int64(r), 0, v[x.from+r*x.cols:x.from+(r+1)*x.cols]) }
 		if rows == nil {
-			for r := range x.rows {
-				if err := add(r); err != nil {
+			for at := 0; at < x.rows; at += rowsAtOnce {
+				if err := x.inc(part, v, x.run(at)); err != nil {
 					return err
 				}
 			}
-			continue
-		}
-		for _, r := range rows[x.tensor] {
-			if err := add(int(r)); err != nil {
-				return err
-			}
+		} else if err := x.inc(part, v, rows[x.tensor]); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// inc adds the cells of rows in v.
+func (x *rowTensor) inc(part int, v []float32, rows []int32) error {
+	x.want(rows)
+	for i, r := range rows {
+		copy(x.cells[i*x.cols:(i+1)*x.cols], v[x.from+int(r)*x.cols:])
+	}
+	return x.table.IncRows(part, x.ids, x.cells)
+}
+
+// run returns the rows from `at` on, so many as are asked for at a time.
+func (x *rowTensor) run(at int) []int32 {
+	rows := make([]int32, min(rowsAtOnce, x.rows-at))
+	for i := range rows {
+		rows[i] = int32(at + i)
+	}
+	return rows
 }
 
 // fill is what rank 0 adds in the rounds that fill the tables, by round: see roundName. state is of a run that goes on, else nil.

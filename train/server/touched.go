@@ -2,15 +2,17 @@ package server
 
 import (
 	"context"
-	"slices"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
 // touched finds the rows of row-sparse tensors that a batch needs, and reads them.
 type touched struct {
 	t    *tables
-	rows []int32
+	all  []int32  // of the entries
+	rows []int32  // of these, each once
+	seen []uint64 // a bit for each column
 }
 
 func newTouched(t *tables) touched { return touched{t: t} }
@@ -38,23 +40,27 @@ func (x *touched) pull(ctx context.Context, b *trivium.Batch, flat []float32) er
 // of returns the columns of the batch's sparse inputs that are so many wide, ascending, or nil if there is no such input or more than
 // one kind of input could be meant.
 func (x *touched) of(b *trivium.Batch, width int) []int32 {
-	x.rows = x.rows[:0]
 	found := false
+	x.all = x.all[:0]
 	for i := range b.Inputs {
 		in := &b.Inputs[i]
 		if in.Form != trivium.CSR || in.RowLen() != width || len(in.Ptr) == 0 {
 			return nil
 		}
 		found = true
-		x.rows = append(x.rows, in.Index[in.Ptr[0]:in.Ptr[len(in.Ptr)-1]]...)
+		x.all = append(x.all, in.Index[in.Ptr[0]:in.Ptr[len(in.Ptr)-1]]...)
 	}
 	if !found {
 		return nil
 	}
-	slices.Sort(x.rows)
-	x.rows = slices.Compact(x.rows)
-	if x.rows == nil {
+	if n := (width + 63) / 64; len(x.seen) < n {
+		x.seen = make([]uint64, n)
+	}
+	if x.rows = x.rows[:0]; x.rows == nil {
 		x.rows = []int32{}
+	}
+	if len(x.all) > 0 {
+		x.rows = kernel.Touched(x.rows, kernel.CSR[float32]{Indptr: []int64{0, int64(len(x.all))}, Indices: x.all}, x.seen)
 	}
 	return x.rows
 }
