@@ -46,7 +46,7 @@ func TestLastStep(t *testing.T) {
 		if err := tab.equip(map[string]trivium.Optimizer{"seen": stepsSeen{seen: &seen}}); err != nil {
 			t.Fatal(err)
 		}
-		s := newShard[float32](tab, 0)
+		s := newShard[float32](tab, 0, nil)
 		round := func(divide bool) { s.apply(&roundPart{secs: []*section{&x.sec}, divide: divide}) }
 		round(false)
 		steps := func() *uint32 {

@@ -250,7 +250,7 @@ func (o *oracle) cut(m *memory, r SnapshotResult) error {
 	t := newTable(&Definition{Spec: o.spec, Owners: make([]uint16, maxShards)}, &p)
 	got := map[int64][]int64{}
 	for k := range t.cut.shards {
-		s := newShard[int64](t, k)
+		s := newShard[int64](t, k, nil)
 		for _, ob := range man.Tables[0].Objects {
 			b, err := fetch(m, &ob.file)
 			if err != nil {

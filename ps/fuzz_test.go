@@ -131,7 +131,7 @@ func FuzzRestore(f *testing.F) {
 		tables = append(tables, newTable(&Definition{Spec: s, Owners: make([]uint16, 8)}, &p))
 	}
 	for i, t := range tables {
-		s := newShard[float32](t, 0)
+		s := newShard[float32](t, 0, nil)
 		if i > 0 {
 			s.findOrMake(0, 0)
 		}
@@ -142,7 +142,7 @@ func FuzzRestore(f *testing.F) {
 		f.Add(uint8(i), i == 0, b)
 	}
 	f.Fuzz(func(_ *testing.T, which uint8, cells bool, b []byte) {
-		s := newShard[float32](tables[int(which)%len(tables)], 0)
+		s := newShard[float32](tables[int(which)%len(tables)], 0, nil)
 		o := &object{Form: "rows"}
 		if cells {
 			o.Form = "cells"

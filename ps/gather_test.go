@@ -40,8 +40,8 @@ func TestRowsStepTogether(t *testing.T) {
 				if err := tab.equip(map[string]trivium.Optimizer{"it": opt}); err != nil {
 					t.Fatal(err)
 				}
-				both[i] = newShard[float32](tab, 0)
-				both[i].told = true
+				both[i] = newShard[float32](tab, 0, nil)
+				both[i].tells()
 			}
 			name := fmt.Sprintf("%s of rows of %d", rule, cols)
 			if want := cols <= gatherShort; both[1].gather != nil || (both[0].gather != nil) != want {
@@ -85,6 +85,68 @@ func TestRowsStepTogether(t *testing.T) {
 			}
 			if !slices.EqualFunc(both[0].segs, both[1].segs, func(x, y segment) bool { return x.version == y.version }) {
 				t.Errorf("%s: other versions", name)
+			}
+		}
+	}
+}
+
+// BenchmarkFarRows steps rows of a cell, and of eight, that lie far apart: 2,000 draws of a million, most of them rare, as features are.
+func BenchmarkFarRows(b *testing.B) {
+	const all, some, rounds = 1_000_000, 2000, 100
+	for _, cols := range []int64{1, 8} {
+		for _, name := range []string{"adagrad", "adam"} {
+			rule, err := optim.New(trivium.OptimizerSpec{Name: name}, kernel.Best())
+			if err != nil {
+				b.Fatal(err)
+			}
+			for _, rule := range []trivium.Optimizer{rule, oneByOne{rule}} {
+				_, together := rule.(Gatherer)
+				b.Run(fmt.Sprintf("cols=%d/%s/together=%v", cols, name, together), func(b *testing.B) {
+					p := Placement{Servers: []Name{serverName(0)}, ShardsEach: 1}.withDefaults()
+					tab := newTable(&Definition{Spec: Spec{Name: "t", Rows: all, Cols: cols, Optimizer: "it"}}, &p)
+					if err := tab.equip(map[string]trivium.Optimizer{"it": rule}); err != nil {
+						b.Fatal(err)
+					}
+					var here []int
+					for k := range tab.cut.shards {
+						here = append(here, k)
+					}
+					r := newRoom(tab, here)
+					shards := make([]*shard[float32], len(here))
+					for k := range shards {
+						shards[k] = newShard[float32](tab, k, r)
+					}
+					secs := make([][]*section, rounds)
+					for k := range secs {
+						var ids []int64
+						for i := range uint64(some) { // the rank is by a power law, and rows are anywhere
+							rank := uint64(math.Pow(all, float64(draw.Unit(1, uint64(k), i))))
+							ids = append(ids, int64(draw.Mix(rank)%all))
+						}
+						slices.Sort(ids)
+						secs[k] = make([]*section, len(here))
+						for _, id := range slices.Compact(ids) {
+							at := tab.cut.shardOf(id, 0)
+							if secs[k][at] == nil {
+								secs[k][at] = &section{form: formRows}
+							}
+							c := secs[k][at]
+							c.rows, c.n = append(c.rows, id), c.n+int(cols)
+							c.cells = append(c.cells, raw.Bytes(slices.Repeat([]float32{0.5}, int(cols)))...)
+						}
+					}
+					rows, round := 0, 0
+					for b.Loop() {
+						for k, c := range secs[round%rounds] {
+							if c != nil {
+								shards[k].apply(&roundPart{secs: []*section{c}, sum: 7, divide: true})
+								rows += len(c.rows)
+							}
+						}
+						round++
+					}
+					b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(rows), "ns/row")
+				})
 			}
 		}
 	}

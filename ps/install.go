@@ -126,9 +126,15 @@ func (s *ServerState) addTable(d *Definition) error {
 	l := &laneTable{table: t, shards: make([]store, t.cut.shards)}
 	for k, o := range t.owners {
 		if o == s.self {
-			l.shards[k] = newStore(t, k)
 			l.here = append(l.here, k)
 		}
+	}
+	var r *room
+	if t.cut.bounds != nil {
+		r = newRoom(t, l.here)
+	}
+	for _, k := range l.here {
+		l.shards[k] = newStore(t, k, r)
 	}
 	s.tables = append(s.tables, l)
 	s.loose = s.loose || l.spec.Mode == ASP

@@ -33,7 +33,7 @@ func TestSparseSections(t *testing.T) {
 			t.Errorf("shard %d has two sections", c.shard)
 		}
 		seen[c.shard] = true
-		if err := newShard[float32](table, int(c.shard)).check(&c, true); err != nil {
+		if err := newShard[float32](table, int(c.shard), nil).check(&c, true); err != nil {
 			t.Error(err)
 		}
 		x, start := raw.Of[float32](c.cells), int64(0)

@@ -29,7 +29,7 @@ func (s *shard[T]) read(q *section, k int, emit emitter) {
 		s.readPlain(q, base, emit)
 		return
 	}
-	s.told = true
+	s.tells()
 	switch q.form {
 	case formRange:
 		s.readRange(q, base, emit)
@@ -243,6 +243,7 @@ func (s *shard[T]) readCells(q *section, base section, emit emitter) {
 
 // subscribe makes client one that is sent changes of the rows that q names, or not.
 func (s *shard[T]) subscribe(q *section, client uint16, on bool) {
+	s.tells()
 	one := func(r, col int64) {
 		i := s.find(r, col)
 		if on {
@@ -331,14 +332,14 @@ type store interface {
 	merge()
 }
 
-func newStore(t *table, index int) store {
+func newStore(t *table, index int, r *room) store {
 	switch t.spec.Cell {
 	case Float64:
-		return newShard[float64](t, index)
+		return newShard[float64](t, index, r)
 	case Int32:
-		return newShard[int32](t, index)
+		return newShard[int32](t, index, r)
 	case Int64:
-		return newShard[int64](t, index)
+		return newShard[int64](t, index, r)
 	}
-	return newShard[float32](t, index)
+	return newShard[float32](t, index, r)
 }

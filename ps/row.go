@@ -83,46 +83,6 @@ func (t *table) bytesFor(cells, segments float64) float64 {
 
 func atMost(bytes float64) int64 { return int64(min(bytes, 1<<62)) }
 
-// A segment is a row's cells in one shard.
-type segment struct {
-	version uint64 // the shard's tick at the last change
-	watch   *watch // nil: nobody is sent its changes
-}
-
-// A watch is who is sent the changes of a segment.
-type watch struct {
-	subs  []uint64 // clients, a bit each
-	dirty bool     // the segment is in the shard's list of changes
-}
-
-func (s *segment) subscribed(client uint16) bool {
-	w := int(client / 64)
-	return s.watch != nil && w < len(s.watch.subs) && s.watch.subs[w]>>(client%64)&1 != 0
-}
-
-func (s *segment) subscribe(client uint16, on bool) {
-	w := int(client / 64)
-	if on {
-		if s.watch == nil {
-			s.watch = new(watch)
-		}
-		for len(s.watch.subs) <= w {
-			s.watch.subs = append(s.watch.subs, 0)
-		}
-		s.watch.subs[w] |= 1 << (client % 64)
-	} else if s.watch != nil && w < len(s.watch.subs) {
-		s.watch.subs[w] &^= 1 << (client % 64)
-		s.unwatch()
-	}
-}
-
-// unwatch gives up a watch that nobody is left of, unless the list of changes has it.
-func (s *segment) unwatch() {
-	if !s.watch.dirty && !slices.ContainsFunc(s.watch.subs, func(b uint64) bool { return b != 0 }) {
-		s.watch = nil
-	}
-}
-
 // data are the cells of a Range shard: segments end to end.
 type data[T Number] struct {
 	cells []T
@@ -163,10 +123,10 @@ func (r *row[T]) clone(frozen uint32) *row[T] {
 type shard[T Number] struct {
 	t     *table
 	index int
-	tick  uint64 // rounds that changed it
-	told  bool   // a reader was told a version: before, nobody asks what changed
-	segs  []segment
-	dirty []int32 // segments, in the order of their change
+	tick  uint64    // rounds that changed it
+	told  bool      // a reader was told a version: before, nobody asks what changed
+	segs  []segment // of a Range shard once told
+	dirty []int32   // segments, in the order of their change
 
 	// Range: cells lo to hi of all rows laid end to end. The fork, while a cut is under way and someone is beyond it, has what belongs to
 	// the cut.
@@ -199,27 +159,24 @@ type shard[T Number] struct {
 	warmedSteps uint32
 }
 
-func newShard[T Number](t *table, index int) *shard[T] {
+// newShard returns a shard with what Init says. Its cells are in r; nil: wherever.
+func newShard[T Number](t *table, index int, r *room) *shard[T] {
 	s := &shard[T]{t: t, index: index}
 	if t.cut.bounds == nil {
 		return s
 	}
 	s.lo, s.hi = t.cut.bounds[index], t.cut.bounds[index+1]
 	s.first = s.lo / t.spec.Cols
-	d := &data[T]{cells: make([]T, s.hi-s.lo), hold: new(hold)}
-	n := 0
-	if s.hi > s.lo {
-		n = int((s.hi-1)/t.spec.Cols - s.first + 1)
-	}
-	s.segs = make([]segment, n)
+	cells, segments := t.cut.sizes(index)
+	d := &data[T]{cells: take[T](r, int(cells)), hold: new(hold)}
 	if t.opt != nil {
-		d.steps = make([]uint32, n)
+		d.steps = take[uint32](r, segments)
 		for range t.opt.Slots() {
-			d.slots = append(d.slots, make([]float32, len(d.cells)))
+			d.slots = append(d.slots, take[float32](r, len(d.cells)))
 		}
 	}
 	if t.spec.Init.Kind != Zero {
-		for i := range s.segs {
+		for i := range segments {
 			a, b, from := s.span(int32(i))
 			s.fill(s.first+int64(i), from, d.cells[a:b])
 		}
@@ -304,19 +261,6 @@ type target[T Number] struct {
 func (t *target[T]) count() {
 	if t.steps != nil && *t.steps < math.MaxUint32 {
 		*t.steps++
-	}
-}
-
-// changes notes that segment i changes.
-func (s *shard[T]) changes(i int32) {
-	if !s.told {
-		return
-	}
-	g := &s.segs[i]
-	g.version = s.tick
-	if w := g.watch; w != nil && !w.dirty {
-		w.dirty = true
-		s.dirty = append(s.dirty, i)
 	}
 }
 

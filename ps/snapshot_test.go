@@ -194,7 +194,7 @@ func TestCase20FullDisk(t *testing.T) {
 				p := j.p.withDefaults()
 				tab := newTable(&Definition{Spec: Spec{Name: "t", Rows: 1, Cols: 20, Cell: Int64, Mode: SSP, Staleness: 3}}, &p)
 				for i := range tab.cut.shards {
-					s := newShard[int64](tab, i)
+					s := newShard[int64](tab, i, nil)
 					if err := s.restore(b, o); err != nil {
 						t.Fatal(err)
 					}
