@@ -59,10 +59,12 @@
 // go to the cache (cache.go), then to the lanes that have the row's segments; a lane parks a read that comes too early (get.go,
 // answer.go, land.go). A lane's questions follow its last piece, so that it answers while pieces for other lanes of its server are still on
 // their way. An answer says how many of the asker's own rounds are in it: later ones are laid over. A large row of one lane is read from
-// the connection straight to its place, beside what readers have meanwhile (apart.go).
+// the connection straight to its place, beside what readers have meanwhile (apart.go). Short rows that a worker reads once a round, of several
+// tables, it pulls past the cache in one question, and their cells come without their keys (past.go).
 //
 // Tables are cut into shards when they are made (placement.go). A shard's rows lie in one run of memory or are found by key (row.go,
-// keyindex.go); apply.go adds a round to them, or steps an optimizer whose state lies beside the cells.
+// keyindex.go); apply.go adds a round to them, or step.go steps an optimizer whose state lies beside the cells: of short rows, many at a time
+// (gather.go).
 //
 // Updates are sent when their round ends, and not before, though pieces of a large round could leave while it is being computed. They would
 // leave in vain: a shard applies a round whole; a row that is added to again after a piece of it left would travel twice, or be closed to
