@@ -151,7 +151,7 @@ func TestZeroTable(t *testing.T) {
 	_, cells := tab.GetCells(bg, 0, one, row)
 	_, view := tab.View(bg, 0, func([]float32) {})
 	_, pull := new(Worker).Pull(bg, tab.Into(one, row))
-	for _, err := range []error{get, rows, cells, view, pull, tab.Inc(0, 0, 1), tab.BatchInc(0, one, row), tab.DenseInc(0, 0, row), tab.IncPart(1, 0, 0, row)} {
+	for _, err := range []error{get, rows, cells, view, pull, tab.Inc(0, 0, 1), tab.BatchInc(0, one, row), tab.DenseInc(0, 0, row), tab.IncPart(1, 0, 0, row), tab.IncRows(0, one, row), tab.IncRows(0, nil, nil)} {
 		if err == nil || !strings.HasSuffix(err.Error(), "of the zero Table: want one that TableOf returned") {
 			t.Error(err)
 		}

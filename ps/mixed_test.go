@@ -201,6 +201,12 @@ func (t erasedTable[T]) add(kind int, row int64, cols []int64, x float64) (err e
 		return t.DenseInc(row, from, d)
 	case 1:
 		return t.BatchInc(row, cols, slices.Repeat([]T{T(x)}, len(cols)))
+	case 2:
+		d := make([]T, t.Spec().Cols)
+		for _, c := range cols {
+			d[c] = T(x)
+		}
+		return t.IncRows(0, []int64{row}, d)
 	}
 	for _, c := range cols {
 		err = errors.Join(err, t.Inc(row, c, T(x)))
@@ -293,9 +299,9 @@ func (m *mixture) program(q, rounds int) program {
 					for _, c := range own {
 						x = me.add(mixedCell{i, first, c}, w.Now())
 					}
-					kind := die(3)
+					kind := die(4)
 					if s.Sparse && s.Optimizer != "" {
-						kind = max(kind, 1) // a run would touch, and step, what is between the columns
+						kind = []int{1, 3}[kind%2] // a run would touch, and step, what is between the columns
 					}
 					if err := t.add(kind, first, own, x); err != nil {
 						return err
