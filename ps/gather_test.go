@@ -16,6 +16,19 @@ import (
 // oneByOne hides that an updater steps rows together.
 type oneByOne struct{ trivium.Optimizer }
 
+// inOrder checks what a Gatherer is promised.
+type inOrder struct {
+	Gatherer
+	t *testing.T
+}
+
+func (o inOrder) ApplyRows(steps []uint32, l *trivium.Layout, p, g, u []float32, slots [][]float32) {
+	if o.Counting() && !slices.IsSorted(steps) || len(p)%len(steps) != 0 || l.Len() < len(p) {
+		o.t.Errorf("%d cells of %d, in steps %v", len(p), l.Len(), steps)
+	}
+	o.Gatherer.ApplyRows(steps, l, p, g, u, slots)
+}
+
 // TestRowsStepTogether: rows that are gathered have the bits of rows that are stepped one by one, under every rule, with gradients of several
 // clients, more of them than are gathered at once, with and without weights.
 func TestRowsStepTogether(t *testing.T) {
@@ -34,7 +47,7 @@ func TestRowsStepTogether(t *testing.T) {
 		for _, cols := range []int64{1, 3, gatherShort, gatherShort + 1} {
 			rows := int64(9000) / cols
 			var both [2]*shard[float32]
-			for i, opt := range []trivium.Optimizer{rule, oneByOne{rule}} {
+			for i, opt := range []trivium.Optimizer{inOrder{rule.(Gatherer), t}, oneByOne{rule}} {
 				p := Placement{Servers: []Name{serverName(0)}, ShardsEach: 1}.withDefaults()
 				tab := newTable(&Definition{Spec: Spec{Name: "t", Rows: rows, Cols: cols, Optimizer: "it", Init: Init{Kind: Uniform, A: -1, B: 1}}}, &p)
 				if err := tab.equip(map[string]trivium.Optimizer{"it": opt}); err != nil {

@@ -132,3 +132,36 @@ func TestPullMistakes(t *testing.T) {
 	})
 	j.run(t, time.Minute)
 }
+
+// TestPullSaysWhatItWaitsFor: of several tables it is one that needs a round.
+func TestPullSaysWhatItWaitsFor(t *testing.T) {
+	specs := []Spec{{Name: "any", Rows: 9, Cols: 2, Mode: ASP}, {Name: "all", Rows: 9, Cols: 2, Mode: BSP}}
+	j := newSimJob(sim.New(1, sim.Options{}), simOptions{clients: 2, servers: 1, tables: specs, client: Options{RoundTimeout: time.Second}})
+	j.start(0, 0, func(w *Worker, _ func(time.Duration)) error {
+		if _, err := w.Clock(bg); err != nil {
+			return err
+		}
+		dst := make([]float32, 4)
+		_, err := w.Pull(bg, tableOf[float32](w, "any").Into([]int64{0, 1}, dst), tableOf[float32](w, "all").Into([]int64{2, 3}, dst))
+		if want := `read "all" rows 2 to 3`; err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "held by j/worker/1") {
+			return fmt.Errorf("found %w, want %s", err, want)
+		}
+		return nil
+	})
+	j.start(1, 0, func(_ *Worker, sleep func(time.Duration)) error { sleep(time.Minute); return nil })
+	j.run(t, 2*time.Minute)
+}
+
+// TestPullOfOthersRefused: a server refuses to read past the cache what cannot be, whoever asks.
+func TestPullOfOthersRefused(t *testing.T) {
+	p := Placement{Servers: []Name{serverName(0)}, ShardsEach: 2, MinShardCells: 1}.withDefaults()
+	for _, s := range []Spec{{Cols: 4}, {Rows: 9, Cols: 4, Sparse: true}, {Rows: 9, Cols: 4, Partition: Hash}, {Rows: 1, Cols: 400}, {Rows: 9, Cols: 257}, {Rows: 9, Cols: 256}} {
+		s.Name = "t"
+		sh := newShard[float32](newTable(&Definition{Spec: s}, &p), 0, nil)
+		q := section{form: formRows, mark: true, rows: []int64{0}}
+		err := sh.check(&q, false)
+		if can := s.Cols == 256; (err == nil) != can {
+			t.Errorf("%d × %d, sparse %v, %s: found %v", s.Rows, s.Cols, s.Sparse, s.partition(), err)
+		}
+	}
+}
