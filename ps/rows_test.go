@@ -309,3 +309,32 @@ func TestCellsBesideHalfARow(t *testing.T) {
 	})
 	j.run(t, time.Minute)
 }
+
+// TestRowsOfOtherShards: a section of whole rows is refused where one of them lies in another shard, be it the first or the last.
+func TestRowsOfOtherShards(t *testing.T) {
+	p := Placement{Servers: []Name{serverName(0)}, ShardsEach: 3, MinShardCells: 1}.withDefaults()
+	for _, s := range []Spec{{Name: "t", Rows: 9, Cols: 2}, {Name: "t", Rows: 9, Cols: 2, Partition: Hash}} {
+		tab := newTable(&Definition{Spec: s}, &p)
+		of := map[int][]int64{}
+		for r := range int64(9) {
+			k := tab.cut.shardOf(r, 0)
+			of[k] = append(of[k], r)
+		}
+		for k, rows := range of {
+			sh := newShard[float32](tab, k, nil)
+			check := func(rows ...int64) error { return sh.check(&section{form: formRows, rows: rows}, false) }
+			if err := check(rows...); err != nil {
+				t.Errorf("%s, shard %d: rows %v: %v", s.partition(), k, rows, err)
+			}
+			for r := range int64(9) {
+				if slices.Contains(rows, r) {
+					continue
+				}
+				with := slices.Sorted(slices.Values(append(slices.Clone(rows), r)))
+				if check(with...) == nil {
+					t.Errorf("%s, shard %d has rows %v: found no mistake in %v", s.partition(), k, rows, with)
+				}
+			}
+		}
+	}
+}
