@@ -62,3 +62,34 @@ func TestRowsAtWorkersGoAsFar(t *testing.T) {
 		}
 	}
 }
+
+// TestRowsAsLocal: rows that a server steps together have the bits that one process gives them, rows whose first update comes late among them,
+// under rules that count steps, that begin with the first, and that do neither.
+func TestRowsAsLocal(t *testing.T) {
+	for _, o := range []trivium.OptimizerSpec{
+		{Name: "ftrl", Rate: 0.05, L1: 0.001},
+		{Name: "adam", Rate: 0.01},
+		{Name: "momentum", Rate: 0.1, Schedule: "linear:40"},
+		{Name: "adagrad", Rate: 0.02, ClipValue: 0.01},
+	} {
+		j := job()
+		j.Model, j.Data = "fm:4", trivium.Data{Source: "wide", Rows: 1500, Train: "0:1200", Test: "1200:"}
+		j.Batch, j.Epochs, j.Steps, j.Optimizer = 6, 0, 60, o
+		want := alone(t, train.Env{}, j)
+		for _, mode := range []ps.Mode{ps.BSP, ps.SSP} {
+			got, err := (&crew{workers: 1, servers: 2, o: server.Options{Mode: mode}}).Train(t.Context(), j)
+			if err != nil {
+				t.Fatal(err)
+			}
+			other := 0
+			for i, x := range want.Params.Flat {
+				if math.Float32bits(x) != math.Float32bits(got.Params.Flat[i]) {
+					other++
+				}
+			}
+			if other > 0 {
+				t.Errorf("%s, %v: %d of %d cells have other bits", o.Name, mode, other, len(want.Params.Flat))
+			}
+		}
+	}
+}

@@ -19,18 +19,15 @@ func newTouched(t *tables) touched { return touched{t: t} }
 
 // pull reads the rows that b needs: where a tensor has a row for each column of a sparse input, those columns; else all.
 func (x *touched) pull(ctx context.Context, b *trivium.Batch, flat []float32) error {
-	width, all := -1, false
 	var want []*rowTensor
 	for _, s := range x.t.sparse {
-		if s.rows != width {
-			width, all = s.rows, x.of(b, s.rows) == nil
-		}
-		if all {
+		rows := x.of(b, s.rows)
+		if rows == nil {
 			if err := x.t.getRows(ctx, s, flat); err != nil {
 				return err
 			}
-		} else if len(x.rows) > 0 {
-			s.want(x.rows)
+		} else if len(rows) > 0 {
+			s.want(rows)
 			want = append(want, s)
 		}
 	}
