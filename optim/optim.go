@@ -328,14 +328,17 @@ func (r *Rule) Counting() bool { return r.steps }
 func (r *Rule) ApplyRows(steps []uint32, l *trivium.Layout, p, g, u []float32, slots [][]float32) {
 	cols := len(p) / len(steps)
 	var sub [8][]float32
-	for i, j := 0, 0; i < len(steps); i = j {
-		for j = i + 1; j < len(steps) && (steps[j] == steps[i] || !r.steps && min(steps[i], steps[j]) > 1); j++ {
+	for i := 0; i < len(steps); {
+		j := i + 1
+		for j < len(steps) && (steps[j] == steps[i] || !r.steps && min(steps[i], steps[j]) > 1) {
+			j++
 		}
 		a, b, s := i*cols, j*cols, sub[:0]
 		for _, v := range slots {
 			s = append(s, v[a:b])
 		}
 		r.Apply(int64(steps[i]), l, 0, p[a:b], g[a:b], u[a:b], s)
+		i = j
 	}
 }
 

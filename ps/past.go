@@ -77,14 +77,13 @@ func (w *Worker) Pull(ctx context.Context, reads ...Read) (Clock, error) {
 		}
 	}
 	for _, r := range reads {
-		x := Clock(0)
 		if r.call != nil {
-			x = r.saw()
-		} else {
-			var err error
-			if x, err = r.get(ctx); err != nil {
-				return 0, err
-			}
+			v = min(v, r.saw())
+			continue
+		}
+		x, err := r.get(ctx)
+		if err != nil {
+			return 0, err
 		}
 		v = min(v, x)
 	}

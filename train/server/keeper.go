@@ -268,14 +268,16 @@ func (u *updater) ApplyRows(steps []uint32, l *trivium.Layout, p, g, out []float
 	}
 	u.atMost(most)
 	views := make([][]float32, len(slots))
-	for i, j := 0, 0; i < len(steps); i = j {
-		k, c := steps[i]-uint32(u.loads), u.counts(slots[0][i*cols])
-		for j = i + 1; j < len(steps) && alike(k, steps[j]-uint32(u.loads), c, u.counts(slots[0][j*cols])); j++ {
+	for i := 0; i < len(steps); {
+		k, c, j := steps[i]-uint32(u.loads), u.counts(slots[0][i*cols]), i+1
+		for j < len(steps) && alike(k, steps[j]-uint32(u.loads), c, u.counts(slots[0][j*cols])) {
+			j++
 		}
 		for v := range slots {
 			views[v] = slots[v][i*cols : j*cols]
 		}
 		u.stepAs(c, k, l, 0, p[i*cols:j*cols], g[i*cols:j*cols], out[i*cols:j*cols], views)
+		i = j
 	}
 }
 
