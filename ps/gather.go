@@ -27,7 +27,7 @@ const (
 	gatherShort = 256
 )
 
-// A gather is the rows of a round that are stepped together, and room for what is gathered of them.
+// A gather is the rows of a round that are stepped together, and room for what is gathered of them: a lane has one for all shards of a table.
 type gather struct {
 	opt    Gatherer
 	wide   *trivium.Layout
@@ -41,10 +41,10 @@ type gather struct {
 	chains []chain
 }
 
-// newGather returns that of a Range shard of t; nil: its rows are not gathered.
+// newGather returns that of t; nil: its rows are not gathered.
 func newGather(t *table) *gather {
 	opt, ok := t.opt.(Gatherer)
-	if !ok || !t.cut.wholeRows() || t.spec.Cell != Float32 || t.spec.Cols > gatherShort || t.spec.Keep.Kind != KeepNone || t.layout.Tensors() != 1 {
+	if !ok || t.cut.bounds == nil || !t.cut.wholeRows() || t.spec.Cell != Float32 || t.spec.Cols > gatherShort || t.spec.Keep.Kind != KeepNone || t.layout.Tensors() != 1 {
 		return nil
 	}
 	g := &gather{opt: opt, cols: int(t.spec.Cols)}
@@ -74,7 +74,7 @@ func (g *gather) room() {
 
 // gathers reports whether a round's rows may be gathered: all are whole, and nobody has an older state of them to be stepped too.
 func (s *shard[T]) gathers(p *roundPart) bool {
-	return s.gather != nil && s.fork == nil && !slices.ContainsFunc(p.secs, func(c *section) bool { return c.form != formRows || c.part != 0 })
+	return s.t.gather != nil && s.fork == nil && !slices.ContainsFunc(p.secs, func(c *section) bool { return c.form != formRows || c.part != 0 })
 }
 
 // A chain is sections with ascending rows, of one client mostly.
@@ -125,7 +125,7 @@ func (g *gather) begin(secs []*section) {
 
 // stepShort is step of a round of short rows.
 func (s *shard[T]) stepShort(p *roundPart) {
-	g := s.gather
+	g := s.t.gather
 	g.room()
 	g.begin(p.secs)
 	for {
@@ -165,7 +165,7 @@ func (s *shard[T]) stepShort(p *roundPart) {
 
 // stepGathered steps the rows of g.
 func (s *shard[T]) stepGathered(p *roundPart) {
-	g, live := s.gather, s.live
+	g, live := s.t.gather, s.live
 	n := len(g.segs)
 	if n == 0 {
 		return

@@ -57,8 +57,8 @@ func TestRowsStepTogether(t *testing.T) {
 				both[i].tells()
 			}
 			name := fmt.Sprintf("%s of rows of %d", rule, cols)
-			if want := cols <= gatherShort; both[1].gather != nil || (both[0].gather != nil) != want {
-				t.Errorf("%s: gathered %v, want %v", name, both[0].gather != nil, want)
+			if want := cols <= gatherShort; both[1].t.gather != nil || (both[0].t.gather != nil) != want {
+				t.Errorf("%s: gathered %v, want %v", name, both[0].t.gather != nil, want)
 			}
 			for round := range uint64(6) {
 				var part roundPart

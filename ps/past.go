@@ -22,7 +22,8 @@ type Read struct {
 	call *getCall
 	err  error
 	get  func(ctx context.Context) (Clock, error) // through the cache; nil: past it
-	take func()                                   // under the lock, once the answer is here
+	take func()                                   // the answer, once it is here
+	lay  func()                                   // what the worker added over it, under the lock
 	saw  func() Clock
 }
 
@@ -42,8 +43,8 @@ func (t Table[T]) Into(rows []int64, dst []T) Read {
 	g := &getCall{w: t.w.s, t: t.t, rows: slices.Clone(rows), past: true} // the question may be sent again
 	return Read{
 		call: g,
-		take: func() {
-			raw.Copy(dst, g.out)
+		take: func() { raw.Copy(dst, g.out) },
+		lay: func() {
 			t.overlayPast(g, dst)
 			t.t.pulled(g)
 			t.t.counted(g.at, g.v, false)
@@ -107,11 +108,16 @@ func (w *Worker) pull(ctx context.Context, calls []*getCall, reads []Read) error
 	if _, err := w.d.Call(ctx, pullCall{calls}); err != nil {
 		return err
 	}
+	for _, r := range reads {
+		if r.call != nil {
+			r.take()
+		}
+	}
 	w.d.Lock()
 	defer w.d.Unlock()
 	for _, r := range reads {
 		if r.call != nil {
-			r.take()
+			r.lay()
 		}
 	}
 	w.s.c.unpin(calls[0])

@@ -19,6 +19,7 @@ type table struct {
 
 	opt    trivium.Optimizer // at servers
 	layout *trivium.Layout   // of a row's cells, for opt
+	gather *gather           // nil: rows are stepped one by one
 	isa    kernel.ISA
 }
 
@@ -44,8 +45,11 @@ func (t *table) equip(updaters map[string]trivium.Optimizer) (err error) {
 	if tensors == nil {
 		tensors = []trivium.Spec{{Name: "row", Shape: []int{int(t.spec.Cols)}}}
 	}
-	t.layout, err = trivium.NewLayout(tensors...)
-	return err
+	if t.layout, err = trivium.NewLayout(tensors...); err != nil {
+		return err
+	}
+	t.gather = newGather(t)
+	return nil
 }
 
 // bytes is about what t takes of each server from the start, with the optimizer's state: dense rows whose number is known. Others take memory
@@ -143,7 +147,6 @@ type shard[T Number] struct {
 	freeze uint32
 	slab   []T
 
-	gather  *gather // nil: the table's rows are stepped one by one
 	views   [8][]float32
 	sums    [][]T
 	entries []entry[T]
@@ -182,7 +185,6 @@ func newShard[T Number](t *table, index int, r *room) *shard[T] {
 		}
 	}
 	s.live = d
-	s.gather = newGather(t)
 	return s
 }
 

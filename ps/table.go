@@ -233,8 +233,24 @@ func (t Table[T]) overlayRound(b *workerRound, row, from int64, dst []T) {
 
 // GetRows copies rows into dst, one after the other.
 func (t Table[T]) GetRows(ctx context.Context, rows []int64, dst []T) (Clock, error) {
-	f := t.GetAsync(ctx, rows, dst)
-	return f.Wait(ctx)
+	if err := t.checkRows(rows, len(dst)); err != nil {
+		return 0, err
+	}
+	return t.getRows(ctx, rows, dst)
+}
+
+func (t Table[T]) getRows(ctx context.Context, rows []int64, dst []T) (Clock, error) {
+	g, v, err := t.fetch(ctx, rows)
+	if err != nil {
+		return 0, err
+	}
+	cols := int(t.t.spec.Cols)
+	for i, r := range g.hits {
+		t.read(r, dst[i*cols:(i+1)*cols])
+	}
+	t.w.s.c.unpin(g)
+	t.w.d.Unlock()
+	return t.saw(v, !g.missed), nil
 }
 
 // A Future is a read under way.
@@ -250,22 +266,9 @@ func (t Table[T]) GetAsync(ctx context.Context, rows []int64, dst []T) *Future {
 	if err := t.checkRows(rows, len(dst)); err != nil {
 		return &Future{func(context.Context) (Clock, error) { return 0, err }}
 	}
-	cols := int(t.t.spec.Cols)
 	rows = slices.Clone(rows) // the caller's may be others by the time it waits
 	t.Prefetch(rows...)
-	return &Future{func(ctx context.Context) (Clock, error) {
-		s, d := t.w.s, t.w.d
-		g, v, err := t.fetch(ctx, rows)
-		if err != nil {
-			return 0, err
-		}
-		for i, r := range g.hits {
-			t.read(r, dst[i*cols:(i+1)*cols])
-		}
-		s.c.unpin(g)
-		d.Unlock()
-		return t.saw(v, !g.missed), nil
-	}}
+	return &Future{func(ctx context.Context) (Clock, error) { return t.getRows(ctx, rows, dst) }}
 }
 
 // checkRows checks that rows are some of the table's and fill room for so many cells.
