@@ -363,6 +363,9 @@ func (c *ClientState) onPush(l *laneLink, m *values) {
 				continue
 			}
 			for k, row := range s.rows {
+				if k%warmRows == 0 {
+					t.warm(s.rows[k:])
+				}
 				one(row, 0, n, s.cells[k*n*size:(k+1)*n*size])
 			}
 		case formCells:
