@@ -16,10 +16,11 @@ type deltas[T Number] struct {
 	t     *clientTable
 	isa   kernel.ISA
 	part  uint32
-	rows  []int64  // in the order of first touch
-	mixed bool     // they are not ascending
-	index keyIndex // of rows that are mixed
-	arena []T      // short rows, one after the other
+	rows  []int64 // in the order of first touch
+	near  int     // the place of the row that was found last, before the last
+	mixed bool    // they are not ascending, or were not asked for so: an index has them
+	index keyIndex
+	arena []T // short rows, one after the other
 	long  []*longRow[T]
 	lists []list[T] // sparse
 	spare []*longRow[T]
@@ -60,23 +61,34 @@ func newDeltas[T Number](t *clientTable, part uint32) *deltas[T] {
 
 func (d *deltas[T]) empty() bool { return len(d.rows) == 0 }
 
-// find returns the place of a row, -1: not touched.
+// find returns the place of a row, -1: not touched. Rows that came in order are mostly found in it too, from the one that was found last.
 func (d *deltas[T]) find(row int64) int32 {
-	if n := len(d.rows); n > 0 && d.rows[n-1] == row {
+	n := len(d.rows)
+	switch {
+	case n == 0:
+		return -1
+	case d.rows[n-1] == row:
 		return int32(n - 1)
-	}
-	if d.mixed {
+	case d.mixed:
 		return d.index.find(row, 0)
+	case row > d.rows[n-1]:
+		return -1
+	case row < d.rows[0]:
+		return -1
+	case row == d.rows[0]: // from the front again
+		d.near = 0
+		return 0
+	case d.rows[d.near] == row:
+		return int32(d.near)
+	case d.rows[d.near+1] == row: // there is one: the last is none of these
+		d.near++
+		return int32(d.near)
 	}
-	if n := len(d.rows); n > 0 && row < d.rows[n-1] {
-		if i, found := slices.BinarySearch(d.rows, row); found {
-			return int32(i)
-		}
-	}
-	return -1
+	d.mix()
+	return d.index.find(row, 0)
 }
 
-// mix begins to find rows by an index: the next one does not follow the others.
+// mix begins to find rows by an index.
 func (d *deltas[T]) mix() {
 	d.mixed = true
 	for i, row := range d.rows {
@@ -425,6 +437,7 @@ func (d *deltas[T]) reset() {
 		d.index.clear()
 		d.mixed = false
 	}
+	d.near = 0
 	d.rows, d.arena, d.lists, d.over = d.rows[:0], d.arena[:0], d.lists[:0], nil
 	d.spare = append(d.spare, d.long...)
 	d.long = d.long[:0]
