@@ -6,6 +6,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/internal/raw"
+	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
@@ -20,6 +21,8 @@ type Gatherer interface {
 	// ApplyRows is Apply of whole rows, end to end, the i-th with number steps[i]. l is the layout of as many rows, as one tensor.
 	ApplyRows(steps []uint32, l *trivium.Layout, p, g, out []float32, slots [][]float32)
 }
+
+var _ Gatherer = (*optim.Rule)(nil)
 
 // gatherCells is how many cells of rows are gathered at a time, at most, and gatherShort how many a row may have.
 const (

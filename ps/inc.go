@@ -105,8 +105,8 @@ func (t Table[T]) IncPart(part int, row, from int64, deltas []T) error {
 	if from < 0 || from > t.t.spec.Cols-int64(len(deltas)) {
 		return fmt.Errorf("ps: inc %q: row %d: columns %d to %d: want 0 to %d", t.t.spec.Name, row, from, from+int64(len(deltas))-1, t.t.spec.Cols-1)
 	}
-	if part < 0 || part > maxPart {
-		return fmt.Errorf("ps: inc %q: row %d: part %d: want 0, or the Node of a shards.Subtree", t.t.spec.Name, row, part)
+	if err := t.checkPart(part, row); err != nil {
+		return err
 	}
 	if err := t.checkOpen(); err != nil {
 		return err
@@ -131,25 +131,32 @@ func (t Table[T]) IncPart(part int, row, from int64, deltas []T) error {
 	return nil
 }
 
+func (t Table[T]) checkPart(part int, row int64) error {
+	if part < 0 || part > maxPart {
+		return fmt.Errorf("ps: inc %q: row %d: part %d: want 0, or the Node of a shards.Subtree", t.t.spec.Name, row, part)
+	}
+	return nil
+}
+
 // IncRows adds to whole rows, ascending, each once, the deltas of one after the other: as IncPart does to each.
 func (t Table[T]) IncRows(part int, rows []int64, deltas []T) error {
 	if len(rows) == 0 {
 		return t.check("inc")
 	}
-	for i, r := range rows {
+	for _, r := range rows {
 		if err := t.checkRow("inc", r); err != nil {
 			return err
 		}
-		if i > 0 && r <= rows[i-1] {
-			return fmt.Errorf("ps: inc %q: row %d follows %d: want ascending rows, each once", t.t.spec.Name, r, rows[i-1])
-		}
+	}
+	if err := t.checkAscending("inc", rows); err != nil {
+		return err
 	}
 	n := int(t.t.spec.Cols)
 	if len(deltas) != len(rows)*n {
 		return fmt.Errorf("ps: inc %q: %d rows of %d cells, and %d deltas", t.t.spec.Name, len(rows), n, len(deltas))
 	}
-	if part < 0 || part > maxPart {
-		return fmt.Errorf("ps: inc %q: row %d: part %d: want 0, or the Node of a shards.Subtree", t.t.spec.Name, rows[0], part)
+	if err := t.checkPart(part, rows[0]); err != nil {
+		return err
 	}
 	if err := t.checkOpen(); err != nil {
 		return err

@@ -19,6 +19,7 @@ func (t *table) past() bool {
 
 // A Read is rows of a table and where they go, for Worker.Pull.
 type Read struct {
+	w    *Worker
 	call *getCall
 	err  error
 	get  func(ctx context.Context) (Clock, error) // through the cache; nil: past it
@@ -32,16 +33,15 @@ func (t Table[T]) Into(rows []int64, dst []T) Read {
 	if err := t.checkRows(rows, len(dst)); err != nil {
 		return Read{err: err}
 	}
-	for i, r := range rows[1:] {
-		if r <= rows[i] {
-			return Read{err: fmt.Errorf("ps: pull %q: row %d follows %d: want ascending rows, each once", t.t.spec.Name, r, rows[i])}
-		}
+	if err := t.checkAscending("pull", rows); err != nil {
+		return Read{err: err}
 	}
 	if !t.t.past() {
-		return Read{get: func(ctx context.Context) (Clock, error) { return t.GetRows(ctx, rows, dst) }}
+		return Read{w: t.w, get: func(ctx context.Context) (Clock, error) { return t.GetRows(ctx, rows, dst) }}
 	}
 	g := &getCall{w: t.w.s, t: t.t, rows: slices.Clone(rows), past: true} // the question may be sent again
 	return Read{
+		w:    t.w,
 		call: g,
 		take: func() { raw.Copy(dst, g.out) },
 		lay: func() {
@@ -53,19 +53,23 @@ func (t Table[T]) Into(rows []int64, dst []T) Read {
 	}
 }
 
-// Pull reads rows of tables past the cache, all at once, and returns the least of their value clocks. It is for many short rows of which a worker
-// reads each about once a round, such as those of a batch's features: kept between rounds, a row takes more memory and time than its
-// cells do on their way. Rows that are sparse, hashed, split over shards or longer than 1 KiB it reads as GetRows does, one table after the other.
+// Pull reads rows of tables past the cache, all at once, and returns the least of their value clocks, as the pull of keys of the dmlc parameter
+// server does (Li et al. 2014). It is for many short rows of which a worker reads each about once a round, such as those of a batch's features:
+// kept between rounds, a row takes more memory and time than its cells do on their way. It waits as Get does, of all tables for that which needs
+// most, and after an error nothing in what Into named is of use. Rows that are sparse, hashed, split over shards or longer than 1 KiB it reads as
+// GetRows does, one table after the other.
 func (w *Worker) Pull(ctx context.Context, reads ...Read) (Clock, error) {
 	var calls []*getCall
 	for _, r := range reads {
 		switch {
 		case r.err != nil:
 			return 0, r.err
+		case r.w == nil:
+			return 0, errNothing
+		case r.w != w:
+			return 0, fmt.Errorf("ps: pull by worker %d of %s: rows of a table of another worker, which are its own to read", w.s.index, w.s.c.self)
 		case r.call != nil:
 			calls = append(calls, r.call)
-		case r.get == nil:
-			return 0, errNothing
 		}
 	}
 	if len(reads) == 0 {

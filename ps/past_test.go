@@ -122,6 +122,10 @@ func TestPullMistakes(t *testing.T) {
 				t.Errorf("found %v, want %s", err, want)
 			}
 		}
+		other := &Worker{s: w.s, d: w.d}
+		if _, err := other.Pull(bg, tab.Into([]int64{0, 1}, dst)); err == nil || !strings.Contains(err.Error(), "rows of a table of another worker") {
+			t.Errorf("found %v", err)
+		}
 		if _, err := w.Pull(bg); err == nil {
 			t.Error("a pull of nothing is one")
 		}

@@ -196,6 +196,15 @@ func newCut(s *Spec, p *Placement) *cut {
 	return c
 }
 
+// sizes are the cells, and the segments, of a Range shard.
+func (c *cut) sizes(shard int) (cells int64, segments int) {
+	lo, hi := c.bounds[shard], c.bounds[shard+1]
+	if hi > lo {
+		segments = int((hi-1)/c.spec.Cols - lo/c.spec.Cols + 1)
+	}
+	return hi - lo, segments
+}
+
 // shardOf returns the shard of a cell.
 func (c *cut) shardOf(row, col int64) int {
 	if c.bounds == nil {

@@ -36,12 +36,3 @@ func take[T Number | uint32](r *room, n int) []T {
 	r.left = r.left[align(size):]
 	return v
 }
-
-// sizes are the cells, and the segments, of a Range shard.
-func (c *cut) sizes(shard int) (cells int64, segments int) {
-	lo, hi := c.bounds[shard], c.bounds[shard+1]
-	if hi > lo {
-		segments = int((hi-1)/c.spec.Cols - lo/c.spec.Cols + 1)
-	}
-	return hi - lo, segments
-}

@@ -287,6 +287,15 @@ func (t Table[T]) checkRows(rows []int64, room int) error {
 	return nil
 }
 
+func (t Table[T]) checkAscending(op string, rows []int64) error {
+	for i, r := range rows[1:] {
+		if r <= rows[i] {
+			return fmt.Errorf("ps: %s %q: row %d follows %d: want ascending rows, each once", op, t.t.spec.Name, r, rows[i])
+		}
+	}
+	return nil
+}
+
 // View calls f with a row, in place where nothing is to be laid over it. f must not keep its argument, nor change it.
 func (t Table[T]) View(ctx context.Context, row int64, f func([]T)) (Clock, error) {
 	if err := t.checkRow("view", row); err != nil {

@@ -104,7 +104,10 @@ func newKeeper(job *trivium.Job, own optim.Optimizers, apart bool, workers int) 
 		return nil, &train.JobError{Err: err}
 	}
 	workers = busy(job.Batch, workers)
-	k := &keeper{open: map[*trivium.Layout]int{}, rule: rule, part: newPart(job, rule), apart: apart, n: workers, share: 1, isa: isa, scheduled: job.Optimizer.Schedule != "", ftrl: job.Optimizer.Name == "ftrl"}
+	k := &keeper{
+		rule: rule, part: newPart(job, rule), apart: apart, n: workers, share: 1, isa: isa, open: map[*trivium.Layout]int{},
+		scheduled: job.Optimizer.Schedule != "", ftrl: job.Optimizer.Name == "ftrl",
+	}
 	if apart && workers > 1 {
 		k.share = 1 / float32(workers)
 		if betas := memory(job.Optimizer.Name); betas != nil {
@@ -382,7 +385,4 @@ func rowTable(l *trivium.Layout) bool { return strings.HasPrefix(l.Spec(0).Name,
 // rowPrefix begins the names of row-sparse tensors, in their tables.
 const rowPrefix = "row of "
 
-var (
-	_ ps.Gatherer = (*updater)(nil)
-	_ ps.Gatherer = (*optim.Rule)(nil)
-)
+var _ ps.Gatherer = (*updater)(nil)
