@@ -2,6 +2,7 @@ package optim_test
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -228,9 +229,16 @@ func near(a, b []float32, within float64) bool {
 // TestRowSparse steps random rows of a row-sparse tensor, and wants the bits of a dense model per row that is stepped as often.
 func TestRowSparse(t *testing.T) {
 	seed := rand.Uint64()
+	for _, cols := range []int{1, 3, 8, 40} {
+		t.Run(fmt.Sprintf("cols=%d", cols), func(t *testing.T) { testRowSparse(t, seed, cols) })
+	}
+}
+
+func testRowSparse(t *testing.T, seed uint64, cols int) {
+	t.Helper()
 	pool := tensor.NewPool(2)
 	defer pool.Close()
-	const rows, cols = 2000, 3
+	const rows = 2000
 	sparse := layout(t, trivium.Spec{Name: "b", Shape: []int{4}}, trivium.Spec{Name: "w", Shape: []int{rows, cols}, Decay: 1, RowSparse: true})
 	oneRow := layout(t, trivium.Spec{Name: "w", Shape: []int{1, cols}, Decay: 1})
 	for name, spec := range rules() {
@@ -439,6 +447,49 @@ func BenchmarkStep(b *testing.B) {
 					step++
 					state.Step(step, p, g, 100)
 				}
+			})
+		}
+	}
+}
+
+// BenchmarkStepRows steps 4,000 rows of a million, by a power law in their numbers, as of words or of ids.
+func BenchmarkStepRows(b *testing.B) {
+	const rows, touched = 1 << 20, 4000
+	for _, cols := range []int{1, 8, 32} {
+		l := layout(b, trivium.Spec{Name: "w", Shape: []int{rows, cols}, Decay: 1, RowSparse: true})
+		for _, name := range []string{"sgd", "adagrad", "adam"} {
+			b.Run(fmt.Sprintf("%s/cols=%d", name, cols), func(b *testing.B) {
+				cpu := tensor.NewCPU(1, false)
+				defer cpu.Close()
+				state, err := optim.NewState(l, rule(b, trivium.OptimizerSpec{Name: name, Rate: 1e-6}, cpu.ISA), cpu)
+				if err != nil {
+					b.Fatal(err)
+				}
+				p, g := trivium.NewParams(l), trivium.NewGradient(l)
+				r := rand.New(rand.NewPCG(1, 1))
+				fill(r, p.Flat) // all of it is there
+				fill(r, g.Flat)
+				for _, v := range state.Slots() {
+					fill(r, v)
+					for i := range v {
+						v[i] *= v[i]
+					}
+				}
+				lists := make([][]int32, 16)
+				for i := range lists {
+					set := map[int32]bool{}
+					for len(set) < touched {
+						set[int32(math.Pow(rows, r.Float64()))-1] = true
+					}
+					lists[i] = slices.Sorted(maps.Keys(set))
+				}
+				step := int64(0)
+				for b.Loop() {
+					step++
+					g.Rows[0] = lists[step%16]
+					state.Step(step, p, g, 100)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/touched, "ns/row")
 			})
 		}
 	}

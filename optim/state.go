@@ -17,9 +17,6 @@ const (
 
 	// forkCells is the number of cells from which on the threads are worth waking: below, a step takes less than about ten fork-joins.
 	forkCells = 1 << 16
-
-	// chunkRows is the number of touched rows that one thread takes at a time.
-	chunkRows = 256
 )
 
 // A State is an optimizer at work on a whole model: its slots, and for row-sparse tensors how often each row was updated. It is used
@@ -55,6 +52,7 @@ type State struct {
 	onNorm  func(i, worker int)
 	onRows  func(i, worker int)
 	views   [][][]float32 // per worker: sub-slices of slots
+	gathers []gather      // per worker; nil: no tensor is row-sparse
 }
 
 // A block is a run of cells of one dense tensor.
@@ -82,6 +80,9 @@ func NewState(l *trivium.Layout, opt trivium.Optimizer, cpu *tensor.CPU) (*State
 			if s.rule == nil || s.rule.steps {
 				s.rowSteps[i] = make([]uint32, l.Rows(i))
 			}
+			if s.rule != nil && s.gathers == nil && l.Cols(i) <= gatherShort {
+				s.gathers = make([]gather, max(s.pool.Threads(), 1))
+			}
 			continue
 		}
 		from, to := l.Range(i)
@@ -95,6 +96,9 @@ func NewState(l *trivium.Layout, opt trivium.Optimizer, cpu *tensor.CPU) (*State
 	for range max(s.pool.Threads(), 1) {
 		s.scratch = append(s.scratch, tensor.Aligned[float32](blockCells))
 		s.views = append(s.views, make([][]float32, opt.Slots()))
+	}
+	for i := range s.gathers {
+		s.gathers[i] = newGather(opt.Slots())
 	}
 	s.norms = make([]float64, len(s.blocks))
 	if s.rule == nil && !opt.Elementwise() {
@@ -209,55 +213,6 @@ func (s *State) stepCells(at at, step int64, worker, from, to int) {
 		s.opt.Apply(step, s.layout, from, p, u, u, slots)
 	}
 	kernel.AddInto(s.isa, p, u)
-}
-
-// stepRows steps some touched rows of the row-sparse tensor at hand, runs of neighbours with as many updates behind them together.
-func (s *State) stepRows(chunk, worker int) {
-	rows := s.g.Rows[s.tensor]
-	rows = rows[chunk*chunkRows : min((chunk+1)*chunkRows, len(rows))]
-	first, _ := s.layout.Range(s.tensor)
-	cols, steps, spec := s.layout.Cols(s.tensor), s.rowSteps[s.tensor], s.layout.Spec(s.tensor)
-	for i, warm := 0, 0; i < len(rows); {
-		if i >= warm {
-			warm = min(i+warmRows, len(rows))
-			s.warm(worker, rows[i:warm], first, cols)
-		}
-		row, n := int(rows[i]), 1
-		for i+n < len(rows) && int(rows[i+n]) == row+n && (n+1)*cols <= blockCells && (steps == nil || steps[row+n] == steps[row]) {
-			n++
-		}
-		step := s.step
-		if steps != nil {
-			step = int64(steps[row]) + 1
-			for k := range n {
-				steps[row+k]++
-			}
-		}
-		var at at
-		if s.rule != nil {
-			at = s.rule.at(step, &spec)
-		}
-		for from, to := first+row*cols, first+(row+n)*cols; from < to; from += blockCells {
-			s.stepCells(at, step, worker, from, min(from+blockCells, to))
-		}
-		i += n
-	}
-}
-
-// warmRows are read ahead of their steps: their memory is waited for together, which for rows far apart is most of the time.
-const warmRows = 32
-
-// warm reads a cell of each of these rows, and what is kept of it.
-func (s *State) warm(worker int, rows []int32, first, cols int) {
-	var sum float32
-	for _, row := range rows {
-		at := first + int(row)*cols
-		sum += s.p.Flat[at] + s.g.Flat[at]
-		for _, v := range s.slots {
-			sum += v[at]
-		}
-	}
-	s.scratch[worker][0] = sum // of no use, but the compiler does not know
 }
 
 // norm returns the sum of squares of the mean gradient, in the order of normOf; of a row-sparse tensor, of its touched rows.
