@@ -54,6 +54,12 @@ func (g Gradient) Tensor(i int) []float32 { from, to := g.Layout.Range(i); retur
 func (g Gradient) Touch(i int, rows []int32) {
 	g.Rows[i] = append(g.Rows[i][:0], rows...)
 	cells, cols := g.Tensor(i), g.Layout.Cols(i)
+	if cols == 1 { // a call for each would take longer than the rest
+		for _, r := range rows {
+			cells[r] = 0
+		}
+		return
+	}
 	for _, r := range rows {
 		clear(cells[int(r)*cols : (int(r)+1)*cols])
 	}

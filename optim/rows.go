@@ -129,7 +129,8 @@ func collect(dst, src []float32, cells []int, cols int) {
 		}
 	case 8:
 		for i, at := range cells {
-			*(*[8]float32)(dst[8*i:]) = [8]float32(src[at:])
+			row := [8]float32(src[at:]) // for itself: else the compiler, who thinks that the two might overlap, calls a function
+			*(*[8]float32)(dst[8*i:]) = row
 		}
 	default:
 		for i, at := range cells {
@@ -147,7 +148,8 @@ func spread(dst, src []float32, cells []int, cols int) {
 		}
 	case 8:
 		for i, at := range cells {
-			*(*[8]float32)(dst[at:]) = [8]float32(src[8*i:])
+			row := [8]float32(src[8*i:])
+			*(*[8]float32)(dst[at:]) = row
 		}
 	default:
 		for i, at := range cells {
