@@ -157,7 +157,7 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 	}
 	for i := range l.Tensors() {
 		if spec := l.Spec(i); spec.RowSparse && spec.Tie == "" {
-			x.sparse = newSparseRows(l)
+			x.sparse = newSparseRows(l, x.workers)
 			break
 		}
 	}

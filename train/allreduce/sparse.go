@@ -9,9 +9,10 @@ import (
 	"github.com/trivium-ml/trivium/collective"
 )
 
-// sparseRows are the row-sparse tensors of a gradient. First the workers learn which rows any of them has touched, by one bit a row;
-// then those rows travel, one after the other.
+// sparseRows are the row-sparse tensors of a gradient. They travel as lists of rows, or, where that is less, the workers first learn which rows any
+// of them has touched, by one bit a row, and then add those rows up, one after the other.
 type sparseRows struct {
+	lists   *rowLists // nil: a bit a row is so little that it is not worth asking which is less
 	layout  *trivium.Layout
 	tensors []int
 	from    []int // byte of touched at which each tensor begins
@@ -21,7 +22,7 @@ type sparseRows struct {
 	dst     []float32
 }
 
-func newSparseRows(l *trivium.Layout) *sparseRows {
+func newSparseRows(l *trivium.Layout, ranks int) *sparseRows {
 	s := &sparseRows{layout: l}
 	n := 0
 	for i := range l.Tensors() {
@@ -30,9 +31,15 @@ func newSparseRows(l *trivium.Layout) *sparseRows {
 			n += (l.Rows(i) + 7) / 8
 		}
 	}
+	if ranks == 2 || n > fewBits {
+		s.lists = newRowLists(l, s.tensors, ranks)
+	}
 	s.touched, s.any = make([]uint8, n), make([]uint8, n)
 	return s
 }
+
+// fewBits is how many bytes of bits take no longer than the message that asks.
+const fewBits = 4 << 10
 
 // absent is what a worker adds to a row that it has not touched: -0, since x + -0 is x for each x, and 0 + -0 is 0.
 var absent = float32(math.Copysign(0, -1))
@@ -92,6 +99,35 @@ func (s *sparseRows) union(ctx context.Context, x *exchange) (cells int, err err
 
 // travel adds the row-sparse tensors over all workers.
 func (s *sparseRows) travel(ctx context.Context, x *exchange) error {
+	if s.lists != nil && x.exact == nil { // there, all cells of a vector travel
+		if done, err := s.travelAsLists(ctx, x); done || err != nil {
+			return err
+		}
+	}
+	return s.travelAsSums(ctx, x)
+}
+
+// travelAsLists adds them as lists, or reports false where that is not cheap.
+func (s *sparseRows) travelAsLists(ctx context.Context, x *exchange) (done bool, err error) {
+	lists := s.lists
+	lists.pack(x.own)
+	fits, err := lists.trade(ctx, x.g, x.base+x.tag+3)
+	if err != nil {
+		return false, err
+	}
+	if !lists.cheap() {
+		lists.part = len(s.tensors) // it will be so next time
+		return false, nil
+	}
+	if !fits {
+		if _, err := lists.trade(ctx, x.g, x.base+x.tag+4); err != nil {
+			return false, err
+		}
+	}
+	return true, lists.sum(x.total)
+}
+
+func (s *sparseRows) travelAsSums(ctx context.Context, x *exchange) error {
 	n, err := s.union(ctx, x)
 	if err != nil || n == 0 || x.exact != nil { // there, they are part of the whole vector
 		return err
