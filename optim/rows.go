@@ -102,15 +102,17 @@ func (s *State) stepGathered(worker int) {
 	}
 	kernel.ScaleInto(s.isa, u, u, s.mean)
 	s.rule.clip(u, s.scale)
-	for i, j := 0, 0; i < len(g.rows); i = j {
-		step := g.rows[i] >> 32
-		for j = i + 1; j < len(g.rows) && g.rows[j]>>32 == step; j++ {
+	for i := 0; i < len(g.rows); {
+		step, j := g.rows[i]>>32, i+1
+		for j < len(g.rows) && g.rows[j]>>32 == step {
+			j++
 		}
 		a, b := i*cols, j*cols
 		for k, v := range g.slots {
 			slots[k] = v[a:b]
 		}
 		s.rule.apply(s.rule, s.rule.at(int64(step), &spec), p[a:b], u[a:b], u[a:b], slots)
+		i = j
 	}
 	kernel.AddInto(s.isa, p, u)
 	spread(s.p.Flat, p, cells, cols)
